@@ -1,0 +1,115 @@
+// Package schematest runs the API server's own checks on the manifest of
+// FQDNNetworkPolicy, without an API server. It is a module of its own so that
+// those checks' dependencies stay out of the agent's.
+package schematest
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	crdvalidation "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	schemavalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"sigs.k8s.io/yaml"
+)
+
+const manifest = "../namegate.io_fqdnnetworkpolicies.yaml"
+
+// admission is the part of an API server that judges a custom resource.
+type admission struct {
+	structural *structuralschema.Structural
+	schema     schemavalidation.SchemaValidator
+	rules      *cel.Validator
+}
+
+func readCRD(t *testing.T) *apiextensions.CustomResourceDefinition {
+	t.Helper()
+	text, err := os.ReadFile(manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v1 apiextensionsv1.CustomResourceDefinition
+	if err := yaml.UnmarshalStrict(text, &v1); err != nil {
+		t.Fatal(err)
+	}
+	apiextensionsv1.SetDefaults_CustomResourceDefinition(&v1)
+	apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&v1.Spec)
+	crd := &apiextensions.CustomResourceDefinition{}
+	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(&v1, crd, nil); err != nil {
+		t.Fatal(err)
+	}
+	return crd
+}
+
+func newAdmission(t *testing.T) *admission {
+	t.Helper()
+	props := readCRD(t).Spec.Validation.OpenAPIV3Schema
+	structural, err := structuralschema.NewStructural(props)
+	if err != nil {
+		t.Fatal(err)
+	}
+	schema, _, err := schemavalidation.NewSchemaValidator(props)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &admission{structural, schema, cel.NewValidator(structural, true, celconfig.PerCallLimit)}
+}
+
+// fillIn writes the defaults into object.
+func (a *admission) fillIn(object map[string]any) { defaulting.Default(object, a.structural) }
+
+// admit returns what an API server says to a manifest; nothing if it takes it.
+func (a *admission) admit(t *testing.T, text string) []string {
+	t.Helper()
+	asJSON, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var object map[string]any
+	if err := utiljson.Unmarshal(asJSON, &object); err != nil { // whole numbers become int64, as in an API server
+		t.Fatal(err)
+	}
+	a.fillIn(object)
+	errs := schemavalidation.ValidateCustomResource(nil, object, a.schema)
+	more, _ := a.rules.Validate(context.Background(), nil, a.structural, object, nil, celconfig.RuntimeCELCostBudget)
+	var said []string
+	for _, err := range append(errs, more...) {
+		said = append(said, err.Error())
+	}
+	return said
+}
+
+// TestEstablished runs the checks that an API server makes before it serves the
+// kind: structure, defaults, and the estimated cost of every rule.
+func TestEstablished(t *testing.T) {
+	crd := readCRD(t)
+	crd.Status.StoredVersions = []string{"v1alpha1"}
+	for _, err := range crdvalidation.ValidateCustomResourceDefinition(t.Context(), crd) {
+		t.Error(err)
+	}
+}
+
+// TestCostBudget keeps the estimated cost of the rules at half of what an API
+// server allows, so that a limit can be raised later: with twice the rules the
+// kind is served as well.
+func TestCostBudget(t *testing.T) {
+	crd := readCRD(t)
+	crd.Status.StoredVersions = []string{"v1alpha1"}
+	spec := crd.Spec.Validation.OpenAPIV3Schema.Properties["spec"]
+	egress := spec.Properties["egress"]
+	*egress.MaxItems *= 2
+	for _, err := range crdvalidation.ValidateCustomResourceDefinition(t.Context(), crd) {
+		t.Error(err)
+	}
+	*egress.MaxItems *= 1000
+	if len(crdvalidation.ValidateCustomResourceDefinition(t.Context(), crd)) == 0 {
+		t.Error("two thousand times the rules are within the budget too: nothing was estimated")
+	}
+}

@@ -1,0 +1,33 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// The API group, its version and the names of the one kind in it.
+const (
+	Group    = "namegate.io"
+	Version  = "v1alpha1"
+	Kind     = "FQDNNetworkPolicy"
+	Resource = "fqdnnetworkpolicies"
+)
+
+// GroupVersion returns the group and version of this package's types.
+func GroupVersion() schema.GroupVersion {
+	return schema.GroupVersion{Group: Group, Version: Version}
+}
+
+// GroupVersionResource returns what dynamic clients and informers ask for.
+func GroupVersionResource() schema.GroupVersionResource {
+	return GroupVersion().WithResource(Resource)
+}
+
+// AddToScheme makes the kind and its list known to s. It never fails; the error
+// is there for runtime.SchemeBuilder and its like.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion(), &FQDNNetworkPolicy{}, &FQDNNetworkPolicyList{})
+	metav1.AddToGroupVersion(s, GroupVersion())
+	return nil
+}

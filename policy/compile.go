@@ -1,0 +1,243 @@
+package policy
+
+import (
+	"encoding/binary"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+)
+
+// Compiler makes snapshots, and keeps what one compile learned for the next: the
+// parsed policies, which of them select a pod, and their union. So a change costs
+// what it touches. It is for one goroutine.
+type Compiler struct {
+	number    uint64
+	serial    uint64
+	policies  map[policyKey]*kept
+	spaces    map[string]*space
+	selected  map[PodRef]*selection
+	rulesets  map[string]*ruleset // by the serials of their policies
+	conflicts map[PodRef]*View    // closed views, by their made-up pod
+}
+
+type policyKey struct{ namespace, name string }
+
+// kept is a parsed policy and the compile that saw it last.
+type kept struct {
+	*parsed
+	seen uint64
+}
+
+// space is the policies of one namespace, sorted by id, and what the running
+// compile found changed among them.
+type space struct {
+	name     string
+	policies []*parsed
+	changed  uint64 // the last compile that found a change
+	gone     map[*parsed]bool
+	added    []*parsed // sorted by id
+}
+
+// selection is what the compiler knows of one local pod.
+type selection struct {
+	pod   Pod
+	rules *ruleset // nil: no policy selects the pod
+	view  *View
+	seen  uint64
+}
+
+// NewCompiler returns a compiler that has learned nothing yet.
+func NewCompiler() *Compiler {
+	return &Compiler{
+		policies:  map[policyKey]*kept{},
+		spaces:    map[string]*space{},
+		selected:  map[PodRef]*selection{},
+		rulesets:  map[string]*ruleset{},
+		conflicts: map[PodRef]*View{},
+	}
+}
+
+// Compile returns the snapshot of in. A view whose pod and rules are those of the
+// last snapshot is the same *View.
+func (c *Compiler) Compile(in Input) *Snapshot {
+	c.number++
+	s := &Snapshot{Number: c.number}
+	c.readPolicies(in.Policies, s)
+	c.makeViews(in.Pods, s)
+	for key, r := range c.rulesets {
+		if r.used != c.number {
+			delete(c.rulesets, key)
+		}
+	}
+	slices.SortStableFunc(s.Problems, func(a, b Problem) int { return strings.Compare(a.Object, b.Object) })
+	return s
+}
+
+// readPolicies parses what is new or changed and notes it in its namespace. Of
+// two policies of one name the first counts.
+func (c *Compiler) readPolicies(policies []v1alpha1.FQDNNetworkPolicy, s *Snapshot) {
+	present := 0
+	for i := range policies {
+		p := &policies[i]
+		key := policyKey{p.Namespace, p.Name}
+		k := c.policies[key]
+		switch {
+		case k == nil:
+			k = &kept{parsed: c.parse(p)}
+			c.policies[key] = k
+			c.change(p.Namespace, nil, k.parsed)
+		case k.seen == c.number:
+			s.Problems = append(s.Problems, Problem{
+				Object: "policy " + k.id, Reason: ReasonPartiallyInvalid,
+				Message: "the policy is given twice; the first one counts, remove or rename the other",
+			})
+		case !sameSpec(&k.spec, &p.Spec):
+			old := k.parsed
+			k.parsed = c.parse(p)
+			c.change(p.Namespace, old, k.parsed)
+		}
+		if k.seen != c.number {
+			s.Problems = append(s.Problems, k.problems...)
+			present++
+		}
+		k.seen = c.number
+	}
+	if present < len(c.policies) {
+		c.forget()
+	}
+	for name, sp := range c.spaces {
+		if sp.changed == c.number {
+			sp.settle()
+		}
+		if len(sp.policies) == 0 && sp.changed != c.number {
+			delete(c.spaces, name)
+		}
+	}
+}
+
+// forget drops the policies that the running compile did not see.
+func (c *Compiler) forget() {
+	for key, k := range c.policies {
+		if k.seen != c.number {
+			delete(c.policies, key)
+			c.change(key.namespace, k.parsed, nil)
+		}
+	}
+}
+
+func (c *Compiler) parse(p *v1alpha1.FQDNNetworkPolicy) *parsed {
+	c.serial++
+	r := parsePolicy(p)
+	r.serial = c.serial
+	return r
+}
+
+func (c *Compiler) change(namespace string, gone, added *parsed) {
+	sp := c.spaces[namespace]
+	if sp == nil {
+		sp = &space{name: namespace}
+		c.spaces[namespace] = sp
+	}
+	if sp.changed != c.number {
+		sp.changed, sp.gone, sp.added = c.number, map[*parsed]bool{}, nil
+	}
+	if gone != nil {
+		sp.gone[gone] = true
+	}
+	if added != nil {
+		sp.added = append(sp.added, added)
+	}
+}
+
+// settle brings the namespace's list up to date.
+func (sp *space) settle() {
+	sortParsed(sp.added)
+	sp.policies = replaced(sp.policies, sp.gone, sp.added)
+}
+
+func sortParsed(ps []*parsed) {
+	slices.SortFunc(ps, func(a, b *parsed) int { return strings.Compare(a.id, b.id) })
+}
+
+// replaced returns the sorted union of policies without gone, and added.
+func replaced(policies []*parsed, gone map[*parsed]bool, added []*parsed) []*parsed {
+	union := make([]*parsed, 0, len(policies)+len(added))
+	for _, p := range policies {
+		if gone[p] {
+			continue
+		}
+		for len(added) > 0 && added[0].id < p.id {
+			union, added = append(union, added[0]), added[1:]
+		}
+		union = append(union, p)
+	}
+	return append(union, added...)
+}
+
+// rulesOf returns the union of the policies of sp that select the pod, nil if
+// none does. Where was is what selected it before under the same labels, only the
+// changes are looked at, once for all pods that were and become alike.
+func (c *Compiler) rulesOf(sp *space, podLabels labels.Set, was *selection, alike map[string]*ruleset) *ruleset {
+	if sp == nil {
+		return nil
+	}
+	if was == nil {
+		return c.union(selecting(sp.policies, podLabels))
+	}
+	if sp.changed != c.number {
+		return was.rules
+	}
+	added := selecting(sp.added, podLabels)
+	var old []*parsed
+	var serial uint64
+	if was.rules != nil {
+		old, serial = was.rules.parsed, was.rules.serial
+	}
+	key := serials(added, binary.LittleEndian.AppendUint64([]byte(sp.name+"/"), serial))
+	r, known := alike[string(key)]
+	if known {
+		return r
+	}
+	r = was.rules
+	if len(added) > 0 || slices.ContainsFunc(old, func(p *parsed) bool { return sp.gone[p] }) {
+		r = c.union(replaced(old, sp.gone, added))
+	}
+	alike[string(key)] = r
+	return r
+}
+
+func selecting(policies []*parsed, set labels.Set) []*parsed {
+	var found []*parsed
+	for _, p := range policies {
+		if p.selector.Matches(set) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// union returns the ruleset of policies, nil for none.
+func (c *Compiler) union(policies []*parsed) *ruleset {
+	if len(policies) == 0 {
+		return nil
+	}
+	key := serials(policies, make([]byte, 0, 8*len(policies)))
+	r := c.rulesets[string(key)]
+	if r == nil {
+		r = newRuleset(policies)
+		c.serial++
+		r.serial = c.serial
+		c.rulesets[string(key)] = r
+	}
+	return r
+}
+
+func serials(policies []*parsed, key []byte) []byte {
+	for _, p := range policies {
+		key = binary.LittleEndian.AppendUint64(key, p.serial)
+	}
+	return key
+}

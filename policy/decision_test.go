@@ -1,0 +1,91 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+)
+
+func audited(p v1alpha1.FQDNNetworkPolicy) v1alpha1.FQDNNetworkPolicy {
+	p.Spec.Enforcement = v1alpha1.EnforcementAudit
+	return p
+}
+
+func withTTL(p v1alpha1.FQDNNetworkPolicy, least, most, grace int64) v1alpha1.FQDNNetworkPolicy {
+	p.Spec.TTL = v1alpha1.TTL{MinSeconds: &least, MaxSeconds: &most, GraceSeconds: &grace}
+	return p
+}
+
+// TestOpenings is the union of what matches: per port set the longest lifetime,
+// and nothing of an Audit policy.
+func TestOpenings(t *testing.T) {
+	v := compile([]Pod{aPod("web", "x", "10.0.0.1")},
+		withTTL(aPolicy("short", "", on(aRule("a.test"), tcp(443))), 1, 10, 1),
+		withTTL(aPolicy("long", "", on(aRule("*.test", "a.test"), tcp(443)), on(aRule("a.test"), tcp(80), tcp(81))), 1, 100, 5),
+		aPolicy("other", "", aRule("b.test")),
+		audited(aPolicy("watch", "", aRule("a.test", "seen.example.org"))),
+	).Views[0]
+	for _, c := range []struct {
+		name             string
+		ttl              uint32
+		allowed, audited bool
+		want             []Opening
+	}{
+		{"a.test", 50, true, false, []Opening{
+			{"tcp/443", 55 * time.Second, []string{"shop/long *.test", "shop/long a.test", "shop/short a.test"}},
+			{"tcp/80-81", 55 * time.Second, []string{"shop/long a.test"}},
+		}},
+		{"a.test", 5, true, false, []Opening{
+			{"tcp/443", 10 * time.Second, []string{"shop/long *.test", "shop/long a.test", "shop/short a.test"}},
+			{"tcp/80-81", 10 * time.Second, []string{"shop/long a.test"}},
+		}},
+		{"b.test", 0, true, false, []Opening{
+			{"any", 90 * time.Second, []string{"shop/other b.test"}},
+			{"tcp/443", 6 * time.Second, []string{"shop/long *.test"}},
+		}},
+		{"seen.example.org", 60, false, true, nil},
+		{"unknown.example.org", 60, false, false, nil},
+	} {
+		d := v.Decide(mustName(t, c.name))
+		if d.Allowed() != c.allowed || d.Audited() != c.audited {
+			t.Errorf("%s: allowed %v, audited %v", c.name, d.Allowed(), d.Audited())
+		}
+		if diff := cmp.Diff(c.want, d.Openings(c.ttl)); diff != "" {
+			t.Errorf("%s with TTL %d:\n%s", c.name, c.ttl, diff)
+		}
+	}
+}
+
+// TestDecideAllocatesNothing where one place of the index answers.
+func TestDecideAllocatesNothing(t *testing.T) {
+	v := compile([]Pod{aPod("web", "x", "10.0.0.1")}, aPolicy("p", "", aRule("a.test", "*.b.test", "**.test", "w*-x.c.test"))).Views[0]
+	for _, text := range []string{"a.test", "x.b.test", "x.y.z.test", "w1-x.c.test", "none.example.org"} {
+		n := mustName(t, text)
+		if got := testing.AllocsPerRun(100, func() { v.Decide(n) }); got > 0 {
+			t.Errorf("%s: %v allocations", text, got)
+		}
+	}
+}
+
+// TestManyOverlaps has more matches for one name than are merged ahead.
+func TestManyOverlaps(t *testing.T) {
+	var rules []v1alpha1.EgressRule
+	for range MaxRules {
+		rules = append(rules, aRule("**", "a.b.test", "*.b.test", "**.test", "a*.b.test"))
+	}
+	v := compile([]Pod{aPod("web", "x", "10.0.0.1")}, aPolicy("p", "", rules...)).Views[0]
+	for name, want := range map[string]int{"a.b.test": 5, "ab.b.test": 4, "c.b.test": 3, "c.c.b.test": 2, "example.org": 1, ".": 1} {
+		got := v.Decide(mustName(t, name)).Matches
+		if len(got) != want*MaxRules {
+			t.Errorf("%s: %d matches, want %d", name, len(got), want*MaxRules)
+		}
+		for i := 1; i < len(got); i++ {
+			if got[i-1].index >= got[i].index {
+				t.Fatalf("%s: match %d is out of order", name, i)
+			}
+		}
+	}
+}

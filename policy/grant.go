@@ -1,0 +1,27 @@
+package policy
+
+import (
+	"net/netip"
+	"time"
+)
+
+// PodRef names one pod for as long as it lives. It is comparable. UID may be
+// empty where the source has none; namespace and name then tell pods apart.
+type PodRef struct {
+	Namespace, Name, UID string
+}
+
+// String returns "namespace/name".
+func (r PodRef) String() string { return r.Namespace + "/" + r.Name }
+
+// Grant says that a pod may open new connections to each of Addrs on Ports
+// until Deadline, because an answer to Name said so.
+type Grant struct {
+	Pod      PodRef
+	Name     Name
+	Addrs    []netip.Addr
+	Ports    PortSet
+	Deadline time.Time
+	// By lists the matches that decided, as "namespace/policy pattern".
+	By []string
+}

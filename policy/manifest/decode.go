@@ -1,0 +1,172 @@
+package manifest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+)
+
+// object is one object of a file: exactly one of the pointers is set.
+type object struct {
+	at        string // where it stands in its file
+	key       string // "policy shop/allow-out": what it is and its name
+	policy    *v1alpha1.FQDNNetworkPolicy
+	pod       *policy.Pod
+	namespace *corev1.Namespace
+	ignored   string // why it is left out
+}
+
+// decoder turns documents into objects.
+type decoder struct {
+	nodeName string
+	strict   runtime.Decoder
+}
+
+func newDecoder(nodeName string) (*decoder, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("registering the kinds of manifests: %w", err)
+	}
+	strict := kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{Strict: true})
+	return &decoder{nodeName: nodeName, strict: strict}, nil
+}
+
+// file returns the objects of a file, or an error that says which of its
+// documents is broken and how.
+func (d *decoder) file(name string, text []byte) ([]object, error) {
+	docs, err := split(name, text)
+	if err != nil {
+		return nil, err
+	}
+	var objects []object
+	for _, doc := range docs {
+		found, err := d.document(doc.String(), doc.json)
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, found...)
+	}
+	return objects, nil
+}
+
+func (d *decoder) document(at string, text []byte) ([]object, error) {
+	var meta metav1.TypeMeta
+	if err := json.Unmarshal(text, &meta); err != nil {
+		return nil, fmt.Errorf("%s: not an object with apiVersion and kind: %w", at, err)
+	}
+	if meta.Kind == "" || meta.APIVersion == "" {
+		return nil, fmt.Errorf("%s: write apiVersion and kind", at)
+	}
+	ours := v1alpha1.GroupVersion()
+	switch gvk := schema.FromAPIVersionAndKind(meta.APIVersion, meta.Kind); {
+	case gvk.GroupVersion() == ours && gvk.Kind == v1alpha1.Kind,
+		meta.APIVersion == "v1" && (meta.Kind == "Pod" || meta.Kind == "Namespace"):
+		return d.one(at, text)
+	case meta.APIVersion == "v1" && meta.Kind == "List", gvk.GroupVersion() == ours && gvk.Kind == v1alpha1.Kind+"List":
+		return d.list(at, text)
+	case gvk.Kind == v1alpha1.Kind:
+		return nil, fmt.Errorf("%s: apiVersion %s is unknown for %s; write %s", at, meta.APIVersion, gvk.Kind, ours)
+	case gvk.Group == ours.Group:
+		return nil, fmt.Errorf("%s: %s has no kind %s; write %s", at, meta.APIVersion, gvk.Kind, v1alpha1.Kind)
+	}
+	return []object{{at: at, key: meta.Kind, ignored: fmt.Sprintf("kind %s of %s is not read from files", meta.Kind, meta.APIVersion)}}, nil
+}
+
+func (d *decoder) list(at string, text []byte) ([]object, error) {
+	var list struct{ Items []json.RawMessage }
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, fmt.Errorf("%s: %w", at, err)
+	}
+	var objects []object
+	for i, item := range list.Items {
+		found, err := d.document(fmt.Sprintf("%s items[%d]", at, i), item)
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, found...)
+	}
+	return objects, nil
+}
+
+func (d *decoder) one(at string, text []byte) ([]object, error) {
+	decoded, _, err := d.strict.Decode(text, nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", at, err)
+	}
+	o := object{at: at}
+	switch v := decoded.(type) {
+	case *v1alpha1.FQDNNetworkPolicy:
+		err = checkNames(&v.ObjectMeta)
+		o.key, o.policy = "policy "+v.Namespace+"/"+v.Name, v
+	case *corev1.Pod:
+		err = checkNames(&v.ObjectMeta)
+		if err == nil {
+			o.pod, err = d.pod(v)
+		}
+		o.key = "pod " + v.Namespace + "/" + v.Name
+	case *corev1.Namespace:
+		v.Namespace = "default" // a namespace is in none; only its name is checked
+		err = checkNames(&v.ObjectMeta)
+		o.key, o.namespace = "namespace "+v.Name, v
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", at, err)
+	}
+	return []object{o}, nil
+}
+
+// checkNames fills in the namespace as kubectl does, and refuses names that no
+// API server would take.
+func checkNames(m *metav1.ObjectMeta) error {
+	if m.Namespace == "" {
+		m.Namespace = metav1.NamespaceDefault
+	}
+	if m.Name == "" {
+		return errors.New("metadata.name is missing; write one")
+	}
+	if wrong := validation.IsDNS1123Subdomain(m.Name); len(wrong) > 0 {
+		return fmt.Errorf("metadata.name %q: %s", m.Name, strings.Join(wrong, "; "))
+	}
+	if wrong := validation.IsDNS1123Label(m.Namespace); len(wrong) > 0 {
+		return fmt.Errorf("metadata.namespace %q: %s", m.Namespace, strings.Join(wrong, "; "))
+	}
+	return nil
+}
+
+// pod returns what the compiler needs of a pod. A pod of no node is a local one.
+func (d *decoder) pod(p *corev1.Pod) (*policy.Pod, error) {
+	out := &policy.Pod{
+		PodRef:      policy.PodRef{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)},
+		Labels:      p.Labels,
+		HostNetwork: p.Spec.HostNetwork,
+		NodeName:    p.Spec.NodeName,
+		Phase:       string(p.Status.Phase),
+	}
+	if d.nodeName == "" || p.Spec.NodeName == d.nodeName {
+		out.NodeName = ""
+	}
+	ips := p.Status.PodIPs
+	if len(ips) == 0 && p.Status.PodIP != "" {
+		ips = []corev1.PodIP{{IP: p.Status.PodIP}}
+	}
+	for i, ip := range ips {
+		a, err := netip.ParseAddr(ip.IP)
+		if err != nil {
+			return nil, fmt.Errorf("status.podIPs[%d]: %w", i, err)
+		}
+		out.IPs = append(out.IPs, a.Unmap())
+	}
+	return out, nil
+}

@@ -1,0 +1,167 @@
+package manifest
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/namegate/namegate/policy"
+)
+
+func decode(t *testing.T, nodeName, name, text string) ([]object, error) {
+	t.Helper()
+	d, err := newDecoder(nodeName)
+	must(t, err)
+	return d.file(name, []byte(text))
+}
+
+func TestDecodeKinds(t *testing.T) {
+	for _, c := range []struct {
+		name, file, text string
+		want             []string // place and key
+	}{
+		{"a policy", "p.yaml", allowOut, []string{"document 1 (line 1): policy shop/allow-out"}},
+		{"several documents", "p.yml", "# a comment\n---\n" + allowOut + "---   # another\n" + podWeb + "---\n",
+			[]string{"document 1 (line 3): policy shop/allow-out", "document 2 (line 12): pod shop/web"}},
+		{"content on the line of the mark", "p.yaml", "--- {apiVersion: v1, kind: Namespace, metadata: {name: shop}}\n",
+			[]string{"document 1 (line 1): namespace shop"}},
+		{"carriage returns", "p.yaml", strings.ReplaceAll(allowOut+"---\n"+podWeb, "\n", "\r\n"),
+			[]string{"document 1 (line 1): policy shop/allow-out", "document 2 (line 11): pod shop/web"}},
+		{"a list", "p.yaml", "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Namespace, metadata: {name: a}}\n" +
+			"- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n",
+			[]string{"document 1 (line 1) items[0]: namespace a", "document 1 (line 1) items[1]: pod default/b"}},
+		{"a list of policies", "p.json", `{"apiVersion":"namegate.io/v1alpha1","kind":"FQDNNetworkPolicyList","metadata":{},"items":[
+			{"apiVersion":"namegate.io/v1alpha1","kind":"FQDNNetworkPolicy","metadata":{"name":"p"},"spec":{"podSelector":{}}}]}`,
+			[]string{"document 1 (line 1) items[0]: policy default/p"}},
+		{"several JSON values", "p.json", "{\"apiVersion\":\"v1\",\"kind\":\"Namespace\",\"metadata\":{\"name\":\"a\"}}\n\n" +
+			"{\"apiVersion\":\"v1\",\n\t\"kind\":\"Namespace\",\"metadata\":{\"name\":\"b\"}}",
+			[]string{"document 1 (line 1): namespace a", "document 2 (line 3): namespace b"}},
+		{"another kind", "p.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: {whatever: 1}\n",
+			[]string{"document 1 (line 1): Service"}},
+		{"nothing", "p.yaml", "# nothing\n---\n\n---\n", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			objects, err := decode(t, "", c.file, c.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, o := range objects {
+				got = append(got, o.at+": "+o.key)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	for _, c := range []struct {
+		name, file, text string
+		want             []string
+	}{
+		{"unknown field", "p.yaml", strings.Replace(allowOut, "egress", "egres", 1), []string{"document 1 (line 1)", `unknown field "spec.egres"`}},
+		{"unknown nested field", "p.yaml", strings.Replace(allowOut, "{protocol", "{proto", 1), []string{`unknown field "spec.egress[0].ports[0].proto"`}},
+		{"a field in other case", "p.yaml", strings.Replace(allowOut, "podSelector", "podselector", 1), []string{`unknown field "spec.podselector"`}},
+		{"unknown field of a pod", "p.yaml", strings.Replace(podWeb, "labels", "lables", 1), []string{`unknown field "metadata.lables"`}},
+		{"unknown field in a list", "p.yaml", "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Namespace, metadata: {nmae: a}}]", []string{"items[0]", "metadata.nmae"}},
+		{"a key twice", "p.yaml", allowOut + "kind: FQDNNetworkPolicy\n", []string{"line 10", `"kind"`}},
+		{"a key twice in JSON", "p.json", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a","name":"b"}}`, []string{`duplicate field "metadata.name"`}},
+		{"YAML that is none", "p.yaml", podWeb + "---\n" + "kind: [\n", []string{"document 2 (line 7): yaml: line 7"}},
+		{"JSON that is none", "p.json", "{\"apiVersion\":\n\n x}", []string{"document 1 (line 1)", "line 3"}},
+		{"a wrong type", "p.yaml", strings.Replace(allowOut, "port: 443", "port: https", 1), []string{"document 1", "spec.egress.ports.port"}},
+		{"no kind", "p.yaml", "metadata: {name: a}\n", []string{"write apiVersion and kind"}},
+		{"a bare text", "p.yaml", "hello\n", []string{"not an object"}},
+		{"GKE's version", "p.yaml", strings.Replace(allowOut, "namegate.io/", "networking.gke.io/", 1), []string{"write namegate.io/v1alpha1"}},
+		{"another version", "p.yaml", strings.Replace(allowOut, "v1alpha1", "v1", 1), []string{"apiVersion namegate.io/v1 is unknown", "write namegate.io/v1alpha1"}},
+		{"another kind of the group", "p.yaml", strings.Replace(allowOut, "FQDNNetworkPolicy", "FQDNPolicy", 1), []string{"no kind FQDNPolicy; write FQDNNetworkPolicy"}},
+		{"no name", "p.yaml", strings.Replace(allowOut, "name: allow-out, ", "", 1), []string{"metadata.name is missing"}},
+		{"a bad name", "p.yaml", other("a+b"), []string{`metadata.name "a+b"`}},
+		{"a bad namespace", "p.yaml", strings.Replace(podWeb, "shop", "Shop", 1), []string{`metadata.namespace "Shop"`}},
+		{"a bad address", "p.yaml", strings.Replace(podWeb, "{ip: 10.0.0.1}", "{ip: 10.0.0}", 1), []string{"status.podIPs[0]", "10.0.0"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			objects, err := decode(t, "", c.file, c.text)
+			if err == nil {
+				t.Fatalf("%d objects and no error", len(objects))
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("the error does not say %q: %v", want, err)
+				}
+			}
+		})
+	}
+}
+
+func TestDecodePod(t *testing.T) {
+	want := policy.Pod{
+		PodRef: policy.PodRef{Namespace: "shop", Name: "web", UID: "u1"},
+		Labels: map[string]string{"app": "curl-client"},
+		IPs:    []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("2001:db8::1")},
+		Phase:  "Running",
+	}
+	elsewhere := want
+	elsewhere.NodeName = "node-a"
+	onHost := want
+	onHost.HostNetwork = true
+	oneIP := want
+	oneIP.IPs = want.IPs[:1]
+	for _, c := range []struct {
+		name, node, text string
+		want             policy.Pod
+	}{
+		{"every pod is local", "", podWeb, want},
+		{"of this node", "node-a", podWeb, want},
+		{"of another node", "node-b", podWeb, elsewhere},
+		{"of no node", "node-b", strings.Replace(podWeb, "nodeName: node-a", "", 1), want},
+		{"host network", "", strings.Replace(podWeb, "nodeName", "hostNetwork: true, nodeName", 1), onHost},
+		{"podIP alone", "", podWeb[:strings.Index(podWeb, ", podIPs")] + "}\n", oneIP},
+		{"mapped", "", podWeb[:strings.Index(podWeb, ", podIP:")] + `, podIP: "::ffff:10.0.0.1"}` + "\n", oneIP},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			objects, err := decode(t, c.node, "p.yaml", c.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, *objects[0].pod, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(allowOut, true)
+	f.Add(podWeb+"---\n"+allowOut, true)
+	f.Add(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}`, false)
+	d, err := newDecoder("")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, text string, isYAML bool) {
+		name := "f.json"
+		if isYAML {
+			name = "f.yaml"
+		}
+		objects, err := d.file(name, []byte(text))
+		if err != nil && objects != nil {
+			t.Error("objects beside an error")
+		}
+		for _, o := range objects {
+			set := 0
+			for _, is := range []bool{o.policy != nil, o.pod != nil, o.namespace != nil, o.ignored != ""} {
+				if is {
+					set++
+				}
+			}
+			if set != 1 || o.at == "" || o.key == "" {
+				t.Errorf("an object of %d kinds: %+v", set, o)
+			}
+		}
+	})
+}

@@ -1,0 +1,179 @@
+package manifest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/policy"
+)
+
+func TestFolderReadsItsManifests(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "b.yaml", other("b"))
+	write(t, dir, "a.YML", other("a"))
+	write(t, dir, "c.json", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"x","labels":{"team":"t","kubernetes.io/metadata.name":"lie"}}}`)
+	write(t, dir, "notes.txt", "not read")
+	write(t, dir, "d.yaml~", other("backup"))
+	must(t, os.WriteFile(filepath.Join(dir, ".hidden.yaml"), []byte(other("hidden")), 0o600))
+	must(t, os.MkdirAll(filepath.Join(dir, "sub.yaml"), 0o700))
+	write(t, filepath.Join(dir, "sub.yaml"), "z.yaml", other("below"))
+	f := scanned(t, dir)
+	f.scan(at(0))
+	s := f.state()
+	if got := policyNames(s); got != "shop/a shop/b" {
+		t.Errorf("policies %q", got)
+	}
+	if len(s.FileErrors)+len(s.Problems) > 0 {
+		t.Errorf("errors %v, problems %v", s.FileErrors, s.Problems)
+	}
+	want := map[string]map[string]string{
+		"x":    {"team": "t", "kubernetes.io/metadata.name": "x"},
+		"shop": {"kubernetes.io/metadata.name": "shop"}, // implied
+	}
+	if diff := cmp.Diff(want, s.Input.Namespaces); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestLastGoodStays goes through the life of one file. Each step says which
+// policies are in force after it, and what the error says.
+func TestLastGoodStays(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "p.yaml")
+	f := scanned(t, dir)
+	for i, step := range []struct {
+		text, policies, err string
+		since               int
+		changed             bool
+	}{
+		{text: "kind: [", err: "line 1", since: 0, changed: true},
+		{text: other("one"), policies: "shop/one", changed: true},
+		{text: other("one"), policies: "shop/one"},
+		{text: other("one") + "kind: [", policies: "shop/one", err: "line 10", since: 3, changed: true},
+		{text: other("one") + "kind: [", policies: "shop/one", err: "line 10", since: 3},
+		{text: strings.Replace(allowOut, "spec", "spce", 1), policies: "shop/one", err: `unknown field "spce"`, since: 3, changed: true},
+		{text: "", policies: "shop/one", err: "delete the file to remove it", since: 3, changed: true},
+		{text: "# nothing\n", policies: "shop/one", err: "delete the file to remove it", since: 3},
+		{text: other("two"), policies: "shop/two", changed: true},
+		{text: "gone", changed: true},
+		{text: "# nothing\n", changed: true},
+	} {
+		if step.text == "gone" {
+			must(t, os.Remove(path))
+		} else {
+			write(t, dir, "p.yaml", step.text)
+		}
+		if changed := f.scan(at(i)); changed != step.changed {
+			t.Errorf("step %d: changed %v", i, changed)
+		}
+		s := f.state()
+		if got := policyNames(s); got != step.policies {
+			t.Errorf("step %d: policies %q, want %q", i, got, step.policies)
+		}
+		switch {
+		case step.err == "" && len(s.FileErrors) > 0:
+			t.Errorf("step %d: %v", i, s.FileErrors)
+		case step.err == "":
+		case len(s.FileErrors) != 1:
+			t.Errorf("step %d: %d errors", i, len(s.FileErrors))
+		default:
+			e := s.FileErrors[0]
+			if e.File != path || !strings.Contains(e.Error(), step.err) || !e.Since.Equal(at(step.since)) {
+				t.Errorf("step %d: %v since %v, want %q since %v", i, e, e.Since, step.err, at(step.since))
+			}
+		}
+	}
+}
+
+func TestFolderVanishes(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "d")
+	must(t, os.Mkdir(dir, 0o700))
+	write(t, dir, "p.yaml", other("one"))
+	f := scanned(t, dir)
+	f.scan(at(0))
+	must(t, os.RemoveAll(dir))
+	if !f.scan(at(1)) || f.scan(at(2)) {
+		t.Error("the folder's end is not news once")
+	}
+	s := f.state()
+	if policyNames(s) != "shop/one" || len(s.FileErrors) != 1 || s.FileErrors[0].File != dir || !s.FileErrors[0].Since.Equal(at(1)) {
+		t.Errorf("policies %q, errors %v", policyNames(s), s.FileErrors)
+	}
+	must(t, os.Mkdir(dir, 0o700))
+	write(t, dir, "q.yaml", other("two"))
+	if !f.scan(at(3)) {
+		t.Error("the folder's return is no news")
+	}
+	if s := f.state(); policyNames(s) != "shop/two" || len(s.FileErrors) != 0 {
+		t.Errorf("policies %q, errors %v", policyNames(s), s.FileErrors)
+	}
+}
+
+func TestLinks(t *testing.T) {
+	dir, target := t.TempDir(), t.TempDir()
+	link := filepath.Join(dir, "p.yaml")
+	write(t, target, "real", other("one"))
+	must(t, os.Symlink(filepath.Join(target, "real"), link))
+	f := scanned(t, dir)
+	f.scan(at(0))
+	must(t, os.Remove(filepath.Join(target, "real")))
+	f.scan(at(1))
+	s := f.state()
+	if policyNames(s) != "shop/one" || len(s.FileErrors) != 1 || s.FileErrors[0].Reason != "the link leads nowhere" {
+		t.Errorf("policies %q, errors %v", policyNames(s), s.FileErrors)
+	}
+	must(t, os.Remove(link))
+	must(t, os.Symlink(os.DevNull, link))
+	f.scan(at(2))
+	if s := f.state(); policyNames(s) != "shop/one" || !strings.Contains(s.FileErrors[0].Reason, "not a regular file") {
+		t.Errorf("policies %q, errors %v", policyNames(s), s.FileErrors)
+	}
+}
+
+func TestDuplicatesAndOtherKinds(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "a.yaml", strings.Replace(allowOut, "www", "first", 1))
+	write(t, dir, "b.yaml", strings.Replace(allowOut, "www", "second", 1)+"---\n"+podWeb+"---\n"+podWeb)
+	write(t, dir, "c.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: x}\n")
+	f := scanned(t, dir)
+	f.scan(at(0))
+	s := f.state()
+	if len(s.Input.Policies) != 1 || *s.Input.Policies[0].Spec.Egress[0].Matches[0].Name != "first.example.org" || len(s.Input.Pods) != 1 {
+		t.Errorf("policies %v, pods %v", s.Input.Policies, s.Input.Pods)
+	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	want := []policy.Problem{
+		{Object: "policy shop/allow-out", Reason: ReasonDuplicate, Path: in("b.yaml") + ": document 1 (line 1)",
+			Message: "the one in " + in("a.yaml") + ": document 1 (line 1) counts; remove or rename this one"},
+		{Object: "pod shop/web", Reason: ReasonDuplicate, Path: in("b.yaml") + ": document 3 (line 17)",
+			Message: "the one in " + in("b.yaml") + ": document 2 (line 11) counts; remove or rename this one"},
+		{Object: "file " + in("c.yaml"), Reason: ReasonIgnored, Path: "document 1 (line 1)", Message: "kind Service of v1 is not read from files"},
+	}
+	if diff := cmp.Diff(want, s.Problems); diff != "" {
+		t.Error(diff)
+	}
+	must(t, os.Remove(in("a.yaml")))
+	f.scan(at(1))
+	if s := f.state(); *s.Input.Policies[0].Spec.Egress[0].Matches[0].Name != "second.example.org" {
+		t.Error("the second of two does not take over when the first is gone")
+	}
+}
+
+// TestUnchangedFilesAreShared: what did not change keeps its memory, by which the
+// compiler sees quickly that it did not.
+func TestUnchangedFilesAreShared(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "a.yaml", other("a"))
+	f := scanned(t, dir)
+	f.scan(at(0))
+	before := f.state().Input.Policies[0].Spec.Egress
+	write(t, dir, "b.yaml", other("b"))
+	f.scan(at(1))
+	if after := f.state().Input.Policies[0].Spec.Egress; &before[0] != &after[0] {
+		t.Error("a file was decoded again although it did not change")
+	}
+}

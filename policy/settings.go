@@ -1,0 +1,49 @@
+package policy
+
+// Unmatched is what the question for a name that nothing matches gets. Greater
+// is stricter.
+type Unmatched uint8
+
+// The values of Unmatched.
+const (
+	Resolve  Unmatched = iota // its answer, which opens nothing
+	NXDomain                  // NXDOMAIN
+	Refuse                    // REFUSED
+)
+
+// String returns the word of the API.
+func (u Unmatched) String() string {
+	switch u {
+	case Resolve:
+		return "Resolve"
+	case NXDomain:
+		return "NXDomain"
+	}
+	return "Refuse"
+}
+
+// Denied is how a denied connection fails. Greater is stricter.
+type Denied uint8
+
+// The values of Denied.
+const (
+	Reject Denied = iota // TCP reset or ICMP prohibited
+	Drop                 // silence
+)
+
+// String returns the word of the API.
+func (d Denied) String() string {
+	if d == Reject {
+		return "Reject"
+	}
+	return "Drop"
+}
+
+// Action is what an entry does to the traffic that it describes.
+type Action uint8
+
+// Allow is the one action of FQDNNetworkPolicy.
+const Allow Action = iota
+
+// String returns the word of the API.
+func (a Action) String() string { return "Allow" }

@@ -1,0 +1,86 @@
+package policy
+
+import (
+	"net/netip"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+)
+
+// Input is everything a snapshot is compiled from. The compiler keeps parts of
+// it: the caller must not change what it has passed (replacing is fine).
+type Input struct {
+	Policies []v1alpha1.FQDNNetworkPolicy
+	// Namespaces holds the labels of each namespace by its name.
+	Namespaces map[string]map[string]string
+	Pods       []Pod
+}
+
+// Problem is something in the input that cannot work as it is written.
+type Problem struct {
+	Object  string // "policy namespace/name" or "pod namespace/name"
+	Reason  string // one of the Reason constants
+	Path    string // of the field, "" where the whole object is meant
+	Message string // what is wrong, and what to write or do instead
+}
+
+// The reasons of problems.
+const (
+	// ReasonInvalid: the policy selects no pod until it is mended.
+	ReasonInvalid = "Invalid"
+	// ReasonPartiallyInvalid: a part of the policy works not; the rest does.
+	ReasonPartiallyInvalid = "PartiallyInvalid"
+	// ReasonHostNetwork: a policy selects a pod that cannot be told from its node.
+	ReasonHostNetwork = "HostNetwork"
+	// ReasonAddressConflict: several pods claim one address, and none may use it.
+	ReasonAddressConflict = "AddressConflict"
+)
+
+// Snapshot is all views of the node at one moment. It is immutable and safe for
+// many readers. A nil Snapshot knows no pod.
+type Snapshot struct {
+	// Number counts the compiles of one Compiler, from 1.
+	Number uint64
+	// Views are sorted by pod: those of local pods that some policy selects.
+	Views []*View
+	// Problems are sorted by object.
+	Problems []Problem
+
+	pods      []Pod
+	byAddr    map[netip.Addr]*View
+	byRef     map[PodRef]*View
+	podByAddr map[netip.Addr]PodRef
+}
+
+// View returns the view of the pod at a, nil if no policy selects that pod or no pod is there.
+func (s *Snapshot) View(a netip.Addr) *View {
+	if s == nil {
+		return nil
+	}
+	return s.byAddr[cleanAddr(a)]
+}
+
+// ViewOf returns the view of a pod, nil if no policy selects it.
+func (s *Snapshot) ViewOf(p PodRef) *View {
+	if s == nil {
+		return nil
+	}
+	return s.byRef[p]
+}
+
+// Pod returns the pod at a, also one of another node, and whether there is one.
+func (s *Snapshot) Pod(a netip.Addr) (PodRef, bool) {
+	if s == nil {
+		return PodRef{}, false
+	}
+	ref, ok := s.podByAddr[cleanAddr(a)]
+	return ref, ok
+}
+
+// Pods returns every known pod, also those of other nodes, sorted. It is shared
+// and must not be changed.
+func (s *Snapshot) Pods() []Pod {
+	if s == nil {
+		return nil
+	}
+	return s.pods
+}

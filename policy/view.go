@@ -1,0 +1,84 @@
+package policy
+
+import (
+	"net/netip"
+)
+
+// Pod is one pod as a source reports it.
+type Pod struct {
+	PodRef
+	Labels map[string]string
+	// IPs are the pod's addresses, unmapped. In a snapshot a finished pod has none.
+	IPs []netip.Addr
+	// HostNetwork is true for a pod in the node's own network namespace. Such a
+	// pod is never selected: by address nobody can tell it from the node.
+	HostNetwork bool
+	// NodeName is "" for a pod of this node, else the name of its node.
+	NodeName string
+	// Phase is the pod's phase. A pod that Succeeded or Failed holds no address.
+	Phase string
+}
+
+// Local tells whether the pod is one of this node.
+func (p *Pod) Local() bool { return p.NodeName == "" }
+
+// Finished tells whether the pod has ended, so that its address may be another's.
+func (p *Pod) Finished() bool { return p.Phase == "Succeeded" || p.Phase == "Failed" }
+
+// Match is one match of one policy as it stands in a view. It is shared and must
+// not be changed.
+type Match struct {
+	Policy  string // "namespace/name"
+	Path    string // "spec.egress[0].matches[1]"
+	Pattern Pattern
+	Ports   PortSet
+	TTL     TTL
+	Audit   bool // from an Audit policy: counts for the log alone
+	index   int32
+}
+
+// By returns "namespace/name pattern", the words of the log for the match.
+func (m *Match) By() string { return m.Policy + " " + m.Pattern.String() }
+
+// Entry is one rule of one policy as it stands in a view.
+type Entry struct {
+	Action       Action
+	Destinations Destinations
+	Ports        PortSet
+	TTL          TTL
+	Policy       string // "namespace/name"
+	Path         string // "spec.egress[0]"
+	Audit        bool   // from an Audit policy: counts for the log alone
+}
+
+// Destinations says where an entry leads.
+type Destinations struct {
+	Names []Pattern
+	// Networks is empty for FQDNNetworkPolicy.
+	Networks []netip.Prefix
+}
+
+// View is the compiled, immutable rules of one selected pod. Views of pods that
+// the same policies select share their rules. It is safe for many readers.
+type View struct {
+	Pod       Pod
+	Enforced  bool      // at least one enforcing policy selects the pod: it is default-deny
+	Denied    Denied    // the strictest of the enforcing policies
+	Unmatched Unmatched // the strictest of the enforcing policies
+	Entries   []Entry   // in the order of policy name, then of the rules
+	Policies  []string  // "namespace/name" of every selecting policy, sorted
+	rules     *ruleset
+}
+
+// Decide returns the matches of the question name q.
+func (v *View) Decide(q Name) Decision {
+	return Decision{Matches: v.rules.decide(q)}
+}
+
+// PortSets returns the distinct port sets of the entries that are not Audit's,
+// sorted: the sets the kernel needs. It is shared and must not be changed.
+func (v *View) PortSets() []PortSet { return v.rules.portSets }
+
+// ExactNames returns the exact names of the enforcing policies, sorted by their
+// bytes. It is shared and must not be changed.
+func (v *View) ExactNames() []Name { return v.rules.exactNames }

@@ -1,0 +1,183 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// makeViews fills in everything of s that comes from pods.
+func (c *Compiler) makeViews(pods []Pod, s *Snapshot) {
+	s.pods = c.orderPods(pods, s)
+	s.podByAddr = make(map[netip.Addr]PodRef, len(s.pods))
+	s.byAddr = map[netip.Addr]*View{}
+	s.byRef = map[PodRef]*View{}
+	contested := claimAddresses(s)
+	alike := map[string]*ruleset{}
+	for i := range s.pods {
+		p := &s.pods[i]
+		if !p.Local() || p.Finished() {
+			continue
+		}
+		sel := c.selectPod(p, alike)
+		switch {
+		case sel.rules == nil:
+			sel.view = nil
+		case p.HostNetwork:
+			sel.view = nil
+			s.Problems = append(s.Problems, Problem{
+				Object: "pod " + p.String(), Reason: ReasonHostNetwork,
+				Message: fmt.Sprintf("the pod uses the host network, so its traffic cannot be told from the node's, and %s cannot hold for it; "+
+					"remove hostNetwork or select other pods", strings.Join(sel.rules.policies, ", ")),
+			})
+		default:
+			s.addView(sel.settle(withoutAddrs(p, contested)))
+		}
+	}
+	for ref, sel := range c.selected {
+		if sel.seen != c.number {
+			delete(c.selected, ref)
+		}
+	}
+	c.closeContested(contested, s)
+	slices.SortFunc(s.Views, func(a, b *View) int { return compareRefs(a.Pod.PodRef, b.Pod.PodRef) })
+}
+
+// orderPods returns the pods sorted, their addresses unmapped, those of finished
+// pods left out.
+func (c *Compiler) orderPods(pods []Pod, s *Snapshot) []Pod {
+	pods = slices.Clone(pods)
+	for i := range pods {
+		p := &pods[i]
+		if p.Finished() {
+			p.IPs = nil
+		}
+		if slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return a != cleanAddr(a) || !a.IsValid() }) {
+			p.IPs = cleanAddrs(p.IPs)
+		}
+	}
+	slices.SortStableFunc(pods, func(a, b Pod) int { return compareRefs(a.PodRef, b.PodRef) })
+	return slices.CompactFunc(pods, func(a, b Pod) bool {
+		if a.PodRef != b.PodRef {
+			return false
+		}
+		s.Problems = append(s.Problems, Problem{
+			Object: "pod " + a.String(), Reason: ReasonPartiallyInvalid,
+			Message: "the pod is given twice; the first one counts, remove the other",
+		})
+		return true
+	})
+}
+
+func cleanAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+
+func cleanAddrs(addrs []netip.Addr) []netip.Addr {
+	var clean []netip.Addr
+	for _, a := range addrs {
+		if a = cleanAddr(a); a.IsValid() && !slices.Contains(clean, a) {
+			clean = append(clean, a)
+		}
+	}
+	return clean
+}
+
+func compareRefs(a, b PodRef) int {
+	if a.Namespace != b.Namespace {
+		return strings.Compare(a.Namespace, b.Namespace)
+	}
+	if a.Name != b.Name {
+		return strings.Compare(a.Name, b.Name)
+	}
+	return strings.Compare(a.UID, b.UID)
+}
+
+// claimAddresses fills in whose each address is. A pod of this node comes before
+// one of another, whose traffic never leaves from here. It returns the addresses
+// that several pods of this node claim, with those pods.
+func claimAddresses(s *Snapshot) map[netip.Addr][]*Pod {
+	contested := map[netip.Addr][]*Pod{}
+	owner := make(map[netip.Addr]*Pod)
+	for _, local := range []bool{true, false} {
+		for i := range s.pods {
+			p := &s.pods[i]
+			if p.Local() != local || p.HostNetwork {
+				continue
+			}
+			for _, a := range p.IPs {
+				if _, taken := s.podByAddr[a]; !taken {
+					s.podByAddr[a] = p.PodRef
+					if local {
+						owner[a] = p
+					}
+					continue
+				}
+				if o := owner[a]; local && o != p {
+					if len(contested[a]) == 0 {
+						contested[a] = append(contested[a], o)
+					}
+					contested[a] = append(contested[a], p)
+				}
+			}
+		}
+	}
+	return contested
+}
+
+// selectPod brings what is known of a local pod up to date.
+func (c *Compiler) selectPod(p *Pod, alike map[string]*ruleset) *selection {
+	sel := c.selected[p.PodRef]
+	was := sel
+	if sel == nil {
+		sel = &selection{}
+		c.selected[p.PodRef] = sel
+	} else if !maps.Equal(sel.pod.Labels, p.Labels) {
+		was = nil
+	}
+	sel.rules = c.rulesOf(c.spaces[p.Namespace], labels.Set(p.Labels), was, alike)
+	sel.pod, sel.seen = *p, c.number
+	if sel.rules != nil {
+		sel.rules.used = c.number
+	}
+	return sel
+}
+
+// settle returns the view of the pod, the last one if nothing in it changed.
+func (sel *selection) settle(p Pod) *View {
+	if sel.view == nil || sel.view.rules != sel.rules || !samePod(&sel.view.Pod, &p) {
+		sel.view = newView(p, sel.rules)
+	}
+	return sel.view
+}
+
+func newView(p Pod, r *ruleset) *View {
+	return &View{
+		Pod: p, Enforced: r.enforced, Denied: r.denied, Unmatched: r.unmatched,
+		Entries: r.entries, Policies: r.policies, rules: r,
+	}
+}
+
+func samePod(a, b *Pod) bool {
+	return a.PodRef == b.PodRef && a.HostNetwork == b.HostNetwork && a.NodeName == b.NodeName && a.Phase == b.Phase &&
+		slices.Equal(a.IPs, b.IPs) && maps.Equal(a.Labels, b.Labels)
+}
+
+func (s *Snapshot) addView(v *View) {
+	s.Views = append(s.Views, v)
+	s.byRef[v.Pod.PodRef] = v
+	for _, a := range v.Pod.IPs {
+		s.byAddr[a] = v
+	}
+}
+
+// withoutAddrs returns the pod without the addresses that others claim too.
+func withoutAddrs(p *Pod, contested map[netip.Addr][]*Pod) Pod {
+	rest := *p
+	if slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return contested[a] != nil }) {
+		rest.IPs = slices.DeleteFunc(slices.Clone(p.IPs), func(a netip.Addr) bool { return contested[a] != nil })
+	}
+	return rest
+}
