@@ -1,0 +1,200 @@
+package proxy
+
+import (
+	"net"
+	"net/netip"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// maxChain is how many CNAMEs an answer may lead through; resolvers stop at
+// about as many (BIND 16, Unbound 11).
+const maxChain = 16
+
+// maxTTL is the greatest TTL there is; greater ones count as 0 (RFC 2181 §8).
+const maxTTL = 1<<31 - 1
+
+// Address is one address that an answer gives for its question.
+type Address struct {
+	Addr netip.Addr // unmapped
+	// TTL in seconds is the least on the way from the question to the address.
+	TTL uint32
+	rr  int // of the answer section
+}
+
+// Checked is what an answer says about its question.
+type Checked struct {
+	// Chain are the targets of the CNAMEs that the question leads through.
+	Chain []policy.Name
+	// Addrs are the addresses, in the order of the answer.
+	Addrs []Address
+	// Over is how many more there were, beyond the bound.
+	Over int
+	// Reason says why the answer is not to be trusted; "" is an honest one. An
+	// answer that is not honest has no addresses.
+	Reason string
+}
+
+// reached is an owner that the question leads to, and the least TTL until there.
+type reached struct {
+	name policy.Name
+	ttl  uint32
+}
+
+// Check reads from an answer the addresses that count for the question: A and
+// AAAA records of the type that was asked, and the hints of HTTPS and SVCB
+// records, whose owner the question reaches through the CNAMEs of the answer
+// section. At most most of them are returned. It does not change the message.
+func Check(q Question, m *dns.Msg, most int) Checked {
+	var c Checked
+	echo, ok := readQuestion(m)
+	switch {
+	case !m.Response || m.Opcode != dns.OpcodeQuery:
+		c.Reason = "it is not a response to a query"
+	case !ok || echo != q:
+		c.Reason = "it answers another question"
+	case m.Truncated:
+		c.Reason = "it is truncated"
+	}
+	if c.Reason != "" || m.Rcode != dns.RcodeSuccess {
+		return c
+	}
+	owners, reason := follow(q, m.Answer)
+	if reason != "" {
+		c.Reason = reason
+		return c
+	}
+	for _, o := range owners[1:] {
+		c.Chain = append(c.Chain, o.name)
+	}
+	c.collect(q, owners, m.Answer, most)
+	return c
+}
+
+// alias is one CNAME record.
+type alias struct {
+	owner, target policy.Name
+	ttl           uint32
+}
+
+// follow walks from the question's name through the CNAMEs, first of each owner.
+func follow(q Question, answer []dns.RR) (owners []reached, reason string) {
+	owners = append(make([]reached, 0, 4), reached{q.Name, maxTTL})
+	if q.Type == dns.TypeCNAME {
+		return owners, ""
+	}
+	var aliases []alias
+	for _, rr := range answer {
+		cname, ok := rr.(*dns.CNAME)
+		if !ok || cname.Hdr.Class != dns.ClassINET {
+			continue
+		}
+		owner, err := policy.ParseName(cname.Hdr.Name)
+		if err != nil {
+			continue
+		}
+		if target, err := policy.ParseName(cname.Target); err == nil {
+			aliases = append(aliases, alias{owner, target, plainTTL(cname.Hdr.Ttl)})
+		}
+	}
+	for {
+		last := owners[len(owners)-1]
+		next, ok := find(aliases, last.name)
+		if !ok {
+			return owners, ""
+		}
+		for _, o := range owners {
+			if o.name == next.target {
+				return nil, "its CNAMEs run in a circle"
+			}
+		}
+		if len(owners) > maxChain {
+			return nil, "its chain of CNAMEs is too long"
+		}
+		owners = append(owners, reached{next.target, min(last.ttl, next.ttl)})
+	}
+}
+
+func find(aliases []alias, owner policy.Name) (alias, bool) {
+	for _, a := range aliases {
+		if a.owner == owner {
+			return a, true
+		}
+	}
+	return alias{}, false
+}
+
+func (c *Checked) collect(q Question, owners []reached, answer []dns.RR, most int) {
+	for i, rr := range answer {
+		ips := addressesOf(rr, q.Type)
+		if len(ips) == 0 {
+			continue
+		}
+		hdr := rr.Header()
+		owner, err := policy.ParseName(hdr.Name)
+		if err != nil || hdr.Class != dns.ClassINET {
+			continue
+		}
+		at := -1
+		for j, o := range owners {
+			if o.name == owner {
+				at = j
+			}
+		}
+		if at < 0 {
+			continue
+		}
+		for _, ip := range ips {
+			a, ok := netip.AddrFromSlice(ip)
+			if !ok {
+				continue
+			}
+			if len(c.Addrs) >= most {
+				c.Over++
+				continue
+			}
+			c.Addrs = append(c.Addrs, Address{a.Unmap(), min(owners[at].ttl, plainTTL(hdr.Ttl)), i})
+		}
+	}
+}
+
+// addressesOf returns the addresses in a record that answer a question of the
+// type: an AAAA record in the answer to a question for A is none.
+func addressesOf(rr dns.RR, asked uint16) []net.IP {
+	any := asked == dns.TypeANY
+	switch rr := rr.(type) {
+	case *dns.A:
+		if ip := rr.A.To4(); ip != nil && (any || asked == dns.TypeA) {
+			return []net.IP{ip}
+		}
+	case *dns.AAAA:
+		if len(rr.AAAA) == net.IPv6len && (any || asked == dns.TypeAAAA) {
+			return []net.IP{rr.AAAA}
+		}
+	case *dns.HTTPS:
+		if any || asked == dns.TypeHTTPS {
+			return hints(&rr.SVCB)
+		}
+	case *dns.SVCB:
+		if any || asked == dns.TypeSVCB {
+			return hints(rr)
+		}
+	}
+	return nil
+}
+
+// pointsAt tells whether the answer's first CNAME leads from the question to the
+// name: what a resolver says that completed a search path on its own.
+func pointsAt(q Question, m *dns.Msg, n policy.Name) bool {
+	c := Check(q, m, 0)
+	return c.Reason == "" && len(c.Chain) > 0 && c.Chain[0] == n
+}
+
+func plainTTL(ttl uint32) uint32 {
+	if ttl > maxTTL {
+		return 0
+	}
+	return ttl
+}

@@ -1,0 +1,97 @@
+package proxy
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// asker is who sent a query, as its source address tells.
+type asker struct {
+	addr  netip.Addr // unmapped
+	known bool       // a pod or the node; nobody else is answered
+	node  bool       // the node itself
+	view  *policy.View
+	snap  *policy.Snapshot // by which this was decided
+}
+
+// identify tells who is at the source address of a packet that came to the
+// local one. A selected pod is always taken for that, whatever else its address is.
+func (s *Server) identify(from, local netip.Addr) asker {
+	snap := s.snapshot.Load()
+	a := asker{addr: from.Unmap().WithZone(""), snap: snap}
+	if a.view = snap.View(a.addr); a.view != nil {
+		a.known = true
+		return a
+	}
+	if a.addr == local || a.addr.IsLoopback() || s.setup.Load().nodes[a.addr] {
+		a.known, a.node = true, true
+		return a
+	}
+	_, a.known = snap.Pod(a.addr)
+	return a
+}
+
+// load is what one source address has under way.
+type load struct {
+	queries     atomic.Int32
+	connections atomic.Int32
+}
+
+// loads are the loads of known askers, by address. Strangers share one.
+type loads struct {
+	byAddr    sync.Map // netip.Addr → *load
+	strangers load
+}
+
+func (l *loads) of(a asker) *load {
+	if !a.known {
+		return &l.strangers
+	}
+	if v, ok := l.byAddr.Load(a.addr); ok {
+		return v.(*load)
+	}
+	v, _ := l.byAddr.LoadOrStore(a.addr, new(load))
+	return v.(*load)
+}
+
+// sweep forgets the addresses that are no pod's any more.
+func (l *loads) sweep(snap *policy.Snapshot) {
+	l.byAddr.Range(func(key, value any) bool {
+		ld := value.(*load)
+		_, pod := snap.Pod(key.(netip.Addr))
+		if !pod && ld.queries.Load() == 0 && ld.connections.Load() == 0 {
+			l.byAddr.Delete(key)
+		}
+		return true
+	})
+}
+
+// admit takes a place for one query of the asker, or says which bound is
+// reached. The node's own queries do not count against everyone's bound, so that
+// a flood cannot make the agent take itself for dead.
+func (s *Server) admit(a asker) (ld *load, ok bool) {
+	limits := s.setup.Load().config.Limits
+	ld = s.loads.of(a)
+	if int(ld.queries.Add(1)) > limits.QueriesPerPod {
+		ld.queries.Add(-1)
+		s.stats.ShedPod.Add(1)
+		return nil, false
+	}
+	if s.stats.inFlight.Add(1) > int64(limits.Queries) && !a.node {
+		s.stats.inFlight.Add(-1)
+		ld.queries.Add(-1)
+		s.stats.ShedAll.Add(1)
+		return nil, false
+	}
+	return ld, true
+}
+
+// release gives the place back.
+func (s *Server) release(ld *load) {
+	ld.queries.Add(-1)
+	s.stats.inFlight.Add(-1)
+	s.stats.lastDone.Store(s.now().UnixNano())
+}

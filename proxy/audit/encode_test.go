@@ -1,0 +1,194 @@
+package audit
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/policy"
+)
+
+func name(t testing.TB, s string) policy.Name {
+	t.Helper()
+	n, err := policy.ParseName(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func pattern(t testing.TB, s string) policy.Pattern {
+	t.Helper()
+	p, err := policy.ParsePattern(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+var noon = time.Date(2026, 5, 1, 12, 0, 0, 250_000_000, time.UTC)
+
+// example is the decision of docs/audit.md's first line.
+func example(t testing.TB) Record {
+	return Record{
+		Time:    noon,
+		Pod:     policy.PodRef{Namespace: "shop", Name: "cart-7d9f", UID: "0b6f3c1e-4f1f-4c70-9a37-2f9f2f8a6c11"},
+		Address: netip.MustParseAddr("10.244.1.17"),
+		Name:    name(t, "www.example.org"), Type: 1, Class: 1,
+		Verdict: Allowed,
+		Matches: []*policy.Match{{Policy: "shop/allow-out", Path: "spec.egress[0].matches[1]", Pattern: pattern(t, "*.example.org")}},
+		Answers: []Answer{
+			{Addr: netip.MustParseAddr("192.0.2.10"), Openings: []Opened{{Ports: "tcp/443", Until: noon.Add(6 * time.Minute)}}},
+			{Addr: netip.MustParseAddr("169.254.169.254"), Blocked: "metadata"},
+		},
+		Chain:    []policy.Name{name(t, "edge.cdn.test")},
+		Upstream: netip.MustParseAddrPort("10.96.0.10:53"),
+		Latency:  1834 * time.Microsecond,
+	}
+}
+
+// TestDocumentedLines: each line that docs/audit.md shows is what a record becomes.
+func TestDocumentedLines(t *testing.T) {
+	text, err := os.ReadFile("../../docs/audit.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	audited := Record{
+		Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "batch-1"}, Address: netip.MustParseAddr("2001:db8:1::5"),
+		Name: name(t, "other.test"), Type: 28, Class: 1, Verdict: Unmatched, Would: Unmatched,
+		Answers:  []Answer{{Addr: netip.MustParseAddr("2001:db8::6")}},
+		Upstream: netip.MustParseAddrPort("[2001:db8::53]:53"), Latency: 900 * time.Microsecond, TCP: true,
+	}
+	failed := Record{
+		Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "batch-1"}, Address: netip.MustParseAddr("10.244.1.18"),
+		Name: name(t, "api.example.org"), Type: 65, Class: 1, Verdict: Failed, Rcode: 2,
+		Matches: []*policy.Match{{Policy: "shop/watch", Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "api.example.org"), Audit: true}},
+		Latency: 4 * time.Second, Error: "no upstream of zone . answered in 4s",
+	}
+	for _, r := range []Record{example(t), audited, failed} {
+		line := string(appendRecord(nil, "node-1", &r))
+		if !strings.Contains(string(text), "\n"+line) {
+			t.Errorf("docs/audit.md does not show\n%s", line)
+		}
+	}
+}
+
+// TestEveryFieldIsDocumented: the table of docs/audit.md has each key of a line.
+func TestEveryFieldIsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/audit.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := example(t)
+	r.Would, r.Error, r.Matches[0].Audit = Blocked, "x", true
+	var line map[string]any
+	if err := json.Unmarshal(appendRecord(nil, "node-1", &r), &line); err != nil {
+		t.Fatal(err)
+	}
+	var walk func(path string, v any)
+	walk = func(path string, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for k, in := range v {
+				walk(strings.TrimPrefix(path+"."+k, "."), in)
+			}
+			return
+		case []any:
+			for _, in := range v {
+				walk(path+"[]", in)
+			}
+			return
+		}
+		if !strings.Contains(string(text), "| `"+path+"` |") {
+			t.Errorf("docs/audit.md has no row for %s", path)
+		}
+	}
+	walk("", line)
+}
+
+func TestEncodedIsJSON(t *testing.T) {
+	r := example(t)
+	r.Name = name(t, `a\.b\"c\\d\000\255.test`)
+	r.Error = "broken \"quotes\"\n\x00\x7f\xff and ü"
+	r.Would = Blocked
+	r.Type, r.Class, r.Rcode = 65280, 7, 22
+	line := appendRecord(nil, "node\t1", &r)
+	if strings.Count(string(line), "\n") != 1 || line[len(line)-1] != '\n' {
+		t.Errorf("not one line: %q", line)
+	}
+	var got struct {
+		V        int
+		Node     string
+		Would    string
+		Question struct{ Name, Type, Class string }
+		Rcode    string
+		Error    string
+		Answers  []struct {
+			Address, Blocked string
+			Granted          bool
+			Grants           []struct {
+				Ports string
+				Until time.Time
+			}
+		}
+	}
+	if err := json.Unmarshal(line, &got); err != nil {
+		t.Fatalf("%v in %s", err, line)
+	}
+	if got.V != Version || got.Node != "node\t1" || got.Would != "blocked" || got.Question.Name != `a\.b\"c\\d\000\255.test` ||
+		got.Question.Type != "TYPE65280" || got.Question.Class != "CLASS7" || got.Rcode != "BADTRUNC" {
+		t.Errorf("read back %+v", got)
+	}
+	if got.Error != "broken \"quotes\"\n\x00\x7f\ufffd and ü" {
+		t.Errorf("error %q", got.Error)
+	}
+	if len(got.Answers) != 2 || !got.Answers[0].Granted || got.Answers[1].Granted || got.Answers[1].Blocked != "metadata" {
+		t.Errorf("answers %+v", got.Answers)
+	}
+	if d := cmp.Diff(noon.Add(6*time.Minute), got.Answers[0].Grants[0].Until); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestStringsLikeEncodingJSON: the standard library reads every string back.
+func TestStringsLikeEncodingJSON(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 5000 {
+		b := make([]byte, r.IntN(12))
+		for i := range b {
+			b[i] = byte(r.IntN(256))
+		}
+		var got string
+		if err := json.Unmarshal(appendString(nil, string(b)), &got); err != nil {
+			t.Fatalf("%q: %v", b, err)
+		}
+		if want := strings.ToValidUTF8(string(b), "\ufffd"); utf8.Valid(b) && got != want {
+			t.Fatalf("%q became %q", b, got)
+		}
+	}
+}
+
+func TestVerdictWords(t *testing.T) {
+	want := map[Verdict]string{None: "", Allowed: "allowed", Unmatched: "unmatched", Refused: "refused", Blocked: "blocked", Failed: "failed"}
+	for v, s := range want {
+		if v.String() != s {
+			t.Errorf("%d is %q", v, v)
+		}
+	}
+}
+
+func BenchmarkAppendRecord(b *testing.B) {
+	r := example(b)
+	var line []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		line = appendRecord(line[:0], "node-1", &r)
+	}
+}

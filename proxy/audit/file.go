@@ -1,0 +1,132 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"time"
+)
+
+// lookEvery is how often the writer looks whether its file is still the one
+// that the path names, and waits before it tries a failed rotation again.
+const lookEvery = time.Second
+
+// file is a sink that rotates by size. It belongs to the writer's goroutine.
+type file struct {
+	path   string
+	limit  int64
+	keep   int
+	now    func() time.Time
+	f      *os.File
+	size   int64
+	torn   bool // the last write ended in the middle of a line
+	looked time.Time
+	failed time.Time // of the last rotation that failed, zero if none did
+}
+
+func openFile(o Options) (*file, error) {
+	s := &file{path: o.Path, limit: o.Size, keep: o.Keep, now: o.Now}
+	if err := s.reopen(); err != nil {
+		return nil, fmt.Errorf("open the audit log: %w; make its folder or write another path", err)
+	}
+	return s, nil
+}
+
+// reopen opens the path, then gives up the file that was open. On an error that
+// one stays in use.
+func (s *file) reopen() error {
+	f, err := os.OpenFile(s.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		_ = f.Close()
+		return err
+	}
+	if s.f != nil {
+		_ = s.f.Close()
+	}
+	s.f, s.size, s.torn = f, info.Size(), false
+	s.looked = s.now()
+	return nil
+}
+
+func (s *file) close() error { return s.f.Close() }
+
+func (s *file) write(lines []byte) error {
+	s.look()
+	if s.limit > 0 && s.size > 0 && s.size+int64(len(lines)) > s.limit {
+		s.rotate()
+	}
+	if s.torn {
+		// The rest of the cut line is lost; what follows must still be lines.
+		if _, err := s.f.Write([]byte{'\n'}); err != nil {
+			return err
+		}
+		s.torn, s.size = false, s.size+1
+	}
+	n, err := s.f.Write(lines)
+	s.size += int64(n)
+	if err != nil {
+		s.torn = n > 0
+		return err
+	}
+	return nil
+}
+
+// look opens the path anew if somebody renamed or removed the file.
+func (s *file) look() {
+	now := s.now()
+	if now.Sub(s.looked) < lookEvery {
+		return
+	}
+	s.looked = now
+	mine, err := s.f.Stat()
+	if err != nil {
+		return
+	}
+	if named, err := os.Stat(s.path); err == nil && os.SameFile(mine, named) {
+		s.size = named.Size() // somebody may have truncated it
+		return
+	}
+	_ = s.reopen() // the file that is open goes on
+}
+
+// rotate moves path to path.1, path.1 to path.2 and so on, and drops the oldest.
+// If the move fails the file grows beyond its size until a later try succeeds:
+// a line in too big a file is better than none.
+func (s *file) rotate() {
+	now := s.now()
+	if !s.failed.IsZero() && now.Sub(s.failed) < lookEvery {
+		return
+	}
+	if err := s.shift(); err != nil {
+		s.failed = now
+		return
+	}
+	s.failed = time.Time{}
+	if err := s.reopen(); err != nil {
+		s.failed = now
+	}
+}
+
+func (s *file) shift() error {
+	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
+		return nil // moved already, only the new file is missing
+	}
+	if s.keep == 0 {
+		return os.Remove(s.path)
+	}
+	for i := s.keep - 1; i >= 1; i-- {
+		err := os.Rename(s.numbered(i), s.numbered(i+1))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return os.Rename(s.path, s.numbered(1))
+}
+
+func (s *file) numbered(i int) string { return s.path + "." + strconv.Itoa(i) }

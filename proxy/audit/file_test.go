@@ -1,0 +1,201 @@
+package audit
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// still is a clock that moves when told.
+type still struct{ at time.Time }
+
+func (s *still) now() time.Time { return s.at }
+
+func newFile(t *testing.T, size int64, keep int) (*file, *still, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "audit.log")
+	clock := &still{noon}
+	f, err := openFile(Options{Path: path, Size: size, Keep: keep, Now: clock.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.close() })
+	return f, clock, path
+}
+
+func put(t *testing.T, f *file, line string) {
+	t.Helper()
+	if err := f.write([]byte(line + "\n")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// holds compares what the files hold: "-" is no file.
+func holds(t *testing.T, path string, want ...string) {
+	t.Helper()
+	for i, w := range want {
+		p := path
+		if i > 0 {
+			p += "." + string(rune('0'+i))
+		}
+		b, err := os.ReadFile(p)
+		if errors.Is(err, fs.ErrNotExist) {
+			b = []byte("-")
+		}
+		if got := strings.ReplaceAll(string(b), "\n", " "); strings.TrimSpace(got) != w {
+			t.Errorf("%s holds %q, want %q", filepath.Base(p), got, w)
+		}
+	}
+}
+
+func TestFileRotates(t *testing.T) {
+	f, _, path := newFile(t, 10, 2)
+	for _, line := range []string{"aaaa", "bbbb", "cccc", "dddd", "eeee", "ffff", "gggg"} {
+		put(t, f, line)
+	}
+	holds(t, path, "gggg", "eeee ffff", "cccc dddd", "-")
+}
+
+func TestFileRotatesWithoutKeeping(t *testing.T) {
+	f, _, path := newFile(t, 10, 0)
+	for _, line := range []string{"aaaa", "bbbb", "cccc"} {
+		put(t, f, line)
+	}
+	holds(t, path, "cccc", "-")
+}
+
+func TestFileNeverRotatesWithoutASize(t *testing.T) {
+	f, _, path := newFile(t, 0, 2)
+	for range 3 {
+		put(t, f, "aaaa")
+	}
+	holds(t, path, "aaaa aaaa aaaa", "-")
+}
+
+func TestFileGoesOnWhereItEnded(t *testing.T) {
+	f, _, path := newFile(t, 10, 2)
+	put(t, f, "aaaa")
+	g, err := openFile(Options{Path: path, Size: 10, Keep: 2, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.close()
+	put(t, g, "bbbb")
+	put(t, g, "cccc")
+	holds(t, path, "cccc", "aaaa bbbb")
+}
+
+func TestFailedRotationKeepsWriting(t *testing.T) {
+	f, clock, path := newFile(t, 10, 1)
+	if err := os.MkdirAll(filepath.Join(path+".1", "in the way"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"aaaa", "bbbb", "cccc"} {
+		put(t, f, line)
+	}
+	holds(t, path, "aaaa bbbb cccc")
+	if err := os.RemoveAll(path + ".1"); err != nil {
+		t.Fatal(err)
+	}
+	put(t, f, "dddd") // too early for another try
+	holds(t, path, "aaaa bbbb cccc dddd", "-")
+	clock.at = clock.at.Add(lookEvery)
+	put(t, f, "eeee")
+	holds(t, path, "eeee", "aaaa bbbb cccc dddd")
+}
+
+func TestRenamedFileIsNoticed(t *testing.T) {
+	f, clock, path := newFile(t, 0, 0)
+	put(t, f, "aaaa")
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	put(t, f, "bbbb")
+	clock.at = clock.at.Add(lookEvery)
+	put(t, f, "cccc")
+	holds(t, path, "cccc", "aaaa bbbb")
+}
+
+func TestMissingFolderKeepsTheOpenFile(t *testing.T) {
+	f, clock, path := newFile(t, 10, 2)
+	put(t, f, "aaaa")
+	moved := filepath.Dir(path) + "-moved"
+	if err := os.Rename(filepath.Dir(path), moved); err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(moved)
+	for range 3 {
+		clock.at = clock.at.Add(lookEvery)
+		put(t, f, "bbbb")
+	}
+	holds(t, filepath.Join(moved, "audit.log"), "aaaa bbbb bbbb bbbb")
+	if err := os.Rename(moved, filepath.Dir(path)); err != nil {
+		t.Fatal(err)
+	}
+	clock.at = clock.at.Add(lookEvery)
+	put(t, f, "cccc")
+	holds(t, path, "cccc", "aaaa bbbb bbbb bbbb", "-")
+}
+
+func TestFullDiskIsCounted(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skipf("no full device here: %v", err)
+	}
+	f, clock, _ := newFile(t, 0, 0)
+	_ = f.f.Close()
+	f.f, f.looked = full, clock.at
+	l := start(Options{}, f)
+	for range 3 {
+		l.Write(example(t))
+	}
+	closeLog(t, l)
+	if l.Dropped() != 3 || l.Written() != 0 {
+		t.Errorf("dropped %d, written %d", l.Dropped(), l.Written())
+	}
+}
+
+func TestCutLineDoesNotSpoilTheNext(t *testing.T) {
+	f, _, path := newFile(t, 0, 0)
+	if _, err := f.f.WriteString("half a li"); err != nil {
+		t.Fatal(err)
+	}
+	f.torn = true
+	put(t, f, "whole")
+	holds(t, path, "half a li whole")
+	if f.torn {
+		t.Error("still torn")
+	}
+}
+
+func TestOpenLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	l, err := Open(Options{Node: "node-1", Path: path, Size: 1 << 20, Keep: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Write(example(t))
+	l.Reopen()
+	l.Reopen() // does not wait
+	closeLog(t, l)
+	b, err := os.ReadFile(path)
+	if err != nil || bytes.Count(b, []byte("\n")) != 1 {
+		t.Errorf("%q, %v", b, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm()&0o007 != 0 {
+		t.Errorf("others may read it: %v, %v", info, err)
+	}
+	if _, err := Open(Options{Path: filepath.Join(path, "x")}); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("error %v", err)
+	}
+	out, err := Open(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeLog(t, out)
+}

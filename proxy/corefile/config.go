@@ -1,0 +1,165 @@
+// Package corefile reads the agent's configuration file, written in the
+// language of CoreDNS's Corefile, into one immutable value.
+package corefile
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// Config is everything the administrator of the node can set. A Config that
+// Load or Parse returned is valid and complete (defaults filled in) and is
+// never changed afterwards; a reload makes a new one.
+type Config struct {
+	// File is where the configuration came from, as in error texts.
+	File string
+	// Zones are the forwards, the longest zone first; the last is the root.
+	Zones []Zone
+	// Bind are the endpoint's addresses, the ones pods are served on.
+	Bind []netip.Addr
+	// Intercept are further resolvers whose port 53 is brought to the agent.
+	Intercept []netip.Addr
+	// ClusterDomain is the domain of Services and Pods.
+	ClusterDomain policy.Name
+	// ClusterRanges are the Pod and Service ranges, masked.
+	ClusterRanges []netip.Prefix
+	// Search are suffixes that clients append besides the cluster's own.
+	Search []policy.Name
+	// Rebind are the exceptions from the guard against rebinding.
+	Rebind []RebindAllow
+	// NAT64 are the node's translation prefixes beside the well-known ones.
+	NAT64 []netip.Prefix
+	// FailClosed turns off the fallback to the resolver while no agent serves.
+	FailClosed bool
+	// Hold is how long a grant stays in the kernel after its deadline when no
+	// agent lives to remove it.
+	Hold time.Duration
+	// Mark is the packet mark's bit that says "allowed": exactly one bit.
+	Mark uint32
+	// Audit says where decisions are logged.
+	Audit Audit
+	// Limits bound what pods can make the agent hold.
+	Limits Limits
+	// GrantTimeout is how long an answer waits for the kernel before the pod
+	// gets SERVFAIL.
+	GrantTimeout time.Duration
+}
+
+// Zone is one `forward`: the names at or below Name go to the upstreams To.
+type Zone struct {
+	Name policy.Name
+	// To has at least one address, with port.
+	To     []netip.AddrPort
+	Policy Policy
+	// MaxFails is how many tries in a row must fail before an upstream is
+	// asked last; 0 never does that.
+	MaxFails int
+	// Timeout bounds one try, Deadline the whole query.
+	Timeout, Deadline time.Duration
+}
+
+// Policy is the order in which the upstreams of a zone are tried.
+type Policy uint8
+
+// The orders, as CoreDNS names them.
+const (
+	Random     Policy = iota // a random one first
+	RoundRobin               // each in turn first
+	Sequential               // as written
+)
+
+// String returns the word that the Corefile has for the order.
+func (p Policy) String() string {
+	switch p {
+	case RoundRobin:
+		return "round_robin"
+	case Sequential:
+		return "sequential"
+	}
+	return "random"
+}
+
+// RebindAllow lets names at or below Suffix have addresses in Range although
+// the guard would block them.
+type RebindAllow struct {
+	Suffix policy.Name
+	Range  netip.Prefix
+}
+
+// Audit says where the decision log goes.
+type Audit struct {
+	// Off: no log at all. Otherwise Path, or the standard output if empty.
+	Off  bool
+	Path string
+	// Size is the bytes at which a file is rotated, Keep how many rotated
+	// files stay.
+	Size int64
+	Keep int
+}
+
+// Limits are the bounds of the proxy. All are positive.
+type Limits struct {
+	Queries           int // in flight, of everyone
+	QueriesPerPod     int // in flight, of one pod
+	Connections       int // TCP connections, of everyone
+	ConnectionsPerPod int // TCP connections, of one pod
+	Addresses         int // of one answer to a name that a policy allows
+}
+
+// Default returns the configuration of an empty file but for the zones: the
+// administrator has to name an upstream.
+func Default() *Config {
+	domain, err := policy.ParseName("cluster.local")
+	if err != nil {
+		panic(err) // a constant
+	}
+	return &Config{
+		Bind:          []netip.Addr{netip.MustParseAddr("169.254.20.53"), netip.MustParseAddr("fd5c:7a1e:93b4::53")},
+		ClusterDomain: domain,
+		Hold:          10 * time.Minute,
+		Mark:          0x40,
+		Audit:         Audit{Size: 100 << 20, Keep: 5},
+		Limits: Limits{
+			Queries: 4096, QueriesPerPod: 256,
+			Connections: 1024, ConnectionsPerPod: 64,
+			Addresses: 64,
+		},
+		GrantTimeout: 500 * time.Millisecond,
+	}
+}
+
+// ZoneOf returns the zone whose upstreams answer for the name: the longest
+// that the name is at or below. It is nil only if no zone is the root.
+func (c *Config) ZoneOf(n policy.Name) *Zone {
+	for i := range c.Zones {
+		if n.HasSuffix(c.Zones[i].Name) {
+			return &c.Zones[i]
+		}
+	}
+	return nil
+}
+
+// NeedsRestart returns the directives, sorted, in which the configurations
+// differ and that a running agent's proxy does not take over.
+func (c *Config) NeedsRestart(old *Config) []string {
+	var names []string
+	for _, d := range []struct {
+		name string
+		same bool
+	}{
+		{"audit", c.Audit == old.Audit},
+		{"bind", slices.Equal(c.Bind, old.Bind)},
+		{"failclosed", c.FailClosed == old.FailClosed},
+		{"hold", c.Hold == old.Hold},
+		{"intercept", slices.Equal(c.Intercept, old.Intercept)},
+		{"mark", c.Mark == old.Mark},
+	} {
+		if !d.same {
+			names = append(names, d.name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,284 @@
+package corefile
+
+import (
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// directive is one option of the whole agent.
+type directive struct {
+	once  bool          // may stand once
+	reset func(*Config) // takes the default away before the first line
+	read  func(*Config, stanza) error
+}
+
+var directives = map[string]directive{
+	"audit":      {once: true, read: readAudit},
+	"bind":       {reset: func(c *Config) { c.Bind = nil }, read: readBind},
+	"cluster":    {once: true, read: readCluster},
+	"failclosed": {once: true, read: readFailClosed},
+	"grant":      {once: true, read: readGrant},
+	"hold":       {once: true, read: readHold},
+	"intercept":  {read: readIntercept},
+	"limits":     {once: true, read: readLimits},
+	"mark":       {once: true, read: readMark},
+	"nat64":      {read: readNAT64},
+	"rebind":     {read: readRebind},
+	"search":     {read: readSearch},
+}
+
+func readBind(c *Config, s stanza) (err error) {
+	c.Bind, err = s.addresses(c.Bind)
+	return err
+}
+
+func readIntercept(c *Config, s stanza) (err error) {
+	c.Intercept, err = s.addresses(c.Intercept)
+	return err
+}
+
+// addresses appends the arguments, at least one, to have.
+func (s stanza) addresses(have []netip.Addr) ([]netip.Addr, error) {
+	if err := s.flat(); err != nil {
+		return nil, err
+	}
+	if len(s.args) == 0 {
+		return nil, s.errorf("has no address, write at least one")
+	}
+	for _, arg := range s.args {
+		a, err := netip.ParseAddr(arg)
+		if err != nil {
+			return nil, s.errorf("%q is not an address, write an IPv4 or IPv6 address without port", arg)
+		}
+		a = a.Unmap()
+		if a.IsUnspecified() || a.IsMulticast() || a.Zone() != "" {
+			return nil, s.errorf("%q cannot be one host's, write a unicast address without zone", arg)
+		}
+		if slices.Contains(have, a) {
+			return nil, s.errorf("%s is there twice, write it once", a)
+		}
+		have = append(have, a)
+	}
+	return have, nil
+}
+
+func readCluster(c *Config, s stanza) error {
+	if len(s.args) == 0 {
+		return s.errorf(`has no domain, write for example "cluster cluster.local 10.244.0.0/16 10.96.0.0/12"`)
+	}
+	if err := s.flat(); err != nil {
+		return err
+	}
+	domain, err := s.domain(s.args[0])
+	if err != nil {
+		return err
+	}
+	c.ClusterDomain = domain
+	for _, arg := range s.args[1:] {
+		p, err := s.prefix(arg)
+		if err != nil {
+			return err
+		}
+		c.ClusterRanges = append(c.ClusterRanges, p)
+	}
+	return nil
+}
+
+// domain reads a name that is not the root.
+func (s stanza) domain(arg string) (policy.Name, error) {
+	n, err := policy.ParseName(arg)
+	if err != nil {
+		return "", s.errorf("%w, write a domain such as example.org", err)
+	}
+	if n == "" {
+		return "", s.errorf("%q is every name there is, write a domain such as example.org", arg)
+	}
+	return n, nil
+}
+
+func (s stanza) prefix(arg string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(arg)
+	if err != nil || p.Addr().Is4In6() {
+		return p, s.errorf("%q is not a range, write ADDRESS/BITS such as 10.96.0.0/12", arg)
+	}
+	if p != p.Masked() {
+		return p, s.errorf("%s has bits set beyond its length, write %s instead", p, p.Masked())
+	}
+	return p, nil
+}
+
+func readSearch(c *Config, s stanza) error {
+	if len(s.args) == 0 {
+		return s.errorf("has no suffix, write at least one domain")
+	}
+	for _, arg := range s.args {
+		n, err := s.domain(arg)
+		if err != nil {
+			return err
+		}
+		c.Search = append(c.Search, n)
+	}
+	return s.flat()
+}
+
+func readRebind(c *Config, s stanza) error {
+	const usage = `write "rebind allow SUFFIX CIDR…" instead`
+	if len(s.args) < 3 || s.args[0] != "allow" {
+		return s.errorf("is not understood, %s", usage)
+	}
+	suffix, err := s.domain(s.args[1])
+	if err != nil {
+		return err
+	}
+	for _, arg := range s.args[2:] {
+		if a, err := netip.ParseAddr(arg); err == nil {
+			arg = netip.PrefixFrom(a, a.BitLen()).String()
+		}
+		p, err := s.prefix(arg)
+		if err != nil {
+			return err
+		}
+		if a := p.Addr(); a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() || p.Bits() == 0 {
+			return s.errorf("%s can never be a name's honest address, write a range of hosts", p)
+		}
+		c.Rebind = append(c.Rebind, RebindAllow{Suffix: suffix, Range: p})
+	}
+	return s.flat()
+}
+
+// readNAT64 takes the prefix lengths that RFC 6052 §2.2 knows.
+func readNAT64(c *Config, s stanza) error {
+	if len(s.args) == 0 {
+		return s.errorf("has no range, write for example \"nat64 2001:db8:64::/96\"")
+	}
+	for _, arg := range s.args {
+		p, err := s.prefix(arg)
+		if err != nil {
+			return err
+		}
+		if !p.Addr().Is6() || !slices.Contains([]int{32, 40, 48, 56, 64, 96}, p.Bits()) {
+			return s.errorf("%s cannot be a translation prefix, write an IPv6 range of 32, 40, 48, 56, 64 or 96 bits", p)
+		}
+		c.NAT64 = append(c.NAT64, p)
+	}
+	return s.flat()
+}
+
+func readFailClosed(c *Config, s stanza) error {
+	if len(s.args) > 0 {
+		return s.errorf("has no value, write it alone")
+	}
+	c.FailClosed = true
+	return s.flat()
+}
+
+func readHold(c *Config, s stanza) (err error) {
+	c.Hold, err = s.duration("hold 10m", 0, 24*time.Hour)
+	return err
+}
+
+func readMark(c *Config, s stanza) error {
+	arg, err := s.one("mark 0x40")
+	if err != nil {
+		return err
+	}
+	m, err := strconv.ParseUint(arg, 0, 32)
+	if err != nil || m == 0 || m&(m-1) != 0 {
+		return s.errorf("%q is not one bit of 32, write for example \"mark 0x40\"", arg)
+	}
+	c.Mark = uint32(m)
+	return s.flat()
+}
+
+func readGrant(c *Config, s stanza) (err error) {
+	const usage = "grant timeout 500ms"
+	if len(s.args) != 2 || s.args[0] != "timeout" {
+		return s.errorf("is not understood, write %q", usage)
+	}
+	s.args = s.args[1:]
+	c.GrantTimeout, err = s.duration(usage, 10*time.Millisecond, 4*time.Second)
+	return err
+}
+
+func readLimits(c *Config, s stanza) (err error) {
+	if len(s.args) > 0 || len(s.block) == 0 {
+		return s.errorf(`is a block, write "limits { … }" with one bound a line`)
+	}
+	for _, line := range s.block {
+		bound, most := (*int)(nil), 1<<20
+		switch line.option() {
+		case "queries":
+			bound = &c.Limits.Queries
+		case "queries_per_pod":
+			bound = &c.Limits.QueriesPerPod
+		case "connections":
+			bound = &c.Limits.Connections
+		case "connections_per_pod":
+			bound = &c.Limits.ConnectionsPerPod
+		case "addresses":
+			bound, most = &c.Limits.Addresses, 4096
+		default:
+			return line.errorf("is not a bound, write queries, queries_per_pod, connections, connections_per_pod or addresses")
+		}
+		if *bound, err = line.number(line.option()+" 100", 1, most); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readAudit(c *Config, s stanza) error {
+	arg, err := s.one("audit stdout")
+	if err != nil {
+		return err
+	}
+	switch {
+	case arg == "off":
+		c.Audit.Off = true
+		return s.flat()
+	case arg == "stdout":
+		return s.flat()
+	case !filepath.IsAbs(arg):
+		return s.errorf("%q is neither stdout, off nor a file's full path, write for example \"audit /var/log/namegate/audit.log\"", arg)
+	}
+	c.Audit.Path = arg
+	for _, line := range s.block {
+		switch line.option() {
+		case "size":
+			c.Audit.Size, err = line.size()
+		case "keep":
+			c.Audit.Keep, err = line.number("keep 5", 0, 1000)
+		default:
+			err = line.errorf("is not an option of audit, write size or keep")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// size returns the only argument in bytes: a number with k, M or G (powers of
+// 1024; Ki, MiB and the like are the same).
+func (s stanza) size() (int64, error) {
+	arg, err := s.one("size 100MiB")
+	if err != nil {
+		return 0, err
+	}
+	digits := strings.TrimRight(arg, "kKMGiB")
+	shift, ok := map[string]int{"": 0, "k": 10, "m": 20, "g": 30}[strings.TrimSuffix(strings.ToLower(arg[len(digits):]), "ib")]
+	n, err := strconv.ParseInt(digits, 10, 32)
+	if err != nil || !ok {
+		return 0, s.errorf("%q is not a size, write for example \"size 100MiB\"", arg)
+	}
+	if n <<= shift; n < 64<<10 || n > 1<<40 {
+		return 0, s.errorf("%q is out of bounds, write 64KiB to 1024GiB", arg)
+	}
+	return n, nil
+}

@@ -1,0 +1,179 @@
+package corefile
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/coredns/caddy/caddyfile"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// Load reads the configuration file. The error names every bad directive, a
+// line each: "file:line: directive: reason, write … instead".
+func Load(path string) (*Config, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	return Parse(path, string(text))
+}
+
+// Parse reads a configuration from text; file is for the errors and for where
+// relative imports start. The error is as for Load.
+func Parse(file, text string) (*Config, error) {
+	if err := keyless(file, text); err != nil {
+		return nil, err
+	}
+	blocks, err := caddyfile.Parse(file, strings.NewReader(text), nil)
+	if err != nil {
+		return nil, fmt.Errorf("parse the configuration: %w", err)
+	}
+	p := parser{config: Default(), seen: map[string]stanza{}, zones: map[policy.Name]stanza{}}
+	p.config.File = file
+	for _, b := range blocks {
+		p.block(file, b)
+	}
+	p.finish()
+	if err := errors.Join(p.errs...); err != nil {
+		return nil, err
+	}
+	return p.config, nil
+}
+
+// parser gathers one file's configuration and everything wrong with it.
+type parser struct {
+	config *Config
+	seen   map[string]stanza      // the directives that may stand once
+	zones  map[policy.Name]stanza // the forward that has the zone
+	errs   []error
+}
+
+func (p *parser) fail(err error) {
+	if err != nil {
+		p.errs = append(p.errs, err)
+	}
+}
+
+// block reads one server block: a zone or several, and its directives in the
+// order of the file.
+func (p *parser) block(file string, b caddyfile.ServerBlock) {
+	var zones []policy.Name
+	for _, key := range b.Keys {
+		n, err := zoneKey(key)
+		if err != nil {
+			p.fail(fmt.Errorf("%s: zone %q: %w", file, key, err))
+			return
+		}
+		zones = append(zones, n)
+	}
+	var all []stanza
+	for _, tokens := range b.Tokens {
+		ss, err := stanzas(file, tokens)
+		p.fail(err)
+		all = append(all, ss...)
+	}
+	slices.SortStableFunc(all, func(a, b stanza) int {
+		if a.file != b.file {
+			return strings.Compare(a.file, b.file)
+		}
+		return a.line - b.line
+	})
+	for _, s := range all {
+		p.directive(zones, s)
+	}
+}
+
+// zoneKey reads a zone, with the port 53 that CoreDNS's files often spell.
+func zoneKey(key string) (policy.Name, error) {
+	if strings.Contains(key, "://") {
+		return "", errors.New("only plain DNS is served, write the zone without a scheme")
+	}
+	name, port, found := strings.Cut(key, ":")
+	if found && port != "53" {
+		return "", fmt.Errorf("the port is always 53, write %q instead", name)
+	}
+	if name == "" {
+		return "", errors.New(`the zone is empty, write "." for the root`)
+	}
+	return policy.ParseName(name)
+}
+
+func (p *parser) directive(zones []policy.Name, s stanza) {
+	if s.name == "forward" {
+		p.forward(zones, s)
+		return
+	}
+	d, ok := directives[s.name]
+	if !ok {
+		p.fail(s.errorf("%s", unknown(s.name)))
+		return
+	}
+	if !slices.Equal(zones, []policy.Name{""}) {
+		p.fail(s.errorf(`is an option of the whole agent, write it in the block of zone "." instead`))
+		return
+	}
+	if first, again := p.seen[s.name]; again && d.once {
+		p.fail(s.errorf("stands in line %d already, write it once", first.line))
+		return
+	}
+	if _, again := p.seen[s.name]; !again {
+		p.seen[s.name] = s
+		if d.reset != nil {
+			d.reset(p.config)
+		}
+	}
+	p.fail(d.read(p.config, s))
+}
+
+// unknown says what to write instead of a directive that there is not.
+func unknown(name string) string {
+	if hint, ok := elsewhere[name]; ok {
+		return hint
+	}
+	known := append(slices.Collect(maps.Keys(directives)), "forward")
+	slices.Sort(known)
+	return "is not a directive, write one of " + strings.Join(known, ", ")
+}
+
+// elsewhere answers for CoreDNS's directives that have no meaning here.
+var elsewhere = map[string]string{
+	"cache":      "answers are not cached yet, remove the line",
+	"errors":     `errors are always logged, remove the line; for decisions write "audit stdout"`,
+	"log":        `queries are in the audit log, write "audit stdout" instead`,
+	"health":     "the agent answers probes on its socket, remove the line",
+	"ready":      "the agent answers probes on its socket, remove the line",
+	"reload":     "the file is always watched, remove the line",
+	"loop":       "an upstream on an address of the endpoint is refused anyway, remove the line",
+	"kubernetes": `cluster names are answered by the upstream, write "cluster DOMAIN CIDR…" and "forward . ADDRESS" instead`,
+	"prometheus": "metrics have a flag of the agent, write --metrics-addr there and remove the line",
+	"hosts":      "names are answered by the upstream, write them there and remove the block",
+}
+
+// finish checks what only the whole file shows.
+func (p *parser) finish() {
+	c := p.config
+	if _, ok := p.zones[""]; !ok && len(p.errs) == 0 {
+		p.fail(fmt.Errorf(`%s:1: forward: the root zone has none, write "forward . ADDRESS" in the block of zone "."`, c.File))
+	}
+	for _, z := range c.Zones {
+		for _, to := range z.To {
+			if to.Port() == 53 && slices.Contains(c.Bind, to.Addr()) {
+				p.fail(p.zones[z.Name].errorf("%s is the endpoint itself and would ask itself, write the resolver's own address instead", to.Addr()))
+			}
+		}
+	}
+	for _, a := range c.Intercept {
+		if slices.Contains(c.Bind, a) {
+			p.fail(p.seen["intercept"].errorf("%s is the endpoint, which needs no interception, remove it", a))
+		}
+	}
+	slices.SortStableFunc(c.Zones, func(a, b Zone) int { return b.Name.NumLabels() - a.Name.NumLabels() })
+	if l := c.Limits; l.QueriesPerPod > l.Queries || l.ConnectionsPerPod > l.Connections {
+		p.fail(p.seen["limits"].errorf("the bound of one pod is above the bound of all, write a lower one"))
+	}
+}

@@ -1,0 +1,355 @@
+package corefile
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/policy"
+)
+
+func name(t testing.TB, s string) policy.Name {
+	t.Helper()
+	n, err := policy.ParseName(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+var plain = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
+
+func diff(a, b any) string {
+	return cmp.Diff(a, b, plain, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }))
+}
+
+func TestParseLeast(t *testing.T) {
+	c, err := Parse("Corefile", ". {\n forward . 10.96.0.10\n}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Default()
+	want.File = "Corefile"
+	want.Zones = []Zone{{To: []netip.AddrPort{netip.MustParseAddrPort("10.96.0.10:53")}, MaxFails: 2, Timeout: time.Second, Deadline: 4 * time.Second}}
+	if d := diff(want, c); d != "" {
+		t.Error(d)
+	}
+	if c.ClusterDomain.String() != "cluster.local" || c.Hold != 10*time.Minute || c.Mark != 0x40 || len(c.Bind) != 2 {
+		t.Errorf("defaults %+v", c)
+	}
+}
+
+func TestParseEverything(t *testing.T) {
+	t.Setenv("NAMEGATE_TEST_DNS", "10.96.0.10")
+	text := `
+# a comment
+.:53 {
+    forward . {$NAMEGATE_TEST_DNS} [2001:db8::53]:5353 2001:db8::54 {
+        policy sequential
+        timeout 800ms
+        deadline 3s
+        max_fails 0
+    }
+    forward special.test 198.51.100.53:5300
+    bind 169.254.20.60
+    bind 2001:db8::60
+    intercept 10.96.0.10
+    intercept 169.254.20.10
+    cluster k8s.test 10.244.0.0/16 2001:db8:42::/56
+    search corp.test lab.test.
+    rebind allow ingress.test 10.96.7.0/24 10.96.8.1
+    rebind allow Metadata.test 169.254.169.254
+    nat64 2001:db8:64::/96
+    failclosed
+    hold 1h
+    mark 128
+    grant timeout 250ms
+    audit /var/log/a.log {
+        size 1GiB
+        keep 0
+    }
+    limits {
+        queries 100
+        queries_per_pod 10
+        connections 20
+        connections_per_pod 5
+        addresses 8
+    }
+}
+a.corp.test corp.test {
+    forward . 192.0.2.53 {
+        policy round_robin
+    }
+}
+`
+	c, err := Parse("Corefile", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := netip.MustParseAddrPort
+	want := &Config{
+		File: "Corefile",
+		Zones: []Zone{
+			{Name: name(t, "a.corp.test"), To: []netip.AddrPort{to("192.0.2.53:53")}, Policy: RoundRobin, MaxFails: 2, Timeout: time.Second, Deadline: 4 * time.Second},
+			{Name: name(t, "special.test"), To: []netip.AddrPort{to("198.51.100.53:5300")}, MaxFails: 2, Timeout: time.Second, Deadline: 4 * time.Second},
+			{Name: name(t, "corp.test"), To: []netip.AddrPort{to("192.0.2.53:53")}, Policy: RoundRobin, MaxFails: 2, Timeout: time.Second, Deadline: 4 * time.Second},
+			{To: []netip.AddrPort{to("10.96.0.10:53"), to("[2001:db8::53]:5353"), to("[2001:db8::54]:53")}, Policy: Sequential, Timeout: 800 * time.Millisecond, Deadline: 3 * time.Second},
+		},
+		Bind:          []netip.Addr{netip.MustParseAddr("169.254.20.60"), netip.MustParseAddr("2001:db8::60")},
+		Intercept:     []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("169.254.20.10")},
+		ClusterDomain: name(t, "k8s.test"),
+		ClusterRanges: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("2001:db8:42::/56")},
+		Search:        []policy.Name{name(t, "corp.test"), name(t, "lab.test")},
+		Rebind: []RebindAllow{
+			{name(t, "ingress.test"), netip.MustParsePrefix("10.96.7.0/24")},
+			{name(t, "ingress.test"), netip.MustParsePrefix("10.96.8.1/32")},
+			{name(t, "metadata.test"), netip.MustParsePrefix("169.254.169.254/32")},
+		},
+		NAT64:      []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")},
+		FailClosed: true, Hold: time.Hour, Mark: 0x80, GrantTimeout: 250 * time.Millisecond,
+		Audit:  Audit{Path: "/var/log/a.log", Size: 1 << 30, Keep: 0},
+		Limits: Limits{Queries: 100, QueriesPerPod: 10, Connections: 20, ConnectionsPerPod: 5, Addresses: 8},
+	}
+	if d := diff(want, c); d != "" {
+		t.Error(d)
+	}
+	for q, zone := range map[string]string{"x.a.corp.test": "a.corp.test", "b.corp.test": "corp.test", "notcorp.test": ".", ".": "."} {
+		if z := c.ZoneOf(name(t, q)); z == nil || z.Name.String() != zone {
+			t.Errorf("%s is of %v, want %s", q, z, zone)
+		}
+	}
+}
+
+// TestBadFiles: each mistake is named with its line, its directive and a remedy.
+func TestBadFiles(t *testing.T) {
+	for _, tt := range []struct{ name, directives, want string }{
+		{"no upstream", "forward .", `forward: has too few values, write "forward . ADDRESS…"`},
+		{"an upstream's name", "forward . dns.test", `"dns.test" is not an address`},
+		{"resolv.conf", "forward . /etc/resolv.conf", `is a file, write the addresses`},
+		{"TLS", "forward . tls://192.0.2.1", "has a scheme"},
+		{"port 0", "forward . 192.0.2.1:0", "cannot be asked"},
+		{"unspecified", "forward . 0.0.0.0", "cannot be asked"},
+		{"twice", "forward . 192.0.2.1 192.0.2.1:53", "is there twice"},
+		{"the endpoint", "forward . 169.254.20.53", "would ask itself"},
+		{"another policy", "forward . 192.0.2.1 {\n policy fastest\n}", `"fastest" is not an order, write random, round_robin or sequential`},
+		{"forward's option", "forward . 192.0.2.1 {\n health_check 5s\n}", "health_check: is not an option of forward"},
+		{"timeout", "forward . 192.0.2.1 {\n timeout 1h\n}", "1h0m0s is out of bounds, write 50ms to 4s"},
+		{"no unit", "forward . 192.0.2.1 {\n timeout 1\n}", `"1" is not a duration`},
+		{"deadline", "forward . 192.0.2.1 {\n timeout 2s\n deadline 1s\n}", "deadline 1s is below timeout 2s"},
+		{"max_fails", "forward . 192.0.2.1 {\n max_fails many\n}", `"many" is not a whole number`},
+		{"two forwards", "forward . 192.0.2.1\n forward . 192.0.2.2", "has a forward in line 2 already"},
+		{"sixteen", "forward . 192.0.2.1 192.0.2.2 192.0.2.3 192.0.2.4 192.0.2.5 192.0.2.6 192.0.2.7 192.0.2.8 192.0.2.9 192.0.2.10 192.0.2.11 192.0.2.12 192.0.2.13 192.0.2.14 192.0.2.15 192.0.2.16", "at most 15"},
+		{"from", "forward a..b 192.0.2.1", "an empty label"},
+		{"bind nothing", "bind", "has no address"},
+		{"bind a port", "bind 192.0.2.1:53", "without port"},
+		{"bind all", "bind 0.0.0.0", "cannot be one host's"},
+		{"bind a zone", "bind fe80::1%eth0", "cannot be one host's"},
+		{"bind twice", "bind 192.0.2.1\n bind 192.0.2.1", "is there twice"},
+		{"bind a block", "bind 192.0.2.1 {\n x\n}", "has no block"},
+		{"intercept the endpoint", "intercept 169.254.20.53", "needs no interception"},
+		{"cluster", "cluster", "has no domain"},
+		{"cluster of all", "cluster .", "every name there is"},
+		{"cluster range", "cluster cluster.local 10.96.0.1/12", "write 10.96.0.0/12 instead"},
+		{"cluster address", "cluster cluster.local 10.96.0.1", "is not a range"},
+		{"cluster twice", "cluster a.test\n cluster b.test", "stands in line 3 already"},
+		{"search", "search", "has no suffix"},
+		{"search of all", "search .", "every name there is"},
+		{"rebind", "rebind ingress.test 10.0.0.0/8", `write "rebind allow SUFFIX CIDR…"`},
+		{"rebind all names", "rebind allow . 10.0.0.0/8", "every name there is"},
+		{"rebind all addresses", "rebind allow a.test 0.0.0.0/0", "can never be"},
+		{"rebind loopback", "rebind allow a.test 127.0.0.1", "can never be"},
+		{"nat64", "nat64 2001:db8::/65", "32, 40, 48, 56, 64 or 96"},
+		{"nat64 of IPv4", "nat64 192.0.2.0/32", "cannot be a translation prefix"},
+		{"nat64 empty", "nat64", "has no range"},
+		{"failclosed", "failclosed on", "has no value"},
+		{"hold", "hold ten", `write for example "hold 10m"`},
+		{"hold too long", "hold 25h", "out of bounds"},
+		{"hold nothing", "hold", "has 0 values instead of one"},
+		{"mark of two bits", "mark 0x60", "is not one bit"},
+		{"mark of none", "mark 0", "is not one bit"},
+		{"mark too high", "mark 0x100000000", "is not one bit"},
+		{"grant", "grant 500ms", `write "grant timeout 500ms"`},
+		{"grant timeout", "grant timeout 10s", "out of bounds"},
+		{"audit", "audit log.txt", "neither stdout, off nor a file's full path"},
+		{"audit option", "audit /a {\n age 5\n}", "is not an option of audit"},
+		{"audit size", "audit /a {\n size 100 MB\n}", "has 2 values"},
+		{"audit size unit", "audit /a {\n size 100MB\n}", "is not a size"},
+		{"audit size small", "audit /a {\n size 1k\n}", "out of bounds"},
+		{"audit block", "audit stdout {\n size 1M\n}", "has no block"},
+		{"limits", "limits 5", "is a block"},
+		{"limit", "limits {\n cpu 5\n}", "is not a bound"},
+		{"limit 0", "limits {\n queries 0\n}", "out of bounds"},
+		{"limits crossed", "limits {\n queries 5\n queries_per_pod 6\n}", "above the bound of all"},
+		{"an option's block", "limits {\n queries 5 {\n }\n}", "queries: has no block of its own"},
+		{"unknown", "frobnicate", "is not a directive, write one of audit, bind, cluster, failclosed, forward,"},
+		{"cache", "cache 30", "not cached yet"},
+		{"kubernetes", "kubernetes cluster.local {\n pods insecure\n}", "answered by the upstream"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			text := ". {\n" + tt.directives + "\n"
+			if !strings.HasPrefix(tt.directives, "forward .") {
+				text = ". {\nforward . 192.0.2.1\n" + tt.directives + "\n"
+			}
+			_, err := Parse("dir/Corefile", text+"}\n")
+			if err == nil {
+				t.Fatal("it was taken")
+			}
+			directive, _, _ := strings.Cut(tt.directives, " ")
+			directive, _, _ = strings.Cut(directive, "\n")
+			if s := err.Error(); !strings.Contains(s, tt.want) || !strings.Contains(s, "dir/Corefile:") || !strings.Contains(s, ": "+directive) {
+				t.Errorf("error %q, want %q in it", s, tt.want)
+			}
+		})
+	}
+}
+
+func TestBadZones(t *testing.T) {
+	const good = ". {\nforward . 192.0.2.1\n}\n"
+	for text, want := range map[string]string{
+		"":                                                `Corefile:1: forward: the root zone has none, write "forward . ADDRESS"`,
+		". {\n}":                                          `the root zone has none`,
+		"corp.test {\nforward . 192.0.2.1\n}":             `the root zone has none`,
+		"{\n hold 10m\n}\n" + good:                        `Corefile:1: {: the block has no zone, write ". {"`,
+		good + "{\n hold 10m\n}":                          `Corefile:4: {: the block has no zone`,
+		"dns://. {\nforward . 192.0.2.1\n}":               "without a scheme",
+		".:5353 {\nforward . 192.0.2.1\n}":                `the port is always 53, write "." instead`,
+		":53 {\nforward . 192.0.2.1\n}":                   "the zone is empty",
+		"a..b {\nforward . 192.0.2.1\n}":                  "an empty label",
+		good + "corp.test {\nhold 10m\n}":                 `Corefile:5: hold: is an option of the whole agent, write it in the block of zone "." instead`,
+		good + "corp.test {\nforward x.test 192.0.2.1\n}": "x.test is not at or below the zone corp.test",
+		good + good:                                       "the zone . has a forward in line 2 already",
+		". {\nforward . 192.0.2.1\n":                      "parse the configuration",
+		". {\nimport nowhere\n}\n":                        "parse the configuration",
+	} {
+		_, err := Parse("Corefile", text)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestAllMistakesAreNamed(t *testing.T) {
+	_, err := Parse("Corefile", ". {\nforward . 192.0.2.1\nhold ten\nmark 3\ncache\n}")
+	if err == nil {
+		t.Fatal("it was taken")
+	}
+	lines := strings.Split(err.Error(), "\n")
+	if len(lines) != 3 || !strings.HasPrefix(lines[0], "Corefile:3: hold: ") || !strings.HasPrefix(lines[1], "Corefile:4: mark: ") || !strings.HasPrefix(lines[2], "Corefile:5: cache: ") {
+		t.Errorf("errors %q", lines)
+	}
+}
+
+func TestLoadFollowsImports(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "Corefile")
+	write := func(p, text string) {
+		if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(path, ". {\nforward . 192.0.2.1\nimport more\n}\n")
+	write(filepath.Join(dir, "more"), "hold 5m\n")
+	c, err := Load(path)
+	if err != nil || c.Hold != 5*time.Minute || c.File != path {
+		t.Errorf("%+v, %v", c, err)
+	}
+	write(filepath.Join(dir, "more"), "\nhold x\n")
+	if _, err = Load(path); err == nil || !strings.Contains(err.Error(), "more:2: hold: ") {
+		t.Errorf("error %v", err)
+	}
+	if _, err = Load(filepath.Join(dir, "absent")); !os.IsNotExist(unwrapped(err)) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func unwrapped(err error) error {
+	if u, ok := err.(interface{ Unwrap() error }); ok {
+		return u.Unwrap()
+	}
+	return err
+}
+
+// TestDocumentedExamples: every example of docs/corefile.md is a good file, and
+// the one with everything says the defaults.
+func TestDocumentedExamples(t *testing.T) {
+	text, err := os.ReadFile("../../docs/corefile.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(string(text), "```corefile\n")
+	if len(parts) < 5 {
+		t.Fatalf("only %d examples", len(parts)-1)
+	}
+	for _, part := range parts[1:] {
+		example, _, _ := strings.Cut(part, "```")
+		c, err := Parse("docs/corefile.md", example)
+		if err != nil {
+			t.Errorf("%v in\n%s", err, example)
+			continue
+		}
+		if strings.Contains(example, "limits {") {
+			d := Default()
+			if !slices.Equal(c.Bind, d.Bind) || c.Limits != d.Limits || c.Hold != d.Hold || c.Mark != d.Mark || c.GrantTimeout != d.GrantTimeout ||
+				c.Audit.Size != d.Audit.Size || c.Audit.Keep != d.Audit.Keep || c.ClusterDomain != d.ClusterDomain {
+				t.Errorf("the full example differs from the defaults: %+v", c)
+			}
+		}
+	}
+}
+
+func TestEveryDirectiveIsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/corefile.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d := range directives {
+		if !strings.Contains(string(text), "\n| `"+d) || !strings.Contains(string(text), "**"+d) {
+			t.Errorf("docs/corefile.md says nothing of %s", d)
+		}
+	}
+	for d := range elsewhere {
+		if !strings.Contains(string(text), "`"+d+"`") {
+			t.Errorf("docs/corefile.md does not list %s among CoreDNS's", d)
+		}
+	}
+	old := Default()
+	restart := []string{"audit", "bind", "failclosed", "hold", "intercept", "mark"}
+	changed := &Config{}
+	if got := old.NeedsRestart(&Config{Intercept: old.Bind, FailClosed: true}); !slices.Equal(got, restart) {
+		t.Errorf("needs a restart: %v, want %v", got, restart)
+	}
+	if got := changed.NeedsRestart(changed); got != nil {
+		t.Errorf("the same configuration needs a restart: %v", got)
+	}
+	for line := range strings.SplitSeq(string(text), "\n") {
+		for _, d := range restart {
+			if strings.HasPrefix(line, "| `"+d) && !strings.Contains(line, "| no") {
+				t.Errorf("documented otherwise: %s", line)
+			}
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(". {\nforward . 192.0.2.1\nhold 5m\n}\n")
+	f.Add("a.test {\nforward . 192.0.2.1 {\npolicy random\n}\n}\n")
+	f.Add("limits {\nqueries 5 {\n}")
+	f.Fuzz(func(t *testing.T, text string) {
+		if strings.Contains(text, "import") {
+			return // reads files
+		}
+		c, err := Parse("Corefile", text)
+		if err != nil {
+			return
+		}
+		if z := c.ZoneOf(""); z == nil || len(z.To) == 0 || len(c.Bind) == 0 || c.Mark == 0 || c.Limits.Queries <= 0 || c.GrantTimeout <= 0 {
+			t.Errorf("%q became %+v", text, c)
+		}
+	})
+}

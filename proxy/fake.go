@@ -1,0 +1,56 @@
+package proxy
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// FakeGranter is a Granter that remembers instead of opening. The zero value
+// acknowledges everything at once. It is safe for many goroutines.
+type FakeGranter struct {
+	// Err, if not nil, is asked before each call is remembered; its error is
+	// returned instead.
+	Err func(ctx context.Context, grants []policy.Grant) error
+
+	mu     sync.Mutex
+	grants []policy.Grant
+}
+
+// Grant remembers copies of the grants. It fails if Err does or ctx is over.
+func (f *FakeGranter) Grant(ctx context.Context, grants []policy.Grant) error {
+	if f.Err != nil {
+		if err := f.Err(ctx, grants); err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, g := range grants {
+		g.Addrs, g.By = slices.Clone(g.Addrs), slices.Clone(g.By)
+		f.grants = append(f.grants, g)
+	}
+	return nil
+}
+
+// Grants returns everything granted so far, in its order.
+func (f *FakeGranter) Grants() []policy.Grant {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.grants)
+}
+
+// Granted tells whether the pod was granted the address, on any ports.
+func (f *FakeGranter) Granted(p policy.PodRef, a netip.Addr) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.ContainsFunc(f.grants, func(g policy.Grant) bool {
+		return g.Pod == p && slices.Contains(g.Addrs, a)
+	})
+}

@@ -1,0 +1,305 @@
+package proxy
+
+import (
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/corefile"
+)
+
+func newForward(t *testing.T, z corefile.Zone) (*forward, *counters) {
+	t.Helper()
+	stats := &counters{}
+	f := &forward{zone: &z}
+	for _, to := range z.To {
+		u := newUpstream(to, stats)
+		t.Cleanup(u.close)
+		f.ups = append(f.ups, u)
+	}
+	return f, stats
+}
+
+func askFor(t testing.TB, qname string) ask {
+	return ask{Question: Question{Name: name(t, qname), Type: dns.TypeA, Class: dns.ClassINET}, recurse: true}
+}
+
+func answersWith(t *testing.T, f *forward, ip string) {
+	t.Helper()
+	got, err := f.resolve(askFor(t, "www.example.org"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.msg.Answer) != 1 || got.msg.Answer[0].(*dns.A).A.String() != ip {
+		t.Errorf("answer %v, want %s", got.msg.Answer, ip)
+	}
+}
+
+func rcodeScript(rcode int) script {
+	return func(q *dns.Msg, _ bool) [][]byte {
+		return [][]byte{says(q, func(r *dns.Msg) { r.Rcode = rcode })}
+	}
+}
+
+func TestForwardFailsOver(t *testing.T) {
+	good := startScript(t, honest("192.0.2.1"))
+	for _, tt := range []struct {
+		name  string
+		first script
+	}{
+		{"a silent upstream", silent},
+		{"SERVFAIL", rcodeScript(dns.RcodeServerFailure)},
+		{"REFUSED", rcodeScript(dns.RcodeRefused)},
+		{"truncated, and nobody on TCP", func(q *dns.Msg, tcp bool) [][]byte {
+			if tcp {
+				return nil
+			}
+			return [][]byte{says(q, func(r *dns.Msg) { r.Truncated = true })}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f, _ := newForward(t, zoneOf(startScript(t, tt.first), good))
+			answersWith(t, f, "192.0.2.1")
+		})
+	}
+}
+
+func TestForwardToAClosedPort(t *testing.T) {
+	z := zoneOf(startScript(t, honest("192.0.2.1")))
+	z.To = append([]netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1")}, z.To...)
+	f, _ := newForward(t, z)
+	answersWith(t, f, "192.0.2.1")
+	z.To = z.To[:1]
+	f, stats := newForward(t, z)
+	if _, err := f.resolve(askFor(t, "www.example.org")); err == nil {
+		t.Error("answered by nobody")
+	}
+	if n := stats.UpstreamFailures.Load(); n != leastTries {
+		t.Errorf("%d tries, want %d", n, leastTries)
+	}
+}
+
+func TestForwardKeepsTheRefusalOfAll(t *testing.T) {
+	f, _ := newForward(t, zoneOf(startScript(t, rcodeScript(dns.RcodeRefused)), startScript(t, silent)))
+	got, err := f.resolve(askFor(t, "www.example.org"))
+	if err != nil || got.msg.Rcode != dns.RcodeRefused {
+		t.Errorf("%v, %v", got.msg, err)
+	}
+}
+
+func TestForwardEndsByItsDeadline(t *testing.T) {
+	z := zoneOf(startScript(t, silent))
+	z.Deadline = 150 * time.Millisecond
+	f, stats := newForward(t, z)
+	began := time.Now()
+	if _, err := f.resolve(askFor(t, "www.example.org")); err == nil {
+		t.Error("answered by nobody")
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("took %v", took)
+	}
+	if n := stats.UpstreamQueries.Load(); n != 2 {
+		t.Errorf("%d tries, want 2", n)
+	}
+}
+
+func TestForwardAsksAgainAfterALostPacket(t *testing.T) {
+	var queries atomic.Int32
+	up := startScript(t, func(q *dns.Msg, _ bool) [][]byte {
+		if queries.Add(1) == 1 {
+			return nil
+		}
+		return honest("192.0.2.1")(q, false)
+	})
+	f, _ := newForward(t, zoneOf(up))
+	answersWith(t, f, "192.0.2.1")
+}
+
+func TestTruncatedIsAskedOverTCP(t *testing.T) {
+	up := startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+		if tcp {
+			return honest("192.0.2.1")(q, true)
+		}
+		whole := says(q, func(r *dns.Msg) { r.Truncated = true }, q.Question[0].Name+" 60 IN A "+forged)
+		return [][]byte{whole[:len(whole)-2]} // cut in the middle of the record, as some servers do
+	})
+	f, stats := newForward(t, zoneOf(up))
+	answersWith(t, f, "192.0.2.1")
+	if up.tcp.Load() != 1 || stats.UpstreamTCP.Load() != 1 || up.opts.Load() != 1 {
+		t.Errorf("TCP %d, counted %d, with OPT %d", up.tcp.Load(), stats.UpstreamTCP.Load(), up.opts.Load())
+	}
+}
+
+func TestWrongReplyOverTCPIsNotTaken(t *testing.T) {
+	up := startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+		if tcp {
+			return [][]byte{says(q, func(r *dns.Msg) { r.Id++ }, q.Question[0].Name+" 60 IN A "+forged)}
+		}
+		return [][]byte{says(q, func(r *dns.Msg) { r.Truncated = true })}
+	})
+	z := zoneOf(up)
+	z.Deadline = 300 * time.Millisecond
+	f, stats := newForward(t, z)
+	if got, err := f.resolve(askFor(t, "www.example.org")); err == nil {
+		t.Errorf("took %v", got.msg)
+	}
+	if stats.WrongReplies.Load() == 0 {
+		t.Error("no reply was counted as wrong")
+	}
+}
+
+func TestOrderOfUpstreams(t *testing.T) {
+	z := corefile.Zone{MaxFails: 2, To: []netip.AddrPort{
+		netip.MustParseAddrPort("192.0.2.1:53"), netip.MustParseAddrPort("192.0.2.2:53"), netip.MustParseAddrPort("192.0.2.3:53")}}
+	last := func(f *forward) (s string) {
+		for _, u := range f.order() {
+			s += u.addr.Addr().String()[8:]
+		}
+		return s
+	}
+	z.Policy = corefile.Sequential
+	f, _ := newForward(t, z)
+	f.ups[0].fails.Store(2)
+	f.ups[2].fails.Store(1)
+	if got := last(f); got != "231" {
+		t.Errorf("sequential with the first down: %s", got)
+	}
+	z.Policy = corefile.RoundRobin
+	f, _ = newForward(t, z)
+	if got := last(f) + " " + last(f) + " " + last(f) + " " + last(f); got != "123 231 312 123" {
+		t.Errorf("round robin: %s", got)
+	}
+	z.Policy = corefile.Random
+	f, _ = newForward(t, z)
+	seen := map[string]bool{}
+	for range 200 {
+		seen[last(f)] = true
+	}
+	if len(seen) != 3 {
+		t.Errorf("random: %v", seen)
+	}
+}
+
+func TestProbeBringsAnUpstreamBack(t *testing.T) {
+	up := startScript(t, honest("192.0.2.1"))
+	z := zoneOf(up)
+	f, _ := newForward(t, z)
+	u := f.ups[0]
+	u.failed(2)
+	if u.down(2) || u.probing.Load() {
+		t.Error("down after one failure of two")
+	}
+	u.failed(2)
+	if !u.down(2) {
+		t.Fatal("not down")
+	}
+	for end := time.Now().Add(5 * time.Second); u.down(2); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("still down though the upstream answers")
+		}
+	}
+}
+
+func TestLongestZoneIsAsked(t *testing.T) {
+	root, special := startScript(t, honest("192.0.2.1")), startScript(t, honest("192.0.2.2"))
+	a, b := zoneOf(special), zoneOf(root)
+	a.Name = name(t, "corp.test")
+	l := newLab(t, nil)
+	l.live(a, b)
+	for q, want := range map[string]string{"x.corp.test": "192.0.2.2", "corp.test": "192.0.2.2", "notcorp.test": "192.0.2.1", "example.org": "192.0.2.1"} {
+		r := l.ask("10.1.0.6", q, dns.TypeA)
+		if len(r.Answer) != 1 || r.Answer[0].(*dns.A).A.String() != want {
+			t.Errorf("%s: %v, want %s", q, r.Answer, want)
+		}
+	}
+}
+
+func TestSocketsAreReplaced(t *testing.T) {
+	up := startScript(t, honest("192.0.2.1"))
+	p := &sockets{to: up.addr}
+	ports := map[string]int{}
+	for range socketUses + 1 {
+		s, err := p.take()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports[s.LocalAddr().String()]++
+		p.give(s)
+	}
+	if len(ports) != 2 {
+		t.Errorf("ports %v, want one of %d uses and one of 1", ports, socketUses)
+	}
+	s, err := p.take()
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := s.LocalAddr().String()
+	s.born = s.born.Add(-socketAge)
+	p.give(s)
+	if s, err = p.take(); err != nil || s.LocalAddr().String() == old {
+		t.Errorf("an old socket was used again (%v)", err)
+	}
+	p.close()
+	p.give(s)
+	if len(p.idle) != 0 {
+		t.Error("a closed pool kept a socket")
+	}
+}
+
+func TestAskOnTheWire(t *testing.T) {
+	for _, a := range []ask{
+		{Question: Question{Type: dns.TypeNS, Class: dns.ClassINET}},
+		{Question: Question{Name: name(t, "www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}, recurse: true},
+		{Question: Question{Name: name(t, `a\.b.\000\255.test`), Type: 65280, Class: dns.ClassINET}, recurse: true, check: true, authent: true, dnssec: true},
+	} {
+		m := new(dns.Msg)
+		if err := m.Unpack(a.wire(0x1234)); err != nil {
+			t.Fatalf("%+v: %v", a, err)
+		}
+		opt := m.IsEdns0()
+		q, ok := readQuestion(m)
+		if !ok || m.Id != 0x1234 || m.Response || q != a.Question || opt == nil || opt.UDPSize() != advertised {
+			t.Errorf("%+v became %v", a, m)
+		}
+		if askOf(q, m) != a {
+			t.Errorf("read back as %+v, was %+v", askOf(q, m), a)
+		}
+	}
+}
+
+func TestEchoes(t *testing.T) {
+	a := askFor(t, "www.example.org")
+	query, end := a.wire(7), a.questionEnd()
+	reply := func(edit func(b []byte)) []byte {
+		b := append([]byte(nil), query...)
+		b[2] |= 0x80
+		edit(b)
+		return b
+	}
+	for _, tt := range []struct {
+		name string
+		edit func(b []byte)
+		want bool
+	}{
+		{"the same", func([]byte) {}, true},
+		{"another case", func(b []byte) { b[headerBytes+1] ^= 0x20 }, true},
+		{"another letter", func(b []byte) { b[headerBytes+1]++ }, false},
+		{"another id", func(b []byte) { b[1]++ }, false},
+		{"not a response", func(b []byte) { b[2] &^= 0x80 }, false},
+		{"no question", func(b []byte) { b[5] = 0 }, false},
+		{"256 questions more", func(b []byte) { b[4] = 1 }, false},
+		{"a label's length", func(b []byte) { b[headerBytes]++ }, false},
+		{"another type", func(b []byte) { b[end-3]++ }, false},
+		{"another class", func(b []byte) { b[end-1]++ }, false},
+	} {
+		if got := echoes(query, reply(tt.edit), end); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+	if echoes(query, reply(func([]byte) {})[:end-1], end) {
+		t.Error("a packet shorter than the question echoes it")
+	}
+}

@@ -1,0 +1,66 @@
+package proxy
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/audit"
+)
+
+// Granter opens answered addresses in the kernel.
+type Granter interface {
+	// Grant returns nil only once the kernel acknowledged every address of every grant.
+	// The grants slice must not be kept. An error, or ctx ending first, means that the answer must not leave.
+	Grant(ctx context.Context, grants []policy.Grant) error
+}
+
+// grantsOf returns what the decision opens for the pod with the addresses of an
+// answer that came now, and for each address what the log says of it. An
+// address that the decision does not open has no opening.
+func grantsOf(pod policy.PodRef, n policy.Name, d policy.Decision, addrs []Address, now time.Time) ([]policy.Grant, [][]audit.Opened) {
+	var grants []policy.Grant
+	opened := make([][]audit.Opened, len(addrs))
+	for i, a := range addrs {
+		if opened[i] != nil {
+			continue
+		}
+		// Nearly always all addresses share one TTL, and so one grant a port set.
+		same := addrs[i:]
+		all := make([]int, 0, len(same))
+		for j := range same {
+			if same[j].TTL == a.TTL {
+				all = append(all, i+j)
+			}
+		}
+		for _, o := range d.Openings(a.TTL) {
+			if o.Lifetime <= 0 {
+				continue
+			}
+			g := policy.Grant{Pod: pod, Name: n, Ports: o.Ports, Deadline: now.Add(o.Lifetime), By: o.By}
+			for _, j := range all {
+				g.Addrs = append(g.Addrs, addrs[j].Addr)
+				opened[j] = append(opened[j], audit.Opened{Ports: o.Ports, Until: g.Deadline})
+			}
+			grants = append(grants, g)
+		}
+	}
+	return grants, opened
+}
+
+// longestTTL returns the TTL in seconds that a pod may be told at most, so that
+// every port set that the decision opens is open for at least as long.
+func longestTTL(d policy.Decision) uint32 {
+	longest := map[policy.PortSet]time.Duration{}
+	for _, m := range d.Matches {
+		if !m.Audit {
+			longest[m.Ports] = max(longest[m.Ports], m.TTL.Max)
+		}
+	}
+	least := time.Duration(math.MaxInt64)
+	for _, t := range longest {
+		least = min(least, t)
+	}
+	return uint32(min(max(least/time.Second, 0), maxTTL))
+}

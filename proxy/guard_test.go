@@ -1,0 +1,174 @@
+package proxy
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func TestGuard(t *testing.T) {
+	l := newLab(t, nil)
+	g, snap := l.s.setup.Load().guard, l.s.snapshot.Load()
+	const outside, inside = "www.example.org", "db.shop.svc.cluster.local"
+	for _, tt := range []struct {
+		name, addr string
+		why        string // "" is free
+	}{
+		{outside, "192.0.2.1", ""},
+		{outside, "2001:db8:9::1", ""},
+		{outside, "172.16.0.1", ""}, // private, but not the cluster's
+		{outside, "127.0.0.1", "loopback"},
+		{outside, "127.255.255.254", "loopback"},
+		{outside, "::1", "loopback"},
+		{outside, "0.0.0.0", "unspecified"},
+		{outside, "0.1.2.3", "unspecified"},
+		{outside, "::", "unspecified"},
+		{outside, "169.254.0.1", "link-local"},
+		{outside, "169.254.20.53", "link-local"},
+		{outside, "169.254.169.254", "metadata"},
+		{outside, "fe80::1", "link-local"},
+		{outside, "febf::1", "link-local"},
+		{outside, "224.0.0.251", "multicast"},
+		{outside, "ff02::1", "multicast"},
+		{outside, "255.255.255.255", "reserved"},
+		{outside, "240.0.0.1", "reserved"},
+		{outside, "fd00:ec2::254", "metadata"},
+		{outside, "168.63.129.16", "metadata"},
+		{outside, "100.100.100.200", "metadata"},
+		{outside, "fd5c:7a1e:93b4::53", "node"}, // the endpoint
+		{outside, "192.0.2.250", "node"},
+		{outside, "203.0.113.250", "service"},
+		{outside, "10.1.0.6", "pod"},
+		{outside, "2001:db8:1::2", "pod"}, // outside of the configured ranges
+		{outside, "10.1.200.200", "cluster"},
+		{outside, "10.96.0.1", "cluster"},
+		{outside, "10.112.0.1", ""},
+
+		{outside, "::ffff:127.0.0.1", "loopback"},
+		{outside, "::ffff:192.0.2.1", ""},
+		{outside, "::127.0.0.1", "loopback in"},
+		{outside, "::ffff:0:10.96.0.1", "cluster in"},
+		{outside, "64:ff9b::169.254.169.254", "metadata in"},
+		{outside, "64:ff9b::192.0.2.1", ""},
+		{outside, "64:ff9b::10.1.0.6", "pod in"},
+		{outside, "64:ff9b:1::10.96.0.1", "cluster in"},
+		{outside, "64:ff9b:1::192.0.2.1", ""},
+		{outside, "64:ff9b:1:a60:0:100::", "cluster in"}, // a prefix of 48 bits
+		{outside, "64:ff9b:1:c000:2:100::", ""},
+		{outside, "2001:db8:64::10.96.0.1", "cluster in"}, // nat64 in the configuration
+		{outside, "2001:db8:65::10.96.0.1", ""},
+		{outside, "2002:a60:1::1", "cluster in"},
+		{outside, "2002:c000:201::1", ""},
+		{outside, "2001:0:a60:1::", "cluster in"},
+		{outside, "2001::f5ff:ffff:f59f:fffe", "unspecified in"}, // server 0.0.0.0
+
+		{inside, "10.96.0.1", ""},
+		{inside, "10.1.0.6", ""},
+		{inside, "192.0.2.250", ""},
+		{inside, "203.0.113.250", ""},
+		{inside, "127.0.0.1", "loopback"},
+		{inside, "169.254.169.254", "metadata"},
+		{inside, "::ffff:169.254.169.254", "metadata"},
+		{"cluster.local", "10.96.0.1", ""},
+		{"notcluster.local", "10.96.0.1", "cluster"},
+		{`x\.cluster.local`, "10.96.0.1", "cluster"},
+
+		{"app.ingress.test", "10.96.7.1", ""},
+		{"ingress.test", "10.96.7.1", ""},
+		{"app.ingress.test", "10.96.8.1", "cluster"},
+		{"appingress.test", "10.96.7.1", "cluster"},
+		{"app.ingress.test", "64:ff9b::10.96.7.1", ""},
+		{"app.ingress.test", "::ffff:10.96.7.1", ""},
+		{"app.ingress.test", "127.0.0.1", "loopback"},
+	} {
+		why := g.Blocked(name(t, tt.name), netip.MustParseAddr(tt.addr), snap)
+		if (why == "") != (tt.why == "") || !strings.HasPrefix(why, tt.why) {
+			t.Errorf("%s → %s: %q, want %q", tt.name, tt.addr, why, tt.why)
+		}
+	}
+}
+
+func TestGuardOpensMetadataOnlyByName(t *testing.T) {
+	l := newLab(t, nil)
+	c := *l.s.setup.Load().config
+	c.Rebind = append(c.Rebind, c.Rebind[0])
+	c.Rebind[1].Suffix = name(t, "metadata.test")
+	c.Rebind[1].Range = netip.MustParsePrefix("169.254.169.254/32")
+	g := NewGuard(&c, Cluster{})
+	a := netip.MustParseAddr("169.254.169.254")
+	if why := g.Blocked(name(t, "metadata.test"), a, nil); why != "" {
+		t.Errorf("blocked: %s", why)
+	}
+	if why := g.Blocked(name(t, "www.example.org"), a, nil); why == "" {
+		t.Error("another name may")
+	}
+}
+
+func TestEmbedded(t *testing.T) {
+	// The table of RFC 6052 §2.4: 192.0.2.33 behind prefixes of each length.
+	for _, tt := range []struct {
+		addr string
+		bits int
+	}{
+		{"2001:db8:c000:221::", 32},
+		{"2001:db8:1c0:2:21::", 40},
+		{"2001:db8:122:c000:2:2100::", 48},
+		{"2001:db8:122:3c0:0:221::", 56},
+		{"2001:db8:122:344:c0:2:2100::", 64},
+		{"2001:db8:122:344::192.0.2.33", 96},
+	} {
+		a := netip.MustParseAddr(tt.addr)
+		if got := embedded(a.As16(), tt.bits); got.String() != "192.0.2.33" {
+			t.Errorf("%s/%d holds %s", tt.addr, tt.bits, got)
+		}
+	}
+}
+
+func TestUnwrapTeredo(t *testing.T) {
+	// The example of RFC 4380 §4 in shape: server 65.54.227.120, client 192.0.2.45.
+	got := unwrap(netip.MustParseAddr("2001:0:4136:e378:8000:63bf:3fff:fdd2"), nil)
+	if len(got) != 2 || got[0].String() != "65.54.227.120" || got[1].String() != "192.0.2.45" {
+		t.Errorf("unwrapped %v", got)
+	}
+	if got := unwrap(netip.MustParseAddr("192.0.2.1"), nil); got != nil {
+		t.Errorf("an IPv4 address holds %v", got)
+	}
+}
+
+// FuzzGuard: no form of a blocked IPv4 address gets past.
+func FuzzGuard(f *testing.F) {
+	f.Add([]byte{169, 254, 169, 254}, uint8(0))
+	f.Add([]byte{10, 96, 0, 1}, uint8(3))
+	l := newLab(f, nil)
+	g, snap := l.s.setup.Load().guard, l.s.snapshot.Load()
+	n := name(f, "www.example.org")
+	f.Fuzz(func(t *testing.T, ip []byte, form uint8) {
+		if len(ip) != 4 {
+			return
+		}
+		inner := netip.AddrFrom4([4]byte(ip))
+		if g.Blocked(n, inner, snap) == "" {
+			return
+		}
+		var b [16]byte
+		switch form % 5 {
+		case 0:
+			b = inner.As16()
+		case 1:
+			copy(b[12:], ip)
+		case 2:
+			copy(b[:], []byte{0, 0x64, 0xff, 0x9b})
+			copy(b[12:], ip)
+		case 3:
+			copy(b[:], []byte{0x20, 0x02})
+			copy(b[2:], ip)
+		case 4:
+			p := netip.MustParseAddr("2001:db8:64::").As16()
+			copy(b[:], p[:])
+			copy(b[12:], ip)
+		}
+		if a := netip.AddrFrom16(b); g.Blocked(n, a, snap) == "" {
+			t.Errorf("%s is blocked, %s is not", inner, a)
+		}
+	})
+}

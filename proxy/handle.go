@@ -1,0 +1,114 @@
+package proxy
+
+import (
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/audit"
+)
+
+// stuckAfter is how long all places may be taken without one query ending
+// before the proxy calls itself hung: more than the longest deadline of a query.
+const stuckAfter = 15 * time.Second
+
+// isQuery tells whether a packet can be answered at all: a response is never
+// answered, or two servers could talk for ever.
+func isQuery(packet []byte) bool {
+	return len(packet) >= headerBytes && packet[2]&0x80 == 0
+}
+
+// handle returns the reply to a packet that isQuery, nil for silence. It does
+// not keep the packet.
+func (s *Server) handle(packet []byte, who asker, tcp bool) (reply []byte) {
+	defer func() {
+		if r := recover(); r != nil {
+			s.stats.Panics.Add(1)
+			s.logger.Error("a query ended in a fault of the proxy", slog.Any("fault", r), slog.String("stack", string(debug.Stack())))
+			reply = brief(packet, dns.RcodeServerFailure)
+		}
+	}()
+	return s.answer(packet, who, tcp)
+}
+
+// answer is handle without a net.
+func (s *Server) answer(packet []byte, who asker, tcp bool) []byte {
+	started := s.now()
+	query := new(dns.Msg)
+	if err := query.Unpack(packet); err != nil {
+		s.stats.Malformed.Add(1)
+		return brief(packet, dns.RcodeFormatError)
+	}
+	if !who.known {
+		return brief(packet, dns.RcodeRefused)
+	}
+	s.stats.Queries.Add(1)
+	if tcp {
+		s.stats.QueriesTCP.Add(1)
+	}
+	if rcode, refused := refusal(query); refused {
+		return pack(query, respond(query, rcode), tcp)
+	}
+	q, ok := readQuestion(query)
+	switch {
+	case !ok:
+		return brief(packet, dns.RcodeFormatError)
+	case q.Name == aliveName:
+		return s.alive(query, who, tcp)
+	case q.Class != dns.ClassINET:
+		return pack(query, respond(query, dns.RcodeRefused), tcp)
+	}
+	if who.view == nil {
+		return pack(query, s.plain(query, q), tcp)
+	}
+	t := &turn{s: s, setup: s.setup.Load(), view: who.view, snap: who.snap, query: query, q: q}
+	t.rec = audit.Record{Pod: who.view.Pod.PodRef, Address: who.addr, Name: q.Name, Type: q.Type, Class: q.Class, TCP: tcp}
+	r := t.run()
+	wire := pack(query, r, tcp)
+	t.finish(r, started)
+	return wire
+}
+
+// plain answers someone whom no policy selects: nothing is decided, granted or logged.
+func (s *Server) plain(query *dns.Msg, q Question) *dns.Msg {
+	got, err := s.setup.Load().resolver.resolve(askOf(q, query))
+	if err != nil {
+		return respond(query, dns.RcodeServerFailure)
+	}
+	return relay(query, got.msg)
+}
+
+// aliveName is the name that the proxy answers itself: alive.namegate.invalid
+// (RFC 6761 §6.4 keeps invalid free of real names).
+var aliveName = label("alive") + label("namegate") + label("invalid")
+
+// aliveText is what it answers.
+const aliveText = "serving"
+
+// alive answers the reserved name with a TXT record; other types have none.
+// Silence, where no query has ended for long though all places are taken.
+func (s *Server) alive(query *dns.Msg, who asker, tcp bool) []byte {
+	if s.stuck() {
+		return nil
+	}
+	r := respond(query, dns.RcodeSuccess)
+	r.Authoritative = true
+	if q := query.Question[0]; q.Qtype == dns.TypeTXT {
+		r.Answer = []dns.RR{&dns.TXT{
+			Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeTXT, Class: q.Qclass},
+			Txt: []string{aliveText},
+		}}
+	}
+	if who.node {
+		s.stats.SelfQueries.Add(1)
+	}
+	return pack(query, r, tcp)
+}
+
+func (s *Server) stuck() bool {
+	full := s.stats.inFlight.Load() > int64(s.setup.Load().config.Limits.Queries)
+	last := s.stats.lastDone.Load()
+	return full && last != 0 && s.now().UnixNano()-last > int64(stuckAfter)
+}

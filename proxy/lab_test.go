@@ -1,0 +1,288 @@
+package proxy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/proxy/corefile"
+)
+
+const labConfig = `. {
+    forward . 198.51.100.53
+    cluster cluster.local 10.1.0.0/16 10.96.0.0/12
+    search corp.test
+    rebind allow ingress.test 10.96.7.0/24
+    nat64 2001:db8:64::/96
+}`
+
+// The pods of the lab. All but free are selected.
+var labPods = []policy.Pod{
+	labPod("web", "10.1.0.2", "2001:db8:1::2", "127.0.0.2"),
+	labPod("quiet", "10.1.0.3", "127.0.0.3"),
+	labPod("strict", "10.1.0.4", "127.0.0.4"),
+	labPod("watched", "10.1.0.5"),
+	labPod("free", "10.1.0.6", "127.0.0.6"),
+	labPod("both", "10.1.0.7"),
+	labPod("dead", "10.1.0.8", "127.0.0.8"),
+}
+
+func labPod(name string, ips ...string) policy.Pod {
+	p := policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: name, UID: "uid-" + name}, Labels: map[string]string{"app": name}}
+	for _, ip := range ips {
+		p.IPs = append(p.IPs, netip.MustParseAddr(ip))
+	}
+	return p
+}
+
+const labPolicies = `
+metadata: {name: web, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: web}}
+  egress:
+  - matches: [{name: www.example.org}, {pattern: "*.wild.test"}, {name: db.shop.svc.cluster.local}, {name: app.ingress.test}]
+    ports: [{port: 443}]
+---
+metadata: {name: quiet, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: quiet}}
+  egress: [{matches: [{name: www.example.org}]}]
+  dns: {unmatched: NXDomain}
+---
+metadata: {name: strict, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: strict}}
+  egress: [{matches: [{name: www.example.org}]}]
+  dns: {unmatched: Refuse}
+---
+metadata: {name: watched, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: watched}}
+  egress: [{matches: [{name: www.example.org}]}]
+  enforcement: Audit
+---
+metadata: {name: both-enforced, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: both}}
+  egress: [{matches: [{name: one.test}], ports: [{port: 80}]}, {matches: [{name: one.test}], ports: [{port: 53, protocol: UDP}]}]
+  ttl: {minSeconds: 10, maxSeconds: 100, graceSeconds: 5}
+---
+metadata: {name: both-audit, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: both}}
+  egress: [{matches: [{name: two.test}]}]
+  enforcement: Audit
+---
+metadata: {name: dead, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: dead}}
+  egress: [{matches: [{pattern: "**"}]}]
+`
+
+func compile(t testing.TB, texts string, pods []policy.Pod) *policy.Snapshot {
+	t.Helper()
+	in := policy.Input{Namespaces: map[string]map[string]string{"shop": {}}, Pods: pods}
+	for text := range strings.SplitSeq(texts, "---") {
+		var p v1alpha1.FQDNNetworkPolicy
+		if err := yaml.UnmarshalStrict([]byte(text), &p); err != nil {
+			t.Fatal(err)
+		}
+		in.Policies = append(in.Policies, p)
+	}
+	snap := policy.NewCompiler().Compile(in)
+	if len(snap.Problems) > 0 {
+		t.Fatalf("problems: %v", snap.Problems)
+	}
+	return snap
+}
+
+func name(t testing.TB, s string) policy.Name {
+	t.Helper()
+	n, err := policy.ParseName(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// noon is the moment of every test with a still clock.
+var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+// recorder is a DecisionLog that keeps.
+type recorder struct {
+	mu   sync.Mutex
+	recs []audit.Record
+}
+
+func (r *recorder) Write(rec audit.Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.recs = append(r.recs, rec)
+}
+
+func (r *recorder) last(t testing.TB) audit.Record {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.recs) == 0 {
+		t.Fatal("nothing was logged")
+	}
+	return r.recs[len(r.recs)-1]
+}
+
+// memory is a resolver that answers from a table: "name TYPE" to records in
+// zone-file form, or to a response code in capitals. What is missing is NXDOMAIN.
+type memory struct {
+	mu    sync.Mutex
+	table map[string][]string
+	asked []string
+}
+
+func (m *memory) resolve(a ask) (found, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := a.Name.String() + " " + dns.TypeToString[a.Type]
+	m.asked = append(m.asked, key)
+	q := new(dns.Msg)
+	q.SetQuestion(presentation(a.Name), a.Type)
+	r := new(dns.Msg)
+	r.SetReply(q)
+	texts, ok := m.table[key]
+	if !ok {
+		r.Rcode = dns.RcodeNameError
+	}
+	for _, text := range texts {
+		if text == "error" {
+			return found{}, fmt.Errorf("nobody answers")
+		}
+		if rcode, ok := dns.StringToRcode[text]; ok {
+			r.Rcode = rcode
+			continue
+		}
+		section := &r.Answer
+		if extra, ok := strings.CutPrefix(text, "+"); ok {
+			section, text = &r.Extra, extra
+		}
+		rr, err := dns.NewRR(text)
+		if err != nil {
+			return found{}, fmt.Errorf("record %q: %w", text, err)
+		}
+		*section = append(*section, rr)
+	}
+	wire, err := r.Pack()
+	if err != nil {
+		return found{}, err
+	}
+	back := new(dns.Msg)
+	if err := back.Unpack(wire); err != nil {
+		return found{}, err
+	}
+	return found{back, netip.MustParseAddrPort("198.51.100.53:53")}, nil
+}
+
+func (m *memory) wasAsked(key string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Contains(m.asked, key)
+}
+
+// lab is a server with the lab's pods and policies, a still clock and an
+// upstream in memory.
+type lab struct {
+	t       testing.TB
+	s       *Server
+	granter *FakeGranter
+	log     *recorder
+	up      *memory
+}
+
+func newLab(t testing.TB, table map[string][]string) *lab {
+	t.Helper()
+	c, err := corefile.Parse("Corefile", labConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lab{t: t, granter: &FakeGranter{}, log: &recorder{}, up: &memory{table: table}}
+	l.s, err = New(Options{Config: c, Granter: l.granter, Log: l.log, Now: func() time.Time { return noon }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.s.Publish(compile(t, labPolicies, labPods))
+	l.s.store(c, l.up)
+	l.s.SetCluster(Cluster{
+		Nodes:    []netip.Addr{netip.MustParseAddr("192.0.2.250")},
+		Services: []netip.Addr{netip.MustParseAddr("203.0.113.250")},
+	})
+	return l
+}
+
+func newQuery(qname string, qtype uint16) *dns.Msg {
+	m := new(dns.Msg)
+	m.SetQuestion(dns.Fqdn(qname), qtype)
+	return m
+}
+
+// send gives the server a query as from the address and returns the reply.
+func (l *lab) send(from string, m *dns.Msg) *dns.Msg {
+	l.t.Helper()
+	wire, err := m.Pack()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	who := l.s.identify(netip.MustParseAddr(from), netip.MustParseAddr("169.254.20.53"))
+	out := l.s.answer(wire, who, false)
+	r := new(dns.Msg)
+	if err := r.Unpack(out); err != nil {
+		l.t.Fatalf("the reply cannot be read: %v", err)
+	}
+	if r.Id != m.Id || !r.Response {
+		l.t.Fatalf("the reply has id %d and response %v, the query id %d", r.Id, r.Response, m.Id)
+	}
+	return r
+}
+
+func (l *lab) ask(from, qname string, qtype uint16) *dns.Msg {
+	l.t.Helper()
+	return l.send(from, newQuery(qname, qtype))
+}
+
+// granted returns what the fake was given, a line a grant.
+func (l *lab) granted() []string {
+	var lines []string
+	for _, g := range l.granter.Grants() {
+		lines = append(lines, fmt.Sprintf("%s %s %v %s +%v", g.Pod.Name, g.Name, g.Addrs, g.Ports, g.Deadline.Sub(noon)))
+	}
+	return lines
+}
+
+// data returns the records of a section as short text: "name type data", with
+// the TTL in front.
+func data(rrs []dns.RR) []string {
+	var lines []string
+	for _, rr := range rrs {
+		if rr.Header().Rrtype == dns.TypeOPT {
+			continue
+		}
+		lines = append(lines, strings.Join(strings.Fields(strings.ReplaceAll(rr.String(), "\tIN\t", "\t")), " "))
+	}
+	return lines
+}
+
+func equal(t testing.TB, what string, got, want []string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s:\n got %q\nwant %q", what, got, want)
+	}
+}
+
+func itoa(i int) string { return fmt.Sprint(i) }

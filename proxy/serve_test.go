@@ -1,0 +1,515 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+var loopback = netip.MustParseAddrPort("127.0.0.1:0")
+
+// listen makes the lab serve on a loopback address and closes it with the test.
+func (l *lab) listen() netip.AddrPort {
+	l.t.Helper()
+	if err := l.s.Listen([]netip.AddrPort{loopback}); err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := l.s.Close(ctx); err != nil {
+			l.t.Errorf("close: %v", err)
+		}
+	})
+	return l.s.Addrs()[0]
+}
+
+// client is a socket of a pod of the lab, by its loopback address.
+func client(t testing.TB, network, from string, to netip.AddrPort) *dns.Conn {
+	t.Helper()
+	ip := net.ParseIP(from)
+	d := net.Dialer{LocalAddr: &net.UDPAddr{IP: ip}, Timeout: 5 * time.Second}
+	if network == "tcp" {
+		d.LocalAddr = &net.TCPAddr{IP: ip}
+	}
+	c, err := d.Dial(network, to.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	return &dns.Conn{Conn: c, UDPSize: 4096}
+}
+
+func exchange(t testing.TB, c *dns.Conn, m *dns.Msg) *dns.Msg {
+	t.Helper()
+	if err := c.WriteMsg(m); err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.ReadMsg()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Id != m.Id {
+		t.Fatalf("reply %d to query %d", r.Id, m.Id)
+	}
+	return r
+}
+
+func TestServeOverUDPAndTCP(t *testing.T) {
+	l := newLab(t, labTable)
+	at := l.listen()
+	for _, network := range []string{"udp", "tcp"} {
+		r := exchange(t, client(t, network, "127.0.0.2", at), newQuery("www.example.org", dns.TypeA))
+		if len(r.Answer) != 3 {
+			t.Errorf("%s: %v", network, r)
+		}
+		if rec := l.log.last(t); rec.TCP != (network == "tcp") || rec.Pod.Name != "web" {
+			t.Errorf("%s: logged %+v", network, rec)
+		}
+		if r = exchange(t, client(t, network, "127.0.0.4", at), newQuery("other.test", dns.TypeA)); r.Rcode != dns.RcodeRefused {
+			t.Errorf("%s: rcode %d", network, r.Rcode)
+		}
+	}
+	if s := l.s.Stats(); s.Queries != 4 || s.QueriesTCP != 2 || s.Allowed != 2 || s.Refused != 2 || s.InFlight != 0 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestServeIPv6(t *testing.T) {
+	l := newLab(t, labTable)
+	six := netip.MustParseAddrPort("[::1]:0")
+	if err := l.s.Listen([]netip.AddrPort{six}); err != nil {
+		t.Skipf("no IPv6 here: %v", err)
+	}
+	defer l.s.Close(context.Background())
+	r := exchange(t, client(t, "udp", "::1", l.s.Addrs()[0]), newQuery("www.example.org", dns.TypeA))
+	if len(r.Answer) != 3 {
+		t.Errorf("reply %v", r)
+	}
+}
+
+// The loopback counts as the node, so the stranger's packet is put in by hand.
+func TestStrangersGetRefusedFromTheSocket(t *testing.T) {
+	l := newLab(t, labTable)
+	packet, err := newQuery("www.example.org", dns.TypeA).Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.listen()
+	var ln *listener
+	for _, ln = range l.s.open {
+	}
+	var buf [replyBuffer]byte
+	n := copy(buf[:], packet)
+	if ln.take(&buf, n, netip.MustParseAddrPort("198.51.100.7:5353")) {
+		t.Error("a stranger's query was taken")
+	}
+	if l.s.Stats().Strangers != 1 || len(l.up.asked) != 0 {
+		t.Errorf("stats %+v, asked %v", l.s.Stats(), l.up.asked)
+	}
+}
+
+func TestListenAddsAndRemoves(t *testing.T) {
+	l := newLab(t, labTable)
+	first := l.listen()
+	second := netip.MustParseAddrPort("127.0.0.9:0")
+	if err := l.s.Listen([]netip.AddrPort{loopback, second}); err != nil {
+		t.Fatal(err)
+	}
+	addrs := l.s.Addrs()
+	if len(addrs) != 2 || addrs[0] != first {
+		t.Fatalf("addresses %v, first was %v", addrs, first)
+	}
+	r := exchange(t, client(t, "udp", "127.0.0.2", addrs[1]), newQuery("www.example.org", dns.TypeA))
+	if len(r.Answer) != 3 {
+		t.Errorf("reply %v", r)
+	}
+	if err := l.s.Listen([]netip.AddrPort{second}); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.s.Addrs(); len(got) != 1 || got[0] != addrs[1] {
+		t.Errorf("addresses %v", got)
+	}
+	if _, err := net.DialTimeout("tcp", first.String(), time.Second); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("the removed address: %v", err)
+	}
+}
+
+func TestListenNamesTheTakenPort(t *testing.T) {
+	l := newLab(t, labTable)
+	at := l.listen()
+	for protocol, take := range map[string]func() (interface{ Close() error }, netip.AddrPort){
+		"UDP": func() (interface{ Close() error }, netip.AddrPort) {
+			c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c, c.LocalAddr().(*net.UDPAddr).AddrPort()
+		},
+		"TCP": func() (interface{ Close() error }, netip.AddrPort) {
+			c, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(loopback))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c, c.Addr().(*net.TCPAddr).AddrPort()
+		},
+	} {
+		holder, taken := take()
+		err := l.s.Listen([]netip.AddrPort{loopback, taken})
+		if err == nil || !strings.Contains(err.Error(), taken.String()) || !strings.Contains(err.Error(), protocol) || !errors.Is(err, syscall.EADDRINUSE) {
+			t.Errorf("%s: %v", protocol, err)
+		}
+		if got := l.s.Addrs(); len(got) != 1 || got[0] != at {
+			t.Errorf("after the error it serves %v", got)
+		}
+		_ = holder.Close()
+	}
+	if err := l.s.Listen([]netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:0")}); err == nil {
+		t.Error("listened on every address")
+	}
+}
+
+func TestSelfQuery(t *testing.T) {
+	l := newLab(t, nil)
+	at := l.listen()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := l.s.SelfQuery(ctx, at); err != nil {
+		t.Fatal(err)
+	}
+	if s := l.s.Stats(); s.SelfQueries != 1 || len(l.up.asked) != 0 {
+		t.Errorf("stats %+v, asked %v", s, l.up.asked)
+	}
+	if err := l.s.Listen(nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.s.SelfQuery(ctx, at); err == nil {
+		t.Error("a closed socket answered")
+	}
+}
+
+func TestSelfQueryFailsOnSilence(t *testing.T) {
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	l := newLab(t, nil)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	err = l.s.SelfQuery(ctx, c.LocalAddr().(*net.UDPAddr).AddrPort())
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestHungProxyDoesNotCallItselfAlive: all places taken, and none given back for long.
+func TestHungProxyDoesNotCallItselfAlive(t *testing.T) {
+	l := newLab(t, nil)
+	limit := int64(l.s.setup.Load().config.Limits.Queries)
+	l.s.stats.inFlight.Store(limit + 1)
+	l.s.stats.lastDone.Store(noon.Add(-stuckAfter - time.Second).UnixNano())
+	if !l.s.stuck() {
+		t.Error("it takes itself for alive")
+	}
+	l.s.stats.lastDone.Store(noon.Add(-time.Second).UnixNano())
+	if l.s.stuck() {
+		t.Error("busy is not hung")
+	}
+}
+
+func TestReservedNameHasOnlyText(t *testing.T) {
+	l := newLab(t, nil)
+	for _, class := range []uint16{dns.ClassINET, dns.ClassCHAOS} {
+		m := newQuery("Alive.Namegate.Invalid", dns.TypeTXT)
+		m.Question[0].Qclass = class
+		r := l.send("127.0.0.1", m)
+		if len(r.Answer) != 1 || r.Answer[0].(*dns.TXT).Txt[0] != aliveText {
+			t.Errorf("class %d: %v", class, r)
+		}
+	}
+	if r := l.ask("10.1.0.2", "alive.namegate.invalid", dns.TypeA); r.Rcode != 0 || len(r.Answer) != 0 || len(l.up.asked) != 0 {
+		t.Errorf("reply %v", r)
+	}
+}
+
+// holding makes the lab's upstream hold every answer until open is closed.
+func (l *lab) holding() *holder {
+	h := &holder{next: l.up, open: make(chan struct{}), entered: make(chan struct{}, 1000)}
+	l.s.store(l.s.setup.Load().config, h)
+	return h
+}
+
+type holder struct {
+	next    resolver
+	open    chan struct{}
+	entered chan struct{}
+	once    sync.Once
+}
+
+func (h *holder) resolve(a ask) (found, error) {
+	if strings.HasPrefix(a.Name.String(), "slow") {
+		h.entered <- struct{}{}
+		<-h.open
+	}
+	return h.next.resolve(a)
+}
+
+func (h *holder) release() { h.once.Do(func() { close(h.open) }) }
+
+func TestSlowQueryDelaysNoOther(t *testing.T) {
+	l := newLab(t, labTable)
+	h := l.holding()
+	at := l.listen()
+	t.Cleanup(h.release)
+	for _, network := range []string{"udp", "tcp"} {
+		c := client(t, network, "127.0.0.2", at)
+		slow := newQuery("slow.test", dns.TypeA)
+		if err := c.WriteMsg(slow); err != nil {
+			t.Fatal(err)
+		}
+		<-h.entered
+		// On TCP the same connection: its answers come out of order.
+		if r := exchange(t, c, newQuery("www.example.org", dns.TypeA)); len(r.Answer) != 3 {
+			t.Errorf("%s: %v", network, r)
+		}
+	}
+}
+
+func TestPodAndAllAreBounded(t *testing.T) {
+	l := newLab(t, labTable)
+	config := *l.s.setup.Load().config
+	config.Limits.QueriesPerPod, config.Limits.Queries = 3, 4
+	l.s.store(&config, l.up)
+	h := l.holding()
+	at := l.listen()
+	t.Cleanup(h.release)
+	web, quiet := client(t, "udp", "127.0.0.2", at), client(t, "udp", "127.0.0.8", at)
+	fill := func(c *dns.Conn, n int) {
+		for range n {
+			if err := c.WriteMsg(newQuery("slow.test", dns.TypeA)); err != nil {
+				t.Fatal(err)
+			}
+			<-h.entered
+		}
+	}
+	fill(web, 3)
+	if r := exchange(t, web, newQuery("www.example.org", dns.TypeA)); r.Rcode != dns.RcodeServerFailure {
+		t.Errorf("the fourth of one pod: %v", r)
+	}
+	fill(quiet, 1)
+	if r := exchange(t, quiet, newQuery("www.example.org", dns.TypeA)); r.Rcode != dns.RcodeServerFailure {
+		t.Errorf("the fifth of all: %v", r)
+	}
+	if err := l.s.SelfQuery(context.Background(), at); err != nil {
+		t.Errorf("a flood of the pods trips the dead-man switch: %v", err)
+	}
+	if s := l.s.Stats(); s.ShedPod != 1 || s.ShedAll != 1 || s.InFlight < 4 {
+		t.Errorf("stats %+v", s)
+	}
+	h.release()
+	for range 3 {
+		if _, err := web.ReadMsg(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := exchange(t, web, newQuery("www.example.org", dns.TypeA)); len(r.Answer) != 3 {
+		t.Errorf("with room again: %v", r)
+	}
+}
+
+func TestCloseAnswersWhatWasAsked(t *testing.T) {
+	l := newLab(t, map[string][]string{"slow.wild.test A": {"slow.wild.test. 60 IN A 192.0.2.1"}})
+	h := l.holding()
+	at := l.listen()
+	clients := []*dns.Conn{client(t, "udp", "127.0.0.2", at), client(t, "tcp", "127.0.0.2", at)}
+	for _, c := range clients {
+		if err := c.WriteMsg(newQuery("slow.wild.test", dns.TypeA)); err != nil {
+			t.Fatal(err)
+		}
+		<-h.entered
+	}
+	closed := make(chan error)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		closed <- l.s.Close(ctx)
+	}()
+	for {
+		l.s.mu.Lock()
+		over := l.s.closed
+		l.s.mu.Unlock()
+		if over {
+			break
+		}
+	}
+	h.release()
+	for i, c := range clients {
+		if r, err := c.ReadMsg(); err != nil || len(r.Answer) != 1 {
+			t.Errorf("client %d: %v, %v", i, r, err)
+		}
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if err := l.s.Listen([]netip.AddrPort{loopback}); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a closed server listens: %v", err)
+	}
+}
+
+func TestCloseEndsWithItsContext(t *testing.T) {
+	l := newLab(t, nil)
+	h := l.holding()
+	defer h.release()
+	if err := l.s.Listen([]netip.AddrPort{loopback}); err != nil {
+		t.Fatal(err)
+	}
+	c := client(t, "udp", "127.0.0.2", l.s.Addrs()[0])
+	if err := c.WriteMsg(newQuery("slow.test", dns.TypeA)); err != nil {
+		t.Fatal(err)
+	}
+	<-h.entered
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if err := l.s.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("close: %v", err)
+	}
+}
+
+func TestTCPAbuseEndsTheConnection(t *testing.T) {
+	l := newLab(t, labTable)
+	at := l.listen()
+	for name, bytes := range map[string][]byte{
+		"a length below a header": {0, 5, 1, 2, 3, 4, 5},
+		"a length of 65535":       {0xff, 0xff, 0, 0},
+		"a response":              append([]byte{0, 12, 0, 1, 0x80, 0}, make([]byte, 8)...),
+	} {
+		c := client(t, "tcp", "127.0.0.2", at)
+		if _, err := c.Conn.Write(bytes); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := bufio.NewReader(c.Conn).ReadByte(); err == nil {
+			t.Errorf("%s: answered", name)
+		}
+	}
+	if n := l.s.Stats().Malformed; n != 3 {
+		t.Errorf("counted %d", n)
+	}
+}
+
+func TestTCPConnectionsAreBounded(t *testing.T) {
+	l := newLab(t, labTable)
+	config := *l.s.setup.Load().config
+	config.Limits.ConnectionsPerPod, config.Limits.Connections = 2, 3
+	l.s.store(&config, l.up)
+	at := l.listen()
+	open := func(from string) error {
+		c := client(t, "tcp", from, at)
+		m := newQuery("www.example.org", dns.TypeA)
+		if err := c.WriteMsg(m); err != nil {
+			return err
+		}
+		_, err := c.ReadMsg()
+		return err
+	}
+	for i, tt := range []struct {
+		from string
+		ok   bool
+	}{{"127.0.0.2", true}, {"127.0.0.2", true}, {"127.0.0.2", false}, {"127.0.0.3", true}, {"127.0.0.4", false}, {"127.0.0.1", true}} {
+		if err := open(tt.from); (err == nil) != tt.ok {
+			t.Errorf("connection %d from %s: %v", i, tt.from, err)
+		}
+	}
+	if s := l.s.Stats(); s.ShedConnections != 2 || s.Connections != 4 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestSnapshotIsSwapped(t *testing.T) {
+	l := newLab(t, labTable)
+	at := l.listen()
+	c := client(t, "tcp", "127.0.0.4", at)
+	if r := exchange(t, c, newQuery("other.test", dns.TypeA)); r.Rcode != dns.RcodeRefused {
+		t.Fatalf("reply %v", r)
+	}
+	pods := append(labPods[:0:0], labPods...)
+	pods[2] = labPod("newcomer", "127.0.0.4") // the address is another pod's now
+	l.s.Publish(compile(t, labPolicies, pods))
+	if r := exchange(t, c, newQuery("other.test", dns.TypeA)); len(r.Answer) != 1 {
+		t.Errorf("on the old connection: %v", r)
+	}
+}
+
+func TestSweepForgetsAddresses(t *testing.T) {
+	l := newLab(t, labTable)
+	l.s.loads.of(l.s.identify(netip.MustParseAddr("10.1.0.2"), netip.Addr{}))
+	busy := l.s.loads.of(l.s.identify(netip.MustParseAddr("10.1.0.3"), netip.Addr{}))
+	busy.queries.Add(1)
+	count := func() (n int) {
+		l.s.loads.byAddr.Range(func(any, any) bool { n++; return true })
+		return n
+	}
+	l.s.Publish(l.s.snapshot.Load())
+	if n := count(); n != 2 {
+		t.Errorf("%d loads, want 2", n)
+	}
+	l.s.Publish(nil)
+	if n := count(); n != 1 {
+		t.Errorf("%d loads, want the busy one", n)
+	}
+}
+
+func TestConfigureKeepsWhatItCan(t *testing.T) {
+	l := newLab(t, labTable)
+	up := startScript(t, honest("192.0.2.1"))
+	l.live(zoneOf(up))
+	before := l.s.ups[up.addr]
+	c := *l.s.setup.Load().config
+	c.Mark, c.Hold = 0x80, 0
+	if got := l.s.Configure(&c); strings.Join(got, " ") != "hold mark" {
+		t.Errorf("pending %v", got)
+	}
+	if before == nil || l.s.ups[up.addr] != before || len(l.s.ups) != 1 {
+		t.Errorf("upstreams %v", l.s.ups)
+	}
+	if r := l.ask("10.1.0.6", "example.org", dns.TypeA); len(r.Answer) != 1 {
+		t.Errorf("reply %v", r)
+	}
+}
+
+func TestFaultEndsInServfail(t *testing.T) {
+	l := newLab(t, nil)
+	l.s.store(l.s.setup.Load().config, faulty{})
+	packet, err := newQuery("www.example.org", dns.TypeA).Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := l.s.handle(packet, l.s.identify(netip.MustParseAddr("10.1.0.2"), netip.Addr{}), false)
+	r := new(dns.Msg)
+	if err := r.Unpack(out); err != nil || r.Rcode != dns.RcodeServerFailure || l.s.Stats().Panics != 1 {
+		t.Errorf("reply %v, %v, stats %+v", r, err, l.s.Stats())
+	}
+}
+
+type faulty struct{}
+
+func (faulty) resolve(ask) (found, error) { panic("a fault for the test") }
+
+func TestNewNeedsItsParts(t *testing.T) {
+	l := newLab(t, nil)
+	for _, o := range []Options{{}, {Config: l.s.setup.Load().config}, {Granter: l.granter}} {
+		if _, err := New(o); err == nil {
+			t.Errorf("made of %+v", o)
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/proxy/corefile"
+)
+
+// DecisionLog takes each decision about a selected pod's question. Write must
+// not block; *audit.Log is one.
+type DecisionLog interface {
+	Write(audit.Record)
+}
+
+// Options are what a Server is made of.
+type Options struct {
+	// Config is required; Configure replaces it.
+	Config *corefile.Config
+	// Granter is required.
+	Granter Granter
+	// Log is nil for no log.
+	Log DecisionLog
+	// Now is the clock of deadlines and of the log; nil is time.Now.
+	Now func() time.Time
+	// Logger is for the proxy's own faults; nil is slog.Default().
+	Logger *slog.Logger
+}
+
+// Server answers DNS queries. Its methods may be called from any goroutine.
+type Server struct {
+	granter  Granter
+	log      DecisionLog
+	now      func() time.Time
+	logger   *slog.Logger
+	snapshot atomic.Pointer[policy.Snapshot]
+	setup    atomic.Pointer[setup]
+	stats    counters
+	loads    loads
+	crew     crew
+
+	mu      sync.Mutex // of what follows, and of writing setup
+	cluster Cluster
+	ups     map[netip.AddrPort]*upstream
+	open    map[netip.AddrPort]*listener
+	closed  bool
+}
+
+// setup is what queries need of the configuration; a query uses one throughout.
+type setup struct {
+	config   *corefile.Config
+	guard    *Guard
+	resolver resolver
+	nodes    map[netip.Addr]bool
+}
+
+// New returns a server that listens nowhere and knows no pod yet.
+func New(o Options) (*Server, error) {
+	switch {
+	case o.Config == nil || len(o.Config.Zones) == 0:
+		return nil, errors.New("make the proxy: the configuration has no forward")
+	case o.Granter == nil:
+		return nil, errors.New("make the proxy: there is no granter")
+	}
+	s := &Server{granter: o.Granter, log: o.Log, now: o.Now, logger: o.Logger,
+		ups: map[netip.AddrPort]*upstream{}, open: map[netip.AddrPort]*listener{}}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if s.logger == nil {
+		s.logger = slog.Default()
+	}
+	s.crew = newCrew()
+	s.Configure(o.Config)
+	return s, nil
+}
+
+// Publish makes the snapshot the one that queries are decided by from now on. A
+// query that is under way ends by the one it began with.
+func (s *Server) Publish(snap *policy.Snapshot) {
+	s.snapshot.Store(snap)
+	s.loads.sweep(snap)
+}
+
+// Configure replaces the configuration for the queries that follow: upstreams,
+// guard, search suffixes, limits and the grant timeout. It returns the
+// directives that differ and that the proxy does not apply, in the Corefile's
+// words: where it listens is for Listen, and the rest is read at the agent's start.
+func (s *Server) Configure(c *corefile.Config) (pending []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old := s.setup.Load(); old != nil {
+		pending = c.NeedsRestart(old.config)
+	}
+	z := &zones{config: c}
+	used := map[netip.AddrPort]*upstream{}
+	for i := range c.Zones {
+		f := &forward{zone: &c.Zones[i]}
+		for _, to := range c.Zones[i].To {
+			u := s.ups[to]
+			if u == nil {
+				u = used[to]
+			}
+			if u == nil {
+				u = newUpstream(to, &s.stats)
+			}
+			used[to] = u
+			f.ups = append(f.ups, u)
+		}
+		z.forwards = append(z.forwards, f)
+	}
+	s.store(c, newInflight(z, &s.stats))
+	for to, u := range s.ups {
+		if used[to] == nil {
+			u.close()
+		}
+	}
+	s.ups = used
+	return pending
+}
+
+// SetCluster replaces the cluster's addresses that the guard keeps outside names from.
+func (s *Server) SetCluster(c Cluster) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cluster = c
+	old := s.setup.Load()
+	s.store(old.config, old.resolver)
+}
+
+// store makes the setup of a configuration; the caller holds mu.
+func (s *Server) store(c *corefile.Config, r resolver) {
+	next := &setup{config: c, guard: NewGuard(c, s.cluster), resolver: r, nodes: make(map[netip.Addr]bool, len(s.cluster.Nodes))}
+	for _, a := range s.cluster.Nodes {
+		next.nodes[a.Unmap()] = true
+	}
+	s.setup.Store(next)
+}
+
+// Stats returns the totals so far.
+func (s *Server) Stats() Stats { return s.stats.snapshot() }
+
+// Close stops listening, lets the queries under way end, and closes the
+// sockets. If ctx ends first the sockets are closed at once and its error is
+// returned. A closed server cannot listen again.
+func (s *Server) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	open := s.open
+	s.open = map[netip.AddrPort]*listener{}
+	s.mu.Unlock()
+
+	var wg sync.WaitGroup
+	for _, l := range open {
+		wg.Go(func() { l.drain(ctx) })
+	}
+	wg.Wait()
+	s.crew.stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range s.ups {
+		u.close()
+	}
+	return ctx.Err()
+}

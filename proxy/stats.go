@@ -1,0 +1,76 @@
+package proxy
+
+import (
+	"sync/atomic"
+
+	"github.com/namegate/namegate/proxy/audit"
+)
+
+// counters are the proxy's running totals.
+type counters struct {
+	Queries, QueriesTCP                     atomic.Uint64
+	Malformed, Strangers                    atomic.Uint64
+	ShedPod, ShedAll, ShedConnections       atomic.Uint64
+	UpstreamQueries, UpstreamTCP            atomic.Uint64
+	UpstreamFailures, WrongReplies          atomic.Uint64
+	Coalesced, Dishonest                    atomic.Uint64
+	Grants, GrantFailures                   atomic.Uint64
+	AddressesGranted, AddressesBlocked      atomic.Uint64
+	AddressesOver, RepliesLost, SelfQueries atomic.Uint64
+	Panics                                  atomic.Uint64
+	verdicts                                [audit.Failed + 1]atomic.Uint64
+	inFlight, connections                   atomic.Int64
+	lastDone                                atomic.Int64 // Unix nanoseconds
+}
+
+// Stats are the proxy's totals since its start at one moment, but for the two
+// that say "now".
+type Stats struct {
+	Queries          uint64 `json:"queries"`          // of known pods and the node, over UDP and TCP
+	QueriesTCP       uint64 `json:"queriesTCP"`       // of those, over TCP
+	Malformed        uint64 `json:"malformed"`        // packets that are no query
+	Strangers        uint64 `json:"strangers"`        // queries from addresses that are no pod's: REFUSED
+	ShedPod          uint64 `json:"shedPod"`          // SERVFAIL, since the pod had too many in flight
+	ShedAll          uint64 `json:"shedAll"`          // SERVFAIL, since all together had too many
+	ShedConnections  uint64 `json:"shedConnections"`  // TCP connections closed at once
+	UpstreamQueries  uint64 `json:"upstreamQueries"`  // sent, tries counted
+	UpstreamTCP      uint64 `json:"upstreamTCP"`      // of those, asked again over TCP
+	UpstreamFailures uint64 `json:"upstreamFailures"` // tries without a reply
+	WrongReplies     uint64 `json:"wrongReplies"`     // replies that answer something else, ignored
+	Coalesced        uint64 `json:"coalesced"`        // queries that shared the answer of one in flight
+	Dishonest        uint64 `json:"dishonest"`        // answers to allowed names that were not trusted
+	Grants           uint64 `json:"grants"`           // calls of the kernel's side that were acknowledged
+	GrantFailures    uint64 `json:"grantFailures"`    // calls that failed: SERVFAIL
+	AddressesGranted uint64 `json:"addressesGranted"`
+	AddressesBlocked uint64 `json:"addressesBlocked"` // by the guard
+	AddressesOver    uint64 `json:"addressesOver"`    // beyond the bound of one answer, taken out
+	RepliesLost      uint64 `json:"repliesLost"`      // that could not be sent
+	SelfQueries      uint64 `json:"selfQueries"`      // answered
+	Panics           uint64 `json:"panics"`           // queries that ended in a fault of the proxy: SERVFAIL
+	Allowed          uint64 `json:"allowed"`          // verdicts
+	Unmatched        uint64 `json:"unmatched"`
+	Refused          uint64 `json:"refused"`
+	Blocked          uint64 `json:"blocked"`
+	Failed           uint64 `json:"failed"`
+	InFlight         int64  `json:"inFlight"`    // now
+	Connections      int64  `json:"connections"` // TCP, now
+}
+
+func (c *counters) snapshot() Stats {
+	return Stats{
+		Queries: c.Queries.Load(), QueriesTCP: c.QueriesTCP.Load(),
+		Malformed: c.Malformed.Load(), Strangers: c.Strangers.Load(),
+		ShedPod: c.ShedPod.Load(), ShedAll: c.ShedAll.Load(), ShedConnections: c.ShedConnections.Load(),
+		UpstreamQueries: c.UpstreamQueries.Load(), UpstreamTCP: c.UpstreamTCP.Load(),
+		UpstreamFailures: c.UpstreamFailures.Load(), WrongReplies: c.WrongReplies.Load(),
+		Coalesced: c.Coalesced.Load(), Dishonest: c.Dishonest.Load(),
+		Grants: c.Grants.Load(), GrantFailures: c.GrantFailures.Load(),
+		AddressesGranted: c.AddressesGranted.Load(), AddressesBlocked: c.AddressesBlocked.Load(),
+		AddressesOver: c.AddressesOver.Load(), RepliesLost: c.RepliesLost.Load(), SelfQueries: c.SelfQueries.Load(),
+		Panics:  c.Panics.Load(),
+		Allowed: c.verdicts[audit.Allowed].Load(), Unmatched: c.verdicts[audit.Unmatched].Load(),
+		Refused: c.verdicts[audit.Refused].Load(), Blocked: c.verdicts[audit.Blocked].Load(),
+		Failed:   c.verdicts[audit.Failed].Load(),
+		InFlight: c.inFlight.Load(), Connections: c.connections.Load(),
+	}
+}

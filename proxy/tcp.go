@@ -1,0 +1,182 @@
+package proxy
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+const (
+	// tcpIdle is how long a connection may say nothing (RFC 7766 §6.2.3 wants a
+	// few seconds and more where there is room).
+	tcpIdle = 10 * time.Second
+	// tcpMessage is how long a query that has begun may take to arrive, and a
+	// reply to be taken.
+	tcpMessage = 2 * time.Second
+	// tcpQuery is the longest query; one question with its options needs less
+	// than a tenth.
+	tcpQuery = 4096
+	// pipelined is how many queries of one connection are under way at most; the
+	// reader rests at that.
+	pipelined = 32
+)
+
+// conn is one client's connection. Its queries are answered as they get ready,
+// not in their order (RFC 7766 §6.2.1.1).
+type conn struct {
+	net.Conn
+	l     *listener
+	who   asker
+	load  *load
+	slots chan struct{}
+	ended chan struct{}
+	write sync.Mutex
+	once  sync.Once
+	over  chan struct{}
+}
+
+func (l *listener) accept() {
+	for {
+		nc, err := l.tcp.Accept()
+		if err != nil {
+			if final(err) {
+				return
+			}
+			time.Sleep(pause)
+			continue
+		}
+		l.welcome(nc)
+	}
+}
+
+// welcome serves a connection if the bounds allow one more, else closes it.
+func (l *listener) welcome(nc net.Conn) {
+	s := l.s
+	who := s.identify(nc.RemoteAddr().(*net.TCPAddr).AddrPort().Addr(), l.addr.Addr())
+	c := &conn{Conn: nc, l: l, who: who, load: s.loads.of(who),
+		slots: make(chan struct{}, pipelined), ended: make(chan struct{}), over: make(chan struct{})}
+	limits := s.setup.Load().config.Limits
+	all, mine := s.stats.connections.Add(1), c.load.connections.Add(1)
+	l.mu.Lock()
+	welcome := !l.over && int(mine) <= limits.ConnectionsPerPod && (all <= int64(limits.Connections) || who.node)
+	if welcome {
+		l.conns[c] = true
+	}
+	l.mu.Unlock()
+	if !welcome {
+		s.stats.ShedConnections.Add(1)
+		c.leave()
+		return
+	}
+	go c.serve()
+}
+
+// leave closes the connection and gives its place back.
+func (c *conn) leave() {
+	_ = c.Close()
+	c.load.connections.Add(-1)
+	c.l.s.stats.connections.Add(-1)
+}
+
+// serve reads queries until the client is done, silent for too long or abusive;
+// then the last replies go out.
+func (c *conn) serve() {
+	defer close(c.ended)
+	r := bufio.NewReaderSize(c, 512)
+	for c.next(r) {
+	}
+	for range pipelined {
+		c.slots <- struct{}{} // until no query is under way
+	}
+	c.l.mu.Lock()
+	delete(c.l.conns, c)
+	c.l.mu.Unlock()
+	c.leave()
+}
+
+// next reads one query and starts its answer; false ends the connection.
+func (c *conn) next(r *bufio.Reader) bool {
+	if !c.waitUntil(tcpIdle) {
+		return false
+	}
+	var length [2]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return false
+	}
+	n := int(binary.BigEndian.Uint16(length[:]))
+	if n < headerBytes || n > tcpQuery || !c.waitUntil(tcpMessage) {
+		c.l.s.stats.Malformed.Add(1)
+		return false
+	}
+	packet := make([]byte, n)
+	if _, err := io.ReadFull(r, packet); err != nil {
+		return false
+	}
+	if !isQuery(packet) {
+		c.l.s.stats.Malformed.Add(1)
+		return false
+	}
+	return c.take(packet)
+}
+
+// waitUntil sets how long the next read may take, unless the connection is to end.
+func (c *conn) waitUntil(d time.Duration) bool {
+	if c.SetReadDeadline(time.Now().Add(d)) != nil {
+		return false
+	}
+	select {
+	case <-c.over:
+		return false
+	default:
+		return true
+	}
+}
+
+// finish makes the reader stop after the query that it is reading.
+func (c *conn) finish() {
+	c.once.Do(func() { close(c.over) })
+	_ = c.SetReadDeadline(time.Now().Add(lastPackets))
+}
+
+func (c *conn) take(packet []byte) bool {
+	s := c.l.s
+	// The pod that had the address when the connection began may be gone.
+	who := s.identify(c.who.addr, c.l.addr.Addr())
+	if !who.known {
+		s.stats.Strangers.Add(1)
+		return c.reply(brief(packet, dns.RcodeRefused))
+	}
+	c.slots <- struct{}{}
+	ld, ok := s.admit(who)
+	if !ok {
+		<-c.slots
+		return c.reply(brief(packet, dns.RcodeServerFailure))
+	}
+	s.crew.do(func() {
+		c.reply(s.handle(packet, who, true))
+		s.release(ld)
+		<-c.slots
+	})
+	return true
+}
+
+// reply sends one message; a client that does not take it loses its connection.
+func (c *conn) reply(wire []byte) bool {
+	if wire == nil {
+		return true
+	}
+	c.write.Lock()
+	defer c.write.Unlock()
+	_ = c.SetWriteDeadline(time.Now().Add(tcpMessage))
+	if _, err := c.Write(frame(wire)); err != nil {
+		c.l.s.stats.RepliesLost.Add(1)
+		_ = c.Close()
+		return false
+	}
+	return true
+}

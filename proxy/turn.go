@@ -1,0 +1,191 @@
+package proxy
+
+import (
+	"context"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/audit"
+)
+
+// turn is the way of one selected pod's question from plan to reply. What
+// happens on it is written into the record.
+type turn struct {
+	s     *Server
+	setup *setup
+	view  *policy.View
+	snap  *policy.Snapshot
+	query *dns.Msg
+	q     Question
+	plan  plan
+	rec   audit.Record
+}
+
+// run returns the reply, and leaves the verdict in the record.
+func (t *turn) run() *dns.Msg {
+	t.plan = planFor(t.view, t.q.Name, t.setup.config)
+	t.rec.Would = t.plan.would
+	switch t.plan.action {
+	case notThere:
+		return t.withhold(dns.RcodeNameError)
+	case refuse:
+		return t.withhold(dns.RcodeRefused)
+	}
+	a := askOf(t.q, t.query)
+	got, err := t.setup.resolver.resolve(a)
+	if err != nil {
+		return t.fail(err.Error())
+	}
+	t.rec.Upstream = got.from
+	switch t.plan.action {
+	case open:
+		t.rec.Matches = t.plan.decision.Matches
+		return t.open(t.q, t.plan.decision, got.msg)
+	case complete:
+		if got.msg.Rcode == dns.RcodeRefused && t.view.Unmatched != policy.Resolve {
+			return t.withhold(dns.RcodeNameError) // REFUSED would end musl's search
+		}
+		if pointsAt(t.q, got.msg, t.plan.base) {
+			return t.openBase(a, got.msg)
+		}
+	}
+	return t.pass(got.msg)
+}
+
+// withhold answers without asking anybody.
+func (t *turn) withhold(rcode int) *dns.Msg {
+	t.rec.Verdict = audit.Refused
+	t.auditMatches()
+	return respond(t.query, rcode)
+}
+
+// fail answers SERVFAIL and says why in the log.
+func (t *turn) fail(reason string) *dns.Msg {
+	t.rec.Verdict, t.rec.Error = audit.Failed, reason
+	return respond(t.query, dns.RcodeServerFailure)
+}
+
+// pass hands the answer on as it is: it opens nothing.
+func (t *turn) pass(m *dns.Msg) *dns.Msg {
+	t.rec.Verdict = audit.Unmatched
+	t.auditMatches()
+	if t.s.log != nil {
+		c := Check(t.q, m, t.setup.config.Limits.Addresses)
+		t.rec.Chain = c.Chain
+		left := t.judge(t.q.Name, c.Addrs)
+		if t.rec.Would == audit.Allowed && len(c.Addrs) > 0 && len(left) == 0 {
+			t.rec.Would = audit.Blocked
+		}
+	}
+	return relay(t.query, m)
+}
+
+// auditMatches notes the matches of Audit policies where only those matter.
+func (t *turn) auditMatches() {
+	if t.rec.Would == audit.Allowed {
+		t.rec.Matches = t.plan.decision.Matches
+	}
+}
+
+// judge puts the addresses into the record with the guard's word on each, and
+// returns the indexes of those that the name may open.
+func (t *turn) judge(n policy.Name, addrs []Address) (free []int) {
+	t.rec.Answers = make([]audit.Answer, len(addrs))
+	for i, a := range addrs {
+		t.rec.Answers[i].Addr = a.Addr
+		if why := t.setup.guard.Blocked(n, a.Addr, t.snap); why != "" {
+			t.rec.Answers[i].Blocked = why
+			continue
+		}
+		free = append(free, i)
+	}
+	return free
+}
+
+// open checks the answer to an allowed question, grants its addresses and
+// returns the reply with those and no others.
+func (t *turn) open(q Question, d policy.Decision, m *dns.Msg) *dns.Msg {
+	if passed(m.Rcode) {
+		t.rec.Verdict, t.rec.Error = audit.Failed, "the upstream has no answer"
+		return relay(t.query, m)
+	}
+	most := t.setup.config.Limits.Addresses
+	c := Check(q, m, most)
+	t.rec.Chain = append(t.rec.Chain, c.Chain...)
+	t.s.stats.AddressesOver.Add(uint64(c.Over))
+	if c.Reason != "" {
+		t.s.stats.Dishonest.Add(1)
+		return t.fail("the answer is not trusted: " + c.Reason)
+	}
+	free := t.judge(q.Name, c.Addrs)
+	t.s.stats.AddressesBlocked.Add(uint64(len(c.Addrs) - len(free)))
+	t.rec.Verdict = audit.Allowed
+	if len(c.Addrs) > 0 && len(free) == 0 {
+		t.rec.Verdict = audit.Blocked
+	}
+	kept := make([]Address, len(free))
+	for i, at := range free {
+		kept[i] = c.Addrs[at]
+	}
+	if err := t.grant(q.Name, d, kept, free); err != nil {
+		return t.fail("the kernel did not take the grant: " + err.Error())
+	}
+	r := relay(t.query, m)
+	trim(r, kept, longestTTL(d))
+	return r
+}
+
+// grant has the addresses opened before the answer leaves; at are their indexes
+// in the record.
+func (t *turn) grant(n policy.Name, d policy.Decision, addrs []Address, at []int) error {
+	grants, opened := grantsOf(t.view.Pod.PodRef, n, d, addrs, t.s.now())
+	if len(grants) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), t.setup.config.GrantTimeout)
+	defer cancel()
+	if err := t.s.granter.Grant(ctx, grants); err != nil {
+		t.s.stats.GrantFailures.Add(1)
+		return err
+	}
+	t.s.stats.Grants.Add(1)
+	t.s.stats.AddressesGranted.Add(uint64(len(addrs)))
+	for i, o := range opened {
+		t.rec.Answers[at[i]].Openings = o
+	}
+	return nil
+}
+
+// openBase goes on where the upstream completed a search path: it said that the
+// question is another name for the allowed one, which proves nothing. So that
+// name is asked itself, and its own answer is granted and handed on behind the
+// CNAME that leads to it.
+func (t *turn) openBase(a ask, alias *dns.Msg) *dns.Msg {
+	a.Name = t.plan.base
+	got, err := t.setup.resolver.resolve(a)
+	if err != nil {
+		return t.fail(err.Error())
+	}
+	t.rec.Upstream = got.from
+	t.rec.Matches, t.rec.Would = t.plan.baseDecision.Matches, audit.None
+	t.rec.Chain = append(t.rec.Chain, t.plan.base)
+	r := t.open(a.Question, t.plan.baseDecision, got.msg)
+	if t.rec.Verdict == audit.Failed {
+		return r
+	}
+	return behind(r, t.q, alias)
+}
+
+// finish completes the record and hands it to the log.
+func (t *turn) finish(reply *dns.Msg, started time.Time) {
+	t.s.stats.verdicts[t.rec.Verdict].Add(1)
+	if t.s.log == nil {
+		return
+	}
+	t.rec.Time = started
+	t.rec.Latency = t.s.now().Sub(started)
+	t.rec.Rcode = reply.Rcode
+	t.s.log.Write(t.rec)
+}

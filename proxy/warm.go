@@ -1,0 +1,68 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/audit"
+)
+
+// warmAtOnce bounds how many questions Warm has under way: it must not take the
+// upstream from pods that ask.
+const warmAtOnce = 16
+
+// Warm asks for the exact names of views, A and AAAA, and grants what the
+// answers say, as if the pod had asked: a pod that was answered by others, before
+// it was selected or while no agent served, keeps the names it has in use. It
+// returns when all are granted or ctx has ended, and returns the failures joined.
+func (s *Server) Warm(ctx context.Context, views []*policy.View) error {
+	var (
+		wg     sync.WaitGroup
+		mu     sync.Mutex
+		failed error
+		places = make(chan struct{}, warmAtOnce)
+	)
+	defer wg.Wait()
+	snap := s.snapshot.Load()
+	for _, v := range views {
+		if !v.Enforced {
+			continue
+		}
+		for _, n := range v.ExactNames() {
+			for _, typ := range []uint16{dns.TypeA, dns.TypeAAAA} {
+				select {
+				case <-ctx.Done():
+					return errors.Join(failed, ctx.Err())
+				case places <- struct{}{}:
+				}
+				wg.Go(func() {
+					defer func() { <-places }()
+					if err := s.warm(v, snap, n, typ); err != nil {
+						mu.Lock()
+						failed = errors.Join(failed, err)
+						mu.Unlock()
+					}
+				})
+			}
+		}
+	}
+	wg.Wait()
+	return failed
+}
+
+// warm takes one question through decision, upstream, check and grant.
+func (s *Server) warm(v *policy.View, snap *policy.Snapshot, n policy.Name, typ uint16) error {
+	query := new(dns.Msg)
+	query.SetQuestion(dns.Fqdn(n.String()), typ)
+	t := &turn{s: s, setup: s.setup.Load(), view: v, snap: snap, query: query,
+		q: Question{Name: n, Type: typ, Class: dns.ClassINET}}
+	t.run()
+	if t.rec.Verdict == audit.Failed {
+		return errors.New("resolve " + n.String() + " for pod " + v.Pod.String() + ": " + t.rec.Error)
+	}
+	return nil
+}
