@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/enforcer/conntrack"
+	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/enforcer/nft"
+	"github.com/namegate/namegate/proxy/corefile"
+)
+
+// kernel is the real seams and how to close them.
+type kernel struct {
+	enforcer.Kernel
+	closers []func()
+}
+
+func openKernel(mark uint32, variant string) (*kernel, error) {
+	v := iptables.Variant(variant)
+	if !slices.Contains([]iptables.Variant{iptables.Default, iptables.Legacy, iptables.NFT}, v) {
+		return nil, fmt.Errorf("--iptables %q is not known; write legacy or nft", variant)
+	}
+	k := &kernel{}
+	var err error
+	if k.Chains, err = iptables.NewExec(v); err != nil {
+		return nil, err
+	}
+	if k.Tables, err = nft.Open(mark); err != nil {
+		return nil, err
+	}
+	sets, err := ipset.Open()
+	if err != nil {
+		return nil, err
+	}
+	k.Sets, k.closers = sets, append(k.closers, sets.Close)
+	flows, err := conntrack.Open()
+	if err != nil {
+		k.close()
+		return nil, err
+	}
+	k.Flows, k.closers = flows, append(k.closers, flows.Close)
+	links, err := link.Open()
+	if err != nil {
+		k.close()
+		return nil, err
+	}
+	k.Links, k.closers = links, append(k.closers, links.Close)
+	return k, nil
+}
+
+func (k *kernel) close() {
+	for _, c := range k.closers {
+		c()
+	}
+}
+
+// enforcerConfig picks what the enforcer needs of the Corefile: the resolvers
+// that pods dial are the root zone's upstreams and those named by intercept.
+func enforcerConfig(c *corefile.Config) enforcer.Config {
+	out := enforcer.Config{Mark: c.Mark, Hold: c.Hold, Endpoint: c.Bind, FailClosed: c.FailClosed}
+	add := func(a netip.Addr) {
+		if !slices.Contains(out.Resolvers, a) {
+			out.Resolvers = append(out.Resolvers, a)
+		}
+	}
+	for _, z := range c.Zones {
+		for _, to := range z.To {
+			if to.Port() == 53 && z.Name == "" {
+				add(to.Addr())
+			}
+		}
+	}
+	for _, a := range c.Intercept {
+		add(a)
+	}
+	return out
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/manifest"
+)
+
+// retryAfter is how long a snapshot that the kernel refused waits for its next try.
+const retryAfter = time.Second
+
+// rollout brings states of the source into force, one after another; of states
+// that arrive during one only the last counts.
+type rollout struct {
+	agent    *agent
+	compiler *policy.Compiler
+	next     chan manifest.State
+
+	mu       sync.Mutex
+	state    manifest.State
+	problems []policy.Problem
+	inForce  *policy.Snapshot // nil until the first
+	failing  string
+	first    chan struct{} // closed when the first snapshot is in force
+}
+
+func newRollout(a *agent) *rollout {
+	return &rollout{agent: a, compiler: policy.NewCompiler(), next: make(chan manifest.State, 1), first: make(chan struct{})}
+}
+
+// offer replaces a state that still waits.
+func (r *rollout) offer(s manifest.State) {
+	select {
+	case <-r.next:
+	default:
+	}
+	r.next <- s
+}
+
+func (r *rollout) run(ctx context.Context) {
+	var retry <-chan time.Time
+	var snap *policy.Snapshot
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-r.next:
+			snap = r.compiler.Compile(s.Input)
+			r.mu.Lock()
+			r.state, r.problems = s, append(s.Problems, snap.Problems...)
+			r.mu.Unlock()
+			for _, p := range snap.Problems {
+				r.agent.log.Warn("part of the input cannot work", "object", p.Object, "reason", p.Reason, "path", p.Path, "message", p.Message)
+			}
+		case <-retry:
+		}
+		retry = nil
+		if err := r.apply(ctx, snap); err != nil && ctx.Err() == nil {
+			r.agent.log.Error("policies are not in force; the last ones are; trying again", "after", retryAfter, "error", err)
+			retry = time.After(retryAfter)
+		}
+	}
+}
+
+// apply is the order of the design: sets and chains are ready before the proxy
+// decides by the snapshot, exact names are resolved before pods are cut from what
+// they had open, and nothing is denied or intercepted before that.
+func (r *rollout) apply(ctx context.Context, snap *policy.Snapshot) error {
+	err := r.agent.enforce.Prepare(ctx, snap)
+	if err == nil {
+		r.agent.proxy.Publish(snap)
+		r.agent.warm(ctx, r.fresh(snap))
+		err = r.agent.enforce.Commit(ctx)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		r.failing = err.Error()
+		return err
+	}
+	if r.failing = ""; r.inForce == nil {
+		close(r.first)
+	}
+	r.inForce = snap
+	r.agent.log.Info("policies in force", "snapshot", snap.Number, "selected", len(snap.Views), "problems", len(r.problems))
+	return nil
+}
+
+// fresh returns the views of a snapshot that are not in force as they are.
+func (r *rollout) fresh(snap *policy.Snapshot) []*policy.View {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []*policy.View
+	for _, v := range snap.Views {
+		if r.inForce.ViewOf(v.Pod.PodRef) != v {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// views returns those in force.
+func (r *rollout) views() []*policy.View {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.inForce == nil {
+		return nil
+	}
+	return r.inForce.Views
+}
+
+// number returns the number of the snapshot in force, 0 before the first. The
+// caller holds mu.
+func (r *rollout) number() uint64 {
+	if r.inForce == nil {
+		return 0
+	}
+	return r.inForce.Number
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/manifest"
+	"github.com/namegate/namegate/proxy"
+	"github.com/spf13/cobra"
+)
+
+// status is the answer of the agent to `namegate status`.
+type status struct {
+	Version  string               `json:"version"`
+	InSync   bool                 `json:"inSync"`
+	Snapshot uint64               `json:"snapshot"`
+	Failing  string               `json:"failing,omitempty"`
+	Files    []manifest.FileError `json:"brokenFiles,omitempty"`
+	Problems []policy.Problem     `json:"problems,omitempty"`
+	Enforcer enforcer.Status      `json:"enforcer"`
+	Proxy    proxy.Stats          `json:"proxy"`
+	Audit    *auditStatus         `json:"audit,omitempty"`
+}
+
+type auditStatus struct {
+	Written uint64 `json:"written"`
+	Dropped uint64 `json:"dropped"`
+}
+
+func (a *agent) status() any {
+	r := a.rollout
+	r.mu.Lock()
+	s := status{
+		Version: version, InSync: r.inForce != nil && r.failing == "", Snapshot: r.number(), Failing: r.failing,
+		Files: r.state.FileErrors, Problems: r.problems,
+	}
+	r.mu.Unlock()
+	s.Enforcer, s.Proxy = a.enforce.Status(), a.proxy.Stats()
+	if a.audit != nil {
+		s.Audit = &auditStatus{a.audit.Written(), a.audit.Dropped()}
+	}
+	return s
+}
+
+func statusCommand() *cobra.Command {
+	var socket, output string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show what the agent of this node does and what is wrong",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			body, err := get(cmd.Context(), socket, "/v1/status")
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				_, err := cmd.OutOrStdout().Write(body)
+				return err
+			}
+			if output != "" {
+				return fmt.Errorf("-o %s is not known; write -o json or leave it out", output)
+			}
+			var s status
+			if err := json.Unmarshal(body, &s); err != nil {
+				return fmt.Errorf("read the agent's answer: %w", err)
+			}
+			return s.print(cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&socket, "socket", defaultSocket, "unix socket of the agent")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for a table")
+	return cmd
+}
+
+func (s status) print(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "version\t%s\n", s.Version)
+	fmt.Fprintf(t, "in sync\t%v (snapshot %d)\n", s.InSync, s.Snapshot)
+	if s.Failing != "" {
+		fmt.Fprintf(t, "failing\t%s\n", s.Failing)
+	}
+	fmt.Fprintf(t, "selected pods\t%d\n", s.Enforcer.Selected)
+	fmt.Fprintf(t, "granted addresses\t%d\n", s.Enforcer.Grants)
+	for dialled, serving := range s.Enforcer.Serving {
+		fmt.Fprintf(t, "serves\t%s on %s\n", dialled, serving)
+	}
+	for _, a := range s.Enforcer.Homeless {
+		fmt.Fprintf(t, "no home\t%s: no interface of this node leads to it, its source is not checked\n", a)
+	}
+	for _, f := range s.Files {
+		fmt.Fprintf(t, "broken file\t%s: %s (since %s; its last good content is in force)\n", f.File, f.Reason, f.Since.Format(time.RFC3339))
+	}
+	for _, p := range s.Problems {
+		fmt.Fprintf(t, "problem\t%s: %s: %s %s\n", p.Object, p.Reason, p.Path, p.Message)
+	}
+	if s.Audit != nil {
+		fmt.Fprintf(t, "audit lines\t%d written, %d dropped\n", s.Audit.Written, s.Audit.Dropped)
+	}
+	return t.Flush()
+}
+
+// get asks the agent over its socket.
+func get(ctx context.Context, socket, path string) ([]byte, error) {
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
+		},
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, fmt.Errorf("no agent at socket %s; is it running on this node? (--socket names another)", socket)
+	case errors.Is(err, os.ErrPermission):
+		return nil, fmt.Errorf("socket %s is root's; run this as root", socket)
+	case err != nil:
+		return nil, fmt.Errorf("ask the agent at %s: %w", socket, err)
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(resp.Body)
+}

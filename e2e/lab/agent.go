@@ -1,0 +1,234 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Agent is a real agent on a lab's node, with its own folder.
+type Agent struct {
+	// Dir holds manifests/, Corefile, audit.log, agent.log and the socket.
+	Dir    string
+	lab    *Lab
+	binary string
+	args   []string
+
+	mu  sync.Mutex
+	cmd *exec.Cmd
+	end chan error
+}
+
+// Status is what the tests read of the agent's status.
+type Status struct {
+	InSync      bool   `json:"inSync"`
+	Snapshot    uint64 `json:"snapshot"`
+	Failing     string `json:"failing"`
+	BrokenFiles []struct{ File, Reason string }
+	Problems    []struct{ Object, Reason, Path, Message string }
+	Enforcer    struct {
+		Selected     int      `json:"selected"`
+		Grants       int      `json:"grants"`
+		Homeless     []string `json:"homeless"`
+		Intercepting bool     `json:"intercepting"`
+		Repairs      uint64   `json:"repairs"`
+	} `json:"enforcer"`
+}
+
+// NewAgent prepares an agent that is not started. The Corefile gets the path of
+// the audit log in place of AUDIT.
+func (l *Lab) NewAgent(binary, dir, corefile string, args ...string) (*Agent, error) {
+	a := &Agent{Dir: dir, lab: l, binary: binary, args: args}
+	if err := os.MkdirAll(a.path("manifests"), 0o755); err != nil {
+		return nil, err
+	}
+	text := strings.ReplaceAll(corefile, "AUDIT", a.path("audit.log"))
+	return a, os.WriteFile(a.path("Corefile"), []byte(text), 0o644)
+}
+
+func (a *Agent) path(name string) string { return filepath.Join(a.Dir, name) }
+
+// Socket is the path of the agent's socket.
+func (a *Agent) Socket() string { return a.path("agent.sock") }
+
+// Command returns a command of the agent's binary, to be run on the node.
+func (a *Agent) Command(args ...string) *exec.Cmd { return exec.Command(a.binary, args...) }
+
+// Start starts the agent and waits until it intercepts.
+func (a *Agent) Start() error {
+	log, err := os.OpenFile(a.path("agent.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	args := append([]string{"agent", "--source", "dir:" + a.path("manifests"), "--config", a.path("Corefile"), "--socket", a.Socket()}, a.args...)
+	cmd := a.Command(args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	// Each lab has its own lock for the legacy tables: they are per namespace,
+	// the lock's usual path is not.
+	cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE="+a.path("xtables.lock"))
+	if err := a.lab.Node.Do(cmd.Start); err != nil {
+		log.Close()
+		return err
+	}
+	end := make(chan error, 1)
+	go func() { end <- cmd.Wait(); log.Close() }()
+	a.mu.Lock()
+	a.cmd, a.end = cmd, end
+	a.mu.Unlock()
+	return a.WaitFor("interception", func(s Status) bool { return s.InSync && s.Enforcer.Intercepting })
+}
+
+// startLimit bounds every wait for the agent.
+const startLimit = 30 * time.Second
+
+// WaitFor asks for the status until it satisfies a condition.
+func (a *Agent) WaitFor(what string, ok func(Status) bool) error {
+	var last Status
+	var err error
+	for until := time.Now().Add(startLimit); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		select {
+		case end := <-a.end:
+			a.end <- end
+			return fmt.Errorf("the agent ended while waiting for %s: %w\n%s", what, end, a.Log())
+		default:
+		}
+		if last, err = a.Status(); err == nil && ok(last) {
+			return nil
+		}
+	}
+	return fmt.Errorf("waiting for %s: status %+v, %w\n%s", what, last, err, a.Log())
+}
+
+// Log returns the end of what the agent printed.
+func (a *Agent) Log() string {
+	text, err := os.ReadFile(a.path("agent.log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-8000):])
+}
+
+// Status asks the agent over its socket.
+func (a *Agent) Status() (Status, error) {
+	var s Status
+	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", a.Socket())
+		},
+	}}
+	resp, err := client.Get("http://agent/v1/status")
+	if err != nil {
+		return s, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal(body, &s)
+}
+
+// Apply writes files into the folder of manifests, removes those with empty
+// text, and waits until a snapshot with them is in force.
+func (a *Agent) Apply(files map[string]string) error {
+	before, err := a.Status()
+	if err != nil {
+		return err
+	}
+	if err := a.Write(files); err != nil {
+		return err
+	}
+	return a.WaitFor("the manifests", func(s Status) bool { return s.InSync && s.Snapshot > before.Snapshot })
+}
+
+// Write is Apply for an agent that does not run, or that is not to be waited for.
+func (a *Agent) Write(files map[string]string) error {
+	for name, text := range files {
+		path := filepath.Join(a.path("manifests"), name)
+		if text == "" {
+			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+			continue
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Signal sends the agent a signal.
+func (a *Agent) Signal(s syscall.Signal) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.cmd.Process.Signal(s)
+}
+
+// Stop ends the agent with a signal and waits for its end.
+func (a *Agent) Stop(s syscall.Signal) error {
+	a.mu.Lock()
+	cmd, end := a.cmd, a.end
+	a.cmd = nil
+	a.mu.Unlock()
+	if cmd == nil {
+		return nil
+	}
+	if err := cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	select {
+	case err := <-end:
+		if s == syscall.SIGKILL {
+			return nil
+		}
+		return err
+	case <-time.After(startLimit):
+		_ = cmd.Process.Kill()
+		return errors.New("the agent did not end")
+	}
+}
+
+// AuditLines returns the decisions logged so far.
+func (a *Agent) AuditLines() ([]map[string]any, error) {
+	text, err := os.ReadFile(a.path("audit.log"))
+	if err != nil {
+		return nil, err
+	}
+	var out []map[string]any
+	for line := range strings.Lines(string(text)) {
+		var m map[string]any
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			return nil, fmt.Errorf("audit line %q: %w", line, err)
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// PodManifest renders a v1 Pod for a lab's pod.
+func (p *Pod) Manifest(namespace, name string, labels map[string]string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "apiVersion: v1\nkind: Pod\nmetadata:\n  namespace: %s\n  name: %s\n  uid: %s\n", namespace, name, p.Name)
+	if len(labels) > 0 {
+		b.WriteString("  labels:\n")
+		for k, v := range labels {
+			fmt.Fprintf(&b, "    %s: %q\n", k, v)
+		}
+	}
+	fmt.Fprintf(&b, "spec:\n  containers: []\nstatus:\n  phase: Running\n  podIPs:\n  - ip: %s\n  - ip: %s\n", p.Addr4, p.Addr6)
+	return b.String()
+}

@@ -1,0 +1,152 @@
+// Package lab builds hosts as network namespaces: a node, pods behind it and an
+// outside world with DNS and echo servers, and runs the real agent on the node.
+// Nothing in it has a route to the machine's own network.
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Host is one network namespace.
+type Host struct {
+	// Name is the namespace's, for `ip netns exec`.
+	Name string
+	file *os.File
+}
+
+// newHost makes a namespace with its loopback up.
+func newHost(name string) (*Host, error) {
+	if err := run("ip", "netns", "add", name); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(filepath.Join("/run/netns", name))
+	if err != nil {
+		return nil, fmt.Errorf("open namespace %s: %w", name, err)
+	}
+	h := &Host{Name: name, file: f}
+	return h, h.IP("link", "set", "lo", "up")
+}
+
+func (h *Host) remove() error {
+	h.file.Close()
+	return run("ip", "netns", "del", h.Name)
+}
+
+// Do runs f with its thread in the host's namespace. Sockets that f opens and
+// processes that it starts stay there.
+func (h *Host) Do(f func() error) error {
+	runtime.LockOSThread()
+	own, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("open own namespace: %w", err)
+	}
+	defer own.Close()
+	if err := unix.Setns(int(h.file.Fd()), unix.CLONE_NEWNET); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("enter namespace %s: %w", h.Name, err)
+	}
+	result := f()
+	if err := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); err != nil {
+		// The thread is of no more use: it stays locked and ends with the goroutine.
+		return fmt.Errorf("leave namespace %s: %w", h.Name, err)
+	}
+	runtime.UnlockOSThread()
+	return result
+}
+
+// IP runs the program ip in the host.
+func (h *Host) IP(args ...string) error {
+	return run("ip", append([]string{"-n", h.Name}, args...)...)
+}
+
+// Run runs a program in the host and returns what it printed.
+func (h *Host) Run(program string, args ...string) (string, error) {
+	var out []byte
+	err := h.Do(func() error {
+		var err error
+		out, err = exec.Command(program, args...).CombinedOutput()
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("%s: %s %s: %w: %s", h.Name, program, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return string(out), err
+}
+
+// Sysctl sets kernel parameters, written as name=value.
+func (h *Host) Sysctl(settings ...string) error {
+	return h.Do(func() error {
+		for _, s := range settings {
+			name, value, _ := strings.Cut(s, "=")
+			path := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
+			if err := os.WriteFile(path, []byte(value), 0o600); err != nil {
+				return fmt.Errorf("set %s: %w", s, err)
+			}
+		}
+		return nil
+	})
+}
+
+// Dial connects from the host.
+func (h *Host) Dial(network, addr string, timeout time.Duration) (net.Conn, error) {
+	var c net.Conn
+	err := h.Do(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		var d net.Dialer
+		var err error
+		c, err = d.DialContext(ctx, network, addr)
+		return err
+	})
+	return c, err
+}
+
+// Listen opens a TCP listener on the host.
+func (h *Host) Listen(addr string) (net.Listener, error) {
+	var l net.Listener
+	err := h.Do(func() error {
+		var err error
+		l, err = (&net.ListenConfig{Control: reuse}).Listen(context.Background(), "tcp", addr)
+		return err
+	})
+	return l, err
+}
+
+// ListenPacket opens a UDP or raw IP socket on the host.
+func (h *Host) ListenPacket(network, addr string) (net.PacketConn, error) {
+	var c net.PacketConn
+	err := h.Do(func() error {
+		var err error
+		c, err = (&net.ListenConfig{}).ListenPacket(context.Background(), network, addr)
+		return err
+	})
+	return c, err
+}
+
+func reuse(_, _ string, c syscall.RawConn) error {
+	var err error
+	if e := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) }); e != nil {
+		return e
+	}
+	return err
+}
+
+func run(program string, args ...string) error {
+	out, err := exec.Command(program, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package lab
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+)
+
+// Outcome is what became of a probe, as its sender could tell.
+type Outcome string
+
+// The outcomes.
+const (
+	Answered Outcome = "answered" // the echo came back
+	Refused  Outcome = "refused"  // an error came back: a reset, or an ICMP message
+	Silent   Outcome = "silent"   // nothing came back in time
+)
+
+// Patience is how long a probe waits before it calls an address silent.
+const Patience = 400 * time.Millisecond
+
+// Probe sends to an address and waits for the echo. Network is tcp, udp or icmp;
+// icmp has no port, and silence is all that a refused one shows.
+func (h *Host) Probe(network string, to netip.AddrPort) Outcome {
+	return h.ProbeFor(network, to, Patience)
+}
+
+// ProbeFor is Probe with a patience of the caller's.
+func (h *Host) ProbeFor(network string, to netip.AddrPort, patience time.Duration) Outcome {
+	if network == "icmp" {
+		return h.ping(to.Addr(), patience)
+	}
+	c, err := h.Dial(network, to.String(), patience)
+	if err != nil {
+		return outcome(err)
+	}
+	defer c.Close()
+	return Echo(c, patience)
+}
+
+// Echo says hello on a connection and waits for it to come back.
+func Echo(c net.Conn, patience time.Duration) Outcome {
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return outcome(err)
+	}
+	word := fmt.Sprintf("hello %d", time.Now().UnixNano())
+	if _, err := fmt.Fprintln(c, word); err != nil {
+		return outcome(err)
+	}
+	r := bufio.NewReader(c)
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return outcome(err)
+		}
+		if strings.TrimSpace(line) == word {
+			return Answered
+		}
+	}
+}
+
+func outcome(err error) Outcome {
+	var timeout net.Error
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout() {
+		return Silent
+	}
+	for _, e := range []syscall.Errno{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EHOSTUNREACH, syscall.EACCES, syscall.ENETUNREACH, syscall.EPIPE} {
+		if errors.Is(err, e) {
+			return Refused
+		}
+	}
+	return Outcome(err.Error())
+}
+
+func (h *Host) ping(to netip.Addr, patience time.Duration) Outcome {
+	network, proto := "ip4:icmp", 1
+	var echo icmp.Type = ipv4.ICMPTypeEcho
+	if to.Is6() {
+		network, proto, echo = "ip6:ipv6-icmp", 58, ipv6.ICMPTypeEchoRequest
+	}
+	c, err := h.ListenPacket(network, "")
+	if err != nil {
+		return Outcome(err.Error())
+	}
+	defer c.Close()
+	id := int(time.Now().UnixNano() & 0xffff)
+	m := icmp.Message{Type: echo, Body: &icmp.Echo{ID: id, Seq: 1, Data: []byte("hello")}}
+	wire, err := m.Marshal(nil)
+	if err != nil {
+		return Outcome(err.Error())
+	}
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return outcome(err)
+	}
+	if _, err := c.WriteTo(wire, &net.IPAddr{IP: to.AsSlice()}); err != nil {
+		return outcome(err)
+	}
+	buf := make([]byte, 1500)
+	for {
+		n, _, err := c.ReadFrom(buf)
+		if err != nil {
+			return outcome(err)
+		}
+		reply, err := icmp.ParseMessage(proto, buf[:n])
+		if err != nil {
+			continue
+		}
+		if e, ok := reply.Body.(*icmp.Echo); ok && e.ID == id && reply.Type != echo {
+			return Answered
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package lab
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Sniffer records which addresses packets that reached a host were for: what
+// arrived, whatever any program says.
+type Sniffer struct {
+	file *os.File
+	done chan struct{}
+
+	mu   sync.Mutex
+	seen map[netip.Addr]int
+}
+
+// Sniff starts recording the IP packets that come in on an interface of a host.
+func (h *Host) Sniff(iface string) (*Sniffer, error) {
+	s := &Sniffer{done: make(chan struct{}), seen: map[netip.Addr]int{}}
+	err := h.Do(func() error {
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(htons(unix.ETH_P_ALL)))
+		if err != nil {
+			return err
+		}
+		index, err := ifindex(fd, iface)
+		if err != nil {
+			unix.Close(fd)
+			return err
+		}
+		if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: index}); err != nil {
+			unix.Close(fd)
+			return err
+		}
+		// Room for a burst: a packet that is lost here is a test that lies.
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20)
+		s.file = os.NewFile(uintptr(fd), "sniffer")
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sniff %s of %s: %w", iface, h.Name, err)
+	}
+	go s.read()
+	return s, nil
+}
+
+func ifindex(fd int, iface string) (int, error) {
+	req, err := unix.NewIfreq(iface)
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, req); err != nil {
+		return 0, err
+	}
+	return int(req.Uint32()), nil
+}
+
+func htons(v uint16) uint16 { return v<<8 | v>>8 }
+
+func (s *Sniffer) read() {
+	defer close(s.done)
+	buf := make([]byte, 2048)
+	raw, err := s.file.SyscallConn()
+	if err != nil {
+		return
+	}
+	for {
+		var n int
+		var from unix.Sockaddr
+		var readErr error
+		err := raw.Read(func(fd uintptr) bool {
+			n, from, readErr = unix.Recvfrom(int(fd), buf, 0)
+			return readErr != unix.EAGAIN
+		})
+		if err != nil || readErr != nil {
+			return
+		}
+		if l, ok := from.(*unix.SockaddrLinklayer); ok && l.Pkttype == unix.PACKET_OUTGOING {
+			continue
+		}
+		if dst, ok := destination(buf[:n]); ok {
+			s.mu.Lock()
+			s.seen[dst]++
+			s.mu.Unlock()
+		}
+	}
+}
+
+// destination returns where an IP packet goes. Neighbour discovery is not counted.
+func destination(p []byte) (netip.Addr, bool) {
+	switch {
+	case len(p) >= 20 && p[0]>>4 == 4:
+		return netip.AddrFrom4([4]byte(p[16:20])), true
+	case len(p) >= 41 && p[0]>>4 == 6:
+		if p[6] == unix.IPPROTO_ICMPV6 && p[40] >= 130 && p[40] <= 143 {
+			return netip.Addr{}, false
+		}
+		return netip.AddrFrom16([16]byte(p[24:40])), true
+	}
+	return netip.Addr{}, false
+}
+
+// Saw returns how many packets for an address arrived so far.
+func (s *Sniffer) Saw(a netip.Addr) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen[a]
+}
+
+// Close ends the recording.
+func (s *Sniffer) Close() {
+	s.file.Close()
+	<-s.done
+}

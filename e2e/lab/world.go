@@ -1,0 +1,168 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+
+	"github.com/miekg/dns"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+)
+
+// Answerer is the world's resolver: it returns the reply to a query, nil for
+// silence.
+type Answerer func(query *dns.Msg) *dns.Msg
+
+// Outside is what runs in the world: a resolver, and echo servers on every
+// address of the documentation ranges.
+type Outside struct {
+	world   *Host
+	closers []io.Closer
+	servers []*dns.Server
+
+	mu     sync.Mutex
+	answer Answerer
+	asked  []string
+}
+
+// ServeWorld starts the resolver and, on each port, a TCP and a UDP echo server.
+// An echo begins with the address that the server saw as the client's.
+func (l *Lab) ServeWorld(answer Answerer, ports ...int) (*Outside, error) {
+	o := &Outside{world: l.World, answer: answer}
+	for _, p := range ports {
+		if err := errors.Join(o.echoTCP(p), o.echoUDP(p)); err != nil {
+			o.Close()
+			return nil, err
+		}
+	}
+	for _, a := range []netip.Addr{Resolver4, Resolver6} {
+		if err := o.serveDNS(netip.AddrPortFrom(a, 53)); err != nil {
+			o.Close()
+			return nil, err
+		}
+	}
+	return o, nil
+}
+
+// SetAnswer replaces what the resolver says.
+func (o *Outside) SetAnswer(a Answerer) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.answer = a
+}
+
+// Asked returns the questions that reached the resolver so far, as "name type".
+func (o *Outside) Asked() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return append([]string(nil), o.asked...)
+}
+
+// Close ends all servers.
+func (o *Outside) Close() {
+	for _, s := range o.servers {
+		_ = s.Shutdown()
+	}
+	for _, c := range o.closers {
+		_ = c.Close()
+	}
+}
+
+func (o *Outside) serveDNS(at netip.AddrPort) error {
+	c, err := o.world.ListenPacket("udp", at.String())
+	if err != nil {
+		return fmt.Errorf("serve DNS at %s: %w", at, err)
+	}
+	l, err := o.world.Listen(at.String())
+	if err != nil {
+		return fmt.Errorf("serve DNS at %s: %w", at, err)
+	}
+	for _, s := range []*dns.Server{{PacketConn: c, Handler: o}, {Listener: l, Handler: o}} {
+		o.servers = append(o.servers, s)
+		go s.ActivateAndServe()
+	}
+	return nil
+}
+
+// ServeDNS implements dns.Handler.
+func (o *Outside) ServeDNS(w dns.ResponseWriter, query *dns.Msg) {
+	o.mu.Lock()
+	answer := o.answer
+	if len(query.Question) == 1 {
+		o.asked = append(o.asked, query.Question[0].Name+" "+dns.TypeToString[query.Question[0].Qtype])
+	}
+	o.mu.Unlock()
+	if r := answer(query); r != nil {
+		_ = w.WriteMsg(r)
+	}
+}
+
+func (o *Outside) echoTCP(port int) error {
+	l, err := o.world.Listen(fmt.Sprintf("[::]:%d", port))
+	if err != nil {
+		return err
+	}
+	o.closers = append(o.closers, l)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				if _, err := fmt.Fprintf(c, "%s\n", c.RemoteAddr()); err == nil {
+					_, _ = io.Copy(c, c)
+				}
+			}()
+		}
+	}()
+	return nil
+}
+
+// echoUDP answers from the address that was dialled, which with a socket for
+// all addresses has to be said for each packet.
+func (o *Outside) echoUDP(port int) error {
+	c4, err := o.world.ListenPacket("udp4", fmt.Sprintf("0.0.0.0:%d", port))
+	if err != nil {
+		return err
+	}
+	c6, err := o.world.ListenPacket("udp6", fmt.Sprintf("[::]:%d", port))
+	if err != nil {
+		return err
+	}
+	o.closers = append(o.closers, c4, c6)
+	p4, p6 := ipv4.NewPacketConn(c4), ipv6.NewPacketConn(c6)
+	if err := errors.Join(p4.SetControlMessage(ipv4.FlagDst, true), p6.SetControlMessage(ipv6.FlagDst, true)); err != nil {
+		return fmt.Errorf("ask for destination addresses: %w", err)
+	}
+	go func() {
+		buf := make([]byte, 2048)
+		for {
+			n, cm, from, err := p4.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			_, _ = p4.WriteTo(echo(from, buf[:n]), &ipv4.ControlMessage{Src: cm.Dst}, from)
+		}
+	}()
+	go func() {
+		buf := make([]byte, 2048)
+		for {
+			n, cm, from, err := p6.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			_, _ = p6.WriteTo(echo(from, buf[:n]), &ipv6.ControlMessage{Src: cm.Dst}, from)
+		}
+	}()
+	return nil
+}
+
+func echo(from net.Addr, said []byte) []byte {
+	return append([]byte(from.String()+"\n"), said...)
+}

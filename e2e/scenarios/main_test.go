@@ -1,0 +1,165 @@
+// Package scenarios runs the real agent against the real kernel, with real
+// packets, and asserts what arrived.
+package scenarios
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// binary is the agent under test, built once.
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "namegate-scenarios-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		binary = filepath.Join(dir, "namegate")
+		build := exec.Command("go", "build", "-o", binary, "../../cmd/namegate")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build the agent: %v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+const corefile = `
+. {
+    forward . 192.0.2.53 2001:db8::53
+    cluster cluster.local 10.1.0.0/24 fd00:1::/64
+    audit AUDIT
+}
+`
+
+// stage is a lab with a world that answers and an agent.
+type stage struct {
+	*lab.Lab
+	t       *testing.T
+	outside *lab.Outside
+	agent   *lab.Agent
+	zone    *zone
+}
+
+// newStage builds a lab with the pods a and b, not yet known to the agent, and
+// an agent that is not started.
+func newStage(t *testing.T, network lab.Network) *stage {
+	t.Helper()
+	l, err := lab.New(network)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{Lab: l, t: t, zone: newZone()}
+	t.Cleanup(func() {
+		if s.outside != nil {
+			s.outside.Close()
+		}
+		if err := l.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	s.addPod("a", 5)
+	s.addPod("b", 6)
+	if s.outside, err = l.ServeWorld(s.zone.answer, 80, 81, 443, 8080); err != nil {
+		t.Fatal(err)
+	}
+	if s.agent, err = l.NewAgent(binary, t.TempDir(), corefile); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *stage) addPod(name string, n int) *lab.Pod {
+	s.t.Helper()
+	p, err := s.AddPod(name, n)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return p
+}
+
+// start starts the agent with manifests; it is killed at the end.
+func (s *stage) start(files map[string]string) {
+	s.t.Helper()
+	if err := s.agent.Write(files); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		if s.t.Failed() {
+			s.t.Logf("the agent's log:\n%s", s.agent.Log())
+		}
+		_ = s.agent.Stop(syscall.SIGKILL)
+	})
+	if err := s.agent.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *stage) apply(files map[string]string) {
+	s.t.Helper()
+	if err := s.agent.Apply(files); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// expect probes from a pod and asserts the outcome.
+func (s *stage) expect(pod, network, to string, want lab.Outcome) {
+	s.t.Helper()
+	if got := s.Pod(pod).Probe(network, netip.MustParseAddrPort(to)); got != want {
+		s.t.Errorf("pod %s to %s %s: %s, want %s", pod, network, to, got, want)
+	}
+}
+
+// resolve asks the world's resolver from a pod and returns the addresses.
+func (s *stage) resolve(pod, name string, qtype uint16) []netip.Addr {
+	s.t.Helper()
+	r, err := s.ask(pod, "udp", name, qtype)
+	if err != nil {
+		s.t.Fatalf("pod %s asks for %s: %v", pod, name, err)
+	}
+	return addresses(r)
+}
+
+func (s *stage) ask(pod, network, name string, qtype uint16) (*dns.Msg, error) {
+	c, err := s.Pod(pod).Dial(network, netip.AddrPortFrom(lab.Resolver4, 53).String(), lab.Patience)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return exchange(c, name, qtype)
+}
+
+func addresses(r *dns.Msg) []netip.Addr {
+	var out []netip.Addr
+	for _, rr := range r.Answer {
+		switch rr := rr.(type) {
+		case *dns.A:
+			a, _ := netip.AddrFromSlice(rr.A.To4())
+			out = append(out, a)
+		case *dns.AAAA:
+			a, _ := netip.AddrFromSlice(rr.AAAA)
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// policy renders an FQDNNetworkPolicy; spec is indented YAML below spec.
+func policy(name, spec string) string {
+	return "apiVersion: namegate.io/v1alpha1\nkind: FQDNNetworkPolicy\nmetadata: {name: " + name + ", namespace: shop}\nspec:\n  " +
+		strings.ReplaceAll(strings.TrimSpace(spec), "\n", "\n  ") + "\n"
+}

@@ -1,0 +1,105 @@
+package enforcer
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/enforcer/iptables"
+)
+
+// Cleanup removes every trace of Namegate from the kernel: interception first,
+// then the verdict, chains, sets, admissions and addresses. What it was told to
+// serve is in Config; it need not have been started. It goes on after an error
+// and returns the first.
+func (e *Enforcer) Cleanup(ctx context.Context) error {
+	e.apply.Lock()
+	defer e.apply.Unlock()
+	var first error
+	keep := func(err error) {
+		if err != nil && first == nil {
+			first = err
+		}
+	}
+	keep(e.k.Tables.Remove(ctx))
+	for _, f := range ipVersions {
+		for _, table := range []string{"mangle", "security", "raw"} {
+			keep(e.removeChains(ctx, f, table))
+		}
+		keep(e.forgetSelected(f))
+	}
+	keep(e.removeSets())
+	keep(e.removeAddrs())
+	return first
+}
+
+func (e *Enforcer) removeChains(ctx context.Context, f iptables.Family, table string) error {
+	there, err := e.k.Chains.Save(ctx, f, table)
+	if err != nil {
+		return err
+	}
+	tx := iptables.NewTransaction(f, table)
+	for name, rules := range there {
+		if strings.HasPrefix(name, chainPrefix) {
+			tx.Delete(name)
+			continue
+		}
+		for _, r := range rules {
+			if strings.HasPrefix(iptables.Target(r), chainPrefix) {
+				tx.Remove(name, r)
+			}
+		}
+	}
+	return e.k.Chains.Restore(ctx, tx)
+}
+
+func (e *Enforcer) forgetSelected(f iptables.Family) error {
+	entries, err := e.k.Sets.List(setPrefix(f) + setSelected)
+	if ipset.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if err := e.forget([]netip.Addr{entry.Addr}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Enforcer) removeSets() error {
+	names, err := e.k.Sets.Names()
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if !ownSet(n) {
+			continue
+		}
+		if err := e.k.Sets.Destroy(n); err != nil && !ipset.IsNotFound(err) {
+			return fmt.Errorf("remove set (is a rule of another program asking it?): %w", err)
+		}
+	}
+	return nil
+}
+
+func (e *Enforcer) removeAddrs() error {
+	addrs, err := e.k.Links.Addrs()
+	if err != nil {
+		return err
+	}
+	for _, a := range append(addrs, e.cfg.Endpoint...) {
+		if !servingRange(a) && !slices.Contains(e.cfg.Endpoint, a) {
+			continue
+		}
+		if err := e.k.Links.DelAddr(a); err != nil {
+			return err
+		}
+	}
+	return e.k.Links.RemoveCarrier()
+}

@@ -1,0 +1,72 @@
+package enforcer
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// markTables are the tables in which other programs use marks.
+var markTables = []string{"raw", "mangle", "nat", "filter", "security"}
+
+// checkMark refuses a mark bit that a rule of another program uses.
+func (e *Enforcer) checkMark(ctx context.Context) error {
+	for _, f := range ipVersions {
+		for _, table := range markTables {
+			chains, err := e.k.Chains.Save(ctx, f, table)
+			if err != nil {
+				return err
+			}
+			for name, rules := range chains {
+				for _, r := range rules {
+					if strings.HasPrefix(name, chainPrefix) || !usesMark(r, e.cfg.Mark) {
+						continue
+					}
+					return fmt.Errorf("mark bit %#x is used by another rule (%v %s: -A %s %s); choose a free bit with the directive mark in the Corefile",
+						e.cfg.Mark, f, table, name, r)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// usesMark tells whether a rule, as iptables-save prints it, reads or writes one
+// bit of packet or connection marks. A packet mark written whole with the bit
+// clear does not count: it can take an allowance away and not give one.
+func usesMark(rule string, bit uint32) bool {
+	words := strings.Fields(rule)
+	connection := strings.Contains(rule, "-j CONNMARK")
+	for i, w := range words[:max(len(words)-1, 0)] {
+		switch w {
+		case "--mark", "--set-xmark", "--set-mark", "--or-mark", "--and-mark", "--xor-mark":
+			value, mask, ok := parseMark(words[i+1])
+			whole := w != "--mark" && mask == 1<<32-1 && !connection
+			if ok && mask&bit != 0 && !(whole && value&bit == 0) {
+				return true
+			}
+		case "--nfmask", "--ctmask":
+			if value, _, ok := parseMark(words[i+1]); ok && value&bit != 0 {
+				return true
+			}
+		}
+	}
+	// Without masks, saving and restoring copies every bit.
+	return (strings.Contains(rule, "--save-mark") || strings.Contains(rule, "--restore-mark")) && !strings.Contains(rule, "mask")
+}
+
+func parseMark(s string) (value, mask uint32, ok bool) {
+	v, m, masked := strings.Cut(s, "/")
+	value64, err := strconv.ParseUint(v, 0, 32)
+	if err != nil {
+		return 0, 0, false
+	}
+	mask64 := uint64(1<<32 - 1)
+	if masked {
+		if mask64, err = strconv.ParseUint(m, 0, 32); err != nil {
+			return 0, 0, false
+		}
+	}
+	return uint32(value64), uint32(mask64), true
+}

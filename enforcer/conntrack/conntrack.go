@@ -1,0 +1,33 @@
+// Package conntrack is the seam to the kernel's connection tracking: which
+// connections a pod opened, and the mark bit that says they were admitted.
+package conntrack
+
+import (
+	"net/netip"
+)
+
+// Flow is one tracked connection as its first packet dialled it.
+type Flow struct {
+	Protocol uint8 // IANA protocol number
+	Src, Dst netip.AddrPort
+	// Peer is what Dst really is after destination NAT; equal to Dst without.
+	Peer netip.AddrPort
+	Mark uint32
+	Zone uint16
+	// tuple is the kernel's own rendering of the original direction; it names
+	// the flow for changes, whatever its protocol.
+	tuple []byte
+}
+
+// Interface is what the enforcer needs of connection tracking.
+type Interface interface {
+	// Flows returns the connections whose original source is addr. None is no
+	// error.
+	Flows(addr netip.Addr) ([]Flow, error)
+	// SetMark writes the bits of mask in the flow's mark to those of value. A
+	// flow that has ended meanwhile is no error.
+	SetMark(f Flow, value, mask uint32) error
+	// Delete forgets the flow; one that has ended meanwhile is no error. It does
+	// not stop traffic by itself: the next packet makes a new entry.
+	Delete(f Flow) error
+}

@@ -1,0 +1,69 @@
+package conntrack
+
+import (
+	"net/netip"
+	"sync"
+)
+
+// Fake is an Interface in memory.
+type Fake struct {
+	mu    sync.Mutex
+	flows []Flow
+}
+
+var _ Interface = (*Fake)(nil)
+
+// NewFake returns a fake that tracks nothing.
+func NewFake() *Fake { return &Fake{} }
+
+// Track adds a connection.
+func (f *Fake) Track(flow Flow) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !flow.Peer.IsValid() {
+		flow.Peer = flow.Dst
+	}
+	f.flows = append(f.flows, flow)
+}
+
+// Flows implements Interface.
+func (f *Fake) Flows(addr netip.Addr) ([]Flow, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []Flow
+	for _, flow := range f.flows {
+		if flow.Src.Addr() == addr {
+			out = append(out, flow)
+		}
+	}
+	return out, nil
+}
+
+// SetMark implements Interface.
+func (f *Fake) SetMark(flow Flow, value, mask uint32) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.flows {
+		if f.flows[i].same(flow) {
+			f.flows[i].Mark = f.flows[i].Mark&^mask | value&mask
+		}
+	}
+	return nil
+}
+
+// Delete implements Interface.
+func (f *Fake) Delete(flow Flow) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.flows {
+		if f.flows[i].same(flow) {
+			f.flows = append(f.flows[:i], f.flows[i+1:]...)
+			return nil
+		}
+	}
+	return nil
+}
+
+func (f Flow) same(o Flow) bool {
+	return f.Protocol == o.Protocol && f.Src == o.Src && f.Dst == o.Dst && f.Zone == o.Zone
+}

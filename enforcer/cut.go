@@ -1,0 +1,130 @@
+package enforcer
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/namegate/namegate/enforcer/conntrack"
+	"github.com/namegate/namegate/policy"
+)
+
+// cut takes the admission of connections back whose address was revoked and
+// which nothing else that the pod was granted covers.
+func (e *Enforcer) cut(took revoked) error {
+	for ref, addrs := range took {
+		p := e.plan[ref]
+		if p == nil {
+			continue // the whole pod is gone: forgetGone
+		}
+		err := e.eachFlow(p.addrs, func(f conntrack.Flow) error {
+			lost := slices.ContainsFunc(addrs[f.Dst.Addr()], func(s policy.PortSet) bool { return contains(s, f) })
+			if f.Mark&e.cfg.Mark == 0 || !lost || e.covers(p, f) {
+				return nil
+			}
+			return e.k.Flows.SetMark(f, 0, e.cfg.Mark)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// admitOpen judges once the connections that pods had open before they become
+// selected: what their grants cover is admitted, so that they never notice. The
+// rest has no admission and is cut by becoming selected.
+func (e *Enforcer) admitOpen(last, plan map[policy.PodRef]*podPlan) error {
+	for ref, p := range plan {
+		was := last[ref]
+		fresh := slices.DeleteFunc(slices.Clone(p.addrs), func(a netip.Addr) bool {
+			return !p.selected || e.inherited[a] || was != nil && was.selected && slices.Contains(was.addrs, a)
+		})
+		err := e.eachFlow(fresh, func(f conntrack.Flow) error {
+			if !e.covers(p, f) {
+				return nil
+			}
+			return e.k.Flows.SetMark(f, e.cfg.Mark, e.cfg.Mark)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	e.inherited = nil
+	return nil
+}
+
+// forgetGone takes the admission of every connection back that belongs to an
+// address whose pod is gone: a pod that gets the address later inherits nothing.
+func (e *Enforcer) forgetGone(last, plan map[policy.PodRef]*podPlan) error {
+	for ref, p := range last {
+		gone := slices.DeleteFunc(slices.Clone(p.addrs), func(a netip.Addr) bool {
+			now := plan[ref]
+			return now != nil && slices.Contains(now.addrs, a)
+		})
+		if err := e.forget(gone); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Enforcer) forget(addrs []netip.Addr) error {
+	return e.eachFlow(addrs, func(f conntrack.Flow) error { return e.k.Flows.SetMark(f, 0, e.cfg.Mark) })
+}
+
+func (e *Enforcer) eachFlow(addrs []netip.Addr, do func(conntrack.Flow) error) error {
+	for _, a := range addrs {
+		flows, err := e.k.Flows.Flows(a)
+		if err != nil {
+			return err
+		}
+		for _, f := range flows {
+			if err := do(f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// covers tells whether a pod may have opened a connection: by a grant, also one
+// that has ended since; to a resolver or the endpoint; to itself.
+func (e *Enforcer) covers(p *podPlan, f conntrack.Flow) bool {
+	if slices.Contains(p.addrs, f.Dst.Addr()) || slices.Contains(p.addrs, f.Peer.Addr()) || e.isDNS(f) {
+		return true
+	}
+	e.grants.mu.RLock()
+	defer e.grants.mu.RUnlock()
+	g := e.grants.pods[p.ref]
+	if g == nil {
+		return false
+	}
+	for _, s := range g.sets {
+		if contains(s.key.ports, f) && s.knows(f.Dst.Addr()) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *grantSet) knows(a netip.Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.entries[a] != nil || s.past.reasons[a] != nil
+}
+
+func (e *Enforcer) isDNS(f conntrack.Flow) bool {
+	if f.Dst.Port() != 53 {
+		return false
+	}
+	for dialled, serving := range e.serving {
+		if f.Dst.Addr() == serving || f.Dst.Addr() == dialled && !e.cfg.FailClosed {
+			return true
+		}
+	}
+	return false
+}
+
+func contains(s policy.PortSet, f conntrack.Flow) bool {
+	return s.Contains(policy.Protocol(f.Protocol), f.Dst.Port())
+}

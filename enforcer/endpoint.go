@@ -1,0 +1,165 @@
+package enforcer
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/namegate/namegate/enforcer/nft"
+)
+
+// Generations serve on addresses beside the default endpoint: the rest of its
+// /24 from .64 on, and for IPv6 a block of 256 below the same prefix.
+var (
+	firstServing4 = netip.MustParseAddr("169.254.20.64")
+	lastServing4  = netip.MustParseAddr("169.254.20.254")
+	firstServing6 = netip.MustParseAddr("fd5c:7a1e:93b4::1:0")
+	lastServing6  = netip.MustParseAddr("fd5c:7a1e:93b4::1:ff")
+)
+
+// raiseEndpoint takes an unused serving address for each resolver, so that give
+// back knows which one a pod dialled, and gives them to the node.
+func (e *Enforcer) raiseEndpoint() ([]netip.Addr, error) {
+	taken, err := e.k.Links.Addrs()
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range e.cfg.Endpoint {
+		if err := e.k.Links.AddAddr(a); err != nil {
+			return nil, err
+		}
+	}
+	taken = e.dropAbandoned(taken)
+	e.serving = map[netip.Addr]netip.Addr{}
+	var out []netip.Addr
+	for _, r := range e.cfg.Resolvers {
+		a, err := freeAddr(r.Is6(), taken)
+		if err != nil {
+			return nil, err
+		}
+		if err := e.k.Links.AddAddr(a); err != nil {
+			return nil, err
+		}
+		taken = append(taken, a)
+		e.serving[r] = a
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// dropAbandoned removes the serving addresses that no agent serves any more and
+// returns the addresses that are left.
+func (e *Enforcer) dropAbandoned(taken []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(taken, func(a netip.Addr) bool {
+		if !servingRange(a) || inUse(a) {
+			return false
+		}
+		if err := e.k.Links.DelAddr(a); err != nil {
+			e.log.Warn("an address of an earlier agent stays", "address", a, "error", err)
+			return false
+		}
+		return true
+	})
+}
+
+func servingRange(a netip.Addr) bool {
+	return a.Compare(firstServing4) >= 0 && a.Compare(lastServing4) <= 0 && a.Is4() ||
+		a.Compare(firstServing6) >= 0 && a.Compare(lastServing6) <= 0 && a.Is6()
+}
+
+// inUse tells whether some process serves DNS on an address: then it cannot be
+// bound a second time.
+func inUse(a netip.Addr) bool {
+	c, err := net.ListenPacket("udp", net.JoinHostPort(a.String(), strconv.Itoa(53)))
+	if err != nil {
+		return true
+	}
+	c.Close()
+	return false
+}
+
+func freeAddr(v6 bool, taken []netip.Addr) (netip.Addr, error) {
+	first, last := firstServing4, lastServing4
+	if v6 {
+		first, last = firstServing6, lastServing6
+	}
+	for a := first; a.Compare(last) <= 0; a = a.Next() {
+		if !slices.Contains(taken, a) {
+			return a, nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("every serving address from %s to %s is taken; remove those of agents that are gone", first, last)
+}
+
+// Stop takes this generation's serving addresses away, after KeepAlive has ended.
+// The virtual ones stay: pods that are pointed at them are answered by the
+// resolver meanwhile. Enforcement stays too.
+func (e *Enforcer) Stop() {
+	e.apply.Lock()
+	defer e.apply.Unlock()
+	for _, a := range e.serving {
+		if err := e.k.Links.DelAddr(a); err != nil {
+			e.log.Warn("a serving address stays", "address", a, "error", err)
+		}
+	}
+}
+
+// heartbeat is how often interception is renewed; a third of the switch's
+// timeout leaves room for one that fails.
+const heartbeat = time.Second
+
+// KeepAlive renews interception once a second for as long as probe succeeds; it
+// must ask the proxy's own serving sockets. When interception comes back after it
+// had ended, returned is called: pods were answered by the resolver meanwhile.
+// When ctx ends, interception ends at once, so that the resolver answers pods
+// while no agent does.
+func (e *Enforcer) KeepAlive(ctx context.Context, probe func(context.Context) error, returned func()) error {
+	tick := time.NewTicker(heartbeat)
+	defer tick.Stop()
+	failing, last := false, e.now()
+	for {
+		err := e.beat(ctx, probe)
+		if ctx.Err() != nil {
+			return e.k.Tables.Rest(context.WithoutCancel(ctx))
+		}
+		failing = e.tell(failing, err)
+		if now := e.now(); err == nil {
+			if now.Sub(last) > nft.AliveTimeout {
+				go returned()
+			}
+			last = now
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
+
+// tell logs the changes between beating and failing, not each beat.
+func (e *Enforcer) tell(failing bool, err error) bool {
+	switch {
+	case err != nil && !failing:
+		e.log.Error("interception is not renewed and ends until it is", "error", err)
+	case err == nil && failing:
+		e.log.Info("interception is on again")
+	}
+	return err != nil
+}
+
+func (e *Enforcer) beat(ctx context.Context, probe func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, heartbeat)
+	defer cancel()
+	if err := probe(ctx); err != nil {
+		return err
+	}
+	if err := e.k.Tables.Alive(ctx); err != nil {
+		return err
+	}
+	e.beaten.Store(e.now().UnixNano())
+	return nil
+}

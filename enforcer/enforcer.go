@@ -1,0 +1,198 @@
+// Package enforcer makes the kernel hold what the snapshot says: who is
+// default-deny, what each pod's answers opened and until when, and where DNS
+// packets go. It owns the plan (snapshot to wanted sets and chains), the grants
+// with their deadlines, and the reconciliation with what is really there.
+//
+// A connection is admitted when its first packet is judged: then a bit of its
+// conntrack mark says so, and later packets pay for one test of that bit. What
+// has no bit is denied in both directions, also what was open before its pod was
+// selected; taking the bit away cuts a connection.
+package enforcer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/namegate/namegate/enforcer/conntrack"
+	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/enforcer/nft"
+	"github.com/namegate/namegate/policy"
+)
+
+// DefaultMark is the mark bit that says allowed, where nothing else is configured.
+const DefaultMark = 0x40
+
+// DefaultHold is how much longer than its deadline the kernel keeps a grant, so
+// that grants outlive an agent that is away.
+const DefaultHold = 10 * time.Minute
+
+// Config is what the enforcer is told once, at the start.
+type Config struct {
+	// Mark is one bit, used in packet marks and connection marks.
+	Mark uint32
+	// Hold is the outage hold.
+	Hold time.Duration
+	// Endpoint are the virtual addresses that pods may be pointed at.
+	Endpoint []netip.Addr
+	// Resolvers are the addresses that selected pods' queries are intercepted
+	// for; the endpoint's are among them without being listed.
+	Resolvers []netip.Addr
+	// FailClosed leaves the resolvers closed to selected pods while no agent
+	// is alive.
+	FailClosed bool
+}
+
+// Kernel is everything the enforcer writes to and reads from.
+type Kernel struct {
+	Sets   ipset.Interface
+	Chains iptables.Interface
+	Tables *nft.Tables
+	Flows  conntrack.Interface
+	Links  link.Interface
+}
+
+// Enforcer holds the kernel to the last snapshot.
+type Enforcer struct {
+	cfg Config
+	k   Kernel
+	now func() time.Time
+	log *slog.Logger
+
+	// apply serializes everything that plans and writes chains and sets; the
+	// fields up to the next blank line belong to it.
+	apply    sync.Mutex
+	serving  map[netip.Addr]netip.Addr // dialled address to this generation's
+	snapshot *policy.Snapshot          // the last one committed
+	coming   *policy.Snapshot          // prepared and not yet committed
+	plan     map[policy.PodRef]*podPlan
+	chains   map[chainsKey]iptables.Chains // as wanted when last written
+	seen     map[chainsKey]iptables.Chains // as the kernel printed them after that
+	found    map[string]bool               // sets of an earlier agent, not adopted yet
+	homes    map[netip.Addr]link.Home
+	known    []netip.Addr
+	// inherited are the addresses that an earlier agent had selected: their
+	// connections have been judged.
+	inherited map[netip.Addr]bool
+
+	grants  grantTable
+	beaten  atomic.Int64 // when the last heartbeat was, in Unix nanoseconds
+	repairs atomic.Uint64
+	denials atomic.Uint64 // grants refused
+}
+
+type chainsKey struct {
+	family iptables.Family
+	table  string
+}
+
+// New returns an enforcer that has touched nothing yet. now may be nil for the
+// real clock.
+func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforcer, error) {
+	if cfg.Mark == 0 || cfg.Mark&(cfg.Mark-1) != 0 {
+		return nil, fmt.Errorf("mark %#x is not one bit; write one, as in 0x40", cfg.Mark)
+	}
+	if cfg.Hold < 0 || cfg.Hold > 24*time.Hour {
+		return nil, fmt.Errorf("hold %v is not between 0 and 24h", cfg.Hold)
+	}
+	for _, a := range cfg.Endpoint {
+		if !slices.Contains(cfg.Resolvers, a) {
+			cfg.Resolvers = append(slices.Clone(cfg.Resolvers), a)
+		}
+	}
+	if now == nil {
+		now = time.Now
+	}
+	return &Enforcer{
+		cfg: cfg, k: k, now: now, log: log,
+		plan:   map[policy.PodRef]*podPlan{},
+		chains: map[chainsKey]iptables.Chains{},
+		seen:   map[chainsKey]iptables.Chains{},
+		homes:  map[netip.Addr]link.Home{},
+		grants: grantTable{pods: map[policy.PodRef]*podGrants{}},
+	}, nil
+}
+
+// Start checks that the mark bit is free, finds what an earlier agent left, and
+// brings up the nft tables and this generation's serving addresses. What is
+// enforced stays as it is until the first Prepare. It returns the addresses to
+// serve on.
+func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
+	e.apply.Lock()
+	defer e.apply.Unlock()
+	if err := e.checkMark(ctx); err != nil {
+		return nil, err
+	}
+	names, err := e.k.Sets.Names()
+	if err != nil {
+		return nil, fmt.Errorf("find the sets of an earlier agent: %w", err)
+	}
+	e.found = map[string]bool{}
+	for _, n := range names {
+		if ownSet(n) {
+			e.found[n] = true
+		}
+	}
+	e.inherited = map[netip.Addr]bool{}
+	for _, s := range staticSets() {
+		if err := e.k.Sets.Ensure(s); err != nil {
+			return nil, err
+		}
+		delete(e.found, s.Name)
+	}
+	for _, f := range ipVersions {
+		selected, err := e.k.Sets.List(setPrefix(f) + setSelected)
+		if err != nil {
+			return nil, err
+		}
+		for _, entry := range selected {
+			e.inherited[entry.Addr] = true
+		}
+	}
+	if err := e.k.Tables.Setup(ctx); err != nil {
+		return nil, err
+	}
+	return e.raiseEndpoint()
+}
+
+// Status is what the enforcer says of itself.
+type Status struct {
+	Selected int `json:"selected"`
+	Grants   int `json:"grants"`
+	// Homeless are addresses of selected pods that no interface leads to: their
+	// source is not checked.
+	Homeless []netip.Addr              `json:"homeless,omitempty"`
+	Serving  map[netip.Addr]netip.Addr `json:"serving"`
+	Repairs  uint64                    `json:"repairs"`
+	Refused  uint64                    `json:"refusedGrants"`
+	// Intercepting: DNS packets of selected pods come to this agent now.
+	Intercepting bool `json:"intercepting"`
+}
+
+// Status returns the state of now.
+func (e *Enforcer) Status() Status {
+	e.apply.Lock()
+	defer e.apply.Unlock()
+	s := Status{Serving: e.serving, Repairs: e.repairs.Load(), Refused: e.denials.Load(), Grants: e.grants.count()}
+	s.Intercepting = e.now().Sub(time.Unix(0, e.beaten.Load())) < nft.AliveTimeout
+	for _, p := range e.plan {
+		if !p.selected {
+			continue
+		}
+		s.Selected++
+		for _, a := range p.addrs {
+			if _, ok := p.homes[a]; !ok {
+				s.Homeless = append(s.Homeless, a)
+			}
+		}
+	}
+	slices.SortFunc(s.Homeless, netip.Addr.Compare)
+	return s
+}

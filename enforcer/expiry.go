@@ -1,0 +1,122 @@
+package enforcer
+
+import (
+	"container/heap"
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/namegate/namegate/enforcer/ipset"
+)
+
+// due is one grant's place in the queue. A grant that was extended meanwhile is
+// put back when its turn comes.
+type due struct {
+	at   time.Time
+	set  *grantSet
+	addr netip.Addr
+}
+
+type dueHeap []due
+
+func (h dueHeap) Len() int           { return len(h) }
+func (h dueHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+
+// Push implements heap.Interface.
+func (h *dueHeap) Push(x any) { *h = append(*h, x.(due)) }
+
+// Pop implements heap.Interface.
+func (h *dueHeap) Pop() any {
+	old := *h
+	last := old[len(old)-1]
+	old[len(old)-1] = due{}
+	*h = old[:len(old)-1]
+	return last
+}
+
+// dueQueue is the grants by deadline.
+type dueQueue struct {
+	mu sync.Mutex
+	h  dueHeap
+}
+
+func (q *dueQueue) push(d due) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	heap.Push(&q.h, d)
+}
+
+// take returns the grants whose deadline is not after now.
+func (q *dueQueue) take(now time.Time) []due {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var out []due
+	for len(q.h) > 0 && !q.h[0].at.After(now) {
+		out = append(out, heap.Pop(&q.h).(due))
+	}
+	return out
+}
+
+// expiryTick is how late a grant may end: deadlines are looked at this often.
+const expiryTick = 100 * time.Millisecond
+
+// RunExpiry ends grants at their deadlines until ctx ends.
+func (e *Enforcer) RunExpiry(ctx context.Context) {
+	tick := time.NewTicker(expiryTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if err := e.Expire(); err != nil {
+				e.log.Error("grants past their deadline stay until the kernel ends them", "error", err)
+			}
+		}
+	}
+}
+
+// Expire takes grants whose deadline has passed out of the kernel. What they
+// admitted goes on. One that the kernel refuses to take out stays for the
+// kernel's own timeout.
+func (e *Enforcer) Expire() error {
+	now := e.now()
+	bySet := map[*grantSet][]netip.Addr{}
+	for _, d := range e.grants.due.take(now) {
+		bySet[d.set] = append(bySet[d.set], d.addr)
+	}
+	var failed error
+	for s, addrs := range bySet {
+		if err := e.expire(s, addrs, now); err != nil && !ipset.IsNotFound(err) {
+			failed = err
+		}
+	}
+	return failed
+}
+
+func (e *Enforcer) expire(s *grantSet, addrs []netip.Addr, now time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var over []ipset.Entry
+	for _, a := range addrs {
+		g := s.entries[a]
+		if g == nil {
+			continue
+		}
+		if until := g.until(); until.After(now) {
+			e.grants.due.push(due{until, s, a})
+			continue
+		}
+		over = append(over, ipset.Entry{Addr: a})
+	}
+	if err := e.k.Sets.Delete(s.name, over...); err != nil {
+		return err
+	}
+	for _, o := range over {
+		s.past.remember(o.Addr, s.entries[o.Addr].reasons)
+		delete(s.entries, o.Addr)
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+package ipset
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Fake is an Interface in memory for tests of what is above it. Its entries end
+// by the clock it is given. The zero Fake is not usable; see NewFake.
+type Fake struct {
+	now func() time.Time
+
+	mu   sync.Mutex
+	sets map[string]*fakeSet
+	refs map[string]bool
+	fail error
+}
+
+type fakeSet struct {
+	Set
+	entries map[Entry]fakeEntry
+}
+
+type fakeEntry struct {
+	until   time.Time // zero: for ever
+	comment string
+}
+
+var _ Interface = (*Fake)(nil)
+
+// NewFake returns an empty fake whose time is now's.
+func NewFake(now func() time.Time) *Fake {
+	return &Fake{now: now, sets: map[string]*fakeSet{}, refs: map[string]bool{}}
+}
+
+// Refer marks a set as referred to by a rule, or no longer: Destroy then says busy.
+func (f *Fake) Refer(name string, on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refs[name] = on
+}
+
+// Fail lets every later Add fail with err; nil ends that.
+func (f *Fake) Fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = err
+}
+
+// Ensure implements Interface.
+func (f *Fake) Ensure(s Set) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if old := f.sets[s.Name]; old != nil {
+		if old.Type != s.Type || old.IPv6 != s.IPv6 {
+			return &Error{"create", s.Name, errMismatch}
+		}
+		return nil
+	}
+	if len(s.Name) > NameLengthMax || s.Name == "" {
+		return &Error{"create", s.Name, fmt.Errorf("name is not 1 to %d bytes", NameLengthMax)}
+	}
+	f.sets[s.Name] = &fakeSet{Set: s, entries: map[Entry]fakeEntry{}}
+	return nil
+}
+
+// Destroy implements Interface.
+func (f *Fake) Destroy(name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.sets[name] == nil:
+		return &Error{"destroy", name, errNotFound}
+	case f.refs[name]:
+		return &Error{"destroy", name, errBusy}
+	}
+	delete(f.sets, name)
+	return nil
+}
+
+// Add implements Interface.
+func (f *Fake) Add(name string, entries ...Entry) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(entries) == 0 {
+		return nil
+	}
+	s := f.sets[name]
+	switch {
+	case s == nil:
+		return &Error{"add", name, errNotFound}
+	case f.fail != nil:
+		return &Error{"add", name, f.fail}
+	}
+	for _, e := range entries {
+		if e.Addr.Is6() != s.IPv6 {
+			return &Error{"add", name, fmt.Errorf("%s is of the other family", e.Addr)}
+		}
+		if _, there := s.entries[e.Key()]; !there && s.MaxElem != 0 && len(s.entries) >= int(s.MaxElem) {
+			return &Error{"add", name, errFull}
+		}
+		var until time.Time
+		if e.Timeout != 0 {
+			until = f.now().Add(time.Duration(seconds(e.Timeout)) * time.Second)
+		}
+		s.entries[e.Key()] = fakeEntry{until, e.Comment}
+	}
+	return nil
+}
+
+// Delete implements Interface.
+func (f *Fake) Delete(name string, entries ...Entry) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(entries) == 0 {
+		return nil
+	}
+	s := f.sets[name]
+	if s == nil {
+		return &Error{"delete", name, errNotFound}
+	}
+	for _, e := range entries {
+		delete(s.entries, e.Key())
+	}
+	return nil
+}
+
+// List implements Interface.
+func (f *Fake) List(name string) ([]Entry, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.sets[name]
+	if s == nil {
+		return nil, &Error{"list", name, errNotFound}
+	}
+	return s.live(f.now()), nil
+}
+
+func (s *fakeSet) live(now time.Time) []Entry {
+	var out []Entry
+	for e, v := range s.entries {
+		if !v.until.IsZero() {
+			if e.Timeout = v.until.Sub(now); e.Timeout <= 0 {
+				continue
+			}
+		}
+		e.Comment = v.comment
+		out = append(out, e)
+	}
+	return out
+}
+
+// Names implements Interface.
+func (f *Fake) Names() ([]string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var names []string
+	for n := range f.sets {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Dump returns all sets and live entries as text, one line each, sorted, without
+// timeouts: the form that tests compare.
+func (f *Fake) Dump() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var lines []string
+	for name, s := range f.sets {
+		fam := "inet"
+		if s.IPv6 {
+			fam = "inet6"
+		}
+		lines = append(lines, fmt.Sprintf("create %s %s %s", name, s.Type, fam))
+		for _, e := range s.live(f.now()) {
+			lines = append(lines, strings.TrimRight(fmt.Sprintf("%s %s", "add "+name, e.text()), " "))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+func (e Entry) text() string {
+	switch {
+	case e.Iface != "":
+		return fmt.Sprintf("%s,%s", e.Addr, e.Iface)
+	case e.Port != 0:
+		return fmt.Sprintf("%s,%d:%d", e.Addr, e.Protocol, e.Port)
+	}
+	return e.Addr.String()
+}

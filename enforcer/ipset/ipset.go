@@ -1,0 +1,121 @@
+// Package ipset is the seam to the kernel's IP sets: a small interface, the
+// real implementation over netlink, and a fake that interprets the same
+// operations in memory.
+package ipset
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Type is a set type of the kernel.
+type Type string
+
+// The set types that Namegate uses.
+const (
+	HashIP       Type = "hash:ip"
+	HashIPPort   Type = "hash:ip,port"
+	HashNetIface Type = "hash:net,iface"
+)
+
+// NameLengthMax is the longest set name in bytes: IPSET_MAXNAMELEN (32) of
+// linux/netfilter/ipset/ip_set.h less the closing zero.
+const NameLengthMax = 31
+
+// CommentLengthMax is the longest comment of an entry in bytes:
+// IPSET_MAX_COMMENT_SIZE of linux/netfilter/ipset/ip_set.h.
+const CommentLengthMax = 255
+
+// TimeoutMax is the longest timeout of an entry: the kernel holds it in
+// milliseconds in 32 bits (IPSET_MAX_TIMEOUT of ip_set_timeout.h).
+const TimeoutMax = (1<<31 - 1) / 1000 * time.Second
+
+// Set is a set's name and header. Entries of a set with Timeout end by
+// themselves; a set with Comment keeps a text with each entry.
+type Set struct {
+	Name    string
+	Type    Type
+	IPv6    bool
+	Timeout bool
+	Comment bool
+	// HashSize is the initial number of buckets, a power of two. Zero is the
+	// kernel's default, 1024, which costs a set 16 KiB before its first entry.
+	HashSize uint32
+	// MaxElem is the most entries the set takes; zero is the kernel's 65536.
+	MaxElem uint32
+}
+
+// Entry is one element. Which fields count depends on the type of its set.
+type Entry struct {
+	Addr     netip.Addr
+	Protocol uint8  // HashIPPort: IANA protocol number
+	Port     uint16 // HashIPPort
+	Iface    string // HashNetIface: Addr is a host prefix on that interface
+	// Timeout is the time the entry has left, rounded up to seconds when it is
+	// written; zero lives for ever. At most TimeoutMax.
+	Timeout time.Duration
+	Comment string
+}
+
+// Key returns the entry without what is not its identity.
+func (e Entry) Key() Entry {
+	e.Timeout, e.Comment = 0, ""
+	return e
+}
+
+// Interface is what the enforcer needs of IP sets. All methods may be called
+// from several goroutines; each returns after the kernel has acknowledged.
+type Interface interface {
+	// Ensure creates the set. A set of that name, type and family that is there
+	// already stays as it is, with its entries; one of another type is an error
+	// for which IsMismatch holds.
+	Ensure(s Set) error
+	// Destroy removes the set with its entries. Without such a set the error
+	// satisfies IsNotFound; while a rule refers to it, IsBusy.
+	Destroy(name string) error
+	// Add adds entries or, where one is there already, overwrites its timeout
+	// and comment. No entries: nothing happens. The set missing: IsNotFound.
+	// Entries before a failing one have been added.
+	Add(name string, entries ...Entry) error
+	// Delete removes entries; one that is not there is no error. The set
+	// missing: IsNotFound.
+	Delete(name string, entries ...Entry) error
+	// List returns the live entries of a set in no order, with the time each
+	// has left. The set missing: IsNotFound.
+	List(name string) ([]Entry, error)
+	// Names returns the names of all sets of the namespace, sorted.
+	Names() ([]string, error)
+}
+
+// Error is a refused operation on one set.
+type Error struct {
+	Op, Set string
+	Err     error
+}
+
+// Error names the operation, the set and the reason.
+func (e *Error) Error() string { return fmt.Sprintf("ipset %s %s: %v", e.Op, e.Set, e.Err) }
+
+// Unwrap returns the reason.
+func (e *Error) Unwrap() error { return e.Err }
+
+var (
+	errNotFound = errors.New("no such set")
+	errBusy     = errors.New("a rule still refers to the set")
+	errMismatch = errors.New("a set of that name has another type or family; remove it with: ipset destroy")
+	errFull     = errors.New("the set is full")
+)
+
+// IsNotFound tells whether err says that a set does not exist.
+func IsNotFound(err error) bool { return errors.Is(err, errNotFound) }
+
+// IsBusy tells whether err says that a set is still referred to.
+func IsBusy(err error) bool { return errors.Is(err, errBusy) }
+
+// IsMismatch tells whether err says that a set exists with another type.
+func IsMismatch(err error) bool { return errors.Is(err, errMismatch) }
+
+// IsFull tells whether err says that a set has no room for another entry.
+func IsFull(err error) bool { return errors.Is(err, errFull) }

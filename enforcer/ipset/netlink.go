@@ -1,0 +1,205 @@
+package ipset
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/namegate/namegate/enforcer/nfattr"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// entriesPerMessage bounds one netlink message: 64 entries with a full comment
+// are 20 KiB, below the 64 KiB that an attribute's 16-bit length can say.
+const entriesPerMessage = 64
+
+// Kernel is the Interface on the network namespace it was opened in.
+type Kernel struct {
+	mu     sync.Mutex
+	socket *nl.SocketHandle
+	types  map[Type]uint8 // the revision to speak, by set type
+}
+
+var _ Interface = (*Kernel)(nil)
+
+// Open opens a netlink socket in the calling thread's network namespace and
+// asks the kernel which set types it has. An error says which one is missing.
+func Open() (*Kernel, error) {
+	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, fmt.Errorf("open netfilter netlink socket: %w", err)
+	}
+	if err := s.SetReceiveTimeout(&unix.Timeval{Sec: 10}); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("bound netfilter netlink socket: %w", err)
+	}
+	k := &Kernel{socket: &nl.SocketHandle{Socket: s}, types: map[Type]uint8{}}
+	for _, t := range []Type{HashIP, HashIPPort, HashNetIface} {
+		rev, err := k.revision(t)
+		if err != nil {
+			s.Close()
+			return nil, fmt.Errorf("ipset type %s is not available (load the ip_set modules, or use a kernel with ipset): %w", t, err)
+		}
+		k.types[t] = rev
+	}
+	return k, nil
+}
+
+// Close closes the socket.
+func (k *Kernel) Close() { k.socket.Close() }
+
+// Ensure implements Interface.
+func (k *Kernel) Ensure(s Set) error {
+	req := k.request(nl.IPSET_CMD_CREATE, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_EXCL)
+	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(s.Name)))
+	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_TYPENAME, nl.ZeroTerminated(string(s.Type))))
+	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_REVISION, nl.Uint8Attr(k.types[s.Type])))
+	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_FAMILY, nl.Uint8Attr(family(s.IPv6))))
+	req.AddData(headerAttr(s))
+	err := k.do(req, nil)
+	if errors.Is(err, syscall.EEXIST) || errors.Is(err, nl.IPSetError(nl.IPSET_ERR_EXIST)) {
+		return k.checkHeader(s)
+	}
+	return wrap("create", s.Name, err)
+}
+
+// checkHeader compares a set that exists with the one wanted.
+func (k *Kernel) checkHeader(s Set) error {
+	req := k.request(nl.IPSET_CMD_HEADER, unix.NLM_F_REQUEST)
+	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(s.Name)))
+	same := false
+	err := k.do(req, func(msg []byte) {
+		a := nfattr.Parse(msg[nfattr.HeaderLen:])
+		same = nl.BytesToString(a[nl.IPSET_ATTR_TYPENAME]) == string(s.Type) &&
+			len(a[nl.IPSET_ATTR_FAMILY]) == 1 && a[nl.IPSET_ATTR_FAMILY][0] == family(s.IPv6)
+	})
+	if err == nil && !same {
+		err = errMismatch
+	}
+	return wrap("create", s.Name, err)
+}
+
+// Destroy implements Interface.
+func (k *Kernel) Destroy(name string) error {
+	req := k.request(nl.IPSET_CMD_DESTROY, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_EXCL)
+	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(name)))
+	return wrap("destroy", name, k.do(req, nil))
+}
+
+// Add implements Interface.
+func (k *Kernel) Add(name string, entries ...Entry) error {
+	return k.change("add", nl.IPSET_CMD_ADD, name, entries)
+}
+
+// Delete implements Interface.
+func (k *Kernel) Delete(name string, entries ...Entry) error {
+	return k.change("delete", nl.IPSET_CMD_DEL, name, entries)
+}
+
+func (k *Kernel) change(op string, cmd int, name string, entries []Entry) error {
+	for part := range slices.Chunk(entries, entriesPerMessage) {
+		// Without NLM_F_EXCL an entry that is there is overwritten, and deleting
+		// one that is not there is no error.
+		req := k.request(cmd, unix.NLM_F_REQUEST|unix.NLM_F_ACK)
+		req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(name)))
+		list := nl.NewRtAttr(nl.IPSET_ATTR_ADT|unix.NLA_F_NESTED, nil)
+		for _, e := range part {
+			list.AddChild(entryAttr(e))
+		}
+		// The kernel wants a line number beside a list, to tell which failed.
+		req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_LINENO, nl.Uint32Attr(0)))
+		req.AddData(list)
+		if err := k.do(req, nil); err != nil {
+			return wrap(op, name, err)
+		}
+	}
+	return nil
+}
+
+// List implements Interface.
+func (k *Kernel) List(name string) ([]Entry, error) {
+	req := k.request(nl.IPSET_CMD_LIST, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_DUMP)
+	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(name)))
+	var out []Entry
+	err := k.do(req, func(msg []byte) {
+		for _, list := range nfattr.All(msg[nfattr.HeaderLen:], nl.IPSET_ATTR_ADT) {
+			for _, data := range nfattr.All(list, nl.IPSET_ATTR_DATA) {
+				out = append(out, parseEntry(data))
+			}
+		}
+	})
+	return out, wrap("list", name, err)
+}
+
+// Names implements Interface.
+func (k *Kernel) Names() ([]string, error) {
+	req := k.request(nl.IPSET_CMD_LIST, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_DUMP)
+	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_FLAGS, nl.BEUint32Attr(flagListSetName)))
+	var names []string
+	err := k.do(req, func(msg []byte) {
+		if v := nfattr.Parse(msg[nfattr.HeaderLen:])[nl.IPSET_ATTR_SETNAME]; v != nil {
+			names = append(names, nl.BytesToString(v))
+		}
+	})
+	slices.Sort(names)
+	return slices.Compact(names), wrap("list", "names", err)
+}
+
+// revision asks for the newest revision of a type that the kernel has, so that
+// whatever library version set an older default does not matter.
+func (k *Kernel) revision(t Type) (uint8, error) {
+	req := k.request(nl.IPSET_CMD_TYPE, unix.NLM_F_REQUEST)
+	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_TYPENAME, nl.ZeroTerminated(string(t))))
+	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_FAMILY, nl.Uint8Attr(unix.NFPROTO_IPV4)))
+	var rev uint8
+	err := k.do(req, func(msg []byte) {
+		if v := nfattr.Parse(msg[nfattr.HeaderLen:])[nl.IPSET_ATTR_REVISION]; len(v) == 1 {
+			rev = v[0]
+		}
+	})
+	return rev, err
+}
+
+func (k *Kernel) request(cmd, flags int) *nl.NetlinkRequest {
+	req := nl.NewNetlinkRequest(cmd|unix.NFNL_SUBSYS_IPSET<<8, flags)
+	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_NETFILTER: k.socket}
+	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_INET, Version: nl.NFNETLINK_V0})
+	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_PROTOCOL, nl.Uint8Attr(nl.IPSET_PROTOCOL)))
+	return req
+}
+
+func (k *Kernel) do(req *nl.NetlinkRequest, each func(msg []byte)) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	err := req.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(msg []byte) bool {
+		if each != nil {
+			each(msg)
+		}
+		return true
+	})
+	var errno syscall.Errno
+	if errors.As(err, &errno) && int(errno) >= nl.IPSET_ERR_PRIVATE {
+		return nl.IPSetError(uintptr(errno))
+	}
+	return err
+}
+
+func wrap(op, set string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.ENOENT):
+		err = errNotFound
+	case errors.Is(err, nl.IPSetError(nl.IPSET_ERR_BUSY)), errors.Is(err, nl.IPSetError(nl.IPSET_ERR_REFERENCED)):
+		err = errBusy
+	case errors.Is(err, nl.IPSetError(nl.IPSET_ERR_TYPE_MISMATCH)):
+		err = errMismatch
+	case errors.Is(err, nl.IPSetError(errHashFull)):
+		err = errFull
+	}
+	return &Error{Op: op, Set: set, Err: err}
+}

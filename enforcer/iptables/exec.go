@@ -1,0 +1,111 @@
+package iptables
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// lockWait is how long iptables-restore waits for another program's lock on the
+// legacy tables, in seconds.
+const lockWait = "5"
+
+// Variant picks one of the two kernels' interfaces iptables can speak to.
+type Variant string
+
+// The variants. Default is whatever the host's iptables is.
+const (
+	Default Variant = ""
+	Legacy  Variant = "legacy"
+	NFT     Variant = "nft"
+)
+
+// Exec is the Interface that runs iptables-restore and iptables-save in the
+// calling thread's network namespace.
+type Exec struct {
+	variant Variant
+}
+
+var _ Interface = (*Exec)(nil)
+
+// NewExec looks the four programs up. Where one is not installed, IsMissing
+// holds for the error.
+func NewExec(v Variant) (*Exec, error) {
+	e := &Exec{variant: v}
+	for _, f := range []Family{IPv4, IPv6} {
+		for _, verb := range []string{"restore", "save"} {
+			if _, err := exec.LookPath(e.program(f, verb)); err != nil {
+				return nil, fmt.Errorf("%s: %w", e.program(f, verb), errMissing)
+			}
+		}
+	}
+	return e, nil
+}
+
+func (e *Exec) program(f Family, verb string) string {
+	name := "iptables"
+	if f == IPv6 {
+		name = "ip6tables"
+	}
+	if e.variant != Default {
+		name += "-" + string(e.variant)
+	}
+	return name + "-" + verb
+}
+
+// Restore implements Interface.
+func (e *Exec) Restore(ctx context.Context, tx *Transaction) error {
+	if tx.Empty() {
+		return nil
+	}
+	_, err := run(ctx, tx.String(), e.program(tx.Family, "restore"), "--noflush", "--wait", lockWait)
+	if err != nil {
+		err.Family, err.Table, err.Op = tx.Family, tx.Table, "restore"
+		return err
+	}
+	return nil
+}
+
+// Save implements Interface.
+func (e *Exec) Save(ctx context.Context, f Family, table string) (Chains, error) {
+	out, err := run(ctx, "", e.program(f, "save"), "-t", table)
+	if err != nil {
+		err.Family, err.Table, err.Op = f, table, "save"
+		return nil, err
+	}
+	return parse(out), nil
+}
+
+func run(ctx context.Context, input, program string, args ...string) (string, *Error) {
+	var out, said bytes.Buffer
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &said
+	if err := cmd.Run(); err != nil {
+		return "", &Error{Detail: firstLines(said.String(), 3), Err: err}
+	}
+	return out.String(), nil
+}
+
+func firstLines(s string, n int) string {
+	lines := strings.SplitN(strings.TrimSpace(s), "\n", n+1)
+	return strings.Join(lines[:min(n, len(lines))], "; ")
+}
+
+// parse reads iptables-save's print of one table.
+func parse(s string) Chains {
+	chains := Chains{}
+	for line := range strings.Lines(s) {
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case strings.HasPrefix(line, ":"):
+			name, _, _ := strings.Cut(line[1:], " ")
+			chains[name] = nil
+		case strings.HasPrefix(line, "-A "):
+			chain, rule, _ := strings.Cut(line[3:], " ")
+			chains[chain] = append(chains[chain], rule)
+		}
+	}
+	return chains
+}

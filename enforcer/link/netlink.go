@@ -1,0 +1,249 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// dummyName is the interface that carries the endpoint's addresses. Where the
+// kernel has no dummy driver, the loopback interface does.
+const dummyName = "namegate0"
+
+// Kernel is the Interface on the network namespace it was opened in.
+type Kernel struct {
+	h *netlink.Handle
+
+	mu      sync.Mutex
+	carrier netlink.Link // of the endpoint's addresses; nil until the first
+}
+
+var _ Interface = (*Kernel)(nil)
+
+// Open opens a netlink socket in the calling thread's network namespace.
+func Open() (*Kernel, error) {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open route netlink socket: %w", err)
+	}
+	return &Kernel{h: h}, nil
+}
+
+// Close closes the socket.
+func (k *Kernel) Close() { k.h.Close() }
+
+// Home implements Interface.
+func (k *Kernel) Home(addr netip.Addr) (Home, error) {
+	routes, err := k.h.RouteGet(addr.AsSlice())
+	if err != nil || len(routes) != 1 {
+		return Home{}, fmt.Errorf("route to %s: %w", addr, errUnknown)
+	}
+	r := routes[0]
+	if r.Gw != nil || r.Via != nil || r.Type != unix.RTN_UNICAST {
+		return Home{}, fmt.Errorf("%s is not on a link of this node: %w", addr, errUnknown)
+	}
+	l, err := k.h.LinkByIndex(r.LinkIndex)
+	if err != nil {
+		return Home{}, fmt.Errorf("interface %d of the route to %s: %w", r.LinkIndex, addr, err)
+	}
+	if l.Type() != "bridge" {
+		return Home{Iface: l.Attrs().Name}, nil
+	}
+	port, err := k.port(l, addr)
+	if err != nil {
+		return Home{}, err
+	}
+	return Home{Iface: l.Attrs().Name, Port: port}, nil
+}
+
+// port finds the bridge port behind which the neighbour of that address is.
+func (k *Kernel) port(bridge netlink.Link, addr netip.Addr) (string, error) {
+	index := bridge.Attrs().Index
+	mac, err := k.neighbour(index, addr)
+	if err != nil {
+		return "", err
+	}
+	fdb, err := k.h.NeighList(0, unix.AF_BRIDGE)
+	if err != nil {
+		return "", fmt.Errorf("forwarding table of %s: %w", bridge.Attrs().Name, err)
+	}
+	for _, e := range fdb {
+		if e.MasterIndex != index || !bytes.Equal(e.HardwareAddr, mac) || e.State&netlink.NUD_PERMANENT != 0 {
+			continue
+		}
+		l, err := k.h.LinkByIndex(e.LinkIndex)
+		if err != nil {
+			return "", fmt.Errorf("port %d of %s: %w", e.LinkIndex, bridge.Attrs().Name, err)
+		}
+		return l.Attrs().Name, nil
+	}
+	k.ask(index, addr)
+	return "", fmt.Errorf("no port of %s has heard %s (%s): %w", bridge.Attrs().Name, addr, mac, errUnknown)
+}
+
+func (k *Kernel) neighbour(index int, addr netip.Addr) (net.HardwareAddr, error) {
+	family := unix.AF_INET
+	if addr.Is6() {
+		family = unix.AF_INET6
+	}
+	const heard = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE | netlink.NUD_PERMANENT
+	list, err := k.h.NeighList(index, family)
+	if err != nil {
+		return nil, fmt.Errorf("neighbours of interface %d: %w", index, err)
+	}
+	for _, n := range list {
+		if a, ok := netip.AddrFromSlice(n.IP); ok && a.Unmap() == addr && n.State&heard != 0 && len(n.HardwareAddr) > 0 {
+			return n.HardwareAddr, nil
+		}
+	}
+	k.ask(index, addr)
+	return nil, fmt.Errorf("%s has not been heard on its bridge: %w", addr, errUnknown)
+}
+
+// ask makes the kernel resolve a neighbour, as sending to it would. That it
+// cannot shows when the home stays unknown.
+func (k *Kernel) ask(index int, addr netip.Addr) {
+	_ = k.h.NeighSet(&netlink.Neigh{LinkIndex: index, IP: addr.AsSlice(), Flags: netlink.NTF_USE, State: netlink.NUD_NONE})
+}
+
+// Exists implements Interface.
+func (k *Kernel) Exists(iface string) (bool, error) {
+	_, err := k.h.LinkByName(iface)
+	var missing netlink.LinkNotFoundError
+	if errors.As(err, &missing) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("interface %s: %w", iface, err)
+	}
+	return true, nil
+}
+
+// AddAddr implements Interface.
+func (k *Kernel) AddAddr(addr netip.Addr) error {
+	l, err := k.ensureCarrier()
+	if err != nil {
+		return err
+	}
+	if err := k.h.AddrReplace(l, endpointAddr(addr)); err != nil {
+		return fmt.Errorf("add address %s to %s: %w", addr, l.Attrs().Name, err)
+	}
+	return nil
+}
+
+// DelAddr implements Interface.
+func (k *Kernel) DelAddr(addr netip.Addr) error {
+	for _, name := range []string{dummyName, "lo"} {
+		l, err := k.h.LinkByName(name)
+		if err != nil {
+			continue
+		}
+		err = k.h.AddrDel(l, endpointAddr(addr))
+		if err != nil && !errors.Is(err, syscall.EADDRNOTAVAIL) {
+			return fmt.Errorf("remove address %s from %s: %w", addr, name, err)
+		}
+	}
+	return nil
+}
+
+// RemoveCarrier implements Interface.
+func (k *Kernel) RemoveCarrier() error {
+	l, err := k.h.LinkByName(dummyName)
+	if err != nil {
+		return nil
+	}
+	if err := k.h.LinkDel(l); err != nil {
+		return fmt.Errorf("remove interface %s: %w", dummyName, err)
+	}
+	return nil
+}
+
+// ensureCarrier finds or makes the interface for the endpoint's addresses.
+func (k *Kernel) ensureCarrier() (netlink.Link, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.carrier != nil {
+		return k.carrier, nil
+	}
+	err := k.h.LinkAdd(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: dummyName}})
+	name := dummyName
+	if err != nil && !errors.Is(err, syscall.EEXIST) {
+		name = "lo"
+	}
+	l, err := k.h.LinkByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("interface %s: %w", name, err)
+	}
+	if err := k.h.LinkSetUp(l); err != nil {
+		return nil, fmt.Errorf("set interface %s up: %w", name, err)
+	}
+	k.carrier = l
+	return l, nil
+}
+
+// endpointAddr is an address that the node never picks as a source: host scope
+// for IPv4, deprecated from the start for IPv6.
+func endpointAddr(a netip.Addr) *netlink.Addr {
+	out := &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}}
+	if a.Is4() {
+		out.Scope = unix.RT_SCOPE_HOST
+		return out
+	}
+	out.Flags = unix.IFA_F_NODAD
+	out.ValidLft = 1<<31 - 1
+	return out
+}
+
+// Addrs implements Interface.
+func (k *Kernel) Addrs() ([]netip.Addr, error) {
+	list, err := k.h.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	var out []netip.Addr
+	for _, a := range list {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok {
+			out = append(out, addr.Unmap())
+		}
+	}
+	return out, nil
+}
+
+// Watch implements Interface.
+func (k *Kernel) Watch(ctx context.Context) (<-chan struct{}, error) {
+	links, routes, addrs, neighs := make(chan netlink.LinkUpdate, 64), make(chan netlink.RouteUpdate, 64), make(chan netlink.AddrUpdate, 64), make(chan netlink.NeighUpdate, 64)
+	for _, err := range []error{
+		netlink.LinkSubscribe(links, ctx.Done()), netlink.RouteSubscribe(routes, ctx.Done()),
+		netlink.AddrSubscribe(addrs, ctx.Done()), netlink.NeighSubscribe(neighs, ctx.Done()),
+	} {
+		if err != nil {
+			return nil, fmt.Errorf("subscribe to link events: %w", err)
+		}
+	}
+	out := make(chan struct{}, 1)
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-links:
+			case <-routes:
+			case <-addrs:
+			case <-neighs:
+			}
+			select {
+			case out <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return out, nil
+}

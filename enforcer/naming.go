@@ -1,0 +1,89 @@
+package enforcer
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/netip"
+	"strings"
+
+	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/policy"
+)
+
+// ipVersions are the two families, which are equals everywhere.
+var ipVersions = []iptables.Family{iptables.IPv4, iptables.IPv6}
+
+func versionOf(a netip.Addr) iptables.Family {
+	if a.Is6() {
+		return iptables.IPv6
+	}
+	return iptables.IPv4
+}
+
+// Names of chains and sets. All of ours begin with one of the two prefixes, and
+// nothing else's may.
+const (
+	chainPrefix = "NAMEGATE-"
+	chainHome   = "NAMEGATE-HOME"
+	chainPorts  = "NAMEGATE-PORTS"
+	chainIfaces = "NAMEGATE-IFACES"
+	chainNames  = "NAMEGATE-NAMES"
+	chainPeers  = "NAMEGATE-PEERS"
+	chainAllow  = "NAMEGATE-ALLOW"
+	chainDrop   = "NAMEGATE-DROP"
+
+	setSelected  = "selected"
+	setHome      = "home"
+	setHomed     = "homed"
+	setEndpoint  = "endpoint"
+	setResolvers = "resolvers"
+)
+
+func setPrefix(f iptables.Family) string {
+	if f == iptables.IPv6 {
+		return "NG6-"
+	}
+	return "NG4-"
+}
+
+// ownSet tells whether a set is one of ours.
+func ownSet(name string) bool {
+	return strings.HasPrefix(name, "NG4-") || strings.HasPrefix(name, "NG6-")
+}
+
+// podID is a short, stable name of a pod for chains and sets: the first 12 hex
+// digits of SHA-256 over its reference. Two pods of one node share one with a
+// probability of about n²/2⁴⁹.
+func podID(r policy.PodRef) string {
+	return digest(r.Namespace+"\x00"+r.Name+"\x00"+r.UID, 12)
+}
+
+func digest(s string, n int) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:])[:n]
+}
+
+func podChain(r policy.PodRef) string { return chainPrefix + "P-" + podID(r) }
+
+// grantSetName is the set of a pod's grants on one port set. The digest only
+// keeps the name short; the chain's rules spell the port set.
+func grantSetName(r policy.PodRef, ports policy.PortSet, f iptables.Family) string {
+	return setPrefix(f) + podID(r) + "-" + digest(string(ports), 8)
+}
+
+// staticSets are those that exist whenever an agent has run.
+func staticSets() []ipset.Set {
+	var out []ipset.Set
+	for _, f := range ipVersions {
+		v6 := f == iptables.IPv6
+		out = append(out,
+			ipset.Set{Name: setPrefix(f) + setSelected, Type: ipset.HashIP, IPv6: v6},
+			ipset.Set{Name: setPrefix(f) + setHomed, Type: ipset.HashIP, IPv6: v6},
+			ipset.Set{Name: setPrefix(f) + setHome, Type: ipset.HashNetIface, IPv6: v6},
+			ipset.Set{Name: setPrefix(f) + setEndpoint, Type: ipset.HashIPPort, IPv6: v6},
+			ipset.Set{Name: setPrefix(f) + setResolvers, Type: ipset.HashIPPort, IPv6: v6},
+		)
+	}
+	return out
+}

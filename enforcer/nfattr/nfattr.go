@@ -1,0 +1,42 @@
+// Package nfattr reads the attributes of netfilter's netlink messages.
+package nfattr
+
+import (
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// HeaderLen is the length in bytes of struct nfgenmsg, which stands before the
+// attributes of every message.
+const HeaderLen = 4
+
+// Parse splits a run of attributes by type, the flags of the type cleared. Of
+// several of one type the last counts. Broken input yields what stands before
+// the break. The values alias b.
+func Parse(b []byte) map[int][]byte {
+	out := map[int][]byte{}
+	each(b, func(typ int, value []byte) { out[typ] = value })
+	return out
+}
+
+// All returns the values of every attribute of one type, in order.
+func All(b []byte, want int) [][]byte {
+	var out [][]byte
+	each(b, func(typ int, value []byte) {
+		if typ == want {
+			out = append(out, value)
+		}
+	})
+	return out
+}
+
+func each(b []byte, f func(typ int, value []byte)) {
+	for len(b) >= unix.SizeofNlAttr {
+		length := int(nl.NativeEndian().Uint16(b))
+		if length < unix.SizeofNlAttr || length > len(b) {
+			return
+		}
+		f(int(nl.NativeEndian().Uint16(b[2:])&nl.NLA_TYPE_MASK), b[unix.SizeofNlAttr:length])
+		b = b[min((length+3)&^3, len(b)):]
+	}
+}

@@ -1,0 +1,145 @@
+package nft
+
+import (
+	"fmt"
+
+	"sigs.k8s.io/knftables"
+)
+
+const aliveSet = "alive"
+
+// Priorities of our base chains: interception before conntrack (-200) and the
+// raw table (-300), the pin of TCP just before kube-proxy's DNAT (-100), the
+// verdict just before the filter tables (0), give back after every other
+// program's postrouting (source NAT is at 100, iptables' last at 300).
+const (
+	homePriority      = "-315"
+	interceptPriority = "-310"
+	pinPriority       = "-110"
+	verdictPriority   = "-10"
+	giveBackPriority  = "310"
+	bridgePriority    = "-300"
+)
+
+// neighbourTypes are the ICMPv6 types without which IPv6 does not work on a
+// link and which conntrack never tracks: multicast listener discovery (RFC 2710,
+// RFC 3810) and neighbour discovery (RFC 4861).
+const neighbourTypes = "{ 130, 131, 132, 133, 134, 135, 136, 137, 143 }"
+
+type family struct {
+	suffix, ip, addr, dnat string
+}
+
+var families = []family{{"4", "ip", "ipv4_addr", "ip"}, {"6", "ip6", "ipv6_addr", "ip6"}}
+
+// layout collects sets, maps and chains of one table into a transaction.
+type layout struct{ tx *knftables.Transaction }
+
+func (l layout) set(name, typ string) { l.tx.Add(&knftables.Set{Name: name, Type: typ}) }
+func (l layout) addrMap(name string, f family) {
+	l.tx.Add(&knftables.Map{Name: name + f.suffix, Type: f.addr + " : " + f.addr})
+}
+
+// chain replaces a chain's rules; hook "" makes it a regular chain.
+func (l layout) chain(name, typ, hook, priority string, rules ...string) {
+	c := &knftables.Chain{Name: name}
+	if hook != "" {
+		c.Type = knftables.PtrTo(knftables.BaseChainType(typ))
+		c.Hook = knftables.PtrTo(knftables.BaseChainHook(hook))
+		c.Priority = knftables.PtrTo(knftables.BaseChainPriority(priority))
+	}
+	l.tx.Add(c)
+	l.tx.Flush(c)
+	for _, r := range rules {
+		l.tx.Add(&knftables.Rule{Chain: name, Rule: r})
+	}
+}
+
+// each renders rules once for each family; %[1]s is the set suffix, %[2]s the
+// protocol word, %[3]s the family word of dnat.
+func each(templates ...string) []string {
+	var out []string
+	for _, f := range families {
+		for _, t := range templates {
+			out = append(out, fmt.Sprintf(t+"%.0[1]s%.0[2]s%.0[3]s", f.suffix, f.ip, f.dnat))
+		}
+	}
+	return out
+}
+
+func inetLayout(tx *knftables.Transaction, mark uint32) {
+	l := layout{tx}
+	tx.Add(&knftables.Table{})
+	tx.Add(&knftables.Set{Name: aliveSet, Type: "inet_service", Flags: []knftables.SetFlag{knftables.TimeoutFlag}, Timeout: knftables.PtrTo(AliveTimeout)})
+	l.set("ifaces", "ifname")
+	for _, f := range families {
+		for _, s := range []string{"selected", "dropped", "intercepted", "known", "endpoint", "homed"} {
+			l.set(s+f.suffix, f.addr)
+		}
+		l.set("home"+f.suffix, "ifname . "+f.addr)
+		for _, m := range []string{"intercept", "giveback", "fallback"} {
+			l.addrMap(m, f)
+		}
+	}
+	l.chain("home", "filter", "prerouting", homePriority, append(
+		each("iifname . %[2]s saddr @home%[1]s return", "%[2]s saddr @homed%[1]s drop"),
+		"iifname != @ifaces return",
+		"icmpv6 type "+neighbourTypes+" return",
+		"drop")...)
+	l.chain("intercept", "filter", "prerouting", interceptPriority, each(
+		"udp dport @alive %[2]s saddr @intercepted%[1]s %[2]s daddr set %[2]s daddr map @intercept%[1]s",
+		"udp dport @alive %[2]s saddr @known%[1]s %[2]s daddr @endpoint%[1]s %[2]s daddr set %[2]s daddr map @intercept%[1]s")...)
+	l.chain("pin", "nat", "prerouting", pinPriority, each(
+		"tcp dport @alive %[2]s saddr @intercepted%[1]s dnat %[3]s to %[2]s daddr map @intercept%[1]s",
+		"tcp dport @alive %[2]s saddr @known%[1]s %[2]s daddr @endpoint%[1]s dnat %[3]s to %[2]s daddr map @intercept%[1]s",
+		"meta l4proto { tcp, udp } th dport "+dnsPort+" %[2]s daddr @endpoint%[1]s dnat %[3]s to %[2]s daddr map @fallback%[1]s")...)
+	// Only what leaves: the agent asks its own serving addresses too.
+	l.chain("giveback", "filter", "postrouting", giveBackPriority, each(
+		`oifname != "lo" udp sport `+dnsPort+" %[2]s saddr set %[2]s saddr map @giveback%[1]s")...)
+	verdictChains(l, mark)
+}
+
+// verdictChains judges packets from selected pods, and replies to them: a
+// connection that was not admitted is denied in both directions, whichever side
+// speaks next.
+func verdictChains(l layout, mark uint32) {
+	unadmitted := fmt.Sprintf("ct direction reply ct mark & %#x != %#x", mark, mark)
+	l.chain("refuse", "", "", "",
+		"meta l4proto tcp reject with tcp reset",
+		"reject with icmpx admin-prohibited")
+	l.chain("judge", "", "", "", append([]string{
+		fmt.Sprintf("ct mark & %#x == %#x return", mark, mark),
+		"ct direction reply return",
+		"ct state related meta l4proto { icmp, ipv6-icmp } return",
+		"ct state untracked icmpv6 type " + neighbourTypes + " return",
+		fmt.Sprintf("ct state untracked meta mark & %#x == %#x return", mark, mark),
+		fmt.Sprintf("limit rate 200/second log prefix \"namegate denied \" group %d", LogGroup),
+	}, append(each("%[2]s saddr @dropped%[1]s drop"), "goto refuse")...)...)
+	l.chain("cut", "", "", "", append(each("ct original %[2]s saddr @dropped%[1]s drop"),
+		"meta l4proto tcp reject with tcp reset",
+		"drop")...)
+	from := append(each("%[2]s saddr @selected%[1]s jump judge"), "iifname @ifaces jump judge")
+	l.chain("forward", "filter", "forward", verdictPriority, append(from,
+		each("%[2]s daddr @selected%[1]s "+unadmitted+" ct original %[2]s saddr @selected%[1]s goto cut")...)...)
+	l.chain("input", "filter", "input", verdictPriority, from...)
+}
+
+// bridgeLayout is the home check of bridged pods, ARP included.
+func bridgeLayout(tx *knftables.Transaction) {
+	l := layout{tx}
+	tx.Add(&knftables.Table{})
+	l.set("ports", "ifname")
+	for _, f := range families {
+		l.set("home"+f.suffix, "ifname . "+f.addr)
+		l.set("homed"+f.suffix, f.addr)
+	}
+	rules := each("iifname . %[2]s saddr @home%[1]s return", "%[2]s saddr @homed%[1]s drop")
+	rules = append(rules,
+		"iifname . arp saddr ip @home4 return",
+		"arp saddr ip @homed4 drop",
+		"iifname != @ports return",
+		"arp saddr ip 0.0.0.0 return",
+		"icmpv6 type "+neighbourTypes+" return",
+		"drop")
+	l.chain("home", "filter", "prerouting", bridgePriority, rules...)
+}

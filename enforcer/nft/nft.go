@@ -1,0 +1,234 @@
+// Package nft keeps Namegate's own nftables tables: interception and give back
+// of DNS packets, the home check, and the first of the two nets that deny.
+//
+// Two tables are ours: "inet namegate", and "bridge namegate", which sees bridge
+// ports that the inet family cannot tell apart. Their chains and rules never
+// change while an agent runs; what changes are the elements of their sets.
+package nft
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"sigs.k8s.io/knftables"
+)
+
+// TableName is the name of both tables.
+const TableName = "namegate"
+
+// AliveTimeout is how long interception stays on after the last heartbeat: the
+// dead-man switch of the design.
+const AliveTimeout = 3 * time.Second
+
+// LogGroup is the NFLOG group that packets are sent to before they are denied.
+const LogGroup = 64
+
+// dnsPort is the port that is intercepted and served (RFC 1035 §4.2).
+const dnsPort = "53"
+
+// Home is one place where an address is genuine.
+type Home struct {
+	Iface string
+	Addr  netip.Addr
+}
+
+// State is everything that the sets hold. Order means nothing.
+type State struct {
+	// Selected pods' addresses are default-deny.
+	Selected []netip.Addr
+	// Dropped are those of Selected whose denied packets get no answer.
+	Dropped []netip.Addr
+	// Intercepted pods' queries to the resolvers go to the serving address.
+	Intercepted []netip.Addr
+	// Known pods' queries to the endpoint go to the serving address.
+	Known []netip.Addr
+	// Homes are the interfaces of the IP layer, a bridge for bridged pods.
+	Homes []Home
+	// Ifaces belong to one pod each: nothing else may come from them.
+	Ifaces []string
+	// PortHomes are the bridge ports of bridged pods, Ports the same without addresses.
+	PortHomes []Home
+	Ports     []string
+	// Resolvers maps each address that pods dial for DNS to the address that
+	// this generation serves it on.
+	Resolvers map[netip.Addr]netip.Addr
+	// Endpoint are the virtual addresses that never change.
+	Endpoint []netip.Addr
+	// Fallback maps an endpoint address to the resolver that gets its queries
+	// while no agent is alive. May be empty.
+	Fallback map[netip.Addr]netip.Addr
+}
+
+// Tables is the pair of tables in one network namespace.
+type Tables struct {
+	inet, bridge knftables.Interface
+	mark         uint32
+	applied      map[string]*knftables.Element
+}
+
+// Open finds the nft program. The error says what is missing.
+func Open(mark uint32) (*Tables, error) {
+	inet, err := knftables.New(knftables.InetFamily, TableName)
+	if err != nil {
+		return nil, fmt.Errorf("nftables is not available (install the package nftables): %w", err)
+	}
+	bridge, err := knftables.New(knftables.BridgeFamily, TableName)
+	if err != nil {
+		return nil, fmt.Errorf("nftables for bridges is not available: %w", err)
+	}
+	return New(inet, bridge, mark), nil
+}
+
+// New returns the tables on given interfaces, which may be knftables' fakes.
+// mark is the one bit that says allowed.
+func New(inet, bridge knftables.Interface, mark uint32) *Tables {
+	return &Tables{inet: inet, bridge: bridge, mark: mark}
+}
+
+// Setup creates the tables, or replaces the chains and rules of tables that are
+// there, in one transaction each; elements of sets stay. It must come before
+// every other method and may be called again to repair.
+func (t *Tables) Setup(ctx context.Context) error {
+	tx := t.inet.NewTransaction()
+	inetLayout(tx, t.mark)
+	if err := t.inet.Run(ctx, tx); err != nil {
+		return fmt.Errorf("set up nft table inet %s: %w", TableName, err)
+	}
+	tx = t.bridge.NewTransaction()
+	bridgeLayout(tx)
+	if err := t.bridge.Run(ctx, tx); err != nil {
+		return fmt.Errorf("set up nft table bridge %s: %w", TableName, err)
+	}
+	applied, err := t.read(ctx)
+	if err != nil {
+		return err
+	}
+	t.applied = applied
+	return nil
+}
+
+// read lists the elements of every set and map but the dead-man switch.
+func (t *Tables) read(ctx context.Context) (map[string]*knftables.Element, error) {
+	found := map[string]*knftables.Element{}
+	for _, table := range t.both() {
+		for _, kind := range []string{"set", "map"} {
+			names, err := table.ListAll(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("list nft %ss: %w", kind, err)
+			}
+			for _, name := range names[kind] {
+				if name == aliveSet {
+					continue
+				}
+				elements, err := table.ListElements(ctx, kind, name)
+				if err != nil && !knftables.IsNotFound(err) {
+					return nil, fmt.Errorf("list nft %s %s: %w", kind, name, err)
+				}
+				for _, e := range elements {
+					family := knftables.InetFamily
+					if table == t.bridge {
+						family = knftables.BridgeFamily
+					}
+					e.Family = family
+					found[elementKey(e)] = e
+				}
+			}
+		}
+	}
+	return found, nil
+}
+
+func (t *Tables) both() []knftables.Interface { return []knftables.Interface{t.inet, t.bridge} }
+
+// Apply makes the sets hold the state, as a delta to what they held, in one
+// transaction for each table.
+func (t *Tables) Apply(ctx context.Context, s State) error {
+	want := s.elements()
+	for i, table := range t.both() {
+		family := []knftables.Family{knftables.InetFamily, knftables.BridgeFamily}[i]
+		tx := table.NewTransaction()
+		for key, e := range t.applied {
+			if _, keep := want[key]; !keep && e.Family == family {
+				tx.Delete(e)
+			}
+		}
+		for key, e := range want {
+			if _, there := t.applied[key]; !there && e.Family == family {
+				tx.Add(e)
+			}
+		}
+		if tx.NumOperations() == 0 {
+			continue
+		}
+		if err := table.Run(ctx, tx); err != nil {
+			return fmt.Errorf("change sets of nft table %s %s: %w", family, TableName, err)
+		}
+	}
+	t.applied = want
+	return nil
+}
+
+// Alive keeps interception on for another AliveTimeout.
+func (t *Tables) Alive(ctx context.Context) error {
+	tx := t.inet.NewTransaction()
+	// Adding an element that is there does not renew it; both in one
+	// transaction leave no moment without.
+	tx.Flush(&knftables.Set{Name: aliveSet})
+	tx.Add(&knftables.Element{Set: aliveSet, Key: []string{dnsPort}})
+	if err := t.inet.Run(ctx, tx); err != nil {
+		return fmt.Errorf("renew the dead-man switch: %w", err)
+	}
+	return nil
+}
+
+// Rest switches interception off at once.
+func (t *Tables) Rest(ctx context.Context) error {
+	tx := t.inet.NewTransaction()
+	tx.Flush(&knftables.Set{Name: aliveSet})
+	if err := t.inet.Run(ctx, tx); err != nil {
+		return fmt.Errorf("switch interception off: %w", err)
+	}
+	return nil
+}
+
+// Intact tells whether both tables still have all their chains, sets and rules.
+func (t *Tables) Intact(ctx context.Context) (bool, error) {
+	for i, layout := range []func(*knftables.Transaction){func(tx *knftables.Transaction) { inetLayout(tx, t.mark) }, bridgeLayout} {
+		table := t.both()[i]
+		want := knftables.NewFake([]knftables.Family{knftables.InetFamily, knftables.BridgeFamily}[i], TableName)
+		tx := want.NewTransaction()
+		layout(tx)
+		if err := want.Run(ctx, tx); err != nil {
+			return false, fmt.Errorf("render nft layout: %w", err)
+		}
+		for name, chain := range want.Table.Chains {
+			rules, err := table.ListRules(ctx, name)
+			switch {
+			case knftables.IsNotFound(err):
+				return false, nil
+			case err != nil:
+				return false, fmt.Errorf("list nft chain %s: %w", name, err)
+			case len(rules) != len(chain.Rules):
+				return false, nil
+			}
+		}
+	}
+	return true, nil
+}
+
+// Remove deletes both tables. Tables that are not there are no error.
+func (t *Tables) Remove(ctx context.Context) error {
+	for _, table := range t.both() {
+		tx := table.NewTransaction()
+		// Add first: deleting a table that is not there would be an error.
+		tx.Add(&knftables.Table{})
+		tx.Delete(&knftables.Table{})
+		if err := table.Run(ctx, tx); err != nil {
+			return fmt.Errorf("remove nft table %s: %w", TableName, err)
+		}
+	}
+	t.applied = nil
+	return nil
+}

@@ -1,0 +1,183 @@
+package enforcer
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/enforcer/nft"
+	"github.com/namegate/namegate/policy"
+)
+
+// planOf returns what the kernel must hold for a snapshot, by pod.
+func planOf(s *policy.Snapshot, homes map[netip.Addr]link.Home) map[policy.PodRef]*podPlan {
+	out := map[policy.PodRef]*podPlan{}
+	if s == nil {
+		return out
+	}
+	for _, v := range s.Views {
+		p := &podPlan{
+			ref: v.Pod.PodRef, addrs: v.Pod.IPs, intercept: true,
+			selected: v.Enforced, drop: v.Enforced && v.Denied == policy.Drop,
+			homes: map[netip.Addr]link.Home{},
+		}
+		if v.Enforced {
+			p.ports = v.PortSets()
+			for _, a := range p.addrs {
+				if h, ok := homes[a]; ok {
+					p.homes[a] = h
+				}
+			}
+		}
+		out[p.ref] = p
+	}
+	return out
+}
+
+// union is the plan between two snapshots: every pod has the port sets of both,
+// and is denied, intercepted and at home as before. An address belongs to the
+// pod that has it now; a pod that only is coming has no address of another's.
+func union(now, next map[policy.PodRef]*podPlan) map[policy.PodRef]*podPlan {
+	out := map[policy.PodRef]*podPlan{}
+	owned := map[netip.Addr]bool{}
+	for ref, p := range now {
+		both := *p
+		if n := next[ref]; n != nil {
+			both.ports = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(p.ports), n.ports...))))
+		}
+		out[ref] = &both
+		for _, a := range p.addrs {
+			owned[a] = true
+		}
+	}
+	for ref, n := range next {
+		if now[ref] != nil {
+			continue
+		}
+		coming := *n
+		coming.selected, coming.drop, coming.intercept = false, false, false
+		coming.homes = nil
+		coming.addrs = slices.DeleteFunc(slices.Clone(n.addrs), func(a netip.Addr) bool { return owned[a] })
+		out[ref] = &coming
+	}
+	return out
+}
+
+// grantSets returns the sets that a plan's chains ask, by name.
+func grantSets(plan map[policy.PodRef]*podPlan) map[string]grantKey {
+	out := map[string]grantKey{}
+	for ref, p := range plan {
+		for _, ports := range p.ports {
+			for _, f := range ipVersions {
+				out[grantSetName(ref, ports, f)] = grantKey{ref, ports, f}
+			}
+		}
+	}
+	return out
+}
+
+func sortedPods(plan map[policy.PodRef]*podPlan) []*podPlan {
+	return slices.SortedFunc(maps.Values(plan), func(a, b *podPlan) int {
+		return strings.Compare(a.ref.String()+a.ref.UID, b.ref.String()+b.ref.UID)
+	})
+}
+
+// tablesState renders a plan for the nft tables.
+func (e *Enforcer) tablesState(plan map[policy.PodRef]*podPlan) nft.State {
+	s := nft.State{Known: e.known, Endpoint: e.cfg.Endpoint, Resolvers: e.serving}
+	for _, p := range sortedPods(plan) {
+		if p.intercept {
+			s.Intercepted = append(s.Intercepted, p.addrs...)
+		}
+		if !p.selected {
+			continue
+		}
+		s.Selected = append(s.Selected, p.addrs...)
+		if p.drop {
+			s.Dropped = append(s.Dropped, p.addrs...)
+		}
+		for _, a := range p.addrs {
+			h, ok := p.homes[a]
+			switch {
+			case !ok:
+			case h.Bridged():
+				s.Homes = append(s.Homes, nft.Home{Iface: h.Iface, Addr: a})
+				s.PortHomes = append(s.PortHomes, nft.Home{Iface: h.Port, Addr: a})
+				s.Ports = append(s.Ports, h.Port)
+			default:
+				s.Homes = append(s.Homes, nft.Home{Iface: h.Iface, Addr: a})
+				s.Ifaces = append(s.Ifaces, h.Iface)
+			}
+		}
+	}
+	if !e.cfg.FailClosed {
+		s.Fallback = e.fallback()
+	}
+	return s
+}
+
+// fallback gives each endpoint address the first resolver of its family that is
+// not an endpoint address itself.
+func (e *Enforcer) fallback() map[netip.Addr]netip.Addr {
+	out := map[netip.Addr]netip.Addr{}
+	for _, endpoint := range e.cfg.Endpoint {
+		for _, r := range e.cfg.Resolvers {
+			if r.Is4() == endpoint.Is4() && !slices.Contains(e.cfg.Endpoint, r) {
+				out[endpoint] = r
+				break
+			}
+		}
+	}
+	return out
+}
+
+// staticEntries renders a plan for the sets that are always there.
+func (e *Enforcer) staticEntries(plan map[policy.PodRef]*podPlan) map[string][]ipset.Entry {
+	out := map[string][]ipset.Entry{}
+	for _, s := range staticSets() {
+		out[s.Name] = nil
+	}
+	add := func(set string, entry ipset.Entry) {
+		name := setPrefix(versionOf(entry.Addr)) + set
+		out[name] = append(out[name], entry)
+	}
+	for _, p := range sortedPods(plan) {
+		if !p.selected {
+			continue
+		}
+		for _, a := range p.addrs {
+			add(setSelected, ipset.Entry{Addr: a})
+			if h, ok := p.homes[a]; ok {
+				add(setHomed, ipset.Entry{Addr: a})
+				if !h.Bridged() {
+					add(setHome, ipset.Entry{Addr: a, Iface: h.Iface})
+				}
+			}
+		}
+	}
+	for dialled, serving := range e.serving {
+		for _, proto := range []policy.Protocol{policy.TCP, policy.UDP} {
+			add(setEndpoint, ipset.Entry{Addr: serving, Protocol: uint8(proto), Port: 53})
+			if !e.cfg.FailClosed || slices.Contains(e.cfg.Endpoint, dialled) {
+				add(setResolvers, ipset.Entry{Addr: dialled, Protocol: uint8(proto), Port: 53})
+			}
+		}
+	}
+	return out
+}
+
+// wantedChains renders a plan for iptables.
+func (e *Enforcer) wantedChains(plan map[policy.PodRef]*podPlan) map[chainsKey]iptables.Chains {
+	out := map[chainsKey]iptables.Chains{}
+	pods := sortedPods(plan)
+	for _, f := range ipVersions {
+		for table, chains := range (ruleset{family: f, mark: e.cfg.Mark, pods: pods}).render() {
+			out[chainsKey{f, table}] = chains
+		}
+	}
+	return out
+}

@@ -1,0 +1,112 @@
+package enforcer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// checkEvery is how often the kernel is compared with what was written, besides
+// when links change; missingEvery how often a home that is not known is looked for.
+const (
+	checkEvery  = 5 * time.Second
+	settleAfter = 200 * time.Millisecond
+)
+
+// RunReconcile keeps the kernel as the last Commit left it until ctx ends: homes
+// are looked for when links change, and what another program removed comes back.
+func (e *Enforcer) RunReconcile(ctx context.Context) error {
+	events, err := e.k.Links.Watch(ctx)
+	if err != nil {
+		return fmt.Errorf("watch links: %w", err)
+	}
+	tick := time.NewTicker(checkEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if err := e.Reconcile(ctx); err != nil && ctx.Err() == nil {
+				e.log.Error("the kernel is not as it should be; trying again", "after", checkEvery, "error", err)
+			}
+		case <-events:
+			if err := e.resettle(ctx); err != nil && ctx.Err() == nil {
+				e.log.Error("homes are not up to date; trying again", "error", err)
+			}
+			// Links change in bursts: one look for each.
+			select {
+			case <-ctx.Done():
+			case <-time.After(settleAfter):
+			}
+		}
+	}
+}
+
+// resettle looks for homes and, where one moved, writes the plan again.
+func (e *Enforcer) resettle(ctx context.Context) error {
+	e.apply.Lock()
+	defer e.apply.Unlock()
+	if e.snapshot == nil {
+		return nil
+	}
+	before := e.homes
+	e.findHomes(e.snapshot)
+	if maps.Equal(before, e.homes) {
+		return nil
+	}
+	e.plan = planOf(e.snapshot, e.homes)
+	return e.write(ctx, e.plan)
+}
+
+// Reconcile compares the kernel with what was last written and repairs what is
+// not so. Before the first Commit it does nothing.
+func (e *Enforcer) Reconcile(ctx context.Context) error {
+	if err := e.resettle(ctx); err != nil {
+		return err
+	}
+	e.apply.Lock()
+	defer e.apply.Unlock()
+	if e.snapshot == nil {
+		return nil
+	}
+	if err := e.repairTables(ctx); err != nil {
+		return err
+	}
+	if err := e.repairChains(ctx); err != nil {
+		return err
+	}
+	return e.write(ctx, e.plan)
+}
+
+func (e *Enforcer) repairTables(ctx context.Context) error {
+	intact, err := e.k.Tables.Intact(ctx)
+	if err != nil || intact {
+		return err
+	}
+	e.repaired("nft tables")
+	return e.k.Tables.Setup(ctx)
+}
+
+// repairChains forgets what it knows of a table that is not as it was printed
+// after the last write; writing then starts from what is there.
+func (e *Enforcer) repairChains(ctx context.Context) error {
+	for _, key := range slices.SortedFunc(maps.Keys(e.seen), func(a, b chainsKey) int { return int(a.family) - int(b.family) }) {
+		saved, err := e.k.Chains.Save(ctx, key.family, key.table)
+		if err != nil {
+			return err
+		}
+		if !maps.EqualFunc(ours(key, saved), e.seen[key], slices.Equal) {
+			e.repaired(key.family.String() + " " + key.table + " chains")
+			delete(e.chains, key)
+		}
+	}
+	return nil
+}
+
+func (e *Enforcer) repaired(what string) {
+	e.repairs.Add(1)
+	e.log.Warn("another program changed our rules; they are put back", "rules", what)
+}

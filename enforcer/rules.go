@@ -1,0 +1,214 @@
+package enforcer
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/policy"
+)
+
+// hook is one jump from a built-in chain to one of ours.
+type hook struct{ table, chain, to string }
+
+// hooks are all places where packets enter our chains.
+var hooks = []hook{
+	{"raw", "PREROUTING", chainHome},
+	{"mangle", "PREROUTING", chainNames},
+	{"mangle", "INPUT", chainPeers},
+	{"mangle", "FORWARD", chainPeers},
+	{"security", "INPUT", chainDrop},
+	{"security", "FORWARD", chainDrop},
+}
+
+// tables are those that we have chains in, in the order in which they are
+// written: the nets before what allows.
+var tables = []string{"raw", "security", "mangle"}
+
+// neighbourTypes are the ICMPv6 types that conntrack never tracks and without
+// which a link has no IPv6 (RFC 2710, RFC 3810, RFC 4861).
+var neighbourTypes = []int{130, 131, 132, 133, 134, 135, 136, 137, 143}
+
+// portsPerRule is how many ports one multiport match takes, a range counting as
+// two (XT_MULTI_PORTS of linux/netfilter/xt_multiport.h).
+const portsPerRule = 15
+
+// ruleset renders our chains of one family from pods, by table.
+type ruleset struct {
+	family iptables.Family
+	mark   uint32
+	pods   []*podPlan
+}
+
+func (r ruleset) render() map[string]iptables.Chains {
+	return map[string]iptables.Chains{"raw": r.raw(), "mangle": r.mangle(), "security": r.security()}
+}
+
+func (r ruleset) set(name string) string { return setPrefix(r.family) + name }
+
+func (r ruleset) markIs() string { return fmt.Sprintf("--mark %#x/%#x", r.mark, r.mark) }
+
+// raw drops what does not come from its home.
+func (r ruleset) raw() iptables.Chains {
+	ports := map[netip.Addr]string{}
+	var ifaces, bridgePorts []string
+	for _, p := range r.pods {
+		for a, h := range p.homes {
+			if versionOf(a) != r.family {
+				continue
+			}
+			if h.Bridged() {
+				ports[a] = "-m physdev --physdev-in " + h.Port + " -j RETURN"
+				bridgePorts = append(bridgePorts, h.Port)
+			} else {
+				ifaces = append(ifaces, h.Iface)
+			}
+		}
+	}
+	c := iptables.Chains{
+		chainHome: {
+			"-m set --match-set " + r.set(setHome) + " src,src -j RETURN",
+			"-m set ! --match-set " + r.set(setHomed) + " src -g " + chainIfaces,
+			"-g " + chainPorts,
+		},
+		chainIfaces: r.neighbours(""),
+	}
+	dispatch(c, chainPorts, ports, "-j DROP")
+	ifaceDispatch(c, chainIfaces, "-i", ifaces, "-j DROP")
+	ifaceDispatch(c, chainIfaces, "-m physdev --physdev-in", bridgePorts, "-j DROP")
+	return c
+}
+
+// neighbours renders the exemption of neighbour discovery; extra narrows it.
+func (r ruleset) neighbours(extra string) []string {
+	if r.family == iptables.IPv4 {
+		return nil
+	}
+	var out []string
+	for _, t := range neighbourTypes {
+		out = append(out, fmt.Sprintf("-p ipv6-icmp %s-m icmp6 --icmpv6-type %d -j RETURN", extra, t))
+	}
+	return out
+}
+
+// mangle allows: names by what the pod dialled, peers by what it reaches.
+func (r ruleset) mangle() iptables.Chains {
+	admitted := "-m connmark " + r.markIs() + " -j RETURN"
+	notSelected := "-m set ! --match-set " + r.set(setSelected) + " src -j RETURN"
+	c := iptables.Chains{
+		chainAllow: {
+			fmt.Sprintf("-j MARK --set-xmark %#x/%#x", r.mark, r.mark),
+			fmt.Sprintf("-j CONNMARK --set-xmark %#x/%#x", r.mark, r.mark),
+		},
+		chainNames: {
+			notSelected,
+			fmt.Sprintf("-j MARK --set-xmark 0x0/%#x", r.mark),
+			fmt.Sprintf("-m conntrack --ctstate NEW -j CONNMARK --set-xmark 0x0/%#x", r.mark),
+			admitted,
+			"-m set --match-set " + r.set(setResolvers) + " dst,dst -g " + chainAllow,
+		},
+		chainPeers: {
+			notSelected,
+			admitted,
+			"-m set --match-set " + r.set(setEndpoint) + " dst,dst -g " + chainAllow,
+		},
+	}
+	names, self := map[netip.Addr]string{}, map[netip.Addr]string{}
+	for _, p := range r.pods {
+		for _, a := range p.addrs {
+			if versionOf(a) == r.family {
+				names[a] = "-g " + podChain(p.ref)
+				self[a] = "-d " + netip.PrefixFrom(a, a.BitLen()).String() + " -g " + chainAllow
+				c[podChain(p.ref)] = r.podRules(p)
+			}
+		}
+	}
+	dispatch(c, chainNames, names)
+	dispatch(c, chainPeers, self)
+	return c
+}
+
+// podRules asks each of the pod's sets on the ports that it is for.
+func (r ruleset) podRules(p *podPlan) []string {
+	var out []string
+	for _, ports := range p.ports {
+		set := "-m set --match-set " + grantSetName(p.ref, ports, r.family) + " dst"
+		for _, match := range portMatches(ports) {
+			out = append(out, strings.Join(nonEmpty(match.proto, set, match.ports,
+				`-m comment --comment "`+p.ref.String()+" "+string(ports)+`"`, "-g "+chainAllow), " "))
+		}
+	}
+	return out
+}
+
+func nonEmpty(words ...string) []string {
+	var out []string
+	for _, w := range words {
+		if w != "" {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+type portMatch struct{ proto, ports string }
+
+// portMatches renders a port set as iptables matches, as few as its protocols
+// and multiport's limit allow.
+func portMatches(ports policy.PortSet) []portMatch {
+	var out []portMatch
+	room := 0
+	for _, pr := range ports.Ranges() {
+		proto, text, cost := "-p "+pr.Protocol.String(), fmt.Sprint(pr.First), 1
+		switch {
+		case pr.Protocol == policy.AnyProtocol:
+			return []portMatch{{}}
+		case pr.First == 0 && pr.Last == 65535:
+			out, room = append(out, portMatch{proto: proto}), 0
+			continue
+		case pr.First != pr.Last:
+			text, cost = fmt.Sprintf("%d:%d", pr.First, pr.Last), 2
+		}
+		if n := len(out); n > 0 && out[n-1].proto == proto && room >= cost {
+			out[n-1].ports += "," + text
+		} else {
+			out, room = append(out, portMatch{proto, "-m multiport --dports " + text}), portsPerRule
+		}
+		room -= cost
+	}
+	return out
+}
+
+// security is the second net: the question of the first, by iptables alone.
+func (r ruleset) security() iptables.Chains {
+	selected := "--match-set " + r.set(setSelected)
+	icmp := "icmp"
+	if r.family == iptables.IPv6 {
+		icmp = "ipv6-icmp"
+	}
+	rules := []string{
+		"-m set " + selected + " dst -m conntrack --ctdir REPLY -m connmark ! " + r.markIs() + " -j DROP",
+		"-m set ! " + selected + " src -j RETURN",
+		"-m connmark " + r.markIs() + " -j RETURN",
+		"-m conntrack --ctdir REPLY -j RETURN",
+		"-p " + icmp + " -m conntrack --ctstate RELATED -j RETURN",
+		"-m conntrack --ctstate UNTRACKED -m mark " + r.markIs() + " -j RETURN",
+	}
+	rules = append(rules, r.neighbours("-m conntrack --ctstate UNTRACKED ")...)
+	return iptables.Chains{chainDrop: append(rules, "-j DROP")}
+}
+
+// podPlan is what the kernel must hold for one pod.
+type podPlan struct {
+	ref   policy.PodRef
+	addrs []netip.Addr
+	ports []policy.PortSet
+	homes map[netip.Addr]link.Home
+	// selected pods are default-deny; others of the plan only have their sets
+	// and chains made ready.
+	selected  bool
+	drop      bool
+	intercept bool
+}
