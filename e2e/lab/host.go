@@ -35,6 +35,10 @@ func newHost(name string) (*Host, error) {
 		return nil, fmt.Errorf("open namespace %s: %w", name, err)
 	}
 	h := &Host{Name: name, file: f}
+	// Addresses are ours alone: duplicate address detection would only delay.
+	if err := h.Sysctl("net.ipv6.conf.default.accept_dad=0", "net.ipv6.conf.all.accept_dad=0"); err != nil {
+		return h, err
+	}
 	return h, h.IP("link", "set", "lo", "up")
 }
 

@@ -76,6 +76,12 @@ func New(network Network) (*Lab, error) {
 		if err := l.joinWorld(); err != nil {
 			return err
 		}
+		if err := l.Node.hasty("out0"); err != nil {
+			return err
+		}
+		if err := l.Node.reaches(netip.MustParseAddr(worldOut4), netip.MustParseAddr(worldOut6)); err != nil {
+			return err
+		}
 		if network == Bridged {
 			return l.bridge()
 		}
@@ -151,7 +157,17 @@ func (l *Lab) AddPod(name string, n int) (*Pod, error) {
 	if l.Network == Bridged {
 		join = l.joinBridge
 	}
-	return p, join(p)
+	if err := join(p); err != nil {
+		return nil, err
+	}
+	dev := p.Iface
+	if l.Network == Bridged {
+		dev = "br0"
+	}
+	if err := l.Node.hasty(dev); err != nil {
+		return nil, err
+	}
+	return p, l.Node.reaches(p.Addr4, p.Addr6)
 }
 
 func (l *Lab) joinBridge(p *Pod) error {
@@ -176,6 +192,12 @@ func (l *Lab) joinRouted(p *Pod) error {
 		return err
 	}
 	return l.Node.Sysctl("net.ipv4.conf." + p.Iface + ".proxy_arp=1")
+}
+
+// hasty makes the host ask again soon for a neighbour that it asked for before
+// the link was ready.
+func (h *Host) hasty(dev string) error {
+	return h.Sysctl("net.ipv6.neigh."+dev+".retrans_time_ms=50", "net.ipv4.neigh."+dev+".retrans_time_ms=50")
 }
 
 // Pod returns a pod by name, nil without one.

@@ -82,6 +82,21 @@ func outcome(err error) Outcome {
 	return Outcome(err.Error())
 }
 
+// reaches waits until addresses answer: the kernel reports a new link's carrier
+// late, and until then drops what it should send.
+func (h *Host) reaches(addrs ...netip.Addr) error {
+	for _, a := range addrs {
+		got := Silent
+		for until := time.Now().Add(10 * time.Second); got != Answered; {
+			if time.Now().After(until) {
+				return fmt.Errorf("%s does not reach %s: %s", h.Name, a, got)
+			}
+			got = h.ping(a, 100*time.Millisecond)
+		}
+	}
+	return nil
+}
+
 func (h *Host) ping(to netip.Addr, patience time.Duration) Outcome {
 	network, proto := "ip4:icmp", 1
 	var echo icmp.Type = ipv4.ICMPTypeEcho

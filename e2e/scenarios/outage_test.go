@@ -1,0 +1,174 @@
+package scenarios
+
+import (
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// refuseOthers tells an agent's answer from the resolver's: only the agent
+// refuses what no policy matches.
+const refuseOthers = allowWWW + `
+dns: {unmatched: Refuse}`
+
+// outageLimit is how soon the resolver must answer when no agent does.
+const outageLimit = 4 * time.Second
+
+// client is a resolver's client in a pod that keeps one socket.
+type client struct {
+	t *testing.T
+	c net.Conn
+}
+
+func (s *stage) client(pod string, resolver netip.Addr) *client {
+	s.t.Helper()
+	c, err := s.Pod(pod).Dial("udp", netip.AddrPortFrom(resolver, 53).String(), time.Second)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { c.Close() })
+	return &client{s.t, c}
+}
+
+// rcode asks for a name that no policy matches, -1 for no answer in time.
+func (c *client) rcode() int {
+	m := new(dns.Msg).SetQuestion("other.example.org.", dns.TypeA)
+	conn := &dns.Conn{Conn: c.c}
+	_ = c.c.SetDeadline(time.Now().Add(300 * time.Millisecond))
+	if err := conn.WriteMsg(m); err != nil {
+		return -1
+	}
+	for {
+		r, err := conn.ReadMsg()
+		if err != nil {
+			return -1
+		}
+		if r.Id == m.Id {
+			return r.Rcode
+		}
+	}
+}
+
+// becomes waits until the client's answers have an rcode, and stay so for a
+// second try.
+func (c *client) becomes(what string, rcode int, limit time.Duration) {
+	c.t.Helper()
+	start := time.Now()
+	last := 0
+	for time.Since(start) < limit {
+		if last = c.rcode(); last == rcode {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	c.t.Errorf("%s: rcode %d after %v, want %d", what, last, limit, rcode)
+}
+
+func outageStage(t *testing.T, network lab.Network) (*stage, []*client) {
+	s := newStage(t, network)
+	s.zone.add(`
+		www.example.org. 60 IN A 198.51.100.1
+		other.example.org. 60 IN A 198.51.100.2`)
+	s.start(map[string]string{
+		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+	})
+	// Sockets from before the pod is selected, with a connection tracked to the
+	// resolver itself.
+	early4, early6 := s.client("a", lab.Resolver4), s.client("a", lab.Resolver6)
+	early4.becomes("an unselected pod asks", dns.RcodeSuccess, time.Second)
+	early6.becomes("an unselected pod asks", dns.RcodeSuccess, time.Second)
+	s.apply(map[string]string{"policy.yaml": policy("allow-www", refuseOthers)})
+	late := s.client("a", lab.Resolver4)
+	clients := []*client{early4, early6, late}
+	for _, c := range clients {
+		c.becomes("a selected pod asks", dns.RcodeRefused, time.Second)
+	}
+	s.resolve("a", "www.example.org", dns.TypeA)
+	s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
+	return s, clients
+}
+
+func (s *stage) enforced(when string) {
+	s.t.Helper()
+	s.t.Log(when)
+	s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
+	s.expect("a", "tcp", "198.51.100.2:80", lab.Refused)
+	s.expect("a", "tcp", "[2001:db8::99]:80", lab.Refused)
+}
+
+func TestKilledAgent(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s, clients := outageStage(t, network)
+		if err := s.agent.Stop(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		s.enforced("right after the kill")
+		for _, c := range clients {
+			c.becomes("after kill -9", dns.RcodeSuccess, outageLimit)
+		}
+		s.enforced("while no agent runs")
+		if err := s.agent.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range clients {
+			c.becomes("with the next agent", dns.RcodeRefused, outageLimit)
+		}
+		s.enforced("with the next agent")
+	})
+}
+
+func TestStoppedAgent(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s, clients := outageStage(t, network)
+		if err := s.agent.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		s.enforced("right after the stop")
+		for _, c := range clients {
+			c.becomes("after SIGSTOP", dns.RcodeSuccess, outageLimit)
+		}
+		s.enforced("while the agent hangs")
+		if err := s.agent.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range clients {
+			c.becomes("after SIGCONT", dns.RcodeRefused, outageLimit)
+		}
+		s.enforced("with the agent back")
+	})
+}
+
+func TestOrderlyExitAndCleanup(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s, clients := outageStage(t, network)
+		if err := s.agent.Stop(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range clients {
+			c.becomes("after an orderly exit, at once", dns.RcodeSuccess, 400*time.Millisecond)
+		}
+		s.enforced("after the agent's exit")
+		if out, err := s.Node.Run(binary, "cleanup", "--config", s.agent.Dir+"/Corefile", "--socket", s.agent.Socket()); err != nil || out != "" {
+			t.Fatalf("cleanup: %v %s", err, out)
+		}
+		s.expect("a", "tcp", "198.51.100.2:80", lab.Answered)
+		for _, look := range [][]string{
+			{"iptables-save"}, {"ip6tables-save"}, {"ipset", "list", "-n"}, {"nft", "list", "ruleset"}, {"ip", "addr"},
+			{"conntrack", "-L", "--mark", "0x40/0x40"},
+		} {
+			out, err := s.Node.Run(look[0], look[1:]...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if trace := traces(out); trace != "" {
+				t.Errorf("%v after cleanup still shows %q", look, trace)
+			}
+		}
+	})
+}
