@@ -20,7 +20,8 @@ type Compiler struct {
 	spaces    map[string]*space
 	selected  map[PodRef]*selection
 	rulesets  map[string]*ruleset // by the serials of their policies
-	conflicts map[PodRef]*View    // closed views, by their made-up pod
+	paths     paths
+	conflicts map[PodRef]*View // closed views, by their made-up pod
 }
 
 type policyKey struct{ namespace, name string }
@@ -56,6 +57,7 @@ func NewCompiler() *Compiler {
 		spaces:    map[string]*space{},
 		selected:  map[PodRef]*selection{},
 		rulesets:  map[string]*ruleset{},
+		paths:     paths{},
 		conflicts: map[PodRef]*View{},
 	}
 }
@@ -130,7 +132,7 @@ func (c *Compiler) forget() {
 
 func (c *Compiler) parse(p *v1alpha1.FQDNNetworkPolicy) *parsed {
 	c.serial++
-	r := parsePolicy(p)
+	r := parsePolicy(p, c.paths)
 	r.serial = c.serial
 	return r
 }

@@ -239,7 +239,7 @@ func dump(t *testing.T, s *Snapshot, names []Name) string {
 	t.Helper()
 	var b strings.Builder
 	for _, v := range s.Views {
-		fmt.Fprintln(&b, v.Pod, v.Enforced, v.Denied, v.Unmatched, v.Policies, v.PortSets(), v.ExactNames(), len(v.Entries))
+		fmt.Fprintln(&b, v.Pod, v.Pod.Labels, v.Pod.IPs, v.Pod.Phase, v.Enforced, v.Denied, v.Unmatched, v.Policies, v.PortSets(), v.ExactNames(), len(v.Entries))
 		for _, e := range v.Entries {
 			fmt.Fprintln(&b, "  ", e.Policy, e.Path, e.Destinations.Names, e.Ports, e.TTL, e.Audit)
 		}
@@ -249,7 +249,7 @@ func dump(t *testing.T, s *Snapshot, names []Name) string {
 	}
 	fmt.Fprintln(&b, s.Problems)
 	for _, p := range s.Pods() {
-		fmt.Fprintln(&b, p)
+		fmt.Fprintln(&b, p, p.UID, p.Labels, p.IPs, p.Phase, p.NodeName, p.HostNetwork)
 		for _, a := range p.IPs {
 			ref, ok := s.Pod(a)
 			fmt.Fprintln(&b, "  ", a, ref, ok, s.View(a) != nil)

@@ -33,7 +33,8 @@ func (d Decision) Audited() bool {
 type Opening struct {
 	Ports    PortSet
 	Lifetime time.Duration
-	// By lists the matches, as "namespace/policy pattern".
+	// By lists the matches, as "namespace/policy pattern". It may be shared and must
+	// not be changed.
 	By []string
 }
 
@@ -48,12 +49,12 @@ func (d Decision) Openings(ttl uint32) []Opening {
 		}
 		i := slices.IndexFunc(open, func(o Opening) bool { return o.Ports == m.Ports })
 		if i < 0 {
-			i = len(open)
-			open = append(open, Opening{Ports: m.Ports})
+			open = append(open, Opening{m.Ports, m.TTL.Lifetime(ttl), m.bys()})
+			continue
 		}
 		open[i].Lifetime = max(open[i].Lifetime, m.TTL.Lifetime(ttl))
 		if by := m.By(); !slices.Contains(open[i].By, by) {
-			open[i].By = append(open[i].By, by)
+			open[i].By = append(open[i].By, by) // a copy: the shared slice has no room
 		}
 	}
 	slices.SortFunc(open, func(a, b Opening) int { return strings.Compare(string(a.Ports), string(b.Ports)) })

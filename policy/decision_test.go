@@ -70,6 +70,35 @@ func TestDecideAllocatesNothing(t *testing.T) {
 	}
 }
 
+// TestOpeningsAreNotMixedUp: asking twice, and in between for a name with more
+// matches, gives the same.
+func TestOpeningsAreNotMixedUp(t *testing.T) {
+	v := compile([]Pod{aPod("web", "x", "10.0.0.1")}, aPolicy("p", "", aRule("a.test", "*.test", "b.test"))).Views[0]
+	ask := func(text string) []Opening { return v.Decide(mustName(t, text)).Openings(60) }
+	first := ask("c.test")
+	if got := ask("a.test")[0].By; len(got) != 2 {
+		t.Errorf("a.test is open by %q", got)
+	}
+	if diff := cmp.Diff(first, ask("c.test")); diff != "" || len(first[0].By) != 1 {
+		t.Error(diff)
+	}
+	d := v.Decide(mustName(t, "c.test"))
+	if got := testing.AllocsPerRun(100, func() { d.Openings(60) }); got > 1 {
+		t.Errorf("%v allocations for one opening", got)
+	}
+}
+
+func TestOpeningsOfHandMadeMatches(t *testing.T) {
+	p, err := ParsePattern("*.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Decision{Matches: []*Match{{Policy: "shop/p", Pattern: p, Ports: AnyPort}}}
+	if got := d.Openings(0); len(got) != 1 || got[0].By[0] != "shop/p *.test" {
+		t.Errorf("%v", got)
+	}
+}
+
 // TestManyOverlaps has more matches for one name than are merged ahead.
 func TestManyOverlaps(t *testing.T) {
 	var rules []v1alpha1.EgressRule

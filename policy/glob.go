@@ -2,56 +2,55 @@ package policy
 
 import "strings"
 
-// glob is one label of a pattern, split at its wildcards: "a*b*c" is the prefix
-// "a", the middle "b" and the suffix "c".
+// glob is one label of a pattern with a wildcard in it, cut at the first and the
+// last of its wildcards: "a*b*c*d" is "a", "b*c" and "d".
 type glob struct {
-	prefix  string
-	middles []string
-	suffix  string
-	literal bool // no wildcard: prefix is the whole label
+	prefix, middle, suffix string
 }
 
-func parseGlob(label string) glob {
-	parts := strings.Split(label, "*")
-	last := len(parts) - 1
-	if last == 0 {
-		return glob{prefix: label, literal: true}
+// parseGlob returns the glob, or false for a label without a wildcard.
+func parseGlob(label string) (glob, bool) {
+	first := strings.IndexByte(label, '*')
+	if first < 0 {
+		return glob{}, false
 	}
-	return glob{prefix: parts[0], middles: parts[1:last], suffix: parts[last]}
+	last := strings.LastIndexByte(label, '*')
+	g := glob{prefix: label[:first], suffix: label[last+1:]}
+	if first < last {
+		g.middle = label[first+1 : last]
+	}
+	return g, true
 }
 
-// isStar tells whether the glob is one wildcard alone.
-func (g *glob) isStar() bool {
-	return !g.literal && g.prefix == "" && g.suffix == "" && len(g.middles) == 0
-}
-
-// matches tells whether label is the glob with each wildcard replaced by any
-// bytes or by none.
-func (g *glob) matches(label string) bool {
-	if g.literal {
-		return label == g.prefix
+// matchLabel tells whether label is text with each wildcard replaced by any bytes
+// or by none.
+func matchLabel(text, label string) bool {
+	g, wild := parseGlob(text)
+	if !wild {
+		return label == text
 	}
 	return len(label) >= len(g.prefix)+len(g.suffix) &&
 		strings.HasPrefix(label, g.prefix) && strings.HasSuffix(label, g.suffix) &&
-		holdsInOrder(label[len(g.prefix):len(label)-len(g.suffix)], g.middles)
+		holdsInOrder(label[len(g.prefix):len(label)-len(g.suffix)], g.middle)
 }
 
-// holdsInOrder tells whether s holds the parts one after the other. Taking the
-// first place of each leaves most room for the rest.
-func holdsInOrder(s string, parts []string) bool {
-	for _, part := range parts {
+// holdsInOrder tells whether s holds the parts of middle one after the other.
+// Taking the first place of each leaves most room for the rest.
+func holdsInOrder(s, middle string) bool {
+	for middle != "" {
+		part, rest, _ := strings.Cut(middle, "*")
 		i := strings.Index(s, part)
 		if i < 0 {
 			return false
 		}
-		s = s[i+len(part):]
+		s, middle = s[i+len(part):], rest
 	}
 	return true
 }
 
 // globIndex finds the globs that match a label without trying each: the globs of
 // one pair of prefix and suffix lengths lie in one map. So the cost grows with the
-// number of such pairs, and with globs that have middles and agree in both ends.
+// number of such pairs, and with globs of several wildcards that agree in both ends.
 type globIndex struct {
 	shapes []globShape
 }
@@ -64,33 +63,31 @@ type globShape struct {
 type globEnds struct{ prefix, suffix string }
 
 type globBucket struct {
-	plain *node // of the glob without middles, nil if there is none
+	plain *node // of the glob with one wildcard, nil if there is none
 	inner []innerGlob
 }
 
 type innerGlob struct {
-	key     string // the middles joined by "*"
-	middles []string
-	next    *node
+	middle string
+	next   *node
 }
 
 // add returns the node of g, making it if it is new.
 func (x *globIndex) add(g glob) *node {
 	b := x.bucket(len(g.prefix), len(g.suffix), globEnds{g.prefix, g.suffix})
-	if len(g.middles) == 0 {
+	if g.middle == "" {
 		if b.plain == nil {
 			b.plain = &node{}
 		}
 		return b.plain
 	}
-	key := strings.Join(g.middles, "*")
 	for i := range b.inner {
-		if b.inner[i].key == key {
+		if b.inner[i].middle == g.middle {
 			return b.inner[i].next
 		}
 	}
 	n := &node{}
-	b.inner = append(b.inner, innerGlob{key: key, middles: g.middles, next: n})
+	b.inner = append(b.inner, innerGlob{g.middle, n})
 	return n
 }
 
@@ -127,7 +124,7 @@ func (x *globIndex) find(label string, found []*node) []*node {
 			found = append(found, b.plain)
 		}
 		for j := range b.inner {
-			if holdsInOrder(label[s.prefix:len(label)-s.suffix], b.inner[j].middles) {
+			if holdsInOrder(label[s.prefix:len(label)-s.suffix], b.inner[j].middle) {
 				found = append(found, b.inner[j].next)
 			}
 		}

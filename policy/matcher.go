@@ -60,8 +60,8 @@ func (m *matcher) add(match []*Match) {
 		return
 	}
 	n := &m.root
-	for i := len(p.globs) - 1; i >= 0; i-- {
-		n = n.child(&p.globs[i])
+	if p.kind != kindAll {
+		n = n.reach(p.body())
 	}
 	if p.kind == kindGlob || p.kind == kindAll {
 		n.ends = n.ends.with(match)
@@ -79,27 +79,42 @@ func (r *result) with(match []*Match) *result {
 	return r
 }
 
-// child returns the place left of n that g leads to, making it if it is new.
-func (n *node) child(g *glob) *node {
-	if g.isStar() {
+// reach returns the place left of n where the labels of body are read, from the
+// right.
+func (n *node) reach(body string) *node {
+	for {
+		dot := strings.LastIndexByte(body, '.')
+		n = n.child(body[dot+1:])
+		if dot < 0 {
+			return n
+		}
+		body = body[:dot]
+	}
+}
+
+// child returns the place left of n that a label of a pattern leads to, making it
+// if it is new.
+func (n *node) child(label string) *node {
+	g, wild := parseGlob(label)
+	switch {
+	case label == "*":
 		if n.star == nil {
 			n.star = &node{}
 		}
 		return n.star
-	}
-	if !g.literal {
+	case wild:
 		if n.globs == nil {
 			n.globs = &globIndex{}
 		}
-		return n.globs.add(*g)
+		return n.globs.add(g)
 	}
-	c := n.literals[g.prefix]
+	c := n.literals[label]
 	if c == nil {
 		if n.literals == nil {
 			n.literals = map[string]*node{}
 		}
 		c = &node{}
-		n.literals[g.prefix] = c
+		n.literals[label] = c
 	}
 	return c
 }

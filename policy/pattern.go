@@ -7,10 +7,10 @@ import (
 
 // Pattern is one `name` or `pattern` of a rule. The zero value matches nothing.
 type Pattern struct {
-	text  string
-	exact Name   // of kindExact
-	globs []glob // the labels from left to right, without a leading "**"
-	kind  patternKind
+	text   string
+	exact  Name // of kindExact
+	kind   patternKind
+	labels uint8 // of body
 }
 
 type patternKind uint8
@@ -18,8 +18,8 @@ type patternKind uint8
 const (
 	kindNone  patternKind = iota
 	kindExact             // one name
-	kindGlob              // as many labels as globs
-	kindDeep              // at least one label, then globs
+	kindGlob              // label by label
+	kindDeep              // at least one label, then label by label
 	kindAll               // every name, the root too
 )
 
@@ -50,19 +50,24 @@ func ParsePattern(s string) (Pattern, error) {
 		return Pattern{text: text, exact: n, kind: kindExact}, err
 	}
 	p := Pattern{text: text, kind: kindGlob}
-	if below, deep := strings.CutPrefix(text, "**."); deep {
-		p.kind, text = kindDeep, below
+	if strings.HasPrefix(text, deepMark) {
+		p.kind = kindDeep
 	}
-	for label := range strings.SplitSeq(text, ".") {
-		p.globs = append(p.globs, parseGlob(label))
-	}
+	p.labels = uint8(1 + strings.Count(p.body(), "."))
 	return p, nil
 }
+
+// deepMark begins the patterns of kindDeep.
+const deepMark = "**."
+
+// body returns the labels of a pattern of kindGlob or kindDeep that match label by
+// label, joined by dots.
+func (p *Pattern) body() string { return strings.TrimPrefix(p.text, deepMark) }
 
 // Matches tells whether the pattern matches the name. It is the plain reading of
 // the pattern; views decide by an index.
 func (p Pattern) Matches(n Name) bool {
-	extra := n.NumLabels() - len(p.globs)
+	extra := n.NumLabels() - int(p.labels)
 	switch p.kind {
 	case kindAll:
 		return true
@@ -79,12 +84,16 @@ func (p Pattern) Matches(n Name) bool {
 	default:
 		return false
 	}
-	i := -extra
+	rest := p.body()
 	for label := range n.Labels() {
-		if i >= 0 && !p.globs[i].matches(label) {
+		if extra--; extra >= 0 {
+			continue
+		}
+		var text string
+		text, rest, _ = strings.Cut(rest, ".")
+		if !matchLabel(text, label) {
 			return false
 		}
-		i++
 	}
 	return true
 }

@@ -24,7 +24,7 @@ const (
 // path and with what to write instead; nil if all of it works. These are the
 // checks of the schema, for policies that no API server has seen.
 func Validate(p *v1alpha1.FQDNNetworkPolicy) []Problem {
-	return parsePolicy(p).problems
+	return parsePolicy(p, paths{}).problems
 }
 
 // parsed is one policy as the compiler keeps it. It is immutable.
@@ -42,7 +42,27 @@ type parsed struct {
 	serial    uint64 // of the parse in its compiler
 }
 
-func parsePolicy(p *v1alpha1.FQDNNetworkPolicy) *parsed {
+// paths holds the paths of rules and matches, which all policies share.
+type paths map[[2]int]string
+
+func (ps paths) rule(i int) string {
+	return ps.once([2]int{i, -1}, func() string { return fmt.Sprintf("spec.egress[%d]", i) })
+}
+
+func (ps paths) match(i, j int) string {
+	return ps.once([2]int{i, j}, func() string { return fmt.Sprintf("spec.egress[%d].matches[%d]", i, j) })
+}
+
+func (ps paths) once(key [2]int, path func() string) string {
+	text, known := ps[key]
+	if !known {
+		text = path()
+		ps[key] = text
+	}
+	return text
+}
+
+func parsePolicy(p *v1alpha1.FQDNNetworkPolicy, known paths) *parsed {
 	r := &parsed{id: p.Namespace + "/" + p.Name, spec: p.Spec}
 	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
 	if err != nil {
@@ -57,7 +77,7 @@ func parsePolicy(p *v1alpha1.FQDNNetworkPolicy) *parsed {
 		rules = rules[:MaxRules]
 	}
 	for i := range rules {
-		r.rule(fmt.Sprintf("spec.egress[%d]", i), &rules[i])
+		r.rule(known, i, &rules[i])
 	}
 	return r
 }
@@ -125,7 +145,8 @@ func (r *parsed) seconds(path string, written *int64, otherwise time.Duration, m
 }
 
 // rule adds an entry for a rule that can match something and opens some port.
-func (r *parsed) rule(path string, rule *v1alpha1.EgressRule) {
+func (r *parsed) rule(known paths, index int, rule *v1alpha1.EgressRule) {
+	path := known.rule(index)
 	ports := r.ports(path+".ports", rule.Ports)
 	matches := rule.Matches
 	if len(matches) == 0 {
@@ -135,9 +156,9 @@ func (r *parsed) rule(path string, rule *v1alpha1.EgressRule) {
 		r.partly(path+".matches", "%d matches; write at most %d and put the rest into another rule", len(matches), MaxMatches)
 		matches = matches[:MaxMatches]
 	}
-	var names []Pattern
+	names := make([]Pattern, 0, len(matches))
 	for i := range matches {
-		at := fmt.Sprintf("%s.matches[%d]", path, i)
+		at := known.match(index, i)
 		pattern, ok := r.match(at, &matches[i])
 		if !ok || ports == "" {
 			continue
@@ -145,6 +166,7 @@ func (r *parsed) rule(path string, rule *v1alpha1.EgressRule) {
 		names = append(names, pattern)
 		r.matches = append(r.matches, &Match{
 			Policy: r.id, Path: at, Pattern: pattern, Ports: ports, TTL: r.ttl, Audit: r.audit, index: int32(len(r.matches)),
+			by: [1]string{r.id + " " + pattern.String()},
 		})
 	}
 	if len(names) > 0 {

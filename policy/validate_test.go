@@ -21,16 +21,18 @@ func times[T any](n int, v T) []T {
 	return s
 }
 
-// TestValidate changes one thing of a good policy. Each case says which paths are
-// reported and what some of the messages say, and which matches still work.
-func TestValidate(t *testing.T) {
-	type spec = v1alpha1.FQDNNetworkPolicySpec
+// slip changes one thing of a good policy.
+type slip struct {
+	change   func(*spec)
+	problems []string // "path: part of the message"
+	works    []string // names that still match, by default good.test
+}
+
+type spec = v1alpha1.FQDNNetworkPolicySpec
+
+func slips() map[string]slip {
 	good := aRule("good.test")
-	for name, c := range map[string]struct {
-		change   func(*spec)
-		problems []string // "path: part of the message"
-		works    []string // names that still match, by default good.test
-	}{
+	return map[string]slip{
 		"nothing": {change: func(*spec) {}},
 		"a bad match": {
 			change:   func(s *spec) { s.Egress = []v1alpha1.EgressRule{aRule("good.test", "a..b", "x**.test", "other.test")} },
@@ -97,9 +99,14 @@ func TestValidate(t *testing.T) {
 			},
 			problems: []string{`spec.podSelector: "in" is not a valid label selector operator; the policy selects no pod until this is mended`},
 		},
-	} {
+	}
+}
+
+// TestValidate goes through the slips: what is reported, and what still works.
+func TestValidate(t *testing.T) {
+	for name, c := range slips() {
 		t.Run(name, func(t *testing.T) {
-			p := aPolicy("p", "", good)
+			p := aPolicy("p", "", aRule("good.test"))
 			c.change(&p.Spec)
 			problems := Validate(&p)
 			if len(problems) != len(c.problems) {

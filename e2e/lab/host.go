@@ -105,11 +105,25 @@ func (h *Host) Sysctl(settings ...string) error {
 
 // Dial connects from the host.
 func (h *Host) Dial(network, addr string, timeout time.Duration) (net.Conn, error) {
+	return h.DialFrom(network, "", addr, timeout)
+}
+
+// DialFrom is Dial from a source address of the caller's, which need not be the
+// host's own; with "" the kernel picks one.
+func (h *Host) DialFrom(network, from, addr string, timeout time.Duration) (net.Conn, error) {
 	var c net.Conn
+	var d net.Dialer
+	if from != "" {
+		ip := net.ParseIP(from)
+		d.LocalAddr = &net.TCPAddr{IP: ip}
+		if strings.HasPrefix(network, "udp") {
+			d.LocalAddr = &net.UDPAddr{IP: ip}
+		}
+		d.Control = anySource
+	}
 	err := h.Do(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
-		var d net.Dialer
 		var err error
 		c, err = d.DialContext(ctx, network, addr)
 		return err
@@ -137,6 +151,20 @@ func (h *Host) ListenPacket(network, addr string) (net.PacketConn, error) {
 		return err
 	})
 	return c, err
+}
+
+// anySource lets a socket send from an address that its host does not have, as a
+// program with NET_RAW can.
+func anySource(network, _ string, c syscall.RawConn) error {
+	level, option := unix.SOL_IP, unix.IP_TRANSPARENT
+	if strings.HasSuffix(network, "6") {
+		level, option = unix.SOL_IPV6, unix.IPV6_TRANSPARENT
+	}
+	var err error
+	if e := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, option, 1) }); e != nil {
+		return e
+	}
+	return err
 }
 
 func reuse(_, _ string, c syscall.RawConn) error {

@@ -213,7 +213,13 @@ func (l *Lab) RemovePod(name string) error {
 			break
 		}
 	}
-	return errors.Join(l.ip(l.Node, "link del "+p.Iface)(), p.remove())
+	return errors.Join(l.ip(l.Node, "link del "+p.Iface)(), p.remove(), l.forget(p))
+}
+
+// forget makes the node look anew for who has a pod's addresses, as the
+// announcement of a CNI plugin for the next pod would.
+func (l *Lab) forget(p *Pod) error {
+	return errors.Join(l.ip(l.Node, "neigh flush to "+p.Addr4.String())(), l.ip(l.Node, "-6 neigh flush to "+p.Addr6.String())())
 }
 
 // Remove takes the whole lab down.

@@ -48,6 +48,21 @@ func (h *Host) ProbeFor(network string, to netip.AddrPort, patience time.Duratio
 	return Echo(c, patience)
 }
 
+// Forge sends one packet to an address with a source that is not the pod's, and
+// does not wait: whether it arrived is for a Sniffer to say.
+func (h *Host) Forge(network, from string, to netip.AddrPort) error {
+	c, err := h.DialFrom(network, from, to.String(), 30*time.Millisecond)
+	if err != nil {
+		if outcome(err) == Silent {
+			return nil // the opening packet of a TCP connection is out
+		}
+		return err
+	}
+	defer c.Close()
+	_, err = c.Write([]byte("forged\n"))
+	return err
+}
+
 // Echo says hello on a connection and waits for it to come back.
 func Echo(c net.Conn, patience time.Duration) Outcome {
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {

@@ -13,3 +13,18 @@ func traces(out string) string {
 	}
 	return ""
 }
+
+// linkLocals returns the addresses of `ip -6 -o addr show scope link`.
+func linkLocals(out string) []string {
+	var addrs []string
+	for line := range strings.Lines(out) {
+		fields := strings.Fields(line)
+		for i, f := range fields {
+			if f == "inet6" && i+1 < len(fields) {
+				a, _, _ := strings.Cut(fields[i+1], "/")
+				addrs = append(addrs, a)
+			}
+		}
+	}
+	return addrs
+}

@@ -108,7 +108,7 @@ func (d *decoder) one(at string, text []byte) ([]object, error) {
 	o := object{at: at}
 	switch v := decoded.(type) {
 	case *v1alpha1.FQDNNetworkPolicy:
-		err = checkNames(&v.ObjectMeta)
+		err = errors.Join(checkNames(&v.ObjectMeta), checkSelector(text))
 		o.key, o.policy = "policy "+v.Namespace+"/"+v.Name, v
 	case *corev1.Pod:
 		err = checkNames(&v.ObjectMeta)
@@ -125,6 +125,23 @@ func (d *decoder) one(at string, text []byte) ([]object, error) {
 		return nil, fmt.Errorf("%s: %w", at, err)
 	}
 	return []object{o}, nil
+}
+
+// checkSelector refuses a policy without a selector: in Go that is the same as {},
+// which selects every pod.
+func checkSelector(text []byte) error {
+	var p struct {
+		Spec struct {
+			PodSelector *json.RawMessage `json:"podSelector"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(text, &p); err != nil {
+		return err
+	}
+	if p.Spec.PodSelector == nil {
+		return errors.New("spec.podSelector is missing; write one, or {} for every pod of the namespace")
+	}
+	return nil
 }
 
 // checkNames fills in the namespace as kubectl does, and refuses names that no

@@ -79,6 +79,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"GKE's version", "p.yaml", strings.Replace(allowOut, "namegate.io/", "networking.gke.io/", 1), []string{"write namegate.io/v1alpha1"}},
 		{"another version", "p.yaml", strings.Replace(allowOut, "v1alpha1", "v1", 1), []string{"apiVersion namegate.io/v1 is unknown", "write namegate.io/v1alpha1"}},
 		{"another kind of the group", "p.yaml", strings.Replace(allowOut, "FQDNNetworkPolicy", "FQDNPolicy", 1), []string{"no kind FQDNPolicy; write FQDNNetworkPolicy"}},
+		{"no selector", "p.yaml", strings.Replace(allowOut, "podSelector: {matchLabels: {app: curl-client}}", "podSelector:", 1), []string{"spec.podSelector is missing; write one, or {} for every pod"}},
 		{"no name", "p.yaml", strings.Replace(allowOut, "name: allow-out, ", "", 1), []string{"metadata.name is missing"}},
 		{"a bad name", "p.yaml", other("a+b"), []string{`metadata.name "a+b"`}},
 		{"a bad namespace", "p.yaml", strings.Replace(podWeb, "shop", "Shop", 1), []string{`metadata.namespace "Shop"`}},

@@ -85,11 +85,25 @@ func TestSemanticsExamples(t *testing.T) {
 
 // TestSemanticsDefaults: the first example spells out what counts without it.
 func TestSemanticsDefaults(t *testing.T) {
-	rules := "egress: [{matches: [{name: a.test}]}]"
-	short := compiled(t, rules)
-	long := compiled(t, rules+"\n  enforcement: Enforce\n  denied: Reject\n  dns: {unmatched: Resolve}\n  ttl: {minSeconds: 30, maxSeconds: 3600, graceSeconds: 60}")
-	if short.Enforced != long.Enforced || short.Denied != long.Denied || short.Unmatched != long.Unmatched || short.Entries[0].TTL != long.Entries[0].TTL {
-		t.Errorf("%+v is not %+v", short, long)
+	text, err := os.ReadFile("../../docs/semantics.md")
+	must(t, err)
+	_, example, _ := strings.Cut(string(text), "```yaml\n")
+	example, _, _ = strings.Cut(example, "```")
+	long, spelled, found := strings.Cut(example, "  enforcement:")
+	if !found || !strings.Contains(spelled, "graceSeconds") {
+		t.Fatal("the first example spells out nothing")
+	}
+	views := map[string]*policy.View{}
+	for _, manifest := range []string{example, long} {
+		objects, err := decode(t, "", "p.yaml", manifest+"---\n"+podWeb)
+		must(t, err)
+		in := policy.Input{Pods: []policy.Pod{*objects[1].pod}}
+		in.Policies = append(in.Policies, *objects[0].policy)
+		views[manifest] = policy.NewCompiler().Compile(in).Views[0]
+	}
+	a, b := views[example], views[long]
+	if a.Enforced != b.Enforced || a.Denied != b.Denied || a.Unmatched != b.Unmatched || a.Entries[0].TTL != b.Entries[0].TTL {
+		t.Errorf("%+v is not %+v", a, b)
 	}
 }
 

@@ -131,24 +131,3 @@ func (s *Source) wait(ctx context.Context, w watch) error {
 		}
 	}
 }
-
-// Read returns the state of one file or of a folder, once, with every pod local.
-// Broken files are in the state's FileErrors; the error is for a path that is not there.
-func Read(path string) (State, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return State{}, fmt.Errorf("reading manifests: %w", err)
-	}
-	d, err := newDecoder("")
-	if err != nil {
-		return State{}, err
-	}
-	f := folder{path: path, decoder: d, files: map[string]*file{}}
-	if info.IsDir() {
-		f.scan(time.Time{})
-	} else {
-		text, err := readFile(path)
-		f.take(path, text, err, time.Time{})
-	}
-	return f.state(), nil
-}

@@ -153,25 +153,3 @@ func TestRunKnowsItsNode(t *testing.T) {
 		t.Errorf("node %q", got)
 	}
 }
-
-func TestRead(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir, "p.yaml", other("one"))
-	write(t, dir, "q.yaml", "kind: [")
-	for path, want := range map[string]struct {
-		policies string
-		errors   int
-	}{
-		dir:                          {"shop/one", 1},
-		filepath.Join(dir, "p.yaml"): {"shop/one", 0},
-		filepath.Join(dir, "q.yaml"): {"", 1},
-	} {
-		s, err := Read(path)
-		if err != nil || policyNames(s) != want.policies || len(s.FileErrors) != want.errors {
-			t.Errorf("%s: policies %q, errors %v, %v", path, policyNames(s), s.FileErrors, err)
-		}
-	}
-	if _, err := Read(filepath.Join(dir, "nowhere")); err == nil {
-		t.Error("no error for a path that is not there")
-	}
-}

@@ -57,8 +57,8 @@ func startWaiting(t *testing.T) (*waiting, *handTimer) {
 func (w *waiting) still() {
 	w.t.Helper()
 	select {
-	case <-w.ended:
-		w.t.Fatal("the wait has ended")
+	case err := <-w.ended:
+		w.t.Fatalf("the wait has ended: %v", err)
 	default:
 	}
 }

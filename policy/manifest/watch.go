@@ -28,16 +28,19 @@ type notifyWatch struct {
 	closed sync.Once
 }
 
+// remedy is what helps most often where a folder cannot be watched.
+const remedy = "if other programs use up the watches, raise fs.inotify.max_user_instances and fs.inotify.max_user_watches"
+
 func newWatch(dir string) (*notifyWatch, error) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
-		return nil, fmt.Errorf("watching %s: %w", dir, err)
+		return nil, fmt.Errorf("watching %s: %w; "+remedy, dir, err)
 	}
 	n := &notifyWatch{dir: dir, w: w, out: make(chan string), done: make(chan struct{})}
 	for _, path := range []string{dir, filepath.Dir(dir)} {
 		if err := w.Add(path); err != nil && path == dir {
 			n.close()
-			return nil, fmt.Errorf("watching %s: %w", dir, err)
+			return nil, fmt.Errorf("watching %s: %w; "+remedy, dir, err)
 		}
 	}
 	go n.forward()

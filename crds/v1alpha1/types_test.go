@@ -1,0 +1,73 @@
+package v1alpha1
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+func TestAddToScheme(t *testing.T) {
+	s := runtime.NewScheme()
+	if err := AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	for kind, want := range map[string]runtime.Object{Kind: &FQDNNetworkPolicy{}, Kind + "List": &FQDNNetworkPolicyList{}} {
+		got, err := s.New(GroupVersion().WithKind(kind))
+		if err != nil || reflect.TypeOf(got) != reflect.TypeOf(want) {
+			t.Errorf("%s is %T, %v", kind, got, err)
+		}
+	}
+	if got := GroupVersionResource().String(); got != "namegate.io/v1alpha1, Resource=fqdnnetworkpolicies" {
+		t.Error(got)
+	}
+}
+
+// TestJSON: what is not written stays unwritten, so that a manifest survives a
+// round trip through these types.
+func TestJSON(t *testing.T) {
+	for _, text := range []string{
+		`{"metadata":{},"spec":{"podSelector":{}}}`,
+		`{"kind":"FQDNNetworkPolicy","apiVersion":"namegate.io/v1alpha1","metadata":{"name":"p"},"spec":{"podSelector":{"matchLabels":{"a":"b"}},` +
+			`"egress":[{"matches":[{"name":"a.test"},{"pattern":"*.test"}],"ports":[{"protocol":"ALL","port":1,"endPort":2},{}]}],` +
+			`"enforcement":"Audit","denied":"Drop","dns":{"unmatched":"Refuse"},"ttl":{"minSeconds":0,"maxSeconds":99999999999,"graceSeconds":60}}}`,
+		`{"metadata":{},"spec":{"podSelector":{}},"status":{"conditions":[{"type":"Accepted","status":"True","lastTransitionTime":null,"reason":"Accepted","message":""}]}}`,
+	} {
+		var p FQDNNetworkPolicy
+		if err := json.Unmarshal([]byte(text), &p); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		got, err := json.Marshal(&p)
+		if err != nil || string(got) != text {
+			t.Errorf("%v\n%s became\n%s", err, text, got)
+		}
+	}
+}
+
+// TestDeepCopy: a change of the copy does not reach the original.
+func TestDeepCopy(t *testing.T) {
+	name, port, seconds := "a.test", int32(1), int64(1)
+	p := FQDNNetworkPolicy{
+		Spec: FQDNNetworkPolicySpec{
+			PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}},
+			Egress:      []EgressRule{{Matches: []Match{{Name: &name}}, Ports: []Port{{Port: &port}}}},
+			TTL:         TTL{MinSeconds: &seconds},
+		},
+		Status: FQDNNetworkPolicyStatus{Conditions: []metav1.Condition{{Type: "Accepted"}}},
+	}
+	list := FQDNNetworkPolicyList{Items: []FQDNNetworkPolicy{p}}
+	q := list.DeepCopyObject().(*FQDNNetworkPolicyList).Items[0]
+	if !reflect.DeepEqual(p, q) {
+		t.Fatalf("the copy is %+v", q)
+	}
+	q.Spec.PodSelector.MatchLabels["a"] = "c"
+	*q.Spec.Egress[0].Matches[0].Name = "b.test"
+	*q.Spec.Egress[0].Ports[0].Port = 2
+	*q.Spec.TTL.MinSeconds = 2
+	q.Status.Conditions[0].Type = "x"
+	if p.Spec.PodSelector.MatchLabels["a"] != "b" || name != "a.test" || port != 1 || seconds != 1 || p.Status.Conditions[0].Type != "Accepted" {
+		t.Errorf("the original is %+v", p)
+	}
+}

@@ -1,0 +1,362 @@
+package scenarios
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// guardedStage has two selected pods: a may reach www.example.org on TCP port 80
+// and has resolved it, b may reach nothing; and a sniffer in the world.
+func guardedStage(t *testing.T, network lab.Network) (*stage, *lab.Sniffer) {
+	s := newStage(t, network)
+	s.zone.add(`
+		www.example.org. 60 IN A 198.51.100.1
+		www.example.org. 60 IN AAAA 2001:db8:1::1
+		unused.example.org. 60 IN A 198.51.100.3
+		unused.example.org. 60 IN AAAA 2001:db8:1::3`)
+	s.start(map[string]string{
+		"a.yaml":   s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+		"b.yaml":   s.Pod("b").Manifest("shop", "b", map[string]string{"app": "closed"}),
+		"www.yaml": policy("allow-www", allowWWW),
+		"unused.yaml": policy("allow-unused", `
+podSelector: {matchLabels: {app: client}}
+egress:
+- matches: [{name: unused.example.org}]`),
+		"no.yaml": policy("allow-nothing", "podSelector: {matchLabels: {app: closed}}"),
+	})
+	s.resolve("a", "www.example.org", dns.TypeA)
+	s.resolve("a", "www.example.org", dns.TypeAAAA)
+	s.resolve("a", "unused.example.org", dns.TypeA)
+	s.resolve("a", "unused.example.org", dns.TypeAAAA)
+	s.holds("before anything happens")
+	sniffer, err := s.World.Sniff("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sniffer.Close)
+	return s, sniffer
+}
+
+// holds asserts that what is denied stays denied, whether by an error or in silence.
+func (s *stage) holds(when string) {
+	s.t.Helper()
+	for _, probe := range [][3]string{
+		{"a", "tcp", "198.51.100.1:81"}, {"a", "udp", "198.51.100.1:80"}, {"a", "tcp", "198.51.100.2:80"},
+		{"a", "icmp", "198.51.100.1:0"}, {"a", "tcp", "[2001:db8:1::1]:81"}, {"a", "icmp", "[2001:db8:1::1]:0"},
+		{"b", "tcp", "198.51.100.1:80"}, {"b", "udp", "198.51.100.9:443"}, {"b", "tcp", "[2001:db8:1::1]:80"},
+	} {
+		if got := s.Pod(probe[0]).Probe(probe[1], netip.MustParseAddrPort(probe[2])); got == lab.Answered {
+			s.t.Errorf("%s: pod %s to %s %s: answered", when, probe[0], probe[1], probe[2])
+		}
+	}
+}
+
+// forges lets pod b send with addresses that are not its own and asserts that
+// nothing arrived: neither at a destination of its own for each packet (no is its
+// number), nor where pod a may go and never went.
+func (s *stage) forges(when string, sniffer *lab.Sniffer, no *int) {
+	s.t.Helper()
+	a := s.Pod("a")
+	for _, from := range []string{a.Addr4.String(), "10.1.0.99", "203.0.113.5", a.Addr6.String(), "fd00:1::99", "2001:db8:5::5"} {
+		for _, network := range []string{"tcp", "udp"} {
+			*no++
+			to, allowed := fmt.Sprintf("198.51.100.%d", 100+*no), "198.51.100.3"
+			if netip.MustParseAddr(from).Is6() {
+				to, allowed = fmt.Sprintf("2001:db8:2::%x", *no), "2001:db8:1::3"
+			}
+			for _, dst := range []string{to, allowed} {
+				if err := s.Pod("b").Forge(network, from, netip.AddrPortFrom(netip.MustParseAddr(dst), 80)); err != nil {
+					s.t.Errorf("%s: forge %s from %s: %v", when, network, from, err)
+				}
+			}
+			if n := sniffer.Saw(netip.MustParseAddr(to)); n != 0 {
+				s.t.Errorf("%s: %d forged %s packets from %s arrived", when, n, network, from)
+			}
+			if n := sniffer.Saw(netip.MustParseAddr(allowed)); n != 0 {
+				s.t.Errorf("%s: %d forged %s packets from %s arrived at the neighbour's address", when, n, network, from)
+			}
+		}
+	}
+}
+
+func TestForgedSource(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s, sniffer := guardedStage(t, network)
+		no := 0
+		// The sniffer sees what does arrive: without this, silence proves nothing.
+		s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
+		if sniffer.Saw(netip.MustParseAddr("198.51.100.1")) == 0 {
+			t.Fatal("the sniffer is blind")
+		}
+		s.forges("with both nets", sniffer, &no)
+		s.expect("a", "tcp", "198.51.100.3:80", lab.Answered)
+	})
+}
+
+func TestLinkLocalReachesNothing(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s, _ := guardedStage(t, network)
+		for host, h := range map[string]*lab.Host{"node": s.Node, "neighbour": s.Pod("b").Host} {
+			l, err := h.Listen("[::]:8088")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { l.Close() })
+			go func() {
+				for {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					fmt.Fprintln(c, "reached", host)
+					c.Close()
+				}
+			}()
+		}
+		targets := []string{"10.1.0.1:8088", "192.168.77.1:8088", "[fd00:77::1]:8088", s.Pod("b").Addr4.String() + ":8088", "[" + s.Pod("b").Addr6.String() + "]:8088"}
+		for _, h := range []*lab.Host{s.Node, s.Pod("b").Host} {
+			out, err := h.Run("ip", "-6", "-o", "addr", "show", "scope", "link")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, a := range linkLocals(out) {
+				targets = append(targets, "["+a+"%eth0]:8088")
+			}
+		}
+		if len(targets) < 7 {
+			t.Fatalf("found no link-local addresses: %v", targets)
+		}
+		for _, target := range targets {
+			c, err := s.Pod("a").Dial("tcp", target, lab.Patience)
+			if err == nil {
+				said, _ := io.ReadAll(c)
+				t.Errorf("pod a connected to %s: %q", target, said)
+				c.Close()
+			}
+		}
+	})
+}
+
+func TestReusedAddressInheritsNothing(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s, _ := guardedStage(t, network)
+		s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
+		if err := s.RemovePod("a"); err != nil {
+			t.Fatal(err)
+		}
+		s.addPod("c", 5)
+		s.apply(map[string]string{
+			"a.yaml": "",
+			"c.yaml": s.Pod("c").Manifest("shop", "c", map[string]string{"app": "heir"}),
+			"heir.yaml": policy("heir", `
+podSelector: {matchLabels: {app: heir}}
+egress:
+- matches: [{pattern: "*.example.org"}]
+  ports: [{protocol: TCP, port: 80}]`),
+		})
+		s.expect("c", "tcp", "198.51.100.1:80", lab.Refused)
+		s.resolve("c", "www.example.org", dns.TypeA)
+		s.expect("c", "tcp", "198.51.100.1:80", lab.Answered)
+	})
+}
+
+func TestRivalRules(t *testing.T) {
+	accepts := func(s *stage) error {
+		for _, program := range []string{"iptables", "ip6tables"} {
+			for table, chains := range map[string][]string{
+				"raw": {"PREROUTING"}, "mangle": {"PREROUTING", "INPUT", "FORWARD", "POSTROUTING"}, "filter": {"INPUT", "FORWARD"},
+			} {
+				for _, c := range chains {
+					if _, err := s.Node.Run(program, "-t", table, "-I", c, "-j", "ACCEPT"); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		return nil
+	}
+	marks := func(flag string) func(s *stage) error {
+		return func(s *stage) error {
+			for _, program := range []string{"iptables", "ip6tables"} {
+				for _, c := range []string{"PREROUTING", "INPUT", "FORWARD"} {
+					for _, value := range []string{"0xffffffff", "0x40"} {
+						if _, err := s.Node.Run(program, "-t", "mangle", flag, c, "-j", "MARK", "--set-mark", value); err != nil {
+							return err
+						}
+					}
+				}
+			}
+			return nil
+		}
+	}
+	tests := []struct {
+		name  string
+		rival func(s *stage) error
+	}{
+		{"accept on top of every chain", accepts},
+		{"unmasked set-mark above ours", marks("-I")},
+		{"unmasked set-mark below ours", marks("-A")},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			onEach(t, func(t *testing.T, network lab.Network) {
+				s, sniffer := guardedStage(t, network)
+				no := 0
+				if err := test.rival(s); err != nil {
+					t.Fatal(err)
+				}
+				s.holds("with the rival's rules")
+				s.forges("with the rival's rules", sniffer, &no)
+			})
+		})
+	}
+}
+
+func TestOneNetIsEnough(t *testing.T) {
+	tests := []struct {
+		name string
+		lose [][]string
+	}{
+		{"nft tables deleted", [][]string{
+			{"nft", "delete", "table", "inet", "namegate"}, {"nft", "delete", "table", "bridge", "namegate"},
+		}},
+		{"iptables chains flushed", [][]string{
+			{"iptables", "-t", "raw", "-F"}, {"iptables", "-t", "mangle", "-F"}, {"iptables", "-t", "security", "-F"},
+			{"ip6tables", "-t", "raw", "-F"}, {"ip6tables", "-t", "mangle", "-F"}, {"ip6tables", "-t", "security", "-F"},
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			onEach(t, func(t *testing.T, network lab.Network) {
+				s, sniffer := guardedStage(t, network)
+				no := 0
+				before, err := s.agent.Status()
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, l := range test.lose {
+					if out, err := s.Node.Run(l[0], l[1:]...); err != nil {
+						t.Fatalf("%v: %s", err, out)
+					}
+				}
+				s.forges("with one net", sniffer, &no)
+				s.holds("with one net")
+				if err := s.agent.WaitFor("the repair", func(st lab.Status) bool { return st.Enforcer.Repairs > before.Enforcer.Repairs }); err != nil {
+					t.Fatal(err)
+				}
+				s.eventually("a", "198.51.100.1:80", lab.Answered)
+				s.eventually("a", "198.51.100.2:80", lab.Refused)
+				s.forges("after the repair", sniffer, &no)
+			})
+		})
+	}
+}
+
+// eventually waits for an outcome of TCP probes.
+func (s *stage) eventually(pod, to string, want lab.Outcome) {
+	s.t.Helper()
+	var got lab.Outcome
+	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); {
+		if got = s.Pod(pod).Probe("tcp", netip.MustParseAddrPort(to)); got == want {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	s.t.Errorf("pod %s to %s: %s, want %s in the end", pod, to, got, want)
+}
+
+func TestConnectionFromBeforeSelection(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s := newStage(t, network)
+		s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
+		s.start(map[string]string{"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"})})
+		push, err := s.World.Listen("[::]:9000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer push.Close()
+		var client, server []io.ReadWriteCloser
+		for _, to := range []string{"198.51.100.7:9000", "[2001:db8:7::7]:9000"} {
+			c, err := s.Pod("a").Dial("tcp", to, time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			at, err := push.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer at.Close()
+			_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+			client, server = append(client, c), append(server, at)
+		}
+		allowed, err := s.Pod("a").Dial("tcp", "198.51.100.1:80", time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer allowed.Close()
+		if got := lab.Echo(allowed, lab.Patience); got != lab.Answered {
+			t.Fatalf("before selection: %s", got)
+		}
+		s.apply(map[string]string{"www.yaml": policy("allow-www", allowWWW)})
+		for i := range client {
+			// The server speaks next: that must not bring the connection back.
+			if _, err := server[i].Write([]byte("pushed")); err != nil {
+				t.Fatal(err)
+			}
+			buf := make([]byte, 16)
+			n, err := readSoon(client[i], buf)
+			if n > 0 {
+				t.Errorf("connection %d: %q arrived in the pod after it was selected", i, buf[:n])
+			}
+			_, werr := client[i].Write([]byte("still here"))
+			if n, rerr := readSoon(server[i], buf); n > 0 {
+				t.Errorf("connection %d: %q arrived outside (%v, %v, %v)", i, buf[:n], err, werr, rerr)
+			}
+		}
+		if got := lab.Echo(allowed, lab.Patience); got != lab.Answered {
+			t.Errorf("a connection to an allowed name, open from before selection: %s", got)
+		}
+	})
+}
+
+func readSoon(c io.Reader, buf []byte) (int, error) {
+	if d, ok := c.(interface{ SetReadDeadline(time.Time) error }); ok {
+		_ = d.SetReadDeadline(time.Now().Add(lab.Patience))
+	}
+	n, err := c.Read(buf)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = nil
+	}
+	return n, err
+}
+
+func TestForgedCNAME(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s, _ := guardedStage(t, network)
+		s.zone.say("evil.example.net", func(query *dns.Msg) *dns.Msg {
+			r := new(dns.Msg).SetReply(query)
+			for _, text := range []string{"evil.example.net. 60 IN CNAME www.example.org.", "www.example.org. 60 IN A 203.0.113.66"} {
+				rr, err := dns.NewRR(text)
+				if err != nil {
+					t.Error(err)
+				}
+				r.Answer = append(r.Answer, rr)
+			}
+			return r
+		})
+		if got := s.resolve("a", "evil.example.net", dns.TypeA); len(got) != 1 {
+			t.Fatalf("the forged answer did not come: %v", got)
+		}
+		s.expect("a", "tcp", "203.0.113.66:80", lab.Refused)
+	})
+}

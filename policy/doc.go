@@ -1,0 +1,23 @@
+// Package policy turns policies and pods into snapshots: for each selected pod of
+// the node the names that it may resolve, and what an answer then opens.
+//
+// It is pure: it does no I/O, reads no clock and starts no goroutine. A Compiler
+// makes a Snapshot from an Input; the snapshot is immutable and may be read from
+// anywhere.
+//
+// # The matcher
+//
+// Views of pods that the same policies select share one matcher. Exact names are
+// keys of one map, and each key's result already holds what wildcards add to it.
+// Wildcards are in a trie of labels from the right: a place has a map of literal
+// labels, a place for "*", and an index of partial globs by the lengths of their
+// prefix and suffix. Equal patterns of any number of policies are one place. So the
+// cost of a question grows with its labels, and with how many different patterns
+// match it, but not with the policies.
+//
+// # Closed by default
+//
+// What cannot be read opens nothing: a bad match matches nothing, a bad port adds
+// no port, and a setting that does not exist counts as the strictest one. An
+// address that two pods of the node claim is closed for both.
+package policy
