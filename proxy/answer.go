@@ -3,6 +3,7 @@ package proxy
 import (
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/miekg/dns"
 
@@ -127,23 +128,17 @@ func find(aliases []alias, owner policy.Name) (alias, bool) {
 }
 
 func (c *Checked) collect(q Question, owners []reached, answer []dns.RR, most int) {
+	text, at := "", -1 // the last owner as spelled, and which of owners it is
 	for i, rr := range answer {
 		ips := addressesOf(rr, q.Type)
 		if len(ips) == 0 {
 			continue
 		}
 		hdr := rr.Header()
-		owner, err := policy.ParseName(hdr.Name)
-		if err != nil || hdr.Class != dns.ClassINET {
-			continue
+		if hdr.Name != text {
+			text, at = hdr.Name, indexOf(owners, hdr.Name)
 		}
-		at := -1
-		for j, o := range owners {
-			if o.name == owner {
-				at = j
-			}
-		}
-		if at < 0 {
+		if at < 0 || hdr.Class != dns.ClassINET {
 			continue
 		}
 		for _, ip := range ips {
@@ -158,6 +153,15 @@ func (c *Checked) collect(q Question, owners []reached, answer []dns.RR, most in
 			c.Addrs = append(c.Addrs, Address{a.Unmap(), min(owners[at].ttl, plainTTL(hdr.Ttl)), i})
 		}
 	}
+}
+
+// indexOf returns which of the owners the spelled name is, -1 for none.
+func indexOf(owners []reached, text string) int {
+	n, err := policy.ParseName(text)
+	if err != nil {
+		return -1
+	}
+	return slices.IndexFunc(owners, func(o reached) bool { return o.name == n })
 }
 
 // addressesOf returns the addresses in a record that answer a question of the

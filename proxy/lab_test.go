@@ -89,17 +89,25 @@ spec:
   egress: [{matches: [{pattern: "**"}]}]
 `
 
-func compile(t testing.TB, texts string, pods []policy.Pod) *policy.Snapshot {
+func policiesOf(t testing.TB, texts string) (all []v1alpha1.FQDNNetworkPolicy) {
 	t.Helper()
-	in := policy.Input{Namespaces: map[string]map[string]string{"shop": {}}, Pods: pods}
 	for text := range strings.SplitSeq(texts, "---") {
 		var p v1alpha1.FQDNNetworkPolicy
 		if err := yaml.UnmarshalStrict([]byte(text), &p); err != nil {
 			t.Fatal(err)
 		}
-		in.Policies = append(in.Policies, p)
+		all = append(all, p)
 	}
-	snap := policy.NewCompiler().Compile(in)
+	return all
+}
+
+func compile(t testing.TB, texts string, pods []policy.Pod) *policy.Snapshot {
+	t.Helper()
+	snap := policy.NewCompiler().Compile(policy.Input{
+		Policies:   policiesOf(t, texts),
+		Namespaces: map[string]map[string]string{"shop": {}},
+		Pods:       pods,
+	})
 	if len(snap.Problems) > 0 {
 		t.Fatalf("problems: %v", snap.Problems)
 	}
@@ -286,3 +294,5 @@ func equal(t testing.TB, what string, got, want []string) {
 }
 
 func itoa(i int) string { return fmt.Sprint(i) }
+
+func mustAddr(s string) netip.Addr { return netip.MustParseAddr(s) }

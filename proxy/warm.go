@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"errors"
-	"sync"
 
 	"github.com/miekg/dns"
 
@@ -18,39 +17,47 @@ const warmAtOnce = 16
 // Warm asks for the exact names of views, A and AAAA, and grants what the
 // answers say, as if the pod had asked: a pod that was answered by others, before
 // it was selected or while no agent served, keeps the names it has in use. It
-// returns when all are granted or ctx has ended, and returns the failures joined.
+// returns when all are granted, with the failures joined, or when ctx has ended;
+// what is under way then goes on by itself.
 func (s *Server) Warm(ctx context.Context, views []*policy.View) error {
-	var (
-		wg     sync.WaitGroup
-		mu     sync.Mutex
-		failed error
-		places = make(chan struct{}, warmAtOnce)
-	)
-	defer wg.Wait()
 	snap := s.snapshot.Load()
+	results := make(chan error)
+	places := make(chan struct{}, warmAtOnce)
+	asked := 0
 	for _, v := range views {
 		if !v.Enforced {
 			continue
 		}
-		for _, n := range v.ExactNames() {
-			for _, typ := range []uint16{dns.TypeA, dns.TypeAAAA} {
-				select {
-				case <-ctx.Done():
-					return errors.Join(failed, ctx.Err())
-				case places <- struct{}{}:
-				}
-				wg.Go(func() {
-					defer func() { <-places }()
-					if err := s.warm(v, snap, n, typ); err != nil {
-						mu.Lock()
-						failed = errors.Join(failed, err)
-						mu.Unlock()
+		asked += 2 * len(v.ExactNames())
+		go func() {
+			for _, n := range v.ExactNames() {
+				for _, typ := range []uint16{dns.TypeA, dns.TypeAAAA} {
+					select {
+					case <-ctx.Done():
+						return
+					case places <- struct{}{}:
 					}
-				})
+					go func() {
+						err := s.warm(v, snap, n, typ)
+						<-places
+						select {
+						case results <- err:
+						case <-ctx.Done():
+						}
+					}()
+				}
 			}
+		}()
+	}
+	var failed error
+	for range asked {
+		select {
+		case err := <-results:
+			failed = errors.Join(failed, err)
+		case <-ctx.Done():
+			return errors.Join(failed, ctx.Err())
 		}
 	}
-	wg.Wait()
 	return failed
 }
 

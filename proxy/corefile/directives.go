@@ -272,7 +272,9 @@ func (s stanza) size() (int64, error) {
 		return 0, err
 	}
 	digits := strings.TrimRight(arg, "kKMGiB")
-	shift, ok := map[string]int{"": 0, "k": 10, "m": 20, "g": 30}[strings.TrimSuffix(strings.ToLower(arg[len(digits):]), "ib")]
+	unit := strings.TrimSuffix(strings.TrimSuffix(arg[len(digits):], "B"), "i")
+	shift, ok := map[string]int{"": 0, "k": 10, "K": 10, "M": 20, "G": 30}[unit]
+	ok = ok && (!strings.HasSuffix(arg, "B") || strings.HasSuffix(arg, "iB")) // MB is a power of 1000
 	n, err := strconv.ParseInt(digits, 10, 32)
 	if err != nil || !ok {
 		return 0, s.errorf("%q is not a size, write for example \"size 100MiB\"", arg)

@@ -1,0 +1,117 @@
+package proxy
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy"
+)
+
+func TestIdentify(t *testing.T) {
+	l := newLab(t, nil)
+	local := netip.MustParseAddr("169.254.20.53")
+	for _, tt := range []struct {
+		from     string
+		pod      string // of the view
+		known    bool
+		node     bool
+		noMatter string
+	}{
+		{from: "10.1.0.2", pod: "web", known: true},
+		{from: "::ffff:10.1.0.2", pod: "web", known: true}, // as a dual-stack socket tells it
+		{from: "2001:db8:1::2", pod: "web", known: true},
+		{from: "2001:db8:1::2%eth0", pod: "web", known: true},
+		{from: "127.0.0.2", pod: "web", known: true}, // a selected pod is never taken for the node
+		{from: "10.1.0.6", known: true},
+		{from: "127.0.0.1", known: true, node: true},
+		{from: "::1", known: true, node: true},
+		{from: "169.254.20.53", known: true, node: true},
+		{from: "192.0.2.250", known: true, node: true},
+		{from: "169.254.20.54"},
+		{from: "10.1.0.200"},
+		{from: "2001:db8:1::3"},
+		{from: "fe80::1%eth0"},
+	} {
+		a := l.s.identify(netip.MustParseAddr(tt.from), local)
+		pod := ""
+		if a.view != nil {
+			pod = a.view.Pod.Name
+		}
+		if pod != tt.pod || a.known != tt.known || a.node != tt.node || a.addr.Zone() != "" || a.addr.Is4In6() {
+			t.Errorf("%s: %+v, pod %q", tt.from, a, pod)
+		}
+	}
+}
+
+func TestIdentifyBeforeAnySnapshot(t *testing.T) {
+	l := newLab(t, nil)
+	l.s.snapshot.Store(nil)
+	if a := l.s.identify(netip.MustParseAddr("10.1.0.2"), netip.Addr{}); a.known || a.view != nil {
+		t.Errorf("known: %+v", a)
+	}
+	if a := l.s.identify(netip.MustParseAddr("127.0.0.1"), netip.Addr{}); !a.node {
+		t.Errorf("the node is not: %+v", a)
+	}
+}
+
+// TestContestedAddressIsGrantedNothing: two pods claim one address, so nobody
+// can tell whose the answer would be.
+func TestContestedAddressIsGrantedNothing(t *testing.T) {
+	l := newLab(t, labTable)
+	in := policy.Input{Policies: policiesOf(t, labPolicies), Pods: []policy.Pod{labPod("web", "10.1.0.30"), labPod("quiet", "10.1.0.30")}}
+	l.s.Publish(policy.NewCompiler().Compile(in))
+	l.ask("10.1.0.30", "www.example.org", dns.TypeA)
+	if len(l.granter.Grants()) != 0 {
+		t.Errorf("granted %v", l.granter.Grants())
+	}
+}
+
+func TestAdmitAndRelease(t *testing.T) {
+	l := newLab(t, nil)
+	config := *l.s.setup.Load().config
+	config.Limits.QueriesPerPod, config.Limits.Queries = 2, 3
+	l.s.store(&config, l.up)
+	who := func(from string) asker { return l.s.identify(netip.MustParseAddr(from), netip.Addr{}) }
+	web, free, node := who("10.1.0.2"), who("10.1.0.6"), who("127.0.0.1")
+	var held []*load
+	for i, tt := range []struct {
+		who asker
+		ok  bool
+	}{{web, true}, {web, true}, {web, false}, {free, true}, {free, false}, {node, true}, {node, true}, {node, false}} {
+		ld, ok := l.s.admit(tt.who)
+		if ok != tt.ok || ok != (ld != nil) {
+			t.Errorf("query %d: %v", i, ok)
+		}
+		if ok {
+			held = append(held, ld)
+		}
+	}
+	if s := l.s.Stats(); s.InFlight != 5 || s.ShedPod != 2 || s.ShedAll != 1 {
+		t.Errorf("stats %+v", s)
+	}
+	for _, ld := range held {
+		l.s.release(ld)
+	}
+	if l.s.Stats().InFlight != 0 || l.s.stats.lastDone.Load() != noon.UnixNano() {
+		t.Errorf("stats %+v", l.s.Stats())
+	}
+	for _, a := range []asker{web, free, node} {
+		if n := l.s.loads.of(a).queries.Load(); n != 0 {
+			t.Errorf("%s has %d left", a.addr, n)
+		}
+	}
+}
+
+func TestStrangersShareOneLoad(t *testing.T) {
+	var l loads
+	a, b := asker{addr: netip.MustParseAddr("10.9.0.1")}, asker{addr: netip.MustParseAddr("10.9.0.2")}
+	if l.of(a) != l.of(b) {
+		t.Error("each stranger costs memory")
+	}
+	a.known, b.known = true, true
+	if l.of(a) == l.of(b) || l.of(a) != l.of(a) {
+		t.Error("pods share a load")
+	}
+}

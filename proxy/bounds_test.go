@@ -1,0 +1,207 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// holding makes the lab's upstream hold every answer until open is closed.
+func (l *lab) holding() *holder {
+	h := &holder{next: l.up, open: make(chan struct{}), entered: make(chan struct{}, 1000)}
+	l.s.store(l.s.setup.Load().config, h)
+	return h
+}
+
+type holder struct {
+	next    resolver
+	open    chan struct{}
+	entered chan struct{}
+	once    sync.Once
+}
+
+func (h *holder) resolve(a ask) (found, error) {
+	if strings.HasPrefix(a.Name.String(), "slow") {
+		h.entered <- struct{}{}
+		<-h.open
+	}
+	return h.next.resolve(a)
+}
+
+func (h *holder) release() { h.once.Do(func() { close(h.open) }) }
+
+func TestSlowQueryDelaysNoOther(t *testing.T) {
+	l := newLab(t, labTable)
+	h := l.holding()
+	at := l.listen()
+	t.Cleanup(h.release)
+	for _, network := range []string{"udp", "tcp"} {
+		c := client(t, network, "127.0.0.2", at)
+		slow := newQuery("slow.test", dns.TypeA)
+		if err := c.WriteMsg(slow); err != nil {
+			t.Fatal(err)
+		}
+		<-h.entered
+		// On TCP the same connection: its answers come out of order.
+		if r := exchange(t, c, newQuery("www.example.org", dns.TypeA)); len(r.Answer) != 3 {
+			t.Errorf("%s: %v", network, r)
+		}
+	}
+}
+
+func TestPodAndAllAreBounded(t *testing.T) {
+	l := newLab(t, labTable)
+	config := *l.s.setup.Load().config
+	config.Limits.QueriesPerPod, config.Limits.Queries = 3, 4
+	l.s.store(&config, l.up)
+	h := l.holding()
+	at := l.listen()
+	t.Cleanup(h.release)
+	web, quiet := client(t, "udp", "127.0.0.2", at), client(t, "udp", "127.0.0.8", at)
+	fill := func(c *dns.Conn, n int) {
+		for range n {
+			if err := c.WriteMsg(newQuery("slow.test", dns.TypeA)); err != nil {
+				t.Fatal(err)
+			}
+			<-h.entered
+		}
+	}
+	fill(web, 3)
+	if r := exchange(t, web, newQuery("www.example.org", dns.TypeA)); r.Rcode != dns.RcodeServerFailure {
+		t.Errorf("the fourth of one pod: %v", r)
+	}
+	fill(quiet, 1)
+	if r := exchange(t, quiet, newQuery("www.example.org", dns.TypeA)); r.Rcode != dns.RcodeServerFailure {
+		t.Errorf("the fifth of all: %v", r)
+	}
+	if err := l.s.SelfQuery(context.Background(), at); err != nil {
+		t.Errorf("a flood of the pods trips the dead-man switch: %v", err)
+	}
+	if s := l.s.Stats(); s.ShedPod != 1 || s.ShedAll != 1 || s.InFlight < 4 {
+		t.Errorf("stats %+v", s)
+	}
+	h.release()
+	for range 3 {
+		if _, err := web.ReadMsg(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := exchange(t, web, newQuery("www.example.org", dns.TypeA)); len(r.Answer) != 3 {
+		t.Errorf("with room again: %v", r)
+	}
+}
+
+func TestCloseAnswersWhatWasAsked(t *testing.T) {
+	l := newLab(t, map[string][]string{"slow.wild.test A": {"slow.wild.test. 60 IN A 192.0.2.1"}})
+	h := l.holding()
+	at := l.listen()
+	clients := []*dns.Conn{client(t, "udp", "127.0.0.2", at), client(t, "tcp", "127.0.0.2", at)}
+	for _, c := range clients {
+		if err := c.WriteMsg(newQuery("slow.wild.test", dns.TypeA)); err != nil {
+			t.Fatal(err)
+		}
+		<-h.entered
+	}
+	closed := make(chan error)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		closed <- l.s.Close(ctx)
+	}()
+	for {
+		l.s.mu.Lock()
+		over := l.s.closed
+		l.s.mu.Unlock()
+		if over {
+			break
+		}
+	}
+	h.release()
+	for i, c := range clients {
+		if r, err := c.ReadMsg(); err != nil || len(r.Answer) != 1 {
+			t.Errorf("client %d: %v, %v", i, r, err)
+		}
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if err := l.s.Listen([]netip.AddrPort{loopback}); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a closed server listens: %v", err)
+	}
+}
+
+func TestCloseEndsWithItsContext(t *testing.T) {
+	l := newLab(t, nil)
+	h := l.holding()
+	defer h.release()
+	if err := l.s.Listen([]netip.AddrPort{loopback}); err != nil {
+		t.Fatal(err)
+	}
+	c := client(t, "udp", "127.0.0.2", l.s.Addrs()[0])
+	if err := c.WriteMsg(newQuery("slow.test", dns.TypeA)); err != nil {
+		t.Fatal(err)
+	}
+	<-h.entered
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if err := l.s.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("close: %v", err)
+	}
+}
+
+func TestTCPAbuseEndsTheConnection(t *testing.T) {
+	l := newLab(t, labTable)
+	at := l.listen()
+	for name, bytes := range map[string][]byte{
+		"a length below a header": {0, 5, 1, 2, 3, 4, 5},
+		"a length of 65535":       {0xff, 0xff, 0, 0},
+		"a response":              append([]byte{0, 12, 0, 1, 0x80, 0}, make([]byte, 8)...),
+	} {
+		c := client(t, "tcp", "127.0.0.2", at)
+		if _, err := c.Conn.Write(bytes); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := bufio.NewReader(c.Conn).ReadByte(); err == nil {
+			t.Errorf("%s: answered", name)
+		}
+	}
+	if n := l.s.Stats().Malformed; n != 3 {
+		t.Errorf("counted %d", n)
+	}
+}
+
+func TestTCPConnectionsAreBounded(t *testing.T) {
+	l := newLab(t, labTable)
+	config := *l.s.setup.Load().config
+	config.Limits.ConnectionsPerPod, config.Limits.Connections = 2, 3
+	l.s.store(&config, l.up)
+	at := l.listen()
+	open := func(from string) error {
+		c := client(t, "tcp", from, at)
+		m := newQuery("www.example.org", dns.TypeA)
+		if err := c.WriteMsg(m); err != nil {
+			return err
+		}
+		_, err := c.ReadMsg()
+		return err
+	}
+	for i, tt := range []struct {
+		from string
+		ok   bool
+	}{{"127.0.0.2", true}, {"127.0.0.2", true}, {"127.0.0.2", false}, {"127.0.0.3", true}, {"127.0.0.4", false}, {"127.0.0.1", true}} {
+		if err := open(tt.from); (err == nil) != tt.ok {
+			t.Errorf("connection %d from %s: %v", i, tt.from, err)
+		}
+	}
+	if s := l.s.Stats(); s.ShedConnections != 2 || s.Connections != 4 {
+		t.Errorf("stats %+v", s)
+	}
+}

@@ -1,0 +1,135 @@
+package corefile
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coredns/caddy/caddyfile"
+)
+
+// stanzasOf lexes text as the tokens of one directive.
+func stanzasOf(t *testing.T, text string) ([]stanza, error) {
+	t.Helper()
+	var tokens []caddyfile.Token
+	for i, row := range strings.Split(text, "\n") {
+		for _, word := range strings.Fields(row) {
+			tokens = append(tokens, caddyfile.Token{File: "f", Line: i + 1, Text: word})
+		}
+	}
+	return stanzas("f", tokens)
+}
+
+func TestStanzas(t *testing.T) {
+	for text, want := range map[string]string{
+		"hold 10m":                            "1 hold [10m]",
+		"failclosed":                          "1 failclosed []",
+		"bind a b\nbind c":                    "1 bind [a b]; 2 bind [c]",
+		"limits {\nqueries 5\naddresses 6\n}": "1 limits [] (2 queries [5]) (3 addresses [6])",
+		"forward . x {\npolicy random\n}\nforward y z": "1 forward [. x] (2 policy [random]); 4 forward [y z]",
+		"limits {\n}": "1 limits []",
+	} {
+		ss, err := stanzasOf(t, text)
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		var got []string
+		for _, s := range ss {
+			row := fmt.Sprint(s.line, " ", s.name, " ", s.args)
+			for _, in := range s.block {
+				row += fmt.Sprint(" (", in.line, " ", in.option(), " ", in.args, ")")
+			}
+			got = append(got, row)
+		}
+		if strings.Join(got, "; ") != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	if _, err := stanzasOf(t, "limits {\nqueries 5 {\nx\n}\n}"); err == nil || !strings.HasPrefix(err.Error(), "f:2: limits: queries: ") {
+		t.Errorf("a block in a block: %v", err)
+	}
+}
+
+func TestKeyless(t *testing.T) {
+	for text, line := range map[string]int{
+		"":                                 0,
+		". {\n}\n":                         0,
+		". {\nlimits {\n}\n}\na.test {\n}": 0,
+		"a.test\nforward . x":              0, // one zone without braces
+		"{\n}":                             1,
+		"# text\n\n{\n}":                   3,
+		". {\n}\n{\n}":                     3,
+		". {\nlimits {\n}\n}\n{\n}":        5,
+	} {
+		err := keyless("f", text)
+		if line == 0 && err != nil || line != 0 && (err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("f:%d: {: ", line))) {
+			t.Errorf("%q: %v, want line %d", text, err, line)
+		}
+	}
+}
+
+func TestSize(t *testing.T) {
+	for text, want := range map[string]int64{
+		"65536": 65536, "64k": 65536, "64K": 65536, "64Ki": 65536, "64KiB": 65536,
+		"1M": 1 << 20, "1m": 0, "100MiB": 100 << 20, "1G": 1 << 30, "1024GiB": 1 << 40,
+		"": 0, "M": 0, "1T": 0, "1B": 0, "-1M": 0, "1.5M": 0, "65535": 0, "1025G": 0, "1MM": 0, "1GiBi": 0, "99999999999999999999": 0,
+	} {
+		got, err := stanza{file: "f", line: 1, name: "size", args: []string{text}}.size()
+		if (err == nil) != (want != 0) || err == nil && got != want {
+			t.Errorf("%q: %d, %v, want %d", text, got, err, want)
+		}
+	}
+}
+
+func TestBoundsAreInclusive(t *testing.T) {
+	s := func(arg string) stanza { return stanza{file: "f", line: 1, name: "x", args: []string{arg}} }
+	for arg, ok := range map[string]bool{"1s": true, "2s": true, "999ms": false, "2001ms": false, "-1s": false, "1": false} {
+		if _, err := s(arg).duration("x 1s", time.Second, 2*time.Second); (err == nil) != ok {
+			t.Errorf("%s: %v", arg, err)
+		}
+	}
+	for arg, ok := range map[string]bool{"1": true, "5": true, "0": false, "6": false, "1.0": false, "one": false, "": false} {
+		if _, err := s(arg).number("x 1", 1, 5); (err == nil) != ok {
+			t.Errorf("%q: %v", arg, err)
+		}
+	}
+	if _, err := (stanza{name: "x", args: []string{"1", "2"}}).number("x 1", 1, 5); err == nil {
+		t.Error("two values were taken for one")
+	}
+}
+
+func TestZoneKeys(t *testing.T) {
+	for key, want := range map[string]string{".": ".", ".:53": ".", "Example.ORG": "example.org", "example.org.:53": "example.org", "a_b.test": "a_b.test"} {
+		if n, err := zoneKey(key); err != nil || n.String() != want {
+			t.Errorf("%s: %v, %v", key, n, err)
+		}
+	}
+	for _, key := range []string{"", ":53", ".:54", "example.org:", "dns://.", "tls://example.org", "a..b"} {
+		if n, err := zoneKey(key); err == nil {
+			t.Errorf("%q is %v", key, n)
+		}
+	}
+}
+
+func TestPolicyWords(t *testing.T) {
+	for p, want := range map[Policy]string{Random: "random", RoundRobin: "round_robin", Sequential: "sequential"} {
+		got, err := order(stanza{name: "forward: policy", args: []string{want}})
+		if err != nil || got != p || p.String() != want {
+			t.Errorf("%s: %v, %v", want, got, err)
+		}
+	}
+}
+
+// TestDefaultIsFresh: who changes one default does not change the next.
+func TestDefaultIsFresh(t *testing.T) {
+	a := Default()
+	a.Bind[0], a.Limits.Queries = a.Bind[1], 1
+	if b := Default(); b.Bind[0] == b.Bind[1] || b.Limits.Queries == 1 {
+		t.Error("the defaults are shared")
+	}
+	if z := Default().ZoneOf(""); z != nil {
+		t.Errorf("the default has the zone %v", z)
+	}
+}

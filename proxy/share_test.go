@@ -1,0 +1,278 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// TestSharedAnswerGrantsEachPod: several pods ask the same at once; the upstream
+// is asked once, and each pod is granted for itself and told its own reply.
+func TestSharedAnswerGrantsEachPod(t *testing.T) {
+	l := newLab(t, nil)
+	hold := make(chan struct{})
+	up := startScript(t, func(q *dns.Msg, _ bool) [][]byte {
+		<-hold
+		return [][]byte{says(q, nil, "www.example.org. 9000 IN A 192.0.2.1", "www.example.org. 9000 IN A 10.96.0.1")}
+	})
+	z := zoneOf(up)
+	z.Timeout = 4 * time.Second
+	z.Deadline = 4 * time.Second
+	l.live(z)
+	pods := map[string]string{"10.1.0.2": "web", "10.1.0.3": "quiet", "10.1.0.4": "strict", "10.1.0.6": "free", "10.1.0.5": "watched"}
+	replies := map[string]*dns.Msg{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for from := range pods {
+		wg.Go(func() {
+			r := l.ask(from, "www.example.org", dns.TypeA)
+			mu.Lock()
+			defer mu.Unlock()
+			replies[from] = r
+		})
+	}
+	for l.s.Stats().Coalesced < uint64(len(pods)-1) {
+		time.Sleep(time.Millisecond)
+	}
+	close(hold)
+	wg.Wait()
+	if n := up.udp.Load(); n != 1 {
+		t.Errorf("asked %d times", n)
+	}
+	var got []string
+	for _, g := range l.granter.Grants() {
+		got = append(got, fmt.Sprint(g.Pod.Name, g.Addrs))
+	}
+	slices.Sort(got)
+	equal(t, "grants", got, []string{"quiet[192.0.2.1]", "strict[192.0.2.1]", "web[192.0.2.1]"})
+	whole := []string{"www.example.org. 9000 A 192.0.2.1", "www.example.org. 9000 A 10.96.0.1"}
+	for from, pod := range pods {
+		want := []string{"www.example.org. 3600 A 192.0.2.1"}
+		if pod == "free" || pod == "watched" {
+			want = whole
+		}
+		equal(t, pod, data(replies[from].Answer), want)
+	}
+}
+
+// TestNoAnswerWithoutItsGrant is the first promise under load: at the moment a
+// selected pod holds an address, its grant was acknowledged.
+func TestNoAnswerWithoutItsGrant(t *testing.T) {
+	l := newLab(t, nil)
+	var mu sync.Mutex
+	open := map[string]bool{} // pod and address that the kernel has
+	l.granter.Err = func(_ context.Context, grants []policy.Grant) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, g := range grants {
+			for _, a := range g.Addrs {
+				open[g.Pod.Name+" "+a.String()] = true
+			}
+		}
+		return nil
+	}
+	address := func(qname string) string {
+		sum := 0
+		for _, c := range []byte(qname) {
+			sum += int(c)
+		}
+		return fmt.Sprintf("198.18.%d.%d", sum>>8, sum&0xff)
+	}
+	l.live(zoneOf(startScript(t, func(q *dns.Msg, _ bool) [][]byte {
+		qname := q.Question[0].Name
+		return [][]byte{says(q, nil, qname+" 60 IN A "+address(qname))}
+	})))
+	at := l.listen()
+	var wg sync.WaitGroup
+	for _, pod := range []struct{ name, ip, network string }{
+		{"web", "127.0.0.2", "udp"}, {"web", "127.0.0.2", "tcp"}, {"dead", "127.0.0.8", "udp"}, {"dead", "127.0.0.8", "tcp"},
+	} {
+		c := client(t, pod.network, pod.ip, at)
+		wg.Go(func() {
+			for i := range 200 {
+				q := newQuery(fmt.Sprintf("n%d.wild.test", rand.IntN(50)), dns.TypeA)
+				if c.WriteMsg(q) != nil {
+					t.Error("not sent")
+					return
+				}
+				r, err := c.ReadMsg()
+				if err != nil || r.Id != q.Id || len(r.Answer) != 1 {
+					t.Errorf("query %d: %v, %v", i, r, err)
+					return
+				}
+				a := r.Answer[0].(*dns.A).A.String()
+				mu.Lock()
+				ok := open[pod.name+" "+a]
+				mu.Unlock()
+				if !ok || a != address(q.Question[0].Name) {
+					t.Errorf("%s holds %s for %s without a grant", pod.name, a, q.Question[0].Name)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestJunkHurtsNobody: packets of noise do not keep a pod from its answers.
+func TestJunkHurtsNobody(t *testing.T) {
+	l := newLab(t, labTable)
+	at := l.listen()
+	noisy, web := client(t, "udp", "127.0.0.8", at), client(t, "udp", "127.0.0.2", at)
+	r := rand.New(rand.NewPCG(5, 6))
+	for i := range 500 {
+		junk := make([]byte, r.IntN(600))
+		for j := range junk {
+			junk[j] = byte(r.Uint32())
+		}
+		if _, err := noisy.Conn.Write(junk); err != nil {
+			t.Fatal(err)
+		}
+		if i%50 == 0 {
+			if m := exchange(t, web, newQuery("www.example.org", dns.TypeA)); len(m.Answer) != 3 {
+				t.Fatalf("after %d packets: %v", i, m)
+			}
+		}
+	}
+	if s := l.s.Stats(); s.Panics != 0 || s.Malformed == 0 {
+		t.Errorf("stats %+v", s)
+	}
+	for _, g := range l.granter.Grants() {
+		if g.Pod.Name != "web" {
+			t.Errorf("the noise was granted %v", g)
+		}
+	}
+}
+
+// TestPipelining: more queries on one connection than may be under way at once,
+// all sent before the first answer is read.
+func TestPipelining(t *testing.T) {
+	l := newLab(t, labTable)
+	c := client(t, "tcp", "127.0.0.2", l.listen())
+	const n = 5 * pipelined
+	waiting := map[uint16]bool{}
+	for i := range n {
+		m := newQuery("www.example.org", dns.TypeA)
+		m.Id = uint16(i)
+		waiting[m.Id] = true
+		if err := c.WriteMsg(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range n {
+		r, err := c.ReadMsg()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !waiting[r.Id] || len(r.Answer) != 3 {
+			t.Errorf("reply %v", r)
+		}
+		delete(waiting, r.Id)
+	}
+}
+
+// TestHalfClosedClientGetsItsAnswer: a client may end its side after the query.
+func TestHalfClosedClientGetsItsAnswer(t *testing.T) {
+	l := newLab(t, labTable)
+	h := l.holding()
+	defer h.release()
+	c := client(t, "tcp", "127.0.0.2", l.listen())
+	if err := c.WriteMsg(newQuery("slow.test", dns.TypeA)); err != nil {
+		t.Fatal(err)
+	}
+	<-h.entered
+	if err := c.Conn.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	h.release()
+	if r, err := c.ReadMsg(); err != nil || r.Rcode != dns.RcodeNameError {
+		t.Errorf("%v, %v", r, err)
+	}
+	if _, err := c.ReadMsg(); err == nil {
+		t.Error("the connection stays open")
+	}
+}
+
+// TestQueryInPieces: a message may arrive byte by byte.
+func TestQueryInPieces(t *testing.T) {
+	l := newLab(t, labTable)
+	c := client(t, "tcp", "127.0.0.2", l.listen())
+	packet, err := newQuery("www.example.org", dns.TypeA).Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range frame(packet) {
+		if _, err := c.Conn.Write([]byte{b}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r, err := c.ReadMsg(); err != nil || len(r.Answer) != 3 {
+		t.Errorf("%v, %v", r, err)
+	}
+}
+
+// TestClientsBitsReachTheUpstream: DO, CD and AD are the client's; the buffer is ours.
+func TestClientsBitsReachTheUpstream(t *testing.T) {
+	l := newLab(t, nil)
+	seen := make(chan *dns.Msg, 1)
+	l.live(zoneOf(startScript(t, func(q *dns.Msg, _ bool) [][]byte {
+		seen <- q
+		return honest("192.0.2.1")(q, false)
+	})))
+	for i := range 8 {
+		m := newQuery("www.example.org", dns.TypeA)
+		do, cd, ad := i&1 != 0, i&2 != 0, i&4 != 0
+		m.CheckingDisabled, m.AuthenticatedData = cd, ad
+		m.SetEdns0(4000, do)
+		l.send("10.1.0.2", m)
+		q := <-seen
+		opt := q.IsEdns0()
+		if q.CheckingDisabled != cd || q.AuthenticatedData != ad || opt.Do() != do || opt.UDPSize() != advertised || !q.RecursionDesired || q.Id == m.Id && i > 0 && q.Id == 0 {
+			t.Errorf("%v became %v", m, q)
+		}
+	}
+}
+
+// TestGuardLikeItsTwin: on random addresses the guard says what a plain list of
+// ranges says.
+func TestGuardLikeItsTwin(t *testing.T) {
+	l := newLab(t, nil)
+	g, snap := l.s.setup.Load().guard, l.s.snapshot.Load()
+	n := name(t, "www.example.org")
+	var blocked []netip.Prefix
+	for _, p := range []string{"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3", "10.1.0.0/16", "10.96.0.0/12",
+		"168.63.129.16/32", "100.100.100.200/32", "192.0.2.250/32", "203.0.113.250/32"} {
+		blocked = append(blocked, netip.MustParsePrefix(p))
+	}
+	r := rand.New(rand.NewPCG(7, 8))
+	edge := []byte{0, 1, 10, 96, 100, 111, 112, 127, 128, 168, 169, 192, 223, 224, 240, 250, 254, 255}
+	hits := 0
+	for range 20000 {
+		var ip [4]byte
+		for i := range ip {
+			ip[i] = byte(r.Uint32())
+			if r.IntN(2) == 0 {
+				ip[i] = edge[r.IntN(len(edge))]
+			}
+		}
+		a := netip.AddrFrom4(ip)
+		want := slices.ContainsFunc(blocked, func(p netip.Prefix) bool { return p.Contains(a) })
+		if got := g.Blocked(n, a, snap); (got != "") != want {
+			t.Fatalf("%s: %q, want blocked %v", a, got, want)
+		}
+		if want {
+			hits++
+		}
+	}
+	if hits == 0 {
+		t.Error("nothing was blocked")
+	}
+}

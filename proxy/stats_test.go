@@ -1,0 +1,56 @@
+package proxy
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/namegate/namegate/proxy/audit"
+)
+
+// TestEveryCounterIsTold: no counter is left out of Stats or told under another name.
+func TestEveryCounterIsTold(t *testing.T) {
+	var c counters
+	v := reflect.ValueOf(&c).Elem()
+	want := map[string]uint64{}
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		if !f.IsExported() {
+			continue
+		}
+		v.Field(i).Addr().Interface().(*atomic.Uint64).Store(uint64(i + 1))
+		want[f.Name] = uint64(i + 1)
+	}
+	for verdict, field := range map[audit.Verdict]string{audit.Allowed: "Allowed", audit.Unmatched: "Unmatched", audit.Refused: "Refused", audit.Blocked: "Blocked", audit.Failed: "Failed"} {
+		c.verdicts[verdict].Store(100 + uint64(verdict))
+		want[field] = 100 + uint64(verdict)
+	}
+	c.inFlight.Store(7)
+	c.connections.Store(8)
+	s := reflect.ValueOf(c.snapshot())
+	for field, n := range want {
+		f := s.FieldByName(field)
+		if !f.IsValid() || f.Uint() != n {
+			t.Errorf("%s: %v, want %d", field, f, n)
+		}
+	}
+	if s.NumField() != len(want)+2 || c.snapshot().InFlight != 7 || c.snapshot().Connections != 8 {
+		t.Errorf("Stats has %d fields, %d counters", s.NumField(), len(want))
+	}
+}
+
+func TestStatsAsJSON(t *testing.T) {
+	b, err := json.Marshal(Stats{ShedPod: 3})
+	if err != nil || !strings.Contains(string(b), `"shedPod":3`) {
+		t.Errorf("%s, %v", b, err)
+	}
+	typ := reflect.TypeFor[Stats]()
+	for i := range typ.NumField() {
+		f := typ.Field(i)
+		if tag := f.Tag.Get("json"); !strings.EqualFold(tag, f.Name) {
+			t.Errorf("%s is %q in JSON", f.Name, tag)
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// TestSwappingUnderLoad: configurations, snapshots and addresses change while
+// queries run, and every query is answered.
+func TestSwappingUnderLoad(t *testing.T) {
+	l := newLab(t, nil)
+	one, two := startScript(t, honest("192.0.2.1")), startScript(t, honest("192.0.2.2"))
+	l.live(zoneOf(one))
+	at := l.listen()
+	stop := make(chan struct{})
+	var swaps, asks sync.WaitGroup
+	swaps.Go(func() {
+		snaps := []string{labPolicies, labPolicies + "\n---\nmetadata: {name: more, namespace: shop}\nspec: {podSelector: {}, egress: [{matches: [{name: more.test}]}]}"}
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			c := *l.s.setup.Load().config
+			c.Zones = nil
+			for _, u := range []*scripted{one, two}[i%2:] {
+				z := zoneOf(u)
+				if len(c.Zones) == 0 {
+					c.Zones = append(c.Zones, z)
+				}
+			}
+			l.s.Configure(&c)
+			l.s.SetCluster(Cluster{Nodes: []netip.Addr{netip.MustParseAddr("192.0.2.250")}})
+			l.s.Publish(compile(t, snaps[i%2], labPods))
+			if err := l.s.Listen([]netip.AddrPort{loopback, netip.MustParseAddrPort("127.0.0.9:0")}[:1+i%2]); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for _, network := range []string{"udp", "tcp"} {
+		c := client(t, network, "127.0.0.2", at)
+		asks.Go(func() {
+			for range 150 {
+				m := newQuery("www.example.org", dns.TypeA)
+				if c.WriteMsg(m) != nil {
+					t.Error("not sent")
+					return
+				}
+				r, err := c.ReadMsg()
+				if err != nil || r.Rcode != dns.RcodeSuccess || len(r.Answer) != 1 {
+					t.Errorf("%s: %v, %v", network, r, err)
+					return
+				}
+			}
+		})
+	}
+	asks.Wait()
+	close(stop)
+	swaps.Wait()
+}
+
+// TestQueuedPacketsAreAnswered: what the kernel holds when an address is taken
+// away is answered first.
+func TestQueuedPacketsAreAnswered(t *testing.T) {
+	l := newLab(t, labTable)
+	at := l.listen()
+	c := client(t, "udp", "127.0.0.2", at)
+	const n = 50
+	for range n {
+		if err := c.WriteMsg(newQuery("www.example.org", dns.TypeA)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.s.Listen(nil); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		if r, err := c.ReadMsg(); err != nil || len(r.Answer) != 3 {
+			t.Fatalf("reply %d: %v, %v", i, r, err)
+		}
+	}
+}
+
+// TestSelfQueryIsNotFooled: only the right text in a reply with its id counts.
+func TestSelfQueryIsNotFooled(t *testing.T) {
+	const alive = "alive.namegate.invalid. 0 IN TXT "
+	for name, tt := range map[string]struct {
+		packets script
+		want    error // nil is alive
+	}{
+		"the right text": {func(q *dns.Msg, _ bool) [][]byte { return [][]byte{says(q, nil, alive+aliveText)} }, nil},
+		"another text":   {func(q *dns.Msg, _ bool) [][]byte { return [][]byte{says(q, nil, alive+"x")} }, errNotServing},
+		"no record":      {func(q *dns.Msg, _ bool) [][]byte { return [][]byte{says(q, nil)} }, errNotServing},
+		"SERVFAIL":       {rcodeScript(dns.RcodeServerFailure), errNotServing},
+		"another id": {func(q *dns.Msg, _ bool) [][]byte {
+			return [][]byte{says(q, func(r *dns.Msg) { r.Id++ }, alive+aliveText)}
+		}, context.DeadlineExceeded},
+		"another id, then the right text": {func(q *dns.Msg, _ bool) [][]byte {
+			return [][]byte{says(q, func(r *dns.Msg) { r.Id++ }, alive+"x"), says(q, nil, alive+aliveText)}
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, nil)
+			up := startScript(t, tt.packets)
+			ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+			defer cancel()
+			if err := l.s.SelfQuery(ctx, up.addr); !errors.Is(err, tt.want) {
+				t.Errorf("error %v, want %v", err, tt.want)
+			}
+		})
+	}
+}
+
+// TestReplyComesFromTheAddressAsked: each address has a socket of its own.
+func TestReplyComesFromTheAddressAsked(t *testing.T) {
+	l := newLab(t, labTable)
+	if err := l.s.Listen([]netip.AddrPort{loopback, netip.MustParseAddrPort("127.0.0.9:0"), netip.MustParseAddrPort("127.0.0.10:0")}); err != nil {
+		t.Fatal(err)
+	}
+	defer l.s.Close(context.Background())
+	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP("127.0.0.2")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	packet, err := newQuery("www.example.org", dns.TypeA).Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 512)
+	for _, at := range l.s.Addrs() {
+		if _, err := c.WriteToUDPAddrPort(packet, at); err != nil {
+			t.Fatal(err)
+		}
+		if _, from, err := c.ReadFromUDPAddrPort(buf); err != nil || from != at {
+			t.Errorf("asked %s, answered by %s (%v)", at, from, err)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package proxy
+
+import (
+	"bytes"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+func TestReadReply(t *testing.T) {
+	a := askFor(t, "www.example.org")
+	query := a.wire(7)
+	q := new(dns.Msg)
+	if err := q.Unpack(query); err != nil {
+		t.Fatal(err)
+	}
+	good := says(q, nil, "www.example.org. 60 IN A 192.0.2.1")
+	long := append(append([]byte{}, good...), make([]byte, replyBuffer-len(good))...)
+	for _, tt := range []struct {
+		name      string
+		reply     []byte
+		nothing   bool
+		truncated bool
+		answers   int
+	}{
+		{name: "good", reply: good, answers: 1},
+		{name: "empty", nothing: true},
+		{name: "cut", reply: good[:len(good)-1], nothing: true},
+		{name: "cut, and it says so", reply: edited(good[:len(good)-1], 2, 0x02), truncated: true},
+		{name: "TC", reply: edited(good, 2, 0x02), truncated: true},
+		{name: "as long as the buffer", reply: long, truncated: true},
+		{name: "more answers announced than there are", reply: edited(good, 6, 0x40), answers: 1},
+		{name: "of another id", reply: edited(good, 1, 0x80), nothing: true},
+	} {
+		m := read(query, tt.reply, a.questionEnd())
+		if (m == nil) != tt.nothing {
+			t.Errorf("%s: %v", tt.name, m)
+			continue
+		}
+		if m != nil && (m.Truncated != tt.truncated || len(m.Answer) != tt.answers) {
+			t.Errorf("%s: TC %v, %d answers", tt.name, m.Truncated, len(m.Answer))
+		}
+	}
+}
+
+// edited returns a copy with bits set in one byte.
+func edited(b []byte, at int, bits byte) []byte {
+	b = append([]byte{}, b...)
+	b[at] |= bits
+	return b
+}
+
+func TestFrame(t *testing.T) {
+	if got := frame([]byte("abc")); !bytes.Equal(got, []byte{0, 3, 'a', 'b', 'c'}) {
+		t.Errorf("% x", got)
+	}
+	if got := frame(make([]byte, 65535)); len(got) != 65537 || got[0] != 0xff || got[1] != 0xff {
+		t.Errorf("%d bytes, % x", len(got), got[:2])
+	}
+}
+
+// TestPortsAndIDsAreRandom: over many queries neither repeats in a way that
+// helps to guess the next.
+func TestPortsAndIDsAreRandom(t *testing.T) {
+	ids := map[uint16]int{}
+	ports := map[netip.AddrPort]int{}
+	var mu sync.Mutex
+	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pc.Close()
+	go func() {
+		buf := make([]byte, 512)
+		for {
+			n, from, err := pc.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			q := new(dns.Msg)
+			if q.Unpack(buf[:n]) != nil {
+				continue
+			}
+			mu.Lock()
+			ids[q.Id]++
+			ports[from]++
+			mu.Unlock()
+			_, _ = pc.WriteToUDPAddrPort(says(q, nil), from)
+		}
+	}()
+	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), &counters{})
+	defer u.close()
+	const n = 10 * socketUses
+	for range n {
+		if _, err := u.exchange(askFor(t, "www.example.org"), time.Now().Add(5*time.Second), time.Now().Add(5*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	// 320 draws of 65,536 ids: more than 20 doubles would be a wonder.
+	if len(ids) < n-20 || len(ports) < n/socketUses {
+		t.Errorf("%d ids and %d ports in %d queries", len(ids), len(ports), n)
+	}
+	for p, uses := range ports {
+		if uses > socketUses {
+			t.Errorf("port %d was used %d times", p.Port(), uses)
+		}
+	}
+}
+
+// TestManyQueriesAtOnce: each has a socket for itself, and gets its own answer.
+func TestManyQueriesAtOnce(t *testing.T) {
+	up := startScript(t, func(q *dns.Msg, _ bool) [][]byte {
+		n := name(t, q.Question[0].Name)
+		return [][]byte{says(q, nil, q.Question[0].Name+" 60 IN A 192.0.2."+itoa(int(n[2]-'0')*10+int(n[3]-'0')))}
+	})
+	f, stats := newForward(t, zoneOf(up))
+	f.zone.Timeout = 2 * time.Second
+	var wg sync.WaitGroup
+	for i := 10; i < 90; i++ {
+		a := askFor(t, "n"+itoa(i)+".test")
+		wg.Go(func() {
+			got, err := f.resolve(a)
+			if err != nil || got.msg.Answer[0].(*dns.A).A.String() != "192.0.2."+itoa(i) {
+				t.Errorf("%d: %v, %v", i, got.msg, err)
+			}
+		})
+	}
+	wg.Wait()
+	if stats.WrongReplies.Load() != 0 {
+		t.Errorf("%d wrong replies", stats.WrongReplies.Load())
+	}
+	if n := len(f.ups[0].udp.idle); n > idleMost {
+		t.Errorf("%d idle sockets", n)
+	}
+}
+
+func TestForgedFromAnotherSource(t *testing.T) {
+	// A forger who knows the id and the port, but not how to send from the
+	// upstream's address, is not even read: the socket is connected.
+	forger, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.66:0")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer forger.Close()
+	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pc.Close()
+	go func() {
+		buf := make([]byte, 512)
+		n, from, err := pc.ReadFromUDPAddrPort(buf)
+		q := new(dns.Msg)
+		if err != nil || q.Unpack(buf[:n]) != nil {
+			return
+		}
+		_, _ = forger.WriteToUDPAddrPort(says(q, nil, q.Question[0].Name+" 60 IN A "+forged), from)
+		_, _ = pc.WriteToUDPAddrPort(says(q, nil, q.Question[0].Name+" 60 IN A 192.0.2.1"), from)
+	}()
+	stats := &counters{}
+	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), stats)
+	defer u.close()
+	end := time.Now().Add(5 * time.Second)
+	m, err := u.exchange(askFor(t, "www.example.org"), end, end)
+	if err != nil || m.Answer[0].(*dns.A).A.String() != "192.0.2.1" || stats.WrongReplies.Load() != 0 {
+		t.Errorf("%v, %v, wrong %d", m, err, stats.WrongReplies.Load())
+	}
+}
