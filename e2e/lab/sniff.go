@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,8 +14,9 @@ import (
 // Sniffer records which addresses packets that reached a host were for: what
 // arrived, whatever any program says.
 type Sniffer struct {
-	file *os.File
-	done chan struct{}
+	file    *os.File
+	done    chan struct{}
+	markers atomic.Uint32
 
 	mu   sync.Mutex
 	seen map[netip.Addr]int
@@ -109,6 +112,31 @@ func (s *Sniffer) Saw(a netip.Addr) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seen[a]
+}
+
+// Settle waits until every packet is recorded that arrived before the call: it
+// lets another host send one more, to an address of its own, and waits for that.
+func (s *Sniffer) Settle(from *Host) error {
+	n := s.markers.Add(1)
+	marker := netip.MustParseAddr(fmt.Sprintf("2001:db8:ffff::%x:%x", n>>16, n&0xffff))
+	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); {
+		c, err := from.Dial("udp", netip.AddrPortFrom(marker, 9).String(), time.Second)
+		if err != nil {
+			return err
+		}
+		_, err = c.Write([]byte("marker"))
+		c.Close()
+		if err != nil {
+			return err
+		}
+		for range 50 {
+			if s.Saw(marker) > 0 {
+				return nil
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+	}
+	return fmt.Errorf("a packet to %s never arrived", marker)
 }
 
 // Close ends the recording.

@@ -78,6 +78,7 @@ func (s *stage) forges(when string, sniffer *lab.Sniffer, no *int) {
 					s.t.Errorf("%s: forge %s from %s: %v", when, network, from, err)
 				}
 			}
+			s.settle(sniffer)
 			if n := sniffer.Saw(netip.MustParseAddr(to)); n != 0 {
 				s.t.Errorf("%s: %d forged %s packets from %s arrived", when, n, network, from)
 			}
@@ -94,6 +95,7 @@ func TestForgedSource(t *testing.T) {
 		no := 0
 		// The sniffer sees what does arrive: without this, silence proves nothing.
 		s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
+		s.settle(sniffer)
 		if sniffer.Saw(netip.MustParseAddr("198.51.100.1")) == 0 {
 			t.Fatal("the sniffer is blind")
 		}
