@@ -138,7 +138,8 @@ func (l *Lab) bridge() error {
 	return l.Node.Sysctl("net.bridge.bridge-nf-call-iptables=1", "net.bridge.bridge-nf-call-ip6tables=1")
 }
 
-// AddPod makes a pod with the addresses 10.1.0.N and fd00:1::N.
+// AddPod makes a pod with the addresses 10.1.0.N and fd00:1::N. Ready tells when
+// it can be reached.
 func (l *Lab) AddPod(name string, n int) (*Pod, error) {
 	h, err := l.host(strings.TrimSuffix(l.Node.Name, "node") + name)
 	if err != nil {
@@ -167,12 +168,22 @@ func (l *Lab) AddPod(name string, n int) (*Pod, error) {
 	if err := l.Node.hasty(dev); err != nil {
 		return nil, err
 	}
-	return p, l.Node.reaches(p.Addr4, p.Addr6)
+	return p, nil
+}
+
+// Ready waits until the node reaches every pod: a new link takes a moment.
+func (l *Lab) Ready() error {
+	for _, p := range l.pods {
+		if err := l.Node.reaches(p.Addr4, p.Addr6); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (l *Lab) joinBridge(p *Pod) error {
 	return inOrder([]func() error{
-		l.ip(l.Node, "link set "+p.Iface+" master br0 up"), l.ip(p.Host, "link set eth0 up"),
+		l.ip(l.Node, "link set "+p.Iface+" master br0 up"), l.ip(l.Node, "link set "+p.Iface+" type bridge_slave hairpin on"), l.ip(p.Host, "link set eth0 up"),
 		l.ip(p.Host, "addr add "+p.Addr4.String()+"/24 dev eth0"), l.ip(p.Host, "addr add "+p.Addr6.String()+"/64 dev eth0 nodad"),
 		l.ip(p.Host, "route add default via 10.1.0.1"), l.ip(p.Host, "-6 route add default via fd00:1::1"),
 	})

@@ -156,6 +156,9 @@ func TestReusedAddressInheritsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.addPod("c", 5)
+		if err := s.Ready(); err != nil {
+			t.Fatal(err)
+		}
 		s.apply(map[string]string{
 			"a.yaml": "",
 			"c.yaml": s.Pod("c").Manifest("shop", "c", map[string]string{"app": "heir"}),

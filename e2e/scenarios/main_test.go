@@ -3,6 +3,7 @@
 package scenarios
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -28,6 +29,11 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(dir)
+		// Others may run the agent too: it has to tell them that it needs root.
+		if err := os.Chmod(dir, 0o755); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 		binary = filepath.Join(dir, "namegate")
 		build := exec.Command("go", "build", "-o", binary, "../../cmd/namegate")
 		if out, err := build.CombinedOutput(); err != nil {
@@ -95,7 +101,7 @@ func (s *stage) addPod(name string, n int) *lab.Pod {
 // start starts the agent with manifests; it is killed at the end.
 func (s *stage) start(files map[string]string) {
 	s.t.Helper()
-	if err := s.agent.Write(files); err != nil {
+	if err := errors.Join(s.Ready(), s.agent.Write(files)); err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() {

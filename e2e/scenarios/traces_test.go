@@ -1,6 +1,9 @@
 package scenarios
 
-import "strings"
+import (
+	"net/netip"
+	"strings"
+)
 
 // traces returns the first line of a program's print that shows something of ours.
 func traces(out string) string {
@@ -28,3 +31,5 @@ func linkLocals(out string) []string {
 	}
 	return addrs
 }
+
+func addrPort(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }

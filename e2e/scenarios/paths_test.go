@@ -1,0 +1,224 @@
+package scenarios
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// TestService sends through destination NAT as kube-proxy does it: a name that
+// resolves to a Service address is judged by that address, not by what is behind
+// it; a pod reaches itself through its own Service.
+func TestService(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s := newStage(t, network)
+		s.zone.add(`
+			api.shop.svc.cluster.local. 60 IN A 10.96.0.20
+			api.shop.svc.cluster.local. 60 IN AAAA fd00:96::20
+			own.shop.svc.cluster.local. 60 IN A 10.96.0.30`)
+		for _, rule := range []string{
+			"iptables -t nat -A PREROUTING -d 10.96.0.20 -p tcp --dport 80 -j DNAT --to 198.51.100.77:8080",
+			"ip6tables -t nat -A PREROUTING -d fd00:96::20 -p tcp --dport 80 -j DNAT --to [2001:db8:77::1]:8080",
+			"iptables -t nat -A PREROUTING -d 10.96.0.30 -p tcp --dport 80 -j DNAT --to " + s.Pod("a").Addr4.String() + ":8088",
+			"iptables -t nat -A POSTROUTING -s " + s.Pod("a").Addr4.String() + " -d " + s.Pod("a").Addr4.String() + " -j MASQUERADE",
+		} {
+			words := strings.Fields(rule)
+			if _, err := s.Node.Run(words[0], words[1:]...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.start(map[string]string{
+			"a.yaml": s.Pod("a").Manifest("shop", "a", nil),
+			"p.yaml": policy("api", `
+podSelector: {}
+egress:
+- matches: [{name: api.shop.svc.cluster.local}]
+  ports: [{protocol: TCP, port: 80}]`),
+		})
+		s.resolve("a", "api.shop.svc.cluster.local", dns.TypeA)
+		s.resolve("a", "own.shop.svc.cluster.local", dns.TypeA)
+		s.resolve("a", "api.shop.svc.cluster.local", dns.TypeAAAA)
+		s.expect("a", "tcp", "10.96.0.20:80", lab.Answered)
+		s.expect("a", "tcp", "[fd00:96::20]:80", lab.Answered)
+		s.expect("a", "tcp", "198.51.100.77:8080", lab.Refused)
+		s.expect("a", "tcp", "[2001:db8:77::1]:8080", lab.Refused)
+
+		l, err := s.Pod("a").Listen("[::]:8088")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		reached := make(chan bool, 8)
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				reached <- true
+				c.Close()
+			}
+		}()
+		c, err := s.Pod("a").Dial("tcp", "10.96.0.30:80", 2*time.Second)
+		if err != nil {
+			t.Fatalf("the pod does not reach itself through its Service: %v", err)
+		}
+		c.Close()
+		<-reached
+		// Others reach the pod, and its replies reach them: only what it opens is denied.
+		for _, from := range []*lab.Host{s.World, s.Node, s.Pod("b").Host} {
+			for _, to := range []netip.Addr{s.Pod("a").Addr4, s.Pod("a").Addr6} {
+				c, err := from.Dial("tcp", netip.AddrPortFrom(to, 8088).String(), 2*time.Second)
+				if err != nil {
+					t.Errorf("%s to the pod's %s: %v", from.Name, to, err)
+					continue
+				}
+				c.Close()
+				<-reached
+			}
+		}
+	})
+}
+
+// TestPointedAtTheEndpoint is a pod whose resolv.conf names the endpoint itself,
+// selected or not, with an agent and without one.
+func TestPointedAtTheEndpoint(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s := newStage(t, network)
+		s.zone.add(`
+			www.example.org. 60 IN A 198.51.100.1
+			other.example.org. 60 IN A 198.51.100.2`)
+		s.start(map[string]string{
+			"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+			"b.yaml": s.Pod("b").Manifest("shop", "b", nil),
+			"p.yaml": policy("www", refuseOthers),
+		})
+		var selected, free []*client
+		for _, endpoint := range []string{"169.254.20.53", "fd5c:7a1e:93b4::53"} {
+			a := netip.MustParseAddr(endpoint)
+			selected, free = append(selected, s.client("a", a)), append(free, s.client("b", a))
+		}
+		for i := range selected {
+			selected[i].becomes("a selected pod asks the endpoint", dns.RcodeRefused, time.Second)
+			free[i].becomes("an unselected pod asks the endpoint", dns.RcodeSuccess, time.Second)
+		}
+		c, err := s.Pod("a").Dial("tcp", "169.254.20.53:53", time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if r, err := exchange(c, "www.example.org", dns.TypeA); err != nil || len(addresses(r)) != 1 {
+			t.Errorf("the endpoint over TCP: %v, %v", r, err)
+		}
+		if err := s.agent.Stop(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		for i := range selected {
+			selected[i].becomes("a selected pod asks the endpoint of a dead agent", dns.RcodeSuccess, outageLimit)
+			free[i].becomes("an unselected pod asks the endpoint of a dead agent", dns.RcodeSuccess, outageLimit)
+		}
+		if err := s.agent.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range selected {
+			selected[i].becomes("with the next agent", dns.RcodeRefused, outageLimit)
+			free[i].becomes("with the next agent", dns.RcodeSuccess, outageLimit)
+		}
+	})
+}
+
+// TestFailClosed turns the fallback off: without an agent a selected pod has no DNS.
+func TestFailClosed(t *testing.T) {
+	s := newStage(t, lab.Routed)
+	s.zone.add(`other.example.org. 60 IN A 198.51.100.2`)
+	var err error
+	s.agent, err = s.NewAgent(binary, t.TempDir(), strings.Replace(corefile, "audit AUDIT", "audit AUDIT\n    failclosed", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.start(map[string]string{
+		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+		"b.yaml": s.Pod("b").Manifest("shop", "b", nil),
+		"p.yaml": policy("www", refuseOthers),
+	})
+	a, b := s.client("a", lab.Resolver4), s.client("b", lab.Resolver4)
+	a.becomes("with an agent", dns.RcodeRefused, time.Second)
+	if err := s.agent.Stop(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for until := time.Now().Add(outageLimit); time.Now().Before(until); {
+		if got := a.rcode(); got == dns.RcodeSuccess {
+			t.Fatal("the resolver answered a selected pod though the agent is dead and failclosed is set")
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	b.becomes("an unselected pod without an agent", dns.RcodeSuccess, time.Second)
+}
+
+// TestManyPods has enough pods that dispatch branches, and asserts that each may
+// do what is its own and nothing of the next one's.
+func TestManyPods(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		const pods = 40
+		s := newStage(t, network)
+		files := map[string]string{}
+		for i := range pods {
+			name := fmt.Sprintf("p%d", i)
+			p := s.addPod(name, 100+i)
+			s.zone.add(fmt.Sprintf("only.%s.test. 60 IN A 198.51.100.%d\nonly.%s.test. 60 IN AAAA 2001:db8:5::%x", name, 100+i, name, 100+i))
+			files[name+".yaml"] = p.Manifest("shop", name, map[string]string{"app": name}) + "---\n" + policy(name, `
+podSelector: {matchLabels: {app: `+name+`}}
+egress:
+- matches: [{pattern: "only.`+name+`.test"}]
+  ports: [{protocol: TCP, port: 80}]`)
+		}
+		s.start(files)
+		for i := range pods {
+			name := fmt.Sprintf("p%d", i)
+			s.resolve(name, "only."+name+".test", dns.TypeA)
+			s.resolve(name, "only."+name+".test", dns.TypeAAAA)
+		}
+		for i := range pods {
+			name := fmt.Sprintf("p%d", i)
+			s.expect(name, "tcp", fmt.Sprintf("198.51.100.%d:80", 100+i), lab.Answered)
+			s.expect(name, "tcp", fmt.Sprintf("[2001:db8:5::%x]:80", 100+i), lab.Answered)
+			next := 100 + (i+1)%pods
+			s.expect(name, "tcp", fmt.Sprintf("198.51.100.%d:80", next), lab.Refused)
+			s.expect(name, "tcp", fmt.Sprintf("[2001:db8:5::%x]:80", next), lab.Refused)
+		}
+	})
+}
+
+// TestVariants runs the first slice on each of the two iptables.
+func TestVariants(t *testing.T) {
+	for _, variant := range []string{"legacy", "nft"} {
+		t.Run(variant, func(t *testing.T) {
+			onEach(t, func(t *testing.T, network lab.Network) {
+				s := newStage(t, network)
+				s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
+				var err error
+				if s.agent, err = s.NewAgent(binary, t.TempDir(), corefile, "--iptables", variant); err != nil {
+					t.Fatal(err)
+				}
+				s.start(map[string]string{
+					"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+					"p.yaml": policy("www", allowWWW),
+				})
+				s.resolve("a", "www.example.org", dns.TypeA)
+				s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
+				s.expect("a", "tcp", "198.51.100.1:81", lab.Refused)
+				if out, err := s.Node.Run("nft", "delete", "table", "inet", "namegate"); err != nil {
+					t.Fatal(out, err)
+				}
+				s.expect("a", "tcp", "198.51.100.2:80", lab.Silent)
+			})
+		})
+	}
+}
