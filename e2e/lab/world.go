@@ -17,6 +17,9 @@ import (
 // silence.
 type Answerer func(query *dns.Msg) *dns.Msg
 
+// RawAnswerer returns packets to send in answer to a query, as they are.
+type RawAnswerer func(query *dns.Msg) [][]byte
+
 // Outside is what runs in the world: a resolver, and echo servers on every
 // address of the documentation ranges.
 type Outside struct {
@@ -26,6 +29,7 @@ type Outside struct {
 
 	mu     sync.Mutex
 	answer Answerer
+	raw    map[string]RawAnswerer
 	asked  []string
 }
 
@@ -53,6 +57,16 @@ func (o *Outside) SetAnswer(a Answerer) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.answer = a
+}
+
+// AnswerRaw lets a function answer for one name with packets of its own making.
+func (o *Outside) AnswerRaw(name string, a RawAnswerer) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.raw == nil {
+		o.raw = map[string]RawAnswerer{}
+	}
+	o.raw[dns.CanonicalName(name)] = a
 }
 
 // Asked returns the questions that reached the resolver so far, as "name type".
@@ -92,10 +106,18 @@ func (o *Outside) serveDNS(at netip.AddrPort) error {
 func (o *Outside) ServeDNS(w dns.ResponseWriter, query *dns.Msg) {
 	o.mu.Lock()
 	answer := o.answer
+	var raw RawAnswerer
 	if len(query.Question) == 1 {
+		raw = o.raw[dns.CanonicalName(query.Question[0].Name)]
 		o.asked = append(o.asked, query.Question[0].Name+" "+dns.TypeToString[query.Question[0].Qtype])
 	}
 	o.mu.Unlock()
+	if raw != nil {
+		for _, packet := range raw(query) {
+			_, _ = w.Write(packet)
+		}
+		return
+	}
 	if r := answer(query); r != nil {
 		_ = w.WriteMsg(r)
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// binary is the agent under test, built once.
-var binary string
+// agentBinary is the agent under test, built once.
+var agentBinary string
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		binary = filepath.Join(dir, "namegate")
-		build := exec.Command("go", "build", "-o", binary, "../../cmd/namegate")
+		agentBinary = filepath.Join(dir, "namegate")
+		build := exec.Command("go", "build", "-o", agentBinary, "../../cmd/namegate")
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build the agent: %v\n%s", err, out)
 			return 1
@@ -83,7 +83,7 @@ func newStage(t *testing.T, network lab.Network) *stage {
 	if s.outside, err = l.ServeWorld(s.zone.answer, 80, 81, 443, 8080); err != nil {
 		t.Fatal(err)
 	}
-	if s.agent, err = l.NewAgent(binary, t.TempDir(), corefile); err != nil {
+	if s.agent, err = l.NewAgent(agentBinary, t.TempDir(), corefile); err != nil {
 		t.Fatal(err)
 	}
 	return s

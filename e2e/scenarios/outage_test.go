@@ -154,7 +154,7 @@ func TestOrderlyExitAndCleanup(t *testing.T) {
 			c.becomes("after an orderly exit, at once", dns.RcodeSuccess, 400*time.Millisecond)
 		}
 		s.enforced("after the agent's exit")
-		if out, err := s.Node.Run(binary, "cleanup", "--config", s.agent.Dir+"/Corefile", "--socket", s.agent.Socket()); err != nil || out != "" {
+		if out, err := s.Node.Run(agentBinary, "cleanup", "--config", s.agent.Dir+"/Corefile", "--socket", s.agent.Socket()); err != nil || out != "" {
 			t.Fatalf("cleanup: %v %s", err, out)
 		}
 		s.expect("a", "tcp", "198.51.100.2:80", lab.Answered)

@@ -139,7 +139,7 @@ func TestFailClosed(t *testing.T) {
 	s := newStage(t, lab.Routed)
 	s.zone.add(`other.example.org. 60 IN A 198.51.100.2`)
 	var err error
-	s.agent, err = s.NewAgent(binary, t.TempDir(), strings.Replace(corefile, "audit AUDIT", "audit AUDIT\n    failclosed", 1))
+	s.agent, err = s.NewAgent(agentBinary, t.TempDir(), strings.Replace(corefile, "audit AUDIT", "audit AUDIT\n    failclosed", 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestVariants(t *testing.T) {
 				s := newStage(t, network)
 				s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
 				var err error
-				if s.agent, err = s.NewAgent(binary, t.TempDir(), corefile, "--iptables", variant); err != nil {
+				if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), corefile, "--iptables", variant); err != nil {
 					t.Fatal(err)
 				}
 				s.start(map[string]string{
