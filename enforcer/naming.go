@@ -24,14 +24,15 @@ func versionOf(a netip.Addr) iptables.Family {
 // Names of chains and sets. All of ours begin with one of the two prefixes, and
 // nothing else's may.
 const (
-	chainPrefix = "NAMEGATE-"
-	chainHome   = "NAMEGATE-HOME"
-	chainPorts  = "NAMEGATE-PORTS"
-	chainIfaces = "NAMEGATE-IFACES"
-	chainNames  = "NAMEGATE-NAMES"
-	chainPeers  = "NAMEGATE-PEERS"
-	chainAllow  = "NAMEGATE-ALLOW"
-	chainDrop   = "NAMEGATE-DROP"
+	chainPrefix  = "NAMEGATE-"
+	chainHome    = "NAMEGATE-HOME"
+	chainPorts   = "NAMEGATE-PORTS"
+	chainIfaces  = "NAMEGATE-IFACES"
+	chainForeign = "NAMEGATE-FOREIGN"
+	chainNames   = "NAMEGATE-NAMES"
+	chainPeers   = "NAMEGATE-PEERS"
+	chainAllow   = "NAMEGATE-ALLOW"
+	chainDrop    = "NAMEGATE-DROP"
 
 	setSelected  = "selected"
 	setHome      = "home"

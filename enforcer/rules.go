@@ -3,6 +3,7 @@ package enforcer
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/namegate/namegate/enforcer/iptables"
@@ -27,9 +28,13 @@ var hooks = []hook{
 // written: the nets before what allows.
 var tables = []string{"raw", "security", "mangle"}
 
-// neighbourTypes are the ICMPv6 types that conntrack never tracks and without
-// which a link has no IPv6 (RFC 2710, RFC 3810, RFC 4861).
-var neighbourTypes = []int{130, 131, 132, 133, 134, 135, 136, 137, 143}
+// discoveryTypes and listenerTypes are the ICMPv6 types that conntrack never
+// tracks and without which a link has no IPv6: neighbour discovery (RFC 4861) and
+// multicast listener discovery (RFC 2710, RFC 3810).
+var (
+	discoveryTypes = []int{133, 134, 135, 136, 137}
+	listenerTypes  = []int{130, 131, 132, 143}
+)
 
 // portsPerRule is how many ports one multiport match takes, a range counting as
 // two (XT_MULTI_PORTS of linux/netfilter/xt_multiport.h).
@@ -73,22 +78,43 @@ func (r ruleset) raw() iptables.Chains {
 			"-m set ! --match-set " + r.set(setHomed) + " src -g " + chainIfaces,
 			"-g " + chainPorts,
 		},
-		chainIfaces: r.neighbours(""),
+		chainIfaces:  {},
+		chainForeign: r.foreign(),
 	}
 	dispatch(c, chainPorts, ports, "-j DROP")
-	ifaceDispatch(c, chainIfaces, "-i", ifaces, "-j DROP")
-	ifaceDispatch(c, chainIfaces, "-m physdev --physdev-in", bridgePorts, "-j DROP")
+	ifaceDispatch(c, chainIfaces, "-i", ifaces, "-g "+chainForeign)
+	ifaceDispatch(c, chainIfaces, "-m physdev --physdev-in", bridgePorts, "-g "+chainForeign)
 	return c
 }
 
-// neighbours renders the exemption of neighbour discovery; extra narrows it.
-func (r ruleset) neighbours(extra string) []string {
+// foreign drops what comes from a pod's interface with a source that is not the
+// pod's. Neighbour and listener discovery pass from the two sources that the
+// kernel never forwards.
+func (r ruleset) foreign() []string {
+	var out []string
+	if r.family == iptables.IPv6 {
+		for _, source := range []string{"::/128", "fe80::/10"} {
+			for _, t := range slices.Concat(discoveryTypes, listenerTypes) {
+				out = append(out, fmt.Sprintf("-s %s -p ipv6-icmp -m icmp6 --icmpv6-type %d -j RETURN", source, t))
+			}
+		}
+	}
+	return append(out, "-j DROP")
+}
+
+// neighbours exempts neighbour and listener discovery from the verdict as long as
+// it cannot leave the link: a router has counted the hop limit of 255 down before
+// it asks, and does not forward to multicast groups.
+func (r ruleset) neighbours() []string {
 	if r.family == iptables.IPv4 {
 		return nil
 	}
 	var out []string
-	for _, t := range neighbourTypes {
-		out = append(out, fmt.Sprintf("-p ipv6-icmp %s-m icmp6 --icmpv6-type %d -j RETURN", extra, t))
+	for _, t := range discoveryTypes {
+		out = append(out, fmt.Sprintf("-p ipv6-icmp -m conntrack --ctstate UNTRACKED -m hl --hl-eq 255 -m icmp6 --icmpv6-type %d -j RETURN", t))
+	}
+	for _, t := range listenerTypes {
+		out = append(out, fmt.Sprintf("-d ff00::/8 -p ipv6-icmp -m conntrack --ctstate UNTRACKED -m icmp6 --icmpv6-type %d -j RETURN", t))
 	}
 	return out
 }
@@ -196,7 +222,7 @@ func (r ruleset) security() iptables.Chains {
 		"-p " + icmp + " -m conntrack --ctstate RELATED -j RETURN",
 		"-m conntrack --ctstate UNTRACKED -m mark " + r.markIs() + " -j RETURN",
 	}
-	rules = append(rules, r.neighbours("-m conntrack --ctstate UNTRACKED ")...)
+	rules = append(rules, r.neighbours()...)
 	return iptables.Chains{chainDrop: append(rules, "-j DROP")}
 }
 

@@ -93,16 +93,16 @@ func (s *Sniffer) read() {
 	}
 }
 
-// destination returns where an IP packet goes. Neighbour discovery is not counted.
+// destination returns where an IP packet goes. The link's own neighbour discovery
+// is not counted.
 func destination(p []byte) (netip.Addr, bool) {
 	switch {
 	case len(p) >= 20 && p[0]>>4 == 4:
 		return netip.AddrFrom4([4]byte(p[16:20])), true
 	case len(p) >= 41 && p[0]>>4 == 6:
-		if p[6] == unix.IPPROTO_ICMPV6 && p[40] >= 130 && p[40] <= 143 {
-			return netip.Addr{}, false
-		}
-		return netip.AddrFrom16([16]byte(p[24:40])), true
+		to := netip.AddrFrom16([16]byte(p[24:40]))
+		own := to.IsLinkLocalUnicast() || to.IsMulticast() || to == netip.MustParseAddr(worldOut6)
+		return to, !own || p[6] != unix.IPPROTO_ICMPV6
 	}
 	return netip.Addr{}, false
 }

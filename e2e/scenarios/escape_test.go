@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
+	"golang.org/x/net/ipv6"
 
 	"github.com/namegate/namegate/e2e/lab"
 )
@@ -364,4 +366,51 @@ func TestForgedCNAME(t *testing.T) {
 		}
 		s.expect("a", "tcp", "203.0.113.66:80", lab.Refused)
 	})
+}
+
+// TestDiscoveryIsNoWayOut sends what looks like neighbour and listener discovery,
+// which the home check and the verdict must let pass on a link, to the world.
+func TestDiscoveryIsNoWayOut(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s, sniffer := guardedStage(t, network)
+		pod := s.Pod("a")
+		const forged = "2001:db8:66::1"
+		if err := pod.IP("-6", "addr", "add", forged+"/128", "dev", "eth0", "nodad"); err != nil {
+			t.Fatal(err)
+		}
+		no := 0
+		for _, from := range []string{pod.Addr6.String(), forged} {
+			for _, hops := range []int{255, 64, 2} {
+				for typ := 128; typ <= 143; typ++ {
+					no++
+					to := netip.MustParseAddr(fmt.Sprintf("2001:db8:66:1::%x", no))
+					if err := sendICMPv6(pod.Host, from, to, typ, hops); err != nil {
+						t.Fatal(err)
+					}
+					s.settle(sniffer)
+					if sniffer.Saw(to) != 0 {
+						t.Errorf("ICMPv6 type %d from %s with hop limit %d left the node", typ, from, hops)
+					}
+				}
+			}
+		}
+		if err := pod.IP("-6", "addr", "del", forged+"/128", "dev", "eth0"); err != nil {
+			t.Fatal(err)
+		}
+		s.expect("a", "tcp", "[2001:db8:1::1]:80", lab.Answered)
+	})
+}
+
+func sendICMPv6(h *lab.Host, from string, to netip.Addr, typ, hops int) error {
+	c, err := h.ListenPacket("ip6:ipv6-icmp", from)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	p := ipv6.NewPacketConn(c)
+	if err := p.SetHopLimit(hops); err != nil {
+		return err
+	}
+	_, err = p.WriteTo(append([]byte{byte(typ), 0, 0, 0}, make([]byte, 20)...), nil, &net.IPAddr{IP: to.AsSlice()})
+	return err
 }

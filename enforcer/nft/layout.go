@@ -21,10 +21,30 @@ const (
 	bridgePriority    = "-300"
 )
 
-// neighbourTypes are the ICMPv6 types without which IPv6 does not work on a
-// link and which conntrack never tracks: multicast listener discovery (RFC 2710,
-// RFC 3810) and neighbour discovery (RFC 4861).
-const neighbourTypes = "{ 130, 131, 132, 133, 134, 135, 136, 137, 143 }"
+// Neighbour discovery (RFC 4861) and multicast listener discovery (RFC 2710,
+// RFC 3810): the ICMPv6 types without which a link has no IPv6 and which conntrack
+// never tracks.
+const (
+	discoveryTypes = "{ 133, 134, 135, 136, 137 }"
+	listenerTypes  = "{ 130, 131, 132, 143 }"
+)
+
+// unforwarded exempts discovery from the home check, from the two sources that
+// the kernel never forwards.
+var unforwarded = []string{
+	"ip6 saddr ::/128 icmpv6 type " + discoveryTypes + " return",
+	"ip6 saddr ::/128 icmpv6 type " + listenerTypes + " return",
+	"ip6 saddr fe80::/10 icmpv6 type " + discoveryTypes + " return",
+	"ip6 saddr fe80::/10 icmpv6 type " + listenerTypes + " return",
+}
+
+// onLink exempts discovery from the verdict as long as it cannot leave the link:
+// a router has counted the hop limit of 255 down before it asks, and does not
+// forward to multicast groups.
+var onLink = []string{
+	"ct state untracked ip6 hoplimit 255 icmpv6 type " + discoveryTypes + " return",
+	"ct state untracked ip6 daddr ff00::/8 icmpv6 type " + listenerTypes + " return",
+}
 
 type family struct {
 	suffix, ip, addr, dnat string
@@ -83,9 +103,7 @@ func inetLayout(tx *knftables.Transaction, mark uint32) {
 	}
 	l.chain("home", "filter", "prerouting", homePriority, append(
 		each("iifname . %[2]s saddr @home%[1]s return", "%[2]s saddr @homed%[1]s drop"),
-		"iifname != @ifaces return",
-		"icmpv6 type "+neighbourTypes+" return",
-		"drop")...)
+		append(append([]string{"iifname != @ifaces return"}, unforwarded...), "drop")...)...)
 	l.chain("intercept", "filter", "prerouting", interceptPriority, each(
 		"udp dport @alive %[2]s saddr @intercepted%[1]s %[2]s daddr set %[2]s daddr map @intercept%[1]s",
 		"udp dport @alive %[2]s saddr @known%[1]s %[2]s daddr @endpoint%[1]s %[2]s daddr set %[2]s daddr map @intercept%[1]s")...)
@@ -111,7 +129,8 @@ func verdictChains(l layout, mark uint32) {
 		fmt.Sprintf("ct mark & %#x == %#x return", mark, mark),
 		"ct direction reply return",
 		"ct state related meta l4proto { icmp, ipv6-icmp } return",
-		"ct state untracked icmpv6 type " + neighbourTypes + " return",
+		onLink[0],
+		onLink[1],
 		fmt.Sprintf("ct state untracked meta mark & %#x == %#x return", mark, mark),
 		fmt.Sprintf("limit rate 200/second log prefix \"namegate denied \" group %d", LogGroup),
 	}, append(each("%[2]s saddr @dropped%[1]s drop"), "goto refuse")...)...)
@@ -138,8 +157,7 @@ func bridgeLayout(tx *knftables.Transaction) {
 		"iifname . arp saddr ip @home4 return",
 		"arp saddr ip @homed4 drop",
 		"iifname != @ports return",
-		"arp saddr ip 0.0.0.0 return",
-		"icmpv6 type "+neighbourTypes+" return",
-		"drop")
+		"arp saddr ip 0.0.0.0 return")
+	rules = append(append(rules, unforwarded...), "drop")
 	l.chain("home", "filter", "prerouting", bridgePriority, rules...)
 }
