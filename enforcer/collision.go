@@ -7,29 +7,32 @@ import (
 	"strings"
 )
 
-// markTables are the tables in which other programs use marks.
-var markTables = []string{"raw", "mangle", "nat", "filter", "security"}
-
 // checkMark refuses a mark bit that a rule of another program uses.
 func (e *Enforcer) checkMark(ctx context.Context) error {
 	for _, f := range ipVersions {
-		for _, table := range markTables {
-			chains, err := e.k.Chains.Save(ctx, f, table)
-			if err != nil {
-				return err
-			}
+		tables, err := e.k.Chains.SaveAll(ctx, f)
+		if err != nil {
+			return err
+		}
+		for table, chains := range tables {
 			for name, rules := range chains {
 				for _, r := range rules {
-					if strings.HasPrefix(name, chainPrefix) || !usesMark(r, e.cfg.Mark) {
-						continue
+					if !strings.HasPrefix(name, chainPrefix) && usesMark(r, e.cfg.Mark) {
+						return e.markTaken(fmt.Sprintf("%v %s: -A %s %s", f, table, name, r))
 					}
-					return fmt.Errorf("mark bit %#x is used by another rule (%v %s: -A %s %s); choose a free bit with the directive mark in the Corefile",
-						e.cfg.Mark, f, table, name, r)
 				}
 			}
 		}
 	}
-	return nil
+	use, err := e.k.Tables.MarkUse(ctx, e.cfg.Mark)
+	if err == nil && use != "" {
+		err = e.markTaken("nft " + use)
+	}
+	return err
+}
+
+func (e *Enforcer) markTaken(by string) error {
+	return fmt.Errorf("mark bit %#x is used by another rule (%s); choose a free bit with the directive mark in the Corefile", e.cfg.Mark, by)
 }
 
 // usesMark tells whether a rule, as iptables-save prints it, reads or writes one

@@ -86,6 +86,7 @@ type Enforcer struct {
 	beaten  atomic.Int64 // when the last heartbeat was, in Unix nanoseconds
 	repairs atomic.Uint64
 	denials atomic.Uint64 // grants refused
+	evicted atomic.Uint64 // grants ended to make room
 }
 
 type chainsKey struct {
@@ -172,6 +173,9 @@ type Status struct {
 	Serving  map[netip.Addr]netip.Addr `json:"serving"`
 	Repairs  uint64                    `json:"repairs"`
 	Refused  uint64                    `json:"refusedGrants"`
+	// Evicted counts grants that ended before their deadline because their pod
+	// had too many.
+	Evicted uint64 `json:"evictedGrants"`
 	// Intercepting: DNS packets of selected pods come to this agent now.
 	Intercepting bool `json:"intercepting"`
 }
@@ -180,7 +184,7 @@ type Status struct {
 func (e *Enforcer) Status() Status {
 	e.apply.Lock()
 	defer e.apply.Unlock()
-	s := Status{Serving: e.serving, Repairs: e.repairs.Load(), Refused: e.denials.Load(), Grants: e.grants.count()}
+	s := Status{Serving: e.serving, Repairs: e.repairs.Load(), Refused: e.denials.Load(), Evicted: e.evicted.Load(), Grants: e.grants.count()}
 	s.Intercepting = e.now().Sub(time.Unix(0, e.beaten.Load())) < nft.AliveTimeout
 	for _, p := range e.plan {
 		if !p.selected {

@@ -99,7 +99,7 @@ func (e *Enforcer) Expire() error {
 func (e *Enforcer) expire(s *grantSet, addrs []netip.Addr, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var over []ipset.Entry
+	var over []netip.Addr
 	for _, a := range addrs {
 		g := s.entries[a]
 		if g == nil {
@@ -109,14 +109,7 @@ func (e *Enforcer) expire(s *grantSet, addrs []netip.Addr, now time.Time) error 
 			e.grants.due.push(due{until, s, a})
 			continue
 		}
-		over = append(over, ipset.Entry{Addr: a})
+		over = append(over, a)
 	}
-	if err := e.k.Sets.Delete(s.name, over...); err != nil {
-		return err
-	}
-	for _, o := range over {
-		s.past.remember(o.Addr, s.entries[o.Addr].reasons)
-		delete(s.entries, o.Addr)
-	}
-	return nil
+	return e.end(s, over)
 }

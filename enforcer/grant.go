@@ -3,6 +3,7 @@ package enforcer
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -203,12 +204,58 @@ func (e *Enforcer) extend(s *grantSet, addrs []netip.Addr, r reason) error {
 			entries = append(entries, e.entry(a, g))
 		}
 	}
+	if err := e.makeRoom(s, next); err != nil {
+		return err
+	}
 	if err := e.k.Sets.Add(s.name, entries...); err != nil {
 		return err
 	}
 	for a, g := range next {
 		e.enqueue(s, a, g)
 		s.entries[a] = g
+	}
+	return nil
+}
+
+// setMax is how many addresses one set holds at most: half of what the kernel
+// takes by default, so that a pod that resolves without end meets this first.
+const setMax = 32768
+
+// makeRoom ends the grants that end soonest where a set would grow over its
+// bound: more of them than needed, so that a set at its bound is not searched
+// for every answer. What they admitted goes on.
+func (e *Enforcer) makeRoom(s *grantSet, next map[netip.Addr]*grant) error {
+	fresh := 0
+	for a := range next {
+		if s.entries[a] == nil {
+			fresh++
+		}
+	}
+	over := len(s.entries) + fresh - setMax
+	if over <= 0 {
+		return nil
+	}
+	soonest := slices.SortedFunc(maps.Keys(s.entries), func(a, b netip.Addr) int {
+		return s.entries[a].until().Compare(s.entries[b].until())
+	})
+	soonest = slices.DeleteFunc(soonest, func(a netip.Addr) bool { return next[a] != nil })
+	soonest = soonest[:min(over+setMax/64, len(soonest))]
+	e.evicted.Add(uint64(len(soonest)))
+	return e.end(s, soonest)
+}
+
+// end takes grants out of the kernel and remembers what they had opened.
+func (e *Enforcer) end(s *grantSet, addrs []netip.Addr) error {
+	entries := make([]ipset.Entry, len(addrs))
+	for i, a := range addrs {
+		entries[i] = ipset.Entry{Addr: a}
+	}
+	if err := e.k.Sets.Delete(s.name, entries...); err != nil {
+		return err
+	}
+	for _, a := range addrs {
+		s.past.remember(a, s.entries[a].reasons)
+		delete(s.entries, a)
 	}
 	return nil
 }

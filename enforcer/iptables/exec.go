@@ -78,6 +78,16 @@ func (e *Exec) Save(ctx context.Context, f Family, table string) (Chains, error)
 	return parse(out), nil
 }
 
+// SaveAll implements Interface.
+func (e *Exec) SaveAll(ctx context.Context, f Family) (map[string]Chains, error) {
+	out, err := run(ctx, "", e.program(f, "save"))
+	if err != nil {
+		err.Family, err.Table, err.Op = f, "every", "save"
+		return nil, err
+	}
+	return parseAll(out), nil
+}
+
 func run(ctx context.Context, input, program string, args ...string) (string, *Error) {
 	var out, said bytes.Buffer
 	cmd := exec.CommandContext(ctx, program, args...)
@@ -95,10 +105,23 @@ func firstLines(s string, n int) string {
 
 // parse reads iptables-save's print of one table.
 func parse(s string) Chains {
-	chains := Chains{}
+	for _, chains := range parseAll(s) {
+		return chains
+	}
+	return Chains{}
+}
+
+// parseAll reads iptables-save's print of any number of tables.
+func parseAll(s string) map[string]Chains {
+	tables := map[string]Chains{}
+	var chains Chains
 	for line := range strings.Lines(s) {
 		line = strings.TrimRight(line, "\n")
 		switch {
+		case strings.HasPrefix(line, "*"):
+			chains = Chains{}
+			tables[line[1:]] = chains
+		case chains == nil:
 		case strings.HasPrefix(line, ":"):
 			name, _, _ := strings.Cut(line[1:], " ")
 			chains[name] = nil
@@ -107,5 +130,5 @@ func parse(s string) Chains {
 			chains[chain] = append(chains[chain], rule)
 		}
 	}
-	return chains
+	return tables
 }

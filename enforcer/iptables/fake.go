@@ -156,6 +156,23 @@ func (f *Fake) Save(_ context.Context, fam Family, table string) (Chains, error)
 	return out, nil
 }
 
+// SaveAll implements Interface: the tables that hold a rule.
+func (f *Fake) SaveAll(ctx context.Context, fam Family) (map[string]Chains, error) {
+	out := map[string]Chains{}
+	for table := range builtin {
+		chains, err := f.Save(ctx, fam, table)
+		if err != nil {
+			return nil, err
+		}
+		for _, rules := range chains {
+			if len(rules) > 0 {
+				out[table] = chains
+			}
+		}
+	}
+	return out, nil
+}
+
 // Dump returns a table as text: chains sorted by name, each followed by its
 // rules; empty chains are left out.
 func (f *Fake) Dump(fam Family, table string) string {

@@ -42,6 +42,9 @@ type Interface interface {
 	// Save returns all chains of a table, built-in ones too, also those of other
 	// programs. A table that was never used may come back empty.
 	Save(ctx context.Context, f Family, table string) (Chains, error)
+	// SaveAll returns the chains of all tables that are in use, by table. Asking
+	// does not bring a table into use.
+	SaveAll(ctx context.Context, f Family) (map[string]Chains, error)
 }
 
 // Transaction is an ordered list of changes to one table of one family.

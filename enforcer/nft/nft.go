@@ -66,6 +66,8 @@ type Tables struct {
 	inet, bridge knftables.Interface
 	mark         uint32
 	applied      map[string]*knftables.Element
+	// list prints every table of the host; nil on fakes.
+	list func(context.Context) (string, error)
 }
 
 // Open finds the nft program. The error says what is missing.
@@ -78,7 +80,9 @@ func Open(mark uint32) (*Tables, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nftables for bridges is not available: %w", err)
 	}
-	return New(inet, bridge, mark), nil
+	t := New(inet, bridge, mark)
+	t.list = listRuleset
+	return t, nil
 }
 
 // New returns the tables on given interfaces, which may be knftables' fakes.
