@@ -23,7 +23,7 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 	defer e.apply.Unlock()
 	e.coming = s
 	e.findHomes(s)
-	plan := union(e.plan, planOf(s, e.homes))
+	plan := union(e.plan, planOf(s, e.homes, e.unseen))
 	if err := e.readySets(plan); err != nil {
 		return fmt.Errorf("prepare sets: %w", err)
 	}
@@ -46,7 +46,7 @@ func (e *Enforcer) Commit(ctx context.Context) error {
 	e.apply.Lock()
 	defer e.apply.Unlock()
 	last := e.plan
-	plan := planOf(e.coming, e.homes)
+	plan := planOf(e.coming, e.homes, e.unseen)
 	e.known = knownAddrs(e.coming)
 	if err := e.admitOpen(last, plan); err != nil {
 		return err

@@ -78,6 +78,7 @@ type Enforcer struct {
 	found    map[string]bool               // sets of an earlier agent, not adopted yet
 	homes    map[netip.Addr]link.Home
 	known    []netip.Addr
+	unseen   bool // netfilter misses bridged packets, and that was said
 	// inherited are the addresses that an earlier agent had selected: their
 	// connections have been judged.
 	inherited map[netip.Addr]bool
@@ -169,10 +170,13 @@ type Status struct {
 	Grants   int `json:"grants"`
 	// Homeless are addresses of selected pods that no interface leads to: their
 	// source is not checked.
-	Homeless []netip.Addr              `json:"homeless,omitempty"`
-	Serving  map[netip.Addr]netip.Addr `json:"serving"`
-	Repairs  uint64                    `json:"repairs"`
-	Refused  uint64                    `json:"refusedGrants"`
+	Homeless []netip.Addr `json:"homeless,omitempty"`
+	// Unseen are addresses of selected pods on bridges whose packets netfilter
+	// does not see: nothing is enforced between pods of one bridge.
+	Unseen  []netip.Addr              `json:"unseen,omitempty"`
+	Serving map[netip.Addr]netip.Addr `json:"serving"`
+	Repairs uint64                    `json:"repairs"`
+	Refused uint64                    `json:"refusedGrants"`
 	// Evicted counts grants that ended before their deadline because their pod
 	// had too many.
 	Evicted uint64 `json:"evictedGrants"`
@@ -186,17 +190,23 @@ func (e *Enforcer) Status() Status {
 	defer e.apply.Unlock()
 	s := Status{Serving: e.serving, Repairs: e.repairs.Load(), Refused: e.denials.Load(), Evicted: e.evicted.Load(), Grants: e.grants.count()}
 	s.Intercepting = e.now().Sub(time.Unix(0, e.beaten.Load())) < nft.AliveTimeout
+	filtered, err := e.k.Links.BridgesFiltered()
 	for _, p := range e.plan {
 		if !p.selected {
 			continue
 		}
 		s.Selected++
 		for _, a := range p.addrs {
-			if _, ok := p.homes[a]; !ok {
+			h, ok := p.homes[a]
+			if !ok {
 				s.Homeless = append(s.Homeless, a)
+			}
+			if h.Bridged() && err == nil && !filtered {
+				s.Unseen = append(s.Unseen, a)
 			}
 		}
 	}
+	slices.SortFunc(s.Unseen, netip.Addr.Compare)
 	slices.SortFunc(s.Homeless, netip.Addr.Compare)
 	return s
 }

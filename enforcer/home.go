@@ -26,6 +26,22 @@ func (e *Enforcer) findHomes(s *policy.Snapshot) {
 		}
 	}
 	e.homes = homes
+	e.warnUnseen()
+}
+
+// warnUnseen says when netfilter begins or ends to miss what crosses a bridge.
+func (e *Enforcer) warnUnseen() {
+	bridged := false
+	for _, h := range e.homes {
+		bridged = bridged || h.Bridged()
+	}
+	filtered, err := e.k.Links.BridgesFiltered()
+	unseen := bridged && err == nil && !filtered
+	if unseen && !e.unseen {
+		e.log.Error("netfilter does not see what crosses bridges: policies are not enforced between pods of one bridge; load br_netfilter and set " +
+			"net.bridge.bridge-nf-call-iptables=1 and net.bridge.bridge-nf-call-ip6tables=1")
+	}
+	e.unseen = unseen
 }
 
 func (e *Enforcer) homeOf(a netip.Addr, ref policy.PodRef) (link.Home, bool) {

@@ -14,7 +14,7 @@ import (
 )
 
 // planOf returns what the kernel must hold for a snapshot, by pod.
-func planOf(s *policy.Snapshot, homes map[netip.Addr]link.Home) map[policy.PodRef]*podPlan {
+func planOf(s *policy.Snapshot, homes map[netip.Addr]link.Home, unseen bool) map[policy.PodRef]*podPlan {
 	out := map[policy.PodRef]*podPlan{}
 	if s == nil {
 		return out
@@ -23,7 +23,7 @@ func planOf(s *policy.Snapshot, homes map[netip.Addr]link.Home) map[policy.PodRe
 		p := &podPlan{
 			ref: v.Pod.PodRef, addrs: v.Pod.IPs, intercept: true,
 			selected: v.Enforced, drop: v.Enforced && v.Denied == policy.Drop,
-			homes: map[netip.Addr]link.Home{},
+			homes: map[netip.Addr]link.Home{}, unseen: unseen,
 		}
 		if v.Enforced {
 			p.ports = v.PortSets()
@@ -153,7 +153,7 @@ func (e *Enforcer) staticEntries(plan map[policy.PodRef]*podPlan) map[string][]i
 			add(setSelected, ipset.Entry{Addr: a})
 			if h, ok := p.homes[a]; ok {
 				add(setHomed, ipset.Entry{Addr: a})
-				if !h.Bridged() {
+				if p.byIface(h) {
 					add(setHome, ipset.Entry{Addr: a, Iface: h.Iface})
 				}
 			}

@@ -52,12 +52,12 @@ func (e *Enforcer) resettle(ctx context.Context) error {
 	if e.snapshot == nil {
 		return nil
 	}
-	before := e.homes
+	homes, unseen := e.homes, e.unseen
 	e.findHomes(e.snapshot)
-	if maps.Equal(before, e.homes) {
+	if maps.Equal(homes, e.homes) && unseen == e.unseen {
 		return nil
 	}
-	e.plan = planOf(e.snapshot, e.homes)
+	e.plan = planOf(e.snapshot, e.homes, e.unseen)
 	return e.write(ctx, e.plan)
 }
 

@@ -64,11 +64,13 @@ func (r ruleset) raw() iptables.Chains {
 			if versionOf(a) != r.family {
 				continue
 			}
-			if h.Bridged() {
+			if p.byIface(h) {
+				if !h.Bridged() {
+					ifaces = append(ifaces, h.Iface)
+				}
+			} else {
 				ports[a] = "-m physdev --physdev-in " + h.Port + " -j RETURN"
 				bridgePorts = append(bridgePorts, h.Port)
-			} else {
-				ifaces = append(ifaces, h.Iface)
 			}
 		}
 	}
@@ -237,4 +239,11 @@ type podPlan struct {
 	selected  bool
 	drop      bool
 	intercept bool
+	// unseen: netfilter does not see what crosses bridges, so iptables cannot
+	// tell a bridge's ports apart.
+	unseen bool
 }
+
+// byIface tells whether iptables checks a home by the interface of the IP layer,
+// and not by the bridge port.
+func (p *podPlan) byIface(h link.Home) bool { return !h.Bridged() || p.unseen }

@@ -97,6 +97,9 @@ func (s status) print(w io.Writer) error {
 	for _, a := range s.Enforcer.Homeless {
 		fmt.Fprintf(t, "no home\t%s: no interface of this node leads to it, its source is not checked\n", a)
 	}
+	for _, a := range s.Enforcer.Unseen {
+		fmt.Fprintf(t, "half enforced\t%s: netfilter does not see its bridge, nothing is denied between its pods; load br_netfilter and set net.bridge.bridge-nf-call-iptables=1 and bridge-nf-call-ip6tables=1\n", a)
+	}
 	for _, f := range s.Files {
 		fmt.Fprintf(t, "broken file\t%s: %s (since %s; its last good content is in force)\n", f.File, f.Reason, f.Since.Format(time.RFC3339))
 	}

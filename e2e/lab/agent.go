@@ -41,6 +41,7 @@ type Status struct {
 		Selected     int      `json:"selected"`
 		Grants       int      `json:"grants"`
 		Homeless     []string `json:"homeless"`
+		Unseen       []string `json:"unseen"`
 		Intercepting bool     `json:"intercepting"`
 		Repairs      uint64   `json:"repairs"`
 	} `json:"enforcer"`

@@ -222,3 +222,38 @@ func TestVariants(t *testing.T) {
 		})
 	}
 }
+
+// TestUnseenBridge turns off what hands bridged packets to netfilter: the agent
+// cannot enforce between a bridge's pods then, and says so; what leaves the
+// bridge is judged all the same.
+func TestUnseenBridge(t *testing.T) {
+	s := newStage(t, lab.Bridged)
+	s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
+	if err := s.Node.Sysctl("net.bridge.bridge-nf-call-iptables=0"); err != nil {
+		t.Fatal(err)
+	}
+	s.start(map[string]string{
+		"a.yaml": s.Pod("a").Manifest("shop", "a", nil),
+		"p.yaml": policy("www", strings.Replace(allowWWW, "{matchLabels: {app: client}}", "{}", 1)),
+	})
+	if err := s.agent.WaitFor("the blind spot", func(st lab.Status) bool { return len(st.Enforcer.Unseen) == 2 }); err != nil {
+		t.Fatal(err)
+	}
+	if log := s.agent.Log(); !strings.Contains(log, "load br_netfilter") {
+		t.Errorf("the log does not say so:\n%s", log)
+	}
+	judged := func() {
+		t.Helper()
+		s.resolve("a", "www.example.org", dns.TypeA)
+		s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
+		s.expect("a", "tcp", "198.51.100.2:80", lab.Refused)
+	}
+	judged()
+	if err := s.Node.Sysctl("net.bridge.bridge-nf-call-iptables=1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.agent.WaitFor("sight", func(st lab.Status) bool { return len(st.Enforcer.Unseen) == 0 }); err != nil {
+		t.Fatal(err)
+	}
+	judged()
+}

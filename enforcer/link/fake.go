@@ -15,6 +15,7 @@ type Fake struct {
 	homes  map[netip.Addr]Home
 	addrs  map[netip.Addr]bool
 	events chan struct{}
+	blind  bool
 }
 
 var _ Interface = (*Fake)(nil)
@@ -51,6 +52,20 @@ func (f *Fake) Home(addr netip.Addr) (Home, error) {
 		return h, nil
 	}
 	return Home{}, fmt.Errorf("%s: %w", addr, errUnknown)
+}
+
+// SetBlind says that netfilter does not see bridged packets, or sees them.
+func (f *Fake) SetBlind(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.blind = on
+}
+
+// BridgesFiltered implements Interface.
+func (f *Fake) BridgesFiltered() (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.blind, nil
 }
 
 // Exists implements Interface: the interfaces are those of the homes.

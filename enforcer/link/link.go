@@ -28,6 +28,9 @@ type Interface interface {
 	// it does not live on this node, or not yet: the pod's interface is not up,
 	// or the bridge has not heard it. Asking makes the node look for it.
 	Home(addr netip.Addr) (Home, error)
+	// BridgesFiltered tells whether packets that cross a bridge pass through
+	// netfilter, IPv4 and IPv6.
+	BridgesFiltered() (bool, error)
 	// Exists tells whether there is an interface of that name.
 	Exists(iface string) (bool, error)
 	// AddAddr gives the node an address of its own, reachable from pods, that

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -112,6 +114,26 @@ func (k *Kernel) neighbour(index int, addr netip.Addr) (net.HardwareAddr, error)
 // cannot shows when the home stays unknown.
 func (k *Kernel) ask(index int, addr netip.Addr) {
 	_ = k.h.NeighSet(&netlink.Neigh{LinkIndex: index, IP: addr.AsSlice(), Flags: netlink.NTF_USE, State: netlink.NUD_NONE})
+}
+
+// bridgeSettings are the kernel parameters that hand bridged packets to netfilter.
+var bridgeSettings = []string{"/proc/sys/net/bridge/bridge-nf-call-iptables", "/proc/sys/net/bridge/bridge-nf-call-ip6tables"}
+
+// BridgesFiltered implements Interface.
+func (k *Kernel) BridgesFiltered() (bool, error) {
+	for _, path := range bridgeSettings {
+		text, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) {
+			return false, nil // br_netfilter is not loaded
+		}
+		if err != nil {
+			return false, fmt.Errorf("read bridge setting: %w", err)
+		}
+		if strings.TrimSpace(string(text)) == "0" {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // Exists implements Interface.

@@ -1,0 +1,289 @@
+package link_test
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/enforcer/link"
+	"golang.org/x/sys/unix"
+)
+
+func run(t testing.TB, words ...string) string {
+	t.Helper()
+	out, err := exec.Command(words[0], words[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v: %s", words, err, out)
+	}
+	return string(out)
+}
+
+// ip runs the program ip with a line of arguments.
+func ip(t testing.TB, line string) string {
+	t.Helper()
+	return run(t, append([]string{"ip"}, strings.Fields(line)...)...)
+}
+
+// kernel opens the real thing in a network namespace of the test's own thread.
+func kernel(t testing.TB) *link.Kernel {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Fatal("this test asks the kernel: run it as root")
+	}
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	ip(t, "link set lo up")
+	k, err := link.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.Close)
+	return k
+}
+
+// peer is another network namespace, held by a process that does nothing.
+type peer struct {
+	t   testing.TB
+	pid string
+}
+
+func newPeer(t testing.TB) peer {
+	t.Helper()
+	cmd := exec.Command("unshare", "-n", "sh", "-c", "echo ready; exec sleep 600")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if _, err := out.Read(make([]byte, 6)); err != nil {
+		t.Fatal(err)
+	}
+	return peer{t, strconv.Itoa(cmd.Process.Pid)}
+}
+
+func (p peer) ip(line string) {
+	p.t.Helper()
+	run(p.t, append([]string{"nsenter", "-t", p.pid, "-n", "ip"}, strings.Fields(line)...)...)
+}
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func addrs(s ...string) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range s {
+		out = append(out, addr(a))
+	}
+	return out
+}
+
+func TestHomeOfRoutedAddresses(t *testing.T) {
+	k := kernel(t)
+	ip(t, "link add veth5 type veth peer name peer5")
+	ip(t, "link set veth5 up")
+	ip(t, "link set peer5 up")
+	ip(t, "route add 10.1.0.5/32 dev veth5")
+	ip(t, "-6 route add 2001:db8:1::5/128 dev veth5")
+	ip(t, "addr add 198.51.100.1/24 dev veth5")
+	ip(t, "route add 10.2.0.0/24 via 198.51.100.2")
+	ip(t, "route add blackhole 10.3.0.0/24")
+	for _, a := range []string{"10.1.0.5", "2001:db8:1::5"} {
+		if h, err := k.Home(addr(a)); err != nil || h != (link.Home{Iface: "veth5"}) || h.Bridged() {
+			t.Errorf("home of %s: %+v, %v", a, h, err)
+		}
+	}
+	for what, a := range map[string]string{
+		"no route": "10.9.0.1", "another node's": "10.2.0.7", "nobody's": "10.3.0.1", "the node's own": "198.51.100.1", "no route over IPv6": "2001:db8:9::1",
+	} {
+		if h, err := k.Home(addr(a)); !link.IsUnknown(err) {
+			t.Errorf("%s: home of %s is %+v, %v", what, a, h, err)
+		}
+	}
+	ip(t, "link del veth5")
+	if h, err := k.Home(addr("10.1.0.5")); !link.IsUnknown(err) {
+		t.Errorf("after its interface is gone: %+v, %v", h, err)
+	}
+}
+
+// await asks for a home until the bridge has heard the address.
+func await(t *testing.T, k *link.Kernel, a string) link.Home {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		h, err := k.Home(addr(a))
+		if err == nil || time.Now().After(end) {
+			if err != nil {
+				t.Errorf("home of %s: %v", a, err)
+			}
+			return h
+		}
+		if !link.IsUnknown(err) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestHomeOfBridgedAddresses(t *testing.T) {
+	k := kernel(t)
+	ip(t, "link add br0 type bridge")
+	ip(t, "link set br0 up")
+	ip(t, "addr add 10.1.0.1/24 dev br0")
+	ip(t, "addr add 2001:db8:1::1/64 dev br0 nodad")
+	for _, n := range []string{"6", "7"} {
+		p := newPeer(t)
+		ip(t, "link add port"+n+" type veth peer name eth0 netns "+p.pid)
+		ip(t, "link set port"+n+" master br0 up")
+		p.ip("link set eth0 up")
+		p.ip("addr add 10.1.0." + n + "/24 dev eth0")
+		p.ip("addr add 2001:db8:1::" + n + "/64 dev eth0 nodad")
+	}
+	for _, n := range []string{"6", "7"} {
+		for _, a := range []string{"10.1.0." + n, "2001:db8:1::" + n} {
+			// Nobody but the question itself makes the node look for it.
+			if h := await(t, k, a); h != (link.Home{Iface: "br0", Port: "port" + n}) || !h.Bridged() {
+				t.Errorf("home of %s: %+v", a, h)
+			}
+		}
+	}
+	if h, err := k.Home(addr("10.1.0.99")); !link.IsUnknown(err) {
+		t.Errorf("an address that nobody has: %+v, %v", h, err)
+	}
+	ip(t, "link del port6")
+	if h, err := k.Home(addr("10.1.0.6")); !link.IsUnknown(err) {
+		t.Errorf("after its port is gone: %+v, %v", h, err)
+	}
+}
+
+func TestExists(t *testing.T) {
+	k := kernel(t)
+	for name, want := range map[string]bool{"lo": true, "veth5": false, "": false} {
+		if got, err := k.Exists(name); got != want || name != "" && err != nil {
+			t.Errorf("Exists(%q) = %v, %v", name, got, err)
+		}
+	}
+}
+
+func TestEndpointAddresses(t *testing.T) {
+	k := kernel(t)
+	ip(t, "link add veth5 type veth peer name peer5")
+	ip(t, "addr add 198.51.100.1/24 dev veth5")
+	ip(t, "link set veth5 up")
+	ip(t, "link set peer5 up")
+	v4, v6 := addr("169.254.20.64"), addr("fd5c:7a1e:93b4::1:0")
+	has := func(want bool) {
+		t.Helper()
+		all, err := k.Addrs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range []netip.Addr{v4, v6} {
+			if slices.Contains(all, a) != want {
+				t.Errorf("%s is an address of the node: %v", a, !want)
+			}
+		}
+		if !slices.Contains(all, addr("198.51.100.1")) {
+			t.Error("an address that is not ours is gone")
+		}
+	}
+	has(false)
+	for range 2 {
+		for _, a := range []netip.Addr{v4, v6} {
+			if err := k.AddAddr(a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		has(true)
+	}
+	line := func(a netip.Addr) string {
+		for l := range strings.Lines(ip(t, "-o addr show")) {
+			if strings.Contains(l, " "+a.String()+"/") {
+				return l
+			}
+		}
+		return ""
+	}
+	if l := line(v4); !strings.Contains(l, "/32 scope host") {
+		t.Errorf("the IPv4 address has not the scope of the host: %s", l)
+	}
+	if l := line(v6); !strings.Contains(l, "/128") || !strings.Contains(l, "deprecated") || strings.Contains(l, "tentative") {
+		t.Errorf("the IPv6 address is not deprecated from the start: %s", l)
+	}
+	// The node's own source address towards pods stays what it was.
+	if r := ip(t, "route get 198.51.100.9"); !strings.Contains(r, "src 198.51.100.1") {
+		t.Errorf("the source towards pods became another: %s", r)
+	}
+	for range 2 {
+		for _, a := range []netip.Addr{v4, v6} {
+			if err := k.DelAddr(a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		has(false)
+	}
+	for range 2 {
+		if err := k.RemoveCarrier(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if there, err := k.Exists("namegate0"); there || err != nil {
+		t.Errorf("the carrier is left: %v, %v", there, err)
+	}
+	if there, _ := k.Exists("lo"); !there {
+		t.Error("the loopback interface is gone")
+	}
+}
+
+func TestAnotherAgentTakesAddressesAway(t *testing.T) {
+	k := kernel(t)
+	later, err := link.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer later.Close()
+	a := addr("169.254.20.64")
+	if err := k.AddAddr(a); err != nil {
+		t.Fatal(err)
+	}
+	if err := later.DelAddr(a); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := k.Addrs(); err != nil || slices.Contains(all, a) {
+		t.Errorf("addresses %v, %v", all, err)
+	}
+}
+
+func TestWatchTellsOfChanges(t *testing.T) {
+	k := kernel(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	events, err := k.Watch(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range []string{
+		"link add veth5 type veth peer name peer5", "link set veth5 up", "link set peer5 up", "addr add 10.1.0.1/24 dev veth5",
+		"route add 10.2.0.0/24 dev veth5", "neigh add 10.1.0.5 lladdr 02:00:00:00:00:05 dev veth5", "link del veth5",
+	} {
+		// What an earlier change caused may come late; it does no harm.
+		select {
+		case <-events:
+		case <-time.After(50 * time.Millisecond):
+		}
+		ip(t, change)
+		select {
+		case <-events:
+		case <-time.After(5 * time.Second):
+			t.Errorf("nothing is told of: ip %s", change)
+		}
+	}
+}
