@@ -54,6 +54,7 @@ func (e *Enforcer) Commit(ctx context.Context) error {
 	if err := e.write(ctx, plan); err != nil {
 		return err
 	}
+	e.inherited = nil
 	e.snapshot, e.plan = e.coming, plan
 	revoked, err := e.dropSets(plan)
 	if err != nil {

@@ -24,7 +24,7 @@ func (e *Enforcer) checkMark(ctx context.Context) error {
 			}
 		}
 	}
-	use, err := e.k.Tables.MarkUse(ctx, e.cfg.Mark)
+	use, err := e.k.Tables.MarkUse(ctx, e.cfg.Mark, chainPrefix)
 	if err == nil && use != "" {
 		err = e.markTaken("nft " + use)
 	}
@@ -43,7 +43,7 @@ func usesMark(rule string, bit uint32) bool {
 	connection := strings.Contains(rule, "-j CONNMARK")
 	for i, w := range words[:max(len(words)-1, 0)] {
 		switch w {
-		case "--mark", "--set-xmark", "--set-mark", "--or-mark", "--and-mark", "--xor-mark":
+		case "--mark", "--set-xmark", "--set-mark", "--or-mark", "--and-mark", "--xor-mark", "--tproxy-mark":
 			value, mask, ok := parseMark(words[i+1])
 			whole := w != "--mark" && mask == 1<<32-1 && !connection
 			if ok && mask&bit != 0 && !(whole && value&bit == 0) {

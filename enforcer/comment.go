@@ -14,10 +14,14 @@ import (
 // The comment of a set entry is what the next agent needs to take a grant over:
 // its reasons, the one that ends last first, as
 //
-//	DEADLINE NAME BY,BY; DEADLINE NAME BY
+//	DEADLINE NAME BY,BY ; DEADLINE NAME BY
 //
 // with the deadline in Unix seconds. Where they do not all fit, what the
 // policies are called goes first, then the reasons that end soonest.
+
+// separator cannot stand inside a reason: names hold no space, and of what they
+// escape a semicolon may be the last, hence the space before it.
+const separator = " ; "
 
 func comment(reasons []reason) string {
 	sorted := slices.SortedFunc(slices.Values(reasons), func(a, b reason) int {
@@ -31,7 +35,7 @@ func comment(reasons []reason) string {
 		for i, r := range sorted {
 			texts[i] = r.text(withBy)
 		}
-		if s := strings.Join(texts, "; "); len(s) <= ipset.CommentLengthMax {
+		if s := strings.Join(texts, separator); len(s) <= ipset.CommentLengthMax {
 			return s
 		}
 	}
@@ -39,7 +43,7 @@ func comment(reasons []reason) string {
 	for _, r := range sorted {
 		next := r.text(false)
 		if s != "" {
-			next = s + "; " + next
+			next = s + separator + next
 		}
 		if len(next) > ipset.CommentLengthMax {
 			break
@@ -64,7 +68,7 @@ func ceilSecond(t time.Time) int64 { return t.Add(time.Second - 1).Unix() }
 // parseComment reads what comment wrote. Reasons that it cannot read are left out.
 func parseComment(s string) []reason {
 	var out []reason
-	for text := range strings.SplitSeq(s, "; ") {
+	for text := range strings.SplitSeq(s, separator) {
 		deadline, rest, _ := strings.Cut(text, " ")
 		name, by, _ := strings.Cut(rest, " ")
 		seconds, err := strconv.ParseInt(deadline, 10, 64)

@@ -49,7 +49,6 @@ func (e *Enforcer) admitOpen(last, plan map[policy.PodRef]*podPlan) error {
 			return err
 		}
 	}
-	e.inherited = nil
 	return nil
 }
 

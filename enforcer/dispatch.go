@@ -79,10 +79,10 @@ func nibbleMatch(bits, depth int, value byte) string {
 // option is what matches a name: "-i" or "-m physdev --physdev-in".
 func ifaceDispatch(chains iptables.Chains, root, option string, names []string, rule string) {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	ifaceBranch(chains, root, option, names, rule, 0, new(int))
+	ifaceBranch(chains, root, option, names, rule, 0)
 }
 
-func ifaceBranch(chains iptables.Chains, name, option string, names []string, rule string, from int, serial *int) {
+func ifaceBranch(chains iptables.Chains, name, option string, names []string, rule string, from int) {
 	if len(names) <= flat {
 		for _, n := range names {
 			chains[name] = append(chains[name], fmt.Sprintf("%s %s %s", option, n, rule))
@@ -102,13 +102,22 @@ func ifaceBranch(chains iptables.Chains, name, option string, names []string, ru
 		if group := names[start:end]; len(group) == 1 {
 			chains[name] = append(chains[name], fmt.Sprintf("%s %s %s", option, group[0], rule))
 		} else {
-			*serial++
-			child := fmt.Sprintf("%s_%d", root, *serial)
+			child := freeChain(chains, root)
 			chains[name] = append(chains[name], fmt.Sprintf("%s %s+ -g %s", option, group[0][:at+1], child))
 			chains[child] = []string{}
-			ifaceBranch(chains, child, option, group, rule, at+1, serial)
+			ifaceBranch(chains, child, option, group, rule, at+1)
 		}
 		start = end
+	}
+}
+
+// freeChain returns a name below root that no tree has taken yet.
+func freeChain(chains iptables.Chains, root string) string {
+	for n := 1; ; n++ {
+		name := fmt.Sprintf("%s_%d", root, n)
+		if _, taken := chains[name]; !taken {
+			return name
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/link"
 	"github.com/namegate/namegate/enforcer/nft"
 )
 
@@ -28,11 +29,6 @@ func (e *Enforcer) raiseEndpoint() ([]netip.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, a := range e.cfg.Endpoint {
-		if err := e.k.Links.AddAddr(a); err != nil {
-			return nil, err
-		}
-	}
 	taken = e.dropAbandoned(taken)
 	e.serving = map[netip.Addr]netip.Addr{}
 	var out []netip.Addr
@@ -41,7 +37,15 @@ func (e *Enforcer) raiseEndpoint() ([]netip.Addr, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := e.k.Links.AddAddr(a); err != nil {
+		err = e.k.Links.AddAddr(a)
+		if err == nil && slices.Contains(e.cfg.Endpoint, r) {
+			err = e.k.Links.AddAddr(r)
+		}
+		if link.IsDisabled(err) {
+			e.log.Warn("a resolver is not served: IPv6 is disabled on this node", "resolver", r)
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
 		taken = append(taken, a)

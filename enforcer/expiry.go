@@ -11,7 +11,7 @@ import (
 )
 
 // due is one grant's place in the queue. A grant that was extended meanwhile is
-// put back when its turn comes.
+// put back when its turn comes; one whose queued says otherwise has another place.
 type due struct {
 	at   time.Time
 	set  *grantSet
@@ -62,6 +62,9 @@ func (q *dueQueue) take(now time.Time) []due {
 // expiryTick is how late a grant may end: deadlines are looked at this often.
 const expiryTick = 100 * time.Millisecond
 
+// expiryRetry is how long a grant waits that the kernel refused to take out.
+const expiryRetry = time.Second
+
 // RunExpiry ends grants at their deadlines until ctx ends.
 func (e *Enforcer) RunExpiry(ctx context.Context) {
 	tick := time.NewTicker(expiryTick)
@@ -79,37 +82,44 @@ func (e *Enforcer) RunExpiry(ctx context.Context) {
 }
 
 // Expire takes grants whose deadline has passed out of the kernel. What they
-// admitted goes on. One that the kernel refuses to take out stays for the
-// kernel's own timeout.
+// admitted goes on. One that the kernel refuses to take out is tried again after
+// a second, and ends by the kernel's own timeout at the latest.
 func (e *Enforcer) Expire() error {
 	now := e.now()
-	bySet := map[*grantSet][]netip.Addr{}
+	bySet := map[*grantSet][]due{}
 	for _, d := range e.grants.due.take(now) {
-		bySet[d.set] = append(bySet[d.set], d.addr)
+		bySet[d.set] = append(bySet[d.set], d)
 	}
 	var failed error
-	for s, addrs := range bySet {
-		if err := e.expire(s, addrs, now); err != nil && !ipset.IsNotFound(err) {
+	for s, dues := range bySet {
+		if err := e.expire(s, dues, now); err != nil && !ipset.IsNotFound(err) {
 			failed = err
 		}
 	}
 	return failed
 }
 
-func (e *Enforcer) expire(s *grantSet, addrs []netip.Addr, now time.Time) error {
+func (e *Enforcer) expire(s *grantSet, dues []due, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var over []netip.Addr
-	for _, a := range addrs {
-		g := s.entries[a]
-		if g == nil {
+	for _, d := range dues {
+		g := s.entries[d.addr]
+		if g == nil || !g.queued.Equal(d.at) {
 			continue
 		}
-		if until := g.until(); until.After(now) {
-			e.grants.due.push(due{until, s, a})
+		if g.queued = (time.Time{}); g.until().After(now) {
+			e.enqueue(s, d.addr, g)
 			continue
 		}
-		over = append(over, a)
+		over = append(over, d.addr)
 	}
-	return e.end(s, over)
+	err := e.end(s, over)
+	if err != nil {
+		for _, a := range over {
+			s.entries[a].queued = now.Add(expiryRetry)
+			e.grants.due.push(due{now.Add(expiryRetry), s, a})
+		}
+	}
+	return err
 }

@@ -51,7 +51,7 @@ type grantSet struct {
 // grant is one address of a set.
 type grant struct {
 	reasons []reason
-	queued  bool // it has a place in the queue of deadlines
+	queued  time.Time // what its place in the queue is for; zero: it has none
 }
 
 // reason is one name that opened an address.
@@ -128,7 +128,9 @@ func (e *Enforcer) Grant(ctx context.Context, grants []policy.Grant) error {
 // covered tells whether every grant is in the kernel already, as it is when an
 // answer comes from a cache.
 func (e *Enforcer) covered(grants []policy.Grant) bool {
-	e.grants.mu.RLock()
+	if !e.grants.mu.TryRLock() {
+		return false
+	}
 	defer e.grants.mu.RUnlock()
 	for i := range grants {
 		g := &grants[i]
@@ -146,8 +148,12 @@ func (e *Enforcer) covered(grants []policy.Grant) bool {
 	return true
 }
 
+// has tells whether an address is open for a name until then. While the set is
+// being written the answer is no: the caller must not wait for the kernel here.
 func (s *grantSet) has(a netip.Addr, name policy.Name, until time.Time) bool {
-	s.mu.Lock()
+	if !s.mu.TryLock() {
+		return false
+	}
 	defer s.mu.Unlock()
 	g := s.entries[a]
 	return g != nil && slices.ContainsFunc(g.reasons, func(r reason) bool { return r.name == name && !r.until.Before(until) })
@@ -260,11 +266,12 @@ func (e *Enforcer) end(s *grantSet, addrs []netip.Addr) error {
 	return nil
 }
 
-// enqueue gives a grant its place in the queue of deadlines, if it has none.
+// enqueue gives a grant a place in the queue of deadlines, if it has none or only
+// a later one.
 func (e *Enforcer) enqueue(s *grantSet, a netip.Addr, g *grant) {
-	if !g.queued {
-		g.queued = true
-		e.grants.due.push(due{g.until(), s, a})
+	if until := g.until(); g.queued.IsZero() || until.Before(g.queued) {
+		g.queued = until
+		e.grants.due.push(due{until, s, a})
 	}
 }
 

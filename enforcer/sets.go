@@ -183,6 +183,7 @@ func (e *Enforcer) takeBack(s *grantSet, view *policy.View, keep bool, took revo
 			delete(s.entries, a)
 		case len(kept) < len(g.reasons):
 			g.reasons = kept
+			e.enqueue(s, a, g)
 			shorter = append(shorter, e.entry(a, g))
 		}
 	}

@@ -3,7 +3,6 @@
 package scenarios
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -101,7 +100,16 @@ func (s *stage) addPod(name string, n int) *lab.Pod {
 // start starts the agent with manifests; it is killed at the end.
 func (s *stage) start(files map[string]string) {
 	s.t.Helper()
-	if err := errors.Join(s.Ready(), s.agent.Write(files)); err != nil {
+	if err := s.Ready(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.startNow(files)
+}
+
+// startNow is start on a node that need not reach its pods.
+func (s *stage) startNow(files map[string]string) {
+	s.t.Helper()
+	if err := s.agent.Write(files); err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() {

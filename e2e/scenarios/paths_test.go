@@ -257,3 +257,22 @@ func TestUnseenBridge(t *testing.T) {
 	}
 	judged()
 }
+
+// TestNodeWithoutIPv6 serves and enforces IPv4 where IPv6 is switched off.
+func TestNodeWithoutIPv6(t *testing.T) {
+	s := newStage(t, lab.Routed)
+	s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
+	if err := s.Ready(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Node.Sysctl("net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.lo.disable_ipv6=1"); err != nil {
+		t.Fatal(err)
+	}
+	s.startNow(map[string]string{
+		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+		"p.yaml": policy("www", allowWWW),
+	})
+	s.resolve("a", "www.example.org", dns.TypeA)
+	s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
+	s.expect("a", "tcp", "198.51.100.2:80", lab.Refused)
+}

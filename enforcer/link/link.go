@@ -35,6 +35,7 @@ type Interface interface {
 	Exists(iface string) (bool, error)
 	// AddAddr gives the node an address of its own, reachable from pods, that
 	// never becomes a source address of the node. One that is there is no error.
+	// Where the node has no IPv6, IsDisabled holds for an IPv6 address's error.
 	AddAddr(addr netip.Addr) error
 	// DelAddr takes such an address away; one that is not there is no error.
 	DelAddr(addr netip.Addr) error
@@ -46,6 +47,11 @@ type Interface interface {
 	// until ctx ends; changes while a token waits are one token.
 	Watch(ctx context.Context) (<-chan struct{}, error)
 }
+
+var errDisabled = errors.New("IPv6 is disabled on this node")
+
+// IsDisabled tells whether err says that the node has no IPv6.
+func IsDisabled(err error) bool { return errors.Is(err, errDisabled) }
 
 var errUnknown = errors.New("no interface of this node leads to it")
 

@@ -155,7 +155,11 @@ func (k *Kernel) AddAddr(addr netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	if err := k.h.AddrReplace(l, endpointAddr(addr)); err != nil {
+	err = k.h.AddrReplace(l, endpointAddr(addr))
+	if addr.Is6() && (errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.EOPNOTSUPP)) {
+		err = errDisabled
+	}
+	if err != nil {
 		return fmt.Errorf("add address %s to %s: %w", addr, l.Attrs().Name, err)
 	}
 	return nil

@@ -11,9 +11,9 @@ import (
 // MarkUse returns the first rule of another program's nftables chain that reads
 // or writes one bit of packet or connection marks, as "TABLE CHAIN: RULE", ""
 // without one. A packet mark that is written whole with the bit clear does not
-// count: it can take an allowance away and not give one. Rules that iptables
-// keeps in nftables are for iptables to tell.
-func (t *Tables) MarkUse(ctx context.Context, bit uint32) (string, error) {
+// count: it can take an allowance away and not give one. Chains whose names begin
+// with own are ours, kept by iptables in nftables.
+func (t *Tables) MarkUse(ctx context.Context, bit uint32, own string) (string, error) {
 	if t.list == nil {
 		return "", nil
 	}
@@ -21,7 +21,7 @@ func (t *Tables) MarkUse(ctx context.Context, bit uint32) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return markUse(ruleset, bit), nil
+	return markUse(ruleset, bit, own), nil
 }
 
 // listRuleset prints all tables, numbers as numbers and without what counts packets.
@@ -33,20 +33,16 @@ func listRuleset(ctx context.Context) (string, error) {
 	return string(out), nil
 }
 
-func markUse(ruleset string, bit uint32) string {
+func markUse(ruleset string, bit uint32, own string) string {
 	var table, chain string
-	skip, managed := false, false
 	for line := range strings.Lines(ruleset) {
 		words := strings.Fields(line)
 		switch {
-		case strings.Contains(line, "managed by iptables-nft"):
-			managed = true
 		case len(words) >= 3 && words[0] == "table":
 			table, chain = words[1]+" "+words[2], ""
-			skip, managed = managed || words[2] == TableName, false
 		case len(words) >= 2 && words[0] == "chain":
 			chain = words[1]
-		case !skip && usesMark(words, bit):
+		case !strings.HasSuffix(table, " "+TableName) && !strings.HasPrefix(chain, own) && usesMark(words, bit):
 			return table + " " + chain + ": " + strings.Join(words, " ")
 		}
 	}

@@ -150,6 +150,12 @@ func (t *Tables) both() []knftables.Interface { return []knftables.Interface{t.i
 // transaction for each table.
 func (t *Tables) Apply(ctx context.Context, s State) error {
 	want := s.elements()
+	if t.applied == nil {
+		var err error
+		if t.applied, err = t.read(ctx); err != nil {
+			return err
+		}
+	}
 	for i, table := range t.both() {
 		family := []knftables.Family{knftables.InetFamily, knftables.BridgeFamily}[i]
 		tx := table.NewTransaction()
@@ -167,6 +173,7 @@ func (t *Tables) Apply(ctx context.Context, s State) error {
 			continue
 		}
 		if err := table.Run(ctx, tx); err != nil {
+			t.applied = nil // one table may have changed: look again next time
 			return fmt.Errorf("change sets of nft table %s %s: %w", family, TableName, err)
 		}
 	}
