@@ -48,14 +48,16 @@ func (e *Enforcer) Commit(ctx context.Context) error {
 	last := e.plan
 	plan := planOf(e.coming, e.homes, e.unseen)
 	e.known = knownAddrs(e.coming)
+	if err := e.forgetStrangers(plan); err != nil {
+		return err
+	}
 	if err := e.admitOpen(last, plan); err != nil {
 		return err
 	}
 	if err := e.write(ctx, plan); err != nil {
 		return err
 	}
-	e.inherited = nil
-	e.snapshot, e.plan = e.coming, plan
+	e.snapshot, e.plan, e.inherited = e.coming, plan, inheritance{}
 	revoked, err := e.dropSets(plan)
 	if err != nil {
 		return err

@@ -37,7 +37,7 @@ func (e *Enforcer) admitOpen(last, plan map[policy.PodRef]*podPlan) error {
 	for ref, p := range plan {
 		was := last[ref]
 		fresh := slices.DeleteFunc(slices.Clone(p.addrs), func(a netip.Addr) bool {
-			return !p.selected || e.inherited[a] || was != nil && was.selected && slices.Contains(was.addrs, a)
+			return !p.selected || e.inherited.same(a, ref) || was != nil && was.selected && slices.Contains(was.addrs, a)
 		})
 		err := e.eachFlow(fresh, func(f conntrack.Flow) error {
 			if !e.covers(p, f) {

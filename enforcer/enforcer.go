@@ -76,12 +76,11 @@ type Enforcer struct {
 	chains   map[chainsKey]iptables.Chains // as wanted when last written
 	seen     map[chainsKey]iptables.Chains // as the kernel printed them after that
 	found    map[string]bool               // sets of an earlier agent, not adopted yet
-	homes    map[netip.Addr]link.Home
+	homes    map[netip.Addr]home
 	known    []netip.Addr
 	unseen   bool // netfilter misses bridged packets, and that was said
-	// inherited are the addresses that an earlier agent had selected: their
-	// connections have been judged.
-	inherited map[netip.Addr]bool
+	// inherited is what an earlier agent left; empty after the first Commit.
+	inherited inheritance
 
 	grants  grantTable
 	beaten  atomic.Int64 // when the last heartbeat was, in Unix nanoseconds
@@ -117,7 +116,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		plan:   map[policy.PodRef]*podPlan{},
 		chains: map[chainsKey]iptables.Chains{},
 		seen:   map[chainsKey]iptables.Chains{},
-		homes:  map[netip.Addr]link.Home{},
+		homes:  map[netip.Addr]home{},
 		grants: grantTable{pods: map[policy.PodRef]*podGrants{}},
 	}, nil
 }
@@ -142,23 +141,16 @@ func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 			e.found[n] = true
 		}
 	}
-	e.inherited = map[netip.Addr]bool{}
 	for _, s := range staticSets() {
 		if err := e.k.Sets.Ensure(s); err != nil {
 			return nil, err
 		}
 		delete(e.found, s.Name)
 	}
-	for _, f := range ipVersions {
-		selected, err := e.k.Sets.List(setPrefix(f) + setSelected)
-		if err != nil {
-			return nil, err
-		}
-		for _, entry := range selected {
-			e.inherited[entry.Addr] = true
-		}
-	}
 	if err := e.k.Tables.Setup(ctx); err != nil {
+		return nil, err
+	}
+	if e.inherited, err = e.readInheritance(ctx); err != nil {
 		return nil, err
 	}
 	return e.raiseEndpoint()

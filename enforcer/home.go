@@ -7,21 +7,29 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// findHomes looks for the homes of selected pods' addresses that have none yet,
-// and forgets those of addresses that nobody has any more. A home that is known
-// is kept for as long as its interface exists: a pod that claims its neighbour's
-// hardware address must not move its neighbour's home.
+// home is a home and the pod that it was found for.
+type home struct {
+	link.Home
+	pod policy.PodRef
+}
+
+// findHomes looks for the homes of this node's pods' addresses that have none
+// yet, and forgets those of addresses that nobody has any more. Pods that are not
+// selected count too: one that hides its address later is known by then. A home
+// that is known is kept for as long as its interface exists: a pod that claims its
+// neighbour's hardware address must not move its neighbour's home.
 func (e *Enforcer) findHomes(s *policy.Snapshot) {
-	homes := map[netip.Addr]link.Home{}
-	if s != nil {
-		for _, v := range s.Views {
-			if !v.Enforced {
+	homes := map[netip.Addr]home{}
+	for _, p := range s.Pods() {
+		if !p.Local() || p.HostNetwork {
+			continue
+		}
+		for _, a := range p.IPs {
+			if owner, ok := s.Pod(a); !ok || owner != p.PodRef {
 				continue
 			}
-			for _, a := range v.Pod.IPs {
-				if h, ok := e.homeOf(a, v.Pod.PodRef); ok {
-					homes[a] = h
-				}
+			if h, ok := e.homeOf(a, p.PodRef); ok {
+				homes[a] = home{h, p.PodRef}
 			}
 		}
 	}
@@ -45,7 +53,10 @@ func (e *Enforcer) warnUnseen() {
 }
 
 func (e *Enforcer) homeOf(a netip.Addr, ref policy.PodRef) (link.Home, bool) {
-	if h, known := e.homes[a]; known && e.ownedBy(a, ref) && e.stands(h) {
+	if known, ok := e.homes[a]; ok && known.pod == ref && e.stands(known.Home) {
+		return known.Home, true
+	}
+	if h, ok := e.inherited.home(a, ref, e.stands); ok {
 		return h, true
 	}
 	h, err := e.k.Links.Home(a)
@@ -53,16 +64,6 @@ func (e *Enforcer) homeOf(a netip.Addr, ref policy.PodRef) (link.Home, bool) {
 		e.log.Warn("cannot find where a pod's address is at home", "address", a, "error", err)
 	}
 	return h, err == nil
-}
-
-// ownedBy tells whether the plan in force already has the address for the pod.
-func (e *Enforcer) ownedBy(a netip.Addr, ref policy.PodRef) bool {
-	p := e.plan[ref]
-	if p == nil {
-		return false
-	}
-	_, ok := p.homes[a]
-	return ok
 }
 
 func (e *Enforcer) stands(h link.Home) bool {

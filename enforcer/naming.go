@@ -65,7 +65,9 @@ func digest(s string, n int) string {
 	return hex.EncodeToString(sum[:])[:n]
 }
 
-func podChain(r policy.PodRef) string { return chainPrefix + "P-" + podID(r) }
+const podChainPrefix = chainPrefix + "P-"
+
+func podChain(r policy.PodRef) string { return podChainPrefix + podID(r) }
 
 // grantSetName is the set of a pod's grants on one port set. The digest only
 // keeps the name short; the chain's rules spell the port set.

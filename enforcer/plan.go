@@ -14,7 +14,7 @@ import (
 )
 
 // planOf returns what the kernel must hold for a snapshot, by pod.
-func planOf(s *policy.Snapshot, homes map[netip.Addr]link.Home, unseen bool) map[policy.PodRef]*podPlan {
+func planOf(s *policy.Snapshot, homes map[netip.Addr]home, unseen bool) map[policy.PodRef]*podPlan {
 	out := map[policy.PodRef]*podPlan{}
 	if s == nil {
 		return out
@@ -29,7 +29,7 @@ func planOf(s *policy.Snapshot, homes map[netip.Addr]link.Home, unseen bool) map
 			p.ports = v.PortSets()
 			for _, a := range p.addrs {
 				if h, ok := homes[a]; ok {
-					p.homes[a] = h
+					p.homes[a] = h.Home
 				}
 			}
 		}

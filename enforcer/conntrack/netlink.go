@@ -86,7 +86,7 @@ func filterSource(req *nl.NetlinkRequest, addr netip.Addr) {
 func (k *Kernel) SetMark(f Flow, value, mask uint32) error {
 	req := k.request(f.Src.Addr(), nl.IPCTNL_MSG_CT_NEW, unix.NLM_F_REQUEST|unix.NLM_F_ACK)
 	k.name(req, f)
-	req.AddData(nl.NewRtAttr(nl.CTA_MARK, nl.BEUint32Attr(value)))
+	req.AddData(nl.NewRtAttr(nl.CTA_MARK, nl.BEUint32Attr(value&mask)))
 	req.AddData(nl.NewRtAttr(ctaMarkMask, nl.BEUint32Attr(mask)))
 	return f.gone("mark", k.do(req, nil))
 }

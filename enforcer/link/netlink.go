@@ -44,7 +44,8 @@ func (k *Kernel) Close() { k.h.Close() }
 
 // Home implements Interface.
 func (k *Kernel) Home(addr netip.Addr) (Home, error) {
-	routes, err := k.h.RouteGet(addr.AsSlice())
+	// The route as it stands in the table, with its prefix.
+	routes, err := k.h.RouteGetWithOptions(addr.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err != nil || len(routes) != 1 {
 		return Home{}, fmt.Errorf("route to %s: %w", addr, errUnknown)
 	}
@@ -57,6 +58,11 @@ func (k *Kernel) Home(addr netip.Addr) (Home, error) {
 		return Home{}, fmt.Errorf("interface %d of the route to %s: %w", r.LinkIndex, addr, err)
 	}
 	if l.Type() != "bridge" {
+		// A link that a whole network is behind, such as the node's own, is
+		// nobody's home: other sources are genuine on it too.
+		if r.Dst == nil || prefixLen(r.Dst) != addr.BitLen() {
+			return Home{}, fmt.Errorf("%s shares %s with others: %w", addr, l.Attrs().Name, errUnknown)
+		}
 		return Home{Iface: l.Attrs().Name}, nil
 	}
 	port, err := k.port(l, addr)
@@ -64,6 +70,11 @@ func (k *Kernel) Home(addr netip.Addr) (Home, error) {
 		return Home{}, err
 	}
 	return Home{Iface: l.Attrs().Name, Port: port}, nil
+}
+
+func prefixLen(n *net.IPNet) int {
+	ones, _ := n.Mask.Size()
+	return ones
 }
 
 // port finds the bridge port behind which the neighbour of that address is.

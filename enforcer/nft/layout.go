@@ -152,7 +152,10 @@ func bridgeLayout(tx *knftables.Transaction) {
 		l.set("home"+f.suffix, "ifname . "+f.addr)
 		l.set("homed"+f.suffix, f.addr)
 	}
-	rules := each("iifname . %[2]s saddr @home%[1]s return", "%[2]s saddr @homed%[1]s drop")
+	// The kernel does not hand tagged frames to the inet family as it is set by
+	// default, not even those with a priority alone.
+	rules := append([]string{"iifname @ports ether type { 0x8100, 0x88a8 } drop"},
+		each("iifname . %[2]s saddr @home%[1]s return", "%[2]s saddr @homed%[1]s drop")...)
 	rules = append(rules,
 		"iifname . arp saddr ip @home4 return",
 		"arp saddr ip @homed4 drop",

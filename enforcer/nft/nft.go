@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/knftables"
@@ -179,6 +180,26 @@ func (t *Tables) Apply(ctx context.Context, s State) error {
 	}
 	t.applied = want
 	return nil
+}
+
+// Homes returns the homes that the sets hold: of the IP layer and of bridge ports.
+func (t *Tables) Homes() (homes, ports []Home) {
+	for _, e := range t.applied {
+		if (e.Set != "home4" && e.Set != "home6") || len(e.Key) != 2 {
+			continue
+		}
+		addr, err := netip.ParseAddr(e.Key[1])
+		if err != nil {
+			continue
+		}
+		h := Home{Iface: strings.Trim(e.Key[0], `"`), Addr: addr}
+		if e.Family == knftables.BridgeFamily {
+			ports = append(ports, h)
+		} else {
+			homes = append(homes, h)
+		}
+	}
+	return homes, ports
 }
 
 // Alive keeps interception on for another AliveTimeout.

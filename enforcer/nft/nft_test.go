@@ -106,6 +106,12 @@ func TestKernelTakesTheLayoutAndDeltas(t *testing.T) {
 	if diff := cmp.Diff(filled, ruleset(t)); diff != "" {
 		t.Errorf("set-up changed a table that was there (-before +after):\n%s", diff)
 	}
+	homes, ports := later.Homes()
+	slices.SortFunc(homes, func(a, b nft.Home) int { return a.Addr.Compare(b.Addr) })
+	slices.SortFunc(ports, func(a, b nft.Home) int { return a.Addr.Compare(b.Addr) })
+	if !slices.Equal(homes, full.Homes) || !slices.Equal(ports, full.PortHomes) {
+		t.Errorf("homes read back: %v and %v", homes, ports)
+	}
 	if err := later.Apply(ctx, nft.State{}); err != nil {
 		t.Fatal(err)
 	}

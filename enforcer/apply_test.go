@@ -1,0 +1,273 @@
+package enforcer
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/enforcer/conntrack"
+	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/policy"
+)
+
+// flow returns an admitted connection of TCP.
+func flow(src, dst string) conntrack.Flow {
+	return conntrack.Flow{Protocol: 6, Src: netip.MustParseAddrPort(src), Dst: netip.MustParseAddrPort(dst), Mark: DefaultMark | 0x2000}
+}
+
+// mark returns the mark of the tracked connection.
+func (w *world) mark(f conntrack.Flow) uint32 {
+	w.t.Helper()
+	all, err := w.flows.Flows(f.Src.Addr())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, g := range all {
+		if g.Src == f.Src && g.Dst == f.Dst && g.Protocol == f.Protocol {
+			return g.Mark
+		}
+	}
+	w.t.Fatalf("connection %s to %s is not tracked", f.Src, f.Dst)
+	return 0
+}
+
+func (w *world) admitted(f conntrack.Flow) bool {
+	w.t.Helper()
+	m := w.mark(f)
+	if m&^DefaultMark != f.Mark&^DefaultMark {
+		w.t.Errorf("bits that are not ours changed: %#x to %#x", f.Mark, m)
+	}
+	return m&DefaultMark != 0
+}
+
+// dials tells whether a new TCP connection gets through the chains.
+func (w *world) dials(src, dst string, port uint16) bool {
+	p := &packet{src: addr(src), dst: addr(dst), proto: policy.TCP, dport: port}
+	if h, err := w.links.Home(p.src); err == nil {
+		p.iface, p.port = h.Iface, h.Port
+	}
+	return w.passes(p)
+}
+
+func TestAPolicyComesAndGoes(t *testing.T) {
+	w := newWorld(t)
+	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
+	w.links.SetHome(addr("10.1.0.6"), link.Home{Iface: "br0", Port: "port6"})
+	web, db := pod("web", "10.1.0.5 2001:db8:1::5", "allow"), pod("db", "10.1.0.6", "allow")
+	other := pod("other", "10.1.0.7")
+	w.apply([]policy.Pod{web, db, other})
+	none := w.dump()
+	if !w.dials("10.1.0.5", "192.0.2.1", 443) {
+		t.Error("a pod that nothing selects is denied")
+	}
+	w.apply([]policy.Pod{web, db, other}, pol("allow", "tcp/443 www.example.org"))
+	w.answer(web, "www.example.org", 60, "192.0.2.1 2001:db8::1")
+	w.answer(db, "www.example.org", 60, "192.0.2.2")
+	tests := []struct {
+		src, dst string
+		port     uint16
+		want     bool
+	}{
+		{"10.1.0.5", "192.0.2.1", 443, true},
+		{"10.1.0.5", "192.0.2.1", 80, false},
+		{"10.1.0.5", "192.0.2.2", 443, false},
+		{"2001:db8:1::5", "2001:db8::1", 443, true},
+		{"2001:db8:1::5", "2001:db8::2", 443, false},
+		{"10.1.0.6", "192.0.2.2", 443, true},
+		{"10.1.0.6", "192.0.2.1", 443, false},
+		{"10.1.0.7", "192.0.2.9", 25, true},
+		{"10.1.0.5", "10.1.0.5", 25, true},
+		{"10.1.0.5", "10.1.0.6", 25, false},
+		{"10.1.0.5", "192.0.2.53", 53, true},
+		{"10.1.0.5", "192.0.2.53", 443, false},
+		{"10.1.0.5", "169.254.20.64", 53, true},
+	}
+	for _, test := range tests {
+		if got := w.dials(test.src, test.dst, test.port); got != test.want {
+			t.Errorf("%s to %s port %d: %v", test.src, test.dst, test.port, got)
+		}
+	}
+	spoofed := []packet{
+		{src: addr("10.1.0.5"), iface: "veth9"}, {src: addr("10.1.0.9"), iface: "veth5"},
+		{src: addr("10.1.0.6"), iface: "br0", port: "port7"}, {src: addr("10.1.0.5"), iface: "br0", port: "port6"},
+	}
+	for _, p := range spoofed {
+		p.dst, p.proto, p.dport = addr("192.0.2.1"), policy.TCP, 443
+		if w.passes(&p) {
+			t.Errorf("a packet from %s passes on %s%s", p.src, p.iface, p.port)
+		}
+	}
+	w.apply([]policy.Pod{web, db, other})
+	if after := w.dump(); after != none {
+		t.Errorf("the policy is gone and left something:\n%s\nwant\n%s", after, none)
+	}
+}
+
+func TestWritesComeInOrder(t *testing.T) {
+	w := newWorld(t)
+	w.apply(nil)
+	w.seams.forget(0, false)
+	web := pod("web", "10.1.0.5", "allow")
+	s := w.compile([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
+	if err := w.e.Prepare(context.Background(), s); err != nil {
+		t.Fatal(err)
+	}
+	prepared := w.seams.written()
+	for _, step := range prepared {
+		for _, early := range []string{"-selected", "-home", "security", "nft", "mark"} {
+			if strings.Contains(step, early) && !strings.HasPrefix(step, "list") {
+				t.Errorf("before Commit: %s", step)
+			}
+		}
+	}
+	if !w.dials("10.1.0.5", "192.0.2.9", 25) {
+		t.Error("the pod is denied before Commit")
+	}
+	if err := w.e.Commit(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if w.dials("10.1.0.5", "192.0.2.9", 25) {
+		t.Error("the pod is not denied after Commit")
+	}
+	steps := slices.DeleteFunc(w.seams.written(), func(s string) bool { return strings.HasPrefix(s, "save") || strings.HasPrefix(s, "list") })
+	order := []string{"ensure NG4-" + podID(web.PodRef), "restore IPv4 mangle", "add NG4-selected 10.1.0.5", "nft inet"}
+	last := -1
+	for _, word := range order {
+		i := slices.IndexFunc(steps, func(s string) bool { return strings.HasPrefix(s, word) })
+		if i <= last {
+			t.Errorf("%q comes at %d of %q, after %d", word, i, steps, last)
+		}
+		last = i
+	}
+	// What allows is there before the pod is denied: no write of mangle after.
+	if i := slices.IndexFunc(steps, func(s string) bool { return strings.HasPrefix(s, "add NG4-selected") }); slices.Contains(steps[i:], "restore IPv4 mangle") {
+		t.Errorf("the pod's chain changes after it is denied: %q", steps)
+	}
+}
+
+func TestFirstSnapshotWritesNetsBeforeWhatAllows(t *testing.T) {
+	w := newWorld(t)
+	w.seams.forget(0, false)
+	w.apply([]policy.Pod{pod("web", "10.1.0.5", "allow")}, pol("allow", "tcp/443 www.example.org"))
+	want := []string{
+		"restore IPv4 raw", "restore IPv6 raw", "restore IPv4 security", "restore IPv6 security", "restore IPv4 mangle", "restore IPv6 mangle", "nft inet",
+	}
+	got := slices.DeleteFunc(w.seams.written(), func(s string) bool { return !strings.HasPrefix(s, "restore") && !strings.HasPrefix(s, "nft") })
+	if !slices.Equal(got, want) {
+		t.Errorf("order %q, want %q", got, want)
+	}
+}
+
+func TestGrantsMadeBetweenPrepareAndCommit(t *testing.T) {
+	w := newWorld(t)
+	web := pod("web", "10.1.0.5", "old", "new")
+	w.apply([]policy.Pod{web}, pol("old", "tcp/443 www.example.org"))
+	next := w.compile([]policy.Pod{web}, pol("new", "tcp/80 www.example.com"))
+	if err := w.e.Prepare(context.Background(), next); err != nil {
+		t.Fatal(err)
+	}
+	w.answer(web, "www.example.org", 60, "192.0.2.1")
+	if err := w.e.Grant(context.Background(), w.grants(next, web.PodRef, "www.example.com", 60, "192.0.2.2")); err != nil {
+		t.Fatal(err)
+	}
+	if !w.dials("10.1.0.5", "192.0.2.1", 443) || !w.dials("10.1.0.5", "192.0.2.2", 80) {
+		t.Error("between Prepare and Commit both snapshots' grants must open")
+	}
+	if err := w.e.Commit(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if w.dials("10.1.0.5", "192.0.2.1", 443) || !w.dials("10.1.0.5", "192.0.2.2", 80) {
+		t.Error("after Commit only the new snapshot's grants may be open")
+	}
+	if err := w.e.Grant(context.Background(), w.grants(w.snap, web.PodRef, "www.example.org", 60, "192.0.2.3")); err == nil {
+		t.Error("a grant of the last snapshot is taken after Commit")
+	}
+}
+
+func TestNewPortsTakeGrantsAlong(t *testing.T) {
+	w := newWorld(t)
+	web := pod("web", "10.1.0.5 2001:db8:1::5", "allow")
+	w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
+	w.answer(web, "www.example.org", 600, "192.0.2.1 2001:db8::1")
+	open := flow("10.1.0.5:1000", "192.0.2.1:443")
+	w.flows.Track(open)
+	w.clock.pass(100 * time.Second)
+	w.apply([]policy.Pod{web}, pol("allow", "tcp/443,tcp/8443 www.example.org"))
+	for _, a := range []string{"192.0.2.1", "2001:db8::1"} {
+		if got := w.left(web, "tcp/443,tcp/8443", a); !near(got, 560*time.Second) {
+			t.Errorf("%s has %v on the new ports", a, got)
+		}
+		if got := w.left(web, "tcp/443", a); got != 0 {
+			t.Errorf("%s has %v on the old ports", a, got)
+		}
+	}
+	if !w.dials("10.1.0.5", "192.0.2.1", 8443) || !w.admitted(open) {
+		t.Error("the new port is closed, or the connection is cut")
+	}
+	w.expire(560 * time.Second)
+	if w.dials("10.1.0.5", "192.0.2.1", 443) || len(w.entries(web, "tcp/443,tcp/8443", iptables.IPv6)) != 0 {
+		t.Error("the deadline moved with the ports")
+	}
+}
+
+func TestOneOfTwoPoliciesGoes(t *testing.T) {
+	w := newWorld(t)
+	web := pod("web", "10.1.0.5", "one", "two")
+	one, two := pol("one", "tcp/443 www.example.org www.example.net"), pol("two", "tcp/443 www.example.net", "udp/443 www.example.org", "tcp/25 mail.test")
+	w.apply([]policy.Pod{web}, one, two)
+	w.answer(web, "www.example.org", 60, "192.0.2.1")
+	w.answer(web, "www.example.net", 60, "192.0.2.2")
+	w.answer(web, "mail.test", 60, "192.0.2.3")
+	flows := []struct {
+		conntrack.Flow
+		stays bool
+	}{
+		{flow("10.1.0.5:1001", "192.0.2.1:443"), false}, // only the policy that goes
+		{flow("10.1.0.5:1002", "192.0.2.2:443"), true},  // both
+		{flow("10.1.0.5:1003", "192.0.2.3:25"), true},   // only the one that stays
+		{flow("10.1.0.5:1004", "192.0.2.53:53"), true},  // the resolver
+		{flow("10.1.0.9:1001", "192.0.2.1:443"), true},  // another pod's
+	}
+	for _, f := range flows {
+		w.flows.Track(f.Flow)
+	}
+	udp := flow("10.1.0.5:1001", "192.0.2.1:443")
+	udp.Protocol = 17
+	w.flows.Track(udp)
+	w.apply([]policy.Pod{web}, two)
+	for _, f := range flows {
+		if w.admitted(f.Flow) != f.stays {
+			t.Errorf("%s to %s stays: %v", f.Src, f.Dst, !f.stays)
+		}
+	}
+	if !w.admitted(udp) {
+		t.Error("UDP to the address is still allowed, and cut")
+	}
+	if w.dials("10.1.0.5", "192.0.2.1", 443) || !w.dials("10.1.0.5", "192.0.2.2", 443) || !w.dials("10.1.0.5", "192.0.2.3", 25) {
+		t.Error("what is open is not what the other policy allows")
+	}
+}
+
+func TestEndedGrantsConnectionsGoWithTheirPolicy(t *testing.T) {
+	w := newWorld(t)
+	web := pod("web", "10.1.0.5", "one", "two")
+	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.net")
+	w.apply([]policy.Pod{web}, one, two)
+	w.answer(web, "www.example.org", 60, "192.0.2.1")
+	w.answer(web, "www.example.net", 60, "192.0.2.2")
+	first, second := flow("10.1.0.5:1001", "192.0.2.1:443"), flow("10.1.0.5:1002", "192.0.2.2:443")
+	w.flows.Track(first)
+	w.flows.Track(second)
+	w.expire(time.Hour)
+	if !w.admitted(first) || !w.admitted(second) {
+		t.Fatal("the end of a grant cut its connection")
+	}
+	w.apply([]policy.Pod{web}, two)
+	if w.admitted(first) || !w.admitted(second) {
+		t.Error("the connections of the policy that went must be cut, the other's not")
+	}
+}

@@ -1,0 +1,129 @@
+package enforcer
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/policy"
+)
+
+// shared is a node with other programs' sets, chains and addresses.
+func shared(t *testing.T) *world {
+	w := newNode(t)
+	if err := w.sets.Ensure(ipset.Set{Name: "KUBE-LOOP", Type: ipset.HashIP}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.sets.Add("KUBE-LOOP", ipset.Entry{Addr: addr("10.1.0.5")}); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range ipVersions {
+		for _, table := range tables {
+			tx := iptables.NewTransaction(f, table)
+			tx.Replace("KUBE-FORWARD", "-p tcp -j ACCEPT")
+			tx.Replace("NAMEGATES-FRIEND", "-j RETURN")
+			tx.Insert("OUTPUT", "-j KUBE-FORWARD")
+			w.restore(tx)
+		}
+	}
+	return w
+}
+
+// addresses returns those of the node as text.
+func (w *world) addresses() string {
+	w.t.Helper()
+	all, err := w.links.Addrs()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var out []string
+	for _, a := range all {
+		out = append(out, a.String())
+	}
+	return strings.Join(out, " ")
+}
+
+func TestCleanupLeavesWhatIsNotOurs(t *testing.T) {
+	for _, started := range []bool{true, false} {
+		w := shared(t)
+		before, addresses := w.dump(), w.addresses()
+		w.restart()
+		web, db := pod("web", "10.1.0.5 2001:db8:1::5", "allow"), pod("db", "10.1.0.6", "allow")
+		w.apply([]policy.Pod{web, db}, pol("allow", "tcp/443 www.example.org"))
+		w.answer(web, "www.example.org", 60, "192.0.2.1 2001:db8::1")
+		open, open6, others := flow("10.1.0.5:1001", "192.0.2.1:443"), flow("[2001:db8:1::5]:1001", "[2001:db8::1]:443"), flow("10.9.0.1:1001", "192.0.2.1:443")
+		w.flows.Track(open)
+		w.flows.Track(open6)
+		w.flows.Track(others)
+		if !started {
+			w.boot() // the subcommand, after the agent has gone
+		}
+		if err := w.e.Cleanup(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if after := w.dump(); after != before {
+			t.Errorf("after the clean-up:\n%s\nwant\n%s", after, before)
+		}
+		if after := w.addresses(); after != addresses {
+			t.Errorf("addresses %s, want %s", after, addresses)
+		}
+		if w.admitted(open) || w.admitted(open6) || !w.admitted(others) {
+			t.Error("a later agent must judge the pods' connections anew; others' marks are not ours")
+		}
+		if err := w.e.Cleanup(context.Background()); err != nil {
+			t.Errorf("a second time: %v", err)
+		}
+	}
+}
+
+func TestCleanupGoesOnAfterAnError(t *testing.T) {
+	for n := 1; n < maxSteps; n++ {
+		w := shared(t)
+		before := w.dump()
+		w.restart()
+		web := pod("web", "10.1.0.5", "allow")
+		w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
+		w.flows.Track(flow("10.1.0.5:1001", "192.0.2.1:443"))
+		w.seams.forget(n, false)
+		err := w.e.Cleanup(context.Background())
+		if w.seams.steps < n {
+			return
+		}
+		if !errors.Is(err, errInjected) && !ipset.IsBusy(err) {
+			t.Errorf("step %d fails, and the clean-up says %v", n, err)
+		}
+		if strings.Contains(w.inet.Dump(), "intercepted4 {") && strings.Contains(w.chains.Dump(4, "security"), chainDrop) {
+			t.Errorf("step %d failed, and neither interception nor the chains are gone", n)
+		}
+		w.seams.forget(0, false)
+		if err := w.e.Cleanup(context.Background()); err != nil {
+			t.Errorf("step %d failed: once more: %v", n, err)
+		}
+		if after := w.dump(); after != before {
+			t.Errorf("step %d failed; after a second clean-up:\n%s", n, after)
+		}
+	}
+}
+
+func TestCleanupTakesRulesThatLeadToUsOutOfOthersChains(t *testing.T) {
+	w := shared(t)
+	before := w.dump()
+	w.restart()
+	w.apply(nil)
+	tx := iptables.NewTransaction(4, "mangle")
+	tx.Insert("KUBE-FORWARD", "-i eth0 -j "+chainNames)
+	w.restore(tx)
+	if err := w.e.Cleanup(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if after := w.dump(); after != before {
+		t.Errorf("after the clean-up:\n%s", after)
+	}
+	if names, _ := w.sets.Names(); !slices.Equal(names, []string{"KUBE-LOOP"}) {
+		t.Errorf("sets %v", names)
+	}
+}

@@ -1,0 +1,214 @@
+package enforcer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/policy"
+)
+
+func TestDueQueueGivesBackInOrder(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var q dueQueue
+	var all []time.Time
+	for range 500 {
+		d := at(r.Int64N(1000))
+		all = append(all, d)
+		q.push(due{at: d})
+	}
+	slices.SortFunc(all, time.Time.Compare)
+	var got []time.Time
+	for now := int64(0); now <= 1000; now += 50 {
+		for _, d := range q.take(at(now)) {
+			if d.at.After(at(now)) {
+				t.Fatalf("at %d: %v is not due", now, d.at)
+			}
+			got = append(got, d.at)
+		}
+	}
+	if !slices.Equal(got, all) {
+		t.Error("the queue lost a deadline or its order")
+	}
+}
+
+func TestEndedGrantsAreTakenOutTogether(t *testing.T) {
+	w, p := web(t)
+	for i := range 50 {
+		w.answer(p, fmt.Sprintf("n%d.example.net", i), 60, fmt.Sprintf("192.0.2.%d", i+1))
+	}
+	w.seams.forget(0, false)
+	w.expire(120 * time.Second)
+	if got := w.seams.writes("delete"); len(got) != 1 {
+		t.Errorf("%d deletions for one set", len(got))
+	}
+	w.seams.forget(0, false)
+	w.expire(time.Hour)
+	if got := w.seams.written(); len(got) != 0 {
+		t.Errorf("nothing is due, and yet: %v", got)
+	}
+}
+
+func TestWhatTheKernelKeepsEndsByItself(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	w.clock.pass(120 * time.Second)
+	w.seams.forget(1, false)
+	if err := w.e.Expire(); !errors.Is(err, errInjected) {
+		t.Fatalf("a refused deletion: %v", err)
+	}
+	w.clock.pass(DefaultHold + 2*time.Second)
+	if got := w.left(p, https, "192.0.2.1"); got != 0 {
+		t.Errorf("still open for %v after the hold", got)
+	}
+}
+
+func TestExpiryOfAPodThatIsGoneIsNoError(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	w.apply(nil)
+	w.expire(time.Hour)
+	if got := w.e.Status().Grants; got != 0 {
+		t.Errorf("%d grants of a pod that is gone", got)
+	}
+}
+
+func TestRunExpiryEndsGrants(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	w.clock.pass(time.Hour)
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	go func() { w.e.RunExpiry(ctx); close(over) }()
+	deadline := time.After(10 * time.Second)
+	for w.e.Status().Grants > 0 {
+		select {
+		case <-deadline:
+			t.Fatal("the grant is still there")
+		case <-time.After(expiryTick / 4):
+		}
+	}
+	cancel()
+	<-over
+}
+
+func TestHistoryIsBounded(t *testing.T) {
+	h := newHistory()
+	a := addr("198.18.0.0")
+	first, last := a, a
+	for range historyMax + 10 {
+		h.remember(a, []reason{{name: dns("a.test")}})
+		last, a = a, a.Next()
+	}
+	if len(h.reasons) != historyMax || len(h.order) != historyMax {
+		t.Errorf("%d ended grants are remembered, %d in order", len(h.reasons), len(h.order))
+	}
+	if h.reasons[first] != nil || h.reasons[last] == nil {
+		t.Error("the one that ended first must be forgotten, not the last")
+	}
+	h.remember(last, []reason{{name: dns("b.test")}})
+	gone := h.prune(func(r reason) bool { return r.name == dns("a.test") })
+	if !slices.Equal(gone, []netip.Addr{last}) || len(h.reasons) != historyMax-1 || len(h.order) != historyMax-1 {
+		t.Errorf("pruned %v, %d left, %d in order", gone, len(h.reasons), len(h.order))
+	}
+}
+
+func TestGrantsFromManyGoroutines(t *testing.T) {
+	w := newWorld(t)
+	var pods []policy.Pod
+	for i := range 8 {
+		pods = append(pods, pod(fmt.Sprintf("p%d", i), fmt.Sprintf("10.1.0.%d", i+1), "allow"))
+	}
+	w.apply(pods, pol("allow", "tcp/443 *.example.net"))
+	done := make(chan error, 16)
+	for i := range 16 {
+		go func() {
+			var err error
+			for n := range 100 {
+				g := w.grants(w.snap, pods[i%8].PodRef, fmt.Sprintf("n%d.example.net", n), uint32(60+n), fmt.Sprintf("192.0.2.%d", n+1))
+				err = errors.Join(err, w.e.Grant(context.Background(), g))
+			}
+			done <- err
+		}()
+	}
+	for range 16 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if got := w.e.Status().Grants; got != 800 {
+		t.Errorf("%d grants of 800", got)
+	}
+	w.expire(time.Hour)
+	if got := w.e.Status().Grants; got != 0 {
+		t.Errorf("%d grants after their deadlines", got)
+	}
+}
+
+func TestAGrantThatCameBackEndsOnce(t *testing.T) {
+	w := newWorld(t)
+	web := pod("web", "10.1.0.5", "one", "two")
+	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.net")
+	w.apply([]policy.Pod{web}, one, two)
+	w.answer(web, "www.example.org", 60, "192.0.2.1")
+	w.apply([]policy.Pod{web}, two)
+	w.apply([]policy.Pod{web}, one, two)
+	w.answer(web, "www.example.org", 600, "192.0.2.1")
+	w.expire(120 * time.Second)
+	w.expire(time.Hour)
+	if w.left(web, https, "192.0.2.1") != 0 {
+		t.Error("still open")
+	}
+}
+
+func TestWhatIsLeftOfAGrantEndsAtItsOwnDeadline(t *testing.T) {
+	w := newWorld(t)
+	web := pod("web", "10.1.0.5", "one", "two")
+	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.net")
+	w.apply([]policy.Pod{web}, one, two)
+	w.answer(web, "www.example.org", 3600, "192.0.2.1")
+	w.answer(web, "www.example.net", 60, "192.0.2.1")
+	w.apply([]policy.Pod{web}, two)
+	if got := w.left(web, https, "192.0.2.1"); !near(got, 120*time.Second) {
+		t.Errorf("the kernel's timeout is %v", got)
+	}
+	w.expire(120 * time.Second)
+	if got := w.left(web, https, "192.0.2.1"); got != 0 {
+		t.Errorf("open for another %v after the deadline", got)
+	}
+}
+
+func TestWhatHasEndedIsNotLeft(t *testing.T) {
+	w := newWorld(t)
+	web := pod("web", "10.1.0.5", "one", "two")
+	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.net")
+	w.apply([]policy.Pod{web}, one, two)
+	w.answer(web, "www.example.net", 60, "192.0.2.1")
+	w.answer(web, "www.example.org", 3600, "192.0.2.1")
+	w.expire(200 * time.Second)
+	w.apply([]policy.Pod{web}, two)
+	w.expire(0)
+	if got := w.left(web, https, "192.0.2.1"); got != 0 {
+		t.Errorf("a name that ended 80 s ago keeps the address open for %v", got)
+	}
+}
+
+func TestARefusedDeletionIsTriedAgain(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	w.clock.pass(120 * time.Second)
+	w.seams.forget(1, false)
+	if err := w.e.Expire(); !errors.Is(err, errInjected) {
+		t.Fatal(err)
+	}
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	w.expire(125 * time.Second)
+	if got := w.left(p, https, "192.0.2.1"); got != 0 {
+		t.Errorf("open for another %v after the deadline", got)
+	}
+}

@@ -1,0 +1,95 @@
+package enforcer
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+
+	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/policy"
+)
+
+// inheritance is what the chains of an earlier agent say: whose each address
+// was, and where it was at home. Connections of an address that is still the same
+// pod's have been judged; those of another pod's are taken back.
+type inheritance struct {
+	pods  map[netip.Addr]string // podID
+	homes map[netip.Addr]link.Home
+}
+
+// readInheritance reads whose the addresses were from our chains, and their homes
+// from the nft tables, which must have been set up.
+func (e *Enforcer) readInheritance(ctx context.Context) (inheritance, error) {
+	in := inheritance{pods: map[netip.Addr]string{}, homes: map[netip.Addr]link.Home{}}
+	for _, f := range ipVersions {
+		chains, err := e.k.Chains.Save(ctx, f, "mangle")
+		if err != nil {
+			return in, err
+		}
+		for name, rules := range chains {
+			if !strings.HasPrefix(name, chainNames) {
+				continue
+			}
+			for _, r := range rules {
+				in.take(r)
+			}
+		}
+	}
+	homes, ports := e.k.Tables.Homes()
+	for _, h := range homes {
+		in.homes[h.Addr] = link.Home{Iface: h.Iface}
+	}
+	for _, p := range ports {
+		in.homes[p.Addr] = link.Home{Iface: in.homes[p.Addr].Iface, Port: p.Iface}
+	}
+	return in, nil
+}
+
+// take reads one rule of a dispatch tree's leaf: -s ADDRESS -g CHAIN.
+func (in inheritance) take(rule string) {
+	words := strings.Fields(rule)
+	if len(words) != 4 || words[0] != "-s" || words[2] != "-g" {
+		return
+	}
+	prefix, err := netip.ParsePrefix(words[1])
+	if err != nil || !prefix.IsSingleIP() {
+		return
+	}
+	if id, isPod := strings.CutPrefix(words[3], podChainPrefix); isPod {
+		in.pods[prefix.Addr()] = id
+	}
+}
+
+// same tells whether an address is still the pod's that it was.
+func (in inheritance) same(a netip.Addr, ref policy.PodRef) bool { return in.pods[a] == podID(ref) }
+
+// home returns the home that an earlier agent knew for a pod's address, as long as
+// that one stands: a pod that hides its address, or lets another's move, gains
+// nothing from a restart.
+func (in inheritance) home(a netip.Addr, ref policy.PodRef, stands func(link.Home) bool) (link.Home, bool) {
+	h, ok := in.homes[a]
+	if !ok || !in.same(a, ref) || h.Iface == "" || !stands(h) {
+		return link.Home{}, false
+	}
+	return h, true
+}
+
+// forgetStrangers takes back what an earlier agent had admitted for addresses
+// that are not the same pod's any more.
+func (e *Enforcer) forgetStrangers(plan map[policy.PodRef]*podPlan) error {
+	owner := map[netip.Addr]policy.PodRef{}
+	for ref, p := range plan {
+		for _, a := range p.addrs {
+			owner[a] = ref
+		}
+	}
+	for a := range e.inherited.pods {
+		if ref, ok := owner[a]; ok && e.inherited.same(a, ref) {
+			continue
+		}
+		if err := e.forget([]netip.Addr{a}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,194 @@
+package enforcer
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/enforcer/conntrack"
+	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/policy"
+)
+
+func TestAPodIsGone(t *testing.T) {
+	w := newWorld(t)
+	web, db := pod("web", "10.1.0.5", "allow"), pod("db", "10.1.0.6", "allow")
+	allow := pol("allow", "tcp/443 www.example.org")
+	w.apply([]policy.Pod{web, db}, allow)
+	w.answer(web, "www.example.org", 60, "192.0.2.1")
+	w.answer(db, "www.example.org", 60, "192.0.2.1")
+	gone, stays := flow("10.1.0.5:1001", "192.0.2.1:443"), flow("10.1.0.6:1001", "192.0.2.1:443")
+	w.flows.Track(gone)
+	w.flows.Track(stays)
+	w.apply([]policy.Pod{db}, allow)
+	names, _ := w.sets.Names()
+	if all := strings.Join(names, " "); strings.Contains(all, podID(web.PodRef)) || !strings.Contains(all, podID(db.PodRef)) {
+		t.Errorf("sets %s", all)
+	}
+	if w.admitted(gone) || !w.admitted(stays) {
+		t.Error("the gone pod's connection must lose its admission, the other's not")
+	}
+	if !strings.Contains(w.chains.Dump(4, "mangle"), podChain(db.PodRef)) || strings.Contains(w.chains.Dump(4, "mangle"), podChain(web.PodRef)) {
+		t.Error("the chains are not those of the pod that is left")
+	}
+}
+
+func TestAnAddressIsUsedAgain(t *testing.T) {
+	next := func(name string) (policy.Pod, *world) {
+		w := newWorld(t)
+		web := pod("web", "10.1.0.5", "allow")
+		w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
+		w.answer(web, "www.example.org", 60, "192.0.2.1")
+		w.flows.Track(flow("10.1.0.5:1001", "192.0.2.1:443"))
+		heir := pod(name, "10.1.0.5", "allow")
+		heir.UID = "another"
+		return heir, w
+	}
+	for _, name := range []string{"web", "heir"} {
+		heir, w := next(name)
+		w.apply([]policy.Pod{heir}, pol("allow", "tcp/443 www.example.org"))
+		if w.dials("10.1.0.5", "192.0.2.1", 443) {
+			t.Errorf("%s inherits a grant", name)
+		}
+		if w.admitted(flow("10.1.0.5:1001", "192.0.2.1:443")) {
+			t.Errorf("%s inherits a connection", name)
+		}
+		if err := w.e.Grant(context.Background(), w.grants(w.snap, heir.PodRef, "www.example.org", 60, "192.0.2.1")); err != nil {
+			t.Errorf("%s cannot be granted its own: %v", name, err)
+		}
+		if !w.dials("10.1.0.5", "192.0.2.1", 443) {
+			t.Errorf("%s cannot use its own grant", name)
+		}
+	}
+}
+
+func TestAnAddressMovesToAnotherPodAtOnce(t *testing.T) {
+	w := newWorld(t)
+	allow := pol("allow", "tcp/443 www.example.org")
+	one, two := pod("one", "10.1.0.5 10.1.0.6", "allow"), pod("two", "10.1.0.7", "allow")
+	w.apply([]policy.Pod{one, two}, allow)
+	w.answer(one, "www.example.org", 60, "192.0.2.1")
+	w.flows.Track(flow("10.1.0.6:1001", "192.0.2.1:443"))
+	one.IPs, two.IPs = addrs("10.1.0.5"), addrs("10.1.0.6 10.1.0.7")
+	w.apply([]policy.Pod{one, two}, allow)
+	if !w.dials("10.1.0.5", "192.0.2.1", 443) {
+		t.Error("the first pod's grant must stay with it")
+	}
+	if w.dials("10.1.0.6", "192.0.2.1", 443) || w.admitted(flow("10.1.0.6:1001", "192.0.2.1:443")) {
+		t.Error("the second pod inherits with the address")
+	}
+}
+
+func TestBecomingSelectedJudgesOnce(t *testing.T) {
+	w := newWorld(t)
+	web := pod("web", "10.1.0.5 2001:db8:1::5", "allow")
+	w.apply([]policy.Pod{web})
+	plain := func(src, dst string, proto uint8) conntrack.Flow {
+		f := flow(src, dst)
+		f.Mark, f.Protocol = 0x2000, proto
+		w.flows.Track(f)
+		return f
+	}
+	flows := map[string]struct {
+		conntrack.Flow
+		stays bool
+	}{
+		"allowed":           {plain("10.1.0.5:1001", "192.0.2.1:443", 6), true},
+		"allowed over IPv6": {plain("[2001:db8:1::5]:1001", "[2001:db8::1]:443", 6), true},
+		"another port":      {plain("10.1.0.5:1002", "192.0.2.1:80", 6), false},
+		"another address":   {plain("10.1.0.5:1003", "192.0.2.9:443", 6), false},
+		"another protocol":  {plain("10.1.0.5:1001", "192.0.2.1:443", 17), false},
+		"its resolver":      {plain("10.1.0.5:1004", "192.0.2.53:53", 17), true},
+		"itself":            {plain("10.1.0.5:1005", "10.1.0.5:80", 6), true},
+		"another pod":       {plain("10.1.0.9:1001", "192.0.2.1:443", 6), false},
+	}
+	s := w.compile([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
+	if err := w.e.Prepare(context.Background(), s); err != nil {
+		t.Fatal(err)
+	}
+	// The agent resolves exact names before it commits.
+	if err := w.e.Grant(context.Background(), w.grants(s, web.PodRef, "www.example.org", 60, "192.0.2.1 2001:db8::1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.e.Commit(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for what, f := range flows {
+		if w.admitted(f.Flow) != f.stays {
+			t.Errorf("%s: admitted %v", what, !f.stays)
+		}
+	}
+	// Once: what a later grant covers does not come to life again.
+	late := flows["another address"].Flow
+	if err := w.e.Grant(context.Background(), w.grants(s, web.PodRef, "www.example.org", 60, "192.0.2.9")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.rollOut(w.compile([]policy.Pod{web, pod("x", "10.1.0.8", "allow")}, pol("allow", "tcp/443 www.example.org"))); err != nil {
+		t.Fatal(err)
+	}
+	if w.admitted(late) {
+		t.Error("a connection that was cut is admitted by a later grant")
+	}
+}
+
+func TestAServicesBackendIsThePodItself(t *testing.T) {
+	w := newWorld(t)
+	web := pod("web", "10.1.0.5", "allow")
+	w.apply([]policy.Pod{web})
+	f := flow("10.1.0.5:1001", "198.18.0.1:80")
+	f.Mark, f.Peer = 0, addrPort("10.1.0.5:8080")
+	w.flows.Track(f)
+	w.apply([]policy.Pod{web}, pol("allow"))
+	if !w.admitted(f) {
+		t.Error("a pod's connection to itself through its Service is cut")
+	}
+}
+
+func TestAuditPoliciesDenyNothingAndOpenNothing(t *testing.T) {
+	w := newWorld(t)
+	audit := pol("audit", "tcp/443 www.example.org")
+	audit.Spec.Enforcement = v1alpha1.EnforcementAudit
+	seen, both := pod("seen", "10.1.0.5", "audit"), pod("both", "10.1.0.6", "audit", "allow")
+	w.apply([]policy.Pod{seen, both}, audit, pol("allow", "tcp/80 www.example.com"))
+	if !w.dials("10.1.0.5", "192.0.2.9", 25) || w.dials("10.1.0.6", "192.0.2.9", 25) {
+		t.Error("an Audit policy alone must not deny, beside an enforcing one it changes nothing")
+	}
+	g := policy.Grant{Pod: both.PodRef, Name: dns("www.example.org"), Addrs: addrs("192.0.2.1"), Ports: https, Deadline: w.clock.now()}
+	if err := w.e.Grant(context.Background(), []policy.Grant{g}); err == nil {
+		t.Error("a grant on an Audit policy's word was taken")
+	}
+	if got := w.e.Status().Selected; got != 1 {
+		t.Errorf("%d pods selected", got)
+	}
+	if dump := w.inet.Dump(); !strings.Contains(dump, "intercepted4 { 10.1.0.5 }") || strings.Contains(dump, "selected4 { 10.1.0.5 }") {
+		t.Error("a pod that is only audited must be intercepted, and not denied")
+	}
+}
+
+func TestDropIsOnlyForThoseWhoAskForIt(t *testing.T) {
+	w := newWorld(t)
+	drop := pol("drop")
+	drop.Spec.Denied = v1alpha1.DeniedDrop
+	w.apply([]policy.Pod{pod("a", "10.1.0.5", "drop", "allow"), pod("b", "10.1.0.6", "allow")}, drop, pol("allow"))
+	if dump := w.inet.Dump(); !strings.Contains(dump, "dropped4 { 10.1.0.5 }") || strings.Contains(dump, "dropped4 { 10.1.0.6 }") {
+		t.Error("the set of those who get no answer is wrong")
+	}
+}
+
+func TestPrepareAgainWithAnotherSnapshot(t *testing.T) {
+	w := newWorld(t)
+	web := pod("web", "10.1.0.5", "one", "two")
+	w.apply([]policy.Pod{web}, pol("one", "tcp/443 www.example.org"))
+	dropped := w.compile([]policy.Pod{web}, pol("two", "tcp/80 www.example.com"))
+	if err := w.e.Prepare(context.Background(), dropped); err != nil {
+		t.Fatal(err)
+	}
+	w.apply([]policy.Pod{web}, pol("one", "tcp/443 www.example.org"))
+	if es, err := w.sets.List(grantSetName(web.PodRef, "tcp/80", 4)); !ipset.IsNotFound(err) {
+		t.Errorf("the set of a snapshot that never came into force is there: %v %v", es, err)
+	}
+	if err := w.e.Grant(context.Background(), w.grants(dropped, web.PodRef, "www.example.com", 60, "192.0.2.1")); err == nil {
+		t.Error("a grant of a snapshot that never came into force was taken")
+	}
+}

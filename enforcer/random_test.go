@@ -1,0 +1,374 @@
+package enforcer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/enforcer/conntrack"
+	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/policy"
+)
+
+// answered is what a pod was told once.
+type answered struct {
+	pod  policy.PodRef
+	name string
+	addr string
+}
+
+// opened is a connection that was admitted. Until a restart that came after its
+// grant had ended, the agent remembers why.
+type opened struct {
+	conntrack.Flow
+	pod        policy.Pod
+	remembered bool
+}
+
+// life is a node on which things happen, and the simple model of what must be:
+// deadlines of answers, nothing else.
+type life struct {
+	*world
+	r         *rand.Rand
+	serial    int
+	pods      map[string]policy.Pod
+	policies  map[string]v1alpha1.FQDNNetworkPolicy
+	deadlines map[answered]time.Time
+	ever      map[answered]bool // since the name became allowed
+	hazy      map[answered]bool // ended before a restart: the next agent may know or not
+	flows     []opened
+	last      string // what happened last
+}
+
+var (
+	lifeNames = []string{"n0.test", "n1.test", "n2.test", "n0.example"}
+	lifeAddrs = []string{"192.0.2.1", "192.0.2.2", "192.0.2.3", "2001:db8::1", "2001:db8::2"}
+	lifePorts = []string{"any", "tcp/443", "tcp/443,tcp/8443", "udp/53,tcp/25", "sctp"}
+)
+
+func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
+
+func (l *life) randomPolicy(name string) v1alpha1.FQDNNetworkPolicy {
+	var rules []string
+	for range l.r.IntN(4) {
+		rule := pick(l.r, lifePorts)
+		for range 1 + l.r.IntN(2) {
+			rule += " " + pick(l.r, append(lifeNames, "*.test", "**.example"))
+		}
+		rules = append(rules, rule)
+	}
+	return pol(name, rules...)
+}
+
+// input changes one thing of what the source says.
+func (l *life) input() {
+	name := fmt.Sprintf("p%d", l.r.IntN(5))
+	policyName := pick(l.r, []string{"a", "b", "c"})
+	_, here := l.pods[name]
+	switch what := l.r.IntN(8); {
+	case what < 3:
+		l.policies[policyName] = l.randomPolicy(policyName)
+	case what == 3:
+		delete(l.policies, policyName)
+	case !here || what == 4:
+		l.serial++
+		p := l.newPod(name)
+		p.UID = fmt.Sprint("uid", l.serial)
+		l.pods[name] = p
+	case what == 5:
+		delete(l.pods, name)
+	default:
+		p := l.newPod(name)
+		p.PodRef, p.IPs = l.pods[name].PodRef, l.pods[name].IPs
+		l.pods[name] = p
+	}
+}
+
+// newPod takes addresses that no other pod has, soon those that one had.
+func (l *life) newPod(name string) policy.Pod {
+	taken := map[string]bool{}
+	for other, p := range l.pods {
+		if other != name {
+			taken[p.IPs[0].String()] = true
+		}
+	}
+	n := 1
+	for taken[fmt.Sprintf("10.1.0.%d", n)] || l.r.IntN(3) == 0 && n < 20 {
+		n++
+	}
+	for taken[fmt.Sprintf("10.1.0.%d", n)] {
+		n++
+	}
+	var labels []string
+	for _, p := range []string{"a", "b", "c"} {
+		if l.r.IntN(2) == 0 {
+			labels = append(labels, p)
+		}
+	}
+	return pod(name, fmt.Sprintf("10.1.0.%d 2001:db8:1::%d", n, n), labels...)
+}
+
+func (l *life) next() *policy.Snapshot {
+	return l.compile(slices.Collect(maps.Values(l.pods)), slices.Collect(maps.Values(l.policies))...)
+}
+
+// roll brings the input into force.
+func (l *life) roll() {
+	s := l.next()
+	if err := l.rollOut(s); err != nil {
+		l.t.Fatal(err)
+	}
+	gone := func(a answered, _ bool) bool {
+		v := s.ViewOf(a.pod)
+		return v == nil || !v.Decide(dns(a.name)).Allowed()
+	}
+	maps.DeleteFunc(l.ever, gone)
+	maps.DeleteFunc(l.hazy, gone)
+	maps.DeleteFunc(l.deadlines, func(a answered, _ time.Time) bool { return gone(a, true) })
+}
+
+// grant lets a pod ask for a name.
+func (l *life) grant(faulty bool) {
+	if len(l.snap.Views) == 0 {
+		return
+	}
+	v, name, ttl := pick(l.r, l.snap.Views), pick(l.r, lifeNames), uint32(30+l.r.IntN(600))
+	a := answered{v.Pod.PodRef, name, pick(l.r, lifeAddrs)}
+	if !v.Decide(dns(name)).Allowed() {
+		g := policy.Grant{Pod: a.pod, Name: dns(name), Addrs: addrs(a.addr), Ports: policy.PortSet(pick(l.r, lifePorts)), Deadline: l.clock.now().Add(time.Hour)}
+		if err := l.e.Grant(context.Background(), []policy.Grant{g}); err == nil {
+			l.t.Fatalf("%s may ask for %s", a.pod, name)
+		}
+		return
+	}
+	g := l.grants(l.snap, a.pod, name, ttl, a.addr)
+	if faulty {
+		l.seams.forget(1, l.r.IntN(2) == 0)
+		_ = l.e.Grant(context.Background(), g) // some of it may be written
+		l.seams.forget(0, false)
+	}
+	if err := l.e.Grant(context.Background(), g); err != nil {
+		l.t.Fatal(err)
+	}
+	l.ever[a] = true
+	if g[0].Deadline.After(l.deadlines[a]) {
+		l.deadlines[a] = g[0].Deadline
+	}
+}
+
+// until is the model: when an address of a set ends, zero if it is not open.
+func (l *life) until(v *policy.View, ports policy.PortSet, addr string) time.Time {
+	var t time.Time
+	for a, d := range l.deadlines {
+		if a.pod == v.Pod.PodRef && a.addr == addr && d.After(l.clock.now()) && d.After(t) && viewAllows(v, dns(a.name), ports) {
+			t = d
+		}
+	}
+	return t
+}
+
+// may tells by the model whether a pod may open a connection now.
+func (l *life) may(v *policy.View, addr string, proto policy.Protocol, port uint16) bool {
+	return slices.ContainsFunc(v.PortSets(), func(s policy.PortSet) bool { return s.Contains(proto, port) && !l.until(v, s, addr).IsZero() })
+}
+
+// might is the same of answers that have ended.
+func (l *life) might(v *policy.View, f conntrack.Flow, told map[answered]bool) bool {
+	for a := range told {
+		if a.pod != v.Pod.PodRef || a.addr != f.Dst.Addr().String() {
+			continue
+		}
+		for _, s := range v.PortSets() {
+			if contains(s, f) && viewAllows(v, dns(a.name), s) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// dial opens a connection, which gets through exactly if the model says so.
+func (l *life) dial() {
+	if len(l.snap.Views) == 0 {
+		return
+	}
+	v, dst := pick(l.r, l.snap.Views), pick(l.r, lifeAddrs)
+	proto, port := policy.TCP, pick(l.r, []uint16{443, 8443, 25, 80})
+	if l.r.IntN(3) == 0 {
+		proto, port = policy.UDP, 53
+	}
+	src := v.Pod.IPs[0]
+	if addr(dst).Is6() {
+		src = v.Pod.IPs[1]
+	}
+	p := &packet{src: src, dst: addr(dst), proto: proto, dport: port}
+	if h, err := l.links.Home(src); err == nil {
+		p.iface, p.port = h.Iface, h.Port
+	}
+	passes, may := l.passes(p), l.may(v, dst, proto, port)
+	if passes != may {
+		l.t.Fatalf("after %s: %s %s to %s port %d: passes %v, may %v", l.last, v.Pod.PodRef, src, dst, port, passes, may)
+	}
+	if passes {
+		l.serial++
+		f := conntrack.Flow{Protocol: uint8(proto), Src: netip.AddrPortFrom(src, uint16(l.serial)), Dst: netip.AddrPortFrom(addr(dst), port), Mark: p.conn}
+		l.world.flows.Track(f)
+		l.flows = append(l.flows, opened{f, v.Pod, true})
+	}
+}
+
+// rival removes one of our rules, which must come back.
+func (l *life) rival() {
+	f, table := pick(l.r, ipVersions), pick(l.r, tables)
+	before := l.chains.Dump(f, table)
+	all, err := l.chains.Save(context.Background(), f, table)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	mine := slices.Sorted(maps.Keys(ours(chainsKey{f, table}, all)))
+	chain := pick(l.r, mine)
+	if len(all[chain]) == 0 {
+		return
+	}
+	tx := iptables.NewTransaction(f, table)
+	tx.Remove(chain, pick(l.r, all[chain]))
+	l.restore(tx)
+	l.reconcile()
+	if after := l.chains.Dump(f, table); sortedLines(after) != sortedLines(before) {
+		l.t.Fatalf("a rule of %s is not put back:\n%s\nwant\n%s", chain, after, before)
+	}
+}
+
+func (l *life) again() {
+	l.e.Stop()
+	l.restart()
+	for i, f := range l.flows {
+		if v := l.snap.ViewOf(f.pod.PodRef); v != nil && !l.may(v, f.Dst.Addr().String(), policy.Protocol(f.Protocol), f.Dst.Port()) {
+			l.flows[i].remembered = false
+		}
+	}
+	for a := range l.ever {
+		if !l.deadlines[a].After(l.clock.now()) {
+			delete(l.ever, a)
+			delete(l.deadlines, a)
+			l.hazy[a] = true
+		}
+	}
+	l.roll()
+}
+
+// step lets one thing happen.
+func (l *life) step() {
+	happens := []struct {
+		what   string
+		weight int
+		do     func()
+	}{
+		{"a change", 12, func() { l.input(); l.roll() }},
+		{"an answer", 40, func() { l.grant(false) }},
+		{"an answer past a fault", 5, func() { l.grant(true) }},
+		{"a connection", 12, l.dial},
+		{"time", 18, func() { l.clock.pass(time.Duration(1+l.r.IntN(150)) * time.Second) }},
+		{"a refused expiry", 2, func() {
+			l.seams.forget(1, false)
+			_ = l.e.Expire()
+			l.seams.forget(0, false)
+			l.clock.pass(2 * time.Second)
+		}},
+		{"a link", 2, func() {
+			n := 1 + l.r.IntN(8)
+			l.links.SetHome(addr(fmt.Sprintf("10.1.0.%d", n)), pick(l.r, []link.Home{{}, {Iface: fmt.Sprintf("veth%d", n)}, {Iface: "br0", Port: fmt.Sprintf("port%d", n)}}))
+			l.reconcile()
+		}},
+		{"a rival", 3, l.rival},
+		{"a restart", 2, l.again},
+	}
+	n := l.r.IntN(96)
+	for _, h := range happens {
+		if n -= h.weight; n < 0 {
+			l.last = h.what
+			h.do()
+			break
+		}
+	}
+	if err := l.e.Expire(); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// check compares the kernel with the model.
+func (l *life) check() {
+	want := map[string]bool{}
+	for _, s := range staticSets() {
+		want[s.Name] = true
+	}
+	for _, v := range l.snap.Views {
+		for _, ports := range v.PortSets() {
+			for _, f := range ipVersions {
+				want[grantSetName(v.Pod.PodRef, ports, f)] = true
+				l.checkSet(v, ports, f)
+			}
+		}
+	}
+	names, err := l.sets.Names()
+	if got := slices.Sorted(maps.Keys(want)); err != nil || !slices.Equal(names, got) {
+		l.t.Fatalf("after %s: sets %v, want %v", l.last, names, got)
+	}
+	l.flows = slices.DeleteFunc(l.flows, func(f opened) bool {
+		v := l.snap.ViewOf(f.pod.PodRef)
+		own := v != nil && slices.Contains(v.Pod.IPs, f.Src.Addr())
+		stays := own && l.might(v, f.Flow, l.ever)
+		if admitted := l.admitted(f.Flow); admitted == stays || stays && !l.may(v, f.Dst.Addr().String(), policy.Protocol(f.Protocol), f.Dst.Port()) || own && (!f.remembered || l.might(v, f.Flow, l.hazy)) {
+			return !admitted
+		}
+		l.t.Fatalf("after %s: %s %s to %s is admitted: %v, want %v", l.last, f.pod.PodRef, f.Src, f.Dst, !stays, stays)
+		return false
+	})
+}
+
+func (l *life) checkSet(v *policy.View, ports policy.PortSet, f iptables.Family) {
+	got := map[string]time.Duration{}
+	for _, e := range l.entries(v.Pod, ports, f) {
+		got[e.Addr.String()] = e.Timeout
+	}
+	for _, a := range lifeAddrs {
+		if versionOf(addr(a)) != f {
+			continue
+		}
+		until, left := l.until(v, ports, a), got[a]
+		if until.IsZero() != (left == 0) || left != 0 && !near(left, until.Sub(l.clock.now())) {
+			l.t.Fatalf("after %s: %s on %s to %s: the kernel has %v, the deadline is in %v", l.last, v.Pod.PodRef, ports, a, left, until.Sub(l.clock.now()))
+		}
+	}
+}
+
+func TestLife(t *testing.T) {
+	const steps = 2500
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	l := &life{
+		world: newWorld(t), r: rand.New(rand.NewPCG(seed, 0)), pods: map[string]policy.Pod{},
+		policies: map[string]v1alpha1.FQDNNetworkPolicy{}, deadlines: map[answered]time.Time{}, ever: map[answered]bool{}, hazy: map[answered]bool{},
+	}
+	l.roll()
+	seen := map[string]int{}
+	for range steps {
+		l.step()
+		seen[l.last]++
+		l.check()
+	}
+	if len(seen) < 9 || l.serial < steps/50 {
+		t.Errorf("little happened: %v", seen)
+	}
+	if left := strings.Count(l.dump(), "\n"); left == 0 {
+		t.Error("the node holds nothing")
+	}
+}

@@ -1,0 +1,244 @@
+package enforcer
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/policy"
+)
+
+// settled is a node with a pod of each kind and another program's rules.
+func settled(t *testing.T) *world {
+	w := newNode(t)
+	for _, f := range ipVersions {
+		for _, table := range tables {
+			tx := iptables.NewTransaction(f, table)
+			tx.Replace("OTHER", "-j ACCEPT")
+			chain := "FORWARD"
+			if table == "raw" {
+				chain = "PREROUTING"
+			}
+			tx.Insert(chain, "-j OTHER")
+			w.restore(tx)
+		}
+	}
+	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
+	w.links.SetHome(addr("10.1.0.6"), link.Home{Iface: "br0", Port: "port6"})
+	w.restart()
+	w.apply([]policy.Pod{pod("web", "10.1.0.5 2001:db8:1::5", "allow"), pod("db", "10.1.0.6", "allow")}, pol("allow", "tcp/443 www.example.org"))
+	return w
+}
+
+func (w *world) restore(tx *iptables.Transaction) {
+	w.t.Helper()
+	if err := w.chains.Restore(context.Background(), tx); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) reconcile() {
+	w.t.Helper()
+	if err := w.e.Reconcile(context.Background()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestReconcileOfAnIntactKernelWritesNothing(t *testing.T) {
+	w := settled(t)
+	before := w.dump()
+	w.seams.forget(0, false)
+	w.reconcile()
+	for _, step := range w.seams.written() {
+		if !strings.HasPrefix(step, "list") && !strings.HasPrefix(step, "save") {
+			t.Errorf("nothing is wrong, and yet: %s", step)
+		}
+	}
+	if w.dump() != before || w.e.Status().Repairs != 0 {
+		t.Error("something changed")
+	}
+}
+
+func TestReconcilePutsBack(t *testing.T) {
+	remove := func(chain, rule string) func(tx *iptables.Transaction) {
+		return func(tx *iptables.Transaction) { tx.Remove(chain, rule) }
+	}
+	empty := func(tx *iptables.Transaction, all iptables.Chains) {
+		for name := range all {
+			if strings.HasPrefix(name, chainPrefix) {
+				tx.Replace(name)
+			}
+		}
+	}
+	tests := []struct {
+		what, table string
+		rival       func(tx *iptables.Transaction)
+		all         func(tx *iptables.Transaction, all iptables.Chains)
+	}{
+		{what: "a jump of raw", table: "raw", rival: remove("PREROUTING", "-j "+chainHome)},
+		{what: "a jump of security", table: "security", rival: remove("FORWARD", "-j "+chainDrop)},
+		{what: "a jump of mangle", table: "mangle", rival: remove("INPUT", "-j "+chainPeers)},
+		{what: "a rule", table: "security", rival: remove(chainDrop, "-j DROP")},
+		{what: "the rules of a chain", table: "mangle", rival: func(tx *iptables.Transaction) { tx.Replace(chainAllow) }},
+		{what: "a chain in favour of another rule", table: "mangle", rival: func(tx *iptables.Transaction) { tx.Replace(chainAllow, "-j ACCEPT") }},
+		{what: "a chain", table: "security", rival: func(tx *iptables.Transaction) {
+			tx.Remove("FORWARD", "-j "+chainDrop)
+			tx.Remove("INPUT", "-j "+chainDrop)
+			tx.Delete(chainDrop)
+		}},
+		{what: "all rules, as iptables -F does", table: "mangle", all: func(tx *iptables.Transaction, all iptables.Chains) {
+			empty(tx, all)
+			tx.Remove("PREROUTING", "-j "+chainNames)
+			tx.Remove("INPUT", "-j "+chainPeers)
+			tx.Remove("FORWARD", "-j "+chainPeers)
+		}},
+		{what: "nothing, but adds a chain of our name", table: "raw", rival: func(tx *iptables.Transaction) { tx.Replace("NAMEGATE-MINE", "-j ACCEPT") }},
+	}
+	for _, test := range tests {
+		for _, f := range ipVersions {
+			w := settled(t)
+			before := w.dump()
+			tx := iptables.NewTransaction(f, test.table)
+			if test.rival != nil {
+				test.rival(tx)
+			} else {
+				all, err := w.chains.Save(context.Background(), f, test.table)
+				if err != nil {
+					t.Fatal(err)
+				}
+				test.all(tx, all)
+			}
+			w.restore(tx)
+			if w.dump() == before {
+				t.Fatalf("%s: the rival changed nothing", test.what)
+			}
+			w.reconcile()
+			if after := sortedLines(w.dump()); after != sortedLines(before) {
+				t.Errorf("%v: a rival takes %s; after the repair:\n%s\nwant\n%s", f, test.what, after, before)
+			}
+			if got := w.e.Status().Repairs; got != 1 {
+				t.Errorf("%v: a rival takes %s: %d repairs counted", f, test.what, got)
+			}
+			w.seams.forget(0, false)
+			w.reconcile()
+			if got := w.seams.writes("restore"); len(got) != 0 || w.e.Status().Repairs != 1 {
+				t.Errorf("%v: %s is repaired twice: %v", f, test.what, got)
+			}
+		}
+	}
+}
+
+// sortedLines lets two dumps differ in the place of our jump among others'.
+func sortedLines(s string) string {
+	lines := strings.Split(s, "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+func TestReconcileLeavesOthersRulesWhereTheyAre(t *testing.T) {
+	w := settled(t)
+	tx := iptables.NewTransaction(4, "security")
+	tx.Replace("OTHER", "-j DROP")
+	tx.Insert("FORWARD", "-p tcp -j ACCEPT")
+	tx.Remove("INPUT", "-j "+chainDrop)
+	w.restore(tx)
+	w.reconcile()
+	got := w.chains.Dump(4, "security")
+	for _, want := range []string{"-A OTHER -j DROP\n", "-A FORWARD -p tcp -j ACCEPT\n", "-A FORWARD -j OTHER\n", "-A INPUT -j NAMEGATE-DROP\n"} {
+		if strings.Count(got, want) != 1 {
+			t.Errorf("after the repair %q is there %d times", want, strings.Count(got, want))
+		}
+	}
+}
+
+func TestReconcileOfAddressesOfSets(t *testing.T) {
+	w := settled(t)
+	before := w.sets.Dump()
+	es, err := w.sets.List("NG4-selected")
+	if err != nil || len(es) != 2 {
+		t.Fatal(es, err)
+	}
+	if err := w.sets.Delete("NG4-selected", es[0]); err != nil {
+		t.Fatal(err)
+	}
+	es[1].Addr = addr("203.0.113.1")
+	if err := w.sets.Add("NG4-homed", es[1]); err != nil {
+		t.Fatal(err)
+	}
+	w.reconcile()
+	if after := w.sets.Dump(); after != before {
+		t.Errorf("after the repair:\n%s\nwant\n%s", after, before)
+	}
+}
+
+func TestReconcileOfTables(t *testing.T) {
+	ctx := context.Background()
+	rivals := map[string]func(w *world) error{
+		"a chain's rules": func(w *world) error {
+			tx := w.inet.NewTransaction()
+			tx.Flush(&knftables.Chain{Name: "judge"})
+			return w.inet.Run(ctx, tx)
+		},
+		"the table": func(w *world) error {
+			tx := w.inet.NewTransaction()
+			tx.Delete(&knftables.Table{})
+			return w.inet.Run(ctx, tx)
+		},
+		"the bridge's table": func(w *world) error {
+			tx := w.bridge.NewTransaction()
+			tx.Delete(&knftables.Table{})
+			return w.bridge.Run(ctx, tx)
+		},
+	}
+	for what, rival := range rivals {
+		w := settled(t)
+		before := w.dump()
+		if err := rival(w); err != nil {
+			t.Fatal(err)
+		}
+		w.reconcile()
+		if after := w.dump(); after != before {
+			t.Errorf("a rival takes %s; after the repair:\n%s\nwant\n%s", what, after, before)
+		}
+		if got := w.e.Status().Repairs; got != 1 {
+			t.Errorf("a rival takes %s: %d repairs counted", what, got)
+		}
+	}
+}
+
+func TestReconcileBeforeTheFirstSnapshotDoesNothing(t *testing.T) {
+	w := newWorld(t)
+	before := w.dump()
+	w.seams.forget(0, false)
+	w.reconcile()
+	if w.dump() != before || w.seams.steps != 0 {
+		t.Errorf("%d steps", w.seams.steps)
+	}
+}
+
+func TestRunReconcileFollowsLinks(t *testing.T) {
+	w := newWorld(t)
+	w.apply([]policy.Pod{pod("web", "10.1.0.5", "allow")}, pol("allow"))
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan error, 1)
+	go func() { over <- w.e.RunReconcile(ctx) }()
+	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
+	deadline := time.After(10 * time.Second)
+	for len(w.e.Status().Homeless) > 0 {
+		select {
+		case <-deadline:
+			t.Fatal("the home is not noticed")
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	cancel()
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,235 @@
+package enforcer
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/policy"
+)
+
+func TestRestartTakesGrantsOver(t *testing.T) {
+	w, p := web(t)
+	allow := pol("allow", "tcp/443 www.example.org *.example.net")
+	w.answer(p, "www.example.org", 60, "192.0.2.1 2001:db8::1")
+	w.answer(p, "a.example.net", 600, "192.0.2.1")
+	w.answer(p, "b.example.net", 600, "192.0.2.2")
+	enforced := w.chains.Dump(4, "mangle") + w.chains.Dump(4, "security")
+	w.clock.pass(30 * time.Second)
+	w.restart()
+	if again := w.chains.Dump(4, "mangle") + w.chains.Dump(4, "security"); again != enforced {
+		t.Errorf("a start before any snapshot changed what is enforced:\n%s", again)
+	}
+	if !w.dials("10.1.0.5", "192.0.2.1", 443) || w.dials("10.1.0.5", "192.0.2.9", 443) {
+		t.Error("enforcement is not as the last agent left it")
+	}
+	w.seams.forget(0, false)
+	w.apply([]policy.Pod{p}, allow)
+	for _, a := range []struct {
+		addr string
+		left time.Duration
+	}{{"192.0.2.1", 630 * time.Second}, {"192.0.2.2", 630 * time.Second}, {"2001:db8::1", 90 * time.Second}} {
+		if got := w.left(p, https, a.addr); !near(got, a.left) {
+			t.Errorf("%s has %v after the restart, want %v and the hold", a.addr, got, a.left)
+		}
+	}
+	if again := w.chains.Dump(4, "mangle") + w.chains.Dump(4, "security"); again != enforced {
+		t.Errorf("the same snapshot changed the chains:\n%s", again)
+	}
+	for _, step := range w.seams.written() {
+		if strings.HasPrefix(step, "add NG4-"+podID(p.PodRef)) || strings.HasPrefix(step, "destroy") || strings.HasPrefix(step, "mark") {
+			t.Errorf("the same snapshot needs no %s", step)
+		}
+	}
+	if n := w.e.Status().Grants; n != 3 {
+		t.Errorf("%d grants taken over, want 3", n)
+	}
+	// A second later at most: deadlines are written in whole seconds.
+	w.expire(90*time.Second + time.Second)
+	if w.left(p, https, "2001:db8::1") != 0 || w.left(p, https, "192.0.2.1") == 0 {
+		t.Error("taken over grants must end at their own deadlines")
+	}
+	w.expire(540 * time.Second)
+	if n := w.e.Status().Grants; n != 0 {
+		t.Errorf("%d grants after all deadlines", n)
+	}
+}
+
+func TestRestartKnowsWhatIsOpen(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	w.restart()
+	w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org *.example.net"))
+	w.seams.forget(0, false)
+	// A cached answer of the same deadline.
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	if got := w.seams.writes("add"); len(got) != 0 {
+		t.Errorf("written again: %v", got)
+	}
+}
+
+func TestRestartTakesBackWhatIsNotAllowedAnyMore(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	w.answer(p, "a.example.net", 60, "192.0.2.2")
+	set := grantSetName(p.PodRef, https, iptables.IPv4)
+	for _, comment := range []string{"", "by hand", "1800000000 www.example.com"} {
+		if err := w.sets.Add(set, ipset.Entry{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + len(comment))}), Comment: comment}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, second := flow("10.1.0.5:1001", "192.0.2.1:443"), flow("10.1.0.5:1002", "192.0.2.2:443")
+	judged := flow("10.1.0.5:1003", "192.0.2.2:443")
+	judged.Mark = 0
+	w.flows.Track(first)
+	w.flows.Track(second)
+	w.flows.Track(judged)
+	w.restart()
+	w.apply([]policy.Pod{p}, pol("allow", "tcp/443 *.example.net"))
+	if es := w.entries(p, https, iptables.IPv4); len(es) != 1 || es[0].Addr != addr("192.0.2.2") {
+		t.Errorf("entries %v, want the one that is still allowed", es)
+	}
+	if w.admitted(first) || !w.admitted(second) {
+		t.Error("the connection of the name that went must be cut, the other not")
+	}
+	if w.mark(judged)&DefaultMark != 0 {
+		t.Error("a connection that was judged before is admitted by the restart")
+	}
+}
+
+func TestRestartJudgesPodsThatWereNotSelected(t *testing.T) {
+	w, p := web(t)
+	fresh := pod("fresh", "10.1.0.6", "allow")
+	f := flow("10.1.0.6:1001", "192.0.2.53:53")
+	f.Mark = 0
+	w.flows.Track(f)
+	w.restart()
+	w.apply([]policy.Pod{p, fresh}, pol("allow", "tcp/443 www.example.org"))
+	if w.mark(f)&DefaultMark == 0 {
+		t.Error("an allowed connection of a pod that is newly selected is cut")
+	}
+}
+
+func TestRestartRemovesLeftovers(t *testing.T) {
+	w, p := web(t)
+	gone := pod("gone", "10.1.0.6", "allow")
+	allow := pol("allow", "tcp/443 www.example.org *.example.net")
+	w.apply([]policy.Pod{p, gone}, allow)
+	for _, s := range []string{"NG4-0123456789ab-01234567", "NG6-old"} {
+		if err := w.sets.Ensure(ipset.Set{Name: s, Type: ipset.HashIP, IPv6: s[2] == '6'}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.sets.Ensure(ipset.Set{Name: "others", Type: ipset.HashIP}); err != nil {
+		t.Fatal(err)
+	}
+	tx := iptables.NewTransaction(4, "mangle")
+	tx.Replace("NAMEGATE-OLD", "-m set --match-set NG4-0123456789ab-01234567 dst -j RETURN")
+	if err := w.chains.Restore(context.Background(), tx); err != nil {
+		t.Fatal(err)
+	}
+	w.restart()
+	w.apply([]policy.Pod{p}, allow)
+	names, _ := w.sets.Names()
+	want := []string{grantSetName(p.PodRef, https, 4), grantSetName(p.PodRef, https, 6), "others"}
+	for _, s := range staticSets() {
+		want = append(want, s.Name)
+	}
+	slices.Sort(want)
+	if !slices.Equal(names, want) {
+		t.Errorf("sets %v, want %v", names, want)
+	}
+	if strings.Contains(w.chains.Dump(4, "mangle"), "NAMEGATE-OLD") {
+		t.Error("a chain that nobody wants is left")
+	}
+}
+
+func TestASetThatAnotherProgramAsksStays(t *testing.T) {
+	w := newNode(t)
+	if err := w.sets.Ensure(ipset.Set{Name: "NG4-old", Type: ipset.HashIP}); err != nil {
+		t.Fatal(err)
+	}
+	tx := iptables.NewTransaction(4, "filter")
+	tx.Insert("FORWARD", "-m set --match-set NG4-old dst -j ACCEPT")
+	if err := w.chains.Restore(context.Background(), tx); err != nil {
+		t.Fatal(err)
+	}
+	w.restart()
+	w.apply(nil)
+	tx = iptables.NewTransaction(4, "filter")
+	tx.Remove("FORWARD", "-m set --match-set NG4-old dst -j ACCEPT")
+	if err := w.chains.Restore(context.Background(), tx); err != nil {
+		t.Fatal(err)
+	}
+	w.apply(nil)
+	if names, _ := w.sets.Names(); slices.Contains(names, "NG4-old") {
+		t.Error("the set stays although nothing asks it any more")
+	}
+}
+
+func TestStartTwiceLeavesTheFirstServing(t *testing.T) {
+	w := newWorld(t)
+	first := w.e.Status().Serving
+	w.boot()
+	second, err := w.e.Start(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(second) != 4 {
+		t.Errorf("serving on %v, want an address for each of two resolvers and two endpoints", second)
+	}
+	all, _ := w.links.Addrs()
+	for _, a := range first {
+		if slices.Contains(second, a) || !slices.Contains(all, a) {
+			t.Errorf("%s of the first generation: taken again or gone", a)
+		}
+	}
+}
+
+func TestStartSaysWhatFailed(t *testing.T) {
+	for n := 1; n < 1000; n++ {
+		w := newNode(t)
+		w.boot()
+		w.seams.forget(n, false)
+		_, err := w.e.Start(context.Background())
+		if w.seams.steps < n {
+			if n < 10 {
+				t.Errorf("a start takes only %d steps", n)
+			}
+			return
+		}
+		if !errors.Is(err, errInjected) {
+			t.Errorf("step %d of the start fails, and it says %v", n, err)
+		}
+	}
+}
+
+func TestAFailedFirstCommitStillKnowsWhoWasJudged(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	judged := flow("10.1.0.5:1003", "192.0.2.1:443")
+	judged.Mark = 0
+	w.flows.Track(judged)
+	w.restart()
+	s := w.compile([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org"))
+	if err := w.e.Prepare(context.Background(), s); err != nil {
+		t.Fatal(err)
+	}
+	w.chains.Fail(errInjected)
+	if err := w.e.Commit(context.Background()); err == nil {
+		t.Fatal("no error")
+	}
+	w.chains.Fail(nil)
+	if err := w.rollOut(s); err != nil {
+		t.Fatal(err)
+	}
+	if w.mark(judged)&DefaultMark != 0 {
+		t.Error("a connection that was judged before is admitted by the retry")
+	}
+}

@@ -1,0 +1,302 @@
+package enforcer
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/knftables"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/enforcer/conntrack"
+	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/enforcer/nft"
+	"github.com/namegate/namegate/policy"
+)
+
+// clock is the time of a test.
+type clock struct {
+	mu sync.Mutex
+	t  time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.t
+}
+
+func (c *clock) pass(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.t = c.t.Add(d)
+}
+
+// world is one node on fakes with the agent that runs on it.
+type world struct {
+	t        testing.TB
+	clock    *clock
+	sets     *ipset.Fake
+	chains   *iptables.Fake
+	inet     *knftables.Fake
+	bridge   *knftables.Fake
+	flows    *conntrack.Fake
+	links    *link.Fake
+	seams    *seams
+	cfg      Config
+	e        *Enforcer
+	compiler *policy.Compiler
+	snap     *policy.Snapshot
+}
+
+var (
+	endpoint4 = addr("169.254.20.53")
+	endpoint6 = addr("fd5c:7a1e:93b4::53")
+	dns4      = addr("192.0.2.53")
+	dns6      = addr("2001:db8::53")
+)
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func addrPort(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
+
+func addrs(s string) []netip.Addr {
+	var out []netip.Addr
+	for w := range strings.FieldsSeq(s) {
+		out = append(out, addr(w))
+	}
+	return out
+}
+
+// newNode returns a node that no agent has run on.
+func newNode(t testing.TB) *world {
+	w := &world{t: t, clock: &clock{t: time.Unix(1_700_000_000, 0)}, chains: iptables.NewFake(), flows: conntrack.NewFake(), links: link.NewFake(addr("198.51.100.1"))}
+	w.sets = ipset.NewFake(w.clock.now)
+	w.inet = knftables.NewFake(knftables.InetFamily, nft.TableName)
+	w.bridge = knftables.NewFake(knftables.BridgeFamily, nft.TableName)
+	w.seams = &seams{w: w}
+	w.cfg = Config{Mark: DefaultMark, Hold: DefaultHold, Endpoint: []netip.Addr{endpoint4, endpoint6}, Resolvers: []netip.Addr{dns4, dns6}}
+	return w
+}
+
+// newWorld returns a node with an agent that has started.
+func newWorld(t testing.TB) *world {
+	w := newNode(t)
+	w.restart()
+	return w
+}
+
+// restart replaces the agent by a new one, which knows nothing of the old one's.
+func (w *world) restart() {
+	w.t.Helper()
+	w.boot()
+	if _, err := w.e.Start(context.Background()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// boot makes a new agent and does not start it.
+func (w *world) boot() {
+	w.t.Helper()
+	k := Kernel{
+		Sets: setSeam{w.sets, w.seams}, Chains: chainSeam{w.chains, w.seams}, Flows: flowSeam{w.flows, w.seams}, Links: w.links,
+		Tables: nft.New(tableSeam{w.inet, w.seams, "inet"}, tableSeam{w.bridge, w.seams, "bridge"}, w.cfg.Mark),
+	}
+	e, err := New(w.cfg, k, w.clock.now, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.e, w.compiler = e, policy.NewCompiler()
+}
+
+// compile makes the next snapshot.
+func (w *world) compile(pods []policy.Pod, policies ...v1alpha1.FQDNNetworkPolicy) *policy.Snapshot {
+	w.t.Helper()
+	s := w.compiler.Compile(policy.Input{Pods: pods, Policies: policies})
+	if len(s.Problems) > 0 {
+		w.t.Fatalf("the fixture cannot work: %v", s.Problems)
+	}
+	return s
+}
+
+// rollOut prepares and commits a snapshot.
+func (w *world) rollOut(s *policy.Snapshot) error {
+	if err := w.e.Prepare(context.Background(), s); err != nil {
+		return err
+	}
+	if err := w.e.Commit(context.Background()); err != nil {
+		return err
+	}
+	w.snap = s
+	return nil
+}
+
+// apply brings pods and policies into force.
+func (w *world) apply(pods []policy.Pod, policies ...v1alpha1.FQDNNetworkPolicy) {
+	w.t.Helper()
+	if err := w.rollOut(w.compile(pods, policies...)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// grants renders what the proxy would ask for after an answer.
+func (w *world) grants(s *policy.Snapshot, pod policy.PodRef, name string, ttl uint32, answer string) []policy.Grant {
+	w.t.Helper()
+	v := s.ViewOf(pod)
+	if v == nil {
+		w.t.Fatalf("pod %s is not selected", pod)
+	}
+	var out []policy.Grant
+	for _, o := range v.Decide(dns(name)).Openings(ttl) {
+		out = append(out, policy.Grant{Pod: pod, Name: dns(name), Addrs: addrs(answer), Ports: o.Ports, Deadline: w.clock.now().Add(o.Lifetime), By: o.By})
+	}
+	if len(out) == 0 {
+		w.t.Fatalf("no policy of pod %s allows %s", pod, name)
+	}
+	return out
+}
+
+// answer grants what an answer opens, which must work.
+func (w *world) answer(pod policy.Pod, name string, ttl uint32, answer string) {
+	w.t.Helper()
+	if err := w.e.Grant(context.Background(), w.grants(w.snap, pod.PodRef, name, ttl, answer)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// expire lets time pass and the agent look at its deadlines.
+func (w *world) expire(d time.Duration) {
+	w.t.Helper()
+	w.clock.pass(d)
+	if err := w.e.Expire(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// entries returns the live entries of a pod's set, sorted.
+func (w *world) entries(pod policy.Pod, ports policy.PortSet, f iptables.Family) []ipset.Entry {
+	w.t.Helper()
+	es, err := w.sets.List(grantSetName(pod.PodRef, ports, f))
+	if ipset.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	slices.SortFunc(es, func(a, b ipset.Entry) int { return a.Addr.Compare(b.Addr) })
+	return es
+}
+
+// left returns how long an address stays open by the kernel alone, 0 if it is not.
+func (w *world) left(pod policy.Pod, ports policy.PortSet, a string) time.Duration {
+	w.t.Helper()
+	for _, e := range w.entries(pod, ports, versionOf(addr(a))) {
+		if e.Addr == addr(a) {
+			return e.Timeout
+		}
+	}
+	return 0
+}
+
+// dump renders everything the node's kernel holds, with the entries' comments
+// and what they have left.
+func (w *world) dump() string {
+	w.t.Helper()
+	lines := strings.Split(w.sets.Dump(), "\n")
+	names, err := w.sets.Names()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, n := range names {
+		es, err := w.sets.List(n)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, e := range es {
+			if e.Timeout != 0 {
+				lines = append(lines, fmt.Sprintf("%s %s %v %s", n, e.Addr, e.Timeout, e.Comment))
+			}
+		}
+	}
+	slices.Sort(lines)
+	for _, f := range ipVersions {
+		for _, table := range allTables {
+			for line := range strings.Lines(w.chains.Dump(f, table)) {
+				lines = append(lines, fmt.Sprintf("%v %s %s", f, table, strings.TrimSpace(line)))
+			}
+		}
+	}
+	var elements []string
+	for line := range strings.Lines(w.inet.Dump() + w.bridge.Dump()) {
+		if strings.HasPrefix(line, "add element") {
+			elements = append(elements, strings.TrimSpace(line))
+		} else {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	slices.Sort(elements)
+	return strings.Join(append(lines, elements...), "\n")
+}
+
+// pod returns a pod of this node that the named policies select.
+func pod(name, ips string, selectedBy ...string) policy.Pod {
+	p := policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: name, UID: "uid-" + name}, IPs: addrs(ips), Labels: map[string]string{}}
+	for _, l := range selectedBy {
+		p.Labels[l] = "yes"
+	}
+	return p
+}
+
+// pol returns a policy that selects the pods labelled with its name. Each rule is
+// a port set followed by names and patterns.
+func pol(name string, rules ...string) v1alpha1.FQDNNetworkPolicy {
+	p := v1alpha1.FQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+	p.Spec.PodSelector.MatchLabels = map[string]string{name: "yes"}
+	for _, r := range rules {
+		words := strings.Fields(r)
+		rule := v1alpha1.EgressRule{Ports: portsOf(policy.PortSet(words[0]))}
+		for _, w := range words[1:] {
+			m := v1alpha1.Match{Name: &w}
+			if strings.Contains(w, "*") {
+				m = v1alpha1.Match{Pattern: &w}
+			}
+			rule.Matches = append(rule.Matches, m)
+		}
+		p.Spec.Egress = append(p.Spec.Egress, rule)
+	}
+	return p
+}
+
+func portsOf(s policy.PortSet) []v1alpha1.Port {
+	var out []v1alpha1.Port
+	for _, r := range s.Ranges() {
+		if r.Protocol == policy.AnyProtocol {
+			return nil
+		}
+		protocol := v1alpha1.Protocol(strings.ToUpper(r.Protocol.String()))
+		p := v1alpha1.Port{Protocol: &protocol}
+		if first, last := int32(r.First), int32(r.Last); first != 0 || last != 65535 {
+			p.Port, p.EndPort = &first, &last
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func dns(s string) policy.Name {
+	n, err := policy.ParseName(s)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
