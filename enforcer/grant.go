@@ -260,8 +260,11 @@ func (e *Enforcer) end(s *grantSet, addrs []netip.Addr) error {
 		return err
 	}
 	for _, a := range addrs {
-		s.past.remember(a, s.entries[a].reasons)
-		delete(s.entries, a)
+		// An address that was taken back and granted anew is due twice.
+		if g := s.entries[a]; g != nil {
+			s.past.remember(a, g.reasons)
+			delete(s.entries, a)
+		}
 	}
 	return nil
 }

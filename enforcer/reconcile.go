@@ -16,11 +16,16 @@ const (
 )
 
 // RunReconcile keeps the kernel as the last Commit left it until ctx ends: homes
-// are looked for when links change, and what another program removed comes back.
+// are looked for when links change, and what another program removed comes back,
+// at once where the kernel tells of it.
 func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	events, err := e.k.Links.Watch(ctx)
 	if err != nil {
 		return fmt.Errorf("watch links: %w", err)
+	}
+	losses, err := e.k.Tables.Watch(ctx)
+	if err != nil {
+		return fmt.Errorf("watch nft tables: %w", err)
 	}
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
@@ -29,9 +34,9 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			if err := e.Reconcile(ctx); err != nil && ctx.Err() == nil {
-				e.log.Error("the kernel is not as it should be; trying again", "after", checkEvery, "error", err)
-			}
+			e.reconcile(ctx)
+		case <-losses:
+			e.reconcile(ctx)
 		case <-events:
 			if err := e.resettle(ctx); err != nil && ctx.Err() == nil {
 				e.log.Error("homes are not up to date; trying again", "error", err)
@@ -42,6 +47,12 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 			case <-time.After(settleAfter):
 			}
 		}
+	}
+}
+
+func (e *Enforcer) reconcile(ctx context.Context) {
+	if err := e.Reconcile(ctx); err != nil && ctx.Err() == nil {
+		e.log.Error("the kernel is not as it should be; trying again", "after", checkEvery, "error", err)
 	}
 }
 
@@ -87,7 +98,7 @@ func (e *Enforcer) repairTables(ctx context.Context) error {
 		return err
 	}
 	e.repaired("nft tables")
-	return e.k.Tables.Setup(ctx)
+	return e.k.Tables.Rewrite(ctx, e.tablesState(e.plan))
 }
 
 // repairChains forgets what it knows of a table that is not as it was printed

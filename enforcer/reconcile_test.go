@@ -180,11 +180,6 @@ func TestReconcileOfAddressesOfSets(t *testing.T) {
 func TestReconcileOfTables(t *testing.T) {
 	ctx := context.Background()
 	rivals := map[string]func(w *world) error{
-		"a chain's rules": func(w *world) error {
-			tx := w.inet.NewTransaction()
-			tx.Flush(&knftables.Chain{Name: "judge"})
-			return w.inet.Run(ctx, tx)
-		},
 		"the table": func(w *world) error {
 			tx := w.inet.NewTransaction()
 			tx.Delete(&knftables.Table{})

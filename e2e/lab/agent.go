@@ -220,7 +220,7 @@ func (a *Agent) AuditLines() ([]map[string]any, error) {
 	return out, nil
 }
 
-// PodManifest renders a v1 Pod for a lab's pod.
+// Manifest renders a v1 Pod for a lab's pod.
 func (p *Pod) Manifest(namespace, name string, labels map[string]string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "apiVersion: v1\nkind: Pod\nmetadata:\n  namespace: %s\n  name: %s\n  uid: %s\n", namespace, name, p.Name)

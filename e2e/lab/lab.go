@@ -202,7 +202,7 @@ func (l *Lab) joinRouted(p *Pod) error {
 	}); err != nil {
 		return err
 	}
-	return l.Node.Sysctl("net.ipv4.conf." + p.Iface + ".proxy_arp=1")
+	return l.Node.Sysctl("net.ipv4.conf."+p.Iface+".proxy_arp=1", "net.ipv4.neigh."+p.Iface+".proxy_delay=0")
 }
 
 // hasty makes the host ask again soon for a neighbour that it asked for before

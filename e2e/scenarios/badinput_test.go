@@ -54,7 +54,7 @@ func TestRefusedStarts(t *testing.T) {
 		{name: "no folder", args: flags("--source", "dir:"+dir+"/none"), want: []string{dir + "/none", "create it or name another one"}},
 		{name: "folder is a file", args: flags("--source", "dir:"+good), want: []string{good, "is a file"}},
 		{name: "unknown source", args: flags("--source", "etcd:x"), want: []string{`"etcd:x"`, "--source dir:PATH"}},
-		{name: "no Corefile", args: flags("--config", dir+"/none"), want: []string{dir + "/none"}},
+		{name: "no Corefile", args: flags("--config", dir+"/none"), want: []string{dir + "/none", "--config"}},
 		{name: "unreadable Corefile", args: flags("--config", dir), want: []string{dir}},
 		{name: "broken Corefile", args: flags("--config", write("broken", ". {\n    forward . 192.0.2.53\n")), want: []string{"broken:"}},
 		{name: "unknown directive", args: flags("--config", write("unknown", ". {\n    forward . 192.0.2.53\n    fowrard . 192.0.2.53\n}\n")), want: []string{"unknown:3", "fowrard"}},

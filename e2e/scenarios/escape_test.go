@@ -414,3 +414,26 @@ func sendICMPv6(h *lab.Host, from string, to netip.Addr, typ, hops int) error {
 	_, err = p.WriteTo(append([]byte{byte(typ), 0, 0, 0}, make([]byte, 20)...), nil, &net.IPAddr{IP: to.AsSlice()})
 	return err
 }
+
+// TestEverythingFlushed takes both nets away at once, as `nft flush ruleset` does
+// where iptables keeps its tables in nftables: the kernel tells of it, and they
+// are back before the agent would look by itself.
+func TestEverythingFlushed(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s, _ := guardedStage(t, network)
+		for range 3 {
+			if out, err := s.Node.Run("nft", "flush", "ruleset"); err != nil {
+				t.Fatal(out, err)
+			}
+			flushed := time.Now()
+			for s.Pod("a").Probe("tcp", addrPort("198.51.100.2:80")) == lab.Answered {
+				if time.Since(flushed) > 3*time.Second {
+					t.Fatal("denied traffic passes 3 s after the ruleset was flushed")
+				}
+			}
+			t.Logf("denied again after %v", time.Since(flushed).Round(time.Millisecond))
+			s.eventually("a", "198.51.100.1:80", lab.Answered)
+			s.holds("after the repair")
+		}
+	})
+}

@@ -10,6 +10,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,8 +69,11 @@ type Tables struct {
 	inet, bridge knftables.Interface
 	mark         uint32
 	applied      map[string]*knftables.Element
-	// list prints every table of the host; nil on fakes.
-	list func(context.Context) (string, error)
+	// list prints every table of the host, and printTable one of ours without
+	// elements, "" when it is not there. On fakes list is nil.
+	list       func(context.Context) (string, error)
+	printTable func(context.Context, knftables.Family) (string, error)
+	printed    map[knftables.Family]string // as they were after the last layout
 }
 
 // Open finds the nft program. The error says what is missing.
@@ -82,29 +87,24 @@ func Open(mark uint32) (*Tables, error) {
 		return nil, fmt.Errorf("nftables for bridges is not available: %w", err)
 	}
 	t := New(inet, bridge, mark)
-	t.list = listRuleset
+	t.list, t.printTable = listRuleset, printTable
 	return t, nil
 }
 
 // New returns the tables on given interfaces, which may be knftables' fakes.
 // mark is the one bit that says allowed.
 func New(inet, bridge knftables.Interface, mark uint32) *Tables {
-	return &Tables{inet: inet, bridge: bridge, mark: mark}
+	t := &Tables{inet: inet, bridge: bridge, mark: mark}
+	t.printTable = t.printByRules
+	return t
 }
 
 // Setup creates the tables, or replaces the chains and rules of tables that are
 // there, in one transaction each; elements of sets stay. It must come before
-// every other method and may be called again to repair.
+// every other method.
 func (t *Tables) Setup(ctx context.Context) error {
-	tx := t.inet.NewTransaction()
-	inetLayout(tx, t.mark)
-	if err := t.inet.Run(ctx, tx); err != nil {
-		return fmt.Errorf("set up nft table inet %s: %w", TableName, err)
-	}
-	tx = t.bridge.NewTransaction()
-	bridgeLayout(tx)
-	if err := t.bridge.Run(ctx, tx); err != nil {
-		return fmt.Errorf("set up nft table bridge %s: %w", TableName, err)
+	if err := t.layOut(ctx, nil); err != nil {
+		return err
 	}
 	applied, err := t.read(ctx)
 	if err != nil {
@@ -114,10 +114,79 @@ func (t *Tables) Setup(ctx context.Context) error {
 	return nil
 }
 
+// Rewrite makes both tables anew, chains, rules and elements, whatever was there:
+// one transaction each, so that nothing is missing for a moment.
+func (t *Tables) Rewrite(ctx context.Context, s State) error {
+	want := s.elements()
+	if err := t.layOut(ctx, want); err != nil {
+		return err
+	}
+	t.applied = want
+	return nil
+}
+
+// layOut writes chains and rules, and elements if there are any to write.
+func (t *Tables) layOut(ctx context.Context, want map[string]*knftables.Element) error {
+	for i, table := range t.both() {
+		tx := table.NewTransaction()
+		t.layout(i, tx)
+		if want != nil {
+			t.refill(i, tx, want)
+		}
+		if err := table.Run(ctx, tx); err != nil {
+			return fmt.Errorf("write nft table %s %s: %w", tableFamilies[i], TableName, err)
+		}
+	}
+	t.printed = map[knftables.Family]string{}
+	for _, f := range tableFamilies {
+		text, err := t.printTable(ctx, f)
+		if err != nil {
+			return err
+		}
+		t.printed[f] = text
+	}
+	return nil
+}
+
+// tableFamilies are the families of our tables, in the order of both.
+var tableFamilies = []knftables.Family{knftables.InetFamily, knftables.BridgeFamily}
+
+func (t *Tables) layout(i int, tx *knftables.Transaction) {
+	if tableFamilies[i] == knftables.InetFamily {
+		inetLayout(tx, t.mark)
+	} else {
+		bridgeLayout(tx)
+	}
+}
+
+// refill empties every set and map of a table but the dead-man switch, and fills
+// them with what is wanted.
+func (t *Tables) refill(i int, tx *knftables.Transaction, want map[string]*knftables.Element) {
+	fake := knftables.NewFake(tableFamilies[i], TableName)
+	names := fake.NewTransaction()
+	t.layout(i, names)
+	if err := fake.Run(context.Background(), names); err != nil {
+		return // the layout is ours: Run on the kernel says the same
+	}
+	for name := range fake.Table.Sets {
+		if name != aliveSet {
+			tx.Flush(&knftables.Set{Name: name})
+		}
+	}
+	for name := range fake.Table.Maps {
+		tx.Flush(&knftables.Map{Name: name})
+	}
+	for _, e := range want {
+		if e.Family == tableFamilies[i] {
+			tx.Add(e)
+		}
+	}
+}
+
 // read lists the elements of every set and map but the dead-man switch.
 func (t *Tables) read(ctx context.Context) (map[string]*knftables.Element, error) {
 	found := map[string]*knftables.Element{}
-	for _, table := range t.both() {
+	for i, table := range t.both() {
 		for _, kind := range []string{"set", "map"} {
 			names, err := table.ListAll(ctx)
 			if err != nil {
@@ -132,11 +201,7 @@ func (t *Tables) read(ctx context.Context) (map[string]*knftables.Element, error
 					return nil, fmt.Errorf("list nft %s %s: %w", kind, name, err)
 				}
 				for _, e := range elements {
-					family := knftables.InetFamily
-					if table == t.bridge {
-						family = knftables.BridgeFamily
-					}
-					e.Family = family
+					e.Family = tableFamilies[i]
 					found[elementKey(e)] = e
 				}
 			}
@@ -158,7 +223,7 @@ func (t *Tables) Apply(ctx context.Context, s State) error {
 		}
 	}
 	for i, table := range t.both() {
-		family := []knftables.Family{knftables.InetFamily, knftables.BridgeFamily}[i]
+		family := tableFamilies[i]
 		tx := table.NewTransaction()
 		for key, e := range t.applied {
 			if _, keep := want[key]; !keep && e.Family == family {
@@ -225,29 +290,57 @@ func (t *Tables) Rest(ctx context.Context) error {
 	return nil
 }
 
-// Intact tells whether both tables still have all their chains, sets and rules.
+// Intact tells whether both tables still have the chains, sets and rules of the
+// last Setup or Rewrite.
 func (t *Tables) Intact(ctx context.Context) (bool, error) {
-	for i, layout := range []func(*knftables.Transaction){func(tx *knftables.Transaction) { inetLayout(tx, t.mark) }, bridgeLayout} {
-		table := t.both()[i]
-		want := knftables.NewFake([]knftables.Family{knftables.InetFamily, knftables.BridgeFamily}[i], TableName)
-		tx := want.NewTransaction()
-		layout(tx)
-		if err := want.Run(ctx, tx); err != nil {
-			return false, fmt.Errorf("render nft layout: %w", err)
+	for _, f := range tableFamilies {
+		text, err := t.printTable(ctx, f)
+		if err != nil {
+			return false, err
 		}
-		for name, chain := range want.Table.Chains {
-			rules, err := table.ListRules(ctx, name)
-			switch {
-			case knftables.IsNotFound(err):
-				return false, nil
-			case err != nil:
-				return false, fmt.Errorf("list nft chain %s: %w", name, err)
-			case len(rules) != len(chain.Rules):
-				return false, nil
-			}
+		if text != t.printed[f] {
+			return false, nil
 		}
 	}
 	return true, nil
+}
+
+// printByRules prints one of our tables by asking the interface for its rules.
+func (t *Tables) printByRules(ctx context.Context, f knftables.Family) (string, error) {
+	table := t.both()[slices.Index(tableFamilies, f)]
+	chains, err := table.List(ctx, "chains")
+	if err != nil && !knftables.IsNotFound(err) {
+		return "", fmt.Errorf("list nft chains: %w", err)
+	}
+	slices.Sort(chains)
+	var b strings.Builder
+	for _, c := range chains {
+		rules, err := table.ListRules(ctx, c)
+		if err != nil {
+			return "", fmt.Errorf("list nft chain %s: %w", c, err)
+		}
+		fmt.Fprintln(&b, c)
+		for _, r := range rules {
+			fmt.Fprintln(&b, " ", r.Rule)
+		}
+	}
+	return b.String(), nil
+}
+
+// printTable prints one of our tables without elements and counters.
+func printTable(ctx context.Context, f knftables.Family) (string, error) {
+	tables, err := exec.CommandContext(ctx, "nft", "list", "tables", string(f)).Output()
+	if err != nil {
+		return "", fmt.Errorf("list nft tables: %w", err)
+	}
+	if !strings.Contains(string(tables)+"\n", "table "+string(f)+" "+TableName+"\n") {
+		return "", nil
+	}
+	out, err := exec.CommandContext(ctx, "nft", "-s", "-t", "list", "table", string(f), TableName).Output()
+	if err != nil {
+		return "", fmt.Errorf("list nft table %s %s: %w", f, TableName, err)
+	}
+	return string(out), nil
 }
 
 // Remove deletes both tables. Tables that are not there are no error.

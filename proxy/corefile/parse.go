@@ -18,7 +18,7 @@ import (
 func Load(path string) (*Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the configuration: %w", err)
+		return nil, fmt.Errorf("read the configuration: %w; write a Corefile there, or name another with --config", err)
 	}
 	return Parse(path, string(text))
 }

@@ -1,0 +1,87 @@
+# Every verb works in a fresh clone. `make` alone lists them.
+
+GO       ?= go
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# FUZZTIME is how long each fuzz target runs, as go test -fuzztime takes it.
+FUZZTIME ?= 10s
+# TESTFLAGS is added to every go test of `make test`, for example -v or -run.
+TESTFLAGS ?=
+# KEEP=1 leaves the demo standing until Ctrl-C.
+KEEP     ?=
+
+# sudo drops the usual place of Go from PATH, su those of the network programs.
+export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
+# A clone of another user's has no version control stamp that git would give out.
+export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
+
+programs  := ip nft iptables ipset conntrack
+scenarios := ./e2e/scenarios
+modules   := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */*/go.mod */go.mod)))
+keep      := $(filter-out 0 no,$(KEEP))
+tool      := $(GO) tool -modfile=tools/go.mod
+have       = $(sort $(dir $(shell grep -rlE --include='*_test.go' '^func $(1)[A-Z]' .)))
+
+.PHONY: help build test demo demo-clean lint generate verify bench fuzz clean need-go need-root
+
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: need-go ## build the agent: bin/namegate
+	$(GO) build -ldflags '-X main.version=$(VERSION)' -o bin/namegate ./cmd/namegate
+
+test: need-root need-go ## run every test: with the race detector, and on the kernel (root)
+	@e2e/prepare $(programs) gcc br_netfilter
+	$(GO) vet ./...
+	@failed=; \
+	run() { echo "$$@"; "$$@" || failed=1; }; \
+	run $(GO) test -race $(TESTFLAGS) $$($(GO) list ./... | grep -v e2e/scenarios); \
+	run $(GO) test -count=1 -timeout 30m $(TESTFLAGS) $(scenarios); \
+	for m in $(modules); do echo "in $$m:"; run $(GO) -C $$m test $(TESTFLAGS) ./...; done; \
+	[ -z "$$failed" ] || { echo "make test: some tests failed, see above" >&2; exit 1; }
+
+demo: need-root build ## a tour on the real kernel, in a few seconds (root; KEEP=1 leaves it standing)
+	@e2e/prepare $(programs) $(if $(keep),dig curl)
+	@$(GO) build -o bin/demo ./e2e/demo
+	@exec bin/demo $(if $(keep),-keep)
+
+demo-clean: need-root need-go ## remove what killed demos and tests left behind (root)
+	@$(GO) build -o bin/demo ./e2e/demo
+	@exec bin/demo -clean
+
+lint: need-go verify ## check format, vet, the linters of .golangci.yml and generated files
+	@unformatted=$$(gofmt -l cmd crds e2e enforcer policy proxy); \
+	[ -z "$$unformatted" ] || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }
+	$(GO) vet ./...
+	$(tool) golangci-lint run
+
+generate: need-go ## write the CRD manifest and the deepcopy code anew
+	$(tool) controller-gen object crd paths=./crds/v1alpha1 output:object:dir=crds/v1alpha1 output:crd:dir=crds
+
+verify: need-go ## check that generated files are current
+	@new=$$(mktemp -d); trap 'rm -rf "$$new"' EXIT; \
+	$(tool) controller-gen object crd paths=./crds/v1alpha1 output:object:dir="$$new" output:crd:dir="$$new" || exit 1; \
+	{ diff -u crds/v1alpha1/zz_generated.deepcopy.go "$$new/zz_generated.deepcopy.go" && \
+	  diff -u crds/namegate.io_fqdnnetworkpolicies.yaml "$$new/namegate.io_fqdnnetworkpolicies.yaml"; } || \
+	{ echo "generated files are not current; run: make generate" >&2; exit 1; }
+
+bench: need-go ## run the Go benchmarks (as root those of the kernel seams too)
+	$(GO) test -run '^$$' -bench . -benchmem $(call have,Benchmark)
+
+fuzz: need-go ## run each fuzz target for FUZZTIME
+	@failed=; \
+	for dir in $(call have,Fuzz); do \
+		for target in $$($(GO) test -list '^Fuzz' $$dir | grep ^Fuzz); do \
+			echo "$$dir $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$dir || failed="$$failed $$target"; \
+		done; \
+	done; \
+	[ -z "$$failed" ] || { echo "make fuzz: failed:$$failed" >&2; exit 1; }
+
+clean: ## remove what the other verbs built
+	rm -rf bin coverage.out
+
+need-go:
+	@command -v $(GO) >/dev/null || { echo "make: no Go in PATH; install Go 1.26 from https://go.dev/dl/" >&2; exit 1; }
+
+need-root:
+	@[ "$$(id -u)" = 0 ] || { echo "make: this makes network namespaces and needs root; run it with sudo" >&2; exit 1; }

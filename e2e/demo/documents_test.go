@@ -1,0 +1,121 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/namegate/namegate/proxy/corefile"
+)
+
+func document(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../..", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// blocks returns the fenced blocks of a language.
+func blocks(text, language string) []string {
+	var out []string
+	for _, part := range strings.Split(text, "\n```"+language+"\n")[1:] {
+		block, _, _ := strings.Cut(part, "\n```")
+		out = append(out, block+"\n")
+	}
+	return out
+}
+
+func TestReadmePolicies(t *testing.T) {
+	policies := blocks(document(t, "README.md"), "yaml")
+	if len(policies) == 0 {
+		t.Fatal("the README shows no policy")
+	}
+	dir := t.TempDir()
+	for _, p := range policies {
+		if err := os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte(p), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if state := read(t, dir); len(state.Input.Policies) != 1 {
+			t.Errorf("%d policies in:\n%s", len(state.Input.Policies), p)
+		}
+	}
+}
+
+func TestReadmeCorefiles(t *testing.T) {
+	files := blocks(document(t, "README.md"), "corefile")
+	if len(files) == 0 {
+		t.Fatal("the README shows no Corefile")
+	}
+	for _, f := range files {
+		path := filepath.Join(t.TempDir(), "Corefile")
+		if err := os.WriteFile(path, []byte(f), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := corefile.Load(path); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+var flagLine = regexp.MustCompile("(?m)^(?:\\| `|  .{2,4}  ?)--([a-z-]+)")
+
+// TestFlagsAreDocumented compares the agent's help with the table of
+// docs/operations.md.
+func TestFlagsAreDocumented(t *testing.T) {
+	help, err := exec.Command("go", "run", "../../cmd/namegate", "agent", "--help").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, help)
+	}
+	names := func(text string) []string {
+		var out []string
+		for _, m := range flagLine.FindAllStringSubmatch(text, -1) {
+			if m[1] != "help" {
+				out = append(out, m[1])
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	there, said := names(string(help)), names(document(t, "docs/operations.md"))
+	if len(there) == 0 || !slices.Equal(there, said) {
+		t.Errorf("the agent has %q, docs/operations.md says %q", there, said)
+	}
+}
+
+var link = regexp.MustCompile(`\]\(([^)#]+)?(#[^)]+)?\)`)
+
+// TestLinks follows the links between documents.
+func TestLinks(t *testing.T) {
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", "docs/README.md", "docs/operations.md", "docs/security.md", "docs/corefile.md", "docs/semantics.md", "docs/audit.md"} {
+		for _, m := range link.FindAllStringSubmatch(document(t, name), -1) {
+			target := name
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(name), m[1])
+			}
+			info, err := os.Stat(filepath.Join("../..", target))
+			if err != nil {
+				t.Errorf("%s links to %s, which is not there", name, target)
+				continue
+			}
+			if m[2] != "" && !info.IsDir() && !hasHeading(document(t, target), m[2][1:]) {
+				t.Errorf("%s links to %s%s, which has no such heading", name, target, m[2])
+			}
+		}
+	}
+}
+
+func hasHeading(text, anchor string) bool {
+	for line := range strings.Lines(text) {
+		heading := strings.TrimSpace(strings.TrimLeft(line, "#"))
+		if strings.HasPrefix(line, "#") && strings.ReplaceAll(strings.ToLower(heading), " ", "-") == anchor {
+			return true
+		}
+	}
+	return false
+}

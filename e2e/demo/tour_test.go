@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// forTheKernel skips without root, and makes the demo's folders this test's.
+func forTheKernel(t *testing.T) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("making network namespaces needs root")
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	t.Cleanup(func() {
+		for _, at := range []string{"/run/netns", netnsEtc, os.TempDir()} {
+			for _, n := range names(at) {
+				if owner(n) == os.Getpid() {
+					t.Errorf("%s is left", filepath.Join(at, n))
+				}
+			}
+		}
+	})
+}
+
+func build(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "namegate")
+	if out, err := exec.Command("go", "build", "-o", binary, "../../cmd/namegate").CombinedOutput(); err != nil {
+		t.Fatalf("build the agent: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// cue keeps what is printed and cancels when a text was.
+type cue struct {
+	bytes.Buffer
+	at     string
+	cancel context.CancelFunc
+}
+
+func (c *cue) Write(p []byte) (int, error) {
+	defer func() {
+		if strings.Contains(c.String(), c.at) {
+			c.cancel()
+		}
+	}()
+	return c.Buffer.Write(p)
+}
+
+func TestWholeTour(t *testing.T) {
+	forTheKernel(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &cue{at: "Ctrl-C takes everything down", cancel: cancel}
+	good, err := show(ctx, options{agent: build(t), examples: examples, keep: true}, out)
+	if err != nil || !good {
+		t.Fatalf("good %v, %v:\n%s", good, err, out)
+	}
+	for _, want := range []string{
+		"rejected after", "the world saw 0 packets", "after the kill",
+		fmt.Sprintf("ip netns exec ng%d-1-client dig +short www.example.org", os.Getpid()),
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in:\n%s", want, out)
+		}
+	}
+}
+
+func TestInterruptedTour(t *testing.T) {
+	forTheKernel(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &cue{at: "2. A name", cancel: cancel}
+	if _, err := show(ctx, options{agent: build(t), examples: examples}, out); !errors.Is(err, errInterrupted) {
+		t.Errorf("%v, want that it was interrupted", err)
+	}
+	if strings.Contains(out.String(), "3. ") {
+		t.Errorf("it went on:\n%s", out)
+	}
+}
+
+func TestStageThatFails(t *testing.T) {
+	forTheKernel(t)
+	var out bytes.Buffer
+	for _, c := range []struct {
+		o    options
+		want string
+	}{
+		{options{agent: "/nonexistent", examples: examples}, "make build"},
+		{options{agent: "/bin/false", examples: "/nonexistent"}, "read the example"},
+		{options{agent: "/bin/false", examples: examples}, "the agent ended"},
+	} {
+		if good, err := show(t.Context(), c.o, &out); good || err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: good %v, %v, want an error with %q", c.o, good, err, c.want)
+		}
+	}
+}

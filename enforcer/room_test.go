@@ -1,0 +1,96 @@
+package enforcer
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/policy"
+)
+
+func TestAFullSetEndsTheSoonestFirst(t *testing.T) {
+	w, p := web(t)
+	a := addr("198.18.0.0")
+	first := a
+	batch := func(ttl time.Duration, n int) (last netip.Addr) {
+		t.Helper()
+		g := policy.Grant{Pod: p.PodRef, Name: dns("www.example.org"), Ports: https, Deadline: w.clock.now().Add(ttl)}
+		for range n {
+			g.Addrs, last, a = append(g.Addrs, a), a, a.Next()
+		}
+		if err := w.e.Grant(context.Background(), []policy.Grant{g}); err != nil {
+			t.Fatal(err)
+		}
+		return last
+	}
+	early := batch(time.Minute, 2000)
+	batch(time.Hour, setMax-2000)
+	if s := w.e.Status(); s.Evicted != 0 || s.Grants != setMax {
+		t.Fatalf("up to the bound nothing ends: %+v", s)
+	}
+	open := flow("10.1.0.5:1001", netip.AddrPortFrom(first, 443).String())
+	w.flows.Track(open)
+	last := batch(2*time.Minute, 1)
+	s := w.e.Status()
+	if s.Evicted == 0 || s.Evicted > 2000 || s.Grants > setMax {
+		t.Errorf("over the bound: %d evicted, %d grants", s.Evicted, s.Grants)
+	}
+	es := w.entries(p, https, iptables.IPv4)
+	if len(es) != s.Grants {
+		t.Errorf("%d entries in the kernel, %d grants", len(es), s.Grants)
+	}
+	here := map[netip.Addr]bool{}
+	for _, e := range es {
+		here[e.Addr] = true
+	}
+	for a := early.Next(); a != last; a = a.Next() {
+		if !here[a] {
+			t.Fatalf("%s, which ends late, is evicted", a)
+		}
+	}
+	if !here[last] || s.Evicted != 1+setMax/64 {
+		t.Errorf("the newest is there: %v; %d evicted", here[last], s.Evicted)
+	}
+	if !w.admitted(open) {
+		t.Error("eviction cut a connection")
+	}
+	// The place in the queue of what was evicted and comes back is not used twice.
+	w.answer(p, "www.example.org", 60, first.String())
+	w.expire(2 * time.Hour)
+	if n := w.e.Status().Grants; n != 0 {
+		t.Errorf("%d grants after all deadlines", n)
+	}
+}
+
+func TestABlindBridgeIsSaid(t *testing.T) {
+	w := newWorld(t)
+	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "br0", Port: "port5"})
+	w.links.SetBlind(true)
+	web := pod("web", "10.1.0.5", "allow")
+	w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
+	if got := w.e.Status().Unseen; len(got) != 1 || got[0] != addr("10.1.0.5") {
+		t.Errorf("unseen %v", got)
+	}
+	// What leaves the bridge has no port that iptables could see.
+	w.answer(web, "www.example.org", 60, "192.0.2.1")
+	p := packet{src: addr("10.1.0.5"), dst: addr("192.0.2.1"), proto: policy.TCP, dport: 443, iface: "br0"}
+	if !w.passes(&p) {
+		t.Error("an allowed packet that leaves the bridge is dropped")
+	}
+	p = packet{src: addr("10.1.0.5"), dst: addr("192.0.2.1"), proto: policy.TCP, dport: 80, iface: "br0"}
+	if w.passes(&p) {
+		t.Error("a packet that nothing allows passes")
+	}
+	p = packet{src: addr("10.1.0.5"), dst: addr("192.0.2.1"), proto: policy.TCP, dport: 443, iface: "eth0"}
+	if w.passes(&p) {
+		t.Error("the pod's source passes on another interface")
+	}
+	w.links.SetBlind(false)
+	w.reconcile()
+	if got := w.e.Status().Unseen; len(got) != 0 || w.at("10.1.0.5", "br0", "port6") {
+		t.Errorf("after netfilter sees again: unseen %v", got)
+	}
+}
