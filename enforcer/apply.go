@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -23,9 +24,11 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 	defer e.apply.Unlock()
 	e.coming = s
 	e.findHomes(s)
-	plan := union(e.plan, planOf(s, e.homes, e.unseen))
-	if err := e.readySets(plan); err != nil {
-		return fmt.Errorf("prepare sets: %w", err)
+	next := planOf(s, e.homes, e.unseen)
+	plan := union(e.plan, next, false)
+	err := e.readySets(plan)
+	if err != nil {
+		return e.close(ctx, next, fmt.Errorf("prepare sets: %w", err))
 	}
 	if e.snapshot == nil {
 		// The first snapshot of this agent: the chains of an earlier one stay
@@ -33,9 +36,19 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 		return e.carryOver(s)
 	}
 	if err := e.writeChains(ctx, plan); err != nil {
-		return fmt.Errorf("prepare chains: %w", err)
+		return e.close(ctx, next, fmt.Errorf("prepare chains: %w", err))
 	}
+	e.closing = false
 	return e.carryOver(s)
+}
+
+// close brings into force who is default-deny in a coming plan, and nothing else
+// of it: its pods must not stay open for as long as it cannot be prepared. It
+// returns the reason, with what failed in closing.
+func (e *Enforcer) close(ctx context.Context, next map[policy.PodRef]*podPlan, reason error) error {
+	e.closing = true
+	plan := union(e.plan, next, true)
+	return errors.Join(reason, e.writeStatic(plan, beforeChains), e.k.Tables.Apply(ctx, e.tablesState(plan)))
 }
 
 // Commit brings the prepared snapshot into force: first who is default-deny and
@@ -46,6 +59,7 @@ func (e *Enforcer) Commit(ctx context.Context) error {
 	e.apply.Lock()
 	defer e.apply.Unlock()
 	last := e.plan
+	e.findHomes(e.coming)
 	plan := planOf(e.coming, e.homes, e.unseen)
 	e.known = knownAddrs(e.coming)
 	if err := e.forgetStrangers(plan); err != nil {
@@ -57,15 +71,20 @@ func (e *Enforcer) Commit(ctx context.Context) error {
 	if err := e.write(ctx, plan); err != nil {
 		return err
 	}
+	e.gone = append(e.gone, goneAddrs(last, plan)...)
 	e.snapshot, e.plan, e.inherited = e.coming, plan, inheritance{}
-	revoked, err := e.dropSets(plan)
-	if err != nil {
+	if err := e.dropSets(plan); err != nil {
 		return err
 	}
-	if err := e.cut(revoked); err != nil {
+	if err := e.cut(e.took); err != nil {
 		return err
 	}
-	return e.forgetGone(last, plan)
+	clear(e.took)
+	if err := e.forget(e.gone); err != nil {
+		return err
+	}
+	e.gone = nil
+	return nil
 }
 
 // write makes sets, nets, chains and interception hold a plan.
@@ -73,11 +92,14 @@ func (e *Enforcer) write(ctx context.Context, plan map[policy.PodRef]*podPlan) e
 	if err := e.readySets(plan); err != nil {
 		return fmt.Errorf("write sets: %w", err)
 	}
-	if err := e.writeStatic(plan); err != nil {
+	if err := e.writeStatic(plan, beforeChains); err != nil {
 		return fmt.Errorf("write sets: %w", err)
 	}
 	if err := e.writeChains(ctx, plan); err != nil {
-		return fmt.Errorf("write chains: %w", err)
+		return errors.Join(fmt.Errorf("write chains: %w", err), e.k.Tables.Apply(ctx, e.tablesState(plan)))
+	}
+	if err := e.writeStatic(plan, afterChains); err != nil {
+		return fmt.Errorf("write sets: %w", err)
 	}
 	return e.k.Tables.Apply(ctx, e.tablesState(plan))
 }
@@ -93,10 +115,31 @@ func knownAddrs(s *policy.Snapshot) []netip.Addr {
 	return slices.Compact(out)
 }
 
+// phase is when the sets that are always there are written.
+type phase uint8
+
+const (
+	beforeChains phase = iota
+	afterChains
+)
+
+// due tells what of a set is written in a phase: where an address is at home is
+// known before the chains that ask, and for as long as they do.
+func (p phase) due(set string) (add, remove bool) {
+	if strings.HasSuffix(set, setHome) {
+		return p == beforeChains, p == afterChains
+	}
+	return p == beforeChains, p == beforeChains
+}
+
 // writeStatic makes the sets that are always there hold a plan, as a delta to
 // what the kernel says they hold.
-func (e *Enforcer) writeStatic(plan map[policy.PodRef]*podPlan) error {
+func (e *Enforcer) writeStatic(plan map[policy.PodRef]*podPlan, now phase) error {
 	for name, want := range e.staticEntries(plan) {
+		add, remove := now.due(name)
+		if !add && !remove {
+			continue
+		}
 		have, err := e.k.Sets.List(name)
 		if err != nil {
 			return err
@@ -112,11 +155,15 @@ func (e *Enforcer) writeStatic(plan map[policy.PodRef]*podPlan) error {
 			}
 			delete(surplus, w.Key())
 		}
-		if err := e.k.Sets.Add(name, missing...); err != nil {
-			return err
+		if add {
+			if err := e.k.Sets.Add(name, missing...); err != nil {
+				return err
+			}
 		}
-		if err := e.k.Sets.Delete(name, slices.Collect(maps.Keys(surplus))...); err != nil {
-			return err
+		if remove {
+			if err := e.k.Sets.Delete(name, slices.Collect(maps.Keys(surplus))...); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

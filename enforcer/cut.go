@@ -14,7 +14,7 @@ func (e *Enforcer) cut(took revoked) error {
 	for ref, addrs := range took {
 		p := e.plan[ref]
 		if p == nil {
-			continue // the whole pod is gone: forgetGone
+			continue // the whole pod is gone: goneAddrs
 		}
 		err := e.eachFlow(p.addrs, func(f conntrack.Flow) error {
 			lost := slices.ContainsFunc(addrs[f.Dst.Addr()], func(s policy.PortSet) bool { return contains(s, f) })
@@ -37,7 +37,7 @@ func (e *Enforcer) admitOpen(last, plan map[policy.PodRef]*podPlan) error {
 	for ref, p := range plan {
 		was := last[ref]
 		fresh := slices.DeleteFunc(slices.Clone(p.addrs), func(a netip.Addr) bool {
-			return !p.selected || e.inherited.same(a, ref) || was != nil && was.selected && slices.Contains(was.addrs, a)
+			return !p.selected || e.inherited.judged(a, ref) || was != nil && was.selected && slices.Contains(was.addrs, a)
 		})
 		err := e.eachFlow(fresh, func(f conntrack.Flow) error {
 			if !e.covers(p, f) {
@@ -52,21 +52,22 @@ func (e *Enforcer) admitOpen(last, plan map[policy.PodRef]*podPlan) error {
 	return nil
 }
 
-// forgetGone takes the admission of every connection back that belongs to an
-// address whose pod is gone: a pod that gets the address later inherits nothing.
-func (e *Enforcer) forgetGone(last, plan map[policy.PodRef]*podPlan) error {
+// goneAddrs returns the addresses that a pod of the last plan does not have any
+// more: a pod that gets one later inherits no connection.
+func goneAddrs(last, plan map[policy.PodRef]*podPlan) []netip.Addr {
+	var out []netip.Addr
 	for ref, p := range last {
-		gone := slices.DeleteFunc(slices.Clone(p.addrs), func(a netip.Addr) bool {
-			now := plan[ref]
-			return now != nil && slices.Contains(now.addrs, a)
-		})
-		if err := e.forget(gone); err != nil {
-			return err
+		now := plan[ref]
+		for _, a := range p.addrs {
+			if now == nil || !slices.Contains(now.addrs, a) {
+				out = append(out, a)
+			}
 		}
 	}
-	return nil
+	return out
 }
 
+// forget takes the admission of every connection of the addresses back.
 func (e *Enforcer) forget(addrs []netip.Addr) error {
 	return e.eachFlow(addrs, func(f conntrack.Flow) error { return e.k.Flows.SetMark(f, 0, e.cfg.Mark) })
 }

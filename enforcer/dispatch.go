@@ -19,7 +19,7 @@ const flat = 8
 // the four before them, and so on: addresses of one node differ there. Every
 // chain ends with tail. All steps are gotos, so a RETURN in a leaf leaves the
 // whole tree.
-func dispatch(chains iptables.Chains, root string, leaves map[netip.Addr]string, tail ...string) {
+func dispatch(chains iptables.Chains, root string, leaves map[netip.Addr][]string, tail ...string) {
 	addrs := make([]netip.Addr, 0, len(leaves))
 	for a := range leaves {
 		addrs = append(addrs, a)
@@ -28,11 +28,13 @@ func dispatch(chains iptables.Chains, root string, leaves map[netip.Addr]string,
 	branch(chains, root, addrs, 0, leaves, tail)
 }
 
-func branch(chains iptables.Chains, name string, addrs []netip.Addr, depth int, leaves map[netip.Addr]string, tail []string) {
+func branch(chains iptables.Chains, name string, addrs []netip.Addr, depth int, leaves map[netip.Addr][]string, tail []string) {
 	// The longest name is a root of 14 bytes, a dash and 13 digits.
 	if len(addrs) <= flat || depth == iptables.ChainLengthMax-len(chainHome)-2 {
 		for _, a := range addrs {
-			chains[name] = append(chains[name], "-s "+netip.PrefixFrom(a, a.BitLen()).String()+" "+leaves[a])
+			for _, rule := range leaves[a] {
+				chains[name] = append(chains[name], "-s "+netip.PrefixFrom(a, a.BitLen()).String()+" "+rule)
+			}
 		}
 		chains[name] = append(chains[name], tail...)
 		return

@@ -50,7 +50,7 @@ func TestDispatchLeadsWhereAMapWould(t *testing.T) {
 				leaf := fmt.Sprintf("NAMEGATE-LEAF%d", i)
 				twin[a], chains[leaf] = "-g "+leaf, []string{fmt.Sprintf("-j MARK --set-xmark %#x/0xffffffff", i+1)}
 			}
-			dispatch(chains, chainPorts, twin, "-j DROP")
+			dispatch(chains, chainPorts, single(twin), "-j DROP")
 			most := 0
 			strangers := randomAddrs(r, 50, v6)
 			for i, a := range append(slices.Clone(all), strangers...) {
@@ -96,7 +96,7 @@ func TestDispatchOfAddressesThatDifferFarAway(t *testing.T) {
 		a := netip.MustParseAddr(fmt.Sprintf("2001:db8:%x::1", i+1))
 		leaves[a] = "-j DROP"
 	}
-	dispatch(chains, chainPorts, leaves)
+	dispatch(chains, chainPorts, single(leaves))
 	for name := range chains {
 		if len(name) > iptables.ChainLengthMax {
 			t.Errorf("chain %s is too long", name)
@@ -164,9 +164,9 @@ func TestOnePodMoreTouchesFewChains(t *testing.T) {
 			leaves[a] = "-g NAMEGATE-P-" + a.String()
 			a = a.Next()
 		}
-		dispatch(before, chainNames, leaves)
+		dispatch(before, chainNames, single(leaves))
 		leaves[a] = "-g NAMEGATE-P-new"
-		dispatch(after, chainNames, leaves)
+		dispatch(after, chainNames, single(leaves))
 		changed := 0
 		for name, rules := range after {
 			if !slices.Equal(rules, before[name]) {
@@ -191,6 +191,15 @@ func BenchmarkDispatch(b *testing.B) {
 		leaves[a] = "-g NAMEGATE-P-000000000000"
 	}
 	for b.Loop() {
-		dispatch(iptables.Chains{}, chainNames, leaves)
+		dispatch(iptables.Chains{}, chainNames, single(leaves))
 	}
+}
+
+// single gives each address its one rule.
+func single(leaves map[netip.Addr]string) map[netip.Addr][]string {
+	out := map[netip.Addr][]string{}
+	for a, rule := range leaves {
+		out[a] = []string{rule}
+	}
+	return out
 }

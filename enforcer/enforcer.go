@@ -78,12 +78,19 @@ type Enforcer struct {
 	found    map[string]bool               // sets of an earlier agent, not adopted yet
 	homes    map[netip.Addr]home
 	known    []netip.Addr
+	refusals int  // how often in a row the kernel refused a set
+	closing  bool // what is coming could not be prepared, and is closed until it can
 	unseen   bool // netfilter misses bridged packets, and that was said
 	// inherited is what an earlier agent left; empty after the first Commit.
 	inherited inheritance
+	// took and gone are what a Commit still owes: grants taken back whose
+	// connections are to be cut, addresses whose pod is gone.
+	took revoked
+	gone []netip.Addr
 
 	grants  grantTable
-	beaten  atomic.Int64 // when the last heartbeat was, in Unix nanoseconds
+	writers chan struct{} // a place for each grant that waits for the kernel
+	beaten  atomic.Int64  // when the last heartbeat was, in Unix nanoseconds
 	repairs atomic.Uint64
 	denials atomic.Uint64 // grants refused
 	evicted atomic.Uint64 // grants ended to make room
@@ -113,11 +120,13 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 	}
 	return &Enforcer{
 		cfg: cfg, k: k, now: now, log: log,
-		plan:   map[policy.PodRef]*podPlan{},
-		chains: map[chainsKey]iptables.Chains{},
-		seen:   map[chainsKey]iptables.Chains{},
-		homes:  map[netip.Addr]home{},
-		grants: grantTable{pods: map[policy.PodRef]*podGrants{}},
+		plan:    map[policy.PodRef]*podPlan{},
+		chains:  map[chainsKey]iptables.Chains{},
+		seen:    map[chainsKey]iptables.Chains{},
+		homes:   map[netip.Addr]home{},
+		took:    revoked{},
+		writers: make(chan struct{}, writersMax),
+		grants:  grantTable{pods: map[policy.PodRef]*podGrants{}},
 	}, nil
 }
 

@@ -111,7 +111,12 @@ func TestHistoryIsBounded(t *testing.T) {
 	if h.reasons[first] != nil || h.reasons[last] == nil {
 		t.Error("the one that ended first must be forgotten, not the last")
 	}
-	h.remember(last, []reason{{name: dns("b.test")}})
+	b := []reason{{name: dns("b.test")}}
+	h.remember(last, b)
+	if gone := h.prune(func(r reason) bool { return r.name == dns("a.test") }); gone != nil || len(h.reasons[last]) != 1 {
+		t.Errorf("pruned %v, and %v of the last is kept", gone, h.reasons[last])
+	}
+	h.reasons[last] = b
 	gone := h.prune(func(r reason) bool { return r.name == dns("a.test") })
 	if !slices.Equal(gone, []netip.Addr{last}) || len(h.reasons) != historyMax-1 || len(h.order) != historyMax-1 {
 		t.Errorf("pruned %v, %d left, %d in order", gone, len(h.reasons), len(h.order))

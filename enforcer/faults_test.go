@@ -2,10 +2,13 @@ package enforcer
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer/link"
@@ -44,8 +47,94 @@ func busy(t *testing.T) (*world, *policy.Snapshot) {
 	return w, next
 }
 
+// all is everything that must be equal: the kernel and the connections' marks.
+func (w *world) all() string {
+	w.t.Helper()
+	var lines []string
+	for i := range 10 {
+		flows, err := w.flows.Flows(addr(fmt.Sprintf("10.1.0.%d", i)))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, f := range flows {
+			lines = append(lines, fmt.Sprintf("flow %s %s %#x", f.Src, f.Dst, f.Mark))
+		}
+	}
+	slices.Sort(lines)
+	return w.dump() + "\n" + strings.Join(lines, "\n")
+}
+
 // maxSteps bounds the loops over every step of a roll-out.
 const maxSteps = 400
+
+func TestEveryFaultOfARollOutIsMendedByARetry(t *testing.T) {
+	w, next := busy(t)
+	if err := w.rollOut(next); err != nil {
+		t.Fatal(err)
+	}
+	want := w.all()
+	for _, late := range []bool{false, true} {
+		n := 1
+		for ; n < maxSteps; n++ {
+			w, next := busy(t)
+			w.seams.forget(n, late)
+			err := w.rollOut(next)
+			if w.seams.steps < n {
+				break
+			}
+			steps := w.seams.written()
+			if !errors.Is(err, errInjected) {
+				t.Errorf("step %d fails, and the roll-out says %v; steps %q", n, err, steps)
+				continue
+			}
+			w.seams.forget(0, false)
+			if err := w.rollOut(next); err != nil {
+				t.Errorf("step %d failed (late: %v): the retry says %v", n, late, err)
+				continue
+			}
+			if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(w.all(), "\n")); diff != "" {
+				t.Errorf("step %d, %q, failed (late: %v); after a retry (-want +got):\n%s", n, steps[max(len(steps)-2, 0):], late, diff)
+			}
+		}
+		if n < 30 || n == maxSteps {
+			t.Errorf("the roll-out takes %d steps: the test does not see them", n)
+		}
+	}
+}
+
+func TestEveryFaultOfARestartIsMendedByARetry(t *testing.T) {
+	again := func(t *testing.T) (*world, *policy.Snapshot) {
+		w, _ := busy(t)
+		w.restart()
+		web := pod("web", "10.1.0.5 2001:db8:1::5", "one", "two")
+		return w, w.compile([]policy.Pod{web, pod("late", "10.1.0.7", "three")}, pol("one", "tcp/443 www.example.org"), pol("three", "udp/53 dns.test"))
+	}
+	w, next := again(t)
+	if err := w.rollOut(next); err != nil {
+		t.Fatal(err)
+	}
+	want := w.all()
+	for n := 1; n < maxSteps; n++ {
+		w, next := again(t)
+		w.seams.forget(n, false)
+		err := w.rollOut(next)
+		if w.seams.steps < n {
+			return
+		}
+		if !errors.Is(err, errInjected) {
+			t.Errorf("step %d fails, and the roll-out says %v", n, err)
+			continue
+		}
+		w.seams.forget(0, false)
+		if err := w.rollOut(next); err != nil {
+			t.Errorf("step %d failed: the retry says %v", n, err)
+			continue
+		}
+		if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(w.all(), "\n")); diff != "" {
+			t.Errorf("step %d failed; after a retry (-want +got):\n%s", n, diff)
+		}
+	}
+}
 
 // TestNoFaultOpensAnything is what matters more than that a retry mends: a roll-out
 // that stops anywhere leaves nobody with more than the two snapshots allow.

@@ -72,19 +72,32 @@ func (g *grant) until() time.Time {
 	return t
 }
 
-// add takes a reason in and tells whether the kernel must know: the name is new
-// or ends later than before.
-func (g *grant) add(r reason) bool {
+// reasonsMax bounds how many names of one address are kept: below a pattern a pod
+// may ask for names without end. With the name that ends soonest goes that its
+// policy would keep the address open when all the others' are gone.
+const reasonsMax = 64
+
+// add takes a reason in, lets go of those that have ended, and tells whether the
+// kernel must know: the name is new or ends later than before.
+func (g *grant) add(r reason, now time.Time) bool {
 	i := slices.IndexFunc(g.reasons, func(o reason) bool { return o.name == r.name })
-	if i < 0 {
-		g.reasons = append(g.reasons, r)
-		return true
-	}
-	if !r.until.After(g.reasons[i].until) {
+	if i >= 0 && !r.until.After(g.reasons[i].until) {
 		return false
 	}
-	g.reasons[i] = r
-	return true
+	if i >= 0 {
+		g.reasons[i] = r
+		return true
+	}
+	g.reasons = slices.DeleteFunc(g.reasons, func(o reason) bool { return o.until.Before(now) })
+	g.reasons = append(g.reasons, r)
+	return len(g.reasons) <= reasonsMax || g.dropSoonest().name != r.name
+}
+
+// dropSoonest takes the reason out that ends first.
+func (g *grant) dropSoonest() reason {
+	first := slices.MinFunc(g.reasons, func(a, b reason) int { return a.until.Compare(b.until) })
+	g.reasons = slices.DeleteFunc(g.reasons, func(r reason) bool { return r.name == first.name })
+	return first
 }
 
 // clone returns a grant that shares nothing that changes.
@@ -93,6 +106,9 @@ func (g *grant) clone() *grant {
 	c.reasons = slices.Clone(g.reasons)
 	return &c
 }
+
+// writersMax bounds the grants that wait for the kernel at a time.
+const writersMax = 256
 
 // Grant opens addresses for pods and returns after the kernel has acknowledged
 // all of them, or with an error: the pod is not selected, no policy of it allows
@@ -105,6 +121,12 @@ func (e *Enforcer) Grant(ctx context.Context, grants []policy.Grant) error {
 	if e.covered(grants) {
 		return nil
 	}
+	select {
+	case e.writers <- struct{}{}:
+	case <-ctx.Done():
+		e.denials.Add(1)
+		return fmt.Errorf("too many grants wait for the kernel: %w", ctx.Err())
+	}
 	// The kernel cannot be interrupted, the caller can: the write goes on.
 	grants = slices.Clone(grants)
 	for i := range grants {
@@ -112,7 +134,10 @@ func (e *Enforcer) Grant(ctx context.Context, grants []policy.Grant) error {
 		grants[i].By = slices.Clone(grants[i].By)
 	}
 	done := make(chan error, 1)
-	go func() { done <- e.writeGrants(grants) }()
+	go func() {
+		done <- e.writeGrants(grants)
+		<-e.writers
+	}()
 	select {
 	case err := <-done:
 		if err != nil {
@@ -126,7 +151,8 @@ func (e *Enforcer) Grant(ctx context.Context, grants []policy.Grant) error {
 }
 
 // covered tells whether every grant is in the kernel already, as it is when an
-// answer comes from a cache.
+// answer comes from a cache. It does not wait: what is being written does not
+// count.
 func (e *Enforcer) covered(grants []policy.Grant) bool {
 	if !e.grants.mu.TryRLock() {
 		return false
@@ -148,8 +174,6 @@ func (e *Enforcer) covered(grants []policy.Grant) bool {
 	return true
 }
 
-// has tells whether an address is open for a name until then. While the set is
-// being written the answer is no: the caller must not wait for the kernel here.
 func (s *grantSet) has(a netip.Addr, name policy.Name, until time.Time) bool {
 	if !s.mu.TryLock() {
 		return false
@@ -205,7 +229,7 @@ func (e *Enforcer) extend(s *grantSet, addrs []netip.Addr, r reason) error {
 		if old := s.entries[a]; old != nil {
 			g = old.clone()
 		}
-		if next[a] == nil && g.add(r) {
+		if next[a] == nil && g.add(r, e.now()) {
 			next[a] = g
 			entries = append(entries, e.entry(a, g))
 		}

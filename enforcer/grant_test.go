@@ -3,6 +3,7 @@ package enforcer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -210,6 +211,43 @@ func TestGrantKeepsNothingOfTheCallers(t *testing.T) {
 	w.answer(p, "a.example.net", 30, "192.0.2.1")
 	if got, want := w.entries(p, https, iptables.IPv4)[0].Comment, "1700000120 www.example.org shop/allow www.example.org ; 1700000090 a.example.net shop/allow *.example.net"; got != want {
 		t.Errorf("comment %q, want %q", got, want)
+	}
+}
+
+func TestNamesOfOneAddressAreBounded(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 3600, "192.0.2.1")
+	for i := range 2000 {
+		w.answer(p, fmt.Sprintf("n%d.example.net", i), 60, "192.0.2.1")
+		w.clock.pass(100 * time.Millisecond)
+	}
+	s := w.e.grants.pods[p.PodRef].sets[grantKey{p.PodRef, https, iptables.IPv4}]
+	kept := s.entries[addr("192.0.2.1")].reasons
+	if len(kept) != reasonsMax || kept[0].name != dns("www.example.org") || kept[reasonsMax-1].name != dns("n1999.example.net") {
+		t.Errorf("%d names are kept, from %s to %s", len(kept), kept[0].name, kept[len(kept)-1].name)
+	}
+	if got := w.left(p, https, "192.0.2.1"); !near(got, 3460*time.Second) {
+		t.Errorf("the longest name's deadline became %v", got)
+	}
+	w.seams.forget(0, false)
+	w.answer(p, "late.example.net", 30, "192.0.2.1")
+	if got := w.seams.writes("add"); len(got) != 0 {
+		t.Errorf("a name that ends before all that are kept is written: %v", got)
+	}
+}
+
+func TestReasonsOfOneAddressAreBounded(t *testing.T) {
+	var g grant
+	for i := range 10 * reasonsMax {
+		r := reason{name: dns(fmt.Sprintf("n%d.test", i)), until: at(int64(1000 + i)), by: []string{fmt.Sprintf("shop/p%d", i)}}
+		g.add(r, at(0))
+	}
+	if len(g.reasons) != reasonsMax || g.until() != at(int64(1000+10*reasonsMax-1)) {
+		t.Errorf("%d reasons, the last until %v", len(g.reasons), g.until())
+	}
+	g.add(reason{name: dns("late.test"), until: at(5000)}, at(4000))
+	if len(g.reasons) != 1 {
+		t.Errorf("%d reasons are kept though all but one have ended", len(g.reasons))
 	}
 }
 

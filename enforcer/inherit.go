@@ -15,13 +15,23 @@ import (
 type inheritance struct {
 	pods  map[netip.Addr]string // podID
 	homes map[netip.Addr]link.Home
+	// selected addresses were default-deny: a pod that was only audited has a
+	// chain too, and was not judged.
+	selected map[netip.Addr]bool
 }
 
 // readInheritance reads whose the addresses were from our chains, and their homes
 // from the nft tables, which must have been set up.
 func (e *Enforcer) readInheritance(ctx context.Context) (inheritance, error) {
-	in := inheritance{pods: map[netip.Addr]string{}, homes: map[netip.Addr]link.Home{}}
+	in := inheritance{pods: map[netip.Addr]string{}, homes: map[netip.Addr]link.Home{}, selected: map[netip.Addr]bool{}}
 	for _, f := range ipVersions {
+		selected, err := e.k.Sets.List(setPrefix(f) + setSelected)
+		if err != nil {
+			return in, err
+		}
+		for _, entry := range selected {
+			in.selected[entry.Addr] = true
+		}
 		chains, err := e.k.Chains.Save(ctx, f, "mangle")
 		if err != nil {
 			return in, err
@@ -62,6 +72,11 @@ func (in inheritance) take(rule string) {
 
 // same tells whether an address is still the pod's that it was.
 func (in inheritance) same(a netip.Addr, ref policy.PodRef) bool { return in.pods[a] == podID(ref) }
+
+// judged tells whether the connections of an address have been judged for the pod.
+func (in inheritance) judged(a netip.Addr, ref policy.PodRef) bool {
+	return in.selected[a] && in.same(a, ref)
+}
 
 // home returns the home that an earlier agent knew for a pod's address, as long as
 // that one stands: a pod that hides its address, or lets another's move, gains

@@ -36,7 +36,6 @@ const (
 
 	setSelected  = "selected"
 	setHome      = "home"
-	setHomed     = "homed"
 	setEndpoint  = "endpoint"
 	setResolvers = "resolvers"
 )
@@ -82,7 +81,6 @@ func staticSets() []ipset.Set {
 		v6 := f == iptables.IPv6
 		out = append(out,
 			ipset.Set{Name: setPrefix(f) + setSelected, Type: ipset.HashIP, IPv6: v6},
-			ipset.Set{Name: setPrefix(f) + setHomed, Type: ipset.HashIP, IPv6: v6},
 			ipset.Set{Name: setPrefix(f) + setHome, Type: ipset.HashNetIface, IPv6: v6},
 			ipset.Set{Name: setPrefix(f) + setEndpoint, Type: ipset.HashIPPort, IPv6: v6},
 			ipset.Set{Name: setPrefix(f) + setResolvers, Type: ipset.HashIPPort, IPv6: v6},

@@ -39,30 +39,60 @@ func planOf(s *policy.Snapshot, homes map[netip.Addr]home, unseen bool) map[poli
 }
 
 // union is the plan between two snapshots: every pod has the port sets of both,
-// and is denied, intercepted and at home as before. An address belongs to the
-// pod that has it now; a pod that only is coming has no address of another's.
-func union(now, next map[policy.PodRef]*podPlan) map[policy.PodRef]*podPlan {
+// and is denied, intercepted and at home as before. An address that changes hands
+// is judged by the coming pod's chain at once: the pod that had it is gone. With
+// closed, coming pods are default-deny already.
+func union(now, next map[policy.PodRef]*podPlan, closed bool) map[policy.PodRef]*podPlan {
 	out := map[policy.PodRef]*podPlan{}
-	owned := map[netip.Addr]bool{}
+	coming := map[netip.Addr]policy.PodRef{}
+	for ref, n := range next {
+		for _, a := range n.addrs {
+			coming[a] = ref
+		}
+	}
+	held := map[netip.Addr]policy.PodRef{}
+	for ref, p := range now {
+		for _, a := range p.addrs {
+			held[a] = ref
+		}
+	}
 	for ref, p := range now {
 		both := *p
+		for _, a := range p.addrs {
+			if other, changes := coming[a]; changes && other != ref {
+				both.handed = append(both.handed, a)
+			}
+		}
 		if n := next[ref]; n != nil {
 			both.ports = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(p.ports), n.ports...))))
+			both.selected = p.selected || closed && n.selected
+		}
+		if n := next[ref]; n != nil {
+			both.taken = takenFrom(held, ref, n.addrs)
 		}
 		out[ref] = &both
-		for _, a := range p.addrs {
-			owned[a] = true
-		}
 	}
 	for ref, n := range next {
 		if now[ref] != nil {
 			continue
 		}
-		coming := *n
-		coming.selected, coming.drop, coming.intercept = false, false, false
-		coming.homes = nil
-		coming.addrs = slices.DeleteFunc(slices.Clone(n.addrs), func(a netip.Addr) bool { return owned[a] })
-		out[ref] = &coming
+		fresh := *n
+		fresh.selected, fresh.drop, fresh.intercept = closed && n.selected, false, false
+		fresh.homes = nil
+		fresh.taken = takenFrom(held, ref, n.addrs)
+		fresh.addrs = slices.DeleteFunc(slices.Clone(n.addrs), func(a netip.Addr) bool { return slices.Contains(fresh.taken, a) })
+		out[ref] = &fresh
+	}
+	return out
+}
+
+// takenFrom returns those of a pod's addresses that another pod holds.
+func takenFrom(held map[netip.Addr]policy.PodRef, ref policy.PodRef, addrs []netip.Addr) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range addrs {
+		if owner, taken := held[a]; taken && owner != ref {
+			out = append(out, a)
+		}
 	}
 	return out
 }
@@ -151,11 +181,8 @@ func (e *Enforcer) staticEntries(plan map[policy.PodRef]*podPlan) map[string][]i
 		}
 		for _, a := range p.addrs {
 			add(setSelected, ipset.Entry{Addr: a})
-			if h, ok := p.homes[a]; ok {
-				add(setHomed, ipset.Entry{Addr: a})
-				if p.byIface(h) {
-					add(setHome, ipset.Entry{Addr: a, Iface: h.Iface})
-				}
+			if h, ok := p.homes[a]; ok && p.byIface(h) {
+				add(setHome, ipset.Entry{Addr: a, Iface: h.Iface})
 			}
 		}
 	}

@@ -6,6 +6,9 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/policy"
 )
 
 // checkEvery is how often the kernel is compared with what was written, besides
@@ -69,7 +72,15 @@ func (e *Enforcer) resettle(ctx context.Context) error {
 		return nil
 	}
 	e.plan = planOf(e.snapshot, e.homes, e.unseen)
-	return e.write(ctx, e.plan)
+	return e.write(ctx, e.inForce())
+}
+
+// inForce is the plan, and what Prepare made ready beside it.
+func (e *Enforcer) inForce() map[policy.PodRef]*podPlan {
+	if e.coming == e.snapshot {
+		return e.plan
+	}
+	return union(e.plan, planOf(e.coming, e.homes, e.unseen), e.closing)
 }
 
 // Reconcile compares the kernel with what was last written and repairs what is
@@ -86,10 +97,13 @@ func (e *Enforcer) Reconcile(ctx context.Context) error {
 	if err := e.repairTables(ctx); err != nil {
 		return err
 	}
+	if err := e.repairSets(); err != nil {
+		return err
+	}
 	if err := e.repairChains(ctx); err != nil {
 		return err
 	}
-	return e.write(ctx, e.plan)
+	return e.write(ctx, e.inForce())
 }
 
 func (e *Enforcer) repairTables(ctx context.Context) error {
@@ -99,6 +113,52 @@ func (e *Enforcer) repairTables(ctx context.Context) error {
 	}
 	e.repaired("nft tables")
 	return e.k.Tables.Rewrite(ctx, e.tablesState(e.plan))
+}
+
+// repairSets makes sets anew that are gone, and puts the grants back of those that
+// hold fewer entries than they should.
+func (e *Enforcer) repairSets() error {
+	sizes, err := e.k.Sets.Sizes()
+	if err != nil {
+		return err
+	}
+	for _, s := range staticSets() {
+		if _, there := sizes[s.Name]; there {
+			continue
+		}
+		e.repaired("set " + s.Name)
+		if err := e.k.Sets.Ensure(s); err != nil {
+			return err
+		}
+	}
+	e.grants.mu.Lock()
+	defer e.grants.mu.Unlock()
+	for _, p := range e.grants.pods {
+		for key, s := range p.sets {
+			size, there := sizes[s.name]
+			if err := e.refill(s, key, size, there); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (e *Enforcer) refill(s *grantSet, key grantKey, size int, there bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if there && size >= len(s.entries) {
+		return nil
+	}
+	e.repaired("grants of pod " + key.pod.String() + " on " + string(key.ports))
+	if err := e.k.Sets.Ensure(grantSetHeader(s.name, key)); err != nil {
+		return err
+	}
+	entries := make([]ipset.Entry, 0, len(s.entries))
+	for a, g := range s.entries {
+		entries = append(entries, e.entry(a, g))
+	}
+	return e.k.Sets.Add(s.name, entries...)
 }
 
 // repairChains forgets what it knows of a table that is not as it was printed

@@ -168,7 +168,7 @@ func TestReconcileOfAddressesOfSets(t *testing.T) {
 		t.Fatal(err)
 	}
 	es[1].Addr = addr("203.0.113.1")
-	if err := w.sets.Add("NG4-homed", es[1]); err != nil {
+	if err := w.sets.Add("NG4-selected", es[1]); err != nil {
 		t.Fatal(err)
 	}
 	w.reconcile()

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer/ipset"
 	"github.com/namegate/namegate/enforcer/iptables"
 	"github.com/namegate/namegate/policy"
@@ -231,5 +232,23 @@ func TestAFailedFirstCommitStillKnowsWhoWasJudged(t *testing.T) {
 	}
 	if w.mark(judged)&DefaultMark != 0 {
 		t.Error("a connection that was judged before is admitted by the retry")
+	}
+}
+
+// A pod that was only audited has a chain and was never judged: what the next
+// agent's policy allows of its connections must stay.
+func TestRestartJudgesPodsThatWereOnlyAudited(t *testing.T) {
+	w := newWorld(t)
+	web := pod("web", "10.1.0.5", "allow")
+	audit := pol("allow", "tcp/443 www.example.org")
+	audit.Spec.Enforcement = v1alpha1.EnforcementAudit
+	w.apply([]policy.Pod{web}, audit)
+	f := flow("10.1.0.5:1001", "192.0.2.53:53")
+	f.Mark = 0
+	w.flows.Track(f)
+	w.restart()
+	w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
+	if w.mark(f)&DefaultMark == 0 {
+		t.Error("an allowed connection is cut")
 	}
 }

@@ -53,37 +53,42 @@ func (r ruleset) render() map[string]iptables.Chains {
 
 func (r ruleset) set(name string) string { return setPrefix(r.family) + name }
 
+func (r ruleset) icmp() string {
+	if r.family == iptables.IPv6 {
+		return "ipv6-icmp"
+	}
+	return "icmp"
+}
+
 func (r ruleset) markIs() string { return fmt.Sprintf("--mark %#x/%#x", r.mark, r.mark) }
 
 // raw drops what does not come from its home.
 func (r ruleset) raw() iptables.Chains {
-	ports := map[netip.Addr]string{}
+	homes := map[netip.Addr][]string{}
 	var ifaces, bridgePorts []string
 	for _, p := range r.pods {
 		for a, h := range p.homes {
-			if versionOf(a) != r.family {
+			switch {
+			case versionOf(a) != r.family:
 				continue
-			}
-			if p.byIface(h) {
-				if !h.Bridged() {
-					ifaces = append(ifaces, h.Iface)
-				}
-			} else {
-				ports[a] = "-m physdev --physdev-in " + h.Port + " -j RETURN"
+			case !p.byIface(h):
+				homes[a] = []string{"-m physdev --physdev-in " + h.Port + " -j RETURN"}
 				bridgePorts = append(bridgePorts, h.Port)
+			case !h.Bridged():
+				ifaces = append(ifaces, h.Iface)
 			}
+			homes[a] = append(homes[a], "-j DROP")
 		}
 	}
 	c := iptables.Chains{
 		chainHome: {
 			"-m set --match-set " + r.set(setHome) + " src,src -j RETURN",
-			"-m set ! --match-set " + r.set(setHomed) + " src -g " + chainIfaces,
 			"-g " + chainPorts,
 		},
 		chainIfaces:  {},
 		chainForeign: r.foreign(),
 	}
-	dispatch(c, chainPorts, ports, "-j DROP")
+	dispatch(c, chainPorts, homes, "-g "+chainIfaces)
 	ifaceDispatch(c, chainIfaces, "-i", ifaces, "-g "+chainForeign)
 	ifaceDispatch(c, chainIfaces, "-m physdev --physdev-in", bridgePorts, "-g "+chainForeign)
 	return c
@@ -134,6 +139,8 @@ func (r ruleset) mangle() iptables.Chains {
 			notSelected,
 			fmt.Sprintf("-j MARK --set-xmark 0x0/%#x", r.mark),
 			fmt.Sprintf("-m conntrack --ctstate NEW -j CONNMARK --set-xmark 0x0/%#x", r.mark),
+			// What a helper expects inherits its master's mark.
+			fmt.Sprintf("! -p %s -m conntrack --ctstate RELATED -j CONNMARK --set-xmark 0x0/%#x", r.icmp(), r.mark),
 			admitted,
 			"-m set --match-set " + r.set(setResolvers) + " dst,dst -g " + chainAllow,
 		},
@@ -143,12 +150,12 @@ func (r ruleset) mangle() iptables.Chains {
 			"-m set --match-set " + r.set(setEndpoint) + " dst,dst -g " + chainAllow,
 		},
 	}
-	names, self := map[netip.Addr]string{}, map[netip.Addr]string{}
+	names, self := map[netip.Addr][]string{}, map[netip.Addr][]string{}
 	for _, p := range r.pods {
-		for _, a := range p.addrs {
+		for _, a := range p.judged() {
 			if versionOf(a) == r.family {
-				names[a] = "-g " + podChain(p.ref)
-				self[a] = "-d " + netip.PrefixFrom(a, a.BitLen()).String() + " -g " + chainAllow
+				names[a] = []string{"-g " + podChain(p.ref)}
+				self[a] = []string{"-d " + netip.PrefixFrom(a, a.BitLen()).String() + " -g " + chainAllow}
 				c[podChain(p.ref)] = r.podRules(p)
 			}
 		}
@@ -162,6 +169,9 @@ func (r ruleset) mangle() iptables.Chains {
 func (r ruleset) podRules(p *podPlan) []string {
 	var out []string
 	for _, ports := range p.ports {
+		if p.missing[ports] {
+			continue
+		}
 		set := "-m set --match-set " + grantSetName(p.ref, ports, r.family) + " dst"
 		for _, match := range portMatches(ports) {
 			out = append(out, strings.Join(nonEmpty(match.proto, set, match.ports,
@@ -212,16 +222,12 @@ func portMatches(ports policy.PortSet) []portMatch {
 // security is the second net: the question of the first, by iptables alone.
 func (r ruleset) security() iptables.Chains {
 	selected := "--match-set " + r.set(setSelected)
-	icmp := "icmp"
-	if r.family == iptables.IPv6 {
-		icmp = "ipv6-icmp"
-	}
 	rules := []string{
 		"-m set " + selected + " dst -m conntrack --ctdir REPLY -m connmark ! " + r.markIs() + " -j DROP",
 		"-m set ! " + selected + " src -j RETURN",
 		"-m connmark " + r.markIs() + " -j RETURN",
 		"-m conntrack --ctdir REPLY -j RETURN",
-		"-p " + icmp + " -m conntrack --ctstate RELATED -j RETURN",
+		"-p " + r.icmp() + " -m conntrack --ctstate RELATED -j RETURN",
 		"-m conntrack --ctstate UNTRACKED -m mark " + r.markIs() + " -j RETURN",
 	}
 	rules = append(rules, r.neighbours()...)
@@ -232,8 +238,13 @@ func (r ruleset) security() iptables.Chains {
 type podPlan struct {
 	ref   policy.PodRef
 	addrs []netip.Addr
-	ports []policy.PortSet
-	homes map[netip.Addr]link.Home
+	// handed are addresses of addrs that another pod's chains judge already, taken
+	// those of another pod's that this one's judge: an address changes hands.
+	handed, taken []netip.Addr
+	ports         []policy.PortSet
+	// missing are the port sets whose set the kernel refused: they open nothing.
+	missing map[policy.PortSet]bool
+	homes   map[netip.Addr]link.Home
 	// selected pods are default-deny; others of the plan only have their sets
 	// and chains made ready.
 	selected  bool
@@ -242,6 +253,12 @@ type podPlan struct {
 	// unseen: netfilter does not see what crosses bridges, so iptables cannot
 	// tell a bridge's ports apart.
 	unseen bool
+}
+
+// judged are the addresses whose packets go to the pod's chains.
+func (p *podPlan) judged() []netip.Addr {
+	own := slices.DeleteFunc(slices.Clone(p.addrs), func(a netip.Addr) bool { return slices.Contains(p.handed, a) })
+	return append(own, p.taken...)
 }
 
 // byIface tells whether iptables checks a home by the interface of the IP layer,

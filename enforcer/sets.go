@@ -1,8 +1,10 @@
 package enforcer
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/namegate/namegate/enforcer/ipset"
 	"github.com/namegate/namegate/enforcer/iptables"
@@ -13,40 +15,81 @@ import (
 // and the kernel's default costs sixteen times the memory.
 const setBuckets = 64
 
+// refusalsMax is how often a set that the kernel refuses holds everything up.
+const refusalsMax = 3
+
 // readySets creates the sets of a plan that are not there. A set that an earlier
-// agent left is adopted with its entries.
+// agent left is adopted with its entries. One that the kernel refuses is missing
+// in its pod's plan, and that is an error a few times; then the pod is left closed
+// there, so that the others are not held up for ever.
 func (e *Enforcer) readySets(plan map[policy.PodRef]*podPlan) error {
+	var failed error
+	for _, p := range plan {
+		p.missing = nil
+	}
 	for name, key := range grantSets(plan) {
-		e.grants.mu.RLock()
-		p := e.grants.pods[key.pod]
-		there := p != nil && p.sets[key] != nil
-		e.grants.mu.RUnlock()
-		if there {
+		if e.hasSet(key) {
 			continue
 		}
-		s := &grantSet{name: name, key: key, entries: map[netip.Addr]*grant{}, past: newHistory()}
-		err := e.k.Sets.Ensure(ipset.Set{
-			Name: name, Type: ipset.HashIP, IPv6: key.family == iptables.IPv6,
-			Timeout: true, Comment: true, HashSize: setBuckets,
-		})
-		if err != nil {
-			return err
+		err := e.readySet(name, key)
+		if err == nil {
+			continue
 		}
-		if e.found[name] {
-			if err := e.adopt(s); err != nil {
-				return err
-			}
-			delete(e.found, name)
+		p := plan[key.pod]
+		if p.missing == nil {
+			p.missing = map[policy.PortSet]bool{}
 		}
-		e.grants.mu.Lock()
-		if p = e.grants.pods[key.pod]; p == nil {
-			p = &podGrants{sets: map[grantKey]*grantSet{}}
-			e.grants.pods[key.pod] = p
-		}
-		p.sets[key] = s
-		e.grants.mu.Unlock()
+		p.missing[key.ports] = true
+		failed = fmt.Errorf("set of pod %s for %s: %w", key.pod, key.ports, err)
+	}
+	switch {
+	case failed == nil:
+		e.refusals = 0
+		return nil
+	case e.refusals < refusalsMax:
+		e.refusals++
+		return failed
+	case e.refusals == refusalsMax:
+		e.refusals++
+		e.log.Error("the kernel refuses sets; what they are for stays closed, the rest goes on", "error", failed)
 	}
 	return nil
+}
+
+func (e *Enforcer) hasSet(key grantKey) bool {
+	e.grants.mu.RLock()
+	defer e.grants.mu.RUnlock()
+	p := e.grants.pods[key.pod]
+	return p != nil && p.sets[key] != nil
+}
+
+func (e *Enforcer) readySet(name string, key grantKey) error {
+	s := &grantSet{name: name, key: key, entries: map[netip.Addr]*grant{}, past: newHistory()}
+	if err := e.k.Sets.Ensure(grantSetHeader(name, key)); err != nil {
+		return err
+	}
+	if e.found[name] {
+		if err := e.adopt(s); err != nil {
+			return err
+		}
+		delete(e.found, name)
+	}
+	e.grants.mu.Lock()
+	defer e.grants.mu.Unlock()
+	p := e.grants.pods[key.pod]
+	if p == nil {
+		p = &podGrants{sets: map[grantKey]*grantSet{}, changed: true}
+		e.grants.pods[key.pod] = p
+	}
+	p.sets[key] = s
+	return nil
+}
+
+func grantSetHeader(name string, key grantKey) ipset.Set {
+	return ipset.Set{
+		Name: name, Type: ipset.HashIP, IPv6: key.family == iptables.IPv6,
+		Timeout: true, Comment: true, HashSize: setBuckets,
+	}
 }
 
 // adopt reads back what the kernel holds. An entry without a reason that can be
@@ -80,10 +123,16 @@ func (e *Enforcer) carryOver(coming *policy.Snapshot) error {
 		if next == nil {
 			continue
 		}
-		for _, m := range p.moves(next) {
+		live, past := p.moves(next)
+		for _, m := range live {
 			if err := e.extend(m.to, []netip.Addr{m.addr}, m.reason); err != nil {
 				return err
 			}
+		}
+		for _, m := range past {
+			m.to.mu.Lock()
+			m.to.past.remember(m.addr, []reason{m.reason})
+			m.to.mu.Unlock()
 		}
 	}
 	return nil
@@ -96,21 +145,29 @@ type move struct {
 	reason reason
 }
 
-func (p *podGrants) moves(v *policy.View) []move {
-	var out []move
+// moves returns what a view moves of live grants and of ended ones.
+func (p *podGrants) moves(v *policy.View) (live, past []move) {
 	for _, s := range p.sets {
 		s.mu.Lock()
 		for a, g := range s.entries {
-			for _, r := range g.reasons {
-				for _, o := range v.Decide(r.name).Openings(0) {
-					to := p.sets[grantKey{s.key.pod, o.Ports, s.key.family}]
-					if to != nil && to != s {
-						out = append(out, move{to, a, reason{r.name, r.until, o.By}})
-					}
-				}
-			}
+			live = p.move(live, v, s, a, g.reasons)
+		}
+		for a, rs := range s.past.reasons {
+			past = p.move(past, v, s, a, rs)
 		}
 		s.mu.Unlock()
+	}
+	return live, past
+}
+
+func (p *podGrants) move(out []move, v *policy.View, s *grantSet, a netip.Addr, rs []reason) []move {
+	for _, r := range rs {
+		for _, o := range v.Decide(r.name).Openings(0) {
+			to := p.sets[grantKey{s.key.pod, o.Ports, s.key.family}]
+			if to != nil && to != s {
+				out = append(out, move{to, a, reason{r.name, r.until, o.By}})
+			}
+		}
 	}
 	return out
 }
@@ -126,12 +183,11 @@ func (r revoked) add(key grantKey, a netip.Addr) {
 }
 
 // dropSets takes back every grant that the snapshot in force does not allow,
-// destroys the sets that no chain asks any more, and returns what it took back.
-func (e *Enforcer) dropSets(plan map[policy.PodRef]*podPlan) (revoked, error) {
+// destroys the sets that no chain asks any more, and notes what it took back.
+func (e *Enforcer) dropSets(plan map[policy.PodRef]*podPlan) error {
 	e.grants.mu.Lock()
 	defer e.grants.mu.Unlock()
 	wanted := grantSets(plan)
-	took := revoked{}
 	for ref, p := range e.grants.pods {
 		view := e.snapshot.ViewOf(ref)
 		if p.changed {
@@ -140,8 +196,8 @@ func (e *Enforcer) dropSets(plan map[policy.PodRef]*podPlan) (revoked, error) {
 		for key, s := range p.sets {
 			if _, keep := wanted[s.name]; keep && !p.changed {
 				continue
-			} else if err := e.takeBack(s, view, keep, took); err != nil {
-				return took, err
+			} else if err := e.takeBack(s, view, keep); err != nil {
+				return err
 			} else if !keep {
 				delete(p.sets, key)
 				e.found[s.name] = true
@@ -160,43 +216,53 @@ func (e *Enforcer) dropSets(plan map[policy.PodRef]*podPlan) (revoked, error) {
 		case ipset.IsBusy(err):
 			e.log.Warn("a set that no policy needs stays; a rule that is not ours refers to it", "set", name)
 		default:
-			return took, err
+			return err
 		}
 	}
-	return took, nil
+	return nil
 }
 
 // takeBack removes from a set the reasons that a view does not allow, and the
 // addresses that are left without one. Where the last reason to end is gone, the
-// kernel's timeout is shortened.
-func (e *Enforcer) takeBack(s *grantSet, view *policy.View, keep bool, took revoked) error {
+// address ends earlier. The mirror follows the kernel: after an error it still
+// holds what is to be taken back.
+func (e *Enforcer) takeBack(s *grantSet, view *policy.View, keep bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	allowed := func(r reason) bool { return keep && viewAllows(view, r.name, s.key.ports) }
+	left := map[netip.Addr]*grant{}
 	var gone, shorter []ipset.Entry
 	for a, g := range s.entries {
-		kept := filter(g.reasons, allowed)
+		c := g.clone()
+		c.reasons = filter(g.reasons, allowed)
 		switch {
-		case len(kept) == 0:
-			took.add(s.key, a)
+		case len(c.reasons) == 0:
 			gone = append(gone, ipset.Entry{Addr: a})
-			delete(s.entries, a)
-		case len(kept) < len(g.reasons):
-			g.reasons = kept
-			e.enqueue(s, a, g)
-			shorter = append(shorter, e.entry(a, g))
+		case len(c.reasons) < len(g.reasons):
+			left[a] = c
+			shorter = append(shorter, e.entry(a, c))
 		}
 	}
+	if keep { // else the set goes as a whole
+		if err := e.k.Sets.Delete(s.name, gone...); err != nil {
+			return err
+		}
+		if err := e.k.Sets.Add(s.name, shorter...); err != nil {
+			return err
+		}
+	}
+	for _, g := range gone {
+		e.took.add(s.key, g.Addr)
+		delete(s.entries, g.Addr)
+	}
+	for a, g := range left {
+		e.enqueue(s, a, g)
+		s.entries[a] = g
+	}
 	for _, a := range s.past.prune(allowed) {
-		took.add(s.key, a)
+		e.took.add(s.key, a)
 	}
-	if !keep {
-		return nil // the set goes as a whole
-	}
-	if err := e.k.Sets.Delete(s.name, gone...); err != nil {
-		return err
-	}
-	return e.k.Sets.Add(s.name, shorter...)
+	return nil
 }
 
 func filter(rs []reason, keep func(reason) bool) []reason {
@@ -221,13 +287,18 @@ type history struct {
 
 func newHistory() *history { return &history{reasons: map[netip.Addr][]reason{}} }
 
-// remember keeps an ended grant; the one that ended first is forgotten for it
-// when there are too many.
+// remember keeps an ended grant beside what was remembered of the address; the
+// address that ended first is forgotten for it when there are too many.
 func (h *history) remember(a netip.Addr, rs []reason) {
-	if _, there := h.reasons[a]; !there {
+	old, there := h.reasons[a]
+	if !there {
 		h.order = append(h.order, a)
 	}
-	h.reasons[a] = rs
+	g := grant{reasons: slices.Clone(old)}
+	for _, r := range rs {
+		g.add(r, time.Time{})
+	}
+	h.reasons[a] = g.reasons
 	for len(h.order) > historyMax {
 		delete(h.reasons, h.order[0])
 		h.order = h.order[1:]

@@ -14,6 +14,8 @@ const (
 	// flagListSetName is IPSET_FLAG_LIST_SETNAME of linux/netfilter/ipset/ip_set.h:
 	// list names alone.
 	flagListSetName = 1 << 1
+	// flagListHeader is IPSET_FLAG_LIST_HEADER of the same: leave entries out.
+	flagListHeader = 1 << 2
 	// errHashFull is IPSET_ERR_HASH_FULL, the first type-specific error of
 	// linux/netfilter/ipset/ip_set_hash.h.
 	errHashFull = nl.IPSET_ERR_TYPE_SPECIFIC
@@ -93,13 +95,13 @@ func parseEntry(data []byte) Entry {
 		e.Port = binary.BigEndian.Uint16(v)
 	}
 	if v := a[nl.IPSET_ATTR_IFACE]; v != nil {
-		e.Iface = nl.BytesToString(v)
+		e.Iface = nfattr.String(v)
 	}
 	if v := a[nl.IPSET_ATTR_TIMEOUT]; len(v) == 4 {
 		e.Timeout = time.Duration(binary.BigEndian.Uint32(v)) * time.Second
 	}
 	if v := a[nl.IPSET_ATTR_COMMENT]; v != nil {
-		e.Comment = nl.BytesToString(v)
+		e.Comment = nfattr.String(v)
 	}
 	return e
 }

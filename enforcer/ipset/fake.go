@@ -153,6 +153,17 @@ func (s *fakeSet) live(now time.Time) []Entry {
 	return out
 }
 
+// Sizes implements Interface.
+func (f *Fake) Sizes() (map[string]int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	sizes := map[string]int{}
+	for name, s := range f.sets {
+		sizes[name] = len(s.live(f.now()))
+	}
+	return sizes, nil
+}
+
 // Names implements Interface.
 func (f *Fake) Names() ([]string, error) {
 	f.mu.Lock()

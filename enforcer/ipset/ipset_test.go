@@ -140,6 +140,9 @@ func TestManyEntriesInOneCall(t *testing.T) {
 		if err := i.Add("s", es...); err != nil {
 			t.Fatal(err)
 		}
+		if sizes, err := i.Sizes(); err != nil || len(sizes) != 1 || sizes["s"] != 1000 {
+			t.Errorf("Sizes() = %v, %v", sizes, err)
+		}
 		got := sorted(t, i, "s")
 		if len(got) != 1000 || got[999].Addr != addr {
 			t.Errorf("%d entries came back of 1000", len(got))

@@ -1,6 +1,7 @@
 package ipset
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -74,7 +75,7 @@ func (k *Kernel) checkHeader(s Set) error {
 	same := false
 	err := k.do(req, func(msg []byte) {
 		a := nfattr.Parse(msg[nfattr.HeaderLen:])
-		same = nl.BytesToString(a[nl.IPSET_ATTR_TYPENAME]) == string(s.Type) &&
+		same = nfattr.String(a[nl.IPSET_ATTR_TYPENAME]) == string(s.Type) &&
 			len(a[nl.IPSET_ATTR_FAMILY]) == 1 && a[nl.IPSET_ATTR_FAMILY][0] == family(s.IPv6)
 	})
 	if err == nil && !same {
@@ -135,6 +136,21 @@ func (k *Kernel) List(name string) ([]Entry, error) {
 	return out, wrap("list", name, err)
 }
 
+// Sizes implements Interface.
+func (k *Kernel) Sizes() (map[string]int, error) {
+	req := k.request(nl.IPSET_CMD_LIST, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_DUMP)
+	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_FLAGS, nl.BEUint32Attr(flagListHeader)))
+	sizes := map[string]int{}
+	err := k.do(req, func(msg []byte) {
+		a := nfattr.Parse(msg[nfattr.HeaderLen:])
+		n := nfattr.Parse(a[nl.IPSET_ATTR_DATA])[nl.IPSET_ATTR_ELEMENTS]
+		if name := a[nl.IPSET_ATTR_SETNAME]; name != nil && len(n) == 4 {
+			sizes[nfattr.String(name)] = int(binary.BigEndian.Uint32(n))
+		}
+	})
+	return sizes, wrap("list", "sizes", err)
+}
+
 // Names implements Interface.
 func (k *Kernel) Names() ([]string, error) {
 	req := k.request(nl.IPSET_CMD_LIST, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_DUMP)
@@ -142,7 +158,7 @@ func (k *Kernel) Names() ([]string, error) {
 	var names []string
 	err := k.do(req, func(msg []byte) {
 		if v := nfattr.Parse(msg[nfattr.HeaderLen:])[nl.IPSET_ATTR_SETNAME]; v != nil {
-			names = append(names, nl.BytesToString(v))
+			names = append(names, nfattr.String(v))
 		}
 	})
 	slices.Sort(names)

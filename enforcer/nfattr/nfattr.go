@@ -2,6 +2,8 @@
 package nfattr
 
 import (
+	"strings"
+
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
@@ -39,4 +41,10 @@ func each(b []byte, f func(typ int, value []byte)) {
 		f(int(nl.NativeEndian().Uint16(b[2:])&nl.NLA_TYPE_MASK), b[unix.SizeofNlAttr:length])
 		b = b[min((length+3)&^3, len(b)):]
 	}
+}
+
+// String reads a zero-terminated string; without a zero it is all of b.
+func String(b []byte) string {
+	s, _, _ := strings.Cut(string(b), "\x00")
+	return s
 }

@@ -10,8 +10,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os/exec"
-	"slices"
 	"strings"
 	"time"
 
@@ -69,8 +67,8 @@ type Tables struct {
 	inet, bridge knftables.Interface
 	mark         uint32
 	applied      map[string]*knftables.Element
-	// list prints every table of the host, and printTable one of ours without
-	// elements, "" when it is not there. On fakes list is nil.
+	// list prints every table of the host, and printTable one of ours, "" when it
+	// is not there. On fakes list is nil.
 	list       func(context.Context) (string, error)
 	printTable func(context.Context, knftables.Family) (string, error)
 	printed    map[knftables.Family]string // as they were after the last layout
@@ -137,6 +135,11 @@ func (t *Tables) layOut(ctx context.Context, want map[string]*knftables.Element)
 			return fmt.Errorf("write nft table %s %s: %w", tableFamilies[i], TableName, err)
 		}
 	}
+	return t.remember(ctx)
+}
+
+// remember keeps how the tables are printed, for Intact to compare with.
+func (t *Tables) remember(ctx context.Context) error {
 	t.printed = map[knftables.Family]string{}
 	for _, f := range tableFamilies {
 		text, err := t.printTable(ctx, f)
@@ -186,28 +189,36 @@ func (t *Tables) refill(i int, tx *knftables.Transaction, want map[string]*knfta
 // read lists the elements of every set and map but the dead-man switch.
 func (t *Tables) read(ctx context.Context) (map[string]*knftables.Element, error) {
 	found := map[string]*knftables.Element{}
-	for i, table := range t.both() {
-		for _, kind := range []string{"set", "map"} {
-			names, err := table.ListAll(ctx)
-			if err != nil {
-				return nil, fmt.Errorf("list nft %ss: %w", kind, err)
-			}
-			for _, name := range names[kind] {
-				if name == aliveSet {
-					continue
-				}
-				elements, err := table.ListElements(ctx, kind, name)
-				if err != nil && !knftables.IsNotFound(err) {
-					return nil, fmt.Errorf("list nft %s %s: %w", kind, name, err)
-				}
-				for _, e := range elements {
-					e.Family = tableFamilies[i]
-					found[elementKey(e)] = e
-				}
-			}
+	for i := range t.both() {
+		if err := t.readTable(ctx, i, found); err != nil {
+			return nil, err
 		}
 	}
 	return found, nil
+}
+
+func (t *Tables) readTable(ctx context.Context, i int, found map[string]*knftables.Element) error {
+	table := t.both()[i]
+	names, err := table.ListAll(ctx)
+	if err != nil {
+		return fmt.Errorf("list nft sets: %w", err)
+	}
+	for _, kind := range []string{"set", "map"} {
+		for _, name := range names[kind] {
+			if name == aliveSet {
+				continue
+			}
+			elements, err := table.ListElements(ctx, kind, name)
+			if err != nil && !knftables.IsNotFound(err) {
+				return fmt.Errorf("list nft %s %s: %w", kind, name, err)
+			}
+			for _, e := range elements {
+				e.Family = tableFamilies[i]
+				found[elementKey(e)] = e
+			}
+		}
+	}
+	return nil
 }
 
 func (t *Tables) both() []knftables.Interface { return []knftables.Interface{t.inet, t.bridge} }
@@ -222,6 +233,7 @@ func (t *Tables) Apply(ctx context.Context, s State) error {
 			return err
 		}
 	}
+	changed := false
 	for i, table := range t.both() {
 		family := tableFamilies[i]
 		tx := table.NewTransaction()
@@ -238,13 +250,17 @@ func (t *Tables) Apply(ctx context.Context, s State) error {
 		if tx.NumOperations() == 0 {
 			continue
 		}
+		changed = true
 		if err := table.Run(ctx, tx); err != nil {
 			t.applied = nil // one table may have changed: look again next time
 			return fmt.Errorf("change sets of nft table %s %s: %w", family, TableName, err)
 		}
 	}
 	t.applied = want
-	return nil
+	if !changed {
+		return nil
+	}
+	return t.remember(ctx)
 }
 
 // Homes returns the homes that the sets hold: of the IP layer and of bridge ports.
@@ -290,8 +306,8 @@ func (t *Tables) Rest(ctx context.Context) error {
 	return nil
 }
 
-// Intact tells whether both tables still have the chains, sets and rules of the
-// last Setup or Rewrite.
+// Intact tells whether both tables still hold what was written last: chains, rules
+// and elements, but for the dead-man switch.
 func (t *Tables) Intact(ctx context.Context) (bool, error) {
 	for _, f := range tableFamilies {
 		text, err := t.printTable(ctx, f)
@@ -303,44 +319,6 @@ func (t *Tables) Intact(ctx context.Context) (bool, error) {
 		}
 	}
 	return true, nil
-}
-
-// printByRules prints one of our tables by asking the interface for its rules.
-func (t *Tables) printByRules(ctx context.Context, f knftables.Family) (string, error) {
-	table := t.both()[slices.Index(tableFamilies, f)]
-	chains, err := table.List(ctx, "chains")
-	if err != nil && !knftables.IsNotFound(err) {
-		return "", fmt.Errorf("list nft chains: %w", err)
-	}
-	slices.Sort(chains)
-	var b strings.Builder
-	for _, c := range chains {
-		rules, err := table.ListRules(ctx, c)
-		if err != nil {
-			return "", fmt.Errorf("list nft chain %s: %w", c, err)
-		}
-		fmt.Fprintln(&b, c)
-		for _, r := range rules {
-			fmt.Fprintln(&b, " ", r.Rule)
-		}
-	}
-	return b.String(), nil
-}
-
-// printTable prints one of our tables without elements and counters.
-func printTable(ctx context.Context, f knftables.Family) (string, error) {
-	tables, err := exec.CommandContext(ctx, "nft", "list", "tables", string(f)).Output()
-	if err != nil {
-		return "", fmt.Errorf("list nft tables: %w", err)
-	}
-	if !strings.Contains(string(tables)+"\n", "table "+string(f)+" "+TableName+"\n") {
-		return "", nil
-	}
-	out, err := exec.CommandContext(ctx, "nft", "-s", "-t", "list", "table", string(f), TableName).Output()
-	if err != nil {
-		return "", fmt.Errorf("list nft table %s %s: %w", f, TableName, err)
-	}
-	return string(out), nil
 }
 
 // Remove deletes both tables. Tables that are not there are no error.

@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/namegate/namegate/enforcer/nfattr"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
 // Watch sends a token after a table, chain or rule was removed, ours or
-// another's, until ctx ends; removals while a token waits are one token. Tables of
-// iptables that are kept in nftables count. On fakes nothing is ever sent.
+// another's, or an element of one of our sets, until ctx ends; removals while a
+// token waits are one token. Tables of iptables that are kept in nftables count. On
+// fakes nothing is ever sent.
 func (t *Tables) Watch(ctx context.Context) (<-chan struct{}, error) {
 	if t.list == nil {
 		return nil, nil
@@ -51,6 +53,11 @@ func removes(msgs []syscall.NetlinkMessage) bool {
 		switch m.Header.Type & 0xff {
 		case unix.NFT_MSG_DELTABLE, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_DELRULE:
 			return true
+		case unix.NFT_MSG_DELSETELEM:
+			if a := nfattr.Parse(m.Data[min(nfattr.HeaderLen, len(m.Data)):]); nfattr.String(a[unix.NFTA_SET_ELEM_LIST_TABLE]) == TableName &&
+				nfattr.String(a[unix.NFTA_SET_ELEM_LIST_SET]) != aliveSet {
+				return true
+			}
 		}
 	}
 	return false
