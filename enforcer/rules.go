@@ -29,11 +29,12 @@ var hooks = []hook{
 var tables = []string{"raw", "security", "mangle"}
 
 // discoveryTypes and listenerTypes are the ICMPv6 types that conntrack never
-// tracks and without which a link has no IPv6: neighbour discovery (RFC 4861) and
-// multicast listener discovery (RFC 2710, RFC 3810).
+// tracks and that a host must send for its link to have IPv6: solicitations and
+// advertisements of neighbours (RFC 4861), reports of listeners (RFC 2710, RFC
+// 3810). What routers and queriers send is not among them.
 var (
-	discoveryTypes = []int{133, 134, 135, 136, 137}
-	listenerTypes  = []int{130, 131, 132, 143}
+	discoveryTypes = []int{133, 135, 136}
+	listenerTypes  = []int{131, 132, 143}
 )
 
 // portsPerRule is how many ports one multiport match takes, a range counting as

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -87,6 +88,22 @@ func (h *Host) Run(program string, args ...string) (string, error) {
 		err = fmt.Errorf("%s: %s %s: %w: %s", h.Name, program, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
 	}
 	return string(out), err
+}
+
+// Zone returns the number of an interface, for link-local addresses: names are
+// looked up in whatever namespace the program began in.
+func (h *Host) Zone(dev string) (string, error) {
+	var index int
+	err := h.Do(func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		index, err = ifindex(fd, dev)
+		return err
+	})
+	return strconv.Itoa(index), err
 }
 
 // Sysctl sets kernel parameters, written as name=value.

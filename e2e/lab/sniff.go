@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,13 +19,20 @@ type Sniffer struct {
 	done    chan struct{}
 	markers atomic.Uint32
 
-	mu   sync.Mutex
-	seen map[netip.Addr]int
+	mu    sync.Mutex
+	seen  map[netip.Addr]int
+	types map[icmpType]int
+}
+
+// icmpType is a type of ICMPv6 messages from one address to another.
+type icmpType struct {
+	from, to netip.Addr
+	typ      byte
 }
 
 // Sniff starts recording the IP packets that come in on an interface of a host.
 func (h *Host) Sniff(iface string) (*Sniffer, error) {
-	s := &Sniffer{done: make(chan struct{}), seen: map[netip.Addr]int{}}
+	s := &Sniffer{done: make(chan struct{}), seen: map[netip.Addr]int{}, types: map[icmpType]int{}}
 	err := h.Do(func() error {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(htons(unix.ETH_P_ALL)))
 		if err != nil {
@@ -85,11 +93,14 @@ func (s *Sniffer) read() {
 		if l, ok := from.(*unix.SockaddrLinklayer); ok && l.Pkttype == unix.PACKET_OUTGOING {
 			continue
 		}
+		s.mu.Lock()
 		if dst, ok := destination(buf[:n]); ok {
-			s.mu.Lock()
 			s.seen[dst]++
-			s.mu.Unlock()
 		}
+		if p := buf[:n]; n >= 41 && p[0]>>4 == 6 && p[6] == unix.IPPROTO_ICMPV6 {
+			s.types[icmpType{netip.AddrFrom16([16]byte(p[8:24])), netip.AddrFrom16([16]byte(p[24:40])), p[40]}]++
+		}
+		s.mu.Unlock()
 	}
 }
 
@@ -112,6 +123,28 @@ func (s *Sniffer) Saw(a netip.Addr) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seen[a]
+}
+
+// SawType returns how many ICMPv6 messages of some types arrived for an address.
+func (s *Sniffer) SawType(to netip.Addr, types ...byte) int {
+	return s.count(types, func(m icmpType) bool { return m.to == to })
+}
+
+// SawTypeFrom is SawType for messages from one address alone.
+func (s *Sniffer) SawTypeFrom(from, to netip.Addr, types ...byte) int {
+	return s.count(types, func(m icmpType) bool { return m.from == from && m.to == to })
+}
+
+func (s *Sniffer) count(types []byte, counts func(icmpType) bool) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	total := 0
+	for m, n := range s.types {
+		if slices.Contains(types, m.typ) && counts(m) {
+			total += n
+		}
+	}
+	return total
 }
 
 // Settle waits until every packet is recorded that arrived before the call: it

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,6 +110,10 @@ func TestForgedSource(t *testing.T) {
 func TestLinkLocalReachesNothing(t *testing.T) {
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s, _ := guardedStage(t, network)
+		s.addPod("free", 7)
+		if err := s.Ready(); err != nil {
+			t.Fatal(err)
+		}
 		for host, h := range map[string]*lab.Host{"node": s.Node, "neighbour": s.Pod("b").Host} {
 			l, err := h.Listen("[::]:8088")
 			if err != nil {
@@ -133,21 +138,41 @@ func TestLinkLocalReachesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, a := range linkLocals(out) {
-				targets = append(targets, "["+a+"%eth0]:8088")
+				targets = append(targets, "["+a+"%ZONE]:8088")
 			}
 		}
 		if len(targets) < 7 {
 			t.Fatalf("found no link-local addresses: %v", targets)
 		}
+		// An unselected pod reaches what is on its link: the targets are right.
+		reached := 0
 		for _, target := range targets {
-			c, err := s.Pod("a").Dial("tcp", target, lab.Patience)
-			if err == nil {
+			for _, pod := range []string{"a", "free"} {
+				c, err := s.Pod(pod).Dial("tcp", strings.Replace(target, "ZONE", s.zone0(s.Pod(pod)), 1), lab.Patience)
+				if err != nil {
+					continue
+				}
 				said, _ := io.ReadAll(c)
-				t.Errorf("pod a connected to %s: %q", target, said)
 				c.Close()
+				if reached++; pod == "a" {
+					t.Errorf("pod a connected to %s: %q", target, said)
+				}
 			}
 		}
+		if reached < 6 {
+			t.Errorf("the unselected pod reached %d of %v: the test proves little", reached, targets)
+		}
 	})
+}
+
+// zone0 is the number of a pod's eth0.
+func (s *stage) zone0(p *lab.Pod) string {
+	s.t.Helper()
+	zone, err := p.Zone("eth0")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return zone
 }
 
 func TestReusedAddressInheritsNothing(t *testing.T) {
@@ -436,4 +461,48 @@ func TestEverythingFlushed(t *testing.T) {
 			s.holds("after the repair")
 		}
 	})
+}
+
+// TestNoRouterAmongPods lets pods send what routers and queriers send to their
+// bridge's neighbours: a selected one's does not arrive, another's does.
+func TestNoRouterAmongPods(t *testing.T) {
+	s, _ := guardedStage(t, lab.Bridged)
+	free := s.addPod("free", 7)
+	if err := s.Ready(); err != nil {
+		t.Fatal(err)
+	}
+	to := s.Pod("b").Addr6
+	sniffer, err := s.Pod("b").Sniff("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sniffer.Close()
+	types := []byte{130, 134, 137}
+	send := func(pod *lab.Pod) {
+		t.Helper()
+		if err := pod.IP("-6", "addr", "replace", "fe80::1/128", "dev", "eth0", "nodad"); err != nil {
+			t.Fatal(err)
+		}
+		for _, typ := range types {
+			for _, from := range []string{pod.Addr6.String(), "fe80::1%" + s.zone0(pod)} {
+				if err := sendICMPv6(pod.Host, from, to, int(typ), 255); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	send(s.Pod("a"))
+	// Once the unselected pod's have arrived, the selected one's would have.
+	for until := time.Now().Add(5 * time.Second); sniffer.SawType(to, types...) == 0; {
+		if time.Now().After(until) {
+			t.Fatal("nothing arrives from an unselected pod either: the test proves nothing")
+		}
+		if send(free); sniffer.SawType(to, types...) > 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n := sniffer.SawTypeFrom(s.Pod("a").Addr6, to, types...); n != 0 {
+		t.Errorf("%d packets of a router's from a selected pod arrived at its neighbour", n)
+	}
 }

@@ -21,12 +21,13 @@ const (
 	bridgePriority    = "-300"
 )
 
-// Neighbour discovery (RFC 4861) and multicast listener discovery (RFC 2710,
-// RFC 3810): the ICMPv6 types without which a link has no IPv6 and which conntrack
-// never tracks.
+// The ICMPv6 types that conntrack never tracks and that a host must send for its
+// link to have IPv6: solicitations and advertisements of neighbours (RFC 4861),
+// reports of listeners (RFC 2710, RFC 3810). What routers and queriers send is not
+// among them.
 const (
-	discoveryTypes = "{ 133, 134, 135, 136, 137 }"
-	listenerTypes  = "{ 130, 131, 132, 143 }"
+	discoveryTypes = "{ 133, 135, 136 }"
+	listenerTypes  = "{ 131, 132, 143 }"
 )
 
 // unforwarded exempts discovery from the home check, from the two sources that
