@@ -76,10 +76,10 @@ func (e *Enforcer) Commit(ctx context.Context) error {
 	if err := e.dropSets(plan); err != nil {
 		return err
 	}
-	if err := e.cut(e.took); err != nil {
+	if err := e.cut(e.rejudge); err != nil {
 		return err
 	}
-	clear(e.took)
+	clear(e.rejudge)
 	if err := e.forget(e.gone); err != nil {
 		return err
 	}

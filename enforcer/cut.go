@@ -8,17 +8,18 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// cut takes the admission of connections back whose address was revoked and
-// which nothing else that the pod was granted covers.
-func (e *Enforcer) cut(took revoked) error {
-	for ref, addrs := range took {
+// cut judges the connections of pods anew whose policies allow less than before,
+// and takes the admission of those back that nothing covers which the pod was
+// granted, now or in the past. What is not remembered, because an agent was
+// restarted or a pod had too much, is not covered.
+func (e *Enforcer) cut(pods map[policy.PodRef]bool) error {
+	for ref := range pods {
 		p := e.plan[ref]
 		if p == nil {
 			continue // the whole pod is gone: goneAddrs
 		}
 		err := e.eachFlow(p.addrs, func(f conntrack.Flow) error {
-			lost := slices.ContainsFunc(addrs[f.Dst.Addr()], func(s policy.PortSet) bool { return contains(s, f) })
-			if f.Mark&e.cfg.Mark == 0 || !lost || e.covers(p, f) {
+			if f.Mark&e.cfg.Mark == 0 || e.covers(p, f) {
 				return nil
 			}
 			return e.k.Flows.SetMark(f, 0, e.cfg.Mark)

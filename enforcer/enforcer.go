@@ -83,10 +83,10 @@ type Enforcer struct {
 	unseen   bool // netfilter misses bridged packets, and that was said
 	// inherited is what an earlier agent left; empty after the first Commit.
 	inherited inheritance
-	// took and gone are what a Commit still owes: grants taken back whose
-	// connections are to be cut, addresses whose pod is gone.
-	took revoked
-	gone []netip.Addr
+	// rejudge and gone are what a Commit still owes: pods that may do less than
+	// before, whose connections are judged anew, and addresses whose pod is gone.
+	rejudge map[policy.PodRef]bool
+	gone    []netip.Addr
 
 	grants  grantTable
 	writers chan struct{} // a place for each grant that waits for the kernel
@@ -124,7 +124,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		chains:  map[chainsKey]iptables.Chains{},
 		seen:    map[chainsKey]iptables.Chains{},
 		homes:   map[netip.Addr]home{},
-		took:    revoked{},
+		rejudge: map[policy.PodRef]bool{},
 		writers: make(chan struct{}, writersMax),
 		grants:  grantTable{pods: map[policy.PodRef]*podGrants{}},
 	}, nil

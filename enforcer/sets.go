@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/namegate/namegate/enforcer/ipset"
@@ -118,6 +119,9 @@ func (e *Enforcer) carryOver(coming *policy.Snapshot) error {
 		if now == next {
 			continue
 		}
+		if now != nil && next != nil && lost(now, next) {
+			e.rejudge[ref] = true
+		}
 		p.changed = true
 		p.views = slices.DeleteFunc([]*policy.View{now, next}, func(v *policy.View) bool { return v == nil })
 		if next == nil {
@@ -172,14 +176,22 @@ func (p *podGrants) move(out []move, v *policy.View, s *grantSet, a netip.Addr, 
 	return out
 }
 
-// revoked is what a snapshot took back from one pod, by address.
-type revoked map[policy.PodRef]map[netip.Addr][]policy.PortSet
-
-func (r revoked) add(key grantKey, a netip.Addr) {
-	if r[key.pod] == nil {
-		r[key.pod] = map[netip.Addr][]policy.PortSet{}
+// lost tells whether a view lacks a match that the last one opened ports by.
+func lost(last, next *policy.View) bool {
+	kept := map[string]bool{}
+	for _, en := range next.Entries {
+		for _, n := range en.Destinations.Names {
+			kept[n.String()+" "+string(en.Ports)] = !en.Audit || kept[n.String()+" "+string(en.Ports)]
+		}
 	}
-	r[key.pod][a] = append(r[key.pod][a], key.ports)
+	for _, en := range last.Entries {
+		for _, n := range en.Destinations.Names {
+			if !en.Audit && !kept[n.String()+" "+string(en.Ports)] {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // dropSets takes back every grant that the snapshot in force does not allow,
@@ -208,6 +220,7 @@ func (e *Enforcer) dropSets(plan map[policy.PodRef]*podPlan) error {
 			delete(e.grants.pods, ref)
 		}
 	}
+	e.rejudgeLeft(plan)
 	for name := range e.found {
 		err := e.k.Sets.Destroy(name)
 		switch {
@@ -220,6 +233,23 @@ func (e *Enforcer) dropSets(plan map[policy.PodRef]*podPlan) error {
 		}
 	}
 	return nil
+}
+
+// rejudgeLeft notes the pods of which an earlier agent left a set that no policy
+// needs any more: what it held is not known, and what it had opened is to be cut.
+func (e *Enforcer) rejudgeLeft(plan map[policy.PodRef]*podPlan) {
+	pods := map[string]policy.PodRef{}
+	for ref := range plan {
+		pods[podID(ref)] = ref
+	}
+	for name := range e.found {
+		if _, rest, ok := strings.Cut(name, "-"); ok {
+			id, _, _ := strings.Cut(rest, "-")
+			if ref, ours := pods[id]; ours {
+				e.rejudge[ref] = true
+			}
+		}
+	}
 }
 
 // takeBack removes from a set the reasons that a view does not allow, and the
@@ -252,15 +282,15 @@ func (e *Enforcer) takeBack(s *grantSet, view *policy.View, keep bool) error {
 		}
 	}
 	for _, g := range gone {
-		e.took.add(s.key, g.Addr)
+		e.rejudge[s.key.pod] = true
 		delete(s.entries, g.Addr)
 	}
 	for a, g := range left {
 		e.enqueue(s, a, g)
 		s.entries[a] = g
 	}
-	for _, a := range s.past.prune(allowed) {
-		e.took.add(s.key, a)
+	if s.past.prune(allowed) > 0 {
+		e.rejudge[s.key.pod] = true
 	}
 	return nil
 }
@@ -305,17 +335,17 @@ func (h *history) remember(a netip.Addr, rs []reason) {
 	}
 }
 
-// prune forgets the reasons that are not kept and returns the addresses that are
+// prune forgets the reasons that are not kept and returns how many addresses are
 // left without one.
-func (h *history) prune(keep func(reason) bool) []netip.Addr {
-	var gone []netip.Addr
+func (h *history) prune(keep func(reason) bool) int {
+	gone := 0
 	for a, rs := range h.reasons {
 		if kept := filter(rs, keep); len(kept) > 0 {
 			h.reasons[a] = kept
 			continue
 		}
 		delete(h.reasons, a)
-		gone = append(gone, a)
+		gone++
 	}
 	h.order = slices.DeleteFunc(h.order, func(a netip.Addr) bool { return h.reasons[a] == nil })
 	return gone

@@ -207,3 +207,39 @@ func TestAuditDropsNothing(t *testing.T) {
 		t.Errorf("audit lines say %v, %v", would, err)
 	}
 }
+
+// TestCutOfWhatNobodyRemembers has a connection that outlived its grant and the
+// agent that had made it: when its policy goes, it goes too.
+func TestCutOfWhatNobodyRemembers(t *testing.T) {
+	s := newStage(t, lab.Routed)
+	s.zone.add(`
+		x.wild.test. 1 IN A 198.51.100.5
+		www.example.org. 60 IN A 198.51.100.1`)
+	s.start(map[string]string{
+		"a.yaml":   s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+		"p.yaml":   policy("wild", shortTTL),
+		"www.yaml": policy("allow-www", allowWWW),
+	})
+	s.resolve("a", "x.wild.test", dns.TypeA)
+	old, err := s.Pod("a").Dial("tcp", "198.51.100.5:80", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	s.eventually("a", "198.51.100.5:80", lab.Refused)
+	www, err := s.Pod("a").Dial("tcp", "198.51.100.1:80", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer www.Close()
+	if err := s.agent.Stop(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.agent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.stays("of an ended grant, with the next agent", old)
+	s.apply(map[string]string{"p.yaml": ""})
+	s.isCut("of an ended grant that the next agent never knew, when its policy went", old)
+	s.stays("that another policy allows", www)
+}
