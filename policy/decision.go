@@ -43,20 +43,60 @@ type Opening struct {
 // sorted by port set; an unmatched or merely audited name opens nothing.
 func (d Decision) Openings(ttl uint32) []Opening {
 	var open []Opening
+	var seen openingIndex
+	if len(d.Matches) > indexFrom {
+		seen = openingIndex{map[PortSet]int{}, map[openedBy]struct{}{}}
+	}
 	for _, m := range d.Matches {
 		if m.Audit {
 			continue
 		}
-		i := slices.IndexFunc(open, func(o Opening) bool { return o.Ports == m.Ports })
-		if i < 0 {
+		i, by := seen.find(open, m)
+		if i == len(open) {
 			open = append(open, Opening{m.Ports, m.TTL.Lifetime(ttl), m.bys()})
 			continue
 		}
 		open[i].Lifetime = max(open[i].Lifetime, m.TTL.Lifetime(ttl))
-		if by := m.By(); !slices.Contains(open[i].By, by) {
-			open[i].By = append(open[i].By, by) // a copy: the shared slice has no room
+		if by {
+			open[i].By = append(open[i].By, m.By()) // a copy: the shared slice has no room
 		}
 	}
 	slices.SortFunc(open, func(a, b Opening) int { return strings.Compare(string(a.Ports), string(b.Ports)) })
 	return open
+}
+
+// indexFrom is the number of matches from which on an openingIndex pays.
+const indexFrom = 32
+
+// openingIndex finds openings and what stands in their By, so that a name with
+// thousands of matches costs no square of them. The zero value looks through all.
+type openingIndex struct {
+	ports map[PortSet]int
+	by    map[openedBy]struct{}
+}
+
+type openedBy struct {
+	ports PortSet
+	by    string
+}
+
+// find returns the place in open of the match's port set, the one after the last if
+// there is none, and whether the match's By is new there.
+func (x *openingIndex) find(open []Opening, m *Match) (at int, newBy bool) {
+	if x.ports == nil {
+		at = slices.IndexFunc(open, func(o Opening) bool { return o.Ports == m.Ports })
+		if at < 0 {
+			return len(open), true
+		}
+		return at, !slices.Contains(open[at].By, m.By())
+	}
+	at, known := x.ports[m.Ports]
+	if !known {
+		at = len(open)
+		x.ports[m.Ports] = at
+	}
+	key := openedBy{m.Ports, m.By()}
+	_, known = x.by[key]
+	x.by[key] = struct{}{}
+	return at, !known
 }

@@ -53,6 +53,7 @@ func holdsInOrder(s, middle string) bool {
 // number of such pairs, and with globs of several wildcards that agree in both ends.
 type globIndex struct {
 	shapes []globShape
+	inner  int // globs of several wildcards
 }
 
 type globShape struct {
@@ -65,6 +66,7 @@ type globEnds struct{ prefix, suffix string }
 type globBucket struct {
 	plain *node // of the glob with one wildcard, nil if there is none
 	inner []innerGlob
+	known map[string]*node // of inner, by middle
 }
 
 type innerGlob struct {
@@ -81,12 +83,15 @@ func (x *globIndex) add(g glob) *node {
 		}
 		return b.plain
 	}
-	for i := range b.inner {
-		if b.inner[i].middle == g.middle {
-			return b.inner[i].next
-		}
+	if n := b.known[g.middle]; n != nil {
+		return n
+	}
+	if b.known == nil {
+		b.known = map[string]*node{}
 	}
 	n := &node{}
+	b.known[g.middle] = n
+	x.inner++
 	b.inner = append(b.inner, innerGlob{g.middle, n})
 	return n
 }

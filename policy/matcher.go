@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"math"
 	"slices"
 	"strings"
 )
@@ -8,6 +9,11 @@ import (
 // flatMax bounds how many matches a result merges ahead of the question. Most
 // names have a few; merging thousands into each of thousands would be quadratic.
 const flatMax = 64
+
+// walkMax bounds the steps that newMatcher spends on one exact name to find what
+// wildcards add to it. A name that takes more is walked when it is asked for, so
+// that a compile is not as long as the exact names times the wildcards.
+const walkMax = 512
 
 // matcher finds the matches of a name. Exact names are in one map, wildcards in a
 // trie of labels from the right; both hold equal patterns of many policies once.
@@ -40,10 +46,11 @@ func newMatcher(matches []*Match) *matcher {
 		m.add(matches[i : i+1 : i+1])
 	}
 	m.root.settle(nil)
+	var room [8]*result
 	for name, r := range m.exact {
-		lists := m.walk(name, nil)
-		lists = append(lists, r)
-		r.flat = flatten(lists)
+		if lists, whole := m.walk(name, room[:0], walkMax); whole {
+			r.flat = flatten(append(lists, r))
+		}
 	}
 	return m
 }
@@ -154,7 +161,7 @@ func (m *matcher) decide(q Name) []*Match {
 		}
 		lists = append(lists, r)
 	}
-	lists = m.walk(q, lists)
+	lists, _ = m.walk(q, lists, math.MaxInt)
 	switch {
 	case len(lists) == 0:
 		return nil
@@ -164,8 +171,9 @@ func (m *matcher) decide(q Name) []*Match {
 	return merge(lists)
 }
 
-// walk appends the results of the trie for q, each once.
-func (m *matcher) walk(q Name, lists []*result) []*result {
+// walk appends the results of the trie for q. It gives up, and says so, before it
+// takes more than that many steps.
+func (m *matcher) walk(q Name, lists []*result, steps int) (found []*result, whole bool) {
 	var starts [maxLabels]uint8
 	labels := 0
 	for i := 0; i < len(q); i += 1 + int(q[i]) {
@@ -179,6 +187,9 @@ func (m *matcher) walk(q Name, lists []*result) []*result {
 		label := string(q[start+1 : start+1+int(q[start])])
 		next = next[:0]
 		for _, n := range active {
+			if steps -= n.steps(); steps < 0 {
+				return nil, false
+			}
 			before := len(next)
 			next = n.step(label, next)
 			if len(next) == before {
@@ -190,11 +201,19 @@ func (m *matcher) walk(q Name, lists []*result) []*result {
 	for _, n := range active {
 		lists = addResult(lists, n.ends)
 	}
-	return lists
+	return lists, true
 }
 
 // maxLabels is more than the labels that maxWire bytes can hold.
 const maxLabels = maxWire/2 + 1
+
+// steps returns what one step from n costs at most.
+func (n *node) steps() int {
+	if n.globs == nil {
+		return 1
+	}
+	return 1 + len(n.globs.shapes) + n.globs.inner
+}
 
 // step appends the places that label leads to from n.
 func (n *node) step(label string, next []*node) []*node {
@@ -210,8 +229,11 @@ func (n *node) step(label string, next []*node) []*node {
 	return next
 }
 
+// addResult appends r where it is new among few. Of many it may come twice, which
+// merge sorts out: looking through all of them for each would be quadratic.
 func addResult(lists []*result, r *result) []*result {
-	if r == nil || slices.Contains(lists, r) {
+	const few = 8
+	if r == nil || len(lists) <= few && slices.Contains(lists, r) {
 		return lists
 	}
 	return append(lists, r)
@@ -235,16 +257,43 @@ func flatten(lists []*result) []*Match {
 
 // merge returns the matches of lists and of their chains, each once, sorted.
 func merge(lists []*result) []*Match {
-	var seen []*result
+	var seen resultSet
 	var all []*Match
 	for _, r := range lists {
-		for ; r != nil && !slices.Contains(seen, r); r = r.up {
-			seen = append(seen, r)
+		for ; r != nil && seen.add(r); r = r.up {
 			all = append(all, r.own...)
 		}
 	}
 	slices.SortFunc(all, compareMatches)
 	return all
+}
+
+// resultSet is a set of results, without a map while they are few.
+type resultSet struct {
+	few   [16]*result
+	count int
+	many  map[*result]struct{}
+}
+
+// add tells whether r is new.
+func (s *resultSet) add(r *result) bool {
+	if s.many == nil {
+		if slices.Contains(s.few[:s.count], r) {
+			return false
+		}
+		if s.count < len(s.few) {
+			s.few[s.count] = r
+			s.count++
+			return true
+		}
+		s.many = make(map[*result]struct{}, 4*len(s.few))
+		for _, old := range s.few {
+			s.many[old] = struct{}{}
+		}
+	}
+	before := len(s.many)
+	s.many[r] = struct{}{}
+	return len(s.many) > before
 }
 
 func compareMatches(a, b *Match) int {

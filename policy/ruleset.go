@@ -15,6 +15,7 @@ type ruleset struct {
 	policies   []string
 	portSets   []PortSet
 	exactNames []Name
+	left       []leftOut // what a bound leaves out
 	*matcher
 	serial uint64 // in its compiler
 	used   uint64 // the compile that used it last
@@ -23,14 +24,19 @@ type ruleset struct {
 // newRuleset returns the union of policies, which are sorted by id.
 func newRuleset(policies []*parsed) *ruleset {
 	r := &ruleset{parsed: policies, policies: make([]string, len(policies))}
-	matches, entries := 0, 0
+	matches, labels, entries := 0, 0, 0
 	for _, p := range policies {
 		matches += len(p.matches)
+		labels += p.labels
 		entries += len(p.entries)
+	}
+	ports := portSetsOf(policies)
+	if matches > MaxViewMatches || labels > MaxViewLabels || len(ports) > MaxViewPortSets {
+		policies, r.left = withinBounds(policies)
+		ports = portSetsOf(policies)
 	}
 	all := make([]*Match, 0, matches)
 	r.entries = make([]Entry, 0, entries)
-	ports := map[PortSet]struct{}{}
 	for i, p := range policies {
 		r.policies[i] = p.id
 		r.entries = append(r.entries, p.entries...)
@@ -41,14 +47,24 @@ func newRuleset(policies []*parsed) *ruleset {
 		r.enforced = true
 		r.denied = max(r.denied, p.denied)
 		r.unmatched = max(r.unmatched, p.unmatched)
-		for j := range p.entries {
-			ports[p.entries[j].Ports] = struct{}{}
-		}
 	}
 	r.portSets = slices.Sorted(maps.Keys(ports))
 	r.matcher = newMatcher(all)
 	r.exactNames = r.enforcedNames()
 	return r
+}
+
+// portSetsOf returns the distinct port sets of the enforcing policies.
+func portSetsOf(policies []*parsed) map[PortSet]struct{} {
+	ports := map[PortSet]struct{}{}
+	for _, p := range policies {
+		for j := range p.entries {
+			if !p.audit {
+				ports[p.entries[j].Ports] = struct{}{}
+			}
+		}
+	}
+	return ports
 }
 
 func (r *ruleset) enforcedNames() []Name {

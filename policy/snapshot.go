@@ -33,6 +33,8 @@ const (
 	ReasonHostNetwork = "HostNetwork"
 	// ReasonAddressConflict: several pods claim one address, and none may use it.
 	ReasonAddressConflict = "AddressConflict"
+	// ReasonAddressInvalid: the pod claims an address that no pod can have.
+	ReasonAddressInvalid = "AddressInvalid"
 )
 
 // Snapshot is all views of the node at one moment. It is immutable and safe for

@@ -38,6 +38,7 @@ type parsed struct {
 	ttl       TTL
 	entries   []Entry
 	matches   []*Match
+	labels    int // of the patterns with a wildcard
 	problems  []Problem
 	serial    uint64 // of the parse in its compiler
 }
@@ -79,6 +80,7 @@ func parsePolicy(p *v1alpha1.FQDNNetworkPolicy, known paths) *parsed {
 	for i := range rules {
 		r.rule(known, i, &rules[i])
 	}
+	r.labels = wildLabels(r.matches)
 	return r
 }
 

@@ -18,6 +18,7 @@ func (c *Compiler) makeViews(pods []Pod, s *Snapshot) {
 	s.byRef = map[PodRef]*View{}
 	contested := claimAddresses(s)
 	alike := map[string]*ruleset{}
+	reported := map[[2]string]bool{}
 	for i := range s.pods {
 		p := &s.pods[i]
 		if !p.Local() || p.Finished() {
@@ -36,6 +37,7 @@ func (c *Compiler) makeViews(pods []Pod, s *Snapshot) {
 			})
 		default:
 			s.addView(sel.settle(withoutAddrs(p, contested)))
+			s.reportLeftOut(p, sel.rules, reported)
 		}
 	}
 	for ref, sel := range c.selected {
@@ -47,8 +49,20 @@ func (c *Compiler) makeViews(pods []Pod, s *Snapshot) {
 	slices.SortFunc(s.Views, func(a, b *View) int { return compareRefs(a.Pod.PodRef, b.Pod.PodRef) })
 }
 
-// orderPods returns the pods sorted, their addresses unmapped, those of finished
-// pods left out.
+// reportLeftOut reports what a bound leaves out, each policy for the first of the
+// pods alone: thousands may have the same.
+func (s *Snapshot) reportLeftOut(p *Pod, r *ruleset, reported map[[2]string]bool) {
+	for i := range r.left {
+		l := &r.left[i]
+		if key := [2]string{l.id, l.why}; !reported[key] {
+			reported[key] = true
+			s.Problems = append(s.Problems, l.problem(p.String()))
+		}
+	}
+}
+
+// orderPods returns the pods sorted, their addresses unmapped, without those that no
+// pod can have and those of finished pods.
 func (c *Compiler) orderPods(pods []Pod, s *Snapshot) []Pod {
 	pods = slices.Clone(pods)
 	for i := range pods {
@@ -56,7 +70,8 @@ func (c *Compiler) orderPods(pods []Pod, s *Snapshot) []Pod {
 		if p.Finished() {
 			p.IPs = nil
 		}
-		if slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return a != cleanAddr(a) || !a.IsValid() }) {
+		s.refuseAddrs(p)
+		if slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return a != cleanAddr(a) }) {
 			p.IPs = cleanAddrs(p.IPs)
 		}
 	}
@@ -73,12 +88,26 @@ func (c *Compiler) orderPods(pods []Pod, s *Snapshot) []Pod {
 	})
 }
 
+// refuseAddrs takes away the addresses that no pod can have, and reports them.
+func (s *Snapshot) refuseAddrs(p *Pod) {
+	refused := func(a netip.Addr) bool { return CheckPodAddr(a) != nil }
+	if !slices.ContainsFunc(p.IPs, refused) {
+		return
+	}
+	for _, a := range p.IPs {
+		if err := CheckPodAddr(a); err != nil {
+			s.Problems = append(s.Problems, Problem{Object: "pod " + p.String(), Reason: ReasonAddressInvalid, Message: err.Error()})
+		}
+	}
+	p.IPs = slices.DeleteFunc(slices.Clone(p.IPs), refused)
+}
+
 func cleanAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
 func cleanAddrs(addrs []netip.Addr) []netip.Addr {
 	var clean []netip.Addr
 	for _, a := range addrs {
-		if a = cleanAddr(a); a.IsValid() && !slices.Contains(clean, a) {
+		if a = cleanAddr(a); !slices.Contains(clean, a) {
 			clean = append(clean, a)
 		}
 	}

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,14 +45,17 @@ func newDecoder(nodeName string) (*decoder, error) {
 }
 
 // file returns the objects of a file, or an error that says which of its
-// documents is broken and how.
-func (d *decoder) file(name string, text []byte) ([]object, error) {
-	docs, err := split(name, text)
+// documents is broken and how. It stops between two documents when ctx ends.
+func (d *decoder) file(ctx context.Context, name string, text []byte) ([]object, error) {
+	docs, err := split(ctx, name, text)
 	if err != nil {
 		return nil, err
 	}
 	var objects []object
 	for _, doc := range docs {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		found, err := d.document(doc.String(), doc.json)
 		if err != nil {
 			return nil, err
@@ -85,6 +89,10 @@ func (d *decoder) document(at string, text []byte) ([]object, error) {
 }
 
 func (d *decoder) list(at string, text []byte) ([]object, error) {
+	// The items are read one by one below; here the list's own fields count.
+	if _, _, err := d.strict.Decode(text, nil, nil); err != nil {
+		return nil, fmt.Errorf("%s: %w", at, err)
+	}
 	var list struct{ Items []json.RawMessage }
 	if err := json.Unmarshal(text, &list); err != nil {
 		return nil, fmt.Errorf("%s: %w", at, err)
@@ -180,6 +188,9 @@ func (d *decoder) pod(p *corev1.Pod) (*policy.Pod, error) {
 	}
 	for i, ip := range ips {
 		a, err := netip.ParseAddr(ip.IP)
+		if err == nil {
+			err = policy.CheckPodAddr(a)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("status.podIPs[%d]: %w", i, err)
 		}

@@ -15,7 +15,7 @@ func decode(t *testing.T, nodeName, name, text string) ([]object, error) {
 	t.Helper()
 	d, err := newDecoder(nodeName)
 	must(t, err)
-	return d.file(name, []byte(text))
+	return d.file(t.Context(), name, []byte(text))
 }
 
 func TestDecodeKinds(t *testing.T) {
@@ -83,6 +83,9 @@ func TestDecodeRefuses(t *testing.T) {
 		{"no name", "p.yaml", strings.Replace(allowOut, "name: allow-out, ", "", 1), []string{"metadata.name is missing"}},
 		{"a bad name", "p.yaml", other("a+b"), []string{`metadata.name "a+b"`}},
 		{"a bad namespace", "p.yaml", strings.Replace(podWeb, "shop", "Shop", 1), []string{`metadata.namespace "Shop"`}},
+		{"a loopback address", "p.yaml", strings.Replace(podWeb, "{ip: 10.0.0.1}", "{ip: 127.0.0.1}", 1), []string{"document 1", "status.podIPs[0]", "127.0.0.1 is a loopback address"}},
+		{"an address with a zone", "p.yaml", strings.Replace(podWeb, "2001:db8::1", "fe80::1%eth0", 1), []string{"status.podIPs[1]", "has a zone"}},
+		{"no host's address", "p.yaml", strings.Replace(podWeb, "{ip: 10.0.0.1}", "{ip: 0.0.0.0}", 1), []string{"write the pod's own unicast address"}},
 		{"a bad address", "p.yaml", strings.Replace(podWeb, "{ip: 10.0.0.1}", "{ip: 10.0.0}", 1), []string{"status.podIPs[0]", "10.0.0"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -149,7 +152,7 @@ func FuzzDecode(f *testing.F) {
 		if isYAML {
 			name = "f.yaml"
 		}
-		objects, err := d.file(name, []byte(text))
+		objects, err := d.file(t.Context(), name, []byte(text))
 		if err != nil && objects != nil {
 			t.Error("objects beside an error")
 		}

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -43,8 +44,9 @@ func (f *folder) sorted() []*file {
 }
 
 // scan reads the folder anew and tells whether anything is other than before. The
-// time now is written into errors that are new.
-func (f *folder) scan(now time.Time) bool {
+// time now is written into errors that are new. When ctx ends it stops at once, and
+// the file that it was at stays as it was.
+func (f *folder) scan(ctx context.Context, now time.Time) bool {
 	names, err := manifestNames(f.path)
 	changed := setError(&f.err, f.path, err, now)
 	if err != nil {
@@ -52,12 +54,15 @@ func (f *folder) scan(now time.Time) bool {
 	}
 	present := map[string]bool{}
 	for _, path := range names {
+		if ctx.Err() != nil {
+			return changed
+		}
 		text, err := readFile(path)
 		if errors.Is(err, errNoFile) {
 			continue
 		}
 		present[path] = true
-		changed = f.take(path, text, err, now) || changed
+		changed = f.take(ctx, path, text, err, now) || changed
 	}
 	for path := range f.files {
 		if !present[path] {
@@ -69,20 +74,25 @@ func (f *folder) scan(now time.Time) bool {
 }
 
 // take notes what a file holds now, and tells whether that changes anything.
-func (f *folder) take(path string, text []byte, err error, now time.Time) bool {
+func (f *folder) take(ctx context.Context, path string, text []byte, err error, now time.Time) bool {
+	var sum [sha256.Size]byte
+	if err == nil {
+		sum = sha256.Sum256(text)
+	}
 	known := f.files[path]
 	if known == nil {
 		known = &file{path: path}
-		f.files[path] = known
-	} else if sum := sha256.Sum256(text); err == nil && sum == known.sum {
+	} else if err == nil && sum == known.sum {
 		return false
 	}
-	known.sum = [sha256.Size]byte{}
 	var objects []object
 	if err == nil {
-		known.sum = sha256.Sum256(text)
-		objects, err = f.decoder.file(path, text)
+		objects, err = f.decoder.file(ctx, path, text)
 	}
+	if ctx.Err() != nil {
+		return false
+	}
+	f.files[path], known.sum = known, sum
 	if err == nil && len(objects) == 0 && len(known.objects) > 0 {
 		err = errEmptied
 	}

@@ -22,7 +22,7 @@ func TestFolderReadsItsManifests(t *testing.T) {
 	must(t, os.MkdirAll(filepath.Join(dir, "sub.yaml"), 0o700))
 	write(t, filepath.Join(dir, "sub.yaml"), "z.yaml", other("below"))
 	f := scanned(t, dir)
-	f.scan(at(0))
+	f.scan(t.Context(), at(0))
 	s := f.state()
 	if got := policyNames(s); got != "shop/a shop/b" {
 		t.Errorf("policies %q", got)
@@ -67,7 +67,7 @@ func TestLastGoodStays(t *testing.T) {
 		} else {
 			write(t, dir, "p.yaml", step.text)
 		}
-		if changed := f.scan(at(i)); changed != step.changed {
+		if changed := f.scan(t.Context(), at(i)); changed != step.changed {
 			t.Errorf("step %d: changed %v", i, changed)
 		}
 		s := f.state()
@@ -94,9 +94,9 @@ func TestFolderVanishes(t *testing.T) {
 	must(t, os.Mkdir(dir, 0o700))
 	write(t, dir, "p.yaml", other("one"))
 	f := scanned(t, dir)
-	f.scan(at(0))
+	f.scan(t.Context(), at(0))
 	must(t, os.RemoveAll(dir))
-	if !f.scan(at(1)) || f.scan(at(2)) {
+	if !f.scan(t.Context(), at(1)) || f.scan(t.Context(), at(2)) {
 		t.Error("the folder's end is not news once")
 	}
 	s := f.state()
@@ -105,7 +105,7 @@ func TestFolderVanishes(t *testing.T) {
 	}
 	must(t, os.Mkdir(dir, 0o700))
 	write(t, dir, "q.yaml", other("two"))
-	if !f.scan(at(3)) {
+	if !f.scan(t.Context(), at(3)) {
 		t.Error("the folder's return is no news")
 	}
 	if s := f.state(); policyNames(s) != "shop/two" || len(s.FileErrors) != 0 {
@@ -119,16 +119,16 @@ func TestLinks(t *testing.T) {
 	write(t, target, "real", other("one"))
 	must(t, os.Symlink(filepath.Join(target, "real"), link))
 	f := scanned(t, dir)
-	f.scan(at(0))
+	f.scan(t.Context(), at(0))
 	must(t, os.Remove(filepath.Join(target, "real")))
-	f.scan(at(1))
+	f.scan(t.Context(), at(1))
 	s := f.state()
 	if policyNames(s) != "shop/one" || len(s.FileErrors) != 1 || s.FileErrors[0].Reason != "the link leads nowhere" {
 		t.Errorf("policies %q, errors %v", policyNames(s), s.FileErrors)
 	}
 	must(t, os.Remove(link))
 	must(t, os.Symlink(os.DevNull, link))
-	f.scan(at(2))
+	f.scan(t.Context(), at(2))
 	if s := f.state(); policyNames(s) != "shop/one" || !strings.Contains(s.FileErrors[0].Reason, "not a regular file") {
 		t.Errorf("policies %q, errors %v", policyNames(s), s.FileErrors)
 	}
@@ -140,7 +140,7 @@ func TestDuplicatesAndOtherKinds(t *testing.T) {
 	write(t, dir, "b.yaml", strings.Replace(allowOut, "www", "second", 1)+"---\n"+podWeb+"---\n"+podWeb)
 	write(t, dir, "c.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: x}\n")
 	f := scanned(t, dir)
-	f.scan(at(0))
+	f.scan(t.Context(), at(0))
 	s := f.state()
 	if len(s.Input.Policies) != 1 || *s.Input.Policies[0].Spec.Egress[0].Matches[0].Name != "first.example.org" || len(s.Input.Pods) != 1 {
 		t.Errorf("policies %v, pods %v", s.Input.Policies, s.Input.Pods)
@@ -157,7 +157,7 @@ func TestDuplicatesAndOtherKinds(t *testing.T) {
 		t.Error(diff)
 	}
 	must(t, os.Remove(in("a.yaml")))
-	f.scan(at(1))
+	f.scan(t.Context(), at(1))
 	if s := f.state(); *s.Input.Policies[0].Spec.Egress[0].Matches[0].Name != "second.example.org" {
 		t.Error("the second of two does not take over when the first is gone")
 	}
@@ -169,10 +169,10 @@ func TestUnchangedFilesAreShared(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "a.yaml", other("a"))
 	f := scanned(t, dir)
-	f.scan(at(0))
+	f.scan(t.Context(), at(0))
 	before := f.state().Input.Policies[0].Spec.Egress
 	write(t, dir, "b.yaml", other("b"))
-	f.scan(at(1))
+	f.scan(t.Context(), at(1))
 	if after := f.state().Input.Policies[0].Spec.Egress; &before[0] != &after[0] {
 		t.Error("a file was decoded again although it did not change")
 	}

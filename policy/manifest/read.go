@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -11,6 +12,7 @@ import (
 // local. A file that is named is read whatever its name ends in. Broken files are in
 // the state's FileErrors; the error is for a path where there is nothing.
 func Read(paths ...string) (State, error) {
+	ctx := context.Background()
 	d, err := newDecoder("")
 	if err != nil {
 		return State{}, err
@@ -23,11 +25,11 @@ func Read(paths ...string) (State, error) {
 		}
 		if !info.IsDir() {
 			text, err := readFile(path)
-			all.take(path, text, err, time.Time{})
+			all.take(ctx, path, text, err, time.Time{})
 			continue
 		}
 		f := folder{path: path, decoder: d, files: map[string]*file{}}
-		f.scan(time.Time{})
+		f.scan(ctx, time.Time{})
 		if f.err != nil {
 			return State{}, f.err
 		}

@@ -72,7 +72,7 @@ func (s *Source) Run(ctx context.Context, receive func(State)) error {
 		return err
 	}
 	defer w.close()
-	s.apply(receive, true)
+	s.apply(ctx, receive, true)
 	for {
 		if err := s.wait(ctx, w); err != nil {
 			return err
@@ -81,13 +81,14 @@ func (s *Source) Run(ctx context.Context, receive func(State)) error {
 			return nil
 		}
 		w.renew()
-		s.apply(receive, false)
+		s.apply(ctx, receive, false)
 	}
 }
 
-// apply reads the folder and hands on its state if something changed.
-func (s *Source) apply(receive func(State), first bool) {
-	if !s.folder.scan(s.clock.Now()) && !first {
+// apply reads the folder and hands on its state if something changed and ctx goes on.
+func (s *Source) apply(ctx context.Context, receive func(State), first bool) {
+	changed := s.folder.scan(ctx, s.clock.Now())
+	if ctx.Err() != nil || !changed && !first {
 		return
 	}
 	state := s.folder.state()

@@ -1,0 +1,37 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// noHost tells whether an address is in an IPv4 range that holds no unicast host and that netip has no word
+// for: "this network" (RFC 1122 §3.2.1.3) and the reserved block, with the broadcast
+// address (RFC 1112 §4).
+func noHost(a netip.Addr) bool {
+	return a.Is4() && (a.As4()[0] == 0 || a.As4()[0] >= 240)
+}
+
+// CheckPodAddr returns an error for an address that no pod can have: one that is not
+// that of a unicast host, or that holds on one link alone. It takes v4-mapped ones as
+// IPv4.
+func CheckPodAddr(a netip.Addr) error {
+	kind := ""
+	switch b := a.Unmap(); {
+	case !b.IsValid():
+		return fmt.Errorf("an address is missing; write the pod's own")
+	case b.Zone() != "":
+		kind = "has a zone"
+	case b.IsUnspecified() || noHost(b):
+		kind = "is no host's"
+	case b.IsLoopback():
+		kind = "is a loopback address"
+	case b.IsMulticast():
+		kind = "is a multicast address"
+	case b.IsLinkLocalUnicast():
+		kind = "is a link-local address"
+	default:
+		return nil
+	}
+	return fmt.Errorf("%v %s, so no pod can have it and it is not used; write the pod's own unicast address", a, kind)
+}
