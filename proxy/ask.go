@@ -62,6 +62,13 @@ func (a ask) wire(id uint16) []byte {
 	return append(b, 0, 0)
 }
 
+// plainWire is wire without EDNS: no OPT, and so no DO.
+func (a ask) plainWire(id uint16) []byte {
+	b := a.wire(id)[:a.questionEnd()]
+	b[11] = 0
+	return b
+}
+
 // questionEnd is where the question of a query that wire made ends.
 func (a ask) questionEnd() int { return headerBytes + len(a.Name) + 1 + 4 }
 

@@ -13,6 +13,7 @@ type asker struct {
 	addr  netip.Addr // unmapped
 	known bool       // a pod or the node; nobody else is answered
 	node  bool       // the node itself
+	self  bool       // from the very address that was asked: the self-query
 	view  *policy.View
 	snap  *policy.Snapshot // by which this was decided
 }
@@ -21,12 +22,13 @@ type asker struct {
 // local one. A selected pod is always taken for that, whatever else its address is.
 func (s *Server) identify(from, local netip.Addr) asker {
 	snap := s.snapshot.Load()
-	a := asker{addr: from.Unmap().WithZone(""), snap: snap}
+	a := asker{addr: s.source(from), snap: snap}
 	if a.view = snap.View(a.addr); a.view != nil {
 		a.known = true
 		return a
 	}
-	if a.addr == local || a.addr.IsLoopback() || s.setup.Load().nodes[a.addr] {
+	a.self = a.addr == local.Unmap()
+	if a.self || a.addr.IsLoopback() || s.setup.Load().nodes[a.addr] {
 		a.known, a.node = true, true
 		return a
 	}
@@ -34,10 +36,14 @@ func (s *Server) identify(from, local netip.Addr) asker {
 	return a
 }
 
+// plainSource is the address of a packet's source without what a socket adds.
+func plainSource(from netip.Addr) netip.Addr { return from.Unmap().WithZone("") }
+
 // load is what one source address has under way.
 type load struct {
 	queries     atomic.Int32
 	connections atomic.Int32
+	pace        pace
 }
 
 // loads are the loads of known askers, by address. Strangers share one.
@@ -69,29 +75,35 @@ func (l *loads) sweep(snap *policy.Snapshot) {
 	})
 }
 
+// place is what an admitted query holds until release.
+type place struct {
+	*load
+	era uint32
+}
+
 // admit takes a place for one query of the asker, or says which bound is
 // reached. The node's own queries do not count against everyone's bound, so that
 // a flood cannot make the agent take itself for dead.
-func (s *Server) admit(a asker) (ld *load, ok bool) {
+func (s *Server) admit(a asker) (p place, ok bool) {
 	limits := s.setup.Load().config.Limits
-	ld = s.loads.of(a)
+	ld := s.loads.of(a)
 	if int(ld.queries.Add(1)) > limits.QueriesPerPod {
 		ld.queries.Add(-1)
 		s.stats.ShedPod.Add(1)
-		return nil, false
+		return place{}, false
 	}
 	if s.stats.inFlight.Add(1) > int64(limits.Queries) && !a.node {
 		s.stats.inFlight.Add(-1)
 		ld.queries.Add(-1)
 		s.stats.ShedAll.Add(1)
-		return nil, false
+		return place{}, false
 	}
-	return ld, true
+	return place{ld, s.underWay.begin()}, true
 }
 
 // release gives the place back.
-func (s *Server) release(ld *load) {
-	ld.queries.Add(-1)
+func (s *Server) release(p place) {
+	p.queries.Add(-1)
 	s.stats.inFlight.Add(-1)
-	s.stats.lastDone.Store(s.now().UnixNano())
+	s.underWay.end(p.era)
 }

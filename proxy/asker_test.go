@@ -11,7 +11,9 @@ import (
 
 func TestIdentify(t *testing.T) {
 	l := newLab(t, nil)
+	l.s.source = plainSource
 	local := netip.MustParseAddr("169.254.20.53")
+	l.s.SetCluster(Cluster{Nodes: addrsOf("192.0.2.250", "10.1.0.3"), Peers: addrsOf("192.0.2.251")})
 	for _, tt := range []struct {
 		from     string
 		pod      string // of the view
@@ -23,13 +25,14 @@ func TestIdentify(t *testing.T) {
 		{from: "::ffff:10.1.0.2", pod: "web", known: true}, // as a dual-stack socket tells it
 		{from: "2001:db8:1::2", pod: "web", known: true},
 		{from: "2001:db8:1::2%eth0", pod: "web", known: true},
-		{from: "127.0.0.2", pod: "web", known: true}, // a selected pod is never taken for the node
 		{from: "10.1.0.6", known: true},
 		{from: "127.0.0.1", known: true, node: true},
 		{from: "::1", known: true, node: true},
 		{from: "169.254.20.53", known: true, node: true},
 		{from: "192.0.2.250", known: true, node: true},
+		{from: "10.1.0.3", pod: "quiet", known: true}, // though it is the node's as well, below
 		{from: "169.254.20.54"},
+		{from: "192.0.2.251"}, // another node is nobody here
 		{from: "10.1.0.200"},
 		{from: "2001:db8:1::3"},
 		{from: "fe80::1%eth0"},
@@ -75,26 +78,26 @@ func TestAdmitAndRelease(t *testing.T) {
 	l.s.store(&config, l.up)
 	who := func(from string) asker { return l.s.identify(netip.MustParseAddr(from), netip.Addr{}) }
 	web, free, node := who("10.1.0.2"), who("10.1.0.6"), who("127.0.0.1")
-	var held []*load
+	var held []place
 	for i, tt := range []struct {
 		who asker
 		ok  bool
 	}{{web, true}, {web, true}, {web, false}, {free, true}, {free, false}, {node, true}, {node, true}, {node, false}} {
-		ld, ok := l.s.admit(tt.who)
-		if ok != tt.ok || ok != (ld != nil) {
+		p, ok := l.s.admit(tt.who)
+		if ok != tt.ok || ok != (p.load != nil) {
 			t.Errorf("query %d: %v", i, ok)
 		}
 		if ok {
-			held = append(held, ld)
+			held = append(held, p)
 		}
 	}
 	if s := l.s.Stats(); s.InFlight != 5 || s.ShedPod != 2 || s.ShedAll != 1 {
 		t.Errorf("stats %+v", s)
 	}
-	for _, ld := range held {
-		l.s.release(ld)
+	for _, p := range held {
+		l.s.release(p)
 	}
-	if l.s.Stats().InFlight != 0 || l.s.stats.lastDone.Load() != noon.UnixNano() {
+	if l.s.Stats().InFlight != 0 || l.s.underWay.counts[0].Load() != 0 {
 		t.Errorf("stats %+v", l.s.Stats())
 	}
 	for _, a := range []asker{web, free, node} {

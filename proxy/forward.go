@@ -69,8 +69,12 @@ func (f *forward) resolve(a ask) (found, error) {
 		if try.After(end) {
 			try = end
 		}
+		tcp := end // whole for the last; before, another upstream is to get its turn
+		if share := try.Add(f.zone.Timeout); (i+1)%len(order) != 0 && share.Before(end) {
+			tcp = share
+		}
 		u := order[i%len(order)]
-		m, err := u.exchange(a, try, end)
+		m, err := u.exchange(a, try, tcp)
 		if err != nil {
 			u.failed(f.zone.MaxFails)
 			last = err

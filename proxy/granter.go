@@ -2,6 +2,8 @@ package proxy
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -12,8 +14,42 @@ import (
 // Granter opens answered addresses in the kernel.
 type Granter interface {
 	// Grant returns nil only once the kernel acknowledged every address of every grant.
-	// The grants slice must not be kept. An error, or ctx ending first, means that the answer must not leave.
+	// The grants slice must not be kept or changed. An error, or ctx ending first, means that the answer must not leave.
 	Grant(ctx context.Context, grants []policy.Grant) error
+}
+
+// grantsMost bounds the calls of the Granter that are under way, those that
+// outlived the query they were for included.
+const grantsMost = 1024
+
+var errGranterFault = errors.New("a fault on the kernel's side")
+
+// program calls the Granter and returns when ctx ends at the latest: a kernel
+// that hangs must not hang the proxy, whatever the Granter makes of its ctx.
+func (s *Server) program(ctx context.Context, grants []policy.Grant) error {
+	select {
+	case s.granting <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("too many grants wait for the kernel: %w", ctx.Err())
+	}
+	done := make(chan error, 1)
+	s.crew.do(func() {
+		err := errGranterFault
+		defer func() {
+			if r := recover(); r != nil {
+				s.fault("a grant", r)
+			}
+			<-s.granting
+			done <- err
+		}()
+		err = s.granter.Grant(ctx, grants)
+	})
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // grantsOf returns what the decision opens for the pod with the addresses of an

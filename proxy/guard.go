@@ -16,21 +16,8 @@ var metadata = []netip.Addr{
 	netip.MustParseAddr("100.100.100.200"),
 }
 
-// never are the ranges that no name can honestly lead a pod to, with the reason.
-var never = []struct {
-	prefix netip.Prefix
-	reason string
-}{
-	{netip.MustParsePrefix("127.0.0.0/8"), "loopback"},
-	{netip.MustParsePrefix("::1/128"), "loopback"},
-	{netip.MustParsePrefix("0.0.0.0/8"), "unspecified"},
-	{netip.MustParsePrefix("::/128"), "unspecified"},
-	{netip.MustParsePrefix("169.254.0.0/16"), "link-local"},
-	{netip.MustParsePrefix("fe80::/10"), "link-local"},
-	{netip.MustParsePrefix("224.0.0.0/4"), "multicast"},
-	{netip.MustParsePrefix("ff00::/8"), "multicast"},
-	{netip.MustParsePrefix("240.0.0.0/4"), "reserved"}, // RFC 1112 §4, with the broadcast address
-}
+// linkLocal are the addresses of the pod's own link.
+var linkLocal = []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10")}
 
 // Guard says which addresses a name must not open (DESIGN: guard against
 // rebinding). It is immutable.
@@ -46,9 +33,11 @@ type Guard struct {
 // Cluster are addresses of the cluster that the guard keeps outside names from,
 // beside the ranges of the configuration and the pods of the snapshot.
 type Cluster struct {
-	// Nodes are every node's addresses. A query from one of this node's own is
-	// answered and grants nothing.
+	// Nodes are this node's addresses. A query from one of them is answered and
+	// grants nothing.
 	Nodes []netip.Addr
+	// Peers are the other nodes' addresses, as far as they are known.
+	Peers []netip.Addr
 	// Services are the Services' cluster, load-balancer and external addresses.
 	Services []netip.Addr
 }
@@ -57,10 +46,13 @@ type Cluster struct {
 func NewGuard(c *corefile.Config, cluster Cluster) *Guard {
 	g := &Guard{
 		domain: c.ClusterDomain, ranges: c.ClusterRanges, nat64: c.NAT64, allow: c.Rebind,
-		cluster: make(map[netip.Addr]string, len(cluster.Nodes)+len(cluster.Services)),
+		cluster: make(map[netip.Addr]string, len(cluster.Nodes)+len(cluster.Peers)+len(cluster.Services)),
 	}
 	for _, a := range cluster.Services {
 		g.cluster[a.Unmap()] = "service"
+	}
+	for _, a := range cluster.Peers {
+		g.cluster[a.Unmap()] = "node"
 	}
 	for _, a := range cluster.Nodes {
 		g.cluster[a.Unmap()] = "node"
@@ -76,15 +68,21 @@ func NewGuard(c *corefile.Config, cluster Cluster) *Guard {
 //
 // An IPv6 address that carries an IPv4 address is judged as both. A name under
 // the cluster domain may lead into the cluster, though never to loopback and its
-// like. The administrator's `rebind allow` opens what it names, in either form.
+// like. The administrator's `rebind allow` opens what it names, in either form, but
+// nothing that is no host's.
 func (g *Guard) Blocked(n policy.Name, a netip.Addr, pods *policy.Snapshot) string {
 	a = a.Unmap()
 	outside := !n.HasSuffix(g.domain)
-	reason := g.judge(a, outside, pods)
-	if reason != "" && !g.allowed(n, a) {
+	if reason := corefile.NoHost(a); reason != "" {
+		return reason
+	}
+	if reason := g.judge(a, outside, pods); reason != "" && !g.allowed(n, a) {
 		return reason
 	}
 	for _, in := range unwrap(a, g.nat64) {
+		if reason := corefile.NoHost(in); reason != "" {
+			return reason + " in " + a.String()
+		}
 		reason := g.judge(in, outside, pods)
 		if reason != "" && !g.allowed(n, a) && !g.allowed(n, in) {
 			return reason + " in " + a.String()
@@ -99,9 +97,9 @@ func (g *Guard) judge(a netip.Addr, outside bool, pods *policy.Snapshot) string 
 			return "metadata"
 		}
 	}
-	for _, n := range never {
-		if n.prefix.Contains(a) {
-			return n.reason
+	for _, p := range linkLocal {
+		if p.Contains(a) {
+			return "link-local"
 		}
 	}
 	if !outside {

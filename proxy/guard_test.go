@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/namegate/namegate/proxy/corefile"
 )
 
 func TestGuard(t *testing.T) {
@@ -171,4 +173,28 @@ func FuzzGuard(f *testing.F) {
 			t.Errorf("%s is blocked, %s is not", inner, a)
 		}
 	})
+}
+
+// TestGuardNeverOpensWhatIsNoHost: not even by a range of the administrator that
+// covers it, nor inside another address.
+func TestGuardNeverOpensWhatIsNoHost(t *testing.T) {
+	c := corefile.Default()
+	for _, r := range []string{"126.0.0.0/7", "64.0.0.0/2", "192.0.0.0/2", "0.0.0.0/1", "8000::/1", "::/1", "10.0.0.0/8", "169.254.0.0/16"} {
+		c.Rebind = append(c.Rebind, corefile.RebindAllow{Suffix: name(t, "x.test"), Range: netip.MustParsePrefix(r)})
+	}
+	g := NewGuard(c, Cluster{Peers: []netip.Addr{mustAddr("10.0.0.1"), mustAddr("203.0.113.9")}})
+	for a, want := range map[string]string{
+		"127.0.0.1": "loopback", "::1": "loopback", "0.0.0.1": "unspecified", "224.0.0.1": "multicast", "ff02::1": "multicast",
+		"255.255.255.255": "reserved", "::ffff:127.0.0.1": "loopback", "64:ff9b::7f00:1": "loopback in 64:ff9b::7f00:1",
+		"169.254.169.254": "", "10.0.0.1": "", "fe80::1": "",
+	} {
+		if got := g.Blocked(name(t, "a.x.test"), mustAddr(a), nil); got != want {
+			t.Errorf("%s: %q, want %q", a, got, want)
+		}
+	}
+	for _, a := range []string{"10.0.0.1", "203.0.113.9"} {
+		if got := g.Blocked(name(t, "www.example.org"), mustAddr(a), nil); got != "node" {
+			t.Errorf("another node's %s: %q", a, got)
+		}
+	}
 }

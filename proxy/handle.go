@@ -3,16 +3,11 @@ package proxy
 import (
 	"log/slog"
 	"runtime/debug"
-	"time"
 
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/audit"
 )
-
-// stuckAfter is how long all places may be taken without one query ending
-// before the proxy calls itself hung: more than the longest deadline of a query.
-const stuckAfter = 15 * time.Second
 
 // isQuery tells whether a packet can be answered at all: a response is never
 // answered, or two servers could talk for ever.
@@ -25,12 +20,17 @@ func isQuery(packet []byte) bool {
 func (s *Server) handle(packet []byte, who asker, tcp bool) (reply []byte) {
 	defer func() {
 		if r := recover(); r != nil {
-			s.stats.Panics.Add(1)
-			s.logger.Error("a query ended in a fault of the proxy", slog.Any("fault", r), slog.String("stack", string(debug.Stack())))
+			s.fault("a query", r)
 			reply = brief(packet, dns.RcodeServerFailure)
 		}
 	}()
 	return s.answer(packet, who, tcp)
+}
+
+// fault counts and logs what a net has caught, with where it happened.
+func (s *Server) fault(what string, r any) {
+	s.stats.Panics.Add(1)
+	s.logger.Error(what+" ended in a fault of the proxy", slog.Any("fault", r), slog.String("stack", string(debug.Stack())))
 }
 
 // answer is handle without a net.
@@ -88,7 +88,7 @@ var aliveName = label("alive") + label("namegate") + label("invalid")
 const aliveText = "serving"
 
 // alive answers the reserved name with a TXT record; other types have none.
-// Silence, where no query has ended for long though all places are taken.
+// Silence, where a query has been under way for longer than any may be.
 func (s *Server) alive(query *dns.Msg, who asker, tcp bool) []byte {
 	if s.stuck() {
 		return nil
@@ -107,8 +107,7 @@ func (s *Server) alive(query *dns.Msg, who asker, tcp bool) []byte {
 	return pack(query, r, tcp)
 }
 
+// stuck tells whether the proxy hangs, by the oldest query under way.
 func (s *Server) stuck() bool {
-	full := s.stats.inFlight.Load() > int64(s.setup.Load().config.Limits.Queries)
-	last := s.stats.lastDone.Load()
-	return full && last != 0 && s.now().UnixNano()-last > int64(stuckAfter)
+	return s.underWay.hung(s.elapsed(), longest(s.setup.Load().config))
 }

@@ -24,17 +24,21 @@ const labConfig = `. {
     search corp.test
     rebind allow ingress.test 10.96.7.0/24
     nat64 2001:db8:64::/96
+    limits {
+        rate_per_pod 1000000
+        burst_per_pod 1000000
+    }
 }`
 
 // The pods of the lab. All but free are selected.
 var labPods = []policy.Pod{
-	labPod("web", "10.1.0.2", "2001:db8:1::2", "127.0.0.2"),
-	labPod("quiet", "10.1.0.3", "127.0.0.3"),
-	labPod("strict", "10.1.0.4", "127.0.0.4"),
+	labPod("web", "10.1.0.2", "2001:db8:1::2"),
+	labPod("quiet", "10.1.0.3"),
+	labPod("strict", "10.1.0.4"),
 	labPod("watched", "10.1.0.5"),
-	labPod("free", "10.1.0.6", "127.0.0.6"),
+	labPod("free", "10.1.0.6"),
 	labPod("both", "10.1.0.7"),
-	labPod("dead", "10.1.0.8", "127.0.0.8"),
+	labPod("dead", "10.1.0.8"),
 }
 
 func labPod(name string, ips ...string) policy.Pod {
@@ -225,6 +229,7 @@ func newLab(t testing.TB, table map[string][]string) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.s.source = fromLoopback
 	l.s.Publish(compile(t, labPolicies, labPods))
 	l.s.store(c, l.up)
 	l.s.SetCluster(Cluster{
@@ -238,6 +243,16 @@ func newQuery(qname string, qtype uint16) *dns.Msg {
 	m := new(dns.Msg)
 	m.SetQuestion(dns.Fqdn(qname), qtype)
 	return m
+}
+
+// fromLoopback takes 127.0.0.N for the pod with 10.1.0.N, N of 2 to 9: no pod can
+// have an address from which a test can send.
+func fromLoopback(from netip.Addr) netip.Addr {
+	a := plainSource(from)
+	if b := a.As16(); a.Is4() && b[12] == 127 && b[15] >= 2 && b[15] <= 9 {
+		return netip.AddrFrom4([4]byte{10, 1, 0, b[15]})
+	}
+	return a
 }
 
 // send gives the server a query as from the address and returns the reply.
@@ -296,3 +311,10 @@ func equal(t testing.TB, what string, got, want []string) {
 func itoa(i int) string { return fmt.Sprint(i) }
 
 func mustAddr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func addrsOf(list ...string) (out []netip.Addr) {
+	for _, s := range list {
+		out = append(out, mustAddr(s))
+	}
+	return out
+}

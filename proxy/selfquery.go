@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"time"
 
 	"github.com/miekg/dns"
@@ -13,6 +14,10 @@ import (
 
 // selfQueryMost bounds a SelfQuery whose context has no end.
 const selfQueryMost = time.Second
+
+// selfQueryAgain is after what time a self-query without an answer is sent again:
+// one datagram that a full receive queue lost must not count as a hung proxy.
+const selfQueryAgain = 125 * time.Millisecond
 
 // SelfQuery asks the socket at addr, over UDP, for the reserved name
 // alive.namegate.invalid and returns nil once it is answered. The query goes the
@@ -40,14 +45,22 @@ func selfQuery(ctx context.Context, addr netip.AddrPort) error {
 
 	a := ask{Question: Question{Name: aliveName, Type: dns.TypeTXT, Class: dns.ClassINET}}
 	query := a.wire(randomID())
-	if _, err := c.Write(query); err != nil {
-		return err
-	}
 	buf := make([]byte, dns.MinMsgSize)
+	send := true
 	for {
+		if send {
+			if _, err := c.Write(query); err != nil {
+				return err
+			}
+			_ = c.SetReadDeadline(time.Now().Add(selfQueryAgain))
+		}
 		n, err := c.Read(buf)
+		send = errors.Is(err, os.ErrDeadlineExceeded)
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if send {
+			continue
 		}
 		if err != nil {
 			return err

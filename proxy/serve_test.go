@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/corefile"
 )
 
 var loopback = netip.MustParseAddrPort("127.0.0.1:0")
@@ -214,21 +216,6 @@ func TestSelfQueryFailsOnSilence(t *testing.T) {
 	}
 }
 
-// TestHungProxyDoesNotCallItselfAlive: all places taken, and none given back for long.
-func TestHungProxyDoesNotCallItselfAlive(t *testing.T) {
-	l := newLab(t, nil)
-	limit := int64(l.s.setup.Load().config.Limits.Queries)
-	l.s.stats.inFlight.Store(limit + 1)
-	l.s.stats.lastDone.Store(noon.Add(-stuckAfter - time.Second).UnixNano())
-	if !l.s.stuck() {
-		t.Error("it takes itself for alive")
-	}
-	l.s.stats.lastDone.Store(noon.Add(-time.Second).UnixNano())
-	if l.s.stuck() {
-		t.Error("busy is not hung")
-	}
-}
-
 func TestReservedNameHasOnlyText(t *testing.T) {
 	l := newLab(t, nil)
 	for _, class := range []uint16{dns.ClassINET, dns.ClassCHAOS} {
@@ -252,7 +239,7 @@ func TestSnapshotIsSwapped(t *testing.T) {
 		t.Fatalf("reply %v", r)
 	}
 	pods := append(labPods[:0:0], labPods...)
-	pods[2] = labPod("newcomer", "127.0.0.4") // the address is another pod's now
+	pods[2] = labPod("newcomer", "10.1.0.4") // the address is another pod's now
 	l.s.Publish(compile(t, labPolicies, pods))
 	if r := exchange(t, c, newQuery("other.test", dns.TypeA)); len(r.Answer) != 1 {
 		t.Errorf("on the old connection: %v", r)
@@ -285,7 +272,7 @@ func TestConfigureKeepsWhatItCan(t *testing.T) {
 	before := l.s.ups[up.addr]
 	c := *l.s.setup.Load().config
 	c.Mark, c.Hold = 0x80, 0
-	if got := l.s.Configure(&c); strings.Join(got, " ") != "hold mark" {
+	if got := l.s.Configure(&c); strings.Join(got, " ") != "forward hold mark" {
 		t.Errorf("pending %v", got)
 	}
 	if before == nil || l.s.ups[up.addr] != before || len(l.s.ups) != 1 {
@@ -293,6 +280,18 @@ func TestConfigureKeepsWhatItCan(t *testing.T) {
 	}
 	if r := l.ask("10.1.0.6", "example.org", dns.TypeA); len(r.Answer) != 1 {
 		t.Errorf("reply %v", r)
+	}
+
+	d := c
+	d.Intercept = []netip.Addr{netip.MustParseAddr("192.0.2.9")}
+	d.Zones = []corefile.Zone{{To: []netip.AddrPort{up.addr, netip.MustParseAddrPort("192.0.2.8:53")}, Deadline: time.Second, Timeout: time.Second}}
+	for range 2 { // what waits goes on to be said: a reload does not make it so
+		if got := l.s.Configure(&d); strings.Join(got, " ") != "forward hold intercept mark" {
+			t.Errorf("pending %v", got)
+		}
+	}
+	if got := l.s.Configure(l.s.start); len(got) != 0 {
+		t.Errorf("as at the start, and pending %v", got)
 	}
 }
 

@@ -44,9 +44,14 @@ type Server struct {
 	setup    atomic.Pointer[setup]
 	stats    counters
 	loads    loads
+	underWay underWay
+	born     time.Time
+	source   func(netip.Addr) netip.Addr // plainSource; tests have no pods' interfaces
 	crew     crew
+	granting chan struct{} // a place for each call of the granter
 
-	mu      sync.Mutex // of what follows, and of writing setup
+	mu      sync.Mutex       // of what follows, and of writing setup
+	start   *corefile.Config // the first
 	cluster Cluster
 	ups     map[netip.AddrPort]*upstream
 	open    map[netip.AddrPort]*listener
@@ -77,7 +82,8 @@ func New(o Options) (*Server, error) {
 	if s.logger == nil {
 		s.logger = slog.Default()
 	}
-	s.crew = newCrew()
+	s.born, s.source = s.now(), plainSource
+	s.crew, s.granting = newCrew(), make(chan struct{}, grantsMost)
 	s.Configure(o.Config)
 	return s, nil
 }
@@ -91,14 +97,15 @@ func (s *Server) Publish(snap *policy.Snapshot) {
 
 // Configure replaces the configuration for the queries that follow: upstreams,
 // guard, search suffixes, limits and the grant timeout. It returns the
-// directives that differ and that the proxy does not apply, in the Corefile's
-// words: where it listens is for Listen, and the rest is read at the agent's start.
+// directives that differ from the configuration of the start and that nobody
+// applies before the next one, in the Corefile's words: where it listens is for Listen, and the rest is read at the agent's start.
 func (s *Server) Configure(c *corefile.Config) (pending []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if old := s.setup.Load(); old != nil {
-		pending = c.NeedsRestart(old.config)
+	if s.start == nil {
+		s.start = c
 	}
+	pending = c.NeedsRestart(s.start)
 	z := &zones{config: c}
 	used := map[netip.AddrPort]*upstream{}
 	for i := range c.Zones {

@@ -17,10 +17,9 @@ type counters struct {
 	Grants, GrantFailures                   atomic.Uint64
 	AddressesGranted, AddressesBlocked      atomic.Uint64
 	AddressesOver, RepliesLost, SelfQueries atomic.Uint64
-	Panics                                  atomic.Uint64
+	Panics, RateLimited                     atomic.Uint64
 	verdicts                                [audit.Failed + 1]atomic.Uint64
 	inFlight, connections                   atomic.Int64
-	lastDone                                atomic.Int64 // Unix nanoseconds
 }
 
 // Stats are the proxy's totals since its start at one moment, but for the two
@@ -30,6 +29,7 @@ type Stats struct {
 	QueriesTCP       uint64 `json:"queriesTCP"`       // of those, over TCP
 	Malformed        uint64 `json:"malformed"`        // packets that are no query
 	Strangers        uint64 `json:"strangers"`        // queries from addresses that are no pod's: REFUSED
+	RateLimited      uint64 `json:"rateLimited"`      // queries dropped without a reply, since the pod asked too fast
 	ShedPod          uint64 `json:"shedPod"`          // SERVFAIL, since the pod had too many in flight
 	ShedAll          uint64 `json:"shedAll"`          // SERVFAIL, since all together had too many
 	ShedConnections  uint64 `json:"shedConnections"`  // TCP connections closed at once
@@ -67,7 +67,7 @@ func (c *counters) snapshot() Stats {
 		Grants: c.Grants.Load(), GrantFailures: c.GrantFailures.Load(),
 		AddressesGranted: c.AddressesGranted.Load(), AddressesBlocked: c.AddressesBlocked.Load(),
 		AddressesOver: c.AddressesOver.Load(), RepliesLost: c.RepliesLost.Load(), SelfQueries: c.SelfQueries.Load(),
-		Panics:  c.Panics.Load(),
+		Panics: c.Panics.Load(), RateLimited: c.RateLimited.Load(),
 		Allowed: c.verdicts[audit.Allowed].Load(), Unmatched: c.verdicts[audit.Unmatched].Load(),
 		Refused: c.verdicts[audit.Refused].Load(), Blocked: c.verdicts[audit.Blocked].Load(),
 		Failed:   c.verdicts[audit.Failed].Load(),

@@ -147,19 +147,22 @@ func (c *conn) take(packet []byte) bool {
 	s := c.l.s
 	// The pod that had the address when the connection began may be gone.
 	who := s.identify(c.who.addr, c.l.addr.Addr())
+	if !s.paced(who) {
+		return true
+	}
 	if !who.known {
 		s.stats.Strangers.Add(1)
 		return c.reply(brief(packet, dns.RcodeRefused))
 	}
 	c.slots <- struct{}{}
-	ld, ok := s.admit(who)
+	p, ok := s.admit(who)
 	if !ok {
 		<-c.slots
 		return c.reply(brief(packet, dns.RcodeServerFailure))
 	}
 	s.crew.do(func() {
 		c.reply(s.handle(packet, who, true))
-		s.release(ld)
+		s.release(p)
 		<-c.slots
 	})
 	return true

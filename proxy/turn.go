@@ -109,7 +109,9 @@ func (t *turn) judge(n policy.Name, addrs []Address) (free []int) {
 func (t *turn) open(q Question, d policy.Decision, m *dns.Msg) *dns.Msg {
 	if passed(m.Rcode) {
 		t.rec.Verdict, t.rec.Error = audit.Failed, "the upstream has no answer"
-		return relay(t.query, m)
+		r := relay(t.query, m)
+		trim(r, nil, 0) // what is not granted is not told
+		return r
 	}
 	most := t.setup.config.Limits.Addresses
 	c := Check(q, m, most)
@@ -146,7 +148,7 @@ func (t *turn) grant(n policy.Name, d policy.Decision, addrs []Address, at []int
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), t.setup.config.GrantTimeout)
 	defer cancel()
-	if err := t.s.granter.Grant(ctx, grants); err != nil {
+	if err := t.s.program(ctx, grants); err != nil {
 		t.s.stats.GrantFailures.Add(1)
 		return err
 	}

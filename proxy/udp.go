@@ -33,17 +33,20 @@ func (l *listener) readUDP() {
 // buffer is in use.
 func (l *listener) take(buf *[replyBuffer]byte, n int, from netip.AddrPort) bool {
 	packet := buf[:n]
+	who := l.s.identify(from.Addr(), l.addr.Addr())
+	if !l.s.paced(who) {
+		return false
+	}
 	if !isQuery(packet) {
 		l.s.stats.Malformed.Add(1)
 		return false
 	}
-	who := l.s.identify(from.Addr(), l.addr.Addr())
 	if !who.known {
 		l.s.stats.Strangers.Add(1)
 		l.reply(brief(packet, dns.RcodeRefused), from)
 		return false
 	}
-	ld, ok := l.s.admit(who)
+	p, ok := l.s.admit(who)
 	if !ok {
 		l.reply(brief(packet, dns.RcodeServerFailure), from)
 		return false
@@ -52,7 +55,7 @@ func (l *listener) take(buf *[replyBuffer]byte, n int, from netip.AddrPort) bool
 	l.s.crew.do(func() {
 		defer l.work.Done()
 		l.reply(l.s.handle(packet, who, false), from)
-		l.s.release(ld)
+		l.s.release(p)
 		replyBuffers.Put(buf)
 	})
 	return true

@@ -8,34 +8,34 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
 )
-
-// probeEvery is how often an upstream that failed is asked whether it is back.
-const probeEvery = 500 * time.Millisecond
 
 // replyBuffer holds a UDP reply; a longer one counts as truncated.
 const replyBuffer = 4096
 
 var replyBuffers = sync.Pool{New: func() any { return new([replyBuffer]byte) }}
 
+// wrongMost is how many wrong replies to one query are waited past: who sends
+// more is guessing, and is not given the time for it. TCP cannot be guessed.
+const wrongMost = 16
+
 var (
 	errMalformed = errors.New("the reply over TCP does not answer the query")
+	errManyWrong = errors.New("too many replies did not answer the query")
 )
 
 // upstream is one resolver that is asked. Its times are the machine's: they are
 // deadlines of sockets.
 type upstream struct {
-	addr    netip.AddrPort
-	udp     sockets
-	stats   *counters
-	fails   atomic.Int32 // tries in a row
-	probing atomic.Bool
-	done    chan struct{}
-	once    sync.Once
+	addr  netip.AddrPort
+	udp   sockets
+	stats *counters
+	health
+	done chan struct{}
+	once sync.Once
 }
 
 func newUpstream(addr netip.AddrPort, stats *counters) *upstream {
@@ -47,16 +47,25 @@ func (u *upstream) close() {
 	u.udp.close()
 }
 
-// exchange asks once: over UDP until try, and if the reply is truncated over TCP
-// until end. Replies that answer something else are counted and waited past.
+// exchange asks once: over UDP until try, and if the reply is truncated, or too
+// many were wrong, over TCP until end. Replies that
+// answer something else are counted and waited past. Who does not understand EDNS
+// is asked again without (RFC 6891 §6.2.2).
 func (u *upstream) exchange(a ask, try, end time.Time) (*dns.Msg, error) {
-	query := a.wire(randomID())
+	m, err := u.single(a, a.wire(randomID()), try, end)
+	if err == nil && m.Rcode == dns.RcodeFormatError && m.IsEdns0() == nil {
+		return u.single(a, a.plainWire(randomID()), try, end)
+	}
+	return m, err
+}
+
+func (u *upstream) single(a ask, query []byte, try, end time.Time) (*dns.Msg, error) {
 	u.stats.UpstreamQueries.Add(1)
 	m, err := u.overUDP(query, a.questionEnd(), try)
-	if err != nil {
+	if err != nil && !errors.Is(err, errManyWrong) {
 		return nil, fmt.Errorf("ask %s: %w", u.addr, err)
 	}
-	if !m.Truncated {
+	if err == nil && !m.Truncated {
 		return m, nil
 	}
 	u.stats.UpstreamTCP.Add(1)
@@ -90,7 +99,7 @@ func (u *upstream) converse(s *socket, query []byte, end int, deadline time.Time
 	}
 	buf := replyBuffers.Get().(*[replyBuffer]byte)
 	defer replyBuffers.Put(buf)
-	for {
+	for range wrongMost {
 		n, err := s.Read(buf[:])
 		if err != nil {
 			return nil, err
@@ -100,15 +109,20 @@ func (u *upstream) converse(s *socket, query []byte, end int, deadline time.Time
 		}
 		u.stats.WrongReplies.Add(1)
 	}
+	return nil, errManyWrong
 }
 
 // read returns the message if it answers the query, else nil. One that was cut
 // off by its sender or by our buffer is a truncated message without records.
 func read(query, reply []byte, end int) *dns.Msg {
+	m := new(dns.Msg)
+	if bareFormatError(query, reply) {
+		m.Response, m.Rcode = true, dns.RcodeFormatError
+		return m
+	}
 	if !echoes(query, reply, end) {
 		return nil
 	}
-	m := new(dns.Msg)
 	cut := reply[2]&0x02 != 0 || len(reply) == replyBuffer
 	if cut {
 		m.Truncated = true
@@ -118,6 +132,13 @@ func read(query, reply []byte, end int) *dns.Msg {
 		return nil
 	}
 	return m
+}
+
+// bareFormatError tells whether the reply is a header that says FORMERR and
+// nothing else, as some say who do not understand EDNS.
+func bareFormatError(query, reply []byte) bool {
+	return len(reply) == headerBytes && reply[0] == query[0] && reply[1] == query[1] &&
+		reply[2]&0x80 != 0 && reply[3]&0x0f == dns.RcodeFormatError && string(reply[4:]) == string(make([]byte, 8))
 }
 
 func (u *upstream) overTCP(query []byte, end int, deadline time.Time) (*dns.Msg, error) {
@@ -154,36 +175,4 @@ func frame(msg []byte) []byte {
 	b := make([]byte, 2, 2+len(msg))
 	binary.BigEndian.PutUint16(b, uint16(len(msg)))
 	return append(b, msg...)
-}
-
-// failed counts a try without a reply, and starts asking whether the upstream is
-// back once it has had most of them in a row.
-func (u *upstream) failed(most int) {
-	u.stats.UpstreamFailures.Add(1)
-	if n := u.fails.Add(1); most > 0 && int(n) >= most && u.probing.CompareAndSwap(false, true) {
-		go u.probe()
-	}
-}
-
-func (u *upstream) answered() { u.fails.Store(0) }
-
-func (u *upstream) down(most int) bool { return most > 0 && int(u.fails.Load()) >= most }
-
-// probe asks for the root's name servers until there is any reply.
-func (u *upstream) probe() {
-	defer u.probing.Store(false)
-	tick := time.NewTicker(probeEvery)
-	defer tick.Stop()
-	a := ask{Question: Question{Type: dns.TypeNS, Class: dns.ClassINET}, recurse: true}
-	for {
-		select {
-		case <-u.done:
-			return
-		case <-tick.C:
-		}
-		if _, err := u.overUDP(a.wire(randomID()), a.questionEnd(), time.Now().Add(probeEvery)); err == nil {
-			u.answered()
-			return
-		}
-	}
 }

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/miekg/dns"
 
@@ -62,7 +63,13 @@ func (s *Server) Warm(ctx context.Context, views []*policy.View) error {
 }
 
 // warm takes one question through decision, upstream, check and grant.
-func (s *Server) warm(v *policy.View, snap *policy.Snapshot, n policy.Name, typ uint16) error {
+func (s *Server) warm(v *policy.View, snap *policy.Snapshot, n policy.Name, typ uint16) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			s.fault("the resolution of an exact name", r)
+			err = fmt.Errorf("resolve %s for pod %s: a fault of the proxy, see its log", n, v.Pod)
+		}
+	}()
 	query := new(dns.Msg)
 	query.SetQuestion(dns.Fqdn(n.String()), typ)
 	t := &turn{s: s, setup: s.setup.Load(), view: v, snap: snap, query: query,

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/namegate/namegate/enforcer"
@@ -45,10 +47,16 @@ func agentCommand() *cobra.Command {
 	return cmd
 }
 
+// outliveReaders makes the end of whoever reads the standard output or error fail
+// the writes there, not end the agent.
+func outliveReaders() { signal.Ignore(syscall.SIGPIPE) }
+
 // agent is the wiring of one running agent.
 type agent struct {
 	log     *slog.Logger
 	config  *corefile.Config
+	text    *corefile.Source // of config
+	nodes   *nodeAddresses
 	kernel  *kernel
 	enforce *enforcer.Enforcer
 	proxy   *proxy.Server
@@ -61,16 +69,18 @@ func runAgent(ctx context.Context, f agentFlags) error {
 	if os.Geteuid() != 0 {
 		return errors.New("agent needs root (CAP_NET_ADMIN) to program the kernel; run it as root")
 	}
+	outliveReaders()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	dir, ok := strings.CutPrefix(f.source, "dir:")
 	if !ok || dir == "" {
 		return fmt.Errorf("--source %q is not known; write --source dir:PATH", f.source)
 	}
 	a := &agent{log: log}
-	var err error
-	if a.config, err = corefile.Load(f.config); err != nil {
+	l, err := load(ctx, f.config)
+	if err = errors.Join(err, l.err); err != nil {
 		return err
 	}
+	a.config, a.text = l.config, l.source
 	if a.source, err = manifest.New(dir, log, manifest.NodeName(f.nodeName)); err != nil {
 		return err
 	}
@@ -90,7 +100,7 @@ func runAgent(ctx context.Context, f agentFlags) error {
 // run brings everything up in the order of the design and takes it down in the
 // reverse. What the kernel enforces stays when it returns.
 func (a *agent) run(ctx context.Context, f agentFlags) error {
-	release, err := claim(f.socket)
+	release, err := claim(f.socket, namespaceLock)
 	if err != nil {
 		return err
 	}
@@ -110,7 +120,7 @@ func (a *agent) run(ctx context.Context, f agentFlags) error {
 		return err
 	}
 	defer socket.close()
-	return a.work(ctx, serving, f.config)
+	return a.work(ctx, serving)
 }
 
 func (a *agent) stopProxy() {

@@ -27,7 +27,7 @@ func cleanupCommand() *cobra.Command {
 			if err != nil {
 				c = corefile.Default()
 			}
-			release, err := claim(socket)
+			release, err := claim(socket, namespaceLock)
 			if err != nil {
 				return err
 			}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer"
@@ -59,24 +58,7 @@ func (k *kernel) close() {
 	}
 }
 
-// enforcerConfig picks what the enforcer needs of the Corefile: the resolvers
-// that pods dial are the root zone's upstreams and those named by intercept.
+// enforcerConfig picks what the enforcer needs of the Corefile.
 func enforcerConfig(c *corefile.Config) enforcer.Config {
-	out := enforcer.Config{Mark: c.Mark, Hold: c.Hold, Endpoint: c.Bind, FailClosed: c.FailClosed}
-	add := func(a netip.Addr) {
-		if !slices.Contains(out.Resolvers, a) {
-			out.Resolvers = append(out.Resolvers, a)
-		}
-	}
-	for _, z := range c.Zones {
-		for _, to := range z.To {
-			if to.Port() == 53 && z.Name == "" {
-				add(to.Addr())
-			}
-		}
-	}
-	for _, a := range c.Intercept {
-		add(a)
-	}
-	return out
+	return enforcer.Config{Mark: c.Mark, Hold: c.Hold, Endpoint: c.Bind, FailClosed: c.FailClosed, Resolvers: c.Resolvers()}
 }

@@ -48,6 +48,7 @@ func (r *rollout) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case s := <-r.next:
+			r.agent.nodes.learn(s.Input.Pods)
 			snap = r.compiler.Compile(s.Input)
 			r.mu.Lock()
 			r.state, r.problems = s, append(s.Problems, snap.Problems...)

@@ -9,30 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 func dirOf(path string) string { return filepath.Dir(path) }
-
-// claim makes sure that one agent alone uses a socket path, for as long as it runs.
-func claim(socket string) (release func(), err error) {
-	if err := os.MkdirAll(dirOf(socket), 0o700); err != nil {
-		return nil, fmt.Errorf("make the folder of the socket: %w", err)
-	}
-	f, err := os.OpenFile(socket+".lock", os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock socket %s: %w", socket, err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another agent runs with socket %s; stop it, or give this one its own with --socket", socket)
-		}
-		return nil, fmt.Errorf("lock socket %s: %w", socket, err)
-	}
-	return func() { f.Close() }, nil
-}
 
 // socketServer answers the other commands.
 type socketServer struct {

@@ -2,23 +2,16 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
-	"os"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy"
-	"github.com/namegate/namegate/proxy/corefile"
 	"golang.org/x/sync/errgroup"
 )
 
 func (a *agent) startProxy(serving []netip.Addr) error {
-	nodes, err := a.kernel.Links.Addrs()
-	if err != nil {
-		return err
-	}
+	var err error
 	o := proxy.Options{Config: a.config, Granter: a.enforce, Logger: a.log}
 	if a.audit != nil {
 		o.Log = a.audit
@@ -26,7 +19,10 @@ func (a *agent) startProxy(serving []netip.Addr) error {
 	if a.proxy, err = proxy.New(o); err != nil {
 		return err
 	}
-	a.proxy.SetCluster(proxy.Cluster{Nodes: nodes})
+	a.nodes = &nodeAddresses{read: a.kernel.Links.Addrs, tell: a.proxy.SetCluster, log: a.log}
+	if err := a.nodes.look(); err != nil {
+		return err
+	}
 	var listen []netip.AddrPort
 	for _, s := range serving {
 		listen = append(listen, netip.AddrPortFrom(s, 53))
@@ -35,12 +31,21 @@ func (a *agent) startProxy(serving []netip.Addr) error {
 }
 
 // work runs until ctx ends or a part of the agent cannot go on.
-func (a *agent) work(ctx context.Context, serving []netip.Addr, config string) error {
+func (a *agent) work(ctx context.Context, serving []netip.Addr) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.source.Run(ctx, a.rollout.offer) })
 	g.Go(func() error { a.rollout.run(ctx); return nil })
 	g.Go(func() error { a.enforce.RunExpiry(ctx); return nil })
-	g.Go(func() error { return a.watchConfig(ctx, config) })
+	g.Go(func() error {
+		w := configWatch{path: a.config.File, last: a.text, apply: a.proxy.Configure, log: a.log, after: time.After}
+		return w.run(ctx)
+	})
+	g.Go(func() error {
+		tick := time.NewTicker(lookAgain)
+		defer tick.Stop()
+		a.nodes.run(ctx, tick.C)
+		return nil
+	})
 	g.Go(func() error {
 		select {
 		case <-ctx.Done():
@@ -78,54 +83,5 @@ func (a *agent) warm(ctx context.Context, views []*policy.View) {
 	defer cancel()
 	if err := a.proxy.Warm(ctx, views); err != nil {
 		a.log.Warn("some exact names are not granted until a pod asks for them", "error", err)
-	}
-}
-
-// configQuiet is how long a Corefile must not change before it is read: editors
-// write in several steps.
-const configQuiet = 200 * time.Millisecond
-
-// watchConfig applies changes of the Corefile; a bad one is refused and the
-// running configuration stays.
-func (a *agent) watchConfig(ctx context.Context, path string) error {
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch %s: %w", path, err)
-	}
-	defer w.Close()
-	if err := w.Add(dirOf(path)); err != nil {
-		return fmt.Errorf("watch the folder of %s: %w", path, err)
-	}
-	last, _ := os.ReadFile(path)
-	var quiet <-chan time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-w.Events:
-			quiet = time.After(configQuiet)
-		case err := <-w.Errors:
-			a.log.Warn("changes of the Corefile may go unseen", "error", err)
-		case <-quiet:
-			now, err := os.ReadFile(path)
-			if err == nil && string(now) == string(last) {
-				continue
-			}
-			last = now
-			a.reload(path)
-		}
-	}
-}
-
-func (a *agent) reload(path string) {
-	c, err := corefile.Load(path)
-	if err != nil {
-		a.log.Error("the Corefile is refused; the running configuration stays", "error", err)
-		return
-	}
-	pending := a.proxy.Configure(c)
-	a.log.Info("Corefile applied", "file", path)
-	if len(pending) > 0 {
-		a.log.Warn("some directives wait for the agent's next start", "directives", pending)
 	}
 }

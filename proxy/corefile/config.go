@@ -104,6 +104,8 @@ type Audit struct {
 type Limits struct {
 	Queries           int // in flight, of everyone
 	QueriesPerPod     int // in flight, of one pod
+	RatePerPod        int // queries a second, of one address of a pod
+	BurstPerPod       int // queries at once beyond the rate, of one address of a pod
 	Connections       int // TCP connections, of everyone
 	ConnectionsPerPod int // TCP connections, of one pod
 	Addresses         int // of one answer to a name that a policy allows
@@ -124,6 +126,7 @@ func Default() *Config {
 		Audit:         Audit{Size: 100 << 20, Keep: 5},
 		Limits: Limits{
 			Queries: 4096, QueriesPerPod: 256,
+			RatePerPod: 1000, BurstPerPod: 256,
 			Connections: 1024, ConnectionsPerPod: 64,
 			Addresses: 64,
 		},
@@ -142,24 +145,59 @@ func (c *Config) ZoneOf(n policy.Name) *Zone {
 	return nil
 }
 
-// NeedsRestart returns the directives, sorted, in which the configurations
-// differ and that a running agent's proxy does not take over.
-func (c *Config) NeedsRestart(old *Config) []string {
+// Resolvers returns the resolvers whose port 53 is brought to the agent: the
+// upstreams of the root zone that are asked there, then those of Intercept.
+func (c *Config) Resolvers() []netip.Addr {
+	out := c.dialled()
+	for _, a := range c.Intercept {
+		if !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// dialled returns the upstreams of the root zone whose port is 53: pods ask the
+// cluster DNS there.
+func (c *Config) dialled() (out []netip.Addr) {
+	for _, z := range c.Zones {
+		for _, to := range z.To {
+			if z.Name == "" && to.Port() == 53 && !slices.Contains(out, to.Addr()) {
+				out = append(out, to.Addr())
+			}
+		}
+	}
+	return out
+}
+
+// NeedsRestart returns the directives, sorted, in which the configuration
+// differs from the one of the agent's start and that a running agent does not
+// take over. Of forward that is who is intercepted.
+func (c *Config) NeedsRestart(start *Config) []string {
 	var names []string
 	for _, d := range []struct {
 		name string
 		same bool
 	}{
-		{"audit", c.Audit == old.Audit},
-		{"bind", slices.Equal(c.Bind, old.Bind)},
-		{"failclosed", c.FailClosed == old.FailClosed},
-		{"hold", c.Hold == old.Hold},
-		{"intercept", slices.Equal(c.Intercept, old.Intercept)},
-		{"mark", c.Mark == old.Mark},
+		{"audit", c.Audit == start.Audit},
+		{"bind", slices.Equal(c.Bind, start.Bind)},
+		{"failclosed", c.FailClosed == start.FailClosed},
+		{"forward", sameAddrs(c.dialled(), start.dialled())},
+		{"hold", c.Hold == start.Hold},
+		{"intercept", sameAddrs(c.Intercept, start.Intercept)},
+		{"mark", c.Mark == start.Mark},
 	} {
 		if !d.same {
 			names = append(names, d.name)
 		}
 	}
 	return names
+}
+
+// sameAddrs compares without regard to the order.
+func sameAddrs(a, b []netip.Addr) bool {
+	a, b = slices.Clone(a), slices.Clone(b)
+	slices.SortFunc(a, netip.Addr.Compare)
+	slices.SortFunc(b, netip.Addr.Compare)
+	return slices.Equal(a, b)
 }

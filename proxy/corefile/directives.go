@@ -127,31 +127,6 @@ func readSearch(c *Config, s stanza) error {
 	return s.flat()
 }
 
-func readRebind(c *Config, s stanza) error {
-	const usage = `write "rebind allow SUFFIX CIDR…" instead`
-	if len(s.args) < 3 || s.args[0] != "allow" {
-		return s.errorf("is not understood, %s", usage)
-	}
-	suffix, err := s.domain(s.args[1])
-	if err != nil {
-		return err
-	}
-	for _, arg := range s.args[2:] {
-		if a, err := netip.ParseAddr(arg); err == nil {
-			arg = netip.PrefixFrom(a, a.BitLen()).String()
-		}
-		p, err := s.prefix(arg)
-		if err != nil {
-			return err
-		}
-		if a := p.Addr(); a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() || p.Bits() == 0 {
-			return s.errorf("%s can never be a name's honest address, write a range of hosts", p)
-		}
-		c.Rebind = append(c.Rebind, RebindAllow{Suffix: suffix, Range: p})
-	}
-	return s.flat()
-}
-
 // readNAT64 takes the prefix lengths that RFC 6052 §2.2 knows.
 func readNAT64(c *Config, s stanza) error {
 	if len(s.args) == 0 {
@@ -217,6 +192,10 @@ func readLimits(c *Config, s stanza) (err error) {
 			bound = &c.Limits.Queries
 		case "queries_per_pod":
 			bound = &c.Limits.QueriesPerPod
+		case "rate_per_pod":
+			bound = &c.Limits.RatePerPod
+		case "burst_per_pod":
+			bound = &c.Limits.BurstPerPod
 		case "connections":
 			bound = &c.Limits.Connections
 		case "connections_per_pod":
@@ -224,7 +203,7 @@ func readLimits(c *Config, s stanza) (err error) {
 		case "addresses":
 			bound, most = &c.Limits.Addresses, 4096
 		default:
-			return line.errorf("is not a bound, write queries, queries_per_pod, connections, connections_per_pod or addresses")
+			return line.errorf("is not a bound, write queries, queries_per_pod, rate_per_pod, burst_per_pod, connections, connections_per_pod or addresses")
 		}
 		if *bound, err = line.number(line.option()+" 100", 1, most); err != nil {
 			return err

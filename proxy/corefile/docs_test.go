@@ -1,6 +1,7 @@
 package corefile
 
 import (
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -51,9 +52,9 @@ func TestEveryDirectiveIsDocumented(t *testing.T) {
 		}
 	}
 	old := Default()
-	restart := []string{"audit", "bind", "failclosed", "hold", "intercept", "mark"}
+	restart := []string{"audit", "bind", "failclosed", "forward", "hold", "intercept", "mark"}
 	changed := &Config{}
-	if got := old.NeedsRestart(&Config{Intercept: old.Bind, FailClosed: true}); !slices.Equal(got, restart) {
+	if got := old.NeedsRestart(&Config{Intercept: old.Bind, FailClosed: true, Zones: []Zone{{To: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:53")}}}}); !slices.Equal(got, restart) {
 		t.Errorf("needs a restart: %v, want %v", got, restart)
 	}
 	if got := changed.NeedsRestart(changed); got != nil {

@@ -49,7 +49,7 @@ func readForward(s stanza) (Zone, policy.Name, error) {
 	if len(s.args) < 2 {
 		return z, "", s.errorf(`has too few values, write "forward . ADDRESS…" instead`)
 	}
-	from, err := policy.ParseName(s.args[0])
+	from, err := zoneName(s.args[0])
 	if err != nil {
 		return z, "", s.errorf("%w, write \".\" for the whole zone", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -15,17 +14,17 @@ import (
 
 // Load reads the configuration file. The error names every bad directive, a
 // line each: "file:line: directive: reason, write … instead".
-func Load(path string) (*Config, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read the configuration: %w; write a Corefile there, or name another with --config", err)
-	}
-	return Parse(path, string(text))
-}
+func Load(path string) (*Config, error) { return Read(path).Config() }
 
 // Parse reads a configuration from text; file is for the errors and for where
 // relative imports start. The error is as for Load.
 func Parse(file, text string) (*Config, error) {
+	s := &Source{path: file}
+	s.err = s.gather(file, text, nil)
+	return s.Config()
+}
+
+func parse(file, text string) (*Config, error) {
 	if err := keyless(file, text); err != nil {
 		return nil, err
 	}
@@ -93,6 +92,9 @@ func zoneKey(key string) (policy.Name, error) {
 	if strings.Contains(key, "://") {
 		return "", errors.New("only plain DNS is served, write the zone without a scheme")
 	}
+	if strings.Contains(key, "/") {
+		return "", errors.New("a range is no zone, write its reverse zone such as 10.in-addr.arpa")
+	}
 	name, port, found := strings.Cut(key, ":")
 	if found && port != "53" {
 		return "", fmt.Errorf("the port is always 53, write %q instead", name)
@@ -100,7 +102,7 @@ func zoneKey(key string) (policy.Name, error) {
 	if name == "" {
 		return "", errors.New(`the zone is empty, write "." for the root`)
 	}
-	return policy.ParseName(name)
+	return zoneName(name)
 }
 
 func (p *parser) directive(zones []policy.Name, s stanza) {
@@ -160,18 +162,7 @@ func (p *parser) finish() {
 	if _, ok := p.zones[""]; !ok && len(p.errs) == 0 {
 		p.fail(fmt.Errorf(`%s:1: forward: the root zone has none, write "forward . ADDRESS" in the block of zone "."`, c.File))
 	}
-	for _, z := range c.Zones {
-		for _, to := range z.To {
-			if to.Port() == 53 && slices.Contains(c.Bind, to.Addr()) {
-				p.fail(p.zones[z.Name].errorf("%s is the endpoint itself and would ask itself, write the resolver's own address instead", to.Addr()))
-			}
-		}
-	}
-	for _, a := range c.Intercept {
-		if slices.Contains(c.Bind, a) {
-			p.fail(p.seen["intercept"].errorf("%s is the endpoint, which needs no interception, remove it", a))
-		}
-	}
+	p.ownAddresses()
 	slices.SortStableFunc(c.Zones, func(a, b Zone) int { return b.Name.NumLabels() - a.Name.NumLabels() })
 	if l := c.Limits; l.QueriesPerPod > l.Queries || l.ConnectionsPerPod > l.Connections {
 		p.fail(p.seen["limits"].errorf("the bound of one pod is above the bound of all, write a lower one"))

@@ -76,6 +76,8 @@ func TestParseEverything(t *testing.T) {
     limits {
         queries 100
         queries_per_pod 10
+        rate_per_pod 50
+        burst_per_pod 20
         connections 20
         connections_per_pod 5
         addresses 8
@@ -113,7 +115,7 @@ a.corp.test corp.test {
 		NAT64:      []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")},
 		FailClosed: true, Hold: time.Hour, Mark: 0x80, GrantTimeout: 250 * time.Millisecond,
 		Audit:  Audit{Path: "/var/log/a.log", Size: 1 << 30, Keep: 0},
-		Limits: Limits{Queries: 100, QueriesPerPod: 10, Connections: 20, ConnectionsPerPod: 5, Addresses: 8},
+		Limits: Limits{Queries: 100, QueriesPerPod: 10, RatePerPod: 50, BurstPerPod: 20, Connections: 20, ConnectionsPerPod: 5, Addresses: 8},
 	}
 	if d := diff(want, c); d != "" {
 		t.Error(d)
@@ -137,6 +139,11 @@ func TestBadFiles(t *testing.T) {
 		{"twice", "forward . 192.0.2.1 192.0.2.1:53", "is there twice"},
 		{"the endpoint", "forward . 169.254.20.53", "would ask itself"},
 		{"another policy", "forward . 192.0.2.1 {\n policy fastest\n}", `"fastest" is not an order, write random, round_robin or sequential`},
+		{"the endpoint's other port", "forward . 169.254.20.53:5353", "would ask itself"},
+		{"a serving address", "forward . 169.254.20.64", "an address that the agent serves on"},
+		{"the last serving address", "forward . 169.254.20.254", "an address that the agent serves on"},
+		{"a serving address of IPv6", "forward . fd5c:7a1e:93b4::1:ff", "an address that the agent serves on"},
+		{"from a wildcard", "forward *.corp.test 192.0.2.1", "no wildcards and holds every name below it, write it as corp.test"},
 		{"forward's option", "forward . 192.0.2.1 {\n health_check 5s\n}", "health_check: is not an option of forward"},
 		{"timeout", "forward . 192.0.2.1 {\n timeout 1h\n}", "1h0m0s is out of bounds, write 50ms to 4s"},
 		{"no unit", "forward . 192.0.2.1 {\n timeout 1\n}", `"1" is not a duration`},
@@ -152,6 +159,8 @@ func TestBadFiles(t *testing.T) {
 		{"bind twice", "bind 192.0.2.1\n bind 192.0.2.1", "is there twice"},
 		{"bind a block", "bind 192.0.2.1 {\n x\n}", "has no block"},
 		{"intercept the endpoint", "intercept 169.254.20.53", "needs no interception"},
+		{"intercept a serving address", "intercept fd5c:7a1e:93b4::1:0", "needs no interception"},
+		{"bind a serving address", "bind 169.254.20.100", "one of the addresses that the agent takes"},
 		{"cluster", "cluster", "has no domain"},
 		{"cluster of all", "cluster .", "every name there is"},
 		{"cluster range", "cluster cluster.local 10.96.0.1/12", "write 10.96.0.0/12 instead"},
@@ -161,7 +170,7 @@ func TestBadFiles(t *testing.T) {
 		{"search of all", "search .", "every name there is"},
 		{"rebind", "rebind ingress.test 10.0.0.0/8", `write "rebind allow SUFFIX CIDR…"`},
 		{"rebind all names", "rebind allow . 10.0.0.0/8", "every name there is"},
-		{"rebind all addresses", "rebind allow a.test 0.0.0.0/0", "can never be"},
+		{"rebind all addresses", "rebind allow a.test 0.0.0.0/0", "can never be opened whole"},
 		{"rebind loopback", "rebind allow a.test 127.0.0.1", "can never be"},
 		{"nat64", "nat64 2001:db8::/65", "32, 40, 48, 56, 64 or 96"},
 		{"nat64 of IPv4", "nat64 192.0.2.0/32", "cannot be a translation prefix"},
@@ -211,20 +220,23 @@ func TestBadFiles(t *testing.T) {
 func TestBadZones(t *testing.T) {
 	const good = ". {\nforward . 192.0.2.1\n}\n"
 	for text, want := range map[string]string{
-		"":                                                `Corefile:1: forward: the root zone has none, write "forward . ADDRESS"`,
-		". {\n}":                                          `the root zone has none`,
-		"corp.test {\nforward . 192.0.2.1\n}":             `the root zone has none`,
-		"{\n hold 10m\n}\n" + good:                        `Corefile:1: {: the block has no zone, write ". {"`,
-		good + "{\n hold 10m\n}":                          `Corefile:4: {: the block has no zone`,
-		"dns://. {\nforward . 192.0.2.1\n}":               "without a scheme",
-		".:5353 {\nforward . 192.0.2.1\n}":                `the port is always 53, write "." instead`,
-		":53 {\nforward . 192.0.2.1\n}":                   "the zone is empty",
-		"a..b {\nforward . 192.0.2.1\n}":                  "an empty label",
-		good + "corp.test {\nhold 10m\n}":                 `Corefile:5: hold: is an option of the whole agent, write it in the block of zone "." instead`,
-		good + "corp.test {\nforward x.test 192.0.2.1\n}": "x.test is not at or below the zone corp.test",
-		good + good:                                       "the zone . has a forward in line 2 already",
-		". {\nforward . 192.0.2.1\n":                      "parse the configuration",
-		". {\nimport nowhere\n}\n":                        "parse the configuration",
+		"":                                                 `Corefile:1: forward: the root zone has none, write "forward . ADDRESS"`,
+		". {\n}":                                           `the root zone has none`,
+		"corp.test {\nforward . 192.0.2.1\n}":              `the root zone has none`,
+		"{\n hold 10m\n}\n" + good:                         `Corefile:1: {: the block has no zone, write ". {"`,
+		good + "{\n hold 10m\n}":                           `Corefile:4: {: the block has no zone`,
+		"dns://. {\nforward . 192.0.2.1\n}":                "without a scheme",
+		".:5353 {\nforward . 192.0.2.1\n}":                 `the port is always 53, write "." instead`,
+		":53 {\nforward . 192.0.2.1\n}":                    "the zone is empty",
+		"a..b {\nforward . 192.0.2.1\n}":                   "an empty label",
+		good + "corp.test {\nhold 10m\n}":                  `Corefile:5: hold: is an option of the whole agent, write it in the block of zone "." instead`,
+		good + "corp.test {\nforward x.test 192.0.2.1\n}":  "x.test is not at or below the zone corp.test",
+		"*.corp.test {\nforward . 192.0.2.1\n}\n" + good:   "no wildcards and holds every name below it, write it as corp.test",
+		"10.0.0.0/8 {\nforward . 192.0.2.1\n}\n" + good:    "write its reverse zone such as 10.in-addr.arpa",
+		"2001:db8::/32 {\nforward . 192.0.2.1\n}\n" + good: "a range is no zone",
+		good + good:                                        "the zone . has a forward in line 2 already",
+		". {\nforward . 192.0.2.1\n":                       "parse the configuration",
+		". {\nimport nowhere\n}\n":                         "parse the configuration",
 	} {
 		_, err := Parse("Corefile", text)
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// namespaceLock is the name, in the abstract space of unix sockets, that one
+// agent holds in each network namespace: what it writes is the namespace's, and
+// so are these names. The kernel lets go of it when the process ends.
+const namespaceLock = "@namegate-agent"
+
+// claim makes sure that one agent alone uses a socket path, and one alone writes
+// in this network namespace, for as long as it runs.
+func claim(socket, namespace string) (release func(), err error) {
+	path, err := claimPath(socket)
+	if err != nil {
+		return nil, err
+	}
+	name, err := claimName(namespace)
+	if err != nil {
+		path()
+		return nil, err
+	}
+	return func() { name(); path() }, nil
+}
+
+func claimPath(socket string) (release func(), err error) {
+	if err := os.MkdirAll(dirOf(socket), 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder of the socket: %w", err)
+	}
+	f, err := os.OpenFile(socket+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock socket %s: %w", socket, err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("another agent runs with socket %s; stop it first", socket)
+		}
+		return nil, fmt.Errorf("lock socket %s: %w", socket, err)
+	}
+	return func() { f.Close() }, nil
+}
+
+// claimName binds a socket to the name and does not listen on it.
+func claimName(name string) (release func(), err error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("lock the network namespace: %w", err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: name}); err != nil {
+		_ = unix.Close(fd)
+		if errors.Is(err, unix.EADDRINUSE) {
+			return nil, errors.New("another agent runs in this network namespace, with another --socket; stop it first")
+		}
+		return nil, fmt.Errorf("lock the network namespace: %w", err)
+	}
+	return func() { _ = unix.Close(fd) }, nil
+}

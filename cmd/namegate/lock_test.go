@@ -1,0 +1,35 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestOneAgentInANamespace: neither the same socket nor another one lets a second
+// agent, or a cleanup, write in the network namespace of the first.
+func TestOneAgentInANamespace(t *testing.T) {
+	dir := t.TempDir()
+	name := fmt.Sprintf("@namegate-test-%d", os.Getpid())
+	a, b := filepath.Join(dir, "a", "agent.sock"), filepath.Join(dir, "b", "agent.sock")
+	release, err := claim(a, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for socket, want := range map[string]string{
+		a: "another agent runs with socket " + a,
+		b: "another agent runs in this network namespace",
+	} {
+		if _, err := claim(socket, name); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "stop it first") {
+			t.Errorf("a second one with %s: %v", socket, err)
+		}
+	}
+	release()
+	again, err := claim(b, name) // the refused try has let go of its path
+	if err != nil {
+		t.Fatal(err)
+	}
+	again()
+}

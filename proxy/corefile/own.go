@@ -1,0 +1,65 @@
+package corefile
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// serving are the addresses from which a running agent takes those that it
+// serves on, one for each resolver.
+var serving = struct {
+	first4, last4 netip.Addr
+	range6        netip.Prefix
+}{
+	netip.MustParseAddr("169.254.20.64"), netip.MustParseAddr("169.254.20.254"), netip.MustParsePrefix("fd5c:7a1e:93b4::1:0/120"),
+}
+
+// isServing tells whether an agent may serve on the address.
+func isServing(a netip.Addr) bool {
+	return serving.range6.Contains(a) || a.Is4() && serving.first4.Compare(a) <= 0 && a.Compare(serving.last4) <= 0
+}
+
+// ownAddresses refuses the agent's own addresses where others' are meant.
+func (p *parser) ownAddresses() {
+	c := p.config
+	for _, z := range c.Zones {
+		for _, to := range z.To {
+			switch {
+			case slices.Contains(c.Bind, to.Addr()):
+				p.fail(p.zones[z.Name].errorf("%s is the endpoint itself and would ask itself, write the resolver's own address instead", to.Addr()))
+			case isServing(to.Addr()):
+				p.fail(p.zones[z.Name].errorf("%s is an address that the agent serves on and would ask itself, write the resolver's own address instead", to.Addr()))
+			}
+		}
+	}
+	for _, a := range c.Intercept {
+		switch {
+		case slices.Contains(c.Bind, a):
+			p.fail(p.seen["intercept"].errorf("%s is the endpoint, which needs no interception, remove it", a))
+		case isServing(a):
+			p.fail(p.seen["intercept"].errorf("%s is an address that the agent serves on, which needs no interception, remove it", a))
+		}
+	}
+	for _, a := range c.Bind {
+		if isServing(a) {
+			p.fail(p.seen["bind"].errorf("%s is one of the addresses that the agent takes for each resolver, write another", a))
+		}
+	}
+}
+
+// zoneName reads the name of a zone, which has no wildcards: all names at or
+// below it belong to it.
+func zoneName(text string) (policy.Name, error) {
+	if strings.Contains(text, "*") {
+		plain := strings.TrimLeft(text, "*.")
+		if plain == "" || strings.Contains(plain, "*") {
+			plain = "example.org"
+		}
+		return "", errors.New("a zone has no wildcards and holds every name below it, write it as " + plain)
+	}
+	return policy.ParseName(text)
+}

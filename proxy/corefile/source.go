@@ -1,0 +1,185 @@
+package corefile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/coredns/caddy/caddyfile"
+)
+
+// The bounds of what one Corefile may be made of, imports included and counted
+// each time.
+const (
+	maxDepth = 10
+	maxFiles = 256
+	maxBytes = 1 << 20
+)
+
+// Source is the text of a Corefile and of everything that it imports, as it was
+// when it was read.
+type Source struct {
+	path  string
+	files []sourceFile
+	globs []string // every path and pattern imported, absolute
+	err   error
+}
+
+type sourceFile struct{ path, text string }
+
+// Read reads the configuration file and what it imports. What is wrong, a file
+// that imports itself for one, is said by Config.
+func Read(path string) *Source {
+	s := &Source{path: path}
+	text, err := readBounded(path)
+	if err != nil {
+		s.err = fmt.Errorf("read the configuration: %w; write a Corefile there, or name another with --config", err)
+		return s
+	}
+	s.err = s.gather(path, text, nil)
+	return s
+}
+
+// Config parses what was read. The error names every bad directive, a line each:
+// "file:line: directive: reason, write … instead".
+func (s *Source) Config() (*Config, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	return parse(s.path, s.files[0].text)
+}
+
+// Same tells whether both are the same text, so that nothing is to be applied.
+func (s *Source) Same(other *Source) bool {
+	return slices.Equal(s.files, other.files) && slices.Equal(s.globs, other.globs) && fmt.Sprint(s.err) == fmt.Sprint(other.err)
+}
+
+// Folders returns the folders in which a change can change the configuration.
+func (s *Source) Folders() []string {
+	out := []string{filepath.Dir(s.path)}
+	for _, g := range s.globs {
+		out = append(out, filepath.Dir(g))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Concerns tells whether a change of the path may change the configuration: it is
+// one of the files, could be imported, or is the link by which a folder that
+// Kubernetes mounts is swapped as a whole.
+func (s *Source) Concerns(path string) bool {
+	if filepath.Base(path) == "..data" || absolute(path) == absolute(s.path) {
+		return true
+	}
+	return slices.ContainsFunc(s.globs, func(g string) bool {
+		ok, err := filepath.Match(g, absolute(path))
+		return ok && err == nil
+	})
+}
+
+// gather adds a file and what it imports; via are the files that led to it.
+func (s *Source) gather(path, text string, via []string) error {
+	s.files = append(s.files, sourceFile{path, text})
+	bytes := 0
+	for _, f := range s.files {
+		bytes += len(f.text)
+	}
+	via = append(via, absolute(path))
+	switch {
+	case len(s.files) > maxFiles:
+		return fmt.Errorf("%s: import: the configuration has more than %d files, write fewer imports", s.path, maxFiles)
+	case bytes > maxBytes:
+		return fmt.Errorf("%s: import: the configuration has more than %d KiB, write less", s.path, maxBytes>>10)
+	case len(via) > maxDepth:
+		return fmt.Errorf("%s: import: is more than %d files deep, write fewer imports in imports", path, maxDepth)
+	}
+	d := caddyfile.NewDispenser(path, strings.NewReader(text))
+	snippets := map[string]bool{}
+	for d.Next() {
+		word := d.Val()
+		if name, ok := strings.CutPrefix(word, "("); ok {
+			snippets[strings.TrimSuffix(name, ")")] = true
+		}
+		if expand(word) != "import" || !d.NextArg() || snippets[expand(d.Val())] {
+			continue
+		}
+		if err := s.follow(path, d.Line(), expand(d.Val()), via); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow gathers the files that a pattern names. What does not exist or cannot be
+// read is the parser's to complain of.
+func (s *Source) follow(from string, line int, pattern string, via []string) error {
+	if pattern == "" || strings.Count(pattern, "*") > 1 || strings.Count(pattern, "?") > 1 {
+		return nil
+	}
+	if !filepath.IsAbs(pattern) {
+		pattern = filepath.Join(filepath.Dir(absolute(from)), pattern)
+	}
+	s.globs = append(s.globs, pattern)
+	paths, err := filepath.Glob(pattern)
+	if err != nil {
+		return nil
+	}
+	for _, path := range paths {
+		if slices.Contains(via, absolute(path)) {
+			return fmt.Errorf("%s:%d: import: %s imports itself in the end, write a pattern that leaves it out", from, line, path)
+		}
+		text, err := readBounded(path)
+		if err != nil {
+			return fmt.Errorf("%s:%d: import: %w; write a file that can be read", from, line, err)
+		}
+		if err := s.gather(path, text, via); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errNoFile = errors.New("is not a regular file")
+
+// readBounded reads a regular file, up to a little more than what is allowed.
+func readBounded(path string) (string, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s %w", path, errNoFile)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	return string(text), err
+}
+
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
+// expand replaces {$NAME} and {%NAME%} as the parser does.
+func expand(word string) string {
+	for _, marks := range [][2]string{{"{%", "%}"}, {"{$", "}"}} {
+		for {
+			before, rest, ok := strings.Cut(word, marks[0])
+			if !ok {
+				break
+			}
+			name, after, ok := strings.Cut(rest, marks[1])
+			if !ok || name == "" {
+				break
+			}
+			word = before + os.Getenv(name) + after
+		}
+	}
+	return word
+}

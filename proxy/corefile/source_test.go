@@ -1,0 +1,127 @@
+package corefile
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// folder writes files into a folder of its own and returns its path.
+func folder(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+const root = ". {\nforward . 192.0.2.1\n"
+
+// TestImportsEnd: what imports itself, or too much, is refused with its place.
+func TestImportsEnd(t *testing.T) {
+	deep := map[string]string{"Corefile": root + "import 0\n}\n"}
+	for i := range maxDepth {
+		deep[fmt.Sprint(i)] = fmt.Sprintf("import %d\n", i+1)
+	}
+	deep[fmt.Sprint(maxDepth)] = "hold 5m\n"
+	wide := map[string]string{"Corefile": root + "import a/*\n}\n"}
+	for i := range 20 {
+		wide[fmt.Sprintf("a/%d", i)] = "import ../b/*\n"
+		wide[fmt.Sprintf("b/%d", i)] = "# nothing\n"
+	}
+	t.Setenv("NAMEGATE_TEST_IMPORT", "import")
+	for name, tt := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"itself":         {map[string]string{"Corefile": root + "import Corefile\n}\n"}, "Corefile:3: import: "},
+		"its folder":     {map[string]string{"Corefile": root + "import *\n}\n"}, "imports itself in the end"},
+		"each other":     {map[string]string{"Corefile": root + "import a\n}\n", "a": "import b\n", "b": "\nimport a\n"}, "b:2: import: "},
+		"by environment": {map[string]string{"Corefile": root + "{$NAMEGATE_TEST_IMPORT} {%NOTHING%}Corefile\n}\n"}, "Corefile:3: import: "},
+		"outside":        {map[string]string{"Corefile": "import Corefile\n" + root + "}\n"}, "Corefile:1: import: "},
+		"deep":           {deep, fmt.Sprintf("is more than %d files deep", maxDepth)},
+		"many":           {wide, fmt.Sprintf("more than %d files", maxFiles)},
+		"large":          {map[string]string{"Corefile": root + "import a\n}\n", "a": strings.Repeat("#", maxBytes)}, "more than 1024 KiB"},
+		"a folder":       {map[string]string{"Corefile": root + "import a\n}\n", "a/b": ""}, "is not a regular file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := folder(t, tt.files)
+			if _, err := Load(filepath.Join(dir, "Corefile")); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestImportsWork(t *testing.T) {
+	dir := folder(t, map[string]string{
+		"Corefile":    "(s) {\nhold 5m\n}\n" + root + "import s\nimport conf/*.conf\n}\nimport zone\n",
+		"conf/a.conf": "mark 0x80\nimport ../deeper\n", "conf/b.conf": "failclosed\n", "deeper": "search a.test\n",
+		"zone": "a.test {\nforward . 192.0.2.2\n}\n",
+	})
+	c, err := Load(filepath.Join(dir, "Corefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Hold != 5*time.Minute || c.Mark != 0x80 || !c.FailClosed || len(c.Search) != 1 || len(c.Zones) != 2 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestSourceKnowsWhatConcernsIt: a change of any of its files is another source,
+// and what lies beside them does not matter.
+func TestSourceKnowsWhatConcernsIt(t *testing.T) {
+	dir := folder(t, map[string]string{"Corefile": root + "import conf/*.conf\nimport more\n}\n", "conf/a.conf": "hold 5m\n", "more": "", "audit.log": ""})
+	at := func(name string) string { return filepath.Join(dir, name) }
+	first := Read(at("Corefile"))
+	if got := first.Folders(); !slices.Equal(got, []string{dir, at("conf")}) {
+		t.Errorf("folders %q", got)
+	}
+	for name, want := range map[string]bool{
+		"Corefile": true, "more": true, "conf/a.conf": true, "conf/new.conf": true, "..data": true, "conf/..data": true,
+		"audit.log": false, "conf/a.conf~": false, "Corefile.swp": false, "..2026_05_01": false,
+	} {
+		if got := first.Concerns(at(name)); got != want {
+			t.Errorf("%s concerns it: %v", name, got)
+		}
+	}
+	same := func(want bool, what string) {
+		t.Helper()
+		if got := first.Same(Read(at("Corefile"))); got != want {
+			t.Errorf("%s: same %v", what, got)
+		}
+	}
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(at(name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	same(true, "untouched")
+	write("audit.log", "x")
+	same(true, "another file")
+	write("conf/a.conf", "hold 6m\n")
+	same(false, "an imported file")
+	write("conf/a.conf", "hold 5m\n")
+	write("conf/b.conf", "")
+	same(false, "one file more")
+	if err := os.Remove(at("conf/b.conf")); err != nil {
+		t.Fatal(err)
+	}
+	same(true, "as it was")
+	if err := os.Remove(at("Corefile")); err != nil {
+		t.Fatal(err)
+	}
+	same(false, "gone")
+}

@@ -1,0 +1,103 @@
+package proxy
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+func TestPace(t *testing.T) {
+	var p pace
+	taken := func(now time.Duration, most int) (n int) {
+		for range most {
+			if p.take(now, 100, 5) {
+				n++
+			}
+		}
+		return n
+	}
+	for i, tt := range []struct {
+		now  time.Duration
+		want int
+	}{
+		{0, 5}, {0, 0}, {9 * time.Millisecond, 0}, {10 * time.Millisecond, 1}, {30 * time.Millisecond, 2},
+		{time.Hour, 5}, {time.Hour, 0}, {0, 5}, // the clock went back: not shut for an hour
+	} {
+		if got := taken(tt.now, 20); got != tt.want {
+			t.Errorf("step %d at %v: %d taken, want %d", i, tt.now, got, tt.want)
+		}
+	}
+}
+
+// TestPaceLikeItsTwin: a bucket that counts tokens the slow way.
+func TestPaceLikeItsTwin(t *testing.T) {
+	for range 50 {
+		rate, burst := 1<<rand.IntN(10), 1+rand.IntN(20)
+		each := time.Second / time.Duration(rate)
+		var p pace
+		var now, last time.Duration
+		tokens := float64(burst)
+		for range 500 {
+			now += each * time.Duration(rand.IntN(5)) / 2
+			tokens = min(float64(burst), tokens+float64(now-last)/float64(each))
+			last = now
+			want := tokens >= 1
+			if want {
+				tokens--
+			}
+			if got := p.take(now, rate, burst); got != want {
+				t.Fatalf("rate %d, burst %d at %v: %v, want %v", rate, burst, now, got, want)
+			}
+		}
+	}
+}
+
+// TestOnePodsFloodIsDropped: beyond its rate a pod hears nothing, its neighbour
+// and the proxy itself are answered.
+func TestOnePodsFloodIsDropped(t *testing.T) {
+	l := newLab(t, labTable)
+	config := *l.s.setup.Load().config
+	config.Limits.RatePerPod, config.Limits.BurstPerPod = 10, 5
+	l.s.store(&config, l.up)
+	at := l.listen()
+	for i, network := range []string{"udp", "tcp"} {
+		from := []string{"127.0.0.2", "127.0.0.8"}[i]
+		flood := client(t, network, from, at)
+		for range 9 {
+			if err := flood.WriteMsg(newQuery("www.example.org", dns.TypeA)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 5 {
+			if r, err := flood.ReadMsg(); err != nil || r.Rcode != dns.RcodeSuccess {
+				t.Fatalf("%s: %v, %v", network, r, err)
+			}
+		}
+		for n := uint64(4 * (i + 1)); l.s.Stats().RateLimited < n; time.Sleep(time.Millisecond) {
+			if t.Context().Err() != nil {
+				t.Fatal("the flood was not dropped")
+			}
+		}
+	}
+	if r := exchange(t, client(t, "udp", "127.0.0.3", at), newQuery("www.example.org", dns.TypeA)); r.Rcode != dns.RcodeSuccess {
+		t.Errorf("the neighbour: %v", r)
+	}
+	for range 20 {
+		if err := l.s.SelfQuery(context.Background(), at); err != nil {
+			t.Fatalf("the proxy itself: %v", err)
+		}
+	}
+	if s := l.s.Stats(); s.RateLimited != 8 || s.ShedPod != 0 || s.Queries < 31 {
+		t.Errorf("stats %+v", s)
+	}
+	who := l.s.identify(netip.MustParseAddr("127.0.0.2"), at.Addr())
+	born := l.s.born
+	l.s.born = born.Add(-100 * time.Millisecond) // as if that had passed
+	if !l.s.paced(who) || l.s.paced(who) {
+		t.Error("after a tenth of a second it is not exactly one query more")
+	}
+}
