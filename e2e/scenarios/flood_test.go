@@ -1,0 +1,65 @@
+package scenarios
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// TestFloodEndsNothing lets one pod send queries as fast as it can: the dead-man
+// switch stays on, what is withheld does not reach the resolver, and a neighbour
+// is answered.
+func TestFloodEndsNothing(t *testing.T) {
+	s := newStage(t, lab.Routed)
+	s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
+	s.start(map[string]string{
+		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+		"b.yaml": s.Pod("b").Manifest("shop", "b", map[string]string{"app": "client"}),
+		"p.yaml": policy("www", allowWWW+"\ndns: {unmatched: NXDomain}"),
+	})
+	secret := new(dns.Msg).SetQuestion("secret.evil.test.", dns.TypeA)
+	wire, err := secret.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := time.Now().Add(8 * time.Second)
+	var wg sync.WaitGroup
+	for range 2 {
+		c, err := s.Pod("a").Dial("udp", lab.Resolver4.String()+":53", time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		wg.Go(func() {
+			for time.Now().Before(end) {
+				_, _ = c.Write(wire)
+			}
+		})
+	}
+	answered, asked := 0, 0
+	for time.Now().Before(end) {
+		if st, err := s.agent.Status(); err == nil && !st.Enforcer.Intercepting {
+			t.Error("interception ended under a flood")
+		}
+		asked++
+		if r, err := s.ask("b", "udp", "www.example.org", dns.TypeA); err == nil && len(addresses(r)) == 1 {
+			answered++
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	wg.Wait()
+	for _, q := range s.outside.Asked() {
+		if strings.HasPrefix(q, "secret.evil.test.") {
+			t.Fatal("a withheld name reached the resolver")
+		}
+	}
+	if answered == 0 {
+		t.Error("the neighbour was never answered")
+	}
+	t.Logf("the neighbour was answered %d times of %d", answered, asked)
+}
