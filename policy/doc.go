@@ -15,6 +15,9 @@
 // cost of a question grows with its labels, and with how many different patterns
 // match it, but not with the policies.
 //
+// What the policies of one pod hold together is bounded, and so is the work that a
+// compile does ahead of the questions: see MaxViewMatches and what stands beside it.
+//
 // # Closed by default
 //
 // What cannot be read opens nothing: a bad match matches nothing, a bad port adds

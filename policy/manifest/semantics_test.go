@@ -179,6 +179,8 @@ func TestSemanticsFigures(t *testing.T) {
 	for heading, figures := range map[string][]string{
 		"Without Kubernetes": {"nothing has changed for " + fmt.Sprintf("%d ms", QuietDelay.Milliseconds()),
 			fmt.Sprintf("latest %d s after", int(MostDelay.Seconds())), fmt.Sprintf("every %d s", int(RescanPeriod.Seconds()))},
+		"Several policies": {fmt.Sprintf("%d matches, %d labels", policy.MaxViewMatches, policy.MaxViewLabels),
+			fmt.Sprintf("%d different port sets", policy.MaxViewPortSets)},
 		"How long an address is open": {fmt.Sprintf("1 to %d (a week)", policy.MaxTTLSeconds), fmt.Sprintf("1 to %d (a day)", policy.MaxGraceSeconds)},
 	} {
 		for _, figure := range figures {

@@ -1,0 +1,137 @@
+package scenarios
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+func TestRivalRules(t *testing.T) {
+	accepts := func(s *stage) error {
+		for _, program := range []string{"iptables", "ip6tables"} {
+			for table, chains := range map[string][]string{
+				"raw": {"PREROUTING"}, "mangle": {"PREROUTING", "INPUT", "FORWARD", "POSTROUTING"}, "filter": {"INPUT", "FORWARD"},
+			} {
+				for _, c := range chains {
+					if _, err := s.Node.Run(program, "-t", table, "-I", c, "-j", "ACCEPT"); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		return nil
+	}
+	marks := func(flag string) func(s *stage) error {
+		return func(s *stage) error {
+			for _, program := range []string{"iptables", "ip6tables"} {
+				for _, c := range []string{"PREROUTING", "INPUT", "FORWARD"} {
+					for _, value := range []string{"0xffffffff", "0x40"} {
+						if _, err := s.Node.Run(program, "-t", "mangle", flag, c, "-j", "MARK", "--set-mark", value); err != nil {
+							return err
+						}
+					}
+				}
+			}
+			return nil
+		}
+	}
+	tests := []struct {
+		name  string
+		rival func(s *stage) error
+	}{
+		{"accept on top of every chain", accepts},
+		{"unmasked set-mark above ours", marks("-I")},
+		{"unmasked set-mark below ours", marks("-A")},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			onEach(t, func(t *testing.T, network lab.Network) {
+				s, sniffer := guardedStage(t, network)
+				no := 0
+				if err := test.rival(s); err != nil {
+					t.Fatal(err)
+				}
+				s.holds("with the rival's rules")
+				s.forges("with the rival's rules", sniffer, &no)
+			})
+		})
+	}
+}
+
+func TestOneNetIsEnough(t *testing.T) {
+	tests := []struct {
+		name string
+		lose [][]string
+	}{
+		{"nft tables deleted", [][]string{
+			{"nft", "delete", "table", "inet", "namegate"}, {"nft", "delete", "table", "bridge", "namegate"},
+		}},
+		{"iptables chains flushed", [][]string{
+			{"iptables", "-t", "raw", "-F"}, {"iptables", "-t", "mangle", "-F"}, {"iptables", "-t", "security", "-F"},
+			{"ip6tables", "-t", "raw", "-F"}, {"ip6tables", "-t", "mangle", "-F"}, {"ip6tables", "-t", "security", "-F"},
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			onEach(t, func(t *testing.T, network lab.Network) {
+				s, sniffer := guardedStage(t, network)
+				no := 0
+				before, err := s.agent.Status()
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, l := range test.lose {
+					if out, err := s.Node.Run(l[0], l[1:]...); err != nil {
+						t.Fatalf("%v: %s", err, out)
+					}
+				}
+				s.forges("with one net", sniffer, &no)
+				s.holds("with one net")
+				if err := s.agent.WaitFor("the repair", func(st lab.Status) bool { return st.Enforcer.Repairs > before.Enforcer.Repairs }); err != nil {
+					t.Fatal(err)
+				}
+				s.eventually("a", "198.51.100.1:80", lab.Answered)
+				s.eventually("a", "198.51.100.2:80", lab.Refused)
+				s.forges("after the repair", sniffer, &no)
+			})
+		})
+	}
+}
+
+// eventually waits for an outcome of TCP probes.
+func (s *stage) eventually(pod, to string, want lab.Outcome) {
+	s.t.Helper()
+	var got lab.Outcome
+	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); {
+		if got = s.Pod(pod).Probe("tcp", netip.MustParseAddrPort(to)); got == want {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	s.t.Errorf("pod %s to %s: %s, want %s in the end", pod, to, got, want)
+}
+
+// TestEverythingFlushed takes both nets away at once, as `nft flush ruleset` does
+// where iptables keeps its tables in nftables: the kernel tells of it, and they
+// are back before the agent would look by itself.
+func TestEverythingFlushed(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s, _ := guardedStage(t, network)
+		for range 3 {
+			if out, err := s.Node.Run("nft", "flush", "ruleset"); err != nil {
+				t.Fatal(out, err)
+			}
+			flushed := time.Now()
+			for s.Pod("a").Probe("tcp", addrPort("198.51.100.2:80")) == lab.Answered {
+				if time.Since(flushed) > 3*time.Second {
+					t.Fatal("denied traffic passes 3 s after the ruleset was flushed")
+				}
+			}
+			t.Logf("denied again after %v", time.Since(flushed).Round(time.Millisecond))
+			s.eventually("a", "198.51.100.1:80", lab.Answered)
+			s.holds("after the repair")
+		}
+	})
+}
