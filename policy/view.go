@@ -15,6 +15,9 @@ type Pod struct {
 	HostNetwork bool
 	// NodeName is "" for a pod of this node, else the name of its node.
 	NodeName string
+	// SecondInterfaces is true for a pod with further network interfaces, whose
+	// traffic nobody here sees.
+	SecondInterfaces bool
 	// Phase is the pod's phase. A pod that Succeeded or Failed holds no address.
 	Phase string
 }
