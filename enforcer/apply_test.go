@@ -44,12 +44,20 @@ func (w *world) admitted(f conntrack.Flow) bool {
 	return m&DefaultMark != 0
 }
 
+// place lets a packet come from where its pod lives: on the interface of its
+// address, or of another address of the same pod.
+func (w *world) place(p *packet) {
+	h, err := w.links.Home(p.src)
+	if err != nil {
+		h = w.e.homes[p.src].Home
+	}
+	p.iface, p.port = h.Iface, h.Port
+}
+
 // dials tells whether a new TCP connection gets through the chains.
 func (w *world) dials(src, dst string, port uint16) bool {
 	p := &packet{src: addr(src), dst: addr(dst), proto: policy.TCP, dport: port}
-	if h, err := w.links.Home(p.src); err == nil {
-		p.iface, p.port = h.Iface, h.Port
-	}
+	w.place(p)
 	return w.passes(p)
 }
 

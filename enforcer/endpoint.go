@@ -3,13 +3,13 @@ package enforcer
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
 	"strconv"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/link"
 	"github.com/namegate/namegate/enforcer/nft"
 )
 
@@ -22,52 +22,38 @@ var (
 	lastServing6  = netip.MustParseAddr("fd5c:7a1e:93b4::1:ff")
 )
 
-// raiseEndpoint takes an unused serving address for each resolver, so that give
-// back knows which one a pod dialled, and gives them to the node.
+// raiseEndpoint removes the serving addresses that an earlier agent left, and
+// raises those of the configured resolvers.
 func (e *Enforcer) raiseEndpoint() ([]netip.Addr, error) {
 	taken, err := e.k.Links.Addrs()
 	if err != nil {
 		return nil, err
 	}
-	taken = e.dropAbandoned(taken)
-	e.serving = map[netip.Addr]netip.Addr{}
-	var out []netip.Addr
-	for _, r := range e.cfg.Resolvers {
-		a, err := freeAddr(r.Is6(), taken)
-		if err != nil {
-			return nil, err
-		}
-		err = e.k.Links.AddAddr(a)
-		if err == nil && slices.Contains(e.cfg.Endpoint, r) {
-			err = e.k.Links.AddAddr(r)
-		}
-		if link.IsDisabled(err) {
-			e.log.Warn("a resolver is not served: IPv6 is disabled on this node", "resolver", r)
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		taken = append(taken, a)
-		e.serving[r] = a
-		out = append(out, a)
+	e.dropAbandoned(taken)
+	e.raised = map[netip.Addr]netip.Addr{}
+	if err := e.raise(e.cfg.Resolvers); err != nil {
+		return nil, err
 	}
-	return out, nil
+	e.serving = maps.Clone(e.raised)
+	return sortedValues(e.serving), nil
 }
 
-// dropAbandoned removes the serving addresses that no agent serves any more and
-// returns the addresses that are left.
-func (e *Enforcer) dropAbandoned(taken []netip.Addr) []netip.Addr {
-	return slices.DeleteFunc(taken, func(a netip.Addr) bool {
+// dropAbandoned removes the serving addresses that no agent serves any more.
+func (e *Enforcer) dropAbandoned(all []netip.Addr) {
+	for _, a := range all {
 		if !servingRange(a) || inUse(a) {
-			return false
+			continue
 		}
 		if err := e.k.Links.DelAddr(a); err != nil {
 			e.log.Warn("an address of an earlier agent stays", "address", a, "error", err)
-			return false
 		}
-		return true
-	})
+	}
+}
+
+// ServingRanges returns prefixes that hold every address that a generation may
+// serve on, IPv4 and IPv6.
+func ServingRanges() []netip.Prefix {
+	return []netip.Prefix{netip.PrefixFrom(firstServing4, 24).Masked(), netip.PrefixFrom(firstServing6, 112).Masked()}
 }
 
 func servingRange(a netip.Addr) bool {
@@ -105,7 +91,7 @@ func freeAddr(v6 bool, taken []netip.Addr) (netip.Addr, error) {
 func (e *Enforcer) Stop() {
 	e.apply.Lock()
 	defer e.apply.Unlock()
-	for _, a := range e.serving {
+	for _, a := range e.raised {
 		if err := e.k.Links.DelAddr(a); err != nil {
 			e.log.Warn("a serving address stays", "address", a, "error", err)
 		}

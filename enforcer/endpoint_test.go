@@ -104,7 +104,7 @@ func TestResolversStayOpenUnlessToldOtherwise(t *testing.T) {
 				t.Errorf("failclosed %v: the agent's own address %s for %s is closed", closed, serving, dialled)
 			}
 		}
-		if got := strings.Contains(w.inet.Dump(), "fallback4 { 169.254.20.53 : 192.0.2.53 }"); got == closed {
+		if got := strings.Contains(w.inet.Dump(), "backends4 { 0 : 192.0.2.53 . 53 }"); got == closed {
 			t.Errorf("failclosed %v: fallback %v", closed, got)
 		}
 	}

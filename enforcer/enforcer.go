@@ -68,19 +68,22 @@ type Enforcer struct {
 
 	// apply serializes everything that plans and writes chains and sets; the
 	// fields up to the next blank line belong to it.
-	apply    sync.Mutex
-	serving  map[netip.Addr]netip.Addr // dialled address to this generation's
-	snapshot *policy.Snapshot          // the last one committed
-	coming   *policy.Snapshot          // prepared and not yet committed
-	plan     map[policy.PodRef]*podPlan
-	chains   map[chainsKey]iptables.Chains // as wanted when last written
-	seen     map[chainsKey]iptables.Chains // as the kernel printed them after that
-	found    map[string]bool               // sets of an earlier agent, not adopted yet
-	homes    map[netip.Addr]home
-	known    []netip.Addr
-	refusals int  // how often in a row the kernel refused a set
-	closing  bool // what is coming could not be prepared, and is closed until it can
-	unseen   bool // netfilter misses bridged packets, and that was said
+	apply         sync.Mutex
+	raised        map[netip.Addr]netip.Addr // dialled address to this generation's
+	serving       map[netip.Addr]netip.Addr // those of raised that are in force
+	network       Network                   // in force
+	comingNetwork Network
+	snapshot      *policy.Snapshot // the last one committed
+	coming        *policy.Snapshot // prepared and not yet committed
+	plan          map[policy.PodRef]*podPlan
+	chains        map[chainsKey]iptables.Chains // as wanted when last written
+	seen          map[chainsKey]iptables.Chains // as the kernel printed them after that
+	found         map[string]bool               // sets of an earlier agent, not adopted yet
+	homes         map[netip.Addr]home
+	known         []netip.Addr
+	refusals      int  // how often in a row the kernel refused a set
+	closing       bool // what is coming could not be prepared, and is closed until it can
+	unseen        bool // netfilter misses bridged packets, and that was said
 	// inherited is what an earlier agent left; empty after the first Commit.
 	inherited inheritance
 	// rejudge and gone are what a Commit still owes: pods that may do less than

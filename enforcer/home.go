@@ -17,19 +17,34 @@ type home struct {
 // yet, and forgets those of addresses that nobody has any more. Pods that are not
 // selected count too: one that hides its address later is known by then. A home
 // that is known is kept for as long as its interface exists: a pod that claims its
-// neighbour's hardware address must not move its neighbour's home.
+// neighbour's hardware address must not move its neighbour's home. All addresses of a
+// pod are on one interface: where one of them is found, the others are at home too.
+// Otherwise the interface would be closed to those, and they never be found.
 func (e *Enforcer) findHomes(s *policy.Snapshot) {
 	homes := map[netip.Addr]home{}
 	for _, p := range s.Pods() {
 		if !p.Local() || p.HostNetwork {
 			continue
 		}
+		var unknown []netip.Addr
+		var found *link.Home
 		for _, a := range p.IPs {
 			if owner, ok := s.Pod(a); !ok || owner != p.PodRef {
 				continue
 			}
-			if h, ok := e.homeOf(a, p.PodRef); ok {
-				homes[a] = home{h, p.PodRef}
+			h, ok := e.homeOf(a, p.PodRef)
+			if !ok {
+				unknown = append(unknown, a)
+				continue
+			}
+			homes[a] = home{h, p.PodRef}
+			if found == nil {
+				found = &h
+			}
+		}
+		for _, a := range unknown {
+			if found != nil {
+				homes[a] = home{*found, p.PodRef}
 			}
 		}
 	}

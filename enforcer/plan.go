@@ -118,10 +118,14 @@ func sortedPods(plan map[policy.PodRef]*podPlan) []*podPlan {
 
 // tablesState renders a plan for the nft tables.
 func (e *Enforcer) tablesState(plan map[policy.PodRef]*podPlan) nft.State {
-	s := nft.State{Known: e.known, Endpoint: e.cfg.Endpoint, Resolvers: e.serving}
+	s := nft.State{Known: e.known, Endpoint: e.cfg.Endpoint, Resolvers: e.serving, PodRanges: e.network.PodRanges}
+	intercepted := map[netip.Addr]bool{}
 	for _, p := range sortedPods(plan) {
-		if p.intercept {
-			s.Intercepted = append(s.Intercepted, p.addrs...)
+		for _, a := range p.addrs {
+			if p.intercept && !e.isBackend(a) {
+				s.Intercepted = append(s.Intercepted, a)
+				intercepted[a] = true
+			}
 		}
 		if !p.selected {
 			continue
@@ -145,24 +149,19 @@ func (e *Enforcer) tablesState(plan map[policy.PodRef]*podPlan) nft.State {
 		}
 	}
 	if !e.cfg.FailClosed {
-		s.Fallback = e.fallback()
+		s.Backends = e.fallback()
 	}
-	return s
-}
-
-// fallback gives each endpoint address the first resolver of its family that is
-// not an endpoint address itself.
-func (e *Enforcer) fallback() map[netip.Addr]netip.Addr {
-	out := map[netip.Addr]netip.Addr{}
-	for _, endpoint := range e.cfg.Endpoint {
-		for _, r := range e.cfg.Resolvers {
-			if r.Is4() == endpoint.Is4() && !slices.Contains(e.cfg.Endpoint, r) {
-				out[endpoint] = r
-				break
-			}
+	for _, a := range e.known {
+		if !intercepted[a] {
+			s.Plain = append(s.Plain, a)
 		}
 	}
-	return out
+	for _, b := range e.network.Backends {
+		if !slices.Contains(e.known, b.Addr()) && !slices.Contains(s.Plain, b.Addr()) {
+			s.Plain = append(s.Plain, b.Addr())
+		}
+	}
+	return s
 }
 
 // staticEntries renders a plan for the sets that are always there.

@@ -218,9 +218,7 @@ func (l *life) dial() {
 		src = v.Pod.IPs[1]
 	}
 	p := &packet{src: src, dst: addr(dst), proto: proto, dport: port}
-	if h, err := l.links.Home(src); err == nil {
-		p.iface, p.port = h.Iface, h.Port
-	}
+	l.place(p)
 	passes, may := l.passes(p), l.may(v, dst, proto, port)
 	if passes != may {
 		l.t.Fatalf("after %s: %s %s to %s port %d: passes %v, may %v", l.last, v.Pod.PodRef, src, dst, port, passes, may)

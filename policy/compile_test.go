@@ -84,6 +84,39 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
+// TestSecondInterfaces: a policy holds on the first interface of a pod, and that
+// there are others is said of each pod that some policy selects.
+func TestSecondInterfaces(t *testing.T) {
+	several, free, finished, host := aPod("several", "x", "10.0.0.1"), aPod("free", "y", "10.0.0.2"), aPod("done", "x", "10.0.0.3"), aPod("host", "x", "192.0.2.1")
+	for _, p := range []*Pod{&several, &free, &finished, &host} {
+		p.SecondInterfaces = true
+	}
+	finished.Phase, host.HostNetwork = "Failed", true
+	c := NewCompiler()
+	in := Input{Pods: []Pod{several, free, finished, host, aPod("one", "x", "10.0.0.4")},
+		Policies: []v1alpha1.FQDNNetworkPolicy{aPolicy("q", "x", aRule("a.test")), aPolicy("p", "x")}}
+	s := c.Compile(in)
+	if len(s.Problems) != 2 || s.Problems[0].Reason != ReasonHostNetwork || len(s.Views) != 2 {
+		t.Fatalf("problems %v, views %v", s.Problems, s.Views)
+	}
+	got := s.Problems[1]
+	if !strings.Contains(got.Message, "shop/p, shop/q cannot hold") {
+		t.Errorf("message %q", got.Message)
+	}
+	got.Message = ""
+	want := Problem{Object: "pod shop/several", Reason: ReasonSecondInterface, Pod: several.PodRef, Policies: []string{"shop/p", "shop/q"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	before := s.ViewOf(several.PodRef)
+	in.Pods = slices.Clone(in.Pods)
+	in.Pods[0].SecondInterfaces = false
+	s = c.Compile(in)
+	if v := s.ViewOf(several.PodRef); v.Pod.SecondInterfaces || v == before || len(s.Problems) != 1 {
+		t.Errorf("after the interfaces went: %v, problems %v", v.Pod, s.Problems)
+	}
+}
+
 // TestPodsThatAreNotSelected: finished, of another node, on the host network.
 func TestPodsThatAreNotSelected(t *testing.T) {
 	succeeded, failed, remote, host := aPod("done", "x", "10.0.0.1"), aPod("failed", "x", "10.0.0.1"), aPod("remote", "x", "10.0.1.1"), aPod("host", "x", "192.0.2.1")

@@ -21,6 +21,10 @@ type Problem struct {
 	Reason  string // one of the Reason constants
 	Path    string // of the field, "" where the whole object is meant
 	Message string // what is wrong, and what to write or do instead
+	// Pod and Policies are set where policies cannot hold for a pod that they
+	// select: "namespace/name" of each.
+	Pod      PodRef   `json:"-"`
+	Policies []string `json:",omitempty"`
 }
 
 // The reasons of problems.
@@ -31,6 +35,9 @@ const (
 	ReasonPartiallyInvalid = "PartiallyInvalid"
 	// ReasonHostNetwork: a policy selects a pod that cannot be told from its node.
 	ReasonHostNetwork = "HostNetwork"
+	// ReasonSecondInterface: a policy selects a pod with further network
+	// interfaces, and holds on the first alone.
+	ReasonSecondInterface = "SecondInterface"
 	// ReasonAddressConflict: several pods claim one address, and none may use it.
 	ReasonAddressConflict = "AddressConflict"
 	// ReasonAddressInvalid: the pod claims an address that no pod can have.

@@ -34,9 +34,11 @@ func (c *Compiler) makeViews(pods []Pod, s *Snapshot) {
 				Object: "pod " + p.String(), Reason: ReasonHostNetwork,
 				Message: fmt.Sprintf("the pod uses the host network, so its traffic cannot be told from the node's, and %s cannot hold for it; "+
 					"remove hostNetwork or select other pods", strings.Join(sel.rules.policies, ", ")),
+				Pod: p.PodRef, Policies: sel.rules.policies,
 			})
 		default:
 			s.addView(sel.settle(withoutAddrs(p, contested)))
+			s.reportInterfaces(p, sel.rules)
 			s.reportLeftOut(p, sel.rules, reported)
 		}
 	}
@@ -47,6 +49,19 @@ func (c *Compiler) makeViews(pods []Pod, s *Snapshot) {
 	}
 	c.closeContested(contested, s)
 	slices.SortFunc(s.Views, func(a, b *View) int { return compareRefs(a.Pod.PodRef, b.Pod.PodRef) })
+}
+
+// reportInterfaces reports that a pod has interfaces which no rule sees.
+func (s *Snapshot) reportInterfaces(p *Pod, r *ruleset) {
+	if !p.SecondInterfaces {
+		return
+	}
+	s.Problems = append(s.Problems, Problem{
+		Object: "pod " + p.String(), Reason: ReasonSecondInterface,
+		Message: fmt.Sprintf("the pod has further network interfaces, and %s cannot hold for what goes through them; "+
+			"take them from the pod, or limit the networks that they lead to", strings.Join(r.policies, ", ")),
+		Pod: p.PodRef, Policies: r.policies,
+	})
 }
 
 // reportLeftOut reports what a bound leaves out, each policy for the first of the
@@ -191,6 +206,7 @@ func newView(p Pod, r *ruleset) *View {
 
 func samePod(a, b *Pod) bool {
 	return a.PodRef == b.PodRef && a.HostNetwork == b.HostNetwork && a.NodeName == b.NodeName && a.Phase == b.Phase &&
+		a.SecondInterfaces == b.SecondInterfaces &&
 		slices.Equal(a.IPs, b.IPs) && maps.Equal(a.Labels, b.Labels)
 }
 

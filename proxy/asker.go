@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -14,6 +15,7 @@ type asker struct {
 	known bool       // a pod or the node; nobody else is answered
 	node  bool       // the node itself
 	self  bool       // from the very address that was asked: the self-query
+	young bool       // nobody yet, and may be a pod soon: its query is held
 	view  *policy.View
 	snap  *policy.Snapshot // by which this was decided
 }
@@ -21,18 +23,24 @@ type asker struct {
 // identify tells who is at the source address of a packet that came to the
 // local one. A selected pod is always taken for that, whatever else its address is.
 func (s *Server) identify(from, local netip.Addr) asker {
-	snap := s.snapshot.Load()
-	a := asker{addr: s.source(from), snap: snap}
+	return s.recognize(s.source(from), local)
+}
+
+// recognize is identify for an address without what a socket adds.
+func (s *Server) recognize(from, local netip.Addr) asker {
+	snap, setup := s.snapshot.Load(), s.setup.Load()
+	a := asker{addr: from, snap: snap}
 	if a.view = snap.View(a.addr); a.view != nil {
 		a.known = true
 		return a
 	}
 	a.self = a.addr == local.Unmap()
-	if a.self || a.addr.IsLoopback() || s.setup.Load().nodes[a.addr] {
+	if a.self || a.addr.IsLoopback() || setup.nodes[a.addr] {
 		a.known, a.node = true, true
 		return a
 	}
 	_, a.known = snap.Pod(a.addr)
+	a.young = !a.known && slices.ContainsFunc(setup.hold, func(p netip.Prefix) bool { return p.Contains(a.addr) })
 	return a
 }
 
@@ -43,7 +51,8 @@ func plainSource(from netip.Addr) netip.Addr { return from.Unmap().WithZone("") 
 type load struct {
 	queries     atomic.Int32
 	connections atomic.Int32
-	pace        pace
+	pace        pace // of its queries
+	sheds       pace // of the replies to those beyond it
 }
 
 // loads are the loads of known askers, by address. Strangers share one.
@@ -61,6 +70,13 @@ func (l *loads) of(a asker) *load {
 	}
 	v, _ := l.byAddr.LoadOrStore(a.addr, new(load))
 	return v.(*load)
+}
+
+// ofConnection is of, for who has completed a handshake: an address that is held
+// has a load of its own, or the node's starting pods would share a stranger's bounds.
+func (l *loads) ofConnection(a asker) *load {
+	a.known = a.known || a.young
+	return l.of(a)
 }
 
 // sweep forgets the addresses that are no pod's any more.

@@ -2,11 +2,10 @@ package proxy
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/miekg/dns"
 
@@ -43,40 +42,54 @@ func (z *zones) resolve(a ask) (found, error) {
 	return found{}, errNoZone
 }
 
-// forward is one zone's upstreams.
+// forward is one zone's upstreams. They may change while queries run.
 type forward struct {
-	zone *corefile.Zone
-	ups  []*upstream
-	turn atomic.Uint32 // of the round robin
+	routes atomic.Pointer[routes]
+	turn   atomic.Uint32 // of the round robin
 }
 
-// leastTries is how often a query is sent at least, time permitting: a single
-// upstream gets a second chance after a lost packet.
-const leastTries = 4
+// routes are the upstreams of a zone from one change to the next.
+type routes struct {
+	zone    *corefile.Zone
+	first   []*upstream
+	last    []*upstream   // asked when none of the first has answered
+	changed chan struct{} // closed when others took their place
+}
+
+// set replaces the upstreams, if they are others. Queries under way go on by the new ones.
+func (f *forward) set(z *corefile.Zone, first, last []*upstream) {
+	if r := f.routes.Load(); r != nil && r.zone == z && slices.Equal(r.first, first) && slices.Equal(r.last, last) {
+		return
+	}
+	f.take(&routes{zone: z, first: first, last: last, changed: make(chan struct{})})
+}
+
+func (f *forward) take(r *routes) {
+	if old := f.routes.Swap(r); old != nil && old != r {
+		close(old.changed)
+	}
+}
 
 // resolve asks one upstream after the other, those that answer first, until one
 // gives an answer or the deadline is over.
 func (f *forward) resolve(a ask) (found, error) {
-	order := f.order()
-	end := time.Now().Add(f.zone.Deadline)
+	t := f.begin()
 	var refused found
 	var last error
-	for i := range max(2*len(order), leastTries) {
-		try := time.Now().Add(f.zone.Timeout)
-		if i > 0 && time.Until(end) <= 0 {
-			break
+	for {
+		u, resort := t.next()
+		if u == nil || resort && refused.msg != nil {
+			if refused.msg != nil {
+				return refused, nil // everybody was asked, and somebody said no
+			}
+			if !t.rest() {
+				break
+			}
+			continue
 		}
-		if try.After(end) {
-			try = end
-		}
-		tcp := end // whole for the last; before, another upstream is to get its turn
-		if share := try.Add(f.zone.Timeout); (i+1)%len(order) != 0 && share.Before(end) {
-			tcp = share
-		}
-		u := order[i%len(order)]
-		m, err := u.exchange(a, try, tcp)
+		m, err := u.exchange(a, t.attempt())
 		if err != nil {
-			u.failed(f.zone.MaxFails)
+			t.failed(u, err)
 			last = err
 			continue
 		}
@@ -85,14 +98,8 @@ func (f *forward) resolve(a ask) (found, error) {
 			return found{m, u.addr}, nil
 		}
 		refused = found{m, u.addr}
-		if i >= len(order)-1 {
-			break // everybody was asked, and somebody said no
-		}
 	}
-	if refused.msg != nil {
-		return refused, nil
-	}
-	return found{}, fmt.Errorf("no upstream of zone %s answered in %v: %w", f.zone.Name, f.zone.Deadline, last)
+	return found{}, t.error(last)
 }
 
 // passed tells whether the response code says that another upstream may know better.
@@ -104,28 +111,31 @@ func passed(rcode int) bool {
 	return false
 }
 
-// order returns the upstreams in the order of the zone's policy, those that
-// failed lately behind the others.
-func (f *forward) order() []*upstream {
-	n := len(f.ups)
-	if n == 1 {
-		return f.ups
+// order returns the upstreams in the order of the zone's policy, then those of
+// the last resort, and those that failed lately behind all others.
+func (f *forward) order(r *routes) []*upstream {
+	n := len(r.first)
+	begin := 0
+	switch {
+	case n < 2:
+	case r.zone.Policy == corefile.Random:
+		begin = rand.IntN(n)
+	case r.zone.Policy == corefile.RoundRobin:
+		begin = int(f.turn.Add(1)-1) % n
 	}
-	first := 0
-	switch f.zone.Policy {
-	case corefile.Random:
-		first = rand.IntN(n)
-	case corefile.RoundRobin:
-		first = int(f.turn.Add(1)-1) % n
-	}
-	up, down := make([]*upstream, 0, n), []*upstream(nil)
-	for i := range n {
-		u := f.ups[(first+i)%n]
-		if u.down(f.zone.MaxFails) {
+	up, down := make([]*upstream, 0, n+len(r.last)), []*upstream(nil)
+	add := func(u *upstream) {
+		if u.down(r.zone.MaxFails) {
 			down = append(down, u)
-			continue
+			return
 		}
 		up = append(up, u)
+	}
+	for i := range n {
+		add(r.first[(begin+i)%n])
+	}
+	for _, u := range r.last {
+		add(u)
 	}
 	return append(up, down...)
 }

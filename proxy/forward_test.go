@@ -1,8 +1,10 @@
 package proxy
 
 import (
+	"errors"
 	"net/netip"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,12 +16,14 @@ import (
 func newForward(t *testing.T, z corefile.Zone) (*forward, *counters) {
 	t.Helper()
 	stats := &counters{}
-	f := &forward{zone: &z}
+	f := new(forward)
+	var ups []*upstream
 	for _, to := range z.To {
 		u := newUpstream(to, stats)
 		t.Cleanup(u.close)
-		f.ups = append(f.ups, u)
+		ups = append(ups, u)
 	}
+	f.set(&z, ups, nil)
 	return f, stats
 }
 
@@ -72,13 +76,14 @@ func TestForwardToAClosedPort(t *testing.T) {
 	z.To = append([]netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1")}, z.To...)
 	f, _ := newForward(t, z)
 	answersWith(t, f, "192.0.2.1")
-	z.To = z.To[:1]
+	z.To, z.Deadline = z.To[:1], 300*time.Millisecond
 	f, stats := newForward(t, z)
-	if _, err := f.resolve(askFor(t, "www.example.org")); err == nil {
-		t.Error("answered by nobody")
+	if _, err := f.resolve(askFor(t, "www.example.org")); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("answered by nobody: %v", err)
 	}
-	if n := stats.UpstreamFailures.Load(); n != leastTries {
-		t.Errorf("%d tries, want %d", n, leastTries)
+	// At 0, 50 and 150 ms, unless the machine is slow.
+	if n := stats.UpstreamFailures.Load(); n < 2 || n > 3 {
+		t.Errorf("%d tries, want three with rests between them", n)
 	}
 }
 
@@ -155,15 +160,15 @@ func TestOrderOfUpstreams(t *testing.T) {
 	z := corefile.Zone{MaxFails: 2, To: []netip.AddrPort{
 		netip.MustParseAddrPort("192.0.2.1:53"), netip.MustParseAddrPort("192.0.2.2:53"), netip.MustParseAddrPort("192.0.2.3:53")}}
 	last := func(f *forward) (s string) {
-		for _, u := range f.order() {
+		for _, u := range f.order(f.routes.Load()) {
 			s += u.addr.Addr().String()[8:]
 		}
 		return s
 	}
 	z.Policy = corefile.Sequential
 	f, _ := newForward(t, z)
-	f.ups[0].fails.Store(2)
-	f.ups[2].fails.Store(1)
+	f.routes.Load().first[0].fails.Store(2)
+	f.routes.Load().first[2].fails.Store(1)
 	if got := last(f); got != "231" {
 		t.Errorf("sequential with the first down: %s", got)
 	}
@@ -187,7 +192,7 @@ func TestProbeBringsAnUpstreamBack(t *testing.T) {
 	up := startScript(t, honest("192.0.2.1"))
 	z := zoneOf(up)
 	f, _ := newForward(t, z)
-	u := f.ups[0]
+	u := f.routes.Load().first[0]
 	u.fails.Store(2)
 	u.failed(2)
 	await(t, "the upstream answers and is down", func() bool { return !u.down(2) })
@@ -212,7 +217,7 @@ func TestSocketsAreReplaced(t *testing.T) {
 	p := &sockets{to: up.addr}
 	ports := map[string]int{}
 	for range socketUses + 1 {
-		s, err := p.take()
+		s, err := p.take(time.Now().Add(time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,14 +227,14 @@ func TestSocketsAreReplaced(t *testing.T) {
 	if len(ports) != 2 {
 		t.Errorf("ports %v, want one of %d uses and one of 1", ports, socketUses)
 	}
-	s, err := p.take()
+	s, err := p.take(time.Now().Add(time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
 	old := s.LocalAddr().String()
 	s.born = s.born.Add(-socketAge)
 	p.give(s)
-	if s, err = p.take(); err != nil || s.LocalAddr().String() == old {
+	if s, err = p.take(time.Now().Add(time.Second)); err != nil || s.LocalAddr().String() == old {
 		t.Errorf("an old socket was used again (%v)", err)
 	}
 	p.close()

@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
@@ -30,8 +32,9 @@ type Guard struct {
 	cluster map[netip.Addr]string
 }
 
-// Cluster are addresses of the cluster that the guard keeps outside names from,
-// beside the ranges of the configuration and the pods of the snapshot.
+// Cluster is what the proxy knows of the cluster beyond its configuration and the
+// pods of the snapshot. The guard keeps outside names from the addresses and ranges.
+// Whoever hands one over changes nothing in it any more.
 type Cluster struct {
 	// Nodes are this node's addresses. A query from one of them is answered and
 	// grants nothing.
@@ -40,12 +43,33 @@ type Cluster struct {
 	Peers []netip.Addr
 	// Services are the Services' cluster, load-balancer and external addresses.
 	Services []netip.Addr
+	// Ranges are the pod ranges of all nodes.
+	Ranges []netip.Prefix
+	// Resolvers are what answers behind the Services that the configuration
+	// forwards to.
+	Resolvers map[policy.ServiceRef]policy.Resolver
+	// Hold are the ranges of this node's pods: a query from an address in them that
+	// no pod has waits until its pod is known. Empty: none waits.
+	Hold []netip.Prefix
+}
+
+// sameGuard tells whether the guard and the identification need the same of both.
+func (c Cluster) sameGuard(d Cluster) bool {
+	return slices.Equal(c.Nodes, d.Nodes) && slices.Equal(c.Peers, d.Peers) && slices.Equal(c.Services, d.Services) &&
+		slices.Equal(c.Ranges, d.Ranges) && slices.Equal(c.Hold, d.Hold)
+}
+
+// sameResolvers tells whether the upstreams are the same by both.
+func (c Cluster) sameResolvers(d Cluster) bool {
+	return maps.EqualFunc(c.Resolvers, d.Resolvers, func(a, b policy.Resolver) bool {
+		return slices.Equal(a.ClusterIPs, b.ClusterIPs) && slices.Equal(a.Endpoints, b.Endpoints)
+	})
 }
 
 // NewGuard returns the guard of a configuration and the cluster's addresses.
 func NewGuard(c *corefile.Config, cluster Cluster) *Guard {
 	g := &Guard{
-		domain: c.ClusterDomain, ranges: c.ClusterRanges, nat64: c.NAT64, allow: c.Rebind,
+		domain: c.ClusterDomain, ranges: slices.Concat(c.ClusterRanges, cluster.Ranges), nat64: c.NAT64, allow: c.Rebind,
 		cluster: make(map[netip.Addr]string, len(cluster.Nodes)+len(cluster.Peers)+len(cluster.Services)),
 	}
 	for _, a := range cluster.Services {

@@ -41,8 +41,8 @@ func TestSlowNamesDoNotSteer(t *testing.T) {
 	if n := stats.UpstreamFailures.Load(); n != 4 {
 		t.Errorf("%d failures, want one for each slow name", n)
 	}
-	await(t, "the probe does not end", func() bool { return !f.ups[0].probing.Load() })
-	if f.ups[0].fails.Load() != 0 {
+	await(t, "the probe does not end", func() bool { return !f.routes.Load().first[0].probing.Load() })
+	if f.routes.Load().first[0].fails.Load() != 0 {
 		t.Error("an upstream that answers probes has failed")
 	}
 }
@@ -56,14 +56,14 @@ func TestSilentUpstreamIsDown(t *testing.T) {
 		return honest("192.0.2.1")(q, tcp)
 	})
 	f, _ := newForward(t, zoneOf(up, startScript(t, honest("192.0.2.2"))))
-	u := f.ups[0]
+	u := f.routes.Load().first[0]
 	u.failed(0)
 	if u.probing.Load() {
 		t.Error("probed without a bound")
 	}
 	answersWith(t, f, "192.0.2.2")
 	await(t, "two probes went unanswered and it is not down", func() bool { return u.down(2) })
-	if order := f.order(); order[1] != u {
+	if order := f.order(f.routes.Load()); order[1] != u {
 		t.Error("what is down is not asked last")
 	}
 	alive.Store(true)

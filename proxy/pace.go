@@ -32,16 +32,36 @@ func (p *pace) take(now time.Duration, rate, burst int) bool {
 	}
 }
 
-// paced tells whether the asker keeps to its rate; beyond it nothing is said,
-// since a reply would cost more than the query did. The proxy's question to
-// itself is exempt.
-func (s *Server) paced(who asker) bool {
+// pacing is what an asker's rate means for one query.
+type pacing uint8
+
+const (
+	inPace   pacing = iota // it is answered
+	overPace               // SERVFAIL, unasked
+	silence                // nothing is said
+)
+
+// paced tells what becomes of the asker's query. Beyond its rate it is told so, as
+// often as it may ask and no more: in a flood a reply would cost more than the query
+// did. The proxy's question to itself is exempt.
+func (s *Server) paced(who asker) pacing {
 	limits := s.setup.Load().config.Limits
-	if who.self || s.loads.of(who).pace.take(s.elapsed(), limits.RatePerPod, limits.BurstPerPod) {
-		return true
+	ld := s.loads.of(who)
+	if who.self || ld.pace.take(s.elapsed(), limits.RatePerPod, limits.BurstPerPod) {
+		return inPace
 	}
 	s.stats.RateLimited.Add(1)
-	return false
+	return s.shed(ld)
+}
+
+// shed tells whether a query that is not taken is told so.
+func (s *Server) shed(ld *load) pacing {
+	limits := s.setup.Load().config.Limits
+	if ld.sheds.take(s.elapsed(), limits.RatePerPod, limits.BurstPerPod) {
+		return overPace
+	}
+	s.stats.RateSilenced.Add(1)
+	return silence
 }
 
 // elapsed is the time since the server was made, by a clock that nobody sets.

@@ -25,25 +25,38 @@ type scripted struct {
 	udp  atomic.Int64 // queries
 	tcp  atomic.Int64
 	opts atomic.Int64 // queries whose OPT advertises 1232
+	stop func()       // nobody listens there any more
 }
 
 func startScript(t testing.TB, sc script) *scripted {
 	t.Helper()
-	u := &scripted{}
-	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.addr = pc.LocalAddr().(*net.UDPAddr).AddrPort()
-	ln, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(u.addr))
-	if err != nil {
-		_ = pc.Close()
-		t.Skipf("the port is taken for TCP: %v", err)
-	}
-	t.Cleanup(func() { _ = pc.Close(); _ = ln.Close() })
+	pc, ln := bothPorts(t)
+	u := &scripted{addr: pc.LocalAddr().(*net.UDPAddr).AddrPort()}
+	u.stop = func() { _ = pc.Close(); _ = ln.Close() }
+	t.Cleanup(u.stop)
 	go u.serveUDP(pc, sc)
 	go u.serveTCP(ln, sc)
 	return u
+}
+
+// bothPorts are sockets of one port that the kernel chose: for UDP, so that TCP's
+// may be taken.
+func bothPorts(t testing.TB) (*net.UDPConn, *net.TCPListener) {
+	t.Helper()
+	var err error
+	for range 20 {
+		pc, udpErr := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
+		if udpErr != nil {
+			t.Fatal(udpErr)
+		}
+		var ln *net.TCPListener
+		if ln, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(pc.LocalAddr().(*net.UDPAddr).AddrPort())); err == nil {
+			return pc, ln
+		}
+		_ = pc.Close()
+	}
+	t.Fatal(err)
+	return nil, nil
 }
 
 func (u *scripted) serveUDP(pc *net.UDPConn, sc script) {

@@ -49,11 +49,14 @@ type Server struct {
 	source   func(netip.Addr) netip.Addr // plainSource; tests have no pods' interfaces
 	crew     crew
 	granting chan struct{} // a place for each call of the granter
+	waiting  waiting
+	probes   probes
 
 	mu      sync.Mutex       // of what follows, and of writing setup
 	start   *corefile.Config // the first
 	cluster Cluster
 	ups     map[netip.AddrPort]*upstream
+	zones   map[policy.Name]*forward // of the present configuration
 	open    map[netip.AddrPort]*listener
 	closed  bool
 }
@@ -64,6 +67,7 @@ type setup struct {
 	guard    *Guard
 	resolver resolver
 	nodes    map[netip.Addr]bool
+	hold     []netip.Prefix
 }
 
 // New returns a server that listens nowhere and knows no pod yet.
@@ -75,7 +79,7 @@ func New(o Options) (*Server, error) {
 		return nil, errors.New("make the proxy: there is no granter")
 	}
 	s := &Server{granter: o.Granter, log: o.Log, now: o.Now, logger: o.Logger,
-		ups: map[netip.AddrPort]*upstream{}, open: map[netip.AddrPort]*listener{}}
+		ups: map[netip.AddrPort]*upstream{}, waiting: newWaiting(), open: map[netip.AddrPort]*listener{}}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -89,66 +93,12 @@ func New(o Options) (*Server, error) {
 }
 
 // Publish makes the snapshot the one that queries are decided by from now on. A
-// query that is under way ends by the one it began with.
+// query that is under way ends by the one it began with; one that is held is
+// handled by this one if it knows the source.
 func (s *Server) Publish(snap *policy.Snapshot) {
 	s.snapshot.Store(snap)
 	s.loads.sweep(snap)
-}
-
-// Configure replaces the configuration for the queries that follow: upstreams,
-// guard, search suffixes, limits and the grant timeout. It returns the
-// directives that differ from the configuration of the start and that nobody
-// applies before the next one, in the Corefile's words: where it listens is for Listen, and the rest is read at the agent's start.
-func (s *Server) Configure(c *corefile.Config) (pending []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.start == nil {
-		s.start = c
-	}
-	pending = c.NeedsRestart(s.start)
-	z := &zones{config: c}
-	used := map[netip.AddrPort]*upstream{}
-	for i := range c.Zones {
-		f := &forward{zone: &c.Zones[i]}
-		for _, to := range c.Zones[i].To {
-			u := s.ups[to]
-			if u == nil {
-				u = used[to]
-			}
-			if u == nil {
-				u = newUpstream(to, &s.stats)
-			}
-			used[to] = u
-			f.ups = append(f.ups, u)
-		}
-		z.forwards = append(z.forwards, f)
-	}
-	s.store(c, newInflight(z, &s.stats))
-	for to, u := range s.ups {
-		if used[to] == nil {
-			u.close()
-		}
-	}
-	s.ups = used
-	return pending
-}
-
-// SetCluster replaces the cluster's addresses that the guard keeps outside names from.
-func (s *Server) SetCluster(c Cluster) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.cluster = c
-	old := s.setup.Load()
-	s.store(old.config, old.resolver)
-}
-
-// store makes the setup of a configuration; the caller holds mu.
-func (s *Server) store(c *corefile.Config, r resolver) {
-	next := &setup{config: c, guard: NewGuard(c, s.cluster), resolver: r, nodes: make(map[netip.Addr]bool, len(s.cluster.Nodes))}
-	for _, a := range s.cluster.Nodes {
-		next.nodes[a.Unmap()] = true
-	}
-	s.setup.Store(next)
+	s.resume()
 }
 
 // Stats returns the totals so far.

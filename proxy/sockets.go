@@ -23,16 +23,58 @@ type socket struct {
 	born time.Time
 }
 
-// sockets are the idle sockets towards one upstream.
+// lastAnswer is how long the answer of an upstream that left still counts. Who has
+// a query there asks elsewhere then.
+const lastAnswer = 100 * time.Millisecond
+
+// sockets are those towards one upstream.
 type sockets struct {
 	to     netip.AddrPort
 	mu     sync.Mutex
 	idle   []*socket
+	busy   map[*socket]bool
 	closed bool
 }
 
-// take returns a socket for one query.
-func (p *sockets) take() (*socket, error) {
+// take returns a socket for one query, whose reads and writes end at the deadline.
+// It goes back with give or drop.
+func (p *sockets) take(deadline time.Time) (*socket, error) {
+	s, err := p.fresh()
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.busy == nil {
+		p.busy = map[*socket]bool{}
+	}
+	p.busy[s] = true
+	if err := s.SetDeadline(p.bounded(deadline)); err != nil {
+		delete(p.busy, s)
+		_ = s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// extend moves the deadline of a socket that was taken.
+func (p *sockets) extend(s *socket, deadline time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return s.SetDeadline(p.bounded(deadline))
+}
+
+// bounded is the deadline for a query at an upstream that may have left; the
+// caller holds mu.
+func (p *sockets) bounded(deadline time.Time) time.Time {
+	if soon := time.Now().Add(lastAnswer); p.closed && soon.Before(deadline) {
+		return soon
+	}
+	return deadline
+}
+
+// fresh returns an idle socket that is young enough, or a new one.
+func (p *sockets) fresh() (*socket, error) {
 	now := time.Now()
 	for {
 		s := p.pop()
@@ -68,6 +110,7 @@ func (p *sockets) give(s *socket) {
 	s.uses++
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	delete(p.busy, s)
 	if p.closed || s.uses >= socketUses || len(p.idle) >= idleMost {
 		_ = s.Close()
 		return
@@ -75,6 +118,21 @@ func (p *sockets) give(s *socket) {
 	p.idle = append(p.idle, s)
 }
 
+// drop closes a socket whose query was not: its late reply must not meet the next.
+// With it go the idle ones: where the upstream's address is a Service's, they may
+// all be tied to the endpoint that died.
+func (p *sockets) drop(s *socket) {
+	_ = s.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.busy, s)
+	for _, s := range p.idle {
+		_ = s.Close()
+	}
+	p.idle = nil
+}
+
+// close closes what is idle, and gives what is under way its last moment.
 func (p *sockets) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,4 +141,8 @@ func (p *sockets) close() {
 		_ = s.Close()
 	}
 	p.idle = nil
+	soon := time.Now().Add(lastAnswer)
+	for s := range p.busy {
+		_ = s.SetDeadline(soon) // sooner than it had, or by less than that later
+	}
 }

@@ -17,7 +17,8 @@ type counters struct {
 	Grants, GrantFailures                   atomic.Uint64
 	AddressesGranted, AddressesBlocked      atomic.Uint64
 	AddressesOver, RepliesLost, SelfQueries atomic.Uint64
-	Panics, RateLimited                     atomic.Uint64
+	Panics, RateLimited, RateSilenced       atomic.Uint64
+	Held, HeldOut                           atomic.Uint64
 	verdicts                                [audit.Failed + 1]atomic.Uint64
 	inFlight, connections                   atomic.Int64
 }
@@ -29,7 +30,10 @@ type Stats struct {
 	QueriesTCP       uint64 `json:"queriesTCP"`       // of those, over TCP
 	Malformed        uint64 `json:"malformed"`        // packets that are no query
 	Strangers        uint64 `json:"strangers"`        // queries from addresses that are no pod's: REFUSED
-	RateLimited      uint64 `json:"rateLimited"`      // queries dropped without a reply, since the pod asked too fast
+	RateLimited      uint64 `json:"rateLimited"`      // SERVFAIL, since the pod asked too fast
+	RateSilenced     uint64 `json:"rateSilenced"`     // queries dropped without even that
+	Held             uint64 `json:"held"`             // queries that waited for their pod to be known
+	HeldOut          uint64 `json:"heldOut"`          // SERVFAIL, since it was not known in time or too many waited
 	ShedPod          uint64 `json:"shedPod"`          // SERVFAIL, since the pod had too many in flight
 	ShedAll          uint64 `json:"shedAll"`          // SERVFAIL, since all together had too many
 	ShedConnections  uint64 `json:"shedConnections"`  // TCP connections closed at once
@@ -67,7 +71,8 @@ func (c *counters) snapshot() Stats {
 		Grants: c.Grants.Load(), GrantFailures: c.GrantFailures.Load(),
 		AddressesGranted: c.AddressesGranted.Load(), AddressesBlocked: c.AddressesBlocked.Load(),
 		AddressesOver: c.AddressesOver.Load(), RepliesLost: c.RepliesLost.Load(), SelfQueries: c.SelfQueries.Load(),
-		Panics: c.Panics.Load(), RateLimited: c.RateLimited.Load(),
+		Panics: c.Panics.Load(), RateLimited: c.RateLimited.Load(), RateSilenced: c.RateSilenced.Load(),
+		Held: c.Held.Load(), HeldOut: c.HeldOut.Load(),
 		Allowed: c.verdicts[audit.Allowed].Load(), Unmatched: c.verdicts[audit.Unmatched].Load(),
 		Refused: c.verdicts[audit.Refused].Load(), Blocked: c.verdicts[audit.Blocked].Load(),
 		Failed:   c.verdicts[audit.Failed].Load(),

@@ -58,7 +58,7 @@ func (l *listener) accept() {
 func (l *listener) welcome(nc net.Conn) {
 	s := l.s
 	who := s.identify(nc.RemoteAddr().(*net.TCPAddr).AddrPort().Addr(), l.addr.Addr())
-	c := &conn{Conn: nc, l: l, who: who, load: s.loads.of(who),
+	c := &conn{Conn: nc, l: l, who: who, load: s.loads.ofConnection(who),
 		slots: make(chan struct{}, pipelined), ended: make(chan struct{}), over: make(chan struct{})}
 	limits := s.setup.Load().config.Limits
 	all, mine := s.stats.connections.Add(1), c.load.connections.Add(1)
@@ -147,8 +147,14 @@ func (c *conn) take(packet []byte) bool {
 	s := c.l.s
 	// The pod that had the address when the connection began may be gone.
 	who := s.identify(c.who.addr, c.l.addr.Addr())
-	if !s.paced(who) {
+	if who.young {
+		return c.hold(packet, who)
+	}
+	switch s.paced(who) {
+	case silence:
 		return true
+	case overPace:
+		return c.reply(brief(packet, dns.RcodeServerFailure))
 	}
 	if !who.known {
 		s.stats.Strangers.Add(1)
@@ -165,6 +171,24 @@ func (c *conn) take(packet []byte) bool {
 		s.release(p)
 		<-c.slots
 	})
+	return true
+}
+
+// hold makes a query wait for its source to be known.
+func (c *conn) hold(packet []byte, who asker) bool {
+	s := c.l.s
+	c.slots <- struct{}{}
+	ok := s.hold(who, c.l.addr.Addr(), func(who asker) {
+		c.reply(s.resumed(packet, who, true))
+		<-c.slots
+	})
+	if ok {
+		return true
+	}
+	<-c.slots
+	if s.shed(c.load) == overPace {
+		return c.reply(brief(packet, dns.RcodeServerFailure))
+	}
 	return true
 }
 

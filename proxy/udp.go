@@ -33,12 +33,23 @@ func (l *listener) readUDP() {
 // buffer is in use.
 func (l *listener) take(buf *[replyBuffer]byte, n int, from netip.AddrPort) bool {
 	packet := buf[:n]
-	who := l.s.identify(from.Addr(), l.addr.Addr())
-	if !l.s.paced(who) {
-		return false
-	}
 	if !isQuery(packet) {
 		l.s.stats.Malformed.Add(1)
+		return false
+	}
+	if l.s.probes.take(packet) {
+		return false // of the self-test: that it came is the answer
+	}
+	who := l.s.identify(from.Addr(), l.addr.Addr())
+	if who.young {
+		l.hold(packet, who, from)
+		return false
+	}
+	switch l.s.paced(who) {
+	case silence:
+		return false
+	case overPace:
+		l.reply(brief(packet, dns.RcodeServerFailure), from)
 		return false
 	}
 	if !who.known {
@@ -59,6 +70,24 @@ func (l *listener) take(buf *[replyBuffer]byte, n int, from netip.AddrPort) bool
 		replyBuffers.Put(buf)
 	})
 	return true
+}
+
+// hold makes a query wait for its source to be known. It keeps a copy: what waits
+// is small, and the buffer is not.
+func (l *listener) hold(packet []byte, who asker, from netip.AddrPort) {
+	kept := append([]byte(nil), packet...)
+	l.work.Add(1)
+	ok := l.s.hold(who, l.addr.Addr(), func(who asker) {
+		defer l.work.Done()
+		l.reply(l.s.resumed(kept, who, false), from)
+	})
+	if ok {
+		return
+	}
+	l.work.Done()
+	if l.s.shed(&l.s.loads.strangers) == overPace {
+		l.reply(brief(packet, dns.RcodeServerFailure), from)
+	}
 }
 
 func (l *listener) reply(wire []byte, to netip.AddrPort) {

@@ -1,12 +1,14 @@
 package proxy
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 
@@ -34,34 +36,44 @@ type upstream struct {
 	udp   sockets
 	stats *counters
 	health
-	done chan struct{}
-	once sync.Once
+	here  context.Context // until it leaves
+	leave context.CancelFunc
 }
 
 func newUpstream(addr netip.AddrPort, stats *counters) *upstream {
-	return &upstream{addr: addr, udp: sockets{to: addr}, stats: stats, done: make(chan struct{})}
+	here, leave := context.WithCancel(context.Background())
+	return &upstream{addr: addr, udp: sockets{to: addr}, stats: stats, here: here, leave: leave}
 }
 
+// close is for an upstream that left: what is under way there ends soon.
 func (u *upstream) close() {
-	u.once.Do(func() { close(u.done) })
+	u.leave()
 	u.udp.close()
 }
 
-// exchange asks once: over UDP until try, and if the reply is truncated, or too
-// many were wrong, over TCP until end. Replies that
-// answer something else are counted and waited past. Who does not understand EDNS
-// is asked again without (RFC 6891 §6.2.2).
-func (u *upstream) exchange(a ask, try, end time.Time) (*dns.Msg, error) {
-	m, err := u.single(a, a.wire(randomID()), try, end)
+// gone tells whether the upstream has left.
+func (u *upstream) gone() bool { return u.here.Err() != nil }
+
+// attempt bounds one exchange.
+type attempt struct {
+	udp, tcp time.Time // when each is over
+	maxFails int       // of the zone: 0 doubts nobody
+}
+
+// exchange asks once: over UDP, and if the reply is truncated, or too many were
+// wrong, over TCP. Replies that answer something else are counted and waited past.
+// Who does not understand EDNS is asked again without (RFC 6891 §6.2.2).
+func (u *upstream) exchange(a ask, by attempt) (*dns.Msg, error) {
+	m, err := u.single(a, a.wire(randomID()), by)
 	if err == nil && m.Rcode == dns.RcodeFormatError && m.IsEdns0() == nil {
-		return u.single(a, a.plainWire(randomID()), try, end)
+		return u.single(a, a.plainWire(randomID()), by)
 	}
 	return m, err
 }
 
-func (u *upstream) single(a ask, query []byte, try, end time.Time) (*dns.Msg, error) {
+func (u *upstream) single(a ask, query []byte, by attempt) (*dns.Msg, error) {
 	u.stats.UpstreamQueries.Add(1)
-	m, err := u.overUDP(query, a.questionEnd(), try)
+	m, err := u.overUDP(query, a.questionEnd(), by)
 	if err != nil && !errors.Is(err, errManyWrong) {
 		return nil, fmt.Errorf("ask %s: %w", u.addr, err)
 	}
@@ -69,34 +81,44 @@ func (u *upstream) single(a ask, query []byte, try, end time.Time) (*dns.Msg, er
 		return m, nil
 	}
 	u.stats.UpstreamTCP.Add(1)
-	m, err = u.overTCP(query, a.questionEnd(), end)
+	m, err = u.overTCP(query, a.questionEnd(), by.tcp)
 	if err != nil {
 		return nil, fmt.Errorf("ask %s over TCP: %w", u.addr, err)
 	}
 	return m, nil
 }
 
-func (u *upstream) overUDP(query []byte, end int, deadline time.Time) (*dns.Msg, error) {
-	s, err := u.udp.take()
+func (u *upstream) overUDP(query []byte, end int, by attempt) (*dns.Msg, error) {
+	doubt := time.Now().Add(doubtAfter)
+	if by.maxFails == 0 || doubt.After(by.udp) {
+		doubt = by.udp
+	}
+	s, err := u.udp.take(doubt)
 	if err != nil {
 		return nil, err
 	}
-	m, err := u.converse(s, query, end, deadline)
+	m, err := u.converse(s, query, end)
+	if doubt.Before(by.udp) && errors.Is(err, os.ErrDeadlineExceeded) && u.udp.extend(s, by.udp) == nil {
+		u.doubted(doubt.Add(-doubtAfter), by.maxFails)
+		m, err = u.receive(s, query, end)
+	}
 	if err != nil {
-		_ = s.Close() // its late reply must not meet the next query
+		u.udp.drop(s)
 		return nil, err
 	}
 	u.udp.give(s)
 	return m, nil
 }
 
-func (u *upstream) converse(s *socket, query []byte, end int, deadline time.Time) (*dns.Msg, error) {
-	if err := s.SetDeadline(deadline); err != nil {
-		return nil, err
-	}
+func (u *upstream) converse(s *socket, query []byte, end int) (*dns.Msg, error) {
 	if _, err := s.Write(query); err != nil {
 		return nil, err
 	}
+	return u.receive(s, query, end)
+}
+
+// receive waits past what does not answer the query.
+func (u *upstream) receive(s *socket, query []byte, end int) (*dns.Msg, error) {
 	buf := replyBuffers.Get().(*[replyBuffer]byte)
 	defer replyBuffers.Put(buf)
 	for range wrongMost {
@@ -142,15 +164,16 @@ func bareFormatError(query, reply []byte) bool {
 }
 
 func (u *upstream) overTCP(query []byte, end int, deadline time.Time) (*dns.Msg, error) {
-	d := net.Dialer{Deadline: deadline}
-	c, err := d.Dial("tcp", u.addr.String())
+	ctx, cancel := context.WithDeadline(u.here, deadline)
+	defer cancel()
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", u.addr.String())
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	if err := c.SetDeadline(deadline); err != nil {
-		return nil, err
-	}
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now().Add(lastAnswer)) })
+	defer stop()
 	if _, err := c.Write(frame(query)); err != nil {
 		return nil, err
 	}

@@ -96,7 +96,7 @@ func TestPortsAndIDsAreRandom(t *testing.T) {
 	defer u.close()
 	const n = 10 * socketUses
 	for range n {
-		if _, err := u.exchange(askFor(t, "www.example.org"), time.Now().Add(5*time.Second), time.Now().Add(5*time.Second)); err != nil {
+		if _, err := u.exchange(askFor(t, "www.example.org"), attempt{udp: time.Now().Add(5 * time.Second)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -120,7 +120,7 @@ func TestManyQueriesAtOnce(t *testing.T) {
 		return [][]byte{says(q, nil, q.Question[0].Name+" 60 IN A 192.0.2."+itoa(int(n[2]-'0')*10+int(n[3]-'0')))}
 	})
 	f, stats := newForward(t, zoneOf(up))
-	f.zone.Timeout = 2 * time.Second
+	f.routes.Load().zone.Timeout = 2 * time.Second
 	var wg sync.WaitGroup
 	for i := 10; i < 90; i++ {
 		a := askFor(t, "n"+itoa(i)+".test")
@@ -135,7 +135,7 @@ func TestManyQueriesAtOnce(t *testing.T) {
 	if stats.WrongReplies.Load() != 0 {
 		t.Errorf("%d wrong replies", stats.WrongReplies.Load())
 	}
-	if n := len(f.ups[0].udp.idle); n > idleMost {
+	if n := len(f.routes.Load().first[0].udp.idle); n > idleMost {
 		t.Errorf("%d idle sockets", n)
 	}
 }
@@ -167,7 +167,7 @@ func TestForgedFromAnotherSource(t *testing.T) {
 	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), stats)
 	defer u.close()
 	end := time.Now().Add(5 * time.Second)
-	m, err := u.exchange(askFor(t, "www.example.org"), end, end)
+	m, err := u.exchange(askFor(t, "www.example.org"), attempt{udp: end, tcp: end})
 	if err != nil || m.Answer[0].(*dns.A).A.String() != "192.0.2.1" || stats.WrongReplies.Load() != 0 {
 		t.Errorf("%v, %v, wrong %d", m, err, stats.WrongReplies.Load())
 	}

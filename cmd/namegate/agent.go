@@ -5,18 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/signal"
-	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/namegate/namegate/enforcer"
-	"github.com/namegate/namegate/policy/manifest"
+	"github.com/namegate/namegate/enforcer/inject"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/audit"
 	"github.com/namegate/namegate/proxy/corefile"
-	"github.com/spf13/cobra"
 )
 
 const (
@@ -24,10 +27,17 @@ const (
 	defaultSocket = "/run/namegate/agent.sock"
 	// drainTime is how long queries under way may take when the agent stops.
 	drainTime = 5 * time.Second
+	// leaveTime bounds how long an agent that is not to come back removes its rules.
+	leaveTime = 20 * time.Second
 )
 
 type agentFlags struct {
 	source, nodeName, config, socket, variant string
+	healthSocket, metricsAddr                 string
+	standby                                   bool
+	newPods                                   string
+	podRanges                                 []string
+	cluster                                   clusterFlags
 }
 
 func agentCommand() *cobra.Command {
@@ -39,12 +49,40 @@ func agentCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return runAgent(cmd.Context(), f) },
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.source, "source", "", "where policies and pods come from: dir:PATH")
-	fl.StringVar(&f.nodeName, "node-name", "", "this node's name; pods of other nodes are then known and not served (default: every pod is local)")
+	fl.StringVar(&f.source, "source", "", "where policies and pods come from: kube or dir:PATH")
+	fl.StringVar(&f.nodeName, "node-name", "", "this node's name; with dir: pods of other nodes are then known and not served (default there: every pod is local)")
 	fl.StringVar(&f.config, "config", defaultConfig, "the Corefile")
 	fl.StringVar(&f.socket, "socket", defaultSocket, "unix socket for the other commands")
-	fl.StringVar(&f.variant, "iptables", "", "iptables variant: legacy or nft (default: what the host's iptables is)")
+	fl.StringVar(&f.healthSocket, "health-socket", "", "unix socket for `namegate health`, this agent's own (default: none)")
+	fl.StringVar(&f.metricsAddr, "metrics-addr", "", "ADDRESS:PORT of /metrics (default: none)")
+	fl.StringVar(&f.variant, "iptables", "", "iptables variant: legacy or nft (default: what the host uses)")
+	fl.BoolVar(&f.standby, "standby", false, "wait while another agent serves this node, instead of failing")
+	fl.StringVar(&f.newPods, "new-pods", hold, "what happens to queries of an address in the node's pod ranges that is no known pod's: Hold or Open")
+	fl.StringSliceVar(&f.podRanges, "pod-range", nil, "the node's pod ranges (default: what its Node object says)")
+	f.cluster.add(fl)
 	return cmd
+}
+
+// What happens to queries of pods that are not known yet: they wait for their
+// pod to be known, or go to the resolver.
+const (
+	hold = "Hold"
+	open = "Open"
+)
+
+// ranges returns what --pod-range says.
+func (f *agentFlags) ranges() (out []netip.Prefix, err error) {
+	if f.newPods != hold && f.newPods != open {
+		return nil, fmt.Errorf("--new-pods %q is not known; write %s or %s", f.newPods, hold, open)
+	}
+	for _, r := range f.podRanges {
+		p, err := netip.ParsePrefix(r)
+		if err != nil {
+			return nil, fmt.Errorf("--pod-range %q is not a range; write for example 10.244.1.0/24", r)
+		}
+		out = append(out, p.Masked())
+	}
+	return out, nil
 }
 
 // outliveReaders makes the end of whoever reads the standard output or error fail
@@ -54,15 +92,21 @@ func outliveReaders() { signal.Ignore(syscall.SIGPIPE) }
 // agent is the wiring of one running agent.
 type agent struct {
 	log     *slog.Logger
-	config  *corefile.Config
-	text    *corefile.Source // of config
+	config  atomic.Pointer[corefile.Config] // the running one
+	text    *corefile.Source                // as it was read at the start
+	health  *health
+	source  source
+	cluster *cluster // nil without one
 	nodes   *nodeAddresses
+	network *network
 	kernel  *kernel
 	enforce *enforcer.Enforcer
 	proxy   *proxy.Server
 	audit   *audit.Log
-	source  *manifest.Source
-	rollout *rollout
+	paths   *pathTests
+	// injector makes packets of the self-test; nil before the first.
+	injector inject.Interface
+	rollout  *rollout
 }
 
 func runAgent(ctx context.Context, f agentFlags) error {
@@ -71,40 +115,72 @@ func runAgent(ctx context.Context, f agentFlags) error {
 	}
 	outliveReaders()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	dir, ok := strings.CutPrefix(f.source, "dir:")
-	if !ok || dir == "" {
-		return fmt.Errorf("--source %q is not known; write --source dir:PATH", f.source)
-	}
-	a := &agent{log: log}
+	a := &agent{log: log, health: newHealth(time.Now)}
 	l, err := load(ctx, f.config)
 	if err = errors.Join(err, l.err); err != nil {
 		return err
 	}
-	a.config, a.text = l.config, l.source
-	if a.source, err = manifest.New(dir, log, manifest.NodeName(f.nodeName)); err != nil {
+	a.config.Store(l.config)
+	a.text = l.source
+	ranges, err := f.ranges()
+	if err != nil {
 		return err
 	}
-	if a.kernel, err = openKernel(a.config.Mark, f.variant); err != nil {
+	a.network = &network{agent: a, hold: f.newPods == hold, ranges: ranges}
+	if err := a.openSource(f); err != nil {
+		return err
+	}
+	if err := a.source.follow(l.config); err != nil {
+		return err
+	}
+	if a.kernel, err = openKernel(l.config.Mark, f.variant); err != nil {
 		return err
 	}
 	defer a.kernel.close()
-	if a.audit, err = openAudit(a.config.Audit, f.nodeName); err != nil {
+	if a.audit, err = openAudit(l.config.Audit, f.nodeName); err != nil {
 		return err
 	}
-	if a.enforce, err = enforcer.New(enforcerConfig(a.config), a.kernel.Kernel, nil, log); err != nil {
+	if a.enforce, err = enforcer.New(enforcerConfig(l.config), a.kernel.Kernel, nil, log); err != nil {
 		return err
 	}
 	return a.run(ctx, f)
 }
 
-// run brings everything up in the order of the design and takes it down in the
-// reverse. What the kernel enforces stays when it returns.
+// run reads the source and answers probes from the beginning, and does the
+// agent's work as soon as the node is free.
 func (a *agent) run(ctx context.Context, f agentFlags) error {
-	release, err := claim(f.socket, namespaceLock)
+	if f.healthSocket != "" {
+		s, err := a.health.serve(f.healthSocket)
+		if err != nil {
+			return err
+		}
+		defer s.close()
+	}
+	a.rollout = newRollout(a)
+	a.paths = newPathTests(a.testPath, a.rollout.views, a.log)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.source.run(ctx, a.rollout.offer) })
+	if a.cluster != nil {
+		g.Go(func() error { return a.cluster.place.Run(ctx) })
+	}
+	g.Go(func() error { return a.serve(ctx, f) })
+	return g.Wait()
+}
+
+// serve brings everything up in the order of the design and takes it down in the
+// reverse. What the kernel enforces stays when it returns, unless the agent is not
+// to come back to this node.
+func (a *agent) serve(ctx context.Context, f agentFlags) error {
+	release, err := take(ctx, f.standby, func() (func(), error) { return claim(f.socket, namespaceLock) }, a.health, a.log)
+	if ctx.Err() != nil {
+		return nil // ended while it stood by
+	}
 	if err != nil {
 		return err
 	}
 	defer release()
+	defer a.leave()
+	defer a.stopPaths()
 	serving, err := a.enforce.Start(ctx)
 	if err != nil {
 		return err
@@ -114,13 +190,36 @@ func (a *agent) run(ctx context.Context, f agentFlags) error {
 		return err
 	}
 	defer a.stopProxy()
-	a.rollout = newRollout(a)
-	socket, err := serveSocket(f.socket, a.status)
+	socket, err := serveSocket(f.socket, statusHandler(a.status))
 	if err != nil {
 		return err
 	}
 	defer socket.close()
-	return a.work(ctx, serving)
+	return a.work(ctx, f)
+}
+
+// leave removes everything from the kernel if the agent is not to come back.
+func (a *agent) leave() {
+	if a.cluster == nil || !a.cluster.place.Leaving() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+	defer cancel()
+	if err := errors.Join(a.enforce.Cleanup(ctx), inject.Remove()); err != nil {
+		a.log.Error("something of Namegate stays on this node; run `namegate cleanup` there", "error", err)
+		return
+	}
+	a.log.Info("this node is not Namegate's any more: every rule, set, table and address is removed")
+}
+
+// stopPaths removes what the self-test needed of the kernel.
+func (a *agent) stopPaths() {
+	if a.injector == nil {
+		return
+	}
+	if err := a.injector.Close(); err != nil {
+		a.log.Warn("something of the self-test stays; `namegate cleanup` removes it", "error", err)
+	}
 }
 
 func (a *agent) stopProxy() {

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/enforcer/inject"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/spf13/cobra"
 )
@@ -41,7 +42,7 @@ func cleanupCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return e.Cleanup(cmd.Context())
+			return errors.Join(e.Cleanup(cmd.Context()), inject.Remove())
 		},
 	}
 	cmd.Flags().StringVar(&config, "config", defaultConfig, "the Corefile; without it the defaults count")

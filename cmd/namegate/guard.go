@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -15,17 +16,18 @@ import (
 // lookAgain is how often this node's addresses are read again.
 const lookAgain = 5 * time.Second
 
-// nodeAddresses keeps the proxy's guard informed of the nodes' addresses: this
-// node's own as its interfaces have them, and those of host-network pods, which
-// are their nodes'.
+// nodeAddresses keeps the proxy informed of what surrounds it: this node's own
+// addresses as its interfaces have them, those of the other nodes, also by their
+// host-network pods, and what else of the cluster the guard has to know.
 type nodeAddresses struct {
 	read func() ([]netip.Addr, error) // this node's
+	held func(policy.Cluster) []netip.Prefix
 	tell func(proxy.Cluster)
 	log  *slog.Logger
 
 	mu      sync.Mutex
 	own     []netip.Addr
-	peers   []netip.Addr
+	around  proxy.Cluster // without own
 	failing bool
 }
 
@@ -40,27 +42,37 @@ func (n *nodeAddresses) look() error {
 	slices.SortFunc(own, netip.Addr.Compare)
 	if !slices.Equal(own, n.own) {
 		n.own = own
-		n.tell(proxy.Cluster{Nodes: own, Peers: n.peers})
+		n.say()
 	}
 	return nil
 }
 
-// learn takes the addresses of host-network pods from the source's pods.
-func (n *nodeAddresses) learn(pods []policy.Pod) {
-	var peers []netip.Addr
-	for _, p := range pods {
+// learn takes what a state says of the cluster.
+func (n *nodeAddresses) learn(s state) {
+	peers := slices.Clone(s.cluster.Nodes)
+	for _, p := range s.input.Pods {
 		if p.HostNetwork {
 			peers = append(peers, p.IPs...)
 		}
 	}
 	slices.SortFunc(peers, netip.Addr.Compare)
-	peers = slices.Compact(peers)
+	around := proxy.Cluster{
+		Peers: slices.Compact(peers), Services: s.cluster.Services, Ranges: s.cluster.PodRanges,
+		Resolvers: s.cluster.Resolvers, Hold: n.held(s.cluster),
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !slices.Equal(peers, n.peers) {
-		n.peers = peers
-		n.tell(proxy.Cluster{Nodes: n.own, Peers: peers})
+	if !reflect.DeepEqual(around, n.around) {
+		n.around = around
+		n.say()
 	}
+}
+
+// say tells the proxy; the caller holds mu.
+func (n *nodeAddresses) say() {
+	c := n.around
+	c.Nodes = n.own
+	n.tell(c)
 }
 
 // run looks at each tick. What was known stays while the kernel cannot be asked.

@@ -37,6 +37,7 @@ func TestGuardLearnsNewAddresses(t *testing.T) {
 			defer mu.Unlock()
 			return slices.Clone(has), fails
 		},
+		held: func(policy.Cluster) []netip.Prefix { return nil },
 		tell: func(c proxy.Cluster) { told = append(told, c) },
 		log:  slog.New(slog.NewTextHandler(&log, nil)),
 	}
@@ -64,9 +65,9 @@ func TestGuardLearnsNewAddresses(t *testing.T) {
 	set(nil, "192.0.2.2", "192.0.2.1")
 	expect(1, addrs("192.0.2.1", "192.0.2.2"), nil)
 	expect(1, addrs("192.0.2.1", "192.0.2.2"), nil)
-	pods := []policy.Pod{
+	pods := state{input: policy.Input{Pods: []policy.Pod{
 		{HostNetwork: true, IPs: addrs("192.0.2.9", "2001:db8::9")}, {HostNetwork: true, IPs: addrs("192.0.2.9")}, {IPs: addrs("10.1.0.2")},
-	}
+	}}}
 	n.learn(pods)
 	n.learn(pods)
 	expect(2, addrs("192.0.2.1", "192.0.2.2"), addrs("192.0.2.9", "2001:db8::9"))
@@ -74,8 +75,15 @@ func TestGuardLearnsNewAddresses(t *testing.T) {
 	expect(2, addrs("192.0.2.1", "192.0.2.2"), addrs("192.0.2.9", "2001:db8::9"))
 	set(nil, "192.0.2.1", "198.18.0.77")
 	expect(3, addrs("192.0.2.1", "198.18.0.77"), addrs("192.0.2.9", "2001:db8::9"))
-	n.learn(nil)
-	expect(4, addrs("192.0.2.1", "198.18.0.77"), nil)
+	service := policy.Cluster{Nodes: addrs("192.0.2.7"), Services: addrs("10.96.0.1")}
+	n.learn(state{input: pods.input, cluster: service})
+	n.learn(state{input: pods.input, cluster: service})
+	expect(4, addrs("192.0.2.1", "198.18.0.77"), addrs("192.0.2.7", "192.0.2.9", "2001:db8::9"))
+	if got := told[3].Services; !slices.Equal(got, addrs("10.96.0.1")) {
+		t.Errorf("the Services that the guard was told: %v", got)
+	}
+	n.learn(state{})
+	expect(5, addrs("192.0.2.1", "198.18.0.77"), nil)
 	cancel()
 	<-ended
 	if got := strings.Count(log.String(), "no buffer space"); got != 1 {

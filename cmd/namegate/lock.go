@@ -13,8 +13,12 @@ import (
 // so are these names. The kernel lets go of it when the process ends.
 const namespaceLock = "@namegate-agent"
 
+// errTaken: another agent has what is to be claimed.
+var errTaken = errors.New("another agent runs")
+
 // claim makes sure that one agent alone uses a socket path, and one alone writes
-// in this network namespace, for as long as it runs.
+// in this network namespace, for as long as it runs. Where
+// another has one of them the error is errTaken.
 func claim(socket, namespace string) (release func(), err error) {
 	path, err := claimPath(socket)
 	if err != nil {
@@ -39,7 +43,7 @@ func claimPath(socket string) (release func(), err error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another agent runs with socket %s; stop it first", socket)
+			return nil, fmt.Errorf("%w with socket %s; stop it first", errTaken, socket)
 		}
 		return nil, fmt.Errorf("lock socket %s: %w", socket, err)
 	}
@@ -55,7 +59,7 @@ func claimName(name string) (release func(), err error) {
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: name}); err != nil {
 		_ = unix.Close(fd)
 		if errors.Is(err, unix.EADDRINUSE) {
-			return nil, errors.New("another agent runs in this network namespace, with another --socket; stop it first")
+			return nil, fmt.Errorf("%w in this network namespace, with another --socket; stop it first", errTaken)
 		}
 		return nil, fmt.Errorf("lock the network namespace: %w", err)
 	}

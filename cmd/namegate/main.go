@@ -31,6 +31,6 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(agentCommand(), statusCommand(), cleanupCommand())
+	cmd.AddCommand(agentCommand(), statusCommand(), healthCommand(), uninstallCommand(), cleanupCommand())
 	return cmd
 }

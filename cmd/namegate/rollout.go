@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/manifest"
 )
 
 // retryAfter is how long a snapshot that the kernel refused waits for its next try.
@@ -17,10 +16,11 @@ const retryAfter = time.Second
 type rollout struct {
 	agent    *agent
 	compiler *policy.Compiler
-	next     chan manifest.State
+	next     chan state
+	again    chan struct{} // the configuration has changed
 
 	mu       sync.Mutex
-	state    manifest.State
+	state    state
 	problems []policy.Problem
 	inForce  *policy.Snapshot // nil until the first
 	failing  string
@@ -28,16 +28,25 @@ type rollout struct {
 }
 
 func newRollout(a *agent) *rollout {
-	return &rollout{agent: a, compiler: policy.NewCompiler(), next: make(chan manifest.State, 1), first: make(chan struct{})}
+	return &rollout{agent: a, compiler: policy.NewCompiler(), next: make(chan state, 1), again: make(chan struct{}, 1), first: make(chan struct{})}
 }
 
 // offer replaces a state that still waits.
-func (r *rollout) offer(s manifest.State) {
+func (r *rollout) offer(s state) {
+	r.agent.health.set(func(h *health) { h.synced = true })
 	select {
 	case <-r.next:
 	default:
 	}
 	r.next <- s
+}
+
+// reconfigure has the last state looked at again, by the Corefile of now.
+func (r *rollout) reconfigure() {
+	select {
+	case r.again <- struct{}{}:
+	default:
+	}
 }
 
 func (r *rollout) run(ctx context.Context) {
@@ -48,13 +57,16 @@ func (r *rollout) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case s := <-r.next:
-			r.agent.nodes.learn(s.Input.Pods)
-			snap = r.compiler.Compile(s.Input)
+			snap = r.compiler.Compile(s.input)
 			r.mu.Lock()
-			r.state, r.problems = s, append(s.Problems, snap.Problems...)
+			r.state, r.problems = s, append(s.problems[:len(s.problems):len(s.problems)], snap.Problems...)
 			r.mu.Unlock()
 			for _, p := range snap.Problems {
 				r.agent.log.Warn("part of the input cannot work", "object", p.Object, "reason", p.Reason, "path", p.Path, "message", p.Message)
+			}
+		case <-r.again:
+			if snap == nil {
+				continue
 			}
 		case <-retry:
 		}
@@ -70,24 +82,42 @@ func (r *rollout) run(ctx context.Context) {
 // decides by the snapshot, exact names are resolved before pods are cut from what
 // they had open, and nothing is denied or intercepted before that.
 func (r *rollout) apply(ctx context.Context, snap *policy.Snapshot) error {
-	err := r.agent.enforce.Prepare(ctx, snap)
-	if err == nil {
-		r.agent.proxy.Publish(snap)
-		r.agent.warm(ctx, r.fresh(snap))
-		err = r.agent.enforce.Commit(ctx)
-	}
+	err := r.bring(ctx, snap)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.failing = ""
 	if err != nil {
 		r.failing = err.Error()
+	}
+	r.agent.health.set(func(h *health) { h.failing, h.inForce = r.failing, h.inForce || err == nil })
+	if err != nil {
 		return err
 	}
-	if r.failing = ""; r.inForce == nil {
+	if r.inForce == nil {
 		close(r.first)
 	}
+	if r.inForce != snap {
+		r.agent.log.Info("policies in force", "snapshot", snap.Number, "selected", len(snap.Views), "problems", len(r.problems))
+	}
 	r.inForce = snap
-	r.agent.log.Info("policies in force", "snapshot", snap.Number, "selected", len(snap.Views), "problems", len(r.problems))
 	return nil
+}
+
+func (r *rollout) bring(ctx context.Context, snap *policy.Snapshot) error {
+	a := r.agent
+	a.nodes.learn(r.state)
+	if err := a.network.attach(ctx, r.state.cluster); err != nil {
+		return err
+	}
+	if err := a.enforce.Prepare(ctx, snap); err != nil {
+		return err
+	}
+	a.proxy.Publish(snap)
+	a.warm(ctx, r.fresh(snap))
+	if err := a.enforce.Commit(ctx); err != nil {
+		return err
+	}
+	return a.network.settle(ctx)
 }
 
 // fresh returns the views of a snapshot that are not in force as they are.

@@ -16,29 +16,45 @@ func dirOf(path string) string { return filepath.Dir(path) }
 // socketServer answers the other commands.
 type socketServer struct {
 	server *http.Server
+	path   string
 }
 
-// serveSocket listens on a unix socket that root alone can open.
-func serveSocket(path string, status func() any) (*socketServer, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+// serveSocket listens on a unix socket that root alone can open. A socket that is
+// there is replaced in one step, so that nobody finds none.
+func serveSocket(path string, handler http.Handler) (*socketServer, error) {
+	if err := os.MkdirAll(dirOf(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder of the socket: %w", err)
+	}
+	next := path + ".next"
+	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("replace socket: %w", err)
 	}
-	l, err := net.Listen("unix", path)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: next, Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("listen on socket %s: %w", path, err)
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
+	l.SetUnlinkOnClose(false) // it knows the first name alone
+	if err := errors.Join(os.Chmod(next, 0o600), os.Rename(next, path)); err != nil {
 		l.Close()
-		return nil, fmt.Errorf("close socket to others: %w", err)
+		return nil, fmt.Errorf("put socket %s in place: %w", path, err)
 	}
+	s := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
+	go s.Serve(l)
+	return &socketServer{s, path}, nil
+}
+
+// close ends the answers and takes the socket away.
+func (s *socketServer) close() {
+	_ = os.Remove(s.path)
+	s.server.Close()
+}
+
+// statusHandler answers the commands for people.
+func statusHandler(status func() any) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(status())
 	})
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	go s.Serve(l)
-	return &socketServer{s}, nil
+	return mux
 }
-
-func (s *socketServer) close() { s.server.Close() }

@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/policy/manifest"
 	"github.com/namegate/namegate/proxy"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 )
 
 // status is the answer of the agent to `namegate status`.
@@ -37,12 +38,14 @@ type auditStatus struct {
 	Dropped uint64 `json:"dropped"`
 }
 
-func (a *agent) status() any {
+func (a *agent) status() any { return a.snapshotStatus() }
+
+func (a *agent) snapshotStatus() status {
 	r := a.rollout
 	r.mu.Lock()
 	s := status{
 		Version: version, InSync: r.inForce != nil && r.failing == "", Snapshot: r.number(), Failing: r.failing,
-		Files: r.state.FileErrors, Problems: r.problems,
+		Files: r.state.files, Problems: r.problems,
 	}
 	r.mu.Unlock()
 	s.Enforcer, s.Proxy = a.enforce.Status(), a.proxy.Stats()
@@ -126,7 +129,7 @@ func get(ctx context.Context, socket, path string) ([]byte, error) {
 	}
 	resp, err := client.Do(req)
 	switch {
-	case errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
 		return nil, fmt.Errorf("no agent at socket %s; is it running on this node? (--socket names another)", socket)
 	case errors.Is(err, os.ErrPermission):
 		return nil, fmt.Errorf("socket %s is root's; run this as root", socket)

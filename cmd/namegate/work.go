@@ -7,37 +7,33 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy"
+	"github.com/namegate/namegate/proxy/corefile"
 	"golang.org/x/sync/errgroup"
 )
 
 func (a *agent) startProxy(serving []netip.Addr) error {
 	var err error
-	o := proxy.Options{Config: a.config, Granter: a.enforce, Logger: a.log}
+	o := proxy.Options{Config: a.config.Load(), Granter: a.enforce, Logger: a.log}
 	if a.audit != nil {
 		o.Log = a.audit
 	}
 	if a.proxy, err = proxy.New(o); err != nil {
 		return err
 	}
-	a.nodes = &nodeAddresses{read: a.kernel.Links.Addrs, tell: a.proxy.SetCluster, log: a.log}
+	a.nodes = &nodeAddresses{read: a.kernel.Links.Addrs, held: a.network.held, tell: a.proxy.SetCluster, log: a.log}
 	if err := a.nodes.look(); err != nil {
 		return err
 	}
-	var listen []netip.AddrPort
-	for _, s := range serving {
-		listen = append(listen, netip.AddrPortFrom(s, 53))
-	}
-	return a.proxy.Listen(listen)
+	return a.proxy.Listen(sockets(serving))
 }
 
 // work runs until ctx ends or a part of the agent cannot go on.
-func (a *agent) work(ctx context.Context, serving []netip.Addr) error {
+func (a *agent) work(ctx context.Context, f agentFlags) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return a.source.Run(ctx, a.rollout.offer) })
 	g.Go(func() error { a.rollout.run(ctx); return nil })
 	g.Go(func() error { a.enforce.RunExpiry(ctx); return nil })
 	g.Go(func() error {
-		w := configWatch{path: a.config.File, last: a.text, apply: a.proxy.Configure, log: a.log, after: time.After}
+		w := configWatch{path: a.config.Load().File, last: a.text, apply: a.reconfigure, log: a.log, after: time.After}
 		return w.run(ctx)
 	})
 	g.Go(func() error {
@@ -46,6 +42,9 @@ func (a *agent) work(ctx context.Context, serving []netip.Addr) error {
 		a.nodes.run(ctx, tick.C)
 		return nil
 	})
+	if f.metricsAddr != "" {
+		g.Go(func() error { return serveMetrics(ctx, f.metricsAddr, a) })
+	}
 	g.Go(func() error {
 		select {
 		case <-ctx.Done():
@@ -53,20 +52,35 @@ func (a *agent) work(ctx context.Context, serving []netip.Addr) error {
 		case <-a.rollout.first:
 		}
 		g.Go(func() error { return a.enforce.RunReconcile(ctx) })
-		return a.enforce.KeepAlive(ctx, func(ctx context.Context) error { return a.probe(ctx, serving) }, func() {
-			a.warm(ctx, a.rollout.views())
-		})
+		g.Go(func() error { a.paths.run(ctx); return nil })
+		if a.cluster != nil {
+			g.Go(func() error { return a.cluster.tell(ctx, a.findings) })
+		}
+		return a.enforce.KeepAlive(ctx, a.probe, func() { a.warm(ctx, a.rollout.views()) })
 	})
 	return g.Wait()
 }
 
+// reconfigure applies a Corefile.
+func (a *agent) reconfigure(c *corefile.Config) (pending []string) {
+	if err := a.source.follow(c); err != nil {
+		a.log.Error("the Corefile is refused; the running configuration stays", "error", err)
+		return nil
+	}
+	pending = a.proxy.Configure(c)
+	a.config.Store(c)
+	a.rollout.reconfigure()
+	return pending
+}
+
 // probe asks every serving socket.
-func (a *agent) probe(ctx context.Context, serving []netip.Addr) error {
-	for _, s := range serving {
-		if err := a.proxy.SelfQuery(ctx, netip.AddrPortFrom(s, 53)); err != nil {
+func (a *agent) probe(ctx context.Context) error {
+	for _, s := range a.proxy.Addrs() {
+		if err := a.proxy.SelfQuery(ctx, s); err != nil {
 			return err
 		}
 	}
+	a.health.set(func(h *health) { h.probed = h.now() })
 	return nil
 }
 

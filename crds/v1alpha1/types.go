@@ -12,7 +12,10 @@ import (
 // +kubebuilder:resource:scope=Namespaced,shortName=fqdnnp,path=fqdnnetworkpolicies,singular=fqdnnetworkpolicy
 // +kubebuilder:printcolumn:name="Enforcement",type=string,JSONPath=`.spec.enforcement`
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
-// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].reason`
+// +kubebuilder:printcolumn:name="Enforced",type=string,JSONPath=`.status.conditions[?(@.type=="Enforced")].status`
+// +kubebuilder:printcolumn:name="DNS Blocked",type=string,JSONPath=`.status.conditions[?(@.type=="DNSBlocked")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Accepted")].reason`
+// +kubebuilder:printcolumn:name="Enforced Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Enforced")].reason`
 // +kubebuilder:printcolumn:name="Unmatched",type=string,priority=1,JSONPath=`.spec.dns.unmatched`
 // +kubebuilder:printcolumn:name="Denied",type=string,priority=1,JSONPath=`.spec.denied`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -226,9 +229,18 @@ type TTL struct {
 
 // FQDNNetworkPolicyStatus says what the agents made of the policy.
 type FQDNNetworkPolicyStatus struct {
-	// Conditions holds Accepted. Its reason is Accepted; PartiallyInvalid where the
-	// message names parts that do not work while the rest does; or, with the status
-	// False, Invalid.
+	// Conditions holds Accepted, Enforced and DNSBlocked.
+	//
+	// Accepted says whether the policy works as it is written: its reason is Accepted;
+	// PartiallyInvalid where the message names parts that do not work while the rest
+	// does; or, with the status False, Invalid.
+	//
+	// Enforced is False where the policy does not hold, wholly or in part, for some
+	// pod that it selects: the reason is the worst of what the nodes found, Audit or
+	// NotAccepted.
+	//
+	// DNSBlocked is True where the queries of some selected pod do not reach the agent
+	// of its node.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -2,6 +2,7 @@ package nft
 
 import (
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/knftables"
@@ -28,10 +29,43 @@ func (s State) elements() map[string]*knftables.Element {
 		out.add(knftables.InetFamily, "", "intercept"+suffix(dialled), dialled.String(), serving.String())
 		out.add(knftables.InetFamily, "", "giveback"+suffix(dialled), serving.String(), dialled.String())
 	}
-	for endpoint, resolver := range s.Fallback {
-		out.add(knftables.InetFamily, "", "fallback"+suffix(endpoint), endpoint.String(), resolver.String())
+	out.addrs(knftables.InetFamily, "plain", s.Plain)
+	for _, p := range s.PodRanges {
+		out.add(knftables.InetFamily, "podrange"+suffix(p.Addr()), "", rangeText(p))
 	}
+	out.backends(s.Backends)
 	return out
+}
+
+// rangeText writes a prefix as nft lists it: a whole address without its length.
+func rangeText(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+// backends divides the slots among the backends of each family: runs of slots, as
+// some clients use every other port.
+func (m elements) backends(all []netip.AddrPort) {
+	for _, v6 := range []bool{false, true} {
+		var of []netip.AddrPort
+		for _, b := range all {
+			if b.Addr().Is6() == v6 {
+				of = append(of, b)
+			}
+		}
+		for slot := 0; len(of) > 0 && slot < slots; slot++ {
+			b := of[slot*min(len(of), slots)/slots]
+			m.mapped("backends"+suffix(b.Addr()), strconv.Itoa(slot), b.Addr().String(), strconv.Itoa(int(b.Port())))
+		}
+	}
+}
+
+// mapped adds an element of a map whose value has several words.
+func (m elements) mapped(name, key string, value ...string) {
+	e := &knftables.Element{Family: knftables.InetFamily, Table: TableName, Map: name, Key: []string{key}, Value: value}
+	m[elementKey(e)] = e
 }
 
 type elements map[string]*knftables.Element

@@ -2,11 +2,36 @@ package nft
 
 import (
 	"fmt"
+	"strings"
+	"time"
 
 	"sigs.k8s.io/knftables"
 )
 
 const aliveSet = "alive"
+
+// probedSet, with the family, holds the pods whose self-test query netfilter saw
+// of late. The kernel fills it by itself.
+const probedSet = "probed"
+
+const (
+	// ProbePort is the source port of the self-test's queries: discard (RFC 863),
+	// from which no resolver of a pod asks.
+	ProbePort = 9
+	// probedFor is how long one is remembered.
+	probedFor = 3 * time.Second
+	// probedMost bounds what pods can make the kernel remember.
+	probedMost = 4096
+)
+
+// volatile tells whether a set's elements come and go by themselves.
+func volatile(set string) bool {
+	return set == aliveSet || strings.HasPrefix(set, probedSet)
+}
+
+// slots are the parts of the endpoint's queries that backends share: the last four
+// bits of the client's port say which part a query is.
+const slots = 16
 
 // Priorities of our base chains: interception before conntrack (-200) and the
 // raw table (-300), the pin of TCP just before kube-proxy's DNAT (-100), the
@@ -57,6 +82,18 @@ var families = []family{{"4", "ip", "ipv4_addr", "ip"}, {"6", "ip6", "ipv6_addr"
 type layout struct{ tx *knftables.Transaction }
 
 func (l layout) set(name, typ string) { l.tx.Add(&knftables.Set{Name: name, Type: typ}) }
+
+// dynamic is a set that the kernel fills.
+func (l layout) dynamic(name, typ string) {
+	l.tx.Add(&knftables.Set{Name: name, Type: typ, Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag},
+		Timeout: knftables.PtrTo(probedFor), Size: knftables.PtrTo[uint64](probedMost)})
+}
+
+// ranges is a set of prefixes.
+func (l layout) ranges(name, typ string) {
+	l.tx.Add(&knftables.Set{Name: name, Type: typ, Flags: []knftables.SetFlag{knftables.IntervalFlag}})
+}
+
 func (l layout) addrMap(name string, f family) {
 	l.tx.Add(&knftables.Map{Name: name + f.suffix, Type: f.addr + " : " + f.addr})
 }
@@ -88,30 +125,39 @@ func each(templates ...string) []string {
 	return out
 }
 
+// unknown matches the address of a pod that nobody knows yet.
+const unknown = "%[2]s saddr @podrange%[1]s %[2]s saddr != @plain%[1]s"
+
 func inetLayout(tx *knftables.Transaction, mark uint32) {
 	l := layout{tx}
 	tx.Add(&knftables.Table{})
 	tx.Add(&knftables.Set{Name: aliveSet, Type: "inet_service", Flags: []knftables.SetFlag{knftables.TimeoutFlag}, Timeout: knftables.PtrTo(AliveTimeout)})
 	l.set("ifaces", "ifname")
 	for _, f := range families {
-		for _, s := range []string{"selected", "dropped", "intercepted", "known", "endpoint", "homed"} {
+		for _, s := range []string{"selected", "dropped", "intercepted", "known", "plain", "endpoint", "homed"} {
 			l.set(s+f.suffix, f.addr)
 		}
+		l.ranges("podrange"+f.suffix, f.addr)
+		l.dynamic(probedSet+f.suffix, f.addr)
 		l.set("home"+f.suffix, "ifname . "+f.addr)
-		for _, m := range []string{"intercept", "giveback", "fallback"} {
+		for _, m := range []string{"intercept", "giveback"} {
 			l.addrMap(m, f)
 		}
+		l.tx.Add(&knftables.Map{Name: "backends" + f.suffix, Type: "inet_service : " + f.addr + " . inet_service"})
 	}
 	l.chain("home", "filter", "prerouting", homePriority, append(
 		each("iifname . %[2]s saddr @home%[1]s return", "%[2]s saddr @homed%[1]s drop"),
 		append(append([]string{"iifname != @ifaces return"}, unforwarded...), "drop")...)...)
 	l.chain("intercept", "filter", "prerouting", interceptPriority, each(
+		fmt.Sprintf("udp dport "+dnsPort+" udp sport %d", ProbePort)+" %[2]s saddr @selected%[1]s update @"+probedSet+"%[1]s { %[2]s saddr }",
 		"udp dport @alive %[2]s saddr @intercepted%[1]s %[2]s daddr set %[2]s daddr map @intercept%[1]s",
-		"udp dport @alive %[2]s saddr @known%[1]s %[2]s daddr @endpoint%[1]s %[2]s daddr set %[2]s daddr map @intercept%[1]s")...)
+		"udp dport @alive %[2]s saddr @known%[1]s %[2]s daddr @endpoint%[1]s %[2]s daddr set %[2]s daddr map @intercept%[1]s",
+		`udp dport @alive iifname != "lo" `+unknown+" %[2]s daddr set %[2]s daddr map @intercept%[1]s")...)
 	l.chain("pin", "nat", "prerouting", pinPriority, each(
 		"tcp dport @alive %[2]s saddr @intercepted%[1]s dnat %[3]s to %[2]s daddr map @intercept%[1]s",
 		"tcp dport @alive %[2]s saddr @known%[1]s %[2]s daddr @endpoint%[1]s dnat %[3]s to %[2]s daddr map @intercept%[1]s",
-		"meta l4proto { tcp, udp } th dport "+dnsPort+" %[2]s daddr @endpoint%[1]s dnat %[3]s to %[2]s daddr map @fallback%[1]s")...)
+		`tcp dport @alive iifname != "lo" `+unknown+" dnat %[3]s to %[2]s daddr map @intercept%[1]s",
+		"meta l4proto { tcp, udp } th dport "+dnsPort+" %[2]s daddr @endpoint%[1]s dnat %[3]s to th sport & "+fmt.Sprint(slots-1)+" map @backends%[1]s")...)
 	// Only what leaves: the agent asks its own serving addresses too.
 	l.chain("giveback", "filter", "postrouting", giveBackPriority, each(
 		`oifname != "lo" udp sport `+dnsPort+" %[2]s saddr set %[2]s saddr map @giveback%[1]s")...)

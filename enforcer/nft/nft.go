@@ -57,9 +57,14 @@ type State struct {
 	Resolvers map[netip.Addr]netip.Addr
 	// Endpoint are the virtual addresses that never change.
 	Endpoint []netip.Addr
-	// Fallback maps an endpoint address to the resolver that gets its queries
-	// while no agent is alive. May be empty.
-	Fallback map[netip.Addr]netip.Addr
+	// Backends get the endpoint's queries while no agent is alive, each those of
+	// its family's share. May be empty.
+	Backends []netip.AddrPort
+	// PodRanges are those of this node's pods, without overlaps: queries to the
+	// resolvers from an address inside that is not Plain go to the serving address.
+	PodRanges []netip.Prefix
+	// Plain are pods that are known and not intercepted.
+	Plain []netip.Addr
 }
 
 // Tables is the pair of tables in one network namespace.
@@ -172,7 +177,7 @@ func (t *Tables) refill(i int, tx *knftables.Transaction, want map[string]*knfta
 		return // the layout is ours: Run on the kernel says the same
 	}
 	for name := range fake.Table.Sets {
-		if name != aliveSet {
+		if !volatile(name) {
 			tx.Flush(&knftables.Set{Name: name})
 		}
 	}
@@ -205,7 +210,7 @@ func (t *Tables) readTable(ctx context.Context, i int, found map[string]*knftabl
 	}
 	for _, kind := range []string{"set", "map"} {
 		for _, name := range names[kind] {
-			if name == aliveSet {
+			if volatile(name) {
 				continue
 			}
 			elements, err := table.ListElements(ctx, kind, name)
@@ -281,6 +286,24 @@ func (t *Tables) Homes() (homes, ports []Home) {
 		}
 	}
 	return homes, ports
+}
+
+// Probed returns the selected pods whose self-test query came to interception in
+// the last three seconds.
+func (t *Tables) Probed(ctx context.Context) ([]netip.Addr, error) {
+	var out []netip.Addr
+	for _, f := range families {
+		elements, err := t.inet.ListElements(ctx, "set", probedSet+f.suffix)
+		if err != nil && !knftables.IsNotFound(err) {
+			return nil, fmt.Errorf("list nft set %s%s: %w", probedSet, f.suffix, err)
+		}
+		for _, e := range elements {
+			if a, err := netip.ParseAddr(e.Key[0]); err == nil {
+				out = append(out, a)
+			}
+		}
+	}
+	return out, nil
 }
 
 // Alive keeps interception on for another AliveTimeout.

@@ -29,7 +29,9 @@ var (
 		PortHomes: []nft.Home{{"port1", pod4}, {"port1", pod6}}, Ports: []string{"port1"},
 		Resolvers: map[netip.Addr]netip.Addr{dns4: serve4, dns6: serve6},
 		Endpoint:  []netip.Addr{netip.MustParseAddr("169.254.20.53")},
-		Fallback:  map[netip.Addr]netip.Addr{netip.MustParseAddr("169.254.20.53"): dns4},
+		Backends:  []netip.AddrPort{netip.AddrPortFrom(dns4, 53), netip.MustParseAddrPort("[2001:db8::54]:5353"), netip.MustParseAddrPort("[2001:db8::55]:5353")},
+		PodRanges: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("10.9.0.1/32"), netip.MustParsePrefix("2001:db8:1::/64")},
+		Plain:     []netip.Addr{netip.MustParseAddr("10.1.0.9"), netip.MustParseAddr("2001:db8:1::9")},
 	}
 )
 
@@ -89,7 +91,7 @@ func TestKernelTakesTheLayoutAndDeltas(t *testing.T) {
 		t.Fatal(err)
 	}
 	filled := ruleset(t)
-	for _, want := range []string{"10.1.0.5", "192.0.2.53 : 169.254.20.64", "169.254.20.64 : 192.0.2.53", `"veth1" . 10.1.0.5`, `"port1" . 2001:db8:1::5`, "169.254.20.53 : 192.0.2.53"} {
+	for _, want := range []string{"10.1.0.5", "192.0.2.53 : 169.254.20.64", "169.254.20.64 : 192.0.2.53", `"veth1" . 10.1.0.5`, `"port1" . 2001:db8:1::5`, "0 : 192.0.2.53 . 53", "15 : 2001:db8::55 . 5353", "7 : 2001:db8::54 . 5353", "10.1.0.0/24", "10.9.0.1"} {
 		if !strings.Contains(filled, want) {
 			t.Errorf("the kernel's ruleset lacks %q", want)
 		}
@@ -196,13 +198,12 @@ func TestFakeHoldsTheSameElements(t *testing.T) {
 	}
 	var got []string
 	for line := range strings.Lines(inet.Dump()) {
-		if strings.Contains(line, "element") && strings.Contains(line, "192.0.2.53") {
+		if strings.Contains(line, "element") && strings.Contains(line, "192.0.2.53") && !strings.Contains(line, "backends") {
 			got = append(got, strings.TrimSpace(line))
 		}
 	}
 	slices.Sort(got)
 	want := []string{
-		"add element inet namegate fallback4 { 169.254.20.53 : 192.0.2.53 }",
 		"add element inet namegate giveback4 { 169.254.20.65 : 192.0.2.53 }",
 		"add element inet namegate intercept4 { 192.0.2.53 : 169.254.20.65 }",
 	}

@@ -42,7 +42,7 @@ func (t *Tables) printByRules(ctx context.Context, f knftables.Family) (string, 
 	return b.String() + strings.Join(slices.Sorted(maps.Keys(elements)), "\n"), nil
 }
 
-// printTable prints one of our tables without counters and the dead-man switch, in
+// printTable prints one of our tables without counters and what passes by itself, in
 // an order that does not depend on where the kernel keeps an element.
 func printTable(ctx context.Context, f knftables.Family) (string, error) {
 	tables, err := exec.CommandContext(ctx, "nft", "list", "tables", string(f)).Output()
@@ -59,16 +59,16 @@ func printTable(ctx context.Context, f knftables.Family) (string, error) {
 	return inOrder(string(out)), nil
 }
 
-// inOrder sorts the elements of each set and leaves out the dead-man switch, whose
-// element comes and goes.
+// inOrder sorts the elements of each set and leaves out those that come and go.
 func inOrder(printed string) string {
 	var b strings.Builder
 	var elements []string
-	alive, listing := false, false
+	passing, listing := false, false
 	for line := range strings.Lines(printed) {
 		line = strings.TrimSpace(line)
 		if name, ok := strings.CutPrefix(line, "set "); ok {
-			alive = strings.HasPrefix(name, aliveSet+" ")
+			word, _, _ := strings.Cut(name, " ")
+			passing = volatile(word)
 		}
 		rest, begins := strings.CutPrefix(line, "elements = {")
 		if listing = listing || begins; !listing {
@@ -84,7 +84,7 @@ func inOrder(printed string) string {
 		if !ends {
 			continue
 		}
-		if slices.Sort(elements); !alive {
+		if slices.Sort(elements); !passing {
 			fmt.Fprintln(&b, strings.Join(elements, ", "))
 		}
 		elements, listing = nil, false

@@ -48,12 +48,17 @@ type Config struct {
 	GrantTimeout time.Duration
 }
 
-// Zone is one `forward`: the names at or below Name go to the upstreams To.
+// Zone is one `forward`: the names at or below Name go to the upstreams To and
+// those behind Services. There is at least one of either.
 type Zone struct {
 	Name policy.Name
-	// To has at least one address, with port.
-	To     []netip.AddrPort
-	Policy Policy
+	// To are addresses, with port.
+	To []netip.AddrPort
+	// Services are followed. Before tells for each how many of To stand before it
+	// in the file; without it they stand before To.
+	Services []policy.ServiceRef
+	Before   []int
+	Policy   Policy
 	// MaxFails is how many tries in a row must fail before an upstream is
 	// asked last; 0 never does that.
 	MaxFails int
@@ -146,7 +151,8 @@ func (c *Config) ZoneOf(n policy.Name) *Zone {
 }
 
 // Resolvers returns the resolvers whose port 53 is brought to the agent: the
-// upstreams of the root zone that are asked there, then those of Intercept.
+// addresses of the root zone that are asked there, then those of Intercept. What
+// pods dial of a Service is not among them: it may change at any time.
 func (c *Config) Resolvers() []netip.Addr {
 	out := c.dialled()
 	for _, a := range c.Intercept {
@@ -157,7 +163,7 @@ func (c *Config) Resolvers() []netip.Addr {
 	return out
 }
 
-// dialled returns the upstreams of the root zone whose port is 53: pods ask the
+// dialled returns the addresses of the root zone whose port is 53: pods ask the
 // cluster DNS there.
 func (c *Config) dialled() (out []netip.Addr) {
 	for _, z := range c.Zones {
@@ -172,7 +178,8 @@ func (c *Config) dialled() (out []netip.Addr) {
 
 // NeedsRestart returns the directives, sorted, in which the configuration
 // differs from the one of the agent's start and that a running agent does not
-// take over. Of forward that is who is intercepted.
+// take over. Of forward that is who is intercepted by address; Services are
+// followed while the agent runs.
 func (c *Config) NeedsRestart(start *Config) []string {
 	var names []string
 	for _, d := range []struct {

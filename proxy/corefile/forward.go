@@ -16,7 +16,7 @@ const (
 	defaultTimeout  = time.Second
 	defaultDeadline = 4 * time.Second
 	defaultMaxFails = 2
-	maxUpstreams    = 15 // as in CoreDNS
+	maxUpstreams    = 15 // as in CoreDNS; a Service counts as one
 )
 
 // forward reads "forward FROM TO… { … }" for each zone of the block.
@@ -47,24 +47,19 @@ func (p *parser) forward(zones []policy.Name, s stanza) {
 func readForward(s stanza) (Zone, policy.Name, error) {
 	z := Zone{Timeout: defaultTimeout, Deadline: defaultDeadline, MaxFails: defaultMaxFails}
 	if len(s.args) < 2 {
-		return z, "", s.errorf(`has too few values, write "forward . ADDRESS…" instead`)
+		return z, "", s.errorf(`has too few values, write "forward . ADDRESS…" or "forward . kube-dns.kube-system" instead`)
 	}
 	from, err := zoneName(s.args[0])
 	if err != nil {
 		return z, "", s.errorf("%w, write \".\" for the whole zone", err)
 	}
 	for _, arg := range s.args[1:] {
-		to, err := upstream(s, arg)
-		if err != nil {
+		if err := z.add(s, arg); err != nil {
 			return z, "", err
 		}
-		if slices.Contains(z.To, to) {
-			return z, "", s.errorf("%s is there twice, write it once", to)
-		}
-		z.To = append(z.To, to)
 	}
-	if len(z.To) > maxUpstreams {
-		return z, "", s.errorf("has %d addresses, write at most %d", len(z.To), maxUpstreams)
+	if n := len(z.To) + len(z.Services); n > maxUpstreams {
+		return z, "", s.errorf("has %d addresses and Services, write at most %d", n, maxUpstreams)
 	}
 	for _, line := range s.block {
 		if err := forwardOption(&z, line); err != nil {
@@ -106,28 +101,50 @@ func order(line stanza) (Policy, error) {
 	return 0, line.errorf("%q is not an order, write random, round_robin or sequential", arg)
 }
 
-// upstream reads ADDR, ADDR:PORT or [ADDR]:PORT.
-func upstream(s stanza, arg string) (netip.AddrPort, error) {
-	var none netip.AddrPort
+// add reads one argument: ADDR, ADDR:PORT, [ADDR]:PORT or NAME.NAMESPACE.
+func (z *Zone) add(s stanza, arg string) error {
 	if strings.Contains(arg, "://") {
-		return none, s.errorf("%q has a scheme and only plain DNS is spoken, write the address alone", arg)
+		return s.errorf("%q has a scheme and only plain DNS is spoken, write the address alone", arg)
 	}
 	if strings.HasPrefix(arg, "/") {
-		return none, s.errorf("%q is a file, write the addresses of its nameservers instead", arg)
+		return s.errorf("%q is a file, write the addresses of its nameservers instead", arg)
 	}
-	to, err := netip.ParseAddrPort(arg)
+	to, isAddress, err := upstream(s, arg)
 	if err != nil {
+		return err
+	}
+	if isAddress {
+		if slices.Contains(z.To, to) {
+			return s.errorf("%s is there twice, write it once", to)
+		}
+		z.To = append(z.To, to)
+		return nil
+	}
+	ref, err := service(s, arg)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(z.Services, ref) {
+		return s.errorf("%s is there twice, write it once", ref)
+	}
+	z.Services, z.Before = append(z.Services, ref), append(z.Before, len(z.To))
+	return nil
+}
+
+// upstream reads an address with or without a port, if it is one.
+func upstream(s stanza, arg string) (to netip.AddrPort, isAddress bool, err error) {
+	if to, err = netip.ParseAddrPort(arg); err != nil {
 		a, err := netip.ParseAddr(strings.Trim(arg, "[]"))
 		if err != nil {
-			return none, s.errorf("%q is not an address, write ADDRESS or ADDRESS:PORT (a Service's: kubectl -n kube-system get service)", arg)
+			return to, false, nil
 		}
 		to = netip.AddrPortFrom(a, 53)
 	}
 	a := to.Addr().Unmap()
 	if to.Port() == 0 || a.IsUnspecified() || a.IsMulticast() {
-		return none, s.errorf("%q cannot be asked, write the address and port of a resolver", arg)
+		return to, true, s.errorf("%q cannot be asked, write the address and port of a resolver", arg)
 	}
-	return netip.AddrPortFrom(a, to.Port()), nil
+	return netip.AddrPortFrom(a, to.Port()), true, nil
 }
 
 // duration returns the only argument as a duration within the bounds.

@@ -151,7 +151,7 @@ var elsewhere = map[string]string{
 	"ready":      "the agent answers probes on its socket, remove the line",
 	"reload":     "the file is always watched, remove the line",
 	"loop":       "an upstream on an address of the endpoint is refused anyway, remove the line",
-	"kubernetes": `cluster names are answered by the upstream, write "cluster DOMAIN CIDR…" and "forward . ADDRESS" instead`,
+	"kubernetes": `cluster names are answered by the upstream, write "cluster DOMAIN CIDR…" and "forward . kube-dns.kube-system" instead`,
 	"prometheus": "metrics have a flag of the agent, write --metrics-addr there and remove the line",
 	"hosts":      "names are answered by the upstream, write them there and remove the block",
 }
@@ -160,7 +160,7 @@ var elsewhere = map[string]string{
 func (p *parser) finish() {
 	c := p.config
 	if _, ok := p.zones[""]; !ok && len(p.errs) == 0 {
-		p.fail(fmt.Errorf(`%s:1: forward: the root zone has none, write "forward . ADDRESS" in the block of zone "."`, c.File))
+		p.fail(fmt.Errorf(`%s:1: forward: the root zone has none, write "forward . ADDRESS" or "forward . kube-dns.kube-system" in the block of zone "."`, c.File))
 	}
 	p.ownAddresses()
 	slices.SortStableFunc(c.Zones, func(a, b Zone) int { return b.Name.NumLabels() - a.Name.NumLabels() })

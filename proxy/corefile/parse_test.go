@@ -131,7 +131,21 @@ a.corp.test corp.test {
 func TestBadFiles(t *testing.T) {
 	for _, tt := range []struct{ name, directives, want string }{
 		{"no upstream", "forward .", `forward: has too few values, write "forward . ADDRESS…"`},
-		{"an upstream's name", "forward . dns.test", `"dns.test" is not an address`},
+		{"an upstream's name", "forward . dns.example.org", `"dns.example.org" is not an address, write ADDRESS, ADDRESS:PORT or a Service as NAME.NAMESPACE`},
+		{"a broken address", "forward . 192.0.2.256", `"192.0.2.256" is not an address`},
+		{"half an address", "forward . 10.96", `"10.96" is not an address`},
+		{"a broken IPv6 address", "forward . 2001:db8::g", `"2001:db8::g" is not an address`},
+		{"a Service without namespace", "forward . kube-dns", `a Service needs its namespace, write for example kube-dns.kube-system`},
+		{"a Service with a port", "forward . kube-dns.kube-system:53", "has a port, which the Service itself tells, write kube-dns.kube-system instead"},
+		{"a Service's long name", "forward . kube-dns.kube-system.svc.cluster.local", "write kube-dns.kube-system instead"},
+		{"a Service with a dot", "forward . kube-dns.kube-system.", "write kube-dns.kube-system instead"},
+		{"a Service in capitals", "forward . Kube-DNS.kube-system", "write kube-dns.kube-system instead"},
+		{"a Service with an underscore", "forward . kube_dns.kube-system", "neither an address nor a Service"},
+		{"a Service with a hyphen first", "forward . -dns.kube-system", "neither an address nor a Service"},
+		{"a Service with a hyphen last", "forward . kube-dns.kube-system-", "neither an address nor a Service"},
+		{"an empty namespace", "forward . kube-dns..svc", "neither an address nor a Service"},
+		{"a Service twice", "forward . kube-dns.kube-system kube-dns.kube-system", "kube-dns.kube-system is there twice"},
+		{"a namespace of 64 letters", "forward . dns." + strings.Repeat("a", 64), "neither an address nor a Service"},
 		{"resolv.conf", "forward . /etc/resolv.conf", `is a file, write the addresses`},
 		{"TLS", "forward . tls://192.0.2.1", "has a scheme"},
 		{"port 0", "forward . 192.0.2.1:0", "cannot be asked"},
@@ -151,6 +165,7 @@ func TestBadFiles(t *testing.T) {
 		{"max_fails", "forward . 192.0.2.1 {\n max_fails many\n}", `"many" is not a whole number`},
 		{"two forwards", "forward . 192.0.2.1\n forward . 192.0.2.2", "has a forward in line 2 already"},
 		{"sixteen", "forward . 192.0.2.1 192.0.2.2 192.0.2.3 192.0.2.4 192.0.2.5 192.0.2.6 192.0.2.7 192.0.2.8 192.0.2.9 192.0.2.10 192.0.2.11 192.0.2.12 192.0.2.13 192.0.2.14 192.0.2.15 192.0.2.16", "at most 15"},
+		{"fifteen and a Service", "forward . 192.0.2.1 192.0.2.2 192.0.2.3 192.0.2.4 192.0.2.5 192.0.2.6 192.0.2.7 192.0.2.8 192.0.2.9 192.0.2.10 192.0.2.11 192.0.2.12 192.0.2.13 192.0.2.14 192.0.2.15 a.b", "has 16 addresses and Services, write at most 15"},
 		{"from", "forward a..b 192.0.2.1", "an empty label"},
 		{"bind nothing", "bind", "has no address"},
 		{"bind a port", "bind 192.0.2.1:53", "without port"},
@@ -289,6 +304,7 @@ func unwrapped(err error) error {
 func FuzzParse(f *testing.F) {
 	f.Add(". {\nforward . 192.0.2.1\nhold 5m\n}\n")
 	f.Add("a.test {\nforward . 192.0.2.1 {\npolicy random\n}\n}\n")
+	f.Add(". {\nforward . kube-dns.kube-system 192.0.2.1 a.b\n}\n")
 	f.Add("limits {\nqueries 5 {\n}")
 	f.Fuzz(func(t *testing.T, text string) {
 		if strings.Contains(text, "import") {
@@ -298,7 +314,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if z := c.ZoneOf(""); z == nil || len(z.To) == 0 || len(c.Bind) == 0 || c.Mark == 0 || c.Limits.Queries <= 0 || c.GrantTimeout <= 0 {
+		if z := c.ZoneOf(""); z == nil || len(z.To)+len(z.Services) == 0 || len(z.Services) != len(z.Before) || len(c.Bind) == 0 || c.Mark == 0 || c.Limits.Queries <= 0 || c.GrantTimeout <= 0 {
 			t.Errorf("%q became %+v", text, c)
 		}
 	})

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/kube/report"
+)
+
+// findings gathers what the policies' owners must know of this node: pods that
+// policies select and that they cannot hold for, wholly or in part.
+func (a *agent) findings() []report.Finding {
+	r := a.rollout
+	r.mu.Lock()
+	problems, snap := r.problems, r.inForce
+	r.mu.Unlock()
+	out := ofProblems(problems)
+	out = append(out, ofPaths(snap, a.paths.failed())...)
+	return append(out, ofStatus(snap, a.enforce.Status())...)
+}
+
+// ofProblems takes what the compiler found of pods.
+func ofProblems(problems []policy.Problem) (out []report.Finding) {
+	reasons := map[string]string{policy.ReasonHostNetwork: report.HostNetwork, policy.ReasonSecondInterface: report.SecondInterface}
+	for _, p := range problems {
+		if reason := reasons[p.Reason]; reason != "" {
+			for _, id := range p.Policies {
+				out = append(out, report.Finding{Policy: id, Pod: p.Pod, Reason: reason, Message: p.Message})
+			}
+		}
+	}
+	return out
+}
+
+// ofPaths takes the pods whose queries do not reach the agent.
+func ofPaths(snap *policy.Snapshot, failed map[policy.PodRef]enforcer.Path) (out []report.Finding) {
+	for ref, path := range failed {
+		f := report.Finding{Pod: ref}
+		switch path {
+		case enforcer.PathBlocked:
+			f.Reason = report.DNSBlocked
+			f.Message = fmt.Sprintf("queries of the pod %s are dropped on their way to the agent, by another NetworkPolicy engine as it seems: its rules must "+
+				"allow UDP and TCP 53 to the endpoint; install the chart with companion.enabled=true, or write such a NetworkPolicy", ref)
+		case enforcer.PathUnseen:
+			f.Reason = report.NotSeen
+			f.Message = fmt.Sprintf("netfilter does not see the traffic of the pod %s, so nothing is enforced for it: the network plugin leads it past netfilter "+
+				"(eBPF routing, a bridge without br_netfilter); switch that off or use another plugin", ref)
+		default:
+			continue
+		}
+		out = append(out, forPolicies(snap, f)...)
+	}
+	return out
+}
+
+// ofStatus takes what the enforcer found when it looked for the pods' homes.
+func ofStatus(snap *policy.Snapshot, s enforcer.Status) (out []report.Finding) {
+	for _, a := range s.Homeless {
+		if ref, ok := snap.Pod(a); ok {
+			out = append(out, forPolicies(snap, report.Finding{Pod: ref, Reason: report.Homeless,
+				Message: fmt.Sprintf("no interface of the node leads to %s of the pod %s, so its source is not checked", a, ref)})...)
+		}
+	}
+	for _, a := range s.Unseen {
+		if ref, ok := snap.Pod(a); ok {
+			out = append(out, forPolicies(snap, report.Finding{Pod: ref, Reason: report.BridgeNotFiltered,
+				Message: fmt.Sprintf("netfilter does not see the bridge of the pod %s: nothing is denied between its pods; load br_netfilter and set "+
+					"net.bridge.bridge-nf-call-iptables=1 and bridge-nf-call-ip6tables=1 on the node", ref)})...)
+		}
+	}
+	return out
+}
+
+// forPolicies repeats a finding for each policy that selects its pod.
+func forPolicies(snap *policy.Snapshot, f report.Finding) (out []report.Finding) {
+	v := snap.ViewOf(f.Pod)
+	if v == nil {
+		return nil
+	}
+	for _, id := range v.Policies {
+		f.Policy = id
+		out = append(out, f)
+	}
+	return out
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// serveMetrics answers /metrics until ctx ends.
+func serveMetrics(ctx context.Context, addr string, a *agent) error {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &figures{a})
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("serve metrics: %w; give another --metrics-addr", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	stop := context.AfterFunc(ctx, func() { s.Close() })
+	defer stop()
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve metrics: %w", err)
+	}
+	return nil
+}
+
+// figures are the agent's own numbers, read when they are asked for.
+type figures struct{ agent *agent }
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("namegate_"+name, help, labels, nil)
+}
+
+var (
+	descInfo      = desc("build_info", "The version of the agent; always 1.", "version")
+	descReady     = desc("ready", "1 while the agent serves and the latest policies are in force.")
+	descSnapshot  = desc("snapshot", "The number of the snapshot in force, counted from the agent's start.")
+	descSelected  = desc("selected_pods", "Pods of this node that are default-deny.")
+	descGrants    = desc("granted_addresses", "Grants that are open.")
+	descEvicted   = desc("evicted_grants_total", "Grants that ended early because their pod had too many.")
+	descRepairs   = desc("repairs_total", "How often something of ours that was changed or removed in the kernel was put back.")
+	descQueries   = desc("dns_queries_total", "Queries of pods and of the node.")
+	descVerdicts  = desc("dns_verdicts_total", "Decisions about selected pods' questions.", "verdict")
+	descHeld      = desc("dns_held_queries_total", "Queries that waited for their pod to be known.", "outcome")
+	descShed      = desc("dns_shed_queries_total", "Queries that were not worked on.", "reason")
+	descUpstream  = desc("dns_upstream_queries_total", "Queries sent to upstreams, tries counted.")
+	descFailures  = desc("dns_upstream_failures_total", "Tries that no reply came to.")
+	descAuditLost = desc("audit_dropped_lines_total", "Lines of the audit log that were lost.")
+)
+
+// Describe sends no description: what is collected says what there is.
+func (f *figures) Describe(ch chan<- *prometheus.Desc) { ch <- descInfo }
+
+// Collect sends the numbers of now.
+func (f *figures) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	count := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	a := f.agent
+	gauge(descInfo, 1, version)
+	ready := 0.0
+	if a.health.ready() == nil {
+		ready = 1
+	}
+	gauge(descReady, ready)
+	s := a.snapshotStatus()
+	gauge(descSnapshot, float64(s.Snapshot))
+	gauge(descSelected, float64(s.Enforcer.Selected))
+	gauge(descGrants, float64(s.Enforcer.Grants))
+	count(descEvicted, s.Enforcer.Evicted)
+	count(descRepairs, s.Enforcer.Repairs)
+	p := s.Proxy
+	count(descQueries, p.Queries)
+	for verdict, n := range map[string]uint64{"allowed": p.Allowed, "unmatched": p.Unmatched, "refused": p.Refused, "blocked": p.Blocked, "failed": p.Failed} {
+		count(descVerdicts, n, verdict)
+	}
+	count(descHeld, p.Held, "all")
+	count(descHeld, p.HeldOut, "failed")
+	for reason, n := range map[string]uint64{"rate": p.RateLimited, "pod": p.ShedPod, "all": p.ShedAll, "connections": p.ShedConnections} {
+		count(descShed, n, reason)
+	}
+	count(descUpstream, p.UpstreamQueries)
+	count(descFailures, p.UpstreamFailures)
+	if s.Audit != nil {
+		count(descAuditLost, s.Audit.Dropped)
+	}
+}

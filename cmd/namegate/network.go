@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/policy"
+)
+
+// dnsPort is where the endpoint is served (RFC 1035 §4.2).
+const dnsPort = 53
+
+// network keeps proxy and enforcer in step with the cluster around this node:
+// which addresses are resolvers, who answers behind them, and whose queries wait
+// for their pod to be known. It is for one goroutine.
+type network struct {
+	agent  *agent
+	hold   bool
+	ranges []netip.Prefix // as given; else the Node object's
+
+	last    *enforcer.Network // as the enforcer knows it
+	pending bool              // not in force in the kernel yet
+}
+
+// held returns the ranges whose unknown addresses wait.
+func (n *network) held(c policy.Cluster) []netip.Prefix {
+	switch {
+	case !n.hold:
+		return nil
+	case len(n.ranges) > 0:
+		return n.ranges
+	}
+	return c.LocalRanges
+}
+
+// of returns what the enforcer has to know of a cluster.
+func (n *network) of(c policy.Cluster) enforcer.Network {
+	out := enforcer.Network{PodRanges: n.held(c)}
+	for _, z := range n.agent.config.Load().Zones {
+		for _, ref := range z.Services {
+			r := c.Resolvers[ref]
+			out.Backends = append(out.Backends, r.Endpoints...)
+			if z.Name == "" { // pods ask the cluster's resolver there
+				out.Resolvers = append(out.Resolvers, r.ClusterIPs...)
+			}
+		}
+	}
+	slices.SortFunc(out.Resolvers, netip.Addr.Compare)
+	out.Resolvers = slices.Compact(out.Resolvers)
+	slices.SortFunc(out.Backends, netip.AddrPort.Compare)
+	out.Backends = slices.Compact(out.Backends)
+	return out
+}
+
+// attach gives the node the addresses that a changed cluster needs and serves
+// on them. Nothing is intercepted differently before settle.
+func (n *network) attach(ctx context.Context, c policy.Cluster) error {
+	next := n.of(c)
+	if n.last != nil && reflect.DeepEqual(*n.last, next) {
+		return nil
+	}
+	n.pending = true
+	serving, err := n.agent.enforce.SetNetwork(ctx, next)
+	if err != nil {
+		return fmt.Errorf("serve the cluster's resolvers: %w", err)
+	}
+	if err := n.agent.proxy.Listen(sockets(serving)); err != nil {
+		return err
+	}
+	n.last = &next
+	return nil
+}
+
+// settle brings what attach prepared into force.
+func (n *network) settle(ctx context.Context) error {
+	if !n.pending {
+		return nil
+	}
+	serving, err := n.agent.enforce.Refresh(ctx)
+	if err != nil {
+		return fmt.Errorf("intercept for the cluster's resolvers: %w", err)
+	}
+	if err := n.agent.proxy.Listen(sockets(serving)); err != nil {
+		return err
+	}
+	n.pending = false
+	return nil
+}
+
+func sockets(addrs []netip.Addr) (out []netip.AddrPort) {
+	for _, a := range addrs {
+		out = append(out, netip.AddrPortFrom(a, dnsPort))
+	}
+	return out
+}

@@ -1,0 +1,25 @@
+package inject
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestUnsupported: by what a kernel says that it lacks a qdisc, a filter, an action
+// or a kind of link, and what it says for other reasons.
+func TestUnsupported(t *testing.T) {
+	for errno, want := range map[syscall.Errno]bool{
+		syscall.ENOENT: true, syscall.EOPNOTSUPP: true,
+		syscall.EPERM: false, syscall.EEXIST: false, syscall.ENODEV: false, syscall.EINVAL: false,
+	} {
+		err := unsupported(errno)
+		if IsUnsupported(err) != want || !errors.Is(err, errno) {
+			t.Errorf("%v becomes %v", errno, err)
+		}
+		if want && !strings.Contains(err.Error(), "act_mirred") {
+			t.Errorf("%v does not say what to load", err)
+		}
+	}
+}

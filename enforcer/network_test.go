@@ -1,0 +1,134 @@
+package enforcer
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/policy"
+)
+
+func prefixes(words ...string) (out []netip.Prefix) {
+	for _, w := range words {
+		out = append(out, netip.MustParsePrefix(w))
+	}
+	return out
+}
+
+func TestDisjoint(t *testing.T) {
+	for _, c := range []struct{ in, want []netip.Prefix }{
+		{nil, nil},
+		{prefixes("10.1.0.7/24"), prefixes("10.1.0.0/24")},
+		{prefixes("10.1.0.0/24", "10.1.0.0/24", "10.0.0.0/8", "10.1.1.0/24"), prefixes("10.0.0.0/8")},
+		{prefixes("fd00:1::/64", "10.2.0.0/24", "10.1.0.0/24"), prefixes("10.1.0.0/24", "10.2.0.0/24", "fd00:1::/64")},
+	} {
+		if d := cmp.Diff(c.want, disjoint(c.in), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
+			t.Errorf("%v (-want +got):\n%s", c.in, d)
+		}
+	}
+}
+
+func nodeAddrs(t *testing.T, w *world) []netip.Addr {
+	t.Helper()
+	all, err := w.links.Addrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestNetwork: a Service's addresses are served and intercepted from Refresh on,
+// the pods behind it are not intercepted, nor are pods that no policy selects; an
+// address of the node's range that nobody knows is.
+func TestNetwork(t *testing.T) {
+	w := newWorld(t)
+	ctx := context.Background()
+	web, dnsPod, plain := pod("web", "10.1.0.5", "allow"), pod("dns", "10.1.0.6", "allow"), pod("plain", "10.1.0.7", "")
+	w.apply([]policy.Pod{web, dnsPod, plain}, pol("allow"))
+	service := netip.MustParseAddr("10.96.0.10")
+	before := w.inet.Dump()
+	serving, err := w.e.SetNetwork(ctx, Network{
+		Resolvers: []netip.Addr{service},
+		Backends:  []netip.AddrPort{netip.MustParseAddrPort("10.1.0.6:5353"), netip.MustParseAddrPort("10.2.0.9:5353")},
+		PodRanges: prefixes("10.1.0.0/24"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := w.e.raised[service]
+	if !own.IsValid() || !slices.Contains(serving, own) || !slices.Contains(nodeAddrs(t, w), own) {
+		t.Fatalf("the Service is not served: %v of %v", own, serving)
+	}
+	if d := cmp.Diff(before, w.inet.Dump()); d != "" {
+		t.Errorf("before Refresh the tables changed:\n%s", d)
+	}
+	again, err := w.e.Refresh(ctx)
+	if err != nil || !slices.Contains(again, own) {
+		t.Fatalf("after Refresh %v are served: %v", again, err)
+	}
+	dump := w.inet.Dump()
+	for text, want := range map[string]bool{
+		"intercept4 { 10.96.0.10 : " + own.String() + " }": true,
+		"giveback4 { " + own.String() + " : 10.96.0.10 }":  true,
+		"intercepted4 { 10.1.0.5 }":                        true,
+		"intercepted4 { 10.1.0.6 }":                        false,
+		"plain4 { 10.1.0.6 }":                              true,
+		"plain4 { 10.1.0.7 }":                              true,
+		"plain4 { 10.2.0.9 }":                              true,
+		"plain4 { 10.1.0.5 }":                              false,
+		"podrange4 { 10.1.0.0/24 }":                        true,
+		"backends4 { 0 : 10.1.0.6 . 5353 }":                true,
+		"backends4 { 15 : 10.2.0.9 . 5353 }":               true,
+	} {
+		if strings.Contains(dump, text) != want {
+			t.Errorf("%q in the tables: %v", text, !want)
+		}
+	}
+	if !w.dials("10.1.0.5", "10.96.0.10", 53) {
+		t.Error("without an agent the Service would be closed to a selected pod")
+	}
+
+	// A pod that goes leaves nothing, and its address is held again.
+	w.apply([]policy.Pod{web}, pol("allow"))
+	if dump := w.inet.Dump(); strings.Contains(dump, "plain4 { 10.1.0.7 }") || strings.Contains(dump, "known4 { 10.1.0.7 }") {
+		t.Errorf("the address of a pod that is gone is known:\n%s", dump)
+	}
+
+	// The Service gets another address, and the first is not intercepted any more.
+	other := netip.MustParseAddr("10.96.0.11")
+	if _, err := w.e.SetNetwork(ctx, Network{Resolvers: []netip.Addr{other}}); err != nil {
+		t.Fatal(err)
+	}
+	again, err = w.e.Refresh(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Contains(again, own) || !slices.Contains(again, w.e.raised[other]) {
+		t.Errorf("served after the change: %v", again)
+	}
+	dump = w.inet.Dump()
+	for _, gone := range []string{"10.96.0.10", "10.1.0.0/24", "5353"} {
+		if strings.Contains(dump, gone) {
+			t.Errorf("%s stays in the tables", gone)
+		}
+	}
+	if w.dials("10.1.0.5", "10.96.0.10", 53) {
+		t.Error("what is no resolver any more is open")
+	}
+	w.e.Stop()
+	if slices.ContainsFunc(nodeAddrs(t, w), servingRange) {
+		t.Errorf("after Stop serving addresses stay: %v", nodeAddrs(t, w))
+	}
+}
+
+func TestServingRangesHoldEveryAddress(t *testing.T) {
+	for _, a := range []netip.Addr{firstServing4, lastServing4, firstServing6, lastServing6} {
+		if !slices.ContainsFunc(ServingRanges(), func(p netip.Prefix) bool { return p.Contains(a) }) {
+			t.Errorf("%s is in none of %v", a, ServingRanges())
+		}
+	}
+}

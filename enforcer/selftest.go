@@ -1,0 +1,207 @@
+package enforcer
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/namegate/namegate/enforcer/inject"
+	"github.com/namegate/namegate/enforcer/nft"
+	"github.com/namegate/namegate/policy"
+)
+
+// Path is what became of a query that came in by a pod's interface.
+type Path uint8
+
+const (
+	// PathUntested: nothing is known. The pod is not selected or is a resolver
+	// itself, no interface leads to it, no resolver of its families is intercepted,
+	// or interception is off at the moment.
+	PathUntested Path = iota
+	// PathWorks: the query came to the proxy.
+	PathWorks
+	// PathUnseen: netfilter never saw the query, so nothing is enforced for this
+	// pod: it crosses a bridge without br_netfilter, or is routed by eBPF.
+	PathUnseen
+	// PathBlocked: the query came to our interception and not to the proxy: a rule
+	// of somebody else dropped it.
+	PathBlocked
+)
+
+// String returns the path in words.
+func (p Path) String() string {
+	switch p {
+	case PathWorks:
+		return "works"
+	case PathUnseen:
+		return "unseen by netfilter"
+	case PathBlocked:
+		return "blocked by another program's rule"
+	}
+	return "untested"
+}
+
+// testWait is how long a query may take to the proxy, testAgain when it is sent a
+// second time: one that a full receive queue lost must not count.
+const (
+	testWait  = time.Second
+	testAgain = testWait / 4
+)
+
+// TestPath puts a query into the pod's interface, one for each family that the
+// pod has, and tells what became of it; where families differ the worse. probe
+// names what to ask for and tells when it arrived at the proxy; done ends it. An
+// error says why a path could not be tested. It takes up to two seconds.
+func (e *Enforcer) TestPath(ctx context.Context, pod policy.PodRef, in inject.Interface, probe func() (name string, arrived <-chan struct{}, done func())) (Path, error) {
+	worst := PathUntested
+	for _, v6 := range []bool{false, true} {
+		q, ok := e.testQuery(pod, v6)
+		if !ok {
+			continue
+		}
+		path, err := e.tryQuery(ctx, q, in, probe)
+		if err != nil {
+			return PathUntested, fmt.Errorf("test the path of pod %s from %s by %s: %w", pod, q.source, q.iface, err)
+		}
+		worst = max(worst, path)
+	}
+	return worst, nil
+}
+
+// testQuery is a query of the self-test.
+type testQuery struct {
+	pod              policy.PodRef
+	iface            string // the node's end of the pod's link
+	source, resolver netip.Addr
+}
+
+// testQuery returns what to send for a pod. Not ok: nothing would come of it.
+func (e *Enforcer) testQuery(pod policy.PodRef, v6 bool) (q testQuery, ok bool) {
+	e.apply.Lock()
+	defer e.apply.Unlock()
+	p := e.plan[pod]
+	if p == nil || !p.selected || !e.intercepting() {
+		return q, false
+	}
+	resolver := e.dialled(v6)
+	for _, a := range p.addrs {
+		h, home := p.homes[a]
+		if a.Is6() != v6 || !home || !resolver.IsValid() || e.isBackend(a) {
+			continue
+		}
+		q = testQuery{pod: pod, iface: h.Iface, source: a, resolver: resolver}
+		if h.Bridged() {
+			q.iface = h.Port
+		}
+		return q, true
+	}
+	return q, false
+}
+
+// intercepting tells whether DNS packets come to this agent now.
+func (e *Enforcer) intercepting() bool {
+	return e.now().Sub(time.Unix(0, e.beaten.Load())) < nft.AliveTimeout
+}
+
+// dialled returns an address of a family that pods dial for DNS and that is
+// intercepted, the endpoint's only where there is no other.
+func (e *Enforcer) dialled(v6 bool) (found netip.Addr) {
+	for r := range e.serving {
+		if r.Is6() != v6 {
+			continue
+		}
+		worse := slices.Contains(e.cfg.Endpoint, r)
+		if !found.IsValid() || !worse && (slices.Contains(e.cfg.Endpoint, found) || r.Less(found)) {
+			found = r
+		}
+	}
+	return found
+}
+
+// tryQuery sends a query and waits for what becomes of it.
+func (e *Enforcer) tryQuery(ctx context.Context, q testQuery, in inject.Interface, probe func() (string, <-chan struct{}, func())) (Path, error) {
+	name, arrived, done := probe()
+	defer done()
+	packet := queryPacket(netip.AddrPortFrom(q.source, nft.ProbePort), netip.AddrPortFrom(q.resolver, 53), name)
+	for _, wait := range []time.Duration{testAgain, testWait - testAgain} {
+		if err := in.Send(q.iface, packet); err != nil {
+			return PathUntested, err
+		}
+		late := time.NewTimer(wait)
+		defer late.Stop()
+		select {
+		case <-ctx.Done():
+			return PathUntested, ctx.Err()
+		case <-arrived:
+			return PathWorks, nil
+		case <-late.C:
+		}
+	}
+	// What changed meanwhile explains it.
+	if now, ok := e.testQuery(q.pod, q.source.Is6()); !ok || now != q {
+		return PathUntested, nil
+	}
+	seen, err := e.k.Tables.Probed(ctx)
+	if err != nil {
+		return PathUntested, err
+	}
+	if slices.Contains(seen, q.source) {
+		return PathBlocked, nil
+	}
+	return PathUnseen, nil
+}
+
+const (
+	udpProtocol = 17
+	// hops is the hop limit that hosts send with.
+	hops = 64
+)
+
+// queryPacket returns a query for the addresses of a name in UDP in IP, with its
+// checksums (RFC 791, RFC 8200, RFC 768, RFC 1035).
+func queryPacket(from, to netip.AddrPort, name string) []byte {
+	question := []byte{0, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0} // any ID, recursion desired, one question
+	for label := range strings.SplitSeq(strings.TrimSuffix(name, "."), ".") {
+		question = append(append(question, byte(len(label))), label...)
+	}
+	question = append(question, 0, 0, 1, 0, 1) // the root; A, IN
+	be := binary.BigEndian
+	length := uint16(8 + len(question))
+	udp := be.AppendUint16(be.AppendUint16(nil, from.Port()), to.Port())
+	udp = append(append(be.AppendUint16(udp, length), 0, 0), question...)
+	src, dst := from.Addr().AsSlice(), to.Addr().AsSlice()
+	pseudo := be.AppendUint16(append(append(slices.Clone(src), dst...), 0, udpProtocol), length)
+	sum := checksum(append(pseudo, udp...))
+	if sum == 0 {
+		sum = 0xffff // zero says that there is none
+	}
+	be.PutUint16(udp[6:], sum)
+	if from.Addr().Is6() {
+		head := append(be.AppendUint16([]byte{0x60, 0, 0, 0}, length), udpProtocol, hops)
+		return append(append(append(head, src...), dst...), udp...)
+	}
+	head := be.AppendUint16([]byte{0x45, 0}, 20+length)
+	head = append(head, 0, 0, 0x40, 0, hops, udpProtocol, 0, 0) // not to be fragmented
+	head = append(append(head, src...), dst...)
+	be.PutUint16(head[10:], checksum(head))
+	return append(head, udp...)
+}
+
+// checksum is the Internet's (RFC 1071).
+func checksum(b []byte) uint16 {
+	var sum uint32
+	for i := 0; i+1 < len(b); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	if len(b)%2 == 1 {
+		sum += uint32(b[len(b)-1]) << 8
+	}
+	for sum>>16 != 0 {
+		sum = sum&0xffff + sum>>16
+	}
+	return ^uint16(sum)
+}

@@ -1,0 +1,285 @@
+package enforcer_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/enforcer/conntrack"
+	"github.com/namegate/namegate/enforcer/inject"
+	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/enforcer/nft"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy"
+	"github.com/namegate/namegate/proxy/corefile"
+)
+
+// node is a lab's node with an enforcer, a proxy and injection that run on it, and
+// one selected pod.
+type node struct {
+	*lab.Lab
+	t    *testing.T
+	pod  *lab.Pod
+	ref  policy.PodRef
+	snap *policy.Snapshot
+	e    *enforcer.Enforcer
+	s    *proxy.Server
+	in   *inject.Real
+}
+
+// do runs f in the node's namespace.
+func (n *node) do(f func() error) {
+	n.t.Helper()
+	if err := n.Node.Do(f); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func newNode(t *testing.T, network lab.Network, resolvers ...netip.Addr) *node {
+	t.Helper()
+	l, err := lab.New(network)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	n := &node{Lab: l, t: t, ref: policy.PodRef{Namespace: "shop", Name: "web", UID: "uid-web"}}
+	if n.pod, err = l.AddPod("web", 5); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = l.AddPod("other", 6); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Ready(); err != nil {
+		t.Fatal(err)
+	}
+	n.do(func() error { return n.run(resolvers) })
+	return n
+}
+
+// run starts what an agent runs.
+func (n *node) run(resolvers []netip.Addr) error {
+	var k enforcer.Kernel
+	var err error
+	if k.Chains, err = iptables.NewExec(iptables.Default); err != nil {
+		return err
+	}
+	if k.Tables, err = nft.Open(enforcer.DefaultMark); err != nil {
+		return err
+	}
+	sets, err := ipset.Open()
+	if err != nil {
+		return err
+	}
+	n.t.Cleanup(sets.Close)
+	flows, err := conntrack.Open()
+	if err != nil {
+		return err
+	}
+	n.t.Cleanup(flows.Close)
+	links, err := link.Open()
+	if err != nil {
+		return err
+	}
+	n.t.Cleanup(links.Close)
+	k.Sets, k.Flows, k.Links = sets, flows, links
+	n.e, err = enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Resolvers: resolvers}, k, nil, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	if err != nil {
+		return err
+	}
+	serving, err := n.e.Start(context.Background())
+	if err != nil {
+		return err
+	}
+	if n.in, err = inject.Open(); err != nil {
+		return err
+	}
+	n.t.Cleanup(func() { _ = n.in.Close() })
+	return n.serve(serving)
+}
+
+func (n *node) serve(serving []netip.Addr) error {
+	config, err := corefile.Parse("Corefile", ". {\n forward . 192.0.2.53\n}\n")
+	if err != nil {
+		return err
+	}
+	if n.s, err = proxy.New(proxy.Options{Config: config, Granter: &proxy.FakeGranter{}}); err != nil {
+		return err
+	}
+	n.t.Cleanup(func() { _ = n.s.Close(context.Background()) })
+	var at []netip.AddrPort
+	for _, a := range serving {
+		at = append(at, netip.AddrPortFrom(a, 53))
+	}
+	if err := n.s.Listen(at); err != nil {
+		return err
+	}
+	name := "example.org"
+	n.snap = policy.NewCompiler().Compile(policy.Input{
+		Pods: []policy.Pod{{PodRef: n.ref, IPs: []netip.Addr{n.pod.Addr4, n.pod.Addr6}, Labels: map[string]string{"app": "web"}}},
+		Policies: []v1alpha1.FQDNNetworkPolicy{{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+			Spec:       v1alpha1.FQDNNetworkPolicySpec{Egress: []v1alpha1.EgressRule{{Matches: []v1alpha1.Match{{Name: &name}}}}},
+		}},
+	})
+	n.s.Publish(n.snap)
+	if err := n.enforce(); err != nil {
+		return err
+	}
+	n.beat()
+	return nil
+}
+
+// enforce brings the snapshot into force, as the node is now.
+func (n *node) enforce() error {
+	if err := n.e.Prepare(context.Background(), n.snap); err != nil {
+		return err
+	}
+	return n.e.Commit(context.Background())
+}
+
+// beat keeps interception on until the test's end.
+func (n *node) beat() {
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- n.Node.Do(func() error {
+			return n.e.KeepAlive(ctx, func(context.Context) error { return nil }, func() {})
+		})
+	}()
+	n.t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			n.t.Error(err)
+		}
+	})
+	for end := time.Now().Add(10 * time.Second); !n.e.Status().Intercepting; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			n.t.Fatal("interception does not begin")
+		}
+	}
+}
+
+func (n *node) wants(what string, want enforcer.Path) {
+	n.t.Helper()
+	n.do(func() error {
+		got, err := n.e.TestPath(context.Background(), n.ref, n.in, n.s.ExpectProbe)
+		if got != want || err != nil {
+			n.t.Errorf("%s: %v, %v, want %v", what, got, err, want)
+		}
+		return nil
+	})
+}
+
+func (n *node) does(line string) string {
+	n.t.Helper()
+	words := strings.Fields(line)
+	out, err := n.Node.Run(words[0], words[1:]...)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return out
+}
+
+// forgetProbed empties what the kernel remembers of tests for ten seconds.
+func (n *node) forgetProbed() {
+	n.t.Helper()
+	n.does("nft flush set inet namegate probed4")
+	n.does("nft flush set inet namegate probed6")
+}
+
+var networks = []lab.Network{lab.Routed, lab.Bridged}
+
+// TestPathOnTheKernel: each outcome with packets.
+func TestPathOnTheKernel(t *testing.T) {
+	for _, network := range networks {
+		t.Run(string(network), func(t *testing.T) {
+			n := newNode(t, network, lab.Resolver4, lab.Resolver6)
+			n.wants("untouched", enforcer.PathWorks)
+			n.does("iptables -w -I INPUT -p udp --dport 53 -j DROP")
+			n.wants("another engine's rule drops it", enforcer.PathBlocked)
+			n.does("iptables -w -D INPUT -p udp --dport 53 -j DROP")
+			n.wants("the rule is gone", enforcer.PathWorks)
+			n.does("ip6tables -w -I INPUT -p udp --dport 53 -j DROP")
+			n.wants("the other family's rule drops it", enforcer.PathBlocked)
+			n.does("ip6tables -w -D INPUT -p udp --dport 53 -j DROP")
+			n.forgetProbed()
+			// As programs of eBPF do: the packet goes where they route it, and the
+			// node's own stack never sees it.
+			n.does("tc qdisc add dev " + n.pod.Iface + " ingress")
+			n.does("tc filter add dev " + n.pod.Iface + " parent ffff: protocol all u32 match u32 0 0 action mirred egress redirect dev out0")
+			n.wants("routed around netfilter", enforcer.PathUnseen)
+			n.does("tc qdisc del dev " + n.pod.Iface + " ingress")
+			n.wants("at last", enforcer.PathWorks)
+			if got := n.does("conntrack -L -p udp --sport 9"); strings.Contains(got, "ASSURED") {
+				t.Errorf("the self-test was answered: %s", got)
+			}
+		})
+	}
+}
+
+// TestPathOfUnfilteredBridge: a resolver on the pods' own bridge is asked as a
+// neighbour, and netfilter sees that only where bridged packets are handed to it.
+// What leaves the bridge it sees anyway.
+func TestPathOfUnfilteredBridge(t *testing.T) {
+	const off = "sysctl -q -w net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0"
+	away := newNode(t, lab.Bridged, lab.Resolver4, lab.Resolver6)
+	away.does(off)
+	away.do(away.enforce)
+	away.wants("the resolver is elsewhere", enforcer.PathWorks)
+
+	near := newNode(t, lab.Bridged, netip.MustParseAddr("10.1.0.6"), netip.MustParseAddr("fd00:1::6"))
+	near.wants("the resolver is a neighbour", enforcer.PathWorks)
+	near.forgetProbed()
+	near.does(off)
+	near.do(near.enforce)
+	near.wants("the bridge is not filtered", enforcer.PathUnseen)
+}
+
+// TestPathNeedsNothingOfThePod: it works with a pod that is not there any more to
+// send anything, and the pod hears nothing of it.
+func TestPathNeedsNothingOfThePod(t *testing.T) {
+	n := newNode(t, lab.Routed, lab.Resolver4, lab.Resolver6)
+	heard, err := n.pod.Sniff("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer heard.Close()
+	n.does("ip -6 route add 2001:db8:ffff::/48 via fd00:1::5 dev " + n.pod.Iface) // for Settle
+	n.wants("untouched", enforcer.PathWorks)
+	if err := heard.Settle(n.Node); err != nil {
+		t.Fatal(err)
+	}
+	if got := heard.Saw(n.pod.Addr4); got != 0 {
+		t.Errorf("the pod got %d packets", got)
+	}
+	n.do(func() error {
+		got, err := n.e.TestPath(context.Background(), policy.PodRef{Namespace: "shop", Name: "nobody"}, n.in, n.s.ExpectProbe)
+		if got != enforcer.PathUntested || err != nil {
+			t.Errorf("a pod that nobody knows: %v, %v", got, err)
+		}
+		return nil
+	})
+	n.does("ip link del " + n.pod.Iface)
+	n.do(func() error {
+		got, err := n.e.TestPath(context.Background(), n.ref, n.in, n.s.ExpectProbe)
+		if got != enforcer.PathUntested || err == nil {
+			t.Errorf("a pod whose link is gone: %v, %v", got, err)
+		}
+		return nil
+	})
+}

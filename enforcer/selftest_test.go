@@ -1,0 +1,339 @@
+package enforcer
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	mdns "github.com/miekg/dns"
+	"sigs.k8s.io/knftables"
+
+	"github.com/namegate/namegate/enforcer/inject"
+	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/policy"
+)
+
+const probeName = "nonce.self-test.namegate."
+
+// proving is a world with a selected pod at home on a routed link, and the
+// injection into it.
+type proving struct {
+	*world
+	web     policy.Pod
+	in      *inject.Fake
+	arrived chan struct{}
+	pending int // probes that are not done with
+}
+
+func newProving(t *testing.T, ips string) *proving {
+	p := &proving{world: newWorld(t), web: pod("web", ips, "allow"), in: inject.NewFake()}
+	for _, a := range p.web.IPs {
+		p.links.SetHome(a, link.Home{Iface: "veth5"})
+	}
+	p.apply([]policy.Pod{p.web, pod("plain", "10.1.0.7")}, pol("allow"))
+	p.beats()
+	return p
+}
+
+func (p *proving) beats() {
+	p.t.Helper()
+	if err := p.e.beat(context.Background(), func(context.Context) error { return nil }); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// becomes says what the node does with packets: does gets what comes in by an interface.
+func (p *proving) becomes(iface string, does func(from netip.Addr)) {
+	one := make(chan struct{}, 1) // packet after packet
+	p.in.SetInterface(iface, func(packet []byte) {
+		one <- struct{}{}
+		does(readPacket(p.t, packet).from.Addr())
+		<-one
+	})
+}
+
+func (p *proving) arrives(netip.Addr) {
+	select {
+	case <-p.arrived:
+	default:
+		close(p.arrived)
+	}
+}
+
+// intercepted is what the kernel does when a query comes to interception.
+func (p *proving) intercepted(from netip.Addr) {
+	set := "probed4"
+	if from.Is6() {
+		set = "probed6"
+	}
+	tx := p.inet.NewTransaction()
+	tx.Add(&knftables.Element{Set: set, Key: []string{from.String()}})
+	if err := p.inet.Run(context.Background(), tx); err != nil {
+		p.t.Error(err)
+	}
+}
+
+func (p *proving) test(pod policy.PodRef) (Path, error) {
+	p.t.Helper()
+	path, err := p.e.TestPath(context.Background(), pod, p.in, func() (string, <-chan struct{}, func()) {
+		p.arrived = make(chan struct{})
+		p.pending++
+		return probeName, p.arrived, func() { p.pending-- }
+	})
+	if p.pending != 0 {
+		p.t.Errorf("%d probes are not done with", p.pending)
+	}
+	return path, err
+}
+
+func (p *proving) wants(what string, want Path) {
+	p.t.Helper()
+	if got, err := p.test(p.web.PodRef); got != want || err != nil {
+		p.t.Errorf("%s: %v, %v, want %v", what, got, err, want)
+	}
+}
+
+// query is what a packet of the self-test says.
+type query struct {
+	from, to netip.AddrPort
+	name     string
+}
+
+func readPacket(t testing.TB, b []byte) (q query) {
+	head, src, dst := 20, 12, 16
+	if b[0]>>4 == 6 {
+		head, src, dst = 40, 8, 24
+	}
+	from, _ := netip.AddrFromSlice(b[src:dst])
+	to, _ := netip.AddrFromSlice(b[dst : dst+dst-src])
+	udp := b[head:]
+	q.from = netip.AddrPortFrom(from, uint16(udp[0])<<8|uint16(udp[1]))
+	q.to = netip.AddrPortFrom(to, uint16(udp[2])<<8|uint16(udp[3]))
+	var m mdns.Msg
+	if err := m.Unpack(udp[8:]); err != nil || m.Response || len(m.Question) != 1 || int(udp[4])<<8|int(udp[5]) != len(udp) {
+		t.Errorf("a message %v of %d bytes: %v", &m, len(udp), err)
+		return q
+	}
+	q.name = m.Question[0].Name
+	return q
+}
+
+// TestPathOutcomes: each outcome, and the worse where the families differ.
+func TestPathOutcomes(t *testing.T) {
+	for name, c := range map[string]struct {
+		ips      string
+		does     func(*proving) func(from netip.Addr)
+		want     Path
+		sent     int
+		duration time.Duration
+	}{
+		"works":                  {"10.1.0.5", func(p *proving) func(netip.Addr) { return p.arrives }, PathWorks, 1, 0},
+		"works, both families":   {"10.1.0.5 fd00:1::5", func(p *proving) func(netip.Addr) { return p.arrives }, PathWorks, 2, 0},
+		"works, IPv6 alone":      {"fd00:1::5", func(p *proving) func(netip.Addr) { return p.arrives }, PathWorks, 1, 0},
+		"blocked":                {"10.1.0.5", func(p *proving) func(netip.Addr) { return p.intercepted }, PathBlocked, 2, testWait},
+		"unseen":                 {"10.1.0.5", func(*proving) func(netip.Addr) { return func(netip.Addr) {} }, PathUnseen, 2, testWait},
+		"blocked, IPv6 alone":    {"fd00:1::5", func(p *proving) func(netip.Addr) { return p.intercepted }, PathBlocked, 2, testWait},
+		"IPv4 works, IPv6 not":   {"10.1.0.5 fd00:1::5", either((*proving).arrives, (*proving).intercepted), PathBlocked, 3, testWait},
+		"IPv4 blocked, no IPv6":  {"10.1.0.5 fd00:1::5", either((*proving).intercepted, nil), PathBlocked, 4, 2 * testWait},
+		"IPv4 unseen, IPv6 well": {"10.1.0.5 fd00:1::5", either(nil, (*proving).arrives), PathUnseen, 3, testWait},
+		"the first one is lost": {"10.1.0.5", func(p *proving) func(netip.Addr) {
+			n := 0
+			return func(netip.Addr) {
+				if n++; n == 2 {
+					p.arrives(netip.Addr{})
+				}
+			}
+		}, PathWorks, 2, testAgain},
+		"slow": {"10.1.0.5", func(p *proving) func(netip.Addr) {
+			return func(netip.Addr) { time.Sleep(testWait - 2*time.Millisecond); p.arrives(netip.Addr{}) }
+		}, PathWorks, 2, testWait - 2*time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newProving(t, c.ips)
+				p.becomes("veth5", c.does(p))
+				began := time.Now()
+				p.wants(name, c.want)
+				if d := time.Since(began); d != c.duration {
+					t.Errorf("it took %v, want %v", d, c.duration)
+				}
+				sent := p.in.Sent()
+				if len(sent) != c.sent {
+					t.Fatalf("%d packets were sent, want %d", len(sent), c.sent)
+				}
+				for _, s := range sent {
+					q := readPacket(t, s.Packet)
+					to := netip.AddrPortFrom(dns4, 53)
+					if q.from.Addr().Is6() {
+						to = netip.AddrPortFrom(dns6, 53)
+					}
+					if s.Iface != "veth5" || q.to != to || q.from.Port() != 9 || q.name != probeName {
+						t.Errorf("sent %+v into %s", q, s.Iface)
+					}
+				}
+				time.Sleep(testWait)
+			})
+		})
+	}
+}
+
+// either is what the node does with each family; nil: nothing.
+func either(v4, v6 func(*proving, netip.Addr)) func(*proving) func(netip.Addr) {
+	return func(p *proving) func(netip.Addr) {
+		return func(from netip.Addr) {
+			does := v4
+			if from.Is6() {
+				does = v6
+			}
+			if does != nil {
+				does(p, from)
+			}
+		}
+	}
+}
+
+// TestPathUntested: where nothing would come of it nothing is sent, and nothing
+// bad is said.
+func TestPathUntested(t *testing.T) {
+	for name, spoil := range map[string]func(*proving){
+		"no policy selects the pod": func(p *proving) { p.web = pod("plain", "10.1.0.7") },
+		"the pod is not known":      func(p *proving) { p.web = pod("other", "10.1.0.9") },
+		"interception is off":       func(p *proving) { p.clock.pass(time.Minute) },
+		"no interface leads there": func(p *proving) {
+			p.links.SetHome(addr("10.1.0.5"), link.Home{})
+			p.apply([]policy.Pod{p.web}, pol("allow"))
+		},
+		"the pod is a resolver": func(p *proving) {
+			p.refresh(Network{Backends: []netip.AddrPort{addrPort("10.1.0.5:53")}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newProving(t, "10.1.0.5")
+			p.becomes("veth5", p.arrives)
+			p.wants("before", PathWorks)
+			spoil(p)
+			p.wants(name, PathUntested)
+			if n := len(p.in.Sent()); n != 1 {
+				t.Errorf("%d packets were sent", n)
+			}
+		})
+	}
+}
+
+func (p *proving) refresh(n Network) {
+	p.t.Helper()
+	if _, err := p.e.SetNetwork(context.Background(), n); err != nil {
+		p.t.Fatal(err)
+	}
+	if _, err := p.e.Refresh(context.Background()); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// TestPathWhileTheWorldChanges: what changed while a query was under way explains
+// that it did not arrive. The enforcer's lock is free meanwhile.
+func TestPathWhileTheWorldChanges(t *testing.T) {
+	for name, change := range map[string]func(*proving){
+		"the pod is gone":            func(p *proving) { p.apply(nil) },
+		"no policy selects it":       func(p *proving) { p.apply([]policy.Pod{p.web}) },
+		"interception ended":         func(p *proving) { p.clock.pass(time.Minute) },
+		"its home moved":             func(p *proving) { p.moves() },
+		"it became a resolver":       func(p *proving) { p.refresh(Network{Backends: []netip.AddrPort{addrPort("10.1.0.5:53")}}) },
+		"another one took its place": func(p *proving) { p.apply([]policy.Pod{pod("next", "10.1.0.5", "allow")}, pol("allow")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newProving(t, "10.1.0.5")
+				sent := 0
+				p.becomes("veth5", func(from netip.Addr) {
+					p.intercepted(from)
+					if sent++; sent == 1 {
+						change(p)
+					}
+				})
+				p.wants(name, PathUntested)
+			})
+		})
+	}
+}
+
+func (p *proving) moves() {
+	p.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth6"})
+	p.apply([]policy.Pod{p.web}, pol("allow"))
+}
+
+// TestPathOfBridgedPod goes in by the bridge's port.
+func TestPathOfBridgedPod(t *testing.T) {
+	p := newProving(t, "10.1.0.5")
+	p.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "br0", Port: "port5"})
+	p.apply([]policy.Pod{p.web}, pol("allow"))
+	p.becomes("port5", p.arrives)
+	p.wants("bridged", PathWorks)
+}
+
+// TestPathErrors: what keeps a test from being made is an error that names the
+// pod, and never a path that does not work.
+func TestPathErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProving(t, "10.1.0.5 fd00:1::5")
+		p.in.SetUnsupported(true)
+		path, err := p.test(p.web.PodRef)
+		if path != PathUntested || !inject.IsUnsupported(err) || !strings.Contains(err.Error(), "web") || !strings.Contains(err.Error(), "veth5") {
+			t.Errorf("on a kernel that cannot inject: %v, %v", path, err)
+		}
+		p.in.SetUnsupported(false)
+		if path, err := p.test(p.web.PodRef); path != PathUntested || err == nil {
+			t.Errorf("without the interface: %v, %v", path, err)
+		}
+		p.becomes("veth5", func(netip.Addr) {})
+		ctx, cancel := context.WithTimeout(context.Background(), testAgain/2)
+		defer cancel()
+		path, err = p.e.TestPath(ctx, p.web.PodRef, p.in, func() (string, <-chan struct{}, func()) { return probeName, nil, func() {} })
+		if path != PathUntested || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("when there is no time left: %v, %v", path, err)
+		}
+	})
+}
+
+// TestPathResolver: the resolver that is asked is one that pods dial; the endpoint
+// only where there is no other, a Service's once it is in force.
+func TestPathResolver(t *testing.T) {
+	p := newProving(t, "10.1.0.5")
+	p.becomes("veth5", p.arrives)
+	last := func() netip.Addr {
+		t.Helper()
+		p.wants("a path", PathWorks)
+		sent := p.in.Sent()
+		return readPacket(t, sent[len(sent)-1].Packet).to.Addr()
+	}
+	if got := last(); got != dns4 {
+		t.Errorf("asked %s", got)
+	}
+	p.refresh(Network{Resolvers: addrs("10.96.0.10")})
+	if got := last(); got != addr("10.96.0.10") {
+		t.Errorf("with a Service %s was asked", got)
+	}
+	p.e.cfg.Resolvers = p.e.cfg.Endpoint
+	p.refresh(Network{})
+	if got := last(); got != endpoint4 {
+		t.Errorf("with the endpoint alone %s was asked", got)
+	}
+}
+
+func TestPathString(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range []Path{PathUntested, PathWorks, PathUnseen, PathBlocked} {
+		if s := p.String(); s == "" || seen[s] {
+			t.Errorf("path %d reads %q", p, s)
+		}
+		seen[p.String()] = true
+	}
+	var zero Path
+	if zero != PathUntested || zero.String() != "untested" {
+		t.Errorf("the zero value reads %q", zero)
+	}
+}

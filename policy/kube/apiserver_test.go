@@ -1,0 +1,279 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// apiServer speaks as much of the API as a source needs: lists, watches from a
+// version on, streamed lists, and the selectors that a source uses. It can be away.
+type apiServer struct {
+	t    *testing.T
+	http *httptest.Server
+
+	mu       sync.Mutex
+	version  int
+	oldest   int // watches from before are answered with 410
+	objects  map[string]map[string]any
+	history  []change
+	more     chan struct{} // closed at the next change
+	away     bool
+	noStream bool           // as servers of old: no streamed lists
+	forbid   string         // a resource that nobody may read
+	asked    map[string]int // requests by "list pods", "watch pods"
+}
+
+type change struct {
+	version int
+	kind    string // ADDED, MODIFIED or DELETED
+	path    string
+	object  map[string]any
+}
+
+func newAPIServer(t *testing.T) *apiServer {
+	s := &apiServer{t: t, version: 1, objects: map[string]map[string]any{}, more: make(chan struct{}), asked: map[string]int{}}
+	s.http = httptest.NewServer(s)
+	t.Cleanup(func() {
+		s.setAway(true)
+		s.http.Close()
+	})
+	return s
+}
+
+func (s *apiServer) clients() (kubernetes.Interface, dynamic.Interface) {
+	config := &rest.Config{Host: s.http.URL, QPS: 1000, Burst: 1000, Dial: s.dial}
+	k, err := kubernetes.NewForConfig(config)
+	must(s.t, err)
+	d, err := dynamic.NewForConfig(config)
+	must(s.t, err)
+	return k, d
+}
+
+// dial refuses connections while the server is away, as hosts do where nobody listens.
+func (s *apiServer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.away {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, address)
+}
+
+// setAway makes the server go away, with every connection, or come back.
+func (s *apiServer) setAway(away bool) {
+	s.mu.Lock()
+	s.away = away
+	s.mu.Unlock()
+	if away {
+		s.http.CloseClientConnections()
+	}
+}
+
+// forget makes the server forget its history, as one does after a while.
+func (s *apiServer) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	s.oldest = s.version
+}
+
+func (s *apiServer) requests(what string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked[what]
+}
+
+// pathOf returns "resource/namespace/name" of an object.
+func pathOf(resource string, m metav1.Object) string {
+	return resource + "/" + m.GetNamespace() + "/" + m.GetName()
+}
+
+// put creates or changes an object.
+func (s *apiServer) put(resource string, object runtime.Object) {
+	text, err := json.Marshal(object)
+	must(s.t, err)
+	var o map[string]any
+	must(s.t, json.Unmarshal(text, &o))
+	path := pathOf(resource, object.(metav1.Object))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kind := "ADDED"
+	if s.objects[path] != nil {
+		kind = "MODIFIED"
+	}
+	s.record(kind, path, o)
+	s.objects[path] = o
+}
+
+// remove deletes an object, if it is there.
+func (s *apiServer) remove(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.objects[path]; o != nil {
+		delete(s.objects, path)
+		s.record("DELETED", path, maps.Clone(o))
+	}
+}
+
+func (s *apiServer) record(kind, path string, o map[string]any) {
+	s.version++
+	meta := maps.Clone(o["metadata"].(map[string]any))
+	meta["resourceVersion"] = strconv.Itoa(s.version)
+	o["metadata"] = meta
+	s.history = append(s.history, change{s.version, kind, path, o})
+	close(s.more)
+	s.more = make(chan struct{})
+}
+
+// query is what of a request counts.
+type query struct {
+	resource, namespace, node, service string
+	from                               int
+	stream                             bool
+}
+
+func readQuery(r *http.Request) query {
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	q := query{resource: parts[len(parts)-1]}
+	if len(parts) > 2 && parts[len(parts)-3] == "namespaces" {
+		q.namespace = parts[len(parts)-2]
+	}
+	q.node, _ = strings.CutPrefix(r.FormValue("fieldSelector"), "spec.nodeName=")
+	q.service, _ = strings.CutPrefix(r.FormValue("labelSelector"), "kubernetes.io/service-name=")
+	q.from, _ = strconv.Atoi(r.FormValue("resourceVersion"))
+	q.stream = r.FormValue("sendInitialEvents") == "true"
+	return q
+}
+
+func (q *query) selects(path string, o map[string]any) bool {
+	parts := strings.Split(path, "/")
+	spec, _ := o["spec"].(map[string]any)
+	labels, _ := o["metadata"].(map[string]any)["labels"].(map[string]any)
+	return parts[0] == q.resource && (q.namespace == "" || parts[1] == q.namespace) &&
+		(q.node == "" || spec["nodeName"] == q.node) && (q.service == "" || labels["kubernetes.io/service-name"] == q.service)
+}
+
+var kinds = map[string][2]string{"pods": {"v1", "Pod"}, "namespaces": {"v1", "Namespace"}, "services": {"v1", "Service"}, "nodes": {"v1", "Node"},
+	"fqdnnetworkpolicies": {"namegate.io/v1alpha1", "FQDNNetworkPolicy"}, "endpointslices": {"discovery.k8s.io/v1", "EndpointSlice"}}
+
+// typed returns the object with its kind, as servers send it.
+func (q *query) typed(o map[string]any) map[string]any {
+	o = maps.Clone(o)
+	o["apiVersion"], o["kind"] = kinds[q.resource][0], kinds[q.resource][1]
+	return o
+}
+
+func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	q := readQuery(r)
+	verb := "list"
+	if r.FormValue("watch") != "" {
+		verb = "watch"
+	}
+	s.mu.Lock()
+	s.asked[verb+" "+q.resource]++
+	away, forbidden, refused := s.away, s.forbid == q.resource, q.stream && s.noStream
+	s.mu.Unlock()
+	switch {
+	case away:
+		panic(http.ErrAbortHandler)
+	case forbidden:
+		fail(w, http.StatusForbidden, metav1.StatusReasonForbidden)
+	case refused:
+		fail(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+	case verb == "watch":
+		s.watch(w, r, q)
+	default:
+		s.list(w, q)
+	}
+}
+
+func status(code int, reason metav1.StatusReason) metav1.Status {
+	return metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason,
+		Message: string(reason)}
+}
+
+func fail(w http.ResponseWriter, code int, reason metav1.StatusReason) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(status(code, reason))
+}
+
+// present returns the objects that the query selects, and the version.
+func (s *apiServer) present(q query) ([]any, int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	items := []any{}
+	for _, path := range slices.Sorted(maps.Keys(s.objects)) {
+		if q.selects(path, s.objects[path]) {
+			items = append(items, q.typed(s.objects[path]))
+		}
+	}
+	return items, s.version
+}
+
+func (s *apiServer) list(w http.ResponseWriter, q query) {
+	items, version := s.present(q)
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": kinds[q.resource][0], "kind": kinds[q.resource][1] + "List", "items": items,
+		"metadata": map[string]any{"resourceVersion": strconv.Itoa(version)}})
+}
+
+func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, q query) {
+	w.Header().Set("Content-Type", "application/json")
+	send := func(kind string, object any) {
+		_ = json.NewEncoder(w).Encode(map[string]any{"type": kind, "object": object})
+	}
+	version := q.from
+	if q.stream {
+		var items []any
+		items, version = s.present(q)
+		for _, o := range items {
+			send("ADDED", o)
+		}
+		send("BOOKMARK", q.typed(map[string]any{"metadata": map[string]any{"resourceVersion": fmt.Sprint(version),
+			"annotations": map[string]any{metav1.InitialEventsAnnotationKey: "true"}}}))
+	}
+	for {
+		s.mu.Lock()
+		gone, more, away := version < s.oldest, s.more, s.away
+		news := s.history
+		s.mu.Unlock()
+		if away {
+			panic(http.ErrAbortHandler)
+		}
+		if gone {
+			send("ERROR", status(http.StatusGone, metav1.StatusReasonExpired))
+			return
+		}
+		for _, c := range news {
+			if c.version > version && q.selects(c.path, c.object) {
+				send(c.kind, q.typed(c.object))
+			}
+			version = max(version, c.version)
+		}
+		w.(http.Flusher).Flush()
+		select {
+		case <-more:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}

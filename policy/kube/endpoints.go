@@ -1,0 +1,135 @@
+package kube
+
+import (
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// sliceEntry is what is used of an EndpointSlice.
+type sliceEntry struct {
+	ports    []slicePort // of UDP
+	ready    []netip.Addr
+	ending   []netip.Addr // still serve, though they end
+	problems []policy.Problem
+}
+
+type slicePort struct {
+	name string
+	port uint16
+}
+
+// readSlice returns a reader of the slices of one Service.
+func readSlice(of policy.ServiceRef) func(any, *sliceEntry) *sliceEntry {
+	return func(object any, _ *sliceEntry) *sliceEntry {
+		s, ok := object.(*discoveryv1.EndpointSlice)
+		if !ok || s.Namespace != of.Namespace || s.Labels[discoveryv1.LabelServiceName] != of.Name || s.AddressType == discoveryv1.AddressTypeFQDN {
+			return nil
+		}
+		return sliceOf(s)
+	}
+}
+
+func sliceOf(s *discoveryv1.EndpointSlice) *sliceEntry {
+	e := &sliceEntry{}
+	for _, p := range s.Ports {
+		if p.Port == nil || *p.Port < 1 || *p.Port > 65535 || p.Protocol == nil || *p.Protocol != corev1.ProtocolUDP {
+			continue
+		}
+		name := ""
+		if p.Name != nil {
+			name = *p.Name
+		}
+		e.ports = append(e.ports, slicePort{name, uint16(*p.Port)})
+	}
+	for i := range s.Endpoints {
+		e.endpoint(s, i)
+	}
+	return e
+}
+
+// endpoint takes in an endpoint. What its conditions leave open counts as the API
+// says: unknown is ready, and what is ready serves.
+func (e *sliceEntry) endpoint(s *discoveryv1.EndpointSlice, i int) {
+	c := s.Endpoints[i].Conditions
+	ready := c.Ready == nil || *c.Ready
+	serving := ready
+	if c.Serving != nil {
+		serving = *c.Serving
+	}
+	into := &e.ready
+	if !ready {
+		if !serving || c.Terminating == nil || !*c.Terminating {
+			return
+		}
+		into = &e.ending
+	}
+	for j, text := range s.Endpoints[i].Addresses {
+		a, err := netip.ParseAddr(text)
+		if err != nil {
+			e.problems = append(e.problems, unreadable("endpointslice "+s.Namespace+"/"+s.Name, fmt.Sprintf("endpoints[%d].addresses[%d]", i, j), text))
+			continue
+		}
+		*into = append(*into, cleanAddr(a))
+	}
+}
+
+// port returns where the endpoints of the slice answer DNS: at the port that has
+// the name of the Service's port 53, else at one with a name of old, else at the only one.
+func (e *sliceEntry) port(s *serviceEntry) (uint16, bool) {
+	names := []string{"dns-udp", "dns"}
+	if s.hasDNS {
+		names = append([]string{s.dns}, names...)
+	}
+	for _, name := range names {
+		for _, p := range e.ports {
+			if p.name == name {
+				return p.port, true
+			}
+		}
+	}
+	if len(e.ports) == 1 {
+		return e.ports[0].port, true
+	}
+	return 0, false
+}
+
+// resolver returns where a Service answers DNS. Without the Service, what its
+// slices still say counts not.
+func resolver(s *serviceEntry, slices []*sliceEntry) (r policy.Resolver, problems []policy.Problem) {
+	if s == nil {
+		return r, nil
+	}
+	r.ClusterIPs = sortedOnce(append([]netip.Addr(nil), s.clusterIPs...), netip.Addr.Compare)
+	var ending []netip.AddrPort
+	unnamed := false
+	for _, e := range slices {
+		problems = append(problems, e.problems...)
+		port, ok := e.port(s)
+		if !ok {
+			unnamed = unnamed || len(e.ready)+len(e.ending) > 0
+			continue
+		}
+		for _, a := range e.ready {
+			r.Endpoints = append(r.Endpoints, netip.AddrPortFrom(a, port))
+		}
+		for _, a := range e.ending {
+			ending = append(ending, netip.AddrPortFrom(a, port))
+		}
+	}
+	if len(r.Endpoints) == 0 {
+		r.Endpoints = ending
+	}
+	r.Endpoints = sortedOnce(r.Endpoints, netip.AddrPort.Compare)
+	if len(r.Endpoints) == 0 && unnamed {
+		problems = append(problems, policy.Problem{
+			Object: "service " + s.ref.Namespace + "/" + s.ref.Name, Reason: policy.ReasonPartiallyInvalid, Path: "spec.ports",
+			Message: "nobody can tell at which port its endpoints answer DNS, so only its cluster address is asked; give it a port 53 of UDP",
+		})
+	}
+	return r, problems
+}

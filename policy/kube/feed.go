@@ -1,0 +1,199 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"reflect"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/watchlist"
+)
+
+// How long a feed waits before it asks again: first and at most, each up to
+// twice as long by chance, so that not all nodes come at once. client-go's own 30 s
+// would let new pods wait that long after the API server is back.
+const (
+	retryFirst = 250 * time.Millisecond
+	retryMost  = 4 * time.Second
+)
+
+// requests are how the objects of one kind are asked for.
+type requests struct {
+	client any // whose requests these are
+	list   func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	watch  func(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+// ask makes requests out of the methods of a client.
+func ask[L runtime.Object](client any, narrow func(*metav1.ListOptions), list func(context.Context, metav1.ListOptions) (L, error),
+	follow func(context.Context, metav1.ListOptions) (watch.Interface, error)) requests {
+	return requests{
+		client: client,
+		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			narrow(&o)
+			found, err := list(ctx, o)
+			if err != nil { // a nil of type L is no nil runtime.Object
+				return nil, err
+			}
+			return found, nil
+		},
+		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			narrow(&o)
+			return follow(ctx, o)
+		},
+	}
+}
+
+// unanswered is what a client gives for a watch, without an error, where the server
+// hung up or said nothing in time.
+var unanswered = reflect.TypeOf(watch.NewEmptyWatch())
+
+var errUnanswered = errors.New("the API server hung up, or said nothing in time")
+
+func everything(*metav1.ListOptions) {}
+
+// feed keeps a shelf filled with what the API server has. Every answer and every
+// failure of a request goes through it, so that none is overlooked.
+type feed struct {
+	name string // what is fed, in words of the API
+	requests
+	link *link
+	// after waits, as time.After does.
+	after func(time.Duration) <-chan time.Time
+
+	mu    sync.Mutex
+	over  bool           // no request begins any more
+	calls sync.WaitGroup // requests under way
+}
+
+// begin tells whether a request may begin; if so, its end must be told to calls.
+func (f *feed) begin() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.over {
+		f.calls.Add(1)
+	}
+	return !f.over
+}
+
+// finish returns when no request is under way, and lets none begin.
+func (f *feed) finish() {
+	f.mu.Lock()
+	f.over = true
+	f.mu.Unlock()
+	f.calls.Wait()
+}
+
+// run fills the store until ctx ends, and returns when no request is under way.
+func (f *feed) run(ctx context.Context, example runtime.Object, store cache.ReflectorStore) {
+	defer f.finish()
+	r := cache.NewReflectorWithOptions(f, example, store, cache.ReflectorOptions{
+		Name: f.name,
+		Backoff: &wait.Backoff{ // for the few waits that the reflector takes into its own hands
+			Duration: retryFirst, Cap: retryMost, Factor: 2, Jitter: 1, Steps: 8,
+		},
+	})
+	for tries := 0; ctx.Err() == nil; tries++ {
+		before := r.LastSyncResourceVersion()
+		// Its errors are those of requests, which are noted where they come up.
+		_ = r.ListAndWatchWithContext(ctx)
+		if r.LastSyncResourceVersion() != before {
+			tries = 0
+		}
+		f.wait(ctx, tries)
+	}
+}
+
+// wait returns after the time that is due after so many tries in a row, or when ctx ends.
+func (f *feed) wait(ctx context.Context, tries int) {
+	d := min(retryFirst<<min(tries, 10), retryMost)
+	select {
+	case <-ctx.Done():
+	case <-f.after(d + rand.N(d)):
+	}
+}
+
+// IsWatchListSemanticsUnSupported tells the reflector, which asks for this very name,
+// about clients that cannot stream a list: those of tests.
+func (f *feed) IsWatchListSemanticsUnSupported() bool {
+	return watchlist.DoesClientNotSupportWatchListSemantics(f.client)
+}
+
+// ListWithContext lists.
+func (f *feed) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	if !f.begin() {
+		return nil, context.Canceled
+	}
+	defer f.calls.Done()
+	list, err := f.list(ctx, o)
+	f.note(ctx, err)
+	return list, err
+}
+
+// WatchWithContext begins to watch. While the API server cannot be reached it tries
+// again by itself: the reflector would not stop for ctx meanwhile, or would list
+// everything anew.
+func (f *feed) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	if !f.begin() {
+		return nil, context.Canceled
+	}
+	defer f.calls.Done()
+	for tries := 0; ; tries++ {
+		w, err := f.watch(ctx, o)
+		if err == nil && reflect.TypeOf(w) == unanswered {
+			err = errUnanswered
+		}
+		if err != nil && o.SendInitialEvents != nil && answered(err) && !passing(err) {
+			return nil, err // a server that cannot stream lists; it is asked to list now
+		}
+		f.note(ctx, err)
+		if err == nil || ctx.Err() != nil || answered(err) && !passing(err) {
+			return w, err
+		}
+		f.wait(ctx, tries)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// List and Watch stand for the methods of old that the reflector's interface still names.
+func (f *feed) List(o metav1.ListOptions) (runtime.Object, error) {
+	return f.ListWithContext(context.Background(), o)
+}
+
+// Watch is WatchWithContext without a context.
+func (f *feed) Watch(o metav1.ListOptions) (watch.Interface, error) {
+	return f.WatchWithContext(context.Background(), o)
+}
+
+// note tells the link how a request ended. Its end with ctx tells nothing, nor does
+// that a version is too old: the reflector lists anew at once.
+func (f *feed) note(ctx context.Context, err error) {
+	switch {
+	case err == nil:
+		f.link.well(f.name)
+	case ctx.Err() != nil, apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+	default:
+		f.link.failed(f.name, err)
+	}
+}
+
+// answered tells whether an error is an API server's answer.
+func answered(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status)
+}
+
+// passing tells whether an answer says that a later try may do better.
+func passing(err error) bool {
+	return apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err)
+}

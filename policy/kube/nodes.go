@@ -1,0 +1,74 @@
+package kube
+
+import (
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// ReasonUnreadable: an address or range of a node, Service or EndpointSlice is none, and is left out.
+const ReasonUnreadable = "Unreadable"
+
+// nodeEntry is what is used of a node.
+type nodeEntry struct {
+	name     string
+	addrs    []netip.Addr
+	ranges   []netip.Prefix
+	problems []policy.Problem
+}
+
+func readNode(object any, _ *nodeEntry) *nodeEntry {
+	n, ok := object.(*corev1.Node)
+	if !ok {
+		return nil
+	}
+	e := &nodeEntry{name: n.Name}
+	for i, a := range n.Status.Addresses {
+		addr, err := netip.ParseAddr(a.Address)
+		switch {
+		case err == nil:
+			e.addrs = append(e.addrs, cleanAddr(addr))
+		case a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP: // the others are names
+			e.problems = append(e.problems, unreadable("node "+n.Name, fmt.Sprintf("status.addresses[%d].address", i), a.Address))
+		}
+	}
+	ranges := n.Spec.PodCIDRs
+	if len(ranges) == 0 && n.Spec.PodCIDR != "" {
+		ranges = []string{n.Spec.PodCIDR}
+	}
+	for i, text := range ranges {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			e.problems = append(e.problems, unreadable("node "+n.Name, fmt.Sprintf("spec.podCIDRs[%d]", i), text))
+			continue
+		}
+		e.ranges = append(e.ranges, p.Masked())
+	}
+	return e
+}
+
+func unreadable(object, path, text string) policy.Problem {
+	return policy.Problem{Object: object, Reason: ReasonUnreadable, Path: path, Message: fmt.Sprintf("%q cannot be read and is left out", text)}
+}
+
+func cleanAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+
+// listNodes fills in what the cluster's nodes say.
+func listNodes(entries []*nodeEntry, own string, c *policy.Cluster) (problems []policy.Problem) {
+	c.Nodes, c.PodRanges, c.LocalRanges = nil, nil, nil
+	for _, e := range entries {
+		c.Nodes = append(c.Nodes, e.addrs...)
+		c.PodRanges = append(c.PodRanges, e.ranges...)
+		if e.name == own {
+			c.LocalRanges = append(c.LocalRanges, e.ranges...)
+		}
+		problems = append(problems, e.problems...)
+	}
+	c.Nodes = sortedOnce(c.Nodes, netip.Addr.Compare)
+	c.PodRanges = sortedOnce(c.PodRanges, comparePrefixes)
+	c.LocalRanges = sortedOnce(c.LocalRanges, comparePrefixes)
+	return problems
+}

@@ -1,0 +1,151 @@
+package kube
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// networkStatus is the annotation in which a network plugin that gives pods several
+// interfaces says which it gave (Network Plumbing Working Group, "Network Attachment
+// Definition" standard, §4.1.2).
+const networkStatus = "k8s.v1.cni.cncf.io/network-status"
+
+// podEntry is what is used of a pod.
+type podEntry struct {
+	pod policy.Pod
+	// ending: the pod was told to end. Its containers may run on for long.
+	ending bool
+	// claimed is when the pod got the addresses that it has, in Unix seconds, as
+	// nearly as its object tells.
+	claimed  int64
+	problems []policy.Problem
+}
+
+// readPod returns a reader of the pods of one node.
+func readPod(node string) func(any, *podEntry) *podEntry {
+	return func(object any, before *podEntry) *podEntry {
+		p, ok := object.(*corev1.Pod)
+		if !ok || p.Spec.NodeName != node {
+			return nil
+		}
+		e := &podEntry{
+			pod: policy.Pod{
+				PodRef:      policy.PodRef{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)},
+				Labels:      p.Labels,
+				HostNetwork: p.Spec.HostNetwork,
+				Phase:       string(p.Status.Phase),
+			},
+			ending:  p.DeletionTimestamp != nil,
+			claimed: claimed(p),
+		}
+		if !e.pod.Finished() {
+			e.readAddrs(p)
+		}
+		e.readInterfaces(p.Annotations[networkStatus])
+		if before != nil {
+			e.pod.Labels = shared(before.pod.Labels, e.pod.Labels)
+		}
+		return e
+	}
+}
+
+// claimed returns when the pod's network was last set up, or at least not before
+// when the pod was made.
+func claimed(p *corev1.Pod) int64 {
+	t := p.CreationTimestamp.Time
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReadyToStartContainers && c.Status == corev1.ConditionTrue && c.LastTransitionTime.After(t) {
+			t = c.LastTransitionTime.Time
+		}
+	}
+	if t.IsZero() {
+		return 0
+	}
+	return t.Truncate(time.Second).Unix()
+}
+
+func (e *podEntry) report(reason, path, message string) {
+	e.problems = append(e.problems, policy.Problem{Object: "pod " + e.pod.String(), Reason: reason, Path: path, Message: message})
+}
+
+func (e *podEntry) readAddrs(p *corev1.Pod) {
+	for i, text := range podIPs(&p.Status) {
+		a, err := netip.ParseAddr(text)
+		if err != nil {
+			e.report(policy.ReasonAddressInvalid, fmt.Sprintf("status.podIPs[%d].ip", i),
+				fmt.Sprintf("%q is no address, so it is not used; the network plugin or kubelet of the node gave it", text))
+			continue
+		}
+		if a = a.Unmap(); !slices.Contains(e.pod.IPs, a) {
+			e.pod.IPs = append(e.pod.IPs, a)
+		}
+	}
+}
+
+func podIPs(s *corev1.PodStatus) []string {
+	var ips []string
+	for _, ip := range s.PodIPs {
+		ips = append(ips, ip.IP)
+	}
+	if len(ips) == 0 && s.PodIP != "" {
+		ips = []string{s.PodIP}
+	}
+	return ips
+}
+
+// readInterfaces finds out whether the pod has more than one interface.
+func (e *podEntry) readInterfaces(annotation string) {
+	if annotation == "" {
+		return
+	}
+	var networks []struct {
+		Interface string `json:"interface"`
+	}
+	if err := json.Unmarshal([]byte(annotation), &networks); err != nil {
+		e.report(policy.ReasonPartiallyInvalid, "metadata.annotations["+networkStatus+"]",
+			fmt.Sprintf("the list of the pod's interfaces cannot be read, so nobody knows whether it has several: %v", err))
+		return
+	}
+	names := map[string]bool{}
+	for i, n := range networks {
+		if n.Interface == "" { // a device without a name in the pod
+			n.Interface = fmt.Sprint(i)
+		}
+		names[n.Interface] = true
+	}
+	e.pod.SecondInterfaces = len(names) > 1
+}
+
+// settlePods returns the pods and their problems. Where several claim one address,
+// a pod that is ending yields to one that got it later: a network plugin
+// gives an address away only after it took it back, and what the ending pod's
+// object still says is old. All other doubts are left to the compiler, which
+// closes the address for everybody.
+func settlePods(entries []*podEntry) (pods []policy.Pod, problems []policy.Problem) {
+	last := map[netip.Addr]int64{} // when an address was last claimed
+	for _, e := range entries {
+		if e.pod.HostNetwork {
+			continue
+		}
+		for _, a := range e.pod.IPs {
+			last[a] = max(last[a], e.claimed)
+		}
+	}
+	for _, e := range entries {
+		p := e.pod
+		yields := func(a netip.Addr) bool { return e.claimed < last[a] }
+		if e.ending && !p.HostNetwork && slices.ContainsFunc(p.IPs, yields) {
+			p.IPs = slices.DeleteFunc(slices.Clone(p.IPs), yields)
+		}
+		pods = append(pods, p)
+		problems = append(problems, e.problems...)
+	}
+	return pods, problems
+}

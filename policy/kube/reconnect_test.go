@@ -1,0 +1,172 @@
+package kube
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+)
+
+// syncBuffer is a buffer for several goroutines.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// TestAwayAndBack: while the API server is away the last state stays; what happened
+// meanwhile comes when it is back; each is logged once.
+func TestAwayAndBack(t *testing.T) {
+	api := newAPIServer(t)
+	api.put("pods", aPod("gone", "10.0.0.1"))
+	api.put(v1alpha1.Resource, aPolicy("p", "www.example.org"))
+	var log syncBuffer
+	client, dyn := api.clients()
+	r := run(t, client, dyn, slog.New(slog.NewTextHandler(&log, nil)), kubeDNS)
+	r.until("gone[10.0.0.1]", podText)
+	for round := range 2 {
+		begin := time.Now()
+		api.setAway(true)
+		h := r.untilHealth("an error", away)
+		if h.Disconnected.Before(begin) || !h.Synced {
+			t.Errorf("round %d: %+v", round, h)
+		}
+		api.remove("pods/shop/gone")
+		api.put("pods", aPod("new", "10.0.0.2"))
+		if len(r.states) > 0 {
+			t.Errorf("round %d: %d states while the server is away", round, len(r.states))
+		}
+		api.setAway(false)
+		r.until("new[10.0.0.2]", podText)
+		r.untilHealth("well", well)
+		api.put("pods", aPod("gone", "10.0.0.1"))
+		api.remove("pods/shop/new")
+		r.until("gone[10.0.0.1]", podText)
+	}
+	if n, m := strings.Count(log.String(), "away or refuses"), strings.Count(log.String(), "answers again"); n != 2 || m != 2 {
+		t.Errorf("%d and %d lines for two times:\n%s", n, m, log.String())
+	}
+}
+
+// TestBackWithoutNews: the end of an absence is noticed also if nothing has happened.
+func TestBackWithoutNews(t *testing.T) {
+	api := newAPIServer(t)
+	api.put("pods", aPod("web", "10.0.0.1"))
+	r := runAt(t, api)
+	r.until("web[10.0.0.1]", podText)
+	api.setAway(true)
+	r.untilHealth("an error", away)
+	api.setAway(false)
+	r.untilHealth("well", well)
+	if len(r.states) > 0 {
+		t.Errorf("%d states although nothing has changed", len(r.states))
+	}
+}
+
+func TestAwayFromTheStart(t *testing.T) {
+	api := newAPIServer(t)
+	api.put("pods", aPod("web", "10.0.0.1"))
+	api.setAway(true)
+	r := runAt(t, api, kubeDNS)
+	if h := r.untilHealth("an error", away); h.Synced || len(r.states) > 0 {
+		t.Errorf("%+v, %d states", h, len(r.states))
+	}
+	api.setAway(false)
+	r.until("web[10.0.0.1]", podText)
+	r.untilHealth("well", well)
+}
+
+// TestHistoryIsForgotten: when the server cannot go on where the watch was, everything
+// is listed anew, and nobody says that the server is away.
+func TestHistoryIsForgotten(t *testing.T) {
+	for name, noStream := range map[string]bool{"streamed": false, "listed": true} {
+		t.Run(name, func(t *testing.T) {
+			api := newAPIServer(t)
+			api.noStream = noStream
+			api.put("pods", aPod("gone", "10.0.0.1"))
+			var log syncBuffer
+			client, dyn := api.clients()
+			r := run(t, client, dyn, slog.New(slog.NewTextHandler(&log, nil)))
+			r.until("gone[10.0.0.1]", podText)
+			api.mu.Lock() // both at once, so that no watch sees the one without the other
+			delete(api.objects, "pods/shop/gone")
+			api.version += 2
+			api.oldest = api.version
+			close(api.more)
+			api.more = make(chan struct{})
+			api.mu.Unlock()
+			r.until("", podText)
+			api.put("pods", aPod("new", "10.0.0.2"))
+			r.until("new[10.0.0.2]", podText)
+			if log.String() != "" {
+				t.Errorf("logged %s", log.String())
+			}
+			if lists := api.requests("list pods"); (lists > 0) != noStream {
+				t.Errorf("%d lists", lists)
+			}
+		})
+	}
+}
+
+// TestRewatch: after a cut the watch goes on where it was; nothing is listed again.
+func TestRewatch(t *testing.T) {
+	api := newAPIServer(t)
+	api.noStream = true
+	api.put("pods", aPod("web", "10.0.0.1"))
+	r := runAt(t, api)
+	r.until("web[10.0.0.1]", podText)
+	lists := api.requests("list pods")
+	for _, ip := range []string{"10.0.0.2", "10.0.0.3"} {
+		api.put("pods", aPod("web", "10.0.0.9")) // client-go lists anew after a short watch that gave nothing
+		r.until("web[10.0.0.9]", podText)
+		api.setAway(true)
+		r.untilHealth("an error", away)
+		api.put("pods", aPod("web", ip))
+		api.setAway(false)
+		r.until("web["+ip+"]", podText)
+	}
+	if n := api.requests("list pods"); n != lists {
+		t.Errorf("%d lists, before %d", n, lists)
+	}
+}
+
+// TestManyAtOnce: a burst of a thousand changes is a few states, and the last is whole.
+func TestManyAtOnce(t *testing.T) {
+	api := newAPIServer(t)
+	r := runAt(t, api)
+	r.untilHealth("well", well)
+	const pods = 1000
+	for i := range pods {
+		api.put("pods", with(aPod("web", "10.0.0.1"), func(p *corev1.Pod) {
+			p.Name = "web-" + string(rune('a'+i/100)) + string(rune('a'+i/10%10)) + string(rune('a'+i%10))
+		}))
+	}
+	states := 0
+	r.until("all", func(s State) string {
+		states++
+		if len(s.Input.Pods) == pods {
+			return "all"
+		}
+		return ""
+	})
+	if states > pods/10 {
+		t.Errorf("%d states for %d changes", states, pods)
+	}
+}

@@ -1,0 +1,168 @@
+package report
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+)
+
+// ReasonTooManyCompanions is the reason of the event of a policy that goes without
+// some companions.
+const ReasonTooManyCompanions = "TooManyCompanions"
+
+// companions brings the companions of the cluster up to date. It is for one
+// goroutine, and lasts for one term.
+type companions struct {
+	client   kubernetes.Interface
+	recorder events.EventRecorder
+	log      *slog.Logger
+	endpoint []netip.Prefix
+	stopped  func() bool
+	tries    map[types.NamespacedName]*patience
+	crowded  map[types.UID]bool // told already
+	failing  bool
+}
+
+// bring writes what differs and returns how long to wait before something is tried
+// again, 0 if nothing is. The new is there before the old goes.
+func (c *companions) bring(ctx context.Context, now time.Time, policies map[string]*v1alpha1.FQDNNetworkPolicy, others []*networkingv1.NetworkPolicy) time.Duration {
+	wanted, crowded := wantedCompanions(policies, others, c.endpoint)
+	c.tellCrowded(crowded)
+	have := make(map[types.NamespacedName]*networkingv1.NetworkPolicy, len(others))
+	for _, n := range others {
+		have[nameOf(n)] = n
+	}
+	due := map[types.NamespacedName]bool{}
+	var again time.Duration
+	try := func(name types.NamespacedName, write func() error) {
+		due[name] = true
+		if d := c.try(ctx, now, name, write); d > 0 && (again == 0 || d < again) {
+			again = d
+		}
+	}
+	for _, w := range wanted {
+		name := nameOf(w)
+		n := have[name]
+		delete(have, name)
+		switch {
+		case n == nil:
+			try(name, func() error { return c.create(ctx, w) })
+		case !isCompanion(n):
+			try(name, func() error {
+				return fmt.Errorf("the NetworkPolicy %s is a user's and stays as it is; rename it", name)
+			})
+		case drifted(n, w):
+			try(name, func() error { return c.update(ctx, n, w) })
+		}
+	}
+	for name, n := range have {
+		if isCompanion(n) && n.DeletionTimestamp == nil {
+			try(name, func() error { return remove(ctx, c.client, n) })
+		}
+	}
+	for name, p := range c.tries {
+		if p.quiet(now); !due[name] && p.wait == 0 {
+			delete(c.tries, name)
+		}
+	}
+	return again
+}
+
+// try writes unless the object was written just now.
+func (c *companions) try(ctx context.Context, now time.Time, name types.NamespacedName, write func() error) time.Duration {
+	p := c.tries[name]
+	if p == nil {
+		p = &patience{}
+		c.tries[name] = p
+	}
+	if left := p.left(now); left > 0 {
+		return left
+	}
+	if c.stopped() || ctx.Err() != nil {
+		return 0
+	}
+	p.tried(now)
+	err := write()
+	if err == nil {
+		c.failing = false
+		return p.wait // to see that it came about
+	}
+	if !c.failing && ctx.Err() == nil && !apierrors.IsConflict(err) {
+		c.failing = true
+		c.log.Warn("a companion is not as it should be; trying again", "error", err)
+	}
+	return p.wait
+}
+
+func (c *companions) create(ctx context.Context, w *networkingv1.NetworkPolicy) error {
+	if _, err := c.client.NetworkingV1().NetworkPolicies(w.Namespace).Create(ctx, w, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("creating the companion %s/%s: %w", w.Namespace, w.Name, err)
+	}
+	return nil
+}
+
+// update changes what is ours and nothing else.
+func (c *companions) update(ctx context.Context, n, w *networkingv1.NetworkPolicy) error {
+	next := n.DeepCopy()
+	next.Spec, next.OwnerReferences = w.Spec, w.OwnerReferences
+	for key, value := range w.Labels {
+		metav1.SetMetaDataLabel(&next.ObjectMeta, key, value)
+	}
+	for key, value := range w.Annotations {
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, key, value)
+	}
+	if _, err := c.client.NetworkingV1().NetworkPolicies(w.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("changing the companion %s/%s: %w", w.Namespace, w.Name, err)
+	}
+	return nil
+}
+
+// drifted tells whether an object is not as wanted. What others added is let be.
+func drifted(n, w *networkingv1.NetworkPolicy) bool {
+	for key, value := range w.Labels {
+		if n.Labels[key] != value {
+			return true
+		}
+	}
+	return n.Annotations[PolicyAnnotation] != w.Annotations[PolicyAnnotation] ||
+		!equality.Semantic.DeepEqual(n.Spec, w.Spec) || !equality.Semantic.DeepEqual(n.OwnerReferences, w.OwnerReferences)
+}
+
+// remove deletes an object, unless it is another one by now.
+func remove(ctx context.Context, client kubernetes.Interface, n *networkingv1.NetworkPolicy) error {
+	err := client.NetworkingV1().NetworkPolicies(n.Namespace).Delete(ctx, n.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &n.UID}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("removing the companion %s/%s: %w", n.Namespace, n.Name, err)
+	}
+	return nil
+}
+
+// tellCrowded emits an event of each policy that newly goes without some companions.
+func (c *companions) tellCrowded(policies []*v1alpha1.FQDNNetworkPolicy) {
+	before := c.crowded
+	c.crowded = map[types.UID]bool{}
+	for _, p := range policies {
+		c.crowded[p.UID] = true
+		if !before[p.UID] {
+			c.recorder.Eventf(policyRef(p), nil, corev1.EventTypeWarning, ReasonTooManyCompanions, actionOpen,
+				"the namespace needs more than %d companions, so some pods get none: allow UDP and TCP 53 to the endpoint in its NetworkPolicies, or use fewer selectors", maxCompanions)
+		}
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

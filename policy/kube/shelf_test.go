@@ -1,0 +1,98 @@
+package kube
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// shelfLife counts the changes that a shelf of namespaces told.
+type shelfLife struct {
+	*shelf[spaceEntry]
+	told int
+}
+
+func newLife() *shelfLife {
+	l := &shelfLife{}
+	l.shelf = newShelf(func() { l.told++ }, readNamespace)
+	return l
+}
+
+func (l *shelfLife) names() string {
+	entries, _, _ := l.since(^uint64(0))
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.name+e.labels["v"])
+	}
+	return strings.Join(names, " ")
+}
+
+func space(name, v string) *corev1.Namespace { return aNamespace(name, map[string]string{"v": v}) }
+
+// TestShelf goes through the life of a shelf. After each step it holds what the
+// step says, and has told of a change or not.
+func TestShelf(t *testing.T) {
+	l := newLife()
+	if l.synced() {
+		t.Error("filled from the start")
+	}
+	for i, step := range []struct {
+		do    func() error
+		holds string
+		news  bool
+	}{
+		{func() error {
+			return l.Replace([]any{space("b", "1"), space("a", "1"), "no object", aNode("x", "192.0.2.1")}, "")
+		}, "a1 b1", true},
+		{func() error { return l.Replace([]any{space("a", "1"), space("b", "1")}, "") }, "a1 b1", false},
+		{func() error { return l.Add(space("c", "1")) }, "a1 b1 c1", true},
+		{func() error { return l.Add(space("c", "1")) }, "a1 b1 c1", false},
+		{func() error { return l.Update(space("c", "2")) }, "a1 b1 c2", true},
+		{func() error { return l.Update(space("d", "1")) }, "a1 b1 c2 d1", true},
+		{func() error { return l.Delete(space("d", "?")) }, "a1 b1 c2", true},
+		{func() error { return l.Delete(space("d", "?")) }, "a1 b1 c2", false},
+		{func() error { return l.Update("no object") }, "a1 b1 c2", false},
+		{func() error { return l.Delete(nil) }, "a1 b1 c2", false},
+		{func() error { return l.Resync() }, "a1 b1 c2", false},
+		{func() error { return l.Replace([]any{space("a", "1"), space("c", "2")}, "") }, "a1 c2", true},
+		{func() error { return l.Replace([]any{space("a", "1"), space("e", "2")}, "") }, "a1 e2", true},
+		{func() error { return l.Replace(nil, "") }, "", true},
+		{func() error { return l.Replace(nil, "") }, "", false},
+	} {
+		told, version := l.told, l.version
+		must(t, step.do())
+		if got := l.names(); got != step.holds {
+			t.Errorf("step %d: holds %q", i, got)
+		}
+		if (l.told > told) != step.news || (l.version > version) != step.news {
+			t.Errorf("step %d: told %d times, version %d after %d", i, l.told-told, l.version, version)
+		}
+		if !l.synced() {
+			t.Errorf("step %d: not filled", i)
+		}
+	}
+}
+
+// TestShelfFilledWithNothing: an empty list is knowledge, too.
+func TestShelfFilledWithNothing(t *testing.T) {
+	l := newLife()
+	must(t, l.Replace(nil, "1"))
+	if !l.synced() || l.told != 1 {
+		t.Errorf("filled %v, told %d", l.synced(), l.told)
+	}
+	if _, version, news := l.since(0); !news || version == 0 {
+		t.Errorf("version %d, news %v", version, news)
+	}
+}
+
+func TestShelfKeepsEntries(t *testing.T) {
+	l := newLife()
+	must(t, l.Replace([]any{space("a", "1"), space("b", "1")}, ""))
+	a, b := l.entries["/a"], l.entries["/b"]
+	must(t, l.Replace([]any{space("a", "1"), space("b", "2")}, ""))
+	must(t, l.Update(space("a", "1")))
+	if l.entries["/a"] != a || l.entries["/b"] == b {
+		t.Error("the unchanged entry was replaced, or the changed one kept")
+	}
+}

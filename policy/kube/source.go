@@ -1,0 +1,206 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+)
+
+// How a Source waits. Changes often come several at once: a State is made when
+// QuietDelay has passed without another, at the latest MostDelay after the first.
+// Both are short, because a new pod's queries are held until its State is in force.
+const (
+	QuietDelay = 20 * time.Millisecond
+	MostDelay  = 200 * time.Millisecond
+)
+
+// Options say what a Source reads from where. Client, Dynamic, NodeName and Log are needed.
+type Options struct {
+	Client   kubernetes.Interface
+	Dynamic  dynamic.Interface // policies come through it
+	NodeName string            // the pods of this node are read
+	Services []policy.ServiceRef
+	Log      *slog.Logger
+	Clock    Clock // nil: the system's
+}
+
+// Source reads policies, namespaces, this node's pods and what else the agent must
+// know of the cluster from its API server, and follows their changes.
+type Source struct {
+	client  kubernetes.Interface
+	dynamic dynamic.Interface
+	node    string
+	log     *slog.Logger
+	clock   Clock
+
+	link   *link
+	events chan struct{} // something has changed
+	wishes wishes
+	synced atomic.Bool
+	feeds  sync.WaitGroup
+
+	pods       *shelf[podEntry]
+	policies   *shelf[policyEntry]
+	namespaces *shelf[spaceEntry]
+	services   *shelf[serviceEntry]
+	nodes      *shelf[nodeEntry]
+
+	// What follows is for Run's goroutine alone.
+	followed map[policy.ServiceRef]*followed
+	assembly assembly
+	told     []policy.Problem // logged already
+}
+
+// New returns a source. It asks nothing of the API server before Run.
+func New(o Options) (*Source, error) {
+	switch {
+	case o.Client == nil || o.Dynamic == nil || o.Log == nil:
+		return nil, errors.New("a source of the API server needs both clients and a log")
+	case o.NodeName == "":
+		return nil, errors.New("the name of the node is missing; write --node-name, as spec.nodeName of the agent's pod says it")
+	}
+	s := &Source{client: o.Client, dynamic: o.Dynamic, node: o.NodeName, log: o.Log, clock: o.Clock,
+		events: make(chan struct{}, 1), followed: map[policy.ServiceRef]*followed{}}
+	if s.clock == nil {
+		s.clock = systemClock{}
+	}
+	s.assembly.slices = map[policy.ServiceRef]*slicesPart{}
+	s.link = newLink(s.log, s.clock.Now)
+	s.wishes.set(o.Services)
+	s.pods = newShelf(s.note, readPod(s.node))
+	s.policies = newShelf(s.note, readPolicy)
+	s.namespaces = newShelf(s.note, readNamespace)
+	s.services = newShelf(s.note, readService)
+	s.nodes = newShelf(s.note, readNode)
+	return s, nil
+}
+
+// note notes that something has changed.
+func (s *Source) note() {
+	select {
+	case s.events <- struct{}{}:
+	default:
+	}
+}
+
+// Health tells how the Source stands with the API server. It may be called at any time.
+func (s *Source) Health() Health {
+	h := s.link.health()
+	h.Synced = s.synced.Load()
+	return h
+}
+
+// Run calls receive with the state of the cluster, once everything is known and
+// then after each burst of changes, until ctx ends; then it returns nil. It calls
+// receive from this goroutine. When the API server goes away, the last State is the
+// one that counts. When Run returns, no request is under way. A Source is run once.
+func (s *Source) Run(ctx context.Context, receive func(State)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer s.feeds.Wait()
+	defer cancel()
+	s.start(ctx)
+	s.refollow(ctx)
+	for !s.complete() {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.events:
+			s.refollow(ctx)
+		}
+	}
+	s.synced.Store(true)
+	for s.hand(receive); s.wait(ctx); s.hand(receive) {
+		s.refollow(ctx)
+	}
+	return nil
+}
+
+// start begins to read all but the EndpointSlices.
+func (s *Source) start(ctx context.Context) {
+	core := s.client.CoreV1()
+	own := func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", s.node).String()
+	}
+	pods, spaces, services, nodes := core.Pods(""), core.Namespaces(), core.Services(""), core.Nodes()
+	policies := s.dynamic.Resource(v1alpha1.GroupVersionResource())
+	s.feed(ctx, "pods", ask(s.client, own, pods.List, pods.Watch), &corev1.Pod{}, s.pods)
+	s.feed(ctx, "namespaces", ask(s.client, everything, spaces.List, spaces.Watch), &corev1.Namespace{}, s.namespaces)
+	s.feed(ctx, "services", ask(s.client, everything, services.List, services.Watch), &corev1.Service{}, s.services)
+	s.feed(ctx, "nodes", ask(s.client, everything, nodes.List, nodes.Watch), &corev1.Node{}, s.nodes)
+	s.feed(ctx, v1alpha1.Resource, ask(s.dynamic, everything, policies.List, policies.Watch), &unstructured.Unstructured{}, s.policies)
+}
+
+// feed keeps the store filled until ctx ends.
+func (s *Source) feed(ctx context.Context, name string, r requests, example runtime.Object, store cache.ReflectorStore) {
+	f := &feed{name: name, requests: r, link: s.link, after: s.clock.After}
+	s.feeds.Go(func() {
+		f.run(ctx, example, store)
+		s.link.forget(name)
+	})
+}
+
+// complete tells whether everything is known.
+func (s *Source) complete() bool {
+	for _, f := range s.followed {
+		if !f.slices.synced() {
+			return false
+		}
+	}
+	return s.pods.synced() && s.policies.synced() && s.namespaces.synced() && s.services.synced() && s.nodes.synced()
+}
+
+// wait returns true when a burst of changes is over, false when ctx ended.
+func (s *Source) wait(ctx context.Context) bool {
+	var quiet, most <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-quiet:
+			return true
+		case <-most:
+			return true
+		case <-s.events:
+			quiet = s.clock.After(QuietDelay)
+			if most == nil {
+				most = s.clock.After(MostDelay)
+			}
+		}
+	}
+}
+
+// hand hands the State to receive if it is new.
+func (s *Source) hand(receive func(State)) {
+	state, news := s.assemble()
+	if !news {
+		return
+	}
+	s.tell(state.Problems)
+	receive(state)
+}
+
+// tell logs the problems that the last State had not.
+func (s *Source) tell(problems []policy.Problem) {
+	for _, p := range problems {
+		if _, known := slices.BinarySearchFunc(s.told, p, compareProblems); !known {
+			s.log.Warn("object left out, wholly or in part", "object", p.Object, "reason", p.Reason, "path", p.Path, "message", p.Message)
+		}
+	}
+	s.told = problems
+}

@@ -1,0 +1,93 @@
+package corefile
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// A Service's name and namespace are at most as long as a label (RFC 1123 §2.1).
+const serviceLabel = 63
+
+// service reads NAME.NAMESPACE, which is what an argument of forward that is no
+// address has to be.
+func service(s stanza, arg string) (policy.ServiceRef, error) {
+	name, _, hasPort := strings.Cut(arg, ":")
+	labels := strings.Split(strings.TrimSuffix(name, "."), ".")
+	switch {
+	case strings.Count(arg, ":") > 1 || !slices.ContainsFunc(labels, func(l string) bool { return !isNumber(l) }):
+		return policy.ServiceRef{}, s.errorf("%q is not an address, write ADDRESS, ADDRESS:PORT or a Service as NAME.NAMESPACE such as kube-dns.kube-system", arg)
+	case len(labels) == 1:
+		return policy.ServiceRef{}, s.errorf("%q is not an address, and a Service needs its namespace, write for example %s.kube-system", arg, strings.ToLower(name))
+	case len(labels) > 2 && labels[2] != "svc":
+		return policy.ServiceRef{}, s.errorf("%q is not an address, write ADDRESS, ADDRESS:PORT or a Service as NAME.NAMESPACE such as kube-dns.kube-system", arg)
+	}
+	ref := policy.ServiceRef{Name: labels[0], Namespace: labels[1]}
+	plain := policy.ServiceRef{Name: strings.ToLower(ref.Name), Namespace: strings.ToLower(ref.Namespace)}
+	if !isServiceLabel(plain.Name) || !isServiceLabel(plain.Namespace) {
+		return ref, s.errorf("%q is neither an address nor a Service, write ADDRESS, ADDRESS:PORT or NAME.NAMESPACE such as kube-dns.kube-system", arg)
+	}
+	switch {
+	case hasPort:
+		return ref, s.errorf("%q has a port, which the Service itself tells, write %s instead", arg, plain)
+	case ref.String() != arg || ref != plain:
+		return ref, s.errorf("%q is not how a Service is named here, write %s instead", arg, plain)
+	}
+	return ref, nil
+}
+
+// isNumber tells whether a label of what was meant for an address has digits alone.
+func isNumber(label string) bool { return strings.Trim(label, "0123456789") == "" }
+
+// isServiceLabel tells whether Kubernetes takes the text for the name of a Service
+// or a namespace.
+func isServiceLabel(label string) bool {
+	return label != "" && len(label) <= serviceLabel && label[0] != '-' && label[len(label)-1] != '-' &&
+		strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+}
+
+// Services returns the Services that the zones forward to, in the order of the
+// zones, each once.
+func (c *Config) Services() (out []policy.ServiceRef) {
+	for _, z := range c.Zones {
+		for _, ref := range z.Services {
+			if !slices.Contains(out, ref) {
+				out = append(out, ref)
+			}
+		}
+	}
+	return out
+}
+
+// Upstreams returns the zone's upstreams in the order of the file, each once: of
+// lists the addresses behind a Service at the moment.
+func (z *Zone) Upstreams(of func(policy.ServiceRef) []netip.AddrPort) []netip.AddrPort {
+	out := make([]netip.AddrPort, 0, len(z.To))
+	have := map[netip.AddrPort]bool{}
+	add := func(list []netip.AddrPort) {
+		for _, to := range list {
+			if !have[to] {
+				have[to] = true
+				out = append(out, to)
+			}
+		}
+	}
+	done := 0
+	for i, ref := range z.Services {
+		if i < len(z.Before) && z.Before[i] > done {
+			add(z.To[done:z.Before[i]])
+			done = z.Before[i]
+		}
+		add(of(ref))
+	}
+	add(z.To[done:])
+	return out
+}
+
+// Own tells whether an address is the agent's: of the endpoint, or one of those
+// that it serves on. It would ask itself there.
+func (c *Config) Own(a netip.Addr) bool {
+	return slices.Contains(c.Bind, a) || isServing(a)
+}

@@ -1,0 +1,110 @@
+package corefile
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/namegate/namegate/policy"
+)
+
+var (
+	kubeDNS = policy.ServiceRef{Namespace: "kube-system", Name: "kube-dns"}
+	other   = policy.ServiceRef{Namespace: "9-dns", Name: "resolver2"}
+)
+
+func parseForward(t *testing.T, text string) *Config {
+	t.Helper()
+	c, err := Parse("Corefile", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestForwardToServices: addresses and Services in any mixture, and the order of
+// the file is kept.
+func TestForwardToServices(t *testing.T) {
+	behind := map[policy.ServiceRef][]netip.AddrPort{
+		kubeDNS: {netip.MustParseAddrPort("10.1.0.5:8053"), netip.MustParseAddrPort("10.1.0.6:8053")},
+		other:   {netip.MustParseAddrPort("10.1.0.6:8053"), netip.MustParseAddrPort("192.0.2.1:53")},
+	}
+	for _, tt := range []struct {
+		to       string
+		services []policy.ServiceRef
+		order    string
+	}{
+		{"192.0.2.1", nil, "[192.0.2.1:53]"},
+		{"kube-dns.kube-system", []policy.ServiceRef{kubeDNS}, "[10.1.0.5:8053 10.1.0.6:8053]"},
+		{"192.0.2.9 kube-dns.kube-system 192.0.2.8", []policy.ServiceRef{kubeDNS}, "[192.0.2.9:53 10.1.0.5:8053 10.1.0.6:8053 192.0.2.8:53]"},
+		{"resolver2.9-dns 192.0.2.1 kube-dns.kube-system", []policy.ServiceRef{other, kubeDNS}, "[10.1.0.6:8053 192.0.2.1:53 10.1.0.5:8053]"},
+		{"192.0.2.9 192.0.2.8 kube-dns.kube-system resolver2.9-dns", []policy.ServiceRef{kubeDNS, other}, "[192.0.2.9:53 192.0.2.8:53 10.1.0.5:8053 10.1.0.6:8053 192.0.2.1:53]"},
+		{"absent.kube-system", []policy.ServiceRef{{Namespace: "kube-system", Name: "absent"}}, "[]"},
+	} {
+		c := parseForward(t, ". {\nforward . "+tt.to+"\n}")
+		z := c.ZoneOf("")
+		if !slices.Equal(z.Services, tt.services) || !slices.Equal(c.Services(), tt.services) {
+			t.Errorf("%s: Services %v", tt.to, z.Services)
+		}
+		got := z.Upstreams(func(ref policy.ServiceRef) []netip.AddrPort { return behind[ref] })
+		if fmt.Sprint(got) != tt.order {
+			t.Errorf("%s: asks %v, want %s", tt.to, got, tt.order)
+		}
+	}
+}
+
+// TestUpstreamsOfAHandMadeZone: without Before nothing is lost.
+func TestUpstreamsOfAHandMadeZone(t *testing.T) {
+	z := Zone{To: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:53")}, Services: []policy.ServiceRef{kubeDNS}}
+	got := z.Upstreams(func(policy.ServiceRef) []netip.AddrPort {
+		return []netip.AddrPort{netip.MustParseAddrPort("10.1.0.5:53")}
+	})
+	if fmt.Sprint(got) != "[10.1.0.5:53 192.0.2.1:53]" {
+		t.Errorf("asks %v", got)
+	}
+}
+
+func TestServicesAreListedOnce(t *testing.T) {
+	c := parseForward(t, "corp.test {\nforward . resolver2.9-dns kube-dns.kube-system\n}\n. {\nforward . kube-dns.kube-system\nforward x.test 192.0.2.1\n}")
+	got := c.Services()
+	slices.SortFunc(got, func(a, b policy.ServiceRef) int { return len(a.Name) - len(b.Name) })
+	if !slices.Equal(got, []policy.ServiceRef{kubeDNS, other}) {
+		t.Errorf("Services %v", got)
+	}
+}
+
+// TestServicesNeedNoRestart: only an address of the root zone is read at the start.
+func TestServicesNeedNoRestart(t *testing.T) {
+	start := parseForward(t, ". {\nforward . 192.0.2.1\n}")
+	for to, want := range map[string][]string{
+		"192.0.2.1 kube-dns.kube-system":           nil,
+		"a.b 192.0.2.1 kube-dns.kube-system":       nil,
+		"kube-dns.kube-system 192.0.2.2":           {"forward"},
+		"kube-dns.kube-system 192.0.2.1:5300":      {"forward"},
+		"192.0.2.1 192.0.2.2:5300 resolver2.9-dns": nil,
+	} {
+		if got := parseForward(t, ". {\nforward . "+to+"\n}").NeedsRestart(start); !slices.Equal(got, want) {
+			t.Errorf("%s: %v needs a restart, want %v", to, got, want)
+		}
+	}
+	followed := parseForward(t, ". {\nforward . kube-dns.kube-system\n}")
+	if got := parseForward(t, ". {\nforward . resolver2.9-dns\n}").NeedsRestart(followed); got != nil {
+		t.Errorf("another Service: %v", got)
+	}
+	if got := followed.Resolvers(); len(got) != 0 {
+		t.Errorf("resolvers by address %v", got)
+	}
+}
+
+func TestOwnAddresses(t *testing.T) {
+	c := Default()
+	for a, want := range map[string]bool{
+		"169.254.20.53": true, "169.254.20.64": true, "fd5c:7a1e:93b4::53": true, "fd5c:7a1e:93b4::1:7": true,
+		"169.254.20.10": false, "10.96.0.10": false, "fd5c:7a1e:93b4::54": false,
+	} {
+		if got := c.Own(netip.MustParseAddr(a)); got != want {
+			t.Errorf("%s: %v", a, got)
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package proxy
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/corefile"
+)
+
+var (
+	kubeDNS  = policy.ServiceRef{Namespace: "kube-system", Name: "kube-dns"}
+	otherDNS = policy.ServiceRef{Namespace: "corp", Name: "dns"}
+)
+
+func ports(list ...string) (out []netip.AddrPort) {
+	for _, s := range list {
+		out = append(out, netip.MustParseAddrPort(s))
+	}
+	return out
+}
+
+// TestUpstreamsOfServices: endpoints first, the Services' own addresses at port 53
+// last, each once, and never the agent itself.
+func TestUpstreamsOfServices(t *testing.T) {
+	c := corefile.Default()
+	resolvers := map[policy.ServiceRef]policy.Resolver{
+		kubeDNS:  {ClusterIPs: addrsOf("10.96.0.10", "2001:db8:42::10"), Endpoints: ports("10.1.0.5:8053", "[2001:db8:1::5]:8053")},
+		otherDNS: {ClusterIPs: addrsOf("::ffff:10.96.0.10", "169.254.20.53"), Endpoints: ports("[::ffff:10.1.0.5]:8053", "169.254.20.53:53", "10.1.0.6:53", "169.254.20.64:53")},
+	}
+	for _, tt := range []struct{ forward, first, last string }{
+		{"kube-dns.kube-system", "[10.1.0.5:8053 [2001:db8:1::5]:8053]", "[10.96.0.10:53 [2001:db8:42::10]:53]"},
+		{"dns.corp", "[10.1.0.5:8053 10.1.0.6:53]", "[10.96.0.10:53]"},
+		{"dns.corp kube-dns.kube-system", "[10.1.0.5:8053 10.1.0.6:53 [2001:db8:1::5]:8053]", "[10.96.0.10:53 [2001:db8:42::10]:53]"},
+		{"192.0.2.1 kube-dns.kube-system 10.96.0.10", "[192.0.2.1:53 10.1.0.5:8053 [2001:db8:1::5]:8053 10.96.0.10:53]", "[[2001:db8:42::10]:53]"},
+		{"absent.corp", "[]", "[]"},
+	} {
+		parsed, err := corefile.Parse("Corefile", ". {\nforward . "+tt.forward+"\n}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, last := Cluster{Resolvers: resolvers}.upstreams(c, parsed.ZoneOf(""))
+		if fmt.Sprint(first) != tt.first && len(first) > 0 || fmt.Sprint(last) != tt.last && len(last) > 0 || (tt.first == "[]") != (len(first) == 0) {
+			t.Errorf("%s: asks %v, then %v", tt.forward, first, last)
+		}
+	}
+}
+
+// serviceZone is a root zone that follows kubeDNS.
+func serviceZone() corefile.Zone {
+	z := zoneOf()
+	z.Services, z.Before = []policy.ServiceRef{kubeDNS}, []int{0}
+	return z
+}
+
+func endpointsAt(ups ...*scripted) map[policy.ServiceRef]policy.Resolver {
+	var r policy.Resolver
+	for _, u := range ups {
+		r.Endpoints = append(r.Endpoints, u.addr)
+	}
+	return map[policy.ServiceRef]policy.Resolver{kubeDNS: r}
+}
+
+// TestServiceIsFollowed: the upstreams are those of the moment, and who stays
+// keeps its sockets and its health.
+func TestServiceIsFollowed(t *testing.T) {
+	l := newLab(t, nil)
+	l.live(serviceZone())
+	one, two, three := startScript(t, honest("192.0.2.1")), startScript(t, honest("192.0.2.2")), startScript(t, honest("192.0.2.3"))
+	answers := func(want string) {
+		t.Helper()
+		if r := l.ask("10.1.0.6", "example.org", dns.TypeA); len(r.Answer) != 1 || r.Answer[0].(*dns.A).A.String() != want {
+			t.Errorf("%v, want %s", r, want)
+		}
+	}
+	l.s.SetCluster(Cluster{Resolvers: endpointsAt(one, two)})
+	answers("192.0.2.1")
+	stays := l.s.ups[two.addr]
+	l.s.SetCluster(Cluster{Resolvers: endpointsAt(two, three)})
+	answers("192.0.2.2")
+	if l.s.ups[two.addr] != stays || len(l.s.ups) != 2 || l.s.ups[one.addr] != nil {
+		t.Errorf("upstreams %v", slices.Collect(maps.Keys(l.s.ups)))
+	}
+	setup := l.s.setup.Load()
+	routes := l.s.zones[""].routes.Load()
+	l.s.SetCluster(Cluster{Resolvers: endpointsAt(two, three)})
+	if l.s.setup.Load() != setup || l.s.zones[""].routes.Load() != routes {
+		t.Error("nothing changed, and all was made anew")
+	}
+	l.s.SetCluster(Cluster{Resolvers: endpointsAt(three)})
+	answers("192.0.2.3")
+	l.live(zoneOf(one))
+	answers("192.0.2.1")
+	if len(l.s.ups) != 1 {
+		t.Errorf("upstreams %v", slices.Collect(maps.Keys(l.s.ups)))
+	}
+	l.live(serviceZone()) // the cluster is known still
+	answers("192.0.2.3")
+}
+
+// TestServiceGoneIsServfail: a Service without an address does not end in silence.
+func TestServiceGoneIsServfail(t *testing.T) {
+	l := newLab(t, nil)
+	z := serviceZone()
+	z.Deadline = 50 * time.Millisecond
+	l.live(z)
+	for _, pod := range []string{"10.1.0.6", "10.1.0.2"} {
+		if r := l.ask(pod, "www.example.org", dns.TypeA); r.Rcode != dns.RcodeServerFailure {
+			t.Errorf("%s: %v", pod, r)
+		}
+	}
+}
+
+// TestReconfiguredUnderWay: a query whose zone is taken away, or gets others to
+// ask, goes on by what is configured then.
+func TestReconfiguredUnderWay(t *testing.T) {
+	for _, zone := range []string{".", "corp.test"} {
+		gate, reached := make(chan struct{}), make(chan struct{}, 8)
+		stuck := startScript(t, func(*dns.Msg, bool) [][]byte { reached <- struct{}{}; <-gate; return nil })
+		z := zoneOf(stuck)
+		z.Name, z.MaxFails, z.Timeout, z.Deadline = name(t, zone), 0, 20*time.Second, 30*time.Second
+		zs := []corefile.Zone{z}
+		if zone != "." {
+			zs = append(zs, zoneOf(stuck))
+		}
+		l := newLab(t, nil)
+		l.live(zs...)
+		reply := make(chan *dns.Msg)
+		go func() { reply <- l.ask("10.1.0.6", "x.corp.test", dns.TypeA) }()
+		<-reached
+		began := time.Now()
+		l.live(zoneOf(startScript(t, honest("192.0.2.7"))))
+		if r := <-reply; len(r.Answer) != 1 || time.Since(began) > 5*time.Second {
+			t.Errorf("zone %s: %v after %v", zone, r, time.Since(began))
+		}
+		close(gate)
+	}
+}
+
+// TestRangesAreGuarded: an outside name does not open an address that a pod of
+// another node may have.
+func TestRangesAreGuarded(t *testing.T) {
+	l := newLab(t, nil)
+	ask := func() string {
+		return l.s.setup.Load().guard.Blocked(name(t, "www.example.org"), mustAddr("10.77.3.4"), l.s.snapshot.Load())
+	}
+	if got := ask(); got != "" {
+		t.Errorf("blocked (%s) before the ranges are known", got)
+	}
+	l.s.SetCluster(Cluster{Ranges: []netip.Prefix{netip.MustParsePrefix("10.77.0.0/16")}})
+	if got := ask(); got != "cluster" {
+		t.Errorf("blocked: %q", got)
+	}
+	if got := l.s.setup.Load().guard.Blocked(name(t, "x.shop.svc.cluster.local"), mustAddr("10.77.3.4"), l.s.snapshot.Load()); got != "" {
+		t.Errorf("a cluster name is blocked: %s", got)
+	}
+}
+
+// TestScalingUnderLoad: endpoints come and go while queries run: announced before
+// they listen, gone with the announcement, gone silently before it. No query is
+// lost, and none takes longer than two tries.
+func TestScalingUnderLoad(t *testing.T) {
+	l := newLab(t, nil)
+	z := serviceZone()
+	z.Policy, z.Timeout, z.Deadline = corefile.Random, time.Second, 4*time.Second
+	l.live(z)
+	at := l.listen()
+	steady := startScript(t, honest("192.0.2.1"))
+	l.s.SetCluster(Cluster{Resolvers: endpointsAt(steady)})
+
+	const rounds = 30
+	var round, asked, slowest atomic.Int64
+	var load sync.WaitGroup
+	for range 8 {
+		c := client(t, "udp", "127.0.0.6", at)
+		load.Go(func() {
+			for round.Load() < rounds {
+				began := time.Now()
+				m := newQuery(fmt.Sprintf("n%d.example.org", asked.Add(1)), dns.TypeA)
+				if c.WriteMsg(m) != nil {
+					t.Error("not sent")
+					return
+				}
+				_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+				if r, err := c.ReadMsg(); err != nil || r.Id != m.Id || len(r.Answer) != 1 {
+					t.Errorf("lost: %v, %v", r, err)
+					return
+				}
+				for took := int64(time.Since(began)); ; {
+					if most := slowest.Load(); took <= most || slowest.CompareAndSwap(most, took) {
+						break
+					}
+				}
+				time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+			}
+		})
+	}
+	pause := func(most int) { time.Sleep(time.Duration(rand.IntN(most)) * time.Millisecond) }
+	for ; round.Load() < rounds; round.Add(1) {
+		dies := new(atomic.Bool)
+		comes := startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+			if dies.Load() {
+				return nil
+			}
+			return honest("192.0.2.1")(q, tcp)
+		})
+		l.s.SetCluster(Cluster{Resolvers: endpointsAt(steady, comes)})
+		pause(60)
+		switch round.Load() % 3 {
+		case 0: // it refuses before anybody is told
+			comes.stop()
+		case 1: // it dies silently
+			dies.Store(true)
+		}
+		pause(30)
+		if round.Load()%5 == 4 {
+			l.s.SetCluster(Cluster{}) // for a moment there is nobody
+			pause(20)
+		}
+		l.s.SetCluster(Cluster{Resolvers: endpointsAt(steady)})
+		pause(20)
+	}
+	load.Wait()
+	if took := time.Duration(slowest.Load()); took > 2*z.Timeout+time.Second {
+		t.Errorf("the slowest took %v", took)
+	}
+	if s := l.s.Stats(); int64(s.Queries) != asked.Load() || s.Queries < rounds || s.ShedPod != 0 {
+		t.Errorf("%d asked, stats %+v", asked.Load(), s)
+	}
+}

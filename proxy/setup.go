@@ -1,0 +1,133 @@
+package proxy
+
+import (
+	"net/netip"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/corefile"
+)
+
+// Configure replaces the configuration for the queries that follow: upstreams,
+// guard, search suffixes, limits and the grant timeout. It returns the
+// directives that differ from the configuration of the start and that nobody
+// applies before the next one, in the Corefile's words: where it listens is for Listen, and the rest is read at the agent's start.
+func (s *Server) Configure(c *corefile.Config) (pending []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.start == nil {
+		s.start = c
+	}
+	pending = c.NeedsRestart(s.start)
+	z := &zones{config: c}
+	old := s.zones
+	s.zones = make(map[policy.Name]*forward, len(c.Zones))
+	for i := range c.Zones {
+		name := c.Zones[i].Name
+		f := old[name] // what is under way there goes on by the new upstreams
+		if f == nil {
+			f = new(forward)
+		}
+		s.zones[name] = f
+		z.forwards = append(z.forwards, f)
+	}
+	s.route(c)
+	for name, f := range old {
+		if z := c.ZoneOf(name); z != nil && s.zones[name] == nil {
+			f.take(s.zones[z.Name].routes.Load()) // for what is under way
+		}
+	}
+	s.store(c, newInflight(z, &s.stats))
+	return pending
+}
+
+// SetCluster replaces what the proxy knows of the cluster: what the guard keeps
+// outside names from, who answers behind Services, and whose queries are held. It
+// may be called at any time and costs little when nothing changed.
+func (s *Server) SetCluster(c Cluster) {
+	s.mu.Lock()
+	old, setup := s.cluster, s.setup.Load()
+	s.cluster = c
+	if !c.sameResolvers(old) {
+		s.route(setup.config)
+	}
+	same := c.sameGuard(old)
+	if !same {
+		s.store(setup.config, setup.resolver)
+	}
+	s.mu.Unlock()
+	if !same {
+		s.resume() // a held source may be one of the node's
+	}
+}
+
+// store makes the setup of a configuration; the caller holds mu.
+func (s *Server) store(c *corefile.Config, r resolver) {
+	next := &setup{config: c, guard: NewGuard(c, s.cluster), resolver: r,
+		nodes: make(map[netip.Addr]bool, len(s.cluster.Nodes)), hold: s.cluster.Hold}
+	for _, a := range s.cluster.Nodes {
+		next.nodes[a.Unmap()] = true
+	}
+	s.setup.Store(next)
+}
+
+// route gives every zone its upstreams as the configuration and the cluster have
+// them now, and closes those that none has any more; the caller holds mu.
+func (s *Server) route(c *corefile.Config) {
+	used := map[netip.AddrPort]*upstream{}
+	pick := func(list []netip.AddrPort) (ups []*upstream) {
+		for _, to := range list {
+			u := used[to]
+			if u == nil {
+				u = s.ups[to]
+			}
+			if u == nil {
+				u = newUpstream(to, &s.stats)
+			}
+			used[to] = u
+			ups = append(ups, u)
+		}
+		return ups
+	}
+	for i := range c.Zones {
+		z := &c.Zones[i]
+		first, last := s.cluster.upstreams(c, z)
+		s.zones[z.Name].set(z, pick(first), pick(last))
+	}
+	for to, u := range s.ups {
+		if used[to] == nil {
+			u.close()
+		}
+	}
+	s.ups = used
+}
+
+// dnsPort is where a Service's own addresses are asked.
+const dnsPort = 53
+
+// upstreams returns whom a zone asks: its addresses and the endpoints of its
+// Services, and as the last resort the Services' own addresses.
+func (c Cluster) upstreams(config *corefile.Config, z *corefile.Zone) (first, last []netip.AddrPort) {
+	plain := func(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
+	have := map[netip.AddrPort]bool{}
+	for _, to := range z.Upstreams(func(ref policy.ServiceRef) (behind []netip.AddrPort) {
+		for _, e := range c.Resolvers[ref].Endpoints {
+			if e = plain(e); !config.Own(e.Addr()) {
+				behind = append(behind, e)
+			}
+		}
+		return behind
+	}) {
+		have[to] = true
+		first = append(first, to)
+	}
+	for _, ref := range z.Services {
+		for _, a := range c.Resolvers[ref].ClusterIPs {
+			to := plain(netip.AddrPortFrom(a, dnsPort))
+			if !have[to] && !config.Own(to.Addr()) {
+				have[to] = true
+				last = append(last, to)
+			}
+		}
+	}
+	return first, last
+}

@@ -1,0 +1,153 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// leastTries is how often a query is sent at least, time permitting: a single
+	// upstream gets a second chance after a lost packet.
+	leastTries = 4
+	// restLeast and restMost are how long a query waits after everybody was asked
+	// and nobody could be reached: at first, and after some rounds.
+	restLeast = 50 * time.Millisecond
+	restMost  = 400 * time.Millisecond
+)
+
+// tour is the way of one query through the upstreams of its zone, in rounds: in
+// each everybody is asked once. If the upstreams change the round goes on with
+// those that are there then.
+type tour struct {
+	f      *forward
+	r      *routes
+	order  []*upstream
+	asked  map[*upstream]bool // in this round; nil while order is as it was at its begin
+	at     int
+	end    time.Time
+	silent int // tries that took their time
+	before int // of those, in earlier rounds
+	pause  time.Duration
+}
+
+func (f *forward) begin() *tour {
+	t := &tour{f: f, r: f.routes.Load(), pause: restLeast}
+	t.end = time.Now().Add(t.r.zone.Deadline)
+	t.order = f.order(t.r)
+	return t
+}
+
+// next returns whom to ask, nil at the end of a round or of the time, and whether
+// that is a last resort.
+func (t *tour) next() (u *upstream, resort bool) {
+	if r := t.f.routes.Load(); r != t.r {
+		t.change(r)
+	}
+	if t.over() {
+		return nil, false
+	}
+	for t.at < len(t.order) && t.asked[t.order[t.at]] {
+		t.at++
+	}
+	if t.at == len(t.order) {
+		return nil, false
+	}
+	t.reserve()
+	u = t.order[t.at]
+	t.at++
+	return u, slices.Contains(t.r.last, u)
+}
+
+// change goes on by other upstreams; those asked in this round are not asked twice.
+func (t *tour) change(r *routes) {
+	if t.asked == nil {
+		t.asked = map[*upstream]bool{}
+	}
+	for _, u := range t.order[:t.at] {
+		t.asked[u] = true
+	}
+	t.r, t.order, t.at = r, t.f.order(r), 0
+}
+
+// reserve keeps the time's last try for a last resort: it goes another way than
+// the endpoints, whose list may be old.
+func (t *tour) reserve() {
+	if len(t.r.last) == 0 || time.Until(t.end) > t.r.zone.Timeout {
+		return
+	}
+	i := slices.IndexFunc(t.order[t.at:], func(u *upstream) bool { return slices.Contains(t.r.last, u) })
+	if i > 0 {
+		t.order = slices.Clone(t.order)
+		t.order[t.at], t.order[t.at+i] = t.order[t.at+i], t.order[t.at]
+	}
+}
+
+// over tells whether no try is left.
+func (t *tour) over() bool {
+	return t.silent >= max(2*len(t.order), leastTries) || time.Until(t.end) <= 0
+}
+
+// attempt returns the bounds of the next exchange.
+func (t *tour) attempt() attempt {
+	z := t.r.zone
+	by := attempt{udp: time.Now().Add(z.Timeout), tcp: t.end, maxFails: z.MaxFails}
+	if by.udp.After(t.end) {
+		by.udp = t.end
+	}
+	// TCP has all that is left for the last; before, another is to get its turn.
+	if share := by.udp.Add(z.Timeout); t.at < len(t.order) && share.Before(t.end) {
+		by.tcp = share
+	}
+	return by
+}
+
+// failed notes a try without a reply. One that ended at once, since nobody is
+// there, cost nothing and does not count; nor does one at an upstream that left.
+func (t *tour) failed(u *upstream, err error) {
+	if u.gone() {
+		return
+	}
+	u.failed(t.r.zone.MaxFails)
+	if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.EHOSTUNREACH) && !errors.Is(err, syscall.ENETUNREACH) {
+		t.silent++
+	}
+}
+
+// rest begins the next round; false if there is none. After a round in which
+// nobody could be reached it waits: for a change of the upstreams, or a while.
+func (t *tour) rest() bool {
+	if t.over() {
+		return false
+	}
+	if t.silent == t.before {
+		timer := time.NewTimer(min(t.pause, time.Until(t.end)))
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			t.pause = min(2*t.pause, restMost)
+		case <-t.r.changed:
+		}
+	}
+	t.r = t.f.routes.Load()
+	t.order, t.asked, t.at, t.before = t.f.order(t.r), nil, 0, t.silent
+	return !t.over()
+}
+
+var errNobody = errors.New("its Services have no address at the moment")
+
+// error says why nobody answered.
+func (t *tour) error(last error) error {
+	z := t.r.zone
+	if last == nil {
+		var names []string
+		for _, ref := range z.Services {
+			names = append(names, ref.String())
+		}
+		return fmt.Errorf("no upstream of zone %s (%s): %w", z.Name, strings.Join(names, ", "), errNobody)
+	}
+	return fmt.Errorf("no upstream of zone %s answered in %v: %w", z.Name, z.Deadline, last)
+}

@@ -1,0 +1,354 @@
+package proxy
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/corefile"
+)
+
+// group is a forward whose upstreams a test changes.
+type group struct {
+	f     *forward
+	z     *corefile.Zone
+	stats counters
+	ups   map[*scripted]*upstream
+}
+
+func newGroup(t testing.TB) *group {
+	z := zoneOf()
+	z.Services = []policy.ServiceRef{{Namespace: "kube-system", Name: "kube-dns"}}
+	g := &group{f: new(forward), z: &z, ups: map[*scripted]*upstream{}}
+	t.Cleanup(func() {
+		for _, u := range g.ups {
+			u.close()
+		}
+	})
+	return g
+}
+
+func (g *group) set(first, last []*scripted) {
+	used := map[*scripted]*upstream{}
+	pick := func(list []*scripted) (ups []*upstream) {
+		for _, s := range list {
+			if used[s] = g.ups[s]; used[s] == nil {
+				used[s] = newUpstream(s.addr, &g.stats)
+			}
+			ups = append(ups, used[s])
+		}
+		return ups
+	}
+	g.f.set(g.z, pick(first), pick(last))
+	for s, u := range g.ups {
+		if used[s] == nil {
+			u.close()
+		}
+	}
+	g.ups = used
+}
+
+// asked runs one query; the channel has its answer's address or its error.
+func (g *group) asked(t testing.TB) <-chan string {
+	out := make(chan string, 1)
+	a := askFor(t, "www.example.org")
+	go func() {
+		got, err := g.f.resolve(a)
+		switch {
+		case err != nil:
+			out <- err.Error()
+		case len(got.msg.Answer) == 1:
+			out <- got.msg.Answer[0].(*dns.A).A.String()
+		default:
+			out <- dns.RcodeToString[got.msg.Rcode]
+		}
+	}()
+	return out
+}
+
+// TestLastResort: the Service's own address is asked when no endpoint has
+// answered, and by then at once.
+func TestLastResort(t *testing.T) {
+	good, resort := startScript(t, honest("192.0.2.1")), startScript(t, honest("192.0.2.99"))
+	closed, mute, no := startScript(t, silent), startScript(t, silent), startScript(t, rcodeScript(dns.RcodeServerFailure))
+	closed.stop() // after the others have their ports
+	for _, tt := range []struct {
+		name  string
+		first []*scripted
+		want  string
+	}{
+		{"an endpoint answers", []*scripted{good}, "192.0.2.1"},
+		{"the second does", []*scripted{closed, mute, good}, "192.0.2.1"},
+		{"nobody is there", []*scripted{closed, closed}, "192.0.2.99"},
+		{"nobody answers", []*scripted{mute}, "192.0.2.99"},
+		{"no endpoint", nil, "192.0.2.99"},
+		{"an endpoint says no: the Service leads to no other", []*scripted{mute, no}, "SERVFAIL"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := newGroup(t)
+			g.set(tt.first, []*scripted{resort})
+			before := resort.udp.Load()
+			if got := <-g.asked(t); got != tt.want {
+				t.Errorf("%s, want %s", got, tt.want)
+			}
+			if asked := resort.udp.Load() > before; asked != (tt.want == "192.0.2.99") {
+				t.Errorf("the last resort was asked: %v", asked)
+			}
+		})
+	}
+}
+
+// TestTimeIsKeptForTheLastResort: more endpoints than tries fit into the deadline
+// are silent.
+func TestTimeIsKeptForTheLastResort(t *testing.T) {
+	var mute []*scripted
+	for range 8 {
+		mute = append(mute, startScript(t, silent))
+	}
+	g := newGroup(t)
+	g.z.Timeout, g.z.Deadline, g.z.MaxFails = 200*time.Millisecond, 700*time.Millisecond, 0
+	g.set(mute, []*scripted{startScript(t, honest("192.0.2.99"))})
+	if got := <-g.asked(t); got != "192.0.2.99" {
+		t.Error(got)
+	}
+}
+
+// TestServiceWithoutAddress: SERVFAIL's error within the deadline names the
+// Service, and an endpoint that comes meanwhile answers.
+func TestServiceWithoutAddress(t *testing.T) {
+	g := newGroup(t)
+	g.z.Deadline = 120 * time.Millisecond
+	g.set(nil, nil)
+	began := time.Now()
+	if got := <-g.asked(t); !strings.Contains(got, "kube-dns.kube-system") || !strings.Contains(got, errNobody.Error()) {
+		t.Error(got)
+	}
+	if took := time.Since(began); took < g.z.Deadline || took > 2*time.Second {
+		t.Errorf("took %v", took)
+	}
+
+	g.z.Deadline = 10 * time.Second
+	answer := g.asked(t)
+	select {
+	case got := <-answer:
+		t.Fatalf("nobody answered %s", got)
+	case <-time.After(20 * time.Millisecond):
+	}
+	g.set([]*scripted{startScript(t, honest("192.0.2.1"))}, nil)
+	if got := <-answer; got != "192.0.2.1" {
+		t.Error(got)
+	}
+}
+
+// TestRestEndsWithAChange: a query that rests does not sleep through new upstreams.
+func TestRestEndsWithAChange(t *testing.T) {
+	g := newGroup(t)
+	g.z.Deadline = 30 * time.Second
+	g.set(nil, nil)
+	tour := g.f.begin()
+	tour.pause = 30 * time.Second
+	began, rested := time.Now(), make(chan bool)
+	go func() { rested <- tour.rest() }()
+	up := startScript(t, honest("192.0.2.1"))
+	g.set([]*scripted{up}, nil)
+	if ok := <-rested; !ok || time.Since(began) > 10*time.Second {
+		t.Errorf("rested %v, which says %v", time.Since(began), ok)
+	}
+	if u, resort := tour.next(); u != g.ups[up] || resort {
+		t.Errorf("goes on at %v", u)
+	}
+}
+
+// TestNobodyListensForAWhile: the only endpoint comes back before the deadline.
+func TestNobodyListensForAWhile(t *testing.T) {
+	up := startScript(t, honest("192.0.2.1"))
+	old := startScript(t, silent)
+	old.stop()
+	g := newGroup(t)
+	g.z.Deadline = 10 * time.Second
+	g.set([]*scripted{old}, nil)
+	answer := g.asked(t)
+	await(t, "it was never tried", func() bool { return g.stats.UpstreamFailures.Load() > 1 })
+	g.set([]*scripted{up}, nil)
+	if got := <-answer; got != "192.0.2.1" {
+		t.Error(got)
+	}
+	if n := g.stats.UpstreamFailures.Load(); n > 20 {
+		t.Errorf("%d tries: it does not rest between the rounds", n)
+	}
+}
+
+// TestUpstreamLeavesUnderWay: the answer of one that left still counts if it comes
+// soon; if not the query is asked elsewhere long before the try would have ended.
+func TestUpstreamLeavesUnderWay(t *testing.T) {
+	for _, answers := range []bool{true, false} {
+		gate, reached := make(chan struct{}), make(chan struct{}, 8)
+		leaving := startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+			if q.Question[0].Qtype != dns.TypeA {
+				return honest("192.0.2.1")(q, tcp)[:0] // a probe
+			}
+			reached <- struct{}{}
+			<-gate
+			return honest("192.0.2.1")(q, tcp)
+		})
+		other := startScript(t, honest("192.0.2.2"))
+		g := newGroup(t)
+		g.z.Timeout, g.z.Deadline = 20*time.Second, 30*time.Second
+		g.set([]*scripted{leaving}, nil)
+		answer := g.asked(t)
+		<-reached
+		began := time.Now()
+		g.set([]*scripted{other}, nil)
+		want := "192.0.2.2"
+		if answers {
+			close(gate)
+			want = "192.0.2.1"
+		}
+		if got := <-answer; got != want || time.Since(began) > 5*time.Second {
+			t.Errorf("it answers %v: %s after %v, want %s", answers, got, time.Since(began), want)
+		}
+		if !answers {
+			close(gate)
+		}
+		if n := g.stats.UpstreamFailures.Load(); n != 0 {
+			t.Errorf("%d failures of one that was sent away", n)
+		}
+	}
+}
+
+// TestUpstreamLeavesWithinTCP: as over UDP.
+func TestUpstreamLeavesWithinTCP(t *testing.T) {
+	gate, reached := make(chan struct{}), make(chan struct{}, 8)
+	defer close(gate)
+	leaving := startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+		if !tcp {
+			return [][]byte{says(q, func(r *dns.Msg) { r.Truncated = true })}
+		}
+		reached <- struct{}{}
+		<-gate
+		return nil
+	})
+	g := newGroup(t)
+	g.z.Timeout, g.z.Deadline = 20*time.Second, 30*time.Second
+	g.set([]*scripted{leaving}, nil)
+	answer := g.asked(t)
+	<-reached
+	began := time.Now()
+	g.set([]*scripted{startScript(t, honest("192.0.2.2"))}, nil)
+	if got := <-answer; got != "192.0.2.2" || time.Since(began) > 5*time.Second {
+		t.Errorf("%s after %v", got, time.Since(began))
+	}
+}
+
+// TestNobodyIsAskedTwiceInARound: also where the upstreams change within it.
+func TestNobodyIsAskedTwiceInARound(t *testing.T) {
+	g := newGroup(t)
+	reached, changed := make(chan struct{}, 8), make(chan struct{})
+	first := startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+		reached <- struct{}{}
+		<-changed
+		return rcodeScript(dns.RcodeRefused)(q, tcp)
+	})
+	second, third := startScript(t, rcodeScript(dns.RcodeRefused)), startScript(t, honest("192.0.2.3"))
+	g.z.Timeout, g.z.Deadline = 20*time.Second, 30*time.Second
+	g.set([]*scripted{first, second}, nil)
+	answer := g.asked(t)
+	<-reached
+	g.set([]*scripted{first, second, third}, nil)
+	close(changed)
+	if got := <-answer; got != "192.0.2.3" || first.udp.Load() != 1 || second.udp.Load() != 1 {
+		t.Errorf("%s, asked %d and %d times", got, first.udp.Load(), second.udp.Load())
+	}
+}
+
+// TestSilentEndpointCostsOneTry: an endpoint that died without a word delays the
+// first queries by one try, and is asked last from before the first of those ends.
+func TestSilentEndpointCostsOneTry(t *testing.T) {
+	dead := startScript(t, silent)
+	g := newGroup(t)
+	g.z.Timeout, g.z.Deadline = 2*time.Second, 4*time.Second
+	g.set([]*scripted{dead, startScript(t, honest("192.0.2.2"))}, nil)
+	began := time.Now()
+	first := g.asked(t)
+	u := g.ups[dead]
+	await(t, "it is never down", func() bool { return u.down(2) })
+	select {
+	case got := <-first:
+		t.Errorf("it was found down only after a try was over (%s)", got)
+	default:
+	}
+	n := dead.udp.Load()
+	for range 5 {
+		if got := <-g.asked(t); got != "192.0.2.2" {
+			t.Error(got)
+		}
+	}
+	if got := <-first; got != "192.0.2.2" || time.Since(began) > g.z.Deadline {
+		t.Errorf("%s after %v", got, time.Since(began))
+	}
+	if more := dead.udp.Load() - n; more > int64(time.Since(began)/probeEvery)+1 {
+		t.Errorf("%d more packets than probes", more)
+	}
+}
+
+// TestSlowNameIsNoDoubt: an upstream that answers others meanwhile is not probed.
+func TestSlowNameIsNoDoubt(t *testing.T) {
+	var probes atomic.Int64
+	up := startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+		switch {
+		case q.Question[0].Qtype == dns.TypeNS:
+			probes.Add(1)
+		case strings.HasPrefix(q.Question[0].Name, "slow"):
+			return nil
+		}
+		return honest("192.0.2.1")(q, tcp)
+	})
+	g := newGroup(t)
+	g.z.Timeout, g.z.Deadline = 3*doubtAfter, 3*doubtAfter
+	g.set([]*scripted{up}, nil)
+	done := make(chan error)
+	slow := askFor(t, "slow.example.org")
+	go func() { _, err := g.f.resolve(slow); done <- err }()
+	for end := time.Now().Add(2 * doubtAfter); time.Now().Before(end); time.Sleep(doubtAfter / 20) {
+		if got := <-g.asked(t); got != "192.0.2.1" {
+			t.Fatal(got)
+		}
+	}
+	if n := probes.Load(); n != 0 {
+		t.Errorf("%d probes of an upstream that answers", n)
+	}
+	if err := <-done; err == nil || errors.Is(err, errNobody) {
+		t.Errorf("the slow name: %v", err)
+	}
+}
+
+// TestDeadSocketsGoTogether: one query without an answer takes the idle sockets
+// with it, which may all lead to the endpoint that died.
+func TestDeadSocketsGoTogether(t *testing.T) {
+	p := &sockets{to: startScript(t, silent).addr}
+	end := time.Now().Add(time.Minute)
+	var taken []*socket
+	for range 3 {
+		s, err := p.take(end)
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken = append(taken, s)
+	}
+	p.give(taken[0])
+	p.give(taken[1])
+	p.drop(taken[2])
+	if len(p.idle) != 0 || len(p.busy) != 0 {
+		t.Errorf("%d idle, %d busy", len(p.idle), len(p.busy))
+	}
+	for i, s := range taken {
+		if s.SetDeadline(end) == nil {
+			t.Errorf("socket %d is open", i)
+		}
+	}
+}
