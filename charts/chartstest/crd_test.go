@@ -1,0 +1,41 @@
+package chartstest
+
+import (
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+)
+
+const crdFile = "namegate.io_fqdnnetworkpolicies.yaml"
+
+// TestCRD: the chart's copy is the generated file to the byte, and what is
+// installed is that but for labels and the annotation that keeps it.
+func TestCRD(t *testing.T) {
+	generated, err := os.ReadFile("../../crds/" + crdFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := os.ReadFile(chartPath + "/crd/" + crdFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(ours) != string(generated) {
+		t.Errorf("charts/namegate/crd/%s is not crds/%s; run: make generate", crdFile, crdFile)
+	}
+	var want apiextensionsv1.CustomResourceDefinition
+	if err := yaml.UnmarshalStrict(generated, &want); err != nil {
+		t.Fatal(err)
+	}
+	got := the[*apiextensionsv1.CustomResourceDefinition](t, render(t, "").objects, "CustomResourceDefinition/fqdnnetworkpolicies.namegate.io")
+	if got.Annotations["helm.sh/resource-policy"] != "keep" {
+		t.Error("policies would go with the chart")
+	}
+	delete(got.Annotations, "helm.sh/resource-policy")
+	got.Labels = nil
+	if d := cmp.Diff(&want, got); d != "" {
+		t.Errorf("-generated +installed:\n%s", d)
+	}
+}

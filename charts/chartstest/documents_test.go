@@ -1,0 +1,286 @@
+package chartstest
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+)
+
+const document = "../../docs/install.md"
+
+// tables returns the rows of every table under a heading of the document, a table
+// for each, cells trimmed, without the head.
+func tables(t *testing.T, heading string) (out [][][]string) {
+	t.Helper()
+	text, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(text), "\n"+heading+"\n")
+	if !found {
+		t.Fatalf("%s has no %s", document, heading)
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	inTable := false
+	for line := range strings.Lines(section) {
+		line = strings.TrimSpace(line)
+		if !strings.HasPrefix(line, "|") {
+			inTable = false
+			continue
+		}
+		var cells []string
+		for _, c := range strings.Split(strings.Trim(line, "|"), "|") {
+			cells = append(cells, strings.TrimSpace(c))
+		}
+		switch {
+		case !inTable:
+			out, inTable = append(out, nil), true
+		case !strings.HasPrefix(cells[0], "---"):
+			out[len(out)-1] = append(out[len(out)-1], cells)
+		}
+	}
+	return out
+}
+
+// code returns the words of a cell that are set as code.
+func code(cell string) (out []string) {
+	for _, m := range regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(cell, -1) {
+		out = append(out, m[1])
+	}
+	return out
+}
+
+// TestDocumentedValues: the document lists each value with its default, and none
+// that is not there.
+func TestDocumentedValues(t *testing.T) {
+	text, err := os.ReadFile(chartPath + "/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := map[string]any{}
+	if err := yaml.Unmarshal(text, &at); err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string]any{}
+	for _, row := range tables(t, "## Values")[0] {
+		var def any
+		if err := yaml.Unmarshal([]byte(code(row[1])[0]), &def); err != nil {
+			t.Fatalf("%s: %v", row[0], err)
+		}
+		documented[code(row[0])[0]] = def
+	}
+	have := map[string]any{}
+	for _, path := range slices.Sorted(maps.Keys(documented)) {
+		if v, ok := lookup(at, strings.Split(path, ".")); ok {
+			have[path] = v
+		}
+	}
+	for path, v := range leaves("", at) {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(documented)), func(d string) bool { return d == path || strings.HasPrefix(path, d+".") }) {
+			have[path] = v
+		}
+	}
+	if d := cmp.Diff(documented, have); d != "" {
+		t.Errorf("-documented +values.yaml:\n%s", d)
+	}
+}
+
+func lookup(at map[string]any, path []string) (any, bool) {
+	v, ok := at[path[0]]
+	if !ok || len(path) == 1 {
+		return v, ok
+	}
+	inner, ok := v.(map[string]any)
+	if !ok {
+		return nil, false
+	}
+	return lookup(inner, path[1:])
+}
+
+func leaves(prefix string, at map[string]any) map[string]any {
+	out := map[string]any{}
+	for k, v := range at {
+		if inner, ok := v.(map[string]any); ok && len(inner) > 0 {
+			maps.Copy(out, leaves(prefix+k+".", inner))
+			continue
+		}
+		out[prefix+k] = v
+	}
+	return out
+}
+
+// TestSchemaKnowsValues: the schema has each value of the document, and no other
+// but those that Helm itself hands to a chart.
+func TestSchemaKnowsValues(t *testing.T) {
+	text, err := os.ReadFile(chartPath + "/values.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema struct{ Properties map[string]any }
+	if err := yaml.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	delete(schema.Properties, "global")
+	delete(schema.Properties, "enabled")
+	documented := map[string]bool{}
+	for _, row := range tables(t, "## Values")[0] {
+		top, _, _ := strings.Cut(code(row[0])[0], ".")
+		documented[top] = true
+	}
+	if d := cmp.Diff(slices.Sorted(maps.Keys(documented)), slices.Sorted(maps.Keys(schema.Properties))); d != "" {
+		t.Errorf("-documented +schema:\n%s", d)
+	}
+}
+
+// TestDocumentedRights: agents and hook may do what the document lists, neither
+// more nor less, with and without what the table makes depend on values.
+func TestDocumentedRights(t *testing.T) {
+	tables := tables(t, "## What it may do")
+	for _, c := range []struct {
+		text string
+		on   map[string]bool
+	}{
+		{"", nil},
+		{"taint: {enabled: true}", map[string]bool{"taint.enabled": true}},
+		{"companion: {enabled: true}", map[string]bool{"companion.enabled": true}},
+		{everything, map[string]bool{"taint.enabled": true, "companion.enabled": true}},
+	} {
+		r := render(t, c.text)
+		for i, who := range []struct {
+			objects map[string]object
+			name    string
+		}{{r.objects, "namegate"}, {r.hooks, "namegate-uninstall"}} {
+			var want []string
+			for _, row := range tables[i] {
+				if value := code(row[3]); len(value) > 0 && !c.on[value[0]] {
+					continue
+				}
+				for _, resource := range code(row[0]) {
+					want = append(want, fmt.Sprintf("%s [%s] %s", resource, row[1], strings.ReplaceAll(row[2], "`", "")))
+				}
+			}
+			slices.Sort(want)
+			if d := cmp.Diff(want, rights(t, who.objects, who.name)); d != "" {
+				t.Errorf("%s, with the values %q (-documented +rendered):\n%s", who.name, c.text, d)
+			}
+		}
+	}
+}
+
+// rights lists what an account may do, in the words of the document. Roles that
+// nothing binds to it do not count, and a binding to anybody else is an error.
+func rights(t *testing.T, objects map[string]object, account string) []string {
+	t.Helper()
+	var out []string
+	bound := the[*rbacv1.ClusterRoleBinding](t, objects, "ClusterRoleBinding/"+account)
+	inside := the[*rbacv1.RoleBinding](t, objects, "RoleBinding/"+account)
+	subject := []rbacv1.Subject{{Kind: "ServiceAccount", Name: account, Namespace: namespace}}
+	if d := cmp.Diff(subject, bound.Subjects) + cmp.Diff(subject, inside.Subjects); d != "" || inside.Namespace != namespace {
+		t.Errorf("bound to somebody else: %s", d)
+	}
+	for _, rule := range the[*rbacv1.ClusterRole](t, objects, bound.RoleRef.Kind+"/"+bound.RoleRef.Name).Rules {
+		out = append(out, words(rule, "everywhere")...)
+	}
+	for _, rule := range the[*rbacv1.Role](t, objects, inside.RoleRef.Kind+"/"+inside.RoleRef.Name).Rules {
+		out = append(out, words(rule, "its namespace")...)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func words(rule rbacv1.PolicyRule, where string) (out []string) {
+	if len(rule.ResourceNames) > 0 {
+		where += ", " + strings.Join(rule.ResourceNames, ", ") + " alone"
+	}
+	for _, group := range rule.APIGroups {
+		for _, resource := range rule.Resources {
+			kind, sub, _ := strings.Cut(resource, "/")
+			if group != "" {
+				kind += "." + group
+			}
+			if sub != "" {
+				kind += "/" + sub
+			}
+			out = append(out, fmt.Sprintf("%s [%s] %s", kind, strings.Join(slices.Sorted(slices.Values(rule.Verbs)), ", "), where))
+		}
+	}
+	return out
+}
+
+// TestNotes: what the user is told to do has the release's own names, and its
+// hints go when they are followed.
+func TestNotes(t *testing.T) {
+	r := renderAs(t, "edge", "")
+	for _, want := range []string{
+		"kubectl -n namegate-system rollout status daemonset/edge-namegate\n", "kubectl -n namegate-system exec daemonset/edge-namegate -- namegate status",
+		"logs daemonset/edge-namegate -f", "cluster.ranges is empty", "set podRanges",
+	} {
+		if !strings.Contains(r.notes, want) {
+			t.Errorf("the notes do not say %q:\n%s", want, r.notes)
+		}
+	}
+	if all := render(t, everything).notes; strings.Contains(all, "is empty") || strings.Contains(all, "set podRanges") || strings.Contains(all, "logs ") || !strings.Contains(all, "agent-not-ready") {
+		t.Errorf("the notes of other values:\n%s", all)
+	}
+	_, manifest, _ := strings.Cut(r.notes, "<<'EOF'\n")
+	manifest, _, _ = strings.Cut(manifest, "  EOF\n")
+	var policy v1alpha1.FQDNNetworkPolicy
+	if err := yaml.UnmarshalStrict([]byte(strings.ReplaceAll("\n"+manifest, "\n  ", "\n")), &policy); err != nil {
+		t.Fatalf("%v in\n%s", err, manifest)
+	}
+	if len(policy.Spec.Egress) != 1 || policy.APIVersion != "namegate.io/v1alpha1" {
+		t.Errorf("the policy of the notes: %+v", policy)
+	}
+}
+
+// TestDocumentedMessages: the refusals that the document quotes are Helm's own.
+func TestDocumentedMessages(t *testing.T) {
+	text, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = install(t, "namegate", "newPods: hold\nfoo: 1\ncluster: {ranges: [10.244.0.0]}")
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	_, quoted, _ := strings.Cut(string(text), "```text\n")
+	quoted, _, _ = strings.Cut(quoted, "```")
+	for line := range strings.Lines(quoted) {
+		if !strings.Contains(err.Error(), strings.TrimSpace(line)) {
+			t.Errorf("documented: %s\nHelm says: %v", line, err)
+		}
+	}
+}
+
+// TestLinks follows the links of the document.
+func TestLinks(t *testing.T) {
+	text, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`\]\(([^)#]*)(#[^)]+)?\)`).FindAllStringSubmatch(string(text), -1) {
+		target := string(text)
+		if m[1] != "" {
+			linked, err := os.ReadFile("../../docs/" + m[1])
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			target = string(linked)
+		}
+		anchor := strings.ReplaceAll(strings.TrimPrefix(m[2], "#"), "-", " ")
+		if m[2] != "" && !regexp.MustCompile(`(?mi)^#+ `+anchor+`$`).MatchString(target) {
+			t.Errorf("%s has no heading for %s", m[1], m[2])
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package chartstest
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// TestRefused: what cannot work is refused before anything reaches the cluster,
+// in words that say where and what to write.
+func TestRefused(t *testing.T) {
+	for _, c := range []struct{ values, want string }{
+		{"newpods: Hold", "additional properties 'newpods' not allowed"},
+		{"corefile: {failClosed: true}", "at '/corefile': additional properties 'failClosed' not allowed"},
+		{"image: {tags: x}", "at '/image': additional properties 'tags' not allowed"},
+		{"newPods: hold", "at '/newPods': value must be one of 'Hold', 'Open'"},
+		{"iptables: {variant: nftables}", "at '/iptables/variant': value must be one of 'auto', 'legacy', 'nft'"},
+		{"image: {pullPolicy: Sometimes}", "at '/image/pullPolicy': value must be one of 'Always', 'IfNotPresent', 'Never'"},
+		{"image: {tag: 1.10}", "at '/image/tag': got number, want string"},
+		{"image: {tag: 'a b'}", "at '/image/tag': value must be 'the tag of an image, such as v0.1.0'"},
+		{"image: {digest: sha256:12}", "at '/image/digest': value must be 'sha256: and 64 hexadecimal digits'"},
+		{"image: {repository: ''}", "at '/image/repository': minLength"},
+		{"companion: {enabled: 'yes'}", "at '/companion/enabled': got string, want boolean"},
+		{"taint: true", "at '/taint': got boolean, want object"},
+		{"cluster: {ranges: 10.0.0.0/8}", "at '/cluster/ranges': got string, want array"},
+		{"cluster: {ranges: [10.244.0.0]}", "at '/cluster/ranges/0': value must be 'ADDRESS/BITS, such as 10.244.0.0/16'"},
+		{"cluster: {domain: 'a b'}", "at '/cluster/domain': value must be 'a domain, such as example.org'"},
+		{"podRanges: [10.244.0.0/16, all]", "at '/podRanges/1': value must be 'ADDRESS/BITS, such as 10.244.0.0/16'"},
+		{"corefile: {forward: {to: []}}", "at '/corefile/forward/to': minItems: got 0, want 1"},
+		{"corefile: {forward: {to: [dns.example.org]}}", "at '/corefile/forward/to/0': value must be 'an address, with a port if it is not 53, or a Service as NAME.NAMESPACE"},
+		{"corefile: {forward: {to: ['192.0.2.53 }']}}", "at '/corefile/forward/to/0'"},
+		{"corefile: {forward: {to: ['{$HOME}']}}", "at '/corefile/forward/to/0'"},
+		{"corefile: {forward: {policy: fastest}}", "at '/corefile/forward/policy': value must be one of 'random', 'round_robin', 'sequential'"},
+		{"corefile: {forward: {timeout: 2}}", "at '/corefile/forward/timeout': got number, want string"},
+		{"corefile: {zones: [{names: [corp.test]}]}", "at '/corefile/zones/0': missing property 'forward'"},
+		{"corefile: {zones: [{names: ['a\nb'], forward: {to: [192.0.2.1]}}]}", "at '/corefile/zones/0/names/0': value must be 'a domain"},
+		{"corefile: {bind: []}", "at '/corefile/bind': minItems: got 0, want 1"},
+		{"corefile: {bind: ['169.254.20.53:53']}", "at '/corefile/bind/0': value must be 'an IPv4 or IPv6 address without port"},
+		{"corefile: {intercept: [node-local-dns]}", "at '/corefile/intercept/0': value must be 'an IPv4 or IPv6 address without port"},
+		{"corefile: {rebindAllow: [{suffix: a.test}]}", "at '/corefile/rebindAllow/0': missing property 'range'"},
+		{"corefile: {hold: 10}", "at '/corefile/hold': got number, want string"},
+		{"corefile: {hold: ten}", "at '/corefile/hold': value must be 'a duration, such as 500ms, 30s or 10m'"},
+		{"corefile: {mark: '0x41'}", "at '/corefile/mark': value must be 'one bit, such as 0x40'"},
+		{"corefile: {audit: file}", "at '/corefile/audit': value must be 'stdout, off, or the full path of a file'"},
+		{"corefile: {audit: /var/log/namegate/audit.log}", "write stdout, or mount its folder by extraVolumes"},
+		{"corefile: {limits: {query: 3}}", "at '/corefile/limits': additional properties 'query' not allowed"},
+		{"corefile: {limits: {addresses: 0}}", "at '/corefile/limits/addresses': minimum: got 0, want 1"},
+		{"corefile: {limits: {queriesPerPod: 9000}}", "corefile.limits: queriesPerPod, 9000, is above queries, 4096"},
+		{"corefile: {limits: {connections: 8}}", "corefile.limits: connectionsPerPod, 64, is above connections, 8"},
+		{"apiServer: {host: 'https://192.0.2.1'}", "at '/apiServer/host': value must be 'the name or address of a host, without scheme, port and brackets'"},
+		{"apiServer: {port: 65536}", "at '/apiServer/port': maximum"},
+		{"metrics: {port: http}", "at '/metrics/port': got string, want integer"},
+		{"metrics: {address: '0.0.0.0:9953'}", "at '/metrics/address': value must be 'an IPv4 or IPv6 address without port, such as 0.0.0.0'"},
+		{"metrics: {enabled: false, serviceMonitor: {enabled: true}}", "set metrics.enabled to true as well"},
+		{"uninstall: {deadlineSeconds: 0}", "at '/uninstall/deadlineSeconds': minimum"},
+		{"rollout: {maxSurge: 0}", "at '/rollout/maxSurge': minimum"},
+		{"rollout: {maxSurge: all}", "at '/rollout/maxSurge': value must be 'a number of nodes or a percentage, such as 10%'"},
+		{"rollout: {maxUnavailable: 1}", "at '/rollout': additional properties 'maxUnavailable' not allowed"},
+		{"nodeSelector: {here: true}", "at '/nodeSelector/here': got boolean, want string"},
+		{"tolerations: {operator: Exists}", "at '/tolerations': got object, want array"},
+		{"extraArgs: [later]", "at '/extraArgs/0': value must be 'a flag of namegate agent, such as --flag=value'"},
+		{"fullnameOverride: Name", "at '/fullnameOverride': value must be 'lower-case letters, digits and -, up to 63'"},
+	} {
+		_, err := install(t, "namegate", c.values)
+		if err == nil {
+			t.Errorf("accepted: %s", c.values)
+		} else if !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s\n  is refused by: %v\n  want: %s", c.values, err, c.want)
+		}
+	}
+}
+
+// TestAccepted: what looks unusual and is right.
+func TestAccepted(t *testing.T) {
+	for _, text := range []string{
+		"corefile: {mark: 0x40}",
+		"corefile: {mark: '0x80000000'}",
+		"corefile: {hold: 1h30m}",
+		"corefile: {forward: {to: ['2001:db8::53', '[2001:db8::54]:5353', '192.0.2.53:5353', coredns.dns-1]}}",
+		"corefile: {bind: ['fd5c:7a1e:93b4::53']}",
+		"corefile: {extra: 'search corp.test'}",
+		"corefile: {limits: {queries: 100, queriesPerPod: 100}}",
+		"cluster: {domain: k8s.corp.test., ranges: ['2001:db8::/32', '::ffff/128']}",
+		"image: {tag: v1.2.3-4-gabcdef0}",
+		"rollout: {maxSurge: 100%}",
+		"rollout: {maxSurge: 25}",
+		"apiServer: {host: '2001:db8::1'}",
+		"apiServer: {host: api.corp.test}",
+		"metrics: {address: '::'}",
+		"priorityClassName: ''",
+		"resources: {limits: {cpu: 1}}",
+	} {
+		if _, err := install(t, "namegate", text); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// TestClosed: wherever the schema names the keys of an object, it refuses others.
+func TestClosed(t *testing.T) {
+	text, err := os.ReadFile(chartPath + "/values.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema any
+	if err := yaml.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	objects := 0
+	var visit func(path string, at any)
+	visit = func(path string, at any) {
+		switch at := at.(type) {
+		case []any:
+			for i, v := range at {
+				visit(fmt.Sprintf("%s/%d", path, i), v)
+			}
+		case map[string]any:
+			if _, named := at["properties"].(map[string]any); named && at["type"] == "object" {
+				objects++
+				if at["additionalProperties"] != false {
+					t.Errorf("%s takes any key", path)
+				}
+			}
+			for k, v := range at {
+				visit(path+"/"+k, v)
+			}
+		}
+	}
+	visit("", schema)
+	if objects < 15 {
+		t.Errorf("only %d objects found", objects)
+	}
+}

@@ -1,0 +1,47 @@
+{{- /* The agent's command line. */ -}}
+{{- define "namegate.args" -}}
+- agent
+- --source=kube
+- --node-name=$(NODE_NAME)
+- --namespace=$(POD_NAMESPACE)
+- --pod-name=$(POD_NAME)
+- --daemonset={{ include "namegate.fullname" . }}
+- --config=/etc/namegate/Corefile
+- --socket=/run/namegate/agent.sock
+- --health-socket=/run/own/health.sock
+- --standby
+- --new-pods={{ .Values.newPods }}
+{{- range .Values.podRanges }}
+- --pod-range={{ . }}
+{{- end }}
+{{- if .Values.companion.enabled }}
+- --companion
+{{- end }}
+{{- if .Values.taint.enabled }}
+- --clear-taint
+{{- end }}
+{{- if .Values.metrics.enabled }}
+- --metrics-addr={{ include "namegate.metricsAddress" . }}
+{{- end }}
+{{- if ne .Values.iptables.variant "auto" }}
+- --iptables={{ .Values.iptables.variant }}
+{{- end }}
+{{- range .Values.extraArgs }}
+- {{ . | quote }}
+{{- end }}
+{{- end -}}
+
+{{- /* Brackets do no harm to an IPv4 address, and an IPv6 one needs them. */ -}}
+{{- define "namegate.metricsAddress" -}}
+{{- printf "[%s]:%d" (default "$(HOST_IP)" .Values.metrics.address) (int .Values.metrics.port) -}}
+{{- end -}}
+
+{{- /* Where the API server is, if not where the kubelet says. */ -}}
+{{- define "namegate.apiServer" -}}
+{{- if .Values.apiServer.host -}}
+- name: KUBERNETES_SERVICE_HOST
+  value: {{ .Values.apiServer.host | quote }}
+- name: KUBERNETES_SERVICE_PORT
+  value: {{ .Values.apiServer.port | int | quote }}
+{{- end -}}
+{{- end -}}
