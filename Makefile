@@ -6,7 +6,8 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 FUZZTIME ?= 10s
 # TESTFLAGS is added to every go test of `make test`, for example -v or -run.
 TESTFLAGS ?=
-# KEEP=1 leaves the demo standing until Ctrl-C.
+# KEEP=1 leaves the demo standing until Ctrl-C, and the cluster of `make e2e`
+# until `make e2e-clean`; a cluster that stands is used.
 KEEP     ?=
 
 # sudo drops the usual place of Go from PATH, su those of the network programs.
@@ -15,16 +16,19 @@ export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
 export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
 
 programs  := ip nft iptables ipset conntrack
+clustered := $(programs) runc host-local nsenter br_netfilter
 scenarios := ./e2e/scenarios
+# The first shows that the cluster itself is sound; each has a cluster of its own.
+kube      := ./e2e/cluster/smoke ./e2e/kube
 modules   := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */*/go.mod */go.mod)))
 keep      := $(filter-out 0 no,$(KEEP))
 tool      := $(GO) tool -modfile=tools/go.mod
 have       = $(sort $(dir $(shell grep -rlE --include='*_test.go' '^func $(1)[A-Z]' .)))
 
-.PHONY: help build test demo demo-clean lint generate verify bench fuzz clean need-go need-root
+.PHONY: help build test e2e e2e-tools e2e-up e2e-clean image demo demo-clean lint generate verify bench fuzz clean need-go need-root
 
 help: ## list the verbs
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: need-go ## build the agent: bin/namegate
 	$(GO) build -ldflags '-X main.version=$(VERSION)' -o bin/namegate ./cmd/namegate
@@ -34,10 +38,29 @@ test: need-root need-go ## run every test: with the race detector, and on the ke
 	$(GO) vet ./...
 	@failed=; \
 	run() { echo "$$@"; "$$@" || failed=1; }; \
-	run $(GO) test -race $(TESTFLAGS) $$($(GO) list ./... | grep -v e2e/scenarios); \
+	run $(GO) test -race $(TESTFLAGS) $$($(GO) list ./... | grep -v -e e2e/scenarios -e e2e/cluster/smoke -e e2e/kube); \
 	run $(GO) test -count=1 -timeout 30m $(TESTFLAGS) $(scenarios); \
 	for m in $(modules); do echo "in $$m:"; run $(GO) -C $$m test $(TESTFLAGS) ./...; done; \
 	[ -z "$$failed" ] || { echo "make test: some tests failed, see above" >&2; exit 1; }
+
+e2e: need-root e2e-tools ## scenarios on a real cluster of two nodes (root; KEEP=1 leaves it standing)
+	@e2e/prepare $(clustered)
+	KEEP=$(keep) $(GO) test -p 1 -count=1 -timeout 60m $(TESTFLAGS) $(kube)
+
+e2e-tools: need-go ## build Kubernetes and what else a cluster consists of, once (needs minutes)
+	@e2e/cluster/tools/build bin/cluster
+	@CGO_ENABLED=0 $(GO) build -o bin/cluster/ ./e2e/cluster/stand
+
+e2e-up: need-root e2e-tools ## bring a cluster up and let it stand: bin/cluster/stand says how to use it (root)
+	@e2e/prepare $(clustered)
+	@bin/cluster/stand up
+
+e2e-clean: need-root need-go ## remove the cluster, also what a killed run left behind (root)
+	@CGO_ENABLED=0 $(GO) build -o bin/cluster/ ./e2e/cluster/stand
+	@bin/cluster/stand down
+
+image: need-go ## build the agent's container image as a tarball: bin/namegate-image.tar (Debian)
+	@image/build $(VERSION) bin/namegate-image.tar
 
 demo: need-root build ## a tour on the real kernel, in a few seconds (root; KEEP=1 leaves it standing)
 	@e2e/prepare $(programs) $(if $(keep),dig curl)

@@ -1,0 +1,153 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// apiServer is where the API server listens.
+var apiServer = netip.AddrPortFrom(controlSite.addr4, 6443)
+
+const etcdURL = "http://127.0.0.1:2379"
+
+func base64Of(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
+
+func joined(prefixes []netip.Prefix) string {
+	var words []string
+	for _, p := range prefixes {
+		words = append(words, p.String())
+	}
+	return strings.Join(words, ",")
+}
+
+// certify writes every certificate and kubeconfig of the cluster.
+func certify() error {
+	p, err := newPKI()
+	if err != nil {
+		return err
+	}
+	first := ServiceRanges[0].Addr().Next()
+	errs := []error{
+		p.server("apiserver", "kube-apiserver", nil,
+			[]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
+			controlSite.addr4, controlSite.addr6, first, ServiceRanges[1].Addr().Next(), netip.MustParseAddr("127.0.0.1")),
+		p.server("kubelet-client", "kube-apiserver-kubelet-client", []string{"system:masters"}, nil),
+		p.server("front-proxy", "front-proxy-client", nil, nil),
+		p.server("service-account", "service-accounts", nil, nil),
+		p.kubeconfig("admin", "kubernetes-admin", "system:masters"),
+		p.kubeconfig("controllers", "system:kube-controller-manager"),
+		p.kubeconfig("scheduler", "system:kube-scheduler"),
+		p.kubeconfig("proxy", "system:kube-proxy"),
+	}
+	for _, n := range nodeSites {
+		errs = append(errs,
+			p.kubeconfig(n.name, "system:node:"+n.name, "system:nodes"),
+			p.server(n.name, "system:node:"+n.name, []string{"system:nodes"}, []string{n.name}, n.addr4, n.addr6))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Cluster) startEtcd() error {
+	// What it stores need not outlive a loss of power.
+	return c.control.begin("etcd", c.tool("etcd"), "--unsafe-no-fsync",
+		"--data-dir="+filepath.Join(hostDir("control"), "etcd"),
+		"--listen-client-urls="+etcdURL, "--advertise-client-urls="+etcdURL,
+		"--listen-peer-urls=http://127.0.0.1:2380", "--initial-advertise-peer-urls=http://127.0.0.1:2380",
+		"--initial-cluster=default=http://127.0.0.1:2380")
+}
+
+// StartAPIServer starts the API server and returns when it is ready.
+func (c *Cluster) StartAPIServer(ctx context.Context) error {
+	err := c.control.begin("kube-apiserver", c.tool("kube-apiserver"),
+		"--etcd-servers="+etcdURL,
+		"--advertise-address="+controlSite.addr4.String(), "--secure-port="+fmt.Sprint(apiServer.Port()),
+		"--service-cluster-ip-range="+joined(ServiceRanges),
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
+		"--client-ca-file="+pkiFile("ca.crt"),
+		"--tls-cert-file="+pkiFile("apiserver.crt"), "--tls-private-key-file="+pkiFile("apiserver.key"),
+		"--kubelet-client-certificate="+pkiFile("kubelet-client.crt"), "--kubelet-client-key="+pkiFile("kubelet-client.key"),
+		"--kubelet-certificate-authority="+pkiFile("ca.crt"),
+		// The names of nodes do not resolve.
+		"--kubelet-preferred-address-types=InternalIP",
+		"--requestheader-client-ca-file="+pkiFile("ca.crt"), "--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file="+pkiFile("front-proxy.crt"), "--proxy-client-key-file="+pkiFile("front-proxy.key"),
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file="+pkiFile("service-account.crt"), "--service-account-signing-key-file="+pkiFile("service-account.key"),
+	)
+	if err != nil {
+		return err
+	}
+	client, err := c.apiClient()
+	if err != nil {
+		return err
+	}
+	return until(ctx, "the API server", time.Minute, func(ctx context.Context) error {
+		return ready(ctx, client)
+	})
+}
+
+// StopAPIServer kills the API server and returns when it has ended.
+func (c *Cluster) StopAPIServer() error { return c.control.kill("kube-apiserver") }
+
+func (c *Cluster) startControllers() error {
+	err := c.control.begin("kube-controller-manager", c.tool("kube-controller-manager"),
+		"--kubeconfig="+pkiFile("controllers.conf"), "--authentication-kubeconfig="+pkiFile("controllers.conf"),
+		"--authorization-kubeconfig="+pkiFile("controllers.conf"),
+		"--service-account-private-key-file="+pkiFile("service-account.key"), "--root-ca-file="+pkiFile("ca.crt"),
+		"--use-service-account-credentials=true", "--leader-elect=false",
+		// The nodes' ranges are fixed, see nodeSites.
+		"--allocate-node-cidrs=false", "--cluster-cidr="+joined(PodRanges), "--service-cluster-ip-range="+joined(ServiceRanges))
+	return errors.Join(err, c.control.begin("kube-scheduler", c.tool("kube-scheduler"),
+		"--kubeconfig="+pkiFile("scheduler.conf"), "--authentication-kubeconfig="+pkiFile("scheduler.conf"),
+		"--authorization-kubeconfig="+pkiFile("scheduler.conf"), "--leader-elect=false"))
+}
+
+// apiClient asks the API server as nobody.
+func (c *Cluster) apiClient() (*http.Client, error) {
+	ca, err := os.ReadFile(pkiFile("ca.crt"))
+	if err != nil {
+		return nil, fmt.Errorf("read the cluster's authority: %w", err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	return &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+		DialContext: c.DialControl, TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true,
+	}}, nil
+}
+
+// DialControl connects to a literal address in the control host's network, for clients
+// of the API server that run in this process.
+func (c *Cluster) DialControl(ctx context.Context, network, addr string) (net.Conn, error) {
+	return c.control.Dial(ctx, network, addr)
+}
+
+func ready(ctx context.Context, client *http.Client) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+apiServer.String()+"/readyz", http.NoBody)
+	if err != nil {
+		return fmt.Errorf("ask the API server: %w", err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return fmt.Errorf("ask the API server: %w", err)
+	}
+	defer response.Body.Close()
+	text, _ := io.ReadAll(response.Body)
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the API server says %s: %s", response.Status, text)
+	}
+	return nil
+}

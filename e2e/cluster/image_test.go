@@ -1,0 +1,86 @@
+package cluster
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// unpack returns the files of a tarball by name.
+func unpack(t *testing.T, r io.Reader) map[string]*bytes.Buffer {
+	t.Helper()
+	files := map[string]*bytes.Buffer{}
+	for tr := tar.NewReader(r); ; {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[h.Name] = &bytes.Buffer{}
+		if _, err := io.Copy(files[h.Name], tr); err != nil {
+			t.Fatal(err)
+		}
+		if h.Name == "testpod" && h.Mode != 0o755 {
+			t.Errorf("the program has mode %o", h.Mode)
+		}
+	}
+}
+
+func TestImageIsWhole(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(program, []byte("the program"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var buf bytes.Buffer
+	if err := (image{tag: "namegate.test/x:1", program: program, path: "/testpod", args: []string{"sleep"}}).write(&buf); err != nil {
+		t.Fatal(err)
+	}
+	files := unpack(t, &buf)
+	var manifest []struct {
+		Config   string
+		RepoTags []string
+		Layers   []string
+	}
+	if err := json.Unmarshal(files["manifest.json"].Bytes(), &manifest); err != nil {
+		t.Fatal(err)
+	}
+	if len(manifest) != 1 || len(manifest[0].Layers) != 1 || manifest[0].RepoTags[0] != "namegate.test/x:1" {
+		t.Fatalf("manifest %+v", manifest)
+	}
+	var config struct {
+		OS     string `json:"os"`
+		Config struct{ Entrypoint, Cmd []string }
+		Rootfs struct {
+			DiffIDs []string `json:"diff_ids"`
+		}
+	}
+	if err := json.Unmarshal(files[manifest[0].Config].Bytes(), &config); err != nil {
+		t.Fatal(err)
+	}
+	layer := files[manifest[0].Layers[0]].Bytes()
+	sum := sha256.Sum256(layer)
+	if want := "sha256:" + hex.EncodeToString(sum[:]); config.Rootfs.DiffIDs[0] != want {
+		t.Errorf("the configuration names layer %s, it is %s", config.Rootfs.DiffIDs[0], want)
+	}
+	if config.Config.Entrypoint[0] != "/testpod" || config.Config.Cmd[0] != "sleep" || config.OS != "linux" {
+		t.Errorf("configuration %+v", config)
+	}
+	if got := unpack(t, bytes.NewReader(layer))["testpod"].String(); got != "the program" {
+		t.Errorf("the program in the image is %q", got)
+	}
+}
+
+func TestImageOfNothing(t *testing.T) {
+	if err := (image{tag: "x", program: "/no/such/program", path: "/x"}).write(io.Discard); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an image of a program that is not there: %v", err)
+	}
+}

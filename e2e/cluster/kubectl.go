@@ -1,0 +1,128 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/namegate/namegate/e2e/cluster/probe"
+)
+
+// AdminConfig is the path of the administrator's kubeconfig.
+const AdminConfig = pkiDir + "/admin.conf"
+
+// Kubectl runs kubectl as the cluster's administrator and returns its standard
+// output. Stdin is what it reads, for example with "apply -f -". The error has
+// what it said on its error output.
+func (c *Cluster) Kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
+	return output(c.client(ctx, "kubectl", args...), stdin, "kubectl", args)
+}
+
+// Helm runs helm as the cluster's administrator, like Kubectl.
+func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
+	return output(c.client(ctx, "helm", args...), "", "helm", args)
+}
+
+// client prepares a client program in the control host's network.
+func (c *Cluster) client(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := c.control.NetCommand(ctx, c.tool(name), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+AdminConfig, "HOME="+hostDir(c.control.Name))
+	return cmd
+}
+
+func output(cmd *exec.Cmd, stdin, name string, args []string) (string, error) {
+	var out, said bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &said
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(said.Bytes()))
+	}
+	return out.String(), nil
+}
+
+// PodRef is a pod's place in the cluster.
+type PodRef struct{ Namespace, Name string }
+
+// Exec runs a program in a pod through kubectl exec.
+func (c *Cluster) Exec(ctx context.Context, pod PodRef, args ...string) (string, error) {
+	return c.Kubectl(ctx, "", append([]string{"exec", "-n", pod.Namespace, pod.Name, "--"}, args...)...)
+}
+
+// Inside runs the test pods' program in a pod's network without the API server,
+// as kubectl exec would. Args are those after the program's name.
+func (c *Cluster) Inside(ctx context.Context, pod PodRef, args ...string) (string, error) {
+	for _, n := range c.Nodes {
+		pid, err := n.sandbox(pod)
+		if err != nil {
+			return "", err
+		}
+		if pid != "" {
+			// The sandbox's own image is that of the test pods, its resolver the pod's.
+			words := append([]string{"-t", pid, "-n", "-m", "--", podProgram}, args...)
+			return output(n.Command(ctx, "nsenter", words...), "", "testpod", args)
+		}
+	}
+	return "", fmt.Errorf("no node runs pod %s/%s", pod.Namespace, pod.Name)
+}
+
+// sandbox returns the number, as the node counts, of a process in a pod's
+// network; "" if the node does not run the pod.
+func (n *Node) sandbox(pod PodRef) (string, error) {
+	filter := fmt.Sprintf(`labels."io.kubernetes.pod.namespace"==%s,labels."io.kubernetes.pod.name"==%s,labels."io.cri-containerd.kind"==sandbox`, pod.Namespace, pod.Name)
+	found, err := n.ctr("containers", "list", "-q", filter)
+	if err != nil {
+		return "", err
+	}
+	tasks, err := n.ctr("tasks", "list")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(tasks) {
+		f := strings.Fields(line) // TASK PID STATUS
+		if len(f) == 3 && f[2] == "RUNNING" && strings.Contains(found, f[0]) {
+			return f[1], nil
+		}
+	}
+	return "", nil
+}
+
+// Dial lets a pod connect to ADDRESS:PORT over tcp or udp and send a word.
+func (c *Cluster) Dial(ctx context.Context, pod PodRef, network, to string) (probe.Dialled, error) {
+	return ask[probe.Dialled](ctx, c, pod, "dial", network, to)
+}
+
+// Lookup lets a pod ask its own resolver, or one that server names, for a name.
+func (c *Cluster) Lookup(ctx context.Context, pod PodRef, name, qtype, server string) (probe.Answer, error) {
+	args := []string{"lookup", name, qtype}
+	if server != "" {
+		args = append(args, server)
+	}
+	return ask[probe.Answer](ctx, c, pod, args...)
+}
+
+// Get lets a pod look a name up and connect to each address of the answer in
+// turn, until one works.
+func (c *Cluster) Get(ctx context.Context, pod PodRef, network, name string, port int) (probe.Got, error) {
+	return ask[probe.Got](ctx, c, pod, "get", network, name, fmt.Sprint(port))
+}
+
+// DNSLoad lets a pod ask at a constant rate, see probe.Load. It returns when the
+// load has ended.
+func (c *Cluster) DNSLoad(ctx context.Context, pod PodRef, l probe.Load) (probe.Loaded, error) {
+	return ask[probe.Loaded](ctx, c, pod, append([]string{"load"}, l.Args()...)...)
+}
+
+func ask[T any](ctx context.Context, c *Cluster, pod PodRef, args ...string) (T, error) {
+	var result T
+	out, err := c.Exec(ctx, pod, append([]string{podProgram}, args...)...)
+	if err != nil {
+		return result, err
+	}
+	if err := json.Unmarshal([]byte(out), &result); err != nil {
+		return result, fmt.Errorf("what %s said of %v: %w: %s", pod.Name, args, err, out)
+	}
+	return result, nil
+}

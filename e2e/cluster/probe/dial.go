@@ -1,0 +1,132 @@
+// Package probe is what the test pods do: connections and DNS questions whose
+// outcome is told apart as precisely as the kernel tells it.
+package probe
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Class is what became of a try.
+type Class string
+
+// The classes. A TCP reset in answer to the opening packet is Refused, whoever
+// sent it; Prohibited is an ICMP message that the communication is prohibited.
+const (
+	OK          Class = "ok"
+	Refused     Class = "refused"
+	Reset       Class = "reset"
+	Prohibited  Class = "prohibited"
+	Unreachable Class = "unreachable"
+	Timeout     Class = "timeout"
+	Failed      Class = "failed"
+)
+
+// Patience is how long a try waits before it is a Timeout.
+const Patience = 2 * time.Second
+
+// Dialled is the outcome of one connection.
+type Dialled struct {
+	To    string `json:"to"`
+	Class Class  `json:"class"`
+	// From is the client's address as the server saw it, Server the server's name.
+	From   string `json:"from,omitempty"`
+	Server string `json:"server,omitempty"`
+	Error  string `json:"error,omitempty"`
+	Millis int64  `json:"millis"`
+	// Rounds counts the words that came back.
+	Rounds int `json:"rounds"`
+}
+
+// Dial connects to ADDRESS:PORT over tcp or udp, says a word and waits for it to
+// come back.
+func Dial(ctx context.Context, network, to string) Dialled {
+	return Hold(ctx, network, to, 0, 0)
+}
+
+// Hold connects as Dial does and goes on saying words, one each interval, until
+// one does not come back or the time is over.
+func Hold(ctx context.Context, network, to string, length, interval time.Duration) Dialled {
+	begin := time.Now()
+	d := Dialled{To: to, Class: OK}
+	err := func() error {
+		c, err := (&net.Dialer{Timeout: Patience}).DialContext(ctx, network, to)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		for {
+			if err := d.round(c); err != nil {
+				return err
+			}
+			d.Rounds++
+			if time.Since(begin)+interval >= length {
+				return nil
+			}
+			time.Sleep(interval)
+		}
+	}()
+	if err != nil {
+		d.Class, d.Error = Classify(err), err.Error()
+	}
+	d.Millis = time.Since(begin).Milliseconds()
+	return d
+}
+
+// round says a word. The answer is a line with the server's name and the
+// client's address, and the word.
+func (d *Dialled) round(c net.Conn) error {
+	if err := c.SetDeadline(time.Now().Add(Patience)); err != nil {
+		return err
+	}
+	word := fmt.Sprintf("hello %d", time.Now().UnixNano())
+	if _, err := fmt.Fprintln(c, word); err != nil {
+		return err
+	}
+	r := bufio.NewReader(c)
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return err
+		}
+		line = strings.TrimSpace(line)
+		if line == word {
+			return nil
+		}
+		d.Server, d.From, _ = strings.Cut(line, " ")
+	}
+}
+
+// Classify tells the class of an error of the network.
+func Classify(err error) Class {
+	var late net.Error
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &late) && late.Timeout() {
+		return Timeout
+	}
+	for _, c := range []struct {
+		err   error
+		class Class
+	}{
+		{syscall.ECONNREFUSED, Refused},
+		{syscall.ECONNRESET, Reset},
+		{syscall.EPIPE, Reset},
+		{io.EOF, Reset},
+		// IPv4 reports a prohibition as EHOSTUNREACH, IPv6 as EACCES.
+		{syscall.EHOSTUNREACH, Prohibited},
+		{syscall.EACCES, Prohibited},
+		{syscall.ENETUNREACH, Unreachable},
+	} {
+		if errors.Is(err, c.err) {
+			return c.class
+		}
+	}
+	return Failed
+}

@@ -1,0 +1,300 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// Load is a constant rate of DNS questions.
+type Load struct {
+	// Rate is questions a second, Length how long.
+	Rate   int
+	Length time.Duration
+	// Sockets share the questions in turn; 0 is a new socket for each question.
+	Sockets int
+	// Timeout is how long an answer may take; 0 is 5 s. Nothing is asked again.
+	Timeout time.Duration
+	// Server is as in Lookup. Names are asked for in turn, for A records. A # in
+	// a name stands for the number of the question.
+	Server string
+	Names  []string
+}
+
+// Loaded is what came of a Load.
+type Loaded struct {
+	Sent     int `json:"sent"`
+	Answered int `json:"answered"`
+	// Failed counts questions by kind: a Class, or an rcode that is neither
+	// NOERROR nor NXDOMAIN.
+	Failed map[string]int `json:"failed"`
+	// The latencies of the answered questions, in milliseconds.
+	P50, P90, P99, Max float64
+	// FirstFailure and LastFailure are seconds since the begin; 0 without failures.
+	FirstFailure, LastFailure float64
+}
+
+// Lost is how many questions had no useful answer.
+func (l Loaded) Lost() int {
+	n := 0
+	for _, count := range l.Failed {
+		n += count
+	}
+	return n
+}
+
+// Args are the words from which ParseLoad makes the load again.
+func (l Load) Args() []string {
+	return append([]string{
+		"-rate=" + strconv.Itoa(l.Rate), "-length=" + l.Length.String(), "-sockets=" + strconv.Itoa(l.Sockets),
+		"-timeout=" + l.Timeout.String(), "-server=" + l.Server,
+	}, l.Names...)
+}
+
+// ParseLoad reads a load from the words of a command line.
+func ParseLoad(args []string) (Load, error) {
+	var l Load
+	f := flag.NewFlagSet("load", flag.ContinueOnError)
+	f.IntVar(&l.Rate, "rate", 100, "questions a second")
+	f.DurationVar(&l.Length, "length", 10*time.Second, "how long")
+	f.IntVar(&l.Sockets, "sockets", 1, "sockets; 0: one for each question")
+	f.DurationVar(&l.Timeout, "timeout", dnsPatience, "how long an answer may take")
+	f.StringVar(&l.Server, "server", "", "resolver")
+	if err := f.Parse(args); err != nil {
+		return l, fmt.Errorf("load: %w", err)
+	}
+	l.Names = f.Args()
+	if len(l.Names) == 0 || l.Rate < 1 || l.Sockets < 0 {
+		return l, errors.New("load needs a rate and at least one name")
+	}
+	return l, nil
+}
+
+// Run asks, and returns when the last answer came or is overdue.
+func (l Load) Run(ctx context.Context) (Loaded, error) {
+	if l.Timeout == 0 {
+		l.Timeout = dnsPatience
+	}
+	server, err := Server(l.Server)
+	if err != nil {
+		return Loaded{}, err
+	}
+	t := &tally{begin: time.Now(), failed: map[string]int{}}
+	askers, err := l.askers(server, t)
+	if err != nil {
+		return Loaded{}, err
+	}
+	t.sent = l.pace(ctx, func(i int) {
+		name := strings.ReplaceAll(l.Names[i%len(l.Names)], "#", strconv.Itoa(i))
+		m := new(dns.Msg).SetQuestion(dns.Fqdn(name), dns.TypeA)
+		askers[i%len(askers)].ask(m, l.Timeout)
+	})
+	for _, a := range askers {
+		a.finish(l.Timeout)
+	}
+	return t.result(), nil
+}
+
+// pace calls f at the rate, counted from the begin so that a late call is made
+// up for, and returns how often it did.
+func (l Load) pace(ctx context.Context, f func(i int)) int {
+	begin := time.Now()
+	for i := 0; ; i++ {
+		at := time.Duration(i) * time.Second / time.Duration(l.Rate)
+		if at >= l.Length || ctx.Err() != nil {
+			return i
+		}
+		time.Sleep(time.Until(begin.Add(at)))
+		f(i)
+	}
+}
+
+type asker interface {
+	ask(m *dns.Msg, timeout time.Duration)
+	finish(timeout time.Duration)
+}
+
+func (l Load) askers(server string, t *tally) ([]asker, error) {
+	if l.Sockets == 0 {
+		return []asker{&fresh{server: server, tally: t}}, nil
+	}
+	var all []asker
+	for range l.Sockets {
+		c, err := net.Dial("udp", server)
+		if err != nil {
+			return nil, fmt.Errorf("open a socket to %s: %w", server, err)
+		}
+		s := &socket{conn: c, tally: t, open: map[uint16]time.Time{}, done: make(chan struct{})}
+		go s.read()
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// fresh asks each question on a socket of its own.
+type fresh struct {
+	server string
+	tally  *tally
+	open   sync.WaitGroup
+}
+
+func (f *fresh) ask(m *dns.Msg, timeout time.Duration) {
+	f.open.Go(func() {
+		begin := time.Now()
+		client := dns.Client{Timeout: timeout}
+		r, _, err := client.Exchange(m, f.server)
+		if err != nil {
+			f.tally.fail(string(Classify(err)), 1)
+			return
+		}
+		f.tally.answer(r.Rcode, time.Since(begin))
+	})
+}
+
+func (f *fresh) finish(time.Duration) { f.open.Wait() }
+
+// socket asks all questions on one socket.
+type socket struct {
+	conn  net.Conn
+	tally *tally
+	done  chan struct{}
+
+	mu   sync.Mutex
+	open map[uint16]time.Time
+	id   uint16
+}
+
+func (s *socket) ask(m *dns.Msg, timeout time.Duration) {
+	s.mu.Lock()
+	s.id++
+	m.Id = s.id
+	overdue := 0
+	for id, since := range s.open {
+		if time.Since(since) > timeout {
+			delete(s.open, id)
+			overdue++
+		}
+	}
+	s.open[m.Id] = time.Now()
+	s.mu.Unlock()
+	s.tally.fail(string(Timeout), overdue)
+	wire, err := m.Pack()
+	if err == nil {
+		_, err = s.conn.Write(wire)
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		// That is what became of an earlier question; this one is not out yet.
+		_, err = s.conn.Write(wire)
+	}
+	if err != nil {
+		s.close(m.Id)
+		s.tally.fail(string(Classify(err)), 1)
+	}
+}
+
+func (s *socket) close(id uint16) (since time.Time, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	since, ok = s.open[id]
+	delete(s.open, id)
+	return since, ok
+}
+
+// read takes answers until the socket's deadline. An ICMP error concerns some
+// question that is open; that one becomes a timeout.
+func (s *socket) read() {
+	defer close(s.done)
+	buf := make([]byte, 4096)
+	for {
+		n, err := s.conn.Read(buf)
+		if err != nil {
+			if c := Classify(err); c == Refused || c == Prohibited || c == Unreachable {
+				continue
+			}
+			return
+		}
+		var r dns.Msg
+		if r.Unpack(buf[:n]) != nil {
+			continue
+		}
+		if since, ok := s.close(r.Id); ok {
+			s.tally.answer(r.Rcode, time.Since(since))
+		}
+	}
+}
+
+// finish waits until every question is answered or overdue.
+func (s *socket) finish(timeout time.Duration) {
+	for end := time.Now().Add(timeout); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		s.mu.Lock()
+		left := len(s.open)
+		s.mu.Unlock()
+		if left == 0 {
+			break
+		}
+	}
+	s.conn.Close()
+	<-s.done
+	s.tally.fail(string(Timeout), len(s.open))
+}
+
+// tally counts outcomes.
+type tally struct {
+	begin time.Time
+	sent  int
+
+	mu          sync.Mutex
+	took        []time.Duration
+	failed      map[string]int
+	first, last time.Duration
+}
+
+func (t *tally) answer(rcode int, took time.Duration) {
+	if rcode != dns.RcodeSuccess && rcode != dns.RcodeNameError {
+		t.fail(dns.RcodeToString[rcode], 1)
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.took = append(t.took, took)
+}
+
+func (t *tally) fail(kind string, count int) {
+	if count == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failed[kind] += count
+	t.last = time.Since(t.begin)
+	if t.first == 0 {
+		t.first = t.last
+	}
+}
+
+func (t *tally) result() Loaded {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	slices.Sort(t.took)
+	at := func(part float64) float64 {
+		if len(t.took) == 0 {
+			return 0
+		}
+		return float64(t.took[int(part*float64(len(t.took)-1))].Microseconds()) / 1000
+	}
+	return Loaded{
+		Sent: t.sent, Answered: len(t.took), Failed: t.failed,
+		P50: at(.5), P90: at(.9), P99: at(.99), Max: at(1),
+		FirstFailure: t.first.Seconds(), LastFailure: t.last.Seconds(),
+	}
+}

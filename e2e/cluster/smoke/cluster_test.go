@@ -1,0 +1,190 @@
+package smoke
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/e2e/cluster"
+	"github.com/namegate/namegate/e2e/cluster/probe"
+)
+
+func TestPodsResolveAndReachTheWorld(t *testing.T) {
+	s := newStage(t)
+	s.start("a node-a", "b node-b")
+	for _, pod := range []string{"a", "b"} {
+		for _, network := range []string{"tcp", "udp", "tcp6", "udp6"} {
+			got := s.get(pod, network, "example.org", 443, probe.OK)
+			if len(got.Dials) != 1 || got.Dials[0].Server != "world" {
+				t.Errorf("pod %s over %s reached %+v, want the world", pod, network, got.Dials)
+			}
+		}
+		// The world sees the pod's own address: nothing is masked on the way.
+		d := s.dial(pod, "tcp", "198.51.100.7:80", probe.OK)
+		if host, _, _ := net.SplitHostPort(d.From); host != s.addr(pod, 4) {
+			t.Errorf("the world saw pod %s as %s, want %s", pod, host, s.addr(pod, 4))
+		}
+	}
+}
+
+func TestPodsReachEachOther(t *testing.T) {
+	s := newStage(t)
+	s.start("a node-a", "a2 node-a", "b node-b", "b2 node-b")
+	for _, way := range []struct{ from, to string }{{"a", "b"}, {"b", "a"}, {"a", "a2"}, {"b", "b2"}} {
+		for _, family := range []int{4, 6} {
+			d := s.dial(way.from, "tcp", net.JoinHostPort(s.addr(way.to, family), "8080"), probe.OK)
+			if d.Server != way.to {
+				t.Errorf("%s reached %q, want %s", way.from, d.Server, way.to)
+			}
+		}
+	}
+}
+
+func TestServicesWork(t *testing.T) {
+	s := newStage(t)
+	s.start("a node-a", "b node-b app=web")
+	s.apply(`{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ipFamilyPolicy: RequireDualStack, selector: {app: web}, ports: [
+  {name: tcp, port: 80, targetPort: 8080}, {name: udp, protocol: UDP, port: 80, targetPort: 8080}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: headless}, spec: {clusterIP: None, selector: {app: web}, ports: [{port: 8080}]}}
+`)
+	s.eventually("the Service to have an endpoint", func() bool {
+		return s.kubectl("get", "endpointslices", "-l", "kubernetes.io/service-name=web", "-o", "jsonpath={.items[0].endpoints[0].addresses[0]}") != ""
+	})
+	t.Cleanup(func() { s.proxies(cluster.IPTables) })
+	for _, mode := range []cluster.ProxyMode{cluster.NFTables, cluster.IPTables} {
+		s.proxies(mode)
+		for _, network := range []string{"tcp", "udp", "tcp6", "udp6"} {
+			got := s.get("a", network, "web."+s.namespace+".svc.cluster.local", 80, probe.OK)
+			if got.Class == probe.OK && got.Dials[0].Server != "b" {
+				t.Errorf("with kube-proxy in mode %s the Service led to %+v, want b", mode, got.Dials)
+			}
+		}
+	}
+	got := s.get("a", "tcp", "headless."+s.namespace+".svc.cluster.local", 8080, probe.OK)
+	if want := netip.MustParseAddr(s.addr("b", 4)); len(got.Answer.Addrs) != 1 || got.Answer.Addrs[0] != want {
+		t.Errorf("the headless Service's name has %v, want %s", got.Answer.Addrs, want)
+	}
+}
+
+// proxies restarts kube-proxy on both nodes.
+func (s *stage) proxies(mode cluster.ProxyMode) {
+	s.t.Helper()
+	for _, n := range s.Nodes {
+		if err := n.RestartKubeProxy(context.Background(), mode); err != nil {
+			s.t.Error(err)
+		}
+	}
+}
+
+// eventually waits until something holds.
+func (s *stage) eventually(what string, holds func() bool) {
+	s.t.Helper()
+	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+func TestExecShowsThePod(t *testing.T) {
+	s := newStage(t)
+	s.start("b node-b")
+	// The error output of a program that fails has to come back too.
+	_, err := s.Exec(t.Context(), s.pod("b"), "/testpod", "no-such-verb")
+	if err == nil || !strings.Contains(err.Error(), "usage: testpod") {
+		t.Errorf("exec of a wrong verb: %v, want the usage", err)
+	}
+	out, err := s.Inside(t.Context(), s.pod("b"), "dial", "tcp", "127.0.0.1:8080")
+	if err != nil || !strings.Contains(out, `"server": "b"`) {
+		t.Errorf("dialling from inside b without the API server: %v: %s, want an answer of b", err, out)
+	}
+}
+
+func TestDNSLoadIsCounted(t *testing.T) {
+	s := newStage(t)
+	s.start("a node-a")
+	for _, sockets := range []int{0, 1, 8} {
+		l := probe.Load{Rate: 200, Length: time.Second, Sockets: sockets, Timeout: 2 * time.Second, Names: []string{"example.org", "n#.rotate.test"}}
+		got, err := s.DNSLoad(t.Context(), s.pod("a"), l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Sent != 200 || got.Answered != 200 || got.Lost() != 0 {
+			t.Errorf("with %d sockets: %+v, want 200 sent and answered", sockets, got)
+		}
+	}
+	// A resolver that is not there: nothing may count as answered.
+	got, err := s.DNSLoad(t.Context(), s.pod("a"), probe.Load{Rate: 50, Length: time.Second, Sockets: 1, Timeout: 500 * time.Millisecond, Server: "198.51.100.7", Names: []string{"example.org"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Sent != 50 || got.Answered != 0 || got.Lost() != 50 {
+		t.Errorf("without a resolver: %+v, want 50 lost", got)
+	}
+}
+
+func TestAddressesAreUsedAgain(t *testing.T) {
+	s := newStage(t)
+	node := s.Node("node-a")
+	// As many as the node's pods have now, and two.
+	taken := len(strings.Fields(s.kubectl("get", "pods", "-A", "--field-selector=spec.nodeName=node-a", "-o", "name")))
+	if err := node.LimitAddresses(taken + 2); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.LimitAddresses(0); err != nil {
+			t.Error(err)
+		}
+	})
+	seen := map[string]int{}
+	const rounds = 4
+	for range rounds {
+		s.start("p node-a")
+		seen[s.addr("p", 4)]++
+		s.kubectl("delete", "pod", "p", "--wait")
+	}
+	if len(seen) == rounds {
+		t.Errorf("%d pods, one after the other, had the addresses %v: none was used again", rounds, seen)
+	}
+}
+
+func TestAPIServerComesBack(t *testing.T) {
+	s := newStage(t)
+	s.start("a node-a")
+	if err := s.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Kubectl(t.Context(), "", "get", "nodes", "--request-timeout=2s"); err == nil {
+		t.Error("kubectl works although the API server is stopped")
+	}
+	out, err := s.Inside(t.Context(), s.pod("a"), "get", "tcp", "example.org", "443")
+	if err != nil || !strings.Contains(out, `"server": "world"`) {
+		t.Errorf("without the API server a pod's connection: %v: %s, want an answer of the world", err, out)
+	}
+	if err := s.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.get("a", "tcp", "example.org", 443, probe.OK)
+}
+
+func TestKubeletNamesAnotherResolver(t *testing.T) {
+	s := newStage(t)
+	node := s.Node("node-b")
+	if err := node.RestartKubelet(cluster.DNS6); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.RestartKubelet(cluster.DNS4); err != nil {
+			t.Error(err)
+		}
+	})
+	s.start("b node-b")
+	got := s.get("b", "tcp", "example.org", 443, probe.OK)
+	if want := netip.AddrPortFrom(cluster.DNS6, 53).String(); got.Answer.Server != want {
+		t.Errorf("a pod asked %s, want %s", got.Answer.Server, want)
+	}
+}

@@ -1,0 +1,122 @@
+// Testpod is the program of the test pods. What it finds out it prints as JSON.
+//
+//	testpod sleep                        run until killed
+//	testpod serve NAME PORT…             echo servers on TCP and UDP
+//	testpod dial tcp|udp ADDR:PORT       one connection
+//	testpod hold tcp|udp ADDR:PORT TIME  a connection that goes on
+//	testpod lookup NAME TYPE [SERVER]    one DNS question
+//	testpod get tcp|udp NAME PORT        a question and a connection to the answer
+//	testpod load [FLAG…] NAME…           DNS questions at a constant rate
+//	testpod first NAME PORT              get over tcp, then sleep
+//	testpod window ADDR:PORT TIME        connections from now on, then sleep
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/namegate/namegate/e2e/cluster/echo"
+	"github.com/namegate/namegate/e2e/cluster/probe"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "testpod:", err)
+		os.Exit(1)
+	}
+}
+
+var errUsage = errors.New("usage: testpod sleep | serve NAME PORT… | dial NETWORK ADDR:PORT | hold NETWORK ADDR:PORT TIME | lookup NAME TYPE [SERVER] | get NETWORK NAME PORT | load [FLAG…] NAME… | first NAME PORT | window ADDR:PORT TIME")
+
+// holdInterval is how often a connection that goes on says a word.
+const holdInterval = 200 * time.Millisecond
+
+func run(args []string) error {
+	if len(args) == 0 {
+		return errUsage
+	}
+	ctx := context.Background()
+	verb, args := args[0], args[1:]
+	switch {
+	case verb == "sleep" && len(args) == 0:
+		return sleep()
+	case verb == "serve" && len(args) > 1:
+		return serve(args[0], args[1:])
+	case verb == "dial" && len(args) == 2:
+		return show(probe.Dial(ctx, args[0], args[1]))
+	case verb == "hold" && len(args) == 3:
+		length, err := time.ParseDuration(args[2])
+		if err != nil {
+			return fmt.Errorf("hold: %w", err)
+		}
+		return show(probe.Hold(ctx, args[0], args[1], length, holdInterval))
+	case verb == "lookup" && len(args) == 2:
+		return show(probe.Lookup(ctx, "udp", args[0], args[1], ""))
+	case verb == "lookup" && len(args) == 3:
+		return show(probe.Lookup(ctx, "udp", args[0], args[1], args[2]))
+	case verb == "get" && len(args) == 3:
+		port, err := strconv.Atoi(args[2])
+		if err != nil {
+			return fmt.Errorf("port: %w", err)
+		}
+		return show(probe.Get(ctx, args[0], args[1], port))
+	case verb == "first" && len(args) == 2:
+		return errors.Join(run(append([]string{"get", "tcp"}, args...)), sleep())
+	case verb == "window" && len(args) == 2:
+		length, err := time.ParseDuration(args[1])
+		if err != nil {
+			return fmt.Errorf("window: %w", err)
+		}
+		return errors.Join(show(probe.Watch(ctx, args[0], length)), sleep())
+	case verb == "load":
+		return load(ctx, args)
+	}
+	return errUsage
+}
+
+func load(ctx context.Context, args []string) error {
+	l, err := probe.ParseLoad(args)
+	if err != nil {
+		return err
+	}
+	result, err := l.Run(ctx)
+	if err != nil {
+		return err
+	}
+	return show(result)
+}
+
+func serve(name string, ports []string) error {
+	for _, word := range ports {
+		port, err := strconv.Atoi(word)
+		if err != nil {
+			return fmt.Errorf("port: %w", err)
+		}
+		if _, err := echo.Serve(name, port); err != nil {
+			return err
+		}
+	}
+	return sleep()
+}
+
+// sleep runs until a signal: as a pod's first process the program would not be
+// ended by one that it does not handle.
+func sleep() error {
+	end := make(chan os.Signal, 1)
+	signal.Notify(end, syscall.SIGTERM, syscall.SIGINT)
+	<-end
+	return nil
+}
+
+func show(result any) error {
+	e := json.NewEncoder(os.Stdout)
+	e.SetIndent("", "  ")
+	return e.Encode(result)
+}

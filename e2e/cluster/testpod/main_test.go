@@ -1,0 +1,70 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"testing"
+
+	"github.com/namegate/namegate/e2e/cluster/echo"
+	"github.com/namegate/namegate/e2e/cluster/probe"
+)
+
+func TestUsage(t *testing.T) {
+	for _, args := range [][]string{
+		{}, {"fly"}, {"sleep", "long"}, {"serve", "name"}, {"dial", "tcp"}, {"hold", "tcp", "192.0.2.1:1"}, {"lookup", "x"}, {"get", "tcp", "x"}, {"first", "x"}, {"window", "192.0.2.1:1"},
+	} {
+		if err := run(args); !errors.Is(err, errUsage) {
+			t.Errorf("%v: %v, want the usage", args, err)
+		}
+	}
+	for _, args := range [][]string{{"serve", "name", "http"}, {"hold", "tcp", "192.0.2.1:1", "long"}, {"get", "tcp", "x.test", "http"}, {"load"}, {"window", "192.0.2.1:1", "long"}} {
+		if err := run(args); err == nil || errors.Is(err, errUsage) {
+			t.Errorf("%v: %v, want what is wrong", args, err)
+		}
+	}
+}
+
+// output returns what f prints.
+func output(t *testing.T, f func() error) []byte {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout := os.Stdout
+	os.Stdout = w
+	err = f()
+	os.Stdout = stdout
+	w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestOutcomesArePrinted(t *testing.T) {
+	s, err := echo.Serve("me", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, args := range [][]string{
+		{"dial", "tcp", fmt.Sprintf("127.0.0.1:%d", s.Port)},
+		{"hold", "udp", fmt.Sprintf("127.0.0.1:%d", s.Port), "1ms"},
+	} {
+		var got probe.Dialled
+		if err := json.Unmarshal(output(t, func() error { return run(args) }), &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.Class != probe.OK || got.Server != "me" {
+			t.Errorf("%v: %+v", args, got)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Zone is what the world's DNS answers beyond the names that spell their address
+// (see the program world), until SetZone says something else.
+const Zone = `
+example.org.       60 A     198.51.100.10
+example.org.       60 AAAA  2001:db8::10
+www.example.org.   60 A     198.51.100.11
+www.example.org.   60 AAAA  2001:db8::11
+alias.example.org. 60 CNAME www.example.org.
+*.wild.test.       60 A     198.51.100.20
+other.test.        60 A     203.0.113.30
+other.test.        60 AAAA  2001:db8::30
+two.test.          60 A     203.0.113.41
+two.test.          60 A     203.0.113.42
+`
+
+// WorldPorts are the ports on which the world's echo servers answer.
+var WorldPorts = []string{"80", "81", "443", "8080", "8443"}
+
+func (c *Cluster) zoneFile() string { return filepath.Join(hostDir(worldSite.name), "zone") }
+func (c *Cluster) queryLog() string { return filepath.Join(logDir, "world-queries.log") }
+
+func (c *Cluster) startWorld() error {
+	// Servers bind addresses that are local by route alone.
+	if err := c.world.Sysctl("net.ipv6.ip_nonlocal_bind=1"); err != nil {
+		return err
+	}
+	if err := c.SetZone(Zone); err != nil {
+		return err
+	}
+	return c.world.begin("world", c.tool("world"), append([]string{c.zoneFile(), c.queryLog()}, WorldPorts...)...)
+}
+
+// SetZone replaces the records of the world's DNS; they are written as in a zone
+// file, with whole names. Resolvers may remember what was before.
+func (c *Cluster) SetZone(records string) error {
+	next := c.zoneFile() + ".new"
+	if err := os.WriteFile(next, []byte(records), 0o644); err != nil {
+		return fmt.Errorf("write the world's zone: %w", err)
+	}
+	return os.Rename(next, c.zoneFile())
+}
+
+// Asked returns the questions that reached the world's DNS, oldest first, each
+// as "NAME TYPE CLIENT".
+func (c *Cluster) Asked() ([]string, error) {
+	text, err := os.ReadFile(c.queryLog())
+	if err != nil {
+		return nil, fmt.Errorf("read what the world was asked: %w", err)
+	}
+	return strings.Split(strings.TrimSpace(string(text)), "\n"), nil
+}

@@ -1,0 +1,66 @@
+package kube
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/e2e/cluster/probe"
+)
+
+// testAPIServer: without the API server DNS and enforcement go on as they were;
+// what is new is handled when it is back.
+func testAPIServer(t *testing.T) {
+	s := begin(t, "apiserver")
+	s.run(pod("a", "node-a", nil), pod("b", "node-b", nil),
+		policy("names", `{podSelector: {}, egress: [{matches: [{pattern: "*.ip.test"}]}]}`))
+	for _, p := range []string{"a", "b"} {
+		s.enforced(soon, p)
+	}
+	if err := the.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	back := false
+	defer func() {
+		if !back {
+			if err := the.StartAPIServer(s.ctx); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	end := time.Now().Add(time.Minute)
+	asked := 0
+	for i := 1; time.Now().Before(end); i++ {
+		for _, p := range []string{"a", "b"} {
+			var g probe.Got
+			name := "198-51-100-" + string(rune('0'+i%10)) + ".ip.test"
+			s.inside(p, &g, "get", "tcp", name, "80")
+			asked++
+			if g.Class != probe.OK {
+				t.Errorf("without an API server %s gets %s for %s: %+v", p, g.Class, name, g)
+			}
+			var d probe.Dialled
+			s.inside(p, &d, "dial", "tcp", raw)
+			if !denied.has(d.Class) {
+				t.Errorf("without an API server %s reaches %s: %s", p, raw, d.Class)
+			}
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+	t.Logf("%d names asked for and connected to in a minute without an API server", asked)
+	status, err := the.Node("node-a").AgentStatus()
+	if err != nil || !strings.Contains(status, "API server") {
+		t.Errorf("status does not say that the API server is away (%v):\n%s", err, status)
+	}
+	if err := the.StartAPIServer(s.ctx); err != nil {
+		t.Fatal(err)
+	}
+	back = true
+	s.eventually(patient, "pods after the API server's return", func() error {
+		_, err := the.Kubectl(s.ctx, pod("late", "node-a", nil), "apply", "-n", s.ns, "-f", "-")
+		return err
+	})
+	s.kubectl("wait", "-n", s.ns, "pod", "late", "--for=condition=Ready", "--timeout=120s")
+	s.enforced(30*time.Second, "late")
+	s.gets("late", "tcp", "198-51-100-7.ip.test", 80, works)
+}

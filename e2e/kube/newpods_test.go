@@ -1,0 +1,61 @@
+package kube
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/e2e/cluster/probe"
+)
+
+// testNewPods: the very first query of a pod's life is held until the pod is
+// known and its answer is granted. How long its other traffic went unjudged is
+// measured: it dials an address that nothing allows from its first moment on.
+func testNewPods(t *testing.T) {
+	s := begin(t, "newpods")
+	s.apply(policy("one", `{podSelector: {}, egress: [{matches: [{name: www.example.org}], ports: [{port: 80}]}]}`))
+	const pods = 5
+	var manifests []string
+	for i := range pods {
+		for _, n := range nodes {
+			manifests = append(manifests,
+				pod(fmt.Sprintf("asks-%d-%s", i, n), n, nil, "first", "www.example.org", "80"),
+				pod(fmt.Sprintf("dials-%d-%s", i, n), n, nil, "window", raw, "5s"))
+		}
+	}
+	s.run(manifests...)
+	time.Sleep(6 * time.Second) // what the pods report covers five
+	for i := range pods {
+		for _, n := range nodes {
+			var g probe.Got
+			s.report(fmt.Sprintf("asks-%d-%s", i, n), &g)
+			t.Logf("first query on %s: %s after %d ms, then %s", n, g.Answer.Rcode, g.Answer.Millis, g.Class)
+			if g.Class != probe.OK {
+				t.Errorf("the first query of a pod's life on %s: %+v", n, g)
+			}
+			var w probe.Window
+			s.report(fmt.Sprintf("dials-%d-%s", i, n), &w)
+			t.Logf("unjudged on %s: %d connections in the first %d ms, then %d denied", n, w.Opened, w.LastMillis, w.Denied)
+			if w.Denied == 0 || w.OpenAgain {
+				t.Errorf("a starting pod on %s: %+v", n, w)
+			}
+			if w.Survived {
+				t.Errorf("a connection that a starting pod on %s had opened went on: %+v", n, w)
+			}
+		}
+	}
+}
+
+// report reads what a pod's program printed.
+func (s *scenario) report(pod string, into any) {
+	s.Helper()
+	s.eventually(soon, "the report of "+pod, func() error {
+		text := s.kubectl("logs", "-n", s.ns, pod)
+		if strings.TrimSpace(text) == "" {
+			return fmt.Errorf("%s has said nothing", pod)
+		}
+		return json.Unmarshal([]byte(text), into)
+	})
+}

@@ -1,0 +1,110 @@
+package kube
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// account is the agents' service account.
+const account = "system:serviceaccount:" + namespace + ":" + release
+
+// everybody is what every service account may do, as `kubectl auth can-i --list`
+// names it: ask about itself, and read what the API server has.
+func everybody(resource string) bool {
+	return strings.HasPrefix(resource, "selfsubject") || resource == ""
+}
+
+// testRights: the agents' token may do what is listed here and nothing else, in
+// its own namespace and in others.
+func testRights(t *testing.T) {
+	s := begin(t, "rights")
+	elsewhere := []string{
+		"events.events.k8s.io [create patch]",
+		"fqdnnetworkpolicies.namegate.io [get list watch]",
+		"fqdnnetworkpolicies.namegate.io/status [patch]",
+		"endpointslices.discovery.k8s.io [get list watch]",
+		"namespaces [get list watch]",
+		"nodes [get list watch]",
+		"pods [get list watch]",
+		"services [get list watch]",
+	}
+	own := append([]string{
+		"daemonsets.apps [get list watch] [" + release + "]",
+		"leases.coordination.k8s.io [create delete get list update watch]",
+	}, elsewhere...)
+	for ns, want := range map[string][]string{namespace: own, s.ns: elsewhere, "kube-system": elsewhere} {
+		got := s.rights(ns)
+		slices.Sort(want)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("in %s (-want +got):\n%s", ns, d)
+		}
+	}
+	for _, question := range []struct {
+		words string
+		yes   bool
+	}{
+		{"get secrets", false},
+		{"list secrets -A", false},
+		{"create pods", false},
+		{"create pods/exec", false},
+		{"delete pods", false},
+		{"update fqdnnetworkpolicies.namegate.io", false},
+		{"delete fqdnnetworkpolicies.namegate.io", false},
+		{"patch nodes", false},
+		{"create networkpolicies.networking.k8s.io", false},
+		{"delete networkpolicies.networking.k8s.io", false},
+		{"update daemonsets.apps -n " + namespace, false},
+		{"get configmaps -n kube-system", false},
+		{"create clusterrolebindings.rbac.authorization.k8s.io", false},
+		{"impersonate users", false},
+		{"create serviceaccounts/token", false},
+		{"list fqdnnetworkpolicies.namegate.io -A", true},
+		{"patch fqdnnetworkpolicies.namegate.io --subresource=status", true},
+		{"watch pods -A", true},
+	} {
+		args := append([]string{"auth", "can-i", "--as=" + account}, strings.Fields(question.words)...)
+		out, _ := the.Kubectl(s.ctx, "", args...)
+		if got := strings.TrimSpace(out) == "yes"; got != question.yes {
+			t.Errorf("can-i %s: %q", question.words, strings.TrimSpace(out))
+		}
+	}
+}
+
+// rights returns what the account may do in a namespace, a line each: resource,
+// verbs, and the names that it is limited to.
+func (s *scenario) rights(ns string) []string {
+	s.Helper()
+	out := s.kubectl("auth", "can-i", "--list", "--as="+account, "-n", ns, "--no-headers")
+	verbs := map[string][]string{}
+	for line := range strings.Lines(out) {
+		// RESOURCE [URLS] [NAMES] [VERBS]
+		resource, _, _ := strings.Cut(line, " ")
+		if everybody(resource) {
+			continue
+		}
+		open := strings.Split(line, "[")
+		if len(open) != 4 {
+			s.Fatalf("a line of can-i --list: %q", line)
+		}
+		names := strings.TrimSpace(strings.TrimRight(strings.TrimSpace(open[2]), "]"))
+		allowed := strings.Fields(strings.TrimRight(strings.TrimSpace(open[3]), "]"))
+		key := resource + "\x00" + names
+		verbs[key] = append(verbs[key], allowed...)
+	}
+	var lines []string
+	for key, v := range verbs {
+		slices.Sort(v)
+		resource, names, _ := strings.Cut(key, "\x00")
+		line := fmt.Sprintf("%s %v", resource, slices.Compact(v))
+		if names != "" {
+			line += fmt.Sprintf(" [%s]", names)
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return lines
+}

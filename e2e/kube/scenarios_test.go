@@ -1,0 +1,32 @@
+package kube
+
+import "testing"
+
+// TestNamegate runs the scenarios one after another: they share a cluster, and the
+// last takes Namegate away. One alone: -run TestNamegate/NAME.
+func TestNamegate(t *testing.T) {
+	for _, s := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"admission", testAdmission},
+		{"rights", testRights},
+		{"gke", testGKE},
+		{"services", testServices},
+		{"isolation", testIsolation},
+		{"changes", testChanges},
+		{"ends", testEnds},
+		{"newpods", testNewPods},
+		{"churn", testChurn},
+		{"endpoint", testEndpoint},
+		{"hostnetwork", testHostNetwork},
+		{"corefile", testCorefile},
+		{"apiserver", testAPIServer},
+		{"kubeproxy", testKubeProxy},
+		{"upgrade", testUpgrade},
+		{"engine", testEngine},
+		{"uninstall", testUninstall},
+	} {
+		t.Run(s.name, s.run)
+	}
+}

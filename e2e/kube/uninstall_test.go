@@ -1,0 +1,88 @@
+package kube
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/e2e/cluster"
+)
+
+// testUninstall: a node that is not Namegate's any more, and at the end both, have
+// no rule, set, table, address or taint of it left, and pods are free.
+func testUninstall(t *testing.T) {
+	s := begin(t, "uninstall")
+	s.run(pod("a", "node-a", nil), pod("b", "node-b", nil), policy("one", `{podSelector: {}, egress: [{matches: [{name: www.example.org}]}]}`))
+	s.enforced(soon, "a")
+	s.enforced(soon, "b")
+
+	s.kubectl("taint", "nodes", "--all", "namegate.io/agent-not-ready=:NoSchedule")
+	if _, err := the.Helm(s.ctx, helmArgs("upgrade", "--set", "taint.enabled=true")...); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(patient, "the end of the taints", s.untainted)
+
+	s.kubectl("label", "node", "node-a", "namegate.test/here=yes")
+	if _, err := the.Helm(s.ctx, helmArgs("upgrade", "--set", `nodeSelector.namegate\.test/here=yes`)...); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(30*time.Second, "a clean node-b", func() error { return clean(the.Node("node-b")) })
+	s.dials("b", "tcp", raw, works)
+	s.dials("a", "tcp", raw, denied)
+
+	if _, err := the.Helm(s.ctx, "uninstall", release, "--namespace", namespace, "--wait", "--timeout", "120s"); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range the.Nodes {
+		s.eventually(30*time.Second, "a clean "+n.Name, func() error { return clean(n) })
+	}
+	if err := s.untainted(); err != nil {
+		t.Error(err)
+	}
+	for _, p := range []string{"a", "b"} {
+		s.dials(p, "tcp", raw, works)
+		s.gets(p, "tcp", "other.test", 80, works)
+	}
+	if left := s.kubectl("get", "leases,daemonsets,configmaps,serviceaccounts,pods,services,jobs", "-n", namespace, "-o", "name"); strings.Contains(left, "namegate") {
+		t.Errorf("left in %s:\n%s", namespace, left)
+	}
+	if left := s.kubectl("get", "clusterroles,clusterrolebindings", "-o", "name"); strings.Contains(left, "namegate") {
+		t.Errorf("left:\n%s", left)
+	}
+	s.kubectl("get", "fqdnnp", "-n", s.ns, "one") // what users wrote stays
+}
+
+func (s *scenario) untainted() error {
+	if taints := s.kubectl("get", "nodes", "-o", "jsonpath={.items[*].spec.taints[*].key}"); strings.Contains(taints, "namegate.io") {
+		return fmt.Errorf("taints: %s", taints)
+	}
+	return nil
+}
+
+// clean tells what a node has of Namegate, nil if nothing.
+func clean(n *cluster.Node) error {
+	for _, look := range []struct{ program, args, trace string }{
+		{"nft", "list tables", "namegate"},
+		{"iptables-save", "", "NAMEGATE"},
+		{"ip6tables-save", "", "NAMEGATE"},
+		{"iptables-legacy-save", "", "NAMEGATE"},
+		{"ip6tables-legacy-save", "", "NAMEGATE"},
+		{"ipset", "list -n", "namegate"},
+		{"ipset", "list -n", "ng"},
+		{"ip", "addr show", "169.254.20."},
+		{"ip", "addr show", "fd5c:7a1e:93b4:"},
+		{"ip", "link show", "namegate"},
+	} {
+		out, err := n.Run(look.program, strings.Fields(look.args)...)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(out) {
+			if strings.Contains(line, look.trace) && !strings.HasPrefix(line, "#") {
+				return fmt.Errorf("%s: %s %s: %s", n.Name, look.program, look.args, line)
+			}
+		}
+	}
+	return nil
+}
