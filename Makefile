@@ -40,11 +40,12 @@ test: need-root need-go ## run every test: with the race detector, and on the ke
 	run() { echo "$$@"; "$$@" || failed=1; }; \
 	run $(GO) test -race $(TESTFLAGS) $$($(GO) list ./... | grep -v -e e2e/scenarios -e e2e/cluster/smoke -e e2e/kube); \
 	run $(GO) test -count=1 -timeout 30m $(TESTFLAGS) $(scenarios); \
-	for m in $(modules); do echo "in $$m:"; run $(GO) -C $$m test $(TESTFLAGS) ./...; done; \
+	for m in $(modules); do echo "in $$m:"; run $(GO) -C $$m test -count=1 $(TESTFLAGS) ./...; done; \
 	[ -z "$$failed" ] || { echo "make test: some tests failed, see above" >&2; exit 1; }
 
-e2e: need-root e2e-tools ## scenarios on a real cluster of two nodes (root; KEEP=1 leaves it standing)
+e2e: need-root build e2e-tools ## scenarios on a real cluster of two nodes (root; KEEP=1 leaves it standing)
 	@e2e/prepare $(clustered)
+	@image/build dev bin/namegate-image.tar
 	KEEP=$(keep) $(GO) test -p 1 -count=1 -timeout 60m $(TESTFLAGS) $(kube)
 
 e2e-tools: need-go ## build Kubernetes and what else a cluster consists of, once (needs minutes)
@@ -72,13 +73,14 @@ demo-clean: need-root need-go ## remove what killed demos and tests left behind 
 	@exec bin/demo -clean
 
 lint: need-go verify ## check format, vet, the linters of .golangci.yml and generated files
-	@unformatted=$$(gofmt -l cmd crds e2e enforcer policy proxy); \
+	@unformatted=$$(gofmt -l cmd crds charts e2e enforcer image policy proxy); \
 	[ -z "$$unformatted" ] || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
 	$(tool) golangci-lint run
 
 generate: need-go ## write the CRD manifest and the deepcopy code anew
 	$(tool) controller-gen object crd paths=./crds/v1alpha1 output:object:dir=crds/v1alpha1 output:crd:dir=crds
+	cp crds/namegate.io_fqdnnetworkpolicies.yaml charts/namegate/crd/
 
 verify: need-go ## check that generated files are current
 	@new=$$(mktemp -d); trap 'rm -rf "$$new"' EXIT; \

@@ -18,16 +18,16 @@ import (
 type Path uint8
 
 const (
-	// PathUntested: nothing is known. The pod is not selected or is a resolver
+	// PathUntested means: nothing is known. The pod is not selected or is a resolver
 	// itself, no interface leads to it, no resolver of its families is intercepted,
 	// or interception is off at the moment.
 	PathUntested Path = iota
-	// PathWorks: the query came to the proxy.
+	// PathWorks means: the query came to the proxy.
 	PathWorks
-	// PathUnseen: netfilter never saw the query, so nothing is enforced for this
+	// PathUnseen means: netfilter never saw the query, so nothing is enforced for this
 	// pod: it crosses a bridge without br_netfilter, or is routed by eBPF.
 	PathUnseen
-	// PathBlocked: the query came to our interception and not to the proxy: a rule
+	// PathBlocked means: the query came to our interception and not to the proxy: a rule
 	// of somebody else dropped it.
 	PathBlocked
 )

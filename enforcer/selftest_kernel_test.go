@@ -195,7 +195,7 @@ func (n *node) does(line string) string {
 	return out
 }
 
-// forgetProbed empties what the kernel remembers of tests for ten seconds.
+// forgetProbed empties what the kernel remembers of tests for some seconds.
 func (n *node) forgetProbed() {
 	n.t.Helper()
 	n.does("nft flush set inet namegate probed4")

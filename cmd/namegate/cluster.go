@@ -105,14 +105,14 @@ func (a *agent) openCluster(f agentFlags) error {
 		return err
 	}
 	a.cluster.source = source
-	a.cluster.report, err = report.New(report.Options{
-		Client: c, Dynamic: c.dynamic, Namespace: f.cluster.namespace, Node: f.nodeName, Identity: f.cluster.podName,
-		Companion: f.cluster.companion, Endpoint: endpointPrefixes(config), Log: a.log,
-	})
+	a.cluster.place, err = place.New(place.Options{Client: c, Node: f.nodeName, Namespace: f.cluster.namespace, DaemonSet: f.cluster.daemonSet, Log: a.log})
 	if err != nil {
 		return err
 	}
-	a.cluster.place, err = place.New(place.Options{Client: c, Node: f.nodeName, Namespace: f.cluster.namespace, DaemonSet: f.cluster.daemonSet, Log: a.log})
+	a.cluster.report, err = report.New(report.Options{
+		Client: c, Dynamic: c.dynamic, Namespace: f.cluster.namespace, Node: f.nodeName, Identity: f.cluster.podName,
+		Companion: f.cluster.companion, Endpoint: endpointPrefixes(config), Log: a.log, Uninstalling: a.cluster.place.Uninstalling,
+	})
 	if err != nil {
 		return err
 	}

@@ -42,6 +42,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	descInfo      = desc("build_info", "The version of the agent; always 1.", "version")
 	descReady     = desc("ready", "1 while the agent serves and the latest policies are in force.")
+	descConnected = desc("api_server_connected", "1 while the API server answers everything that the agent asks.")
 	descSnapshot  = desc("snapshot", "The number of the snapshot in force, counted from the agent's start.")
 	descSelected  = desc("selected_pods", "Pods of this node that are default-deny.")
 	descGrants    = desc("granted_addresses", "Grants that are open.")
@@ -75,6 +76,13 @@ func (f *figures) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(descReady, ready)
 	s := a.snapshotStatus()
+	if a.cluster != nil {
+		connected := 1.0
+		if s.Away != nil {
+			connected = 0
+		}
+		gauge(descConnected, connected)
+	}
 	gauge(descSnapshot, float64(s.Snapshot))
 	gauge(descSelected, float64(s.Enforcer.Selected))
 	gauge(descGrants, float64(s.Enforcer.Grants))

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -28,9 +30,23 @@ type status struct {
 	Failing  string               `json:"failing,omitempty"`
 	Files    []manifest.FileError `json:"brokenFiles,omitempty"`
 	Problems []policy.Problem     `json:"problems,omitempty"`
-	Enforcer enforcer.Status      `json:"enforcer"`
-	Proxy    proxy.Stats          `json:"proxy"`
-	Audit    *auditStatus         `json:"audit,omitempty"`
+	// Away is set while the API server is: what was known before is in force.
+	Away *away `json:"apiServerAway,omitempty"`
+	// Paths are the selected pods whose queries do not reach the agent.
+	Paths    []failedPath    `json:"failedPaths,omitempty"`
+	Enforcer enforcer.Status `json:"enforcer"`
+	Proxy    proxy.Stats     `json:"proxy"`
+	Audit    *auditStatus    `json:"audit,omitempty"`
+}
+
+type away struct {
+	Since time.Time `json:"since"`
+	Error string    `json:"error"`
+}
+
+type failedPath struct {
+	Pod  string `json:"pod"`
+	Path string `json:"path"`
 }
 
 type auditStatus struct {
@@ -49,6 +65,15 @@ func (a *agent) snapshotStatus() status {
 	}
 	r.mu.Unlock()
 	s.Enforcer, s.Proxy = a.enforce.Status(), a.proxy.Stats()
+	if a.cluster != nil {
+		if h := a.cluster.source.Health(); !h.Disconnected.IsZero() {
+			s.Away = &away{h.Disconnected, h.LastError}
+		}
+	}
+	for pod, path := range a.paths.failed() {
+		s.Paths = append(s.Paths, failedPath{pod.String(), path.String()})
+	}
+	slices.SortFunc(s.Paths, func(a, b failedPath) int { return strings.Compare(a.Pod, b.Pod) })
 	if a.audit != nil {
 		s.Audit = &auditStatus{a.audit.Written(), a.audit.Dropped()}
 	}
@@ -102,6 +127,12 @@ func (s status) print(w io.Writer) error {
 	}
 	for _, a := range s.Enforcer.Unseen {
 		fmt.Fprintf(t, "half enforced\t%s: netfilter does not see its bridge, nothing is denied between its pods; load br_netfilter and set net.bridge.bridge-nf-call-iptables=1 and bridge-nf-call-ip6tables=1\n", a)
+	}
+	if s.Away != nil {
+		fmt.Fprintf(t, "API server\taway since %s, what was known then is in force: %s\n", s.Away.Since.Format(time.RFC3339), s.Away.Error)
+	}
+	for _, p := range s.Paths {
+		fmt.Fprintf(t, "queries lost\tthose of %s do not reach the agent: %s\n", p.Pod, p.Path)
 	}
 	for _, f := range s.Files {
 		fmt.Fprintf(t, "broken file\t%s: %s (since %s; its last good content is in force)\n", f.File, f.Reason, f.Since.Format(time.RFC3339))

@@ -75,8 +75,25 @@ func (s *scenario) during(what string, pods []string, f func()) (lost int) {
 // have its resolv.conf.
 const server = "10.96.0.10"
 
-// testKubeProxy: kube-proxy's restart, its change to nftables and back, and
-// CoreDNS's growth and shrinking lose no query.
+// testCoreDNS: the growth and shrinking of the resolver's Deployment loses no query.
+func testCoreDNS(t *testing.T) {
+	s := begin(t, "coredns")
+	s.run(pod("a", "node-a", nil), pod("b", "node-b", nil),
+		policy("names", `{podSelector: {}, egress: [{matches: [{name: www.example.org}, {pattern: "*.wild.test"}]}]}`))
+	s.enforced(soon, "a")
+	s.enforced(soon, "b")
+	scale := func(n int) {
+		s.kubectl("scale", "-n", "kube-system", "deployment/coredns", fmt.Sprintf("--replicas=%d", n))
+		s.kubectl("rollout", "status", "-n", "kube-system", "deployment/coredns", "--timeout=60s")
+		time.Sleep(7 * time.Second) // those that go answer for five seconds
+	}
+	if lost := s.during("CoreDNS grows and shrinks", []string{"a", "b"}, func() { scale(4); scale(1); scale(2) }); lost > 0 {
+		t.Errorf("%d queries lost", lost)
+	}
+}
+
+// testKubeProxy: kube-proxy's restart, and its change to nftables and back, lose no
+// query.
 func testKubeProxy(t *testing.T) {
 	s := begin(t, "kubeproxy")
 	s.run(pod("a", "node-a", nil), pod("b", "node-b", nil),
@@ -92,11 +109,6 @@ func testKubeProxy(t *testing.T) {
 			}
 		}
 	}
-	scale := func(n int) {
-		s.kubectl("scale", "-n", "kube-system", "deployment/coredns", fmt.Sprintf("--replicas=%d", n))
-		s.kubectl("rollout", "status", "-n", "kube-system", "deployment/coredns", "--timeout=60s")
-		time.Sleep(7 * time.Second) // those that go answer for five seconds
-	}
 	for _, step := range []struct {
 		what string
 		do   func()
@@ -104,7 +116,6 @@ func testKubeProxy(t *testing.T) {
 		{"kube-proxy restarts", proxies("iptables")},
 		{"kube-proxy changes to nftables", proxies("nftables")},
 		{"kube-proxy changes back", proxies("iptables")},
-		{"CoreDNS grows and shrinks", func() { scale(4); scale(1); scale(2) }},
 	} {
 		if lost := s.during(step.what, []string{"a", "b"}, step.do); lost > 0 {
 			t.Errorf("%s: %d queries lost", step.what, lost)
@@ -132,11 +143,14 @@ func testUpgrade(t *testing.T) {
 		if _, err := the.Helm(s.ctx, helmArgs("upgrade", "--set", "image.tag=next")...); err != nil {
 			t.Error(err)
 		}
-		for name := range s.agents() {
-			if before[name] {
-				t.Errorf("agent %s was not replaced", name)
+		s.eventually(20*time.Second, "the end of the old agents", func() error {
+			for name := range s.agents() {
+				if before[name] {
+					return fmt.Errorf("agent %s is there", name)
+				}
 			}
-		}
+			return nil
+		})
 		s.dials("a", "tcp", raw, denied)
 	})
 	fmt.Printf("upgrade: %d queries lost of 40000\n", lost)

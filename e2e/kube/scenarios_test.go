@@ -23,6 +23,7 @@ func TestNamegate(t *testing.T) {
 		{"corefile", testCorefile},
 		{"apiserver", testAPIServer},
 		{"kubeproxy", testKubeProxy},
+		{"coredns", testCoreDNS},
 		{"upgrade", testUpgrade},
 		{"engine", testEngine},
 		{"uninstall", testUninstall},

@@ -44,9 +44,13 @@ func testUninstall(t *testing.T) {
 		s.dials(p, "tcp", raw, works)
 		s.gets(p, "tcp", "other.test", 80, works)
 	}
-	if left := s.kubectl("get", "leases,daemonsets,configmaps,serviceaccounts,pods,services,jobs", "-n", namespace, "-o", "name"); strings.Contains(left, "namegate") {
-		t.Errorf("left in %s:\n%s", namespace, left)
-	}
+	s.eventually(30*time.Second, "the end of what the agents had", func() error {
+		left := s.kubectl("get", "leases,daemonsets,configmaps,serviceaccounts,pods,services,jobs", "-n", namespace, "-o", "name")
+		if strings.Contains(left, "namegate") {
+			return fmt.Errorf("left in %s:\n%s", namespace, left)
+		}
+		return nil
+	})
 	if left := s.kubectl("get", "clusterroles,clusterrolebindings", "-o", "name"); strings.Contains(left, "namegate") {
 		t.Errorf("left:\n%s", left)
 	}

@@ -300,3 +300,42 @@ func TestOpensHere(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestNoNeighbourIsMoved: where a pod made the node believe that its address is at
+// a neighbour's hardware address, or the bridge's, our packet does not help it to
+// what is sent there.
+func TestNoNeighbourIsMoved(t *testing.T) {
+	l, pod := newLab(t, lab.Bridged)
+	other := l.Pod("other")
+	r := open(t, l)
+	at := func(p *lab.Pod) string {
+		out, err := p.Run("ip", "-br", "link", "show", "eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Fields(out)[2] // name, state, address
+	}
+	packet := datagram(netip.AddrPortFrom(pod.Addr4, 4242), netip.MustParseAddrPort("192.168.77.1:53"), "hello")
+	for what, hw := range map[string]string{"a neighbour's": at(other), "the bridge's": "02:00:00:00:00:01"} {
+		show(t, l, "ip", "neigh", "replace", pod.Addr4.String(), "lladdr", hw, "dev", "br0", "nud", "reachable")
+		before := show(t, l, "bridge", "fdb", "show", "br", "br0")
+		if err := r.Send(pod.Iface, packet); err == nil || inject.IsUnsupported(err) || !strings.Contains(err.Error(), hw) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if after := show(t, l, "bridge", "fdb", "show", "br", "br0"); after != before {
+			t.Errorf("%s: the bridge learnt something\nbefore: %s\nafter: %s", what, before, after)
+		}
+	}
+	show(t, l, "ip", "neigh", "replace", pod.Addr4.String(), "lladdr", at(pod), "dev", "br0", "nud", "reachable")
+	if err := r.Send(pod.Iface, packet); err != nil {
+		t.Errorf("at its own: %v", err)
+	}
+	// A bridge forgets whom it has not heard for a while, and learns him again.
+	show(t, l, "bridge", "fdb", "del", at(pod), "dev", pod.Iface, "master")
+	if err := r.Send(pod.Iface, packet); err != nil {
+		t.Errorf("after the bridge forgot it: %v", err)
+	}
+	if got := show(t, l, "bridge", "fdb", "show", "brport", pod.Iface); !strings.Contains(got, at(pod)) {
+		t.Errorf("it is not learnt at its own port:\n%s", got)
+	}
+}

@@ -1,14 +1,10 @@
 package inject
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -185,104 +181,6 @@ func (r *Real) aim(to netlink.Link) error {
 	}
 	r.target = to.Attrs().Index
 	return nil
-}
-
-// frame puts a packet behind the Ethernet header that the pod would write.
-func (r *Real) frame(to netlink.Link, packet []byte) ([]byte, error) {
-	source, dest, etherType, err := readHeader(packet)
-	if err != nil {
-		return nil, err
-	}
-	if bridge := to.Attrs().MasterIndex; bridge != 0 {
-		next, err := r.nextOnBridge(bridge, dest)
-		if err != nil {
-			return nil, err
-		}
-		own, err := r.bridged(bridge, source)
-		return ethernet(next, own, etherType, packet), err
-	}
-	own, err := r.neighbour(to.Attrs().Index, source)
-	if own == nil {
-		own = r.send.Attrs().HardwareAddr
-	}
-	// The kernel takes a packet for the host's own by the address of the link that
-	// it came out of, which is the second of the pair. A bridge looks again.
-	return ethernet(r.redirect.Attrs().HardwareAddr, own, etherType, packet), err
-}
-
-func ethernet(to, from net.HardwareAddr, etherType uint16, packet []byte) []byte {
-	frame := append(append(make([]byte, 0, 14+len(packet)), to...), from...)
-	return append(binary.BigEndian.AppendUint16(frame, etherType), packet...)
-}
-
-// nextOnBridge returns the hardware address that a pod on a bridge sends to: the
-// destination's if it is on that bridge too, else the bridge's own.
-func (r *Real) nextOnBridge(bridge int, dest netip.Addr) (net.HardwareAddr, error) {
-	routes, err := r.h.RouteGet(dest.AsSlice())
-	if err == nil && len(routes) == 1 && routes[0].LinkIndex == bridge && routes[0].Gw == nil && routes[0].Type == unix.RTN_UNICAST {
-		return r.bridged(bridge, dest)
-	}
-	l, err := r.h.LinkByIndex(bridge)
-	if err != nil {
-		return nil, fmt.Errorf("its bridge: %w", err)
-	}
-	return l.Attrs().HardwareAddr, nil
-}
-
-// hearing is how long the node is given to find a neighbour that it has forgotten,
-// in tries of hearingEach: on a bridge of its own an answer takes microseconds.
-const (
-	hearing     = 20
-	hearingEach = 10 * time.Millisecond
-)
-
-// bridged returns the hardware address of an address on a bridge. The bridge would
-// learn any other.
-func (r *Real) bridged(bridge int, addr netip.Addr) (net.HardwareAddr, error) {
-	for i := range hearing {
-		hw, err := r.neighbour(bridge, addr)
-		if err != nil || hw != nil {
-			return hw, err
-		}
-		if i == 0 {
-			// The kernel looks for it as if it had something to send. That it cannot
-			// shows when there is no answer.
-			_ = r.h.NeighSet(&netlink.Neigh{LinkIndex: bridge, IP: addr.AsSlice(), Flags: netlink.NTF_USE, State: netlink.NUD_NONE})
-		}
-		time.Sleep(hearingEach)
-	}
-	return nil, fmt.Errorf("%s does not say its hardware address", addr)
-}
-
-// neighbour returns the hardware address of an address, nil without one.
-func (r *Real) neighbour(on int, addr netip.Addr) (net.HardwareAddr, error) {
-	family := unix.AF_INET
-	if addr.Is6() {
-		family = unix.AF_INET6
-	}
-	list, err := r.h.NeighList(on, family)
-	if err != nil {
-		return nil, fmt.Errorf("list neighbours: %w", err)
-	}
-	for _, n := range list {
-		if a, _ := netip.AddrFromSlice(n.IP); a.Unmap() == addr && len(n.HardwareAddr) == 6 {
-			return n.HardwareAddr, nil
-		}
-	}
-	return nil, nil
-}
-
-var errNoPacket = errors.New("it is no IP packet")
-
-// readHeader reads what of an IP header the frame around it depends on.
-func readHeader(packet []byte) (source, dest netip.Addr, etherType uint16, err error) {
-	switch {
-	case len(packet) >= 20 && packet[0]>>4 == 4:
-		return netip.AddrFrom4([4]byte(packet[12:])), netip.AddrFrom4([4]byte(packet[16:])), unix.ETH_P_IP, nil
-	case len(packet) >= 40 && packet[0]>>4 == 6:
-		return netip.AddrFrom16([16]byte(packet[8:])), netip.AddrFrom16([16]byte(packet[24:])), unix.ETH_P_IPV6, nil
-	}
-	return source, dest, 0, errNoPacket
 }
 
 // Close implements Interface. A pair that another agent has made meanwhile stays.

@@ -9,7 +9,7 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// ReasonUnreadable: an address or range of a node, Service or EndpointSlice is none, and is left out.
+// ReasonUnreadable means: an address or range of a node, Service or EndpointSlice is none, and is left out.
 const ReasonUnreadable = "Unreadable"
 
 // nodeEntry is what is used of a node.

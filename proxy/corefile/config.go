@@ -130,7 +130,7 @@ func Default() *Config {
 		Mark:          0x40,
 		Audit:         Audit{Size: 100 << 20, Keep: 5},
 		Limits: Limits{
-			Queries: 4096, QueriesPerPod: 256,
+			Queries: 4096, QueriesPerPod: 512,
 			RatePerPod: 1000, BurstPerPod: 256,
 			Connections: 1024, ConnectionsPerPod: 64,
 			Addresses: 64,

@@ -57,7 +57,7 @@
 {{- /* Refuses a bound of one pod above that of all; the defaults are the agent's. */ -}}
 {{- define "namegate.checkLimits" -}}
 {{- $limits := . -}}
-{{- range $bounds := list (list "queriesPerPod" 256 "queries" 4096) (list "connectionsPerPod" 64 "connections" 1024) -}}
+{{- range $bounds := list (list "queriesPerPod" 512 "queries" 4096) (list "connectionsPerPod" 64 "connections" 1024) -}}
 {{- $one := default (index $bounds 1) (get $limits (index $bounds 0)) | int64 -}}
 {{- $all := default (index $bounds 3) (get $limits (index $bounds 2)) | int64 -}}
 {{- if gt $one $all -}}

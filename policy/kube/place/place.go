@@ -53,7 +53,9 @@ func New(o Options) (*Place, error) {
 // Leaving answers while the agent ends.
 func (p *Place) Run(ctx context.Context) error {
 	name := func(n string) func(*metav1.ListOptions) {
-		return func(o *metav1.ListOptions) { o.FieldSelector = fields.OneTermEqualSelector("metadata.name", n).String() }
+		return func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", n).String()
+		}
 	}
 	sets := p.o.Client.AppsV1().DaemonSets(p.o.Namespace)
 	nodes := p.o.Client.CoreV1().Nodes()

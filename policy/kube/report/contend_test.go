@@ -22,17 +22,22 @@ import (
 // over, and what the policies say stays.
 func TestLostLeader(t *testing.T) {
 	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, nil, func(t *testing.T, w *world) {
-		defer w.start("n1", false)()
-		w.pass(3 * time.Second)
-		defer w.start("n2", false)()
-		w.pass(10 * time.Second)
+		var lost atomic.Bool
 		w.client.PrependReactor("update", "leases", func(a clienttest.Action) (bool, runtime.Object, error) {
 			l := a.(clienttest.UpdateAction).GetObject().(*coordinationv1.Lease)
-			if l.Name == LeaderLease && (l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity != "agent-n2") {
+			if lost.Load() && l.Name == LeaderLease && (l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity != "agent-n2") {
 				return true, nil, apierrors.NewInternalError(errServerAway)
 			}
 			return false, nil, nil
 		})
+		defer w.start("n1", false)()
+		w.pass(3 * time.Second)
+		defer w.start("n2", false)()
+		w.pass(10 * time.Second)
+		if got := w.leader(); got != "agent-n1" {
+			t.Fatalf("%q leads at first", got)
+		}
+		lost.Store(true)
 		w.pass(2 * time.Minute)
 		if got := w.leader(); got != "agent-n2" {
 			t.Fatalf("%q leads", got)

@@ -145,10 +145,15 @@ func TestStatusAfterAQuarrel(t *testing.T) {
 	for range 15 { // another writer removes it again and again
 		bare := server.get(t, "shop", "web")
 		bare.Status.Conditions = nil
+		server.versions["shop/web"]++
+		bare.ResourceVersion = fmt.Sprint(server.versions["shop/web"])
 		now = now.Add(patienceMost)
 		s.bring(t.Context(), now, bare, wanted(bare))
 	}
 	before := len(server.written())
+	if before != 15 {
+		t.Fatalf("%d writes: no quarrel", before)
+	}
 	server.versions["shop/web"]++ // the other has just written
 	p := server.get(t, "shop", "web")
 	p.ResourceVersion = fmt.Sprint(server.versions["shop/web"])
