@@ -17,7 +17,25 @@ func (a *agent) findings() []report.Finding {
 	r.mu.Unlock()
 	out := ofProblems(problems)
 	out = append(out, ofPaths(snap, a.paths.failed())...)
+	if there, err := a.kernel.Links.Exists(ipvsLink); err == nil && there {
+		out = append(out, ofIPVS(snap)...)
+	}
 	return append(out, ofStatus(snap, a.enforce.Status())...)
+}
+
+// ipvsLink is the interface that kube-proxy makes for its IPVS mode.
+const ipvsLink = "kube-ipvs0"
+
+// ofIPVS says of every selected pod what IPVS does to its connections.
+func ofIPVS(snap *policy.Snapshot) (out []report.Finding) {
+	if snap == nil {
+		return nil
+	}
+	for _, v := range snap.Views {
+		out = append(out, forPolicies(snap, report.Finding{Pod: v.Pod.PodRef, Reason: report.IPVS,
+			Message: "kube-proxy runs in IPVS mode on the node, which takes connections to Services past the verdict: run it in iptables or nftables mode"})...)
+	}
+	return out
 }
 
 // ofProblems takes what the compiler found of pods.

@@ -19,6 +19,7 @@ func TestNamegate(t *testing.T) {
 		{"newpods", testNewPods},
 		{"churn", testChurn},
 		{"endpoint", testEndpoint},
+		{"nodelocal", testNodeLocal},
 		{"hostnetwork", testHostNetwork},
 		{"corefile", testCorefile},
 		{"apiserver", testAPIServer},

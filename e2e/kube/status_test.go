@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/e2e/cluster"
+	"github.com/namegate/namegate/e2e/cluster/probe"
 )
 
 // testHostNetwork: a pod on the host network is not selected, and that is said:
@@ -50,7 +51,8 @@ func testCorefile(t *testing.T) {
 	}()
 	s.apply(policy("one", `{podSelector: {matchLabels: {app: client}}, egress: [{matches: [{name: inside.test}]}]}`))
 	s.enforced(soon, "client")
-	s.gets("client", "tcp", "inside.test", 8080, denied) // the guard: an outside name with a pod's address
+	// The guard takes a pod's address out of the answer for an outside name.
+	s.gets("client", "tcp", "inside.test", 8080, want{probe.Failed})
 	agents := s.agents()
 	good := s.kubectl("get", "configmap", "-n", namespace, release, "-o", "jsonpath={.data.Corefile}")
 	write := func(text string) {
