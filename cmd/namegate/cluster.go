@@ -122,7 +122,7 @@ func (a *agent) openCluster(f agentFlags) error {
 
 func (c *cluster) run(ctx context.Context, receive func(state)) error {
 	return c.source.Run(ctx, func(s kube.State) {
-		c.report.SetPolicies(s.Input.Policies)
+		c.report.SetPolicies(s.Input.Policies, s.Problems...)
 		receive(state{input: s.Input, problems: s.Problems, cluster: s.Cluster})
 	})
 }

@@ -13,6 +13,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
+// metricsAgain is how long a metrics server that failed waits for its next try.
+const metricsAgain = 30 * time.Second
+
+// keepMetrics serves them until ctx ends. A port that another program has is no
+// reason to leave pods without DNS.
+func (a *agent) keepMetrics(ctx context.Context, addr string) {
+	for {
+		err := serveMetrics(ctx, addr, a)
+		if ctx.Err() != nil {
+			return
+		}
+		a.log.Error("no metrics; trying again", "after", metricsAgain, "error", err)
+		if wait(ctx, metricsAgain) != nil {
+			return
+		}
+	}
+}
+
 // serveMetrics answers /metrics until ctx ends.
 func serveMetrics(ctx context.Context, addr string, a *agent) error {
 	registry := prometheus.NewRegistry()

@@ -43,7 +43,7 @@ func (a *agent) work(ctx context.Context, f agentFlags) error {
 		return nil
 	})
 	if f.metricsAddr != "" {
-		g.Go(func() error { return serveMetrics(ctx, f.metricsAddr, a) })
+		g.Go(func() error { a.keepMetrics(ctx, f.metricsAddr); return nil })
 	}
 	g.Go(func() error {
 		select {
