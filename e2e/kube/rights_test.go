@@ -24,16 +24,16 @@ func testRights(t *testing.T) {
 	s := begin(t, "rights")
 	elsewhere := []string{
 		"events.events.k8s.io [create patch]",
-		"fqdnnetworkpolicies.namegate.io [get list watch]",
+		"fqdnnetworkpolicies.namegate.io [list watch]",
 		"fqdnnetworkpolicies.namegate.io/status [patch]",
-		"endpointslices.discovery.k8s.io [get list watch]",
-		"namespaces [get list watch]",
+		"endpointslices.discovery.k8s.io [list watch]",
+		"namespaces [list watch]",
 		"nodes [get list watch]",
-		"pods [get list watch]",
-		"services [get list watch]",
+		"pods [list watch]",
+		"services [list watch]",
 	}
 	own := append([]string{
-		"daemonsets.apps [get list watch] [" + release + "]",
+		"daemonsets.apps [list watch] [" + release + "]",
 		"leases.coordination.k8s.io [create delete get list update watch]",
 	}, elsewhere...)
 	for ns, want := range map[string][]string{namespace: own, s.ns: elsewhere, "kube-system": elsewhere} {
