@@ -24,7 +24,9 @@ func versionOf(a netip.Addr) iptables.Family {
 // Names of chains and sets. All of ours begin with one of the two prefixes, and
 // nothing else's may.
 const (
-	chainPrefix  = "NAMEGATE-"
+	// ChainPrefix begins the names of all our chains.
+	ChainPrefix  = "NAMEGATE-"
+	chainPrefix  = ChainPrefix
 	chainHome    = "NAMEGATE-HOME"
 	chainPorts   = "NAMEGATE-PORTS"
 	chainIfaces  = "NAMEGATE-IFACES"

@@ -159,18 +159,31 @@ func (a *agent) run(ctx context.Context, f agentFlags) error {
 	a.rollout = newRollout(a)
 	a.paths = newPathTests(a.testPath, a.rollout.views, a.log)
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return a.source.run(ctx, a.rollout.offer) })
+	up := make(chan struct{})
+	g.Go(func() error {
+		// An agent that stands by has read everything when its turn comes. Another
+		// first sees whether it can work at all.
+		if !f.standby {
+			select {
+			case <-up:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		return a.source.run(ctx, a.rollout.offer)
+	})
 	if a.cluster != nil {
 		g.Go(func() error { return a.cluster.place.Run(ctx) })
 	}
-	g.Go(func() error { return a.serve(ctx, f) })
+	g.Go(func() error { return a.serve(ctx, f, func() { close(up) }) })
 	return g.Wait()
 }
 
 // serve brings everything up in the order of the design and takes it down in the
 // reverse. What the kernel enforces stays when it returns, unless the agent is not
-// to come back to this node.
-func (a *agent) serve(ctx context.Context, f agentFlags) error {
+// to come back to this node. It calls up when everything that can fail at the start
+// has not.
+func (a *agent) serve(ctx context.Context, f agentFlags, up func()) error {
 	release, err := take(ctx, f.standby, func() (func(), error) { return claim(f.socket, namespaceLock) }, a.health, a.log)
 	if ctx.Err() != nil {
 		return nil // ended while it stood by
@@ -195,6 +208,8 @@ func (a *agent) serve(ctx context.Context, f agentFlags) error {
 		return err
 	}
 	defer socket.close()
+	a.log.Info("the agent has this node", "iptables", a.kernel.variant, "because", a.kernel.why)
+	up()
 	return a.work(ctx, f)
 }
 

@@ -47,6 +47,6 @@ func cleanupCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&config, "config", defaultConfig, "the Corefile; without it the defaults count")
 	cmd.Flags().StringVar(&socket, "socket", defaultSocket, "unix socket of the agent")
-	cmd.Flags().StringVar(&variant, "iptables", "", "iptables variant: legacy or nft (default: what the host's iptables is)")
+	cmd.Flags().StringVar(&variant, "iptables", "", "iptables variant: legacy or nft (default: what the host uses)")
 	return cmd
 }

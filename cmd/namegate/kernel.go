@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -17,6 +18,9 @@ import (
 type kernel struct {
 	enforcer.Kernel
 	closers []func()
+	// variant of iptables, and why it is that one.
+	variant iptables.Variant
+	why     string
 }
 
 func openKernel(mark uint32, variant string) (*kernel, error) {
@@ -24,8 +28,14 @@ func openKernel(mark uint32, variant string) (*kernel, error) {
 	if !slices.Contains([]iptables.Variant{iptables.Default, iptables.Legacy, iptables.NFT}, v) {
 		return nil, fmt.Errorf("--iptables %q is not known; write legacy or nft", variant)
 	}
-	k := &kernel{}
+	k := &kernel{why: "--iptables says so"}
 	var err error
+	if v == iptables.Default {
+		if v, k.why, err = iptables.Detect(context.Background(), enforcer.ChainPrefix); err != nil {
+			return nil, err
+		}
+	}
+	k.variant = v
 	if k.Chains, err = iptables.NewExec(v); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,124 @@
+package iptables
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// kubeletChains are made by kubelet in the variant that the host uses, for others
+// to find (KEP-3178).
+var kubeletChains = []string{"KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"}
+
+// Traces are what one variant's tables hold in a network namespace.
+type Traces struct {
+	// Hint: kubelet left its sign there.
+	Hint bool
+	// Rules counts the rules of other programs, Own the chains of an agent.
+	Rules, Own int
+}
+
+// Choose picks the variant that the host uses: the one with kubelet's sign; else
+// the one with more rules of other programs; else the one that an earlier agent
+// wrote to; else the fallback. It says why.
+func Choose(legacy, nft Traces, fallback Variant) (v Variant, why string) {
+	switch {
+	case legacy.Hint != nft.Hint:
+		return pick(legacy.Hint), "kubelet uses it"
+	case legacy.Rules != nft.Rules:
+		return pick(legacy.Rules > nft.Rules), fmt.Sprintf("other programs have %d rules in legacy and %d in nft", legacy.Rules, nft.Rules)
+	case legacy.Own != nft.Own:
+		return pick(legacy.Own > nft.Own), "an earlier agent used it"
+	}
+	return fallback, "the program iptables is of that variant, and no rule says otherwise"
+}
+
+func pick(legacy bool) Variant {
+	if legacy {
+		return Legacy
+	}
+	return NFT
+}
+
+// Detect finds the variant that the host of this network namespace uses. The
+// programs' own default says nothing of it where they come with a container. Where
+// only one variant's programs are there, it is that one; own is the prefix of the
+// agent's chains.
+func Detect(ctx context.Context, own string) (v Variant, why string, err error) {
+	_, noLegacy := NewExec(Legacy)
+	_, noNFT := NewExec(NFT)
+	switch {
+	case noLegacy != nil && noNFT != nil:
+		return Default, "the variants have no programs of their own", nil
+	case noLegacy != nil:
+		return NFT, "there is no program of the other", nil
+	case noNFT != nil:
+		return Legacy, "there is no program of the other", nil
+	}
+	var legacy, nft Traces
+	for _, f := range []Family{IPv4, IPv6} {
+		// Asking the legacy programs would make the tables that they ask for.
+		if legacyTables(f) {
+			if err := legacy.read(ctx, Legacy, f, own); err != nil {
+				return Default, "", err
+			}
+		}
+		if err := nft.read(ctx, NFT, f, own); err != nil {
+			return Default, "", err
+		}
+	}
+	v, why = Choose(legacy, nft, programVariant(ctx))
+	return v, why, nil
+}
+
+// legacyTables tells whether the namespace has legacy tables at all.
+func legacyTables(f Family) bool {
+	path := "/proc/thread-self/net/ip_tables_names"
+	if f == IPv6 {
+		path = "/proc/thread-self/net/ip6_tables_names"
+	}
+	text, err := os.ReadFile(path)
+	return err == nil && len(bytes.TrimSpace(text)) > 0
+}
+
+// programVariant is that of the program iptables, as it says in its version.
+func programVariant(ctx context.Context) Variant {
+	out, err := exec.CommandContext(ctx, "iptables", "--version").Output()
+	if err == nil && strings.Contains(string(out), "(legacy)") {
+		return Legacy
+	}
+	return NFT
+}
+
+func (t *Traces) read(ctx context.Context, v Variant, f Family, own string) error {
+	e := &Exec{variant: v}
+	tables, err := e.SaveAll(ctx, f)
+	if err != nil {
+		return fmt.Errorf("look for the host's variant of iptables: %w", err)
+	}
+	t.add(tables, own)
+	return nil
+}
+
+// add counts what tables hold.
+func (t *Traces) add(tables map[string]Chains, own string) {
+	for _, chains := range tables {
+		for name, rules := range chains {
+			if strings.HasPrefix(name, own) {
+				t.Own++
+				continue
+			}
+			for _, k := range kubeletChains {
+				t.Hint = t.Hint || name == k
+			}
+			for _, r := range rules {
+				if !strings.Contains(r, "-j "+own) {
+					t.Rules++
+				}
+			}
+		}
+	}
+}
