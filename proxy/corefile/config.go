@@ -43,6 +43,14 @@ type Config struct {
 	Audit Audit
 	// Limits bound what pods can make the agent hold.
 	Limits Limits
+	// CacheEntries and CacheBytes bound the answers that are kept, of all zones.
+	CacheEntries int
+	CacheBytes   int64
+	// TTL bounds the TTLs that pods are told.
+	TTL TTL
+	// Follow lets a pod that asked for an allowed name ask for the names that the
+	// answer's SRV, MX, SVCB and HTTPS records point at, while the answer lasts.
+	Follow bool
 	// GrantTimeout is how long an answer waits for the kernel before the pod
 	// gets SERVFAIL.
 	GrantTimeout time.Duration
@@ -64,7 +72,43 @@ type Zone struct {
 	MaxFails int
 	// Timeout bounds one try, Deadline the whole query.
 	Timeout, Deadline time.Duration
+	// Probe is how often an upstream that went silent is asked whether it answers.
+	Probe time.Duration
+	// MaxConcurrent bounds the queries under way at the zone's upstreams; 0 leaves
+	// that to Limits.
+	MaxConcurrent int
+	// ForceTCP asks over TCP alone.
+	ForceTCP bool
+	// Cache is nil where answers are not kept.
+	Cache *Cache
 }
+
+// Cache says how a zone's answers are kept. It is not changed.
+type Cache struct {
+	// Least and Greatest bound how long an answer with records is kept, and so the
+	// TTLs that it is handed on with.
+	Least, Greatest time.Duration
+	// Denial bounds how long NXDOMAIN and an answer without records are kept
+	// (RFC 2308); 0 keeps none.
+	Denial time.Duration
+	// Prefetch renews hot names before they end.
+	Prefetch Prefetch
+	// ServeStale is how long after its end an answer may still be given when no
+	// upstream answers (RFC 8767); 0 never does.
+	ServeStale time.Duration
+}
+
+// Prefetch says which names are renewed before they end: those that were asked
+// for Amount times, with no gap of Within between, once less than Percent of
+// their time is left. Amount 0 renews none.
+type Prefetch struct {
+	Amount  int
+	Within  time.Duration
+	Percent int
+}
+
+// TTL bounds, in seconds, what pods are told of how long an answer holds.
+type TTL struct{ Least, Greatest uint32 }
 
 // Policy is the order in which the upstreams of a zone are tried.
 type Policy uint8
@@ -136,6 +180,10 @@ func Default() *Config {
 			Addresses: 64,
 		},
 		GrantTimeout: 500 * time.Millisecond,
+		CacheEntries: 10_000,
+		CacheBytes:   32 << 20,
+		TTL:          TTL{0, 1<<31 - 1},
+		Follow:       true,
 	}
 }
 
