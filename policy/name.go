@@ -115,32 +115,51 @@ func lower(b byte) byte {
 // String returns the presentation form: lower case, what is not a plain
 // character escaped, no trailing dot. The root is ".".
 func (n Name) String() string {
-	if n == "" {
-		return "."
-	}
-	var b strings.Builder
-	b.Grow(len(n))
-	for label := range n.Labels() {
-		if b.Len() > 0 {
-			b.WriteByte('.')
-		}
-		writeLabel(&b, label)
-	}
-	return b.String()
+	var room [maxWire]byte
+	return string(n.AppendTo(room[:0]))
 }
 
-func writeLabel(b *strings.Builder, label string) {
-	for _, c := range []byte(label) {
+// AppendTo appends the presentation form that String returns.
+func (n Name) AppendTo(b []byte) []byte {
+	if n == "" {
+		return append(b, '.')
+	}
+	at := len(b)
+	b = append(b, n[1:]...)
+	left := n[0] // of the label
+	for i, c := range b[at:] {
 		switch {
-		case strings.IndexByte(`.\"();@$`, c) >= 0:
-			b.WriteByte('\\')
-			b.WriteByte(c)
-		case c <= ' ' || c > '~':
-			fmt.Fprintf(b, `\%03d`, c)
+		case left == 0:
+			b[at+i], left = '.', c
+		case isNameChar(c):
+			left--
 		default:
-			b.WriteByte(c)
+			return n.appendEscaped(b[:at])
 		}
 	}
+	return b
+}
+
+// appendEscaped is AppendTo for names with bytes that RFC 1035 §5.1 escapes.
+func (n Name) appendEscaped(b []byte) []byte {
+	first := true
+	for label := range n.Labels() {
+		if !first {
+			b = append(b, '.')
+		}
+		first = false
+		for _, c := range []byte(label) {
+			switch {
+			case strings.IndexByte(`.\"();@$`, c) >= 0:
+				b = append(b, '\\', c)
+			case c <= ' ' || c > '~':
+				b = append(b, '\\', '0'+c/100, '0'+c/10%10, '0'+c%10)
+			default:
+				b = append(b, c)
+			}
+		}
+	}
+	return b
 }
 
 // Labels yields the labels from left to right, unescaped.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +37,9 @@ func TestParseName(t *testing.T) {
 		if err != nil || n.String() != c.want {
 			t.Errorf("%q is %q, %v; want %q", c.text, n, err, c.want)
 		}
+		if got := string(n.AppendTo([]byte("in front: "))); got != "in front: "+c.want {
+			t.Errorf("%q appended is %q", c.text, got)
+		}
 		if got := slices.Collect(n.Labels()); c.labels != nil && !slices.Equal(got, c.labels) {
 			t.Errorf("%q has the labels %q", c.text, got)
 		}
@@ -64,6 +68,30 @@ func TestParseNameRefuses(t *testing.T) {
 		if n, err := ParseName(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is %q, %v; want an error with %q", text, n, err, want)
 		}
+	}
+}
+
+// TestEveryByteOfALabel: what each byte is written as, by the letter of RFC 1035 §5.1.
+func TestEveryByteOfALabel(t *testing.T) {
+	for c := range 256 {
+		want := fmt.Sprintf(`\%03d`, c)
+		switch {
+		case strings.ContainsRune(`.\"();@$`, rune(c)):
+			want = `\` + string(rune(c))
+		case c > ' ' && c <= '~':
+			want = string(rune(c))
+		}
+		n := Name([]byte{3, 'a', byte(c), 'b', 4, 't', 'e', 's', 't'})
+		if got := n.String(); got != "a"+want+"b.test" {
+			t.Errorf("the byte %d is %q", c, got)
+		}
+	}
+}
+
+func TestAppendToTakesNoMemory(t *testing.T) {
+	n, room := mustName(t, longName), make([]byte, 0, 256)
+	if got := testing.AllocsPerRun(100, func() { room = n.AppendTo(room[:0]) }); got != 0 {
+		t.Errorf("%v allocations", got)
 	}
 }
 

@@ -14,14 +14,32 @@ const headerBytes = 12
 // greatest that crosses every path in one piece (DNS Flag Day 2020).
 const advertised = 1232
 
+// optionsMost bounds the client's options that are passed on, in bytes: with the
+// longest name the query still fits into the least datagram that IPv6 must carry.
+const optionsMost = 512
+
+// askFlags are the bits of a query that its answer depends on, as they stand in
+// the key under which the answer is kept.
+type askFlags uint8
+
+const (
+	flagRD askFlags = 1 << iota
+	flagCD
+	flagAD
+	flagDO
+)
+
 // ask is all of a client's query that an upstream gets to see. Equal asks get
-// equal answers, so it is the key of what is in flight (and of a cache).
+// equal answers, so it is the key of what is in flight and of what is kept.
 type ask struct {
 	Question
 	recurse bool // RD
 	check   bool // CD: the client validates itself
 	authent bool // AD: the client understands AD (RFC 6840 §5.7)
 	dnssec  bool // DO
+	// options are those of the client's EDNS options that are not between it and
+	// us, on the wire. What is asked with any is not kept.
+	options string
 }
 
 // askOf returns what a client's query asks.
@@ -29,14 +47,34 @@ func askOf(q Question, m *dns.Msg) ask {
 	a := ask{Question: q, recurse: m.RecursionDesired, check: m.CheckingDisabled, authent: m.AuthenticatedData}
 	if opt := m.IsEdns0(); opt != nil {
 		a.dnssec = opt.Do()
+		a.options = passedOn(opt)
 	}
 	return a
 }
 
-// wire returns the query on the wire with the id. The client's other options
-// (cookies, its subnet) stay behind: they are between it and us.
+func (a ask) flags() askFlags {
+	return flagIf(flagRD, a.recurse) | flagIf(flagCD, a.check) | flagIf(flagAD, a.authent) | flagIf(flagDO, a.dnssec)
+}
+
+func flagIf(f askFlags, on bool) askFlags {
+	if on {
+		return f
+	}
+	return 0
+}
+
+// appendKey appends the key under which the answer is kept: the name, the type,
+// the class and the flags.
+func (a ask) appendKey(b []byte) []byte {
+	b = append(b, a.Name...)
+	b = binary.BigEndian.AppendUint16(b, a.Type)
+	b = binary.BigEndian.AppendUint16(b, a.Class)
+	return append(b, byte(a.flags()))
+}
+
+// wire returns the query on the wire with the id.
 func (a ask) wire(id uint16) []byte {
-	b := make([]byte, headerBytes, headerBytes+len(a.Name)+1+4+11)
+	b := make([]byte, headerBytes, headerBytes+len(a.Name)+1+4+optBytes+len(a.options))
 	binary.BigEndian.PutUint16(b, id)
 	if a.recurse {
 		b[2] |= 0x01
@@ -59,7 +97,8 @@ func (a ask) wire(id uint16) []byte {
 		flags = 1 << 15
 	}
 	b = binary.BigEndian.AppendUint32(b, flags)
-	return append(b, 0, 0)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(a.options)))
+	return append(b, a.options...)
 }
 
 // plainWire is wire without EDNS: no OPT, and so no DO.

@@ -57,7 +57,8 @@ type load struct {
 
 // loads are the loads of known askers, by address. Strangers share one.
 type loads struct {
-	byAddr    sync.Map // netip.Addr → *load
+	mu        sync.RWMutex
+	byAddr    map[netip.Addr]*load
 	strangers load
 }
 
@@ -65,11 +66,22 @@ func (l *loads) of(a asker) *load {
 	if !a.known {
 		return &l.strangers
 	}
-	if v, ok := l.byAddr.Load(a.addr); ok {
-		return v.(*load)
+	l.mu.RLock()
+	ld := l.byAddr[a.addr]
+	l.mu.RUnlock()
+	if ld != nil {
+		return ld
 	}
-	v, _ := l.byAddr.LoadOrStore(a.addr, new(load))
-	return v.(*load)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if ld = l.byAddr[a.addr]; ld == nil {
+		if l.byAddr == nil {
+			l.byAddr = map[netip.Addr]*load{}
+		}
+		ld = new(load)
+		l.byAddr[a.addr] = ld
+	}
+	return ld
 }
 
 // ofConnection is of, for who has completed a handshake: an address that is held
@@ -81,14 +93,13 @@ func (l *loads) ofConnection(a asker) *load {
 
 // sweep forgets the addresses that are no pod's any more.
 func (l *loads) sweep(snap *policy.Snapshot) {
-	l.byAddr.Range(func(key, value any) bool {
-		ld := value.(*load)
-		_, pod := snap.Pod(key.(netip.Addr))
-		if !pod && ld.queries.Load() == 0 && ld.connections.Load() == 0 {
-			l.byAddr.Delete(key)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for a, ld := range l.byAddr {
+		if _, pod := snap.Pod(a); !pod && ld.queries.Load() == 0 && ld.connections.Load() == 0 {
+			delete(l.byAddr, a)
 		}
-		return true
-	})
+	}
 }
 
 // place is what an admitted query holds until release.

@@ -75,7 +75,7 @@ func TestAdmitAndRelease(t *testing.T) {
 	l := newLab(t, nil)
 	config := *l.s.setup.Load().config
 	config.Limits.QueriesPerPod, config.Limits.Queries = 2, 3
-	l.s.store(&config, l.up)
+	l.use(&config, l.up)
 	who := func(from string) asker { return l.s.identify(netip.MustParseAddr(from), netip.Addr{}) }
 	web, free, node := who("10.1.0.2"), who("10.1.0.6"), who("127.0.0.1")
 	var held []place

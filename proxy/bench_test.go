@@ -29,7 +29,7 @@ func benchLab(b *testing.B) (*lab, []byte, asker) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	l.s.store(l.s.setup.Load().config, same{got})
+	l.use(l.s.setup.Load().config, same{got})
 	packet, err := newQuery("www.example.org", dns.TypeA).Pack()
 	if err != nil {
 		b.Fatal(err)

@@ -17,7 +17,7 @@ import (
 // holding makes the lab's upstream hold every answer until open is closed.
 func (l *lab) holding() *holder {
 	h := &holder{next: l.up, open: make(chan struct{}), entered: make(chan struct{}, 1000)}
-	l.s.store(l.s.setup.Load().config, h)
+	l.use(l.s.setup.Load().config, h)
 	return h
 }
 
@@ -61,7 +61,7 @@ func TestPodAndAllAreBounded(t *testing.T) {
 	l := newLab(t, labTable)
 	config := *l.s.setup.Load().config
 	config.Limits.QueriesPerPod, config.Limits.Queries = 3, 4
-	l.s.store(&config, l.up)
+	l.use(&config, l.up)
 	h := l.holding()
 	at := l.listen()
 	t.Cleanup(h.release)
@@ -182,7 +182,7 @@ func TestTCPConnectionsAreBounded(t *testing.T) {
 	l := newLab(t, labTable)
 	config := *l.s.setup.Load().config
 	config.Limits.ConnectionsPerPod, config.Limits.Connections = 2, 3
-	l.s.store(&config, l.up)
+	l.use(&config, l.up)
 	at := l.listen()
 	open := func(from string) error {
 		c := client(t, "tcp", from, at)

@@ -2,9 +2,12 @@ package proxy
 
 // brief returns a reply without records to a packet that is at least a header
 // long, without a parser: the question is repeated if it can be found.
-func brief(packet []byte, rcode int) []byte {
+func brief(packet []byte, rcode int) []byte { return appendBrief(nil, packet, rcode) }
+
+// appendBrief is brief into an empty slice with room.
+func appendBrief(r, packet []byte, rcode int) []byte {
 	end := questionBytes(packet)
-	r := append([]byte(nil), packet[:max(end, headerBytes)]...)
+	r = append(r, packet[:max(end, headerBytes)]...)
 	r[2] = 0x80 | r[2]&0x79 // a response; the opcode and RD stay
 	r[3] = 0x80 | r[3]&0x10 | byte(rcode&0xf)
 	for i := 4; i < headerBytes; i++ {

@@ -39,6 +39,25 @@ func (f *FakeGranter) Grant(ctx context.Context, grants []policy.Grant) error {
 	return nil
 }
 
+// Covered tells whether all of this was granted, until then or later.
+func (f *FakeGranter) Covered(grants []policy.Grant) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	covers := func(g policy.Grant, a netip.Addr) bool {
+		return slices.ContainsFunc(f.grants, func(have policy.Grant) bool {
+			return have.Pod == g.Pod && have.Name == g.Name && have.Ports == g.Ports && !have.Deadline.Before(g.Deadline) && slices.Contains(have.Addrs, a)
+		})
+	}
+	for _, g := range grants {
+		for _, a := range g.Addrs {
+			if !covers(g, a) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // Grants returns everything granted so far, in its order.
 func (f *FakeGranter) Grants() []policy.Grant {
 	f.mu.Lock()

@@ -57,27 +57,35 @@ func (s *Server) answer(packet []byte, who asker, tcp bool) []byte {
 		return brief(packet, dns.RcodeFormatError)
 	case q.Name == aliveName:
 		return s.alive(query, who, tcp)
-	case q.Class != dns.ClassINET:
+	case aboutServer(q):
 		return pack(query, respond(query, dns.RcodeRefused), tcp)
 	}
+	setup := s.setup.Load()
 	if who.view == nil {
-		return pack(query, s.plain(query, q), tcp)
+		return s.plain(packet, query, q, who, setup, tcp)
 	}
-	t := &turn{s: s, setup: s.setup.Load(), view: who.view, snap: who.snap, query: query, q: q}
+	t := &turn{s: s, setup: setup, view: who.view, snap: who.snap, query: query, q: q}
 	t.rec = audit.Record{Pod: who.view.Pod.PodRef, Address: who.addr, Name: q.Name, Type: q.Type, Class: q.Class, TCP: tcp}
 	r := t.run()
 	wire := pack(query, r, tcp)
 	t.finish(r, started)
+	if !tcp && t.single {
+		s.remember(packet, wire, t.answer, who, setup, t)
+	}
 	return wire
 }
 
 // plain answers someone whom no policy selects: nothing is decided, granted or logged.
-func (s *Server) plain(query *dns.Msg, q Question) *dns.Msg {
-	got, err := s.setup.Load().resolver.resolve(askOf(q, query))
+func (s *Server) plain(packet []byte, query *dns.Msg, q Question, who asker, setup *setup, tcp bool) []byte {
+	got, err := setup.keeper.answer(askOf(q, query))
 	if err != nil {
-		return respond(query, dns.RcodeServerFailure)
+		return pack(query, respond(query, dns.RcodeServerFailure), tcp)
 	}
-	return relay(query, got.msg)
+	wire := pack(query, relay(query, got.msg), tcp)
+	if !tcp {
+		s.remember(packet, wire, got, who, setup, nil)
+	}
+	return wire
 }
 
 // aliveName is the name that the proxy answers itself: alive.namegate.invalid

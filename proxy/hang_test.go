@@ -64,7 +64,7 @@ func TestGranterThatPanicsEndsInServfail(t *testing.T) {
 // TestWarmSurvivesAFault: a fault in one question ends that question alone.
 func TestWarmSurvivesAFault(t *testing.T) {
 	l := newLab(t, nil)
-	l.s.store(l.s.setup.Load().config, faulty{})
+	l.use(l.s.setup.Load().config, faulty{})
 	strict := l.s.snapshot.Load().ViewOf(labPods[2].PodRef)
 	err := l.s.Warm(context.Background(), []*policy.View{strict})
 	if err == nil || !strings.Contains(err.Error(), "www.example.org for pod shop/strict: a fault") || l.s.Stats().Panics != 2 {

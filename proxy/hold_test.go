@@ -204,7 +204,7 @@ func TestHeldIsBounded(t *testing.T) {
 	l, clock := newHoldLab(t)
 	config := *l.s.setup.Load().config
 	config.Limits.RatePerPod, config.Limits.BurstPerPod = 10, 5
-	l.s.store(&config, l.up)
+	l.use(&config, l.up)
 	at := l.listen()
 	one, two := client(t, "udp", "127.0.0.4", at), client(t, "tcp", "127.0.0.6", at)
 	for range heldPerSource + 7 { // retransmissions, as far as the proxy can tell
@@ -367,7 +367,7 @@ func TestResumedIsBoundedAsEver(t *testing.T) {
 	l, _ := newHoldLab(t)
 	config := *l.s.setup.Load().config
 	config.Limits.QueriesPerPod = 2
-	l.s.store(&config, l.up)
+	l.use(&config, l.up)
 	h := l.holding()
 	at := l.listen()
 	t.Cleanup(h.release)
@@ -389,7 +389,7 @@ func TestConnectionsOfYoungPodsHaveBoundsOfTheirOwn(t *testing.T) {
 	l, _ := newHoldLab(t)
 	config := *l.s.setup.Load().config
 	config.Limits.ConnectionsPerPod = 1
-	l.s.store(&config, l.up)
+	l.use(&config, l.up)
 	at := l.listen()
 	l.s.loads.strangers.connections.Add(1)
 	c := client(t, "tcp", "127.0.0.4", at)

@@ -231,12 +231,19 @@ func newLab(t testing.TB, table map[string][]string) *lab {
 	}
 	l.s.source = fromLoopback
 	l.s.Publish(compile(t, labPolicies, labPods))
-	l.s.store(c, l.up)
+	l.use(c, l.up)
 	l.s.SetCluster(Cluster{
 		Nodes:    []netip.Addr{netip.MustParseAddr("192.0.2.250")},
 		Services: []netip.Addr{netip.MustParseAddr("203.0.113.250")},
 	})
 	return l
+}
+
+// use makes the server ask the resolver, identical questions as often as they come.
+func (l *lab) use(c *corefile.Config, r resolver) {
+	k := l.s.keep(c, r)
+	k.next = k.next.(*inflight).next
+	l.s.store(c, k)
 }
 
 func newQuery(qname string, qtype uint16) *dns.Msg {

@@ -30,6 +30,7 @@ type listener struct {
 	s     *Server
 	addr  netip.AddrPort // bound
 	udp   *net.UDPConn
+	batch *batch // the reader's
 	tcp   *net.TCPListener
 	ends  sync.WaitGroup // the reader and the accepter
 	work  sync.WaitGroup // queries over UDP under way
@@ -130,7 +131,12 @@ func (s *Server) bindOnce(a netip.AddrPort) (*listener, error) {
 		_ = udp.Close()
 		return nil, listenError("TCP", bound, err)
 	}
-	return &listener{s: s, addr: bound, udp: udp, tcp: tcp, conns: map[*conn]bool{}}, nil
+	b, err := newBatch(udp)
+	if err != nil {
+		_, _ = udp.Close(), tcp.Close()
+		return nil, listenError("UDP", bound, err)
+	}
+	return &listener{s: s, addr: bound, udp: udp, batch: b, tcp: tcp, conns: map[*conn]bool{}}, nil
 }
 
 func listenError(protocol string, a netip.AddrPort, err error) error {

@@ -44,20 +44,20 @@ const (
 // paced tells what becomes of the asker's query. Beyond its rate it is told so, as
 // often as it may ask and no more: in a flood a reply would cost more than the query
 // did. The proxy's question to itself is exempt.
-func (s *Server) paced(who asker) pacing {
+func (s *Server) paced(who asker, now time.Duration) pacing {
 	limits := s.setup.Load().config.Limits
 	ld := s.loads.of(who)
-	if who.self || ld.pace.take(s.elapsed(), limits.RatePerPod, limits.BurstPerPod) {
+	if who.self || ld.pace.take(now, limits.RatePerPod, limits.BurstPerPod) {
 		return inPace
 	}
 	s.stats.RateLimited.Add(1)
-	return s.shed(ld)
+	return s.shed(ld, now)
 }
 
 // shed tells whether a query that is not taken is told so.
-func (s *Server) shed(ld *load) pacing {
+func (s *Server) shed(ld *load, now time.Duration) pacing {
 	limits := s.setup.Load().config.Limits
-	if ld.sheds.take(s.elapsed(), limits.RatePerPod, limits.BurstPerPod) {
+	if ld.sheds.take(now, limits.RatePerPod, limits.BurstPerPod) {
 		return overPace
 	}
 	s.stats.RateSilenced.Add(1)

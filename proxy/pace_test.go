@@ -62,7 +62,7 @@ func TestOnePodsFloodIsShed(t *testing.T) {
 	l := newLab(t, labTable)
 	config := *l.s.setup.Load().config
 	config.Limits.RatePerPod, config.Limits.BurstPerPod = 10, 5
-	l.s.store(&config, l.up)
+	l.use(&config, l.up)
 	at := l.listen()
 	for i, network := range []string{"udp", "tcp"} {
 		from := []string{"127.0.0.2", "127.0.0.8"}[i]
@@ -99,7 +99,7 @@ func TestOnePodsFloodIsShed(t *testing.T) {
 	who := l.s.identify(netip.MustParseAddr("127.0.0.2"), at.Addr())
 	born := l.s.born
 	l.s.born = born.Add(-100 * time.Millisecond) // as if that had passed
-	if l.s.paced(who) != inPace || l.s.paced(who) == inPace {
+	if l.s.paced(who, l.s.elapsed()) != inPace || l.s.paced(who, l.s.elapsed()) == inPace {
 		t.Error("after a tenth of a second it is not exactly one query more")
 	}
 }

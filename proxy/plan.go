@@ -21,18 +21,25 @@ const (
 // anybody was asked.
 type plan struct {
 	action   action
-	decision policy.Decision // about the question
+	decision policy.Decision // about the question, or about via
+	// via is the allowed name whose answer pointed at the question, "" where it
+	// took none.
+	via policy.Name
 	// base is the allowed name that the question is with a search suffix, where
 	// action is complete.
 	base         policy.Name
+	baseVia      policy.Name
 	baseDecision policy.Decision
 	// would is the verdict if the Audit policies were enforced; None where they
 	// say nothing about the question.
 	would audit.Verdict
 }
 
+// viaFunc returns the allowed name by which a pod is led to another.
+type viaFunc func(policy.Name) (policy.Name, bool)
+
 // planFor decides what happens to a selected pod's question for a name.
-func planFor(v *policy.View, n policy.Name, c *corefile.Config) plan {
+func planFor(v *policy.View, n policy.Name, c *corefile.Config, led viaFunc) plan {
 	d := v.Decide(n)
 	p := plan{decision: d}
 	if !v.Enforced {
@@ -46,14 +53,18 @@ func planFor(v *policy.View, n policy.Name, c *corefile.Config) plan {
 		p.action = open
 		return p
 	}
+	if via, to, ok := through(v, n, led); ok {
+		p.action, p.decision, p.via = open, to, via
+		return p
+	}
 	if d.Audited() {
 		p.would = audit.Allowed
 	}
-	base, baseDecision, completes := completed(v, n, c)
+	base, completes := completed(v, n, c, led)
 	inCluster := n.HasSuffix(c.ClusterDomain)
 	switch {
 	case completes && (inCluster || v.Unmatched == policy.Resolve):
-		p.action, p.base, p.baseDecision = complete, base, baseDecision
+		p.action, p.base, p.baseVia, p.baseDecision = complete, base.name, base.via, base.decision
 	case completes:
 		p.action = notThere
 	case inCluster || v.Unmatched == policy.Resolve:
@@ -66,30 +77,50 @@ func planFor(v *policy.View, n policy.Name, c *corefile.Config) plan {
 	return p
 }
 
+// through returns the allowed name by which the pod is led to n, and what the
+// view says about that.
+func through(v *policy.View, n policy.Name, led viaFunc) (policy.Name, policy.Decision, bool) {
+	via, ok := led(n)
+	if !ok {
+		return "", policy.Decision{}, false
+	}
+	d := v.Decide(via)
+	return via, d, d.Allowed()
+}
+
+// base is an allowed name to which a suffix was appended.
+type base struct {
+	name, via policy.Name
+	decision  policy.Decision
+}
+
 // completed tells whether the question is an allowed name plus one of the
 // suffixes that the pod's resolver appends, and which name. The longest suffix
 // that leaves an allowed name counts.
-func completed(v *policy.View, n policy.Name, c *corefile.Config) (policy.Name, policy.Decision, bool) {
-	try := func(suffix policy.Name) (policy.Name, policy.Decision, bool) {
-		base, ok := n.TrimSuffix(suffix)
-		if !ok || base == "" {
-			return "", policy.Decision{}, false
+func completed(v *policy.View, n policy.Name, c *corefile.Config, led viaFunc) (base, bool) {
+	try := func(suffix policy.Name) (base, bool) {
+		short, ok := n.TrimSuffix(suffix)
+		if !ok || short == "" {
+			return base{}, false
 		}
-		d := v.Decide(base)
-		return base, d, d.Allowed()
+		if d := v.Decide(short); d.Allowed() {
+			return base{name: short, decision: d}, true
+		}
+		via, d, ok := through(v, short, led)
+		return base{short, via, d}, ok
 	}
 	svc := label("svc") + c.ClusterDomain
 	for _, suffix := range []policy.Name{label(v.Pod.Namespace) + svc, svc, c.ClusterDomain} {
-		if base, d, ok := try(suffix); ok {
-			return base, d, true
+		if b, ok := try(suffix); ok {
+			return b, true
 		}
 	}
 	for _, suffix := range c.Search {
-		if base, d, ok := try(suffix); ok {
-			return base, d, true
+		if b, ok := try(suffix); ok {
+			return b, true
 		}
 	}
-	return "", policy.Decision{}, false
+	return base{}, false
 }
 
 // label returns a name of one label, which is at most 63 bytes of lower case.

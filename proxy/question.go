@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"slices"
+
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
@@ -31,6 +33,18 @@ func presentation(n policy.Name) string {
 		return "."
 	}
 	return n.String() + "."
+}
+
+// serverNames are the names by which servers tell about themselves (RFC 4892).
+var serverNames = []policy.Name{
+	label("version") + label("bind"), label("version") + label("server"),
+	label("hostname") + label("bind"), label("id") + label("server"), label("authors") + label("bind"),
+}
+
+// aboutServer tells whether the question is about the server that answers: nobody
+// is told, and nobody else asked.
+func aboutServer(q Question) bool {
+	return q.Class == dns.ClassCHAOS && slices.Contains(serverNames, q.Name)
 }
 
 // refusal returns the response code for a query that is not passed on, and

@@ -62,30 +62,6 @@ func respell(r, m *dns.Msg) {
 	}
 }
 
-// withOPT adds an OPT record if the client sent one (RFC 6891 §6.1.1), with the
-// upstream's extended errors (RFC 8914).
-func withOPT(query, r *dns.Msg, theirs *dns.OPT) *dns.Msg {
-	asked := query.IsEdns0()
-	if asked == nil {
-		if r.Rcode > 0xf {
-			r.Rcode = dns.RcodeServerFailure // it takes an OPT to say more
-		}
-		return r
-	}
-	opt := &dns.OPT{Hdr: dns.RR_Header{Name: ".", Rrtype: dns.TypeOPT}}
-	opt.SetUDPSize(advertised)
-	opt.SetDo(asked.Do())
-	if theirs != nil {
-		for _, o := range theirs.Option {
-			if o.Option() == dns.EDNS0EDE {
-				opt.Option = append(opt.Option, o)
-			}
-		}
-	}
-	r.Extra = append(r.Extra, opt)
-	return r
-}
-
 // trim leaves in the reply the kept addresses of its answer section and no
 // others in any section, and lowers what the pod is told of their TTLs: to the
 // least on the way to an address, and to longest. Records are copied before a
@@ -158,7 +134,7 @@ func pack(query, r *dns.Msg, tcp bool) []byte {
 	if !tcp {
 		most = dns.MinMsgSize
 		if opt := query.IsEdns0(); opt != nil {
-			most = min(max(int(opt.UDPSize()), dns.MinMsgSize), udpMost)
+			most = udpLimit(opt.UDPSize())
 		}
 	}
 	r.Truncate(most)

@@ -23,7 +23,7 @@ func TestProbe(t *testing.T) {
 	l := newLab(t, labTable)
 	config := *l.s.setup.Load().config
 	config.Limits.RatePerPod, config.Limits.BurstPerPod = 1, 1
-	l.s.store(&config, l.up)
+	l.use(&config, l.up)
 	at := l.listen()
 	before := l.s.Stats()
 	for _, from := range []string{"127.0.0.2", "127.0.0.2", "127.0.0.2", "127.0.0.77"} { // the last is no pod

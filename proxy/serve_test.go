@@ -112,10 +112,14 @@ func TestStrangersGetRefusedFromTheSocket(t *testing.T) {
 	var ln *listener
 	for _, ln = range l.s.open {
 	}
-	var buf [replyBuffer]byte
-	n := copy(buf[:], packet)
-	if ln.take(&buf, n, netip.MustParseAddrPort("198.51.100.7:5353")) {
-		t.Error("a stranger's query was taken")
+	b, err := newBatch(ln.udp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := &listener{s: l.s, addr: ln.addr, udp: ln.udp, batch: b}
+	mine.take(0, packet, netip.MustParseAddrPort("198.51.100.7:5353"), noon)
+	if want := brief(packet, dns.RcodeRefused); b.left != 1 || string(b.answer[0][:b.outVec[0].Len]) != string(want) {
+		t.Errorf("%d replies, the first %x, want %x", b.left, b.answer[0][:b.outVec[0].Len], want)
 	}
 	if l.s.Stats().Strangers != 1 || len(l.up.asked) != 0 {
 		t.Errorf("stats %+v, asked %v", l.s.Stats(), l.up.asked)
@@ -251,9 +255,8 @@ func TestSweepForgetsAddresses(t *testing.T) {
 	l.s.loads.of(l.s.identify(netip.MustParseAddr("10.1.0.2"), netip.Addr{}))
 	busy := l.s.loads.of(l.s.identify(netip.MustParseAddr("10.1.0.3"), netip.Addr{}))
 	busy.queries.Add(1)
-	count := func() (n int) {
-		l.s.loads.byAddr.Range(func(any, any) bool { n++; return true })
-		return n
+	count := func() int {
+		return len(l.s.loads.byAddr)
 	}
 	l.s.Publish(l.s.snapshot.Load())
 	if n := count(); n != 2 {
@@ -297,7 +300,7 @@ func TestConfigureKeepsWhatItCan(t *testing.T) {
 
 func TestFaultEndsInServfail(t *testing.T) {
 	l := newLab(t, nil)
-	l.s.store(l.s.setup.Load().config, faulty{})
+	l.use(l.s.setup.Load().config, faulty{})
 	packet, err := newQuery("www.example.org", dns.TypeA).Pack()
 	if err != nil {
 		t.Fatal(err)

@@ -49,12 +49,15 @@ type Server struct {
 	source   func(netip.Addr) netip.Addr // plainSource; tests have no pods' interfaces
 	crew     crew
 	granting chan struct{} // a place for each call of the granter
+	coverer  Coverer       // the granter, if it is one
+	follows  follows
 	waiting  waiting
 	probes   probes
 
 	mu      sync.Mutex       // of what follows, and of writing setup
 	start   *corefile.Config // the first
 	cluster Cluster
+	cache   *cache
 	ups     map[netip.AddrPort]*upstream
 	zones   map[policy.Name]*forward // of the present configuration
 	open    map[netip.AddrPort]*listener
@@ -63,11 +66,11 @@ type Server struct {
 
 // setup is what queries need of the configuration; a query uses one throughout.
 type setup struct {
-	config   *corefile.Config
-	guard    *Guard
-	resolver resolver
-	nodes    map[netip.Addr]bool
-	hold     []netip.Prefix
+	config *corefile.Config
+	guard  *Guard
+	keeper *keeper
+	nodes  map[netip.Addr]bool
+	hold   []netip.Prefix
 }
 
 // New returns a server that listens nowhere and knows no pod yet.
@@ -87,6 +90,7 @@ func New(o Options) (*Server, error) {
 		s.logger = slog.Default()
 	}
 	s.born, s.source = s.now(), plainSource
+	s.coverer, _ = o.Granter.(Coverer)
 	s.crew, s.granting = newCrew(), make(chan struct{}, grantsMost)
 	s.Configure(o.Config)
 	return s, nil
@@ -98,6 +102,7 @@ func New(o Options) (*Server, error) {
 func (s *Server) Publish(snap *policy.Snapshot) {
 	s.snapshot.Store(snap)
 	s.loads.sweep(snap)
+	s.follows.sweep(snap)
 	s.resume()
 }
 

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/netip"
+	"reflect"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
@@ -36,8 +37,25 @@ func (s *Server) Configure(c *corefile.Config) (pending []string) {
 			f.take(s.zones[z.Name].routes.Load()) // for what is under way
 		}
 	}
-	s.store(c, newInflight(z, &s.stats))
+	s.store(c, s.keep(c, z))
 	return pending
+}
+
+// keep puts what is kept in front of a resolver. What was kept by another
+// configuration stays if the answers are the same by this one; the caller holds mu.
+func (s *Server) keep(c *corefile.Config, next resolver) *keeper {
+	old := s.setup.Load()
+	if old == nil || !sameAnswers(old.config, c) {
+		s.cache = newCache(c.CacheEntries, c.CacheBytes)
+	}
+	f := &filler{s: s, config: c, cache: s.cache, next: next}
+	return &keeper{s: s, config: c, cache: s.cache, next: newInflight(f, &s.stats)}
+}
+
+// sameAnswers tells whether both configurations lead to the same answers, and
+// keep them alike.
+func sameAnswers(a, b *corefile.Config) bool {
+	return reflect.DeepEqual(a.Zones, b.Zones) && a.TTL == b.TTL && a.CacheEntries == b.CacheEntries && a.CacheBytes == b.CacheBytes
 }
 
 // SetCluster replaces what the proxy knows of the cluster: what the guard keeps
@@ -52,7 +70,7 @@ func (s *Server) SetCluster(c Cluster) {
 	}
 	same := c.sameGuard(old)
 	if !same {
-		s.store(setup.config, setup.resolver)
+		s.store(setup.config, setup.keeper)
 	}
 	s.mu.Unlock()
 	if !same {
@@ -61,8 +79,8 @@ func (s *Server) SetCluster(c Cluster) {
 }
 
 // store makes the setup of a configuration; the caller holds mu.
-func (s *Server) store(c *corefile.Config, r resolver) {
-	next := &setup{config: c, guard: NewGuard(c, s.cluster), resolver: r,
+func (s *Server) store(c *corefile.Config, k *keeper) {
+	next := &setup{config: c, guard: NewGuard(c, s.cluster), keeper: k,
 		nodes: make(map[netip.Addr]bool, len(s.cluster.Nodes)), hold: s.cluster.Hold}
 	for _, a := range s.cluster.Nodes {
 		next.nodes[a.Unmap()] = true

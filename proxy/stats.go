@@ -19,6 +19,8 @@ type counters struct {
 	AddressesOver, RepliesLost, SelfQueries atomic.Uint64
 	Panics, RateLimited, RateSilenced       atomic.Uint64
 	Held, HeldOut                           atomic.Uint64
+	CacheHits, CacheMisses, CacheStale      atomic.Uint64
+	Prefetches, Followed                    atomic.Uint64
 	verdicts                                [audit.Failed + 1]atomic.Uint64
 	inFlight, connections                   atomic.Int64
 }
@@ -51,6 +53,11 @@ type Stats struct {
 	RepliesLost      uint64 `json:"repliesLost"`      // that could not be sent
 	SelfQueries      uint64 `json:"selfQueries"`      // answered
 	Panics           uint64 `json:"panics"`           // queries that ended in a fault of the proxy: SERVFAIL
+	CacheHits        uint64 `json:"cacheHits"`        // questions answered by what was kept
+	CacheMisses      uint64 `json:"cacheMisses"`      // questions that an upstream was asked for
+	CacheStale       uint64 `json:"cacheStale"`       // questions answered by what was over, for want of a better
+	Prefetches       uint64 `json:"prefetches"`       // hot answers that were renewed ahead of their end
+	Followed         uint64 `json:"followed"`         // questions allowed since an allowed answer pointed there
 	Allowed          uint64 `json:"allowed"`          // verdicts
 	Unmatched        uint64 `json:"unmatched"`
 	Refused          uint64 `json:"refused"`
@@ -73,6 +80,8 @@ func (c *counters) snapshot() Stats {
 		AddressesOver: c.AddressesOver.Load(), RepliesLost: c.RepliesLost.Load(), SelfQueries: c.SelfQueries.Load(),
 		Panics: c.Panics.Load(), RateLimited: c.RateLimited.Load(), RateSilenced: c.RateSilenced.Load(),
 		Held: c.Held.Load(), HeldOut: c.HeldOut.Load(),
+		CacheHits: c.CacheHits.Load(), CacheMisses: c.CacheMisses.Load(), CacheStale: c.CacheStale.Load(),
+		Prefetches: c.Prefetches.Load(), Followed: c.Followed.Load(),
 		Allowed: c.verdicts[audit.Allowed].Load(), Unmatched: c.verdicts[audit.Unmatched].Load(),
 		Refused: c.verdicts[audit.Refused].Load(), Blocked: c.verdicts[audit.Blocked].Load(),
 		Failed:   c.verdicts[audit.Failed].Load(),

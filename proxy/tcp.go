@@ -150,7 +150,7 @@ func (c *conn) take(packet []byte) bool {
 	if who.young {
 		return c.hold(packet, who)
 	}
-	switch s.paced(who) {
+	switch s.paced(who, s.elapsed()) {
 	case silence:
 		return true
 	case overPace:
@@ -186,7 +186,7 @@ func (c *conn) hold(packet []byte, who asker) bool {
 		return true
 	}
 	<-c.slots
-	if s.shed(c.load) == overPace {
+	if s.shed(c.load, s.elapsed()) == overPace {
 		return c.reply(brief(packet, dns.RcodeServerFailure))
 	}
 	return true

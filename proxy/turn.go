@@ -21,12 +21,22 @@ type turn struct {
 	q     Question
 	plan  plan
 	rec   audit.Record
+	// What the reply was made of, so that it can be given again.
+	answer answer
+	base   time.Time // from which the deadlines of its grants count
+	single bool      // of one answer, as it is kept
+	quiet  bool      // no pod has asked
+	grants []policy.Grant
+	told   []uint32 // the TTLs of the addresses that were granted
 }
 
 // run returns the reply, and leaves the verdict in the record.
 func (t *turn) run() *dns.Msg {
-	t.plan = planFor(t.view, t.q.Name, t.setup.config)
+	t.plan = planFor(t.view, t.q.Name, t.setup.config, t.led)
 	t.rec.Would = t.plan.would
+	if t.q.Class != dns.ClassINET && (t.plan.action == open || t.plan.action == complete) {
+		t.plan.action = pass // the addresses of another class are no addresses
+	}
 	switch t.plan.action {
 	case notThere:
 		return t.withhold(dns.RcodeNameError)
@@ -34,15 +44,19 @@ func (t *turn) run() *dns.Msg {
 		return t.withhold(dns.RcodeRefused)
 	}
 	a := askOf(t.q, t.query)
-	got, err := t.setup.resolver.resolve(a)
+	got, err := t.resolve(a)
 	if err != nil {
 		return t.fail(err.Error())
 	}
-	t.rec.Upstream = got.from
+	t.single = true
 	switch t.plan.action {
 	case open:
-		t.rec.Matches = t.plan.decision.Matches
-		return t.open(t.q, t.plan.decision, got.msg)
+		t.rec.Matches, t.rec.Via = t.plan.decision.Matches, t.plan.via
+		if t.plan.via == "" {
+			return t.open(t.q, t.q.Name, t.plan.decision, got.msg)
+		}
+		t.s.stats.Followed.Add(1)
+		return t.open(t.q, t.plan.via, t.plan.decision, got.msg)
 	case complete:
 		if got.msg.Rcode == dns.RcodeRefused && t.view.Unmatched != policy.Resolve {
 			return t.withhold(dns.RcodeNameError) // REFUSED would end musl's search
@@ -52,6 +66,28 @@ func (t *turn) run() *dns.Msg {
 		}
 	}
 	return t.pass(got.msg)
+}
+
+// led returns the allowed name by which the turn's pod is led to another now.
+func (t *turn) led(n policy.Name) (policy.Name, bool) {
+	if !t.setup.config.Follow || t.q.Class != dns.ClassINET {
+		return "", false
+	}
+	return t.s.follows.via(t.view.Pod.PodRef, n, t.s.elapsed())
+}
+
+// resolve finds what an ask's answer is, and notes from where.
+func (t *turn) resolve(a ask) (answer, error) {
+	got, err := t.setup.keeper.answer(a)
+	if err != nil {
+		return got, err
+	}
+	t.answer, t.base = got, got.base
+	t.rec.Upstream, t.rec.Cache = got.from, got.how
+	if e := got.kept; e != nil && e.zone.Cache.Prefetch.Amount > 0 && t.view.Enforced && !t.quiet {
+		t.setup.keeper.cache.asked(e, t.view.Pod.PodRef)
+	}
+	return got, nil
 }
 
 // withhold answers without asking anybody.
@@ -104,9 +140,10 @@ func (t *turn) judge(n policy.Name, addrs []Address) (free []int) {
 	return free
 }
 
-// open checks the answer to an allowed question, grants its addresses and
+// open checks the answer to a question, grants its addresses by what is decided
+// about the allowed name, which is the question's or one that led there, and
 // returns the reply with those and no others.
-func (t *turn) open(q Question, d policy.Decision, m *dns.Msg) *dns.Msg {
+func (t *turn) open(q Question, allowed policy.Name, d policy.Decision, m *dns.Msg) *dns.Msg {
 	if passed(m.Rcode) {
 		t.rec.Verdict, t.rec.Error = audit.Failed, "the upstream has no answer"
 		r := relay(t.query, m)
@@ -121,7 +158,7 @@ func (t *turn) open(q Question, d policy.Decision, m *dns.Msg) *dns.Msg {
 		t.s.stats.Dishonest.Add(1)
 		return t.fail("the answer is not trusted: " + c.Reason)
 	}
-	free := t.judge(q.Name, c.Addrs)
+	free := t.judge(allowed, c.Addrs)
 	t.s.stats.AddressesBlocked.Add(uint64(len(c.Addrs) - len(free)))
 	t.rec.Verdict = audit.Allowed
 	if len(c.Addrs) > 0 && len(free) == 0 {
@@ -130,10 +167,12 @@ func (t *turn) open(q Question, d policy.Decision, m *dns.Msg) *dns.Msg {
 	kept := make([]Address, len(free))
 	for i, at := range free {
 		kept[i] = c.Addrs[at]
+		t.told = append(t.told, c.Addrs[at].TTL)
 	}
-	if err := t.grant(q.Name, d, kept, free); err != nil {
+	if err := t.grant(allowed, d, kept, free); err != nil {
 		return t.fail("the kernel did not take the grant: " + err.Error())
 	}
+	t.lead(q, allowed, d, m)
 	r := relay(t.query, m)
 	trim(r, kept, longestTTL(d))
 	return r
@@ -142,7 +181,7 @@ func (t *turn) open(q Question, d policy.Decision, m *dns.Msg) *dns.Msg {
 // grant has the addresses opened before the answer leaves; at are their indexes
 // in the record.
 func (t *turn) grant(n policy.Name, d policy.Decision, addrs []Address, at []int) error {
-	grants, opened := grantsOf(t.view.Pod.PodRef, n, d, addrs, t.s.now())
+	grants, opened := grantsOf(t.view.Pod.PodRef, n, d, addrs, t.base)
 	if len(grants) == 0 {
 		return nil
 	}
@@ -152,6 +191,7 @@ func (t *turn) grant(n policy.Name, d policy.Decision, addrs []Address, at []int
 		t.s.stats.GrantFailures.Add(1)
 		return err
 	}
+	t.grants = grants
 	t.s.stats.Grants.Add(1)
 	t.s.stats.AddressesGranted.Add(uint64(len(addrs)))
 	for i, o := range opened {
@@ -166,14 +206,18 @@ func (t *turn) grant(n policy.Name, d policy.Decision, addrs []Address, at []int
 // CNAME that leads to it.
 func (t *turn) openBase(a ask, alias *dns.Msg) *dns.Msg {
 	a.Name = t.plan.base
-	got, err := t.setup.resolver.resolve(a)
+	got, err := t.resolve(a)
 	if err != nil {
 		return t.fail(err.Error())
 	}
-	t.rec.Upstream = got.from
-	t.rec.Matches, t.rec.Would = t.plan.baseDecision.Matches, audit.None
+	t.single = false
+	t.rec.Matches, t.rec.Would, t.rec.Via = t.plan.baseDecision.Matches, audit.None, t.plan.baseVia
 	t.rec.Chain = append(t.rec.Chain, t.plan.base)
-	r := t.open(a.Question, t.plan.baseDecision, got.msg)
+	allowed := t.plan.base
+	if t.plan.baseVia != "" {
+		allowed = t.plan.baseVia
+	}
+	r := t.open(a.Question, allowed, t.plan.baseDecision, got.msg)
 	if t.rec.Verdict == audit.Failed {
 		return r
 	}

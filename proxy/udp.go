@@ -1,7 +1,10 @@
 package proxy
 
 import (
+	"log/slog"
 	"net/netip"
+	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/miekg/dns"
@@ -11,65 +14,96 @@ import (
 // buffers or file descriptors.
 const pause = 5 * time.Millisecond
 
-// readUDP takes packets off the socket and gives each to the crew.
+// readUDP takes packets off the socket, gives those their replies that can have
+// them at once, and the others to the crew.
 func (l *listener) readUDP() {
 	for {
-		buf := replyBuffers.Get().(*[replyBuffer]byte)
-		n, from, err := l.udp.ReadFromUDPAddrPort(buf[:])
-		if err == nil && l.take(buf, n, from) {
-			continue // the worker has the buffer
-		}
-		replyBuffers.Put(buf)
+		n, err := l.batch.receive()
 		if err != nil {
 			if final(err) {
 				return
 			}
 			time.Sleep(pause)
+			continue
+		}
+		started := l.s.now()
+		for i := range n {
+			packet, from := l.batch.packet(i)
+			l.take(i, packet, from, started)
+		}
+		if lost := l.batch.flush(); lost > 0 {
+			l.s.stats.RepliesLost.Add(uint64(lost))
 		}
 	}
 }
 
-// take starts the answer to a packet, if it is admitted. It reports whether the
-// buffer is in use.
-func (l *listener) take(buf *[replyBuffer]byte, n int, from netip.AddrPort) bool {
-	packet := buf[:n]
+// take answers packet i or starts its answer, if it is admitted.
+func (l *listener) take(i int, packet []byte, from netip.AddrPort, started time.Time) {
+	defer func() {
+		if r := recover(); r != nil {
+			l.s.stats.Panics.Add(1)
+			l.s.logger.Error("a packet ended in a fault of the proxy", slog.Any("fault", r), slog.String("stack", string(debug.Stack())))
+		}
+	}()
 	if !isQuery(packet) {
 		l.s.stats.Malformed.Add(1)
-		return false
+		return
 	}
 	if l.s.probes.take(packet) {
-		return false // of the self-test: that it came is the answer
+		return // of the self-test: that it came is the answer
 	}
 	who := l.s.identify(from.Addr(), l.addr.Addr())
 	if who.young {
 		l.hold(packet, who, from)
-		return false
+		return
 	}
-	switch l.s.paced(who) {
+	switch l.s.paced(who, started.Sub(l.s.born)) {
 	case silence:
-		return false
+		return
 	case overPace:
-		l.reply(brief(packet, dns.RcodeServerFailure), from)
-		return false
+		l.refuse(i, packet, dns.RcodeServerFailure)
+		return
 	}
 	if !who.known {
 		l.s.stats.Strangers.Add(1)
-		l.reply(brief(packet, dns.RcodeRefused), from)
-		return false
+		l.refuse(i, packet, dns.RcodeRefused)
+		return
+	}
+	if q, ok := readQuick(packet); ok {
+		if n := l.s.replayed(&q, &who, started, l.batch.room()); n > 0 {
+			l.batch.reply(i, n)
+			return
+		}
 	}
 	p, ok := l.s.admit(who)
 	if !ok {
-		l.reply(brief(packet, dns.RcodeServerFailure), from)
-		return false
+		l.refuse(i, packet, dns.RcodeServerFailure)
+		return
 	}
+	l.long(packet, who, from, p)
+}
+
+// refuse queues a reply without records for packet i.
+func (l *listener) refuse(i int, packet []byte, rcode int) {
+	l.batch.reply(i, len(appendBrief(l.batch.room()[:0], packet, rcode)))
+}
+
+// packetRoom holds nearly every query.
+const packetRoom = 512
+
+var packetRooms = sync.Pool{New: func() any { return new([packetRoom]byte) }}
+
+// long gives an admitted query to the crew, which works on a copy.
+func (l *listener) long(packet []byte, who asker, from netip.AddrPort, p place) {
+	room := packetRooms.Get().(*[packetRoom]byte)
+	kept := append(room[:0], packet...)
 	l.work.Add(1)
 	l.s.crew.do(func() {
 		defer l.work.Done()
-		l.reply(l.s.handle(packet, who, false), from)
+		l.reply(l.s.handle(kept, who, false), from)
 		l.s.release(p)
-		replyBuffers.Put(buf)
+		packetRooms.Put(room)
 	})
-	return true
 }
 
 // hold makes a query wait for its source to be known. It keeps a copy: what waits
@@ -85,7 +119,7 @@ func (l *listener) hold(packet []byte, who asker, from netip.AddrPort) {
 		return
 	}
 	l.work.Done()
-	if l.s.shed(&l.s.loads.strangers) == overPace {
+	if l.s.shed(&l.s.loads.strangers, l.s.elapsed()) == overPace {
 		l.reply(brief(packet, dns.RcodeServerFailure), from)
 	}
 }

@@ -70,13 +70,35 @@ func (s *Server) warm(v *policy.View, snap *policy.Snapshot, n policy.Name, typ 
 			err = fmt.Errorf("resolve %s for pod %s: a fault of the proxy, see its log", n, v.Pod)
 		}
 	}()
-	query := new(dns.Msg)
-	query.SetQuestion(dns.Fqdn(n.String()), typ)
-	t := &turn{s: s, setup: s.setup.Load(), view: v, snap: snap, query: query,
-		q: Question{Name: n, Type: typ, Class: dns.ClassINET}}
+	t := s.turnFor(v, snap, ask{Question: Question{Name: n, Type: typ, Class: dns.ClassINET}, recurse: true})
 	t.run()
 	if t.rec.Verdict == audit.Failed {
 		return errors.New("resolve " + n.String() + " for pod " + v.Pod.String() + ": " + t.rec.Error)
 	}
 	return nil
+}
+
+// turnFor is the turn of a question that nobody sent.
+func (s *Server) turnFor(v *policy.View, snap *policy.Snapshot, a ask) *turn {
+	query := new(dns.Msg)
+	query.SetQuestion(presentation(a.Name), a.Type)
+	query.RecursionDesired, query.CheckingDisabled, query.AuthenticatedData = a.recurse, a.check, a.authent
+	if a.dnssec {
+		query.SetEdns0(advertised, true)
+	}
+	return &turn{s: s, setup: s.setup.Load(), view: v, snap: snap, query: query, q: a.Question}
+}
+
+// regrant has the pod granted what its question's answer says now, and logs that.
+func (s *Server) regrant(v *policy.View, snap *policy.Snapshot, a ask) {
+	started := s.now()
+	t := s.turnFor(v, snap, a)
+	t.rec = audit.Record{Pod: v.Pod.PodRef, Name: a.Name, Type: a.Type, Class: a.Class}
+	if len(v.Pod.IPs) > 0 {
+		t.rec.Address = v.Pod.IPs[0]
+	}
+	t.quiet = true
+	r := t.run()
+	t.rec.Cache = audit.CachePrefetch
+	t.finish(r, started)
 }

@@ -155,6 +155,35 @@ func TestBadCorefileStaysRefused(t *testing.T) {
 	}
 }
 
+// TestBadCacheKeepsWhatRuns: what is kept goes on being kept by the last good file.
+func TestBadCacheKeepsWhatRuns(t *testing.T) {
+	b := newBench(t, good+"}\n")
+	stop := b.start()
+	b.pass(0)
+	for _, line := range []string{"cache 5m", "cache {\nsuccess 5000\n}", "cache 1m {\nleast 2m\n}", "cache 10\nttl 1h 5s", "cache 10\nfollow maybe", "", "cache 10"} {
+		b.write("Corefile", good+line+"\n}\n")
+		b.change("Corefile")
+		b.pass(configQuiet)
+	}
+	stop()
+	var kept []time.Duration
+	for _, c := range b.applied {
+		if cache := c.Zones[0].Cache; cache != nil {
+			kept = append(kept, cache.Greatest)
+		} else {
+			kept = append(kept, 0)
+		}
+	}
+	if got, want := fmt.Sprint(kept), fmt.Sprint([]time.Duration{5 * time.Minute, 0, 10 * time.Second}); got != want {
+		t.Errorf("applied %s, want %s; log: %s", got, want, b.log.String())
+	}
+	for _, refused := range []string{"Corefile:4: cache: success: is CoreDNS's", "Corefile:3: cache: least 2m is above", "Corefile:4: ttl: ", "Corefile:4: follow: "} {
+		if strings.Count(b.log.String(), refused) != 1 {
+			t.Errorf("%q is not said once in %s", refused, b.log.String())
+		}
+	}
+}
+
 // TestWatchSeesFolders: with the kernel's events, in the folder of an import too.
 func TestWatchSeesFolders(t *testing.T) {
 	b := newBench(t, good+"import conf/*\n}\n")

@@ -2,8 +2,6 @@ package audit
 
 import (
 	"strconv"
-	"time"
-	"unicode/utf8"
 
 	"github.com/miekg/dns"
 )
@@ -12,59 +10,90 @@ import (
 // when a field goes away or changes its meaning, not when one is added.
 const Version = 1
 
-// appendRecord appends the record as one line of JSON with its newline.
-func appendRecord(b []byte, node string, r *Record) []byte {
-	b = append(b, `{"v":`...)
-	b = strconv.AppendInt(b, Version, 10)
-	b = append(b, `,"kind":"dns","time":"`...)
+// lineHead is how each line begins, up to the time. The version has one digit.
+const lineHead = `{"v":` + string(rune('0'+Version)) + `,"kind":"dns","time":"`
+
+// nodeField is what follows the time, the same in every line of a log.
+func nodeField(node string) string {
+	return string(appendField([]byte(`"`), "node", node))
+}
+
+// appendLine appends the record as one line of JSON with its newline. The node
+// is a nodeField.
+func appendLine(b []byte, node string, r *Record) []byte {
+	b = append(b, lineHead...)
 	b = appendTime(b, r.Time)
-	b = append(b, '"')
-	b = appendField(b, "node", node)
-	b = appendField(b, "verdict", r.Verdict.String())
-	if r.Would != None {
-		b = appendField(b, "would", r.Would.String())
-	}
-	b = appendPod(b, r)
-	b = append(b, `,"question":{"name":`...)
-	b = appendString(b, r.Name.String())
-	b = appendField(b, "type", typeText(r.Type))
-	b = appendField(b, "class", classText(r.Class))
-	b = append(b, '}')
-	b = appendMatches(b, r)
-	b = appendAnswers(b, r)
-	if len(r.Chain) > 0 {
-		b = append(b, `,"chain":`...)
-		for i, n := range r.Chain {
-			b = append(b, listByte(i))
-			b = appendString(b, n.String())
-		}
-		b = append(b, ']')
-	}
-	b = appendField(b, "rcode", rcodeText(r.Rcode))
-	if r.Upstream.IsValid() {
-		b = append(b, `,"upstream":"`...)
-		b = r.Upstream.AppendTo(b)
-		b = append(b, '"')
-	}
-	b = append(b, `,"latency_us":`...)
-	b = strconv.AppendInt(b, r.Latency.Microseconds(), 10)
-	b = appendField(b, "protocol", protocol(r.TCP))
-	if r.Error != "" {
-		b = appendField(b, "error", r.Error)
+	b = append(b, node...)
+	if p := r.Prepared; p != nil {
+		b = p.appendDecision(b, r)
+		b = appendWay(b, r)
+		b = append(b, p.end()...)
+	} else {
+		b = appendAsker(b, r)
+		b = r.Address.AppendTo(b)
+		b = appendDecided(b, r)
+		b = appendWay(b, r)
+		b = appendError(b, r)
 	}
 	return append(b, "}\n"...)
 }
 
-func appendPod(b []byte, r *Record) []byte {
+// appendAsker writes the verdict and the pod, up to its address.
+func appendAsker(b []byte, r *Record) []byte {
+	b = appendWord(b, "verdict", r.Verdict.String())
+	if r.Would != None {
+		b = appendWord(b, "would", r.Would.String())
+	}
 	b = append(b, `,"pod":{"namespace":`...)
 	b = appendString(b, r.Pod.Namespace)
 	b = appendField(b, "name", r.Pod.Name)
 	if r.Pod.UID != "" {
 		b = appendField(b, "uid", r.Pod.UID)
 	}
-	b = append(b, `,"ip":"`...)
-	b = r.Address.AppendTo(b)
-	return append(b, `"}`...)
+	return append(b, `,"ip":"`...)
+}
+
+// appendDecided goes on behind the pod's address, as far as the upstream.
+func appendDecided(b []byte, r *Record) []byte {
+	b = append(b, `"},"question":{"name":`...)
+	b = appendName(b, r.Name)
+	b = appendType(b, r.Type)
+	b = appendClass(b, r.Class)
+	b = append(b, '}')
+	if r.Via != "" {
+		b = append(b, `,"via":`...)
+		b = appendName(b, r.Via)
+	}
+	b = appendMatches(b, r)
+	b = appendAnswers(b, r)
+	b = appendChain(b, r)
+	b = appendRcode(b, r.Rcode)
+	if r.Upstream.IsValid() {
+		b = append(b, `,"upstream":"`...)
+		b = r.Upstream.AppendTo(b)
+		b = append(b, '"')
+	}
+	return b
+}
+
+// appendWay writes what differs from one question to the next.
+func appendWay(b []byte, r *Record) []byte {
+	if r.Cache != CacheNone {
+		b = appendWord(b, "cache", r.Cache.String())
+	}
+	b = append(b, `,"latency_us":`...)
+	b = strconv.AppendInt(b, r.Latency.Microseconds(), 10)
+	if r.TCP {
+		return append(b, `,"protocol":"tcp"`...)
+	}
+	return append(b, `,"protocol":"udp"`...)
+}
+
+func appendError(b []byte, r *Record) []byte {
+	if r.Error == "" {
+		return b
+	}
+	return appendField(b, "error", r.Error)
 }
 
 func appendMatches(b []byte, r *Record) []byte {
@@ -89,33 +118,12 @@ func appendMatches(b []byte, r *Record) []byte {
 }
 
 func appendAnswers(b []byte, r *Record) []byte {
-	for i, a := range r.Answers {
+	for i := range r.Answers {
 		if i == 0 {
 			b = append(b, `,"answers":`...)
 		}
 		b = append(b, listByte(i))
-		b = append(b, `{"address":"`...)
-		b = a.Addr.AppendTo(b)
-		b = append(b, `","granted":`...)
-		b = strconv.AppendBool(b, len(a.Openings) > 0)
-		for j, o := range a.Openings {
-			if j == 0 {
-				b = append(b, `,"grants":`...)
-			}
-			b = append(b, listByte(j))
-			b = append(b, `{"ports":`...)
-			b = appendString(b, string(o.Ports))
-			b = append(b, `,"until":"`...)
-			b = appendTime(b, o.Until)
-			b = append(b, `"}`...)
-		}
-		if len(a.Openings) > 0 {
-			b = append(b, ']')
-		}
-		if a.Blocked != "" {
-			b = appendField(b, "blocked", a.Blocked)
-		}
-		b = append(b, '}')
+		b = appendAnswer(b, &r.Answers[i])
 	}
 	if len(r.Answers) > 0 {
 		b = append(b, ']')
@@ -123,75 +131,78 @@ func appendAnswers(b []byte, r *Record) []byte {
 	return b
 }
 
-// listByte opens a list before its first element and parts the others.
-func listByte(i int) byte {
-	if i == 0 {
-		return '['
-	}
-	return ','
-}
-
-// appendTime writes UTC with microseconds, always as many digits, so that lines sort.
-func appendTime(b []byte, t time.Time) []byte {
-	return t.UTC().AppendFormat(b, "2006-01-02T15:04:05.000000Z")
-}
-
-func appendField(b []byte, key, value string) []byte {
-	b = append(b, ',', '"')
-	b = append(b, key...)
-	b = append(b, '"', ':')
-	return appendString(b, value)
-}
-
-const hex = "0123456789abcdef"
-
-// appendString writes a JSON string; bytes that are not UTF-8 become U+FFFD.
-func appendString(b []byte, s string) []byte {
-	b = append(b, '"')
-	for i := 0; i < len(s); {
-		c := s[i]
-		switch {
-		case c == '"' || c == '\\':
-			b = append(b, '\\', c)
-		case c < ' ' || c == 0x7f:
-			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-		case c < utf8.RuneSelf:
-			b = append(b, c)
-		default:
-			r, n := utf8.DecodeRuneInString(s[i:])
-			b = utf8.AppendRune(b, r)
-			i += n
-			continue
+func appendAnswer(b []byte, a *Answer) []byte {
+	b = append(b, `{"address":"`...)
+	b = a.Addr.AppendTo(b)
+	b = append(b, `","granted":`...)
+	b = strconv.AppendBool(b, len(a.Openings) > 0)
+	for i, o := range a.Openings {
+		if i == 0 {
+			b = append(b, `,"grants":`...)
 		}
-		i++
+		b = append(b, listByte(i))
+		b = append(b, `{"ports":`...)
+		b = appendString(b, string(o.Ports))
+		b = append(b, `,"until":"`...)
+		b = appendTime(b, o.Until)
+		b = append(b, `"}`...)
 	}
+	if len(a.Openings) > 0 {
+		b = append(b, ']')
+	}
+	if a.Blocked != "" {
+		b = appendField(b, "blocked", a.Blocked)
+	}
+	return append(b, '}')
+}
+
+func appendChain(b []byte, r *Record) []byte {
+	for i, n := range r.Chain {
+		if i == 0 {
+			b = append(b, `,"chain":`...)
+		}
+		b = append(b, listByte(i))
+		b = appendName(b, n)
+	}
+	if len(r.Chain) > 0 {
+		b = append(b, ']')
+	}
+	return b
+}
+
+// appendType writes the name of a type; the most frequent are not looked up.
+func appendType(b []byte, t uint16) []byte {
+	switch t {
+	case dns.TypeA:
+		return append(b, `,"type":"A"`...)
+	case dns.TypeAAAA:
+		return append(b, `,"type":"AAAA"`...)
+	}
+	return appendNamed(b, "type", dns.TypeToString[t], "TYPE", int(t))
+}
+
+func appendClass(b []byte, c uint16) []byte {
+	if c == dns.ClassINET {
+		return append(b, `,"class":"IN"`...)
+	}
+	return appendNamed(b, "class", dns.ClassToString[c], "CLASS", int(c))
+}
+
+func appendRcode(b []byte, c int) []byte {
+	if c == dns.RcodeSuccess {
+		return append(b, `,"rcode":"NOERROR"`...)
+	}
+	return appendNamed(b, "rcode", dns.RcodeToString[c], "RCODE", c)
+}
+
+// appendNamed writes a field that has a name, or by RFC 3597 §5 kind and number.
+func appendNamed(b []byte, key, name, kind string, number int) []byte {
+	if name != "" {
+		return appendWord(b, key, name)
+	}
+	b = appendKey(b, key)
+	b = append(b, '"')
+	b = append(b, kind...)
+	b = strconv.AppendInt(b, int64(number), 10)
 	return append(b, '"')
-}
-
-func typeText(t uint16) string {
-	if s, ok := dns.TypeToString[t]; ok {
-		return s
-	}
-	return "TYPE" + strconv.Itoa(int(t)) // RFC 3597 §5
-}
-
-func classText(c uint16) string {
-	if s, ok := dns.ClassToString[c]; ok {
-		return s
-	}
-	return "CLASS" + strconv.Itoa(int(c))
-}
-
-func rcodeText(c int) string {
-	if s, ok := dns.RcodeToString[c]; ok {
-		return s
-	}
-	return "RCODE" + strconv.Itoa(c)
-}
-
-func protocol(tcp bool) string {
-	if tcp {
-		return "tcp"
-	}
-	return "udp"
 }

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"encoding/json"
 	"math/rand/v2"
 	"net/netip"
@@ -54,6 +55,8 @@ func example(t testing.TB) Record {
 	}
 }
 
+func appendRecord(b []byte, node string, r *Record) []byte { return appendLine(b, nodeField(node), r) }
+
 // TestDocumentedLines: each line that docs/audit.md shows is what a record becomes.
 func TestDocumentedLines(t *testing.T) {
 	text, err := os.ReadFile("../../docs/audit.md")
@@ -87,7 +90,7 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := example(t)
-	r.Would, r.Error, r.Matches[0].Audit = Blocked, "x", true
+	r.Would, r.Error, r.Matches[0].Audit, r.Cache, r.Via = Blocked, "x", true, CacheHit, r.Name
 	var line map[string]any
 	if err := json.Unmarshal(appendRecord(nil, "node-1", &r), &line); err != nil {
 		t.Fatal(err)
@@ -175,6 +178,52 @@ func TestStringsLikeEncodingJSON(t *testing.T) {
 	}
 }
 
+// TestPlainWords: eight bytes at a time say what one at a time do, for each byte
+// at each place among any others.
+func TestPlainWords(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	for c := range 256 {
+		for at := range 8 {
+			b, plain := []byte("plain ok"), isPlain(byte(c))
+			b[at] = byte(c)
+			if plainWord(wordAt(string(b), 0)) != plain {
+				t.Fatalf("%q: plain is not %v", b, plain)
+			}
+			for i := range b {
+				b[i] = byte(r.IntN(256))
+			}
+			b[at], plain = byte(c), true
+			for _, one := range b {
+				plain = plain && isPlain(one)
+			}
+			if plainWord(wordAt(string(b), 0)) != plain {
+				t.Fatalf("%q: plain is not %v", b, plain)
+			}
+		}
+	}
+	for n := range 40 {
+		for at := range n {
+			b := bytes.Repeat([]byte("a"), n)
+			if b[at] = '"'; allPlain(string(b)) {
+				t.Fatalf("the mark at %d of %d is overlooked", at, n)
+			}
+		}
+		if !allPlain(strings.Repeat("~ ", n)) {
+			t.Fatalf("%d plain characters are not", 2*n)
+		}
+	}
+}
+
+func TestEncodingTakesNoMemory(t *testing.T) {
+	r, line := example(t), make([]byte, 0, 1024)
+	for _, p := range []*Prepared{nil, Prepare(&r)} {
+		r.Prepared = p
+		if n := testing.AllocsPerRun(100, func() { line = appendLine(line[:0], `","node":"node-1"`, &r) }); n != 0 {
+			t.Errorf("%v allocations, prepared %v", n, p != nil)
+		}
+	}
+}
+
 func TestVerdictWords(t *testing.T) {
 	want := map[Verdict]string{None: "", Allowed: "allowed", Unmatched: "unmatched", Refused: "refused", Blocked: "blocked", Failed: "failed"}
 	for v, s := range want {
@@ -184,11 +233,34 @@ func TestVerdictWords(t *testing.T) {
 	}
 }
 
-func BenchmarkAppendRecord(b *testing.B) {
-	r := example(b)
-	var line []byte
-	b.ReportAllocs()
-	for b.Loop() {
-		line = appendRecord(line[:0], "node-1", &r)
+func TestCacheWords(t *testing.T) {
+	for c, s := range map[Cache]string{CacheNone: "", CacheHit: "hit", CacheStale: "stale", CachePrefetch: "prefetch"} {
+		if c.String() != s {
+			t.Errorf("%d is %q", c, c)
+		}
+	}
+}
+
+// TestTimesLikeFormat: the time by hand is what the standard library writes.
+func TestTimesLikeFormat(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	check := func(at time.Time) {
+		if got, want := string(appendTime(nil, at)), at.UTC().Format(layout); got != want {
+			t.Fatalf("%v is %q, want %q", at, got, want)
+		}
+	}
+	for range 20000 {
+		at := time.Unix(r.Int64N(6e11)-2e11, r.Int64N(1e9)) // from before year 0 to beyond 9999
+		check(at)
+		check(at.In(time.FixedZone("east", 5*3600+45*60)))
+	}
+	for day := range 4 * 366 * 100 {
+		check(time.Unix(int64(day)*86400, 0))
+	}
+	for _, year := range []int{-1, 0, 1, 1969, 1970, 2000, 2024, 2100, 9999, 10000} {
+		for _, month := range []time.Month{1, 2, 3, 12} {
+			check(time.Date(year, month, 28, 23, 59, 59, 999_999_999, time.UTC))
+			check(time.Date(year, month+1, 0, 0, 0, 0, 999, time.UTC))
+		}
 	}
 }

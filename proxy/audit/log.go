@@ -10,12 +10,9 @@ import (
 	"time"
 )
 
-// queueLength is how many records wait for the writer at most: at some 400
-// bytes each that is a few MiB, and a second of the busiest node.
-const queueLength = 8192
-
-// batchBytes is when encoded lines are written even though more are waiting.
-const batchBytes = 64 << 10
+// gather is how long the writer waits after a write for lines to write at once.
+// A quiet node's line is written at once, that of a busy one so much later.
+const gather = 2 * time.Millisecond
 
 // Options say where a log goes. The zero value is the standard output.
 type Options struct {
@@ -43,13 +40,13 @@ type sink interface {
 
 // Log takes records from any goroutine and writes them on its own.
 type Log struct {
-	node    string
-	queue   chan Record
+	node    string // as it stands in a line
 	sink    sink
-	mu      sync.RWMutex // held for reading while a record is queued
-	closed  bool
-	done    chan struct{}
+	queue   queue
+	room    sync.Pool     // of *[]byte, to encode a line in
+	wake    chan struct{} // ends the writer's waiting
 	again   chan struct{} // asks for a reopen
+	done    chan struct{}
 	dropped atomic.Uint64
 	written atomic.Uint64
 }
@@ -77,28 +74,45 @@ func start(o Options, s sink) *Log {
 		o.Queue = queueLength
 	}
 	l := &Log{
-		node: o.Node, sink: s,
-		queue: make(chan Record, o.Queue),
-		done:  make(chan struct{}),
+		node: nodeField(o.Node), sink: s,
+		queue: queue{most: o.Queue},
+		wake:  make(chan struct{}, 1),
 		again: make(chan struct{}, 1),
+		done:  make(chan struct{}),
 	}
 	go l.run()
 	return l
 }
 
-// Write queues the record and returns at once. If the queue is full or the log
-// closed the record is dropped and counted.
+// Write queues the record's line and returns at once. If the queue is full or the
+// log closed the record is dropped and counted.
 func (l *Log) Write(r Record) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	if !l.closed {
-		select {
-		case l.queue <- r:
-			return
-		default:
-		}
+	room, _ := l.room.Get().(*[]byte)
+	if room == nil {
+		room = new([]byte)
 	}
-	l.dropped.Add(1)
+	// Encoded before the queue's lock is taken, so that callers do not wait for
+	// each other.
+	line := appendLine((*room)[:0], l.node, &r)
+	ok, wake := l.queue.put(line)
+	if !ok {
+		l.dropped.Add(1)
+	}
+	if wake {
+		l.rouse()
+	}
+	if cap(line) <= batchBytes {
+		*room = line
+		l.room.Put(room)
+	}
+}
+
+// rouse ends the writer's waiting, or its next if it is at work.
+func (l *Log) rouse() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
 }
 
 // Dropped returns how many records were lost: to a full queue, a full disk or a
@@ -121,53 +135,55 @@ func (l *Log) Reopen() {
 // Close writes what is queued and closes the file. It returns ctx's error if the
 // writer is stuck (a full pipe, say); the records it still holds are then lost.
 func (l *Log) Close(ctx context.Context) error {
-	l.mu.Lock()
-	if !l.closed {
-		l.closed = true
-		close(l.queue)
-	}
-	l.mu.Unlock()
+	l.queue.close()
+	l.rouse()
 	select {
 	case <-l.done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("close the audit log: %d records unwritten: %w", len(l.queue), ctx.Err())
+		return fmt.Errorf("close the audit log: %d records unwritten: %w", l.queue.unwritten(), ctx.Err())
 	}
 }
 
-// run encodes and writes until the queue is closed and empty. A batch goes out
-// when nothing more is waiting, so a quiet node's line is there at once.
+// run writes until the queue is closed and empty. After the last batch it lets
+// some more lines come together, so that a busy node pays for few writes.
 func (l *Log) run() {
 	defer close(l.done)
-	var batch []byte
-	lines := uint64(0)
-	flush := func() {
-		if lines == 0 {
-			return
-		}
-		if err := l.sink.write(batch); err != nil {
-			l.dropped.Add(lines)
-		} else {
-			l.written.Add(lines)
-		}
-		batch, lines = batch[:0], 0
-	}
+	pause := time.NewTimer(gather)
 	for {
-		select {
-		case r, open := <-l.queue:
-			if !open {
-				flush()
-				_ = l.sink.close() // nobody is left to tell
-				return
+		b, more, closed := l.queue.take()
+		switch {
+		case b != nil:
+			l.flush(b)
+			if !more {
+				pause.Reset(gather)
+				l.wait(pause.C)
 			}
-			batch = appendRecord(batch, l.node, &r)
-			lines++
-			if len(l.queue) == 0 || len(batch) >= batchBytes {
-				flush()
-			}
-		case <-l.again:
-			_ = l.sink.reopen() // the old file goes on
+		case closed:
+			_ = l.sink.close() // nobody is left to tell
+			return
+		default:
+			l.wait(nil)
 		}
+	}
+}
+
+func (l *Log) flush(b *batch) {
+	if err := l.sink.write(b.lines); err != nil {
+		l.dropped.Add(uint64(b.count))
+	} else {
+		l.written.Add(uint64(b.count))
+	}
+	l.queue.give(b)
+}
+
+// wait returns when there is something to do, or the pause is over.
+func (l *Log) wait(pause <-chan time.Time) {
+	select {
+	case <-l.wake:
+	case <-l.again:
+		_ = l.sink.reopen() // the old file goes on
+	case <-pause:
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -114,6 +115,125 @@ func TestWritersFromManyGoroutines(t *testing.T) {
 	}
 }
 
+// gated is a writer that tells of each write and waits until it may go on.
+type gated struct {
+	wrote chan []byte
+	open  chan struct{}
+}
+
+func newGated() gated { return gated{make(chan []byte, 100), make(chan struct{}, 100)} }
+
+func (g gated) Write(p []byte) (int, error) {
+	g.wrote <- bytes.Clone(p)
+	<-g.open
+	return len(p), nil
+}
+
+// next returns the next write.
+func (g gated) next(t *testing.T) []byte {
+	t.Helper()
+	select {
+	case p := <-g.wrote:
+		return p
+	case <-time.After(5 * time.Second):
+		t.Fatal("nothing is written")
+		return nil
+	}
+}
+
+// TestQuietLineNeedsNoOther: a line is written though no other and no close follows.
+func TestQuietLineNeedsNoOther(t *testing.T) {
+	g := newGated()
+	l := To(g, Options{})
+	for i := range 5 {
+		l.Write(example(t))
+		if n := bytes.Count(g.next(t), []byte("\n")); n != 1 {
+			t.Errorf("write %d has %d lines", i, n)
+		}
+		g.open <- struct{}{} // the next line comes while the writer pauses
+	}
+	closeLog(t, l)
+}
+
+func TestLinesGather(t *testing.T) {
+	g := newGated()
+	l := To(g, Options{})
+	l.Write(example(t))
+	g.next(t)
+	for range 50 {
+		l.Write(example(t))
+	}
+	g.open <- struct{}{}
+	g.open <- struct{}{}
+	if n := bytes.Count(g.next(t), []byte("\n")); n != 50 {
+		t.Errorf("%d lines at once", n)
+	}
+	closeLog(t, l)
+	if len(g.wrote) != 0 || l.Written() != 51 {
+		t.Errorf("%d more writes, written %d", len(g.wrote), l.Written())
+	}
+}
+
+// TestSlicesAreFreeAfterWrite: who wrote a record may change what it points to.
+func TestSlicesAreFreeAfterWrite(t *testing.T) {
+	g := newGated()
+	l := To(g, Options{Node: "node-1"})
+	l.Write(example(t))
+	g.next(t)
+	r := example(t)
+	want := appendRecord(nil, "node-1", &r)
+	l.Write(r)
+	r.Answers[0], r.Chain[0], r.Matches[0] = Answer{}, "", nil
+	g.open <- struct{}{}
+	g.open <- struct{}{}
+	if got := g.next(t); !bytes.Equal(got, want) {
+		t.Errorf("wrote %s, not %s", got, want)
+	}
+	closeLog(t, l)
+}
+
+func TestCloseSaysHowManyAreUnwritten(t *testing.T) {
+	g := newGated()
+	l := To(g, Options{})
+	l.Write(example(t))
+	g.next(t)
+	for range 6 {
+		l.Write(example(t))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := l.Close(ctx); err == nil || !strings.Contains(err.Error(), " 7 records unwritten") {
+		t.Errorf("close: %v", err)
+	}
+	close(g.open)
+	closeLog(t, l)
+}
+
+// reopened is a sink that tells of its reopening.
+type reopened struct {
+	stream
+	times chan struct{}
+}
+
+func (r reopened) reopen() error {
+	r.times <- struct{}{}
+	return nil
+}
+
+func TestReopenNeedsNoLine(t *testing.T) {
+	s := reopened{stream{io.Discard}, make(chan struct{})}
+	l := start(Options{}, s)
+	for range 3 {
+		l.Reopen()
+		select {
+		case <-s.times:
+		case <-time.After(5 * time.Second):
+			t.Fatal("not reopened")
+		}
+	}
+	closeLog(t, l)
+}
+
 func TestShortWriteIsAnError(t *testing.T) {
 	if err := (stream{short{}}).write([]byte("line\n")); !errors.Is(err, io.ErrShortWrite) {
 		t.Errorf("error %v", err)
@@ -123,13 +243,3 @@ func TestShortWriteIsAnError(t *testing.T) {
 type short struct{}
 
 func (short) Write(p []byte) (int, error) { return len(p) - 1, nil }
-
-func BenchmarkWrite(b *testing.B) {
-	l := To(io.Discard, Options{})
-	r := example(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		l.Write(r)
-	}
-	b.ReportMetric(float64(l.Dropped())/float64(b.N), "dropped/op")
-}

@@ -39,8 +39,31 @@ func (v Verdict) String() string {
 	return ""
 }
 
-// Record is one decision. It is a value: who writes it to a Log must not change
-// the slices afterwards.
+// Cache is how the answer was found.
+type Cache uint8
+
+// The ways to an answer.
+const (
+	CacheNone     Cache = iota // an upstream was asked, or nobody was
+	CacheHit                   // in the cache
+	CacheStale                 // in the cache, beyond its TTL, since no upstream answers
+	CachePrefetch              // in the cache, and the question had it fetched anew ahead of its end
+)
+
+// String returns how the answer was found as it stands in the log, "" for CacheNone.
+func (c Cache) String() string {
+	switch c {
+	case CacheHit:
+		return "hit"
+	case CacheStale:
+		return "stale"
+	case CachePrefetch:
+		return "prefetch"
+	}
+	return ""
+}
+
+// Record is one decision. It is a value: a Log has read it when Write returns.
 type Record struct {
 	Time    time.Time // when the question arrived
 	Pod     policy.PodRef
@@ -52,6 +75,11 @@ type Record struct {
 	// Would is the verdict if the Audit policies were enforced, None where they
 	// change nothing.
 	Would Verdict
+	Cache Cache
+	TCP   bool
+	// Via is the allowed name whose answer pointed at this question (SRV, MX, SVCB,
+	// HTTPS); "" if the question needed no such answer.
+	Via policy.Name
 	// Matches are those that decided; Audit policies' ones only with Would.
 	Matches []*policy.Match
 	Answers []Answer
@@ -60,8 +88,11 @@ type Record struct {
 	Rcode    int            // of the reply, 0 to 23
 	Upstream netip.AddrPort // invalid if none was asked
 	Latency  time.Duration
-	TCP      bool
 	Error    string // why the verdict is failed
+	// Prepared, unless nil, is what Prepare made of this record or of one that
+	// differs only in Time, Address, Cache, TCP and Latency. The line is the same,
+	// but only these fields are read, and it costs less.
+	Prepared *Prepared
 }
 
 // Answer is one address that the upstream's answer held.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
 )
@@ -27,11 +28,13 @@ type line struct {
 	Would    string        `json:"would,omitempty"`
 	Pod      linePod       `json:"pod"`
 	Question lineQuestion  `json:"question"`
+	Via      string        `json:"via,omitempty"`
 	Matches  []lineMatch   `json:"matches,omitempty"`
 	Answers  []lineAnswer  `json:"answers,omitempty"`
 	Chain    []string      `json:"chain,omitempty"`
 	Rcode    string        `json:"rcode"`
 	Upstream string        `json:"upstream,omitempty"`
+	Cache    string        `json:"cache,omitempty"`
 	Latency  time.Duration `json:"latency_us"`
 	Protocol string        `json:"protocol"`
 	Error    string        `json:"error,omitempty"`
@@ -69,12 +72,27 @@ type lineGrant struct {
 	Until time.Time `json:"until"`
 }
 
+// named is a type, class or response code: its name, or RFC 3597's kind and number.
+func named[N uint16 | int](names map[N]string, kind string, n N) string {
+	if s, ok := names[n]; ok {
+		return s
+	}
+	return fmt.Sprintf("%s%d", kind, n)
+}
+
 // lineOf is the encoder's twin: it fills the reader's structure.
 func lineOf(node string, r Record) line {
 	l := line{V: Version, Kind: "dns", Time: r.Time, Node: node, Verdict: r.Verdict.String(), Would: r.Would.String(),
 		Pod:      linePod{r.Pod.Namespace, r.Pod.Name, r.Pod.UID, r.Address.String()},
-		Question: lineQuestion{r.Name.String(), typeText(r.Type), classText(r.Class)},
-		Rcode:    rcodeText(r.Rcode), Latency: r.Latency / time.Microsecond, Protocol: protocol(r.TCP), Error: r.Error}
+		Question: lineQuestion{r.Name.String(), named(dns.TypeToString, "TYPE", r.Type), named(dns.ClassToString, "CLASS", r.Class)},
+		Rcode:    named(dns.RcodeToString, "RCODE", r.Rcode), Cache: r.Cache.String(), Latency: r.Latency / time.Microsecond,
+		Protocol: "udp", Error: r.Error}
+	if r.TCP {
+		l.Protocol = "tcp"
+	}
+	if r.Via != "" {
+		l.Via = r.Via.String()
+	}
 	for _, m := range r.Matches {
 		l.Matches = append(l.Matches, lineMatch{m.Policy, m.Path, m.Pattern.String(), m.Audit})
 	}
@@ -107,7 +125,13 @@ func randomRecord(t testing.TB, r *rand.Rand) Record {
 		Pod:  policy.PodRef{Namespace: "shop", Name: fmt.Sprintf("pod-%d", r.IntN(99))}, Address: addr(),
 		Name: name(t, fmt.Sprintf(`w%d.x\.y.test`, r.IntN(99))), Type: uint16(r.IntN(300)), Class: uint16(r.IntN(5)),
 		Verdict: Verdict(1 + r.IntN(5)), Would: Verdict(r.IntN(5)), Rcode: r.IntN(24),
-		Latency: time.Duration(r.IntN(1e9)), TCP: some(),
+		Cache: Cache(r.IntN(4)), Latency: time.Duration(r.IntN(1e9)), TCP: some(),
+	}
+	if some() {
+		rec.Rcode, rec.Class, rec.Type = 0, 1, 1+27*uint16(r.IntN(2)) // the frequent ones
+	}
+	if some() {
+		rec.Via = name(t, `_https._tcp."y.test`)
 	}
 	if some() {
 		rec.Pod.UID = "uid-1"

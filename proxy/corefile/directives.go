@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/namegate/namegate/policy"
@@ -23,6 +22,7 @@ var directives = map[string]directive{
 	"bind":       {reset: func(c *Config) { c.Bind = nil }, read: readBind},
 	"cluster":    {once: true, read: readCluster},
 	"failclosed": {once: true, read: readFailClosed},
+	"follow":     {once: true, read: readFollow},
 	"grant":      {once: true, read: readGrant},
 	"hold":       {once: true, read: readHold},
 	"intercept":  {read: readIntercept},
@@ -31,6 +31,7 @@ var directives = map[string]directive{
 	"nat64":      {read: readNAT64},
 	"rebind":     {read: readRebind},
 	"search":     {read: readSearch},
+	"ttl":        {once: true, read: readTTL},
 }
 
 func readBind(c *Config, s stanza) (err error) {
@@ -181,11 +182,11 @@ func readGrant(c *Config, s stanza) (err error) {
 	return err
 }
 
-func readLimits(c *Config, s stanza) (err error) {
+func readLimits(c *Config, s stanza) error {
 	if len(s.args) > 0 || len(s.block) == 0 {
 		return s.errorf(`is a block, write "limits { … }" with one bound a line`)
 	}
-	for _, line := range s.block {
+	return s.each(func(line stanza) (err error) {
 		bound, most := (*int)(nil), 1<<20
 		switch line.option() {
 		case "queries":
@@ -205,11 +206,9 @@ func readLimits(c *Config, s stanza) (err error) {
 		default:
 			return line.errorf("is not a bound, write queries, queries_per_pod, rate_per_pod, burst_per_pod, connections, connections_per_pod or addresses")
 		}
-		if *bound, err = line.number(line.option()+" 100", 1, most); err != nil {
-			return err
-		}
-	}
-	return nil
+		*bound, err = line.number(line.option()+" 100", 1, most)
+		return err
+	})
 }
 
 func readAudit(c *Config, s stanza) error {
@@ -227,39 +226,15 @@ func readAudit(c *Config, s stanza) error {
 		return s.errorf("%q is neither stdout, off nor a file's full path, write for example \"audit /var/log/namegate/audit.log\"", arg)
 	}
 	c.Audit.Path = arg
-	for _, line := range s.block {
+	return s.each(func(line stanza) (err error) {
 		switch line.option() {
 		case "size":
-			c.Audit.Size, err = line.size()
+			c.Audit.Size, err = line.size("size 100MiB", 64<<10, 1<<40)
 		case "keep":
 			c.Audit.Keep, err = line.number("keep 5", 0, 1000)
 		default:
-			err = line.errorf("is not an option of audit, write size or keep")
+			err = line.noOption("audit", nil, "size", "keep")
 		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// size returns the only argument in bytes: a number with k, M or G (powers of
-// 1024; Ki, MiB and the like are the same).
-func (s stanza) size() (int64, error) {
-	arg, err := s.one("size 100MiB")
-	if err != nil {
-		return 0, err
-	}
-	digits := strings.TrimRight(arg, "kKMGiB")
-	unit := strings.TrimSuffix(strings.TrimSuffix(arg[len(digits):], "B"), "i")
-	shift, ok := map[string]int{"": 0, "k": 10, "K": 10, "M": 20, "G": 30}[unit]
-	ok = ok && (!strings.HasSuffix(arg, "B") || strings.HasSuffix(arg, "iB")) // MB is a power of 1000
-	n, err := strconv.ParseInt(digits, 10, 32)
-	if err != nil || !ok {
-		return 0, s.errorf("%q is not a size, write for example \"size 100MiB\"", arg)
-	}
-	if n <<= shift; n < 64<<10 || n > 1<<40 {
-		return 0, s.errorf("%q is out of bounds, write 64KiB to 1024GiB", arg)
-	}
-	return n, nil
+		return err
+	})
 }

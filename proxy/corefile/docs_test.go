@@ -1,6 +1,7 @@
 package corefile
 
 import (
+	"cmp"
 	"net/netip"
 	"os"
 	"slices"
@@ -8,49 +9,105 @@ import (
 	"testing"
 )
 
-// TestDocumentedExamples: every example of docs/corefile.md is a good file, and
-// the one with everything says the defaults.
-func TestDocumentedExamples(t *testing.T) {
+func documentation(t *testing.T) string {
+	t.Helper()
 	text, err := os.ReadFile("../../docs/corefile.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	parts := strings.Split(string(text), "```corefile\n")
-	if len(parts) < 5 {
-		t.Fatalf("only %d examples", len(parts)-1)
+	return string(text)
+}
+
+// section is what a document says below a heading, up to the next.
+func section(text, heading string) string {
+	_, rest, _ := strings.Cut(text, "\n## "+heading+"\n")
+	body, _, _ := strings.Cut(rest, "\n## ")
+	return body
+}
+
+// TestTheWholeExampleSaysTheDefaults: the example with everything is what counts
+// without a line, and names every directive and every option.
+func TestTheWholeExampleSaysTheDefaults(t *testing.T) {
+	_, rest, _ := strings.Cut(section(documentation(t), "All directives"), "```corefile\n")
+	example, _, _ := strings.Cut(rest, "```")
+	c, err := Parse("docs/corefile.md", example)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, part := range parts[1:] {
-		example, _, _ := strings.Cut(part, "```")
-		c, err := Parse("docs/corefile.md", example)
-		if err != nil {
-			t.Errorf("%v in\n%s", err, example)
-			continue
-		}
-		if strings.Contains(example, "limits {") {
-			d := Default()
-			if !slices.Equal(c.Bind, d.Bind) || c.Limits != d.Limits || c.Hold != d.Hold || c.Mark != d.Mark || c.GrantTimeout != d.GrantTimeout ||
-				c.Audit.Size != d.Audit.Size || c.Audit.Keep != d.Audit.Keep || c.ClusterDomain != d.ClusterDomain {
-				t.Errorf("the full example differs from the defaults: %+v", c)
+	d := parseForward(t, ". {\nforward . 10.96.0.10\ncache {\nprefetch 10\nserve_stale\n}\n}")
+	d.File = c.File
+	d.Audit.Path = c.Audit.Path // it has to have one
+	// These have no default but "none".
+	c.Intercept, c.FailClosed = nil, false
+	c.ClusterRanges, c.Search, c.Rebind, c.NAT64 = nil, nil, nil, nil
+	if diff := diff(d, c); diff != "" {
+		t.Errorf("the full example differs from the defaults: %s", diff)
+	}
+	for _, d := range known() {
+		for _, o := range append(options(t, d), "") {
+			if o != "force_tcp" && !strings.Contains(example, "\n    "+strings.Repeat("    ", min(len(o), 1))+cmp.Or(o, d)) {
+				t.Errorf("the full example has no %s %s", d, o)
 			}
 		}
 	}
 }
 
+// options are those of a directive's block, as the parser lists them.
+func options(t *testing.T, directive string) []string {
+	t.Helper()
+	line := map[string]string{"audit": "audit /a", "cache": "cache", "limits": "limits", "forward": "forward a.test 192.0.2.2"}[directive]
+	if line == "" {
+		return nil
+	}
+	_, err := Parse("Corefile", rootBlock(line+" {\nno_such_option\n}"))
+	if err == nil {
+		t.Fatalf("%s takes any option", directive)
+	}
+	_, list, _ := strings.Cut(err.Error(), "write ")
+	return strings.FieldsFunc(strings.Replace(list, " or ", ", ", 1), func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// TestEveryDirectiveIsDocumented: in a section with all parts, in a row of the
+// table, and with all options.
 func TestEveryDirectiveIsDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/corefile.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for d := range directives {
-		if !strings.Contains(string(text), "\n| `"+d) || !strings.Contains(string(text), "**"+d) {
-			t.Errorf("docs/corefile.md says nothing of %s", d)
+	text := documentation(t)
+	for _, d := range known() {
+		if !strings.Contains(text, "\n| [`"+d+"`](#"+d+")") {
+			t.Errorf("the table of docs/corefile.md says nothing of %s", d)
+		}
+		rest := section(text, d)
+		for _, part := range []string{"**Syntax.**", d, "**Default.**", "**Bounds.**", "**Reload.**", "**Example.**", "\n```corefile\n", "\n    " + d} {
+			_, after, there := strings.Cut(rest, part)
+			if !there {
+				t.Errorf("docs/corefile.md says nothing of %s of %s, or not in its place", part, d)
+				break
+			}
+			rest = after
+		}
+		syntax, _, _ := strings.Cut(section(text, d), "**Default.**")
+		for _, o := range options(t, d) {
+			if !strings.Contains(syntax, "\n    "+o+" ") && !strings.Contains(syntax, "\n    "+o+"\n") {
+				t.Errorf("docs/corefile.md says nothing of %s of %s", o, d)
+			}
+			if (d == "cache" || d == "forward") && !strings.Contains(syntax, "\n| `"+o) {
+				t.Errorf("the table of %s in docs/corefile.md has no %s", d, o)
+			}
 		}
 	}
-	for d := range elsewhere {
-		if !strings.Contains(string(text), "`"+d+"`") {
-			t.Errorf("docs/corefile.md does not list %s among CoreDNS's", d)
+	left := section(text, "From CoreDNS")
+	for _, hints := range []map[string]string{elsewhere, forwardElsewhere, cacheElsewhere} {
+		for d := range hints {
+			if !strings.Contains(left, "`"+d+"`") && !strings.Contains(left, "`"+d+" ") {
+				t.Errorf("docs/corefile.md does not list %s among CoreDNS's", d)
+			}
 		}
 	}
+}
+
+// TestRestartsAreDocumented: exactly what a running agent does not take over is
+// said to need a restart.
+func TestRestartsAreDocumented(t *testing.T) {
+	text := documentation(t)
 	old := Default()
 	restart := []string{"audit", "bind", "failclosed", "forward", "hold", "intercept", "mark"}
 	changed := &Config{}
@@ -60,11 +117,16 @@ func TestEveryDirectiveIsDocumented(t *testing.T) {
 	if got := changed.NeedsRestart(changed); got != nil {
 		t.Errorf("the same configuration needs a restart: %v", got)
 	}
-	for line := range strings.SplitSeq(string(text), "\n") {
-		for _, d := range restart {
-			if strings.HasPrefix(line, "| `"+d) && !strings.Contains(line, "| no") {
-				t.Errorf("documented otherwise: %s", line)
-			}
+	for _, d := range known() {
+		needs := slices.Contains(restart, d)
+		_, said, _ := strings.Cut(section(text, d), "**Reload.** ")
+		said, _, _ = strings.Cut(said, "\n")
+		_, row, _ := strings.Cut(text, "\n| [`"+d+"`](#"+d+")")
+		row, _, _ = strings.Cut(row, " |\n")
+		cells := strings.Split(row, "|")
+		applied := strings.TrimSpace(cells[len(cells)-1])
+		if needs != strings.Contains(said, "restart") || needs == (applied == "yes") || strings.HasPrefix(said, "Applied") != strings.HasPrefix(applied, "yes") {
+			t.Errorf("%s needs a restart: %v; documented are %q and %q", d, needs, said, applied)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package corefile
 import (
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,6 +16,15 @@ const (
 	defaultDeadline = 4 * time.Second
 	defaultMaxFails = 2
 	maxUpstreams    = 15 // as in CoreDNS; a Service counts as one
+
+	// Four probes a second: one that is back is asked first again well within a
+	// client's five seconds.
+	defaultProbe = 250 * time.Millisecond
+	// At 50 ms fifteen silent addresses cost 300 probes a second; after 10 s libc
+	// has given a name up altogether (resolv.conf(5): two attempts of 5 s).
+	leastProbe, mostProbe = 50 * time.Millisecond, 10 * time.Second
+	// A million queries under way are more than limits can be set to allow.
+	mostConcurrent = 1 << 20
 )
 
 // forward reads "forward FROM TO… { … }" for each zone of the block.
@@ -45,7 +53,7 @@ func (p *parser) forward(zones []policy.Name, s stanza) {
 }
 
 func readForward(s stanza) (Zone, policy.Name, error) {
-	z := Zone{Timeout: defaultTimeout, Deadline: defaultDeadline, MaxFails: defaultMaxFails}
+	z := Zone{Timeout: defaultTimeout, Deadline: defaultDeadline, MaxFails: defaultMaxFails, Probe: defaultProbe}
 	if len(s.args) < 2 {
 		return z, "", s.errorf(`has too few values, write "forward . ADDRESS…" or "forward . kube-dns.kube-system" instead`)
 	}
@@ -61,10 +69,8 @@ func readForward(s stanza) (Zone, policy.Name, error) {
 	if n := len(z.To) + len(z.Services); n > maxUpstreams {
 		return z, "", s.errorf("has %d addresses and Services, write at most %d", n, maxUpstreams)
 	}
-	for _, line := range s.block {
-		if err := forwardOption(&z, line); err != nil {
-			return z, "", err
-		}
+	if err := s.each(func(line stanza) error { return forwardOption(&z, line) }); err != nil {
+		return z, "", err
 	}
 	if z.Deadline < z.Timeout {
 		return z, "", s.errorf("deadline %v is below timeout %v, write a longer one", z.Deadline, z.Timeout)
@@ -82,10 +88,27 @@ func forwardOption(z *Zone, line stanza) (err error) {
 		z.Deadline, err = line.duration("deadline 4s", 100*time.Millisecond, 10*time.Second)
 	case "max_fails":
 		z.MaxFails, err = line.number("max_fails 2", 0, 1000)
+	case "health_check":
+		z.Probe, err = probe(line)
+	case "max_concurrent":
+		z.MaxConcurrent, err = line.number("max_concurrent 1000", 0, mostConcurrent)
+	case "force_tcp":
+		z.ForceTCP = true
+		if len(line.args) > 0 {
+			err = line.errorf("has no value, write it alone")
+		}
 	default:
-		err = line.errorf("is not an option of forward, write policy, timeout, deadline or max_fails")
+		err = line.noOption("forward", forwardElsewhere, "policy", "timeout", "deadline", "max_fails", "health_check", "max_concurrent", "force_tcp")
 	}
 	return err
+}
+
+// probe refuses what CoreDNS lets the probe's question be.
+func probe(line stanza) (time.Duration, error) {
+	if len(line.args) > 1 {
+		return 0, line.errorf(`asks for the root's name servers, to which any reply counts, write "health_check %s" without %s`, line.args[0], strings.Join(line.args[1:], " "))
+	}
+	return line.duration("health_check 250ms", leastProbe, mostProbe)
 }
 
 func order(line stanza) (Policy, error) {
@@ -145,36 +168,4 @@ func upstream(s stanza, arg string) (to netip.AddrPort, isAddress bool, err erro
 		return to, true, s.errorf("%q cannot be asked, write the address and port of a resolver", arg)
 	}
 	return netip.AddrPortFrom(a, to.Port()), true, nil
-}
-
-// duration returns the only argument as a duration within the bounds.
-func (s stanza) duration(usage string, least, most time.Duration) (time.Duration, error) {
-	arg, err := s.one(usage)
-	if err != nil {
-		return 0, err
-	}
-	d, err := time.ParseDuration(arg)
-	if err != nil {
-		return 0, s.errorf("%q is not a duration, write for example %q", arg, usage)
-	}
-	if d < least || d > most {
-		return 0, s.errorf("%v is out of bounds, write %v to %v", d, least, most)
-	}
-	return d, nil
-}
-
-// number returns the only argument as a whole number within the bounds.
-func (s stanza) number(usage string, least, most int) (int, error) {
-	arg, err := s.one(usage)
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.Atoi(arg)
-	if err != nil {
-		return 0, s.errorf("%q is not a whole number, write for example %q", arg, usage)
-	}
-	if n < least || n > most {
-		return 0, s.errorf("%d is out of bounds, write %d to %d", n, least, most)
-	}
-	return n, nil
 }

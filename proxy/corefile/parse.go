@@ -3,7 +3,6 @@ package corefile
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -82,9 +81,13 @@ func (p *parser) block(file string, b caddyfile.ServerBlock) {
 		}
 		return a.line - b.line
 	})
+	first := len(p.config.Zones)
 	for _, s := range all {
-		p.directive(zones, s)
+		if s.name != "cache" {
+			p.directive(zones, s)
+		}
 	}
+	p.cache(zones, all, first)
 }
 
 // zoneKey reads a zone, with the port 53 that CoreDNS's files often spell.
@@ -130,30 +133,6 @@ func (p *parser) directive(zones []policy.Name, s stanza) {
 		}
 	}
 	p.fail(d.read(p.config, s))
-}
-
-// unknown says what to write instead of a directive that there is not.
-func unknown(name string) string {
-	if hint, ok := elsewhere[name]; ok {
-		return hint
-	}
-	known := append(slices.Collect(maps.Keys(directives)), "forward")
-	slices.Sort(known)
-	return "is not a directive, write one of " + strings.Join(known, ", ")
-}
-
-// elsewhere answers for CoreDNS's directives that have no meaning here.
-var elsewhere = map[string]string{
-	"cache":      "answers are not cached yet, remove the line",
-	"errors":     `errors are always logged, remove the line; for decisions write "audit stdout"`,
-	"log":        `queries are in the audit log, write "audit stdout" instead`,
-	"health":     "the agent answers probes on its socket, remove the line",
-	"ready":      "the agent answers probes on its socket, remove the line",
-	"reload":     "the file is always watched, remove the line",
-	"loop":       "an upstream on an address of the endpoint is refused anyway, remove the line",
-	"kubernetes": `cluster names are answered by the upstream, write "cluster DOMAIN CIDR…" and "forward . kube-dns.kube-system" instead`,
-	"prometheus": "metrics have a flag of the agent, write --metrics-addr there and remove the line",
-	"hosts":      "names are answered by the upstream, write them there and remove the block",
 }
 
 // finish checks what only the whole file shows.

@@ -46,6 +46,21 @@ func (s stanza) option() string {
 	return s.name[strings.LastIndex(s.name, ": ")+2:]
 }
 
+// each reads the lines of the block, an option each, which may stand there once.
+func (s stanza) each(read func(line stanza) error) error {
+	lines := map[string]int{}
+	for _, line := range s.block {
+		if err := read(line); err != nil {
+			return err
+		}
+		if first, again := lines[line.name]; again {
+			return line.errorf("stands in line %d already, write it once", first)
+		}
+		lines[line.name] = line.line
+	}
+	return nil
+}
+
 // flat refuses a block where the directive has none.
 func (s stanza) flat() error {
 	if len(s.block) > 0 {

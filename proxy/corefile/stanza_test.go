@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/coredns/caddy/caddyfile"
 )
@@ -67,36 +66,6 @@ func TestKeyless(t *testing.T) {
 		if line == 0 && err != nil || line != 0 && (err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("f:%d: {: ", line))) {
 			t.Errorf("%q: %v, want line %d", text, err, line)
 		}
-	}
-}
-
-func TestSize(t *testing.T) {
-	for text, want := range map[string]int64{
-		"65536": 65536, "64k": 65536, "64K": 65536, "64Ki": 65536, "64KiB": 65536,
-		"1M": 1 << 20, "1m": 0, "100MiB": 100 << 20, "1G": 1 << 30, "1024GiB": 1 << 40,
-		"": 0, "M": 0, "1T": 0, "1B": 0, "-1M": 0, "1.5M": 0, "65535": 0, "1025G": 0, "1MM": 0, "1GiBi": 0, "99999999999999999999": 0,
-	} {
-		got, err := stanza{file: "f", line: 1, name: "size", args: []string{text}}.size()
-		if (err == nil) != (want != 0) || err == nil && got != want {
-			t.Errorf("%q: %d, %v, want %d", text, got, err, want)
-		}
-	}
-}
-
-func TestBoundsAreInclusive(t *testing.T) {
-	s := func(arg string) stanza { return stanza{file: "f", line: 1, name: "x", args: []string{arg}} }
-	for arg, ok := range map[string]bool{"1s": true, "2s": true, "999ms": false, "2001ms": false, "-1s": false, "1": false} {
-		if _, err := s(arg).duration("x 1s", time.Second, 2*time.Second); (err == nil) != ok {
-			t.Errorf("%s: %v", arg, err)
-		}
-	}
-	for arg, ok := range map[string]bool{"1": true, "5": true, "0": false, "6": false, "1.0": false, "one": false, "": false} {
-		if _, err := s(arg).number("x 1", 1, 5); (err == nil) != ok {
-			t.Errorf("%q: %v", arg, err)
-		}
-	}
-	if _, err := (stanza{name: "x", args: []string{"1", "2"}}).number("x 1", 1, 5); err == nil {
-		t.Error("two values were taken for one")
 	}
 }
 

@@ -1,0 +1,110 @@
+package corefile_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/proxy"
+	"github.com/namegate/namegate/proxy/corefile"
+)
+
+const top = "../.."
+
+// examples returns the Corefiles that the documents show, by where they stand.
+func examples(t *testing.T) map[string]string {
+	t.Helper()
+	documents, err := filepath.Glob(filepath.Join(top, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, path := range append(documents, filepath.Join(top, "README.md")) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := 1
+		for i, part := range strings.Split(string(text), "```corefile\n") {
+			if i > 0 {
+				example, _, closed := strings.Cut(part, "\n```")
+				if !closed {
+					t.Errorf("%s:%d: the example has no end", path, line)
+				}
+				out[fmt.Sprintf("%s:%d", filepath.Base(path), line)] = example + "\n"
+				line++
+			}
+			line += strings.Count(part, "\n")
+		}
+	}
+	return out
+}
+
+// TestDocumentedExamplesServe: each Corefile in the documents is a whole one. A
+// server starts with it, takes it over again, and answers.
+func TestDocumentedExamplesServe(t *testing.T) {
+	all := examples(t)
+	documents := map[string]bool{}
+	for place, text := range all {
+		document, _, _ := strings.Cut(place, ":")
+		documents[document] = true
+		t.Run(place, func(t *testing.T) {
+			boot(t, place, text)
+		})
+	}
+	if !documents["README.md"] || !documents["corefile.md"] || len(all) < 20 {
+		t.Errorf("only %d examples, in %v", len(all), documents)
+	}
+}
+
+// TestExampleFileServes: the file that the demo runs.
+func TestExampleFileServes(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(top, "examples", "Corefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	boot(t, "examples/Corefile", string(text))
+}
+
+func boot(t *testing.T, file, text string) {
+	t.Helper()
+	parse := func() *corefile.Config {
+		c, err := corefile.Parse(file, text)
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, text)
+		}
+		return c
+	}
+	s, err := proxy.New(proxy.Options{Config: parse(), Granter: &proxy.FakeGranter{}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	defer func() {
+		if err := s.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	for range 2 {
+		if pending := s.Configure(parse()); len(pending) > 0 {
+			t.Errorf("the same file waits for a restart: %v", pending)
+		}
+	}
+	if err := s.Listen([]netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}); err != nil {
+		t.Fatal(err)
+	}
+	addrs := s.Addrs()
+	if len(addrs) != 1 {
+		t.Fatalf("serves on %v", addrs)
+	}
+	if err := s.SelfQuery(ctx, addrs[0]); err != nil {
+		t.Error(err)
+	}
+}

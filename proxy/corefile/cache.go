@@ -1,0 +1,196 @@
+package corefile
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// The defaults and the bounds of cache.
+const (
+	// An hour is what CoreDNS keeps answers for at most.
+	defaultGreatest = time.Hour
+	// A week is where RFC 8767 §4 caps TTLs.
+	mostGreatest = 7 * 24 * time.Hour
+	// Beyond an hour of more than an answer says of itself the addresses of what
+	// moved stay in use, and open; dnsmasq stops there as well.
+	mostLeast = time.Hour
+	// Half a minute is six times what CoreDNS's Kubernetes zones say of a name that
+	// is not there: one that comes into being is seen soon.
+	defaultDenial = 30 * time.Second
+	// RFC 2308 §5: one to three hours work well, a day makes trouble.
+	mostDenial = 3 * time.Hour
+	// An hour is CoreDNS's, and the time in which somebody looks at an outage.
+	defaultStale = time.Hour
+	// RFC 8767 §5 speaks of days; but what is given here is opened as well.
+	mostStale = 24 * time.Hour
+
+	// CoreDNS's gap between two questions for a name that is hot.
+	defaultWithin = time.Minute
+	// TTLs are whole seconds; a gap beyond a day is no gap of a hot name.
+	leastWithin, mostWithin = time.Second, 24 * time.Hour
+	// CoreDNS's share of the time that is left.
+	defaultPercent = 10
+	// At 0 an answer ends before it is renewed, above 90 it is asked for nearly
+	// as often as without a cache.
+	leastPercent, mostPercent = 1, 90
+	// Eleven questions a second all day long, the longest of mostWithin: what is
+	// asked less often by then is hot by no measure.
+	mostAmount = 1_000_000
+
+	// Sixteen of the longest messages (RFC 1035 §4.2.2: 64 KiB) are the 1 MiB
+	// that size has to be at least.
+	leastEntries, leastBytes = 16, 1 << 20
+	// A million answers of 1 KiB are the 1 GiB that size may be at most.
+	mostEntries, mostBytes = 1_000_000, 1 << 30
+)
+
+// cache reads "cache [GREATEST] { … }" of one block, and gives it to the forwards
+// of the block, which are config.Zones from first on.
+func (p *parser) cache(zones []policy.Name, all []stanza, first int) {
+	var line *stanza
+	for i, s := range all {
+		switch {
+		case s.name != "cache":
+		case line != nil:
+			p.fail(s.errorf("stands in line %d already, write it once in a block", line.line))
+		default:
+			line = &all[i]
+		}
+	}
+	if line == nil {
+		return
+	}
+	if !slices.ContainsFunc(all, func(s stanza) bool { return s.name == "forward" }) {
+		p.fail(line.errorf(`is of the forwards of its block, which has none, write "forward . ADDRESS" beside it or move it to where the forward is`))
+		return
+	}
+	c, err := p.readCache(*line, slices.Contains(zones, ""))
+	if err != nil {
+		p.fail(err)
+		return
+	}
+	for i := range p.config.Zones[first:] {
+		p.config.Zones[first+i].Cache = c
+	}
+}
+
+// readCache reads the line and its block; root is for the block of the root zone,
+// where the bounds of the whole agent stand.
+func (p *parser) readCache(s stanza, root bool) (*Cache, error) {
+	c := &Cache{Greatest: defaultGreatest}
+	var err error
+	switch {
+	case len(s.args) > 1 || len(s.args) == 1 && strings.TrimLeft(s.args[0], "0123456789+-.") == s.args[0]:
+		return nil, s.errorf(`is of its block's zones and takes one time alone, write "cache 1h", and another block for other zones`)
+	case len(s.args) == 1:
+		if c.Greatest, err = s.seconds(s.args[0], "cache 1h", time.Second, mostGreatest); err != nil {
+			return nil, err
+		}
+	}
+	c.Denial = min(defaultDenial, c.Greatest)
+	if err := s.each(func(line stanza) error { return p.cacheOption(c, line, root) }); err != nil {
+		return nil, err
+	}
+	if c.Least > c.Greatest {
+		return nil, s.errorf("least %s is above the greatest, %s, write a lower one", short(c.Least), short(c.Greatest))
+	}
+	return c, nil
+}
+
+func (p *parser) cacheOption(c *Cache, line stanza, root bool) (err error) {
+	switch line.option() {
+	case "least":
+		var arg string
+		if arg, err = line.one("least 5s"); err == nil {
+			c.Least, err = line.seconds(arg, "least 5s", 0, mostLeast)
+		}
+	case "denial":
+		c.Denial, err = line.denial()
+	case "prefetch":
+		c.Prefetch, err = line.prefetch()
+	case "serve_stale":
+		c.ServeStale, err = line.serveStale()
+	case "entries":
+		if err = p.whole(line, root); err == nil {
+			p.config.CacheEntries, err = line.number("entries 10000", leastEntries, mostEntries)
+		}
+	case "size":
+		if err = p.whole(line, root); err == nil {
+			p.config.CacheBytes, err = line.size("size 32MiB", leastBytes, mostBytes)
+		}
+	default:
+		err = line.noOption("cache", cacheElsewhere, "least", "denial", "prefetch", "serve_stale", "entries", "size")
+	}
+	return err
+}
+
+// whole refuses a bound of the whole agent outside the root zone's block, or there
+// for a second time.
+func (p *parser) whole(line stanza, root bool) error {
+	if !root {
+		return line.errorf(`bounds what is kept of all zones, write it in the cache of zone "." instead`)
+	}
+	if first, again := p.seen[line.name]; again {
+		return line.errorf("stands in line %d already, write it once", first.line)
+	}
+	p.seen[line.name] = line
+	return nil
+}
+
+// denial refuses CoreDNS's first value, which is a number of answers: it would be
+// taken for seconds.
+func (s stanza) denial() (time.Duration, error) {
+	if len(s.args) > 0 && s.args[0] != "0" && strings.Trim(s.args[0], "0123456789") == "" {
+		return 0, s.errorf(`takes how long, and %s is CoreDNS's number of answers, write "denial 30s" here and "entries 10000" in the cache of zone "."`, s.args[0])
+	}
+	arg, err := s.one("denial 30s")
+	if err != nil {
+		return 0, err
+	}
+	return s.seconds(arg, "denial 30s", 0, mostDenial)
+}
+
+// prefetch reads AMOUNT [DURATION [PERCENT%]].
+func (s stanza) prefetch() (Prefetch, error) {
+	const usage = "prefetch 10 1m 10%"
+	p := Prefetch{Within: defaultWithin, Percent: defaultPercent}
+	if len(s.args) < 1 || len(s.args) > 3 {
+		return p, s.errorf("has %d values instead of one to three, write for example %q", len(s.args), usage)
+	}
+	var err error
+	if p.Amount, err = s.count(s.args[0], usage, 0, mostAmount); err != nil {
+		return p, err
+	}
+	if len(s.args) > 1 {
+		if p.Within, err = s.span(s.args[1], usage, leastWithin, mostWithin); err != nil {
+			return p, err
+		}
+	}
+	if len(s.args) > 2 {
+		digits, ok := strings.CutSuffix(s.args[2], "%")
+		if !ok {
+			return p, s.errorf("%q is not a percentage, write for example %q", s.args[2], usage)
+		}
+		if p.Percent, err = s.count(digits, usage, leastPercent, mostPercent); err != nil {
+			return p, err
+		}
+	}
+	if p.Amount == 0 {
+		return Prefetch{}, nil
+	}
+	return p, nil
+}
+
+// serveStale reads [DURATION].
+func (s stanza) serveStale() (time.Duration, error) {
+	switch len(s.args) {
+	case 0:
+		return defaultStale, nil
+	case 1:
+		return s.duration("serve_stale 1h", time.Second, mostStale)
+	}
+	return 0, s.errorf(`has no mode, since an upstream is asked first, write "serve_stale %s"`, s.args[0])
+}

@@ -1,0 +1,117 @@
+package corefile
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// FuzzParse: nothing panics, what is refused says where, and what is taken holds
+// every bound that the parser promises to its readers.
+func FuzzParse(f *testing.F) {
+	f.Add(". {\nforward . 192.0.2.1\nhold 5m\n}\n")
+	f.Add("a.test {\nforward . 192.0.2.1 {\npolicy random\n}\n}\n")
+	f.Add(". {\nforward . kube-dns.kube-system 192.0.2.1 a.b\n}\n")
+	f.Add("limits {\nqueries 5 {\n}")
+	f.Fuzz(func(t *testing.T, text string) {
+		if strings.Contains(text, "import") {
+			return // reads files
+		}
+		c, err := Parse("Corefile", text)
+		if err != nil {
+			if !strings.Contains(err.Error(), "Corefile") {
+				t.Errorf("%q: error %v names no file", text, err)
+			}
+			return
+		}
+		for _, wrong := range broken(c) {
+			t.Errorf("%q: %s in %+v", text, wrong, c)
+		}
+	})
+}
+
+// broken lists what a configuration that Parse returned must not be.
+func broken(c *Config) (wrong []string) {
+	must := func(ok bool, what string) {
+		if !ok {
+			wrong = append(wrong, what)
+		}
+	}
+	must(c.ZoneOf("") != nil, "no root zone")
+	must(len(c.Bind) > 0, "no endpoint")
+	must(c.Mark != 0 && c.Mark&(c.Mark-1) == 0, "no mark of one bit")
+	must(c.GrantTimeout > 0 && c.Hold >= 0, "times of grants")
+	must(c.Limits.Queries >= c.Limits.QueriesPerPod && c.Limits.QueriesPerPod > 0, "bounds of queries")
+	must(c.Limits.Connections >= c.Limits.ConnectionsPerPod && c.Limits.ConnectionsPerPod > 0, "bounds of connections")
+	must(c.Limits.RatePerPod > 0 && c.Limits.BurstPerPod > 0 && c.Limits.Addresses > 0, "bounds")
+	must(c.CacheEntries >= 16 && c.CacheEntries <= 1_000_000, "entries")
+	must(c.CacheBytes >= 1<<20 && c.CacheBytes <= 1<<30, "size")
+	must(c.TTL.Least <= c.TTL.Greatest && c.TTL.Least <= 3600 && c.TTL.Greatest < 1<<31, "ttl")
+	must(c.Audit.Size >= 64<<10 && c.Audit.Keep >= 0, "the log's files")
+	seen := map[policy.Name]bool{}
+	for i, z := range c.Zones {
+		must(!seen[z.Name], "a zone twice")
+		seen[z.Name] = true
+		must(i == 0 || c.Zones[i-1].Name.NumLabels() >= z.Name.NumLabels(), "a short zone first")
+		must(len(z.To)+len(z.Services) > 0 && len(z.Services) == len(z.Before), "a zone without upstreams")
+		must(z.Timeout > 0 && z.Timeout <= z.Deadline, "a deadline below the timeout")
+		must(z.Probe >= 50*time.Millisecond && z.Probe <= 10*time.Second, "health_check")
+		must(z.MaxConcurrent >= 0 && z.MaxFails >= 0, "a bound below zero")
+		for _, what := range brokenCache(z.Cache) {
+			must(false, what)
+		}
+	}
+	return wrong
+}
+
+func brokenCache(c *Cache) (wrong []string) {
+	if c == nil {
+		return nil
+	}
+	for what, ok := range map[string]bool{
+		"least":       c.Least >= 0 && c.Least <= time.Hour && c.Least <= c.Greatest,
+		"greatest":    c.Greatest >= time.Second && c.Greatest <= 7*24*time.Hour,
+		"denial":      c.Denial >= 0 && c.Denial <= 3*time.Hour,
+		"parts":       (c.Least+c.Greatest)%time.Second == 0 && c.Denial%time.Second == 0,
+		"serve_stale": c.ServeStale == 0 || c.ServeStale >= time.Second && c.ServeStale <= 24*time.Hour,
+		"prefetch": c.Prefetch == Prefetch{} || c.Prefetch.Amount > 0 && c.Prefetch.Percent >= 1 && c.Prefetch.Percent <= 90 &&
+			c.Prefetch.Within >= time.Second && c.Prefetch.Within <= 24*time.Hour,
+	} {
+		if !ok {
+			wrong = append(wrong, what)
+		}
+	}
+	return wrong
+}
+
+// TestBrokenSeesWhatIsBroken: the fuzz target's judge is no yes-man.
+func TestBrokenSeesWhatIsBroken(t *testing.T) {
+	fresh := func() *Config {
+		return parseForward(t, rootBlock("cache {\nprefetch 10\nserve_stale\n}\nforward a.test 192.0.2.2"))
+	}
+	if got := broken(fresh()); got != nil {
+		t.Fatalf("a good one: %v", got)
+	}
+	for want, change := range map[string]func(*Config){
+		"no root zone": func(c *Config) { c.Zones = c.Zones[:1] },
+		"ttl":          func(c *Config) { c.TTL = TTL{2, 1} },
+		"entries":      func(c *Config) { c.CacheEntries = 15 },
+		"size":         func(c *Config) { c.CacheBytes = 1<<30 + 1 },
+		"least":        func(c *Config) { c.Zones[0].Cache.Least = time.Hour + time.Second },
+		"greatest":     func(c *Config) { c.Zones[0].Cache.Greatest = 0 },
+		"denial":       func(c *Config) { c.Zones[0].Cache.Denial = -time.Second },
+		"parts":        func(c *Config) { c.Zones[0].Cache.Denial = time.Millisecond },
+		"prefetch":     func(c *Config) { c.Zones[0].Cache.Prefetch.Percent = 91 },
+		"serve_stale":  func(c *Config) { c.Zones[0].Cache.ServeStale = time.Millisecond },
+		"health_check": func(c *Config) { c.Zones[0].Probe = 0 },
+		"a zone twice": func(c *Config) { c.Zones = append(c.Zones, c.Zones[1]) },
+	} {
+		c := fresh()
+		change(c)
+		if got := strings.Join(broken(c), ", "); !strings.Contains(got, want) {
+			t.Errorf("%s goes unseen: %q", want, got)
+		}
+	}
+}

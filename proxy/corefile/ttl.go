@@ -1,0 +1,40 @@
+package corefile
+
+import "time"
+
+// mostTold bounds how much longer than an answer says pods may be told that it
+// holds: an hour, as for what is kept (mostLeast).
+const mostTold = mostLeast
+
+// readTTL reads LEAST GREATEST.
+func readTTL(c *Config, s stanza) error {
+	const usage = "ttl 5s 1h"
+	if len(s.args) != 2 {
+		return s.errorf("has %d values instead of the least and the greatest, write for example %q", len(s.args), usage)
+	}
+	least, err := s.seconds(s.args[0], usage, 0, mostTold)
+	if err != nil {
+		return err
+	}
+	greatest, err := s.seconds(s.args[1], usage, 0, maxTTL)
+	if err != nil {
+		return err
+	}
+	if least > greatest {
+		return s.errorf("the least, %s, is above the greatest, %s, write the lower one first", short(least), short(greatest))
+	}
+	c.TTL = TTL{Least: uint32(least / time.Second), Greatest: uint32(greatest / time.Second)}
+	return s.flat()
+}
+
+func readFollow(c *Config, s stanza) error {
+	arg, err := s.one("follow off")
+	if err != nil {
+		return err
+	}
+	if arg != "on" && arg != "off" {
+		return s.errorf("%q is neither, write on or off", arg)
+	}
+	c.Follow = arg == "on"
+	return s.flat()
+}

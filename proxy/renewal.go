@@ -1,0 +1,197 @@
+package proxy
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/audit"
+)
+
+const (
+	// staleWait is how long an asker waits for the upstream when there is a stale
+	// answer for it (RFC 8767 §5: 1.8 seconds, below the least time-out of clients).
+	staleWait = 1800 * time.Millisecond
+	// staleTTL is what is told of how long a stale answer holds, in seconds (RFC
+	// 8767 §4).
+	staleTTL = 30
+	// staleRest is how long after a failure the upstream is not asked again for a
+	// stale answer.
+	staleRest = 5 * time.Second
+)
+
+var errNoBetter = errors.New("the upstream has no answer")
+
+// renewal is the asking anew for what is kept, by one for all.
+type renewal struct {
+	done chan struct{}
+	got  found
+	err  error
+}
+
+// renew asks for what is kept anew, if nobody does, and calls then if there is a
+// better answer. A failure makes the entry rest.
+func (k *keeper) renew(e *entry, then func()) *renewal {
+	r := &renewal{done: make(chan struct{}), err: errAbandoned}
+	for !e.renewal.CompareAndSwap(nil, r) {
+		if other := e.renewal.Load(); other != nil {
+			return other
+		}
+	}
+	k.s.crew.do(func() {
+		defer e.renewal.Store(nil)
+		func() {
+			defer close(r.done)
+			defer func() {
+				if f := recover(); f != nil {
+					k.s.fault("a renewal", f)
+				}
+			}()
+			r.got, r.err = k.next.resolve(e.ask)
+			if r.err == nil && passed(r.got.msg.Rcode) {
+				r.err = errNoBetter
+			}
+		}()
+		if r.err != nil {
+			e.rest.Store(int64(k.s.elapsed() + staleRest))
+			return
+		}
+		k.cache.replaced(e)
+		if then != nil {
+			then()
+		}
+	})
+	return r
+}
+
+// late answers with what is kept and over: by the upstream if it answers in
+// time, else by the stale answer. Nobody waits again for an upstream that has failed.
+func (k *keeper) late(a ask, e *entry, now time.Duration) (answer, error) {
+	rest := time.Duration(e.rest.Load())
+	if now < rest {
+		return k.stale(a, e, now), nil
+	}
+	r := k.renew(e, nil)
+	if rest == 0 {
+		timer := time.NewTimer(staleWait)
+		defer timer.Stop()
+		select {
+		case <-r.done:
+			if r.err == nil {
+				k.s.stats.CacheMisses.Add(1)
+				return answer{found: as(a, r.got), base: k.s.now()}, nil
+			}
+		case <-timer.C:
+		}
+	}
+	return k.stale(a, e, k.s.elapsed()), nil
+}
+
+// stale is what was kept, for want of a better. Its base moves in steps, so that
+// an outage does not write each hit to the kernel.
+func (k *keeper) stale(a ask, e *entry, now time.Duration) answer {
+	k.s.stats.CacheStale.Add(1)
+	steps := (max(now-e.end, 0) + staleRest - 1) / staleRest
+	m := retold(e.msg, func(uint32) uint32 { return staleTTL })
+	explain(m)
+	return answer{found: as(a, found{m, e.from}), base: k.s.born.Add(e.end + steps*staleRest), how: audit.CacheStale, kept: e}
+}
+
+// explain adds to a message of our own that the answer is stale (RFC 8914 §4.4).
+func explain(m *dns.Msg) {
+	opt := &dns.OPT{Hdr: dns.RR_Header{Name: ".", Rrtype: dns.TypeOPT}}
+	opt.Option = []dns.EDNS0{&dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeStaleAnswer}}
+	extra := []dns.RR{opt}
+	for _, rr := range m.Extra {
+		if rr.Header().Rrtype != dns.TypeOPT {
+			extra = append(extra, rr)
+		}
+	}
+	m.Extra = extra
+}
+
+// as makes an answer to one type's question that to another's: that the name
+// does not exist is true of all.
+func as(a ask, f found) found {
+	if len(f.msg.Question) != 1 || f.msg.Question[0].Qtype == a.Type {
+		return f
+	}
+	m := *f.msg
+	m.Question = []dns.Question{{Name: f.msg.Question[0].Name, Qtype: a.Type, Qclass: a.Class}}
+	return found{&m, f.from}
+}
+
+// heat counts how often an entry is asked for, without a gap.
+type heat struct {
+	count atomic.Int32
+	last  atomic.Int64
+}
+
+// beat counts one; a gap begins anew.
+func (h *heat) beat(now, within time.Duration) int {
+	if last := h.last.Swap(int64(now)); int64(now)-last > int64(within) {
+		h.count.Store(0)
+	}
+	return int(h.count.Add(1))
+}
+
+// touch notes that the entry was asked for, and renews it before it ends if it
+// is hot.
+func (k *keeper) touch(e *entry, now time.Duration) {
+	p := e.zone.Cache.Prefetch
+	if p.Amount == 0 || e.heat.beat(now, p.Within) < p.Amount {
+		return
+	}
+	if (e.end-now)*100 > (e.end-e.born)*time.Duration(p.Percent) || int64(now) < e.rest.Load() || e.renewal.Load() != nil {
+		return
+	}
+	k.s.stats.Prefetches.Add(1)
+	k.renew(e, func() { k.regrant(e) })
+}
+
+// asked notes which pod asked for what is kept.
+func (c *cache) asked(e *entry, p policy.PodRef) {
+	s := c.shardOf(e)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.askers == nil {
+		e.askers = map[policy.PodRef]bool{}
+	}
+	if len(e.askers) < askersMost && !e.askers[p] {
+		e.askers[p] = true
+		s.grow(e, askerBytes)
+	}
+}
+
+const (
+	// askersMost bounds the pods for which a prefetched answer is granted; a node
+	// runs 250 and seldom more.
+	askersMost = 512
+	askerBytes = 100
+)
+
+// regrant grants what has been prefetched to the pods that asked for what it
+// succeeds, and to no others.
+func (k *keeper) regrant(old *entry) {
+	s := k.cache.shardOf(old)
+	s.mu.Lock()
+	pods := make([]policy.PodRef, 0, len(old.askers))
+	for p := range old.askers {
+		pods = append(pods, p)
+	}
+	s.mu.Unlock()
+	if k.cache.get(old.ask) == nil {
+		return // its like is not kept any more
+	}
+	snap := k.s.snapshot.Load()
+	for _, p := range pods {
+		v := snap.ViewOf(p)
+		if v == nil || !v.Enforced {
+			continue
+		}
+		k.s.regrant(v, snap, old.ask)
+	}
+}
