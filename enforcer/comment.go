@@ -23,50 +23,64 @@ import (
 // escape a semicolon may be the last, hence the space before it.
 const separator = " ; "
 
-func comment(reasons []reason) string {
+// appendComment appends the comment of a grant. epoch is the time of moment 0.
+func appendComment(b []byte, reasons []reason, epoch time.Time) []byte {
+	begin := len(b)
+	if len(reasons) == 1 {
+		if b = reasons[0].append(b, epoch, true); len(b)-begin <= ipset.CommentLengthMax {
+			return b
+		}
+		return appendFitting(b[:begin], reasons, epoch)
+	}
 	sorted := slices.SortedFunc(slices.Values(reasons), func(a, b reason) int {
-		if c := b.until.Compare(a.until); c != 0 {
+		if c := cmp.Compare(b.until, a.until); c != 0 {
 			return c
 		}
 		return cmp.Compare(a.name, b.name)
 	})
 	for _, withBy := range []bool{true, false} {
-		texts := make([]string, len(sorted))
+		b = b[:begin]
 		for i, r := range sorted {
-			texts[i] = r.text(withBy)
+			if i > 0 {
+				b = append(b, separator...)
+			}
+			b = r.append(b, epoch, withBy)
 		}
-		if s := strings.Join(texts, separator); len(s) <= ipset.CommentLengthMax {
-			return s
+		if len(b)-begin <= ipset.CommentLengthMax {
+			return b
 		}
 	}
-	s := ""
-	for _, r := range sorted {
-		next := r.text(false)
-		if s != "" {
-			next = s + separator + next
+	return appendFitting(b[:begin], sorted, epoch)
+}
+
+// appendFitting appends as many reasons as fit, without what they are by.
+func appendFitting(b []byte, sorted []reason, epoch time.Time) []byte {
+	begin, end := len(b), len(b)
+	for i, r := range sorted {
+		if i > 0 {
+			b = append(b, separator...)
 		}
-		if len(next) > ipset.CommentLengthMax {
+		if b = r.append(b, epoch, false); len(b)-begin > ipset.CommentLengthMax {
 			break
 		}
-		s = next
+		end = len(b)
 	}
-	return s
+	return b[:end]
 }
 
-// text renders one reason. A name that would break the form, which a policy
+// append renders one reason. A name that would break the form, which a policy
 // cannot hold, is left out: the entry then counts as nobody's.
-func (r reason) text(withBy bool) string {
-	s := strconv.FormatInt(ceilSecond(r.until), 10) + " " + r.name.String()
-	if withBy && len(r.by) > 0 {
-		s += " " + strings.Join(r.by, ",")
+func (r *reason) append(b []byte, epoch time.Time, withBy bool) []byte {
+	b = append(strconv.AppendInt(b, r.until.unix(epoch), 10), ' ')
+	b = r.name.AppendTo(b)
+	if withBy && r.by != (origin{}) {
+		b = append(append(b, ' '), r.by.String()...)
 	}
-	return s
+	return b
 }
 
-func ceilSecond(t time.Time) int64 { return t.Add(time.Second - 1).Unix() }
-
-// parseComment reads what comment wrote. Reasons that it cannot read are left out.
-func parseComment(s string) []reason {
+// parseComment reads what appendComment wrote. Reasons that it cannot read are left out.
+func parseComment(s string, epoch time.Time) []reason {
 	var out []reason
 	for text := range strings.SplitSeq(s, separator) {
 		deadline, rest, _ := strings.Cut(text, " ")
@@ -79,9 +93,9 @@ func parseComment(s string) []reason {
 		if err != nil {
 			continue
 		}
-		r := reason{name: n, until: time.Unix(seconds, 0)}
+		r := reason{name: n, until: moment(time.Unix(seconds, 0).Sub(epoch))}
 		if by != "" {
-			r.by = strings.Split(by, ",")
+			r.by = originOf([]string{by})
 		}
 		out = append(out, r)
 	}

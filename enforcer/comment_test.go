@@ -13,7 +13,15 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-func at(seconds int64) time.Time { return time.Unix(seconds, 0) }
+// at is a moment of an agent that started in 1970.
+func at(seconds int64) moment { return moment(seconds * int64(time.Second)) }
+
+var epoch = time.Unix(0, 0)
+
+func comment(rs []reason) string { return string(appendComment(nil, rs, epoch)) }
+
+// sameReason lets cmp look into reasons.
+var sameReason = cmp.Options{cmp.AllowUnexported(reason{}), cmp.Comparer(func(a, b origin) bool { return a == b })}
 
 func TestCommentText(t *testing.T) {
 	long := strings.Repeat("a", 60)
@@ -22,22 +30,22 @@ func TestCommentText(t *testing.T) {
 		want    string
 	}{
 		{nil, ""},
-		{[]reason{{dns("www.example.org"), at(1790000000), []string{"shop/allow-out *.example.org"}}}, "1790000000 www.example.org shop/allow-out *.example.org"},
-		{[]reason{{dns("www.example.org"), at(1790000000).Add(time.Nanosecond), nil}}, "1790000001 www.example.org"},
-		{[]reason{{"", at(5), nil}}, "5 ."},
+		{[]reason{{dns("www.example.org"), at(1790000000), originOf([]string{"shop/allow-out *.example.org"})}}, "1790000000 www.example.org shop/allow-out *.example.org"},
+		{[]reason{{dns("www.example.org"), at(1790000000) + 1, origin{}}}, "1790000001 www.example.org"},
+		{[]reason{{"", at(5), origin{}}}, "5 ."},
 		{
-			[]reason{{dns("b.test"), at(10), []string{"a/b b.test"}}, {dns("c.test"), at(20), []string{"a/b *.test", "a/c *.test"}}, {dns("a.test"), at(10), nil}},
+			[]reason{{dns("b.test"), at(10), originOf([]string{"a/b b.test"})}, {dns("c.test"), at(20), originOf([]string{"a/b *.test", "a/c *.test"})}, {dns("a.test"), at(10), origin{}}},
 			"20 c.test a/b *.test,a/c *.test ; 10 a.test ; 10 b.test a/b b.test",
 		},
 		// By goes before reasons do, and then the soonest end.
 		{
-			[]reason{{dns("a.test"), at(10), []string{long}}, {dns("b.test"), at(20), []string{long, long, long, long}}},
+			[]reason{{dns("a.test"), at(10), originOf([]string{long})}, {dns("b.test"), at(20), originOf([]string{long, long, long, long})}},
 			"20 b.test ; 10 a.test",
 		},
 		{
 			[]reason{
-				{dns("a." + long + ".test"), at(10), nil}, {dns("b." + long + ".test"), at(30), nil},
-				{dns("c." + long + ".test"), at(20), nil}, {dns("d." + long + ".test"), at(40), nil},
+				{dns("a." + long + ".test"), at(10), origin{}}, {dns("b." + long + ".test"), at(30), origin{}},
+				{dns("c." + long + ".test"), at(20), origin{}}, {dns("d." + long + ".test"), at(40), origin{}},
 			},
 			"40 d." + long + ".test ; 30 b." + long + ".test ; 20 c." + long + ".test",
 		},
@@ -78,9 +86,11 @@ func TestCommentComesBack(t *testing.T) {
 		for i := range r.IntN(12) {
 			// The deadlines fall, so that the order is the comment's.
 			x := reason{name: randomName(r), until: at(1_700_000_000 - int64(i)*1000 - r.Int64N(900))}
+			var by []string
 			for range r.IntN(3) {
-				x.by = append(x.by, fmt.Sprintf("ns%d/policy-%d *.p%d.test", r.IntN(5), r.IntN(99), r.IntN(9)))
+				by = append(by, fmt.Sprintf("ns%d/policy-%d *.p%d.test", r.IntN(5), r.IntN(99), r.IntN(9)))
 			}
+			x.by = originOf(by)
 			rs = append(rs, x)
 		}
 		text := comment(rs)
@@ -90,22 +100,22 @@ func TestCommentComesBack(t *testing.T) {
 		if strings.ContainsAny(text, "\x00\n\t") {
 			t.Fatalf("a comment that a listing cannot show: %q", text)
 		}
-		got := parseComment(text)
+		got := parseComment(text, epoch)
 		if len(rs) > 0 && len(got) == 0 {
 			t.Fatalf("the latest reason is lost: %v", rs)
 		}
 		for i, g := range got {
 			want := rs[i]
-			if len(g.by) == 0 {
-				want.by = nil
+			if g.by == (origin{}) {
+				want.by = origin{}
 			}
-			if diff := cmp.Diff(want, g, cmp.AllowUnexported(reason{})); diff != "" {
+			if diff := cmp.Diff(want, g, sameReason); diff != "" {
 				t.Fatalf("reason %d of %q (-want +got):\n%s", i, text, diff)
 			}
 		}
 		full := 0
 		for _, x := range rs {
-			full += len(x.text(true)) + len(separator)
+			full += len(x.append(nil, epoch, true)) + len(separator)
 		}
 		if full-len(separator) <= ipset.CommentLengthMax && len(got) != len(rs) {
 			t.Fatalf("%d of %d reasons came back from %q", len(got), len(rs), text)
@@ -129,10 +139,10 @@ func TestParseCommentOfOthers(t *testing.T) {
 		{"12  www.example.org", nil},
 		{"x a.test ; 13 b.test", []reason{{name: dns("b.test"), until: at(13)}}},
 		{"-5 www.example.org", []reason{{name: dns("www.example.org"), until: at(-5)}}},
-		{`12 a\032b.test p`, []reason{{name: dns(`a\032b.test`), until: at(12), by: []string{"p"}}}},
+		{`12 a\032b.test p`, []reason{{name: dns(`a\032b.test`), until: at(12), by: originOf([]string{"p"})}}},
 	}
 	for _, test := range tests {
-		if diff := cmp.Diff(test.want, parseComment(test.text), cmp.AllowUnexported(reason{})); diff != "" {
+		if diff := cmp.Diff(test.want, parseComment(test.text, epoch), sameReason); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", test.text, diff)
 		}
 	}
@@ -142,15 +152,15 @@ func FuzzParseComment(f *testing.F) {
 	f.Add("1790000000 www.example.org shop/allow-out *.example.org ; 5 .")
 	f.Add("x ; -9223372036854775808 a ; 1 \\999")
 	f.Fuzz(func(t *testing.T, s string) {
-		first := parseComment(s)
+		first := parseComment(s, epoch)
 		text := comment(first)
 		if len(text) > ipset.CommentLengthMax {
 			t.Fatalf("%d bytes", len(text))
 		}
-		for _, r := range parseComment(text) {
+		for _, r := range parseComment(text, epoch) {
 			found := false
 			for _, o := range first {
-				found = found || o.name == r.name && o.until.Unix() == r.until.Unix()
+				found = found || o.name == r.name && o.until.unix(epoch) == r.until.unix(epoch)
 			}
 			if !found {
 				t.Fatalf("%q became %q with a reason that was not there: %v", s, text, r)
@@ -160,8 +170,8 @@ func FuzzParseComment(f *testing.F) {
 }
 
 func TestANameWithASemicolonComesBack(t *testing.T) {
-	want := reason{name: policy.Name("\x02a;"), until: at(12), by: []string{"shop/allow *"}}
-	got := parseComment(comment([]reason{want}))
+	want := reason{name: policy.Name("\x02a;"), until: at(12), by: originOf([]string{"shop/allow *"})}
+	got := parseComment(comment([]reason{want}), epoch)
 	if len(got) != 1 || got[0].name != want.name {
 		t.Errorf("%q came back as %v", comment([]reason{want}), got)
 	}

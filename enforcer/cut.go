@@ -94,24 +94,16 @@ func (e *Enforcer) covers(p *podPlan, f conntrack.Flow) bool {
 	if slices.Contains(p.addrs, f.Dst.Addr()) || slices.Contains(p.addrs, f.Peer.Addr()) || e.isDNS(f) {
 		return true
 	}
-	e.grants.mu.RLock()
-	defer e.grants.mu.RUnlock()
-	g := e.grants.pods[p.ref]
+	g := e.grants.of(p.ref)
 	if g == nil {
 		return false
 	}
-	for _, s := range g.sets {
+	for s := range g.all() {
 		if contains(s.key.ports, f) && s.knows(f.Dst.Addr()) {
 			return true
 		}
 	}
 	return false
-}
-
-func (s *grantSet) knows(a netip.Addr) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.entries[a] != nil || s.past.reasons[a] != nil
 }
 
 func (e *Enforcer) isDNS(f conntrack.Flow) bool {

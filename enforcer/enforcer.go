@@ -91,8 +91,12 @@ type Enforcer struct {
 	rejudge map[policy.PodRef]bool
 	gone    []netip.Addr
 
-	grants  grantTable
-	writers chan struct{} // a place for each grant that waits for the kernel
+	grants  *grantTable
+	batch   batch         // of who holds the grant table's plan
+	queue   chan *request // grants that wait for the kernel
+	writing atomic.Bool   // a goroutine serves the queue
+	spare   sync.Pool     // requests
+	started time.Time     // moment 0
 	beaten  atomic.Int64  // when the last heartbeat was, in Unix nanoseconds
 	repairs atomic.Uint64
 	denials atomic.Uint64 // grants refused
@@ -128,8 +132,9 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		seen:    map[chainsKey]iptables.Chains{},
 		homes:   map[netip.Addr]home{},
 		rejudge: map[policy.PodRef]bool{},
-		writers: make(chan struct{}, writersMax),
-		grants:  grantTable{pods: map[policy.PodRef]*podGrants{}},
+		queue:   make(chan *request, queueMax),
+		grants:  newGrantTable(),
+		started: now(),
 	}, nil
 }
 

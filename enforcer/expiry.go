@@ -1,10 +1,8 @@
 package enforcer
 
 import (
-	"container/heap"
 	"context"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/namegate/namegate/enforcer/ipset"
@@ -13,51 +11,56 @@ import (
 // due is one grant's place in the queue. A grant that was extended meanwhile is
 // put back when its turn comes; one whose queued says otherwise has another place.
 type due struct {
-	at   time.Time
+	at   moment
 	set  *grantSet
 	addr netip.Addr
 }
 
-type dueHeap []due
-
-func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-
-// Push implements heap.Interface.
-func (h *dueHeap) Push(x any) { *h = append(*h, x.(due)) }
-
-// Pop implements heap.Interface.
-func (h *dueHeap) Pop() any {
-	old := *h
-	last := old[len(old)-1]
-	old[len(old)-1] = due{}
-	*h = old[:len(old)-1]
-	return last
-}
-
-// dueQueue is the grants by deadline.
-type dueQueue struct {
-	mu sync.Mutex
-	h  dueHeap
-}
+// dueQueue is the grants by deadline: a heap, each before the two at twice its place.
+type dueQueue struct{ h []due }
 
 func (q *dueQueue) push(d due) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	heap.Push(&q.h, d)
+	q.h = append(q.h, d)
+	i := len(q.h) - 1
+	for ; i > 0 && d.at < q.h[(i-1)/2].at; i = (i - 1) / 2 {
+		q.h[i] = q.h[(i-1)/2]
+	}
+	q.h[i] = d
 }
 
-// take returns the grants whose deadline is not after now.
-func (q *dueQueue) take(now time.Time) []due {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+func (q *dueQueue) pop() due {
+	first, last := q.h[0], q.h[len(q.h)-1]
+	q.h[len(q.h)-1] = due{}
+	q.h = q.h[:len(q.h)-1]
+	i := 0
+	for next := 1; next < len(q.h); next = 2*i + 1 {
+		if next+1 < len(q.h) && q.h[next+1].at < q.h[next].at {
+			next++
+		}
+		if last.at <= q.h[next].at {
+			break
+		}
+		q.h[i] = q.h[next]
+		i = next
+	}
+	if len(q.h) > 0 {
+		q.h[i] = last
+	}
+	return first
+}
+
+// take returns at most n grants whose deadline is not after now.
+func (q *dueQueue) take(now moment, n int) []due {
 	var out []due
-	for len(q.h) > 0 && !q.h[0].at.After(now) {
-		out = append(out, heap.Pop(&q.h).(due))
+	for len(q.h) > 0 && q.h[0].at <= now && len(out) < n {
+		out = append(out, q.pop())
 	}
 	return out
 }
+
+// expiryPart is how many grants end at a time, about a millisecond's work: new
+// grants wait for no more.
+const expiryPart = 1024
 
 // expiryTick is how late a grant may end: deadlines are looked at this often.
 const expiryTick = 100 * time.Millisecond
@@ -85,41 +88,44 @@ func (e *Enforcer) RunExpiry(ctx context.Context) {
 // admitted goes on. One that the kernel refuses to take out is tried again after
 // a second, and ends by the kernel's own timeout at the latest.
 func (e *Enforcer) Expire() error {
-	now := e.now()
-	bySet := map[*grantSet][]due{}
-	for _, d := range e.grants.due.take(now) {
-		bySet[d.set] = append(bySet[d.set], d)
-	}
+	now := e.moment(e.now())
 	var failed error
-	for s, dues := range bySet {
-		if err := e.expire(s, dues, now); err != nil && !ipset.IsNotFound(err) {
+	for {
+		taken, err := e.expire(now)
+		if err != nil {
+			failed = err
+		}
+		if taken < expiryPart {
+			return failed
+		}
+	}
+}
+
+// expire ends a part of the grants that are due, and tells how many were.
+func (e *Enforcer) expire(now moment) (taken int, failed error) {
+	e.grants.plan.Lock()
+	defer e.grants.plan.Unlock()
+	dues := e.grants.due.take(now, expiryPart)
+	over := map[*grantSet][]netip.Addr{}
+	for _, d := range dues {
+		g := d.set.entries[d.addr]
+		if g == nil || g.queued != d.at {
+			continue
+		}
+		if g.queued = 0; g.until() > now {
+			e.enqueue(d.set, d.addr, g)
+			continue
+		}
+		over[d.set] = append(over[d.set], d.addr)
+	}
+	for s, err := range e.end(over) {
+		for _, a := range over[s] {
+			s.entries[a].queued = now + moment(expiryRetry)
+			e.grants.due.push(due{now + moment(expiryRetry), s, a})
+		}
+		if !ipset.IsNotFound(err) {
 			failed = err
 		}
 	}
-	return failed
-}
-
-func (e *Enforcer) expire(s *grantSet, dues []due, now time.Time) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var over []netip.Addr
-	for _, d := range dues {
-		g := s.entries[d.addr]
-		if g == nil || !g.queued.Equal(d.at) {
-			continue
-		}
-		if g.queued = (time.Time{}); g.until().After(now) {
-			e.enqueue(s, d.addr, g)
-			continue
-		}
-		over = append(over, d.addr)
-	}
-	err := e.end(s, over)
-	if err != nil {
-		for _, a := range over {
-			s.entries[a].queued = now.Add(expiryRetry)
-			e.grants.due.push(due{now.Add(expiryRetry), s, a})
-		}
-	}
-	return err
+	return len(dues), failed
 }

@@ -2,113 +2,39 @@ package enforcer
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
+	"runtime"
 	"slices"
-	"sync"
-	"time"
+	"sync/atomic"
 
-	"github.com/namegate/namegate/enforcer/ipset"
-	"github.com/namegate/namegate/enforcer/iptables"
 	"github.com/namegate/namegate/policy"
 )
 
-// grantKey is one set of grants: a pod, a port set, a family.
-type grantKey struct {
-	pod    policy.PodRef
-	ports  policy.PortSet
-	family iptables.Family
+const (
+	// queueMax bounds the grants that wait for the kernel at a time: as many as the
+	// proxy has queries under way by default.
+	queueMax = 4096
+	// writersMax bounds those of one batch.
+	writersMax = 256
+)
+
+// addrsKept bounds what a spare request keeps room for.
+const addrsKept = 256
+
+// request is one call of Grant on its way to the kernel, with copies of what it
+// is about: the caller may leave before the kernel has answered.
+type request struct {
+	grants []policy.Grant
+	addrs  []netip.Addr // of grants
+	by     []string     // of grants
+	left   atomic.Bool  // nobody waits for it any more
+	done   chan error   // of one place
+	then   Then         // who is told, instead of done
+	err    error
+	waits  []int // the sets of the batch that decide
 }
-
-// grantTable is all grants by pod. Its lock is held for reading while a grant
-// is made, so that a plan changes between grants and not during one.
-type grantTable struct {
-	mu   sync.RWMutex
-	pods map[policy.PodRef]*podGrants
-	due  dueQueue
-}
-
-// podGrants are the sets of one pod, and what may be granted to it.
-type podGrants struct {
-	// views are the pod's in the last snapshot and in the coming one: either may allow.
-	views []*policy.View
-	// changed: the views are not those that the sets were last held against.
-	changed bool
-	sets    map[grantKey]*grantSet
-}
-
-// grantSet mirrors one ipset. Its lock is held while the kernel is written, so
-// that of two writers the later deadline wins.
-type grantSet struct {
-	name    string
-	key     grantKey
-	mu      sync.Mutex
-	entries map[netip.Addr]*grant
-	past    *history
-}
-
-// grant is one address of a set.
-type grant struct {
-	reasons []reason
-	queued  time.Time // what its place in the queue is for; zero: it has none
-}
-
-// reason is one name that opened an address.
-type reason struct {
-	name  policy.Name
-	until time.Time
-	by    []string
-}
-
-// until is when the last reason ends.
-func (g *grant) until() time.Time {
-	var t time.Time
-	for _, r := range g.reasons {
-		if r.until.After(t) {
-			t = r.until
-		}
-	}
-	return t
-}
-
-// reasonsMax bounds how many names of one address are kept: below a pattern a pod
-// may ask for names without end. With the name that ends soonest goes that its
-// policy would keep the address open when all the others' are gone.
-const reasonsMax = 64
-
-// add takes a reason in, lets go of those that have ended, and tells whether the
-// kernel must know: the name is new or ends later than before.
-func (g *grant) add(r reason, now time.Time) bool {
-	i := slices.IndexFunc(g.reasons, func(o reason) bool { return o.name == r.name })
-	if i >= 0 && !r.until.After(g.reasons[i].until) {
-		return false
-	}
-	if i >= 0 {
-		g.reasons[i] = r
-		return true
-	}
-	g.reasons = slices.DeleteFunc(g.reasons, func(o reason) bool { return o.until.Before(now) })
-	g.reasons = append(g.reasons, r)
-	return len(g.reasons) <= reasonsMax || g.dropSoonest().name != r.name
-}
-
-// dropSoonest takes the reason out that ends first.
-func (g *grant) dropSoonest() reason {
-	first := slices.MinFunc(g.reasons, func(a, b reason) int { return a.until.Compare(b.until) })
-	g.reasons = slices.DeleteFunc(g.reasons, func(r reason) bool { return r.name == first.name })
-	return first
-}
-
-// clone returns a grant that shares nothing that changes.
-func (g *grant) clone() *grant {
-	c := *g
-	c.reasons = slices.Clone(g.reasons)
-	return &c
-}
-
-// writersMax bounds the grants that wait for the kernel at a time.
-const writersMax = 256
 
 // Grant opens addresses for pods and returns after the kernel has acknowledged
 // all of them, or with an error: the pod is not selected, no policy of it allows
@@ -118,207 +44,197 @@ func (e *Enforcer) Grant(ctx context.Context, grants []policy.Grant) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if e.covered(grants) {
+	if e.Covered(grants) {
 		return nil
 	}
+	r := e.request(grants)
 	select {
-	case e.writers <- struct{}{}:
-	case <-ctx.Done():
-		e.denials.Add(1)
-		return fmt.Errorf("too many grants wait for the kernel: %w", ctx.Err())
+	case e.queue <- r:
+	default:
+		select {
+		case e.queue <- r:
+		case <-ctx.Done():
+			e.denials.Add(1)
+			return fmt.Errorf("too many grants wait for the kernel: %w", ctx.Err())
+		}
 	}
+	e.serve()
 	// The kernel cannot be interrupted, the caller can: the write goes on.
-	grants = slices.Clone(grants)
-	for i := range grants {
-		grants[i].Addrs = slices.Clone(grants[i].Addrs)
-		grants[i].By = slices.Clone(grants[i].By)
-	}
-	done := make(chan error, 1)
-	go func() {
-		done <- e.writeGrants(grants)
-		<-e.writers
-	}()
 	select {
-	case err := <-done:
+	case err := <-r.done:
 		if err != nil {
 			e.denials.Add(1)
 		}
+		e.keep(r)
 		return err
 	case <-ctx.Done():
+		r.left.Store(true)
 		e.denials.Add(1)
 		return fmt.Errorf("the kernel did not acknowledge in time: %w", ctx.Err())
 	}
 }
 
-// covered tells whether every grant is in the kernel already, as it is when an
-// answer comes from a cache. It does not wait: what is being written does not
-// count.
-func (e *Enforcer) covered(grants []policy.Grant) bool {
-	if !e.grants.mu.TryRLock() {
-		return false
+// Then is who is told what became of a GrantThen.
+type Then = interface{ Granted(err error) }
+
+// errQueue is for a grant that finds too many before it.
+var errQueue = errors.New("too many grants wait for the kernel")
+
+// GrantThen is Grant that nobody waits for: then is told the result, once, by any
+// goroutine and perhaps before GrantThen returns. It copies the grants, and has no
+// bound in time: whoever is tired of waiting need only not listen. then must not
+// block.
+func (e *Enforcer) GrantThen(grants []policy.Grant, then Then) {
+	r := e.request(grants)
+	r.then = then
+	select {
+	case e.queue <- r:
+		e.serve()
+	default:
+		e.denials.Add(1)
+		then.Granted(errQueue)
 	}
-	defer e.grants.mu.RUnlock()
-	for i := range grants {
-		g := &grants[i]
-		p := e.grants.pods[g.Pod]
-		if p == nil {
-			return false
-		}
-		for _, a := range g.Addrs {
-			s := p.sets[grantKey{g.Pod, g.Ports, versionOf(a)}]
-			if s == nil || !s.has(a, g.Name, g.Deadline) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
-func (s *grantSet) has(a netip.Addr, name policy.Name, until time.Time) bool {
-	if !s.mu.TryLock() {
-		return false
+// finish tells whoever waits what became of the request.
+func (e *Enforcer) finish(r *request) {
+	then, err := r.then, r.err
+	if then == nil {
+		r.done <- err
+		return
 	}
-	defer s.mu.Unlock()
-	g := s.entries[a]
-	return g != nil && slices.ContainsFunc(g.reasons, func(r reason) bool { return r.name == name && !r.until.Before(until) })
+	if err != nil {
+		e.denials.Add(1)
+	}
+	e.keep(r)
+	then.Granted(err)
 }
 
-func (e *Enforcer) writeGrants(grants []policy.Grant) error {
-	e.grants.mu.RLock()
-	defer e.grants.mu.RUnlock()
-	for i := range grants {
-		g := &grants[i]
-		p := e.grants.pods[g.Pod]
-		if p == nil || !p.allows(g.Name, g.Ports) {
-			return fmt.Errorf("grant %s to pod %s on %s: no policy allows it any more", g.Name, g.Pod, g.Ports)
+// serve makes the queue served, if it is not.
+func (e *Enforcer) serve() {
+	if !e.writing.Load() && e.writing.CompareAndSwap(false, true) {
+		go e.serveQueue()
+	}
+}
+
+// keep makes a request a spare one, unless it has grown big.
+func (e *Enforcer) keep(r *request) {
+	if cap(r.addrs) <= addrsKept {
+		r.then = nil
+		e.spare.Put(r)
+	}
+}
+
+// request returns a spare request with copies of grants, or a new one.
+func (e *Enforcer) request(grants []policy.Grant) *request {
+	r, ok := e.spare.Get().(*request)
+	if !ok {
+		r = &request{done: make(chan error, 1)}
+	}
+	r.grants = append(r.grants[:0], grants...)
+	r.addrs, r.by, r.waits, r.err = r.addrs[:0], r.by[:0], r.waits[:0], nil
+	for i := range r.grants {
+		g := &r.grants[i]
+		addrs, by := len(r.addrs), len(r.by)
+		r.addrs, r.by = append(r.addrs, g.Addrs...), append(r.by, g.By...)
+		g.Addrs, g.By = r.addrs[addrs:len(r.addrs):len(r.addrs)], r.by[by:len(r.by):len(r.by)]
+	}
+	return r
+}
+
+// serveQueue writes what waits, all of it at a time, until nothing does. While one
+// write is under way the next batch gathers.
+func (e *Enforcer) serveQueue() {
+	var waiting []*request
+	for {
+		// Whoever is ready to ask does so first: twice as many share one write.
+		runtime.Gosched()
+		waiting = e.gather(waiting[:0])
+		if len(waiting) > 0 {
+			e.writeGrants(waiting)
+			continue
 		}
-		for _, f := range ipVersions {
-			addrs := slices.DeleteFunc(slices.Clone(g.Addrs), func(a netip.Addr) bool { return versionOf(a) != f })
-			if len(addrs) == 0 {
-				continue
+		if e.retire() {
+			return
+		}
+	}
+}
+
+// retire ends the service of the queue, and tells whether it may: whoever came just
+// before has seen it served, and is left to this one or to the next.
+func (e *Enforcer) retire() bool {
+	e.writing.Store(false)
+	return len(e.queue) == 0 || !e.writing.CompareAndSwap(false, true)
+}
+
+// gather appends what waits.
+func (e *Enforcer) gather(waiting []*request) []*request {
+	for len(waiting) < writersMax {
+		select {
+		case r := <-e.queue:
+			waiting = append(waiting, r)
+		default:
+			return waiting
+		}
+	}
+	return waiting
+}
+
+// writeGrants opens what requests ask for, and tells each what became of it.
+func (e *Enforcer) writeGrants(requests []*request) {
+	e.grants.plan.Lock()
+	e.batch.begin(e.instant())
+	for _, r := range requests {
+		for i := range r.grants {
+			if r.left.Load() || r.err != nil {
+				break
 			}
-			s := p.sets[grantKey{g.Pod, g.Ports, f}]
-			if s == nil {
-				return fmt.Errorf("grant %s to pod %s on %s: the pod has no such set", g.Name, g.Pod, g.Ports)
+			r.err = e.stageGrant(r, &r.grants[i])
+		}
+	}
+	e.writeBatch(&e.batch)
+	for _, r := range requests {
+		for _, i := range r.waits {
+			if err := e.batch.sets[i].err; err != nil && r.err == nil {
+				r.err = fmt.Errorf("grant %s to pod %s: %w", r.grants[0].Name, r.grants[0].Pod, err)
 			}
-			if err := e.extend(s, addrs, reason{g.Name, g.Deadline, g.By}); err != nil {
-				return fmt.Errorf("grant %s to pod %s: %w", g.Name, g.Pod, err)
-			}
+		}
+	}
+	e.grants.plan.Unlock()
+	for _, r := range requests {
+		e.finish(r)
+	}
+}
+
+// stageGrant takes one grant into the batch.
+func (e *Enforcer) stageGrant(r *request, g *policy.Grant) error {
+	p := e.grants.of(g.Pod)
+	if p == nil || !p.allows(g) {
+		return fmt.Errorf("grant %s to pod %s on %s: no policy allows it any more", g.Name, g.Pod, g.Ports)
+	}
+	sets := (*p.sets.Load())[g.Ports]
+	why := reason{g.Name, e.moment(g.Deadline), originOf(g.By)}
+	for _, a := range g.Addrs {
+		s := sets[slot(versionOf(a))]
+		if s == nil {
+			return fmt.Errorf("grant %s to pod %s on %s: the pod has no such set", g.Name, g.Pod, g.Ports)
+		}
+		if i := e.batch.stage(s, a, why); i >= 0 && !slices.Contains(r.waits, i) {
+			r.waits = append(r.waits, i)
 		}
 	}
 	return nil
 }
 
-// allows asks the views themselves: the caller's snapshot may be older.
-func (p *podGrants) allows(name policy.Name, ports policy.PortSet) bool {
-	return slices.ContainsFunc(p.views, func(v *policy.View) bool { return viewAllows(v, name, ports) })
+// allows tells whether a view of the pod allows a grant. The one that decided it
+// need not be asked again; any other must be: the caller's may be older.
+func (p *podGrants) allows(g *policy.Grant) bool {
+	if g.View != nil && slices.Contains(p.views, g.View) {
+		return true
+	}
+	return slices.ContainsFunc(p.views, func(v *policy.View) bool { return viewAllows(v, g.Name, g.Ports) })
 }
 
 func viewAllows(v *policy.View, name policy.Name, ports policy.PortSet) bool {
 	return v != nil && slices.ContainsFunc(v.Decide(name).Matches, func(m *policy.Match) bool { return !m.Audit && m.Ports == ports })
-}
-
-// extend opens addresses in one set for one reason.
-func (e *Enforcer) extend(s *grantSet, addrs []netip.Addr, r reason) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next := map[netip.Addr]*grant{}
-	var entries []ipset.Entry
-	for _, a := range addrs {
-		g := &grant{}
-		if old := s.entries[a]; old != nil {
-			g = old.clone()
-		}
-		if next[a] == nil && g.add(r, e.now()) {
-			next[a] = g
-			entries = append(entries, e.entry(a, g))
-		}
-	}
-	if err := e.makeRoom(s, next); err != nil {
-		return err
-	}
-	if err := e.k.Sets.Add(s.name, entries...); err != nil {
-		return err
-	}
-	for a, g := range next {
-		e.enqueue(s, a, g)
-		s.entries[a] = g
-	}
-	return nil
-}
-
-// setMax is how many addresses one set holds at most: half of what the kernel
-// takes by default, so that a pod that resolves without end meets this first.
-const setMax = 32768
-
-// makeRoom ends the grants that end soonest where a set would grow over its
-// bound: more of them than needed, so that a set at its bound is not searched
-// for every answer. What they admitted goes on.
-func (e *Enforcer) makeRoom(s *grantSet, next map[netip.Addr]*grant) error {
-	fresh := 0
-	for a := range next {
-		if s.entries[a] == nil {
-			fresh++
-		}
-	}
-	over := len(s.entries) + fresh - setMax
-	if over <= 0 {
-		return nil
-	}
-	soonest := slices.SortedFunc(maps.Keys(s.entries), func(a, b netip.Addr) int {
-		return s.entries[a].until().Compare(s.entries[b].until())
-	})
-	soonest = slices.DeleteFunc(soonest, func(a netip.Addr) bool { return next[a] != nil })
-	soonest = soonest[:min(over+setMax/64, len(soonest))]
-	e.evicted.Add(uint64(len(soonest)))
-	return e.end(s, soonest)
-}
-
-// end takes grants out of the kernel and remembers what they had opened.
-func (e *Enforcer) end(s *grantSet, addrs []netip.Addr) error {
-	entries := make([]ipset.Entry, len(addrs))
-	for i, a := range addrs {
-		entries[i] = ipset.Entry{Addr: a}
-	}
-	if err := e.k.Sets.Delete(s.name, entries...); err != nil {
-		return err
-	}
-	for _, a := range addrs {
-		// An address that was taken back and granted anew is due twice.
-		if g := s.entries[a]; g != nil {
-			s.past.remember(a, g.reasons)
-			delete(s.entries, a)
-		}
-	}
-	return nil
-}
-
-// enqueue gives a grant a place in the queue of deadlines, if it has none or only
-// a later one.
-func (e *Enforcer) enqueue(s *grantSet, a netip.Addr, g *grant) {
-	if until := g.until(); g.queued.IsZero() || until.Before(g.queued) {
-		g.queued = until
-		e.grants.due.push(due{until, s, a})
-	}
-}
-
-// entry renders a grant for the kernel: it ends the outage hold after its
-// deadline by itself.
-func (e *Enforcer) entry(a netip.Addr, g *grant) ipset.Entry {
-	left := g.until().Sub(e.now())
-	return ipset.Entry{Addr: a, Timeout: min(max(left, 0)+e.cfg.Hold+time.Second, ipset.TimeoutMax), Comment: comment(g.reasons)}
-}
-
-func (t *grantTable) count() int {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	n := 0
-	for _, p := range t.pods {
-		for _, s := range p.sets {
-			s.mu.Lock()
-			n += len(s.entries)
-			s.mu.Unlock()
-		}
-	}
-	return n
 }

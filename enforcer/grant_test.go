@@ -156,24 +156,24 @@ func TestRefusedGrantsOpenNothing(t *testing.T) {
 }
 
 func TestKernelFailureIsAnErrorAndARetryWorks(t *testing.T) {
-	w, p := web(t)
-	g := w.grants(w.snap, p.PodRef, "www.example.org", 60, "192.0.2.1 2001:db8::1")
 	for n := 1; n <= 2; n++ {
+		w, p := web(t)
+		g := w.grants(w.snap, p.PodRef, "www.example.org", 60, "192.0.2.1 2001:db8::1")
 		w.seams.forget(n, false)
 		if err := w.e.Grant(context.Background(), g); !errors.Is(err, errInjected) {
 			t.Fatalf("write %d refused: %v", n, err)
 		}
-	}
-	w.seams.forget(0, false)
-	if err := w.e.Grant(context.Background(), g); err != nil {
-		t.Fatal(err)
-	}
-	if w.left(p, https, "192.0.2.1") == 0 || w.left(p, https, "2001:db8::1") == 0 {
-		t.Error("the retry opened nothing")
-	}
-	w.expire(121 * time.Second)
-	if n := w.e.Status().Grants; n != 0 || w.left(p, https, "192.0.2.1") != 0 {
-		t.Errorf("%d grants after the deadline", n)
+		w.seams.forget(0, false)
+		if err := w.e.Grant(context.Background(), g); err != nil {
+			t.Fatal(err)
+		}
+		if w.left(p, https, "192.0.2.1") == 0 || w.left(p, https, "2001:db8::1") == 0 {
+			t.Error("the retry opened nothing")
+		}
+		w.expire(121 * time.Second)
+		if n := w.e.Status().Grants; n != 0 || w.left(p, https, "192.0.2.1") != 0 {
+			t.Errorf("%d grants after the deadline", n)
+		}
 	}
 }
 
@@ -221,7 +221,7 @@ func TestNamesOfOneAddressAreBounded(t *testing.T) {
 		w.answer(p, fmt.Sprintf("n%d.example.net", i), 60, "192.0.2.1")
 		w.clock.pass(100 * time.Millisecond)
 	}
-	s := w.e.grants.pods[p.PodRef].sets[grantKey{p.PodRef, https, iptables.IPv4}]
+	s := w.e.grants.get(grantKey{p.PodRef, https, iptables.IPv4})
 	kept := s.entries[addr("192.0.2.1")].reasons
 	if len(kept) != reasonsMax || kept[0].name != dns("www.example.org") || kept[reasonsMax-1].name != dns("n1999.example.net") {
 		t.Errorf("%d names are kept, from %s to %s", len(kept), kept[0].name, kept[len(kept)-1].name)
@@ -239,7 +239,7 @@ func TestNamesOfOneAddressAreBounded(t *testing.T) {
 func TestReasonsOfOneAddressAreBounded(t *testing.T) {
 	var g grant
 	for i := range 10 * reasonsMax {
-		r := reason{name: dns(fmt.Sprintf("n%d.test", i)), until: at(int64(1000 + i)), by: []string{fmt.Sprintf("shop/p%d", i)}}
+		r := reason{name: dns(fmt.Sprintf("n%d.test", i)), until: at(int64(1000 + i)), by: originOf([]string{fmt.Sprintf("shop/p%d", i)})}
 		g.add(r, at(0))
 	}
 	if len(g.reasons) != reasonsMax || g.until() != at(int64(1000+10*reasonsMax-1)) {

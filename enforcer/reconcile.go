@@ -131,32 +131,58 @@ func (e *Enforcer) repairSets() error {
 			return err
 		}
 	}
-	e.grants.mu.Lock()
-	defer e.grants.mu.Unlock()
-	for _, p := range e.grants.pods {
-		for key, s := range p.sets {
-			size, there := sizes[s.name]
-			if err := e.refill(s, key, size, there); err != nil {
-				return err
+	if !e.lacking(sizes) {
+		return nil
+	}
+	// Grants may have come and gone since: only what lacks while none can is lacking.
+	e.grants.plan.Lock()
+	defer e.grants.plan.Unlock()
+	if sizes, err = e.k.Sets.Sizes(); err != nil {
+		return err
+	}
+	for _, p := range *e.grants.pods.Load() {
+		for s := range p.all() {
+			if s.lacks(sizes) {
+				if err := e.refill(s); err != nil {
+					return err
+				}
 			}
 		}
 	}
 	return nil
 }
 
-func (e *Enforcer) refill(s *grantSet, key grantKey, size int, there bool) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if there && size >= len(s.entries) {
-		return nil
+func (e *Enforcer) lacking(sizes map[string]int) bool {
+	for _, p := range *e.grants.pods.Load() {
+		for s := range p.all() {
+			if s.lacks(sizes) {
+				return true
+			}
+		}
 	}
-	e.repaired("grants of pod " + key.pod.String() + " on " + string(key.ports))
-	if err := e.k.Sets.Ensure(grantSetHeader(s.name, key)); err != nil {
+	return false
+}
+
+// lacks tells whether the kernel holds less of a set than it should.
+func (s *grantSet) lacks(sizes map[string]int) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	size, there := sizes[s.name]
+	return !there || size < len(s.entries)-len(s.doubt)
+}
+
+// refill puts the grants of a set back that are certain. The caller holds plan.
+func (e *Enforcer) refill(s *grantSet) error {
+	e.repaired("grants of pod " + s.key.pod.String() + " on " + string(s.key.ports))
+	if err := e.k.Sets.Ensure(grantSetHeader(s.name, s.key)); err != nil {
 		return err
 	}
+	at := e.instant()
 	entries := make([]ipset.Entry, 0, len(s.entries))
 	for a, g := range s.entries {
-		entries = append(entries, e.entry(a, g))
+		if !s.doubt[a] {
+			entries = append(entries, e.entry(a, g, at))
+		}
 	}
 	return e.k.Sets.Add(s.name, entries...)
 }

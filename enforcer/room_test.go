@@ -2,7 +2,10 @@ package enforcer
 
 import (
 	"context"
+	"errors"
+	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -62,6 +65,67 @@ func TestAFullSetEndsTheSoonestFirst(t *testing.T) {
 	w.expire(2 * time.Hour)
 	if n := w.e.Status().Grants; n != 0 {
 		t.Errorf("%d grants after all deadlines", n)
+	}
+}
+
+// Against a twin that sorts everything: the soonest to end, without what changes.
+func TestSoonest(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range 300 {
+		s := &grantSet{entries: map[netip.Addr]*grant{}}
+		st := &staged{set: s}
+		var free []moment
+		a := addr("198.18.0.0")
+		for range r.IntN(60) {
+			g := &grant{reasons: []reason{{until: moment(r.IntN(20))}, {until: moment(r.IntN(20))}}}
+			s.entries[a] = g
+			if r.IntN(4) == 0 {
+				st.append(change{a, g})
+			} else {
+				free = append(free, g.until())
+			}
+			a = a.Next()
+		}
+		slices.Sort(free)
+		n := 1 + r.IntN(70)
+		var got []moment
+		for _, a := range st.soonest(n) {
+			if st.find(a) != nil {
+				t.Fatalf("%s is to change, and ends", a)
+			}
+			got = append(got, s.entries[a].until())
+		}
+		slices.Sort(got)
+		if want := free[:min(n, len(free))]; !slices.Equal(got, want) {
+			t.Fatalf("%d of %d: %v, want %v", n, len(s.entries), got, want)
+		}
+	}
+}
+
+// A kernel that refuses to end grants gets no more of them either.
+func TestNoRoomIsAnError(t *testing.T) {
+	w, p := web(t)
+	full := policy.Grant{Pod: p.PodRef, Name: dns("www.example.org"), Ports: https, Deadline: w.clock.now().Add(time.Hour)}
+	a := addr("198.18.0.0")
+	for range setMax {
+		full.Addrs, a = append(full.Addrs, a), a.Next()
+	}
+	if err := w.e.Grant(context.Background(), []policy.Grant{full}); err != nil {
+		t.Fatal(err)
+	}
+	w.seams.forget(1, false)
+	g := w.grants(w.snap, p.PodRef, "www.example.org", 60, a.String())
+	if err := w.e.Grant(context.Background(), g); !errors.Is(err, errInjected) || w.left(p, https, a.String()) != 0 {
+		t.Errorf("without room: %v", err)
+	}
+	w.seams.forget(0, false)
+	if err := w.e.Grant(context.Background(), g); err != nil || !w.e.Covered(g) {
+		t.Errorf("with room: %v", err)
+	}
+	if n := w.e.Status().Grants; n > setMax {
+		t.Errorf("%d grants", n)
 	}
 }
 

@@ -122,6 +122,26 @@ func (f setSeam) Delete(name string, entries ...ipset.Entry) error {
 	return f.s.step("delete "+name+" "+texts(entries), func() error { return f.Fake.Delete(name, entries...) })
 }
 
+// Apply waits once and then lets each op be a step of its own.
+func (f setSeam) Apply(ops []ipset.Op) {
+	waited := false
+	for i := range ops {
+		op := &ops[i]
+		if op.Err = nil; len(op.Entries) == 0 {
+			continue
+		}
+		if !waited {
+			f.s.wait()
+			waited = true
+		}
+		word, do := "add ", f.Fake.Add
+		if op.Delete {
+			word, do = "delete ", f.Fake.Delete
+		}
+		op.Err = f.s.step(word+op.Set+" "+texts(op.Entries), func() error { return do(op.Set, op.Entries...) })
+	}
+}
+
 func (f setSeam) List(name string) ([]ipset.Entry, error) {
 	var out []ipset.Entry
 	err := f.s.step("list "+name, func() (err error) { out, err = f.Fake.List(name); return err })

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/namegate/namegate/enforcer/ipset"
 	"github.com/namegate/namegate/enforcer/iptables"
@@ -28,12 +27,14 @@ func (e *Enforcer) readySets(plan map[policy.PodRef]*podPlan) error {
 	for _, p := range plan {
 		p.missing = nil
 	}
+	var ready []*grantSet
 	for name, key := range grantSets(plan) {
-		if e.hasSet(key) {
+		if e.grants.get(key) != nil {
 			continue
 		}
-		err := e.readySet(name, key)
+		s, err := e.readySet(name, key)
 		if err == nil {
+			ready = append(ready, s)
 			continue
 		}
 		p := plan[key.pod]
@@ -43,6 +44,7 @@ func (e *Enforcer) readySets(plan map[policy.PodRef]*podPlan) error {
 		p.missing[key.ports] = true
 		failed = fmt.Errorf("set of pod %s for %s: %w", key.pod, key.ports, err)
 	}
+	e.include(ready)
 	switch {
 	case failed == nil:
 		e.refusals = 0
@@ -57,33 +59,34 @@ func (e *Enforcer) readySets(plan map[policy.PodRef]*podPlan) error {
 	return nil
 }
 
-func (e *Enforcer) hasSet(key grantKey) bool {
-	e.grants.mu.RLock()
-	defer e.grants.mu.RUnlock()
-	p := e.grants.pods[key.pod]
-	return p != nil && p.sets[key] != nil
-}
-
-func (e *Enforcer) readySet(name string, key grantKey) error {
+// readySet makes one set, which is not in the table yet.
+func (e *Enforcer) readySet(name string, key grantKey) (*grantSet, error) {
 	s := &grantSet{name: name, key: key, entries: map[netip.Addr]*grant{}, past: newHistory()}
 	if err := e.k.Sets.Ensure(grantSetHeader(name, key)); err != nil {
-		return err
+		return nil, err
 	}
 	if e.found[name] {
 		if err := e.adopt(s); err != nil {
-			return err
+			return nil, err
 		}
 		delete(e.found, name)
 	}
-	e.grants.mu.Lock()
-	defer e.grants.mu.Unlock()
-	p := e.grants.pods[key.pod]
-	if p == nil {
-		p = &podGrants{sets: map[grantKey]*grantSet{}, changed: true}
-		e.grants.pods[key.pod] = p
+	return s, nil
+}
+
+// include takes ready sets into the table, with what they hold.
+func (e *Enforcer) include(ready []*grantSet) {
+	if len(ready) == 0 {
+		return
 	}
-	p.sets[key] = s
-	return nil
+	e.grants.plan.Lock()
+	defer e.grants.plan.Unlock()
+	for _, s := range ready {
+		for a, g := range s.entries {
+			e.enqueue(s, a, g)
+		}
+	}
+	e.grants.include(ready)
 }
 
 func grantSetHeader(name string, key grantKey) ipset.Set {
@@ -100,10 +103,11 @@ func (e *Enforcer) adopt(s *grantSet) error {
 	if err != nil {
 		return err
 	}
+	epoch := e.instant().epoch
 	for _, entry := range entries {
-		g := &grant{reasons: parseComment(entry.Comment)}
+		g := newGrant()
+		g.reasons = append(g.reasons, parseComment(entry.Comment, epoch)...)
 		s.entries[entry.Addr] = g
-		e.enqueue(s, entry.Addr, g)
 	}
 	return nil
 }
@@ -112,9 +116,7 @@ func (e *Enforcer) adopt(s *grantSet) error {
 // coming one, and opens in a changed view's sets what the pod's names had opened
 // in the others, with the deadlines that they had.
 func (e *Enforcer) carryOver(coming *policy.Snapshot) error {
-	e.grants.mu.Lock()
-	defer e.grants.mu.Unlock()
-	for ref, p := range e.grants.pods {
+	for ref, p := range *e.grants.pods.Load() {
 		now, next := e.snapshot.ViewOf(ref), coming.ViewOf(ref)
 		if now == next {
 			continue
@@ -122,22 +124,37 @@ func (e *Enforcer) carryOver(coming *policy.Snapshot) error {
 		if now != nil && next != nil && lost(now, next) {
 			e.rejudge[ref] = true
 		}
-		p.changed = true
-		p.views = slices.DeleteFunc([]*policy.View{now, next}, func(v *policy.View) bool { return v == nil })
-		if next == nil {
-			continue
+		if err := e.carry(p, now, next); err != nil {
+			return err
 		}
-		live, past := p.moves(next)
-		for _, m := range live {
-			if err := e.extend(m.to, []netip.Addr{m.addr}, m.reason); err != nil {
-				return err
-			}
+	}
+	return nil
+}
+
+// carry is carryOver for one pod.
+func (e *Enforcer) carry(p *podGrants, now, next *policy.View) error {
+	e.grants.plan.Lock()
+	defer e.grants.plan.Unlock()
+	p.changed = true
+	p.views = slices.DeleteFunc([]*policy.View{now, next}, func(v *policy.View) bool { return v == nil })
+	if next == nil {
+		return nil
+	}
+	live, past := p.moves(next)
+	e.batch.begin(e.instant())
+	for _, m := range live {
+		e.batch.stage(m.to, m.addr, m.reason)
+	}
+	e.writeBatch(&e.batch)
+	for i := range e.batch.sets {
+		if err := e.batch.sets[i].err; err != nil {
+			return err
 		}
-		for _, m := range past {
-			m.to.mu.Lock()
-			m.to.past.remember(m.addr, []reason{m.reason})
-			m.to.mu.Unlock()
-		}
+	}
+	for _, m := range past {
+		m.to.mu.Lock()
+		m.to.past.remember(m.addr, []reason{m.reason})
+		m.to.mu.Unlock()
 	}
 	return nil
 }
@@ -151,15 +168,13 @@ type move struct {
 
 // moves returns what a view moves of live grants and of ended ones.
 func (p *podGrants) moves(v *policy.View) (live, past []move) {
-	for _, s := range p.sets {
-		s.mu.Lock()
+	for s := range p.all() {
 		for a, g := range s.entries {
 			live = p.move(live, v, s, a, g.reasons)
 		}
 		for a, rs := range s.past.reasons {
 			past = p.move(past, v, s, a, rs)
 		}
-		s.mu.Unlock()
 	}
 	return live, past
 }
@@ -167,9 +182,9 @@ func (p *podGrants) moves(v *policy.View) (live, past []move) {
 func (p *podGrants) move(out []move, v *policy.View, s *grantSet, a netip.Addr, rs []reason) []move {
 	for _, r := range rs {
 		for _, o := range v.Decide(r.name).Openings(0) {
-			to := p.sets[grantKey{s.key.pod, o.Ports, s.key.family}]
+			to := (*p.sets.Load())[o.Ports][slot(s.key.family)]
 			if to != nil && to != s {
-				out = append(out, move{to, a, reason{r.name, r.until, o.By}})
+				out = append(out, move{to, a, reason{r.name, r.until, originOf(o.By)}})
 			}
 		}
 	}
@@ -197,27 +212,10 @@ func lost(last, next *policy.View) bool {
 // dropSets takes back every grant that the snapshot in force does not allow,
 // destroys the sets that no chain asks any more, and notes what it took back.
 func (e *Enforcer) dropSets(plan map[policy.PodRef]*podPlan) error {
-	e.grants.mu.Lock()
-	defer e.grants.mu.Unlock()
 	wanted := grantSets(plan)
-	for ref, p := range e.grants.pods {
-		view := e.snapshot.ViewOf(ref)
-		if p.changed {
-			p.views = slices.DeleteFunc([]*policy.View{view}, func(v *policy.View) bool { return v == nil })
-		}
-		for key, s := range p.sets {
-			if _, keep := wanted[s.name]; keep && !p.changed {
-				continue
-			} else if err := e.takeBack(s, view, keep); err != nil {
-				return err
-			} else if !keep {
-				delete(p.sets, key)
-				e.found[s.name] = true
-			}
-		}
-		p.changed = false
-		if len(p.sets) == 0 {
-			delete(e.grants.pods, ref)
+	for ref, p := range *e.grants.pods.Load() {
+		if err := e.drop(p, e.snapshot.ViewOf(ref), wanted); err != nil {
+			return err
 		}
 	}
 	e.rejudgeLeft(plan)
@@ -232,6 +230,27 @@ func (e *Enforcer) dropSets(plan map[policy.PodRef]*podPlan) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// drop is dropSets for one pod.
+func (e *Enforcer) drop(p *podGrants, view *policy.View, wanted map[string]grantKey) error {
+	e.grants.plan.Lock()
+	defer e.grants.plan.Unlock()
+	if p.changed {
+		p.views = slices.DeleteFunc([]*policy.View{view}, func(v *policy.View) bool { return v == nil })
+	}
+	for s := range p.all() {
+		if _, keep := wanted[s.name]; keep && !p.changed {
+			continue
+		} else if err := e.takeBack(s, view, keep); err != nil {
+			return err
+		} else if !keep {
+			e.grants.exclude(s)
+			e.found[s.name] = true
+		}
+	}
+	p.changed = false
 	return nil
 }
 
@@ -255,24 +274,28 @@ func (e *Enforcer) rejudgeLeft(plan map[policy.PodRef]*podPlan) {
 // takeBack removes from a set the reasons that a view does not allow, and the
 // addresses that are left without one. Where the last reason to end is gone, the
 // address ends earlier. The mirror follows the kernel: after an error it still
-// holds what is to be taken back.
+// holds what is to be taken back, in doubt. The caller holds plan.
 func (e *Enforcer) takeBack(s *grantSet, view *policy.View, keep bool) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	allowed := func(r reason) bool { return keep && viewAllows(view, r.name, s.key.ports) }
+	at := e.instant()
+	var touched []netip.Addr
 	left := map[netip.Addr]*grant{}
 	var gone, shorter []ipset.Entry
 	for a, g := range s.entries {
-		c := g.clone()
-		c.reasons = filter(g.reasons, allowed)
-		switch {
-		case len(c.reasons) == 0:
-			gone = append(gone, ipset.Entry{Addr: a})
-		case len(c.reasons) < len(g.reasons):
-			left[a] = c
-			shorter = append(shorter, e.entry(a, c))
+		kept := filter(g.reasons, allowed)
+		if len(kept) > 0 && len(kept) == len(g.reasons) {
+			continue
 		}
+		touched = append(touched, a)
+		if len(kept) == 0 {
+			gone = append(gone, ipset.Entry{Addr: a})
+			continue
+		}
+		c := &grant{queued: g.queued, reasons: kept}
+		left[a] = c
+		shorter = append(shorter, e.entry(a, c, at))
 	}
+	s.doubtAll(touched)
 	if keep { // else the set goes as a whole
 		if err := e.k.Sets.Delete(s.name, gone...); err != nil {
 			return err
@@ -281,13 +304,15 @@ func (e *Enforcer) takeBack(s *grantSet, view *policy.View, keep bool) error {
 			return err
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, g := range gone {
 		e.rejudge[s.key.pod] = true
-		delete(s.entries, g.Addr)
+		s.remove(g.Addr)
 	}
 	for a, g := range left {
 		e.enqueue(s, a, g)
-		s.entries[a] = g
+		s.put(a, g, true)
 	}
 	if s.past.prune(allowed) > 0 {
 		e.rejudge[s.key.pod] = true
@@ -326,7 +351,7 @@ func (h *history) remember(a netip.Addr, rs []reason) {
 	}
 	g := grant{reasons: slices.Clone(old)}
 	for _, r := range rs {
-		g.add(r, time.Time{})
+		g.add(r, ever)
 	}
 	h.reasons[a] = g.reasons
 	for len(h.order) > historyMax {

@@ -47,6 +47,7 @@ type world struct {
 	t        testing.TB
 	clock    *clock
 	sets     *ipset.Fake
+	real     ipset.Interface // in place of sets, where it is set
 	chains   *iptables.Fake
 	inet     *knftables.Fake
 	bridge   *knftables.Fake
@@ -111,6 +112,9 @@ func (w *world) boot() {
 	k := Kernel{
 		Sets: setSeam{w.sets, w.seams}, Chains: chainSeam{w.chains, w.seams}, Flows: flowSeam{w.flows, w.seams}, Links: w.links,
 		Tables: nft.New(tableSeam{w.inet, w.seams, "inet"}, tableSeam{w.bridge, w.seams, "bridge"}, w.cfg.Mark),
+	}
+	if w.real != nil {
+		k.Sets, k.Chains = w.real, w.chains
 	}
 	e, err := New(w.cfg, k, w.clock.now, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {

@@ -41,8 +41,10 @@ type Opening struct {
 // Openings returns per distinct port set of the enforcing policies' matches the
 // longest lifetime of an address that came with a TTL of ttl seconds. They are
 // sorted by port set; an unmatched or merely audited name opens nothing.
-func (d Decision) Openings(ttl uint32) []Opening {
-	var open []Opening
+func (d Decision) Openings(ttl uint32) []Opening { return d.AppendOpenings(nil, ttl) }
+
+// AppendOpenings is Openings into a slice that is empty and has room.
+func (d Decision) AppendOpenings(open []Opening, ttl uint32) []Opening {
 	var seen openingIndex
 	if len(d.Matches) > indexFrom {
 		seen = openingIndex{map[PortSet]int{}, map[openedBy]struct{}{}}

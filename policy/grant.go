@@ -24,4 +24,7 @@ type Grant struct {
 	Deadline time.Time
 	// By lists the matches that decided, as "namespace/policy pattern".
 	By []string
+	// View is the pod's view that decided this, nil where that is not known: who
+	// holds to that very view need not ask it again.
+	View *View
 }

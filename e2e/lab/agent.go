@@ -45,6 +45,18 @@ type Status struct {
 		Intercepting bool     `json:"intercepting"`
 		Repairs      uint64   `json:"repairs"`
 	} `json:"enforcer"`
+	Proxy struct {
+		Queries         uint64 `json:"queries"`
+		Coalesced       uint64 `json:"coalesced"`
+		RateLimited     uint64 `json:"rateLimited"`
+		RateSilenced    uint64 `json:"rateSilenced"`
+		ShedPod         uint64 `json:"shedPod"`
+		ShedAll         uint64 `json:"shedAll"`
+		ShedConnections uint64 `json:"shedConnections"`
+		SelfQueries     uint64 `json:"selfQueries"`
+		Panics          uint64 `json:"panics"`
+		InFlight        int64  `json:"inFlight"`
+	} `json:"proxy"`
 }
 
 // NewAgent prepares an agent that is not started. The Corefile gets the path of

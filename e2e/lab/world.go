@@ -119,8 +119,19 @@ func (o *Outside) ServeDNS(w dns.ResponseWriter, query *dns.Msg) {
 		return
 	}
 	if r := answer(query); r != nil {
+		if w.RemoteAddr().Network() == "udp" {
+			r.Truncate(payload(query))
+		}
 		_ = w.WriteMsg(r)
 	}
+}
+
+// payload is the longest reply over UDP that a query allows (RFC 6891 §6.2.3).
+func payload(query *dns.Msg) int {
+	if opt := query.IsEdns0(); opt != nil {
+		return max(int(opt.UDPSize()), dns.MinMsgSize)
+	}
+	return dns.MinMsgSize
 }
 
 func (o *Outside) echoTCP(port int) error {

@@ -49,31 +49,6 @@ func headerAttr(s Set) *nl.RtAttr {
 	return data
 }
 
-// entryAttr renders one entry.
-func entryAttr(e Entry) *nl.RtAttr {
-	data := nl.NewRtAttr(nl.IPSET_ATTR_DATA|isNested, nil)
-	typ := nl.IPSET_ATTR_IPADDR_IPV4
-	if e.Addr.Is6() {
-		typ = nl.IPSET_ATTR_IPADDR_IPV6
-	}
-	ip := data.AddRtAttr(nl.IPSET_ATTR_IP|isNested, nil)
-	ip.AddRtAttr(typ|netOrder, e.Addr.AsSlice())
-	if e.Port != 0 {
-		data.AddRtAttr(nl.IPSET_ATTR_PROTO, nl.Uint8Attr(e.Protocol))
-		data.AddRtAttr(nl.IPSET_ATTR_PORT|netOrder, binary.BigEndian.AppendUint16(nil, e.Port))
-	}
-	if e.Iface != "" {
-		data.AddRtAttr(nl.IPSET_ATTR_IFACE, nl.ZeroTerminated(e.Iface))
-	}
-	if e.Timeout != 0 {
-		data.AddRtAttr(nl.IPSET_ATTR_TIMEOUT|netOrder, nl.BEUint32Attr(seconds(e.Timeout)))
-	}
-	if e.Comment != "" {
-		data.AddRtAttr(nl.IPSET_ATTR_COMMENT, nl.ZeroTerminated(e.Comment))
-	}
-	return data
-}
-
 // seconds rounds up: an entry must not end before its deadline.
 func seconds(d time.Duration) uint32 {
 	return uint32((min(max(d, time.Second), TimeoutMax) + time.Second - 1) / time.Second)

@@ -128,6 +128,17 @@ func (f *Fake) Delete(name string, entries ...Entry) error {
 	return nil
 }
 
+// Apply implements Interface.
+func (f *Fake) Apply(ops []Op) {
+	for i := range ops {
+		if op := &ops[i]; op.Delete {
+			op.Err = f.Delete(op.Set, op.Entries...)
+		} else {
+			op.Err = f.Add(op.Set, op.Entries...)
+		}
+	}
+}
+
 // List implements Interface.
 func (f *Fake) List(name string) ([]Entry, error) {
 	f.mu.Lock()

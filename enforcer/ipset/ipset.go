@@ -65,6 +65,15 @@ func (e Entry) Key() Entry {
 	return e
 }
 
+// Op is one change of one set, for Interface.Apply.
+type Op struct {
+	Set     string
+	Delete  bool // the entries go, instead of coming
+	Entries []Entry
+	// Err is what became of it: nil once the kernel has acknowledged all entries.
+	Err error
+}
+
 // Interface is what the enforcer needs of IP sets. All methods may be called
 // from several goroutines; each returns after the kernel has acknowledged.
 type Interface interface {
@@ -77,11 +86,16 @@ type Interface interface {
 	Destroy(name string) error
 	// Add adds entries or, where one is there already, overwrites its timeout
 	// and comment. No entries: nothing happens. The set missing: IsNotFound.
-	// Entries before a failing one have been added.
+	// Entries before a failing one have been added, and some after it may be.
 	Add(name string, entries ...Entry) error
 	// Delete removes entries; one that is not there is no error. The set
 	// missing: IsNotFound.
 	Delete(name string, entries ...Entry) error
+	// Apply does several Adds and Deletes of one or more sets, in order and in as
+	// few system calls as their size allows, and sets each one's Err to what that
+	// call would have returned. One that fails does not hold up the others. Ops
+	// and entries are not kept.
+	Apply(ops []Op)
 	// List returns the live entries of a set in no order, with the time each
 	// has left. The set missing: IsNotFound.
 	List(name string) ([]Entry, error)

@@ -16,7 +16,7 @@ import (
 
 // ownNamespace moves the test's thread into a fresh network namespace; the
 // thread is never given back, so nothing else runs in it.
-func ownNamespace(t *testing.T) {
+func ownNamespace(t testing.TB) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Fatal("this test asks the kernel: run it as root")

@@ -14,15 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// entriesPerMessage bounds one netlink message: 64 entries with a full comment
-// are 20 KiB, below the 64 KiB that an attribute's 16-bit length can say.
-const entriesPerMessage = 64
-
-// Kernel is the Interface on the network namespace it was opened in.
+// Kernel is the Interface on the network namespace it was opened in. Changes of
+// entries have a socket of their own, so that they do not wait for a long listing.
 type Kernel struct {
 	mu     sync.Mutex
 	socket *nl.SocketHandle
 	types  map[Type]uint8 // the revision to speak, by set type
+	writer *writer
 }
 
 var _ Interface = (*Kernel)(nil)
@@ -47,11 +45,18 @@ func Open() (*Kernel, error) {
 		}
 		k.types[t] = rev
 	}
+	if k.writer, err = openWriter(); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("open netfilter netlink socket: %w", err)
+	}
 	return k, nil
 }
 
-// Close closes the socket.
-func (k *Kernel) Close() { k.socket.Close() }
+// Close closes the sockets, after the write that is under way.
+func (k *Kernel) Close() {
+	k.socket.Close()
+	k.writer.close()
+}
 
 // Ensure implements Interface.
 func (k *Kernel) Ensure(s Set) error {
@@ -89,36 +94,6 @@ func (k *Kernel) Destroy(name string) error {
 	req := k.request(nl.IPSET_CMD_DESTROY, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_EXCL)
 	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(name)))
 	return wrap("destroy", name, k.do(req, nil))
-}
-
-// Add implements Interface.
-func (k *Kernel) Add(name string, entries ...Entry) error {
-	return k.change("add", nl.IPSET_CMD_ADD, name, entries)
-}
-
-// Delete implements Interface.
-func (k *Kernel) Delete(name string, entries ...Entry) error {
-	return k.change("delete", nl.IPSET_CMD_DEL, name, entries)
-}
-
-func (k *Kernel) change(op string, cmd int, name string, entries []Entry) error {
-	for part := range slices.Chunk(entries, entriesPerMessage) {
-		// Without NLM_F_EXCL an entry that is there is overwritten, and deleting
-		// one that is not there is no error.
-		req := k.request(cmd, unix.NLM_F_REQUEST|unix.NLM_F_ACK)
-		req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(name)))
-		list := nl.NewRtAttr(nl.IPSET_ATTR_ADT|unix.NLA_F_NESTED, nil)
-		for _, e := range part {
-			list.AddChild(entryAttr(e))
-		}
-		// The kernel wants a line number beside a list, to tell which failed.
-		req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_LINENO, nl.Uint32Attr(0)))
-		req.AddData(list)
-		if err := k.do(req, nil); err != nil {
-			return wrap(op, name, err)
-		}
-	}
-	return nil
 }
 
 // List implements Interface.
@@ -198,10 +173,18 @@ func (k *Kernel) do(req *nl.NetlinkRequest, each func(msg []byte)) error {
 		return true
 	})
 	var errno syscall.Errno
-	if errors.As(err, &errno) && int(errno) >= nl.IPSET_ERR_PRIVATE {
-		return nl.IPSetError(uintptr(errno))
+	if errors.As(err, &errno) {
+		return errnoError(errno)
 	}
 	return err
+}
+
+// errnoError tells the errors of ip sets from those of the system.
+func errnoError(errno syscall.Errno) error {
+	if int(errno) >= nl.IPSET_ERR_PRIVATE {
+		return nl.IPSetError(uintptr(errno))
+	}
+	return errno
 }
 
 func wrap(op, set string, err error) error {

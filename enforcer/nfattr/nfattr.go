@@ -1,4 +1,4 @@
-// Package nfattr reads the attributes of netfilter's netlink messages.
+// Package nfattr reads and writes the attributes of netfilter's netlink messages.
 package nfattr
 
 import (

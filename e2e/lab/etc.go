@@ -1,0 +1,61 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Etc is a folder whose files stand in for the machine's of the same name below
+// /etc, for programs that read there whom to ask.
+type Etc string
+
+// WriteEtc writes the files of a pod's /etc that decide about names, as a kubelet
+// does for a pod of namespace shop: the resolver to ask, its search path, and
+// nothing but files and DNS. The folder has to be there.
+func WriteEtc(dir, nameserver string) (Etc, error) {
+	for name, text := range map[string]string{
+		"resolv.conf":   "search shop.svc.cluster.local svc.cluster.local cluster.local\nnameserver " + nameserver + "\noptions ndots:5\n",
+		"nsswitch.conf": "hosts: files dns\n",
+		"hosts":         "127.0.0.1 localhost\n::1 localhost\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			return "", err
+		}
+	}
+	return Etc(dir), nil
+}
+
+// mountEtc binds the files over those of /etc, in a mount namespace that ends with
+// the program: nothing is left behind, however that ends.
+const mountEtc = `for f in "$1"/*; do mount --bind "$f" "/etc/${f##*/}" || exit 125; done; shift; exec "$@"`
+
+// programLimit is how long RunIn lets a program run.
+const programLimit = 20 * time.Second
+
+// RunIn runs a program in the host with an /etc of its own and returns what it
+// printed. The error of a program that says no is an *exec.ExitError.
+func (h *Host) RunIn(etc Etc, program ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), programLimit)
+	defer cancel()
+	var out []byte
+	err := h.Do(func() error {
+		var err error
+		cmd := exec.CommandContext(ctx, "unshare", append([]string{"--mount", "sh", "-c", mountEtc, "sh", string(etc)}, program...)...)
+		cmd.WaitDelay = time.Second
+		out, err = cmd.CombinedOutput()
+		return err
+	})
+	if ctx.Err() != nil {
+		err = errors.Join(err, ctx.Err())
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %s: %w: %s", h.Name, strings.Join(program, " "), err, strings.TrimSpace(string(out)))
+	}
+	return string(out), err
+}

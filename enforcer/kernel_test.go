@@ -1,0 +1,204 @@
+package enforcer
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/policy"
+)
+
+// kernelSets opens the sets of a network namespace of its own. The thread that
+// enters it ends with the goroutine, so nothing else runs there; the socket stays.
+func kernelSets(t testing.TB) *ipset.Kernel {
+	t.Helper()
+	type opened struct {
+		k   *ipset.Kernel
+		err error
+	}
+	out := make(chan opened)
+	go func() {
+		runtime.LockOSThread()
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			out <- opened{nil, err}
+			return
+		}
+		k, err := ipset.Open()
+		out <- opened{k, err}
+	}()
+	o := <-out
+	if o.err != nil {
+		t.Skip("this asks the kernel, and needs root and ipset:", o.err)
+	}
+	t.Cleanup(o.k.Close)
+	return o.k
+}
+
+// onKernel is a node whose sets are the kernel's own, with pods that may reach
+// *.example.net on one port.
+func onKernel(t testing.TB, pods int) (*world, []policy.Pod) {
+	w := newNode(t)
+	w.real = kernelSets(t)
+	w.restart()
+	var all []policy.Pod
+	for i := range pods {
+		all = append(all, pod(fmt.Sprintf("p%d", i), fmt.Sprintf("10.1.%d.%d", i/250, 1+i%250), "allow"))
+	}
+	w.apply(all, pol("allow", "tcp/443 *.example.net"))
+	return w, all
+}
+
+// fresh makes grants of addresses that were never granted, pod by pod in turn.
+func (w *world) fresh(pods []policy.Pod, n int) [][]policy.Grant {
+	o := w.snap.ViewOf(pods[0].PodRef).Decide(dns("n.example.net")).Openings(3600)[0]
+	until := w.clock.now().Add(o.Lifetime)
+	out := make([][]policy.Grant, n)
+	for i := range out {
+		a := binary.BigEndian.AppendUint32(nil, 0xc612_0000+uint32(i/len(pods)))
+		addr, _ := netip.AddrFromSlice(a)
+		out[i] = []policy.Grant{{
+			Pod: pods[i%len(pods)].PodRef, View: w.snap.ViewOf(pods[i%len(pods)].PodRef), Name: dns(fmt.Sprintf("host-%d.example.net", i)), Addrs: []netip.Addr{addr},
+			Ports: o.Ports, Deadline: until, By: o.By,
+		}}
+	}
+	return out
+}
+
+// cpu is the time that the process has spent so far, the kernel's for it included.
+func cpu(t testing.TB) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// Grants of many pods at the same time on the kernel itself, one pod's set gone: the
+// others' are all there, with their deadlines, as the table has them.
+func TestKernelGrantsTogether(t *testing.T) {
+	w, pods := onKernel(t, 8)
+	gone := pods[3] // no rule of the kernel's asks its set, so that it can be destroyed
+	if err := w.real.Destroy(grantSetName(gone.PodRef, https, iptables.IPv4)); err != nil {
+		t.Fatal(err)
+	}
+	var wait sync.WaitGroup
+	asked := w.fresh(pods, 4000)
+	for i, g := range asked {
+		if i%16 >= 8 {
+			g[0].Addrs = append(g[0].Addrs, netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", i)))
+		}
+		wait.Go(func() {
+			if err := w.e.Grant(context.Background(), g); (g[0].Pod == gone.PodRef) != ipset.IsNotFound(err) {
+				t.Errorf("grant %d: %v", i, err)
+			}
+		})
+	}
+	wait.Wait()
+	for i, g := range asked {
+		if w.e.Covered(g) == (g[0].Pod == gone.PodRef) {
+			t.Errorf("grant %d: covered, or not, against what was said of it", i)
+		}
+	}
+	for _, p := range pods {
+		if p.PodRef == gone.PodRef {
+			continue
+		}
+		for f, want := range map[iptables.Family]int{iptables.IPv4: 500, iptables.IPv6: 250} {
+			es, err := w.real.List(grantSetName(p.PodRef, https, f))
+			if err != nil || len(es) != want {
+				t.Errorf("%s: %d %v entries, %v", p.Name, len(es), f, err)
+			}
+			for _, e := range es {
+				if rs := parseComment(e.Comment, w.e.started); len(rs) != 1 || e.Timeout < time.Hour {
+					t.Fatalf("%s: %+v", p.Name, e)
+				}
+			}
+		}
+	}
+	w.expire(2 * time.Hour)
+	if n := w.e.Status().Grants; n != 0 {
+		t.Errorf("%d grants after their deadlines", n)
+	}
+	for _, p := range pods {
+		if es, err := w.real.List(grantSetName(p.PodRef, https, iptables.IPv6)); err != nil || len(es) != 0 {
+			t.Errorf("%s: %d entries are left, %v", p.Name, len(es), err)
+		}
+	}
+}
+
+// BenchmarkKernelGrant is the whole of a grant of one new address. Run it with
+// -benchtime 20000x: more than setMax addresses of one pod end others.
+func BenchmarkKernelGrant(b *testing.B) {
+	for _, pods := range []int{1, 100} {
+		for _, callers := range []int{1, 16, 64, 256} {
+			b.Run(fmt.Sprintf("pods=%d/callers=%d", pods, callers), func(b *testing.B) {
+				w, all := onKernel(b, pods)
+				grants := w.fresh(all, b.N)
+				var next atomic.Int64
+				var wait sync.WaitGroup
+				b.ReportAllocs()
+				runtime.GC()
+				before := cpu(b)
+				b.ResetTimer()
+				for range callers {
+					wait.Go(func() {
+						for i := next.Add(1) - 1; i < int64(len(grants)); i = next.Add(1) - 1 {
+							if err := w.e.Grant(context.Background(), grants[i]); err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				wait.Wait()
+				b.StopTimer()
+				b.ReportMetric(float64((cpu(b)-before).Nanoseconds())/1000/float64(b.N), "cpu-µs/op")
+			})
+		}
+	}
+}
+
+// BenchmarkGrantTable is the memory of 100,000 grants of 250 pods.
+func BenchmarkGrantTable(b *testing.B) {
+	for b.Loop() {
+		w := newWorld(b)
+		var all []policy.Pod
+		for i := range 250 {
+			all = append(all, pod(fmt.Sprintf("p%d", i), fmt.Sprintf("10.1.0.%d", 1+i), "allow"))
+		}
+		w.apply(all, pol("allow", "tcp/443 *.example.net"))
+		w.e.k.Sets = nowhere{w.e.k.Sets}
+		const grants = 100_000
+		before := heapInUse()
+		for _, g := range w.fresh(all, grants) {
+			if err := w.e.Grant(context.Background(), g); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(heapInUse()-before)/grants, "heap-B/grant")
+		runtime.KeepAlive(w)
+	}
+}
+
+// nowhere acknowledges what is added and forgets it.
+type nowhere struct{ ipset.Interface }
+
+func (nowhere) Apply([]ipset.Op) {}
+
+func heapInUse() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
