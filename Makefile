@@ -6,6 +6,9 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 FUZZTIME ?= 10s
 # TESTFLAGS is added to every go test of `make test`, for example -v or -run.
 TESTFLAGS ?=
+# BENCHFLAGS is given to the program of `make bench-dns`, for example
+# -only cached -rounds 3, or -help.
+BENCHFLAGS ?=
 # KEEP=1 leaves the demo standing until Ctrl-C, and the cluster of `make e2e`
 # until `make e2e-clean`; a cluster that stands is used.
 KEEP     ?=
@@ -16,6 +19,8 @@ export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
 export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
 
 programs  := ip nft iptables ipset conntrack
+# Real DNS clients, and load, for the scenarios.
+clients   := musl-gcc busybox node python3 dig delv nslookup dnsperf
 clustered := $(programs) runc host-local nsenter br_netfilter
 scenarios := ./e2e/scenarios
 # The first shows that the cluster itself is sound; each has a cluster of its own.
@@ -25,7 +30,7 @@ keep      := $(filter-out 0 no,$(KEEP))
 tool      := $(GO) tool -modfile=tools/go.mod
 have       = $(sort $(dir $(shell grep -rlE --include='*_test.go' '^func $(1)[A-Z]' .)))
 
-.PHONY: help build test e2e e2e-tools e2e-up e2e-clean image demo demo-clean lint generate verify bench fuzz clean need-go need-root
+.PHONY: help build test e2e e2e-tools e2e-up e2e-clean image demo demo-clean lint generate verify bench bench-dns fuzz clean need-go need-root
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +39,7 @@ build: need-go ## build the agent: bin/namegate
 	$(GO) build -ldflags '-X main.version=$(VERSION)' -o bin/namegate ./cmd/namegate
 
 test: need-root need-go ## run every test: with the race detector, and on the kernel (root)
-	@e2e/prepare $(programs) gcc br_netfilter
+	@e2e/prepare $(programs) $(clients) gcc br_netfilter
 	$(GO) vet ./...
 	@failed=; \
 	run() { echo "$$@"; "$$@" || failed=1; }; \
@@ -91,6 +96,12 @@ verify: need-go ## check that generated files are current
 
 bench: need-go ## run the Go benchmarks (as root those of the kernel seams too)
 	$(GO) test -run '^$$' -bench . -benchmem $(call have,Benchmark)
+
+bench-dns: need-root build ## measure DNS beside CoreDNS, dnsmasq and an echo, one JSON line a figure (root)
+	@e2e/prepare $(programs) dnsperf dnsmasq
+	@e2e/cluster/tools/build bin/cluster coredns
+	@$(GO) build -o bin/bench-dns ./e2e/bench/dns
+	@exec nice -n -10 bin/bench-dns $(BENCHFLAGS)
 
 fuzz: need-go ## run each fuzz target for FUZZTIME
 	@failed=; \

@@ -74,8 +74,9 @@ func (e *Enforcer) Grant(ctx context.Context, grants []policy.Grant) error {
 	}
 }
 
-// Then is who is told what became of a GrantThen.
-type Then = interface{ Granted(err error) }
+// Then is who is told what became of a GrantThen. more: others are told at once
+// after it, by the same goroutine.
+type Then = interface{ Granted(err error, more bool) }
 
 // errQueue is for a grant that finds too many before it.
 var errQueue = errors.New("too many grants wait for the kernel")
@@ -92,12 +93,12 @@ func (e *Enforcer) GrantThen(grants []policy.Grant, then Then) {
 		e.serve()
 	default:
 		e.denials.Add(1)
-		then.Granted(errQueue)
+		then.Granted(errQueue, false)
 	}
 }
 
-// finish tells whoever waits what became of the request.
-func (e *Enforcer) finish(r *request) {
+// finish tells whoever waits what became of the request. more: others follow.
+func (e *Enforcer) finish(r *request, more bool) {
 	then, err := r.then, r.err
 	if then == nil {
 		r.done <- err
@@ -107,7 +108,7 @@ func (e *Enforcer) finish(r *request) {
 		e.denials.Add(1)
 	}
 	e.keep(r)
-	then.Granted(err)
+	then.Granted(err, more)
 }
 
 // serve makes the queue served, if it is not.
@@ -201,8 +202,12 @@ func (e *Enforcer) writeGrants(requests []*request) {
 		}
 	}
 	e.grants.plan.Unlock()
-	for _, r := range requests {
-		e.finish(r)
+	last := len(requests) - 1 // of those that are told by a call
+	for last >= 0 && requests[last].then == nil {
+		last--
+	}
+	for i, r := range requests {
+		e.finish(r, i < last)
 	}
 }
 

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"encoding/binary"
-	"net"
 	"net/netip"
 	"strconv"
 	"syscall"
@@ -11,53 +10,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// batchMost is how many packets cross between kernel and proxy in one call.
-	batchMost = 32
-	// packetMost is the longest query over UDP that is read whole; one question
-	// with its options needs less than a tenth.
-	packetMost = 4096
-)
+// packetMost is the longest query over UDP that is read whole; one question with
+// its options needs less than a tenth.
+const packetMost = 4096
 
-// mmsg is struct mmsghdr of recvmmsg(2) and sendmmsg(2).
-type mmsg struct {
-	header unix.Msghdr
-	length uint32
-	_      [4]byte
-}
-
-// batch moves packets in and out of one UDP socket, many with one call. It belongs
-// to one goroutine and allocates nothing after it was made.
+// batch moves packets into a UDP socket's reader and replies out again, many with
+// one call. It belongs to one goroutine and allocates nothing after it was made.
 type batch struct {
 	conn syscall.RawConn
 	got  int // packets of the last receive
-	left int // replies that are not sent yet
-	sent int
 	err  error
+	lost int
+	read func(fd uintptr) bool // receiveNow, made once
+	miss func(int, error)      // made once
 
-	read, write func(fd uintptr) bool // made once
-
-	in, out         [batchMost]mmsg
-	from            [batchMost]unix.RawSockaddrInet6
-	inVec, outVec   [batchMost]unix.Iovec
-	packets, answer [batchMost][packetMost]byte
+	in      [batchMost]mmsg
+	from    [batchMost]unix.RawSockaddrInet6
+	vec     [batchMost]unix.Iovec
+	packets [batchMost][packetMost]byte
+	out     outgoing
+	answer  [batchMost][packetMost]byte
 }
 
-func newBatch(c *net.UDPConn) (*batch, error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	b := &batch{conn: raw}
+func newBatch(conn syscall.RawConn) *batch {
+	b := &batch{conn: conn}
 	for i := range batchMost {
-		b.inVec[i].Base, b.outVec[i].Base = &b.packets[i][0], &b.answer[i][0]
-		b.in[i].header.Iov, b.out[i].header.Iov = &b.inVec[i], &b.outVec[i]
+		b.vec[i].Base = &b.packets[i][0]
+		b.in[i].header.Iov = &b.vec[i]
 		b.in[i].header.Name = (*byte)(unsafe.Pointer(&b.from[i]))
 		b.in[i].header.SetIovlen(1)
-		b.out[i].header.SetIovlen(1)
 	}
-	b.read, b.write = b.receiveNow, b.sendNow
-	return b, nil
+	b.read = b.receiveNow
+	b.miss = func(int, error) { b.lost++ }
+	return b
 }
 
 // receive waits for packets and returns how many came.
@@ -72,7 +57,7 @@ func (b *batch) receive() (int, error) {
 func (b *batch) receiveNow(fd uintptr) bool {
 	for i := range batchMost {
 		b.in[i].header.Namelen = unix.SizeofSockaddrInet6
-		b.inVec[i].SetLen(packetMost)
+		b.vec[i].SetLen(packetMost)
 	}
 	n, errno := multi(unix.SYS_RECVMMSG, fd, &b.in[0], batchMost)
 	switch errno {
@@ -89,15 +74,29 @@ func (b *batch) receiveNow(fd uintptr) bool {
 
 // packet returns the packet of that number, and who sent it.
 func (b *batch) packet(i int) ([]byte, netip.AddrPort) {
-	return b.packets[i][:min(b.in[i].length, packetMost)], b.sender(i)
+	return b.packets[i][:min(b.in[i].length, packetMost)], senderOf(&b.from[i])
 }
 
-func (b *batch) sender(i int) netip.AddrPort {
-	sa := &b.from[i]
+// room is where the next reply may be written.
+func (b *batch) room() []byte { return b.answer[b.out.count][:] }
+
+// reply queues what was written into room, n bytes, for the sender of packet i.
+func (b *batch) reply(i, n int) {
+	h := &b.in[i].header
+	b.out.add(b.room()[:n], unsafe.Pointer(h.Name), h.Namelen)
+}
+
+// flush sends what is queued and returns how many replies the kernel did not take.
+func (b *batch) flush() (lost int) {
+	b.lost = 0
+	b.out.post(b.conn, b.miss)
+	return b.lost
+}
+
+func senderOf(sa *unix.RawSockaddrInet6) netip.AddrPort {
 	port := binary.BigEndian.Uint16((*[2]byte)(unsafe.Pointer(&sa.Port))[:])
 	if sa.Family == unix.AF_INET {
-		v4 := (*unix.RawSockaddrInet4)(unsafe.Pointer(sa))
-		return netip.AddrPortFrom(netip.AddrFrom4(v4.Addr), port)
+		return netip.AddrPortFrom(netip.AddrFrom4((*unix.RawSockaddrInet4)(unsafe.Pointer(sa)).Addr), port)
 	}
 	a := netip.AddrFrom16(sa.Addr)
 	if sa.Scope_id != 0 {
@@ -106,50 +105,18 @@ func (b *batch) sender(i int) netip.AddrPort {
 	return netip.AddrPortFrom(a, port)
 }
 
-// room is where the next reply may be written.
-func (b *batch) room() []byte { return b.answer[b.left][:] }
-
-// reply queues what was written into room, n bytes, for the sender of packet i.
-func (b *batch) reply(i, n int) {
-	m := &b.out[b.left]
-	m.header.Name, m.header.Namelen = b.in[i].header.Name, b.in[i].header.Namelen
-	b.outVec[b.left].SetLen(n)
-	b.left++
-}
-
-// flush sends what is queued and returns how many replies the kernel did not take.
-func (b *batch) flush() (lost int) {
-	b.sent = 0
-	for b.sent < b.left {
-		b.err = nil
-		if err := b.conn.Write(b.write); err != nil {
-			lost += b.left - b.sent
-			break
-		}
-		if b.err != nil {
-			lost++ // the first of the rest; the others may go elsewhere
-			b.sent++
-		}
+// receiver writes an address as the kernel has it into sa, and returns how long it is.
+func receiver(sa *unix.RawSockaddrInet6, to netip.AddrPort) uint32 {
+	if a := to.Addr(); a.Is4() {
+		v4 := (*unix.RawSockaddrInet4)(unsafe.Pointer(sa))
+		*v4 = unix.RawSockaddrInet4{Family: unix.AF_INET, Addr: a.As4()}
+		binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&v4.Port))[:], to.Port())
+		return unix.SizeofSockaddrInet4
 	}
-	b.left = 0
-	return lost
-}
-
-func (b *batch) sendNow(fd uintptr) bool {
-	n, errno := multi(unix.SYS_SENDMMSG, fd, &b.out[b.sent], b.left-b.sent)
-	switch errno {
-	case 0:
-		b.sent += n
-	case unix.EAGAIN:
-		return false
-	case unix.EINTR:
-	default:
-		b.err = errno
+	*sa = unix.RawSockaddrInet6{Family: unix.AF_INET6, Addr: to.Addr().As16()}
+	if scope, err := strconv.ParseUint(to.Addr().Zone(), 10, 32); err == nil {
+		sa.Scope_id = uint32(scope)
 	}
-	return true
-}
-
-func multi(call, fd uintptr, first *mmsg, count int) (int, syscall.Errno) {
-	n, _, errno := syscall.Syscall6(call, fd, uintptr(unsafe.Pointer(first)), uintptr(count), unix.MSG_DONTWAIT, 0, 0)
-	return int(n), errno
+	binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&sa.Port))[:], to.Port())
+	return unix.SizeofSockaddrInet6
 }

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"hash/maphash"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,21 +31,28 @@ type shard struct {
 	lru   *simplelru.LRU[string, *entry]
 	bytes int64
 	most  int64
+	// telling are the entries with replays, which are all of one basis: what is of
+	// an older one is of no more use, and would hold it in memory.
+	telling map[*entry]bool
+	basis   basis
 }
 
 // entry is one answer that is kept. What is not a pointer of its own lock is
 // written before it is put and not changed.
 type entry struct {
-	found
+	wire []byte // the upstream's message
+	from netip.AddrPort
 	ask  ask
 	zone *corefile.Zone
 	// born is when the upstream answered, end when the answer's time is over, gone
 	// when it is not even given for want of a better: on the server's clock.
 	born, end, gone time.Duration
-	denial          bool
+	// nowhere: the name does not exist, which is true of every type.
+	nowhere bool
 
 	size    int64                 // of the shard's bytes; the shard's lock
 	replays map[replayKey]*replay // the shard's lock
+	told    int64                 // of size, what the replays take
 	askers  map[policy.PodRef]bool
 	heat    heat
 	renewal atomic.Pointer[renewal]
@@ -55,9 +63,12 @@ func newCache(entries int, bytes int64) *cache {
 	c := &cache{seed: maphash.MakeSeed()}
 	for i := range c.shards {
 		s := &c.shards[i]
-		s.most = bytes / cacheShards
+		s.most, s.telling = bytes/cacheShards, map[*entry]bool{}
 		// The error is of a size below one.
-		s.lru, _ = simplelru.NewLRU(max(entries/cacheShards, 1), func(_ string, e *entry) { s.bytes -= e.size })
+		s.lru, _ = simplelru.NewLRU(max(entries/cacheShards, 1), func(_ string, e *entry) {
+			s.bytes -= e.size
+			delete(s.telling, e)
+		})
 	}
 	return c
 }
@@ -70,26 +81,37 @@ func (c *cache) shard(key []byte) *shard {
 // find returns what is kept under the key; the caller holds the lock. The key is
 // not kept.
 func (s *shard) find(key []byte) *entry {
-	e, _ := s.lru.Get(unsafe.String(unsafe.SliceData(key), len(key)))
+	e, _ := s.lru.Get(lent(key))
 	return e
 }
 
 // get returns what is kept for the ask, nil for nothing: its own answer, or one
-// that the name does not exist, which is true of every type (RFC 2308 §5).
-func (c *cache) get(a ask) *entry {
-	var room [nameMost + 5]byte
-	for _, of := range []ask{a, a.anyType()} {
-		key := of.appendKey(room[:0])
-		s := c.shard(key)
-		s.mu.Lock()
-		e := s.find(key)
-		s.mu.Unlock()
-		if e != nil {
-			return e
-		}
+// that the name does not exist, which is true of every type (RFC 2308 §5). Where
+// both are there that is the younger, and counts unless the other is not over.
+func (c *cache) get(a ask, now time.Duration) *entry {
+	own := c.at(a)
+	if own != nil && own.fresh(now) {
+		return own
 	}
-	return nil
+	if e := c.at(a.anyType()); e != nil && (own == nil || now < e.gone) {
+		return e
+	}
+	return own
 }
+
+// at returns what is kept under the ask's own key.
+func (c *cache) at(a ask) *entry {
+	var room [nameMost + 5]byte
+	key := a.appendKey(room[:0])
+	s := c.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.find(key)
+}
+
+// fresh tells whether the entry's time is not over; a clock that went back to
+// before its birth tells nothing.
+func (e *entry) fresh(now time.Duration) bool { return e.born <= now && now < e.end }
 
 // anyType is the ask under which it is kept that a name does not exist.
 func (a ask) anyType() ask {
@@ -100,29 +122,38 @@ func (a ask) anyType() ask {
 // put keeps an entry in the place of those that it refutes. An answer that does
 // not fit is not kept.
 func (c *cache) put(e *entry) {
-	c.remove(e.ask.appendKey(nil))
-	c.remove(e.ask.anyType().appendKey(nil))
-	key := e.key()
-	e.size = sizeOf(key, e.msg)
+	var room, other [nameMost + 5]byte
+	key := e.keyAsk().appendKey(room[:0])
+	if e.nowhere {
+		c.remove(e.ask.appendKey(other[:0]))
+	} else {
+		c.remove(e.ask.anyType().appendKey(other[:0]))
+	}
+	e.size = int64(entryBytes + 2*len(key) + len(e.wire))
 	s := c.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e.size > s.most {
 		return
 	}
+	s.lru.Remove(lent(key))
 	s.bytes += e.size
 	s.lru.Add(string(key), e)
 	s.shrink()
 }
 
-// key is what the entry is kept under. A name that does not exist has no record
-// of any type; not so one whose CNAME leads to a name that does not exist.
-func (e *entry) key() []byte {
-	if e.msg.Rcode == dns.RcodeNameError && len(e.msg.Answer) == 0 {
-		return e.ask.anyType().appendKey(nil)
+// key is what the entry is kept under.
+func (e *entry) key() []byte { return e.keyAsk().appendKey(nil) }
+
+func (e *entry) keyAsk() ask {
+	if e.nowhere {
+		return e.ask.anyType()
 	}
-	return e.ask.appendKey(nil)
+	return e.ask
 }
+
+// lent is the key for a call that does not keep it.
+func lent(key []byte) string { return unsafe.String(unsafe.SliceData(key), len(key)) }
 
 func (c *cache) shardOf(e *entry) *shard { return c.shard(e.key()) }
 
@@ -130,7 +161,7 @@ func (c *cache) remove(key []byte) {
 	s := c.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lru.Remove(string(key))
+	s.lru.Remove(lent(key))
 }
 
 // replaced removes an entry if it is still there: what was asked for in its
@@ -172,19 +203,15 @@ func (c *cache) usage() (entries int, bytes int64) {
 	return entries, bytes
 }
 
-// What a kept answer takes beside its records' own bytes: measured for the entry,
-// its places in list and map, the message and a record of each.
-const (
-	entryBytes  = 700
-	recordBytes = 160
-)
+// entryBytes is what a kept answer takes beside its message and its keys: the entry
+// and its places in list and map, measured.
+const entryBytes = 600
 
-func sizeOf(key []byte, m *dns.Msg) int64 {
-	size := entryBytes + 2*len(key)
-	for _, section := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
-		for _, rr := range section {
-			size += recordBytes + dns.Len(rr)
-		}
+// message returns the entry's message, which is the caller's.
+func (e *entry) message() *dns.Msg {
+	m := new(dns.Msg)
+	if err := m.Unpack(e.wire); err != nil {
+		m.Rcode = dns.RcodeServerFailure // it was packed here, or read as a plain reply
 	}
-	return int64(size)
+	return m
 }

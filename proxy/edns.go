@@ -33,6 +33,12 @@ func passedOn(opt *dns.OPT) string {
 	return string(b[optBytes:n])
 }
 
+// meant tells whether the answer has an option that is for who asked.
+func meant(m *dns.Msg) bool {
+	opt := m.IsEdns0()
+	return opt != nil && slices.ContainsFunc(opt.Option, func(o dns.EDNS0) bool { return !endsHere(o.Option()) && o.Option() != dns.EDNS0EDE })
+}
+
 // withOPT adds an OPT record if the client sent one (RFC 6891 §6.1.1), with the
 // upstream's extended errors (RFC 8914), and its answers to the options that were
 // passed on.

@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"maps"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,9 +20,14 @@ const followsMost = 256
 // service. For as long as such an answer holds, its pod may ask for them as for the
 // name that led there.
 type follows struct {
-	epoch atomic.Uint64 // goes up when a pod gets a name that it had not
-	mu    sync.RWMutex
-	pods  map[policy.PodRef]map[policy.Name]followed
+	mu   sync.RWMutex
+	pods map[policy.PodRef]*led
+}
+
+// led are the names that one pod is led to.
+type led struct {
+	epoch atomic.Uint64 // goes up when there is a name that was not
+	names map[policy.Name]followed
 }
 
 type followed struct {
@@ -30,53 +37,82 @@ type followed struct {
 
 // via returns the allowed name whose answer points the pod at n at the moment now.
 func (f *follows) via(p policy.PodRef, n policy.Name, now time.Duration) (policy.Name, bool) {
+	to := f.find(p, n)
+	return to.via, now < to.until
+}
+
+// find returns how the pod is led to n, until 0 if it was not.
+func (f *follows) find(p policy.PodRef, n policy.Name) followed {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	to, ok := f.pods[p][n]
-	return to.via, ok && now < to.until
+	if l := f.pods[p]; l != nil {
+		return l.names[n]
+	}
+	return followed{}
 }
 
-// add notes that the answer to via points the pod at n. At the bound the names
-// that are over make room; if none are n is not followed.
-func (f *follows) add(p policy.PodRef, n, via policy.Name, now, until time.Duration) {
+// of returns what the pod is led to, as yet perhaps nothing.
+func (f *follows) of(p policy.PodRef) *led {
+	f.mu.RLock()
+	l := f.pods[p]
+	f.mu.RUnlock()
+	if l != nil {
+		return l
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	names := f.pods[p]
-	old, known := names[n]
-	if known && now < old.until && (old.via != via || until <= old.until) {
-		return
-	}
-	if !known && len(names) >= followsMost {
-		for n, to := range names {
-			if to.until <= now {
-				delete(names, n)
-			}
-		}
-		if len(names) >= followsMost {
-			return
-		}
-	}
-	if names == nil {
-		names = map[policy.Name]followed{}
-		if f.pods == nil {
-			f.pods = map[policy.PodRef]map[policy.Name]followed{}
-		}
-		f.pods[p] = names
-	}
-	names[n] = followed{via, until}
-	if !known || old.until <= now {
-		f.epoch.Add(1)
-	}
+	return f.make(p)
 }
 
-// sweep forgets the pods that no policy selects any more.
+// make is of for who holds the lock.
+func (f *follows) make(p policy.PodRef) *led {
+	l := f.pods[p]
+	if l == nil {
+		if f.pods == nil {
+			f.pods = map[policy.PodRef]*led{}
+		}
+		l = &led{names: map[policy.Name]followed{}}
+		f.pods[p] = l
+	}
+	return l
+}
+
+// add notes that the answer to via points the pod at n until then, and tells
+// whether it is led there for so long. It is not where another name leads there
+// already, nor at the bound, where the names that are over make room first.
+func (f *follows) add(p policy.PodRef, n, via policy.Name, now, until time.Duration) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := f.make(p)
+	old, known := l.names[n]
+	if known && now < old.until && (old.via != via || until <= old.until) {
+		return until <= old.until
+	}
+	if !known && len(l.names) >= followsMost {
+		maps.DeleteFunc(l.names, func(_ policy.Name, to followed) bool { return to.until <= now })
+		if len(l.names) >= followsMost {
+			return false
+		}
+	}
+	l.names[n] = followed{via, until}
+	if !known || old.until <= now {
+		l.epoch.Add(1)
+	}
+	return true
+}
+
+// sweep forgets the pods that no policy selects any more, and the names to which
+// a name led that is not allowed any more: another may lead there.
 func (f *follows) sweep(snap *policy.Snapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for p := range f.pods {
-		if snap.ViewOf(p) == nil {
+	for p, l := range f.pods {
+		v := snap.ViewOf(p)
+		if v == nil {
 			delete(f.pods, p)
+			continue
 		}
+		maps.DeleteFunc(l.names, func(_ policy.Name, to followed) bool { return !v.Decide(to.via).Allowed() })
 	}
 }
 
@@ -135,18 +171,41 @@ func targetOf(rr dns.RR) string {
 }
 
 // lead lets the turn's pod ask for what an allowed answer points at. The name that
-// is allowed decides for all of them.
+// is allowed decides for all of them. An outside name leads nowhere in the cluster:
+// those names always resolve, and as its own they would be blocked. A name that was
+// followed itself leads no longer than it is followed.
 func (t *turn) lead(q Question, allowed policy.Name, d policy.Decision, m *dns.Msg) {
 	if !t.setup.config.Follow {
 		return
 	}
+	pod, domain := t.view.Pod.PodRef, t.setup.config.ClusterDomain
+	most := time.Duration(math.MaxInt64)
+	if q.Name != allowed {
+		most = t.s.follows.find(pod, q.Name).until
+	}
 	base := t.base.Sub(t.s.born)
 	for _, to := range pointers(q, m, q.Name != allowed) {
-		if t.view.Decide(to.name).Allowed() {
+		inward := to.name.HasSuffix(domain) && !allowed.HasSuffix(domain)
+		if inward || t.view.Decide(to.name).Allowed() {
 			continue
 		}
-		t.s.follows.add(t.view.Pod.PodRef, to.name, allowed, t.s.elapsed(), base+followedFor(d, to.ttl))
+		if !t.s.follows.add(pod, to.name, allowed, t.s.elapsed(), min(base+followedFor(d, to.ttl), most)) {
+			t.single = false // said again by the same words it would lead nowhere
+		}
 	}
+}
+
+// settled tells whether the turn's question would be planned still as it was, by
+// what its pod is led to at the moment now, and until when it is.
+func (t *turn) settled(now time.Duration) (until time.Duration, ok bool) {
+	if !t.view.Enforced || !t.setup.config.Follow || t.view.Decide(t.q.Name).Allowed() {
+		return math.MaxInt64, true
+	}
+	to := t.s.follows.find(t.view.Pod.PodRef, t.q.Name)
+	if to.until <= now {
+		return math.MaxInt64, t.plan.via == ""
+	}
+	return to.until, to.via == t.plan.via
 }
 
 // followedFor is for how long a name is followed: its TTL within the bounds of the

@@ -2,10 +2,12 @@ package proxy
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -25,7 +27,10 @@ type resolver interface {
 	resolve(a ask) (found, error)
 }
 
-var errNoZone = errors.New("no forward covers the name")
+var (
+	errNoZone = errors.New("no forward covers the name")
+	errBusy   = errors.New("its max_concurrent queries are under way")
+)
 
 // zones is the resolver that picks the longest zone.
 type zones struct {
@@ -46,6 +51,7 @@ func (z *zones) resolve(a ask) (found, error) {
 type forward struct {
 	routes atomic.Pointer[routes]
 	turn   atomic.Uint32 // of the round robin
+	under  atomic.Int32  // queries under way
 }
 
 // routes are the upstreams of a zone from one change to the next.
@@ -54,6 +60,29 @@ type routes struct {
 	first   []*upstream
 	last    []*upstream   // asked when none of the first has answered
 	changed chan struct{} // closed when others took their place
+	stats   *counters     // nil without upstreams
+	// orders are those that the zone's policy may begin with, while nobody is down.
+	orders [][]*upstream
+}
+
+// ordersMost bounds the upstreams of a zone whose orders are kept.
+const ordersMost = 32
+
+func newRoutes(z *corefile.Zone, first, last []*upstream) *routes {
+	r := &routes{zone: z, first: first, last: last, changed: make(chan struct{})}
+	for _, u := range slices.Concat(first, last) {
+		r.stats = u.stats
+	}
+	begins := len(first)
+	if z.Policy == corefile.Sequential || begins == 0 {
+		begins = 1
+	}
+	if begins <= ordersMost {
+		for i := range begins {
+			r.orders = append(r.orders, slices.Concat(first[i:], first[:i], last))
+		}
+	}
+	return r
 }
 
 // set replaces the upstreams, if they are others. Queries under way go on by the new ones.
@@ -61,7 +90,7 @@ func (f *forward) set(z *corefile.Zone, first, last []*upstream) {
 	if r := f.routes.Load(); r != nil && r.zone == z && slices.Equal(r.first, first) && slices.Equal(r.last, last) {
 		return
 	}
-	f.take(&routes{zone: z, first: first, last: last, changed: make(chan struct{})})
+	f.take(newRoutes(z, first, last))
 }
 
 func (f *forward) take(r *routes) {
@@ -74,6 +103,14 @@ func (f *forward) take(r *routes) {
 // gives an answer or the deadline is over.
 func (f *forward) resolve(a ask) (found, error) {
 	t := f.begin()
+	n := f.under.Add(1)
+	defer f.under.Add(-1)
+	if z := t.r.zone; z.MaxConcurrent > 0 && int(n) > z.MaxConcurrent {
+		if t.r.stats != nil {
+			t.r.stats.ShedZone.Add(1)
+		}
+		return found{}, fmt.Errorf("ask the upstreams of zone %s: %w", z.Name, errBusy)
+	}
 	var refused found
 	var last error
 	for {
@@ -93,13 +130,28 @@ func (f *forward) resolve(a ask) (found, error) {
 			last = err
 			continue
 		}
-		u.answered()
 		if !passed(m.Rcode) {
 			return found{m, u.addr}, nil
 		}
+		t.now = time.Now()
 		refused = found{m, u.addr}
 	}
 	return found{}, t.error(last)
+}
+
+// ready returns who is asked first at the moment, and how, nil if a query has to
+// take the long way.
+func (f *forward) ready() (*upstream, attempt) {
+	r := f.routes.Load()
+	z := r.zone
+	if z.MaxConcurrent > 0 || z.ForceTCP || len(r.first) == 0 {
+		return nil, attempt{}
+	}
+	u := f.order(r)[0]
+	if u.gone() || u.down(z.MaxFails) {
+		return nil, attempt{}
+	}
+	return u, attempt{maxFails: z.MaxFails, probe: z.Probe}
 }
 
 // passed tells whether the response code says that another upstream may know better.
@@ -112,7 +164,8 @@ func passed(rcode int) bool {
 }
 
 // order returns the upstreams in the order of the zone's policy, then those of
-// the last resort, and those that failed lately behind all others.
+// the last resort, and those that failed lately behind all others. It is shared and
+// must not be changed.
 func (f *forward) order(r *routes) []*upstream {
 	n := len(r.first)
 	begin := 0
@@ -122,6 +175,9 @@ func (f *forward) order(r *routes) []*upstream {
 		begin = rand.IntN(n)
 	case r.zone.Policy == corefile.RoundRobin:
 		begin = int(f.turn.Add(1)-1) % n
+	}
+	if len(r.orders) > begin && !slices.ContainsFunc(r.orders[begin], func(u *upstream) bool { return u.down(r.zone.MaxFails) }) {
+		return r.orders[begin]
 	}
 	up, down := make([]*upstream, 0, n+len(r.last)), []*upstream(nil)
 	add := func(u *upstream) {

@@ -76,7 +76,7 @@ func TestForwardToAClosedPort(t *testing.T) {
 	z.To = append([]netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1")}, z.To...)
 	f, _ := newForward(t, z)
 	answersWith(t, f, "192.0.2.1")
-	z.To, z.Deadline = z.To[:1], 300*time.Millisecond
+	z.To, z.Deadline, z.MaxFails = z.To[:1], 300*time.Millisecond, 0
 	f, stats := newForward(t, z)
 	if _, err := f.resolve(askFor(t, "www.example.org")); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("answered by nobody: %v", err)
@@ -194,7 +194,7 @@ func TestProbeBringsAnUpstreamBack(t *testing.T) {
 	f, _ := newForward(t, z)
 	u := f.routes.Load().first[0]
 	u.fails.Store(2)
-	u.failed(2)
+	u.failed(attempt{maxFails: 2})
 	await(t, "the upstream answers and is down", func() bool { return !u.down(2) })
 }
 
@@ -209,38 +209,6 @@ func TestLongestZoneIsAsked(t *testing.T) {
 		if len(r.Answer) != 1 || r.Answer[0].(*dns.A).A.String() != want {
 			t.Errorf("%s: %v, want %s", q, r.Answer, want)
 		}
-	}
-}
-
-func TestSocketsAreReplaced(t *testing.T) {
-	up := startScript(t, honest("192.0.2.1"))
-	p := &sockets{to: up.addr}
-	ports := map[string]int{}
-	for range socketUses + 1 {
-		s, err := p.take(time.Now().Add(time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ports[s.LocalAddr().String()]++
-		p.give(s)
-	}
-	if len(ports) != 2 {
-		t.Errorf("ports %v, want one of %d uses and one of 1", ports, socketUses)
-	}
-	s, err := p.take(time.Now().Add(time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := s.LocalAddr().String()
-	s.born = s.born.Add(-socketAge)
-	p.give(s)
-	if s, err = p.take(time.Now().Add(time.Second)); err != nil || s.LocalAddr().String() == old {
-		t.Errorf("an old socket was used again (%v)", err)
-	}
-	p.close()
-	p.give(s)
-	if len(p.idle) != 0 {
-		t.Error("a closed pool kept a socket")
 	}
 }
 

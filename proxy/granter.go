@@ -18,6 +18,42 @@ type Granter interface {
 	Grant(ctx context.Context, grants []policy.Grant) error
 }
 
+// Coverer is what a Granter may be besides, so that replies can be given again
+// without asking the kernel.
+type Coverer interface {
+	// Covered tells whether the kernel has acknowledged every address of every
+	// grant until its deadline or later. It neither blocks nor allocates; false
+	// costs no more than a call of Grant.
+	Covered(grants []policy.Grant) bool
+}
+
+// Opener is what a Granter may be besides, so that nobody need wait for the kernel.
+type Opener interface {
+	// GrantThen is Grant whose result is told to then: once, by any goroutine, perhaps
+	// before GrantThen returns. It does not block. The grants are lent until then.
+	GrantThen(grants []policy.Grant, then Then)
+}
+
+// Then is who is told what became of a GrantThen. It must not block. more: others
+// are told at once after it, by the same goroutine.
+type Then = interface{ Granted(err error, more bool) }
+
+// nothingCovered is the Coverer of a Granter that is none.
+type nothingCovered struct{}
+
+func (nothingCovered) Covered([]policy.Grant) bool { return false }
+
+// patient is the Opener of a Granter that is none: a goroutine waits.
+type patient struct{ s *Server }
+
+func (p patient) GrantThen(grants []policy.Grant, then Then) {
+	p.s.crew.do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), p.s.setup.Load().config.GrantTimeout)
+		defer cancel()
+		then.Granted(p.s.program(ctx, grants), false)
+	})
+}
+
 // grantsMost bounds the calls of the Granter that are under way, those that
 // outlived the query they were for included.
 const grantsMost = 1024
@@ -55,7 +91,7 @@ func (s *Server) program(ctx context.Context, grants []policy.Grant) error {
 // grantsOf returns what the decision opens for the pod with the addresses of an
 // answer that came now, and for each address what the log says of it. An
 // address that the decision does not open has no opening.
-func grantsOf(pod policy.PodRef, n policy.Name, d policy.Decision, addrs []Address, now time.Time) ([]policy.Grant, [][]audit.Opened) {
+func grantsOf(v *policy.View, n policy.Name, d policy.Decision, addrs []Address, now time.Time) ([]policy.Grant, [][]audit.Opened) {
 	var grants []policy.Grant
 	opened := make([][]audit.Opened, len(addrs))
 	for i, a := range addrs {
@@ -74,7 +110,7 @@ func grantsOf(pod policy.PodRef, n policy.Name, d policy.Decision, addrs []Addre
 			if o.Lifetime <= 0 {
 				continue
 			}
-			g := policy.Grant{Pod: pod, Name: n, Ports: o.Ports, Deadline: now.Add(o.Lifetime), By: o.By}
+			g := policy.Grant{Pod: v.Pod.PodRef, Name: n, Ports: o.Ports, Deadline: now.Add(o.Lifetime), By: o.By, View: v}
 			for _, j := range all {
 				g.Addrs = append(g.Addrs, addrs[j].Addr)
 				opened[j] = append(opened[j], audit.Opened{Ports: o.Ports, Until: g.Deadline})
@@ -88,13 +124,20 @@ func grantsOf(pod policy.PodRef, n policy.Name, d policy.Decision, addrs []Addre
 // longestTTL returns the TTL in seconds that a pod may be told at most, so that
 // every port set that the decision opens is open for at least as long.
 func longestTTL(d policy.Decision) uint32 {
-	longest := map[policy.PortSet]time.Duration{}
+	least := time.Duration(math.MaxInt64)
+	var longest map[policy.PortSet]time.Duration // of one match there is no need
 	for _, m := range d.Matches {
-		if !m.Audit {
+		switch {
+		case m.Audit:
+		case len(d.Matches) == 1:
+			least = m.TTL.Max
+		default:
+			if longest == nil {
+				longest = map[policy.PortSet]time.Duration{}
+			}
 			longest[m.Ports] = max(longest[m.Ports], m.TTL.Max)
 		}
 	}
-	least := time.Duration(math.MaxInt64)
 	for _, t := range longest {
 		least = min(least, t)
 	}

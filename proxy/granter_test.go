@@ -45,10 +45,11 @@ func TestGrantsOf(t *testing.T) {
 			"[192.0.2.1 192.0.2.3] tcp/443 30s", "[192.0.2.1 192.0.2.3] udp/53 5m0s", "[192.0.2.2] tcp/443 10m0s", "[192.0.2.2] udp/53 10m0s"}},
 		{"audit opens nothing", none, addresses("192.0.2.1"), nil},
 	} {
-		grants, opened := grantsOf(pod, name(t, "www.example.org"), tt.d, tt.addrs, noon)
+		view := &policy.View{Pod: policy.Pod{PodRef: pod}}
+		grants, opened := grantsOf(view, name(t, "www.example.org"), tt.d, tt.addrs, noon)
 		var got []string
 		for _, g := range grants {
-			if g.Pod != pod || g.Name.String() != "www.example.org" {
+			if g.Pod != pod || g.View != view || g.Name.String() != "www.example.org" {
 				t.Errorf("%s: %+v", tt.name, g)
 			}
 			got = append(got, fmt.Sprintf("%v %s %v", g.Addrs, g.Ports, g.Deadline.Sub(noon)))

@@ -18,13 +18,19 @@ func isQuery(packet []byte) bool {
 // handle returns the reply to a packet that isQuery, nil for silence. It does
 // not keep the packet.
 func (s *Server) handle(packet []byte, who asker, tcp bool) (reply []byte) {
+	return s.handleGiven(packet, who, tcp, nil)
+}
+
+// handleGiven is handle with the answer in hand that the upstream has given to the
+// query, if given is not nil.
+func (s *Server) handleGiven(packet []byte, who asker, tcp bool, given *found) (reply []byte) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.fault("a query", r)
 			reply = brief(packet, dns.RcodeServerFailure)
 		}
 	}()
-	return s.answer(packet, who, tcp)
+	return s.answer(packet, who, tcp, given)
 }
 
 // fault counts and logs what a net has caught, with where it happened.
@@ -34,7 +40,7 @@ func (s *Server) fault(what string, r any) {
 }
 
 // answer is handle without a net.
-func (s *Server) answer(packet []byte, who asker, tcp bool) []byte {
+func (s *Server) answer(packet []byte, who asker, tcp bool, given *found) []byte {
 	started := s.now()
 	query := new(dns.Msg)
 	if err := query.Unpack(packet); err != nil {
@@ -62,9 +68,9 @@ func (s *Server) answer(packet []byte, who asker, tcp bool) []byte {
 	}
 	setup := s.setup.Load()
 	if who.view == nil {
-		return s.plain(packet, query, q, who, setup, tcp)
+		return s.plain(packet, query, q, who, setup, tcp, given)
 	}
-	t := &turn{s: s, setup: setup, view: who.view, snap: who.snap, query: query, q: q}
+	t := &turn{s: s, setup: setup, view: who.view, snap: who.snap, query: query, q: q, given: given}
 	t.rec = audit.Record{Pod: who.view.Pod.PodRef, Address: who.addr, Name: q.Name, Type: q.Type, Class: q.Class, TCP: tcp}
 	r := t.run()
 	wire := pack(query, r, tcp)
@@ -76,8 +82,8 @@ func (s *Server) answer(packet []byte, who asker, tcp bool) []byte {
 }
 
 // plain answers someone whom no policy selects: nothing is decided, granted or logged.
-func (s *Server) plain(packet []byte, query *dns.Msg, q Question, who asker, setup *setup, tcp bool) []byte {
-	got, err := setup.keeper.answer(askOf(q, query))
+func (s *Server) plain(packet []byte, query *dns.Msg, q Question, who asker, setup *setup, tcp bool, given *found) []byte {
+	got, err := setup.keeper.answerGiven(askOf(q, query), given)
 	if err != nil {
 		return pack(query, respond(query, dns.RcodeServerFailure), tcp)
 	}

@@ -57,7 +57,7 @@ func TestSilentUpstreamIsDown(t *testing.T) {
 	})
 	f, _ := newForward(t, zoneOf(up, startScript(t, honest("192.0.2.2"))))
 	u := f.routes.Load().first[0]
-	u.failed(0)
+	u.failed(attempt{})
 	if u.probing.Load() {
 		t.Error("probed without a bound")
 	}

@@ -5,7 +5,11 @@ import (
 	"sync"
 )
 
-var errAbandoned = errors.New("whoever asked first did not finish")
+var (
+	errAbandoned = errors.New("whoever asked first did not finish")
+	// errNotPlain is for those who wait for a flight that has to go the long way.
+	errNotPlain = errors.New("it takes the long way")
+)
 
 // inflight is the resolver that asks one identical query at a time: who asks the
 // same meanwhile gets the same answer.
@@ -17,9 +21,10 @@ type inflight struct {
 }
 
 type call struct {
-	done   chan struct{}
+	done   chan struct{} // closed at the end; of a flight nil until somebody waits for it
 	answer found
 	err    error
+	flight *flight // nil: a goroutine asks
 }
 
 func newInflight(next resolver, stats *counters) *inflight {
@@ -28,17 +33,35 @@ func newInflight(next resolver, stats *counters) *inflight {
 
 // resolve waits no longer than the first who asked: its deadline bounds everyone's.
 func (f *inflight) resolve(a ask) (found, error) {
-	f.mu.Lock()
-	if c, ok := f.calls[a]; ok {
-		f.mu.Unlock()
+	for {
+		c, first := f.join(a)
+		if first {
+			return f.lead(a, c)
+		}
 		f.stats.Coalesced.Add(1)
 		<-c.done
-		return c.answer, c.err
+		if !errors.Is(c.err, errNotPlain) {
+			return c.answer, c.err
+		}
 	}
-	c := &call{done: make(chan struct{}), err: errAbandoned}
-	f.calls[a] = c
-	f.mu.Unlock()
+}
 
+// join returns the call that is under way, or a new one that the caller leads.
+func (f *inflight) join(a ask) (c *call, first bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c, ok := f.calls[a]; ok {
+		if c.done == nil {
+			c.done = make(chan struct{})
+		}
+		return c, false
+	}
+	c = &call{done: make(chan struct{}), err: errAbandoned}
+	f.calls[a] = c
+	return c, true
+}
+
+func (f *inflight) lead(a ask, c *call) (found, error) {
 	defer func() {
 		f.mu.Lock()
 		delete(f.calls, a)
@@ -47,4 +70,37 @@ func (f *inflight) resolve(a ask) (found, error) {
 	}()
 	c.answer, c.err = f.next.resolve(a)
 	return c.answer, c.err
+}
+
+// board lets a query on the short way fly with one that asks the same, or begins
+// a flight for it, which it is the first of. Not ok: a goroutine asks the same.
+func (f *inflight) board(x *express) (fl *flight, first, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c, there := f.calls[x.ask]; there {
+		if c.flight == nil {
+			return nil, false, false
+		}
+		c.flight.riders = append(c.flight.riders, x)
+		f.stats.Coalesced.Add(1)
+		return c.flight, false, true
+	}
+	fl = &flight{in: f, lead: x}
+	fl.riders = append(fl.room[:0], x)
+	fl.call.flight, fl.call.err = fl, errAbandoned
+	f.calls[x.ask] = &fl.call
+	return fl, true, true
+}
+
+// land ends a flight: nobody boards any more. Those who wait for it get what
+// answer returns.
+func (f *inflight) land(fl *flight, answer func() (found, error)) (riders []*express) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.calls, fl.lead.ask)
+	if fl.call.done != nil {
+		fl.call.answer, fl.call.err = answer()
+		close(fl.call.done)
+	}
+	return fl.riders
 }

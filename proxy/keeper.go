@@ -1,10 +1,12 @@
 package proxy
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/audit"
 	"github.com/namegate/namegate/proxy/corefile"
 )
@@ -21,10 +23,29 @@ type answer struct {
 // keeper answers what a client asks: what is kept is given at once, the rest
 // is asked for.
 type keeper struct {
-	s      *Server
-	config *corefile.Config
-	cache  *cache
-	next   resolver
+	s       *Server
+	config  *corefile.Config
+	cache   *cache
+	next    resolver // flights, but in tests that want none
+	flights *inflight
+	filler  *filler
+	zones   *zones // nil where there are no upstreams to fly to
+	// renewals are those under way.
+	renewals atomic.Int32
+}
+
+// first returns who is asked first for a name on the short way, nil if it is none
+// for that.
+func (k *keeper) first(n policy.Name) (*upstream, attempt) {
+	if k.zones == nil {
+		return nil, attempt{}
+	}
+	for i, f := range k.zones.forwards {
+		if n.HasSuffix(k.config.Zones[i].Name) {
+			return f.ready()
+		}
+	}
+	return nil, attempt{}
 }
 
 // keeps returns the settings by which an ask's answer is kept, nil if it is not.
@@ -38,10 +59,19 @@ func keeps(c *corefile.Config, a ask) *corefile.Zone {
 	return nil
 }
 
+// answerGiven is answer where the upstream's answer may be known.
+func (k *keeper) answerGiven(a ask, given *found) (answer, error) {
+	if given == nil {
+		return k.answer(a)
+	}
+	k.s.stats.CacheMisses.Add(1)
+	return answer{found: *given, base: k.s.now()}, nil
+}
+
 func (k *keeper) answer(a ask) (answer, error) {
 	if keeps(k.config, a) != nil {
 		now := k.s.elapsed()
-		switch e := k.cache.get(a); {
+		switch e := k.cache.get(a, now); {
 		case e == nil || now < e.born: // or the clock went back
 		case now < e.end:
 			k.s.stats.CacheHits.Add(1)
@@ -51,16 +81,25 @@ func (k *keeper) answer(a ask) (answer, error) {
 			return k.late(a, e, now)
 		}
 	}
+	return k.fetch(a)
+}
+
+// fetch asks for what is not kept.
+func (k *keeper) fetch(a ask) (answer, error) {
 	k.s.stats.CacheMisses.Add(1)
 	got, err := k.next.resolve(a)
-	return answer{found: got, base: k.s.now()}, err
+	out := answer{found: got, base: k.s.now()}
+	if z := keeps(k.config, a); z != nil && z.Cache.Prefetch.Amount > 0 && err == nil {
+		out.kept = k.cache.get(a, k.s.elapsed()) // who asks first is an asker too
+	}
+	return out, err
 }
 
 // aged is a kept answer as it is now. Its age is rounded up to whole seconds and
 // base with it, so that what its TTLs end at stays the same from hit to hit.
 func (k *keeper) aged(a ask, e *entry, now time.Duration) answer {
 	age := e.age(now)
-	return answer{found: as(a, found{aged(e.msg, age), e.from}), base: k.s.born.Add(e.born + time.Duration(age)*time.Second), how: audit.CacheHit, kept: e}
+	return answer{found: as(a, found{retold(e.message(), func(ttl uint32) uint32 { return ttl - min(ttl, age) }), e.from}), base: k.s.born.Add(e.born + time.Duration(age)*time.Second), how: audit.CacheHit, kept: e}
 }
 
 // age is how old the entry is in seconds, rounded up: nobody is told more time
@@ -79,23 +118,37 @@ type filler struct {
 
 func (f *filler) resolve(a ask) (found, error) {
 	got, err := f.next.resolve(a)
-	if err != nil {
-		return got, err
+	if err == nil {
+		f.fill(a, got)
 	}
+	return got, err
+}
+
+// fill puts the TTLs of an answer that came now, and that nobody shares yet,
+// within their bounds, and keeps it if it is one to keep.
+func (f *filler) fill(a ask, got found) {
 	if t := f.config.TTL; got.msg.Rcode == dns.RcodeSuccess {
 		boundTTLs(got.msg, t.Least, t.Greatest)
 	}
 	z := keeps(f.config, a)
 	if z == nil {
-		return got, nil
+		return
 	}
 	seconds := lifetime(a.Question, got.msg, z.Cache)
-	if seconds == 0 {
-		return got, nil
+	if seconds == 0 || meant(got.msg) {
+		return
 	}
-	now := f.s.elapsed()
-	end := now + time.Duration(seconds)*time.Second
-	f.cache.put(&entry{found: got, ask: a, zone: z, born: now, end: end, gone: end + z.Cache.ServeStale,
-		denial: denies(a.Question, got.msg)})
-	return got, nil
+	packed := *got.msg
+	packed.Compress = true
+	if wire, err := packed.Pack(); err == nil {
+		f.put(&entry{wire: wire, from: got.from, ask: a, zone: z, nowhere: nowhere(got.msg)}, seconds)
+	}
+}
+
+// put keeps an answer that came now for so many seconds.
+func (f *filler) put(e *entry, seconds uint32) {
+	e.born = f.s.elapsed()
+	e.end = e.born + time.Duration(seconds)*time.Second
+	e.gone = e.end + e.zone.Cache.ServeStale
+	f.cache.put(e)
 }

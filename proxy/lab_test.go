@@ -153,7 +153,8 @@ func (r *recorder) last(t testing.TB) audit.Record {
 }
 
 // memory is a resolver that answers from a table: "name TYPE" to records in
-// zone-file form, or to a response code in capitals. What is missing is NXDOMAIN.
+// zone-file form, or to a response code in capitals. "+" puts a record into the
+// additional section, "~" into the authority section. What is missing is NXDOMAIN.
 type memory struct {
 	mu    sync.Mutex
 	table map[string][]string
@@ -184,6 +185,9 @@ func (m *memory) resolve(a ask) (found, error) {
 		section := &r.Answer
 		if extra, ok := strings.CutPrefix(text, "+"); ok {
 			section, text = &r.Extra, extra
+		}
+		if authority, ok := strings.CutPrefix(text, "~"); ok {
+			section, text = &r.Ns, authority
 		}
 		rr, err := dns.NewRR(text)
 		if err != nil {
@@ -270,7 +274,7 @@ func (l *lab) send(from string, m *dns.Msg) *dns.Msg {
 		l.t.Fatal(err)
 	}
 	who := l.s.identify(netip.MustParseAddr(from), netip.MustParseAddr("169.254.20.53"))
-	out := l.s.answer(wire, who, false)
+	out := l.s.answer(wire, who, false, nil)
 	r := new(dns.Msg)
 	if err := r.Unpack(out); err != nil {
 		l.t.Fatalf("the reply cannot be read: %v", err)

@@ -12,13 +12,7 @@ import (
 // boundTTLs puts every TTL of a message that nobody shares yet within the
 // bounds, in seconds.
 func boundTTLs(m *dns.Msg, least, greatest uint32) {
-	for _, section := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
-		for _, rr := range section {
-			if h := rr.Header(); h.Rrtype != dns.TypeOPT {
-				h.Ttl = min(max(plainTTL(h.Ttl), least), greatest)
-			}
-		}
-	}
+	retold(m, func(ttl uint32) uint32 { return min(max(ttl, least), greatest) })
 }
 
 // denies tells whether the answer says that the name does not exist, or has no
@@ -34,6 +28,10 @@ func denies(q Question, m *dns.Msg) bool {
 	}
 	return true
 }
+
+// nowhere tells whether the answer says of every type that the name has none. Not
+// so one whose CNAME leads to a name that does not exist.
+func nowhere(m *dns.Msg) bool { return m.Rcode == dns.RcodeNameError && len(m.Answer) == 0 }
 
 // lifetime returns for how many seconds an answer may be kept by its own records
 // and the zone's settings, 0 for not at all. TTLs in the message are put within the
@@ -88,28 +86,14 @@ func wholeSeconds(d time.Duration) uint32 {
 	return uint32(min(max(d/time.Second, 0), maxTTL))
 }
 
-// aged returns a copy of a kept message whose TTLs are less by the seconds, none
-// below 0; with most the TTLs are that instead.
-func aged(m *dns.Msg, seconds uint32) *dns.Msg {
-	return retold(m, func(ttl uint32) uint32 { return ttl - min(ttl, seconds) })
-}
-
-// retold returns a copy of a message with other TTLs. The questions are shared.
+// retold gives the records of a message that nobody shares other TTLs.
 func retold(m *dns.Msg, ttl func(uint32) uint32) *dns.Msg {
-	c := *m
-	for _, section := range []*[]dns.RR{&c.Answer, &c.Ns, &c.Extra} {
-		if len(*section) == 0 {
-			continue
-		}
-		rrs := make([]dns.RR, len(*section))
-		for i, rr := range *section {
-			if rr.Header().Rrtype != dns.TypeOPT {
-				rr = dns.Copy(rr)
-				rr.Header().Ttl = ttl(plainTTL(rr.Header().Ttl))
+	for _, section := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
+		for _, rr := range section {
+			if h := rr.Header(); h.Rrtype != dns.TypeOPT {
+				h.Ttl = ttl(plainTTL(h.Ttl))
 			}
-			rrs[i] = rr
 		}
-		*section = rrs
 	}
-	return &c
+	return m
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -27,16 +28,19 @@ const (
 
 // listener is one address, over UDP and TCP.
 type listener struct {
-	s     *Server
-	addr  netip.AddrPort // bound
-	udp   *net.UDPConn
-	batch *batch // the reader's
-	tcp   *net.TCPListener
-	ends  sync.WaitGroup // the reader and the accepter
-	work  sync.WaitGroup // queries over UDP under way
-	mu    sync.Mutex
-	conns map[*conn]bool
-	over  bool // no new connections
+	s       *Server
+	addr    netip.AddrPort // bound
+	udp     *net.UDPConn
+	raw     syscall.RawConn // udp
+	batch   *batch          // the reader's
+	out     *outbox
+	letters letters // the reader's
+	tcp     *net.TCPListener
+	ends    sync.WaitGroup // the reader and the accepter
+	work    sync.WaitGroup // queries over UDP under way
+	mu      sync.Mutex
+	conns   map[*conn]bool
+	over    bool // no new connections
 }
 
 // Listen makes the server serve exactly these addresses, over UDP and TCP each:
@@ -131,12 +135,14 @@ func (s *Server) bindOnce(a netip.AddrPort) (*listener, error) {
 		_ = udp.Close()
 		return nil, listenError("TCP", bound, err)
 	}
-	b, err := newBatch(udp)
+	raw, err := udp.SyscallConn()
 	if err != nil {
 		_, _ = udp.Close(), tcp.Close()
 		return nil, listenError("UDP", bound, err)
 	}
-	return &listener{s: s, addr: bound, udp: udp, batch: b, tcp: tcp, conns: map[*conn]bool{}}, nil
+	l := &listener{s: s, addr: bound, udp: udp, raw: raw, batch: newBatch(raw), tcp: tcp, conns: map[*conn]bool{}}
+	l.out = newOutbox(l)
+	return l, nil
 }
 
 func listenError(protocol string, a netip.AddrPort, err error) error {

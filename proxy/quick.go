@@ -52,7 +52,11 @@ func (q *quick) readOPT(opt []byte) bool {
 		return false
 	}
 	for options := opt[optBytes:]; len(options) > 0; {
-		if len(options) < 4 || !endsHere(binary.BigEndian.Uint16(options)) {
+		if len(options) < 4 {
+			return false
+		}
+		// Keepalive has no place over UDP (RFC 7828 §3.2.1).
+		if code := binary.BigEndian.Uint16(options); code != dns.EDNS0COOKIE && code != dns.EDNS0PADDING {
 			return false
 		}
 		n := 4 + int(binary.BigEndian.Uint16(options[2:]))
@@ -76,5 +80,6 @@ func (q *quick) appendKey(b []byte) []byte {
 	return append(append(b, q.packet[q.end-4:q.end]...), byte(q.flags))
 }
 
-// qtype is the type that is asked for.
-func (q *quick) qtype() uint16 { return binary.BigEndian.Uint16(q.packet[q.end-4:]) }
+// qtype and qclass are the type and the class that are asked for.
+func (q *quick) qtype() uint16  { return binary.BigEndian.Uint16(q.packet[q.end-4:]) }
+func (q *quick) qclass() uint16 { return binary.BigEndian.Uint16(q.packet[q.end-2:]) }

@@ -21,6 +21,9 @@ const (
 	// staleRest is how long after a failure the upstream is not asked again for a
 	// stale answer.
 	staleRest = 5 * time.Second
+	// renewalsMost bounds the renewals that are under way: no client's place does,
+	// since nobody has to wait for one.
+	renewalsMost = 512
 )
 
 var errNoBetter = errors.New("the upstream has no answer")
@@ -33,15 +36,22 @@ type renewal struct {
 }
 
 // renew asks for what is kept anew, if nobody does, and calls then if there is a
-// better answer. A failure makes the entry rest.
+// better answer. A failure makes the entry rest. It returns nil if too many are
+// under way.
 func (k *keeper) renew(e *entry, then func()) *renewal {
+	if k.renewals.Add(1) > renewalsMost {
+		k.renewals.Add(-1)
+		return e.renewal.Load()
+	}
 	r := &renewal{done: make(chan struct{}), err: errAbandoned}
 	for !e.renewal.CompareAndSwap(nil, r) {
 		if other := e.renewal.Load(); other != nil {
+			k.renewals.Add(-1)
 			return other
 		}
 	}
 	k.s.crew.do(func() {
+		defer k.renewals.Add(-1)
 		defer e.renewal.Store(nil)
 		func() {
 			defer close(r.done)
@@ -74,17 +84,21 @@ func (k *keeper) late(a ask, e *entry, now time.Duration) (answer, error) {
 	if now < rest {
 		return k.stale(a, e, now), nil
 	}
-	r := k.renew(e, nil)
-	if rest == 0 {
-		timer := time.NewTimer(staleWait)
-		defer timer.Stop()
+	if r := k.renew(e, nil); r != nil && rest == 0 {
+		over := make(chan struct{})
+		stop := k.s.waiting.after(staleWait, func() { close(over) })
+		defer stop()
 		select {
 		case <-r.done:
-			if r.err == nil {
+			switch {
+			case r.err != nil:
+			case !r.got.isFor(a):
+				return k.fetch(a) // the name exists by now
+			default:
 				k.s.stats.CacheMisses.Add(1)
 				return answer{found: as(a, r.got), base: k.s.now()}, nil
 			}
-		case <-timer.C:
+		case <-over:
 		}
 	}
 	return k.stale(a, e, k.s.elapsed()), nil
@@ -95,15 +109,19 @@ func (k *keeper) late(a ask, e *entry, now time.Duration) (answer, error) {
 func (k *keeper) stale(a ask, e *entry, now time.Duration) answer {
 	k.s.stats.CacheStale.Add(1)
 	steps := (max(now-e.end, 0) + staleRest - 1) / staleRest
-	m := retold(e.msg, func(uint32) uint32 { return staleTTL })
+	m := retold(e.message(), func(uint32) uint32 { return staleTTL })
 	explain(m)
 	return answer{found: as(a, found{m, e.from}), base: k.s.born.Add(e.end + steps*staleRest), how: audit.CacheStale, kept: e}
 }
 
-// explain adds to a message of our own that the answer is stale (RFC 8914 §4.4).
+// explain adds to a message of our own that the answer is stale (RFC 8914 §4.4, §4.20).
 func explain(m *dns.Msg) {
 	opt := &dns.OPT{Hdr: dns.RR_Header{Name: ".", Rrtype: dns.TypeOPT}}
-	opt.Option = []dns.EDNS0{&dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeStaleAnswer}}
+	code := dns.ExtendedErrorCodeStaleAnswer
+	if m.Rcode == dns.RcodeNameError {
+		code = dns.ExtendedErrorCodeStaleNXDOMAINAnswer
+	}
+	opt.Option = []dns.EDNS0{&dns.EDNS0_EDE{InfoCode: code}}
 	extra := []dns.RR{opt}
 	for _, rr := range m.Extra {
 		if rr.Header().Rrtype != dns.TypeOPT {
@@ -111,6 +129,11 @@ func explain(m *dns.Msg) {
 		}
 	}
 	m.Extra = extra
+}
+
+// isFor tells whether what was found answers the ask, or is true of every type.
+func (f found) isFor(a ask) bool {
+	return len(f.msg.Question) == 1 && f.msg.Question[0].Qtype == a.Type || nowhere(f.msg)
 }
 
 // as makes an answer to one type's question that to another's: that the name
@@ -130,26 +153,27 @@ type heat struct {
 	last  atomic.Int64
 }
 
-// beat counts one; a gap begins anew.
-func (h *heat) beat(now, within time.Duration) int {
+// beat counts one, up to most, and tells whether it is that; a gap begins anew.
+func (h *heat) beat(now, within time.Duration, most int) bool {
 	if last := h.last.Swap(int64(now)); int64(now)-last > int64(within) {
 		h.count.Store(0)
 	}
-	return int(h.count.Add(1))
+	return int(h.count.Load()) >= most || int(h.count.Add(1)) >= most
 }
 
 // touch notes that the entry was asked for, and renews it before it ends if it
 // is hot.
 func (k *keeper) touch(e *entry, now time.Duration) {
 	p := e.zone.Cache.Prefetch
-	if p.Amount == 0 || e.heat.beat(now, p.Within) < p.Amount {
+	if p.Amount == 0 || !e.heat.beat(now, p.Within, p.Amount) {
 		return
 	}
 	if (e.end-now)*100 > (e.end-e.born)*time.Duration(p.Percent) || int64(now) < e.rest.Load() || e.renewal.Load() != nil {
 		return
 	}
-	k.s.stats.Prefetches.Add(1)
-	k.renew(e, func() { k.regrant(e) })
+	if k.renew(e, func() { k.regrant(e) }) != nil {
+		k.s.stats.Prefetches.Add(1)
+	}
 }
 
 // asked notes which pod asked for what is kept.
@@ -160,7 +184,7 @@ func (c *cache) asked(e *entry, p policy.PodRef) {
 	if e.askers == nil {
 		e.askers = map[policy.PodRef]bool{}
 	}
-	if len(e.askers) < askersMost && !e.askers[p] {
+	if len(e.askers) < askersMost && !e.askers[p] && s.has(e) {
 		e.askers[p] = true
 		s.grow(e, askerBytes)
 	}
@@ -183,7 +207,7 @@ func (k *keeper) regrant(old *entry) {
 		pods = append(pods, p)
 	}
 	s.mu.Unlock()
-	if k.cache.get(old.ask) == nil {
+	if k.cache.get(old.ask, k.s.elapsed()) == nil {
 		return // its like is not kept any more
 	}
 	snap := k.s.snapshot.Load()

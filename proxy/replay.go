@@ -15,8 +15,7 @@ import (
 // spelling and the TTLs that are left: nothing is decided anew, since nothing by
 // which it was decided has changed, and nothing is granted, since the kernel has it.
 type replay struct {
-	setup *setup
-	snap  *policy.Snapshot
+	basis
 	wire  []byte
 	ttls  []uint16 // where TTLs stand in wire
 	age   uint32   // of the entry when the TTLs were written, seconds
@@ -25,7 +24,33 @@ type replay struct {
 	grants  []policy.Grant
 	verdict audit.Verdict
 	line    *audit.Prepared // nil where nothing is logged
-	epoch   uint64          // of what is followed
+	// led is what the pod was led to at the epoch; nil where nobody is led.
+	led      *led
+	epoch    uint64
+	followed bool
+}
+
+// basis is by what a reply was decided.
+type basis struct {
+	setup *setup
+	snap  *policy.Snapshot
+}
+
+// holds tells whether the reply is what would be decided at the moment now too.
+func (r *replay) holds(by basis, e *entry, now time.Duration) bool {
+	return r.basis == by && now < r.until && e.age(now) >= r.age && (r.led == nil || r.led.epoch.Load() == r.epoch)
+}
+
+// size is about how many bytes it takes.
+func (r *replay) size() int64 {
+	size := replayBytes + len(r.wire)
+	for i := range r.grants {
+		size += grantBytes + addrBytes*len(r.grants[i].Addrs)
+	}
+	if r.line != nil {
+		size += r.line.Size()
+	}
+	return int64(size)
 }
 
 // replayKey tells the replays of one entry apart. An unselected asker's view is nil.
@@ -36,37 +61,29 @@ type replayKey struct {
 }
 
 const (
-	// replaysMost bounds the replays of one entry; beyond it those of views that
-	// are no more make room, with all others.
-	replaysMost = 512
-	replayBytes = 400
+	// replaysMost bounds the replays of one entry, and replaysShare the part of a
+	// shard's bytes that they may take: beyond either all of the entry make room.
+	replaysMost  = 512
+	replaysShare = 4
+	// What a replay takes beside its wire and its line, and a grant of it with each
+	// address, measured.
+	replayBytes, grantBytes, addrBytes = 400, 160, 24
 )
 
-// Coverer is what a Granter may be besides, so that replies can be given again
-// without asking the kernel.
-type Coverer interface {
-	// Covered tells whether the kernel has acknowledged every address of every
-	// grant until its deadline or later. It neither blocks nor allocates; false
-	// costs no more than a call of Grant.
-	Covered(grants []policy.Grant) bool
-}
-
 // replayed writes the reply to a query into out, if there is one to give again,
-// and returns its length; 0: the query has to go the long way.
-func (s *Server) replayed(q *quick, who *asker, started time.Time, out []byte) int {
+// and returns its length, 0 if there is none, and whether an answer is kept, which
+// is the long way's.
+func (s *Server) replayed(q *quick, who *asker, started time.Time, out []byte) (n int, kept bool) {
 	setup := s.setup.Load()
-	e, r := setup.keeper.cache.replay(q, replayKey{who.view, q.qtype(), q.edns})
-	if r == nil || r.setup != setup || r.snap != who.snap || r.epoch != s.follows.epoch.Load() {
-		return 0
-	}
 	now := started.Sub(s.born)
-	if now >= r.until || now < e.born || len(r.wire) > min(q.most, len(out)) {
-		return 0
+	e, r := setup.keeper.cache.replay(q, replayKey{who.view, q.qtype(), q.edns}, now)
+	if r == nil || !r.holds(basis{setup, who.snap}, e, now) || len(r.wire) > min(q.most, len(out)) {
+		return 0, e != nil
 	}
-	if len(r.grants) > 0 && (s.coverer == nil || !s.coverer.Covered(r.grants)) {
-		return 0
+	if len(r.grants) > 0 && !s.coverer.Covered(r.grants) {
+		return 0, true
 	}
-	n := copy(out, r.wire)
+	n = copy(out, r.wire)
 	out[0], out[1] = q.packet[0], q.packet[1]
 	copy(out[headerBytes:], q.packet[headerBytes:q.end])
 	if older := e.age(now) - r.age; older > 0 {
@@ -77,35 +94,41 @@ func (s *Server) replayed(q *quick, who *asker, started time.Time, out []byte) i
 	}
 	s.stats.Queries.Add(1)
 	s.stats.CacheHits.Add(1)
+	if r.followed {
+		s.stats.Followed.Add(1)
+	}
 	setup.keeper.touch(e, now)
 	if who.view == nil {
-		return n
+		return n, true
 	}
 	s.stats.verdicts[r.verdict].Add(1)
 	if r.line != nil {
 		s.log.Write(audit.Record{Time: started, Latency: s.now().Sub(started), Address: who.addr, Cache: audit.CacheHit, Prepared: r.line})
 	}
-	return n
+	return n, true
 }
 
-// replay finds what may answer the query; nil if there is nothing.
-func (c *cache) replay(q *quick, k replayKey) (*entry, *replay) {
+// replay finds what may answer the query at the moment now; nil if there is nothing.
+func (c *cache) replay(q *quick, k replayKey, now time.Duration) (*entry, *replay) {
 	var room [nameMost + 5]byte
 	key := q.appendKey(room[:0])
-	if e, r := c.replayAt(key, k); e != nil {
+	if e, r := c.replayAt(key, k, now); e != nil {
 		return e, r
 	}
 	binary.BigEndian.PutUint16(key[len(key)-5:], dns.TypeNone)
-	return c.replayAt(key, k)
+	return c.replayAt(key, k, now)
 }
 
-func (c *cache) replayAt(key []byte, k replayKey) (*entry, *replay) {
+func (c *cache) replayAt(key []byte, k replayKey, now time.Duration) (*entry, *replay) {
 	s := c.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.find(key)
-	if e == nil {
+	switch {
+	case e == nil || now >= e.gone:
 		return nil, nil
+	case !e.fresh(now):
+		return e, nil
 	}
 	return e, e.replays[k]
 }
@@ -117,40 +140,76 @@ func (s *Server) remember(packet, wire []byte, a answer, who asker, setup *setup
 	if !ok || a.kept == nil || a.how != audit.CacheHit || wire[2]&0x02 != 0 || questionBytes(wire) != q.end {
 		return
 	}
+	if s.setup.Load() != setup || s.snapshot.Load() != who.snap {
+		return // nobody would get it
+	}
 	e := a.kept
-	r := &replay{setup: setup, snap: who.snap, wire: wire, ttls: ttlsOf(wire), until: e.end,
-		age: uint32((a.base.Sub(s.born) - e.born) / time.Second), epoch: s.follows.epoch.Load()}
-	if t != nil {
-		if !t.single {
-			return
-		}
-		r.grants, r.verdict = t.grants, t.rec.Verdict
-		r.until = min(r.until, t.steady(s, e, r.age))
-		if s.log != nil {
-			r.line = audit.Prepare(&t.rec)
-		}
+	r := &replay{basis: basis{setup, who.snap}, wire: wire, ttls: ttlsOf(wire), until: e.end,
+		age: uint32((a.base.Sub(s.born) - e.born) / time.Second)}
+	if t != nil && !r.decided(t, e) {
+		return
 	}
 	setup.keeper.cache.addReplay(e, replayKey{who.view, q.qtype(), q.edns}, r)
+}
+
+// decided completes a reply by the turn that it is of. False: it is of no use to
+// another query, since it is of several answers, or failed.
+func (r *replay) decided(t *turn, e *entry) bool {
+	if !t.single || t.rec.Verdict == audit.Failed {
+		return false
+	}
+	if t.view.Enforced && t.setup.config.Follow {
+		r.led = t.s.follows.of(t.view.Pod.PodRef)
+		r.epoch = r.led.epoch.Load() // before the look at what it was
+	}
+	until, ok := t.settled(t.s.elapsed())
+	r.until = min(r.until, until, t.steady(e, r.age))
+	r.grants, r.verdict, r.followed = t.grants, t.rec.Verdict, t.plan.via != ""
+	if t.s.log != nil {
+		r.line = audit.Prepare(&t.rec)
+	}
+	return ok
 }
 
 func (c *cache) addReplay(e *entry, k replayKey, r *replay) {
 	s := c.shardOf(e)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	size := int64(replayBytes + len(r.wire))
-	if r.line != nil {
-		size += int64(r.line.Size())
+	if !s.has(e) {
+		return
 	}
-	if len(e.replays) >= replaysMost {
-		clear(e.replays)
+	if s.basis != r.basis {
+		for old := range s.telling {
+			s.hush(old)
+		}
+		s.basis = r.basis
+	}
+	by := r.size()
+	if old := e.replays[k]; old != nil {
+		by -= old.size()
+	} else if len(e.replays) >= replaysMost {
+		s.hush(e)
+	}
+	if e.told+by > s.most/replaysShare {
+		s.hush(e)
+		if by = r.size(); by > s.most/replaysShare {
+			return
+		}
 	}
 	if e.replays == nil {
 		e.replays = map[replayKey]*replay{}
 	}
-	if e.replays[k] == nil && s.has(e) {
-		s.grow(e, size)
-	}
 	e.replays[k] = r
+	e.told += by
+	s.telling[e] = true
+	s.grow(e, by)
+}
+
+// hush forgets the entry's replays; the caller holds the lock.
+func (s *shard) hush(e *entry) {
+	s.grow(e, -e.told)
+	e.told, e.replays = 0, nil
+	delete(s.telling, e)
 }
 
 // has tells whether the entry is still there; the caller holds the lock.
@@ -159,13 +218,21 @@ func (s *shard) has(e *entry) bool {
 	return ok && now == e
 }
 
-// steady returns until when a reply that grants may be given again: as long as
-// each of its deadlines stays what it is, and the least TTL that a policy has does
-// not take effect. Where it does, or the greatest, the deadline moves on with
-// each second.
-func (t *turn) steady(s *Server, e *entry, age uint32) time.Duration {
+// steady returns until when a reply may be given again: as long as each of its
+// deadlines stays what it is, and no bound of a policy's TTL takes effect. Where one
+// does, what is said and opened moves on with each second.
+func (t *turn) steady(e *entry, age uint32) time.Duration {
 	until := e.end
 	step := e.born + time.Duration(age)*time.Second
+	if t.plan.action != open {
+		return until
+	}
+	longest := longestTTL(t.plan.decision)
+	for _, rr := range t.answer.msg.Answer {
+		if rr.Header().Ttl > longest {
+			return step
+		}
+	}
 	for _, ttl := range t.told {
 		for _, m := range t.plan.decision.Matches {
 			left := time.Duration(ttl) * time.Second

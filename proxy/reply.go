@@ -28,7 +28,7 @@ func respond(query *dns.Msg, rcode int) *dns.Msg {
 // what comes after.
 func relay(query, m *dns.Msg) *dns.Msg {
 	r := &dns.Msg{MsgHdr: m.MsgHdr, Question: query.Question, Answer: m.Answer, Ns: m.Ns}
-	r.Id, r.RecursionDesired, r.CheckingDisabled = query.Id, query.RecursionDesired, query.CheckingDisabled
+	r.Id, r.Opcode, r.RecursionDesired, r.CheckingDisabled = query.Id, query.Opcode, query.RecursionDesired, query.CheckingDisabled
 	r.Truncated, r.Zero = false, false
 	opt := query.IsEdns0()
 	if !query.AuthenticatedData && (opt == nil || !opt.Do()) {

@@ -22,7 +22,9 @@ func TestRefusedQueries(t *testing.T) {
 		"IXFR":          {func(m *dns.Msg) { m.Question[0].Qtype = dns.TypeIXFR }, dns.RcodeRefused},
 		"OPT":           {func(m *dns.Msg) { m.Question[0].Qtype = dns.TypeOPT }, dns.RcodeFormatError},
 		"TKEY":          {func(m *dns.Msg) { m.Question[0].Qtype = dns.TypeTKEY }, dns.RcodeNotImplemented},
-		"version.bind":  {func(m *dns.Msg) { m.Question[0] = dns.Question{Name: "Version.BIND.", Qtype: dns.TypeTXT, Qclass: dns.ClassCHAOS} }, dns.RcodeRefused},
+		"version.bind": {func(m *dns.Msg) {
+			m.Question[0] = dns.Question{Name: "Version.BIND.", Qtype: dns.TypeTXT, Qclass: dns.ClassCHAOS}
+		}, dns.RcodeRefused},
 		"EDNS version 1": {func(m *dns.Msg) {
 			m.SetEdns0(1232, false)
 			m.IsEdns0().SetVersion(1)
@@ -63,7 +65,7 @@ func TestEDNSBothWays(t *testing.T) {
 			t.Fatal(err)
 		}
 		who := l.s.identify(netip.MustParseAddr("10.1.0.6"), netip.Addr{})
-		out := l.s.answer(packet, who, false)
+		out := l.s.answer(packet, who, false, nil)
 		if most := max(512, int(tt.size)); len(out) > most {
 			t.Errorf("%s: %d bytes", name, len(out))
 		}
@@ -78,7 +80,7 @@ func TestEDNSBothWays(t *testing.T) {
 		if opt != nil && (opt.UDPSize() != advertised || opt.Do() != tt.do) {
 			t.Errorf("%s: OPT %v", name, opt)
 		}
-		if out = l.s.answer(packet, who, true); r.Unpack(out) != nil || r.Truncated || len(r.Answer) != 60 {
+		if out = l.s.answer(packet, who, true, nil); r.Unpack(out) != nil || r.Truncated || len(r.Answer) != 60 {
 			t.Errorf("%s over TCP: TC %v, %d records", name, r.Truncated, len(r.Answer))
 		}
 	}
@@ -223,7 +225,7 @@ func TestUnreadableQueryIsAFormatError(t *testing.T) {
 		t.Fatal(err)
 	}
 	who := l.s.identify(netip.MustParseAddr("10.1.0.2"), netip.Addr{})
-	out := l.s.answer(packet[:len(packet)-3], who, false)
+	out := l.s.answer(packet[:len(packet)-3], who, false, nil)
 	r := new(dns.Msg)
 	if err := r.Unpack(out); err != nil || r.Rcode != dns.RcodeFormatError || l.s.Stats().Malformed != 1 {
 		t.Errorf("%v, %v", r, err)
@@ -262,7 +264,7 @@ func FuzzServe(f *testing.F) {
 		}
 		l.granter.grants, l.log.recs, l.up.asked = nil, nil, nil
 		for _, tcp := range []bool{false, true} {
-			out := l.s.answer(packet, who, tcp)
+			out := l.s.answer(packet, who, tcp, nil)
 			r := new(dns.Msg)
 			if err := r.Unpack(out); err != nil || !r.Response || out[0] != packet[0] || out[1] != packet[1] {
 				t.Fatalf("% x: %v", out, err)

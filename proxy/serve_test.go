@@ -112,14 +112,11 @@ func TestStrangersGetRefusedFromTheSocket(t *testing.T) {
 	var ln *listener
 	for _, ln = range l.s.open {
 	}
-	b, err := newBatch(ln.udp)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := newBatch(ln.raw)
 	mine := &listener{s: l.s, addr: ln.addr, udp: ln.udp, batch: b}
 	mine.take(0, packet, netip.MustParseAddrPort("198.51.100.7:5353"), noon)
-	if want := brief(packet, dns.RcodeRefused); b.left != 1 || string(b.answer[0][:b.outVec[0].Len]) != string(want) {
-		t.Errorf("%d replies, the first %x, want %x", b.left, b.answer[0][:b.outVec[0].Len], want)
+	if want := brief(packet, dns.RcodeRefused); b.out.count != 1 || string(b.answer[0][:b.out.vec[0].Len]) != string(want) {
+		t.Errorf("%d replies, the first %x, want %x", b.out.count, b.answer[0][:b.out.vec[0].Len], want)
 	}
 	if l.s.Stats().Strangers != 1 || len(l.up.asked) != 0 {
 		t.Errorf("stats %+v, asked %v", l.s.Stats(), l.up.asked)

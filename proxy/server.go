@@ -49,7 +49,10 @@ type Server struct {
 	source   func(netip.Addr) netip.Addr // plainSource; tests have no pods' interfaces
 	crew     crew
 	granting chan struct{} // a place for each call of the granter
-	coverer  Coverer       // the granter, if it is one
+	coverer  Coverer
+	opener   Opener
+	overdue  overdue
+	outboxes outboxes
 	follows  follows
 	waiting  waiting
 	probes   probes
@@ -90,7 +93,14 @@ func New(o Options) (*Server, error) {
 		s.logger = slog.Default()
 	}
 	s.born, s.source = s.now(), plainSource
-	s.coverer, _ = o.Granter.(Coverer)
+	s.coverer = nothingCovered{}
+	if c, ok := o.Granter.(Coverer); ok {
+		s.coverer = c
+	}
+	s.opener = patient{s}
+	if opener, ok := o.Granter.(Opener); ok {
+		s.opener = opener
+	}
 	s.crew, s.granting = newCrew(), make(chan struct{}, grantsMost)
 	s.Configure(o.Config)
 	return s, nil

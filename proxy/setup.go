@@ -37,7 +37,9 @@ func (s *Server) Configure(c *corefile.Config) (pending []string) {
 			f.take(s.zones[z.Name].routes.Load()) // for what is under way
 		}
 	}
-	s.store(c, s.keep(c, z))
+	k := s.keep(c, z)
+	k.zones = z
+	s.store(c, k)
 	return pending
 }
 
@@ -49,7 +51,8 @@ func (s *Server) keep(c *corefile.Config, next resolver) *keeper {
 		s.cache = newCache(c.CacheEntries, c.CacheBytes)
 	}
 	f := &filler{s: s, config: c, cache: s.cache, next: next}
-	return &keeper{s: s, config: c, cache: s.cache, next: newInflight(f, &s.stats)}
+	flights := newInflight(f, &s.stats)
+	return &keeper{s: s, config: c, cache: s.cache, next: flights, flights: flights, filler: f}
 }
 
 // sameAnswers tells whether both configurations lead to the same answers, and

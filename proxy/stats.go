@@ -11,6 +11,7 @@ type counters struct {
 	Queries, QueriesTCP                     atomic.Uint64
 	Malformed, Strangers                    atomic.Uint64
 	ShedPod, ShedAll, ShedConnections       atomic.Uint64
+	ShedZone                                atomic.Uint64
 	UpstreamQueries, UpstreamTCP            atomic.Uint64
 	UpstreamFailures, WrongReplies          atomic.Uint64
 	Coalesced, Dishonest                    atomic.Uint64
@@ -38,6 +39,7 @@ type Stats struct {
 	HeldOut          uint64 `json:"heldOut"`          // SERVFAIL, since it was not known in time or too many waited
 	ShedPod          uint64 `json:"shedPod"`          // SERVFAIL, since the pod had too many in flight
 	ShedAll          uint64 `json:"shedAll"`          // SERVFAIL, since all together had too many
+	ShedZone         uint64 `json:"shedZone"`         // SERVFAIL, since max_concurrent of a forward were under way
 	ShedConnections  uint64 `json:"shedConnections"`  // TCP connections closed at once
 	UpstreamQueries  uint64 `json:"upstreamQueries"`  // sent, tries counted
 	UpstreamTCP      uint64 `json:"upstreamTCP"`      // of those, asked again over TCP
@@ -71,7 +73,7 @@ func (c *counters) snapshot() Stats {
 	return Stats{
 		Queries: c.Queries.Load(), QueriesTCP: c.QueriesTCP.Load(),
 		Malformed: c.Malformed.Load(), Strangers: c.Strangers.Load(),
-		ShedPod: c.ShedPod.Load(), ShedAll: c.ShedAll.Load(), ShedConnections: c.ShedConnections.Load(),
+		ShedPod: c.ShedPod.Load(), ShedAll: c.ShedAll.Load(), ShedConnections: c.ShedConnections.Load(), ShedZone: c.ShedZone.Load(),
 		UpstreamQueries: c.UpstreamQueries.Load(), UpstreamTCP: c.UpstreamTCP.Load(),
 		UpstreamFailures: c.UpstreamFailures.Load(), WrongReplies: c.WrongReplies.Load(),
 		Coalesced: c.Coalesced.Load(), Dishonest: c.Dishonest.Load(),

@@ -29,14 +29,16 @@ type tour struct {
 	asked  map[*upstream]bool // in this round; nil while order is as it was at its begin
 	at     int
 	end    time.Time
-	silent int // tries that took their time
-	before int // of those, in earlier rounds
+	now    time.Time // when the next try begins
+	by     attempt   // of the last
+	silent int       // tries that took their time
+	before int       // of those, in earlier rounds
 	pause  time.Duration
 }
 
-func (f *forward) begin() *tour {
-	t := &tour{f: f, r: f.routes.Load(), pause: restLeast}
-	t.end = time.Now().Add(t.r.zone.Deadline)
+func (f *forward) begin() tour {
+	t := tour{f: f, r: f.routes.Load(), pause: restLeast, now: time.Now()}
+	t.end = t.now.Add(t.r.zone.Deadline)
 	t.order = f.order(t.r)
 	return t
 }
@@ -76,7 +78,7 @@ func (t *tour) change(r *routes) {
 // reserve keeps the time's last try for a last resort: it goes another way than
 // the endpoints, whose list may be old.
 func (t *tour) reserve() {
-	if len(t.r.last) == 0 || time.Until(t.end) > t.r.zone.Timeout {
+	if len(t.r.last) == 0 || t.end.Sub(t.now) > t.r.zone.Timeout {
 		return
 	}
 	i := slices.IndexFunc(t.order[t.at:], func(u *upstream) bool { return slices.Contains(t.r.last, u) })
@@ -88,33 +90,46 @@ func (t *tour) reserve() {
 
 // over tells whether no try is left.
 func (t *tour) over() bool {
-	return t.silent >= max(2*len(t.order), leastTries) || time.Until(t.end) <= 0
+	return t.silent >= max(2*len(t.order), leastTries) || !t.now.Before(t.end)
 }
 
-// attempt returns the bounds of the next exchange.
+// attempt returns the bounds of the exchange that begins now.
 func (t *tour) attempt() attempt {
 	z := t.r.zone
-	by := attempt{udp: time.Now().Add(z.Timeout), tcp: t.end, maxFails: z.MaxFails}
+	by := attempt{udp: t.now.Add(z.Timeout), tcp: t.end, maxFails: z.MaxFails, probe: z.Probe, forceTCP: z.ForceTCP}
 	if by.udp.After(t.end) {
 		by.udp = t.end
 	}
 	// TCP has all that is left for the last; before, another is to get its turn.
-	if share := by.udp.Add(z.Timeout); t.at < len(t.order) && share.Before(t.end) {
+	share := by.udp.Add(z.Timeout)
+	if z.ForceTCP {
+		share = by.udp
+	}
+	if (t.at < len(t.order) || z.ForceTCP) && share.Before(t.end) {
 		by.tcp = share
 	}
+	t.by = by
 	return by
 }
 
-// failed notes a try without a reply. One that ended at once, since nobody is
-// there, cost nothing and does not count; nor does one at an upstream that left.
+// soon are the errors of tries that end at once, since nobody is there, or as soon
+// as that is known.
+var soon = []error{errDown, syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH}
+
+// failed notes a try without a reply. A quick one cost little and does not count;
+// nor does one at an upstream that left.
 func (t *tour) failed(u *upstream, err error) {
+	t.now = time.Now()
 	if u.gone() {
 		return
 	}
-	u.failed(t.r.zone.MaxFails)
-	if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.EHOSTUNREACH) && !errors.Is(err, syscall.ENETUNREACH) {
-		t.silent++
+	u.failed(t.by)
+	for _, known := range soon {
+		if errors.Is(err, known) {
+			return
+		}
 	}
+	t.silent++
 }
 
 // rest begins the next round; false if there is none. After a round in which
@@ -124,13 +139,14 @@ func (t *tour) rest() bool {
 		return false
 	}
 	if t.silent == t.before {
-		timer := time.NewTimer(min(t.pause, time.Until(t.end)))
+		timer := time.NewTimer(min(t.pause, t.end.Sub(t.now)))
 		defer timer.Stop()
 		select {
 		case <-timer.C:
 			t.pause = min(2*t.pause, restMost)
 		case <-t.r.changed:
 		}
+		t.now = time.Now()
 	}
 	t.r = t.f.routes.Load()
 	t.order, t.asked, t.at, t.before = t.f.order(t.r), nil, 0, t.silent

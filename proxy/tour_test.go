@@ -2,8 +2,11 @@ package proxy
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -266,30 +269,31 @@ func TestNobodyIsAskedTwiceInARound(t *testing.T) {
 	}
 }
 
-// TestSilentEndpointCostsOneTry: an endpoint that died without a word delays the
-// first queries by one try, and is asked last from before the first of those ends.
-func TestSilentEndpointCostsOneTry(t *testing.T) {
+// TestSilentEndpointCostsAMoment: an endpoint that died without a word delays the
+// first queries until it is found down, long before their try would have ended, and
+// is asked last from then on.
+func TestSilentEndpointCostsAMoment(t *testing.T) {
 	dead := startScript(t, silent)
 	g := newGroup(t)
-	g.z.Timeout, g.z.Deadline = 2*time.Second, 4*time.Second
+	g.z.Timeout, g.z.Deadline = 20*time.Second, 40*time.Second
 	g.set([]*scripted{dead, startScript(t, honest("192.0.2.2"))}, nil)
 	began := time.Now()
-	first := g.asked(t)
-	u := g.ups[dead]
-	await(t, "it is never down", func() bool { return u.down(2) })
-	select {
-	case got := <-first:
-		t.Errorf("it was found down only after a try was over (%s)", got)
-	default:
+	for _, answer := range []<-chan string{g.asked(t), g.asked(t)} {
+		if got := <-answer; got != "192.0.2.2" {
+			t.Error(got)
+		}
+	}
+	if took := time.Since(began); took < doubtAfter || took > 5*time.Second {
+		t.Errorf("took %v", took)
+	}
+	if u := g.ups[dead]; !u.down(2) {
+		t.Error("it is not down")
 	}
 	n := dead.udp.Load()
 	for range 5 {
 		if got := <-g.asked(t); got != "192.0.2.2" {
 			t.Error(got)
 		}
-	}
-	if got := <-first; got != "192.0.2.2" || time.Since(began) > g.z.Deadline {
-		t.Errorf("%s after %v", got, time.Since(began))
 	}
 	if more := dead.udp.Load() - n; more > int64(time.Since(began)/probeEvery)+1 {
 		t.Errorf("%d more packets than probes", more)
@@ -327,28 +331,46 @@ func TestSlowNameIsNoDoubt(t *testing.T) {
 	}
 }
 
-// TestDeadSocketsGoTogether: one query without an answer takes the idle sockets
-// with it, which may all lead to the endpoint that died.
-func TestDeadSocketsGoTogether(t *testing.T) {
-	p := &sockets{to: startScript(t, silent).addr}
-	end := time.Now().Add(time.Minute)
-	var taken []*socket
-	for range 3 {
-		s, err := p.take(end)
-		if err != nil {
-			t.Fatal(err)
+// TestQuickTriesDoNotCount: who is told at once that nobody is there has lost no
+// time, and tries as often as there is.
+func TestQuickTriesDoNotCount(t *testing.T) {
+	u := newUpstream(loopback, &counters{})
+	defer u.close()
+	f := new(forward)
+	f.set(&corefile.Zone{Timeout: time.Second, Deadline: 4 * time.Second}, []*upstream{u}, nil)
+	for err, counts := range map[error]int{
+		errDown: 0, syscall.ECONNREFUSED: 0, syscall.ENETUNREACH: 0,
+		os.ErrDeadlineExceeded: 1, errManyWrong: 1, errLines: 1, errStreams: 1,
+	} {
+		tour := f.begin()
+		if tour.failed(u, fmt.Errorf("ask: %w", err)); tour.silent != counts {
+			t.Errorf("%v: counts %d", err, tour.silent)
 		}
-		taken = append(taken, s)
 	}
-	p.give(taken[0])
-	p.give(taken[1])
-	p.drop(taken[2])
-	if len(p.idle) != 0 || len(p.busy) != 0 {
-		t.Errorf("%d idle, %d busy", len(p.idle), len(p.busy))
-	}
-	for i, s := range taken {
-		if s.SetDeadline(end) == nil {
-			t.Errorf("socket %d is open", i)
+}
+
+// TestBoundsOfATry: TCP after UDP may take another try's time; TCP alone has one.
+func TestBoundsOfATry(t *testing.T) {
+	u := newUpstream(loopback, &counters{})
+	defer u.close()
+	for _, tt := range []struct {
+		upstreams int
+		force     bool
+		udp, tcp  time.Duration
+	}{
+		{1, false, time.Second, 4 * time.Second},
+		{2, false, time.Second, 2 * time.Second},
+		{1, true, time.Second, time.Second},
+		{2, true, time.Second, time.Second},
+	} {
+		f := new(forward)
+		z := corefile.Zone{Timeout: time.Second, Deadline: 4 * time.Second, ForceTCP: tt.force, MaxFails: 3, Probe: time.Minute}
+		f.set(&z, []*upstream{u, u}[:tt.upstreams], nil)
+		tour := f.begin()
+		tour.next()
+		by := tour.attempt()
+		if by.udp.Sub(tour.now) != tt.udp || by.tcp.Sub(tour.now) != tt.tcp || by.forceTCP != tt.force || by.maxFails != 3 || by.probe != time.Minute {
+			t.Errorf("%+v: %v, %v", tt, by.udp.Sub(tour.now), by.tcp.Sub(tour.now))
 		}
 	}
 }

@@ -26,6 +26,7 @@ type turn struct {
 	base   time.Time // from which the deadlines of its grants count
 	single bool      // of one answer, as it is kept
 	quiet  bool      // no pod has asked
+	given  *found    // the answer to the question, if it is known
 	grants []policy.Grant
 	told   []uint32 // the TTLs of the addresses that were granted
 }
@@ -78,7 +79,8 @@ func (t *turn) led(n policy.Name) (policy.Name, bool) {
 
 // resolve finds what an ask's answer is, and notes from where.
 func (t *turn) resolve(a ask) (answer, error) {
-	got, err := t.setup.keeper.answer(a)
+	got, err := t.setup.keeper.answerGiven(a, t.given)
+	t.given = nil
 	if err != nil {
 		return got, err
 	}
@@ -181,7 +183,7 @@ func (t *turn) open(q Question, allowed policy.Name, d policy.Decision, m *dns.M
 // grant has the addresses opened before the answer leaves; at are their indexes
 // in the record.
 func (t *turn) grant(n policy.Name, d policy.Decision, addrs []Address, at []int) error {
-	grants, opened := grantsOf(t.view.Pod.PodRef, n, d, addrs, t.base)
+	grants, opened := grantsOf(t.view, n, d, addrs, t.base)
 	if len(grants) == 0 {
 		return nil
 	}

@@ -31,6 +31,7 @@ func (l *listener) readUDP() {
 			packet, from := l.batch.packet(i)
 			l.take(i, packet, from, started)
 		}
+		l.letters.post()
 		if lost := l.batch.flush(); lost > 0 {
 			l.s.stats.RepliesLost.Add(uint64(lost))
 		}
@@ -69,18 +70,24 @@ func (l *listener) take(i int, packet []byte, from netip.AddrPort, started time.
 		l.refuse(i, packet, dns.RcodeRefused)
 		return
 	}
+	var plain *quick
 	if q, ok := readQuick(packet); ok {
-		if n := l.s.replayed(&q, &who, started, l.batch.room()); n > 0 {
+		n, kept := l.s.replayed(&q, &who, started, l.batch.room())
+		switch {
+		case n > 0:
 			l.batch.reply(i, n)
 			return
+		case !kept:
+			plain = &q
 		}
 	}
 	p, ok := l.s.admit(who)
-	if !ok {
+	switch {
+	case !ok:
 		l.refuse(i, packet, dns.RcodeServerFailure)
-		return
+	case plain == nil || !l.express(plain, &who, from, p, started):
+		l.long(packet, who, from, p)
 	}
-	l.long(packet, who, from, p)
 }
 
 // refuse queues a reply without records for packet i.

@@ -94,7 +94,7 @@ func TestPortsAndIDsAreRandom(t *testing.T) {
 	}()
 	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), &counters{})
 	defer u.close()
-	const n = 10 * socketUses
+	const n = 3 * lineUses
 	for range n {
 		if _, err := u.exchange(askFor(t, "www.example.org"), attempt{udp: time.Now().Add(5 * time.Second)}); err != nil {
 			t.Fatal(err)
@@ -102,18 +102,19 @@ func TestPortsAndIDsAreRandom(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	// 320 draws of 65,536 ids: more than 20 doubles would be a wonder.
-	if len(ids) < n-20 || len(ports) < n/socketUses {
+	// So many draws of 65,536 ids, of which none repeats on a port, give about 11,540
+	// different ones.
+	if len(ids) < 11400 || len(ids) > 11700 || len(ports) < n/lineUses {
 		t.Errorf("%d ids and %d ports in %d queries", len(ids), len(ports), n)
 	}
 	for p, uses := range ports {
-		if uses > socketUses {
+		if uses > lineUses {
 			t.Errorf("port %d was used %d times", p.Port(), uses)
 		}
 	}
 }
 
-// TestManyQueriesAtOnce: each has a socket for itself, and gets its own answer.
+// TestManyQueriesAtOnce: they share few sockets, and each gets its own answer.
 func TestManyQueriesAtOnce(t *testing.T) {
 	up := startScript(t, func(q *dns.Msg, _ bool) [][]byte {
 		n := name(t, q.Question[0].Name)
@@ -135,8 +136,8 @@ func TestManyQueriesAtOnce(t *testing.T) {
 	if stats.WrongReplies.Load() != 0 {
 		t.Errorf("%d wrong replies", stats.WrongReplies.Load())
 	}
-	if n := len(f.routes.Load().first[0].udp.idle); n > idleMost {
-		t.Errorf("%d idle sockets", n)
+	if n := len(f.routes.Load().first[0].lines.all()); n > 3 {
+		t.Errorf("%d sockets", n)
 	}
 }
 

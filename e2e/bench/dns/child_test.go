@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/e2e/bench/load"
+	"github.com/namegate/namegate/e2e/bench/process"
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// TestMain lets the test's own program be the fake servers.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 4 && os.Args[1] == serveWord {
+		os.Exit(serve(os.Args[2], os.Args[3]))
+	}
+	os.Exit(m.Run())
+}
+
+// newTestLab is a node with the benchmark's pods.
+func newTestLab(t *testing.T) *lab.Lab {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it makes network namespaces")
+	}
+	l, err := newLab()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// A pod asks the upstream behind the node, and an echo on the node; what they cost
+// is theirs alone.
+func TestMeasuredChildren(t *testing.T) {
+	l := newTestLab(t)
+	if err := l.Node.IP("addr", "add", peerAddr.String()+"/32", "dev", "lo", "scope", "host"); err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{ctx: context.Background(), notes: os.Stderr, gates: map[limits]*gate{}}
+	pod := l.Pod(client).Host
+	for which, server := range map[string]struct {
+		host *lab.Host
+		at   netip.AddrPort
+	}{
+		"upstream": {l.World, netip.AddrPortFrom(lab.Resolver4, 53)},
+		"echo":     {l.Node, netip.AddrPortFrom(peerAddr, 5301)},
+	} {
+		c, err := spawnFake(server.host, t.TempDir(), which, server.at.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := target{name: which, pid: c.pid(), pod: pod, at: server.at}
+		if err := b.wake(at); err != nil {
+			t.Fatal(err)
+		}
+		m, err := b.measure(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := b.load(at, load.Plan{Rate: 10_000, Count: 5000, Name: newName, Patience: 2 * time.Second})
+		if err != nil || r.Lost > 0 || r.Bad > 0 {
+			t.Errorf("%s: %s, %v", which, brief(r), err)
+		}
+		if server, others, err := m.end(0); err != nil || server <= 0 || server > 5*time.Second || others < 0 {
+			t.Errorf("%s took %v, others %v, %v", which, server, others, err)
+		}
+		if err := c.failed(); err != nil {
+			t.Error(err)
+		}
+		if err := c.stop(); err != nil {
+			t.Error(err)
+		}
+		if _, err := process.CPU(at.pid); err == nil {
+			t.Errorf("%s is stopped and still there", which)
+		}
+		if _, err := b.measure(at); err == nil || !strings.Contains(err.Error(), which) {
+			t.Errorf("measuring what is gone: %v", err)
+		}
+	}
+}
+
+// A server that ends at once is named, with what it printed.
+func TestChildThatFails(t *testing.T) {
+	l := newTestLab(t)
+	c, err := spawnFake(l.Node, t.TempDir(), "echo", "192.0.2.1:53")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{ctx: context.Background(), notes: os.Stderr, peers: &peers{children: []*child{c}, upstream: c}}
+	err = b.wake(target{name: "echo", pod: l.Pod(client).Host, at: netip.MustParseAddrPort("192.0.2.1:53")})
+	if err == nil || !strings.Contains(err.Error(), "echo ended") || !strings.Contains(err.Error(), "192.0.2.1:53") {
+		t.Errorf("a server that failed: %v", err)
+	}
+	if err := c.stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := spawn(l.Node, t.TempDir(), "none", filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "start none") {
+		t.Errorf("a program that is not there: %v", err)
+	}
+}
+
+func TestListener(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if pid, err := listener(path); err != nil || pid != os.Getpid() {
+		t.Errorf("%d, %v, want this process, %d", pid, err, os.Getpid())
+	}
+	if _, err := listener(path + ".none"); err == nil {
+		t.Error("nobody serves where there is no socket")
+	}
+}
+
+func TestNotes(t *testing.T) {
+	var notes bytes.Buffer
+	b := &bench{notes: &notes, begun: time.Now()}
+	b.note("%s%s", "latency", at(5000))
+	if !strings.HasSuffix(notes.String(), "latency at 5000 q/s\n") {
+		t.Errorf("%q", notes.String())
+	}
+	if got := (sample{cpu: 5.51, qps: 20000, bad: 0.001, others: 0.5}).String(); got != "5.5 µs, 20000 q/s, without a good answer 0.10 %, others took 50 % of a core" {
+		t.Error(got)
+	}
+}

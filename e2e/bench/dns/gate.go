@@ -1,0 +1,156 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// limits are what pods may ask for; each choice is an agent of its own.
+type limits string
+
+// The limits.
+const (
+	raised limits = `limits {
+        queries 65536
+        queries_per_pod 65536
+        rate_per_pod 1000000
+        burst_per_pod 1000000
+    }` // out of the way: the server is measured, not its bounds
+	usual limits = "" // the defaults
+)
+
+const gateCorefile = `. {
+    forward . 192.0.2.53
+    cluster cluster.local 10.1.0.0/24 fd00:1::/64
+    audit AUDIT {
+        size 64MiB
+        keep 1
+    }
+    %s
+    %s
+}
+`
+
+// gateText is the Corefile of an agent.
+func gateText(cache bool, l limits) string {
+	line := ""
+	if cache {
+		line = "cache"
+	}
+	return fmt.Sprintf(gateCorefile, line, l)
+}
+
+// The pods of every lab of the benchmark.
+const (
+	client    = "client"
+	neighbour = "neighbour"
+)
+
+// gate is a node with the agent, pods that policies select, and an upstream.
+type gate struct {
+	*lab.Lab
+	agent    *lab.Agent
+	upstream *child
+	pid      int
+}
+
+// gate returns the node with an agent of these limits; it is built once.
+func (b *bench) gate(l limits) (*gate, error) {
+	if g := b.gates[l]; g != nil {
+		return g, nil
+	}
+	g := &gate{}
+	b.gates[l] = g
+	var err error
+	if g.Lab, err = newLab(); err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(b.dir, fmt.Sprintf("gate%d", len(b.gates)))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, err
+	}
+	if g.upstream, err = spawnFake(g.World, dir, "upstream", netip.AddrPortFrom(lab.Resolver4, 53).String()); err != nil {
+		return nil, err
+	}
+	if g.agent, err = g.NewAgent(b.agent, dir, gateText(b.cache, l)); err != nil {
+		return nil, fmt.Errorf("prepare the agent: %w", err)
+	}
+	if err := g.agent.Write(manifests(map[string]*lab.Pod{client: g.Pod(client), neighbour: g.Pod(neighbour)})); err != nil {
+		return nil, err
+	}
+	if err := g.agent.Start(); err != nil {
+		return nil, err
+	}
+	if g.pid, err = listener(g.agent.Socket()); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// newLab builds a node with the two pods.
+func newLab() (*lab.Lab, error) {
+	l, err := lab.New(lab.Routed)
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range []string{client, neighbour} {
+		if _, err := l.AddPod(name, 10+i); err != nil {
+			return nil, errors.Join(err, l.Remove())
+		}
+	}
+	if err := l.Ready(); err != nil {
+		return nil, errors.Join(err, l.Remove())
+	}
+	return l, nil
+}
+
+// listener returns the process that serves a unix socket.
+func listener(path string) (int, error) {
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	raw, err := c.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return 0, err
+	}
+	if credErr != nil {
+		return 0, fmt.Errorf("who serves %s: %w", path, credErr)
+	}
+	return int(cred.Pid), nil
+}
+
+// target returns the agent as a server to be measured.
+func (g *gate) target() target {
+	return target{name: "namegate", pid: g.pid, pod: g.Pod(client).Host, at: netip.AddrPortFrom(lab.Resolver4, 53), gate: g}
+}
+
+func (g *gate) remove() error {
+	var errs []error
+	if g.agent != nil {
+		errs = append(errs, g.agent.Stop(syscall.SIGKILL))
+	}
+	if g.upstream != nil {
+		errs = append(errs, g.upstream.stop())
+	}
+	if g.Lab != nil {
+		errs = append(errs, g.Remove())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/namegate/namegate/e2e/bench/figure"
+)
+
+func cpuFigure(value, peer float64) figure.Figure {
+	return figure.Figure{Name: "dns.cached.cpu_us", Value: value, Unit: "us"}.Against(udpEcho, peer)
+}
+
+func TestJudge(t *testing.T) {
+	ratio, value, more := goal{ratio: 1.6, peer: udpEcho}, goal{value: 1000}, goal{more: 2000, peer: "no-flood"}
+	for _, c := range []struct {
+		name string
+		g    goal
+		f    figure.Figure
+		met  bool
+		says string
+	}{
+		{"below the ratio", ratio, cpuFigure(7, 5), true, "1.40 × (7.0 / 5.0 us)"},
+		{"at the ratio", ratio, cpuFigure(8, 5), true, "1.60"},
+		{"above the ratio", ratio, cpuFigure(8.1, 5), false, "1.62"},
+		{"below the value", value, figure.Figure{Value: 999, Unit: "us"}, true, "999.0 us"},
+		{"above the value", value, figure.Figure{Value: 1001, Unit: "us"}, false, "1001.0 us"},
+		{"a little more", more, figure.Figure{Value: 2500, Unit: "us"}.Against("no-flood", 600), true, "+1900 (2500 - 600) us"},
+		{"much more", more, figure.Figure{Value: 2700, Unit: "us"}.Against("no-flood", 600), false, "+2100"},
+		{"even less", more, figure.Figure{Value: 500, Unit: "us"}.Against("no-flood", 600), true, "-100 (500 - 600) us"},
+	} {
+		measured, bound, met := c.g.judge(c.f)
+		if met != c.met || !strings.Contains(measured, c.says) || bound == "" {
+			t.Errorf("%s: %q, bound %q, met %t", c.name, measured, bound, met)
+		}
+	}
+}
+
+// Figures differ in peer, rate and state: a goal is about one of them.
+func TestFind(t *testing.T) {
+	var all []reported
+	for _, f := range []figure.Figure{
+		{Name: "a", Value: 1, Rate: 30}, {Name: "a", Value: 2, Rate: 5000}, {Name: "a", Value: 3, State: "hour 8"},
+		{Name: "a", Value: 4, Peer: "p"}, {Name: "b", Value: 5},
+	} {
+		all = append(all, reported{f, 0})
+	}
+	for want, g := range map[float64]goal{
+		1: {figure: "a", rate: 30}, 2: {figure: "a", rate: 5000}, 3: {figure: "a", state: "hour 8"}, 4: {figure: "a", peer: "p"}, 5: {figure: "b"},
+	} {
+		if f, ok := g.find(all); !ok || f.Value != want {
+			t.Errorf("%+v found %+v, %t", g, f, ok)
+		}
+	}
+	if f, ok := (goal{figure: "a"}).find(all); ok {
+		t.Errorf("found %+v, which is another's", f)
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	var notes bytes.Buffer
+	b := &bench{notes: &notes, figures: []reported{{cpuFigure(4, 3), 0.1}}}
+	b.verdict()
+	text := notes.String()
+	for _, want := range []string{"dns.cached.cpu_us", "≤ 1.60 × udp-echo", "1.33 × (4.0 / 3.0 us)", "met", "10 % of a core"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "NOT MET") || strings.Contains(text, "dns.forwarded") || strings.Contains(text, "too busy") {
+		t.Errorf("it says too much:\n%s", text)
+	}
+	notes.Reset()
+	b.figures = []reported{{cpuFigure(40, 3), 0.9}}
+	b.verdict()
+	if text := notes.String(); !strings.Contains(text, "NOT MET") || !strings.Contains(text, "too busy") {
+		t.Errorf("neither the miss nor the noise is said:\n%s", text)
+	}
+}
+
+// Each bound belongs to a figure that the benchmark reports, and only one kind of
+// bound is set.
+func TestGoals(t *testing.T) {
+	seen := map[goal]bool{}
+	for _, g := range goals {
+		bounds := 0
+		for _, bound := range []float64{g.ratio, g.value, g.more} {
+			if bound > 0 {
+				bounds++
+			}
+		}
+		key := goal{figure: g.figure, peer: g.peer, state: g.state, rate: g.rate}
+		if bounds != 1 || g.peer == "" || seen[key] {
+			t.Errorf("%+v", g)
+		}
+		seen[key] = true
+	}
+}

@@ -1,0 +1,294 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/proxy/corefile"
+)
+
+// endpoint is where the tests' queries arrive.
+var endpoint = netip.MustParseAddr("169.254.20.53")
+
+// configWith returns the lab's configuration with further lines.
+func configWith(t testing.TB, lines ...string) *corefile.Config {
+	t.Helper()
+	c, err := corefile.Parse("Corefile", strings.Replace(labConfig, "limits {", strings.Join(lines, "\n")+"\nlimits {", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// labClock is a clock that a test moves, as time since noon.
+type labClock struct{ at atomic.Int64 }
+
+func (c *labClock) now() time.Time       { return noon.Add(time.Duration(c.at.Load())) }
+func (c *labClock) pass(d time.Duration) { c.at.Add(int64(d)) }
+
+// ledger is a Granter that knows until when what is open, and can be made to
+// forget it or to fail.
+type ledger struct {
+	mu     sync.Mutex
+	open   map[opening]time.Time
+	writes int // grants that were not covered
+	calls  int
+	fails  error
+}
+
+type opening struct {
+	pod   policy.PodRef
+	name  policy.Name
+	ports policy.PortSet
+	addr  netip.Addr
+}
+
+func (l *ledger) Grant(_ context.Context, grants []policy.Grant) error {
+	covered := l.Covered(grants)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls++
+	if l.fails != nil {
+		return l.fails
+	}
+	if !covered {
+		l.writes++
+	}
+	if l.open == nil {
+		l.open = map[opening]time.Time{}
+	}
+	for _, g := range grants {
+		for _, a := range g.Addrs {
+			o := opening{g.Pod, g.Name, g.Ports, a}
+			if l.open[o].Before(g.Deadline) {
+				l.open[o] = g.Deadline
+			}
+		}
+	}
+	return nil
+}
+
+func (l *ledger) Covered(grants []policy.Grant) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, g := range grants {
+		for _, a := range g.Addrs {
+			if until, ok := l.open[opening{g.Pod, g.Name, g.Ports, a}]; !ok || until.Before(g.Deadline) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// until returns when the last opening of the address to the pod ends.
+func (l *ledger) until(p policy.PodRef, a netip.Addr) (last time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for o, until := range l.open {
+		if o.pod == p && o.addr == a && until.After(last) {
+			last = until
+		}
+	}
+	return last
+}
+
+// forget closes everything that which returns true for.
+func (l *ledger) forget(which func(opening) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.open, func(o opening, _ time.Time) bool { return which(o) })
+}
+
+func (l *ledger) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fails = err
+}
+
+// cacheLab is a lab with a clock, a ledger and a log of lines.
+type cacheLab struct {
+	lab
+	labClock
+	ledger *ledger
+	lines  lines
+	config *corefile.Config
+}
+
+// lines is the last record as the log writes it.
+type lines struct {
+	mu   sync.Mutex
+	all  []audit.Record
+	keep bool
+}
+
+func (l *lines) Write(r audit.Record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.keep {
+		l.all = l.all[:0]
+	}
+	l.all = append(l.all, r)
+}
+
+// last returns the last record's line without what differs from way to way: when,
+// how long, and by which protocol.
+func (l *lines) last(t testing.TB) string {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.all) == 0 {
+		return ""
+	}
+	r := l.all[len(l.all)-1]
+	r.Time, r.Latency, r.TCP = noon, 0, false
+	return lineOf(t, r)
+}
+
+func lineOf(t testing.TB, r audit.Record) string {
+	t.Helper()
+	var out bytes.Buffer
+	log := audit.To(&out, audit.Options{Node: "node-1"})
+	log.Write(r)
+	if err := log.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// newCacheLab makes the lab with the configuration's further lines; without any it
+// keeps answers for up to an hour.
+func newCacheLab(t testing.TB, table map[string][]string, more ...string) *cacheLab {
+	t.Helper()
+	if len(more) == 0 {
+		more = []string{"cache"}
+	}
+	l := bareCacheLab(t, configWith(t, more...))
+	l.up = &memory{table: table}
+	l.use(l.config, l.up)
+	l.s.Publish(compile(t, labPolicies, labPods))
+	l.s.SetCluster(labCluster)
+	return l
+}
+
+var labCluster = Cluster{Nodes: addrsOf("192.0.2.250"), Services: addrsOf("203.0.113.250")}
+
+// bareCacheLab has no pods, and nobody to ask.
+func bareCacheLab(t testing.TB, c *corefile.Config) *cacheLab {
+	t.Helper()
+	l := &cacheLab{ledger: new(ledger), config: c}
+	l.t = t
+	var err error
+	if l.s, err = New(Options{Config: c, Granter: l.ledger, Log: &l.lines, Now: l.now}); err != nil {
+		t.Fatal(err)
+	}
+	l.s.source = fromLoopback
+	l.s.waiting.after = func(time.Duration, func()) func() bool { return func() bool { return true } }
+	t.Cleanup(func() { _ = l.s.Close(context.Background()) })
+	return l
+}
+
+// reconfigure applies another configuration; the resolver stays.
+func (l *cacheLab) reconfigure(more ...string) {
+	l.t.Helper()
+	l.config = configWith(l.t, more...)
+	l.use(l.config, l.up)
+}
+
+func packed(t testing.TB, m *dns.Msg) []byte {
+	t.Helper()
+	wire, err := m.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wire
+}
+
+func parsed(t testing.TB, wire []byte) *dns.Msg {
+	t.Helper()
+	m := new(dns.Msg)
+	if err := m.Unpack(wire); err != nil {
+		t.Fatalf("the reply cannot be read: %v\n%x", err, wire)
+	}
+	return m
+}
+
+func (l *cacheLab) who(from string) asker { return l.s.identify(mustAddr(from), endpoint) }
+
+// quickly returns the reply that the packet gets from the socket's reader, nil for
+// none.
+func (l *cacheLab) quickly(from string, packet []byte) []byte {
+	q, ok := readQuick(packet)
+	if !ok {
+		return nil
+	}
+	who := l.who(from)
+	var out [packetMost]byte
+	n, _ := l.s.replayed(&q, &who, l.now(), out[:])
+	if n == 0 {
+		return nil
+	}
+	return out[:n]
+}
+
+// slowly returns the reply that the packet gets the long way.
+func (l *cacheLab) slowly(from string, packet []byte, tcp bool) []byte {
+	return l.s.handle(packet, l.who(from), tcp)
+}
+
+// any asks as a client does: what the quick way has, or else the long way.
+func (l *cacheLab) any(from string, m *dns.Msg) (r *dns.Msg, quick bool) {
+	l.t.Helper()
+	packet := packed(l.t, m)
+	if wire := l.quickly(from, packet); wire != nil {
+		return parsed(l.t, wire), true
+	}
+	return parsed(l.t, l.slowly(from, packet, false)), false
+}
+
+// gives asks and compares the answer section.
+func (l *cacheLab) gives(from, qname string, qtype uint16, want ...string) *dns.Msg {
+	l.t.Helper()
+	r, _ := l.any(from, newQuery(qname, qtype))
+	equal(l.t, "the answer to "+qname, data(r.Answer), want)
+	return r
+}
+
+// upstreamAsked returns how often the upstream was asked since the last call.
+func (l *cacheLab) upstreamAsked() int {
+	l.up.mu.Lock()
+	defer l.up.mu.Unlock()
+	n := len(l.up.asked)
+	l.up.asked = nil
+	return n
+}
+
+// says changes what the upstream answers.
+func (l *cacheLab) says(key string, records ...string) {
+	l.up.mu.Lock()
+	defer l.up.mu.Unlock()
+	l.up.table[key] = records
+}
+
+// settle waits for the renewals under way.
+func (l *cacheLab) settle() {
+	l.t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for l.s.setup.Load().keeper.renewals.Load() != 0 {
+		if time.Now().After(deadline) {
+			l.t.Fatal("a renewal does not end")
+		}
+		time.Sleep(50 * time.Microsecond)
+	}
+}

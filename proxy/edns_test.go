@@ -1,0 +1,136 @@
+package proxy
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/miekg/dns"
+)
+
+// echoing answers with the options that it was asked with, and records them.
+type echoing struct {
+	resolver
+	asked *[]ask
+	more  []dns.EDNS0
+}
+
+func (e echoing) resolve(a ask) (found, error) {
+	*e.asked = append(*e.asked, a)
+	got, err := e.resolver.resolve(a)
+	if err != nil {
+		return got, err
+	}
+	query := new(dns.Msg)
+	if err := query.Unpack(a.wire(1)); err != nil {
+		return found{}, err
+	}
+	got.msg.SetEdns0(1232, query.IsEdns0().Do())
+	got.msg.IsEdns0().Option = append(query.IsEdns0().Option, e.more...)
+	return got, nil
+}
+
+func withOptions(options ...dns.EDNS0) *dns.Msg {
+	m := newQuery("a.wild.test", dns.TypeA)
+	m.SetEdns0(1232, false)
+	m.IsEdns0().Option = options
+	return m
+}
+
+// TestOptionsPassBothWays: what is for the upstream gets there, and its answer back;
+// what is between two neighbours ends here.
+func TestOptionsPassBothWays(t *testing.T) {
+	nsid, local := &dns.EDNS0_NSID{Code: dns.EDNS0NSID, Nsid: "aabb"}, &dns.EDNS0_LOCAL{Code: 65001, Data: []byte{1, 2}}
+	cookie, padding := &dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: "0011223344556677"}, &dns.EDNS0_PADDING{Padding: make([]byte, 9)}
+	keepalive, ede := &dns.EDNS0_TCP_KEEPALIVE{Code: dns.EDNS0TCPKEEPALIVE}, &dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeFiltered}
+	for _, tt := range []struct {
+		name           string
+		asks, says     []dns.EDNS0
+		passed, gotten []uint16
+	}{
+		{"none", nil, nil, nil, nil},
+		{"NSID and an unknown one", []dns.EDNS0{nsid, local}, nil, []uint16{dns.EDNS0NSID, 65001}, []uint16{dns.EDNS0NSID, 65001}},
+		{"neighbours' alone", []dns.EDNS0{cookie, padding, keepalive}, nil, nil, nil},
+		{"neighbours' among them", []dns.EDNS0{cookie, local, padding}, []dns.EDNS0{cookie}, []uint16{65001}, []uint16{65001}},
+		{"an extended error", nil, []dns.EDNS0{ede}, nil, []uint16{dns.EDNS0EDE}},
+		{"what nobody asked for", nil, []dns.EDNS0{nsid, local}, nil, nil},
+		{"too long", []dns.EDNS0{&dns.EDNS0_LOCAL{Code: 65001, Data: make([]byte, optionsMost)}}, nil, nil, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
+			var asked []ask
+			l.use(l.config, echoing{l.up, &asked, tt.says})
+			r, _ := l.any("10.1.0.2", withOptions(tt.asks...))
+			upstream := new(dns.Msg)
+			if err := upstream.Unpack(asked[0].wire(1)); err != nil {
+				t.Fatal(err)
+			}
+			wantCodes(t, "the upstream is asked with", upstream, tt.passed)
+			wantCodes(t, "the client gets", r, tt.gotten)
+		})
+	}
+}
+
+func wantCodes(t *testing.T, what string, m *dns.Msg, want []uint16) {
+	t.Helper()
+	opt := m.IsEdns0()
+	if opt == nil {
+		t.Fatalf("%s no EDNS", what)
+	}
+	var got []uint16
+	for _, o := range opt.Option {
+		got = append(got, o.Option())
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%s %v, want %v", what, got, want)
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			t.Fatalf("%s %v, want %v", what, got, want)
+		}
+	}
+}
+
+// TestOptionsAreTheAsksOwn: a pod's option is in no other pod's answer.
+func TestOptionsAreTheAsksOwn(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
+	var asked []ask
+	l.use(l.config, echoing{l.up, &asked, nil})
+	for i, m := range []*dns.Msg{withOptions(&dns.EDNS0_LOCAL{Code: 65001, Data: []byte{1}}), withOptions(&dns.EDNS0_LOCAL{Code: 65001, Data: []byte{2}}), withOptions()} {
+		r, quick := l.any("10.1.0.2", m)
+		if len(asked) != i+1 || quick {
+			t.Errorf("%d: the upstream was asked %d times", i, len(asked))
+		}
+		if want := len(m.IsEdns0().Option); len(r.IsEdns0().Option) != want {
+			t.Errorf("%d: options %v", i, r.IsEdns0().Option)
+		}
+	}
+}
+
+func TestNoOptionIsLongerThanThePacketHasRoom(t *testing.T) {
+	for n := range 600 {
+		opt := &dns.OPT{Hdr: dns.RR_Header{Name: ".", Rrtype: dns.TypeOPT}, Option: []dns.EDNS0{&dns.EDNS0_LOCAL{Code: 65001, Data: make([]byte, n)}}}
+		if got := passedOn(opt); got != "" && len(got) != n+4 || len(got) > optionsMost || got == "" && n+4 <= optionsMost {
+			t.Fatalf("an option of %d bytes is passed on as %d", n, len(got))
+		}
+	}
+	longest := ask{Question: Question{Name: name(t, strings.Repeat(strings.Repeat("x", 63)+".", 3)+strings.Repeat("y", 61))}, options: strings.Repeat("o", optionsMost)}
+	if n := len(longest.wire(1)); n > 1232 {
+		t.Errorf("a query of %d bytes", n)
+	}
+}
+
+// TestClientWithoutEDNSGetsNone, whatever was kept for others, and the other way round.
+func TestClientWithoutEDNSGetsNone(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
+	for range 3 {
+		for _, m := range []*dns.Msg{newQuery("a.wild.test", dns.TypeA), withOptions()} {
+			r, _ := l.any("10.1.0.2", m)
+			if (r.IsEdns0() == nil) != (m.IsEdns0() == nil) {
+				t.Fatalf("asked with %v, answered with %v", m.IsEdns0(), r.IsEdns0())
+			}
+			if opt := r.IsEdns0(); opt != nil && (opt.UDPSize() != advertised || opt.Do() || opt.Version() != 0) {
+				t.Errorf("%v", opt)
+			}
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package proxy
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/audit"
+)
+
+// expressTry is how long the one upstream that is asked on the short way has for
+// its answer; after that the query goes the long way, with all of its zone's
+// deadline. Both together are below the 5 s after which clients give up.
+const expressTry = 400 * time.Millisecond
+
+// express is a query on the short way through the proxy: a plain question for the
+// addresses of a name that a policy allows, or of any name if no policy selects the
+// asker, to the first upstream of its zone, whose answer is plain too. No goroutine
+// waits for it: the reader of the client's socket sends it on, the reader of the
+// upstream's has its addresses granted, and who is told that the kernel has them
+// sends the reply. Whatever is not as expected goes the long way, where all the
+// rules are. Both ways say the same.
+type express struct {
+	l       *listener
+	setup   *setup
+	who     asker
+	from    netip.AddrPort
+	place   place
+	started time.Time
+	room    [packetRoom]byte
+	quick   quick // of the query, in room
+	ask     ask
+	decided policy.Decision
+	reply   plainReply
+	granted
+	rec audit.Record
+	out []byte
+	// life is odd while the kernel is waited for: who makes it even goes on.
+	life atomic.Uint64
+}
+
+var expresses = sync.Pool{New: func() any { return new(express) }}
+
+// express starts an admitted query on the short way, if it is one for it.
+func (l *listener) express(q *quick, who *asker, from netip.AddrPort, p place, started time.Time) bool {
+	t := q.qtype()
+	if t != dns.TypeA && t != dns.TypeAAAA || q.qclass() != dns.ClassINET || len(q.packet) > packetRoom || who.view != nil && !who.view.Enforced {
+		return false
+	}
+	var room [nameMost + 5]byte
+	key := q.appendKey(room[:0])
+	n := policy.Name(key[:len(key)-5])
+	var d policy.Decision
+	if who.view != nil {
+		if d = who.view.Decide(n); !d.Allowed() {
+			return false
+		}
+	}
+	setup := l.s.setup.Load()
+	if n == aliveName {
+		return false
+	}
+	u, by := setup.keeper.first(n)
+	if u == nil {
+		return false
+	}
+	x := expresses.Get().(*express)
+	x.l, x.setup, x.who, x.from, x.place, x.started, x.quick, x.decided = l, setup, *who, from, p, started, *q, d
+	x.quick.packet = x.room[:copy(x.room[:], q.packet)]
+	x.ask = q.ask(n)
+	l.work.Add(1)
+	fl, first, ok := setup.keeper.flights.board(x)
+	if !ok {
+		l.work.Done()
+		expresses.Put(x)
+		return false
+	}
+	if first {
+		by.udp = time.Now().Add(expressTry)
+		fl.begin(u, by, &l.letters)
+	}
+	return true
+}
+
+// answered goes on with the reply that was read.
+func (x *express) answered(from netip.AddrPort) {
+	s := x.l.s
+	if x.who.view == nil {
+		x.send()
+		return
+	}
+	n := x.ask.Name
+	for _, a := range x.reply.addrs {
+		if x.setup.guard.Blocked(n, a.Addr, x.who.snap) != "" {
+			x.long(x.found(from))
+			return
+		}
+	}
+	view := x.who.view
+	x.make(view, n, x.decided, x.reply.addrs, s.now())
+	x.rec = audit.Record{Time: x.started, Pod: view.Pod.PodRef, Address: x.who.addr, Name: n, Type: x.ask.Type, Class: x.ask.Class,
+		Verdict: audit.Allowed, Matches: x.decided.Matches, Answers: x.answers, Chain: x.reply.chain, Upstream: from}
+	if len(x.grants) == 0 {
+		x.send()
+		s.outboxes.flush()
+		return
+	}
+	x.life.Add(1)
+	s.overdue.add(s, x, s.elapsed()+x.setup.config.GrantTimeout)
+	s.opener.GrantThen(x.grants, x)
+}
+
+// Granted implements Then. Replies that may leave at one moment leave together.
+func (x *express) Granted(err error, more bool) {
+	all := &x.l.s.outboxes
+	x.acknowledged(err)
+	if !more {
+		all.flush()
+	}
+}
+
+func (x *express) acknowledged(err error) {
+	life := x.life.Load()
+	if life%2 == 0 || !x.life.CompareAndSwap(life, life+1) {
+		return // it has been given up; nobody uses x again
+	}
+	if err != nil {
+		x.fail(err.Error())
+		return
+	}
+	x.l.s.stats.Grants.Add(1)
+	x.l.s.stats.AddressesGranted.Add(uint64(len(x.reply.addrs)))
+	x.send()
+}
+
+// send sends the reply: what it opens is open.
+func (x *express) send() {
+	s := x.l.s
+	longest := uint32(maxTTL)
+	if x.who.view != nil {
+		longest = longestTTL(x.decided)
+	}
+	x.out = x.reply.appendTo(x.out[:0], &x.quick, longest)
+	if len(x.out) > x.quick.most || x.reply.spelt && x.quick.mixed() {
+		x.long(x.found(x.rec.Upstream))
+		return
+	}
+	if x.who.view != nil {
+		x.l.out.put(x.out, x.from)
+	} else {
+		x.l.reply(x.out, x.from)
+		x.l.work.Done()
+	}
+	s.stats.Queries.Add(1)
+	s.stats.CacheMisses.Add(1)
+	if x.who.view != nil {
+		s.stats.verdicts[audit.Allowed].Add(1)
+		x.log()
+	}
+	x.end()
+}
+
+func (x *express) log() {
+	if log := x.l.s.log; log != nil {
+		x.rec.Latency = x.l.s.now().Sub(x.started)
+		log.Write(x.rec)
+	}
+}
+
+// end gives the place back, and the query.
+func (x *express) end() {
+	x.l.s.release(x.place)
+	x.rec, x.decided = audit.Record{}, policy.Decision{}
+	x.granted.reset()
+	x.reply.reset()
+	expresses.Put(x)
+}
+
+// fail answers SERVFAIL, since the kernel did not take the grant. The query is not
+// used again: the kernel's side may still have its grants.
+func (x *express) fail(reason string) {
+	s := x.l.s
+	s.stats.GrantFailures.Add(1)
+	s.crew.do(func() {
+		x.rec.Verdict, x.rec.Error, x.rec.Rcode = audit.Failed, "the kernel did not take the grant: "+reason, dns.RcodeServerFailure
+		for i := range x.rec.Answers {
+			x.rec.Answers[i].Openings = nil
+		}
+		query := new(dns.Msg)
+		if query.Unpack(x.quick.packet) == nil {
+			x.l.reply(pack(query, respond(query, dns.RcodeServerFailure), false), x.from)
+		}
+		s.stats.Queries.Add(1)
+		s.stats.CacheMisses.Add(1)
+		s.stats.verdicts[audit.Failed].Add(1)
+		x.log()
+		s.release(x.place)
+		x.l.work.Done()
+	})
+}
+
+// found is the reply as the long way knows answers.
+func (x *express) found(from netip.AddrPort) *found {
+	f := foundOn(x.reply.wire, from)
+	return &f
+}
+
+// long sends the query the long way, with its answer if there is one.
+func (x *express) long(got *found) {
+	x.l.s.crew.do(func() {
+		l := x.l
+		defer l.work.Done()
+		l.reply(l.s.handleGiven(x.quick.packet, x.who, false, got), x.from)
+		x.end()
+	})
+}
+
+// mixed tells whether the query spells its name with upper case letters.
+func (q *quick) mixed() bool {
+	return slices.ContainsFunc(q.packet[headerBytes:q.end-4], func(c byte) bool { return c != fold(c) })
+}
+
+// ask is the ask of a quick query for the name.
+func (q *quick) ask(n policy.Name) ask {
+	return ask{Question: Question{Name: n, Type: q.qtype(), Class: q.qclass()},
+		recurse: q.flags&flagRD != 0, check: q.flags&flagCD != 0, authent: q.flags&flagAD != 0, dnssec: q.flags&flagDO != 0}
+}

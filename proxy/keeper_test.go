@@ -1,0 +1,348 @@
+package proxy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/audit"
+)
+
+func TestKeptTTLsCountDownAndEnd(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN CNAME cdn.test.", "cdn.test. 40 IN A 192.0.2.1"}})
+	for _, tt := range []struct {
+		at    time.Duration
+		ttls  [2]string
+		asked int
+	}{
+		{0, [2]string{"60", "40"}, 1},
+		{0, [2]string{"60", "40"}, 0},
+		{time.Millisecond, [2]string{"59", "39"}, 0}, // nobody is told more than is left
+		{time.Second, [2]string{"59", "39"}, 0},
+		{1001 * time.Millisecond, [2]string{"58", "38"}, 0},
+		{39 * time.Second, [2]string{"21", "1"}, 0},
+		{40*time.Second - 1, [2]string{"20", "0"}, 0},
+		{40 * time.Second, [2]string{"60", "40"}, 1},
+	} {
+		for _, from := range []string{"10.1.0.2", "10.1.0.2", "10.1.0.6", "10.1.0.6", "10.1.0.3"} {
+			l.at.Store(int64(tt.at))
+			l.gives(from, "www.example.org", dns.TypeA, "www.example.org. "+tt.ttls[0]+" CNAME cdn.test.", "cdn.test. "+tt.ttls[1]+" A 192.0.2.1")
+		}
+		if n := l.upstreamAsked(); n != tt.asked {
+			t.Errorf("at %v the upstream was asked %d times", tt.at, n)
+		}
+	}
+}
+
+// TestDeadlineIsCountedFromTheUpstreamsAnswer: as long as no bound of the policy
+// takes effect a hit opens nothing for longer, and writes nothing.
+func TestDeadlineIsCountedFromTheUpstreamsAnswer(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"one.test A": {"one.test. 60 IN A 192.0.2.1"}})
+	web := labPods[5].PodRef // both: 10 s to 100 s, grace 5 s
+	for at := time.Duration(0); at < 60*time.Second; at += 700 * time.Millisecond {
+		l.at.Store(int64(at))
+		l.any("10.1.0.7", newQuery("one.test", dns.TypeA))
+		left := 60*time.Second - at
+		got := l.ledger.until(web, mustAddr("192.0.2.1")).Sub(noon)
+		switch {
+		case left >= 10*time.Second && got != 65*time.Second:
+			t.Fatalf("at %v open until %v, not 60 s and the grace", at, got)
+		case got-at < 15*time.Second-time.Second:
+			t.Fatalf("at %v open for %v, less than the policy's least", at, got-at)
+		case left < 10*time.Second && got-at > 16*time.Second:
+			t.Fatalf("at %v open for %v, more than the policy's least and a second", at, got-at)
+		}
+		if at < 50*time.Second && l.ledger.writes != 1 {
+			t.Fatalf("at %v the kernel was written to %d times", at, l.ledger.writes)
+		}
+	}
+	if n := l.upstreamAsked(); n != 1 {
+		t.Errorf("the upstream was asked %d times", n)
+	}
+}
+
+// TestGreatestOfThePolicyBoundsEachHit: told is no more than is open.
+func TestGreatestOfThePolicyBoundsEachHit(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"one.test A": {"one.test. 1000 IN A 192.0.2.1"}})
+	for at := time.Duration(0); at < 990*time.Second; at += 31*time.Second + 300*time.Millisecond {
+		l.at.Store(int64(at))
+		r, _ := l.any("10.1.0.7", newQuery("one.test", dns.TypeA))
+		told := time.Duration(r.Answer[0].Header().Ttl) * time.Second
+		if want := min(100*time.Second, 1000*time.Second-(at+time.Second-1)/time.Second*time.Second); told != want {
+			t.Errorf("at %v told %v, want %v", at, told, want)
+		}
+		if open := l.ledger.until(labPods[5].PodRef, mustAddr("192.0.2.1")).Sub(l.now()); open < told || open > 106*time.Second {
+			t.Errorf("at %v open for %v, told %v", at, open, told)
+		}
+	}
+}
+
+func TestHitGrantsForThePodThatAsksAlone(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
+	a := mustAddr("192.0.2.1")
+	l.any("10.1.0.6", newQuery("www.example.org", dns.TypeA)) // nobody's
+	for i, pod := range labPods[:3] {
+		if !l.ledger.until(pod.PodRef, a).IsZero() {
+			t.Errorf("%s has it before it asked", pod.Name)
+		}
+		if r, quick := l.any(pod.IPs[0].String(), newQuery("www.example.org", dns.TypeA)); quick || len(r.Answer) != 1 {
+			t.Errorf("%s: %v, quick %v", pod.Name, r.Answer, quick)
+		}
+		if got := l.lines.all[0]; got.Verdict != audit.Allowed || got.Cache != audit.CacheHit || len(got.Answers[0].Openings) != 1 {
+			t.Errorf("logged %+v", got)
+		}
+		if l.ledger.until(pod.PodRef, a).IsZero() || l.ledger.writes != i+1 {
+			t.Errorf("%s has nothing, or %d writes", pod.Name, l.ledger.writes)
+		}
+		if _, quick := l.any(pod.IPs[0].String(), newQuery("www.example.org", dns.TypeA)); !quick {
+			t.Errorf("%s goes the long way again", pod.Name)
+		}
+	}
+	l.gives("10.1.0.5", "www.example.org", dns.TypeA, "www.example.org. 60 A 192.0.2.1")
+	if !l.ledger.until(labPods[3].PodRef, a).IsZero() || l.upstreamAsked() != 1 {
+		t.Error("an audited pod was granted, or the upstream asked again")
+	}
+}
+
+// TestPolicyDecidesWhatIsKeptToo: that another pod has asked helps nobody.
+func TestPolicyDecidesWhatIsKeptToo(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
+	for range 2 {
+		for from, rcode := range map[string]int{"10.1.0.2": dns.RcodeSuccess, "10.1.0.3": dns.RcodeNameError, "10.1.0.4": dns.RcodeRefused} {
+			if r, _ := l.any(from, newQuery("a.wild.test", dns.TypeA)); r.Rcode != rcode || (len(r.Answer) > 0) != (rcode == 0) {
+				t.Errorf("%s got %s with %d records", from, dns.RcodeToString[r.Rcode], len(r.Answer))
+			}
+		}
+	}
+}
+
+func TestNXDOMAINHoldsForEveryType(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"gone.wild.test AAAA": {"NXDOMAIN", soa + "20"}})
+	for _, from := range []string{"10.1.0.2", "10.1.0.6", "10.1.0.2", "10.1.0.6"} {
+		for _, qtype := range []uint16{dns.TypeAAAA, dns.TypeA, dns.TypeTXT, dns.TypeHTTPS, dns.TypeANY} {
+			r, _ := l.any(from, newQuery("gone.wild.test", qtype))
+			if r.Rcode != dns.RcodeNameError || r.Question[0].Qtype != qtype || len(r.Ns) != 1 || r.Ns[0].Header().Ttl != 20 {
+				t.Errorf("%s: %v", dns.TypeToString[qtype], r)
+			}
+		}
+	}
+	if n := l.upstreamAsked(); n != 1 {
+		t.Errorf("the upstream was asked %d times", n)
+	}
+	l.says("gone.wild.test A", "gone.wild.test. 60 IN A 192.0.2.1")
+	l.says("gone.wild.test AAAA", soa+"20")
+	l.pass(20 * time.Second)
+	l.gives("10.1.0.2", "gone.wild.test", dns.TypeA, "gone.wild.test. 60 A 192.0.2.1")
+	l.gives("10.1.0.2", "gone.wild.test", dns.TypeAAAA)
+}
+
+// TestNXDOMAINBehindACNAMEIsOfOneType: the name itself exists.
+func TestNXDOMAINBehindACNAMEIsOfOneType(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{
+		"a.wild.test A":   {"NXDOMAIN", "a.wild.test. 60 IN CNAME gone.test.", soa + "20"},
+		"a.wild.test TXT": {`a.wild.test. 60 IN TXT "x"`},
+	})
+	for range 2 {
+		if r, _ := l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeA)); r.Rcode != dns.RcodeNameError {
+			t.Errorf("%v", r)
+		}
+		l.gives("10.1.0.2", "a.wild.test", dns.TypeTXT, `a.wild.test. 60 TXT "x"`)
+	}
+	if n := l.upstreamAsked(); n != 2 {
+		t.Errorf("the upstream was asked %d times", n)
+	}
+}
+
+// TestWhatAnswerDependsOnIsKeptApart: a query with other flags asks anew.
+func TestWhatAnswerDependsOnIsKeptApart(t *testing.T) {
+	forms := map[string]func(*dns.Msg){
+		"plain": func(*dns.Msg) {},
+		"no RD": func(m *dns.Msg) { m.RecursionDesired = false },
+		"CD":    func(m *dns.Msg) { m.CheckingDisabled = true },
+		"AD":    func(m *dns.Msg) { m.AuthenticatedData = true },
+		"DO":    func(m *dns.Msg) { m.SetEdns0(1232, true) },
+		"CD+DO": func(m *dns.Msg) { m.CheckingDisabled = true; m.SetEdns0(1232, true) },
+		"type":  func(m *dns.Msg) { m.Question[0].Qtype = dns.TypeAAAA },
+		"label": func(m *dns.Msg) { m.Question[0].Name = `a\.wild.test.` },
+	}
+	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}, "a.wild.test AAAA": {"a.wild.test. 60 IN AAAA 2001:db8::1"},
+		`a\.wild.test A`: {`a\.wild.test. 60 IN A 192.0.2.2`}})
+	for what, form := range forms {
+		m := newQuery("a.wild.test", dns.TypeA)
+		form(m)
+		for i := range 3 {
+			l.any("10.1.0.2", m)
+			if n := l.upstreamAsked(); n != 1-min(i, 1) {
+				t.Errorf("%s, %d: the upstream was asked %d times", what, i, n)
+			}
+		}
+	}
+	for what, form := range map[string]func(*dns.Msg){
+		"EDNS":     func(m *dns.Msg) { m.SetEdns0(1232, false) },
+		"spelling": func(m *dns.Msg) { m.Question[0].Name = "A.wIld.Test." },
+		"escapes":  func(m *dns.Msg) { m.Question[0].Name = `\097.\119ild.test.` },
+		"cookie": func(m *dns.Msg) {
+			m.SetEdns0(1232, false)
+			m.IsEdns0().Option = []dns.EDNS0{&dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: "0011223344556677"}}
+		},
+	} {
+		m := newQuery("a.wild.test", dns.TypeA)
+		form(m)
+		if r, _ := l.any("10.1.0.2", m); l.upstreamAsked() != 0 || len(r.Answer) != 1 || r.Question[0].Name != parsed(t, packed(t, m)).Question[0].Name {
+			t.Errorf("%s: not what is kept, or %v", what, r.Question)
+		}
+	}
+}
+
+func TestClassesAndOptionsAreNeverKept(t *testing.T) {
+	for what, form := range map[string]func(*dns.Msg){
+		"chaos": func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassCHAOS },
+		"any":   func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassANY },
+		"NSID": func(m *dns.Msg) {
+			m.SetEdns0(1232, false)
+			m.IsEdns0().Option = []dns.EDNS0{&dns.EDNS0_NSID{Code: dns.EDNS0NSID}}
+		},
+		"subnet": func(m *dns.Msg) {
+			m.SetEdns0(1232, false)
+			m.IsEdns0().Option = []dns.EDNS0{&dns.EDNS0_SUBNET{Code: dns.EDNS0SUBNET, Family: 1, SourceNetmask: 24, Address: mustAddr("192.0.2.0").AsSlice()}}
+		},
+		"unknown": func(m *dns.Msg) {
+			m.SetEdns0(1232, false)
+			m.IsEdns0().Option = []dns.EDNS0{&dns.EDNS0_LOCAL{Code: 65001, Data: []byte{1}}}
+		},
+	} {
+		l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
+		l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeA))
+		m := newQuery("a.wild.test", dns.TypeA)
+		form(m)
+		for range 2 {
+			if _, quick := l.any("10.1.0.2", m); quick {
+				t.Errorf("%s: given again", what)
+			}
+		}
+		if n := l.upstreamAsked(); n != 3 {
+			t.Errorf("%s: the upstream was asked %d times, not each time", what, n)
+		}
+		if n, _ := l.s.cache.usage(); n != 1 {
+			t.Errorf("%s: %d answers are kept", what, n)
+		}
+	}
+}
+
+// optioned adds an option to every answer.
+type optioned struct {
+	resolver
+	option dns.EDNS0
+}
+
+func (o optioned) resolve(a ask) (found, error) {
+	got, err := o.resolver.resolve(a)
+	if err == nil {
+		got.msg.SetEdns0(1232, false)
+		got.msg.IsEdns0().Option = []dns.EDNS0{o.option}
+	}
+	return got, err
+}
+
+// TestAnswerThatMeansTheClientIsNotKept, though nobody asked for the option.
+func TestAnswerThatMeansTheClientIsNotKept(t *testing.T) {
+	for _, tt := range []struct {
+		option dns.EDNS0
+		kept   int
+	}{
+		{&dns.EDNS0_SUBNET{Code: dns.EDNS0SUBNET, Family: 1, SourceNetmask: 24, Address: mustAddr("192.0.2.0").AsSlice()}, 0},
+		{&dns.EDNS0_LOCAL{Code: 65001, Data: []byte{1}}, 0},
+		{&dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeOther}, 1},
+		{&dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: "0011223344556677"}, 1},
+	} {
+		l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
+		l.use(l.config, optioned{l.up, tt.option})
+		l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeA))
+		if n, _ := l.s.cache.usage(); n != tt.kept {
+			t.Errorf("with %T %d answers are kept, want %d", tt.option, n, tt.kept)
+		}
+	}
+}
+
+func TestFailuresAreNotKept(t *testing.T) {
+	for _, says := range []string{"SERVFAIL", "REFUSED", "error"} {
+		l := newCacheLab(t, map[string][]string{"a.wild.test A": {says}})
+		for range 3 {
+			if r, _ := l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeA)); len(r.Answer) > 0 || r.Rcode == dns.RcodeSuccess {
+				t.Errorf("%v", r)
+			}
+		}
+		if n := l.upstreamAsked(); n != 3 {
+			t.Errorf("%s: the upstream was asked %d times", says, n)
+		}
+	}
+}
+
+// TestReloadEmptiesTheCacheOnlyIfAnswersCouldDiffer, and what is given again is
+// decided anew all the same.
+func TestReloadEmptiesTheCacheOnlyIfAnswersCouldDiffer(t *testing.T) {
+	for _, tt := range []struct {
+		name, lines string
+		kept        bool
+	}{
+		{"nothing", "cache", true},
+		{"follow", "cache\nfollow off", true},
+		{"search", "cache\nsearch lab.test", true},
+		{"guard", "cache\nrebind allow wild.test 192.0.2.0/24", true},
+		{"cache", "cache 30m", false},
+		{"denial", "cache {\ndenial 1s\n}", false},
+		{"ttl", "cache\nttl 5s 1h", false},
+		{"size", "cache {\nsize 1MiB\n}", false},
+		{"no cache", "", false},
+	} {
+		l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
+		q := newQuery("a.wild.test", dns.TypeA)
+		for range 3 {
+			l.any("10.1.0.2", q)
+		}
+		l.upstreamAsked()
+		l.reconfigure(tt.lines)
+		if _, quick := l.any("10.1.0.2", q); quick {
+			t.Errorf("%s: what was decided before is given again", tt.name)
+		}
+		if kept := l.upstreamAsked() == 0; kept != tt.kept {
+			t.Errorf("%s: kept %v", tt.name, kept)
+		}
+	}
+}
+
+func TestTTLsThatPodsAreToldAreBounded(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 2 IN A 192.0.2.1"}, "b.wild.test A": {"b.wild.test. 9000 IN A 192.0.2.2"},
+		"c.wild.test A": {"NXDOMAIN", soa + "3"}}, "cache 2h", "ttl 10s 20m")
+	l.gives("10.1.0.2", "a.wild.test", dns.TypeA, "a.wild.test. 10 A 192.0.2.1")
+	l.gives("10.1.0.2", "b.wild.test", dns.TypeA, "b.wild.test. 1200 A 192.0.2.2")
+	if r, _ := l.any("10.1.0.2", newQuery("c.wild.test", dns.TypeA)); r.Ns[0].Header().Ttl != 3 {
+		t.Errorf("a denial is told for %d s", r.Ns[0].Header().Ttl)
+	}
+	l.pass(9 * time.Second)
+	l.gives("10.1.0.2", "a.wild.test", dns.TypeA, "a.wild.test. 1 A 192.0.2.1")
+	if got := l.ledger.until(labPods[0].PodRef, mustAddr("192.0.2.2")).Sub(noon); got != 20*time.Minute+time.Minute {
+		t.Errorf("open until %v, told 20 min, grace 1 min", got)
+	}
+}
+
+// TestClockThatWentBack: what came later than now is not given, and nothing breaks.
+func TestClockThatWentBack(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
+	l.pass(time.Hour)
+	for _, back := range []time.Duration{0, 30 * time.Second, -time.Second, -29 * time.Second, -2 * time.Hour, time.Hour} {
+		l.pass(back)
+		for range 3 {
+			r, _ := l.any("10.1.0.2", newQuery("www.example.org", dns.TypeA))
+			if len(r.Answer) != 1 || r.Answer[0].Header().Ttl > 60 {
+				t.Fatalf("after %v: %v", back, r)
+			}
+			told := l.now().Add(time.Duration(r.Answer[0].Header().Ttl) * time.Second)
+			if l.ledger.until(labPods[0].PodRef, mustAddr("192.0.2.1")).Before(told) {
+				t.Fatalf("after %v told for longer than open", back)
+			}
+		}
+	}
+	wantAccounts(t, l.s.cache)
+}

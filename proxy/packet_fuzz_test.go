@@ -1,0 +1,407 @@
+package proxy
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/proxy/corefile"
+)
+
+// The steps of a fuzz input: a byte that says which, then its own bytes.
+const (
+	stepPacket    = iota // pod, length (2), a packet as it comes from a client
+	stepQuestion         // pod, name, type, flags, spelling: a question from the tables
+	stepUpstream         // length (2), what upstreams say from now on, behind id and question
+	stepClock            // how far the clock moves, by the powers of two
+	stepForget           // the kernel forgets all; odd: and refuses for the next query
+	stepPublish          // which snapshot
+	stepConfigure        // which configuration
+	stepCluster          // which cluster
+	stepsAll
+)
+
+// The tables from which steps draw.
+var (
+	fuzzPods  = []string{"10.1.0.2", "2001:db8:1::2", "10.1.0.3", "10.1.0.4", "10.1.0.5", "10.1.0.6", "10.1.0.7", "10.1.0.8", "192.0.2.250", "192.0.2.99"}
+	fuzzNames = []string{"www.example.org.", "a.wild.test.", "one.test.", "two.test.", "nothing.test.", "db.shop.svc.cluster.local.", ".",
+		"www.example.org.shop.svc.cluster.local.", "www.example.org.corp.test.", "app.ingress.test.", `w\.ww.example.org.`, "alive.namegate.invalid.", "version.bind."}
+	fuzzTypes = []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeHTTPS, dns.TypeSRV, dns.TypeMX, dns.TypeANY, dns.TypeTXT, dns.TypeNone, dns.TypeCNAME, dns.TypeSVCB, dns.TypeNS, dns.TypeAXFR}
+
+	fuzzConfigs = []string{
+		"cache 1h {\nserve_stale 1h\nprefetch 2 1m 50%\n}",
+		"cache\nfollow off",
+		"cache 1h {\nserve_stale 1h\nprefetch 2 1m 50%\n}\nsearch lab.test\nrebind allow wild.test 10.96.0.0/16",
+		"",
+		"cache 1h {\nleast 5s\nsize 1MiB\nentries 16\n}\nttl 5s 1h",
+	}
+	fuzzPolicies = []string{
+		labPolicies,
+		strings.ReplaceAll(labPolicies, "app: web}}", "app: both}}"),
+		strings.ReplaceAll(labPolicies, "maxSeconds: 100", "maxSeconds: 20"),
+	}
+	fuzzClusters = []Cluster{labCluster, {Nodes: labCluster.Nodes, Services: addrsOf("203.0.113.250", "192.0.2.1", "192.0.2.2")}}
+)
+
+// fuzzWorld is what all inputs share: nothing of it is changed.
+type fuzzWorld struct {
+	snaps   []*policy.Snapshot
+	configs []*corefile.Config
+}
+
+func newFuzzWorld(t testing.TB) (w fuzzWorld) {
+	for _, texts := range fuzzPolicies {
+		w.snaps = append(w.snaps, compile(t, texts, labPods))
+	}
+	for _, c := range fuzzConfigs {
+		w.configs = append(w.configs, configWith(t, c))
+	}
+	return w
+}
+
+// drawn answers with what the fuzzer has drawn, through the reader of replies.
+type drawn struct{ tail []byte }
+
+func (d *drawn) resolve(a ask) (found, error) {
+	query := a.wire(4711)
+	end := a.questionEnd()
+	reply := append([]byte(nil), query[:end]...)
+	if len(d.tail) < 8 {
+		return found{}, errors.New("nobody answers")
+	}
+	reply[2], reply[3] = d.tail[0]|0x80, d.tail[1]
+	copy(reply[6:headerBytes], d.tail[2:8])
+	m := read(query, append(reply, d.tail[8:]...), end)
+	if m == nil || m.Truncated {
+		return found{}, errors.New("nobody answers")
+	}
+	// The parser reads a record that ends before its data does, and nobody else would
+	// read it again: no resolver sends one.
+	wire, err := m.Pack()
+	if err != nil || new(dns.Msg).Unpack(wire) != nil {
+		return found{}, errors.New("nobody answers")
+	}
+	return found{m, netip.MustParseAddrPort("198.51.100.53:53")}, nil
+}
+
+// source takes bytes off an input.
+type source struct{ left []byte }
+
+func (s *source) byte() byte {
+	if len(s.left) == 0 {
+		return 0
+	}
+	b := s.left[0]
+	s.left = s.left[1:]
+	return b
+}
+
+func (s *source) bytes() []byte {
+	n := min(int(s.byte())<<8|int(s.byte()), len(s.left))
+	b := s.left[:n]
+	s.left = s.left[n:]
+	return b
+}
+
+func pick[T any](from []T, b byte) T { return from[int(b)%len(from)] }
+
+// question draws a query.
+func (s *source) question() []byte {
+	name, qtype := pick(fuzzNames, s.byte()), pick(fuzzTypes, s.byte())
+	flags, spelling := s.byte(), s.byte()
+	if spelling&1 != 0 {
+		name = strings.ToUpper(name[:len(name)/2]) + name[len(name)/2:]
+	}
+	m := new(dns.Msg)
+	m.Question = []dns.Question{{Name: name, Qtype: qtype, Qclass: dns.ClassINET}}
+	if flags&0x20 != 0 {
+		m.Question[0].Qclass = dns.ClassCHAOS
+	}
+	m.Id, m.RecursionDesired, m.CheckingDisabled, m.AuthenticatedData = uint16(spelling)<<8|uint16(flags), flags&1 == 0, flags&2 != 0, flags&4 != 0
+	if flags&8 != 0 {
+		m.SetEdns0(uint16(spelling)<<5, flags&16 != 0)
+		if flags&0x40 != 0 {
+			m.IsEdns0().Option = []dns.EDNS0{&dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: "0123456789abcdef"}}
+		}
+		if flags&0x80 != 0 {
+			m.IsEdns0().Option = append(m.IsEdns0().Option, &dns.EDNS0_NSID{Code: dns.EDNS0NSID})
+		}
+	}
+	wire, err := m.Pack()
+	if err != nil {
+		return make([]byte, headerBytes)
+	}
+	return wire
+}
+
+// fuzzRun is one input.
+type fuzzRun struct {
+	*cacheLab
+	t     *testing.T
+	world fuzzWorld
+	up    *drawn
+	fails bool // the kernel, for the next query
+}
+
+func newFuzzRun(t *testing.T, w fuzzWorld) *fuzzRun {
+	r := &fuzzRun{cacheLab: bareCacheLab(t, w.configs[0]), t: t, world: w, up: new(drawn)}
+	r.s.log = discardLog{}
+	r.use(r.config, r.up)
+	r.s.Publish(w.snaps[0])
+	r.s.SetCluster(fuzzClusters[0])
+	return r
+}
+
+type discardLog struct{}
+
+func (discardLog) Write(audit.Record) {}
+
+func (r *fuzzRun) run(data []byte) {
+	in := &source{data}
+	for steps := 0; len(in.left) > 0 && steps < 64; steps++ {
+		switch in.byte() % stepsAll {
+		case stepPacket:
+			pod, packet := in.byte(), in.bytes()
+			r.packet(pick(fuzzPods, pod), packet, pod&0x80 != 0)
+		case stepQuestion:
+			pod := in.byte()
+			r.packet(pick(fuzzPods, pod), in.question(), pod&0x80 != 0)
+		case stepUpstream:
+			r.up.tail = in.bytes()
+		case stepClock:
+			r.pass(time.Millisecond << (in.byte() % 24))
+		case stepForget:
+			r.ledger.forget(func(opening) bool { return true })
+			r.fails = in.byte()&1 != 0
+		case stepPublish:
+			r.s.Publish(pick(r.world.snaps, in.byte()))
+		case stepConfigure:
+			r.config = pick(r.world.configs, in.byte())
+			r.use(r.config, r.up)
+		case stepCluster:
+			r.s.SetCluster(pick(fuzzClusters, in.byte()))
+		}
+		r.settle()
+	}
+	if n := r.s.stats.Panics.Load(); n != 0 {
+		r.t.Fatalf("%d faults", n)
+	}
+	wantAccounts(r.t, r.s.setup.Load().keeper.cache)
+}
+
+// packet takes one packet through the proxy as the sockets' readers do.
+func (r *fuzzRun) packet(from string, packet []byte, tcp bool) {
+	if !isQuery(packet) {
+		return
+	}
+	who := r.who(from)
+	if !who.known {
+		return
+	}
+	if r.fails {
+		r.fails = false
+		r.ledger.fail(errors.New("the kernel is busy"))
+		defer r.ledger.fail(nil)
+	}
+	if !tcp {
+		renewed := r.s.stats.Prefetches.Load()
+		if wire := r.quickly(from, packet); wire != nil {
+			r.wantHonest(packet, wire, who, false)
+			r.ledger.fail(nil)
+			if long := r.slowly(from, packet, true); r.s.stats.Prefetches.Load() == renewed {
+				r.wantSame(packet, wire, long)
+			}
+			return
+		}
+	}
+	wire := r.slowly(from, packet, tcp)
+	if tcp {
+		framed := frame(wire)
+		if int(binary.BigEndian.Uint16(framed)) != len(wire) {
+			r.t.Fatalf("a reply of %d bytes does not fit into its frame", len(wire))
+		}
+	}
+	r.wantHonest(packet, wire, who, tcp)
+}
+
+// wantHonest checks what is promised of every reply.
+func (r *fuzzRun) wantHonest(packet, wire []byte, who asker, tcp bool) {
+	r.t.Helper()
+	reply := new(dns.Msg)
+	if err := reply.Unpack(wire); err != nil {
+		r.t.Fatalf("the reply cannot be read: %v\nquery %x\nreply %x", err, packet, wire)
+	}
+	if string(wire[:2]) != string(packet[:2]) || !reply.Response || reply.Opcode != int(packet[2]>>3&0xf) {
+		r.t.Fatalf("the reply has another id or opcode, or is none\nquery %x\nreply %x", packet, wire)
+	}
+	query := new(dns.Msg)
+	if query.Unpack(packet) != nil {
+		if reply.Rcode != dns.RcodeFormatError || len(wire) > len(packet) {
+			r.t.Fatalf("a broken query got %v", reply)
+		}
+		return
+	}
+	if reply.Rcode != dns.RcodeFormatError && len(query.Question) > 0 && (len(reply.Question) != 1 || reply.Question[0] != query.Question[0]) {
+		r.t.Fatalf("the question is not repeated\nquery %v\nreply %v", query, reply)
+	}
+	most := dns.MinMsgSize
+	opt := query.IsEdns0()
+	if opt != nil {
+		most = udpLimit(opt.UDPSize())
+	}
+	if !tcp && len(wire) > most {
+		r.t.Fatalf("the client takes %d bytes, the reply has %d", most, len(wire))
+	}
+	if got := reply.IsEdns0(); (got != nil) != (opt != nil) && reply.Rcode != dns.RcodeFormatError && reply.Rcode != dns.RcodeServerFailure {
+		r.t.Fatalf("EDNS is answered by none, or none by EDNS\nquery %v\nreply %v", query, reply)
+	}
+	r.wantOpen(query, reply, who)
+}
+
+// wantOpen checks that a pod is told no address of an allowed name that is not open
+// to it for as long as it is told.
+func (r *fuzzRun) wantOpen(query, reply *dns.Msg, who asker) {
+	r.t.Helper()
+	q, ok := readQuestion(query)
+	if !ok || who.view == nil || !who.view.Enforced || q.Class != dns.ClassINET || !who.view.Decide(q.Name).Allowed() {
+		return
+	}
+	for _, section := range [][]dns.RR{reply.Answer, reply.Ns, reply.Extra} {
+		for _, rr := range section {
+			for _, a := range everyAddress(rr) {
+				until := r.ledger.until(who.view.Pod.PodRef, a)
+				if need := r.now().Add(time.Duration(rr.Header().Ttl) * time.Second); until.Before(need) {
+					r.t.Fatalf("%v is told for %d s and open until %v, which is in %v\n%v", a, rr.Header().Ttl, until, until.Sub(r.now()), reply)
+				}
+			}
+		}
+	}
+}
+
+// everyAddress returns the addresses that a client could take from a record.
+func everyAddress(rr dns.RR) (out []netip.Addr) {
+	for _, asked := range []uint16{dns.TypeANY} {
+		for _, ip := range addressesOf(rr, asked) {
+			if a, ok := netip.AddrFromSlice(ip); ok {
+				out = append(out, a.Unmap())
+			}
+		}
+	}
+	return out
+}
+
+// wantSame compares a reply that was given again with what the long way says. What
+// follows the client's spelling by compression may differ in its letters' case.
+func (r *fuzzRun) wantSame(packet, quick, long []byte) {
+	r.t.Helper()
+	if got, want := folded(r.t, quick), folded(r.t, long); got != want {
+		r.t.Fatalf("given again:\n%s\nthe long way says:\n%s\nquery %x", got, want, packet)
+	}
+}
+
+func folded(t testing.TB, wire []byte) string {
+	t.Helper()
+	return strings.ToLower(parsed(t, wire).String())
+}
+
+// FuzzPacket takes packets of several pods through the whole proxy, the upstream's
+// answers, the clock, the kernel's memory and every reload as the input has them.
+func FuzzPacket(f *testing.F) {
+	for _, seed := range packetSeeds(f) {
+		f.Add(seed)
+	}
+	w := newFuzzWorld(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := newFuzzRun(t, w)
+		r.run(data)
+		_ = r.s.Close(context.Background())
+	})
+}
+
+// packetSeeds are inputs that reach every step.
+func packetSeeds(t testing.TB) (seeds [][]byte) {
+	const q = "www.example.org."
+	answers := map[string][]byte{
+		"A":        tailOf(t, 0, q+" 300 IN A 192.0.2.1"),
+		"rotating": tailOf(t, 0, q+" 60 IN A 192.0.2.1", q+" 5 IN A 192.0.2.2", q+" 7200 IN A 203.0.113.250"),
+		"chain":    tailOf(t, 0, q+" 300 IN CNAME a.cdn.test.", "a.cdn.test. 20 IN A 192.0.2.3"),
+		"HTTPS":    tailOf(t, 0, q+" 300 IN HTTPS 1 svc.test. alpn=h2 ipv4hint=192.0.2.4 ipv6hint=2001:db8::4"),
+		"SRV":      tailOf(t, 0, q+" 300 IN SRV 0 0 443 nothing.test.", "+nothing.test. 60 IN A 192.0.2.5"),
+		"MX":       tailOf(t, 0, q+" 15 IN MX 10 db.shop.svc.cluster.local.", q+" 15 IN MX 20 nothing.test."),
+		"NXDOMAIN": tailOf(t, dns.RcodeNameError, "~org. 30 IN SOA ns.org. a.org. 1 2 3 4 20"),
+		"NODATA":   tailOf(t, 0, "~org. 30 IN SOA ns.org. a.org. 1 2 3 4 20"),
+		"SERVFAIL": tailOf(t, dns.RcodeServerFailure),
+		"outside":  tailOf(t, 0, "other.test. 300 IN A 192.0.2.66"),
+		"large":    tailOf(t, 0, large(q)...),
+	}
+	ask := func(pod, name, typ, flags, spelling byte) []byte {
+		return []byte{stepQuestion, pod, name, typ, flags, spelling}
+	}
+	for _, kind := range []string{"A", "rotating", "chain", "HTTPS", "SRV", "MX", "NXDOMAIN", "NODATA", "SERVFAIL", "outside", "large"} {
+		tail := answers[kind]
+		up := append([]byte{stepUpstream, byte(len(tail) >> 8), byte(len(tail))}, tail...)
+		typ := map[string]byte{"HTTPS": 2, "SRV": 3, "MX": 4}[kind]
+		s := append([]byte(nil), up...)
+		for _, pod := range []byte{0, 0, 2, 5, 6} {
+			s = append(s, ask(pod, 0, typ, 8, 64)...)
+			s = append(s, ask(pod, 0, typ, 0, 1)...)
+		}
+		seeds = append(seeds, s)
+		s = append(append([]byte(nil), s...), stepClock, 13)
+		s = append(s, ask(0, 0, typ, 8, 64)...)
+		s = append(s, ask(0, 0, typ, 8, 64)...)
+		s = append(s, ask(0, 4, 0, 8, 64)...) // followed
+		s = append(s, stepClock, 15, stepPublish, 1)
+		s = append(s, ask(0, 0, typ, 8, 64)...)
+		s = append(s, stepUpstream, 0, 0, stepClock, 19)
+		s = append(s, ask(0, 0, typ, 8, 64)...) // stale
+		s = append(s, stepConfigure, 2, stepCluster, 1, stepForget, 1)
+		s = append(s, ask(0x80, 0, typ, 8, 64)...)
+		s = append(s, ask(0, 0, typ, 8, 64)...)
+		seeds = append(seeds, s)
+	}
+	for _, raw := range [][]byte{{}, make([]byte, headerBytes), packed(t, newQuery("www.example.org", dns.TypeA)), []byte("\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\xc0\x0c\x00\x01\x00\x01")} {
+		seeds = append(seeds, append([]byte{stepPacket, 0, byte(len(raw) >> 8), byte(len(raw))}, raw...))
+	}
+	return seeds
+}
+
+func large(q string) (rrs []string) {
+	for i := range 80 {
+		rrs = append(rrs, q+" 300 IN A 192.0.2."+itoa(i+1))
+	}
+	return rrs
+}
+
+// tailOf is what a reply with the records is behind its id and question: the flags,
+// the numbers of records and the records. "+" puts one into the additional section, "~"
+// into the authority section.
+func tailOf(t testing.TB, rcode int, texts ...string) []byte {
+	t.Helper()
+	m := newQuery("www.example.org", dns.TypeA)
+	m.Response, m.Rcode, m.RecursionAvailable = true, rcode, true
+	for _, text := range texts {
+		section := &m.Answer
+		switch text[0] {
+		case '+':
+			section, text = &m.Extra, text[1:]
+		case '~':
+			section, text = &m.Ns, text[1:]
+		}
+		rr, err := dns.NewRR(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		*section = append(*section, rr)
+	}
+	wire := packed(t, m)
+	return append(append([]byte{wire[2], wire[3]}, wire[6:headerBytes]...), wire[questionBytes(wire):]...)
+}

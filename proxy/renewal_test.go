@@ -1,0 +1,391 @@
+package proxy
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/audit"
+)
+
+const prefetched = "cache {\nprefetch 3 10s 20%\n}"
+
+// TestHotAnswerIsRenewedForItsAskersAlone: before it ends, once, and granted to the
+// pods that asked, not to others nor to those of another answer.
+func TestHotAnswerIsRenewedForItsAskersAlone(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, prefetched)
+	q := newQuery("www.example.org", dns.TypeA)
+	ask := func(from string, at time.Duration) {
+		t.Helper()
+		l.at.Store(int64(at))
+		l.any(from, q)
+		l.settle()
+	}
+	ask("10.1.0.2", 0)             // asks first
+	ask("10.1.0.3", time.Second)   // asks once
+	ask("10.1.0.4", 2*time.Second) // asks often
+	for at := 70 * time.Second; at < 80*time.Second; at += time.Second {
+		if l.s.stats.Prefetches.Load() > 0 {
+			t.Fatalf("renewed at %v, too early", at)
+		}
+		ask("10.1.0.4", at)
+	}
+	l.says("www.example.org A", "www.example.org. 100 IN A 192.0.2.2")
+	l.upstreamAsked()
+	writes := l.ledger.writes
+	ask("10.1.0.4", 80*time.Second)
+	if l.s.stats.Prefetches.Load() != 1 || l.upstreamAsked() != 1 {
+		t.Fatalf("renewed %d times", l.s.stats.Prefetches.Load())
+	}
+	for i, want := range map[int]time.Duration{0: 240 * time.Second, 1: 240 * time.Second, 2: 240 * time.Second, 6: 0} {
+		got := l.ledger.until(labPods[i].PodRef, mustAddr("192.0.2.2"))
+		if want == 0 && !got.IsZero() || want != 0 && got.Sub(noon) != want {
+			t.Errorf("%s has it until %v, want %v", labPods[i].Name, got.Sub(noon), want)
+		}
+	}
+	// Three pods', and at 80 s the least TTL of the policy for who asks.
+	if l.ledger.writes-writes != 4 {
+		t.Errorf("%d writes", l.ledger.writes-writes)
+	}
+	ask("10.1.0.4", 81*time.Second)
+	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 99 A 192.0.2.2")
+	if l.upstreamAsked() != 0 || l.s.stats.Prefetches.Load() != 1 {
+		t.Error("renewed again")
+	}
+}
+
+func TestRegrantIsLoggedAsPrefetch(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, prefetched)
+	l.lines.keep = true
+	l.at.Store(int64(85 * time.Second))
+	q := newQuery("www.example.org", dns.TypeA)
+	for i := range 6 {
+		l.any("10.1.0.4", q)
+		if l.settle(); i == 0 {
+			l.pass(82 * time.Second)
+		}
+	}
+	hows := map[audit.Cache]int{}
+	for _, r := range l.lines.all {
+		if hows[r.Cache]++; r.Cache == audit.CachePrefetch && (r.Pod != labPods[2].PodRef || r.Address != labPods[2].IPs[0] || len(r.Answers) != 1 || len(r.Answers[0].Openings) != 1) {
+			t.Errorf("logged %+v", r)
+		}
+	}
+	if want := map[audit.Cache]int{audit.CacheNone: 1, audit.CacheHit: 5, audit.CachePrefetch: 1}; !maps.Equal(hows, want) {
+		t.Errorf("logged %v, want %v", hows, want)
+	}
+}
+
+func TestColdAnswerIsNotRenewed(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, prefetched)
+	q := newQuery("www.example.org", dns.TypeA)
+	for at := time.Duration(0); at < 100*time.Second; at += 11 * time.Second { // gaps of more than 10 s
+		l.at.Store(int64(at))
+		l.any("10.1.0.4", q)
+		l.any("10.1.0.4", q)
+	}
+	if n := l.s.stats.Prefetches.Load(); n != 0 {
+		t.Errorf("renewed %d times", n)
+	}
+}
+
+// TestFailedRenewalRests: what is kept is given on, and the upstream left alone for
+// a while.
+func TestFailedRenewalRests(t *testing.T) {
+	for _, says := range []string{"error", "SERVFAIL", "REFUSED"} {
+		l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, prefetched)
+		q := newQuery("www.example.org", dns.TypeA)
+		for range 4 {
+			l.any("10.1.0.4", q)
+		}
+		l.says("www.example.org A", says)
+		l.upstreamAsked()
+		asked := 0
+		for at := 81 * time.Second; at < 96*time.Second; at += 500 * time.Millisecond {
+			l.at.Store(int64(at))
+			if r, _ := l.any("10.1.0.4", q); len(r.Answer) != 1 {
+				t.Fatalf("%s: %v", says, r)
+			}
+			l.settle()
+			asked += l.upstreamAsked()
+		}
+		if asked != 3 {
+			t.Errorf("%s: the upstream was asked %d times in 15 s", says, asked)
+		}
+	}
+}
+
+// blocked is a resolver that answers when it is let.
+type blocked struct {
+	resolver
+	mu    sync.Mutex
+	begun int
+	gate  chan struct{} // nil: at once
+}
+
+func (b *blocked) resolve(a ask) (found, error) {
+	b.mu.Lock()
+	b.begun++
+	gate := b.gate
+	b.mu.Unlock()
+	if gate != nil {
+		<-gate
+	}
+	return b.resolver.resolve(a)
+}
+
+func (b *blocked) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.gate = make(chan struct{})
+}
+
+func (b *blocked) asked() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.begun
+}
+
+// TestRenewalsAreBounded: however many answers are over at once.
+func TestRenewalsAreBounded(t *testing.T) {
+	table := map[string][]string{}
+	for i := range 2 * renewalsMost {
+		table["n"+itoa(i)+".wild.test A"] = []string{"n" + itoa(i) + ".wild.test. 10 IN A 192.0.2.1"}
+	}
+	l := newCacheLab(t, table, "cache {\nserve_stale\n}")
+	up := &blocked{resolver: l.up}
+	l.use(l.config, up)
+	l.s.waiting.after = func(_ time.Duration, f func()) func() bool { f(); return func() bool { return true } }
+	for i := range 2 * renewalsMost {
+		l.any("10.1.0.6", newQuery("n"+itoa(i)+".wild.test", dns.TypeA))
+	}
+	up.close()
+	l.pass(20 * time.Second)
+	for i := range 2 * renewalsMost {
+		if r, _ := l.any("10.1.0.6", newQuery("n"+itoa(i)+".wild.test", dns.TypeA)); len(r.Answer) != 1 {
+			t.Fatalf("%d: %v", i, r)
+		}
+	}
+	if n := l.s.setup.Load().keeper.renewals.Load(); n != renewalsMost {
+		t.Errorf("%d renewals are under way", n)
+	}
+	close(up.gate)
+	l.settle()
+	if n := up.asked(); n != 3*renewalsMost {
+		t.Errorf("the upstream was asked %d times", n)
+	}
+}
+
+const staled = "cache {\nserve_stale 1h\n}"
+
+// TestStaleAnswerInAnOutage: with a TTL of 30 s, an extended error, grants, and
+// until it is too old.
+func TestStaleAnswerInAnOutage(t *testing.T) {
+	for _, says := range []string{"error", "SERVFAIL"} {
+		l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, staled)
+		q := newQuery("www.example.org", dns.TypeA)
+		q.SetEdns0(1232, false)
+		l.any("10.1.0.4", q)
+		l.says("www.example.org A", says)
+		l.upstreamAsked()
+		for _, at := range []time.Duration{100 * time.Second, 10 * time.Minute, time.Hour + 99*time.Second} {
+			l.at.Store(int64(at))
+			for _, from := range []string{"10.1.0.4", "10.1.0.3", "10.1.0.6"} {
+				r, quick := l.any(from, q)
+				equal(t, says+": the answer", data(r.Answer), []string{"www.example.org. 30 A 192.0.2.1"})
+				if quick || r.Rcode != dns.RcodeSuccess {
+					t.Errorf("quick %v, %v", quick, r.Rcode)
+				}
+				if ede, ok := r.IsEdns0().Option[0].(*dns.EDNS0_EDE); !ok || ede.InfoCode != dns.ExtendedErrorCodeStaleAnswer {
+					t.Errorf("options %v", r.IsEdns0().Option)
+				}
+				l.settle()
+			}
+			for _, i := range []int{1, 2} {
+				if got := l.ledger.until(labPods[i].PodRef, mustAddr("192.0.2.1")).Sub(l.now()); got < 90*time.Second || got > 95*time.Second {
+					t.Errorf("at %v open for %v to %s", at, got, labPods[i].Name)
+				}
+			}
+			if rec := l.lines.all[0]; rec.Cache != audit.CacheStale || rec.Verdict != audit.Allowed {
+				t.Errorf("logged %+v", rec)
+			}
+			if n := l.upstreamAsked(); n != 1 {
+				t.Errorf("at %v the upstream was asked %d times", at, n)
+			}
+		}
+		l.at.Store(int64(time.Hour + 100*time.Second))
+		if r, _ := l.any("10.1.0.4", q); r.Rcode != dns.RcodeServerFailure {
+			t.Errorf("too old, and %v", r)
+		}
+	}
+}
+
+// TestUpstreamRestsInAnOutage: it is asked every 5 s, and a hit in between writes
+// nothing more to the kernel.
+func TestUpstreamRestsInAnOutage(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, staled)
+	q := newQuery("www.example.org", dns.TypeA)
+	l.any("10.1.0.4", q)
+	l.says("www.example.org A", "error")
+	l.upstreamAsked()
+	writes := l.ledger.writes
+	for at := 100 * time.Second; at < 160*time.Second; at += 100 * time.Millisecond {
+		l.at.Store(int64(at))
+		l.any("10.1.0.4", q)
+		l.settle()
+		if open := l.ledger.until(labPods[2].PodRef, mustAddr("192.0.2.1")).Sub(l.now()); open < 90*time.Second || open > 95*time.Second {
+			t.Fatalf("at %v open for %v", at, open)
+		}
+	}
+	if n := l.upstreamAsked(); n != 12 {
+		t.Errorf("the upstream was asked %d times in a minute", n)
+	}
+	if n := l.ledger.writes - writes; n > 14 {
+		t.Errorf("the kernel was written to %d times in a minute", n)
+	}
+}
+
+// TestRecoveryEndsTheStaleAnswer: as soon as the upstream answers again.
+func TestRecoveryEndsTheStaleAnswer(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, staled)
+	q := newQuery("www.example.org", dns.TypeA)
+	l.any("10.1.0.4", q)
+	l.says("www.example.org A", "error")
+	l.pass(100 * time.Second)
+	l.any("10.1.0.4", q)
+	l.settle()
+	l.says("www.example.org A", "www.example.org. 60 IN A 192.0.2.2")
+	l.pass(4 * time.Second)
+	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 30 A 192.0.2.1") // it rests
+	l.pass(2 * time.Second)
+	l.any("10.1.0.4", q) // nobody waits for who has failed
+	l.settle()
+	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 60 A 192.0.2.2")
+	if l.ledger.until(labPods[2].PodRef, mustAddr("192.0.2.2")).IsZero() {
+		t.Error("not open")
+	}
+}
+
+// TestAnswerThatIsOverIsAskedForFirst: a well upstream's new answer is given.
+func TestAnswerThatIsOverIsAskedForFirst(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, staled)
+	l.any("10.1.0.4", newQuery("www.example.org", dns.TypeA))
+	l.says("www.example.org A", "www.example.org. 0 IN A 192.0.2.2") // and is not kept
+	l.pass(100 * time.Second)
+	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 0 A 192.0.2.2")
+	l.settle()
+	if n, _ := l.s.cache.usage(); n != 0 {
+		t.Error("the old answer is still there")
+	}
+}
+
+// TestSlowUpstreamIsNotWaitedForLong: the stale answer comes after 1.8 s, and the
+// late one is kept.
+func TestSlowUpstreamIsNotWaitedForLong(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, staled)
+	up := &blocked{resolver: l.up}
+	l.use(l.config, up)
+	var waited []time.Duration
+	l.s.waiting.after = func(d time.Duration, f func()) func() bool {
+		waited = append(waited, d)
+		f()
+		return func() bool { return true }
+	}
+	l.any("10.1.0.4", newQuery("www.example.org", dns.TypeA))
+	up.close()
+	l.pass(100 * time.Second)
+	for range 3 {
+		l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 30 A 192.0.2.1")
+	}
+	if !slices.Equal(waited, []time.Duration{staleWait, staleWait, staleWait}) || staleWait != 1800*time.Millisecond {
+		t.Errorf("waited %v", waited)
+	}
+	for deadline := time.Now().Add(5 * time.Second); up.asked() < 2 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	if n := up.asked(); n != 2 {
+		t.Errorf("the upstream was asked %d times", n)
+	}
+	l.says("www.example.org A", "www.example.org. 60 IN A 192.0.2.2")
+	close(up.gate)
+	l.settle()
+	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 60 A 192.0.2.2")
+}
+
+// TestStaleDenialSaysSo, for every type; and a name that exists by now is asked for
+// by the type of who asks.
+func TestStaleDenialSaysSo(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"NXDOMAIN", soa + "20"}, "a.wild.test AAAA": {"error"}}, staled)
+	q := newQuery("a.wild.test", dns.TypeAAAA)
+	q.SetEdns0(1232, false)
+	l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeA))
+	l.says("a.wild.test A", "error")
+	l.pass(20 * time.Second)
+	r, _ := l.any("10.1.0.2", q)
+	if r.Rcode != dns.RcodeNameError || r.Question[0].Qtype != dns.TypeAAAA || r.Ns[0].Header().Ttl != 30 {
+		t.Errorf("%v", r)
+	}
+	if ede, ok := r.IsEdns0().Option[0].(*dns.EDNS0_EDE); !ok || ede.InfoCode != dns.ExtendedErrorCodeStaleNXDOMAINAnswer {
+		t.Errorf("options %v", r.IsEdns0().Option)
+	}
+}
+
+func TestNameThatExistsAgainIsAskedForByItsType(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"NXDOMAIN", soa + "20"}}, staled)
+	l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeA))
+	l.says("a.wild.test A", "a.wild.test. 60 IN A 192.0.2.1")
+	l.says("a.wild.test AAAA", "a.wild.test. 60 IN AAAA 2001:db8::1")
+	l.pass(20 * time.Second)
+	l.gives("10.1.0.2", "a.wild.test", dns.TypeAAAA, "a.wild.test. 60 AAAA 2001:db8::1")
+	l.settle()
+	l.gives("10.1.0.2", "a.wild.test", dns.TypeA, "a.wild.test. 60 A 192.0.2.1")
+}
+
+// TestFaultInARenewalIsCaught, and the entry is asked for again.
+func TestFaultInARenewalIsCaught(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, staled)
+	q := newQuery("www.example.org", dns.TypeA)
+	l.any("10.1.0.4", q)
+	l.s.logger = slog.New(slog.DiscardHandler)
+	l.use(l.config, broken{})
+	l.pass(100 * time.Second)
+	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 30 A 192.0.2.1")
+	l.settle()
+	if l.s.stats.Panics.Load() != 1 {
+		t.Errorf("%d faults", l.s.stats.Panics.Load())
+	}
+	l.use(l.config, l.up)
+	l.pass(6 * time.Second)
+	l.any("10.1.0.4", q)
+	l.settle()
+	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 100 A 192.0.2.1")
+}
+
+type broken struct{}
+
+func (broken) resolve(ask) (found, error) { panic(errors.New("a fault")) }
+
+// TestHeatIsCountedWithoutAGap, and does not run over.
+func TestHeatIsCountedWithoutAGap(t *testing.T) {
+	var h heat
+	for i, step := range []struct {
+		at  time.Duration
+		hot bool
+	}{{0, false}, {5, false}, {10, true}, {20, true}, {31, false}, {32, false}, {33, true}, {30, true}} {
+		if got := h.beat(step.at, 10, 3); got != step.hot {
+			t.Errorf("%d: hot %v", i, got)
+		}
+	}
+	for range 1000 {
+		h.beat(33, 10, 3)
+	}
+	if n := h.count.Load(); n > 3 {
+		t.Errorf("it has counted to %d", n)
+	}
+}
