@@ -20,14 +20,14 @@ func appendBrief(r, packet []byte, rcode int) []byte {
 }
 
 // questionBytes returns where the only question of the packet ends, 0 if it has
-// another number of questions or a broken one.
+// another number of questions, or one that is broken or longer than any name.
 func questionBytes(packet []byte) int {
 	if packet[4] != 0 || packet[5] != 1 {
 		return 0
 	}
 	for i := headerBytes; i < len(packet); i += 1 + int(packet[i]) {
 		switch {
-		case packet[i] > 63:
+		case packet[i] > 63 || i >= headerBytes+nameMost:
 			return 0
 		case packet[i] == 0:
 			if i+5 > len(packet) {

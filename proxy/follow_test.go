@@ -72,7 +72,7 @@ func TestFollowedIsLoggedWithTheNameThatLed(t *testing.T) {
 
 // TestFollowedEndsWithTheAnswer: and what was remembered ends with it.
 func TestFollowedEndsWithTheAnswer(t *testing.T) {
-	l := newCacheLab(t, map[string][]string{"one.test SRV": {"one.test. 40 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 3000 IN A 192.0.2.1"}})
+	l := newCacheLab(t, map[string][]string{"one.test SRV": {"one.test. 40 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 95 IN A 192.0.2.1"}})
 	l.any("10.1.0.7", newQuery("one.test", dns.TypeSRV))
 	for at := time.Duration(0); at < 45*time.Second; at += 500 * time.Millisecond {
 		l.at.Store(int64(at))
@@ -112,6 +112,7 @@ func TestChainOfAliasesEndsWithTheFirst(t *testing.T) {
 		"a.test HTTPS": {"a.test. 60 IN HTTPS 0 b.test."}, "b.test HTTPS": {"b.test. 60 IN HTTPS 0 a.test."}, "b.test SRV": {"b.test. 60 IN SRV 0 0 1 c.test."}})
 	l.any("10.1.0.4", newQuery("www.example.org", dns.TypeHTTPS))
 	l.any("10.1.0.4", newQuery("a.test", dns.TypeHTTPS))
+	l.pass(30 * time.Second)
 	if r, _ := l.any("10.1.0.4", newQuery("b.test", dns.TypeHTTPS)); r.Rcode != dns.RcodeSuccess {
 		t.Fatal("a chain of aliases is not followed")
 	}
@@ -225,6 +226,23 @@ func TestOnePodsNamesAreNoOthersBusiness(t *testing.T) {
 	l.any("10.1.0.2", newQuery("x.wild.test", dns.TypeSRV))
 	if _, quick := l.any("10.1.0.4", newQuery("www.example.org", dns.TypeA)); !quick {
 		t.Error("another pod's reply is decided anew")
+	}
+}
+
+// TestSecondNameThatLeadsIsHeardInTheEnd: what it points at is led to by another for
+// now, and its own answer holds for longer.
+func TestSecondNameThatLeadsIsHeardInTheEnd(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org SRV": {"www.example.org. 40 IN SRV 0 0 1 host.test."},
+		"a.wild.test SRV": {"a.wild.test. 300 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 300 IN A 192.0.2.1"}})
+	l.any("10.1.0.2", newQuery("www.example.org", dns.TypeSRV))
+	for range 4 {
+		l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeSRV))
+	}
+	l.pass(45 * time.Second)
+	l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeSRV))
+	l.any("10.1.0.2", newQuery("host.test", dns.TypeA))
+	if l.s.stats.Followed.Load() != 1 || l.ledger.until(labPods[0].PodRef, mustAddr("192.0.2.1")).IsZero() {
+		t.Error("its target is not followed")
 	}
 }
 

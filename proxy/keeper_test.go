@@ -346,3 +346,25 @@ func TestClockThatWentBack(t *testing.T) {
 	}
 	wantAccounts(t, l.s.cache)
 }
+
+// odd answers by another opcode.
+type odd struct{ resolver }
+
+func (o odd) resolve(a ask) (found, error) {
+	got, err := o.resolver.resolve(a)
+	if err == nil {
+		got.msg.Opcode = dns.OpcodeNotify
+	}
+	return got, err
+}
+
+// TestReplyHasTheQuerysOpcode, whatever the upstream's is.
+func TestReplyHasTheQuerysOpcode(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
+	l.use(l.config, odd{l.up})
+	for _, from := range []string{"10.1.0.6", "10.1.0.6", "10.1.0.6", "10.1.0.2"} {
+		if r, _ := l.any(from, newQuery("a.wild.test", dns.TypeA)); r.Opcode != dns.OpcodeQuery {
+			t.Errorf("%s: opcode %d", from, r.Opcode)
+		}
+	}
+}

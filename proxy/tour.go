@@ -100,13 +100,13 @@ func (t *tour) attempt() attempt {
 	if by.udp.After(t.end) {
 		by.udp = t.end
 	}
-	// TCP has all that is left for the last; before, another is to get its turn.
-	share := by.udp.Add(z.Timeout)
-	if z.ForceTCP {
-		share = by.udp
+	// After a truncated answer TCP has all that is left for the last; before, another
+	// is to get its turn.
+	if t.at < len(t.order) {
+		by.share = z.Timeout / 2
 	}
-	if (t.at < len(t.order) || z.ForceTCP) && share.Before(t.end) {
-		by.tcp = share
+	if z.ForceTCP {
+		by.tcp, by.share = by.udp, 0
 	}
 	t.by = by
 	return by

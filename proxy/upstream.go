@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
@@ -29,6 +31,8 @@ type upstream struct {
 	lines   trunk
 	streams streams
 	clock   clock
+	// silentTCP is the moment until which it is not asked over TCP, a time.Duration.
+	silentTCP atomic.Int64
 	health
 	here  context.Context // until it leaves
 	leave context.CancelFunc
@@ -57,6 +61,7 @@ func (u *upstream) gone() bool { return u.here.Err() != nil }
 // attempt bounds one exchange.
 type attempt struct {
 	udp, tcp time.Time     // when each is over
+	share    time.Duration // of TCP after UDP, 0 for as much as there is
 	maxFails int           // of the zone: 0 doubts nobody
 	probe    time.Duration // of the zone; 0 is probeEvery
 	forceTCP bool          // of the zone
@@ -84,13 +89,36 @@ func (u *upstream) single(a ask, query []byte, by attempt) (*dns.Msg, error) {
 		if err == nil && !m.Truncated {
 			return m, nil
 		}
+		if by.share > 0 {
+			if u.now() < time.Duration(u.silentTCP.Load()) {
+				return nil, fmt.Errorf("ask %s over TCP: %w", u.addr, errSilentTCP)
+			}
+			by.tcp = earlier(by.tcp, time.Now().Add(by.share))
+		}
 	}
 	u.stats.UpstreamTCP.Add(1)
 	m, err := u.overTCP(query, a.questionEnd(), by)
 	if err != nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			u.silentTCP.Store(int64(u.now() + silentFor))
+		}
 		return nil, fmt.Errorf("ask %s over TCP: %w", u.addr, err)
 	}
+	u.silentTCP.Store(0)
 	return m, nil
+}
+
+// silentFor is how long an upstream that let a query over TCP go unanswered is
+// not asked over TCP where another may be: its probes go over UDP and find it well.
+const silentFor = 5 * time.Second
+
+var errSilentTCP = errors.New("it answered nothing there a moment ago")
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func (u *upstream) overUDP(query []byte, end int, by attempt) (*dns.Msg, error) {
