@@ -50,6 +50,10 @@ func same(t *testing.T, what string, want, got *corefile.Config) {
 func TestCorefile(t *testing.T) {
 	same(t, "as it comes", parsed(t, `. {
 		forward . kube-dns.kube-system
+		cache 30s {
+			denial 5s
+			serve_stale 1h
+		}
 		cluster cluster.local
 		audit stdout
 	}`), config(t, ""))
@@ -60,7 +64,20 @@ func TestCorefile(t *testing.T) {
 			timeout 800ms
 			deadline 3s
 			max_fails 0
+			health_check 500ms
+			max_concurrent 1000
+			force_tcp
 		}
+		cache 45s {
+			least 2s
+			denial 0s
+			prefetch 20 2m 25%
+			serve_stale 3h
+			entries 1000000
+			size 64MiB
+		}
+		ttl 3s 20m
+		follow off
 		bind 169.254.25.10
 		intercept 169.254.20.10
 		cluster corp.test 10.244.0.0/16 10.96.0.0/12 2001:db8:42::/56
@@ -84,10 +101,20 @@ func TestCorefile(t *testing.T) {
 	}
 	corp.test partner.test {
 		forward . 192.0.2.54
+		cache 45s {
+			least 2s
+			denial 0s
+			prefetch 20 2m 25%
+			serve_stale 3h
+		}
 	}
 	special.test {
 		forward . 198.51.100.53:5300 {
 			policy round_robin
+		}
+		cache 1h30m {
+			least 1m
+			denial 1m
 		}
 	}`), config(t, everything))
 
@@ -96,6 +123,74 @@ func TestCorefile(t *testing.T) {
 	}
 	if c := config(t, "corefile: {extra: \"hold 3m\\nnat64 2001:db8:64::/96\"}"); c.Hold != 3*time.Minute || len(c.NAT64) != 1 {
 		t.Errorf("the further lines became %+v", c)
+	}
+}
+
+// TestCorefileCache: each value of a cache is told, what is empty or gone is the
+// agent's default, and a zone's own values stand in the place of the root zone's.
+func TestCorefileCache(t *testing.T) {
+	const own = ", zones: [{names: [corp.test], forward: {to: [192.0.2.54]}, cache: "
+	for _, c := range []struct{ values, root, corp, more string }{
+		{values: "cache: {enabled: false}"},
+		{values: "cache: null"},
+		{values: "cache: {greatest: 1h}", root: "cache 1h {\ndenial 5s\nserve_stale 1h\n}"},
+		{values: "cache: {greatest: '', denial: '', least: '', serveStale: ''}", root: "cache"},
+		{values: "cache: {greatest: null, denial: null, serveStale: null, entries: null, size: null}", root: "cache"},
+		{values: "cache: {greatest: 1m, least: 1m}", root: "cache 1m {\nleast 1m\ndenial 5s\nserve_stale 1h\n}"},
+		{values: "cache: {denial: 0s}", root: "cache 30s {\ndenial 0s\nserve_stale 1h\n}"},
+		{values: "cache: {serveStale: 24h}", root: "cache 30s {\ndenial 5s\nserve_stale 24h\n}"},
+		{values: "cache: {prefetch: {amount: 5}}", root: "cache 30s {\ndenial 5s\nprefetch 5\nserve_stale 1h\n}"},
+		{values: "cache: {prefetch: {amount: 5, percent: 50}}", root: "cache 30s {\ndenial 5s\nprefetch 5 1m 50%\nserve_stale 1h\n}"},
+		{values: "cache: {entries: 16, size: 1GiB}", root: "cache 30s {\ndenial 5s\nserve_stale 1h\nentries 16\nsize 1GiB\n}"},
+		{values: "follow: true" + own + "{enabled: false}}]", root: "cache 30s {\ndenial 5s\nserve_stale 1h\n}", corp: "none"},
+		{values: "follow: false" + own + "{denial: 1m}}]", root: "cache 30s {\ndenial 5s\nserve_stale 1h\n}", corp: "cache 30s {\ndenial 1m\nserve_stale 1h\n}", more: "follow off"},
+		{values: "cache: {enabled: false}" + own + "{enabled: true, greatest: 1h}}]", corp: "cache 1h {\ndenial 5s\nserve_stale 1h\n}"},
+		{values: "cache: {prefetch: {amount: 9, within: 2m}}" + own + "{prefetch: {amount: 3}}}]", root: "cache 30s {\ndenial 5s\nprefetch 9 2m\nserve_stale 1h\n}",
+			corp: "cache 30s {\ndenial 5s\nprefetch 3\nserve_stale 1h\n}"},
+		{values: "cache: {enabled: false}, ttl: {least: 5s}", more: "ttl 5 2147483647"},
+		{values: "cache: {enabled: false}, ttl: {greatest: 1h}", more: "ttl 0 1h"},
+		{values: "cache: {enabled: false}, ttl: {greatest: 2147483647s}, follow: null", more: "ttl 0 2147483647"},
+	} {
+		want := ". {\nforward . kube-dns.kube-system\ncluster cluster.local\n" + c.root + "\n" + c.more + "\n}\n"
+		if c.corp != "" {
+			want += "corp.test {\nforward . 192.0.2.54\n" + strings.TrimPrefix(c.corp, "none") + "\n}\n"
+		}
+		same(t, c.values, parsed(t, want), config(t, "corefile: {"+c.values+"}"))
+	}
+}
+
+// TestCacheInBounds: what the chart lets pass, and what it does not, is what the
+// agent takes.
+func TestCacheInBounds(t *testing.T) {
+	for _, c := range []struct{ value, line, in, out string }{
+		{"cache: {greatest: %}", "cache %", "1s 168h 10080m 604800s", "0s 169h 168h1s"},
+		{"cache: {greatest: 168h, least: %}", "cache 168h {\nleast %\n}", "0s 1h 60m", "1h1s 61m 2h"},
+		{"cache: {denial: %}", "cache 30s {\ndenial %\n}", "0s 3h", "3h1s 4h"},
+		{"cache: {serveStale: %}", "cache 30s {\nserve_stale %\n}", "1s 24h", "0s 24h1s"},
+		{"cache: {prefetch: {amount: 1, within: %}}", "cache 30s {\nprefetch 1 %\n}", "1s 24h", "0s 25h"},
+		{"cache: {prefetch: {amount: 1, percent: %}}", "cache 30s {\nprefetch 1 1m %%\n}", "1 90", "0 91"},
+		{"cache: {prefetch: {amount: %}}", "cache 30s {\nprefetch %\n}", "0 1000000", "-1 1000001"},
+		{"cache: {entries: %}", "cache 30s {\nentries %\n}", "16 1000000", "15 1000001"},
+		{"cache: {size: %}", "cache 30s {\nsize %\n}", "1MiB 999MiB 1024MiB 1GiB", "0MiB 1025MiB 2GiB"},
+		{"cache: {greatest: 10s, least: %}", "cache 10s {\nleast %\n}", "10s", "11s"},
+		{"ttl: {least: %}", "ttl % 2147483647", "0s 1h", "1h1s"},
+		{"ttl: {least: 1m, greatest: %}", "ttl 1m %", "1m 2147483647s", "59s 2147483648s"},
+		{"forward: {maxConcurrent: %}", "forward . 192.0.2.53 {\nmax_concurrent %\n}", "0 1048576", "-1 1048577"},
+	} {
+		for i, list := range []string{c.in, c.out} {
+			for v := range strings.FieldsSeq(list) {
+				line := strings.ReplaceAll(strings.ReplaceAll(c.line, "%%", v+"\x00"), "%", v)
+				line = strings.ReplaceAll(line, "\x00", "%")
+				if !strings.HasPrefix(line, "forward") {
+					line = "forward . 192.0.2.53\n" + line
+				}
+				_, agent := corefile.Parse("Corefile", ". {\n"+line+"\n}")
+				_, chart := install(t, "namegate", "corefile: {"+strings.ReplaceAll(c.value, "%", v)+"}")
+				if bad := i == 1; (agent != nil) != bad || (chart != nil) != bad {
+					t.Errorf("%s of %s\n  the agent says: %v\n  the chart says: %v", v, c.value, agent, chart)
+				}
+			}
+		}
 	}
 }
 
@@ -126,6 +221,7 @@ func TestRestartOn(t *testing.T) {
 		"corefile: {forward: {policy: sequential}}", "corefile: {limits: {queries: 1000}}", "corefile: {grantTimeout: 1s}",
 		"corefile: {zones: [{names: [corp.test], forward: {to: [192.0.2.53]}}]}", "cluster: {ranges: [10.0.0.0/8]}", "corefile: {extra: 'nat64 2001:db8:64::/96'}", "corefile: {extra: 'hold 3m'}",
 		"corefile: {forward: {to: ['[2001:db8::53]:5353', kube-dns.kube-system]}}", "corefile: {forward: {to: ['[2001:db8::53]']}}", "corefile: {forward: {to: ['2001:db8::53', '[2001:db8::54]:53']}}",
+		"corefile: {cache: {enabled: false}}", "corefile: {cache: {size: 64MiB}}", "corefile: {ttl: {least: 5s}}", "corefile: {follow: false}", "corefile: {forward: {healthCheck: 1s, maxConcurrent: 9, forceTCP: true}}",
 	} {
 		needs := config(t, text).NeedsRestart(start)
 		if rolls := stamp(text) != before; rolls != (len(needs) > 0) {
@@ -145,25 +241,40 @@ func TestRestartOnText(t *testing.T) {
 		ds, _ := render(t, string(text)).agent(t)
 		return ds.Spec.Template.Annotations["namegate.io/restart-on"]
 	}
-	const base = ". {\n  forward . 192.0.2.53\n  cluster cluster.local 10.0.0.0/8\n}\n"
-	before, start := stamp(base), parsed(t, base)
-	for _, text := range []string{
-		strings.Replace(base, "cluster c", "hold 3m\n  cluster c", 1),
-		strings.Replace(base, "cluster c", "mark 0x80\n  cluster c", 1),
-		strings.Replace(base, "cluster c", "failclosed\n  cluster c", 1),
-		strings.Replace(base, "cluster c", "audit off\n  cluster c", 1),
-		strings.Replace(base, "cluster c", "intercept 192.0.2.54\n  cluster c", 1),
-		strings.Replace(base, "cluster c", "bind 192.0.2.55\n  cluster c", 1),
-		strings.Replace(base, "192.0.2.53", "192.0.2.56", 1),
+	t.Setenv("AUDIT_FILE", "/var/log/audit.log")
+	t.Setenv("AUDIT_SIZE", "1GiB")
+	const base = ". {\n  forward . 192.0.2.53\n  cluster cluster.local 10.0.0.0/8\n  cache {\n    size 64MiB\n  }\n  limits {\n    queries 1000\n  }\n}\n"
+	with := func(audit string) string { return strings.Replace(base, "cache {", audit+"\n  cache {", 1) }
+	for _, c := range []struct{ before, old, new string }{
+		{base, "cluster c", "hold 3m\n  cluster c"},
+		{base, "cluster c", "mark 0x80\n  cluster c"},
+		{base, "cluster c", "failclosed\n  cluster c"},
+		{base, "cluster c", "audit off\n  cluster c"},
+		{base, "cluster c", "intercept 192.0.2.54\n  cluster c"},
+		{base, "cluster c", "bind 192.0.2.55\n  cluster c"},
+		{base, "192.0.2.53", "192.0.2.56"},
+		{with("audit /a.log {\n    size 1GiB\n    keep 3\n  }"), "1GiB", "2GiB"},
+		{with("audit /a.log {\n    size 1GiB # }\n    # it's {\n    keep 3\n  }"), "keep 3", "keep 4"},
+		{with("audit {$AUDIT_FILE} {\n    size {$AUDIT_SIZE}\n    keep 3\n  }"), "keep 3", "keep 4"},
+		{with("audit {%AUDIT_FILE%} { # here\n    size {%AUDIT_SIZE%}\n    keep 3\n  }"), "keep 3", "keep 4"},
+		{with("audit /a.log"), "/a.log", "/b.log"},
 	} {
-		if len(parsed(t, text).NeedsRestart(start)) == 0 {
-			t.Errorf("needs no restart: %s", text)
+		after := strings.Replace(c.before, c.old, c.new, 1)
+		if len(parsed(t, after).NeedsRestart(parsed(t, c.before))) == 0 {
+			t.Errorf("needs no restart: %s", after)
 		}
-		if stamp(text) == before {
-			t.Errorf("rolls no agent: %s", text)
+		if stamp(after) == stamp(c.before) {
+			t.Errorf("rolls no agent: %s", after)
 		}
 	}
-	if stamp(strings.Replace(base, "10.0.0.0/8", "10.0.0.0/8 2001:db8::/32", 1)) != before {
-		t.Error("a change that a running agent takes over rolls the agents")
+	for _, audit := range []string{"audit stdout", "audit /a.log {\n    size 1GiB\n  }", "audit {$AUDIT_FILE}", "audit {%AUDIT_FILE%} {\n    size {%AUDIT_SIZE%} # }\n  }", "audit /a.log { # of {$NODE}\n  }"} {
+		before := with(audit)
+		after := strings.NewReplacer("10.0.0.0/8", "10.0.0.0/8 2001:db8::/32", "64MiB", "128MiB", "queries 1000", "queries 2000").Replace(before)
+		if needs := parsed(t, after).NeedsRestart(parsed(t, before)); len(needs) > 0 {
+			t.Errorf("%v need a restart: %s", needs, after)
+		}
+		if stamp(after) != stamp(before) {
+			t.Errorf("a change that a running agent takes over rolls the agents: %s", after)
+		}
 	}
 }

@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
 )
 
 const document = "../../docs/install.md"
@@ -258,6 +260,28 @@ func TestDocumentedMessages(t *testing.T) {
 	for line := range strings.Lines(quoted) {
 		if !strings.Contains(err.Error(), strings.TrimSpace(line)) {
 			t.Errorf("documented: %s\nHelm says: %v", line, err)
+		}
+	}
+}
+
+// TestDocumentedCache: the values that the document shows make the caches that it
+// speaks of.
+func TestDocumentedCache(t *testing.T) {
+	text, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n### The cache\n")
+	_, shown, _ := strings.Cut(section, "```yaml\n")
+	shown, _, _ = strings.Cut(shown, "```")
+	c := config(t, shown)
+	for name, want := range map[string][2]time.Duration{"cluster.local": {30 * time.Second, 5 * time.Second}, "example.org": {time.Hour, 30 * time.Second}} {
+		n, err := policy.ParseName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.ZoneOf(n).Cache; got == nil || [2]time.Duration{got.Greatest, got.Denial} != want || got.ServeStale != time.Hour {
+			t.Errorf("%s is kept by %+v, want %v", name, got, want)
 		}
 	}
 }

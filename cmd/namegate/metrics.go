@@ -11,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/namegate/namegate/proxy"
 )
 
 // metricsAgain is how long a metrics server that failed waits for its next try.
@@ -70,6 +72,9 @@ var (
 	descVerdicts  = desc("dns_verdicts_total", "Decisions about selected pods' questions.", "verdict")
 	descHeld      = desc("dns_held_queries_total", "Queries that waited for their pod to be known.", "outcome")
 	descShed      = desc("dns_shed_queries_total", "Queries that were not worked on.", "reason")
+	descCache     = desc("dns_cache_questions_total", "Questions by where their answer was: kept, not kept, or kept and over.", "outcome")
+	descPrefetch  = desc("dns_prefetches_total", "Answers that were renewed before their end.")
+	descFollowed  = desc("dns_followed_questions_total", "Questions that counted as the allowed name whose answer pointed there.")
 	descUpstream  = desc("dns_upstream_queries_total", "Queries sent to upstreams, tries counted.")
 	descFailures  = desc("dns_upstream_failures_total", "Tries that no reply came to.")
 	descAuditLost = desc("audit_dropped_lines_total", "Lines of the audit log that were lost.")
@@ -78,47 +83,65 @@ var (
 // Describe sends no description: what is collected says what there is.
 func (f *figures) Describe(ch chan<- *prometheus.Desc) { ch <- descInfo }
 
+// teller hands numbers to Prometheus.
+type teller chan<- prometheus.Metric
+
+func (t teller) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	t <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func (t teller) count(d *prometheus.Desc, v uint64, labels ...string) {
+	t <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+}
+
 // Collect sends the numbers of now.
 func (f *figures) Collect(ch chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	count := func(d *prometheus.Desc, v uint64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-	}
-	a := f.agent
-	gauge(descInfo, 1, version)
+	a, tell := f.agent, teller(ch)
+	tell.gauge(descInfo, 1, version)
 	ready := 0.0
 	if a.health.ready() == nil {
 		ready = 1
 	}
-	gauge(descReady, ready)
+	tell.gauge(descReady, ready)
 	s := a.snapshotStatus()
 	if a.cluster != nil {
 		connected := 1.0
 		if s.Away != nil {
 			connected = 0
 		}
-		gauge(descConnected, connected)
+		tell.gauge(descConnected, connected)
 	}
-	gauge(descSnapshot, float64(s.Snapshot))
-	gauge(descSelected, float64(s.Enforcer.Selected))
-	gauge(descGrants, float64(s.Enforcer.Grants))
-	count(descEvicted, s.Enforcer.Evicted)
-	count(descRepairs, s.Enforcer.Repairs)
-	p := s.Proxy
-	count(descQueries, p.Queries)
-	for verdict, n := range map[string]uint64{"allowed": p.Allowed, "unmatched": p.Unmatched, "refused": p.Refused, "blocked": p.Blocked, "failed": p.Failed} {
-		count(descVerdicts, n, verdict)
-	}
-	count(descHeld, p.Held, "all")
-	count(descHeld, p.HeldOut, "failed")
-	for reason, n := range map[string]uint64{"rate": p.RateLimited, "pod": p.ShedPod, "all": p.ShedAll, "connections": p.ShedConnections} {
-		count(descShed, n, reason)
-	}
-	count(descUpstream, p.UpstreamQueries)
-	count(descFailures, p.UpstreamFailures)
+	tell.status(s)
+}
+
+// status tells the numbers of `namegate status`.
+func (t teller) status(s status) {
+	t.gauge(descSnapshot, float64(s.Snapshot))
+	t.gauge(descSelected, float64(s.Enforcer.Selected))
+	t.gauge(descGrants, float64(s.Enforcer.Grants))
+	t.count(descEvicted, s.Enforcer.Evicted)
+	t.count(descRepairs, s.Enforcer.Repairs)
+	t.proxy(s.Proxy)
 	if s.Audit != nil {
-		count(descAuditLost, s.Audit.Dropped)
+		t.count(descAuditLost, s.Audit.Dropped)
 	}
+}
+
+func (t teller) proxy(p proxy.Stats) {
+	t.count(descQueries, p.Queries)
+	for verdict, n := range map[string]uint64{"allowed": p.Allowed, "unmatched": p.Unmatched, "refused": p.Refused, "blocked": p.Blocked, "failed": p.Failed} {
+		t.count(descVerdicts, n, verdict)
+	}
+	t.count(descHeld, p.Held, "all")
+	t.count(descHeld, p.HeldOut, "failed")
+	for reason, n := range map[string]uint64{"rate": p.RateLimited, "pod": p.ShedPod, "all": p.ShedAll, "zone": p.ShedZone, "connections": p.ShedConnections} {
+		t.count(descShed, n, reason)
+	}
+	for outcome, n := range map[string]uint64{"hit": p.CacheHits, "miss": p.CacheMisses, "stale": p.CacheStale} {
+		t.count(descCache, n, outcome)
+	}
+	t.count(descPrefetch, p.Prefetches)
+	t.count(descFollowed, p.Followed)
+	t.count(descUpstream, p.UpstreamQueries)
+	t.count(descFailures, p.UpstreamFailures)
 }

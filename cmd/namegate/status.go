@@ -140,6 +140,17 @@ func (s status) print(w io.Writer) error {
 	for _, p := range s.Problems {
 		fmt.Fprintf(t, "problem\t%s: %s: %s %s\n", p.Object, p.Reason, p.Path, p.Message)
 	}
+	p := s.Proxy
+	fmt.Fprintf(t, "answers\t%d kept, %d asked for, %d stale\n", p.CacheHits, p.CacheMisses, p.CacheStale)
+	if p.Prefetches > 0 {
+		fmt.Fprintf(t, "prefetches\t%d\n", p.Prefetches)
+	}
+	if p.Followed > 0 {
+		fmt.Fprintf(t, "followed\t%d questions for names that allowed ones point at\n", p.Followed)
+	}
+	if n := p.ShedPod + p.ShedAll + p.ShedZone; n > 0 {
+		fmt.Fprintf(t, "too many\t%d queries got SERVFAIL: %d of one pod under way, %d of all, %d of one forward (max_concurrent)\n", n, p.ShedPod, p.ShedAll, p.ShedZone)
+	}
 	if s.Audit != nil {
 		fmt.Fprintf(t, "audit lines\t%d written, %d dropped\n", s.Audit.Written, s.Audit.Dropped)
 	}

@@ -6,6 +6,16 @@
 {{- else -}}
 . {
     {{- include "namegate.forward" $c.forward | nindent 4 }}
+    {{- with include "namegate.cache" (dict "where" "corefile.cache" "cache" $c.cache) }}
+    {{- nindent 4 . }}
+    {{- end }}
+    {{- with $c.ttl }}
+    {{- include "namegate.checkTTL" . }}
+    ttl {{ default "0s" .least }} {{ default "2147483647" .greatest }}
+    {{- end }}
+    {{- if and (hasKey $c "follow") (not $c.follow) }}
+    follow off
+    {{- end }}
     bind {{ join " " $c.bind }}
     cluster {{ .Values.cluster.domain }}{{ range .Values.cluster.ranges }} {{ . }}{{ end }}
     {{- with $c.intercept }}
@@ -45,10 +55,17 @@
     {{- . | trim | nindent 4 }}
     {{- end }}
 }
-{{- range $c.zones }}
+{{- range $i, $zone := $c.zones }}
+{{- /* What a zone's cache leaves out is as in the root zone's, where the bounds of the whole agent stand. */ -}}
+{{- $cache := dict -}}
+{{- range $k, $v := omit (default dict $c.cache) "entries" "size" -}}{{- $_ := set $cache $k $v -}}{{- end -}}
+{{- range $k, $v := $zone.cache -}}{{- $_ := set $cache $k $v -}}{{- end }}
 
-{{ join " " .names }} {
-    {{- include "namegate.forward" .forward | nindent 4 }}
+{{ join " " $zone.names }} {
+    {{- include "namegate.forward" $zone.forward | nindent 4 }}
+    {{- with include "namegate.cache" (dict "where" (printf "corefile.zones[%d].cache" $i) "cache" $cache) }}
+    {{- nindent 4 . }}
+    {{- end }}
 }
 {{- end }}
 {{- end -}}
@@ -68,34 +85,110 @@
 
 {{- /* A forward directive with its options, if there are any. */ -}}
 {{- define "namegate.forward" -}}
+{{- $options := list -}}
+{{- with .policy }}{{ $options = append $options (printf "policy %s" .) }}{{ end -}}
+{{- with .timeout }}{{ $options = append $options (printf "timeout %s" .) }}{{ end -}}
+{{- with .deadline }}{{ $options = append $options (printf "deadline %s" .) }}{{ end -}}
+{{- if hasKey . "maxFails" }}{{ $options = append $options (printf "max_fails %d" (.maxFails | int64)) }}{{ end -}}
+{{- with .healthCheck }}{{ $options = append $options (printf "health_check %s" .) }}{{ end -}}
+{{- if hasKey . "maxConcurrent" }}{{ $options = append $options (printf "max_concurrent %d" (.maxConcurrent | int64)) }}{{ end -}}
+{{- if .forceTCP }}{{ $options = append $options "force_tcp" }}{{ end -}}
 forward . {{ join " " .to }}
-{{- if or .policy .timeout .deadline (hasKey . "maxFails") }} {
-{{- with .policy }}
-    policy {{ . }}
-{{- end }}
-{{- with .timeout }}
-    timeout {{ . }}
-{{- end }}
-{{- with .deadline }}
-    deadline {{ . }}
-{{- end }}
-{{- if hasKey . "maxFails" }}
-    max_fails {{ .maxFails | int64 }}
+{{- with $options }} {
+{{- range . }}
+    {{ . }}
 {{- end }}
 }
 {{- end }}
 {{- end -}}
 
+{{- /* A cache directive, if there is to be one. */ -}}
+{{- define "namegate.cache" -}}
+{{- $where := .where -}}
+{{- with .cache -}}
+{{- if .enabled -}}
+{{- include "namegate.checkCache" (dict "where" $where "cache" .) -}}
+cache{{ with .greatest }} {{ . }}{{ end }} {
+{{- with .least }}
+    least {{ . }}
+{{- end }}
+{{- with .denial }}
+    denial {{ . }}
+{{- end }}
+{{- with .prefetch }}
+    prefetch {{ .amount | int64 }} {{ default "1m" .within }} {{ default 10 .percent | int64 }}%
+{{- end }}
+{{- with .serveStale }}
+    serve_stale {{ . }}
+{{- end }}
+{{- with .entries }}
+    entries {{ . | int64 }}
+{{- end }}
+{{- with .size }}
+    size {{ . }}
+{{- end }}
+}
+{{- end }}
+{{- end -}}
+{{- end -}}
+
+{{- /* Refuses times that the agent would refuse; it knows the defaults of what is left out. */ -}}
+{{- define "namegate.checkCache" -}}
+{{- $where := .where -}}
+{{- $times := merge (dict "prefetch.within" (get (default dict .cache.prefetch) "within")) .cache -}}
+{{- range $bound := list
+    (list "greatest" 1 604800 "1s to 168h") (list "least" 0 3600 "0s to 1h") (list "denial" 0 10800 "0s to 3h")
+    (list "serveStale" 1 86400 "1s to 24h") (list "prefetch.within" 1 86400 "1s to 24h") -}}
+{{- with get $times (index $bound 0) -}}
+{{- $seconds := include "namegate.seconds" . | int64 -}}
+{{- if or (lt $seconds (index $bound 1 | int64)) (gt $seconds (index $bound 2 | int64)) -}}
+{{- fail (printf "%s: %s, %s, is out of bounds; write %s" $where (index $bound 0) . (index $bound 3)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $least := default "0s" .cache.least -}}
+{{- $greatest := default "1h" .cache.greatest -}}
+{{- if gt (include "namegate.seconds" $least | int64) (include "namegate.seconds" $greatest | int64) -}}
+{{- fail (printf "%s: least, %s, is above greatest, %s; write a lower one" $where $least $greatest) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "namegate.checkTTL" -}}
+{{- $least := include "namegate.seconds" (default "0s" .least) | int64 -}}
+{{- $most := 2147483647 | int64 -}}
+{{- $greatest := $most -}}
+{{- with .greatest }}{{ $greatest = include "namegate.seconds" . | int64 }}{{ end -}}
+{{- if gt $least 3600 -}}
+{{- fail (printf "corefile.ttl: least, %s, is out of bounds; write 0s to 1h" .least) -}}
+{{- end -}}
+{{- if gt $greatest $most -}}
+{{- fail (printf "corefile.ttl: greatest, %s, is out of bounds; write 0s to 2147483647s" .greatest) -}}
+{{- end -}}
+{{- if gt $least $greatest -}}
+{{- fail (printf "corefile.ttl: least, %s, is above greatest, %s; write a lower one" .least .greatest) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* A time of the values, such as 1h30m, in seconds. */ -}}
+{{- define "namegate.seconds" -}}
+{{- $sum := 0 -}}
+{{- range regexFindAll "[0-9]+[smh]" . -1 -}}
+{{- $unit := get (dict "s" 1 "m" 60 "h" 3600) (regexFind "[smh]$" .) -}}
+{{- $sum = add $sum (mul (regexFind "[0-9]+" . | int64) $unit) -}}
+{{- end -}}
+{{- $sum -}}
+{{- end -}}
+
 {{- /*
 What of the configuration only a new agent takes over: directives, and the addresses that pods dial. It is
 written into the pods' template, so that a change of it rolls the agents, and a change of anything else does
-not. Of a text of one's own it is whole lines, and of forward all.
+not. Of a text of one's own it is whole lines, of audit with the block, and of forward all.
 */ -}}
 {{- define "namegate.restartOn" -}}
 {{- $c := .Values.corefile -}}
 {{- $found := list -}}
 {{- if $c.text -}}
-{{- $found = regexFindAll "(?m)^\\s*(audit|bind|failclosed|forward|hold|import|intercept|mark|size|keep)\\b.*$" $c.text -1 -}}
+{{- $found = regexFindAll `(?m)^\s*(audit\b([^\n{]|\{[$%])*(\{([^{}#]|#.*|\{[$%][^}]*\})*\})?|(bind|failclosed|forward|hold|import|intercept|mark)\b.*$)` $c.text -1 -}}
 {{- else -}}
 {{- range $c.forward.to -}}
 {{- $to := regexReplaceAll "^([0-9.]+):53$" . "$1" -}}
