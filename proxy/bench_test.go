@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"io"
 	"net/netip"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/proxy/corefile"
 )
 
 type discard struct{ n atomic.Int64 }
@@ -88,3 +90,85 @@ func BenchmarkForwarded(b *testing.B) {
 type nothing struct{}
 
 func (nothing) Grant(context.Context, []policy.Grant) error { return nil }
+
+// BenchmarkHit is a question that is kept, from the packet to the reply in the
+// queue, with the decision, a live grant and the log.
+func BenchmarkHit(b *testing.B) {
+	l := newCacheLab(b, map[string][]string{"www.example.org A": {"www.example.org. 600 IN A 192.0.2.1", "www.example.org. 600 IN A 192.0.2.2"}}, "cache")
+	log := audit.To(io.Discard, audit.Options{Node: "node-1"})
+	defer log.Close(context.Background())
+	l.s.log, l.s.coverer = log, always{}
+	m := newQuery("www.example.org", dns.TypeA)
+	for range 3 {
+		l.any("10.1.0.2", m)
+	}
+	ln := &listener{s: l.s, batch: new(batch), addr: netip.AddrPortFrom(endpoint, 53)}
+	packet, from := packed(b, m), netip.AddrPortFrom(mustAddr("10.1.0.2"), 5353)
+	hits, n := l.s.stats.CacheHits.Load(), uint64(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		ln.batch.out.count = 0
+		l.pass(time.Microsecond)
+		ln.take(0, packet, from, l.now())
+		n++
+	}
+	if got := l.s.stats.CacheHits.Load() - hits; got != n {
+		b.Fatalf("%d hits of %d", got, n)
+	}
+}
+
+// answerPacket is an upstream's reply with a CNAME and two addresses.
+func answerPacket(b *testing.B) []byte {
+	return says(newQuery("www.example.org", dns.TypeA), func(m *dns.Msg) { m.Compress = true; m.SetEdns0(1232, false) },
+		"www.example.org. 300 IN CNAME edge.cdn.test.", "edge.cdn.test. 120 IN A 192.0.2.1", "edge.cdn.test. 120 IN A 192.0.2.2")
+}
+
+// BenchmarkCheck is the answer check of the long way, reading the message included.
+func BenchmarkCheck(b *testing.B) {
+	packet, q := answerPacket(b), askFor(b, "www.example.org").Question
+	b.ReportAllocs()
+	for b.Loop() {
+		m := new(dns.Msg)
+		if m.Unpack(packet) != nil || len(Check(q, m, 64).Addrs) != 2 {
+			b.Fatal("no addresses")
+		}
+	}
+}
+
+// BenchmarkPlainReply is the same on the short way.
+func BenchmarkPlainReply(b *testing.B) {
+	packet, n := answerPacket(b), name(b, "www.example.org")
+	var r plainReply
+	b.ReportAllocs()
+	for b.Loop() {
+		if !r.read(packet, n, dns.TypeA, 64, nil) || len(r.addrs) != 2 {
+			b.Fatal("not plain")
+		}
+	}
+}
+
+// BenchmarkCache keeps and finds answers, of which a full cache lets others go.
+func BenchmarkCache(b *testing.B) {
+	packet := answerPacket(b)
+	c := newCache(10_000, 32<<20)
+	zone := &corefile.Zone{Cache: &corefile.Cache{}}
+	asks := make([]ask, 20_000)
+	for i := range asks {
+		asks[i] = askFor(b, "n"+itoa(i)+".wild.test")
+	}
+	b.Run("put", func(b *testing.B) {
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			c.put(&entry{wire: packet, ask: asks[i%len(asks)], zone: zone, end: time.Hour, gone: time.Hour})
+		}
+	})
+	b.Run("get", func(b *testing.B) {
+		c.put(&entry{wire: packet, ask: asks[7], zone: zone, end: time.Hour, gone: time.Hour})
+		b.ReportAllocs()
+		for b.Loop() {
+			if c.get(asks[7], time.Minute) == nil {
+				b.Fatal("not kept")
+			}
+		}
+	})
+}

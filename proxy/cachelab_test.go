@@ -142,20 +142,6 @@ func (l *lines) Write(r audit.Record) {
 	l.all = append(l.all, r)
 }
 
-// last returns the last record's line without what differs from way to way: when,
-// how long, and by which protocol.
-func (l *lines) last(t testing.TB) string {
-	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.all) == 0 {
-		return ""
-	}
-	r := l.all[len(l.all)-1]
-	r.Time, r.Latency, r.TCP = noon, 0, false
-	return lineOf(t, r)
-}
-
 func lineOf(t testing.TB, r audit.Record) string {
 	t.Helper()
 	var out bytes.Buffer

@@ -90,29 +90,49 @@ func (l *listener) express(q *quick, who *asker, from netip.AddrPort, p place, s
 // answered goes on with the reply that was read.
 func (x *express) answered(from netip.AddrPort) {
 	s := x.l.s
-	if x.who.view == nil {
-		x.send()
+	mine, waits := true, uint64(0)
+	defer func() {
+		if r := recover(); r != nil {
+			s.fault("a query", r)
+			switch {
+			case mine:
+				x.broken()
+			case waits != 0 && x.life.CompareAndSwap(waits, waits+1):
+				x.fail(errGranterFault.Error())
+			}
+		}
+	}()
+	if x.reply.size(&x.quick) > x.quick.most || x.reply.spelt && x.quick.mixed() || !x.open(from) {
+		x.long(x.found(from))
 		return
 	}
-	n := x.ask.Name
-	for _, a := range x.reply.addrs {
-		if x.setup.guard.Blocked(n, a.Addr, x.who.snap) != "" {
-			x.long(x.found(from))
-			return
-		}
-	}
-	view := x.who.view
-	x.make(view, n, x.decided, x.reply.addrs, s.now())
-	x.rec = audit.Record{Time: x.started, Pod: view.Pod.PodRef, Address: x.who.addr, Name: n, Type: x.ask.Type, Class: x.ask.Class,
-		Verdict: audit.Allowed, Matches: x.decided.Matches, Answers: x.answers, Chain: x.reply.chain, Upstream: from}
+	mine = false
 	if len(x.grants) == 0 {
 		x.send()
 		s.outboxes.flush()
 		return
 	}
-	x.life.Add(1)
+	waits = x.life.Add(1)
 	s.overdue.add(s, x, s.elapsed()+x.setup.config.GrantTimeout)
 	s.opener.GrantThen(x.grants, x)
+}
+
+// open makes the grants and the record. False: the guard has something against an
+// address.
+func (x *express) open(from netip.AddrPort) bool {
+	view, n := x.who.view, x.ask.Name
+	if view == nil {
+		return true
+	}
+	for _, a := range x.reply.addrs {
+		if x.setup.guard.Blocked(n, a.Addr, x.who.snap) != "" {
+			return false
+		}
+	}
+	x.make(view, n, x.decided, x.reply.addrs, x.l.s.now())
+	x.rec = audit.Record{Time: x.started, Pod: view.Pod.PodRef, Address: x.who.addr, Name: n, Type: x.ask.Type, Class: x.ask.Class,
+		Verdict: audit.Allowed, Matches: x.decided.Matches, Answers: x.answers, Chain: x.reply.chain, Upstream: from}
+	return true
 }
 
 // Granted implements Then. Replies that may leave at one moment leave together.
@@ -141,21 +161,26 @@ func (x *express) acknowledged(err error) {
 // send sends the reply: what it opens is open.
 func (x *express) send() {
 	s := x.l.s
-	longest := uint32(maxTTL)
+	said := false
+	defer func() {
+		if r := recover(); r != nil {
+			s.fault("a query", r)
+			if said {
+				s.release(x.place)
+			} else {
+				x.broken()
+			}
+		}
+	}()
+	x.out = x.reply.appendTo(x.out[:0], &x.quick)
 	if x.who.view != nil {
-		longest = longestTTL(x.decided)
-	}
-	x.out = x.reply.appendTo(x.out[:0], &x.quick, longest)
-	if len(x.out) > x.quick.most || x.reply.spelt && x.quick.mixed() {
-		x.long(x.found(x.rec.Upstream))
-		return
-	}
-	if x.who.view != nil {
+		x.reply.lower(x.out, longestTTL(x.decided))
 		x.l.out.put(x.out, x.from)
 	} else {
 		x.l.reply(x.out, x.from)
 		x.l.work.Done()
 	}
+	said = true
 	s.stats.Queries.Add(1)
 	s.stats.CacheMisses.Add(1)
 	if x.who.view != nil {
@@ -163,6 +188,14 @@ func (x *express) send() {
 		x.log()
 	}
 	x.end()
+}
+
+// broken answers SERVFAIL after a fault of the proxy. The query is not used again.
+func (x *express) broken() {
+	x.l.s.stats.Queries.Add(1)
+	x.l.reply(brief(x.quick.packet, dns.RcodeServerFailure), x.from)
+	x.l.s.release(x.place)
+	x.l.work.Done()
 }
 
 func (x *express) log() {
@@ -187,6 +220,9 @@ func (x *express) fail(reason string) {
 	s := x.l.s
 	s.stats.GrantFailures.Add(1)
 	s.crew.do(func() {
+		defer x.l.work.Done()
+		defer s.release(x.place)
+		defer s.net("a query")
 		x.rec.Verdict, x.rec.Error, x.rec.Rcode = audit.Failed, "the kernel did not take the grant: "+reason, dns.RcodeServerFailure
 		for i := range x.rec.Answers {
 			x.rec.Answers[i].Openings = nil
@@ -199,9 +235,14 @@ func (x *express) fail(reason string) {
 		s.stats.CacheMisses.Add(1)
 		s.stats.verdicts[audit.Failed].Add(1)
 		x.log()
-		s.release(x.place)
-		x.l.work.Done()
 	})
+}
+
+// net catches a fault where nothing is left to be done about it.
+func (s *Server) net(what string) {
+	if r := recover(); r != nil {
+		s.fault(what, r)
+	}
 }
 
 // found is the reply as the long way knows answers.

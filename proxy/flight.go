@@ -1,9 +1,7 @@
 package proxy
 
 import (
-	"log/slog"
 	"net/netip"
-	"runtime/debug"
 
 	"github.com/miekg/dns"
 
@@ -18,6 +16,7 @@ type flight struct {
 	filler *filler
 	from   netip.AddrPort
 	lead   *express   // it began it
+	landed bool       // the riders have gone on
 	riders []*express // lead first; in's lock
 	room   [1]*express
 }
@@ -33,7 +32,15 @@ func (fl *flight) begin(u *upstream, by attempt, with *letters) {
 // the caller's again when take returns, or with an error. It may be called with
 // locks of the upstream held.
 func (fl *flight) take(packet []byte, err error) {
-	if err != nil {
+	defer func() {
+		if r := recover(); r != nil {
+			fl.filler.s.fault("a reply", r)
+			if !fl.landed {
+				fl.divert(nil)
+			}
+		}
+	}()
+	if err != nil || len(packet) == replyBuffer { // it may be longer
 		fl.divert(nil)
 		return
 	}
@@ -47,30 +54,28 @@ func (fl *flight) take(packet []byte, err error) {
 	wire := append(make([]byte, 0, len(r.wire)), r.wire...)
 	wire[10], wire[11] = 0, 0
 	r.wire = wire
+	var kept *entry
 	if zone != nil {
 		if seconds := r.least(); seconds > 0 {
-			fl.filler.put(&entry{wire: wire, from: fl.from, ask: a, zone: zone}, seconds)
+			kept = &entry{wire: wire, from: fl.from, ask: a, zone: zone}
+			fl.filler.put(kept, seconds)
 		}
 	}
+	fl.landed = true
 	riders := fl.in.land(fl, func() (found, error) { return foundOn(wire, fl.from), nil })
 	for _, x := range riders[1:] {
 		x.reply.copyFrom(r)
 	}
 	for _, x := range riders {
+		if kept != nil && zone.Cache.Prefetch.Amount > 0 && x.who.view != nil {
+			fl.filler.cache.asked(kept, x.who.view.Pod.PodRef)
+		}
 		x.answered(fl.from)
 	}
 }
 
-// plain reads the reply; a fault in that is the long way's to find.
-func (fl *flight) plain(r *plainReply, packet []byte, c *corefile.Config, z *corefile.Zone) (ok bool) {
-	defer func() {
-		if f := recover(); f != nil {
-			s := fl.filler.s
-			s.stats.Panics.Add(1)
-			s.logger.Error("reading a reply ended in a fault of the proxy", slog.Any("fault", f), slog.String("stack", string(debug.Stack())))
-			ok = false
-		}
-	}()
+// plain reads the reply.
+func (fl *flight) plain(r *plainReply, packet []byte, c *corefile.Config, z *corefile.Zone) bool {
 	a := fl.lead.ask
 	bounds := [2]ttlBounds{{c.TTL.Least, c.TTL.Greatest}, {0, maxTTL}}
 	if z != nil {
@@ -94,6 +99,7 @@ func (fl *flight) unplain(packet []byte) {
 
 // divert sends everybody the long way, with the answer if there is one.
 func (fl *flight) divert(got *found) {
+	fl.landed = true
 	riders := fl.in.land(fl, func() (found, error) {
 		if got == nil {
 			return found{}, errNotPlain

@@ -26,7 +26,7 @@ type follows struct {
 
 // led are the names that one pod is led to.
 type led struct {
-	epoch atomic.Uint64 // goes up when there is a name that was not
+	epoch atomic.Uint64 // goes up when there is a name that was not, and with each snapshot
 	names map[policy.Name]followed
 }
 
@@ -107,6 +107,7 @@ func (f *follows) sweep(snap *policy.Snapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for p, l := range f.pods {
+		l.epoch.Add(1)
 		v := snap.ViewOf(p)
 		if v == nil {
 			delete(f.pods, p)

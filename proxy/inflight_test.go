@@ -104,3 +104,39 @@ func TestFaultOfTheFirstFreesTheOthers(t *testing.T) {
 		t.Errorf("the second got %v", err)
 	}
 }
+
+// TestWaitersOfAFlightThatLeadsNowhereAskThemselves: and once.
+func TestWaitersOfAFlightThatLeadsNowhereAskThemselves(t *testing.T) {
+	g := newGate()
+	close(g.open)
+	f := newInflight(g, &counters{})
+	x := &express{ask: askFor(t, "www.example.org")}
+	fl, first, ok := f.board(x)
+	if !first || !ok || fl.lead != x {
+		t.Fatalf("%v %v", first, ok)
+	}
+	if fl2, first, ok := f.board(&express{ask: x.ask}); fl2 != fl || first || !ok {
+		t.Fatalf("the second does not board: %v %v", first, ok)
+	}
+	const waiters = 5
+	var wg sync.WaitGroup
+	for range waiters {
+		wg.Go(func() {
+			if got, err := f.resolve(x.ask); err != nil || got.msg == nil {
+				t.Errorf("%v, %v", got, err)
+			}
+		})
+	}
+	until(t, "the waiters", func() bool { return f.stats.Coalesced.Load() == waiters+1 })
+	if riders := f.land(fl, func() (found, error) { return found{}, errNotPlain }); len(riders) != 2 {
+		t.Errorf("%d riders", len(riders))
+	}
+	wg.Wait()
+	if g.calls == 0 || g.calls > waiters || len(f.calls) != 0 {
+		t.Errorf("asked %d times, %d calls left", g.calls, len(f.calls))
+	}
+	g.err = errors.New("lost")
+	if _, first, ok := f.board(x); !first || !ok {
+		t.Error("nobody boards after it has landed")
+	}
+}

@@ -88,11 +88,7 @@ func (k *keeper) answer(a ask) (answer, error) {
 func (k *keeper) fetch(a ask) (answer, error) {
 	k.s.stats.CacheMisses.Add(1)
 	got, err := k.next.resolve(a)
-	out := answer{found: got, base: k.s.now()}
-	if z := keeps(k.config, a); z != nil && z.Cache.Prefetch.Amount > 0 && err == nil {
-		out.kept = k.cache.get(a, k.s.elapsed()) // who asks first is an asker too
-	}
-	return out, err
+	return answer{found: got, base: k.s.now()}, err
 }
 
 // aged is a kept answer as it is now. Its age is rounded up to whole seconds and

@@ -43,7 +43,9 @@ type outboxes struct {
 }
 
 func newOutbox(l *listener) *outbox {
-	return &outbox{l: l, lost: func(int, error) { l.s.stats.RepliesLost.Add(1) }}
+	o := &outbox{l: l, lost: func(int, error) { l.s.stats.RepliesLost.Add(1) }}
+	o.out.hasty = true // who posts has others to tell of their grants
+	return o
 }
 
 // put has a reply sent with the next flush, to a query that counts as the

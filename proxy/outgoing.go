@@ -23,6 +23,7 @@ type outgoing struct {
 	messages [batchMost]mmsg
 	vec      [batchMost]unix.Iovec
 	count    int
+	hasty    bool // it does not wait for room in the socket
 	sent     int
 	err      syscall.Errno
 	now      func(fd uintptr) bool // sendNow, made once
@@ -69,7 +70,10 @@ func (o *outgoing) sendNow(fd uintptr) bool {
 	case 0:
 		o.sent += n
 	case unix.EAGAIN:
-		return false
+		if !o.hasty {
+			return false
+		}
+		o.err = errno
 	case unix.EINTR:
 	default:
 		o.err = errno

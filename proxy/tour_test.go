@@ -349,7 +349,8 @@ func TestQuickTriesDoNotCount(t *testing.T) {
 	}
 }
 
-// TestBoundsOfATry: TCP after UDP may take another try's time; TCP alone has one.
+// TestBoundsOfATry: TCP after UDP may take half a try's time more while another is
+// there to ask; TCP alone has one.
 func TestBoundsOfATry(t *testing.T) {
 	u := newUpstream(loopback, &counters{})
 	defer u.close()
@@ -357,11 +358,12 @@ func TestBoundsOfATry(t *testing.T) {
 		upstreams int
 		force     bool
 		udp, tcp  time.Duration
+		share     time.Duration
 	}{
-		{1, false, time.Second, 4 * time.Second},
-		{2, false, time.Second, 2 * time.Second},
-		{1, true, time.Second, time.Second},
-		{2, true, time.Second, time.Second},
+		{1, false, time.Second, 4 * time.Second, 0},
+		{2, false, time.Second, 4 * time.Second, time.Second / 2},
+		{1, true, time.Second, time.Second, 0},
+		{2, true, time.Second, time.Second, 0},
 	} {
 		f := new(forward)
 		z := corefile.Zone{Timeout: time.Second, Deadline: 4 * time.Second, ForceTCP: tt.force, MaxFails: 3, Probe: time.Minute}
@@ -369,7 +371,7 @@ func TestBoundsOfATry(t *testing.T) {
 		tour := f.begin()
 		tour.next()
 		by := tour.attempt()
-		if by.udp.Sub(tour.now) != tt.udp || by.tcp.Sub(tour.now) != tt.tcp || by.forceTCP != tt.force || by.maxFails != 3 || by.probe != time.Minute {
+		if by.udp.Sub(tour.now) != tt.udp || by.tcp.Sub(tour.now) != tt.tcp || by.share != tt.share || by.forceTCP != tt.force || by.maxFails != 3 || by.probe != time.Minute {
 			t.Errorf("%+v: %v, %v", tt, by.udp.Sub(tour.now), by.tcp.Sub(tour.now))
 		}
 	}

@@ -86,8 +86,14 @@ func (t *turn) resolve(a ask) (answer, error) {
 	}
 	t.answer, t.base = got, got.base
 	t.rec.Upstream, t.rec.Cache = got.from, got.how
-	if e := got.kept; e != nil && e.zone.Cache.Prefetch.Amount > 0 && t.view.Enforced && !t.quiet {
-		t.setup.keeper.cache.asked(e, t.view.Pod.PodRef)
+	if z := keeps(t.setup.config, a); z != nil && z.Cache.Prefetch.Amount > 0 && t.view.Enforced && !t.quiet {
+		e := got.kept
+		if e == nil { // it was not kept before
+			e = t.setup.keeper.cache.get(a, t.s.elapsed())
+		}
+		if e != nil {
+			t.setup.keeper.cache.asked(e, t.view.Pod.PodRef)
+		}
 	}
 	return got, nil
 }

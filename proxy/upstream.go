@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,8 +15,6 @@ import (
 
 // replyBuffer holds a UDP reply; a longer one counts as truncated.
 const replyBuffer = 4096
-
-var replyBuffers = sync.Pool{New: func() any { return new([replyBuffer]byte) }}
 
 // lastAnswer is how long the answer of an upstream that left still counts. Who has
 // a query there asks elsewhere then.

@@ -2,8 +2,10 @@ package proxy
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -171,5 +173,37 @@ func TestForgedFromAnotherSource(t *testing.T) {
 	m, err := u.exchange(askFor(t, "www.example.org"), attempt{udp: end, tcp: end})
 	if err != nil || m.Answer[0].(*dns.A).A.String() != "192.0.2.1" || stats.WrongReplies.Load() != 0 {
 		t.Errorf("%v, %v, wrong %d", m, err, stats.WrongReplies.Load())
+	}
+}
+
+// TestSilentTCPIsLeft: after a truncated answer TCP that says nothing costs its share
+// once, then nothing for a while; the only upstream is asked there again and again.
+func TestSilentTCPIsLeft(t *testing.T) {
+	up := startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+		if tcp {
+			<-t.Context().Done()
+			return nil
+		}
+		return [][]byte{says(q, func(m *dns.Msg) { m.Truncated = true })}
+	})
+	u := newUpstream(up.addr, &counters{})
+	defer u.close()
+	ask := func(share time.Duration) error {
+		end := time.Now().Add(50 * time.Millisecond)
+		_, err := u.exchange(askFor(t, "www.example.org"), attempt{udp: end, tcp: end, share: share})
+		return err
+	}
+	if err := ask(20 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the first: %v", err)
+	}
+	if err := ask(20 * time.Millisecond); !errors.Is(err, errSilentTCP) {
+		t.Errorf("the second: %v", err)
+	}
+	if err := ask(0); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("where there is no other: %v", err)
+	}
+	u.silentTCP.Store(0)
+	if err := ask(20 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after a while: %v", err)
 	}
 }

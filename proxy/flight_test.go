@@ -1,0 +1,271 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/corefile"
+)
+
+// crowded has so many clients ask the same at a moment, and returns their replies
+// and the time that the slowest took. meanwhile, if not nil, is called when all have
+// asked.
+func (l *expressLab) crowded(at netip.AddrPort, clients int, meanwhile func()) (replies []*dns.Msg, took time.Duration) {
+	l.t.Helper()
+	var conns []*dns.Conn
+	for i := range clients {
+		conns = append(conns, client(l.t, "udp", fmt.Sprintf("127.0.0.%d", 2+i%3), at))
+	}
+	began := time.Now()
+	for _, c := range conns {
+		if err := c.WriteMsg(newQuery("all.example.org", dns.TypeA)); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	if meanwhile != nil {
+		meanwhile()
+	}
+	for _, c := range conns {
+		r, err := c.ReadMsg()
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		replies = append(replies, r)
+	}
+	return replies, time.Since(began)
+}
+
+// gated is a script that waits until the gate is open.
+func gated(gate <-chan struct{}, sc script) script {
+	return func(q *dns.Msg, tcp bool) [][]byte {
+		if q.Question[0].Qtype != dns.TypeNS { // no probe
+			<-gate
+		}
+		return sc(q, tcp)
+	}
+}
+
+// TestOneFlightForAll: on the short way and over TCP; it is asked once, and each pod
+// gets grants of its own.
+func TestOneFlightForAll(t *testing.T) {
+	l := newExpressLab(t, false)
+	gate := make(chan struct{})
+	up := startScript(t, gated(gate, one("192.0.2.1")))
+	l.asks(configWith(t), nil, up)
+	at := l.listen()
+	over := client(t, "tcp", "127.0.0.3", at)
+	const clients = 30
+	replies, _ := l.crowded(at, clients, func() {
+		until(t, "the flight", func() bool { return l.s.Stats().Coalesced == clients-1 })
+		if err := over.WriteMsg(newQuery("all.example.org", dns.TypeA)); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the one over TCP", func() bool { return l.s.Stats().Coalesced == clients })
+		close(gate)
+	})
+	last, err := over.ReadMsg()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range append(replies, last) {
+		if len(r.Answer) != 1 {
+			t.Fatalf("%v", r)
+		}
+	}
+	s := l.settled()
+	if up.udp.Load() != 1 || s.UpstreamQueries != 1 || s.Queries != clients+1 || s.CacheMisses != clients+1 {
+		t.Errorf("asked %d times, %+v", up.udp.Load(), s)
+	}
+	for _, pod := range []string{"web", "quiet", "strict"} {
+		if !l.granter.isOpen(pod, name(t, "all.example.org"), mustAddr("192.0.2.1")) {
+			t.Errorf("%s was answered and not granted", pod)
+		}
+	}
+	if n := len(l.log.of(name(t, "all.example.org"))); n != clients+1 {
+		t.Errorf("%d records", n)
+	}
+}
+
+// TestFlightsThatEndElsewhere: whatever a flight ends with, everybody gets the
+// answer that the long way finds.
+func TestFlightsThatEndElsewhere(t *testing.T) {
+	rcode := func(n int) script {
+		return func(q *dns.Msg, _ bool) [][]byte {
+			return [][]byte{says(q, func(r *dns.Msg) { r.Rcode = n })}
+		}
+	}
+	slow := func(q *dns.Msg, _ bool) [][]byte {
+		if q.Question[0].Qtype != dns.TypeNS {
+			time.Sleep(expressTry + 100*time.Millisecond)
+		}
+		return one("192.0.2.1")(q, false)
+	}
+	for _, tt := range []struct {
+		name    string
+		first   script
+		rcode   int
+		answers int
+		least   time.Duration
+		asked   int64 // most, of the first upstream: who comes late asks again
+	}{
+		{name: "SERVFAIL", first: rcode(dns.RcodeServerFailure), answers: 1, asked: 4},
+		{name: "REFUSED", first: rcode(dns.RcodeRefused), answers: 1, asked: 4},
+		{name: "FORMERR", first: rcode(dns.RcodeFormatError), answers: 1, asked: 6},
+		{name: "NXDOMAIN", first: rcode(dns.RcodeNameError), rcode: dns.RcodeNameError, asked: 1},
+		{name: "no address", first: rcode(dns.RcodeSuccess), asked: 1},
+		{name: "two names", first: func(q *dns.Msg, _ bool) [][]byte {
+			return [][]byte{says(q, nil, q.Question[0].Name+" 60 IN A 192.0.2.1", "ads.test. 60 IN A 192.0.2.2")}
+		}, answers: 1, asked: 1},
+		{name: "cut off", first: func(q *dns.Msg, tcp bool) [][]byte {
+			if tcp {
+				return one("192.0.2.1")(q, true)
+			}
+			return [][]byte{says(q, func(r *dns.Msg) { r.Truncated = true })}
+		}, answers: 1, asked: 4},
+		{name: "noise", first: func(q *dns.Msg, _ bool) [][]byte {
+			return [][]byte{wireReply(q, noerror, [][]byte{{1, 2, 3}})}
+		}, answers: 1, asked: 9},
+		{name: "silence", first: func(q *dns.Msg, _ bool) [][]byte { return nil }, answers: 1, asked: 99},
+		{name: "slowness", first: slow, answers: 1, least: expressTry, asked: 6},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			l := newExpressLab(t, false)
+			gate := make(chan struct{})
+			var asked atomic.Int64
+			first, second := startScript(t, gated(gate, func(q *dns.Msg, tcp bool) [][]byte {
+				if q.Question[0].Qtype == dns.TypeA && !tcp {
+					asked.Add(1)
+				}
+				return tt.first(q, tcp)
+			})), startScript(t, one("192.0.2.1"))
+			l.asks(configWith(t), func(z *corefile.Zone) { z.Deadline = 4 * time.Second }, first, second)
+			const clients = 12
+			replies, took := l.crowded(l.listen(), clients, func() {
+				until(t, "the flight", func() bool { return l.s.Stats().Coalesced == clients-1 })
+				close(gate)
+			})
+			for _, r := range replies {
+				if r.Rcode != tt.rcode || len(r.Answer) != tt.answers {
+					t.Fatalf("%v", r)
+				}
+			}
+			if took < tt.least || took > 4500*time.Millisecond {
+				t.Errorf("it took %v", took)
+			}
+			s := l.settled()
+			if n := asked.Load(); n == 0 || n > tt.asked || s.Queries != clients || s.Panics != 0 {
+				t.Errorf("asked %d times, %+v", n, s)
+			}
+			if n := len(l.s.setup.Load().keeper.flights.calls); n != 0 {
+				t.Errorf("%d flights are left", n)
+			}
+		})
+	}
+}
+
+// TestFaultInAFlight: it ends with everybody told.
+func TestFaultInAFlight(t *testing.T) {
+	l := newExpressLab(t, false)
+	gate := make(chan struct{})
+	l.asks(configWith(t, "cache"), nil, startScript(t, gated(gate, one("192.0.2.1"))))
+	l.s.setup.Load().keeper.filler.cache = nil // where answers go to be kept
+	replies, _ := l.crowded(l.listen(), 6, func() {
+		until(t, "the flight", func() bool { return l.s.Stats().Coalesced == 5 })
+		close(gate)
+	})
+	for _, r := range replies {
+		if r.Rcode != dns.RcodeServerFailure {
+			t.Errorf("%v", r)
+		}
+	}
+	if s := l.settled(); s.Panics == 0 || len(l.s.setup.Load().keeper.flights.calls) != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestNothingIsLostInADrain: what was asked is answered before the socket goes.
+func TestNothingIsLostInADrain(t *testing.T) {
+	for what, end := range map[string]func(s *Server) error{
+		"Listen": func(s *Server) error { return s.Listen(nil) },
+		"Close":  func(s *Server) error { return s.Close(context.Background()) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			l := newExpressLab(t, false)
+			l.granter.tells(func(grants []policy.Grant, then Then) {
+				time.AfterFunc(20*time.Millisecond, func() { then.Granted(l.granter.acknowledge(grants), false) })
+			})
+			l.asks(configWith(t), nil, startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+				time.Sleep(50 * time.Millisecond)
+				return one("192.0.2.1")(q, tcp)
+			}))
+			conn := client(t, "udp", "127.0.0.2", l.listen())
+			const queries = 200
+			for i := range queries {
+				if err := conn.WriteMsg(newQuery(fmt.Sprintf("n%d.example.org", i), dns.TypeA)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := end(l.s); err != nil {
+				t.Fatal(err)
+			}
+			if s := l.s.Stats(); s.InFlight != 0 || s.Allowed != queries || s.RepliesLost != 0 {
+				t.Errorf("%+v", s)
+			}
+			for i := range queries {
+				if r, err := conn.ReadMsg(); err != nil || len(r.Answer) != 1 {
+					t.Fatalf("reply %d: %v, %v", i, r, err)
+				}
+			}
+		})
+	}
+}
+
+// TestChangesUnderLoad: reloads lose no query, and a policy that has ended answers
+// none.
+func TestChangesUnderLoad(t *testing.T) {
+	l := newExpressLab(t, false)
+	up := startScript(t, one("192.0.2.1"))
+	l.asks(configWith(t), nil, up)
+	at := l.listen()
+	with, without := l.s.snapshot.Load(), compile(t, strings.ReplaceAll(expressPolicies, `"a*.example.org"`, `"none.test"`), labPods)
+	var over atomic.Bool
+	var wg sync.WaitGroup
+	for k := range 4 {
+		conn := client(t, "udp", fmt.Sprintf("127.0.0.%d", 2+k%2), at)
+		wg.Go(func() {
+			for i := 0; !over.Load(); i++ {
+				if r := exchange(t, conn, newQuery(fmt.Sprintf("n%d-%d.example.org", k, i), dns.TypeA)); len(r.Answer) != 1 {
+					t.Errorf("%v", r)
+					return
+				}
+			}
+		})
+	}
+	conn := client(t, "udp", "127.0.0.4", at)
+	for i := range 60 {
+		l.asks(configWith(t, []string{"", "cache", "follow off"}[i%3]), nil, up)
+		l.s.SetCluster(Cluster{Nodes: expressCluster.Nodes, Services: addrsOf(fmt.Sprintf("192.0.2.%d", 100+i))})
+		for _, snap := range []*policy.Snapshot{without, with} {
+			l.s.Publish(snap)
+			r := exchange(t, conn, newQuery(fmt.Sprintf("a%d.example.org", i), dns.TypeA))
+			if allowed := snap == with; allowed != (len(r.Answer) == 1) {
+				t.Errorf("allowed %v, and told %v", allowed, r)
+			}
+		}
+	}
+	over.Store(true)
+	wg.Wait()
+	if s := l.settled(); s.Failed != 0 || s.RepliesLost != 0 || s.Panics != 0 {
+		t.Errorf("%+v", s)
+	}
+}

@@ -1,0 +1,160 @@
+package proxy
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// TestReplyDecidedBeforeANameWasFollowedIsNotKept, though it is finished after.
+func TestReplyDecidedBeforeANameWasFollowedIsNotKept(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org SRV": {"www.example.org. 60 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 60 IN A 192.0.2.1"}})
+	l.any("10.1.0.6", newQuery("host.test", dns.TypeA))
+	packet := packed(t, newQuery("host.test", dns.TypeA))
+	who, setup := l.who("10.1.0.2"), l.s.setup.Load()
+	query := parsed(t, packet)
+	q, _ := readQuestion(query)
+	late := &turn{s: l.s, setup: setup, view: who.view, snap: who.snap, query: query, q: q}
+	r := late.run()
+	l.any("10.1.0.2", newQuery("www.example.org", dns.TypeSRV))
+	l.s.remember(packet, pack(query, r, false), late.answer, who, setup, late)
+	if wire := l.quickly("10.1.0.2", packet); wire != nil {
+		t.Error("a reply of before is given, and its address is not open")
+	}
+}
+
+// TestOnePodsNamesAreNoOthersBusiness: what one pod is led to makes nobody else go
+// the long way.
+func TestOnePodsNamesAreNoOthersBusiness(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"x.wild.test SRV": {"x.wild.test. 60 IN SRV 0 0 1 host.test."}, "www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
+	for range 3 {
+		l.any("10.1.0.4", newQuery("www.example.org", dns.TypeA))
+		l.any("10.1.0.2", newQuery("www.example.org", dns.TypeA))
+	}
+	l.any("10.1.0.2", newQuery("x.wild.test", dns.TypeSRV))
+	if _, quick := l.any("10.1.0.4", newQuery("www.example.org", dns.TypeA)); !quick {
+		t.Error("another pod's reply is decided anew")
+	}
+}
+
+func TestFollowsAreBoundedAPod(t *testing.T) {
+	var f follows
+	pod, other := policy.PodRef{Name: "a"}, policy.PodRef{Name: "b"}
+	via := name(t, "www.example.org")
+	for i := range followsMost {
+		if !f.add(pod, name(t, itoa(i)+".test"), via, 0, time.Minute+time.Duration(i)) {
+			t.Fatalf("%d is too many", i)
+		}
+	}
+	late := name(t, "late.test")
+	if f.add(pod, late, via, 0, time.Hour) || len(f.pods[pod].names) != followsMost {
+		t.Error("one more than the bound")
+	}
+	if !f.add(pod, name(t, "7.test"), via, 0, time.Hour) || !f.add(other, late, via, 0, time.Hour) {
+		t.Error("a known name is not prolonged, or another pod has no room")
+	}
+	if !f.add(pod, late, via, time.Minute+9, time.Hour) || len(f.pods[pod].names) != followsMost-8 {
+		t.Errorf("those that are over do not make room: %d", len(f.pods[pod].names))
+	}
+}
+
+// TestFirstNameThatLeadsCounts until its answer is over; who is not heard is not
+// told that it is settled.
+func TestFirstNameThatLeadsCounts(t *testing.T) {
+	var f follows
+	pod := policy.PodRef{Name: "a"}
+	n, one, two := name(t, "host.test"), name(t, "one.test"), name(t, "two.test")
+	steps := []struct {
+		via        policy.Name
+		now, until time.Duration
+		settled    bool
+		led        policy.Name
+		epoch      uint64
+	}{
+		{one, 0, 10, true, one, 1},
+		{two, 5, 8, true, one, 1},
+		{two, 5, 20, false, one, 1},
+		{one, 6, 12, true, one, 1},
+		{two, 12, 20, true, two, 2},
+		{one, 13, 14, true, two, 2},
+	}
+	for i, s := range steps {
+		if got := f.add(pod, n, s.via, s.now, s.until); got != s.settled {
+			t.Errorf("%d: settled %v", i, got)
+		}
+		if via, ok := f.via(pod, n, s.now); !ok || via != s.led || f.of(pod).epoch.Load() != s.epoch {
+			t.Errorf("%d: led by %v, epoch %d", i, via, f.of(pod).epoch.Load())
+		}
+	}
+	if _, ok := f.via(pod, n, 20); ok {
+		t.Error("it does not end")
+	}
+	if _, ok := f.via(policy.PodRef{Name: "b"}, n, 13); ok {
+		t.Error("another pod is led")
+	}
+}
+
+// TestSweepForgetsWhatIsNotAllowedAnyMore: so another name may lead there.
+func TestSweepForgetsWhatIsNotAllowedAnyMore(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{})
+	web, gone := labPods[0].PodRef, policy.PodRef{Name: "gone"}
+	l.s.follows.add(web, name(t, "a.test"), name(t, "www.example.org"), 0, time.Hour)
+	l.s.follows.add(web, name(t, "b.test"), name(t, "elsewhere.test"), 0, time.Hour)
+	l.s.follows.add(gone, name(t, "a.test"), name(t, "www.example.org"), 0, time.Hour)
+	l.s.Publish(compile(t, labPolicies, labPods))
+	if names := l.s.follows.pods[web].names; len(names) != 1 || names[name(t, "a.test")].until == 0 {
+		t.Errorf("led to %v", names)
+	}
+	if l.s.follows.pods[gone] != nil {
+		t.Error("a pod that is no more is led")
+	}
+}
+
+// TestPointersAreOfTheQuestion: records of other owners point nowhere.
+func TestPointersAreOfTheQuestion(t *testing.T) {
+	q := Question{Name: name(t, "one.test"), Type: dns.TypeSRV, Class: dns.ClassINET}
+	for _, tt := range []struct {
+		says []string
+		want []string
+		ttl  uint32
+	}{
+		{[]string{"other.test. 60 IN SRV 0 0 1 host.test."}, nil, 0},
+		{[]string{"+one.test. 60 IN SRV 0 0 1 host.test."}, nil, 0},
+		{[]string{"one.test. 60 CH SRV 0 0 1 host.test."}, nil, 0},
+		{[]string{"one.test. 60 IN MX 1 host.test."}, nil, 0},
+		{[]string{"one.test. 60 IN SRV 0 0 1 one.test."}, nil, 0},
+		{[]string{"one.test. 20 IN CNAME two.test.", "two.test. 60 IN SRV 0 0 1 host.test."}, []string{"host.test"}, 20},
+		{[]string{"one.test. 60 IN CNAME two.test.", "two.test. 60 IN CNAME one.test.", "one.test. 60 IN SRV 0 0 1 host.test."}, nil, 0},
+		{[]string{"NXDOMAIN", "other.test. 60 IN SRV 0 0 1 host.test."}, nil, 0},
+	} {
+		var got []string
+		for _, p := range pointers(q, answerOf(t, dns.TypeSRV, tt.says...), false) {
+			if got = append(got, p.name.String()); p.ttl != tt.ttl {
+				t.Errorf("%q: for %d s", tt.says, p.ttl)
+			}
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%q points at %v", tt.says, got)
+		}
+	}
+}
+
+// TestSnapshotThatComesBackLeadsNowhere: what was remembered by it of names that its
+// successor has ended is not given.
+func TestSnapshotThatComesBackLeadsNowhere(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org SRV": {"www.example.org. 60 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 60 IN A 192.0.2.1"}})
+	l.any("10.1.0.4", newQuery("www.example.org", dns.TypeSRV))
+	for range 3 {
+		l.any("10.1.0.4", newQuery("host.test", dns.TypeA))
+	}
+	old := l.s.snapshot.Load()
+	l.s.Publish(compile(t, strictWithout, labPods))
+	l.s.Publish(old)
+	if r, quick := l.any("10.1.0.4", newQuery("host.test", dns.TypeA)); quick || r.Rcode != dns.RcodeRefused {
+		t.Errorf("quick %v, %v", quick, r)
+	}
+}

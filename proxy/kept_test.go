@@ -1,0 +1,225 @@
+package proxy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+func TestNXDOMAINHoldsForEveryType(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"gone.wild.test AAAA": {"NXDOMAIN", soa + "20"}})
+	for _, from := range []string{"10.1.0.2", "10.1.0.6", "10.1.0.2", "10.1.0.6"} {
+		for _, qtype := range []uint16{dns.TypeAAAA, dns.TypeA, dns.TypeTXT, dns.TypeHTTPS, dns.TypeANY} {
+			r, _ := l.any(from, newQuery("gone.wild.test", qtype))
+			if r.Rcode != dns.RcodeNameError || r.Question[0].Qtype != qtype || len(r.Ns) != 1 || r.Ns[0].Header().Ttl != 20 {
+				t.Errorf("%s: %v", dns.TypeToString[qtype], r)
+			}
+		}
+	}
+	if n := l.upstreamAsked(); n != 1 {
+		t.Errorf("the upstream was asked %d times", n)
+	}
+	l.says("gone.wild.test A", "gone.wild.test. 60 IN A 192.0.2.1")
+	l.says("gone.wild.test AAAA", soa+"20")
+	l.pass(20 * time.Second)
+	l.gives("10.1.0.2", "gone.wild.test", dns.TypeA, "gone.wild.test. 60 A 192.0.2.1")
+	l.gives("10.1.0.2", "gone.wild.test", dns.TypeAAAA)
+}
+
+// TestNXDOMAINBehindACNAMEIsOfOneType: the name itself exists.
+func TestNXDOMAINBehindACNAMEIsOfOneType(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{
+		"a.wild.test A":   {"NXDOMAIN", "a.wild.test. 60 IN CNAME gone.test.", soa + "20"},
+		"a.wild.test TXT": {`a.wild.test. 60 IN TXT "x"`},
+	})
+	for range 2 {
+		if r, _ := l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeA)); r.Rcode != dns.RcodeNameError {
+			t.Errorf("%v", r)
+		}
+		l.gives("10.1.0.2", "a.wild.test", dns.TypeTXT, `a.wild.test. 60 TXT "x"`)
+	}
+	if n := l.upstreamAsked(); n != 2 {
+		t.Errorf("the upstream was asked %d times", n)
+	}
+}
+
+// TestWhatAnswerDependsOnIsKeptApart: a query with other flags asks anew.
+func TestWhatAnswerDependsOnIsKeptApart(t *testing.T) {
+	forms := map[string]func(*dns.Msg){
+		"plain": func(*dns.Msg) {},
+		"no RD": func(m *dns.Msg) { m.RecursionDesired = false },
+		"CD":    func(m *dns.Msg) { m.CheckingDisabled = true },
+		"AD":    func(m *dns.Msg) { m.AuthenticatedData = true },
+		"DO":    func(m *dns.Msg) { m.SetEdns0(1232, true) },
+		"CD+DO": func(m *dns.Msg) { m.CheckingDisabled = true; m.SetEdns0(1232, true) },
+		"type":  func(m *dns.Msg) { m.Question[0].Qtype = dns.TypeAAAA },
+		"label": func(m *dns.Msg) { m.Question[0].Name = `a\.wild.test.` },
+	}
+	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}, "a.wild.test AAAA": {"a.wild.test. 60 IN AAAA 2001:db8::1"},
+		`a\.wild.test A`: {`a\.wild.test. 60 IN A 192.0.2.2`}})
+	for what, form := range forms {
+		m := newQuery("a.wild.test", dns.TypeA)
+		form(m)
+		for i := range 3 {
+			l.any("10.1.0.2", m)
+			if n := l.upstreamAsked(); n != 1-min(i, 1) {
+				t.Errorf("%s, %d: the upstream was asked %d times", what, i, n)
+			}
+		}
+	}
+	for what, form := range map[string]func(*dns.Msg){
+		"EDNS":     func(m *dns.Msg) { m.SetEdns0(1232, false) },
+		"spelling": func(m *dns.Msg) { m.Question[0].Name = "A.wIld.Test." },
+		"escapes":  func(m *dns.Msg) { m.Question[0].Name = `\097.\119ild.test.` },
+		"cookie": func(m *dns.Msg) {
+			m.SetEdns0(1232, false)
+			m.IsEdns0().Option = []dns.EDNS0{&dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: "0011223344556677"}}
+		},
+	} {
+		m := newQuery("a.wild.test", dns.TypeA)
+		form(m)
+		if r, _ := l.any("10.1.0.2", m); l.upstreamAsked() != 0 || len(r.Answer) != 1 || r.Question[0].Name != parsed(t, packed(t, m)).Question[0].Name {
+			t.Errorf("%s: not what is kept, or %v", what, r.Question)
+		}
+	}
+}
+
+func TestClassesAndOptionsAreNeverKept(t *testing.T) {
+	for what, form := range map[string]func(*dns.Msg){
+		"chaos": func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassCHAOS },
+		"any":   func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassANY },
+		"NSID": func(m *dns.Msg) {
+			m.SetEdns0(1232, false)
+			m.IsEdns0().Option = []dns.EDNS0{&dns.EDNS0_NSID{Code: dns.EDNS0NSID}}
+		},
+		"subnet": func(m *dns.Msg) {
+			m.SetEdns0(1232, false)
+			m.IsEdns0().Option = []dns.EDNS0{&dns.EDNS0_SUBNET{Code: dns.EDNS0SUBNET, Family: 1, SourceNetmask: 24, Address: mustAddr("192.0.2.0").AsSlice()}}
+		},
+		"unknown": func(m *dns.Msg) {
+			m.SetEdns0(1232, false)
+			m.IsEdns0().Option = []dns.EDNS0{&dns.EDNS0_LOCAL{Code: 65001, Data: []byte{1}}}
+		},
+	} {
+		l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
+		l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeA))
+		m := newQuery("a.wild.test", dns.TypeA)
+		form(m)
+		for range 2 {
+			if _, quick := l.any("10.1.0.2", m); quick {
+				t.Errorf("%s: given again", what)
+			}
+		}
+		if n := l.upstreamAsked(); n != 3 {
+			t.Errorf("%s: the upstream was asked %d times, not each time", what, n)
+		}
+		if n, _ := l.s.cache.usage(); n != 1 {
+			t.Errorf("%s: %d answers are kept", what, n)
+		}
+	}
+}
+
+// optioned adds an option to every answer.
+type optioned struct {
+	resolver
+	option dns.EDNS0
+}
+
+func (o optioned) resolve(a ask) (found, error) {
+	got, err := o.resolver.resolve(a)
+	if err == nil {
+		got.msg.SetEdns0(1232, false)
+		got.msg.IsEdns0().Option = []dns.EDNS0{o.option}
+	}
+	return got, err
+}
+
+// TestAnswerThatMeansTheClientIsNotKept, though nobody asked for the option.
+func TestAnswerThatMeansTheClientIsNotKept(t *testing.T) {
+	for _, tt := range []struct {
+		option dns.EDNS0
+		kept   int
+	}{
+		{&dns.EDNS0_SUBNET{Code: dns.EDNS0SUBNET, Family: 1, SourceNetmask: 24, Address: mustAddr("192.0.2.0").AsSlice()}, 0},
+		{&dns.EDNS0_LOCAL{Code: 65001, Data: []byte{1}}, 0},
+		{&dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeOther}, 1},
+		{&dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: "0011223344556677"}, 1},
+	} {
+		l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
+		l.use(l.config, optioned{l.up, tt.option})
+		l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeA))
+		if n, _ := l.s.cache.usage(); n != tt.kept {
+			t.Errorf("with %T %d answers are kept, want %d", tt.option, n, tt.kept)
+		}
+	}
+}
+
+func TestFailuresAreNotKept(t *testing.T) {
+	for _, says := range []string{"SERVFAIL", "REFUSED", "error"} {
+		l := newCacheLab(t, map[string][]string{"a.wild.test A": {says}})
+		for range 3 {
+			if r, _ := l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeA)); len(r.Answer) > 0 || r.Rcode == dns.RcodeSuccess {
+				t.Errorf("%v", r)
+			}
+		}
+		if n := l.upstreamAsked(); n != 3 {
+			t.Errorf("%s: the upstream was asked %d times", says, n)
+		}
+	}
+}
+
+// TestReloadEmptiesTheCacheOnlyIfAnswersCouldDiffer, and what is given again is
+// decided anew all the same.
+func TestReloadEmptiesTheCacheOnlyIfAnswersCouldDiffer(t *testing.T) {
+	for _, tt := range []struct {
+		name, lines string
+		kept        bool
+	}{
+		{"nothing", "cache", true},
+		{"follow", "cache\nfollow off", true},
+		{"search", "cache\nsearch lab.test", true},
+		{"guard", "cache\nrebind allow wild.test 192.0.2.0/24", true},
+		{"cache", "cache 30m", false},
+		{"denial", "cache {\ndenial 1s\n}", false},
+		{"ttl", "cache\nttl 5s 1h", false},
+		{"size", "cache {\nsize 1MiB\n}", false},
+		{"no cache", "", false},
+	} {
+		l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
+		q := newQuery("a.wild.test", dns.TypeA)
+		for range 3 {
+			l.any("10.1.0.2", q)
+		}
+		l.upstreamAsked()
+		l.reconfigure(tt.lines)
+		if _, quick := l.any("10.1.0.2", q); quick {
+			t.Errorf("%s: what was decided before is given again", tt.name)
+		}
+		if kept := l.upstreamAsked() == 0; kept != tt.kept {
+			t.Errorf("%s: kept %v", tt.name, kept)
+		}
+	}
+}
+
+// odd answers by another opcode.
+type odd struct{ resolver }
+
+func (o odd) resolve(a ask) (found, error) {
+	got, err := o.resolver.resolve(a)
+	if err == nil {
+		got.msg.Opcode = dns.OpcodeNotify
+	}
+	return got, err
+}
+
+// TestReplyHasTheQuerysOpcode, whatever the upstream's is.
+func TestReplyHasTheQuerysOpcode(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
+	l.use(l.config, odd{l.up})
+	for _, from := range []string{"10.1.0.6", "10.1.0.6", "10.1.0.6", "10.1.0.2"} {
+		if r, _ := l.any(from, newQuery("a.wild.test", dns.TypeA)); r.Opcode != dns.OpcodeQuery {
+			t.Errorf("%s: opcode %d", from, r.Opcode)
+		}
+	}
+}

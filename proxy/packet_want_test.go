@@ -1,0 +1,88 @@
+package proxy
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// wantHonest checks what is promised of every reply.
+func (r *fuzzRun) wantHonest(packet, wire []byte, who asker, tcp bool) {
+	r.t.Helper()
+	reply := new(dns.Msg)
+	if err := reply.Unpack(wire); err != nil {
+		r.t.Fatalf("the reply cannot be read: %v\nquery %x\nreply %x", err, packet, wire)
+	}
+	if string(wire[:2]) != string(packet[:2]) || !reply.Response || reply.Opcode != int(packet[2]>>3&0xf) {
+		r.t.Fatalf("the reply has another id or opcode, or is none\nquery %x\nreply %x", packet, wire)
+	}
+	query := new(dns.Msg)
+	if query.Unpack(packet) != nil {
+		if reply.Rcode != dns.RcodeFormatError || len(wire) > len(packet) {
+			r.t.Fatalf("a broken query got %v", reply)
+		}
+		return
+	}
+	if reply.Rcode != dns.RcodeFormatError && len(query.Question) > 0 && (len(reply.Question) != 1 || reply.Question[0] != query.Question[0]) {
+		r.t.Fatalf("the question is not repeated\nquery %v\nreply %v", query, reply)
+	}
+	most := dns.MinMsgSize
+	opt := query.IsEdns0()
+	if opt != nil {
+		most = udpLimit(opt.UDPSize())
+	}
+	if !tcp && len(wire) > most {
+		r.t.Fatalf("the client takes %d bytes, the reply has %d", most, len(wire))
+	}
+	if got := reply.IsEdns0(); (got != nil) != (opt != nil) && reply.Rcode != dns.RcodeFormatError && reply.Rcode != dns.RcodeServerFailure {
+		r.t.Fatalf("EDNS is answered by none, or none by EDNS\nquery %v\nreply %v", query, reply)
+	}
+	r.wantOpen(query, reply, who)
+}
+
+// wantOpen checks that a pod is told no address of an allowed name that is not open
+// to it for as long as it is told.
+func (r *fuzzRun) wantOpen(query, reply *dns.Msg, who asker) {
+	r.t.Helper()
+	q, ok := readQuestion(query)
+	if !ok || who.view == nil || !who.view.Enforced || q.Class != dns.ClassINET || !who.view.Decide(q.Name).Allowed() {
+		return
+	}
+	for _, section := range [][]dns.RR{reply.Answer, reply.Ns, reply.Extra} {
+		for _, rr := range section {
+			for _, a := range everyAddress(rr) {
+				until := r.ledger.until(who.view.Pod.PodRef, a)
+				if need := r.now().Add(time.Duration(rr.Header().Ttl) * time.Second); until.Before(need) {
+					r.t.Fatalf("%v is told for %d s and open until %v, which is in %v\n%v", a, rr.Header().Ttl, until, until.Sub(r.now()), reply)
+				}
+			}
+		}
+	}
+}
+
+// everyAddress returns the addresses that a client could take from a record.
+func everyAddress(rr dns.RR) (out []netip.Addr) {
+	for _, ip := range addressesOf(rr, dns.TypeANY) {
+		if a, ok := netip.AddrFromSlice(ip); ok {
+			out = append(out, a.Unmap())
+		}
+	}
+	return out
+}
+
+// wantSame compares a reply that was given again with what the long way says. What
+// follows the client's spelling by compression may differ in its letters' case.
+func (r *fuzzRun) wantSame(packet, quick, long []byte) {
+	r.t.Helper()
+	if got, want := folded(r.t, quick), folded(r.t, long); got != want {
+		r.t.Fatalf("given again:\n%s\nthe long way says:\n%s\nquery %x", got, want, packet)
+	}
+}
+
+func folded(t testing.TB, wire []byte) string {
+	t.Helper()
+	return strings.ToLower(parsed(t, wire).String())
+}

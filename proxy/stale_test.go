@@ -1,0 +1,202 @@
+package proxy
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/audit"
+)
+
+const staled = "cache {\nserve_stale 1h\n}"
+
+// TestStaleAnswerInAnOutage: with a TTL of 30 s, an extended error, grants, and
+// until it is too old.
+func TestStaleAnswerInAnOutage(t *testing.T) {
+	for _, says := range []string{"error", "SERVFAIL"} {
+		l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, staled)
+		q := newQuery("www.example.org", dns.TypeA)
+		q.SetEdns0(1232, false)
+		l.any("10.1.0.4", q)
+		l.says("www.example.org A", says)
+		l.upstreamAsked()
+		for _, at := range []time.Duration{100 * time.Second, 10 * time.Minute, time.Hour + 99*time.Second} {
+			l.at.Store(int64(at))
+			for _, from := range []string{"10.1.0.4", "10.1.0.3", "10.1.0.6"} {
+				r, quick := l.any(from, q)
+				equal(t, says+": the answer", data(r.Answer), []string{"www.example.org. 30 A 192.0.2.1"})
+				if quick || r.Rcode != dns.RcodeSuccess {
+					t.Errorf("quick %v, %v", quick, r.Rcode)
+				}
+				if ede, ok := r.IsEdns0().Option[0].(*dns.EDNS0_EDE); !ok || ede.InfoCode != dns.ExtendedErrorCodeStaleAnswer {
+					t.Errorf("options %v", r.IsEdns0().Option)
+				}
+				l.settle()
+			}
+			for _, i := range []int{1, 2} {
+				if got := l.ledger.until(labPods[i].PodRef, mustAddr("192.0.2.1")).Sub(l.now()); got < 90*time.Second || got > 95*time.Second {
+					t.Errorf("at %v open for %v to %s", at, got, labPods[i].Name)
+				}
+			}
+			if rec := l.lines.all[0]; rec.Cache != audit.CacheStale || rec.Verdict != audit.Allowed {
+				t.Errorf("logged %+v", rec)
+			}
+			if n := l.upstreamAsked(); n != 1 {
+				t.Errorf("at %v the upstream was asked %d times", at, n)
+			}
+		}
+		l.at.Store(int64(time.Hour + 100*time.Second))
+		if r, _ := l.any("10.1.0.4", q); r.Rcode != dns.RcodeServerFailure {
+			t.Errorf("too old, and %v", r)
+		}
+	}
+}
+
+// TestUpstreamRestsInAnOutage: it is asked every 5 s, and a hit in between writes
+// nothing more to the kernel.
+func TestUpstreamRestsInAnOutage(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, staled)
+	q := newQuery("www.example.org", dns.TypeA)
+	l.any("10.1.0.4", q)
+	l.says("www.example.org A", "error")
+	l.upstreamAsked()
+	writes := l.ledger.writes
+	for at := 100 * time.Second; at < 160*time.Second; at += 100 * time.Millisecond {
+		l.at.Store(int64(at))
+		l.any("10.1.0.4", q)
+		l.settle()
+		if open := l.ledger.until(labPods[2].PodRef, mustAddr("192.0.2.1")).Sub(l.now()); open < 90*time.Second || open > 95*time.Second {
+			t.Fatalf("at %v open for %v", at, open)
+		}
+	}
+	if n := l.upstreamAsked(); n != 12 {
+		t.Errorf("the upstream was asked %d times in a minute", n)
+	}
+	if n := l.ledger.writes - writes; n > 14 {
+		t.Errorf("the kernel was written to %d times in a minute", n)
+	}
+}
+
+// TestRecoveryEndsTheStaleAnswer: as soon as the upstream answers again.
+func TestRecoveryEndsTheStaleAnswer(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, staled)
+	q := newQuery("www.example.org", dns.TypeA)
+	l.any("10.1.0.4", q)
+	l.says("www.example.org A", "error")
+	l.pass(100 * time.Second)
+	l.any("10.1.0.4", q)
+	l.settle()
+	l.says("www.example.org A", "www.example.org. 60 IN A 192.0.2.2")
+	l.pass(4 * time.Second)
+	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 30 A 192.0.2.1") // it rests
+	l.pass(2 * time.Second)
+	l.any("10.1.0.4", q) // nobody waits for who has failed
+	l.settle()
+	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 60 A 192.0.2.2")
+	if l.ledger.until(labPods[2].PodRef, mustAddr("192.0.2.2")).IsZero() {
+		t.Error("not open")
+	}
+}
+
+// TestAnswerThatIsOverIsAskedForFirst: a well upstream's new answer is given.
+func TestAnswerThatIsOverIsAskedForFirst(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, staled)
+	l.any("10.1.0.4", newQuery("www.example.org", dns.TypeA))
+	l.says("www.example.org A", "www.example.org. 0 IN A 192.0.2.2") // and is not kept
+	l.pass(100 * time.Second)
+	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 0 A 192.0.2.2")
+	l.settle()
+	if n, _ := l.s.cache.usage(); n != 0 {
+		t.Error("the old answer is still there")
+	}
+}
+
+// TestSlowUpstreamIsNotWaitedForLong: the stale answer comes after 1.8 s, and the
+// late one is kept.
+func TestSlowUpstreamIsNotWaitedForLong(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, staled)
+	up := &blocked{resolver: l.up}
+	l.use(l.config, up)
+	var waited []time.Duration
+	l.s.waiting.after = func(d time.Duration, f func()) func() bool {
+		waited = append(waited, d)
+		f()
+		return func() bool { return true }
+	}
+	l.any("10.1.0.4", newQuery("www.example.org", dns.TypeA))
+	up.close()
+	l.pass(100 * time.Second)
+	for range 3 {
+		l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 30 A 192.0.2.1")
+	}
+	if !slices.Equal(waited, []time.Duration{staleWait, staleWait, staleWait}) || staleWait != 1800*time.Millisecond {
+		t.Errorf("waited %v", waited)
+	}
+	for deadline := time.Now().Add(5 * time.Second); up.asked() < 2 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	if n := up.asked(); n != 2 {
+		t.Errorf("the upstream was asked %d times", n)
+	}
+	l.says("www.example.org A", "www.example.org. 60 IN A 192.0.2.2")
+	close(up.gate)
+	l.settle()
+	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 60 A 192.0.2.2")
+}
+
+// TestStaleDenialSaysSo, for every type; and a name that exists by now is asked for
+// by the type of who asks.
+func TestStaleDenialSaysSo(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"NXDOMAIN", soa + "20"}, "a.wild.test AAAA": {"error"}}, staled)
+	q := newQuery("a.wild.test", dns.TypeAAAA)
+	q.SetEdns0(1232, false)
+	l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeA))
+	l.says("a.wild.test A", "error")
+	l.pass(20 * time.Second)
+	r, _ := l.any("10.1.0.2", q)
+	if r.Rcode != dns.RcodeNameError || r.Question[0].Qtype != dns.TypeAAAA || r.Ns[0].Header().Ttl != 30 {
+		t.Errorf("%v", r)
+	}
+	if ede, ok := r.IsEdns0().Option[0].(*dns.EDNS0_EDE); !ok || ede.InfoCode != dns.ExtendedErrorCodeStaleNXDOMAINAnswer {
+		t.Errorf("options %v", r.IsEdns0().Option)
+	}
+}
+
+func TestNameThatExistsAgainIsAskedForByItsType(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"NXDOMAIN", soa + "20"}}, staled)
+	l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeA))
+	l.says("a.wild.test A", "a.wild.test. 60 IN A 192.0.2.1")
+	l.says("a.wild.test AAAA", "a.wild.test. 60 IN AAAA 2001:db8::1")
+	l.pass(20 * time.Second)
+	l.gives("10.1.0.2", "a.wild.test", dns.TypeAAAA, "a.wild.test. 60 AAAA 2001:db8::1")
+	l.settle()
+	l.gives("10.1.0.2", "a.wild.test", dns.TypeA, "a.wild.test. 60 A 192.0.2.1")
+}
+
+// TestFaultInARenewalIsCaught, and the entry is asked for again.
+func TestFaultInARenewalIsCaught(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, staled)
+	q := newQuery("www.example.org", dns.TypeA)
+	l.any("10.1.0.4", q)
+	l.s.logger = slog.New(slog.DiscardHandler)
+	l.use(l.config, broken{})
+	l.pass(100 * time.Second)
+	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 30 A 192.0.2.1")
+	l.settle()
+	if l.s.stats.Panics.Load() != 1 {
+		t.Errorf("%d faults", l.s.stats.Panics.Load())
+	}
+	l.use(l.config, l.up)
+	l.pass(6 * time.Second)
+	l.any("10.1.0.4", q)
+	l.settle()
+	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 100 A 192.0.2.1")
+}
+
+type broken struct{}
+
+func (broken) resolve(ask) (found, error) { panic(errors.New("a fault")) }
