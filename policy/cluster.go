@@ -13,8 +13,9 @@ func (r ServiceRef) String() string { return r.Name + "." + r.Namespace }
 type Resolver struct {
 	// ClusterIPs are what pods dial, at port 53.
 	ClusterIPs []netip.Addr
-	// Endpoints are behind it, with the port of the pod: those that are ready, or
-	// those that serve although they end where none is ready.
+	// Endpoints are behind it, with the port of the pod: those that are ready; where
+	// there is none those that serve although they end; and where there is none of
+	// these either those that are not ready.
 	Endpoints []netip.AddrPort
 }
 

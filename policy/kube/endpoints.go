@@ -3,6 +3,7 @@ package kube
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -13,10 +14,22 @@ import (
 // sliceEntry is what is used of an EndpointSlice.
 type sliceEntry struct {
 	ports    []slicePort // of UDP
-	ready    []netip.Addr
-	ending   []netip.Addr // still serve, though they end
+	addrs    [ranks][]netip.Addr
 	problems []policy.Problem
 }
+
+// rank says how well an endpoint answers by the API's word; the best there are are
+// asked.
+type rank int
+
+const (
+	rankReady  rank = iota
+	rankEnding      // still serves
+	// These may answer well all the same: all endpoints are while the cluster has
+	// not heard from their nodes, as after an outage of the API server.
+	rankUnready
+	ranks
+)
 
 type slicePort struct {
 	name string
@@ -57,16 +70,20 @@ func sliceOf(s *discoveryv1.EndpointSlice) *sliceEntry {
 func (e *sliceEntry) endpoint(s *discoveryv1.EndpointSlice, i int) {
 	c := s.Endpoints[i].Conditions
 	ready := c.Ready == nil || *c.Ready
-	serving := ready
+	serves := ready
 	if c.Serving != nil {
-		serving = *c.Serving
+		serves = *c.Serving
 	}
-	into := &e.ready
-	if !ready {
-		if !serving || c.Terminating == nil || !*c.Terminating {
-			return
-		}
-		into = &e.ending
+	ends := c.Terminating != nil && *c.Terminating
+	rank := rankReady
+	switch {
+	case ready:
+	case !ends:
+		rank = rankUnready
+	case serves:
+		rank = rankEnding
+	default:
+		return
 	}
 	for j, text := range s.Endpoints[i].Addresses {
 		a, err := netip.ParseAddr(text)
@@ -74,7 +91,7 @@ func (e *sliceEntry) endpoint(s *discoveryv1.EndpointSlice, i int) {
 			e.problems = append(e.problems, unreadable("endpointslice "+s.Namespace+"/"+s.Name, fmt.Sprintf("endpoints[%d].addresses[%d]", i, j), text))
 			continue
 		}
-		*into = append(*into, cleanAddr(a))
+		e.addrs[rank] = append(e.addrs[rank], cleanAddr(a))
 	}
 }
 
@@ -100,31 +117,32 @@ func (e *sliceEntry) port(s *serviceEntry) (uint16, bool) {
 
 // resolver returns where a Service answers DNS. Without the Service, what its
 // slices still say counts not.
-func resolver(s *serviceEntry, slices []*sliceEntry) (r policy.Resolver, problems []policy.Problem) {
+func resolver(s *serviceEntry, entries []*sliceEntry) (r policy.Resolver, problems []policy.Problem) {
 	if s == nil {
 		return r, nil
 	}
 	r.ClusterIPs = sortedOnce(append([]netip.Addr(nil), s.clusterIPs...), netip.Addr.Compare)
-	var ending []netip.AddrPort
+	var endpoints [ranks][]netip.AddrPort
 	unnamed := false
-	for _, e := range slices {
+	for _, e := range entries {
 		problems = append(problems, e.problems...)
 		port, ok := e.port(s)
 		if !ok {
-			unnamed = unnamed || len(e.ready)+len(e.ending) > 0
+			unnamed = unnamed || len(slices.Concat(e.addrs[:]...)) > 0
 			continue
 		}
-		for _, a := range e.ready {
-			r.Endpoints = append(r.Endpoints, netip.AddrPortFrom(a, port))
-		}
-		for _, a := range e.ending {
-			ending = append(ending, netip.AddrPortFrom(a, port))
+		for rank, addrs := range e.addrs {
+			for _, a := range addrs {
+				endpoints[rank] = append(endpoints[rank], netip.AddrPortFrom(a, port))
+			}
 		}
 	}
-	if len(r.Endpoints) == 0 {
-		r.Endpoints = ending
+	for _, best := range endpoints {
+		if len(best) > 0 {
+			r.Endpoints = sortedOnce(best, netip.AddrPort.Compare)
+			break
+		}
 	}
-	r.Endpoints = sortedOnce(r.Endpoints, netip.AddrPort.Compare)
 	if len(r.Endpoints) == 0 && unnamed {
 		problems = append(problems, policy.Problem{
 			Object: "service " + s.ref.Namespace + "/" + s.ref.Name, Reason: policy.ReasonPartiallyInvalid, Path: "spec.ports",
