@@ -52,8 +52,9 @@ func testAPIServer(t *testing.T) {
 	if err != nil || !strings.Contains(status, "API server") {
 		t.Errorf("status does not say that the API server is away (%v):\n%s", err, status)
 	}
-	// When it is back it takes the nodes for dead at first, and no resolver for ready.
-	lost := s.during("the API server returns", []string{"a", "b"}, []string{"n#.wild.test"}, func() {
+	// Some time after its return the cluster takes the nodes for dead, of which it has
+	// not heard, and no resolver for ready, until it has heard of them.
+	lost := s.during("the API server returns", []string{"a", "b"}, []string{"n#.wild.test"}, 80*time.Second, func() {
 		back = true
 		if err := the.StartAPIServer(s.ctx); err != nil {
 			t.Error(err)

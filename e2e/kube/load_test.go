@@ -24,8 +24,8 @@ func (s *scenario) inside(pod string, into any, args ...string) {
 }
 
 // during asks 500 questions a second, for the names in turn, from each of the pods
-// while f runs, and for a while before and after. It returns what was lost.
-func (s *scenario) during(what string, pods, names []string, f func()) (lost int) {
+// while f runs, and before and after, for length in all. It returns what was lost.
+func (s *scenario) during(what string, pods, names []string, length time.Duration, f func()) (lost int) {
 	s.Helper()
 	const rate = 500
 	type outcome struct {
@@ -35,7 +35,6 @@ func (s *scenario) during(what string, pods, names []string, f func()) (lost int
 	}
 	done := make(chan outcome, len(pods))
 	begin := time.Now()
-	length := 40 * time.Second
 	for _, p := range pods {
 		go func() {
 			load := probe.Load{Rate: rate, Length: length, Sockets: 4, Timeout: 5 * time.Second, Server: server, Names: names}
@@ -78,6 +77,9 @@ const server = "10.96.0.10"
 // mixed are a name that is kept and names that are not.
 var mixed = []string{"www.example.org", "n#.wild.test"}
 
+// usual is how long the load lasts where what happens is over in seconds.
+const usual = 40 * time.Second
+
 // testCoreDNS: the growth and shrinking of the resolver's Deployment loses no query.
 func testCoreDNS(t *testing.T) {
 	s := begin(t, "coredns")
@@ -90,7 +92,7 @@ func testCoreDNS(t *testing.T) {
 		s.kubectl("rollout", "status", "-n", "kube-system", "deployment/coredns", "--timeout=60s")
 		time.Sleep(7 * time.Second) // those that go answer for five seconds
 	}
-	if lost := s.during("CoreDNS grows and shrinks", []string{"a", "b"}, mixed, func() { scale(4); scale(1); scale(2) }); lost > 0 {
+	if lost := s.during("CoreDNS grows and shrinks", []string{"a", "b"}, mixed, usual, func() { scale(4); scale(1); scale(2) }); lost > 0 {
 		t.Errorf("%d queries lost", lost)
 	}
 }
@@ -120,7 +122,7 @@ func testKubeProxy(t *testing.T) {
 		{"kube-proxy changes to nftables", proxies("nftables")},
 		{"kube-proxy changes back", proxies("iptables")},
 	} {
-		if lost := s.during(step.what, []string{"a", "b"}, mixed, step.do); lost > 0 {
+		if lost := s.during(step.what, []string{"a", "b"}, mixed, usual, step.do); lost > 0 {
 			t.Errorf("%s: %d queries lost", step.what, lost)
 		}
 		s.gets("a", "tcp", "www.example.org", 80, works)
@@ -142,7 +144,7 @@ func testUpgrade(t *testing.T) {
 		}
 	}
 	before := s.agents()
-	lost := s.during("helm upgrade", []string{"a", "b"}, mixed, func() {
+	lost := s.during("helm upgrade", []string{"a", "b"}, mixed, usual, func() {
 		if _, err := the.Helm(s.ctx, helmArgs("upgrade", "--set", "image.tag=next")...); err != nil {
 			t.Error(err)
 		}
