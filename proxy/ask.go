@@ -63,6 +63,9 @@ func flagIf(f askFlags, on bool) askFlags {
 	return 0
 }
 
+// keyTail is how many bytes of a key follow its name: type, class and flags.
+const keyTail = 5
+
 // appendKey appends the key under which the answer is kept: the name, the type,
 // the class and the flags.
 func (a ask) appendKey(b []byte) []byte {

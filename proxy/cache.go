@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"encoding/binary"
 	"hash/maphash"
 	"net/netip"
 	"sync"
@@ -16,7 +17,8 @@ import (
 )
 
 // cacheShards is how many parts the cache has, each with a lock and bounds of its
-// own: enough that the readers of the sockets seldom meet.
+// own: enough that the readers of the sockets seldom meet. All that is kept of one
+// name is in one part.
 const cacheShards = 16
 
 // cache keeps answers by the key of their ask, bounded by entries and bytes; the
@@ -43,6 +45,7 @@ type entry struct {
 	wire []byte // the upstream's message
 	from netip.AddrPort
 	ask  ask
+	key  string // that it is kept under
 	zone *corefile.Zone
 	// born is when the upstream answered, end when the answer's time is over, gone
 	// when it is not even given for want of a better: on the server's clock.
@@ -73,9 +76,18 @@ func newCache(entries int, bytes int64) *cache {
 	return c
 }
 
-// shard returns the part that has the key.
+// shard returns the part for the name of the key.
 func (c *cache) shard(key []byte) *shard {
-	return &c.shards[maphash.Bytes(c.seed, key)%cacheShards]
+	return &c.shards[maphash.Bytes(c.seed, key[:len(key)-keyTail])%cacheShards]
+}
+
+func (c *cache) shardOf(e *entry) *shard {
+	return &c.shards[maphash.String(c.seed, string(e.ask.Name))%cacheShards]
+}
+
+// setType makes the key that of another type.
+func setType(key []byte, qtype uint16) {
+	binary.BigEndian.PutUint16(key[len(key)-keyTail:], qtype)
 }
 
 // find returns what is kept under the key; the caller holds the lock. The key is
@@ -89,90 +101,63 @@ func (s *shard) find(key []byte) *entry {
 // that the name does not exist, which is true of every type (RFC 2308 §5). Where
 // both are there that is the younger, and counts unless the other is not over.
 func (c *cache) get(a ask, now time.Duration) *entry {
-	own := c.at(a)
-	if own != nil && own.fresh(now) {
-		return own
-	}
-	if e := c.at(a.anyType()); e != nil && (own == nil || now < e.gone) {
-		return e
-	}
-	return own
-}
-
-// at returns what is kept under the ask's own key.
-func (c *cache) at(a ask) *entry {
-	var room [nameMost + 5]byte
+	var room [nameMost + keyTail]byte
 	key := a.appendKey(room[:0])
 	s := c.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.find(key)
+	own := s.find(key)
+	if own != nil && own.fresh(now) {
+		return own
+	}
+	setType(key, dns.TypeNone)
+	if e := s.find(key); e != nil && (own == nil || now < e.gone) {
+		return e
+	}
+	return own
 }
 
 // fresh tells whether the entry's time is not over; a clock that went back to
 // before its birth tells nothing.
 func (e *entry) fresh(now time.Duration) bool { return e.born <= now && now < e.end }
 
-// anyType is the ask under which it is kept that a name does not exist.
-func (a ask) anyType() ask {
-	a.Type = dns.TypeNone
-	return a
-}
-
 // put keeps an entry in the place of those that it refutes. An answer that does
 // not fit is not kept.
 func (c *cache) put(e *entry) {
-	var room, other [nameMost + 5]byte
-	key := e.keyAsk().appendKey(room[:0])
+	var room [nameMost + keyTail]byte
+	key := e.ask.appendKey(room[:0])
+	refuted := dns.TypeNone
 	if e.nowhere {
-		c.remove(e.ask.appendKey(other[:0]))
-	} else {
-		c.remove(e.ask.anyType().appendKey(other[:0]))
+		refuted = e.ask.Type
+		setType(key, dns.TypeNone)
 	}
-	e.size = int64(entryBytes + 2*len(key) + len(e.wire))
+	e.key = string(key)
+	setType(key, refuted)
+	e.size = int64(entryBytes + len(e.key) + len(e.wire))
 	s := c.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.lru.Remove(lent(key))
 	if e.size > s.most {
 		return
 	}
-	s.lru.Remove(lent(key))
+	s.lru.Remove(e.key)
 	s.bytes += e.size
-	s.lru.Add(string(key), e)
+	s.lru.Add(e.key, e)
 	s.shrink()
-}
-
-// key is what the entry is kept under.
-func (e *entry) key() []byte { return e.keyAsk().appendKey(nil) }
-
-func (e *entry) keyAsk() ask {
-	if e.nowhere {
-		return e.ask.anyType()
-	}
-	return e.ask
 }
 
 // lent is the key for a call that does not keep it.
 func lent(key []byte) string { return unsafe.String(unsafe.SliceData(key), len(key)) }
 
-func (c *cache) shardOf(e *entry) *shard { return c.shard(e.key()) }
-
-func (c *cache) remove(key []byte) {
-	s := c.shard(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lru.Remove(lent(key))
-}
-
 // replaced removes an entry if it is still there: what was asked for in its
 // place is not kept.
 func (c *cache) replaced(e *entry) {
-	key := e.key()
-	s := c.shard(key)
+	s := c.shardOf(e)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now, ok := s.lru.Peek(string(key)); ok && now == e {
-		s.lru.Remove(string(key))
+	if s.has(e) {
+		s.lru.Remove(e.key)
 	}
 }
 
@@ -203,7 +188,7 @@ func (c *cache) usage() (entries int, bytes int64) {
 	return entries, bytes
 }
 
-// entryBytes is what a kept answer takes beside its message and its keys: the entry
+// entryBytes is what a kept answer takes beside its message and its key: the entry
 // and its places in list and map, measured.
 const entryBytes = 600
 

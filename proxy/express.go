@@ -52,9 +52,9 @@ func (l *listener) express(q *quick, who *asker, from netip.AddrPort, p place, s
 	if t != dns.TypeA && t != dns.TypeAAAA || q.qclass() != dns.ClassINET || len(q.packet) > packetRoom || who.view != nil && !who.view.Enforced {
 		return false
 	}
-	var room [nameMost + 5]byte
+	var room [nameMost + keyTail]byte
 	key := q.appendKey(room[:0])
-	n := policy.Name(key[:len(key)-5])
+	n := policy.Name(key[:len(key)-keyTail])
 	var d policy.Decision
 	if who.view != nil {
 		if d = who.view.Decide(n); !d.Allowed() {
@@ -81,7 +81,7 @@ func (l *listener) express(q *quick, who *asker, from netip.AddrPort, p place, s
 		return false
 	}
 	if first {
-		by.udp = time.Now().Add(expressTry)
+		by.udp = started.Add(expressTry)
 		fl.begin(u, by, &l.letters)
 	}
 	return true

@@ -110,19 +110,20 @@ func (s *Server) replayed(q *quick, who *asker, started time.Time, out []byte) (
 
 // replay finds what may answer the query at the moment now; nil if there is nothing.
 func (c *cache) replay(q *quick, k replayKey, now time.Duration) (*entry, *replay) {
-	var room [nameMost + 5]byte
+	var room [nameMost + keyTail]byte
 	key := q.appendKey(room[:0])
-	if e, r := c.replayAt(key, k, now); e != nil {
-		return e, r
-	}
-	binary.BigEndian.PutUint16(key[len(key)-5:], dns.TypeNone)
-	return c.replayAt(key, k, now)
-}
-
-func (c *cache) replayAt(key []byte, k replayKey, now time.Duration) (*entry, *replay) {
 	s := c.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if e, r := s.replay(key, k, now); e != nil {
+		return e, r
+	}
+	setType(key, dns.TypeNone)
+	return s.replay(key, k, now)
+}
+
+// replay is that of a key; the caller holds the lock.
+func (s *shard) replay(key []byte, k replayKey, now time.Duration) (*entry, *replay) {
 	e := s.find(key)
 	switch {
 	case e == nil || now >= e.gone:
@@ -214,7 +215,7 @@ func (s *shard) hush(e *entry) {
 
 // has tells whether the entry is still there; the caller holds the lock.
 func (s *shard) has(e *entry) bool {
-	now, ok := s.lru.Peek(string(e.key()))
+	now, ok := s.lru.Peek(e.key)
 	return ok && now == e
 }
 
