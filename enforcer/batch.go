@@ -148,6 +148,11 @@ func (e *Enforcer) settle(st *staged) {
 	for i := range st.changes {
 		c := &st.changes[i]
 		e.enqueue(s, c.addr, c.grant)
+		if old := s.entries[c.addr]; old != nil {
+			if left := old.without(c.grant); len(left) > 0 {
+				s.past.remember(c.addr, left)
+			}
+		}
 		s.put(c.addr, c.grant, st.err == nil)
 	}
 }

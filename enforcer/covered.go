@@ -30,6 +30,10 @@ func (e *Enforcer) Covered(grants []policy.Grant) bool {
 	return true
 }
 
+// Epoch is another number as soon as something that was covered may not be any
+// more: while it is the same as before a Covered that said true, that still holds.
+func (e *Enforcer) Epoch() uint64 { return e.grants.epoch.Load() }
+
 // covers tells whether it covers those of the addresses that are of its family.
 func (s *grantSet) covers(addrs []netip.Addr, ipv4 bool, name policy.Name, until moment) bool {
 	i := 0

@@ -77,3 +77,21 @@ func TestHistoryKeepsEveryReason(t *testing.T) {
 		t.Error("no name that it was opened for is allowed, and it goes on")
 	}
 }
+
+// TestHistoryKeepsReasonsThatEndWhileOthersHold the address open.
+func TestHistoryKeepsReasonsThatEndWhileOthersHold(t *testing.T) {
+	w := newWorld(t)
+	web := pod("web", "10.1.0.5", "one", "two")
+	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 *.example.net")
+	w.apply([]policy.Pod{web}, one, two)
+	w.answer(web, "www.example.org", 60, "192.0.2.1")
+	w.answer(web, "www.example.net", 600, "192.0.2.1")
+	f := flow("10.1.0.5:1001", "192.0.2.1:443")
+	w.flows.Track(f)
+	w.expire(200 * time.Second)
+	w.answer(web, "ftp.example.net", 600, "192.0.2.1")
+	w.apply([]policy.Pod{web}, one)
+	if !w.admitted(f) {
+		t.Error("cut although its own policy still allows the name")
+	}
+}

@@ -46,7 +46,38 @@ type life struct {
 	ever      map[answered]bool // since the name became allowed
 	hazy      map[answered]bool // ended before a restart: the next agent may know or not
 	flows     []opened
+	covered   []coverage
+	held      int    // how often a coverage of an earlier step still held
 	last      string // what happened last
+}
+
+// coverage is grants that were covered in an epoch.
+type coverage struct {
+	by     *Enforcer
+	epoch  uint64
+	grants []policy.Grant
+}
+
+// cover notes what is covered, which lasts as long as its epoch.
+func (l *life) cover(g []policy.Grant) {
+	c := coverage{l.e, l.e.Epoch(), g}
+	if l.e.Covered(g) {
+		l.covered = append(l.covered, c)
+	}
+}
+
+// coverages looks at those that were noted, now and before each step of the kernel.
+func (l *life) coverages(when string) {
+	l.covered = slices.DeleteFunc(l.covered, func(c coverage) bool {
+		if c.by != l.e || c.epoch != l.e.Epoch() {
+			return true
+		}
+		if !l.e.Covered(c.grants) {
+			l.t.Fatalf("after %s, %s: %v is covered no more, in the same epoch", l.last, when, c.grants)
+		}
+		l.held++
+		return false
+	})
 }
 
 var (
@@ -166,6 +197,7 @@ func (l *life) grant(faulty bool) {
 	if err := l.e.Grant(context.Background(), g); err != nil {
 		l.t.Fatal(err)
 	}
+	l.cover(g)
 	l.ever[a] = true
 	if g[0].Deadline.After(l.deadlines[a]) {
 		l.deadlines[a] = g[0].Deadline
@@ -329,6 +361,7 @@ func (l *life) check() {
 	if got := slices.Sorted(maps.Keys(want)); err != nil || !slices.Equal(names, got) {
 		l.t.Fatalf("after %s: sets %v, want %v", l.last, names, got)
 	}
+	l.coverages("at the end")
 	l.flows = slices.DeleteFunc(l.flows, func(f opened) bool {
 		v := l.snap.ViewOf(f.pod.PodRef)
 		own := v != nil && slices.Contains(v.Pod.IPs, f.Src.Addr())
@@ -366,6 +399,7 @@ func TestLife(t *testing.T) {
 		policies: map[string]v1alpha1.FQDNNetworkPolicy{}, deadlines: map[answered]time.Time{}, ever: map[answered]bool{}, hazy: map[answered]bool{},
 	}
 	l.roll(false)
+	l.seams.before = func(step string) { l.coverages("before " + step) }
 	seen := map[string]int{}
 	for range steps {
 		l.step()
@@ -374,6 +408,9 @@ func TestLife(t *testing.T) {
 	}
 	if len(seen) < 10 || l.serial < steps/50 {
 		t.Errorf("little happened: %v", seen)
+	}
+	if l.held < steps {
+		t.Errorf("only %d times something was still covered", l.held)
 	}
 	if left := strings.Count(l.dump(), "\n"); left == 0 {
 		t.Error("the node holds nothing")

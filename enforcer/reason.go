@@ -96,6 +96,16 @@ func (g *grant) add(r reason, now moment) bool {
 	return len(g.reasons) <= reasonsMax || g.dropSoonest().name != r.name
 }
 
+// without returns the reasons whose names another grant has not.
+func (g *grant) without(other *grant) (out []reason) {
+	for _, r := range g.reasons {
+		if !slices.ContainsFunc(other.reasons, func(o reason) bool { return o.name == r.name }) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
 // dropSoonest takes the reason out that ends first.
 func (g *grant) dropSoonest() reason {
 	first := slices.MinFunc(g.reasons, func(a, b reason) int { return cmp.Compare(a.until, b.until) })

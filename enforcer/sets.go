@@ -61,7 +61,7 @@ func (e *Enforcer) readySets(plan map[policy.PodRef]*podPlan) error {
 
 // readySet makes one set, which is not in the table yet.
 func (e *Enforcer) readySet(name string, key grantKey) (*grantSet, error) {
-	s := &grantSet{name: name, key: key, entries: map[netip.Addr]*grant{}, past: newHistory()}
+	s := &grantSet{name: name, key: key, table: e.grants, entries: map[netip.Addr]*grant{}, past: newHistory()}
 	if err := e.k.Sets.Ensure(grantSetHeader(name, key)); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -34,7 +35,10 @@ import (
 type grantTable struct {
 	plan sync.Mutex
 	pods atomic.Pointer[map[policy.PodRef]*podGrants]
-	due  dueQueue // of who holds plan
+	// epoch moves on when what was covered may not be any more: before the kernel is
+	// told, and after the table says so.
+	epoch atomic.Uint64
+	due   dueQueue // of who holds plan
 }
 
 // podGrants are the sets of one pod, and what may be granted to it.
@@ -67,8 +71,9 @@ func slot(f iptables.Family) int {
 
 // grantSet mirrors one ipset.
 type grantSet struct {
-	name string
-	key  grantKey
+	name  string
+	key   grantKey
+	table *grantTable
 	// staged is its place in the batch that is being made, from 1; of who holds plan.
 	staged int
 
@@ -147,12 +152,16 @@ func (p *podGrants) all() iter.Seq[*grantSet] {
 
 // put takes a grant in, certain or in doubt. The caller holds plan and mu.
 func (s *grantSet) put(a netip.Addr, g *grant, certain bool) {
+	old := s.entries[a]
 	s.entries[a] = g
-	if certain {
-		delete(s.doubt, a)
+	if !certain {
+		s.doubted(a)
 		return
 	}
-	s.doubted(a)
+	delete(s.doubt, a)
+	if old != nil && slices.ContainsFunc(old.reasons, func(r reason) bool { return !g.covers(r.name, r.until) }) {
+		s.table.epoch.Add(1)
+	}
 }
 
 func (s *grantSet) doubted(a netip.Addr) {
@@ -160,6 +169,7 @@ func (s *grantSet) doubted(a netip.Addr) {
 		s.doubt = map[netip.Addr]bool{}
 	}
 	s.doubt[a] = true
+	s.table.epoch.Add(1)
 }
 
 // remove forgets a grant. The caller holds plan and mu.

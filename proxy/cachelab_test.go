@@ -45,6 +45,7 @@ type ledger struct {
 	writes int // grants that were not covered
 	calls  int
 	fails  error
+	epoch  uint64 // of what was forgotten
 }
 
 type opening struct {
@@ -108,7 +109,14 @@ func (l *ledger) until(p policy.PodRef, a netip.Addr) (last time.Time) {
 func (l *ledger) forget(which func(opening) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.epoch++
 	maps.DeleteFunc(l.open, func(o opening, _ time.Time) bool { return which(o) })
+}
+
+func (l *ledger) Epoch() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.epoch
 }
 
 func (l *ledger) fail(err error) {

@@ -81,7 +81,7 @@ func (l *listener) express(q *quick, who *asker, from netip.AddrPort, p place, s
 		return false
 	}
 	if first {
-		by.udp = started.Add(expressTry)
+		by.udp = time.Now().Add(expressTry)
 		fl.begin(u, by, &l.letters)
 	}
 	return true
@@ -223,19 +223,24 @@ func (x *express) fail(reason string) {
 		defer x.l.work.Done()
 		defer s.release(x.place)
 		defer s.net("a query")
+		defer x.fails() // after the log, and also if that panics
 		x.rec.Verdict, x.rec.Error, x.rec.Rcode = audit.Failed, "the kernel did not take the grant: "+reason, dns.RcodeServerFailure
 		for i := range x.rec.Answers {
 			x.rec.Answers[i].Openings = nil
-		}
-		query := new(dns.Msg)
-		if query.Unpack(x.quick.packet) == nil {
-			x.l.reply(pack(query, respond(query, dns.RcodeServerFailure), false), x.from)
 		}
 		s.stats.Queries.Add(1)
 		s.stats.CacheMisses.Add(1)
 		s.stats.verdicts[audit.Failed].Add(1)
 		x.log()
 	})
+}
+
+// fails sends SERVFAIL with all that such a reply has.
+func (x *express) fails() {
+	query := new(dns.Msg)
+	if query.Unpack(x.quick.packet) == nil {
+		x.l.reply(pack(query, respond(query, dns.RcodeServerFailure), false), x.from)
+	}
 }
 
 // net catches a fault where nothing is left to be done about it.

@@ -58,6 +58,9 @@ func (f *FakeGranter) Covered(grants []policy.Grant) bool {
 	return true
 }
 
+// Epoch never changes: nothing is taken away.
+func (f *FakeGranter) Epoch() uint64 { return 0 }
+
 // Grants returns everything granted so far, in its order.
 func (f *FakeGranter) Grants() []policy.Grant {
 	f.mu.Lock()

@@ -25,6 +25,9 @@ type Coverer interface {
 	// grant until its deadline or later. It neither blocks nor allocates; false
 	// costs no more than a call of Grant.
 	Covered(grants []policy.Grant) bool
+	// Epoch is another number as soon as something that was covered may not be any
+	// more: while it is the same as before a Covered that said true, that still holds.
+	Epoch() uint64
 }
 
 // Opener is what a Granter may be besides, so that nobody need wait for the kernel.
@@ -42,6 +45,7 @@ type Then = interface{ Granted(err error, more bool) }
 type nothingCovered struct{}
 
 func (nothingCovered) Covered([]policy.Grant) bool { return false }
+func (nothingCovered) Epoch() uint64               { return 0 }
 
 // patient is the Opener of a Granter that is none: a goroutine waits.
 type patient struct{ s *Server }

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"encoding/binary"
+	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
@@ -21,9 +22,11 @@ type replay struct {
 	age   uint32   // of the entry when the TTLs were written, seconds
 	until time.Duration
 	// grants are what has to be open in the kernel when the reply leaves.
-	grants  []policy.Grant
-	verdict audit.Verdict
-	line    *audit.Prepared // nil where nothing is logged
+	grants []policy.Grant
+	// coveredAt is the Coverer's epoch, and one, in which they were found open.
+	coveredAt atomic.Uint64
+	verdict   audit.Verdict
+	line      *audit.Prepared // nil where nothing is logged
 	// led is what the pod was led to at the epoch; nil where nobody is led.
 	led      *led
 	epoch    uint64
@@ -39,6 +42,19 @@ type basis struct {
 // holds tells whether the reply is what would be decided at the moment now too.
 func (r *replay) holds(by basis, e *entry, now time.Duration) bool {
 	return r.basis == by && now < r.until && e.age(now) >= r.age && (r.led == nil || r.led.epoch.Load() == r.epoch)
+}
+
+// covered tells whether all is open that has to be.
+func (r *replay) covered(c Coverer) bool {
+	epoch := c.Epoch() + 1
+	if r.coveredAt.Load() == epoch {
+		return true
+	}
+	if !c.Covered(r.grants) {
+		return false
+	}
+	r.coveredAt.Store(epoch)
+	return true
 }
 
 // size is about how many bytes it takes.
@@ -80,7 +96,7 @@ func (s *Server) replayed(q *quick, who *asker, started time.Time, out []byte) (
 	if r == nil || !r.holds(basis{setup, who.snap}, e, now) || len(r.wire) > min(q.most, len(out)) {
 		return 0, e != nil
 	}
-	if len(r.grants) > 0 && !s.coverer.Covered(r.grants) {
+	if len(r.grants) > 0 && !r.covered(s.coverer) {
 		return 0, true
 	}
 	n = copy(out, r.wire)

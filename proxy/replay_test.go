@@ -162,6 +162,7 @@ func TestHitAllocatesNothing(t *testing.T) {
 type always struct{}
 
 func (always) Covered([]policy.Grant) bool { return true }
+func (always) Epoch() uint64               { return 0 }
 
 // TestTTLsOfAreWhereTheTTLsStand in messages of every shape that we pack.
 func TestTTLsOfAreWhereTheTTLsStand(t *testing.T) {
