@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	hours = 8
+	hours = 24
 	// flatFrom is the hour that the last is compared with: until then pools and
 	// caches fill.
-	flatFrom = 2
+	flatFrom = 8
 	// namesPerHour are new names, asked within seconds: what an hour leaves behind
 	// is in the agent all at once, where in an hour it would end one by one.
 	namesPerHour = 10_000
