@@ -110,6 +110,9 @@ func (e *Enforcer) isDNS(f conntrack.Flow) bool {
 	if f.Dst.Port() != 53 {
 		return false
 	}
+	if _, ok := e.departing.addrs[f.Dst.Addr()]; ok {
+		return true
+	}
 	for dialled, serving := range e.serving {
 		if f.Dst.Addr() == serving || f.Dst.Addr() == dialled && !e.cfg.FailClosed {
 			return true

@@ -2,12 +2,14 @@ package enforcer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
 	"net/netip"
 	"slices"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/namegate/namegate/enforcer/nft"
@@ -29,6 +31,7 @@ func (e *Enforcer) raiseEndpoint() ([]netip.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
+	e.noteDeparting(taken)
 	e.dropAbandoned(taken)
 	e.raised = map[netip.Addr]netip.Addr{}
 	if err := e.raise(e.cfg.Resolvers); err != nil {
@@ -41,7 +44,7 @@ func (e *Enforcer) raiseEndpoint() ([]netip.Addr, error) {
 // dropAbandoned removes the serving addresses that no agent serves any more.
 func (e *Enforcer) dropAbandoned(all []netip.Addr) {
 	for _, a := range all {
-		if !servingRange(a) || inUse(a) {
+		if _, serves := e.departing.addrs[a]; serves || !servingRange(a) {
 			continue
 		}
 		if err := e.k.Links.DelAddr(a); err != nil {
@@ -66,7 +69,7 @@ func servingRange(a netip.Addr) bool {
 func inUse(a netip.Addr) bool {
 	c, err := net.ListenPacket("udp", net.JoinHostPort(a.String(), strconv.Itoa(53)))
 	if err != nil {
-		return true
+		return errors.Is(err, syscall.EADDRINUSE)
 	}
 	c.Close()
 	return false
@@ -104,9 +107,8 @@ const heartbeat = time.Second
 
 // KeepAlive renews interception once a second for as long as probe succeeds; it
 // must ask the proxy's own serving sockets. When interception comes back after it
-// had ended, returned is called: pods were answered by the resolver meanwhile.
-// When ctx ends, interception ends at once, so that the resolver answers pods
-// while no agent does.
+// had ended, returned is called: pods were answered by the resolver meanwhile. It
+// returns when ctx ends; interception goes on for AliveTimeout unless Rest is called.
 func (e *Enforcer) KeepAlive(ctx context.Context, probe func(context.Context) error, returned func()) error {
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
@@ -114,7 +116,7 @@ func (e *Enforcer) KeepAlive(ctx context.Context, probe func(context.Context) er
 	for {
 		err := e.beat(ctx, probe)
 		if ctx.Err() != nil {
-			return e.k.Tables.Rest(context.WithoutCancel(ctx))
+			return nil
 		}
 		failing = e.tell(failing, err)
 		if now := e.now(); err == nil {
@@ -129,6 +131,10 @@ func (e *Enforcer) KeepAlive(ctx context.Context, probe func(context.Context) er
 		}
 	}
 }
+
+// Rest ends interception at once, after KeepAlive: the resolver answers pods while
+// no agent does.
+func (e *Enforcer) Rest(ctx context.Context) error { return e.k.Tables.Rest(ctx) }
 
 // tell logs the changes between beating and failing, not each beat.
 func (e *Enforcer) tell(failing bool, err error) bool {

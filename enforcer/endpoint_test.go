@@ -156,7 +156,10 @@ func TestKeepAliveTellsOfTheReturn(t *testing.T) {
 		t.Error("interception is not on")
 	}
 	cancel()
-	if err := <-over; err != nil || w.on() {
-		t.Errorf("after the agent's end: %v, on: %v", err, w.on())
+	if err := <-over; err != nil || !w.on() {
+		t.Errorf("after the last beat: %v, on: %v", err, w.on())
+	}
+	if err := w.e.Rest(context.Background()); err != nil || w.on() {
+		t.Errorf("at rest: %v, on: %v", err, w.on())
 	}
 }

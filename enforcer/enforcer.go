@@ -84,12 +84,17 @@ type Enforcer struct {
 	refusals      int  // how often in a row the kernel refused a set
 	closing       bool // what is coming could not be prepared, and is closed until it can
 	unseen        bool // netfilter misses bridged packets, and that was said
+	departing     departing
 	// inherited is what an earlier agent left; empty after the first Commit.
 	inherited inheritance
 	// rejudge and gone are what a Commit still owes: pods that may do less than
 	// before, whose connections are judged anew, and addresses whose pod is gone.
 	rejudge map[policy.PodRef]bool
 	gone    []netip.Addr
+
+	together atomic.Bool // departing has addresses
+	// inUse tells whether somebody serves DNS on an address.
+	inUse func(netip.Addr) bool
 
 	grants  *grantTable
 	batch   batch         // of who holds the grant table's plan
@@ -134,6 +139,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		rejudge: map[policy.PodRef]bool{},
 		queue:   make(chan *request, queueMax),
 		grants:  newGrantTable(),
+		inUse:   inUse,
 		started: now(),
 	}, nil
 }

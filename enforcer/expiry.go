@@ -68,7 +68,8 @@ const expiryTick = 100 * time.Millisecond
 // expiryRetry is how long a grant waits that the kernel refused to take out.
 const expiryRetry = time.Second
 
-// RunExpiry ends grants at their deadlines until ctx ends.
+// RunExpiry ends grants at their deadlines until ctx ends, but not while an
+// earlier agent is there that may move them.
 func (e *Enforcer) RunExpiry(ctx context.Context) {
 	tick := time.NewTicker(expiryTick)
 	defer tick.Stop()
@@ -77,6 +78,13 @@ func (e *Enforcer) RunExpiry(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			there, err := e.AwaitDeparture(ctx)
+			if err != nil {
+				e.log.Error("what the last agent left stays; trying again", "error", err)
+			}
+			if there {
+				continue
+			}
 			if err := e.Expire(); err != nil {
 				e.log.Error("grants past their deadline stay until the kernel ends them", "error", err)
 			}

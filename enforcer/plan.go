@@ -118,7 +118,7 @@ func sortedPods(plan map[policy.PodRef]*podPlan) []*podPlan {
 
 // tablesState renders a plan for the nft tables.
 func (e *Enforcer) tablesState(plan map[policy.PodRef]*podPlan) nft.State {
-	s := nft.State{Known: e.known, Endpoint: e.cfg.Endpoint, Resolvers: e.serving, PodRanges: e.network.PodRanges}
+	s := nft.State{Known: e.known, Endpoint: e.cfg.Endpoint, Resolvers: e.serving, Departing: e.departing.addrs, PodRanges: e.network.PodRanges}
 	intercepted := map[netip.Addr]bool{}
 	for _, p := range sortedPods(plan) {
 		for _, a := range p.addrs {
@@ -183,6 +183,11 @@ func (e *Enforcer) staticEntries(plan map[policy.PodRef]*podPlan) map[string][]i
 			if h, ok := p.homes[a]; ok && p.byIface(h) {
 				add(setHome, ipset.Entry{Addr: a, Iface: h.Iface})
 			}
+		}
+	}
+	for serving := range e.departing.addrs {
+		for _, proto := range []policy.Protocol{policy.TCP, policy.UDP} {
+			add(setEndpoint, ipset.Entry{Addr: serving, Protocol: uint8(proto), Port: 53})
 		}
 	}
 	for dialled, serving := range e.serving {

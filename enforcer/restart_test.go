@@ -3,6 +3,7 @@ package enforcer
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -178,6 +179,7 @@ func TestStartTwiceLeavesTheFirstServing(t *testing.T) {
 	w := newWorld(t)
 	first := w.e.Status().Serving
 	w.boot()
+	w.e.inUse = func(a netip.Addr) bool { return slices.Contains(slices.Collect(maps.Values(first)), a) }
 	second, err := w.e.Start(context.Background())
 	if err != nil {
 		t.Fatal(err)

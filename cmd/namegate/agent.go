@@ -184,7 +184,8 @@ func (a *agent) run(ctx context.Context, f agentFlags) error {
 // to come back to this node. It calls up when everything that can fail at the start
 // has not.
 func (a *agent) serve(ctx context.Context, f agentFlags, up func()) error {
-	release, err := take(ctx, f.standby, func() (func(), error) { return claim(f.socket, namespaceLock) }, a.health, a.log)
+	release, err := take(ctx, f.standby, func() (func(), error) { return claim(f.socket, namespaceLock) },
+		func() (func(), error) { return claimStandby(f.socket) }, a.health, a.log)
 	if ctx.Err() != nil {
 		return nil // ended while it stood by
 	}
@@ -193,7 +194,6 @@ func (a *agent) serve(ctx context.Context, f agentFlags, up func()) error {
 	}
 	defer release()
 	defer a.leave()
-	defer a.stopPaths()
 	serving, err := a.enforce.Start(ctx)
 	if err != nil {
 		return err
@@ -210,12 +210,15 @@ func (a *agent) serve(ctx context.Context, f agentFlags, up func()) error {
 	defer socket.close()
 	a.log.Info("the agent has this node", "iptables", a.kernel.variant, "because", a.kernel.why)
 	up()
-	return a.work(ctx, f)
+	return a.work(ctx, f, release)
 }
+
+// leaving tells whether the agent is not to come back to this node.
+func (a *agent) leaving() bool { return a.cluster != nil && a.cluster.place.Leaving() }
 
 // leave removes everything from the kernel if the agent is not to come back.
 func (a *agent) leave() {
-	if a.cluster == nil || !a.cluster.place.Leaving() {
+	if !a.leaving() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)

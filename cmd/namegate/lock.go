@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,7 +30,26 @@ func claim(socket, namespace string) (release func(), err error) {
 		path()
 		return nil, err
 	}
-	return func() { name(); path() }, nil
+	return sync.OnceFunc(func() { name(); path() }), nil
+}
+
+// standbySuffix is what the lock of the agent that stands by is called beside the
+// socket's path.
+const standbySuffix = ".standby"
+
+// claimStandby makes this agent the next, if none is: whoever ends knows by that
+// that there is one.
+func claimStandby(socket string) (release func(), err error) {
+	return claimPath(socket + standbySuffix)
+}
+
+// standsBy tells whether an agent stands by.
+func standsBy(socket string) bool {
+	release, err := claimStandby(socket)
+	if err == nil {
+		release()
+	}
+	return errors.Is(err, errTaken)
 }
 
 func claimPath(socket string) (release func(), err error) {

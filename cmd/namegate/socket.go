@@ -17,6 +17,7 @@ func dirOf(path string) string { return filepath.Dir(path) }
 type socketServer struct {
 	server *http.Server
 	path   string
+	file   os.FileInfo // of path
 }
 
 // serveSocket listens on a unix socket that root alone can open. A socket that is
@@ -38,14 +39,21 @@ func serveSocket(path string, handler http.Handler) (*socketServer, error) {
 		l.Close()
 		return nil, fmt.Errorf("put socket %s in place: %w", path, err)
 	}
+	file, err := os.Lstat(path)
+	if err != nil {
+		l.Close()
+		return nil, fmt.Errorf("look at socket %s: %w", path, err)
+	}
 	s := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
 	go s.Serve(l)
-	return &socketServer{s, path}, nil
+	return &socketServer{s, path, file}, nil
 }
 
-// close ends the answers and takes the socket away.
+// close ends the answers and takes the socket away, unless another took its place.
 func (s *socketServer) close() {
-	_ = os.Remove(s.path)
+	if now, err := os.Lstat(s.path); err == nil && os.SameFile(now, s.file) {
+		_ = os.Remove(s.path)
+	}
 	s.server.Close()
 }
 

@@ -11,9 +11,16 @@ import (
 // what passes between one agent and the next is at most that long.
 const standbyTry = 50 * time.Millisecond
 
-// take claims the node. With wait it stands by for as long as another agent has it.
-func take(ctx context.Context, wait bool, claim func() (func(), error), h *health, log *slog.Logger) (release func(), err error) {
+// take claims the node. With wait it stands by for as long as another agent has it;
+// next makes this one the one that follows, if no other is that.
+func take(ctx context.Context, wait bool, claim, next func() (func(), error), h *health, log *slog.Logger) (release func(), err error) {
 	said := false
+	var settled func() // ends that it is the one that follows
+	defer func() {
+		if settled != nil {
+			settled()
+		}
+	}()
 	for {
 		release, err := claim()
 		if err == nil {
@@ -27,6 +34,9 @@ func take(ctx context.Context, wait bool, claim func() (func(), error), h *healt
 			log.Info("another agent serves this node; standing by until it ends")
 			h.set(func(h *health) { h.standby = true })
 			said = true
+		}
+		if settled == nil {
+			settled, _ = next()
 		}
 		select {
 		case <-ctx.Done():

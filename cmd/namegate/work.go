@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"time"
 
@@ -27,8 +28,33 @@ func (a *agent) startProxy(serving []netip.Addr) error {
 	return a.proxy.Listen(sockets(serving))
 }
 
-// work runs until ctx ends or a part of the agent cannot go on.
-func (a *agent) work(ctx context.Context, f agentFlags) error {
+// work runs until ctx ends or a part of the agent cannot go on, and then hands over
+// to the agent that stands by, if one does. Queries are intercepted and answered
+// all the time.
+func (a *agent) work(ctx context.Context, f agentFlags, release func()) error {
+	alive, stopBeating := context.WithCancel(context.WithoutCancel(ctx))
+	beating := make(chan struct{})
+	go func() {
+		defer close(beating)
+		select {
+		case <-alive.Done():
+		case <-a.rollout.first:
+			_ = a.enforce.KeepAlive(alive, a.probe, func() { a.warm(alive, a.rollout.views()) })
+		}
+	}()
+	err := a.write(ctx, f)
+	a.stopPaths()
+	taken := a.handOver(f, release)
+	stopBeating()
+	<-beating
+	if !taken {
+		err = errors.Join(err, a.enforce.Rest(context.WithoutCancel(ctx)))
+	}
+	return err
+}
+
+// write does what one agent at a time does, until ctx ends or a part of it cannot go on.
+func (a *agent) write(ctx context.Context, f agentFlags) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { a.rollout.run(ctx); return nil })
 	g.Go(func() error { a.enforce.RunExpiry(ctx); return nil })
@@ -56,7 +82,7 @@ func (a *agent) work(ctx context.Context, f agentFlags) error {
 		if a.cluster != nil {
 			g.Go(func() error { return a.cluster.tell(ctx, a.findings) })
 		}
-		return a.enforce.KeepAlive(ctx, a.probe, func() { a.warm(ctx, a.rollout.views()) })
+		return nil
 	})
 	return g.Wait()
 }

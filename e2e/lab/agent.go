@@ -80,11 +80,53 @@ func (a *Agent) Command(args ...string) *exec.Cmd { return exec.Command(a.binary
 
 // Start starts the agent and waits until it intercepts.
 func (a *Agent) Start() error {
+	if err := a.begin(); err != nil {
+		return err
+	}
+	return a.WaitFor("interception", func(s Status) bool { return s.InSync && s.Enforcer.Intercepting })
+}
+
+// Upgrade starts the next agent, which stands by, then ends this one, and returns
+// when the next intercepts.
+func (a *Agent) Upgrade() error {
+	a.mu.Lock()
+	cmd, end := a.cmd, a.end
+	a.mu.Unlock()
+	said := strings.Count(a.Log(), standsBy)
+	if err := a.begin("--standby"); err != nil {
+		return err
+	}
+	for until := time.Now().Add(startLimit); strings.Count(a.Log(), standsBy) == said; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(until) {
+			return fmt.Errorf("the next agent does not stand by\n%s", a.Log())
+		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case err := <-end:
+		if err != nil {
+			return fmt.Errorf("the last agent: %w\n%s", err, a.Log())
+		}
+	case <-time.After(startLimit):
+		_ = cmd.Process.Kill()
+		return fmt.Errorf("the last agent did not end\n%s", a.Log())
+	}
+	return a.WaitFor("interception", func(s Status) bool { return s.InSync && s.Enforcer.Intercepting })
+}
+
+// standsBy is what an agent says that waits for another's end.
+const standsBy = "standing by until it ends"
+
+// begin starts the agent's process.
+func (a *Agent) begin(further ...string) error {
 	log, err := os.OpenFile(a.path("agent.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
 	args := append([]string{"agent", "--source", "dir:" + a.path("manifests"), "--config", a.path("Corefile"), "--socket", a.Socket()}, a.args...)
+	args = append(args, further...)
 	cmd := a.Command(args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	// Each lab has its own lock for the legacy tables: they are per namespace,
@@ -99,7 +141,7 @@ func (a *Agent) Start() error {
 	a.mu.Lock()
 	a.cmd, a.end = cmd, end
 	a.mu.Unlock()
-	return a.WaitFor("interception", func(s Status) bool { return s.InSync && s.Enforcer.Intercepting })
+	return nil
 }
 
 // startLimit bounds every wait for the agent.

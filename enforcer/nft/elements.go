@@ -29,6 +29,11 @@ func (s State) elements() map[string]*knftables.Element {
 		out.add(knftables.InetFamily, "", "intercept"+suffix(dialled), dialled.String(), serving.String())
 		out.add(knftables.InetFamily, "", "giveback"+suffix(dialled), serving.String(), dialled.String())
 	}
+	for serving, dialled := range s.Departing {
+		if dialled.IsValid() {
+			out.add(knftables.InetFamily, "", "giveback"+suffix(dialled), serving.String(), dialled.String())
+		}
+	}
 	out.addrs(knftables.InetFamily, "plain", s.Plain)
 	for _, p := range s.PodRanges {
 		out.add(knftables.InetFamily, "podrange"+suffix(p.Addr()), "", rangeText(p))

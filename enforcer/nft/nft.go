@@ -55,6 +55,9 @@ type State struct {
 	// Resolvers maps each address that pods dial for DNS to the address that
 	// this generation serves it on.
 	Resolvers map[netip.Addr]netip.Addr
+	// Departing maps serving addresses of an agent that goes to what pods dialled:
+	// its replies are given back, nothing is led to it. The zero address is none.
+	Departing map[netip.Addr]netip.Addr
 	// Endpoint are the virtual addresses that never change.
 	Endpoint []netip.Addr
 	// Backends get the endpoint's queries while no agent is alive, each those of
@@ -286,6 +289,45 @@ func (t *Tables) Homes() (homes, ports []Home) {
 		}
 	}
 	return homes, ports
+}
+
+// GivenBack returns the serving addresses whose replies are given back, with what
+// pods dialled, as the sets hold them.
+func (t *Tables) GivenBack() map[netip.Addr]netip.Addr {
+	out := map[netip.Addr]netip.Addr{}
+	for _, e := range t.applied {
+		if strings.HasPrefix(e.Map, "giveback") {
+			pair(out, e)
+		}
+	}
+	return out
+}
+
+// Serving returns to which addresses the kernel leads queries now, by the address
+// that pods dial, whoever wrote that.
+func (t *Tables) Serving(ctx context.Context) (map[netip.Addr]netip.Addr, error) {
+	out := map[netip.Addr]netip.Addr{}
+	for _, f := range families {
+		elements, err := t.inet.ListElements(ctx, "map", "intercept"+f.suffix)
+		if err != nil {
+			return nil, fmt.Errorf("list nft map intercept%s: %w", f.suffix, err)
+		}
+		for _, e := range elements {
+			pair(out, e)
+		}
+	}
+	return out, nil
+}
+
+// pair reads an element of a map from address to address.
+func pair(into map[netip.Addr]netip.Addr, e *knftables.Element) {
+	key, err := netip.ParseAddr(e.Key[0])
+	if err != nil || len(e.Value) != 1 {
+		return
+	}
+	if value, err := netip.ParseAddr(e.Value[0]); err == nil {
+		into[key] = value
+	}
 }
 
 // Probed returns the selected pods whose self-test query came to interception in

@@ -1,0 +1,148 @@
+package scenarios
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+const (
+	upgrades    = 10
+	upgradeRate = 5000
+	// upgradeEvery is how long each agent serves.
+	upgradeEvery = 2 * time.Second
+)
+
+// upgradeAnswer has an answer to every question for an A record: names like b12 have
+// an address of their own.
+func upgradeAnswer(query *dns.Msg) *dns.Msg {
+	r := new(dns.Msg).SetReply(query)
+	name, ip, n := query.Question[0].Name, net.IPv4(198, 51, 100, 1), 0
+	if query.Question[0].Qtype != dns.TypeA {
+		return r
+	}
+	if _, err := fmt.Sscanf(name, "b%d.", &n); err == nil {
+		ip = net.IPv4(198, 18, byte(n>>8), byte(n))
+	}
+	r.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: ip}}
+	return r
+}
+
+// TestUpgrade: agents follow each other under load, and nobody notices: no query is
+// lost, each answer's address is open at once, and what is denied stays denied.
+func TestUpgrade(t *testing.T) {
+	needed(t, false, "dnsperf")
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s := newStage(t, network)
+		var err error
+		text := strings.Replace(corefile, "audit AUDIT", "audit AUDIT\n    limits {\n        rate_per_pod 100000\n        burst_per_pod 100000\n    }", 1)
+		if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), text); err != nil {
+			t.Fatal(err)
+		}
+		s.outside.SetAnswer(upgradeAnswer)
+		s.start(map[string]string{
+			"a.yaml":      s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+			"b.yaml":      s.Pod("b").Manifest("shop", "b", map[string]string{"app": "client"}),
+			"policy.yaml": policy("all", "podSelector: {matchLabels: {app: client}}\negress:\n- matches: [{pattern: \"*.wild.example.org\"}, {name: www.example.org}]\ndns: {unmatched: NXDomain}"),
+		})
+		s.resolve("b", "www.example.org", dns.TypeA)
+		stop := make(chan struct{})
+		var others sync.WaitGroup
+		others.Go(func() { s.connects(stop) })
+		others.Go(func() { s.asks(stop) })
+		length := time.Duration(upgrades+1) * (upgradeEvery + time.Second)
+		printed := begin(func() error { return s.load(length) })
+		for range upgrades {
+			time.Sleep(upgradeEvery)
+			if err := s.agent.Upgrade(); err != nil {
+				t.Error(err)
+				break
+			}
+		}
+		if err := <-printed; err != nil {
+			t.Error(err)
+		}
+		close(stop)
+		others.Wait()
+	})
+}
+
+// load asks from pod a for new names at a constant rate.
+func (s *stage) load(length time.Duration) error {
+	var queries strings.Builder
+	count := int(length.Seconds()) * upgradeRate
+	for i := range count {
+		fmt.Fprintf(&queries, "n%d.wild.example.org A\n", i)
+	}
+	data := filepath.Join(s.agent.Dir, "queries")
+	if err := os.WriteFile(data, []byte(queries.String()), 0o644); err != nil {
+		return err
+	}
+	out, err := s.Pod("a").Run("dnsperf", strings.Fields(fmt.Sprintf("-s %s -d %s -Q %d -q 10000 -c 8 -t 5", lab.Resolver4, data, upgradeRate))...)
+	if err != nil {
+		return err
+	}
+	good := counted(out, "NOERROR")
+	fmt.Printf("upgrade: %d agents, %d queries at %d/s, %d lost\n", upgrades, count, upgradeRate, count-good)
+	if good != count {
+		return fmt.Errorf("%d of %d queries are lost:\n%s", count-good, count, out)
+	}
+	return nil
+}
+
+// connects probes from pod b what is allowed and what is denied, again and again.
+func (s *stage) connects(stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+		s.expect("b", "tcp", "198.51.100.1:80", lab.Answered)
+		s.expect("b", "tcp", "198.51.100.2:80", lab.Refused)
+	}
+}
+
+// asks has pod b ask new names over sockets that it keeps, UDP and TCP, and connect
+// to each answer.
+func (s *stage) asks(stop <-chan struct{}) {
+	udp, err := s.Pod("b").Dial("udp", netip.AddrPortFrom(lab.Resolver4, 53).String(), time.Second)
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	defer udp.Close()
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+		_ = udp.SetDeadline(time.Now().Add(5 * time.Second))
+		r, err := exchange(udp, fmt.Sprintf("b%d.wild.example.org", i), dns.TypeA)
+		if err != nil || r.Rcode != dns.RcodeSuccess || len(r.Answer) != 1 {
+			s.t.Errorf("question %d of a socket that is kept: %v, %v", i, err, r)
+			continue
+		}
+		s.expect("b", "tcp", netip.AddrPortFrom(addresses(r)[0], 80).String(), lab.Answered)
+		if i%10 == 0 {
+			// The resolver itself has an answer.
+			if r, err = s.ask("b", "udp", "never.example.org", dns.TypeA); err != nil || r.Rcode != dns.RcodeNameError {
+				s.t.Errorf("a name that is not allowed: %v, %v", err, r)
+			}
+			if r, err = s.ask("b", "tcp", fmt.Sprintf("t%d.wild.example.org", i), dns.TypeA); err != nil || r.Rcode != dns.RcodeSuccess {
+				s.t.Errorf("question %d over TCP: %v, %v", i, err, r)
+			}
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package enforcer
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// overlap is a node on which a second agent has taken over while the first still
+// answers; end ends the first.
+func overlap(t *testing.T, w *world, bring func()) (first *Enforcer, end func()) {
+	t.Helper()
+	first = w.e
+	serves := map[netip.Addr]bool{}
+	for _, a := range first.Status().Serving {
+		serves[a] = true
+	}
+	w.boot()
+	w.e.inUse = func(a netip.Addr) bool { return serves[a] }
+	if _, err := w.e.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if taken, err := first.TakenOver(context.Background()); err != nil || taken {
+		t.Fatalf("taken over before the next agent's first snapshot: %v, %v", taken, err)
+	}
+	bring()
+	if taken, err := first.TakenOver(context.Background()); err != nil || !taken {
+		t.Fatalf("taken over after the next agent's first snapshot: %v, %v", taken, err)
+	}
+	return first, func() { clear(serves) }
+}
+
+func (w *world) departure() bool {
+	w.t.Helper()
+	there, err := w.e.AwaitDeparture(context.Background())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return there
+}
+
+// TestTwoAgentsOverlap: the first answers what it took and grants for it, and the
+// second keeps to that when the first is gone.
+func TestTwoAgentsOverlap(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	late := w.grants(w.snap, p.PodRef, "www.example.org", 600, "192.0.2.1 192.0.2.2")
+	first, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org")) })
+	var serving, dialled netip.Addr
+	for dialled, serving = range first.Status().Serving {
+		if serving.Is4() {
+			break
+		}
+	}
+	if err := first.Grant(context.Background(), late); err != nil {
+		t.Fatal(err)
+	}
+	givenBack := "giveback4 { " + serving.String() + " : " + dialled.String() + " }"
+	if !w.departure() || !w.dials("10.1.0.5", serving.String(), 53) || !strings.Contains(w.inet.Dump(), givenBack) {
+		t.Errorf("while the first agent answers, its %s is closed, or nothing it says given back:\n%s", serving, w.inet.Dump())
+	}
+	w.reconcile()
+	if !strings.Contains(w.inet.Dump(), givenBack) {
+		t.Error("a look at the kernel ends what belongs to the first agent")
+	}
+	end()
+	if w.departure() {
+		t.Error("the first agent is gone, and awaited")
+	}
+	if w.dials("10.1.0.5", serving.String(), 53) || strings.Contains(w.inet.Dump(), serving.String()) {
+		t.Errorf("%s of the first agent is still open", serving)
+	}
+	all, _ := w.links.Addrs()
+	for _, a := range all {
+		if a == serving {
+			t.Errorf("%s stays on the node", a)
+		}
+	}
+	if !w.e.Covered(late) {
+		t.Error("what the first agent granted at last is not known")
+	}
+	w.expire(200 * time.Second)
+	if w.left(p, https, "192.0.2.1") == 0 || w.left(p, https, "192.0.2.2") == 0 {
+		t.Error("what the first agent granted at last ends too early")
+	}
+	w.expire(600 * time.Second)
+	if w.left(p, https, "192.0.2.1") != 0 || w.left(p, https, "192.0.2.2") != 0 {
+		t.Error("what the first agent granted at last does not end")
+	}
+}
+
+// TestWhatIsGrantedByAnOlderPolicyGoes with the agent that granted it.
+func TestWhatIsGrantedByAnOlderPolicyGoes(t *testing.T) {
+	w, p := web(t)
+	old := w.grants(w.snap, p.PodRef, "www.example.org", 600, "192.0.2.1")
+	first, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 *.example.net")) })
+	if err := first.Grant(context.Background(), old); err != nil {
+		t.Fatal(err)
+	}
+	end()
+	if w.departure() || w.left(p, https, "192.0.2.1") != 0 {
+		t.Error("an address stays open that no policy allows")
+	}
+}
+
+// TestAnAgentThatHangsKeepsNothingOpen for longer than its successor waits.
+func TestAnAgentThatHangsKeepsNothingOpen(t *testing.T) {
+	w, p := web(t)
+	_, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org")) })
+	defer end()
+	w.clock.pass(departMost - time.Second)
+	if !w.departure() {
+		t.Error("not awaited for its time")
+	}
+	w.clock.pass(2 * time.Second)
+	if w.departure() {
+		t.Error("awaited for ever")
+	}
+}
+
+// TestDepartureWaitsForTheFirstSnapshot: until then nothing is known of what is allowed.
+func TestDepartureWaitsForTheFirstSnapshot(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	_, end := overlap(t, w, func() {
+		if !w.departure() {
+			t.Error("gone before the first snapshot")
+		}
+		w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org"))
+	})
+	end()
+	if w.departure() || w.left(p, https, "192.0.2.1") == 0 {
+		t.Error("what is allowed is closed")
+	}
+}
