@@ -214,12 +214,23 @@ func (e *Enforcer) writeTable(ctx context.Context, key chainsKey, want iptables.
 		delete(e.chains, key)
 		return err
 	}
+	e.glanceAt(key)
 	saved, err := e.k.Chains.Save(ctx, key.family, key.table)
 	if err != nil {
 		return err
 	}
 	e.chains[key], e.seen[key] = want, ours(key, saved)
 	return nil
+}
+
+// glanceAt notes how a table looks before it is read: what is changed after shows.
+func (e *Enforcer) glanceAt(key chainsKey) {
+	look, err := e.k.Chains.Glance(key.family, key.table)
+	if err != nil {
+		delete(e.glances, key)
+		return
+	}
+	e.glances[key] = look
 }
 
 // missing adds to a transaction what a table needs of which nothing is known:

@@ -12,7 +12,7 @@ import (
 
 // overlap is a node on which a second agent has taken over while the first still
 // answers; end ends the first.
-func overlap(t *testing.T, w *world, bring func()) (first *Enforcer, end func()) {
+func overlap(t testing.TB, w *world, bring func()) (first *Enforcer, end func()) {
 	t.Helper()
 	first = w.e
 	serves := map[netip.Addr]bool{}

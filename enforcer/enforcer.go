@@ -78,6 +78,7 @@ type Enforcer struct {
 	plan          map[policy.PodRef]*podPlan
 	chains        map[chainsKey]iptables.Chains // as wanted when last written
 	seen          map[chainsKey]iptables.Chains // as the kernel printed them after that
+	glances       map[chainsKey]string          // at the tables, before they were read
 	found         map[string]bool               // sets of an earlier agent, not adopted yet
 	homes         map[netip.Addr]home
 	known         []netip.Addr
@@ -135,6 +136,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		plan:    map[policy.PodRef]*podPlan{},
 		chains:  map[chainsKey]iptables.Chains{},
 		seen:    map[chainsKey]iptables.Chains{},
+		glances: map[chainsKey]string{},
 		homes:   map[netip.Addr]home{},
 		rejudge: map[policy.PodRef]bool{},
 		queue:   make(chan *request, queueMax),

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"sigs.k8s.io/knftables"
+
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer/conntrack"
 	"github.com/namegate/namegate/enforcer/iptables"
@@ -263,31 +265,112 @@ func (l *life) dial() {
 	}
 }
 
-// rival removes one of our rules, which must come back.
-func (l *life) rival() {
-	f, table := pick(l.r, ipVersions), pick(l.r, tables)
-	before := l.chains.Dump(f, table)
+// rival changes something of ours, which must come back.
+func (l *life) rival(change func(f iptables.Family)) {
+	before := l.all()
+	change(pick(l.r, ipVersions))
+	l.reconcile()
+	if after := l.all(); sortedLines(after) != sortedLines(before) {
+		l.t.Fatalf("after %s not all is put back:\n%s\nwant\n%s", l.last, after, before)
+	}
+}
+
+// removeRule takes one of our rules out.
+func (l *life) removeRule(f iptables.Family) {
+	table := pick(l.r, tables)
 	all, err := l.chains.Save(context.Background(), f, table)
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	mine := slices.Sorted(maps.Keys(ours(chainsKey{f, table}, all)))
-	chain := pick(l.r, mine)
+	chain := pick(l.r, slices.Sorted(maps.Keys(ours(chainsKey{f, table}, all))))
 	if len(all[chain]) == 0 {
 		return
 	}
 	tx := iptables.NewTransaction(f, table)
 	tx.Remove(chain, pick(l.r, all[chain]))
 	l.restore(tx)
-	l.reconcile()
-	if after := l.chains.Dump(f, table); sortedLines(after) != sortedLines(before) {
-		l.t.Fatalf("a rule of %s is not put back:\n%s\nwant\n%s", chain, after, before)
+}
+
+// flushTable removes our chains of a table and all jumps to them.
+func (l *life) flushTable(f iptables.Family) {
+	table := pick(l.r, tables)
+	all, err := l.chains.Save(context.Background(), f, table)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	tx := iptables.NewTransaction(f, table)
+	for chain, rules := range ours(chainsKey{f, table}, all) {
+		if strings.HasPrefix(chain, chainPrefix) {
+			tx.Delete(chain)
+			continue
+		}
+		for _, r := range rules {
+			tx.Remove(chain, r)
+		}
+	}
+	l.restore(tx)
+}
+
+// flushSet takes every address out of one of our sets.
+func (l *life) flushSet(iptables.Family) {
+	names, err := l.sets.Names()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	name := pick(l.r, names)
+	entries, err := l.sets.List(name)
+	if err == nil {
+		err = l.sets.Delete(name, entries...)
+	}
+	if err != nil {
+		l.t.Fatal(err)
 	}
 }
 
-func (l *life) again() {
-	l.e.Stop()
-	l.restart()
+// flushElements empties one of our nft sets, or removes a table.
+func (l *life) flushElements(f iptables.Family) {
+	tx := l.inet.NewTransaction()
+	if l.r.IntN(3) == 0 {
+		tx.Delete(&knftables.Table{})
+	} else {
+		tx.Flush(&knftables.Set{Name: pick(l.r, []string{"selected", "intercepted", "known", "home", "homed"}) + map[iptables.Family]string{iptables.IPv4: "4", iptables.IPv6: "6"}[f]})
+	}
+	if err := l.inet.Run(context.Background(), tx); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// again lets the next agent follow: this one ended, was killed, or still answers
+// and grants until queries come to the next.
+func (l *life) again(how string) {
+	switch how {
+	case "a restart":
+		l.e.Stop()
+		l.restart()
+	case "a kill":
+		l.restart()
+	case "an upgrade":
+		first, v := l.e, l.snap
+		_, end := overlap(l.t, l.world, func() { l.forget(); l.roll(false) })
+		next := l.e
+		l.e, l.snap, v = first, v, l.snap
+		for range 3 {
+			l.grant(false)
+		}
+		l.e, l.snap = next, v
+		end()
+		if l.departure() {
+			l.t.Fatal("the first agent is gone, and awaited")
+		}
+		first.Stop()
+		return
+	}
+	l.forget()
+	l.roll(false)
+}
+
+// forget is what the model makes of an agent that knows what the kernel does.
+func (l *life) forget() {
 	for i, f := range l.flows {
 		if v := l.snap.ViewOf(f.pod.PodRef); v != nil && !l.may(v, f.Dst.Addr().String(), policy.Protocol(f.Protocol), f.Dst.Port()) {
 			l.flows[i].remembered = false
@@ -300,7 +383,6 @@ func (l *life) again() {
 			l.hazy[a] = true
 		}
 	}
-	l.roll(false)
 }
 
 // step lets one thing happen.
@@ -327,10 +409,19 @@ func (l *life) step() {
 			l.links.SetHome(addr(fmt.Sprintf("10.1.0.%d", n)), pick(l.r, []link.Home{{}, {Iface: fmt.Sprintf("veth%d", n)}, {Iface: "br0", Port: fmt.Sprintf("port%d", n)}}))
 			l.reconcile()
 		}},
-		{"a rival", 3, l.rival},
-		{"a restart", 2, l.again},
+		{"a rival's removal of a rule", 2, func() { l.rival(l.removeRule) }},
+		{"a rival's flush of a table", 2, func() { l.rival(l.flushTable) }},
+		{"a rival's flush of a set", 2, func() { l.rival(l.flushSet) }},
+		{"a rival's flush of nft", 2, func() { l.rival(l.flushElements) }},
+		{"a restart", 1, func() { l.again("a restart") }},
+		{"a kill", 1, func() { l.again("a kill") }},
+		{"an upgrade", 1, func() { l.again("an upgrade") }},
 	}
-	n := l.r.IntN(102)
+	n := 0
+	for _, h := range happens {
+		n += h.weight
+	}
+	n = l.r.IntN(n)
 	for _, h := range happens {
 		if n -= h.weight; n < 0 {
 			l.last = h.what
@@ -391,7 +482,7 @@ func (l *life) checkSet(v *policy.View, ports policy.PortSet, f iptables.Family)
 }
 
 func TestLife(t *testing.T) {
-	const steps = 2500
+	const steps = 10_000
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	l := &life{
@@ -406,7 +497,7 @@ func TestLife(t *testing.T) {
 		seen[l.last]++
 		l.check()
 	}
-	if len(seen) < 10 || l.serial < steps/50 {
+	if len(seen) < 15 || l.serial < steps/50 {
 		t.Errorf("little happened: %v", seen)
 	}
 	if l.held < steps {

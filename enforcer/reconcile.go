@@ -16,11 +16,18 @@ import (
 const (
 	checkEvery  = 5 * time.Second
 	settleAfter = 200 * time.Millisecond
+	// glanceEvery is how often tables are glanced at of whose changes the kernel does
+	// not tell.
+	glanceEvery = 200 * time.Millisecond
+	// repairPause is how long another program has its way after a repair; one that
+	// comes again within twice the pause doubles it, up to checkEvery.
+	repairPause = 100 * time.Millisecond
 )
 
 // RunReconcile keeps the kernel as the last Commit left it until ctx ends: homes
 // are looked for when links change, and what another program removed comes back,
-// at once where the kernel tells of it.
+// at once where the kernel tells of it and where a glance shows it, but ever more
+// slowly where it is removed again and again.
 func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	events, err := e.k.Links.Watch(ctx)
 	if err != nil {
@@ -32,14 +39,35 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	}
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
+	glance := time.NewTicker(glanceEvery)
+	defer glance.Stop()
+	var look <-chan time.Time // there is a reason to
+	var r repairs
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 			e.reconcile(ctx)
+			continue
 		case <-losses:
+			if look == nil {
+				look = time.After(r.wait(time.Now()))
+			}
+			continue
+		case <-glance.C:
+			if look == nil && e.touched() {
+				look = time.After(r.wait(time.Now()))
+			}
+			continue
+		case <-look:
+			before := e.repairs.Load()
 			e.reconcile(ctx)
+			if e.repairs.Load() > before {
+				r.made(time.Now())
+			}
+			look = nil
+			continue
 		case <-events:
 			if err := e.resettle(ctx); err != nil && ctx.Err() == nil {
 				e.log.Error("homes are not up to date; trying again", "error", err)
@@ -51,6 +79,39 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// repairs paces what is done against another program.
+type repairs struct {
+	pause time.Duration
+	last  time.Time
+}
+
+// wait returns how long not to look although there is a reason to.
+func (r *repairs) wait(now time.Time) time.Duration { return max(0, r.last.Add(r.pause).Sub(now)) }
+
+// made is told of a repair.
+func (r *repairs) made(now time.Time) {
+	if now.Sub(r.last) < 2*r.pause {
+		r.pause = min(2*r.pause, checkEvery)
+	} else {
+		r.pause = repairPause
+	}
+	r.last = now
+}
+
+// touched tells whether somebody changed a table that was written.
+func (e *Enforcer) touched() bool {
+	if !e.apply.TryLock() {
+		return false
+	}
+	defer e.apply.Unlock()
+	for key, was := range e.glances {
+		if now, err := e.k.Chains.Glance(key.family, key.table); err == nil && now != was {
+			return true
+		}
+	}
+	return false
 }
 
 func (e *Enforcer) reconcile(ctx context.Context) {
@@ -191,6 +252,7 @@ func (e *Enforcer) refill(s *grantSet) error {
 // after the last write; writing then starts from what is there.
 func (e *Enforcer) repairChains(ctx context.Context) error {
 	for _, key := range slices.SortedFunc(maps.Keys(e.seen), func(a, b chainsKey) int { return int(a.family) - int(b.family) }) {
+		e.glanceAt(key)
 		saved, err := e.k.Chains.Save(ctx, key.family, key.table)
 		if err != nil {
 			return err

@@ -237,3 +237,31 @@ func TestRunReconcileFollowsLinks(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRepairsArePaced: at once after a rest, ever more slowly against a program that
+// goes on.
+func TestRepairsArePaced(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	var r repairs
+	if r.wait(now) != 0 {
+		t.Error("the first repair waits")
+	}
+	want := repairPause
+	for range 10 {
+		r.made(now)
+		if got := r.wait(now); got != want {
+			t.Errorf("a pause of %v, want %v", got, want)
+		}
+		now, want = now.Add(r.wait(now)), min(2*want, checkEvery)
+	}
+	for _, rest := range []time.Duration{2 * checkEvery, 2 * repairPause, time.Hour} {
+		now = now.Add(rest)
+		if r.wait(now) != 0 {
+			t.Errorf("after %v a repair waits", rest)
+		}
+		r.made(now)
+		if got := r.wait(now); got != repairPause {
+			t.Errorf("after %v a pause of %v", rest, got)
+		}
+	}
+}

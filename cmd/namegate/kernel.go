@@ -36,9 +36,11 @@ func openKernel(mark uint32, variant string) (*kernel, error) {
 		}
 	}
 	k.variant = v
-	if k.Chains, err = iptables.NewExec(v); err != nil {
+	chains, err := iptables.NewExec(v)
+	if err != nil {
 		return nil, err
 	}
+	k.Chains, k.closers = chains, append(k.closers, chains.Close)
 	if k.Tables, err = nft.Open(mark); err != nil {
 		return nil, err
 	}

@@ -26,6 +26,7 @@ const (
 // calling thread's network namespace.
 type Exec struct {
 	variant Variant
+	glancer glancer
 }
 
 var _ Interface = (*Exec)(nil)

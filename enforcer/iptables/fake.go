@@ -173,6 +173,17 @@ func (f *Fake) SaveAll(ctx context.Context, fam Family) (map[string]Chains, erro
 	return out, nil
 }
 
+// Glance implements Interface: how many chains and rules a table has.
+func (f *Fake) Glance(fam Family, table string) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	chains, rules := 0, 0
+	for _, r := range f.tables[tableKey{fam, table}] {
+		chains, rules = chains+1, rules+len(r)
+	}
+	return fmt.Sprint(chains, rules), nil
+}
+
 // Dump returns a table as text: chains sorted by name, each followed by its
 // rules; empty chains are left out.
 func (f *Fake) Dump(fam Family, table string) string {

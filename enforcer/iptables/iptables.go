@@ -45,6 +45,9 @@ type Interface interface {
 	// SaveAll returns the chains of all tables that are in use, by table. Asking
 	// does not bring a table into use.
 	SaveAll(ctx context.Context, f Family) (map[string]Chains, error)
+	// Glance returns a text that is another after most changes of a table, by
+	// whomever, and costs next to nothing; "" where the kernel tells of changes itself.
+	Glance(f Family, table string) (string, error)
 }
 
 // Transaction is an ordered list of changes to one table of one family.

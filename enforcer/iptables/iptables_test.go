@@ -145,3 +145,46 @@ func TestMissingProgramsAreNamed(t *testing.T) {
 		t.Errorf("NewExec without programs: %v", err)
 	}
 }
+
+// TestGlance: a change shows without a program, and asking changes nothing. Of the
+// nft variant the kernel tells itself.
+func TestGlance(t *testing.T) {
+	every(t, func(t *testing.T, i iptables.Interface) {
+		for _, f := range []iptables.Family{iptables.IPv4, iptables.IPv6} {
+			glance := func() string {
+				t.Helper()
+				g, err := i.Glance(f, "mangle")
+				if err != nil {
+					t.Fatal(err)
+				}
+				return g
+			}
+			restore := func(change func(*iptables.Transaction)) {
+				t.Helper()
+				tx := iptables.NewTransaction(f, "mangle")
+				change(tx)
+				if err := i.Restore(context.Background(), tx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			restore(func(tx *iptables.Transaction) { tx.Replace("NAMEGATE-A", "-j RETURN") })
+			first := glance()
+			if first == "" {
+				return // the nft variant
+			}
+			if again := glance(); again != first {
+				t.Errorf("%s: %q, then %q", f, first, again)
+			}
+			restore(func(tx *iptables.Transaction) { tx.Remove("NAMEGATE-A", "-j RETURN") })
+			if gone := glance(); gone == first {
+				t.Errorf("%s: a rule was removed, and still %q", f, first)
+			}
+		}
+		if _, fake := i.(*iptables.Fake); fake {
+			return
+		}
+		if g, err := i.Glance(iptables.IPv4, "nonsense"); err == nil {
+			t.Errorf("a table that is not there looks like %q", g)
+		}
+	})
+}

@@ -1,0 +1,112 @@
+package scenarios
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// comeback is how soon what a rival took away is back: the promise is a second, the
+// rest is for a busy machine.
+const comeback = 3 * time.Second
+
+// rivals are programs that change what is ours, by the variant that the agent uses.
+// restore is iptables-restore without --noflush, as some CNIs use it.
+var rivals = []struct {
+	name, shell string
+	lasts       time.Duration // how long it keeps the agent from its tables
+	harmless    bool          // nothing of ours is in it
+}{
+	{name: "flushes mangle", shell: `for p in iptables ip6tables; do $p-VARIANT -t mangle -F; done`},
+	{name: "flushes security", shell: `for p in iptables ip6tables; do $p-VARIANT -t security -F; done`},
+	{name: "rewrites filter", shell: `iptables-VARIANT-save -t filter > DIR/filter && iptables-VARIANT-restore -T filter DIR/filter`, harmless: true},
+	{name: "rewrites mangle without ours", shell: `iptables-VARIANT-save -t mangle | grep -v NAMEGATE > DIR/mangle && iptables-VARIANT-restore -T mangle DIR/mangle`},
+	{name: "removes a jump", shell: `iptables-VARIANT -t mangle -D PREROUTING -j NAMEGATE-NAMES`},
+	{name: "accepts above ours and flushes raw", shell: `iptables-VARIANT -t mangle -I PREROUTING -j ACCEPT; iptables-VARIANT -t filter -I FORWARD -j ACCEPT; iptables-VARIANT -t raw -F; iptables-VARIANT -t mangle -D PREROUTING -j ACCEPT`},
+	{name: "deletes the nft tables", shell: `nft delete table inet namegate; nft delete table bridge namegate`},
+	{name: "flushes an nft set", shell: `nft flush set inet namegate selected4`},
+	{name: "holds the lock for 7 s", shell: `flock DIR/xtables.lock sh -c 'iptables-VARIANT -t mangle -F; sleep 7'`, lasts: 7 * time.Second},
+}
+
+// TestRivals: while another program changes what is ours nothing that is denied
+// passes, and what is allowed is allowed again at once.
+func TestRivals(t *testing.T) {
+	for _, variant := range []string{"legacy", "nft"} {
+		t.Run(variant, func(t *testing.T) {
+			s := newStage(t, lab.Routed)
+			s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
+			var err error
+			if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), corefile, "--iptables", variant); err != nil {
+				t.Fatal(err)
+			}
+			s.start(map[string]string{
+				"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+				"p.yaml": policy("www", allowWWW),
+			})
+			s.resolve("a", "www.example.org", dns.TypeA)
+			for _, r := range rivals {
+				before, err := s.agent.Status()
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.rival(r.name, strings.NewReplacer("VARIANT", variant, "DIR", s.agent.Dir).Replace(r.shell), r.lasts)
+				if err := s.agent.WaitFor("the repair", func(st lab.Status) bool { return r.harmless || st.Enforcer.Repairs > before.Enforcer.Repairs }); err != nil {
+					t.Errorf("%s: %v", r.name, err)
+				}
+			}
+		})
+	}
+}
+
+// rival lets a shell's commands run on the node while a pod probes.
+func (s *stage) rival(name, shell string, lasts time.Duration) {
+	s.t.Helper()
+	allowed, denied := addrPort("198.51.100.1:80"), addrPort("198.51.100.2:80")
+	var passed, tries atomic.Int64
+	stop := make(chan struct{})
+	var probes sync.WaitGroup
+	probes.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+			tries.Add(1)
+			if s.Pod("a").Probe("tcp", denied) == lab.Answered {
+				passed.Add(1)
+			}
+		}
+	})
+	time.Sleep(50 * time.Millisecond)
+	began := time.Now()
+	if out, err := s.Node.Run("sh", "-c", shell); err != nil {
+		s.t.Fatalf("%s: %v\n%s", name, err, out)
+	}
+	ended := time.Now()
+	if ended.Sub(began) < lasts {
+		s.t.Errorf("%s: over after %v", name, ended.Sub(began))
+	}
+	good := 0 // in a row
+	for ; good < 5 && time.Since(ended) < comeback; time.Sleep(10 * time.Millisecond) {
+		if good++; s.Pod("a").Probe("tcp", allowed) != lab.Answered {
+			good = 0
+		}
+	}
+	back := time.Since(ended)
+	close(stop)
+	probes.Wait()
+	if good < 5 {
+		s.t.Errorf("%s: what is allowed is not back after %v", name, comeback)
+	}
+	if passed.Load() > 0 {
+		s.t.Errorf("%s: %d of %d denied connections passed", name, passed.Load(), tries.Load())
+	}
+	s.t.Logf("%s: all is well %v after it, %d denied connections", name, back.Round(time.Millisecond), tries.Load())
+}
