@@ -46,9 +46,14 @@ func newBench(t *testing.T, text string) *bench {
 	return b
 }
 
+// write puts a file in place in one step, so that nobody reads a half of it.
 func (b *bench) write(name, text string) {
 	b.t.Helper()
-	if err := os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o600); err != nil {
+	whole := filepath.Join(b.t.TempDir(), "whole")
+	if err := os.WriteFile(whole, []byte(text), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.Rename(whole, filepath.Join(b.dir, name)); err != nil {
 		b.t.Fatal(err)
 	}
 }

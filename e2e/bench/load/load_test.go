@@ -164,8 +164,9 @@ func TestRunChargesStalls(t *testing.T) {
 	if late < 140 {
 		t.Errorf("only %d answers were late", late)
 	}
-	if r.Worst != 50*time.Millisecond {
-		t.Errorf("the worst is the question that was due after %v, not the first of the stall", r.Worst)
+	// The first waits longest, but those after it by a millisecond less each only.
+	if r.Worst < 45*time.Millisecond || r.Worst > 100*time.Millisecond {
+		t.Errorf("the worst is the question that was due after %v, not one of the first of the stall", r.Worst)
 	}
 }
 
