@@ -137,3 +137,37 @@ func TestDepartureWaitsForTheFirstSnapshot(t *testing.T) {
 		t.Error("what is allowed is closed")
 	}
 }
+
+// TestEachResolverStaysIntercepted at every step from one agent to the next, those
+// of Services included.
+func TestEachResolverStaysIntercepted(t *testing.T) {
+	w, p := web(t)
+	service := Network{Resolvers: addrs("10.96.0.10"), Backends: []netip.AddrPort{addrPort("10.2.0.9:53")}, PodRanges: prefixes("10.1.0.0/24")}
+	learn := func() {
+		t.Helper()
+		if _, err := w.e.SetNetwork(context.Background(), service); err != nil {
+			t.Fatal(err)
+		}
+	}
+	learn()
+	if _, err := w.e.Refresh(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	_, end := overlap(t, w, func() {
+		w.seams.before = func(step string) {
+			dump := w.inet.Dump()
+			for _, want := range []string{"intercept4 { 10.96.0.10 : ", "podrange4 { 10.1.0.0/24 }", "intercept4 { 192.0.2.53 : "} {
+				if !strings.Contains(dump, want) {
+					t.Errorf("before %s: no element %s", step, want)
+				}
+			}
+			if !w.dials("10.1.0.5", "10.96.0.10", 53) {
+				t.Errorf("before %s: the Service is closed", step)
+			}
+		}
+		learn()
+		w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org"))
+		w.seams.before = nil
+	})
+	end()
+}

@@ -3,6 +3,7 @@ package enforcer
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -23,7 +24,8 @@ type Network struct {
 
 // SetNetwork takes what changed around the node and raises a serving address for
 // each resolver that has none. It returns all addresses to serve on; nothing is
-// intercepted differently before Refresh.
+// intercepted differently before Refresh, or before the first Commit, which brings
+// the whole into force at once: an agent before this one may be intercepting all.
 func (e *Enforcer) SetNetwork(_ context.Context, n Network) ([]netip.Addr, error) {
 	e.apply.Lock()
 	defer e.apply.Unlock()
@@ -32,6 +34,9 @@ func (e *Enforcer) SetNetwork(_ context.Context, n Network) ([]netip.Addr, error
 		return nil, err
 	}
 	e.comingNetwork = n
+	if e.snapshot == nil {
+		e.network, e.serving = n, maps.Clone(e.raised)
+	}
 	return sortedValues(e.raised), nil
 }
 
