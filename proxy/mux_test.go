@@ -115,28 +115,17 @@ func perPort(t *testing.T, dead int) (netip.AddrPort, func() int) {
 	t.Cleanup(func() { _ = pc.Close() })
 	var mu sync.Mutex
 	var ports []uint16
-	go func() {
-		buf := make([]byte, 512)
-		for {
-			n, from, err := pc.ReadFromUDPAddrPort(buf)
-			if err != nil {
-				return
-			}
-			q := new(dns.Msg)
-			if q.Unpack(buf[:n]) != nil {
-				continue
-			}
-			mu.Lock()
-			if !slices.Contains(ports, from.Port()) {
-				ports = append(ports, from.Port())
-			}
-			alive := slices.Index(ports, from.Port()) >= dead
-			mu.Unlock()
-			if alive {
-				_, _ = pc.WriteToUDPAddrPort(honest("192.0.2.1")(q, false)[0], from)
-			}
+	go eachQuery(pc, func(q *dns.Msg, from netip.AddrPort) {
+		mu.Lock()
+		if !slices.Contains(ports, from.Port()) {
+			ports = append(ports, from.Port())
 		}
-	}()
+		alive := slices.Index(ports, from.Port()) >= dead
+		mu.Unlock()
+		if alive {
+			_, _ = pc.WriteToUDPAddrPort(honest("192.0.2.1")(q, false)[0], from)
+		}
+	})
 	return pc.LocalAddr().(*net.UDPAddr).AddrPort(), func() int { mu.Lock(); defer mu.Unlock(); return len(ports) }
 }
 

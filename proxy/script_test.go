@@ -59,17 +59,22 @@ func bothPorts(t testing.TB) (*net.UDPConn, *net.TCPListener) {
 	return nil, nil
 }
 
-func (u *scripted) serveUDP(pc *net.UDPConn, sc script) {
+// eachQuery hands out what arrives until the socket is closed.
+func eachQuery(pc *net.UDPConn, take func(q *dns.Msg, from netip.AddrPort)) {
 	buf := make([]byte, 4096)
 	for {
 		n, from, err := pc.ReadFromUDPAddrPort(buf)
 		if err != nil {
 			return
 		}
-		q := new(dns.Msg)
-		if q.Unpack(buf[:n]) != nil {
-			continue
+		if q := new(dns.Msg); q.Unpack(buf[:n]) == nil {
+			take(q, from)
 		}
+	}
+}
+
+func (u *scripted) serveUDP(pc *net.UDPConn, sc script) {
+	eachQuery(pc, func(q *dns.Msg, from netip.AddrPort) {
 		u.udp.Add(1)
 		if opt := q.IsEdns0(); opt != nil && opt.UDPSize() == advertised {
 			u.opts.Add(1)
@@ -79,7 +84,7 @@ func (u *scripted) serveUDP(pc *net.UDPConn, sc script) {
 				_, _ = pc.WriteToUDPAddrPort(p, from)
 			}
 		}()
-	}
+	})
 }
 
 func (u *scripted) serveTCP(ln net.Listener, sc script) {

@@ -76,24 +76,13 @@ func TestPortsAndIDsAreRandom(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pc.Close()
-	go func() {
-		buf := make([]byte, 512)
-		for {
-			n, from, err := pc.ReadFromUDPAddrPort(buf)
-			if err != nil {
-				return
-			}
-			q := new(dns.Msg)
-			if q.Unpack(buf[:n]) != nil {
-				continue
-			}
-			mu.Lock()
-			ids[q.Id]++
-			ports[from]++
-			mu.Unlock()
-			_, _ = pc.WriteToUDPAddrPort(says(q, nil), from)
-		}
-	}()
+	go eachQuery(pc, func(q *dns.Msg, from netip.AddrPort) {
+		mu.Lock()
+		ids[q.Id]++
+		ports[from]++
+		mu.Unlock()
+		_, _ = pc.WriteToUDPAddrPort(says(q, nil), from)
+	})
 	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), &counters{})
 	defer u.close()
 	const n = 3 * lineUses

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -24,7 +23,7 @@ func TestNoFirstPacketIsLost(t *testing.T) {
 	s := newStage(t, lab.Routed)
 	// What a pod may ask in a second is another test's concern: a quick machine asks more here.
 	var err error
-	if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), strings.Replace(corefile, "audit AUDIT", "audit AUDIT\n    limits {\n        rate_per_pod 100000\n        burst_per_pod 10000\n    }", 1)); err != nil {
+	if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), withLimits(fast)); err != nil {
 		t.Fatal(err)
 	}
 	// Every question has eight addresses of its own out of 131,072.

@@ -51,6 +51,24 @@ const corefile = `
 }
 `
 
+// withLimits returns the Corefile with lines of the block limits; fast ones let a
+// pod ask as much as a machine can.
+func withLimits(lines string) string {
+	return strings.Replace(corefile, "audit AUDIT", "audit AUDIT\n    limits {\n        "+lines+"\n    }", 1)
+}
+
+const fast = "rate_per_pod 100000\n        burst_per_pod 100000"
+
+// questions writes what dnsperf is to ask, a name a line, and returns the file.
+func (s *stage) questions(count int, name func(i int) string) (file string, err error) {
+	var b strings.Builder
+	for i := range count {
+		fmt.Fprintf(&b, "%s A\n", name(i))
+	}
+	file = filepath.Join(s.agent.Dir, "queries")
+	return file, os.WriteFile(file, []byte(b.String()), 0o644)
+}
+
 // stage is a lab with a world that answers and an agent.
 type stage struct {
 	*lab.Lab

@@ -2,7 +2,6 @@ package scenarios
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -67,7 +66,7 @@ func (o overload) run(t *testing.T) {
 	s := newStage(t, lab.Routed)
 	text, health := corefile, filepath.Join(t.TempDir(), "health.sock")
 	if o.limits != "" {
-		text = strings.Replace(text, "audit AUDIT", "audit AUDIT\n    limits {\n        "+o.limits+"\n    }", 1)
+		text = withLimits(o.limits)
 	}
 	text += "load.test {\n    forward . " + overloadAddress + "\n}\ncalm.test {\n    forward . " + goodAddress + "\n}\n"
 	var err error
@@ -107,16 +106,13 @@ func (o overload) run(t *testing.T) {
 // dnsperf sends the overload from pod a, and tells whether it was told what it
 // can be told: answers, and SERVFAIL for what is shed.
 func (s *stage) dnsperf(o overload) error {
-	var queries strings.Builder
-	for i := range overloadNames {
+	data, err := s.questions(overloadNames, func(i int) string {
 		if i%10 == 9 {
-			queries.WriteString("withheld.example A\n")
-			continue
+			return "withheld.example"
 		}
-		fmt.Fprintf(&queries, "n%d-%d.load.test A\n", 100+i/200, i%200)
-	}
-	data := filepath.Join(s.agent.Dir, "queries")
-	if err := os.WriteFile(data, []byte(queries.String()), 0o644); err != nil {
+		return fmt.Sprintf("n%d-%d.load.test", 100+i/200, i%200)
+	})
+	if err != nil {
 		return err
 	}
 	args := fmt.Sprintf("-s %s -d %s -l %d -t 1 %s", lab.Resolver4, data, overloadSeconds, o.dnsperf)

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -45,8 +43,7 @@ func TestUpgrade(t *testing.T) {
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newStage(t, network)
 		var err error
-		text := strings.Replace(corefile, "audit AUDIT", "audit AUDIT\n    limits {\n        rate_per_pod 100000\n        burst_per_pod 100000\n    }", 1)
-		if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), text); err != nil {
+		if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), withLimits(fast)); err != nil {
 			t.Fatal(err)
 		}
 		s.outside.SetAnswer(upgradeAnswer)
@@ -79,13 +76,9 @@ func TestUpgrade(t *testing.T) {
 
 // load asks from pod a for new names at a constant rate.
 func (s *stage) load(length time.Duration) error {
-	var queries strings.Builder
 	count := int(length.Seconds()) * upgradeRate
-	for i := range count {
-		fmt.Fprintf(&queries, "n%d.wild.example.org A\n", i)
-	}
-	data := filepath.Join(s.agent.Dir, "queries")
-	if err := os.WriteFile(data, []byte(queries.String()), 0o644); err != nil {
+	data, err := s.questions(count, func(i int) string { return fmt.Sprintf("n%d.wild.example.org", i) })
+	if err != nil {
 		return err
 	}
 	out, err := s.Pod("a").Run("dnsperf", strings.Fields(fmt.Sprintf("-s %s -d %s -Q %d -q 10000 -c 8 -t 5", lab.Resolver4, data, upgradeRate))...)

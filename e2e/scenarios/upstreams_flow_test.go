@@ -3,8 +3,6 @@ package scenarios
 import (
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -265,19 +263,14 @@ func TestUpstreamCannotBeGuessed(t *testing.T) {
 	const many = 6000
 	needed(t, false, "dnsperf")
 	s := newStage(t, lab.Routed)
-	limits := "audit AUDIT\n    limits {\n        rate_per_pod 100000\n        burst_per_pod 10000\n    }"
 	var err error
-	if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), strings.Replace(corefile, "audit AUDIT", limits, 1)+"line.example {\n    forward . 192.0.2.181\n}\n"); err != nil {
+	if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), withLimits(fast)+"line.example {\n    forward . 192.0.2.181\n}\n"); err != nil {
 		t.Fatal(err)
 	}
 	u := s.upstream("192.0.2.181", lab.Honest(honest))
 	s.allowTest()
-	var queries strings.Builder
-	for i := range many {
-		fmt.Fprintf(&queries, "q%d.line.example A\n", i)
-	}
-	data := filepath.Join(s.agent.Dir, "queries")
-	if err := os.WriteFile(data, []byte(queries.String()), 0o644); err != nil {
+	data, err := s.questions(many, func(i int) string { return fmt.Sprintf("q%d.line.example", i) })
+	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Pod("a").Run("dnsperf", "-s", lab.Resolver4.String(), "-d", data, "-n", "1", "-c", "1", "-q", "30"); err != nil {
