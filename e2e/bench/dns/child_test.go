@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"net"
 	"net/netip"
@@ -11,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/bench/child"
+	"github.com/namegate/namegate/e2e/bench/ground"
 	"github.com/namegate/namegate/e2e/bench/load"
 	"github.com/namegate/namegate/e2e/bench/process"
 	"github.com/namegate/namegate/e2e/lab"
@@ -49,7 +50,7 @@ func TestMeasuredChildren(t *testing.T) {
 	if err := l.Node.IP("addr", "add", peerAddr.String()+"/32", "dev", "lo", "scope", "host"); err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{ctx: context.Background(), notes: os.Stderr, gates: map[limits]*gate{}}
+	b := &bench{Ground: &ground.Ground{Context: context.Background()}, gates: map[limits]*gate{}}
 	pod := l.Pod(client).Host
 	for which, server := range map[string]struct {
 		host *lab.Host
@@ -58,11 +59,11 @@ func TestMeasuredChildren(t *testing.T) {
 		"upstream": {l.World, netip.AddrPortFrom(lab.Resolver4, 53)},
 		"echo":     {l.Node, netip.AddrPortFrom(peerAddr, 5301)},
 	} {
-		c, err := spawnFake(server.host, t.TempDir(), which, server.at.String())
+		c, err := child.Self(server.host, t.TempDir(), which, serveWord, which, server.at.String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := target{name: which, pid: c.pid(), pod: pod, at: server.at}
+		at := target{name: which, pid: c.PID(), pod: pod, at: server.at}
 		if err := b.wake(at); err != nil {
 			t.Fatal(err)
 		}
@@ -77,10 +78,10 @@ func TestMeasuredChildren(t *testing.T) {
 		if server, others, err := m.end(0); err != nil || server <= 0 || server > 5*time.Second || others < 0 {
 			t.Errorf("%s took %v, others %v, %v", which, server, others, err)
 		}
-		if err := c.failed(); err != nil {
+		if err := c.Failed(); err != nil {
 			t.Error(err)
 		}
-		if err := c.stop(); err != nil {
+		if err := c.Stop(); err != nil {
 			t.Error(err)
 		}
 		if _, err := process.CPU(at.pid); err == nil {
@@ -95,19 +96,19 @@ func TestMeasuredChildren(t *testing.T) {
 // A server that ends at once is named, with what it printed.
 func TestChildThatFails(t *testing.T) {
 	l := newTestLab(t)
-	c, err := spawnFake(l.Node, t.TempDir(), "echo", "192.0.2.1:53")
+	c, err := child.Self(l.Node, t.TempDir(), "echo", serveWord, "echo", "192.0.2.1:53")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{ctx: context.Background(), notes: os.Stderr, peers: &peers{children: []*child{c}, upstream: c}}
+	b := &bench{Ground: &ground.Ground{Context: context.Background()}, peers: &peers{children: []*child.Child{c}, upstream: c}}
 	err = b.wake(target{name: "echo", pod: l.Pod(client).Host, at: netip.MustParseAddrPort("192.0.2.1:53")})
 	if err == nil || !strings.Contains(err.Error(), "echo ended") || !strings.Contains(err.Error(), "192.0.2.1:53") {
 		t.Errorf("a server that failed: %v", err)
 	}
-	if err := c.stop(); err != nil {
+	if err := c.Stop(); err != nil {
 		t.Error(err)
 	}
-	if _, err := spawn(l.Node, t.TempDir(), "none", filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "start none") {
+	if _, err := child.Spawn(l.Node, t.TempDir(), "none", filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "start none") {
 		t.Errorf("a program that is not there: %v", err)
 	}
 }
@@ -127,13 +128,7 @@ func TestListener(t *testing.T) {
 	}
 }
 
-func TestNotes(t *testing.T) {
-	var notes bytes.Buffer
-	b := &bench{notes: &notes, begun: time.Now()}
-	b.note("%s%s", "latency", at(5000))
-	if !strings.HasSuffix(notes.String(), "latency at 5000 q/s\n") {
-		t.Errorf("%q", notes.String())
-	}
+func TestSampleSays(t *testing.T) {
 	if got := (sample{cpu: 5.51, qps: 20000, bad: 0.001, others: 0.5}).String(); got != "5.5 µs, 20000 q/s, without a good answer 0.10 %, others took 50 % of a core" {
 		t.Error(got)
 	}

@@ -37,7 +37,7 @@ func (b *bench) fairness() error {
 			return err
 		}
 	}
-	var calm, flooded, lost series
+	var calm, flooded, lost figure.Series
 	for round := range b.options.rounds {
 		for k := range 2 {
 			flood := (k+round)%2 == 0
@@ -45,21 +45,21 @@ func (b *bench) fairness() error {
 			if err != nil {
 				return err
 			}
-			b.note("neighbour, flooded %t, round %d: %s; others took %.0f %% of a core", flood, round+1, brief(r), others*100)
-			p99 := reading{figure.Quantile(r.Latencies, 0.99), others}
+			b.Note("neighbour, flooded %t, round %d: %s; others took %.0f %% of a core", flood, round+1, brief(r), others*100)
+			p99 := figure.Reading{Value: figure.Quantile(r.Latencies, 0.99), Others: others}
 			if flood {
 				flooded = append(flooded, p99)
-				lost = append(lost, reading{float64(r.Lost+r.Bad) / float64(r.Sent), others})
+				lost = append(lost, figure.Reading{Value: float64(r.Lost+r.Bad) / float64(r.Sent), Others: others})
 			} else {
 				calm = append(calm, p99)
 			}
 		}
 	}
-	f := figure.Figure{Name: "dns.neighbour_p99_us", Value: flooded.median(), Unit: "us", Rate: neighbourRate}
-	if err := b.report(f.Against("no-flood", calm.median()), max(flooded.others(), calm.others())); err != nil {
+	f := figure.Figure{Name: "dns.neighbour_p99_us", Value: flooded.Median(), Unit: "us", Rate: neighbourRate}
+	if err := b.Report(f.Against("no-flood", calm.Median()), max(flooded.Others(), calm.Others())); err != nil {
 		return err
 	}
-	return b.report(figure.Figure{Name: "dns.neighbour_lost", Value: lost.median(), Unit: "share", Rate: neighbourRate}, lost.others())
+	return b.Report(figure.Figure{Name: "dns.neighbour_lost", Value: lost.Median(), Unit: "share", Rate: neighbourRate}, lost.Others())
 }
 
 // neighbour measures the neighbour once, with the flood or without.
@@ -100,6 +100,6 @@ func (b *bench) besides(quiet, loud target) (load.Result, error) {
 	if err == nil && o.err != nil {
 		err = fmt.Errorf("flood: %w", o.err)
 	}
-	b.note("the flood: %d sent, %d answered well, %d not well", o.Sent, len(o.Latencies), o.Bad)
+	b.Note("the flood: %d sent, %d answered well, %d not well", o.Sent, len(o.Latencies), o.Bad)
 	return r, err
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/namegate/namegate/e2e/bench/child"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -60,7 +61,7 @@ const (
 type gate struct {
 	*lab.Lab
 	agent    *lab.Agent
-	upstream *child
+	upstream *child.Child
 	pid      int
 }
 
@@ -75,11 +76,11 @@ func (b *bench) gate(l limits) (*gate, error) {
 	if g.Lab, err = newLab(); err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(b.dir, fmt.Sprintf("gate%d", len(b.gates)))
+	dir := filepath.Join(b.Dir, fmt.Sprintf("gate%d", len(b.gates)))
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
 	}
-	if g.upstream, err = spawnFake(g.World, dir, "upstream", netip.AddrPortFrom(lab.Resolver4, 53).String()); err != nil {
+	if g.upstream, err = child.Self(g.World, dir, "upstream", serveWord, "upstream", netip.AddrPortFrom(lab.Resolver4, 53).String()); err != nil {
 		return nil, err
 	}
 	if g.agent, err = g.NewAgent(b.agent, dir, gateText(b.cache, l)); err != nil {
@@ -147,7 +148,7 @@ func (g *gate) remove() error {
 		errs = append(errs, g.agent.Stop(syscall.SIGKILL))
 	}
 	if g.upstream != nil {
-		errs = append(errs, g.upstream.stop())
+		errs = append(errs, g.upstream.Stop())
 	}
 	if g.Lab != nil {
 		errs = append(errs, g.Remove())

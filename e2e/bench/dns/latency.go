@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/bench/figure"
+	"github.com/namegate/namegate/e2e/bench/ground"
 	"github.com/namegate/namegate/e2e/bench/load"
 	"github.com/namegate/namegate/e2e/lab"
 )
@@ -58,7 +59,7 @@ func (b *bench) latency() error {
 
 // added measures at one rate.
 func (b *bench) added(both []target, p tempo) error {
-	var p99 [2]series
+	var p99 [2]figure.Series
 	for round := range b.options.rounds {
 		m, err := b.measure(both[0])
 		if err != nil {
@@ -73,13 +74,13 @@ func (b *bench) added(both []target, p tempo) error {
 			return err
 		}
 		for i, t := range both {
-			p99[i] = append(p99[i], reading{figure.Quantile(results[i].Latencies, 0.99), others})
-			b.note("latency%s %s round %d: %s; others took %.0f %% of a core", at(p.rate), t.name, round+1, brief(results[i]), others*100)
+			p99[i] = append(p99[i], figure.Reading{Value: figure.Quantile(results[i].Latencies, 0.99), Others: others})
+			b.Note("latency%s %s round %d: %s; others took %.0f %% of a core", at(p.rate), t.name, round+1, brief(results[i]), others*100)
 		}
 	}
-	through, direct := p99[0].median(), p99[1].median()
+	through, direct := p99[0].Median(), p99[1].Median()
 	f := figure.Figure{Name: "dns.added_p99_us", Value: through - direct, Unit: "us", Rate: p.rate}
-	return b.report(f.Against(both[1].name, direct), p99[0].others())
+	return b.Report(f.Against(both[1].name, direct), p99[0].Others())
 }
 
 // plan is a schedule of new names.
@@ -127,9 +128,9 @@ func (b *bench) load(t target, p load.Plan) (load.Result, error) {
 		}
 		conns = append(conns, c)
 	}
-	r, err := load.Run(b.ctx, conns, p)
-	if b.ctx.Err() != nil {
-		return r, errInterrupted
+	r, err := load.Run(b.Context, conns, p)
+	if b.Context.Err() != nil {
+		return r, ground.ErrInterrupted
 	}
 	if err == nil && len(r.Latencies) == 0 {
 		err = fmt.Errorf("%s gave no good answer: %d sent, %d lost, %d refused", t.name, r.Sent, r.Lost, r.Bad)

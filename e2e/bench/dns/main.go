@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/bench/fake"
+	"github.com/namegate/namegate/e2e/bench/ground"
 )
 
 func main() {
@@ -123,8 +124,6 @@ func run(args []string, out, notes io.Writer) int {
 	return 0
 }
 
-var errInterrupted = errors.New("interrupted; everything is taken down")
-
 // measure runs what was asked for and takes everything down, also after an error
 // and when ctx ends.
 func measure(ctx context.Context, o options, out, notes io.Writer) (err error) {
@@ -135,7 +134,7 @@ func measure(ctx context.Context, o options, out, notes io.Writer) (err error) {
 	defer func() {
 		err = errors.Join(err, b.remove())
 		if ctx.Err() != nil {
-			err = errors.Join(errInterrupted, b.removed)
+			err = errors.Join(ground.ErrInterrupted, b.removed)
 		}
 	}()
 	for _, m := range measurements {
@@ -146,6 +145,6 @@ func measure(ctx context.Context, o options, out, notes io.Writer) (err error) {
 			}
 		}
 	}
-	b.verdict()
+	b.Verdict(goals)
 	return nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -75,58 +74,5 @@ func TestMissingProgram(t *testing.T) {
 	o := options{agent: filepath.Join(t.TempDir(), "namegate"), coredns: os.Args[0]}
 	if _, err := newBench(context.Background(), o, nil, nil); err == nil || !strings.Contains(err.Error(), o.agent) {
 		t.Errorf("without an agent: %v", err)
-	}
-}
-
-// A benchmark waits for another and removes what a killed one left.
-func TestAlone(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
-	var notes bytes.Buffer
-	ctx, cancel := context.WithCancel(context.Background())
-	first := &bench{ctx: ctx, notes: &notes}
-	if err := first.alone(); err != nil {
-		t.Fatal(err)
-	}
-	second := &bench{ctx: ctx, notes: &notes}
-	end := make(chan error, 1)
-	go func() { end <- second.alone() }()
-	select {
-	case err := <-end:
-		t.Fatalf("the second did not wait: %v", err)
-	case <-time.After(250 * time.Millisecond):
-	}
-	first.lock.Close()
-	if err := <-end; err != nil {
-		t.Fatalf("the second, alone: %v", err)
-	}
-	if !strings.Contains(notes.String(), "another benchmark runs") {
-		t.Errorf("the second did not say why it waited: %q", notes.String())
-	}
-	third := &bench{ctx: ctx, notes: &notes}
-	cancel()
-	if err := third.alone(); !errors.Is(err, errInterrupted) {
-		t.Errorf("interrupted while it waited: %v", err)
-	}
-	second.lock.Close()
-	third.lock.Close()
-}
-
-func TestSweep(t *testing.T) {
-	parent := t.TempDir()
-	left := filepath.Join(parent, dirPrefix+"1", "gate1")
-	kept := filepath.Join(parent, "namegate-other")
-	for _, dir := range []string{left, kept} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := sweep(parent); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Dir(left)); !os.IsNotExist(err) {
-		t.Errorf("a killed benchmark's folder stays: %v", err)
-	}
-	if _, err := os.Stat(kept); err != nil {
-		t.Errorf("another's folder is gone: %v", err)
 	}
 }

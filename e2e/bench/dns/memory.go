@@ -65,12 +65,12 @@ func (b *bench) memoryAt(t target, state, peer string, peerSize float64) (float6
 	if peer != "" {
 		f = f.Against(peer, peerSize)
 	}
-	return f.Value, b.report(f, 0)
+	return f.Value, b.Report(f, 0)
 }
 
 // anHour asks for an hour's names and waits until their grants have ended.
 func (b *bench) anHour(g *gate, t target) error {
-	file := filepath.Join(b.dir, "hour.txt")
+	file := filepath.Join(b.Dir, "hour.txt")
 	if err := writeQuestions(file, b.next, namesPerHour, newName); err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (b *bench) anHour(g *gate, t target) error {
 	if err != nil {
 		return err
 	}
-	b.note("memory: %d names in %.1f s, %d good answers%s", r.Sent, r.Took.Seconds(), r.Good, did)
+	b.Note("memory: %d names in %.1f s, %d good answers%s", r.Sent, r.Took.Seconds(), r.Good, did)
 	_, err = b.drain(t, have.Enforcer.Grants, had.Enforcer.Grants)
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/namegate/namegate/e2e/bench/child"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -25,10 +26,10 @@ type target struct {
 // peers is a node without the agent where the peers run, and an upstream.
 type peers struct {
 	*lab.Lab
-	upstream *child
+	upstream *child.Child
 	dir      string
 	servers  []target
-	children []*child
+	children []*child.Child
 }
 
 // peerAddr is the node's address at which the peers serve.
@@ -67,7 +68,7 @@ func (b *bench) startPeers() error {
 	if b.peers != nil {
 		return nil
 	}
-	p := &peers{dir: filepath.Join(b.dir, "peers")}
+	p := &peers{dir: filepath.Join(b.Dir, "peers")}
 	b.peers = p
 	if err := os.Mkdir(p.dir, 0o755); err != nil {
 		return err
@@ -79,7 +80,7 @@ func (b *bench) startPeers() error {
 	if err := p.Node.IP("addr", "add", peerAddr.String()+"/32", "dev", "lo", "scope", "host"); err != nil {
 		return err
 	}
-	p.upstream, err = spawnFake(p.World, p.dir, "upstream", netip.AddrPortFrom(lab.Resolver4, 53).String())
+	p.upstream, err = child.Self(p.World, p.dir, "upstream", serveWord, "upstream", netip.AddrPortFrom(lab.Resolver4, 53).String())
 	return err
 }
 
@@ -95,16 +96,16 @@ func (p *peers) server(name, coredns string) (target, error) {
 	if err != nil {
 		return target{}, err
 	}
-	t := target{name: name, pid: c.pid(), pod: p.Pod(client).Host, at: at}
+	t := target{name: name, pid: c.PID(), pod: p.Pod(client).Host, at: at}
 	p.children = append(p.children, c)
 	p.servers = append(p.servers, t)
 	return t, nil
 }
 
-func (p *peers) start(name, coredns string, at netip.AddrPort) (*child, error) {
+func (p *peers) start(name, coredns string, at netip.AddrPort) (*child.Child, error) {
 	switch name {
 	case udpEcho:
-		return spawnFake(p.Node, p.dir, "echo", at.String())
+		return child.Self(p.Node, p.dir, "echo", serveWord, "echo", at.String())
 	case corednsCache:
 		return p.coredns(coredns, name, at, "cache 3600")
 	case corednsForward:
@@ -121,28 +122,28 @@ func (p *peers) start(name, coredns string, at netip.AddrPort) (*child, error) {
 	return nil, fmt.Errorf("no peer is called %s", name)
 }
 
-func (p *peers) coredns(program, name string, at netip.AddrPort, cache string) (*child, error) {
+func (p *peers) coredns(program, name string, at netip.AddrPort, cache string) (*child.Child, error) {
 	file := filepath.Join(p.dir, name+".Corefile")
 	text := fmt.Sprintf(".:%d {\n    bind %s\n    forward . %s\n    %s\n}\n", at.Port(), at.Addr(), lab.Resolver4, cache)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return nil, err
 	}
-	return spawn(p.Node, p.dir, name, program, "-conf", file)
+	return child.Spawn(p.Node, p.dir, name, program, "-conf", file)
 }
 
-func (p *peers) dnsmasq(name string, at netip.AddrPort, more ...string) (*child, error) {
+func (p *peers) dnsmasq(name string, at netip.AddrPort, more ...string) (*child.Child, error) {
 	args := append([]string{
 		"--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--user=root", "--pid-file=" + filepath.Join(p.dir, name+".pid"),
 		"--bind-interfaces", "--listen-address=" + at.Addr().String(), "--port=" + strconv.Itoa(int(at.Port())),
 		"--server=" + lab.Resolver4.String(), "--dns-forward-max=10000",
 	}, more...)
-	return spawn(p.Node, p.dir, name, "dnsmasq", args...)
+	return child.Spawn(p.Node, p.dir, name, "dnsmasq", args...)
 }
 
 // failed returns the error of a peer that ended, nil while all run.
 func (p *peers) failed() error {
 	for _, c := range append(p.children, p.upstream) {
-		if err := c.failed(); err != nil {
+		if err := c.Failed(); err != nil {
 			return err
 		}
 	}
@@ -152,10 +153,10 @@ func (p *peers) failed() error {
 func (p *peers) remove() error {
 	var errs []error
 	for _, c := range p.children {
-		errs = append(errs, c.stop())
+		errs = append(errs, c.Stop())
 	}
 	if p.upstream != nil {
-		errs = append(errs, p.upstream.stop())
+		errs = append(errs, p.upstream.Stop())
 	}
 	if p.Lab != nil {
 		errs = append(errs, p.Remove())

@@ -34,9 +34,9 @@ func (b *bench) profiled(name string, t target, ask asking) error {
 		return err
 	}
 	data := filepath.Join(b.profile, name+".data")
-	perf := exec.CommandContext(b.ctx, "perf", "record", "-q", "-g", "-F", profileRate, "-o", data, "-p", strconv.Itoa(t.pid),
+	perf := exec.CommandContext(b.Context, "perf", "record", "-q", "-g", "-F", profileRate, "-o", data, "-p", strconv.Itoa(t.pid),
 		"--", "sleep", strconv.FormatFloat(b.span.Seconds(), 'f', -1, 64))
-	perf.Stderr = b.notes
+	perf.Stderr = b.Notes
 	if err := perf.Start(); err != nil {
 		return fmt.Errorf("start perf: %w", err)
 	}
@@ -52,14 +52,14 @@ func (b *bench) profiled(name string, t target, ask asking) error {
 			return err
 		}
 	}
-	b.note("profile of %s: %s", name, filepath.Join(b.profile, name+".{flat,callers}.txt"))
+	b.Note("profile of %s: %s", name, filepath.Join(b.profile, name+".{flat,callers}.txt"))
 	return nil
 }
 
 // perfReport renders a profile as text, without the blanks that perf fills its
 // columns with.
 func (b *bench) perfReport(data, path string, args []string) error {
-	cmd := exec.CommandContext(b.ctx, "perf", append([]string{"report", "-i", data, "--stdio"}, args...)...)
+	cmd := exec.CommandContext(b.Context, "perf", append([]string{"report", "-i", data, "--stdio"}, args...)...)
 	text, err := cmd.Output()
 	if err != nil {
 		return fmt.Errorf("read the profile %s: %w", data, err)

@@ -10,12 +10,13 @@ import (
 
 	"github.com/namegate/namegate/e2e/bench/dnsperf"
 	"github.com/namegate/namegate/e2e/bench/fake"
+	"github.com/namegate/namegate/e2e/bench/ground"
 	"github.com/namegate/namegate/e2e/bench/load"
 )
 
 // newNames writes questions that nobody asked before, more than fit into a run.
 func (b *bench) newNames() (string, error) {
-	file := filepath.Join(b.dir, "new.txt")
+	file := filepath.Join(b.Dir, "new.txt")
 	count := int(b.span.Seconds() * fastest)
 	err := writeQuestions(file, b.next, count, newName)
 	b.next += count
@@ -64,8 +65,8 @@ func (b *bench) wake(t target) error {
 		if answered || err != nil {
 			return err
 		}
-		if b.ctx.Err() != nil {
-			return errInterrupted
+		if b.Context.Err() != nil {
+			return ground.ErrInterrupted
 		}
 		if b.peers != nil {
 			if err := b.peers.failed(); err != nil {

@@ -6,10 +6,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/bench/ground"
 )
 
 func TestQuestions(t *testing.T) {
-	b := &bench{dir: t.TempDir(), options: options{span: 100 * time.Millisecond}}
+	b := &bench{Ground: &ground.Ground{Dir: t.TempDir()}, options: options{span: 100 * time.Millisecond}}
 	seen := map[string]bool{}
 	for range 2 {
 		file, err := b.newNames()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/bench/dnsperf"
+	"github.com/namegate/namegate/e2e/bench/ground"
 	"github.com/namegate/namegate/e2e/bench/process"
 )
 
@@ -81,10 +82,10 @@ func (b *bench) costs(t target) (c cost, err error) {
 func (b *bench) ours() []int {
 	pids := []int{os.Getpid()}
 	for _, g := range b.gates {
-		pids = append(pids, g.upstream.pid())
+		pids = append(pids, g.upstream.PID())
 	}
 	if b.peers != nil {
-		pids = append(pids, b.peers.upstream.pid())
+		pids = append(pids, b.peers.upstream.PID())
 	}
 	return pids
 }
@@ -118,7 +119,7 @@ func (m *meter) end(used time.Duration) (server time.Duration, others float64, e
 // dnsperf runs it in the target's pod; used is its processor time.
 func (b *bench) dnsperf(t target, r dnsperf.Run) (result dnsperf.Result, used time.Duration, err error) {
 	r.Server = t.at
-	cmd := r.Command(b.ctx)
+	cmd := r.Command(b.Context)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
@@ -126,8 +127,8 @@ func (b *bench) dnsperf(t target, r dnsperf.Run) (result dnsperf.Result, used ti
 		return result, 0, fmt.Errorf("start dnsperf: %w", err)
 	}
 	err = cmd.Wait()
-	if b.ctx.Err() != nil {
-		return result, 0, errInterrupted
+	if b.Context.Err() != nil {
+		return result, 0, ground.ErrInterrupted
 	}
 	if err == nil {
 		result, err = dnsperf.Parse(out.String())

@@ -7,6 +7,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/bench/fake"
 	"github.com/namegate/namegate/e2e/bench/figure"
+	"github.com/namegate/namegate/e2e/bench/ground"
 )
 
 const (
@@ -30,7 +31,7 @@ func (b *bench) cached() error {
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(b.dir, "kept.txt")
+	file := filepath.Join(b.Dir, "kept.txt")
 	if err := writeQuestions(file, 0, keptNames, func(n int) string { return fmt.Sprintf("c%d.%s", n, fake.KeptZone) }); err != nil {
 		return err
 	}
@@ -100,7 +101,7 @@ func (b *bench) rotate(name string, targets []target, rate int, ask asking) (map
 			if err != nil {
 				return nil, err
 			}
-			b.note("%s%s %s round %d: %s%s", name, at(rate), t.name, round+1, s, did)
+			b.Note("%s%s %s round %d: %s%s", name, ground.At(rate), t.name, round+1, s, did)
 			samples[t.name] = append(samples[t.name], s)
 		}
 	}
@@ -153,8 +154,8 @@ func (b *bench) drain(t target, have, had uint64) (float64, error) {
 		return 0, err
 	}
 	for until := time.Now().Add(drainLimit); time.Now().Before(until); time.Sleep(100 * time.Millisecond) {
-		if b.ctx.Err() != nil {
-			return 0, errInterrupted
+		if b.Context.Err() != nil {
+			return 0, ground.ErrInterrupted
 		}
 		s, err := t.gate.agent.Status()
 		if err != nil {
@@ -181,9 +182,9 @@ var (
 )
 
 // read returns one number of samples.
-func (k kind) read(samples []sample) (out series) {
+func (k kind) read(samples []sample) (out figure.Series) {
 	for _, s := range samples {
-		out = append(out, reading{k.of(s), s.others})
+		out = append(out, figure.Reading{Value: k.of(s), Others: s.others})
 	}
 	return out
 }
@@ -198,16 +199,16 @@ func (b *bench) reportThroughput(name string, targets []target, rate int, sample
 	}
 	for _, k := range kinds {
 		s := k.read(own)
-		f := figure.Figure{Name: name + k.name, Value: s.median(), Unit: k.unit, Rate: rate}
+		f := figure.Figure{Name: name + k.name, Value: s.Median(), Unit: k.unit, Rate: rate}
 		for _, peer := range targets[1:] {
 			p := k.read(samples[peer.name])
-			if err := b.report(f.Against(peer.name, p.median()), max(s.others(), p.others())); err != nil {
+			if err := b.Report(f.Against(peer.name, p.Median()), max(s.Others(), p.Others())); err != nil {
 				return err
 			}
 		}
 	}
-	if s := removalOf.read(own); s.median() > 0 && rate == 0 {
-		return b.report(figure.Figure{Name: name + removalOf.name, Value: s.median(), Unit: removalOf.unit}, s.others())
+	if s := removalOf.read(own); s.Median() > 0 && rate == 0 {
+		return b.Report(figure.Figure{Name: name + removalOf.name, Value: s.Median(), Unit: removalOf.unit}, s.Others())
 	}
 	return nil
 }

@@ -1,4 +1,6 @@
-package main
+// Package child runs the servers and clients of benchmarks as processes on the hosts
+// of a lab.
+package child
 
 import (
 	"errors"
@@ -12,8 +14,8 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// child is a server that runs on a host of a lab.
-type child struct {
+// Child is a program that runs on a host of a lab.
+type Child struct {
 	name string
 	cmd  *exec.Cmd
 	log  string
@@ -22,10 +24,10 @@ type child struct {
 	err  error
 }
 
-// spawn starts a program on a host. What it prints is in a file of dir. It ends
+// Spawn starts a program on a host. What it prints is in a file of dir. It ends
 // with the benchmark, also when that is killed.
-func spawn(h *lab.Host, dir, name, program string, args ...string) (*child, error) {
-	c := &child{name: name, log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
+func Spawn(h *lab.Host, dir, name, program string, args ...string) (*Child, error) {
+	c := &Child{name: name, log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
 	log, err := os.Create(c.log)
 	if err != nil {
 		return nil, err
@@ -45,19 +47,20 @@ func spawn(h *lab.Host, dir, name, program string, args ...string) (*child, erro
 	return c, nil
 }
 
-// spawnFake starts one of the fake servers.
-func spawnFake(h *lab.Host, dir, which, at string) (*child, error) {
+// Self starts the benchmark's own program on a host, with args as its command line.
+func Self(h *lab.Host, dir, name string, args ...string) (*Child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find the benchmark's own program: %w", err)
 	}
-	return spawn(h, dir, which, self, serveWord, which, at)
+	return Spawn(h, dir, name, self, args...)
 }
 
-func (c *child) pid() int { return c.cmd.Process.Pid }
+// PID is the process's.
+func (c *Child) PID() int { return c.cmd.Process.Pid }
 
-// failed returns why the child ended, nil while it runs.
-func (c *child) failed() error {
+// Failed returns why the child ended, nil while it runs.
+func (c *Child) Failed() error {
 	select {
 	case <-c.done:
 		text, _ := os.ReadFile(c.log)
@@ -73,7 +76,8 @@ func (c *child) failed() error {
 // stopLimit is how long a killed process may take to be gone.
 const stopLimit = 5 * time.Second
 
-func (c *child) stop() error {
+// Stop kills the child and waits for its end.
+func (c *Child) Stop() error {
 	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop %s: %w", c.name, err)
 	}

@@ -1,4 +1,4 @@
-package main
+package ground
 
 import (
 	"bytes"
@@ -9,14 +9,14 @@ import (
 )
 
 func cpuFigure(value, peer float64) figure.Figure {
-	return figure.Figure{Name: "dns.cached.cpu_us", Value: value, Unit: "us"}.Against(udpEcho, peer)
+	return figure.Figure{Name: "dns.cached.cpu_us", Value: value, Unit: "us"}.Against("udp-echo", peer)
 }
 
 func TestJudge(t *testing.T) {
-	ratio, value, more := goal{ratio: 1.6, peer: udpEcho}, goal{value: 1000}, goal{more: 2000, peer: "no-flood"}
+	ratio, value, more := Goal{Ratio: 1.6, Peer: "udp-echo"}, Goal{Value: 1000}, Goal{More: 2000, Peer: "no-flood"}
 	for _, c := range []struct {
 		name string
-		g    goal
+		g    Goal
 		f    figure.Figure
 		met  bool
 		says string
@@ -37,7 +37,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Figures differ in peer, rate and state: a goal is about one of them.
+// Figures differ in peer, rate and state: a Goal is about one of them.
 func TestFind(t *testing.T) {
 	var all []reported
 	for _, f := range []figure.Figure{
@@ -46,22 +46,23 @@ func TestFind(t *testing.T) {
 	} {
 		all = append(all, reported{f, 0})
 	}
-	for want, g := range map[float64]goal{
-		1: {figure: "a", rate: 30}, 2: {figure: "a", rate: 5000}, 3: {figure: "a", state: "hour 8"}, 4: {figure: "a", peer: "p"}, 5: {figure: "b"},
+	for want, g := range map[float64]Goal{
+		1: {Figure: "a", Rate: 30}, 2: {Figure: "a", Rate: 5000}, 3: {Figure: "a", State: "hour 8"}, 4: {Figure: "a", Peer: "p"}, 5: {Figure: "b"},
 	} {
 		if f, ok := g.find(all); !ok || f.Value != want {
 			t.Errorf("%+v found %+v, %t", g, f, ok)
 		}
 	}
-	if f, ok := (goal{figure: "a"}).find(all); ok {
+	if f, ok := (Goal{Figure: "a"}).find(all); ok {
 		t.Errorf("found %+v, which is another's", f)
 	}
 }
 
 func TestVerdict(t *testing.T) {
 	var notes bytes.Buffer
-	b := &bench{notes: &notes, figures: []reported{{cpuFigure(4, 3), 0.1}}}
-	b.verdict()
+	goals := []Goal{{Figure: "dns.cached.cpu_us", Peer: "udp-echo", Ratio: 1.6}, {Figure: "dns.forwarded.cpu_us", Peer: "udp-echo", Ratio: 3}}
+	b := &Ground{Notes: &notes, figures: []reported{{cpuFigure(4, 3), 0.1}}}
+	b.Verdict(goals)
 	text := notes.String()
 	for _, want := range []string{"dns.cached.cpu_us", "≤ 1.60 × udp-echo", "1.33 × (4.0 / 3.0 us)", "met", "10 % of a core"} {
 		if !strings.Contains(text, want) {
@@ -73,27 +74,8 @@ func TestVerdict(t *testing.T) {
 	}
 	notes.Reset()
 	b.figures = []reported{{cpuFigure(40, 3), 0.9}}
-	b.verdict()
+	b.Verdict(goals)
 	if text := notes.String(); !strings.Contains(text, "NOT MET") || !strings.Contains(text, "too busy") {
 		t.Errorf("neither the miss nor the noise is said:\n%s", text)
-	}
-}
-
-// Each bound belongs to a figure that the benchmark reports, and only one kind of
-// bound is set.
-func TestGoals(t *testing.T) {
-	seen := map[goal]bool{}
-	for _, g := range goals {
-		bounds := 0
-		for _, bound := range []float64{g.ratio, g.value, g.more} {
-			if bound > 0 {
-				bounds++
-			}
-		}
-		key := goal{figure: g.figure, peer: g.peer, state: g.state, rate: g.rate}
-		if bounds != 1 || g.peer == "" || seen[key] {
-			t.Errorf("%+v", g)
-		}
-		seen[key] = true
 	}
 }

@@ -1,0 +1,73 @@
+package ground
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A benchmark waits for another and removes what a killed one left.
+func TestAlone(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	var notes bytes.Buffer
+	ctx, cancel := context.WithCancel(context.Background())
+	first := &Ground{Context: ctx, Notes: &notes}
+	if err := first.alone(); err != nil {
+		t.Fatal(err)
+	}
+	second := &Ground{Context: ctx, Notes: &notes}
+	end := make(chan error, 1)
+	go func() { end <- second.alone() }()
+	select {
+	case err := <-end:
+		t.Fatalf("the second did not wait: %v", err)
+	case <-time.After(250 * time.Millisecond):
+	}
+	first.lock.Close()
+	if err := <-end; err != nil {
+		t.Fatalf("the second, alone: %v", err)
+	}
+	if !strings.Contains(notes.String(), "another benchmark runs") {
+		t.Errorf("the second did not say why it waited: %q", notes.String())
+	}
+	third := &Ground{Context: ctx, Notes: &notes}
+	cancel()
+	if err := third.alone(); !errors.Is(err, ErrInterrupted) {
+		t.Errorf("interrupted while it waited: %v", err)
+	}
+	second.lock.Close()
+	third.lock.Close()
+}
+
+func TestSweep(t *testing.T) {
+	parent := t.TempDir()
+	left := filepath.Join(parent, dirPrefix+"1", "gate1")
+	kept := filepath.Join(parent, "namegate-other")
+	for _, dir := range []string{left, kept} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := sweep(parent); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Dir(left)); !os.IsNotExist(err) {
+		t.Errorf("a killed benchmark's folder stays: %v", err)
+	}
+	if _, err := os.Stat(kept); err != nil {
+		t.Errorf("another's folder is gone: %v", err)
+	}
+}
+
+func TestNotes(t *testing.T) {
+	var notes bytes.Buffer
+	(&Ground{Notes: &notes, begun: time.Now()}).Note("%s%s", "latency", At(5000))
+	if !strings.HasSuffix(notes.String(), "latency at 5000 q/s\n") {
+		t.Errorf("%q", notes.String())
+	}
+}
