@@ -76,6 +76,45 @@ func nibbleMatch(bits, depth int, value byte) string {
 	return at(value) + "/" + at(0xf)
 }
 
+// strangers sends what comes from none of the addresses' common network to a target,
+// without a walk through the tree: most of what a node forwards to its pods.
+func strangers(leaves map[netip.Addr][]string, target string) []string {
+	var common netip.Prefix
+	for a := range leaves {
+		if !common.IsValid() {
+			common = netip.PrefixFrom(a, a.BitLen())
+		}
+		for !common.Contains(a) {
+			common = netip.PrefixFrom(common.Addr(), common.Bits()-1).Masked()
+		}
+	}
+	if len(leaves) <= 1 || common.Bits() == 0 {
+		return nil
+	}
+	return []string{"! -s " + common.String() + " " + target}
+}
+
+// unlike sends back what comes from an interface whose name begins otherwise than
+// all that are told apart, or, where all are bridge ports, from no such port.
+func unlike(ifaces, bridgePorts []string) []string {
+	option, names := "! -i", ifaces
+	if len(ifaces) == 0 {
+		option, names = "-m physdev ! --physdev-in", bridgePorts
+	}
+	if len(names) == 0 || len(ifaces) > 0 && len(bridgePorts) > 0 {
+		return []string{}
+	}
+	first, last := slices.Min(names), slices.Max(names)
+	n := 0
+	for n < len(first) && first[n] == last[n] {
+		n++
+	}
+	if n == 0 || first == last {
+		return []string{}
+	}
+	return []string{option + " " + first[:n] + "+ -j RETURN"}
+}
+
 // ifaceDispatch adds chains under root that send a packet which came in on one
 // of names to rule, branching by the first characters that tell names apart.
 // option is what matches a name: "-i" or "-m physdev --physdev-in".

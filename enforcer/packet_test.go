@@ -140,7 +140,7 @@ func (m *machine) match(module, option string, args []string, p *packet) (int, b
 		return 1, likeIface(args[0], p.port)
 	case "-p":
 		return 1, protoName(p.proto) == args[0]
-	case "--dports":
+	case "--dports", "--dport":
 		return 1, inPorts(args[0], p.dport)
 	case "--match-set":
 		return 2, m.inSet(args[0], args[1], p)

@@ -72,19 +72,19 @@ func TestPortMatches(t *testing.T) {
 		{"", nil},
 		{"any", []portMatch{{}}},
 		{"tcp", []portMatch{{proto: "-p tcp"}}},
-		{"tcp/443", []portMatch{{"-p tcp", "-m multiport --dports 443"}}},
+		{"tcp/443", []portMatch{{"-p tcp", "-m tcp --dport 443"}}},
 		{"tcp/443,tcp/8000-9000,udp/53,sctp", []portMatch{
 			{"-p tcp", "-m multiport --dports 443,8000:9000"},
-			{"-p udp", "-m multiport --dports 53"},
+			{"-p udp", "-m udp --dport 53"},
 			{proto: "-p sctp"},
 		}},
 		{"tcp/1,tcp/3,tcp/5,tcp/7,tcp/9,tcp/11,tcp/13,tcp/15,tcp/17,tcp/19,tcp/21,tcp/23,tcp/25,tcp/27,tcp/29,tcp/31", []portMatch{
 			{"-p tcp", "-m multiport --dports 1,3,5,7,9,11,13,15,17,19,21,23,25,27,29"},
-			{"-p tcp", "-m multiport --dports 31"},
+			{"-p tcp", "-m tcp --dport 31"},
 		}},
 		{"tcp/1-2,tcp/4-5,tcp/7-8,tcp/10-11,tcp/13-14,tcp/16-17,tcp/19-20,tcp/22-23", []portMatch{
 			{"-p tcp", "-m multiport --dports 1:2,4:5,7:8,10:11,13:14,16:17,19:20"},
-			{"-p tcp", "-m multiport --dports 22:23"},
+			{"-p tcp", "-m tcp --dport 22:23"},
 		}},
 	}
 	for _, test := range tests {

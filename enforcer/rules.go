@@ -37,6 +37,9 @@ var (
 	listenerTypes  = []int{131, 132, 143}
 )
 
+// dnsPort is the only port of the endpoint and of resolvers.
+const dnsPort = 53
+
 // portsPerRule is how many ports one multiport match takes, a range counting as
 // two (XT_MULTI_PORTS of linux/netfilter/xt_multiport.h).
 const portsPerRule = 15
@@ -82,11 +85,11 @@ func (r ruleset) raw() iptables.Chains {
 		}
 	}
 	c := iptables.Chains{
-		chainHome: {
-			"-m set --match-set " + r.set(setHome) + " src,src -j RETURN",
-			"-g " + chainPorts,
-		},
-		chainIfaces:  {},
+		chainHome: append(append(
+			[]string{"-m set --match-set " + r.set(setHome) + " src,src -j RETURN"},
+			strangers(homes, "-g "+chainIfaces)...),
+			"-g "+chainPorts),
+		chainIfaces:  unlike(ifaces, bridgePorts),
 		chainForeign: r.foreign(),
 	}
 	dispatch(c, chainPorts, homes, "-g "+chainIfaces)
@@ -127,7 +130,9 @@ func (r ruleset) neighbours() []string {
 	return out
 }
 
-// mangle allows: names by what the pod dialled, peers by what it reaches.
+// mangle allows: names by what the pod dialled, peers by what it reaches. Packets of
+// admitted connections, which are nearly all there are, leave each chain by its first
+// rule; what a packet's own mark says is asked of untracked ones alone.
 func (r ruleset) mangle() iptables.Chains {
 	admitted := "-m connmark " + r.markIs() + " -j RETURN"
 	notSelected := "-m set ! --match-set " + r.set(setSelected) + " src -j RETURN"
@@ -136,20 +141,16 @@ func (r ruleset) mangle() iptables.Chains {
 			fmt.Sprintf("-j MARK --set-xmark %#x/%#x", r.mark, r.mark),
 			fmt.Sprintf("-j CONNMARK --set-xmark %#x/%#x", r.mark, r.mark),
 		},
-		chainNames: {
+		chainNames: append([]string{
+			"-m connmark " + r.markIs() + " -m conntrack --ctstate ESTABLISHED -j RETURN",
 			notSelected,
 			fmt.Sprintf("-j MARK --set-xmark 0x0/%#x", r.mark),
 			fmt.Sprintf("-m conntrack --ctstate NEW -j CONNMARK --set-xmark 0x0/%#x", r.mark),
 			// What a helper expects inherits its master's mark.
 			fmt.Sprintf("! -p %s -m conntrack --ctstate RELATED -j CONNMARK --set-xmark 0x0/%#x", r.icmp(), r.mark),
 			admitted,
-			"-m set --match-set " + r.set(setResolvers) + " dst,dst -g " + chainAllow,
-		},
-		chainPeers: {
-			notSelected,
-			admitted,
-			"-m set --match-set " + r.set(setEndpoint) + " dst,dst -g " + chainAllow,
-		},
+		}, r.dns(setResolvers)...),
+		chainPeers: append([]string{admitted, notSelected}, r.dns(setEndpoint)...),
 	}
 	names, self := map[netip.Addr][]string{}, map[netip.Addr][]string{}
 	for _, p := range r.pods {
@@ -166,7 +167,18 @@ func (r ruleset) mangle() iptables.Chains {
 	return c
 }
 
-// podRules asks each of the pod's sets on the ports that it is for.
+// dns allows what goes to the DNS port of a set's addresses. The port is asked first:
+// it costs a tenth of a set.
+func (r ruleset) dns(set string) []string {
+	var out []string
+	for _, proto := range []policy.Protocol{policy.TCP, policy.UDP} {
+		out = append(out, fmt.Sprintf("-p %[1]s -m %[1]s --dport %[2]d -m set --match-set %[3]s dst,dst -g %[4]s", proto, dnsPort, r.set(set), chainAllow))
+	}
+	return out
+}
+
+// podRules asks each of the pod's sets on the ports that it is for. Ports are asked
+// before sets: a packet has one port and a pod many sets.
 func (r ruleset) podRules(p *podPlan) []string {
 	var out []string
 	for _, ports := range p.ports {
@@ -175,7 +187,7 @@ func (r ruleset) podRules(p *podPlan) []string {
 		}
 		set := "-m set --match-set " + grantSetName(p.ref, ports, r.family) + " dst"
 		for _, match := range portMatches(ports) {
-			out = append(out, strings.Join(nonEmpty(match.proto, set, match.ports,
+			out = append(out, strings.Join(nonEmpty(match.proto, match.ports, set,
 				`-m comment --comment "`+p.ref.String()+" "+string(ports)+`"`, "-g "+chainAllow), " "))
 		}
 	}
@@ -195,8 +207,22 @@ func nonEmpty(words ...string) []string {
 type portMatch struct{ proto, ports string }
 
 // portMatches renders a port set as iptables matches, as few as its protocols
-// and multiport's limit allow.
+// and multiport's limit allow. A port or range alone is asked by the protocol's own
+// match, which costs less.
 func portMatches(ports policy.PortSet) []portMatch {
+	out := multiports(ports)
+	for i, m := range out {
+		list, many := strings.CutPrefix(m.ports, multiport)
+		if own, known := strings.CutPrefix(m.proto, "-p "); many && known && own != policy.SCTP.String() && !strings.Contains(list, ",") {
+			out[i].ports = "-m " + own + " --dport " + list
+		}
+	}
+	return out
+}
+
+const multiport = "-m multiport --dports "
+
+func multiports(ports policy.PortSet) []portMatch {
 	var out []portMatch
 	room := 0
 	for _, pr := range ports.Ranges() {
@@ -213,7 +239,7 @@ func portMatches(ports policy.PortSet) []portMatch {
 		if n := len(out); n > 0 && out[n-1].proto == proto && room >= cost {
 			out[n-1].ports += "," + text
 		} else {
-			out, room = append(out, portMatch{proto, "-m multiport --dports " + text}), portsPerRule
+			out, room = append(out, portMatch{proto, multiport + text}), portsPerRule
 		}
 		room -= cost
 	}
@@ -224,9 +250,9 @@ func portMatches(ports policy.PortSet) []portMatch {
 func (r ruleset) security() iptables.Chains {
 	selected := "--match-set " + r.set(setSelected)
 	rules := []string{
-		"-m set " + selected + " dst -m conntrack --ctdir REPLY -m connmark ! " + r.markIs() + " -j DROP",
-		"-m set ! " + selected + " src -j RETURN",
 		"-m connmark " + r.markIs() + " -j RETURN",
+		"-m set " + selected + " dst -m conntrack --ctdir REPLY -j DROP",
+		"-m set ! " + selected + " src -j RETURN",
 		"-m conntrack --ctdir REPLY -j RETURN",
 		"-p " + r.icmp() + " -m conntrack --ctstate RELATED -j RETURN",
 		"-m conntrack --ctstate UNTRACKED -m mark " + r.markIs() + " -j RETURN",

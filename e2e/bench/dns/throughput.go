@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/namegate/namegate/e2e/bench/dnsperf"
 	"github.com/namegate/namegate/e2e/bench/fake"
 	"github.com/namegate/namegate/e2e/bench/figure"
 	"github.com/namegate/namegate/e2e/bench/ground"
@@ -84,6 +85,21 @@ func (b *bench) compare(name string, targets []target, ask asking) error {
 		}
 	}
 	return b.profiled(name, targets[0], ask)
+}
+
+// profiled runs the questions at the agent once more while perf looks on.
+func (b *bench) profiled(name string, t target, ask asking) error {
+	if b.profile == "" {
+		return nil
+	}
+	questions, err := ask()
+	if err != nil {
+		return err
+	}
+	return b.Profile(b.profile, name, t.pid, b.span, func() error {
+		_, _, err := b.dnsperf(t, dnsperf.Run{File: questions, For: b.span + 200*time.Millisecond, Clients: clients, Outstanding: outstanding})
+		return err
+	})
 }
 
 // rotate measures the targets in turn, in each round beginning with another, and

@@ -1,4 +1,4 @@
-package main
+package ground
 
 import (
 	"errors"
@@ -9,38 +9,34 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/namegate/namegate/e2e/bench/dnsperf"
 )
 
 // profileRate is the samples a second; not a round number, so that it does not run
 // in step with timers.
 const profileRate = "997"
 
-// profiled runs the questions at the agent once more while perf looks on, and
-// writes what took its time: by function alone, and with callers.
-func (b *bench) profiled(name string, t target, ask asking) error {
-	if b.profile == "" {
-		return nil
-	}
-	questions, err := ask()
-	if err != nil {
-		return err
-	}
+// Profile lets perf look on for a span while something runs, at a process or, with
+// pid 0, at the whole machine, and writes into a folder what took the time: by
+// function alone, and with callers. during has to take a little longer than span.
+func (g *Ground) Profile(folder, name string, pid int, span time.Duration, during func() error) error {
 	if _, err := exec.LookPath("perf"); err != nil {
 		return fmt.Errorf("no perf for -profile; install what Debian calls linux-perf: %w", err)
 	}
-	if err := os.MkdirAll(b.profile, 0o755); err != nil {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	data := filepath.Join(b.profile, name+".data")
-	perf := exec.CommandContext(b.Context, "perf", "record", "-q", "-g", "-F", profileRate, "-o", data, "-p", strconv.Itoa(t.pid),
-		"--", "sleep", strconv.FormatFloat(b.span.Seconds(), 'f', -1, 64))
-	perf.Stderr = b.Notes
+	whom := []string{"-a"}
+	if pid != 0 {
+		whom = []string{"-p", strconv.Itoa(pid)}
+	}
+	data := filepath.Join(folder, name+".data")
+	args := append([]string{"record", "-q", "-g", "-F", profileRate, "-o", data}, whom...)
+	perf := exec.CommandContext(g.Context, "perf", append(args, "--", "sleep", strconv.FormatFloat(span.Seconds(), 'f', -1, 64))...)
+	perf.Stderr = g.Notes
 	if err := perf.Start(); err != nil {
 		return fmt.Errorf("start perf: %w", err)
 	}
-	_, _, err = b.dnsperf(t, dnsperf.Run{File: questions, For: b.span + 200*time.Millisecond, Clients: clients, Outstanding: outstanding})
+	err := during()
 	if waitErr := perf.Wait(); err != nil || waitErr != nil {
 		return fmt.Errorf("profile %s: %w", name, errors.Join(err, waitErr))
 	}
@@ -48,18 +44,18 @@ func (b *bench) profiled(name string, t target, ask asking) error {
 		"flat":    {"--no-children", "-g", "none", "-F", "overhead,sym"},
 		"callers": {"--children", "-g", "caller,0.5,callee", "--percent-limit", "1", "-F", "overhead_children,overhead,sym"},
 	} {
-		if err := b.perfReport(data, filepath.Join(b.profile, name+"."+suffix+".txt"), args); err != nil {
+		if err := g.perfReport(data, filepath.Join(folder, name+"."+suffix+".txt"), args); err != nil {
 			return err
 		}
 	}
-	b.Note("profile of %s: %s", name, filepath.Join(b.profile, name+".{flat,callers}.txt"))
+	g.Note("profile of %s: %s", name, filepath.Join(folder, name+".{flat,callers}.txt"))
 	return nil
 }
 
 // perfReport renders a profile as text, without the blanks that perf fills its
 // columns with.
-func (b *bench) perfReport(data, path string, args []string) error {
-	cmd := exec.CommandContext(b.Context, "perf", append([]string{"report", "-i", data, "--stdio"}, args...)...)
+func (g *Ground) perfReport(data, path string, args []string) error {
+	cmd := exec.CommandContext(g.Context, "perf", append([]string{"report", "-i", data, "--stdio"}, args...)...)
 	text, err := cmd.Output()
 	if err != nil {
 		return fmt.Errorf("read the profile %s: %w", data, err)

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/namegate/namegate/e2e/bench/figure"
+	"github.com/namegate/namegate/e2e/bench/ground"
+	"github.com/namegate/namegate/e2e/bench/process"
+)
+
+// The nodes that are compared.
+const (
+	guarded = "namegate"
+	// noRules has connection tracking and no rule, as each node of a cluster has
+	// tracking for its Services.
+	noRules = "no-rules"
+	// linear has rules as kube-router lays them out.
+	linear = "linear"
+	// untracked has not even connection tracking.
+	untracked = "no-conntrack"
+)
+
+var nodeNames = []string{guarded, noRules, linear, untracked}
+
+func podsState(n int) string { return fmt.Sprintf("%d pods", n) }
+
+// clientNumber is the client's among the pods: not the first of any chain.
+const clientNumber = podsMost / 2
+
+// chosen returns n pods, the client in their middle.
+func chosen(n int) (out []int) {
+	for i := range n {
+		out = append(out, (clientNumber-n/2+i+podsMost)%podsMost)
+	}
+	return out
+}
+
+// flow measures what rules cost connections and bytes.
+func (b *bench) flow() (err error) {
+	var nodes []*node
+	defer func() {
+		for _, n := range nodes {
+			err = errors.Join(err, n.remove())
+		}
+	}()
+	for _, name := range b.nodes {
+		b.Note("flow: building the node %s with %d pods", name, podsMost)
+		n, err := b.newNode(name, clientNumber)
+		if err != nil {
+			return err
+		}
+		nodes = append(nodes, n)
+		if err := b.furnish(n); err != nil {
+			return err
+		}
+	}
+	for _, count := range b.pods {
+		if err := b.flowThrough(nodes, count); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// furnish gives a node what makes it one to compare.
+func (b *bench) furnish(n *node) error {
+	switch n.name {
+	case guarded:
+		return b.guard(n)
+	case noRules, linear:
+		return n.track()
+	}
+	return nil
+}
+
+// track makes the kernel track connections.
+func (n *node) track() error {
+	_, err := n.Node.Run("nft", "add table inet tracked; add chain inet tracked forward { type filter hook forward priority 0; }; add rule inet tracked forward ct state established accept")
+	return err
+}
+
+// measured is a kind of traffic.
+type measured struct {
+	figure, unit, role string
+	port, threads      int
+	// per divides what the client counted in a second.
+	per float64
+}
+
+var traffic = []measured{
+	{"flow.new_per_s", "1/s", "connect", sinkPort, 2, 1},
+	{"flow.throughput_gbps", "Gbit/s", "stream", sinkPort + 1, 1, 1e9 / 8},
+}
+
+// flowThrough measures the nodes with a number of selected pods, in turn.
+func (b *bench) flowThrough(nodes []*node, count int) error {
+	for _, n := range nodes {
+		var err error
+		switch n.name {
+		case guarded:
+			err = n.choose(chosen(count))
+		case linear:
+			err = n.layLinear(chosen(count))
+		}
+		if err != nil {
+			return fmt.Errorf("%s with %s: %w", n.name, podsState(count), err)
+		}
+	}
+	for _, m := range traffic {
+		if err := b.rotate(nodes, m, count); err != nil {
+			return err
+		}
+		if err := b.profiled(nodes, m, count); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// profiled lets perf look on at each node's traffic.
+func (b *bench) profiled(nodes []*node, m measured, count int) error {
+	if b.profile == "" {
+		return nil
+	}
+	for _, n := range nodes {
+		err := b.Profile(b.profile, fmt.Sprintf("%s-%s-%d", m.figure, n.name, count), 0, b.span, func() error {
+			for until := time.Now().Add(b.span + 200*time.Millisecond); time.Now().Before(until); {
+				if _, err := b.push(n, m); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) rotate(nodes []*node, m measured, count int) error {
+	series := map[string]figure.Series{}
+	for round := range b.rounds {
+		for i := range nodes {
+			n := nodes[(round+i)%len(nodes)]
+			r, err := b.push(n, m)
+			if err != nil {
+				return fmt.Errorf("%s with %s: %w", n.name, podsState(count), err)
+			}
+			series[n.name] = append(series[n.name], r)
+		}
+	}
+	first := series[nodes[0].name]
+	f := figure.Figure{Name: m.figure, Value: first.Median(), Unit: m.unit, State: podsState(count)}
+	if len(nodes) == 1 {
+		return b.Report(f, first.Others())
+	}
+	for _, n := range nodes[1:] {
+		p := series[n.name]
+		f := f.Against(n.name, p.Median())
+		b.Note("%s, %s: %.4g, %s %.4g: %.3f", m.figure, podsState(count), f.Value, n.name, f.PeerValue, f.Ratio)
+		if err := b.Report(f, max(first.Others(), p.Others())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// push lets a node's client send for one round.
+func (b *bench) push(n *node, m measured) (figure.Reading, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return figure.Reading{}, err
+	}
+	before, err := n.spent()
+	if err != nil {
+		return figure.Reading{}, err
+	}
+	began := time.Now()
+	cmd := exec.CommandContext(b.Context, self, m.role, netip.AddrPortFrom(target4, uint16(m.port)).String(), b.span.String(), fmt.Sprint(m.threads))
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1") // signals would interrupt connect
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if err := n.Pod(client).Do(cmd.Start); err != nil {
+		return figure.Reading{}, err
+	}
+	err = cmd.Wait()
+	if b.Context.Err() != nil {
+		return figure.Reading{}, ground.ErrInterrupted
+	}
+	if err != nil {
+		return figure.Reading{}, fmt.Errorf("%w: %s", err, said.String())
+	}
+	after, err := n.spent()
+	if err != nil {
+		return figure.Reading{}, err
+	}
+	var done, nanoseconds float64
+	if _, err := fmt.Sscan(out.String(), &done, &nanoseconds); err != nil {
+		return figure.Reading{}, fmt.Errorf("read what the client counted from %q: %w", out.String(), err)
+	}
+	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	others := (after.busy - before.busy - (after.ours - before.ours) - used).Seconds() / time.Since(began).Seconds()
+	return figure.Reading{Value: done / (nanoseconds / 1e9) / m.per, Others: max(0, others)}, nil
+}
+
+// spent is processor time: of everybody, and of the benchmark with its servers.
+type spent struct{ busy, ours time.Duration }
+
+func (n *node) spent() (s spent, err error) {
+	for _, pid := range []int{os.Getpid(), n.sink.PID()} {
+		d, err := process.CPU(pid)
+		if err != nil {
+			return s, fmt.Errorf("a part of the benchmark is gone: %w", err)
+		}
+		s.ours += d
+	}
+	s.busy, err = process.Busy()
+	return s, err
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/namegate/namegate/e2e/bench/child"
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+const (
+	// podsMost is how many pods each node has; how many of them are selected differs.
+	podsMost = 250
+	// client is the pod that sends.
+	client = "client"
+	// sinkPort is that of the sink, which takes two.
+	sinkPort = 8010
+	// firstPod is the last byte of the first pod's address.
+	firstPod = 2
+)
+
+// Where the client connects to.
+var (
+	target4 = netip.MustParseAddr("198.51.100.10")
+	target6 = netip.MustParseAddr("2001:db8:5::10")
+)
+
+// node is a node with podsMost pods, one of which can send, and a sink behind it.
+type node struct {
+	*lab.Lab
+	name string
+	dir  string
+	sink *child.Child
+	// addrs are the pods' by their number; the client is the middle one of those
+	// that are selected.
+	client int
+	agent  *lab.Agent
+}
+
+// newNode builds a node whose client is the pod of a number.
+func (b *bench) newNode(name string, number int) (*node, error) {
+	n := &node{name: name, client: number, dir: filepath.Join(b.Dir, name)}
+	if err := os.MkdirAll(n.dir, 0o755); err != nil {
+		return nil, err
+	}
+	var err error
+	if n.Lab, err = lab.New(lab.Routed); err != nil {
+		return nil, err
+	}
+	if err := n.build(); err != nil {
+		return nil, errors.Join(err, n.remove())
+	}
+	return n, nil
+}
+
+func (n *node) build() error {
+	if _, err := n.AddPod(client, firstPod+n.client); err != nil {
+		return err
+	}
+	if err := n.Ready(); err != nil {
+		return err
+	}
+	if err := n.crowd(); err != nil {
+		return err
+	}
+	var err error
+	n.sink, err = child.Self(n.World, n.dir, "sink", "sink", fmt.Sprint(sinkPort))
+	return err
+}
+
+// crowd adds the other pods: links with routes as each pod has, with nobody behind
+// them who would send.
+func (n *node) crowd() error {
+	var lines strings.Builder
+	for i := range podsMost {
+		if i == n.client {
+			continue
+		}
+		a4, a6 := podAddrs(i)
+		fmt.Fprintf(&lines, "link add veth%[1]d type veth peer name peer%[1]d\nlink set veth%[1]d up\nlink set peer%[1]d up\n", firstPod+i)
+		fmt.Fprintf(&lines, "route add %s/32 dev veth%d\nroute add %s/128 dev veth%d\n", a4, firstPod+i, a6, firstPod+i)
+	}
+	return n.Node.Do(func() error {
+		cmd := exec.Command("ip", "-batch", "-")
+		cmd.Stdin = strings.NewReader(lines.String())
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("add pods' links: %w: %s", err, out)
+		}
+		return nil
+	})
+}
+
+func podAddrs(i int) (a4, a6 netip.Addr) {
+	return netip.AddrFrom4([4]byte{10, 1, 0, byte(firstPod + i)}), netip.MustParseAddr(fmt.Sprintf("fd00:1::%x", firstPod+i))
+}
+
+func (n *node) remove() error {
+	var errs []error
+	if n.agent != nil {
+		errs = append(errs, n.agent.Stop(syscall.SIGKILL))
+	}
+	if n.sink != nil {
+		errs = append(errs, n.sink.Stop())
+	}
+	return errors.Join(append(errs, n.Remove())...)
+}

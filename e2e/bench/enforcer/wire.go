@@ -1,0 +1,174 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// roles are what the benchmark's own program does as a child, by its first word.
+var roles = map[string]func(args []string) error{
+	"sink":    func(a []string) error { return sink(a[0]) },
+	"connect": func(a []string) error { return timed(a, connect) },
+	"stream":  func(a []string) error { return timed(a, stream) },
+}
+
+func act(role func([]string) error, args []string) int {
+	if err := role(args); err != nil {
+		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
+		return 2
+	}
+	return 0
+}
+
+// timed runs a client for a span, with "ADDR:PORT SPAN THREADS", and prints how much
+// it did.
+func timed(args []string, run func(netip.AddrPort, *atomic.Bool, *atomic.Int64) error) error {
+	at, err := netip.ParseAddrPort(args[0])
+	if err != nil {
+		return err
+	}
+	span, err := time.ParseDuration(args[1])
+	if err != nil {
+		return err
+	}
+	threads, err := strconv.Atoi(args[2])
+	if err != nil {
+		return err
+	}
+	var over atomic.Bool
+	var done atomic.Int64
+	var clients sync.WaitGroup
+	errs := make([]error, threads)
+	start := time.Now()
+	for i := range threads {
+		clients.Go(func() { errs[i] = run(at, &over, &done) })
+	}
+	time.Sleep(span)
+	over.Store(true)
+	n, took := done.Load(), time.Since(start)
+	clients.Wait()
+	fmt.Printf("%d %d\n", n, took.Nanoseconds())
+	return errors.Join(errs...)
+}
+
+func socketTo(at netip.AddrPort) (fd int, to unix.Sockaddr, err error) {
+	family := unix.AF_INET
+	to = &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().Unmap().As4()}
+	if at.Addr().Is6() {
+		family = unix.AF_INET6
+		to = &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
+	}
+	fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	return fd, to, err
+}
+
+// connect opens connections one after the other and ends each with a reset, so that
+// no port of the client waits. Go's poller is not asked: a call less for each.
+func connect(at netip.AddrPort, over *atomic.Bool, done *atomic.Int64) error {
+	for !over.Load() {
+		fd, to, err := socketTo(at)
+		if err != nil {
+			return err
+		}
+		err = errors.Join(
+			unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
+			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 2}),
+			unix.Connect(fd, to), unix.Close(fd))
+		if err != nil {
+			return fmt.Errorf("connect to %s: %w", at, err)
+		}
+		done.Add(1)
+	}
+	return nil
+}
+
+// stream sends over one connection as fast as it can be sent.
+func stream(at netip.AddrPort, over *atomic.Bool, done *atomic.Int64) error {
+	fd, to, err := socketTo(at)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 2}), unix.Connect(fd, to)); err != nil {
+		return fmt.Errorf("connect to %s: %w", at, err)
+	}
+	buf := make([]byte, 128<<10)
+	for !over.Load() {
+		n, err := unix.Write(fd, buf)
+		if err != nil {
+			return fmt.Errorf("send to %s: %w", at, err)
+		}
+		done.Add(int64(n))
+	}
+	return nil
+}
+
+// accepters is how many threads take connections.
+const accepters = 2
+
+// sink takes connections at the first of two ports and closes them, and at the next
+// one reads what comes. It serves both families until it is killed.
+func sink(port string) error {
+	first, err := strconv.Atoi(port)
+	if err != nil {
+		return err
+	}
+	closing, err := listen(first)
+	if err != nil {
+		return err
+	}
+	reading, err := listen(first + 1)
+	if err != nil {
+		return err
+	}
+	failed := make(chan error)
+	for range accepters {
+		go func() { failed <- accept(closing, func(fd int) { _ = unix.Close(fd) }) }()
+	}
+	go func() { failed <- accept(reading, func(fd int) { go drain(fd) }) }()
+	return <-failed
+}
+
+func listen(port int) (int, error) {
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	if err := errors.Join(
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
+		unix.Bind(fd, &unix.SockaddrInet6{Port: port}), unix.Listen(fd, 4096)); err != nil {
+		return 0, fmt.Errorf("listen on port %d: %w", port, err)
+	}
+	return fd, nil
+}
+
+func accept(fd int, each func(int)) error {
+	for {
+		c, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC)
+		switch {
+		case err == nil:
+			each(c)
+		case !errors.Is(err, syscall.EINTR) && !errors.Is(err, syscall.ECONNABORTED):
+			return fmt.Errorf("accept: %w", err)
+		}
+	}
+}
+
+func drain(fd int) {
+	defer unix.Close(fd)
+	buf := make([]byte, 128<<10)
+	for {
+		if n, err := unix.Read(fd, buf); n <= 0 || err != nil {
+			return
+		}
+	}
+}
