@@ -6,8 +6,8 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 FUZZTIME ?= 10s
 # TESTFLAGS is added to every go test of `make test`, for example -v or -run.
 TESTFLAGS ?=
-# BENCHFLAGS is given to the program of `make bench-dns`, for example
-# -only cached -rounds 3, or -help.
+# BENCHFLAGS is given to the program of `make bench-dns` and `make bench-enforcer`,
+# for example -only cached -rounds 3, or -help.
 BENCHFLAGS ?=
 # KEEP=1 leaves the demo standing until Ctrl-C, and the cluster of `make e2e`
 # until `make e2e-clean`; a cluster that stands is used.
@@ -30,10 +30,10 @@ keep      := $(filter-out 0 no,$(KEEP))
 tool      := $(GO) tool -modfile=tools/go.mod
 have       = $(sort $(dir $(shell grep -rlE --include='*_test.go' '^func $(1)[A-Z]' .)))
 
-.PHONY: help build test e2e e2e-tools e2e-up e2e-clean image demo demo-clean lint generate verify bench bench-dns fuzz clean need-go need-root
+.PHONY: help build test e2e e2e-tools e2e-up e2e-clean image demo demo-clean lint generate verify bench bench-dns bench-enforcer fuzz clean need-go need-root
 
 help: ## list the verbs
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: need-go ## build the agent: bin/namegate
 	$(GO) build -ldflags '-X main.version=$(VERSION)' -o bin/namegate ./cmd/namegate
@@ -102,6 +102,11 @@ bench-dns: need-root build ## measure DNS beside CoreDNS, dnsmasq and an echo, o
 	@e2e/cluster/tools/build bin/cluster coredns
 	@$(GO) build -o bin/bench-dns ./e2e/bench/dns
 	@exec nice -n -10 bin/bench-dns $(BENCHFLAGS)
+
+bench-enforcer: need-root build ## measure connections through the rules, changes and restarts, one JSON line a figure (root)
+	@e2e/prepare $(programs)
+	@$(GO) build -o bin/bench-enforcer ./e2e/bench/enforcer
+	@exec nice -n -10 bin/bench-enforcer $(BENCHFLAGS)
 
 fuzz: need-go ## run each fuzz target for FUZZTIME
 	@failed=; \

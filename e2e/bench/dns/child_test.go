@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -110,21 +109,6 @@ func TestChildThatFails(t *testing.T) {
 	}
 	if _, err := child.Spawn(l.Node, t.TempDir(), "none", filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "start none") {
 		t.Errorf("a program that is not there: %v", err)
-	}
-}
-
-func TestListener(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	if pid, err := listener(path); err != nil || pid != os.Getpid() {
-		t.Errorf("%d, %v, want this process, %d", pid, err, os.Getpid())
-	}
-	if _, err := listener(path + ".none"); err == nil {
-		t.Error("nobody serves where there is no socket")
 	}
 }
 

@@ -3,16 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"syscall"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/e2e/bench/child"
+	"github.com/namegate/namegate/e2e/bench/process"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -92,7 +89,7 @@ func (b *bench) gate(l limits) (*gate, error) {
 	if err := g.agent.Start(); err != nil {
 		return nil, err
 	}
-	if g.pid, err = listener(g.agent.Socket()); err != nil {
+	if g.pid, err = process.Listener(g.agent.Socket()); err != nil {
 		return nil, err
 	}
 	return g, nil
@@ -113,28 +110,6 @@ func newLab() (*lab.Lab, error) {
 		return nil, errors.Join(err, l.Remove())
 	}
 	return l, nil
-}
-
-// listener returns the process that serves a unix socket.
-func listener(path string) (int, error) {
-	c, err := net.DialTimeout("unix", path, time.Second)
-	if err != nil {
-		return 0, err
-	}
-	defer c.Close()
-	raw, err := c.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var cred *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return 0, err
-	}
-	if credErr != nil {
-		return 0, fmt.Errorf("who serves %s: %w", path, credErr)
-	}
-	return int(cred.Pid), nil
 }
 
 // target returns the agent as a server to be measured.

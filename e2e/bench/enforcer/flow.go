@@ -73,7 +73,7 @@ func (b *bench) flow() (err error) {
 func (b *bench) furnish(n *node) error {
 	switch n.name {
 	case guarded:
-		return b.guard(n)
+		return b.guard(n, answer)
 	case noRules, linear:
 		return n.track()
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -72,12 +71,12 @@ func answer(q *dns.Msg) *dns.Msg {
 	return r
 }
 
-// guard starts the agent on a node, without policies.
-func (b *bench) guard(n *node) error {
-	if _, err := n.ServeWorld(answer); err != nil {
+// guard starts the agent on a node, without policies, and a resolver that says what
+// answer does.
+func (b *bench) guard(n *node, answer lab.Answerer) (err error) {
+	if n.world, err = n.ServeWorld(answer); err != nil {
 		return err
 	}
-	var err error
 	if n.agent, err = n.NewAgent(b.agent, n.dir, corefile); err != nil {
 		return err
 	}
@@ -116,16 +115,5 @@ func ask(h *lab.Host, name string, qtype uint16) error {
 		return err
 	}
 	defer c.Close()
-	conn := &dns.Conn{Conn: c}
-	if err := errors.Join(c.SetDeadline(time.Now().Add(askLimit)), conn.WriteMsg(new(dns.Msg).SetQuestion(name, qtype))); err != nil {
-		return err
-	}
-	r, err := conn.ReadMsg()
-	if err != nil {
-		return fmt.Errorf("ask for %s: %w", name, err)
-	}
-	if r.Rcode != dns.RcodeSuccess || len(r.Answer) == 0 {
-		return fmt.Errorf("ask for %s: %s with %d records", name, dns.RcodeToString[r.Rcode], len(r.Answer))
-	}
-	return nil
+	return exchange(c, name, qtype)
 }

@@ -4,5 +4,9 @@ import "github.com/namegate/namegate/e2e/bench/ground"
 
 // goals are the targets, as far as this benchmark measures them.
 var goals = []ground.Goal{
+	{Figure: "compile.full_ms", State: clusterState(spaces[0]), Value: 1000},
+	{Figure: "compile.change_ms", State: clusterState(spaces[0]), Value: 10},
+	{Figure: "agent.rss_mib", State: grantsState, Value: 100},
+	{Figure: "restart.ready_ms", State: grantsState, Value: 1000},
 	{Figure: "flow.new_per_s", Peer: noRules, State: podsState(110), Least: 0.98},
 }

@@ -53,6 +53,10 @@ var measurements = []struct {
 	name string
 	run  func(*bench) error
 }{
+	{"compile", (*bench).compile},
+	{"apply", (*bench).apply},
+	{"restart", (*bench).restart},
+	{"churn", (*bench).churn},
 	{"flow", (*bench).flow},
 }
 

@@ -41,6 +41,7 @@ type node struct {
 	// that are selected.
 	client int
 	agent  *lab.Agent
+	world  *lab.Outside
 }
 
 // newNode builds a node whose client is the pod of a number.
@@ -86,11 +87,16 @@ func (n *node) crowd() error {
 		fmt.Fprintf(&lines, "link add veth%[1]d type veth peer name peer%[1]d\nlink set veth%[1]d up\nlink set peer%[1]d up\n", firstPod+i)
 		fmt.Fprintf(&lines, "route add %s/32 dev veth%d\nroute add %s/128 dev veth%d\n", a4, firstPod+i, a6, firstPod+i)
 	}
-	return n.Node.Do(func() error {
+	return batch(n.Node, lines.String())
+}
+
+// batch runs many commands of the program ip on a host.
+func batch(h *lab.Host, lines string) error {
+	return h.Do(func() error {
 		cmd := exec.Command("ip", "-batch", "-")
-		cmd.Stdin = strings.NewReader(lines.String())
+		cmd.Stdin = strings.NewReader(lines)
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("add pods' links: %w: %s", err, out)
+			return fmt.Errorf("add links and addresses to %s: %w: %s", h.Name, err, out)
 		}
 		return nil
 	})
@@ -104,6 +110,9 @@ func (n *node) remove() error {
 	var errs []error
 	if n.agent != nil {
 		errs = append(errs, n.agent.Stop(syscall.SIGKILL))
+	}
+	if n.world != nil {
+		n.world.Close()
 	}
 	if n.sink != nil {
 		errs = append(errs, n.sink.Stop())

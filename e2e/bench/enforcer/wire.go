@@ -17,8 +17,15 @@ import (
 // roles are what the benchmark's own program does as a child, by its first word.
 var roles = map[string]func(args []string) error{
 	"sink":    func(a []string) error { return sink(a[0]) },
-	"connect": func(a []string) error { return timed(a, connect) },
-	"stream":  func(a []string) error { return timed(a, stream) },
+	"connect": func(a []string) error { return clocked(a, connect) },
+	"stream":  func(a []string) error { return clocked(a, stream) },
+	"apply": func(a []string) error {
+		rounds, err := strconv.Atoi(a[1])
+		if err != nil {
+			return err
+		}
+		return applyChild(a[0], rounds, os.Stdout)
+	},
 }
 
 func act(role func([]string) error, args []string) int {
@@ -29,9 +36,9 @@ func act(role func([]string) error, args []string) int {
 	return 0
 }
 
-// timed runs a client for a span, with "ADDR:PORT SPAN THREADS", and prints how much
+// clocked runs a client for a span, with "ADDR:PORT SPAN THREADS", and prints how much
 // it did.
-func timed(args []string, run func(netip.AddrPort, *atomic.Bool, *atomic.Int64) error) error {
+func clocked(args []string, run func(netip.AddrPort, *atomic.Bool, *atomic.Int64) error) error {
 	at, err := netip.ParseAddrPort(args[0])
 	if err != nil {
 		return err

@@ -5,10 +5,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // tick is the unit of times in /proc: USER_HZ, which is 100 on every
@@ -105,4 +108,26 @@ func parseRSS(text string) (int64, error) {
 		}
 	}
 	return 0, errors.New("has no VmRSS")
+}
+
+// Listener returns the process that serves a unix socket.
+func Listener(path string) (int, error) {
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	raw, err := c.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return 0, err
+	}
+	if credErr != nil {
+		return 0, fmt.Errorf("who serves %s: %w", path, credErr)
+	}
+	return int(cred.Pid), nil
 }

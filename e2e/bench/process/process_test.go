@@ -3,8 +3,10 @@ package process
 import (
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -115,5 +117,20 @@ func TestGone(t *testing.T) {
 	}
 	if _, err := RSS(pid); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the memory of a process that is gone: %v", err)
+	}
+}
+
+func TestListener(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if pid, err := Listener(path); err != nil || pid != os.Getpid() {
+		t.Errorf("%d, %v, want this process, %d", pid, err, os.Getpid())
+	}
+	if _, err := Listener(path + ".none"); err == nil {
+		t.Error("nobody serves where there is no socket")
 	}
 }

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/e2e/bench/ground"
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// newTestNode is a node with the benchmark's pods.
+func newTestNode(t *testing.T) (*bench, *node) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it makes network namespaces")
+	}
+	b := &bench{options{span: 100 * time.Millisecond, rounds: 1}, &ground.Ground{Context: context.Background(), Dir: t.TempDir(), Notes: os.Stderr}}
+	n, err := b.newNode("test", clientNumber)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b, n
+}
+
+// The client's connections and bytes arrive and are counted; through the linear rules
+// only on the ports that they allow.
+func TestTrafficIsCounted(t *testing.T) {
+	b, n := newTestNode(t)
+	count := func(m measured) float64 {
+		t.Helper()
+		r, err := b.push(n, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Value
+	}
+	if err := n.track(); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range traffic {
+		if v := count(m); v <= 0 {
+			t.Errorf("%s: %v without rules", m.figure, v)
+		}
+	}
+	if err := n.layLinear(chosen(10)); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range traffic {
+		if v := count(m); v <= 0 {
+			t.Errorf("%s: %v through the linear rules", m.figure, v)
+		}
+	}
+	for port, want := range map[uint16]lab.Outcome{uint16(portOf(portSets)): lab.Refused, sinkPort + 1: lab.Silent} {
+		if got := n.Pod(client).ProbeFor("tcp", netip.AddrPortFrom(target4, port), 300*time.Millisecond); got != want {
+			t.Errorf("port %d through the linear rules: %s, want %s", port, got, want)
+		}
+	}
+	if err := n.layLinear(chosen(1)); err != nil {
+		t.Fatalf("replacing the linear rules: %v", err)
+	}
+	closed := traffic[0]
+	closed.port = portOf(portSets)
+	if _, err := b.push(n, closed); err == nil || !strings.Contains(err.Error(), "connect to 198.51.100.10") {
+		t.Errorf("a port that is closed: %v", err)
+	}
+}
+
+// All pods' addresses can be those of one host, and each asks for itself.
+func TestImpersonation(t *testing.T) {
+	_, n := newTestNode(t)
+	if err := n.impersonate(); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if n.world, err = n.ServeWorld(scattered); err != nil {
+		t.Fatal(err)
+	}
+	for _, pod := range []int{0, clientNumber, podsMost - 1} {
+		if err := n.askAll(pod); err != nil {
+			t.Errorf("pod %d: %v", pod, err)
+		}
+	}
+	asked := map[string]bool{}
+	for _, q := range n.world.Asked() {
+		asked[q] = true
+	}
+	if len(asked) != 3*2*namesPerPod {
+		t.Errorf("%d questions arrived, want %d", len(asked), 3*2*namesPerPod)
+	}
+}
+
+// What changes rules refuses to do so outside a namespace of its own.
+func TestApplyStaysInside(t *testing.T) {
+	here, err := os.Readlink(ownNetwork)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := applyChild(here, 1, os.Stderr); err == nil || !strings.Contains(err.Error(), "namespace of its own") {
+		t.Errorf("in the namespace of whoever started it: %v", err)
+	}
+}
+
+func TestChosen(t *testing.T) {
+	for _, n := range []int{1, 2, 10, 110, 249, podsMost} {
+		seen := map[int]bool{}
+		for _, i := range chosen(n) {
+			if i < 0 || i >= podsMost || seen[i] {
+				t.Fatalf("%d pods: %d", n, i)
+			}
+			seen[i] = true
+		}
+		if len(seen) != n || !seen[clientNumber] {
+			t.Errorf("%d pods: %d are chosen, the client %t", n, len(seen), seen[clientNumber])
+		}
+	}
+}
+
+func TestRolesSayWhatIsWrong(t *testing.T) {
+	for _, args := range [][]string{{"sink", "none"}, {"connect", "nowhere", "1s", "1"}, {"stream", "192.0.2.1:1", "soon", "1"}, {"connect", "192.0.2.1:1", "1s", "many"}, {"apply", "net:[1]", "often"}} {
+		if code := act(roles[args[0]], args[1:]); code != 2 {
+			t.Errorf("%v: %d", args, code)
+		}
+	}
+	fails := func([]string) error { return errors.New("failed") }
+	if act(fails, nil) != 2 || act(func([]string) error { return nil }, nil) != 0 {
+		t.Error("the status does not say whether a child failed")
+	}
+}
+
+func TestMissingNode(t *testing.T) {
+	b := &bench{options{}, &ground.Ground{Context: context.Background(), Dir: filepath.Join(t.TempDir(), "file")}}
+	if err := os.WriteFile(b.Dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.newNode("test", 0); err == nil {
+		t.Error("a node without a folder")
+	}
+}

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/bench/figure"
+	"github.com/namegate/namegate/e2e/bench/process"
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// grantsMost is how many grants a restart finds in the kernel.
+const grantsMost = 100_000
+
+// namesPerPod gives as many grants with both families.
+const namesPerPod = grantsMost / podsMost / 2
+
+// restarts is how often the agent is killed and started again.
+const restarts = 5
+
+var grantsState = fmt.Sprintf("%d pods, %d grants", podsMost, grantsMost)
+
+// restart measures an agent with all pods selected and many grants: its memory, and
+// how long its successor takes to be ready after it was killed.
+func (b *bench) restart() (err error) {
+	b.Note("restart: building a node with %d pods", podsMost)
+	n, err := b.newNode("restart", clientNumber)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.remove()) }()
+	if err := n.impersonate(); err != nil {
+		return err
+	}
+	if err := b.guard(n, scattered); err != nil {
+		return err
+	}
+	if err := n.choose(chosen(podsMost)); err != nil {
+		return err
+	}
+	b.Note("restart: %d pods are selected", podsMost)
+	if err := b.memory(n, fmt.Sprintf("%d pods", podsMost)); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := n.fill(); err != nil {
+		return err
+	}
+	b.Note("restart: %d names of %d pods asked in %.1f s", 2*namesPerPod*podsMost, podsMost, time.Since(began).Seconds())
+	if err := b.memory(n, grantsState); err != nil {
+		return err
+	}
+	had, err := n.agent.Status()
+	if err != nil {
+		return err
+	}
+	if had.Enforcer.Grants < grantsMost {
+		return fmt.Errorf("the agent has %d grants, not %d", had.Enforcer.Grants, grantsMost)
+	}
+	ready := figure.Series{}
+	for range restarts {
+		r, err := b.again(n, had.Enforcer.Grants)
+		if err != nil {
+			return err
+		}
+		b.Note("restart: ready after %.0f ms; others took %.0f %% of a core", r.Value, r.Others*100)
+		ready = append(ready, r)
+	}
+	if err := b.memory(n, grantsState+", restarted"); err != nil {
+		return err
+	}
+	return b.Report(figure.Figure{Name: "restart.ready_ms", Value: ready.Median(), Unit: "ms", State: grantsState}, ready.Others())
+}
+
+// again kills the agent and starts the next, which is ready when it intercepts and
+// knows the grants.
+func (b *bench) again(n *node, grants int) (figure.Reading, error) {
+	if err := n.agent.Stop(syscall.SIGKILL); err != nil {
+		return figure.Reading{}, err
+	}
+	before, err := n.spent()
+	if err != nil {
+		return figure.Reading{}, err
+	}
+	began := time.Now()
+	if err := n.agent.Start(); err != nil {
+		return figure.Reading{}, err
+	}
+	took := time.Since(began)
+	after, err := n.spent()
+	if err != nil {
+		return figure.Reading{}, err
+	}
+	pid, err := process.Listener(n.agent.Socket())
+	if err != nil {
+		return figure.Reading{}, err
+	}
+	agent, err := process.CPU(pid)
+	if err != nil {
+		return figure.Reading{}, err
+	}
+	s, err := n.agent.Status()
+	if err != nil {
+		return figure.Reading{}, err
+	}
+	if s.Enforcer.Grants < grants {
+		return figure.Reading{}, fmt.Errorf("the agent knows %d grants after a restart, it had %d", s.Enforcer.Grants, grants)
+	}
+	others := (after.busy - before.busy - (after.ours - before.ours) - agent).Seconds() / took.Seconds()
+	return figure.Reading{Value: took.Seconds() * 1e3, Others: max(0, others)}, nil
+}
+
+// memory reports the agent's.
+func (b *bench) memory(n *node, state string) error {
+	pid, err := process.Listener(n.agent.Socket())
+	if err != nil {
+		return err
+	}
+	size, err := process.RSS(pid)
+	if err != nil {
+		return err
+	}
+	b.Note("agent.rss_mib, %s: %.1f", state, float64(size)/(1<<20))
+	return b.Report(figure.Figure{Name: "agent.rss_mib", Value: float64(size) / (1 << 20), Unit: "MiB", State: state}, 0)
+}
+
+// impersonate lets the client's host have the addresses of all pods: the node's links
+// of the others go, and their routes lead to the client.
+func (n *node) impersonate() error {
+	var here, there strings.Builder
+	for i := range podsMost {
+		if i == n.client {
+			continue
+		}
+		a4, a6 := podAddrs(i)
+		fmt.Fprintf(&here, "link del veth%d\nroute add %s/32 dev %[3]s\nroute add %s/128 dev %[3]s\n", firstPod+i, a4, n.Pod(client).Iface, a6)
+		fmt.Fprintf(&there, "addr add %s/32 dev eth0\naddr add %s/128 dev eth0 nodad\n", a4, a6)
+	}
+	return errors.Join(batch(n.Node, here.String()), batch(n.Pod(client).Host, there.String()))
+}
+
+// fill lets every pod ask for its names.
+func (n *node) fill() error {
+	var next atomic.Int64
+	var askers sync.WaitGroup
+	errs := make([]error, 8)
+	for k := range errs {
+		askers.Go(func() {
+			for i := int(next.Add(1)) - 1; i < podsMost && errs[k] == nil; i = int(next.Add(1)) - 1 {
+				errs[k] = n.askAll(i)
+			}
+		})
+	}
+	askers.Wait()
+	return errors.Join(errs...)
+}
+
+// askAll asks for all names of one pod, from its IPv4 address.
+func (n *node) askAll(pod int) error {
+	a4, _ := podAddrs(pod)
+	c, err := n.Pod(client).DialFrom("udp", a4.String(), netip.AddrPortFrom(lab.Resolver4, 53).String(), askLimit)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for i := range namesPerPod {
+		name := fmt.Sprintf("h%d-p%d.set-%d.bench.test.", i, pod, i%portSets)
+		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
+			if err := exchange(c, name, qtype); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// exchange asks once over a socket.
+func exchange(c net.Conn, name string, qtype uint16) error {
+	conn := &dns.Conn{Conn: c}
+	if err := errors.Join(c.SetDeadline(time.Now().Add(askLimit)), conn.WriteMsg(new(dns.Msg).SetQuestion(name, qtype))); err != nil {
+		return err
+	}
+	r, err := conn.ReadMsg()
+	if err != nil {
+		return fmt.Errorf("ask for %s: %w", name, err)
+	}
+	if r.Rcode != dns.RcodeSuccess || len(r.Answer) == 0 {
+		return fmt.Errorf("ask for %s: %s with %d records", name, dns.RcodeToString[r.Rcode], len(r.Answer))
+	}
+	return nil
+}
+
+// scattered gives every name an address of its own.
+func scattered(q *dns.Msg) *dns.Msg {
+	r := new(dns.Msg).SetReply(q)
+	name := q.Question[0].Name
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	sum := h.Sum(nil)
+	header := dns.RR_Header{Name: name, Rrtype: q.Question[0].Qtype, Class: dns.ClassINET, Ttl: 3600}
+	switch q.Question[0].Qtype {
+	case dns.TypeA:
+		a := binary.BigEndian.AppendUint32(nil, 198<<24|18<<16|binary.BigEndian.Uint32(sum)&0x1ffff)
+		r.Answer = []dns.RR{&dns.A{Hdr: header, A: a}}
+	case dns.TypeAAAA:
+		a := netip.MustParseAddr("2001:db8:6::").As16()
+		copy(a[8:], sum)
+		r.Answer = []dns.RR{&dns.AAAA{Hdr: header, AAAA: a[:]}}
+	}
+	return r
+}
