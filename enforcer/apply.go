@@ -73,16 +73,16 @@ func (e *Enforcer) Commit(ctx context.Context) error {
 	}
 	e.gone = append(e.gone, goneAddrs(last, plan)...)
 	e.snapshot, e.plan, e.inherited = e.coming, plan, inheritance{}
+	if err := e.leave(ctx); err != nil {
+		return fmt.Errorf("remove what an earlier agent left elsewhere: %w", err)
+	}
 	if err := e.dropSets(plan); err != nil {
 		return err
 	}
-	if err := e.cut(e.rejudge); err != nil {
+	if err := e.cut(e.rejudge, e.gone); err != nil {
 		return err
 	}
 	clear(e.rejudge)
-	if err := e.forget(e.gone); err != nil {
-		return err
-	}
 	e.gone = nil
 	return nil
 }
@@ -104,8 +104,12 @@ func (e *Enforcer) write(ctx context.Context, plan map[policy.PodRef]*podPlan) e
 	return e.k.Tables.Apply(ctx, e.tablesState(plan))
 }
 
+// knownAddrs returns the addresses of this node's pods, sorted.
 func knownAddrs(s *policy.Snapshot) []netip.Addr {
 	var out []netip.Addr
+	if s == nil {
+		return out
+	}
 	for _, p := range s.Pods() {
 		if p.Local() && !p.HostNetwork {
 			out = append(out, p.IPs...)
@@ -140,6 +144,7 @@ func (e *Enforcer) writeStatic(plan map[policy.PodRef]*podPlan, now phase) error
 		if !add && !remove {
 			continue
 		}
+		delete(e.holds, name)
 		have, err := e.k.Sets.List(name)
 		if err != nil {
 			return err
@@ -149,7 +154,9 @@ func (e *Enforcer) writeStatic(plan map[policy.PodRef]*podPlan, now phase) error
 			surplus[h.Key()] = true
 		}
 		var missing []ipset.Entry
+		wanted := map[ipset.Entry]bool{}
 		for _, w := range want {
+			wanted[w.Key()] = true
 			if !surplus[w.Key()] {
 				missing = append(missing, w)
 			}
@@ -164,6 +171,7 @@ func (e *Enforcer) writeStatic(plan map[policy.PodRef]*podPlan, now phase) error
 			if err := e.k.Sets.Delete(name, slices.Collect(maps.Keys(surplus))...); err != nil {
 				return err
 			}
+			e.holds[name] = len(wanted)
 		}
 	}
 	return nil
@@ -186,42 +194,65 @@ func (e *Enforcer) writeChains(ctx context.Context, plan map[policy.PodRef]*podP
 
 func (e *Enforcer) writeTable(ctx context.Context, key chainsKey, want iptables.Chains) error {
 	written, known := e.chains[key]
-	var there iptables.Chains
 	if !known {
 		var err error
-		if there, err = e.k.Chains.Save(ctx, key.family, key.table); err != nil {
+		if written, err = e.k.Chains.Save(ctx, key.family, key.table); err != nil {
 			return err
 		}
 	}
 	tx := iptables.NewTransaction(key.family, key.table)
 	for _, name := range slices.Sorted(maps.Keys(want)) {
-		if rules, same := written[name]; !same || !slices.Equal(rules, want[name]) {
+		if rules, there := written[name]; !there || !slices.Equal(rules, want[name]) {
 			tx.Replace(name, want[name]...)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(written)) {
-		if _, keep := want[name]; !keep {
-			tx.Delete(name)
+	if known {
+		for _, name := range slices.Sorted(maps.Keys(written)) {
+			if _, keep := want[name]; !keep {
+				tx.Delete(name)
+			}
 		}
+	} else {
+		missing(tx, key, want, written)
 	}
-	if !known {
-		missing(tx, key, want, there)
-	}
-	if tx.Empty() {
+	if !tx.Empty() {
+		if err := e.k.Chains.Restore(ctx, tx); err != nil {
+			delete(e.chains, key)
+			return err
+		}
+	} else if known {
 		return nil
 	}
-	if err := e.k.Chains.Restore(ctx, tx); err != nil {
+	e.glanceAt(key)
+	e.chains[key], e.seen[key] = want, printed(key, want)
+	if known && !e.rephrased[key] {
+		return nil
+	}
+	saved, err := e.k.Chains.Save(ctx, key.family, key.table)
+	if err != nil {
 		delete(e.chains, key)
 		return err
 	}
-	e.glanceAt(key)
-	saved, err := e.k.Chains.Save(ctx, key.family, key.table)
-	if err != nil {
-		return err
-	}
-	e.chains[key], e.seen[key] = want, ours(key, saved)
+	is := ours(key, saved)
+	e.rephrased[key] = !sameChains(is, e.seen[key])
+	e.seen[key] = is
 	return nil
 }
+
+// printed is how the kernel prints a table's chains, and the jumps to them, if it
+// prints rules as they were written. That is so with every iptables that was tried; of
+// one that says the same in other words what it printed after a write is read back.
+func printed(key chainsKey, want iptables.Chains) iptables.Chains {
+	out := maps.Clone(want)
+	for _, h := range hooks {
+		if h.table == key.table {
+			out[h.chain] = append(out[h.chain], "-j "+h.to)
+		}
+	}
+	return out
+}
+
+func sameChains(a, b iptables.Chains) bool { return maps.EqualFunc(a, b, slices.Equal) }
 
 // glanceAt notes how a table looks before it is read: what is changed after shows.
 func (e *Enforcer) glanceAt(key chainsKey) {
@@ -234,13 +265,10 @@ func (e *Enforcer) glanceAt(key chainsKey) {
 }
 
 // missing adds to a transaction what a table needs of which nothing is known:
-// the jumps to our chains, and the end of chains of ours that nobody wants.
+// the jumps to our chains, and the end of chains of ours that nobody wants and of what
+// leads to them.
 func missing(tx *iptables.Transaction, key chainsKey, want, there iptables.Chains) {
-	for _, name := range slices.Sorted(maps.Keys(there)) {
-		if _, keep := want[name]; !keep && strings.HasPrefix(name, chainPrefix) {
-			tx.Delete(name)
-		}
-	}
+	remove(tx, there, func(chain string) bool { _, keep := want[chain]; return keep })
 	for _, h := range hooks {
 		if h.table == key.table && !slices.Contains(there[h.chain], "-j "+h.to) {
 			tx.Insert(h.chain, "-j "+h.to)

@@ -22,7 +22,7 @@ func flow(src, dst string) conntrack.Flow {
 // mark returns the mark of the tracked connection.
 func (w *world) mark(f conntrack.Flow) uint32 {
 	w.t.Helper()
-	all, err := w.flows.Flows(f.Src.Addr())
+	all, err := w.flows.Flows(conntrack.Query{Sources: []netip.Addr{f.Src.Addr()}})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -173,6 +173,6 @@ func (e *Enforcer) entry(a netip.Addr, g *grant, at instant) ipset.Entry {
 	var room [4 * ipset.CommentLengthMax]byte
 	return ipset.Entry{
 		Addr: a, Timeout: min(left+e.cfg.Hold+time.Second, ipset.TimeoutMax),
-		Comment: string(appendComment(room[:0], g.reasons, at.epoch)),
+		Comment: string(appendComment(room[:0], g.reasons)),
 	}
 }

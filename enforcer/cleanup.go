@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/namegate/namegate/enforcer/ipset"
 	"github.com/namegate/namegate/enforcer/iptables"
@@ -26,34 +25,14 @@ func (e *Enforcer) Cleanup(ctx context.Context) error {
 	}
 	keep(e.k.Tables.Remove(ctx))
 	for _, f := range ipVersions {
-		for _, table := range []string{"mangle", "security", "raw"} {
-			keep(e.removeChains(ctx, f, table))
+		for _, in := range e.k.variants() {
+			keep(leaveTables(ctx, in, f, func(string) bool { return true }))
 		}
 		keep(e.forgetSelected(f))
 	}
 	keep(e.removeSets())
 	keep(e.removeAddrs())
 	return first
-}
-
-func (e *Enforcer) removeChains(ctx context.Context, f iptables.Family, table string) error {
-	there, err := e.k.Chains.Save(ctx, f, table)
-	if err != nil {
-		return err
-	}
-	tx := iptables.NewTransaction(f, table)
-	for name, rules := range there {
-		if strings.HasPrefix(name, chainPrefix) {
-			tx.Delete(name)
-			continue
-		}
-		for _, r := range rules {
-			if strings.HasPrefix(iptables.Target(r), chainPrefix) {
-				tx.Remove(name, r)
-			}
-		}
-	}
-	return e.k.Chains.Restore(ctx, tx)
 }
 
 func (e *Enforcer) forgetSelected(f iptables.Family) error {
@@ -64,12 +43,11 @@ func (e *Enforcer) forgetSelected(f iptables.Family) error {
 	if err != nil {
 		return err
 	}
+	var addrs []netip.Addr
 	for _, entry := range entries {
-		if err := e.forget([]netip.Addr{entry.Addr}); err != nil {
-			return err
-		}
+		addrs = append(addrs, entry.Addr)
 	}
-	return nil
+	return e.forget(addrs)
 }
 
 func (e *Enforcer) removeSets() error {

@@ -5,30 +5,51 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/enforcer/nft"
 )
 
-// checkMark refuses a mark bit that a rule of another program uses.
+// checkMark refuses a mark bit that a rule of another program uses, by whichever
+// variant of iptables.
 func (e *Enforcer) checkMark(ctx context.Context) error {
-	for _, f := range ipVersions {
-		tables, err := e.k.Chains.SaveAll(ctx, f)
-		if err != nil {
-			return err
-		}
-		for table, chains := range tables {
-			for name, rules := range chains {
-				for _, r := range rules {
-					if !strings.HasPrefix(name, chainPrefix) && usesMark(r, e.cfg.Mark) {
-						return e.markTaken(fmt.Sprintf("%v %s: -A %s %s", f, table, name, r))
-					}
-				}
+	read := map[nft.Named]bool{}
+	for _, in := range e.k.variants() {
+		for _, f := range ipVersions {
+			tables, err := in.SaveAll(ctx, f)
+			if err != nil {
+				return err
+			}
+			if by := markUser(tables, e.cfg.Mark); by != "" {
+				return e.markTaken(f.String() + " " + by)
+			}
+			for name := range tables {
+				read[nft.Named{Family: familyWords[f], Name: name}] = true
 			}
 		}
 	}
-	use, err := e.k.Tables.MarkUse(ctx, e.cfg.Mark, chainPrefix)
+	use, err := e.k.Tables.MarkUse(ctx, e.cfg.Mark, func(n nft.Named) bool { return read[n] })
 	if err == nil && use != "" {
 		err = e.markTaken("nft " + use)
 	}
 	return err
+}
+
+// familyWords are nft's words for the families of iptables' tables.
+var familyWords = map[iptables.Family]string{iptables.IPv4: "ip", iptables.IPv6: "ip6"}
+
+// markUser returns another program's rule that uses a bit, "" without one.
+func markUser(tables map[string]iptables.Chains, bit uint32) string {
+	for table, chains := range tables {
+		for name, rules := range chains {
+			for _, r := range rules {
+				if !strings.HasPrefix(name, chainPrefix) && !strings.HasPrefix(iptables.Target(r), chainPrefix) && usesMark(r, bit) {
+					return fmt.Sprintf("%s: -A %s %s", table, name, r)
+				}
+			}
+		}
+	}
+	return ""
 }
 
 func (e *Enforcer) markTaken(by string) error {

@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,11 +81,13 @@ func TestStartRefusesATakenBit(t *testing.T) {
 		{iptables.IPv4, "filter", "FORWARD", "-m mark --mark 0x80/0x80 -j ACCEPT", ""},
 		{iptables.IPv4, "mangle", "NAMEGATE-OLD", "-j MARK --set-xmark 0x40/0x40", ""},
 	}
-	for _, test := range tests {
+	for i, test := range slices.Concat(tests, tests) {
 		w := newNode(t)
+		w.elsewhere = iptables.NewFake()
 		tx := iptables.NewTransaction(test.family, test.table)
 		tx.Replace(test.chain, test.rule)
-		if err := w.chains.Restore(context.Background(), tx); err != nil {
+		// By either variant.
+		if err := []*iptables.Fake{w.chains, w.elsewhere}[i/len(tests)].Restore(context.Background(), tx); err != nil {
 			t.Fatal(err)
 		}
 		w.boot()

@@ -16,21 +16,21 @@ import (
 //
 //	DEADLINE NAME BY,BY ; DEADLINE NAME BY
 //
-// with the deadline in Unix seconds. Where they do not all fit, what the
-// policies are called goes first, then the reasons that end soonest.
+// with the deadline as a moment in whole seconds. Where they do not all fit, what
+// the policies are called goes first, then the reasons that end soonest.
 
 // separator cannot stand inside a reason: names hold no space, and of what they
 // escape a semicolon may be the last, hence the space before it.
 const separator = " ; "
 
-// appendComment appends the comment of a grant. epoch is the time of moment 0.
-func appendComment(b []byte, reasons []reason, epoch time.Time) []byte {
+// appendComment appends the comment of a grant.
+func appendComment(b []byte, reasons []reason) []byte {
 	begin := len(b)
 	if len(reasons) == 1 {
-		if b = reasons[0].append(b, epoch, true); len(b)-begin <= ipset.CommentLengthMax {
+		if b = reasons[0].append(b, true); len(b)-begin <= ipset.CommentLengthMax {
 			return b
 		}
-		return appendFitting(b[:begin], reasons, epoch)
+		return appendFitting(b[:begin], reasons)
 	}
 	sorted := slices.SortedFunc(slices.Values(reasons), func(a, b reason) int {
 		if c := cmp.Compare(b.until, a.until); c != 0 {
@@ -44,23 +44,23 @@ func appendComment(b []byte, reasons []reason, epoch time.Time) []byte {
 			if i > 0 {
 				b = append(b, separator...)
 			}
-			b = r.append(b, epoch, withBy)
+			b = r.append(b, withBy)
 		}
 		if len(b)-begin <= ipset.CommentLengthMax {
 			return b
 		}
 	}
-	return appendFitting(b[:begin], sorted, epoch)
+	return appendFitting(b[:begin], sorted)
 }
 
 // appendFitting appends as many reasons as fit, without what they are by.
-func appendFitting(b []byte, sorted []reason, epoch time.Time) []byte {
+func appendFitting(b []byte, sorted []reason) []byte {
 	begin, end := len(b), len(b)
 	for i, r := range sorted {
 		if i > 0 {
 			b = append(b, separator...)
 		}
-		if b = r.append(b, epoch, false); len(b)-begin > ipset.CommentLengthMax {
+		if b = r.append(b, false); len(b)-begin > ipset.CommentLengthMax {
 			break
 		}
 		end = len(b)
@@ -70,8 +70,8 @@ func appendFitting(b []byte, sorted []reason, epoch time.Time) []byte {
 
 // append renders one reason. A name that would break the form, which a policy
 // cannot hold, is left out: the entry then counts as nobody's.
-func (r *reason) append(b []byte, epoch time.Time, withBy bool) []byte {
-	b = append(strconv.AppendInt(b, r.until.unix(epoch), 10), ' ')
+func (r *reason) append(b []byte, withBy bool) []byte {
+	b = append(strconv.AppendInt(b, r.until.seconds(), 10), ' ')
 	b = r.name.AppendTo(b)
 	if withBy && r.by != (origin{}) {
 		b = append(append(b, ' '), r.by.String()...)
@@ -79,7 +79,8 @@ func (r *reason) append(b []byte, epoch time.Time, withBy bool) []byte {
 	return b
 }
 
-// parseComment reads what appendComment wrote. Reasons that it cannot read are left out.
+// parseComment reads what appendComment wrote, or an earlier agent by the clock
+// whose time of moment 0 is epoch. Reasons that it cannot read are left out.
 func parseComment(s string, epoch time.Time) []reason {
 	var out []reason
 	for text := range strings.SplitSeq(s, separator) {
@@ -93,7 +94,7 @@ func parseComment(s string, epoch time.Time) []reason {
 		if err != nil {
 			continue
 		}
-		r := reason{name: n, until: moment(time.Unix(seconds, 0).Sub(epoch))}
+		r := reason{name: n, until: readMoment(seconds, epoch)}
 		if by != "" {
 			r.by = originOf([]string{by})
 		}

@@ -13,12 +13,12 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// at is a moment of an agent that started in 1970.
+// at is a moment of the fake clock, which ran from 1970 on.
 func at(seconds int64) moment { return moment(seconds * int64(time.Second)) }
 
 var epoch = time.Unix(0, 0)
 
-func comment(rs []reason) string { return string(appendComment(nil, rs, epoch)) }
+func comment(rs []reason) string { return string(appendComment(nil, rs)) }
 
 // sameReason lets cmp look into reasons.
 var sameReason = cmp.Options{cmp.AllowUnexported(reason{}), cmp.Comparer(func(a, b origin) bool { return a == b })}
@@ -115,7 +115,7 @@ func TestCommentComesBack(t *testing.T) {
 		}
 		full := 0
 		for _, x := range rs {
-			full += len(x.append(nil, epoch, true)) + len(separator)
+			full += len(x.append(nil, true)) + len(separator)
 		}
 		if full-len(separator) <= ipset.CommentLengthMax && len(got) != len(rs) {
 			t.Fatalf("%d of %d reasons came back from %q", len(got), len(rs), text)
@@ -160,7 +160,7 @@ func FuzzParseComment(f *testing.F) {
 		for _, r := range parseComment(text, epoch) {
 			found := false
 			for _, o := range first {
-				found = found || o.name == r.name && o.until.unix(epoch) == r.until.unix(epoch)
+				found = found || o.name == r.name && o.until.seconds() == r.until.seconds()
 			}
 			if !found {
 				t.Fatalf("%q became %q with a reason that was not there: %v", s, text, r)

@@ -1,56 +1,86 @@
 package enforcer
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/conntrack"
+	"github.com/namegate/namegate/enforcer/iptables"
 	"github.com/namegate/namegate/policy"
 )
 
-// cut judges the connections of pods anew whose policies allow less than before,
-// and takes the admission of those back that nothing covers which the pod was
+// cut takes admissions back, of connections of gone addresses all, of those of pods
+// whose policies allow less than before what nothing covers that the pod was
 // granted, now or in the past. What is not remembered, because an agent was
-// restarted or a pod had too much, is not covered.
-func (e *Enforcer) cut(pods map[policy.PodRef]bool) error {
+// restarted or a pod had too much, is not covered. The kernel is asked once for
+// all of it, and not at all where there is nothing to cut.
+func (e *Enforcer) cut(pods map[policy.PodRef]bool, gone []netip.Addr) error {
+	rejudged := map[netip.Addr]*podPlan{}
 	for ref := range pods {
-		p := e.plan[ref]
-		if p == nil {
-			continue // the whole pod is gone: goneAddrs
-		}
-		err := e.eachFlow(p.addrs, func(f conntrack.Flow) error {
-			if f.Mark&e.cfg.Mark == 0 || e.covers(p, f) {
-				return nil
+		if p := e.plan[ref]; p != nil { // else the whole pod is gone: goneAddrs
+			for _, a := range p.addrs {
+				rejudged[a] = p
 			}
-			return e.k.Flows.SetMark(f, 0, e.cfg.Mark)
-		})
-		if err != nil {
-			return err
 		}
 	}
-	return nil
+	for _, a := range gone {
+		rejudged[a] = nil
+	}
+	return e.eachFlow(e.cfg.Mark, slices.Collect(maps.Keys(rejudged)), func(f conntrack.Flow) error {
+		if p := rejudged[f.Src.Addr()]; p != nil && e.covers(p, f) {
+			return nil
+		}
+		return e.k.Flows.SetMark(f, 0, e.cfg.Mark)
+	})
 }
+
+// forget takes the admission of every connection of the addresses back.
+func (e *Enforcer) forget(addrs []netip.Addr) error { return e.cut(nil, addrs) }
 
 // admitOpen judges once the connections that pods had open before they become
 // selected: what their grants cover is admitted, so that they never notice. The
 // rest has no admission and is cut by becoming selected.
 func (e *Enforcer) admitOpen(last, plan map[policy.PodRef]*podPlan) error {
+	known := knownAddrs(e.snapshot)
+	fresh := map[netip.Addr]*podPlan{}
 	for ref, p := range plan {
+		if !p.selected {
+			continue
+		}
 		was := last[ref]
-		fresh := slices.DeleteFunc(slices.Clone(p.addrs), func(a netip.Addr) bool {
-			return !p.selected || e.inherited.judged(a, ref) || was != nil && was.selected && slices.Contains(was.addrs, a)
-		})
-		err := e.eachFlow(fresh, func(f conntrack.Flow) error {
-			if !e.covers(p, f) {
-				return nil
+		for _, a := range p.addrs {
+			if e.inherited.judged(a, ref) || was != nil && was.selected && slices.Contains(was.addrs, a) {
+				continue
 			}
-			return e.k.Flows.SetMark(f, e.cfg.Mark, e.cfg.Mark)
-		})
-		if err != nil {
-			return err
+			if _, seen := slices.BinarySearchFunc(known, a, netip.Addr.Compare); seen || e.snapshot == nil || e.granted(ref, versionOf(a)) {
+				fresh[a] = p
+			}
 		}
 	}
-	return nil
+	return e.eachFlow(0, slices.Collect(maps.Keys(fresh)), func(f conntrack.Flow) error {
+		if !e.covers(fresh[f.Src.Addr()], f) {
+			return nil
+		}
+		return e.k.Flows.SetMark(f, e.cfg.Mark, e.cfg.Mark)
+	})
+}
+
+// granted tells whether a pod has or had any grant of a family. The connections of
+// one that has not, and that nobody knew before, need not be looked for: there is
+// nothing to admit but what it sends next is admitted for anyhow, to a resolver or
+// to itself.
+func (e *Enforcer) granted(ref policy.PodRef, f iptables.Family) bool {
+	g := e.grants.of(ref)
+	if g == nil {
+		return false
+	}
+	for s := range g.all() {
+		if s.key.family == f && s.knowsAny() {
+			return true
+		}
+	}
+	return false
 }
 
 // goneAddrs returns the addresses that a pod of the last plan does not have any
@@ -68,21 +98,19 @@ func goneAddrs(last, plan map[policy.PodRef]*podPlan) []netip.Addr {
 	return out
 }
 
-// forget takes the admission of every connection of the addresses back.
-func (e *Enforcer) forget(addrs []netip.Addr) error {
-	return e.eachFlow(addrs, func(f conntrack.Flow) error { return e.k.Flows.SetMark(f, 0, e.cfg.Mark) })
-}
-
-func (e *Enforcer) eachFlow(addrs []netip.Addr, do func(conntrack.Flow) error) error {
-	for _, a := range addrs {
-		flows, err := e.k.Flows.Flows(a)
-		if err != nil {
+// eachFlow does something with each connection of addresses whose mark has our bit
+// as it is in mark.
+func (e *Enforcer) eachFlow(mark uint32, addrs []netip.Addr, do func(conntrack.Flow) error) error {
+	if len(addrs) == 0 {
+		return nil
+	}
+	flows, err := e.k.Flows.Flows(conntrack.Query{Sources: addrs, Mark: mark, Mask: e.cfg.Mark})
+	if err != nil {
+		return err
+	}
+	for _, f := range flows {
+		if err := do(f); err != nil {
 			return err
-		}
-		for _, f := range flows {
-			if err := do(f); err != nil {
-				return err
-			}
 		}
 	}
 	return nil

@@ -101,7 +101,7 @@ func (e *Enforcer) takeOver(s *grantSet, view *policy.View) error {
 		if old := s.entries[entry.Addr]; old != nil {
 			g = old.clone()
 		}
-		for _, r := range parseComment(entry.Comment, at.epoch) {
+		for _, r := range readEntry(entry, at) {
 			if viewAllows(view, r.name, s.key.ports) && g.add(r, at.now) {
 				changed = true
 			}

@@ -156,6 +156,6 @@ func (e *Enforcer) beat(ctx context.Context, probe func(context.Context) error) 
 	if err := e.k.Tables.Alive(ctx); err != nil {
 		return err
 	}
-	e.beaten.Store(e.now().UnixNano())
+	e.beaten.Store(int64(e.moment(e.now())))
 	return nil
 }

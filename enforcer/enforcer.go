@@ -54,9 +54,20 @@ type Config struct {
 type Kernel struct {
 	Sets   ipset.Interface
 	Chains iptables.Interface
-	Tables *nft.Tables
-	Flows  conntrack.Interface
-	Links  link.Interface
+	// Elsewhere are the chains of the other variant of iptables, nil where the node
+	// has none: nothing is written there, and what an earlier agent left there goes.
+	Elsewhere iptables.Interface
+	Tables    *nft.Tables
+	Flows     conntrack.Interface
+	Links     link.Interface
+}
+
+// variants are the places in which our chains may be, the one to write to last.
+func (k *Kernel) variants() []iptables.Interface {
+	if k.Elsewhere == nil {
+		return []iptables.Interface{k.Chains}
+	}
+	return []iptables.Interface{k.Elsewhere, k.Chains}
 }
 
 // Enforcer holds the kernel to the last snapshot.
@@ -77,10 +88,17 @@ type Enforcer struct {
 	coming        *policy.Snapshot // prepared and not yet committed
 	plan          map[policy.PodRef]*podPlan
 	chains        map[chainsKey]iptables.Chains // as wanted when last written
-	seen          map[chainsKey]iptables.Chains // as the kernel printed them after that
-	glances       map[chainsKey]string          // at the tables, before they were read
-	found         map[string]bool               // sets of an earlier agent, not adopted yet
+	seen          map[chainsKey]iptables.Chains // as the kernel prints them after that
+	rendered      map[iptables.Family]map[policy.PodRef]rendering
+	rephrased     map[chainsKey]bool   // that is in other words
+	glances       map[chainsKey]string // at the tables, before they were read
+	holds         map[string]int       // how many entries the sets that are always there hold
+	unlooked      []*grantSet          // those to be looked at closely, lookAt at a time
+	lookAt        int
+	left          bool            // nothing of an earlier agent is where this one does not write
+	found         map[string]bool // sets of an earlier agent, not adopted yet
 	homes         map[netip.Addr]home
+	gateways      []netip.Addr // the node's link-local addresses, where pods are on bridges
 	known         []netip.Addr
 	refusals      int  // how often in a row the kernel refused a set
 	closing       bool // what is coming could not be prepared, and is closed until it can
@@ -102,11 +120,13 @@ type Enforcer struct {
 	queue   chan *request // grants that wait for the kernel
 	writing atomic.Bool   // a goroutine serves the queue
 	spare   sync.Pool     // requests
-	started time.Time     // moment 0
-	beaten  atomic.Int64  // when the last heartbeat was, in Unix nanoseconds
+	started time.Time     // when the moment was origin
+	origin  moment
+	beaten  atomic.Int64 // the moment of the last heartbeat, 0 before the first
 	repairs atomic.Uint64
 	denials atomic.Uint64 // grants refused
 	evicted atomic.Uint64 // grants ended to make room
+	told    atomic.Pointer[Status]
 }
 
 type chainsKey struct {
@@ -115,7 +135,7 @@ type chainsKey struct {
 }
 
 // New returns an enforcer that has touched nothing yet. now may be nil for the
-// real clock.
+// real clock; of any other, moments are counted since 1970.
 func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforcer, error) {
 	if cfg.Mark == 0 || cfg.Mark&(cfg.Mark-1) != 0 {
 		return nil, fmt.Errorf("mark %#x is not one bit; write one, as in 0x40", cfg.Mark)
@@ -128,21 +148,32 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 			cfg.Resolvers = append(slices.Clone(cfg.Resolvers), a)
 		}
 	}
+	var origin moment
 	if now == nil {
+		var err error
+		if origin, err = running(); err != nil {
+			return nil, err
+		}
 		now = time.Now
+	} else {
+		origin = moment(now().UnixNano())
 	}
 	return &Enforcer{
 		cfg: cfg, k: k, now: now, log: log,
-		plan:    map[policy.PodRef]*podPlan{},
-		chains:  map[chainsKey]iptables.Chains{},
-		seen:    map[chainsKey]iptables.Chains{},
-		glances: map[chainsKey]string{},
-		homes:   map[netip.Addr]home{},
-		rejudge: map[policy.PodRef]bool{},
-		queue:   make(chan *request, queueMax),
-		grants:  newGrantTable(),
-		inUse:   inUse,
-		started: now(),
+		plan:      map[policy.PodRef]*podPlan{},
+		chains:    map[chainsKey]iptables.Chains{},
+		seen:      map[chainsKey]iptables.Chains{},
+		rephrased: map[chainsKey]bool{},
+		rendered:  map[iptables.Family]map[policy.PodRef]rendering{iptables.IPv4: {}, iptables.IPv6: {}},
+		glances:   map[chainsKey]string{},
+		holds:     map[string]int{},
+		homes:     map[netip.Addr]home{},
+		rejudge:   map[policy.PodRef]bool{},
+		queue:     make(chan *request, queueMax),
+		grants:    newGrantTable(),
+		inUse:     inUse,
+		started:   now(),
+		origin:    origin,
 	}, nil
 }
 
@@ -201,12 +232,40 @@ type Status struct {
 	Intercepting bool `json:"intercepting"`
 }
 
-// Status returns the state of now.
+// statusPatience is how long Status waits for a write to end.
+const statusPatience = 500 * time.Millisecond
+
+// Status returns the state of now. Where another program holds up a write, what that
+// may change is as it was told last.
 func (e *Enforcer) Status() Status {
-	e.apply.Lock()
-	defer e.apply.Unlock()
-	s := Status{Serving: e.serving, Repairs: e.repairs.Load(), Refused: e.denials.Load(), Evicted: e.evicted.Load(), Grants: e.grants.count()}
-	s.Intercepting = e.now().Sub(time.Unix(0, e.beaten.Load())) < nft.AliveTimeout
+	var s Status
+	if e.idle(statusPatience) {
+		s = e.planned()
+		e.apply.Unlock()
+		e.told.Store(&s)
+	} else if last := e.told.Load(); last != nil {
+		s = *last
+	}
+	s.Repairs, s.Refused, s.Evicted = e.repairs.Load(), e.denials.Load(), e.evicted.Load()
+	s.Grants, s.Intercepting = e.grants.count(), e.intercepting()
+	return s
+}
+
+// idle locks apply, if that is free in time.
+func (e *Enforcer) idle(patience time.Duration) bool {
+	for until := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		if e.apply.TryLock() {
+			return true
+		}
+		if time.Now().After(until) {
+			return false
+		}
+	}
+}
+
+// planned is what the status says of the plan. The caller holds apply.
+func (e *Enforcer) planned() Status {
+	s := Status{Serving: e.serving}
 	filtered, err := e.k.Links.BridgesFiltered()
 	for _, p := range e.plan {
 		if !p.selected {

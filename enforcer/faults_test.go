@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/enforcer/conntrack"
 	"github.com/namegate/namegate/enforcer/link"
 	"github.com/namegate/namegate/policy"
 )
@@ -52,7 +53,7 @@ func (w *world) all() string {
 	w.t.Helper()
 	var lines []string
 	for i := range 10 {
-		flows, err := w.flows.Flows(addr(fmt.Sprintf("10.1.0.%d", i)))
+		flows, err := w.flows.Flows(conntrack.Query{Sources: addrs(fmt.Sprintf("10.1.0.%d", i))})
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/namegate/namegate/enforcer/link"
 	"github.com/namegate/namegate/policy"
@@ -21,7 +22,7 @@ type home struct {
 // pod are on one interface: where one of them is found, the others are at home too.
 // Otherwise the interface would be closed to those, and they never be found.
 func (e *Enforcer) findHomes(s *policy.Snapshot) {
-	homes := map[netip.Addr]home{}
+	homes, stands := map[netip.Addr]home{}, e.standing()
 	for _, p := range s.Pods() {
 		if !p.Local() || p.HostNetwork {
 			continue
@@ -32,7 +33,7 @@ func (e *Enforcer) findHomes(s *policy.Snapshot) {
 			if owner, ok := s.Pod(a); !ok || owner != p.PodRef {
 				continue
 			}
-			h, ok := e.homeOf(a, p.PodRef)
+			h, ok := e.homeOf(a, p.PodRef, stands)
 			if !ok {
 				unknown = append(unknown, a)
 				continue
@@ -50,6 +51,27 @@ func (e *Enforcer) findHomes(s *policy.Snapshot) {
 	}
 	e.homes = homes
 	e.warnUnseen()
+	e.findGateways()
+}
+
+// findGateways looks for the node's link-local addresses, where pods are on bridges.
+func (e *Enforcer) findGateways() {
+	bridged := false
+	for _, h := range e.homes {
+		bridged = bridged || h.Bridged()
+	}
+	if !bridged {
+		e.gateways = nil
+		return
+	}
+	all, err := e.k.Links.Addrs()
+	if err != nil {
+		e.log.Warn("cannot find the node's link-local addresses; those known stay", "error", err)
+		return
+	}
+	e.gateways = slices.DeleteFunc(all, func(a netip.Addr) bool { return !a.Is6() || !a.IsLinkLocalUnicast() })
+	slices.SortFunc(e.gateways, netip.Addr.Compare)
+	e.gateways = slices.Compact(e.gateways)
 }
 
 // warnUnseen says when netfilter begins or ends to miss what crosses a bridge.
@@ -67,11 +89,11 @@ func (e *Enforcer) warnUnseen() {
 	e.unseen = unseen
 }
 
-func (e *Enforcer) homeOf(a netip.Addr, ref policy.PodRef) (link.Home, bool) {
-	if known, ok := e.homes[a]; ok && known.pod == ref && e.stands(known.Home) {
+func (e *Enforcer) homeOf(a netip.Addr, ref policy.PodRef, stands func(link.Home) bool) (link.Home, bool) {
+	if known, ok := e.homes[a]; ok && known.pod == ref && stands(known.Home) {
 		return known.Home, true
 	}
-	if h, ok := e.inherited.home(a, ref, e.stands); ok {
+	if h, ok := e.inherited.home(a, ref, stands); ok {
 		return h, true
 	}
 	h, err := e.k.Links.Home(a)
@@ -81,11 +103,16 @@ func (e *Enforcer) homeOf(a netip.Addr, ref policy.PodRef) (link.Home, bool) {
 	return h, err == nil
 }
 
-func (e *Enforcer) stands(h link.Home) bool {
-	iface := h.Iface
-	if h.Bridged() {
-		iface = h.Port
+// standing returns whether a home's interface is there. Where that cannot be told, it is.
+func (e *Enforcer) standing() func(link.Home) bool {
+	names, err := e.k.Links.Names()
+	if err != nil {
+		e.log.Warn("cannot find which interfaces there are; homes stay as they are known", "error", err)
 	}
-	there, err := e.k.Links.Exists(iface)
-	return err != nil || there
+	return func(h link.Home) bool {
+		if h.Bridged() {
+			return err != nil || names[h.Port]
+		}
+		return err != nil || names[h.Iface]
+	}
 }

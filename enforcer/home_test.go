@@ -146,3 +146,30 @@ func TestRoutedAndBridgedPodsOnOneNode(t *testing.T) {
 		}
 	}
 }
+
+// TestTheNodesLinkLocalAddressesAreItsOwn: bridged pods may not claim them.
+func TestTheNodesLinkLocalAddressesAreItsOwn(t *testing.T) {
+	for _, test := range []struct {
+		home link.Home
+		want bool
+	}{{link.Home{Iface: "br0", Port: "port5"}, true}, {link.Home{Iface: "veth5"}, false}} {
+		w := newWorld(t)
+		w.links.SetHome(addr("2001:db8:1::5"), test.home)
+		for _, a := range addrs("fe80::1 2001:db8:77::1 169.254.7.7") {
+			if err := w.links.AddAddr(a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.apply([]policy.Pod{pod("web", "2001:db8:1::5", "allow")}, pol("allow"))
+		dump := w.bridge.Dump()
+		if got := strings.Contains(dump, "gateways6 { fe80::1 }"); got != test.want {
+			t.Errorf("home %v: the node's link-local address is guarded: %v\n%s", test.home, got, dump)
+		}
+		if got := strings.Contains(dump, `claims6 { "port5" . 0x20010db8000100000000000000000005 }`); got != test.want {
+			t.Errorf("home %v: the pod may claim its own address: %v\n%s", test.home, got, dump)
+		}
+		if strings.Contains(dump, "gateways6 { 2001") || strings.Contains(dump, "gateways6 { 169") {
+			t.Errorf("home %v: others are guarded too\n%s", test.home, dump)
+		}
+	}
+}

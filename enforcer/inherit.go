@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/namegate/namegate/enforcer/iptables"
 	"github.com/namegate/namegate/enforcer/link"
 	"github.com/namegate/namegate/policy"
 )
@@ -32,18 +33,18 @@ func (e *Enforcer) readInheritance(ctx context.Context) (inheritance, error) {
 		for _, entry := range selected {
 			in.selected[entry.Addr] = true
 		}
+		if e.k.Elsewhere != nil {
+			all, err := e.k.Elsewhere.SaveAll(ctx, f)
+			if err != nil {
+				return in, err
+			}
+			in.takeAll(all["mangle"])
+		}
 		chains, err := e.k.Chains.Save(ctx, f, "mangle")
 		if err != nil {
 			return in, err
 		}
-		for name, rules := range chains {
-			if !strings.HasPrefix(name, chainNames) {
-				continue
-			}
-			for _, r := range rules {
-				in.take(r)
-			}
-		}
+		in.takeAll(chains)
 	}
 	homes, ports := e.k.Tables.Homes()
 	for _, h := range homes {
@@ -53,6 +54,18 @@ func (e *Enforcer) readInheritance(ctx context.Context) (inheritance, error) {
 		in.homes[p.Addr] = link.Home{Iface: in.homes[p.Addr].Iface, Port: p.Iface}
 	}
 	return in, nil
+}
+
+// takeAll reads the chains of one table.
+func (in inheritance) takeAll(chains iptables.Chains) {
+	for name, rules := range chains {
+		if !strings.HasPrefix(name, chainNames) {
+			continue
+		}
+		for _, r := range rules {
+			in.take(r)
+		}
+	}
 }
 
 // take reads one rule of a dispatch tree's leaf: -s ADDRESS -g CHAIN.
@@ -98,13 +111,11 @@ func (e *Enforcer) forgetStrangers(plan map[policy.PodRef]*podPlan) error {
 			owner[a] = ref
 		}
 	}
+	var strangers []netip.Addr
 	for a := range e.inherited.pods {
-		if ref, ok := owner[a]; ok && e.inherited.same(a, ref) {
-			continue
-		}
-		if err := e.forget([]netip.Addr{a}); err != nil {
-			return err
+		if ref, ok := owner[a]; !ok || !e.inherited.same(a, ref) {
+			strangers = append(strangers, a)
 		}
 	}
-	return nil
+	return e.forget(strangers)
 }

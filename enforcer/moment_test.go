@@ -2,7 +2,6 @@ package enforcer
 
 import (
 	"math"
-	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -10,40 +9,52 @@ import (
 func TestMomentsOfAnAgent(t *testing.T) {
 	started := time.Unix(1_700_000_000, 123)
 	now := started.Add(90 * time.Second)
-	e := &Enforcer{started: started, now: func() time.Time { return now }}
+	origin := moment(5 * time.Hour)
+	e := &Enforcer{started: started, origin: origin, now: func() time.Time { return now }}
 	at := e.instant()
-	if at.now != moment(90*time.Second) || !at.epoch.Equal(started) {
+	if at.now != origin+moment(90*time.Second) || !at.epoch.Equal(started.Add(-5*time.Hour)) {
 		t.Errorf("now %d of an agent that started at %v", at.now, at.epoch)
 	}
-	if got := e.moment(started.Add(-time.Hour)); got != -moment(time.Hour) {
+	if got := e.moment(started.Add(-time.Hour)); got != moment(4*time.Hour) {
 		t.Errorf("an hour before the start: %d", got)
 	}
 	for _, far := range []time.Time{time.Unix(math.MaxInt64/2, 0), {}} {
-		if m := e.moment(far); m.unix(at.epoch)-far.Unix() == 0 {
-			t.Errorf("%v is within 292 years", far)
-		} else if (m > 0) != far.After(started) {
+		if m := e.moment(far); (m > 0) != far.After(started) {
 			t.Errorf("%v is on the wrong side: %d", far, m)
 		}
 	}
 }
 
-// The clock that comments are in is set while an agent runs: deadlines keep their
-// distance from now, and the next agent, which starts by the new clock, reads them so.
-func TestAClockThatIsSetMovesNoDeadline(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	for range 1000 {
-		step := time.Duration(r.Int64N(int64(48*time.Hour))) - 24*time.Hour
-		started, passed := time.Unix(1_700_000_000, r.Int64N(1e9)), time.Duration(r.Int64N(int64(time.Hour)))
-		until := moment(passed) + moment(r.Int64N(int64(time.Hour)))
-		// What instant makes of a clock that was set forward by step.
-		first := instant{now: moment(passed), epoch: started.Add(step)}
-		text := string(appendComment(nil, []reason{{name: dns("a.test"), until: until}}, first.epoch))
+// Comments are whole seconds of a clock that nobody sets, and those of earlier
+// agents of the one that tells the time.
+func TestMomentsInComments(t *testing.T) {
+	for _, test := range []struct {
+		m    moment
+		want int64
+	}{{0, 0}, {1, 1}, {at(7), 7}, {at(7) + 1, 8}, {-1, 0}, {at(-7), -7}, {at(-7) + 1, -6}} {
+		if got := test.m.seconds(); got != test.want {
+			t.Errorf("moment %d is second %d, want %d", test.m, got, test.want)
+		}
+	}
+	epoch := time.Unix(1_700_000_000, 0)
+	for _, test := range []struct {
+		seconds int64
+		want    moment
+	}{{0, 0}, {77, at(77)}, {-5, at(-5)}, {unixFrom - 1, at(unixFrom - 1)}, {1_700_000_090, at(90)}, {1_699_999_000, at(-1000)}, {math.MinInt64, at(-unixFrom)}} {
+		if got := readMoment(test.seconds, epoch); got != test.want {
+			t.Errorf("%d in a comment is %d, want %d", test.seconds, got, test.want)
+		}
+	}
+}
 
-		next := &Enforcer{started: started.Add(step).Add(passed)}
-		got := parseComment(text, next.started)
-		left, want := time.Duration(got[0].until), time.Duration(until-first.now)
-		if left < want || left >= want+time.Second {
-			t.Fatalf("step %v: %v left, want %v: %s", step, left, want, text)
+func TestTheKernelsClockRuns(t *testing.T) {
+	a, err := running()
+	if err != nil || a <= 0 {
+		t.Fatal(a, err)
+	}
+	for b := a; b == a; {
+		if b, err = running(); err != nil || b < a {
+			t.Fatalf("%d after %d: %v", b, a, err)
 		}
 	}
 }

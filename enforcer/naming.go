@@ -22,7 +22,9 @@ func versionOf(a netip.Addr) iptables.Family {
 }
 
 // Names of chains and sets. All of ours begin with one of the two prefixes, and
-// nothing else's may.
+// nothing else's may. What an agent of another layout has under them goes once this
+// one's is in force; so a set whose type changes takes another name, as one of the
+// kernel's is there as long as a rule asks it.
 const (
 	// ChainPrefix begins the names of all our chains.
 	ChainPrefix  = "NAMEGATE-"

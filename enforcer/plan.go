@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -97,17 +98,25 @@ func takenFrom(held map[netip.Addr]policy.PodRef, ref policy.PodRef, addrs []net
 	return out
 }
 
-// grantSets returns the sets that a plan's chains ask, by name.
-func grantSets(plan map[policy.PodRef]*podPlan) map[string]grantKey {
-	out := map[string]grantKey{}
-	for ref, p := range plan {
-		for _, ports := range p.ports {
-			for _, f := range ipVersions {
-				out[grantSetName(ref, ports, f)] = grantKey{ref, ports, f}
+// grantKeys are the sets that a plan's chains ask.
+func grantKeys(plan map[policy.PodRef]*podPlan) iter.Seq[grantKey] {
+	return func(yield func(grantKey) bool) {
+		for ref, p := range plan {
+			for _, ports := range p.ports {
+				for _, f := range ipVersions {
+					if !yield(grantKey{ref, ports, f}) {
+						return
+					}
+				}
 			}
 		}
 	}
-	return out
+}
+
+// asks tells whether a plan's chains ask a set.
+func asks(plan map[policy.PodRef]*podPlan, key grantKey) bool {
+	p := plan[key.pod]
+	return p != nil && slices.Contains(p.ports, key.ports)
 }
 
 func sortedPods(plan map[policy.PodRef]*podPlan) []*podPlan {
@@ -118,7 +127,7 @@ func sortedPods(plan map[policy.PodRef]*podPlan) []*podPlan {
 
 // tablesState renders a plan for the nft tables.
 func (e *Enforcer) tablesState(plan map[policy.PodRef]*podPlan) nft.State {
-	s := nft.State{Known: e.known, Endpoint: e.cfg.Endpoint, Resolvers: e.serving, Departing: e.departing.addrs, PodRanges: e.network.PodRanges}
+	s := nft.State{Gateways: e.gateways, Known: e.known, Endpoint: e.cfg.Endpoint, Resolvers: e.serving, Departing: e.departing.addrs, PodRanges: e.network.PodRanges}
 	intercepted := map[netip.Addr]bool{}
 	for _, p := range sortedPods(plan) {
 		for _, a := range p.addrs {
@@ -131,6 +140,7 @@ func (e *Enforcer) tablesState(plan map[policy.PodRef]*podPlan) nft.State {
 			continue
 		}
 		s.Selected = append(s.Selected, p.addrs...)
+		s.Pods = append(s.Pods, p.addrs)
 		if p.drop {
 			s.Dropped = append(s.Dropped, p.addrs...)
 		}
@@ -187,14 +197,14 @@ func (e *Enforcer) staticEntries(plan map[policy.PodRef]*podPlan) map[string][]i
 	}
 	for serving := range e.departing.addrs {
 		for _, proto := range []policy.Protocol{policy.TCP, policy.UDP} {
-			add(setEndpoint, ipset.Entry{Addr: serving, Protocol: uint8(proto), Port: 53})
+			add(setEndpoint, ipset.Entry{Addr: serving, Protocol: uint8(proto), Port: dnsPort})
 		}
 	}
 	for dialled, serving := range e.serving {
 		for _, proto := range []policy.Protocol{policy.TCP, policy.UDP} {
-			add(setEndpoint, ipset.Entry{Addr: serving, Protocol: uint8(proto), Port: 53})
+			add(setEndpoint, ipset.Entry{Addr: serving, Protocol: uint8(proto), Port: dnsPort})
 			if !e.cfg.FailClosed || slices.Contains(e.cfg.Endpoint, dialled) {
-				add(setResolvers, ipset.Entry{Addr: dialled, Protocol: uint8(proto), Port: 53})
+				add(setResolvers, ipset.Entry{Addr: dialled, Protocol: uint8(proto), Port: dnsPort})
 			}
 		}
 	}
@@ -206,7 +216,9 @@ func (e *Enforcer) wantedChains(plan map[policy.PodRef]*podPlan) map[chainsKey]i
 	out := map[chainsKey]iptables.Chains{}
 	pods := sortedPods(plan)
 	for _, f := range ipVersions {
-		for table, chains := range (ruleset{family: f, mark: e.cfg.Mark, pods: pods}).render() {
+		kept := e.rendered[f]
+		maps.DeleteFunc(kept, func(ref policy.PodRef, _ rendering) bool { return plan[ref] == nil })
+		for table, chains := range (ruleset{family: f, mark: e.cfg.Mark, pods: pods, kept: kept}).render() {
 			out[chainsKey{f, table}] = chains
 		}
 	}

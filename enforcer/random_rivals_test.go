@@ -5,17 +5,21 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/namegate/namegate/enforcer/ipset"
 	"github.com/namegate/namegate/enforcer/iptables"
 )
 
-// rival changes something of ours, which must come back.
-func (l *life) rival(change func(f iptables.Family)) {
+// rival changes something of ours, which must come back within some checks.
+func (l *life) rival(rounds int, change func(f iptables.Family)) {
 	before := l.all()
 	change(pick(l.r, ipVersions))
-	l.reconcile()
+	for range rounds {
+		l.reconcile()
+	}
 	if after := l.all(); sortedLines(after) != sortedLines(before) {
 		l.t.Fatalf("after %s not all is put back:\n%s\nwant\n%s", l.last, after, before)
 	}
@@ -37,9 +41,11 @@ func (l *life) removeRule(f iptables.Family) {
 	l.restore(tx)
 }
 
-// flushTable removes our chains of a table and all jumps to them.
-func (l *life) flushTable(f iptables.Family) {
-	table := pick(l.r, tables)
+// flushTable flushes one of our tables.
+func (l *life) flushTable(f iptables.Family) { l.flush(f, pick(l.r, tables)) }
+
+// flush removes our chains of a table and all jumps to them.
+func (l *life) flush(f iptables.Family, table string) {
 	all, err := l.chains.Save(context.Background(), f, table)
 	if err != nil {
 		l.t.Fatal(err)
@@ -84,4 +90,73 @@ func (l *life) flushElements(f iptables.Family) {
 	if err := l.inet.Run(context.Background(), tx); err != nil {
 		l.t.Fatal(err)
 	}
+}
+
+// writeEntries takes an entry out of one of our sets, and puts another in.
+func (l *life) writeEntries(f iptables.Family) {
+	names, err := l.sets.Names()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	name := pick(l.r, slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, setPrefix(f)) }))
+	entries, err := l.sets.List(name)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if len(entries) > 0 && l.r.IntN(3) > 0 {
+		if err := l.sets.Delete(name, pick(l.r, entries)); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	if len(entries) > 0 && l.r.IntN(3) == 0 {
+		return
+	}
+	strange := ipset.Entry{Addr: addr("203.0.113.9")}
+	if f == iptables.IPv6 {
+		strange.Addr = addr("2001:db8:9::9")
+	}
+	switch {
+	case strings.HasSuffix(name, setHome):
+		strange.Iface = "veth99"
+	case strings.HasSuffix(name, setEndpoint) || strings.HasSuffix(name, setResolvers):
+		strange.Protocol, strange.Port = 6, 53
+	}
+	if err := l.sets.Add(name, strange); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// destroySet destroys a set, and first everything that asks it.
+func (l *life) destroySet(f iptables.Family) {
+	names, err := l.sets.Names()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	name := pick(l.r, names)
+	for _, table := range tables {
+		l.flush(f, table)
+		l.flush(iptables.IPv4+iptables.IPv6-f, table)
+	}
+	l.sets.Refer(name, false)
+	if err := l.sets.Destroy(name); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// tellBoth lets the clock tell two times: what it is set to, and for how long the
+// kernel's own has run, which nobody sets.
+func (l *life) tellBoth() {
+	const ran = 5000 * time.Second
+	start := twoClocks(l.t, l.clock.t, ran)
+	l.clock.t = start
+	l.ran = func() time.Duration { return ran + l.clock.now().Sub(start) }
+}
+
+// stepClock sets the clock, forth or back by up to two days.
+func (l *life) stepClock() {
+	d := time.Duration(l.r.Int64N(int64(96*time.Hour))) - 48*time.Hour
+	ran := l.ran()
+	l.clock.mu.Lock()
+	defer l.clock.mu.Unlock()
+	l.clock.t = twoClocks(l.t, l.clock.t.Round(0).Add(d), ran)
 }

@@ -266,6 +266,10 @@ func (l *life) dial() {
 // again lets the next agent follow: this one ended, was killed, or still answers
 // and grants until queries come to the next.
 func (l *life) again(how string) {
+	if l.r.IntN(2) == 0 {
+		defer l.stepClock()
+		l.stepClock()
+	}
 	switch how {
 	case "a restart":
 		l.e.Stop()
@@ -332,10 +336,13 @@ func (l *life) step() {
 			l.links.SetHome(addr(fmt.Sprintf("10.1.0.%d", n)), pick(l.r, []link.Home{{}, {Iface: fmt.Sprintf("veth%d", n)}, {Iface: "br0", Port: fmt.Sprintf("port%d", n)}}))
 			l.reconcile()
 		}},
-		{"a rival's removal of a rule", 2, func() { l.rival(l.removeRule) }},
-		{"a rival's flush of a table", 2, func() { l.rival(l.flushTable) }},
-		{"a rival's flush of a set", 2, func() { l.rival(l.flushSet) }},
-		{"a rival's flush of nft", 2, func() { l.rival(l.flushElements) }},
+		{"a rival's removal of a rule", 2, func() { l.rival(1, l.removeRule) }},
+		{"a rival's flush of a table", 2, func() { l.rival(1, l.flushTable) }},
+		{"a rival's flush of a set", 2, func() { l.rival(1, l.flushSet) }},
+		{"a rival's flush of nft", 2, func() { l.rival(1, l.flushElements) }},
+		{"a rival's writes of entries", 3, func() { l.rival(2*closeLooks, l.writeEntries) }},
+		{"a rival's end of a set", 2, func() { l.rival(1, l.destroySet) }},
+		{"a step of the clock", 4, l.stepClock},
 		{"a restart", 1, func() { l.again("a restart") }},
 		{"a kill", 1, func() { l.again("a kill") }},
 		{"an upgrade", 1, func() { l.again("an upgrade") }},
@@ -409,9 +416,11 @@ func TestLife(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	l := &life{
-		world: newWorld(t), r: rand.New(rand.NewPCG(seed, 0)), pods: map[string]policy.Pod{},
+		world: newNode(t), r: rand.New(rand.NewPCG(seed, 0)), pods: map[string]policy.Pod{},
 		policies: map[string]v1alpha1.FQDNNetworkPolicy{}, deadlines: map[answered]time.Time{}, ever: map[answered]bool{}, hazy: map[answered]bool{},
 	}
+	l.tellBoth()
+	l.restart()
 	l.roll(false)
 	l.seams.before = func(step string) { l.coverages("before " + step) }
 	seen := map[string]int{}
@@ -420,7 +429,7 @@ func TestLife(t *testing.T) {
 		seen[l.last]++
 		l.check()
 	}
-	if len(seen) < 15 || l.serial < steps/50 {
+	if len(seen) < 18 || l.serial < steps/50 {
 		t.Errorf("little happened: %v", seen)
 	}
 	if l.held < steps {

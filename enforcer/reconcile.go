@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/ipset"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -43,6 +42,7 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	defer glance.Stop()
 	var look <-chan time.Time // there is a reason to
 	var r repairs
+	var sets setGlance
 	for {
 		select {
 		case <-ctx.Done():
@@ -56,7 +56,7 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 			}
 			continue
 		case <-glance.C:
-			if look == nil && e.touched() {
+			if look == nil && (e.touched() || sets.shows(e)) {
 				look = time.After(r.wait(time.Now()))
 			}
 			continue
@@ -100,12 +100,16 @@ func (r *repairs) made(now time.Time) {
 	r.last = now
 }
 
-// touched tells whether somebody changed a table that was written.
+// touched tells whether somebody changed a table that was written, or a set that is
+// always there.
 func (e *Enforcer) touched() bool {
 	if !e.apply.TryLock() {
 		return false
 	}
 	defer e.apply.Unlock()
+	if changed, err := e.changedStatic(); err == nil && len(changed) > 0 {
+		return true
+	}
 	for key, was := range e.glances {
 		if now, err := e.k.Chains.Glance(key.family, key.table); err == nil && now != was {
 			return true
@@ -176,78 +180,6 @@ func (e *Enforcer) repairTables(ctx context.Context) error {
 	return e.k.Tables.Rewrite(ctx, e.tablesState(e.plan))
 }
 
-// repairSets makes sets anew that are gone, and puts the grants back of those that
-// hold fewer entries than they should.
-func (e *Enforcer) repairSets() error {
-	sizes, err := e.k.Sets.Sizes()
-	if err != nil {
-		return err
-	}
-	for _, s := range staticSets() {
-		if _, there := sizes[s.Name]; there {
-			continue
-		}
-		e.repaired("set " + s.Name)
-		if err := e.k.Sets.Ensure(s); err != nil {
-			return err
-		}
-	}
-	if !e.lacking(sizes) {
-		return nil
-	}
-	// Grants may have come and gone since: only what lacks while none can is lacking.
-	e.grants.plan.Lock()
-	defer e.grants.plan.Unlock()
-	if sizes, err = e.k.Sets.Sizes(); err != nil {
-		return err
-	}
-	for _, p := range *e.grants.pods.Load() {
-		for s := range p.all() {
-			if s.lacks(sizes) {
-				if err := e.refill(s); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
-func (e *Enforcer) lacking(sizes map[string]int) bool {
-	for _, p := range *e.grants.pods.Load() {
-		for s := range p.all() {
-			if s.lacks(sizes) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// lacks tells whether the kernel holds less of a set than it should.
-func (s *grantSet) lacks(sizes map[string]int) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	size, there := sizes[s.name]
-	return !there || size < len(s.entries)-len(s.doubt)
-}
-
-// refill puts the grants of a set back that are certain. The caller holds plan.
-func (e *Enforcer) refill(s *grantSet) error {
-	e.repaired("grants of pod " + s.key.pod.String() + " on " + string(s.key.ports))
-	if err := e.k.Sets.Ensure(grantSetHeader(s.name, s.key)); err != nil {
-		return err
-	}
-	at := e.instant()
-	entries := make([]ipset.Entry, 0, len(s.entries))
-	for a, g := range s.entries {
-		if !s.doubt[a] {
-			entries = append(entries, e.entry(a, g, at))
-		}
-	}
-	return e.k.Sets.Add(s.name, entries...)
-}
-
 // repairChains forgets what it knows of a table that is not as it was printed
 // after the last write; writing then starts from what is there.
 func (e *Enforcer) repairChains(ctx context.Context) error {
@@ -257,7 +189,7 @@ func (e *Enforcer) repairChains(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !maps.EqualFunc(ours(key, saved), e.seen[key], slices.Equal) {
+		if !sameChains(ours(key, saved), e.seen[key]) {
 			e.repaired(key.family.String() + " " + key.table + " chains")
 			delete(e.chains, key)
 		}

@@ -220,7 +220,7 @@ func TestAFailedFirstCommitStillKnowsWhoWasJudged(t *testing.T) {
 	judged.Mark = 0
 	w.flows.Track(judged)
 	w.restart()
-	s := w.compile([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org"))
+	s := w.compile([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org", "tcp/8443 www.example.org")) // so that chains change
 	if err := w.e.Prepare(context.Background(), s); err != nil {
 		t.Fatal(err)
 	}

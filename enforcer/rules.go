@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -49,6 +50,15 @@ type ruleset struct {
 	family iptables.Family
 	mark   uint32
 	pods   []*podPlan
+	// kept are the rules of pods as they were rendered before; nil keeps none.
+	kept map[policy.PodRef]rendering
+}
+
+// rendering is a pod's rules and what they were made of.
+type rendering struct {
+	ports   []policy.PortSet
+	missing map[policy.PortSet]bool
+	rules   []string
 }
 
 func (r ruleset) render() map[string]iptables.Chains {
@@ -180,6 +190,17 @@ func (r ruleset) dns(set string) []string {
 // podRules asks each of the pod's sets on the ports that it is for. Ports are asked
 // before sets: a packet has one port and a pod many sets.
 func (r ruleset) podRules(p *podPlan) []string {
+	if k, there := r.kept[p.ref]; there && slices.Equal(k.ports, p.ports) && maps.Equal(k.missing, p.missing) {
+		return k.rules
+	}
+	rules := r.renderPod(p)
+	if r.kept != nil {
+		r.kept[p.ref] = rendering{p.ports, p.missing, rules}
+	}
+	return rules
+}
+
+func (r ruleset) renderPod(p *podPlan) []string {
 	var out []string
 	for _, ports := range p.ports {
 		if p.missing[ports] {

@@ -104,7 +104,8 @@ func (e *Enforcer) testQuery(pod policy.PodRef, v6 bool) (q testQuery, ok bool) 
 
 // intercepting tells whether DNS packets come to this agent now.
 func (e *Enforcer) intercepting() bool {
-	return e.now().Sub(time.Unix(0, e.beaten.Load())) < nft.AliveTimeout
+	last := e.beaten.Load()
+	return last != 0 && e.moment(e.now())-moment(last) < moment(nft.AliveTimeout)
 }
 
 // dialled returns an address of a family that pods dial for DNS and that is

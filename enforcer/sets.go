@@ -28,11 +28,11 @@ func (e *Enforcer) readySets(plan map[policy.PodRef]*podPlan) error {
 		p.missing = nil
 	}
 	var ready []*grantSet
-	for name, key := range grantSets(plan) {
+	for key := range grantKeys(plan) {
 		if e.grants.get(key) != nil {
 			continue
 		}
-		s, err := e.readySet(name, key)
+		s, err := e.readySet(grantSetName(key.pod, key.ports, key.family), key)
 		if err == nil {
 			ready = append(ready, s)
 			continue
@@ -103,13 +103,25 @@ func (e *Enforcer) adopt(s *grantSet) error {
 	if err != nil {
 		return err
 	}
-	epoch := e.instant().epoch
+	at := e.instant()
 	for _, entry := range entries {
 		g := newGrant()
-		g.reasons = append(g.reasons, parseComment(entry.Comment, epoch)...)
+		g.reasons = append(g.reasons, readEntry(entry, at)...)
 		s.entries[entry.Addr] = g
 	}
 	return nil
+}
+
+// readEntry returns the reasons of an entry that another agent wrote. None lasts
+// longer than the kernel keeps the entry.
+func readEntry(entry ipset.Entry, at instant) []reason {
+	rs := parseComment(entry.Comment, at.epoch)
+	if entry.Timeout > 0 {
+		for i := range rs {
+			rs[i].until = min(rs[i].until, at.now+moment(entry.Timeout))
+		}
+	}
+	return rs
 }
 
 // carryOver lets grants be made under the views of the last snapshot and of the
@@ -212,9 +224,8 @@ func lost(last, next *policy.View) bool {
 // dropSets takes back every grant that the snapshot in force does not allow,
 // destroys the sets that no chain asks any more, and notes what it took back.
 func (e *Enforcer) dropSets(plan map[policy.PodRef]*podPlan) error {
-	wanted := grantSets(plan)
 	for ref, p := range *e.grants.pods.Load() {
-		if err := e.drop(p, e.snapshot.ViewOf(ref), wanted); err != nil {
+		if err := e.drop(p, e.snapshot.ViewOf(ref), plan); err != nil {
 			return err
 		}
 	}
@@ -234,18 +245,21 @@ func (e *Enforcer) dropSets(plan map[policy.PodRef]*podPlan) error {
 }
 
 // drop is dropSets for one pod.
-func (e *Enforcer) drop(p *podGrants, view *policy.View, wanted map[string]grantKey) error {
+func (e *Enforcer) drop(p *podGrants, view *policy.View, plan map[policy.PodRef]*podPlan) error {
 	e.grants.plan.Lock()
 	defer e.grants.plan.Unlock()
 	if p.changed {
 		p.views = slices.DeleteFunc([]*policy.View{view}, func(v *policy.View) bool { return v == nil })
 	}
 	for s := range p.all() {
-		if _, keep := wanted[s.name]; keep && !p.changed {
+		keep := asks(plan, s.key)
+		if keep && !p.changed {
 			continue
-		} else if err := e.takeBack(s, view, keep); err != nil {
+		}
+		if err := e.takeBack(s, view, keep); err != nil {
 			return err
-		} else if !keep {
+		}
+		if !keep {
 			e.grants.exclude(s)
 			e.found[s.name] = true
 		}

@@ -196,6 +196,13 @@ func (s *grantSet) knows(a netip.Addr) bool {
 	return s.entries[a] != nil || s.past.reasons[a] != nil
 }
 
+// knowsAny tells whether anything is open or has been.
+func (s *grantSet) knowsAny() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.entries)+len(s.past.reasons) > 0
+}
+
 func (t *grantTable) count() int {
 	n := 0
 	for _, p := range *t.pods.Load() {

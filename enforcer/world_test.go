@@ -44,16 +44,20 @@ func (c *clock) pass(d time.Duration) {
 
 // world is one node on fakes with the agent that runs on it.
 type world struct {
-	t        testing.TB
-	clock    *clock
-	sets     *ipset.Fake
-	real     ipset.Interface // in place of sets, where it is set
-	chains   *iptables.Fake
-	inet     *knftables.Fake
-	bridge   *knftables.Fake
-	flows    *conntrack.Fake
-	links    *link.Fake
-	seams    *seams
+	t      testing.TB
+	clock  *clock
+	sets   *ipset.Fake
+	real   ipset.Interface // in place of sets, where it is set
+	chains *iptables.Fake
+	// elsewhere are the chains of the other variant, nil where the node has none.
+	elsewhere *iptables.Fake
+	inet      *knftables.Fake
+	bridge    *knftables.Fake
+	flows     *conntrack.Fake
+	links     *link.Fake
+	seams     *seams
+	// ran is how long the kernel\'s own clock has run, where the clock tells that too.
+	ran      func() time.Duration
 	cfg      Config
 	e        *Enforcer
 	compiler *policy.Compiler
@@ -113,12 +117,18 @@ func (w *world) boot() {
 		Sets: setSeam{w.sets, w.seams}, Chains: chainSeam{w.chains, w.seams}, Flows: flowSeam{w.flows, w.seams}, Links: w.links,
 		Tables: nft.New(tableSeam{w.inet, w.seams, "inet"}, tableSeam{w.bridge, w.seams, "bridge"}, w.cfg.Mark),
 	}
+	if w.elsewhere != nil {
+		k.Elsewhere = w.elsewhere
+	}
 	if w.real != nil {
 		k.Sets, k.Chains = w.real, w.chains
 	}
 	e, err := New(w.cfg, k, w.clock.now, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	if w.ran != nil {
+		e.origin = moment(w.ran())
 	}
 	w.e, w.compiler = e, policy.NewCompiler()
 }

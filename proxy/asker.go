@@ -40,7 +40,9 @@ func (s *Server) recognize(from, local netip.Addr) asker {
 		return a
 	}
 	_, a.known = snap.Pod(a.addr)
-	a.young = !a.known && slices.ContainsFunc(setup.hold, func(p netip.Prefix) bool { return p.Contains(a.addr) })
+	// Before the first snapshot nobody is a stranger: the queries of the agent before,
+	// which was killed, may still come here.
+	a.young = !a.known && (snap == nil || slices.ContainsFunc(setup.hold, func(p netip.Prefix) bool { return p.Contains(a.addr) }))
 	return a
 }
 

@@ -403,3 +403,29 @@ func TestConnectionsOfYoungPodsHaveBoundsOfTheirOwn(t *testing.T) {
 		t.Error("a second connection of the pod is served")
 	}
 }
+
+// TestHeldBeforeTheFirstSnapshot: an agent that has just started may get the queries
+// of one that was killed, from pods that it will know. Who is no pod then is told so.
+func TestHeldBeforeTheFirstSnapshot(t *testing.T) {
+	for _, network := range []string{"udp", "tcp"} {
+		l := newLab(t, labTable)
+		clock := l.timers()
+		l.s.snapshot.Store(nil)
+		at := l.listen()
+		pod, stranger := client(t, network, "127.0.0.4", at), client(t, network, "127.0.0.9", at)
+		put(t, pod, newQuery("www.example.org", dns.TypeA))
+		put(t, stranger, newQuery("www.example.org", dns.TypeA))
+		l.awaitHeld(2)
+		l.s.Publish(compile(t, labPolicies, labPods))
+		if r := got(t, pod); len(r.Answer) != 3 {
+			t.Errorf("%s: %v", network, r)
+		}
+		clock.end()
+		if r := got(t, stranger); r.Rcode != dns.RcodeServerFailure {
+			t.Errorf("%s: a stranger: %v", network, r)
+		}
+		if r := exchange(t, client(t, network, "127.0.0.9", at), newQuery("www.example.org", dns.TypeA)); r.Rcode != dns.RcodeRefused {
+			t.Errorf("%s: a stranger after the snapshot: %v", network, r)
+		}
+	}
+}

@@ -95,7 +95,7 @@ func (k *keeper) fetch(a ask) (answer, error) {
 // base with it, so that what its TTLs end at stays the same from hit to hit.
 func (k *keeper) aged(a ask, e *entry, now time.Duration) answer {
 	age := e.age(now)
-	return answer{found: as(a, found{retold(e.message(), func(ttl uint32) uint32 { return ttl - min(ttl, age) }), e.from}), base: k.s.born.Add(e.born + time.Duration(age)*time.Second), how: audit.CacheHit, kept: e}
+	return answer{found: as(a, found{retold(e.message(), func(ttl uint32) uint32 { return ttl - min(ttl, age) }), e.from}), base: k.s.at(e.born + time.Duration(age)*time.Second), how: audit.CacheHit, kept: e}
 }
 
 // age is how old the entry is in seconds, rounded up: nobody is told more time

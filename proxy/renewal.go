@@ -111,7 +111,7 @@ func (k *keeper) stale(a ask, e *entry, now time.Duration) answer {
 	steps := (max(now-e.end, 0) + staleRest - 1) / staleRest
 	m := retold(e.message(), func(uint32) uint32 { return staleTTL })
 	explain(m)
-	return answer{found: as(a, found{m, e.from}), base: k.s.born.Add(e.end + steps*staleRest), how: audit.CacheStale, kept: e}
+	return answer{found: as(a, found{m, e.from}), base: k.s.at(e.end + steps*staleRest), how: audit.CacheStale, kept: e}
 }
 
 // explain adds to a message of our own that the answer is stale (RFC 8914 §4.4, §4.20).

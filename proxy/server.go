@@ -61,6 +61,7 @@ type Server struct {
 	start   *corefile.Config // the first
 	cluster Cluster
 	cache   *cache
+	wall    wallClock
 	ups     map[netip.AddrPort]*upstream
 	zones   map[policy.Name]*forward // of the present configuration
 	open    map[netip.AddrPort]*listener

@@ -137,7 +137,7 @@ func runAgent(ctx context.Context, f agentFlags) error {
 		return err
 	}
 	defer a.kernel.close()
-	if a.audit, err = openAudit(l.config.Audit, f.nodeName); err != nil {
+	if a.audit, err = openAudit(l.config.Audit, f.nodeName, log); err != nil {
 		return err
 	}
 	if a.enforce, err = enforcer.New(enforcerConfig(l.config), a.kernel.Kernel, nil, log); err != nil {
@@ -254,12 +254,12 @@ func (a *agent) stopProxy() {
 	}
 }
 
-func openAudit(c corefile.Audit, node string) (*audit.Log, error) {
+func openAudit(c corefile.Audit, node string, log *slog.Logger) (*audit.Log, error) {
 	if c.Off {
 		return nil, nil
 	}
 	if node == "" {
 		node, _ = os.Hostname()
 	}
-	return audit.Open(audit.Options{Node: node, Path: c.Path, Size: c.Size, Keep: c.Keep})
+	return audit.Open(audit.Options{Node: node, Path: c.Path, Size: c.Size, Keep: c.Keep, Logger: log})
 }

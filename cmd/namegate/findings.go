@@ -17,7 +17,7 @@ func (a *agent) findings() []report.Finding {
 	r.mu.Unlock()
 	out := ofProblems(problems)
 	out = append(out, ofPaths(snap, a.paths.failed())...)
-	if there, err := a.kernel.Links.Exists(ipvsLink); err == nil && there {
+	if names, err := a.kernel.Links.Names(); err == nil && names[ipvsLink] {
 		out = append(out, ofIPVS(snap)...)
 	}
 	return append(out, ofStatus(snap, a.enforce.Status())...)

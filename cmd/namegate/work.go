@@ -101,6 +101,7 @@ func (a *agent) reconfigure(c *corefile.Config) (pending []string) {
 
 // probe asks every serving socket.
 func (a *agent) probe(ctx context.Context) error {
+	a.proxy.Retime()
 	for _, s := range a.proxy.Addrs() {
 		if err := a.proxy.SelfQuery(ctx, s); err != nil {
 			return err

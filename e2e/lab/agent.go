@@ -44,7 +44,12 @@ type Status struct {
 		Unseen       []string `json:"unseen"`
 		Intercepting bool     `json:"intercepting"`
 		Repairs      uint64   `json:"repairs"`
+		Evicted      uint64   `json:"evictedGrants"`
 	} `json:"enforcer"`
+	Audit struct {
+		Written uint64 `json:"written"`
+		Dropped uint64 `json:"dropped"`
+	} `json:"audit"`
 	Proxy struct {
 		Queries         uint64 `json:"queries"`
 		Coalesced       uint64 `json:"coalesced"`
@@ -247,6 +252,7 @@ func (a *Agent) Stop(s syscall.Signal) error {
 	}
 	select {
 	case err := <-end:
+		end <- err // for who waits for the agent to come up
 		if s == syscall.SIGKILL {
 			return nil
 		}
@@ -257,9 +263,27 @@ func (a *Agent) Stop(s syscall.Signal) error {
 	}
 }
 
+// Killed waits until something else than the test ends the agent, and returns the
+// signal that did.
+func (a *Agent) Killed(limit time.Duration) (syscall.Signal, error) {
+	a.mu.Lock()
+	cmd, end := a.cmd, a.end
+	a.mu.Unlock()
+	select {
+	case err := <-end:
+		end <- err
+		return cmd.ProcessState.Sys().(syscall.WaitStatus).Signal(), nil
+	case <-time.After(limit):
+		return 0, fmt.Errorf("the agent still runs after %v", limit)
+	}
+}
+
 // AuditLines returns the decisions logged so far.
-func (a *Agent) AuditLines() ([]map[string]any, error) {
-	text, err := os.ReadFile(a.path("audit.log"))
+func (a *Agent) AuditLines() ([]map[string]any, error) { return AuditLines(a.path("audit.log")) }
+
+// AuditLines returns the decisions in an audit log. Each line must be one.
+func AuditLines(path string) ([]map[string]any, error) {
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -287,3 +311,7 @@ func (p *Pod) Manifest(namespace, name string, labels map[string]string) string 
 	fmt.Fprintf(&b, "spec:\n  containers: []\nstatus:\n  phase: Running\n  podIPs:\n  - ip: %s\n  - ip: %s\n", p.Addr4, p.Addr6)
 	return b.String()
 }
+
+// Use lets the next process of the agent be another binary, with other arguments
+// beyond those that every agent of the lab has.
+func (a *Agent) Use(binary string, args ...string) { a.binary, a.args = binary, args }

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"os"
@@ -19,10 +20,20 @@ type Sniffer struct {
 	done    chan struct{}
 	markers atomic.Uint32
 
-	mu    sync.Mutex
-	seen  map[netip.Addr]int
-	types map[icmpType]int
+	mu     sync.Mutex
+	seen   map[netip.Addr]int
+	types  map[icmpType]int
+	tokens map[string]int
 }
+
+// tokenMark begins a token, which has tokenLen bytes.
+const (
+	tokenMark = "ngtoken:"
+	tokenLen  = len(tokenMark) + 8
+)
+
+// Token returns 16 bytes that a Sniffer knows again wherever they stand in a packet.
+func Token(n uint32) []byte { return fmt.Appendf(nil, tokenMark+"%08x", n) }
 
 // icmpType is a type of ICMPv6 messages from one address to another.
 type icmpType struct {
@@ -32,7 +43,7 @@ type icmpType struct {
 
 // Sniff starts recording the IP packets that come in on an interface of a host.
 func (h *Host) Sniff(iface string) (*Sniffer, error) {
-	s := &Sniffer{done: make(chan struct{}), seen: map[netip.Addr]int{}, types: map[icmpType]int{}}
+	s := &Sniffer{done: make(chan struct{}), seen: map[netip.Addr]int{}, types: map[icmpType]int{}, tokens: map[string]int{}}
 	err := h.Do(func() error {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(htons(unix.ETH_P_ALL)))
 		if err != nil {
@@ -97,6 +108,9 @@ func (s *Sniffer) read() {
 		if dst, ok := destination(buf[:n]); ok {
 			s.seen[dst]++
 		}
+		if i := bytes.Index(buf[:n], []byte(tokenMark)); i >= 0 && i+tokenLen <= n {
+			s.tokens[string(buf[i:i+tokenLen])]++
+		}
 		if p := buf[:n]; n >= 41 && p[0]>>4 == 6 && p[6] == unix.IPPROTO_ICMPV6 {
 			s.types[icmpType{netip.AddrFrom16([16]byte(p[8:24])), netip.AddrFrom16([16]byte(p[24:40])), p[40]}]++
 		}
@@ -123,6 +137,14 @@ func (s *Sniffer) Saw(a netip.Addr) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seen[a]
+}
+
+// SawToken returns how many packets, of whatever kind, carried a token so far; of
+// those with several the first counts.
+func (s *Sniffer) SawToken(token []byte) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tokens[string(token)]
 }
 
 // SawType returns how many ICMPv6 messages of some types arrived for an address.

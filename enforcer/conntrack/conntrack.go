@@ -19,11 +19,21 @@ type Flow struct {
 	tuple []byte
 }
 
+// Query says which connections to list.
+type Query struct {
+	// Sources are those of the original direction: a connection is listed if it has
+	// one of them.
+	Sources []netip.Addr
+	// Of a listed connection's mark the bits of Mask are those of Mark; with a Mask
+	// of 0 every mark will do.
+	Mark, Mask uint32
+}
+
 // Interface is what the enforcer needs of connection tracking.
 type Interface interface {
-	// Flows returns the connections whose original source is addr. None is no
-	// error.
-	Flows(addr netip.Addr) ([]Flow, error)
+	// Flows lists connections. None is no error. It looks through the node's whole
+	// table once for each family of the sources, and not at all without sources.
+	Flows(q Query) ([]Flow, error)
 	// SetMark writes the bits of mask in the flow's mark to those of value. A
 	// flow that has ended meanwhile is no error.
 	SetMark(f Flow, value, mask uint32) error

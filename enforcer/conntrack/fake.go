@@ -1,7 +1,7 @@
 package conntrack
 
 import (
-	"net/netip"
+	"slices"
 	"sync"
 )
 
@@ -9,6 +9,7 @@ import (
 type Fake struct {
 	mu    sync.Mutex
 	flows []Flow
+	looks int
 }
 
 var _ Interface = (*Fake)(nil)
@@ -27,16 +28,28 @@ func (f *Fake) Track(flow Flow) {
 }
 
 // Flows implements Interface.
-func (f *Fake) Flows(addr netip.Addr) ([]Flow, error) {
+func (f *Fake) Flows(q Query) ([]Flow, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for _, sources := range byFamily(q.Sources) {
+		if len(sources) > 0 {
+			f.looks++
+		}
+	}
 	var out []Flow
 	for _, flow := range f.flows {
-		if flow.Src.Addr() == addr {
+		if slices.Contains(q.Sources, flow.Src.Addr()) && q.marked(flow) {
 			out = append(out, flow)
 		}
 	}
 	return out, nil
+}
+
+// Looks returns how often the whole table was looked through so far.
+func (f *Fake) Looks() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.looks
 }
 
 // SetMark implements Interface.

@@ -113,7 +113,7 @@ func ping(t testing.TB, from, to string) {
 
 func flows(t testing.TB, i conntrack.Interface, addr string) []conntrack.Flow {
 	t.Helper()
-	all, err := i.Flows(netip.MustParseAddr(addr))
+	all, err := i.Flows(conntrack.Query{Sources: []netip.Addr{netip.MustParseAddr(addr)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -165,12 +165,14 @@ func (s *fakeSet) live(now time.Time) []Entry {
 }
 
 // Sizes implements Interface.
-func (f *Fake) Sizes() (map[string]int, error) {
+func (f *Fake) Sizes(names ...string) (map[string]int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	sizes := map[string]int{}
 	for name, s := range f.sets {
-		sizes[name] = len(s.live(f.now()))
+		if len(names) == 0 || slices.Contains(names, name) {
+			sizes[name] = len(s.live(f.now()))
+		}
 	}
 	return sizes, nil
 }

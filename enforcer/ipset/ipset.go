@@ -99,9 +99,10 @@ type Interface interface {
 	// List returns the live entries of a set in no order, with the time each
 	// has left. The set missing: IsNotFound.
 	List(name string) ([]Entry, error)
-	// Sizes returns how many entries each set of the namespace holds, by name.
-	// Entries that have ended may still count.
-	Sizes() (map[string]int, error)
+	// Sizes returns how many entries each set of the namespace holds, by name, or
+	// each of those named; one that is not there is left out. Entries that have
+	// ended may still count.
+	Sizes(names ...string) (map[string]int, error)
 	// Names returns the names of all sets of the namespace, sorted.
 	Names() ([]string, error)
 }

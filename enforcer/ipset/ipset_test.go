@@ -1,6 +1,7 @@
 package ipset_test
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"runtime"
@@ -218,4 +219,44 @@ func BenchmarkAdd(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+func TestSizesOfSomeSets(t *testing.T) {
+	both(t, func(t *testing.T, i ipset.Interface) {
+		six := grants("six")
+		six.IPv6 = true
+		ensure(t, i, grants("a"), six, grants("empty"))
+		for _, err := range []error{i.Add("a", entry("192.0.2.1"), entry("192.0.2.2")), i.Add("six", entry("2001:db8::1"))} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, test := range []struct {
+			names []string
+			want  map[string]int
+		}{
+			{nil, map[string]int{"a": 2, "six": 1, "empty": 0}},
+			{[]string{"a"}, map[string]int{"a": 2}},
+			{[]string{"missing", "empty", "six"}, map[string]int{"empty": 0, "six": 1}},
+			{[]string{"missing"}, map[string]int{}},
+		} {
+			for range 2 { // an error leaves nothing behind for the next
+				got, err := i.Sizes(test.names...)
+				if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
+					t.Errorf("%v: %v (-want +got):\n%s", test.names, err, diff)
+				}
+			}
+		}
+		// More than the kernel says at a time.
+		want := map[string]int{"a": 2, "six": 1, "empty": 0}
+		for n := range 700 {
+			name := fmt.Sprintf("another-of-many-%d", n)
+			ensure(t, i, grants(name))
+			want[name] = 0
+		}
+		got, err := i.Sizes()
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+	})
 }

@@ -1,7 +1,6 @@
 package ipset
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,12 +14,14 @@ import (
 )
 
 // Kernel is the Interface on the network namespace it was opened in. Changes of
-// entries have a socket of their own, so that they do not wait for a long listing.
+// entries have a socket of their own, so that they do not wait for a long listing, and
+// so have the sizes of sets, which are asked for often.
 type Kernel struct {
-	mu     sync.Mutex
-	socket *nl.SocketHandle
-	types  map[Type]uint8 // the revision to speak, by set type
-	writer *writer
+	mu      sync.Mutex
+	socket  *nl.SocketHandle
+	types   map[Type]uint8 // the revision to speak, by set type
+	writer  *writer
+	counter *counter
 }
 
 var _ Interface = (*Kernel)(nil)
@@ -49,6 +50,11 @@ func Open() (*Kernel, error) {
 		s.Close()
 		return nil, fmt.Errorf("open netfilter netlink socket: %w", err)
 	}
+	if k.counter, err = openCounter(); err != nil {
+		s.Close()
+		k.writer.close()
+		return nil, fmt.Errorf("open netfilter netlink socket: %w", err)
+	}
 	return k, nil
 }
 
@@ -56,6 +62,7 @@ func Open() (*Kernel, error) {
 func (k *Kernel) Close() {
 	k.socket.Close()
 	k.writer.close()
+	k.counter.close()
 }
 
 // Ensure implements Interface.
@@ -109,21 +116,6 @@ func (k *Kernel) List(name string) ([]Entry, error) {
 		}
 	})
 	return out, wrap("list", name, err)
-}
-
-// Sizes implements Interface.
-func (k *Kernel) Sizes() (map[string]int, error) {
-	req := k.request(nl.IPSET_CMD_LIST, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_DUMP)
-	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_FLAGS, nl.BEUint32Attr(flagListHeader)))
-	sizes := map[string]int{}
-	err := k.do(req, func(msg []byte) {
-		a := nfattr.Parse(msg[nfattr.HeaderLen:])
-		n := nfattr.Parse(a[nl.IPSET_ATTR_DATA])[nl.IPSET_ATTR_ELEMENTS]
-		if name := a[nl.IPSET_ATTR_SETNAME]; name != nil && len(n) == 4 {
-			sizes[nfattr.String(name)] = int(binary.BigEndian.Uint32(n))
-		}
-	})
-	return sizes, wrap("list", "sizes", err)
 }
 
 // Names implements Interface.

@@ -48,9 +48,18 @@ type sent struct {
 
 // openWriter opens the socket in the calling thread's network namespace.
 func openWriter() (*writer, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
+	fd, err := openSocket(unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK)
 	if err != nil {
 		return nil, err
+	}
+	return &writer{fd: fd}, nil
+}
+
+// openSocket opens a socket to the kernel's netfilter that takes short errors.
+func openSocket(flags int) (int, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|flags, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return -1, err
 	}
 	// Connected to the kernel, nobody else can send to it.
 	err = unix.Connect(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
@@ -59,9 +68,9 @@ func openWriter() (*writer, error) {
 	}
 	if err != nil {
 		unix.Close(fd)
-		return nil, err
+		return -1, err
 	}
-	return &writer{fd: fd}, nil
+	return fd, nil
 }
 
 func (w *writer) close() {

@@ -9,6 +9,30 @@ import (
 	"strings"
 )
 
+// other is the variant beside one.
+func (v Variant) other() Variant {
+	switch v {
+	case Legacy:
+		return NFT
+	case NFT:
+		return Legacy
+	}
+	return Default
+}
+
+// OpenOther returns the chains of the variant beside v, nil where the node has no
+// programs for it or v is Default.
+func OpenOther(v Variant) *Exec {
+	if v.other() == Default {
+		return nil
+	}
+	e, err := NewExec(v.other())
+	if err != nil {
+		return nil
+	}
+	return e
+}
+
 // kubeletChains are made by kubelet in the variant that the host uses, for others
 // to find (KEP-3178).
 var kubeletChains = []string{"KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"}
@@ -60,11 +84,8 @@ func Detect(ctx context.Context, own string) (v Variant, why string, err error) 
 	}
 	var legacy, nft Traces
 	for _, f := range []Family{IPv4, IPv6} {
-		// Asking the legacy programs would make the tables that they ask for.
-		if legacyTables(f) {
-			if err := legacy.read(ctx, Legacy, f, own); err != nil {
-				return Default, "", err
-			}
+		if err := legacy.read(ctx, Legacy, f, own); err != nil {
+			return Default, "", err
 		}
 		if err := nft.read(ctx, NFT, f, own); err != nil {
 			return Default, "", err

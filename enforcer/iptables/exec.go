@@ -9,8 +9,9 @@ import (
 )
 
 // lockWait is how long iptables-restore waits for another program's lock on the
-// legacy tables, in seconds.
-const lockWait = "5"
+// legacy tables, in seconds. A pod that becomes selected stays as open as it was for as
+// long; then it is closed by what needs no lock.
+const lockWait = "2"
 
 // Variant picks one of the two kernels' interfaces iptables can speak to.
 type Variant string
@@ -81,6 +82,10 @@ func (e *Exec) Save(ctx context.Context, f Family, table string) (Chains, error)
 
 // SaveAll implements Interface.
 func (e *Exec) SaveAll(ctx context.Context, f Family) (map[string]Chains, error) {
+	// Asking the legacy programs would load what they ask for.
+	if e.variant == Legacy && !legacyTables(f) {
+		return map[string]Chains{}, nil
+	}
 	out, err := run(ctx, "", e.program(f, "save"))
 	if err != nil {
 		err.Family, err.Table, err.Op = f, "every", "save"

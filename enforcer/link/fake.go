@@ -68,16 +68,19 @@ func (f *Fake) BridgesFiltered() (bool, error) {
 	return !f.blind, nil
 }
 
-// Exists implements Interface: the interfaces are those of the homes.
-func (f *Fake) Exists(iface string) (bool, error) {
+// Names implements Interface: the interfaces are those of the homes.
+func (f *Fake) Names() (map[string]bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	out := map[string]bool{}
 	for _, h := range f.homes {
-		if h.Iface == iface || h.Port == iface {
-			return true, nil
+		for _, name := range []string{h.Iface, h.Port} {
+			if name != "" {
+				out[name] = true
+			}
 		}
 	}
-	return false, nil
+	return out, nil
 }
 
 // AddAddr implements Interface.

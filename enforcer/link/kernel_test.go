@@ -2,6 +2,8 @@ package link_test
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -164,12 +166,30 @@ func TestHomeOfBridgedAddresses(t *testing.T) {
 	}
 }
 
-func TestExists(t *testing.T) {
+func TestNames(t *testing.T) {
 	k := kernel(t)
-	for name, want := range map[string]bool{"lo": true, "veth5": false, "": false} {
-		if got, err := k.Exists(name); got != want || name != "" && err != nil {
-			t.Errorf("Exists(%q) = %v, %v", name, got, err)
+	for _, steps := range []struct {
+		do   string
+		want map[string]bool
+	}{
+		{"link set lo up", map[string]bool{"lo": true}},
+		{"link add veth5 type veth peer name a-name-of-15-cc", map[string]bool{"lo": true, "veth5": true, "a-name-of-15-cc": true}},
+		{"link del veth5", map[string]bool{"lo": true}},
+	} {
+		ip(t, steps.do)
+		if got, err := k.Names(); err != nil || !maps.Equal(got, steps.want) {
+			t.Errorf("after %s: %v, %v, want %v", steps.do, got, err, steps.want)
 		}
+	}
+	// More than one message holds.
+	want := map[string]bool{"lo": true}
+	for i := range 100 {
+		here, there := fmt.Sprintf("here%d", i), fmt.Sprintf("there%d", i)
+		ip(t, "link add "+here+" type veth peer name "+there)
+		want[here], want[there] = true, true
+	}
+	if got, err := k.Names(); err != nil || !maps.Equal(got, want) {
+		t.Errorf("%d of %d interfaces, %v", len(got), len(want), err)
 	}
 }
 
@@ -235,11 +255,8 @@ func TestEndpointAddresses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if there, err := k.Exists("namegate0"); there || err != nil {
-		t.Errorf("the carrier is left: %v, %v", there, err)
-	}
-	if there, _ := k.Exists("lo"); !there {
-		t.Error("the loopback interface is gone")
+	if names, err := k.Names(); names["namegate0"] || !names["lo"] || err != nil {
+		t.Errorf("the carrier is left, or the loopback interface gone: %v, %v", names, err)
 	}
 }
 

@@ -31,8 +31,8 @@ type Interface interface {
 	// BridgesFiltered tells whether packets that cross a bridge pass through
 	// netfilter, IPv4 and IPv6.
 	BridgesFiltered() (bool, error)
-	// Exists tells whether there is an interface of that name.
-	Exists(iface string) (bool, error)
+	// Names returns the names of all interfaces of the node.
+	Names() (map[string]bool, error)
 	// AddAddr gives the node an address of its own, reachable from pods, that
 	// never becomes a source address of the node. One that is there is no error.
 	// Where the node has no IPv6, IsDisabled holds for an IPv6 address's error.

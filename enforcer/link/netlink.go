@@ -12,7 +12,10 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/namegate/namegate/enforcer/nfattr"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,6 +26,9 @@ const dummyName = "namegate0"
 // Kernel is the Interface on the network namespace it was opened in.
 type Kernel struct {
 	h *netlink.Handle
+
+	naming sync.Mutex
+	names  *nl.SocketHandle
 
 	mu      sync.Mutex
 	carrier netlink.Link // of the endpoint's addresses; nil until the first
@@ -36,11 +42,19 @@ func Open() (*Kernel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open route netlink socket: %w", err)
 	}
-	return &Kernel{h: h}, nil
+	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		h.Close()
+		return nil, fmt.Errorf("open route netlink socket: %w", err)
+	}
+	return &Kernel{h: h, names: &nl.SocketHandle{Socket: s}}, nil
 }
 
-// Close closes the socket.
-func (k *Kernel) Close() { k.h.Close() }
+// Close closes the sockets.
+func (k *Kernel) Close() {
+	k.h.Close()
+	k.names.Close()
+}
 
 // Home implements Interface.
 func (k *Kernel) Home(addr netip.Addr) (Home, error) {
@@ -84,7 +98,7 @@ func (k *Kernel) port(bridge netlink.Link, addr netip.Addr) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	fdb, err := k.h.NeighList(0, unix.AF_BRIDGE)
+	fdb, err := whole(func() ([]netlink.Neigh, error) { return k.h.NeighList(0, unix.AF_BRIDGE) })
 	if err != nil {
 		return "", fmt.Errorf("forwarding table of %s: %w", bridge.Attrs().Name, err)
 	}
@@ -108,7 +122,7 @@ func (k *Kernel) neighbour(index int, addr netip.Addr) (net.HardwareAddr, error)
 		family = unix.AF_INET6
 	}
 	const heard = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE | netlink.NUD_PERMANENT
-	list, err := k.h.NeighList(index, family)
+	list, err := whole(func() ([]netlink.Neigh, error) { return k.h.NeighList(index, family) })
 	if err != nil {
 		return nil, fmt.Errorf("neighbours of interface %d: %w", index, err)
 	}
@@ -147,17 +161,50 @@ func (k *Kernel) BridgesFiltered() (bool, error) {
 	return true, nil
 }
 
-// Exists implements Interface.
-func (k *Kernel) Exists(iface string) (bool, error) {
-	_, err := k.h.LinkByName(iface)
-	var missing netlink.LinkNotFoundError
-	if errors.As(err, &missing) {
-		return false, nil
-	}
+// skipStats leaves the counters out of a listing (RTEXT_FILTER_SKIP_STATS of
+// linux/rtnetlink.h): they are most of it.
+const skipStats = 1 << 3
+
+// Names implements Interface.
+func (k *Kernel) Names() (map[string]bool, error) {
+	out, err := whole(k.listNames)
 	if err != nil {
-		return false, fmt.Errorf("interface %s: %w", iface, err)
+		return nil, fmt.Errorf("list the node's interfaces: %w", err)
 	}
-	return true, nil
+	return out, nil
+}
+
+func (k *Kernel) listNames() (map[string]bool, error) {
+	k.naming.Lock()
+	defer k.naming.Unlock()
+	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_DUMP)
+	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: k.names}
+	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+	req.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(skipStats)))
+	out := map[string]bool{}
+	err := req.ExecuteIter(unix.NETLINK_ROUTE, unix.RTM_NEWLINK, func(msg []byte) bool {
+		nfattr.Each(msg[unix.SizeofIfInfomsg:], func(typ int, value []byte) {
+			if typ == unix.IFLA_IFNAME {
+				out[nfattr.String(value)] = true
+			}
+		})
+		return true
+	})
+	return out, err
+}
+
+// wholeTries is how often a list is asked for that changes while the kernel lists it.
+const wholeTries = 50
+
+// whole returns a list that did not change while the kernel listed it: one that did
+// may lack what was there all the time.
+func whole[T any](list func() (T, error)) (out T, err error) {
+	for range wholeTries {
+		if out, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return out, err
 }
 
 // AddAddr implements Interface.
@@ -241,7 +288,7 @@ func endpointAddr(a netip.Addr) *netlink.Addr {
 
 // Addrs implements Interface.
 func (k *Kernel) Addrs() ([]netip.Addr, error) {
-	list, err := k.h.AddrList(nil, netlink.FAMILY_ALL)
+	list, err := whole(func() ([]netlink.Addr, error) { return k.h.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}

@@ -17,14 +17,14 @@ const HeaderLen = 4
 // the break. The values alias b.
 func Parse(b []byte) map[int][]byte {
 	out := map[int][]byte{}
-	each(b, func(typ int, value []byte) { out[typ] = value })
+	Each(b, func(typ int, value []byte) { out[typ] = value })
 	return out
 }
 
 // All returns the values of every attribute of one type, in order.
 func All(b []byte, want int) [][]byte {
 	var out [][]byte
-	each(b, func(typ int, value []byte) {
+	Each(b, func(typ int, value []byte) {
 		if typ == want {
 			out = append(out, value)
 		}
@@ -32,7 +32,9 @@ func All(b []byte, want int) [][]byte {
 	return out
 }
 
-func each(b []byte, f func(typ int, value []byte)) {
+// Each calls f with each attribute of a run, in order, the flags of the type cleared.
+// Broken input ends it. The values alias b.
+func Each(b []byte, f func(typ int, value []byte)) {
 	for len(b) >= unix.SizeofNlAttr {
 		length := int(nl.NativeEndian().Uint16(b))
 		if length < unix.SizeofNlAttr || length > len(b) {

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"math/big"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -13,12 +14,26 @@ import (
 func (s State) elements() map[string]*knftables.Element {
 	out := elements{}
 	out.addrs(knftables.InetFamily, "selected", s.Selected)
+	for _, own := range s.Pods {
+		out.pairs(own)
+	}
 	out.addrs(knftables.InetFamily, "dropped", s.Dropped)
 	out.addrs(knftables.InetFamily, "intercepted", s.Intercepted)
 	out.addrs(knftables.InetFamily, "known", s.Known)
 	out.addrs(knftables.InetFamily, "endpoint", s.Endpoint)
 	out.homes(knftables.InetFamily, s.Homes)
 	out.homes(knftables.BridgeFamily, s.PortHomes)
+	for _, h := range s.PortHomes {
+		if h.Addr.Is6() {
+			out.claim(ifname(h.Iface), h.Addr)
+		}
+	}
+	for _, a := range s.Gateways {
+		if a.Is6() {
+			out.add(knftables.BridgeFamily, gatewaySet, "", a.String())
+			out.add(knftables.BridgeFamily, gatewayNumbers, "", asNumber(a))
+		}
+	}
 	for _, i := range s.Ifaces {
 		out.add(knftables.InetFamily, "ifaces", "", ifname(i))
 	}
@@ -96,6 +111,28 @@ func (m elements) homes(f knftables.Family, homes []Home) {
 		m.add(f, "home"+suffix(h.Addr), "", ifname(h.Iface), h.Addr.String())
 		m.add(f, "homed"+suffix(h.Addr), "", h.Addr.String())
 	}
+}
+
+// pairs says of addresses that they are one pod's.
+func (m elements) pairs(own []netip.Addr) {
+	for _, a := range own {
+		for _, b := range own {
+			if a.Is6() == b.Is6() {
+				m.add(knftables.InetFamily, "own"+suffix(a), "", a.String(), b.String())
+			}
+		}
+	}
+}
+
+// claim lets a port, its name quoted, advertise an address.
+func (m elements) claim(port string, a netip.Addr) {
+	m.add(knftables.BridgeFamily, claimSet, "", port, asNumber(a))
+}
+
+// asNumber writes an IPv6 address as nft lists what it knows as a number alone.
+func asNumber(a netip.Addr) string {
+	b := a.As16()
+	return "0x" + new(big.Int).SetBytes(b[:]).Text(16)
 }
 
 // ifname quotes an interface name as nft lists it.

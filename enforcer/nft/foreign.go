@@ -4,36 +4,57 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 )
 
+// Named is a table of one family.
+type Named struct{ Family, Name string }
+
 // MarkUse returns the first rule of another program's nftables chain that reads
 // or writes one bit of packet or connection marks, as "TABLE CHAIN: RULE", ""
 // without one. A packet mark that is written whole with the bit clear does not
-// count: it can take an allowance away and not give one. Chains whose names begin
-// with own are ours, kept by iptables in nftables.
-func (t *Tables) MarkUse(ctx context.Context, bit uint32, own string) (string, error) {
+// count: it can take an allowance away and not give one. Tables that are known
+// already, as iptables' own are, are not read again: nft takes seconds for what
+// iptables wrote there.
+func (t *Tables) MarkUse(ctx context.Context, bit uint32, known func(Named) bool) (string, error) {
 	if t.list == nil {
 		return "", nil
 	}
-	ruleset, err := t.list(ctx)
+	tables, err := tableNames()
 	if err != nil {
 		return "", err
 	}
-	return markUse(ruleset, bit, own), nil
-}
-
-// listRuleset prints all tables, numbers as numbers and without what counts packets.
-func listRuleset(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "nft", "-n", "-s", "-t", "list", "ruleset").Output()
-	if err != nil {
-		return "", fmt.Errorf("list the nft ruleset: %w", err)
+	for _, n := range tables {
+		if n.Name == TableName || known(n) {
+			continue
+		}
+		text, err := t.list(ctx, n)
+		if err != nil {
+			return "", err
+		}
+		if use := markUse(text, bit); use != "" {
+			return use, nil
+		}
 	}
-	return string(out), nil
+	return "", nil
 }
 
-func markUse(ruleset string, bit uint32, own string) string {
+// listTable prints a table, numbers as numbers and without what counts packets; one
+// that has gone meanwhile holds nothing.
+func listTable(ctx context.Context, n Named) (string, error) {
+	out, err := exec.CommandContext(ctx, "nft", "-n", "-s", "-t", "list", "table", n.Family, n.Name).Output()
+	if err == nil {
+		return string(out), nil
+	}
+	if now, listErr := tableNames(); listErr == nil && !slices.Contains(now, n) {
+		return "", nil
+	}
+	return "", fmt.Errorf("list nft table %s %s: %w", n.Family, n.Name, err)
+}
+
+func markUse(ruleset string, bit uint32) string {
 	var table, chain string
 	for line := range strings.Lines(ruleset) {
 		words := strings.Fields(line)
@@ -42,7 +63,7 @@ func markUse(ruleset string, bit uint32, own string) string {
 			table, chain = words[1]+" "+words[2], ""
 		case len(words) >= 2 && words[0] == "chain":
 			chain = words[1]
-		case !strings.HasSuffix(table, " "+TableName) && !strings.HasPrefix(chain, own) && usesMark(words, bit):
+		case usesMark(words, bit):
 			return table + " " + chain + ": " + strings.Join(words, " ")
 		}
 	}

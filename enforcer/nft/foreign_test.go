@@ -30,16 +30,12 @@ func TestMarkUse(t *testing.T) {
 	}
 	for _, test := range tests {
 		ruleset := head + "\t\t" + test.rule + "\n\t}\n}\n"
-		if got := markUse(ruleset, 0x40, "NAMEGATE-"); (got != "") != test.uses {
+		if got := markUse(ruleset, 0x40); (got != "") != test.uses {
 			t.Errorf("%s: found %q", test.rule, got)
 		}
 	}
-	own := "table inet namegate {\n\tchain judge {\n\t\tmeta mark & 0x40 == 0x40 return\n\t}\n}\n" +
-		"table ip mangle {\n\tchain NAMEGATE-ALLOW {\n\t\tmeta mark set mark or 0x40\n\t}\n}\n"
-	if got := markUse(own, 0x40, "NAMEGATE-"); got != "" {
-		t.Errorf("our own tables: %q", got)
-	}
-	if got := markUse(own+head+"\t\tmeta mark set 0x40\n\t}\n}\n", 0x40, "NAMEGATE-"); got != "inet other c: meta mark set 0x40" {
-		t.Errorf("a table after ours: %q", got)
+	two := "table ip first {\n\tchain judge {\n\t\tmeta mark & 0x80 == 0x80 return\n\t}\n}\n" + head + "\t\tmeta mark set 0x40\n\t}\n}\n"
+	if got := markUse(two, 0x40); got != "inet other c: meta mark set 0x40" {
+		t.Errorf("in the second table: %q", got)
 	}
 }

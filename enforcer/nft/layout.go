@@ -2,6 +2,7 @@ package nft
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,12 +34,11 @@ func volatile(set string) bool {
 // bits of the client's port say which part a query is.
 const slots = 16
 
-// Priorities of our base chains: interception before conntrack (-200) and the
-// raw table (-300), the pin of TCP just before kube-proxy's DNAT (-100), the
+// Priorities of our base chains: home check and interception before conntrack (-200)
+// and the raw table (-300), the pin of TCP just before kube-proxy's DNAT (-100), the
 // verdict just before the filter tables (0), give back after every other
 // program's postrouting (source NAT is at 100, iptables' last at 300).
 const (
-	homePriority      = "-315"
 	interceptPriority = "-310"
 	pinPriority       = "-110"
 	verdictPriority   = "-10"
@@ -125,6 +125,9 @@ func each(templates ...string) []string {
 	return out
 }
 
+// notUDP leaves a chain that is for UDP alone: what a node forwards is mostly TCP.
+const notUDP = "meta l4proto != udp return"
+
 // unknown matches the address of a pod that nobody knows yet.
 const unknown = "%[2]s saddr @podrange%[1]s %[2]s saddr != @plain%[1]s"
 
@@ -139,28 +142,29 @@ func inetLayout(tx *knftables.Transaction, mark uint32) {
 		}
 		l.ranges("podrange"+f.suffix, f.addr)
 		l.dynamic(probedSet+f.suffix, f.addr)
+		l.set("own"+f.suffix, f.addr+" . "+f.addr)
 		l.set("home"+f.suffix, "ifname . "+f.addr)
 		for _, m := range []string{"intercept", "giveback"} {
 			l.addrMap(m, f)
 		}
 		l.tx.Add(&knftables.Map{Name: "backends" + f.suffix, Type: "inet_service : " + f.addr + " . inet_service"})
 	}
-	l.chain("home", "filter", "prerouting", homePriority, append(
+	l.chain("home", "", "", "", append(
 		each("iifname . %[2]s saddr @home%[1]s return", "%[2]s saddr @homed%[1]s drop"),
 		append(append([]string{"iifname != @ifaces return"}, unforwarded...), "drop")...)...)
-	l.chain("intercept", "filter", "prerouting", interceptPriority, each(
+	l.chain("prerouting", "filter", "prerouting", interceptPriority, append([]string{"jump home", notUDP}, each(
 		fmt.Sprintf("udp dport "+dnsPort+" udp sport %d", ProbePort)+" %[2]s saddr @selected%[1]s update @"+probedSet+"%[1]s { %[2]s saddr }",
 		"udp dport @alive %[2]s saddr @intercepted%[1]s %[2]s daddr set %[2]s daddr map @intercept%[1]s",
 		"udp dport @alive %[2]s saddr @known%[1]s %[2]s daddr @endpoint%[1]s %[2]s daddr set %[2]s daddr map @intercept%[1]s",
-		`udp dport @alive iifname != "lo" `+unknown+" %[2]s daddr set %[2]s daddr map @intercept%[1]s")...)
+		`udp dport @alive iifname != "lo" `+unknown+" %[2]s daddr set %[2]s daddr map @intercept%[1]s")...)...)
 	l.chain("pin", "nat", "prerouting", pinPriority, each(
 		"tcp dport @alive %[2]s saddr @intercepted%[1]s dnat %[3]s to %[2]s daddr map @intercept%[1]s",
 		"tcp dport @alive %[2]s saddr @known%[1]s %[2]s daddr @endpoint%[1]s dnat %[3]s to %[2]s daddr map @intercept%[1]s",
 		`tcp dport @alive iifname != "lo" `+unknown+" dnat %[3]s to %[2]s daddr map @intercept%[1]s",
 		"meta l4proto { tcp, udp } th dport "+dnsPort+" %[2]s daddr @endpoint%[1]s dnat %[3]s to th sport & "+fmt.Sprint(slots-1)+" map @backends%[1]s")...)
 	// Only what leaves: the agent asks its own serving addresses too.
-	l.chain("giveback", "filter", "postrouting", giveBackPriority, each(
-		`oifname != "lo" udp sport `+dnsPort+" %[2]s saddr set %[2]s saddr map @giveback%[1]s")...)
+	l.chain("giveback", "filter", "postrouting", giveBackPriority, append([]string{notUDP}, each(
+		"udp sport "+dnsPort+` oifname != "lo" %[2]s saddr set %[2]s saddr map @giveback%[1]s`)...)...)
 	verdictChains(l, mark)
 }
 
@@ -172,7 +176,14 @@ func verdictChains(l layout, mark uint32) {
 	l.chain("refuse", "", "", "",
 		"meta l4proto tcp reject with tcp reset",
 		"reject with icmpx admin-prohibited")
+	// A pod may send errors about its own connections, in either direction, and not
+	// about those of others, which conntrack relates to these whoever sent them.
+	l.chain("errors", "", "", "", append(each(
+		"%[2]s saddr . ct original %[2]s saddr @own%[1]s return",
+		"%[2]s saddr . ct original %[2]s daddr @own%[1]s return",
+		"%[2]s saddr . ct reply %[2]s saddr @own%[1]s return"), "drop")...)
 	l.chain("judge", "", "", "", append([]string{
+		"ct state related meta l4proto { icmp, ipv6-icmp } jump errors",
 		fmt.Sprintf("ct mark & %#x == %#x return", mark, mark),
 		"ct direction reply return",
 		"ct state related meta l4proto { icmp, ipv6-icmp } return",
@@ -184,10 +195,37 @@ func verdictChains(l layout, mark uint32) {
 	l.chain("cut", "", "", "", append(each("ct original %[2]s saddr @dropped%[1]s drop"),
 		"meta l4proto tcp reject with tcp reset",
 		"drop")...)
-	from := append(each("%[2]s saddr @selected%[1]s jump judge"), "iifname @ifaces jump judge")
-	l.chain("forward", "filter", "forward", verdictPriority, append(from,
+	// Nearly every packet leaves by the first rule. What is related to a connection has
+	// its mark, and is judged all the same.
+	from := append([]string{fmt.Sprintf("ct state established ct mark & %#x == %#x return", mark, mark)},
+		append(each("%[2]s saddr @selected%[1]s jump judge"), "iifname @ifaces jump judge")...)
+	l.chain("forward", "filter", "forward", verdictPriority, append(slices.Clone(from),
 		each("%[2]s daddr @selected%[1]s "+unadmitted+" ct original %[2]s saddr @selected%[1]s goto cut")...)...)
 	l.chain("input", "filter", "input", verdictPriority, from...)
+}
+
+// The target address of neighbour advertisements (RFC 4861 §4.4), which not every
+// version of nft has a word for: what is 64 bits behind the beginning of the
+// ICMPv6 message. It is a number to nft, and so is what it is compared with.
+const (
+	advertised     = "@th,64,128"
+	advertisedHead = "@th,64,16"
+
+	claimSet       = "claims6"   // port and number
+	gatewaySet     = "gateways6" // addresses
+	gatewayNumbers = "gatewaynumbers6"
+)
+
+// numbers is a set of what an expression of raw bytes yields.
+func (l layout) numbers(name, of string) { l.tx.Add(&knftables.Set{Name: name, TypeOf: of}) }
+
+// claimRules judge neighbour advertisements of bridged pods: of the addresses that
+// are at home there, and of link-local ones but the node's. ARP has its sender's
+// address, which the home check asks for.
+var claimRules = []string{
+	"iifname . " + advertised + " @" + claimSet + " return",
+	advertisedHead + " & 0xffc0 == 0xfe80 " + advertised + " != @" + gatewayNumbers + " return",
+	"drop",
 }
 
 // bridgeLayout is the home check of bridged pods, ARP included.
@@ -199,9 +237,17 @@ func bridgeLayout(tx *knftables.Transaction) {
 		l.set("home"+f.suffix, "ifname . "+f.addr)
 		l.set("homed"+f.suffix, f.addr)
 	}
-	// The kernel does not hand tagged frames to the inet family as it is set by
-	// default, not even those with a priority alone.
-	rules := append([]string{"iifname @ports ether type { 0x8100, 0x88a8 } drop"},
+	l.set(gatewaySet, "ipv6_addr")
+	l.numbers(gatewayNumbers, advertised)
+	l.numbers(claimSet, "iifname . "+advertised)
+	l.chain("claims", "", "", "", claimRules...)
+	rules := append([]string{
+		// The kernel does not hand tagged frames to the inet family as it is set by
+		// default, not even those with a priority alone.
+		"iifname @ports ether type { 0x8100, 0x88a8 } drop",
+		"iifname @ports ip6 saddr @" + gatewaySet + " drop",
+		"iifname @ports icmpv6 type 136 jump claims",
+	},
 		each("iifname . %[2]s saddr @home%[1]s return", "%[2]s saddr @homed%[1]s drop")...)
 	rules = append(rules,
 		"iifname . arp saddr ip @home4 return",

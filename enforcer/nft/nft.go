@@ -39,6 +39,8 @@ type Home struct {
 type State struct {
 	// Selected pods' addresses are default-deny.
 	Selected []netip.Addr
+	// Pods are the addresses of Selected again, those of one pod together.
+	Pods [][]netip.Addr
 	// Dropped are those of Selected whose denied packets get no answer.
 	Dropped []netip.Addr
 	// Intercepted pods' queries to the resolvers go to the serving address.
@@ -52,6 +54,9 @@ type State struct {
 	// PortHomes are the bridge ports of bridged pods, Ports the same without addresses.
 	PortHomes []Home
 	Ports     []string
+	// Gateways are the node's link-local addresses: bridged pods lead their traffic
+	// to it by them, and none may claim one.
+	Gateways []netip.Addr
 	// Resolvers maps each address that pods dial for DNS to the address that
 	// this generation serves it on.
 	Resolvers map[netip.Addr]netip.Addr
@@ -75,11 +80,14 @@ type Tables struct {
 	inet, bridge knftables.Interface
 	mark         uint32
 	applied      map[string]*knftables.Element
-	// list prints every table of the host, and printTable one of ours, "" when it
-	// is not there. On fakes list is nil.
-	list       func(context.Context) (string, error)
+	// list prints a table of the host, and printTable one of ours, "" when it is not
+	// there. On fakes list is nil.
+	list       func(context.Context, Named) (string, error)
 	printTable func(context.Context, knftables.Family) (string, error)
 	printed    map[knftables.Family]string // as they were after the last layout
+	// strange tables are there in another layout than this agent's, an earlier one's:
+	// they stay in force until the first state is written.
+	strange bool
 }
 
 // Open finds the nft program. The error says what is missing.
@@ -93,7 +101,7 @@ func Open(mark uint32) (*Tables, error) {
 		return nil, fmt.Errorf("nftables for bridges is not available: %w", err)
 	}
 	t := New(inet, bridge, mark)
-	t.list, t.printTable = listRuleset, printTable
+	t.list, t.printTable = listTable, printTable
 	return t, nil
 }
 
@@ -106,11 +114,18 @@ func New(inet, bridge knftables.Interface, mark uint32) *Tables {
 }
 
 // Setup creates the tables, or replaces the chains and rules of tables that are
-// there, in one transaction each; elements of sets stay. It must come before
-// every other method.
+// there, in one transaction each; elements of sets stay. Tables of another layout stay
+// as they are until Apply or Rewrite, which replaces them with all they hold. It must
+// come before every other method.
 func (t *Tables) Setup(ctx context.Context) error {
-	if err := t.layOut(ctx, nil); err != nil {
+	var err error
+	if t.strange, err = t.foundStrange(ctx); err != nil {
 		return err
+	}
+	if !t.strange {
+		if err := t.layOut(ctx, nil); err != nil {
+			return err
+		}
 	}
 	applied, err := t.read(ctx)
 	if err != nil {
@@ -135,7 +150,15 @@ func (t *Tables) Rewrite(ctx context.Context, s State) error {
 func (t *Tables) layOut(ctx context.Context, want map[string]*knftables.Element) error {
 	for i, table := range t.both() {
 		tx := table.NewTransaction()
+		restore := func() {}
+		if t.strange {
+			var err error
+			if restore, err = t.remove(ctx, i, tx); err != nil {
+				return err
+			}
+		}
 		t.layout(i, tx)
+		restore()
 		if want != nil {
 			t.refill(i, tx, want)
 		}
@@ -143,6 +166,7 @@ func (t *Tables) layOut(ctx context.Context, want map[string]*knftables.Element)
 			return fmt.Errorf("write nft table %s %s: %w", tableFamilies[i], TableName, err)
 		}
 	}
+	t.strange = false
 	return t.remember(ctx)
 }
 
@@ -168,6 +192,7 @@ func (t *Tables) layout(i int, tx *knftables.Transaction) {
 	} else {
 		bridgeLayout(tx)
 	}
+	tx.Add(&knftables.Chain{Name: t.sign(i)})
 }
 
 // refill empties every set and map of a table but the dead-man switch, and fills
@@ -208,6 +233,9 @@ func (t *Tables) read(ctx context.Context) (map[string]*knftables.Element, error
 func (t *Tables) readTable(ctx context.Context, i int, found map[string]*knftables.Element) error {
 	table := t.both()[i]
 	names, err := table.ListAll(ctx)
+	if knftables.IsNotFound(err) {
+		return nil // an earlier agent had no such table
+	}
 	if err != nil {
 		return fmt.Errorf("list nft sets: %w", err)
 	}
@@ -235,6 +263,9 @@ func (t *Tables) both() []knftables.Interface { return []knftables.Interface{t.i
 // transaction for each table.
 func (t *Tables) Apply(ctx context.Context, s State) error {
 	want := s.elements()
+	if t.strange {
+		return t.Rewrite(ctx, s)
+	}
 	if t.applied == nil {
 		var err error
 		if t.applied, err = t.read(ctx); err != nil {

@@ -24,9 +24,9 @@ var (
 	serve4     = netip.MustParseAddr("169.254.20.64")
 	serve6     = netip.MustParseAddr("fd5c:7a1e:93b4::64")
 	full       = nft.State{
-		Selected: []netip.Addr{pod4, pod6}, Dropped: []netip.Addr{pod4}, Intercepted: []netip.Addr{pod4, pod6},
+		Selected: []netip.Addr{pod4, pod6}, Pods: [][]netip.Addr{{pod4, pod6}}, Dropped: []netip.Addr{pod4}, Intercepted: []netip.Addr{pod4, pod6},
 		Known: []netip.Addr{pod4}, Homes: []nft.Home{{"veth1", pod4}, {"veth1", pod6}}, Ifaces: []string{"veth1"},
-		PortHomes: []nft.Home{{"port1", pod4}, {"port1", pod6}}, Ports: []string{"port1"},
+		PortHomes: []nft.Home{{"port1", pod4}, {"port1", pod6}}, Ports: []string{"port1"}, Gateways: []netip.Addr{netip.MustParseAddr("fe80::1")},
 		Resolvers: map[netip.Addr]netip.Addr{dns4: serve4, dns6: serve6},
 		Endpoint:  []netip.Addr{netip.MustParseAddr("169.254.20.53")},
 		Backends:  []netip.AddrPort{netip.AddrPortFrom(dns4, 53), netip.MustParseAddrPort("[2001:db8::54]:5353"), netip.MustParseAddrPort("[2001:db8::55]:5353")},
@@ -91,7 +91,8 @@ func TestKernelTakesTheLayoutAndDeltas(t *testing.T) {
 		t.Fatal(err)
 	}
 	filled := ruleset(t)
-	for _, want := range []string{"10.1.0.5", "192.0.2.53 : 169.254.20.64", "169.254.20.64 : 192.0.2.53", `"veth1" . 10.1.0.5`, `"port1" . 2001:db8:1::5`, "0 : 192.0.2.53 . 53", "15 : 2001:db8::55 . 5353", "7 : 2001:db8::54 . 5353", "10.1.0.0/24", "10.9.0.1"} {
+	for _, want := range []string{"10.1.0.5", "192.0.2.53 : 169.254.20.64", "169.254.20.64 : 192.0.2.53", `"veth1" . 10.1.0.5`, `"port1" . 2001:db8:1::5`, "0 : 192.0.2.53 . 53", "15 : 2001:db8::55 . 5353", "7 : 2001:db8::54 . 5353", "10.1.0.0/24", "10.9.0.1",
+		`"port1" . 0x20010db8000100000000000000000005`, "0xfe800000000000000000000000000001", "fe80::1", "10.1.0.5 . 10.1.0.5", "2001:db8:1::5 . 2001:db8:1::5"} {
 		if !strings.Contains(filled, want) {
 			t.Errorf("the kernel's ruleset lacks %q", want)
 		}

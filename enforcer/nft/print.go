@@ -45,18 +45,18 @@ func (t *Tables) printByRules(ctx context.Context, f knftables.Family) (string, 
 // printTable prints one of our tables without counters and what passes by itself, in
 // an order that does not depend on where the kernel keeps an element.
 func printTable(ctx context.Context, f knftables.Family) (string, error) {
-	tables, err := exec.CommandContext(ctx, "nft", "list", "tables", string(f)).Output()
-	if err != nil {
-		return "", fmt.Errorf("list nft tables: %w", err)
-	}
-	if !strings.Contains(string(tables)+"\n", "table "+string(f)+" "+TableName+"\n") {
-		return "", nil
-	}
 	out, err := exec.CommandContext(ctx, "nft", "-s", "list", "table", string(f), TableName).Output()
-	if err != nil {
+	if err == nil {
+		return inOrder(string(out)), nil
+	}
+	tables, listErr := tableNames()
+	if listErr != nil {
+		return "", listErr
+	}
+	if slices.Contains(tables, Named{string(f), TableName}) {
 		return "", fmt.Errorf("list nft table %s %s: %w", f, TableName, err)
 	}
-	return inOrder(string(out)), nil
+	return "", nil
 }
 
 // inOrder sorts the elements of each set and leaves out those that come and go.

@@ -1,8 +1,10 @@
 package audit
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strconv"
@@ -21,7 +23,7 @@ type file struct {
 	now    func() time.Time
 	f      *os.File
 	size   int64
-	torn   bool // the last write ended in the middle of a line
+	torn   bool // the last write ended in the middle of a line, which is still there
 	looked time.Time
 	failed time.Time // of the last rotation that failed, zero if none did
 }
@@ -49,14 +51,30 @@ func (s *file) reopen() error {
 	if s.f != nil {
 		_ = s.f.Close()
 	}
-	s.f, s.size, s.torn = f, info.Size(), false
+	s.f, s.size, s.torn = f, info.Size(), s.cut(info.Size())
 	s.looked = s.now()
 	return nil
 }
 
+// cut tells whether the file ends in the middle of a line: an agent was killed
+// while it wrote, or could not take off what a full disk had cut.
+func (s *file) cut(size int64) bool {
+	if size == 0 {
+		return false
+	}
+	f, err := os.Open(s.path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var last [1]byte
+	_, err = f.ReadAt(last[:], size-1)
+	return err == nil && last[0] != '\n'
+}
+
 func (s *file) close() error { return s.f.Close() }
 
-func (s *file) write(lines []byte) error {
+func (s *file) write(lines []byte) (whole int, err error) {
 	s.look()
 	if s.limit > 0 && s.size > 0 && s.size+int64(len(lines)) > s.limit {
 		s.rotate()
@@ -64,17 +82,32 @@ func (s *file) write(lines []byte) error {
 	if s.torn {
 		// The rest of the cut line is lost; what follows must still be lines.
 		if _, err := s.f.Write([]byte{'\n'}); err != nil {
-			return err
+			return 0, err
 		}
 		s.torn, s.size = false, s.size+1
 	}
 	n, err := s.f.Write(lines)
 	s.size += int64(n)
-	if err != nil {
-		s.torn = n > 0
-		return err
+	if err == nil {
+		return n, nil
 	}
-	return nil
+	whole = bytes.LastIndexByte(lines[:n], '\n') + 1
+	s.torn = n > whole && !s.mend(n-whole)
+	return whole, err
+}
+
+// mend takes the end of the file off that was just written, and tells whether it
+// could: not if another agent has written behind it.
+func (s *file) mend(cut int) bool {
+	end, err := s.f.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return false
+	}
+	if info, err := s.f.Stat(); err != nil || info.Size() != end || s.f.Truncate(end-int64(cut)) != nil {
+		return false
+	}
+	s.size -= int64(cut)
+	return true
 }
 
 // look opens the path anew if somebody renamed or removed the file.

@@ -30,7 +30,7 @@ func newFile(t *testing.T, size int64, keep int) (*file, *still, string) {
 
 func put(t *testing.T, f *file, line string) {
 	t.Helper()
-	if err := f.write([]byte(line + "\n")); err != nil {
+	if _, err := f.write([]byte(line + "\n")); err != nil {
 		t.Fatal(err)
 	}
 }

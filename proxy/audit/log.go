@@ -1,9 +1,11 @@
 package audit
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -28,12 +30,16 @@ type Options struct {
 	Queue int
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
+	// Logger is told when lines begin to be lost, and when they are written again;
+	// nil for nobody.
+	Logger *slog.Logger
 }
 
 // sink takes whole lines.
 type sink interface {
-	// write writes the lines or, with an error, perhaps a part of them.
-	write(lines []byte) error
+	// write writes the lines or, with an error, perhaps a part of them: so many
+	// bytes that are whole lines.
+	write(lines []byte) (whole int, err error)
 	reopen() error
 	close() error
 }
@@ -49,17 +55,15 @@ type Log struct {
 	done    chan struct{}
 	dropped atomic.Uint64
 	written atomic.Uint64
+	losses  losses // the writer's
 }
 
 // Open starts a log. The error names the file that cannot be opened.
 func Open(o Options) (*Log, error) {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 	if o.Path == "" {
 		return start(o, stream{os.Stdout}), nil
 	}
-	f, err := openFile(o)
+	f, err := openFile(o.defaults())
 	if err != nil {
 		return nil, err
 	}
@@ -69,16 +73,29 @@ func Open(o Options) (*Log, error) {
 // To starts a log that writes to w, which it does not close.
 func To(w io.Writer, o Options) *Log { return start(o, stream{w}) }
 
-func start(o Options, s sink) *Log {
+// defaults fills in what is not said.
+func (o Options) defaults() Options {
 	if o.Queue <= 0 {
 		o.Queue = queueLength
 	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func start(o Options, s sink) *Log {
+	o = o.defaults()
 	l := &Log{
 		node: nodeField(o.Node), sink: s,
-		queue: queue{most: o.Queue},
-		wake:  make(chan struct{}, 1),
-		again: make(chan struct{}, 1),
-		done:  make(chan struct{}),
+		queue:  queue{most: o.Queue},
+		wake:   make(chan struct{}, 1),
+		again:  make(chan struct{}, 1),
+		done:   make(chan struct{}),
+		losses: losses{now: o.Now, log: o.Logger},
 	}
 	go l.run()
 	return l
@@ -169,11 +186,14 @@ func (l *Log) run() {
 }
 
 func (l *Log) flush(b *batch) {
-	if err := l.sink.write(b.lines); err != nil {
-		l.dropped.Add(uint64(b.count))
-	} else {
-		l.written.Add(uint64(b.count))
+	whole, err := l.sink.write(b.lines)
+	lost := uint64(0)
+	if err != nil {
+		lost = uint64(b.count - bytes.Count(b.lines[:whole], []byte{'\n'}))
 	}
+	l.dropped.Add(lost)
+	l.written.Add(uint64(b.count) - lost)
+	l.losses.note(lost, err)
 	l.queue.give(b)
 }
 
@@ -190,12 +210,12 @@ func (l *Log) wait(pause <-chan time.Time) {
 // stream is a writer that cannot be reopened, such as the standard output.
 type stream struct{ w io.Writer }
 
-func (s stream) write(lines []byte) error {
+func (s stream) write(lines []byte) (whole int, err error) {
 	n, err := s.w.Write(lines)
 	if err == nil && n < len(lines) {
 		err = io.ErrShortWrite
 	}
-	return err
+	return n, err
 }
 
 func (s stream) reopen() error { return nil }

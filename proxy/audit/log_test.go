@@ -235,7 +235,7 @@ func TestReopenNeedsNoLine(t *testing.T) {
 }
 
 func TestShortWriteIsAnError(t *testing.T) {
-	if err := (stream{short{}}).write([]byte("line\n")); !errors.Is(err, io.ErrShortWrite) {
+	if _, err := (stream{short{}}).write([]byte("line\n")); !errors.Is(err, io.ErrShortWrite) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -1,0 +1,223 @@
+package enforcer
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/policy"
+)
+
+// twoClocks makes the time that the runtime reads when the clock tells wall and the
+// kernel's own has run for so long: nothing but such a time tells the two apart.
+func twoClocks(t testing.TB, wall time.Time, ran time.Duration) time.Time {
+	t.Helper()
+	out := time.Now()
+	want := out.Add(wall.Sub(out.Round(0))) // has both, and the first is right
+	*(*int64)(unsafe.Add(unsafe.Pointer(&want), unsafe.Sizeof(uint64(0)))) = int64(ran)
+	again := want.Add(time.Minute)
+	if !want.Round(0).Equal(wall) || again.Sub(want) != time.Minute {
+		t.Fatalf("%v is not %v", want, wall)
+	}
+	return want
+}
+
+// steps is a node whose clock is set while agents run on it.
+type steps struct {
+	*world
+	pod  policy.Pod
+	wall time.Time
+	ran  time.Duration
+}
+
+func newSteps(t *testing.T) *steps {
+	s := &steps{world: newNode(t), wall: time.Unix(1_700_000_000, 0), ran: 5000 * time.Second}
+	s.pod = pod("web", "10.1.0.5 2001:db8:1::5", "allow")
+	s.show()
+	s.next()
+	return s
+}
+
+// show makes the clock tell what it is to tell.
+func (s *steps) show() { s.clock.t = twoClocks(s.t, s.wall, s.ran) }
+
+// pass lets time pass, and the agent end what is due.
+func (s *steps) pass(d time.Duration) {
+	s.t.Helper()
+	s.wall, s.ran = s.wall.Add(d), s.ran+d
+	s.show()
+	if err := s.e.Expire(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// step sets the clock.
+func (s *steps) step(d time.Duration) {
+	s.wall = s.wall.Add(d)
+	s.show()
+}
+
+// next starts the next agent.
+func (s *steps) next() {
+	s.t.Helper()
+	s.boot()
+	s.e.origin = moment(s.ran)
+	if _, err := s.e.Start(context.Background()); err != nil {
+		s.t.Fatal(err)
+	}
+	s.apply([]policy.Pod{s.pod}, pol("allow", "tcp/443 www.example.org *.example.net"))
+}
+
+var someSteps = []time.Duration{time.Hour, -time.Hour, 24 * time.Hour, -24 * time.Hour, 90 * time.Second, -90 * time.Second}
+
+// Whatever the clock is set to, and however often an agent is followed by another in
+// between, a grant ends at its deadline: not earlier, and a second later at most.
+func TestAClockThatIsSetMovesNoDeadline(t *testing.T) {
+	for _, d := range someSteps {
+		for _, order := range []string{"step", "step restart", "restart step", "step restart step restart", "restart restart step"} {
+			t.Run(fmt.Sprint(d, " ", order), func(t *testing.T) {
+				s := newSteps(t)
+				s.answer(s.pod, "www.example.org", 60, "192.0.2.1")  // 120 s with the grace
+				s.answer(s.pod, "a.example.net", 600, "2001:db8::1") // 660 s
+				s.pass(30 * time.Second)
+				s.do(order, d)
+				s.pass(89 * time.Second)
+				s.open(true, "192.0.2.1")
+				s.do(order, d)
+				s.pass(2 * time.Second)
+				s.open(false, "192.0.2.1")
+				s.pass(538 * time.Second)
+				s.open(true, "2001:db8::1")
+				s.pass(2 * time.Second)
+				s.open(false, "2001:db8::1")
+			})
+		}
+	}
+}
+
+func (s *steps) do(order string, d time.Duration) {
+	s.t.Helper()
+	for rest := order; rest != ""; {
+		var what string
+		_, _ = fmt.Sscan(rest, &what)
+		rest = rest[min(len(what)+1, len(rest)):]
+		if what == "step" {
+			s.step(d)
+		} else {
+			s.next()
+		}
+	}
+}
+
+func (s *steps) open(want bool, a string) {
+	s.t.Helper()
+	if got := s.left(s.pod, https, a) > 0; got != want {
+		s.t.Errorf("%s open: %v at %v, which the clock calls %v", a, got, s.ran, s.wall)
+	}
+}
+
+// What an agent finds open it may count on: where its clock was set back, the kernel
+// must not end what an answer was told to last.
+func TestACoveredAnswerIsOpenAfterAStep(t *testing.T) {
+	s := newSteps(t)
+	s.cfg.Hold = 10 * time.Second
+	s.next()
+	s.answer(s.pod, "www.example.org", 60, "192.0.2.1")
+	s.step(-time.Hour)
+	s.next()
+	for range 20 {
+		s.pass(30 * time.Second)
+		s.answer(s.pod, "www.example.org", 60, "192.0.2.1")
+		if left := s.left(s.pod, https, "192.0.2.1"); left < 120*time.Second {
+			t.Fatalf("an answer was given for 120 s, the kernel ends it in %v", left)
+		}
+	}
+}
+
+// The same for random steps, restarts and answers against the deadlines of a list.
+func TestRandomSteps(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	s := newSteps(t)
+	deadlines := map[string]time.Duration{}
+	for range 3000 {
+		a := fmt.Sprintf("192.0.2.%d", r.IntN(8))
+		switch r.IntN(8) {
+		case 0:
+			s.step(time.Duration(r.Int64N(int64(96*time.Hour))) - 48*time.Hour)
+		case 1:
+			s.next()
+		case 2, 3, 4:
+			ttl := uint32(30 + r.IntN(90))
+			s.answer(s.pod, fmt.Sprintf("n%d.example.net", r.IntN(4)), ttl, a)
+			deadlines[a] = max(deadlines[a], s.ran+time.Duration(ttl+60)*time.Second)
+		default:
+			s.pass(time.Duration(r.IntN(20)) * time.Second)
+		}
+		for a, until := range deadlines {
+			switch open := s.left(s.pod, https, a) > 0; {
+			case until > s.ran && !open:
+				t.Fatalf("%s is closed %v early", a, until-s.ran)
+			case until+2*time.Second < s.ran && open:
+				s.pass(0) // a restart may have come in between
+				if s.left(s.pod, https, a) > 0 {
+					t.Fatalf("%s is open %v late", a, s.ran-until)
+				}
+			}
+		}
+	}
+}
+
+// An agent of before wrote the time that the clock told. It counts as well as it can:
+// no entry is taken for one that outlives what the kernel gives it.
+func TestDeadlinesOfEarlierAgents(t *testing.T) {
+	s := newSteps(t)
+	set := grantSetName(s.pod.PodRef, https, iptables.IPv4)
+	write := func(a string, deadline, timeout time.Duration) {
+		err := s.sets.Add(set, ipset.Entry{
+			Addr: addr(a), Timeout: timeout,
+			Comment: fmt.Sprintf("%d www.example.org shop/allow www.example.org", s.wall.Add(deadline).Unix()),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("192.0.2.1", 60*time.Second, 60*time.Second+DefaultHold)
+	write("192.0.2.2", time.Hour, 100*time.Second) // by a clock that was an hour ahead
+	s.next()
+	s.open(true, "192.0.2.1")
+	s.pass(61 * time.Second)
+	s.open(false, "192.0.2.1")
+	s.open(true, "192.0.2.2")
+	s.answer(s.pod, "www.example.org", 60, "192.0.2.2")
+	if left := s.left(s.pod, https, "192.0.2.2"); left < 120*time.Second {
+		t.Errorf("an answer was given for 120 s, the kernel ends it in %v", left)
+	}
+}
+
+// What the agent says of itself follows the heartbeat, not the clock.
+func TestInterceptionIsToldWhateverTheTime(t *testing.T) {
+	for _, d := range someSteps {
+		s := newSteps(t)
+		if s.e.Status().Intercepting {
+			t.Fatal("intercepting before the first heartbeat")
+		}
+		if err := s.e.beat(context.Background(), func(context.Context) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		s.step(d)
+		if !s.e.Status().Intercepting {
+			t.Errorf("after a step of %v interception is said to be off", d)
+		}
+		s.pass(10 * time.Second)
+		if s.e.Status().Intercepting {
+			t.Errorf("after a step of %v interception is said to be on, 10 s after the last heartbeat", d)
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package enforcer
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/policy"
+)
+
+// setRivals are what programs do to sets, each by one write.
+var setRivals = map[string]func(w *world, p policy.Pod) error{
+	"flushes the selected": func(w *world, _ policy.Pod) error { return w.flush("NG4-selected") },
+	"flushes the endpoint": func(w *world, _ policy.Pod) error { return w.flush("NG6-endpoint") },
+	"selects a stranger": func(w *world, _ policy.Pod) error {
+		return w.sets.Add("NG4-selected", ipset.Entry{Addr: addr("203.0.113.9")})
+	},
+	"flushes a pod's set": func(w *world, p policy.Pod) error { return w.flush(grantSetName(p.PodRef, https, iptables.IPv4)) },
+	"takes an address": func(w *world, p policy.Pod) error {
+		return w.sets.Delete(grantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("192.0.2.1")})
+	},
+	"opens an address": func(w *world, p policy.Pod) error {
+		return w.sets.Add(grantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("203.0.113.9")})
+	},
+	"destroys a set": func(w *world, p policy.Pod) error {
+		name := grantSetName(p.PodRef, https, iptables.IPv6)
+		w.sets.Refer(name, false)
+		return w.sets.Destroy(name)
+	},
+}
+
+func (w *world) flush(set string) error {
+	entries, err := w.sets.List(set)
+	if err != nil {
+		return err
+	}
+	return w.sets.Delete(set, entries...)
+}
+
+// answeredWeb is web with two addresses open.
+func answeredWeb(t *testing.T) (*world, policy.Pod) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 600, "192.0.2.1 192.0.2.2")
+	w.answer(p, "www.example.org", 600, "2001:db8::1")
+	return w, p
+}
+
+// Each is found by a glance, well before the check that comes by itself, and mended once.
+func TestWhatHappensToSetsIsSeenAtOnce(t *testing.T) {
+	for what, rival := range setRivals {
+		w, p := answeredWeb(t)
+		var glance setGlance
+		if w.e.touched() || glance.shows(w.e) {
+			t.Fatalf("%s: something shows before", what)
+		}
+		before := sortedLines(w.dump())
+		if err := rival(w, p); err != nil {
+			t.Fatal(err)
+		}
+		glance = setGlance{}
+		if !w.e.touched() && !glance.shows(w.e) {
+			t.Errorf("a program %s, and nothing shows", what)
+		}
+		w.reconcile()
+		if after := sortedLines(w.dump()); after != before {
+			t.Errorf("a program %s; after the repair:\n%s\nwant\n%s", what, after, before)
+		}
+		if got := w.e.Status().Repairs; got != 1 {
+			t.Errorf("a program %s: %d repairs", what, got)
+		}
+		glance = setGlance{}
+		if w.e.touched() || glance.shows(w.e) {
+			t.Errorf("a program %s, and after the repair it still shows", what)
+		}
+	}
+}
+
+// The loop itself looks, soon.
+func TestRunReconcilePutsEntriesBack(t *testing.T) {
+	w, p := answeredWeb(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan error, 1)
+	go func() { over <- w.e.RunReconcile(ctx) }()
+	for _, set := range []string{"NG4-selected", grantSetName(p.PodRef, https, iptables.IPv4)} {
+		repairs := w.e.Status().Repairs
+		if err := w.flush(set); err != nil {
+			t.Fatal(err)
+		}
+		flushed := time.Now()
+		for w.e.Status().Repairs == repairs {
+			if time.Since(flushed) > checkEvery-time.Second {
+				t.Fatalf("%s is not filled again before the check that comes by itself", set)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	cancel()
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+}
+
+// While another agent grants too, what one does not know may be the other's.
+func TestTheOtherAgentsGrantsStay(t *testing.T) {
+	w, p := answeredWeb(t)
+	w.e.together.Store(true)
+	if err := setRivals["opens an address"](w, p); err != nil {
+		t.Fatal(err)
+	}
+	for range closeLooks + 1 {
+		w.reconcile()
+	}
+	if w.left(p, https, "192.0.2.1") == 0 || len(w.entries(p, https, iptables.IPv4)) != 3 || w.e.Status().Repairs != 0 {
+		t.Errorf("%v, %d repairs", w.entries(p, https, iptables.IPv4), w.e.Status().Repairs)
+	}
+}
+
+// Grants that come and go while it is looked are no rival's.
+func TestALookAmongGrants(t *testing.T) {
+	w, pods := onKernel(t, 20)
+	stop := make(chan struct{})
+	granted := make(chan struct{})
+	asked := w.fresh(pods, 6000)
+	go func() {
+		defer close(granted)
+		for _, g := range asked {
+			if err := w.e.Grant(context.Background(), g); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		close(stop)
+	}()
+	looks := 0
+	for over := false; !over; looks++ {
+		select {
+		case <-stop:
+			over = true
+		case <-granted:
+			over = true
+		default:
+		}
+		if wrong, err := w.e.wrongSets(); err != nil || len(wrong) > 0 {
+			t.Fatalf("%d sets are thought to be wrong, %v", len(wrong), err)
+		}
+	}
+	<-granted
+	t.Logf("%d looks", looks)
+	if err := w.real.Delete(grantSetName(pods[7].PodRef, https, iptables.IPv4), ipset.Entry{Addr: asked[7][0].Addrs[0]}); err != nil {
+		t.Fatal(err)
+	}
+	if wrong, err := w.e.wrongSets(); err != nil || len(wrong) != 1 || wrong[0].key.pod != pods[7].PodRef {
+		t.Errorf("%d sets are thought to be wrong, %v, want that of %s", len(wrong), err, pods[7].Name)
+	}
+}
+
+// An entry for another changes no size: all sets are looked at closely in turn.
+func TestExchangedEntriesAreFoundInTurn(t *testing.T) {
+	w := newWorld(t)
+	var pods []policy.Pod
+	for i := range 40 {
+		pods = append(pods, pod(fmt.Sprintf("p%d", i), fmt.Sprintf("10.1.0.%d", i+1), "allow"))
+	}
+	w.apply(pods, pol("allow", "tcp/443 www.example.org"))
+	for _, p := range pods {
+		w.answer(p, "www.example.org", 600, "192.0.2.1")
+	}
+	before := sortedLines(w.dump())
+	for _, p := range pods {
+		if err := w.flush(grantSetName(p.PodRef, https, iptables.IPv4)); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.sets.Add(grantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("203.0.113.9")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range closeLooks {
+		w.seams.forget(0, false)
+		w.reconcile()
+		if lists := len(w.seams.writes("list NG")); lists > 2*len(staticSets())+80/closeLooks+1 {
+			t.Errorf("one check lists %d sets of 80", lists)
+		}
+	}
+	if after := sortedLines(w.dump()); after != before || strings.Contains(after, "203.0.113.9") {
+		t.Error("not all entries are put back")
+	}
+}
+
+// A look may take no more than its share of the time.
+func TestLooksAtAllSetsArePaced(t *testing.T) {
+	w, p := answeredWeb(t)
+	if err := setRivals["takes an address"](w, p); err != nil {
+		t.Fatal(err)
+	}
+	glance := setGlance{next: time.Now().Add(time.Hour)}
+	if glance.shows(w.e) {
+		t.Error("it is looked before its time")
+	}
+	glance.next = time.Time{}
+	began := time.Now()
+	if !glance.shows(w.e) {
+		t.Error("it is not looked in time")
+	}
+	took := time.Since(began)
+	if pause := glance.next.Sub(began); pause <= 0 || pause > glanceShare*took || pause > checkEvery {
+		t.Errorf("after a look of at most %v a pause of %v", took, pause)
+	}
+}
+
+// A status is told although another program holds up a write.
+func TestStatusWhileAWriteHangs(t *testing.T) {
+	w, _ := answeredWeb(t)
+	want := w.e.Status()
+	w.e.apply.Lock()
+	defer w.e.apply.Unlock()
+	w.e.repairs.Add(1)
+	got := w.e.Status()
+	if got.Selected != want.Selected || got.Grants != want.Grants || len(got.Serving) != len(want.Serving) || got.Repairs != want.Repairs+1 {
+		t.Errorf("%+v, want %+v and a repair more", got, want)
+	}
+}

@@ -1,0 +1,79 @@
+package nft
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/knftables"
+)
+
+// signPrefix begins the name of the chain that says, by being there, which layout a
+// table has. It holds nothing and nothing leads to it.
+const signPrefix = "layout-"
+
+// sign is the name of that chain for a table of this agent's.
+func (t *Tables) sign(i int) string {
+	tx := knftables.NewFake(tableFamilies[i], TableName).NewTransaction()
+	if tableFamilies[i] == knftables.InetFamily {
+		inetLayout(tx, t.mark)
+	} else {
+		bridgeLayout(tx)
+	}
+	sum := sha256.Sum256([]byte(tx.String()))
+	return signPrefix + hex.EncodeToString(sum[:6])
+}
+
+// foundStrange tells whether a table of ours is there in another layout.
+func (t *Tables) foundStrange(ctx context.Context) (bool, error) {
+	for i, table := range t.both() {
+		chains, err := table.List(ctx, "chains")
+		if err != nil && !knftables.IsNotFound(err) {
+			return false, fmt.Errorf("list nft chains: %w", err)
+		}
+		if len(chains) > 0 && !slices.Contains(chains, t.sign(i)) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// remove begins a transaction that makes a table anew with the end of the one that is
+// there, of whatever layout, which is in force until the whole transaction is. restore,
+// after the layout, leaves the dead-man switch as it was.
+func (t *Tables) remove(ctx context.Context, i int, tx *knftables.Transaction) (restore func(), err error) {
+	alive, err := t.isAlive(ctx, i)
+	if err != nil {
+		return nil, err
+	}
+	// Add first: deleting a table that is not there would be an error.
+	tx.Add(&knftables.Table{})
+	tx.Delete(&knftables.Table{})
+	return func() {
+		if alive {
+			tx.Add(&knftables.Element{Set: aliveSet, Key: []string{dnsPort}})
+		}
+	}, nil
+}
+
+// isAlive tells whether the dead-man switch of a table is on.
+func (t *Tables) isAlive(ctx context.Context, i int) (bool, error) {
+	if tableFamilies[i] != knftables.InetFamily {
+		return false, nil
+	}
+	sets, err := t.inet.List(ctx, "sets")
+	if err != nil && !knftables.IsNotFound(err) {
+		return false, fmt.Errorf("list nft sets: %w", err)
+	}
+	if !slices.Contains(sets, aliveSet) {
+		return false, nil
+	}
+	elements, err := t.inet.ListElements(ctx, "set", aliveSet)
+	if err != nil && !knftables.IsNotFound(err) {
+		return false, fmt.Errorf("list nft set %s: %w", aliveSet, err)
+	}
+	return slices.ContainsFunc(elements, func(e *knftables.Element) bool { return strings.Join(e.Key, "") == dnsPort }), nil
+}
