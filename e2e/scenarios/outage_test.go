@@ -74,7 +74,8 @@ func outageStage(t *testing.T, network lab.Network) (*stage, []*client) {
 	s := newStage(t, network)
 	s.zone.add(`
 		www.example.org. 60 IN A 198.51.100.1
-		other.example.org. 60 IN A 198.51.100.2`)
+		other.example.org. 60 IN A 198.51.100.2
+		short.example.org. 1 IN A 198.51.100.3`)
 	s.start(map[string]string{
 		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
 	})
@@ -83,7 +84,7 @@ func outageStage(t *testing.T, network lab.Network) (*stage, []*client) {
 	early4, early6 := s.client("a", lab.Resolver4), s.client("a", lab.Resolver6)
 	early4.becomes("an unselected pod asks", dns.RcodeSuccess, time.Second)
 	early6.becomes("an unselected pod asks", dns.RcodeSuccess, time.Second)
-	s.apply(map[string]string{"policy.yaml": policy("allow-www", refuseOthers)})
+	s.apply(map[string]string{"policy.yaml": policy("edges", edgesPolicy)})
 	late := s.client("a", lab.Resolver4)
 	clients := []*client{early4, early6, late}
 	for _, c := range clients {
@@ -102,45 +103,73 @@ func (s *stage) enforced(when string) {
 	s.expect("a", "tcp", "[2001:db8::99]:80", lab.Refused)
 }
 
+// outage lets the agent go and come back while the pod probes and asks all the time.
+// Meanwhile the hold keeps a grant beyond its deadline, and an exact name moves: with
+// the agent back the one ends and the other is open, and nobody had to ask.
+func (s *stage) outage(what string, goes, comes func()) {
+	s.t.Helper()
+	asked := s.disturbed(what, outageLimit, []string{"other.example.org"}, func() {
+		s.resolve("a", "short.example.org", dns.TypeA)
+		granted := time.Now()
+		goes()
+		s.moves("198.51.100.9", "short.example.org")
+		time.Sleep(time.Until(granted.Add(3 * time.Second))) // the deadline is over
+		s.expect("a", "tcp", "198.51.100.3:80", lab.Answered)
+		s.expect("a", "tcp", "198.51.100.9:80", lab.Refused)
+		comes()
+		s.eventually("a", "198.51.100.9:80", lab.Answered)
+		s.eventually("a", "198.51.100.3:80", lab.Refused)
+	})
+	if asked.rcodes[dns.RcodeSuccess] == 0 || asked.rcodes[dns.RcodeRefused] == 0 {
+		s.t.Errorf("%s: answers by both the agent and the resolver: %+v", what, asked)
+	}
+}
+
 func TestKilledAgent(t *testing.T) {
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s, clients := outageStage(t, network)
-		if err := s.agent.Stop(syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		s.enforced("right after the kill")
-		for _, c := range clients {
-			c.becomes("after kill -9", dns.RcodeSuccess, outageLimit)
-		}
-		s.enforced("while no agent runs")
-		if err := s.agent.Start(); err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range clients {
-			c.becomes("with the next agent", dns.RcodeRefused, outageLimit)
-		}
-		s.enforced("with the next agent")
+		s.outage("kill -9", func() {
+			if err := s.agent.Stop(syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			s.enforced("right after the kill")
+			for _, c := range clients {
+				c.becomes("after kill -9", dns.RcodeSuccess, outageLimit)
+			}
+			s.enforced("while no agent runs")
+		}, func() {
+			if err := s.agent.Start(); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range clients {
+				c.becomes("with the next agent", dns.RcodeRefused, outageLimit)
+			}
+			s.enforced("with the next agent")
+		})
 	})
 }
 
 func TestStoppedAgent(t *testing.T) {
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s, clients := outageStage(t, network)
-		if err := s.agent.Signal(syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
-		s.enforced("right after the stop")
-		for _, c := range clients {
-			c.becomes("after SIGSTOP", dns.RcodeSuccess, outageLimit)
-		}
-		s.enforced("while the agent hangs")
-		if err := s.agent.Signal(syscall.SIGCONT); err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range clients {
-			c.becomes("after SIGCONT", dns.RcodeRefused, outageLimit)
-		}
-		s.enforced("with the agent back")
+		s.outage("SIGSTOP", func() {
+			if err := s.agent.Signal(syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			s.enforced("right after the stop")
+			for _, c := range clients {
+				c.becomes("after SIGSTOP", dns.RcodeSuccess, outageLimit)
+			}
+			s.enforced("while the agent hangs")
+		}, func() {
+			if err := s.agent.Signal(syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range clients {
+				c.becomes("after SIGCONT", dns.RcodeRefused, outageLimit)
+			}
+			s.enforced("with the agent back")
+		})
 	})
 }
 

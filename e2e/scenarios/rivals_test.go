@@ -2,8 +2,6 @@ package scenarios
 
 import (
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +13,10 @@ import (
 // comeback is how soon what a rival took away is back: the promise is a second, the
 // rest is for a busy machine.
 const comeback = 3 * time.Second
+
+// rest is how long a rival stays away, so that the next one is not taken for the same
+// that goes on: against that one repairs are ever slower.
+const rest = 300 * time.Millisecond
 
 // rivals are programs that change what is ours, by the variant that the agent uses.
 // restore is iptables-restore without --noflush, as some CNIs use it.
@@ -31,13 +33,28 @@ var rivals = []struct {
 	{name: "accepts above ours and flushes raw", shell: `iptables-VARIANT -t mangle -I PREROUTING -j ACCEPT; iptables-VARIANT -t filter -I FORWARD -j ACCEPT; iptables-VARIANT -t raw -F; iptables-VARIANT -t mangle -D PREROUTING -j ACCEPT`},
 	{name: "deletes the nft tables", shell: `nft delete table inet namegate; nft delete table bridge namegate`},
 	{name: "flushes an nft set", shell: `nft flush set inet namegate selected4`},
-	{name: "holds the lock for 7 s", shell: `flock DIR/xtables.lock sh -c 'iptables-VARIANT -t mangle -F; sleep 7'`, lasts: 7 * time.Second},
+	{name: "flushes the sets of selected pods", shell: `ipset flush NG4-selected; ipset flush NG6-selected`},
+	{name: "flushes a pod's sets", shell: `for s in $(ipset list -n | grep -E '^NG[46]-[0-9a-f]{12}-'); do ipset flush $s; done`},
+	{name: "takes one address out of a pod's set", shell: `for s in $(ipset list -n | grep -E '^NG4-[0-9a-f]{12}-'); do ipset del $s 198.51.100.1 && exit 0; done; exit 1`},
+	{name: "flushes every set", shell: `ipset flush`},
+	{name: "destroys every set", shell: `for try in $(seq 20); do
+		for t in raw mangle security; do for p in iptables ip6tables; do $p-VARIANT -t $t -F; $p-VARIANT -t $t -X; done; done
+		ipset destroy && exit 0
+	done; exit 1`},
+	{name: "flushes the other variant's tables", shell: `for p in iptables ip6tables; do for t in raw mangle filter security; do $p-OTHER -t $t -F; done; done`, harmless: true},
+	{name: "accepts all by the other variant", shell: `for p in iptables ip6tables; do
+		for at in "raw PREROUTING" "mangle PREROUTING" "mangle FORWARD" "filter FORWARD" "security FORWARD"; do set -- $at; $p-OTHER -t $1 -I $2 -j ACCEPT; done
+	done`, harmless: true},
+	{name: "rewrites the other variant's tables", shell: `for t in raw mangle filter security; do
+		iptables-OTHER-save -t $t > DIR/other && iptables-OTHER-restore -T $t DIR/other || exit 1
+	done`, harmless: true},
+	{name: "holds the lock for 10 s", shell: `flock DIR/xtables.lock sh -c 'iptables-VARIANT -t mangle -F; sleep 10'`, lasts: 10 * time.Second},
 }
 
 // TestRivals: while another program changes what is ours nothing that is denied
 // passes, and what is allowed is allowed again at once.
 func TestRivals(t *testing.T) {
-	for _, variant := range []string{"legacy", "nft"} {
+	for variant, other := range map[string]string{"legacy": "nft", "nft": "legacy"} {
 		t.Run(variant, func(t *testing.T) {
 			s := newStage(t, lab.Routed)
 			s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
@@ -55,35 +72,21 @@ func TestRivals(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				s.rival(r.name, strings.NewReplacer("VARIANT", variant, "DIR", s.agent.Dir).Replace(r.shell), r.lasts)
+				s.rival(r.name, strings.NewReplacer("VARIANT", variant, "OTHER", other, "DIR", s.agent.Dir).Replace(r.shell), r.lasts, r.harmless)
 				if err := s.agent.WaitFor("the repair", func(st lab.Status) bool { return r.harmless || st.Enforcer.Repairs > before.Enforcer.Repairs }); err != nil {
 					t.Errorf("%s: %v", r.name, err)
 				}
+				time.Sleep(rest)
 			}
 		})
 	}
 }
 
 // rival lets a shell's commands run on the node while a pod probes.
-func (s *stage) rival(name, shell string, lasts time.Duration) {
+func (s *stage) rival(name, shell string, lasts time.Duration, harmless bool) {
 	s.t.Helper()
-	allowed, denied := addrPort("198.51.100.1:80"), addrPort("198.51.100.2:80")
-	var passed, tries atomic.Int64
-	stop := make(chan struct{})
-	var probes sync.WaitGroup
-	probes.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(10 * time.Millisecond):
-			}
-			tries.Add(1)
-			if s.Pod("a").Probe("tcp", denied) == lab.Answered {
-				passed.Add(1)
-			}
-		}
-	})
+	allowed := addrPort("198.51.100.1:80")
+	v := s.watchfully("a", allowed.String(), "198.51.100.2:80")
 	time.Sleep(50 * time.Millisecond)
 	began := time.Now()
 	if out, err := s.Node.Run("sh", "-c", shell); err != nil {
@@ -100,13 +103,16 @@ func (s *stage) rival(name, shell string, lasts time.Duration) {
 		}
 	}
 	back := time.Since(ended)
-	close(stop)
-	probes.Wait()
+	v.end()
 	if good < 5 {
 		s.t.Errorf("%s: what is allowed is not back after %v", name, comeback)
 	}
-	if passed.Load() > 0 {
-		s.t.Errorf("%s: %d of %d denied connections passed", name, passed.Load(), tries.Load())
+	if passed := v.passed.Load(); passed > 0 {
+		s.t.Errorf("%s: %d of %d denied connections passed", name, passed, v.denied.Load())
 	}
-	s.t.Logf("%s: all is well %v after it, %d denied connections", name, back.Round(time.Millisecond), tries.Load())
+	if failed := v.failed.Load(); failed > 0 && harmless {
+		s.t.Errorf("%s: nothing of ours is in it, and %d of %d allowed connections failed", name, failed, v.allowed.Load())
+	}
+	s.t.Logf("%s: all is well %v after it, %d denied connections; %d of %d allowed ones failed",
+		name, back.Round(time.Millisecond), v.denied.Load(), v.failed.Load(), v.allowed.Load())
 }

@@ -1,0 +1,176 @@
+package scenarios
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// What the names of the cut resolve to, as the last part of 198.51.100.N and
+// 2001:db8:1::N. Both names of shared have one address.
+var cutNames = map[string]int{"gone": 10, "kept": 11, "one-shared": 12, "two-shared": 12, "short": 13, "steady": 1}
+
+// cutStage is a stage with the names of cutNames, and perhaps source NAT on the node.
+func cutStage(t *testing.T, network lab.Network, masqueraded bool) *stage {
+	t.Helper()
+	s := newStage(t, network)
+	for name, n := range cutNames {
+		s.zone.add(fmt.Sprintf("%s.example.org. 60 IN A 198.51.100.%d\n%s.example.org. 60 IN AAAA 2001:db8:1::%x", name, n, name, n))
+	}
+	if masqueraded {
+		for _, program := range []string{"iptables", "ip6tables"} {
+			if _, err := s.Node.Run(program, "-t", "nat", "-A", "POSTROUTING", "-o", "out0", "-j", "MASQUERADE"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return s
+}
+
+// asksFor has a pod resolve names in both families.
+func (s *stage) asksFor(pod string, names ...string) {
+	s.t.Helper()
+	for _, name := range names {
+		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
+			if len(s.resolve(pod, name+".example.org", qtype)) != 1 {
+				s.t.Fatalf("%s has no address", name)
+			}
+		}
+	}
+}
+
+// everyWay opens lines from a pod to the address of a name, TCP and UDP, over both
+// families.
+func (s *stage) everyWay(pod, name string) []*line {
+	s.t.Helper()
+	var out []*line
+	for _, network := range []string{"tcp", "udp"} {
+		for _, form := range []string{"198.51.100.%d", "2001:db8:1::%x"} {
+			out = append(out, s.line(pod, network, netip.MustParseAddr(fmt.Sprintf(form, cutNames[name]))))
+		}
+	}
+	return out
+}
+
+// steady has a pod connect every 10 ms to addresses that are allowed and to some
+// that are denied, until the returned function is called.
+func (s *stage) steady(pod string, allowed, denied []string) (stop func()) {
+	end := make(chan struct{})
+	var probes sync.WaitGroup
+	tries := 0
+	probes.Go(func() {
+		for {
+			select {
+			case <-end:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+			for _, to := range allowed {
+				s.expect(pod, "tcp", to, lab.Answered)
+			}
+			for _, to := range denied {
+				s.expect(pod, "tcp", to, lab.Refused)
+			}
+			tries++
+		}
+	})
+	return func() {
+		close(end)
+		probes.Wait()
+		if tries == 0 {
+			s.t.Error("no probe was made")
+		}
+	}
+}
+
+var (
+	steadyAllowed = []string{"198.51.100.1:80", "[2001:db8:1::1]:80"}
+	steadyDenied  = []string{"198.51.100.2:80", "[2001:db8:1::2]:80"}
+)
+
+func onEachCut(t *testing.T, f func(t *testing.T, s *stage)) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		for _, masqueraded := range []bool{false, true} {
+			t.Run(map[bool]string{false: "as it is", true: "masqueraded"}[masqueraded], func(t *testing.T) {
+				f(t, cutStage(t, network, masqueraded))
+			})
+		}
+	})
+}
+
+// TestCutOnRevocation takes a policy back: what it alone had allowed ends, whichever
+// side speaks next, and nothing else does.
+func TestCutOnRevocation(t *testing.T) {
+	onEachCut(t, func(t *testing.T, s *stage) {
+		s.start(map[string]string{
+			"a.yaml":     s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+			"b.yaml":     s.Pod("b").Manifest("shop", "b", map[string]string{"app": "other"}),
+			"gone.yaml":  allowNames("gone", "client", "gone", "one-shared"),
+			"kept.yaml":  allowNames("kept", "client", "kept", "two-shared", "steady"),
+			"b-too.yaml": allowNames("other", "other", "gone"),
+			"short.yaml": policy("short", `
+podSelector: {matchLabels: {app: client}}
+ttl: {minSeconds: 1, maxSeconds: 1, graceSeconds: 1}
+egress:
+- matches: [{pattern: "sh*t.example.org"}]`),
+		})
+		s.asksFor("a", "gone", "kept", "one-shared", "two-shared", "short", "steady")
+		s.asksFor("b", "gone")
+		ended := s.everyWay("a", "short")
+		serverFirst, podFirst := s.everyWay("a", "gone"), s.everyWay("a", "gone")
+		others := append(s.everyWay("a", "kept"), s.everyWay("a", "two-shared")...)
+		others = append(others, s.everyWay("b", "gone")...)
+		s.eventually("a", "198.51.100.13:80", lab.Refused)
+		s.eventually("a", "[2001:db8:1::d]:80", lab.Refused)
+		others = append(others, ended...)
+		stop := s.steady("a", steadyAllowed, steadyDenied)
+		defer stop()
+		s.goesOn("after the end of a grant", others...)
+
+		s.apply(map[string]string{"gone.yaml": ""})
+		s.serverNext("after the policy was taken back", serverFirst, others)
+		s.podNext("after the policy was taken back", podFirst, others)
+		s.expect("a", "tcp", "198.51.100.10:80", lab.Refused)
+		s.expect("b", "tcp", "198.51.100.10:80", lab.Answered)
+	})
+}
+
+// TestCutOnSelection has a pod become selected that has connections open.
+func TestCutOnSelection(t *testing.T) {
+	onEachCut(t, func(t *testing.T, s *stage) {
+		s.addPod("free", 7)
+		s.start(map[string]string{
+			"a.yaml":     s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+			"free.yaml":  s.Pod("free").Manifest("shop", "free", nil),
+			"b.yaml":     s.Pod("b").Manifest("shop", "b", map[string]string{"app": "other"}),
+			"b-too.yaml": allowNames("other", "other", "gone", "steady"),
+		})
+		s.asksFor("b", "gone", "steady")
+		serverFirst, podFirst := s.everyWay("a", "gone"), s.everyWay("a", "gone")
+		others := append(s.everyWay("a", "kept"), s.everyWay("b", "gone")...)
+		others = append(others, s.everyWay("free", "gone")...)
+		defer s.steady("b", steadyAllowed, steadyDenied)()
+		defer s.steady("a", steadyAllowed, nil)()
+
+		s.apply(map[string]string{"p.yaml": allowNames("kept", "client", "kept", "steady")})
+		defer s.steady("a", nil, steadyDenied)()
+		s.serverNext("after the pod was selected", serverFirst, others)
+		s.podNext("after the pod was selected", podFirst, others)
+		s.expect("a", "tcp", "198.51.100.10:80", lab.Refused)
+	})
+}
+
+// allowNames is a policy that lets the pods of an app reach names, on every port.
+func allowNames(name, app string, names ...string) string {
+	spec := "podSelector: {matchLabels: {app: " + app + "}}\negress:"
+	for _, n := range names {
+		spec += "\n- matches: [{name: " + n + ".example.org}]"
+	}
+	return policy(name, spec)
+}

@@ -1,0 +1,187 @@
+package scenarios
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// cached keeps answers, and tells the agent by one that is over.
+const cached = `
+. {
+    forward . 192.0.2.53 2001:db8::53
+    cache
+    cluster cluster.local 10.1.0.0/24 fd00:1::/64
+    audit AUDIT
+}
+`
+
+var clockSteps = []time.Duration{time.Hour, -time.Hour, 24 * time.Hour, -24 * time.Hour}
+
+// clockOf gives the running agent a clock of its own.
+func (s *stage) clockOf() *lab.Clock {
+	s.t.Helper()
+	c, err := s.agent.Clock()
+	if errors.Is(err, lab.ErrNoClock) || errors.Is(err, os.ErrPermission) {
+		s.t.Skipf("this agent cannot be given a clock of its own: %v", err)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func (s *stage) step(c *lab.Clock, ahead time.Duration) {
+	s.t.Helper()
+	if err := c.Step(ahead); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// ttl asks for what is kept, and returns the TTL that is told.
+func (s *stage) ttl(name string) time.Duration {
+	s.t.Helper()
+	r, err := s.ask("a", "udp", name, dns.TypeA)
+	if err != nil || len(r.Answer) != 1 {
+		s.t.Fatalf("%s: %v, %v", name, r, err)
+	}
+	return time.Duration(r.Answer[0].Header().Ttl) * time.Second
+}
+
+// ends waits for the end of what an answer opened, which must come at its time: by
+// the answer's TTL and a second of grace, by the clock of the test.
+func (s *stage) ends(to string, granted time.Time, lasts time.Duration) {
+	s.t.Helper()
+	for s.Pod("a").Probe("tcp", addrPort(to)) == lab.Answered {
+		if late := time.Since(granted) - lasts; late > 3*time.Second {
+			s.t.Errorf("%s is open %v after its end", to, late)
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if lasted := time.Since(granted); lasted < lasts-100*time.Millisecond {
+		s.t.Errorf("%s ended after %v, it was to last %v", to, lasted, lasts)
+	}
+}
+
+// TestClockSteps sets the agent's clock, forward and back, by an hour and by a day:
+// grants end at their deadlines, interception stays, answers come and open, what is
+// kept is told with a right TTL, and the log goes on with the time that the clock tells.
+func TestClockSteps(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s := edgesStage(t, network, cached)
+		clock := s.clockOf()
+		asked := s.disturbed("clock steps", time.Second, []string{"www.example.org", "other.example.org"}, func() {
+			for _, ahead := range append(clockSteps, 0) {
+				t.Logf("%v ahead", ahead)
+				s.moves("198.51.100.3", "short.example.org")
+				s.resolve("a", "short.example.org", dns.TypeA)
+				granted := time.Now()
+				s.expect("a", "tcp", "198.51.100.3:80", lab.Answered)
+				s.step(clock, ahead)
+				s.ends("198.51.100.3:80", granted, 2*time.Second)
+				if !s.status().Enforcer.Intercepting {
+					t.Error("interception is said to be off")
+				}
+				s.inLog(ahead)
+				if told := s.ttl("www.example.org"); told > 600*time.Second || told < 500*time.Second {
+					t.Errorf("of 600 s %v are told", told)
+				}
+			}
+		})
+		if asked.lost > 0 || asked.rcodes[dns.RcodeSuccess]+asked.rcodes[dns.RcodeRefused] != asked.sent || asked.rcodes[dns.RcodeRefused] < asked.sent/2-1 {
+			t.Errorf("not every question was answered, by the agent: %+v", asked)
+		}
+	})
+}
+
+// inLog waits for a decision of now, as the agent's clock tells it.
+func (s *stage) inLog(ahead time.Duration) {
+	s.t.Helper()
+	s.until("the log goes on", func(int) bool {
+		lines, err := s.agent.AuditLines()
+		if err != nil || len(lines) == 0 {
+			return false // a line is being written
+		}
+		text, _ := lines[len(lines)-1]["time"].(string)
+		at, err := time.Parse(time.RFC3339Nano, text)
+		return err == nil && time.Since(at.Add(-ahead)).Abs() < 2*time.Second
+	})
+}
+
+// TestClockStepsAndRestarts: an agent whose clock was set is followed by one whose
+// clock tells another time, killed or in an upgrade. What is open is open as long as
+// it was to be.
+func TestClockStepsAndRestarts(t *testing.T) {
+	s := edgesStage(t, lab.Routed, cached)
+	for i := range clockSteps {
+		s.zone.add(fmt.Sprintf("r%d.example.org. 8 IN A 198.51.100.1%d", i, i))
+	}
+	s.apply(map[string]string{"more.yaml": policy("more", strings.Replace(edgesPolicy, "*.wild.example.org", "r*.example.org", 1))})
+	asked := s.disturbed("clock steps and restarts", outageLimit, []string{"www.example.org"}, func() {
+		for i, ahead := range clockSteps {
+			s.step(s.clockOf(), ahead)
+			s.resolve("a", fmt.Sprintf("r%d.example.org", i), dns.TypeA)
+			granted, to := time.Now(), fmt.Sprintf("198.51.100.1%d:80", i)
+			s.expect("a", "tcp", to, lab.Answered)
+			if err := s.agent.Stop(syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.agent.Start(); err != nil {
+				t.Fatal(err)
+			}
+			s.step(s.clockOf(), -ahead/2)
+			if err := s.agent.Upgrade(); err != nil {
+				t.Fatal(err)
+			}
+			s.ends(to, granted, 9*time.Second)
+		}
+	})
+	if asked.rcodes[dns.RcodeSuccess]+asked.lost != asked.sent {
+		t.Errorf("an allowed name: %+v", asked)
+	}
+}
+
+// TestSuspendedMachine stops the agent for longer than the dead-man switch waits, and
+// sets its clock by an hour, as when a machine is suspended: neither the kernel's
+// clock for timeouts nor the agent's has run meanwhile. Grants count the time awake;
+// a kept answer is as old as it is, and is asked for anew.
+func TestSuspendedMachine(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s := edgesStage(t, network, cached)
+		s.zone.add("r1.wild.example.org. 60 IN A 198.51.100.11")
+		s.outside.SetAnswer(s.zone.answer) // of names below wild too
+		s.resolve("a", "r1.wild.example.org", dns.TypeA)
+		clock := s.clockOf()
+		s.disturbed("a suspended machine", outageLimit, []string{"other.example.org"}, func() {
+			if err := s.agent.Signal(syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			late := s.client("a", lab.Resolver4)
+			late.becomes("while it is stopped", dns.RcodeSuccess, outageLimit)
+			s.moves("198.51.100.9", "www.example.org", "r1.wild.example.org")
+			s.step(clock, time.Hour)
+			if err := s.agent.Signal(syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			// The exact name is resolved anew, and is not what was kept.
+			s.eventually("a", "198.51.100.9:80", lab.Answered)
+			late.becomes("when it goes on", dns.RcodeRefused, outageLimit)
+			// So is what only the pod asks for. What it had it keeps for its time.
+			s.until("a kept answer is asked anew", func(int) bool {
+				addrs := s.resolve("a", "r1.wild.example.org", dns.TypeA)
+				return len(addrs) == 1 && addrs[0] == addrPort("198.51.100.9:80").Addr()
+			})
+			s.expect("a", "tcp", "198.51.100.11:80", lab.Answered)
+		})
+	})
+}

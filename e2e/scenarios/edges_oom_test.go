@@ -1,0 +1,94 @@
+package scenarios
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// oomRoom is by how much an agent's memory may grow until the kernel kills it.
+const oomRoom = 2 << 20
+
+// TestOutOfMemory floods an agent whose control group leaves it no memory: the kernel
+// kills it. What is enforced stays, the resolver answers, and the next agent, which
+// has its memory, takes over.
+func TestOutOfMemory(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s := edgesStage(t, network, strings.Replace(withLimits(fast), "audit", "cache\n    audit", 1))
+		group, err := lab.NewCgroup(fmt.Sprintf("namegate-%d-%s", os.Getpid(), network))
+		if err != nil {
+			t.Skipf("no memory can be bounded here: %v", err)
+		}
+		t.Cleanup(func() {
+			_ = s.agent.Stop(syscall.SIGKILL)
+			if err := group.Remove(); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := group.Take(s.agent); err != nil {
+			t.Fatal(err)
+		}
+		if err := group.Bound(oomRoom); err != nil {
+			t.Fatal(err)
+		}
+		asked := s.disturbed("out of memory", outageLimit, []string{"other.example.org"}, func() {
+			s.flood()
+			n, err := group.Kills()
+			if err != nil || n == 0 {
+				t.Errorf("the kernel says it killed %d processes: %v", n, err)
+			}
+			// Answers by the resolver, which opens nothing.
+			s.client("a", lab.Resolver4).becomes("without an agent", dns.RcodeSuccess, outageLimit)
+			s.moves("198.51.100.9", "www.example.org")
+			s.eventually("a", "198.51.100.9:80", lab.Refused)
+			if err := s.agent.Start(); err != nil {
+				t.Fatal(err)
+			}
+			s.eventually("a", "198.51.100.9:80", lab.Answered) // nobody asked
+		})
+		if asked.rcodes[dns.RcodeRefused] == 0 || asked.rcodes[dns.RcodeSuccess] == 0 {
+			t.Errorf("answers by both the agent and the resolver: %+v", asked)
+		}
+		if n, err := group.Kills(); err != nil || n != 1 {
+			t.Errorf("the kernel killed %d processes: %v", n, err)
+		}
+	})
+}
+
+// flood has a pod ask for names that are new until the agent is dead.
+func (s *stage) flood() {
+	s.t.Helper()
+	c := s.client("a", lab.Resolver4)
+	dead := begin(func() error {
+		signal, err := s.agent.Killed(30 * time.Second)
+		if err == nil && signal != syscall.SIGKILL {
+			err = fmt.Errorf("the agent ended by %v", signal)
+		}
+		return err
+	})
+	for i := 0; ; i++ {
+		select {
+		case err := <-dead:
+			if err != nil {
+				s.t.Fatalf("the flood: %v", err)
+			}
+			return
+		default:
+		}
+		wire, err := new(dns.Msg).SetQuestion(fmt.Sprintf("b%d.wild.example.org.", i%65536), dns.TypeA).Pack()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		_, _ = c.c.Write(wire)
+		if i%64 == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+}

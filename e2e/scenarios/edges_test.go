@@ -1,0 +1,241 @@
+package scenarios
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// edgesPolicy is refuseOthers with a name whose grants last 2 s, and further ones
+// with an address each.
+const edgesPolicy = `
+podSelector: {matchLabels: {app: client}}
+ttl: {minSeconds: 1, maxSeconds: 600, graceSeconds: 1}
+egress:
+- matches: [{name: www.example.org}, {name: short.example.org}, {pattern: "*.wild.example.org"}]
+  ports: [{protocol: TCP, port: 80}]
+dns: {unmatched: Refuse}`
+
+// What a pod may connect to all the time at the edges, and what never.
+const edgesAllowed, edgesDenied = "198.51.100.1:80", "198.51.100.2:80"
+
+// startsIn is how soon an agent is up whatever state its surroundings are in.
+const startsIn = 10 * time.Second
+
+// edgesStage has a pod that may connect to what www.example.org has, by an agent
+// with a Corefile. The world's resolver knows all names of upgradeAnswer too.
+func edgesStage(t *testing.T, network lab.Network, corefile string, args ...string) *stage {
+	s := newStage(t, network)
+	s.zone.add(`
+		www.example.org. 600 IN A 198.51.100.1
+		other.example.org. 60 IN A 198.51.100.2
+		short.example.org. 1 IN A 198.51.100.3`)
+	s.outside.SetAnswer(s.edges)
+	var err error
+	if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), corefile, args...); err != nil {
+		t.Fatal(err)
+	}
+	s.start(map[string]string{
+		"a.yaml":      s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+		"policy.yaml": policy("edges", edgesPolicy),
+	})
+	s.resolve("a", "www.example.org", dns.TypeA)
+	s.expect("a", "tcp", edgesAllowed, lab.Answered)
+	return s
+}
+
+func (s *stage) edges(query *dns.Msg) *dns.Msg {
+	if dns.IsSubDomain("wild.example.org.", query.Question[0].Name) {
+		return upgradeAnswer(query)
+	}
+	return s.zone.answer(query)
+}
+
+// askedFor is what became of the questions of a pod that asks all the time.
+type askedFor struct {
+	sent, lost int
+	rcodes     map[int]int
+	// gap is the longest time without any answer, slowest what one took at most.
+	gap, slowest time.Duration
+}
+
+// questioner asks over one socket, and waits for nothing.
+type questioner struct {
+	c    net.Conn
+	mu   sync.Mutex
+	open map[uint16]time.Time
+	last time.Time // of an answer
+	askedFor
+}
+
+// askEvery is how often it does.
+const askEvery = 20 * time.Millisecond
+
+// keepsAsking has a pod ask for names in turn, until the returned function is called.
+// What is unanswered after as long as a client waits is lost.
+func (s *stage) keepsAsking(pod string, names ...string) (stop func() askedFor) {
+	s.t.Helper()
+	c, err := s.Pod(pod).Dial("udp", netip.AddrPortFrom(lab.Resolver4, 53).String(), time.Second)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	q := &questioner{c: c, open: map[uint16]time.Time{}, last: time.Now(), askedFor: askedFor{rcodes: map[int]int{}}}
+	over, done := make(chan struct{}), make(chan struct{})
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-over:
+				return
+			case <-time.After(askEvery):
+				q.ask(uint16(i), names[i%len(names)])
+			}
+		}
+	})
+	go func() { defer close(done); q.hear() }()
+	return func() askedFor {
+		close(over)
+		sender.Wait()
+		for until := time.Now().Add(clientLimit); q.waits() > 0 && time.Now().Before(until); {
+			time.Sleep(10 * time.Millisecond)
+		}
+		_ = c.Close()
+		<-done
+		q.gap = max(q.gap, time.Since(q.last)-clientLimit)
+		q.lost = len(q.open)
+		return q.askedFor
+	}
+}
+
+func (q *questioner) ask(id uint16, name string) {
+	m := new(dns.Msg).SetQuestion(dns.Fqdn(name), dns.TypeA)
+	m.Id = id
+	wire, err := m.Pack()
+	if err != nil {
+		panic(err)
+	}
+	q.mu.Lock()
+	q.sent++
+	q.open[id] = time.Now()
+	q.mu.Unlock()
+	_, _ = q.c.Write(wire) // refused while nobody serves: then it is lost
+}
+
+func (q *questioner) hear() {
+	buf := make([]byte, dns.MaxMsgSize)
+	for {
+		n, err := q.c.Read(buf)
+		var r dns.Msg
+		switch {
+		case err == nil && r.Unpack(buf[:n]) == nil:
+			q.note(&r)
+		case errors.Is(err, net.ErrClosed):
+			return
+		}
+	}
+}
+
+func (q *questioner) note(r *dns.Msg) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	sent, waits := q.open[r.Id]
+	if !waits {
+		return
+	}
+	delete(q.open, r.Id)
+	now := time.Now()
+	q.rcodes[r.Rcode]++
+	q.gap, q.slowest = max(q.gap, now.Sub(q.last)), max(q.slowest, now.Sub(sent))
+	q.last = now
+}
+
+func (q *questioner) waits() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.open)
+}
+
+// disturbed lets something happen while a pod probes every 10 ms and asks all the
+// time. No allowed connection may fail, no denied one pass, and never may all
+// answers stay away for longer than the gap.
+func (s *stage) disturbed(what string, gap time.Duration, names []string, happen func()) askedFor {
+	s.t.Helper()
+	probes, questions := s.vigil("a", edgesAllowed, edgesDenied), s.keepsAsking("a", names...)
+	happen()
+	asked := questions()
+	probes(what)
+	s.t.Logf("%s: %d questions, %d lost, slowest %v, longest gap %v, rcodes %v", what, asked.sent, asked.lost, asked.slowest, asked.gap, asked.rcodes)
+	if asked.gap > gap {
+		s.t.Errorf("%s: no answers for %v, at most %v are right", what, asked.gap, gap)
+	}
+	return asked
+}
+
+// moves lets names have other addresses, which nobody asked for by then.
+func (s *stage) moves(to string, names ...string) {
+	for _, n := range names {
+		s.zone.say(n, func(query *dns.Msg) *dns.Msg {
+			r := new(dns.Msg).SetReply(query)
+			if query.Question[0].Qtype == dns.TypeA {
+				r.Answer = []dns.RR{a(query.Question[0].Name, 1, netip.MustParseAddr(to))}
+			}
+			return r
+		})
+	}
+}
+
+// TestNoUpstreamAnswers: while every upstream is silent interception stays on, pods
+// get SERVFAIL in time and connect as ever, and an agent that starts comes up. Once
+// the upstream is back so are the answers.
+func TestNoUpstreamAnswers(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s := edgesStage(t, network, corefile)
+		others := []string{"other.example.org"} // refused by the agent, answered by a resolver
+		asked := s.disturbed("silent upstreams", time.Second, others, func() {
+			s.outside.SetAnswer(func(*dns.Msg) *dns.Msg { return nil })
+			began := time.Now()
+			for _, name := range []string{"www.example.org", "b1.wild.example.org"} {
+				if err := s.fails(name); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			for time.Since(began) < 2*outageLimit { // longer than a heartbeat's switch, twice
+				if st := s.status(); !st.Enforcer.Intercepting {
+					t.Error("silent upstreams turn interception off")
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			s.outside.SetAnswer(s.edges)
+			s.until("names are answered again", func(int) bool {
+				r, _, err := s.patient("a", "b2.wild.example.org")
+				return err == nil && r.Rcode == dns.RcodeSuccess
+			})
+			s.expect("a", "tcp", "198.18.0.2:80", lab.Answered)
+		})
+		if asked.lost > 0 || asked.rcodes[dns.RcodeRefused] != asked.sent {
+			t.Errorf("not every question was for the agent: %+v", asked)
+		}
+
+		s.outside.SetAnswer(func(*dns.Msg) *dns.Msg { return nil })
+		s.disturbed("a start with silent upstreams", outageLimit+startsIn, others, func() {
+			if err := s.agent.Stop(syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			if err := s.agent.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > startsIn {
+				t.Errorf("the agent came up after %v", took)
+			}
+		})
+	})
+}

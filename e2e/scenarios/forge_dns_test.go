@@ -1,0 +1,108 @@
+package scenarios
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// TestForgedQueries sends queries to the resolver in every shape that might pass by
+// interception, from a pod that may ask nothing: no question reaches the resolver.
+// From an unselected pod the same shapes do, unless the kernel itself does not
+// forward them.
+func TestForgedQueries(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		f := newForgeStage(t, network)
+		f.apply(map[string]string{"no.yaml": policy("allow-nothing", "podSelector: {matchLabels: {app: closed}}\ndns: {unmatched: Refuse}")})
+		type question struct {
+			what string
+			want bool
+		}
+		sent := map[string]question{}
+		for _, v6 := range []bool{false, true} {
+			for shape, forge := range queryShapes(v6) {
+				for _, pod := range []string{"b", "free"} {
+					src, resolver := f.Pod(pod).Addr4, lab.Resolver4
+					if v6 {
+						src, resolver = f.Pod(pod).Addr6, lab.Resolver6
+					}
+					w := f.way(src, resolver)
+					name := fmt.Sprintf("q%d.forged.test.", w.no)
+					query := new(dns.Msg).SetQuestion(name, dns.TypeA)
+					// Long enough for fragments, and the same for all.
+					query.SetEdns0(1232, false)
+					wire, err := query.Pack()
+					if err != nil {
+						t.Fatal(err)
+					}
+					f.send(pod, w, forge(w, lab.UDP(w.from(w.own()), w.to(53), wire)))
+					sent[name+" A"] = question{fmt.Sprintf("a query from %s %s", src, shape), pod == "free"}
+				}
+			}
+		}
+		for until := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			asked, missing := f.outside.Asked(), ""
+			for q, s := range sent {
+				if s.want && !slices.Contains(asked, q) {
+					missing = s.what
+				}
+			}
+			if missing == "" {
+				break
+			}
+			if time.Now().After(until) {
+				t.Errorf("%s did not arrive: the test proves less than it could", missing)
+				break
+			}
+		}
+		f.settleAll()
+		for _, q := range f.outside.Asked() {
+			if s, ours := sent[q]; ours && !s.want {
+				t.Errorf("%s reached the resolver", s.what)
+			}
+		}
+	})
+}
+
+// queryShapes are ways to carry one UDP datagram that the kernel forwards.
+func queryShapes(v6 bool) map[string]func(w way, udp []byte) [][]byte {
+	shapes := map[string]func(w way, udp []byte) [][]byte{
+		"as it is":                        func(w way, udp []byte) [][]byte { return w.packet(17, udp) },
+		"in two fragments":                func(w way, udp []byte) [][]byte { return w.fragments(17, udp, [2]int{0, 24}, [2]int{24, 99}) },
+		"in fragments, the last at first": func(w way, udp []byte) [][]byte { return w.fragments(17, udp, [2]int{24, 99}, [2]int{0, 24}) },
+		"after a fragment of another": func(w way, udp []byte) [][]byte {
+			other := w
+			other.no += 40000
+			return append(other.fragments(17, udp, [2]int{24, 99}), w.packet(17, udp)...)
+		},
+	}
+	if v6 {
+		shapes["an atomic fragment"] = func(w way, udp []byte) [][]byte { return w.packet(44, lab.Fragment6(17, 0, false, w.no, udp)) }
+		shapes["behind destination options"] = func(w way, udp []byte) [][]byte {
+			return w.packet(60, lab.Extension(17, []byte{1, 4, 0, 0, 0, 0}, udp))
+		}
+		shapes["behind hop-by-hop options"] = func(w way, udp []byte) [][]byte {
+			return w.packet(0, lab.Extension(17, []byte{1, 4, 0, 0, 0, 0}, udp))
+		}
+		shapes["behind both, in an atomic fragment"] = func(w way, udp []byte) [][]byte {
+			inner := lab.Fragment6(60, 0, false, w.no, lab.Extension(17, []byte{1, 4, 0, 0, 0, 0}, udp))
+			return w.packet(0, lab.Extension(44, []byte{1, 4, 0, 0, 0, 0}, inner))
+		}
+		return shapes
+	}
+	for name, options := range map[string][]byte{"record route": {7, 7, 4, 0, 0, 0, 0, 0}, "router alert": {148, 4, 0, 0}, "timestamps": {68, 8, 5, 0, 0, 0, 0, 0}} {
+		shapes["with "+name] = func(w way, udp []byte) [][]byte {
+			return [][]byte{lab.Packet{Src: w.src, Dst: w.dst, Proto: 17, Payload: udp, Options: options}.Bytes()}
+		}
+	}
+	shapes["without a checksum"] = func(w way, udp []byte) [][]byte {
+		udp[6], udp[7] = 0, 0
+		return w.packet(17, udp)
+	}
+	return shapes
+}

@@ -1,0 +1,231 @@
+package scenarios
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// olderLayout makes of this agent's sources those of one with another layout: other
+// names of chains and of sets, a hook more in a table more, and of the nft tables other
+// names, another priority and another type. Sets of grants have the names that they have.
+var olderLayout = map[string][][2]string{
+	"enforcer/naming.go": {
+		{`"NAMEGATE-HOME"`, `"NAMEGATE-SITE"`}, {`"NAMEGATE-PORTS"`, `"NAMEGATE-PLUGS"`}, {`"NAMEGATE-IFACES"`, `"NAMEGATE-LINKS"`},
+		{`"NAMEGATE-NAMES"`, `"NAMEGATE-QUERY"`}, {`"NAMEGATE-PEERS"`, `"NAMEGATE-REACH"`}, {`"NAMEGATE-ALLOW"`, `"NAMEGATE-PASS"`},
+		{`"NAMEGATE-DROP"`, `"NAMEGATE-DENY"`}, {`chainPrefix + "P-"`, `chainPrefix + "POD-"`},
+		{`= "selected"`, `= "chosen"`}, {`= "home"`, `= "site"`},
+	},
+	"enforcer/rules.go": {
+		{`{"raw", "PREROUTING", chainHome},`, `{"raw", "PREROUTING", chainHome}, {"filter", "FORWARD", chainDrop},`},
+		{`"raw", "security", "mangle"}`, `"raw", "security", "filter", "mangle"}`},
+		{`"security": r.security()}`, `"security": r.security(), "filter": r.security()}`},
+	},
+	"enforcer/nft/layout.go": {
+		{`"selected", "dropped"`, `"chosen", "dropped"`}, {`@selected%`, `@chosen%`},
+		{`"ifaces", "ifname"`, `"links", "ifname"`}, {`@ifaces`, `@links`},
+		{`l.chain("judge"`, `l.chain("verdict"`}, {`jump judge`, `jump verdict`},
+		{`verdictPriority   = "-10"`, `verdictPriority   = "-20"`},
+		{`l.ranges("podrange"+f.suffix, f.addr)`, `l.ranges("podrange"+f.suffix, f.addr+" . inet_service")`},
+		{`saddr @podrange%[1]s`, `saddr . th dport @podrange%[1]s`},
+	},
+	"enforcer/nft/elements.go": {
+		{`InetFamily, "selected"`, `InetFamily, "chosen"`}, {`InetFamily, "ifaces"`, `InetFamily, "links"`},
+		{`"", rangeText(p))`, `"", rangeText(p), "53")`},
+	},
+}
+
+// ofOlder and ofThis are names that one layout has and the other has not.
+var (
+	ofOlder = []string{"NAMEGATE-SITE", "NAMEGATE-QUERY", "NAMEGATE-DENY", "NAMEGATE-POD-", "NG4-chosen", "NG6-site", "chosen4", "chain verdict"}
+	ofThis  = []string{"NAMEGATE-HOME", "NAMEGATE-NAMES", "NAMEGATE-DROP", "NAMEGATE-P-", "NG4-selected", "NG6-home", "selected4", "chain judge"}
+)
+
+// buildOlder builds the agent of the other layout.
+func buildOlder(t *testing.T) string {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	overlay := map[string]string{}
+	for file, changes := range olderLayout {
+		text, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		older := string(text)
+		for _, c := range changes {
+			if !strings.Contains(older, c[0]) {
+				t.Fatalf("%s has no %s any more: the older layout is another now", file, c[0])
+			}
+			older = strings.ReplaceAll(older, c[0], c[1])
+		}
+		at := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
+		if err := os.WriteFile(at, []byte(older), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		overlay[filepath.Join(root, file)] = at
+	}
+	list, err := json.Marshal(map[string]any{"Replace": overlay})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "overlay.json"), list, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(dir, "older")
+	if out, err := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", binary, "../../cmd/namegate").CombinedOutput(); err != nil {
+		t.Fatalf("build the agent of the older layout: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// kernelText is all rules and sets of the node, of both variants.
+func (s *stage) kernelText() string {
+	s.t.Helper()
+	var all strings.Builder
+	for _, command := range []string{"iptables-legacy-save", "ip6tables-legacy-save", "iptables-nft-save", "ip6tables-nft-save", "ipset list -n", "nft list ruleset"} {
+		words := strings.Fields(command)
+		out, err := s.Node.Run(words[0], words[1:]...)
+		if err != nil {
+			s.t.Fatalf("%s: %v\n%s", command, err, out)
+		}
+		all.WriteString(out)
+	}
+	return all.String()
+}
+
+// laidOut asserts that everything of one layout is there and nothing of the other.
+func (s *stage) laidOut(when string, there, gone []string) {
+	s.t.Helper()
+	text := s.kernelText()
+	for _, w := range there {
+		if !strings.Contains(text, w) {
+			s.t.Errorf("%s: %s is not there", when, w)
+		}
+	}
+	for _, w := range gone {
+		if strings.Contains(text, w) {
+			s.t.Errorf("%s: %s is left", when, w)
+		}
+	}
+}
+
+// layoutStage is a stage whose pod a was answered, with an agent that is started.
+func layoutStage(t *testing.T, binary string, args ...string) *stage {
+	t.Helper()
+	s := newStage(t, lab.Routed)
+	s.agent.Use(binary, args...)
+	s.outside.SetAnswer(upgradeAnswer)
+	s.start(map[string]string{
+		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+		"b.yaml": s.Pod("b").Manifest("shop", "b", map[string]string{"app": "client"}),
+		"p.yaml": policy("all", "podSelector: {matchLabels: {app: client}}\negress:\n- matches: [{pattern: \"*.wild.example.org\"}, {pattern: \"*.example.org\"}]\n  ports: [{protocol: TCP, port: 80}]\nttl: {minSeconds: 600}"),
+	})
+	s.resolve("a", "www.example.org", dns.TypeA)
+	return s
+}
+
+// TestChangedLayout: an agent whose rules have other names, places and types follows,
+// and precedes, with an overlap and after a kill at any moment. What is allowed stays
+// allowed and what is denied denied, and nothing of the last layout is left.
+func TestChangedLayout(t *testing.T) {
+	older := buildOlder(t)
+	for _, variant := range []string{"legacy", "nft"} {
+		t.Run(variant, func(t *testing.T) {
+			s := layoutStage(t, older, "--iptables", variant)
+			s.laidOut("at first", ofOlder, ofThis)
+			stop := s.vigil("a", "198.51.100.1:80", "198.51.100.2:80")
+			turn := func(how, binary string, there, gone []string, next func() error) {
+				t.Helper()
+				s.agent.Use(binary, "--iptables", variant)
+				if err := next(); err != nil {
+					t.Fatalf("%s: %v", how, err)
+				}
+				s.laidOut(how, there, gone)
+				if st, err := s.agent.Status(); err != nil || st.Enforcer.Grants == 0 {
+					t.Errorf("%s: %d grants, %v", how, st.Enforcer.Grants, err)
+				}
+			}
+			killed := func() error {
+				if err := s.agent.Stop(syscall.SIGKILL); err != nil {
+					return err
+				}
+				return s.agent.Start()
+			}
+			turn("after an upgrade", agentBinary, ofThis, ofOlder, s.agent.Upgrade)
+			turn("after a step back", older, ofOlder, ofThis, s.agent.Upgrade)
+			turn("after a kill", agentBinary, ofThis, ofOlder, killed)
+			turn("after a kill and a step back", older, ofOlder, ofThis, killed)
+			turn("after kills at any moment", agentBinary, ofThis, ofOlder, func() error {
+				if err := s.agent.Stop(syscall.SIGKILL); err != nil {
+					return err
+				}
+				s.dieEarly(8, variant, agentBinary, older)
+				s.agent.Use(agentBinary, "--iptables", variant)
+				return s.agent.Start()
+			})
+			stop("while layouts change")
+		})
+	}
+}
+
+// dieEarly starts agents in turn and kills each somewhere on its way.
+func (s *stage) dieEarly(times int, variant string, binaries ...string) {
+	s.t.Helper()
+	for i := range times {
+		s.agent.Use(binaries[i%len(binaries)], "--iptables", variant)
+		started := begin(s.agent.Start)
+		time.Sleep(time.Duration(rand.IntN(250)) * time.Millisecond)
+		if err := s.agent.Stop(syscall.SIGKILL); err != nil {
+			s.t.Error(err)
+		}
+		<-started // that it did not come up is what is wanted
+	}
+}
+
+// TestOtherVariant: an agent that writes by the other variant of iptables follows one
+// that did not, with an overlap and after a kill, and leaves nothing of it.
+func TestOtherVariant(t *testing.T) {
+	s := layoutStage(t, agentBinary, "--iptables", "legacy")
+	stop := s.vigil("a", "198.51.100.1:80", "198.51.100.2:80")
+	for i, variant := range []string{"nft", "legacy", "nft", "legacy"} {
+		next := s.agent.Upgrade
+		if i >= 2 {
+			next = func() error {
+				if err := s.agent.Stop(syscall.SIGKILL); err != nil {
+					return err
+				}
+				return s.agent.Start()
+			}
+		}
+		s.agent.Use(agentBinary, "--iptables", variant)
+		if err := next(); err != nil {
+			t.Fatal(err)
+		}
+		for v, want := range map[string]bool{"legacy": variant == "legacy", "nft": variant == "nft"} {
+			for _, program := range []string{"iptables", "ip6tables"} {
+				out, err := s.Node.Run(program + "-" + v + "-save")
+				if err != nil {
+					t.Fatal(err, out)
+				}
+				if got := strings.Contains(out, "NAMEGATE"); got != want {
+					t.Errorf("turn %d, an agent of %s: %s of %s holds chains of ours: %v", i, variant, program, v, got)
+				}
+			}
+		}
+	}
+	stop("while variants change")
+}

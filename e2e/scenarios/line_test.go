@@ -1,0 +1,190 @@
+package scenarios
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// line is a connection between a pod and a server in the world, both ends of which
+// the test has in its hands.
+type line struct {
+	name           string
+	client, server *end
+	local, remote  net.Addr
+}
+
+// end is one end of a line, with all that it heard so far.
+type end struct {
+	write func([]byte) (int, error)
+
+	mu    sync.Mutex
+	heard bytes.Buffer
+}
+
+// say sends a word, which need not arrive.
+func (e *end) say(word string) { _, _ = e.write([]byte(word + ";")) }
+
+// hears keeps what read brings until the socket is closed or its connection has
+// ended; a datagram's refusal is no end.
+func (e *end) hears(read func([]byte) (int, error)) {
+	buf := make([]byte, 2048)
+	for {
+		n, err := read(buf)
+		e.mu.Lock()
+		e.heard.Write(buf[:n])
+		e.mu.Unlock()
+		var of *net.OpError
+		if err != nil && (errors.Is(err, net.ErrClosed) || !errors.As(err, &of) || of.Net == "tcp") {
+			return
+		}
+	}
+}
+
+func (e *end) has(word string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return bytes.Contains(e.heard.Bytes(), []byte(word+";"))
+}
+
+// line opens a connection from a pod to a server of its own, and tries it.
+func (s *stage) line(pod, network string, to netip.Addr) *line {
+	s.t.Helper()
+	l := &line{name: fmt.Sprintf("%s's %s to %s", pod, network, to), client: &end{}, server: &end{}}
+	client, server := s.serve(pod, network, to, l)
+	s.t.Cleanup(func() { client.Close(); server() })
+	l.client.write, l.local, l.remote = client.Write, client.LocalAddr(), client.RemoteAddr()
+	go l.client.hears(client.Read)
+	s.podsHeard("at first", []*line{l})
+	s.goesOn("at first", l)
+	return l
+}
+
+// serve opens the server, on a port of its own, and the pod's socket.
+func (s *stage) serve(pod, network string, to netip.Addr, l *line) (client net.Conn, end func()) {
+	s.t.Helper()
+	anyPort := netip.AddrPortFrom(to, 0).String()
+	if network == "udp" {
+		at, err := s.World.ListenPacket("udp", anyPort)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		var mu sync.Mutex
+		var peer net.Addr
+		go l.server.hears(func(b []byte) (int, error) {
+			n, from, err := at.ReadFrom(b)
+			mu.Lock()
+			defer mu.Unlock()
+			if peer = from; err != nil {
+				peer = nil
+			}
+			return n, err
+		})
+		l.server.write = func(b []byte) (int, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return at.WriteTo(b, peer)
+		}
+		return s.dial(pod, at.LocalAddr()), func() { at.Close() }
+	}
+	at, err := s.World.Listen(anyPort)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	client = s.dial(pod, at.Addr())
+	c, err := at.Accept()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	l.server.write = c.Write
+	go l.server.hears(c.Read)
+	return client, func() { c.Close(); at.Close() }
+}
+
+func (s *stage) dial(pod string, to net.Addr) net.Conn {
+	s.t.Helper()
+	c, err := s.Pod(pod).Dial(to.Network(), to.String(), 2*time.Second)
+	if err != nil {
+		s.t.Fatalf("pod %s to %s %s: %v", pod, to.Network(), to, err)
+	}
+	return c
+}
+
+// goesOn asserts that each end of lines hears what the other says, the server first:
+// a pod that spoke first could bring back what was cut.
+func (s *stage) goesOn(when string, lines ...*line) {
+	s.t.Helper()
+	s.serversHeard(when, lines)
+	s.podsHeard(when, lines)
+}
+
+func (s *stage) serversHeard(when string, lines []*line) {
+	s.t.Helper()
+	word := s.word()
+	for _, l := range lines {
+		l.server.say(word)
+	}
+	s.heard("the pod", when, func(l *line) bool { return l.client.has(word) }, lines)
+}
+
+func (s *stage) podsHeard(when string, lines []*line) {
+	s.t.Helper()
+	word := s.word()
+	for _, l := range lines {
+		l.client.say(word)
+	}
+	s.heard("the server", when, func(l *line) bool { return l.server.has(word) }, lines)
+}
+
+// heard waits until something arrived on every line.
+func (s *stage) heard(who, when string, arrived func(*line) bool, lines []*line) {
+	s.t.Helper()
+	until := time.Now().Add(5 * time.Second)
+	for _, l := range lines {
+		for !arrived(l) {
+			if time.Now().After(until) {
+				s.t.Errorf("%s: %s hears nothing more on %s", when, who, l.name)
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+}
+
+// serverNext asserts that nothing arrives of what servers say on lines, nor of what
+// pods say then. What is said on other lines after it, and arrives, tells how long
+// to wait.
+func (s *stage) serverNext(when string, cut, others []*line) {
+	s.t.Helper()
+	s.silent(when, cut, others, func(l *line) (from, to *end) { return l.server, l.client })
+	s.silent(when, cut, others, func(l *line) (from, to *end) { return l.client, l.server })
+}
+
+// podNext is serverNext with the pods first.
+func (s *stage) podNext(when string, cut, others []*line) {
+	s.t.Helper()
+	s.silent(when, cut, others, func(l *line) (from, to *end) { return l.client, l.server })
+	s.silent(when, cut, others, func(l *line) (from, to *end) { return l.server, l.client })
+}
+
+func (s *stage) silent(when string, cut, others []*line, ends func(*line) (from, to *end)) {
+	s.t.Helper()
+	word := s.word()
+	for _, l := range cut {
+		from, _ := ends(l)
+		from.say(word)
+	}
+	s.goesOn(when, others...)
+	for _, l := range cut {
+		if _, to := ends(l); to.has(word) {
+			s.t.Errorf("%s: what was said on %s arrived", when, l.name)
+		}
+	}
+}
+
+// word is another each time.
+func (s *stage) word() string { return fmt.Sprintf("word %d", time.Now().UnixNano()) }

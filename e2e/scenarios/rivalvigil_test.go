@@ -1,0 +1,61 @@
+package scenarios
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// vigil is what became of connections to one allowed and one denied address, begun
+// every 10 ms.
+type vigil struct {
+	over                            chan struct{}
+	probes                          sync.WaitGroup
+	allowed, failed, denied, passed atomic.Int64
+}
+
+// watchfully begins a vigil of a pod's.
+func (s *stage) watchfully(pod, allowed, denied string) *vigil {
+	v := &vigil{over: make(chan struct{})}
+	probe := func(to string, wrong func(lab.Outcome) bool, tries, bad *atomic.Int64) {
+		at := netip.MustParseAddrPort(to)
+		v.probes.Go(func() {
+			for {
+				select {
+				case <-v.over:
+					return
+				case <-time.After(10 * time.Millisecond):
+				}
+				tries.Add(1)
+				if wrong(s.Pod(pod).Probe("tcp", at)) {
+					bad.Add(1)
+				}
+			}
+		})
+	}
+	probe(allowed, func(o lab.Outcome) bool { return o != lab.Answered }, &v.allowed, &v.failed)
+	probe(denied, func(o lab.Outcome) bool { return o == lab.Answered }, &v.denied, &v.passed)
+	return v
+}
+
+// end ends it.
+func (v *vigil) end() {
+	close(v.over)
+	v.probes.Wait()
+}
+
+// vigil begins one in which nothing may go wrong; the returned function ends it.
+func (s *stage) vigil(pod, allowed, denied string) (stop func(when string)) {
+	v := s.watchfully(pod, allowed, denied)
+	return func(when string) {
+		s.t.Helper()
+		v.end()
+		if v.failed.Load() > 0 || v.passed.Load() > 0 {
+			s.t.Errorf("%s: %d of %d allowed connections failed and %d of %d denied ones passed", when, v.failed.Load(), v.allowed.Load(), v.passed.Load(), v.denied.Load())
+		}
+		s.t.Logf("%s: %d allowed and %d denied connections", when, v.allowed.Load(), v.denied.Load())
+	}
+}
