@@ -181,10 +181,18 @@ func (e *Enforcer) writeStatic(plan map[policy.PodRef]*podPlan, now phase) error
 // was last written are written; each table changes as one.
 func (e *Enforcer) writeChains(ctx context.Context, plan map[policy.PodRef]*podPlan) error {
 	wanted := e.wantedChains(plan)
+	there := iptables.Everything{}
+	if len(e.chains) == 0 {
+		var err error
+		if there, err = e.k.Chains.SaveAll(ctx); err != nil {
+			return err
+		}
+		e.strays = stray(there)
+	}
 	for _, table := range tables {
 		for _, f := range ipVersions {
 			key := chainsKey{f, table}
-			if err := e.writeTable(ctx, key, wanted[key]); err != nil {
+			if err := e.writeTable(ctx, key, wanted[key], there[f]); err != nil {
 				return err
 			}
 		}
@@ -192,12 +200,17 @@ func (e *Enforcer) writeChains(ctx context.Context, plan map[policy.PodRef]*podP
 	return nil
 }
 
-func (e *Enforcer) writeTable(ctx context.Context, key chainsKey, want iptables.Chains) error {
+// writeTable writes one table; there are the chains of the family's tables, nil if
+// they have not been read just now.
+func (e *Enforcer) writeTable(ctx context.Context, key chainsKey, want iptables.Chains, there map[string]iptables.Chains) error {
 	written, known := e.chains[key]
 	if !known {
-		var err error
-		if written, err = e.k.Chains.Save(ctx, key.family, key.table); err != nil {
-			return err
+		written = there[key.table]
+		if there == nil {
+			var err error
+			if written, err = e.k.Chains.Save(ctx, key.family, key.table); err != nil {
+				return err
+			}
 		}
 	}
 	tx := iptables.NewTransaction(key.family, key.table)

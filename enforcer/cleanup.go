@@ -24,10 +24,10 @@ func (e *Enforcer) Cleanup(ctx context.Context) error {
 		}
 	}
 	keep(e.k.Tables.Remove(ctx))
+	for _, in := range e.k.variants() {
+		keep(leaveAll(ctx, in))
+	}
 	for _, f := range ipVersions {
-		for _, in := range e.k.variants() {
-			keep(leaveTables(ctx, in, f, func(string) bool { return true }))
-		}
 		keep(e.forgetSelected(f))
 	}
 	keep(e.removeSets())

@@ -10,16 +10,24 @@ import (
 	"github.com/namegate/namegate/enforcer/nft"
 )
 
+// survey reads the chains of each variant of iptables, in the order of variants.
+func (e *Enforcer) survey(ctx context.Context) (out []iptables.Everything, err error) {
+	for _, in := range e.k.variants() {
+		all, err := in.SaveAll(ctx)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, all)
+	}
+	return out, nil
+}
+
 // checkMark refuses a mark bit that a rule of another program uses, by whichever
 // variant of iptables.
-func (e *Enforcer) checkMark(ctx context.Context) error {
+func (e *Enforcer) checkMark(ctx context.Context, found []iptables.Everything) error {
 	read := map[nft.Named]bool{}
-	for _, in := range e.k.variants() {
-		for _, f := range ipVersions {
-			tables, err := in.SaveAll(ctx, f)
-			if err != nil {
-				return err
-			}
+	for _, all := range found {
+		for f, tables := range all {
 			if by := markUser(tables, e.cfg.Mark); by != "" {
 				return e.markTaken(f.String() + " " + by)
 			}

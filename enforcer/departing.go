@@ -73,11 +73,21 @@ func (e *Enforcer) AwaitDeparture(ctx context.Context) (there bool, err error) {
 	return false, e.k.Tables.Apply(ctx, e.tablesState(e.inForce()))
 }
 
-// takeOverGrants brings into the table what the kernel holds beyond it.
+// takeOverGrants brings into the table what the kernel holds beyond it. What comes
+// or goes after the listing is this agent's doing.
 func (e *Enforcer) takeOverGrants() error {
+	held := map[string][]ipset.Entry{}
+	err := e.k.Sets.ListAll(func(s ipset.Set, entries []ipset.Entry) {
+		if ownSet(s.Name) && s.Type == ipset.HashIP {
+			held[s.Name] = append(held[s.Name], entries...)
+		}
+	})
+	if err != nil {
+		return err
+	}
 	for ref, p := range *e.grants.pods.Load() {
 		for s := range p.all() {
-			if err := e.takeOver(s, e.snapshot.ViewOf(ref)); err != nil {
+			if err := e.takeOver(s, held[s.name], e.snapshot.ViewOf(ref)); err != nil {
 				return err
 			}
 		}
@@ -86,13 +96,9 @@ func (e *Enforcer) takeOverGrants() error {
 }
 
 // takeOver is takeOverGrants for one set.
-func (e *Enforcer) takeOver(s *grantSet, view *policy.View) error {
+func (e *Enforcer) takeOver(s *grantSet, entries []ipset.Entry, view *policy.View) error {
 	e.grants.plan.Lock()
 	defer e.grants.plan.Unlock()
-	entries, err := e.k.Sets.List(s.name)
-	if err != nil {
-		return err
-	}
 	at := e.instant()
 	var strange []ipset.Entry
 	later := map[netip.Addr]*grant{}

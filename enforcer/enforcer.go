@@ -96,6 +96,7 @@ type Enforcer struct {
 	unlooked      []*grantSet          // those to be looked at closely, lookAt at a time
 	lookAt        int
 	left          bool            // nothing of an earlier agent is where this one does not write
+	strays        []chainsKey     // tables in which only an earlier agent had chains
 	found         map[string]bool // sets of an earlier agent, not adopted yet
 	homes         map[netip.Addr]home
 	gateways      []netip.Addr // the node's link-local addresses, where pods are on bridges
@@ -184,7 +185,11 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	e.apply.Lock()
 	defer e.apply.Unlock()
-	if err := e.checkMark(ctx); err != nil {
+	chains, err := e.survey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.checkMark(ctx, chains); err != nil {
 		return nil, err
 	}
 	names, err := e.k.Sets.Names()
@@ -206,7 +211,7 @@ func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	if err := e.k.Tables.Setup(ctx); err != nil {
 		return nil, err
 	}
-	if e.inherited, err = e.readInheritance(ctx); err != nil {
+	if e.inherited, err = e.readInheritance(chains); err != nil {
 		return nil, err
 	}
 	return e.raiseEndpoint()

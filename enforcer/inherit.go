@@ -1,7 +1,6 @@
 package enforcer
 
 import (
-	"context"
 	"net/netip"
 	"strings"
 
@@ -23,7 +22,7 @@ type inheritance struct {
 
 // readInheritance reads whose the addresses were from our chains, and their homes
 // from the nft tables, which must have been set up.
-func (e *Enforcer) readInheritance(ctx context.Context) (inheritance, error) {
+func (e *Enforcer) readInheritance(found []iptables.Everything) (inheritance, error) {
 	in := inheritance{pods: map[netip.Addr]string{}, homes: map[netip.Addr]link.Home{}, selected: map[netip.Addr]bool{}}
 	for _, f := range ipVersions {
 		selected, err := e.k.Sets.List(setPrefix(f) + setSelected)
@@ -33,18 +32,9 @@ func (e *Enforcer) readInheritance(ctx context.Context) (inheritance, error) {
 		for _, entry := range selected {
 			in.selected[entry.Addr] = true
 		}
-		if e.k.Elsewhere != nil {
-			all, err := e.k.Elsewhere.SaveAll(ctx, f)
-			if err != nil {
-				return in, err
-			}
-			in.takeAll(all["mangle"])
+		for _, all := range found {
+			in.takeAll(all[f]["mangle"])
 		}
-		chains, err := e.k.Chains.Save(ctx, f, "mangle")
-		if err != nil {
-			return in, err
-		}
-		in.takeAll(chains)
 	}
 	homes, ports := e.k.Tables.Homes()
 	for _, h := range homes {

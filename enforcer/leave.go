@@ -19,14 +19,17 @@ func (e *Enforcer) leave(ctx context.Context) error {
 	if e.left {
 		return nil
 	}
-	for _, f := range ipVersions {
-		if err := leaveTables(ctx, e.k.Chains, f, func(table string) bool { return !slices.Contains(tables, table) }); err != nil {
+	for _, key := range e.strays {
+		chains, err := e.k.Chains.Save(ctx, key.family, key.table)
+		if err != nil {
 			return err
 		}
-		if e.k.Elsewhere == nil {
-			continue
+		if err := leaveTable(ctx, e.k.Chains, key, chains); err != nil {
+			return err
 		}
-		if err := leaveTables(ctx, e.k.Elsewhere, f, func(string) bool { return true }); err != nil {
+	}
+	if e.k.Elsewhere != nil {
+		if err := leaveAll(ctx, e.k.Elsewhere); err != nil {
 			return err
 		}
 	}
@@ -34,23 +37,47 @@ func (e *Enforcer) leave(ctx context.Context) error {
 	return nil
 }
 
-// leaveTables removes our chains, and the jumps to them, from some tables.
-func leaveTables(ctx context.Context, in iptables.Interface, f iptables.Family, which func(table string) bool) error {
-	all, err := in.SaveAll(ctx, f)
+// stray returns the tables that hold our chains and are none that is written.
+func stray(all iptables.Everything) (out []chainsKey) {
+	for f, byName := range all {
+		for table, chains := range byName {
+			if !slices.Contains(tables, table) && holdsOurs(chains) {
+				out = append(out, chainsKey{f, table})
+			}
+		}
+	}
+	return out
+}
+
+func holdsOurs(chains iptables.Chains) bool {
+	for name := range chains {
+		if strings.HasPrefix(name, chainPrefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// leaveAll removes our chains, and the jumps to them, from all tables.
+func leaveAll(ctx context.Context, in iptables.Interface) error {
+	all, err := in.SaveAll(ctx)
 	if err != nil {
 		return err
 	}
-	for _, table := range slices.Sorted(maps.Keys(all)) {
-		if !which(table) {
-			continue
-		}
-		tx := iptables.NewTransaction(f, table)
-		remove(tx, all[table], func(string) bool { return false })
-		if err := in.Restore(ctx, tx); err != nil {
-			return err
+	for _, f := range ipVersions {
+		for _, table := range slices.Sorted(maps.Keys(all[f])) {
+			if err := leaveTable(ctx, in, chainsKey{f, table}, all[f][table]); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+func leaveTable(ctx context.Context, in iptables.Interface, key chainsKey, chains iptables.Chains) error {
+	tx := iptables.NewTransaction(key.family, key.table)
+	remove(tx, chains, func(string) bool { return false })
+	return in.Restore(ctx, tx)
 }
 
 // remove adds to a transaction the end of our chains of a table that are not kept,

@@ -202,9 +202,9 @@ func (f chainSeam) Save(ctx context.Context, fam iptables.Family, table string) 
 	return out, err
 }
 
-func (f chainSeam) SaveAll(ctx context.Context, fam iptables.Family) (map[string]iptables.Chains, error) {
-	var out map[string]iptables.Chains
-	err := f.s.step("save all", func() (err error) { out, err = f.Fake.SaveAll(ctx, fam); return err })
+func (f chainSeam) SaveAll(ctx context.Context) (iptables.Everything, error) {
+	var out iptables.Everything
+	err := f.s.step("save all", func() (err error) { out, err = f.Fake.SaveAll(ctx); return err })
 	return out, err
 }
 

@@ -23,28 +23,33 @@ const refusalsMax = 3
 // in its pod's plan, and that is an error a few times; then the pod is left closed
 // there, so that the others are not held up for ever.
 func (e *Enforcer) readySets(plan map[policy.PodRef]*podPlan) error {
-	var failed error
 	for _, p := range plan {
 		p.missing = nil
 	}
-	var ready []*grantSet
-	for key := range grantKeys(plan) {
-		if e.grants.get(key) != nil {
-			continue
-		}
-		s, err := e.readySet(grantSetName(key.pod, key.ports, key.family), key)
+	fresh, left := e.newSets(plan)
+	ready, gone, err := e.adopt(left)
+	if err != nil {
+		return err
+	}
+	fresh = append(fresh, gone...)
+	var failed error
+	for _, s := range fresh {
+		err := e.k.Sets.Ensure(grantSetHeader(s.name, s.key))
 		if err == nil {
 			ready = append(ready, s)
 			continue
 		}
-		p := plan[key.pod]
+		p := plan[s.key.pod]
 		if p.missing == nil {
 			p.missing = map[policy.PortSet]bool{}
 		}
-		p.missing[key.ports] = true
-		failed = fmt.Errorf("set of pod %s for %s: %w", key.pod, key.ports, err)
+		p.missing[s.key.ports] = true
+		failed = fmt.Errorf("set of pod %s for %s: %w", s.key.pod, s.key.ports, err)
 	}
 	e.include(ready)
+	for _, s := range ready {
+		delete(e.found, s.name)
+	}
 	switch {
 	case failed == nil:
 		e.refusals = 0
@@ -59,19 +64,22 @@ func (e *Enforcer) readySets(plan map[policy.PodRef]*podPlan) error {
 	return nil
 }
 
-// readySet makes one set, which is not in the table yet.
-func (e *Enforcer) readySet(name string, key grantKey) (*grantSet, error) {
-	s := &grantSet{name: name, key: key, table: e.grants, entries: map[netip.Addr]*grant{}, past: newHistory()}
-	if err := e.k.Sets.Ensure(grantSetHeader(name, key)); err != nil {
-		return nil, err
-	}
-	if e.found[name] {
-		if err := e.adopt(s); err != nil {
-			return nil, err
+// newSets returns the sets of a plan that are not in the table yet: those that are to
+// be made, and those that are there already, by name.
+func (e *Enforcer) newSets(plan map[policy.PodRef]*podPlan) (fresh []*grantSet, left map[string]*grantSet) {
+	left = map[string]*grantSet{}
+	for key := range grantKeys(plan) {
+		if e.grants.get(key) != nil {
+			continue
 		}
-		delete(e.found, name)
+		s := &grantSet{name: grantSetName(key.pod, key.ports, key.family), key: key, table: e.grants, entries: map[netip.Addr]*grant{}, past: newHistory()}
+		if e.found[s.name] {
+			left[s.name] = s
+		} else {
+			fresh = append(fresh, s)
+		}
 	}
-	return s, nil
+	return fresh, left
 }
 
 // include takes ready sets into the table, with what they hold.
@@ -96,20 +104,38 @@ func grantSetHeader(name string, key grantKey) ipset.Set {
 	}
 }
 
-// adopt reads back what the kernel holds. An entry without a reason that can be
-// read is nobody's: Commit takes it out, like every one that no policy allows.
-func (e *Enforcer) adopt(s *grantSet) error {
-	entries, err := e.k.Sets.List(s.name)
+// adopt reads back what sets hold that the kernel has already, all in one listing, and
+// returns those which it does not have any more, or which are another program's. An
+// entry without a reason that can be read is nobody's: Commit takes it out, like every
+// one that no policy allows.
+func (e *Enforcer) adopt(left map[string]*grantSet) (ready, gone []*grantSet, err error) {
+	if len(left) == 0 {
+		return nil, nil, nil
+	}
+	at, there := e.instant(), map[string]bool{}
+	err = e.k.Sets.ListAll(func(head ipset.Set, entries []ipset.Entry) {
+		s := left[head.Name]
+		if s == nil || head.Type != ipset.HashIP || head.IPv6 != (s.key.family == iptables.IPv6) {
+			return
+		}
+		there[s.name] = true
+		for _, entry := range entries {
+			g := newGrant()
+			g.reasons = append(g.reasons, readEntry(entry, at)...)
+			s.entries[entry.Addr] = g
+		}
+	})
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	at := e.instant()
-	for _, entry := range entries {
-		g := newGrant()
-		g.reasons = append(g.reasons, readEntry(entry, at)...)
-		s.entries[entry.Addr] = g
+	for _, s := range left {
+		if there[s.name] {
+			ready = append(ready, s)
+		} else {
+			gone = append(gone, s)
+		}
 	}
-	return nil
+	return ready, gone, nil
 }
 
 // readEntry returns the reasons of an entry that another agent wrote. None lasts

@@ -1,11 +1,8 @@
 package ipset
 
 import (
-	"encoding/binary"
-	"net/netip"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/nfattr"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
@@ -52,31 +49,4 @@ func headerAttr(s Set) *nl.RtAttr {
 // seconds rounds up: an entry must not end before its deadline.
 func seconds(d time.Duration) uint32 {
 	return uint32((min(max(d, time.Second), TimeoutMax) + time.Second - 1) / time.Second)
-}
-
-func parseEntry(data []byte) Entry {
-	var e Entry
-	a := nfattr.Parse(data)
-	ip := nfattr.Parse(a[nl.IPSET_ATTR_IP])
-	for _, typ := range []int{nl.IPSET_ATTR_IPADDR_IPV4, nl.IPSET_ATTR_IPADDR_IPV6} {
-		if addr, ok := netip.AddrFromSlice(ip[typ]); ok {
-			e.Addr = addr
-		}
-	}
-	if v := a[nl.IPSET_ATTR_PROTO]; len(v) == 1 {
-		e.Protocol = v[0]
-	}
-	if v := a[nl.IPSET_ATTR_PORT]; len(v) == 2 {
-		e.Port = binary.BigEndian.Uint16(v)
-	}
-	if v := a[nl.IPSET_ATTR_IFACE]; v != nil {
-		e.Iface = nfattr.String(v)
-	}
-	if v := a[nl.IPSET_ATTR_TIMEOUT]; len(v) == 4 {
-		e.Timeout = time.Duration(binary.BigEndian.Uint32(v)) * time.Second
-	}
-	if v := a[nl.IPSET_ATTR_COMMENT]; v != nil {
-		e.Comment = nfattr.String(v)
-	}
-	return e
 }

@@ -2,6 +2,7 @@ package ipset
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -162,6 +163,22 @@ func (s *fakeSet) live(now time.Time) []Entry {
 		out = append(out, e)
 	}
 	return out
+}
+
+// ListAll implements Interface; sets with entries come in two parts.
+func (f *Fake) ListAll(each func(s Set, entries []Entry)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(f.sets)) {
+		s := f.sets[name]
+		head, live := Set{Name: name, Type: s.Type, IPv6: s.IPv6}, s.live(f.now())
+		if half := len(live) / 2; half > 0 {
+			each(head, slices.Clone(live[:half]))
+			live = live[half:]
+		}
+		each(head, live)
+	}
+	return nil
 }
 
 // Sizes implements Interface.

@@ -99,6 +99,10 @@ type Interface interface {
 	// List returns the live entries of a set in no order, with the time each
 	// has left. The set missing: IsNotFound.
 	List(name string) ([]Entry, error)
+	// ListAll hands over every set of the namespace, its name, type and family, with
+	// its live entries, in one listing; one with many entries comes in parts. each must
+	// not call the Interface and not keep the entries.
+	ListAll(each func(s Set, entries []Entry)) error
 	// Sizes returns how many entries each set of the namespace holds, by name, or
 	// each of those named; one that is not there is left out. Entries that have
 	// ended may still count.

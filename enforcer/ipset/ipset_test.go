@@ -260,3 +260,60 @@ func TestSizesOfSomeSets(t *testing.T) {
 		}
 	})
 }
+
+// One listing of all sets says the same as one of each.
+func TestListAll(t *testing.T) {
+	both(t, func(t *testing.T, i ipset.Interface) {
+		want := map[ipset.Set][]ipset.Entry{
+			{Name: "empty", Type: ipset.HashIP}:                 {},
+			{Name: "small", Type: ipset.HashIP, IPv6: true}:     {{Addr: netip.MustParseAddr("2001:db8::1"), Timeout: time.Hour, Comment: "six"}},
+			{Name: "ports", Type: ipset.HashIPPort}:             {{Addr: v4, Protocol: 17, Port: 53, Timeout: time.Hour, Comment: "port"}},
+			{Name: "homes", Type: ipset.HashNetIface}:           {{Addr: v4, Iface: "veth5", Timeout: time.Hour, Comment: "home"}},
+			{Name: strings.Repeat("n", 31), Type: ipset.HashIP}: nil,
+		}
+		large := ipset.Set{Name: "zlarge", Type: ipset.HashIP}
+		addr := netip.MustParseAddr("198.18.0.0")
+		for range 2000 {
+			addr = addr.Next()
+			want[large] = append(want[large], ipset.Entry{Addr: addr, Timeout: time.Hour, Comment: strings.Repeat("c", 200)})
+		}
+		for s, entries := range want {
+			s.Timeout, s.Comment = true, true
+			if err := i.Ensure(s); err != nil {
+				t.Fatal(err)
+			}
+			if err := i.Add(s.Name, entries...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, parts := map[ipset.Set]map[ipset.Entry]bool{}, 0
+		if err := i.ListAll(func(s ipset.Set, entries []ipset.Entry) {
+			parts++
+			if got[s] == nil {
+				got[s] = map[ipset.Entry]bool{}
+			}
+			for _, e := range entries {
+				if e.Timeout <= 0 || e.Timeout > time.Hour {
+					t.Errorf("%s: %v is left", s.Name, e.Timeout)
+				}
+				e.Timeout = time.Hour
+				got[s][e] = true
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != len(want) || parts <= len(want) {
+			t.Errorf("%d sets of %d in %d parts", len(got), len(want), parts)
+		}
+		for s, entries := range want {
+			if len(got[s]) != len(entries) {
+				t.Errorf("%+v has %d entries of %d", s, len(got[s]), len(entries))
+			}
+			for _, e := range entries {
+				if !got[s][e] {
+					t.Errorf("%s lacks %+v", s.Name, e)
+				}
+			}
+		}
+	})
+}

@@ -3,7 +3,6 @@ package ipset
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"syscall"
 
@@ -15,13 +14,13 @@ import (
 
 // Kernel is the Interface on the network namespace it was opened in. Changes of
 // entries have a socket of their own, so that they do not wait for a long listing, and
-// so have the sizes of sets, which are asked for often.
+// so have listings, which are asked for often.
 type Kernel struct {
-	mu      sync.Mutex
-	socket  *nl.SocketHandle
-	types   map[Type]uint8 // the revision to speak, by set type
-	writer  *writer
-	counter *counter
+	mu     sync.Mutex
+	socket *nl.SocketHandle
+	types  map[Type]uint8 // the revision to speak, by set type
+	writer *writer
+	reader *reader
 }
 
 var _ Interface = (*Kernel)(nil)
@@ -50,7 +49,7 @@ func Open() (*Kernel, error) {
 		s.Close()
 		return nil, fmt.Errorf("open netfilter netlink socket: %w", err)
 	}
-	if k.counter, err = openCounter(); err != nil {
+	if k.reader, err = openReader(); err != nil {
 		s.Close()
 		k.writer.close()
 		return nil, fmt.Errorf("open netfilter netlink socket: %w", err)
@@ -62,7 +61,7 @@ func Open() (*Kernel, error) {
 func (k *Kernel) Close() {
 	k.socket.Close()
 	k.writer.close()
-	k.counter.close()
+	k.reader.close()
 }
 
 // Ensure implements Interface.
@@ -101,35 +100,6 @@ func (k *Kernel) Destroy(name string) error {
 	req := k.request(nl.IPSET_CMD_DESTROY, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_EXCL)
 	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(name)))
 	return wrap("destroy", name, k.do(req, nil))
-}
-
-// List implements Interface.
-func (k *Kernel) List(name string) ([]Entry, error) {
-	req := k.request(nl.IPSET_CMD_LIST, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_DUMP)
-	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(name)))
-	var out []Entry
-	err := k.do(req, func(msg []byte) {
-		for _, list := range nfattr.All(msg[nfattr.HeaderLen:], nl.IPSET_ATTR_ADT) {
-			for _, data := range nfattr.All(list, nl.IPSET_ATTR_DATA) {
-				out = append(out, parseEntry(data))
-			}
-		}
-	})
-	return out, wrap("list", name, err)
-}
-
-// Names implements Interface.
-func (k *Kernel) Names() ([]string, error) {
-	req := k.request(nl.IPSET_CMD_LIST, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_DUMP)
-	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_FLAGS, nl.BEUint32Attr(flagListSetName)))
-	var names []string
-	err := k.do(req, func(msg []byte) {
-		if v := nfattr.Parse(msg[nfattr.HeaderLen:])[nl.IPSET_ATTR_SETNAME]; v != nil {
-			names = append(names, nfattr.String(v))
-		}
-	})
-	slices.Sort(names)
-	return slices.Compact(names), wrap("list", "names", err)
 }
 
 // revision asks for the newest revision of a type that the kernel has, so that

@@ -82,16 +82,18 @@ func Detect(ctx context.Context, own string) (v Variant, why string, err error) 
 	case noNFT != nil:
 		return Legacy, "there is no program of the other", nil
 	}
-	var legacy, nft Traces
-	for _, f := range []Family{IPv4, IPv6} {
-		if err := legacy.read(ctx, Legacy, f, own); err != nil {
-			return Default, "", err
-		}
-		if err := nft.read(ctx, NFT, f, own); err != nil {
-			return Default, "", err
-		}
+	program := programVariant(ctx)
+	if program == NFT && !legacyTables(IPv4) && !legacyTables(IPv6) {
+		return NFT, "nobody uses legacy tables, and the program iptables is of that variant", nil
 	}
-	v, why = Choose(legacy, nft, programVariant(ctx))
+	var legacy, nft Traces
+	if err := legacy.read(ctx, Legacy, own); err != nil {
+		return Default, "", err
+	}
+	if err := nft.read(ctx, NFT, own); err != nil {
+		return Default, "", err
+	}
+	v, why = Choose(legacy, nft, program)
 	return v, why, nil
 }
 
@@ -114,13 +116,14 @@ func programVariant(ctx context.Context) Variant {
 	return NFT
 }
 
-func (t *Traces) read(ctx context.Context, v Variant, f Family, own string) error {
-	e := &Exec{variant: v}
-	tables, err := e.SaveAll(ctx, f)
+func (t *Traces) read(ctx context.Context, v Variant, own string) error {
+	all, err := (&Exec{variant: v}).SaveAll(ctx)
 	if err != nil {
 		return fmt.Errorf("look for the host's variant of iptables: %w", err)
 	}
-	t.add(tables, own)
+	for _, tables := range all {
+		t.add(tables, own)
+	}
 	return nil
 }
 

@@ -157,16 +157,18 @@ func (f *Fake) Save(_ context.Context, fam Family, table string) (Chains, error)
 }
 
 // SaveAll implements Interface: the tables that hold a rule.
-func (f *Fake) SaveAll(ctx context.Context, fam Family) (map[string]Chains, error) {
-	out := map[string]Chains{}
-	for table := range builtin {
-		chains, err := f.Save(ctx, fam, table)
-		if err != nil {
-			return nil, err
-		}
-		for _, rules := range chains {
-			if len(rules) > 0 {
-				out[table] = chains
+func (f *Fake) SaveAll(ctx context.Context) (Everything, error) {
+	out := Everything{IPv4: {}, IPv6: {}}
+	for fam, tables := range out {
+		for table := range builtin {
+			chains, err := f.Save(ctx, fam, table)
+			if err != nil {
+				return nil, err
+			}
+			for _, rules := range chains {
+				if len(rules) > 0 {
+					tables[table] = chains
+				}
 			}
 		}
 	}

@@ -33,6 +33,9 @@ const ChainLengthMax = 28
 // prints it, without "-A CHAIN ".
 type Chains map[string][]string
 
+// Everything is chains by family and table.
+type Everything map[Family]map[string]Chains
+
 // Interface is what the enforcer needs of iptables. Methods may be called from
 // several goroutines.
 type Interface interface {
@@ -42,9 +45,9 @@ type Interface interface {
 	// Save returns all chains of a table, built-in ones too, also those of other
 	// programs. A table that was never used may come back empty.
 	Save(ctx context.Context, f Family, table string) (Chains, error)
-	// SaveAll returns the chains of all tables that are in use, by table. Asking
-	// does not bring a table into use.
-	SaveAll(ctx context.Context, f Family) (map[string]Chains, error)
+	// SaveAll returns the chains of all tables that are in use, of both families.
+	// Asking does not bring a table into use.
+	SaveAll(ctx context.Context) (Everything, error)
 	// Glance returns a text that is another after most changes of a table, by
 	// whomever, and costs next to nothing; "" where the kernel tells of changes itself.
 	Glance(f Family, table string) (string, error)

@@ -1,0 +1,98 @@
+package ipset
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/namegate/namegate/enforcer/nfattr"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// List implements Interface.
+func (k *Kernel) List(name string) ([]Entry, error) {
+	k.reader.mu.Lock()
+	defer k.reader.mu.Unlock()
+	var out []Entry
+	err := k.reader.list(name, 0, func(attrs []byte) { out = appendEntries(out, attrs) })
+	return out, wrap("list", name, err)
+}
+
+// ListAll implements Interface.
+func (k *Kernel) ListAll(each func(s Set, entries []Entry)) error {
+	k.reader.mu.Lock()
+	defer k.reader.mu.Unlock()
+	var s Set
+	var entries []Entry
+	err := k.reader.list("", 0, func(attrs []byte) {
+		// Only the first message of a set says what it is.
+		if head := parseHead(attrs); head.Name != s.Name {
+			s = head
+		}
+		entries = appendEntries(entries[:0], attrs)
+		each(s, entries)
+	})
+	return wrap("list", "all", err)
+}
+
+// Names implements Interface.
+func (k *Kernel) Names() ([]string, error) {
+	k.reader.mu.Lock()
+	defer k.reader.mu.Unlock()
+	var names []string
+	err := k.reader.list("", flagListSetName, func(attrs []byte) { names = append(names, parseHead(attrs).Name) })
+	slices.Sort(names)
+	return slices.Compact(names), wrap("list", "names", err)
+}
+
+// parseHead reads the name, type and family of a set.
+func parseHead(attrs []byte) (s Set) {
+	nfattr.Each(attrs, func(typ int, value []byte) {
+		switch typ {
+		case nl.IPSET_ATTR_SETNAME:
+			s.Name = nfattr.String(value)
+		case nl.IPSET_ATTR_TYPENAME:
+			s.Type = Type(nfattr.String(value))
+		case nl.IPSET_ATTR_FAMILY:
+			s.IPv6 = len(value) == 1 && value[0] == unix.NFPROTO_IPV6
+		}
+	})
+	return s
+}
+
+// appendEntries appends the entries of one message.
+func appendEntries(out []Entry, attrs []byte) []Entry {
+	nfattr.Each(attrs, func(typ int, list []byte) {
+		if typ != nl.IPSET_ATTR_ADT {
+			return
+		}
+		nfattr.Each(list, func(typ int, data []byte) {
+			if typ == nl.IPSET_ATTR_DATA {
+				out = append(out, parseEntry(data))
+			}
+		})
+	})
+	return out
+}
+
+func parseEntry(data []byte) (e Entry) {
+	nfattr.Each(data, func(typ int, v []byte) {
+		switch {
+		case typ == nl.IPSET_ATTR_IP:
+			nfattr.Each(v, func(_ int, ip []byte) { e.Addr, _ = netip.AddrFromSlice(ip) })
+		case typ == nl.IPSET_ATTR_PROTO && len(v) == 1:
+			e.Protocol = v[0]
+		case typ == nl.IPSET_ATTR_PORT && len(v) == 2:
+			e.Port = binary.BigEndian.Uint16(v)
+		case typ == nl.IPSET_ATTR_IFACE:
+			e.Iface = nfattr.String(v)
+		case typ == nl.IPSET_ATTR_TIMEOUT && len(v) == 4:
+			e.Timeout = time.Duration(binary.BigEndian.Uint32(v)) * time.Second
+		case typ == nl.IPSET_ATTR_COMMENT:
+			e.Comment = nfattr.String(v)
+		}
+	})
+	return e
+}
