@@ -184,7 +184,7 @@ func (e *Enforcer) writeChains(ctx context.Context, plan map[policy.PodRef]*podP
 	there := iptables.Everything{}
 	if len(e.chains) == 0 {
 		var err error
-		if there, err = e.k.Chains.SaveAll(ctx); err != nil {
+		if there, err = e.allChains(ctx); err != nil {
 			return err
 		}
 		e.strays = stray(there)
@@ -200,6 +200,19 @@ func (e *Enforcer) writeChains(ctx context.Context, plan map[policy.PodRef]*podP
 	return nil
 }
 
+// allChains reads every table, unless that was done a moment ago.
+func (e *Enforcer) allChains(ctx context.Context) (iptables.Everything, error) {
+	last := e.surveyed
+	e.surveyed = surveyed{}
+	if last.chains == nil || e.now().Sub(last.at) > surveyFresh {
+		var err error
+		if last, err = e.survey(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return last.chains[len(last.chains)-1], nil
+}
+
 // writeTable writes one table; there are the chains of the family's tables, nil if
 // they have not been read just now.
 func (e *Enforcer) writeTable(ctx context.Context, key chainsKey, want iptables.Chains, there map[string]iptables.Chains) error {
@@ -207,6 +220,7 @@ func (e *Enforcer) writeTable(ctx context.Context, key chainsKey, want iptables.
 	if !known {
 		written = there[key.table]
 		if there == nil {
+			e.glanceAt(key)
 			var err error
 			if written, err = e.k.Chains.Save(ctx, key.family, key.table); err != nil {
 				return err
@@ -228,13 +242,15 @@ func (e *Enforcer) writeTable(ctx context.Context, key chainsKey, want iptables.
 	} else {
 		missing(tx, key, want, written)
 	}
-	if !tx.Empty() {
-		if err := e.k.Chains.Restore(ctx, tx); err != nil {
-			delete(e.chains, key)
-			return err
+	if tx.Empty() {
+		if !known {
+			e.chains[key], e.seen[key] = want, ours(key, written)
 		}
-	} else if known {
 		return nil
+	}
+	if err := e.k.Chains.Restore(ctx, tx); err != nil {
+		delete(e.chains, key)
+		return err
 	}
 	e.glanceAt(key)
 	e.chains[key], e.seen[key] = want, printed(key, want)

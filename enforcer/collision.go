@@ -5,21 +5,37 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/namegate/namegate/enforcer/iptables"
 	"github.com/namegate/namegate/enforcer/nft"
 )
 
-// survey reads the chains of each variant of iptables, in the order of variants.
-func (e *Enforcer) survey(ctx context.Context) (out []iptables.Everything, err error) {
+// surveyed are the chains of each variant of iptables, in the order of variants.
+type surveyed struct {
+	at     time.Time
+	chains []iptables.Everything
+}
+
+// surveyFresh is how long a survey is as good as a new one: thousands of rules take
+// a good part of what a restart may. RunReconcile looks soon at what came since.
+const surveyFresh = 3 * time.Second
+
+func (e *Enforcer) survey(ctx context.Context) (surveyed, error) {
+	found := surveyed{at: e.now()}
+	for _, table := range tables {
+		for _, f := range ipVersions {
+			e.glanceAt(chainsKey{f, table})
+		}
+	}
 	for _, in := range e.k.variants() {
 		all, err := in.SaveAll(ctx)
 		if err != nil {
-			return nil, err
+			return found, err
 		}
-		out = append(out, all)
+		found.chains = append(found.chains, all)
 	}
-	return out, nil
+	return found, nil
 }
 
 // checkMark refuses a mark bit that a rule of another program uses, by whichever

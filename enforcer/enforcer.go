@@ -96,6 +96,7 @@ type Enforcer struct {
 	unlooked      []*grantSet          // those to be looked at closely, lookAt at a time
 	lookAt        int
 	left          bool            // nothing of an earlier agent is where this one does not write
+	surveyed      surveyed        // by Start, until the first write
 	strays        []chainsKey     // tables in which only an earlier agent had chains
 	found         map[string]bool // sets of an earlier agent, not adopted yet
 	homes         map[netip.Addr]home
@@ -185,11 +186,11 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	e.apply.Lock()
 	defer e.apply.Unlock()
-	chains, err := e.survey(ctx)
-	if err != nil {
+	var err error
+	if e.surveyed, err = e.survey(ctx); err != nil {
 		return nil, err
 	}
-	if err := e.checkMark(ctx, chains); err != nil {
+	if err := e.checkMark(ctx, e.surveyed.chains); err != nil {
 		return nil, err
 	}
 	names, err := e.k.Sets.Names()
@@ -211,7 +212,7 @@ func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	if err := e.k.Tables.Setup(ctx); err != nil {
 		return nil, err
 	}
-	if e.inherited, err = e.readInheritance(chains); err != nil {
+	if e.inherited, err = e.readInheritance(e.surveyed.chains); err != nil {
 		return nil, err
 	}
 	return e.raiseEndpoint()

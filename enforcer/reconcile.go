@@ -15,6 +15,8 @@ import (
 const (
 	checkEvery  = 5 * time.Second
 	settleAfter = 200 * time.Millisecond
+	// firstLook is after how long what was written first is compared.
+	firstLook = time.Second
 	// glanceEvery is how often tables are glanced at of whose changes the kernel does
 	// not tell.
 	glanceEvery = 200 * time.Millisecond
@@ -40,7 +42,8 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	defer tick.Stop()
 	glance := time.NewTicker(glanceEvery)
 	defer glance.Stop()
-	var look <-chan time.Time // there is a reason to
+	// There is a reason to: at first what was changed while nobody watched.
+	look := time.After(firstLook)
 	var r repairs
 	var sets setGlance
 	for {

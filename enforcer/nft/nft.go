@@ -79,7 +79,10 @@ type State struct {
 type Tables struct {
 	inet, bridge knftables.Interface
 	mark         uint32
-	applied      map[string]*knftables.Element
+	// applied are the elements as they were written last; with partial others may be
+	// there, and the next write makes all anew.
+	applied map[string]*knftables.Element
+	partial bool
 	// list prints a table of the host, and printTable one of ours, "" when it is not
 	// there. On fakes list is nil.
 	list       func(context.Context, Named) (string, error)
@@ -92,11 +95,11 @@ type Tables struct {
 
 // Open finds the nft program. The error says what is missing.
 func Open(mark uint32) (*Tables, error) {
-	inet, err := knftables.New(knftables.InetFamily, TableName)
+	inet, err := knftables.New(knftables.InetFamily, TableName, knftables.NoObjectCommentEmulation)
 	if err != nil {
 		return nil, fmt.Errorf("nftables is not available (install the package nftables): %w", err)
 	}
-	bridge, err := knftables.New(knftables.BridgeFamily, TableName)
+	bridge, err := knftables.New(knftables.BridgeFamily, TableName, knftables.NoObjectCommentEmulation)
 	if err != nil {
 		return nil, fmt.Errorf("nftables for bridges is not available: %w", err)
 	}
@@ -127,12 +130,24 @@ func (t *Tables) Setup(ctx context.Context) error {
 			return err
 		}
 	}
-	applied, err := t.read(ctx)
-	if err != nil {
-		return err
+	t.applied, t.partial = map[string]*knftables.Element{}, true
+	for i := range t.both() {
+		if err := t.readTable(ctx, i, t.applied, inherited); err != nil {
+			return err
+		}
 	}
-	t.applied = applied
 	return nil
+}
+
+// inherited tells whether a set or map says what is asked of an earlier agent: homes,
+// and whose replies are given back.
+func inherited(name string) bool {
+	for _, f := range families {
+		if name == "home"+f.suffix || name == "giveback"+f.suffix {
+			return true
+		}
+	}
+	return false
 }
 
 // Rewrite makes both tables anew, chains, rules and elements, whatever was there:
@@ -142,7 +157,7 @@ func (t *Tables) Rewrite(ctx context.Context, s State) error {
 	if err := t.layOut(ctx, want); err != nil {
 		return err
 	}
-	t.applied = want
+	t.applied, t.partial = want, false
 	return nil
 }
 
@@ -167,6 +182,9 @@ func (t *Tables) layOut(ctx context.Context, want map[string]*knftables.Element)
 		}
 	}
 	t.strange = false
+	if want == nil {
+		return nil // the first state is still to come
+	}
 	return t.remember(ctx)
 }
 
@@ -219,18 +237,9 @@ func (t *Tables) refill(i int, tx *knftables.Transaction, want map[string]*knfta
 	}
 }
 
-// read lists the elements of every set and map but the dead-man switch.
-func (t *Tables) read(ctx context.Context) (map[string]*knftables.Element, error) {
-	found := map[string]*knftables.Element{}
-	for i := range t.both() {
-		if err := t.readTable(ctx, i, found); err != nil {
-			return nil, err
-		}
-	}
-	return found, nil
-}
-
-func (t *Tables) readTable(ctx context.Context, i int, found map[string]*knftables.Element) error {
+// readTable lists the elements of a table's sets and maps, of those alone that which
+// names and that do not fill by themselves.
+func (t *Tables) readTable(ctx context.Context, i int, found map[string]*knftables.Element, which func(name string) bool) error {
 	table := t.both()[i]
 	names, err := table.ListAll(ctx)
 	if knftables.IsNotFound(err) {
@@ -241,7 +250,7 @@ func (t *Tables) readTable(ctx context.Context, i int, found map[string]*knftabl
 	}
 	for _, kind := range []string{"set", "map"} {
 		for _, name := range names[kind] {
-			if volatile(name) {
+			if volatile(name) || !which(name) {
 				continue
 			}
 			elements, err := table.ListElements(ctx, kind, name)
@@ -263,14 +272,8 @@ func (t *Tables) both() []knftables.Interface { return []knftables.Interface{t.i
 // transaction for each table.
 func (t *Tables) Apply(ctx context.Context, s State) error {
 	want := s.elements()
-	if t.strange {
+	if t.strange || t.partial {
 		return t.Rewrite(ctx, s)
-	}
-	if t.applied == nil {
-		var err error
-		if t.applied, err = t.read(ctx); err != nil {
-			return err
-		}
 	}
 	changed := false
 	for i, table := range t.both() {
@@ -291,7 +294,7 @@ func (t *Tables) Apply(ctx context.Context, s State) error {
 		}
 		changed = true
 		if err := table.Run(ctx, tx); err != nil {
-			t.applied = nil // one table may have changed: look again next time
+			t.partial = true // one table may have changed: write both anew next time
 			return fmt.Errorf("change sets of nft table %s %s: %w", family, TableName, err)
 		}
 	}
@@ -403,7 +406,7 @@ func (t *Tables) Rest(ctx context.Context) error {
 }
 
 // Intact tells whether both tables still hold what was written last: chains, rules
-// and elements, but for the dead-man switch.
+// and elements, but for the dead-man switch. Before the first state they do not.
 func (t *Tables) Intact(ctx context.Context) (bool, error) {
 	for _, f := range tableFamilies {
 		text, err := t.printTable(ctx, f)
@@ -428,6 +431,6 @@ func (t *Tables) Remove(ctx context.Context) error {
 			return fmt.Errorf("remove nft table %s: %w", TableName, err)
 		}
 	}
-	t.applied = nil
+	t.applied, t.partial = nil, true
 	return nil
 }

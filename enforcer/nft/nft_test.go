@@ -2,6 +2,7 @@ package nft_test
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -166,7 +167,7 @@ func TestIntactNoticesWhatIsMissing(t *testing.T) {
 		{"flush", "ruleset"},
 	}
 	for _, d := range disturbances {
-		if err := tables.Setup(ctx); err != nil {
+		if err := errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)); err != nil {
 			t.Fatal(err)
 		}
 		if ok, err := tables.Intact(ctx); !ok || err != nil {
