@@ -2,7 +2,6 @@ package link
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -298,36 +297,5 @@ func (k *Kernel) Addrs() ([]netip.Addr, error) {
 			out = append(out, addr.Unmap())
 		}
 	}
-	return out, nil
-}
-
-// Watch implements Interface.
-func (k *Kernel) Watch(ctx context.Context) (<-chan struct{}, error) {
-	links, routes, addrs, neighs := make(chan netlink.LinkUpdate, 64), make(chan netlink.RouteUpdate, 64), make(chan netlink.AddrUpdate, 64), make(chan netlink.NeighUpdate, 64)
-	for _, err := range []error{
-		netlink.LinkSubscribe(links, ctx.Done()), netlink.RouteSubscribe(routes, ctx.Done()),
-		netlink.AddrSubscribe(addrs, ctx.Done()), netlink.NeighSubscribe(neighs, ctx.Done()),
-	} {
-		if err != nil {
-			return nil, fmt.Errorf("subscribe to link events: %w", err)
-		}
-	}
-	out := make(chan struct{}, 1)
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-links:
-			case <-routes:
-			case <-addrs:
-			case <-neighs:
-			}
-			select {
-			case out <- struct{}{}:
-			default:
-			}
-		}
-	}()
 	return out, nil
 }
