@@ -95,9 +95,8 @@ func (r ruleset) raw() iptables.Chains {
 		}
 	}
 	c := iptables.Chains{
-		chainHome: append(append(
-			[]string{"-m set --match-set " + r.set(setHome) + " src,src -j RETURN"},
-			strangers(homes, "-g "+chainIfaces)...),
+		chainHome: append(strangers(homes, "-g "+chainIfaces),
+			"-m set --match-set "+r.set(setHome)+" src,src -j RETURN",
 			"-g "+chainPorts),
 		chainIfaces:  unlike(ifaces, bridgePorts),
 		chainForeign: r.foreign(),

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// ErrNoClock: this machine's processes cannot be given a clock of their own.
+// ErrNoClock says that processes of this machine cannot be given a clock of their own.
 var ErrNoClock = errors.New("a process's clock can be set on amd64 only")
 
 // Clock is the clock of one running agent, which tells the time as the machine's

@@ -18,8 +18,8 @@ import (
 // The nodes that are compared.
 const (
 	guarded = "namegate"
-	// noRules has connection tracking and no rule, as each node of a cluster has
-	// tracking for its Services.
+	// noRules has connection tracking and address translation, as each node of a
+	// cluster has for its Services, and no rule.
 	noRules = "no-rules"
 	// linear has rules as kube-router lays them out.
 	linear = "linear"
@@ -80,9 +80,11 @@ func (b *bench) furnish(n *node) error {
 	return nil
 }
 
-// track makes the kernel track connections.
+// track makes the kernel track connections, and look whether their addresses are to
+// be translated.
 func (n *node) track() error {
-	_, err := n.Node.Run("nft", "add table inet tracked; add chain inet tracked forward { type filter hook forward priority 0; }; add rule inet tracked forward ct state established accept")
+	_, err := n.Node.Run("nft", "add table inet tracked; add chain inet tracked prerouting { type nat hook prerouting priority -100; }; "+
+		"add chain inet tracked postrouting { type nat hook postrouting priority 100; }")
 	return err
 }
 

@@ -70,6 +70,11 @@ func (n *node) build() error {
 	if err := n.crowd(); err != nil {
 		return err
 	}
+	// What a reset ended is forgotten at once: the table of connections is no part of
+	// what is measured.
+	if err := n.Node.Sysctl("net.netfilter.nf_conntrack_tcp_timeout_close=1"); err != nil {
+		return err
+	}
 	var err error
 	n.sink, err = child.Self(n.World, n.dir, "sink", "sink", fmt.Sprint(sinkPort))
 	return err

@@ -106,7 +106,7 @@ func (b *bench) again(n *node, grants int) (figure.Reading, error) {
 	if err != nil {
 		return figure.Reading{}, err
 	}
-	agent, err := process.CPU(pid)
+	agent, err := process.Whole(pid)
 	if err != nil {
 		return figure.Reading{}, err
 	}

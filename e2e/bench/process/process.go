@@ -21,31 +21,44 @@ const tick = 10 * time.Millisecond
 // CPU returns the processor time that a process and its threads, also those that
 // ended, used so far, in the kernel and outside, to 10 ms.
 func CPU(pid int) (time.Duration, error) {
+	own, _, err := times(pid)
+	return own, err
+}
+
+// Whole returns CPU and that of the process's children that have ended.
+func Whole(pid int) (time.Duration, error) {
+	own, children, err := times(pid)
+	return own + children, err
+}
+
+func times(pid int) (own, children time.Duration, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	d, err := parseStat(text)
-	if err != nil {
-		return 0, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+	if own, children, err = parseStat(text); err != nil {
+		err = fmt.Errorf("/proc/%d/stat: %w", pid, err)
 	}
-	return d, nil
+	return own, children, err
 }
 
 var errShort = errors.New("has too few fields")
 
-// parseStat returns utime + stime. The second field is the program's name in
-// parentheses; it may contain blanks and parentheses.
-func parseStat(text []byte) (time.Duration, error) {
+// parseStat returns utime + stime, and cutime + cstime. The second field is the
+// program's name in parentheses; it may contain blanks and parentheses.
+func parseStat(text []byte) (own, children time.Duration, err error) {
 	end := bytes.LastIndexByte(text, ')')
 	if end < 0 {
-		return 0, errShort
+		return 0, 0, errShort
 	}
 	fields := strings.Fields(string(text[end+1:])) // from the third field on
-	if len(fields) < 13 {
-		return 0, errShort
+	if len(fields) < 15 {
+		return 0, 0, errShort
 	}
-	return ticks(fields[11:13])
+	if own, err = ticks(fields[11:13]); err == nil {
+		children, err = ticks(fields[13:15])
+	}
+	return own, children, err
 }
 
 // Busy returns the processor time that everybody on the machine used so far.

@@ -31,9 +31,9 @@ func TestStat(t *testing.T) {
 		"below zero":        {"2 (namegate) S 1 2 2 0 -1 4194560 100 200 3 4 -1 250 7 8", 0, false},
 		"empty":             {"", 0, false},
 	} {
-		got, err := parseStat([]byte(c.text))
-		if got != c.want || (err == nil) != c.good {
-			t.Errorf("%s: %v, %v, want %v", name, got, err, c.want)
+		got, children, err := parseStat([]byte(c.text))
+		if got != c.want || (err == nil) != c.good || c.good && children != 150*time.Millisecond {
+			t.Errorf("%s: %v, %v, %v, want %v", name, got, children, err, c.want)
 		}
 	}
 }
