@@ -15,6 +15,9 @@ import (
 const (
 	checkEvery  = 5 * time.Second
 	settleAfter = 200 * time.Millisecond
+	// fullLooks is in how many checks tables of rules are read of which nobody says that
+	// another program has changed them: thousands take half a second of a core.
+	fullLooks = 12
 	// firstLook is after how long what was written first is compared.
 	firstLook = time.Second
 	// glanceEvery is how often tables are glanced at of whose changes the kernel does
@@ -46,15 +49,17 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	look := time.After(firstLook)
 	var r repairs
 	var sets setGlance
+	n := 0
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			e.reconcile(ctx)
+			e.reconcile(ctx, n%fullLooks == 0)
+			n++
 			continue
 		case <-losses:
-			if look == nil {
+			if look == nil && e.k.Tables.Foreign() {
 				look = time.After(r.wait(time.Now()))
 			}
 			continue
@@ -65,7 +70,7 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 			continue
 		case <-look:
 			before := e.repairs.Load()
-			e.reconcile(ctx)
+			e.reconcile(ctx, true)
 			if e.repairs.Load() > before {
 				r.made(time.Now())
 			}
@@ -121,8 +126,8 @@ func (e *Enforcer) touched() bool {
 	return false
 }
 
-func (e *Enforcer) reconcile(ctx context.Context) {
-	if err := e.Reconcile(ctx); err != nil && ctx.Err() == nil {
+func (e *Enforcer) reconcile(ctx context.Context, all bool) {
+	if err := e.compare(ctx, all); err != nil && ctx.Err() == nil {
 		e.log.Error("the kernel is not as it should be; trying again", "after", checkEvery, "error", err)
 	}
 }
@@ -153,7 +158,10 @@ func (e *Enforcer) inForce() map[policy.PodRef]*podPlan {
 
 // Reconcile compares the kernel with what was last written and repairs what is
 // not so. Before the first Commit it does nothing.
-func (e *Enforcer) Reconcile(ctx context.Context) error {
+func (e *Enforcer) Reconcile(ctx context.Context) error { return e.compare(ctx, true) }
+
+// compare is Reconcile; rules are read if they may have been changed, or in any case.
+func (e *Enforcer) compare(ctx context.Context, all bool) error {
 	if err := e.resettle(ctx); err != nil {
 		return err
 	}
@@ -162,14 +170,19 @@ func (e *Enforcer) Reconcile(ctx context.Context) error {
 	if e.snapshot == nil {
 		return nil
 	}
-	if err := e.repairTables(ctx); err != nil {
-		return err
+	if all = all || e.k.Tables.Foreign(); all {
+		e.k.Tables.Settle()
+		if err := e.repairTables(ctx); err != nil {
+			return err
+		}
 	}
 	if err := e.repairSets(); err != nil {
 		return err
 	}
-	if err := e.repairChains(ctx); err != nil {
-		return err
+	if all {
+		if err := e.repairChains(ctx); err != nil {
+			return err
+		}
 	}
 	return e.write(ctx, e.inForce())
 }

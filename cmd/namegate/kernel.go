@@ -47,6 +47,7 @@ func openKernel(mark uint32, variant string) (*kernel, error) {
 	if k.Tables, err = nft.Open(mark); err != nil {
 		return nil, err
 	}
+	chains.Around(k.Tables.Own)
 	sets, err := ipset.Open()
 	if err != nil {
 		return nil, err

@@ -27,6 +27,8 @@ const (
 // calling thread's network namespace.
 type Exec struct {
 	variant Variant
+	// around is told of each change of rules that are kept in nftables.
+	around  func(change func() error) error
 	glancer glancer
 }
 
@@ -35,7 +37,7 @@ var _ Interface = (*Exec)(nil)
 // NewExec looks the four programs up. Where one is not installed, IsMissing
 // holds for the error.
 func NewExec(v Variant) (*Exec, error) {
-	e := &Exec{variant: v}
+	e := &Exec{variant: v, around: func(change func() error) error { return change() }}
 	for _, f := range []Family{IPv4, IPv6} {
 		for _, verb := range []string{"restore", "save"} {
 			if _, err := exec.LookPath(e.program(f, verb)); err != nil {
@@ -62,12 +64,21 @@ func (e *Exec) Restore(ctx context.Context, tx *Transaction) error {
 	if tx.Empty() {
 		return nil
 	}
-	_, err := run(ctx, tx.String(), e.program(tx.Family, "restore"), "--noflush", "--wait", lockWait)
-	if err != nil {
-		err.Family, err.Table, err.Op = tx.Family, tx.Table, "restore"
-		return err
+	return e.around(func() error {
+		_, err := run(ctx, tx.String(), e.program(tx.Family, "restore"), "--noflush", "--wait", lockWait)
+		if err != nil {
+			err.Family, err.Table, err.Op = tx.Family, tx.Table, "restore"
+			return err
+		}
+		return nil
+	})
+}
+
+// Around lets f make the changes of rules that are kept in nftables.
+func (e *Exec) Around(f func(change func() error) error) {
+	if e.variant == NFT {
+		e.around = f
 	}
-	return nil
 }
 
 // Save implements Interface.

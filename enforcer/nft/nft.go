@@ -83,6 +83,7 @@ type Tables struct {
 	// there, and the next write makes all anew.
 	applied map[string]*knftables.Element
 	partial bool
+	ledger  ledger
 	// list prints a table of the host, and printTable one of ours, "" when it is not
 	// there. On fakes list is nil.
 	list       func(context.Context, Named) (string, error)
@@ -104,7 +105,7 @@ func Open(mark uint32) (*Tables, error) {
 		return nil, fmt.Errorf("nftables for bridges is not available: %w", err)
 	}
 	t := New(inet, bridge, mark)
-	t.list, t.printTable = listTable, printTable
+	t.list, t.printTable, t.ledger.generation = listTable, printTable, generation
 	return t, nil
 }
 
@@ -177,7 +178,7 @@ func (t *Tables) layOut(ctx context.Context, want map[string]*knftables.Element)
 		if want != nil {
 			t.refill(i, tx, want)
 		}
-		if err := table.Run(ctx, tx); err != nil {
+		if err := t.run(ctx, table, tx); err != nil {
 			return fmt.Errorf("write nft table %s %s: %w", tableFamilies[i], TableName, err)
 		}
 	}
@@ -186,6 +187,11 @@ func (t *Tables) layOut(ctx context.Context, want map[string]*knftables.Element)
 		return nil // the first state is still to come
 	}
 	return t.remember(ctx)
+}
+
+// run makes one change.
+func (t *Tables) run(ctx context.Context, table knftables.Interface, tx *knftables.Transaction) error {
+	return t.ledger.own(func() error { return table.Run(ctx, tx) })
 }
 
 // remember keeps how the tables are printed, for Intact to compare with.
@@ -293,7 +299,7 @@ func (t *Tables) Apply(ctx context.Context, s State) error {
 			continue
 		}
 		changed = true
-		if err := table.Run(ctx, tx); err != nil {
+		if err := t.run(ctx, table, tx); err != nil {
 			t.partial = true // one table may have changed: write both anew next time
 			return fmt.Errorf("change sets of nft table %s %s: %w", family, TableName, err)
 		}
@@ -389,7 +395,7 @@ func (t *Tables) Alive(ctx context.Context) error {
 	// transaction leave no moment without.
 	tx.Flush(&knftables.Set{Name: aliveSet})
 	tx.Add(&knftables.Element{Set: aliveSet, Key: []string{dnsPort}})
-	if err := t.inet.Run(ctx, tx); err != nil {
+	if err := t.run(ctx, t.inet, tx); err != nil {
 		return fmt.Errorf("renew the dead-man switch: %w", err)
 	}
 	return nil
@@ -399,7 +405,7 @@ func (t *Tables) Alive(ctx context.Context) error {
 func (t *Tables) Rest(ctx context.Context) error {
 	tx := t.inet.NewTransaction()
 	tx.Flush(&knftables.Set{Name: aliveSet})
-	if err := t.inet.Run(ctx, tx); err != nil {
+	if err := t.run(ctx, t.inet, tx); err != nil {
 		return fmt.Errorf("switch interception off: %w", err)
 	}
 	return nil
@@ -427,7 +433,7 @@ func (t *Tables) Remove(ctx context.Context) error {
 		// Add first: deleting a table that is not there would be an error.
 		tx.Add(&knftables.Table{})
 		tx.Delete(&knftables.Table{})
-		if err := table.Run(ctx, tx); err != nil {
+		if err := t.run(ctx, table, tx); err != nil {
 			return fmt.Errorf("remove nft table %s: %w", TableName, err)
 		}
 	}
