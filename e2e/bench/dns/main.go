@@ -12,10 +12,8 @@ import (
 	"io"
 	"net/netip"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/namegate/namegate/e2e/bench/fake"
@@ -90,38 +88,14 @@ func parse(args []string, out io.Writer) (options, error) {
 	if o.rounds < 1 || o.span < 100*time.Millisecond {
 		return o, errors.New("-rounds is at least 1, -span at least 100ms")
 	}
-	o.only = names()
-	if only != "" {
-		o.only = strings.Split(only, ",")
-	}
-	for _, n := range o.only {
-		if !slices.Contains(names(), n) {
-			return o, fmt.Errorf("-only %s is not known; write some of %s", n, strings.Join(names(), ", "))
-		}
-	}
-	return o, nil
+	var err error
+	o.only, err = ground.Choose("-only", only, names())
+	return o, err
 }
 
-// run returns the exit status: 0 where everything was measured, whatever the
-// figures are, 2 otherwise.
 func run(args []string, out, notes io.Writer) int {
 	o, err := parse(args, notes)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil:
-	case os.Geteuid() != 0:
-		err = errors.New("it makes network namespaces; run it as root, for example: sudo make bench-dns")
-	default:
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-		defer stop()
-		err = measure(ctx, o, out, notes)
-	}
-	if err != nil {
-		fmt.Fprintln(notes, "bench: "+err.Error())
-		return 2
-	}
-	return 0
+	return ground.Status("bench-dns", err, notes, func(ctx context.Context) error { return measure(ctx, o, out, notes) })
 }
 
 // measure runs what was asked for and takes everything down, also after an error

@@ -66,7 +66,7 @@ func (b *bench) apply() error {
 // applyOnce lets a child apply in the namespace of a new node: iptables works on the
 // namespace of the whole process.
 func (b *bench) applyOnce() (a applied, err error) {
-	n, err := b.newNode("apply", clientNumber)
+	n, err := b.newNode("apply", clientNumber, true)
 	if err != nil {
 		return a, err
 	}

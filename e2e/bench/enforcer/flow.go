@@ -52,7 +52,7 @@ func (b *bench) flow() (err error) {
 	}()
 	for _, name := range b.nodes {
 		b.Note("flow: building the node %s with %d pods", name, podsMost)
-		n, err := b.newNode(name, clientNumber)
+		n, err := b.newNode(name, clientNumber, true)
 		if err != nil {
 			return err
 		}

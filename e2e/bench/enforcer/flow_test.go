@@ -15,13 +15,13 @@ import (
 )
 
 // newTestNode is a node with the benchmark's pods.
-func newTestNode(t *testing.T) (*bench, *node) {
+func newTestNode(t *testing.T, links bool) (*bench, *node) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it makes network namespaces")
 	}
 	b := &bench{options{span: 100 * time.Millisecond, rounds: 1}, &ground.Ground{Context: context.Background(), Dir: t.TempDir(), Notes: os.Stderr}}
-	n, err := b.newNode("test", clientNumber)
+	n, err := b.newNode("test", clientNumber, links)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func newTestNode(t *testing.T) (*bench, *node) {
 // The client's connections and bytes arrive and are counted; through the linear rules
 // only on the ports that they allow.
 func TestTrafficIsCounted(t *testing.T) {
-	b, n := newTestNode(t)
+	b, n := newTestNode(t, true)
 	count := func(m measured) float64 {
 		t.Helper()
 		r, err := b.push(n, m)
@@ -78,10 +78,7 @@ func TestTrafficIsCounted(t *testing.T) {
 
 // All pods' addresses can be those of one host, and each asks for itself.
 func TestImpersonation(t *testing.T) {
-	_, n := newTestNode(t)
-	if err := n.impersonate(); err != nil {
-		t.Fatal(err)
-	}
+	_, n := newTestNode(t, false)
 	var err error
 	if n.world, err = n.ServeWorld(scattered); err != nil {
 		t.Fatal(err)
@@ -143,7 +140,7 @@ func TestMissingNode(t *testing.T) {
 	if err := os.WriteFile(b.Dir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.newNode("test", 0); err == nil {
+	if _, err := b.newNode("test", 0, true); err == nil {
 		t.Error("a node without a folder")
 	}
 }

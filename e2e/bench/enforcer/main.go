@@ -13,12 +13,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/namegate/namegate/e2e/bench/ground"
@@ -89,10 +87,10 @@ func parse(args []string, out io.Writer) (options, error) {
 		return o, errors.New("-rounds is at least 1, -span at least 100ms")
 	}
 	var err error
-	if o.only, err = choose("-only", only, names()); err != nil {
+	if o.only, err = ground.Choose("-only", only, names()); err != nil {
 		return o, err
 	}
-	if o.nodes, err = choose("-nodes", nodes, nodeNames); err != nil {
+	if o.nodes, err = ground.Choose("-nodes", nodes, nodeNames); err != nil {
 		return o, err
 	}
 	for word := range strings.SplitSeq(pods, ",") {
@@ -105,40 +103,9 @@ func parse(args []string, out io.Writer) (options, error) {
 	return o, nil
 }
 
-// choose returns the words of a list, all there are of an empty one.
-func choose(option, list string, all []string) ([]string, error) {
-	if list == "" {
-		return all, nil
-	}
-	words := strings.Split(list, ",")
-	for _, w := range words {
-		if !slices.Contains(all, w) {
-			return nil, fmt.Errorf("%s %s is not known; write some of %s", option, w, strings.Join(all, ", "))
-		}
-	}
-	return words, nil
-}
-
-// run returns the exit status: 0 where everything was measured, whatever the
-// figures are, 2 otherwise.
 func run(args []string, out, notes io.Writer) int {
 	o, err := parse(args, notes)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil:
-	case os.Geteuid() != 0:
-		err = errors.New("it makes network namespaces; run it as root, for example: sudo make bench-enforcer")
-	default:
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-		defer stop()
-		err = measure(ctx, o, out, notes)
-	}
-	if err != nil {
-		fmt.Fprintln(notes, "bench: "+err.Error())
-		return 2
-	}
-	return 0
+	return ground.Status("bench-enforcer", err, notes, func(ctx context.Context) error { return measure(ctx, o, out, notes) })
 }
 
 // measure runs what was asked for; each measurement takes down what it built.

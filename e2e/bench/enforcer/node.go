@@ -44,8 +44,9 @@ type node struct {
 	world  *lab.Outside
 }
 
-// newNode builds a node whose client is the pod of a number.
-func (b *bench) newNode(name string, number int) (*node, error) {
+// newNode builds a node whose client is the pod of a number. links joins the other
+// pods, else they are added to the client's host.
+func (b *bench) newNode(name string, number int, links bool) (*node, error) {
 	n := &node{name: name, client: number, dir: filepath.Join(b.Dir, name)}
 	if err := os.MkdirAll(n.dir, 0o755); err != nil {
 		return nil, err
@@ -54,20 +55,24 @@ func (b *bench) newNode(name string, number int) (*node, error) {
 	if n.Lab, err = lab.New(lab.Routed); err != nil {
 		return nil, err
 	}
-	if err := n.build(); err != nil {
+	others := n.impersonate
+	if links {
+		others = n.crowd
+	}
+	if err := n.build(others); err != nil {
 		return nil, errors.Join(err, n.remove())
 	}
 	return n, nil
 }
 
-func (n *node) build() error {
+func (n *node) build(others func() error) error {
 	if _, err := n.AddPod(client, firstPod+n.client); err != nil {
 		return err
 	}
 	if err := n.Ready(); err != nil {
 		return err
 	}
-	if err := n.crowd(); err != nil {
+	if err := others(); err != nil {
 		return err
 	}
 	// What a reset ended is forgotten at once: the table of connections is no part of
