@@ -48,7 +48,9 @@ func TestForeign(t *testing.T) {
 		{"a heartbeat after it", func() error { return tables.Alive(ctx) }, true},
 		{"a look", settle, false},
 		{"a rival while ours changes", func() error {
-			return tables.Own(func() error { return errors.Join(rival("delete", "table", "ip", "rival")(), restore("-F NAMEGATE-TEST\n")()) })
+			return tables.Own(func() error {
+				return errors.Join(rival("delete", "table", "ip", "rival")(), restore("-F NAMEGATE-TEST\n")())
+			})
 		}, true},
 	} {
 		if err := step.do(); err != nil {
