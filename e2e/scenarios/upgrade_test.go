@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/bench/figure"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -87,6 +89,10 @@ func (s *stage) load(length time.Duration) error {
 	}
 	good := counted(out, "NOERROR")
 	fmt.Printf("upgrade: %d agents, %d queries at %d/s, %d lost\n", upgrades, count, upgradeRate, count-good)
+	f := figure.Figure{Name: "upgrade.lost_queries", Value: float64(count - good), Unit: "queries", Rate: upgradeRate, State: fmt.Sprintf("%d upgrades, %s", upgrades, s.Network)}
+	if err := f.Write(os.Stdout); err != nil {
+		return err
+	}
 	if good != count {
 		return fmt.Errorf("%d of %d queries are lost:\n%s", count-good, count, out)
 	}
