@@ -45,8 +45,8 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	defer tick.Stop()
 	glance := time.NewTicker(glanceEvery)
 	defer glance.Stop()
-	// There is a reason to: at first what was changed while nobody watched.
-	look := time.After(firstLook)
+	first := time.After(firstLook)
+	var look <-chan time.Time // there is a reason to
 	var r repairs
 	var sets setGlance
 	n := 0
@@ -57,6 +57,11 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 		case <-tick.C:
 			e.reconcile(ctx, n%fullLooks == 0)
 			n++
+			continue
+		case <-first:
+			if look == nil { // what was changed while nobody watched
+				look = time.After(0)
+			}
 			continue
 		case <-losses:
 			if look == nil && e.k.Tables.Foreign() {

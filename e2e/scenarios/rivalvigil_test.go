@@ -17,10 +17,14 @@ type vigil struct {
 	allowed, failed, denied, passed atomic.Int64
 }
 
+// vigilance is how long an allowed connection may take: as long as a busy machine may
+// need, and less than the second after which TCP sends a lost packet again.
+const vigilance = 900 * time.Millisecond
+
 // watchfully begins a vigil of a pod's.
 func (s *stage) watchfully(pod, allowed, denied string) *vigil {
 	v := &vigil{over: make(chan struct{})}
-	probe := func(to string, wrong func(lab.Outcome) bool, tries, bad *atomic.Int64) {
+	probe := func(to string, patience time.Duration, wrong func(lab.Outcome) bool, tries, bad *atomic.Int64) {
 		at := netip.MustParseAddrPort(to)
 		v.probes.Go(func() {
 			for {
@@ -30,14 +34,14 @@ func (s *stage) watchfully(pod, allowed, denied string) *vigil {
 				case <-time.After(10 * time.Millisecond):
 				}
 				tries.Add(1)
-				if wrong(s.Pod(pod).Probe("tcp", at)) {
+				if wrong(s.Pod(pod).ProbeFor("tcp", at, patience)) {
 					bad.Add(1)
 				}
 			}
 		})
 	}
-	probe(allowed, func(o lab.Outcome) bool { return o != lab.Answered }, &v.allowed, &v.failed)
-	probe(denied, func(o lab.Outcome) bool { return o == lab.Answered }, &v.denied, &v.passed)
+	probe(allowed, vigilance, func(o lab.Outcome) bool { return o != lab.Answered }, &v.allowed, &v.failed)
+	probe(denied, lab.Patience, func(o lab.Outcome) bool { return o == lab.Answered }, &v.denied, &v.passed)
 	return v
 }
 
