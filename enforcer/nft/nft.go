@@ -122,9 +122,14 @@ func New(inet, bridge knftables.Interface, mark uint32) *Tables {
 // as they are until Apply or Rewrite, which replaces them with all they hold. It must
 // come before every other method.
 func (t *Tables) Setup(ctx context.Context) error {
-	var err error
-	if t.strange, err = t.foundStrange(ctx); err != nil {
-		return err
+	var names [2]map[string][]string
+	t.strange = false
+	for i := range t.both() {
+		var err error
+		if names[i], err = t.names(ctx, i); err != nil {
+			return err
+		}
+		t.strange = t.strange || t.isStrange(i, names[i]["chain"])
 	}
 	if !t.strange {
 		if err := t.layOut(ctx, nil); err != nil {
@@ -133,7 +138,7 @@ func (t *Tables) Setup(ctx context.Context) error {
 	}
 	t.applied, t.partial = map[string]*knftables.Element{}, true
 	for i := range t.both() {
-		if err := t.readTable(ctx, i, t.applied, inherited); err != nil {
+		if err := t.readTable(ctx, i, names[i], t.applied, inherited); err != nil {
 			return err
 		}
 	}
@@ -243,17 +248,20 @@ func (t *Tables) refill(i int, tx *knftables.Transaction, want map[string]*knfta
 	}
 }
 
+// names returns the names of a table's chains, sets and maps, by kind; a table that is
+// not there has none.
+func (t *Tables) names(ctx context.Context, i int) (map[string][]string, error) {
+	names, err := t.both()[i].ListAll(ctx)
+	if err != nil && !knftables.IsNotFound(err) {
+		return nil, fmt.Errorf("list nft table %s %s: %w", tableFamilies[i], TableName, err)
+	}
+	return names, nil
+}
+
 // readTable lists the elements of a table's sets and maps, of those alone that which
 // names and that do not fill by themselves.
-func (t *Tables) readTable(ctx context.Context, i int, found map[string]*knftables.Element, which func(name string) bool) error {
+func (t *Tables) readTable(ctx context.Context, i int, names map[string][]string, found map[string]*knftables.Element, which func(name string) bool) error {
 	table := t.both()[i]
-	names, err := table.ListAll(ctx)
-	if knftables.IsNotFound(err) {
-		return nil // an earlier agent had no such table
-	}
-	if err != nil {
-		return fmt.Errorf("list nft sets: %w", err)
-	}
 	for _, kind := range []string{"set", "map"} {
 		for _, name := range names[kind] {
 			if volatile(name) || !which(name) {

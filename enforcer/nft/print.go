@@ -36,7 +36,11 @@ func (t *Tables) printByRules(ctx context.Context, f knftables.Family) (string, 
 		}
 	}
 	elements := map[string]*knftables.Element{}
-	if err := t.readTable(ctx, i, elements, func(string) bool { return true }); err != nil {
+	names, err := t.names(ctx, i)
+	if err != nil {
+		return "", err
+	}
+	if err := t.readTable(ctx, i, names, elements, func(string) bool { return true }); err != nil {
 		return "", err
 	}
 	return b.String() + strings.Join(slices.Sorted(maps.Keys(elements)), "\n"), nil

@@ -27,18 +27,9 @@ func (t *Tables) sign(i int) string {
 	return signPrefix + hex.EncodeToString(sum[:6])
 }
 
-// foundStrange tells whether a table of ours is there in another layout.
-func (t *Tables) foundStrange(ctx context.Context) (bool, error) {
-	for i, table := range t.both() {
-		chains, err := table.List(ctx, "chains")
-		if err != nil && !knftables.IsNotFound(err) {
-			return false, fmt.Errorf("list nft chains: %w", err)
-		}
-		if len(chains) > 0 && !slices.Contains(chains, t.sign(i)) {
-			return true, nil
-		}
-	}
-	return false, nil
+// isStrange tells whether a table with such chains is one of ours in another layout.
+func (t *Tables) isStrange(i int, chains []string) bool {
+	return len(chains) > 0 && !slices.Contains(chains, t.sign(i))
 }
 
 // remove begins a transaction that makes a table anew with the end of the one that is
