@@ -48,7 +48,7 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	first := time.After(firstLook)
 	var look <-chan time.Time // there is a reason to
 	var r repairs
-	var sets setGlance
+	sets := setGlance{next: time.Now().Add(firstLook)}
 	n := 0
 	for {
 		select {
