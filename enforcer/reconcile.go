@@ -10,10 +10,11 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// checkEvery is how often the kernel is compared with what was written, besides
-// when links change; missingEvery how often a home that is not known is looked for.
 const (
-	checkEvery  = 5 * time.Second
+	// checkEvery is how often the kernel is compared with what was written, besides
+	// when something tells of a change.
+	checkEvery = 5 * time.Second
+	// settleAfter is how long links have to settle that have changed.
 	settleAfter = 200 * time.Millisecond
 	// fullLooks is in how many checks tables of rules are read of which nobody says that
 	// another program has changed them: thousands take half a second of a core.
@@ -49,7 +50,7 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	var look <-chan time.Time // there is a reason to
 	var r repairs
 	sets := setGlance{next: time.Now().Add(firstLook)}
-	n := 0
+	n := 1 // the first look is a full one
 	for {
 		select {
 		case <-ctx.Done():

@@ -7,15 +7,14 @@ import (
 	"github.com/namegate/namegate/e2e/bench/figure"
 )
 
-// Goal is a target of the design for one figure. One of the last five is set.
+// Goal is a target of the design for one figure. One of the last four is set.
 type Goal struct {
 	Figure, Peer, State string
 	Rate                int
 	// Ratio is the greatest ratio to the peer's value, Least the smallest.
 	Ratio, Least float64
-	// Value is the greatest value, Exactly the only one.
-	Value   float64
-	Exactly *float64
+	// Value is the greatest value.
+	Value float64
 	// More is how much more than the peer's the value may be.
 	More float64
 }
@@ -39,8 +38,6 @@ func (g Goal) judge(f figure.Figure) (measured, bound string, met bool) {
 		return ratio(f, 3), fmt.Sprintf("≥ %.2f × %s", g.Least, g.Peer), f.Ratio >= g.Least
 	case g.More > 0:
 		return fmt.Sprintf("%+.0f (%.0f - %.0f) %s", f.Value-f.PeerValue, f.Value, f.PeerValue, f.Unit), fmt.Sprintf("≤ %s + %g %s", g.Peer, g.More, f.Unit), f.Value-f.PeerValue <= g.More
-	case g.Exactly != nil:
-		return fmt.Sprintf("%g %s", f.Value, f.Unit), fmt.Sprintf("%g %s", *g.Exactly, f.Unit), f.Value == *g.Exactly
 	}
 	return fmt.Sprintf("%.1f %s", f.Value, f.Unit), fmt.Sprintf("≤ %g %s", g.Value, f.Unit), f.Value <= g.Value
 }
