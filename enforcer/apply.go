@@ -263,9 +263,16 @@ func (e *Enforcer) writeTable(ctx context.Context, key chainsKey, want iptables.
 		return err
 	}
 	is := ours(key, saved)
-	e.rephrased[key] = !sameChains(is, e.seen[key])
-	e.seen[key] = is
+	if e.rephrased[key] = rephrases(is, e.seen[key]); e.rephrased[key] {
+		e.seen[key] = is
+	}
 	return nil
+}
+
+// rephrases tells whether what was printed is what was written in other words: as many
+// rules in the same chains. Fewer or more are another program's doing already.
+func rephrases(printed, written iptables.Chains) bool {
+	return !sameChains(printed, written) && maps.EqualFunc(printed, written, func(a, b []string) bool { return len(a) == len(b) })
 }
 
 // printed is how the kernel prints a table's chains, and the jumps to them, if it

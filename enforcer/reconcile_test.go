@@ -265,3 +265,53 @@ func TestRepairsArePaced(t *testing.T) {
 		}
 	}
 }
+
+// What a rival takes between a write and the reading back is not taken for the words
+// in which this iptables prints our rules.
+func TestARivalRightAfterAWriteIsNoRephrasing(t *testing.T) {
+	w := settled(t)
+	want := sortedLines(w.dump())
+	steal := func() {
+		tx := iptables.NewTransaction(iptables.IPv4, "mangle")
+		tx.Remove("PREROUTING", "-j "+chainNames)
+		w.restore(tx)
+	}
+	steal()
+	wrote := false
+	w.seams.before = func(step string) {
+		if wrote && step == "save mangle" { // reading back
+			wrote = false
+			steal()
+		}
+		wrote = wrote || step == "restore IPv4 mangle"
+	}
+	w.reconcile()
+	w.seams.before = nil
+	if sortedLines(w.dump()) == want {
+		t.Fatal("the rival came too late to show anything")
+	}
+	w.reconcile()
+	if after := sortedLines(w.dump()); after != want {
+		t.Errorf("what a rival took right after a write stays away:\n%s\nwant\n%s", after, want)
+	}
+}
+
+// An iptables that prints our rules in other words is believed once it has.
+func TestRephrasedRulesAreNotRepaired(t *testing.T) {
+	written := iptables.Chains{"A": {"-p tcp -j DROP", "-j RETURN"}, "B": nil}
+	for name, c := range map[string]struct {
+		printed iptables.Chains
+		want    bool
+	}{
+		"as written":        {iptables.Chains{"A": {"-p tcp -j DROP", "-j RETURN"}, "B": nil}, false},
+		"in other words":    {iptables.Chains{"A": {"--protocol tcp -j DROP", "-j RETURN"}, "B": nil}, true},
+		"a rule less":       {iptables.Chains{"A": {"-j RETURN"}, "B": nil}, false},
+		"a rule more":       {iptables.Chains{"A": {"-p tcp -j DROP", "-j RETURN"}, "B": {"-j ACCEPT"}}, false},
+		"a chain less":      {iptables.Chains{"A": {"-p tcp -j DROP", "-j RETURN"}}, false},
+		"another's instead": {iptables.Chains{"A": {"-p tcp -j DROP", "-j RETURN"}, "C": nil}, false},
+	} {
+		if got := rephrases(c.printed, written); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+}

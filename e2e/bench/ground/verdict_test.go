@@ -28,6 +28,8 @@ func TestJudge(t *testing.T) {
 		{"above the value", value, figure.Figure{Value: 1001, Unit: "us"}, false, "1001.0 us"},
 		{"a little more", more, figure.Figure{Value: 2500, Unit: "us"}.Against("no-flood", 600), true, "+1900 (2500 - 600) us"},
 		{"much more", more, figure.Figure{Value: 2700, Unit: "us"}.Against("no-flood", 600), false, "+2100"},
+		{"at least as much", Goal{Least: 0.98, Peer: "no-rules"}, figure.Figure{Value: 98, Unit: "1/s"}.Against("no-rules", 100), true, "0.980 × (98.0 / 100.0 1/s)"},
+		{"not as much", Goal{Least: 0.98, Peer: "no-rules"}, figure.Figure{Value: 97, Unit: "1/s"}.Against("no-rules", 100), false, "0.970"},
 		{"even less", more, figure.Figure{Value: 500, Unit: "us"}.Against("no-flood", 600), true, "-100 (500 - 600) us"},
 	} {
 		measured, bound, met := c.g.judge(c.f)
