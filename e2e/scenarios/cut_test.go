@@ -3,9 +3,7 @@ package scenarios
 import (
 	"fmt"
 	"net/netip"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/miekg/dns"
 
@@ -58,37 +56,6 @@ func (s *stage) everyWay(pod, name string) []*line {
 	return out
 }
 
-// steady has a pod connect every 10 ms to addresses that are allowed and to some
-// that are denied, until the returned function is called.
-func (s *stage) steady(pod string, allowed, denied []string) (stop func()) {
-	end := make(chan struct{})
-	var probes sync.WaitGroup
-	tries := 0
-	probes.Go(func() {
-		for {
-			select {
-			case <-end:
-				return
-			case <-time.After(10 * time.Millisecond):
-			}
-			for _, to := range allowed {
-				s.expect(pod, "tcp", to, lab.Answered)
-			}
-			for _, to := range denied {
-				s.expect(pod, "tcp", to, lab.Refused)
-			}
-			tries++
-		}
-	})
-	return func() {
-		close(end)
-		probes.Wait()
-		if tries == 0 {
-			s.t.Error("no probe was made")
-		}
-	}
-}
-
 var (
 	steadyAllowed = []string{"198.51.100.1:80", "[2001:db8:1::1]:80"}
 	steadyDenied  = []string{"198.51.100.2:80", "[2001:db8:1::2]:80"}
@@ -129,8 +96,7 @@ egress:
 		s.eventually("a", "198.51.100.13:80", lab.Refused)
 		s.eventually("a", "[2001:db8:1::d]:80", lab.Refused)
 		others = append(others, ended...)
-		stop := s.steady("a", steadyAllowed, steadyDenied)
-		defer stop()
+		defer s.vigil("a", steadyAllowed, steadyDenied)("revocation")
 		s.goesOn("after the end of a grant", others...)
 
 		s.apply(map[string]string{"gone.yaml": ""})
@@ -155,11 +121,11 @@ func TestCutOnSelection(t *testing.T) {
 		serverFirst, podFirst := s.everyWay("a", "gone"), s.everyWay("a", "gone")
 		others := append(s.everyWay("a", "kept"), s.everyWay("b", "gone")...)
 		others = append(others, s.everyWay("free", "gone")...)
-		defer s.steady("b", steadyAllowed, steadyDenied)()
-		defer s.steady("a", steadyAllowed, nil)()
+		defer s.vigil("b", steadyAllowed, steadyDenied)("another pod's selection")
+		defer s.vigil("a", steadyAllowed, nil)("selection")
 
 		s.apply(map[string]string{"p.yaml": allowNames("kept", "client", "kept", "steady")})
-		defer s.steady("a", nil, steadyDenied)()
+		defer s.vigil("a", nil, steadyDenied)("after selection")
 		s.serverNext("after the pod was selected", serverFirst, others)
 		s.podNext("after the pod was selected", podFirst, others)
 		s.expect("a", "tcp", "198.51.100.10:80", lab.Refused)

@@ -168,7 +168,7 @@ func (q *questioner) waits() int {
 // answers stay away for longer than the gap.
 func (s *stage) disturbed(what string, gap time.Duration, names []string, happen func()) askedFor {
 	s.t.Helper()
-	probes, questions := s.vigil("a", edgesAllowed, edgesDenied), s.keepsAsking("a", names...)
+	probes, questions := s.vigil("a", []string{edgesAllowed}, []string{edgesDenied}), s.keepsAsking("a", names...)
 	happen()
 	asked := questions()
 	probes(what)

@@ -147,7 +147,7 @@ func TestChangedLayout(t *testing.T) {
 		t.Run(variant, func(t *testing.T) {
 			s := layoutStage(t, older, "--iptables", variant)
 			s.laidOut("at first", ofOlder, ofThis)
-			stop := s.vigil("a", "198.51.100.1:80", "198.51.100.2:80")
+			stop := s.vigil("a", []string{"198.51.100.1:80"}, []string{"198.51.100.2:80"})
 			turn := func(how, binary string, there, gone []string, next func() error) {
 				t.Helper()
 				s.agent.Use(binary, "--iptables", variant)
@@ -200,7 +200,7 @@ func (s *stage) dieEarly(times int, variant string, binaries ...string) {
 // that did not, with an overlap and after a kill, and leaves nothing of it.
 func TestOtherVariant(t *testing.T) {
 	s := layoutStage(t, agentBinary, "--iptables", "legacy")
-	stop := s.vigil("a", "198.51.100.1:80", "198.51.100.2:80")
+	stop := s.vigil("a", []string{"198.51.100.1:80"}, []string{"198.51.100.2:80"})
 	for i, variant := range []string{"nft", "legacy", "nft", "legacy"} {
 		next := s.agent.Upgrade
 		if i >= 2 {

@@ -28,7 +28,7 @@ func TestLockHeld(t *testing.T) {
 	})
 	s.resolve("a", "www.example.org", dns.TypeA)
 	s.expect("b", "tcp", "198.51.100.2:80", lab.Answered)
-	stop := s.vigil("a", "198.51.100.1:80", "198.51.100.2:80")
+	stop := s.vigil("a", []string{"198.51.100.1:80"}, []string{"198.51.100.2:80"})
 	began := time.Now()
 	released := begin(func() error {
 		_, err := s.Node.Run("flock", s.agent.Dir+"/xtables.lock", "sleep", fmt.Sprint(held.Seconds()))

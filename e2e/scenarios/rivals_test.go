@@ -86,7 +86,7 @@ func TestRivals(t *testing.T) {
 func (s *stage) rival(name, shell string, lasts time.Duration, harmless bool) {
 	s.t.Helper()
 	allowed := addrPort("198.51.100.1:80")
-	v := s.watchfully("a", allowed.String(), "198.51.100.2:80")
+	v := s.watchfully("a", []string{allowed.String()}, []string{"198.51.100.2:80"})
 	time.Sleep(50 * time.Millisecond)
 	began := time.Now()
 	if out, err := s.Node.Run("sh", "-c", shell); err != nil {

@@ -57,7 +57,7 @@ func TestUpgrade(t *testing.T) {
 		s.resolve("b", "www.example.org", dns.TypeA)
 		stop := make(chan struct{})
 		var others sync.WaitGroup
-		others.Go(func() { s.connects(stop) })
+		probes := s.vigil("b", []string{"198.51.100.1:80"}, []string{"198.51.100.2:80"})
 		others.Go(func() { s.asks(stop) })
 		length := time.Duration(upgrades+1) * (upgradeEvery + time.Second)
 		printed := begin(func() error { return s.load(length) })
@@ -71,6 +71,7 @@ func TestUpgrade(t *testing.T) {
 		if err := <-printed; err != nil {
 			t.Error(err)
 		}
+		probes("upgrades")
 		close(stop)
 		others.Wait()
 	})
@@ -97,19 +98,6 @@ func (s *stage) load(length time.Duration) error {
 		return fmt.Errorf("%d of %d queries are lost:\n%s", count-good, count, out)
 	}
 	return nil
-}
-
-// connects probes from pod b what is allowed and what is denied, again and again.
-func (s *stage) connects(stop <-chan struct{}) {
-	for {
-		select {
-		case <-stop:
-			return
-		case <-time.After(10 * time.Millisecond):
-		}
-		s.expect("b", "tcp", "198.51.100.1:80", lab.Answered)
-		s.expect("b", "tcp", "198.51.100.2:80", lab.Refused)
-	}
 }
 
 // asks has pod b ask new names over sockets that it keeps, UDP and TCP, and connect

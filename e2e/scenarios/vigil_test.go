@@ -9,7 +9,7 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// vigil is what became of connections to one allowed and one denied address, begun
+// vigil is what became of connections to allowed and to denied addresses, one to each
 // every 10 ms.
 type vigil struct {
 	over                            chan struct{}
@@ -22,7 +22,7 @@ type vigil struct {
 const vigilance = 900 * time.Millisecond
 
 // watchfully begins a vigil of a pod's.
-func (s *stage) watchfully(pod, allowed, denied string) *vigil {
+func (s *stage) watchfully(pod string, allowed, denied []string) *vigil {
 	v := &vigil{over: make(chan struct{})}
 	probe := func(to string, patience time.Duration, wrong func(lab.Outcome) bool, tries, bad *atomic.Int64) {
 		at := netip.MustParseAddrPort(to)
@@ -40,8 +40,12 @@ func (s *stage) watchfully(pod, allowed, denied string) *vigil {
 			}
 		})
 	}
-	probe(allowed, vigilance, func(o lab.Outcome) bool { return o != lab.Answered }, &v.allowed, &v.failed)
-	probe(denied, lab.Patience, func(o lab.Outcome) bool { return o == lab.Answered }, &v.denied, &v.passed)
+	for _, to := range allowed {
+		probe(to, vigilance, func(o lab.Outcome) bool { return o != lab.Answered }, &v.allowed, &v.failed)
+	}
+	for _, to := range denied {
+		probe(to, lab.Patience, func(o lab.Outcome) bool { return o == lab.Answered }, &v.denied, &v.passed)
+	}
 	return v
 }
 
@@ -52,13 +56,16 @@ func (v *vigil) end() {
 }
 
 // vigil begins one in which nothing may go wrong; the returned function ends it.
-func (s *stage) vigil(pod, allowed, denied string) (stop func(when string)) {
+func (s *stage) vigil(pod string, allowed, denied []string) (stop func(when string)) {
 	v := s.watchfully(pod, allowed, denied)
 	return func(when string) {
 		s.t.Helper()
 		v.end()
 		if v.failed.Load() > 0 || v.passed.Load() > 0 {
 			s.t.Errorf("%s: %d of %d allowed connections failed and %d of %d denied ones passed", when, v.failed.Load(), v.allowed.Load(), v.passed.Load(), v.denied.Load())
+		}
+		if v.allowed.Load()+v.denied.Load() == 0 {
+			s.t.Errorf("%s: no probe was made", when)
 		}
 		s.t.Logf("%s: %d allowed and %d denied connections", when, v.allowed.Load(), v.denied.Load())
 	}
