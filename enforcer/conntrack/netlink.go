@@ -8,6 +8,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/namegate/namegate/enforcer/nfattr"
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -31,7 +32,7 @@ const (
 type Kernel struct {
 	mu     sync.Mutex
 	socket *nl.SocketHandle
-	lister *lister
+	lister *nfattr.Lister
 }
 
 var _ Interface = (*Kernel)(nil)
@@ -46,10 +47,10 @@ func Open() (*Kernel, error) {
 		s.Close()
 		return nil, fmt.Errorf("bound conntrack netlink socket: %w", err)
 	}
-	l, err := openLister()
+	l, err := nfattr.OpenLister()
 	if err != nil {
 		s.Close()
-		return nil, fmt.Errorf("open conntrack netlink socket: %w", err)
+		return nil, err
 	}
 	return &Kernel{socket: &nl.SocketHandle{Socket: s}, lister: l}, nil
 }
@@ -57,7 +58,7 @@ func Open() (*Kernel, error) {
 // Close closes the sockets.
 func (k *Kernel) Close() {
 	k.socket.Close()
-	k.lister.close()
+	k.lister.Close()
 }
 
 // SetMark implements Interface.

@@ -11,22 +11,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// ask asks for the listing of one set, or with "" of all, and hands each message's
+// attributes over.
+func (k *Kernel) ask(name string, flags uint32, each func(attrs []byte)) error {
+	err := k.lister.List(unix.NFNL_SUBSYS_IPSET<<8|nl.IPSET_CMD_LIST, unix.AF_INET, func(b []byte) []byte {
+		b = nfattr.AppendUint8(b, nl.IPSET_ATTR_PROTOCOL, nl.IPSET_PROTOCOL)
+		if name != "" {
+			b = nfattr.AppendString(b, nl.IPSET_ATTR_SETNAME, name)
+		}
+		if flags != 0 {
+			b = nfattr.AppendUint32(b, nl.IPSET_ATTR_FLAGS, flags)
+		}
+		return b
+	}, func(msg []byte) { each(msg[nfattr.HeaderLen:]) })
+	return own(err)
+}
+
 // List implements Interface.
 func (k *Kernel) List(name string) ([]Entry, error) {
-	k.reader.mu.Lock()
-	defer k.reader.mu.Unlock()
 	var out []Entry
-	err := k.reader.list(name, 0, func(attrs []byte) { out = appendEntries(out, attrs) })
+	err := k.ask(name, 0, func(attrs []byte) { out = appendEntries(out, attrs) })
 	return out, wrap("list", name, err)
 }
 
 // ListAll implements Interface.
 func (k *Kernel) ListAll(each func(s Set, entries []Entry)) error {
-	k.reader.mu.Lock()
-	defer k.reader.mu.Unlock()
 	var s Set
 	var entries []Entry
-	err := k.reader.list("", 0, func(attrs []byte) {
+	err := k.ask("", 0, func(attrs []byte) {
 		// Only the first message of a set says what it is.
 		if head := parseHead(attrs); head.Name != s.Name {
 			s = head
@@ -39,10 +51,8 @@ func (k *Kernel) ListAll(each func(s Set, entries []Entry)) error {
 
 // Names implements Interface.
 func (k *Kernel) Names() ([]string, error) {
-	k.reader.mu.Lock()
-	defer k.reader.mu.Unlock()
 	var names []string
-	err := k.reader.list("", flagListSetName, func(attrs []byte) { names = append(names, parseHead(attrs).Name) })
+	err := k.ask("", flagListSetName, func(attrs []byte) { names = append(names, parseHead(attrs).Name) })
 	slices.Sort(names)
 	return slices.Compact(names), wrap("list", "names", err)
 }

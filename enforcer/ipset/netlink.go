@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/namegate/namegate/enforcer/nfattr"
@@ -20,7 +21,8 @@ type Kernel struct {
 	socket *nl.SocketHandle
 	types  map[Type]uint8 // the revision to speak, by set type
 	writer *writer
-	reader *reader
+	lister *nfattr.Lister
+	most   atomic.Int64 // sets, the last time that all sizes were asked for
 }
 
 var _ Interface = (*Kernel)(nil)
@@ -49,10 +51,10 @@ func Open() (*Kernel, error) {
 		s.Close()
 		return nil, fmt.Errorf("open netfilter netlink socket: %w", err)
 	}
-	if k.reader, err = openReader(); err != nil {
+	if k.lister, err = nfattr.OpenLister(); err != nil {
 		s.Close()
 		k.writer.close()
-		return nil, fmt.Errorf("open netfilter netlink socket: %w", err)
+		return nil, err
 	}
 	return k, nil
 }
@@ -61,7 +63,7 @@ func Open() (*Kernel, error) {
 func (k *Kernel) Close() {
 	k.socket.Close()
 	k.writer.close()
-	k.reader.close()
+	k.lister.Close()
 }
 
 // Ensure implements Interface.
@@ -134,6 +136,11 @@ func (k *Kernel) do(req *nl.NetlinkRequest, each func(msg []byte)) error {
 		}
 		return true
 	})
+	return own(err)
+}
+
+// own tells the errors of ip sets in what netlink returned from those of the system.
+func own(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		return errnoError(errno)

@@ -8,21 +8,22 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// Sizes implements Interface.
+// Sizes implements Interface. The kernel tells nobody of changes to sets, so it is
+// asked again and again: a node with 10,000 of them must not notice.
 func (k *Kernel) Sizes(names ...string) (map[string]int, error) {
-	r := k.reader
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	room := len(names)
+	if room == 0 {
+		room = int(k.most.Load())
+	}
+	sizes := make(map[string]int, room)
+	tell := func(attrs []byte) { count(attrs, sizes) }
 	if len(names) == 0 {
-		sizes := make(map[string]int, r.most)
-		err := r.list("", flagListHeader, func(attrs []byte) { count(attrs, sizes) })
-		r.most = len(sizes)
+		err := k.ask("", flagListHeader, tell)
+		k.most.Store(int64(len(sizes)))
 		return sizes, wrap("list", "sizes", err)
 	}
-	sizes := make(map[string]int, len(names))
 	for _, n := range names {
-		err := wrap("list", n, r.list(n, flagListHeader, func(attrs []byte) { count(attrs, sizes) }))
-		if err != nil && !IsNotFound(err) {
+		if err := wrap("list", n, k.ask(n, flagListHeader, tell)); err != nil && !IsNotFound(err) {
 			return nil, err
 		}
 	}
