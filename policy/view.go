@@ -79,7 +79,10 @@ type View struct {
 	Unmatched Unmatched // the strictest of the enforcing policies
 	Entries   []Entry   // in the order of policy name, then of the rules
 	Policies  []string  // "namespace/name" of every selecting policy, sorted
-	rules     *ruleset
+	// Workload is what the pod's labels say of all pods like it, as a selector:
+	// "app=cart,tier=front". It is "" where they say nothing.
+	Workload string
+	rules    *ruleset
 }
 
 // Decide returns the matches of the question name q.

@@ -200,7 +200,7 @@ func (sel *selection) settle(p Pod) *View {
 func newView(p Pod, r *ruleset) *View {
 	return &View{
 		Pod: p, Enforced: r.enforced, Denied: r.denied, Unmatched: r.unmatched,
-		Entries: r.entries, Policies: r.policies, rules: r,
+		Entries: r.entries, Policies: r.policies, Workload: p.Workload(), rules: r,
 	}
 }
 

@@ -1,0 +1,73 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// Exit codes of the commands for people.
+const (
+	ExitNo          = 1 // the answer is no, or something failed that has no code of its own
+	ExitUsage       = 2 // the command line is wrong
+	ExitUnreachable = 3 // no agent answers
+	ExitForbidden   = 4 // whoever asks may not see this
+	ExitUnknown     = 5 // there is no such pod, or more than one
+)
+
+// Refusal is an agent's answer that is none.
+type Refusal struct {
+	Status  int    // of HTTP
+	Message string `json:"error"` // what is wrong, and what to do
+}
+
+// Error returns the message.
+func (r *Refusal) Error() string { return r.Message }
+
+// Refuse returns a refusal with a formatted message.
+func Refuse(status int, format string, args ...any) *Refusal {
+	return &Refusal{Status: status, Message: fmt.Sprintf(format, args...)}
+}
+
+// Unreachable says that an agent cannot be asked.
+type Unreachable struct{ Err error }
+
+// Error returns what was tried and what to do.
+func (u *Unreachable) Error() string { return u.Err.Error() }
+
+// Unwrap returns the reason.
+func (u *Unreachable) Unwrap() error { return u.Err }
+
+// Misused says that the command line is wrong.
+type Misused struct{ Err error }
+
+// Error returns what is wrong.
+func (m *Misused) Error() string { return m.Err.Error() }
+
+// Unwrap returns the reason.
+func (m *Misused) Unwrap() error { return m.Err }
+
+// ExitCode returns the exit code for a command's error, 0 for nil.
+func ExitCode(err error) int {
+	var refusal *Refusal
+	var away *Unreachable
+	var misused *Misused
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &misused):
+		return ExitUsage
+	case errors.As(err, &away):
+		return ExitUnreachable
+	case errors.As(err, &refusal):
+		switch refusal.Status {
+		case http.StatusBadRequest:
+			return ExitUsage
+		case http.StatusUnauthorized, http.StatusForbidden:
+			return ExitForbidden
+		case http.StatusNotFound, http.StatusConflict:
+			return ExitUnknown
+		}
+	}
+	return ExitNo
+}
