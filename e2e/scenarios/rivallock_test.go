@@ -11,6 +11,9 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
+// lockTaken is longer than an agent at rest ever holds the lock.
+const lockTaken = 500 * time.Millisecond
+
 // TestLockHeld: while another program holds the lock of iptables for 10 s names are
 // answered and opened as ever, a pod that becomes selected is denied before the lock is
 // free, and afterwards everything comes into force.
@@ -30,11 +33,21 @@ func TestLockHeld(t *testing.T) {
 	s.expect("b", "tcp", "198.51.100.2:80", lab.Answered)
 	stop := s.vigil("a", []string{"198.51.100.1:80"}, []string{"198.51.100.2:80"})
 	began := time.Now()
+	lock := s.agent.Dir + "/xtables.lock"
 	released := begin(func() error {
-		_, err := s.Node.Run("flock", s.agent.Dir+"/xtables.lock", "sleep", fmt.Sprint(held.Seconds()))
+		_, err := s.Node.Run("flock", lock, "sleep", fmt.Sprint(held.Seconds()))
 		return err
 	})
-	time.Sleep(100 * time.Millisecond) // the lock is taken
+	// The agent takes it for moments too, so that it is held twice in a row says little;
+	// for as long as the agent never does says it.
+	for taken := time.Now(); time.Since(taken) < lockTaken; time.Sleep(10 * time.Millisecond) {
+		if _, err := s.Node.Run("flock", "-n", lock, "true"); err == nil {
+			taken = time.Now()
+		}
+		if time.Since(began) > held/2 {
+			t.Fatal("the lock was not taken")
+		}
+	}
 	if err := s.agent.Write(map[string]string{"b.yaml": s.Pod("b").Manifest("shop", "b", map[string]string{"app": "client"})}); err != nil {
 		t.Fatal(err)
 	}
