@@ -35,8 +35,9 @@ have       = $(sort $(dir $(shell grep -rlE --include='*_test.go' '^func $(1)[A-
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: need-go ## build the agent: bin/namegate
+build: need-go ## build the agent, bin/namegate, and the plugin of kubectl: bin/kubectl-namegate
 	$(GO) build -ldflags '-X main.version=$(VERSION)' -o bin/namegate ./cmd/namegate
+	@ln -sf namegate bin/kubectl-namegate
 
 test: need-root need-go ## run every test: with the race detector, and on the kernel (root)
 	@e2e/prepare $(programs) $(clients) gcc br_netfilter
@@ -78,7 +79,7 @@ demo-clean: need-root need-go ## remove what killed demos and tests left behind 
 	@exec bin/demo -clean
 
 lint: need-go verify ## check format, vet, the linters of .golangci.yml and generated files
-	@unformatted=$$(gofmt -l cmd crds charts e2e enforcer image policy proxy); \
+	@unformatted=$$(gofmt -l access charts check cmd console crds denial docs e2e enforcer explain image policy proxy suggest); \
 	[ -z "$$unformatted" ] || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
 	$(tool) golangci-lint run

@@ -17,7 +17,7 @@ const (
 
 // Refusal is an agent's answer that is none.
 type Refusal struct {
-	Status  int    // of HTTP
+	Status  int    `json:"-"`     // of HTTP
 	Message string `json:"error"` // what is wrong, and what to do
 }
 
@@ -47,14 +47,23 @@ func (m *Misused) Error() string { return m.Err.Error() }
 // Unwrap returns the reason.
 func (m *Misused) Unwrap() error { return m.Err }
 
+// Answered ends a command that has said everything, and whose answer is not yes.
+type Answered struct{ Code int }
+
+// Error is for nobody: what there is to say was said.
+func (a *Answered) Error() string { return fmt.Sprintf("exit code %d", a.Code) }
+
 // ExitCode returns the exit code for a command's error, 0 for nil.
 func ExitCode(err error) int {
+	var answered *Answered
 	var refusal *Refusal
 	var away *Unreachable
 	var misused *Misused
 	switch {
 	case err == nil:
 		return 0
+	case errors.As(err, &answered):
+		return answered.Code
 	case errors.As(err, &misused):
 		return ExitUsage
 	case errors.As(err, &away):

@@ -139,6 +139,7 @@ func (p phase) due(set string) (add, remove bool) {
 // writeStatic makes the sets that are always there hold a plan, as a delta to
 // what the kernel says they hold.
 func (e *Enforcer) writeStatic(plan map[policy.PodRef]*podPlan, now phase) error {
+	e.noteResolvers()
 	for name, want := range e.staticEntries(plan) {
 		add, remove := now.due(name)
 		if !add && !remove {

@@ -117,6 +117,11 @@ type Enforcer struct {
 	// inUse tells whether somebody serves DNS on an address.
 	inUse func(netip.Addr) bool
 
+	// asked are the addresses that are asked for DNS.
+	asked atomic.Pointer[map[netip.Addr]bool]
+	// takenBack is told of grants that a policy does not allow any more.
+	takenBack func(Open)
+
 	grants  *grantTable
 	batch   batch         // of who holds the grant table's plan
 	queue   chan *request // grants that wait for the kernel

@@ -1,7 +1,10 @@
 package enforcer
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/namegate/namegate/policy"
@@ -18,4 +21,142 @@ type Open struct {
 	// By are the matches that opened it, as "namespace/policy pattern", joined by
 	// commas; "" where that is not known any more.
 	By string
+}
+
+// Open returns what a pod may open connections to now, sorted by name, port set and
+// address. It holds up no grant for longer than one set is copied.
+func (e *Enforcer) Open(pod policy.PodRef) []Open {
+	out := e.appendOpen(nil, pod)
+	slices.SortFunc(out, compareOpen)
+	return out
+}
+
+// AllOpen is Open of every pod, sorted by pod first.
+func (e *Enforcer) AllOpen() []Open {
+	var out []Open
+	for ref := range *e.grants.pods.Load() {
+		out = e.appendOpen(out, ref)
+	}
+	slices.SortFunc(out, compareOpen)
+	return out
+}
+
+// History returns by which names an address was open to a pod, and is not any more,
+// sorted as Open is. A set remembers some of its last addresses.
+func (e *Enforcer) History(pod policy.PodRef, addr netip.Addr) []Open {
+	out := e.appendAddress(nil, pod, addr, false, true)
+	slices.SortFunc(out, compareOpen)
+	return out
+}
+
+// NamesOf returns by which names an address is open to a pod, or was.
+func (e *Enforcer) NamesOf(pod policy.PodRef, addr netip.Addr) []Open {
+	return e.appendAddress(nil, pod, addr, true, true)
+}
+
+// NamesOfAnybody is NamesOf of every pod.
+func (e *Enforcer) NamesOfAnybody(addr netip.Addr) []Open {
+	var out []Open
+	for ref := range *e.grants.pods.Load() {
+		out = e.appendAddress(out, ref, addr, true, true)
+	}
+	return out
+}
+
+// appendOpen appends the grants of a pod that have not ended.
+func (e *Enforcer) appendOpen(out []Open, pod policy.PodRef) []Open {
+	p := e.grants.of(pod)
+	if p == nil {
+		return out
+	}
+	at := e.instant()
+	for s := range p.all() {
+		s.mu.RLock()
+		out = slices.Grow(out, len(s.entries))
+		for a, g := range s.entries {
+			for i := range g.reasons {
+				if r := &g.reasons[i]; r.until > at.now {
+					out = append(out, s.open(a, r, at))
+				}
+			}
+		}
+		s.mu.RUnlock()
+	}
+	return out
+}
+
+// appendAddress appends by which names an address is open to a pod, and was.
+func (e *Enforcer) appendAddress(out []Open, pod policy.PodRef, addr netip.Addr, now, past bool) []Open {
+	p := e.grants.of(pod)
+	if p == nil {
+		return out
+	}
+	at := e.instant()
+	for s := range p.all() {
+		s.mu.RLock()
+		var reasons []reason
+		if g := s.entries[addr]; g != nil {
+			reasons = g.reasons
+		}
+		for i := range reasons {
+			if r := &reasons[i]; now && r.until > at.now || past && r.until <= at.now {
+				out = append(out, s.open(addr, r, at))
+			}
+		}
+		old := s.past.reasons[addr]
+		for i := range old {
+			r := &old[i]
+			again := slices.ContainsFunc(reasons, func(o reason) bool { return o.name == r.name })
+			if past && !again {
+				ended := *r
+				ended.until = min(r.until, at.now) // it may have been taken back before
+				out = append(out, s.open(addr, &ended, at))
+			}
+		}
+		s.mu.RUnlock()
+	}
+	return out
+}
+
+// open renders a reason of an address.
+func (s *grantSet) open(a netip.Addr, r *reason, at instant) Open {
+	return Open{
+		Pod: s.key.pod, Addr: a, Ports: s.key.ports, Name: r.name,
+		Until: at.epoch.Add(time.Duration(r.until)), By: r.by.String(),
+	}
+}
+
+// OnTakenBack has f told of each grant, live or ended, that is forgotten since no policy
+// of its pod allows it any more: the pod may still use the address. f must not block. It
+// is set before Start.
+func (e *Enforcer) OnTakenBack(f func(Open)) { e.takenBack = f }
+
+// tell tells f of the reasons that are not kept.
+func (s *grantSet) tell(f func(Open), keep func(reason) bool, at instant) {
+	if f == nil {
+		return
+	}
+	each := func(a netip.Addr, reasons []reason) {
+		for i := range reasons {
+			if !keep(reasons[i]) {
+				f(s.open(a, &reasons[i], at))
+			}
+		}
+	}
+	for a, g := range s.entries {
+		each(a, g.reasons)
+	}
+	for a, reasons := range s.past.reasons {
+		each(a, reasons)
+	}
+}
+
+func compareOpen(a, b Open) int {
+	return cmp.Or(
+		strings.Compare(a.Pod.Namespace, b.Pod.Namespace),
+		strings.Compare(a.Pod.Name, b.Pod.Name),
+		strings.Compare(a.Pod.UID, b.Pod.UID),
+		strings.Compare(a.Name.String(), b.Name.String()),
+		strings.Compare(string(a.Ports), string(b.Ports)),
+		a.Addr.Compare(b.Addr))
 }

@@ -137,6 +137,9 @@ func (e *Enforcer) tablesState(plan map[policy.PodRef]*podPlan) nft.State {
 			}
 		}
 		if !p.selected {
+			if p.intercept { // and not one that is only made ready
+				s.Audited = append(s.Audited, p.addrs...)
+			}
 			continue
 		}
 		s.Selected = append(s.Selected, p.addrs...)

@@ -318,6 +318,9 @@ func (e *Enforcer) rejudgeLeft(plan map[policy.PodRef]*podPlan) {
 func (e *Enforcer) takeBack(s *grantSet, view *policy.View, keep bool) error {
 	allowed := func(r reason) bool { return keep && viewAllows(view, r.name, s.key.ports) }
 	at := e.instant()
+	if view != nil {
+		s.tell(e.takenBack, allowed, at)
+	}
 	var touched []netip.Addr
 	left := map[netip.Addr]*grant{}
 	var gone, shorter []ipset.Entry

@@ -32,6 +32,9 @@ type express struct {
 	from    netip.AddrPort
 	place   place
 	started time.Time
+	sent    time.Time // when the upstream's turn came, of selected pods' queries
+	opening time.Time // when the kernel's did
+	spent   stages
 	room    [packetRoom]byte
 	quick   quick // of the query, in room
 	ask     ask
@@ -72,6 +75,9 @@ func (l *listener) express(q *quick, who *asker, from netip.AddrPort, p place, s
 	x := expresses.Get().(*express)
 	x.l, x.setup, x.who, x.from, x.place, x.started, x.quick, x.decided = l, setup, *who, from, p, started, *q, d
 	x.quick.packet = x.room[:copy(x.room[:], q.packet)]
+	if x.spent = (stages{}); who.view != nil {
+		x.sent = l.s.now()
+	}
 	x.ask = q.ask(n)
 	l.work.Add(1)
 	fl, first, ok := setup.keeper.flights.board(x)
@@ -129,8 +135,10 @@ func (x *express) open(from netip.AddrPort) bool {
 			return false
 		}
 	}
-	x.make(view, n, x.decided, x.reply.addrs, x.l.s.now())
-	x.rec = audit.Record{Time: x.started, Pod: view.Pod.PodRef, Address: x.who.addr, Name: n, Type: x.ask.Type, Class: x.ask.Class,
+	x.opening = x.l.s.now()
+	x.spent.heard(x.opening.Sub(x.sent))
+	x.make(view, n, x.decided, x.reply.addrs, x.opening)
+	x.rec = audit.Record{Time: x.started, Pod: view.Pod.PodRef, Workload: view.Workload, Address: x.who.addr, Name: n, Type: x.ask.Type, Class: x.ask.Class,
 		Verdict: audit.Allowed, Matches: x.decided.Matches, Answers: x.answers, Chain: x.reply.chain, Upstream: from}
 	return true
 }
@@ -153,6 +161,7 @@ func (x *express) acknowledged(err error) {
 		x.fail(err.Error())
 		return
 	}
+	x.spent.acknowledged(x.l.s.now().Sub(x.opening))
 	x.l.s.stats.Grants.Add(1)
 	x.l.s.stats.AddressesGranted.Add(uint64(len(x.reply.addrs)))
 	x.send()
@@ -184,8 +193,8 @@ func (x *express) send() {
 	s.stats.Queries.Add(1)
 	s.stats.CacheMisses.Add(1)
 	if x.who.view != nil {
-		s.stats.verdicts[audit.Allowed].Add(1)
-		x.log()
+		s.stats.verdicts.add(audit.Allowed, x.ask.Type)
+		x.account()
 	}
 	x.end()
 }
@@ -198,9 +207,12 @@ func (x *express) broken() {
 	x.l.work.Done()
 }
 
-func (x *express) log() {
+// account counts how long the query took, and logs it.
+func (x *express) account() {
+	took := x.l.s.now().Sub(x.started)
+	x.l.s.stats.latency.ended(x.spent, took)
 	if log := x.l.s.log; log != nil {
-		x.rec.Latency = x.l.s.now().Sub(x.started)
+		x.rec.Latency = took
 		log.Write(x.rec)
 	}
 }
@@ -219,6 +231,7 @@ func (x *express) end() {
 func (x *express) fail(reason string) {
 	s := x.l.s
 	s.stats.GrantFailures.Add(1)
+	x.spent.acknowledged(s.now().Sub(x.opening))
 	s.crew.do(func() {
 		defer x.l.work.Done()
 		defer s.release(x.place)
@@ -230,8 +243,8 @@ func (x *express) fail(reason string) {
 		}
 		s.stats.Queries.Add(1)
 		s.stats.CacheMisses.Add(1)
-		s.stats.verdicts[audit.Failed].Add(1)
-		x.log()
+		s.stats.verdicts.add(audit.Failed, x.ask.Type)
+		x.account()
 	})
 }
 
@@ -258,10 +271,13 @@ func (x *express) found(from netip.AddrPort) *found {
 
 // long sends the query the long way, with its answer if there is one.
 func (x *express) long(got *found) {
+	if x.who.view != nil {
+		x.spent.heard(x.l.s.now().Sub(x.sent))
+	}
 	x.l.s.crew.do(func() {
 		l := x.l
 		defer l.work.Done()
-		l.reply(l.s.handleGiven(x.quick.packet, x.who, false, got), x.from)
+		l.reply(l.s.handleGiven(x.quick.packet, x.who, false, &begun{x.started, x.spent, got}), x.from)
 		x.end()
 	})
 }

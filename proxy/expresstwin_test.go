@@ -172,6 +172,7 @@ func wantSameCounters(t *testing.T, short, long Stats) {
 	for _, s := range []*Stats{&short, &long} {
 		// The short way asks once more where it leads nowhere, and waits for nobody.
 		s.UpstreamQueries, s.UpstreamTCP, s.UpstreamFailures, s.WrongReplies, s.Coalesced = 0, 0, 0, 0, 0
+		s.CacheBytes = 0 // it keeps answers as they came, the long way as it packs them
 	}
 	if short != long {
 		t.Errorf("counted on the short way\n%+v\nthe long way\n%+v", short, long)

@@ -22,7 +22,7 @@ type granted struct {
 func (g *granted) make(v *policy.View, n policy.Name, d policy.Decision, addrs []Address, now time.Time) {
 	g.reset()
 	for _, a := range addrs {
-		g.answers = append(g.answers, audit.Answer{Addr: a.Addr})
+		g.answers = append(g.answers, audit.Answer{Addr: a.Addr, TTL: a.TTL})
 		if a.TTL != addrs[0].TTL {
 			g.mixed(v, n, d, addrs, now)
 			return
@@ -48,7 +48,7 @@ func (g *granted) mixed(v *policy.View, n policy.Name, d policy.Decision, addrs 
 	g.reset()
 	g.grants = append(g.grants, grants...)
 	for i, a := range addrs {
-		g.answers = append(g.answers, audit.Answer{Addr: a.Addr, Openings: opened[i]})
+		g.answers = append(g.answers, audit.Answer{Addr: a.Addr, TTL: a.TTL, Openings: opened[i]})
 	}
 }
 

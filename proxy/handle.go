@@ -3,6 +3,7 @@ package proxy
 import (
 	"log/slog"
 	"runtime/debug"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -21,16 +22,23 @@ func (s *Server) handle(packet []byte, who asker, tcp bool) (reply []byte) {
 	return s.handleGiven(packet, who, tcp, nil)
 }
 
-// handleGiven is handle with the answer in hand that the upstream has given to the
-// query, if given is not nil.
-func (s *Server) handleGiven(packet []byte, who asker, tcp bool, given *found) (reply []byte) {
+// handleGiven is handle for a query that was on the short way before, if from is
+// not nil.
+func (s *Server) handleGiven(packet []byte, who asker, tcp bool, from *begun) (reply []byte) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.fault("a query", r)
 			reply = brief(packet, dns.RcodeServerFailure)
 		}
 	}()
-	return s.answer(packet, who, tcp, given)
+	return s.answer(packet, who, tcp, from)
+}
+
+// begun is what a query brings from the short way.
+type begun struct {
+	at    time.Time // when it arrived
+	spent stages
+	got   *found // the upstream's answer, nil if there is none
 }
 
 // fault counts and logs what a net has caught, with where it happened.
@@ -40,8 +48,10 @@ func (s *Server) fault(what string, r any) {
 }
 
 // answer is handle without a net.
-func (s *Server) answer(packet []byte, who asker, tcp bool, given *found) []byte {
-	started := s.now()
+func (s *Server) answer(packet []byte, who asker, tcp bool, from *begun) []byte {
+	if from == nil {
+		from = &begun{at: s.now()}
+	}
 	query := new(dns.Msg)
 	if err := query.Unpack(packet); err != nil {
 		s.stats.Malformed.Add(1)
@@ -68,13 +78,13 @@ func (s *Server) answer(packet []byte, who asker, tcp bool, given *found) []byte
 	}
 	setup := s.setup.Load()
 	if who.view == nil {
-		return s.plain(packet, query, q, who, setup, tcp, given)
+		return s.plain(packet, query, q, who, setup, tcp, from.got)
 	}
-	t := &turn{s: s, setup: setup, view: who.view, snap: who.snap, query: query, q: q, given: given}
-	t.rec = audit.Record{Pod: who.view.Pod.PodRef, Address: who.addr, Name: q.Name, Type: q.Type, Class: q.Class, TCP: tcp}
+	t := &turn{s: s, setup: setup, view: who.view, snap: who.snap, query: query, q: q, given: from.got, spent: from.spent}
+	t.rec = audit.Record{Pod: who.view.Pod.PodRef, Workload: who.view.Workload, Address: who.addr, Name: q.Name, Type: q.Type, Class: q.Class, TCP: tcp}
 	r := t.run()
 	wire := pack(query, r, tcp)
-	t.finish(r, started)
+	t.finish(r, from.at)
 	if !tcp && t.single {
 		s.remember(packet, wire, t.answer, who, setup, t)
 	}

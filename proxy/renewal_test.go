@@ -70,7 +70,7 @@ func TestRegrantIsLoggedAsPrefetch(t *testing.T) {
 	}
 	hows := map[audit.Cache]int{}
 	for _, r := range l.lines.all {
-		if hows[r.Cache]++; r.Cache == audit.CachePrefetch && (r.Pod != labPods[2].PodRef || r.Address != labPods[2].IPs[0] || len(r.Answers) != 1 || len(r.Answers[0].Openings) != 1) {
+		if hows[r.Cache]++; r.Cache == audit.CachePrefetch && (r.Pod != labPods[2].PodRef || r.Workload != "app=strict" || r.Address != labPods[2].IPs[0] || len(r.Answers) != 1 || len(r.Answers[0].Openings) != 1) {
 			t.Errorf("logged %+v", r)
 		}
 	}

@@ -117,9 +117,11 @@ func (s *Server) replayed(q *quick, who *asker, started time.Time, out []byte) (
 	if who.view == nil {
 		return n, true
 	}
-	s.stats.verdicts[r.verdict].Add(1)
+	s.stats.verdicts.add(r.verdict, q.qtype())
+	took := s.now().Sub(started)
+	s.stats.latency.again.observe(took)
 	if r.line != nil {
-		s.log.Write(audit.Record{Time: started, Latency: s.now().Sub(started), Address: who.addr, Cache: audit.CacheHit, Prepared: r.line})
+		s.log.Write(audit.Record{Time: started, Latency: took, Address: who.addr, Cache: audit.CacheHit, Prepared: r.line})
 	}
 	return n, true
 }

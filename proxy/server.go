@@ -118,7 +118,12 @@ func (s *Server) Publish(snap *policy.Snapshot) {
 }
 
 // Stats returns the totals so far.
-func (s *Server) Stats() Stats { return s.stats.snapshot() }
+func (s *Server) Stats() Stats {
+	all := s.stats.snapshot()
+	entries, bytes := s.setup.Load().keeper.cache.usage()
+	all.CacheEntries, all.CacheBytes = int64(entries), bytes
+	return all
+}
 
 // Close stops listening, lets the queries under way end, and closes the
 // sockets. If ctx ends first the sockets are closed at once and its error is

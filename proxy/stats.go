@@ -1,10 +1,6 @@
 package proxy
 
-import (
-	"sync/atomic"
-
-	"github.com/namegate/namegate/proxy/audit"
-)
+import "sync/atomic"
 
 // counters are the proxy's running totals.
 type counters struct {
@@ -22,12 +18,13 @@ type counters struct {
 	Held, HeldOut                           atomic.Uint64
 	CacheHits, CacheMisses, CacheStale      atomic.Uint64
 	Prefetches, Followed                    atomic.Uint64
-	verdicts                                [audit.Failed + 1]atomic.Uint64
+	verdicts                                verdicts
+	latency                                 latency
 	inFlight, connections                   atomic.Int64
 }
 
-// Stats are the proxy's totals since its start at one moment, but for the two
-// that say "now".
+// Stats are the proxy's totals since its start at one moment, but for those that
+// say "now".
 type Stats struct {
 	Queries          uint64 `json:"queries"`          // of known pods and the node, over UDP and TCP
 	QueriesTCP       uint64 `json:"queriesTCP"`       // of those, over TCP
@@ -65,12 +62,18 @@ type Stats struct {
 	Refused          uint64 `json:"refused"`
 	Blocked          uint64 `json:"blocked"`
 	Failed           uint64 `json:"failed"`
-	InFlight         int64  `json:"inFlight"`    // now
-	Connections      int64  `json:"connections"` // TCP, now
+	InFlight         int64  `json:"inFlight"`     // now
+	Connections      int64  `json:"connections"`  // TCP, now
+	CacheEntries     int64  `json:"cacheEntries"` // answers that are kept, now
+	CacheBytes       int64  `json:"cacheBytes"`   // about what they take, now
+	// Types are the verdicts by the type of the question, and Latency is how long
+	// decided questions took. The metrics tell them.
+	Types   [typesMost]TypeVerdicts `json:"-"`
+	Latency Latency                 `json:"-"`
 }
 
 func (c *counters) snapshot() Stats {
-	return Stats{
+	s := Stats{
 		Queries: c.Queries.Load(), QueriesTCP: c.QueriesTCP.Load(),
 		Malformed: c.Malformed.Load(), Strangers: c.Strangers.Load(),
 		ShedPod: c.ShedPod.Load(), ShedAll: c.ShedAll.Load(), ShedConnections: c.ShedConnections.Load(), ShedZone: c.ShedZone.Load(),
@@ -84,9 +87,15 @@ func (c *counters) snapshot() Stats {
 		Held: c.Held.Load(), HeldOut: c.HeldOut.Load(),
 		CacheHits: c.CacheHits.Load(), CacheMisses: c.CacheMisses.Load(), CacheStale: c.CacheStale.Load(),
 		Prefetches: c.Prefetches.Load(), Followed: c.Followed.Load(),
-		Allowed: c.verdicts[audit.Allowed].Load(), Unmatched: c.verdicts[audit.Unmatched].Load(),
-		Refused: c.verdicts[audit.Refused].Load(), Blocked: c.verdicts[audit.Blocked].Load(),
-		Failed:   c.verdicts[audit.Failed].Load(),
 		InFlight: c.inFlight.Load(), Connections: c.connections.Load(),
+		Types: c.verdicts.types(), Latency: c.latency.load(),
 	}
+	for _, of := range s.Types {
+		s.Allowed += of.Allowed
+		s.Unmatched += of.Unmatched
+		s.Refused += of.Refused
+		s.Blocked += of.Blocked
+		s.Failed += of.Failed
+	}
+	return s
 }

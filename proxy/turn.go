@@ -27,6 +27,7 @@ type turn struct {
 	single bool      // of one answer, as it is kept
 	quiet  bool      // no pod has asked
 	given  *found    // the answer to the question, if it is known
+	spent  stages
 	grants []policy.Grant
 	told   []uint32 // the TTLs of the addresses that were granted
 }
@@ -79,7 +80,11 @@ func (t *turn) led(n policy.Name) (policy.Name, bool) {
 
 // resolve finds what an ask's answer is, and notes from where.
 func (t *turn) resolve(a ask) (answer, error) {
+	began := t.s.now()
 	got, err := t.setup.keeper.answerGiven(a, t.given)
+	if t.given == nil && got.how != audit.CacheHit {
+		t.spent.heard(t.s.now().Sub(began))
+	}
 	t.given = nil
 	if err != nil {
 		return got, err
@@ -138,7 +143,7 @@ func (t *turn) auditMatches() {
 func (t *turn) judge(n policy.Name, addrs []Address) (free []int) {
 	t.rec.Answers = make([]audit.Answer, len(addrs))
 	for i, a := range addrs {
-		t.rec.Answers[i].Addr = a.Addr
+		t.rec.Answers[i].Addr, t.rec.Answers[i].TTL = a.Addr, a.TTL
 		if why := t.setup.guard.Blocked(n, a.Addr, t.snap); why != "" {
 			t.rec.Answers[i].Blocked = why
 			continue
@@ -195,7 +200,10 @@ func (t *turn) grant(n policy.Name, d policy.Decision, addrs []Address, at []int
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), t.setup.config.GrantTimeout)
 	defer cancel()
-	if err := t.s.program(ctx, grants); err != nil {
+	began := t.s.now()
+	err := t.s.program(ctx, grants)
+	t.spent.acknowledged(t.s.now().Sub(began))
+	if err != nil {
 		t.s.stats.GrantFailures.Add(1)
 		return err
 	}
@@ -234,12 +242,15 @@ func (t *turn) openBase(a ask, alias *dns.Msg) *dns.Msg {
 
 // finish completes the record and hands it to the log.
 func (t *turn) finish(reply *dns.Msg, started time.Time) {
-	t.s.stats.verdicts[t.rec.Verdict].Add(1)
+	t.s.stats.verdicts.add(t.rec.Verdict, t.q.Type)
+	took := t.s.now().Sub(started)
+	if !t.quiet { // nobody waits for a prefetch
+		t.s.stats.latency.ended(t.spent, took)
+	}
 	if t.s.log == nil {
 		return
 	}
-	t.rec.Time = started
-	t.rec.Latency = t.s.now().Sub(started)
+	t.rec.Time, t.rec.Latency = started, took
 	t.rec.Rcode = reply.Rcode
 	t.s.log.Write(t.rec)
 }

@@ -93,7 +93,7 @@ func (s *Server) turnFor(v *policy.View, snap *policy.Snapshot, a ask) *turn {
 func (s *Server) regrant(v *policy.View, snap *policy.Snapshot, a ask) {
 	started := s.now()
 	t := s.turnFor(v, snap, a)
-	t.rec = audit.Record{Pod: v.Pod.PodRef, Name: a.Name, Type: a.Type, Class: a.Class}
+	t.rec = audit.Record{Pod: v.Pod.PodRef, Workload: v.Workload, Name: a.Name, Type: a.Type, Class: a.Class}
 	if len(v.Pod.IPs) > 0 {
 		t.rec.Address = v.Pod.IPs[0]
 	}

@@ -100,6 +100,7 @@ func TestArguments(t *testing.T) {
 	base := []string{
 		"agent", "--source=kube", "--node-name=$(NODE_NAME)", "--namespace=$(POD_NAMESPACE)", "--pod-name=$(POD_NAME)", "--daemonset=namegate",
 		"--config=/etc/namegate/Corefile", "--socket=/run/namegate/agent.sock", "--health-socket=/run/own/health.sock", "--standby",
+		"--console-addr=[$(HOST_IP)]:9954", "--console-addr=[127.0.0.1]:9954",
 	}
 	node := "--metrics-addr=[$(HOST_IP)]:9953"
 	for _, c := range []struct {
@@ -113,6 +114,8 @@ func TestArguments(t *testing.T) {
 		{"taint: {enabled: true}", []string{"--new-pods=Hold", "--clear-taint", node}},
 		{"metrics: {enabled: false}", []string{"--new-pods=Hold"}},
 		{"metrics: {address: 0.0.0.0, port: 9000}", []string{"--new-pods=Hold", "--metrics-addr=[0.0.0.0]:9000"}},
+		{"metrics: {pprof: true}", []string{"--new-pods=Hold", node, "--pprof"}},
+		{"metrics: {enabled: false, pprof: true}", []string{"--new-pods=Hold"}},
 		{"iptables: {variant: nft}", []string{"--new-pods=Hold", node, "--iptables=nft"}},
 		{"extraArgs: [--a=b, '--c=\"d\"']", []string{"--new-pods=Hold", node, "--a=b", "--c=\"d\""}},
 	} {

@@ -88,7 +88,11 @@ func TestCorefile(t *testing.T) {
 		grant timeout 400ms
 		hold 5m
 		mark 0x80
-		audit /var/log/namegate/audit.log
+		audit /var/log/namegate/audit.log {
+			verdict denied would-deny failed
+			namespace shop kube-system
+			sample 100
+		}
 		limits {
 			queries 2048
 			queries_per_pod 128
@@ -221,7 +225,7 @@ func TestRestartOn(t *testing.T) {
 		"corefile: {forward: {policy: sequential}}", "corefile: {limits: {queries: 1000}}", "corefile: {grantTimeout: 1s}",
 		"corefile: {zones: [{names: [corp.test], forward: {to: [192.0.2.53]}}]}", "cluster: {ranges: [10.0.0.0/8]}", "corefile: {extra: 'nat64 2001:db8:64::/96'}", "corefile: {extra: 'hold 3m'}",
 		"corefile: {forward: {to: ['[2001:db8::53]:5353', kube-dns.kube-system]}}", "corefile: {forward: {to: ['[2001:db8::53]']}}", "corefile: {forward: {to: ['2001:db8::53', '[2001:db8::54]:53']}}",
-		"corefile: {cache: {enabled: false}}", "corefile: {cache: {size: 64MiB}}", "corefile: {ttl: {least: 5s}}", "corefile: {follow: false}", "corefile: {forward: {healthCheck: 1s, maxConcurrent: 9, forceTCP: true}}",
+		"corefile: {cache: {enabled: false}}", "corefile: {cache: {size: 64MiB}}", "corefile: {ttl: {least: 5s}}", "corefile: {follow: false}", "corefile: {auditFilter: {sample: 10}}", "corefile: {auditFilter: {namespaces: [shop]}}", "corefile: {auditFilter: {verdicts: [denied]}}", "corefile: {forward: {healthCheck: 1s, maxConcurrent: 9, forceTCP: true}}",
 	} {
 		needs := config(t, text).NeedsRestart(start)
 		if rolls := stamp(text) != before; rolls != (len(needs) > 0) {
@@ -258,6 +262,8 @@ func TestRestartOnText(t *testing.T) {
 		{with("audit {$AUDIT_FILE} {\n    size {$AUDIT_SIZE}\n    keep 3\n  }"), "keep 3", "keep 4"},
 		{with("audit {%AUDIT_FILE%} { # here\n    size {%AUDIT_SIZE%}\n    keep 3\n  }"), "keep 3", "keep 4"},
 		{with("audit /a.log"), "/a.log", "/b.log"},
+		{with("audit /a.log {\n    sample 100\n    keep 3\n  }"), "keep 3", "keep 4"},
+		{with("audit stdout {\n    verdict denied\n  }"), "stdout", "/a.log"},
 	} {
 		after := strings.Replace(c.before, c.old, c.new, 1)
 		if len(parsed(t, after).NeedsRestart(parsed(t, c.before))) == 0 {
@@ -267,9 +273,10 @@ func TestRestartOnText(t *testing.T) {
 			t.Errorf("rolls no agent: %s", after)
 		}
 	}
-	for _, audit := range []string{"audit stdout", "audit /a.log {\n    size 1GiB\n  }", "audit {$AUDIT_FILE}", "audit {%AUDIT_FILE%} {\n    size {%AUDIT_SIZE%} # }\n  }", "audit /a.log { # of {$NODE}\n  }"} {
+	for _, audit := range []string{"audit stdout", "audit /a.log {\n    size 1GiB\n  }", "audit {$AUDIT_FILE}", "audit {%AUDIT_FILE%} {\n    size {%AUDIT_SIZE%} # }\n  }", "audit /a.log { # of {$NODE}\n  }",
+		"audit stdout {\n    verdict denied\n    sample 100\n  }", "audit /a.log {\n    namespace shop # and no other\n    size 1GiB\n    sample 100\n  }"} {
 		before := with(audit)
-		after := strings.NewReplacer("10.0.0.0/8", "10.0.0.0/8 2001:db8::/32", "64MiB", "128MiB", "queries 1000", "queries 2000").Replace(before)
+		after := strings.NewReplacer("10.0.0.0/8", "10.0.0.0/8 2001:db8::/32", "64MiB", "128MiB", "queries 1000", "queries 2000", "sample 100", "sample 10", "verdict denied", "verdict denied failed", "namespace shop #", "namespace bank #").Replace(before)
 		if needs := parsed(t, after).NeedsRestart(parsed(t, before)); len(needs) > 0 {
 			t.Errorf("%v need a restart: %s", needs, after)
 		}

@@ -152,10 +152,11 @@ func TestDocumentedRights(t *testing.T) {
 		text string
 		on   map[string]bool
 	}{
-		{"", nil},
-		{"taint: {enabled: true}", map[string]bool{"taint.enabled": true}},
-		{"companion: {enabled: true}", map[string]bool{"companion.enabled": true}},
-		{everything, map[string]bool{"taint.enabled": true, "companion.enabled": true}},
+		{"", map[string]bool{"console.enabled": true}},
+		{"console: {enabled: false}", nil},
+		{"taint: {enabled: true}", map[string]bool{"console.enabled": true, "taint.enabled": true}},
+		{"companion: {enabled: true}", map[string]bool{"console.enabled": true, "companion.enabled": true}},
+		{everything, map[string]bool{"console.enabled": true, "taint.enabled": true, "companion.enabled": true}},
 	} {
 		r := render(t, c.text)
 		for i, who := range []struct {
@@ -195,6 +196,13 @@ func rights(t *testing.T, objects map[string]object, account string) []string {
 	}
 	for _, rule := range the[*rbacv1.Role](t, objects, inside.RoleRef.Kind+"/"+inside.RoleRef.Name).Rules {
 		out = append(out, words(rule, "its namespace")...)
+	}
+	// A Role that every cluster has; the Kubernetes documentation has its rules.
+	if b, ok := objects["RoleBinding/"+account+"-authentication"].(*rbacv1.RoleBinding); ok {
+		if d := cmp.Diff(subject, b.Subjects); d != "" || b.Namespace != "kube-system" || b.RoleRef.Kind != "Role" || b.RoleRef.Name != "extension-apiserver-authentication-reader" {
+			t.Errorf("bound to something else: %+v", b)
+		}
+		out = append(out, "configmaps [get, list, watch] kube-system, extension-apiserver-authentication alone")
 	}
 	slices.Sort(out)
 	return out

@@ -38,10 +38,14 @@ corefile:
   hold: 5m
   mark: "0x80"
   audit: /var/log/namegate/audit.log
+  auditFilter: {verdicts: [denied, would-deny, failed], namespaces: [shop, kube-system], sample: 100}
   limits: {queries: 2048, queriesPerPod: 128, ratePerPod: 500, burstPerPod: 100, connections: 512, connectionsPerPod: 32, addresses: 32}
 iptables: {variant: legacy}
 apiServer: {host: 192.0.2.1, port: 6443}
-metrics: {address: "2001:db8::1", port: 9000, service: {annotations: {a: b}}, serviceMonitor: {enabled: true, interval: 15s, labels: {release: monitoring}}}
+metrics: {address: "2001:db8::1", port: 9000, pprof: true, service: {annotations: {a: b}}, serviceMonitor: {enabled: true, interval: 15s, labels: {release: monitoring}}}
+dashboards: {enabled: true, labels: {team: blue}, annotations: {folder: Network}}
+alerts: {enabled: true, labels: {release: monitoring}, runbooks: "https://runbooks.test/namegate"}
+console: {address: "2001:db8::2", port: 9001, readers: [people, "system:serviceaccounts"]}
 rollout: {maxSurge: 10%}
 nodeSelector: {namegate.test/here: "yes"}
 affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}
@@ -56,8 +60,8 @@ extraVolumeMounts: [{name: log, mountPath: /var/log/namegate}]
 
 // always are the objects of every installation.
 var always = []string{
-	"ClusterRole/namegate", "ClusterRoleBinding/namegate", "ConfigMap/namegate", "CustomResourceDefinition/fqdnnetworkpolicies.namegate.io",
-	"DaemonSet/namegate", "Role/namegate", "RoleBinding/namegate", "Service/namegate-metrics", "ServiceAccount/namegate",
+	"ClusterRole/namegate", "ClusterRole/namegate-viewer", "ClusterRoleBinding/namegate", "ConfigMap/namegate", "CustomResourceDefinition/fqdnnetworkpolicies.namegate.io",
+	"DaemonSet/namegate", "Role/namegate", "Role/namegate-console", "RoleBinding/namegate", "RoleBinding/namegate-authentication", "RoleBinding/namegate-console", "Service/namegate-metrics", "ServiceAccount/namegate",
 }
 
 // hooked are those of the hook.
@@ -75,9 +79,11 @@ func TestObjects(t *testing.T) {
 		noHook       bool
 	}{
 		{name: "as it comes"},
-		{name: "everything", values: everything, more: []string{"ServiceMonitor/namegate"}},
+		{name: "everything", values: everything, more: []string{"ServiceMonitor/namegate", "PrometheusRule/namegate", "ConfigMap/namegate-dashboard"}},
 		{name: "no metrics", values: "metrics: {enabled: false}", less: []string{"Service/namegate-metrics"}},
 		{name: "the CRD is somebody else's", values: "crds: {install: false}", less: []string{"CustomResourceDefinition/fqdnnetworkpolicies.namegate.io"}},
+		{name: "no console", values: "console: {enabled: false}", less: []string{"Role/namegate-console", "RoleBinding/namegate-authentication", "RoleBinding/namegate-console"}},
+		{name: "a console for whom the administrator binds", values: "console: {readers: []}", less: []string{"RoleBinding/namegate-console"}},
 		{name: "no hook", values: "uninstall: {hook: false}", noHook: true},
 		{name: "no metadata of pods", values: "tolerations: []\nnodeSelector: null\nresources: {}"},
 		{name: "a part of another chart", values: "enabled: true\nglobal: {region: x}"},

@@ -62,6 +62,7 @@ var kinds = map[string]func() object{
 	"rbac.authorization.k8s.io/v1/RoleBinding":         func() object { return &rbacv1.RoleBinding{} },
 	"apiextensions.k8s.io/v1/CustomResourceDefinition": func() object { return &apiextensionsv1.CustomResourceDefinition{} },
 	"monitoring.coreos.com/v1/ServiceMonitor":          func() object { return &monitor{} },
+	"monitoring.coreos.com/v1/PrometheusRule":          func() object { return &alerts{} },
 }
 
 // rendered is what an installation consists of: the objects by "Kind/name", those

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/namegate/namegate/denial"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/enforcer/inject"
 	"github.com/namegate/namegate/proxy"
@@ -34,10 +35,12 @@ const (
 type agentFlags struct {
 	source, nodeName, config, socket, variant string
 	healthSocket, metricsAddr                 string
+	pprof                                     bool
 	standby                                   bool
 	newPods                                   string
 	podRanges                                 []string
 	cluster                                   clusterFlags
+	listen                                    listenFlags
 }
 
 func agentCommand() *cobra.Command {
@@ -54,12 +57,14 @@ func agentCommand() *cobra.Command {
 	fl.StringVar(&f.config, "config", defaultConfig, "the Corefile")
 	fl.StringVar(&f.socket, "socket", defaultSocket, "unix socket for the other commands")
 	fl.StringVar(&f.healthSocket, "health-socket", "", "unix socket for `namegate health`, this agent's own (default: none)")
-	fl.StringVar(&f.metricsAddr, "metrics-addr", "", "ADDRESS:PORT of /metrics (default: none)")
+	fl.StringVar(&f.metricsAddr, "metrics-addr", "", "ADDRESS:PORT of /metrics, /healthz and /readyz (default: none)")
+	fl.BoolVar(&f.pprof, "pprof", false, "serve profiles of the agent there too, at /debug/pprof/")
 	fl.StringVar(&f.variant, "iptables", "", "iptables variant: legacy or nft (default: what the host uses)")
 	fl.BoolVar(&f.standby, "standby", false, "wait while another agent serves this node, instead of failing")
 	fl.StringVar(&f.newPods, "new-pods", hold, "what happens to queries of an address in the node's pod ranges that is no known pod's: Hold or Open")
 	fl.StringSliceVar(&f.podRanges, "pod-range", nil, "the node's pod ranges (default: what its Node object says)")
 	f.cluster.add(fl)
+	f.listen.add(fl)
 	return cmd
 }
 
@@ -103,6 +108,9 @@ type agent struct {
 	enforce *enforcer.Enforcer
 	proxy   *proxy.Server
 	audit   *audit.Log
+	memory  *denial.Memory
+	denials *denial.Denials
+	packets interface{ Lost() uint64 } // of denied connections
 	paths   *pathTests
 	// injector makes packets of the self-test; nil before the first.
 	injector inject.Interface
@@ -112,6 +120,9 @@ type agent struct {
 func runAgent(ctx context.Context, f agentFlags) error {
 	if os.Geteuid() != 0 {
 		return errors.New("agent needs root (CAP_NET_ADMIN) to program the kernel; run it as root")
+	}
+	if err := f.checkMetrics(); err != nil {
+		return err
 	}
 	outliveReaders()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
@@ -126,6 +137,9 @@ func runAgent(ctx context.Context, f agentFlags) error {
 	if err != nil {
 		return err
 	}
+	if _, err := f.listen.parse(f.source == "kube"); err != nil {
+		return err
+	}
 	a.network = &network{agent: a, hold: f.newPods == hold, ranges: ranges}
 	if err := a.openSource(f); err != nil {
 		return err
@@ -137,10 +151,13 @@ func runAgent(ctx context.Context, f agentFlags) error {
 		return err
 	}
 	defer a.kernel.close()
-	if a.audit, err = openAudit(l.config.Audit, f.nodeName, log); err != nil {
+	if a.audit, err = openAudit(l.config, f.nodeName, log); err != nil {
 		return err
 	}
 	if a.enforce, err = enforcer.New(enforcerConfig(l.config), a.kernel.Kernel, nil, log); err != nil {
+		return err
+	}
+	if err := a.openDenials(); err != nil {
 		return err
 	}
 	return a.run(ctx, f)
@@ -203,7 +220,7 @@ func (a *agent) serve(ctx context.Context, f agentFlags, up func()) error {
 		return err
 	}
 	defer a.stopProxy()
-	socket, err := serveSocket(f.socket, statusHandler(a.status))
+	socket, err := serveSocket(f.socket, a.console(f)(asRoot))
 	if err != nil {
 		return err
 	}
@@ -254,12 +271,12 @@ func (a *agent) stopProxy() {
 	}
 }
 
-func openAudit(c corefile.Audit, node string, log *slog.Logger) (*audit.Log, error) {
-	if c.Off {
+func openAudit(c *corefile.Config, node string, log *slog.Logger) (*audit.Log, error) {
+	if c.Audit.Off {
 		return nil, nil
 	}
 	if node == "" {
 		node, _ = os.Hostname()
 	}
-	return audit.Open(audit.Options{Node: node, Path: c.Path, Size: c.Size, Keep: c.Keep, Logger: log})
+	return audit.Open(audit.Options{Node: node, Path: c.Audit.Path, Size: c.Audit.Size, Keep: c.Audit.Keep, Filter: c.AuditFilter, Logger: log})
 }

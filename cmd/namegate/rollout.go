@@ -18,6 +18,7 @@ type rollout struct {
 	compiler *policy.Compiler
 	next     chan state
 	again    chan struct{} // the configuration has changed
+	timing   *timing
 
 	mu       sync.Mutex
 	state    state
@@ -28,7 +29,7 @@ type rollout struct {
 }
 
 func newRollout(a *agent) *rollout {
-	return &rollout{agent: a, compiler: policy.NewCompiler(), next: make(chan state, 1), again: make(chan struct{}, 1), first: make(chan struct{})}
+	return &rollout{agent: a, compiler: policy.NewCompiler(), next: make(chan state, 1), again: make(chan struct{}, 1), first: make(chan struct{}), timing: newTiming(time.Now)}
 }
 
 // offer replaces a state that still waits.
@@ -57,7 +58,7 @@ func (r *rollout) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case s := <-r.next:
-			snap = r.compiler.Compile(s.input)
+			r.timing.compile(func() { snap = r.compiler.Compile(s.input) })
 			r.mu.Lock()
 			r.state, r.problems = s, append(s.problems[:len(s.problems):len(s.problems)], snap.Problems...)
 			r.mu.Unlock()
@@ -82,7 +83,7 @@ func (r *rollout) run(ctx context.Context) {
 // decides by the snapshot, exact names are resolved before pods are cut from what
 // they had open, and nothing is denied or intercepted before that.
 func (r *rollout) apply(ctx context.Context, snap *policy.Snapshot) error {
-	err := r.bring(ctx, snap)
+	err := r.timing.apply(func() error { return r.bring(ctx, snap) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failing = ""
@@ -131,6 +132,13 @@ func (r *rollout) fresh(snap *policy.Snapshot) []*policy.View {
 		}
 	}
 	return out
+}
+
+// snapshot returns the one in force, nil before the first.
+func (r *rollout) snapshot() *policy.Snapshot {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.inForce
 }
 
 // views returns those in force.

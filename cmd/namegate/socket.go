@@ -1,14 +1,17 @@
 package main
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func dirOf(path string) string { return filepath.Dir(path) }
@@ -57,12 +60,27 @@ func (s *socketServer) close() {
 	s.server.Close()
 }
 
-// statusHandler answers the commands for people.
-func statusHandler(status func() any) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(status())
-	})
-	return mux
+// get asks who listens at a socket, and returns what it says, whatever its status.
+func get(ctx context.Context, socket, path string) ([]byte, error) {
+	client := http.Client{Timeout: answerTime, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
+		},
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
+		return nil, fmt.Errorf("no agent at socket %s; is it running on this node? (--socket names another)", socket)
+	case errors.Is(err, os.ErrPermission):
+		return nil, fmt.Errorf("socket %s is root's; run this as root", socket)
+	case err != nil:
+		return nil, fmt.Errorf("ask the agent at %s: %w", socket, err)
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(resp.Body)
 }

@@ -14,10 +14,7 @@ import (
 
 func (a *agent) startProxy(serving []netip.Addr) error {
 	var err error
-	o := proxy.Options{Config: a.config.Load(), Granter: a.enforce, Logger: a.log}
-	if a.audit != nil {
-		o.Log = a.audit
-	}
+	o := proxy.Options{Config: a.config.Load(), Granter: a.enforce, Logger: a.log, Log: decisions{a.audit, a.memory}}
 	if a.proxy, err = proxy.New(o); err != nil {
 		return err
 	}
@@ -58,6 +55,7 @@ func (a *agent) write(ctx context.Context, f agentFlags) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { a.rollout.run(ctx); return nil })
 	g.Go(func() error { a.enforce.RunExpiry(ctx); return nil })
+	g.Go(func() error { a.runDenials(ctx); return nil })
 	g.Go(func() error {
 		w := configWatch{path: a.config.Load().File, last: a.text, apply: a.reconfigure, log: a.log, after: time.After}
 		return w.run(ctx)
@@ -69,7 +67,10 @@ func (a *agent) write(ctx context.Context, f agentFlags) error {
 		return nil
 	})
 	if f.metricsAddr != "" {
-		g.Go(func() error { a.keepMetrics(ctx, f.metricsAddr); return nil })
+		g.Go(func() error { a.keepMetrics(ctx, f.metricsAddr, f.pprof); return nil })
+	}
+	if len(f.listen.addresses) > 0 {
+		g.Go(func() error { a.keepConsole(ctx, f, a.console(f)); return nil })
 	}
 	g.Go(func() error {
 		select {
@@ -95,6 +96,9 @@ func (a *agent) reconfigure(c *corefile.Config) (pending []string) {
 	}
 	pending = a.proxy.Configure(c)
 	a.config.Store(c)
+	if a.audit != nil {
+		a.audit.Filter(c.AuditFilter)
+	}
 	a.rollout.reconfigure()
 	return pending
 }

@@ -17,6 +17,9 @@ func readLine(m map[string]any) auditLine {
 	l := auditLine{time: text(m["time"]), verdict: text(m["verdict"])}
 	pod, question := object(m["pod"]), object(m["question"])
 	l.pod = text(pod["namespace"]) + "/" + text(pod["name"])
+	if text(m["kind"]) == "flow" {
+		return l.flow(m)
+	}
 	l.name, l.qtype = text(question["name"]), text(question["type"])
 	for _, a := range list(m["answers"]) {
 		answer := object(a)
@@ -28,6 +31,25 @@ func readLine(m map[string]any) auditLine {
 	}
 	for _, p := range list(m["matches"]) {
 		l.policies = append(l.policies, text(object(p)["policy"]))
+	}
+	return l
+}
+
+// flow is the rest of the line of a connection: its name, if it has one, and where it
+// went.
+func (l auditLine) flow(m map[string]any) auditLine {
+	to := object(m["destination"])
+	l.name, l.qtype = "no name", text(m["protocol"])
+	for _, n := range list(m["names"]) {
+		l.name = text(object(n)["name"])
+		break
+	}
+	l.answers = []string{text(to["address"])}
+	if port, ok := to["port"].(float64); ok {
+		l.answers[0] += fmt.Sprintf(" port %.0f", port)
+	}
+	for _, p := range list(m["policies"]) {
+		l.policies = append(l.policies, text(p))
 	}
 	return l
 }

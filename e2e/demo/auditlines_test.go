@@ -14,6 +14,12 @@ const unmatchedLine = `{"v":1,"kind":"dns","time":"2026-05-01T12:00:01.000000Z",
 "pod":{"namespace":"shop","name":"client"},"question":{"name":"other.test","type":"A"},
 "answers":[{"address":"203.0.113.30","granted":false}]}`
 
+const deniedLine = `{"v":1,"kind":"flow","time":"2026-05-01T12:00:02.000000Z","verdict":"denied","pod":{"namespace":"shop","name":"client"},
+"protocol":"tcp","destination":{"address":"203.0.113.30","port":80},"names":[{"name":"other.test"},{"name":"older.test"}],"reason":"unmatched","policies":["shop/allow-web"]}`
+
+const pingLine = `{"v":1,"kind":"flow","time":"2026-05-01T12:00:03.000000Z","verdict":"denied","pod":{"namespace":"shop","name":"client"},
+"protocol":"icmp","destination":{"address":"203.0.113.31"},"reason":"address"}`
+
 func parsed(t *testing.T, s string) auditLine {
 	t.Helper()
 	var m map[string]any
@@ -27,6 +33,8 @@ func TestAuditLineInWords(t *testing.T) {
 	for in, want := range map[string]string{
 		allowedLine:   "12:00:00  allowed    shop/client     www.example.org  A     shop/allow-web   198.51.100.10 tcp/80 until 12:06:00",
 		unmatchedLine: "12:00:01  unmatched  shop/client     other.test       A     no policy        203.0.113.30",
+		deniedLine:    "12:00:02  denied     shop/client     other.test       tcp   shop/allow-web   203.0.113.30 port 80",
+		pingLine:      "12:00:03  denied     shop/client     no name          icmp  no policy        203.0.113.31",
 		`{}`:          "  " + "           /                                      no policy        ",
 	} {
 		if got := parsed(t, in).String(); got != want {

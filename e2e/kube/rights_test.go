@@ -31,12 +31,19 @@ func testRights(t *testing.T) {
 		"nodes [get list watch]",
 		"pods [list watch]",
 		"services [list watch]",
+		"subjectaccessreviews.authorization.k8s.io [create]",
+		"tokenreviews.authentication.k8s.io [create]",
+	}
+	var consoles []string
+	for i := range 16 {
+		consoles = append(consoles, fmt.Sprintf("leases.coordination.k8s.io [get] [namegate-console-%x]", i)) // as everybody may
 	}
 	own := append([]string{
 		"daemonsets.apps [list watch] [" + release + "]",
-		"leases.coordination.k8s.io [create delete get list update watch]",
-	}, elsewhere...)
-	for ns, want := range map[string][]string{namespace: own, s.ns: elsewhere, "kube-system": elsewhere} {
+		"leases.coordination.k8s.io [create delete get list patch update watch]",
+	}, slices.Concat(consoles, elsewhere)...)
+	system := append([]string{"configmaps [get list watch] [extension-apiserver-authentication]"}, elsewhere...)
+	for ns, want := range map[string][]string{namespace: own, s.ns: elsewhere, "kube-system": system} {
 		got := s.rights(ns)
 		slices.Sort(want)
 		if d := cmp.Diff(want, got); d != "" {
@@ -62,6 +69,8 @@ func testRights(t *testing.T) {
 		{"create clusterrolebindings.rbac.authorization.k8s.io", false},
 		{"impersonate users", false},
 		{"create serviceaccounts/token", false},
+		{"create tokenreviews.authentication.k8s.io", true},
+		{"create subjectaccessreviews.authorization.k8s.io", true},
 		{"list fqdnnetworkpolicies.namegate.io -A", true},
 		{"patch fqdnnetworkpolicies.namegate.io --subresource=status", true},
 		{"watch pods -A", true},

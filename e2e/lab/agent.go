@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/namegate/namegate/proxy/audit/audittest"
 )
 
 // Agent is a real agent on a lab's node, with its own folder.
@@ -238,7 +241,7 @@ func (a *Agent) Signal(s syscall.Signal) error {
 	return a.cmd.Process.Signal(s)
 }
 
-// Stop ends the agent with a signal and waits for its end.
+// Stop ends the agent with a signal, waits for its end and checks what it logged.
 func (a *Agent) Stop(s syscall.Signal) error {
 	a.mu.Lock()
 	cmd, end := a.cmd, a.end
@@ -254,9 +257,9 @@ func (a *Agent) Stop(s syscall.Signal) error {
 	case err := <-end:
 		end <- err // for who waits for the agent to come up
 		if s == syscall.SIGKILL {
-			return nil
+			err = nil
 		}
-		return err
+		return errors.Join(err, a.CheckAudit())
 	case <-time.After(startLimit):
 		_ = cmd.Process.Kill()
 		return errors.New("the agent did not end")
@@ -278,14 +281,32 @@ func (a *Agent) Killed(limit time.Duration) (syscall.Signal, error) {
 	}
 }
 
-// AuditLines returns the decisions logged so far.
+// CheckAudit returns an error that shows the first line of the audit log that is not
+// of the published schema. The lab has one log, also where agents follow each other.
+func (a *Agent) CheckAudit() error {
+	schema, err := audittest.Strict()
+	if err != nil {
+		return err
+	}
+	return schema.Files(a.path("audit.log"))
+}
+
+// AuditLines returns the lines logged so far, decisions and flows.
 func (a *Agent) AuditLines() ([]map[string]any, error) { return AuditLines(a.path("audit.log")) }
 
-// AuditLines returns the decisions in an audit log. Each line must be one.
+// AuditLines returns the lines of an audit log, each of which must be of the
+// published schema.
 func AuditLines(path string) ([]map[string]any, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
+	}
+	schema, err := audittest.Strict()
+	if err != nil {
+		return nil, err
+	}
+	if err := schema.Log(bytes.NewReader(text)); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	var out []map[string]any
 	for line := range strings.Lines(string(text)) {

@@ -134,7 +134,9 @@ func (s *stage) startNow(files map[string]string) {
 		if s.t.Failed() {
 			s.t.Logf("the agent's log:\n%s", s.agent.Log())
 		}
-		_ = s.agent.Stop(syscall.SIGKILL)
+		if err := s.agent.Stop(syscall.SIGKILL); err != nil {
+			s.t.Error(err)
+		}
 	})
 	if err := s.agent.Start(); err != nil {
 		s.t.Fatal(err)

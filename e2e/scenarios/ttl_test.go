@@ -198,7 +198,10 @@ func TestAuditDropsNothing(t *testing.T) {
 			return false
 		}
 		for _, l := range lines {
-			q, _ := l["question"].(map[string]any)
+			q, isQuestion := l["question"].(map[string]any)
+			if !isQuestion {
+				continue
+			}
 			would[fmt.Sprint(q["name"])] = fmt.Sprint(l["would"])
 		}
 		return len(would) == 2

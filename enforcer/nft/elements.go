@@ -18,6 +18,7 @@ func (s State) elements() map[string]*knftables.Element {
 		out.pairs(own)
 	}
 	out.addrs(knftables.InetFamily, "dropped", s.Dropped)
+	out.addrs(knftables.InetFamily, auditedSet, s.Audited)
 	out.addrs(knftables.InetFamily, "intercepted", s.Intercepted)
 	out.addrs(knftables.InetFamily, "known", s.Known)
 	out.addrs(knftables.InetFamily, "endpoint", s.Endpoint)

@@ -27,19 +27,24 @@ const (
 
 // volatile tells whether a set's elements come and go by themselves.
 func volatile(set string) bool {
-	return set == aliveSet || strings.HasPrefix(set, probedSet)
+	return set == aliveSet || slices.ContainsFunc(dynamicSets, func(prefix string) bool { return strings.HasPrefix(set, prefix) })
 }
+
+// dynamicSets, each with the family, are filled by the kernel.
+var dynamicSets = []string{probedSet, toldSet, watchedSet, watchedBareSet}
 
 // slots are the parts of the endpoint's queries that backends share: the last four
 // bits of the client's port say which part a query is.
 const slots = 16
 
 // Priorities of our base chains: home check and interception before conntrack (-200)
-// and the raw table (-300), the pin of TCP just before kube-proxy's DNAT (-100), the
+// and the raw table (-300), the pin of TCP just before kube-proxy's DNAT (-100), what is
+// audited after conntrack and before either, the
 // verdict just before the filter tables (0), give back after every other
 // program's postrouting (source NAT is at 100, iptables' last at 300).
 const (
 	interceptPriority = "-310"
+	auditedPriority   = "-140"
 	pinPriority       = "-110"
 	verdictPriority   = "-10"
 	giveBackPriority  = "310"
@@ -83,10 +88,10 @@ type layout struct{ tx *knftables.Transaction }
 
 func (l layout) set(name, typ string) { l.tx.Add(&knftables.Set{Name: name, Type: typ}) }
 
-// dynamic is a set that the kernel fills.
-func (l layout) dynamic(name, typ string) {
+// dynamic is a set that the kernel fills: what it holds at most, and how long.
+func (l layout) dynamic(name, typ string, most uint64, kept time.Duration) {
 	l.tx.Add(&knftables.Set{Name: name, Type: typ, Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag},
-		Timeout: knftables.PtrTo(probedFor), Size: knftables.PtrTo[uint64](probedMost)})
+		Timeout: &kept, Size: &most})
 }
 
 // ranges is a set of prefixes.
@@ -137,11 +142,12 @@ func inetLayout(tx *knftables.Transaction, mark uint32) {
 	tx.Add(&knftables.Set{Name: aliveSet, Type: "inet_service", Flags: []knftables.SetFlag{knftables.TimeoutFlag}, Timeout: knftables.PtrTo(AliveTimeout)})
 	l.set("ifaces", "ifname")
 	for _, f := range families {
-		for _, s := range []string{"selected", "dropped", "intercepted", "known", "plain", "endpoint", "homed"} {
+		for _, s := range []string{"selected", "dropped", "intercepted", "known", "plain", "endpoint", "homed", auditedSet} {
 			l.set(s+f.suffix, f.addr)
 		}
 		l.ranges("podrange"+f.suffix, f.addr)
-		l.dynamic(probedSet+f.suffix, f.addr)
+		l.dynamic(probedSet+f.suffix, f.addr, probedMost, probedFor)
+		l.tellSets(f)
 		l.set("own"+f.suffix, f.addr+" . "+f.addr)
 		l.set("home"+f.suffix, "ifname . "+f.addr)
 		for _, m := range []string{"intercept", "giveback"} {
@@ -165,6 +171,9 @@ func inetLayout(tx *knftables.Transaction, mark uint32) {
 	// Only what leaves: the agent asks its own serving addresses too.
 	l.chain("giveback", "filter", "postrouting", giveBackPriority, append([]string{notUDP}, each(
 		"udp sport "+dnsPort+` oifname != "lo" %[2]s saddr set %[2]s saddr map @giveback%[1]s`)...)...)
+	l.chain("watch", "", "", "", watchRules()...)
+	l.chain("dialled", "", "", "", dialledRules()...)
+	l.chain(auditedSet, "filter", "prerouting", auditedPriority, auditedRules()...)
 	verdictChains(l, mark)
 }
 
@@ -173,6 +182,8 @@ func inetLayout(tx *knftables.Transaction, mark uint32) {
 // speaks next.
 func verdictChains(l layout, mark uint32) {
 	unadmitted := fmt.Sprintf("ct direction reply ct mark & %#x != %#x", mark, mark)
+	l.chain("original", "", "", "", dialledAgain()...)
+	l.chain("tell", "", "", "", tellRules()...)
 	l.chain("refuse", "", "", "",
 		"meta l4proto tcp reject with tcp reset",
 		"reject with icmpx admin-prohibited")
@@ -190,8 +201,9 @@ func verdictChains(l layout, mark uint32) {
 		onLink[0],
 		onLink[1],
 		fmt.Sprintf("ct state untracked meta mark & %#x == %#x return", mark, mark),
-		fmt.Sprintf("limit rate 200/second log prefix \"namegate denied \" group %d", LogGroup),
-	}, append(each("%[2]s saddr @dropped%[1]s drop"), "goto refuse")...)...)
+		"counter name " + deniedCounter,
+		"ct status dnat jump original",
+	}, append(each(toldRule, "%[2]s saddr @dropped%[1]s drop"), "goto refuse")...)...)
 	l.chain("cut", "", "", "", append(each("ct original %[2]s saddr @dropped%[1]s drop"),
 		"meta l4proto tcp reject with tcp reset",
 		"drop")...)

@@ -43,6 +43,8 @@ type State struct {
 	Pods [][]netip.Addr
 	// Dropped are those of Selected whose denied packets get no answer.
 	Dropped []netip.Addr
+	// Audited pods are not default-deny: what they dial is logged.
+	Audited []netip.Addr
 	// Intercepted pods' queries to the resolvers go to the serving address.
 	Intercepted []netip.Addr
 	// Known pods' queries to the endpoint go to the serving address.

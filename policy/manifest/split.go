@@ -34,16 +34,10 @@ func split(ctx context.Context, file string, text []byte) ([]document, error) {
 	return splitYAML(ctx, text)
 }
 
-// splitYAML cuts at the lines that begin with one of the marks of YAML: "---"
-// begins a document and "..." ends one.
+// splitYAML returns the documents of a YAML file.
 func splitYAML(ctx context.Context, text []byte) ([]document, error) {
 	var docs []document
-	var part []byte
-	first, line := 1, 0
-	flush := func() error {
-		if err := ctx.Err(); err != nil || blank(part) {
-			return err
-		}
+	err := eachPart(ctx, text, func(part []byte, first int) error {
 		d := document{number: len(docs) + 1, line: first}
 		var err error
 		if d.json, err = toJSON(part, first); err != nil {
@@ -51,6 +45,24 @@ func splitYAML(ctx context.Context, text []byte) ([]document, error) {
 		}
 		docs = append(docs, d)
 		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return docs, nil
+}
+
+// eachPart cuts at the lines that begin with one of the marks of YAML, "---" that
+// begins a document and "..." that ends one, and hands on each part that holds
+// anything, with its first line. The part is overwritten afterwards.
+func eachPart(ctx context.Context, text []byte, each func(part []byte, first int) error) error {
+	var part []byte
+	first, line := 1, 0
+	flush := func() error {
+		if err := ctx.Err(); err != nil || blank(part) {
+			return err
+		}
+		return each(part, first)
 	}
 	for row := range bytes.Lines(text) {
 		line++
@@ -60,17 +72,14 @@ func splitYAML(ctx context.Context, text []byte) ([]document, error) {
 			continue
 		}
 		if err := flush(); err != nil {
-			return nil, err
+			return err
 		}
 		first, part = line, append(append(part[:0], "   "...), rest...)
 		if len(bytes.TrimSpace(rest)) == 0 {
 			first, part = line+1, part[:0]
 		}
 	}
-	if err := flush(); err != nil {
-		return nil, err
-	}
-	return docs, nil
+	return flush()
 }
 
 // cutMark returns what follows the mark on a line that begins with one.
@@ -146,7 +155,8 @@ type unread struct{}
 // UnmarshalYAML takes whatever stands there.
 func (*unread) UnmarshalYAML(func(any) error) error { return nil }
 
-// splitJSON reads one JSON value after the other.
+// splitJSON reads one JSON value after the other. With an error, the last document is
+// the broken one, without its JSON.
 func splitJSON(ctx context.Context, text []byte) ([]document, error) {
 	var docs []document
 	dec := json.NewDecoder(bytes.NewReader(text))
@@ -168,7 +178,7 @@ func splitJSON(ctx context.Context, text []byte) ([]document, error) {
 				at := min(int(syntax.Offset), len(text))
 				err = fmt.Errorf("line %d: %w", 1+bytes.Count(text[:at], []byte("\n")), err)
 			}
-			return nil, fmt.Errorf("%v: %w", d, err)
+			return append(docs, d), fmt.Errorf("%v: %w", d, err)
 		}
 		d.json = raw
 		docs = append(docs, d)

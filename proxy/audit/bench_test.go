@@ -41,9 +41,9 @@ func roundsOf(d time.Duration) int {
 	return int(int64(probe) * int64(d) / int64(took))
 }
 
-// slices is how often work with and without a log take turns, since the
+// shifts is how often work with and without a log take turns, since the
 // processor's speed changes on the way.
-const slices = 20
+const shifts = 20
 
 // benchBusy measures what a record costs in all, at 100,000 records a second: the
 // callers work between two records; what the same work takes without a log is
@@ -71,15 +71,15 @@ func benchBusy(b *testing.B, l *Log, r Record, callers int) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	var used time.Duration
-	for range slices {
-		used += load(b.N/slices, true)
-		used -= load(b.N/slices, false)
+	for range shifts {
+		used += load(b.N/shifts, true)
+		used -= load(b.N/shifts, false)
 	}
 	from := cpu(b)
 	_ = l.Close(context.Background())
 	used += cpu(b) - from
 	b.StopTimer()
-	b.ReportMetric(float64(used)/float64(b.N/slices*slices), "cpu-ns/record")
+	b.ReportMetric(float64(used)/float64(b.N/shifts*shifts), "cpu-ns/record")
 	b.ReportMetric(float64(l.Dropped())/float64(b.N), "dropped/record")
 	b.ReportMetric(0, "ns/op")
 }

@@ -4,14 +4,25 @@ import (
 	"strconv"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy"
 )
 
 // Version is the number of the schema, the field "v" of each line. It changes
 // when a field goes away or changes its meaning, not when one is added.
 const Version = 1
 
-// lineHead is how each line begins, up to the time. The version has one digit.
-const lineHead = `{"v":` + string(rune('0'+Version)) + `,"kind":"dns","time":"`
+// How the lines begin, up to the time. The version has one digit.
+const (
+	lineHead = `{"v":` + string(rune('0'+Version)) + `,"kind":"` + KindDNS + `","time":"`
+	flowHead = `{"v":` + string(rune('0'+Version)) + `,"kind":"` + KindFlow + `","time":"`
+)
+
+// The kinds of lines, the field "kind".
+const (
+	KindDNS  = "dns"
+	KindFlow = "flow"
+)
 
 // nodeField is what follows the time, the same in every line of a log.
 func nodeField(node string) string {
@@ -44,11 +55,19 @@ func appendAsker(b []byte, r *Record) []byte {
 	if r.Would != None {
 		b = appendWord(b, "would", r.Would.String())
 	}
+	return appendPod(b, r.Pod, r.Workload)
+}
+
+// appendPod writes a pod as far as its address.
+func appendPod(b []byte, p policy.PodRef, workload string) []byte {
 	b = append(b, `,"pod":{"namespace":`...)
-	b = appendString(b, r.Pod.Namespace)
-	b = appendField(b, "name", r.Pod.Name)
-	if r.Pod.UID != "" {
-		b = appendField(b, "uid", r.Pod.UID)
+	b = appendString(b, p.Namespace)
+	b = appendField(b, "name", p.Name)
+	if p.UID != "" {
+		b = appendField(b, "uid", p.UID)
+	}
+	if workload != "" {
+		b = appendField(b, "workload", workload)
 	}
 	return append(b, `,"ip":"`...)
 }
@@ -102,19 +121,23 @@ func appendMatches(b []byte, r *Record) []byte {
 			b = append(b, `,"matches":`...)
 		}
 		b = append(b, listByte(i))
-		b = append(b, `{"policy":`...)
-		b = appendString(b, m.Policy)
-		b = appendField(b, "path", m.Path)
-		b = appendField(b, "match", m.Pattern.String())
-		if m.Audit {
-			b = append(b, `,"audit":true`...)
-		}
-		b = append(b, '}')
+		b = appendMatch(b, m)
 	}
 	if len(r.Matches) > 0 {
 		b = append(b, ']')
 	}
 	return b
+}
+
+func appendMatch(b []byte, m *policy.Match) []byte {
+	b = append(b, `{"policy":`...)
+	b = appendString(b, m.Policy)
+	b = appendField(b, "path", m.Path)
+	b = appendField(b, "match", m.Pattern.String())
+	if m.Audit {
+		b = append(b, `,"audit":true`...)
+	}
+	return append(b, '}')
 }
 
 func appendAnswers(b []byte, r *Record) []byte {

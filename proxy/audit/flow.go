@@ -59,8 +59,10 @@ type Flow struct {
 	// Dialled is the destination before any translation. The port is 0 for protocols
 	// that have none.
 	Dialled netip.AddrPort
-	Names   []FlowName // newest first; none where Reason is ReasonAddress
-	Reason  FlowReason
+	// Names are those that a match covers first, then the newest; none where Reason is
+	// ReasonAddress.
+	Names  []FlowName
+	Reason FlowReason
 	// Policies are those that select the pod, "namespace/name".
 	Policies []string
 	// Count is how many there were that the kernel handed over.
@@ -69,7 +71,9 @@ type Flow struct {
 
 // FlowName is a name whose answer held the address.
 type FlowName struct {
-	Name  policy.Name
+	Name policy.Name
+	// Asked is zero where it is not known, as of what was open: the kernel knows until
+	// when, not since when.
 	Asked time.Time
 	// Pod is who asked, where another pod did; the zero PodRef for the pod itself.
 	Pod policy.PodRef

@@ -28,6 +28,8 @@ type Options struct {
 	Keep int
 	// Queue is how many records may wait; 0 is 8192.
 	Queue int
+	// Filter says which lines are written from the start.
+	Filter Filter
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 	// Logger is told when lines begin to be lost, and when they are written again;
@@ -56,6 +58,10 @@ type Log struct {
 	dropped atomic.Uint64
 	written atomic.Uint64
 	losses  losses // the writer's
+	live    live
+	// filter is nil where every line is written.
+	filter   atomic.Pointer[sieve]
+	filtered atomic.Uint64
 }
 
 // Open starts a log. The error names the file that cannot be opened.
@@ -97,6 +103,7 @@ func start(o Options, s sink) *Log {
 		done:   make(chan struct{}),
 		losses: losses{now: o.Now, log: o.Logger},
 	}
+	l.Filter(o.Filter)
 	go l.run()
 	return l
 }
@@ -104,13 +111,37 @@ func start(o Options, s sink) *Log {
 // Write queues the record's line and returns at once. If the queue is full or the
 // log closed the record is dropped and counted.
 func (l *Log) Write(r Record) {
+	if f := l.filter.Load(); f != nil && !f.keepsRecord(&r) {
+		l.filtered.Add(1)
+		return
+	}
+	// Encoded before the queue's lock is taken, so that callers do not wait for
+	// each other.
+	room := l.take()
+	l.put(room, appendLine((*room)[:0], l.node, &r))
+}
+
+// WriteFlow queues the flow's line as Write does. It has read f when it returns.
+func (l *Log) WriteFlow(f *Flow) {
+	if by := l.filter.Load(); by != nil && !by.keepsFlow(f) {
+		l.filtered.Add(1)
+		return
+	}
+	room := l.take()
+	l.put(room, appendFlow((*room)[:0], l.node, f))
+}
+
+// take returns room to encode a line in.
+func (l *Log) take() *[]byte {
 	room, _ := l.room.Get().(*[]byte)
 	if room == nil {
 		room = new([]byte)
 	}
-	// Encoded before the queue's lock is taken, so that callers do not wait for
-	// each other.
-	line := appendLine((*room)[:0], l.node, &r)
+	return room
+}
+
+// put queues the line, which was encoded in room, and keeps the room.
+func (l *Log) put(room *[]byte, line []byte) {
 	ok, wake := l.queue.put(line)
 	if !ok {
 		l.dropped.Add(1)
@@ -138,6 +169,9 @@ func (l *Log) Dropped() uint64 { return l.dropped.Load() }
 
 // Written returns how many records were written.
 func (l *Log) Written() uint64 { return l.written.Load() }
+
+// Filtered returns how many records and flows a Filter held back.
+func (l *Log) Filtered() uint64 { return l.filtered.Load() }
 
 // Reopen makes the writer open the file anew, for rotation by another program.
 // It returns at once; a failure leaves the open file in use. A file that was
@@ -177,6 +211,7 @@ func (l *Log) run() {
 				l.wait(pause.C)
 			}
 		case closed:
+			l.live.close()
 			_ = l.sink.close() // nobody is left to tell
 			return
 		default:
@@ -186,6 +221,7 @@ func (l *Log) run() {
 }
 
 func (l *Log) flush(b *batch) {
+	free := l.live.add(b) // first: who follows sees also what a full disk loses
 	whole, err := l.sink.write(b.lines)
 	lost := uint64(0)
 	if err != nil {
@@ -194,7 +230,11 @@ func (l *Log) flush(b *batch) {
 	l.dropped.Add(lost)
 	l.written.Add(uint64(b.count) - lost)
 	l.losses.note(lost, err)
-	l.queue.give(b)
+	l.queue.wrote()
+	for free != nil {
+		b, free = free, free.next
+		l.queue.give(b)
+	}
 }
 
 // wait returns when there is something to do, or the pause is over.

@@ -11,13 +11,14 @@ type Prepared struct {
 	from    int        // where that begins
 	to      int        // and ends
 	way     int        // where cache, latency and protocol belong
+	trait   trait
 }
 
 // Prepare writes the constant part of the record's line: all but Time, Address,
 // Cache, TCP and Latency. A deadline in its Openings counts as constant, so what
 // was prepared is of no more use once the grant was renewed.
 func Prepare(r *Record) *Prepared {
-	p := &Prepared{address: r.Address}
+	p := &Prepared{address: r.Address, trait: traitOf(r)}
 	b := appendAsker(nil, r)
 	p.from = len(b)
 	b = r.Address.AppendTo(b)
@@ -43,4 +44,4 @@ func (p *Prepared) appendDecision(b []byte, r *Record) []byte {
 func (p *Prepared) end() string { return p.text[p.way:] }
 
 // Size is about how many bytes it takes.
-func (p *Prepared) Size() int { return len(p.text) + 80 }
+func (p *Prepared) Size() int { return len(p.text) + 104 }

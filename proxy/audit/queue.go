@@ -107,11 +107,17 @@ func (q *queue) take() (b *batch, more, closed bool) {
 	return b, q.first != nil, q.closed
 }
 
-// give takes a batch back that was written.
-func (q *queue) give(b *batch) {
+// wrote tells that the batch that was taken is written.
+func (q *queue) wrote() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.held = 0
+}
+
+// give takes a batch back that nobody needs any more.
+func (q *queue) give(b *batch) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if q.spares == spareBatches || cap(b.lines) > batchBytes {
 		return
 	}

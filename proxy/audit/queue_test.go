@@ -63,7 +63,7 @@ func TestQueueIsBoundInRecords(t *testing.T) {
 	if q.unwritten() != 4 {
 		t.Errorf("unwritten %d", q.unwritten())
 	}
-	q.give(b)
+	q.wrote()
 	if q.unwritten() != 1 {
 		t.Errorf("unwritten %d", q.unwritten())
 	}

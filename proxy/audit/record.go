@@ -1,5 +1,6 @@
-// Package audit is the decision log: one JSON line for each DNS decision, to
-// the standard output or to a file that it rotates by size.
+// Package audit is the decision log: one JSON line for each DNS decision and for
+// alike connections that were denied, to the standard output or to a file that it
+// rotates by size, and to whoever follows it.
 package audit
 
 import (
@@ -65,13 +66,15 @@ func (c Cache) String() string {
 
 // Record is one decision. It is a value: a Log has read it when Write returns.
 type Record struct {
-	Time    time.Time // when the question arrived
-	Pod     policy.PodRef
-	Address netip.Addr // the pod's, that asked
-	Name    policy.Name
-	Type    uint16 // of the question, RFC 1035 §3.2.3
-	Class   uint16 // RFC 1035 §3.2.5
-	Verdict Verdict
+	Time time.Time // when the question arrived
+	Pod  policy.PodRef
+	// Workload is the pod's, as of policy.View.
+	Workload string
+	Address  netip.Addr // the pod's, that asked
+	Name     policy.Name
+	Type     uint16 // of the question, RFC 1035 §3.2.3
+	Class    uint16 // RFC 1035 §3.2.5
+	Verdict  Verdict
 	// Would is the verdict if the Audit policies were enforced, None where they
 	// change nothing.
 	Would Verdict
@@ -98,6 +101,8 @@ type Record struct {
 // Answer is one address that the upstream's answer held.
 type Answer struct {
 	Addr netip.Addr
+	// TTL is what the answer said, in seconds. It does not stand in the line.
+	TTL uint32
 	// Openings are what was granted; none if the address was not.
 	Openings []Opened
 	// Blocked is the guard's reason, "" if it had none.

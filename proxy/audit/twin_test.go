@@ -16,61 +16,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/audit/audittest"
 )
-
-// line is the schema as a reader would write it down.
-type line struct {
-	V        int           `json:"v"`
-	Kind     string        `json:"kind"`
-	Time     time.Time     `json:"time"`
-	Node     string        `json:"node"`
-	Verdict  string        `json:"verdict"`
-	Would    string        `json:"would,omitempty"`
-	Pod      linePod       `json:"pod"`
-	Question lineQuestion  `json:"question"`
-	Via      string        `json:"via,omitempty"`
-	Matches  []lineMatch   `json:"matches,omitempty"`
-	Answers  []lineAnswer  `json:"answers,omitempty"`
-	Chain    []string      `json:"chain,omitempty"`
-	Rcode    string        `json:"rcode"`
-	Upstream string        `json:"upstream,omitempty"`
-	Cache    string        `json:"cache,omitempty"`
-	Latency  time.Duration `json:"latency_us"`
-	Protocol string        `json:"protocol"`
-	Error    string        `json:"error,omitempty"`
-}
-
-type linePod struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	UID       string `json:"uid,omitempty"`
-	IP        string `json:"ip"`
-}
-
-type lineQuestion struct {
-	Name  string `json:"name"`
-	Type  string `json:"type"`
-	Class string `json:"class"`
-}
-
-type lineMatch struct {
-	Policy string `json:"policy"`
-	Path   string `json:"path"`
-	Match  string `json:"match"`
-	Audit  bool   `json:"audit,omitempty"`
-}
-
-type lineAnswer struct {
-	Address string      `json:"address"`
-	Granted bool        `json:"granted"`
-	Grants  []lineGrant `json:"grants,omitempty"`
-	Blocked string      `json:"blocked,omitempty"`
-}
-
-type lineGrant struct {
-	Ports string    `json:"ports"`
-	Until time.Time `json:"until"`
-}
 
 // named is a type, class or response code: its name, or RFC 3597's kind and number.
 func named[N uint16 | int](names map[N]string, kind string, n N) string {
@@ -81,11 +28,11 @@ func named[N uint16 | int](names map[N]string, kind string, n N) string {
 }
 
 // lineOf is the encoder's twin: it fills the reader's structure.
-func lineOf(node string, r Record) line {
-	l := line{V: Version, Kind: "dns", Time: r.Time, Node: node, Verdict: r.Verdict.String(), Would: r.Would.String(),
-		Pod:      linePod{r.Pod.Namespace, r.Pod.Name, r.Pod.UID, r.Address.String()},
-		Question: lineQuestion{r.Name.String(), named(dns.TypeToString, "TYPE", r.Type), named(dns.ClassToString, "CLASS", r.Class)},
-		Rcode:    named(dns.RcodeToString, "RCODE", r.Rcode), Cache: r.Cache.String(), Latency: r.Latency / time.Microsecond,
+func lineOf(node string, r Record) Line {
+	l := Line{V: Version, Kind: KindDNS, Time: r.Time, Node: node, Verdict: r.Verdict.String(), Would: r.Would.String(),
+		Pod:      LinePod{r.Pod.Namespace, r.Pod.Name, r.Pod.UID, r.Workload, r.Address.String()},
+		Question: &LineQuestion{r.Name.String(), named(dns.TypeToString, "TYPE", r.Type), named(dns.ClassToString, "CLASS", r.Class)},
+		Rcode:    named(dns.RcodeToString, "RCODE", r.Rcode), Cache: r.Cache.String(), LatencyUS: r.Latency.Microseconds(),
 		Protocol: "udp", Error: r.Error}
 	if r.TCP {
 		l.Protocol = "tcp"
@@ -94,12 +41,12 @@ func lineOf(node string, r Record) line {
 		l.Via = r.Via.String()
 	}
 	for _, m := range r.Matches {
-		l.Matches = append(l.Matches, lineMatch{m.Policy, m.Path, m.Pattern.String(), m.Audit})
+		l.Matches = append(l.Matches, LineMatch{m.Policy, m.Path, m.Pattern.String(), m.Audit})
 	}
 	for _, a := range r.Answers {
-		in := lineAnswer{Address: a.Addr.String(), Granted: len(a.Openings) > 0, Blocked: a.Blocked}
+		in := LineAnswer{Address: a.Addr.String(), Granted: len(a.Openings) > 0, Blocked: a.Blocked}
 		for _, o := range a.Openings {
-			in.Grants = append(in.Grants, lineGrant{string(o.Ports), o.Until})
+			in.Grants = append(in.Grants, LineGrant{string(o.Ports), o.Until})
 		}
 		l.Answers = append(l.Answers, in)
 	}
@@ -108,6 +55,32 @@ func lineOf(node string, r Record) line {
 	}
 	if r.Upstream.IsValid() {
 		l.Upstream = r.Upstream.String()
+	}
+	return l
+}
+
+// flowLineOf is lineOf for flows.
+func flowLineOf(node string, f *Flow) Line {
+	l := Line{V: Version, Kind: KindFlow, Time: f.Time, Node: node, Verdict: f.Verdict.String(),
+		Pod:         LinePod{f.Pod.Namespace, f.Pod.Name, f.Pod.UID, f.Workload, f.Address.String()},
+		Protocol:    map[policy.Protocol]string{6: "tcp", 17: "udp", 132: "sctp", 1: "icmp", 58: "ipv6-icmp"}[f.Protocol],
+		Destination: &LineDestination{f.Dialled.Addr().String(), f.Dialled.Port()},
+		Reason:      f.Reason, Policies: f.Policies, Count: f.Count}
+	if l.Protocol == "" {
+		l.Protocol = fmt.Sprint(uint8(f.Protocol))
+	}
+	if f.Count > 1 {
+		l.Last = f.Last
+	}
+	for _, n := range f.Names {
+		name := LineName{Name: n.Name.String(), Asked: n.Asked}
+		if n.Pod != (policy.PodRef{}) {
+			name.Pod = n.Pod.Namespace + "/" + n.Pod.Name
+		}
+		if m := n.Match; m != nil {
+			name.Match = &LineMatch{m.Policy, m.Path, m.Pattern.String(), m.Audit}
+		}
+		l.Names = append(l.Names, name)
 	}
 	return l
 }
@@ -137,6 +110,9 @@ func randomRecord(t testing.TB, r *rand.Rand) Record {
 		rec.Pod.UID = "uid-1"
 	}
 	if some() {
+		rec.Workload = `app=web,note="odd"`
+	}
+	if some() {
 		rec.Upstream = netip.AddrPortFrom(addr(), 53)
 	}
 	if some() {
@@ -157,20 +133,73 @@ func randomRecord(t testing.TB, r *rand.Rand) Record {
 	return rec
 }
 
-// TestEncodeLikeItsTwin: strict reading of random lines gives every field back.
+func randomFlow(t testing.TB, r *rand.Rand) *Flow {
+	some := func() bool { return r.IntN(2) == 0 }
+	addr := func() netip.Addr {
+		if some() {
+			return netip.AddrFrom4([4]byte{198, 51, 100, byte(r.Uint32())})
+		}
+		return netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 15: byte(r.Uint32())})
+	}
+	moment := func() time.Time { return noon.Add(time.Duration(r.IntN(1e9)) * time.Microsecond) }
+	f := &Flow{Time: moment(), Pod: policy.PodRef{Namespace: "shop", Name: fmt.Sprintf("pod-%d", r.IntN(99))}, Address: addr(),
+		Verdict: FlowVerdict(r.IntN(2)), Protocol: policy.Protocol(r.IntN(256)), Dialled: netip.AddrPortFrom(addr(), uint16(r.IntN(3)*443)),
+		Reason: ReasonAddress, Count: 1}
+	if some() {
+		f.Protocol = []policy.Protocol{policy.TCP, policy.UDP, policy.SCTP, protocolICMP, protocolICMP6}[r.IntN(5)]
+	}
+	if some() {
+		f.Pod.UID, f.Workload = "uid-1", "app=web"
+	}
+	if some() {
+		f.Count, f.Last = 2+r.Uint64N(1e6), moment()
+	}
+	for range r.IntN(3) {
+		n := FlowName{Name: name(t, fmt.Sprintf(`w%d."x\.y.test`, r.IntN(99))), Asked: moment()}
+		if r.IntN(4) == 0 {
+			n.Asked = time.Time{}
+		}
+		if some() {
+			n.Pod = policy.PodRef{Namespace: "shop", Name: "other", UID: "uid-2"}
+		}
+		if some() {
+			n.Match = &policy.Match{Policy: "shop/p", Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "**.y.test"), Audit: some()}
+		}
+		f.Names, f.Reason = append(f.Names, n), []FlowReason{ReasonPorts, ReasonExpired, ReasonBlocked, ReasonUnmatched, ReasonAnother}[r.IntN(5)]
+		f.Policies = append(f.Policies, fmt.Sprintf("shop/p-%d", r.IntN(9)))
+	}
+	return f
+}
+
+// TestEncodeLikeItsTwin: strict reading of random lines gives every field back, and
+// each line is of the published schema.
 func TestEncodeLikeItsTwin(t *testing.T) {
+	schema, err := audittest.Strict()
+	if err != nil {
+		t.Fatal(err)
+	}
 	r := rand.New(rand.NewPCG(9, 10))
-	for range 3000 {
-		rec := randomRecord(t, r)
-		text := appendRecord(nil, "node-1", &rec)
-		var got line
+	for i := range 3000 {
+		var text []byte
+		var want Line
+		if i%2 == 0 {
+			rec := randomRecord(t, r)
+			text, want = appendRecord(nil, "node-1", &rec), lineOf("node-1", rec)
+		} else {
+			f := randomFlow(t, r)
+			text, want = appendFlow(nil, nodeField("node-1"), f), flowLineOf("node-1", f)
+		}
+		var got Line
 		d := json.NewDecoder(bytes.NewReader(text))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&got); err != nil {
 			t.Fatalf("%v in %s", err, text)
 		}
-		if diff := cmp.Diff(lineOf("node-1", rec), got); diff != "" {
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("%s\n%s", text, diff)
+		}
+		if err := schema.Line(text); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
@@ -217,12 +246,12 @@ func TestRotationLosesNoLine(t *testing.T) {
 		}
 		files++
 		for row := range bytes.Lines(text) {
-			var got line
+			var got Line
 			if err := json.Unmarshal(row, &got); err != nil {
 				t.Fatalf("%s: %v in %q", p, err, row)
 			}
-			if got.Latency != next[got.Pod.Name] {
-				t.Fatalf("%s: line %d of %s comes after %d", p, got.Latency, got.Pod.Name, next[got.Pod.Name]-1)
+			if time.Duration(got.LatencyUS) != next[got.Pod.Name] {
+				t.Fatalf("%s: line %d of %s comes after %d", p, got.LatencyUS, got.Pod.Name, next[got.Pod.Name]-1)
 			}
 			next[got.Pod.Name]++
 		}

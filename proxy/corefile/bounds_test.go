@@ -19,6 +19,7 @@ type bound struct {
 var bounds = []bound{
 	{"audit", "**Bounds.** `size` ", "64KiB to 1024GiB", "audit /a {\nsize %s\n}", "1"},
 	{"audit", "**Bounds.** `size` 64KiB to 1024GiB, `keep` ", "0 to 1000", "audit /a {\nkeep %s\n}", "1"},
+	{"audit", "**Bounds.** `size` 64KiB to 1024GiB, `keep` 0 to 1000, `sample` ", "1 to 1000000", "audit stdout {\nsample %s\n}", "1"},
 	{"cache", "| GREATEST | `1h` | ", "1s to 168h", "cache %s", "1s"},
 	{"cache", "| `least DURATION` | `0s` | ", "0s to 1h", "cache {\nleast %s\n}", "1s"},
 	{"cache", "| `denial DURATION` | `30s`, or GREATEST if that is less | ", "0s to 3h", "cache {\ndenial %s\n}", "1s"},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/audit"
 )
 
 // Config is everything the administrator of the node can set. A Config that
@@ -39,8 +40,10 @@ type Config struct {
 	Hold time.Duration
 	// Mark is the packet mark's bit that says "allowed": exactly one bit.
 	Mark uint32
-	// Audit says where decisions are logged.
-	Audit Audit
+	// Audit says where decisions and denied connections are logged, AuditFilter
+	// which of them. A running agent takes over the filter alone.
+	Audit       Audit
+	AuditFilter audit.Filter
 	// Limits bound what pods can make the agent hold.
 	Limits Limits
 	// CacheEntries and CacheBytes bound the answers that are kept, of all zones.
@@ -173,6 +176,7 @@ func Default() *Config {
 		Hold:          10 * time.Minute,
 		Mark:          0x40,
 		Audit:         Audit{Size: 100 << 20, Keep: 5},
+		AuditFilter:   audit.Filter{Sample: 1},
 		Limits: Limits{
 			Queries: 4096, QueriesPerPod: 512,
 			RatePerPod: 1000, BurstPerPod: 256,

@@ -2,7 +2,6 @@ package corefile
 
 import (
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -207,34 +206,6 @@ func readLimits(c *Config, s stanza) error {
 			return line.errorf("is not a bound, write queries, queries_per_pod, rate_per_pod, burst_per_pod, connections, connections_per_pod or addresses")
 		}
 		*bound, err = line.number(line.option()+" 100", 1, most)
-		return err
-	})
-}
-
-func readAudit(c *Config, s stanza) error {
-	arg, err := s.one("audit stdout")
-	if err != nil {
-		return err
-	}
-	switch {
-	case arg == "off":
-		c.Audit.Off = true
-		return s.flat()
-	case arg == "stdout":
-		return s.flat()
-	case !filepath.IsAbs(arg):
-		return s.errorf("%q is neither stdout, off nor a file's full path, write for example \"audit /var/log/namegate/audit.log\"", arg)
-	}
-	c.Audit.Path = arg
-	return s.each(func(line stanza) (err error) {
-		switch line.option() {
-		case "size":
-			c.Audit.Size, err = line.size("size 100MiB", 64<<10, 1<<40)
-		case "keep":
-			c.Audit.Keep, err = line.number("keep 5", 0, 1000)
-		default:
-			err = line.noOption("audit", nil, "size", "keep")
-		}
 		return err
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/namegate/namegate/proxy/audit"
 )
 
 func documentation(t *testing.T) string {
@@ -39,6 +41,11 @@ func TestTheWholeExampleSaysTheDefaults(t *testing.T) {
 	d.Audit.Path = c.Audit.Path // it has to have one
 	// These have no default but "none".
 	c.Intercept, c.FailClosed = nil, false
+	c.AuditFilter.Namespaces = nil
+	if diff := diff(audit.Verdicts(), c.AuditFilter.Verdicts); diff != "" {
+		t.Errorf("the full example does not have all verdicts: %s", diff)
+	}
+	c.AuditFilter.Verdicts = nil
 	c.ClusterRanges, c.Search, c.Rebind, c.NAT64 = nil, nil, nil, nil
 	if diff := diff(d, c); diff != "" {
 		t.Errorf("the full example differs from the defaults: %s", diff)

@@ -1,6 +1,7 @@
 package corefile
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(". {\nforward . 192.0.2.1\nhold 5m\n}\n")
 	f.Add("a.test {\nforward . 192.0.2.1 {\npolicy random\n}\n}\n")
 	f.Add(". {\nforward . kube-dns.kube-system 192.0.2.1 a.b\n}\n")
+	f.Add(". {\nforward . 192.0.2.1\naudit stdout {\nverdict denied failed\nnamespace shop\nsample 10\n}\n}\n")
 	f.Add("limits {\nqueries 5 {\n}")
 	f.Fuzz(func(t *testing.T, text string) {
 		if strings.Contains(text, "import") {
@@ -50,6 +52,8 @@ func broken(c *Config) (wrong []string) {
 	must(c.CacheBytes >= 1<<20 && c.CacheBytes <= 1<<30, "size")
 	must(c.TTL.Least <= c.TTL.Greatest && c.TTL.Least <= 3600 && c.TTL.Greatest < 1<<31, "ttl")
 	must(c.Audit.Size >= 64<<10 && c.Audit.Keep >= 0, "the log's files")
+	must(c.AuditFilter.Sample >= 1 && c.AuditFilter.Sample <= 1_000_000, "the log's sample")
+	must(!slices.ContainsFunc(c.AuditFilter.Verdicts, func(v string) bool { return !isVerdict(v) }), "the log's verdicts")
 	seen := map[policy.Name]bool{}
 	for i, z := range c.Zones {
 		must(!seen[z.Name], "a zone twice")
@@ -95,18 +99,20 @@ func TestBrokenSeesWhatIsBroken(t *testing.T) {
 		t.Fatalf("a good one: %v", got)
 	}
 	for want, change := range map[string]func(*Config){
-		"no root zone": func(c *Config) { c.Zones = c.Zones[:1] },
-		"ttl":          func(c *Config) { c.TTL = TTL{2, 1} },
-		"entries":      func(c *Config) { c.CacheEntries = 15 },
-		"size":         func(c *Config) { c.CacheBytes = 1<<30 + 1 },
-		"least":        func(c *Config) { c.Zones[0].Cache.Least = time.Hour + time.Second },
-		"greatest":     func(c *Config) { c.Zones[0].Cache.Greatest = 0 },
-		"denial":       func(c *Config) { c.Zones[0].Cache.Denial = -time.Second },
-		"parts":        func(c *Config) { c.Zones[0].Cache.Denial = time.Millisecond },
-		"prefetch":     func(c *Config) { c.Zones[0].Cache.Prefetch.Percent = 91 },
-		"serve_stale":  func(c *Config) { c.Zones[0].Cache.ServeStale = time.Millisecond },
-		"health_check": func(c *Config) { c.Zones[0].Probe = 0 },
-		"a zone twice": func(c *Config) { c.Zones = append(c.Zones, c.Zones[1]) },
+		"no root zone":       func(c *Config) { c.Zones = c.Zones[:1] },
+		"ttl":                func(c *Config) { c.TTL = TTL{2, 1} },
+		"entries":            func(c *Config) { c.CacheEntries = 15 },
+		"size":               func(c *Config) { c.CacheBytes = 1<<30 + 1 },
+		"least":              func(c *Config) { c.Zones[0].Cache.Least = time.Hour + time.Second },
+		"greatest":           func(c *Config) { c.Zones[0].Cache.Greatest = 0 },
+		"denial":             func(c *Config) { c.Zones[0].Cache.Denial = -time.Second },
+		"parts":              func(c *Config) { c.Zones[0].Cache.Denial = time.Millisecond },
+		"prefetch":           func(c *Config) { c.Zones[0].Cache.Prefetch.Percent = 91 },
+		"serve_stale":        func(c *Config) { c.Zones[0].Cache.ServeStale = time.Millisecond },
+		"health_check":       func(c *Config) { c.Zones[0].Probe = 0 },
+		"the log's sample":   func(c *Config) { c.AuditFilter.Sample = 0 },
+		"the log's verdicts": func(c *Config) { c.AuditFilter.Verdicts = []string{"denied", "no"} },
+		"a zone twice":       func(c *Config) { c.Zones = append(c.Zones, c.Zones[1]) },
 	} {
 		c := fresh()
 		change(c)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/audit"
 )
 
 func name(t testing.TB, s string) policy.Name {
@@ -85,6 +86,9 @@ func TestParseEverything(t *testing.T) {
     audit /var/log/a.log {
         size 1GiB
         keep 0
+        verdict denied would-deny failed
+        namespace shop kube-system
+        sample 100
     }
     limits {
         queries 100
@@ -130,6 +134,7 @@ a.corp.test corp.test {
 		NAT64:      []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")},
 		FailClosed: true, Hold: time.Hour, Mark: 0x80, GrantTimeout: 250 * time.Millisecond,
 		Audit:        Audit{Path: "/var/log/a.log", Size: 1 << 30, Keep: 0},
+		AuditFilter:  audit.Filter{Verdicts: []string{"denied", "would-deny", "failed"}, Namespaces: []string{"shop", "kube-system"}, Sample: 100},
 		Limits:       Limits{Queries: 100, QueriesPerPod: 10, RatePerPod: 50, BurstPerPod: 20, Connections: 20, ConnectionsPerPod: 5, Addresses: 8},
 		CacheEntries: 5000, CacheBytes: 8 << 20, TTL: TTL{5, 3600},
 	}
@@ -229,7 +234,15 @@ func TestBadFiles(t *testing.T) {
 		{"audit size unit", "audit /a {\n size 100MB\n}", "is not a size"},
 		{"audit size small", "audit /a {\n size 1k\n}", `"1k" is out of bounds, write 64KiB to 1024GiB`},
 		{"audit keep twice", "audit /a {\n keep 1\n keep 1\n}", "keep: stands in line 4 already, write it once"},
-		{"audit block", "audit stdout {\n size 1M\n}", "has no block"},
+		{"audit size of stdout", "audit stdout {\n size 1M\n}", "Corefile:4: audit: size: is of a file, and this log is the standard output; remove the line"},
+		{"audit keep of stdout", "audit stdout {\n keep 1\n}", "keep: is of a file"},
+		{"audit off", "audit off {\n verdict denied\n}", "is off and has no options, remove the block"},
+		{"audit verdict", "audit stdout {\n verdict dropped\n}", `"dropped" is not a verdict, write of allowed, unmatched, refused, blocked, failed, denied, would-deny`},
+		{"audit no verdict", "audit stdout {\n verdict\n}", "verdict: has no value, write at least one"},
+		{"audit verdict twice", "audit stdout {\n verdict denied denied\n}", "denied is there twice, write it once"},
+		{"audit verdicts twice", "audit stdout {\n verdict denied\n verdict failed\n}", "verdict: stands in line 4 already, write it once"},
+		{"audit namespace", "audit stdout {\n namespace shop Web\n}", `"Web" is not a namespace, write names such as shop`},
+		{"audit sample", "audit stdout {\n sample 10%\n}", `"10%" is not a whole number, write for example "sample 10"`},
 		{"limits", "limits 5", "is a block"},
 		{"limit", "limits {\n cpu 5\n}", "is not a bound"},
 		{"limit 0", "limits {\n queries 0\n}", "out of bounds"},

@@ -10,6 +10,11 @@
 - --socket=/run/namegate/agent.sock
 - --health-socket=/run/own/health.sock
 - --standby
+{{- if .Values.console.enabled }}
+{{- range include "namegate.consoleAddresses" . | fromJsonArray }}
+- --console-addr={{ . }}
+{{- end }}
+{{- end }}
 - --new-pods={{ .Values.newPods }}
 {{- range .Values.podRanges }}
 - --pod-range={{ . }}
@@ -22,6 +27,9 @@
 {{- end }}
 {{- if .Values.metrics.enabled }}
 - --metrics-addr={{ include "namegate.metricsAddress" . }}
+{{- if .Values.metrics.pprof }}
+- --pprof
+{{- end }}
 {{- end }}
 {{- if ne .Values.iptables.variant "auto" }}
 - --iptables={{ .Values.iptables.variant }}
@@ -29,6 +37,18 @@
 {{- range .Values.extraArgs }}
 - {{ . | quote }}
 {{- end }}
+{{- end -}}
+
+{{- /* Where people are answered. */ -}}
+{{- define "namegate.consoleAddresses" -}}
+{{- if and .Values.metrics.enabled (eq (int .Values.console.port) (int .Values.metrics.port)) -}}
+{{- fail (printf "console.port: %d is metrics.port as well; write another" (int .Values.console.port)) -}}
+{{- end -}}
+{{- $all := list -}}
+{{- range default (list "$(HOST_IP)" "127.0.0.1") (compact (list .Values.console.address)) -}}
+{{- $all = append $all (printf "[%s]:%d" . (int $.Values.console.port)) -}}
+{{- end -}}
+{{- $all | toJson -}}
 {{- end -}}
 
 {{- /* Brackets do no harm to an IPv4 address, and an IPv6 one needs them. */ -}}

@@ -42,7 +42,7 @@
     {{- with $c.mark }}
     mark {{ . }}
     {{- end }}
-    audit {{ $c.audit }}
+    {{- include "namegate.audit" $c | nindent 4 }}
     {{- with $c.limits }}
     {{- include "namegate.checkLimits" . }}
     limits {
@@ -69,6 +69,26 @@
 }
 {{- end }}
 {{- end -}}
+{{- end -}}
+
+{{- /* The audit directive with its filters, if there are any. */ -}}
+{{- define "namegate.audit" -}}
+{{- $options := list -}}
+{{- with .auditFilter -}}
+{{- with .verdicts }}{{ $options = append $options (printf "verdict %s" (join " " .)) }}{{ end -}}
+{{- with .namespaces }}{{ $options = append $options (printf "namespace %s" (join " " .)) }}{{ end -}}
+{{- with .sample }}{{ $options = append $options (printf "sample %d" (. | int64)) }}{{ end -}}
+{{- end -}}
+{{- if and $options (eq .audit "off") -}}
+{{- fail "corefile.auditFilter: the log is off and has no lines to choose from; remove it, or set corefile.audit to stdout or a file" -}}
+{{- end -}}
+audit {{ .audit }}
+{{- with $options }} {
+{{- range . }}
+    {{ . }}
+{{- end }}
+}
+{{- end }}
 {{- end -}}
 
 {{- /* Refuses a bound of one pod above that of all; the defaults are the agent's. */ -}}
@@ -182,13 +202,16 @@ cache{{ with .greatest }} {{ . }}{{ end }} {
 {{- /*
 What of the configuration only a new agent takes over: directives, and the addresses that pods dial. It is
 written into the pods' template, so that a change of it rolls the agents, and a change of anything else does
-not. Of a text of one's own it is whole lines, of audit with the block, and of forward all.
+not. Of a text of one's own it is whole lines, of audit with the block but for its filters, and of forward all.
 */ -}}
 {{- define "namegate.restartOn" -}}
 {{- $c := .Values.corefile -}}
 {{- $found := list -}}
 {{- if $c.text -}}
 {{- $found = regexFindAll `(?m)^\s*(audit\b([^\n{]|\{[$%])*(\{([^{}#]|#.*|\{[$%][^}]*\})*\})?|(bind|failclosed|forward|hold|import|intercept|mark)\b.*$)` $c.text -1 -}}
+{{- $kept := list -}}
+{{- range $found }}{{ $kept = append $kept (regexReplaceAll `(?m)\n\s*(verdict|namespace|sample)\b.*$` . "") }}{{ end -}}
+{{- $found = $kept -}}
 {{- else -}}
 {{- range $c.forward.to -}}
 {{- $to := regexReplaceAll "^([0-9.]+):53$" . "$1" -}}

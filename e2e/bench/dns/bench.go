@@ -15,14 +15,14 @@ import (
 type bench struct {
 	options
 	*ground.Ground
-	gates   map[limits]*gate
+	gates   map[manner]*gate
 	peers   *peers
 	next    int // the number of the next new name
 	removed error
 }
 
 func newBench(ctx context.Context, o options, out, notes io.Writer) (*bench, error) {
-	b := &bench{options: o, gates: map[limits]*gate{}}
+	b := &bench{options: o, gates: map[manner]*gate{}}
 	for _, path := range []*string{&b.agent, &b.coredns} {
 		var err error
 		if *path, err = filepath.Abs(*path); err != nil {

@@ -49,7 +49,7 @@ func TestMeasuredChildren(t *testing.T) {
 	if err := l.Node.IP("addr", "add", peerAddr.String()+"/32", "dev", "lo", "scope", "host"); err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{Ground: &ground.Ground{Context: context.Background()}, gates: map[limits]*gate{}}
+	b := &bench{Ground: &ground.Ground{Context: context.Background()}, gates: map[manner]*gate{}}
 	pod := l.Pod(client).Host
 	for which, server := range map[string]struct {
 		host *lab.Host

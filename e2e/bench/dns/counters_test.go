@@ -12,7 +12,7 @@ func TestCounters(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		t.Fatal(err)
 	}
-	said, err := work(counters{}, c, 100)
+	said, err := work(counters{}, c, 100, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestWorkRefuses(t *testing.T) {
 		c.Proxy.Allowed, c.Audit.Written, c.Enforcer.Grants = 1000, 1000, 5
 		return c
 	}
-	if _, err := work(counters{}, full(), 1000); err != nil {
+	if _, err := work(counters{}, full(), 1000, false); err != nil {
 		t.Errorf("an agent that did everything: %v", err)
 	}
 	for name, spoil := range map[string]func(*counters){
@@ -39,11 +39,19 @@ func TestWorkRefuses(t *testing.T) {
 	} {
 		c := full()
 		spoil(&c)
-		if said, err := work(counters{}, c, 1000); err == nil {
+		if said, err := work(counters{}, c, 1000, false); err == nil {
 			t.Errorf("%s: %q", name, said)
 		}
 	}
-	if _, err := work(full(), full(), 1); err == nil {
+	if _, err := work(full(), full(), 1, false); err == nil {
 		t.Error("what an agent did before counts")
+	}
+	if said, err := work(counters{}, full(), 1000, true); err == nil {
+		t.Errorf("an agent that logs, though it is to be silent: %q", said)
+	}
+	quiet := full()
+	quiet.Audit.Written = 0
+	if _, err := work(counters{}, quiet, 1000, true); err != nil {
+		t.Errorf("a silent agent: %v", err)
 	}
 }

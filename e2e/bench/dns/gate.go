@@ -30,22 +30,33 @@ const (
 const gateCorefile = `. {
     forward . 192.0.2.53
     cluster cluster.local 10.1.0.0/24 fd00:1::/64
-    audit AUDIT {
-        size 64MiB
-        keep 1
-    }
+    %s
     %s
     %s
 }
 `
 
+const gateAudit = `audit AUDIT {
+        size 64MiB
+        keep 1
+    }`
+
+// manner is how an agent is configured.
+type manner struct {
+	limits limits
+	silent bool // it has no audit log
+}
+
 // gateText is the Corefile of an agent.
-func gateText(cache bool, l limits) string {
-	line := ""
+func gateText(cache bool, m manner) string {
+	line, log := "", gateAudit
 	if cache {
 		line = "cache"
 	}
-	return fmt.Sprintf(gateCorefile, line, l)
+	if m.silent {
+		log = "audit off"
+	}
+	return fmt.Sprintf(gateCorefile, log, line, m.limits)
 }
 
 // The pods of every lab of the benchmark.
@@ -60,15 +71,18 @@ type gate struct {
 	agent    *lab.Agent
 	upstream *child.Child
 	pid      int
+	silent   bool
 }
 
 // gate returns the node with an agent of these limits; it is built once.
-func (b *bench) gate(l limits) (*gate, error) {
-	if g := b.gates[l]; g != nil {
+func (b *bench) gate(l limits) (*gate, error) { return b.gateIn(manner{limits: l}) }
+
+func (b *bench) gateIn(m manner) (*gate, error) {
+	if g := b.gates[m]; g != nil {
 		return g, nil
 	}
-	g := &gate{}
-	b.gates[l] = g
+	g := &gate{silent: m.silent}
+	b.gates[m] = g
 	var err error
 	if g.Lab, err = newLab(); err != nil {
 		return nil, err
@@ -80,7 +94,7 @@ func (b *bench) gate(l limits) (*gate, error) {
 	if g.upstream, err = child.Self(g.World, dir, "upstream", serveWord, "upstream", netip.AddrPortFrom(lab.Resolver4, 53).String()); err != nil {
 		return nil, err
 	}
-	if g.agent, err = g.NewAgent(b.agent, dir, gateText(b.cache, l)); err != nil {
+	if g.agent, err = g.NewAgent(b.agent, dir, gateText(b.cache, m)); err != nil {
 		return nil, fmt.Errorf("prepare the agent: %w", err)
 	}
 	if err := g.agent.Write(manifests(map[string]*lab.Pod{client: g.Pod(client), neighbour: g.Pod(neighbour)})); err != nil {
@@ -114,7 +128,11 @@ func newLab() (*lab.Lab, error) {
 
 // target returns the agent as a server to be measured.
 func (g *gate) target() target {
-	return target{name: "namegate", pid: g.pid, pod: g.Pod(client).Host, at: netip.AddrPortFrom(lab.Resolver4, 53), gate: g}
+	name := "namegate"
+	if g.silent {
+		name = noAudit
+	}
+	return target{name: name, pid: g.pid, pod: g.Pod(client).Host, at: netip.AddrPortFrom(lab.Resolver4, 53), gate: g}
 }
 
 func (g *gate) remove() error {

@@ -12,6 +12,7 @@ var goals = []ground.Goal{
 	{Figure: "dns.forwarded.cpu_us", Peer: udpEcho, Ratio: 3},
 	{Figure: "dns.forwarded.cpu_us", Peer: corednsForward, Ratio: 0.7},
 	{Figure: "dns.forwarded.cpu_us", Peer: dnsmasqIPSet, Ratio: 0.6},
+	{Figure: "dns.audit.cost", Peer: noAudit, Value: 10},
 	{Figure: "dns.added_p99_us", Peer: "direct", Rate: 30, Value: 1000},
 	{Figure: "dns.added_p99_us", Peer: "direct", Rate: 5000, Value: 5000},
 	{Figure: "agent.rss_mib", Peer: hourState(flatFrom), State: hourState(hours), Ratio: 1.1}, // flat

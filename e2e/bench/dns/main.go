@@ -56,6 +56,7 @@ var measurements = []struct {
 	{"memory", (*bench).memory}, // first: of an agent that has done nothing yet
 	{"cached", (*bench).cached},
 	{"forwarded", (*bench).forwarded},
+	{"audit", (*bench).audit},
 	{"latency", (*bench).latency},
 	{"fairness", (*bench).fairness},
 }
@@ -66,6 +67,10 @@ func names() (out []string) {
 	}
 	return out
 }
+
+// leastSpan is how long a server has to be measured for its processor time, which is
+// told in hundredths of a second, to mean something.
+const leastSpan = 100 * time.Millisecond
 
 func parse(args []string, out io.Writer) (options, error) {
 	var o options
@@ -85,7 +90,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	if f.NArg() > 0 {
 		return o, fmt.Errorf("%q is too much; see -help", f.Arg(0))
 	}
-	if o.rounds < 1 || o.span < 100*time.Millisecond {
+	if o.rounds < 1 || o.span < leastSpan {
 		return o, errors.New("-rounds is at least 1, -span at least 100ms")
 	}
 	var err error

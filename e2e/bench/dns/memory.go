@@ -87,7 +87,7 @@ func (b *bench) anHour(g *gate, t target) error {
 	if err != nil {
 		return err
 	}
-	did, err := work(had, have, r.Good)
+	did, err := work(had, have, r.Good, false)
 	if err != nil {
 		return err
 	}

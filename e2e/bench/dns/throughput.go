@@ -32,8 +32,8 @@ func (b *bench) cached() error {
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(b.Dir, "kept.txt")
-	if err := writeQuestions(file, 0, keptNames, func(n int) string { return fmt.Sprintf("c%d.%s", n, fake.KeptZone) }); err != nil {
+	file, err := b.keptQuestions()
+	if err != nil {
 		return err
 	}
 	for _, t := range targets {
@@ -42,6 +42,12 @@ func (b *bench) cached() error {
 		}
 	}
 	return b.compare("dns.cached", targets, func() (string, error) { return file, nil })
+}
+
+// keptQuestions writes the file of questions whose answers are kept.
+func (b *bench) keptQuestions() (file string, err error) {
+	file = filepath.Join(b.Dir, "kept.txt")
+	return file, writeQuestions(file, 0, keptNames, func(n int) string { return fmt.Sprintf("c%d.%s", n, fake.KeptZone) })
 }
 
 // forwarded measures answers that nobody has, each to a name of its own.
@@ -149,7 +155,7 @@ func (b *bench) watched(t target, questions string, rate int) (s sample, did str
 	if err != nil {
 		return s, "", err
 	}
-	if did, err = work(before, after, s.good); err != nil {
+	if did, err = work(before, after, s.good, t.gate.silent); err != nil {
 		return s, "", err
 	}
 	s.removal, err = b.drain(t, after.Enforcer.Grants, before.Enforcer.Grants)

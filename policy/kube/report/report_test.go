@@ -10,6 +10,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -238,11 +239,13 @@ func TestCompanionsOfACluster(t *testing.T) {
 func TestWithdraw(t *testing.T) {
 	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, []runtime.Object{
 		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "agents"}}, limit("shop", "deny", nil),
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "namegate-console-0", Labels: map[string]string{ManagedByLabel: ManagedBy, leaseLabel: "console"}}},
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "somebodys", Labels: map[string]string{ManagedByLabel: ManagedBy}}},
 	}, func(t *testing.T, w *world) {
 		defer w.start("n1", true)()
 		defer w.start("n2", true)()
 		w.pass(10 * time.Second)
-		if len(w.leases()) != 3 || len(w.networkPolicies()) != 2 {
+		if len(w.leases()) != 5 || len(w.networkPolicies()) != 2 {
 			t.Fatalf("Leases %q, %d NetworkPolicies", w.leases(), len(w.networkPolicies()))
 		}
 		hook, err := New(Options{Client: w.client, Dynamic: w.policies, Namespace: "namegate", DaemonSet: "agents", Log: silent})
@@ -260,7 +263,7 @@ func TestWithdraw(t *testing.T) {
 		must(t, <-done)
 		w.pass(5 * time.Minute)
 		left := w.networkPolicies()
-		if len(w.leases()) != 0 || len(left) != 1 || left[0].Name != "deny" {
+		if got := w.leases(); len(got) != 1 || got[0] != "somebodys" || len(left) != 1 || left[0].Name != "deny" {
 			t.Errorf("left are the Leases %q, %d NetworkPolicies", w.leases(), len(left))
 		}
 	})

@@ -74,7 +74,8 @@ func (r *Reporter) dropLeases(ctx context.Context) (gone int, err error) {
 	}
 	var failed error
 	for _, l := range list.Items {
-		if l.Name != LeaderLease && !nodeLeases.Matches(labels.Set(l.Labels)) {
+		// Those of nodes, and of consoles (package access).
+		if l.Name != LeaderLease && (l.Labels[ManagedByLabel] != ManagedBy || l.Labels[leaseLabel] == "") {
 			continue
 		}
 		gone++

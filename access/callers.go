@@ -1,0 +1,157 @@
+package access
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/namegate/namegate/console"
+)
+
+const (
+	// reviewTime bounds one question to the API server.
+	reviewTime = 5 * time.Second
+	// allAuthenticated is the group that the API server puts every known user into.
+	allAuthenticated = "system:authenticated"
+)
+
+// user is whoever asks, as the API server knows it.
+type user struct {
+	name, uid string
+	groups    []string
+	extra     map[string]authenticationv1.ExtraValue
+	// key tells users apart that may see different things.
+	key [sha256.Size]byte
+}
+
+// judged is what a token was found to be.
+type judged struct {
+	user user
+	why  string // the token is refused
+}
+
+// callers tells who asks.
+type callers struct {
+	client    kubernetes.Interface
+	log       *slog.Logger
+	now       func() time.Time
+	authority *authority
+	tokens    *remembered[[sha256.Size]byte, judged]
+	throttle  *throttle
+}
+
+// who returns the caller of a request: by its client certificate if that is a good
+// one, else by its token, as the API server does. The error is a *console.Refusal.
+func (c *callers) who(r *http.Request) (user, error) {
+	for name := range r.Header {
+		if strings.HasPrefix(name, "Impersonate-") {
+			return user{}, console.Refuse(http.StatusBadRequest, "agents answer nobody in another's name; leave --as and impersonation out, or use that user's own credentials")
+		}
+	}
+	var certs []*x509.Certificate
+	if r.TLS != nil {
+		certs = r.TLS.PeerCertificates
+	}
+	token, given := bearer(r.Header)
+	switch {
+	case len(certs) > 0:
+		u, err := c.byCertificate(certs)
+		if err == nil || !given {
+			return u, err
+		}
+		return c.byToken(r, token)
+	case given:
+		return c.byToken(r, token)
+	}
+	return user{}, console.Refuse(http.StatusUnauthorized, "agents answer nobody without credentials: use a kubeconfig with a token or a client certificate")
+}
+
+// bearer returns the token of a request.
+func bearer(h http.Header) (token string, given bool) {
+	kind, token, _ := strings.Cut(strings.TrimSpace(h.Get("Authorization")), " ")
+	token = strings.TrimSpace(token)
+	return token, strings.EqualFold(kind, "Bearer") && token != ""
+}
+
+func (c *callers) byCertificate(certs []*x509.Certificate) (user, error) {
+	switch err := c.authority.verify(certs, c.now()); {
+	case errors.Is(err, errNoAuthority):
+		return user{}, console.Refuse(http.StatusServiceUnavailable, "%v: it has not reached the API server; try again, or use a token", err)
+	case err != nil:
+		return user{}, console.Refuse(http.StatusUnauthorized, "%v; use the credentials that kubectl uses for this cluster", err)
+	}
+	subject := certs[0].Subject
+	u := user{name: subject.CommonName, groups: slices.Clone(subject.Organization)}
+	if !slices.Contains(u.groups, allAuthenticated) {
+		u.groups = append(u.groups, allAuthenticated)
+	}
+	u.key = sha256.Sum256(append([]byte("certificate\x00"), certs[0].Raw...))
+	return u, nil
+}
+
+func (c *callers) byToken(r *http.Request, token string) (user, error) {
+	key := sha256.Sum256([]byte("token\x00" + token))
+	j, ok := c.tokens.get(key)
+	if !ok {
+		if !c.throttle.take(callerOf(r)) {
+			return user{}, console.Refuse(http.StatusTooManyRequests, "too many callers that the agent has not seen of late; try again in a second")
+		}
+		var err error
+		if j, err = c.review(r.Context(), token); err != nil {
+			return user{}, c.away(r.Context(), "who asks", err)
+		}
+		j.user.key = key
+		c.tokens.put(key, j)
+	}
+	if j.why != "" {
+		return user{}, console.Refuse(http.StatusUnauthorized, "the API server does not know this token (%s); log in again", j.why)
+	}
+	return j.user, nil
+}
+
+// review asks the API server whose a token is.
+func (c *callers) review(ctx context.Context, token string) (judged, error) {
+	ctx, cancel := context.WithTimeout(ctx, reviewTime)
+	defer cancel()
+	ask := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	got, err := c.client.AuthenticationV1().TokenReviews().Create(ctx, ask, metav1.CreateOptions{})
+	if err != nil {
+		return judged{}, err
+	}
+	s := got.Status
+	if !s.Authenticated || s.User.Username == "" {
+		if s.Error == "" {
+			s.Error = "it is nobody's"
+		}
+		return judged{why: s.Error}, nil
+	}
+	return judged{user: user{name: s.User.Username, uid: s.User.UID, groups: s.User.Groups, extra: s.User.Extra}}, nil
+}
+
+// away is the answer while the API server does not say what the agent asks.
+func (c *callers) away(ctx context.Context, what string, err error) error {
+	if ctx.Err() == nil {
+		c.log.Warn("the API server does not say "+what, "error", err)
+	}
+	return console.Refuse(http.StatusServiceUnavailable, "the agent cannot ask the API server %s; try again, or run namegate as root on the node", what)
+}
+
+// callerOf returns whom a request comes from.
+func callerOf(r *http.Request) netip.Addr {
+	p, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return p.Addr()
+}

@@ -1,0 +1,297 @@
+package access
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/namegate/namegate/console"
+)
+
+// question is a request with credentials.
+func question(token string, certs ...*x509.Certificate) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "/v1/pods", nil)
+	r.TLS = &tls.ConnectionState{PeerCertificates: certs}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	return r
+}
+
+// TestCallers: who is known, and what the others are told.
+func TestCallers(t *testing.T) {
+	ours, theirs := newCA(t), newCA(t)
+	signed := func(by *ca, change func(*x509.Certificate)) []*x509.Certificate {
+		text, _ := by.issue(t, change)
+		return []*x509.Certificate{parsed(t, text)}
+	}
+	server := func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }
+	over := func(c *x509.Certificate) {
+		c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
+	}
+	nameless := func(c *x509.Certificate) { c.Subject = pkix.Name{Organization: []string{"builders"}} }
+	for _, c := range []struct {
+		name   string
+		token  string
+		certs  []*x509.Certificate
+		header map[string]string
+		before func(*Server, *apiServer)
+		want   string // the user
+		status int
+		text   string
+	}{
+		{name: "a token", token: "alice's", want: "alice"},
+		{name: "a token in other words", header: map[string]string{"Authorization": "bearer  alice's "}, want: "alice"},
+		{name: "a certificate", certs: signed(ours, nil), want: "carol"},
+		{name: "both", token: "alice's", certs: signed(ours, nil), want: "carol"},
+		{name: "a bad certificate and a token", token: "alice's", certs: signed(theirs, nil), want: "alice"},
+		{name: "nothing", status: 401, text: "nobody without credentials"},
+		{name: "a password", header: map[string]string{"Authorization": "Basic YTpi"}, status: 401, text: "nobody without credentials"},
+		{name: "no word", header: map[string]string{"Authorization": "Bearer "}, status: 401, text: "nobody without credentials"},
+		{name: "an unknown token", token: "guess", status: 401, text: "log in again"},
+		{name: "another's certificate", certs: signed(theirs, nil), status: 401, text: "not one of this cluster"},
+		{name: "an old certificate", certs: signed(ours, over), status: 401, text: "not one of this cluster"},
+		{name: "a server's certificate", certs: signed(ours, server), status: 401, text: "not one of this cluster"},
+		{name: "a certificate without a user", certs: signed(ours, nameless), status: 401, text: "names no user"},
+		{name: "in another's name", token: "alice's", header: map[string]string{"Impersonate-User": "root"}, status: 400, text: "in another's name"},
+		{name: "in another group", token: "alice's", header: map[string]string{"impersonate-group": "system:masters"}, status: 400, text: "in another's name"},
+		{name: "without the API server", token: "alice's", before: func(_ *Server, a *apiServer) { a.leave() }, status: 503, text: "cannot ask the API server who asks"},
+		{name: "a certificate before the authority is known", certs: signed(ours, nil), before: func(s *Server, _ *apiServer) { s.callers.authority.pool.Store(nil) }, status: 503, text: "does not know yet"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			api := newAPIServer(clientCA(ours.pem()))
+			api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice", Groups: []string{"system:authenticated"}}
+			s := newServer(t, api, nil)
+			must(t, s.callers.authority.read(t.Context()))
+			if c.before != nil {
+				c.before(s, api)
+			}
+			r := question(c.token, c.certs...)
+			for k, v := range c.header {
+				r.Header.Set(k, v)
+			}
+			v, err := s.Viewer(r)
+			if c.status != 0 {
+				if statusOf(err) != c.status || !strings.Contains(err.Error(), c.text) {
+					t.Errorf("got %d %v, want %d %s", statusOf(err), err, c.status, c.text)
+				}
+				return
+			}
+			must(t, err)
+			if got := v.(*Viewer).Name(); got != c.want {
+				t.Errorf("the caller is %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// TestTokenIsRemembered: good and bad, for ten seconds; an error is not.
+func TestTokenIsRemembered(t *testing.T) {
+	api, c := newAPIServer(), newClock()
+	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
+	s := newServer(t, api, c.now)
+	ask := func(token string, status int) {
+		t.Helper()
+		if _, err := s.Viewer(question(token)); statusOf(err) != status {
+			t.Fatalf("%s: %d, want %d: %v", token, statusOf(err), status, err)
+		}
+	}
+	for range 30 {
+		ask("alice's", 0)
+		ask("guess", 401)
+	}
+	if api.reviews != 2 {
+		t.Errorf("%d reviews of two tokens", api.reviews)
+	}
+	api.mu.Lock()
+	delete(api.tokens, "alice's")
+	api.mu.Unlock()
+	ask("alice's", 0)
+	c.pass(rememberFor)
+	ask("alice's", 401)
+	// An API server that is away is not an answer: nothing of it is remembered.
+	api.leave()
+	ask("other", 503)
+	api.come()
+	ask("other", 401)
+}
+
+// TestGuesses: who tries tokens is stopped before the API server is, and keeps
+// neither others nor the known ones away.
+func TestGuesses(t *testing.T) {
+	api, c := newAPIServer(), newClock()
+	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
+	s := newServer(t, api, c.now)
+	from := func(address, token string) error {
+		r := question(token)
+		r.RemoteAddr = address
+		_, err := s.Viewer(r)
+		return err
+	}
+	must(t, from("192.0.2.1:1", "alice's"))
+	refused := 0
+	for i := range 1000 {
+		if statusOf(from("192.0.2.1:2", fmt.Sprint("guess", i))) == http.StatusTooManyRequests {
+			refused++
+		}
+	}
+	if refused != 1000-reviewBurst+1 || api.reviews != reviewBurst {
+		t.Errorf("%d guesses refused, %d reviews", refused, api.reviews)
+	}
+	if err := from("192.0.2.1:1", "alice's"); err != nil {
+		t.Errorf("the known caller: %v", err)
+	}
+	if err := from("192.0.2.2:1", "x"); statusOf(err) != http.StatusUnauthorized {
+		t.Errorf("another caller: %v", err)
+	}
+}
+
+// TestSees: the review asks for the policies of the namespace, in the caller's whole
+// name, and what was said counts for ten seconds.
+func TestSees(t *testing.T) {
+	api, c := newAPIServer(), newClock()
+	api.tokens["alice's"] = authenticationv1.UserInfo{
+		Username: "alice", UID: "7", Groups: []string{"shoppers"}, Extra: map[string]authenticationv1.ExtraValue{"scopes": {"a", "b"}},
+	}
+	api.tokens["bob's"] = authenticationv1.UserInfo{Username: "bob"}
+	api.tokens["root's"] = authenticationv1.UserInfo{Username: "root"}
+	api.rights["alice"], api.rights["root"] = []string{"shop"}, []string{""}
+	s := newServer(t, api, c.now)
+	sees := func(token, namespace string) bool {
+		t.Helper()
+		v, err := s.Viewer(question(token))
+		must(t, err)
+		yes, err := v.Sees(t.Context(), namespace)
+		must(t, err)
+		return yes
+	}
+	for range 3 {
+		if !sees("alice's", "shop") || sees("alice's", "bank") || sees("alice's", "") || sees("bob's", "shop") {
+			t.Fatal("wrong rights")
+		}
+	}
+	if n := len(api.asked); n != 4 {
+		t.Errorf("%d reviews of four questions", n)
+	}
+	want := authorizationv1.SubjectAccessReviewSpec{
+		User: "alice", UID: "7", Groups: []string{"shoppers"}, Extra: map[string]authorizationv1.ExtraValue{"scopes": {"a", "b"}},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "shop", Verb: "get", Group: "namegate.io", Resource: "fqdnnetworkpolicies"},
+	}
+	if d := cmp.Diff(want, api.asked[0]); d != "" {
+		t.Errorf("the review (-want +got):\n%s", d)
+	}
+	// Who sees all is not asked about each.
+	api.asked = nil
+	for _, ns := range []string{"", "shop", "bank"} {
+		if !sees("root's", ns) {
+			t.Errorf("root does not see %q", ns)
+		}
+	}
+	if len(api.asked) != 1 {
+		t.Errorf("%d reviews of one who sees all", len(api.asked))
+	}
+	// A right that is gone is gone ten seconds later.
+	api.rights["alice"] = nil
+	if !sees("alice's", "shop") {
+		t.Error("not remembered")
+	}
+	c.pass(rememberFor)
+	if sees("alice's", "shop") {
+		t.Error("a right that is gone is still there")
+	}
+}
+
+// TestCredentialsEnd: who began to follow the log sees no more of it soon after the
+// token, or the certificate, is good no longer.
+func TestCredentialsEnd(t *testing.T) {
+	ours := newCA(t)
+	api, c := newAPIServer(clientCA(ours.pem())), newClock()
+	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
+	api.rights["alice"], api.rights["carol"], api.rights["mallory"] = []string{"shop"}, []string{"shop"}, []string{"shop"}
+	s := newServer(t, api, c.now)
+	must(t, s.callers.authority.read(t.Context()))
+	text, _ := ours.issue(t, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(time.Minute) })
+	token, err := s.Viewer(question("alice's"))
+	must(t, err)
+	certificate, err := s.Viewer(question("", parsed(t, text)))
+	must(t, err)
+	sees := func(v console.Viewer, want bool, status int) {
+		t.Helper()
+		if yes, err := v.Sees(t.Context(), "shop"); yes != want || statusOf(err) != status {
+			t.Errorf("sees %v %v, want %v %d", yes, err, want, status)
+		}
+	}
+	for range 5 {
+		sees(token, true, 0)
+		sees(certificate, true, 0)
+		c.pass(rememberFor)
+	}
+	api.mu.Lock()
+	delete(api.tokens, "alice's")
+	api.mu.Unlock()
+	c.pass(time.Minute)
+	sees(token, false, 401)
+	sees(certificate, false, 401) // a minute has passed
+	api.mu.Lock()
+	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "mallory"}
+	api.mu.Unlock()
+	c.pass(rememberFor)
+	sees(token, false, 401)
+}
+
+// TestSeesNothingWithoutAnAnswer: a review that fails shows nothing and says why.
+func TestSeesNothingWithoutAnAnswer(t *testing.T) {
+	api := newAPIServer()
+	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
+	api.rights["alice"] = []string{"shop"}
+	s := newServer(t, api, nil)
+	v, err := s.Viewer(question("alice's"))
+	must(t, err)
+	api.leave()
+	if yes, err := v.Sees(t.Context(), "shop"); yes || statusOf(err) != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "what alice may see") {
+		t.Errorf("without an answer: %v %v", yes, err)
+	}
+	api.come()
+	if yes, err := v.Sees(t.Context(), "shop"); !yes || err != nil {
+		t.Errorf("when it is back: %v %v", yes, err)
+	}
+}
+
+// TestAuthority: what cannot be read changes nothing; a cluster without client
+// certificates knows nobody by one.
+func TestAuthority(t *testing.T) {
+	ours := newCA(t)
+	text, _ := ours.issue(t, nil)
+	certs := []*x509.Certificate{parsed(t, text)}
+	api := newAPIServer()
+	a := &authority{client: api, log: silent}
+	if a.read(t.Context()) == nil || a.pool.Load() != nil {
+		t.Error("read what is not there")
+	}
+	must(t, api.Tracker().Add(clientCA(ours.pem())))
+	must(t, a.read(t.Context()))
+	must(t, a.verify(certs, time.Now()))
+	must(t, api.Tracker().Update(authorityResource, clientCA("no PEM"), authorityNamespace))
+	if a.read(t.Context()) == nil {
+		t.Error("nonsense is taken")
+	}
+	must(t, a.verify(certs, time.Now()))
+	must(t, api.Tracker().Update(authorityResource, clientCA(""), authorityNamespace))
+	must(t, a.read(t.Context()))
+	if a.verify(certs, time.Now()) == nil {
+		t.Error("a certificate is good where the cluster has none")
+	}
+}
+
+var authorityResource = corev1.SchemeGroupVersion.WithResource("configmaps")

@@ -1,0 +1,85 @@
+package access
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+)
+
+// How many connections are held, of all callers and of one address. A command has
+// one; those beyond are closed at once.
+const (
+	connectionsMost    = 128
+	connectionsOfOne   = 16
+	connectionsOfLocal = 64 // of the node itself: what a port-forward brings
+)
+
+// boundedListener closes connections that are too many.
+type boundedListener struct {
+	net.Listener
+	seats *seats
+}
+
+// seats counts connections, of all listeners of one server.
+type seats struct {
+	mu  sync.Mutex
+	all int
+	of  map[netip.Addr]int
+}
+
+func newSeats() *seats { return &seats{of: map[netip.Addr]int{}} }
+
+// take tells whether one more connection of an address is held.
+func (s *seats) take(a netip.Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	most := connectionsOfOne
+	if a.IsLoopback() {
+		most = connectionsOfLocal
+	}
+	if s.all >= connectionsMost || s.of[a] >= most {
+		return false
+	}
+	s.all++
+	s.of[a]++
+	return true
+}
+
+func (s *seats) give(a netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all--
+	if s.of[a]--; s.of[a] == 0 {
+		delete(s.of, a)
+	}
+}
+
+// Accept returns the next connection that has a seat.
+func (l boundedListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		var from netip.Addr
+		if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+			from = a.AddrPort().Addr().Unmap()
+		}
+		if l.seats.take(from) {
+			return &seated{Conn: c, give: sync.OnceFunc(func() { l.seats.give(from) })}, nil
+		}
+		c.Close()
+	}
+}
+
+// seated is a connection that gives its seat back when it is closed.
+type seated struct {
+	net.Conn
+	give func()
+}
+
+// Close closes the connection.
+func (c *seated) Close() error {
+	c.give()
+	return c.Conn.Close()
+}

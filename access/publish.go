@@ -1,0 +1,233 @@
+package access
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// The labels of the Leases, as all have that agents write.
+const (
+	managedByLabel = "app.kubernetes.io/managed-by"
+	managedBy      = "namegate"
+	leaseLabel     = "namegate.io/lease"
+	leaseKind      = "console"
+)
+
+const (
+	// publishLook is how often an agent looks whether what it published is there.
+	publishLook = 5 * time.Minute
+	// publishAgain is how soon a failure is tried again.
+	publishAgain = 5 * time.Second
+	// publishTime bounds one try.
+	publishTime = 20 * time.Second
+	// removeTime bounds how long an agent that ends takes back what it published.
+	removeTime = 3 * time.Second
+	// tidyMost is how many of the other nodes of a Lease are asked for at a look:
+	// entries of nodes that are gone go, however many agents look.
+	tidyMost = 8
+)
+
+// publisher tells where a console is.
+type publisher struct {
+	client               kubernetes.Interface
+	namespace, daemonSet string
+	node                 string
+	listen               []netip.AddrPort
+	pin                  Pin
+	leaving              func() bool // nil: the node stays one of the agents'
+	log                  *slog.Logger
+}
+
+// publisher returns that of what the listeners really have.
+func (s *Server) publisher(listeners []net.Listener) *publisher {
+	p := &publisher{client: s.o.Client, namespace: s.o.Namespace, daemonSet: s.o.DaemonSet, node: s.o.Node, pin: s.pin, leaving: s.o.Leaving, log: s.o.Log}
+	for _, l := range listeners {
+		if a, ok := l.Addr().(*net.TCPAddr); ok {
+			at := a.AddrPort()
+			p.listen = append(p.listen, netip.AddrPortFrom(at.Addr().Unmap(), at.Port()))
+		}
+	}
+	return p
+}
+
+// keep publishes, and looks again and again whether it is still so, until ctx ends.
+// What is published stays, as the next agent of the node writes over it, unless
+// there is to be none.
+func (p *publisher) keep(ctx context.Context) {
+	failing := false
+	for ctx.Err() == nil {
+		after := publishLook
+		err := p.publish(ctx)
+		switch {
+		case err == nil && failing:
+			p.log.Info("people find this agent's console again")
+		case err != nil && !failing && ctx.Err() == nil:
+			p.log.Warn("people do not find this agent's console; trying again", "error", err)
+		}
+		if failing = err != nil; failing {
+			after = publishAgain
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(after):
+		}
+	}
+	if p.leaving != nil && p.leaving() {
+		if err := p.remove(context.WithoutCancel(ctx)); err != nil {
+			p.log.Warn("people still look for this agent's console here", "error", err)
+		}
+	}
+}
+
+// remove takes back what this agent published, and nothing of the next one's.
+func (p *publisher) remove(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, removeTime)
+	defer cancel()
+	leases := p.client.CoordinationV1().Leases(p.namespace)
+	name, key := leaseOf(p.node), entry{node: p.node}.key()
+	lease, err := leases.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the Lease %s: %w", name, err)
+	}
+	if e, err := decodeEntry(p.node, lease.Annotations[key]); err != nil || e.pin != p.pin {
+		return nil
+	}
+	return p.change(ctx, name, map[string]any{key: nil})
+}
+
+// change writes annotations of a Lease; each node's is its own, so that nobody's is
+// written over.
+func (p *publisher) change(ctx context.Context, name string, annotations map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	if err == nil {
+		_, err = p.client.CoordinationV1().Leases(p.namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: managedBy})
+	}
+	if err != nil {
+		return fmt.Errorf("change the Lease %s: %w", name, err)
+	}
+	return nil
+}
+
+// publish brings the node's annotation, and with it those of nodes that are gone,
+// into order.
+func (p *publisher) publish(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, publishTime)
+	defer cancel()
+	addresses, err := p.addresses(ctx)
+	if err != nil {
+		return err
+	}
+	e := entry{p.node, addresses, p.pin}
+	text, err := e.encode()
+	if err != nil {
+		return err
+	}
+	leases := p.client.CoordinationV1().Leases(p.namespace)
+	name := leaseOf(p.node)
+	lease, err := leases.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return p.create(ctx, name, e.key(), text)
+	}
+	if err != nil {
+		return fmt.Errorf("read the Lease %s: %w", name, err)
+	}
+	change := map[string]any{}
+	if lease.Annotations[e.key()] != text {
+		change[e.key()] = text
+	}
+	for _, key := range p.gone(ctx, lease) {
+		change[key] = nil
+	}
+	if len(change) == 0 {
+		return nil
+	}
+	return p.change(ctx, name, change)
+}
+
+func (p *publisher) create(ctx context.Context, name, key, text string) error {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Namespace: p.namespace, OwnerReferences: p.owner(ctx),
+		Labels:      map[string]string{managedByLabel: managedBy, leaseLabel: leaseKind},
+		Annotations: map[string]string{key: text},
+	}}
+	if _, err := p.client.CoordinationV1().Leases(p.namespace).Create(ctx, lease, metav1.CreateOptions{FieldManager: managedBy}); err != nil {
+		return fmt.Errorf("make the Lease %s: %w", name, err)
+	}
+	return nil
+}
+
+// owner is the DaemonSet: the Leases go with it. Without it they stay until somebody
+// removes them, so an error does not matter.
+func (p *publisher) owner(ctx context.Context) []metav1.OwnerReference {
+	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", p.daemonSet).String()}
+	sets, err := p.client.AppsV1().DaemonSets(p.namespace).List(ctx, only)
+	if err != nil {
+		return nil
+	}
+	i := slices.IndexFunc(sets.Items, func(s appsv1.DaemonSet) bool { return s.Name == p.daemonSet && s.UID != "" })
+	if i < 0 {
+		return nil
+	}
+	return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: p.daemonSet, UID: sets.Items[i].UID}}
+}
+
+// addresses are those that can be dialled from elsewhere; none where the console is
+// for the node and for port-forwards alone.
+func (p *publisher) addresses(ctx context.Context) (out []netip.AddrPort, err error) {
+	for _, a := range p.listen {
+		switch {
+		case a.Addr().IsLoopback():
+		case a.Addr().IsUnspecified():
+			node, err := p.client.CoreV1().Nodes().Get(ctx, p.node, metav1.GetOptions{})
+			if err != nil {
+				return nil, fmt.Errorf("read the addresses of node %s: %w", p.node, err)
+			}
+			for _, n := range node.Status.Addresses {
+				if ip, err := netip.ParseAddr(n.Address); err == nil && n.Type == corev1.NodeInternalIP {
+					out = append(out, netip.AddrPortFrom(ip, a.Port()))
+				}
+			}
+		default:
+			out = append(out, a)
+		}
+	}
+	return slices.Compact(out), nil
+}
+
+// gone returns the annotations of nodes that are not there any more, of a few that
+// chance chooses.
+func (p *publisher) gone(ctx context.Context, lease *coordinationv1.Lease) (out []string) {
+	asked := 0
+	for key := range lease.Annotations {
+		node, ours := strings.CutSuffix(key, entryKey)
+		if !ours || node == p.node {
+			continue
+		}
+		if asked++; asked > tidyMost {
+			break
+		}
+		if _, err := p.client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+			out = append(out, key)
+		}
+	}
+	return out
+}

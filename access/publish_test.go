@@ -1,0 +1,215 @@
+package access
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttest "k8s.io/client-go/testing"
+)
+
+func newPublisher(api *apiServer, listen ...string) *publisher {
+	p := &publisher{client: api, namespace: DefaultNamespace, daemonSet: "namegate", node: "n1", pin: Pin{1}, log: silent}
+	for _, a := range listen {
+		p.listen = append(p.listen, netip.MustParseAddrPort(a))
+	}
+	return p
+}
+
+func leaseNow(t *testing.T, api *apiServer, name string) *coordinationv1.Lease {
+	t.Helper()
+	l, err := api.CoordinationV1().Leases(DefaultNamespace).Get(t.Context(), name, metav1.GetOptions{})
+	must(t, err)
+	return l
+}
+
+// writes counts the requests that change Leases.
+func writes(api *apiServer) (n int) {
+	for _, a := range api.Actions() {
+		if a.GetResource().Resource == "leases" && a.GetVerb() != "get" {
+			n++
+		}
+	}
+	return n
+}
+
+// TestPublish: the first of a Lease makes it, and the release takes it along when it
+// goes; nothing is written twice.
+func TestPublish(t *testing.T) {
+	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: "namegate", UID: "7"}}
+	other := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: "other", UID: "8"}}
+	api := newAPIServer(node("n1"), set, other)
+	p := newPublisher(api, "192.0.2.1:9954", "127.0.0.1:9954", "[::1]:9954")
+	must(t, p.publish(t.Context()))
+	l := leaseNow(t, api, leaseOf("n1"))
+	if d := cmp.Diff([]metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "namegate", UID: "7"}}, l.OwnerReferences); d != "" {
+		t.Errorf("owners (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff(map[string]string{"app.kubernetes.io/managed-by": "namegate", "namegate.io/lease": "console"}, l.Labels); d != "" {
+		t.Errorf("labels (-want +got):\n%s", d)
+	}
+	e, err := decodeEntry("n1", l.Annotations["n1/namegate-console"])
+	must(t, err)
+	if e.pin != p.pin || !slices.Equal(e.addresses, []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:9954")}) {
+		t.Errorf("published %+v", e)
+	}
+	must(t, p.publish(t.Context()))
+	if n := writes(api); n != 1 {
+		t.Errorf("%d writes", n)
+	}
+}
+
+// TestPublishBesideOthers: what other agents wrote stays, but for nodes that are gone.
+func TestPublishBesideOthers(t *testing.T) {
+	api := newAPIServer(node("n1"), node("there"), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: DefaultNamespace, Name: leaseOf("n1"),
+		Annotations: map[string]string{"n1/namegate-console": "of the agent before", "there/namegate-console": "x", "gone/namegate-console": "y", "note": "z"},
+	}})
+	p := newPublisher(api, "192.0.2.1:9954")
+	must(t, p.publish(t.Context()))
+	got := leaseNow(t, api, leaseOf("n1")).Annotations
+	if d := cmp.Diff([]string{"n1/namegate-console", "note", "there/namegate-console"}, slices.Sorted(maps.Keys(got))); d != "" {
+		t.Errorf("annotations (-want +got):\n%s", d)
+	}
+	if _, err := decodeEntry("n1", got["n1/namegate-console"]); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTidyIsBounded: however many nodes are gone, a look asks for a few, and some
+// looks later all are gone.
+func TestTidyIsBounded(t *testing.T) {
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: leaseOf("n1"), Annotations: map[string]string{}}}
+	for i := range 40 {
+		l.Annotations["gone-"+string(rune('a'+i%26))+string(rune('a'+i/26))+entryKey] = "x"
+	}
+	api := newAPIServer(node("n1"), l)
+	p := newPublisher(api, "192.0.2.1:9954")
+	for look := 1; look <= 5; look++ {
+		api.ClearActions()
+		must(t, p.publish(t.Context()))
+		asked := 0
+		for _, a := range api.Actions() {
+			if a.Matches("get", "nodes") {
+				asked++
+			}
+		}
+		if asked != tidyMost {
+			t.Errorf("look %d asks for %d nodes", look, asked)
+		}
+	}
+	if got := leaseNow(t, api, leaseOf("n1")).Annotations; len(got) != 1 {
+		t.Errorf("left are %v", got)
+	}
+}
+
+// TestPublishedAddresses: for a listener on all addresses those of the Node, and
+// none of the loopback.
+func TestPublishedAddresses(t *testing.T) {
+	n := node("n1", corev1.NodeAddress{Type: corev1.NodeHostName, Address: "n1"}, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "192.0.2.1"},
+		corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "198.51.100.1"}, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "2001:db8::1"})
+	for _, c := range []struct {
+		listen []string
+		want   []string
+	}{
+		{[]string{"[::]:9954"}, []string{"192.0.2.1:9954", "[2001:db8::1]:9954"}},
+		{[]string{"0.0.0.0:1"}, []string{"192.0.2.1:1", "[2001:db8::1]:1"}},
+		{[]string{"192.0.2.9:1", "127.0.0.1:1"}, []string{"192.0.2.9:1"}},
+		{[]string{"127.0.0.1:1"}, nil},
+	} {
+		got, err := newPublisher(newAPIServer(n), c.listen...).addresses(t.Context())
+		must(t, err)
+		var text []string
+		for _, a := range got {
+			text = append(text, a.String())
+		}
+		if !slices.Equal(text, c.want) {
+			t.Errorf("%v: %v, want %v", c.listen, text, c.want)
+		}
+	}
+	if _, err := newPublisher(newAPIServer(), "0.0.0.0:1").addresses(t.Context()); err == nil {
+		t.Error("knows the addresses of a node that is not there")
+	}
+}
+
+// TestKeepsPublishing: failures are tried again soon, and what somebody removes is
+// back after a while.
+func TestKeepsPublishing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newAPIServer(node("n1"))
+		var failing atomic.Bool
+		failing.Store(true)
+		api.PrependReactor("*", "leases", func(clienttest.Action) (bool, runtime.Object, error) {
+			if failing.Load() {
+				return true, nil, errGone
+			}
+			return false, nil, nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			newPublisher(api, "192.0.2.1:9954").keep(ctx)
+		}()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		failing.Store(false)
+		time.Sleep(publishAgain)
+		synctest.Wait()
+		leaseNow(t, api, leaseOf("n1"))
+		must(t, api.CoordinationV1().Leases(DefaultNamespace).Delete(t.Context(), leaseOf("n1"), metav1.DeleteOptions{}))
+		time.Sleep(publishLook)
+		synctest.Wait()
+		leaseNow(t, api, leaseOf("n1"))
+		cancel()
+		<-done
+		leaseNow(t, api, leaseOf("n1")) // the next agent writes over it
+	})
+}
+
+// TestLeaves: an agent that no other follows takes back what it published, and
+// nothing that another wrote.
+func TestLeaves(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		leaving, next bool // another agent of the node published meanwhile
+		there         bool
+	}{
+		{"an upgrade", false, false, true},
+		{"the last", true, false, false},
+		{"followed all the same", true, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := newAPIServer(node("n1"), node("n2"))
+				p := newPublisher(api, "192.0.2.1:9954")
+				p.leaving = func() bool { return c.leaving }
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() { defer close(done); p.keep(ctx) }()
+				synctest.Wait()
+				if c.next {
+					publishAt(t, api, "n1", Pin{2}, anAddress)
+				}
+				cancel()
+				<-done
+				if _, there := leaseNow(t, api, leaseOf("n1")).Annotations["n1"+entryKey]; there != c.there {
+					t.Errorf("there: %v", there)
+				}
+			})
+		})
+	}
+	// Where nothing is there any more, nothing is wrong.
+	must(t, newPublisher(newAPIServer()).remove(t.Context()))
+}

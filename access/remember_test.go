@@ -1,0 +1,96 @@
+package access
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// TestRemembered: an answer counts for ten seconds, and the latest are kept.
+func TestRemembered(t *testing.T) {
+	c := newClock()
+	r := newRemembered[int, string](c.now)
+	if _, ok := r.get(1); ok {
+		t.Error("knows what nobody said")
+	}
+	r.put(1, "yes")
+	c.pass(rememberFor - time.Nanosecond)
+	if v, ok := r.get(1); !ok || v != "yes" {
+		t.Errorf("forgotten too early: %q %v", v, ok)
+	}
+	c.pass(time.Nanosecond)
+	if v, ok := r.get(1); ok {
+		t.Errorf("%q is remembered for too long", v)
+	}
+	for i := range 2 * rememberMost {
+		r.put(i, "x")
+	}
+	if n := r.kept.Len(); n != rememberMost {
+		t.Errorf("%d answers are kept", n)
+	}
+	if _, ok := r.get(2*rememberMost - 1); !ok {
+		t.Error("the latest is gone")
+	}
+}
+
+// TestThrottle: a burst, then so many a second, of each address; IPv6 addresses of
+// one network count together.
+func TestThrottle(t *testing.T) {
+	c := newClock()
+	th := newThrottle(c.now)
+	taken := func(n int, from func(int) netip.Addr) (out int) {
+		for i := range n {
+			if th.take(from(i)) {
+				out++
+			}
+		}
+		return out
+	}
+	one := func(int) netip.Addr { return netip.MustParseAddr("192.0.2.1") }
+	if n := taken(100, one); n != reviewBurst {
+		t.Errorf("a burst of %d", n)
+	}
+	mapped := func(int) netip.Addr { return netip.MustParseAddr("::ffff:192.0.2.1") }
+	if taken(1, mapped) != 0 {
+		t.Error("the same address in other words has a burst of its own")
+	}
+	c.pass(2 * time.Second)
+	if n := taken(100, one); n != 2*reviewsPerSecond {
+		t.Errorf("%d in two seconds", n)
+	}
+	network := netip.MustParsePrefix("2001:db8::/64").Addr().As16()
+	if n := taken(100, func(i int) netip.Addr { network[15] = byte(i); return netip.AddrFrom16(network) }); n != reviewBurst {
+		t.Errorf("an IPv6 network takes %d", n)
+	}
+	c.pass(time.Hour)
+	if n := taken(10*allBurst, func(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}) }); n != allBurst {
+		t.Errorf("all together take %d", n)
+	}
+}
+
+// TestBucketTwin: whatever the times, no more is given than the rate and the burst
+// allow in any stretch from the beginning.
+func TestBucketTwin(t *testing.T) {
+	for seed := range uint64(50) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		begin := time.Unix(1000, 0)
+		rate, burst := 1+r.Float64()*10, float64(1+r.IntN(20))
+		b := newBucket(rate, burst, begin)
+		now, given := begin, 0
+		for range 500 {
+			// Clocks go back, too.
+			now = now.Add(time.Duration(r.Int64N(int64(time.Second))) - 50*time.Millisecond)
+			if b.fill(now) {
+				b.tokens--
+				given++
+			}
+			if most := burst + rate*now.Sub(begin).Seconds() + rate*0.05 + 1e-6; float64(given) > most {
+				t.Fatalf("seed %d: %d given where %f are the most", seed, given, most)
+			}
+		}
+		if given == 0 {
+			t.Fatalf("seed %d: nothing was given", seed)
+		}
+	}
+}

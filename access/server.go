@@ -1,0 +1,170 @@
+package access
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/namegate/namegate/console"
+)
+
+// What one connection may cost the agent.
+const (
+	headerTime  = 5 * time.Second  // the handshake, and again a question's header
+	idleTime    = 30 * time.Second // between two questions
+	writeTime   = 30 * time.Second // until a piece of an answer is taken
+	headerBytes = 64 << 10         // tokens of some providers have 20 KiB
+)
+
+// Options are what a Server is made of; all are required but DaemonSet, Leaving and Now.
+type Options struct {
+	// Client asks the API server. It is best one of the server's own, so that callers
+	// cannot use up what the agent's other parts may ask.
+	Client kubernetes.Interface
+	// Namespace is the release's, DaemonSet the agents': what is published goes with it.
+	Namespace, DaemonSet string
+	// Node is the node's name.
+	Node string
+	// Addresses are where to listen. Those of loopback are not published; for one of
+	// all addresses the Node's internal ones are.
+	Addresses []netip.AddrPort
+	// Leaving tells, when Run ends, whether no agent is to follow on this node: then
+	// what was published is taken back. nil is never.
+	Leaving func() bool
+	Log     *slog.Logger
+	Now     func() time.Time // default time.Now
+}
+
+// Server is an agent's listener for people.
+type Server struct {
+	o           Options
+	certificate tls.Certificate
+	pin         Pin
+	callers     *callers
+	sees        *remembered[asked, bool]
+}
+
+// New makes a server with a key of its own, which is in memory alone.
+func New(o Options) (*Server, error) {
+	if o.Client == nil || o.Namespace == "" || o.Node == "" || len(o.Addresses) == 0 || o.Log == nil {
+		return nil, errors.New("a console needs a client, a log, an address, and the names of node and namespace")
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	certificate, pin, err := newCertificate(o.Now())
+	if err != nil {
+		return nil, err
+	}
+	c := &callers{
+		client: o.Client, log: o.Log, now: o.Now, authority: &authority{client: o.Client, log: o.Log},
+		tokens: newRemembered[[sha256.Size]byte, judged](o.Now), throttle: newThrottle(o.Now),
+	}
+	return &Server{o: o, certificate: certificate, pin: pin, callers: c, sees: newRemembered[asked, bool](o.Now)}, nil
+}
+
+// Viewer returns who asks. The error is a *console.Refusal: 401 for nobody that the
+// API server knows, 429 for too many strangers, 503 while the API server is away.
+func (s *Server) Viewer(r *http.Request) (console.Viewer, error) {
+	u, err := s.callers.who(r)
+	if err != nil {
+		return nil, err
+	}
+	return &Viewer{callers: s.callers, sees: s.sees, request: r, user: u, until: s.o.Now().Add(rememberFor)}, nil
+}
+
+// Run listens, publishes where and with which key, and lets handler answer, until
+// ctx ends. It fails at once where an address is taken.
+func (s *Server) Run(ctx context.Context, handler http.Handler) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	listeners, err := s.listen(ctx)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{
+		Handler: patient(handler), ErrorLog: slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug),
+		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytes,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	wg.Go(func() { s.callers.authority.keep(ctx) })
+	wg.Go(func() { s.publisher(listeners).keep(ctx) })
+	failed := make(chan error, len(listeners))
+	for _, l := range listeners {
+		wg.Go(func() { failed <- server.Serve(l) })
+	}
+	select {
+	case <-ctx.Done():
+		err = nil
+	case err = <-failed:
+		err = fmt.Errorf("serve the console: %w", err)
+	}
+	server.Close()
+	return err
+}
+
+// listen opens all addresses, or none.
+func (s *Server) listen(ctx context.Context) (out []net.Listener, err error) {
+	config := &tls.Config{
+		Certificates: []tls.Certificate{s.certificate},
+		MinVersion:   tls.VersionTLS13,
+		// Asked for, and judged with the question: a client without one has a token.
+		ClientAuth: tls.RequestClientCert,
+		// One question at a time and connection, so that the bound of connections bounds questions.
+		NextProtos: []string{"http/1.1"},
+	}
+	seats := newSeats()
+	for _, a := range s.o.Addresses {
+		var lc net.ListenConfig
+		l, err := lc.Listen(ctx, "tcp", a.String())
+		if err != nil {
+			for _, l := range out {
+				l.Close()
+			}
+			return nil, fmt.Errorf("listen for people: %w", err)
+		}
+		out = append(out, tls.NewListener(boundedListener{l, seats}, config))
+	}
+	return out, nil
+}
+
+// patient gives every piece of an answer a time of its own: an answer may follow
+// the log for hours, and a caller who takes nothing must not hold a connection.
+func patient(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(&patientWriter{w, http.NewResponseController(w)}, r)
+	})
+}
+
+type patientWriter struct {
+	http.ResponseWriter
+	control *http.ResponseController
+}
+
+// Write sends a piece of the answer.
+func (w *patientWriter) Write(p []byte) (int, error) {
+	// A connection without deadlines, as of a test, is as good.
+	_ = w.control.SetWriteDeadline(time.Now().Add(writeTime))
+	return w.ResponseWriter.Write(p)
+}
+
+// Flush sends what was written.
+func (w *patientWriter) Flush() {
+	_ = w.control.SetWriteDeadline(time.Now().Add(writeTime))
+	_ = w.control.Flush()
+}
+
+// Unwrap is for http.ResponseController.
+func (w *patientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,110 @@
+package access
+
+import (
+	"context"
+	"crypto/sha256"
+	"net/http"
+	"sync"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/crds/v1alpha1"
+)
+
+// viewVerb, on policies, is the right that opens the rows of a namespace.
+const viewVerb = "get"
+
+// asked is one question about rights.
+type asked struct {
+	user      [sha256.Size]byte
+	namespace string
+}
+
+// Viewer is somebody whom the API server knows. It implements console.Viewer.
+type Viewer struct {
+	callers *callers
+	sees    *remembered[asked, bool]
+	request *http.Request
+	user    user
+
+	mu    sync.Mutex
+	until time.Time // when the credentials are judged anew
+}
+
+var _ console.Viewer = (*Viewer)(nil)
+
+// Name returns the caller's name, as the API server has it.
+func (v *Viewer) Name() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.user.name
+}
+
+// Sees tells whether the caller may get policies in a namespace, "" for all. What
+// the API server said counts for 10 s, of the credentials too: an answer that follows
+// the log ends soon after they do. The error is a *console.Refusal, as of Server.Viewer.
+func (v *Viewer) Sees(ctx context.Context, namespace string) (bool, error) {
+	u, err := v.still()
+	if err != nil {
+		return false, err
+	}
+	if all, ok := v.sees.get(asked{u.key, ""}); ok && all {
+		return true, nil
+	}
+	key := asked{u.key, namespace}
+	if yes, ok := v.sees.get(key); ok {
+		return yes, nil
+	}
+	yes, err := v.callers.may(ctx, u, namespace)
+	if err != nil {
+		return false, v.callers.away(ctx, "what "+u.name+" may see", err)
+	}
+	v.sees.put(key, yes)
+	return yes, nil
+}
+
+// still returns whoever asks, judged again if that was long ago.
+func (v *Viewer) still() (user, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	now := v.callers.now()
+	if now.Before(v.until) {
+		return v.user, nil
+	}
+	u, err := v.callers.who(v.request)
+	if err != nil {
+		return user{}, err
+	}
+	if u.name != v.user.name {
+		return user{}, console.Refuse(http.StatusUnauthorized, "these credentials are somebody else's now; ask again")
+	}
+	v.user, v.until = u, now.Add(rememberFor)
+	return u, nil
+}
+
+// may asks the API server whether a user may get the policies of a namespace.
+func (c *callers) may(ctx context.Context, u user, namespace string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, reviewTime)
+	defer cancel()
+	spec := authorizationv1.SubjectAccessReviewSpec{
+		User: u.name, UID: u.uid, Groups: u.groups,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: namespace, Verb: viewVerb, Group: v1alpha1.Group, Resource: v1alpha1.Resource,
+		},
+	}
+	for k, values := range u.extra {
+		if spec.Extra == nil {
+			spec.Extra = map[string]authorizationv1.ExtraValue{}
+		}
+		spec.Extra[k] = authorizationv1.ExtraValue(values)
+	}
+	ask := &authorizationv1.SubjectAccessReview{Spec: spec}
+	got, err := c.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, ask, metav1.CreateOptions{})
+	if err != nil {
+		return false, err
+	}
+	return got.Status.Allowed && !got.Status.Denied, nil
+}

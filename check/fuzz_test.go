@@ -1,0 +1,48 @@
+package check
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// FuzzLint: whatever a file holds, each finding has a line of the file and one line of
+// text, and questions have answers.
+func FuzzLint(f *testing.F) {
+	texts := []string{"", "---\n", "a: &a [*a]\n", "{}\n...\n{}", "\xef\xbb\xbf{", "kind: List\napiVersion: v1\nitems: [[]]\n"}
+	for _, text := range texts {
+		f.Add(text, "a.test:443")
+	}
+	for _, spec := range []string{"{podSelector: {}, egress: [{matches: [{name: a.test}, {pattern: '*'}], ports: [{port: 1}]}]}", "{podSelector: &x {}, egress: *x}", "{<<: {podSelector: {}}}"} {
+		f.Add("apiVersion: namegate.io/v1alpha1\nkind: FQDNNetworkPolicy\nmetadata: {name: p}\nspec: "+spec+"\n", "a.test/udp")
+	}
+	f.Fuzz(func(t *testing.T, text, to string) {
+		for _, name := range []string{"p.yaml", "p.json"} {
+			m := New()
+			if err := m.Add(name, []byte(text)); err != nil {
+				t.Fatal(err)
+			}
+			lines := 1 + strings.Count(text, "\n")
+			for _, finding := range m.Lint(Options{ClusterDomain: "cluster.local"}) {
+				if finding.Line < 0 || finding.Line > lines || finding.Line == 0 && finding.Reason != NoPolicy {
+					t.Errorf("%s: there are %d lines: %v", name, lines, finding)
+				}
+				if strings.Contains(finding.String(), "\n") || finding.Message == "" {
+					t.Errorf("%s: %q", name, finding)
+				}
+			}
+			q, err := ParseQuestion(to)
+			if err != nil {
+				continue
+			}
+			if again, err := ParseQuestion(q.String()); err != nil || again != q {
+				t.Errorf("%q is read as %v, and that as %v, %v", to, q, again, err)
+			}
+			a := m.Ask(Pod{policy.Pod{PodRef: policy.PodRef{Namespace: "default", Name: "a"}}, "Pod"}, q)
+			if a.Verdict != "allowed" && a.Verdict != "denied" && a.Verdict != "would-deny" || a.Message == "" {
+				t.Errorf("%+v", a)
+			}
+		}
+	})
+}

@@ -1,0 +1,101 @@
+package check
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Report is what a check found, as programs read it.
+type Report struct {
+	Findings []Finding `json:"findings"`
+	Answers  []Answer  `json:"answers,omitempty"`
+	Files    int       `json:"files"`
+	Policies int       `json:"policies"`
+	Pods     int       `json:"pods"` // and what makes pods
+	// Skipped counts the objects of other kinds, by "apiVersion kind".
+	Skipped  map[string]int `json:"skipped,omitempty"`
+	Errors   int            `json:"errors"`
+	Warnings int            `json:"warnings"`
+}
+
+// Report returns the findings and answers with their sums.
+func (m *Manifests) Report(findings []Finding, answers []Answer) Report {
+	r := Report{
+		Findings: findings, Answers: answers, Files: len(m.Files), Policies: len(m.Policies), Pods: len(m.Pods), Skipped: m.Skipped,
+	}
+	if r.Findings == nil {
+		r.Findings = []Finding{}
+	}
+	for _, f := range findings {
+		if f.Severity == Error {
+			r.Errors++
+		} else {
+			r.Warnings++
+		}
+	}
+	return r
+}
+
+// Bad tells whether there is an error, or with strict a warning.
+func (r Report) Bad(strict bool) bool { return r.Errors > 0 || strict && r.Warnings > 0 }
+
+// Denied counts the questions that are answered no.
+func (r Report) Denied() int {
+	n := 0
+	for _, a := range r.Answers {
+		if !a.Allowed() {
+			n++
+		}
+	}
+	return n
+}
+
+// Summary says in one line what was read and what was found.
+func (r Report) Summary() string {
+	skipped := 0
+	for _, n := range r.Skipped {
+		skipped += n
+	}
+	text := fmt.Sprintf("%s, %s, %s", plural(r.Files, "file"), plural(r.Policies, "policy"), plural(r.Pods, "pod"))
+	if skipped > 0 {
+		kinds := slices.Sorted(maps.Keys(r.Skipped))
+		text += fmt.Sprintf(", %s of other kinds skipped (%s)", plural(skipped, "object"), strings.Join(kinds, ", "))
+	}
+	return fmt.Sprintf("%s: %s, %s", text, plural(r.Errors, "error"), plural(r.Warnings, "warning"))
+}
+
+// Write writes the report: as "" for people, a line for each finding and answer and
+// the summary; as "json" or "yaml" whole.
+func (r Report) Write(out io.Writer, format string) error {
+	var text []byte
+	var err error
+	switch format {
+	case "json":
+		if text, err = json.MarshalIndent(r, "", "  "); err == nil {
+			text = append(text, '\n')
+		}
+	case "yaml":
+		text, err = yaml.Marshal(r)
+	default:
+		for _, f := range r.Findings {
+			text = fmt.Appendln(text, f)
+		}
+		for _, a := range r.Answers {
+			text = fmt.Appendln(text, a)
+		}
+		text = fmt.Appendln(text, r.Summary())
+	}
+	if err == nil {
+		_, err = out.Write(text)
+	}
+	if err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
+}

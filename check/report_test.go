@@ -1,0 +1,66 @@
+package check
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestReport: what people and programs get, whole.
+func TestReport(t *testing.T) {
+	m, err := Read([]string{"testdata/shop.yaml", "-"}, strings.NewReader("apiVersion: namegate.io/v1alpha1\nkind: FQDNNetworkPolicy\nmetadata: {name: p}\nspec:\n"+
+		"  podSelector: {}\n  egress:\n  - matches:\n    - name: a.test.\n    - name: \"*\"\n"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answers []Answer
+	for _, to := range []string{"www.example.org:443", "evil.test:443"} {
+		q, err := ParseQuestion(to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers = append(answers, m.Ask(m.PodsNamed("shop", "cart")[0], q))
+	}
+	r := m.Report(m.Lint(Options{ClusterDomain: "cluster.local"}), answers)
+	if !r.Bad(false) || r.Denied() != 1 || r.Errors != 1 {
+		t.Errorf("%+v", r)
+	}
+	for _, format := range []string{"text", "json", "yaml"} {
+		var b strings.Builder
+		if err := r.Write(&b, strings.TrimPrefix(format, "text")); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join("testdata", "report."+format+".golden")
+		if *update {
+			if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), b.String()); diff != "" {
+			t.Error(format, diff)
+		}
+	}
+}
+
+func TestBad(t *testing.T) {
+	for _, c := range []struct {
+		findings    []Finding
+		bad, strict bool
+	}{
+		{nil, false, false},
+		{[]Finding{{Severity: Warning}}, false, true},
+		{[]Finding{{Severity: Error}}, true, true},
+	} {
+		r := (&Manifests{}).Report(c.findings, nil)
+		if r.Bad(false) != c.bad || r.Bad(true) != c.strict {
+			t.Errorf("%v: %v, strictly %v", c.findings, r.Bad(false), r.Bad(true))
+		}
+	}
+}

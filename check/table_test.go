@@ -1,0 +1,87 @@
+package check
+
+import (
+	"flag"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write the expectations anew")
+
+// aCase is one manifest of testdata/cases.yaml.
+type aCase struct {
+	Name, Manifest string
+	Says           []string
+}
+
+// cases returns the text of each case with the case.
+func cases(t *testing.T) (texts []string, all []aCase) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/cases.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts = strings.Split(string(text), "\n---\n")
+	for _, doc := range texts[1:] {
+		var c aCase
+		if err := yaml.UnmarshalStrict([]byte(doc), &c); err != nil {
+			t.Fatalf("%v in\n%s", err, doc)
+		}
+		all = append(all, c)
+	}
+	return texts, all
+}
+
+func lint(t *testing.T, manifest string) []string {
+	t.Helper()
+	m := manifests(t, manifest)
+	var says []string
+	for _, f := range m.Lint(Options{ClusterDomain: "cluster.local"}) {
+		says = append(says, f.String())
+	}
+	return says
+}
+
+func manifests(t *testing.T, manifest string) *Manifests {
+	t.Helper()
+	m, err := Read([]string{"-"}, strings.NewReader(manifest), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestCases: each manifest has the findings that the table says, and no others.
+func TestCases(t *testing.T) {
+	texts, all := cases(t)
+	if len(all) < 40 {
+		t.Fatalf("%d cases", len(all))
+	}
+	for i, c := range all {
+		t.Run(c.Name, func(t *testing.T) {
+			got := lint(t, c.Manifest)
+			if *update {
+				head, _, _ := strings.Cut(texts[i+1], "\nsays:")
+				texts[i+1] = strings.TrimRight(head, "\n") + "\nsays:\n"
+				for _, line := range got {
+					texts[i+1] += "- " + strconv.Quote(line) + "\n"
+				}
+				texts[i+1] = strings.TrimSuffix(texts[i+1], "\n")
+				return
+			}
+			if diff := cmp.Diff(c.Says, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	if *update {
+		if err := os.WriteFile("testdata/cases.yaml", []byte(strings.Join(texts, "\n---\n")+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

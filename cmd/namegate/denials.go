@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/namegate/namegate/denial"
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/enforcer/nflog"
+	"github.com/namegate/namegate/enforcer/nft"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/audit"
+)
+
+// decisions is the proxy's log: the audit log, if there is one, and what denials
+// remember of answers.
+type decisions struct {
+	log    *audit.Log // nil where nothing is logged
+	memory *denial.Memory
+}
+
+// Write implements proxy.DecisionLog.
+func (d decisions) Write(r audit.Record) {
+	d.memory.Note(&r)
+	if d.log != nil {
+		d.log.Write(r)
+	}
+}
+
+// openDenials prepares what tells of denied connections; nothing comes before
+// runDenials.
+func (a *agent) openDenials() error {
+	packets, err := nflog.Open(nft.LogGroup, a.log)
+	if err != nil {
+		return err
+	}
+	a.kernel.closers = append(a.kernel.closers, packets.Close)
+	a.packets, a.memory = packets, denial.NewMemory()
+	a.enforce.OnTakenBack(func(o enforcer.Open) { a.memory.Remember(o.Addr, granted(o)) })
+	o := denial.Options{
+		Packets: packets, Memory: a.memory, Logger: a.log,
+		Snapshot: func() *policy.Snapshot { return a.rollout.snapshot() },
+		Granted: func(pod policy.PodRef, addr netip.Addr) []denial.Granted {
+			return allGranted(a.enforce.NamesOf(pod, addr))
+		},
+		GrantedToAnybody: func(addr netip.Addr) []denial.Granted { return allGranted(a.enforce.NamesOfAnybody(addr)) },
+		Resolves:         a.enforce.Resolves,
+	}
+	if a.audit != nil {
+		o.Log = a.audit.WriteFlow
+	}
+	a.denials = denial.New(o)
+	return nil
+}
+
+func granted(o enforcer.Open) denial.Granted {
+	return denial.Granted{Pod: o.Pod, Name: o.Name, Until: o.Until}
+}
+
+func allGranted(open []enforcer.Open) []denial.Granted {
+	out := make([]denial.Granted, len(open))
+	for i, o := range open {
+		out[i] = granted(o)
+	}
+	return out
+}
+
+// runDenials tells of denied connections until ctx ends. That nobody can tell of them
+// changes nothing of what is denied.
+func (a *agent) runDenials(ctx context.Context) {
+	if err := a.denials.Run(ctx); err != nil {
+		a.log.Error("denied connections are not told of until the agent starts anew", "error", err)
+	}
+}

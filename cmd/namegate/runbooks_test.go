@@ -1,0 +1,76 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestCommandsOfRunbooks: every command line of ours in the runbooks and beside the
+// metrics is one, down to its flags and how many arguments it takes.
+func TestCommandsOfRunbooks(t *testing.T) {
+	line := regexp.MustCompile("(?m)(?:`|^)((?:kubectl )?namegate [a-z][^`\n]*)")
+	found := map[string]bool{}
+	for _, file := range []string{"../../docs/runbooks.md", "../../docs/metrics.md"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range line.FindAllStringSubmatch(string(text), -1) {
+			found[m[1]] = true
+		}
+	}
+	for command := range found {
+		words := strings.Fields(command)
+		program := words[0]
+		if program == "kubectl" {
+			program, words = pluginName, words[1:]
+		}
+		cmd, rest, err := root(program).Find(words[1:])
+		if err != nil || cmd == nil || !cmd.Runnable() {
+			t.Errorf("%s: there is no such command: %v", command, err)
+			continue
+		}
+		if err := cmd.ParseFlags(rest); err != nil {
+			t.Errorf("%s: %v", command, err)
+			continue
+		}
+		// A command that is only named, such as in "`namegate suggest` writes", has none.
+		if args := cmd.Flags().Args(); len(words) > 2 && cmd.Args != nil && cmd.Args(cmd, args) != nil {
+			t.Errorf("%s: %v", command, cmd.Args(cmd, args))
+		}
+	}
+	if len(found) < 8 {
+		t.Errorf("only %d commands were found", len(found))
+	}
+}
+
+// TestLinksOfRunbooks lead somewhere: to a file that is there, and a heading of it.
+func TestLinksOfRunbooks(t *testing.T) {
+	for _, file := range []string{"runbooks.md", "metrics.md"} {
+		text, err := os.ReadFile("../../docs/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		links := regexp.MustCompile(`\]\(([^)#]*)(#[^)]+)?\)`).FindAllStringSubmatch(string(text), -1)
+		if len(links) < 5 {
+			t.Errorf("%s has %d links", file, len(links))
+		}
+		for _, m := range links {
+			target := string(text)
+			if m[1] != "" {
+				linked, err := os.ReadFile("../../docs/" + m[1])
+				if err != nil {
+					t.Error(err)
+					continue
+				}
+				target = string(linked)
+			}
+			heading := strings.ReplaceAll(strings.TrimPrefix(m[2], "#"), "-", "[- ]")
+			if m[2] != "" && !regexp.MustCompile(`(?mi)^#+ `+heading+`$`).MatchString(target) {
+				t.Errorf("%s: %s has no heading for %s", file, m[1], m[2])
+			}
+		}
+	}
+}

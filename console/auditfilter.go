@@ -1,0 +1,144 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/namegate/namegate/proxy/audit"
+)
+
+// AuditFilter is which lines of the audit log are asked for; its zero value is all.
+type AuditFilter struct {
+	Namespace, Pod string // the pod's name
+	// Verdicts and Kinds, unless empty, are those that count.
+	Verdicts, Kinds []string
+	Since           time.Time // lines of that moment and later
+}
+
+// Verdicts are the words of the audit log's verdicts, of both kinds.
+func Verdicts() (words []string) {
+	for v := audit.Allowed; v <= audit.Failed; v++ {
+		words = append(words, v.String())
+	}
+	return append(words, audit.Denied.String(), audit.WouldDeny.String())
+}
+
+// Kinds are the words of its kinds.
+func Kinds() []string { return []string{audit.KindDNS, audit.KindFlow} }
+
+// Check refuses words that the log does not have.
+func (f *AuditFilter) Check() error {
+	for _, list := range []struct {
+		what         string
+		words, known []string
+	}{{"verdict", f.Verdicts, Verdicts()}, {"kind", f.Kinds, Kinds()}} {
+		for _, w := range list.words {
+			if !slices.Contains(list.known, w) {
+				return Refuse(http.StatusBadRequest, "%s %q is not known; write %s", list.what, w, strings.Join(list.known, ", "))
+			}
+		}
+	}
+	return nil
+}
+
+// filter reads what is asked for.
+func (r *request) filter() (f AuditFilter, err error) {
+	q := r.URL.Query()
+	if f.Namespace, f.Pod, err = r.scope(); err != nil {
+		return f, err
+	}
+	f.Verdicts, f.Kinds = wordsOf(q["verdict"]), wordsOf(q["kind"])
+	if text := q.Get("since"); text != "" {
+		if f.Since, err = time.Parse(time.RFC3339Nano, text); err != nil {
+			return f, Refuse(http.StatusBadRequest, "since=%q is no time; write one as in 2006-01-02T15:04:05Z", text)
+		}
+	}
+	return f, f.Check()
+}
+
+// wordsOf splits lists at commas.
+func wordsOf(lists []string) (words []string) {
+	for _, l := range lists {
+		for w := range strings.SplitSeq(l, ",") {
+			if w != "" {
+				words = append(words, w)
+			}
+		}
+	}
+	return words
+}
+
+// head is what decides whether a line is shown.
+type head struct {
+	Kind    string    `json:"kind"`
+	Time    time.Time `json:"time"`
+	Last    time.Time `json:"last"` // of what was counted
+	Verdict string    `json:"verdict"`
+	Pod     struct {
+		Namespace string `json:"namespace"`
+		Name      string `json:"name"`
+	} `json:"pod"`
+	Names []struct {
+		Pod string `json:"pod"`
+	} `json:"names"`
+}
+
+// wants tells whether a line is asked for.
+func (f *AuditFilter) wants(h *head) bool {
+	return (f.Namespace == "" || h.Pod.Namespace == f.Namespace) && (f.Pod == "" || h.Pod.Name == f.Pod) &&
+		(len(f.Verdicts) == 0 || slices.Contains(f.Verdicts, h.Verdict)) &&
+		(len(f.Kinds) == 0 || slices.Contains(f.Kinds, h.Kind)) && (!h.Time.Before(f.Since) || !h.Last.Before(f.Since))
+}
+
+// choose appends those of the lines that are asked for and may be seen. A line that
+// cannot be read is nobody's.
+func (f *AuditFilter) choose(out, lines []byte, sees func(namespace string) bool) []byte {
+	for line := range bytes.Lines(lines) {
+		var h head
+		if json.Unmarshal(line, &h) != nil || !f.wants(&h) || !sees(h.Pod.Namespace) {
+			continue
+		}
+		for _, n := range h.Names {
+			if ns, _, other := strings.Cut(n.Pod, "/"); other && !sees(ns) {
+				line = withoutNames(line, sees)
+				break
+			}
+		}
+		out = append(out, line...)
+	}
+	return out
+}
+
+// withoutNames takes the names out of a flow's line that only pods asked for whose
+// namespace may not be seen; nothing is left of a line where that cannot be done.
+func withoutNames(line []byte, sees func(string) bool) []byte {
+	var fields map[string]json.RawMessage
+	var names, rest []json.RawMessage
+	if json.Unmarshal(line, &fields) != nil || json.Unmarshal(fields["names"], &names) != nil {
+		return nil
+	}
+	for _, n := range names {
+		var by struct {
+			Pod string `json:"pod"`
+		}
+		if json.Unmarshal(n, &by) != nil {
+			return nil
+		}
+		if ns, _, other := strings.Cut(by.Pod, "/"); !other || sees(ns) {
+			rest = append(rest, n)
+		}
+	}
+	delete(fields, "names")
+	if len(rest) > 0 {
+		fields["names"], _ = json.Marshal(rest)
+	}
+	text, err := json.Marshal(fields)
+	if err != nil {
+		return nil
+	}
+	return append(text, '\n')
+}

@@ -1,0 +1,134 @@
+package console
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/namegate/namegate/denial"
+	"github.com/namegate/namegate/explain"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/audit"
+)
+
+// explain answers why.
+func (c *console) explain(r *request) error {
+	namespace, name, err := r.scope()
+	if err != nil {
+		return err
+	}
+	if name == "" {
+		return Refuse(http.StatusBadRequest, "no pod is asked about; write explain POD NAME|IP[:PORT]")
+	}
+	to, err := explain.ParseTarget(r.URL.Query().Get("to"))
+	if err != nil {
+		return Refuse(http.StatusBadRequest, "%v", err)
+	}
+	p, err := c.find(namespace, name)
+	if err != nil {
+		return err
+	}
+	return r.write(explain.Explain(explain.Question{Node: c.source.Node(), To: to}, c.facts(r, p, to)))
+}
+
+// facts gathers what bears on a pod and a target, and leaves out what whoever asks
+// may not see of other namespaces.
+func (c *console) facts(r *request, p *policy.Pod, to explain.Target) explain.Facts {
+	s, snap := c.source, c.source.Snapshot()
+	f := explain.Facts{
+		Now: c.now(), Pod: *p, View: snap.ViewOf(p.PodRef), Policies: s.Policies(p.Namespace), Failing: s.Failing(),
+		Trouble: s.Trouble()[p.PodRef], Open: s.Open(p.PodRef), Blocked: s.Guard(), Domain: s.Domain(), Resolvers: s.Resolvers(),
+		Flows: c.flows(r, p.PodRef), Free: free(snap, p),
+	}
+	f.Problems = c.problems(p, f.View)
+	if !to.Addr.IsValid() {
+		if d, ok := s.Asked(p.PodRef, to.Name); ok {
+			f.Asked = &d
+		}
+		return f
+	}
+	f.Ended, f.Seen = s.Ended(p.PodRef, to.Addr), s.Seen(p.PodRef, to.Addr)
+	f.Others, f.Hidden = others(r, p.PodRef, s.SeenByAnybody(to.Addr))
+	f.Inside = c.inside(r, snap, to.Addr)
+	return f
+}
+
+// others takes what pods of namespaces saw that whoever asks may see.
+func others(r *request, self policy.PodRef, seen []denial.Sighting) (out []denial.Sighting, hidden bool) {
+	for _, s := range seen {
+		switch {
+		case s.Pod == self:
+		case r.sees(s.Pod.Namespace):
+			out = append(out, s)
+		default:
+			hidden = true
+		}
+	}
+	return out, hidden
+}
+
+// flows returns the pod's denied flows without the names that only pods asked for
+// which whoever asks may not see.
+func (c *console) flows(r *request, ref policy.PodRef) []audit.Flow {
+	flows := slices.Clone(c.source.Denied(ref))
+	for i := range flows {
+		flows[i].Names = slices.DeleteFunc(slices.Clone(flows[i].Names), func(n audit.FlowName) bool {
+			return n.Pod.Name != "" && !r.sees(n.Pod.Namespace)
+		})
+	}
+	return flows
+}
+
+// problems are those of the pod, of the policies that select it, and of those of
+// its namespace that select no pod until they are mended.
+func (c *console) problems(p *policy.Pod, v *policy.View) (out []policy.Problem) {
+	for _, problem := range c.source.Problems() {
+		id, of := strings.CutPrefix(problem.Object, "policy ")
+		switch {
+		case problem.Pod == p.PodRef || problem.Object == "pod "+p.String():
+		case !of:
+			continue
+		case v != nil && slices.Contains(v.Policies, id):
+		case problem.Reason == policy.ReasonInvalid && strings.HasPrefix(id, p.Namespace+"/"):
+		default:
+			continue
+		}
+		out = append(out, problem)
+	}
+	return out
+}
+
+// inside says what an address is in the cluster.
+func (c *console) inside(r *request, snap *policy.Snapshot, a netip.Addr) string {
+	if ref, ok := snap.Pod(a); ok {
+		if r.sees(ref.Namespace) {
+			return "pod, " + ref.String()
+		}
+		return "pod"
+	}
+	return c.source.Inside(a)
+}
+
+// free lists pods of the pod's namespace that a policy for its workload would select
+// too, and that no enforcing policy selects.
+func free(snap *policy.Snapshot, p *policy.Pod) (out []string) {
+	own, err := labels.ConvertSelectorToLabelsMap(p.Workload())
+	if err != nil || len(own) == 0 {
+		return nil
+	}
+	selector := labels.SelectorFromSet(own)
+	pods := snap.Pods()
+	for i := range pods {
+		q := &pods[i]
+		if q.Namespace != p.Namespace || q.PodRef == p.PodRef || !q.Local() || q.Finished() || q.HostNetwork || !selector.Matches(labels.Set(q.Labels)) {
+			continue
+		}
+		if v := snap.ViewOf(q.PodRef); v == nil || !v.Enforced {
+			out = append(out, q.String())
+		}
+	}
+	return out
+}

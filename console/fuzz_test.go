@@ -1,0 +1,99 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+)
+
+// FuzzChoose: of whatever stands in a log, whoever sees one namespace gets lines of
+// it alone, without names of pods of others; and who sees all gets what is asked for
+// as it is.
+func FuzzChoose(f *testing.F) {
+	f.Add([]byte(line(0, "shop/cart", "allowed")+line(1, "pay/cart", "denied")+line(2, "shop/cart", "denied")), "denied")
+	f.Add([]byte(`{"pod":{"namespace":"shop"},"names":[{"pod":"pay/x"},{"pod":5}]}`+"\n"), "")
+	f.Add([]byte(`{"pod":{"namespace":"shop"},"names":[{"pod":"pay/x","pod":"shop/x"}],"names":[]}`+"\n"), "")
+	f.Add([]byte("{\n\n\xff\n"), "")
+	f.Fuzz(func(t *testing.T, log []byte, verdict string) {
+		filter := AuditFilter{}
+		if verdict != "" {
+			filter.Verdicts = []string{verdict}
+		}
+		some := filter.choose(nil, log, func(ns string) bool { return ns == "shop" })
+		all := filter.choose(nil, log, func(string) bool { return true })
+		for l := range bytes.Lines(some) {
+			var h head
+			if err := json.Unmarshal(l, &h); err != nil {
+				t.Fatalf("%q is no line: %v", l, err)
+			}
+			if h.Pod.Namespace != "shop" || verdict != "" && h.Verdict != verdict {
+				t.Errorf("shown: %q", l)
+			}
+			for _, n := range h.Names {
+				if ns, _, other := strings.Cut(n.Pod, "/"); other && ns != "shop" {
+					t.Errorf("a name of the pod %s is shown: %q", n.Pod, l)
+				}
+			}
+		}
+		rest := log
+		for l := range bytes.Lines(all) {
+			_, after, found := bytes.Cut(rest, l)
+			if !found {
+				t.Fatalf("%q is not in the log, or not in its place", l)
+			}
+			rest = after
+		}
+	})
+}
+
+// FuzzSafe: nothing that is shown moves a cursor, ends a line or turns its direction,
+// and what is harmless stays as it is.
+func FuzzSafe(f *testing.F) {
+	for _, s := range []string{"www.example.org", "\x1b[2J", "a\nb", "\u202e", "\xff", "é×", "\u200b", "\ufffd"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got := safe(s)
+		plain := true
+		for _, r := range s {
+			plain = plain && (r == ' ' || unicode.IsGraphic(r) && !unicode.IsSpace(r) && r != utf8.RuneError)
+		}
+		if plain && got != s {
+			t.Errorf("%q is shown as %q", s, got)
+		}
+		if !utf8.ValidString(got) || safe(got) != got {
+			t.Errorf("%q is shown as %q, which is not safe", s, got)
+		}
+		for _, r := range got {
+			if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' {
+				t.Errorf("%q is shown with %U", s, r)
+			}
+		}
+	})
+}
+
+// TestBeyondTwin: whatever of a log was recent when it was looked at, and whatever
+// came since the following began, each line comes once and in its place.
+func TestBeyondTwin(t *testing.T) {
+	for seed := range uint64(2000) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		var lines []string
+		for i := range 1 + r.IntN(12) {
+			lines = append(lines, line(i, "shop/"+strings.Repeat("x", r.IntN(3)), "allowed"))
+		}
+		began := r.IntN(len(lines) + 1)               // of the following
+		looked := began + r.IntN(len(lines)-began+1)  // at the recent lines, after that
+		forgotten := r.IntN(began + 1)                // what the ring does not hold any more
+		taken := looked + r.IntN(len(lines)-looked+1) // when Next returned first
+		recent := strings.Join(lines[forgotten:looked], "")
+		first := strings.Join(lines[began:taken], "")
+		got := recent + string(beyond([]byte(recent), []byte(first)))
+		if want := strings.Join(lines[forgotten:taken], ""); got != want {
+			t.Fatalf("seed %d: recent %d-%d, followed from %d to %d:\n%s\nwant\n%s", seed, forgotten, looked, began, taken, got, want)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package console
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/policy"
+)
+
+// GrantRow is one grant that is open.
+type GrantRow struct {
+	Node      string    `json:"node"`
+	Namespace string    `json:"namespace"`
+	Pod       string    `json:"pod"`
+	UID       string    `json:"uid,omitempty"`
+	Name      string    `json:"name"`
+	Address   string    `json:"address"`
+	Ports     string    `json:"ports"`
+	Until     time.Time `json:"until"`
+	// By are the matches that opened it, as "namespace/policy pattern"; "" where
+	// that is not known any more.
+	By string `json:"by,omitempty"`
+}
+
+// GrantRows is the answer to GrantsPath.
+type GrantRows struct {
+	Grants []GrantRow `json:"grants"`
+}
+
+// grants answers with what is open.
+func (c *console) grants(r *request) error {
+	namespace, name, err := r.scope()
+	if err != nil {
+		return err
+	}
+	var pods []policy.PodRef
+	if name != "" {
+		p, err := c.local(namespace, name)
+		if err != nil {
+			return err
+		}
+		pods = append(pods, p.PodRef)
+	} else if snap := c.source.Snapshot(); snap != nil {
+		for _, v := range snap.Views {
+			if namespace == "" || v.Pod.Namespace == namespace {
+				pods = append(pods, v.Pod.PodRef)
+			}
+		}
+	}
+	return r.writeRows("grants", func(yield func(any) bool) {
+		for _, p := range pods {
+			for _, o := range c.open(p) {
+				if !yield(c.grantRow(o)) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// open returns a pod's grants that have not ended.
+func (c *console) open(p policy.PodRef) []enforcer.Open {
+	return slices.DeleteFunc(c.source.Open(p), func(o enforcer.Open) bool { return !o.Until.After(c.now()) })
+}
+
+func (c *console) grantRow(o enforcer.Open) GrantRow {
+	return GrantRow{
+		Node: c.source.Node(), Namespace: o.Pod.Namespace, Pod: o.Pod.Name, UID: o.Pod.UID,
+		Name: o.Name.String(), Address: o.Addr.String(), Ports: string(o.Ports), Until: o.Until.UTC(), By: o.By,
+	}
+}
+
+func compareGrants(a, b GrantRow) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Name, b.Name),
+		cmp.Compare(a.Address, b.Address), cmp.Compare(a.Ports, b.Ports), cmp.Compare(a.Node, b.Node))
+}
+
+func comparePods(a, b PodRow) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node), cmp.Compare(a.UID, b.UID))
+}

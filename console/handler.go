@@ -1,0 +1,131 @@
+package console
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"time"
+)
+
+// Where an agent answers.
+const (
+	StatusPath  = "/v1/status"
+	PodsPath    = "/v1/pods"
+	GrantsPath  = "/v1/grants"
+	ExplainPath = "/v1/explain"
+	AuditPath   = "/v1/audit"
+)
+
+// Handler answers everything that people ask of an agent. viewer tells who asks; its
+// error is a *Refusal, or stands for one with status 503.
+func Handler(source Source, viewer func(*http.Request) (Viewer, error), now func() time.Time) http.Handler {
+	c := &console{source: source, viewer: viewer, now: now}
+	mux := http.NewServeMux()
+	for path, answer := range map[string]func(*request) error{
+		StatusPath: c.status, PodsPath: c.pods, GrantsPath: c.grants, ExplainPath: c.explain, AuditPath: c.audit,
+	} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, answer) })
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, Refuse(http.StatusNotFound, "this agent does not know %s %s: it is of another version than the command", r.Method, r.URL.Path))
+	})
+	return mux
+}
+
+// console answers.
+type console struct {
+	source Source
+	viewer func(*http.Request) (Viewer, error)
+	now    func() time.Time
+}
+
+// request is one question.
+type request struct {
+	*http.Request
+	w      http.ResponseWriter
+	viewer Viewer
+}
+
+func (c *console) serve(w http.ResponseWriter, r *http.Request, answer func(*request) error) {
+	v, err := c.viewer(r)
+	if err == nil {
+		err = answer(&request{r, w, v})
+	}
+	if err != nil {
+		refuse(w, err)
+	}
+}
+
+// refuse writes an error as a refusal.
+func refuse(w http.ResponseWriter, err error) {
+	var r *Refusal
+	if !errors.As(err, &r) {
+		r = Refuse(http.StatusServiceUnavailable, "%v", err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(r.Status)
+	_ = json.NewEncoder(w).Encode(r)
+}
+
+// write answers with a value. What cannot be sent has nobody to be told of it.
+func (r *request) write(v any) error {
+	r.w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(r.w).Encode(v)
+	return nil
+}
+
+// writeRows answers with a list below a key, row by row: a full node has 100,000
+// grants, and the agent little memory for them beside those in use.
+func (r *request) writeRows(key string, rows iter.Seq[any]) error {
+	r.w.Header().Set("Content-Type", "application/json")
+	out := bufio.NewWriter(r.w)
+	fmt.Fprintf(out, "{%q:[", key)
+	first := true
+	for row := range rows {
+		text, err := json.Marshal(row)
+		if err != nil {
+			return fmt.Errorf("write a row: %w", err)
+		}
+		if !first {
+			_ = out.WriteByte(',')
+		}
+		first = false
+		if _, err := out.Write(text); err != nil {
+			return nil // nobody is there any more
+		}
+	}
+	_, _ = out.WriteString("]}\n")
+	_ = out.Flush()
+	return nil
+}
+
+// may returns the refusal of somebody who may not see a namespace, "" for all.
+func (r *request) may(namespace string) error {
+	sees, err := r.viewer.Sees(r.Context(), namespace)
+	switch {
+	case err != nil:
+		return err
+	case sees:
+		return nil
+	case namespace == "":
+		return Refuse(http.StatusForbidden, "you may not see all namespaces: that takes the right to get fqdnnetworkpolicies.namegate.io in the whole cluster; name one that you may see with -n NAMESPACE")
+	}
+	return Refuse(http.StatusForbidden, "you may not see the namespace %s: that takes the right to get fqdnnetworkpolicies.namegate.io in it; ask your administrator for the ClusterRole namegate-viewer there", namespace)
+}
+
+// sees tells whether the rows of a namespace may be seen; in doubt they may not.
+func (r *request) sees(namespace string) bool {
+	sees, err := r.viewer.Sees(r.Context(), namespace)
+	return err == nil && sees
+}
+
+// status answers what the whole node does.
+func (c *console) status(r *request) error {
+	if err := r.may(""); err != nil {
+		return err
+	}
+	return r.write(c.source.Status())
+}

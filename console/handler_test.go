@@ -1,0 +1,261 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestRefusals: what is wrong, in which words, with which status and exit code.
+func TestRefusals(t *testing.T) {
+	empty := newWorld(t, "node-1")
+	empty.snap = nil
+	off := newWorld(t, "node-1")
+	off.follow = func() Follower { return nil }
+	for _, c := range []struct {
+		what, path, query string
+		source            *world
+		viewer            Viewer
+		status, exit      int
+		want              string
+	}{
+		{
+			what: "unknown pod", path: GrantsPath, query: "pod=shop/nobody", status: http.StatusNotFound, exit: ExitUnknown,
+			want: "the agent of node-1 knows no pod shop/nobody; `namegate pods` lists those it knows",
+		},
+		{
+			what: "unknown pod of pods", path: PodsPath, query: "pod=nobody", status: http.StatusNotFound, exit: ExitUnknown,
+			want: "the agent of node-1 knows no pod nobody; `namegate pods` lists those it knows",
+		},
+		{
+			what: "pod of another node", path: GrantsPath, query: "pod=far", status: http.StatusNotFound, exit: ExitUnknown,
+			want: "the pod shop/far runs on the node node-2: ask the agent there, or by kubectl namegate",
+		},
+		{
+			what: "pods of another node", path: PodsPath, query: "pod=shop/far", status: http.StatusNotFound, exit: ExitUnknown,
+			want: "the pod shop/far runs on the node node-2: ask the agent there, or by kubectl namegate",
+		},
+		{
+			what: "the begin of a pod's name", path: ExplainPath, query: "pod=cart&namespace=shop&to=x.test", status: http.StatusNotFound, exit: ExitUnknown,
+			want: "the agent of node-1 knows no pod shop/cart; is one of these meant: shop/cart-7d9f?",
+		},
+		{
+			what: "ambiguous pod", path: ExplainPath, query: "pod=cart-7d9f&to=x.test", status: http.StatusConflict, exit: ExitUnknown,
+			want: "pods of that name are in several namespaces: pay/cart-7d9f, shop/cart-7d9f; write NAMESPACE/NAME",
+		},
+		{
+			what: "two namespaces", path: GrantsPath, query: "pod=shop/cart-7d9f&namespace=pay", status: http.StatusBadRequest, exit: ExitUsage,
+			want: "the pod shop/cart-7d9f is not in the namespace pay; leave one of them out",
+		},
+		{what: "no name", path: GrantsPath, query: "pod=shop/", status: http.StatusBadRequest, exit: ExitUsage, want: `"shop/" is no pod; write NAMESPACE/NAME or NAME`},
+		{what: "no pod to explain", path: ExplainPath, query: "to=x.test", status: http.StatusBadRequest, exit: ExitUsage, want: "no pod is asked about; write explain POD NAME|IP[:PORT]"},
+		{
+			what: "no target", path: ExplainPath, query: "pod=batch&to=x.test:0", status: http.StatusBadRequest, exit: ExitUsage,
+			want: `"x.test:0": "0" is no port; write 1 to 65535`,
+		},
+		{
+			what: "no verdict", path: AuditPath, query: "verdict=allowed,deny", status: http.StatusBadRequest, exit: ExitUsage,
+			want: `verdict "deny" is not known; write allowed, unmatched, refused, blocked, failed, denied, would-deny`,
+		},
+		{what: "no kind", path: AuditPath, query: "kind=dns&kind=tcp", status: http.StatusBadRequest, exit: ExitUsage, want: `kind "tcp" is not known; write dns, flow`},
+		{what: "no time", path: AuditPath, query: "since=5m", status: http.StatusBadRequest, exit: ExitUsage, want: `since="5m" is no time; write one as in 2006-01-02T15:04:05Z`},
+		{
+			what: "no log", path: AuditPath, source: off, status: http.StatusServiceUnavailable, exit: ExitNo,
+			want: "the node node-1 keeps no audit log: its Corefile says `audit off`; write `audit stdout` there",
+		},
+		{
+			what: "starting", path: ExplainPath, query: "pod=batch&to=x.test", source: empty, status: http.StatusServiceUnavailable, exit: ExitNo,
+			want: "the agent of node-1 is starting: no policies are in force yet; ask again in a moment",
+		},
+		{
+			what: "another namespace", path: PodsPath, query: "namespace=pay", viewer: some{"shop"}, status: http.StatusForbidden, exit: ExitForbidden,
+			want: "you may not see the namespace pay: that takes the right to get fqdnnetworkpolicies.namegate.io in it; ask your administrator for the ClusterRole namegate-viewer there",
+		},
+		{
+			what: "all namespaces", path: GrantsPath, viewer: some{"shop"}, status: http.StatusForbidden, exit: ExitForbidden,
+			want: "you may not see all namespaces: that takes the right to get fqdnnetworkpolicies.namegate.io in the whole cluster; name one that you may see with -n NAMESPACE",
+		},
+		{
+			what: "whether a pod is there", path: GrantsPath, query: "pod=pay/nobody", viewer: some{"shop"}, status: http.StatusForbidden, exit: ExitForbidden,
+			want: "you may not see the namespace pay: that takes the right to get fqdnnetworkpolicies.namegate.io in it; ask your administrator for the ClusterRole namegate-viewer there",
+		},
+		{
+			what: "the node", path: StatusPath, viewer: some{"shop"}, status: http.StatusForbidden, exit: ExitForbidden,
+			want: "you may not see all namespaces: that takes the right to get fqdnnetworkpolicies.namegate.io in the whole cluster; name one that you may see with -n NAMESPACE",
+		},
+		{what: "no path", path: "/v1/weather", status: http.StatusNotFound, exit: ExitUnknown, want: "this agent does not know GET /v1/weather: it is of another version than the command"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			if c.source == nil {
+				c.source = newWorld(t, "node-1")
+			}
+			if c.viewer == nil {
+				c.viewer = Everything{}
+			}
+			query, err := url.ParseQuery(c.query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = agentOf("", c.source, c.viewer).Ask(context.Background(), c.path, query)
+			var r *Refusal
+			if !errors.As(err, &r) || r.Status != c.status || r.Message != c.want {
+				t.Errorf("%#v, want %d %s", err, c.status, c.want)
+			}
+			if got := ExitCode(err); got != c.exit {
+				t.Errorf("exit code %d, want %d", got, c.exit)
+			}
+		})
+	}
+}
+
+// TestMethods: nothing is changed here, so nothing but GET is answered.
+func TestMethods(t *testing.T) {
+	a := agentOf("", newWorld(t, "node-1"), Everything{})
+	for _, path := range []string{StatusPath, PodsPath, GrantsPath, ExplainPath, AuditPath} {
+		w := httptest.NewRecorder()
+		a.handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, nil))
+		if w.Code < 400 {
+			t.Errorf("POST %s: %d", path, w.Code)
+		}
+	}
+}
+
+// TestViewerErrors: why nobody knows who asks is told with its own status.
+func TestViewerErrors(t *testing.T) {
+	for err, want := range map[error]int{
+		Refuse(http.StatusUnauthorized, "your token is not valid"): http.StatusUnauthorized,
+		errors.New("the API server is away"):                       http.StatusServiceUnavailable,
+	} {
+		h := Handler(newWorld(t, "node-1"), func(*http.Request) (Viewer, error) { return nil, err }, clock)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, StatusPath, nil))
+		_, got := Received(w.Result())
+		var r *Refusal
+		if !errors.As(got, &r) || r.Status != want || r.Message != err.Error() {
+			t.Errorf("%v: %v", err, got)
+		}
+	}
+}
+
+// TestRowsOfANamespace: whoever sees one namespace gets its rows and no others.
+func TestRowsOfANamespace(t *testing.T) {
+	ctx, a, query := context.Background(), []Agent{agentOf("", newWorld(t, "node-1"), some{"shop"})}, url.Values{"namespace": {"shop"}}
+	pods, _, err := Gather[PodRows](ctx, a, PodsPath, query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, p := range pods[0].Value.Pods {
+		names = append(names, p.Namespace+"/"+p.Name)
+	}
+	if d := cmp.Diff([]string{"shop/batch", "shop/cart-7d9f", "shop/front-1", "shop/logs"}, names); d != "" {
+		t.Errorf("pods (-want +got):\n%s", d)
+	}
+	grants, _, err := Gather[GrantRows](ctx, a, GrantsPath, query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rows := grants[0].Value.Grants; len(rows) != 2 || slices.ContainsFunc(rows, func(g GrantRow) bool { return g.Namespace != "shop" }) {
+		t.Errorf("grants: %+v", rows)
+	}
+}
+
+// TestExplainHides: names that only pods asked for whose namespaces may not be seen
+// are nowhere in the answer, nor are the pods.
+func TestExplainHides(t *testing.T) {
+	w := newWorld(t, "node-1")
+	for _, c := range []struct {
+		viewer Viewer
+		to     string
+		shown  bool
+	}{
+		{Everything{}, "203.0.113.7", true},
+		{some{"shop", "pay"}, "203.0.113.7", true},
+		{some{"shop"}, "203.0.113.7", false},
+		{some{"shop"}, "10.1.0.20", false},
+		{Everything{}, "10.1.0.20", true},
+	} {
+		resp, err := agentOf("", w, c.viewer).Ask(context.Background(), ExplainPath, url.Values{"pod": {"shop/cart-7d9f"}, "to": {c.to}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text json.RawMessage
+		if err := json.NewDecoder(resp.Body).Decode(&text); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(string(text), "secret.pay.test") || strings.Contains(string(text), "pay/cart"); got != c.shown {
+			t.Errorf("%v asks for %s: what is another namespace's is shown: %v\n%s", c.viewer, c.to, got, text)
+		}
+	}
+}
+
+// TestPodName: how pods may be written.
+func TestPodName(t *testing.T) {
+	for _, c := range []struct{ namespace, pod, want string }{
+		{"", "cart", "/cart"}, {"shop", "cart", "shop/cart"}, {"", "shop/cart", "shop/cart"}, {"shop", "shop/cart", "shop/cart"},
+		{"pay", "shop/cart", "error"}, {"", "/cart", "error"}, {"", "shop/", "error"}, {"", "a/b/c", "error"}, {"", "", "error"},
+	} {
+		got := "error"
+		if ns, name, err := PodName(c.namespace, c.pod); err == nil {
+			got = ns + "/" + name
+		}
+		if got != c.want {
+			t.Errorf("%q in %q is %s, want %s", c.pod, c.namespace, got, c.want)
+		}
+	}
+}
+
+// TestFree: which pods a policy for the workload would select, beside those that are
+// default-deny already.
+func TestFree(t *testing.T) {
+	w := newWorld(t, "node-1")
+	pods := w.snap.Pods()
+	for name, want := range map[string][]string{"cart-7d9f": nil, "front-1": nil, "batch": nil} {
+		i := slices.IndexFunc(pods, func(p pPod) bool { return p.Namespace == "shop" && p.Name == name })
+		if got := free(w.snap, &pods[i]); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	like := pod("shop", "new", "", nil, "tier=front")
+	if got := free(w.snap, &like); !slices.Equal(got, []string{"shop/front-1"}) {
+		t.Errorf("pods that only an Audit policy selects are free: %v", got)
+	}
+}
+
+// TestPodsOfAName: a bare name lists the pods of all namespaces that have it.
+func TestPodsOfAName(t *testing.T) {
+	for pod, want := range map[string]int{"cart-7d9f": 2, "shop/cart-7d9f": 1, "done": 0} {
+		replies, _, err := Gather[PodRows](context.Background(), []Agent{agentOf("", newWorld(t, "node-1"), Everything{})}, PodsPath, url.Values{"pod": {pod}})
+		if err != nil || len(replies[0].Value.Pods) != want {
+			t.Errorf("%s: %+v, %v; want %d", pod, replies, err, want)
+		}
+	}
+}
+
+// TestBeforeTheFirstSnapshot: an agent that starts has no pods to tell of yet, and
+// says so where one is asked about.
+func TestBeforeTheFirstSnapshot(t *testing.T) {
+	w := newWorld(t, "node-1")
+	w.snap = nil
+	for _, path := range []string{PodsPath, GrantsPath} {
+		resp, err := agentOf("", w, Everything{}).Ask(context.Background(), path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got map[string][]any
+		if err := json.NewDecoder(resp.Body).Decode(&got); err != nil || len(got) != 1 || len(got[strings.TrimPrefix(path, "/v1/")]) != 0 {
+			t.Errorf("%s: %v, %v", path, got, err)
+		}
+		if _, err := agentOf("", w, Everything{}).Ask(context.Background(), path, url.Values{"pod": {"shop/batch"}}); ExitCode(err) != ExitNo {
+			t.Errorf("%s about a pod: %v", path, err)
+		}
+	}
+}

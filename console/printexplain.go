@@ -1,0 +1,153 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/namegate/namegate/explain"
+)
+
+// Explained prints an explanation, and returns the error with which the command
+// ends: nil where the connection passes.
+func (p *Printer) Explained(e *explain.Explanation) error {
+	err := error(nil)
+	if p.People() {
+		err = p.explained(e)
+	} else {
+		err = p.value(e)
+	}
+	switch e.Verdict {
+	case explain.Denied:
+		return errors.Join(err, &Answered{Code: ExitNo})
+	case explain.Elsewhere:
+		return errors.Join(err, &Answered{Code: ExitUnknown})
+	}
+	return err
+}
+
+// verdictWords are the verdicts for people.
+var verdictWords = map[explain.Verdict]string{
+	explain.OnceAsked: "allowed once the pod asks for the name",
+	explain.WouldDeny: "passes, and would be denied",
+	explain.Elsewhere: "not known here",
+}
+
+func (p *Printer) explained(e *explain.Explanation) error {
+	word := verdictWords[e.Verdict]
+	if word == "" {
+		word = string(e.Verdict)
+	}
+	fmt.Fprintf(p.Out, "%s to %s: %s\n", safe(e.Pod), safe(e.To), verdictColours[string(e.Verdict)].paint(word, p.Colour))
+	fmt.Fprintf(p.Out, "%s.\n\n", safe(e.Reason))
+	t := &Table{}
+	say := func(name, format string, args ...any) {
+		if len(t.Rows) > 0 && t.last == name {
+			name = " "
+		} else {
+			t.last = name
+		}
+		t.add(Cell{Text: name}, Cell{Text: fmt.Sprintf(format, args...)})
+	}
+	say("node", "%s", e.Node)
+	for _, q := range e.Policies {
+		say("selected by", "%s (%s)", q.Policy, or(q.Enforcement, "gone by now"))
+	}
+	if len(e.Policies) == 0 && e.Verdict != explain.Elsewhere {
+		say("selected by", "no policy")
+	}
+	p.evidence(e, say)
+	for _, n := range e.Notes {
+		say("note", "%s", n)
+	}
+	if err := t.print(p.Out, p.Colour); err != nil {
+		return err
+	}
+	return p.advised(e.Advice)
+}
+
+// evidence says what the answer rests on.
+func (p *Printer) evidence(e *explain.Explanation, say func(name, format string, args ...any)) {
+	for _, m := range e.Matches {
+		kind := ""
+		if m.Audit {
+			kind = ", Audit"
+		}
+		if !m.OnPort {
+			kind += ", not on this port"
+		}
+		say("covered by", "%s: %q of %s %s, on %s%s", m.Name, m.Match, m.Policy, m.Path, or(m.Ports, "no port"), kind)
+	}
+	if len(e.Matches) == 0 && len(e.Policies) > 0 {
+		say("covered by", "no match")
+	}
+	for _, g := range e.Open {
+		state := "for " + span(g.Until.Sub(p.Now())) + " more"
+		if g.Ended {
+			state = "ended " + ago(p.Now().Sub(g.Until))
+		}
+		say("opened", "%s for %s on %s, %s", g.Address, g.Name, g.Ports, state)
+	}
+	for _, s := range e.Names {
+		by, blocked := "", ""
+		if s.Pod != "" {
+			by = ", asked by " + s.Pod
+		}
+		if !s.Asked.IsZero() {
+			by = or(by, ", asked") + " " + ago(p.Now().Sub(s.Asked))
+		}
+		if s.Blocked != "" {
+			blocked = ", blocked: " + s.Blocked
+		}
+		say("resolved", "%s is %s%s%s", s.Name, s.Address, by, blocked)
+	}
+	for _, f := range e.Flows {
+		names := ""
+		if len(f.Names) > 0 {
+			names = " (" + strings.Join(f.Names, ", ") + ")"
+		}
+		say(f.Verdict+" lately", "%d × %s %s%s, %s: %s", f.Count, f.Protocol, hostPort(f.Address, f.Port), names, ago(p.Now().Sub(f.Last)), f.Reason)
+	}
+}
+
+// advised says what to do.
+func (p *Printer) advised(a *explain.Advice) error {
+	if a == nil {
+		return nil
+	}
+	var b strings.Builder
+	b.WriteString("\n" + Bold.paint("What to do", p.Colour) + "\n")
+	for i, s := range a.Do {
+		fmt.Fprintf(&b, "%d. %s\n", i+1, safe(s))
+	}
+	for _, line := range a.Corefile {
+		fmt.Fprintf(&b, "\n    %s\n", safe(line))
+	}
+	if a.Manifest != "" {
+		fmt.Fprintf(&b, "\n---\n%s", safeLines(a.Manifest))
+	}
+	_, err := p.Out.Write([]byte(b.String()))
+	return err
+}
+
+func ago(d time.Duration) string { return span(d) + " ago" }
+
+func or(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// hostPort writes a destination, without a port where there is none.
+func hostPort(address string, port uint16) string {
+	switch {
+	case port == 0:
+		return address
+	case strings.Contains(address, ":"):
+		address = "[" + address + "]"
+	}
+	return address + ":" + strconv.Itoa(int(port))
+}

@@ -1,0 +1,114 @@
+package console
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/namegate/namegate/proxy/audit"
+)
+
+// The widths of what stands in front of a line's own words: lines come one by one,
+// and are to stand below each other.
+const (
+	nodeWidth    = 12
+	podWidth     = 32
+	verdictWidth = 10
+)
+
+// auditLine is a line of the audit log for people.
+func auditLine(l *audit.Line, node, colour bool) string {
+	var b strings.Builder
+	b.WriteString(l.Time.UTC().Format("15:04:05.000") + " ")
+	if node {
+		b.WriteString(padded(l.Node, nodeWidth))
+	}
+	word := padded(l.Verdict, verdictWidth)
+	b.WriteString(verdictColours[l.Verdict].paint(strings.TrimRight(word, " "), colour))
+	b.WriteString(word[len(strings.TrimRight(word, " ")):])
+	b.WriteString(padded(l.Pod.Namespace+"/"+l.Pod.Name, podWidth))
+	if l.Kind == audit.KindFlow {
+		b.WriteString(safe(flowWords(l)))
+	} else {
+		b.WriteString(safe(dnsWords(l)))
+	}
+	b.WriteByte('\n')
+	return b.String()
+}
+
+// padded is a word that ends in a space, filled up.
+func padded(s string, width int) string { return fmt.Sprintf("%-*s ", width, safe(s)) }
+
+// dnsWords says what was asked, and what came of it.
+func dnsWords(l *audit.Line) string {
+	words := []string{l.Question.Type, l.Question.Name}
+	if l.Would != "" && l.Would != l.Verdict {
+		words = append(words, "(enforced: "+l.Would+")")
+	}
+	var open, closed []string
+	for _, a := range l.Answers {
+		switch {
+		case a.Granted:
+			open = append(open, a.Address)
+		case a.Blocked != "":
+			closed = append(closed, a.Address+" ("+a.Blocked+")")
+		default:
+			closed = append(closed, a.Address)
+		}
+	}
+	if len(open) > 0 {
+		words = append(words, "opened", listed(open))
+	}
+	if len(closed) > 0 {
+		words = append(words, "not opened", listed(closed))
+	}
+	if len(l.Answers) == 0 && l.Rcode != "" {
+		words = append(words, l.Rcode)
+	}
+	if len(l.Matches) > 0 {
+		words = append(words, "by", l.Matches[0].Policy, l.Matches[0].Match)
+	}
+	if l.Error != "" {
+		words = append(words, "error:", l.Error)
+	}
+	return strings.Join(words, " ")
+}
+
+// flowWords says where to, under which name, how often and why.
+func flowWords(l *audit.Line) string {
+	words := []string{l.Protocol, hostPort(l.Destination.Address, l.Destination.Port)}
+	var names []string
+	for _, n := range l.Names {
+		name := n.Name
+		if n.Pod != "" {
+			name += " (asked by " + n.Pod + ")"
+		}
+		names = append(names, name)
+	}
+	if len(names) > 0 {
+		words = append(words, listed(names))
+	}
+	words = append(words, reasonWords[l.Reason])
+	if l.Count > 1 {
+		words = append(words, fmt.Sprintf("(%d times, last %s)", l.Count, l.Last.UTC().Format("15:04:05.000")))
+	}
+	return strings.Join(words, " ")
+}
+
+// reasonWords are the reasons of flows for people.
+var reasonWords = map[audit.FlowReason]string{
+	audit.ReasonPorts:     "- allowed on other ports",
+	audit.ReasonExpired:   "- the name was asked for too long ago",
+	audit.ReasonBlocked:   "- blocked by the guard against rebinding",
+	audit.ReasonUnmatched: "- no match covers the name",
+	audit.ReasonAnother:   "- this pod never asked for the name",
+	audit.ReasonAddress:   "- never resolved here: dialled by address",
+}
+
+// listed writes a list, at most three of it.
+func listed(words []string) string {
+	const most = 3
+	if more := len(words) - most; more > 0 {
+		return strings.Join(words[:most], ", ") + fmt.Sprintf(" and %d more", more)
+	}
+	return strings.Join(words, ", ")
+}

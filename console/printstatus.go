@@ -1,0 +1,120 @@
+package console
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Statuses prints what agents do. A single agent without a node, as of the unix
+// socket, is an object of its own; others are items of "nodes".
+func (p *Printer) Statuses(replies []Reply[Status]) error {
+	slices.SortStableFunc(replies, func(a, b Reply[Status]) int { return cmpNode(a, b) })
+	if !p.People() {
+		if len(replies) == 1 && replies[0].Node == "" {
+			return p.value(replies[0].Value)
+		}
+		nodes := struct {
+			Nodes []Status `json:"nodes"`
+		}{}
+		for _, r := range replies {
+			nodes.Nodes = append(nodes.Nodes, r.Value)
+		}
+		return p.value(nodes)
+	}
+	for i, r := range replies {
+		if i > 0 {
+			fmt.Fprintln(p.Out)
+		}
+		t := r.Value.table()
+		if err := t.print(p.Out, p.Colour); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func cmpNode(a, b Reply[Status]) int {
+	switch {
+	case a.Value.Node < b.Value.Node:
+		return -1
+	case a.Value.Node > b.Value.Node:
+		return 1
+	}
+	return 0
+}
+
+// table is the status for people, a line each, what is wrong in red.
+func (s *Status) table() *Table {
+	t := &Table{}
+	say := func(name string, colour Colour, format string, args ...any) {
+		t.add(Cell{Text: name}, Cell{fmt.Sprintf(format, args...), colour})
+	}
+	if s.Node != "" {
+		say("node", Bold, "%s", s.Node)
+	}
+	say("version", Plain, "%s", s.Version)
+	sync := Green
+	if !s.InSync {
+		sync = Red
+	}
+	say("in sync", sync, "%v (snapshot %d)", s.InSync, s.Snapshot)
+	if s.Failing != "" {
+		say("failing", Red, "%s", s.Failing)
+	}
+	say("selected pods", Plain, "%d", s.Enforcer.Selected)
+	say("granted addresses", Plain, "%d", s.Enforcer.Grants)
+	for _, dialled := range slices.SortedFunc(maps.Keys(s.Enforcer.Serving), netip.Addr.Compare) {
+		say("serves", Plain, "%s on %s", dialled, s.Enforcer.Serving[dialled])
+	}
+	s.wrong(say)
+	s.counts(say)
+	return t
+}
+
+// wrong says what does not work.
+func (s *Status) wrong(say func(string, Colour, string, ...any)) {
+	for _, a := range s.Enforcer.Homeless {
+		say("no home", Red, "%s: no interface of this node leads to it, its source is not checked", a)
+	}
+	for _, a := range s.Enforcer.Unseen {
+		say("half enforced", Red, "%s: netfilter does not see its bridge, nothing is denied between its pods; load br_netfilter and set net.bridge.bridge-nf-call-iptables=1 and bridge-nf-call-ip6tables=1", a)
+	}
+	if s.Away != nil {
+		say("API server", Red, "away since %s, what was known then is in force: %s", s.Away.Since.Format(time.RFC3339), s.Away.Error)
+	}
+	for _, p := range s.Paths {
+		say("queries lost", Red, "those of %s do not reach the agent: %s", p.Pod, p.Path)
+	}
+	for _, f := range s.Files {
+		say("broken file", Red, "%s: %s (since %s; its last good content is in force)", f.File, f.Reason, f.Since.Format(time.RFC3339))
+	}
+	for _, p := range s.Problems {
+		say("problem", Yellow, "%s: %s: %s %s", p.Object, p.Reason, p.Path, p.Message)
+	}
+}
+
+// counts says what was done.
+func (s *Status) counts(say func(string, Colour, string, ...any)) {
+	p := &s.Proxy
+	say("answers", Plain, "%d kept, %d asked for, %d stale", p.CacheHits, p.CacheMisses, p.CacheStale)
+	if p.Prefetches > 0 {
+		say("prefetches", Plain, "%d", p.Prefetches)
+	}
+	if p.Followed > 0 {
+		say("followed", Plain, "%d questions for names that allowed ones point at", p.Followed)
+	}
+	if n := p.ShedPod + p.ShedAll + p.ShedZone; n > 0 {
+		say("too many", Yellow, "%d queries got SERVFAIL: %d of one pod under way, %d of all, %d of one forward (max_concurrent)", n, p.ShedPod, p.ShedAll, p.ShedZone)
+	}
+	for _, f := range s.Flows {
+		if f.Count > 0 {
+			say(f.Verdict, verdictColours[f.Verdict], "%d by reason %s", f.Count, f.Reason)
+		}
+	}
+	if s.Audit != nil {
+		say("audit lines", Plain, "%d written, %d dropped", s.Audit.Written, s.Audit.Dropped)
+	}
+}

@@ -1,0 +1,26 @@
+package console
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+)
+
+// refusalMost bounds what is read of a refusal.
+const refusalMost = 64 << 10
+
+// Received tells an agent's answer from its refusal: it returns the answer whose
+// status is 200, and else the *Refusal, with the body closed. Agents end with it.
+func Received(resp *http.Response) (*http.Response, error) {
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, refusalMost))
+	r := &Refusal{}
+	if err != nil || json.Unmarshal(body, r) != nil || r.Message == "" {
+		r.Message = "the agent answered " + resp.Status + " without a reason; is it of the same version as this command?"
+	}
+	r.Status = resp.StatusCode
+	return nil, r
+}

@@ -1,0 +1,70 @@
+package console
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/denial"
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/audit"
+)
+
+// Source is what the agent that answers knows. Its methods may be called from any
+// goroutine. None waits for long: for the kernel less than a second, for the API
+// server not at all.
+type Source interface {
+	// Node is the node's name.
+	Node() string
+	// Status is the answer to /v1/status.
+	Status() Status
+	// Snapshot is the one in force, nil before the first.
+	Snapshot() *policy.Snapshot
+	// Policies are those of a namespace.
+	Policies(namespace string) []v1alpha1.FQDNNetworkPolicy
+	// Problems are those of policies and pods.
+	Problems() []policy.Problem
+	// Failing is why the latest policies are not in force, "" where they are.
+	Failing() string
+	// Trouble are sentences on what keeps policies from holding for pods.
+	Trouble() map[policy.PodRef][]string
+
+	// Open are a pod's grants. Only pods with a view have any.
+	Open(policy.PodRef) []enforcer.Open
+	// Ended are grants of a pod for an address that have ended, as far as they are
+	// remembered.
+	Ended(policy.PodRef, netip.Addr) []enforcer.Open
+	// Denied are the pod's flows that were denied lately, the newest first.
+	Denied(policy.PodRef) []audit.Flow
+	// Seen are the pod's answers that held an address, SeenByAnybody everybody's.
+	Seen(policy.PodRef, netip.Addr) []denial.Sighting
+	SeenByAnybody(netip.Addr) []denial.Sighting
+	// Asked is what a pod's last question for a name came to, if that is known.
+	Asked(policy.PodRef, policy.Name) (denial.Decision, bool)
+
+	// Guard is the guard against rebinding of this moment: why a name must not open an
+	// address, "" if it may.
+	Guard() func(policy.Name, netip.Addr) string
+	// Inside is what an address is in the cluster beside a pod's: "Service" or
+	// "node"; "" for neither.
+	Inside(netip.Addr) string
+	// Domain is the cluster's.
+	Domain() policy.Name
+	// Resolvers are whose port 53 the agent answers in place of.
+	Resolvers() []netip.Addr
+
+	// Recent are the last lines of the audit log, Follow the coming ones. Follow is
+	// nil where there is no log.
+	Recent() []byte
+	Follow() Follower
+}
+
+// Follower yields the lines of the audit log as they come.
+type Follower interface {
+	// Next waits for whole lines, and tells how many were lost behind them. It ends
+	// with io.EOF when the log does.
+	Next(ctx context.Context) (lines []byte, lost uint64, err error)
+	// Close ends the following.
+	Close()
+}

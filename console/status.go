@@ -1,0 +1,56 @@
+package console
+
+import (
+	"time"
+
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/manifest"
+	"github.com/namegate/namegate/proxy"
+)
+
+// Status is what an agent does and what is wrong: the answer to StatusPath.
+type Status struct {
+	Node     string               `json:"node,omitempty"`
+	Version  string               `json:"version"`
+	InSync   bool                 `json:"inSync"`
+	Snapshot uint64               `json:"snapshot"`
+	Failing  string               `json:"failing,omitempty"`
+	Files    []manifest.FileError `json:"brokenFiles,omitempty"`
+	Problems []policy.Problem     `json:"problems,omitempty"`
+	// Away is set while the API server is: what was known before is in force.
+	Away *Away `json:"apiServerAway,omitempty"`
+	// Paths are the selected pods whose queries do not reach the agent.
+	Paths    []FailedPath    `json:"failedPaths,omitempty"`
+	Enforcer enforcer.Status `json:"enforcer"`
+	Proxy    proxy.Stats     `json:"proxy"`
+	// Flows are the denied connections so far.
+	Flows []FlowTotal  `json:"flows,omitempty"`
+	Audit *AuditStatus `json:"audit,omitempty"`
+}
+
+// Away says since when the API server is, and why.
+type Away struct {
+	Since time.Time `json:"since"`
+	Error string    `json:"error"`
+}
+
+// FailedPath is a selected pod whose queries do not reach the agent, and where they
+// end.
+type FailedPath struct {
+	Pod  string `json:"pod"`
+	Path string `json:"path"`
+}
+
+// FlowTotal counts connections of one verdict and reason.
+type FlowTotal struct {
+	Verdict string `json:"verdict"`
+	Reason  string `json:"reason"`
+	Count   uint64 `json:"count"`
+}
+
+// AuditStatus counts the lines of the audit log.
+type AuditStatus struct {
+	Written uint64 `json:"written"`
+	Dropped uint64 `json:"dropped"`
+}

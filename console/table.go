@@ -1,0 +1,135 @@
+package console
+
+import (
+	"io"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Colour is how a word stands out on a terminal.
+type Colour string
+
+// The colours, as SGR sequences of ECMA-48.
+const (
+	Plain  Colour = ""
+	Bold   Colour = "\x1b[1m"
+	Red    Colour = "\x1b[31m"
+	Green  Colour = "\x1b[32m"
+	Yellow Colour = "\x1b[33m"
+	reset         = "\x1b[0m"
+)
+
+// verdictColours say at a glance what became of something.
+var verdictColours = map[string]Colour{
+	"allowed": Green, "allowed-once-asked": Green,
+	"unmatched": Yellow, "blocked": Yellow, "would-deny": Yellow, "elsewhere": Yellow,
+	"denied": Red, "refused": Red, "failed": Red,
+}
+
+// Cell is one word of a table.
+type Cell struct {
+	Text   string
+	Colour Colour
+}
+
+// cells makes plain ones.
+func cells(texts ...string) []Cell {
+	out := make([]Cell, len(texts))
+	for i, t := range texts {
+		out[i].Text = t
+	}
+	return out
+}
+
+// Table is rows below a head.
+type Table struct {
+	Head []string // none: no line for it
+	Rows [][]Cell
+	last string // what the first column said last
+}
+
+// add appends a row.
+func (t *Table) add(row ...Cell) { t.Rows = append(t.Rows, row) }
+
+// print writes the table, its columns as wide as need be, two spaces apart.
+func (t *Table) print(w io.Writer, colour bool) error {
+	rows := t.Rows
+	if len(t.Head) > 0 {
+		head := cells(t.Head...)
+		for i := range head {
+			head[i].Colour = Bold
+		}
+		rows = append([][]Cell{head}, rows...)
+	}
+	var widths []int
+	for _, row := range rows {
+		for i, c := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(shown(c.Text)))
+		}
+	}
+	var b strings.Builder
+	for _, row := range rows {
+		for i, c := range row {
+			text := shown(c.Text)
+			b.WriteString(c.Colour.paint(text, colour))
+			if i < len(row)-1 {
+				b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text)+2))
+			}
+		}
+		b.WriteByte('\n')
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// paint returns the text in the colour.
+func (c Colour) paint(text string, colour bool) string {
+	if !colour || c == Plain || text == "" {
+		return text
+	}
+	return string(c) + text + reset
+}
+
+// shown returns the text as it is safe for a terminal and stays in its line: what
+// would move the cursor or change its colours is spelled out. Texts come from
+// policies and pods.
+func shown(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return safe(s)
+}
+
+func safe(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool { return !printable(r) }) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if printable(r) {
+			b.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRuneToASCII(r)
+		b.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return b.String()
+}
+
+func printable(r rune) bool {
+	return r == ' ' || unicode.IsGraphic(r) && r != utf8.RuneError && !unicode.IsSpace(r)
+}
+
+// safeLines is safe for a text of several lines.
+func safeLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = safe(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,398 @@
+package kube
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/e2e/cluster"
+	"github.com/namegate/namegate/explain"
+	"github.com/namegate/namegate/proxy/audit"
+)
+
+// plugin makes the program kubectl's command `namegate` for the rest of a test.
+func plugin(t *testing.T) {
+	t.Helper()
+	program, err := filepath.Abs("../../bin/namegate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(program, filepath.Join(dir, "kubectl-namegate")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+// namegate runs kubectl namegate, and returns what it printed and its exit code.
+func (s *scenario) namegate(args ...string) (out string, code int, said error) {
+	s.Helper()
+	out, err := the.Kubectl(s.ctx, "", append([]string{"namegate"}, args...)...)
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return out, 0, nil
+	case errors.As(err, &exit):
+		return out, exit.ExitCode(), err
+	}
+	s.Fatal(err)
+	return "", 0, nil
+}
+
+// told runs kubectl namegate with JSON as its output, which must end with a code.
+func told[T any](s *scenario, want int, args ...string) (v T) {
+	s.Helper()
+	out, code, err := s.namegate(append(args, "-o", "json")...)
+	if code != want {
+		s.Fatalf("exit code %d, want %d: %v", code, want, err)
+	}
+	if err := json.Unmarshal([]byte(out), &v); err != nil {
+		s.Fatalf("%v in %s", err, out)
+	}
+	return v
+}
+
+// refused runs kubectl namegate, which must fail with a code and say a text.
+func (s *scenario) refused(want int, text string, args ...string) {
+	s.Helper()
+	out, code, err := s.namegate(args...)
+	if code != want || err == nil || !strings.Contains(err.Error(), text) {
+		s.Errorf("kubectl namegate %q: exit code %d, %v, want %d, %s; it printed %s", args, code, err, want, text, out)
+	}
+}
+
+// withToken writes a kubeconfig for a token.
+func (s *scenario) withToken(token string) string {
+	s.Helper()
+	var config struct {
+		Clusters []struct{ Cluster json.RawMessage }
+	}
+	if err := json.Unmarshal([]byte(s.kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json")), &config); err != nil {
+		s.Fatal(err)
+	}
+	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": %s}], "users": [{"name": "u", "user": {"token": %q}}],
+"contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": %q}}], "current-context": "c"}`, config.Clusters[0].Cluster, token, s.ns)
+	path := filepath.Join(s.TempDir(), "config")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		s.Fatal(err)
+	}
+	return path
+}
+
+// names are those of rows of pods.
+func names(rows console.PodRows) (out []string) {
+	for _, p := range rows.Pods {
+		out = append(out, p.Namespace+"/"+p.Name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// testConsole: people ask the right node's agent with their own credentials, and
+// see what they may.
+func testConsole(t *testing.T) {
+	s, other := begin(t, "console"), begin(t, "console-other")
+	plugin(t)
+	s.run(pod("a", "node-a", nil), pod("b", "node-b", nil), policy("one", `{podSelector: {}, egress: [{matches: [{name: www.example.org}], ports: [{port: 80}]}]}`))
+	other.run(pod("c", "node-b", nil), policy("one", `{podSelector: {}, egress: [{matches: [{name: www.example.org}]}]}`))
+	s.enforced(soon, "a")
+	s.enforced(soon, "b")
+	ours := []string{"console/a", "console/b"}
+	s.eventually(soon, "the consoles", func() error {
+		_, code, err := s.namegate("status")
+		if code != 0 {
+			return err
+		}
+		return nil
+	})
+	if out, _, _ := s.namegate("status"); !strings.Contains(out, "node-a") || !strings.Contains(out, "node-b") {
+		t.Errorf("the administrator's status:\n%s", out)
+	}
+	if got := names(told[console.PodRows](s, 0, "pods", "-n", s.ns)); !slices.Equal(got, ours) {
+		t.Errorf("the administrator sees %v", got)
+	}
+
+	t.Run("token", func(t *testing.T) {
+		s := &scenario{T: t, ctx: s.ctx, ns: s.ns}
+		s.kubectl("create", "serviceaccount", "-n", s.ns, "alice")
+		s.kubectl("create", "rolebinding", "-n", s.ns, "alice", "--clusterrole=view", "--serviceaccount="+s.ns+":alice")
+		alice := "--kubeconfig=" + s.withToken(strings.TrimSpace(s.kubectl("create", "token", "-n", s.ns, "alice")))
+		s.eventually(soon, "alice's right", func() error { // the ClusterRole is gathered by a controller
+			_, code, err := s.namegate("pods", alice)
+			if code != 0 {
+				return err
+			}
+			return nil
+		})
+		if got := names(told[console.PodRows](s, 0, "pods", alice)); !slices.Equal(got, ours) {
+			t.Errorf("alice sees %v", got)
+		}
+		s.gets("a", "tcp", "www.example.org", 80, works)
+		if out, code, err := s.namegate("grants", "a", alice); code != 0 || !strings.Contains(out, "www.example.org") {
+			t.Errorf("alice's grants: %d %v\n%s", code, err, out)
+		}
+		for _, args := range [][]string{{"pods", "-n", other.ns}, {"pods", "-A"}, {"status"}, {"grants", "-n", other.ns}, {"explain", "c", "example.org", "-n", other.ns, "--node", "node-b"}} {
+			s.refused(console.ExitForbidden, "", append(args, alice)...)
+		}
+		s.refused(console.ExitUnknown, "there is no pod console/nobody", "explain", "nobody", "example.org", alice)
+		stranger := "--kubeconfig=" + s.withToken("made-up")
+		s.refused(console.ExitForbidden, "log in again", "pods", stranger)
+	})
+	t.Run("certificate", func(t *testing.T) {
+		s := &scenario{T: t, ctx: s.ctx, ns: s.ns}
+		// A user of the cluster that has a certificate and few rights.
+		carol := "--kubeconfig=" + filepath.Join(filepath.Dir(cluster.AdminConfig), "proxy.conf")
+		s.refused(console.ExitForbidden, "", "pods", "-n", s.ns, carol)
+		s.kubectl("create", "rolebinding", "-n", s.ns, "carol", "--clusterrole=view", "--user=system:kube-proxy")
+		s.eventually(15*time.Second, "carol's right", func() error { // a refusal counts for ten seconds
+			_, code, err := s.namegate("pods", "-n", s.ns, carol)
+			if code != 0 {
+				return err
+			}
+			return nil
+		})
+		if got := names(told[console.PodRows](s, 0, "pods", "-n", s.ns, carol)); !slices.Equal(got, ours) {
+			t.Errorf("carol sees %v", got)
+		}
+		s.refused(console.ExitForbidden, "", "pods", "-n", other.ns, carol)
+	})
+	t.Run("strangers", func(t *testing.T) { s.strangers(t) })
+	t.Run("another key", func(t *testing.T) { s.anotherKey(t) })
+	t.Run("forwarded", func(t *testing.T) { s.forwarded(t) })
+}
+
+// strangers calls an agent past kubectl: without credentials, and with such as the
+// API server does not know.
+func (s *scenario) strangers(t *testing.T) {
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return the.DialControl(ctx, network, addr)
+		},
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // what is tried is what the agent accepts
+	}}
+	address := strings.TrimSpace(s.kubectl("get", "node", "node-a", "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`))
+	address, _, _ = strings.Cut(address, " ")
+	elsewhere := strings.TrimSpace(s.kubectl("create", "token", "-n", s.ns, "default", "--audience=elsewhere.test"))
+	for _, path := range []string{console.StatusPath, console.PodsPath, console.GrantsPath, console.AuditPath + "?follow=1", console.ExplainPath + "?pod=console/a&to=example.org"} {
+		for name, header := range map[string]string{"nobody": "", "a made-up token": "Bearer made-up", "a password": "Basic YTpi", "a token for somebody else": "Bearer " + elsewhere} {
+			req, err := http.NewRequestWithContext(s.ctx, http.MethodGet, "https://"+net.JoinHostPort(address, "9954")+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if header != "" {
+				req.Header.Set("Authorization", header)
+			}
+			resp, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusTooManyRequests {
+				t.Errorf("%s gets %s from %s", name, resp.Status, path)
+			}
+		}
+	}
+}
+
+// anotherKey writes another agent's key where node-a's agent published its own.
+func (s *scenario) anotherKey(t *testing.T) {
+	published := map[string]string{} // by annotation, with the Lease before
+	for i := range 16 {
+		lease := fmt.Sprintf("namegate-console-%x", i)
+		var l struct {
+			Metadata struct{ Annotations map[string]string }
+		}
+		out, err := the.Kubectl(s.ctx, "", "get", "lease", "-n", namespace, lease, "-o", "json")
+		if err != nil {
+			continue
+		}
+		if err := json.Unmarshal([]byte(out), &l); err != nil {
+			t.Fatal(err)
+		}
+		for key, text := range l.Metadata.Annotations {
+			published[key] = lease + " " + text
+		}
+	}
+	lease, right, ok := strings.Cut(published["node-a/namegate-console"], " ")
+	_, wrong, okB := strings.Cut(published["node-b/namegate-console"], " ")
+	if !ok || !okB {
+		t.Fatalf("published is %v", published)
+	}
+	var of, and struct {
+		Addresses []string `json:"addresses"`
+		Key       string   `json:"key"`
+	}
+	if err := errors.Join(json.Unmarshal([]byte(right), &of), json.Unmarshal([]byte(wrong), &and)); err != nil {
+		t.Fatal(err)
+	}
+	write := func(text string) {
+		s.kubectl("annotate", "lease", "-n", namespace, lease, "--overwrite", "node-a/namegate-console="+text)
+	}
+	of.Key = and.Key
+	text, err := json.Marshal(of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(string(text))
+	defer write(right)
+	s.refused(console.ExitUnreachable, "another key", "status", "--node", "node-a")
+}
+
+// forwarded asks through a forwarded port, as from where no node is reached.
+func (s *scenario) forwarded(t *testing.T) {
+	agent := strings.TrimSpace(s.kubectl("get", "pods", "-n", namespace, "-l", agentLabels, "--field-selector", "spec.nodeName=node-b", "-o", "name"))
+	ctx, cancel := context.WithCancel(s.ctx)
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- the.Follow(ctx, func(line string) {
+			if strings.Contains(line, "127.0.0.1:9954") {
+				close(ready)
+			}
+		}, "port-forward", "-n", namespace, agent, "9954", "--address", "127.0.0.1")
+	}()
+	select {
+	case <-ready:
+	case err := <-done:
+		t.Fatalf("the forwarding ended: %v", err)
+	case <-time.After(15 * time.Second):
+		t.Error("no port is forwarded")
+	}
+	if out, code, err := s.namegate("pods", "-n", s.ns, "--node", "node-b", "--address", "127.0.0.1:9954"); code != 0 || !strings.Contains(out, "b") {
+		t.Errorf("through a forwarded port: %d %v\n%s", code, err, out)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// testWhy: the call "it cannot reach its bank" has its answer in one command: the
+// denied connection is followed as it happens, explain names what is missing, and
+// its advice is the remedy.
+func testWhy(t *testing.T) {
+	s := begin(t, "why")
+	plugin(t)
+	for _, n := range nodes {
+		p := "pay-" + n
+		s.run(pod(p, n, map[string]string{"app": p}), policy("pay-"+n, `{podSelector: {matchLabels: {app: `+p+`}}, egress: [{matches: [{name: www.example.org}], ports: [{port: 80}]}]}`))
+		s.enforced(soon, p)
+		line, took := s.followed(p, func() { s.gets(p, "tcp", "other.test", 80, denied) })
+		t.Logf("%s: the line came %v after the connection", n, took.Round(time.Millisecond))
+		if len(line.Names) == 0 || line.Names[0].Name != "other.test" || line.Destination.Port != 80 || line.Pod.Name != p || line.Node != n {
+			t.Errorf("the line is %+v", line)
+		}
+		if took > time.Second {
+			t.Errorf("%s: the line came %v after the connection", n, took)
+		}
+		why := told[explain.Explanation](s, 1, "explain", p, "other.test:80", "-n", s.ns)
+		if why.Verdict != explain.Denied || why.Node != n || why.Advice == nil || why.Advice.Manifest == "" || len(why.Flows) == 0 {
+			t.Fatalf("explained as %+v", why)
+		}
+		t.Logf("%s: %s", n, why.Reason)
+		s.apply(why.Advice.Manifest)
+		s.eventually(soon, "what explain advised", func() error {
+			g, err := the.Get(s.ctx, s.ref(p), "tcp", "other.test", 80)
+			if err == nil && !works.has(g.Class) {
+				err = fmt.Errorf("%s", g.Class)
+			}
+			return err
+		})
+		if after := told[explain.Explanation](s, 0, "explain", p, "other.test:80", "-n", s.ns); after.Verdict != explain.Allowed {
+			t.Errorf("afterwards it is %s: %s", after.Verdict, after.Reason)
+		}
+		s.dials(p, "tcp", raw, denied) // no more than advised
+	}
+}
+
+// followed follows the denied connections of a pod while f runs, and returns the
+// line of the first, and how long it took.
+func (s *scenario) followed(pod string, f func()) (line audit.Line, took time.Duration) {
+	s.Helper()
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	type arrived struct {
+		text string
+		at   time.Time
+	}
+	lines, done := make(chan arrived, 64), make(chan error, 1)
+	begin := time.Now()
+	go func() {
+		done <- the.Follow(ctx, func(text string) { lines <- arrived{text, time.Now()} },
+			"namegate", "audit", "-f", "-n", s.ns, "--pod", pod, "--verdict", "denied", "-o", "json")
+	}()
+	time.Sleep(2 * time.Second) // until it follows
+	f()
+	for {
+		select {
+		case l := <-lines:
+			line = audit.Line{} // fields that a line has not are those of none
+			if err := json.Unmarshal([]byte(l.text), &line); err != nil {
+				s.Fatalf("%v in %s", err, l.text)
+			}
+			if line.Time.Before(begin) || line.Destination == nil || line.Destination.Port != 80 || len(line.Names) == 0 {
+				continue // of what was denied before
+			}
+			return line, l.at.Sub(line.Time)
+		case err := <-done:
+			s.Fatalf("following ended: %v", err)
+		case <-time.After(10 * time.Second):
+			s.Fatal("no line within 10 s")
+		}
+	}
+}
+
+// testSuggest: what is suggested after a run in Audit mode lets the same run pass
+// in Enforce mode, and nothing else.
+func testSuggest(t *testing.T) {
+	s := begin(t, "learn")
+	plugin(t)
+	s.run(pod("a", "node-a", map[string]string{"app": "one"}), pod("b", "node-b", map[string]string{"app": "two"}),
+		policy("watch", `{podSelector: {}, enforcement: Audit, egress: [{matches: [{name: unused.test}]}]}`))
+	s.eventually(soon, "the policy", func() error {
+		rows := told[console.PodRows](s, 0, "pods", "-n", s.ns)
+		for _, p := range rows.Pods {
+			if p.Enforcement != "Audit" {
+				return fmt.Errorf("%s is %q", p.Name, p.Enforcement)
+			}
+		}
+		return nil
+	})
+	run := func() {
+		s.gets("a", "tcp", "www.example.org", 80, works)
+		s.gets("b", "tcp", "other.test", 80, works)
+		s.gets("b", "udp", "www.example.org", 80, works)
+	}
+	run()
+	var suggested string
+	s.eventually(soon, "suggestions", func() error {
+		out, code, err := s.namegate("suggest", "-n", s.ns)
+		if code != 0 {
+			return err
+		}
+		if !strings.Contains(out, "www.example.org") || !strings.Contains(out, "other.test") || !strings.Contains(out, "UDP") {
+			return fmt.Errorf("suggested is\n%s", out)
+		}
+		suggested = out
+		return nil
+	})
+	t.Log(suggested)
+	s.kubectl("delete", "fqdnnp", "-n", s.ns, "watch")
+	s.apply(suggested)
+	s.enforced(soon, "a")
+	s.enforced(soon, "b")
+	run()
+	s.gets("a", "tcp", "other.test", 80, denied)
+	s.gets("b", "tcp", "www.example.org", 80, denied)
+}

@@ -1,0 +1,380 @@
+package scenarios
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// flow is what a line of the audit log says of denied connections:
+// "VERDICT POD PROTOCOL DESTINATION REASON NAMES", and how many.
+type flow struct {
+	text  string
+	count int
+}
+
+// flows returns the lines about flows so far.
+func (s *stage) flows() []flow {
+	s.t.Helper()
+	lines, err := s.agent.AuditLines()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var out []flow
+	for _, l := range lines {
+		if l["kind"] != "flow" {
+			continue
+		}
+		dest := l["destination"].(map[string]any)
+		text := fmt.Sprint(l["verdict"], " ", l["pod"].(map[string]any)["name"], " ", l["protocol"], " ", dest["address"])
+		if port, ok := dest["port"]; ok {
+			text += fmt.Sprint(" ", port)
+		}
+		text += fmt.Sprint(" ", l["reason"])
+		names, _ := l["names"].([]any)
+		for _, n := range names {
+			n := n.(map[string]any)
+			text += fmt.Sprint(" ", n["name"])
+			if pod, ok := n["pod"]; ok {
+				text += fmt.Sprint(" of ", pod)
+			}
+			if m, ok := n["match"].(map[string]any); ok {
+				text += fmt.Sprint(" by ", m["policy"])
+			}
+		}
+		out = append(out, flow{text, int(l["count"].(float64))})
+	}
+	return out
+}
+
+// awaitFlow waits for a line.
+func (s *stage) awaitFlow(want string) {
+	s.t.Helper()
+	var got []flow
+	for until := time.Now().Add(5 * time.Second); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+		got = s.flows()
+		if slices.ContainsFunc(got, func(f flow) bool { return f.text == want }) {
+			return
+		}
+	}
+	s.t.Errorf("no line %q among %v", want, got)
+}
+
+// onlyFlows asserts which lines there are.
+func (s *stage) onlyFlows(want ...string) {
+	s.t.Helper()
+	var got []string
+	for _, f := range s.flows() {
+		if !slices.Contains(got, f.text) {
+			got = append(got, f.text)
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		s.t.Errorf("flows:\n  %s\nwant:\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+const deniedZone = `
+	www.example.org. 60 IN A 198.51.100.1
+	www.example.org. 60 IN AAAA 2001:db8::1
+	short.example.org. 1 IN A 198.51.100.3
+	theirs.example.org. 60 IN A 198.51.100.4
+	inside.example.org. 60 IN A 10.1.0.1
+	other.test. 60 IN A 198.51.100.2
+	other.test. 60 IN AAAA 2001:db8::2`
+
+// translate makes the node lead an address elsewhere, as kube-proxy does.
+func (s *stage) translate() {
+	s.t.Helper()
+	for _, line := range []string{
+		"add table ip others", "add chain ip others pre { type nat hook prerouting priority -100 ; }",
+		"add rule ip others pre ip daddr 203.0.113.10 tcp dport 443 dnat to 198.51.100.2:80",
+	} {
+		if _, err := s.Node.Run("nft", line); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// TestDeniedIsExplained: each denied connection is a line with what was dialled, by
+// which names the pod knows it, and why it is denied, whatever the pod is told of it.
+func TestDeniedIsExplained(t *testing.T) {
+	for _, denied := range []string{"Reject", "Drop"} {
+		t.Run(denied, func(t *testing.T) {
+			onEach(t, func(t *testing.T, network lab.Network) { explained(t, network, denied) })
+		})
+	}
+}
+
+func explained(t *testing.T, network lab.Network, denied string) {
+	s := newStage(t, network)
+	s.zone.add(deniedZone)
+	s.translate()
+	s.start(map[string]string{
+		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+		"b.yaml": s.Pod("b").Manifest("shop", "b", map[string]string{"app": "client"}),
+		"p.yaml": policy("allow", `podSelector: {matchLabels: {app: client}}
+denied: `+denied+`
+egress:
+- matches: [{pattern: "*.example.org"}]
+  ports: [{protocol: TCP, port: 80}]
+ttl: {minSeconds: 1, maxSeconds: 60, graceSeconds: 1}`),
+	})
+	not := lab.Refused
+	if denied == "Drop" {
+		not = lab.Silent
+	}
+	s.resolve("a", "short.example.org", dns.TypeA)
+	s.resolve("b", "theirs.example.org", dns.TypeA)
+	for _, name := range []string{"www.example.org", "other.test"} {
+		s.resolve("a", name, dns.TypeA)
+		s.resolve("a", name, dns.TypeAAAA)
+	}
+	s.resolve("a", "inside.example.org", dns.TypeA)
+	s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
+	s.expect("a", "tcp", "[2001:db8::1]:80", lab.Answered)
+	want := map[string]string{}
+	deny := func(protocol, to, line string) {
+		t.Helper()
+		outcome := not
+		if protocol == "icmp" {
+			outcome = lab.Silent
+		}
+		s.expect("a", protocol, to, outcome)
+		s.awaitFlow("denied a " + line)
+		want["denied a "+line] = ""
+	}
+	deny("tcp", "198.51.100.1:81", "tcp 198.51.100.1 81 ports www.example.org by shop/allow")
+	deny("udp", "198.51.100.1:80", "udp 198.51.100.1 80 ports www.example.org by shop/allow")
+	deny("tcp", "[2001:db8::1]:81", "tcp 2001:db8::1 81 ports www.example.org by shop/allow")
+	deny("udp", "[2001:db8::1]:443", "udp 2001:db8::1 443 ports www.example.org by shop/allow")
+	deny("icmp", "198.51.100.1:0", "icmp 198.51.100.1 ports www.example.org by shop/allow")
+	deny("icmp", "[2001:db8::1]:0", "ipv6-icmp 2001:db8::1 ports www.example.org by shop/allow")
+	deny("tcp", "198.51.100.2:80", "tcp 198.51.100.2 80 unmatched other.test")
+	deny("udp", "[2001:db8::2]:80", "udp 2001:db8::2 80 unmatched other.test")
+	deny("tcp", "203.0.113.9:80", "tcp 203.0.113.9 80 address")
+	deny("tcp", "[2001:db8::9]:80", "tcp 2001:db8::9 80 address")
+	deny("tcp", "198.51.100.4:80", "tcp 198.51.100.4 80 another theirs.example.org of shop/b by shop/allow")
+	// A translated destination is what the pod dialled.
+	deny("tcp", "203.0.113.10:443", "tcp 203.0.113.10 443 address")
+	deny("tcp", "10.1.0.1:80", "tcp 10.1.0.1 80 blocked inside.example.org by shop/allow")
+	for until := time.Now().Add(10 * time.Second); s.Pod("a").Probe("tcp", addrPort("198.51.100.3:80")) == lab.Answered && time.Now().Before(until); {
+		time.Sleep(100 * time.Millisecond)
+	}
+	deny("tcp", "198.51.100.3:80", "tcp 198.51.100.3 80 expired short.example.org by shop/allow")
+	s.onlyFlows(slices.Collect(maps.Keys(want))...)
+}
+
+// TestDeniedIsToldSoon: the line is in the log within a second.
+func TestDeniedIsToldSoon(t *testing.T) {
+	s := newStage(t, lab.Routed)
+	s.start(map[string]string{
+		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+		"p.yaml": policy("allow", allowWWW),
+	})
+	for i := range 5 {
+		began := time.Now()
+		s.expect("a", "tcp", fmt.Sprintf("203.0.113.9:%d", 80+i), lab.Refused)
+		s.awaitFlow(fmt.Sprintf("denied a tcp 203.0.113.9 %d address", 80+i))
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the line is there after %v", took)
+		}
+	}
+}
+
+// TestWouldDeny: a pod that only Audit policies select reaches everything, and what an
+// enforced policy would deny is a line.
+func TestWouldDeny(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s := newStage(t, network)
+		s.zone.add(deniedZone)
+		s.translate()
+		s.start(map[string]string{
+			"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+			"b.yaml": s.Pod("b").Manifest("shop", "b", nil),
+			"p.yaml": policy("watch", "enforcement: Audit\n"+strings.TrimSpace(allowWWW)),
+		})
+		s.resolve("a", "www.example.org", dns.TypeA)
+		s.resolve("a", "www.example.org", dns.TypeAAAA)
+		s.resolve("a", "other.test", dns.TypeA)
+		for range 2 {
+			s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
+			s.expect("a", "tcp", "[2001:db8::1]:80", lab.Answered)
+			s.expect("b", "tcp", "198.51.100.2:80", lab.Answered)
+			s.expect("a", "tcp", "198.51.100.1:81", lab.Answered)
+			s.expect("a", "udp", "[2001:db8::1]:80", lab.Answered)
+			s.expect("a", "tcp", "198.51.100.2:80", lab.Answered)
+			s.expect("a", "icmp", "198.51.100.2:0", lab.Answered)
+			s.expect("a", "tcp", "203.0.113.10:443", lab.Answered)
+			s.expect("a", "udp", "203.0.113.9:80", lab.Answered)
+		}
+		want := []string{
+			"would-deny a tcp 198.51.100.1 81 ports www.example.org by shop/watch",
+			"would-deny a udp 2001:db8::1 80 ports www.example.org by shop/watch",
+			"would-deny a tcp 198.51.100.2 80 unmatched other.test",
+			"would-deny a icmp 198.51.100.2 unmatched other.test",
+			"would-deny a tcp 203.0.113.10 443 address",
+			"would-deny a udp 203.0.113.9 80 address",
+		}
+		for _, w := range want {
+			s.awaitFlow(w)
+		}
+		s.onlyFlows(want...)
+		// Enforced, the same is denied, and what was open goes on to be known.
+		s.apply(map[string]string{"p.yaml": policy("watch", allowWWW)})
+		s.resolve("a", "www.example.org", dns.TypeA)
+		s.expect("a", "tcp", "198.51.100.1:81", lab.Refused)
+		s.awaitFlow("denied a tcp 198.51.100.1 81 ports www.example.org by shop/watch")
+		s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
+		// And back.
+		s.apply(map[string]string{"p.yaml": policy("watch", "enforcement: Audit\n"+strings.TrimSpace(allowWWW))})
+		before := len(s.flows())
+		s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
+		s.expect("a", "tcp", "203.0.113.11:80", lab.Answered)
+		s.awaitFlow("would-deny a tcp 203.0.113.11 80 address")
+		if after := s.flows(); len(after) != before+1 {
+			t.Errorf("lines of what is allowed: %v", after[before:])
+		}
+	})
+}
+
+// TestAThousandDenialsAreALineAndACount: and the kernel counts each.
+func TestAThousandDenialsAreALineAndACount(t *testing.T) {
+	s := newStage(t, lab.Routed)
+	s.start(map[string]string{
+		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+		"p.yaml": policy("allow", "denied: Drop\n"+strings.TrimSpace(allowWWW)),
+	})
+	c, err := s.Pod("a").ListenPacket("udp4", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const many = 1000
+	for range many {
+		if _, err := c.WriteTo([]byte("x"), net.UDPAddrFromAddrPort(addrPort("203.0.113.9:9"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.awaitFlow("denied a udp 203.0.113.9 9 address")
+	s.awaitCounter(many)
+	if got := s.flows(); len(got) != 1 || got[0].count != 1 {
+		t.Errorf("lines at once: %v", got)
+	}
+	if err := s.agent.Stop(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	got := s.flows()
+	if len(got) != 2 || got[0].text != got[1].text {
+		t.Fatalf("lines at the end: %v", got)
+	}
+	// The kernel hands over a share of the pod, but for what it gathers as the agent ends.
+	if n := got[0].count + got[1].count; n < 100-16 || n > many {
+		t.Errorf("%d of %d are in the lines", n, many)
+	}
+}
+
+// awaitCounter waits until the kernel has counted so many denied packets.
+func (s *stage) awaitCounter(want int) {
+	s.t.Helper()
+	var out string
+	for until := time.Now().Add(5 * time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		var err error
+		if out, err = s.Node.Run("nft", "list", "counter", "inet", "namegate", "denied"); err != nil {
+			s.t.Fatal(err)
+		}
+		if strings.Contains(out, fmt.Sprintf("packets %d ", want)) {
+			return
+		}
+	}
+	s.t.Errorf("the counter says %s, want %d packets", out, want)
+}
+
+// TestANoisyPodSilencesNobody: while one pod tries everything, another's single
+// connection is told of.
+func TestANoisyPodSilencesNobody(t *testing.T) {
+	s := newStage(t, lab.Routed)
+	s.start(map[string]string{
+		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+		"b.yaml": s.Pod("b").Manifest("shop", "b", map[string]string{"app": "client"}),
+		"p.yaml": policy("allow", "denied: Drop\n"+strings.TrimSpace(allowWWW)),
+	})
+	c, err := s.Pod("b").ListenPacket("udp4", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			to := addrPort(fmt.Sprintf("203.0.113.%d:%d", 1+i%250, 1+i%60000))
+			if _, err := c.WriteTo([]byte("x"), net.UDPAddrFromAddrPort(to)); err != nil {
+				return
+			}
+			if i%100 == 0 {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}()
+	for i := range 10 {
+		s.expect("a", "udp", fmt.Sprintf("198.51.100.9:%d", 1+i), lab.Silent)
+		s.awaitFlow(fmt.Sprintf("denied a udp 198.51.100.9 %d address", 1+i))
+	}
+	c.Close()
+	<-done
+	noise := 0
+	for _, f := range s.flows() {
+		if strings.HasPrefix(f.text, "denied b ") {
+			noise++
+		}
+	}
+	if noise == 0 || noise > 256+10 {
+		t.Errorf("%d lines of the noisy pod", noise)
+	}
+}
+
+// TestDeniedAfterAnUpgrade: the next agent hears of denied connections, and knows by
+// which names addresses were opened before it.
+func TestDeniedAfterAnUpgrade(t *testing.T) {
+	s := newStage(t, lab.Routed)
+	s.zone.add(deniedZone)
+	s.start(map[string]string{
+		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+		"p.yaml": policy("allow", allowWWW),
+	})
+	s.resolve("a", "www.example.org", dns.TypeA)
+	if err := s.agent.Upgrade(); err != nil {
+		t.Fatal(err)
+	}
+	// The first may fall between the two.
+	for until := time.Now().Add(5 * time.Second); len(s.flows()) == 0 && time.Now().Before(until); {
+		s.expect("a", "tcp", "198.51.100.1:81", lab.Refused)
+	}
+	s.awaitFlow("denied a tcp 198.51.100.1 81 ports www.example.org by shop/allow")
+}
+
+// TestDeniedAfterAPolicyChanged: what a policy allowed once is known by its name.
+func TestDeniedAfterAPolicyChanged(t *testing.T) {
+	s := newStage(t, lab.Routed)
+	s.zone.add(deniedZone)
+	s.start(map[string]string{
+		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
+		"p.yaml": policy("allow", allowWWW),
+	})
+	s.resolve("a", "www.example.org", dns.TypeA)
+	s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
+	s.apply(map[string]string{"p.yaml": policy("allow", strings.ReplaceAll(allowWWW, "www", "new"))})
+	s.expect("a", "tcp", "198.51.100.1:80", lab.Refused)
+	s.awaitFlow("denied a tcp 198.51.100.1 80 unmatched www.example.org")
+}

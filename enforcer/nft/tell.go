@@ -1,0 +1,99 @@
+package nft
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/knftables"
+)
+
+// The prefixes of logged packets.
+const (
+	// PrefixDenied is of packets that are denied.
+	PrefixDenied = "namegate denied "
+	// PrefixAudited is of packets that begin a connection of an audited pod.
+	PrefixAudited = "namegate audited "
+)
+
+// deniedCounter is the named counter of all packets that are denied, logged or not.
+const deniedCounter = "denied"
+
+// auditedSet, with the family, holds the pods that only Audit policies select. Their
+// chain has the same name.
+const auditedSet = "audited"
+
+// Sets that the kernel fills, each with the family.
+const (
+	// toldSet holds the pods of which packets were logged of late: each has a share, so
+	// that none silences another.
+	toldSet = "told"
+	// watchedSet and watchedBareSet hold what audited pods dialled of late: the latter
+	// by protocols without ports.
+	watchedSet     = "watched"
+	watchedBareSet = "watchedbare"
+)
+
+const (
+	// toldShare is how much of one pod is logged, toldAll of all pods.
+	toldShare = "limit rate 20/second burst 100 packets"
+	toldAll   = "500/second burst 500 packets"
+	// toldFor is as long as a share takes to be whole again, and longer.
+	toldFor  = 10 * time.Second
+	toldMost = 4096
+	// watchedShare makes the same connections one packet in ten seconds, for which an
+	// element must be remembered.
+	watchedShare = "limit rate 6/minute burst 1 packets"
+	watchedFor   = 20 * time.Second
+	watchedMost  = 65536
+)
+
+// tellSets are the sets that the rules of this file need.
+func (l layout) tellSets(f family) {
+	l.dynamic(toldSet+f.suffix, f.addr, toldMost, toldFor)
+	l.dynamic(watchedSet+f.suffix, f.addr+" . "+f.addr+" . inet_proto . inet_service", watchedMost, watchedFor)
+	l.dynamic(watchedBareSet+f.suffix, f.addr+" . "+f.addr+" . inet_proto", watchedMost, watchedFor)
+	if f == families[0] {
+		l.tx.Add(&knftables.Counter{Name: deniedCounter})
+	}
+}
+
+// toldRule leads what is denied to be logged, within the pod's share. What belongs to
+// no connection, as the end of one that was forgotten, is not told of.
+const toldRule = "ct state != invalid update @" + toldSet + "%[1]s { %[2]s saddr " + toldShare + " } jump tell"
+
+// ported are the protocols with ports that rules name.
+const ported = "{ tcp, udp, sctp }"
+
+// dialledAgain takes back what another program's translation made of the destination of
+// a packet that is going to be denied: it is told of as the pod sent it, and on a bridge
+// too the refusal comes from whom the pod dialled.
+func dialledAgain() []string {
+	return append([]string{"meta l4proto " + ported + " th dport set ct original proto-dst"},
+		each("%[2]s daddr set ct original %[2]s daddr")...)
+}
+
+// tellRules log a packet that is going to be denied.
+func tellRules() []string { return []string{"limit rate " + toldAll + " " + logRule(PrefixDenied)} }
+
+func logRule(prefix string) string { return fmt.Sprintf("log prefix %q group %d", prefix, LogGroup) }
+
+// auditedRules lead what begins a connection of an audited pod to be logged, before any
+// translation of the destination. Everybody's packets come here.
+func auditedRules() []string {
+	return each("ct state new,untracked %[2]s saddr @" + auditedSet + "%[1]s goto dialled")
+}
+
+// dialledRules leave it alone if it was logged of late. Discovery on a link is no
+// connection.
+func dialledRules() []string {
+	const dialled = "%[2]s saddr . %[2]s daddr . meta l4proto"
+	return append(slices.Clone(onLink), each(
+		"meta l4proto "+ported+" update @"+watchedSet+"%[1]s { "+dialled+" . th dport "+watchedShare+" } jump watch",
+		"meta l4proto != "+ported+" update @"+watchedBareSet+"%[1]s { "+dialled+" "+watchedShare+" } jump watch")...)
+}
+
+// watchRules log them within the pod's share.
+func watchRules() []string {
+	return each("update @" + toldSet + "%[1]s { %[2]s saddr " + toldShare + " } limit rate " + toldAll + " " + logRule(PrefixAudited))
+}

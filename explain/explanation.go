@@ -1,0 +1,105 @@
+package explain
+
+import "time"
+
+// Verdict is the answer in a word.
+type Verdict string
+
+// The verdicts.
+const (
+	// Allowed: a connection is admitted now.
+	Allowed Verdict = "allowed"
+	// OnceAsked: the policies allow it, and it is admitted when the pod has asked for
+	// the name.
+	OnceAsked Verdict = "allowed-once-asked"
+	// Denied: a connection is denied.
+	Denied Verdict = "denied"
+	// WouldDeny: it passes, since only Audit policies select the pod.
+	WouldDeny Verdict = "would-deny"
+	// Elsewhere: the pod is another node's, whose agent knows.
+	Elsewhere Verdict = "elsewhere"
+)
+
+// Explanation is the whole answer.
+type Explanation struct {
+	Pod  string `json:"pod"` // "namespace/name"
+	Node string `json:"node,omitempty"`
+	To   string `json:"to"`
+	// Verdict and Reason are the answer: the reason is a sentence without its dot.
+	Verdict Verdict `json:"verdict"`
+	Reason  string  `json:"reason"`
+	// Policies are those that select the pod.
+	Policies []Policy `json:"policies,omitempty"`
+	// Matches are those that cover the name, or a name of the address.
+	Matches []Match `json:"matches,omitempty"`
+	// Names are those under which the address, or the addresses of the name, were seen.
+	Names []Seen  `json:"seen,omitempty"`
+	Open  []Grant `json:"open,omitempty"`
+	// Flows are what was denied lately, newest first.
+	Flows []Flow `json:"deniedLately,omitempty"`
+	// Notes are sentences on what else bears on it.
+	Notes  []string `json:"notes,omitempty"`
+	Advice *Advice  `json:"advice,omitempty"`
+}
+
+// Policy is one that selects the pod.
+type Policy struct {
+	Policy      string `json:"policy"` // "namespace/name"
+	Enforcement string `json:"enforcement"`
+}
+
+// Match is one match that covers the name.
+type Match struct {
+	Name   string `json:"name"`
+	Policy string `json:"policy"`
+	Path   string `json:"path"`
+	Match  string `json:"match"`
+	Ports  string `json:"ports"`
+	Audit  bool   `json:"audit,omitempty"`
+	// OnPort tells whether the ports hold what was asked for.
+	OnPort bool `json:"onPort"`
+}
+
+// Seen is a name and an address that an answer held.
+type Seen struct {
+	Name    string    `json:"name"`
+	Address string    `json:"address"`
+	Asked   time.Time `json:"asked,omitzero"` // not known of grants
+	// Pod is who asked where that is another, "namespace/name".
+	Pod string `json:"pod,omitempty"`
+	// Blocked is the guard's reason.
+	Blocked string `json:"blocked,omitempty"`
+}
+
+// Grant is a grant of the pod for the target, open or ended.
+type Grant struct {
+	Name    string    `json:"name"`
+	Address string    `json:"address"`
+	Ports   string    `json:"ports"`
+	Until   time.Time `json:"until"`
+	By      string    `json:"by,omitempty"`
+	Ended   bool      `json:"ended,omitempty"`
+}
+
+// Flow is alike connections that were denied, or would have been.
+type Flow struct {
+	Time     time.Time `json:"time"`
+	Last     time.Time `json:"last"`
+	Verdict  string    `json:"verdict"`
+	Protocol string    `json:"protocol"`
+	Address  string    `json:"address"`
+	Port     uint16    `json:"port,omitempty"`
+	Names    []string  `json:"names,omitempty"`
+	Reason   string    `json:"reason"`
+	Count    uint64    `json:"count"`
+}
+
+// Advice is what to do so that it is allowed.
+type Advice struct {
+	// Do are sentences, in the order in which to do them.
+	Do []string `json:"do,omitempty"`
+	// Manifest is a whole FQDNNetworkPolicy to apply, "" where none would help.
+	Manifest string `json:"manifest,omitempty"`
+	// Corefile are lines that the administrator of the nodes has to write.
+	Corefile []string `json:"corefile,omitempty"`
+}

@@ -1,0 +1,52 @@
+package explain
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/denial"
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/audit"
+)
+
+// Facts is what an agent knows that bears on one pod and one target.
+type Facts struct {
+	Now time.Time
+	Pod policy.Pod
+	// View is nil where no policy selects the pod.
+	View *policy.View
+	// Policies are those of the pod's namespace, whether they select it or not.
+	Policies []v1alpha1.FQDNNetworkPolicy
+	// Problems are those of the pod and of the policies of its namespace.
+	Problems []policy.Problem
+	// Failing is why the latest policies are not in force, "" where they are.
+	Failing string
+	// Trouble are sentences on what keeps policies from holding for the pod.
+	Trouble []string
+	// Open are the pod's grants, Ended those for the target that are remembered.
+	Open, Ended []enforcer.Open
+	// Asked is what the pod's last question for the target's name came to, nil where
+	// that is not known, as of answers that were granted.
+	Asked *denial.Decision
+	// Seen are the answers to this pod that held the target's address. Others are
+	// those to other pods; Hidden tells that there are such whose pods whoever asks may
+	// not see.
+	Seen, Others []denial.Sighting
+	Hidden       bool
+	// Flows are the pod's denied ones, newest first.
+	Flows []audit.Flow
+	// Blocked is the guard against rebinding: why a name must not open an address, ""
+	// if it may.
+	Blocked func(policy.Name, netip.Addr) string
+	// Domain is the cluster's, Resolvers whom pods of the node may ask.
+	Domain    policy.Name
+	Resolvers []netip.Addr
+	// Inside is what the target's address is in the cluster: "pod shop/web",
+	// "service", "node"; "" for outside, or not known.
+	Inside string
+	// Free are pods with the labels of this one, and maybe more, that no enforcing
+	// policy selects: an enforcing policy for the workload would deny to them too.
+	Free []string
+}

@@ -1,0 +1,129 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// name answers for a name.
+func (in *inquiry) name() {
+	n := in.to.Name
+	s := in.stand(n)
+	open := in.open(func(name policy.Name, _ string) bool { return name == n })
+	blocked := in.answers(n)
+	switch {
+	case len(open) > 0:
+		in.settle(Allowed, "the pod asked for the name, and %s open on %s until %s", addresses(len(open)), open[0].Ports, moment(open[0].Until))
+	case len(s.covers) > 0 && len(blocked) > 0:
+		in.blocked(n, s.covers[0], blocked)
+	case len(s.covers) > 0:
+		in.settle(OnceAsked, "%s covers the name on %s; its addresses are opened when the pod asks for it", quoted(s.covers[0]), s.covers[0].Ports)
+		in.again(n)
+	case len(s.short) > 0:
+		in.short(n, s.short)
+	case len(s.audit) > 0:
+		in.auditOnly(n, s.audit[0])
+	default:
+		in.settle(Denied, "no match of the pod's policies covers the name%s", in.unmatched())
+		in.nearMisses(n)
+		in.elsewhere(n)
+		in.write("", n)
+	}
+}
+
+func addresses(n int) string {
+	if n == 1 {
+		return "1 address is"
+	}
+	return fmt.Sprintf("%d addresses are", n)
+}
+
+// answers lists what the name was answered with, and returns the addresses that the
+// guard keeps closed, if it does that with all of them.
+func (in *inquiry) answers(n policy.Name) (blocked []Seen) {
+	asked := in.f.Asked
+	if asked == nil {
+		return nil
+	}
+	in.lastAsked(n)
+	for _, a := range asked.Answers {
+		seen := Seen{Name: n.String(), Address: a.String(), Asked: asked.Asked}
+		if in.f.Blocked != nil {
+			seen.Blocked = in.f.Blocked(n, a)
+		}
+		in.said.Names = append(in.said.Names, seen)
+		if seen.Blocked != "" {
+			blocked = append(blocked, seen)
+		}
+	}
+	if len(blocked) < len(asked.Answers) {
+		in.noteBlocked(n, blocked)
+		return nil
+	}
+	return blocked
+}
+
+// lastAsked says what the last question came to, where that is no answer that
+// opened something.
+func (in *inquiry) lastAsked(n policy.Name) {
+	a := in.f.Asked
+	why := a.Verdict.String()
+	if a.Error != "" {
+		why += ": " + a.Error
+	}
+	in.note("the pod last asked for %s at %s: %s", n, moment(a.Asked), why)
+}
+
+// noteBlocked says of some of a name's addresses that they stay closed.
+func (in *inquiry) noteBlocked(n policy.Name, blocked []Seen) {
+	for _, s := range blocked {
+		in.note("%s is taken out of the answers for %s by the guard against rebinding: %s", s.Address, n, s.Blocked)
+	}
+}
+
+// unmatched says what the question for a name that nothing matches gets.
+func (in *inquiry) unmatched() string {
+	if in.to.Name.HasSuffix(in.f.Domain) && in.f.Domain != "" || in.audited() {
+		return ""
+	}
+	switch in.f.View.Unmatched {
+	case policy.NXDomain:
+		return "; its question gets NXDOMAIN (dns.unmatched: NXDomain)"
+	case policy.Refuse:
+		return "; its question gets REFUSED (dns.unmatched: Refuse)"
+	}
+	return ""
+}
+
+// nearMisses names patterns that look as if they covered the name, and do not.
+func (in *inquiry) nearMisses(n policy.Name) {
+	const most = 3
+	said := map[string]bool{}
+	for _, e := range in.f.View.Entries {
+		for _, p := range e.Destinations.Names {
+			if why := nearMiss(p.String(), n); why != "" && !said[why] && len(said) < most {
+				said[why] = true
+				in.note("%s of %s: %s", p, e.Policy, why)
+			}
+		}
+	}
+}
+
+// nearMiss says why a pattern that is about the same domain does not match the
+// name, "" if it is not.
+func nearMiss(pattern string, n policy.Name) string {
+	body := strings.TrimPrefix(strings.TrimPrefix(pattern, "**."), "*.")
+	domain, err := policy.ParseName(body)
+	if err != nil || strings.Contains(body, "*") || domain.NumLabels() < 2 || !n.HasSuffix(domain) {
+		return ""
+	}
+	switch {
+	case body == pattern:
+		return fmt.Sprintf("it covers %s alone, and nothing below it; \"**.%s\" covers what is below", body, body)
+	case n == domain:
+		return fmt.Sprintf("it covers what is below %s, and not %s itself; write that as a name of its own", body, body)
+	}
+	return fmt.Sprintf("its * is exactly one label; \"**.%s\" covers deeper names", body)
+}

@@ -1,0 +1,101 @@
+package explain
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/namegate/namegate/policy"
+)
+
+func TestParseTarget(t *testing.T) {
+	for text, want := range map[string]string{
+		"www.Example.org":          "www.example.org",
+		"www.example.org.":         "www.example.org",
+		"www.example.org:443":      "www.example.org:443/tcp",
+		"www.example.org:53/UDP":   "www.example.org:53/udp",
+		"www.example.org/sctp":     "www.example.org/sctp",
+		"192.0.2.1":                "192.0.2.1",
+		"192.0.2.1:443":            "192.0.2.1:443/tcp",
+		"::ffff:192.0.2.1":         "192.0.2.1",
+		"192.0.2.1/icmp":           "192.0.2.1/icmp",
+		"2001:db8::1":              "2001:db8::1",
+		"2001:db8::1/udp":          "2001:db8::1/udp",
+		"[2001:db8::1]":            "2001:db8::1",
+		"[2001:db8::1]:53/udp":     "[2001:db8::1]:53/udp",
+		"2001:db8::1/icmp":         "2001:db8::1/icmp",
+		"_sip._tcp.example.org:99": "_sip._tcp.example.org:99/tcp",
+	} {
+		to := target(t, text)
+		if got := to.String(); got != want {
+			t.Errorf("%s is read as %s, want %s", text, got, want)
+		}
+		if again := target(t, want); again != to {
+			t.Errorf("%s is not read as it is written: %v, want %v", want, again, to)
+		}
+	}
+	if p := target(t, "2001:db8::1/icmp").Protocol; p != icmp6 {
+		t.Errorf("ICMP to an IPv6 address is protocol %v", p)
+	}
+}
+
+func TestParseTargetRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                       "nothing is written",
+		"https://www.x.org/path": `"https://www.x.org/path" is a URL; write its host alone`,
+		"www.example.org:0":      `"0" is no port; write 1 to 65535`,
+		"www.example.org:65536":  `"65536" is no port`,
+		"www.example.org:":       "no port stands behind the colon",
+		"www.example.org/http":   `protocol "http" is not known; write tcp, udp, sctp or icmp`,
+		"192.0.2.1:1/icmp":       "ICMP has no ports; leave :1 out",
+		"*.example.org":          `"*.example.org" is a pattern; write one name`,
+		"bücher.example":         "write xn--bcher-kva.example",
+		"[2001:db8::1]443":       "write [2001:db8::1]:443",
+		"[2001:db8::1]:":         "write [2001:db8::1]:443",
+		"a..b":                   "empty label",
+		"2001:db8::1:443:x":      "write a bare domain name",
+	} {
+		if _, err := ParseTarget(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q in it", text, err, want)
+		}
+	}
+}
+
+// FuzzParseTarget: what is read is written so that it is read as the same.
+func FuzzParseTarget(f *testing.F) {
+	for _, s := range []string{"www.example.org:443/udp", "[2001:db8::1]:53/udp", "192.0.2.1/icmp", "::1", "a:1:b", "[", "x/"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		to, err := ParseTarget(s)
+		if err != nil {
+			return
+		}
+		if again, err := ParseTarget(to.String()); err != nil || again != to {
+			t.Errorf("%q is %v, written %q, read again %v, %v", s, to, to, again, err)
+		}
+		if to.Port != 0 && to.Protocol == policy.AnyProtocol {
+			t.Errorf("%q has a port of no protocol", s)
+		}
+	})
+}
+
+func TestWithin(t *testing.T) {
+	for _, c := range []struct {
+		to, set string
+		want    bool
+	}{
+		{"x.test:443", "tcp/443", true},
+		{"x.test:443/udp", "tcp/443", false},
+		{"x.test:443", "any", true},
+		{"x.test", "tcp/443", true},
+		{"x.test", "", false},
+		{"x.test/udp", "tcp/443", false},
+		{"x.test/udp", "tcp/443,udp/53", true},
+		{"x.test/icmp", "tcp/443", false},
+		{"x.test/icmp", "any", true},
+	} {
+		if got := target(t, c.to).within(policy.PortSet(c.set)); got != c.want {
+			t.Errorf("%s within %q: %v", c.to, c.set, got)
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package manifest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// inspected returns a line for each part and object of a file.
+func inspected(t *testing.T, name, text string) []string {
+	t.Helper()
+	parts, err := Inspect(name, []byte(text))
+	must(t, err)
+	var lines []string
+	for _, p := range parts {
+		if p.Err != nil {
+			lines = append(lines, fmt.Sprintf("%d %v", p.Line, p.Err))
+		}
+		for _, o := range p.Objects {
+			lines = append(lines, fmt.Sprintf("%d %s %s %s/%s policy=%v pod=%v err=%v", p.Line, o.Path, o.Kind, o.Namespace, o.Name, o.Policy != nil, o.Pod != nil, o.Err))
+		}
+	}
+	return lines
+}
+
+// TestInspectReadsWhatIsBesideABrokenDocument.
+func TestInspectReadsWhatIsBesideABrokenDocument(t *testing.T) {
+	const list = "apiVersion: v1\nkind: List\nitem: 1\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: b, namespace: shop}}\n- {kind: Pod}\n" +
+		"- {apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: c}}]}\n"
+	for _, c := range []struct {
+		name, text string
+		want       []string
+	}{
+		{"p.yaml", "kind: [\n---\n" + podWeb + "---\n{}\n---\n~\n", []string{
+			"1 yaml: line 1: did not find expected node content",
+			"3  Pod shop/web policy=false pod=true err=<nil>",
+			fmt.Sprintf("%d   / policy=false pod=false err=write apiVersion and kind", 4+strings.Count(podWeb, "\n")),
+			fmt.Sprintf("%d the document holds nothing but null; write apiVersion and kind, or remove it", 6+strings.Count(podWeb, "\n")),
+		}},
+		{"p.yaml", list, []string{
+			"1 items[0] Pod shop/b policy=false pod=true err=<nil>",
+			"1 items[1] Pod / policy=false pod=false err=write apiVersion and kind",
+			"1 items[2].items[0] Namespace /c policy=false pod=false err=<nil>",
+			`1  List / policy=false pod=false err=strict decoding error: unknown field "item"`,
+		}},
+		{"p.json", "\n" + `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"}}` + "\n" + `{"kind"`, []string{
+			"2  Secret /s policy=false pod=false err=<nil>",
+			"3 unexpected EOF",
+		}},
+		{"p.yaml", other("one"), []string{"1  FQDNNetworkPolicy shop/one policy=true pod=false err=<nil>"}},
+	} {
+		got := inspected(t, c.name, c.text)
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s: %s", c.text, diff)
+		}
+	}
+}
+
+// TestInspectAgreesWithTheSource: of a file that is whole both read the same objects.
+func TestInspectAgreesWithTheSource(t *testing.T) {
+	text := manyDocuments(20) + "---\n" + podWeb
+	objects, err := decode(t, "", "p.yaml", text)
+	must(t, err)
+	parts, err := Inspect("p.yaml", []byte(text))
+	must(t, err)
+	if len(parts) != len(objects) {
+		t.Fatalf("%d parts, %d objects", len(parts), len(objects))
+	}
+	for i, o := range objects {
+		got := parts[i].Objects[0]
+		if diff := cmp.Diff(o.policy, got.Policy); diff != "" || parts[i].Err != nil || got.Err != nil || (o.pod != nil) != (got.Pod != nil) {
+			t.Errorf("object %d: %v %v %s", i, parts[i].Err, got.Err, diff)
+		}
+		if !strings.Contains(o.at, fmt.Sprintf("(line %d)", parts[i].Line)) {
+			t.Errorf("line %d, the source says %s", parts[i].Line, o.at)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package audit
+
+import (
+	"slices"
+	"sync/atomic"
+)
+
+// Filter says which lines are written. The zero value is all of them.
+type Filter struct {
+	// Verdicts are those of either kind whose lines are written, in the log's words;
+	// none is every verdict.
+	Verdicts []string
+	// Namespaces are those whose pods' lines are written; none is every namespace.
+	Namespaces []string
+	// Sample writes one of so many decisions whose verdict is allowed; 0 and 1 write
+	// all. A line that says that Audit policies would do otherwise is always written.
+	Sample int
+}
+
+// Verdicts returns the words of all verdicts, those of DNS first.
+func Verdicts() []string {
+	var words []string
+	for v := Allowed; v <= Failed; v++ {
+		words = append(words, v.String())
+	}
+	return append(words, Denied.String(), WouldDeny.String())
+}
+
+// Filter has what is written from now on go through the filter, in place of the
+// former one. A word that is no verdict stands for none.
+func (l *Log) Filter(f Filter) { l.filter.Store(newSieve(f)) }
+
+// trait is what a sieve asks of a record.
+type trait struct {
+	namespace      string
+	verdict, would Verdict
+}
+
+func traitOf(r *Record) trait { return trait{r.Pod.Namespace, r.Verdict, r.Would} }
+
+// sieve is a Filter ready for use.
+type sieve struct {
+	decisions  [Failed + 1]bool
+	flows      [WouldDeny + 1]bool
+	namespaces map[string]bool // nil for all
+	sample     uint64
+	allowed    atomic.Uint64 // decisions that were up for being sampled
+}
+
+// newSieve returns nil for a filter that keeps everything.
+func newSieve(f Filter) *sieve {
+	if len(f.Verdicts) == 0 && len(f.Namespaces) == 0 && f.Sample <= 1 {
+		return nil
+	}
+	s := &sieve{sample: uint64(max(f.Sample, 1))}
+	for v := range s.decisions {
+		s.decisions[v] = len(f.Verdicts) == 0 || slices.Contains(f.Verdicts, Verdict(v).String())
+	}
+	for v := range s.flows {
+		s.flows[v] = len(f.Verdicts) == 0 || slices.Contains(f.Verdicts, FlowVerdict(v).String())
+	}
+	for _, n := range f.Namespaces {
+		if s.namespaces == nil {
+			s.namespaces = map[string]bool{}
+		}
+		s.namespaces[n] = true
+	}
+	return s
+}
+
+func (s *sieve) keepsRecord(r *Record) bool {
+	if p := r.Prepared; p != nil {
+		return s.keeps(&p.trait)
+	}
+	t := traitOf(r)
+	return s.keeps(&t)
+}
+
+func (s *sieve) keeps(t *trait) bool {
+	if !s.decisions[t.verdict] || s.namespaces != nil && !s.namespaces[t.namespace] {
+		return false
+	}
+	if s.sample == 1 || t.verdict != Allowed || t.would != None && t.would != Allowed {
+		return true
+	}
+	return s.allowed.Add(1)%s.sample == 1
+}
+
+func (s *sieve) keepsFlow(f *Flow) bool {
+	return s.flows[f.Verdict] && (s.namespaces == nil || s.namespaces[f.Pod.Namespace])
+}

@@ -1,0 +1,197 @@
+package audit
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// TestFilter: each option keeps what it says and nothing else, whether the decision
+// was prepared or not.
+func TestFilter(t *testing.T) {
+	decision := func(namespace string, v, would Verdict) Record {
+		return Record{Time: noon, Pod: policy.PodRef{Namespace: namespace, Name: "p"}, Name: name(t, "a.test"), Verdict: v, Would: would}
+	}
+	all := []Record{
+		decision("shop", Allowed, None), decision("shop", Unmatched, None), decision("shop", Refused, Allowed),
+		decision("bank", Blocked, None), decision("bank", Failed, None), decision("bank", Unmatched, Unmatched),
+	}
+	flows := []*Flow{
+		{Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "p"}, Verdict: Denied},
+		{Time: noon, Pod: policy.PodRef{Namespace: "bank", Name: "p"}, Verdict: WouldDeny},
+	}
+	for _, c := range []struct {
+		filter Filter
+		want   string // the verdicts of the lines that are written
+	}{
+		{Filter{}, "allowed unmatched refused blocked failed unmatched denied would-deny"},
+		{Filter{Sample: 1}, "allowed unmatched refused blocked failed unmatched denied would-deny"},
+		{Filter{Verdicts: Verdicts()}, "allowed unmatched refused blocked failed unmatched denied would-deny"},
+		{Filter{Verdicts: []string{"unmatched"}}, "unmatched unmatched"},
+		{Filter{Verdicts: []string{"denied", "failed"}}, "failed denied"},
+		{Filter{Verdicts: []string{"would-deny"}}, "would-deny"},
+		{Filter{Verdicts: []string{"nonsense", ""}}, ""},
+		{Filter{Namespaces: []string{"bank"}}, "blocked failed unmatched would-deny"},
+		{Filter{Namespaces: []string{"bank", "shop"}}, "allowed unmatched refused blocked failed unmatched denied would-deny"},
+		{Filter{Namespaces: []string{"ban"}}, ""},
+		{Filter{Namespaces: []string{"shop"}, Verdicts: []string{"unmatched", "would-deny", "denied"}}, "unmatched denied"},
+		{Filter{Sample: 2}, "allowed unmatched refused blocked failed unmatched denied would-deny"}, // the first of two
+	} {
+		for _, prepared := range []bool{false, true} {
+			var out bytes.Buffer
+			l := To(&out, Options{})
+			l.Filter(c.filter)
+			for _, r := range all {
+				if prepared {
+					r = Record{Time: r.Time, Prepared: Prepare(&r)}
+				}
+				l.Write(r)
+			}
+			for _, f := range flows {
+				l.WriteFlow(f)
+			}
+			closeLog(t, l)
+			var got []byte
+			lines := 0
+			for text := range bytes.Lines(out.Bytes()) {
+				_, word, _ := bytes.Cut(text, []byte(`"verdict":"`))
+				word, _, _ = bytes.Cut(word, []byte(`"`))
+				got = append(append(got, word...), ' ')
+				lines++
+			}
+			if string(bytes.TrimSpace(got)) != c.want {
+				t.Errorf("%+v, prepared %v: written are %s, want %s", c.filter, prepared, got, c.want)
+			}
+			if n := int(l.Filtered()); n != len(all)+len(flows)-lines || l.Dropped() != 0 {
+				t.Errorf("%+v: %d filtered, %d written", c.filter, n, lines)
+			}
+		}
+	}
+}
+
+// TestSample: of what is allowed one in so many, from any number of goroutines; all
+// of the rest.
+func TestSample(t *testing.T) {
+	for _, n := range []int{1, 2, 7, 100} {
+		l := To(io.Discard, Options{Filter: Filter{Sample: n}, Queue: 1 << 20})
+		plain := example(t)
+		prepared := Record{Time: noon, Prepared: Prepare(&plain)}
+		differs, denied, same := example(t), example(t), example(t)
+		differs.Would, denied.Verdict, same.Would = Unmatched, Unmatched, Allowed
+		differs = Record{Time: noon, Prepared: Prepare(&differs)}
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for i := range 700 {
+					l.Write([]Record{plain, prepared, same}[i%3])
+					if i%10 == 0 {
+						l.Write(differs)
+						l.Write(denied)
+						l.WriteFlow(exampleFlow(t))
+					}
+				}
+			})
+		}
+		wg.Wait()
+		closeLog(t, l)
+		if got, want := int(l.Written()), 4*3*70+(4*700+n-1)/n; got != want {
+			t.Errorf("one of %d: %d lines, want %d", n, got, want)
+		}
+	}
+}
+
+// TestFilterIsSwapped: a new filter counts for what is written from then on, and the
+// one of the start is as good.
+func TestFilterIsSwapped(t *testing.T) {
+	var out bytes.Buffer
+	l := To(&out, Options{Filter: Filter{Verdicts: []string{"failed"}}})
+	for i, f := range []Filter{{Verdicts: []string{"failed"}}, {}, {Namespaces: []string{"bank"}}, {Verdicts: []string{"allowed"}}} {
+		l.Filter(f)
+		r := example(t)
+		r.Pod.Name = fmt.Sprintf("at-%d", i)
+		l.Write(r)
+	}
+	closeLog(t, l)
+	for i, want := range []bool{false, true, false, true} {
+		if got := bytes.Contains(out.Bytes(), fmt.Appendf(nil, `"at-%d"`, i)); got != want {
+			t.Errorf("filter %d: written %v", i, got)
+		}
+	}
+}
+
+// TestFilterLikeItsTwin: random filters keep of random lines what a reader of the
+// lines would.
+func TestFilterLikeItsTwin(t *testing.T) {
+	r := rand.New(rand.NewPCG(31, 32))
+	kept := 0
+	for range 2000 {
+		var f Filter
+		for _, v := range Verdicts() {
+			if r.IntN(3) == 0 {
+				f.Verdicts = append(f.Verdicts, v)
+			}
+		}
+		f.Namespaces = [][]string{nil, {"shop"}, {"bank"}}[r.IntN(3)]
+		var out bytes.Buffer
+		l := To(&out, Options{Filter: f})
+		rec, flow := randomRecord(t, r), randomFlow(t, r)
+		l.Write(rec)
+		l.WriteFlow(flow)
+		closeLog(t, l)
+		var want []byte
+		fits := func(v string) bool {
+			return (len(f.Verdicts) == 0 || slices.Contains(f.Verdicts, v)) && !slices.Equal(f.Namespaces, []string{"bank"})
+		}
+		if fits(rec.Verdict.String()) {
+			want = appendRecord(want, "", &rec)
+			kept++
+		}
+		if fits(flow.Verdict.String()) {
+			want = appendFlow(want, nodeField(""), flow)
+			kept++
+		}
+		if !bytes.Equal(out.Bytes(), want) {
+			t.Fatalf("%+v: written\n%swant\n%s", f, out.Bytes(), want)
+		}
+	}
+	if kept == 0 {
+		t.Error("nothing is kept")
+	}
+}
+
+// TestFilteredCostsNothing: what is filtered away is not encoded and takes no room.
+func TestFilteredCostsNothing(t *testing.T) {
+	g := newGated()
+	l := To(g, Options{Queue: 1, Filter: Filter{Namespaces: []string{"bank"}}})
+	r := example(t)
+	r.Matches = []*policy.Match{nil} // who encodes it fails
+	for range 100 {
+		l.Write(r)
+	}
+	if n := testing.AllocsPerRun(100, func() { l.Write(r) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if l.Dropped() != 0 || l.Filtered() < 200 || len(g.wrote) != 0 {
+		t.Errorf("dropped %d, filtered %d", l.Dropped(), l.Filtered())
+	}
+	close(g.open)
+	closeLog(t, l)
+}
+
+func BenchmarkFilter(b *testing.B) {
+	for name, f := range map[string]Filter{"none": {}, "namespace": {Namespaces: []string{"bank"}}, "verdict": {Verdicts: []string{"denied"}}, "sample": {Sample: 1 << 40}} {
+		b.Run(name, func(b *testing.B) {
+			l, r := To(io.Discard, Options{Filter: f}), prepared(b)
+			b.ReportAllocs()
+			for b.Loop() {
+				l.Write(r)
+			}
+		})
+	}
+}

@@ -1,0 +1,103 @@
+package audit
+
+import (
+	"strconv"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// appendFlow appends the flow as one line of JSON with its newline. The node is a
+// nodeField.
+func appendFlow(b []byte, node string, f *Flow) []byte {
+	b = append(b, flowHead...)
+	b = appendTime(b, f.Time)
+	b = append(b, node...)
+	b = appendWord(b, "verdict", f.Verdict.String())
+	b = appendPod(b, f.Pod, f.Workload)
+	b = f.Address.AppendTo(b)
+	b = append(b, `"}`...)
+	b = appendWord(b, "protocol", protocolWord(f.Protocol))
+	b = append(b, `,"destination":{"address":"`...)
+	b = f.Dialled.Addr().AppendTo(b)
+	b = append(b, '"')
+	if port := f.Dialled.Port(); port != 0 {
+		b = append(b, `,"port":`...)
+		b = strconv.AppendUint(b, uint64(port), 10)
+	}
+	b = append(b, '}')
+	b = appendNames(b, f.Names)
+	b = appendWord(b, "reason", string(f.Reason))
+	b = appendPolicies(b, f.Policies)
+	b = append(b, `,"count":`...)
+	b = strconv.AppendUint(b, f.Count, 10)
+	if f.Count > 1 {
+		b = append(b, `,"last":"`...)
+		b = appendTime(b, f.Last)
+		b = append(b, '"')
+	}
+	return append(b, "}\n"...)
+}
+
+func appendNames(b []byte, names []FlowName) []byte {
+	for i := range names {
+		n := &names[i]
+		if i == 0 {
+			b = append(b, `,"names":`...)
+		}
+		b = append(b, listByte(i))
+		b = append(b, `{"name":`...)
+		b = appendName(b, n.Name)
+		if !n.Asked.IsZero() {
+			b = append(b, `,"asked":"`...)
+			b = appendTime(b, n.Asked)
+			b = append(b, '"')
+		}
+		if n.Pod.Name != "" {
+			b = appendField(b, "pod", n.Pod.String())
+		}
+		if n.Match != nil {
+			b = append(b, `,"match":`...)
+			b = appendMatch(b, n.Match)
+		}
+		b = append(b, '}')
+	}
+	if len(names) > 0 {
+		b = append(b, ']')
+	}
+	return b
+}
+
+func appendPolicies(b []byte, policies []string) []byte {
+	for i, p := range policies {
+		if i == 0 {
+			b = append(b, `,"policies":`...)
+		}
+		b = append(b, listByte(i))
+		b = appendString(b, p)
+	}
+	if len(policies) > 0 {
+		b = append(b, ']')
+	}
+	return b
+}
+
+// protocolWord is how a protocol stands in a line: the keyword of IANA's list for
+// those that pods use, else the number.
+func protocolWord(p policy.Protocol) string {
+	switch p {
+	case policy.TCP, policy.UDP, policy.SCTP:
+		return p.String()
+	case protocolICMP:
+		return "icmp"
+	case protocolICMP6:
+		return "ipv6-icmp"
+	}
+	return strconv.Itoa(int(p))
+}
+
+// The protocols that no rule names, of
+// https://www.iana.org/assignments/protocol-numbers.
+const (
+	protocolICMP  policy.Protocol = 1
+	protocolICMP6 policy.Protocol = 58
+)

@@ -1,0 +1,90 @@
+package audit
+
+import "time"
+
+// Line is a line of the log as a reader finds it, of either kind; a field without a
+// value is left out of the line. docs/audit.md says what each means.
+type Line struct {
+	V       int       `json:"v"`
+	Kind    string    `json:"kind"` // KindDNS or KindFlow
+	Time    time.Time `json:"time"`
+	Node    string    `json:"node"`
+	Verdict string    `json:"verdict"`
+	Pod     LinePod   `json:"pod"`
+	// Protocol is udp or tcp of a decision, and a flow's own.
+	Protocol string `json:"protocol"`
+
+	// Of DNS decisions.
+	Would     string        `json:"would,omitempty"`
+	Question  *LineQuestion `json:"question,omitempty"`
+	Via       string        `json:"via,omitempty"`
+	Matches   []LineMatch   `json:"matches,omitempty"`
+	Answers   []LineAnswer  `json:"answers,omitempty"`
+	Chain     []string      `json:"chain,omitempty"`
+	Rcode     string        `json:"rcode,omitempty"`
+	Upstream  string        `json:"upstream,omitempty"`
+	Cache     string        `json:"cache,omitempty"`
+	LatencyUS int64         `json:"latency_us,omitempty"`
+	Error     string        `json:"error,omitempty"`
+
+	// Of flows.
+	Destination *LineDestination `json:"destination,omitempty"`
+	Names       []LineName       `json:"names,omitempty"`
+	Reason      FlowReason       `json:"reason,omitempty"`
+	Policies    []string         `json:"policies,omitempty"`
+	Count       uint64           `json:"count,omitempty"`
+	Last        time.Time        `json:"last,omitzero"`
+}
+
+// LinePod is the pod of a line.
+type LinePod struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid,omitempty"`
+	Workload  string `json:"workload,omitempty"`
+	IP        string `json:"ip"`
+}
+
+// LineQuestion is what a pod asked.
+type LineQuestion struct {
+	Name  string `json:"name"`
+	Type  string `json:"type"`
+	Class string `json:"class"`
+}
+
+// LineMatch is a match that covers a name.
+type LineMatch struct {
+	Policy string `json:"policy"`
+	Path   string `json:"path"`
+	Match  string `json:"match"`
+	Audit  bool   `json:"audit,omitempty"`
+}
+
+// LineAnswer is an address of an answer.
+type LineAnswer struct {
+	Address string      `json:"address"`
+	Granted bool        `json:"granted"`
+	Grants  []LineGrant `json:"grants,omitempty"`
+	Blocked string      `json:"blocked,omitempty"`
+}
+
+// LineGrant is one port set that was opened.
+type LineGrant struct {
+	Ports string    `json:"ports"`
+	Until time.Time `json:"until"`
+}
+
+// LineDestination is what a pod dialled; Port is 0 where the protocol has none.
+type LineDestination struct {
+	Address string `json:"address"`
+	Port    uint16 `json:"port,omitempty"`
+}
+
+// LineName is a name under which a destination was seen.
+type LineName struct {
+	Name  string    `json:"name"`
+	Asked time.Time `json:"asked,omitzero"`
+	// Pod is another pod that asked, "namespace/name"; "" for the pod itself.
+	Pod   string     `json:"pod,omitempty"`
+	Match *LineMatch `json:"match,omitempty"`
+}

@@ -1,0 +1,184 @@
+package audit
+
+import (
+	"context"
+	"io"
+	"sync"
+)
+
+const (
+	// recentBytes is how long the lines are together that a log keeps for Recent.
+	recentBytes = 512 << 10
+	// followBytes is how long the lines may be together that a Follower has not
+	// taken: a few thousand lines.
+	followBytes = 1 << 20
+)
+
+// live is what somebody sees of a log while it is written. Its lock is never taken
+// by who writes a record, but by the writer, once a batch.
+type live struct {
+	mu        sync.Mutex
+	oldest    *batch // of those that are kept, which are chained by next
+	newest    *batch
+	bytes     int // of their lines
+	followers map[*Follower]bool
+	closed    bool
+}
+
+// add takes a batch that is about to be written, and returns those that nobody needs
+// any more once it is.
+func (v *live) add(b *batch) (free *batch) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for f := range v.followers {
+		f.add(b)
+	}
+	return v.keep(b)
+}
+
+// keep takes the lines for recent. No more needed are this batch, if its lines fit
+// behind the last, and the oldest: so lines of a quiet node are copied, and those of a
+// busy one are not. The caller holds the lock.
+func (v *live) keep(b *batch) (free *batch) {
+	v.bytes += len(b.lines)
+	if last := v.newest; last != nil && len(last.lines)+len(b.lines) <= cap(last.lines) {
+		last.lines = append(last.lines, b.lines...)
+		free = b
+	} else {
+		if last == nil {
+			v.oldest = b
+		} else {
+			last.next = b
+		}
+		v.newest = b
+	}
+	for v.bytes > recentBytes {
+		old := v.oldest
+		if v.oldest = old.next; v.oldest == nil {
+			v.newest = nil
+		}
+		v.bytes -= len(old.lines)
+		old.next, free = free, old
+	}
+	return free
+}
+
+// recent returns the lines that are kept.
+func (v *live) recent() []byte {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	out := make([]byte, 0, v.bytes)
+	for b := v.oldest; b != nil; b = b.next {
+		out = append(out, b.lines...)
+	}
+	return out
+}
+
+func (v *live) follow() *Follower {
+	f := &Follower{live: v, wake: make(chan struct{}, 1)}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if f.closed = v.closed; v.closed {
+		return f
+	}
+	if v.followers == nil {
+		v.followers = map[*Follower]bool{}
+	}
+	v.followers[f] = true
+	return f
+}
+
+// close ends all followers.
+func (v *live) close() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.closed = true
+	for f := range v.followers {
+		f.end()
+	}
+	v.followers = nil
+}
+
+// Recent returns the last lines of the log, whole ones, the newest last: at most
+// 512 KiB, so some hundred. It has also those that could not be written, and none
+// that a Filter held back.
+func (l *Log) Recent() []byte { return l.live.recent() }
+
+// Follow returns a Follower of the lines that come from now on. When it returns every
+// line before is in Recent, as far as that goes back.
+func (l *Log) Follow() *Follower { return l.live.follow() }
+
+// Follower yields the lines of a log as they come. It belongs to one goroutine.
+// Lines beyond 1 MiB that it has not taken are lost to it: a log never waits for
+// who follows it.
+type Follower struct {
+	live *live
+	wake chan struct{}
+	// Under the lock of live:
+	lines  []byte
+	lost   uint64
+	closed bool
+	spare  []byte // what Next gave last, to be used again
+}
+
+// add takes a batch, as a whole or not at all; the caller holds the lock. Once one
+// was lost those behind it are too, until Next: so the gap is at the end.
+func (f *Follower) add(b *batch) {
+	if f.lost > 0 || len(f.lines)+len(b.lines) > followBytes {
+		f.lost += uint64(b.count)
+	} else {
+		f.lines = append(f.lines, b.lines...)
+	}
+	f.rouse()
+}
+
+// end closes the follower; the caller holds the lock.
+func (f *Follower) end() {
+	f.closed = true
+	f.rouse()
+}
+
+func (f *Follower) rouse() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Next waits for lines and returns all that came since the last call, whole ones
+// with their newlines, and how many were lost behind them. The lines are valid
+// until the next call. The error is ctx's, or io.EOF once the log or the Follower is
+// closed and all was taken; there are no lines with an error.
+func (f *Follower) Next(ctx context.Context) (lines []byte, lost uint64, err error) {
+	for {
+		if lines, lost, err = f.taken(); len(lines) > 0 || lost > 0 || err != nil {
+			return lines, lost, err
+		}
+		select {
+		case <-f.wake:
+		case <-ctx.Done():
+			return nil, 0, ctx.Err()
+		}
+	}
+}
+
+// taken returns what there is.
+func (f *Follower) taken() (lines []byte, lost uint64, err error) {
+	f.live.mu.Lock()
+	defer f.live.mu.Unlock()
+	lines, lost = f.lines, f.lost
+	if len(lines) == 0 && lost == 0 && f.closed {
+		return nil, 0, io.EOF
+	}
+	f.lines, f.spare, f.lost = f.spare[:0], lines, 0
+	return lines, lost, nil
+}
+
+// Close ends the following; a Next that waits returns. It may be called by any
+// goroutine, and more than once.
+func (f *Follower) Close() {
+	f.live.mu.Lock()
+	defer f.live.mu.Unlock()
+	delete(f.live.followers, f)
+	f.end()
+}

@@ -1,0 +1,133 @@
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+)
+
+// lineMost is the longest line that Read takes, without its newline.
+const lineMost = 1 << 20
+
+// Read hands each line of a log to each, whose error ends the reading and is
+// returned. What is no line of version 1 and of a known kind goes to bad with its
+// number, from 1, and what is wrong with it: broken or cut JSON, a field that is
+// missing, a line beyond 1 MiB. It is skipped; bad may be nil. Empty lines count and
+// are skipped, and so is what stands before a line's brace, as a container's log has
+// it. The reader's own error is returned as it is.
+func Read(r io.Reader, each func(Line) error, bad func(number int, err error)) error {
+	in := bufio.NewReaderSize(r, 64<<10)
+	if bad == nil {
+		bad = func(int, error) {}
+	}
+	var room []byte
+	for number := 1; ; number++ {
+		text, err := readLine(in, room[:0])
+		room = text
+		if err != nil && !errors.Is(err, errTooLong) && (err != io.EOF || len(text) == 0) {
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+		switch {
+		case errors.Is(err, errTooLong):
+			bad(number, err)
+			continue
+		case len(bytes.TrimSpace(text)) == 0:
+			continue
+		}
+		line, err := ParseLine(text)
+		if err != nil {
+			bad(number, err)
+			continue
+		}
+		if err := each(line); err != nil {
+			return err
+		}
+	}
+}
+
+var errTooLong = errors.New("the line is longer than 1 MiB")
+
+// readLine appends the next line without its newline. Of one that is too long
+// nothing is left but the error.
+func readLine(in *bufio.Reader, b []byte) ([]byte, error) {
+	long := false
+	for {
+		part, err := in.ReadSlice('\n')
+		if long = long || len(b)+len(part) > lineMost+1; long {
+			b = b[:0]
+		} else {
+			b = append(b, part...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+		case long && (err == nil || err == io.EOF):
+			return b, errTooLong
+		default:
+			return bytes.TrimSuffix(b, []byte{'\n'}), err
+		}
+	}
+}
+
+// ParseLine reads one line, as Read does.
+func ParseLine(text []byte) (Line, error) {
+	var l Line
+	if at := bytes.Index(text, []byte(`{"v":`)); at > 0 && text[0] != '{' {
+		text = text[at:]
+	}
+	if err := json.Unmarshal(text, &l); err != nil {
+		// Another version's fields may well be of other types.
+		var head struct{ V int }
+		if json.Unmarshal(text, &head) == nil && head.V > Version {
+			return l, unknownVersion(head.V)
+		}
+		return l, fmt.Errorf("it is no line of the audit log: %w", err)
+	}
+	return l, l.check()
+}
+
+func unknownVersion(v int) error {
+	return fmt.Errorf("its version is %d, and this program knows %d; read it with a newer one", v, Version)
+}
+
+// check tells what a line lacks that each of its kind has.
+func (l *Line) check() error {
+	switch {
+	case l.V > Version:
+		return unknownVersion(l.V)
+	case l.V != Version:
+		return errors.New("it is no line of the audit log: it has no version")
+	case l.Kind == KindDNS && (l.Question == nil || !dnsVerdict(l.Verdict)):
+		return errors.New("it is no whole decision: the question or the verdict is missing")
+	case l.Kind == KindFlow && !l.isFlow():
+		return errors.New("it is no whole flow: the destination or the verdict is missing")
+	case l.Kind != KindDNS && l.Kind != KindFlow:
+		return fmt.Errorf("its kind %q is unknown to this program; read it with a newer one", l.Kind)
+	case l.Time.IsZero() || l.Pod.Namespace == "" || l.Pod.Name == "":
+		return errors.New("it is no whole line: the time or the pod is missing")
+	}
+	return nil
+}
+
+func (l *Line) isFlow() bool {
+	if l.Destination == nil || l.Verdict != Denied.String() && l.Verdict != WouldDeny.String() {
+		return false
+	}
+	_, err := netip.ParseAddr(l.Destination.Address)
+	return err == nil
+}
+
+func dnsVerdict(word string) bool {
+	for v := Allowed; v <= Failed; v++ {
+		if word == v.String() {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,202 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// readAll returns what Read makes of a text.
+func readAll(t *testing.T, r io.Reader) (lines []Line, bad []string) {
+	t.Helper()
+	err := Read(r, func(l Line) error { lines = append(lines, l); return nil },
+		func(number int, err error) { bad = append(bad, fmt.Sprintf("%d: %v", number, err)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lines, bad
+}
+
+// TestReadWhatWasWritten: lines of either kind come back as they were, through
+// readers that give little at a time.
+func TestReadWhatWasWritten(t *testing.T) {
+	r := rand.New(rand.NewPCG(21, 22))
+	var text []byte
+	var want []Line
+	for i := range 500 {
+		if i%3 == 0 {
+			f := randomFlow(t, r)
+			text, want = appendFlow(text, nodeField("node-1"), f), append(want, flowLineOf("node-1", f))
+		} else {
+			rec := randomRecord(t, r)
+			text, want = appendRecord(text, "node-1", &rec), append(want, lineOf("node-1", rec))
+		}
+	}
+	for name, r := range map[string]io.Reader{
+		"whole": bytes.NewReader(text), "halves": iotest.HalfReader(bytes.NewReader(text)), "no last newline": bytes.NewReader(text[:len(text)-1]),
+		"CRLF": bytes.NewReader(bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n"))),
+	} {
+		got, bad := readAll(t, r)
+		if len(bad) > 0 {
+			t.Errorf("%s: %v", name, bad)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+}
+
+// TestLineWritesWhatItRead: a Line that a program prints again is the same line.
+func TestLineWritesWhatItRead(t *testing.T) {
+	for _, text := range documentedLines(t) {
+		l, err := ParseLine([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := json.Marshal(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := ParseLine(again)
+		if d := cmp.Diff(l, back); err != nil || d != "" {
+			t.Errorf("%v, %s", err, d)
+		}
+		var a, b map[string]any
+		if err := errors.Join(json.Unmarshal([]byte(text), &a), json.Unmarshal(again, &b)); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range []map[string]any{a, b} {
+			for _, k := range []string{"time", "last", "names", "answers"} {
+				delete(m, k) // whose times have another number of digits
+			}
+		}
+		if d := cmp.Diff(a, b); d != "" {
+			t.Error(d)
+		}
+	}
+}
+
+func TestBadLinesAreNamedAndSkipped(t *testing.T) {
+	lines := documentedLines(t)
+	good, flow := strings.TrimSpace(lines[0]), strings.TrimSpace(lines[3])
+	for name, c := range map[string]struct{ text, says string }{
+		"text":            {"namegate: the agent started", "it is no line of the audit log: invalid character"},
+		"another's JSON":  {`{"level":"info"}`, "it has no version"},
+		"a list":          {`[1]`, "it is no line of the audit log: "},
+		"a number":        {`5`, "it is no line of the audit log: "},
+		"null":            {`null`, "it has no version"},
+		"torn":            {good[:len(good)/2], "it is no line of the audit log: unexpected end"},
+		"two in one":      {good + good, "it is no line of the audit log: invalid character"},
+		"torn, then one":  {good[:60] + good, "it is no line of the audit log: "},
+		"newer":           {strings.Replace(good, `"v":1`, `"v":2`, 1), "its version is 2, and this program knows 1; read it with a newer one"},
+		"newer and other": {`{"v":3,"kind":["dns"]}`, "its version is 3, and this program knows 1; read it with a newer one"},
+		"negative":        {`{"v":-3,"kind":"dns"}`, "it has no version"},
+		"other kind":      {strings.Replace(good, `"dns"`, `"tls"`, 1), `its kind "tls" is unknown to this program; read it with a newer one`},
+		"no kind":         {`{"v":1}`, `its kind "" is unknown`},
+		"no question":     {strings.Replace(good, `"question"`, `"quest"`, 1), "it is no whole decision: "},
+		"no verdict":      {strings.Replace(good, `"verdict":"allowed",`, ``, 1), "it is no whole decision: "},
+		"flow's verdict":  {strings.Replace(good, `"allowed"`, `"denied"`, 1), "it is no whole decision: "},
+		"no destination":  {strings.Replace(flow, `"destination"`, `"to"`, 1), "it is no whole flow: "},
+		"no address":      {strings.Replace(flow, `"address":"192.0.2.10"`, `"address":"there"`, 1), "it is no whole flow: "},
+		"dns' verdict":    {strings.Replace(flow, `"denied"`, `"allowed"`, 1), "it is no whole flow: "},
+		"no time":         {strings.Replace(flow, `"time"`, `"tme"`, 1), "it is no whole line: "},
+		"no pod":          {strings.Replace(flow, `"name":"cart-7d9f"`, `"name":""`, 1), "it is no whole line: "},
+		"wrong type":      {strings.Replace(flow, `"port":8443`, `"port":"https"`, 1), "it is no line of the audit log: "},
+		"a port too far":  {strings.Replace(flow, `"port":8443`, `"port":65536`, 1), "it is no line of the audit log: "},
+		"too long":        {strings.Replace(good, `"node-1"`, `"`+strings.Repeat("n", lineMost)+`"`, 1), "the line is longer than 1 MiB"},
+		"much too long":   {strings.Repeat("x", 3*lineMost), "the line is longer than 1 MiB"},
+	} {
+		for _, end := range []string{"\n", ""} {
+			got, bad := readAll(t, strings.NewReader(flow+"\n"+good+"\n\n"+c.text+end))
+			if len(got) != 2 || len(bad) != 1 || !strings.HasPrefix(bad[0], "4: ") || !strings.Contains(bad[0], c.says) {
+				t.Errorf("%s: %d lines, bad %.200v, want %s", name, len(got), bad, c.says)
+			}
+		}
+		got, bad := readAll(t, strings.NewReader(c.text+"\n"+good+"\n"+flow))
+		if len(got) != 2 || len(bad) != 1 || !strings.HasPrefix(bad[0], "1: ") {
+			t.Errorf("%s: %d lines behind it, bad %.200v", name, len(got), bad)
+		}
+	}
+}
+
+func TestReadTakesLinesUpToTheBound(t *testing.T) {
+	text := strings.TrimSpace(documentedLines(t)[0])
+	text = strings.Replace(text, `"node-1"`, `"`+strings.Repeat("n", lineMost-len(text)+len("node-1"))+`"`, 1)
+	got, bad := readAll(t, strings.NewReader(text+"\n"+text))
+	if len(text) != lineMost || len(got) != 2 || len(bad) != 0 {
+		t.Errorf("%d lines of %d bytes, bad %.100v", len(got), len(text), bad)
+	}
+}
+
+// TestReadSkipsWhatStandsInFront: files of container runtimes and kubectl's prefixes.
+func TestReadSkipsWhatStandsInFront(t *testing.T) {
+	good := documentedLines(t)[0]
+	for _, front := range []string{"2026-05-01T12:00:00.250000000Z stdout F ", "[pod/namegate-x7k2p/agent] ", "node-1: "} {
+		got, bad := readAll(t, strings.NewReader(front+good))
+		if len(got) != 1 || len(bad) != 0 || got[0].Pod.Name != "cart-7d9f" {
+			t.Errorf("%s: %v, bad %v", front, got, bad)
+		}
+	}
+}
+
+func TestReadReturnsErrors(t *testing.T) {
+	text := documentedLines(t)[0]
+	broken, full := errors.New("the disk is broken"), errors.New("enough")
+	err := Read(io.MultiReader(strings.NewReader(text), iotest.ErrReader(broken)), func(Line) error { return nil }, nil)
+	if !errors.Is(err, broken) {
+		t.Errorf("of the reader: %v", err)
+	}
+	n := 0
+	err = Read(strings.NewReader(text+"bad\n"+text+text), func(Line) error {
+		if n++; n == 2 {
+			return full
+		}
+		return nil
+	}, nil)
+	if err != full || n != 2 {
+		t.Errorf("of the caller: %v after %d lines", err, n)
+	}
+	if err := Read(strings.NewReader(""), nil, nil); err != nil {
+		t.Errorf("of an empty file: %v", err)
+	}
+}
+
+// FuzzRead: whatever the text, each line of it is either taken or named, and what is
+// taken is a whole line.
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(`{"v":1,"kind":"dns","time":"2026-05-01T12:00:00Z","verdict":"allowed","pod":{"namespace":"a","name":"b"},"question":{}}` + "\n\nx"))
+	f.Add([]byte(`{"v":1,"kind":"flow","verdict":"denied","destination":{"address":"::"}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		want := 0
+		for line := range bytes.Lines(text) {
+			if len(bytes.TrimSpace(line)) > 0 {
+				want++
+			}
+		}
+		got, last := 0, 0
+		err := Read(bytes.NewReader(text), func(l Line) error {
+			got++
+			if l.V != Version || l.Kind == KindDNS && l.Question == nil || l.Kind == KindFlow && l.Destination == nil || l.Pod.Name == "" {
+				t.Errorf("%+v is taken", l)
+			}
+			return nil
+		}, func(number int, err error) {
+			got++
+			if number <= last || err == nil {
+				t.Errorf("line %d is bad after %d: %v", number, last, err)
+			}
+			last = number
+		})
+		if err != nil || got != want {
+			t.Errorf("%d of %d lines, %v", got, want, err)
+		}
+	})
+}

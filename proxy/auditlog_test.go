@@ -1,0 +1,157 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/audit"
+)
+
+// wantRecord tells whether a record says whose workload asked, and the TTLs.
+func wantRecord(t *testing.T, what string, r audit.Record, workload string, ttls ...uint32) {
+	t.Helper()
+	if r.Workload != workload || len(r.Answers) != len(ttls) {
+		t.Errorf("%s: workload %q, answers %+v", what, r.Workload, r.Answers)
+		return
+	}
+	for i, a := range r.Answers {
+		if a.TTL != ttls[i] {
+			t.Errorf("%s: the TTL of %v is %d, want %d", what, a.Addr, a.TTL, ttls[i])
+		}
+	}
+}
+
+// TestRecordsSayWorkloadAndTTL: on the long way, whatever the verdict.
+func TestRecordsSayWorkloadAndTTL(t *testing.T) {
+	l := newLab(t, map[string][]string{
+		"www.example.org A": {"www.example.org. 30 IN CNAME edge.test.", "edge.test. 60 IN A 192.0.2.1", "edge.test. 7 IN A 192.0.2.2", "edge.test. 60 IN A 169.254.169.254"},
+		"other.test A":      {"other.test. 90 IN A 192.0.2.3"},
+	})
+	for _, c := range []struct {
+		pod, name string
+		workload  string
+		ttls      []uint32
+	}{
+		{"10.1.0.2", "www.example.org", "app=web", []uint32{30, 7, 30}},
+		{"10.1.0.2", "other.test", "app=web", []uint32{90}},
+		{"10.1.0.3", "other.test", "app=quiet", nil},
+		{"10.1.0.5", "www.example.org", "app=watched", []uint32{30, 7, 30}},
+	} {
+		l.ask(c.pod, c.name, dns.TypeA)
+		wantRecord(t, c.pod+" "+c.name, l.log.last(t), c.workload, c.ttls...)
+	}
+}
+
+// TestShortWaySaysWorkloadAndTTL: of addresses with one TTL, and with several.
+func TestShortWaySaysWorkloadAndTTL(t *testing.T) {
+	l := newExpressLab(t, false)
+	l.asks(configWith(t), nil, startScript(t, func(q *dns.Msg, _ bool) [][]byte {
+		n := q.Question[0].Name
+		if n[0] == 'm' {
+			return [][]byte{says(q, nil, n+" 60 IN A 192.0.2.1", n+" 30 IN A 192.0.2.2")}
+		}
+		return [][]byte{says(q, nil, n+" 60 IN A 192.0.2.1", n+" 60 IN A 192.0.2.2")}
+	}))
+	conn := client(t, "udp", "127.0.0.2", l.listen())
+	for _, c := range []struct {
+		name string
+		ttls []uint32
+	}{{"one.example.org", []uint32{60, 60}}, {"mixed.example.org", []uint32{60, 30}}} {
+		exchange(t, conn, newQuery(c.name, dns.TypeA))
+		until(t, "the record", func() bool { return len(l.log.of(name(t, c.name))) == 1 })
+		wantRecord(t, c.name, l.log.of(name(t, c.name))[0], "app=web", c.ttls...)
+	}
+}
+
+// stuckWriter takes nothing, as a standard output that nobody reads.
+type stuckWriter chan struct{}
+
+func (w stuckWriter) Write(p []byte) (int, error) {
+	<-w
+	return len(p), nil
+}
+
+func closeLog(t *testing.T, log *audit.Log) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := log.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestStuckLogCostsNoQuery: while the log's sink is stuck and somebody follows the log
+// and does not read, each query is answered at once; what is lost is counted.
+func TestStuckLogCostsNoQuery(t *testing.T) {
+	l := newExpressLab(t, false)
+	stuck := make(stuckWriter)
+	log := audit.To(stuck, audit.Options{Queue: 16})
+	log.Follow()
+	l.s.log = log
+	l.asks(configWith(t, "cache"), nil, startScript(t, one("192.0.2.1")))
+	conn := client(t, "udp", "127.0.0.2", l.listen())
+	const queries = 300
+	slowest := time.Duration(0)
+	for i := range queries {
+		n := "same.example.org"
+		if i%3 == 0 {
+			n = "new" + itoa(i) + ".example.org"
+		}
+		began := time.Now()
+		if r := exchange(t, conn, newQuery(n, dns.TypeA)); len(r.Answer) != 1 {
+			t.Fatalf("query %d: %v", i, r)
+		}
+		slowest = max(slowest, time.Since(began))
+	}
+	if slowest > time.Second {
+		t.Errorf("the slowest took %v", slowest)
+	}
+	l.settled()
+	// The writer holds one batch, and as many lines wait as may.
+	if n := log.Dropped(); n < queries-2*16 || n >= queries {
+		t.Errorf("%d of %d lines are counted as lost", n, queries)
+	}
+	close(stuck)
+	closeLog(t, log)
+	if log.Written()+log.Dropped() != queries {
+		t.Errorf("%d written, %d lost of %d", log.Written(), log.Dropped(), queries)
+	}
+}
+
+// TestFilterOfTheLog: what a filter asks of a kept answer's line is what it asks of
+// the first.
+func TestFilterOfTheLog(t *testing.T) {
+	l := newExpressLab(t, false)
+	var out bytes.Buffer
+	log := audit.To(&out, audit.Options{Filter: audit.Filter{Sample: 10}})
+	l.s.log = log
+	l.asks(configWith(t, "cache"), nil, startScript(t, one("192.0.2.1")))
+	conn := client(t, "udp", "127.0.0.2", l.listen())
+	ask := func(times int, n string) {
+		for range times {
+			exchange(t, conn, newQuery(n, dns.TypeA))
+		}
+		l.settled()
+	}
+	ask(100, "www.example.org")
+	log.Filter(audit.Filter{Verdicts: []string{"unmatched"}})
+	ask(20, "www.example.org")
+	ask(5, "other.test")
+	closeLog(t, log)
+	got := map[string]int{}
+	for row := range bytes.Lines(out.Bytes()) {
+		var line audit.Line
+		if err := json.Unmarshal(row, &line); err != nil {
+			t.Fatal(err)
+		}
+		got[line.Verdict+" "+line.Question.Name]++
+	}
+	if len(got) != 2 || got["allowed www.example.org"] != 10 || got["unmatched other.test"] != 5 || log.Filtered() != 110 {
+		t.Errorf("logged %v, filtered %d", got, log.Filtered())
+	}
+}

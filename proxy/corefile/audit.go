@@ -1,0 +1,77 @@
+package corefile
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/namegate/namegate/proxy/audit"
+)
+
+// sampleMost is the greatest N of which one decision is logged.
+const sampleMost = 1_000_000
+
+func readAudit(c *Config, s stanza) error {
+	arg, err := s.one("audit stdout")
+	if err != nil {
+		return err
+	}
+	switch {
+	case arg == "off":
+		c.Audit.Off = true
+		if len(s.block) > 0 {
+			return s.errorf("is off and has no options, remove the block")
+		}
+		return nil
+	case arg == "stdout":
+	case !filepath.IsAbs(arg):
+		return s.errorf("%q is neither stdout, off nor a file's full path, write for example \"audit /var/log/namegate/audit.log\"", arg)
+	default:
+		c.Audit.Path = arg
+	}
+	return s.each(func(line stanza) error { return readAuditOption(c, line) })
+}
+
+func readAuditOption(c *Config, line stanza) (err error) {
+	switch option := line.option(); option {
+	case "size", "keep":
+		if c.Audit.Path == "" {
+			return line.errorf("is of a file, and this log is the standard output; remove the line")
+		}
+		if option == "size" {
+			c.Audit.Size, err = line.size("size 100MiB", 64<<10, 1<<40)
+			return err
+		}
+		c.Audit.Keep, err = line.number("keep 5", 0, 1000)
+		return err
+	case "verdict":
+		c.AuditFilter.Verdicts, err = line.words(isVerdict, "is not a verdict, write of "+strings.Join(audit.Verdicts(), ", "))
+		return err
+	case "namespace":
+		c.AuditFilter.Namespaces, err = line.words(isServiceLabel, "is not a namespace, write names such as shop")
+		return err
+	case "sample":
+		c.AuditFilter.Sample, err = line.number("sample 10", 1, sampleMost)
+		return err
+	}
+	return line.noOption("audit", nil, "size", "keep", "verdict", "namespace", "sample")
+}
+
+func isVerdict(word string) bool { return slices.Contains(audit.Verdicts(), word) }
+
+// words returns the arguments, at least one, each of which is ok and stands there
+// once; not says what is wrong with one that is not.
+func (s stanza) words(ok func(string) bool, not string) ([]string, error) {
+	if len(s.args) == 0 {
+		return nil, s.errorf("has no value, write at least one")
+	}
+	for i, arg := range s.args {
+		if !ok(arg) {
+			return nil, s.errorf("%q %s", arg, not)
+		}
+		if slices.Contains(s.args[:i], arg) {
+			return nil, s.errorf("%s is there twice, write it once", arg)
+		}
+	}
+	return s.args, nil
+}

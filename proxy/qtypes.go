@@ -1,0 +1,79 @@
+package proxy
+
+import (
+	"sync/atomic"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/audit"
+)
+
+// The types of questions that are counted by name. Whatever else a pod asks for is
+// one type more, so that nobody outside decides how many there are.
+const (
+	typeA = iota
+	typeAAAA
+	typeHTTPS
+	typeSVCB
+	typeSRV
+	typeMX
+	typeTXT
+	typePTR
+	typeCNAME
+	typeNS
+	typeSOA
+	typeOther
+	typesMost
+)
+
+var typeNames = [typesMost]string{"A", "AAAA", "HTTPS", "SVCB", "SRV", "MX", "TXT", "PTR", "CNAME", "NS", "SOA", "other"}
+
+// typeIndex returns where a question's type is counted.
+func typeIndex(qtype uint16) int {
+	switch qtype {
+	case dns.TypeA:
+		return typeA
+	case dns.TypeAAAA:
+		return typeAAAA
+	case dns.TypeHTTPS:
+		return typeHTTPS
+	case dns.TypeSVCB:
+		return typeSVCB
+	case dns.TypeSRV:
+		return typeSRV
+	case dns.TypeMX:
+		return typeMX
+	case dns.TypeTXT:
+		return typeTXT
+	case dns.TypePTR:
+		return typePTR
+	case dns.TypeCNAME:
+		return typeCNAME
+	case dns.TypeNS:
+		return typeNS
+	case dns.TypeSOA:
+		return typeSOA
+	}
+	return typeOther
+}
+
+// TypeVerdicts are the decisions about questions of one type.
+type TypeVerdicts struct {
+	Type                                         string // A, AAAA, …, or "other"
+	Allowed, Unmatched, Refused, Blocked, Failed uint64
+}
+
+// verdicts are decisions by verdict and type.
+type verdicts [audit.Failed + 1][typesMost]atomic.Uint64
+
+// add counts a decision about a question of the type.
+func (v *verdicts) add(verdict audit.Verdict, qtype uint16) { v[verdict][typeIndex(qtype)].Add(1) }
+
+// types returns the counts by type.
+func (v *verdicts) types() (out [typesMost]TypeVerdicts) {
+	for i := range out {
+		out[i] = TypeVerdicts{Type: typeNames[i], Allowed: v[audit.Allowed][i].Load(), Unmatched: v[audit.Unmatched][i].Load(),
+			Refused: v[audit.Refused][i].Load(), Blocked: v[audit.Blocked][i].Load(), Failed: v[audit.Failed][i].Load()}
+	}
+	return out
+}
