@@ -23,7 +23,7 @@ import (
 
 // restServer speaks as much of the API as a caller's side asks: pods and Leases of a
 // fake one, to those who show a good token or certificate.
-func restServer(t *testing.T, api *apiServer, ours *ca) *httptest.Server {
+func restServer(t *testing.T, api *apiServer) *httptest.Server {
 	t.Helper()
 	send := func(w http.ResponseWriter, o any, err error) {
 		w.Header().Set("Content-Type", "application/json")
@@ -80,7 +80,7 @@ func TestKubeconfig(t *testing.T) {
 	at := serve(t, s, told(s))
 	eventually(t, "the authority is known", func() bool { return s.callers.authority.pool.Load() != nil })
 	publishAt(t, api, "n1", s.pin, at)
-	rest := restServer(t, api, ours)
+	rest := restServer(t, api)
 	certificate, key := ours.issue(t, nil)
 	dir := t.TempDir()
 	file := func(name string, content []byte, mode os.FileMode) string {
@@ -117,7 +117,7 @@ func TestKubeconfig(t *testing.T) {
 
 // TestNamespaceOfLogin: the flag's, else the context's, else default.
 func TestNamespaceOfLogin(t *testing.T) {
-	rest := restServer(t, newAPIServer(), nil)
+	rest := restServer(t, newAPIServer())
 	plain := kubeconfig(t, rest, "{token: x}", "")
 	for _, c := range []struct {
 		login Login
@@ -145,7 +145,7 @@ func TestNamespaceOfLogin(t *testing.T) {
 
 // TestBadKubeconfig: each is a wrong command line, and says what to do.
 func TestBadKubeconfig(t *testing.T) {
-	rest := restServer(t, newAPIServer(), nil)
+	rest := restServer(t, newAPIServer())
 	plain := kubeconfig(t, rest, "{token: x}", "")
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("HOME", t.TempDir())

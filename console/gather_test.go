@@ -137,6 +137,10 @@ func TestReceived(t *testing.T) {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
+	_, err := Received(&http.Response{Status: "404 Not Found", StatusCode: http.StatusNotFound, Body: io.NopCloser(strings.NewReader("404 page not found\n"))})
+	if code := ExitCode(err); code != ExitNo {
+		t.Errorf("an agent that does not know the question has exit code %d, as if it did not know the pod", code)
+	}
 }
 
 // TestBrokenAnswers: half an answer is none.

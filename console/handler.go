@@ -30,7 +30,7 @@ func Handler(source Source, viewer func(*http.Request) (Viewer, error), now func
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, answer) })
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, Refuse(http.StatusNotFound, "this agent does not know %s %s: it is of another version than the command", r.Method, r.URL.Path))
+		refuse(w, Refuse(http.StatusNotImplemented, "this agent does not know %s %s: it is of another version than the command", r.Method, r.URL.Path))
 	})
 	return mux
 }

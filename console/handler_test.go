@@ -91,7 +91,7 @@ func TestRefusals(t *testing.T) {
 			what: "the node", path: StatusPath, viewer: some{"shop"}, status: http.StatusForbidden, exit: ExitForbidden,
 			want: "you may not see all namespaces: that takes the right to get fqdnnetworkpolicies.namegate.io in the whole cluster; name one that you may see with -n NAMESPACE",
 		},
-		{what: "no path", path: "/v1/weather", status: http.StatusNotFound, exit: ExitUnknown, want: "this agent does not know GET /v1/weather: it is of another version than the command"},
+		{what: "no path", path: "/v1/weather", status: http.StatusNotImplemented, exit: ExitNo, want: "this agent does not know GET /v1/weather: it is of another version than the command"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			if c.source == nil {

@@ -19,7 +19,9 @@ func Received(resp *http.Response) (*http.Response, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, refusalMost))
 	r := &Refusal{}
 	if err != nil || json.Unmarshal(body, r) != nil || r.Message == "" {
-		r.Message = "the agent answered " + resp.Status + " without a reason; is it of the same version as this command?"
+		// Of another version, or no agent at all: what its status means nobody knows, and
+		// least of all that there is no such pod.
+		return nil, Refuse(http.StatusBadGateway, "the agent answered %s without a reason; is it of the same version as this command?", resp.Status)
 	}
 	r.Status = resp.StatusCode
 	return nil, r

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -133,26 +134,35 @@ func TestAllIsBounded(t *testing.T) {
 		})
 	}
 	w := newWorld(t, crowd...)
-	for port := range 70 {
-		for i := range crowd {
-			p := w.packet(PrefixDenied, "a", "tcp", fmt.Sprintf("198.51.100.1:%d", 1+port))
-			p.Source = crowd[i].IPs[0]
-			w.denials.take(p)
+	flood := func(to string) {
+		for port := range 70 {
+			for i := range crowd {
+				p := w.packet(PrefixDenied, "a", "tcp", fmt.Sprintf("%s:%d", to, 1+port))
+				p.Source = crowd[i].IPs[0]
+				w.denials.take(p)
+			}
 		}
 	}
+	flood("198.51.100.1")
 	if n := len(w.lines); n != countedMost {
 		t.Errorf("%d lines, want %d", n, countedMost)
 	}
 	if over := w.denials.Over(); over != 80*70-countedMost {
 		t.Errorf("%d are over", over)
 	}
+	w.pass(period)
+	flood("198.51.100.2") // other flows, of which those before are the older
 	all := 0
 	for i := range crowd {
-		all += len(w.denials.Recent(crowd[i].PodRef))
+		lately := w.denials.Recent(crowd[i].PodRef)
+		if all += len(lately); !slices.IsSortedFunc(lately, func(a, b audit.Flow) int { return b.Last.Compare(a.Last) }) {
+			t.Errorf("%s: not the newest first", crowd[i].PodRef)
+		}
 	}
 	if all != recentMost || all != w.denials.flows.latelyAll {
 		t.Errorf("%d are remembered, counted as %d", all, w.denials.flows.latelyAll)
 	}
+	w.pass(period)
 	w.pass(period)
 	for range 3 {
 		w.denied("a", "tcp", "198.51.100.1:443")

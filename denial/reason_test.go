@@ -1,9 +1,13 @@
 package denial
 
 import (
+	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/audit"
 )
 
@@ -113,6 +117,11 @@ func TestWouldDeny(t *testing.T) {
 		{"what was enforced a moment ago", func(w *world) {
 			w.memory.Remember(at["c"], Granted{ref("b"), name("web.example.org"), w.now.Add(time.Minute)})
 		}, "tcp", at["c"].String() + ":443", ""},
+		{"what was enforced, and asked for since with less", func(w *world) {
+			w.memory.Remember(at["c"], Granted{ref("b"), name("web.example.org"), w.now.Add(time.Hour)})
+			w.told("b", "web.example.org", at["c"].String(), 1, "")
+			w.now = w.now.Add(59 * time.Minute)
+		}, "tcp", at["c"].String() + ":443", ""},
 		{"what was enforced and is over", func(w *world) {
 			w.memory.Remember(at["c"], Granted{ref("b"), name("web.example.org"), w.now})
 		}, "tcp", at["c"].String() + ":443", "would-deny b tcp 10.1.0.7:443 expired x1 [web.example.org by shop/watch web.example.org]"},
@@ -165,6 +174,24 @@ func TestWhoIsNotJudged(t *testing.T) {
 	w.snap = nil
 	w.denied("a", "tcp", "198.51.100.1:443")
 	w.expect()
+}
+
+// TestAuditMatchesOpenNothing: where an enforcing policy selects the pod too.
+func TestAuditMatchesOpenNothing(t *testing.T) {
+	w := newWorld(t)
+	w.snap = policy.NewCompiler().Compile(policy.Input{
+		Policies: []v1alpha1.FQDNNetworkPolicy{
+			fqdn("allow", "enforce", v1alpha1.EnforcementEnforce, "web.example.org:443"),
+			fqdn("watch", "enforce", v1alpha1.EnforcementAudit, "any.example.org:0"),
+		},
+		Pods: []policy.Pod{{PodRef: ref("a"), IPs: []netip.Addr{at["a"]}, Labels: map[string]string{"mode": "enforce"}}},
+	})
+	w.told("a", "any.example.org", "198.51.100.1", 60, "")
+	w.denied("a", "tcp", "198.51.100.1:443")
+	w.expect("denied a tcp 198.51.100.1:443 unmatched x1 [any.example.org]")
+	if f := w.denials.Recent(ref("a"))[0]; !slices.Equal(f.Policies, []string{"shop/allow", "shop/watch"}) {
+		t.Errorf("policies: %v", f.Policies)
+	}
 }
 
 func TestNamesAreBounded(t *testing.T) {

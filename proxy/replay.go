@@ -184,7 +184,7 @@ func (r *replay) decided(t *turn, e *entry) bool {
 	until, ok := t.settled(t.s.elapsed())
 	r.until = min(r.until, until, t.steady(e, r.age))
 	r.grants, r.verdict, r.followed = t.grants, t.rec.Verdict, t.plan.via != ""
-	if t.s.log != nil {
+	if t.s.repeats() {
 		r.line = audit.Prepare(&t.rec)
 	}
 	return ok

@@ -33,6 +33,43 @@ func TestForgottenGrantSendsTheQueryTheLongWay(t *testing.T) {
 	}
 }
 
+// once is a log that does not want what is given again.
+type once struct{ *lines }
+
+func (once) Repeats() bool { return false }
+
+// TestLogThatWantsNoRepeats: it is told of the long way alone.
+func TestLogThatWantsNoRepeats(t *testing.T) {
+	for _, repeats := range []bool{true, false} {
+		l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
+		l.lines.keep = true
+		var log DecisionLog = &l.lines
+		if !repeats {
+			log = once{&l.lines}
+		}
+		s, err := New(Options{Config: l.config, Granter: l.ledger, Log: log, Now: l.now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.s = s
+		l.use(l.config, l.up)
+		l.s.Publish(compile(t, labPolicies, labPods))
+		short := 0
+		for range 5 {
+			if _, quick := l.any("10.1.0.2", newQuery("www.example.org", dns.TypeA)); quick {
+				short++
+			}
+		}
+		want := 5
+		if !repeats {
+			want = 5 - short
+		}
+		if short == 0 || len(l.lines.all) != want {
+			t.Errorf("repeats %v: %d of 5 were given again, %d records, want %d", repeats, short, len(l.lines.all), want)
+		}
+	}
+}
+
 // TestFailureIsNotGivenAgain: when the kernel takes grants again the next query is answered.
 func TestFailureIsNotGivenAgain(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})

@@ -20,6 +20,21 @@ type DecisionLog interface {
 	Write(audit.Record)
 }
 
+// Repeater is what a DecisionLog may be besides: Repeats tells, always the same,
+// whether it wants an answer that is given again, whose record is Prepared. One that
+// does not say wants all.
+type Repeater interface {
+	Repeats() bool
+}
+
+// repeats tells whether the log wants what is given again.
+func (s *Server) repeats() bool {
+	if r, ok := s.log.(Repeater); ok {
+		return r.Repeats()
+	}
+	return s.log != nil
+}
+
 // Options are what a Server is made of.
 type Options struct {
 	// Config is required; Configure replaces it.

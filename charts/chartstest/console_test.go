@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 )
@@ -90,6 +91,37 @@ func TestConsoleNotes(t *testing.T) {
 	for text, want := range map[string]bool{"": true, "console: {enabled: false}": false} {
 		if notes := render(t, text).notes; strings.Contains(notes, "See it work:\n\n  kubectl namegate status ") != want || !strings.Contains(notes, "exec daemonset/namegate -- namegate status") {
 			t.Errorf("with %q the notes say:\n%s", text, notes)
+		}
+	}
+}
+
+// TestPublishersAreBound: where tokens name their pod's node, the agents' account may
+// write its own node's annotation alone; the rule is tried in a real cluster.
+func TestPublishersAreBound(t *testing.T) {
+	for _, c := range []struct {
+		kubernetes, values string
+		there              bool
+	}{
+		{"v1.29.9", "", false}, {"v1.30.0", "", true}, {"v1.36.3-vendor.7", "", true}, {"v1.36.3", "console: {enabled: false}", false},
+	} {
+		r, err := installOn(t, c.kubernetes, "edge", c.values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects := objectsOf(t, r).objects
+		p, there := objects["ValidatingAdmissionPolicy/edge-namegate-console"].(*admissionv1.ValidatingAdmissionPolicy)
+		b, bound := objects["ValidatingAdmissionPolicyBinding/edge-namegate-console"].(*admissionv1.ValidatingAdmissionPolicyBinding)
+		if there != c.there || bound != c.there {
+			t.Errorf("%+v: there %v, bound %v", c, there, bound)
+		}
+		if !there || !bound {
+			continue
+		}
+		if want := "request.userInfo.username == 'system:serviceaccount:" + namespace + ":edge-namegate'"; p.Spec.MatchConditions[0].Expression != want || *p.Spec.FailurePolicy != admissionv1.Fail {
+			t.Errorf("it is about %s", p.Spec.MatchConditions[0].Expression)
+		}
+		if b.Spec.PolicyName != p.Name || b.Spec.MatchResources.NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"] != namespace || !slices.Equal(b.Spec.ValidationActions, []admissionv1.ValidationAction{admissionv1.Deny}) {
+			t.Errorf("the binding is %+v", b.Spec)
 		}
 	}
 }

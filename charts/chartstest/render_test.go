@@ -14,6 +14,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	release "helm.sh/helm/v4/pkg/release/v1"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -56,13 +57,15 @@ var kinds = map[string]func() object{
 	"v1/Service":        func() object { return &corev1.Service{} },
 	"apps/v1/DaemonSet": func() object { return &appsv1.DaemonSet{} },
 	"batch/v1/Job":      func() object { return &batchv1.Job{} },
-	"rbac.authorization.k8s.io/v1/ClusterRole":         func() object { return &rbacv1.ClusterRole{} },
-	"rbac.authorization.k8s.io/v1/ClusterRoleBinding":  func() object { return &rbacv1.ClusterRoleBinding{} },
-	"rbac.authorization.k8s.io/v1/Role":                func() object { return &rbacv1.Role{} },
-	"rbac.authorization.k8s.io/v1/RoleBinding":         func() object { return &rbacv1.RoleBinding{} },
-	"apiextensions.k8s.io/v1/CustomResourceDefinition": func() object { return &apiextensionsv1.CustomResourceDefinition{} },
-	"monitoring.coreos.com/v1/ServiceMonitor":          func() object { return &monitor{} },
-	"monitoring.coreos.com/v1/PrometheusRule":          func() object { return &alerts{} },
+	"rbac.authorization.k8s.io/v1/ClusterRole":                         func() object { return &rbacv1.ClusterRole{} },
+	"rbac.authorization.k8s.io/v1/ClusterRoleBinding":                  func() object { return &rbacv1.ClusterRoleBinding{} },
+	"rbac.authorization.k8s.io/v1/Role":                                func() object { return &rbacv1.Role{} },
+	"rbac.authorization.k8s.io/v1/RoleBinding":                         func() object { return &rbacv1.RoleBinding{} },
+	"admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy":        func() object { return &admissionv1.ValidatingAdmissionPolicy{} },
+	"admissionregistration.k8s.io/v1/ValidatingAdmissionPolicyBinding": func() object { return &admissionv1.ValidatingAdmissionPolicyBinding{} },
+	"apiextensions.k8s.io/v1/CustomResourceDefinition":                 func() object { return &apiextensionsv1.CustomResourceDefinition{} },
+	"monitoring.coreos.com/v1/ServiceMonitor":                          func() object { return &monitor{} },
+	"monitoring.coreos.com/v1/PrometheusRule":                          func() object { return &alerts{} },
 }
 
 // rendered is what an installation consists of: the objects by "Kind/name", those
@@ -85,13 +88,19 @@ func values(t *testing.T, text string) map[string]any {
 // install renders the chart as `helm install NAME` would, without an API server.
 func install(t *testing.T, name, text string) (*release.Release, error) {
 	t.Helper()
+	return installOn(t, "v1.29.0", name, text) // the oldest that the chart names
+}
+
+// installOn does so for a version of Kubernetes.
+func installOn(t *testing.T, kubernetes, name, text string) (*release.Release, error) {
+	t.Helper()
 	chart, err := loader.Load(chartPath)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := action.NewConfiguration()
 	c.SetLogger(slog.NewTextHandler(io.Discard, nil))
-	version, err := common.ParseKubeVersion("v1.29.0") // the oldest that the chart names
+	version, err := common.ParseKubeVersion(kubernetes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,6 +126,12 @@ func renderAs(t *testing.T, name, text string) rendered {
 	if err != nil {
 		t.Fatalf("%v, with the values\n%s", err, text)
 	}
+	return objectsOf(t, r)
+}
+
+// objectsOf decodes what a release has.
+func objectsOf(t *testing.T, r *release.Release) rendered {
+	t.Helper()
 	out := rendered{map[string]object{}, map[string]object{}, r.Info.Notes}
 	for _, doc := range strings.Split("\n"+r.Manifest, "\n---\n") {
 		add(t, out.objects, doc)

@@ -27,6 +27,9 @@ func (d decisions) Write(r audit.Record) {
 	}
 }
 
+// Repeats implements proxy.Repeater: what is given again is remembered already.
+func (d decisions) Repeats() bool { return d.log != nil }
+
 // openDenials prepares what tells of denied connections; nothing comes before
 // runDenials.
 func (a *agent) openDenials() error {

@@ -170,6 +170,7 @@ func testConsole(t *testing.T) {
 	})
 	t.Run("strangers", func(t *testing.T) { s.strangers(t) })
 	t.Run("another key", func(t *testing.T) { s.anotherKey(t) })
+	t.Run("publishing", func(t *testing.T) { s.publishing(t) })
 	t.Run("forwarded", func(t *testing.T) { s.forwarded(t) })
 }
 
@@ -248,6 +249,49 @@ func (s *scenario) anotherKey(t *testing.T) {
 	write(string(text))
 	defer write(right)
 	s.refused(console.ExitUnreachable, "another key", "status", "--node", "node-a")
+}
+
+// publishing tries to publish with the token of node-a's agent: its own node, and
+// another's.
+func (s *scenario) publishing(t *testing.T) {
+	agent := s.kubectl("get", "pods", "-n", namespace, "-l", agentLabels, "--field-selector", "spec.nodeName=node-a", "-o", "jsonpath={.items[0].metadata.name} {.items[0].metadata.uid}")
+	name, uid, _ := strings.Cut(agent, " ")
+	token := s.kubectl("create", "token", "-n", namespace, release, "--bound-object-kind=Pod", "--bound-object-name="+name, "--bound-object-uid="+uid)
+	as := "--kubeconfig=" + s.withToken(strings.TrimSpace(token))
+	const own, others, third = "namegate-console-3", "namegate-console-6", "namegate-console-0" // by the nodes' names
+	before := s.kubectl("get", "lease", "-n", namespace, others, "-o", `jsonpath={.metadata.annotations.node-b/namegate-console}`)
+	for _, c := range []struct {
+		lease, annotation string
+		taken             bool
+	}{
+		{own, "node-a/namegate-console=x", true},
+		{own, "node-b/namegate-console=x", false},
+		{others, "node-b/namegate-console=x", false},
+		{others, "node-a/namegate-console=x", true}, // nobody looks there
+		{others, "note=x", true},
+	} {
+		_, err := the.Kubectl(s.ctx, "", "annotate", "lease", as, "-n", namespace, c.lease, "--overwrite", c.annotation)
+		if (err == nil) != c.taken || err != nil && !strings.Contains(err.Error(), "of its own node alone") {
+			t.Errorf("node-a's agent writes %s into %s: %v", c.annotation, c.lease, err)
+		}
+	}
+	fresh := "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: " + third + ", namespace: " + namespace + ", annotations: {node-b/namegate-console: x}}\n"
+	if _, err := the.Kubectl(s.ctx, fresh, "create", as, "-f", "-"); err == nil || !strings.Contains(err.Error(), "of its own node alone") {
+		t.Errorf("node-a's agent makes a Lease for node-b: %v", err)
+	}
+	if now := s.kubectl("get", "lease", "-n", namespace, others, "-o", `jsonpath={.metadata.annotations.node-b/namegate-console}`); now != before || before == "" {
+		t.Errorf("node-b's console was %s and is %s", before, now)
+	}
+	// The agents write their own again when they start.
+	s.kubectl("rollout", "restart", "-n", namespace, "daemonset/"+release)
+	s.kubectl("rollout", "status", "-n", namespace, "daemonset/"+release, "--timeout=120s")
+	s.eventually(patient, "node-a's console", func() error {
+		_, code, err := s.namegate("status", "--node", "node-a")
+		if code != 0 {
+			return err
+		}
+		return nil
+	})
 }
 
 // forwarded asks through a forwarded port, as from where no node is reached.
