@@ -94,11 +94,7 @@ func (s *Server) Run(ctx context.Context, handler http.Handler) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{
-		Handler: patient(handler), ErrorLog: slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug),
-		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytes,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-	}
+	server := s.bounded(ctx, handler)
 	wg.Go(func() { s.callers.authority.keep(ctx) })
 	wg.Go(func() { s.publisher(listeners).keep(ctx) })
 	failed := make(chan error, len(listeners))
@@ -113,6 +109,16 @@ func (s *Server) Run(ctx context.Context, handler http.Handler) error {
 	}
 	server.Close()
 	return err
+}
+
+// bounded returns a server that gives no caller more than its bounds; questions end
+// with ctx.
+func (s *Server) bounded(ctx context.Context, handler http.Handler) *http.Server {
+	return &http.Server{
+		Handler: patient(handler), ErrorLog: slog.NewLogLogger(s.o.Log.Handler(), slog.LevelDebug),
+		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytes,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
 }
 
 // listen opens all addresses, or none.
