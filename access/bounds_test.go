@@ -118,7 +118,7 @@ func TestLongHeader(t *testing.T) {
 // TestCallerWhoTakesNothing: an answer that nobody takes ends; one that is taken
 // slowly goes on for as long as it is.
 func TestCallerWhoTakesNothing(t *testing.T) {
-	ended := make(chan error, 1)
+	var ended chan error // of the bubble
 	endless := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for {
 			if _, err := io.WriteString(w, strings.Repeat("x", 8<<10)); err != nil {
@@ -129,6 +129,7 @@ func TestCallerWhoTakesNothing(t *testing.T) {
 		}
 	})
 	inMemory(t, endless, func(t *testing.T, p *pipes) {
+		ended = make(chan error, 1)
 		c := p.dial()
 		defer c.Close()
 		_, err := io.WriteString(c, "GET /v1/audit HTTP/1.1\r\nHost: a\r\n\r\n")

@@ -392,7 +392,7 @@ func TestInvalidIsDeniedUntold(t *testing.T) {
 	if err := w.Node.Sysctl("net.netfilter.nf_conntrack_tcp_loose=0"); err != nil {
 		t.Fatal(err)
 	}
-	var p policy.Protocol = policy.TCP
+	const tcp = policy.TCP
 	reset := segment(w.Pod("a").Addr4, netip.MustParseAddrPort("198.51.100.1:80"))
 	c, err := w.Pod("a").ListenPacket("ip4:tcp", "0.0.0.0")
 	if err != nil {
@@ -409,5 +409,5 @@ func TestInvalidIsDeniedUntold(t *testing.T) {
 		t.Errorf("%d packets were denied, want 1", n)
 	}
 	w.expect("a", "tcp", "198.51.100.2:80", lab.Refused)
-	w.same("told of a", w.told("a", 1), "namegate denied "+p.String()+" 198.51.100.2:80")
+	w.same("told of a", w.told("a", 1), "namegate denied "+tcp.String()+" 198.51.100.2:80")
 }

@@ -56,7 +56,7 @@ func TestFollowerSeesWhatComes(t *testing.T) {
 	}
 	f.Close()
 	f.Close()
-	if _, _, err := next(t, f); err != io.EOF {
+	if _, _, err := next(t, f); !errors.Is(err, io.EOF) {
 		t.Errorf("after its close: %v", err)
 	}
 	l.Write(after)
@@ -77,11 +77,11 @@ func TestFollowerEndsWithTheLog(t *testing.T) {
 	if lines, _, err := next(t, f); err != nil || bytes.Count(lines, []byte("\n")) != 1 {
 		t.Errorf("the last line: %q, %v", lines, err)
 	}
-	if lines, _, err := next(t, f); err != io.EOF || lines != nil {
+	if lines, _, err := next(t, f); !errors.Is(err, io.EOF) || lines != nil {
 		t.Errorf("behind it: %q, %v", lines, err)
 	}
 	late := l.Follow()
-	if _, _, err := next(t, late); err != io.EOF {
+	if _, _, err := next(t, late); !errors.Is(err, io.EOF) {
 		t.Errorf("of a closed log: %v", err)
 	}
 	late.Close()
@@ -103,7 +103,7 @@ func TestFollowerStopsWaiting(t *testing.T) {
 	f.Close()
 	select {
 	case err := <-ended:
-		if err != io.EOF {
+		if !errors.Is(err, io.EOF) {
 			t.Error(err)
 		}
 	case <-time.After(5 * time.Second):

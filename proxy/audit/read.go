@@ -28,8 +28,8 @@ func Read(r io.Reader, each func(Line) error, bad func(number int, err error)) e
 	for number := 1; ; number++ {
 		text, err := readLine(in, room[:0])
 		room = text
-		if err != nil && !errors.Is(err, errTooLong) && (err != io.EOF || len(text) == 0) {
-			if err == io.EOF {
+		if err != nil && !errors.Is(err, errTooLong) && (!errors.Is(err, io.EOF) || len(text) == 0) {
+			if errors.Is(err, io.EOF) {
 				return nil
 			}
 			return err
@@ -67,7 +67,7 @@ func readLine(in *bufio.Reader, b []byte) ([]byte, error) {
 		}
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
-		case long && (err == nil || err == io.EOF):
+		case long && (err == nil || errors.Is(err, io.EOF)):
 			return b, errTooLong
 		default:
 			return bytes.TrimSuffix(b, []byte{'\n'}), err

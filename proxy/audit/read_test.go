@@ -161,7 +161,7 @@ func TestReadReturnsErrors(t *testing.T) {
 		}
 		return nil
 	}, nil)
-	if err != full || n != 2 {
+	if !errors.Is(err, full) || n != 2 {
 		t.Errorf("of the caller: %v after %d lines", err, n)
 	}
 	if err := Read(strings.NewReader(""), nil, nil); err != nil {
