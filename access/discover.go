@@ -28,7 +28,7 @@ func (c *Cluster) OfPod(ctx context.Context, namespace, name string) (console.Ag
 	p, err := c.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, console.Refuse(http.StatusNotFound, "there is no %s; kubectl get pods -n %s lists those there are", what, namespace)
+		return nil, console.Refuse(http.StatusNotFound, "there is no pod %s/%s; kubectl get pods -n %s lists those there are", namespace, name, namespace)
 	case apierrors.IsForbidden(err):
 		return nil, console.Refuse(http.StatusForbidden, "you may not get %s, so its node is not known; --node NODE names it", what)
 	case err != nil:

@@ -3,11 +3,13 @@ package console
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/audit"
 )
 
@@ -99,11 +101,11 @@ func (f *AuditFilter) wants(h *head) bool {
 func (f *AuditFilter) choose(out, lines []byte, sees func(namespace string) bool) []byte {
 	for line := range bytes.Lines(lines) {
 		var h head
-		if json.Unmarshal(line, &h) != nil || !f.wants(&h) || !sees(h.Pod.Namespace) {
+		if json.Unmarshal(line, &h) != nil || !f.wants(&h) || !seesPod(policy.PodRef{Namespace: h.Pod.Namespace, Name: h.Pod.Name}, sees) {
 			continue
 		}
 		for _, n := range h.Names {
-			if ns, _, other := strings.Cut(n.Pod, "/"); other && !sees(ns) {
+			if n.Pod != "" && !seesPod(refOf(n.Pod), sees) {
 				line = withoutNames(line, sees)
 				break
 			}
@@ -114,7 +116,8 @@ func (f *AuditFilter) choose(out, lines []byte, sees func(namespace string) bool
 }
 
 // withoutNames takes the names out of a flow's line that only pods asked for whose
-// namespace may not be seen; nothing is left of a line where that cannot be done.
+// namespace may not be seen; nothing is left of a line where that cannot be done. What
+// is left begins as the log's lines do: people look for that.
 func withoutNames(line []byte, sees func(string) bool) []byte {
 	var fields map[string]json.RawMessage
 	var names, rest []json.RawMessage
@@ -128,7 +131,7 @@ func withoutNames(line []byte, sees func(string) bool) []byte {
 		if json.Unmarshal(n, &by) != nil {
 			return nil
 		}
-		if ns, _, other := strings.Cut(by.Pod, "/"); !other || sees(ns) {
+		if by.Pod == "" || seesPod(refOf(by.Pod), sees) {
 			rest = append(rest, n)
 		}
 	}
@@ -136,9 +139,25 @@ func withoutNames(line []byte, sees func(string) bool) []byte {
 	if len(rest) > 0 {
 		fields["names"], _ = json.Marshal(rest)
 	}
-	text, err := json.Marshal(fields)
-	if err != nil {
+	var text []byte
+	for _, key := range lineBegin {
+		if value, has := fields[key]; has {
+			text = fmt.Appendf(text, ",%q:%s", key, value)
+			delete(fields, key)
+		}
+	}
+	others, err := json.Marshal(fields)
+	if err != nil || len(text) == 0 {
 		return nil
 	}
-	return append(text, '\n')
+	text[0] = '{'
+	if len(fields) > 0 {
+		others[0] = ','
+	} else {
+		others = others[1:]
+	}
+	return append(append(text, others...), '\n')
 }
+
+// lineBegin are the fields with which each line begins.
+var lineBegin = []string{"v", "kind", "time"}

@@ -43,7 +43,10 @@ func (c *console) facts(r *request, p *policy.Pod, to explain.Target) explain.Fa
 		Trouble: s.Trouble()[p.PodRef], Open: s.Open(p.PodRef), Blocked: s.Guard(), Domain: s.Domain(), Resolvers: s.Resolvers(),
 		Flows: c.flows(r, p.PodRef), Free: free(snap, p),
 	}
-	f.Problems = c.problems(p, f.View)
+	if f.Failing != "" && !r.sees("") {
+		f.Failing = "who may see all namespaces can see why" // it may name anybody's pods
+	}
+	f.Problems, f.Contested = c.problems(r, p, f.View), contested(snap, p)
 	if !to.Addr.IsValid() {
 		if d, ok := s.Asked(p.PodRef, to.Name); ok {
 			f.Asked = &d
@@ -61,7 +64,7 @@ func others(r *request, self policy.PodRef, seen []denial.Sighting) (out []denia
 	for _, s := range seen {
 		switch {
 		case s.Pod == self:
-		case r.sees(s.Pod.Namespace):
+		case seesPod(s.Pod, r.sees):
 			out = append(out, s)
 		default:
 			hidden = true
@@ -76,15 +79,16 @@ func (c *console) flows(r *request, ref policy.PodRef) []audit.Flow {
 	flows := slices.Clone(c.source.Denied(ref))
 	for i := range flows {
 		flows[i].Names = slices.DeleteFunc(slices.Clone(flows[i].Names), func(n audit.FlowName) bool {
-			return n.Pod.Name != "" && !r.sees(n.Pod.Namespace)
+			return n.Pod.Name != "" && !seesPod(n.Pod, r.sees)
 		})
 	}
 	return flows
 }
 
 // problems are those of the pod, of the policies that select it, and of those of
-// its namespace that select no pod until they are mended.
-func (c *console) problems(p *policy.Pod, v *policy.View) (out []policy.Problem) {
+// its namespace that select no pod until they are mended. Who claims an address of the
+// pod is shown to those who may see all that could.
+func (c *console) problems(r *request, p *policy.Pod, v *policy.View) (out []policy.Problem) {
 	for _, problem := range c.source.Problems() {
 		id, of := strings.CutPrefix(problem.Object, "policy ")
 		switch {
@@ -96,7 +100,21 @@ func (c *console) problems(p *policy.Pod, v *policy.View) (out []policy.Problem)
 		default:
 			continue
 		}
+		if problem.Reason == policy.ReasonAddressConflict && !r.sees("") {
+			problem.Message = "several pods claim one of its addresses; nothing is allowed for that until one of them is gone"
+		}
 		out = append(out, problem)
+	}
+	return out
+}
+
+// contested lists the addresses of a pod that others claim too, and for which nothing
+// is allowed.
+func contested(snap *policy.Snapshot, p *policy.Pod) (out []netip.Addr) {
+	for _, a := range p.IPs {
+		if v := snap.View(a); v != nil && v.Enforced && v.Pod.PodRef != p.PodRef {
+			out = append(out, a)
+		}
 	}
 	return out
 }
@@ -104,7 +122,7 @@ func (c *console) problems(p *policy.Pod, v *policy.View) (out []policy.Problem)
 // inside says what an address is in the cluster.
 func (c *console) inside(r *request, snap *policy.Snapshot, a netip.Addr) string {
 	if ref, ok := snap.Pod(a); ok {
-		if r.sees(ref.Namespace) {
+		if seesPod(ref, r.sees) {
 			return "pod, " + ref.String()
 		}
 		return "pod"

@@ -95,6 +95,10 @@ func (in *inquiry) unjudged() bool {
 		in.settle(Elsewhere, "the pod runs on the node %s, whose agent knows; ask that one", p.NodeName)
 	case p.HostNetwork:
 		in.settle(Allowed, "the pod uses the host network, where nobody can tell its traffic from the node's: no policy holds for it")
+	case len(in.f.Contested) > 0 && len(in.f.Contested) == len(p.IPs):
+		in.said.Verdict = Denied
+		in.said.Reason = fmt.Sprintf("other pods claim %s too, and nobody can tell whose traffic it is: nothing is allowed for that address", in.f.Contested[0])
+		in.do("remove all but one of the pods that have the address; a pod that has ended, or was left behind by a node, may be among them")
 	case in.f.View == nil:
 		in.settle(Allowed, "no policy selects the pod: everything is allowed")
 		in.passed()

@@ -46,6 +46,9 @@ type Facts struct {
 	// Inside is what the target's address is in the cluster: "pod shop/web",
 	// "service", "node"; "" for outside, or not known.
 	Inside string
+	// Contested are the pod's addresses that other pods claim too: nothing is allowed for
+	// these, whatever the policies say.
+	Contested []netip.Addr
 	// Free are pods with the labels of this one, and maybe more, that no enforcing
 	// policy selects: an enforcing policy for the workload would deny to them too.
 	Free []string

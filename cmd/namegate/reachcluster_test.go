@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -136,5 +137,29 @@ func TestWhomToAsk(t *testing.T) {
 	var asked []string
 	if _, err := reached(t, "kubectl-namegate", "--kubeconfig", emptyCluster(t, &asked)).everybody(t.Context()); console.ExitCode(err) != console.ExitUnreachable || strings.Contains(strings.Join(asked, " "), "/pods") {
 		t.Errorf("everybody in a cluster: asked %q: %v", asked, err)
+	}
+}
+
+// TestDocumentedFlags: the document of kubectl namegate lists the flags that say whom
+// to ask, each with its default.
+func TestDocumentedFlags(t *testing.T) {
+	text, err := os.ReadFile("../../docs/kubectl.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fl := pflag.NewFlagSet("x", pflag.ContinueOnError)
+	(&reach{}).add(fl)
+	fl.VisitAll(func(f *pflag.Flag) {
+		if f.Name != "socket" && !strings.Contains(string(text), "`--"+f.Name) { // the socket is for those on the node
+			t.Errorf("docs/kubectl.md does not have --%s", f.Name)
+		}
+	})
+	for _, m := range regexp.MustCompile("(?m)^\\| (?:`-\\w`, )?`--([a-z-]+)").FindAllStringSubmatch(string(text), -1) {
+		if fl.Lookup(m[1]) == nil {
+			t.Errorf("docs/kubectl.md has --%s, which is no flag", m[1])
+		}
+	}
+	if d := fl.Lookup("agents").DefValue; !strings.Contains(string(text), "| `--agents NAMESPACE` | `"+d+"` |") {
+		t.Errorf("docs/kubectl.md has another default of --agents than %s", d)
 	}
 }

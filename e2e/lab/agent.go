@@ -28,9 +28,10 @@ type Agent struct {
 	binary string
 	args   []string
 
-	mu  sync.Mutex
-	cmd *exec.Cmd
-	end chan error
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	end    chan error
+	killed int // each may have left a cut line
 }
 
 // Status is what the tests read of the agent's status.
@@ -257,6 +258,7 @@ func (a *Agent) Stop(s syscall.Signal) error {
 	case err := <-end:
 		end <- err // for who waits for the agent to come up
 		if s == syscall.SIGKILL {
+			a.wasKilled()
 			err = nil
 		}
 		return errors.Join(err, a.CheckAudit())
@@ -264,6 +266,12 @@ func (a *Agent) Stop(s syscall.Signal) error {
 		_ = cmd.Process.Kill()
 		return errors.New("the agent did not end")
 	}
+}
+
+func (a *Agent) wasKilled() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.killed++
 }
 
 // Killed waits until something else than the test ends the agent, and returns the
@@ -275,6 +283,7 @@ func (a *Agent) Killed(limit time.Duration) (syscall.Signal, error) {
 	select {
 	case err := <-end:
 		end <- err
+		a.wasKilled()
 		return cmd.ProcessState.Sys().(syscall.WaitStatus).Signal(), nil
 	case <-time.After(limit):
 		return 0, fmt.Errorf("the agent still runs after %v", limit)
@@ -288,15 +297,26 @@ func (a *Agent) CheckAudit() error {
 	if err != nil {
 		return err
 	}
-	return schema.Files(a.path("audit.log"))
+	return schema.Files(a.path("audit.log"), a.kills())
+}
+
+func (a *Agent) kills() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.killed
 }
 
 // AuditLines returns the lines logged so far, decisions and flows.
-func (a *Agent) AuditLines() ([]map[string]any, error) { return AuditLines(a.path("audit.log")) }
+func (a *Agent) AuditLines() ([]map[string]any, error) {
+	return auditLines(a.path("audit.log"), a.kills())
+}
 
 // AuditLines returns the lines of an audit log, each of which must be of the
 // published schema.
-func AuditLines(path string) ([]map[string]any, error) {
+func AuditLines(path string) ([]map[string]any, error) { return auditLines(path, 0) }
+
+// auditLines leaves cut lines out, as many as agents were killed.
+func auditLines(path string, killed int) ([]map[string]any, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -305,13 +325,16 @@ func AuditLines(path string) ([]map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := schema.Log(bytes.NewReader(text)); err != nil {
+	if err := schema.Log(bytes.NewReader(text), killed); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	var out []map[string]any
 	for line := range strings.Lines(string(text)) {
 		var m map[string]any
 		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			if killed > 0 {
+				continue
+			}
 			return nil, fmt.Errorf("audit line %q: %w", line, err)
 		}
 		out = append(out, m)

@@ -38,13 +38,11 @@ var dynamicSets = []string{probedSet, toldSet, watchedSet, watchedBareSet}
 const slots = 16
 
 // Priorities of our base chains: home check and interception before conntrack (-200)
-// and the raw table (-300), the pin of TCP just before kube-proxy's DNAT (-100), what is
-// audited after conntrack and before either, the
-// verdict just before the filter tables (0), give back after every other
+// and the raw table (-300), the pin of TCP and what is audited just before kube-proxy's
+// DNAT (-100), the verdict just before the filter tables (0), give back after every other
 // program's postrouting (source NAT is at 100, iptables' last at 300).
 const (
 	interceptPriority = "-310"
-	auditedPriority   = "-140"
 	pinPriority       = "-110"
 	verdictPriority   = "-10"
 	giveBackPriority  = "310"
@@ -163,17 +161,17 @@ func inetLayout(tx *knftables.Transaction, mark uint32) {
 		"udp dport @alive %[2]s saddr @intercepted%[1]s %[2]s daddr set %[2]s daddr map @intercept%[1]s",
 		"udp dport @alive %[2]s saddr @known%[1]s %[2]s daddr @endpoint%[1]s %[2]s daddr set %[2]s daddr map @intercept%[1]s",
 		`udp dport @alive iifname != "lo" `+unknown+" %[2]s daddr set %[2]s daddr map @intercept%[1]s")...)...)
-	l.chain("pin", "nat", "prerouting", pinPriority, each(
+	l.chain("watch", "", "", "", watchRules()...)
+	l.chain("dialled", "", "", "", dialledRules()...)
+	// The kernel asks a chain of this type about the first packet of a connection alone.
+	l.chain("pin", "nat", "prerouting", pinPriority, append(auditedRules(), each(
 		"tcp dport @alive %[2]s saddr @intercepted%[1]s dnat %[3]s to %[2]s daddr map @intercept%[1]s",
 		"tcp dport @alive %[2]s saddr @known%[1]s %[2]s daddr @endpoint%[1]s dnat %[3]s to %[2]s daddr map @intercept%[1]s",
 		`tcp dport @alive iifname != "lo" `+unknown+" dnat %[3]s to %[2]s daddr map @intercept%[1]s",
-		"meta l4proto { tcp, udp } th dport "+dnsPort+" %[2]s daddr @endpoint%[1]s dnat %[3]s to th sport & "+fmt.Sprint(slots-1)+" map @backends%[1]s")...)
+		"meta l4proto { tcp, udp } th dport "+dnsPort+" %[2]s daddr @endpoint%[1]s dnat %[3]s to th sport & "+fmt.Sprint(slots-1)+" map @backends%[1]s")...)...)
 	// Only what leaves: the agent asks its own serving addresses too.
 	l.chain("giveback", "filter", "postrouting", giveBackPriority, append([]string{notUDP}, each(
 		"udp sport "+dnsPort+` oifname != "lo" %[2]s saddr set %[2]s saddr map @giveback%[1]s`)...)...)
-	l.chain("watch", "", "", "", watchRules()...)
-	l.chain("dialled", "", "", "", dialledRules()...)
-	l.chain(auditedSet, "filter", "prerouting", auditedPriority, auditedRules()...)
 	verdictChains(l, mark)
 }
 

@@ -19,8 +19,7 @@ const (
 // deniedCounter is the named counter of all packets that are denied, logged or not.
 const deniedCounter = "denied"
 
-// auditedSet, with the family, holds the pods that only Audit policies select. Their
-// chain has the same name.
+// auditedSet, with the family, holds the pods that only Audit policies select.
 const auditedSet = "audited"
 
 // Sets that the kernel fills, each with the family.
@@ -79,10 +78,8 @@ func tellRules() []string { return []string{"limit rate " + toldAll + " " + logR
 func logRule(prefix string) string { return fmt.Sprintf("log prefix %q group %d", prefix, LogGroup) }
 
 // auditedRules lead what begins a connection of an audited pod to be logged, before any
-// translation of the destination. Everybody's packets come here.
-func auditedRules() []string {
-	return each("ct state new,untracked %[2]s saddr @" + auditedSet + "%[1]s goto dialled")
-}
+// translation of the destination.
+func auditedRules() []string { return each("%[2]s saddr @" + auditedSet + "%[1]s jump dialled") }
 
 // dialledRules leave it alone if it was logged of late. Discovery on a link is no
 // connection.

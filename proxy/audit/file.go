@@ -122,7 +122,10 @@ func (s *file) look() {
 		return
 	}
 	if named, err := os.Stat(s.path); err == nil && os.SameFile(mine, named) {
-		s.size = named.Size() // somebody may have truncated it
+		if size := named.Size(); size != s.size {
+			// Somebody may have truncated it, or another agent, killed since, written to it.
+			s.size, s.torn = size, s.torn || s.cut(size)
+		}
 		return
 	}
 	_ = s.reopen() // the file that is open goes on

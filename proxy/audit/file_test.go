@@ -173,6 +173,26 @@ func TestCutLineDoesNotSpoilTheNext(t *testing.T) {
 	}
 }
 
+// TestLineThatAnotherAgentLeftCut: the other was killed after this one had opened the file.
+func TestLineThatAnotherAgentLeftCut(t *testing.T) {
+	f, clock, path := newFile(t, 0, 0)
+	put(t, f, "mine")
+	other, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := other.WriteString("half a li"); err != nil {
+		t.Fatal(err)
+	}
+	clock.at = clock.at.Add(lookEvery)
+	put(t, f, "whole")
+	holds(t, path, "mine half a li whole")
+	if text, err := os.ReadFile(path); err != nil || string(text) != "mine\nhalf a li\nwhole\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
 func TestOpenLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	l, err := Open(Options{Node: "node-1", Path: path, Size: 1 << 20, Keep: 1})

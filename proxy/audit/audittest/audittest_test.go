@@ -36,7 +36,7 @@ func TestLogNamesTheLine(t *testing.T) {
 		good.WriteString(decision(i))
 	}
 	lines := strings.SplitAfter(good.String(), "\n")
-	if err := s.Log(strings.NewReader(good.String())); err != nil {
+	if err := s.Log(strings.NewReader(good.String()), 0); err != nil {
 		t.Fatal(err)
 	}
 	for name, bad := range map[string]string{
@@ -49,19 +49,41 @@ func TestLogNamesTheLine(t *testing.T) {
 	} {
 		for _, at := range []int{0, each - 1, each, 2*each + 7, 3*each - 1} {
 			text := strings.Join(lines[:at], "") + flow(1) + bad + strings.Join(lines[at:], "")
-			if err := s.Log(strings.NewReader(text)); err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("line %d: ", at+2)) {
+			if err := s.Log(strings.NewReader(text), 0); err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("line %d: ", at+2)) {
 				t.Errorf("%s at line %d: %v", name, at+2, err)
 			}
 		}
 	}
-	if err := s.Log(strings.NewReader(decision(1) + decision(2)[:50])); err != nil {
+	if err := s.Log(strings.NewReader(decision(1)+decision(2)[:50]), 0); err != nil {
 		t.Errorf("a line that is being written: %v", err)
+	}
+}
+
+// TestCutLines: one for each kill, and nothing else that is bad.
+func TestCutLines(t *testing.T) {
+	s := schema(t)
+	cut := decision(1)[:90] + "\n"
+	for _, c := range []struct {
+		text   string
+		killed int
+		good   bool
+	}{
+		{decision(1) + cut + decision(2), 1, true},
+		{decision(1) + cut + cut + decision(2), 1, false},
+		{decision(1) + cut + cut + decision(2), 2, true},
+		{cut, 0, false},
+		{"oops\n", 1, false},
+		{strings.Replace(decision(5), `"refused"`, `"dropped"`, 1), 1, false},
+	} {
+		if err := s.Log(strings.NewReader(c.text), c.killed); (err == nil) != c.good {
+			t.Errorf("%d killed: %v in\n%s", c.killed, err, c.text)
+		}
 	}
 }
 
 func TestFilesAreAllOfALog(t *testing.T) {
 	s, path := schema(t), filepath.Join(t.TempDir(), "audit.log")
-	if err := s.Files(path); err != nil {
+	if err := s.Files(path, 0); err != nil {
 		t.Errorf("no file: %v", err)
 	}
 	write := func(path, text string) {
@@ -72,11 +94,11 @@ func TestFilesAreAllOfALog(t *testing.T) {
 	}
 	write(path, decision(1))
 	write(path+".1", decision(2))
-	if err := s.Files(path); err != nil {
+	if err := s.Files(path, 0); err != nil {
 		t.Error(err)
 	}
 	write(path+".10", "x\n")
-	if err := s.Files(path); err == nil || !strings.Contains(err.Error(), "audit.log.10: line 1: x\nis no line of the audit log") {
+	if err := s.Files(path, 0); err == nil || !strings.Contains(err.Error(), "audit.log.10: line 1: x\nis no line of the audit log") {
 		t.Errorf("a rotated file: %v", err)
 	}
 }
