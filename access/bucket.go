@@ -8,56 +8,65 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// How often callers may make the agent ask the API server who they are: each
-// credential that is not remembered costs a review. A person's commands ask a few
-// times in a second, and wrong guesses are worth no more.
+// How often callers may make the agent find out who they are: each credential that
+// is not remembered costs a review by the API server, or a search for who signed it.
+// A person's commands ask a few times in a second, and wrong guesses are worth no
+// more. All take half of what the agent's client for this may ask in a second: the
+// rest is for those that are known.
 const (
 	reviewsPerSecond = 5  // of one address
 	reviewBurst      = 20 // of one address
-	allPerSecond     = 40
-	allBurst         = 80
+	allPerSecond     = 10
+	allBurst         = 40
 	// addressesMost bounds the addresses whose rate is known.
 	addressesMost = 1024
 )
 
-// bucket holds tokens: rate a second, at most burst.
+// rate is how often something may be, and how often at once.
+type rate struct{ perSecond, burst float64 }
+
+var (
+	reviewRate    = rate{reviewsPerSecond, reviewBurst}
+	allReviewRate = rate{allPerSecond, allBurst}
+)
+
+// bucket holds tokens: as many come in a second as its rate says.
 type bucket struct {
-	rate, burst float64
-	tokens      float64
-	at          time.Time
+	rate
+	tokens float64
+	at     time.Time
 }
 
-func newBucket(rate, burst float64, now time.Time) *bucket {
-	return &bucket{rate: rate, burst: burst, tokens: burst, at: now}
-}
+func newBucket(r rate, now time.Time) *bucket { return &bucket{rate: r, tokens: r.burst, at: now} }
 
 // fill brings the tokens up to now and tells whether there is one.
 func (b *bucket) fill(now time.Time) bool {
 	if passed := now.Sub(b.at); passed > 0 {
-		b.tokens = min(b.burst, b.tokens+b.rate*passed.Seconds())
+		b.tokens = min(b.burst, b.tokens+b.perSecond*passed.Seconds())
 		b.at = now
 	}
 	return b.tokens >= 1
 }
 
-// throttle bounds reviews, of each address and of all.
+// throttle bounds how often callers do something, of each address and of all.
 type throttle struct {
-	now func() time.Time
+	now  func() time.Time
+	each rate
 
 	mu  sync.Mutex
 	all *bucket
 	by  *simplelru.LRU[netip.Addr, *bucket]
 }
 
-func newThrottle(now func() time.Time) *throttle {
+func newThrottle(now func() time.Time, each, all rate) *throttle {
 	by, err := simplelru.NewLRU[netip.Addr, *bucket](addressesMost, nil)
 	if err != nil {
 		panic(err) // of a size below one
 	}
-	return &throttle{now: now, all: newBucket(allPerSecond, allBurst, now()), by: by}
+	return &throttle{now: now, each: each, all: newBucket(all, now()), by: by}
 }
 
-// take tells whether a caller may cause one more review. IPv6 callers count by
+// take tells whether a caller may do it once more. IPv6 callers count by
 // their /64, which is one network.
 func (t *throttle) take(from netip.Addr) bool {
 	t.mu.Lock()
@@ -71,7 +80,7 @@ func (t *throttle) take(from netip.Addr) bool {
 	}
 	own, ok := t.by.Get(from)
 	if !ok {
-		own = newBucket(reviewsPerSecond, reviewBurst, now)
+		own = newBucket(t.each, now)
 		t.by.Add(from, own)
 	}
 	if !own.fill(now) || !t.all.fill(now) {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -33,12 +34,14 @@ type user struct {
 	extra     map[string]authenticationv1.ExtraValue
 	// key tells users apart that may see different things.
 	key [sha256.Size]byte
+	// until is when the credentials are judged anew.
+	until time.Time
 }
 
-// judged is what a token was found to be.
+// judged is what a token or a certificate was found to be.
 type judged struct {
 	user user
-	why  string // the token is refused
+	why  string // it is refused
 }
 
 // callers tells who asks.
@@ -47,8 +50,9 @@ type callers struct {
 	log       *slog.Logger
 	now       func() time.Time
 	authority *authority
-	tokens    *remembered[[sha256.Size]byte, judged]
+	known     *remembered[[sha256.Size]byte, judged]
 	throttle  *throttle
+	turns     turns
 }
 
 // who returns the caller of a request: by its client certificate if that is a good
@@ -66,7 +70,7 @@ func (c *callers) who(r *http.Request) (user, error) {
 	token, given := bearer(r.Header)
 	switch {
 	case len(certs) > 0:
-		u, err := c.byCertificate(certs)
+		u, err := c.byCertificate(r, certs)
 		if err == nil || !given {
 			return u, err
 		}
@@ -84,38 +88,58 @@ func bearer(h http.Header) (token string, given bool) {
 	return token, strings.EqualFold(kind, "Bearer") && token != ""
 }
 
-func (c *callers) byCertificate(certs []*x509.Certificate) (user, error) {
-	switch err := c.authority.verify(certs, c.now()); {
-	case errors.Is(err, errNoAuthority):
-		return user{}, console.Refuse(http.StatusServiceUnavailable, "%v: it has not reached the API server; try again, or use a token", err)
-	case err != nil:
-		return user{}, console.Refuse(http.StatusUnauthorized, "%v; use the credentials that kubectl uses for this cluster", err)
+func (c *callers) byCertificate(r *http.Request, certs []*x509.Certificate) (user, error) {
+	sum := sha256.New()
+	sum.Write([]byte("certificates\x00"))
+	for _, cert := range certs {
+		sum.Write(cert.Raw)
 	}
-	subject := certs[0].Subject
-	u := user{name: subject.CommonName, groups: slices.Clone(subject.Organization)}
-	if !slices.Contains(u.groups, allAuthenticated) {
-		u.groups = append(u.groups, allAuthenticated)
-	}
-	u.key = sha256.Sum256(append([]byte("certificate\x00"), certs[0].Raw...))
-	return u, nil
+	return c.judge(r, [sha256.Size]byte(sum.Sum(nil)), func() (judged, error) {
+		switch err := c.authority.verify(certs, c.now()); {
+		case errors.Is(err, errNoAuthority):
+			return judged{}, console.Refuse(http.StatusServiceUnavailable, "%v: it has not reached the API server; try again, or use a token", err)
+		case err != nil:
+			return judged{why: fmt.Sprintf("%v; use the credentials that kubectl uses for this cluster", err)}, nil
+		}
+		subject := certs[0].Subject
+		u := user{name: subject.CommonName, groups: slices.Clone(subject.Organization)}
+		if !slices.Contains(u.groups, allAuthenticated) {
+			u.groups = append(u.groups, allAuthenticated)
+		}
+		return judged{user: u}, nil
+	})
 }
 
 func (c *callers) byToken(r *http.Request, token string) (user, error) {
-	key := sha256.Sum256([]byte("token\x00" + token))
-	j, ok := c.tokens.get(key)
+	return c.judge(r, sha256.Sum256([]byte("token\x00"+token)), func() (judged, error) {
+		j, err := c.review(r.Context(), token)
+		if err != nil {
+			return j, c.away(r.Context(), "who asks", err)
+		}
+		if j.why != "" {
+			j.why = fmt.Sprintf("the API server does not know this token (%s); log in again", j.why)
+		}
+		return j, nil
+	})
+}
+
+// judge returns what is known of credentials, or else finds it out. It is the same for
+// certificates: who signed one of a hundred is found by trying them all.
+func (c *callers) judge(r *http.Request, key [sha256.Size]byte, find func() (judged, error)) (user, error) {
+	j, ok := c.known.get(key)
 	if !ok {
 		if !c.throttle.take(callerOf(r)) {
 			return user{}, console.Refuse(http.StatusTooManyRequests, "too many callers that the agent has not seen of late; try again in a second")
 		}
 		var err error
-		if j, err = c.review(r.Context(), token); err != nil {
-			return user{}, c.away(r.Context(), "who asks", err)
+		if j, err = find(); err != nil {
+			return user{}, err
 		}
-		j.user.key = key
-		c.tokens.put(key, j)
+		j.user.key, j.user.until = key, c.now().Add(rememberFor)
+		c.known.put(key, j)
 	}
 	if j.why != "" {
-		return user{}, console.Refuse(http.StatusUnauthorized, "the API server does not know this token (%s); log in again", j.why)
+		return user{}, console.Refuse(http.StatusUnauthorized, "%s", j.why)
 	}
 	return j.user, nil
 }

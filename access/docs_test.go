@@ -51,8 +51,8 @@ func TestDocumentedRefusals(t *testing.T) {
 // TestDocumentedBounds: the numbers of the documents are those of the code.
 func TestDocumentedBounds(t *testing.T) {
 	for file, want := range map[string][]string{
-		"../docs/kubectl.md":  {"128 connections, 16 of one address", "5 new callers\n  of one address and 40 of all a second", "counts for 10 s", "port 9954", "`namegate-console-0` to\n`namegate-console-f`"},
-		"../docs/security.md": {"5 new callers of one address (an IPv6 /64) and 40 of all a second", "128 connections and 16 of one address, 5 s for handshake and header, 64 KiB of header, 30 s for a piece"},
+		"../docs/kubectl.md":  {"128 connections, 16 of one address", "takes 20 of one address a second", "5 new callers\n  of one address and 10 of all a second", "counts for 10 s", "port 9954", "`namegate-console-0` to\n`namegate-console-f`"},
+		"../docs/security.md": {"5 new callers of one address (an IPv6 /64) and 10 of all a second", "128 connections and 16 of one address, 5 s for handshake and header, 64 KiB of header, 30 s for a piece", "20 connections of one address a second, and 60 of all"},
 	} {
 		text, err := os.ReadFile(file)
 		must(t, err)
@@ -62,7 +62,7 @@ func TestDocumentedBounds(t *testing.T) {
 			}
 		}
 	}
-	if connectionsMost != 128 || connectionsOfOne != 16 || reviewsPerSecond != 5 || allPerSecond != 40 || rememberFor.Seconds() != 10 ||
+	if connectionsMost != 128 || connectionsOfOne != 16 || reviewsPerSecond != 5 || allPerSecond != 10 || connectionRate.perSecond != 20 || allConnectionRate.perSecond != 60 || rememberFor.Seconds() != 10 ||
 		headerTime.Seconds() != 5 || headerBytes != 64<<10 || writeTime.Seconds() != 30 || leaseCount != 16 {
 		t.Error("the documents have other numbers than the code; change them and this test")
 	}

@@ -36,6 +36,10 @@ func leaseOf(node string) string {
 	return leaseNames()[h.Sum32()%leaseCount]
 }
 
+// dialMost bounds the addresses of an agent that are tried: a node has one or two, and
+// an agent that published thousands would keep its callers for hours.
+const dialMost = 8
+
 // entry is what an agent publishes of its console.
 type entry struct {
 	node      string
@@ -71,5 +75,5 @@ func decodeEntry(node, text string) (entry, error) {
 	if err != nil {
 		return entry{}, fmt.Errorf("read the console of node %s: %w", node, err)
 	}
-	return entry{node, p.Addresses, pin}, nil
+	return entry{node, p.Addresses[:min(len(p.Addresses), dialMost)], pin}, nil
 }

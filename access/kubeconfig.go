@@ -1,6 +1,7 @@
 package access
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -110,6 +111,7 @@ func (c *Cluster) roundTripper(pin Pin) (http.RoundTripper, error) {
 		return nil, fmt.Errorf("read the credentials of the kubeconfig: %w", err)
 	}
 	config.VerifyConnection = pin.check
+	config.MinVersion = tls.VersionTLS13 // as agents speak; before it, certificates are sent in the clear
 	base := &http.Transport{
 		TLSClientConfig: config, Proxy: own.Proxy, DialContext: (&net.Dialer{Timeout: dialTime}).DialContext, TLSHandshakeTimeout: dialTime,
 		ResponseHeaderTimeout: answerTime, DisableKeepAlives: true,

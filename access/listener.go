@@ -14,10 +14,19 @@ const (
 	connectionsOfLocal = 64 // of the node itself: what a port-forward brings
 )
 
-// boundedListener closes connections that are too many.
+// How often connections are taken, of one address and of all: a handshake costs the
+// agent a fraction of a millisecond, one with hundreds of certificates some of them, and
+// whoever connects has shown nothing yet.
+var (
+	connectionRate    = rate{20, 100}
+	allConnectionRate = rate{60, 300}
+)
+
+// boundedListener closes connections that are too many, or too often.
 type boundedListener struct {
 	net.Listener
 	seats *seats
+	often *throttle
 }
 
 // seats counts connections, of all listeners of one server.
@@ -65,7 +74,7 @@ func (l boundedListener) Accept() (net.Conn, error) {
 		if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 			from = a.AddrPort().Addr().Unmap()
 		}
-		if l.seats.take(from) {
+		if l.often.take(from) && l.seats.take(from) {
 			return &seated{Conn: c, give: sync.OnceFunc(func() { l.seats.give(from) })}, nil
 		}
 		c.Close()

@@ -38,7 +38,7 @@ func TestRemembered(t *testing.T) {
 // one network count together.
 func TestThrottle(t *testing.T) {
 	c := newClock()
-	th := newThrottle(c.now)
+	th := newThrottle(c.now, reviewRate, allReviewRate)
 	taken := func(n int, from func(int) netip.Addr) (out int) {
 		for i := range n {
 			if th.take(from(i)) {
@@ -75,8 +75,8 @@ func TestBucketTwin(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		begin := time.Unix(1000, 0)
-		rate, burst := 1+r.Float64()*10, float64(1+r.IntN(20))
-		b := newBucket(rate, burst, begin)
+		of := rate{1 + r.Float64()*10, float64(1 + r.IntN(20))}
+		b := newBucket(of, begin)
 		now, given := begin, 0
 		for range 500 {
 			// Clocks go back, too.
@@ -85,7 +85,7 @@ func TestBucketTwin(t *testing.T) {
 				b.tokens--
 				given++
 			}
-			if most := burst + rate*now.Sub(begin).Seconds() + rate*0.05 + 1e-6; float64(given) > most {
+			if most := of.burst + of.perSecond*now.Sub(begin).Seconds() + of.perSecond*0.05 + 1e-6; float64(given) > most {
 				t.Fatalf("seed %d: %d given where %f are the most", seed, given, most)
 			}
 		}

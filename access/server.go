@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -68,7 +69,7 @@ func New(o Options) (*Server, error) {
 	}
 	c := &callers{
 		client: o.Client, log: o.Log, now: o.Now, authority: &authority{client: o.Client, log: o.Log},
-		tokens: newRemembered[[sha256.Size]byte, judged](o.Now), throttle: newThrottle(o.Now),
+		known: newRemembered[[sha256.Size]byte, judged](o.Now), throttle: newThrottle(o.Now, reviewRate, allReviewRate),
 	}
 	return &Server{o: o, certificate: certificate, pin: pin, callers: c, sees: newRemembered[asked, bool](o.Now)}, nil
 }
@@ -80,7 +81,7 @@ func (s *Server) Viewer(r *http.Request) (console.Viewer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Viewer{callers: s.callers, sees: s.sees, request: r, user: u, until: s.o.Now().Add(rememberFor)}, nil
+	return &Viewer{callers: s.callers, sees: s.sees, request: r, user: u}, nil
 }
 
 // Run listens, publishes where and with which key, and lets handler answer, until
@@ -131,7 +132,7 @@ func (s *Server) listen(ctx context.Context) (out []net.Listener, err error) {
 		// One question at a time and connection, so that the bound of connections bounds questions.
 		NextProtos: []string{"http/1.1"},
 	}
-	seats := newSeats()
+	seats, often := newSeats(), newThrottle(s.o.Now, connectionRate, allConnectionRate)
 	for _, a := range s.o.Addresses {
 		var lc net.ListenConfig
 		l, err := lc.Listen(ctx, "tcp", a.String())
@@ -141,16 +142,26 @@ func (s *Server) listen(ctx context.Context) (out []net.Listener, err error) {
 			}
 			return nil, fmt.Errorf("listen for people: %w", err)
 		}
-		out = append(out, tls.NewListener(boundedListener{l, seats}, config))
+		out = append(out, tls.NewListener(boundedListener{l, seats, often}, config))
 	}
 	return out, nil
 }
 
 // patient gives every piece of an answer a time of its own: an answer may follow
-// the log for hours, and a caller who takes nothing must not hold a connection.
+// the log for hours, and a caller who takes nothing must not hold a connection. Nor
+// must one who announces a body, which no question has: the server would wait for it.
 func patient(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.ServeHTTP(&patientWriter{w, http.NewResponseController(w)}, r)
+		p := &patientWriter{w, http.NewResponseController(w)}
+		if r.ContentLength == 0 {
+			h.ServeHTTP(p, r)
+			return
+		}
+		_ = p.control.SetReadDeadline(time.Now().Add(headerTime))
+		w.Header().Set("Connection", "close")
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusBadRequest)
+		_ = json.NewEncoder(p).Encode(console.Refuse(http.StatusBadRequest, "a question has no body"))
 	})
 }
 

@@ -344,7 +344,7 @@ func TestTooManyConnections(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer l.Close()
-	bounded := boundedListener{l, newSeats()}
+	bounded := boundedListener{l, newSeats(), newThrottle(time.Now, connectionRate, allConnectionRate)}
 	accepted := make(chan net.Conn, 2*connectionsOfLocal)
 	go func() {
 		for {

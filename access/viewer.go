@@ -5,10 +5,10 @@ import (
 	"crypto/sha256"
 	"net/http"
 	"sync"
-	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -30,8 +30,7 @@ type Viewer struct {
 	request *http.Request
 	user    user
 
-	mu    sync.Mutex
-	until time.Time // when the credentials are judged anew
+	mu sync.Mutex
 }
 
 var _ console.Viewer = (*Viewer)(nil)
@@ -51,19 +50,34 @@ func (v *Viewer) Sees(ctx context.Context, namespace string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if all, ok := v.sees.get(asked{u.key, ""}); ok && all {
-		return true, nil
+	if namespace != "" && len(validation.IsDNS1123Label(namespace)) > 0 {
+		return false, nil // there is none, and what is not remembered has no length
 	}
-	key := asked{u.key, namespace}
-	if yes, ok := v.sees.get(key); ok {
+	if yes, ok := v.known(u, namespace); ok {
+		return yes, nil
+	}
+	give, err := v.callers.turns.take(ctx, u.name)
+	if err != nil {
+		return false, v.callers.away(ctx, "what "+u.name+" may see", err)
+	}
+	defer give()
+	if yes, ok := v.known(u, namespace); ok {
 		return yes, nil
 	}
 	yes, err := v.callers.may(ctx, u, namespace)
 	if err != nil {
 		return false, v.callers.away(ctx, "what "+u.name+" may see", err)
 	}
-	v.sees.put(key, yes)
+	v.sees.put(asked{u.key, namespace}, yes)
 	return yes, nil
+}
+
+// known returns what the API server said of late.
+func (v *Viewer) known(u user, namespace string) (yes, ok bool) {
+	if all, ok := v.sees.get(asked{u.key, ""}); ok && all {
+		return true, true
+	}
+	return v.sees.get(asked{u.key, namespace})
 }
 
 // still returns whoever asks, judged again if that was long ago.
@@ -71,7 +85,7 @@ func (v *Viewer) still() (user, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now := v.callers.now()
-	if now.Before(v.until) {
+	if now.Before(v.user.until) {
 		return v.user, nil
 	}
 	u, err := v.callers.who(v.request)
@@ -81,7 +95,7 @@ func (v *Viewer) still() (user, error) {
 	if u.name != v.user.name {
 		return user{}, console.Refuse(http.StatusUnauthorized, "these credentials are somebody else's now; ask again")
 	}
-	v.user, v.until = u, now.Add(rememberFor)
+	v.user = u
 	return u, nil
 }
 

@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/namegate/namegate/policy"
 )
@@ -85,6 +88,21 @@ type Finding struct {
 	Message string `json:"message"`        // what is wrong, and what to write instead
 }
 
+// plain returns text that stays in its line and leaves a terminal as it is: some of it
+// is from manifests, and so from whoever wrote them.
+func plain(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsPrint(r) && r != utf8.RuneError {
+			b.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRuneToASCII(r)
+		b.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return b.String()
+}
+
 // String returns the finding as compilers do: "file:line: severity: object: path:
 // message".
 func (f Finding) String() string {
@@ -97,7 +115,7 @@ func (f Finding) String() string {
 			parts = append(parts, part)
 		}
 	}
-	return strings.Join(parts, ": ")
+	return plain(strings.Join(parts, ": "))
 }
 
 // sortFindings puts findings in the order of the files as they were given, and of

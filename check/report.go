@@ -67,7 +67,7 @@ func (r Report) Summary() string {
 		kinds := slices.Sorted(maps.Keys(r.Skipped))
 		text += fmt.Sprintf(", %s of other kinds skipped (%s)", plural(skipped, "object"), strings.Join(kinds, ", "))
 	}
-	return fmt.Sprintf("%s: %s, %s", text, plural(r.Errors, "error"), plural(r.Warnings, "warning"))
+	return fmt.Sprintf("%s: %s, %s", plain(text), plural(r.Errors, "error"), plural(r.Warnings, "warning"))
 }
 
 // Write writes the report: as "" for people, a line for each finding and answer and

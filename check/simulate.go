@@ -44,7 +44,7 @@ func (a Answer) Allowed() bool { return a.Verdict == allowed }
 
 // String returns the answer for people, in one line.
 func (a Answer) String() string {
-	return fmt.Sprintf("%s to %s: %s: %s", a.Pod, a.To, a.Verdict, a.Message)
+	return plain(fmt.Sprintf("%s to %s: %s: %s", a.Pod, a.To, a.Verdict, a.Message))
 }
 
 // PodsNamed returns the pods, and what makes pods, of that name.

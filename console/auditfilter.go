@@ -62,11 +62,11 @@ func (r *request) filter() (f AuditFilter, err error) {
 	return f, f.Check()
 }
 
-// wordsOf splits lists at commas.
+// wordsOf splits lists at commas, each word once: every line is compared with them.
 func wordsOf(lists []string) (words []string) {
 	for _, l := range lists {
 		for w := range strings.SplitSeq(l, ",") {
-			if w != "" {
+			if w != "" && !slices.Contains(words, w) {
 				words = append(words, w)
 			}
 		}
@@ -99,7 +99,15 @@ func (f *AuditFilter) wants(h *head) bool {
 // choose appends those of the lines that are asked for and may be seen. A line that
 // cannot be read is nobody's.
 func (f *AuditFilter) choose(out, lines []byte, sees func(namespace string) bool) []byte {
+	ours := []byte(nil)
+	if f.Namespace != "" {
+		ours = []byte(`"namespace":"` + f.Namespace + `"`)
+	}
 	for line := range bytes.Lines(lines) {
+		// Most of a busy node's log is others', and not worth being parsed.
+		if !bytes.Contains(line, ours) {
+			continue
+		}
 		var h head
 		if json.Unmarshal(line, &h) != nil || !f.wants(&h) || !seesPod(policy.PodRef{Namespace: h.Pod.Namespace, Name: h.Pod.Name}, sees) {
 			continue

@@ -244,7 +244,7 @@ func (l *Lines) print(line []byte) error {
 
 // lostOf returns how many lines were lost, 0 for a line of the log.
 func lostOf(line []byte) uint64 {
-	if !bytes.HasPrefix(line, []byte(`{"v":1,"kind":"`+kindLost+`"`)) {
+	if !bytes.HasPrefix(line, []byte(`{"v":1,"kind":"`+audit.KindLost+`"`)) {
 		return 0
 	}
 	var l struct{ Count uint64 }

@@ -6,15 +6,13 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/namegate/namegate/proxy/audit"
 )
 
 // streamPatience is how long somebody who follows may take no line before the
 // stream ends.
 const streamPatience = 30 * time.Second
-
-// kindLost is the kind of a line that is in no log: it tells who follows how many
-// were lost, as they were taken too slowly.
-const kindLost = "lost"
 
 // audit answers with the log's last lines, and with follow with those that come.
 func (c *console) audit(r *request) error {
@@ -22,19 +20,30 @@ func (c *console) audit(r *request) error {
 	if err != nil {
 		return err
 	}
+	follow := r.URL.Query().Has("follow")
+	if follow {
+		leave, err := c.followers.enter(r.viewer)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
 	// Followed first, so that no line falls between what was and what comes.
 	coming := c.source.Follow()
 	if coming == nil {
 		return Refuse(http.StatusServiceUnavailable, "the node %s keeps no audit log: its Corefile says `audit off`; write `audit stdout` there", c.source.Node())
 	}
 	defer coming.Close()
-	recent := c.source.Recent()
 	r.w.Header().Set("Content-Type", "application/x-ndjson")
-	s := &stream{request: r, filter: f, seen: map[string]bool{}}
-	if err := s.send(recent, 0); err != nil || !r.URL.Query().Has("follow") {
+	s := &stream{request: r, filter: f}
+	recent := c.source.Recent()
+	if s.send(recent, 0) != nil || !follow {
 		return nil
 	}
-	s.follow(coming, recent)
+	if lines, lost, err := coming.Next(s.Context()); err != nil || s.send(beyond(recent, lines), lost) != nil {
+		return nil
+	}
+	s.follow(coming)
 	return nil
 }
 
@@ -42,21 +51,13 @@ func (c *console) audit(r *request) error {
 type stream struct {
 	*request
 	filter AuditFilter
-	seen   map[string]bool // namespaces of the present batch
-	out    []byte
 }
 
 // follow sends lines as they come, until the log or whoever asked ends.
-func (s *stream) follow(coming Follower, recent []byte) {
-	for first := true; ; first = false {
+func (s *stream) follow(coming Follower) {
+	for {
 		lines, lost, err := coming.Next(s.Context())
-		if err != nil {
-			return
-		}
-		if first {
-			lines = beyond(recent, lines)
-		}
-		if s.send(lines, lost) != nil {
+		if err != nil || s.send(lines, lost) != nil {
 			return
 		}
 	}
@@ -82,27 +83,47 @@ func beyond(recent, lines []byte) []byte {
 // each batch anew: rights that are taken away end the stream.
 func (s *stream) send(lines []byte, lost uint64) error {
 	clear(s.seen)
-	if !s.allowed(s.filter.Namespace) {
+	if !s.sees(s.filter.Namespace) {
 		return errors.New("the right to see this was taken away")
 	}
-	s.out = s.filter.choose(s.out[:0], lines, s.allowed)
+	for len(lines) > 0 {
+		piece := firstLines(lines, pieceBytes)
+		if err := s.write(s.filter.choose(nil, piece, s.sees)); err != nil {
+			return err
+		}
+		lines = lines[len(piece):]
+	}
+	var gap []byte
 	if lost > 0 {
-		s.out = fmt.Appendf(s.out, `{"v":1,"kind":%q,"count":%d}`+"\n", kindLost, lost)
+		gap = fmt.Appendf(nil, `{"v":1,"kind":%q,"count":%d}`+"\n", audit.KindLost, lost)
 	}
-	control := http.NewResponseController(s.w)
-	_ = control.SetWriteDeadline(time.Now().Add(streamPatience)) // where the connection has one
-	if _, err := s.w.Write(s.out); err != nil {
-		return fmt.Errorf("send lines: %w", err)
+	if err := s.write(gap); err != nil {
+		return err
 	}
-	return control.Flush()
+	return http.NewResponseController(s.w).Flush()
 }
 
-// allowed is sees, asked once a batch for a namespace.
-func (s *stream) allowed(namespace string) bool {
-	may, known := s.seen[namespace]
-	if !known {
-		may = s.sees(namespace)
-		s.seen[namespace] = may
+// pieceBytes is how much of what is to be sent is held twice.
+const pieceBytes = 64 << 10
+
+// firstLines returns whole lines of no more than most bytes, but one at least.
+func firstLines(lines []byte, most int) []byte {
+	if len(lines) <= most {
+		return lines
 	}
-	return may
+	at := bytes.LastIndexByte(lines[:most], '\n')
+	if at < 0 {
+		if at = bytes.IndexByte(lines, '\n'); at < 0 {
+			return lines
+		}
+	}
+	return lines[:at+1]
+}
+
+func (s *stream) write(text []byte) error {
+	_ = http.NewResponseController(s.w).SetWriteDeadline(time.Now().Add(streamPatience)) // where the connection has one
+	if _, err := s.w.Write(text); err != nil {
+		return fmt.Errorf("send lines: %w", err)
+	}
+	return nil
 }

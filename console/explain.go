@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/denial"
 	"github.com/namegate/namegate/explain"
 	"github.com/namegate/namegate/policy"
@@ -31,6 +33,9 @@ func (c *console) explain(r *request) error {
 	if err != nil {
 		return err
 	}
+	if p.Local() && p.Finished() {
+		return Refuse(http.StatusNotFound, "the pod %s has ended (%s) and connects nowhere; `namegate audit --pod %s` may still show what it did", p, p.Phase, p)
+	}
 	return r.write(explain.Explain(explain.Question{Node: c.source.Node(), To: to}, c.facts(r, p, to)))
 }
 
@@ -41,7 +46,7 @@ func (c *console) facts(r *request, p *policy.Pod, to explain.Target) explain.Fa
 	f := explain.Facts{
 		Now: c.now(), Pod: *p, View: snap.ViewOf(p.PodRef), Policies: s.Policies(p.Namespace), Failing: s.Failing(),
 		Trouble: s.Trouble()[p.PodRef], Open: s.Open(p.PodRef), Blocked: s.Guard(), Domain: s.Domain(), Resolvers: s.Resolvers(),
-		Flows: c.flows(r, p.PodRef), Free: free(snap, p),
+		Flows: c.flows(r, p.PodRef), Free: free(snap, p, s.Policies(p.Namespace)),
 	}
 	if f.Failing != "" && !r.sees("") {
 		f.Failing = "who may see all namespaces can see why" // it may name anybody's pods
@@ -131,8 +136,9 @@ func (c *console) inside(r *request, snap *policy.Snapshot, a netip.Addr) string
 }
 
 // free lists pods of the pod's namespace that a policy for its workload would select
-// too, and that no enforcing policy selects.
-func free(snap *policy.Snapshot, p *policy.Pod) (out []string) {
+// too, and that no enforcing policy selects. Of pods of other nodes the policies of the
+// namespace tell.
+func free(snap *policy.Snapshot, p *policy.Pod, policies []v1alpha1.FQDNNetworkPolicy) (out []string) {
 	own, err := labels.ConvertSelectorToLabelsMap(p.Workload())
 	if err != nil || len(own) == 0 {
 		return nil
@@ -141,12 +147,25 @@ func free(snap *policy.Snapshot, p *policy.Pod) (out []string) {
 	pods := snap.Pods()
 	for i := range pods {
 		q := &pods[i]
-		if q.Namespace != p.Namespace || q.PodRef == p.PodRef || !q.Local() || q.Finished() || q.HostNetwork || !selector.Matches(labels.Set(q.Labels)) {
+		if q.Namespace != p.Namespace || q.PodRef == p.PodRef || q.Finished() || q.HostNetwork || !selector.Matches(labels.Set(q.Labels)) {
 			continue
 		}
-		if v := snap.ViewOf(q.PodRef); v == nil || !v.Enforced {
+		enforced := enforces(policies, q)
+		if q.Local() {
+			v := snap.ViewOf(q.PodRef)
+			enforced = v != nil && v.Enforced
+		}
+		if !enforced {
 			out = append(out, q.String())
 		}
 	}
 	return out
+}
+
+// enforces tells whether one of the policies of a pod's namespace makes it default-deny.
+func enforces(policies []v1alpha1.FQDNNetworkPolicy, p *policy.Pod) bool {
+	return slices.ContainsFunc(policies, func(f v1alpha1.FQDNNetworkPolicy) bool {
+		selector, err := metav1.LabelSelectorAsSelector(&f.Spec.PodSelector)
+		return err == nil && f.Spec.Enforcement != v1alpha1.EnforcementAudit && selector.Matches(labels.Set(p.Labels))
+	})
 }

@@ -58,7 +58,7 @@ func (c *console) find(namespace, name string) (*policy.Pod, error) {
 			of = append(of, p.Namespace)
 		}
 		// One name may be that of a finished pod and of the next.
-		if found == nil || found.Finished() || found.NodeName != "" && p.NodeName == "" {
+		if found == nil || found.Finished() && (!p.Finished() || p.Local()) || !found.Local() && p.Local() && !p.Finished() {
 			found = p
 		}
 	}

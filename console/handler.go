@@ -40,6 +40,8 @@ type console struct {
 	source Source
 	viewer func(*http.Request) (Viewer, error)
 	now    func() time.Time
+
+	followers followers
 }
 
 // request is one question.
@@ -47,12 +49,13 @@ type request struct {
 	*http.Request
 	w      http.ResponseWriter
 	viewer Viewer
+	seen   map[string]bool // what sees returned
 }
 
 func (c *console) serve(w http.ResponseWriter, r *http.Request, answer func(*request) error) {
 	v, err := c.viewer(r)
 	if err == nil {
-		err = answer(&request{r, w, v})
+		err = answer(&request{r, w, v, map[string]bool{}})
 	}
 	if err != nil {
 		refuse(w, err)
@@ -116,10 +119,16 @@ func (r *request) may(namespace string) error {
 	return Refuse(http.StatusForbidden, "you may not see the namespace %s: that takes the right to get fqdnnetworkpolicies.namegate.io in it; ask your administrator for the ClusterRole namegate-viewer there", namespace)
 }
 
-// sees tells whether the rows of a namespace may be seen; in doubt they may not.
+// sees tells whether the rows of a namespace may be seen; in doubt they may not. Who
+// may see what is asked once a namespace: it may take an API server a while.
 func (r *request) sees(namespace string) bool {
-	sees, err := r.viewer.Sees(r.Context(), namespace)
-	return err == nil && sees
+	sees, known := r.seen[namespace]
+	if !known {
+		may, err := r.viewer.Sees(r.Context(), namespace)
+		sees = err == nil && may
+		r.seen[namespace] = sees
+	}
+	return sees
 }
 
 // status answers what the whole node does.

@@ -220,13 +220,17 @@ func TestFree(t *testing.T) {
 	pods := w.snap.Pods()
 	for name, want := range map[string][]string{"cart-7d9f": nil, "front-1": nil, "batch": nil} {
 		i := slices.IndexFunc(pods, func(p pPod) bool { return p.Namespace == "shop" && p.Name == name })
-		if got := free(w.snap, &pods[i]); !slices.Equal(got, want) {
+		if got := free(w.snap, &pods[i], w.policies); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
 	like := pod("shop", "new", "", nil, "tier=front")
-	if got := free(w.snap, &like); !slices.Equal(got, []string{"shop/front-1"}) {
+	if got := free(w.snap, &like, w.policies); !slices.Equal(got, []string{"shop/front-1"}) {
 		t.Errorf("pods that only an Audit policy selects are free: %v", got)
+	}
+	like.Labels = map[string]string{"app": "cart"}
+	if got := free(w.snap, &like, nil); !slices.Equal(got, []string{"shop/far"}) {
+		t.Errorf("a pod of another node that no policy selects is not free: %v", got)
 	}
 }
 

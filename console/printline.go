@@ -87,7 +87,7 @@ func flowWords(l *audit.Line) string {
 	if len(names) > 0 {
 		words = append(words, listed(names))
 	}
-	words = append(words, reasonWords[l.Reason])
+	words = append(words, or(reasonWords[l.Reason], "- "+string(l.Reason)))
 	if l.Count > 1 {
 		words = append(words, fmt.Sprintf("(%d times, last %s)", l.Count, l.Last.UTC().Format("15:04:05.000")))
 	}

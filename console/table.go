@@ -125,6 +125,9 @@ func printable(r rune) bool {
 	return r == ' ' || unicode.IsGraphic(r) && r != utf8.RuneError && !unicode.IsSpace(r)
 }
 
+// OneLine returns a text as one line that is safe for a terminal.
+func OneLine(s string) string { return safe(strings.Join(strings.Fields(s), " ")) }
+
 // safeLines is safe for a text of several lines.
 func safeLines(s string) string {
 	lines := strings.Split(s, "\n")

@@ -190,7 +190,7 @@ func (d *Denials) note(snap *policy.Snapshot, p nflog.Packet, verdict audit.Flow
 	at := key{pod, p.Destination, p.Protocol, verdict}
 	t := d.flows.at(at)
 	if t == nil {
-		if t = d.flows.open(at, p.Time); t == nil {
+		if t = d.flows.open(at, p.Time, d.write); t == nil {
 			d.over++
 			return
 		}

@@ -56,9 +56,10 @@ func newFlows() flows {
 // at returns the tally that counts, nil without one.
 func (f *flows) at(k key) *tally { return f.counted[k] }
 
-// open begins to count, or returns nil where too much is counted.
-func (f *flows) open(k key, now time.Time) *tally {
-	if len(f.counted) >= countedMost || f.ofPod[k.pod] >= countedOfPod {
+// open begins to count, or returns nil where too much is counted. For a pod that has
+// less than others what one of these has is written, and let go.
+func (f *flows) open(k key, now time.Time, write func(*audit.Flow)) *tally {
+	if f.ofPod[k.pod] >= countedOfPod || len(f.counted) >= countedMost && !f.makeRoom(k.pod, write) {
 		return nil
 	}
 	i := slices.IndexFunc(f.lately[k.pod], func(t *tally) bool { return t.key == k })
@@ -76,6 +77,39 @@ func (f *flows) open(k key, now time.Time) *tally {
 		f.next = t.until
 	}
 	return t
+}
+
+// makeRoom lets go of the oldest flow of the pod that has most, if that leaves it no
+// less than the pod that needs the room.
+func (f *flows) makeRoom(pod policy.PodRef, write func(*audit.Flow)) bool {
+	var greedy policy.PodRef
+	for p, n := range f.ofPod {
+		if n > f.ofPod[greedy] {
+			greedy = p
+		}
+	}
+	if f.ofPod[greedy] <= f.ofPod[pod]+1 {
+		return false
+	}
+	var oldest *tally
+	for k, t := range f.counted {
+		if k.pod == greedy && (oldest == nil || t.until.Before(oldest.until)) {
+			oldest = t
+		}
+	}
+	if oldest.count > 0 {
+		write(oldest.line(oldest.count))
+	}
+	f.letGo(oldest)
+	return true
+}
+
+// letGo ends the counting of a flow.
+func (f *flows) letGo(t *tally) {
+	delete(f.counted, t.key)
+	if f.ofPod[t.key.pod]--; f.ofPod[t.key.pod] == 0 {
+		delete(f.ofPod, t.key.pod)
+	}
 }
 
 // begin says what a tally is of, and remembers it.
@@ -165,10 +199,7 @@ func (f *flows) close(now time.Time, write func(*audit.Flow)) {
 	slices.SortFunc(over, func(a, b *tally) int { return a.until.Compare(b.until) })
 	for _, t := range over {
 		if t.count == 0 {
-			delete(f.counted, t.key)
-			if f.ofPod[t.key.pod]--; f.ofPod[t.key.pod] == 0 {
-				delete(f.ofPod, t.key.pod)
-			}
+			f.letGo(t)
 			continue
 		}
 		write(t.line(t.count))

@@ -12,6 +12,10 @@ import (
 // namesMost bounds the names that a flow tells of.
 const namesMost = 8
 
+// consideredMost bounds the names that are looked at for a flow: an address of many
+// names, open to many pods, is not worth the agent's time.
+const consideredMost = 128
+
 // dnsPort is that of RFC 1035 §4.2.
 const dnsPort = 53
 
@@ -59,6 +63,7 @@ func names(seen []Sighting, granted []Granted) []Sighting {
 	add := func(s Sighting) {
 		i := slices.IndexFunc(out, func(o Sighting) bool { return o.Name == s.Name && o.Pod == s.Pod })
 		switch {
+		case i < 0 && len(out) == consideredMost:
 		case i < 0:
 			out = append(out, s)
 		case out[i].Asked.IsZero():

@@ -69,6 +69,25 @@ func TestOpen(t *testing.T) {
 	sameLines(t, "history after it was opened again", w.opens(w.e.History(a.PodRef, addr("192.0.2.1"))))
 }
 
+// TestNamesOfAnybodyAreEnough: an address of many pods and names does not keep whoever
+// asks for an example.
+func TestNamesOfAnybodyAreEnough(t *testing.T) {
+	w := newWorld(t)
+	var pods []policy.Pod
+	for i := range 8 {
+		pods = append(pods, pod(fmt.Sprint("p", i), fmt.Sprintf("10.1.0.%d", 5+i), "x"))
+	}
+	w.apply(pods, pol("x", "tcp/443 *.example.net"))
+	for _, p := range pods {
+		for i := range reasonsMax {
+			w.answer(p, fmt.Sprintf("n%d.example.net", i), 60, "192.0.2.1")
+		}
+	}
+	if n := len(w.e.NamesOfAnybody(addr("192.0.2.1"))); n < anybodyMost || n > anybodyMost+reasonsMax {
+		t.Errorf("%d names, want about %d", n, anybodyMost)
+	}
+}
+
 // TestOpenAfterARestart: the next agent reads by which names addresses are open.
 func TestOpenAfterARestart(t *testing.T) {
 	w := newWorld(t)

@@ -81,6 +81,10 @@ func (in *inquiry) seen(a netip.Addr) (names []alias) {
 		}
 		return b.Asked.Compare(a.Asked)
 	})
+	if more := len(names) - namesMost; more > 0 {
+		in.note("%s has %d more names, which are not looked at", a, more)
+		names = names[:namesMost]
+	}
 	for i := range names {
 		if n := &names[i]; in.f.Blocked != nil {
 			n.Blocked = in.f.Blocked(n.name, a)
@@ -91,6 +95,9 @@ func (in *inquiry) seen(a netip.Addr) (names []alias) {
 	}
 	return names
 }
+
+// namesMost bounds the names of one address: those of a content network have thousands.
+const namesMost = policy.MaxMatches
 
 func b2i(b bool) int {
 	if b {

@@ -89,10 +89,21 @@ func (in *inquiry) elsewhere(n policy.Name) {
 	for i := range in.f.Policies {
 		p := &in.f.Policies[i]
 		id := p.Namespace + "/" + p.Name
-		if slices.Contains(in.f.View.Policies, id) || !mentions(p, n) {
-			continue
+		if !slices.Contains(in.f.View.Policies, id) && mentions(p, n) {
+			in.notOfPod(p, n)
 		}
-		in.note("%s covers %s and does not select the pod: its podSelector is %s", id, n, selectorText(&p.Spec.PodSelector))
+	}
+}
+
+// notOfPod says why a policy that covers the name says nothing of the pod.
+func (in *inquiry) notOfPod(p *v1alpha1.FQDNNetworkPolicy, n policy.Name) {
+	sel, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
+	switch {
+	case err != nil: // that is a problem of its own
+	case sel.Matches(labels.Set(in.f.Pod.Labels)):
+		in.note("%s/%s covers %s and selects the pod, but is not in force for it yet", p.Namespace, p.Name, n)
+	default:
+		in.note("%s/%s covers %s and does not select the pod: its podSelector is %s", p.Namespace, p.Name, n, selectorText(&p.Spec.PodSelector))
 	}
 }
 
@@ -133,6 +144,10 @@ func (in *inquiry) write(or string, names ...policy.Name) {
 			continue
 		}
 		rule.Names = append(rule.Names, text)
+	}
+	if more := len(rule.Names) - policy.MaxMatches; more > 0 {
+		rule.Names = rule.Names[:policy.MaxMatches]
+		in.do("the manifest has %d names, which is what a rule may hold, and leaves out %d; ask for the one that is meant", policy.MaxMatches, more)
 	}
 	selector, why := in.selector()
 	if len(rule.Names) == 0 || selector == nil {
@@ -246,13 +261,16 @@ func (in *inquiry) workload() map[string]string {
 // freeName returns a name for the manifest that no policy has: applying one that
 // exists would replace it.
 func (in *inquiry) freeName(host string) string {
-	base := strings.Trim("allow-"+strings.NewReplacer("_", "-", "*", "").Replace(host), "-.")
-	for _, wrong := range []string{"-.", ".-", ".."} {
-		base = strings.ReplaceAll(base, wrong, ".")
+	parts := []string{}
+	for label := range strings.SplitSeq("allow-"+strings.ReplaceAll(host, "_", "-"), ".") {
+		if label = strings.Trim(label, "-"); label != "" {
+			parts = append(parts, label)
+		}
 	}
+	base := strings.Join(parts, ".")
 	const most = 200 // of 253, with room for a number
 	if len(base) > most {
-		base = strings.Trim(base[:most], "-.")
+		base = strings.TrimRight(base[:most], "-.")
 	}
 	name := base
 	for i := 2; in.policy(in.f.Pod.Namespace+"/"+name) != nil; i++ {

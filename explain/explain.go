@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -95,7 +96,7 @@ func (in *inquiry) unjudged() bool {
 		in.settle(Elsewhere, "the pod runs on the node %s, whose agent knows; ask that one", p.NodeName)
 	case p.HostNetwork:
 		in.settle(Allowed, "the pod uses the host network, where nobody can tell its traffic from the node's: no policy holds for it")
-	case len(in.f.Contested) > 0 && len(in.f.Contested) == len(p.IPs):
+	case in.contested():
 		in.said.Verdict = Denied
 		in.said.Reason = fmt.Sprintf("other pods claim %s too, and nobody can tell whose traffic it is: nothing is allowed for that address", in.f.Contested[0])
 		in.do("remove all but one of the pods that have the address; a pod that has ended, or was left behind by a node, may be among them")
@@ -106,6 +107,15 @@ func (in *inquiry) unjudged() bool {
 		return false
 	}
 	return true
+}
+
+// contested tells whether other pods claim every address from which the pod could
+// connect: to an address, those of its family.
+func (in *inquiry) contested() bool {
+	free := func(a netip.Addr) bool {
+		return (!in.to.Addr.IsValid() || a.Is4() == in.to.Addr.Is4()) && !slices.Contains(in.f.Contested, a)
+	}
+	return len(in.f.Contested) > 0 && !slices.ContainsFunc(in.f.Pod.IPs, free)
 }
 
 // standing is how the matches of a name stand to what is asked for.

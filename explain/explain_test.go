@@ -289,7 +289,7 @@ func TestExplain(t *testing.T) {
 			what: "a short name", to: "db:5432", policies: base,
 			want: said{
 				Verdict: Denied, Reason: "no match of the pod's policies covers the name",
-				Notes: "a name of one label is completed by the pod's search list; in the cluster it may be db.shop.svc.cluster.local: ask with that", Do: addIt, Manifest: true,
+				Notes: "a name of one label is completed by the pod's search list; in the cluster it may be db.shop.svc.cluster.local: ask with that",
 			},
 		},
 		{

@@ -25,12 +25,55 @@ func (in *inquiry) name() {
 		in.short(n, s.short)
 	case len(s.audit) > 0:
 		in.auditOnly(n, s.audit[0])
+	case in.pointed():
+		g := in.said.Open[0]
+		in.settle(Denied, "an answer for an allowed name pointed at this one, which is open on %s until %s, and not%s", g.Ports, moment(g.Until), in.to.onPort())
+		in.write("", n)
+	case in.completed() != "":
+		in.suffixed(in.completed())
 	default:
 		in.settle(Denied, "no match of the pod's policies covers the name%s", in.unmatched())
+		if in.bare() {
+			return // which name the pod asks for in its place is said
+		}
 		in.nearMisses(n)
 		in.elsewhere(n)
 		in.write("", n)
 	}
+}
+
+// pointed tells whether the name is open on other ports though no match covers it:
+// by the answer for a name that one covers.
+func (in *inquiry) pointed() bool { return len(in.said.Open) > 0 && !in.said.Open[0].Ended }
+
+// bare tells whether the name is one label, which pods complete by their search list.
+func (in *inquiry) bare() bool { return in.f.Domain != "" && in.to.Name.NumLabels() == 1 }
+
+// completed returns the name with which the pod's resolver began, if what is asked for
+// looks like an allowed one that a search list completed; else "". The suffixes are
+// those that a cluster gives, as the agent takes them.
+func (in *inquiry) completed() policy.Name {
+	if in.to.Addr.IsValid() || in.f.View == nil || in.f.Domain == "" || len(in.f.View.Decide(in.to.Name).Matches) > 0 {
+		return ""
+	}
+	suffixes := []policy.Name{in.f.Domain}
+	for _, above := range []string{"svc.", in.f.Pod.Namespace + ".svc."} {
+		if s, err := policy.ParseName(above + in.f.Domain.String()); err == nil {
+			suffixes = append([]policy.Name{s}, suffixes...)
+		}
+	}
+	for _, s := range suffixes {
+		if short, ok := in.to.Name.TrimSuffix(s); ok && short != "" && in.f.View.Decide(short).Allowed() {
+			return short
+		}
+	}
+	return ""
+}
+
+// suffixed answers for an allowed name with a search suffix.
+func (in *inquiry) suffixed(short policy.Name) {
+	in.settle(Denied, "this is %s with a search suffix, and opens something only where the answer points at %s", short, short)
+	in.do("ask about %s, which the policies allow: the pod's resolver goes on to it", short)
 }
 
 func addresses(n int) string {

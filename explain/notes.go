@@ -67,6 +67,7 @@ func (in *inquiry) notes() {
 		return
 	}
 	switch n := in.to.Name; {
+	case in.completed() != "": // that was said
 	case f.View != nil && n.HasSuffix(f.Domain):
 		in.note("names under %s always resolve; their addresses open only where a match covers them", f.Domain)
 	case n.NumLabels() == 1:
@@ -82,7 +83,7 @@ func (in *inquiry) passed() {
 	}
 	for i := range in.f.Policies {
 		if p := &in.f.Policies[i]; mentions(p, in.to.Name) {
-			in.note("%s/%s covers %s and does not select the pod: its podSelector is %s", p.Namespace, p.Name, in.to.Name, selectorText(&p.Spec.PodSelector))
+			in.notOfPod(p, in.to.Name)
 		}
 	}
 }

@@ -60,6 +60,9 @@ func ParseTarget(s string) (Target, error) {
 
 // parseName reads the one name that is asked for.
 func parseName(host string) (policy.Name, error) {
+	if strings.Trim(host, "0123456789.") == "" && host != "" {
+		return "", fmt.Errorf("%q is no address, and no name that anybody asks for; write an address such as 192.0.2.10, or a name", host)
+	}
 	p, err := policy.ParseExact(host)
 	if err != nil && strings.Contains(host, "*") {
 		return "", fmt.Errorf("%q is a pattern; write one name that it is to cover", host)

@@ -52,6 +52,9 @@ func TestParseTargetRefuses(t *testing.T) {
 		"[2001:db8::1]443":       "write [2001:db8::1]:443",
 		"[2001:db8::1]:":         "write [2001:db8::1]:443",
 		"a..b":                   "empty label",
+		"192.0.2.010":            `"192.0.2.010" is no address`,
+		"300.1.1.1:443":          `"300.1.1.1" is no address`,
+		"10.0.0":                 `"10.0.0" is no address`,
 		"2001:db8::1:443:x":      "write a bare domain name",
 	} {
 		if _, err := ParseTarget(text); err == nil || !strings.Contains(err.Error(), want) {

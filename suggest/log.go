@@ -3,6 +3,7 @@ package suggest
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -16,6 +17,9 @@ import (
 // Log gathers what the lines of an audit log say of each workload. It holds each
 // name, port and address once, however many lines there are. It is for one goroutine.
 type Log struct {
+	// Guard, unless nil, is the guard against rebinding as it is by default: why a name
+	// does not open an address, "" if it does.
+	Guard     func(policy.Name, netip.Addr) string
 	workloads map[workloadKey]*workload
 	// existing are the policies that lines name, "namespace/name".
 	existing map[string]bool
@@ -36,6 +40,7 @@ type workload struct {
 	audits        map[string]bool // the policies that only audit the pods
 	asked         map[string]asking
 	late          map[string]time.Duration // after the question, where no grant lasts as long
+	guarded       map[string]string        // an address of a name that the guard keeps closed, and why
 }
 
 // longest is how long an answer opens an address at most, by default.
@@ -81,13 +86,16 @@ func (l *Log) Add(line audit.Line) error {
 	}
 	w.pods[line.Pod.Name] = true
 	if line.Kind == audit.KindFlow {
-		return w.flow(line)
+		return w.flow(line, l.Guard)
 	}
 	w.question(line)
 	return nil
 }
 
 func (l *Log) workload(pod audit.LinePod) (*workload, error) {
+	if strings.Contains(pod.Name, "+") {
+		return nil, fmt.Errorf("%q of namespace %q are several pods that claim one address, for which no policy opens anything", pod.Name, pod.Namespace)
+	}
 	if len(validation.IsDNS1123Label(pod.Namespace)) > 0 || len(validation.IsDNS1123Subdomain(pod.Name)) > 0 {
 		return nil, fmt.Errorf("pod %q of namespace %q cannot exist", pod.Name, pod.Namespace)
 	}
@@ -103,7 +111,7 @@ func (l *Log) workload(pod audit.LinePod) (*workload, error) {
 	if w == nil {
 		w = &workload{
 			workloadKey: key, labels: set, pods: map[string]bool{}, needs: map[string]needs{}, left: map[leftKey]*Left{},
-			audits: map[string]bool{}, asked: map[string]asking{}, late: map[string]time.Duration{},
+			audits: map[string]bool{}, asked: map[string]asking{}, late: map[string]time.Duration{}, guarded: map[string]string{},
 		}
 		l.workloads[key] = w
 	}
@@ -113,7 +121,7 @@ func (l *Log) workload(pod audit.LinePod) (*workload, error) {
 var errNoDestination = errors.New("a flow without a destination")
 
 // flow takes connections that were denied, or would be.
-func (w *workload) flow(line audit.Line) error {
+func (w *workload) flow(line audit.Line, guard func(policy.Name, netip.Addr) string) error {
 	if line.Destination == nil {
 		return errNoDestination
 	}
@@ -157,6 +165,7 @@ func (w *workload) flow(line audit.Line) error {
 		if text, ok := canonical(name); ok {
 			w.need(text, dialled)
 			writable++
+			w.guard(text, line.Destination.Address, guard)
 			if after := since(line, name); after > longest {
 				w.late[text] = max(w.late[text], after)
 			}
@@ -186,6 +195,21 @@ func (w *workload) count(line audit.Line) {
 		w.would += max(line.Count, 1)
 	} else {
 		w.denied += max(line.Count, 1)
+	}
+}
+
+// guard notes that the guard would keep an address of the name closed. Of several the
+// least counts, so that the order of lines does not.
+func (w *workload) guard(name, address string, guard func(policy.Name, netip.Addr) string) {
+	n, err := policy.ParseName(name)
+	a, wrong := netip.ParseAddr(address)
+	if guard == nil || err != nil || wrong != nil {
+		return
+	}
+	if why := guard(n, a); why != "" {
+		if text := address + ", " + why; w.guarded[name] == "" || text < w.guarded[name] {
+			w.guarded[name] = text
+		}
 	}
 }
 

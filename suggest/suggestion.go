@@ -190,6 +190,14 @@ func (w *workload) notes(o Options) []string {
 		notes = append(notes, fmt.Sprintf("%s only audited these pods; what it allows opens nothing until its enforcement is Enforce: change it together with this",
 			strings.Join(ids, ", ")))
 	}
+	if len(w.guarded) > 0 {
+		var guarded []string
+		for _, name := range slices.Sorted(maps.Keys(w.guarded)) {
+			guarded = append(guarded, fmt.Sprintf("%s (%s)", name, w.guarded[name]))
+		}
+		notes = append(notes, fmt.Sprintf("dialled where by default no name may lead, so that such connections are denied even so: %s; "+
+			"the administrator can write `rebind allow SUFFIX CIDR` in the Corefile", nameList(guarded)))
+	}
 	if len(w.late) > 0 {
 		var late []string
 		for _, name := range slices.Sorted(maps.Keys(w.late)) {

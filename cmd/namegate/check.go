@@ -54,7 +54,7 @@ func (c *checking) run(cmd *cobra.Command, paths []string) error {
 	if err := c.prepare(paths); err != nil {
 		return &console.Misused{Err: err}
 	}
-	m, err := check.Read(paths, cmd.InOrStdin(), c.deep)
+	m, err := check.Read(paths, interruptible(ctxOf(cmd), cmd.InOrStdin()), c.deep)
 	if err != nil {
 		return err
 	}

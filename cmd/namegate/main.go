@@ -40,7 +40,8 @@ func execute(ctx context.Context, cmd *cobra.Command, errs io.Writer) int {
 	case errors.As(err, &answered):
 		return answered.Code
 	}
-	fmt.Fprintln(errs, "namegate: "+err.Error())
+	// Some of it is what an agent said, or stood in a file.
+	fmt.Fprintln(errs, "namegate: "+console.OneLine(err.Error()))
 	return console.ExitCode(err)
 }
 

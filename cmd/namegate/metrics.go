@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
 )
 
 const (
@@ -20,6 +21,11 @@ const (
 	// scrapesMost bounds the scrapes at one time: each waits for what a write to the
 	// kernel may hold up.
 	scrapesMost = 4
+	// scrapersMost bounds the connections: whoever reaches the node may connect, and the
+	// agent's memory is the pods' answers.
+	scrapersMost = 64
+	// scrapeTime bounds one answer, so that whoever takes none does not keep others from theirs.
+	scrapeTime = 30 * time.Second
 )
 
 // checkMetrics refuses flags that do not go together.
@@ -51,9 +57,9 @@ func (a *agent) metricsHandler(profiles bool) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &figures{a})
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesMost}))
-	mux.HandleFunc("GET /healthz", a.health.handler(a.health.live))
-	mux.HandleFunc("GET /readyz", a.health.handler(a.health.ready))
+	mux.Handle("GET /metrics", timed(promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesMost})))
+	mux.Handle("GET /healthz", timed(a.health.handler(a.health.live)))
+	mux.Handle("GET /readyz", timed(a.health.handler(a.health.ready)))
 	if profiles {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
@@ -62,6 +68,21 @@ func (a *agent) metricsHandler(profiles bool) http.Handler {
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
 	return mux
+}
+
+// timed gives an answer its time, and what is announced behind a question, too.
+// Profiles take theirs.
+func timed(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control, until := http.NewResponseController(w), time.Now().Add(scrapeTime)
+		// A connection without deadlines, as of a test, is as good.
+		_ = control.SetWriteDeadline(until)
+		if r.ContentLength != 0 {
+			_ = control.SetReadDeadline(until)
+			w.Header().Set("Connection", "close")
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // serveMetrics answers on addr until ctx ends.
@@ -73,7 +94,7 @@ func serveMetrics(ctx context.Context, addr string, handler http.Handler) error 
 	s := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute}
 	stop := context.AfterFunc(ctx, func() { s.Close() })
 	defer stop()
-	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.Serve(netutil.LimitListener(l, scrapersMost)); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve metrics: %w", err)
 	}
 	return nil

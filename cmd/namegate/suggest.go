@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -11,7 +12,9 @@ import (
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/suggest"
 )
 
@@ -33,11 +36,17 @@ type suggesting struct {
 
 	mu     sync.Mutex // of what follows
 	log    *suggest.Log
-	bad    int   // lines that are none
-	broken error // what could not be read to its end
+	bad    int    // lines that are none
+	lost   uint64 // lines that the agents say are missing
+	broken error  // what could not be read to its end
 }
 
-func newSuggesting() *suggesting { return &suggesting{now: time.Now, log: suggest.NewLog()} }
+func newSuggesting() *suggesting {
+	s := &suggesting{now: time.Now, log: suggest.NewLog()}
+	guard := proxy.NewGuard(corefile.Default(), proxy.Cluster{}) // of a node, nobody knows which
+	s.log.Guard = func(n policy.Name, a netip.Addr) string { return guard.Blocked(n, a, nil) }
+	return s
+}
 
 func suggestCommand() *cobra.Command {
 	s := newSuggesting()
@@ -96,6 +105,8 @@ func (s *suggesting) run(cmd *cobra.Command, files []string) error {
 		return s.broken
 	case s.bad > 0:
 		return leftLines(s.bad)
+	case s.lost > 0:
+		return fmt.Errorf("%d lines are missing, and what they would have said; ask for one namespace, or read the log itself", s.lost)
 	case !suggestion.Whole():
 		return errors.New("not everything that was seen can be allowed by these policies as they are; see what is left out")
 	}
@@ -179,7 +190,13 @@ func (s *suggesting) read(name string, r io.Reader) error {
 	}, func(number int, err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.leave(fmt.Sprintf("%s:%d", name, number), err)
+		where, gap := fmt.Sprintf("%s:%d", name, number), (*audit.Gap)(nil)
+		if errors.As(err, &gap) {
+			s.lost += gap.Count
+			s.say("%s: %v", where, err)
+			return
+		}
+		s.leave(where, err)
 	})
 }
 
@@ -193,7 +210,7 @@ func (s *suggesting) leave(where string, err error) {
 }
 
 func (s *suggesting) say(format string, args ...any) {
-	fmt.Fprintf(s.errs, "namegate: "+format+"\n", args...) //nolint:errcheck // nobody else can be told
+	fmt.Fprintln(s.errs, "namegate: "+console.OneLine(fmt.Sprintf(format, args...))) //nolint:errcheck // nobody else can be told
 }
 
 func (s *suggesting) write(out io.Writer, suggestion suggest.Suggestion) error {

@@ -36,7 +36,7 @@ func (s *suggesting) files(cmd *cobra.Command, paths []string) error {
 		open[i] = f
 	}
 	for i, path := range paths {
-		if err := s.read(path, open[i]); err != nil {
+		if err := s.read(path, interruptible(ctxOf(cmd), open[i])); err != nil {
 			s.say("%s cannot be read to its end: %v", path, err)
 			s.broken = errors.Join(s.broken, fmt.Errorf("read %s: %w", path, err))
 		}

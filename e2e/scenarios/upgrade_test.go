@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -45,7 +46,8 @@ func TestUpgrade(t *testing.T) {
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newStage(t, network)
 		var err error
-		if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), withLimits(fast)); err != nil {
+		// One pod asks what the pods of a node would: it may have as much under way.
+		if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), withLimits(fast+"\n        queries_per_pod 4096")); err != nil {
 			t.Fatal(err)
 		}
 		s.outside.SetAnswer(upgradeAnswer)
@@ -95,10 +97,27 @@ func (s *stage) load(length time.Duration) error {
 		return err
 	}
 	if good != count {
-		return fmt.Errorf("%d of %d queries are lost:\n%s", count-good, count, out)
+		return fmt.Errorf("%d of %d queries are lost:\n%s\nthe log's reasons: %v", count-good, count, out, s.failures())
 	}
 	return nil
 }
+
+// failures counts the reasons for which decisions failed, numbers aside.
+func (s *stage) failures() map[string]int {
+	lines, err := s.agent.AuditLines()
+	if err != nil {
+		return map[string]int{err.Error(): 1}
+	}
+	out := map[string]int{}
+	for _, l := range lines {
+		if reason, ok := l["error"].(string); ok {
+			out[digits.ReplaceAllString(reason, "0")]++
+		}
+	}
+	return out
+}
+
+var digits = regexp.MustCompile("[0-9]+")
 
 // asks has pod b ask new names over sockets that it keeps, UDP and TCP, and connect
 // to each answer.

@@ -183,7 +183,9 @@ func (t *Tables) layOut(ctx context.Context, want map[string]*knftables.Element)
 		t.layout(i, tx)
 		restore()
 		if want != nil {
-			t.refill(i, tx, want)
+			if err := t.refill(i, tx, want); err != nil {
+				return err
+			}
 		}
 		if err := t.run(ctx, table, tx); err != nil {
 			return fmt.Errorf("write nft table %s %s: %w", tableFamilies[i], TableName, err)
@@ -228,12 +230,12 @@ func (t *Tables) layout(i int, tx *knftables.Transaction) {
 
 // refill empties every set and map of a table but the dead-man switch, and fills
 // them with what is wanted.
-func (t *Tables) refill(i int, tx *knftables.Transaction, want map[string]*knftables.Element) {
+func (t *Tables) refill(i int, tx *knftables.Transaction, want map[string]*knftables.Element) error {
 	fake := knftables.NewFake(tableFamilies[i], TableName)
 	names := fake.NewTransaction()
 	t.layout(i, names)
 	if err := fake.Run(context.Background(), names); err != nil {
-		return // the layout is ours: Run on the kernel says the same
+		return fmt.Errorf("lay out nft table %s %s: %w", tableFamilies[i], TableName, err)
 	}
 	for name := range fake.Table.Sets {
 		if !volatile(name) {
@@ -248,6 +250,7 @@ func (t *Tables) refill(i int, tx *knftables.Transaction, want map[string]*knfta
 			tx.Add(e)
 		}
 	}
+	return nil
 }
 
 // names returns the names of a table's chains, sets and maps, by kind; a table that is

@@ -40,11 +40,9 @@ const (
 	// toldFor is as long as a share takes to be whole again, and longer.
 	toldFor  = 10 * time.Second
 	toldMost = 4096
-	// watchedShare makes the same connections one packet in ten seconds, for which an
-	// element must be remembered.
-	watchedShare = "limit rate 6/minute burst 1 packets"
-	watchedFor   = 20 * time.Second
-	watchedMost  = 65536
+	// watchedFor is how long what was told of an audited pod is not told again.
+	watchedFor  = 10 * time.Second
+	watchedMost = 65536
 )
 
 // tellSets are the sets that the rules of this file need.
@@ -57,9 +55,13 @@ func (l layout) tellSets(f family) {
 	}
 }
 
+// share is the rest of a rule: it goes on within the pod's share.
+const share = "update @" + toldSet + "%[1]s { %[2]s saddr " + toldShare + " } "
+
 // toldRule leads what is denied to be logged, within the pod's share. What belongs to
-// no connection, as the end of one that was forgotten, is not told of.
-const toldRule = "ct state != invalid update @" + toldSet + "%[1]s { %[2]s saddr " + toldShare + " } jump tell"
+// no connection, as the end of one that was forgotten, is not told of, nor is what has
+// a source that is no pod's: that could be made up without end.
+const toldRule = "ct state != invalid %[2]s saddr @selected%[1]s " + share + "jump tell"
 
 // ported are the protocols with ports that rules name.
 const ported = "{ tcp, udp, sctp }"
@@ -81,16 +83,18 @@ func logRule(prefix string) string { return fmt.Sprintf("log prefix %q group %d"
 // translation of the destination.
 func auditedRules() []string { return each("%[2]s saddr @" + auditedSet + "%[1]s jump dialled") }
 
-// dialledRules leave it alone if it was logged of late. Discovery on a link is no
-// connection.
+// dialledRules leave it alone if it was told of late, or if the pod's share is used up:
+// then it is not remembered either, so that one that tries everything does not take the
+// others' room. Discovery on a link is no connection.
 func dialledRules() []string {
 	const dialled = "%[2]s saddr . %[2]s daddr . meta l4proto"
-	return append(slices.Clone(onLink), each(
-		"meta l4proto "+ported+" update @"+watchedSet+"%[1]s { "+dialled+" . th dport "+watchedShare+" } jump watch",
-		"meta l4proto != "+ported+" update @"+watchedBareSet+"%[1]s { "+dialled+" "+watchedShare+" } jump watch")...)
+	once := func(which, set, what string) []string {
+		return each(which+" "+what+" @"+set+"%[1]s return", which+" "+share+"update @"+set+"%[1]s { "+what+" } jump watch")
+	}
+	return slices.Concat(onLink,
+		once("meta l4proto "+ported, watchedSet, dialled+" . th dport"),
+		once("meta l4proto != "+ported, watchedBareSet, dialled))
 }
 
-// watchRules log them within the pod's share.
-func watchRules() []string {
-	return each("update @" + toldSet + "%[1]s { %[2]s saddr " + toldShare + " } limit rate " + toldAll + " " + logRule(PrefixAudited))
-}
+// watchRules log them.
+func watchRules() []string { return []string{"limit rate " + toldAll + " " + logRule(PrefixAudited)} }

@@ -350,7 +350,7 @@ func TestTablesAreIntactWhileTheyFill(t *testing.T) {
 	err := w.Node.Do(func() error {
 		ctx := context.Background()
 		out, err := exec.Command("nft", "list", "table", "inet", nft.TableName).CombinedOutput()
-		for _, want := range []string{w.Pod("a").Addr4.String() + " limit rate 20/second", "198.51.100.1 . udp . 80 limit", "198.51.100.1 . icmp limit", "packets 1 "} {
+		for _, want := range []string{w.Pod("a").Addr4.String() + " limit rate 20/second", "198.51.100.1 . udp . 80 expires", "198.51.100.1 . icmp expires", "packets 1 "} {
 			if !strings.Contains(string(out), want) {
 				t.Errorf("the tables do not hold %q:\n%s", want, out)
 			}

@@ -22,6 +22,9 @@ const (
 const (
 	KindDNS  = "dns"
 	KindFlow = "flow"
+	// KindLost is the kind of a line that is in no log: it tells who follows one how many
+	// lines were lost, as they were taken too slowly.
+	KindLost = "lost"
 )
 
 // nodeField is what follows the time, the same in every line of a log.

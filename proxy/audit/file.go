@@ -9,11 +9,19 @@ import (
 	"os"
 	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // lookEvery is how often the writer looks whether its file is still the one
 // that the path names, and waits before it tries a failed rotation again.
 const lookEvery = time.Second
+
+// How long an agent waits for another that writes to the same file.
+const (
+	lockTries = 100
+	lockAgain = time.Millisecond
+)
 
 // file is a sink that rotates by size. It belongs to the writer's goroutine.
 type file struct {
@@ -24,6 +32,7 @@ type file struct {
 	f      *os.File
 	size   int64
 	torn   bool // the last write ended in the middle of a line, which is still there
+	fresh  bool // how the file ends is not known yet
 	looked time.Time
 	failed time.Time // of the last rotation that failed, zero if none did
 }
@@ -51,7 +60,7 @@ func (s *file) reopen() error {
 	if s.f != nil {
 		_ = s.f.Close()
 	}
-	s.f, s.size, s.torn = f, info.Size(), s.cut(info.Size())
+	s.f, s.size, s.torn, s.fresh = f, info.Size(), false, true
 	s.looked = s.now()
 	return nil
 }
@@ -74,8 +83,17 @@ func (s *file) cut(size int64) bool {
 
 func (s *file) close() error { return s.f.Close() }
 
+// write keeps other agents out, so that neither takes what the other has written so far
+// for a line that was cut.
 func (s *file) write(lines []byte) (whole int, err error) {
 	s.look()
+	locked := s.lock()
+	if locked {
+		defer s.unlock(s.f)
+	}
+	if locked || s.fresh {
+		s.grown()
+	}
 	if s.limit > 0 && s.size > 0 && s.size+int64(len(lines)) > s.limit {
 		s.rotate()
 	}
@@ -94,6 +112,35 @@ func (s *file) write(lines []byte) (whole int, err error) {
 	whole = bytes.LastIndexByte(lines[:n], '\n') + 1
 	s.torn = n > whole && !s.mend(n-whole)
 	return whole, err
+}
+
+// lock waits until no other agent writes, and tells whether none does: a program that
+// holds the file's lock for long does not keep lines from being written.
+func (s *file) lock() bool {
+	for range lockTries {
+		err := unix.Flock(int(s.f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return true
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return false // a file system without locks
+		}
+		time.Sleep(lockAgain)
+	}
+	return false
+}
+
+// unlock gives the lock of a file back, which may have been rotated meanwhile.
+func (s *file) unlock(f *os.File) { _ = unix.Flock(int(f.Fd()), unix.LOCK_UN) }
+
+// grown looks at what others did to the file since the last write: it may be cut
+// short, or another agent have been killed in the middle of a line.
+func (s *file) grown() {
+	info, err := s.f.Stat()
+	if err != nil || info.Size() == s.size && !s.fresh {
+		return
+	}
+	s.size, s.torn, s.fresh = info.Size(), s.cut(info.Size()), false
 }
 
 // mend takes the end of the file off that was just written, and tells whether it
@@ -122,10 +169,6 @@ func (s *file) look() {
 		return
 	}
 	if named, err := os.Stat(s.path); err == nil && os.SameFile(mine, named) {
-		if size := named.Size(); size != s.size {
-			// Somebody may have truncated it, or another agent, killed since, written to it.
-			s.size, s.torn = size, s.torn || s.cut(size)
-		}
 		return
 	}
 	_ = s.reopen() // the file that is open goes on
@@ -150,8 +193,12 @@ func (s *file) rotate() {
 }
 
 func (s *file) shift() error {
-	if _, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) {
-		return nil // moved already, only the new file is missing
+	mine, err := s.f.Stat()
+	if err != nil {
+		return err
+	}
+	if named, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(mine, named) {
+		return nil // moved already, by another agent perhaps, and only to be opened
 	}
 	if s.keep == 0 {
 		return os.Remove(s.path)

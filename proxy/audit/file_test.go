@@ -7,8 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // still is a clock that moves when told.
@@ -191,6 +194,67 @@ func TestLineThatAnotherAgentLeftCut(t *testing.T) {
 	if text, err := os.ReadFile(path); err != nil || string(text) != "mine\nhalf a li\nwhole\n" {
 		t.Errorf("%q, %v", text, err)
 	}
+}
+
+// TestTwoAgentsRotateOnce: two agents with one file, and one lets go of no line of the
+// other's by moving the file twice.
+func TestTwoAgentsRotateOnce(t *testing.T) {
+	f, _, path := newFile(t, 12, 2)
+	g, err := openFile(Options{Path: path, Size: 12, Keep: 2, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.close()
+	put(t, f, "aaaa")
+	put(t, g, "bbbb")
+	put(t, f, "cccc") // moves it
+	put(t, g, "dddd") // finds it moved
+	holds(t, path, "cccc dddd", "aaaa bbbb", "-")
+}
+
+// TestAgentsWriteWholeLines: two agents write to one file at a time, and none takes
+// what the other has written so far for a cut line.
+func TestAgentsWriteWholeLines(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	const batches, lines = 300, 200
+	batch := []byte(strings.Repeat(strings.Repeat("x", 600)+"\n", lines))
+	var wg sync.WaitGroup
+	for range 2 {
+		clock := &still{noon}
+		f, err := openFile(Options{Path: path, Now: clock.now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			defer f.close()
+			for range batches {
+				clock.at = clock.at.Add(lookEvery)
+				if _, err := f.write(batch); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	text, err := os.ReadFile(path)
+	if err != nil || bytes.Contains(text, []byte("\n\n")) || bytes.Count(text, []byte("\n")) != 2*batches*lines {
+		t.Errorf("%d lines, want %d; an empty one: %v; %v", bytes.Count(text, []byte("\n")), 2*batches*lines, bytes.Contains(text, []byte("\n\n")), err)
+	}
+}
+
+// TestFileThatSomebodyElseHasLocked is written all the same.
+func TestFileThatSomebodyElseHasLocked(t *testing.T) {
+	f, _, path := newFile(t, 0, 0)
+	other, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := unix.Flock(int(other.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	put(t, f, "aaaa")
+	holds(t, path, "aaaa")
 }
 
 func TestOpenLog(t *testing.T) {

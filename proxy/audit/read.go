@@ -16,7 +16,7 @@ const lineMost = 1 << 20
 // Read hands each line of a log to each, whose error ends the reading and is
 // returned. What is no line of version 1 and of a known kind goes to bad with its
 // number, from 1, and what is wrong with it: broken or cut JSON, a field that is
-// missing, a line beyond 1 MiB. It is skipped; bad may be nil. Empty lines count and
+// missing, a line beyond 1 MiB. It is skipped, but not what begins in it; bad may be nil. Empty lines count and
 // are skipped, and so is what stands before a line's brace, as a container's log has
 // it. The reader's own error is returned as it is.
 func Read(r io.Reader, each func(Line) error, bad func(number int, err error)) error {
@@ -41,15 +41,49 @@ func Read(r io.Reader, each func(Line) error, bad func(number int, err error)) e
 		case len(bytes.TrimSpace(text)) == 0:
 			continue
 		}
-		line, err := ParseLine(text)
-		if err != nil {
-			bad(number, err)
-			continue
-		}
-		if err := each(line); err != nil {
+		if err := readLines(text, each, func(err error) { bad(number, err) }); err != nil {
 			return err
 		}
 	}
+}
+
+// readLines reads the line, or, if it is none, those that begin in it.
+func readLines(text []byte, each func(Line) error, bad func(error)) error {
+	line, err := ParseLine(text)
+	if err == nil {
+		return each(line)
+	}
+	pieces := parts(text)
+	if len(pieces) == 1 {
+		bad(err)
+		return nil
+	}
+	for _, piece := range pieces {
+		if line, err = ParseLine(piece); err != nil {
+			bad(err)
+		} else if err = each(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin is how each line begins, of any version. No string in JSON looks so.
+var begin = []byte(`{"v":`)
+
+// parts cuts one line where lines of the log begin: behind one that was cut there is
+// no newline, and what follows is whole. What is in front of the first stays there.
+func parts(text []byte) (out [][]byte) {
+	at := bytes.Index(text, begin)
+	for at >= 0 {
+		next := bytes.Index(text[at+1:], begin)
+		if next < 0 {
+			break
+		}
+		out = append(out, text[:at+1+next])
+		text, at = text[at+1+next:], 0
+	}
+	return append(out, text)
 }
 
 var errTooLong = errors.New("the line is longer than 1 MiB")
@@ -78,7 +112,7 @@ func readLine(in *bufio.Reader, b []byte) ([]byte, error) {
 // ParseLine reads one line, as Read does.
 func ParseLine(text []byte) (Line, error) {
 	var l Line
-	if at := bytes.Index(text, []byte(`{"v":`)); at > 0 && text[0] != '{' {
+	if at := bytes.Index(text, begin); at > 0 && text[0] != '{' {
 		text = text[at:]
 	}
 	if err := json.Unmarshal(text, &l); err != nil {
@@ -92,6 +126,14 @@ func ParseLine(text []byte) (Line, error) {
 	return l, l.check()
 }
 
+// Gap is the error for a line of KindLost: it stands where lines are missing.
+type Gap struct{ Count uint64 }
+
+// Error says how many.
+func (g *Gap) Error() string {
+	return fmt.Sprintf("%d lines are missing here: they came faster than they were taken", g.Count)
+}
+
 func unknownVersion(v int) error {
 	return fmt.Errorf("its version is %d, and this program knows %d; read it with a newer one", v, Version)
 }
@@ -103,6 +145,8 @@ func (l *Line) check() error {
 		return unknownVersion(l.V)
 	case l.V != Version:
 		return errors.New("it is no line of the audit log: it has no version")
+	case l.Kind == KindLost:
+		return &Gap{l.Count}
 	case l.Kind == KindDNS && (l.Question == nil || !dnsVerdict(l.Verdict)):
 		return errors.New("it is no whole decision: the question or the verdict is missing")
 	case l.Kind == KindFlow && !l.isFlow():

@@ -94,8 +94,7 @@ func TestBadLinesAreNamedAndSkipped(t *testing.T) {
 		"a number":        {`5`, "it is no line of the audit log: "},
 		"null":            {`null`, "it has no version"},
 		"torn":            {good[:len(good)/2], "it is no line of the audit log: unexpected end"},
-		"two in one":      {good + good, "it is no line of the audit log: invalid character"},
-		"torn, then one":  {good[:60] + good, "it is no line of the audit log: "},
+		"lost":            {`{"v":1,"kind":"lost","count":7}`, "7 lines are missing here: they came faster than they were taken"},
 		"newer":           {strings.Replace(good, `"v":1`, `"v":2`, 1), "its version is 2, and this program knows 1; read it with a newer one"},
 		"newer and other": {`{"v":3,"kind":["dns"]}`, "its version is 3, and this program knows 1; read it with a newer one"},
 		"negative":        {`{"v":-3,"kind":"dns"}`, "it has no version"},
@@ -143,6 +142,33 @@ func TestReadSkipsWhatStandsInFront(t *testing.T) {
 		got, bad := readAll(t, strings.NewReader(front+good))
 		if len(got) != 1 || len(bad) != 0 || got[0].Pod.Name != "cart-7d9f" {
 			t.Errorf("%s: %v, bad %v", front, got, bad)
+		}
+	}
+}
+
+// TestReadFindsLinesBehindATornOne: an agent that was killed while it wrote leaves half
+// a line without an end, and the next begins right behind it.
+func TestReadFindsLinesBehindATornOne(t *testing.T) {
+	good := strings.TrimSpace(documentedLines(t)[0])
+	for name, c := range map[string]struct {
+		text      string
+		good, bad int
+	}{
+		"torn, then one":                 {good[:60] + good, 1, 1},
+		"torn twice, then one":           {good[:60] + good[:5] + good, 1, 2},
+		"two in one":                     {good + good, 2, 0},
+		"a prefix, torn, then one":       {"node-1: " + good[:60] + good, 1, 1},
+		"the end of one, then one":       {good[60:] + good, 1, 0},
+		"torn, then another's JSON":      {good[:60] + `{"level":"info"}`, 0, 1},
+		"another object in a line":       {strings.Replace(good, `"verdict"`, `"more":{"v":1},"verdict"`, 1), 1, 0},
+		"a name that looks like a line":  {strings.Replace(good, "www.example.org", `{\"v\":1,\"kind\":\"flow\"}`, 1), 1, 0},
+		"a newer one behind a torn one":  {good[:60] + strings.Replace(good, `"v":1`, `"v":2`, 1), 0, 2},
+		"a line that ends in two bytes":  {good + "\r", 1, 0},
+		"a mark of the order of bytes":   {"\ufeff" + good, 1, 0},
+		"one whose end is another's end": {good + good[60:], 0, 1},
+	} {
+		if got, bad := readAll(t, strings.NewReader(c.text+"\n")); len(got) != c.good || len(bad) != c.bad {
+			t.Errorf("%s: %d lines, bad %v; want %d, %d", name, len(got), bad, c.good, c.bad)
 		}
 	}
 }

@@ -1,0 +1,273 @@
+package access
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+)
+
+// TestBodyThatNeverComes: a question that announces a body and does not send it holds
+// its connection no longer than a header may.
+func TestBodyThatNeverComes(t *testing.T) {
+	for _, said := range []string{"Content-Length: 100\r\n", "Transfer-Encoding: chunked\r\n", "Content-Length: 9\r\nExpect: 100-continue\r\n"} {
+		t.Run(said, func(t *testing.T) {
+			asked := false
+			h := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true })
+			inMemory(t, h, func(t *testing.T, p *pipes) {
+				c := p.dial()
+				defer c.Close()
+				begin := time.Now()
+				_, err := io.WriteString(c, "GET /v1/status HTTP/1.1\r\nHost: a\r\n"+said+"\r\n")
+				must(t, err)
+				must(t, c.SetReadDeadline(begin.Add(time.Hour)))
+				text, err := io.ReadAll(c)
+				if took := time.Since(begin); took > headerTime+time.Second || err != nil && !errors.Is(err, io.ErrClosedPipe) {
+					t.Errorf("held for %v: %v", took, err)
+				}
+				if !strings.HasPrefix(string(text), "HTTP/1.1 400") || !strings.Contains(string(text), "no body") || asked {
+					t.Errorf("asked: %v, answered %q", asked, text)
+				}
+			})
+		})
+	}
+}
+
+// TestNamespaceThatCannotBe: nobody is asked about it, and it is not remembered.
+func TestNamespaceThatCannotBe(t *testing.T) {
+	api := newAPIServer()
+	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
+	for _, namespace := range []string{strings.Repeat("x", 60<<10), "shop\x00", "../shop", "shop/x", "Shop", "-"} {
+		api.rights["alice"] = append(api.rights["alice"], namespace)
+	}
+	s := newServer(t, api, nil)
+	v, err := s.Viewer(question("alice's"))
+	must(t, err)
+	for _, namespace := range api.rights["alice"] {
+		if yes, err := v.Sees(t.Context(), namespace); yes || err != nil {
+			t.Errorf("sees %.20q: %v, %v", namespace, yes, err)
+		}
+	}
+	if len(api.asked) != 0 {
+		t.Errorf("the API server was asked %d times", len(api.asked))
+	}
+}
+
+// TestForeignCertificatesAreCounted: each costs a search for who signed it, which is
+// worth no more than a guess at a token; a known one is not judged anew.
+func TestForeignCertificatesAreCounted(t *testing.T) {
+	ours, c := newCA(t), newClock()
+	s := newServer(t, newAPIServer(clientCA(ours.pem())), c.now)
+	must(t, s.callers.authority.read(t.Context()))
+	good, _ := ours.issue(t, nil)
+	ask := func(from string, cert []byte) int {
+		r := question("", parsed(t, cert))
+		r.RemoteAddr = from
+		_, err := s.Viewer(r)
+		return statusOf(err)
+	}
+	for range 100 {
+		if got := ask("192.0.2.2:1", good); got != 0 {
+			t.Fatalf("a good one: %d", got)
+		}
+	}
+	foreign, got := newCA(t), map[int]int{}
+	for i := range reviewBurst + 10 {
+		cert, _ := foreign.issue(t, func(x *x509.Certificate) { x.Subject = pkix.Name{CommonName: fmt.Sprint("mallory", i)} })
+		got[ask("192.0.2.1:1", cert)]++
+	}
+	if got[http.StatusUnauthorized] != reviewBurst || got[http.StatusTooManyRequests] != 10 {
+		t.Errorf("answers by status: %v", got)
+	}
+	if got := ask("192.0.2.2:1", good); got != 0 {
+		t.Errorf("the good one then: %d", got)
+	}
+	c.pass(2 * time.Hour) // beyond its dates
+	if got := ask("192.0.2.2:1", good); got != http.StatusUnauthorized {
+		t.Errorf("the good one when it is over: %d", got)
+	}
+}
+
+// TestTokenEndsInTime: whoever follows the log with a token that the agent knows
+// already is judged anew ten seconds after it was judged, not after he began.
+func TestTokenEndsInTime(t *testing.T) {
+	api, c := newAPIServer(), newClock()
+	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
+	api.rights["alice"] = []string{"shop"}
+	s := newServer(t, api, c.now)
+	_, err := s.Viewer(question("alice's"))
+	must(t, err)
+	delete(api.tokens, "alice's")
+	c.pass(rememberFor - time.Second)
+	v, err := s.Viewer(question("alice's"))
+	must(t, err)
+	if yes, err := v.Sees(t.Context(), "shop"); !yes || err != nil {
+		t.Errorf("within ten seconds: %v, %v", yes, err)
+	}
+	c.pass(time.Second)
+	if yes, err := v.Sees(t.Context(), "shop"); yes || statusOf(err) != http.StatusUnauthorized {
+		t.Errorf("then: %v, %v", yes, err)
+	}
+}
+
+// TestTurns: one user has one question under way, others have theirs, and whoever
+// goes while waiting leaves nothing behind.
+func TestTurns(t *testing.T) {
+	var q turns
+	give, err := q.take(t.Context(), "alice")
+	must(t, err)
+	bobs, err := q.take(t.Context(), "bob")
+	must(t, err)
+	gone, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := q.take(gone, "alice"); !errors.Is(err, context.Canceled) {
+		t.Errorf("alice's second: %v", err)
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	under, most := 0, 0
+	for range 20 {
+		wg.Go(func() {
+			give, err := q.take(t.Context(), "alice")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			under++
+			most = max(most, under)
+			mu.Unlock()
+			time.Sleep(time.Millisecond)
+			mu.Lock()
+			under--
+			mu.Unlock()
+			give()
+		})
+	}
+	give()
+	bobs()
+	wg.Wait()
+	if most != 1 || len(q.of) != 0 {
+		t.Errorf("%d at a time, %d remembered", most, len(q.of))
+	}
+}
+
+// TestConnectionsInARow: a caller who connects again and again is closed before a
+// handshake, and others are not.
+func TestConnectionsInARow(t *testing.T) {
+	c := newClock()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	bounded := boundedListener{l, newSeats(), newThrottle(c.now, connectionRate, allConnectionRate)}
+	defer bounded.Close()
+	accepted := make(chan net.Conn)
+	go func() {
+		defer close(accepted)
+		for {
+			a, err := bounded.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- a
+		}
+	}()
+	held := func() bool {
+		d, err := net.Dial("tcp", l.Addr().String())
+		must(t, err)
+		defer d.Close()
+		must(t, d.SetReadDeadline(time.Now().Add(10*time.Second)))
+		closed := make(chan struct{})
+		go func() { defer close(closed); _, _ = d.Read(make([]byte, 1)) }()
+		select {
+		case a := <-accepted:
+			a.Close()
+			return true
+		case <-closed:
+			return false
+		}
+	}
+	n := 0
+	for range int(connectionRate.burst) + 20 {
+		if held() {
+			n++
+		}
+	}
+	if n != int(connectionRate.burst) {
+		t.Errorf("%d of a row were accepted, want %v", n, connectionRate.burst)
+	}
+	c.pass(time.Second)
+	if !held() {
+		t.Error("nothing is accepted a second later")
+	}
+}
+
+// TestManyPublishedAddresses: an agent that published thousands does not keep its
+// callers at dialling them.
+func TestManyPublishedAddresses(t *testing.T) {
+	var at []netip.AddrPort
+	for i := range 5000 {
+		at = append(at, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(1+i)))
+	}
+	text, err := entry{"n1", at, Pin{}}.encode()
+	must(t, err)
+	e, err := decodeEntry("n1", text)
+	must(t, err)
+	if len(e.addresses) != dialMost || e.addresses[0] != at[0] {
+		t.Errorf("%d addresses", len(e.addresses))
+	}
+}
+
+// TestOldTLS: a caller speaks nothing older than agents do, so that no certificate of
+// its own is seen on the way.
+func TestOldTLS(t *testing.T) {
+	mine, pin, err := newCertificate(time.Now())
+	must(t, err)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{mine}, MaxVersion: tls.VersionTLS12})
+	must(t, err)
+	server := http.Server{ErrorLog: quiet(), Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was asked") })}
+	go func() { _ = server.Serve(l) }()
+	defer server.Close()
+	api := newAPIServer()
+	publishAt(t, api, "n1", pin, netip.MustParseAddrPort(l.Addr().String()))
+	a, err := cluster(api, "alice's").OfNode(t.Context(), "n1")
+	must(t, err)
+	if _, err := a.Ask(t.Context(), "/v1/status", nil); err == nil || !strings.Contains(err.Error(), "protocol version") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestProxyOfTLS: a proxy that is spoken to by TLS has not the agent's key, and hears
+// neither of the agent nor of the caller.
+func TestProxyOfTLS(t *testing.T) {
+	other, _, err := newCertificate(time.Now())
+	must(t, err)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{other}, ClientAuth: tls.RequestClientCert})
+	must(t, err)
+	proxy := http.Server{ErrorLog: quiet(), Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Error("the proxy was told", r.Method, r.Host, r.Header)
+	})}
+	go func() { _ = proxy.Serve(l) }()
+	defer proxy.Close()
+	api := newAPIServer()
+	publishAt(t, api, "n1", Pin{1}, netip.MustParseAddrPort("192.0.2.1:9954"))
+	c := cluster(api, "alice's")
+	c.transport.Proxy = func(*http.Request) (*url.URL, error) { return url.Parse("https://" + l.Addr().String()) }
+	a, err := c.OfNode(t.Context(), "n1")
+	must(t, err)
+	if _, err := a.Ask(t.Context(), "/v1/status", nil); !errors.Is(err, errWrongKey) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,242 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/denial"
+	"github.com/namegate/namegate/explain"
+	"github.com/namegate/namegate/policy"
+)
+
+// explained returns the answer as text and as it is.
+func explained(t *testing.T, w *world, v Viewer, pod, to string) (string, explain.Explanation) {
+	t.Helper()
+	resp, err := agentOf("", w, v).Ask(context.Background(), ExplainPath, url.Values{"pod": {pod}, "to": {to}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e explain.Explanation
+	if err := json.Unmarshal(text, &e); err != nil {
+		t.Fatal(err)
+	}
+	return string(text), e
+}
+
+// contestedWorld has an address that pods of two namespaces claim.
+func contestedWorld(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t, "node-1")
+	w.snap = policy.NewCompiler().Compile(policy.Input{Policies: w.policies, Pods: []policy.Pod{
+		pod("shop", "cart-7d9f", "10.1.0.10", nil, "app=cart"), pod("pay", "till", "10.1.0.10", nil),
+		pod("shop", "other", "10.1.0.11", nil, "app=cart"),
+	}})
+	return w
+}
+
+// TestContestedIsHidden: who else claims an address is for those who may see it, and
+// nothing is said to be allowed for it.
+func TestContestedIsHidden(t *testing.T) {
+	w := contestedWorld(t)
+	for _, pod := range []string{"shop/cart-7d9f", "shop/other"} {
+		for _, to := range []string{"www.example.org:443", "10.1.0.10"} {
+			if text, _ := explained(t, w, some{"shop"}, pod, to); strings.Contains(text, "till") || strings.Contains(text, "pay") {
+				t.Errorf("%s to %s tells of another namespace's pod:\n%s", pod, to, text)
+			}
+		}
+	}
+	text, e := explained(t, w, some{"shop"}, "shop/cart-7d9f", "www.example.org:443")
+	if e.Verdict != explain.Denied || !strings.Contains(text, "several pods claim one of its addresses") {
+		t.Errorf("%s", text)
+	}
+	if text, _ := explained(t, w, some{"shop", "pay", ""}, "shop/cart-7d9f", "www.example.org:443"); !strings.Contains(text, "pay/till") {
+		t.Errorf("who sees all is not told who claims the address:\n%s", text)
+	}
+	w.seen = []denial.Sighting{{Pod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f+pay/till"}, Name: dnsName(t, "secret.pay.test"), Address: netip.MustParseAddr("203.0.113.9"), Asked: noon}}
+	if text, _ := explained(t, w, some{"shop"}, "shop/other", "203.0.113.9"); strings.Contains(text, "secret") || strings.Contains(text, "till") {
+		t.Errorf("what both claimants asked for is told:\n%s", text)
+	}
+}
+
+// TestContestedLines: the lines of an address that pods of several namespaces claim
+// are for those who may see all of these.
+func TestContestedLines(t *testing.T) {
+	w := newWorld(t, "node-1")
+	asked := strings.Replace(line(1, "shop/other", "denied"), `"pod":"pay/cart-7d9f"`, `"pod":"shop/cart-7d9f+pay/till"`, 1)
+	w.recent = []byte(strings.Replace(line(0, "shop/cart-7d9f", "allowed"), "cart-7d9f", "cart-7d9f+pay/till", 1) + asked)
+	got := askedFor(t, agentOf("", w, some{"shop"}), "namespace=shop")
+	if strings.Contains(got, "till") || strings.Contains(got, "secret") || strings.Count(got, "\n") != 1 {
+		t.Errorf("it is shown:\n%s", got)
+	}
+	if both := askedFor(t, agentOf("", w, some{"shop", "pay"}), "namespace=shop"); both != string(w.recent) {
+		t.Errorf("who sees both gets:\n%s", both)
+	}
+}
+
+// TestCutLinesBeginAlike: what is taken out of a line leaves one that is found by how
+// lines begin.
+func TestCutLinesBeginAlike(t *testing.T) {
+	w := newWorld(t, "node-1")
+	w.recent = []byte(line(1, "shop/cart-7d9f", "denied"))
+	got := askedFor(t, agentOf("", w, some{"shop"}), "namespace=shop")
+	if begin := `{"v":1,"kind":"flow","time":"2026-05-01T12:00:01Z",`; !strings.HasPrefix(got, begin) || strings.Contains(got, "secret") {
+		t.Errorf("%s", got)
+	}
+}
+
+// TestFailureIsTheNodes: why policies are not in force may be about anybody's pods.
+func TestFailureIsTheNodes(t *testing.T) {
+	w := newWorld(t, "node-1")
+	w.failing = "restore the chain of pay/till: no such set"
+	if text, e := explained(t, w, some{"shop"}, "shop/cart-7d9f", "www.example.org"); strings.Contains(text, "pay") || !strings.Contains(strings.Join(e.Notes, ";"), "the latest policies are not in force") {
+		t.Errorf("%s", text)
+	}
+	if text, _ := explained(t, w, Everything{}, "shop/cart-7d9f", "www.example.org"); !strings.Contains(text, "pay/till") {
+		t.Errorf("root is not told why:\n%s", text)
+	}
+}
+
+// TestTheRunningPodOfAName: of a pod that has ended and one that runs under its name,
+// here or elsewhere, the one that runs is meant.
+func TestTheRunningPodOfAName(t *testing.T) {
+	ended := func(p *policy.Pod) { p.Phase, p.UID = "Failed", "ended" }
+	far := func(p *policy.Pod) { p.NodeName, p.UID = "node-2", "far" }
+	here := func(p *policy.Pod) { p.UID = "here" }
+	for what, c := range map[string]struct {
+		pods []func(*policy.Pod)
+		want string
+	}{
+		"it moved away":        {[]func(*policy.Pod){far, ended}, "far"},
+		"it moved away, other": {[]func(*policy.Pod){ended, far}, "far"},
+		"it came here":         {[]func(*policy.Pod){ended, here}, "here"},
+		"it came here, other":  {[]func(*policy.Pod){here, ended}, "here"},
+		"it is in both":        {[]func(*policy.Pod){far, here}, "here"},
+		"it has ended":         {[]func(*policy.Pod){ended}, "ended"},
+	} {
+		w := newWorld(t, "node-1")
+		in := policy.Input{}
+		for _, change := range c.pods {
+			in.Pods = append(in.Pods, pod("shop", "db-0", "", change))
+		}
+		w.snap = policy.NewCompiler().Compile(in)
+		console := &console{source: w, now: clock}
+		if got, err := console.find("shop", "db-0"); err != nil || got.UID != c.want {
+			t.Errorf("%s: %+v, %v; want %s", what, got, err, c.want)
+		}
+	}
+}
+
+// TestFollowersAreBounded: those who follow cost memory, so they are not more than so
+// many; root always has a place, and a place is given back.
+func TestFollowersAreBounded(t *testing.T) {
+	var f followers
+	var leave []func()
+	for range followersMost {
+		l, err := f.enter(some{"shop"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave = append(leave, l)
+	}
+	if _, err := f.enter(some{"shop"}); ExitCode(err) != ExitNo || !strings.Contains(err.Error(), "24 follow the log of this node already") {
+		t.Errorf("one too many: %v", err)
+	}
+	if _, err := f.enter(Everything{}); err != nil {
+		t.Errorf("root: %v", err)
+	}
+	leave[0]()
+	if _, err := f.enter(some{"shop"}); err != nil {
+		t.Errorf("a place that was given back: %v", err)
+	}
+	a := agentOf("", newWorld(t, "node-1"), some{"shop"})
+	for range 2 * followersMost { // each ends at once, and gives its place back
+		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		resp, err := a.Ask(ctx, AuditPath, url.Values{"namespace": {"shop"}, "follow": {"1"}})
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+}
+
+// TestPieces: lines are sent in pieces that are whole, and nothing is lost.
+func TestPieces(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", "a\n": "a\n", "a\nb\n": "a\nb\n", "a\nb\nc\n": "a\nb\n", "abcdef\ng\n": "abcdef\n", "abcdef": "abcdef", "abcd\nef\n": "abcd\n",
+	} {
+		if got := string(firstLines([]byte(text), 5)); got != want {
+			t.Errorf("%q begins with %q, want %q", text, got, want)
+		}
+	}
+	w := newWorld(t, "node-1")
+	var all strings.Builder
+	for i := range 2000 {
+		all.WriteString(line(i, "shop/cart-7d9f", "allowed"))
+	}
+	w.recent = []byte(all.String())
+	if got := askedFor(t, agentOf("", w, some{"shop"}), "namespace=shop"); got != all.String() {
+		t.Errorf("%d bytes of %d came", len(got), all.Len())
+	}
+}
+
+// TestEndedPod: a pod that has ended connects nowhere, and is not said to be allowed
+// everything.
+func TestEndedPod(t *testing.T) {
+	_, err := agentOf("", newWorld(t, "node-1"), Everything{}).Ask(context.Background(), ExplainPath, url.Values{"pod": {"shop/done"}, "to": {"www.example.org"}})
+	if ExitCode(err) != ExitUnknown || !strings.Contains(err.Error(), "the pod shop/done has ended (Succeeded)") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestOthersLinesAreCheap: what a viewer of one namespace costs does not grow with
+// what other namespaces' pods do.
+func TestOthersLinesAreCheap(t *testing.T) {
+	var others strings.Builder
+	for i := range 200 {
+		others.WriteString(line(i, "pay/till", "allowed"))
+	}
+	text, f := []byte(others.String()), AuditFilter{Namespace: "shop"}
+	nobody := func(string) bool { t.Error("it is asked who may see what is not asked for"); return false }
+	if allocations := testing.AllocsPerRun(10, func() { f.choose(nil, text, nobody) }); allocations > 4 {
+		t.Errorf("%v allocations for 200 lines", allocations)
+	}
+}
+
+// away is a Viewer whose API server answers nothing; it counts what it is asked.
+type away map[string]int
+
+func (a away) Sees(_ context.Context, namespace string) (bool, error) {
+	if a[namespace]++; namespace == "shop" {
+		return true, nil
+	}
+	return false, errAway
+}
+
+// TestRightsAreAskedOnce: an answer about many pods of another namespace asks once
+// whether that may be seen, also where nobody can say.
+func TestRightsAreAskedOnce(t *testing.T) {
+	w := newWorld(t, "node-1")
+	for i := range 50 {
+		s := w.seen[0]
+		s.Pod.Name = strings.Repeat("x", i+1)
+		w.seen = append(w.seen, s)
+	}
+	asked := away{}
+	if text, _ := explained(t, w, asked, "shop/cart-7d9f", "203.0.113.7"); strings.Contains(text, "secret") {
+		t.Errorf("%s", text)
+	}
+	if asked["pay"] != 1 {
+		t.Errorf("it is asked %v times", asked)
+	}
+}

@@ -1,0 +1,79 @@
+package denial
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// crowd is a world in which so many more pods are enforced.
+func crowd(t *testing.T, n int) *world {
+	var more []policy.Pod
+	for i := range n {
+		name := fmt.Sprint("crowd", i)
+		at[name] = netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)})
+		t.Cleanup(func() { delete(at, name) })
+		more = append(more, policy.Pod{PodRef: ref(name), IPs: []netip.Addr{at[name]}, Labels: map[string]string{"mode": "enforce"}})
+	}
+	return newWorld(t, more...)
+}
+
+// TestManyNoisyPodsSilenceNobody: together they have what can be counted, and make
+// room for one that has less; nothing of what they were counted is lost.
+func TestManyNoisyPodsSilenceNobody(t *testing.T) {
+	const pods = countedMost / countedOfPod
+	w := crowd(t, pods)
+	for i := range pods {
+		for port := range countedOfPod {
+			for range 2 {
+				w.denied(fmt.Sprint("crowd", i), "tcp", fmt.Sprintf("198.51.100.1:%d", 1+port))
+			}
+			w.now = w.now.Add(time.Millisecond)
+		}
+	}
+	w.lines = nil
+	w.denied("a", "tcp", "198.51.100.9:443")
+	if len(w.lines) != 2 || w.lines[0].Pod == ref("a") || w.lines[0].Count != 1 || w.lines[1].Pod != ref("a") {
+		t.Fatalf("lines: %+v", w.lines)
+	}
+	w.lines = nil
+	for port := range 1000 {
+		w.denied("a", "udp", fmt.Sprintf("198.51.100.9:%d", 1+port))
+	}
+	share := 0
+	for _, f := range w.lines {
+		if f.Pod == ref("a") {
+			share++
+		}
+	}
+	if fair := countedMost / (pods + 1); share < fair-2 || share > fair+1 {
+		t.Errorf("the pod got %d flows where %d are fair", share, fair)
+	}
+	if n := len(w.denials.flows.counted); n != countedMost {
+		t.Errorf("%d are counted", n)
+	}
+	w.lines = nil
+	w.pass(2 * period)
+	w.pass(2 * period)
+	if f := &w.denials.flows; len(f.counted)+len(f.ofPod) != 0 {
+		t.Errorf("%d flows of %d pods are counted for ever", len(f.counted), len(f.ofPod))
+	}
+}
+
+// TestAnAddressOfManyNames: of names without end some are looked at.
+func TestAnAddressOfManyNames(t *testing.T) {
+	w := newWorld(t)
+	for i := range 5000 {
+		w.opened("other", fmt.Sprintf("n%d.example.org", i), "198.51.100.1", time.Minute)
+	}
+	if n := len(names(nil, w.denials.o.GrantedToAnybody(netip.MustParseAddr("198.51.100.1")))); n != consideredMost {
+		t.Errorf("%d names are looked at", n)
+	}
+	w.denied("a", "tcp", "198.51.100.1:443")
+	if len(w.lines) != 1 || len(w.lines[0].Names) != namesMost {
+		t.Errorf("lines: %+v", w.lines)
+	}
+}
