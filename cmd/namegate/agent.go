@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -28,6 +29,9 @@ const (
 	defaultSocket = "/run/namegate/agent.sock"
 	// drainTime is how long queries under way may take when the agent stops.
 	drainTime = 5 * time.Second
+	// gcPercent is how much the heap grows before it is collected, where GOGC does not
+	// say: Go's 100 needs 9 MiB more with 100,000 grants (docs/performance.md).
+	gcPercent = 75
 	// leaveTime bounds how long an agent that is not to come back removes its rules.
 	leaveTime = 20 * time.Second
 )
@@ -125,6 +129,9 @@ func runAgent(ctx context.Context, f agentFlags) error {
 		return err
 	}
 	outliveReaders()
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	a := &agent{log: log, health: newHealth(time.Now)}
 	l, err := load(ctx, f.config)
