@@ -200,7 +200,7 @@ func linesOf(resp *http.Response, take func([]byte)) error {
 	defer resp.Body.Close()
 	in := bufio.NewReaderSize(resp.Body, 64<<10)
 	for {
-		line, err := in.ReadBytes('\n')
+		line, err := lineOf(in)
 		if err == nil {
 			take(line)
 			continue
@@ -209,6 +209,28 @@ func linesOf(resp *http.Response, take func([]byte)) error {
 			return nil
 		}
 		return &Unreachable{Err: fmt.Errorf("the agent's lines end early: %w", err)}
+	}
+}
+
+// lineMost bounds one line: an agent's are far shorter.
+const lineMost = 1 << 20
+
+var errLongLine = errors.New("a line is longer than 1 MiB; is this an agent of Namegate?")
+
+// lineOf reads one line with its end.
+func lineOf(in *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		piece, err := in.ReadSlice('\n')
+		line = append(line, piece...)
+		switch {
+		case err == nil:
+			return line, nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, err
+		case len(line) > lineMost:
+			return nil, errLongLine
+		}
 	}
 }
 

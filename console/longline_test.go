@@ -1,0 +1,37 @@
+package console
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// TestLinesOfAnAgentThatNeverEndsOne: it costs a bounded room, and is said.
+func TestLinesOfAnAgentThatNeverEndsOne(t *testing.T) {
+	long := strings.Repeat("x", 200<<10) + "\n" // beyond the reader's buffer, and a line
+	endless := &endlessBody{}
+	var got []string
+	err := linesOf(&http.Response{Body: io.NopCloser(io.MultiReader(strings.NewReader("a\n"+long), endless))}, func(line []byte) { got = append(got, string(line)) })
+	if len(got) != 2 || got[0] != "a\n" || got[1] != long {
+		t.Errorf("%d lines", len(got))
+	}
+	if !errors.Is(err, errLongLine) || endless.read > 2*lineMost {
+		t.Errorf("%v after %d bytes", err, endless.read)
+	}
+}
+
+// endlessBody is a line without an end.
+type endlessBody struct{ read int }
+
+func (e *endlessBody) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'y'
+	}
+	e.read += len(p)
+	if e.read > 16*lineMost {
+		return 0, io.EOF
+	}
+	return len(p), nil
+}
