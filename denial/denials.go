@@ -14,14 +14,6 @@ import (
 	"github.com/namegate/namegate/proxy/audit"
 )
 
-// The prefixes by which the kernel's rules say why a packet is logged.
-const (
-	// PrefixDenied is of packets that are denied.
-	PrefixDenied = "namegate denied "
-	// PrefixAudited is of the first packets of pods that only Audit policies select.
-	PrefixAudited = "namegate audited "
-)
-
 const (
 	// settle is how long an audited packet waits to be judged: the answer that told of
 	// its destination left the node before it was written down.
@@ -136,9 +128,9 @@ func (d *Denials) take(p nflog.Packet) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case p.Prefix == PrefixDenied:
+	case p.Prefix == nflog.PrefixDenied:
 		d.note(snap, p, audit.Denied)
-	case p.Prefix != PrefixAudited:
+	case p.Prefix != nflog.PrefixAudited:
 	case len(d.waiting) >= waitingMost:
 		d.over++
 	default:

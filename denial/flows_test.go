@@ -137,7 +137,7 @@ func TestAllIsBounded(t *testing.T) {
 	flood := func(to string) {
 		for port := range 70 {
 			for i := range crowd {
-				p := w.packet(PrefixDenied, "a", "tcp", fmt.Sprintf("%s:%d", to, 1+port))
+				p := w.packet(nflog.PrefixDenied, "a", "tcp", fmt.Sprintf("%s:%d", to, 1+port))
 				p.Source = crowd[i].IPs[0]
 				w.denials.take(p)
 			}
@@ -176,7 +176,7 @@ func TestAllIsBounded(t *testing.T) {
 func TestWaitingIsBounded(t *testing.T) {
 	w := newWorld(t)
 	for port := range waitingMost + 5 {
-		w.denials.take(w.packet(PrefixAudited, "b", "tcp", fmt.Sprintf("198.51.100.1:%d", 1+port%10)))
+		w.denials.take(w.packet(nflog.PrefixAudited, "b", "tcp", fmt.Sprintf("198.51.100.1:%d", 1+port%10)))
 	}
 	if over := w.denials.Over(); over != 5 {
 		t.Errorf("%d are over, want 5", over)
@@ -256,9 +256,9 @@ func TestRun(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- w.denials.Run(ctx) }()
 	for range 3 {
-		fake.Send(w.packet(PrefixDenied, "a", "tcp", "198.51.100.1:443"))
+		fake.Send(w.packet(nflog.PrefixDenied, "a", "tcp", "198.51.100.1:443"))
 	}
-	late := w.packet(PrefixAudited, "b", "tcp", "198.51.100.1:443")
+	late := w.packet(nflog.PrefixAudited, "b", "tcp", "198.51.100.1:443")
 	fake.Send(late)
 	if got := text(<-lines); got != "denied a tcp 198.51.100.1:443 address x1 []" {
 		t.Error(got)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/enforcer/nflog"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/audit"
 )
@@ -143,7 +144,7 @@ func TestWouldDeny(t *testing.T) {
 // known a moment later.
 func TestAnAnswerIsWrittenDownAfterItLeft(t *testing.T) {
 	w := newWorld(t)
-	w.denials.take(w.packet(PrefixAudited, "b", "tcp", "198.51.100.1:443"))
+	w.denials.take(w.packet(nflog.PrefixAudited, "b", "tcp", "198.51.100.1:443"))
 	w.pass(settle - time.Nanosecond)
 	w.expect()
 	w.told("b", "web.example.org", "198.51.100.1", 60, "")
@@ -162,7 +163,7 @@ func TestWhoIsNotJudged(t *testing.T) {
 	w := newWorld(t)
 	w.audited("a", "tcp", "198.51.100.1:443")
 	w.audited("c", "tcp", "198.51.100.1:443")
-	stranger := w.packet(PrefixDenied, "a", "tcp", "198.51.100.1:443")
+	stranger := w.packet(nflog.PrefixDenied, "a", "tcp", "198.51.100.1:443")
 	stranger.Source = at["a"].Prev().Prev().Prev()
 	w.denials.take(stranger)
 	w.denials.take(w.packet("theirs ", "a", "tcp", "198.51.100.1:443"))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/enforcer/nflog"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -58,7 +59,7 @@ func TestWouldDenyLikeEnforced(t *testing.T) {
 			if r.IntN(4) == 0 {
 				proto, to = "icmp", addr
 			}
-			p := w.packet(PrefixAudited, "b", proto, to)
+			p := w.packet(nflog.PrefixAudited, "b", proto, to)
 			want := true
 			for k, until := range open {
 				if k.addr == addr && k.ports.Contains(p.Protocol, p.Destination.Port()) && w.now.Before(until) {

@@ -146,12 +146,12 @@ func (w *world) packet(prefix, pod, proto, to string) nflog.Packet {
 }
 
 func (w *world) denied(pod, proto, to string) {
-	w.denials.take(w.packet(PrefixDenied, pod, proto, to))
+	w.denials.take(w.packet(nflog.PrefixDenied, pod, proto, to))
 }
 
 // audited is a packet of an audited pod, that is judged.
 func (w *world) audited(pod, proto, to string) {
-	w.denials.take(w.packet(PrefixAudited, pod, proto, to))
+	w.denials.take(w.packet(nflog.PrefixAudited, pod, proto, to))
 	w.pass(settle)
 }
 

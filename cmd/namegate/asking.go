@@ -76,6 +76,26 @@ func (a *asking) about(ctx context.Context, pod string) ([]console.Agent, url.Va
 	return agents, q, err
 }
 
+// rows asks for the rows of a pod, or of all in the scope, and prints them.
+func rows[T any](cmd *cobra.Command, a *asking, args []string, path string, print func(*console.Printer, []console.Reply[T], int) error) error {
+	p, err := a.printer(cmd)
+	if err != nil {
+		return err
+	}
+	agents, query, err := a.about(cmd.Context(), firstOf(args))
+	if err != nil {
+		return err
+	}
+	replies, failed, err := console.Gather[T](cmd.Context(), agents, path, query)
+	if err != nil {
+		return err
+	}
+	if err := print(p, replies, len(agents)); err != nil {
+		return err
+	}
+	return p.Failed(failed)
+}
+
 // onePod takes at most one argument, a pod.
 func onePod(_ *cobra.Command, args []string) error {
 	if len(args) > 1 {

@@ -16,22 +16,7 @@ func grantsCommand() *cobra.Command {
 		Args:              onePod,
 		ValidArgsFunction: a.completePod,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := a.printer(cmd)
-			if err != nil {
-				return err
-			}
-			agents, query, err := a.about(cmd.Context(), firstOf(args))
-			if err != nil {
-				return err
-			}
-			replies, failed, err := console.Gather[console.GrantRows](cmd.Context(), agents, console.GrantsPath, query)
-			if err != nil {
-				return err
-			}
-			if err := p.Grants(replies, len(agents)); err != nil {
-				return err
-			}
-			return p.Failed(failed)
+			return rows(cmd, &a, args, console.GrantsPath, (*console.Printer).Grants)
 		},
 	}
 	a.add(cmd)

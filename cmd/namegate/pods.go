@@ -16,22 +16,7 @@ func podsCommand() *cobra.Command {
 		Args:              onePod,
 		ValidArgsFunction: a.completePod,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := a.printer(cmd)
-			if err != nil {
-				return err
-			}
-			agents, query, err := a.about(cmd.Context(), firstOf(args))
-			if err != nil {
-				return err
-			}
-			replies, failed, err := console.Gather[console.PodRows](cmd.Context(), agents, console.PodsPath, query)
-			if err != nil {
-				return err
-			}
-			if err := p.Pods(replies, len(agents)); err != nil {
-				return err
-			}
-			return p.Failed(failed)
+			return rows(cmd, &a, args, console.PodsPath, (*console.Printer).Pods)
 		},
 	}
 	a.add(cmd)

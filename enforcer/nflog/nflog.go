@@ -21,9 +21,17 @@ type Interface interface {
 	Lost() uint64
 }
 
+// The prefixes by which the kernel's rules say why they log a packet.
+const (
+	// PrefixDenied is of packets that are denied.
+	PrefixDenied = "namegate denied "
+	// PrefixAudited is of packets that begin a connection of an audited pod.
+	PrefixAudited = "namegate audited "
+)
+
 // Packet is what is known of a logged packet.
 type Packet struct {
-	// Prefix is the rule's, which says why the packet is logged.
+	// Prefix is the rule's.
 	Prefix string
 	// Time is when the agent received it.
 	Time   time.Time

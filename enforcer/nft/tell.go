@@ -5,15 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/nflog"
 	"sigs.k8s.io/knftables"
-)
-
-// The prefixes of logged packets.
-const (
-	// PrefixDenied is of packets that are denied.
-	PrefixDenied = "namegate denied "
-	// PrefixAudited is of packets that begin a connection of an audited pod.
-	PrefixAudited = "namegate audited "
 )
 
 // deniedCounter is the named counter of all packets that are denied, logged or not.
@@ -75,7 +68,9 @@ func dialledAgain() []string {
 }
 
 // tellRules log a packet that is going to be denied.
-func tellRules() []string { return []string{"limit rate " + toldAll + " " + logRule(PrefixDenied)} }
+func tellRules() []string {
+	return []string{"limit rate " + toldAll + " " + logRule(nflog.PrefixDenied)}
+}
 
 func logRule(prefix string) string { return fmt.Sprintf("log prefix %q group %d", prefix, LogGroup) }
 
@@ -97,4 +92,6 @@ func dialledRules() []string {
 }
 
 // watchRules log them.
-func watchRules() []string { return []string{"limit rate " + toldAll + " " + logRule(PrefixAudited)} }
+func watchRules() []string {
+	return []string{"limit rate " + toldAll + " " + logRule(nflog.PrefixAudited)}
+}
