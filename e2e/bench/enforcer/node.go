@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/namegate/namegate/e2e/bench/child"
 	"github.com/namegate/namegate/e2e/lab"
@@ -81,8 +82,30 @@ func (n *node) build(others func() error) error {
 		return err
 	}
 	var err error
-	n.sink, err = child.Self(n.World, n.dir, "sink", "sink", fmt.Sprint(sinkPort))
-	return err
+	if n.sink, err = child.Self(n.World, n.dir, "sink", "sink", fmt.Sprint(sinkPort)); err != nil {
+		return err
+	}
+	return errors.Join(n.listening(sinkPort), n.listening(sinkPort+1))
+}
+
+// sinkLimit is how long the sink may need until it listens.
+const sinkLimit = 10 * time.Second
+
+// listening waits until the sink listens on a port.
+func (n *node) listening(port uint16) error {
+	for until := time.Now().Add(sinkLimit); ; time.Sleep(time.Millisecond) {
+		err := n.sink.Failed()
+		if err == nil {
+			if c, err := n.World.Dial("tcp", netip.AddrPortFrom(target4, port).String(), time.Second); err == nil {
+				return c.Close()
+			}
+			if time.Now().Before(until) {
+				continue
+			}
+			err = fmt.Errorf("the sink does not listen on port %d", port)
+		}
+		return err
+	}
 }
 
 // crowd adds the other pods: links with routes as each pod has, with nobody behind
