@@ -70,7 +70,7 @@ func (h *health) ready() error {
 	case h.active.IsZero():
 		return errors.New("the agent is starting")
 	case h.failing != "":
-		return errors.New("the latest policies are not in force: " + h.failing)
+		return &notInForce{h.failing}
 	case !h.inForce:
 		return errors.New("policies are not in force yet")
 	case h.now().Sub(h.probed) > staleProbe:
@@ -79,18 +79,36 @@ func (h *health) ready() error {
 	return nil
 }
 
+// notInForce says why the latest policies are not: in the words of the kernel's
+// programs, which may hold addresses of pods.
+type notInForce struct{ why string }
+
+func (n *notInForce) Error() string { return "the latest policies are not in force: " + n.why }
+
+// whole is all that is known of an error, for root.
+func whole(err error) string { return err.Error() }
+
+// outline is what everybody may know who reaches the port.
+func outline(err error) string {
+	var n *notInForce
+	if errors.As(err, &n) {
+		return "the latest policies are not in force; `namegate status` on the node says why"
+	}
+	return err.Error()
+}
+
 // verdict is what a probe is answered.
 type verdict struct {
 	OK     bool   `json:"ok"`
 	Reason string `json:"reason,omitempty"`
 }
 
-// handler answers a probe with 200 or 503.
-func (h *health) handler(check func() error) http.HandlerFunc {
+// handler answers a probe with 200, or 503 and the reason in the words of tell.
+func (h *health) handler(check func() error, tell func(error) string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		v := verdict{OK: true}
 		if err := check(); err != nil {
-			v = verdict{Reason: err.Error()}
+			v = verdict{Reason: tell(err)}
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 		_ = json.NewEncoder(w).Encode(v)
@@ -100,8 +118,8 @@ func (h *health) handler(check func() error) http.HandlerFunc {
 // serve answers probes on a socket of the agent's own.
 func (h *health) serve(path string) (*socketServer, error) {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /live", h.handler(h.live))
-	mux.HandleFunc("GET /ready", h.handler(h.ready))
+	mux.HandleFunc("GET /live", h.handler(h.live, whole))
+	mux.HandleFunc("GET /ready", h.handler(h.ready, whole))
 	return serveSocket(path, mux)
 }
 

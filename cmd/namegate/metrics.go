@@ -58,8 +58,8 @@ func (a *agent) metricsHandler(profiles bool) http.Handler {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &figures{a})
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", timed(promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesMost})))
-	mux.Handle("GET /healthz", timed(a.health.handler(a.health.live)))
-	mux.Handle("GET /readyz", timed(a.health.handler(a.health.ready)))
+	mux.Handle("GET /healthz", timed(a.health.handler(a.health.live, outline)))
+	mux.Handle("GET /readyz", timed(a.health.handler(a.health.ready, outline)))
 	if profiles {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)

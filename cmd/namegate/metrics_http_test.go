@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -39,6 +40,27 @@ func TestProbesOverHTTP(t *testing.T) {
 			if (r.Code == 200) != well || !well && r.Code != 503 || v.OK != well || !strings.Contains(v.Reason, want) {
 				t.Errorf("%s: %s: %d %s, want %q", step.name, path, r.Code, r.Body, want)
 			}
+		}
+	}
+}
+
+// TestStrangersGetNoAddresses: why the kernel refused is for root, who asks by the socket.
+func TestStrangersGetNoAddresses(t *testing.T) {
+	a := &agent{health: newHealth(time.Now)}
+	a.health.set(func(h *health) {
+		h.synced, h.inForce, h.active, h.probed = true, true, time.Now(), time.Now()
+		h.failing = "write nft table: element 10.244.1.17 is refused"
+	})
+	for name, c := range map[string]struct {
+		handler http.Handler
+		told    bool
+	}{
+		"port": {a.metricsHandler(false), false}, "socket": {a.health.handler(a.health.ready, whole), true},
+	} {
+		r := httptest.NewRecorder()
+		c.handler.ServeHTTP(r, httptest.NewRequest("GET", "/readyz", nil))
+		if body := r.Body.String(); r.Code != 503 || strings.Contains(body, "10.244.1.17") != c.told || !strings.Contains(body, "not in force") {
+			t.Errorf("%s: %d %s", name, r.Code, body)
 		}
 	}
 }
