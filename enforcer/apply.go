@@ -35,7 +35,7 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 		// in force until Commit replaces them, table by table.
 		return e.carryOver(s)
 	}
-	if err := e.writeChains(ctx, plan); err != nil {
+	if err := errors.Join(e.writeStatic(plan, ahead), e.writeChains(ctx, plan)); err != nil {
 		return e.close(ctx, next, fmt.Errorf("prepare chains: %w", err))
 	}
 	e.closing = false
@@ -123,13 +123,18 @@ func knownAddrs(s *policy.Snapshot) []netip.Addr {
 type phase uint8
 
 const (
-	beforeChains phase = iota
+	ahead phase = iota // while a snapshot is prepared
+	beforeChains
 	afterChains
 )
 
 // due tells what of a set is written in a phase: where an address is at home is
-// known before the chains that ask, and for as long as they do.
+// known before the chains that ask, and for as long as they do; who is judged by them
+// before any answer by a snapshot leaves, which its pod may use before it is selected.
 func (p phase) due(set string) (add, remove bool) {
+	if p == ahead {
+		return strings.HasSuffix(set, setJudged), false
+	}
 	if strings.HasSuffix(set, setHome) {
 		return p == beforeChains, p == afterChains
 	}

@@ -39,6 +39,7 @@ const (
 	chainDrop    = "NAMEGATE-DROP"
 
 	setSelected  = "selected"
+	setJudged    = "judged"
 	setHome      = "home"
 	setEndpoint  = "endpoint"
 	setResolvers = "resolvers"
@@ -85,6 +86,7 @@ func staticSets() []ipset.Set {
 		v6 := f == iptables.IPv6
 		out = append(out,
 			ipset.Set{Name: setPrefix(f) + setSelected, Type: ipset.HashIP, IPv6: v6},
+			ipset.Set{Name: setPrefix(f) + setJudged, Type: ipset.HashIP, IPv6: v6},
 			ipset.Set{Name: setPrefix(f) + setHome, Type: ipset.HashNetIface, IPv6: v6},
 			ipset.Set{Name: setPrefix(f) + setEndpoint, Type: ipset.HashIPPort, IPv6: v6},
 			ipset.Set{Name: setPrefix(f) + setResolvers, Type: ipset.HashIPPort, IPv6: v6},

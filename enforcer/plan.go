@@ -23,7 +23,7 @@ func planOf(s *policy.Snapshot, homes map[netip.Addr]home, unseen bool) map[poli
 	for _, v := range s.Views {
 		p := &podPlan{
 			ref: v.Pod.PodRef, addrs: v.Pod.IPs, intercept: true,
-			selected: v.Enforced, drop: v.Enforced && v.Denied == policy.Drop,
+			selected: v.Enforced, readied: v.Enforced, drop: v.Enforced && v.Denied == policy.Drop,
 			homes: map[netip.Addr]link.Home{}, unseen: unseen,
 		}
 		if v.Enforced {
@@ -67,6 +67,7 @@ func union(now, next map[policy.PodRef]*podPlan, closed bool) map[policy.PodRef]
 		if n := next[ref]; n != nil {
 			both.ports = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(p.ports), n.ports...))))
 			both.selected = p.selected || closed && n.selected
+			both.readied = p.readied || n.readied
 		}
 		if n := next[ref]; n != nil {
 			both.taken = takenFrom(held, ref, n.addrs)
@@ -188,6 +189,11 @@ func (e *Enforcer) staticEntries(plan map[policy.PodRef]*podPlan) map[string][]i
 		out[name] = append(out[name], entry)
 	}
 	for _, p := range sortedPods(plan) {
+		if p.readied {
+			for _, a := range p.judged() {
+				add(setJudged, ipset.Entry{Addr: a})
+			}
+		}
 		if !p.selected {
 			continue
 		}

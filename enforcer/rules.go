@@ -144,7 +144,7 @@ func (r ruleset) neighbours() []string {
 // rule; what a packet's own mark says is asked of untracked ones alone.
 func (r ruleset) mangle() iptables.Chains {
 	admitted := "-m connmark " + r.markIs() + " -j RETURN"
-	notSelected := "-m set ! --match-set " + r.set(setSelected) + " src -j RETURN"
+	notJudged := "-m set ! --match-set " + r.set(setJudged) + " src -j RETURN"
 	c := iptables.Chains{
 		chainAllow: {
 			fmt.Sprintf("-j MARK --set-xmark %#x/%#x", r.mark, r.mark),
@@ -152,14 +152,14 @@ func (r ruleset) mangle() iptables.Chains {
 		},
 		chainNames: append([]string{
 			"-m connmark " + r.markIs() + " -m conntrack --ctstate ESTABLISHED -j RETURN",
-			notSelected,
+			notJudged,
 			fmt.Sprintf("-j MARK --set-xmark 0x0/%#x", r.mark),
 			fmt.Sprintf("-m conntrack --ctstate NEW -j CONNMARK --set-xmark 0x0/%#x", r.mark),
 			// What a helper expects inherits its master's mark.
 			fmt.Sprintf("! -p %s -m conntrack --ctstate RELATED -j CONNMARK --set-xmark 0x0/%#x", r.icmp(), r.mark),
 			admitted,
 		}, r.dns(setResolvers)...),
-		chainPeers: append([]string{admitted, notSelected}, r.dns(setEndpoint)...),
+		chainPeers: append([]string{admitted, notJudged}, r.dns(setEndpoint)...),
 	}
 	names, self := map[netip.Addr][]string{}, map[netip.Addr][]string{}
 	for _, p := range r.pods {
@@ -294,7 +294,10 @@ type podPlan struct {
 	homes   map[netip.Addr]link.Home
 	// selected pods are default-deny; others of the plan only have their sets
 	// and chains made ready.
-	selected  bool
+	selected bool
+	// readied pods are selected, or about to be: their chains say already what they may
+	// do, so that what they open on the way goes on.
+	readied   bool
 	drop      bool
 	intercept bool
 	// unseen: netfilter does not see what crosses bridges, so iptables cannot

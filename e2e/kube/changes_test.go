@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -119,7 +120,7 @@ func traces(_ string, addrs []string) error {
 			return err
 		}
 		for _, a := range addrs {
-			if _, ours, found := strings.Cut(rules, "table inet namegate {"); found && holdsAddr(ours, a) {
+			if _, ours, found := strings.Cut(rules, "table inet namegate {"); found && holdsAddr(kernelFilled.ReplaceAllString(ours, ""), a) {
 				return fmt.Errorf("%s: the nft table holds %s", n.Name, a)
 			}
 			for line := range strings.Lines(flows) {
@@ -131,6 +132,10 @@ func traces(_ string, addrs []string) error {
 	}
 	return nil
 }
+
+// kernelFilled are the sets in which the kernel remembers for some seconds of whom it
+// has told.
+var kernelFilled = regexp.MustCompile(`(?s)\tset \w+ \{[^{}]*flags dynamic[^{}]*(?:\{[^{}]*\}[^{}]*)?\}`)
 
 func holdsAddr(text, addr string) bool {
 	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" ,{}\n\t", r) }) {

@@ -1,0 +1,45 @@
+package enforcer
+
+import (
+	"context"
+	"testing"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// TestOpenedOnTheWay: what a pod opens by an answer that leaves before the pod is
+// selected has its mark from its first packet, so that no reply of it is cut when the
+// pod becomes selected; and nothing else that it opens has.
+func TestOpenedOnTheWay(t *testing.T) {
+	w := newWorld(t)
+	old, young := pod("old", "10.1.0.2", "web"), pod("young", "10.1.0.3", "web")
+	rules := pol("web", "tcp/443 www.example.org")
+	w.apply([]policy.Pod{old}, rules)
+	snap := w.compile([]policy.Pod{old, young}, rules)
+	if err := w.e.Prepare(context.Background(), snap); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.e.Grant(context.Background(), w.grants(snap, young.PodRef, "www.example.org", 60, "192.0.2.1")); err != nil {
+		t.Fatal(err)
+	}
+	opens := func(to string, port uint16) *packet {
+		p := &packet{src: addr("10.1.0.3"), dst: addr(to), proto: policy.TCP, dport: port, iface: "veth3"}
+		if !w.passes(p) {
+			t.Errorf("a pod that is not selected is denied %s:%d", to, port)
+		}
+		return p
+	}
+	granted, other := opens("192.0.2.1", 443), opens("192.0.2.9", 443)
+	if granted.conn&DefaultMark == 0 || other.conn&DefaultMark != 0 {
+		t.Errorf("before the pod is selected: connection marks %#x of what is open to it, %#x of what is not", granted.conn, other.conn)
+	}
+	if err := w.e.Commit(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []*packet{granted, other} {
+		reply := &packet{src: p.dst, dst: p.src, proto: policy.TCP, iface: "eth0", state: "ESTABLISHED", reply: true, conn: p.conn}
+		if got, want := w.passes(reply), p == granted; got != want {
+			t.Errorf("a reply from %v to the pod, which is selected now: passes %v", p.dst, got)
+		}
+	}
+}
