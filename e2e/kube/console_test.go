@@ -296,7 +296,15 @@ func (s *scenario) publishing(t *testing.T) {
 
 // forwarded asks through a forwarded port, as from where no node is reached.
 func (s *scenario) forwarded(t *testing.T) {
-	agent := strings.TrimSpace(s.kubectl("get", "pods", "-n", namespace, "-l", agentLabels, "--field-selector", "spec.nodeName=node-b", "-o", "name"))
+	var agent string
+	s.eventually(patient, "one agent on node-b", func() error { // and none that ends
+		all := strings.Fields(s.kubectl("get", "pods", "-n", namespace, "-l", agentLabels, "--field-selector", "spec.nodeName=node-b", "-o", "name"))
+		if len(all) != 1 {
+			return fmt.Errorf("%v", all)
+		}
+		agent = all[0]
+		return nil
+	})
 	ctx, cancel := context.WithCancel(s.ctx)
 	ready, done := make(chan struct{}), make(chan error, 1)
 	go func() {
