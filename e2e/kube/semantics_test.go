@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
 )
 
 // gke is the manifest of GKE's documentation with nothing but its apiVersion changed.
