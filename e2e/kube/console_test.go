@@ -384,7 +384,20 @@ func (s *scenario) followed(pod string, f func()) (line audit.Line, took time.Du
 		done <- the.Follow(ctx, func(text string) { lines <- arrived{text, time.Now()} },
 			"namegate", "audit", "-f", "-n", s.ns, "--pod", pod, "--verdict", "denied", "-o", "json")
 	}()
-	time.Sleep(2 * time.Second) // until it follows
+	// Any line shows that it follows: each of these denials is the first of its kind.
+	for port, follows := 8000, false; !follows; port++ {
+		s.dials(pod, "tcp", fmt.Sprintf("203.0.113.99:%d", port), denied)
+		select {
+		case <-lines:
+			follows = true
+		case err := <-done:
+			s.Fatalf("it does not follow: %v", err)
+		case <-time.After(100 * time.Millisecond):
+		}
+		if time.Since(begin) > patient {
+			s.Fatal("it does not follow")
+		}
+	}
 	f()
 	for {
 		select {
