@@ -58,9 +58,9 @@ type Kind struct {
 func Kinds() []Kind {
 	return []Kind{
 		{Unreadable, Error, "a document cannot be read: its YAML, its kind, a field that does not exist, a value of another type"},
-		{policy.ReasonInvalid, Error, "a policy cannot work at all: its selector cannot be read"},
-		{policy.ReasonPartiallyInvalid, Error, "a part of a policy cannot work, alone or beside the other policies of its pods; an API server refuses most of these"},
-		{Duplicate, Error, "two policies have one name, so that one of them would be lost"},
+		{policy.ReasonInvalid, Error, "a policy or NetworkPolicy cannot work at all: its selector cannot be read"},
+		{policy.ReasonPartiallyInvalid, Error, "a part of a policy or NetworkPolicy cannot work, alone or beside the other policies of its pods; an API server refuses most of these"},
+		{Duplicate, Error, "two policies, or two NetworkPolicies, have one name, so that one of them would be lost"},
 		{Unreadable, Warning, "a Pod or Namespace cannot be read"},
 		{Duplicate, Warning, "a match or a port is covered by another one of the policy"},
 		{SelectsNothing, Warning, "a policy selects none of the pods in these manifests; only where there are some"},

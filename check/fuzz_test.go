@@ -17,6 +17,7 @@ func FuzzLint(f *testing.F) {
 	for _, spec := range []string{"{podSelector: {}, egress: [{matches: [{name: a.test}, {pattern: '*'}], ports: [{port: 1}]}]}", "{podSelector: &x {}, egress: *x}", "{<<: {podSelector: {}}}"} {
 		f.Add("apiVersion: namegate.io/v1alpha1\nkind: FQDNNetworkPolicy\nmetadata: {name: p}\nspec: "+spec+"\n", "a.test/udp")
 	}
+	f.Add(besidePolicy+aNetworkPolicy("a", "  - {to: [{ipBlock: {cidr: x}}], ports: [{port: x}]}\n"), "a.test:1")
 	f.Fuzz(func(t *testing.T, text, to string) {
 		for _, name := range []string{"p.yaml", "p.json"} {
 			m := New()

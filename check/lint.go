@@ -94,6 +94,11 @@ func (m *Manifests) together() []Finding {
 		if alone[problem.Object+problem.Path+problem.Message] {
 			continue
 		}
+		for i := range m.NetworkPolicies {
+			if n := &m.NetworkPolicies[i]; problem.Object == "networkpolicy "+n.id() {
+				findings = append(findings, n.finding(problem.Reason, problem.Path, problem.Message))
+			}
+		}
 		for i := range m.Policies {
 			p := &m.Policies[i]
 			switch {
@@ -115,6 +120,9 @@ func (m *Manifests) input() policy.Input {
 	}
 	for i := range m.Pods {
 		in.Pods[i] = m.Pods[i].Pod
+	}
+	for i := range m.NetworkPolicies {
+		in.NetworkPolicies = append(in.NetworkPolicies, m.NetworkPolicies[i].NetworkPolicy)
 	}
 	return in
 }

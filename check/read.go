@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	networkingv1 "k8s.io/api/networking/v1"
+
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/manifest"
@@ -19,7 +21,9 @@ import (
 type Manifests struct {
 	Files    []string // in the order in which they were read
 	Policies []Policy
-	Pods     []Pod
+	// NetworkPolicies are the ordinary ones, which add to what policies allow.
+	NetworkPolicies []NetworkPolicy
+	Pods            []Pod
 	// Skipped counts the objects of other kinds, by "apiVersion kind".
 	Skipped  map[string]int
 	findings []Finding
@@ -161,6 +165,8 @@ func (m *Manifests) object(at place, o *manifest.Object) {
 		}
 		m.known[p.id()] = at
 		m.Policies = append(m.Policies, p)
+	case o.NetworkPolicy != nil:
+		m.networkPolicy(at, o.NetworkPolicy)
 	case o.Pod != nil:
 		m.pod(*o.Pod, "Pod")
 	case o.APIVersion == "v1" && o.Kind == "Namespace":
@@ -173,16 +179,19 @@ func (m *Manifests) object(at place, o *manifest.Object) {
 	}
 }
 
-// unreadable says what is wrong with an object: in a policy each field that cannot be,
-// else in the decoder's words.
+// unreadable says what is wrong with an object: in a policy or NetworkPolicy each field
+// that cannot be, else in the decoder's words.
 func (m *Manifests) unreadable(at place, o *manifest.Object) {
 	f := Finding{File: at.file, Line: at.at(""), Severity: Error, Reason: Unreadable, Object: nameOf(o), Message: oneLine(o.Err)}
 	if o.APIVersion == "v1" && o.Kind != "List" {
 		f.Severity = Warning // it is not ours to say what a pod may hold
 	}
 	var odd []oddity
-	if o.APIVersion == v1alpha1.GroupVersion().String() && o.Kind == v1alpha1.Kind {
+	switch o.GroupVersionKind() {
+	case v1alpha1.GroupVersion().WithKind(v1alpha1.Kind):
 		odd = at.oddities(policyType)
+	case networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"):
+		odd = at.oddities(networkPolicyType)
 	}
 	for _, each := range odd {
 		f.Path, f.Line, f.Message = each.path, at.at(each.path), each.message

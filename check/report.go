@@ -17,7 +17,9 @@ type Report struct {
 	Answers  []Answer  `json:"answers,omitempty"`
 	Files    int       `json:"files"`
 	Policies int       `json:"policies"`
-	Pods     int       `json:"pods"` // and what makes pods
+	// NetworkPolicies counts the ordinary ones.
+	NetworkPolicies int `json:"networkPolicies,omitempty"`
+	Pods            int `json:"pods"` // and what makes pods
 	// Skipped counts the objects of other kinds, by "apiVersion kind".
 	Skipped  map[string]int `json:"skipped,omitempty"`
 	Errors   int            `json:"errors"`
@@ -27,7 +29,8 @@ type Report struct {
 // Report returns the findings and answers with their sums.
 func (m *Manifests) Report(findings []Finding, answers []Answer) Report {
 	r := Report{
-		Findings: findings, Answers: answers, Files: len(m.Files), Policies: len(m.Policies), Pods: len(m.Pods), Skipped: m.Skipped,
+		Findings: findings, Answers: answers, Files: len(m.Files), Policies: len(m.Policies), NetworkPolicies: len(m.NetworkPolicies),
+		Pods: len(m.Pods), Skipped: m.Skipped,
 	}
 	if r.Findings == nil {
 		r.Findings = []Finding{}
@@ -62,7 +65,11 @@ func (r Report) Summary() string {
 	for _, n := range r.Skipped {
 		skipped += n
 	}
-	text := fmt.Sprintf("%s, %s, %s", plural(r.Files, "file"), plural(r.Policies, "policy"), plural(r.Pods, "pod"))
+	text := fmt.Sprintf("%s, %s", plural(r.Files, "file"), plural(r.Policies, "policy"))
+	if r.NetworkPolicies > 0 {
+		text += ", " + plural(r.NetworkPolicies, "NetworkPolicy")
+	}
+	text += ", " + plural(r.Pods, "pod")
 	if skipped > 0 {
 		kinds := slices.Sorted(maps.Keys(r.Skipped))
 		text += fmt.Sprintf(", %s of other kinds skipped (%s)", plural(skipped, "object"), strings.Join(kinds, ", "))

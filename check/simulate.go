@@ -24,8 +24,10 @@ type Answer struct {
 	Message string `json:"message"`
 	// Matches are those that cover the name, the ones that decided first.
 	Matches []AnswerMatch `json:"matches,omitempty"`
-	// Policies are those that select the pod, "namespace/name".
-	Policies []string `json:"policies,omitempty"`
+	// Policies are those that select the pod, "namespace/name"; NetworkPolicies the
+	// ordinary ones that select it for egress.
+	Policies        []string `json:"policies,omitempty"`
+	NetworkPolicies []string `json:"networkPolicies,omitempty"`
 }
 
 // AnswerMatch is a match that covers the name.
@@ -96,7 +98,7 @@ func (m *Manifests) Ask(pod Pod, q Question) Answer {
 		a.Message = "no policy selects the pod, so everything is allowed"
 		return a
 	}
-	a.Policies = view.Policies
+	a.Policies, a.NetworkPolicies = view.Policies, view.NetworkPolicies
 	open := func(m *policy.Match) bool { return q.within(m.Ports) && (!m.Audit || !view.Enforced) }
 	matches := slices.Clone(view.Decide(q.Name).Matches)
 	slices.SortStableFunc(matches, func(x, y *policy.Match) int {
@@ -118,11 +120,16 @@ func (m *Manifests) Ask(pod Pod, q Question) Answer {
 		}
 		return a
 	}
+	anywhere, some := m.reaches(view, q)
+	if anywhere != "" {
+		a.Message = anywhere
+		return a
+	}
 	a.Verdict = audit.Denied.String()
 	if !view.Enforced {
 		a.Verdict = audit.WouldDeny.String()
 	}
-	a.Message = m.why(view, q, a.Matches)
+	a.Message = m.why(view, q, a.Matches) + orByAddress(some)
 	return a
 }
 

@@ -17,7 +17,7 @@ func TestExamplesOfDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"pods.table", "grants.table", "explain-unmatched.table", "explain-far.table", "audit-example"} {
+	for _, name := range []string{"pods.table", "grants.table", "explain-unmatched.table", "explain-service.table", "explain-far.table", "audit-example"} {
 		want, err := os.ReadFile(filepath.Join("testdata", name+".golden"))
 		if err != nil {
 			t.Fatal(err)
@@ -68,6 +68,9 @@ func TestFieldsOfDocs(t *testing.T) {
 func fields(of reflect.Type, before string, into map[string]bool) {
 	for i := range of.NumField() {
 		f := of.Field(i)
+		if !f.IsExported() {
+			continue
+		}
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		name = before + name
 		t := f.Type

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"iter"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -52,6 +53,9 @@ func (c *console) facts(r *request, p *policy.Pod, to explain.Target) explain.Fa
 		f.Failing = "who may see all namespaces can see why" // it may name anybody's pods
 	}
 	f.Problems, f.Contested = c.problems(r, p, f.View), contested(snap, p)
+	remote, unread := s.Remote()
+	f.Snapshot, f.NetworkPolicies, f.Services, f.Sees = snap, s.NetworkPolicies(p.Namespace), s.Services(), r.sees
+	f.Pods, f.OtherPods = allPods(snap, remote), unread
 	if !to.Addr.IsValid() {
 		if d, ok := s.Asked(p.PodRef, to.Name); ok {
 			f.Asked = &d
@@ -62,6 +66,24 @@ func (c *console) facts(r *request, p *policy.Pod, to explain.Target) explain.Fa
 	f.Others, f.Hidden = others(r, p.PodRef, s.SeenByAnybody(to.Addr))
 	f.Inside = c.inside(r, snap, to.Addr)
 	return f
+}
+
+// allPods yields the pods of a snapshot, and those of other nodes that only peers of
+// NetworkPolicies are.
+func allPods(snap *policy.Snapshot, remote []*policy.Pod) iter.Seq[*policy.Pod] {
+	return func(yield func(*policy.Pod) bool) {
+		pods := snap.Pods()
+		for i := range pods {
+			if !yield(&pods[i]) {
+				return
+			}
+		}
+		for _, p := range remote {
+			if !yield(p) {
+				return
+			}
+		}
+	}
 }
 
 // others takes what pods of namespaces saw that whoever asks may see.
@@ -90,13 +112,15 @@ func (c *console) flows(r *request, ref policy.PodRef) []audit.Flow {
 	return flows
 }
 
-// problems are those of the pod, of the policies that select it, and of those of
-// its namespace that select no pod until they are mended. Who claims an address of the
+// problems are those of the pod, of the policies and NetworkPolicies that select it,
+// and of those policies of its namespace that select no pod until they are mended. Who claims an address of the
 // pod is shown to those who may see all that could.
 func (c *console) problems(r *request, p *policy.Pod, v *policy.View) (out []policy.Problem) {
 	for _, problem := range c.source.Problems() {
 		id, of := strings.CutPrefix(problem.Object, "policy ")
+		network, ordinary := strings.CutPrefix(problem.Object, "networkpolicy ")
 		switch {
+		case ordinary && v != nil && slices.Contains(v.NetworkPolicies, network):
 		case problem.Pod == p.PodRef || problem.Object == "pod "+p.String():
 		case !of:
 			continue
@@ -129,6 +153,19 @@ func (c *console) inside(r *request, snap *policy.Snapshot, a netip.Addr) string
 	if ref, ok := snap.Pod(a); ok {
 		if seesPod(ref, r.sees) {
 			return "pod, " + ref.String()
+		}
+		return "pod"
+	}
+	if s := c.source.Services()[a]; s != nil && r.sees(s.Ref.Namespace) {
+		return "Service, " + s.Ref.Namespace + "/" + s.Ref.Name
+	}
+	remote, _ := c.source.Remote()
+	for _, p := range remote {
+		if p.HostNetwork || p.Finished() || !slices.Contains(p.IPs, a) {
+			continue
+		}
+		if r.sees(p.Namespace) {
+			return "pod, " + p.String()
 		}
 		return "pod"
 	}

@@ -112,7 +112,8 @@ func withoutTotals(text string) string {
 }
 
 func TestExplainGolden(t *testing.T) {
-	healthy, failing := newWorld(t, "node-1"), newWorld(t, "node-1")
+	healthy, failing, unread := newWorld(t, "node-1"), newWorld(t, "node-1"), newWorld(t, "node-1")
+	unread.unread, unread.trouble = "they are being read", nil
 	healthy.trouble, failing.failing = nil, "the kernel is full"
 	for name, c := range map[string]struct {
 		pod, to string
@@ -127,10 +128,17 @@ func TestExplainGolden(t *testing.T) {
 		"explain-free":      {"shop/batch", "192.0.2.1/icmp", Everything{}, 0},
 		"explain-far":       {"shop/far", "www.example.org", Everything{}, ExitUnknown},
 		"explain-host":      {"logs", "www.example.org", Everything{}, 0},
+		"explain-service":   {"shop/cart-7d9f", "10.96.0.20:5432", Everything{}, 0},
+		"explain-peer":      {"shop/cart-7d9f", "db-admin.shop.svc.cluster.local:80", Everything{}, ExitNo},
+		"explain-unseen":    {"shop/cart-7d9f", "10.2.0.30:80", some{"shop"}, ExitNo},
+		"explain-unread":    {"shop/cart-7d9f", "10.2.0.99:5432", Everything{}, ExitUnknown},
 	} {
 		w := healthy
-		if name == "explain-free" || name == "explain-open" {
+		switch name {
+		case "explain-free", "explain-open":
 			w = failing
+		case "explain-unread":
+			w = unread
 		}
 		a := agentOf("", w, c.viewer)
 		shows(t, name, func(p *Printer) error {

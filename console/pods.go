@@ -18,7 +18,10 @@ type PodRow struct {
 	// policies select it, and "" where none does.
 	Enforcement string   `json:"enforcement,omitempty"`
 	Policies    []string `json:"policies,omitempty"`
-	Workload    string   `json:"workload,omitempty"`
+	// NetworkPolicies are the ordinary ones that select it for egress; only of pods that
+	// policies select.
+	NetworkPolicies []string `json:"networkPolicies,omitempty"`
+	Workload        string   `json:"workload,omitempty"`
 	// Denied is how connections fail, Unmatched what the question for a name gets
 	// that nothing matches; only of pods that are default-deny.
 	Denied    string `json:"denied,omitempty"`
@@ -75,6 +78,7 @@ func (c *console) podRow(p *policy.Pod, v *policy.View) PodRow {
 		return row
 	}
 	row.Open = len(c.open(p.PodRef))
+	row.NetworkPolicies = v.NetworkPolicies
 	row.Policies, row.Enforcement = v.Policies, string(v1alpha1.EnforcementAudit)
 	if v.Enforced {
 		row.Enforcement = string(v1alpha1.EnforcementEnforce)

@@ -22,7 +22,7 @@ func (p *Printer) Explained(e *explain.Explanation) error {
 	switch e.Verdict {
 	case explain.Denied:
 		return errors.Join(err, &Answered{Code: ExitNo})
-	case explain.Elsewhere:
+	case explain.Elsewhere, explain.Unknown:
 		return errors.Join(err, &Answered{Code: ExitUnknown})
 	}
 	return err
@@ -32,6 +32,7 @@ func (p *Printer) Explained(e *explain.Explanation) error {
 var verdictWords = map[explain.Verdict]string{
 	explain.OnceAsked: "allowed once the pod asks for the name",
 	explain.WouldDeny: "passes, and would be denied",
+	explain.Unknown:   "not known here",
 	explain.Elsewhere: "not known here",
 }
 
@@ -54,6 +55,9 @@ func (p *Printer) explained(e *explain.Explanation) error {
 	say("node", "%s", e.Node)
 	for _, q := range e.Policies {
 		say("selected by", "%s (%s)", q.Policy, or(q.Enforcement, "gone by now"))
+	}
+	for _, n := range e.NetworkPolicies {
+		say("and by", "NetworkPolicy %s", n)
 	}
 	if len(e.Policies) == 0 && e.Verdict != explain.Elsewhere {
 		say("selected by", "no policy")
@@ -82,6 +86,13 @@ func (p *Printer) evidence(e *explain.Explanation, say func(name, format string,
 	}
 	if len(e.Matches) == 0 && len(e.Policies) > 0 {
 		say("covered by", "no match")
+	}
+	for _, r := range e.Peers {
+		state := ""
+		if !r.OnPort {
+			state = ", not on this port"
+		}
+		say("peer", "%s by NetworkPolicy %s %s (%s), on %s%s", peerOf(r), r.Policy, r.Path, r.Peer, or(r.Ports, "no port"), state)
 	}
 	for _, g := range e.Open {
 		state := "for " + span(g.Until.Sub(p.Now())) + " more"
@@ -112,6 +123,17 @@ func (p *Printer) evidence(e *explain.Explanation, say func(name, format string,
 	}
 }
 
+// peerOf writes what a rule of a NetworkPolicy leads to.
+func peerOf(r explain.Peer) string {
+	switch {
+	case r.Address == "":
+		return "every address"
+	case r.Pod != "":
+		return fmt.Sprintf("%s (pod %s)", r.Address, r.Pod)
+	}
+	return r.Address
+}
+
 // advised says what to do.
 func (p *Printer) advised(a *explain.Advice) error {
 	if a == nil {
@@ -125,8 +147,10 @@ func (p *Printer) advised(a *explain.Advice) error {
 	for _, line := range a.Corefile {
 		fmt.Fprintf(&b, "\n    %s\n", safe(line))
 	}
-	if a.Manifest != "" {
-		fmt.Fprintf(&b, "\n---\n%s", safeLines(a.Manifest))
+	for _, manifest := range []string{a.Manifest, a.NetworkPolicy} {
+		if manifest != "" {
+			fmt.Fprintf(&b, "\n---\n%s", safeLines(manifest))
+		}
 	}
 	_, err := p.Out.Write([]byte(b.String()))
 	return err

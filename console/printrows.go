@@ -18,15 +18,15 @@ func (p *Printer) Pods(replies []Reply[PodRows], agents int) error {
 	if !p.People() {
 		return p.value(all)
 	}
-	t := Table{Head: []string{"NAMESPACE", "POD", "ENFORCEMENT", "POLICIES", "OPEN", "DENIED", "NOTES"}}
+	t := Table{Head: []string{"NAMESPACE", "POD", "ENFORCEMENT", "POLICIES", "NP", "OPEN", "DENIED", "NOTES"}}
 	wide := p.Format == FormatWide
 	if wide {
-		t.Head = []string{"NAMESPACE", "POD", "ENFORCEMENT", "POLICIES", "OPEN", "DENIED", "IPS", "WORKLOAD", "ON DENIED", "ON UNMATCHED", "UID", "NOTES"}
+		t.Head = []string{"NAMESPACE", "POD", "ENFORCEMENT", "POLICIES", "NP", "OPEN", "DENIED", "IPS", "WORKLOAD", "ON DENIED", "ON UNMATCHED", "UID", "NOTES"}
 	}
 	for i := range all.Pods {
 		r := &all.Pods[i]
 		row := append(cells(r.Namespace, r.Name), Cell{r.Enforcement, enforcementColours[r.Enforcement]}, Cell{Text: strings.Join(r.Policies, ",")},
-			Cell{Text: strconv.Itoa(r.Open)}, counted(r.DeniedLately))
+			networkCell(r, wide), Cell{Text: strconv.Itoa(r.Open)}, counted(r.DeniedLately))
 		if wide {
 			row = append(row, cells(strings.Join(r.IPs, ","), r.Workload, r.Denied, r.Unmatched, r.UID)...)
 		}
@@ -39,6 +39,18 @@ func (p *Printer) Pods(replies []Reply[PodRows], agents int) error {
 		t.Rows = append(t.Rows, append(row, notes))
 	}
 	return p.table(&t, agents, "no pods", func(i int) string { return all.Pods[i].Node })
+}
+
+// networkCell counts the NetworkPolicies of a pod that policies select; wide has their
+// names.
+func networkCell(r *PodRow, wide bool) Cell {
+	switch {
+	case r.Enforcement == "":
+		return Cell{}
+	case wide && len(r.NetworkPolicies) > 0:
+		return Cell{Text: strings.Join(r.NetworkPolicies, ",")}
+	}
+	return Cell{Text: strconv.Itoa(len(r.NetworkPolicies))}
 }
 
 var enforcementColours = map[string]Colour{"Enforce": Green, "Audit": Yellow}

@@ -66,6 +66,9 @@ func (s *Status) table() *Table {
 	}
 	say("selected pods", Plain, "%d", s.Enforcer.Selected)
 	say("granted addresses", Plain, "%d", s.Enforcer.Grants)
+	if s.NetworkPolicies > 0 || s.Enforcer.PeerSets > 0 {
+		say("NetworkPolicies", Plain, "%d, with %d peer sets of %d entries; %d pods of other nodes known", s.NetworkPolicies, s.Enforcer.PeerSets, s.Enforcer.PeerEntries, s.RemotePods)
+	}
 	for _, dialled := range slices.SortedFunc(maps.Keys(s.Enforcer.Serving), netip.Addr.Compare) {
 		say("serves", Plain, "%s on %s", dialled, s.Enforcer.Serving[dialled])
 	}
@@ -81,6 +84,9 @@ func (s *Status) wrong(say func(string, Colour, string, ...any)) {
 	}
 	for _, a := range s.Enforcer.Unseen {
 		say("half enforced", Red, "%s: netfilter does not see its bridge, nothing is denied between its pods; load br_netfilter and set net.bridge.bridge-nf-call-iptables=1 and bridge-nf-call-ip6tables=1", a)
+	}
+	for _, a := range s.Enforcer.Bypassing {
+		say("past interception", Red, "%s: its DNS leaves for a pod of the resolver, past the agent, so names open nothing; a load balancer of eBPF does that: have pods ask the endpoint (kubelet's clusterDNS)", a)
 	}
 	if s.Away != nil {
 		say("API server", Red, "away since %s, what was known then is in force: %s", s.Away.Since.Format(time.RFC3339), s.Away.Error)

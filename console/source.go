@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/netip"
 
+	networkingv1 "k8s.io/api/networking/v1"
+
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/denial"
 	"github.com/namegate/namegate/enforcer"
@@ -23,6 +25,13 @@ type Source interface {
 	Snapshot() *policy.Snapshot
 	// Policies are those of a namespace.
 	Policies(namespace string) []v1alpha1.FQDNNetworkPolicy
+	// NetworkPolicies are the ordinary ones of a namespace.
+	NetworkPolicies(namespace string) []*networkingv1.NetworkPolicy
+	// Remote are the pods of other nodes that Snapshot has only as peers, and why these
+	// are not known, "" where they are.
+	Remote() (pods []*policy.Pod, unread string)
+	// Services are the cluster's by each of their addresses. The map must not be changed.
+	Services() map[netip.Addr]*policy.Service
 	// Problems are those of policies and pods.
 	Problems() []policy.Problem
 	// Failing is why the latest policies are not in force, "" where they are.

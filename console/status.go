@@ -21,9 +21,12 @@ type Status struct {
 	// Away is set while the API server is: what was known before is in force.
 	Away *Away `json:"apiServerAway,omitempty"`
 	// Paths are the selected pods whose queries do not reach the agent.
-	Paths    []FailedPath    `json:"failedPaths,omitempty"`
-	Enforcer enforcer.Status `json:"enforcer"`
-	Proxy    proxy.Stats     `json:"proxy"`
+	Paths []FailedPath `json:"failedPaths,omitempty"`
+	// NetworkPolicies and RemotePods are what is known of the cluster for them.
+	NetworkPolicies int             `json:"networkPolicies"`
+	RemotePods      int             `json:"remotePods"`
+	Enforcer        enforcer.Status `json:"enforcer"`
+	Proxy           proxy.Stats     `json:"proxy"`
 	// Flows are the denied connections so far.
 	Flows []FlowTotal  `json:"flows,omitempty"`
 	Audit *AuditStatus `json:"audit,omitempty"`

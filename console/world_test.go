@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -95,16 +96,22 @@ type world struct {
 	node     string
 	snap     *policy.Snapshot
 	policies []v1alpha1.FQDNNetworkPolicy
-	open     []enforcer.Open
-	ended    []enforcer.Open
-	flows    map[policy.PodRef][]audit.Flow
-	seen     []denial.Sighting
-	asked    map[policy.Name]denial.Decision
-	failing  string
-	trouble  map[policy.PodRef][]string
-	recent   []byte
-	follow   func() Follower
-	status   Status
+
+	networkPolicies []*networkingv1.NetworkPolicy
+	remote          []*policy.Pod
+	unread          string
+	services        map[netip.Addr]*policy.Service
+
+	open    []enforcer.Open
+	ended   []enforcer.Open
+	flows   map[policy.PodRef][]audit.Flow
+	seen    []denial.Sighting
+	asked   map[policy.Name]denial.Decision
+	failing string
+	trouble map[policy.PodRef][]string
+	recent  []byte
+	follow  func() Follower
+	status  Status
 }
 
 func newWorld(t *testing.T, node string) *world {
@@ -127,6 +134,7 @@ func newWorld(t *testing.T, node string) *world {
 		pod("pay", "cart-7d9f", "10.1.0.20", nil),
 	}
 	w.snap = policy.NewCompiler().Compile(policy.Input{Policies: w.policies, Pods: pods})
+	w.beside(pods[0].PodRef)
 	cart, pay := pods[0].PodRef, pods[6].PodRef
 	grant := func(p policy.PodRef, name, addr, by string, in time.Duration) enforcer.Open {
 		return enforcer.Open{Pod: p, Addr: netip.MustParseAddr(addr), Ports: "tcp/443", Name: dnsName(t, name), Until: noon.Add(in), By: by}
@@ -156,6 +164,24 @@ func newWorld(t *testing.T, node string) *world {
 	return w
 }
 
+// beside gives a pod a NetworkPolicy, in a cluster with a database behind a Service.
+func (w *world) beside(ref policy.PodRef) {
+	db := policy.Peer{Kind: policy.PeerPods, Key: "shop: app=db"}
+	p := &networkingv1.NetworkPolicy{}
+	p.Namespace, p.Name = "shop", "db-out"
+	w.networkPolicies = []*networkingv1.NetworkPolicy{p}
+	v := w.snap.ViewOf(ref)
+	v.NetworkPolicies, v.Peers = []string{"shop/db-out"}, []policy.PeerRule{{Peer: db, Ports: "tcp/5432", Policy: "shop/db-out", Path: "spec.egress[0]"}}
+	w.snap.PeerSets = []*policy.PeerSet{{Peer: db, Addrs: []netip.Addr{netip.MustParseAddr("10.2.0.20")}}}
+	far := pod("shop", "db-0", "10.2.0.20", func(p *policy.Pod) { p.NodeName = "node-2" }, "app=db")
+	ledger := pod("pay", "ledger-0", "10.2.0.30", func(p *policy.Pod) { p.NodeName = "node-2" }, "app=ledger")
+	w.remote = []*policy.Pod{&far, &ledger}
+	at := func(name string, port, target uint16) *policy.Service {
+		return &policy.Service{Ref: policy.ServiceRef{Namespace: "shop", Name: name}, Selector: map[string]string{"app": "db"}, Ports: []policy.ServicePort{{Protocol: policy.TCP, Port: port, Target: target}}}
+	}
+	w.services = map[netip.Addr]*policy.Service{netip.MustParseAddr("10.96.0.20"): at("db", 5432, 5432), netip.MustParseAddr("10.96.0.21"): at("db-admin", 80, 8080)}
+}
+
 func dnsName(t *testing.T, s string) policy.Name {
 	t.Helper()
 	n, err := policy.ParseName(s)
@@ -183,8 +209,18 @@ func (w *world) Problems() []policy.Problem {
 	}
 	return w.snap.Problems
 }
-func (w *world) Failing() string                     { return w.failing }
-func (w *world) Trouble() map[policy.PodRef][]string { return w.trouble }
+func (w *world) NetworkPolicies(namespace string) (out []*networkingv1.NetworkPolicy) {
+	for _, p := range w.networkPolicies {
+		if p.Namespace == namespace {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+func (w *world) Remote() ([]*policy.Pod, string)          { return w.remote, w.unread }
+func (w *world) Services() map[netip.Addr]*policy.Service { return w.services }
+func (w *world) Failing() string                          { return w.failing }
+func (w *world) Trouble() map[policy.PodRef][]string      { return w.trouble }
 func (w *world) Open(p policy.PodRef) (out []enforcer.Open) {
 	for _, o := range w.open {
 		if o.Pod == p {
@@ -316,8 +352,9 @@ func busy() Status {
 			Serving: map[netip.Addr]netip.Addr{
 				netip.MustParseAddr("192.0.2.53"): netip.MustParseAddr("169.254.20.64"), netip.MustParseAddr("10.96.0.10"): netip.MustParseAddr("169.254.20.65"),
 			},
-			Intercepting: true,
+			Intercepting: true, PeerSets: 2, PeerEntries: 40, Bypassing: []netip.Addr{netip.MustParseAddr("10.1.0.11")},
 		},
+		NetworkPolicies: 3, RemotePods: 38,
 		Proxy: proxy.Stats{CacheHits: 31, CacheMisses: 12, CacheStale: 3, Prefetches: 4, Followed: 5, ShedPod: 6, ShedAll: 7, ShedZone: 8},
 		Flows: []FlowTotal{{"denied", "unmatched", 12}, {"denied", "address", 0}, {"would-deny", "ports", 3}},
 		Audit: &AuditStatus{Written: 9, Dropped: 1},

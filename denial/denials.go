@@ -5,7 +5,6 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -37,6 +36,10 @@ type Options struct {
 	Granted func(policy.PodRef, netip.Addr) []Granted
 	// GrantedToAnybody is Granted of every pod.
 	GrantedToAnybody func(netip.Addr) []Granted
+	// Reached returns where a connection, named by its protocol and by what its first
+	// packet bore, was led, which Services and others that translate change; false where
+	// it is not known, or not yet. nil: everything is reached as it is dialled.
+	Reached func(proto uint8, src, dst netip.AddrPort) (netip.AddrPort, bool)
 	// Resolves tells whether DNS is asked at an address and port, which every pod may.
 	Resolves func(netip.AddrPort) bool
 	// Log takes the flows; nil for nobody.
@@ -70,7 +73,7 @@ type Denials struct {
 	mu      sync.Mutex
 	flows   flows
 	totals  map[Total]uint64 // by a Total without its count
-	waiting []nflog.Packet   // audited ones, the oldest first
+	waiting []pending        // audited ones, the oldest first
 	over    uint64           // connections that are counted in no flow
 	said    uint64           // how many of over the agent's log was told of
 	saidAt  time.Time
@@ -129,22 +132,26 @@ func (d *Denials) take(p nflog.Packet) {
 	defer d.mu.Unlock()
 	switch {
 	case p.Prefix == nflog.PrefixDenied:
-		d.note(snap, p, audit.Denied)
+		d.note(snap, p, p.Destination, audit.Denied)
 	case p.Prefix != nflog.PrefixAudited:
 	case len(d.waiting) >= waitingMost:
 		d.over++
 	default:
-		d.waiting = append(d.waiting, p)
+		d.waiting = append(d.waiting, pending{Packet: p})
 	}
 }
 
 // pass does what the time demands.
 func (d *Denials) pass() {
-	snap := d.o.Snapshot()
+	snap, now := d.o.Snapshot(), d.o.Now()
+	due := d.due(now.Add(-settle))
+	missing := d.lookUp(snap, due, looksMost)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now := d.o.Now()
-	d.settled(snap, now.Add(-settle))
+	if len(missing) > 0 {
+		d.waiting = append(missing, d.waiting...)
+	}
+	d.settled(snap, due)
 	d.flows.close(now, d.write)
 	if d.over > d.said && now.Sub(d.saidAt) >= period {
 		d.o.Logger.Warn("more connections were denied, or would be, than can be told apart", "counted", d.over-d.said)
@@ -154,29 +161,20 @@ func (d *Denials) pass() {
 
 // end writes what was counted.
 func (d *Denials) end() {
-	snap := d.o.Snapshot()
+	snap, now := d.o.Snapshot(), d.o.Now()
+	due := d.due(now)
+	d.lookUp(snap, due, 0)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now := d.o.Now()
-	d.settled(snap, now)
+	d.settled(snap, due)
 	d.flows.close(now.Add(period), d.write)
 }
 
-// settled judges the audited packets up to a time. The caller holds mu.
-func (d *Denials) settled(snap *policy.Snapshot, until time.Time) {
-	n := 0
-	for n < len(d.waiting) && !d.waiting[n].Time.After(until) {
-		d.note(snap, d.waiting[n], audit.WouldDeny)
-		n++
-	}
-	d.waiting = slices.Delete(d.waiting, 0, n)
-}
-
-// note counts one connection. The caller holds mu.
-func (d *Denials) note(snap *policy.Snapshot, p nflog.Packet, verdict audit.FlowVerdict) {
+// note counts one connection, which was led to reached. The caller holds mu.
+func (d *Denials) note(snap *policy.Snapshot, p nflog.Packet, reached netip.AddrPort, verdict audit.FlowVerdict) {
 	view := snap.View(p.Source)
 	pod, known := snap.Pod(p.Source)
-	if !known || verdict == audit.WouldDeny && (view == nil || view.Enforced || d.allowed(view, p)) {
+	if !known || verdict == audit.WouldDeny && (view == nil || view.Enforced || d.allowed(view, p) || led(snap, view, p, reached)) {
 		return
 	}
 	at := key{pod, p.Destination, p.Protocol, verdict}

@@ -22,15 +22,24 @@ import (
 func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 	e.apply.Lock()
 	defer e.apply.Unlock()
+	abandoned := e.coming
 	e.coming = s
+	if e.preparePeers(s) {
+		return nil
+	}
+	e.whole = false
 	e.findHomes(s)
-	next := planOf(s, e.homes, e.unseen)
+	e.lists.prune()
+	next := e.planOf(s)
+	if abandoned != e.snapshot && abandoned != s {
+		e.abandon(e.planOf(abandoned), next)
+	}
 	plan := union(e.plan, next, false)
 	err := e.readySets(plan)
 	if err != nil {
 		return e.close(ctx, next, fmt.Errorf("prepare sets: %w", err))
 	}
-	if e.snapshot == nil {
+	if e.snapshot == nil && e.follows {
 		// The first snapshot of this agent: the chains of an earlier one stay
 		// in force until Commit replaces them, table by table.
 		return e.carryOver(s)
@@ -40,6 +49,17 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 	}
 	e.closing = false
 	return e.carryOver(s)
+}
+
+// abandon notes what a snapshot allowed that was prepared and never came into force: what
+// was opened by that, and the next does not allow, is taken back with it.
+func (e *Enforcer) abandon(plan, next map[policy.PodRef]*podPlan) {
+	e.gone = append(e.gone, goneAddrs(plan, next)...)
+	for ref, p := range plan {
+		if n := next[ref]; n != nil && !p.peers.within(n.peers) {
+			e.rejudge[ref] = true
+		}
+	}
 }
 
 // close brings into force who is default-deny in a coming plan, and nothing else
@@ -58,9 +78,13 @@ func (e *Enforcer) close(ctx context.Context, next map[policy.PodRef]*podPlan, r
 func (e *Enforcer) Commit(ctx context.Context) error {
 	e.apply.Lock()
 	defer e.apply.Unlock()
+	if e.alone {
+		e.alone, e.whole = false, false
+		return e.commitPeers()
+	}
 	last := e.plan
 	e.findHomes(e.coming)
-	plan := planOf(e.coming, e.homes, e.unseen)
+	plan := e.planOf(e.coming)
 	e.known = knownAddrs(e.coming)
 	if err := e.forgetStrangers(plan); err != nil {
 		return err
@@ -72,6 +96,7 @@ func (e *Enforcer) Commit(ctx context.Context) error {
 		return err
 	}
 	e.gone = append(e.gone, goneAddrs(last, plan)...)
+	e.rejudgePeers(last, plan)
 	e.snapshot, e.plan, e.inherited = e.coming, plan, inheritance{}
 	if err := e.leave(ctx); err != nil {
 		return fmt.Errorf("remove what an earlier agent left elsewhere: %w", err)
@@ -79,12 +104,13 @@ func (e *Enforcer) Commit(ctx context.Context) error {
 	if err := e.dropSets(plan); err != nil {
 		return err
 	}
-	if err := e.cut(e.rejudge, e.gone); err != nil {
+	if err := e.dropPeers(plan); err != nil {
 		return err
 	}
-	clear(e.rejudge)
-	e.gone = nil
-	return nil
+	if err := e.destroyFound(); err != nil {
+		return err
+	}
+	return e.settleDebts()
 }
 
 // write makes sets, nets, chains and interception hold a plan.
@@ -186,6 +212,10 @@ func (e *Enforcer) writeStatic(plan map[policy.PodRef]*podPlan, now phase) error
 // writeChains makes our chains hold a plan. Only chains that differ from what
 // was last written are written; each table changes as one.
 func (e *Enforcer) writeChains(ctx context.Context, plan map[policy.PodRef]*podPlan) error {
+	if e.chainsHold(plan) {
+		return nil
+	}
+	clear(e.chained)
 	wanted := e.wantedChains(plan)
 	there := iptables.Everything{}
 	if len(e.chains) == 0 {
@@ -203,7 +233,25 @@ func (e *Enforcer) writeChains(ctx context.Context, plan map[policy.PodRef]*podP
 			}
 		}
 	}
+	for ref, p := range plan {
+		e.chained[ref] = *p
+	}
+	e.chainedRefused = maps.Clone(e.refusedPeers)
 	return nil
+}
+
+// chainsHold tells whether the chains that were written last are a plan's: nearly always
+// where only the members of peers changed.
+func (e *Enforcer) chainsHold(plan map[policy.PodRef]*podPlan) bool {
+	if len(e.chains) < len(tables)*len(ipVersions) || len(plan) != len(e.chained) || !maps.Equal(e.refusedPeers, e.chainedRefused) {
+		return false
+	}
+	for ref, p := range plan {
+		if was, there := e.chained[ref]; !there || !p.rendersAs(&was) {
+			return false
+		}
+	}
+	return true
 }
 
 // allChains reads every table, unless that was done a moment ago.

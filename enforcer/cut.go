@@ -13,10 +13,19 @@ import (
 // cut takes admissions back, of connections of gone addresses all, of those of pods
 // whose policies allow less than before what nothing covers that the pod was
 // granted, now or in the past. What is not remembered, because an agent was
-// restarted or a pod had too much, is not covered. The kernel is asked once for
-// all of it, and not at all where there is nothing to cut.
-func (e *Enforcer) cut(pods map[policy.PodRef]bool, gone []netip.Addr) error {
-	rejudged := map[netip.Addr]*podPlan{}
+// restarted or a pod had too much, is not covered. Of the pods that only lost peers it
+// is about their connections to these. The kernel is asked once for all of it, and not
+// at all where there is nothing to cut.
+func (e *Enforcer) cut(pods map[policy.PodRef]bool, review map[policy.PodRef]lostPeers, gone []netip.Addr) error {
+	rejudged, parts := map[netip.Addr]*podPlan{}, map[netip.Addr]lostPeers{}
+	owners := map[netip.Addr]*podPlan{}
+	for ref, lost := range review {
+		if p := e.plan[ref]; p != nil && !pods[ref] {
+			for _, a := range p.addrs {
+				parts[a], owners[a] = lost, p
+			}
+		}
+	}
 	for ref := range pods {
 		if p := e.plan[ref]; p != nil { // else the whole pod is gone: goneAddrs
 			for _, a := range p.addrs {
@@ -26,17 +35,31 @@ func (e *Enforcer) cut(pods map[policy.PodRef]bool, gone []netip.Addr) error {
 	}
 	for _, a := range gone {
 		rejudged[a] = nil
+		delete(parts, a)
 	}
-	return e.eachFlow(e.cfg.Mark, slices.Collect(maps.Keys(rejudged)), func(f conntrack.Flow) error {
-		if p := rejudged[f.Src.Addr()]; p != nil && e.covers(p, f) {
-			return nil
+	flows, err := e.flowsOf(rejudged, parts)
+	if err != nil {
+		return err
+	}
+	for _, f := range flows {
+		p, whole := rejudged[f.Src.Addr()]
+		if lost, part := parts[f.Src.Addr()]; part && !whole {
+			if p = owners[f.Src.Addr()]; !lost.all && !lost.addrs[f.Peer.Addr()] {
+				continue
+			}
 		}
-		return e.k.Flows.SetMark(f, 0, e.cfg.Mark)
-	})
+		if p != nil && e.covers(p, f) {
+			continue
+		}
+		if err := e.k.Flows.SetMark(f, 0, e.cfg.Mark); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // forget takes the admission of every connection of the addresses back.
-func (e *Enforcer) forget(addrs []netip.Addr) error { return e.cut(nil, addrs) }
+func (e *Enforcer) forget(addrs []netip.Addr) error { return e.cut(nil, nil, addrs) }
 
 // admitOpen judges once the connections that pods had open before they become
 // selected: what their grants cover is admitted, so that they never notice. The
@@ -53,7 +76,7 @@ func (e *Enforcer) admitOpen(last, plan map[policy.PodRef]*podPlan) error {
 			if e.inherited.judged(a, ref) || was != nil && was.selected && slices.Contains(was.addrs, a) {
 				continue
 			}
-			if _, seen := slices.BinarySearchFunc(known, a, netip.Addr.Compare); seen || e.snapshot == nil || e.granted(ref, versionOf(a)) {
+			if _, seen := slices.BinarySearchFunc(known, a, netip.Addr.Compare); seen || e.snapshot == nil || e.granted(ref, versionOf(a)) || p.peers != nil {
 				fresh[a] = p
 			}
 		}
@@ -67,9 +90,9 @@ func (e *Enforcer) admitOpen(last, plan map[policy.PodRef]*podPlan) error {
 }
 
 // granted tells whether a pod has or had any grant of a family. The connections of
-// one that has not, and that nobody knew before, need not be looked for: there is
-// nothing to admit but what it sends next is admitted for anyhow, to a resolver or
-// to itself.
+// one that has not, and has no peers, and that nobody knew before, need not be looked
+// for: there is nothing to admit but what it sends next is admitted for anyhow, to a
+// resolver or to itself.
 func (e *Enforcer) granted(ref policy.PodRef, f iptables.Family) bool {
 	g := e.grants.of(ref)
 	if g == nil {
@@ -117,9 +140,9 @@ func (e *Enforcer) eachFlow(mark uint32, addrs []netip.Addr, do func(conntrack.F
 }
 
 // covers tells whether a pod may have opened a connection: by a grant, also one
-// that has ended since; to a resolver or the endpoint; to itself.
+// that has ended since; to a resolver or the endpoint; to itself; to a peer.
 func (e *Enforcer) covers(p *podPlan, f conntrack.Flow) bool {
-	if slices.Contains(p.addrs, f.Dst.Addr()) || slices.Contains(p.addrs, f.Peer.Addr()) || e.isDNS(f) {
+	if slices.Contains(p.addrs, f.Dst.Addr()) || slices.Contains(p.addrs, f.Peer.Addr()) || e.isDNS(f) || p.reaches(policy.Protocol(f.Protocol), f.Peer) {
 		return true
 	}
 	g := e.grants.of(p.ref)

@@ -2,8 +2,11 @@ package enforcer
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
@@ -67,6 +70,36 @@ func TestWhatAChangeAsksOfConntrack(t *testing.T) {
 			}
 		})
 	}
+	t.Run("peers", func(t *testing.T) {
+		w := newWorld(t)
+		w.netpols = append(w.netpols, netpol("more", "tcp/80 db", "tcp/81 192.0.2.0/24"))
+		w.remote = append(w.remote, far("db1", "10.2.0.1", "db"), far("db2", "10.2.0.2 2001:db8:2::2", "db"))
+		w.apply(begin, allow, more)
+		for _, step := range []struct {
+			what  string
+			do    func()
+			pods  pods
+			looks int
+		}{
+			{"nothing", func() {}, begin, 0},
+			{"a pod of another node comes", func() { w.remote = append(w.remote, far("db3", "10.2.0.3", "db")) }, begin, 0},
+			{"one goes that has addresses of both families", func() { w.remote = slices.Delete(slices.Clone(w.remote), 1, 2) }, begin, 2},
+			{"one goes that has one address", func() { w.remote = slices.Delete(slices.Clone(w.remote), 0, 1) }, begin, 1},
+			{"a NetworkPolicy that selects nobody comes", func() { w.netpols = append(slices.Clone(w.netpols), netpol("nobody", "any")) }, begin, 0},
+			{"a NetworkPolicy allows more", func() {
+				w.netpols = []*networkingv1.NetworkPolicy{netpol("more", "tcp/80 db", "tcp/81 192.0.2.0/24", "udp")}
+			}, begin, 0},
+			{"a new pod that has peers", func() {}, append(pods{pod("peer", "10.1.0.20", "allow", "more")}, begin...), 1},
+			{"a NetworkPolicy goes", func() { w.netpols = nil }, begin, 2},
+		} {
+			step.do()
+			before := w.flows.Looks()
+			w.apply(step.pods, allow, more)
+			if got := w.flows.Looks() - before; got != step.looks {
+				t.Errorf("%s: the table was looked through %d times, want %d", step.what, got, step.looks)
+			}
+		}
+	})
 	t.Run("the end of a grant", func(t *testing.T) {
 		w := newWorld(t)
 		w.apply(begin, allow, more)

@@ -67,6 +67,9 @@ func (e *Enforcer) AwaitDeparture(ctx context.Context) (there bool, err error) {
 	}
 	e.departing.addrs = nil
 	e.together.Store(false)
+	if _, err := e.mendPeers(); err != nil {
+		return false, fmt.Errorf("put right what the last agent did to peers: %w", err)
+	}
 	if err := e.writeStatic(e.plan, beforeChains); err != nil {
 		return false, err
 	}

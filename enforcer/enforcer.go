@@ -97,6 +97,7 @@ type Enforcer struct {
 	lookAt        int
 	left          bool            // nothing of an earlier agent is where this one does not write
 	surveyed      surveyed        // by Start, until the first write
+	follows       bool            // an earlier agent has chains here, as Start found
 	strays        []chainsKey     // tables in which only an earlier agent had chains
 	found         map[string]bool // sets of an earlier agent, not adopted yet
 	homes         map[netip.Addr]home
@@ -104,16 +105,33 @@ type Enforcer struct {
 	known         []netip.Addr
 	refusals      int  // how often in a row the kernel refused a set
 	closing       bool // what is coming could not be prepared, and is closed until it can
+	whole         bool // the last Commit brought all of its snapshot into force
+	alone         bool // what is coming differs in its peer sets alone, and is prepared
 	unseen        bool // netfilter misses bridged packets, and that was said
 	departing     departing
 	// inherited is what an earlier agent left; empty after the first Commit.
 	inherited inheritance
+	// What NetworkPolicies allow.
+	lists         peerLists
+	peers         map[peerKey]*peerSet
+	refusedPeers  map[string]bool // names of sets that the kernel does not take now
+	renderedPeers map[iptables.Family]map[string]reachRendering
+	unlookedPeers []*peerSet
+	peerSetsMost  int
+	// chained are the pods of the plan that the chains say, as they were written, and
+	// chainedRefused the sets that they leave out.
+	chained        map[policy.PodRef]podPlan
+	chainedRefused map[string]bool
+	// review are pods some of whose peers are gone: connections to these are judged anew.
+	review map[policy.PodRef]lostPeers
 	// rejudge and gone are what a Commit still owes: pods that may do less than
 	// before, whose connections are judged anew, and addresses whose pod is gone.
 	rejudge map[policy.PodRef]bool
 	gone    []netip.Addr
 
-	together atomic.Bool // departing has addresses
+	// peersHold is how much the kernel holds of each peer set, nil while that changes.
+	peersHold atomic.Pointer[map[string]bounds]
+	together  atomic.Bool // departing has addresses
 	// inUse tells whether somebody serves DNS on an address.
 	inUse func(netip.Addr) bool
 
@@ -167,20 +185,27 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 	}
 	return &Enforcer{
 		cfg: cfg, k: k, now: now, log: log,
-		plan:      map[policy.PodRef]*podPlan{},
-		chains:    map[chainsKey]iptables.Chains{},
-		seen:      map[chainsKey]iptables.Chains{},
-		rephrased: map[chainsKey]bool{},
-		rendered:  map[iptables.Family]map[policy.PodRef]rendering{iptables.IPv4: {}, iptables.IPv6: {}},
-		glances:   map[chainsKey]string{},
-		holds:     map[string]int{},
-		homes:     map[netip.Addr]home{},
-		rejudge:   map[policy.PodRef]bool{},
-		queue:     make(chan *request, queueMax),
-		grants:    newGrantTable(),
-		inUse:     inUse,
-		started:   now(),
-		origin:    origin,
+		plan:          map[policy.PodRef]*podPlan{},
+		chains:        map[chainsKey]iptables.Chains{},
+		seen:          map[chainsKey]iptables.Chains{},
+		rephrased:     map[chainsKey]bool{},
+		rendered:      map[iptables.Family]map[policy.PodRef]rendering{iptables.IPv4: {}, iptables.IPv6: {}},
+		glances:       map[chainsKey]string{},
+		holds:         map[string]int{},
+		homes:         map[netip.Addr]home{},
+		lists:         peerLists{},
+		chained:       map[policy.PodRef]podPlan{},
+		peers:         map[peerKey]*peerSet{},
+		review:        map[policy.PodRef]lostPeers{},
+		refusedPeers:  map[string]bool{},
+		renderedPeers: map[iptables.Family]map[string]reachRendering{iptables.IPv4: {}, iptables.IPv6: {}},
+		rejudge:       map[policy.PodRef]bool{},
+		queue:         make(chan *request, queueMax),
+		peerSetsMost:  peerSetsMost,
+		grants:        newGrantTable(),
+		inUse:         inUse,
+		started:       now(),
+		origin:        origin,
 	}, nil
 }
 
@@ -195,6 +220,7 @@ func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	if e.surveyed, err = e.survey(ctx); err != nil {
 		return nil, err
 	}
+	e.follows = slices.ContainsFunc(e.surveyed.chains, holdOurs)
 	if err := e.checkMark(ctx, e.surveyed.chains); err != nil {
 		return nil, err
 	}
@@ -241,6 +267,13 @@ type Status struct {
 	Evicted uint64 `json:"evictedGrants"`
 	// Intercepting: DNS packets of selected pods come to this agent now.
 	Intercepting bool `json:"intercepting"`
+	// PeerSets are the peers of NetworkPolicies that the kernel has as sets, each of a
+	// family one; PeerEntries is what they hold together.
+	PeerSets    int `json:"peerSets"`
+	PeerEntries int `json:"peerEntries"`
+	// Bypassing are pods that sent DNS straight to a pod behind a resolver lately: a load
+	// balancer of eBPF leads it past interception.
+	Bypassing []netip.Addr `json:"bypassing,omitempty"`
 }
 
 // statusPatience is how long Status waits for a write to end.
@@ -259,6 +292,10 @@ func (e *Enforcer) Status() Status {
 	}
 	s.Repairs, s.Refused, s.Evicted = e.repairs.Load(), e.denials.Load(), e.evicted.Load()
 	s.Grants, s.Intercepting = e.grants.count(), e.intercepting()
+	var err error
+	if s.Bypassing, err = e.k.Tables.Bypassing(); err != nil {
+		e.log.Warn("which pods send DNS past interception is not known", "error", err)
+	}
 	return s
 }
 
@@ -276,7 +313,10 @@ func (e *Enforcer) idle(patience time.Duration) bool {
 
 // planned is what the status says of the plan. The caller holds apply.
 func (e *Enforcer) planned() Status {
-	s := Status{Serving: e.serving}
+	s := Status{Serving: e.serving, PeerSets: len(e.peers)}
+	for _, p := range e.peers {
+		s.PeerEntries += p.size
+	}
 	filtered, err := e.k.Links.BridgesFiltered()
 	for _, p := range e.plan {
 		if !p.selected {

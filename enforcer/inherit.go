@@ -18,12 +18,15 @@ type inheritance struct {
 	// selected addresses were default-deny: a pod that was only audited has a
 	// chain too, and was not judged.
 	selected map[netip.Addr]bool
+	// peers are the chains that said what the addresses reached, that of everything
+	// among them; an address without NetworkPolicies has none.
+	peers map[netip.Addr]string
 }
 
 // readInheritance reads whose the addresses were from our chains, and their homes
 // from the nft tables, which must have been set up.
 func (e *Enforcer) readInheritance(found []iptables.Everything) (inheritance, error) {
-	in := inheritance{pods: map[netip.Addr]string{}, homes: map[netip.Addr]link.Home{}, selected: map[netip.Addr]bool{}}
+	in := inheritance{pods: map[netip.Addr]string{}, homes: map[netip.Addr]link.Home{}, selected: map[netip.Addr]bool{}, peers: map[netip.Addr]string{}}
 	for _, f := range ipVersions {
 		selected, err := e.k.Sets.List(setPrefix(f) + setSelected)
 		if err != nil {
@@ -49,7 +52,7 @@ func (e *Enforcer) readInheritance(found []iptables.Everything) (inheritance, er
 // takeAll reads the chains of one table.
 func (in inheritance) takeAll(chains iptables.Chains) {
 	for name, rules := range chains {
-		if !strings.HasPrefix(name, chainNames) {
+		if !strings.HasPrefix(name, chainNames) && !strings.HasPrefix(name, chainPeers) {
 			continue
 		}
 		for _, r := range rules {
@@ -70,6 +73,9 @@ func (in inheritance) take(rule string) {
 	}
 	if id, isPod := strings.CutPrefix(words[3], podChainPrefix); isPod {
 		in.pods[prefix.Addr()] = id
+	}
+	if to := words[3]; to == chainAllow || strings.HasPrefix(to, reachChainPrefix) {
+		in.peers[prefix.Addr()] = to
 	}
 }
 

@@ -49,6 +49,18 @@ func stray(all iptables.Everything) (out []chainsKey) {
 	return out
 }
 
+// holdOurs tells whether any table holds our chains.
+func holdOurs(all iptables.Everything) bool {
+	for _, byName := range all {
+		for _, chains := range byName {
+			if holdsOurs(chains) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func holdsOurs(chains iptables.Chains) bool {
 	for name := range chains {
 		if strings.HasPrefix(name, chainPrefix) {

@@ -35,10 +35,11 @@ func (g *setGlance) shows(e *Enforcer) bool {
 	if began.Before(g.next) {
 		return false
 	}
-	wrong, err := e.wrongSets()
+	peers := e.peersHold.Load()
+	wrong, sizes, err := e.wrongSets(peers != nil && len(*peers) > 0)
 	took := time.Since(began)
 	g.next = began.Add(min(glanceShare*took, checkEvery))
-	return err == nil && len(wrong) > 0
+	return err == nil && (len(wrong) > 0 || e.peersDiffer(peers, sizes))
 }
 
 // changedStatic returns the names of the sets that are always there and hold another
@@ -67,7 +68,10 @@ func (e *Enforcer) repairSets() error {
 	if err := e.repairStatic(); err != nil {
 		return err
 	}
-	wrong, err := e.wrongSets()
+	if err := e.repairPeers(); err != nil {
+		return err
+	}
+	wrong, _, err := e.wrongSets(false)
 	if err != nil {
 		return err
 	}
@@ -125,8 +129,9 @@ func (e *Enforcer) repairStatic() error {
 	return e.writeStatic(e.inForce(), beforeChains)
 }
 
-// wrongSets returns the sets of which the kernel holds less than it should, or more.
-func (e *Enforcer) wrongSets() ([]*grantSet, error) {
+// wrongSets returns the sets of which the kernel holds less than it should, or more,
+// and the sizes of all, which are asked for if there are any of pods or in any case.
+func (e *Enforcer) wrongSets(always bool) ([]*grantSet, map[string]int, error) {
 	type counted struct {
 		set         *grantSet
 		least, most int
@@ -138,12 +143,12 @@ func (e *Enforcer) wrongSets() ([]*grantSet, error) {
 			before = append(before, counted{s, least, most})
 		}
 	}
-	if len(before) == 0 {
-		return nil, nil
+	if len(before) == 0 && !always {
+		return nil, nil, nil
 	}
 	sizes, err := e.k.Sets.Sizes()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var maybe []*grantSet
 	for _, c := range before {
@@ -154,11 +159,12 @@ func (e *Enforcer) wrongSets() ([]*grantSet, error) {
 		}
 	}
 	if len(maybe) == 0 {
-		return nil, nil
+		return nil, sizes, nil
 	}
 	e.grants.plan.Lock()
 	defer e.grants.plan.Unlock()
-	return e.confirm(maybe)
+	wrong, err := e.confirm(maybe)
+	return wrong, sizes, err
 }
 
 // confirm returns those of sets that deviate while nothing comes or goes. The caller

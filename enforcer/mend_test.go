@@ -144,7 +144,7 @@ func TestALookAmongGrants(t *testing.T) {
 			over = true
 		default:
 		}
-		if wrong, err := w.e.wrongSets(); err != nil || len(wrong) > 0 {
+		if wrong, _, err := w.e.wrongSets(false); err != nil || len(wrong) > 0 {
 			t.Fatalf("%d sets are thought to be wrong, %v", len(wrong), err)
 		}
 	}
@@ -153,7 +153,7 @@ func TestALookAmongGrants(t *testing.T) {
 	if err := w.real.Delete(grantSetName(pods[7].PodRef, https, iptables.IPv4), ipset.Entry{Addr: asked[7][0].Addrs[0]}); err != nil {
 		t.Fatal(err)
 	}
-	if wrong, err := w.e.wrongSets(); err != nil || len(wrong) != 1 || wrong[0].key.pod != pods[7].PodRef {
+	if wrong, _, err := w.e.wrongSets(false); err != nil || len(wrong) != 1 || wrong[0].key.pod != pods[7].PodRef {
 		t.Errorf("%d sets are thought to be wrong, %v, want that of %s", len(wrong), err, pods[7].Name)
 	}
 }

@@ -71,6 +71,18 @@ func digest(s string, n int) string {
 
 const podChainPrefix = chainPrefix + "P-"
 
+// Names of what pods share, whose digests are of text that anybody who writes a
+// NetworkPolicy chooses: too long for one to be found that is another's too.
+const (
+	reachChainPrefix = chainPrefix + "R-"
+	reachDigits      = 16
+	peerSetWord      = "p-"
+	peerDigits       = 24
+)
+
+// reachChain is the chain of all pods with one list of peers.
+func reachChain(list string) string { return reachChainPrefix + digest(list, reachDigits) }
+
 func podChain(r policy.PodRef) string { return podChainPrefix + podID(r) }
 
 // grantSetName is the set of a pod's grants on one port set. The digest only

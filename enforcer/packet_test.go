@@ -253,6 +253,8 @@ func inSet(e ipset.Entry, by string, p *packet) bool {
 		a = p.dst
 	}
 	switch {
+	case e.Bits != 0:
+		return netip.PrefixFrom(e.Addr, int(e.Bits)).Contains(a)
 	case e.Addr != a:
 		return false
 	case e.Iface != "":

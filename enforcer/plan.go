@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"net/netip"
@@ -15,21 +16,21 @@ import (
 )
 
 // planOf returns what the kernel must hold for a snapshot, by pod.
-func planOf(s *policy.Snapshot, homes map[netip.Addr]home, unseen bool) map[policy.PodRef]*podPlan {
+func (e *Enforcer) planOf(s *policy.Snapshot) map[policy.PodRef]*podPlan {
 	out := map[policy.PodRef]*podPlan{}
 	if s == nil {
 		return out
 	}
 	for _, v := range s.Views {
 		p := &podPlan{
-			ref: v.Pod.PodRef, addrs: v.Pod.IPs, intercept: true,
+			ref: v.Pod.PodRef, addrs: v.Pod.IPs, intercept: true, in: s,
 			selected: v.Enforced, readied: v.Enforced, drop: v.Enforced && v.Denied == policy.Drop,
-			homes: map[netip.Addr]link.Home{}, unseen: unseen,
+			homes: map[netip.Addr]link.Home{}, unseen: e.unseen,
 		}
 		if v.Enforced {
-			p.ports = v.PortSets()
+			p.ports, p.peers = v.PortSets(), e.lists.of(v.Peers)
 			for _, a := range p.addrs {
-				if h, ok := homes[a]; ok {
+				if h, ok := e.homes[a]; ok {
 					p.homes[a] = h.Home
 				}
 			}
@@ -66,11 +67,12 @@ func union(now, next map[policy.PodRef]*podPlan, closed bool) map[policy.PodRef]
 		}
 		if n := next[ref]; n != nil {
 			both.ports = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(p.ports), n.ports...))))
+			both.peers = p.peers.and(n.peers)
 			both.selected = p.selected || closed && n.selected
 			both.readied = p.readied || n.readied
 		}
 		if n := next[ref]; n != nil {
-			both.taken = takenFrom(held, ref, n.addrs)
+			both.taken = slices.DeleteFunc(slices.Clone(n.addrs), func(a netip.Addr) bool { return slices.Contains(p.addrs, a) })
 		}
 		out[ref] = &both
 	}
@@ -122,13 +124,13 @@ func asks(plan map[policy.PodRef]*podPlan, key grantKey) bool {
 
 func sortedPods(plan map[policy.PodRef]*podPlan) []*podPlan {
 	return slices.SortedFunc(maps.Values(plan), func(a, b *podPlan) int {
-		return strings.Compare(a.ref.String()+a.ref.UID, b.ref.String()+b.ref.UID)
+		return cmp.Or(strings.Compare(a.ref.Namespace, b.ref.Namespace), strings.Compare(a.ref.Name, b.ref.Name), strings.Compare(a.ref.UID, b.ref.UID))
 	})
 }
 
 // tablesState renders a plan for the nft tables.
 func (e *Enforcer) tablesState(plan map[policy.PodRef]*podPlan) nft.State {
-	s := nft.State{Gateways: e.gateways, Known: e.known, Endpoint: e.cfg.Endpoint, Resolvers: e.serving, Departing: e.departing.addrs, PodRanges: e.network.PodRanges}
+	s := nft.State{Gateways: e.gateways, Known: e.known, Endpoint: e.cfg.Endpoint, Resolvers: e.serving, Departing: e.departing.addrs, PodRanges: e.network.PodRanges, Answering: e.network.Backends}
 	intercepted := map[netip.Addr]bool{}
 	for _, p := range sortedPods(plan) {
 		for _, a := range p.addrs {
@@ -227,8 +229,14 @@ func (e *Enforcer) wantedChains(plan map[policy.PodRef]*podPlan) map[chainsKey]i
 	for _, f := range ipVersions {
 		kept := e.rendered[f]
 		maps.DeleteFunc(kept, func(ref policy.PodRef, _ rendering) bool { return plan[ref] == nil })
-		for table, chains := range (ruleset{family: f, mark: e.cfg.Mark, pods: pods, kept: kept}).render() {
+		r := ruleset{family: f, mark: e.cfg.Mark, pods: pods, kept: kept, keptPeers: e.renderedPeers[f], refused: e.refusedPeers}
+		for table, chains := range r.render() {
 			out[chainsKey{f, table}] = chains
+		}
+		for chain := range r.keptPeers {
+			if out[chainsKey{f, "mangle"}][chain] == nil {
+				delete(r.keptPeers, chain)
+			}
 		}
 	}
 	return out

@@ -98,6 +98,14 @@ func writtenAndPrinted(t *testing.T, chains *iptables.Exec, pods []*podPlan) {
 			}
 		}
 	}
+	for peer := range askedPeers(planned(pods)) {
+		for _, f := range ipVersions {
+			s := &peerSet{key: peerKey{peer, f}, name: peerSetName(peer, f)}
+			if err := sets.Ensure(s.header(0)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
 	for _, f := range ipVersions {
 		for table, want := range (ruleset{family: f, mark: DefaultMark, pods: pods}).render() {
 			key := chainsKey{f, table}
@@ -118,4 +126,13 @@ func writtenAndPrinted(t *testing.T, chains *iptables.Exec, pods []*podPlan) {
 			}
 		}
 	}
+}
+
+// planned is a plan of some pods.
+func planned(pods []*podPlan) map[policy.PodRef]*podPlan {
+	out := map[policy.PodRef]*podPlan{}
+	for _, p := range pods {
+		out[p.ref] = p
+	}
+	return out
 }

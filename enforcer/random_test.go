@@ -32,6 +32,8 @@ type opened struct {
 	conntrack.Flow
 	pod        policy.Pod
 	remembered bool
+	// early: it began before its snapshot was in force, and may have to be judged again.
+	early bool
 }
 
 // life is a node on which things happen, and the simple model of what must be:
@@ -217,7 +219,9 @@ func (l *life) until(v *policy.View, ports policy.PortSet, addr string) time.Tim
 
 // may tells by the model whether a pod may open a connection now.
 func (l *life) may(v *policy.View, addr string, proto policy.Protocol, port uint16) bool {
-	return slices.ContainsFunc(v.PortSets(), func(s policy.PortSet) bool { return s.Contains(proto, port) && !l.until(v, s, addr).IsZero() })
+	to := netip.AddrPortFrom(netip.MustParseAddr(addr), port)
+	return l.peers(v, conntrack.Flow{Protocol: uint8(proto), Dst: to}) ||
+		slices.ContainsFunc(v.PortSets(), func(s policy.PortSet) bool { return s.Contains(proto, port) && !l.until(v, s, addr).IsZero() })
 }
 
 // might is the same of answers that have ended.
@@ -240,7 +244,7 @@ func (l *life) dial() {
 	if len(l.snap.Views) == 0 {
 		return
 	}
-	v, dst := pick(l.r, l.snap.Views), pick(l.r, lifeAddrs)
+	v, dst := pick(l.r, l.snap.Views), l.destination()
 	proto, port := policy.TCP, pick(l.r, []uint16{443, 8443, 25, 80})
 	if l.r.IntN(3) == 0 {
 		proto, port = policy.UDP, 53
@@ -259,7 +263,7 @@ func (l *life) dial() {
 		l.serial++
 		f := conntrack.Flow{Protocol: uint8(proto), Src: netip.AddrPortFrom(src, uint16(l.serial)), Dst: netip.AddrPortFrom(addr(dst), port), Mark: p.conn}
 		l.world.flows.Track(f)
-		l.flows = append(l.flows, opened{f, v.Pod, true})
+		l.flows = append(l.flows, opened{f, v.Pod, true, false})
 	}
 }
 
@@ -269,6 +273,9 @@ func (l *life) again(how string) {
 	if l.r.IntN(2) == 0 {
 		defer l.stepClock()
 		l.stepClock()
+	}
+	if how != "an upgrade" && l.r.IntN(2) == 0 {
+		l.peerInput()
 	}
 	switch how {
 	case "a restart":
@@ -321,9 +328,12 @@ func (l *life) step() {
 	}{
 		{"a change", 12, func() { l.input(); l.roll(false) }},
 		{"a change past a fault", 6, func() { l.input(); l.roll(true) }},
+		{"a change of peers", 12, func() { l.peerInput(); l.roll(false) }},
+		{"a change of peers past a fault", 6, func() { l.peerInput(); l.roll(true) }},
+		{"an abandoned snapshot", 6, l.abandon},
 		{"an answer", 40, func() { l.grant(false) }},
 		{"an answer past a fault", 5, func() { l.grant(true) }},
-		{"a connection", 12, l.dial},
+		{"a connection", 20, l.dial},
 		{"time", 18, func() { l.clock.pass(time.Duration(1+l.r.IntN(150)) * time.Second) }},
 		{"a refused expiry", 2, func() {
 			l.seams.forget(1, false)
@@ -378,6 +388,7 @@ func (l *life) check() {
 			}
 		}
 	}
+	l.checkPeers(want)
 	names, err := l.sets.Names()
 	if got := slices.Sorted(maps.Keys(want)); err != nil || !slices.Equal(names, got) {
 		l.t.Fatalf("after %s: sets %v, want %v", l.last, names, got)
@@ -386,8 +397,8 @@ func (l *life) check() {
 	l.flows = slices.DeleteFunc(l.flows, func(f opened) bool {
 		v := l.snap.ViewOf(f.pod.PodRef)
 		own := v != nil && slices.Contains(v.Pod.IPs, f.Src.Addr())
-		stays := own && l.might(v, f.Flow, l.ever)
-		if admitted := l.admitted(f.Flow); admitted == stays || own && (!f.remembered || l.might(v, f.Flow, l.hazy)) {
+		stays := own && (l.might(v, f.Flow, l.ever) || l.peers(v, f.Flow))
+		if admitted := l.admitted(f.Flow); admitted == stays || f.early && !admitted || own && (!f.remembered || l.might(v, f.Flow, l.hazy)) {
 			return !admitted
 		}
 		l.t.Fatalf("after %s: %s %s to %s is admitted: %v, want %v", l.last, f.pod.PodRef, f.Src, f.Dst, !stays, stays)
@@ -429,7 +440,7 @@ func TestLife(t *testing.T) {
 		seen[l.last]++
 		l.check()
 	}
-	if len(seen) < 18 || l.serial < steps/50 {
+	if len(seen) < 20 || l.serial < steps/50 {
 		t.Errorf("little happened: %v", seen)
 	}
 	if l.held < steps {

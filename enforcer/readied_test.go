@@ -11,10 +11,21 @@ import (
 // selected has its mark from its first packet, so that no reply of it is cut when the
 // pod becomes selected; and nothing else that it opens has.
 func TestOpenedOnTheWay(t *testing.T) {
+	old := pod("old", "10.1.0.2", "web")
+	for what, before := range map[string][]policy.Pod{
+		"a pod that nobody knew":            {old},
+		"a pod that had no address yet":     {old, pod("young", "", "web")},
+		"a pod that gets a further address": {old, pod("young", "10.1.0.4", "web")},
+	} {
+		t.Run(what, func(t *testing.T) { openedOnTheWay(t, before, old) })
+	}
+}
+
+func openedOnTheWay(t *testing.T, before []policy.Pod, old policy.Pod) {
 	w := newWorld(t)
-	old, young := pod("old", "10.1.0.2", "web"), pod("young", "10.1.0.3", "web")
+	young := pod("young", "10.1.0.3", "web")
 	rules := pol("web", "tcp/443 www.example.org")
-	w.apply([]policy.Pod{old}, rules)
+	w.apply(before, rules)
 	snap := w.compile([]policy.Pod{old, young}, rules)
 	if err := w.e.Prepare(context.Background(), snap); err != nil {
 		t.Fatal(err)

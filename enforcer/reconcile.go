@@ -150,7 +150,7 @@ func (e *Enforcer) resettle(ctx context.Context) error {
 	if maps.Equal(homes, e.homes) && unseen == e.unseen {
 		return nil
 	}
-	e.plan = planOf(e.snapshot, e.homes, e.unseen)
+	e.plan = e.planOf(e.snapshot)
 	return e.write(ctx, e.inForce())
 }
 
@@ -159,7 +159,7 @@ func (e *Enforcer) inForce() map[policy.PodRef]*podPlan {
 	if e.coming == e.snapshot {
 		return e.plan
 	}
-	return union(e.plan, planOf(e.coming, e.homes, e.unseen), e.closing)
+	return union(e.plan, e.planOf(e.coming), e.closing)
 }
 
 // Reconcile compares the kernel with what was last written and repairs what is

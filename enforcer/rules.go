@@ -50,8 +50,12 @@ type ruleset struct {
 	family iptables.Family
 	mark   uint32
 	pods   []*podPlan
-	// kept are the rules of pods as they were rendered before; nil keeps none.
-	kept map[policy.PodRef]rendering
+	// kept are the rules of pods as they were rendered before; nil keeps none. keptPeers
+	// are those of lists of peers, by chain.
+	kept      map[policy.PodRef]rendering
+	keptPeers map[string]reachRendering
+	// refused are the names of peer sets that the kernel does not take.
+	refused map[string]bool
 }
 
 // rendering is a pod's rules and what they were made of.
@@ -145,6 +149,10 @@ func (r ruleset) neighbours() []string {
 func (r ruleset) mangle() iptables.Chains {
 	admitted := "-m connmark " + r.markIs() + " -j RETURN"
 	notJudged := "-m set ! --match-set " + r.set(setJudged) + " src -j RETURN"
+	// What a pod answers, and what it says of another's connection, admits nothing: that
+	// is judged for who began it.
+	answers := "-m conntrack --ctdir REPLY -j RETURN"
+	errors := "-p " + r.icmp() + " -m conntrack --ctstate RELATED -j RETURN"
 	c := iptables.Chains{
 		chainAllow: {
 			fmt.Sprintf("-j MARK --set-xmark %#x/%#x", r.mark, r.mark),
@@ -153,20 +161,22 @@ func (r ruleset) mangle() iptables.Chains {
 		chainNames: append([]string{
 			"-m connmark " + r.markIs() + " -m conntrack --ctstate ESTABLISHED -j RETURN",
 			notJudged,
+			answers,
 			fmt.Sprintf("-j MARK --set-xmark 0x0/%#x", r.mark),
 			fmt.Sprintf("-m conntrack --ctstate NEW -j CONNMARK --set-xmark 0x0/%#x", r.mark),
 			// What a helper expects inherits its master's mark.
 			fmt.Sprintf("! -p %s -m conntrack --ctstate RELATED -j CONNMARK --set-xmark 0x0/%#x", r.icmp(), r.mark),
 			admitted,
+			errors,
 		}, r.dns(setResolvers)...),
-		chainPeers: append([]string{admitted, notJudged}, r.dns(setEndpoint)...),
+		chainPeers: append([]string{admitted, notJudged, answers, errors}, r.dns(setEndpoint)...),
 	}
 	names, self := map[netip.Addr][]string{}, map[netip.Addr][]string{}
 	for _, p := range r.pods {
 		for _, a := range p.judged() {
 			if versionOf(a) == r.family {
 				names[a] = []string{"-g " + podChain(p.ref)}
-				self[a] = []string{"-d " + netip.PrefixFrom(a, a.BitLen()).String() + " -g " + chainAllow}
+				self[a] = r.reach(c, a, p.peers)
 				c[podChain(p.ref)] = r.podRules(p)
 			}
 		}
@@ -174,6 +184,22 @@ func (r ruleset) mangle() iptables.Chains {
 	dispatch(c, chainNames, names)
 	dispatch(c, chainPeers, self)
 	return c
+}
+
+// reach leads what an address really reaches to what allows it: itself, and its peers,
+// whose chain is added where it is not there yet.
+func (r ruleset) reach(c iptables.Chains, a netip.Addr, peers *peerList) []string {
+	if peers.all() {
+		return []string{"-g " + chainAllow}
+	}
+	rules := []string{"-d " + netip.PrefixFrom(a, a.BitLen()).String() + " -g " + chainAllow}
+	if peers == nil {
+		return rules
+	}
+	if _, there := c[peers.chain]; !there {
+		c[peers.chain] = r.reachRules(peers)
+	}
+	return append(rules, "-g "+peers.chain)
 }
 
 // dns allows what goes to the DNS port of a set's addresses. The port is asked first:
@@ -285,13 +311,17 @@ func (r ruleset) security() iptables.Chains {
 type podPlan struct {
 	ref   policy.PodRef
 	addrs []netip.Addr
-	// handed are addresses of addrs that another pod's chains judge already, taken
-	// those of another pod's that this one's judge: an address changes hands.
+	// handed are addresses of addrs that another pod's chains judge already, taken those
+	// beside addrs that this one's judge: another pod's, whose address changes hands, and
+	// nobody's until now.
 	handed, taken []netip.Addr
 	ports         []policy.PortSet
 	// missing are the port sets whose set the kernel refused: they open nothing.
 	missing map[policy.PortSet]bool
-	homes   map[netip.Addr]link.Home
+	// peers are what its NetworkPolicies allow it, nil for nothing; in says who that is.
+	peers *peerList
+	in    *policy.Snapshot
+	homes map[netip.Addr]link.Home
 	// selected pods are default-deny; others of the plan only have their sets
 	// and chains made ready.
 	selected bool
@@ -303,6 +333,13 @@ type podPlan struct {
 	// unseen: netfilter does not see what crosses bridges, so iptables cannot
 	// tell a bridge's ports apart.
 	unseen bool
+}
+
+// rendersAs tells whether two plans of a pod are the same rules.
+func (p *podPlan) rendersAs(o *podPlan) bool {
+	return slices.Equal(p.addrs, o.addrs) && slices.Equal(p.handed, o.handed) && slices.Equal(p.taken, o.taken) &&
+		slices.Equal(p.ports, o.ports) && maps.Equal(p.missing, o.missing) && maps.Equal(p.homes, o.homes) &&
+		p.peers.chainName() == o.peers.chainName() && p.unseen == o.unseen
 }
 
 // judged are the addresses whose packets go to the pod's chains.

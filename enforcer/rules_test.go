@@ -24,6 +24,13 @@ func twoPods() []*podPlan {
 	return []*podPlan{
 		{
 			ref: bridged, addrs: addrs("10.1.0.6 2001:db8:1::6"), ports: []policy.PortSet{"any"}, selected: true,
+			peers: newPeerList([]allowance{
+				{policy.Peer{Kind: policy.PeerPods, Key: "shop: app=db"}, "tcp/5432"},
+				{policy.Peer{Kind: policy.PeerPods, Key: `all: "quoted" \`}, "any"},
+				{policy.Peer{Kind: policy.PeerNetworks, Key: "192.0.2.0/24"}, "sctp/7,tcp/8000-9000,udp"},
+				{policy.Peer{Kind: policy.PeerPorts, Key: "http/tcp shop: *"}, "any"},
+				{policy.Peer{}, "udp/123"},
+			}),
 			homes: map[netip.Addr]link.Home{addr("10.1.0.6"): {Iface: "br0", Port: "port6"}},
 		},
 		{

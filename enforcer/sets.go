@@ -27,7 +27,9 @@ func (e *Enforcer) readySets(plan map[policy.PodRef]*podPlan) error {
 		p.missing = nil
 	}
 	fresh, left := e.newSets(plan)
-	ready, gone, err := e.adopt(left)
+	peers := askedPeers(plan)
+	freshPeers, leftPeers := e.newPeerSets(peers)
+	ready, gone, err := e.adopt(left, leftPeers)
 	if err != nil {
 		return err
 	}
@@ -49,6 +51,9 @@ func (e *Enforcer) readySets(plan map[policy.PodRef]*podPlan) error {
 	e.include(ready)
 	for _, s := range ready {
 		delete(e.found, s.name)
+	}
+	if err := e.readyPeers(peers, freshPeers, leftPeers); err != nil {
+		failed = err
 	}
 	switch {
 	case failed == nil:
@@ -108,12 +113,16 @@ func grantSetHeader(name string, key grantKey) ipset.Set {
 // returns those which it does not have any more, or which are another program's. An
 // entry without a reason that can be read is nobody's: Commit takes it out, like every
 // one that no policy allows.
-func (e *Enforcer) adopt(left map[string]*grantSet) (ready, gone []*grantSet, err error) {
-	if len(left) == 0 {
+func (e *Enforcer) adopt(left map[string]*grantSet, peers map[string]*peerSet) (ready, gone []*grantSet, err error) {
+	if len(left)+len(peers) == 0 {
 		return nil, nil, nil
 	}
 	at, there := e.instant(), map[string]bool{}
 	err = e.k.Sets.ListAll(func(head ipset.Set, entries []ipset.Entry) {
+		if p := peers[head.Name]; p != nil {
+			p.take(head, entries)
+			return
+		}
 		s := left[head.Name]
 		if s == nil || head.Type != ipset.HashIP || head.IPv6 != (s.key.family == iptables.IPv6) {
 			return
@@ -248,7 +257,7 @@ func lost(last, next *policy.View) bool {
 }
 
 // dropSets takes back every grant that the snapshot in force does not allow,
-// destroys the sets that no chain asks any more, and notes what it took back.
+// gives up the sets that no chain asks any more, and notes what it took back.
 func (e *Enforcer) dropSets(plan map[policy.PodRef]*podPlan) error {
 	for ref, p := range *e.grants.pods.Load() {
 		if err := e.drop(p, e.snapshot.ViewOf(ref), plan); err != nil {
@@ -256,6 +265,11 @@ func (e *Enforcer) dropSets(plan map[policy.PodRef]*podPlan) error {
 		}
 	}
 	e.rejudgeLeft(plan)
+	return nil
+}
+
+// destroyFound destroys the sets that no chain asks any more.
+func (e *Enforcer) destroyFound() error {
 	for name := range e.found {
 		err := e.k.Sets.Destroy(name)
 		switch {

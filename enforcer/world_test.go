@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/knftables"
 
@@ -62,6 +63,9 @@ type world struct {
 	e        *Enforcer
 	compiler *policy.Compiler
 	snap     *policy.Snapshot
+	// netpols and remote are compiled with what a test passes.
+	netpols []*networkingv1.NetworkPolicy
+	remote  []*policy.Pod
 }
 
 var (
@@ -136,7 +140,7 @@ func (w *world) boot() {
 // compile makes the next snapshot.
 func (w *world) compile(pods []policy.Pod, policies ...v1alpha1.FQDNNetworkPolicy) *policy.Snapshot {
 	w.t.Helper()
-	s := w.compiler.Compile(policy.Input{Pods: pods, Policies: policies})
+	s := w.compiler.Compile(policy.Input{Pods: pods, Policies: policies, NetworkPolicies: w.netpols, Remote: w.remote})
 	if len(s.Problems) > 0 {
 		w.t.Fatalf("the fixture cannot work: %v", s.Problems)
 	}

@@ -27,11 +27,16 @@ func (in *inquiry) address() {
 	}
 	names := in.seen(a)
 	open := in.open(func(_ policy.Name, addr string) bool { return addr == a.String() })
-	if len(open) > 0 {
+	r := in.reached(a)
+	switch {
+	case len(open) > 0:
 		in.settle(Allowed, "the pod asked for %s, and the address is open on %s until %s", open[0].Name, open[0].Ports, moment(open[0].Until))
-		return
+	case r.all():
+		in.permitted(a.String(), r)
+	default:
+		in.byNames(names)
+		in.notPermitted(a, r)
 	}
-	in.byNames(names)
 }
 
 // isDNS tells whether what is asked for is a query: port 53 of either protocol, or

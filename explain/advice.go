@@ -247,11 +247,13 @@ func (in *inquiry) selector() (s *metav1.LabelSelector, why string) {
 }
 
 // workload returns the labels that the pods of the workload share.
-func (in *inquiry) workload() map[string]string {
+func (in *inquiry) workload() map[string]string { return workloadOf(&in.f.Pod) }
+
+func workloadOf(p *policy.Pod) map[string]string {
 	out := map[string]string{}
-	for term := range strings.SplitSeq(in.f.Pod.Workload(), ",") {
+	for term := range strings.SplitSeq(p.Workload(), ",") {
 		key, value, _ := strings.Cut(term, "=")
-		if v, ok := in.f.Pod.Labels[key]; ok && v == value {
+		if v, ok := p.Labels[key]; ok && v == value {
 			out[key] = value
 		}
 	}
@@ -261,8 +263,18 @@ func (in *inquiry) workload() map[string]string {
 // freeName returns a name for the manifest that no policy has: applying one that
 // exists would replace it.
 func (in *inquiry) freeName(host string) string {
+	base := objectName(host)
+	name := base
+	for i := 2; in.policy(in.f.Pod.Namespace+"/"+name) != nil; i++ {
+		name = fmt.Sprintf("%s-%d", base, i)
+	}
+	return name
+}
+
+// objectName makes the name of an object of what it allows.
+func objectName(host string) string {
 	parts := []string{}
-	for label := range strings.SplitSeq("allow-"+strings.ReplaceAll(host, "_", "-"), ".") {
+	for label := range strings.SplitSeq("allow-"+strings.ToLower(strings.ReplaceAll(host, "_", "-")), ".") {
 		if label = strings.Trim(label, "-"); label != "" {
 			parts = append(parts, label)
 		}
@@ -272,9 +284,5 @@ func (in *inquiry) freeName(host string) string {
 	if len(base) > most {
 		base = strings.TrimRight(base[:most], "-.")
 	}
-	name := base
-	for i := 2; in.policy(in.f.Pod.Namespace+"/"+name) != nil; i++ {
-		name = fmt.Sprintf("%s-%d", base, i)
-	}
-	return name
+	return base
 }

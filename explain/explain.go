@@ -20,7 +20,9 @@ type Question struct {
 // Explain answers a question from facts.
 func Explain(q Question, f Facts) Explanation {
 	in := &inquiry{to: q.To, f: &f, said: Explanation{Pod: f.Pod.String(), Node: q.Node, To: q.To.String()}}
-	if in.policies(); !in.unjudged() {
+	in.policies()
+	in.networkPolicies()
+	if !in.unjudged() {
 		if q.To.Addr.IsValid() {
 			in.address()
 		} else {
@@ -37,6 +39,8 @@ type inquiry struct {
 	to   Target
 	f    *Facts
 	said Explanation
+	// first is an address of the name that is asked about, invalid where none is known.
+	first netip.Addr
 }
 
 // audited tells whether only Audit policies select the pod.

@@ -36,6 +36,8 @@ func of(e Explanation) said {
 	return s
 }
 
+const firstOne = "no NetworkPolicy limits the pod's egress yet: with this one, a network plugin that enforces NetworkPolicy denies all else, names too, unless companions are on"
+
 const addIt = "apply the manifest below: policies add up, so nothing else changes for the pod"
 
 func TestExplain(t *testing.T) {
@@ -275,14 +277,15 @@ func TestExplain(t *testing.T) {
 			what: "an address that nobody resolved", to: "192.0.2.9:443", policies: base,
 			want: said{
 				Verdict: Denied, Reason: "nobody on this node resolved the address lately: the pod dials it as an address, or learnt it elsewhere",
-				Do: "policies allow names: let the pod connect to a name, and ask again with that; `namegate audit --pod shop/cart-1` shows which names it asks for",
+				Do: "policies allow names: let the pod connect to a name, and ask again with that; `namegate audit --pod shop/cart-1` shows which names it asks for" +
+					"; if the address itself is meant, whoever has it, apply the NetworkPolicy below: the pod may do what its policies allow, and what its NetworkPolicies allow; " + firstOne,
 			},
 		},
 		{
 			what: "a name in the cluster", to: "db.shop.svc.cluster.local:5432", policies: base,
 			want: said{
 				Verdict: Denied, Reason: "no match of the pod's policies covers the name",
-				Notes: "names under cluster.local always resolve; their addresses open only where a match covers them", Do: addIt, Manifest: true,
+				Notes: "names under cluster.local always resolve; their addresses open only where a match covers them, or a NetworkPolicy allows what they lead to", Do: addIt, Manifest: true,
 			},
 		},
 		{

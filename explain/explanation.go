@@ -1,6 +1,10 @@
 package explain
 
-import "time"
+import (
+	"time"
+
+	"github.com/namegate/namegate/policy"
+)
 
 // Verdict is the answer in a word.
 type Verdict string
@@ -16,6 +20,8 @@ const (
 	Denied Verdict = "denied"
 	// WouldDeny: it passes, since only Audit policies select the pod.
 	WouldDeny Verdict = "would-deny"
+	// Unknown: no name opens it, and what NetworkPolicies are judged on is not known here.
+	Unknown Verdict = "unknown"
 	// Elsewhere: the pod is another node's, whose agent knows.
 	Elsewhere Verdict = "elsewhere"
 )
@@ -30,6 +36,10 @@ type Explanation struct {
 	Reason  string  `json:"reason"`
 	// Policies are those that select the pod.
 	Policies []Policy `json:"policies,omitempty"`
+	// NetworkPolicies are those that select the pod for egress, "namespace/name".
+	NetworkPolicies []string `json:"networkPolicies,omitempty"`
+	// Peers are their rules that lead to what is really reached.
+	Peers []Peer `json:"peers,omitempty"`
 	// Matches are those that cover the name, or a name of the address.
 	Matches []Match `json:"matches,omitempty"`
 	// Names are those under which the address, or the addresses of the name, were seen.
@@ -46,6 +56,23 @@ type Explanation struct {
 type Policy struct {
 	Policy      string `json:"policy"` // "namespace/name"
 	Enforcement string `json:"enforcement"`
+}
+
+// Peer is a rule of a NetworkPolicy that leads to an address.
+type Peer struct {
+	Policy string `json:"policy"` // of the NetworkPolicy, "namespace/name"
+	Path   string `json:"path"`
+	// Peer is what the rule leads to: selectors, networks or "everywhere".
+	Peer string `json:"peer"`
+	// Address is what is reached, behind a Service one of its pods.
+	Address string `json:"address,omitempty"`
+	Pod     string `json:"pod,omitempty"` // there, "namespace/name"
+	Ports   string `json:"ports"`
+	// OnPort tells whether the ports hold what was asked for, behind a Service where that
+	// leads.
+	OnPort bool `json:"onPort"`
+
+	rule *policy.PeerRule
 }
 
 // Match is one match that covers the name.
@@ -100,6 +127,8 @@ type Advice struct {
 	Do []string `json:"do,omitempty"`
 	// Manifest is a whole FQDNNetworkPolicy to apply, "" where none would help.
 	Manifest string `json:"manifest,omitempty"`
+	// NetworkPolicy is a whole one to apply instead, "" where none would help.
+	NetworkPolicy string `json:"networkPolicy,omitempty"`
 	// Corefile are lines that the administrator of the nodes has to write.
 	Corefile []string `json:"corefile,omitempty"`
 }

@@ -1,8 +1,11 @@
 package explain
 
 import (
+	"iter"
 	"net/netip"
 	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/denial"
@@ -49,6 +52,18 @@ type Facts struct {
 	// Contested are the pod's addresses that other pods claim too: nothing is allowed for
 	// these, whatever the policies say.
 	Contested []netip.Addr
+	// Snapshot is that of View: it has what the peers of NetworkPolicies stand for.
+	Snapshot *policy.Snapshot
+	// NetworkPolicies are the ordinary ones of the pod's namespace.
+	NetworkPolicies []*networkingv1.NetworkPolicy
+	// Pods yields every known pod, also those of other nodes; OtherPods is why these are
+	// not known, "" where they are.
+	Pods      iter.Seq[*policy.Pod]
+	OtherPods string
+	// Services are the cluster's, by each of their addresses.
+	Services map[netip.Addr]*policy.Service
+	// Sees tells whether whoever asks may see what is of a namespace; nil: of all.
+	Sees func(namespace string) bool
 	// Free are pods with the labels of this one, and maybe more, that no enforcing
 	// policy selects: an enforcing policy for the workload would deny to them too.
 	Free []string

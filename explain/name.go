@@ -2,6 +2,8 @@ package explain
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/namegate/namegate/policy"
@@ -13,11 +15,14 @@ func (in *inquiry) name() {
 	s := in.stand(n)
 	open := in.open(func(name policy.Name, _ string) bool { return name == n })
 	blocked := in.answers(n)
+	r := in.namedReach(n)
 	switch {
 	case len(open) > 0:
 		in.settle(Allowed, "the pod asked for the name, and %s open on %s until %s", addresses(len(open)), open[0].Ports, moment(open[0].Until))
 	case len(s.covers) > 0 && len(blocked) > 0:
 		in.blocked(n, s.covers[0], blocked)
+	case r.all() && in.resolves(n, s):
+		in.permitted(in.leadsTo(n), r)
 	case len(s.covers) > 0:
 		in.settle(OnceAsked, "%s covers the name on %s; its addresses are opened when the pod asks for it", quoted(s.covers[0]), s.covers[0].Ports)
 		in.again(n)
@@ -39,6 +44,81 @@ func (in *inquiry) name() {
 		in.nearMisses(n)
 		in.elsewhere(n)
 		in.write("", n)
+	}
+	if in.resolves(n, s) && r.ends > 0 || r.service != nil {
+		in.notPermitted(in.first, r)
+	}
+}
+
+// resolves tells whether the question for a name gets an answer, so that its addresses
+// can be dialled.
+func (in *inquiry) resolves(n policy.Name, s standing) bool {
+	return len(s.covers)+len(s.short) > 0 || in.inCluster(n) || in.f.View.Unmatched == policy.Resolve || in.audited()
+}
+
+func (in *inquiry) inCluster(n policy.Name) bool {
+	return in.f.Domain != "" && n.HasSuffix(in.f.Domain)
+}
+
+// namedReach says what NetworkPolicies make of the known addresses of a name. For a
+// name whose addresses nobody knows a rule for all destinations is enough.
+func (in *inquiry) namedReach(n policy.Name) (r reach) {
+	for _, a := range in.addressesOf(n) {
+		if !in.first.IsValid() {
+			in.first = a
+		}
+		r.add(in.reached(a))
+	}
+	if rule := in.everywhere(); r.ends == 0 && r.service == nil && rule != nil && !in.inCluster(n) {
+		in.list(Peer{Policy: rule.Policy, Path: rule.Path, Peer: peerText(rule.Peer), Ports: string(rule.Ports), OnPort: true, rule: rule})
+		return reach{ends: 1, passed: 1, by: rule}
+	}
+	return r
+}
+
+// addressesOf returns the known addresses of a name: those of its Service, or else what
+// the pod was told.
+func (in *inquiry) addressesOf(n policy.Name) (out []netip.Addr) {
+	if ref, ok := in.serviceName(n); ok {
+		for a, s := range in.f.Services {
+			if s.Ref == ref {
+				out = append(out, a)
+			}
+		}
+		if slices.SortFunc(out, netip.Addr.Compare); len(out) > 0 {
+			return out
+		}
+	}
+	add := func(a netip.Addr) {
+		if !slices.Contains(out, a) && len(out) < addressesMost {
+			out = append(out, a)
+		}
+	}
+	for _, o := range in.f.Open {
+		if o.Name == n && o.Until.After(in.f.Now) {
+			add(o.Addr)
+		}
+	}
+	if in.f.Asked != nil {
+		for _, a := range in.f.Asked.Answers {
+			add(a)
+		}
+	}
+	return out
+}
+
+// addressesMost bounds the addresses of one name that are looked at.
+const addressesMost = 64
+
+// leadsTo writes what a name leads to.
+func (in *inquiry) leadsTo(n policy.Name) string {
+	switch out := in.addressesOf(n); len(out) {
+	case 0:
+		return n.String()
+	case 1:
+		return fmt.Sprintf("%s, the address of the name", out[0])
+	default:
+		return fmt.Sprintf("all %d known addresses of the name", len(out))
 	}
 }
 

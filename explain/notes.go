@@ -69,7 +69,7 @@ func (in *inquiry) notes() {
 	switch n := in.to.Name; {
 	case in.completed() != "": // that was said
 	case f.View != nil && n.HasSuffix(f.Domain):
-		in.note("names under %s always resolve; their addresses open only where a match covers them", f.Domain)
+		in.note("names under %s always resolve; their addresses open only where a match covers them, or a NetworkPolicy allows what they lead to", f.Domain)
 	case n.NumLabels() == 1:
 		in.note("a name of one label is completed by the pod's search list; in the cluster it may be %s.%s.svc.%s: ask with that", n, f.Pod.Namespace, f.Domain)
 	}

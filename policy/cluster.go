@@ -26,8 +26,29 @@ type Cluster struct {
 	Nodes []netip.Addr
 	// Services are the Services' cluster, load-balancer and external addresses.
 	Services []netip.Addr
+	// ServicesAt are the Services by each of their addresses, "None" excepted.
+	ServicesAt map[netip.Addr]*Service
 	// PodRanges are the pod ranges of every node, LocalRanges those of this one.
 	PodRanges, LocalRanges []netip.Prefix
 	// Resolvers are the Services that the source was told to follow.
 	Resolvers map[ServiceRef]Resolver
+}
+
+// Service is a Service as it leads to its pods: what a pod dials is translated before
+// NetworkPolicy is judged.
+type Service struct {
+	Ref ServiceRef
+	// Selector selects its pods in its namespace; empty for one whose endpoints
+	// somebody else writes.
+	Selector map[string]string
+	Ports    []ServicePort
+}
+
+// ServicePort is one port of a Service, and where it leads to in the pod: to a number,
+// or to the port of that name.
+type ServicePort struct {
+	Protocol   Protocol
+	Port       uint16
+	Target     uint16
+	TargetName string
 }

@@ -22,6 +22,14 @@ type Compiler struct {
 	rulesets  map[string]*ruleset // by the serials of their policies
 	paths     paths
 	conflicts map[PodRef]*View // closed views, by their made-up pod
+	nets      netPolicies
+	reaches   map[string]*reach // by the serials of their NetworkPolicies
+	sets      map[Peer]*liveSet
+	asked     []*liveSet // all of sets, nil if they changed
+	sorted    []*liveSet // those for which there is room, nil if sets changed
+	peerSets  []*PeerSet // of the last snapshot, nil if one of them changed
+	crowd     *crowd     // nil while no view asks for pods
+	room      burden     // nodeRoom, but for tests
 }
 
 type policyKey struct{ namespace, name string }
@@ -46,8 +54,11 @@ type space struct {
 type selection struct {
 	pod   Pod
 	rules *ruleset // nil: no policy selects the pod
-	view  *View
-	seen  uint64
+	reach *reach   // nil: no NetworkPolicy selects the pod for egress
+	// reached is the last compile that found out reach, 0 if none did under these labels.
+	reached uint64
+	view    *View
+	seen    uint64
 }
 
 // NewCompiler returns a compiler that has learned nothing yet.
@@ -59,16 +70,23 @@ func NewCompiler() *Compiler {
 		rulesets:  map[string]*ruleset{},
 		paths:     paths{},
 		conflicts: map[PodRef]*View{},
+		nets:      netPolicies{map[policyKey]*netPolicy{}, map[string]*netSpace{}},
+		reaches:   map[string]*reach{},
+		sets:      map[Peer]*liveSet{},
+		room:      nodeRoom,
 	}
 }
 
-// Compile returns the snapshot of in. A view whose pod and rules are those of the
-// last snapshot is the same *View.
+// Compile returns the snapshot of in. A view whose pod, policies and NetworkPolicies are
+// those of the last snapshot is the same *View, and a peer set whose members are is the
+// same *PeerSet.
 func (c *Compiler) Compile(in Input) *Snapshot {
 	c.number++
 	s := &Snapshot{Number: c.number}
 	c.readPolicies(in.Policies, s)
-	c.makeViews(in.Pods, s)
+	c.readNetworkPolicies(in.NetworkPolicies, s)
+	c.makeViews(in, s)
+	c.settlePeers(s)
 	for key, r := range c.rulesets {
 		if r.used != c.number {
 			delete(c.rulesets, key)

@@ -18,6 +18,15 @@
 // What the policies of one pod hold together is bounded, and so is the work that a
 // compile does ahead of the questions: see MaxViewMatches and what stands beside it.
 //
+// # Peers
+//
+// A view also has what ordinary NetworkPolicies allow its pod. A Peer is what a rule
+// selects, in a canonical text; its PeerSet is who that is in one snapshot. A change of
+// pods or of namespaces' labels changes sets alone, never views, and only those sets that
+// it touches: membership is asked again for the addresses that changed hands, or, after
+// many changes, collected anew from an index of the pods by their labels. Sets that no
+// view asks for are not filled.
+//
 // # Closed by default
 //
 // What cannot be read opens nothing: a bad match matches nothing, a bad port adds

@@ -2,6 +2,9 @@ package policy
 
 import (
 	"net/netip"
+	"slices"
+
+	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 )
@@ -13,6 +16,12 @@ type Input struct {
 	// Namespaces holds the labels of each namespace by its name.
 	Namespaces map[string]map[string]string
 	Pods       []Pod
+	// NetworkPolicies are the ordinary ones of networking.k8s.io/v1. One that did not
+	// change keeps its pointer.
+	NetworkPolicies []*networkingv1.NetworkPolicy
+	// Remote are pods of other nodes, as peers of NetworkPolicies alone; Pods of other
+	// nodes are peers too. One that did not change keeps its pointer.
+	Remote []*Pod
 }
 
 // Problem is something in the input that cannot work as it is written.
@@ -53,6 +62,9 @@ type Snapshot struct {
 	Views []*View
 	// Problems are sorted by object.
 	Problems []Problem
+	// PeerSets are those of the views' Peers, sorted by peer. One that is as in the last
+	// snapshot of the compiler is the same pointer.
+	PeerSets []*PeerSet
 
 	pods      []Pod
 	byAddr    map[netip.Addr]*View
@@ -92,4 +104,39 @@ func (s *Snapshot) Pods() []Pod {
 		return nil
 	}
 	return s.pods
+}
+
+// PeerSet returns what a peer stands for; nil for PeerAnywhere and for one that no
+// view has.
+func (s *Snapshot) PeerSet(p Peer) *PeerSet {
+	if s == nil {
+		return nil
+	}
+	i, there := slices.BinarySearchFunc(s.PeerSets, p, func(set *PeerSet, p Peer) int { return set.Peer.Compare(p) })
+	if !there {
+		return nil
+	}
+	return s.PeerSets[i]
+}
+
+// PeersAt returns the rules of NetworkPolicies by which a view's pod may reach an
+// address, after the translation of Services; nil if none allows it. A protocol
+// without ports (ICMP, say) is asked for with port 0.
+func (s *Snapshot) PeersAt(v *View, a netip.Addr, proto Protocol, port uint16) []PeerRule {
+	a = cleanAddr(a)
+	var out []PeerRule
+	for i := range v.Peers {
+		r := &v.Peers[i]
+		if r.Ports.Contains(proto, port) && (r.Peer.Kind == PeerAnywhere || s.PeerSet(r.Peer).Contains(a, proto, port)) {
+			out = append(out, *r)
+		}
+	}
+	return out
+}
+
+// SameButPeers tells whether two snapshots differ in nothing but who the peers are: in
+// their PeerSets, Number and Problems.
+func (s *Snapshot) SameButPeers(o *Snapshot) bool {
+	return s != nil && o != nil && slices.Equal(s.Views, o.Views) &&
+		slices.EqualFunc(s.pods, o.pods, func(a, b Pod) bool { return samePod(&a, &b) })
 }

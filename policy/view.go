@@ -20,6 +20,15 @@ type Pod struct {
 	SecondInterfaces bool
 	// Phase is the pod's phase. A pod that Succeeded or Failed holds no address.
 	Phase string
+	// Ports are the ports of its containers that have names.
+	Ports []NamedPort
+}
+
+// NamedPort is a port of a pod's container that has a name.
+type NamedPort struct {
+	Name     string
+	Protocol Protocol
+	Port     uint16
 }
 
 // Local tells whether the pod is one of this node.
@@ -79,10 +88,17 @@ type View struct {
 	Unmatched Unmatched // the strictest of the enforcing policies
 	Entries   []Entry   // in the order of policy name, then of the rules
 	Policies  []string  // "namespace/name" of every selecting policy, sorted
+	// Peers are what ordinary NetworkPolicies allow the pod beside that, sorted by peer
+	// and ports. Views of pods that the same ones select share them.
+	Peers []PeerRule
+	// NetworkPolicies are the "namespace/name" of those that select the pod for egress,
+	// sorted. They allow it what Peers says; without any, that is nothing.
+	NetworkPolicies []string
 	// Workload is what the pod's labels say of all pods like it, as a selector:
 	// "app=cart,tier=front". It is "" where they say nothing.
 	Workload string
 	rules    *ruleset
+	reach    *reach // nil: no NetworkPolicy selects the pod for egress
 }
 
 // Decide returns the matches of the question name q.

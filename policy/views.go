@@ -11,25 +11,25 @@ import (
 )
 
 // makeViews fills in everything of s that comes from pods.
-func (c *Compiler) makeViews(pods []Pod, s *Snapshot) {
-	s.pods = c.orderPods(pods, s)
+func (c *Compiler) makeViews(in Input, s *Snapshot) {
+	s.pods = c.orderPods(in.Pods, s)
 	s.podByAddr = make(map[netip.Addr]PodRef, len(s.pods))
 	s.byAddr = map[netip.Addr]*View{}
 	s.byRef = map[PodRef]*View{}
 	contested := claimAddresses(s)
-	alike := map[string]*ruleset{}
+	c.selectPods(s)
+	c.meetPeers(in, s)
+	c.share()
 	reported := map[[2]string]bool{}
 	for i := range s.pods {
 		p := &s.pods[i]
 		if !p.Local() || p.Finished() {
 			continue
 		}
-		sel := c.selectPod(p, alike)
+		sel := c.selected[p.PodRef]
 		switch {
 		case sel.rules == nil:
-			sel.view = nil
 		case p.HostNetwork:
-			sel.view = nil
 			s.Problems = append(s.Problems, Problem{
 				Object: "pod " + p.String(), Reason: ReasonHostNetwork,
 				Message: fmt.Sprintf("the pod uses the host network, so its traffic cannot be told from the node's, and %s cannot hold for it; "+
@@ -37,9 +37,33 @@ func (c *Compiler) makeViews(pods []Pod, s *Snapshot) {
 				Pod: p.PodRef, Policies: sel.rules.policies,
 			})
 		default:
-			s.addView(sel.settle(withoutAddrs(p, contested)))
+			r := sel.reach
+			if r != nil {
+				r = r.now
+			}
+			s.addView(sel.settle(withoutAddrs(p, contested), r))
 			s.reportInterfaces(p, sel.rules)
 			s.reportLeftOut(p, sel.rules, reported)
+			s.reportLeftPeers(p, r, reported)
+		}
+	}
+	c.closeContested(contested, s)
+	slices.SortFunc(s.Views, func(a, b *View) int { return compareRefs(a.Pod.PodRef, b.Pod.PodRef) })
+}
+
+// selectPods finds out what selects each local pod.
+func (c *Compiler) selectPods(s *Snapshot) {
+	alike := map[string]*ruleset{}
+	for i := range s.pods {
+		p := &s.pods[i]
+		if !p.Local() || p.Finished() {
+			continue
+		}
+		sel := c.selectPod(p, alike)
+		if sel.rules == nil || p.HostNetwork {
+			sel.forgetView()
+		} else {
+			c.reachOf(p, sel)
 		}
 	}
 	for ref, sel := range c.selected {
@@ -47,8 +71,6 @@ func (c *Compiler) makeViews(pods []Pod, s *Snapshot) {
 			delete(c.selected, ref)
 		}
 	}
-	c.closeContested(contested, s)
-	slices.SortFunc(s.Views, func(a, b *View) int { return compareRefs(a.Pod.PodRef, b.Pod.PodRef) })
 }
 
 // reportInterfaces reports that a pod has interfaces which no rule sees.
@@ -179,7 +201,7 @@ func (c *Compiler) selectPod(p *Pod, alike map[string]*ruleset) *selection {
 		sel = &selection{}
 		c.selected[p.PodRef] = sel
 	} else if !maps.Equal(sel.pod.Labels, p.Labels) {
-		was = nil
+		was, sel.reached = nil, 0
 	}
 	sel.rules = c.rulesOf(c.spaces[p.Namespace], labels.Set(p.Labels), was, alike)
 	sel.pod, sel.seen = *p, c.number
@@ -189,10 +211,18 @@ func (c *Compiler) selectPod(p *Pod, alike map[string]*ruleset) *selection {
 	return sel
 }
 
+// forgetView forgets what only a pod with a view has: it is kept up to date for no other.
+func (sel *selection) forgetView() {
+	sel.view, sel.reach, sel.reached = nil, nil, 0
+}
+
 // settle returns the view of the pod, the last one if nothing in it changed.
-func (sel *selection) settle(p Pod) *View {
-	if sel.view == nil || sel.view.rules != sel.rules || !samePod(&sel.view.Pod, &p) {
+func (sel *selection) settle(p Pod, r *reach) *View {
+	if sel.view == nil || sel.view.rules != sel.rules || sel.view.reach != r || !samePod(&sel.view.Pod, &p) {
 		sel.view = newView(p, sel.rules)
+		if r != nil {
+			sel.view.reach, sel.view.Peers, sel.view.NetworkPolicies = r, r.rules, r.policies
+		}
 	}
 	return sel.view
 }
@@ -207,7 +237,7 @@ func newView(p Pod, r *ruleset) *View {
 func samePod(a, b *Pod) bool {
 	return a.PodRef == b.PodRef && a.HostNetwork == b.HostNetwork && a.NodeName == b.NodeName && a.Phase == b.Phase &&
 		a.SecondInterfaces == b.SecondInterfaces &&
-		slices.Equal(a.IPs, b.IPs) && maps.Equal(a.Labels, b.Labels)
+		slices.Equal(a.IPs, b.IPs) && slices.Equal(a.Ports, b.Ports) && maps.Equal(a.Labels, b.Labels)
 }
 
 func (s *Snapshot) addView(v *View) {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -227,6 +228,7 @@ func TestManyAskAtOnce(t *testing.T) {
 	l.s.log = discardLog{}
 	stop := make(chan struct{})
 	var changes sync.WaitGroup
+	var published atomic.Int64 // there are two snapshots: one comes back
 	changes.Go(func() {
 		for i := 0; ; i++ {
 			select {
@@ -237,6 +239,7 @@ func TestManyAskAtOnce(t *testing.T) {
 			l.pass(100 * time.Millisecond)
 			switch i % 40 {
 			case 10:
+				published.Add(1)
 				l.s.Publish(w.snaps[i/40%2])
 			case 20:
 				l.s.SetCluster(fuzzClusters[i/40%2])
@@ -256,6 +259,7 @@ func TestManyAskAtOnce(t *testing.T) {
 			for range 1500 {
 				form := pool[r.IntN(len(pool))]
 				packet := packed(t, form.query)
+				before := published.Load()
 				who := l.who(form.from)
 				wire := l.quickly(form.from, packet)
 				if wire == nil {
@@ -266,7 +270,7 @@ func TestManyAskAtOnce(t *testing.T) {
 					t.Errorf("%v: %x", err, wire)
 					return
 				}
-				if who.view == nil || !who.view.Enforced || !who.view.Decide(name(t, form.query.Question[0].Name)).Allowed() || l.who(form.from).snap != who.snap {
+				if published.Load() != before || who.view == nil || !who.view.Enforced || !who.view.Decide(name(t, form.query.Question[0].Name)).Allowed() || l.who(form.from).snap != who.snap {
 					continue
 				}
 				for _, rr := range m.Answer {

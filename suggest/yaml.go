@@ -17,8 +17,8 @@ import (
 // order is how people read a manifest: these fields first, in this order, and what is
 // not among them behind, by name.
 var order = []string{
-	"apiVersion", "kind", "metadata", "namespace", "name", "spec", "podSelector", "matchLabels", "matchExpressions",
-	"egress", "matches", "pattern", "ports", "protocol", "port", "endPort", "enforcement", "denied", "dns", "ttl",
+	"apiVersion", "kind", "metadata", "namespace", "name", "spec", "namespaceSelector", "podSelector", "matchLabels", "matchExpressions",
+	"policyTypes", "egress", "to", "matches", "pattern", "ports", "protocol", "port", "endPort", "enforcement", "denied", "dns", "ttl",
 }
 
 // YAML returns the policy as a manifest, with apiVersion and kind and without its
@@ -28,20 +28,24 @@ func YAML(p v1alpha1.FQDNNetworkPolicy) ([]byte, error) {
 	p.APIVersion, p.Kind = v1alpha1.GroupVersion().String(), v1alpha1.Kind
 	p.Status = v1alpha1.FQDNNetworkPolicyStatus{}
 	text, err := json.Marshal(p)
-	if err != nil {
-		return nil, fmt.Errorf("write policy %s/%s: %w", p.Namespace, p.Name, err)
+	if err == nil {
+		text, err = inOrder(text)
 	}
-	var fields map[string]any
-	numbers := json.NewDecoder(bytes.NewReader(text))
-	numbers.UseNumber()
-	if err := numbers.Decode(&fields); err != nil {
-		return nil, fmt.Errorf("write policy %s/%s: %w", p.Namespace, p.Name, err)
-	}
-	text, err = goyaml.Marshal(ordered(fields))
 	if err != nil {
 		return nil, fmt.Errorf("write policy %s/%s: %w", p.Namespace, p.Name, err)
 	}
 	return text, nil
+}
+
+// inOrder returns an object of JSON as YAML in the order of people.
+func inOrder(text []byte) ([]byte, error) {
+	var fields map[string]any
+	numbers := json.NewDecoder(bytes.NewReader(text))
+	numbers.UseNumber()
+	if err := numbers.Decode(&fields); err != nil {
+		return nil, err
+	}
+	return goyaml.Marshal(ordered(fields))
 }
 
 // ordered returns a value of JSON in which the fields of objects have an order.

@@ -18,7 +18,7 @@ image: {repository: registry.test/namegate, tag: v9, pullPolicy: Always, pullSec
 cluster: {domain: corp.test, ranges: [10.244.0.0/16, 10.96.0.0/12, "2001:db8:42::/56"]}
 newPods: Open
 podRanges: [10.244.1.0/24, "2001:db8:42:1::/64"]
-companion: {enabled: true}
+companion: {enabled: true, ports: Asked}
 taint: {enabled: true}
 corefile:
   forward: {to: [kube-dns.kube-system, 192.0.2.53, "[2001:db8::53]:5353"], policy: sequential, timeout: 800ms, deadline: 3s, maxFails: 0, healthCheck: 500ms, maxConcurrent: 1000, forceTCP: true}

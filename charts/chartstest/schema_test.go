@@ -24,6 +24,8 @@ func TestRefused(t *testing.T) {
 		{"image: {digest: sha256:12}", "at '/image/digest': value must be 'sha256: and 64 hexadecimal digits'"},
 		{"image: {repository: ''}", "at '/image/repository': minLength"},
 		{"companion: {enabled: 'yes'}", "at '/companion/enabled': got string, want boolean"},
+		{"companion: {enabled: true, ports: Sometimes}", "at '/companion/ports': value must be one of 'Never', 'Asked', 'Always'"},
+		{"companion: {ports: true}", "at '/companion/ports': value must be one of 'Never', 'Asked', 'Always'"},
 		{"taint: true", "at '/taint': got boolean, want object"},
 		{"cluster: {ranges: 10.0.0.0/8}", "at '/cluster/ranges': got string, want array"},
 		{"cluster: {ranges: [10.244.0.0]}", "at '/cluster/ranges/0': value must be 'ADDRESS/BITS, such as 10.244.0.0/16'"},

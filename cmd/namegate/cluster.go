@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
@@ -24,6 +26,7 @@ import (
 type clusterFlags struct {
 	kubeconfig, namespace, podName, daemonSet string
 	companion, clearTaint                     bool
+	companionPorts                            string
 }
 
 func (f *clusterFlags) add(fl *pflag.FlagSet) {
@@ -32,11 +35,17 @@ func (f *clusterFlags) add(fl *pflag.FlagSet) {
 	fl.StringVar(&f.podName, "pod-name", "", "this agent's pod")
 	fl.StringVar(&f.daemonSet, "daemonset", "", "the agents' DaemonSet: without it, or off its nodes, the agent removes its rules when it ends")
 	fl.BoolVar(&f.companion, "companion", false, "write NetworkPolicies that open the endpoint where another NetworkPolicy limits egress")
+	fl.StringVar(&f.companionPorts, "companion-ports", string(report.PortsAlways),
+		"whose companions open the ports of their policies' rules as well: Never, Asked (of policies with the annotation "+report.CompanionAnnotation+") or Always")
 	fl.BoolVar(&f.clearTaint, "clear-taint", false, "take the taint namegate.io/agent-not-ready from this node when the agent is ready")
 }
 
-// missing names the flags that a cluster's agent cannot do without.
+// missing names the flags that a cluster's agent cannot do without, and those whose
+// value is none.
 func (f *clusterFlags) missing(node string) error {
+	if err := report.CompanionPorts(f.companionPorts).Check(); err != nil {
+		return fmt.Errorf("--companion-ports: %w", err)
+	}
 	for flag, value := range map[string]string{"--node-name": node, "--namespace": f.namespace, "--pod-name": f.podName, "--daemonset": f.daemonSet} {
 		if value == "" {
 			return fmt.Errorf("--source kube needs %s; set it from the pod's fields as the chart does", flag)
@@ -73,6 +82,7 @@ type cluster struct {
 	report     *report.Reporter
 	place      *place.Place
 	clearTaint bool
+	health     *health
 	log        *slog.Logger
 }
 
@@ -99,7 +109,7 @@ func (a *agent) openCluster(f agentFlags) error {
 		return err
 	}
 	config := a.config.Load()
-	a.cluster = &cluster{clearTaint: f.cluster.clearTaint, log: a.log}
+	a.cluster = &cluster{clearTaint: f.cluster.clearTaint, health: a.health, log: a.log}
 	source, err := kube.New(kube.Options{Client: c, Dynamic: c.dynamic, NodeName: f.nodeName, Services: config.Services(), Log: a.log})
 	if err != nil {
 		return err
@@ -110,8 +120,9 @@ func (a *agent) openCluster(f agentFlags) error {
 		return err
 	}
 	a.cluster.report, err = report.New(report.Options{
-		Client: c, Dynamic: c.dynamic, Namespace: f.cluster.namespace, Node: f.nodeName, Identity: f.cluster.podName,
-		Companion: f.cluster.companion, Endpoint: endpointPrefixes(config), Log: a.log, Uninstalling: a.cluster.place.Uninstalling,
+		Client: c, Dynamic: c.dynamic, Namespace: f.cluster.namespace, Node: f.nodeName, Identity: f.cluster.podName, Boot: bootID(),
+		Companion: f.cluster.companion, CompanionPorts: report.CompanionPorts(f.cluster.companionPorts), Endpoint: endpointPrefixes(config),
+		Log: a.log, Uninstalling: a.cluster.place.Uninstalling,
 	})
 	if err != nil {
 		return err
@@ -123,7 +134,7 @@ func (a *agent) openCluster(f agentFlags) error {
 func (c *cluster) run(ctx context.Context, receive func(state)) error {
 	return c.source.Run(ctx, func(s kube.State) {
 		c.report.SetPolicies(s.Input.Policies, s.Problems...)
-		receive(state{input: s.Input, problems: s.Problems, cluster: s.Cluster})
+		receive(state{input: s.Input, problems: s.Problems, cluster: s.Cluster, peersUnknown: s.PeersUnknown})
 	})
 }
 
@@ -136,12 +147,37 @@ func (c *cluster) follow(config *corefile.Config) error {
 // says of them is true then.
 func (c *cluster) tell(ctx context.Context, findings func() []report.Finding) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.report.Run(ctx) })
-	g.Go(func() error { return every(ctx, tellAgain, func() { c.report.SetFindings(findings()) }) })
+	g.Go(func() error {
+		defer c.leave()
+		return c.report.Run(ctx)
+	})
+	g.Go(func() error {
+		return every(ctx, tellAgain, func() {
+			c.report.SetReady(c.health.enforcing())
+			c.report.SetFindings(findings())
+		})
+	})
 	if c.clearTaint {
 		g.Go(func() error { return c.untaint(ctx) })
 	}
 	return g.Wait()
+}
+
+// leaveWord is how long an agent may take to say that nothing is enforced on its node
+// any more.
+const leaveWord = 5 * time.Second
+
+// leave says so, before the rules are removed: companions of policies with pods on the
+// node must not open ports any more.
+func (c *cluster) leave() {
+	if !c.place.Leaving() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveWord)
+	defer cancel()
+	if err := c.report.Leave(ctx); err != nil {
+		c.log.Warn("companions may open ports to pods of this node for three minutes more", "error", err)
+	}
 }
 
 // endpointPrefixes are what a companion NetworkPolicy opens: where the endpoint is
@@ -154,6 +190,16 @@ func endpointPrefixes(c *corefile.Config) []netip.Prefix {
 		}
 	}
 	return out
+}
+
+// bootID returns in which boot the node is, in the kubelet's words; "" if the kernel
+// does not say.
+func bootID() string {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
 }
 
 // untaint lets pods come to the node, however long the API server is away.

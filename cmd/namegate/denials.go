@@ -48,12 +48,19 @@ func (a *agent) openDenials() error {
 		},
 		GrantedToAnybody: func(addr netip.Addr) []denial.Granted { return allGranted(a.enforce.NamesOfAnybody(addr)) },
 		Resolves:         a.enforce.Resolves,
+		Reached:          a.reached,
 	}
 	if a.audit != nil {
 		o.Log = a.audit.WriteFlow
 	}
 	a.denials = denial.New(o)
 	return nil
+}
+
+// reached returns where the kernel led a connection.
+func (a *agent) reached(proto uint8, src, dst netip.AddrPort) (netip.AddrPort, bool) {
+	f, known, err := a.kernel.Flows.Lookup(proto, src, dst)
+	return f.Peer, known && err == nil
 }
 
 func granted(o enforcer.Open) denial.Granted {

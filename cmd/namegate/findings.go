@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
@@ -17,14 +18,15 @@ func (a *agent) findings() []report.Finding {
 	r.mu.Unlock()
 	out := ofProblems(problems)
 	out = append(out, ofPaths(snap, a.paths.failed())...)
-	if names, err := a.kernel.Links.Names(); err == nil && names[ipvsLink] {
+	if names, err := a.kernel.Links.Names(); err == nil && slices.ContainsFunc(ipvsLinks, func(l string) bool { return names[l] }) {
 		out = append(out, ofIPVS(snap)...)
 	}
 	return append(out, ofStatus(snap, a.enforce.Status())...)
 }
 
-// ipvsLink is the interface that kube-proxy makes for its IPVS mode.
-const ipvsLink = "kube-ipvs0"
+// ipvsLinks are the interfaces that kube-proxy makes for its IPVS mode, and kube-router
+// for its service proxy.
+var ipvsLinks = []string{"kube-ipvs0", "kube-dummy-if"}
 
 // ofIPVS says of every selected pod what IPVS does to its connections.
 func ofIPVS(snap *policy.Snapshot) (out []report.Finding) {
@@ -33,7 +35,7 @@ func ofIPVS(snap *policy.Snapshot) (out []report.Finding) {
 	}
 	for _, v := range snap.Views {
 		out = append(out, forPolicies(snap, report.Finding{Pod: v.Pod.PodRef, Reason: report.IPVS,
-			Message: "kube-proxy runs in IPVS mode on the node, which takes connections to Services past the verdict: run it in iptables or nftables mode"})...)
+			Message: "IPVS runs on the node, by kube-proxy or kube-router, and takes connections to Services past the verdict: run kube-proxy in iptables or nftables mode"})...)
 	}
 	return out
 }
@@ -85,6 +87,13 @@ func ofStatus(snap *policy.Snapshot, s enforcer.Status) (out []report.Finding) {
 			out = append(out, forPolicies(snap, report.Finding{Pod: ref, Reason: report.BridgeNotFiltered,
 				Message: fmt.Sprintf("netfilter does not see the bridge of the pod %s: nothing is denied between its pods; load br_netfilter and set "+
 					"net.bridge.bridge-nf-call-iptables=1 and bridge-nf-call-ip6tables=1 on the node", ref)})...)
+		}
+	}
+	for _, a := range s.Bypassing {
+		if ref, ok := snap.Pod(a); ok {
+			out = append(out, forPolicies(snap, report.Finding{Pod: ref, Reason: report.SocketLB,
+				Message: fmt.Sprintf("queries of the pod %s leave it for a pod of the resolver, not for the resolver's address, so they pass the agent by and names open nothing: "+
+					"a load balancer of eBPF translates them, in the pod's sockets or on its interface; have pods ask the endpoint (kubelet's clusterDNS), which no Service is", ref)})...)
 		}
 	}
 	return out

@@ -79,6 +79,13 @@ func (h *health) ready() error {
 	return nil
 }
 
+// enforcing tells whether all policies that are known are in force.
+func (h *health) enforcing() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.inForce && h.failing == ""
+}
+
 // notInForce says why the latest policies are not: in the words of the kernel's
 // programs, which may hold addresses of pods.
 type notInForce struct{ why string }

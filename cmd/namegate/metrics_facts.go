@@ -12,13 +12,16 @@ type facts struct {
 	away          *bool // the API server is; nil without one
 	snapshot      uint64
 	problems      []policy.Problem
-	findings      map[string]int // pods, by reason
-	broken        *int           // files; nil where policies come from none
-	enforcer      enforcer.Status
-	proxy         proxy.Stats
-	upstreams     []proxy.ZoneUpstreams
-	denied        deniedFacts
-	audit         *auditFacts
+	// networkPolicies are the ordinary ones that are known, remotePods the pods of other
+	// nodes that are read for them.
+	networkPolicies, remotePods int
+	findings                    map[string]int // pods, by reason
+	broken                      *int           // files; nil where policies come from none
+	enforcer                    enforcer.Status
+	proxy                       proxy.Stats
+	upstreams                   []proxy.ZoneUpstreams
+	denied                      deniedFacts
+	audit                       *auditFacts
 }
 
 // auditFacts are the audit log's totals.
@@ -29,6 +32,7 @@ func (a *agent) facts() facts {
 	r := a.rollout
 	r.mu.Lock()
 	f := facts{inSync: r.inForce != nil && r.failing == "", snapshot: r.number(), problems: r.problems}
+	f.networkPolicies, f.remotePods = len(r.state.input.NetworkPolicies), len(r.state.input.Remote)
 	files := len(r.state.files)
 	r.mu.Unlock()
 	f.ready = a.health.ready() == nil

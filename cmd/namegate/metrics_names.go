@@ -19,19 +19,25 @@ var (
 	descSelected  = desc("selected_pods", "Pods of this node that are default-deny.")
 	descProblems  = desc("problems", "Parts of policies and pods that cannot work as they are written.", "reason")
 	descFindings  = desc("findings", "Selected pods of this node for which policies do not hold, wholly or in part.", "reason")
-	descBroken    = desc("broken_files", "Manifests that cannot be read; their last good content is in force.")
+
+	descNetworkPolicies = desc("networkpolicies", "Ordinary NetworkPolicies that are known, of all namespaces.")
+	descRemotePods      = desc("remote_pods", "Pods of other nodes that are known as peers of NetworkPolicies.")
+
+	descBroken = desc("broken_files", "Manifests that cannot be read; their last good content is in force.")
 )
 
 // Of the kernel.
 var (
-	descGrants    = desc("granted_addresses", "Grants that are open.")
-	descEvicted   = desc("evicted_grants_total", "Grants that ended early because their pod had too many.")
-	descRefused   = desc("refused_grants_total", "Grants that were asked for and not opened: the pod is not selected any more, or the kernel did not take them in time.")
-	descRepairs   = desc("repairs_total", "How often something of ours that was changed or removed in the kernel was put back.")
-	descFlows     = desc("flows_total", "Connections that were denied, or would be, that the kernel handed over.", "verdict", "reason")
-	descFlowsOver = desc("flows_over_total", "Connections that were counted in no flow, since there were too many to tell apart.")
-	descFlowsLost = desc("flow_losses_total", "How often packets of denied connections were lost on their way from the kernel.")
-	descPackets   = desc("denied_packets_total", "Packets that the verdict denied, counted by the kernel.")
+	descGrants      = desc("granted_addresses", "Grants that are open.")
+	descPeerSets    = desc("peer_sets", "Sets of the peers of NetworkPolicies.")
+	descPeerEntries = desc("peer_set_entries", "Addresses, networks and ports in these sets.")
+	descEvicted     = desc("evicted_grants_total", "Grants that ended early because their pod had too many.")
+	descRefused     = desc("refused_grants_total", "Grants that were asked for and not opened: the pod is not selected any more, or the kernel did not take them in time.")
+	descRepairs     = desc("repairs_total", "How often something of ours that was changed or removed in the kernel was put back.")
+	descFlows       = desc("flows_total", "Connections that were denied, or would be, that the kernel handed over.", "verdict", "reason")
+	descFlowsOver   = desc("flows_over_total", "Connections that were counted in no flow, since there were too many to tell apart.")
+	descFlowsLost   = desc("flow_losses_total", "How often packets of denied connections were lost on their way from the kernel.")
+	descPackets     = desc("denied_packets_total", "Packets that the verdict denied, counted by the kernel.")
 )
 
 // Of the proxy.

@@ -49,6 +49,8 @@ func (t teller) facts(f facts) {
 	}
 	t.gauge(descSnapshot, float64(f.snapshot))
 	t.problems(f.problems)
+	t.gauge(descNetworkPolicies, float64(f.networkPolicies))
+	t.gauge(descRemotePods, float64(f.remotePods))
 	for _, reason := range findingReasons {
 		t.gauge(descFindings, float64(f.findings[reason]), reason)
 	}
@@ -68,7 +70,7 @@ func (t teller) facts(f facts) {
 
 // problemReasons are those that are told by name; the rest are "other".
 var problemReasons = [...]string{policy.ReasonInvalid, policy.ReasonPartiallyInvalid, policy.ReasonHostNetwork, policy.ReasonSecondInterface,
-	policy.ReasonAddressConflict, policy.ReasonAddressInvalid, kube.ReasonUnreadable, manifest.ReasonIgnored, manifest.ReasonDuplicate}
+	policy.ReasonAddressConflict, policy.ReasonAddressInvalid, kube.ReasonUnreadable, kube.ReasonPeersUnknown, manifest.ReasonIgnored, manifest.ReasonDuplicate}
 
 // problems counts them by reason. A reason without any is told too, so that its
 // end is seen.
@@ -87,7 +89,7 @@ func (t teller) problems(all []policy.Problem) {
 }
 
 var findingReasons = [...]string{report.DNSBlocked, report.NotSeen, report.IPVS, report.BridgeNotFiltered, report.HostNetwork,
-	report.SecondInterface, report.Homeless}
+	report.SecondInterface, report.Homeless, report.SocketLB}
 
 // podsByReason counts the pods of findings, each once for a reason.
 func podsByReason(findings []report.Finding) map[string]int {
@@ -109,6 +111,8 @@ func (t teller) enforcer(s enforcer.Status) {
 	t.flag(descIntercept, s.Intercepting)
 	t.gauge(descSelected, float64(s.Selected))
 	t.gauge(descGrants, float64(s.Grants))
+	t.gauge(descPeerSets, float64(s.PeerSets))
+	t.gauge(descPeerEntries, float64(s.PeerEntries))
 	t.count(descEvicted, s.Evicted)
 	t.count(descRefused, s.Refused)
 	t.count(descRepairs, s.Repairs)

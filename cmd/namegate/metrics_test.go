@@ -231,6 +231,7 @@ func busyFacts(t *testing.T) facts {
 			f.denied.flows = append(f.denied.flows, denial.Total{Verdict: verdict, Reason: reason, Count: 1})
 		}
 	}
+	f.networkPolicies, f.remotePods = 1, 1
 	raise(reflect.ValueOf(&f.enforcer).Elem())
 	raise(reflect.ValueOf(&f.proxy).Elem())
 	for i, of := range proxyTypes(t) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +20,10 @@ type rollout struct {
 	next     chan state
 	again    chan struct{} // the configuration has changed
 	timing   *timing
+
+	// These are run's alone.
+	published *policy.Snapshot // what the proxy decides by
+	told      map[string]bool  // the last snapshot's problems
 
 	mu       sync.Mutex
 	state    state
@@ -62,9 +67,7 @@ func (r *rollout) run(ctx context.Context) {
 			r.mu.Lock()
 			r.state, r.problems = s, append(s.problems[:len(s.problems):len(s.problems)], snap.Problems...)
 			r.mu.Unlock()
-			for _, p := range snap.Problems {
-				r.agent.log.Warn("part of the input cannot work", "object", p.Object, "reason", p.Reason, "path", p.Path, "message", p.Message)
-			}
+			r.tell(snap.Problems)
 		case <-r.again:
 			if snap == nil {
 				continue
@@ -75,6 +78,19 @@ func (r *rollout) run(ctx context.Context) {
 		if err := r.apply(ctx, snap); err != nil && ctx.Err() == nil {
 			r.agent.log.Error("policies are not in force; the last ones are; trying again", "after", retryAfter, "error", err)
 			retry = time.After(retryAfter)
+		}
+	}
+}
+
+// tell logs the problems that the last snapshot had not.
+func (r *rollout) tell(problems []policy.Problem) {
+	told := r.told
+	r.told = map[string]bool{}
+	for _, p := range problems {
+		key := strings.Join([]string{p.Object, p.Reason, p.Path, p.Message}, "\x00")
+		r.told[key] = true
+		if !told[key] {
+			r.agent.log.Warn("part of the input cannot work", "object", p.Object, "reason", p.Reason, "path", p.Path, "message", p.Message)
 		}
 	}
 }
@@ -97,7 +113,7 @@ func (r *rollout) apply(ctx context.Context, snap *policy.Snapshot) error {
 	if r.inForce == nil {
 		close(r.first)
 	}
-	if r.inForce != snap {
+	if r.inForce != snap && !snap.SameButPeers(r.inForce) { // peers change all day
 		r.agent.log.Info("policies in force", "snapshot", snap.Number, "selected", len(snap.Views), "problems", len(r.problems))
 	}
 	r.inForce = snap
@@ -113,7 +129,10 @@ func (r *rollout) bring(ctx context.Context, snap *policy.Snapshot) error {
 	if err := a.enforce.Prepare(ctx, snap); err != nil {
 		return err
 	}
-	a.proxy.Publish(snap)
+	if !snap.SameButPeers(r.published) { // else what it has prepared would be for nothing
+		a.proxy.Publish(snap)
+		r.published = snap
+	}
 	a.warm(ctx, r.fresh(snap))
 	if err := a.enforce.Commit(ctx); err != nil {
 		return err
@@ -139,6 +158,13 @@ func (r *rollout) snapshot() *policy.Snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.inForce
+}
+
+// latest returns the state of the source that came last.
+func (r *rollout) latest() state {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state
 }
 
 // views returns those in force.

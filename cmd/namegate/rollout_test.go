@@ -6,9 +6,12 @@ import (
 	"log/slog"
 	"net/netip"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/knftables"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -112,5 +115,65 @@ func eventually(t *testing.T, what string, there func() bool) {
 		if time.Now().After(end) {
 			t.Fatalf("it does not come: %s", what)
 		}
+	}
+}
+
+// tally counts what is logged, by its message.
+type tally struct {
+	slog.Handler
+	mu   sync.Mutex
+	said map[string]int
+}
+
+func (l *tally) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *tally) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.said[r.Message]++
+	return nil
+}
+
+func (l *tally) count(message string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.said[message]
+}
+
+// TestPeersChangeAllDay: a state in which nothing but peers differ comes into force
+// without a line in the log, without a problem told again, and without the proxy being
+// told, which would have to prepare its answers anew.
+func TestPeersChangeAllDay(t *testing.T) {
+	a, _ := agentOnFakes(t)
+	log := &tally{said: map[string]int{}}
+	a.log = slog.New(log)
+	web := policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: "web", UID: "u"}, IPs: []netip.Addr{netip.MustParseAddr("10.1.0.2")}}
+	outOfPlace := policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: "loop", UID: "l"}, IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}
+	peers := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "peers"}, Spec: networkingv1.NetworkPolicySpec{
+		Egress: []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{}}}}}}}
+	input := policy.Input{Pods: []policy.Pod{web, outOfPlace}, Namespaces: map[string]map[string]string{"shop": {}}, Policies: selectAll(),
+		NetworkPolicies: []*networkingv1.NetworkPolicy{peers}}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { a.rollout.run(ctx); close(ended) }()
+	for i := range 5 {
+		in := input
+		in.Remote = []*policy.Pod{{PodRef: policy.PodRef{Namespace: "shop", Name: "far", UID: "f"}, NodeName: "far", IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 2, 0, byte(i)})}}}
+		a.rollout.offer(state{input: in})
+		eventually(t, "it is in force", func() bool { s := a.rollout.snapshot(); return s != nil && s.Number == uint64(i+1) })
+	}
+	cancel()
+	<-ended
+	if n := log.count("policies in force"); n != 1 {
+		t.Errorf("%d lines say that policies are in force", n)
+	}
+	if n := log.count("part of the input cannot work"); n != 1 {
+		t.Errorf("%d lines tell of one problem", n)
+	}
+	if a.rollout.published.Number != 1 {
+		t.Errorf("the proxy decides by the snapshot %d", a.rollout.published.Number)
+	}
+	if got := a.rollout.snapshot().PeerSets[0].Addrs; len(got) != 2 || got[1] != netip.MustParseAddr("10.2.0.4") {
+		t.Errorf("peers %v", got)
 	}
 }

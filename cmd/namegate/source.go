@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	networkingv1 "k8s.io/api/networking/v1"
+
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/denial"
@@ -75,6 +77,40 @@ func (k *knowledge) Policies(namespace string) (out []v1alpha1.FQDNNetworkPolicy
 		}
 	}
 	return out
+}
+
+// NetworkPolicies returns the ordinary ones of a namespace.
+func (k *knowledge) NetworkPolicies(namespace string) (out []*networkingv1.NetworkPolicy) {
+	for _, p := range k.agent.rollout.latest().input.NetworkPolicies {
+		if p.Namespace == namespace {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Remote returns the pods of other nodes that are peers alone. A folder of manifests
+// knows all pods as such; of a cluster they are read once a NetworkPolicy needs them.
+func (k *knowledge) Remote() (pods []*policy.Pod, unread string) {
+	s := k.agent.rollout.latest()
+	pods = s.input.Remote
+	switch {
+	case s.peersUnknown:
+		return pods, "the agent does not have them yet; `namegate status` shows whether the API server is away"
+	case k.agent.cluster == nil || len(pods) > 0 || needsPods(k.Snapshot()):
+		return pods, ""
+	}
+	return nil, "no NetworkPolicy of the policies' namespaces needs them, so the agent does not read them"
+}
+
+// needsPods tells whether a view has peers that are pods.
+func needsPods(s *policy.Snapshot) bool {
+	return s != nil && slices.ContainsFunc(s.PeerSets, func(p *policy.PeerSet) bool { return p.Kind == policy.PeerPods || p.Kind == policy.PeerPorts })
+}
+
+// Services returns the cluster's by each of their addresses.
+func (k *knowledge) Services() map[netip.Addr]*policy.Service {
+	return k.agent.rollout.latest().cluster.ServicesAt
 }
 
 // Problems returns those of policies and pods.

@@ -16,6 +16,8 @@ type state struct {
 	problems []policy.Problem
 	files    []manifest.FileError // broken ones; a cluster has none
 	cluster  policy.Cluster       // a folder knows none
+	// peersUnknown is true while pods of other nodes are needed as peers and not known.
+	peersUnknown bool
 }
 
 // source is where policies and pods come from.

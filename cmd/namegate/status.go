@@ -22,7 +22,7 @@ func (a *agent) snapshotStatus() status {
 	r.mu.Lock()
 	s := status{
 		Version: version, InSync: r.inForce != nil && r.failing == "", Snapshot: r.number(), Failing: r.failing,
-		Files: r.state.files, Problems: r.problems,
+		Files: r.state.files, Problems: r.problems, NetworkPolicies: len(r.state.input.NetworkPolicies), RemotePods: len(r.state.input.Remote),
 	}
 	r.mu.Unlock()
 	s.Enforcer, s.Proxy = a.enforce.Status(), a.proxy.Stats()

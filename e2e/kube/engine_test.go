@@ -1,9 +1,17 @@
 package kube
 
 import (
+	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/namegate/namegate/e2e/cluster"
+	"github.com/namegate/namegate/e2e/cluster/probe"
 )
 
 // agentLabels selects the agents' pods.
@@ -11,54 +19,125 @@ const agentLabels = "app.kubernetes.io/name=namegate,app.kubernetes.io/component
 
 func fields(s string) []string { return strings.Fields(s) }
 
-// engine is what another NetworkPolicy engine does in the filter table for a pod
+// www is the IPv4 address of www.example.org in the world of the cluster.
+const www = "198.51.100.11:80"
+
+// engine is another NetworkPolicy engine in the filter table of a node, for one pod
 // that may ask kube-dns and nothing else: established traffic passes, DNS to the
-// cluster's resolver and its pods passes, what an egress rule of a NetworkPolicy
-// opens passes, the rest of the pod's packets is dropped.
-func engine(addr string, open ...string) (lines [][]string) {
+// cluster's resolver and its pods passes, what companions open passes, the rest of the
+// pod's packets is dropped.
+type engine struct {
+	*scenario
+	node *cluster.Node
+	addr string // the pod's
+}
+
+// companions returns the NetworkPolicies of the scenario that the agents wrote.
+func (s *scenario) companions() []networkingv1.NetworkPolicy {
+	s.Helper()
+	var list networkingv1.NetworkPolicyList
+	text := s.kubectl("get", "networkpolicies", "-n", s.ns, "-l", "app.kubernetes.io/managed-by=namegate", "-o", "json")
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		s.Fatal(err)
+	}
+	return list.Items
+}
+
+// obey writes the engine's rules by what companions open now.
+func (e *engine) obey(companions ...networkingv1.NetworkPolicy) {
+	e.Helper()
 	rules := [][]string{
 		{"-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT"},
 		{"-d", "10.96.0.10", "-p", "udp", "--dport", "53", "-j", "RETURN"},
 		{"-d", "10.244.0.0/16", "-p", "udp", "--dport", "53", "-j", "RETURN"},
 	}
-	for _, to := range open {
-		rules = append(rules, []string{"-d", to, "-p", "udp", "--dport", "53", "-j", "RETURN"}, []string{"-d", to, "-p", "tcp", "--dport", "53", "-j", "RETURN"})
+	for _, c := range companions {
+		for _, r := range c.Spec.Egress {
+			rules = append(rules, opened(r)...)
+		}
 	}
-	rules = append(rules, []string{"-d", "198.51.100.0/24", "-j", "RETURN"}, []string{"-j", "DROP"})
-	lines = append(lines, []string{"-N", "ENGINE"}, []string{"-F", "ENGINE"})
-	for _, r := range rules {
+	lines := [][]string{{"-N", "ENGINE"}, {"-F", "ENGINE"}}
+	for _, r := range append(rules, []string{"-j", "DROP"}) {
 		lines = append(lines, append([]string{"-A", "ENGINE"}, r...))
 	}
 	for _, hook := range []string{"INPUT", "FORWARD"} {
-		lines = append(lines, []string{"-D", hook, "-s", addr, "-j", "ENGINE"}, []string{"-I", hook, "1", "-s", addr, "-j", "ENGINE"})
+		lines = append(lines, []string{"-D", hook, "-s", e.addr, "-j", "ENGINE"}, []string{"-I", hook, "1", "-s", e.addr, "-j", "ENGINE"})
 	}
-	return lines
+	for _, line := range lines {
+		if out, err := e.node.Run("iptables", append([]string{"-w"}, line...)...); err != nil && line[0] != "-D" && line[0] != "-N" {
+			e.Fatal(err, out)
+		}
+	}
+}
+
+// opened returns the rules of iptables for an egress rule with numbers for ports.
+func opened(r networkingv1.NetworkPolicyEgressRule) (rules [][]string) {
+	to := [][]string{nil}
+	if len(r.To) > 0 {
+		to = nil
+	}
+	for _, peer := range r.To {
+		if !strings.Contains(peer.IPBlock.CIDR, ":") {
+			to = append(to, []string{"-d", peer.IPBlock.CIDR})
+		}
+	}
+	ports := [][]string{nil}
+	if len(r.Ports) > 0 {
+		ports = nil
+	}
+	for _, p := range r.Ports {
+		words := []string{"-p", strings.ToLower(string(*p.Protocol))}
+		if p.Port != nil {
+			last := p.Port.IntVal
+			if p.EndPort != nil {
+				last = *p.EndPort
+			}
+			words = append(words, "--dport", strconv.Itoa(int(p.Port.IntVal))+":"+strconv.Itoa(int(last)))
+		}
+		ports = append(ports, words)
+	}
+	for _, d := range to {
+		for _, p := range ports {
+			rules = append(rules, append(append(append([]string(nil), d...), p...), "-j", "RETURN"))
+		}
+	}
+	return rules
+}
+
+// end takes the engine away.
+func (e *engine) end() {
+	for _, line := range [][]string{{"-D", "INPUT", "-s", e.addr, "-j", "ENGINE"}, {"-D", "FORWARD", "-s", e.addr, "-j", "ENGINE"}, {"-F", "ENGINE"}, {"-X", "ENGINE"}} {
+		if _, err := e.node.Run("iptables", append([]string{"-w"}, line...)...); err != nil {
+			e.Error(err)
+		}
+	}
+}
+
+// companion waits until the scenario's companion has as many rules as wanted: one for
+// the endpoint, two with ports. The engine obeys it then.
+func (e *engine) companion(rules int, why string) {
+	e.Helper()
+	e.eventually(patient, why, func() error {
+		got := e.companions()
+		if len(got) != 1 || len(got[0].Spec.Egress) != rules {
+			return fmt.Errorf("%d companions: %+v", len(got), got)
+		}
+		e.obey(got...)
+		return nil
+	})
 }
 
 // testEngine: another engine that drops the intercepted query is found by the
-// self-test and said on the policy; with the companion NetworkPolicy, which such
-// an engine obeys, all works.
+// self-test and said on the policy; with the companion NetworkPolicy, which such an
+// engine obeys, names resolve and their ports are open, and Namegate denies the rest.
 func testEngine(t *testing.T) {
 	for _, n := range the.Nodes {
 		t.Run(n.Name, func(t *testing.T) {
 			s := begin(t, "engine-"+n.Name)
 			s.run(pod("client", n.Name, map[string]string{"app": "client"}))
-			addr := s.addresses("client")[0]
-			rules := func(open ...string) {
-				for _, line := range engine(addr, open...) {
-					if out, err := n.Run("iptables", append([]string{"-w"}, line...)...); err != nil && line[0] != "-D" && line[0] != "-N" {
-						t.Fatal(err, out)
-					}
-				}
-			}
-			rules()
-			defer func() {
-				for _, line := range [][]string{{"-D", "INPUT", "-s", addr, "-j", "ENGINE"}, {"-D", "FORWARD", "-s", addr, "-j", "ENGINE"}, {"-F", "ENGINE"}, {"-X", "ENGINE"}} {
-					if _, err := n.Run("iptables", append([]string{"-w"}, line...)...); err != nil {
-						t.Error(err)
-					}
-				}
-			}()
+			e := &engine{scenario: s, node: n, addr: s.addresses("client")[0]}
+			e.obey()
+			defer e.end()
 			s.apply(`---
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -70,43 +149,13 @@ spec:
   - to: [{namespaceSelector: {}, podSelector: {matchLabels: {k8s-app: kube-dns}}}]
     ports: [{protocol: UDP, port: 53}]
 `)
-			s.apply(policy("names", `{podSelector: {matchLabels: {app: client}}, egress: [{matches: [{name: www.example.org}]}]}`))
+			s.apply(policy("names", `{podSelector: {matchLabels: {app: client}}, egress: [{matches: [{name: www.example.org}], ports: [{port: 80}]}]}`))
 			s.enforced(soon, "client")
-			s.eventually(patient, "DNSBlocked", func() error {
-				if status, reason, _ := s.condition("names", "DNSBlocked"); status != "True" {
-					return fmt.Errorf("DNSBlocked is %q %q", status, reason)
-				}
-				return nil
-			})
-			_, reason, message := s.condition("names", "DNSBlocked")
-			t.Logf("DNSBlocked %s: %s", reason, message)
-			if !strings.Contains(message, "companion") {
-				t.Errorf("the message does not say what to do: %s", message)
-			}
-			s.eventually(soon, "an event", func() error {
-				if out := s.kubectl("get", "events", "-n", s.ns); !strings.Contains(out, "DNSBlocked") {
-					return fmt.Errorf("no event DNSBlocked:\n%s", out)
-				}
-				return nil
-			})
+			s.saysDNSBlocked()
 			if _, err := the.Helm(s.ctx, helmArgs("upgrade", "--set", "companion.enabled=true")...); err != nil {
 				t.Fatal(err)
 			}
-			var opened []string
-			s.eventually(patient, "the companion", func() error {
-				opened = fields(s.kubectl("get", "networkpolicies", "-n", s.ns, "-l", "app.kubernetes.io/managed-by=namegate", "-o", "jsonpath={.items[*].spec.egress[*].to[*].ipBlock.cidr}"))
-				if len(opened) == 0 {
-					return fmt.Errorf("no companion")
-				}
-				return nil
-			})
-			var four []string
-			for _, o := range opened {
-				if !strings.Contains(o, ":") {
-					four = append(four, o)
-				}
-			}
-			rules(four...)
+			e.companion(2, "a companion with ports")
 			s.eventually(patient, "the end of DNSBlocked", func() error {
 				if status, reason, _ := s.condition("names", "DNSBlocked"); status == "True" {
 					return fmt.Errorf("DNSBlocked is still %s", reason)
@@ -114,6 +163,9 @@ spec:
 				return nil
 			})
 			s.gets("client", "tcp", "www.example.org", 80, works)
+			s.dials("client", "tcp", www, works)
+			s.dials("client", "tcp", raw, denied) // the engine lets it through
+			e.narrows()
 			s.kubectl("delete", "networkpolicy", "-n", s.ns, "dns-only")
 			s.eventually(soon, "the companion's end", func() error {
 				if left := s.kubectl("get", "networkpolicies", "-n", s.ns, "-o", "name"); left != "" {
@@ -123,4 +175,56 @@ spec:
 			})
 		})
 	}
+}
+
+// saysDNSBlocked demands that the policy says that queries are dropped, and what to do.
+func (s *scenario) saysDNSBlocked() {
+	s.Helper()
+	s.eventually(patient, "DNSBlocked", func() error {
+		if status, reason, _ := s.condition("names", "DNSBlocked"); status != "True" {
+			return fmt.Errorf("DNSBlocked is %q %q", status, reason)
+		}
+		return nil
+	})
+	_, reason, message := s.condition("names", "DNSBlocked")
+	s.Logf("DNSBlocked %s: %s", reason, message)
+	if !strings.Contains(message, "companion") {
+		s.Errorf("the message does not say what to do: %s", message)
+	}
+	s.event(soon, "DNSBlocked", "")
+}
+
+// event waits for an event of the scenario with a reason and a word in its text.
+func (s *scenario) event(within time.Duration, reason, word string) {
+	s.Helper()
+	s.eventually(within, "an event "+reason, func() error {
+		out := s.kubectl("get", "events", "-n", s.ns)
+		for line := range strings.Lines(out) {
+			if strings.Contains(line, reason) && strings.Contains(line, word) {
+				return nil
+			}
+		}
+		return fmt.Errorf("no event %s %s:\n%s", reason, word, out)
+	})
+}
+
+// narrows: what must close the companion's ports does, the engine drops then what the
+// policy allows, and all is open again when it is over.
+func (e *engine) narrows() {
+	e.Helper()
+	nowhere := want{probe.Timeout}
+	// A pod bound to a node that is not there runs as little as its agent.
+	e.apply(pod("lost", "no-such-node", map[string]string{"app": "client"}))
+	e.companion(1, "the companion is held by a node without an agent")
+	e.dials("client", "tcp", www, nowhere)
+	e.event(soon, "CompanionHeld", "no-such-node")
+	e.kubectl("delete", "pod", "-n", e.ns, "lost", "--force", "--grace-period=0", "--ignore-not-found")
+	e.companion(2, "the companion opens ports again")
+	e.dials("client", "tcp", www, works)
+	e.kubectl("annotate", "fqdnnp", "-n", e.ns, "names", "namegate.io/companion=DNS")
+	e.companion(1, "the policy wants DNS alone")
+	e.dials("client", "tcp", www, nowhere)
+	e.kubectl("annotate", "fqdnnp", "-n", e.ns, "names", "namegate.io/companion-")
+	e.companion(2, "it wants ports again")
+	e.gets("client", "tcp", "www.example.org", 80, works)
 }

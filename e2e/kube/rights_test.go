@@ -28,6 +28,7 @@ func testRights(t *testing.T) {
 		"fqdnnetworkpolicies.namegate.io/status [patch]",
 		"endpointslices.discovery.k8s.io [list watch]",
 		"namespaces [list watch]",
+		"networkpolicies.networking.k8s.io [list watch]",
 		"nodes [get list watch]",
 		"pods [list watch]",
 		"services [list watch]",
@@ -74,6 +75,7 @@ func testRights(t *testing.T) {
 		{"list fqdnnetworkpolicies.namegate.io -A", true},
 		{"patch fqdnnetworkpolicies.namegate.io --subresource=status", true},
 		{"watch pods -A", true},
+		{"list networkpolicies.networking.k8s.io -A", true},
 	} {
 		args := append([]string{"auth", "can-i", "--as=" + account}, strings.Fields(question.words)...)
 		out, _ := the.Kubectl(s.ctx, "", args...)

@@ -13,6 +13,7 @@ func TestNamegate(t *testing.T) {
 		{"rights", testRights},
 		{"gke", testGKE},
 		{"services", testServices},
+		{"union", testUnion},
 		{"isolation", testIsolation},
 		{"changes", testChanges},
 		{"ends", testEnds},

@@ -90,6 +90,22 @@ func (h *Host) Run(program string, args ...string) (string, error) {
 	return string(out), err
 }
 
+// Pipe runs a program in the host that reads a text.
+func (h *Host) Pipe(text, program string, args ...string) error {
+	var out []byte
+	err := h.Do(func() error {
+		var err error
+		cmd := exec.Command(program, args...)
+		cmd.Stdin = strings.NewReader(text)
+		out, err = cmd.CombinedOutput()
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w: %s", h.Name, program, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
 // Zone returns the number of an interface, for link-local addresses: names are
 // looked up in whatever namespace the program began in.
 func (h *Host) Zone(dev string) (string, error) {

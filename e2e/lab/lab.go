@@ -17,6 +17,9 @@ import (
 //	       192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 198.18.0.0/15
 //	       2001:db8::/32, and the metadata address 169.254.169.254
 //
+// What far.go and services.go add has 10.2.0.0/24, fd00:2::/64 and 192.168.78.0/24,
+// fd00:78::/64; Services have what a test gives them.
+//
 // The world's resolver is 192.0.2.53 and 2001:db8::53.
 const (
 	nodeOut4, nodeOut6   = "192.168.77.1", "fd00:77::1"
@@ -44,16 +47,19 @@ const (
 type Lab struct {
 	Network     Network
 	Node, World *Host
-	pods        map[string]*Pod
-	order       []*Host
+	// Far is the second node, nil until it has a pod.
+	Far   *Host
+	pods  map[string]*Pod
+	order []*Host
 }
 
 // Pod is a pod's namespace and addresses.
 type Pod struct {
 	*Host
 	Addr4, Addr6 netip.Addr
-	// Iface is the node's end of the pod's link.
+	// Iface is the end of the pod's link that its node has.
 	Iface string
+	node  *Host
 }
 
 var serial atomic.Uint32
@@ -146,7 +152,7 @@ func (l *Lab) AddPod(name string, n int) (*Pod, error) {
 		return nil, err
 	}
 	p := &Pod{
-		Host: h, Iface: fmt.Sprintf("veth%d", n),
+		Host: h, node: l.Node, Iface: fmt.Sprintf("veth%d", n),
 		Addr4: netip.AddrFrom4([4]byte{10, 1, 0, byte(n)}),
 		Addr6: netip.MustParseAddr(fmt.Sprintf("fd00:1::%x", n)),
 	}
@@ -193,16 +199,16 @@ func (l *Lab) joinBridge(p *Pod) error {
 // that the node answers for, and the node has one route for each pod.
 func (l *Lab) joinRouted(p *Pod) error {
 	if err := inOrder([]func() error{
-		l.ip(l.Node, "link set "+p.Iface+" up"), l.ip(p.Host, "link set eth0 up"),
+		l.ip(p.node, "link set "+p.Iface+" up"), l.ip(p.Host, "link set eth0 up"),
 		l.ip(p.Host, "addr add "+p.Addr4.String()+"/32 dev eth0"), l.ip(p.Host, "addr add "+p.Addr6.String()+"/128 dev eth0 nodad"),
 		l.ip(p.Host, "route add 169.254.1.1 dev eth0 scope link"), l.ip(p.Host, "route add default via 169.254.1.1"),
-		l.ip(l.Node, "route add "+p.Addr4.String()+"/32 dev "+p.Iface), l.ip(l.Node, "-6 route add "+p.Addr6.String()+"/128 dev "+p.Iface),
-		l.ip(l.Node, "addr add fe80::77/64 dev "+p.Iface+" nodad"),
+		l.ip(p.node, "route add "+p.Addr4.String()+"/32 dev "+p.Iface), l.ip(p.node, "-6 route add "+p.Addr6.String()+"/128 dev "+p.Iface),
+		l.ip(p.node, "addr add fe80::77/64 dev "+p.Iface+" nodad"),
 		l.ip(p.Host, "-6 route add default via fe80::77 dev eth0"),
 	}); err != nil {
 		return err
 	}
-	return l.Node.Sysctl("net.ipv4.conf."+p.Iface+".proxy_arp=1", "net.ipv4.neigh."+p.Iface+".proxy_delay=0")
+	return p.node.Sysctl("net.ipv4.conf."+p.Iface+".proxy_arp=1", "net.ipv4.neigh."+p.Iface+".proxy_delay=0")
 }
 
 // hasty makes the host ask again soon for a neighbour that it asked for before
@@ -224,13 +230,13 @@ func (l *Lab) RemovePod(name string) error {
 			break
 		}
 	}
-	return errors.Join(l.ip(l.Node, "link del "+p.Iface)(), p.remove(), l.forget(p))
+	return errors.Join(l.ip(p.node, "link del "+p.Iface)(), p.remove(), l.forget(p))
 }
 
-// forget makes the node look anew for who has a pod's addresses, as the
+// forget makes the pod's node look anew for who has a pod's addresses, as the
 // announcement of a CNI plugin for the next pod would.
 func (l *Lab) forget(p *Pod) error {
-	return errors.Join(l.ip(l.Node, "neigh flush to "+p.Addr4.String())(), l.ip(l.Node, "-6 neigh flush to "+p.Addr6.String())())
+	return errors.Join(l.ip(p.node, "neigh flush to "+p.Addr4.String())(), l.ip(p.node, "-6 neigh flush to "+p.Addr6.String())())
 }
 
 // Remove takes the whole lab down.

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"os"
@@ -22,6 +23,7 @@ type Sniffer struct {
 
 	mu     sync.Mutex
 	seen   map[netip.Addr]int
+	flows  map[Arrival]int
 	types  map[icmpType]int
 	tokens map[string]int
 }
@@ -43,7 +45,7 @@ type icmpType struct {
 
 // Sniff starts recording the IP packets that come in on an interface of a host.
 func (h *Host) Sniff(iface string) (*Sniffer, error) {
-	s := &Sniffer{done: make(chan struct{}), seen: map[netip.Addr]int{}, types: map[icmpType]int{}, tokens: map[string]int{}}
+	s := &Sniffer{done: make(chan struct{}), seen: map[netip.Addr]int{}, flows: map[Arrival]int{}, types: map[icmpType]int{}, tokens: map[string]int{}}
 	err := h.Do(func() error {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(htons(unix.ETH_P_ALL)))
 		if err != nil {
@@ -108,6 +110,9 @@ func (s *Sniffer) read() {
 		if dst, ok := destination(buf[:n]); ok {
 			s.seen[dst]++
 		}
+		if f, ok := arrival(buf[:n]); ok {
+			s.flows[f]++
+		}
 		if i := bytes.Index(buf[:n], []byte(tokenMark)); i >= 0 && i+tokenLen <= n {
 			s.tokens[string(buf[i:i+tokenLen])]++
 		}
@@ -137,6 +142,42 @@ func (s *Sniffer) Saw(a netip.Addr) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seen[a]
+}
+
+// Arrival is what packets of one sender for one port have in common. Without ports
+// (ICMP, say) Port is 0.
+type Arrival struct {
+	From, To netip.Addr
+	// Protocol is its number.
+	Protocol byte
+	Port     uint16
+}
+
+// SawFlow returns how many packets of a kind arrived so far.
+func (s *Sniffer) SawFlow(f Arrival) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.flows[f]
+}
+
+// arrival reads a packet without options or extension headers.
+func arrival(p []byte) (Arrival, bool) {
+	var f Arrival
+	switch {
+	case len(p) >= 24 && p[0] == 0x45:
+		f = Arrival{From: netip.AddrFrom4([4]byte(p[12:16])), To: netip.AddrFrom4([4]byte(p[16:20])), Protocol: p[9]}
+		p = p[20:]
+	case len(p) >= 44 && p[0]>>4 == 6:
+		f = Arrival{From: netip.AddrFrom16([16]byte(p[8:24])), To: netip.AddrFrom16([16]byte(p[24:40])), Protocol: p[6]}
+		p = p[40:]
+	default:
+		return f, false
+	}
+	switch f.Protocol {
+	case unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP:
+		f.Port = binary.BigEndian.Uint16(p[2:])
+	}
+	return f, true
 }
 
 // SawToken returns how many packets, of whatever kind, carried a token so far; of
@@ -192,6 +233,27 @@ func (s *Sniffer) Settle(from *Host) error {
 		}
 	}
 	return fmt.Errorf("a packet to %s never arrived", marker)
+}
+
+// SettleAt is Settle for a sniffer of a host that has an address of its own, which
+// another host reaches.
+func (s *Sniffer) SettleAt(to netip.Addr, from *Host) error {
+	token := Token(s.markers.Add(1))
+	c, err := from.Dial("udp", netip.AddrPortFrom(to, 9).String(), time.Second)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); {
+		_, _ = c.Write(token) // the last one's refusal is no matter
+		for range 50 {
+			if s.SawToken(token) > 0 {
+				return nil
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+	}
+	return fmt.Errorf("a packet to %s never arrived", to)
 }
 
 // Close ends the recording.

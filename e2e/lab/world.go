@@ -21,7 +21,7 @@ type Answerer func(query *dns.Msg) *dns.Msg
 type RawAnswerer func(query *dns.Msg) [][]byte
 
 // Outside is what runs in the world: a resolver, and echo servers on every
-// address of the documentation ranges.
+// address of the documentation ranges; or the echo servers of another host.
 type Outside struct {
 	world   *Host
 	closers []io.Closer
@@ -36,15 +36,25 @@ type Outside struct {
 // ServeWorld starts the resolver and, on each port, a TCP and a UDP echo server.
 // An echo begins with the address that the server saw as the client's.
 func (l *Lab) ServeWorld(answer Answerer, ports ...int) (*Outside, error) {
-	o := &Outside{world: l.World, answer: answer}
-	for _, p := range ports {
-		if err := errors.Join(o.echoTCP(p), o.echoUDP(p)); err != nil {
+	o, err := l.World.Serve(ports...)
+	if err != nil {
+		return nil, err
+	}
+	o.answer = answer
+	for _, a := range []netip.Addr{Resolver4, Resolver6} {
+		if err := o.serveDNS(netip.AddrPortFrom(a, 53)); err != nil {
 			o.Close()
 			return nil, err
 		}
 	}
-	for _, a := range []netip.Addr{Resolver4, Resolver6} {
-		if err := o.serveDNS(netip.AddrPortFrom(a, 53)); err != nil {
+	return o, nil
+}
+
+// Serve starts, on each port of a host, a TCP and a UDP echo server as the world has.
+func (h *Host) Serve(ports ...int) (*Outside, error) {
+	o := &Outside{world: h}
+	for _, p := range ports {
+		if err := errors.Join(o.echoTCP(p), o.echoUDP(p)); err != nil {
 			o.Close()
 			return nil, err
 		}

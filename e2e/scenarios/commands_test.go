@@ -120,7 +120,7 @@ func TestWhyAndWhatToWrite(t *testing.T) {
 		s.comes(lines, time.Second, `shop/a`, "denied", "tcp 198.51.100.2:443 bank.test - no match covers the name")
 		s.comes(people, time.Second, "bank.test")
 
-		s.says(0, "shop       a    Enforce      shop/allow-www  1     1|pay        a    -", "pods")
+		s.says(0, "shop       a    Enforce      shop/allow-www  0   1     1|pay        a    -", "pods")
 		s.says(0, "www.example.org  198.51.100.1  tcp/80|shop/allow-www www.example.org", "grants", "shop/a")
 		s.says(0, "shop/a to www.example.org:80/tcp: allowed", "explain", "shop/a", "www.example.org:80")
 		s.says(0, "allowed", "explain", "-n", "shop", "a", "198.51.100.1")

@@ -8,9 +8,11 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/namegate/namegate/e2e/lab"
 )
 
-// line is a connection between a pod and a server in the world, both ends of which
+// line is a connection between a pod and a server, most often in the world, both ends of which
 // the test has in its hands.
 type line struct {
 	name           string
@@ -51,11 +53,17 @@ func (e *end) has(word string) bool {
 	return bytes.Contains(e.heard.Bytes(), []byte(word+";"))
 }
 
-// line opens a connection from a pod to a server of its own, and tries it.
+// line opens a connection from a pod to a server of its own in the world, and tries it.
 func (s *stage) line(pod, network string, to netip.Addr) *line {
 	s.t.Helper()
+	return s.lineTo(pod, network, s.World, to)
+}
+
+// lineTo is line to a server on a host.
+func (s *stage) lineTo(pod, network string, at *lab.Host, to netip.Addr) *line {
+	s.t.Helper()
 	l := &line{name: fmt.Sprintf("%s's %s to %s", pod, network, to), client: &end{}, server: &end{}}
-	client, server := s.serve(pod, network, to, l)
+	client, server := s.serve(pod, network, at, to, l)
 	s.t.Cleanup(func() { client.Close(); server() })
 	l.client.write, l.local, l.remote = client.Write, client.LocalAddr(), client.RemoteAddr()
 	go l.client.hears(client.Read)
@@ -65,11 +73,11 @@ func (s *stage) line(pod, network string, to netip.Addr) *line {
 }
 
 // serve opens the server, on a port of its own, and the pod's socket.
-func (s *stage) serve(pod, network string, to netip.Addr, l *line) (client net.Conn, end func()) {
+func (s *stage) serve(pod, network string, host *lab.Host, to netip.Addr, l *line) (client net.Conn, end func()) {
 	s.t.Helper()
 	anyPort := netip.AddrPortFrom(to, 0).String()
 	if network == "udp" {
-		at, err := s.World.ListenPacket("udp", anyPort)
+		at, err := host.ListenPacket("udp", anyPort)
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -91,7 +99,7 @@ func (s *stage) serve(pod, network string, to netip.Addr, l *line) (client net.C
 		}
 		return s.dial(pod, at.LocalAddr()), func() { at.Close() }
 	}
-	at, err := s.World.Listen(anyPort)
+	at, err := host.Listen(anyPort)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -27,15 +27,15 @@ func (s *stage) watchfully(pod string, allowed, denied []string) *vigil {
 	probe := func(to string, patience time.Duration, wrong func(lab.Outcome) bool, tries, bad *atomic.Int64) {
 		at := netip.MustParseAddrPort(to)
 		v.probes.Go(func() {
-			for {
+			for { // once in any case, however soon it is over
+				tries.Add(1)
+				if wrong(s.Pod(pod).ProbeFor("tcp", at, patience)) {
+					bad.Add(1)
+				}
 				select {
 				case <-v.over:
 					return
 				case <-time.After(10 * time.Millisecond):
-				}
-				tries.Add(1)
-				if wrong(s.Pod(pod).ProbeFor("tcp", at, patience)) {
-					bad.Add(1)
 				}
 			}
 		})

@@ -44,3 +44,31 @@ func family(a netip.Addr) string {
 	}
 	return "ipv4"
 }
+
+// BenchmarkKernelFlowsOfPeers finds the connections of 110 pods to peers that are gone,
+// of which there are none, among 100,000 of which every tenth is admitted.
+func BenchmarkKernelFlowsOfPeers(b *testing.B) {
+	const pods, each = 10_000, 10
+	for _, v6 := range []bool{false, true} {
+		k := kernel(b)
+		crowd(b, v6, pods, each, func(pod int) bool { return pod%10 == 0 })
+		q := conntrack.Query{Mark: ours, Mask: ours}
+		for i := range 110 {
+			q.Sources = append(q.Sources, crowdAddr(v6, 10*i))
+		}
+		for _, n := range []int{0, 1, 4, 5} {
+			q.Peers = nil
+			for i := range n {
+				q.Peers = append(q.Peers, crowdAddr(v6, 10_001+i))
+			}
+			b.Run(fmt.Sprintf("%s/peers=%d", family(q.Sources[0]), n), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if got, err := k.Flows(q); err != nil || (len(got) == 0) != (n > 0) {
+						b.Fatalf("%d connections: %v", len(got), err)
+					}
+				}
+			})
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"net/netip"
 	"slices"
 	"sync"
 )
@@ -31,18 +32,31 @@ func (f *Fake) Track(flow Flow) {
 func (f *Fake) Flows(q Query) ([]Flow, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, sources := range byFamily(q.Sources) {
-		if len(sources) > 0 {
+	peers := byFamily(q.Peers)
+	for i, sources := range byFamily(q.Sources) {
+		if len(sources) > 0 && (len(q.Peers) == 0 || len(peers[i]) > 0) {
 			f.looks++
 		}
 	}
 	var out []Flow
 	for _, flow := range f.flows {
-		if slices.Contains(q.Sources, flow.Src.Addr()) && q.marked(flow) {
+		if slices.Contains(q.Sources, flow.Src.Addr()) && q.marked(flow) && (len(q.Peers) == 0 || slices.Contains(q.Peers, flow.Peer.Addr())) {
 			out = append(out, flow)
 		}
 	}
 	return out, nil
+}
+
+// Lookup implements Interface.
+func (f *Fake) Lookup(proto uint8, src, dst netip.AddrPort) (Flow, bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, flow := range f.flows {
+		if ported(proto) && flow.same(Flow{Protocol: proto, Src: src, Dst: dst, Zone: flow.Zone}) {
+			return flow, true, nil
+		}
+	}
+	return Flow{}, false, nil
 }
 
 // Looks returns how often the whole table was looked through so far.

@@ -23,8 +23,9 @@ const (
 	// ctaFilterOrigFlags and the flag for the source address make the kernel
 	// itself skip other sources' flows in a listing (since Linux 5.8; older kernels
 	// return all, and Flows filters again).
-	ctaFilterOrigFlags = 1
-	filterFlagSrc      = 1
+	ctaFilterOrigFlags  = 1
+	ctaFilterReplyFlags = 2
+	filterFlagSrc       = 1
 )
 
 // Kernel is the Interface on the network namespace it was opened in. Listings have

@@ -100,6 +100,9 @@ func (f *Fake) Add(name string, entries ...Entry) error {
 		if e.Addr.Is6() != s.IPv6 {
 			return &Error{"add", name, fmt.Errorf("%s is of the other family", e.Addr)}
 		}
+		if int(e.Bits) == e.Addr.BitLen() {
+			e.Bits = 0
+		}
 		if _, there := s.entries[e.Key()]; !there && s.MaxElem != 0 && len(s.entries) >= int(s.MaxElem) {
 			return &Error{"add", name, errFull}
 		}
@@ -124,6 +127,9 @@ func (f *Fake) Delete(name string, entries ...Entry) error {
 		return &Error{"delete", name, errNotFound}
 	}
 	for _, e := range entries {
+		if int(e.Bits) == e.Addr.BitLen() {
+			e.Bits = 0
+		}
 		delete(s.entries, e.Key())
 	}
 	return nil
@@ -232,6 +238,8 @@ func (e Entry) text() string {
 		return fmt.Sprintf("%s,%s", e.Addr, e.Iface)
 	case e.Port != 0:
 		return fmt.Sprintf("%s,%d:%d", e.Addr, e.Protocol, e.Port)
+	case e.Bits != 0:
+		return fmt.Sprintf("%s/%d", e.Addr, e.Bits)
 	}
 	return e.Addr.String()
 }

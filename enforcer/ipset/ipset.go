@@ -17,6 +17,7 @@ type Type string
 const (
 	HashIP       Type = "hash:ip"
 	HashIPPort   Type = "hash:ip,port"
+	HashNet      Type = "hash:net"
 	HashNetIface Type = "hash:net,iface"
 )
 
@@ -53,6 +54,9 @@ type Entry struct {
 	Protocol uint8  // HashIPPort: IANA protocol number
 	Port     uint16 // HashIPPort
 	Iface    string // HashNetIface: Addr is a host prefix on that interface
+	// Bits, of HashNet, is how long the prefix is whose first address Addr is; zero is
+	// Addr alone. The kernel takes no prefix that is everything: its halves do.
+	Bits uint8
 	// Timeout is the time the entry has left, rounded up to seconds when it is
 	// written; zero lives for ever. At most TimeoutMax.
 	Timeout time.Duration

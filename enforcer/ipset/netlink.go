@@ -39,7 +39,7 @@ func Open() (*Kernel, error) {
 		return nil, fmt.Errorf("bound netfilter netlink socket: %w", err)
 	}
 	k := &Kernel{socket: &nl.SocketHandle{Socket: s}, types: map[Type]uint8{}}
-	for _, t := range []Type{HashIP, HashIPPort, HashNetIface} {
+	for _, t := range []Type{HashIP, HashIPPort, HashNet, HashNetIface} {
 		rev, err := k.revision(t)
 		if err != nil {
 			s.Close()

@@ -109,6 +109,9 @@ func (k *Kernel) Apply(ops []Op) {
 			w.add(op, part)
 			if len(w.sent) == messagesPerWrite || len(w.out) >= bytesPerWrite {
 				w.flush()
+				// Who has little to write need not wait for all of this.
+				w.mu.Unlock()
+				w.mu.Lock()
 			}
 		}
 	}
@@ -228,6 +231,9 @@ func appendEntry(b []byte, e *Entry) []byte {
 		b = nfattr.Append(b, nl.IPSET_ATTR_IPADDR_IPV6|unix.NLA_F_NET_BYTEORDER, a[:])
 	}
 	nfattr.End(b, ip)
+	if e.Bits != 0 {
+		b = nfattr.AppendUint8(b, nl.IPSET_ATTR_CIDR, e.Bits)
+	}
 	if e.Port != 0 {
 		b = nfattr.AppendUint8(b, nl.IPSET_ATTR_PROTO, e.Protocol)
 		b = nfattr.AppendUint16(b, nl.IPSET_ATTR_PORT, e.Port)

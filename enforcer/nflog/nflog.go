@@ -36,6 +36,8 @@ type Packet struct {
 	// Time is when the agent received it.
 	Time   time.Time
 	Source netip.Addr
+	// SourcePort is 0 where Destination has the port 0.
+	SourcePort uint16
 	// Destination has the port 0 where the protocol has none, or where it could not be
 	// read.
 	Destination netip.AddrPort

@@ -98,11 +98,12 @@ func extension(next byte) bool {
 	return false
 }
 
-// transport reads the port or the type behind the IP headers.
+// transport reads the ports or the type behind the IP headers.
 func (p *Packet) transport(b []byte) {
 	switch p.Protocol {
 	case policy.TCP, policy.UDP, policy.SCTP, udpLite, dccp:
 		if len(b) >= 4 {
+			p.SourcePort = binary.BigEndian.Uint16(b)
 			p.Destination = netip.AddrPortFrom(p.Destination.Addr(), binary.BigEndian.Uint16(b[2:]))
 		}
 	case icmp4, icmp6:

@@ -87,6 +87,9 @@ func TestParse(t *testing.T) {
 		got := ""
 		if ok {
 			got = fmt.Sprintf("%s %s %d", p.Protocol, p.Destination, p.Type)
+			if (p.SourcePort == 40000) != (p.Destination.Port() == 443) {
+				t.Errorf("%s: from port %d", c.what, p.SourcePort)
+			}
 			if from := map[bool]string{true: "10.1.0.5", false: "fd00:1::5"}[p.Source.Is4()]; p.Source.String() != from || p.Prefix != "why " {
 				t.Errorf("%s: from %s, %q", c.what, p.Source, p.Prefix)
 			}

@@ -55,6 +55,9 @@ func (s State) elements() map[string]*knftables.Element {
 		out.add(knftables.InetFamily, "podrange"+suffix(p.Addr()), "", rangeText(p))
 	}
 	out.backends(s.Backends)
+	for _, b := range s.Answering {
+		out.add(knftables.InetFamily, answeringSet+suffix(b.Addr()), "", b.Addr().String(), strconv.Itoa(int(b.Port())))
+	}
 	return out
 }
 

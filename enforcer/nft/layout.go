@@ -31,7 +31,7 @@ func volatile(set string) bool {
 }
 
 // dynamicSets, each with the family, are filled by the kernel.
-var dynamicSets = []string{probedSet, toldSet, watchedSet, watchedBareSet}
+var dynamicSets = []string{probedSet, bypassingSet, toldSet, watchedSet, watchedBareSet}
 
 // slots are the parts of the endpoint's queries that backends share: the last four
 // bits of the client's port say which part a query is.
@@ -146,6 +146,7 @@ func inetLayout(tx *knftables.Transaction, mark uint32) {
 		l.ranges("podrange"+f.suffix, f.addr)
 		l.dynamic(probedSet+f.suffix, f.addr, probedMost, probedFor)
 		l.tellSets(f)
+		l.bypassSets(f)
 		l.set("own"+f.suffix, f.addr+" . "+f.addr)
 		l.set("home"+f.suffix, "ifname . "+f.addr)
 		for _, m := range []string{"intercept", "giveback"} {
@@ -158,6 +159,7 @@ func inetLayout(tx *knftables.Transaction, mark uint32) {
 		append(append([]string{"iifname != @ifaces return"}, unforwarded...), "drop")...)...)
 	l.chain("prerouting", "filter", "prerouting", interceptPriority, append([]string{"jump home", notUDP}, each(
 		fmt.Sprintf("udp dport "+dnsPort+" udp sport %d", ProbePort)+" %[2]s saddr @selected%[1]s update @"+probedSet+"%[1]s { %[2]s saddr }",
+		bypassRule,
 		"udp dport @alive %[2]s saddr @intercepted%[1]s %[2]s daddr set %[2]s daddr map @intercept%[1]s",
 		"udp dport @alive %[2]s saddr @known%[1]s %[2]s daddr @endpoint%[1]s %[2]s daddr set %[2]s daddr map @intercept%[1]s",
 		`udp dport @alive iifname != "lo" `+unknown+" %[2]s daddr set %[2]s daddr map @intercept%[1]s")...)...)

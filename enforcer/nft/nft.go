@@ -70,6 +70,9 @@ type State struct {
 	// Backends get the endpoint's queries while no agent is alive, each those of
 	// its family's share. May be empty.
 	Backends []netip.AddrPort
+	// Answering are who answers DNS behind the resolvers: Backends, but also where no
+	// queries are led there.
+	Answering []netip.AddrPort
 	// PodRanges are those of this node's pods, without overlaps: queries to the
 	// resolvers from an address inside that is not Plain go to the serving address.
 	PodRanges []netip.Prefix

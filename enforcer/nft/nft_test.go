@@ -31,6 +31,7 @@ var (
 		Resolvers: map[netip.Addr]netip.Addr{dns4: serve4, dns6: serve6},
 		Endpoint:  []netip.Addr{netip.MustParseAddr("169.254.20.53")},
 		Backends:  []netip.AddrPort{netip.AddrPortFrom(dns4, 53), netip.MustParseAddrPort("[2001:db8::54]:5353"), netip.MustParseAddrPort("[2001:db8::55]:5353")},
+		Answering: []netip.AddrPort{netip.MustParseAddrPort("10.2.0.9:53"), netip.MustParseAddrPort("[2001:db8::54]:5353")},
 		PodRanges: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("10.9.0.1/32"), netip.MustParsePrefix("2001:db8:1::/64")},
 		Plain:     []netip.Addr{netip.MustParseAddr("10.1.0.9"), netip.MustParseAddr("2001:db8:1::9")},
 	}

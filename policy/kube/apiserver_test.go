@@ -39,6 +39,7 @@ type apiServer struct {
 	noStream bool           // as servers of old: no streamed lists
 	forbid   string         // a resource that nobody may read
 	asked    map[string]int // requests by "list pods", "watch pods"
+	watching map[string]int // watches that are open, by "pods"
 }
 
 type change struct {
@@ -49,7 +50,7 @@ type change struct {
 }
 
 func newAPIServer(t *testing.T) *apiServer {
-	s := &apiServer{t: t, version: 1, objects: map[string]map[string]any{}, more: make(chan struct{}), asked: map[string]int{}}
+	s := &apiServer{t: t, version: 1, objects: map[string]map[string]any{}, more: make(chan struct{}), asked: map[string]int{}, watching: map[string]int{}}
 	s.http = httptest.NewServer(s)
 	t.Cleanup(func() {
 		s.setAway(true)
@@ -145,9 +146,11 @@ func (s *apiServer) record(kind, path string, o map[string]any) {
 
 // query is what of a request counts.
 type query struct {
-	resource, namespace, node, service string
-	from                               int
-	stream                             bool
+	resource, namespace, service string
+	node, notNode                string
+	from, limit                  int
+	page                         int // of a list in pages, from 0
+	stream                       bool
 }
 
 func readQuery(r *http.Request) query {
@@ -156,11 +159,25 @@ func readQuery(r *http.Request) query {
 	if len(parts) > 2 && parts[len(parts)-3] == "namespaces" {
 		q.namespace = parts[len(parts)-2]
 	}
-	q.node, _ = strings.CutPrefix(r.FormValue("fieldSelector"), "spec.nodeName=")
+	if not, isNot := strings.CutPrefix(r.FormValue("fieldSelector"), "spec.nodeName!="); isNot {
+		q.notNode = not
+	} else {
+		q.node, _ = strings.CutPrefix(r.FormValue("fieldSelector"), "spec.nodeName=")
+	}
+	q.limit, _ = strconv.Atoi(r.FormValue("limit"))
+	q.page, _ = strconv.Atoi(r.FormValue("continue"))
 	q.service, _ = strings.CutPrefix(r.FormValue("labelSelector"), "kubernetes.io/service-name=")
 	q.from, _ = strconv.Atoi(r.FormValue("resourceVersion"))
 	q.stream = r.FormValue("sendInitialEvents") == "true"
 	return q
+}
+
+// name is how tests call what is asked for: pods of other nodes are not "pods".
+func (q *query) name() string {
+	if q.notNode != "" {
+		return "other pods"
+	}
+	return q.resource
 }
 
 func (q *query) selects(path string, o map[string]any) bool {
@@ -168,10 +185,10 @@ func (q *query) selects(path string, o map[string]any) bool {
 	spec, _ := o["spec"].(map[string]any)
 	labels, _ := o["metadata"].(map[string]any)["labels"].(map[string]any)
 	return parts[0] == q.resource && (q.namespace == "" || parts[1] == q.namespace) &&
-		(q.node == "" || spec["nodeName"] == q.node) && (q.service == "" || labels["kubernetes.io/service-name"] == q.service)
+		(q.node == "" || spec["nodeName"] == q.node) && (q.notNode == "" || spec["nodeName"] != q.notNode) && (q.service == "" || labels["kubernetes.io/service-name"] == q.service)
 }
 
-var kinds = map[string][2]string{"pods": {"v1", "Pod"}, "namespaces": {"v1", "Namespace"}, "services": {"v1", "Service"}, "nodes": {"v1", "Node"},
+var kinds = map[string][2]string{"pods": {"v1", "Pod"}, "namespaces": {"v1", "Namespace"}, "services": {"v1", "Service"}, "nodes": {"v1", "Node"}, "networkpolicies": {"networking.k8s.io/v1", "NetworkPolicy"},
 	"fqdnnetworkpolicies": {"namegate.io/v1alpha1", "FQDNNetworkPolicy"}, "endpointslices": {"discovery.k8s.io/v1", "EndpointSlice"}}
 
 // typed returns the object with its kind, as servers send it.
@@ -188,8 +205,8 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		verb = "watch"
 	}
 	s.mu.Lock()
-	s.asked[verb+" "+q.resource]++
-	away, forbidden, refused := s.away, s.forbid == q.resource, q.stream && s.noStream
+	s.asked[verb+" "+q.name()]++
+	away, forbidden, refused := s.away, s.forbid == q.name(), q.stream && s.noStream
 	s.mu.Unlock()
 	switch {
 	case away:
@@ -231,12 +248,34 @@ func (s *apiServer) present(q query) ([]any, int) {
 
 func (s *apiServer) list(w http.ResponseWriter, q query) {
 	items, version := s.present(q)
+	meta := map[string]any{"resourceVersion": strconv.Itoa(version)}
+	if first := min(q.page*q.limit, len(items)); q.limit > 0 {
+		items = items[first:]
+		if len(items) > q.limit {
+			items, meta["continue"] = items[:q.limit], strconv.Itoa(q.page+1)
+		}
+	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": kinds[q.resource][0], "kind": kinds[q.resource][1] + "List", "items": items,
-		"metadata": map[string]any{"resourceVersion": strconv.Itoa(version)}})
+	_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": kinds[q.resource][0], "kind": kinds[q.resource][1] + "List", "items": items, "metadata": meta})
+}
+
+// count counts the open watches of something.
+func (s *apiServer) count(what string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watching[what] += n
+}
+
+// open returns how many watches of something are open.
+func (s *apiServer) open(what string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.watching[what]
 }
 
 func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, q query) {
+	s.count(q.name(), 1)
+	defer s.count(q.name(), -1)
 	w.Header().Set("Content-Type", "application/json")
 	send := func(kind string, object any) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"type": kind, "object": object})

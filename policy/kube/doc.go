@@ -3,10 +3,13 @@
 //
 //	API server ──list, watch──► feed ──► shelf (trimmed) ──► one State a burst ──► receiver
 //
-// There is a feed for this node's pods, for all policies, namespaces, Services and
-// nodes, and for the EndpointSlices of each Service that is followed. Each fills a
+// There is a feed for this node's pods, for all policies, NetworkPolicies, namespaces,
+// Services and nodes, for the EndpointSlices of each Service that is followed, and for
+// the pods of other nodes while a NetworkPolicy leads there. Each fills a
 // shelf with the little that is used of its objects; a change of anything else
-// is no event. Nothing is handed on until every shelf was filled once. From then
+// is no event. Nothing is handed on until every shelf was filled once; pods of other
+// nodes that come to be needed later hold nothing back, and are closed until they are
+// known. From then
 // on the last State stays in force whatever happens to the API server, and Health
 // says since when it is away and why.
 //

@@ -68,6 +68,7 @@ type feed struct {
 	link *link
 	// after waits, as time.After does.
 	after func(time.Duration) <-chan time.Time
+	page  int64 // how many objects a list asks for at a time; 0: as the reflector likes
 
 	mu    sync.Mutex
 	over  bool           // no request begins any more
@@ -101,6 +102,7 @@ func (f *feed) run(ctx context.Context, example runtime.Object, store cache.Refl
 			Duration: retryFirst, Cap: retryMost, Factor: 2, Jitter: 1, Steps: 8,
 		},
 	})
+	r.WatchListPageSize = f.page
 	for tries := 0; ctx.Err() == nil; tries++ {
 		before := r.LastSyncResourceVersion()
 		// Its errors are those of requests, which are noted where they come up.

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -115,4 +116,25 @@ func aPolicy(name, match string) *unstructured.Unstructured {
 			"egress":      []any{map[string]any{"matches": []any{map[string]any{"name": match}}}},
 		},
 	}}
+}
+
+func onNode(name string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.NodeName = name }
+}
+
+// aFarPod is a running pod of another node.
+func aFarPod(name string, ips ...string) *corev1.Pod {
+	return with(aPod(name, ips...), onNode("node-b"))
+}
+
+// aNetworkPolicy lets the pods of a namespace reach those with a label.
+func aNetworkPolicy(namespace, name, app string) *networkingv1.NetworkPolicy {
+	return &networkingv1.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: networkingv1.NetworkPolicySpec{
+			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress},
+			Egress: []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{
+				{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}}}}},
+		},
+	}
 }

@@ -23,6 +23,9 @@ type Health struct {
 type link struct {
 	log *slog.Logger
 	now func() time.Time
+	// changed is called when a feed begins to fail, and when it is well again. It may
+	// be nil.
+	changed func()
 
 	mu      sync.Mutex
 	failing map[string]bool // by the name of the feed
@@ -38,6 +41,9 @@ func newLink(log *slog.Logger, now func() time.Time) *link {
 func (l *link) failed(feed string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.failing[feed] {
+		defer l.tell()
+	}
 	l.last = feed + ": " + err.Error()
 	begins := len(l.failing) == 0
 	l.failing[feed] = true
@@ -62,10 +68,25 @@ func (l *link) remove(feed, message string) {
 		return
 	}
 	delete(l.failing, feed)
+	defer l.tell()
 	if len(l.failing) == 0 {
 		l.log.Info(message, "after", l.now().Sub(l.since))
 		l.since, l.last = time.Time{}, ""
 	}
+}
+
+// tell tells of a change; changed must not wait for anything.
+func (l *link) tell() {
+	if l.changed != nil {
+		l.changed()
+	}
+}
+
+// fails tells whether the API server does not answer a feed.
+func (l *link) fails(feed string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failing[feed]
 }
 
 func (l *link) health() Health {

@@ -35,25 +35,32 @@ func readPod(node string) func(any, *podEntry) *podEntry {
 		if !ok || p.Spec.NodeName != node {
 			return nil
 		}
-		e := &podEntry{
-			pod: policy.Pod{
-				PodRef:      policy.PodRef{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)},
-				Labels:      p.Labels,
-				HostNetwork: p.Spec.HostNetwork,
-				Phase:       string(p.Status.Phase),
-			},
-			ending:  p.DeletionTimestamp != nil,
-			claimed: claimed(p),
-		}
-		if !e.pod.Finished() {
-			e.readAddrs(p)
-		}
+		e := entryOf(p)
 		e.readInterfaces(p.Annotations[networkStatus])
 		if before != nil {
 			e.pod.Labels = shared(before.pod.Labels, e.pod.Labels)
 		}
 		return e
 	}
+}
+
+// entryOf returns what is used of the pods of every node.
+func entryOf(p *corev1.Pod) *podEntry {
+	e := &podEntry{
+		pod: policy.Pod{
+			PodRef:      policy.PodRef{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)},
+			Labels:      p.Labels,
+			HostNetwork: p.Spec.HostNetwork,
+			Phase:       string(p.Status.Phase),
+			Ports:       policy.NamedPorts(&p.Spec),
+		},
+		ending:  p.DeletionTimestamp != nil,
+		claimed: claimed(p),
+	}
+	if !e.pod.Finished() {
+		e.readAddrs(p)
+	}
+	return e
 }
 
 // claimed returns when the pod's network was last set up, or at least not before
@@ -121,31 +128,4 @@ func (e *podEntry) readInterfaces(annotation string) {
 		names[n.Interface] = true
 	}
 	e.pod.SecondInterfaces = len(names) > 1
-}
-
-// settlePods returns the pods and their problems. Where several claim one address,
-// a pod that is ending yields to one that got it later: a network plugin
-// gives an address away only after it took it back, and what the ending pod's
-// object still says is old. All other doubts are left to the compiler, which
-// closes the address for everybody.
-func settlePods(entries []*podEntry) (pods []policy.Pod, problems []policy.Problem) {
-	last := map[netip.Addr]int64{} // when an address was last claimed
-	for _, e := range entries {
-		if e.pod.HostNetwork {
-			continue
-		}
-		for _, a := range e.pod.IPs {
-			last[a] = max(last[a], e.claimed)
-		}
-	}
-	for _, e := range entries {
-		p := e.pod
-		yields := func(a netip.Addr) bool { return e.claimed < last[a] }
-		if e.ending && !p.HostNetwork && slices.ContainsFunc(p.IPs, yields) {
-			p.IPs = slices.DeleteFunc(slices.Clone(p.IPs), yields)
-		}
-		pods = append(pods, p)
-		problems = append(problems, e.problems...)
-	}
-	return pods, problems
 }

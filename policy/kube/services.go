@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/namegate/namegate/policy"
 )
@@ -19,8 +20,10 @@ type serviceEntry struct {
 	others     []netip.Addr // of load balancers, and external ones
 	// dns is the name of its UDP port 53, hasDNS whether there is one. In the
 	// Service's EndpointSlices the port has the same name.
-	dns      string
-	hasDNS   bool
+	dns    string
+	hasDNS bool
+	// service is how it leads to its pods.
+	service  policy.Service
 	problems []policy.Problem
 }
 
@@ -43,6 +46,7 @@ func readService(object any, _ *serviceEntry) *serviceEntry {
 	for i, in := range s.Status.LoadBalancer.Ingress {
 		e.others = e.addr(e.others, fmt.Sprintf("status.loadBalancer.ingress[%d].ip", i), in.IP)
 	}
+	e.service = policy.Service{Ref: e.ref, Selector: s.Spec.Selector, Ports: servicePorts(s)}
 	for _, p := range s.Spec.Ports {
 		if p.Port == dnsPort && p.Protocol == corev1.ProtocolUDP {
 			e.dns, e.hasDNS = p.Name, true
@@ -50,6 +54,28 @@ func readService(object any, _ *serviceEntry) *serviceEntry {
 	}
 	return e
 }
+
+// servicePorts returns the ports of a Service that can be dialled.
+func servicePorts(s *corev1.Service) (ports []policy.ServicePort) {
+	for i := range s.Spec.Ports {
+		p := &s.Spec.Ports[i]
+		protocol, ok := policy.ProtocolOf(p.Protocol)
+		if !ok || !isPort(p.Port) {
+			continue
+		}
+		port := policy.ServicePort{Protocol: protocol, Port: uint16(p.Port), Target: uint16(p.Port)}
+		switch {
+		case p.TargetPort.Type == intstr.String:
+			port.Target, port.TargetName = 0, p.TargetPort.StrVal
+		case isPort(p.TargetPort.IntVal):
+			port.Target = uint16(p.TargetPort.IntVal)
+		}
+		ports = append(ports, port)
+	}
+	return ports
+}
+
+func isPort(n int32) bool { return 1 <= n && n <= 65535 }
 
 // addr appends an address to list; a headless Service has None for one.
 func (e *serviceEntry) addr(list []netip.Addr, path, text string) []netip.Addr {
@@ -64,11 +90,20 @@ func (e *serviceEntry) addr(list []netip.Addr, path, text string) []netip.Addr {
 	return append(list, cleanAddr(a))
 }
 
-// listServices returns all addresses of the Services, and their problems.
-func listServices(entries []*serviceEntry) (addrs []netip.Addr, problems []policy.Problem) {
+// listServices returns all addresses of the Services, whose each is, and their problems.
+// Of an address of several it is the first's.
+func listServices(entries []*serviceEntry) (addrs []netip.Addr, at map[netip.Addr]*policy.Service, problems []policy.Problem) {
+	at = make(map[netip.Addr]*policy.Service, len(entries))
 	for _, e := range entries {
-		addrs = append(append(addrs, e.clusterIPs...), e.others...)
+		for _, list := range [][]netip.Addr{e.clusterIPs, e.others} {
+			addrs = append(addrs, list...)
+			for _, a := range list {
+				if at[a] == nil {
+					at[a] = &e.service
+				}
+			}
+		}
 		problems = append(problems, e.problems...)
 	}
-	return sortedOnce(addrs, netip.Addr.Compare), problems
+	return sortedOnce(addrs, netip.Addr.Compare), at, problems
 }

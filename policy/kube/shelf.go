@@ -1,12 +1,13 @@
 package kube
 
 import (
-	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/cache"
 )
 
 // shelf holds what is used of the objects of one kind. It is the store that a
@@ -17,16 +18,26 @@ type shelf[T any] struct {
 	// given the entry that was there before, to share what did not change.
 	read    func(object any, before *T) *T
 	changed func() // called after each change
+	// trim returns an object that says the same to read and takes less memory, for
+	// the time in which all are gathered. It may be nil.
+	trim cache.TransformFunc
 
 	mu      sync.Mutex
-	entries map[string]*T // by "namespace/name"
-	version uint64        // counts changes
-	filled  bool          // by Replace, once
+	keys    []string // "namespace/name", sorted
+	entries []*T     // of the keys; replaced or changed in place, never handed out
+	version uint64   // counts changes
+	filled  bool     // by Replace, once
 }
 
+var _ cache.TransformingStore = &shelf[podEntry]{}
+
 func newShelf[T any](changed func(), read func(object any, before *T) *T) *shelf[T] {
-	return &shelf[T]{read: read, changed: changed, entries: map[string]*T{}}
+	return &shelf[T]{read: read, changed: changed}
 }
+
+// Transformer returns what the reflector trims objects with while it gathers a
+// streamed list; nil for nothing.
+func (s *shelf[T]) Transformer() cache.TransformFunc { return s.trim }
 
 // Add takes in a new object; it never fails.
 func (s *shelf[T]) Add(object any) error { return s.Update(object) }
@@ -49,18 +60,31 @@ func (s *shelf[T]) Delete(object any) error {
 	return nil
 }
 
+// entry returns the entry of a key, nil if there is none, and its place.
+func (s *shelf[T]) entry(key string) (int, *T) {
+	i, there := slices.BinarySearch(s.keys, key)
+	if !there {
+		return i, nil
+	}
+	return i, s.entries[i]
+}
+
 func (s *shelf[T]) put(key string, next func(before *T) *T) {
 	s.mu.Lock()
-	before := s.entries[key]
+	i, before := s.entry(key)
 	after := next(before)
 	news := !same(before, after)
+	switch {
+	case !news:
+	case after == nil:
+		s.keys, s.entries = slices.Delete(s.keys, i, i+1), slices.Delete(s.entries, i, i+1)
+	case before == nil:
+		s.keys, s.entries = slices.Insert(s.keys, i, key), slices.Insert(s.entries, i, after)
+	default:
+		s.entries[i] = after
+	}
 	if news {
 		s.version++
-		if after == nil {
-			delete(s.entries, key)
-		} else {
-			s.entries[key] = after
-		}
 	}
 	s.mu.Unlock()
 	if news {
@@ -71,29 +95,11 @@ func (s *shelf[T]) put(key string, next func(before *T) *T) {
 // Replace takes in all objects there are; the others are gone. It never fails.
 func (s *shelf[T]) Replace(objects []any, _ string) error {
 	s.mu.Lock()
-	all := make(map[string]*T, len(objects))
-	news := !s.filled
+	keys, entries, kept := s.readAll(objects)
+	news := !s.filled || kept < len(keys) || kept < len(s.keys)
 	s.filled = true
-	for _, object := range objects {
-		key, ok := keyOf(object)
-		if !ok {
-			continue
-		}
-		before := s.entries[key]
-		after := s.read(object, before)
-		if after == nil {
-			continue
-		}
-		if same(before, after) {
-			after = before
-		} else {
-			news = true
-		}
-		all[key] = after
-	}
-	news = news || len(all) != len(s.entries)
 	if news {
-		s.entries = all
+		s.keys, s.entries = keys, entries
 		s.version++
 	}
 	s.mu.Unlock()
@@ -101,6 +107,39 @@ func (s *shelf[T]) Replace(objects []any, _ string) error {
 		s.changed()
 	}
 	return nil
+}
+
+// readAll returns the entries of objects, sorted by key, and how many of them are
+// those that were there before.
+func (s *shelf[T]) readAll(objects []any) (keys []string, entries []*T, kept int) {
+	type keyed struct {
+		key   string
+		entry *T
+	}
+	all := make([]keyed, 0, len(objects))
+	for i, object := range objects {
+		objects[i] = nil // the list is the store's, and nobody needs the object any more
+		key, ok := keyOf(object)
+		if !ok {
+			continue
+		}
+		_, before := s.entry(key)
+		after := s.read(object, before)
+		if after == nil {
+			continue
+		}
+		if same(before, after) {
+			after = before
+			kept++
+		}
+		all = append(all, keyed{key, after})
+	}
+	slices.SortFunc(all, func(a, b keyed) int { return strings.Compare(a.key, b.key) })
+	keys, entries = make([]string, len(all)), make([]*T, len(all))
+	for i, k := range all {
+		keys[i], entries[i] = k.key, k.entry
+	}
+	return keys, entries, kept
 }
 
 // Resync does nothing: there is nobody to tell again.
@@ -119,11 +158,7 @@ func (s *shelf[T]) since(version uint64) ([]*T, uint64, bool) {
 	if s.version == version {
 		return nil, version, false
 	}
-	list := make([]*T, 0, len(s.entries))
-	for _, key := range slices.Sorted(maps.Keys(s.entries)) {
-		list = append(list, s.entries[key])
-	}
-	return list, s.version, true
+	return slices.Clone(s.entries), s.version, true
 }
 
 func same[T any](a, b *T) bool {

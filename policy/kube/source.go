@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -25,9 +26,12 @@ import (
 // How a Source waits. Changes often come several at once: a State is made when
 // QuietDelay has passed without another, at the latest MostDelay after the first.
 // Both are short, because a new pod's queries are held until its State is in force.
+// Pods of other nodes can wait longer, and are many: their changes are gathered for
+// RemoteDelay, and prolong nothing.
 const (
-	QuietDelay = 20 * time.Millisecond
-	MostDelay  = 200 * time.Millisecond
+	QuietDelay  = 20 * time.Millisecond
+	MostDelay   = 200 * time.Millisecond
+	RemoteDelay = 100 * time.Millisecond
 )
 
 // Options say what a Source reads from where. Client, Dynamic, NodeName and Log are needed.
@@ -51,18 +55,21 @@ type Source struct {
 
 	link   *link
 	events chan struct{} // something has changed
+	others chan struct{} // a pod of another node has changed
 	wishes wishes
 	synced atomic.Bool
 	feeds  sync.WaitGroup
 
-	pods       *shelf[podEntry]
-	policies   *shelf[policyEntry]
-	namespaces *shelf[spaceEntry]
-	services   *shelf[serviceEntry]
-	nodes      *shelf[nodeEntry]
+	pods            *shelf[podEntry]
+	policies        *shelf[policyEntry]
+	networkPolicies *shelf[networkPolicyEntry]
+	namespaces      *shelf[spaceEntry]
+	services        *shelf[serviceEntry]
+	nodes           *shelf[nodeEntry]
 
 	// What follows is for Run's goroutine alone.
 	followed map[policy.ServiceRef]*followed
+	remote   remote
 	assembly assembly
 	told     []policy.Problem // logged already
 }
@@ -76,15 +83,18 @@ func New(o Options) (*Source, error) {
 		return nil, errors.New("the name of the node is missing; write --node-name, as spec.nodeName of the agent's pod says it")
 	}
 	s := &Source{client: o.Client, dynamic: o.Dynamic, node: o.NodeName, log: o.Log, clock: o.Clock,
-		events: make(chan struct{}, 1), followed: map[policy.ServiceRef]*followed{}}
+		events: make(chan struct{}, 1), others: make(chan struct{}, 1), followed: map[policy.ServiceRef]*followed{}}
 	if s.clock == nil {
 		s.clock = systemClock{}
 	}
 	s.assembly.slices = map[policy.ServiceRef]*slicesPart{}
+	s.assembly.yielded = map[*podEntry]*policy.Pod{}
 	s.link = newLink(s.log, s.clock.Now)
+	s.link.changed = s.note
 	s.wishes.set(o.Services)
 	s.pods = newShelf(s.note, readPod(s.node))
 	s.policies = newShelf(s.note, readPolicy)
+	s.networkPolicies = newShelf(s.note, readNetworkPolicy)
 	s.namespaces = newShelf(s.note, readNamespace)
 	s.services = newShelf(s.note, readService)
 	s.nodes = newShelf(s.note, readNode)
@@ -92,9 +102,15 @@ func New(o Options) (*Source, error) {
 }
 
 // note notes that something has changed.
-func (s *Source) note() {
+func (s *Source) note() { pending(s.events) }
+
+// noteRemote notes that a pod of another node has changed.
+func (s *Source) noteRemote() { pending(s.others) }
+
+// pending leaves one note in a channel that has room for one.
+func pending(notes chan struct{}) {
 	select {
-	case s.events <- struct{}{}:
+	case notes <- struct{}{}:
 	default:
 	}
 }
@@ -115,18 +131,18 @@ func (s *Source) Run(ctx context.Context, receive func(State)) error {
 	defer s.feeds.Wait()
 	defer cancel()
 	s.start(ctx)
-	s.refollow(ctx)
-	for !s.complete() {
+	for s.refollow(ctx); !s.complete(ctx); s.refollow(ctx) {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-s.events:
-			s.refollow(ctx)
+		case <-s.others:
 		}
 	}
 	s.synced.Store(true)
 	for s.hand(receive); s.wait(ctx); s.hand(receive) {
 		s.refollow(ctx)
+		s.reach(ctx)
 	}
 	return nil
 }
@@ -138,36 +154,48 @@ func (s *Source) start(ctx context.Context) {
 		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", s.node).String()
 	}
 	pods, spaces, services, nodes := core.Pods(""), core.Namespaces(), core.Services(""), core.Nodes()
+	networkPolicies := s.client.NetworkingV1().NetworkPolicies("")
 	policies := s.dynamic.Resource(v1alpha1.GroupVersionResource())
 	s.feed(ctx, "pods", ask(s.client, own, pods.List, pods.Watch), &corev1.Pod{}, s.pods)
 	s.feed(ctx, "namespaces", ask(s.client, everything, spaces.List, spaces.Watch), &corev1.Namespace{}, s.namespaces)
 	s.feed(ctx, "services", ask(s.client, everything, services.List, services.Watch), &corev1.Service{}, s.services)
 	s.feed(ctx, "nodes", ask(s.client, everything, nodes.List, nodes.Watch), &corev1.Node{}, s.nodes)
+	s.feed(ctx, "networkpolicies", ask(s.client, everything, networkPolicies.List, networkPolicies.Watch), &networkingv1.NetworkPolicy{}, s.networkPolicies)
 	s.feed(ctx, v1alpha1.Resource, ask(s.dynamic, everything, policies.List, policies.Watch), &unstructured.Unstructured{}, s.policies)
 }
 
 // feed keeps the store filled until ctx ends.
 func (s *Source) feed(ctx context.Context, name string, r requests, example runtime.Object, store cache.ReflectorStore) {
-	f := &feed{name: name, requests: r, link: s.link, after: s.clock.After}
+	s.run(ctx, &feed{name: name, requests: r, link: s.link, after: s.clock.After}, example, store)
+}
+
+func (s *Source) run(ctx context.Context, f *feed, example runtime.Object, store cache.ReflectorStore) {
 	s.feeds.Go(func() {
 		f.run(ctx, example, store)
-		s.link.forget(name)
+		s.link.forget(f.name)
 	})
 }
 
-// complete tells whether everything is known.
-func (s *Source) complete() bool {
+// complete tells whether everything is known, pods of other nodes too if they are needed.
+func (s *Source) complete(ctx context.Context) bool {
+	all := s.filled() // before it is judged by all of it who is needed
+	s.reach(ctx)
+	return all && s.remote.known()
+}
+
+// filled tells whether everything is known that is needed in any case.
+func (s *Source) filled() bool {
 	for _, f := range s.followed {
 		if !f.slices.synced() {
 			return false
 		}
 	}
-	return s.pods.synced() && s.policies.synced() && s.namespaces.synced() && s.services.synced() && s.nodes.synced()
+	return s.pods.synced() && s.policies.synced() && s.networkPolicies.synced() && s.namespaces.synced() && s.services.synced() && s.nodes.synced()
 }
 
 // wait returns true when a burst of changes is over, false when ctx ended.
 func (s *Source) wait(ctx context.Context) bool {
-	var quiet, most <-chan time.Time
+	var quiet, most, others <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -176,6 +204,14 @@ func (s *Source) wait(ctx context.Context) bool {
 			return true
 		case <-most:
 			return true
+		case <-others:
+			return true
+		case <-s.others:
+			if others == nil {
+				others = s.clock.After(RemoteDelay)
+			}
+		case <-s.remote.idle:
+			s.endRemote()
 		case <-s.events:
 			quiet = s.clock.After(QuietDelay)
 			if most == nil {

@@ -55,7 +55,12 @@ type running struct {
 
 func run(t *testing.T, client kubernetes.Interface, dyn dynamic.Interface, log *slog.Logger, services ...policy.ServiceRef) *running {
 	t.Helper()
-	s, err := New(Options{Client: client, Dynamic: dyn, NodeName: ourNode, Log: log, Services: services})
+	return runWith(t, Options{Client: client, Dynamic: dyn, NodeName: ourNode, Log: log, Services: services})
+}
+
+func runWith(t *testing.T, o Options) *running {
+	t.Helper()
+	s, err := New(o)
 	must(t, err)
 	r := &running{t: t, source: s, states: make(chan State, 1000)}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -306,7 +311,7 @@ func TestFakes(t *testing.T) {
 func TestNoGoroutineIsLeft(t *testing.T) {
 	for name, down := range map[string]bool{"well": false, "away": true} {
 		t.Run(name, func(t *testing.T) {
-			api := newAPIServer(t)
+			api := withPeers(t)
 			r := runAt(t, api, kubeDNS)
 			r.until("map[kube-dns.kube-system:{[] []}]", resolverText)
 			if down {

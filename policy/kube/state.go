@@ -14,6 +14,9 @@ type State struct {
 	// Problems are what of the objects could not be understood, sorted by object.
 	Problems []policy.Problem
 	Cluster  policy.Cluster
+	// PeersUnknown is true while pods of other nodes are needed as peers and are not
+	// known: Input.Remote is empty then, and connections to them are closed.
+	PeersUnknown bool
 }
 
 // part is what a State takes from one shelf, and the version that it was made of.
@@ -24,10 +27,12 @@ type part struct {
 
 // assembly is the State that is being put together, and its parts.
 type assembly struct {
-	state                                       State
-	pods, policies, namespaces, services, nodes part
-	byRef                                       map[policy.ServiceRef]*serviceEntry
-	slices                                      map[policy.ServiceRef]*slicesPart
+	state                                                                State
+	pods, policies, networkPolicies, namespaces, services, nodes, remote part
+	byRef                                                                map[policy.ServiceRef]*serviceEntry
+	slices                                                               map[policy.ServiceRef]*slicesPart
+	near, far                                                            []*podEntry // of this node, and of others
+	yielded                                                              map[*podEntry]*policy.Pod
 }
 
 // slicesPart is a part with the entries that it was made of.
@@ -53,10 +58,16 @@ func (s *Source) assemble() (State, bool) {
 		a.state.Input.Policies, problems = listPolicies(entries)
 		return problems
 	})
-	news = bring(&a.pods, s.pods, func(entries []*podEntry) (problems []policy.Problem) {
+	news = bring(&a.networkPolicies, s.networkPolicies, func(entries []*networkPolicyEntry) []policy.Problem {
+		a.state.Input.NetworkPolicies = listNetworkPolicies(entries)
+		return nil
+	}) || news
+	local := bring(&a.pods, s.pods, func(entries []*podEntry) (problems []policy.Problem) {
+		a.near = entries
 		a.state.Input.Pods, problems = settlePods(entries)
 		return problems
-	}) || news
+	})
+	news = s.bringRemote(local) || local || news
 	news = bring(&a.namespaces, s.namespaces, func(entries []*spaceEntry) []policy.Problem {
 		a.state.Input.Namespaces = listNamespaces(entries)
 		return nil
@@ -69,7 +80,7 @@ func (s *Source) assemble() (State, bool) {
 		for _, e := range entries {
 			a.byRef[e.ref] = e
 		}
-		a.state.Cluster.Services, problems = listServices(entries)
+		a.state.Cluster.Services, a.state.Cluster.ServicesAt, problems = listServices(entries)
 		return problems
 	})
 	moved = s.bringSlices() || moved
@@ -81,6 +92,34 @@ func (s *Source) assemble() (State, bool) {
 	}
 	a.state.Problems = a.problems()
 	return a.state, true
+}
+
+// bringRemote brings up to date what is known of pods of other nodes. With local, pods
+// of this node changed.
+func (s *Source) bringRemote(local bool) (news bool) {
+	a, r := &s.assembly, &s.remote
+	problems := s.unknownPeers()
+	news = len(problems) != len(a.remote.problems) || a.state.PeersUnknown == r.known()
+	a.remote.problems, a.state.PeersUnknown = problems, !r.known()
+	if !r.needed || !r.known() {
+		news = news || len(a.state.Input.Remote) > 0
+		a.state.Input.Remote, a.far, a.remote.version = nil, nil, 0
+		clear(a.yielded)
+		return news
+	}
+	far, version, others := r.pods.since(a.remote.version)
+	if others {
+		a.far, a.remote.version = far, version
+	}
+	if !others && !local {
+		return news
+	}
+	pods := settleRemote(a.far, a.near, a.yielded)
+	if slices.Equal(pods, a.state.Input.Remote) {
+		return news
+	}
+	a.state.Input.Remote = pods
+	return true
 }
 
 // bringSlices brings up to date what is known of the followed Services' slices.
@@ -117,7 +156,7 @@ func (s *Source) resolve() {
 }
 
 func (a *assembly) problems() []policy.Problem {
-	all := slices.Concat(a.policies.problems, a.pods.problems, a.services.problems, a.nodes.problems)
+	all := slices.Concat(a.policies.problems, a.pods.problems, a.services.problems, a.nodes.problems, a.remote.problems)
 	for _, p := range a.slices {
 		all = append(all, p.problems...)
 	}

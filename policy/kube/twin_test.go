@@ -24,16 +24,18 @@ type twin struct {
 	nodes    map[string]string // the address, by name
 	services map[string]string // the address, by name
 	slices   map[string]*discoveryv1.EndpointSlice
+	lets     map[string]string // NetworkPolicies: the label of whom they let pods reach, by name
 }
 
 func finished(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 }
 
-// yields tells whether a pod must give its address up to another.
+// yields tells whether a pod must give its address up to another; those of our node do
+// to each other alone.
 func (w *twin) yields(p *corev1.Pod, ip string) bool {
 	for _, o := range w.pods {
-		if p.DeletionTimestamp != nil && !p.Spec.HostNetwork && !o.Spec.HostNetwork && !finished(o) && o.Spec.NodeName == ourNode &&
+		if p.DeletionTimestamp != nil && !p.Spec.HostNetwork && !o.Spec.HostNetwork && !finished(o) && (o.Spec.NodeName == ourNode || p.Spec.NodeName != ourNode) &&
 			o.Status.PodIPs[0].IP == ip && p.CreationTimestamp.Before(&o.CreationTimestamp) {
 			return true
 		}
@@ -42,18 +44,28 @@ func (w *twin) yields(p *corev1.Pod, ip string) bool {
 }
 
 func (w *twin) text() string {
-	var b strings.Builder
+	var b, far strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(w.pods)) {
 		p := w.pods[name]
+		ip := p.Status.PodIPs[0].IP
+		_, err := netip.ParseAddr(ip)
 		if p.Spec.NodeName != ourNode {
+			// Of others are told those that can be peers, and that only if there may be any.
+			if len(w.policies) > 0 && len(w.lets) > 0 && err == nil && !finished(p) && !p.Spec.HostNetwork {
+				if w.yields(p, ip) {
+					ip = ""
+				}
+				fmt.Fprintln(&far, "far", name, p.Labels, "["+ip+"]", p.Status.Phase)
+			}
 			continue
 		}
-		ip := p.Status.PodIPs[0].IP
-		if _, err := netip.ParseAddr(ip); err != nil || finished(p) || w.yields(p, ip) {
+		if err != nil || finished(p) || w.yields(p, ip) {
 			ip = ""
 		}
 		fmt.Fprintln(&b, "pod", name, p.Labels, "["+ip+"]", p.Spec.HostNetwork, p.Status.Phase)
 	}
+	b.WriteString(far.String())
+	fmt.Fprintln(&b, w.lets)
 	fmt.Fprintln(&b, w.policies, w.spaces)
 	fmt.Fprintln(&b, slices.Compact(slices.Sorted(maps.Values(w.nodes))), slices.Compact(slices.Sorted(maps.Values(w.services))))
 	var ready, ending []string
@@ -82,6 +94,17 @@ func twinText(s State) string {
 	for _, p := range s.Input.Pods {
 		fmt.Fprintln(&b, "pod", p.Name, p.Labels, p.IPs, p.HostNetwork, p.Phase)
 	}
+	for _, p := range s.Input.Remote {
+		fmt.Fprintln(&b, "far", p.Name, p.Labels, p.IPs, p.Phase)
+	}
+	if s.PeersUnknown {
+		fmt.Fprintln(&b, "the others are unknown")
+	}
+	lets := map[string]string{}
+	for _, n := range s.Input.NetworkPolicies {
+		lets[n.Name] = n.Spec.Egress[0].To[0].PodSelector.MatchLabels["app"]
+	}
+	fmt.Fprintln(&b, lets)
 	policies, spaces := map[string]string{}, map[string]string{}
 	for _, p := range s.Input.Policies {
 		policies[p.Name] = *p.Spec.Egress[0].Matches[0].Name
@@ -101,7 +124,7 @@ func twinText(s State) string {
 func (w *twin) step(r *rand.Rand, api *apiServer) {
 	n := r.IntN(4)
 	gone := r.IntN(3) == 0
-	switch r.IntN(7) {
+	switch r.IntN(8) {
 	case 0, 1:
 		stepPod(api, w.pods, gone, randomPod(r, fmt.Sprint("p", n)))
 	case 2:
@@ -117,6 +140,9 @@ func (w *twin) step(r *rand.Rand, api *apiServer) {
 		name, ip := []string{kubeDNS.Name, "a", "b", "c"}[n], fmt.Sprint("10.96.0.", 1+r.IntN(3))
 		stepWord(api, w.services, "services/kube-system/", name, gone, ip, func() { api.put("services", aService(kubeDNS.Namespace, name, ip)) })
 	case 6:
+		name, app := fmt.Sprint("l", n%2), fmt.Sprint(r.IntN(3))
+		stepWord(api, w.lets, "networkpolicies/shop/", name, gone, app, func() { api.put("networkpolicies", aNetworkPolicy("shop", name, app)) })
+	case 7:
 		s := dnsSlice(fmt.Sprint("s", n), fmt.Sprint("10.0.9.", 1+r.IntN(3)), fmt.Sprint("10.0.9.", 4+r.IntN(3)))
 		if r.IntN(2) == 0 {
 			conditions(s, "ftt")
@@ -160,7 +186,7 @@ func randomPod(r *rand.Rand, name string) *corev1.Pod {
 	if r.IntN(2) == 0 {
 		ending(p)
 	}
-	if name == "p3" { // a pod never goes to another node
+	if name == "p2" || name == "p3" { // a pod never goes to another node
 		p.Spec.NodeName = "node-b"
 	}
 	return p
@@ -176,7 +202,7 @@ func TestTwin(t *testing.T) {
 			api := newAPIServer(t)
 			api.noStream = seed%2 == 1
 			w := &twin{map[string]*corev1.Pod{}, map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{},
-				map[string]*discoveryv1.EndpointSlice{}}
+				map[string]*discoveryv1.EndpointSlice{}, map[string]string{}}
 			run := runAt(t, api, kubeDNS)
 			for range 12 {
 				for range 1 + r.IntN(40) {

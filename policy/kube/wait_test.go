@@ -34,7 +34,7 @@ type waiting struct {
 
 func startWaiting(t *testing.T) *waiting {
 	w := &waiting{t: t, clock: &handClock{make(chan handTimer)}, over: make(chan bool, 1)}
-	w.source = &Source{clock: w.clock, events: make(chan struct{}, 1)}
+	w.source = &Source{clock: w.clock, events: make(chan struct{}, 1), others: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
 	w.cancel = cancel
 	t.Cleanup(cancel)
@@ -91,6 +91,45 @@ func TestBurstWithoutEnd(t *testing.T) {
 	}
 }
 
+// TestOthersProlongNothing: changes of pods of other nodes have one time of their own,
+// and the quiet time of this node's goes on beside it.
+func TestOthersProlongNothing(t *testing.T) {
+	w := startWaiting(t)
+	w.source.noteRemote()
+	others := <-w.clock.asked
+	if others.d != RemoteDelay {
+		t.Fatalf("a timer of %v", others.d)
+	}
+	w.source.noteRemote()
+	w.source.note()
+	quiet, most := <-w.clock.asked, <-w.clock.asked
+	if quiet.d != QuietDelay || most.d != MostDelay {
+		t.Fatalf("timers of %v and %v", quiet.d, most.d)
+	}
+	w.source.noteRemote() // asks for no timer, or nobody would receive the next one's
+	w.source.note()
+	again := <-w.clock.asked
+	if again.d != QuietDelay {
+		t.Fatalf("a timer of %v", again.d)
+	}
+	if len(w.over) > 0 {
+		t.Fatal("a State before any time is over")
+	}
+	again.c <- at(1)
+	if !w.ended() {
+		t.Error("no State after the quiet time")
+	}
+}
+
+func TestOthersAlone(t *testing.T) {
+	w := startWaiting(t)
+	w.source.noteRemote()
+	(<-w.clock.asked).c <- at(1)
+	if !w.ended() {
+		t.Error("no State for pods of other nodes")
+	}
+}
+
 func TestWaitEndsWithContext(t *testing.T) {
 	w := startWaiting(t)
 	w.cancel()
@@ -102,10 +141,12 @@ func TestWaitEndsWithContext(t *testing.T) {
 // TestNotesAreOne: whoever changes something never waits for the source.
 func TestNotesAreOne(t *testing.T) {
 	s := &Source{events: make(chan struct{}, 1)}
+	s.others = make(chan struct{}, 1)
 	for range 100 {
 		s.note()
+		s.noteRemote()
 	}
-	if len(s.events) != 1 {
-		t.Errorf("%d notes are pending", len(s.events))
+	if len(s.events) != 1 || len(s.others) != 1 {
+		t.Errorf("%d and %d notes are pending", len(s.events), len(s.others))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,13 +22,17 @@ import (
 
 // object is one object of a file: exactly one of the pointers is set.
 type object struct {
-	at        string // where it stands in its file
-	key       string // "policy shop/allow-out": what it is and its name
-	policy    *v1alpha1.FQDNNetworkPolicy
-	pod       *policy.Pod
-	namespace *corev1.Namespace
-	ignored   string // why it is left out
+	at            string // where it stands in its file
+	key           string // "policy shop/allow-out": what it is and its name
+	policy        *v1alpha1.FQDNNetworkPolicy
+	networkPolicy *networkingv1.NetworkPolicy
+	pod           *policy.Pod
+	namespace     *corev1.Namespace
+	ignored       string // why it is left out
 }
+
+// kindNetworkPolicy is the ordinary one. Other groups have kinds of that name too.
+const kindNetworkPolicy = "NetworkPolicy"
 
 // decoder turns documents into objects.
 type decoder struct {
@@ -37,7 +42,7 @@ type decoder struct {
 
 func newDecoder(nodeName string) (*decoder, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme), networkingv1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("registering the kinds of manifests: %w", err)
 	}
 	strict := kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{Strict: true})
@@ -73,13 +78,18 @@ func (d *decoder) document(at string, text []byte) ([]object, error) {
 	if meta.Kind == "" || meta.APIVersion == "" {
 		return nil, fmt.Errorf("%s: write apiVersion and kind", at)
 	}
-	ours := v1alpha1.GroupVersion()
-	switch gvk := schema.FromAPIVersionAndKind(meta.APIVersion, meta.Kind); {
-	case gvk.GroupVersion() == ours && gvk.Kind == v1alpha1.Kind,
-		meta.APIVersion == "v1" && (meta.Kind == "Pod" || meta.Kind == "Namespace"):
+	ours, networking := v1alpha1.GroupVersion(), networkingv1.SchemeGroupVersion
+	gvk := schema.FromAPIVersionAndKind(meta.APIVersion, meta.Kind)
+	switch gvk {
+	case ours.WithKind(v1alpha1.Kind), networking.WithKind(kindNetworkPolicy), corev1.SchemeGroupVersion.WithKind("Pod"),
+		corev1.SchemeGroupVersion.WithKind("Namespace"):
 		return d.one(at, text)
-	case meta.APIVersion == "v1" && meta.Kind == "List", gvk.GroupVersion() == ours && gvk.Kind == v1alpha1.Kind+"List":
+	case ours.WithKind(v1alpha1.Kind + "List"), networking.WithKind(kindNetworkPolicy + "List"), corev1.SchemeGroupVersion.WithKind("List"):
 		return d.list(at, text)
+	}
+	switch {
+	case gvk.Kind == kindNetworkPolicy && (gvk.Group == networking.Group || gvk.Group == "extensions"):
+		return nil, fmt.Errorf("%s: apiVersion %s is unknown for %s; write %s", at, meta.APIVersion, gvk.Kind, networking)
 	case gvk.Kind == v1alpha1.Kind:
 		return nil, fmt.Errorf("%s: apiVersion %s is unknown for %s; write %s", at, meta.APIVersion, gvk.Kind, ours)
 	case gvk.Group == ours.Group:
@@ -118,6 +128,10 @@ func (d *decoder) one(at string, text []byte) ([]object, error) {
 	case *v1alpha1.FQDNNetworkPolicy:
 		err = errors.Join(checkNames(&v.ObjectMeta), checkSelector(text))
 		o.key, o.policy = "policy "+v.Namespace+"/"+v.Name, v
+	case *networkingv1.NetworkPolicy:
+		// One without a selector selects every pod, as an API server reads it.
+		err = checkNames(&v.ObjectMeta)
+		o.key, o.networkPolicy = "networkpolicy "+v.Namespace+"/"+v.Name, v
 	case *corev1.Pod:
 		err = checkNames(&v.ObjectMeta)
 		if err == nil {
@@ -178,6 +192,7 @@ func (d *decoder) pod(p *corev1.Pod) (*policy.Pod, error) {
 		HostNetwork: p.Spec.HostNetwork,
 		NodeName:    p.Spec.NodeName,
 		Phase:       string(p.Status.Phase),
+		Ports:       policy.NamedPorts(&p.Spec),
 	}
 	if d.nodeName == "" || p.Spec.NodeName == d.nodeName {
 		out.NodeName = ""

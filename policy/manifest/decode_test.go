@@ -39,6 +39,14 @@ func TestDecodeKinds(t *testing.T) {
 		{"several JSON values", "p.json", "{\"apiVersion\":\"v1\",\"kind\":\"Namespace\",\"metadata\":{\"name\":\"a\"}}\n\n" +
 			"{\"apiVersion\":\"v1\",\n\t\"kind\":\"Namespace\",\"metadata\":{\"name\":\"b\"}}",
 			[]string{"document 1 (line 1): namespace a", "document 2 (line 3): namespace b"}},
+		{"NetworkPolicies", "p.yaml", allowDB + "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: all}\n",
+			[]string{"document 1 (line 1): networkpolicy shop/db", "document 2 (line 15): networkpolicy default/all"}},
+		{"a list of NetworkPolicies", "p.json", `{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicyList","metadata":{},"items":[
+			{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"name":"p"},"spec":{"podSelector":{}}}]}`,
+			[]string{"document 1 (line 1) items[0]: networkpolicy default/p"}},
+		{"another kind of that name, and of that group", "p.yaml", "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: x}\n---\n" +
+			"apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: x}\n",
+			[]string{"document 1 (line 1): NetworkPolicy", "document 2 (line 5): Ingress"}},
 		{"another kind", "p.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: {whatever: 1}\n",
 			[]string{"document 1 (line 1): Service"}},
 		{"nothing", "p.yaml", "# nothing\n---\n\n---\n", nil},
@@ -67,6 +75,11 @@ func TestDecodeRefuses(t *testing.T) {
 		{"unknown field", "p.yaml", strings.Replace(allowOut, "egress", "egres", 1), []string{"document 1 (line 1)", `unknown field "spec.egres"`}},
 		{"unknown nested field", "p.yaml", strings.Replace(allowOut, "{protocol", "{proto", 1), []string{`unknown field "spec.egress[0].ports[0].proto"`}},
 		{"a field in other case", "p.yaml", strings.Replace(allowOut, "podSelector", "podselector", 1), []string{`unknown field "spec.podselector"`}},
+		{"unknown field of a NetworkPolicy", "p.yaml", strings.Replace(allowDB, "except", "excepts", 1), []string{`unknown field "spec.egress[1].to[0].ipBlock.excepts"`}},
+		{"NetworkPolicy of old", "p.yaml", strings.Replace(allowDB, "networking.k8s.io/v1", "extensions/v1beta1", 1),
+			[]string{"document 1 (line 1)", "apiVersion extensions/v1beta1 is unknown for NetworkPolicy; write networking.k8s.io/v1"}},
+		{"NetworkPolicy to come", "p.yaml", strings.Replace(allowDB, "networking.k8s.io/v1", "networking.k8s.io/v2", 1), []string{"write networking.k8s.io/v1"}},
+		{"name of a NetworkPolicy", "p.yaml", strings.Replace(allowDB, "name: db", "name: D_B", 1), []string{"metadata.name"}},
 		{"unknown field of a pod", "p.yaml", strings.Replace(podWeb, "labels", "lables", 1), []string{`unknown field "metadata.lables"`}},
 		{"unknown field in a list", "p.yaml", "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Namespace, metadata: {nmae: a}}]", []string{"items[0]", "metadata.nmae"}},
 		{"a key twice", "p.yaml", allowOut + "kind: FQDNNetworkPolicy\n", []string{"line 10", `"kind"`}},
@@ -115,6 +128,8 @@ func TestDecodePod(t *testing.T) {
 	onHost.HostNetwork = true
 	oneIP := want
 	oneIP.IPs = want.IPs[:1]
+	withPorts := want
+	withPorts.Ports = []policy.NamedPort{{Name: "web", Protocol: policy.TCP, Port: 8080}, {Name: "log", Protocol: policy.UDP, Port: 514}}
 	for _, c := range []struct {
 		name, node, text string
 		want             policy.Pod
@@ -124,6 +139,8 @@ func TestDecodePod(t *testing.T) {
 		{"of another node", "node-b", podWeb, elsewhere},
 		{"of no node", "node-b", strings.Replace(podWeb, "nodeName: node-a", "", 1), want},
 		{"host network", "", strings.Replace(podWeb, "nodeName", "hostNetwork: true, nodeName", 1), onHost},
+		{"named ports", "", strings.Replace(podWeb, "spec: {", "spec: {containers: [{name: a, ports: [{name: web, containerPort: 8080}, {containerPort: 1}]}], "+
+			"initContainers: [{name: b, restartPolicy: Always, ports: [{name: log, protocol: UDP, containerPort: 514}]}], ", 1), withPorts},
 		{"podIP alone", "", podWeb[:strings.Index(podWeb, ", podIPs")] + "}\n", oneIP},
 		{"mapped", "", podWeb[:strings.Index(podWeb, ", podIP:")] + `, podIP: "::ffff:10.0.0.1"}` + "\n", oneIP},
 	} {
@@ -142,6 +159,7 @@ func TestDecodePod(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add(allowOut, true)
 	f.Add(podWeb+"---\n"+allowOut, true)
+	f.Add(allowDB, true)
 	f.Add(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}`, false)
 	d, err := newDecoder("")
 	if err != nil {
@@ -158,7 +176,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		for _, o := range objects {
 			set := 0
-			for _, is := range []bool{o.policy != nil, o.pod != nil, o.namespace != nil, o.ignored != ""} {
+			for _, is := range []bool{o.policy != nil, o.networkPolicy != nil, o.pod != nil, o.namespace != nil, o.ignored != ""} {
 				if is {
 					set++
 				}

@@ -3,8 +3,8 @@
 //
 // The files *.yaml, *.yml and *.json of the folder itself are read, not those of
 // folders in it, and not those whose name begins with a dot. They may hold several
-// documents of the kinds FQDNNetworkPolicy (namegate.io/v1alpha1), Namespace, Pod
-// and List (v1). Fields that do not exist are errors. Anything else in a document
+// documents of the kinds FQDNNetworkPolicy (namegate.io/v1alpha1), NetworkPolicy
+// (networking.k8s.io/v1), Namespace, Pod and List (v1). Fields that do not exist are errors. Anything else in a document
 // is left out and reported.
 //
 // A file that cannot be read as a whole changes nothing: what it last held stays

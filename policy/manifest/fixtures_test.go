@@ -26,6 +26,22 @@ spec: {nodeName: node-a}
 status: {phase: Running, podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}, {ip: "2001:db8::1"}]}
 `
 
+// allowDB is an ordinary NetworkPolicy with every kind of peer.
+const allowDB = `apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: db, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: curl-client}}
+  policyTypes: [Egress]
+  egress:
+  - to:
+    - namespaceSelector: {}
+      podSelector: {matchExpressions: [{key: app, operator: In, values: [db]}]}
+    ports: [{port: postgres}, {protocol: UDP, port: 53, endPort: 54}]
+  - to:
+    - ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}
+`
+
 // other is allowOut under another name.
 func other(name string) string { return strings.Replace(allowOut, "allow-out", name, 1) }
 

@@ -12,6 +12,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 )
 
 // maxFile bounds one file. 10,000 policies of some size are a few MiB.
@@ -98,10 +101,27 @@ func (f *folder) take(ctx context.Context, path string, text []byte, err error, 
 	}
 	changed := setError(&known.err, path, err, now)
 	if err == nil {
+		keep(known.objects, objects)
 		known.objects = objects
 		return true
 	}
 	return changed
+}
+
+// keep gives NetworkPolicies of a file that are as they were before the pointers that
+// they had: by them the compiler knows.
+func keep(before, after []object) {
+	known := map[string]*networkingv1.NetworkPolicy{}
+	for i := range before {
+		if o := &before[i]; o.networkPolicy != nil {
+			known[o.key] = o.networkPolicy
+		}
+	}
+	for i := range after {
+		if o := &after[i]; o.networkPolicy != nil && equality.Semantic.DeepEqual(known[o.key], o.networkPolicy) {
+			o.networkPolicy = known[o.key]
+		}
+	}
 }
 
 // setError writes err into at and tells whether it says something new. An error

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -31,8 +32,9 @@ type Object struct {
 	Name, Namespace string // as written
 	// At most one of these is set: none for an object that is not read from files, or
 	// that Err speaks of.
-	Policy *v1alpha1.FQDNNetworkPolicy
-	Pod    *policy.Pod
+	Policy        *v1alpha1.FQDNNetworkPolicy
+	NetworkPolicy *networkingv1.NetworkPolicy
+	Pod           *policy.Pod
 	// JSON is the object.
 	JSON []byte
 	Err  error // why it cannot be read
@@ -85,13 +87,13 @@ func (d *decoder) inspect(path string, text []byte) []Object {
 	_ = json.Unmarshal(text, &head)
 	o.TypeMeta, o.Name, o.Namespace = head.TypeMeta, head.Metadata.Name, head.Metadata.Namespace
 	switch o.Kind {
-	case "List", v1alpha1.Kind + "List":
+	case "List", v1alpha1.Kind + "List", kindNetworkPolicy + "List":
 		return d.inspectList(o, head.Items)
 	}
 	found, err := d.bare(text)
 	o.Err = err
 	if len(found) == 1 {
-		o.Policy, o.Pod = found[0].policy, found[0].pod
+		o.Policy, o.NetworkPolicy, o.Pod = found[0].policy, found[0].networkPolicy, found[0].pod
 	}
 	return []Object{o}
 }

@@ -19,7 +19,7 @@ func inspected(t *testing.T, name, text string) []string {
 			lines = append(lines, fmt.Sprintf("%d %v", p.Line, p.Err))
 		}
 		for _, o := range p.Objects {
-			lines = append(lines, fmt.Sprintf("%d %s %s %s/%s policy=%v pod=%v err=%v", p.Line, o.Path, o.Kind, o.Namespace, o.Name, o.Policy != nil, o.Pod != nil, o.Err))
+			lines = append(lines, fmt.Sprintf("%d %s %s %s/%s policy=%v networkpolicy=%v pod=%v err=%v", p.Line, o.Path, o.Kind, o.Namespace, o.Name, o.Policy != nil, o.NetworkPolicy != nil, o.Pod != nil, o.Err))
 		}
 	}
 	return lines
@@ -35,21 +35,28 @@ func TestInspectReadsWhatIsBesideABrokenDocument(t *testing.T) {
 	}{
 		{"p.yaml", "kind: [\n---\n" + podWeb + "---\n{}\n---\n~\n", []string{
 			"1 yaml: line 1: did not find expected node content",
-			"3  Pod shop/web policy=false pod=true err=<nil>",
-			fmt.Sprintf("%d   / policy=false pod=false err=write apiVersion and kind", 4+strings.Count(podWeb, "\n")),
+			"3  Pod shop/web policy=false networkpolicy=false pod=true err=<nil>",
+			fmt.Sprintf("%d   / policy=false networkpolicy=false pod=false err=write apiVersion and kind", 4+strings.Count(podWeb, "\n")),
 			fmt.Sprintf("%d the document holds nothing but null; write apiVersion and kind, or remove it", 6+strings.Count(podWeb, "\n")),
 		}},
 		{"p.yaml", list, []string{
-			"1 items[0] Pod shop/b policy=false pod=true err=<nil>",
-			"1 items[1] Pod / policy=false pod=false err=write apiVersion and kind",
-			"1 items[2].items[0] Namespace /c policy=false pod=false err=<nil>",
-			`1  List / policy=false pod=false err=strict decoding error: unknown field "item"`,
+			"1 items[0] Pod shop/b policy=false networkpolicy=false pod=true err=<nil>",
+			"1 items[1] Pod / policy=false networkpolicy=false pod=false err=write apiVersion and kind",
+			"1 items[2].items[0] Namespace /c policy=false networkpolicy=false pod=false err=<nil>",
+			`1  List / policy=false networkpolicy=false pod=false err=strict decoding error: unknown field "item"`,
 		}},
 		{"p.json", "\n" + `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"}}` + "\n" + `{"kind"`, []string{
-			"2  Secret /s policy=false pod=false err=<nil>",
+			"2  Secret /s policy=false networkpolicy=false pod=false err=<nil>",
 			"3 unexpected EOF",
 		}},
-		{"p.yaml", other("one"), []string{"1  FQDNNetworkPolicy shop/one policy=true pod=false err=<nil>"}},
+		{"p.yaml", allowDB + "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicyList\nitems:\n- {kind: NetworkPolicy, apiVersion: networking.k8s.io/v1, metadata: {name: a}}\n" +
+			"- {kind: NetworkPolicy, apiVersion: networking.k8s.io/v1, metadata: {name: b}, spec: {egres: []}}\n", []string{
+			"1  NetworkPolicy shop/db policy=false networkpolicy=true pod=false err=<nil>",
+			"15 items[0] NetworkPolicy /a policy=false networkpolicy=true pod=false err=<nil>",
+			`15 items[1] NetworkPolicy /b policy=false networkpolicy=false pod=false err=strict decoding error: unknown field "spec.egres"`,
+			`15  NetworkPolicyList / policy=false networkpolicy=false pod=false err=strict decoding error: unknown field "items[1].spec.egres"`,
+		}},
+		{"p.yaml", other("one"), []string{"1  FQDNNetworkPolicy shop/one policy=true networkpolicy=false pod=false err=<nil>"}},
 	} {
 		got := inspected(t, c.name, c.text)
 		if diff := cmp.Diff(c.want, got); diff != "" {

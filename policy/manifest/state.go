@@ -69,6 +69,9 @@ func (f *folder) state() State {
 	for i := range s.Input.Policies {
 		s.imply(s.Input.Policies[i].Namespace)
 	}
+	for _, p := range s.Input.NetworkPolicies {
+		s.imply(p.Namespace)
+	}
 	for i := range s.Input.Pods {
 		s.imply(s.Input.Pods[i].Namespace)
 	}
@@ -79,6 +82,8 @@ func (s *State) add(o *object) {
 	switch {
 	case o.policy != nil:
 		s.Input.Policies = append(s.Input.Policies, *o.policy)
+	case o.networkPolicy != nil:
+		s.Input.NetworkPolicies = append(s.Input.NetworkPolicies, o.networkPolicy)
 	case o.pod != nil:
 		s.Input.Pods = append(s.Input.Pods, *o.pod)
 	case o.namespace != nil:

@@ -21,6 +21,7 @@
 {{- end }}
 {{- if .Values.companion.enabled }}
 - --companion
+- --companion-ports={{ .Values.companion.ports }}
 {{- end }}
 {{- if .Values.taint.enabled }}
 - --clear-taint

@@ -38,8 +38,8 @@ const nodesApplied = 3
 func (b *bench) apply() error {
 	var full, names, ports, comes []float64
 	for range nodesApplied {
-		a, err := b.applyOnce()
-		if err != nil {
+		var a applied
+		if err := b.onNewNode("apply", &a); err != nil {
 			return err
 		}
 		full = append(full, a.Full)
@@ -63,48 +63,48 @@ func (b *bench) apply() error {
 	return nil
 }
 
-// applyOnce lets a child apply in the namespace of a new node: iptables works on the
-// namespace of the whole process.
-func (b *bench) applyOnce() (a applied, err error) {
-	n, err := b.newNode("apply", clientNumber, true)
+// onNewNode lets a child of a role measure in the namespace of a new node: iptables
+// works on the namespace of the whole process. What it says goes into into.
+func (b *bench) onNewNode(role string, into any) (err error) {
+	n, err := b.newNode(role, clientNumber, true)
 	if err != nil {
-		return a, err
+		return err
 	}
 	defer func() { err = errors.Join(err, n.remove()) }()
 	self, err := os.Executable()
 	if err != nil {
-		return a, err
+		return err
 	}
 	own, err := os.Readlink(ownNetwork)
 	if err != nil {
-		return a, err
+		return err
 	}
-	cmd := exec.CommandContext(b.Context, self, "apply", own, fmt.Sprint(b.rounds))
+	cmd := exec.CommandContext(b.Context, self, role, own, fmt.Sprint(b.rounds))
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := n.Node.Do(cmd.Start); err != nil {
-		return a, err
+		return err
 	}
 	err = cmd.Wait()
 	if b.Context.Err() != nil {
-		return a, ground.ErrInterrupted
+		return ground.ErrInterrupted
 	}
 	if err != nil {
-		return a, fmt.Errorf("apply: %w: %s", err, said.String())
+		return fmt.Errorf("%s: %w: %s", role, err, said.String())
 	}
-	return a, json.Unmarshal(out.Bytes(), &a)
+	return json.Unmarshal(out.Bytes(), into)
 }
 
 // ownNetwork names the network namespace of a process.
 const ownNetwork = "/proc/self/ns/net"
 
-// applyChild is applyOnce's child; outside is the namespace that it must not be in.
+// applyChild is apply's child; outside is the namespace that it must not be in.
 func applyChild(outside string, rounds int, out io.Writer) error {
-	if here, err := os.Readlink(ownNetwork); err != nil || here == outside {
-		return fmt.Errorf("this changes rules and is not in a namespace of its own: %w", err)
+	if err := inside(outside); err != nil {
+		return err
 	}
-	e, err := openEnforcer()
+	e, _, err := openEnforcer()
 	if err != nil {
 		return err
 	}
@@ -148,28 +148,74 @@ func applyChild(outside string, rounds int, out io.Writer) error {
 	return json.NewEncoder(out).Encode(a)
 }
 
-// openEnforcer is an enforcer on the kernel's own sets, chains and tables.
-func openEnforcer() (*enforcer.Enforcer, error) {
+// inside returns an error unless the process is in another namespace than outside.
+func inside(outside string) error {
+	if here, err := os.Readlink(ownNetwork); err != nil || here == outside {
+		return fmt.Errorf("this changes rules and is not in a namespace of its own: %w", err)
+	}
+	return nil
+}
+
+// openEnforcer is an enforcer on the kernel's own sets, chains and tables, and what it
+// wrote to the sets.
+func openEnforcer() (*enforcer.Enforcer, *written, error) {
 	chains, err := iptables.NewExec(iptables.Default)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	tables, err := nft.Open(enforcer.DefaultMark)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	sets, err := ipset.Open()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	flows, err := conntrack.Open()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	links, err := link.Open()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Hold: enforcer.DefaultHold},
-		enforcer.Kernel{Sets: sets, Chains: chains, Tables: tables, Flows: flows, Links: links}, nil, slog.New(slog.DiscardHandler))
+	w := &written{Interface: sets}
+	e, err := enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Hold: enforcer.DefaultHold},
+		enforcer.Kernel{Sets: w, Chains: chains, Tables: tables, Flows: flows, Links: links}, nil, slog.New(slog.DiscardHandler))
+	return e, w, err
+}
+
+// written counts the sets' entries that were written or removed, by the set.
+type written struct {
+	ipset.Interface
+	entries map[string]int
+}
+
+// forget begins to count anew.
+func (w *written) forget() { w.entries = map[string]int{} }
+
+func (w *written) count(set string, entries int) {
+	if entries > 0 && w.entries != nil {
+		w.entries[set] += entries
+	}
+}
+
+// Add counts and adds.
+func (w *written) Add(name string, entries ...ipset.Entry) error {
+	w.count(name, len(entries))
+	return w.Interface.Add(name, entries...)
+}
+
+// Delete counts and deletes.
+func (w *written) Delete(name string, entries ...ipset.Entry) error {
+	w.count(name, len(entries))
+	return w.Interface.Delete(name, entries...)
+}
+
+// Apply counts and applies.
+func (w *written) Apply(ops []ipset.Op) {
+	for i := range ops {
+		w.count(ops[i].Set, len(ops[i].Entries))
+	}
+	w.Interface.Apply(ops)
 }

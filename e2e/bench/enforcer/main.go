@@ -53,6 +53,7 @@ var measurements = []struct {
 }{
 	{"compile", (*bench).compile},
 	{"apply", (*bench).apply},
+	{"peers", (*bench).peers},
 	{"restart", (*bench).restart},
 	{"churn", (*bench).churn},
 	{"flow", (*bench).flow},

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"strconv"
@@ -19,13 +20,18 @@ var roles = map[string]func(args []string) error{
 	"sink":    func(a []string) error { return sink(a[0]) },
 	"connect": func(a []string) error { return clocked(a, connect) },
 	"stream":  func(a []string) error { return clocked(a, stream) },
-	"apply": func(a []string) error {
-		rounds, err := strconv.Atoi(a[1])
-		if err != nil {
-			return err
-		}
-		return applyChild(a[0], rounds, os.Stdout)
-	},
+	"apply":   func(a []string) error { return inRounds(a, applyChild) },
+	"peers":   func(a []string) error { return inRounds(a, peersChild) },
+}
+
+// inRounds lets a child measure so many rounds; outside is the namespace that it must
+// not be in.
+func inRounds(a []string, measure func(outside string, rounds int, out io.Writer) error) error {
+	rounds, err := strconv.Atoi(a[1])
+	if err != nil {
+		return err
+	}
+	return measure(a[0], rounds, os.Stdout)
 }
 
 func act(role func([]string) error, args []string) int {

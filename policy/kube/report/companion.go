@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
 )
 
 const (
-	companionPrefix = "namegate-dns-"
 	// PolicyAnnotation of a companion names the policy that it belongs to.
 	PolicyAnnotation = "namegate.io/policy"
 	// maxCompanions bounds the companions of a namespace. A hundred policies beside a
@@ -32,7 +32,7 @@ const (
 // one has another name, or no owner.
 func isCompanion(n *networkingv1.NetworkPolicy) bool {
 	owner := metav1.GetControllerOf(n)
-	return strings.HasPrefix(n.Name, companionPrefix) && owner != nil && owner.Kind == v1alpha1.Kind && strings.HasPrefix(owner.APIVersion, v1alpha1.Group+"/")
+	return strings.HasPrefix(n.Name, policy.CompanionPrefix) && owner != nil && owner.Kind == v1alpha1.Kind && strings.HasPrefix(owner.APIVersion, v1alpha1.Group+"/")
 }
 
 // limitsEgress tells whether a NetworkPolicy denies something to the pods that it
@@ -46,13 +46,17 @@ func limitsEgress(n *networkingv1.NetworkPolicy) bool {
 	})
 }
 
+// portsOf says which ports a companion of a policy may open beside the endpoint.
+type portsOf func(*v1alpha1.FQDNNetworkPolicy, *networkingv1.NetworkPolicy) policy.PortSet
+
 // wantedCompanions returns the companions that there should be, in order: for each policy and
 // each NetworkPolicy that limits egress in its namespace one for the pods that both
 // select. Several pairs with one selector share one. crowded are the policies that
-// go without some, since their namespace has too many.
-func wantedCompanions(policies map[string]*v1alpha1.FQDNNetworkPolicy, others []*networkingv1.NetworkPolicy, endpoint []netip.Prefix) (
-	wanted []*networkingv1.NetworkPolicy, crowded []*v1alpha1.FQDNNetworkPolicy,
-) {
+// go without some, since their namespace has too many. ports is asked which ports a
+// companion of a policy opens to every destination, "" for none.
+func wantedCompanions(
+	policies map[string]*v1alpha1.FQDNNetworkPolicy, others []*networkingv1.NetworkPolicy, endpoint []netip.Prefix, ports portsOf,
+) (wanted []*networkingv1.NetworkPolicy, crowded []*v1alpha1.FQDNNetworkPolicy) {
 	if len(endpoint) == 0 {
 		return nil, nil // a rule without addresses would open all of them
 	}
@@ -65,7 +69,7 @@ func wantedCompanions(policies map[string]*v1alpha1.FQDNNetworkPolicy, others []
 	count := map[string]int{}
 	for _, id := range sortedKeys(policies) {
 		p := policies[id]
-		if p.UID == "" || p.DeletionTimestamp != nil {
+		if p.UID == "" || p.DeletionTimestamp != nil || wantsNone(p) {
 			continue
 		}
 		mine := companionsOf(p, limits[p.Namespace], endpoint)
@@ -74,9 +78,38 @@ func wantedCompanions(policies map[string]*v1alpha1.FQDNNetworkPolicy, others []
 			crowded = append(crowded, p)
 		}
 		count[p.Namespace] += len(mine)
+		for _, n := range mine {
+			n.Spec.Egress = append(n.Spec.Egress, portRules(ports(p, n))...)
+		}
 		wanted = append(wanted, mine...)
 	}
 	return wanted, crowded
+}
+
+// Companions returns the companions that there are beside policies and all other
+// NetworkPolicies of a cluster. open tells whether the agents let those of a policy
+// open the ports of its rules beside the endpoint; it is asked for policies alone whose
+// ports may be opened at all.
+func Companions(
+	policies []v1alpha1.FQDNNetworkPolicy, others []*networkingv1.NetworkPolicy, endpoint []netip.Prefix, open func(*v1alpha1.FQDNNetworkPolicy) bool,
+) []*networkingv1.NetworkPolicy {
+	wanted, _ := wantedCompanions(byIdentity(policies), others, endpoint, func(p *v1alpha1.FQDNNetworkPolicy, _ *networkingv1.NetworkPolicy) policy.PortSet {
+		ports := openable(p, policy.Validate(p))
+		if ports == "" || !PortsAlways.wantsPorts(p) || !open(p) {
+			return ""
+		}
+		return ports
+	})
+	return wanted
+}
+
+// byIdentity returns policies by "namespace/name".
+func byIdentity(policies []v1alpha1.FQDNNetworkPolicy) map[string]*v1alpha1.FQDNNetworkPolicy {
+	out := make(map[string]*v1alpha1.FQDNNetworkPolicy, len(policies))
+	for i := range policies {
+		out[policies[i].Namespace+"/"+policies[i].Name] = &policies[i]
+	}
+	return out
 }
 
 // companionsOf returns those of one policy, sorted by name.
@@ -127,7 +160,7 @@ func companionName(policyName string, selector *metav1.LabelSelector) string {
 		panic(err)
 	}
 	sum := sha256.Sum256([]byte(policyName + "\x00" + string(text)))
-	return companionPrefix + hex.EncodeToString(sum[:8])
+	return policy.CompanionPrefix + hex.EncodeToString(sum[:8])
 }
 
 func nameOf(n metav1.Object) types.NamespacedName {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
 )
 
 const companionText = `egress:
@@ -42,7 +43,7 @@ policyTypes:
 
 func TestCompanion(t *testing.T) {
 	p := selecting(aPolicy("shop", "web"), map[string]string{"app": "cart"})
-	got, crowded := wantedCompanions(byID(p), []*networkingv1.NetworkPolicy{limit("shop", "deny", map[string]string{"tier": "front"})}, endpoint)
+	got, crowded := wantedCompanions(byID(p), []*networkingv1.NetworkPolicy{limit("shop", "deny", map[string]string{"tier": "front"})}, endpoint, noPorts)
 	if len(got) != 1 || len(crowded) != 0 {
 		t.Fatalf("%v, %v", got, crowded)
 	}
@@ -107,19 +108,73 @@ func TestWantedCompanions(t *testing.T) {
 		"each selector of others has one": {[]*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, []*networkingv1.NetworkPolicy{limit("shop", "a", cart), limit("shop", "b", front)}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, crowded := wantedCompanions(byID(c.policies...), c.others, endpoint)
+			got, crowded := wantedCompanions(byID(c.policies...), c.others, endpoint, noPorts)
 			if len(got) != c.want || len(crowded) > 0 {
 				t.Errorf("%d companions, want %d", len(got), c.want)
 			}
 			slices.Reverse(c.others)
-			again, _ := wantedCompanions(byID(c.policies...), c.others, endpoint)
+			again, _ := wantedCompanions(byID(c.policies...), c.others, endpoint, noPorts)
 			if diff := cmp.Diff(got, again); diff != "" {
 				t.Errorf("depends on the order: %s", diff)
 			}
-			if none, _ := wantedCompanions(byID(c.policies...), c.others, nil); len(none) > 0 {
+			if none, _ := wantedCompanions(byID(c.policies...), c.others, nil, noPorts); len(none) > 0 {
 				t.Error("without an endpoint a companion would open every address")
 			}
 		})
+	}
+}
+
+// TestCompanionsWithPorts: the exported function, as whoever plays an engine uses it.
+func TestCompanionsWithPorts(t *testing.T) {
+	yes, no := func(*v1alpha1.FQDNNetworkPolicy) bool { return true }, func(*v1alpha1.FQDNNetworkPolicy) bool { return false }
+	audit := withPort(aPolicy("shop", "web"), 443)
+	audit.Spec.Enforcement = v1alpha1.EnforcementAudit
+	for name, c := range map[string]struct {
+		policy *v1alpha1.FQDNNetworkPolicy
+		open   func(*v1alpha1.FQDNNetworkPolicy) bool
+		rules  int // of each companion
+		ports  int // of the second
+	}{
+		"open":               {withPort(aPolicy("shop", "web"), 443), yes, 2, 1},
+		"every port":         {aPolicy("shop", "web"), yes, 2, 0},
+		"held":               {withPort(aPolicy("shop", "web"), 443), no, 1, 0},
+		"audited":            {audit, yes, 1, 0},
+		"of DNS alone":       {annotated(withPort(aPolicy("shop", "web"), 443), "DNS"), yes, 1, 0},
+		"of ports":           {annotated(withPort(aPolicy("shop", "web"), 443), "Ports"), yes, 2, 1},
+		"of an unknown word": {annotated(withPort(aPolicy("shop", "web"), 443), "All"), yes, 1, 0},
+		"of none":            {annotated(withPort(aPolicy("shop", "web"), 443), "None"), yes, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			others := []*networkingv1.NetworkPolicy{limit("shop", "a", map[string]string{"app": "a"}), limit("shop", "b", map[string]string{"app": "b"})}
+			got := Companions([]v1alpha1.FQDNNetworkPolicy{*c.policy}, others, endpoint, c.open)
+			if want := 2 * min(c.rules, 1); len(got) != want {
+				t.Fatalf("%d companions, want %d", len(got), want)
+			}
+			for _, n := range got {
+				if len(n.Spec.Egress) != c.rules || hasPorts(n) != (c.rules == 2) {
+					t.Fatalf("%d rules, want %d", len(n.Spec.Egress), c.rules)
+				}
+				if len(n.Spec.Egress[0].To) != 2 || len(n.Spec.Egress[0].Ports) != 2 {
+					t.Errorf("the endpoint: %+v", n.Spec.Egress[0])
+				}
+				if c.rules == 2 && (len(n.Spec.Egress[1].To) != 0 || len(n.Spec.Egress[1].Ports) != c.ports) {
+					t.Errorf("the ports: %+v", n.Spec.Egress[1])
+				}
+			}
+		})
+	}
+}
+
+// TestPortsAreAsked for each companion, and for no policy without.
+func TestPortsAreAsked(t *testing.T) {
+	var asked []string
+	others := []*networkingv1.NetworkPolicy{limit("shop", "a", map[string]string{"app": "a"}), limit("shop", "b", map[string]string{"app": "b"})}
+	wantedCompanions(byID(aPolicy("shop", "web"), aPolicy("bank", "web"), annotated(aPolicy("shop", "no"), "None")), others, endpoint, func(p *v1alpha1.FQDNNetworkPolicy, _ *networkingv1.NetworkPolicy) policy.PortSet {
+		asked = append(asked, p.Namespace+"/"+p.Name)
+		return ""
+	})
+	if !slices.Equal(asked, []string{"shop/web", "shop/web"}) {
+		t.Errorf("%q", asked)
 	}
 }
 
@@ -130,7 +185,7 @@ func TestCompanionsAreBounded(t *testing.T) {
 		others = append(others, limit("shop", fmt.Sprint("np-", i), map[string]string{"app": fmt.Sprint(i)}))
 	}
 	others = append(others, limit("bank", "deny", nil))
-	got, crowded := wantedCompanions(byID(aPolicy("shop", "a"), aPolicy("shop", "b"), aPolicy("bank", "c")), others, endpoint)
+	got, crowded := wantedCompanions(byID(aPolicy("shop", "a"), aPolicy("shop", "b"), aPolicy("bank", "c")), others, endpoint, noPorts)
 	if len(got) != maxCompanions+1 || len(crowded) != 1 || crowded[0].Name != "b" {
 		t.Errorf("%d companions, crowded %v", len(got), crowded)
 	}

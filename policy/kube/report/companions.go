@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -30,6 +31,7 @@ const ReasonTooManyCompanions = "TooManyCompanions"
 type companions struct {
 	client   kubernetes.Interface
 	recorder events.EventRecorder
+	herald   *herald
 	log      *slog.Logger
 	endpoint []netip.Prefix
 	stopped  func() bool
@@ -39,9 +41,13 @@ type companions struct {
 }
 
 // bring writes what differs and returns how long to wait before something is tried
-// again, 0 if nothing is. The new is there before the old goes.
-func (c *companions) bring(ctx context.Context, now time.Time, policies map[string]*v1alpha1.FQDNNetworkPolicy, others []*networkingv1.NetworkPolicy) time.Duration {
-	wanted, crowded := wantedCompanions(policies, others, c.endpoint)
+// again, 0 if nothing is. What opens too much is narrowed first; the new is there before
+// the old goes. ports says which ports a companion opens now.
+func (c *companions) bring(
+	ctx context.Context, now time.Time, policies map[string]*v1alpha1.FQDNNetworkPolicy, others []*networkingv1.NetworkPolicy,
+	ports portsOf,
+) time.Duration {
+	wanted, crowded := wantedCompanions(policies, others, c.endpoint, ports)
 	c.tellCrowded(crowded)
 	have := make(map[types.NamespacedName]*networkingv1.NetworkPolicy, len(others))
 	for _, n := range others {
@@ -49,12 +55,16 @@ func (c *companions) bring(ctx context.Context, now time.Time, policies map[stri
 	}
 	due := map[types.NamespacedName]bool{}
 	var again time.Duration
-	try := func(name types.NamespacedName, write func() error) {
+	attempt := func(name types.NamespacedName, narrows bool, write func() error) {
 		due[name] = true
-		if d := c.try(ctx, now, name, write); d > 0 && (again == 0 || d < again) {
+		if d := c.try(ctx, now, name, narrows, write); d > 0 && (again == 0 || d < again) {
 			again = d
 		}
 	}
+	try := func(name types.NamespacedName, write func() error) { attempt(name, false, write) }
+	slices.SortStableFunc(wanted, func(a, b *networkingv1.NetworkPolicy) int {
+		return cmp.Compare(order(have[nameOf(a)], a), order(have[nameOf(b)], b))
+	})
 	for _, w := range wanted {
 		name := nameOf(w)
 		n := have[name]
@@ -66,13 +76,15 @@ func (c *companions) bring(ctx context.Context, now time.Time, policies map[stri
 			try(name, func() error {
 				return fmt.Errorf("the NetworkPolicy %s is a user's and stays as it is; rename it", name)
 			})
+		case narrower(n, w):
+			attempt(name, true, func() error { return c.update(ctx, n, w) })
 		case drifted(n, w):
 			try(name, func() error { return c.update(ctx, n, w) })
 		}
 	}
 	for name, n := range have {
 		if isCompanion(n) && n.DeletionTimestamp == nil {
-			try(name, func() error { return remove(ctx, c.client, n) })
+			attempt(name, hasPorts(n), func() error { return remove(ctx, c.client, n) })
 		}
 	}
 	for name, p := range c.tries {
@@ -83,30 +95,51 @@ func (c *companions) bring(ctx context.Context, now time.Time, policies map[stri
 	return again
 }
 
-// try writes unless the object was written just now.
-func (c *companions) try(ctx context.Context, now time.Time, name types.NamespacedName, write func() error) time.Duration {
+// narrower tells whether an object of ours opens ports that it must not open any more.
+func narrower(n, w *networkingv1.NetworkPolicy) bool { return hasPorts(n) && !hasPorts(w) }
+
+// order is that of writing: what is to be narrowed comes first.
+func order(n, w *networkingv1.NetworkPolicy) int {
+	if n != nil && narrower(n, w) {
+		return 0
+	}
+	return 1
+}
+
+// try writes unless the object was written just now. What narrows waits for nothing but
+// the last attempt to narrow: a tenant could open ports, and cease to enforce, at will.
+func (c *companions) try(ctx context.Context, now time.Time, name types.NamespacedName, narrows bool, write func() error) time.Duration {
 	p := c.tries[name]
 	if p == nil {
 		p = &patience{}
 		c.tries[name] = p
 	}
-	if left := p.left(now); left > 0 {
+	left := p.left(now)
+	if narrows {
+		left = min(left, p.leftToNarrow(now))
+	}
+	if left > 0 {
 		return left
 	}
 	if c.stopped() || ctx.Err() != nil {
 		return 0
 	}
 	p.tried(now)
+	again := p.wait
+	if narrows {
+		p.narrowed = now
+		again = min(again, patienceNarrow)
+	}
 	err := write()
 	if err == nil {
 		c.failing = false
-		return p.wait // to see that it came about
+		return again // to see that it came about
 	}
 	if !c.failing && ctx.Err() == nil && !apierrors.IsConflict(err) {
 		c.failing = true
 		c.log.Warn("a companion is not as it should be; trying again", "error", err)
 	}
-	return p.wait
+	return again
 }
 
 func (c *companions) create(ctx context.Context, w *networkingv1.NetworkPolicy) error {

@@ -25,12 +25,13 @@ type companionTest struct {
 	now      time.Time
 	policies map[string]*v1alpha1.FQDNNetworkPolicy
 	stop     bool
+	ports    portsOf
 }
 
 func newCompanionTest(t *testing.T, policies map[string]*v1alpha1.FQDNNetworkPolicy, objects ...runtime.Object) *companionTest {
-	c := &companionTest{t: t, client: fake.NewClientset(objects...), recorder: events.NewFakeRecorder(100), now: at(0), policies: policies}
+	c := &companionTest{t: t, client: fake.NewClientset(objects...), recorder: events.NewFakeRecorder(100), now: at(0), policies: policies, ports: noPorts}
 	c.companions = &companions{
-		client: c.client, recorder: c.recorder, log: silent, endpoint: endpoint, stopped: func() bool { return c.stop }, tries: map[types.NamespacedName]*patience{},
+		client: c.client, recorder: c.recorder, herald: newHerald(c.recorder), log: silent, endpoint: endpoint, stopped: func() bool { return c.stop }, tries: map[types.NamespacedName]*patience{},
 	}
 	return c
 }
@@ -47,7 +48,7 @@ func (c *companionTest) there() (out []*networkingv1.NetworkPolicy) {
 // pass is one look at everything, a minute later.
 func (c *companionTest) pass() time.Duration {
 	c.now = c.now.Add(time.Minute)
-	return c.bring(c.t.Context(), c.now, c.policies, c.there())
+	return c.bring(c.t.Context(), c.now, c.policies, c.there(), c.ports)
 }
 
 func (c *companionTest) ours() (out []*networkingv1.NetworkPolicy) {
@@ -115,7 +116,7 @@ func TestCompanionsDrift(t *testing.T) {
 			must(t, err)
 			c.changes()
 			c.pass()
-			wanted, _ := wantedCompanions(c.policies, c.there(), endpoint)
+			wanted, _ := wantedCompanions(c.policies, c.there(), endpoint, noPorts)
 			if got := c.changes(); got != "update" || drifted(c.ours()[0], wanted[0]) || c.ours()[0].Annotations["example.org/added"] != "yes" {
 				t.Errorf("%q, %+v", got, c.ours()[0])
 			}
@@ -126,7 +127,7 @@ func TestCompanionsDrift(t *testing.T) {
 // TestCompanionsSpareUsersObjects: also one that happens to have the name.
 func TestCompanionsSpareUsersObjects(t *testing.T) {
 	deny := limit("shop", "deny", nil)
-	wanted, _ := wantedCompanions(byID(aPolicy("shop", "web")), []*networkingv1.NetworkPolicy{deny}, endpoint)
+	wanted, _ := wantedCompanions(byID(aPolicy("shop", "web")), []*networkingv1.NetworkPolicy{deny}, endpoint, noPorts)
 	user := limit("shop", wanted[0].Name, map[string]string{"mine": "yes"})
 	user.Labels = map[string]string{ManagedByLabel: ManagedBy}
 	c := newCompanionTest(t, byID(aPolicy("shop", "web")), deny, user)
@@ -150,7 +151,7 @@ func TestCompanionsAgainstAnother(t *testing.T) {
 	c := newCompanionTest(t, byID(aPolicy("shop", "web")), limit("shop", "deny", nil))
 	for second := range 3600 {
 		c.now = at(time.Duration(second) * time.Second)
-		c.bring(t.Context(), c.now, c.policies, c.there())
+		c.bring(t.Context(), c.now, c.policies, c.there(), c.ports)
 		for _, n := range c.ours() {
 			must(t, c.client.NetworkingV1().NetworkPolicies("shop").Delete(t.Context(), n.Name, metav1.DeleteOptions{}))
 		}
@@ -165,7 +166,7 @@ func TestCompanionsFail(t *testing.T) {
 	count := refuse(c.client, "create", "networkpolicies", "no")
 	for second := range 600 {
 		c.now = at(time.Duration(second) * time.Second)
-		if again := c.bring(t.Context(), c.now, c.policies, c.there()); again <= 0 || again > patienceMost {
+		if again := c.bring(t.Context(), c.now, c.policies, c.there(), c.ports); again <= 0 || again > patienceMost {
 			t.Fatalf("again after %v", again)
 		}
 	}

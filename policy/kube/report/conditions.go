@@ -86,6 +86,9 @@ func dnsBlockedOf(entries []entry) metav1.Condition {
 	if text := tellEntries(entries, DNSBlocked); text != "" {
 		return condition(ConditionDNSBlocked, true, DNSBlocked, text)
 	}
+	if text := tellEntries(entries, SocketLB); text != "" {
+		return condition(ConditionDNSBlocked, true, SocketLB, text)
+	}
 	return condition(ConditionDNSBlocked, false, ReasonReachable, "no node knows a selected pod whose queries do not reach its agent")
 }
 

@@ -28,7 +28,12 @@ func TestConditionsOf(t *testing.T) {
 		"audit that is not seen": {
 			audit, []entry{{Reason: NotSeen, Message: "m", Count: 1}}, "True Accepted", "False NotSeen", "False Reachable",
 		},
-		"DNS alone": {aPolicy("shop", "web"), []entry{{Reason: DNSBlocked, Message: "m", Count: 1}}, "True Accepted", "True NoBlindSpot", "True DNSBlocked"},
+		"DNS alone":          {aPolicy("shop", "web"), []entry{{Reason: DNSBlocked, Message: "m", Count: 1}}, "True Accepted", "True NoBlindSpot", "True DNSBlocked"},
+		"DNS past the agent": {aPolicy("shop", "web"), []entry{{Reason: SocketLB, Message: "m", Count: 1}}, "True Accepted", "True NoBlindSpot", "True SocketLB"},
+		"both": {
+			aPolicy("shop", "web"), []entry{{Reason: SocketLB, Message: "m", Count: 1}, {Reason: DNSBlocked, Message: "m", Count: 1}},
+			"True Accepted", "True NoBlindSpot", "True DNSBlocked",
+		},
 		"the worst is the reason": {
 			aPolicy("shop", "web"), []entry{{Reason: Homeless, Message: "h"}, {Reason: NotSeen, Message: "n"}, {Reason: HostNetwork, Message: "o"}},
 			"True Accepted", "False NotSeen", "False Reachable",

@@ -24,6 +24,7 @@ type entry struct {
 	Message string   `json:"message"` // of the first pod
 	Pods    []string `json:"pods,omitempty"`
 	Count   int      `json:"count"` // of pods
+	Node    string   `json:"-"`     // whose entry it is, where all nodes' are gathered
 }
 
 // digest is what a node's Lease says.
@@ -31,6 +32,11 @@ type digest struct {
 	Findings []entry `json:"findings"`
 	// More counts entries that found no room.
 	More int `json:"more,omitempty"`
+	// Ready: the policies that the agent knows are in force on the node. What it did
+	// stays in force while it is away.
+	Ready bool `json:"ready,omitempty"`
+	// Boot is that of the kernel of which Ready speaks.
+	Boot string `json:"boot,omitempty"`
 }
 
 // digestOf gathers sorted findings.

@@ -62,10 +62,7 @@ func newHerald(recorder events.EventRecorder) *herald {
 // tell emits what is due of the sorted findings: an event of each policy, for all
 // pods of one reason, and one of each pod.
 func (h *herald) tell(now time.Time, findings []Finding, policies map[string]*v1alpha1.FQDNNetworkPolicy) {
-	for _, s := range h.said {
-		s.still = false
-	}
-	h.room = maxEventsAtOnce
+	h.begin()
 	for len(findings) > 0 {
 		n := alike(findings)
 		h.tellPolicy(now, findings[:n], policies[findings[0].Policy])
@@ -75,6 +72,14 @@ func (h *herald) tell(now time.Time, findings []Finding, policies map[string]*v1
 		findings = findings[n:]
 	}
 	h.forget(now)
+}
+
+// begin begins a round; forget ends it.
+func (h *herald) begin() {
+	for _, s := range h.said {
+		s.still = false
+	}
+	h.room = maxEventsAtOnce
 }
 
 // alike returns how many of the first findings have one policy and one reason.

@@ -7,7 +7,7 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// The reasons of findings. All but DNSBlocked are blind spots: the policy does not
+// The reasons of findings. All but DNSBlocked and SocketLB are blind spots: the policy does not
 // hold for the pod, wholly or in part.
 const (
 	// DNSBlocked: the pod's queries are dropped on their way to the agent.
@@ -22,6 +22,9 @@ const (
 	HostNetwork = "HostNetwork"
 	// SecondInterface: the policy holds on the pod's first interface alone.
 	SecondInterface = "SecondInterface"
+	// SocketLB: a load balancer of eBPF, in the pod's sockets or on its interface, leads
+	// its queries past the agent.
+	SocketLB = "SocketLB"
 	// Homeless: no interface leads to the pod, so its source is not checked.
 	Homeless = "Homeless"
 )

@@ -66,7 +66,9 @@ func leaseName(node string) string {
 // keep writes the Lease if that is due.
 func (l *nodeLease) keep(ctx context.Context, findings []Finding) {
 	now := l.clock.Now()
-	text, err := digestOf(findings).encode()
+	d := digestOf(findings)
+	d.Ready, d.Boot = l.isReady(), l.o.Boot
+	text, err := d.encode()
 	if err != nil {
 		l.log.Error("this node's findings are not told", "error", err)
 		return

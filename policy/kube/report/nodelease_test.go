@@ -66,6 +66,35 @@ func TestNodeLeaseIsComplete(t *testing.T) {
 	}
 }
 
+// TestNodeLeaseSaysWhetherPoliciesAreInForce: not before it is told, and never of itself.
+func TestNodeLeaseSaysWhetherPoliciesAreInForce(t *testing.T) {
+	c := fake.NewClientset()
+	l, clock := newNodeLease(t, c)
+	for i, c2 := range []struct {
+		say  func()
+		want bool
+	}{{func() {}, false}, {func() { l.SetReady(true) }, true}, {func() {}, true}, {func() { l.SetReady(false) }, false}} {
+		c2.say()
+		clock.now = at(time.Duration(i) * findingsRest)
+		l.keep(t.Context(), nil)
+		d, err := decodeDigest(theLease(t, c).Annotations[FindingsAnnotation])
+		must(t, err)
+		if d.Ready != c2.want {
+			t.Errorf("%d: ready %v", i, d.Ready)
+		}
+	}
+	l.keep(t.Context(), nil)
+	must(t, l.Leave(t.Context()))
+	if _, err := c.CoordinationV1().Leases("namegate").Get(t.Context(), "namegate-node-n1", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the Lease is there still: %v", err)
+	}
+	must(t, l.Leave(t.Context()))
+	refuse(c, "delete", "leases", "no")
+	if err := l.Leave(t.Context()); !apierrors.IsForbidden(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestNodeLeaseIsWrittenSeldom: at once for news, but no more often than each
 // findingsRest, and to renew it.
 func TestNodeLeaseIsWrittenSeldom(t *testing.T) {

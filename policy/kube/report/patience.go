@@ -9,12 +9,16 @@ import "time"
 const (
 	patienceFirst = time.Second
 	patienceMost  = 5 * time.Minute
+	// patienceNarrow is the most between two attempts to narrow a companion that opens
+	// ports to pods whose node does not deny what their policy does not allow.
+	patienceNarrow = 5 * time.Second
 )
 
 // patience says when one object may be written next. Its zero value says: now.
 type patience struct {
-	next time.Time
-	wait time.Duration
+	next     time.Time
+	wait     time.Duration
+	narrowed time.Time // the last attempt to narrow
 }
 
 // left returns how long there is to wait, 0 if not at all.
@@ -22,6 +26,14 @@ func (p *patience) left(now time.Time) time.Duration { return max(0, p.next.Sub(
 
 // since returns how long the last attempt is ago.
 func (p *patience) since(now time.Time) time.Duration { return now.Sub(p.next) + p.wait }
+
+// leftToNarrow is left for a companion that opens too much.
+func (p *patience) leftToNarrow(now time.Time) time.Duration {
+	if p.narrowed.IsZero() {
+		return 0
+	}
+	return max(0, p.narrowed.Add(patienceNarrow).Sub(now))
+}
 
 // tried notes an attempt.
 func (p *patience) tried(now time.Time) {

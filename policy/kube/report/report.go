@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -28,9 +29,15 @@ type Options struct {
 	Node      string
 	Identity  string // the agent's pod: who holds a Lease
 	DaemonSet string // the agents'
-	// Companion makes the elected agent write companions, which open Endpoint.
-	Companion bool
-	Endpoint  []netip.Prefix
+	// Boot is the id of the node's boot, as the kubelet says it of its Node: the text of
+	// /proc/sys/kernel/random/boot_id. Companions open no port to pods of a node that was
+	// booted after its agent was heard of. "": not known.
+	Boot string
+	// Companion makes the elected agent write companions, which open Endpoint, and
+	// where CompanionPorts says so the ports of their policies' rules.
+	Companion      bool
+	Endpoint       []netip.Prefix
+	CompanionPorts CompanionPorts
 	// Uninstalling tells whether Namegate is being removed: then nothing is written
 	// any more. It may be called at any time; nil: never.
 	Uninstalling func() bool
@@ -38,8 +45,8 @@ type Options struct {
 	Clock        Clock // nil: the system's
 }
 
-// Reporter writes to the API server what users must know. SetPolicies and
-// SetFindings may be called at any time; they are cheap and never wait.
+// Reporter writes to the API server what users must know. SetPolicies, SetFindings
+// and SetReady may be called at any time; they are cheap and never wait.
 type Reporter struct {
 	o     Options
 	clock Clock
@@ -49,11 +56,13 @@ type Reporter struct {
 	recorder events.EventRecorder
 
 	mu       sync.Mutex
+	given    given
 	policies map[string]*v1alpha1.FQDNNetworkPolicy // by "namespace/name"
 	problems map[string][]policy.Problem            // by "policy namespace/name"
 	told     bool                                   // policies were set
 	findings []Finding                              // sorted
 	known    bool                                   // findings were set
+	ready    bool
 
 	nodeNews, leadNews chan struct{} // something was set
 }
@@ -65,6 +74,9 @@ func New(o Options) (*Reporter, error) {
 		return nil, errors.New("a reporter needs both clients and a log")
 	case o.Namespace == "":
 		return nil, errors.New("the namespace of Namegate is missing; write --namespace, as metadata.namespace of the agent's pod says it")
+	}
+	if err := o.CompanionPorts.Check(); err != nil {
+		return nil, err
 	}
 	if o.Clock == nil {
 		o.Clock = systemClock{}
@@ -78,13 +90,31 @@ func New(o Options) (*Reporter, error) {
 	}, nil
 }
 
+// given is what SetPolicies was told last.
+type given struct {
+	policies []v1alpha1.FQDNNetworkPolicy
+	problems []policy.Problem
+}
+
+// again tells whether that is told once more: the same list, and problems that say the
+// same.
+func (g given) again(o given) bool {
+	return len(g.policies) > 0 && len(g.policies) == len(o.policies) && &g.policies[0] == &o.policies[0] && reflect.DeepEqual(g.problems, o.problems)
+}
+
 // SetPolicies says which policies there are, all of them, with what the source
-// found in those that it could not read whole. The Reporter keeps both.
+// found in those that it could not read whole. The Reporter keeps both. To be told the
+// same list again, as a source does while other things change, costs next to nothing.
 func (r *Reporter) SetPolicies(policies []v1alpha1.FQDNNetworkPolicy, problems ...policy.Problem) {
-	byID := make(map[string]*v1alpha1.FQDNNetworkPolicy, len(policies))
-	for i := range policies {
-		byID[policies[i].Namespace+"/"+policies[i].Name] = &policies[i]
+	now := given{policies, problems}
+	r.mu.Lock()
+	again := now.again(r.given)
+	r.given = now
+	r.mu.Unlock()
+	if again {
+		return
 	}
+	byID := byIdentity(policies)
 	byObject := map[string][]policy.Problem{}
 	for _, p := range problems {
 		byObject[p.Object] = append(byObject[p.Object], p)
@@ -105,6 +135,25 @@ func (r *Reporter) SetFindings(findings []Finding) {
 	if news {
 		note(r.nodeNews)
 	}
+}
+
+// SetReady says whether the policies that the agent knows are in force on this node;
+// until it says so they are not. Where they are not, companions open no port to pods of
+// the node.
+func (r *Reporter) SetReady(ready bool) {
+	r.mu.Lock()
+	news := r.ready != ready
+	r.ready = ready
+	r.mu.Unlock()
+	if news {
+		note(r.nodeNews)
+	}
+}
+
+func (r *Reporter) isReady() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ready
 }
 
 // state returns the policies and their problems, and whether they are known.

@@ -29,7 +29,9 @@ type world struct {
 	policies *policyServer
 	there    []*v1alpha1.FQDNNetworkPolicy
 	agents   map[string]*Reporter
-	clock    Clock       // nil: the bubble's
+	clock    Clock // nil: the bubble's
+	ports    CompanionPorts
+	boot     string      // of the next agent's node
 	marked   atomic.Bool // Namegate is being uninstalled
 }
 
@@ -45,7 +47,7 @@ func inWorld(t *testing.T, policies []*v1alpha1.FQDNNetworkPolicy, objects []run
 func (w *world) start(node string, companion bool) (stop func()) {
 	r, err := New(Options{
 		Client: w.client, Dynamic: w.policies, Namespace: "namegate", Node: node, Identity: "agent-" + node, DaemonSet: "agents",
-		Companion: companion, Endpoint: endpoint, Uninstalling: func() bool { return w.marked.Load() }, Log: silent, Clock: w.clock,
+		Companion: companion, CompanionPorts: w.ports, Boot: w.boot, Endpoint: endpoint, Uninstalling: func() bool { return w.marked.Load() }, Log: silent, Clock: w.clock,
 	})
 	must(w.t, err)
 	w.agents[node] = r

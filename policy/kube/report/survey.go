@@ -21,7 +21,11 @@ type survey struct {
 	client    kubernetes.Interface
 	namespace string
 	log       *slog.Logger
+	identity  string               // of this agent
 	seen      map[string]*sighting // by the Lease's name
+	begun     bool                 // it has gathered once
+	// bootOf tells in which boot a node is, "" where it is not known.
+	bootOf func(node string) string
 }
 
 // sighting is a Lease and since when it is as it is, by this agent's clock: the
@@ -31,13 +35,18 @@ type sighting struct {
 	at      time.Time
 	renewed metav1.MicroTime
 	digest  digest
+	node    string
 	gone    bool // it counts no more
+	// proven: its node wrote it in this term. What was there at the begin may be of an
+	// agent that has ended long ago.
+	proven bool
 }
 
 // gather returns the entries of each policy, by "namespace/name", and removes the
 // Leases that count no more.
 func (s *survey) gather(ctx context.Context, now time.Time, leases []*coordinationv1.Lease) map[string][]entry {
 	byPolicy := map[string][]entry{}
+	defer func() { s.begun = true }()
 	there := make(map[string]bool, len(leases))
 	for _, l := range leases {
 		there[l.Name] = true
@@ -50,6 +59,7 @@ func (s *survey) gather(ctx context.Context, now time.Time, leases []*coordinati
 			continue
 		}
 		for _, e := range seen.digest.Findings {
+			e.Node = seen.node
 			byPolicy[e.Policy] = append(byPolicy[e.Policy], e)
 		}
 	}
@@ -71,9 +81,10 @@ func (s *survey) look(now time.Time, l *coordinationv1.Lease) *sighting {
 	if l.Spec.RenewTime != nil {
 		renewed = *l.Spec.RenewTime
 	}
-	next := &sighting{version: l.ResourceVersion, at: now, renewed: renewed}
+	next := &sighting{version: l.ResourceVersion, at: now, renewed: renewed, node: l.Annotations[NodeAnnotation]}
+	next.proven = s.begun || s.identity != "" && l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity == s.identity
 	if seen != nil && seen.renewed.Equal(&renewed) {
-		next.at = seen.at // somebody changed it, but not its node
+		next.at, next.proven = seen.at, seen.proven // somebody changed it, but not its node
 	}
 	var err error
 	if next.digest, err = decodeDigest(l.Annotations[FindingsAnnotation]); err != nil {
@@ -84,6 +95,28 @@ func (s *survey) look(now time.Time, l *coordinationv1.Lease) *sighting {
 	}
 	s.seen[l.Name] = next
 	return next
+}
+
+// standing is what is known of the policies on a node.
+type standing int
+
+const (
+	notInForce standing = iota // nothing says that they are in force
+	inForce
+	notSure // they are, by the word of an agent that may have ended long ago
+)
+
+// standing returns what the last gathering says of a node.
+func (s *survey) standing(node string) standing {
+	switch seen := s.seen[leaseName(node)]; {
+	case seen == nil || seen.gone || seen.node != node || !seen.digest.Ready || seen.digest.More > 0:
+		return notInForce
+	case s.bootOf != nil && seen.digest.Boot != "" && s.bootOf(node) != "" && s.bootOf(node) != seen.digest.Boot:
+		return notInForce
+	case !seen.proven:
+		return notSure
+	}
+	return inForce
 }
 
 func (s *survey) nodeGone(ctx context.Context, l *coordinationv1.Lease) bool {

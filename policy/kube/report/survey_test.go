@@ -38,7 +38,7 @@ func (s *surveyed) write(node string, clock time.Time, text string) {
 	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "namegate", Name: leaseName(node), ResourceVersion: fmt.Sprint(s.version), UID: "uid",
 		Annotations: map[string]string{NodeAnnotation: node, FindingsAnnotation: text},
-	}, Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: clock}}}
+	}, Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: clock}, HolderIdentity: new("agent-1")}}
 	_ = leases.Delete(s.t.Context(), l.Name, metav1.DeleteOptions{})
 	_, err := leases.Create(s.t.Context(), l, metav1.CreateOptions{})
 	must(s.t, err)
@@ -117,6 +117,53 @@ func TestSurveyForgetsStaleLeases(t *testing.T) {
 	}
 	if s.at(at(staleAfter)); len(s.seen) != 0 {
 		t.Errorf("%d Leases that are gone are remembered", len(s.seen))
+	}
+}
+
+// TestSurveyStanding: whose word counts that policies are in force on a node.
+func TestSurveyStanding(t *testing.T) {
+	ready := func(d digest) string {
+		d.Ready = true
+		text, err := d.encode()
+		must(t, err)
+		return text
+	}
+	empty, err := digestOf(nil).encode()
+	must(t, err)
+	for name, c := range map[string]struct {
+		write         []string // at the begin, and later
+		node, elected string
+		after         time.Duration
+		want          standing
+	}{
+		"ready":                         {[]string{ready(digest{}), ready(digest{})}, "n1", "agent-2", 0, inForce},
+		"ready before the term":         {[]string{ready(digest{})}, "n1", "agent-2", 0, notSure},
+		"its own word before the term":  {[]string{ready(digest{})}, "n1", "agent-1", 0, inForce},
+		"not ready":                     {[]string{empty, empty}, "n1", "agent-2", 0, notInForce},
+		"not ready any more":            {[]string{ready(digest{}), empty}, "n1", "agent-2", 0, notInForce},
+		"findings without room":         {[]string{empty, ready(digest{More: 1})}, "n1", "agent-2", 0, notInForce},
+		"nonsense":                      {[]string{empty, "{"}, "n1", "agent-2", 0, notInForce},
+		"nothing":                       {[]string{empty, ""}, "n1", "agent-2", 0, notInForce},
+		"another node":                  {[]string{empty, ready(digest{})}, "n2", "agent-2", 0, notInForce},
+		"long ago":                      {[]string{empty, ready(digest{})}, "n1", "agent-2", staleAfter, notInForce},
+		"not so long ago":               {[]string{empty, ready(digest{})}, "n1", "agent-2", staleAfter - time.Second, inForce},
+		"the boot that the kubelet has": {[]string{empty, ready(digest{Boot: "now"})}, "n1", "agent-2", 0, inForce},
+		"an earlier boot":               {[]string{empty, ready(digest{Boot: "then"})}, "n1", "agent-2", 0, notInForce},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSurvey(t)
+			s.identity = c.elected
+			s.bootOf = func(string) string { return "now" }
+			s.addNode("n1")
+			for i, text := range c.write {
+				s.write("n1", at(time.Duration(i)*time.Second), text)
+				s.at(at(time.Duration(i) * time.Second))
+			}
+			s.at(at(time.Second + c.after))
+			if got := s.standing(c.node); got != c.want {
+				t.Errorf("%d, want %d", got, c.want)
+			}
+		})
 	}
 }
 

@@ -2,8 +2,10 @@ package report
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -34,13 +36,19 @@ type term struct {
 	companions *companions // nil: not wanted
 	leases     cache.SharedIndexInformer
 	others     cache.SharedIndexInformer // NetworkPolicies, nil: not wanted
+	pods       cache.SharedIndexInformer // nil: companions open no ports
+	nodes      cache.SharedIndexInformer // nil: the same
+	calm       atomic.Pointer[map[string]bool]
+	openable   map[types.UID]openableSince // since when a policy's ports may be opened
 	accepted   map[types.UID]acceptance
+	begun      time.Time
 }
 
 // acceptance is what Validate says of one generation of a policy.
 type acceptance struct {
 	generation int64
 	problems   []policy.Problem
+	ports      policy.PortSet // what companions may open
 }
 
 // lead writes for the cluster until ctx ends; then no request is under way.
@@ -51,8 +59,12 @@ func (r *Reporter) lead(ctx context.Context) {
 	defer feeds.Wait()
 	feeds.Go(func() { t.leases.RunWithContext(ctx) })
 	synced := []cache.InformerSynced{t.leases.HasSynced}
-	if t.others != nil {
-		feeds.Go(func() { t.others.RunWithContext(ctx) })
+	for _, i := range []cache.SharedIndexInformer{t.others, t.pods, t.nodes} {
+		if i != nil {
+			feeds.Go(func() { i.RunWithContext(ctx) })
+		}
+	}
+	if t.others != nil { // pods and Nodes may come later: conditions do not wait for them
 		synced = append(synced, t.others.HasSynced)
 	} else if _, err := r.dropCompanions(ctx); err != nil {
 		r.log.Debug("companions of earlier days, if there are any, stay", "error", err)
@@ -72,8 +84,10 @@ func (r *Reporter) newTerm() *term {
 	t := &term{
 		Reporter: r,
 		statuses: &statuses{client: r.o.Dynamic, recorder: r.recorder, log: r.log, written: map[types.UID]*written{}},
-		survey:   &survey{client: r.o.Client, namespace: r.o.Namespace, log: r.log, seen: map[string]*sighting{}},
+		survey:   &survey{client: r.o.Client, namespace: r.o.Namespace, log: r.log, identity: r.o.Identity, seen: map[string]*sighting{}},
 		accepted: map[types.UID]acceptance{},
+		begun:    r.clock.Now(),
+		openable: map[types.UID]openableSince{},
 	}
 	leases := r.o.Client.CoordinationV1().Leases(r.o.Namespace)
 	t.leases = r.informer(&coordinationv1.Lease{}, &cache.ListWatch{
@@ -90,7 +104,12 @@ func (r *Reporter) newTerm() *term {
 		return t
 	}
 	t.companions = &companions{
-		client: r.o.Client, recorder: r.recorder, log: r.log, endpoint: r.o.Endpoint, stopped: r.o.Uninstalling, tries: map[types.NamespacedName]*patience{},
+		client: r.o.Client, recorder: r.recorder, herald: newHerald(r.recorder), log: r.log, endpoint: r.o.Endpoint, stopped: r.o.Uninstalling,
+		tries: map[types.NamespacedName]*patience{},
+	}
+	if r.o.CompanionPorts == PortsAsked || r.o.CompanionPorts == PortsAlways {
+		t.pods, t.nodes = t.podInformer(), t.nodeInformer()
+		t.survey.bootOf = t.bootOf
 	}
 	others := r.o.Client.NetworkingV1().NetworkPolicies(metav1.NamespaceAll)
 	t.others = r.informer(&networkingv1.NetworkPolicy{}, &cache.ListWatch{
@@ -144,45 +163,47 @@ func (t *term) pass(ctx context.Context) time.Duration {
 		return again // no policies is another thing than policies that are not known
 	}
 	byPolicy := t.survey.gather(ctx, now, listed[*coordinationv1.Lease](t.leases))
+	if t.companions != nil { // first, since a companion may have to be narrowed
+		others := listed[*networkingv1.NetworkPolicy](t.others)
+		o := t.opening(now, policies, others, problems, byPolicy)
+		sooner(t.companions.bring(ctx, now, policies, others, o.ports))
+		sooner(t.say(now, policies, o))
+	}
 	for id, p := range policies {
 		if ctx.Err() != nil {
 			return again
 		}
-		found := slices.Concat(problems["policy "+id], t.validate(p))
+		found := slices.Concat(problems["policy "+id], t.validate(p).problems)
 		sooner(t.statuses.bring(ctx, t.clock.Now(), p, conditionsOf(p, found, byPolicy[id])))
 	}
 	t.forget(policies)
-	if t.companions != nil {
-		sooner(t.companions.bring(ctx, now, policies, listed[*networkingv1.NetworkPolicy](t.others)))
-	}
 	return again
 }
 
-// validate returns what Validate says, once for each generation.
-func (t *term) validate(p *v1alpha1.FQDNNetworkPolicy) []policy.Problem {
+// validate returns what Validate says and what follows of it, once for each generation.
+func (t *term) validate(p *v1alpha1.FQDNNetworkPolicy) acceptance {
 	a, known := t.accepted[p.UID]
 	if !known || a.generation != p.Generation || p.Generation == 0 {
-		a = acceptance{p.Generation, policy.Validate(p)}
+		problems := policy.Validate(p)
+		a = acceptance{p.Generation, problems, openable(p, problems)}
 		t.accepted[p.UID] = a
 	}
-	return a.problems
+	return a
 }
 
 // forget drops what is known of policies that are gone.
 func (t *term) forget(policies map[string]*v1alpha1.FQDNNetworkPolicy) {
 	t.statuses.forget(policies)
-	if len(t.accepted) <= len(policies) {
+	if len(t.accepted) <= len(policies) && len(t.openable) <= len(policies) {
 		return
 	}
 	there := make(map[types.UID]bool, len(policies))
 	for _, p := range policies {
 		there[p.UID] = true
 	}
-	for uid := range t.accepted {
-		if !there[uid] {
-			delete(t.accepted, uid)
-		}
-	}
+	gone := func(uid types.UID) bool { return !there[uid] }
+	maps.DeleteFunc(t.accepted, func(uid types.UID, _ acceptance) bool { return gone(uid) })
+	maps.DeleteFunc(t.openable, func(uid types.UID, _ openableSince) bool { return gone(uid) })
 }
 
 // listed returns what an informer knows. It is shared and must not be changed.

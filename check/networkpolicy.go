@@ -1,0 +1,87 @@
+package check
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// NetworkPolicy is an ordinary NetworkPolicy and where it stands.
+type NetworkPolicy struct {
+	*networkingv1.NetworkPolicy
+	place place
+}
+
+var networkPolicyType = reflect.TypeFor[networkingv1.NetworkPolicy]()
+
+func (n *NetworkPolicy) id() string { return n.Namespace + "/" + n.Name }
+
+// networkPolicy takes a NetworkPolicy of a file.
+func (m *Manifests) networkPolicy(at place, from *networkingv1.NetworkPolicy) {
+	n := NetworkPolicy{from, at}
+	for i := range m.NetworkPolicies {
+		if first := &m.NetworkPolicies[i]; first.id() == n.id() {
+			m.find(n.finding(Duplicate, "metadata.name", fmt.Sprintf("a NetworkPolicy of that name is in %s:%d; remove or rename one of them",
+				first.place.file, first.place.at("metadata.name"))))
+			return
+		}
+	}
+	m.NetworkPolicies = append(m.NetworkPolicies, n)
+}
+
+// finding returns a finding at a field of the NetworkPolicy.
+func (n *NetworkPolicy) finding(reason, path, message string) Finding {
+	return Finding{
+		File: n.place.file, Line: n.place.at(path), Severity: Error, Reason: reason, Object: "networkpolicy " + n.id(), Path: path, Message: message,
+	}
+}
+
+// reaches returns the rule of a NetworkPolicy that lets the pod reach every address as
+// it is asked for, and else those by which it may reach some.
+func (m *Manifests) reaches(view *policy.View, q Question) (anywhere string, some []string) {
+	for i := range view.Peers {
+		r := &view.Peers[i]
+		if !q.within(r.Ports) {
+			continue
+		}
+		at := m.ruleAt(r)
+		if r.Peer.Kind == policy.PeerAnywhere {
+			if q.Port == 0 {
+				at += ", on " + string(r.Ports)
+			}
+			return at, nil
+		}
+		if len(some) == 0 || some[len(some)-1] != at {
+			some = append(some, at)
+		}
+	}
+	return "", some
+}
+
+// ruleAt says where a rule of a NetworkPolicy stands.
+func (m *Manifests) ruleAt(r *policy.PeerRule) string {
+	text := fmt.Sprintf("NetworkPolicy %s %s", r.Policy, r.Path)
+	for i := range m.NetworkPolicies {
+		if n := &m.NetworkPolicies[i]; n.id() == r.Policy {
+			return fmt.Sprintf("%s at %s:%d", text, n.place.file, n.place.at(r.Path))
+		}
+	}
+	return text
+}
+
+// orByAddress says that rules may allow all the same what no match does.
+func orByAddress(rules []string) string {
+	const most = 3 // more than that nobody reads
+	more := ""
+	switch {
+	case len(rules) == 0:
+		return ""
+	case len(rules) > most:
+		more, rules = fmt.Sprintf(" and %d more", len(rules)-most), rules[:most]
+	}
+	return "; what it leads to may be reached by " + strings.Join(rules, ", ") + more
+}

@@ -1,0 +1,140 @@
+package check
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const besidePolicy = `apiVersion: namegate.io/v1alpha1
+kind: FQDNNetworkPolicy
+metadata: {name: p, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: cart}}
+  enforcement: Enforce
+  egress:
+  - matches: [{name: www.example.org}]
+    ports: [{port: 443}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: cart, namespace: shop, labels: {app: cart}}
+`
+
+// aNetworkPolicy has the rules of its text.
+func aNetworkPolicy(name, rules string) string {
+	return "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: " + name + ", namespace: shop}\nspec:\n" +
+		"  podSelector: {matchLabels: {app: cart}}\n  policyTypes: [Egress]\n  egress:\n" + rules
+}
+
+func TestNetworkPoliciesAreCounted(t *testing.T) {
+	m := manifests(t, besidePolicy+aNetworkPolicy("a", "  - {}\n")+aNetworkPolicy("b", "  - {}\n"))
+	if got := m.Report(nil, nil).Summary(); got != "1 file, 1 policy, 2 NetworkPolicies, 1 pod: 0 errors, 0 warnings" {
+		t.Error(got)
+	}
+	m = manifests(t, besidePolicy+aNetworkPolicy("a", "  - {}\n"))
+	if r := m.Report(nil, nil); r.NetworkPolicies != 1 || len(r.Skipped) > 0 || !strings.Contains(r.Summary(), ", 1 NetworkPolicy, ") {
+		t.Errorf("%+v", r)
+	}
+	if got := manifests(t, besidePolicy).Report(nil, nil).Summary(); strings.Contains(got, "NetworkPol") {
+		t.Error(got)
+	}
+}
+
+// TestNetworkPolicyFindings: each is at its line.
+func TestNetworkPolicyFindings(t *testing.T) {
+	for _, c := range []struct {
+		name, rules string
+		want        []string // the beginnings of what is said
+	}{
+		{"good", "  - to: [{ipBlock: {cidr: 10.0.0.0/8}}]\n    ports: [{port: 443}, {port: web}]\n", nil},
+		{"a network that is none", "  - {}\n  - to:\n    - ipBlock: {cidr: 10.0.0/8}\n", []string{
+			"stdin:24: error: networkpolicy shop/a: spec.egress[1].to[0].ipBlock.cidr: "}},
+		{"a selector that is none", "  - to:\n    - podSelector:\n        matchExpressions: [{key: app, operator: Is}]\n", []string{
+			"stdin:23: error: networkpolicy shop/a: spec.egress[0].to[0].podSelector: "}},
+		{"a field that does not exist", "  - too: []\n  - ports: [{port: 80, name: web}]\n", []string{
+			`stdin:22: error: networkpolicy shop/a: spec.egress[0].too: there is no field "too" here; write one of ports, to`,
+			`stdin:23: error: networkpolicy shop/a: spec.egress[1].ports[0].name: there is no field "name" here; write one of endPort, port, protocol`}},
+		{"a value of another type", "  - to: all\n", []string{"stdin:22: error: networkpolicy shop/a: spec.egress[0].to: "}},
+	} {
+		got := lint(t, besidePolicy+aNetworkPolicy("a", c.rules))
+		if len(got) != len(c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+			continue
+		}
+		for i, want := range c.want {
+			if !strings.HasPrefix(got[i], want) {
+				t.Errorf("%s: %q, want %q", c.name, got[i], want)
+			}
+		}
+	}
+	twice := lint(t, besidePolicy+aNetworkPolicy("a", "  - {}\n")+aNetworkPolicy("a", ""))
+	if diff := cmp.Diff([]string{"stdin:26: error: networkpolicy shop/a: metadata.name: a NetworkPolicy of that name is in stdin:17; remove or rename one of them"}, twice); diff != "" {
+		t.Error(diff)
+	}
+	companion := lint(t, besidePolicy+aNetworkPolicy("namegate-dns-1", "  - {}\n"))
+	if len(companion) != 1 || !strings.HasPrefix(companion[0], "stdin:17: error: networkpolicy shop/namegate-dns-1: metadata.name: ") {
+		t.Errorf("%q", companion)
+	}
+}
+
+// TestAskBesideNetworkPolicy: what a rule for every destination allows is allowed; one
+// that leads to some addresses is named, and decides nothing.
+func TestAskBesideNetworkPolicy(t *testing.T) {
+	for _, c := range []struct {
+		name, rules, to string
+		verdict         string
+		says            []string
+	}{
+		{"by the policy", "  - {}\n", "www.example.org:443", "allowed", []string{"shop/p spec.egress[0].matches[0] (www.example.org) at stdin:8"}},
+		{"everywhere", "  - {}\n", "evil.test:25", "allowed", []string{"NetworkPolicy shop/a spec.egress[0] at stdin:22"}},
+		{"everywhere, no port asked", "  - ports: [{port: 53, protocol: UDP}]\n", "evil.test", "allowed", []string{"spec.egress[0] at stdin:22, on udp/53"}},
+		{"another port", "  - ports: [{port: 53, protocol: UDP}]\n", "evil.test:53", "denied", []string{"- {matches: [{name: evil.test}], ports: [{protocol: TCP, port: 53}]}"}},
+		{"networks", "  - {to: [{ipBlock: {cidr: 192.0.2.0/24}}]}\n  - to: [{podSelector: {}}]\n    ports: [{port: web}]\n", "evil.test:25", "denied",
+			[]string{"no match of shop/p covers evil.test", "may be reached by NetworkPolicy shop/a spec.egress[", "NetworkPolicy shop/a spec.egress[1] at stdin:23"}},
+		{"networks on another port", "  - to: [{ipBlock: {cidr: 192.0.2.0/24}}]\n    ports: [{port: 26}]\n", "evil.test:25", "denied", []string{"port: 25}]}"}},
+	} {
+		m := manifests(t, besidePolicy+aNetworkPolicy("a", c.rules))
+		q, err := ParseQuestion(c.to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := m.Ask(m.PodsNamed("shop", "cart")[0], q)
+		if a.Verdict != c.verdict || !slices.Equal(a.NetworkPolicies, []string{"shop/a"}) {
+			t.Errorf("%s: %+v", c.name, a)
+		}
+		for _, says := range c.says {
+			if !strings.Contains(a.Message, says) {
+				t.Errorf("%s: %q does not say %q", c.name, a.Message, says)
+			}
+		}
+		if c.name == "networks on another port" && strings.Contains(a.Message, "NetworkPolicy") {
+			t.Errorf("%s: %q", c.name, a.Message)
+		}
+	}
+}
+
+func TestAskAuditBesideNetworkPolicy(t *testing.T) {
+	audit := strings.Replace(besidePolicy, "Enforce", "Audit", 1)
+	q, err := ParseQuestion("evil.test:25")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rules, want := range map[string]string{"  - {}\n": "allowed", "  - {to: [{podSelector: {}}]}\n": "would-deny"} {
+		m := manifests(t, audit+aNetworkPolicy("a", rules))
+		if a := m.Ask(m.PodsNamed("shop", "cart")[0], q); a.Verdict != want {
+			t.Errorf("%s: %+v", rules, a)
+		}
+	}
+}
+
+func TestOrByAddress(t *testing.T) {
+	if got := orByAddress(nil); got != "" {
+		t.Error(got)
+	}
+	if got := orByAddress([]string{"a", "b", "c", "d", "e"}); got != "; what it leads to may be reached by a, b, c and 2 more" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/kube/report"
+)
+
+// TestSocketLB: a pod whose queries pass the agent by is told of for each policy.
+func TestSocketLB(t *testing.T) {
+	cart, web := netip.MustParseAddr("10.1.0.10"), netip.MustParseAddr("10.1.0.11")
+	p := v1alpha1.FQDNNetworkPolicy{}
+	p.Namespace, p.Name = "shop", "base"
+	p.Spec.PodSelector.MatchLabels = map[string]string{"app": "cart"}
+	snap := policy.NewCompiler().Compile(policy.Input{
+		Policies: []v1alpha1.FQDNNetworkPolicy{p},
+		Pods: []policy.Pod{
+			{PodRef: policy.PodRef{Namespace: "shop", Name: "cart"}, IPs: []netip.Addr{cart}, Labels: map[string]string{"app": "cart"}},
+			{PodRef: policy.PodRef{Namespace: "shop", Name: "web"}, IPs: []netip.Addr{web}},
+		},
+	})
+	found := ofStatus(snap, enforcer.Status{Bypassing: []netip.Addr{cart, web, netip.MustParseAddr("10.1.0.99")}})
+	if len(found) != 1 || found[0].Reason != report.SocketLB || found[0].Policy != "shop/base" || found[0].Pod.Name != "cart" || !strings.Contains(found[0].Message, "clusterDNS") {
+		t.Errorf("%+v", found)
+	}
+	if !slices.Contains(findingReasons[:], report.SocketLB) {
+		t.Error("no metric tells of it")
+	}
+}
+
+// TestKnowledgeOfPeers: what explain is told of NetworkPolicies and pods of other nodes.
+func TestKnowledgeOfPeers(t *testing.T) {
+	one, two := &networkingv1.NetworkPolicy{}, &networkingv1.NetworkPolicy{}
+	one.Namespace, two.Namespace = "shop", "pay"
+	far := &policy.Pod{NodeName: "node-2"}
+	pods := &policy.Snapshot{PeerSets: []*policy.PeerSet{{Peer: policy.Peer{Kind: policy.PeerPods, Key: "shop: app=db"}}}}
+	networks := &policy.Snapshot{PeerSets: []*policy.PeerSet{{Peer: policy.Peer{Kind: policy.PeerNetworks, Key: "192.0.2.0/24"}}}}
+	for _, c := range []struct {
+		what    string
+		cluster bool
+		snap    *policy.Snapshot
+		state   state
+		unread  string // begins it; "" where all is known
+	}{
+		{what: "a folder", state: state{}},
+		{what: "nobody needs them", cluster: true, snap: networks, unread: "no NetworkPolicy of the policies' namespaces needs them"},
+		{what: "before the first snapshot", cluster: true, unread: "no NetworkPolicy"},
+		{what: "needed, and there is none", cluster: true, snap: pods},
+		{what: "needed and there", cluster: true, state: state{input: policy.Input{Remote: []*policy.Pod{far}}}},
+		{what: "needed and not there yet", cluster: true, snap: pods, state: state{peersUnknown: true}, unread: "the agent does not have them yet"},
+	} {
+		a := &agent{}
+		if c.cluster {
+			a.cluster = &cluster{}
+		}
+		a.rollout = newRollout(a)
+		c.state.input.NetworkPolicies = []*networkingv1.NetworkPolicy{one, two}
+		a.rollout.state, a.rollout.inForce = c.state, c.snap
+		k := &knowledge{agent: a}
+		remote, unread := k.Remote()
+		if (unread == "") != (c.unread == "") || !strings.HasPrefix(unread, c.unread) || len(remote) != len(c.state.input.Remote) {
+			t.Errorf("%s: %d pods, %q", c.what, len(remote), unread)
+		}
+		if got := k.NetworkPolicies("pay"); len(got) != 1 || got[0] != two {
+			t.Errorf("%s: NetworkPolicies %v", c.what, got)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// TestAPIServer: the pods that an agent asks for are those of the measured cluster, in
+// a list and in a streamed one.
+func TestAPIServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newAPIServer()
+	s.serve(l)
+	defer s.close()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://" + l.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for selector, want := range map[string]int{"spec.nodeName=" + thisNode: podsMost, "spec.nodeName!=" + thisNode: remotePods} {
+		list, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: selector})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list.Items) != want {
+			t.Errorf("%s: %d pods, want %d", selector, len(list.Items), want)
+		}
+		w, err := client.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{FieldSelector: selector, SendInitialEvents: new(true), AllowWatchBookmarks: true,
+			ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan})
+		if err != nil {
+			t.Fatal(err)
+		}
+		streamed := 0
+		for e := range w.ResultChan() {
+			if e.Type == watch.Bookmark {
+				break
+			}
+			if p, ok := e.Object.(*corev1.Pod); !ok || len(p.Status.PodIPs) != 2 {
+				t.Fatalf("%s: %v", selector, e.Object)
+			}
+			streamed++
+		}
+		w.Stop()
+		if streamed != want {
+			t.Errorf("%s: %d pods streamed, want %d", selector, streamed, want)
+		}
+	}
+	policies, err := client.NetworkingV1().NetworkPolicies("").List(ctx, metav1.ListOptions{})
+	if err != nil || len(policies.Items) != networkPolicies {
+		t.Errorf("%d NetworkPolicies, %v", len(policies.Items), err)
+	}
+}

@@ -1,0 +1,213 @@
+package cyclonus
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mattfenwick/cyclonus/pkg/connectivity"
+	"github.com/mattfenwick/cyclonus/pkg/connectivity/probe"
+	"github.com/mattfenwick/cyclonus/pkg/generator"
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+)
+
+// modes are how a probe dials: a pod's address, or that of its Service. In the third
+// mode of cyclonus pods ask for the Service's name; the address is the same.
+var modes = []generator.ProbeMode{generator.ProbeModePodIP, generator.ProbeModeServiceIP}
+
+// egressOnly returns a case in which only egress is judged, every probe in each mode:
+// whatever a policy says of ingress is an allow-all in it, which nothing here enforces.
+func egressOnly(c *generator.TestCase) (*generator.TestCase, bool) {
+	out := &generator.TestCase{Description: c.Description, Tags: c.Tags}
+	any := false
+	strip := func(np *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
+		np = np.DeepCopy()
+		if np.Spec.Ingress = nil; slices.Contains(np.Spec.PolicyTypes, networkingv1.PolicyTypeIngress) {
+			np.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{}}
+		}
+		any = any || hasEgress(np)
+		return np
+	}
+	for _, s := range c.Steps {
+		var actions []*generator.Action
+		for _, a := range s.Actions {
+			b := *a
+			if b.CreatePolicy != nil {
+				b.CreatePolicy = &generator.CreatePolicyAction{Policy: strip(b.CreatePolicy.Policy)}
+			}
+			if b.UpdatePolicy != nil {
+				b.UpdatePolicy = &generator.UpdatePolicyAction{Policy: strip(b.UpdatePolicy.Policy)}
+			}
+			actions = append(actions, &b)
+		}
+		for _, m := range modes {
+			p := *s.Probe
+			p.Mode = m
+			out.Steps = append(out.Steps, generator.NewTestStep(&p, actions...))
+			actions = nil
+		}
+	}
+	return out, any
+}
+
+// tally is what became of the cases.
+type tally struct {
+	passed, failed int
+	skipped        map[string]int // by the reason
+	sent, loopback int
+	answers        map[string]int // by protocol and outcome
+}
+
+// TestCases runs cyclonus' test cases packet by packet: two nodes with an agent each,
+// nine pods and more, TCP, UDP and SCTP, IPv4 and IPv6, pods and Services. What
+// arrived is compared with what cyclonus' simulation of the policies expects.
+func TestCases(t *testing.T) {
+	logrus.SetLevel(logrus.PanicLevel)
+	g := newGround(t)
+	sum := &tally{skipped: map[string]int{}, answers: map[string]int{}}
+	for _, v6 := range []bool{false, true} {
+		c := newCluster(g)
+		c.v6 = v6
+		resources, err := probe.NewDefaultResources(c, []string{"x", "y", "z"}, []string{"a", "b", "c"}, []int{80, 81},
+			[]corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}, nil, 60, true, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !v6 {
+			text, err := c.manifests()
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.start(map[string]string{"cluster.yaml": text})
+			c.dirty = false
+			c.settle(t, resources)
+		}
+		c.run(t, resources, sum)
+		sum.sent, sum.loopback = sum.sent+c.sent, sum.loopback+c.loopback
+	}
+	sum.judge(t)
+}
+
+// run runs every case of a family that says something of egress, each once.
+func (c *cluster) run(t *testing.T, resources *probe.Resources, sum *tally) {
+	t.Helper()
+	pod, err := resources.GetPod("z", "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	interpreter := connectivity.NewInterpreter(c, resources, &connectivity.InterpreterConfig{
+		ResetClusterBeforeTestCase: true, VerifyClusterStateBeforeTestCase: true, BatchJobs: true, IgnoreLoopback: true,
+	})
+	known := map[string]bool{}
+	for i, whole := range generated(pod.IP) {
+		stripped, egress := egressOnly(whole)
+		text, err := json.Marshal(stripped.Steps)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case !egress:
+			sum.skipped["no policy for egress"]++
+			continue
+		case known[string(text)]:
+			sum.skipped["another, but for ingress, is the same"]++
+			continue
+		}
+		known[string(text)] = true
+		broken := len(c.broken)
+		result := interpreter.ExecuteTestCase(stripped)
+		sum.count(result)
+		if what := wrong(result, stripped); what != "" || len(c.broken) > broken {
+			t.Errorf("case %d, IPv6 %v: %s\n%s\n%s", i, c.v6, whole.Description, what, strings.Join(c.broken[broken:min(len(c.broken), broken+5)], "\n"))
+			if sum.failed++; sum.failed > 5 {
+				t.Fatal("enough")
+			}
+			continue
+		}
+		sum.passed++
+	}
+}
+
+// judge says what became of the cases, and fails if they were too few to say anything.
+func (sum *tally) judge(t *testing.T) {
+	t.Helper()
+	var why []string
+	total := 0
+	for reason, n := range sum.skipped {
+		why, total = append(why, fmt.Sprintf("%d: %s", n, reason)), total+n
+	}
+	slices.Sort(why)
+	t.Logf("passed %d, failed %d, skipped %d (%s); %d probes sent: %v; %d of a pod to itself left out",
+		sum.passed, sum.failed, total, strings.Join(why, "; "), sum.sent, sum.answers, sum.loopback)
+	if sum.passed+sum.failed < 200 || sum.sent < 200000 {
+		t.Errorf("%d cases and %d probes are too few", sum.passed, sum.sent)
+	}
+	for _, p := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
+		for _, c := range []probe.Connectivity{probe.ConnectivityAllowed, probe.ConnectivityBlocked} {
+			if sum.answers[fmt.Sprint(p, " ", c)] < 5000 {
+				t.Errorf("%v: too few of %s are %s", sum.answers, p, c)
+			}
+		}
+	}
+}
+
+// count adds up what became of the probes of a case.
+func (sum *tally) count(r *connectivity.Result) {
+	for _, s := range r.Steps {
+		for _, key := range s.LastKubeProbe().Wrapped.Keys() {
+			for _, g := range s.LastKubeProbe().Get(key.From, key.To).JobResults {
+				if key.From != key.To {
+					sum.answers[fmt.Sprint(g.Job.Protocol, " ", g.Combined)]++
+				}
+			}
+		}
+	}
+}
+
+// settle waits until every pod reaches every other: new links take a moment.
+func (c *cluster) settle(t *testing.T, resources *probe.Resources) {
+	t.Helper()
+	open := generator.NewSingleStepTestCase("nothing is denied", generator.NewStringSet(), generator.NewAllAvailable(generator.ProbeModePodIP))
+	interpreter := connectivity.NewInterpreter(c, resources, &connectivity.InterpreterConfig{BatchJobs: true, IgnoreLoopback: true})
+	for until := time.Now().Add(20 * time.Second); ; {
+		result := interpreter.ExecuteTestCase(open)
+		if result.Err == nil && result.Passed(true) && len(c.broken) == 0 {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatalf("pods do not reach each other: %v\n%s\n%s", result.Err, wrong(result, open), strings.Join(c.broken, "\n"))
+		}
+		c.broken = nil
+	}
+}
+
+// wrong returns what of a case did not come as cyclonus expects it, "" if all did.
+func wrong(r *connectivity.Result, c *generator.TestCase) string {
+	if r.Err != nil {
+		return r.Err.Error()
+	}
+	if len(r.Steps) != len(c.Steps) {
+		return fmt.Sprintf("%d steps of %d", len(r.Steps), len(c.Steps))
+	}
+	var b strings.Builder
+	for i, s := range r.Steps {
+		if s.Passed(true) {
+			continue
+		}
+		fmt.Fprintf(&b, "step %d, %s:\n%s%s", i, c.Steps[i].Probe.Mode, show(s.KubePolicies), s.LastComparison().RenderSuccessTable())
+		for _, key := range s.LastKubeProbe().Wrapped.Keys() {
+			got, want := s.LastKubeProbe().Get(key.From, key.To), s.SimulatedProbe.Get(key.From, key.To)
+			for job, g := range got.JobResults {
+				if w := want.JobResults[job]; key.From != key.To && g.Combined != w.Combined {
+					fmt.Fprintf(&b, "%s to %s %s: %s, cyclonus: %s\n", key.From, key.To, job, g.Combined, w.Combined)
+				}
+			}
+		}
+		break
+	}
+	return b.String()
+}

@@ -1,0 +1,246 @@
+package cyclonus
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// inbox is what arrived at pods: a datagram or an SCTP packet that carries the token of
+// a probe is for who waits for it.
+type inbox struct {
+	tokens  atomic.Uint32
+	mu      sync.Mutex
+	waiting map[string]chan string
+}
+
+// expect returns a token and where it is told which pod it arrived at.
+func (b *inbox) expect() (token []byte, arrived chan string, forget func()) {
+	token, arrived = lab.Token(b.tokens.Add(1)), make(chan string, 4)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting[string(token)] = arrived
+	return token, arrived, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.waiting, string(token))
+	}
+}
+
+func (b *inbox) came(at string, packet []byte) {
+	i := bytes.Index(packet, []byte("ngtoken:"))
+	if i < 0 || len(packet) < i+16 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case b.waiting[string(packet[i:i+16])] <- at:
+	default:
+	}
+}
+
+// servedPorts are those that every pod serves with each protocol.
+var servedPorts = []uint16{80, 81}
+
+// serve starts a pod's servers. They say who they are; what arrives over SCTP is seen
+// by a raw socket, since not every kernel has SCTP.
+func (s *sited) serve(b *inbox) error {
+	for _, port := range servedPorts {
+		l, err := s.Listen(fmt.Sprintf("[::]:%d", port))
+		if err != nil {
+			return err
+		}
+		s.servers = append(s.servers, l.Close)
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = fmt.Fprintln(c, s.key)
+				c.Close()
+			}
+		}()
+		for _, network := range []string{"udp4", "udp6"} {
+			if err := s.packets(network, fmt.Sprintf(":%d", port), func(c net.PacketConn, from net.Addr, p []byte) {
+				b.came(s.key, p)
+				_, _ = c.WriteTo([]byte(s.key), from)
+			}); err != nil {
+				return err
+			}
+		}
+	}
+	for _, network := range []string{"ip4:132", "ip6:132"} {
+		if err := s.packets(network, "", func(_ net.PacketConn, _ net.Addr, p []byte) {
+			if len(p) > 4 && (binary.BigEndian.Uint16(p[2:]) == servedPorts[0] || binary.BigEndian.Uint16(p[2:]) == servedPorts[1]) {
+				b.came(s.key, p)
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *sited) packets(network, addr string, each func(net.PacketConn, net.Addr, []byte)) error {
+	c, err := s.ListenPacket(network, addr)
+	if err != nil {
+		return err
+	}
+	s.servers = append(s.servers, c.Close)
+	go func() {
+		buf := make([]byte, 2048)
+		for {
+			n, from, err := c.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			each(c, from, buf[:n])
+		}
+	}()
+	return nil
+}
+
+// patience is long: whatever is denied is refused at once, and silence is a failure.
+const patience = 3 * time.Second
+
+// errRefused is what a denied probe ends with.
+var errRefused = errors.New("refused")
+
+// probe sends from a pod to an address and returns nil if it arrived at the pod that it
+// was for, errRefused if it was refused and did not arrive; another error is a failure
+// of the test.
+func (g *ground) probe(from, to *sited, at netip.AddrPort, protocol corev1.Protocol) error {
+	var arrived string
+	var err error
+	switch protocol {
+	case corev1.ProtocolTCP:
+		arrived, err = from.probeTCP(at)
+	case corev1.ProtocolUDP:
+		arrived, err = g.probeUDP(from, at)
+	case corev1.ProtocolSCTP:
+		arrived, err = g.probeSCTP(from, at)
+	default:
+		err = fmt.Errorf("protocol %q is not known", protocol)
+	}
+	switch {
+	case err != nil && refused(err):
+		return errRefused
+	case err != nil:
+		return fmt.Errorf("%s to %s %s: %w", from.key, protocol, at, err)
+	case arrived != to.key:
+		return fmt.Errorf("%s to %s %s arrived at %q, not at %s", from.key, protocol, at, arrived, to.key)
+	}
+	return nil
+}
+
+func refused(err error) bool {
+	for _, e := range []syscall.Errno{syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.EACCES} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *sited) probeTCP(at netip.AddrPort) (string, error) {
+	c, err := s.Dial("tcp", at.String(), patience)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return "", err
+	}
+	line, err := bufio.NewReader(c).ReadString('\n')
+	return strings.TrimSpace(line), err
+}
+
+func (g *ground) probeUDP(from *sited, at netip.AddrPort) (string, error) {
+	token, arrived, forget := g.inbox.expect()
+	defer forget()
+	c, err := from.Dial("udp", at.String(), patience)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return "", err
+	}
+	if _, err := c.Write(token); err != nil {
+		return "", err
+	}
+	buf := make([]byte, 256)
+	n, err := c.Read(buf)
+	if err != nil {
+		select {
+		case who := <-arrived:
+			return "", fmt.Errorf("it arrived at %s, and the sender was told %q", who, err.Error())
+		default:
+			return "", err
+		}
+	}
+	return string(buf[:n]), nil
+}
+
+// probeSCTP sends the packet that opens an association. The refusal of an earlier one
+// to the same address would be this socket's too, so a pod sends one at a time.
+func (g *ground) probeSCTP(from *sited, at netip.AddrPort) (string, error) {
+	token, arrived, forget := g.inbox.expect()
+	defer forget()
+	network := "ip4:132"
+	if at.Addr().Is6() {
+		network = "ip6:132"
+	}
+	c, err := from.Dial(network, at.Addr().String(), patience)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	port := uint16(10000 + g.inbox.tokens.Load()%50000)
+	if _, err := c.Write(lab.SCTPInit(port, at.Port(), token)); err != nil {
+		return "", err
+	}
+	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return "", err
+	}
+	told := make(chan error, 1)
+	go func() {
+		buf := make([]byte, 256)
+		for {
+			if _, err := c.Read(buf); err != nil {
+				told <- err
+				return
+			}
+		}
+	}()
+	select {
+	case who := <-arrived:
+		return who, nil
+	case err := <-told:
+		select {
+		case who := <-arrived:
+			return "", fmt.Errorf("it arrived at %s, and the sender was told %q", who, err.Error())
+		default:
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return "", fmt.Errorf("neither arrived nor was refused: %w", err)
+		}
+		return "", err
+	}
+}

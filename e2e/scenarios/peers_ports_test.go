@@ -1,0 +1,151 @@
+package scenarios
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// associates sends what opens an SCTP association to a port of a pod.
+func (s *peerStage) associates(from, to *peerPod, port uint16) {
+	s.t.Helper()
+	for network, at := range map[string]netip.Addr{"ip4:132": to.Addr4, "ip6:132": to.Addr6} {
+		c, err := from.ListenPacket(network, "")
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		defer c.Close()
+		// A refusal may come back as an error of the next packet: each has its own socket.
+		if _, err := c.WriteTo(lab.SCTPInit(10000+port, port, nil), &net.IPAddr{IP: at.AsSlice()}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// arrived asserts how many families' packets for a port reached a pod.
+func (s *peerStage) arrived(from, to *peerPod, protocol byte, port uint16, want bool) {
+	s.t.Helper()
+	if err := to.sniffer.SettleAt(to.Addr4, s.Node); err != nil {
+		s.t.Fatal(err)
+	}
+	for src, dst := range map[netip.Addr]netip.Addr{from.Addr4: to.Addr4, from.Addr6: to.Addr6} {
+		n := to.sniffer.SawFlow(lab.Arrival{From: src, To: dst, Protocol: protocol, Port: port})
+		if (n > 0) != want {
+			s.t.Errorf("%d packets of protocol %d for port %d of %s arrived", n, protocol, port, dst)
+		}
+	}
+}
+
+// TestPeerPorts: protocols, ranges and what stands for all of them.
+func TestPeerPorts(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s := newPeerStage(t, network)
+		a := s.client("client", 10)
+		pods := map[string]*peerPod{}
+		for i, place := range unionPlaces {
+			pods[place] = s.server(place, 20+i, place == "remote", map[string]string{"app": "server"}, 7999, 8000, 8100, 8101)
+		}
+		s.start(s.manifests(map[string]string{
+			"p.yaml": policy("p", selectsClient),
+			"np.yaml": egress("np", `
+- to: [{podSelector: {matchLabels: {app: server}}}]
+  ports: [{port: 8000, endPort: 8100}, {protocol: UDP, port: 8100, endPort: 8100}, {protocol: SCTP, port: 5000, endPort: 5010}]
+- to: [{podSelector: {matchLabels: {app: none}}}]`),
+		}))
+		for _, p := range pods {
+			v4, v6 := p.Addr4.String(), p.Addr6.String()
+			s.both("client", "tcp", v4, v6, 8000, lab.Answered)
+			s.both("client", "tcp", v4, v6, 8100, lab.Answered)
+			s.both("client", "tcp", v4, v6, 7999, lab.Refused)
+			s.both("client", "tcp", v4, v6, 8101, lab.Refused)
+			s.both("client", "udp", v4, v6, 8100, lab.Answered)
+			s.both("client", "udp", v4, v6, 8000, lab.Refused)
+			s.both("client", "icmp", v4, v6, 0, lab.Silent)
+			for port, want := range map[uint16]bool{4999: false, 5000: true, 5010: true, 5011: false} {
+				s.associates(a, p, port)
+				s.arrived(a, p, 132, port, want)
+			}
+		}
+		// A protocol without a port is all of its ports; no ports are all protocols.
+		s.apply(map[string]string{"np.yaml": egress("np", `
+- to: [{podSelector: {matchLabels: {app: server}}}]
+  ports: [{protocol: UDP}]`)})
+		for _, p := range pods {
+			v4, v6 := p.Addr4.String(), p.Addr6.String()
+			s.both("client", "udp", v4, v6, 8000, lab.Answered)
+			s.both("client", "udp", v4, v6, 8101, lab.Answered)
+			s.both("client", "tcp", v4, v6, 8000, lab.Refused)
+			s.both("client", "icmp", v4, v6, 0, lab.Silent)
+		}
+		s.apply(map[string]string{"np.yaml": egress("np", "\n- to: [{podSelector: {matchLabels: {app: server}}}]")})
+		for _, p := range pods {
+			v4, v6 := p.Addr4.String(), p.Addr6.String()
+			s.both("client", "tcp", v4, v6, 7999, lab.Answered)
+			s.both("client", "icmp", v4, v6, 0, lab.Answered)
+			s.associates(a, p, 4998)
+			s.arrived(a, p, 132, 4998, true)
+		}
+		s.both("client", "tcp", "198.51.100.9", "2001:db8:9::9", 80, lab.Refused)
+	})
+}
+
+// TestNamedPeerPorts: a named port is what each pod calls so, among the peers of the
+// rule, also where they are networks or everything.
+func TestNamedPeerPorts(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s := newPeerStage(t, network)
+		s.client("client", 10)
+		x := s.server("pod-x", 20, false, map[string]string{"app": "server"}, 8080, 9090)
+		y := s.server("pod-y", 21, true, map[string]string{"app": "server"}, 8080, 9090)
+		z := s.server("pod-z", 22, true, map[string]string{"app": "another"}, 8080, 9090)
+		x.ports = []lab.EnginePort{{Name: "http", Protocol: "tcp", Port: 8080}}
+		y.ports = []lab.EnginePort{{Name: "http", Protocol: "tcp", Port: 9090}, {Name: "http-udp", Protocol: "udp", Port: 8080}}
+		z.ports = x.ports
+		s.service(1, 80, y, 9090)
+		s.start(s.manifests(map[string]string{"p.yaml": policy("p", selectsClient)}))
+		open := func(rules string, want map[string]lab.Outcome) {
+			t.Helper()
+			s.apply(map[string]string{"np.yaml": egress("np", rules)})
+			for _, p := range []*peerPod{x, y, z} {
+				for _, port := range []uint16{8080, 9090} {
+					expected := want[fmt.Sprint(p.name, " ", port)]
+					if expected == "" {
+						expected = lab.Refused
+					}
+					s.both("client", "tcp", p.Addr4.String(), p.Addr6.String(), port, expected)
+				}
+			}
+			s.both("client", "udp", x.Addr4.String(), x.Addr6.String(), 8080, lab.Refused)
+			s.both("client", "tcp", "198.51.100.9", "2001:db8:9::9", 8080, lab.Refused)
+		}
+		v4, v6 := serviceAddr(1)
+		open("\n- to: [{podSelector: {matchLabels: {app: server}}}]\n  ports: [{port: http}]", map[string]lab.Outcome{"pod-x 8080": lab.Answered, "pod-y 9090": lab.Answered})
+		s.both("client", "tcp", v4.String(), v6.String(), 80, lab.Answered)
+		open("\n- ports: [{port: http}]", map[string]lab.Outcome{"pod-x 8080": lab.Answered, "pod-y 9090": lab.Answered, "pod-z 8080": lab.Answered})
+		open("\n- to: [{ipBlock: {cidr: 10.2.0.0/24, except: [10.2.0.21/32]}}, {ipBlock: {cidr: \"fd00:2::/64\", except: [\"fd00:2::15/128\"]}}]\n  ports: [{port: http}]",
+			map[string]lab.Outcome{"pod-z 8080": lab.Answered})
+		s.both("client", "tcp", v4.String(), v6.String(), 80, lab.Refused)
+		// A name counts with its protocol.
+		open("\n- to: [{podSelector: {matchLabels: {app: server}}}]\n  ports: [{port: http-udp}]", nil)
+		open("\n- to: [{podSelector: {matchLabels: {app: server}}}]\n  ports: [{protocol: UDP, port: http-udp}]", nil)
+		s.both("client", "udp", y.Addr4.String(), y.Addr6.String(), 8080, lab.Answered)
+	})
+}
+
+// TestOneFamilyAlone: a network of one family is nothing to the other.
+func TestOneFamilyAlone(t *testing.T) {
+	s := newPeerStage(t, lab.Routed)
+	s.client("client", 10)
+	s.start(s.manifests(map[string]string{"p.yaml": policy("p", selectsClient)}))
+	for cidr, want := range map[string][2]lab.Outcome{
+		"0.0.0.0/0": {lab.Answered, lab.Refused}, "::/0": {lab.Refused, lab.Answered},
+		"198.51.100.0/24": {lab.Answered, lab.Refused}, "2001:db8::/32": {lab.Refused, lab.Answered},
+	} {
+		s.apply(map[string]string{"np.yaml": egress("np", "\n- to: [{ipBlock: {cidr: \""+cidr+"\"}}]")})
+		s.expect("client", "tcp", "198.51.100.9:80", want[0])
+		s.expect("client", "tcp", "[2001:db8:9::9]:80", want[1])
+	}
+}

@@ -1,0 +1,102 @@
+package scenarios
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// opened are connections that were opened while something changed.
+type opened struct {
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+// opens lets a pod open connections to addresses, one after the other to each, until it
+// is stopped, and keeps those that were answered.
+func (s *peerStage) opens(pod string, to []string) (all *opened, stop func()) {
+	all = &opened{}
+	var wg sync.WaitGroup
+	over := make(chan struct{})
+	for _, network := range []string{"tcp", "udp"} {
+		for _, at := range to {
+			wg.Go(func() {
+				for {
+					select {
+					case <-over:
+						return
+					default:
+					}
+					c, err := s.Pod(pod).Dial(network, netip.MustParseAddrPort(at).String(), lab.Patience)
+					if err != nil {
+						continue
+					}
+					if lab.Echo(c, lab.Patience) != lab.Answered {
+						c.Close()
+						continue
+					}
+					all.mu.Lock()
+					all.conns = append(all.conns, c)
+					all.mu.Unlock()
+					time.Sleep(time.Millisecond)
+				}
+			})
+		}
+	}
+	return all, func() {
+		close(over)
+		wg.Wait()
+	}
+}
+
+func (o *opened) none() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.conns) == 0
+}
+
+// answered counts the connections that are answered still, and closes all.
+func (o *opened) answered() (alive int) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for _, c := range o.conns {
+		wg.Go(func() {
+			defer c.Close()
+			if lab.Echo(c, lab.Patience) == lab.Answered {
+				mu.Lock()
+				alive++
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return alive
+}
+
+// TestNothingOpensInBetween: of the connections that a pod opens while an address is
+// taken from its peers, at whatever moment, none is left when that is in force.
+func TestNothingOpensInBetween(t *testing.T) {
+	onEach(t, func(t *testing.T, network lab.Network) {
+		s := newChangeStage(t, network)
+		s.start(s.manifests(map[string]string{"p.yaml": policy("p", selectsClient), "np.yaml": toDB}))
+		comer := s.comers[:1]
+		for turn := range 3 {
+			s.relabel(comer[0].name, map[string]string{"db": "yes"})
+			all, stop := s.opens("client", addressesOf(comer))
+			for until := time.Now().Add(comeback); all.none(); time.Sleep(time.Millisecond) {
+				if time.Now().After(until) {
+					t.Fatalf("turn %d: nothing is opened: it proves nothing", turn)
+				}
+			}
+			s.relabel(comer[0].name, map[string]string{"db": "no"})
+			stop()
+			if n := all.answered(); n > 0 {
+				t.Errorf("turn %d: %d of %d connections that were opened meanwhile go on", turn, n, len(all.conns))
+			}
+		}
+	})
+}

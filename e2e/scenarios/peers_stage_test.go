@@ -1,0 +1,202 @@
+package scenarios
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/lab"
+)
+
+// peersCorefile is for a cluster of two nodes, with Services.
+var peersCorefile = strings.Replace(withLimits(fast), "cluster cluster.local 10.1.0.0/24 fd00:1::/64",
+	"cluster cluster.local 10.1.0.0/24 10.2.0.0/24 10.96.0.0/24 fd00:1::/64 fd00:2::/64 fd00:96::/112", 1)
+
+// peerStage is a stage with pods that others reach, some of them on a second node, and
+// perhaps another engine.
+type peerStage struct {
+	*stage
+	pods     map[string]*peerPod
+	services []lab.Service
+	engine   *lab.Engine
+}
+
+// peerPod is a pod with all that engines go by.
+type peerPod struct {
+	*lab.Pod
+	name, namespace string
+	remote          bool
+	labels          map[string]string
+	ports           []lab.EnginePort
+	sniffer         *lab.Sniffer
+}
+
+func newPeerStage(t *testing.T, network lab.Network) *peerStage {
+	t.Helper()
+	s := &peerStage{stage: newStage(t, network), pods: map[string]*peerPod{}}
+	var err error
+	if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), peersCorefile, "--node-name", "node-a"); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// client makes a pod of the agent's node, in the namespace shop, that has only a label.
+func (s *peerStage) client(name string, n int) *peerPod {
+	s.t.Helper()
+	return s.known(name, s.addPod(name, n), false, map[string]string{"app": name})
+}
+
+// server makes a pod of the namespace shop with echo servers and a sniffer.
+func (s *peerStage) server(name string, n int, remote bool, labels map[string]string, ports ...int) *peerPod {
+	s.t.Helper()
+	add := s.AddPod
+	if remote {
+		add = s.AddRemotePod
+	}
+	pod, err := add(name, n)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.serves(pod.Host, ports...)
+	p := s.known(name, pod, remote, labels)
+	p.sniffer = s.sniff(pod.Host, "eth0")
+	return p
+}
+
+func (s *peerStage) known(name string, pod *lab.Pod, remote bool, labels map[string]string) *peerPod {
+	p := &peerPod{Pod: pod, name: name, namespace: "shop", remote: remote, labels: labels}
+	s.pods[name] = p
+	return p
+}
+
+// serves starts echo servers on a host.
+func (s *peerStage) serves(h *lab.Host, ports ...int) {
+	s.t.Helper()
+	o, err := h.Serve(ports...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(o.Close)
+}
+
+func (s *peerStage) sniff(h *lab.Host, iface string) *lab.Sniffer {
+	s.t.Helper()
+	sniffer, err := h.Sniff(iface)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(sniffer.Close)
+	return sniffer
+}
+
+// service adds a Service port for both families: the node leads n's cluster addresses
+// to a pod's port.
+func (s *peerStage) service(n int, port uint16, to *peerPod, target uint16) (v4, v6 netip.Addr) {
+	s.t.Helper()
+	v4, v6 = serviceAddr(n)
+	for _, proto := range []string{"tcp", "udp"} {
+		for from, at := range map[netip.Addr]netip.Addr{v4: to.Addr4, v6: to.Addr6} {
+			s.services = append(s.services, lab.Service{Addr: from, Protocol: proto, Port: port, To: []netip.AddrPort{netip.AddrPortFrom(at, target)}})
+		}
+	}
+	if err := s.SetServices(s.services...); err != nil {
+		s.t.Fatal(err)
+	}
+	return v4, v6
+}
+
+func serviceAddr(n int) (v4, v6 netip.Addr) {
+	return netip.AddrFrom4([4]byte{10, 96, 0, byte(n)}), netip.MustParseAddr(fmt.Sprintf("fd00:96::%x", n))
+}
+
+// manifests renders the pods, and adds other files.
+func (s *peerStage) manifests(further map[string]string) map[string]string {
+	files := maps.Clone(further)
+	for name, p := range s.pods {
+		files["pod-"+name+".yaml"] = p.manifest()
+	}
+	return files
+}
+
+// manifest renders a v1 Pod.
+func (p *peerPod) manifest() string {
+	text := p.Manifest(p.namespace, p.name, p.labels)
+	spec := "spec:\n"
+	if p.remote {
+		spec += "  nodeName: node-b\n"
+	}
+	if len(p.ports) == 0 {
+		return strings.Replace(text, "spec:\n", spec, 1)
+	}
+	spec += "  containers:\n  - name: main\n    ports:\n"
+	for _, port := range p.ports {
+		spec += fmt.Sprintf("    - {name: %s, protocol: %s, containerPort: %d}\n", port.Name, strings.ToUpper(port.Protocol), port.Port)
+	}
+	return strings.Replace(text, "spec:\n  containers: []\n", spec, 1)
+}
+
+// relabel changes a pod's labels in the agent's folder, and waits.
+func (s *peerStage) relabel(name string, labels map[string]string) {
+	s.t.Helper()
+	s.pods[name].labels = labels
+	s.apply(map[string]string{"pod-" + name + ".yaml": s.pods[name].manifest()})
+}
+
+// networkPolicy renders an ordinary NetworkPolicy of the namespace shop.
+func networkPolicy(name, spec string) string {
+	return "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: " + name + ", namespace: shop}\nspec:\n  " +
+		strings.ReplaceAll(strings.TrimSpace(spec), "\n", "\n  ") + "\n"
+}
+
+// withEngine starts another engine, that knows the stage's pods.
+func (s *peerStage) withEngine(style lab.EngineStyle) {
+	s.t.Helper()
+	var pods []lab.EnginePod
+	for _, name := range slices.Sorted(maps.Keys(s.pods)) {
+		p := s.pods[name]
+		pods = append(pods, lab.EnginePod{Namespace: p.namespace, Labels: p.labels, Addrs: []netip.Addr{p.Addr4, p.Addr6}, Ports: p.ports, Local: !p.remote})
+	}
+	var err error
+	if s.engine, err = s.NewEngine(style, pods, map[string]map[string]string{"shop": {"kubernetes.io/metadata.name": "shop"}}); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		if err := s.engine.Stop(); err != nil {
+			s.t.Error(err)
+		}
+	})
+}
+
+// obeys has the engine enforce NetworkPolicies.
+func (s *peerStage) obeys(policies ...*networkingv1.NetworkPolicy) {
+	s.t.Helper()
+	if err := s.engine.Set(policies); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// parsed returns the object that a manifest of one document says.
+func parsed[T any](t *testing.T, manifest string) *T {
+	t.Helper()
+	out := new(T)
+	if err := yaml.UnmarshalStrict([]byte(manifest), out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// parsedPolicy is parsed with what an API server adds.
+func parsedPolicy(t *testing.T, manifest string) v1alpha1.FQDNNetworkPolicy {
+	t.Helper()
+	p := parsed[v1alpha1.FQDNNetworkPolicy](t, manifest)
+	p.UID = "uid-of-the-policy"
+	return *p
+}

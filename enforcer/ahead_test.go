@@ -1,0 +1,100 @@
+package enforcer
+
+import (
+	"context"
+	"testing"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// TestFirstStartRefusesNothingAllowed: on a node without an earlier agent the chains say
+// what pods may do before anything denies them: at no step is a new connection refused
+// that is allowed, and one that is opened on the way goes on.
+func TestFirstStartRefusesNothingAllowed(t *testing.T) {
+	w := newWorld(t)
+	client := pod("client", "10.1.0.5 2001:db8:1::5", "allow", "np")
+	w.netpols = append(w.netpols, netpol("np", "tcp/5432 db"))
+	w.remote = append(w.remote, far("db", "10.2.0.1 2001:db8:2::1", "db"))
+	snap := w.compile([]policy.Pod{client}, pol("allow", "tcp/443 www.example.org"))
+	open := func(step string) {
+		for _, to := range []string{"10.2.0.1:5432", "[2001:db8:2::1]:5432"} {
+			from := map[bool]string{true: "10.1.0.5", false: "2001:db8:1::5"}[addrPort(to).Addr().Is4()]
+			if !w.reaches(from, to, policy.TCP) {
+				t.Errorf("%s is refused before: %s", to, step)
+			}
+		}
+	}
+	w.seams.before = open
+	if err := w.e.Prepare(context.Background(), snap); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.e.Grant(context.Background(), w.grants(snap, client.PodRef, "www.example.org", 60, "192.0.2.1")); err != nil {
+		t.Fatal(err)
+	}
+	w.seams.before = func(step string) {
+		open(step)
+		if !w.reaches("10.1.0.5", "192.0.2.1:443", policy.TCP) {
+			t.Errorf("what was granted is refused before: %s", step)
+		}
+	}
+	early := &packet{src: addr("10.1.0.5"), dst: addr("10.2.0.1"), proto: policy.TCP, dport: 5432}
+	if w.passes(early); early.conn&DefaultMark == 0 {
+		t.Error("what a pod opens while its names are resolved has no admission")
+	}
+	if err := w.e.Commit(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	open("the end")
+	if w.reaches("10.1.0.5", "10.2.0.1:5433", policy.TCP) {
+		t.Error("nothing is denied")
+	}
+}
+
+// What an earlier agent's chains say stays in force until the first Commit, also where
+// the first snapshot has nothing of it.
+func TestFirstPrepareLeavesAnEarlierAgentsChains(t *testing.T) {
+	w, client := asksPeers(t)
+	w.restart()
+	w.netpols = nil
+	snap := w.compile([]policy.Pod{client}, pol("allow", "tcp/443 www.example.org"))
+	if err := w.e.Prepare(context.Background(), snap); err != nil {
+		t.Fatal(err)
+	}
+	if !w.reaches("10.1.0.5", "10.2.0.1:5432", policy.TCP) {
+		t.Error("the first Prepare took away what was in force")
+	}
+}
+
+// TestAbandonedSnapshots: what a snapshot allowed that was prepared and never came into
+// force is taken back with the next that does not.
+func TestAbandonedSnapshots(t *testing.T) {
+	allow := pol("allow", "tcp/443 www.example.org")
+	client, young := pod("client", "10.1.0.5", "allow", "np"), pod("young", "10.1.0.6", "allow", "np")
+	for what, test := range map[string]struct {
+		before, during, after []policy.Pod
+		from                  string
+	}{
+		"of a pod that stays":           {[]policy.Pod{client}, []policy.Pod{client}, []policy.Pod{client}, "10.1.0.5"},
+		"of a pod that comes and stays": {nil, []policy.Pod{young}, []policy.Pod{young}, "10.1.0.6"},
+		"of a pod that comes and goes":  {[]policy.Pod{client}, []policy.Pod{client, young}, []policy.Pod{client}, "10.1.0.6"},
+	} {
+		w := newWorld(t)
+		w.remote = append(w.remote, far("db", "10.2.0.1", "db"))
+		w.apply(test.before, allow)
+		w.netpols = append(w.netpols, netpol("np", "tcp/5432 db"))
+		if err := w.e.Prepare(context.Background(), w.compile(test.during, allow)); err != nil {
+			t.Fatal(err)
+		}
+		early := &packet{src: addr(test.from), dst: addr("10.2.0.1"), proto: policy.TCP, dport: 5432}
+		if w.passes(early); early.conn&DefaultMark == 0 {
+			t.Fatalf("%s: the chains do not say it ahead", what)
+		}
+		f := flow(test.from+":1001", "10.2.0.1:5432")
+		w.flows.Track(f)
+		w.netpols = nil
+		w.apply(test.after, allow)
+		if w.admitted(f) {
+			t.Errorf("%s: a connection goes on that no snapshot in force ever allowed", what)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package enforcer
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/namegate/namegate/enforcer/conntrack"
+	"github.com/namegate/namegate/policy"
+)
+
+// lostPeers is what of a pod's peers is gone: addresses, or networks, of which nobody
+// says where their connections are: then all of the pod's are looked at.
+type lostPeers struct {
+	addrs map[netip.Addr]bool
+	all   bool
+}
+
+// reviewLost notes the pods of a plan that ask one of the sets, of which all that is
+// beyond is about to go.
+func (e *Enforcer) reviewLost(plan map[policy.PodRef]*podPlan, sets []*peerSet) {
+	by := map[policy.Peer]*lostPeers{}
+	for _, s := range sets {
+		l := by[s.key.peer]
+		if l == nil {
+			l = &lostPeers{addrs: map[netip.Addr]bool{}}
+			by[s.key.peer] = l
+		}
+		for en := range s.beyond {
+			l.addrs[en.Addr] = true
+			l.all = l.all || s.key.peer.Kind == policy.PeerNetworks
+		}
+	}
+	for ref, p := range plan {
+		if p.peers == nil || e.rejudge[ref] {
+			continue
+		}
+		for _, a := range p.peers.allows {
+			if l := by[a.peer]; l != nil {
+				e.review[ref] = e.review[ref].and(l)
+			}
+		}
+	}
+}
+
+// and returns what is gone by either.
+func (l lostPeers) and(o *lostPeers) lostPeers {
+	if l.addrs == nil {
+		return *o // shared by all that lost nothing else
+	}
+	both := lostPeers{maps.Clone(l.addrs), l.all || o.all}
+	maps.Copy(both.addrs, o.addrs)
+	return both
+}
+
+// rejudgePeers notes the pods whose NetworkPolicies allow them less than the last
+// plan's, or than an earlier agent's chains say.
+func (e *Enforcer) rejudgePeers(last, plan map[policy.PodRef]*podPlan) {
+	for ref, p := range plan {
+		if was := last[ref]; was != nil && !was.peers.within(p.peers) {
+			e.rejudge[ref] = true
+		}
+		for _, a := range p.addrs {
+			chain, had := e.inherited.peers[a]
+			if had && e.inherited.same(a, ref) && !p.peers.all() && (p.peers == nil || p.peers.chain != chain) {
+				e.rejudge[ref] = true
+			}
+		}
+	}
+}
+
+// flowsOf lists the admitted connections that are to be judged anew: all that pods
+// began, by their address, and of others those to peers that they lost. Where it is
+// about such peers alone the query names them.
+func (e *Enforcer) flowsOf(whole map[netip.Addr]*podPlan, parts map[netip.Addr]lostPeers) ([]conntrack.Flow, error) {
+	q := conntrack.Query{Mark: e.cfg.Mark, Mask: e.cfg.Mark, Sources: slices.Collect(maps.Keys(whole))}
+	peers := map[netip.Addr]bool{}
+	some := len(whole) == 0
+	for a, lost := range parts {
+		q.Sources = append(q.Sources, a)
+		some = some && !lost.all
+		maps.Copy(peers, lost.addrs)
+	}
+	if some {
+		q.Peers = slices.Collect(maps.Keys(peers))
+	}
+	if len(q.Sources) == 0 {
+		return nil, nil
+	}
+	return e.k.Flows.Flows(q)
+}

@@ -1,0 +1,81 @@
+package enforcer_test
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/enforcer/conntrack"
+)
+
+// TestDatagramsToAReusedAddress: a flow of UDP to a peer that is gone stops, whoever has
+// its address now and however long conntrack remembers the flow.
+func TestDatagramsToAReusedAddress(t *testing.T) {
+	eachPeering(t, func(p *peering) {
+		db, other := p.Pod("db"), p.Pod("other")
+		p.apply(egress("client", intstr.IntOrString{}, "db"))
+		var cs []net.Conn
+		for _, a := range []netip.Addr{db.Addr4, db.Addr6} {
+			c, err := p.Pod("client").Dial("udp", netip.AddrPortFrom(a, 80).String(), time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			for range 3 { // until it is assured
+				p.goesOn("to a peer", c, true)
+			}
+			cs = append(cs, c)
+		}
+		p.labels["db"], p.labels["other"] = "someone", "other db"
+		p.apply()
+		for _, c := range cs {
+			p.goesOn("its peer is gone", c, false)
+		}
+		p.expect("client", other.Addr4, 80, lab.Answered)
+	})
+}
+
+// TestPeersOfUntrackedPackets: without conntrack each packet is judged by itself.
+func TestPeersOfUntrackedPackets(t *testing.T) {
+	eachPeering(t, func(p *peering) {
+		for _, program := range []string{"iptables", "ip6tables"} {
+			if out, err := p.Node.Run(program, "-t", "raw", "-I", "PREROUTING", "-j", "CT", "--notrack"); err != nil {
+				t.Fatal(err, out)
+			}
+		}
+		p.apply(egress("client", port80, "db"))
+		for _, to := range []*lab.Pod{p.Pod("db"), p.Pod("other")} {
+			want := map[bool]lab.Outcome{true: lab.Answered, false: lab.Refused}[to == p.Pod("db")]
+			p.expect("client", to.Addr4, 80, want)
+			p.expect("client", to.Addr6, 80, want)
+		}
+		client := p.Pod("client")
+		if flows, err := p.flows.Flows(conntrack.Query{Sources: []netip.Addr{client.Addr4, client.Addr6}}); err != nil || len(flows) != 0 {
+			t.Errorf("connections %v are tracked, %v", flows, err)
+		}
+	})
+}
+
+// TestAuditedPodsPeersMarkNothing: what a NetworkPolicy allows a pod that is only audited
+// leaves no admission behind that would outlast it.
+func TestAuditedPodsPeersMarkNothing(t *testing.T) {
+	eachPeering(t, func(p *peering) {
+		p.audit = true
+		p.apply(egress("client", port80, "db"))
+		p.open("client", p.Pod("db").Addr4, 80)
+		p.open("client", service6, 5432)
+		client := p.Pod("client")
+		flows, err := p.flows.Flows(conntrack.Query{Sources: []netip.Addr{client.Addr4, client.Addr6}, Mark: enforcer.DefaultMark, Mask: enforcer.DefaultMark})
+		if err != nil || len(flows) != 0 {
+			t.Errorf("connections %v are admitted, %v", flows, err)
+		}
+		if s := p.e.Status(); s.PeerSets != 0 {
+			t.Errorf("%d sets for nobody", s.PeerSets)
+		}
+	})
+}

@@ -1,0 +1,381 @@
+package enforcer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/enforcer/conntrack"
+	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/enforcer/nft"
+	"github.com/namegate/namegate/policy"
+)
+
+// peering is a node with the pods client, db and other, each of which echoes on port
+// 80, a Service of db, and an enforcer. One FQDNNetworkPolicy that allows nothing selects
+// the pods with the label gated.
+type peering struct {
+	*lab.Lab
+	t        *testing.T
+	e        *enforcer.Enforcer
+	sets     *ipset.Kernel
+	flows    *conntrack.Kernel
+	compiler *policy.Compiler
+	labels   map[string]string // of each pod: words
+	netpols  []*networkingv1.NetworkPolicy
+	audit    bool // the FQDNNetworkPolicy is only audited
+}
+
+// The Service of db.
+var service4, service6 = netip.MustParseAddr("10.96.0.7"), netip.MustParseAddr("fd00:96::7")
+
+func newPeering(t *testing.T, network lab.Network) *peering {
+	t.Helper()
+	l, err := lab.New(network)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	p := &peering{Lab: l, t: t, labels: map[string]string{"client": "gated client", "db": "db", "other": "other"}}
+	for i, name := range []string{"client", "db", "other"} {
+		pod, err := l.AddPod(name, 5+i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		serves, err := pod.Serve(80)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(serves.Close)
+	}
+	world, err := l.ServeWorld(nil, 80)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(world.Close)
+	db := l.Pod("db")
+	err = errors.Join(l.SetServices(
+		lab.Service{Addr: service4, Protocol: "tcp", Port: 5432, To: []netip.AddrPort{netip.AddrPortFrom(db.Addr4, 80)}},
+		lab.Service{Addr: service6, Protocol: "tcp", Port: 5432, To: []netip.AddrPort{netip.AddrPortFrom(db.Addr6, 80)}},
+	), l.Ready())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.restart()
+	return p
+}
+
+// restart lets another enforcer follow, which knows nothing.
+func (p *peering) restart() {
+	p.t.Helper()
+	err := p.Node.Do(func() error {
+		var k enforcer.Kernel
+		var err error
+		if k.Chains, err = iptables.NewExec(iptables.Default); err != nil {
+			return err
+		}
+		if k.Tables, err = nft.Open(enforcer.DefaultMark); err != nil {
+			return err
+		}
+		if p.sets, err = ipset.Open(); err != nil {
+			return err
+		}
+		if p.flows, err = conntrack.Open(); err != nil {
+			return err
+		}
+		links, err := link.Open()
+		if err != nil {
+			return err
+		}
+		p.t.Cleanup(p.sets.Close)
+		p.t.Cleanup(p.flows.Close)
+		p.t.Cleanup(links.Close)
+		k.Sets, k.Flows, k.Links = p.sets, p.flows, links
+		p.compiler = policy.NewCompiler()
+		if p.e, err = enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Resolvers: []netip.Addr{lab.Resolver4}}, k, nil, slog.New(slog.NewTextHandler(io.Discard, nil))); err != nil {
+			return err
+		}
+		_, err = p.e.Start(context.Background())
+		return err
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// apply brings labels and NetworkPolicies into force.
+func (p *peering) apply(netpols ...*networkingv1.NetworkPolicy) {
+	p.t.Helper()
+	if netpols != nil {
+		p.netpols = netpols
+	}
+	in := policy.Input{NetworkPolicies: p.netpols, Policies: []v1alpha1.FQDNNetworkPolicy{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "gate"},
+		Spec:       v1alpha1.FQDNNetworkPolicySpec{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"gated": "yes"}}},
+	}}}
+	if p.audit {
+		in.Policies[0].Spec.Enforcement = v1alpha1.EnforcementAudit
+	}
+	for name, words := range p.labels {
+		host := p.Pod(name)
+		pod := policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: name, UID: "uid-" + name}, IPs: []netip.Addr{host.Addr4, host.Addr6}, Labels: map[string]string{}}
+		pod.Ports = []policy.NamedPort{{Name: "http", Protocol: policy.TCP, Port: 80}}
+		for _, w := range strings.Fields(words) {
+			pod.Labels[w] = "yes"
+		}
+		in.Pods = append(in.Pods, pod)
+	}
+	s := p.compiler.Compile(in)
+	if len(s.Problems) > 0 {
+		p.t.Fatal(s.Problems)
+	}
+	err := p.Node.Do(func() error {
+		if err := p.e.Prepare(context.Background(), s); err != nil {
+			return err
+		}
+		return p.e.Commit(context.Background())
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// egress selects the pods with a label; each peer is a label or a network, ports are
+// TCP's.
+func egress(from string, port intstr.IntOrString, peers ...string) *networkingv1.NetworkPolicy {
+	n := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: from}}
+	n.Spec.PodSelector.MatchLabels = map[string]string{from: "yes"}
+	n.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
+	rule := networkingv1.NetworkPolicyEgressRule{}
+	if port != (intstr.IntOrString{}) {
+		rule.Ports = []networkingv1.NetworkPolicyPort{{Port: &port}}
+	}
+	for _, to := range peers {
+		peer := networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{to: "yes"}}}
+		if strings.Contains(to, "/") {
+			peer = networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: to}}
+		}
+		rule.To = append(rule.To, peer)
+	}
+	n.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{rule}
+	return n
+}
+
+func (p *peering) expect(from string, to netip.Addr, port uint16, want lab.Outcome) {
+	p.t.Helper()
+	if got := p.Pod(from).Probe("tcp", netip.AddrPortFrom(to, port)); got != want {
+		p.t.Errorf("%s to %s port %d: %s, want %s", from, to, port, got, want)
+	}
+}
+
+// open is a connection that was answered once.
+func (p *peering) open(from string, to netip.Addr, port uint16) net.Conn {
+	p.t.Helper()
+	c, err := p.Pod(from).Dial("tcp", netip.AddrPortFrom(to, port).String(), time.Second)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { c.Close() })
+	p.goesOn("just opened", c, true)
+	return c
+}
+
+func (p *peering) goesOn(when string, c net.Conn, want bool) {
+	p.t.Helper()
+	if got := lab.Echo(c, lab.Patience); (got == lab.Answered) != want {
+		p.t.Errorf("%s: %s to %s is %s", when, c.LocalAddr(), c.RemoteAddr(), got)
+	}
+}
+
+var http, port80 = intstr.FromString("http"), intstr.FromInt(80)
+
+// each runs a test on every network.
+func eachPeering(t *testing.T, f func(p *peering)) {
+	for _, network := range networks {
+		t.Run(string(network), func(t *testing.T) { f(newPeering(t, network)) })
+	}
+}
+
+// TestPeersOnTheKernel: pods, networks and names of ports, directly and behind a
+// Service, of both families, and members that come and go.
+func TestPeersOnTheKernel(t *testing.T) {
+	eachPeering(t, func(p *peering) {
+		db, other := p.Pod("db"), p.Pod("other")
+		outside := netip.MustParseAddr("198.51.100.1")
+		for what, to := range map[string]*networkingv1.NetworkPolicy{
+			"by label": egress("client", port80, "db"), "by name": egress("client", http, "db"),
+			"by address": egress("client", port80, db.Addr4.String()+"/32", db.Addr6.String()+"/128"),
+		} {
+			p.apply(to)
+			for _, a := range []netip.Addr{db.Addr4, db.Addr6} {
+				p.expect("client", a, 80, lab.Answered)
+				p.expect("client", a, 81, lab.Refused)
+			}
+			for _, a := range []netip.Addr{other.Addr4, other.Addr6, outside} {
+				p.expect("client", a, 80, lab.Refused)
+			}
+			p.expect("client", service4, 5432, lab.Answered)
+			p.expect("client", service6, 5432, lab.Answered)
+			p.expect("other", outside, 80, lab.Answered)
+			if p.t.Failed() {
+				t.Fatal(what)
+			}
+		}
+		p.labels["other"] += " db"
+		p.apply(egress("client", port80, "db"))
+		p.expect("client", other.Addr4, 80, lab.Answered)
+		p.labels["other"] = "other"
+		p.apply()
+		p.expect("client", other.Addr4, 80, lab.Refused)
+		p.apply(egress("client", port80, "0.0.0.0/0"))
+		p.expect("client", outside, 80, lab.Answered)
+		p.expect("client", db.Addr4, 80, lab.Answered)
+		p.expect("client", db.Addr6, 80, lab.Refused)
+		p.apply(egress("client", intstr.IntOrString{}))
+		p.expect("client", db.Addr6, 80, lab.Answered)
+		p.apply([]*networkingv1.NetworkPolicy{}...)
+		p.netpols = nil
+		p.apply()
+		p.expect("client", outside, 80, lab.Refused)
+		if names, err := p.sets.Names(); err != nil || strings.Contains(strings.Join(names, " "), "-p-") {
+			t.Errorf("sets are left: %v, %v", names, err)
+		}
+	})
+}
+
+// TestLostPeersAreCut: what a label, a port's name or a NetworkPolicy stops allowing,
+// and nothing else allows.
+func TestLostPeersAreCut(t *testing.T) {
+	eachPeering(t, func(p *peering) {
+		db, other := p.Pod("db"), p.Pod("other")
+		p.apply(egress("client", port80, "db", "other"))
+		cs := []net.Conn{p.open("client", db.Addr4, 80), p.open("client", db.Addr6, 80), p.open("client", service4, 5432), p.open("client", service6, 5432)}
+		stay := []net.Conn{p.open("client", other.Addr4, 80), p.open("client", other.Addr6, 80), p.open("other", db.Addr4, 80)}
+		all := func(when string, cs []net.Conn, want bool) {
+			t.Helper()
+			for _, c := range cs {
+				p.goesOn(when, c, want)
+			}
+		}
+		p.labels["db"] = ""
+		p.apply()
+		all("a label went", cs, false)
+		all("others' label stays", stay, true)
+		p.apply(egress("client", http, "other"))
+		all("by another rule", stay, true)
+		p.apply(egress("client", port80, "db", other.Addr4.String()+"/32"))
+		p.goesOn("by a network", stay[0], true)
+		p.goesOn("of the other family", stay[1], false)
+		p.netpols = nil
+		p.apply()
+		p.goesOn("no NetworkPolicy", stay[0], false)
+		p.goesOn("of a pod that is not selected", stay[2], true)
+	})
+}
+
+// TestPeersOfWhoBecomesSelected: its connections to peers go on, whoever speaks next.
+func TestPeersOfWhoBecomesSelected(t *testing.T) {
+	eachPeering(t, func(p *peering) {
+		p.labels["client"] = "client"
+		p.apply(egress("client", port80, "db"))
+		db, other := p.Pod("db"), p.Pod("other")
+		kept := []net.Conn{p.open("client", db.Addr4, 80), p.open("client", db.Addr6, 80), p.open("client", service4, 5432)}
+		cut := p.open("client", other.Addr4, 80)
+		p.labels["client"] = "client gated"
+		p.apply()
+		admitted, err := p.flows.Flows(conntrack.Query{Sources: []netip.Addr{p.Pod("client").Addr4, p.Pod("client").Addr6}, Mark: enforcer.DefaultMark, Mask: enforcer.DefaultMark})
+		if err != nil || len(admitted) != 3 {
+			t.Errorf("%d connections are admitted, %v", len(admitted), err)
+		}
+		for _, c := range kept {
+			p.goesOn("to a peer", c, true)
+		}
+		p.goesOn("to no peer", cut, false)
+	})
+}
+
+// TestAnswersAdmitNothing: what a selected pod answers to whom it may reach anyhow is
+// no admission of the other's connection, nor are its errors: once the other is
+// selected, it may not go on.
+func TestAnswersAdmitNothing(t *testing.T) {
+	eachPeering(t, func(p *peering) {
+		p.apply(egress("client", intstr.IntOrString{}, "other"))
+		client, other := p.Pod("client"), p.Pod("other")
+		var cs []net.Conn
+		for _, a := range []netip.Addr{client.Addr4, client.Addr6} {
+			cs = append(cs, p.open("other", a, 80))
+			p.expect("client", map[bool]netip.Addr{true: other.Addr4, false: other.Addr6}[a.Is4()], 80, lab.Answered)
+			if got := other.Probe("udp", netip.AddrPortFrom(a, 99)); got != lab.Refused {
+				t.Errorf("the client's error does not arrive: %s", got)
+			}
+		}
+		for _, a := range []netip.Addr{other.Addr4, other.Addr6} {
+			flows, err := p.flows.Flows(conntrack.Query{Sources: []netip.Addr{a}})
+			if err != nil || len(flows) < 2 {
+				t.Fatalf("%d connections, %v", len(flows), err)
+			}
+			for _, f := range flows {
+				if f.Mark&enforcer.DefaultMark != 0 {
+					t.Errorf("protocol %d from %s to %s is admitted by an answer", f.Protocol, f.Src, f.Dst)
+				}
+			}
+		}
+		p.labels["other"] += " gated"
+		p.apply()
+		for _, c := range cs {
+			p.goesOn("its pod is selected", c, false)
+		}
+	})
+}
+
+// TestPeersSurviveARestart: sets are taken over as they are, what they hold too much
+// goes, and what that had opened is cut.
+func TestPeersSurviveARestart(t *testing.T) {
+	eachPeering(t, func(p *peering) {
+		np := egress("client", port80, "db", "other")
+		p.apply(np)
+		db, other := p.Pod("db"), p.Pod("other")
+		stays, cut := []net.Conn{p.open("client", db.Addr4, 80), p.open("client", service6, 5432)}, p.open("client", other.Addr4, 80)
+		before := p.e.Status()
+		if before.PeerSets != 2 || before.PeerEntries != 4 {
+			t.Errorf("%d sets, %d entries", before.PeerSets, before.PeerEntries)
+		}
+		p.restart()
+		for _, c := range append(stays, cut) {
+			p.goesOn("before the first snapshot", c, true)
+		}
+		p.labels["other"] = "" // while nobody looked
+		p.apply()
+		for _, c := range stays {
+			p.goesOn("after a restart", c, true)
+		}
+		p.goesOn("its peer is gone", cut, false)
+		p.expect("client", other.Addr4, 80, lab.Refused)
+		p.restart()
+		p.netpols = nil
+		p.apply()
+		for i, c := range stays {
+			p.goesOn(fmt.Sprint("its NetworkPolicy is gone ", i), c, false)
+		}
+	})
+}

@@ -1,0 +1,52 @@
+package enforcer
+
+import "github.com/namegate/namegate/policy"
+
+// Pods come, go and change their labels all day, anywhere in the cluster: then snapshots
+// differ in who the peers are, and in nothing else. Chains, tables and all other sets
+// hold already what they should, and only the difference of the peer sets is written.
+
+// peersAlone tells whether a snapshot differs from the one in force in its peer sets
+// alone, and nothing of that one is owed. The same once more has all looked at again.
+func (e *Enforcer) peersAlone(s *policy.Snapshot) bool {
+	return e.whole && s != e.snapshot && e.refusals == 0 && len(e.refusedPeers) == 0 && s.SameButPeers(e.snapshot)
+}
+
+// preparePeers is Prepare for such a snapshot, and tells whether that is done.
+func (e *Enforcer) preparePeers(s *policy.Snapshot) bool {
+	if e.alone = e.peersAlone(s); !e.alone {
+		return false
+	}
+	if err := e.fillPeerSets(askedPeers(e.plan)); err != nil {
+		e.alone = false // it is tried, and told of, with all else
+	}
+	e.tellPeers()
+	return e.alone
+}
+
+// commitPeers is Commit for such a snapshot.
+func (e *Enforcer) commitPeers() error {
+	for _, p := range e.plan {
+		p.in = e.coming
+	}
+	e.snapshot = e.coming
+	if err := e.dropPeers(e.plan); err != nil {
+		return err
+	}
+	if err := e.destroyFound(); err != nil { // what another program asked until now
+		return err
+	}
+	return e.settleDebts()
+}
+
+// settleDebts cuts what a Commit took back.
+func (e *Enforcer) settleDebts() error {
+	if err := e.cut(e.rejudge, e.review, e.gone); err != nil {
+		return err
+	}
+	clear(e.rejudge)
+	clear(e.review)
+	e.gone = nil
+	e.whole = true
+	return nil
+}

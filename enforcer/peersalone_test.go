@@ -1,0 +1,88 @@
+package enforcer
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// moved is asksPeers, with two connections open, and the snapshot after one of the
+// databases got another address.
+func moved(t *testing.T) (*world, *policy.Snapshot, policy.Pod) {
+	w, client := asksPeers(t)
+	for _, db := range []string{"10.2.0.1:5432", "10.2.0.2:5432"} {
+		f := flow("10.1.0.5:"+db[len(db)-4:], db)
+		f.Mark = DefaultMark
+		w.flows.Track(f)
+	}
+	w.remote = slices.Clone(w.remote)
+	w.remote[0] = far("db1", "10.2.0.9 2001:db8:2::1", "db")
+	return w, w.compile([]policy.Pod{client}, pol("allow", "tcp/443 www.example.org")), client
+}
+
+// Where only peers differ nothing is asked of the kernel but what differs: neither what
+// other sets hold nor which interfaces there are.
+func TestPeersAloneAskNothingElse(t *testing.T) {
+	w, next, _ := moved(t)
+	w.seams.forget(0, false)
+	if err := w.rollOut(next); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range w.seams.written() {
+		if strings.HasPrefix(step, "list ") {
+			t.Errorf("%s", step)
+		}
+	}
+	all := w.all()
+	if !strings.Contains(all, "10.1.0.5:5432 10.2.0.1:5432 0x0") || !strings.Contains(all, "10.1.0.5:5432 10.2.0.2:5432 0x40") {
+		t.Errorf("the connection to the address that went is not cut, or another is:\n%s", all)
+	}
+}
+
+// Every fault on the way is mended by a try of the same snapshot.
+func TestFaultsOfPeersAlone(t *testing.T) {
+	w, next, _ := moved(t)
+	if err := w.rollOut(next); err != nil {
+		t.Fatal(err)
+	}
+	want := w.all()
+	for _, late := range []bool{false, true} {
+		n := 1
+		for ; n < maxSteps; n++ {
+			w, next, _ := moved(t)
+			w.seams.forget(n, late)
+			failed := w.rollOut(next) != nil
+			reached := w.seams.steps >= n
+			w.seams.forget(0, false)
+			if !reached {
+				break
+			}
+			if err := w.rollOut(next); err != nil {
+				t.Fatalf("step %d: %v after a fault", n, err)
+			}
+			if diff := cmp.Diff(want, w.all()); diff != "" {
+				t.Errorf("step %d, failed %v (-want +got):\n%s", n, failed, diff)
+			}
+		}
+		if n < 3 {
+			t.Errorf("only %d steps", n)
+		}
+	}
+}
+
+// A pod that nobody selects is known from its first snapshot on, also where its peers
+// differ and no view does.
+func TestPeersAndAPodThatNobodySelects(t *testing.T) {
+	w, _, client := moved(t)
+	w.apply([]policy.Pod{client, pod("plain", "10.1.0.77")}, pol("allow", "tcp/443 www.example.org"))
+	if !strings.Contains(w.dump(), "10.1.0.77") {
+		t.Error("the tables do not know the pod that came together with a change of peers")
+	}
+	if w.reaches("10.1.0.5", "10.2.0.1:5432", policy.TCP) || !w.reaches("10.1.0.5", "10.2.0.9:5432", policy.TCP) {
+		t.Error("the peers are not the snapshot's")
+	}
+}

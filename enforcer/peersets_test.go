@@ -1,0 +1,339 @@
+package enforcer
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/knftables"
+
+	"github.com/namegate/namegate/enforcer/conntrack"
+	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/policy"
+)
+
+// peerSetOfKind is the name of the first set of a kind.
+func (w *world) peerSetOfKind(kind policy.PeerKind) string {
+	w.t.Helper()
+	for _, s := range w.snap.PeerSets {
+		if s.Kind == kind {
+			return peerSetName(s.Peer, 4)
+		}
+	}
+	w.t.Fatal("no such set")
+	return ""
+}
+
+// peerRivals are what programs do to sets of peers, each by one write.
+var peerRivals = map[string]func(w *world) error{
+	"flushes pods":     func(w *world) error { return w.flush(w.peerSetOfKind(policy.PeerPods)) },
+	"flushes networks": func(w *world) error { return w.flush(w.peerSetOfKind(policy.PeerNetworks)) },
+	"flushes ports":    func(w *world) error { return w.flush(w.peerSetOfKind(policy.PeerPorts)) },
+	"opens an address": func(w *world) error {
+		return w.sets.Add(w.peerSetOfKind(policy.PeerPods), ipset.Entry{Addr: addr("203.0.113.9")})
+	},
+	"opens a network": func(w *world) error {
+		return w.sets.Add(w.peerSetOfKind(policy.PeerNetworks), ipset.Entry{Addr: addr("203.0.113.0"), Bits: 24})
+	},
+	"destroys a set": func(w *world) error {
+		name := w.peerSetOfKind(policy.PeerPods)
+		w.sets.Refer(name, false)
+		return w.sets.Destroy(name)
+	},
+}
+
+// Each is found by a glance, well before the check that comes by itself, and mended once.
+func TestWhatHappensToPeersIsSeenAtOnce(t *testing.T) {
+	for what, rival := range peerRivals {
+		w, _ := asksPeers(t)
+		var glance setGlance
+		if w.e.touched() || glance.shows(w.e) {
+			t.Fatalf("%s: something shows before", what)
+		}
+		before := sortedLines(w.dump())
+		if err := rival(w); err != nil {
+			t.Fatal(err)
+		}
+		glance = setGlance{}
+		if !glance.shows(w.e) {
+			t.Errorf("a program %s, and nothing shows", what)
+		}
+		w.reconcile()
+		if after := sortedLines(w.dump()); after != before {
+			t.Errorf("a program %s; after the repair:\n%s\nwant\n%s", what, after, before)
+		}
+		if got := w.e.Status().Repairs; got != 1 {
+			t.Errorf("a program %s: %d repairs", what, got)
+		}
+		glance = setGlance{}
+		if glance.shows(w.e) {
+			t.Errorf("a program %s, and after the repair it still shows", what)
+		}
+	}
+}
+
+// One entry for another shows in no size; it is found when the set has its turn.
+func TestExchangedPeersComeBack(t *testing.T) {
+	w, _ := asksPeers(t)
+	before := sortedLines(w.dump())
+	name := w.peerSetOfKind(policy.PeerPods)
+	if err := w.sets.Delete(name, ipset.Entry{Addr: addr("10.2.0.1")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.sets.Add(name, ipset.Entry{Addr: addr("203.0.113.9")}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 * closeLooks {
+		w.reconcile()
+	}
+	if after := sortedLines(w.dump()); after != before {
+		t.Errorf("after %d checks:\n%s\nwant\n%s", 2*closeLooks, after, before)
+	}
+}
+
+// refusing is sets of which some take nothing.
+type refusing struct {
+	ipset.Interface
+	set, entry string // that are refused: a name, and an address
+}
+
+func (r *refusing) Ensure(s ipset.Set) error {
+	if s.Name == r.set {
+		return errInjected
+	}
+	return r.Interface.Ensure(s)
+}
+
+func (r *refusing) Apply(ops []ipset.Op) {
+	r.Interface.Apply(ops)
+	for i := range ops {
+		if !ops[i].Delete && slices.ContainsFunc(ops[i].Entries, func(e ipset.Entry) bool { return e.Addr.String() == r.entry }) {
+			ops[i].Err = errInjected
+		}
+	}
+}
+
+// TestRefusedPeers: what the kernel does not take holds up a snapshot a few times, and
+// then its peers alone are closed, until it takes them.
+func TestRefusedPeers(t *testing.T) {
+	for _, what := range []string{"a set", "an entry"} {
+		w := newWorld(t)
+		client := pod("client", "10.1.0.5", "allow", "np")
+		w.remote = append(w.remote, far("db", "10.2.0.1", "db"), far("web", "10.2.0.2", "web"))
+		w.netpols = append(w.netpols, netpol("np", "tcp/80 db", "tcp/80 web", "udp"))
+		s := w.compile([]policy.Pod{client}, pol("allow"))
+		r := &refusing{Interface: w.e.k.Sets}
+		if what == "a set" {
+			r.set = peerSetName(s.PeerSets[0].Peer, 4)
+		} else {
+			r.entry = "10.2.0.1"
+		}
+		w.e.k.Sets = r
+		refused := 0
+		for w.e.Prepare(context.Background(), s) != nil {
+			if refused++; refused > 2*refusalsMax {
+				t.Fatalf("%s is refused, and nothing goes on", what)
+			}
+		}
+		if refused != refusalsMax {
+			t.Errorf("%s: refused %d times", what, refused)
+		}
+		if err := w.rollOut(s); err != nil {
+			t.Fatal(err)
+		}
+		open := func() [3]bool {
+			return [3]bool{w.reaches("10.1.0.5", "10.2.0.1:80", policy.TCP), w.reaches("10.1.0.5", "10.2.0.2:80", policy.TCP), w.reaches("10.1.0.5", "192.0.2.1:7", policy.UDP)}
+		}
+		if got := open(); got != [3]bool{false, true, true} {
+			t.Errorf("%s is refused: open %v", what, got)
+		}
+		var glance setGlance
+		if glance.shows(w.e) {
+			t.Errorf("%s is refused, and taken for another program's doing", what)
+		}
+		r.set, r.entry = "", ""
+		if err := w.rollOut(s); err != nil {
+			t.Fatal(err)
+		}
+		if got := open(); got != [3]bool{true, true, true} {
+			t.Errorf("%s is taken at last: open %v", what, got)
+		}
+	}
+}
+
+// A pod that is known only once it is selected may have had connections before.
+func TestNewPodsPeerConnectionsAreAdmitted(t *testing.T) {
+	w := newWorld(t)
+	w.remote = append(w.remote, far("db", "10.2.0.1", "db"))
+	w.netpols = append(w.netpols, netpol("np", "tcp/80 db"))
+	w.apply(nil, pol("allow"))
+	to, service := flow("10.1.0.5:1", "10.2.0.1:80"), flow("10.1.0.5:2", "10.96.0.1:443")
+	service.Peer = addrPort("10.2.0.1:80")
+	other, elsewhere := flow("10.1.0.5:3", "10.2.0.1:81"), flow("10.1.0.5:4", "10.2.0.2:80")
+	for _, f := range []conntrack.Flow{to, service, other, elsewhere} {
+		f.Mark = 0x2000
+		w.flows.Track(f)
+	}
+	w.apply([]policy.Pod{pod("client", "10.1.0.5", "allow", "np")}, pol("allow"))
+	if !w.admitted(to) || !w.admitted(service) || w.admitted(other) || w.admitted(elsewhere) {
+		t.Errorf("admitted: to a peer %v, by its Service %v, to another port %v, to a stranger %v", w.admitted(to), w.admitted(service), w.admitted(other), w.admitted(elsewhere))
+	}
+}
+
+// The peers of coming pods are there before the chains ask, and those of going ones
+// until no chain asks any more: the seams refuse anything else. What both snapshots
+// have is never away.
+func TestPeersBetweenPrepareAndCommit(t *testing.T) {
+	w, client := asksPeers(t)
+	closed := ""
+	w.seams.before = func(step string) {
+		if closed == "" && !w.reaches("10.1.0.5", "10.2.0.2:5432", policy.TCP) {
+			closed = step
+		}
+	}
+	w.remote = append(slices.Clone(w.remote[1:]), far("db9", "10.2.0.9", "db"))
+	w.netpols = []*networkingv1.NetworkPolicy{netpol("np", "tcp/5432 db", "any db", "udp 10.9.0.0/16")}
+	s := w.compile([]policy.Pod{client}, pol("allow", "tcp/443 www.example.org"))
+	if err := w.e.Prepare(context.Background(), s); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{"10.2.0.1:5432", "10.2.0.9:5432", "10.2.0.9:1", "10.2.0.4:80"} {
+		if !w.reaches("10.1.0.5", to, policy.TCP) {
+			t.Errorf("between two snapshots %s is closed", to)
+		}
+	}
+	if err := w.e.Commit(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if closed != "" {
+		t.Errorf("what both allow is closed before: %s", closed)
+	}
+	for _, to := range []string{"10.2.0.1:5432", "10.2.0.4:80"} {
+		if w.reaches("10.1.0.5", to, policy.TCP) {
+			t.Errorf("%s is open", to)
+		}
+	}
+}
+
+// No two peers have one name, whatever their keys are.
+func TestPeerSetNames(t *testing.T) {
+	seen := map[string]policy.Peer{}
+	for kind := policy.PeerPods; kind <= policy.PeerPorts; kind++ {
+		for _, key := range []string{"", "a", "1a", "shop: app=db", "\x00", strings.Repeat("x", 500)} {
+			for _, f := range ipVersions {
+				p := policy.Peer{Kind: kind, Key: key}
+				name := peerSetName(p, f)
+				if was, there := seen[name]; there || len(name) > ipset.NameLengthMax || !ownSet(name) {
+					t.Errorf("%v is named %s, as %v is", p, name, was)
+				}
+				seen[name] = p
+			}
+		}
+	}
+	if a, b := newPeerList([]allowance{{policy.Peer{Kind: 1, Key: "a"}, "tcp/1"}}), newPeerList([]allowance{{policy.Peer{Kind: 2, Key: "a"}, "tcp/1"}}); a.chain == b.chain {
+		t.Error("two lists have one chain")
+	}
+	if got := newPeerList([]allowance{{policy.Peer{}, ""}}); got != nil {
+		t.Errorf("no port at all is %+v", got)
+	}
+	if got := fmt.Sprint(newPeerList([]allowance{{policy.Peer{}, "any"}, {policy.Peer{Kind: 1, Key: "a"}, "any"}}).allows); got != fmt.Sprint([]allowance{{ports: "any"}}) {
+		t.Errorf("everything is %s", got)
+	}
+}
+
+// Who is behind the resolvers is known to the rule that notes who asks there, whether
+// or not queries are led there while no agent is alive.
+func TestBypassingIsTold(t *testing.T) {
+	for _, closed := range []bool{false, true} {
+		w := newNode(t)
+		w.cfg.FailClosed = closed
+		w.restart()
+		w.apply([]policy.Pod{pod("client", "10.1.0.5", "allow")}, pol("allow"))
+		if got := w.e.Status().Bypassing; len(got) != 0 {
+			t.Errorf("bypassing %v", got)
+		}
+		if _, err := w.e.SetNetwork(context.Background(), Network{Backends: []netip.AddrPort{addrPort("10.2.0.9:53")}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.e.Refresh(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(w.inet.Dump(), "add element inet namegate answering4 { 10.2.0.9 . 53 }") {
+			t.Errorf("fail closed %v: nobody is behind the resolver:\n%s", closed, w.inet.Dump())
+		}
+		tx := w.inet.NewTransaction()
+		tx.Add(&knftables.Element{Set: "bypassing4", Key: []string{"10.1.0.5"}})
+		if err := w.inet.Run(context.Background(), tx); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.e.Status().Bypassing; len(got) != 1 || got[0] != addr("10.1.0.5") {
+			t.Errorf("bypassing %v", got)
+		}
+	}
+}
+
+// What the agent before this one wrote last into a set of peers is no other program's
+// doing, while it is there and when it is gone, and does not stay.
+func TestTheLastAgentsPeersGo(t *testing.T) {
+	w, client := asksPeers(t)
+	name := w.peerSetOfKind(policy.PeerPods)
+	_, end := overlap(t, w, func() { w.apply([]policy.Pod{client}, pol("allow", "tcp/443 www.example.org")) })
+	before := sortedLines(w.sets.Dump())
+	if err := w.sets.Add(name, ipset.Entry{Addr: addr("10.2.0.99")}); err != nil {
+		t.Fatal(err)
+	}
+	var glance setGlance
+	if glance.shows(w.e) {
+		t.Error("it is taken for another program's while the last agent is there")
+	}
+	w.reconcile()
+	end()
+	if w.departure() {
+		t.Fatal("the last agent is gone, and awaited")
+	}
+	if w.reaches("10.1.0.5", "10.2.0.99:5432", policy.TCP) {
+		t.Error("what the last agent wrote is open")
+	}
+	if got := w.e.Status().Repairs; got != 0 {
+		t.Errorf("%d repairs", got)
+	}
+	peersOnly := func(dump string) string {
+		var out []string
+		for line := range strings.Lines(dump) {
+			if strings.Contains(line, "-"+peerSetWord) {
+				out = append(out, line)
+			}
+		}
+		return strings.Join(out, "")
+	}
+	if after := sortedLines(w.sets.Dump()); peersOnly(after) != peersOnly(before) {
+		t.Errorf("sets:\n%s\nwant\n%s", after, before)
+	}
+}
+
+// A half of everything is also a network by itself: it is not taken out with the whole.
+func TestHalvesStay(t *testing.T) {
+	peer := policy.Peer{Kind: policy.PeerNetworks, Key: "k"}
+	of := func(all ...string) *policy.PeerSet {
+		s := &policy.PeerSet{Peer: peer}
+		for _, p := range all {
+			s.Networks = append(s.Networks, netip.MustParsePrefix(p))
+		}
+		return s
+	}
+	half := ipset.Entry{Addr: addr("0.0.0.0"), Bits: 1}
+	for _, step := range [][2]*policy.PeerSet{{of("0.0.0.0/0"), of("0.0.0.0/1")}, {of("0.0.0.0/1"), of("0.0.0.0/0")}} {
+		s := &peerSet{key: peerKey{peer, 4}, beyond: map[ipset.Entry]bool{}}
+		for _, now := range step {
+			added, removed := s.difference(s.full, now)
+			s.filled(now, added, removed)
+		}
+		if s.beyond[half] || s.size != len(s.entries(s.full)) {
+			t.Errorf("from %v to %v: beyond %v, size %d", step[0].Networks, step[1].Networks, s.beyond, s.size)
+		}
+	}
+}

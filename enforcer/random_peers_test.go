@@ -1,0 +1,149 @@
+package enforcer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/namegate/namegate/enforcer/conntrack"
+	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/policy"
+)
+
+// lifeEgress are rules of NetworkPolicies.
+var lifeEgress = []string{
+	"any", "tcp/443", "tcp/443 db", "any db", "tcp/http web", "any web db", "udp/1-100 192.0.2.0/31", "any 10.2.0.0/16 !10.2.0.2/31 2001:db8:2::/64",
+	"tcp/25,udp/53 0.0.0.0/0 ::/0", "tcp/http 10.2.0.0/30", "tcp/80 a", "any 192.0.2.3/32 2001:db8::/127",
+}
+
+// peerInput changes one thing of the NetworkPolicies or of the pods of other nodes.
+func (l *life) peerInput() {
+	switch name := pick(l.r, []string{"a", "b", "c"}); l.r.IntN(6) {
+	case 0:
+		l.netpols = slices.DeleteFunc(slices.Clone(l.netpols), func(n *networkingv1.NetworkPolicy) bool { return n.Name == name })
+	case 1, 2:
+		var rules []string
+		for range l.r.IntN(4) {
+			rules = append(rules, pick(l.r, lifeEgress))
+		}
+		l.netpols = slices.DeleteFunc(slices.Clone(l.netpols), func(n *networkingv1.NetworkPolicy) bool { return n.Name == name })
+		l.netpols = append(l.netpols, netpol(name, rules...))
+	default:
+		n := 1 + l.r.IntN(4)
+		name := fmt.Sprint("far", n)
+		l.remote = slices.DeleteFunc(slices.Clone(l.remote), func(p *policy.Pod) bool { return p.Name == name })
+		if l.r.IntN(4) == 0 {
+			return
+		}
+		p := far(name, fmt.Sprintf("10.2.0.%d 2001:db8:2::%d", n, n), pick(l.r, []string{"db", "web", "none"}))
+		p.Ports = []policy.NamedPort{{Name: "http", Protocol: policy.TCP, Port: pick(l.r, []uint16{443, 80})}}
+		l.remote = append(l.remote, p)
+	}
+}
+
+// abandon has a snapshot prepared that never comes into force, and connections to its
+// peers begin meanwhile.
+func (l *life) abandon() {
+	change := func() { pick(l.r, []func(){l.input, l.peerInput})() }
+	change()
+	s := l.next()
+	if err := l.e.Prepare(context.Background(), s); err != nil {
+		l.t.Fatal(err)
+	}
+	for range 8 {
+		if len(s.Views) == 0 {
+			break
+		}
+		v, dst := pick(l.r, s.Views), addr(l.destination())
+		src := v.Pod.IPs[0]
+		if dst.Is6() {
+			src = v.Pod.IPs[1]
+		}
+		p := &packet{src: src, dst: dst, proto: policy.TCP, dport: pick(l.r, []uint16{443, 80})}
+		l.place(p)
+		if l.passes(p) && p.conn&DefaultMark != 0 {
+			l.serial++
+			f := conntrack.Flow{Protocol: uint8(p.proto), Src: netip.AddrPortFrom(src, uint16(l.serial)), Dst: netip.AddrPortFrom(dst, p.dport), Mark: p.conn}
+			l.world.flows.Track(f)
+			l.flows = append(l.flows, opened{f, v.Pod, true, true})
+		}
+	}
+	change()
+	l.roll(false)
+}
+
+// destination is something to dial.
+func (l *life) destination() string {
+	if l.r.IntN(2) == 0 {
+		return pick(l.r, lifeAddrs)
+	}
+	if l.r.IntN(4) == 0 && len(l.pods) > 0 {
+		return l.pods[pick(l.r, slices.Sorted(maps.Keys(l.pods)))].IPs[l.r.IntN(2)].String()
+	}
+	return fmt.Sprintf(pick(l.r, []string{"10.2.0.%d", "2001:db8:2::%d"}), 1+l.r.IntN(4))
+}
+
+// peers tells by the snapshot whether NetworkPolicies allow a connection.
+func (l *life) peers(v *policy.View, f conntrack.Flow) bool {
+	return slices.Contains(v.Pod.IPs, f.Dst.Addr()) || len(l.snap.PeersAt(v, f.Dst.Addr(), policy.Protocol(f.Protocol), f.Dst.Port())) > 0
+}
+
+// checkPeers compares the sets of peers with the snapshot's, and returns their names.
+func (l *life) checkPeers(want map[string]bool) {
+	wanted := map[policy.Peer]bool{}
+	for _, v := range l.snap.Views {
+		all := slices.ContainsFunc(v.Peers, func(r policy.PeerRule) bool { return r.Peer == policy.Peer{} && r.Ports == policy.AnyPort })
+		for _, r := range v.Peers {
+			if v.Enforced && !all && r.Peer.Kind != policy.PeerAnywhere {
+				wanted[r.Peer] = true
+			}
+		}
+	}
+	for peer := range wanted {
+		for _, f := range ipVersions {
+			name := peerSetName(peer, f)
+			want[name] = true
+			entries, err := l.sets.List(name)
+			if err != nil {
+				l.t.Fatal(err)
+			}
+			got := map[ipset.Entry]bool{}
+			for _, e := range entries {
+				got[e.Key()] = true
+			}
+			if should := membersOf(l.snap.PeerSet(peer), f); !maps.Equal(got, should) {
+				l.t.Fatalf("after %s: peers %q have %v in the kernel, want %v", l.last, peer.Key, got, should)
+			}
+		}
+	}
+}
+
+// membersOf is what the kernel is to hold of a set, the obvious way.
+func membersOf(s *policy.PeerSet, f iptables.Family) map[ipset.Entry]bool {
+	out := map[ipset.Entry]bool{}
+	for _, a := range s.Addrs {
+		out[ipset.Entry{Addr: a}] = true
+	}
+	for _, p := range s.Ports {
+		out[ipset.Entry{Addr: p.Addr, Protocol: uint8(p.Protocol), Port: p.Port}] = true
+	}
+	for _, n := range s.Networks {
+		switch {
+		case n == netip.MustParsePrefix("0.0.0.0/0"):
+			out[ipset.Entry{Addr: addr("0.0.0.0"), Bits: 1}], out[ipset.Entry{Addr: addr("128.0.0.0"), Bits: 1}] = true, true
+		case n == netip.MustParsePrefix("::/0"):
+			out[ipset.Entry{Addr: addr("::"), Bits: 1}], out[ipset.Entry{Addr: addr("8000::"), Bits: 1}] = true, true
+		case n.IsSingleIP():
+			out[ipset.Entry{Addr: n.Addr()}] = true
+		default:
+			out[ipset.Entry{Addr: n.Addr(), Bits: uint8(n.Bits())}] = true
+		}
+	}
+	maps.DeleteFunc(out, func(e ipset.Entry, _ bool) bool { return versionOf(e.Addr) != f })
+	return out
+}

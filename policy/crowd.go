@@ -1,0 +1,217 @@
+package policy
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// crowd is every pod that can be a peer, found by what selectors ask for.
+type crowd struct {
+	namespaces map[string]map[string]string
+	spaces     map[string]*peerSpace
+	local      map[PodRef]*peerPod
+	remote     map[*Pod]*peerPod
+	byAddr     index[netip.Addr]
+	byLabel    index[[2]string] // key and value
+	byPort     index[string]    // the name
+	moved      []netip.Addr     // addresses of pods that came, went or changed
+	dirty      []dirtyAddr      // those, sorted, each once
+	joined     int              // pods that came or changed in the running compile
+}
+
+// dirtyAddr is an address that may belong to other sets than before the running
+// compile, with the pods that claim it now.
+type dirtyAddr struct {
+	netip.Addr
+	pods []*peerPod
+}
+
+// peerSpace is a namespace that has peers.
+type peerSpace struct {
+	name   string
+	labels map[string]string
+	known  bool // its labels are
+	pods   []*peerPod
+}
+
+// peerPod is a pod as a peer. It is immutable but for seen.
+type peerPod struct {
+	space  *peerSpace
+	labels map[string]string
+	ips    []netip.Addr // as given
+	addrs  []netip.Addr // those that a pod can have, clean
+	ports  []NamedPort
+	seen   uint64
+}
+
+// index finds pods by a property that each may have several of.
+type index[K comparable] map[K][]*peerPod
+
+func (x index[K]) add(k K, p *peerPod) { x[k] = append(x[k], p) }
+
+func (x index[K]) remove(k K, p *peerPod) {
+	if x[k] = removed(x[k], p); len(x[k]) == 0 {
+		delete(x, k)
+	}
+}
+
+// removed returns the list, whose order means nothing, without p.
+func removed(list []*peerPod, p *peerPod) []*peerPod {
+	i, last := slices.Index(list, p), len(list)-1
+	if i < 0 {
+		return list
+	}
+	list[i], list[last] = list[last], nil
+	return list[:last]
+}
+
+func newCrowd() *crowd {
+	return &crowd{
+		spaces: map[string]*peerSpace{}, local: map[PodRef]*peerPod{}, remote: map[*Pod]*peerPod{},
+		byAddr: index[netip.Addr]{}, byLabel: index[[2]string]{}, byPort: index[string]{},
+	}
+}
+
+// update brings the crowd up to the compile of that number, and notes which addresses
+// may belong to other sets than before.
+func (c *crowd) update(number uint64, namespaces map[string]map[string]string, pods []Pod, remote []*Pod) {
+	c.moved, c.joined = nil, 0
+	c.relabel(namespaces)
+	present := 0
+	for i := range pods {
+		p := &pods[i]
+		if !canBePeer(p) {
+			continue
+		}
+		present++
+		was := c.local[p.PodRef]
+		if was == nil || !was.stands(p) {
+			c.leave(was)
+			was = c.join(p)
+			c.local[p.PodRef] = was
+		}
+		was.seen = number
+	}
+	sweep(c, c.local, present, number)
+	present = 0
+	for _, p := range remote {
+		if p == nil || !canBePeer(p) {
+			continue
+		}
+		was := c.remote[p]
+		if was == nil {
+			was = c.join(p)
+			c.remote[p] = was
+		}
+		if was.seen != number { // one that is given twice is one
+			present++
+		}
+		was.seen = number
+	}
+	sweep(c, c.remote, present, number)
+	slices.SortFunc(c.moved, netip.Addr.Compare)
+	c.dirty = nil
+	for _, a := range slices.Compact(c.moved) {
+		c.dirty = append(c.dirty, dirtyAddr{a, c.byAddr[a]})
+	}
+}
+
+// sweep lets those leave that the running compile did not see.
+func sweep[K comparable](c *crowd, known map[K]*peerPod, present int, number uint64) {
+	if present == len(known) {
+		return
+	}
+	for k, p := range known {
+		if p.seen != number {
+			delete(known, k)
+			c.leave(p)
+		}
+	}
+}
+
+// canBePeer tells whether a pod's addresses are its own.
+func canBePeer(p *Pod) bool { return !p.HostNetwork && !p.Finished() && len(p.IPs) > 0 }
+
+// stands tells whether the peer is as the pod is.
+func (p *peerPod) stands(as *Pod) bool {
+	return slices.Equal(p.ips, as.IPs) && slices.Equal(p.ports, as.Ports) && maps.Equal(p.labels, as.Labels)
+}
+
+func (c *crowd) join(pod *Pod) *peerPod {
+	sp := c.spaces[pod.Namespace]
+	if sp == nil {
+		sp = &peerSpace{name: pod.Namespace}
+		sp.labels, sp.known = c.namespaces[sp.name]
+		c.spaces[sp.name] = sp
+	}
+	p := &peerPod{space: sp, labels: pod.Labels, ips: pod.IPs, addrs: peerAddrs(pod.IPs), ports: pod.Ports}
+	sp.pods = append(sp.pods, p)
+	for k, v := range p.labels {
+		c.byLabel.add([2]string{k, v}, p)
+	}
+	for _, a := range p.addrs {
+		c.byAddr.add(a, p)
+	}
+	for _, name := range p.portNames() {
+		c.byPort.add(name, p)
+	}
+	c.moved = append(c.moved, p.addrs...)
+	c.joined++
+	return p
+}
+
+func (c *crowd) leave(p *peerPod) {
+	if p == nil {
+		return
+	}
+	if p.space.pods = removed(p.space.pods, p); len(p.space.pods) == 0 {
+		delete(c.spaces, p.space.name)
+	}
+	for k, v := range p.labels {
+		c.byLabel.remove([2]string{k, v}, p)
+	}
+	for _, a := range p.addrs {
+		c.byAddr.remove(a, p)
+	}
+	for _, name := range p.portNames() {
+		c.byPort.remove(name, p)
+	}
+	c.moved = append(c.moved, p.addrs...)
+}
+
+// portNames returns the names of the pod's ports, each once.
+func (p *peerPod) portNames() []string {
+	var names []string
+	for i := range p.ports {
+		if !slices.Contains(names, p.ports[i].Name) {
+			names = append(names, p.ports[i].Name)
+		}
+	}
+	return names
+}
+
+// peerAddrs returns the addresses that a pod can have, clean and each once.
+func peerAddrs(ips []netip.Addr) []netip.Addr {
+	fine := func(a netip.Addr) bool { return a == cleanAddr(a) && CheckPodAddr(a) == nil }
+	if !slices.ContainsFunc(ips, func(a netip.Addr) bool { return !fine(a) }) {
+		return ips
+	}
+	return cleanAddrs(slices.DeleteFunc(slices.Clone(ips), func(a netip.Addr) bool { return CheckPodAddr(a) != nil }))
+}
+
+// relabel takes the namespaces' labels, and notes the pods of those that changed.
+func (c *crowd) relabel(namespaces map[string]map[string]string) {
+	c.namespaces = namespaces
+	for name, sp := range c.spaces {
+		set, known := namespaces[name]
+		if known == sp.known && maps.Equal(set, sp.labels) {
+			continue
+		}
+		sp.labels, sp.known = set, known
+		c.joined += len(sp.pods)
+		for _, p := range sp.pods {
+			c.moved = append(c.moved, p.addrs...)
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// RemoteLinger is for how long pods of other nodes are followed after nobody needs
+// them any more, so that a policy that is made anew finds them.
+const RemoteLinger = 10 * time.Minute
+
+// remotePage is how many pods of other nodes are asked for at a time by a server that
+// cannot stream them: whole ones take 10 KiB and more each.
+const remotePage = 500
+
+// ReasonPeersUnknown means: pods of other nodes are peers of NetworkPolicies, and the
+// API server does not tell them.
+const ReasonPeersUnknown = "PeersUnknown"
+
+// remoteName is how the feed is called in logs and Health.
+const remoteName = "pods of other nodes"
+
+// remote follows pods of other nodes while they are needed. But for the shelf's own,
+// it is for Run's goroutine alone.
+type remote struct {
+	pods   *shelf[podEntry]
+	stop   context.CancelFunc // nil while there is no feed
+	needed bool
+	idle   <-chan time.Time // while there is a feed that nobody needs
+	// needed was judged of these versions.
+	policies, networkPolicies uint64
+	// spaces are the namespaces that have a policy, wishes the NetworkPolicies that
+	// lead to pods.
+	spaces map[string]bool
+	wishes []*networkPolicyEntry
+}
+
+// known tells whether pods of other nodes are known, or nobody needs them.
+func (r *remote) known() bool { return !r.needed || r.stop != nil && r.pods.synced() }
+
+// judge finds out whether pods of other nodes are needed: some NetworkPolicy leads to
+// pods in a namespace where policies are, which may make pods default-deny.
+func (r *remote) judge(policies *shelf[policyEntry], networkPolicies *shelf[networkPolicyEntry]) {
+	var news, more bool
+	var owners []*policyEntry
+	if owners, r.policies, news = policies.since(r.policies); news {
+		r.spaces = map[string]bool{}
+		for _, e := range owners {
+			if e.policy != nil {
+				r.spaces[e.policy.Namespace] = true
+			}
+		}
+	}
+	var all []*networkPolicyEntry
+	if all, r.networkPolicies, more = networkPolicies.since(r.networkPolicies); more {
+		r.wishes = nil
+		for _, e := range all {
+			if e.pods {
+				r.wishes = append(r.wishes, e)
+			}
+		}
+	}
+	if !news && !more {
+		return
+	}
+	r.needed = false
+	for _, e := range r.wishes {
+		r.needed = r.needed || r.spaces[e.policy.Namespace]
+	}
+}
+
+// reach begins to follow pods of other nodes when they are needed, and lets the time
+// begin after which that ends.
+func (s *Source) reach(ctx context.Context) {
+	r := &s.remote
+	r.judge(s.policies, s.networkPolicies)
+	switch {
+	case r.needed:
+		r.idle = nil
+		if r.stop == nil {
+			s.startRemote(ctx)
+		}
+	case r.stop != nil && r.idle == nil:
+		r.idle = s.clock.After(RemoteLinger)
+	}
+}
+
+func (s *Source) startRemote(ctx context.Context) {
+	r := &s.remote
+	ctx, r.stop = context.WithCancel(ctx)
+	r.pods = remoteShelf(s.noteRemote, s.node)
+	s.assembly.remote.version = 0
+	f := &feed{name: remoteName, requests: askRemote(s.client, s.node), link: s.link, after: s.clock.After, page: remotePage}
+	s.run(ctx, f, &corev1.Pod{}, r.pods)
+}
+
+func remoteShelf(changed func(), node string) *shelf[podEntry] {
+	pods := newShelf(changed, readRemote(node))
+	pods.trim = trim
+	return pods
+}
+
+// askRemote returns requests for the pods of all nodes but one. What is listed is
+// trimmed page by page, as the shelf trims what is streamed.
+func askRemote(client kubernetes.Interface, node string) requests {
+	others := func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermNotEqualSelector("spec.nodeName", node).String()
+	}
+	pods := client.CoreV1().Pods("")
+	list := func(ctx context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
+		page, err := pods.List(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Items {
+			trimPod(&page.Items[i])
+		}
+		return page, nil
+	}
+	return ask(client, others, list, pods.Watch)
+}
+
+// endRemote forgets the pods of other nodes.
+func (s *Source) endRemote() {
+	s.remote.stop()
+	s.remote.stop, s.remote.pods, s.remote.idle = nil, nil, nil
+}
+
+// readRemote returns a reader of the pods of all nodes but one. Pods that can be
+// nobody's peer are none of ours: those on the host network, those that have ended, and
+// those without an address. What is wrong with a pod is told by its own node.
+func readRemote(node string) func(any, *podEntry) *podEntry {
+	return func(object any, before *podEntry) *podEntry {
+		p, ok := object.(*corev1.Pod)
+		if !ok || p.Spec.NodeName == "" || p.Spec.NodeName == node || p.Spec.HostNetwork {
+			return nil
+		}
+		e := entryOf(p)
+		if len(e.pod.IPs) == 0 {
+			return nil
+		}
+		e.pod.NodeName, e.problems = p.Spec.NodeName, nil
+		if before != nil {
+			e.pod.Labels = shared(before.pod.Labels, e.pod.Labels)
+		}
+		return e
+	}
+}
+
+var errNoPod = errors.New("not a pod")
+
+// trim is trimPod for reflectors.
+func trim(object any) (any, error) {
+	p, ok := object.(*corev1.Pod)
+	if !ok {
+		return nil, errNoPod
+	}
+	trimPod(p)
+	return p, nil
+}
+
+// trimPod takes from a pod all that entryOf does not read.
+func trimPod(p *corev1.Pod) {
+	named := func(containers []corev1.Container) (kept []corev1.Container) {
+		for _, c := range containers {
+			if len(c.Ports) > 0 {
+				kept = append(kept, corev1.Container{Ports: c.Ports, RestartPolicy: c.RestartPolicy})
+			}
+		}
+		return kept
+	}
+	*p = corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion, Labels: p.Labels,
+			CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp,
+		},
+		Spec: corev1.PodSpec{
+			NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork, Containers: named(p.Spec.Containers), InitContainers: named(p.Spec.InitContainers),
+		},
+		Status: corev1.PodStatus{Phase: p.Status.Phase, PodIP: p.Status.PodIP, PodIPs: p.Status.PodIPs, Conditions: started(p.Status.Conditions)},
+	}
+}
+
+// started returns the condition that says since when a pod has its network.
+func started(conditions []corev1.PodCondition) []corev1.PodCondition {
+	for i := range conditions {
+		if c := &conditions[i]; c.Type == corev1.PodReadyToStartContainers {
+			return []corev1.PodCondition{{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}}
+		}
+	}
+	return nil
+}
+
+// unknownPeers returns the problem that pods of other nodes are needed and cannot be
+// read; nil if they are known, or on their way.
+func (s *Source) unknownPeers() []policy.Problem {
+	if s.remote.known() || !s.link.fails(remoteName) {
+		return nil
+	}
+	return []policy.Problem{{
+		Object: remoteName, Reason: ReasonPeersUnknown,
+		Message: "NetworkPolicies let pods reach some of them, but the API server does not tell them, so that connections there stay closed; " +
+			"the agent's log has its answer: it must let the agent list and watch pods",
+	}}
+}

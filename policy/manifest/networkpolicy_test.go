@@ -1,0 +1,90 @@
+package manifest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+// TestDecodeNetworkPolicy: nothing is filled in that is not written.
+func TestDecodeNetworkPolicy(t *testing.T) {
+	objects, err := decode(t, "", "p.yaml", allowDB)
+	must(t, err)
+	want := networkingv1.NetworkPolicySpec{
+		PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "curl-client"}},
+		PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress},
+		Egress: []networkingv1.NetworkPolicyEgressRule{
+			{
+				To: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}, PodSelector: &metav1.LabelSelector{
+					MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{"db"}}}}}},
+				Ports: []networkingv1.NetworkPolicyPort{{Port: ptr(intstr.FromString("postgres"))},
+					{Protocol: ptr(corev1.ProtocolUDP), Port: ptr(intstr.FromInt32(53)), EndPort: ptr(int32(54))}},
+			},
+			{To: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8", Except: []string{"10.1.0.0/16"}}}}},
+		},
+	}
+	if diff := cmp.Diff(want, objects[0].networkPolicy.Spec); diff != "" {
+		t.Error(diff)
+	}
+	objects, err = decode(t, "", "p.yaml", strings.Replace(allowDB, "  policyTypes: [Egress]\n", "", 1))
+	must(t, err)
+	if got := objects[0].networkPolicy.Spec.PolicyTypes; got != nil {
+		t.Errorf("policyTypes %v", got)
+	}
+}
+
+func networkPolicyNames(s State) string {
+	var names []string
+	for _, p := range s.Input.NetworkPolicies {
+		names = append(names, p.Namespace+"/"+p.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+// TestStateHasNetworkPolicies: once each, in the order of the files, and their
+// namespaces have the label that every one has.
+func TestStateHasNetworkPolicies(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "b.yaml", strings.Replace(allowDB, "name: db", "name: other", 1)+"---\n"+allowDB)
+	write(t, dir, "a.yaml", allowDB)
+	s, err := Read(dir)
+	must(t, err)
+	if got := networkPolicyNames(s); got != "shop/db shop/other" || s.Input.Namespaces["shop"][corev1.LabelMetadataName] != "shop" {
+		t.Errorf("%s in %v", got, s.Input.Namespaces)
+	}
+	if len(s.Problems) != 1 || s.Problems[0].Object != "networkpolicy shop/db" || s.Problems[0].Reason != ReasonDuplicate {
+		t.Errorf("problems %v", s.Problems)
+	}
+}
+
+// TestUnchangedNetworkPoliciesKeepTheirPointers, also in a file that changes.
+func TestUnchangedNetworkPoliciesKeepTheirPointers(t *testing.T) {
+	dir := t.TempDir()
+	second := strings.Replace(allowDB, "name: db", "name: other", 1)
+	write(t, dir, "p.yaml", allowDB+"---\n"+second)
+	f := scanned(t, dir)
+	f.scan(t.Context(), at(0))
+	before := f.state().Input.NetworkPolicies
+	write(t, dir, "q.yaml", podWeb)
+	write(t, dir, "p.yaml", "# moved\n---\n"+strings.Replace(second, "port: postgres", "port: mysql", 1)+"---\n"+allowDB)
+	f.scan(t.Context(), at(1))
+	after := f.state().Input.NetworkPolicies
+	if len(before) != 2 || len(after) != 2 || before[0] != after[1] {
+		t.Fatalf("%v, then %v", before, after)
+	}
+	if before[1] == after[0] || after[0].Spec.Egress[0].Ports[0].Port.StrVal != "mysql" || before[1].Spec.Egress[0].Ports[0].Port.StrVal != "postgres" {
+		t.Error("a change was overlooked, or made in what was handed out")
+	}
+	write(t, dir, "p.yaml", "apiVersion: [")
+	f.scan(t.Context(), at(2))
+	if kept := f.state().Input.NetworkPolicies; len(kept) != 2 || kept[0] != after[0] || kept[1] != after[1] {
+		t.Errorf("a broken file changed %v", kept)
+	}
+}

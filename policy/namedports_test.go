@@ -1,0 +1,38 @@
+package policy
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestNamedPorts(t *testing.T) {
+	always, never := corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever
+	web := []corev1.ContainerPort{{Name: "web", ContainerPort: 8080}}
+	for _, c := range []struct {
+		name string
+		spec corev1.PodSpec
+		want []NamedPort
+	}{
+		{"none", corev1.PodSpec{}, nil},
+		{"TCP where none is written", corev1.PodSpec{Containers: []corev1.Container{{Ports: web}}}, []NamedPort{{"web", TCP, 8080}}},
+		{"no name", corev1.PodSpec{Containers: []corev1.Container{{Ports: []corev1.ContainerPort{{ContainerPort: 8080}}}}}, nil},
+		{"all protocols, one name, two containers", corev1.PodSpec{Containers: []corev1.Container{
+			{Ports: []corev1.ContainerPort{{Name: "dns", Protocol: corev1.ProtocolUDP, ContainerPort: 53}, {Name: "dns", Protocol: corev1.ProtocolTCP, ContainerPort: 53}}},
+			{Ports: []corev1.ContainerPort{{Name: "dns", Protocol: corev1.ProtocolSCTP, ContainerPort: 65535}, {Name: "dns", ContainerPort: 5353}}},
+		}}, []NamedPort{{"dns", UDP, 53}, {"dns", TCP, 53}, {"dns", SCTP, 65535}, {"dns", TCP, 5353}}},
+		{"once each", corev1.PodSpec{Containers: []corev1.Container{{Ports: web}, {Ports: web}}}, []NamedPort{{"web", TCP, 8080}}},
+		{"init containers that go on", corev1.PodSpec{InitContainers: []corev1.Container{
+			{Ports: []corev1.ContainerPort{{Name: "gone", ContainerPort: 1}}},
+			{RestartPolicy: &never, Ports: []corev1.ContainerPort{{Name: "gone", ContainerPort: 2}}},
+			{RestartPolicy: &always, Ports: web},
+		}}, []NamedPort{{"web", TCP, 8080}}},
+		{"what cannot be", corev1.PodSpec{Containers: []corev1.Container{{Ports: []corev1.ContainerPort{
+			{Name: "a", ContainerPort: 0}, {Name: "b", ContainerPort: 65536}, {Name: "c", ContainerPort: -1}, {Name: "d", Protocol: "tcp", ContainerPort: 80}}}}}, nil},
+	} {
+		if diff := cmp.Diff(c.want, NamedPorts(&c.spec)); diff != "" {
+			t.Errorf("%s: %s", c.name, diff)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package policy
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// greedyNode is a node with pods of two namespaces. Each pod of the greedy one has a
+// NetworkPolicy of its own, of rules that rule makes; the modest one has one for all.
+func greedyNode(pods, rules, remote int, rule func(pod, i int) networkingv1.NetworkPolicyEgressRule) Input {
+	in := Input{Namespaces: map[string]map[string]string{"greedy": {}, "modest": {}}}
+	for _, space := range []string{"greedy", "modest"} {
+		p := aPolicy("closed", "")
+		p.Namespace = space
+		in.Policies = append(in.Policies, p)
+	}
+	pod := func(space, name string, a netip.Addr) Pod {
+		return Pod{PodRef: PodRef{Namespace: space, Name: name, UID: space + name}, Labels: map[string]string{"name": name}, IPs: []netip.Addr{a}, Phase: "Running"}
+	}
+	for i := range pods {
+		p := pod("greedy", fmt.Sprint("pod", i), netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}))
+		n := egressTo("greedy", fmt.Sprintf("np%03d", i))
+		n.Spec.PodSelector = *labelled("name", p.Name)
+		for j := range rules {
+			n.Spec.Egress = append(n.Spec.Egress, rule(i, j))
+		}
+		in.Pods, in.NetworkPolicies = append(in.Pods, p), append(in.NetworkPolicies, n)
+	}
+	for i := range remote {
+		p := pod("far", fmt.Sprint("far", i), netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}))
+		p.NodeName = "n2"
+		in.Remote = append(in.Remote, &p)
+	}
+	in.Pods = append(in.Pods, pod("modest", "web", addr("10.2.0.1")), pod("modest", "db", addr("10.2.0.2")))
+	everywhere := networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{}}
+	in.NetworkPolicies = append(in.NetworkPolicies, egressTo("modest", "own",
+		networkingv1.NetworkPolicyEgressRule{To: []networkingv1.NetworkPolicyPeer{{PodSelector: labelled("name", "db")}}},
+		networkingv1.NetworkPolicyEgressRule{To: []networkingv1.NetworkPolicyPeer{everywhere}}))
+	return in
+}
+
+func notIn(values ...string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "name", Operator: metav1.LabelSelectorOpNotIn, Values: values}}}
+}
+
+// TestGreedyNamespace takes nothing from another one, whatever it asks for too much of,
+// and costs the others little time.
+func TestGreedyNamespace(t *testing.T) {
+	block := func(text string, i, j int) networkingv1.NetworkPolicyPeer {
+		return networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: fmt.Sprintf(text, i, j>>8, j&255)}}
+	}
+	for name, test := range map[string]struct {
+		pods, rules, remote int
+		rule                func(i, j int) networkingv1.NetworkPolicyEgressRule
+	}{
+		"sets": {20, 1500, 10, func(i, j int) networkingv1.NetworkPolicyEgressRule {
+			return networkingv1.NetworkPolicyEgressRule{To: []networkingv1.NetworkPolicyPeer{block("11.%d.%d.%d/32", i, j)}}
+		}},
+		"rules": {20, 3000, 10, func(i, j int) networkingv1.NetworkPolicyEgressRule {
+			return networkingv1.NetworkPolicyEgressRule{To: []networkingv1.NetworkPolicyPeer{block("11.0.%[2]d.%[3]d/32", 0, j)}}
+		}},
+		"pods": {10, 400, 4000, func(i, j int) networkingv1.NetworkPolicyEgressRule {
+			return networkingv1.NetworkPolicyEgressRule{To: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}, PodSelector: notIn(fmt.Sprint("x", i, "-", j))}}}
+		}},
+		"networks": {10, 40, 10, func(i, j int) networkingv1.NetworkPolicyEgressRule {
+			var all networkingv1.NetworkPolicyEgressRule
+			for k := range 100 {
+				b := block("2001:db8:%x:%x::/64", i, j)
+				b.IPBlock.CIDR, b.IPBlock.Except = fmt.Sprintf("2001:db8:%x:%x::/64", i*64+j, k*2), []string{fmt.Sprintf("2001:db8:%x:%x::1/128", i*64+j, k*2)}
+				all.To = append(all.To, b)
+			}
+			return all
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := greedyNode(test.pods, test.rules, test.remote, test.rule)
+			if name == "rules" { // lists that differ in one rule have chains of their own
+				for i, n := range in.NetworkPolicies[:test.pods] {
+					n.Spec.Egress = append(n.Spec.Egress, networkingv1.NetworkPolicyEgressRule{To: []networkingv1.NetworkPolicyPeer{block("12.%d.%d.%d/32", i, 0)}})
+				}
+			}
+			c := NewCompiler()
+			s := c.Compile(in)
+			rules, entries, lists := 0, 0, map[*PeerRule]bool{}
+			for _, v := range s.Views {
+				if len(v.Peers) > 0 && !lists[&v.Peers[0]] {
+					lists[&v.Peers[0]] = true
+					rules += len(v.Peers)
+				}
+			}
+			for _, set := range s.PeerSets {
+				entries += len(set.Addrs) + len(set.Networks)
+			}
+			if len(s.PeerSets) > MaxPeerSets || rules > MaxPeerRules || entries > MaxPeerEntries {
+				t.Errorf("%d sets, %d rules, %d entries", len(s.PeerSets), rules, entries)
+			}
+			if len(s.Problems) == 0 || slices.ContainsFunc(s.Problems, func(p Problem) bool { return !strings.Contains(p.Object, " greedy/") }) {
+				t.Errorf("%d problems: %.300v", len(s.Problems), problemTexts(s))
+			}
+			web := s.View(addr("10.2.0.1"))
+			if s.PeersAt(web, addr("10.2.0.2"), TCP, 80) == nil || s.PeersAt(web, addr("10.1.0.1"), TCP, 80) == nil {
+				t.Error("the modest namespace has no room")
+			}
+			if first := s.View(addr("10.0.0.0")); len(first.Peers) == 0 {
+				t.Error("the greedy namespace has nothing")
+			}
+			in.Pods = slices.Clone(in.Pods)
+			in.Pods[len(in.Pods)-1].IPs = []netip.Addr{addr("10.2.0.3")}
+			begin := time.Now()
+			next := c.Compile(in)
+			t.Logf("%d sets, %d rules, %d entries; a change takes %v", len(s.PeerSets), rules, entries, time.Since(begin))
+			if next.View(addr("10.0.0.0")) != s.View(addr("10.0.0.0")) {
+				t.Error("a view that stays is another one")
+			}
+			in.Policies = in.Policies[1:]
+			if s = c.Compile(in); len(s.Problems) > 0 || len(c.sets) > 4 {
+				t.Errorf("after the greedy one is gone: %d sets, %.300v", len(c.sets), problemTexts(s))
+			}
+		})
+	}
+}
+
+// TestHistoriesWithLittleRoom: one compiler says what a new one says, as room comes and goes.
+func TestHistoriesWithLittleRoom(t *testing.T) {
+	cut := 0
+	for seed := range uint64(60) {
+		d := netDice{rand.New(rand.NewPCG(seed, 31))}
+		room := burden{1 + d.IntN(6), 1 + d.IntN(12), 1 + d.IntN(60)}
+		in, c := d.input(), NewCompiler()
+		c.room = room
+		for range 30 {
+			in = d.change(in)
+		}
+		for step := range 20 {
+			for range d.IntN(4) {
+				in = d.change(in)
+			}
+			fresh, wide := NewCompiler(), NewCompiler().Compile(in)
+			fresh.room = room
+			s := c.Compile(in)
+			if diff := cmp.Diff(netDump(fresh.Compile(in)), netDump(s)); diff != "" {
+				t.Fatalf("seed %d, step %d:\n%s", seed, step, diff)
+			}
+			if len(s.PeerSets) > room.sets {
+				t.Fatalf("seed %d, step %d: %d sets in room for %d", seed, step, len(s.PeerSets), room.sets)
+			}
+			for _, v := range s.Views {
+				for _, r := range v.Peers {
+					if r.Peer.Kind != PeerAnywhere && s.PeerSet(r.Peer) == nil {
+						t.Fatalf("seed %d, step %d: no set %v", seed, step, r.Peer)
+					}
+					if !slices.Contains(wide.ViewOf(v.Pod.PodRef).Peers, r) {
+						t.Fatalf("seed %d, step %d: %v is not allowed at all", seed, step, r)
+					}
+				}
+				if len(v.Peers) < len(wide.ViewOf(v.Pod.PodRef).Peers) {
+					cut++
+				}
+			}
+		}
+	}
+	if cut < 100 {
+		t.Errorf("%d views were cut: that says little", cut)
+	}
+}

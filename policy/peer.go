@@ -1,0 +1,96 @@
+package policy
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// PeerKind is how a Peer says who the peers are.
+type PeerKind uint8
+
+// The kinds of peers.
+const (
+	// PeerAnywhere is every destination: a rule that names none.
+	PeerAnywhere PeerKind = iota
+	// PeerPods are the addresses of pods that selectors select.
+	PeerPods
+	// PeerNetworks are the networks of ipBlocks, without their exceptions.
+	PeerNetworks
+	// PeerPorts are addresses of pods, each with the port to which a name leads there.
+	PeerPorts
+)
+
+// Peer names a PeerSet by what is selected, not by what that is at the moment: equal
+// peers of whatever policies are one Peer, in every snapshot and every agent. It is
+// comparable. The zero value is every destination.
+type Peer struct {
+	Kind PeerKind
+	// Key is what is selected, in a canonical text that people can read; "" for
+	// PeerAnywhere.
+	Key string
+}
+
+// Compare orders peers by kind, then by key.
+func (p Peer) Compare(q Peer) int {
+	return cmp.Or(cmp.Compare(p.Kind, q.Kind), strings.Compare(p.Key, q.Key))
+}
+
+// PeerRule is what one egress rule of one NetworkPolicy allows to one kind of peers.
+type PeerRule struct {
+	Peer Peer
+	// Ports are those of what is really reached, behind a Service those of the pod.
+	// With PeerPorts it is AnyPort: the set has them.
+	Ports  PortSet
+	Policy string // "namespace/name" of the NetworkPolicy
+	Path   string // "spec.egress[0]"
+}
+
+// PeerPort is a named port as one pod has it.
+type PeerPort struct {
+	Addr     netip.Addr
+	Protocol Protocol
+	Port     uint16
+}
+
+// Compare orders by address, protocol and port.
+func (p PeerPort) Compare(q PeerPort) int {
+	return cmp.Or(p.Addr.Compare(q.Addr), cmp.Compare(p.Protocol, q.Protocol), cmp.Compare(p.Port, q.Port))
+}
+
+// PeerSet is what a Peer stands for in one snapshot. It is immutable. Of the three
+// lists only that of its kind is filled; each is sorted and has each value once.
+type PeerSet struct {
+	Peer
+	Addrs []netip.Addr // PeerPods
+	// Networks, of PeerNetworks, are masked and disjoint, as few as they can be.
+	Networks []netip.Prefix
+	Ports    []PeerPort // PeerPorts
+}
+
+// Contains tells whether what is really reached belongs to the set. Protocol and port
+// count for PeerPorts alone.
+func (s *PeerSet) Contains(a netip.Addr, proto Protocol, port uint16) bool {
+	if s == nil {
+		return false
+	}
+	switch s.Kind {
+	case PeerAnywhere:
+		return true
+	case PeerPods:
+		_, in := slices.BinarySearchFunc(s.Addrs, a, netip.Addr.Compare)
+		return in
+	case PeerPorts:
+		_, in := slices.BinarySearchFunc(s.Ports, PeerPort{a, proto, port}, PeerPort.Compare)
+		return in
+	}
+	return inNetworks(s.Networks, a)
+}
+
+// inNetworks tells whether one of networks, which are sorted and disjoint, has a.
+func inNetworks(networks []netip.Prefix, a netip.Addr) bool {
+	// The last one that does not begin after a is the only one that may hold it.
+	i, at := slices.BinarySearchFunc(networks, a, func(p netip.Prefix, a netip.Addr) int { return p.Addr().Compare(a) })
+	return at || i > 0 && networks[i-1].Contains(a)
+}

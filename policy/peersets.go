@@ -1,0 +1,271 @@
+package policy
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// liveSet is the set of a peer that some view has.
+type liveSet struct {
+	spec *peerSpec
+	set  *PeerSet // nil until it is filled
+	used uint64   // the compile in which it was asked for last
+	kept uint64   // the last one in which there was room for it
+	// weight is at least what it costs to fill it, 0 before the first time.
+	weight int
+}
+
+// manyDirty is from how many addresses on a set is filled anew: to look each up in
+// every set costs more than to collect the members of each. manyLooks is the same of
+// addresses and terms.
+const (
+	manyDirty = 512
+	manyLooks = 1 << 16
+)
+
+// liveSet returns the set of a peer, one for all views.
+func (c *Compiler) liveSet(spec *peerSpec) *liveSet {
+	l := c.sets[spec.Peer]
+	if l == nil {
+		l = &liveSet{spec: spec}
+		c.sets[spec.Peer] = l
+		c.asked, c.sorted = nil, nil
+	}
+	return l
+}
+
+// meetPeers brings the crowd up to date, if somebody asks for pods.
+func (c *Compiler) meetPeers(in Input, s *Snapshot) {
+	c.dropUnused()
+	if !slices.ContainsFunc(c.asked, func(l *liveSet) bool { return l.spec.Kind != PeerNetworks }) {
+		c.crowd = nil // nobody asks for pods
+		return
+	}
+	if c.crowd == nil {
+		c.crowd = newCrowd()
+	}
+	c.crowd.update(c.number, in.Namespaces, s.pods, in.Remote)
+}
+
+// settlePeers fills in the peer sets of s, those of the views that it has.
+func (c *Compiler) settlePeers(s *Snapshot) {
+	kept := 0
+	for _, l := range c.asked {
+		if l.kept == c.number {
+			kept++
+		} else {
+			l.set = nil // nothing keeps it up to date
+		}
+	}
+	if c.sorted == nil || kept != len(c.sorted) || slices.ContainsFunc(c.sorted, func(l *liveSet) bool { return l.kept != c.number }) {
+		c.sorted = make([]*liveSet, 0, kept)
+		for _, l := range c.asked {
+			if l.kept == c.number {
+				c.sorted = append(c.sorted, l)
+			}
+		}
+		slices.SortFunc(c.sorted, func(a, b *liveSet) int { return a.spec.Compare(b.spec.Peer) })
+		c.peerSets = nil
+	}
+	for _, l := range c.sorted {
+		if last := l.set; l.settle(c.crowd) != last {
+			c.peerSets = nil
+		}
+	}
+	if c.peerSets == nil {
+		c.peerSets = make([]*PeerSet, len(c.sorted))
+		for i, l := range c.sorted {
+			c.peerSets[i] = l.set
+		}
+	}
+	s.PeerSets = c.peerSets
+}
+
+// dropUnused forgets what no view of the running compile has.
+func (c *Compiler) dropUnused() {
+	for key, r := range c.reaches {
+		if r.used != c.number {
+			delete(c.reaches, key)
+			continue
+		}
+		for _, l := range r.sets {
+			l.used = c.number
+		}
+	}
+	if c.asked != nil && !slices.ContainsFunc(c.asked, func(l *liveSet) bool { return l.used != c.number }) {
+		return
+	}
+	c.asked, c.sorted = make([]*liveSet, 0, len(c.sets)), nil
+	for peer, l := range c.sets {
+		if l.used != c.number {
+			delete(c.sets, peer)
+		} else {
+			c.asked = append(c.asked, l)
+		}
+	}
+}
+
+// settle brings the set up to date and returns it: the same one if nothing in it changed.
+func (l *liveSet) settle(c *crowd) *PeerSet {
+	last := l.set
+	switch {
+	case l.spec.Kind == PeerNetworks:
+		if last == nil {
+			l.set = &PeerSet{Peer: l.spec.Peer, Networks: prefixesOf(l.spec.networks)}
+		}
+	case last == nil || len(c.dirty) > manyDirty || len(c.dirty)*len(l.spec.terms) > manyLooks:
+		l.set = l.spec.fill(c)
+		if last != nil && slices.Equal(last.Addrs, l.set.Addrs) && slices.Equal(last.Ports, l.set.Ports) {
+			l.set = last
+		}
+	case len(c.dirty) == 0:
+	case l.spec.Kind == PeerPods:
+		if addrs, changed := touched(last.Addrs, c.dirty, itself, l.spec.addrAt); changed {
+			l.set = &PeerSet{Peer: l.spec.Peer, Addrs: addrs}
+		}
+	default:
+		if ports, changed := touched(last.Ports, c.dirty, addrOfPort, l.spec.portsAt); changed {
+			l.set = &PeerSet{Peer: l.spec.Peer, Ports: ports}
+		}
+	}
+	return l.set
+}
+
+func itself(a netip.Addr) netip.Addr   { return a }
+func addrOfPort(p PeerPort) netip.Addr { return p.Addr }
+
+// touched returns a set's members with those at dirty addresses as they are now, and
+// whether that is another list. Both are sorted by address.
+func touched[M comparable](have []M, dirty []dirtyAddr, addrOf func(M) netip.Addr, at func([]M, dirtyAddr) []M) ([]M, bool) {
+	var out, now []M
+	changed, from := false, 0
+	for _, d := range dirty {
+		first, _ := slices.BinarySearchFunc(have[from:], d.Addr, func(m M, a netip.Addr) int { return addrOf(m).Compare(a) })
+		first += from
+		last := first
+		for last < len(have) && addrOf(have[last]) == d.Addr {
+			last++
+		}
+		if now = at(now[:0], d); slices.Equal(have[first:last], now) {
+			continue
+		}
+		out = append(append(out, have[from:first]...), now...)
+		changed, from = true, last
+	}
+	if !changed {
+		return have, false
+	}
+	return append(out, have[from:]...), true
+}
+
+// addrAt appends the address if a pod there belongs to the spec's pods.
+func (s *peerSpec) addrAt(out []netip.Addr, d dirtyAddr) []netip.Addr {
+	for _, p := range d.pods {
+		if s.covers(p, d.Addr) {
+			return append(out, d.Addr)
+		}
+	}
+	return out
+}
+
+// portsAt appends the ports that the spec's names have at the address, sorted.
+func (s *peerSpec) portsAt(out []PeerPort, d dirtyAddr) []PeerPort {
+	for _, p := range d.pods {
+		out = s.portsOf(out, p, d.Addr)
+	}
+	slices.SortFunc(out, PeerPort.Compare)
+	return slices.Compact(out)
+}
+
+// portsOf appends the ports that the spec's names have in a pod at one of its addresses.
+func (s *peerSpec) portsOf(out []PeerPort, p *peerPod, a netip.Addr) []PeerPort {
+	covered := false
+	for _, port := range p.ports {
+		if !slices.Contains(s.names, portName{port.Name, port.Protocol}) {
+			continue
+		}
+		if !covered && !s.covers(p, a) {
+			return out
+		}
+		covered = true
+		out = append(out, PeerPort{a, port.Protocol, port.Port})
+	}
+	return out
+}
+
+// fill collects the members of a set.
+func (s *peerSpec) fill(c *crowd) *PeerSet {
+	set := &PeerSet{Peer: s.Peer}
+	if s.Kind == PeerPorts {
+		w := weigher{c, map[string]int{}}
+		take := func(list []*peerPod) {
+			for _, p := range list {
+				for _, a := range p.addrs {
+					set.Ports = s.portsOf(set.Ports, p, a)
+				}
+			}
+		}
+		if s.termsAlone() && w.terms(s) < w.ports(s) {
+			for i := range s.terms {
+				s.terms[i].candidates(w, take)
+			}
+		} else {
+			for _, name := range s.names {
+				take(c.byPort[name.name])
+			}
+		}
+		slices.SortFunc(set.Ports, PeerPort.Compare)
+		set.Ports = slices.Compact(set.Ports)
+		return set
+	}
+	w := weigher{c, map[string]int{}}
+	for i := range s.terms {
+		t := &s.terms[i]
+		t.candidates(w, func(list []*peerPod) {
+			for _, p := range list {
+				if t.selects(p) {
+					set.Addrs = append(set.Addrs, p.addrs...)
+				}
+			}
+		})
+	}
+	slices.SortFunc(set.Addrs, netip.Addr.Compare)
+	set.Addrs = slices.Compact(set.Addrs)
+	return set
+}
+
+// candidates calls each with lists of the pods that the term may select: the shortest
+// of those that have one of its labels, or those of its namespaces.
+func (t *podTerm) candidates(w weigher, each func([]*peerPod)) {
+	if shortest, found := t.listed(w.crowd); found && (t.spaces == nil || len(shortest) <= w.spaces(t)) {
+		each(shortest)
+		return
+	}
+	for _, sp := range w.crowd.spaces {
+		if t.selectsSpace(sp) {
+			each(sp.pods)
+		}
+	}
+}
+
+// listed returns the shortest list that is there of pods of the term, if there is one.
+func (t *podTerm) listed(c *crowd) (shortest []*peerPod, found bool) {
+	take := func(list []*peerPod) {
+		if !found || len(list) < len(shortest) {
+			shortest, found = list, true
+		}
+	}
+	if t.spaces == nil {
+		if sp := c.spaces[t.namespace]; sp != nil {
+			take(sp.pods)
+		} else {
+			take(nil)
+		}
+	}
+	for i := range t.pods.asks {
+		if label, one := t.pods.asks[i].single(); one {
+			take(c.byLabel[label])
+		}
+	}
+	return shortest, found
+}

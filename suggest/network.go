@@ -1,0 +1,54 @@
+package suggest
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// MetadataName is the label that every namespace has, with its name as the value. Source:
+// https://kubernetes.io/docs/reference/labels-annotations-taints/.
+const MetadataName = "kubernetes.io/metadata.name"
+
+// PodPeer is a peer of a NetworkPolicy: the pods of a namespace that have labels.
+func PodPeer(namespace string, labels map[string]string) networkingv1.NetworkPolicyPeer {
+	return networkingv1.NetworkPolicyPeer{
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{MetadataName: namespace}},
+		PodSelector:       &metav1.LabelSelector{MatchLabels: maps.Clone(labels)},
+	}
+}
+
+// AddressPeer is a peer of a NetworkPolicy: one address.
+func AddressPeer(a netip.Addr) networkingv1.NetworkPolicyPeer {
+	return networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: netip.PrefixFrom(a, a.BitLen()).String()}}
+}
+
+// NetworkPolicy returns an ordinary NetworkPolicy with one egress rule. No ports are
+// every protocol and port.
+func NetworkPolicy(namespace, name string, pods metav1.LabelSelector, to networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) networkingv1.NetworkPolicy {
+	return networkingv1.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: pods, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress},
+			Egress: []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{to}, Ports: ports}},
+		},
+	}
+}
+
+// NetworkYAML returns a NetworkPolicy as a manifest that `kubectl apply` takes. Equal
+// ones are equal text.
+func NetworkYAML(p networkingv1.NetworkPolicy) ([]byte, error) {
+	p.APIVersion, p.Kind = networkingv1.SchemeGroupVersion.String(), "NetworkPolicy"
+	text, err := json.Marshal(p)
+	if err == nil {
+		text, err = inOrder(text)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write networkpolicy %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	return text, nil
+}
