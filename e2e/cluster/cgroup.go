@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -17,6 +18,16 @@ import (
 const cgroupName = "namegate-e2e"
 
 const cgroupFS = "/sys/fs/cgroup"
+
+// podsWeight is how much of a busy processor the pods of all nodes get, in threads of
+// the machine. On a node of its own their group weighs twice as much as all else there
+// together (with two cores); here all else lies in the machine's root group, where each
+// thread weighs as much as a group, and some ten of them are busy at worst.
+const podsWeight = 20
+
+// weights are the files that hold a group's weight, with that of one thread: of cgroup
+// v1 and v2.
+var weights = map[string]int{"cpu.shares": 1024, "cpu.weight": 100}
 
 // cgroupRoots are the hierarchies: one, or with cgroup v1 one for each controller.
 func cgroupRoots() ([]string, error) {
@@ -44,6 +55,9 @@ func makeCgroups(node string) error {
 				return fmt.Errorf("make the control group of %s: %w", node, err)
 			}
 		}
+		if err := weigh(filepath.Join(r, cgroupName)); err != nil {
+			return fmt.Errorf("weigh the control group of all pods: %w", err)
+		}
 	}
 	return nil
 }
@@ -62,6 +76,20 @@ func makeCgroup(dir string) error {
 			if err := os.WriteFile(filepath.Join(dir, f), text, 0o644); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// weigh gives a group podsWeight, where the hierarchy is about processors.
+func weigh(dir string) error {
+	for file, one := range weights {
+		path := filepath.Join(dir, file)
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := os.WriteFile(path, []byte(strconv.Itoa(podsWeight*one)), 0o644); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -32,8 +32,11 @@ func begin(t *testing.T, ns string) *scenario {
 	t.Helper()
 	s := &scenario{T: t, ctx: context.Background(), ns: ns}
 	s.kubectl("create", "namespace", ns)
+	machine := startCanary()
 	t.Cleanup(func() {
+		saw := machine.end()
 		if t.Failed() {
+			t.Log(saw)
 			s.explain()
 		}
 		if _, err := the.Kubectl(s.ctx, "", "delete", "namespace", ns, "--wait", "--ignore-not-found"); err != nil {

@@ -9,8 +9,6 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-const aliveSet = "alive"
-
 // probedSet, with the family, holds the pods whose self-test query netfilter saw
 // of late. The kernel fills it by itself.
 const probedSet = "probed"

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
+	"time"
 
 	"github.com/namegate/namegate/enforcer/nfattr"
 	"github.com/vishvananda/netlink/nl"
@@ -15,17 +15,48 @@ import (
 // from other programs': the kernel numbers all that are made in a network namespace,
 // and ours are counted.
 type ledger struct {
-	mu sync.Mutex
+	turn chan struct{} // holds one when nobody has the ledger
 	// generation asks for the number of the last change; nil on fakes.
 	generation func() (uint32, error)
 	last       uint32 // up to here all was ours, or has been looked at
 	sure       bool
 }
 
+func newLedger() ledger {
+	l := ledger{turn: make(chan struct{}, 1)}
+	l.leave()
+	return l
+}
+
 // own makes changes of ours, one after the other, each of them one number.
 func (l *ledger) own(change func() error) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	<-l.turn
+	defer l.leave()
+	return l.counted(change)
+}
+
+// urgentWait is how long an urgent change waits for another of ours: most take less, and
+// it is a fifth of a heartbeat.
+const urgentWait = 200 * time.Millisecond
+
+// urgent makes a change of ours that hardly waits for others. If one takes longer, the
+// number is taken for somebody else's, and all is looked at once more.
+func (l *ledger) urgent(change func() error) error {
+	waited := time.NewTimer(urgentWait)
+	defer waited.Stop()
+	select {
+	case <-l.turn:
+		defer l.leave()
+		return l.counted(change)
+	case <-waited.C:
+		return change()
+	}
+}
+
+func (l *ledger) leave() { l.turn <- struct{}{} }
+
+// counted makes a change and counts its number; the ledger is locked.
+func (l *ledger) counted(change func() error) error {
 	if l.generation == nil || !l.sure {
 		return change()
 	}
@@ -44,8 +75,8 @@ func (l *ledger) own(change func() error) error {
 
 // settle says that what is there now is going to be looked at.
 func (l *ledger) settle() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	<-l.turn
+	defer l.leave()
 	if l.generation == nil {
 		return
 	}
@@ -57,8 +88,8 @@ func (l *ledger) settle() {
 // foreign tells whether something may have changed that is not ours and that nobody
 // has looked at.
 func (l *ledger) foreign() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	<-l.turn
+	defer l.leave()
 	if l.generation == nil || !l.sure {
 		return true
 	}

@@ -47,6 +47,12 @@ func TestForeign(t *testing.T) {
 		{"a rival's rule of iptables", restore("-A NAMEGATE-TEST -j DROP\n"), true},
 		{"a heartbeat after it", func() error { return tables.Alive(ctx) }, true},
 		{"a look", settle, false},
+		{"a heartbeat while ours changes", func() error {
+			return tables.Own(func() error {
+				return errors.Join(tables.Alive(ctx), restore("-A NAMEGATE-TEST -j RETURN\n")())
+			})
+		}, true},
+		{"a look", settle, false},
 		{"a rival while ours changes", func() error {
 			return tables.Own(func() error {
 				return errors.Join(rival("delete", "table", "ip", "rival")(), restore("-F NAMEGATE-TEST\n")())

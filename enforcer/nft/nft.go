@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-	"time"
 
 	"sigs.k8s.io/knftables"
 )
@@ -19,15 +18,15 @@ import (
 // TableName is the name of both tables.
 const TableName = "namegate"
 
-// AliveTimeout is how long interception stays on after the last heartbeat: the
-// dead-man switch of the design.
-const AliveTimeout = 3 * time.Second
-
 // LogGroup is the NFLOG group that packets are sent to before they are denied.
 const LogGroup = 64
 
-// dnsPort is the port that is intercepted and served (RFC 1035 §4.2).
-const dnsPort = "53"
+// dnsPortNumber is the port that is intercepted and served (RFC 1035 §4.2), dnsPort the
+// same in words of nft.
+const (
+	dnsPortNumber = 53
+	dnsPort       = "53"
+)
 
 // Home is one place where an address is genuine.
 type Home struct {
@@ -93,7 +92,9 @@ type Tables struct {
 	// there. On fakes list is nil.
 	list       func(context.Context, Named) (string, error)
 	printTable func(context.Context, knftables.Family) (string, error)
-	printed    map[knftables.Family]string // as they were after the last layout
+	// renew renews the dead-man switch.
+	renew   func(context.Context) error
+	printed map[knftables.Family]string // as they were after the last layout
 	// strange tables are there in another layout than this agent's, an earlier one's:
 	// they stay in force until the first state is written.
 	strange bool
@@ -110,15 +111,15 @@ func Open(mark uint32) (*Tables, error) {
 		return nil, fmt.Errorf("nftables for bridges is not available: %w", err)
 	}
 	t := New(inet, bridge, mark)
-	t.list, t.printTable, t.ledger.generation = listTable, printTable, generation
+	t.list, t.printTable, t.renew, t.ledger.generation = listTable, printTable, renewInKernel, generation
 	return t, nil
 }
 
 // New returns the tables on given interfaces, which may be knftables' fakes.
 // mark is the one bit that says allowed.
 func New(inet, bridge knftables.Interface, mark uint32) *Tables {
-	t := &Tables{inet: inet, bridge: bridge, mark: mark}
-	t.printTable = t.printByRules
+	t := &Tables{inet: inet, bridge: bridge, mark: mark, ledger: newLedger()}
+	t.printTable, t.renew = t.printByRules, t.renewByRules
 	return t
 }
 
@@ -402,29 +403,6 @@ func (t *Tables) Probed(ctx context.Context) ([]netip.Addr, error) {
 		}
 	}
 	return out, nil
-}
-
-// Alive keeps interception on for another AliveTimeout.
-func (t *Tables) Alive(ctx context.Context) error {
-	tx := t.inet.NewTransaction()
-	// Adding an element that is there does not renew it; both in one
-	// transaction leave no moment without.
-	tx.Flush(&knftables.Set{Name: aliveSet})
-	tx.Add(&knftables.Element{Set: aliveSet, Key: []string{dnsPort}})
-	if err := t.run(ctx, t.inet, tx); err != nil {
-		return fmt.Errorf("renew the dead-man switch: %w", err)
-	}
-	return nil
-}
-
-// Rest switches interception off at once.
-func (t *Tables) Rest(ctx context.Context) error {
-	tx := t.inet.NewTransaction()
-	tx.Flush(&knftables.Set{Name: aliveSet})
-	if err := t.run(ctx, t.inet, tx); err != nil {
-		return fmt.Errorf("switch interception off: %w", err)
-	}
-	return nil
 }
 
 // Intact tells whether both tables still hold what was written last: chains, rules

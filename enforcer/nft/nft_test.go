@@ -38,7 +38,7 @@ var (
 )
 
 // inKernel opens real tables in a network namespace of the test's own thread.
-func inKernel(t *testing.T) *nft.Tables {
+func inKernel(t testing.TB) *nft.Tables {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Fatal("this test asks the kernel: run it as root")
