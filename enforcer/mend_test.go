@@ -53,29 +53,35 @@ func answeredWeb(t *testing.T) (*world, policy.Pod) {
 func TestWhatHappensToSetsIsSeenAtOnce(t *testing.T) {
 	for what, rival := range setRivals {
 		w, p := answeredWeb(t)
-		var glance setGlance
-		if w.e.touched() || glance.shows(w.e) {
-			t.Fatalf("%s: something shows before", what)
-		}
-		before := sortedLines(w.dump())
-		if err := rival(w, p); err != nil {
-			t.Fatal(err)
-		}
-		glance = setGlance{}
-		if !w.e.touched() && !glance.shows(w.e) {
-			t.Errorf("a program %s, and nothing shows", what)
-		}
-		w.reconcile()
-		if after := sortedLines(w.dump()); after != before {
-			t.Errorf("a program %s; after the repair:\n%s\nwant\n%s", what, after, before)
-		}
-		if got := w.e.Status().Repairs; got != 1 {
-			t.Errorf("a program %s: %d repairs", what, got)
-		}
-		glance = setGlance{}
-		if w.e.touched() || glance.shows(w.e) {
-			t.Errorf("a program %s, and after the repair it still shows", what)
-		}
+		w.repairs(what, func() error { return rival(w, p) })
+	}
+}
+
+// repairs lets a program do something, which shows at once and is mended once.
+func (w *world) repairs(what string, rival func() error) {
+	w.t.Helper()
+	var glance setGlance
+	if w.e.touched() || glance.shows(w.e) {
+		w.t.Fatalf("%s: something shows before", what)
+	}
+	before := sortedLines(w.dump())
+	if err := rival(); err != nil {
+		w.t.Fatal(err)
+	}
+	glance = setGlance{}
+	if !w.e.touched() && !glance.shows(w.e) {
+		w.t.Errorf("a program %s, and nothing shows", what)
+	}
+	w.reconcile()
+	if after := sortedLines(w.dump()); after != before {
+		w.t.Errorf("a program %s; after the repair:\n%s\nwant\n%s", what, after, before)
+	}
+	if got := w.e.Status().Repairs; got != 1 {
+		w.t.Errorf("a program %s: %d repairs", what, got)
+	}
+	glance = setGlance{}
+	if w.e.touched() || glance.shows(w.e) {
+		w.t.Errorf("a program %s, and after the repair it still shows", what)
 	}
 }
 

@@ -50,29 +50,7 @@ var peerRivals = map[string]func(w *world) error{
 func TestWhatHappensToPeersIsSeenAtOnce(t *testing.T) {
 	for what, rival := range peerRivals {
 		w, _ := asksPeers(t)
-		var glance setGlance
-		if w.e.touched() || glance.shows(w.e) {
-			t.Fatalf("%s: something shows before", what)
-		}
-		before := sortedLines(w.dump())
-		if err := rival(w); err != nil {
-			t.Fatal(err)
-		}
-		glance = setGlance{}
-		if !glance.shows(w.e) {
-			t.Errorf("a program %s, and nothing shows", what)
-		}
-		w.reconcile()
-		if after := sortedLines(w.dump()); after != before {
-			t.Errorf("a program %s; after the repair:\n%s\nwant\n%s", what, after, before)
-		}
-		if got := w.e.Status().Repairs; got != 1 {
-			t.Errorf("a program %s: %d repairs", what, got)
-		}
-		glance = setGlance{}
-		if glance.shows(w.e) {
-			t.Errorf("a program %s, and after the repair it still shows", what)
-		}
+		w.repairs(what, func() error { return rival(w) })
 	}
 }
 

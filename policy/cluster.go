@@ -28,6 +28,9 @@ type Cluster struct {
 	Services []netip.Addr
 	// ServicesAt are the Services by each of their addresses, "None" excepted.
 	ServicesAt map[netip.Addr]*Service
+	// Dialled are the Services with a cluster IP, sorted by "namespace/name": a name of
+	// another leads to the pods themselves. One that did not change keeps its pointer.
+	Dialled []*Service
 	// PodRanges are the pod ranges of every node, LocalRanges those of this one.
 	PodRanges, LocalRanges []netip.Prefix
 	// Resolvers are the Services that the source was told to follow.

@@ -169,8 +169,11 @@ func (s PortSet) Ranges() []PortRange {
 // Contains tells whether the set holds the port of the protocol. A protocol
 // without ports (ICMP, say) is asked for with port 0.
 func (s PortSet) Contains(p Protocol, port uint16) bool {
-	for _, r := range s.Ranges() {
-		if r.Protocol == AnyProtocol || r.Protocol == p && r.First <= port && port <= r.Last {
+	// It is asked for every connection and every rule where something is taken away, so
+	// it makes no list of Ranges.
+	for part := range strings.SplitSeq(string(s), ",") {
+		r, ok := parseRange(part)
+		if ok && (r.Protocol == AnyProtocol || r.Protocol == p && r.First <= port && port <= r.Last) {
 			return true
 		}
 	}

@@ -133,6 +133,7 @@ func (a *agent) openCluster(f agentFlags) error {
 
 func (c *cluster) run(ctx context.Context, receive func(state)) error {
 	return c.source.Run(ctx, func(s kube.State) {
+		c.report.SetServices(s.Cluster.Dialled)
 		c.report.SetPolicies(s.Input.Policies, s.Problems...)
 		receive(state{input: s.Input, problems: s.Problems, cluster: s.Cluster, peersUnknown: s.PeersUnknown})
 	})
@@ -140,6 +141,7 @@ func (c *cluster) run(ctx context.Context, receive func(state)) error {
 
 func (c *cluster) follow(config *corefile.Config) error {
 	c.source.Follow(config.Services())
+	c.report.SetDomain(config.ClusterDomain)
 	return nil
 }
 

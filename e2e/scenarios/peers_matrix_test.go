@@ -13,6 +13,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer"
+	ngpolicy "github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/kube/report"
 )
 
@@ -32,8 +33,8 @@ var (
 // servicePort is what pods dial of Services: it is not the pods'.
 const servicePort = 80
 
-// The policies of the union. An engine beside judges what is really reached, so the
-// names of Services have the pods' port too.
+// The policies of the union. An engine beside judges what is really reached; to which
+// port a Service leads is no matter of the policies that name it.
 const (
 	unionNP = `
 podSelector: {matchExpressions: [{key: app, operator: In, values: [np, both]}]}
@@ -51,7 +52,7 @@ egress:
 - matches: [{pattern: "*-fqdn.headless.shop.svc.cluster.local"}, {pattern: "*-both.headless.shop.svc.cluster.local"}]
   ports: [{protocol: ALL, port: 8080}]
 - matches: [{pattern: "*-fqdn.shop.svc.cluster.local"}, {pattern: "*-both.shop.svc.cluster.local"}]
-  ports: [{protocol: ALL, port: 80}, {protocol: ALL, port: 8081}]`
+  ports: [{protocol: ALL, port: 80}]`
 )
 
 // unionRow is one client's connection to one destination.
@@ -306,33 +307,51 @@ func rowsOf(rows []*unionRow, client string) (out []*unionRow) {
 // policy's rules or without.
 func (s *peerStage) companions(fqdn v1alpha1.FQDNNetworkPolicy, np *networkingv1.NetworkPolicy, ports bool) []*networkingv1.NetworkPolicy {
 	s.t.Helper()
-	out := report.Companions([]v1alpha1.FQDNNetworkPolicy{fqdn}, []*networkingv1.NetworkPolicy{np}, enforcer.ServingRanges(),
-		func(*v1alpha1.FQDNNetworkPolicy) bool { return ports })
+	out := report.Companions([]v1alpha1.FQDNNetworkPolicy{fqdn}, []*networkingv1.NetworkPolicy{np},
+		ngpolicy.NewNamedServices(clusterLocal, s.dialled), enforcer.ServingRanges(), func(*v1alpha1.FQDNNetworkPolicy) bool { return ports })
 	if len(out) != 1 {
 		s.t.Fatalf("%d companions", len(out))
 	}
 	return out
 }
 
-// TestBesideServicePort: another engine judges the pods' port, and a companion opens what
-// the policy's rules say. Where a Service's port is another, both have to be written.
+// clusterLocal is cluster.local, as the Corefile says.
+const clusterLocal ngpolicy.Name = "\x07cluster\x05local"
+
+// TestBesideServicePort: another engine judges the pods' port, and a companion opens the
+// one to which the Service leads that the policy names, by its number or by its name.
 func TestBesideServicePort(t *testing.T) {
 	s := newPeerStage(t, lab.Routed)
 	s.client("client", 10)
-	v4, v6 := s.service(1, servicePort, s.server("server", 20, false, nil, 8080), 8080)
+	server := s.server("server", 20, false, nil, 8080)
+	server.ports = []lab.EnginePort{{Name: "http", Protocol: "tcp", Port: 8080}}
+	v4, v6 := s.service(1, servicePort, server, 8080)
 	s.zone.add(fmt.Sprintf("server.shop.svc.cluster.local. 60 IN A %s\nserver.shop.svc.cluster.local. 60 IN AAAA %s", v4, v6))
 	np := parsed[networkingv1.NetworkPolicy](t, egress("np", " []"))
 	s.withEngine(lab.KubeRouter)
-	named := func(ports string) string {
-		manifest := policy("p", selectsClient+"\negress:\n- matches: [{name: server.shop.svc.cluster.local}]\n  ports: "+ports)
+	manifest := policy("p", selectsClient+"\negress:\n- matches: [{name: server.shop.svc.cluster.local}]\n  ports: [{port: 80}]")
+	knows := func(services ...*ngpolicy.Service) {
+		s.dialled = services
 		s.obeys(append(s.companions(parsedPolicy(t, manifest), np, true), np)...)
-		return manifest
 	}
-	s.start(s.manifests(map[string]string{"p.yaml": named("[{port: 80}]"), "np.yaml": egress("np", " []")}))
+	knows()
+	s.start(s.manifests(map[string]string{"p.yaml": manifest, "np.yaml": egress("np", " []")}))
 	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
 		s.resolve("client", "server.shop.svc.cluster.local", qtype)
 	}
-	s.both("client", "tcp", v4.String(), v6.String(), servicePort, lab.Silent)
-	s.apply(map[string]string{"p.yaml": named("[{port: 80}, {port: 8080}]")})
-	s.both("client", "tcp", v4.String(), v6.String(), servicePort, lab.Answered)
+	for _, c := range []struct {
+		target ngpolicy.ServicePort
+		want   lab.Outcome
+	}{
+		{ngpolicy.ServicePort{Target: servicePort}, lab.Silent},
+		{ngpolicy.ServicePort{Target: 8080}, lab.Answered},
+		{ngpolicy.ServicePort{Target: 8081}, lab.Silent},
+		{ngpolicy.ServicePort{TargetName: "http"}, lab.Answered},
+		{ngpolicy.ServicePort{TargetName: "https"}, lab.Silent},
+	} {
+		knows(serviceTo(server, servicePort, c.target))
+		s.both("client", "tcp", v4.String(), v6.String(), servicePort, c.want)
+	}
+	knows(serviceTo(server, servicePort, ngpolicy.ServicePort{Target: 8080}))
+	s.both("client", "tcp", server.Addr4.String(), server.Addr6.String(), 8080, lab.Refused) // what no name leads to stays Namegate's to deny
 }

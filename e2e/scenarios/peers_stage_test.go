@@ -13,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/lab"
+	ngpolicy "github.com/namegate/namegate/policy"
 )
 
 // peersCorefile is for a cluster of two nodes, with Services.
@@ -25,6 +26,7 @@ type peerStage struct {
 	*stage
 	pods     map[string]*peerPod
 	services []lab.Service
+	dialled  []*ngpolicy.Service // the same as an agent knows them
 	engine   *lab.Engine
 }
 
@@ -107,10 +109,21 @@ func (s *peerStage) service(n int, port uint16, to *peerPod, target uint16) (v4,
 			s.services = append(s.services, lab.Service{Addr: from, Protocol: proto, Port: port, To: []netip.AddrPort{netip.AddrPortFrom(at, target)}})
 		}
 	}
+	s.dialled = append(s.dialled, serviceTo(to, port, ngpolicy.ServicePort{Target: target}))
 	if err := s.SetServices(s.services...); err != nil {
 		s.t.Fatal(err)
 	}
 	return v4, v6
+}
+
+// serviceTo is the Service called as its one pod, which leads a port to a target.
+func serviceTo(to *peerPod, port uint16, target ngpolicy.ServicePort) *ngpolicy.Service {
+	out := &ngpolicy.Service{Ref: ngpolicy.ServiceRef{Namespace: to.namespace, Name: to.name}}
+	for _, protocol := range []ngpolicy.Protocol{ngpolicy.TCP, ngpolicy.UDP} {
+		target.Protocol, target.Port = protocol, port
+		out.Ports = append(out.Ports, target)
+	}
+	return out
 }
 
 func serviceAddr(n int) (v4, v6 netip.Addr) {

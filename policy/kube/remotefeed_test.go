@@ -281,7 +281,7 @@ func TestServicesAreShared(t *testing.T) {
 	api.put("services", aService("shop", "zoo", "10.96.0.2"))
 	second := r.until("[10.96.0.1 10.96.0.2]", text)
 	at := func(s State) *policy.Service { return s.Cluster.ServicesAt[addrs("10.96.0.1")[0]] }
-	if at(first) == nil || at(first) != at(second) || len(first.Cluster.ServicesAt) != 1 || len(second.Cluster.ServicesAt) != 2 {
+	if at(first) == nil || at(first) != at(second) || first.Cluster.Dialled[0] != at(first) || second.Cluster.Dialled[0] != at(first) || len(first.Cluster.ServicesAt) != 1 || len(second.Cluster.ServicesAt) != 2 {
 		t.Errorf("%v, then %v", first.Cluster.ServicesAt, second.Cluster.ServicesAt)
 	}
 }

@@ -90,11 +90,16 @@ func (e *serviceEntry) addr(list []netip.Addr, path, text string) []netip.Addr {
 	return append(list, cleanAddr(a))
 }
 
-// listServices returns all addresses of the Services, whose each is, and their problems.
-// Of an address of several it is the first's.
-func listServices(entries []*serviceEntry) (addrs []netip.Addr, at map[netip.Addr]*policy.Service, problems []policy.Problem) {
-	at = make(map[netip.Addr]*policy.Service, len(entries))
+// listServices fills in what c has of the Services, and returns their problems. An
+// address of several is the first's.
+func listServices(entries []*serviceEntry, c *policy.Cluster) (problems []policy.Problem) {
+	var addrs []netip.Addr
+	at := make(map[netip.Addr]*policy.Service, len(entries))
+	dialled := make([]*policy.Service, 0, len(entries))
 	for _, e := range entries {
+		if len(e.clusterIPs) > 0 {
+			dialled = append(dialled, &e.service)
+		}
 		for _, list := range [][]netip.Addr{e.clusterIPs, e.others} {
 			addrs = append(addrs, list...)
 			for _, a := range list {
@@ -105,5 +110,6 @@ func listServices(entries []*serviceEntry) (addrs []netip.Addr, at map[netip.Add
 		}
 		problems = append(problems, e.problems...)
 	}
-	return sortedOnce(addrs, netip.Addr.Compare), at, problems
+	c.Services, c.ServicesAt, c.Dialled = sortedOnce(addrs, netip.Addr.Compare), at, dialled
+	return problems
 }

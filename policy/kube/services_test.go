@@ -25,7 +25,9 @@ func TestServices(t *testing.T) {
 	for _, s := range []*corev1.Service{balanced, old, named, broken, aService("shop", "headless", "None")} {
 		entries = append(entries, readService(s, nil))
 	}
-	got, at, problems := listServices(entries)
+	var c policy.Cluster
+	problems := listServices(entries, &c)
+	got, at := c.Services, c.ServicesAt
 	want := addrs("10.96.0.3", "10.96.0.4", "10.96.0.9", "198.51.100.1", "203.0.113.1", "2001:db8:9::9")
 	if diff := cmp.Diff(want, got, addrsByValue); diff != "" {
 		t.Error(diff)
@@ -37,6 +39,9 @@ func TestServices(t *testing.T) {
 		if s := at[addrs(a)[0]]; s == nil || s.Ref.Name != name || s.Ref.Namespace == "" {
 			t.Errorf("%s is %v, want %s", a, s, name)
 		}
+	}
+	if len(c.Dialled) != 3 || c.Dialled[0] != at[addrs("10.96.0.9")[0]] || c.Dialled[1].Ref.Name != "old" || c.Dialled[2].Ref.Name != "broken" {
+		t.Errorf("with a cluster IP: %v", c.Dialled)
 	}
 	if at[addrs("10.96.0.9")[0]] != at[addrs("198.51.100.1")[0]] {
 		t.Error("a Service has several copies")
@@ -82,7 +87,9 @@ func TestAddressOfTwoServices(t *testing.T) {
 		must(t, shelf.Add(s))
 	}
 	entries, _, _ := shelf.since(0)
-	_, at, _ := listServices(entries)
+	var c policy.Cluster
+	listServices(entries, &c)
+	at := c.ServicesAt
 	if got := at[addrs("198.51.100.1")[0]]; got.Ref.Name != "a" {
 		t.Errorf("the address is that of %v", got.Ref)
 	}

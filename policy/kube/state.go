@@ -75,13 +75,12 @@ func (s *Source) assemble() (State, bool) {
 	news = bring(&a.nodes, s.nodes, func(entries []*nodeEntry) []policy.Problem {
 		return listNodes(entries, s.node, &a.state.Cluster)
 	}) || news
-	moved := bring(&a.services, s.services, func(entries []*serviceEntry) (problems []policy.Problem) {
+	moved := bring(&a.services, s.services, func(entries []*serviceEntry) []policy.Problem {
 		a.byRef = make(map[policy.ServiceRef]*serviceEntry, len(entries))
 		for _, e := range entries {
 			a.byRef[e.ref] = e
 		}
-		a.state.Cluster.Services, a.state.Cluster.ServicesAt, problems = listServices(entries)
-		return problems
+		return listServices(entries, &a.state.Cluster)
 	})
 	moved = s.bringSlices() || moved
 	if moved {

@@ -46,14 +46,14 @@ func limitsEgress(n *networkingv1.NetworkPolicy) bool {
 	})
 }
 
-// portsOf says which ports a companion of a policy may open beside the endpoint.
-type portsOf func(*v1alpha1.FQDNNetworkPolicy, *networkingv1.NetworkPolicy) policy.PortSet
+// portsOf says which ports of pods a companion of a policy may open beside the endpoint.
+type portsOf func(*v1alpha1.FQDNNetworkPolicy, *networkingv1.NetworkPolicy) policy.PodPorts
 
 // wantedCompanions returns the companions that there should be, in order: for each policy and
 // each NetworkPolicy that limits egress in its namespace one for the pods that both
 // select. Several pairs with one selector share one. crowded are the policies that
 // go without some, since their namespace has too many. ports is asked which ports a
-// companion of a policy opens to every destination, "" for none.
+// companion of a policy opens to every destination.
 func wantedCompanions(
 	policies map[string]*v1alpha1.FQDNNetworkPolicy, others []*networkingv1.NetworkPolicy, endpoint []netip.Prefix, ports portsOf,
 ) (wanted []*networkingv1.NetworkPolicy, crowded []*v1alpha1.FQDNNetworkPolicy) {
@@ -87,16 +87,16 @@ func wantedCompanions(
 }
 
 // Companions returns the companions that there are beside policies and all other
-// NetworkPolicies of a cluster. open tells whether the agents let those of a policy
-// open the ports of its rules beside the endpoint; it is asked for policies alone whose
-// ports may be opened at all.
+// NetworkPolicies of a cluster with these Services. open tells whether the agents let
+// those of a policy open the ports of its rules beside the endpoint; it is asked for
+// policies alone whose ports may be opened at all.
 func Companions(
-	policies []v1alpha1.FQDNNetworkPolicy, others []*networkingv1.NetworkPolicy, endpoint []netip.Prefix, open func(*v1alpha1.FQDNNetworkPolicy) bool,
+	policies []v1alpha1.FQDNNetworkPolicy, others []*networkingv1.NetworkPolicy, services *policy.NamedServices, endpoint []netip.Prefix,
+	open func(*v1alpha1.FQDNNetworkPolicy) bool,
 ) []*networkingv1.NetworkPolicy {
-	wanted, _ := wantedCompanions(byIdentity(policies), others, endpoint, func(p *v1alpha1.FQDNNetworkPolicy, _ *networkingv1.NetworkPolicy) policy.PortSet {
-		ports := openable(p, policy.Validate(p))
-		if ports == "" || !PortsAlways.wantsPorts(p) || !open(p) {
-			return ""
+	wanted, _ := wantedCompanions(byIdentity(policies), others, endpoint, func(p *v1alpha1.FQDNNetworkPolicy, _ *networkingv1.NetworkPolicy) (ports policy.PodPorts) {
+		if openable(p, policy.Validate(p)) && PortsAlways.wantsPorts(p) && open(p) {
+			ports, _ = policy.PodPortsOf(p, services)
 		}
 		return ports
 	})

@@ -129,6 +129,7 @@ func TestCompanionsWithPorts(t *testing.T) {
 	yes, no := func(*v1alpha1.FQDNNetworkPolicy) bool { return true }, func(*v1alpha1.FQDNNetworkPolicy) bool { return false }
 	audit := withPort(aPolicy("shop", "web"), 443)
 	audit.Spec.Enforcement = v1alpha1.EnforcementAudit
+	services := policy.NewNamedServices(clusterLocal, []*policy.Service{leads("db", policy.ServicePort{Port: 443, Target: 8443}, policy.ServicePort{Port: 443, TargetName: "sql"})})
 	for name, c := range map[string]struct {
 		policy *v1alpha1.FQDNNetworkPolicy
 		open   func(*v1alpha1.FQDNNetworkPolicy) bool
@@ -143,10 +144,11 @@ func TestCompanionsWithPorts(t *testing.T) {
 		"of ports":           {annotated(withPort(aPolicy("shop", "web"), 443), "Ports"), yes, 2, 1},
 		"of an unknown word": {annotated(withPort(aPolicy("shop", "web"), 443), "All"), yes, 1, 0},
 		"of none":            {annotated(withPort(aPolicy("shop", "web"), 443), "None"), yes, 0, 0},
+		"of Services":        {withName(withPort(aPolicy("shop", "web"), 443), "db.shop.svc.cluster.local"), yes, 2, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			others := []*networkingv1.NetworkPolicy{limit("shop", "a", map[string]string{"app": "a"}), limit("shop", "b", map[string]string{"app": "b"})}
-			got := Companions([]v1alpha1.FQDNNetworkPolicy{*c.policy}, others, endpoint, c.open)
+			got := Companions([]v1alpha1.FQDNNetworkPolicy{*c.policy}, others, services, endpoint, c.open)
 			if want := 2 * min(c.rules, 1); len(got) != want {
 				t.Fatalf("%d companions, want %d", len(got), want)
 			}
@@ -169,9 +171,9 @@ func TestCompanionsWithPorts(t *testing.T) {
 func TestPortsAreAsked(t *testing.T) {
 	var asked []string
 	others := []*networkingv1.NetworkPolicy{limit("shop", "a", map[string]string{"app": "a"}), limit("shop", "b", map[string]string{"app": "b"})}
-	wantedCompanions(byID(aPolicy("shop", "web"), aPolicy("bank", "web"), annotated(aPolicy("shop", "no"), "None")), others, endpoint, func(p *v1alpha1.FQDNNetworkPolicy, _ *networkingv1.NetworkPolicy) policy.PortSet {
+	wantedCompanions(byID(aPolicy("shop", "web"), aPolicy("bank", "web"), annotated(aPolicy("shop", "no"), "None")), others, endpoint, func(p *v1alpha1.FQDNNetworkPolicy, _ *networkingv1.NetworkPolicy) (none policy.PodPorts) {
 		asked = append(asked, p.Namespace+"/"+p.Name)
-		return ""
+		return none
 	})
 	if !slices.Equal(asked, []string{"shop/web", "shop/web"}) {
 		t.Errorf("%q", asked)

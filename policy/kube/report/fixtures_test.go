@@ -88,11 +88,13 @@ func blocked(policyID, podName string) Finding {
 var endpoint = []netip.Prefix{netip.MustParsePrefix("169.254.20.53/32"), netip.MustParsePrefix("fd5c:7a1e:93b4::53/128")}
 
 // noPorts lets companions open the endpoint alone.
-func noPorts(*v1alpha1.FQDNNetworkPolicy, *networkingv1.NetworkPolicy) policy.PortSet { return "" }
+func noPorts(*v1alpha1.FQDNNetworkPolicy, *networkingv1.NetworkPolicy) (none policy.PodPorts) {
+	return none
+}
 
 // anyPort lets them open all.
-func anyPort(*v1alpha1.FQDNNetworkPolicy, *networkingv1.NetworkPolicy) policy.PortSet {
-	return policy.AnyPort
+func anyPort(*v1alpha1.FQDNNetworkPolicy, *networkingv1.NetworkPolicy) policy.PodPorts {
+	return policy.PodPorts{Numbers: policy.AnyPort}
 }
 
 // policyServer is a dynamic client for policies. Unlike the fake beneath it, it counts

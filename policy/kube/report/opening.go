@@ -20,6 +20,10 @@ import (
 // endpoint alone, since not every node enforces the policy.
 const ReasonCompanionHeld = "CompanionHeld"
 
+// ReasonTooManyPorts is the reason of the event of a policy whose names match Services
+// that lead to more ports than its companions open.
+const ReasonTooManyPorts = "TooManyPorts"
+
 // openAfter is how long after a policy came, or came to enforce or to select others, new
 // companions of it open ports: longer than nodes need to enforce it, or to say that they cannot (tellAgain of
 // the agent and findingsRest).
@@ -45,6 +49,7 @@ type opening struct {
 	open    map[types.NamespacedName]types.UID
 	decided map[types.UID]decision
 	held    map[string]obstacle // why they may not, by "namespace/name"
+	cut     map[string]int      // how many ports had no room, by the same
 	next    time.Duration       // when a policy's time comes, 0: none waits
 }
 
@@ -69,14 +74,14 @@ type obstacle struct {
 }
 
 func (t *term) opening(now time.Time, policies map[string]*v1alpha1.FQDNNetworkPolicy, others []*networkingv1.NetworkPolicy, problems map[string][]policy.Problem, byPolicy map[string][]entry) *opening {
-	o := &opening{term: t, now: now, byPolicy: byPolicy, open: map[types.NamespacedName]types.UID{}, decided: map[types.UID]decision{}, held: map[string]obstacle{}}
+	o := &opening{term: t, now: now, byPolicy: byPolicy, open: map[types.NamespacedName]types.UID{}, decided: map[types.UID]decision{}, held: map[string]obstacle{}, cut: map[string]int{}}
 	if t.pods == nil {
 		return o
 	}
 	o.blind = !t.pods.HasSynced() || !t.nodes.HasSynced()
 	o.doubtful = t.doubtful()
 	for id, p := range policies {
-		if accepted, _, _ := policy.Acceptance(problems["policy "+id]); !accepted || t.validate(p).ports == "" || !t.o.CompanionPorts.wantsPorts(p) {
+		if accepted, _, _ := policy.Acceptance(problems["policy "+id]); !accepted || !t.validate(p).openable || !t.o.CompanionPorts.wantsPorts(p) {
 			delete(t.openable, p.UID)
 		} else {
 			since := openableSince{now, &p.Spec.PodSelector}
@@ -95,9 +100,9 @@ func (t *term) opening(now time.Time, policies map[string]*v1alpha1.FQDNNetworkP
 }
 
 // ports returns what a companion of a policy opens now beside the endpoint.
-func (o *opening) ports(p *v1alpha1.FQDNNetworkPolicy, n *networkingv1.NetworkPolicy) policy.PortSet {
+func (o *opening) ports(p *v1alpha1.FQDNNetworkPolicy, n *networkingv1.NetworkPolicy) (ports policy.PodPorts) {
 	if _, may := o.openable[p.UID]; !may {
-		return ""
+		return ports
 	}
 	d, known := o.decided[p.UID]
 	if !known {
@@ -109,11 +114,12 @@ func (o *opening) ports(p *v1alpha1.FQDNNetworkPolicy, n *networkingv1.NetworkPo
 	switch {
 	case d.held && (d.left <= 0 || open):
 		o.held[p.Namespace+"/"+p.Name] = d.why
-		return ""
+		return ports
 	case d.held || (d.unsure || d.left > 0) && !open:
-		return ""
+		return ports
 	}
-	return o.validate(p).ports
+	ports, o.cut[p.Namespace+"/"+p.Name] = o.validate(p).ports.Bring(o.services)
+	return ports
 }
 
 // decide looks at a policy that may open ports.
@@ -175,6 +181,9 @@ func (t *term) say(now time.Time, policies map[string]*v1alpha1.FQDNNetworkPolic
 		is := message
 		if why := o.held[id]; why.text != "" {
 			reason, is, message = ReasonCompanionHeld, why.is, why.text
+		} else if n := o.cut[id]; n > 0 {
+			reason, is, message = ReasonTooManyPorts, "", fmt.Sprintf("the Services that the policy's names match lead to %d ports more than the %d "+
+				"for which its companions have room: some of these Services cannot be reached; write narrower names, or allow their pods in a NetworkPolicy", n, policy.MaxTargetPorts)
 		}
 		if reason != "" && h.due(now, saying{v1alpha1.Kind, id + "/" + string(p.UID) + "/" + is, reason}) {
 			t.recorder.Eventf(policyRef(p), nil, corev1.EventTypeWarning, reason, actionOpen, "%s", clip(message, maxNote))

@@ -58,7 +58,7 @@ func TestPortsOfAnotherSelector(t *testing.T) {
 func TestOpenByAnotherNamespace(t *testing.T) {
 	forged := newCompanion(cart(), &metav1.LabelSelector{}, endpoint)
 	forged.Namespace = "evil"
-	forged.Spec.Egress = append(forged.Spec.Egress, portRules("tcp/443")...)
+	forged.Spec.Egress = append(forged.Spec.Egress, portRules(podPorts("tcp/443"))...)
 	inShop(t, []runtime.Object{forged}, func(t *testing.T, w *world) {
 		w.pass(openAfter / 2)
 		for _, n := range w.networkPolicies() {

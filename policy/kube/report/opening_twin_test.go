@@ -127,14 +127,14 @@ func (s *situation) decide(t *testing.T) map[string]bool {
 		term.openable[p.UID] = openableSince{now.Add(-s.age[p.UID]), &p.Spec.PodSelector}
 		if s.open[p.UID] {
 			c := newCompanion(p, &metav1.LabelSelector{}, endpoint)
-			c.Spec.Egress = append(c.Spec.Egress, portRules("tcp/443")...)
+			c.Spec.Egress = append(c.Spec.Egress, portRules(podPorts("tcp/443"))...)
 			others = append(others, c)
 		}
 	}
 	o := term.opening(now, s.policies, others, map[string][]policy.Problem{}, s.findings)
 	opens := map[string]bool{}
 	for id, p := range s.policies {
-		opens[id] = !wantsNone(p) && o.ports(p, newCompanion(p, &metav1.LabelSelector{}, endpoint)) == "tcp/443"
+		opens[id] = !wantsNone(p) && o.ports(p, newCompanion(p, &metav1.LabelSelector{}, endpoint)).Numbers == "tcp/443"
 	}
 	return opens
 }

@@ -9,43 +9,48 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// openable returns the ports that a policy's companions may open: those of its rules,
-// none where nothing denies what the rules do not allow.
-func openable(p *v1alpha1.FQDNNetworkPolicy, problems []policy.Problem) policy.PortSet {
+// openable tells whether a policy's companions may open ports: where rules have some,
+// and what they do not allow is denied.
+func openable(p *v1alpha1.FQDNNetworkPolicy, problems []policy.Problem) bool {
 	accepted, _, _ := policy.Acceptance(problems)
-	if !accepted || p.Spec.Enforcement == v1alpha1.EnforcementAudit {
-		return ""
-	}
-	return policy.EgressPorts(p)
+	return accepted && p.Spec.Enforcement != v1alpha1.EnforcementAudit && policy.EgressPorts(p) != ""
 }
 
 // portRules returns the rules of a NetworkPolicy that open ports to every destination:
-// one, or none for the empty set, since a rule without ports opens all of them.
-func portRules(ports policy.PortSet) []networkingv1.NetworkPolicyEgressRule {
-	ranges := ports.Ranges()
-	if len(ranges) == 0 {
-		return nil
-	}
-	if ports == policy.AnyPort {
+// one, or none without ports, since a rule that has none opens all of them.
+func portRules(ports policy.PodPorts) []networkingv1.NetworkPolicyEgressRule {
+	if ports.Numbers == policy.AnyPort {
 		return []networkingv1.NetworkPolicyEgressRule{{}}
 	}
 	rule := networkingv1.NetworkPolicyEgressRule{}
-	for _, r := range ranges {
+	for _, r := range ports.Numbers.Ranges() {
 		rule.Ports = append(rule.Ports, networkPolicyPort(r))
+	}
+	for _, n := range ports.Names {
+		name := intstr.FromString(n.Name)
+		rule.Ports = append(rule.Ports, networkingv1.NetworkPolicyPort{Protocol: protocolOf(n.Protocol), Port: &name})
+	}
+	if len(rule.Ports) == 0 {
+		return nil
 	}
 	return []networkingv1.NetworkPolicyEgressRule{rule}
 }
 
-// networkPolicyPort says a range of one protocol as NetworkPolicies do.
-func networkPolicyPort(r policy.PortRange) networkingv1.NetworkPolicyPort {
+// protocolOf says a protocol as NetworkPolicies do.
+func protocolOf(p policy.Protocol) *corev1.Protocol {
 	protocol := corev1.ProtocolTCP
-	switch r.Protocol {
+	switch p {
 	case policy.UDP:
 		protocol = corev1.ProtocolUDP
 	case policy.SCTP:
 		protocol = corev1.ProtocolSCTP
 	}
-	out := networkingv1.NetworkPolicyPort{Protocol: &protocol}
+	return &protocol
+}
+
+// networkPolicyPort says a range of one protocol as NetworkPolicies do.
+func networkPolicyPort(r policy.PortRange) networkingv1.NetworkPolicyPort {
+	out := networkingv1.NetworkPolicyPort{Protocol: protocolOf(r.Protocol)}
 	if r.First == 0 { // every port: rules have no port 0
 		return out
 	}

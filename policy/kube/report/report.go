@@ -45,8 +45,8 @@ type Options struct {
 	Clock        Clock // nil: the system's
 }
 
-// Reporter writes to the API server what users must know. SetPolicies, SetFindings
-// and SetReady may be called at any time; they are cheap and never wait.
+// Reporter writes to the API server what users must know. Its Set functions may be called
+// at any time; they are cheap and never wait.
 type Reporter struct {
 	o     Options
 	clock Clock
@@ -60,8 +60,9 @@ type Reporter struct {
 	policies map[string]*v1alpha1.FQDNNetworkPolicy // by "namespace/name"
 	problems map[string][]policy.Problem            // by "policy namespace/name"
 	told     bool                                   // policies were set
-	findings []Finding                              // sorted
-	known    bool                                   // findings were set
+	services services
+	findings []Finding // sorted
+	known    bool      // findings were set
 	ready    bool
 
 	nodeNews, leadNews chan struct{} // something was set

@@ -40,6 +40,8 @@ type term struct {
 	nodes      cache.SharedIndexInformer // nil: the same
 	calm       atomic.Pointer[map[string]bool]
 	openable   map[types.UID]openableSince // since when a policy's ports may be opened
+	services   *policy.NamedServices       // as of servicesOf
+	servicesOf services
 	accepted   map[types.UID]acceptance
 	begun      time.Time
 }
@@ -48,7 +50,8 @@ type term struct {
 type acceptance struct {
 	generation int64
 	problems   []policy.Problem
-	ports      policy.PortSet // what companions may open
+	openable   bool                // companions may open ports
+	ports      *policy.TargetPorts // these, nil where they may not
 }
 
 // lead writes for the cluster until ctx ends; then no request is under way.
@@ -88,6 +91,7 @@ func (r *Reporter) newTerm() *term {
 		accepted: map[types.UID]acceptance{},
 		begun:    r.clock.Now(),
 		openable: map[types.UID]openableSince{},
+		services: policy.NewNamedServices("", nil),
 	}
 	leases := r.o.Client.CoordinationV1().Leases(r.o.Namespace)
 	t.leases = r.informer(&coordinationv1.Lease{}, &cache.ListWatch{
@@ -165,6 +169,7 @@ func (t *term) pass(ctx context.Context) time.Duration {
 	byPolicy := t.survey.gather(ctx, now, listed[*coordinationv1.Lease](t.leases))
 	if t.companions != nil { // first, since a companion may have to be narrowed
 		others := listed[*networkingv1.NetworkPolicy](t.others)
+		t.bringServices()
 		o := t.opening(now, policies, others, problems, byPolicy)
 		sooner(t.companions.bring(ctx, now, policies, others, o.ports))
 		sooner(t.say(now, policies, o))
@@ -180,12 +185,28 @@ func (t *term) pass(ctx context.Context) time.Duration {
 	return again
 }
 
+// bringServices takes over what the Reporter was told of Services.
+func (t *term) bringServices() {
+	switch now := t.toldServices(); {
+	case now.domain != t.servicesOf.domain:
+		t.services = policy.NewNamedServices(now.domain, now.list)
+		clear(t.accepted) // their ports are of another domain
+		t.servicesOf = now
+	case !now.same(t.servicesOf):
+		t.services = t.services.Next(now.list)
+		t.servicesOf = now
+	}
+}
+
 // validate returns what Validate says and what follows of it, once for each generation.
 func (t *term) validate(p *v1alpha1.FQDNNetworkPolicy) acceptance {
 	a, known := t.accepted[p.UID]
 	if !known || a.generation != p.Generation || p.Generation == 0 {
 		problems := policy.Validate(p)
-		a = acceptance{p.Generation, problems, openable(p, problems)}
+		a = acceptance{generation: p.Generation, problems: problems, openable: openable(p, problems)}
+		if t.pods != nil && a.openable {
+			a.ports = policy.NewTargetPorts(p, t.services.Domain())
+		}
 		t.accepted[p.UID] = a
 	}
 	return a
