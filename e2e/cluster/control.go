@@ -50,6 +50,8 @@ func certify() error {
 		p.kubeconfig("controllers", "system:kube-controller-manager"),
 		p.kubeconfig("scheduler", "system:kube-scheduler"),
 		p.kubeconfig("proxy", "system:kube-proxy"),
+		// Its own manifest lets it read what NetworkPolicies speak of, and more.
+		p.kubeconfig("kube-router", "kube-router", "system:masters"),
 	}
 	for _, n := range nodeSites {
 		errs = append(errs,

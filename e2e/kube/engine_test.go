@@ -127,6 +127,19 @@ func (e *engine) companion(rules int, why string) {
 	})
 }
 
+// dnsOnly lets labelled pods ask the cluster's resolver and nothing else.
+const dnsOnly = `---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: dns-only}
+spec:
+  podSelector: {matchExpressions: [{key: app, operator: Exists}]}
+  policyTypes: [Egress]
+  egress:
+  - to: [{namespaceSelector: {}, podSelector: {matchLabels: {k8s-app: kube-dns}}}]
+    ports: [{protocol: UDP, port: 53}]
+`
+
 // testEngine: another engine that drops the intercepted query is found by the
 // self-test and said on the policy; with the companion NetworkPolicy, which such an
 // engine obeys, names resolve and their ports are open, and Namegate denies the rest.
@@ -138,23 +151,11 @@ func testEngine(t *testing.T) {
 			e := &engine{scenario: s, node: n, addr: s.addresses("client")[0]}
 			e.obey()
 			defer e.end()
-			s.apply(`---
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: dns-only}
-spec:
-  podSelector: {matchExpressions: [{key: app, operator: Exists}]}
-  policyTypes: [Egress]
-  egress:
-  - to: [{namespaceSelector: {}, podSelector: {matchLabels: {k8s-app: kube-dns}}}]
-    ports: [{protocol: UDP, port: 53}]
-`)
+			s.apply(dnsOnly)
 			s.apply(policy("names", `{podSelector: {matchLabels: {app: client}}, egress: [{matches: [{name: www.example.org}], ports: [{port: 80}]}]}`))
 			s.enforced(soon, "client")
 			s.saysDNSBlocked()
-			if _, err := the.Helm(s.ctx, helmArgs("upgrade", "--set", "companion.enabled=true")...); err != nil {
-				t.Fatal(err)
-			}
+			s.helm("--set", "companion.enabled=true")
 			e.companion(2, "a companion with ports")
 			s.eventually(patient, "the end of DNSBlocked", func() error {
 				if status, reason, _ := s.condition("names", "DNSBlocked"); status == "True" {

@@ -31,6 +31,7 @@ func TestNamegate(t *testing.T) {
 		{"coredns", testCoreDNS},
 		{"upgrade", testUpgrade},
 		{"engine", testEngine},
+		{"kuberouter", testKubeRouter},
 		{"uninstall", testUninstall},
 	} {
 		t.Run(s.name, s.run)

@@ -14,9 +14,6 @@ import (
 // unionManifests are a shop on both nodes, its database of two pods with different
 // numbers behind one port's name, and a cache that nobody allows.
 func unionManifests() (out []string) {
-	named := func(manifest string, port int) string {
-		return strings.Replace(manifest, "containers: [{name: main,", fmt.Sprintf("containers: [{name: main, ports: [{name: pg, containerPort: %d}],", port), 1)
-	}
 	service := func(name string, ports string) string {
 		return fmt.Sprintf("---\napiVersion: v1\nkind: Service\nmetadata: {name: %[1]s}\nspec: {selector: {app: %[1]s}, ipFamilyPolicy: RequireDualStack, ports: [%[2]s]}\n", name, ports)
 	}
@@ -24,10 +21,15 @@ func unionManifests() (out []string) {
 		out = append(out, pod("shop-"+n, n, map[string]string{"app": "shop"}), pod("plain-"+n, n, nil))
 	}
 	return append(out,
-		named(pod("db-a", "node-a", map[string]string{"app": "db"}, "serve", "db-a", "5432", "5433", "9187"), 5432),
-		named(pod("db-b", "node-b", map[string]string{"app": "db"}, "serve", "db-b", "5432", "5433", "9187"), 5433),
+		named("pg", 5432, pod("db-a", "node-a", map[string]string{"app": "db"}, "serve", "db-a", "5432", "5433", "9187")),
+		named("pg", 5433, pod("db-b", "node-b", map[string]string{"app": "db"}, "serve", "db-b", "5432", "5433", "9187")),
 		pod("cache", "node-b", map[string]string{"app": "cache"}, "serve", "cache", "6379"),
 		service("db", "{name: pg, port: 5432, targetPort: pg}, {name: metrics, port: 9187}"), service("cache", "{port: 6379}"))
+}
+
+// named gives a port of a pod's container a name.
+func named(name string, port int, manifest string) string {
+	return strings.Replace(manifest, "containers: [{name: main,", fmt.Sprintf("containers: [{name: main, ports: [{name: %s, containerPort: %d}],", name, port), 1)
 }
 
 const databaseOut = `---
@@ -42,21 +44,20 @@ spec:
     ports: [{port: pg}]
 `
 
-// testUnion: a shop reaches its database by an ordinary NetworkPolicy and its bank by
-// name; all else is rejected, and explain tells which is which.
-func testUnion(t *testing.T) {
-	s := begin(t, "union")
-	plugin(t)
+// unionStage runs the manifests, with a bank in the world, and waits until all of it
+// works for pods that no policy selects. It returns the names of database and cache.
+func (s *scenario) unionStage() (db, cache string) {
+	s.Helper()
 	if err := the.SetZone(cluster.Zone + "bank.test. 60 A 198.51.100.50\nbank.test. 60 AAAA 2001:db8::50\n"); err != nil {
-		t.Fatal(err)
+		s.Fatal(err)
 	}
-	defer func() {
+	s.Cleanup(func() {
 		if err := the.SetZone(cluster.Zone); err != nil {
-			t.Error(err)
+			s.Error(err)
 		}
-	}()
+	})
 	s.run(unionManifests()...)
-	const db, cache = "db.union.svc.cluster.local", "cache.union.svc.cluster.local"
+	db, cache = "db."+s.ns+".svc.cluster.local", "cache."+s.ns+".svc.cluster.local"
 	// The cluster needs its time until a Service works for anyone.
 	for _, n := range nodes {
 		for name, ports := range map[string][]int{db: {5432, 9187}, cache: {6379}} {
@@ -67,7 +68,21 @@ func testUnion(t *testing.T) {
 			}
 		}
 	}
-	s.apply(databaseOut, policy("bank", `{podSelector: {matchLabels: {app: shop}}, egress: [{matches: [{name: bank.test}], ports: [{port: 443}]}]}`))
+	return db, cache
+}
+
+// bank allows the bank by name.
+func bank() string {
+	return policy("bank", `{podSelector: {matchLabels: {app: shop}}, egress: [{matches: [{name: bank.test}], ports: [{port: 443}]}]}`)
+}
+
+// testUnion: a shop reaches its database by an ordinary NetworkPolicy and its bank by
+// name; all else is rejected, and explain tells which is which.
+func testUnion(t *testing.T) {
+	s := begin(t, "union")
+	plugin(t)
+	db, cache := s.unionStage()
+	s.apply(databaseOut, bank())
 	for _, n := range nodes {
 		s.enforced(soon, "shop-"+n)
 		// The pods of the other node are read once a NetworkPolicy needs them.

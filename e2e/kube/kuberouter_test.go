@@ -1,0 +1,120 @@
+package kube
+
+import (
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// testKubeRouter: beside kube-router, which enforces NetworkPolicies from the top of the
+// filter table and writes that anew every two seconds, nothing but what both allow works
+// without companions, and with them what either allows, on both nodes.
+func testKubeRouter(t *testing.T) {
+	s := begin(t, "kuberouter")
+	s.helm() // without companions
+	db, cache := s.unionStage()
+	s.run(webManifests()...)
+	web := "web." + s.ns + ".svc.cluster.local"
+	for _, n := range the.Nodes {
+		if err := n.StartKubeRouter(s.ctx); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := n.StopKubeRouter(); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	s.apply(dnsOnly, databaseOut)
+	for _, n := range nodes {
+		s.enforced(patient, "shop-"+n) // by kube-router: no policy of ours is there yet
+		s.eventually(soon, "kube-router lets the database through", func() error { return s.got("shop-"+n, "tcp", db, 5432, works) })
+	}
+	s.apply(bank(), policy("web", `{podSelector: {matchLabels: {app: shop}}, egress: [{matches: [{name: `+web+`}], ports: [{port: 80}]}]}`))
+	for _, n := range nodes {
+		s.eventually(soon, "kube-router drops intercepted queries", func() error {
+			if err := s.got("shop-"+n, "tcp", "bank.test", 443, works); err == nil {
+				return fmt.Errorf("the bank of shop-%s answers without a companion", n)
+			}
+			return nil
+		})
+	}
+	s.helm("--set", "companion.enabled=true")
+	s.eventually(patient, "companions with ports", func() error {
+		return openPorts(s.companions(), "bank", "web")
+	})
+	for _, n := range nodes {
+		s.eventually(patient, "kube-router obeys the companions on "+n, func() error { return s.got("shop-"+n, "tcp", "bank.test", 443, works) })
+	}
+	for _, n := range nodes {
+		t.Run(n, func(t *testing.T) {
+			s := s.on(t)
+			s.union("shop-"+n, db, cache)
+			for _, network := range []string{"tcp", "tcp6"} {
+				s.gets("shop-"+n, network, web, 80, works)
+			}
+			for _, a := range s.addresses("web") { // what the companion opens, Namegate denies
+				s.dials("shop-"+n, "tcp", net.JoinHostPort(a, "8081"), denied)
+			}
+		})
+	}
+	shops := []string{"shop-node-a", "shop-node-b"}
+	lost := s.during("kube-router starts again", shops, []string{"bank.test"}, 20*time.Second, func() {
+		for _, n := range the.Nodes {
+			if err := n.StopKubeRouter(); err != nil {
+				t.Error(err)
+			}
+			if err := n.StartKubeRouter(s.ctx); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if lost > 0 {
+		t.Errorf("%d queries lost", lost)
+	}
+	for _, n := range nodes {
+		t.Run("again on "+n, func(t *testing.T) { s.on(t).union("shop-"+n, db, cache) })
+	}
+}
+
+// helm upgrades the release to the tests' settings and more.
+func (s *scenario) helm(more ...string) {
+	s.Helper()
+	if _, err := the.Helm(s.ctx, helmArgs("upgrade", more...)...); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// webManifests are a web server and its Service, whose port is another than the pod's.
+func webManifests() []string {
+	return []string{named("http", 8080, pod("web", "node-b", map[string]string{"app": "web"}, "serve", "web", "8080", "8081")), `---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ipFamilyPolicy: RequireDualStack, ports: [{port: 80, targetPort: http}]}
+`}
+}
+
+// openPorts tells what is wrong unless each of the policies has companions and all of
+// them open ports.
+func openPorts(companions []networkingv1.NetworkPolicy, policies ...string) error {
+	has := map[string]bool{}
+	for _, c := range companions {
+		if len(c.Spec.Egress) < 2 {
+			return fmt.Errorf("the companion %s opens the endpoint alone", c.Name)
+		}
+		if owner := metav1.GetControllerOf(&c); owner != nil {
+			has[owner.Name] = true
+		}
+	}
+	for _, p := range policies {
+		if !has[p] {
+			return fmt.Errorf("the policy %s has no companion", p)
+		}
+	}
+	return nil
+}
