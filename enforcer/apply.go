@@ -31,7 +31,8 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 	e.findHomes(s)
 	e.lists.prune()
 	next := e.planOf(s)
-	if abandoned != e.snapshot && abandoned != s {
+	another := abandoned != e.snapshot && abandoned != s
+	if another {
 		e.abandon(e.planOf(abandoned), next)
 	}
 	plan := union(e.plan, next, false)
@@ -39,15 +40,17 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 	if err != nil {
 		return e.close(ctx, next, fmt.Errorf("prepare sets: %w", err))
 	}
-	if e.snapshot == nil && e.follows {
-		// The first snapshot of this agent: the chains of an earlier one stay
-		// in force until Commit replaces them, table by table.
-		return e.carryOver(s)
+	// The first snapshot of this agent: the chains of an earlier one stay in force
+	// until Commit replaces them, table by table.
+	if e.snapshot != nil || !e.follows {
+		if err := errors.Join(e.writeStatic(plan, ahead), e.writeChains(ctx, plan)); err != nil {
+			return e.close(ctx, next, fmt.Errorf("prepare chains: %w", err))
+		}
+		e.closing = false
 	}
-	if err := errors.Join(e.writeStatic(plan, ahead), e.writeChains(ctx, plan)); err != nil {
-		return e.close(ctx, next, fmt.Errorf("prepare chains: %w", err))
+	if another {
+		e.destroyPeers(plan)
 	}
-	e.closing = false
 	return e.carryOver(s)
 }
 
@@ -66,7 +69,7 @@ func (e *Enforcer) abandon(plan, next map[policy.PodRef]*podPlan) {
 // of it: its pods must not stay open for as long as it cannot be prepared. It
 // returns the reason, with what failed in closing.
 func (e *Enforcer) close(ctx context.Context, next map[policy.PodRef]*podPlan, reason error) error {
-	e.closing = true
+	e.closing, e.doubtful = true, true
 	plan := union(e.plan, next, true)
 	return errors.Join(reason, e.writeStatic(plan, beforeChains), e.k.Tables.Apply(ctx, e.tablesState(plan)))
 }
@@ -92,11 +95,16 @@ func (e *Enforcer) Commit(ctx context.Context) error {
 	if err := e.admitOpen(last, plan); err != nil {
 		return err
 	}
+	gone := goneAddrs(last, plan)
+	e.rejudgeLess(last, plan)
+	e.rejudgeLeft(plan)
+	if err := e.owe(slices.Concat(gone, e.gone, e.rejudgedAddrs(plan))); err != nil {
+		return err
+	}
 	if err := e.write(ctx, plan); err != nil {
 		return err
 	}
-	e.gone = append(e.gone, goneAddrs(last, plan)...)
-	e.rejudgePeers(last, plan)
+	e.gone = append(e.gone, gone...)
 	e.snapshot, e.plan, e.inherited = e.coming, plan, inheritance{}
 	if err := e.leave(ctx); err != nil {
 		return fmt.Errorf("remove what an earlier agent left elsewhere: %w", err)
@@ -114,7 +122,8 @@ func (e *Enforcer) Commit(ctx context.Context) error {
 }
 
 // write makes sets, nets, chains and interception hold a plan.
-func (e *Enforcer) write(ctx context.Context, plan map[policy.PodRef]*podPlan) error {
+func (e *Enforcer) write(ctx context.Context, plan map[policy.PodRef]*podPlan) (err error) {
+	defer func() { e.doubtful = e.doubtful || err != nil }()
 	if err := e.readySets(plan); err != nil {
 		return fmt.Errorf("write sets: %w", err)
 	}

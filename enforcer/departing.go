@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer/ipset"
-	"github.com/namegate/namegate/policy"
 )
 
 // While one agent follows another both grant, and both answer: the one that goes
@@ -70,7 +69,7 @@ func (e *Enforcer) AwaitDeparture(ctx context.Context) (there bool, err error) {
 	if _, err := e.mendPeers(); err != nil {
 		return false, fmt.Errorf("put right what the last agent did to peers: %w", err)
 	}
-	if err := e.writeStatic(e.plan, beforeChains); err != nil {
+	if err := e.writeStatic(e.inForce(), beforeChains); err != nil {
 		return false, err
 	}
 	return false, e.k.Tables.Apply(ctx, e.tablesState(e.inForce()))
@@ -88,9 +87,9 @@ func (e *Enforcer) takeOverGrants() error {
 	if err != nil {
 		return err
 	}
-	for ref, p := range *e.grants.pods.Load() {
+	for _, p := range *e.grants.pods.Load() {
 		for s := range p.all() {
-			if err := e.takeOver(s, held[s.name], e.snapshot.ViewOf(ref)); err != nil {
+			if err := e.takeOver(p, s, held[s.name]); err != nil {
 				return err
 			}
 		}
@@ -98,8 +97,9 @@ func (e *Enforcer) takeOverGrants() error {
 	return nil
 }
 
-// takeOver is takeOverGrants for one set.
-func (e *Enforcer) takeOver(s *grantSet, entries []ipset.Entry, view *policy.View) error {
+// takeOver is takeOverGrants for one set of a pod: by a coming snapshot, too, the last
+// agent may have granted.
+func (e *Enforcer) takeOver(p *podGrants, s *grantSet, entries []ipset.Entry) error {
 	e.grants.plan.Lock()
 	defer e.grants.plan.Unlock()
 	at := e.instant()
@@ -111,7 +111,7 @@ func (e *Enforcer) takeOver(s *grantSet, entries []ipset.Entry, view *policy.Vie
 			g = old.clone()
 		}
 		for _, r := range readEntry(entry, at) {
-			if viewAllows(view, r.name, s.key.ports) && g.add(r, at.now) {
+			if p.allowsName(r.name, s.key.ports) && g.add(r, at.now) {
 				changed = true
 			}
 		}

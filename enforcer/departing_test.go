@@ -107,6 +107,43 @@ func TestWhatIsGrantedByAnOlderPolicyGoes(t *testing.T) {
 	}
 }
 
+// TestDepartureBetweenPrepareAndCommit takes nothing away of what is prepared: neither
+// the judgement of coming pods nor what the last agent granted by the coming snapshot.
+func TestDepartureBetweenPrepareAndCommit(t *testing.T) {
+	w, client := asksPeers(t)
+	first, end := overlap(t, w, func() { w.apply([]policy.Pod{client}, pol("allow", "tcp/443 www.example.org")) })
+	young := pod("young", "10.1.0.3", "allow", "np")
+	next := w.compile([]policy.Pod{client, young}, pol("allow", "tcp/443 www.example.org mail.test"))
+	for _, e := range []*Enforcer{first, w.e} {
+		if err := e.Prepare(context.Background(), next); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := first.Grant(context.Background(), w.grants(next, client.PodRef, "mail.test", 60, "192.0.2.3")); err != nil {
+		t.Fatal(err)
+	}
+	check := func(when string) {
+		t.Helper()
+		p := &packet{src: addr("10.1.0.3"), dst: addr("10.2.0.1"), proto: policy.TCP, dport: 5432, iface: "veth3"}
+		if !w.passes(p) || p.conn&DefaultMark == 0 {
+			t.Errorf("%s: what a coming pod opens to a peer is not admitted", when)
+		}
+		if !w.dials("10.1.0.5", "192.0.2.3", 443) {
+			t.Errorf("%s: what the last agent granted by the coming snapshot is closed", when)
+		}
+	}
+	check("prepared")
+	end()
+	if w.departure() {
+		t.Fatal("the first agent is gone, and awaited")
+	}
+	check("departed")
+	if err := w.e.Commit(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	check("committed")
+}
+
 // TestAnAgentThatHangsKeepsNothingOpen for longer than its successor waits.
 func TestAnAgentThatHangsKeepsNothingOpen(t *testing.T) {
 	w, p := web(t)

@@ -104,6 +104,7 @@ type Enforcer struct {
 	gateways      []netip.Addr // the node's link-local addresses, where pods are on bridges
 	known         []netip.Addr
 	refusals      int  // how often in a row the kernel refused a set
+	doubtful      bool // chains or sets could not be written: a set may be gone
 	closing       bool // what is coming could not be prepared, and is closed until it can
 	whole         bool // the last Commit brought all of its snapshot into force
 	alone         bool // what is coming differs in its peer sets alone, and is prepared
@@ -128,6 +129,8 @@ type Enforcer struct {
 	// before, whose connections are judged anew, and addresses whose pod is gone.
 	rejudge map[policy.PodRef]bool
 	gone    []netip.Addr
+	// owed are the addresses of both, and of review, as the kernel has them.
+	owed map[netip.Addr]bool
 
 	// peersHold is how much the kernel holds of each peer set, nil while that changes.
 	peersHold atomic.Pointer[map[string]bounds]
@@ -200,6 +203,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		refusedPeers:  map[string]bool{},
 		renderedPeers: map[iptables.Family]map[string]reachRendering{iptables.IPv4: {}, iptables.IPv6: {}},
 		rejudge:       map[policy.PodRef]bool{},
+		owed:          map[netip.Addr]bool{},
 		queue:         make(chan *request, queueMax),
 		peerSetsMost:  peerSetsMost,
 		grants:        newGrantTable(),

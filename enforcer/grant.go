@@ -237,7 +237,12 @@ func (p *podGrants) allows(g *policy.Grant) bool {
 	if g.View != nil && slices.Contains(p.views, g.View) {
 		return true
 	}
-	return slices.ContainsFunc(p.views, func(v *policy.View) bool { return viewAllows(v, g.Name, g.Ports) })
+	return p.allowsName(g.Name, g.Ports)
+}
+
+// allowsName tells whether a view of the pod allows a name on ports. The caller holds plan.
+func (p *podGrants) allowsName(name policy.Name, ports policy.PortSet) bool {
+	return slices.ContainsFunc(p.views, func(v *policy.View) bool { return viewAllows(v, name, ports) })
 }
 
 func viewAllows(v *policy.View, name policy.Name, ports policy.PortSet) bool {

@@ -1,7 +1,9 @@
 package enforcer
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/namegate/namegate/enforcer/iptables"
@@ -21,6 +23,8 @@ type inheritance struct {
 	// peers are the chains that said what the addresses reached, that of everything
 	// among them; an address without NetworkPolicies has none.
 	peers map[netip.Addr]string
+	// owed are addresses from and to which it had yet to judge connections anew.
+	owed map[netip.Addr]bool
 }
 
 // readInheritance reads whose the addresses were from our chains, and their homes
@@ -38,6 +42,10 @@ func (e *Enforcer) readInheritance(found []iptables.Everything) (inheritance, er
 		for _, all := range found {
 			in.takeAll(all[f]["mangle"])
 		}
+	}
+	var err error
+	if in.owed, err = e.inheritOwed(); err != nil {
+		return in, err
 	}
 	homes, ports := e.k.Tables.Homes()
 	for _, h := range homes {
@@ -107,11 +115,9 @@ func (e *Enforcer) forgetStrangers(plan map[policy.PodRef]*podPlan) error {
 			owner[a] = ref
 		}
 	}
-	var strangers []netip.Addr
-	for a := range e.inherited.pods {
-		if ref, ok := owner[a]; !ok || !e.inherited.same(a, ref) {
-			strangers = append(strangers, a)
-		}
-	}
-	return e.forget(strangers)
+	strangers := slices.AppendSeq(slices.Collect(maps.Keys(e.inherited.pods)), maps.Keys(e.inherited.owed))
+	return e.forget(slices.DeleteFunc(strangers, func(a netip.Addr) bool {
+		ref, ok := owner[a]
+		return ok && e.inherited.same(a, ref)
+	}))
 }

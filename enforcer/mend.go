@@ -68,15 +68,21 @@ func (e *Enforcer) repairSets() error {
 	if err := e.repairStatic(); err != nil {
 		return err
 	}
-	if err := e.repairPeers(); err != nil {
+	if err := e.repairPeers(e.somePeers()...); err != nil {
 		return err
 	}
+	return e.repairGrants(e.someSets()...)
+}
+
+// repairGrants lets grant sets hold again what they should: those that have another
+// size, and some that are to be looked at closely.
+func (e *Enforcer) repairGrants(look ...*grantSet) error {
 	wrong, _, err := e.wrongSets(false)
 	if err != nil {
 		return err
 	}
 	var mended []*grantSet
-	for _, s := range append(wrong, e.someSets()...) {
+	for _, s := range append(wrong, look...) {
 		changed, err := e.refill(s)
 		if err != nil {
 			return err
@@ -90,6 +96,20 @@ func (e *Enforcer) repairSets() error {
 		e.repaired(fmt.Sprintf("grants of pod %s on %s, %d sets in all", first.pod, first.ports, len(mended)))
 	}
 	return nil
+}
+
+// restoreSets makes sets anew that are gone before anything asked them, which another
+// program may destroy: every write fails for ever for want of them.
+func (e *Enforcer) restoreSets() error {
+	for _, s := range staticSets() {
+		if err := e.k.Sets.Ensure(s); err != nil {
+			return err
+		}
+	}
+	if err := e.repairPeers(); err != nil {
+		return err
+	}
+	return e.repairGrants()
 }
 
 // someSets returns the sets whose turn it is to be looked at closely.

@@ -57,6 +57,54 @@ func TestWhatHappensToSetsIsSeenAtOnce(t *testing.T) {
 	}
 }
 
+// TestSetsThatGoBeforeAnythingAsksThem: a program may destroy them until then, and the
+// roll-outs go on at the second try.
+func TestSetsThatGoBeforeAnythingAsksThem(t *testing.T) {
+	for _, kind := range []string{"peers", "grants", "judged"} {
+		for _, follows := range []bool{false, true} {
+			w := newWorld(t)
+			if follows {
+				w.apply(nil)
+				w.restart()
+			}
+			client := pod("client", "10.1.0.5", "allow", "np")
+			w.netpols = append(w.netpols, netpol("np", "tcp/80 db"))
+			w.remote = append(w.remote, far("db", "10.2.0.1", "db"))
+			s := w.compile([]policy.Pod{client}, pol("allow", "tcp/443 www.example.org"))
+			grants := w.grants(s, client.PodRef, "www.example.org", 60, "192.0.2.1")
+			victim := map[string][2]string{ // the set, and the step before which it goes
+				"peers":  {peerSetName(s.PeerSets[0].Peer, 4), "restore"},
+				"grants": {grantSetName(client.PodRef, https, 4), "restore"},
+				"judged": {"NG4-" + setJudged, "list NG4-" + setJudged},
+			}[kind]
+			gone := false
+			w.seams.before = func(step string) {
+				if !gone && strings.HasPrefix(step, victim[1]) {
+					gone = w.sets.Destroy(victim[0]) == nil
+				}
+			}
+			try := func() error {
+				if err := w.e.Prepare(context.Background(), s); err != nil {
+					return err
+				}
+				if err := w.e.Grant(context.Background(), grants); err != nil {
+					return err
+				}
+				return w.e.Commit(context.Background())
+			}
+			if err := try(); err == nil || !gone {
+				t.Errorf("%s, follows %v: gone %v, and the first try says %v", kind, follows, gone, err)
+			}
+			if err := try(); err != nil {
+				t.Errorf("%s, follows %v: %v", kind, follows, err)
+			}
+			if !w.reaches("10.1.0.5", "10.2.0.1:80", policy.TCP) || !w.dials("10.1.0.5", "192.0.2.1", 443) {
+				t.Errorf("%s, follows %v: a peer or a grant is closed", kind, follows)
+			}
+		}
+	}
+}
+
 // repairs lets a program do something, which shows at once and is mended once.
 func (w *world) repairs(what string, rival func() error) {
 	w.t.Helper()

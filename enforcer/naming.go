@@ -40,6 +40,7 @@ const (
 
 	setSelected  = "selected"
 	setJudged    = "judged"
+	setOwed      = "owed"
 	setHome      = "home"
 	setEndpoint  = "endpoint"
 	setResolvers = "resolvers"
@@ -99,6 +100,7 @@ func staticSets() []ipset.Set {
 		out = append(out,
 			ipset.Set{Name: setPrefix(f) + setSelected, Type: ipset.HashIP, IPv6: v6},
 			ipset.Set{Name: setPrefix(f) + setJudged, Type: ipset.HashIP, IPv6: v6},
+			ipset.Set{Name: setPrefix(f) + setOwed, Type: ipset.HashIP, IPv6: v6},
 			ipset.Set{Name: setPrefix(f) + setHome, Type: ipset.HashNetIface, IPv6: v6},
 			ipset.Set{Name: setPrefix(f) + setEndpoint, Type: ipset.HashIPPort, IPv6: v6},
 			ipset.Set{Name: setPrefix(f) + setResolvers, Type: ipset.HashIPPort, IPv6: v6},

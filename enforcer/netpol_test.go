@@ -109,11 +109,11 @@ func (w *world) peerNames() []string {
 }
 
 // peerWrites are the steps since forget that change or read anything but what is
-// always looked at.
+// always looked at, and what is owed.
 func (w *world) peerWrites() []string {
 	var out []string
 	for _, s := range w.seams.written() {
-		if !strings.HasPrefix(s, "list ") {
+		if !strings.HasPrefix(s, "list ") && !strings.Contains(s, setOwed) {
 			out = append(out, s)
 		}
 	}

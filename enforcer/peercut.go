@@ -53,16 +53,20 @@ func (l lostPeers) and(o *lostPeers) lostPeers {
 	return both
 }
 
-// rejudgePeers notes the pods whose NetworkPolicies allow them less than the last
-// plan's, or than an earlier agent's chains say.
-func (e *Enforcer) rejudgePeers(last, plan map[policy.PodRef]*podPlan) {
+// rejudgeLess notes the pods whose NetworkPolicies allow them less than the last plan's,
+// or than an earlier agent's chains say, and those whose connections it had yet to judge.
+func (e *Enforcer) rejudgeLess(last, plan map[policy.PodRef]*podPlan) {
+	owed := &lostPeers{addrs: e.inherited.owed}
 	for ref, p := range plan {
+		if p.peers != nil && len(owed.addrs) > 0 {
+			e.review[ref] = e.review[ref].and(owed)
+		}
 		if was := last[ref]; was != nil && !was.peers.within(p.peers) {
 			e.rejudge[ref] = true
 		}
 		for _, a := range p.addrs {
 			chain, had := e.inherited.peers[a]
-			if had && e.inherited.same(a, ref) && !p.peers.all() && (p.peers == nil || p.peers.chain != chain) {
+			if e.inherited.owed[a] || had && e.inherited.same(a, ref) && !p.peers.all() && (p.peers == nil || p.peers.chain != chain) {
 				e.rejudge[ref] = true
 			}
 		}

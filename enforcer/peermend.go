@@ -32,9 +32,9 @@ func (e *Enforcer) outside(name string, b bounds, sizes map[string]int) bool {
 }
 
 // repairPeers lets peer sets hold again what they should: those that have another size,
-// and some whose turn it is to be looked at closely.
-func (e *Enforcer) repairPeers() error {
-	mended, err := e.mendPeers(e.somePeers()...)
+// and some that are to be looked at closely.
+func (e *Enforcer) repairPeers(look ...*peerSet) error {
+	mended, err := e.mendPeers(look...)
 	if len(mended) > 0 {
 		e.repaired(fmt.Sprintf("peers %q, %d sets in all", mended[0].key.peer.Key, len(mended)))
 	}

@@ -47,6 +47,9 @@ func (e *Enforcer) settleDebts() error {
 	clear(e.rejudge)
 	clear(e.review)
 	e.gone = nil
+	if err := e.settled(); err != nil {
+		return err
+	}
 	e.whole = true
 	return nil
 }

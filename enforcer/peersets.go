@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -38,6 +39,8 @@ type peerSet struct {
 	listed bool
 	// refused: the kernel did not take the set or an entry. No chain asks it.
 	refused bool
+	// gone: another program destroyed it.
+	gone bool
 }
 
 // peerSetName is the set of peers of a family.
@@ -147,14 +150,17 @@ func compare[T any](old, now []T, by func(a, b T) int, put func([]ipset.Entry, T
 	return added, removed
 }
 
-// newPeerSets returns the sets of what chains ask that are not mirrored yet:
-// those that are to be made, and those that an earlier agent left, by name.
+// newPeerSets returns the sets of what chains ask that are not mirrored yet, or are
+// gone: those that are to be made, and those that an earlier agent left, by name.
 func (e *Enforcer) newPeerSets(asked map[policy.Peer]bool) (fresh []*peerSet, left map[string]*peerSet) {
 	left = map[string]*peerSet{}
 	for peer := range asked {
 		for _, f := range ipVersions {
 			key := peerKey{peer, f}
-			if e.peers[key] != nil {
+			if s := e.peers[key]; s != nil {
+				if s.gone {
+					fresh = append(fresh, s)
+				}
 				continue
 			}
 			s := &peerSet{key: key, name: peerSetName(peer, f), beyond: map[ipset.Entry]bool{}}
@@ -196,8 +202,9 @@ func (s *peerSet) take(head ipset.Set, entries []ipset.Entry) {
 	}
 }
 
-// makePeerSets creates sets, and mirrors them and those that were read.
-func (e *Enforcer) makePeerSets(fresh []*peerSet, left map[string]*peerSet) (failed error) {
+// makePeerSets creates sets, and mirrors them and those that were read. Only what
+// chains ask takes room: what they ask no more goes when they are written.
+func (e *Enforcer) makePeerSets(asked map[policy.Peer]bool, fresh []*peerSet, left map[string]*peerSet) (failed error) {
 	if len(fresh)+len(left) > 0 {
 		e.peersHold.Store(nil)
 	}
@@ -209,9 +216,15 @@ func (e *Enforcer) makePeerSets(fresh []*peerSet, left map[string]*peerSet) (fai
 			fresh = append(fresh, s) // it is gone, or another program's
 		}
 	}
+	count := 0
+	for key := range e.peers {
+		if asked[key.peer] {
+			count++
+		}
+	}
 	for _, s := range fresh {
-		if len(e.peers) >= e.peerSetsMost {
-			failed = fmt.Errorf("set of the peers %q: this node has %d sets of peers, and no room for more; write fewer different peers into NetworkPolicies", s.key.peer.Key, len(e.peers))
+		if !s.gone && count >= e.peerSetsMost {
+			failed = fmt.Errorf("set of the peers %q: this node has %d sets of peers, and no room for more; write fewer different peers into NetworkPolicies", s.key.peer.Key, count)
 			e.refusedPeers[s.name] = true
 			continue
 		}
@@ -220,6 +233,10 @@ func (e *Enforcer) makePeerSets(fresh []*peerSet, left map[string]*peerSet) (fai
 			e.refusedPeers[s.name] = true
 			continue
 		}
+		if !s.gone {
+			count++
+		}
+		s.gone = false
 		e.peers[s.key] = s
 	}
 	return failed
@@ -267,11 +284,9 @@ func (e *Enforcer) fillPeerSets(asked map[policy.Peer]bool) (failed error) {
 	for i, f := range fillings {
 		if err := ops[i].Err; err != nil {
 			failed = fmt.Errorf("peers %q: %w", f.set.key.peer.Key, err)
-			f.set.refuse(f.added, err)
+			f.set.refuse(f.added)
+			f.set.gone = ipset.IsNotFound(err)
 			e.refusedPeers[f.set.name] = true
-			if ipset.IsNotFound(err) {
-				delete(e.peers, f.set.key) // another program's doing: it is made again
-			}
 			continue
 		}
 		f.set.filled(f.want, f.added, f.removed)
@@ -279,12 +294,14 @@ func (e *Enforcer) fillPeerSets(asked map[policy.Peer]bool) (failed error) {
 	return failed
 }
 
-// refuse notes that some of what was to come may be in.
-func (s *peerSet) refuse(added []ipset.Entry, err error) {
-	s.refused, s.listed = true, false
-	for _, en := range added {
+// refuse notes that some of what was to come may be in, beside what was: as no chain is
+// to ask the set, all of it goes, and the next to come is written whole.
+func (s *peerSet) refuse(added []ipset.Entry) {
+	for _, en := range append(s.entries(s.full), added...) {
 		s.beyond[en] = true
 	}
+	s.full, s.size = nil, 0
+	s.refused, s.listed = true, false
 }
 
 // filled notes what is in.
@@ -303,7 +320,7 @@ func (s *peerSet) filled(want *policy.PeerSet, added, removed []ipset.Entry) {
 // ask. What the kernel refuses is an error, and no chain asks it.
 func (e *Enforcer) readyPeers(asked map[policy.Peer]bool, fresh []*peerSet, left map[string]*peerSet) error {
 	clear(e.refusedPeers)
-	made := e.makePeerSets(fresh, left)
+	made := e.makePeerSets(asked, fresh, left)
 	filled := e.fillPeerSets(asked)
 	e.tellPeers()
 	if made != nil {
@@ -312,31 +329,46 @@ func (e *Enforcer) readyPeers(asked map[policy.Peer]bool, fresh []*peerSet, left
 	return filled
 }
 
+// destroyPeers destroys the sets that no chain of a plan asks, which must have been
+// written. What another's rule asks is left to Commit.
+func (e *Enforcer) destroyPeers(plan map[policy.PodRef]*podPlan) {
+	asked := askedPeers(plan)
+	for key, s := range e.peers {
+		if asked[key.peer] {
+			continue
+		}
+		e.peersHold.Store(nil)
+		delete(e.peers, key)
+		if err := e.k.Sets.Destroy(s.name); err != nil && !ipset.IsNotFound(err) {
+			e.found[s.name] = true
+		}
+	}
+	e.tellPeers()
+}
+
 // dropPeers takes out of the peer sets what the snapshot in force has no more, and
 // destroys those that no chain asks; it notes whose connections that is about.
 func (e *Enforcer) dropPeers(plan map[policy.PodRef]*podPlan) error {
-	asked := askedPeers(plan)
+	e.destroyPeers(plan)
 	var ops []ipset.Op
 	var sets []*peerSet
-	for key, s := range e.peers {
-		switch {
-		case !asked[key.peer]:
-			e.peersHold.Store(nil)
-			delete(e.peers, key)
-			e.found[s.name] = true
-		case len(s.beyond) > 0:
-			op := ipset.Op{Set: s.name, Delete: true}
-			for en := range s.beyond {
-				op.Entries = append(op.Entries, en)
-			}
-			ops, sets = append(ops, op), append(sets, s)
+	for _, s := range e.peers {
+		if len(s.beyond) == 0 {
+			continue
 		}
+		op := ipset.Op{Set: s.name, Delete: true}
+		if !s.gone {
+			op.Entries = slices.Collect(maps.Keys(s.beyond))
+		}
+		ops, sets = append(ops, op), append(sets, s)
 	}
 	if len(ops) == 0 {
-		e.tellPeers()
 		return nil
 	}
 	e.reviewLost(plan, sets)
+	if err := e.owe(e.lostAddrs(plan, sets)); err != nil {
+		return err
+	}
 	e.peersHold.Store(nil)
 	e.k.Sets.Apply(ops)
 	var failed error

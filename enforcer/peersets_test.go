@@ -143,6 +143,85 @@ func TestRefusedPeers(t *testing.T) {
 	}
 }
 
+// TestPeersThatGoWhileOthersAreRefused: the connections to a peer that is lost are cut
+// with the snapshot that says so, whatever becomes of the one that comes.
+func TestPeersThatGoWhileOthersAreRefused(t *testing.T) {
+	for _, what := range []string{"an entry is refused", "a program destroys the set"} {
+		w := newWorld(t)
+		client := pod("client", "10.1.0.5", "allow", "np")
+		w.remote = append(w.remote, far("db1", "10.2.0.1", "db"), far("db2", "10.2.0.2", "db"))
+		w.netpols = append(w.netpols, netpol("np", "tcp/80 db"))
+		w.apply([]policy.Pod{client}, pol("allow"))
+		lost, kept := flow("10.1.0.5:1", "10.2.0.1:80"), flow("10.1.0.5:2", "10.2.0.2:80")
+		w.flows.Track(lost)
+		w.flows.Track(kept)
+		w.remote = []*policy.Pod{far("db2", "10.2.0.2", "db"), far("db3", "10.2.0.3", "db")}
+		s := w.compile([]policy.Pod{client}, pol("allow"))
+		r := &refusing{Interface: w.e.k.Sets}
+		w.e.k.Sets = r
+		name := w.peerSetOfKind(policy.PeerPods)
+		if what == "an entry is refused" {
+			r.entry = "10.2.0.3"
+		} else if err := w.sets.Destroy(name); err != nil {
+			t.Fatal(err)
+		}
+		for tries := 0; w.rollOut(s) != nil; tries++ {
+			if tries > 2*refusalsMax {
+				t.Fatalf("%s, and nothing goes on", what)
+			}
+		}
+		if w.admitted(lost) || !w.admitted(kept) {
+			t.Errorf("%s: to the lost peer admitted %v, to the other %v", what, w.admitted(lost), w.admitted(kept))
+		}
+		r.entry = ""
+		w.reconcile()
+		if err := w.rollOut(s); err != nil {
+			t.Fatal(err)
+		}
+		for to, want := range map[string]bool{"10.2.0.1:80": false, "10.2.0.2:80": true, "10.2.0.3:80": true} {
+			if w.reaches("10.1.0.5", to, policy.TCP) != want {
+				t.Errorf("%s, and all is taken at last: open to %s %v", what, to, !want)
+			}
+		}
+		var glance setGlance
+		if glance.shows(w.e) {
+			t.Errorf("%s, and the set is not what was written", what)
+		}
+	}
+}
+
+// TestSnapshotsThatNeverCameTakeNoRoom: of the sets of peers only those count that the
+// snapshot in force and the coming one ask, and the others go.
+func TestSnapshotsThatNeverCameTakeNoRoom(t *testing.T) {
+	for _, follows := range []bool{false, true} {
+		w := newWorld(t)
+		client := pod("client", "10.1.0.5", "allow", "np")
+		asking := func(i int) *policy.Snapshot {
+			w.netpols = []*networkingv1.NetworkPolicy{netpol("np", fmt.Sprintf("tcp/80 198.51.%d.0/24", i), fmt.Sprintf("tcp/81 198.51.%d.128/25", i))}
+			return w.compile([]policy.Pod{client}, pol("allow"))
+		}
+		if err := w.rollOut(asking(0)); err != nil {
+			t.Fatal(err)
+		}
+		if follows {
+			w.restart()
+		}
+		w.e.peerSetsMost = 8 // two snapshots of two peers
+		for i := range 5 {
+			s := asking(i)
+			if err := w.e.Prepare(context.Background(), s); err != nil {
+				t.Errorf("follows %v, snapshot %d: %v", follows, i, err)
+			}
+			if got := len(w.peerNames()); got > 8 {
+				t.Errorf("follows %v, snapshot %d: %d sets", follows, i, got)
+			}
+			if s := w.e.peersHold.Load(); s == nil || len(*s) != len(w.e.peers) {
+				t.Errorf("follows %v, snapshot %d: what is held is not told", follows, i)
+			}
+		}
+	}
+}
+
 // A pod that is known only once it is selected may have had connections before.
 func TestNewPodsPeerConnectionsAreAdmitted(t *testing.T) {
 	w := newWorld(t)

@@ -206,6 +206,9 @@ func (e *Enforcer) staticEntries(plan map[policy.PodRef]*podPlan) map[string][]i
 			}
 		}
 	}
+	for a := range e.owed {
+		add(setOwed, ipset.Entry{Addr: a})
+	}
 	for serving := range e.departing.addrs {
 		for _, proto := range []policy.Protocol{policy.TCP, policy.UDP} {
 			add(setEndpoint, ipset.Entry{Addr: serving, Protocol: uint8(proto), Port: dnsPort})

@@ -23,6 +23,12 @@ const refusalsMax = 3
 // in its pod's plan, and that is an error a few times; then the pod is left closed
 // there, so that the others are not held up for ever.
 func (e *Enforcer) readySets(plan map[policy.PodRef]*podPlan) error {
+	if e.doubtful {
+		if err := e.restoreSets(); err != nil {
+			return err
+		}
+		e.doubtful = false
+	}
 	for _, p := range plan {
 		p.missing = nil
 	}
@@ -264,7 +270,6 @@ func (e *Enforcer) dropSets(plan map[policy.PodRef]*podPlan) error {
 			return err
 		}
 	}
-	e.rejudgeLeft(plan)
 	return nil
 }
 
@@ -351,6 +356,11 @@ func (e *Enforcer) takeBack(s *grantSet, view *policy.View, keep bool) error {
 		c := &grant{queued: g.queued, reasons: kept}
 		left[a] = c
 		shorter = append(shorter, e.entry(a, c, at))
+	}
+	if p := e.plan[s.key.pod]; p != nil && len(gone) > 0 {
+		if err := e.owe(p.addrs); err != nil {
+			return err
+		}
 	}
 	s.doubtAll(touched)
 	if keep { // else the set goes as a whole

@@ -27,6 +27,8 @@ type Compiler struct {
 	sets      map[Peer]*liveSet
 	asked     []*liveSet // all of sets, nil if they changed
 	sorted    []*liveSet // those for which there is room, nil if sets changed
+	came      []*liveSet // those of sets that are new since crowd was told
+	went      []*liveSet // those that were in sets then, or came since, and are not
 	peerSets  []*PeerSet // of the last snapshot, nil if one of them changed
 	crowd     *crowd     // nil while no view asks for pods
 	room      burden     // nodeRoom, but for tests

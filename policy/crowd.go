@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // crowd is every pod that can be a peer, found by what selectors ask for.
@@ -13,11 +14,11 @@ type crowd struct {
 	local      map[PodRef]*peerPod
 	remote     map[*Pod]*peerPod
 	byAddr     index[netip.Addr]
-	byLabel    index[[2]string] // key and value
-	byPort     index[string]    // the name
-	moved      []netip.Addr     // addresses of pods that came, went or changed
-	dirty      []dirtyAddr      // those, sorted, each once
-	joined     int              // pods that came or changed in the running compile
+	byLabel    map[label]*roster // the labels that sets ask for, also those that no pod has
+	byPort     rosters[string]   // the name
+	moved      []netip.Addr      // addresses of pods that came, went or changed
+	dirty      []dirtyAddr       // those, sorted, each once
+	joined     counts            // what came or changed in the running compile
 }
 
 // dirtyAddr is an address that may belong to other sets than before the running
@@ -32,7 +33,7 @@ type peerSpace struct {
 	name   string
 	labels map[string]string
 	known  bool // its labels are
-	pods   []*peerPod
+	roster
 }
 
 // peerPod is a pod as a peer. It is immutable but for seen.
@@ -41,7 +42,8 @@ type peerPod struct {
 	labels map[string]string
 	ips    []netip.Addr // as given
 	addrs  []netip.Addr // those that a pod can have, clean
-	ports  []NamedPort
+	named  []NamedPort  // as given
+	ports  []NamedPort  // those, sorted by name
 	seen   uint64
 }
 
@@ -56,27 +58,17 @@ func (x index[K]) remove(k K, p *peerPod) {
 	}
 }
 
-// removed returns the list, whose order means nothing, without p.
-func removed(list []*peerPod, p *peerPod) []*peerPod {
-	i, last := slices.Index(list, p), len(list)-1
-	if i < 0 {
-		return list
-	}
-	list[i], list[last] = list[last], nil
-	return list[:last]
-}
-
 func newCrowd() *crowd {
 	return &crowd{
 		spaces: map[string]*peerSpace{}, local: map[PodRef]*peerPod{}, remote: map[*Pod]*peerPod{},
-		byAddr: index[netip.Addr]{}, byLabel: index[[2]string]{}, byPort: index[string]{},
+		byAddr: index[netip.Addr]{}, byLabel: map[label]*roster{}, byPort: rosters[string]{},
 	}
 }
 
 // update brings the crowd up to the compile of that number, and notes which addresses
 // may belong to other sets than before.
 func (c *crowd) update(number uint64, namespaces map[string]map[string]string, pods []Pod, remote []*Pod) {
-	c.moved, c.joined = nil, 0
+	c.moved, c.joined = nil, counts{}
 	c.relabel(namespaces)
 	present := 0
 	for i := range pods {
@@ -135,7 +127,7 @@ func canBePeer(p *Pod) bool { return !p.HostNetwork && !p.Finished() && len(p.IP
 
 // stands tells whether the peer is as the pod is.
 func (p *peerPod) stands(as *Pod) bool {
-	return slices.Equal(p.ips, as.IPs) && slices.Equal(p.ports, as.Ports) && maps.Equal(p.labels, as.Labels)
+	return slices.Equal(p.ips, as.IPs) && slices.Equal(p.named, as.Ports) && maps.Equal(p.labels, as.Labels)
 }
 
 func (c *crowd) join(pod *Pod) *peerPod {
@@ -145,19 +137,15 @@ func (c *crowd) join(pod *Pod) *peerPod {
 		sp.labels, sp.known = c.namespaces[sp.name]
 		c.spaces[sp.name] = sp
 	}
-	p := &peerPod{space: sp, labels: pod.Labels, ips: pod.IPs, addrs: peerAddrs(pod.IPs), ports: pod.Ports}
-	sp.pods = append(sp.pods, p)
-	for k, v := range p.labels {
-		c.byLabel.add([2]string{k, v}, p)
-	}
+	p := &peerPod{space: sp, labels: pod.Labels, ips: pod.IPs, addrs: peerAddrs(pod.IPs), named: pod.Ports, ports: byName(pod.Ports)}
+	sp.add(p, len(p.ports))
+	p.listed(c.byLabel, func(r *roster) { r.add(p, len(p.ports)) })
 	for _, a := range p.addrs {
 		c.byAddr.add(a, p)
 	}
-	for _, name := range p.portNames() {
-		c.byPort.add(name, p)
-	}
+	p.eachName(func(name string, ports int) { c.byPort.add(name, p, ports) })
 	c.moved = append(c.moved, p.addrs...)
-	c.joined++
+	c.joined.add(p)
 	return p
 }
 
@@ -165,30 +153,45 @@ func (c *crowd) leave(p *peerPod) {
 	if p == nil {
 		return
 	}
-	if p.space.pods = removed(p.space.pods, p); len(p.space.pods) == 0 {
+	if p.space.remove(p, len(p.ports)); len(p.space.pods) == 0 {
 		delete(c.spaces, p.space.name)
 	}
-	for k, v := range p.labels {
-		c.byLabel.remove([2]string{k, v}, p)
-	}
+	p.listed(c.byLabel, func(r *roster) { r.remove(p, len(p.ports)) })
 	for _, a := range p.addrs {
 		c.byAddr.remove(a, p)
 	}
-	for _, name := range p.portNames() {
-		c.byPort.remove(name, p)
-	}
+	p.eachName(func(name string, ports int) { c.byPort.remove(name, p, ports) })
 	c.moved = append(c.moved, p.addrs...)
 }
 
-// portNames returns the names of the pod's ports, each once.
-func (p *peerPod) portNames() []string {
-	var names []string
-	for i := range p.ports {
-		if !slices.Contains(names, p.ports[i].Name) {
-			names = append(names, p.ports[i].Name)
-		}
+// byName returns ports in the order of their names.
+func byName(ports []NamedPort) []NamedPort {
+	order := func(a, b NamedPort) int { return strings.Compare(a.Name, b.Name) }
+	if slices.IsSortedFunc(ports, order) {
+		return ports
 	}
-	return names
+	ports = slices.Clone(ports)
+	slices.SortStableFunc(ports, order)
+	return ports
+}
+
+// eachName calls do with the names of the pod's ports, each once, and how many have it.
+func (p *peerPod) eachName(do func(name string, ports int)) {
+	for rest := p.ports; len(rest) > 0; {
+		n := len(of(rest, rest[0].Name))
+		do(rest[0].Name, n)
+		rest = rest[n:]
+	}
+}
+
+// of returns of ports, which are sorted by name, those that have a name.
+func of(ports []NamedPort, name string) []NamedPort {
+	first, _ := slices.BinarySearchFunc(ports, name, func(p NamedPort, name string) int { return strings.Compare(p.Name, name) })
+	last := first
+	for last < len(ports) && ports[last].Name == name {
+		last++
+	}
+	return ports[first:last]
 }
 
 // peerAddrs returns the addresses that a pod can have, clean and each once.
@@ -209,8 +212,8 @@ func (c *crowd) relabel(namespaces map[string]map[string]string) {
 			continue
 		}
 		sp.labels, sp.known = set, known
-		c.joined += len(sp.pods)
 		for _, p := range sp.pods {
+			c.joined.add(p)
 			c.moved = append(c.moved, p.addrs...)
 		}
 	}

@@ -6,10 +6,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// MaxNamedPorts bounds the named ports of one pod: every agent has those of all pods of
+// the cluster, and an object has room for tens of thousands.
+const MaxNamedPorts = 256
+
 // NamedPorts returns the ports of a pod's containers that have names, in the order in
 // which they are written and each once. Init containers count that run beside the
-// others (restartPolicy Always). A port without a protocol is one of TCP; one that
-// cannot be is left out.
+// others (restartPolicy Always), after all containers. A port without a protocol is one of
+// TCP; one that cannot be is left out. Of more than MaxNamedPorts the first are returned,
+// and the others are as if they had no name.
 func NamedPorts(spec *corev1.PodSpec) []NamedPort {
 	var ports []NamedPort
 	for i := range spec.Containers {
@@ -25,6 +30,9 @@ func NamedPorts(spec *corev1.PodSpec) []NamedPort {
 
 func appendNamed(ports []NamedPort, c *corev1.Container) []NamedPort {
 	for i := range c.Ports {
+		if len(ports) == MaxNamedPorts {
+			break
+		}
 		p := &c.Ports[i]
 		protocol, ok := ProtocolOf(p.Protocol)
 		if !ok || p.Name == "" || p.ContainerPort < 1 || p.ContainerPort > 65535 {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -34,5 +35,23 @@ func TestNamedPorts(t *testing.T) {
 		if diff := cmp.Diff(c.want, NamedPorts(&c.spec)); diff != "" {
 			t.Errorf("%s: %s", c.name, diff)
 		}
+	}
+}
+
+// TestNamedPortsAreBounded: the first count, each once.
+func TestNamedPortsAreBounded(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	spec := corev1.PodSpec{Containers: make([]corev1.Container, 2), InitContainers: []corev1.Container{{RestartPolicy: &always}}}
+	port := func(i int) corev1.ContainerPort {
+		return corev1.ContainerPort{Name: fmt.Sprint("p", i), ContainerPort: int32(i%65535 + 1)}
+	}
+	for i := range MaxNamedPorts - 1 {
+		spec.Containers[0].Ports = append(spec.Containers[0].Ports, port(i), port(i))
+	}
+	spec.Containers[1].Ports = []corev1.ContainerPort{port(3), port(1000), port(1001)}
+	spec.InitContainers[0].Ports = []corev1.ContainerPort{port(1002)}
+	got := NamedPorts(&spec)
+	if len(got) != MaxNamedPorts || got[0].Name != "p0" || got[MaxNamedPorts-1].Name != "p1000" {
+		t.Errorf("%d ports, the last is %v", len(got), got[len(got)-1])
 	}
 }

@@ -1,16 +1,19 @@
 package policy
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
+
+// MaxPeerPorts bounds the ranges of ports of one rule of a NetworkPolicy, when they are as
+// few as they can be. The kernel asks every 15 by a rule of its own for each list of peers,
+// and each packet is asked by one rule after the other: 512 are 74 rules at most.
+const MaxPeerPorts = 512
 
 // ports returns the ports of a rule that are numbers and those that are names. A
 // port that cannot work adds nothing.
@@ -35,10 +38,22 @@ func (n *netPolicy) ports(path string, ports []networkingv1.NetworkPolicyPort) (
 			}
 		}
 	}
-	slices.SortFunc(names, func(a, b portName) int {
-		return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.protocol, b.protocol))
-	})
-	return NewPortSet(ranges...), slices.Compact(names)
+	slices.SortFunc(names, portName.compare)
+	return n.portSet(path, ranges), slices.Compact(names)
+}
+
+func (n *netPolicy) portSet(path string, written []PortRange) PortSet {
+	set := NewPortSet(written...)
+	if len(written) <= MaxPeerPorts {
+		return set
+	}
+	ranges := set.Ranges()
+	if len(ranges) <= MaxPeerPorts {
+		return set
+	}
+	n.partly(path, "the ports make %d ranges, and those after %v open nothing; write wider ranges, or several rules, each of %d ranges at most",
+		len(ranges), ranges[MaxPeerPorts-1], MaxPeerPorts)
+	return NewPortSet(ranges[:MaxPeerPorts]...)
 }
 
 // protocol returns the protocol of a port: TCP where none is written.

@@ -14,12 +14,18 @@ const (
 	// MaxPeerSets bounds the peers. Each is two sets in the kernel, which has 65,472; the
 	// policies of 110 pods may take 512 each.
 	MaxPeerSets = 4096
-	// MaxPeerRules bounds the rules of all different lists of peers and ports.
+	// MaxPeerRules bounds the rules of the kernel, of each family, of all different lists
+	// of peers and ports.
 	MaxPeerRules = 32768
-	// MaxPeerEntries bounds the pods and networks that are to be looked at to fill in the
-	// sets: no set has more pods than that.
+	// MaxPeerEntries bounds the pods, ports of pods and networks that are to be looked at
+	// to fill in the sets: no set has more than that. Where selectors have many
+	// requirements each counts more than once.
 	MaxPeerEntries = 1 << 21
 )
+
+// maxSetPorts bounds what is to be looked at for one set of named ports: the kernel takes
+// no more entries in one set.
+const maxSetPorts = 1 << 20
 
 // burden is what NetworkPolicies cost a node.
 type burden struct{ sets, rules, entries int }
@@ -51,9 +57,9 @@ func (c *Compiler) share() {
 	total := burden{sets: len(c.sets)}
 	for _, r := range c.reaches {
 		r.now = r
-		total.rules += len(r.rules)
+		total.rules += r.cost
 	}
-	w := weigher{c.crowd, map[string]int{}}
+	w := weigher{c.crowd, map[string]counts{}}
 	for _, l := range c.asked {
 		l.grow(w)
 		total.entries += l.weight
@@ -122,7 +128,7 @@ func (c *Compiler) divide() {
 func (a *asking) beyond(has map[*liveSet]bool) (b burden) {
 	seen := map[*liveSet]bool{}
 	for _, r := range a.reaches {
-		b.rules += len(r.rules)
+		b.rules += r.cost
 		for _, l := range r.sets {
 			if !seen[l] && !has[l] {
 				seen[l] = true
@@ -139,7 +145,7 @@ func (c *Compiler) cut(a *asking, room burden, has map[*liveSet]bool) burden {
 	slices.SortFunc(a.reaches, func(a, b *reach) int { return slices.Compare(a.policies, b.policies) })
 	for _, r := range a.reaches {
 		part := c.newReach(r.from, func(rule *netRule) bool {
-			cost := burden{rules: 1}
+			cost := burden{rules: rule.cost}
 			var l *liveSet
 			if rule.Peer.Kind != PeerAnywhere {
 				if l = c.sets[rule.Peer]; l == nil {
@@ -167,8 +173,8 @@ func (c *Compiler) cut(a *asking, room burden, has map[*liveSet]bool) burden {
 
 // weigher counts what is to be looked at to fill in sets.
 type weigher struct {
-	crowd *crowd
-	pods  map[string]int // of the namespaces that a selector selects, by its text
+	crowd  *crowd
+	spaces map[string]counts // of the namespaces that a selector selects, by its text
 }
 
 // grow makes the set's weight at least what weigh returns now: each pod that came may
@@ -177,62 +183,75 @@ func (l *liveSet) grow(w weigher) {
 	switch {
 	case l.weight == 0:
 		l.weight = w.weigh(l.spec)
-	case l.spec.Kind != PeerNetworks:
-		l.weight += w.crowd.joined * (len(l.spec.terms) + len(l.spec.names))
+	case l.spec.Kind == PeerPods:
+		l.weight += w.crowd.joined.pods * l.spec.looks
+	case l.spec.Kind == PeerPorts:
+		if l.weight += w.crowd.joined.ports * (1 + l.spec.looks); l.weight > maxSetPorts {
+			l.weight = w.weigh(l.spec)
+		}
 	}
 }
 
+// weigh returns what it costs to fill a set; of ports, of one that the kernel would not
+// take, what no node has room for.
 func (w weigher) weigh(s *peerSpec) int {
 	n := len(s.terms) + len(s.names)
 	switch {
 	case s.Kind == PeerNetworks:
 		return s.count
 	case s.Kind == PeerPods:
-		return n + w.terms(s)
+		return n + w.byTerms(s)
 	case s.termsAlone():
-		return n + min(w.terms(s), w.ports(s))
+		n += min(w.byTerms(s), w.byNames(s))
+	default:
+		n += w.byNames(s)
 	}
-	return n + w.ports(s)
+	if n > maxSetPorts {
+		return MaxPeerEntries + 1
+	}
+	return n
 }
 
 // termsAlone tells whether a set's members are of pods that its terms select.
 func (s *peerSpec) termsAlone() bool { return !s.anywhere && len(s.networks) == 0 }
 
-// terms returns how many pods the candidates of all terms are.
-func (w weigher) terms(s *peerSpec) (n int) {
+// byTerms returns what it costs to look at the candidates of all terms: at the pods or,
+// for a set of ports, at each of their ports.
+func (w weigher) byTerms(s *peerSpec) (n int) {
 	for i := range s.terms {
 		t := &s.terms[i]
-		shortest, found := t.listed(w.crowd)
-		switch {
-		case !found:
-			n += w.spaces(t)
-		case t.spaces == nil:
-			n += len(shortest)
-		default:
-			n += min(len(shortest), w.spaces(t))
-		}
-	}
-	return n
-}
-
-// ports returns how many pods have ports of the names.
-func (w weigher) ports(s *peerSpec) (n int) {
-	for i := range s.names {
-		n += len(w.crowd.byPort[s.names[i].name])
-	}
-	return n
-}
-
-// spaces returns how many pods are in the namespaces that a term's selector selects.
-func (w weigher) spaces(t *podTerm) int {
-	n, known := w.pods[t.spaces.text]
-	if !known {
-		for _, sp := range w.crowd.spaces {
-			if t.selectsSpace(sp) {
-				n += len(sp.pods)
+		shortest, found := t.listed(w.crowd, s.Kind)
+		all := shortest.counts().of(s.Kind)
+		if t.spaces != nil {
+			if in := w.inSpaces(t).of(s.Kind); !found || in < all {
+				all = in
 			}
 		}
-		w.pods[t.spaces.text] = n
+		n += all * t.looks()
+	}
+	return n
+}
+
+// byNames returns what it costs to look at the ports that have the names: whether one
+// belongs to the set has to be asked of all terms.
+func (w weigher) byNames(s *peerSpec) (n int) {
+	s.eachName(func(name string) { n += w.crowd.having(name).ports })
+	return n * (1 + s.looks/4)
+}
+
+// inSpaces returns what it costs to look at the namespaces that a term's selector
+// selects. Where a selector
+// has many requirements, to find that out costs more than it may save: it is all of them.
+func (w weigher) inSpaces(t *podTerm) counts {
+	n, known := w.spaces[t.spaces.text]
+	if !known {
+		for _, sp := range w.crowd.spaces {
+			if len(t.spaces.asks) >= asksPerLook || t.selectsSpace(sp) {
+				in := sp.counts()
+				n.pods, n.ports = n.pods+in.pods, n.ports+in.ports
+			}
+		}
+		w.spaces[t.spaces.text] = n
 	}
 	return n
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // greedyNode is a node with pods of two namespaces. Each pod of the greedy one has a
@@ -71,6 +72,13 @@ func TestGreedyNamespace(t *testing.T) {
 		"pods": {10, 400, 4000, func(i, j int) networkingv1.NetworkPolicyEgressRule {
 			return networkingv1.NetworkPolicyEgressRule{To: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}, PodSelector: notIn(fmt.Sprint("x", i, "-", j))}}}
 		}},
+		"ports": {20, 30, 10, func(i, j int) networkingv1.NetworkPolicyEgressRule {
+			rule := networkingv1.NetworkPolicyEgressRule{To: []networkingv1.NetworkPolicyPeer{block("11.%d.%d.%d/32", i, j)}}
+			for p := range int32(MaxPeerPorts) {
+				rule.Ports = append(rule.Ports, netPort("", ptr(intstr.FromInt32(3*p+1)), ptr(3*p+2)))
+			}
+			return rule
+		}},
 		"networks": {10, 40, 10, func(i, j int) networkingv1.NetworkPolicyEgressRule {
 			var all networkingv1.NetworkPolicyEgressRule
 			for k := range 100 {
@@ -94,7 +102,9 @@ func TestGreedyNamespace(t *testing.T) {
 			for _, v := range s.Views {
 				if len(v.Peers) > 0 && !lists[&v.Peers[0]] {
 					lists[&v.Peers[0]] = true
-					rules += len(v.Peers)
+					for _, r := range v.Peers {
+						rules += r.Ports.KernelRules()
+					}
 				}
 			}
 			for _, set := range s.PeerSets {
@@ -150,6 +160,12 @@ func TestHistoriesWithLittleRoom(t *testing.T) {
 			if diff := cmp.Diff(netDump(fresh.Compile(in)), netDump(s)); diff != "" {
 				t.Fatalf("seed %d, step %d:\n%s", seed, step, diff)
 			}
+			w := weigher{c.crowd, map[string]counts{}}
+			for _, l := range c.asked {
+				if weight := w.weigh(l.spec); l.weight < weight {
+					t.Fatalf("seed %d, step %d: %v weighs %d, counted %d", seed, step, l.spec.Peer, weight, l.weight)
+				}
+			}
 			if len(s.PeerSets) > room.sets {
 				t.Fatalf("seed %d, step %d: %d sets in room for %d", seed, step, len(s.PeerSets), room.sets)
 			}
@@ -170,5 +186,120 @@ func TestHistoriesWithLittleRoom(t *testing.T) {
 	}
 	if cut < 100 {
 		t.Errorf("%d views were cut: that says little", cut)
+	}
+}
+
+// TestPortsAreWeighed: what the kernel would not take in one set has no room, and takes
+// nothing of others.
+func TestPortsAreWeighed(t *testing.T) {
+	var ports []NamedPort
+	for i := range MaxNamedPorts {
+		ports = append(ports, NamedPort{"a", TCP, uint16(i + 1)})
+	}
+	a := intstr.FromString("a")
+	for name, test := range map[string]struct {
+		pods, want int
+		rule       networkingv1.NetworkPolicyEgressRule
+	}{
+		"by terms": {maxSetPorts / MaxNamedPorts, 0, networkingv1.NetworkPolicyEgressRule{To: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: labelled("team", "b")}}}},
+		"by names": {maxSetPorts / MaxNamedPorts, 0, networkingv1.NetworkPolicyEgressRule{}},
+		"fewer":    {maxSetPorts/MaxNamedPorts - 1, maxSetPorts - MaxNamedPorts, networkingv1.NetworkPolicyEgressRule{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.rule.Ports = []networkingv1.NetworkPolicyPort{{Port: &a}}
+			in := besideInput(nil, egressTo("shop", "n", test.rule), egressTo("lone", "n", networkingv1.NetworkPolicyEgressRule{To: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: labelled("team", "b")}}}))
+			for i := range test.pods {
+				p := farPod("bank/p", "", netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}).String())
+				p.Ports = ports
+				in.Remote = append(in.Remote, p)
+			}
+			other, closed := aPod("other", "", "10.0.0.2"), aPolicy("closed", "")
+			other.Namespace, closed.Namespace = "lone", "lone"
+			in.Pods, in.Policies = append(in.Pods, other), append(in.Policies, closed)
+			s, got := NewCompiler().Compile(in), 0
+			for _, set := range s.PeerSets {
+				got += len(set.Ports)
+			}
+			if got != test.want || (len(s.Problems) == 0) != (test.want > 0) {
+				t.Errorf("%d ports, %v", got, problemTexts(s))
+			}
+			if s.PeersAt(s.View(addr("10.0.0.2")), addr("10.1.0.0"), TCP, 1) == nil {
+				t.Error("the other namespace has no room")
+			}
+		})
+	}
+}
+
+// TestRequirementsAreWeighed: what a selector asks of each pod has its price, and what is
+// ordinary costs one for each pod.
+func TestRequirementsAreWeighed(t *testing.T) {
+	var remote []*Pod
+	for i := range 2000 {
+		remote = append(remote, farPod("bank/p", "app=db", netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}).String()))
+	}
+	withPort(remote[7], "sql", TCP, 5432)
+	withPort(remote[9], "sql", UDP, 5432)
+	absent := func(n int) *metav1.LabelSelector {
+		s := &metav1.LabelSelector{}
+		for i := range n {
+			s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{Key: fmt.Sprint("k", i), Operator: metav1.LabelSelectorOpDoesNotExist})
+		}
+		return s
+	}
+	everywhere, name := &metav1.LabelSelector{}, intstr.FromString("sql")
+	all := len(remote) + 1 // and web, which asks
+	for what, test := range map[string]struct {
+		pods, spaces *metav1.LabelSelector
+		ports        []networkingv1.NetworkPolicyPort
+		weight       int
+	}{
+		"no requirement":           {everywhere, everywhere, nil, 1 + all},
+		"a few":                    {absent(7), everywhere, nil, 1 + all},
+		"many":                     {absent(800), everywhere, nil, 1 + 101*all},
+		"of namespaces":            {everywhere, absent(800), nil, 1 + 201*all},
+		"more than a node has":     {absent(30000), everywhere, nil, 1 + 3751*all},
+		"of namespaces, too many":  {everywhere, absent(30000), nil, 1 + 7501*all},
+		"for a port that two have": {absent(800), everywhere, []networkingv1.NetworkPolicyPort{{Port: &name}}, 2 + 2*26},
+	} {
+		t.Run(what, func(t *testing.T) {
+			c := NewCompiler()
+			s := c.Compile(besideInput(remote, egressTo("shop", "n", networkingv1.NetworkPolicyEgressRule{
+				To: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: test.spaces, PodSelector: test.pods}}, Ports: test.ports})))
+			if got := c.asked[0].weight; got != test.weight {
+				t.Errorf("weighs %d, not %d", got, test.weight)
+			}
+			if fits := test.weight <= MaxPeerEntries; fits != (len(s.PeerSets) == 1) || fits != (len(s.Problems) == 0) {
+				t.Errorf("%d sets, %v", len(s.PeerSets), problemTexts(s))
+			}
+		})
+	}
+}
+
+// TestManyNamesInOneRule cost what they are: not each of them for each port of a pod.
+func TestManyNamesInOneRule(t *testing.T) {
+	var remote []*Pod
+	var ports []NamedPort
+	for i := range uint16(8) {
+		ports = append(ports, NamedPort{"zzzzzz", TCP, 80 + i})
+	}
+	for i := range 20000 {
+		p := farPod("bank/p", "", netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}).String())
+		p.Ports = ports
+		remote = append(remote, p)
+	}
+	rule := networkingv1.NetworkPolicyEgressRule{To: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}}}}
+	for i := range 50000 {
+		name := intstr.FromString(fmt.Sprintf("a%05d", i))
+		rule.Ports = append(rule.Ports, networkingv1.NetworkPolicyPort{Port: &name})
+	}
+	name := intstr.FromString("zzzzzz")
+	rule.Ports = append(rule.Ports, networkingv1.NetworkPolicyPort{Port: &name})
+	begin := time.Now()
+	s := NewCompiler().Compile(besideInput(remote, egressTo("shop", "n", rule)))
+	if took := time.Since(begin); took > 6*time.Second {
+		t.Errorf("the compile took %v", took)
+	}
+	if len(s.Problems) > 0 || len(s.PeerSets[0].Ports) != 160000 {
+		t.Errorf("%d ports, %v", len(s.PeerSets[0].Ports), problemTexts(s))
 	}
 }

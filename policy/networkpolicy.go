@@ -29,6 +29,7 @@ const maxNetProblems = 64
 type netRule struct {
 	PeerRule
 	spec *peerSpec
+	cost int // rules of the kernel, of each family
 }
 
 // readNetPolicy reads a NetworkPolicy. What cannot work in it opens nothing, and is
@@ -104,15 +105,15 @@ func (n *netPolicy) limitsEgress() bool {
 func (n *netPolicy) rule(path string, rule *networkingv1.NetworkPolicyEgressRule) {
 	to := n.destinations(path+".to", rule.To)
 	ports, names := n.ports(path+".ports", rule.Ports)
-	add := func(spec *peerSpec, ports PortSet) {
-		n.rules = append(n.rules, netRule{PeerRule{Peer: spec.Peer, Ports: ports, Policy: n.id, Path: path}, spec})
+	add := func(spec *peerSpec, ports PortSet, cost int) {
+		n.rules = append(n.rules, netRule{PeerRule{Peer: spec.Peer, Ports: ports, Policy: n.id, Path: path}, spec, cost})
 	}
-	if ports != "" {
+	if cost := ports.KernelRules(); cost > 0 {
 		for _, spec := range to.byNumber() {
-			add(spec, ports)
+			add(spec, ports, cost)
 		}
 	}
 	if spec := to.byName(names); spec != nil {
-		add(spec, AnyPort)
+		add(spec, AnyPort, AnyPort.KernelRules())
 	}
 }

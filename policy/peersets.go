@@ -17,7 +17,7 @@ type liveSet struct {
 
 // manyDirty is from how many addresses on a set is filled anew: to look each up in
 // every set costs more than to collect the members of each. manyLooks is the same of
-// addresses and terms.
+// addresses and what it costs to ask the terms.
 const (
 	manyDirty = 512
 	manyLooks = 1 << 16
@@ -29,7 +29,7 @@ func (c *Compiler) liveSet(spec *peerSpec) *liveSet {
 	if l == nil {
 		l = &liveSet{spec: spec}
 		c.sets[spec.Peer] = l
-		c.asked, c.sorted = nil, nil
+		c.asked, c.sorted, c.came = nil, nil, append(c.came, l)
 	}
 	return l
 }
@@ -37,13 +37,16 @@ func (c *Compiler) liveSet(spec *peerSpec) *liveSet {
 // meetPeers brings the crowd up to date, if somebody asks for pods.
 func (c *Compiler) meetPeers(in Input, s *Snapshot) {
 	c.dropUnused()
+	came, went := c.came, c.went
+	c.came, c.went = nil, nil
 	if !slices.ContainsFunc(c.asked, func(l *liveSet) bool { return l.spec.Kind != PeerNetworks }) {
 		c.crowd = nil // nobody asks for pods
 		return
 	}
 	if c.crowd == nil {
-		c.crowd = newCrowd()
+		c.crowd, came, went = newCrowd(), c.asked, nil
 	}
+	c.crowd.want(came, went)
 	c.crowd.update(c.number, in.Namespaces, s.pods, in.Remote)
 }
 
@@ -99,6 +102,7 @@ func (c *Compiler) dropUnused() {
 	for peer, l := range c.sets {
 		if l.used != c.number {
 			delete(c.sets, peer)
+			c.went = append(c.went, l)
 		} else {
 			c.asked = append(c.asked, l)
 		}
@@ -113,7 +117,7 @@ func (l *liveSet) settle(c *crowd) *PeerSet {
 		if last == nil {
 			l.set = &PeerSet{Peer: l.spec.Peer, Networks: prefixesOf(l.spec.networks)}
 		}
-	case last == nil || len(c.dirty) > manyDirty || len(c.dirty)*len(l.spec.terms) > manyLooks:
+	case last == nil || len(c.dirty) > manyDirty || len(c.dirty)*l.spec.looks > manyLooks:
 		l.set = l.spec.fill(c)
 		if last != nil && slices.Equal(last.Addrs, l.set.Addrs) && slices.Equal(last.Ports, l.set.Ports) {
 			l.set = last
@@ -171,74 +175,87 @@ func (s *peerSpec) addrAt(out []netip.Addr, d dirtyAddr) []netip.Addr {
 // portsAt appends the ports that the spec's names have at the address, sorted.
 func (s *peerSpec) portsAt(out []PeerPort, d dirtyAddr) []PeerPort {
 	for _, p := range d.pods {
-		out = s.portsOf(out, p, d.Addr)
+		if slices.ContainsFunc(p.ports, s.asksFor) && s.covers(p, d.Addr) {
+			out = s.appendPorts(out, p.ports, d.Addr)
+		}
 	}
 	slices.SortFunc(out, PeerPort.Compare)
 	return slices.Compact(out)
 }
 
-// portsOf appends the ports that the spec's names have in a pod at one of its addresses.
-func (s *peerSpec) portsOf(out []PeerPort, p *peerPod, a netip.Addr) []PeerPort {
-	covered := false
-	for _, port := range p.ports {
-		if !slices.Contains(s.names, portName{port.Name, port.Protocol}) {
-			continue
+// asksFor tells whether the spec has the port's name and protocol.
+func (s *peerSpec) asksFor(port NamedPort) bool {
+	_, found := slices.BinarySearchFunc(s.names, portName{port.Name, port.Protocol}, portName.compare)
+	return found
+}
+
+// eachName calls do with the spec's names of ports, each once.
+func (s *peerSpec) eachName(do func(string)) {
+	for i := range s.names {
+		if i == 0 || s.names[i-1].name != s.names[i].name {
+			do(s.names[i].name)
 		}
-		if !covered && !s.covers(p, a) {
-			return out
-		}
-		covered = true
-		out = append(out, PeerPort{a, port.Protocol, port.Port})
 	}
-	return out
 }
 
 // fill collects the members of a set.
 func (s *peerSpec) fill(c *crowd) *PeerSet {
-	set := &PeerSet{Peer: s.Peer}
-	if s.Kind == PeerPorts {
-		w := weigher{c, map[string]int{}}
-		take := func(list []*peerPod) {
-			for _, p := range list {
-				for _, a := range p.addrs {
-					set.Ports = s.portsOf(set.Ports, p, a)
-				}
-			}
-		}
-		if s.termsAlone() && w.terms(s) < w.ports(s) {
-			for i := range s.terms {
-				s.terms[i].candidates(w, take)
-			}
-		} else {
-			for _, name := range s.names {
-				take(c.byPort[name.name])
-			}
-		}
-		slices.SortFunc(set.Ports, PeerPort.Compare)
-		set.Ports = slices.Compact(set.Ports)
+	set, w := &PeerSet{Peer: s.Peer}, weigher{c, map[string]counts{}}
+	switch {
+	case s.Kind == PeerPods:
+		s.eachSelected(w, func(p *peerPod) { set.Addrs = append(set.Addrs, p.addrs...) })
+		slices.SortFunc(set.Addrs, netip.Addr.Compare)
+		set.Addrs = slices.Compact(set.Addrs)
 		return set
-	}
-	w := weigher{c, map[string]int{}}
-	for i := range s.terms {
-		t := &s.terms[i]
-		t.candidates(w, func(list []*peerPod) {
-			for _, p := range list {
-				if t.selects(p) {
-					set.Addrs = append(set.Addrs, p.addrs...)
+	case s.termsAlone() && w.byTerms(s) < w.byNames(s):
+		s.eachSelected(w, func(p *peerPod) { set.Ports = s.appendPorts(set.Ports, p.ports, p.addrs...) })
+	default:
+		s.eachName(func(name string) {
+			for _, p := range c.having(name).pods {
+				for _, a := range p.addrs {
+					if s.covers(p, a) {
+						set.Ports = s.appendPorts(set.Ports, of(p.ports, name), a)
+					}
 				}
 			}
 		})
 	}
-	slices.SortFunc(set.Addrs, netip.Addr.Compare)
-	set.Addrs = slices.Compact(set.Addrs)
+	slices.SortFunc(set.Ports, PeerPort.Compare)
+	set.Ports = slices.Compact(set.Ports)
 	return set
 }
 
-// candidates calls each with lists of the pods that the term may select: the shortest
+// eachSelected calls do with the pods that the spec's terms select, once for each term.
+func (s *peerSpec) eachSelected(w weigher, do func(*peerPod)) {
+	for i := range s.terms {
+		t := &s.terms[i]
+		t.candidates(w, s.Kind, func(list []*peerPod) {
+			for _, p := range list {
+				if t.selects(p) {
+					do(p)
+				}
+			}
+		})
+	}
+}
+
+// appendPorts appends those of ports that have the spec's names, at each address.
+func (s *peerSpec) appendPorts(out []PeerPort, ports []NamedPort, at ...netip.Addr) []PeerPort {
+	for _, port := range ports {
+		if s.asksFor(port) {
+			for _, a := range at {
+				out = append(out, PeerPort{a, port.Protocol, port.Port})
+			}
+		}
+	}
+	return out
+}
+
+// candidates calls each with lists of the pods that the term may select: what costs least
 // of those that have one of its labels, or those of its namespaces.
-func (t *podTerm) candidates(w weigher, each func([]*peerPod)) {
-	if shortest, found := t.listed(w.crowd); found && (t.spaces == nil || len(shortest) <= w.spaces(t)) {
-		each(shortest)
+func (t *podTerm) candidates(w weigher, kind PeerKind, each func([]*peerPod)) {
+	if shortest, found := t.listed(w.crowd, kind); found && (t.spaces == nil || shortest.counts().of(kind) <= w.inSpaces(t).of(kind)) {
+		each(shortest.pods)
 		return
 	}
 	for _, sp := range w.crowd.spaces {
@@ -248,23 +265,26 @@ func (t *podTerm) candidates(w weigher, each func([]*peerPod)) {
 	}
 }
 
-// listed returns the shortest list that is there of pods of the term, if there is one.
-func (t *podTerm) listed(c *crowd) (shortest []*peerPod, found bool) {
-	take := func(list []*peerPod) {
-		if !found || len(list) < len(shortest) {
-			shortest, found = list, true
+// listed returns the roster that costs least of those that have all pods of the term, if
+// there is one.
+func (t *podTerm) listed(c *crowd, kind PeerKind) (shortest roster, found bool) {
+	take := func(r roster) {
+		if !found || r.counts().of(kind) < shortest.counts().of(kind) {
+			shortest, found = r, true
 		}
 	}
 	if t.spaces == nil {
 		if sp := c.spaces[t.namespace]; sp != nil {
-			take(sp.pods)
+			take(sp.roster)
 		} else {
-			take(nil)
+			take(roster{})
 		}
 	}
 	for i := range t.pods.asks {
-		if label, one := t.pods.asks[i].single(); one {
-			take(c.byLabel[label])
+		if at, one := t.pods.asks[i].single(); one {
+			if r := c.byLabel[at]; r != nil {
+				take(*r)
+			}
 		}
 	}
 	return shortest, found

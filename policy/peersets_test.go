@@ -166,7 +166,7 @@ func TestSetsThatNobodyHas(t *testing.T) {
 
 // TestIndexEmpties: nothing of pods that are gone is kept.
 func TestIndexEmpties(t *testing.T) {
-	c, np := NewCompiler(), aNet(t, "np", `{podSelector: {matchLabels: {app: web}}, egress: [{to: [{namespaceSelector: {}}]}]}`)
+	c, np := NewCompiler(), aNet(t, "np", `{podSelector: {matchLabels: {app: web}}, egress: [{to: [{namespaceSelector: {}}, {podSelector: {matchLabels: {app: web}}}]}]}`)
 	in := besideInput(shopCluster(), np)
 	c.Compile(in)
 	in.Remote = nil

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -16,6 +17,7 @@ type peerSpec struct {
 	terms    []podTerm  // PeerPods, PeerPorts
 	networks []span     // PeerNetworks, PeerPorts: joined
 	count    int        // how many networks that makes
+	looks    int        // what it costs to ask all terms
 	anywhere bool       // PeerPorts of a rule for every destination
 	names    []portName // PeerPorts: sorted, each once
 }
@@ -34,10 +36,15 @@ type portName struct {
 	protocol Protocol
 }
 
+func (n portName) compare(o portName) int {
+	return cmp.Or(strings.Compare(n.name, o.name), cmp.Compare(n.protocol, o.protocol))
+}
+
 // destinations are those of one rule.
 type destinations struct {
 	anywhere bool
 	terms    []podTerm
+	looks    int    // of all terms
 	networks []span // joined: the exceptions of one object make up to a hundred times as many networks
 	count    int    // of networks
 }
@@ -80,10 +87,27 @@ func (t *podTerm) selectsSpace(sp *peerSpace) bool {
 	return t.spaces.everything() || sp.known && t.spaces.matches(sp.labels)
 }
 
+// looks is what it costs to ask the term for one pod, in units of an ordinary one:
+// selectors may have tens of thousands of requirements. Those of namespaces are asked a
+// second time, for each namespace.
+func (t *podTerm) looks() int {
+	asks := len(t.pods.asks)
+	if t.spaces != nil {
+		asks += 2 * len(t.spaces.asks)
+	}
+	return 1 + asks/asksPerLook
+}
+
+// asksPerLook is how many requirements cost as much as the rest of looking at a pod.
+const asksPerLook = 8
+
 // settle sorts the destinations and has each once.
 func (d *destinations) settle() {
 	slices.SortFunc(d.terms, func(a, b podTerm) int { return strings.Compare(a.text, b.text) })
 	d.terms = slices.CompactFunc(d.terms, func(a, b podTerm) bool { return a.text == b.text })
+	for i := range d.terms {
+		d.looks += d.terms[i].looks()
+	}
 }
 
 func (d *destinations) podsText() string {
@@ -123,7 +147,7 @@ func (d *destinations) byNumber() []*peerSpec {
 		out = append(out, &peerSpec{Peer: Peer{Kind: PeerAnywhere}})
 	}
 	if len(d.terms) > 0 {
-		out = append(out, &peerSpec{Peer: Peer{PeerPods, bounded(d.podsText())}, terms: d.terms})
+		out = append(out, &peerSpec{Peer: Peer{PeerPods, bounded(d.podsText())}, terms: d.terms, looks: d.looks})
 	}
 	if len(d.networks) > 0 {
 		out = append(out, &peerSpec{Peer: Peer{PeerNetworks, bounded(d.networksText())}, networks: d.networks, count: d.count})
@@ -155,7 +179,7 @@ func (d *destinations) byName(names []portName) *peerSpec {
 		texts[i] = n.name + "/" + n.protocol.String()
 	}
 	key := strings.Join(texts, ",") + " of " + strings.Join(where, "; ")
-	return &peerSpec{Peer: Peer{PeerPorts, bounded(key)}, terms: d.terms, networks: d.networks, count: d.count, anywhere: d.anywhere, names: names}
+	return &peerSpec{Peer: Peer{PeerPorts, bounded(key)}, terms: d.terms, networks: d.networks, count: d.count, looks: d.looks, anywhere: d.anywhere, names: names}
 }
 
 // maxKey bounds a peer's key, in bytes: thousands of networks are one peer.

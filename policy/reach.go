@@ -8,13 +8,15 @@ import (
 )
 
 // MaxViewPeers bounds the different pairs of a peer and ports that the NetworkPolicies
-// of one pod may allow together: each is a rule in the kernel.
+// of one pod may allow together. Each counts as the rules that it is in the kernel: one,
+// or one for every 15 ports (PortSet.KernelRules).
 const MaxViewPeers = 4096
 
 // reach is what the views of pods that the same NetworkPolicies select share.
 type reach struct {
 	policies []string // "namespace/name", sorted
 	rules    []PeerRule
+	cost     int        // of the different ones of them, rules of the kernel of each family
 	sets     []*liveSet // of the rules, each once
 	left     []leftPeers
 	from     []*netPolicy
@@ -86,7 +88,7 @@ func (c *Compiler) newReach(policies []*netPolicy, room func(*netRule) bool) *re
 		ports PortSet
 	}
 	r := &reach{from: policies}
-	pairs := map[pair]struct{}{}
+	pairs := map[pair]bool{}
 	has := map[Peer]bool{}
 	for _, n := range policies {
 		r.policies = append(r.policies, n.id)
@@ -94,14 +96,17 @@ func (c *Compiler) newReach(policies []*netPolicy, room func(*netRule) bool) *re
 		for i := range n.rules {
 			rule := &n.rules[i]
 			at := pair{rule.Peer, rule.Ports}
-			if _, known := pairs[at]; !known && len(pairs) == MaxViewPeers {
+			switch {
+			case pairs[at]:
+			case r.cost+rule.cost > MaxViewPeers:
 				left.add(rule.Path)
 				continue
-			} else if !known && room != nil && !room(rule) {
+			case room != nil && !room(rule):
 				crowded.add(rule.Path)
 				continue
+			default:
+				pairs[at], r.cost = true, r.cost+rule.cost
 			}
-			pairs[at] = struct{}{}
 			r.rules = append(r.rules, rule.PeerRule)
 			if rule.Peer.Kind != PeerAnywhere && !has[rule.Peer] {
 				has[rule.Peer] = true
@@ -139,9 +144,9 @@ func (s *Snapshot) reportLeftPeers(p *Pod, r *reach, reported map[[2]string]bool
 		if l.rules > 1 {
 			rules = fmt.Sprintf("this rule and %d more of the NetworkPolicy open not all that they say", l.rules-1)
 		}
-		why := fmt.Sprintf("the NetworkPolicies that select it have more than %d different pairs of peers and ports together", MaxViewPeers)
+		why := fmt.Sprintf("the NetworkPolicies that select it have more than %d different pairs of peers and ports together, each %d ports of one counted", MaxViewPeers, portsPerRule)
 		if l.node {
-			why = fmt.Sprintf("the NetworkPolicies of the node's pods have more than %d different peers, %d rules or %d pods and networks together, and this namespace more than its part",
+			why = fmt.Sprintf("the NetworkPolicies of the node's pods have more than %d different peers, %d rules or %d pods, ports and networks together, and this namespace more than its part",
 				MaxPeerSets, MaxPeerRules, MaxPeerEntries)
 		}
 		s.Problems = append(s.Problems, Problem{

@@ -2,11 +2,13 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -37,7 +39,7 @@ func TestPeersOfAViewAreBounded(t *testing.T) {
 	c := NewCompiler()
 	for range 2 {
 		s := c.Compile(in)
-		why := ": the NetworkPolicies that select it have more than 4096 different pairs of peers and ports together; write wider selectors or networks, or give rules the same ports"
+		why := ": the NetworkPolicies that select it have more than 4096 different pairs of peers and ports together, each 15 ports of one counted; write wider selectors or networks, or give rules the same ports"
 		want := []string{
 			"networkpolicy shop/c PartiallyInvalid spec.egress[2]: this rule and 2 more of the NetworkPolicy open not all that they say for pod shop/other" + why,
 			"networkpolicy shop/d PartiallyInvalid spec.egress[0]: this rule opens not all that it says for pod shop/other" + why,
@@ -84,6 +86,56 @@ func TestNetworksOfARuleAreBounded(t *testing.T) {
 	set := s.PeerSets[0]
 	if len(set.Networks) != MaxPeerNetworks || !set.Contains(addr("10.1.255.254"), TCP, 1) || set.Contains(addr("10.2.0.0"), TCP, 1) {
 		t.Errorf("%d networks, last %v", len(set.Networks), set.Networks[len(set.Networks)-1])
+	}
+}
+
+// TestPortsOfARuleAreBounded, as few ranges as they are, not as they are written.
+func TestPortsOfARuleAreBounded(t *testing.T) {
+	every := func(ports int, step int32) *Snapshot {
+		var rule networkingv1.NetworkPolicyEgressRule
+		for _, proto := range []corev1.Protocol{"SCTP", "UDP", "TCP"} {
+			for i := range int32(ports) {
+				rule.Ports = append(rule.Ports, netPort(proto, ptr(intstr.FromInt32(1+i*step)), nil))
+			}
+		}
+		return NewCompiler().Compile(besideInput(nil, egressTo("shop", "np", rule)))
+	}
+	if s := every(32768, 1); len(s.Problems) > 0 || s.Views[0].Peers[0].Ports != "tcp/1-32768,udp/1-32768,sctp/1-32768" {
+		t.Errorf("neighbours: %v, %v", s.Views[0].Peers, problemTexts(s))
+	}
+	s := every(32768, 2)
+	want := []string{"networkpolicy shop/np PartiallyInvalid spec.egress[0].ports: the ports make 98304 ranges, and those after tcp/1023 open nothing; " +
+		"write wider ranges, or several rules, each of 512 ranges at most"}
+	if diff := cmp.Diff(want, problemTexts(s)); diff != "" {
+		t.Error(diff)
+	}
+	if got := allows(s, "192.0.2.1 tcp 1023", "192.0.2.1 tcp 1025", "192.0.2.1 tcp 2", "192.0.2.1 udp 1"); len(got) != 1 {
+		t.Errorf("open: %v", got)
+	}
+	if s := every(170, 2); len(s.Problems) > 0 || len(s.Views[0].Peers[0].Ports.Ranges()) != 510 {
+		t.Errorf("as many as there may be: %v", problemTexts(s))
+	}
+}
+
+// TestPortsTakeRoom of a view as the rules of the kernel that they are.
+func TestPortsTakeRoom(t *testing.T) {
+	n := blockRules(aNet(t, "np", "policyTypes: [Egress]"), 0, 200, 80)
+	for i := range n.Spec.Egress {
+		for p := range int32(MaxPeerPorts - 1) {
+			n.Spec.Egress[i].Ports = append(n.Spec.Egress[i].Ports, netPort("", ptr(intstr.FromInt32(100+2*p)), nil))
+		}
+	}
+	n.Spec.Egress[150].Ports = n.Spec.Egress[150].Ports[:1] // there is room for it
+	s := NewCompiler().Compile(besideInput(nil, n, blockRules(aNet(t, "zz", "policyTypes: [Egress]"), 150, 2, 80)))
+	rules := map[string]int{}
+	for _, r := range s.Views[0].Peers {
+		rules[r.Policy] += r.Ports.KernelRules()
+	}
+	if want := map[string]int{"shop/np": MaxViewPeers/35*35 + 1, "shop/zz": 1}; !maps.Equal(rules, want) {
+		t.Errorf("%v rules in the kernel, and not %v", rules, want)
+	}
+	if len(s.Problems) != 2 || s.Problems[0].Path != "spec.egress[117]" || !strings.HasPrefix(s.Problems[0].Message, "this rule and 81 more ") {
+		t.Errorf("problems %v", problemTexts(s))
 	}
 }
 

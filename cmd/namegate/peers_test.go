@@ -51,8 +51,8 @@ func TestKnowledgeOfPeers(t *testing.T) {
 		unread  string // begins it; "" where all is known
 	}{
 		{what: "a folder", state: state{}},
-		{what: "nobody needs them", cluster: true, snap: networks, unread: "no NetworkPolicy of the policies' namespaces needs them"},
-		{what: "before the first snapshot", cluster: true, unread: "no NetworkPolicy"},
+		{what: "nobody needs them", cluster: true, snap: networks, unread: "no pod of this node needs them"},
+		{what: "before the first snapshot", cluster: true, unread: "no pod of this node"},
 		{what: "needed, and there is none", cluster: true, snap: pods},
 		{what: "needed and there", cluster: true, state: state{input: policy.Input{Remote: []*policy.Pod{far}}}},
 		{what: "needed and not there yet", cluster: true, snap: pods, state: state{peersUnknown: true}, unread: "the agent does not have them yet"},

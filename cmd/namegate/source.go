@@ -90,7 +90,7 @@ func (k *knowledge) NetworkPolicies(namespace string) (out []*networkingv1.Netwo
 }
 
 // Remote returns the pods of other nodes that are peers alone. A folder of manifests
-// knows all pods as such; of a cluster they are read once a NetworkPolicy needs them.
+// knows all pods as such; of a cluster they are read once a pod of this node needs them.
 func (k *knowledge) Remote() (pods []*policy.Pod, unread string) {
 	s := k.agent.rollout.latest()
 	pods = s.input.Remote
@@ -100,7 +100,7 @@ func (k *knowledge) Remote() (pods []*policy.Pod, unread string) {
 	case k.agent.cluster == nil || len(pods) > 0 || needsPods(k.Snapshot()):
 		return pods, ""
 	}
-	return nil, "no NetworkPolicy of the policies' namespaces needs them, so the agent does not read them"
+	return nil, "no pod of this node needs them, so the agent does not read them"
 }
 
 // needsPods tells whether a view has peers that are pods.

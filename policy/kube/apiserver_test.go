@@ -38,6 +38,8 @@ type apiServer struct {
 	away     bool
 	noStream bool           // as servers of old: no streamed lists
 	forbid   string         // a resource that nobody may read
+	silent   string         // a resource that is not answered for
+	speaks   chan struct{}  // closed when it is
 	asked    map[string]int // requests by "list pods", "watch pods"
 	watching map[string]int // watches that are open, by "pods"
 }
@@ -86,6 +88,21 @@ func (s *apiServer) setAway(away bool) {
 	if away {
 		s.http.CloseClientConnections()
 	}
+}
+
+// setSilent makes the server say nothing to who asks for a resource, until speak.
+func (s *apiServer) setSilent(resource string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.silent, s.speaks = resource, make(chan struct{})
+}
+
+// speak makes the server answer what it was asked meanwhile, and from now on.
+func (s *apiServer) speak() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.silent = ""
+	close(s.speaks)
 }
 
 // forget makes the server forget its history, as one does after a while.
@@ -207,7 +224,15 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.asked[verb+" "+q.name()]++
 	away, forbidden, refused := s.away, s.forbid == q.name(), q.stream && s.noStream
+	silent, speaks := s.silent == q.name(), s.speaks
 	s.mu.Unlock()
+	if silent {
+		select {
+		case <-speaks:
+		case <-r.Context().Done():
+			return
+		}
+	}
 	switch {
 	case away:
 		panic(http.ErrAbortHandler)

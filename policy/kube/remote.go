@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -35,62 +37,74 @@ type remote struct {
 	stop   context.CancelFunc // nil while there is no feed
 	needed bool
 	idle   <-chan time.Time // while there is a feed that nobody needs
-	// needed was judged of these versions.
-	policies, networkPolicies uint64
-	// spaces are the namespaces that have a policy, wishes the NetworkPolicies that
-	// lead to pods.
-	spaces map[string]bool
-	wishes []*networkPolicyEntry
+	// patience is there while States wait for them, and ends that.
+	patience <-chan time.Time
+	// spaces are the namespaces that have a policy, wishes those with a NetworkPolicy
+	// that leads to pods.
+	spaces, wishes map[string]bool
 }
 
 // known tells whether pods of other nodes are known, or nobody needs them.
 func (r *remote) known() bool { return !r.needed || r.stop != nil && r.pods.synced() }
 
-// judge finds out whether pods of other nodes are needed: some NetworkPolicy leads to
-// pods in a namespace where policies are, which may make pods default-deny.
-func (r *remote) judge(policies *shelf[policyEntry], networkPolicies *shelf[networkPolicyEntry]) {
-	var news, more bool
-	var owners []*policyEntry
-	if owners, r.policies, news = policies.since(r.policies); news {
-		r.spaces = map[string]bool{}
-		for _, e := range owners {
-			if e.policy != nil {
-				r.spaces[e.policy.Namespace] = true
-			}
-		}
-	}
-	var all []*networkPolicyEntry
-	if all, r.networkPolicies, more = networkPolicies.since(r.networkPolicies); more {
-		r.wishes = nil
-		for _, e := range all {
-			if e.pods {
-				r.wishes = append(r.wishes, e)
-			}
-		}
-	}
-	if !news && !more {
-		return
-	}
-	r.needed = false
-	for _, e := range r.wishes {
-		r.needed = r.needed || r.spaces[e.policy.Namespace]
-	}
+// judge finds out whether pods of other nodes are needed: some pod of this node is in a
+// namespace where policies are, which may make it default-deny, and NetworkPolicies that
+// lead to pods. It counts from when it is bound to the node, mostly long before it
+// has an address.
+func (r *remote) judge(near []*podEntry) {
+	r.needed = slices.ContainsFunc(near, func(e *podEntry) bool {
+		return r.spaces[e.pod.Namespace] && r.wishes[e.pod.Namespace] && !e.pod.HostNetwork && !e.pod.Finished()
+	})
 }
 
-// reach begins to follow pods of other nodes when they are needed, and lets the time
-// begin after which that ends.
+// spacesOf returns the namespaces of policies.
+func spacesOf(policies []v1alpha1.FQDNNetworkPolicy) map[string]bool {
+	spaces := map[string]bool{}
+	for i := range policies {
+		spaces[policies[i].Namespace] = true
+	}
+	return spaces
+}
+
+// wishesOf returns the namespaces of the NetworkPolicies that lead to pods.
+func wishesOf(entries []*networkPolicyEntry) map[string]bool {
+	spaces := map[string]bool{}
+	for _, e := range entries {
+		if e.pods {
+			spaces[e.policy.Namespace] = true
+		}
+	}
+	return spaces
+}
+
+// reach begins to follow pods of other nodes when they are needed, and lets the times
+// begin: that for which States wait for them, and that after which nobody needs them.
 func (s *Source) reach(ctx context.Context) {
 	r := &s.remote
-	r.judge(s.policies, s.networkPolicies)
+	before := r.needed
+	s.gather()
 	switch {
 	case r.needed:
 		r.idle = nil
 		if r.stop == nil {
 			s.startRemote(ctx)
 		}
+		if !before {
+			r.patience = s.clock.After(PeersPatience)
+		}
 	case r.stop != nil && r.idle == nil:
 		r.idle = s.clock.After(RemoteLinger)
 	}
+}
+
+// awaitsRemote tells whether States wait for pods of other nodes. It is over for good
+// when these are known or needed no more, or the API server does not tell them.
+func (s *Source) awaitsRemote() bool {
+	r := &s.remote
+	if r.known() || s.link.fails(remoteName) {
+		r.patience = nil
+	}
+	return r.patience != nil
 }
 
 func (s *Source) startRemote(ctx context.Context) {

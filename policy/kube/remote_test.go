@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/namegate/namegate/policy"
@@ -116,36 +115,47 @@ func TestRemoteIsNeeded(t *testing.T) {
 	type objects []any
 	elsewhere := set(t, aPolicy("p", "www.example.org"), "bank", "metadata", "namespace")
 	broken := set(t, aPolicy("p", "www.example.org"), map[string]any{}, "spec")
+	web := objects{aPod("web", "10.0.0.1")}
 	for _, c := range []struct {
-		name                      string
-		policies, networkPolicies objects
-		want                      bool
+		name                            string
+		policies, networkPolicies, pods objects
+		want                            bool
 	}{
-		{"nothing", nil, nil, false},
-		{"a policy alone", objects{aPolicy("p", "www.example.org")}, nil, false},
-		{"a NetworkPolicy alone", nil, objects{aNetworkPolicy("shop", "db", "db")}, false},
-		{"both", objects{aPolicy("p", "www.example.org")}, objects{anywhere, aNetworkPolicy("shop", "db", "db")}, true},
-		{"in two namespaces", objects{elsewhere}, objects{aNetworkPolicy("shop", "db", "db")}, false},
-		{"it leads to no pod", objects{aPolicy("p", "www.example.org")}, objects{anywhere}, false},
-		{"a companion", objects{aPolicy("p", "www.example.org")}, objects{companion}, false},
-		{"a policy that selects no pod", objects{broken}, objects{aNetworkPolicy("shop", "db", "db")}, false},
+		{"nothing", nil, nil, web, false},
+		{"a policy alone", objects{aPolicy("p", "www.example.org")}, nil, web, false},
+		{"a NetworkPolicy alone", nil, objects{aNetworkPolicy("shop", "db", "db")}, web, false},
+		{"both", objects{aPolicy("p", "www.example.org")}, objects{anywhere, aNetworkPolicy("shop", "db", "db")}, web, true},
+		{"in two namespaces", objects{elsewhere}, objects{aNetworkPolicy("shop", "db", "db")}, web, false},
+		{"it leads to no pod", objects{aPolicy("p", "www.example.org")}, objects{anywhere}, web, false},
+		{"a companion", objects{aPolicy("p", "www.example.org")}, objects{companion}, web, false},
+		{"a policy that selects no pod", objects{broken}, objects{aNetworkPolicy("shop", "db", "db")}, web, false},
+		{"no pod of this node", objects{aPolicy("p", "www.example.org")}, objects{aNetworkPolicy("shop", "db", "db")}, nil, false},
+		{"a pod of this node elsewhere", objects{elsewhere}, objects{aNetworkPolicy("bank", "db", "db")}, web, false},
+		{"a pod without an address", objects{aPolicy("p", "www.example.org")}, objects{aNetworkPolicy("shop", "db", "db")}, objects{aPod("web")}, true},
+		{"a pod that ends", objects{aPolicy("p", "www.example.org")}, objects{aNetworkPolicy("shop", "db", "db")}, objects{with(aPod("web", "10.0.0.1"), ending)}, true},
+		{"a finished pod", objects{aPolicy("p", "www.example.org")}, objects{aNetworkPolicy("shop", "db", "db")},
+			objects{with(aPod("web", "10.0.0.1"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })}, false},
+		{"a pod on the host network", objects{aPolicy("p", "www.example.org")}, objects{aNetworkPolicy("shop", "db", "db")},
+			objects{with(aPod("web", "10.0.0.1"), func(p *corev1.Pod) { p.Spec.HostNetwork = true })}, false},
 	} {
-		policies, networkPolicies := newShelf(func() {}, readPolicy), newShelf(func() {}, readNetworkPolicy)
-		var r remote
-		r.judge(policies, networkPolicies)
+		s := needing()
+		s.remote.needed = false
 		for _, p := range c.policies {
-			must(t, policies.Add(p.(*unstructured.Unstructured)))
-			r.judge(policies, networkPolicies)
+			must(t, s.policies.Add(p))
+			s.gather()
 		}
 		for _, n := range c.networkPolicies {
-			must(t, networkPolicies.Add(n))
+			must(t, s.networkPolicies.Add(n))
+			s.gather()
 		}
-		r.judge(policies, networkPolicies)
-		if r.needed != c.want {
-			t.Errorf("%s: needed %v", c.name, r.needed)
+		for _, p := range c.pods {
+			must(t, s.pods.Add(p))
 		}
-		must(t, policies.Replace(nil, ""))
-		if r.judge(policies, networkPolicies); r.needed {
+		if s.gather(); s.remote.needed != c.want {
+			t.Errorf("%s: needed %v", c.name, s.remote.needed)
+		}
+		must(t, s.policies.Replace(nil, ""))
+		if s.gather(); s.remote.needed {
 			t.Errorf("%s: needed without a policy", c.name)
 		}
 	}

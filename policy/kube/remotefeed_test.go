@@ -102,12 +102,35 @@ func TestRemotePodsAreNotAskedFor(t *testing.T) {
 	}
 }
 
-// TestRemotePodsAreNeededLater: states go on without them, and one follows with them.
+// TestRemotePodsAreNotAskedForByNodesWithoutSuchPods: a policy and a NetworkPolicy of
+// one namespace are nothing to a node that has none of its pods, until one is bound to it.
+func TestRemotePodsAreNotAskedForByNodesWithoutSuchPods(t *testing.T) {
+	api := withPeers(t)
+	api.put("pods", with(aPod("web", "10.0.0.1"), func(p *corev1.Pod) { p.Namespace = "bank" }))
+	api.put("pods", with(aPod("host", "192.0.2.1"), func(p *corev1.Pod) { p.Spec.HostNetwork = true }))
+	api.put("pods", with(aPod("job", "10.0.0.3"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }))
+	api.remove("pods/shop/web")
+	r := runOn(t, api, newPickedClock(PeersPatience))
+	first := <-r.states
+	if got := podText(first); got != "web[10.0.0.1] host[192.0.2.1] job[]" || remoteText(first) != "" || requested(api) > 0 {
+		t.Fatalf("%q, %q after %d requests", got, remoteText(first), requested(api))
+	}
+	api.put("pods", aPod("new")) // it has no address yet
+	s := r.until("web[10.0.0.1] host[192.0.2.1] job[] new[]", podText)
+	if remoteText(s) != "db[10.1.0.1]" || requested(api) == 0 {
+		t.Errorf("the pod came with %q", remoteText(s))
+	}
+	api.remove("pods/shop/new")
+	r.until("", remoteText)
+}
+
+// TestRemotePodsAreNeededLater, and the API server refuses: states go on without them
+// and wait for nothing, and one follows with them.
 func TestRemotePodsAreNeededLater(t *testing.T) {
 	api := withPeers(t)
 	api.remove("networkpolicies/shop/db")
 	api.setForbid("other pods")
-	r := runAt(t, api)
+	r := runOn(t, api, newPickedClock(PeersPatience)) // whose end never comes
 	r.until("web[10.0.0.1]", podText)
 	api.put("networkpolicies", aNetworkPolicy("shop", "db", "db"))
 	r.until("unknown", remoteText)
@@ -133,38 +156,56 @@ func TestRemotePodsAreNeededLater(t *testing.T) {
 	r.untilHealth("well", well)
 }
 
-// lingerClock is the system's, but for the time that a feed goes on for nobody.
-type lingerClock struct {
+// pickedClock is the system's, but for the durations that are the test's to end.
+type pickedClock struct {
 	systemClock
-	asked chan chan time.Time
+	asked map[time.Duration]chan chan time.Time
 }
 
-func (c lingerClock) After(d time.Duration) <-chan time.Time {
-	if d != RemoteLinger {
+func newPickedClock(picked ...time.Duration) pickedClock {
+	c := pickedClock{asked: map[time.Duration]chan chan time.Time{}}
+	for _, d := range picked {
+		c.asked[d] = make(chan chan time.Time, 10)
+	}
+	return c
+}
+
+func (c pickedClock) After(d time.Duration) <-chan time.Time {
+	asked := c.asked[d]
+	if asked == nil {
 		return c.systemClock.After(d)
 	}
 	over := make(chan time.Time, 1)
-	c.asked <- over
+	asked <- over
 	return over
+}
+
+// runOn is runAt by a clock.
+func runOn(t *testing.T, api *apiServer, clock Clock) *running {
+	client, dyn := api.clients()
+	return runWith(t, Options{Client: client, Dynamic: dyn, NodeName: ourNode, Log: slog.New(slog.DiscardHandler), Clock: clock})
 }
 
 // TestRemotePodsAreForgotten when nobody has needed them for a while, and not before.
 func TestRemotePodsAreForgotten(t *testing.T) {
 	api := withPeers(t)
-	client, dyn := api.clients()
-	clock := lingerClock{asked: make(chan chan time.Time, 10)}
-	r := runWith(t, Options{Client: client, Dynamic: dyn, NodeName: ourNode, Log: slog.New(slog.DiscardHandler), Clock: clock})
+	clock := newPickedClock(RemoteLinger, PeersPatience)
+	linger := clock.asked[RemoteLinger]
+	r := runOn(t, api, clock)
 	first := r.until("db[10.1.0.1]", remoteText)
 	before := requested(api)
 
 	api.remove("networkpolicies/shop/db")
 	r.until("", remoteText)
-	stale := <-clock.asked
+	stale := <-linger
 	if api.open("other pods") != 1 {
 		t.Error("the feed ended at once")
 	}
 	api.put("networkpolicies", aNetworkPolicy("shop", "db", "db"))
-	again := r.until("db[10.1.0.1]", remoteText)
+	again := r.until("1", func(s State) string { return fmt.Sprint(len(s.Input.NetworkPolicies)) })
+	if remoteText(again) != "db[10.1.0.1]" {
+		t.Fatalf("needed again before it ended: %q", remoteText(again))
+	}
 	if first.Input.Remote[0] != again.Input.Remote[0] || requested(api) != before {
 		t.Errorf("%d requests, before %d", requested(api), before)
 	}
@@ -177,16 +218,18 @@ func TestRemotePodsAreForgotten(t *testing.T) {
 
 	api.remove(v1alpha1.Resource + "/shop/p")
 	r.until("", remoteText)
-	(<-clock.asked) <- at(1200)
+	(<-linger) <- at(1200)
 	untilNotWatched(t, api)
 	r.untilHealth("well", well)
 	api.remove("pods/shop/zoo")
 	api.put(v1alpha1.Resource, aPolicy("p", "www.example.org"))
-	r.until("db[10.1.0.1]", remoteText)
+	if got := remoteText(r.until("p:www.example.org", policyText)); got != "db[10.1.0.1]" {
+		t.Errorf("the policy came with %q", got)
+	}
 	if requested(api) == before {
 		t.Error("what was forgotten was not asked for again")
 	}
-	if len(clock.asked) > 0 {
+	if len(linger) > 0 {
 		t.Error("a time began for a feed that is needed")
 	}
 }

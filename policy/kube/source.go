@@ -28,10 +28,17 @@ import (
 // Both are short, because a new pod's queries are held until its State is in force.
 // Pods of other nodes can wait longer, and are many: their changes are gathered for
 // RemoteDelay, and prolong nothing.
+//
+// A policy or a pod may be the first for which pods of other nodes are needed. Until
+// these are known its pods could be given no such peer, and what they have open there
+// would be refused for good. So States wait for them, PeersPatience at most: longer
+// would leave a policy without force, and a new pod's queries are not held for more
+// than two seconds.
 const (
-	QuietDelay  = 20 * time.Millisecond
-	MostDelay   = 200 * time.Millisecond
-	RemoteDelay = 100 * time.Millisecond
+	QuietDelay    = 20 * time.Millisecond
+	MostDelay     = 200 * time.Millisecond
+	RemoteDelay   = 100 * time.Millisecond
+	PeersPatience = time.Second
 )
 
 // Options say what a Source reads from where. Client, Dynamic, NodeName and Log are needed.
@@ -207,9 +214,15 @@ func (s *Source) wait(ctx context.Context) bool {
 		case <-others:
 			return true
 		case <-s.others:
+			if s.remote.patience != nil {
+				return true
+			}
 			if others == nil {
 				others = s.clock.After(RemoteDelay)
 			}
+		case <-s.remote.patience:
+			s.remote.patience = nil
+			return true
 		case <-s.remote.idle:
 			s.endRemote()
 		case <-s.events:
@@ -221,8 +234,11 @@ func (s *Source) wait(ctx context.Context) bool {
 	}
 }
 
-// hand hands the State to receive if it is new.
+// hand hands the State to receive if it is new and waits for nothing.
 func (s *Source) hand(receive func(State)) {
+	if s.awaitsRemote() {
+		return
+	}
 	state, news := s.assemble()
 	if !news {
 		return

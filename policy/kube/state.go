@@ -27,6 +27,8 @@ type part struct {
 
 // assembly is the State that is being put together, and its parts.
 type assembly struct {
+	// news: something was gathered since the last State; local: pods of this node.
+	news, local                                                          bool
 	state                                                                State
 	pods, policies, networkPolicies, namespaces, services, nodes, remote part
 	byRef                                                                map[policy.ServiceRef]*serviceEntry
@@ -50,24 +52,37 @@ func bring[T any](p *part, from *shelf[T], make func([]*T) []policy.Problem) boo
 	return news
 }
 
-// assemble returns the State of now and whether it is another than the last. What
-// did not change is shared with it.
-func (s *Source) assemble() (State, bool) {
-	a := &s.assembly
-	news := bring(&a.policies, s.policies, func(entries []*policyEntry) (problems []policy.Problem) {
+// gather brings up to date what pods of other nodes are needed for, and judges that. A
+// State has of this what was gathered, so that none has a policy that was not judged.
+func (s *Source) gather() {
+	a, r := &s.assembly, &s.remote
+	policies := bring(&a.policies, s.policies, func(entries []*policyEntry) (problems []policy.Problem) {
 		a.state.Input.Policies, problems = listPolicies(entries)
+		r.spaces = spacesOf(a.state.Input.Policies)
 		return problems
 	})
-	news = bring(&a.networkPolicies, s.networkPolicies, func(entries []*networkPolicyEntry) []policy.Problem {
+	networkPolicies := bring(&a.networkPolicies, s.networkPolicies, func(entries []*networkPolicyEntry) []policy.Problem {
 		a.state.Input.NetworkPolicies = listNetworkPolicies(entries)
+		r.wishes = wishesOf(entries)
 		return nil
-	}) || news
-	local := bring(&a.pods, s.pods, func(entries []*podEntry) (problems []policy.Problem) {
+	})
+	pods := bring(&a.pods, s.pods, func(entries []*podEntry) (problems []policy.Problem) {
 		a.near = entries
 		a.state.Input.Pods, problems = settlePods(entries)
 		return problems
 	})
-	news = s.bringRemote(local) || local || news
+	if policies || networkPolicies || pods {
+		a.news, a.local = true, a.local || pods
+		r.judge(a.near)
+	}
+}
+
+// assemble returns the State of what was gathered and of all else now, and whether it
+// is another than the last. What did not change is shared with it.
+func (s *Source) assemble() (State, bool) {
+	a := &s.assembly
+	news := s.bringRemote(a.local) || a.news
+	a.news, a.local = false, false
 	news = bring(&a.namespaces, s.namespaces, func(entries []*spaceEntry) []policy.Problem {
 		a.state.Input.Namespaces = listNamespaces(entries)
 		return nil

@@ -43,6 +43,16 @@ func (w *twin) yields(p *corev1.Pod, ip string) bool {
 	return false
 }
 
+// needsOthers tells whether pods of other nodes can be peers of one of ours.
+func (w *twin) needsOthers() bool {
+	for _, p := range w.pods {
+		if p.Spec.NodeName == ourNode && !p.Spec.HostNetwork && !finished(p) {
+			return len(w.policies) > 0 && len(w.lets) > 0
+		}
+	}
+	return false
+}
+
 func (w *twin) text() string {
 	var b, far strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(w.pods)) {
@@ -51,7 +61,7 @@ func (w *twin) text() string {
 		_, err := netip.ParseAddr(ip)
 		if p.Spec.NodeName != ourNode {
 			// Of others are told those that can be peers, and that only if there may be any.
-			if len(w.policies) > 0 && len(w.lets) > 0 && err == nil && !finished(p) && !p.Spec.HostNetwork {
+			if w.needsOthers() && err == nil && !finished(p) && !p.Spec.HostNetwork {
 				if w.yields(p, ip) {
 					ip = ""
 				}
