@@ -32,6 +32,7 @@ type world struct {
 	clock    Clock // nil: the bubble's
 	ports    CompanionPorts
 	boot     string      // of the next agent's node
+	ready    bool        // whether policies are in force there when it begins to tell
 	marked   atomic.Bool // Namegate is being uninstalled
 }
 
@@ -54,6 +55,7 @@ func (w *world) start(node string, companion bool) (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
+	r.SetReady(w.ready)
 	r.SetFindings(nil)
 	w.tell()
 	return func() {
