@@ -47,15 +47,7 @@ var service4, service6 = netip.MustParseAddr("10.96.0.7"), netip.MustParseAddr("
 
 func newPeering(t *testing.T, network lab.Network) *peering {
 	t.Helper()
-	l, err := lab.New(network)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
+	l := newLab(t, network)
 	p := &peering{Lab: l, t: t, labels: map[string]string{"client": "gated client", "db": "db", "other": "other"}}
 	for i, name := range []string{"client", "db", "other"} {
 		pod, err := l.AddPod(name, 5+i)

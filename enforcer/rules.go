@@ -41,10 +41,6 @@ var (
 // dnsPort is the only port of the endpoint and of resolvers.
 const dnsPort = 53
 
-// portsPerRule is how many ports one multiport match takes, a range counting as
-// two (XT_MULTI_PORTS of linux/netfilter/xt_multiport.h).
-const portsPerRule = 15
-
 // ruleset renders our chains of one family from pods, by table.
 type ruleset struct {
 	family iptables.Family
@@ -285,7 +281,7 @@ func multiports(ports policy.PortSet) []portMatch {
 		if n := len(out); n > 0 && out[n-1].proto == proto && room >= cost {
 			out[n-1].ports += "," + text
 		} else {
-			out, room = append(out, portMatch{proto, multiport + text}), portsPerRule
+			out, room = append(out, portMatch{proto, multiport + text}), policy.PortsPerRule
 		}
 		room -= cost
 	}

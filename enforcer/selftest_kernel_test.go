@@ -46,7 +46,8 @@ func (n *node) do(f func() error) {
 	}
 }
 
-func newNode(t *testing.T, network lab.Network, resolvers ...netip.Addr) *node {
+// newLab makes a lab that goes with the test.
+func newLab(t *testing.T, network lab.Network) *lab.Lab {
 	t.Helper()
 	l, err := lab.New(network)
 	if err != nil {
@@ -57,6 +58,13 @@ func newNode(t *testing.T, network lab.Network, resolvers ...netip.Addr) *node {
 			t.Error(err)
 		}
 	})
+	return l
+}
+
+func newNode(t *testing.T, network lab.Network, resolvers ...netip.Addr) *node {
+	t.Helper()
+	l := newLab(t, network)
+	var err error
 	n := &node{Lab: l, t: t, ref: policy.PodRef{Namespace: "shop", Name: "web", UID: "uid-web"}}
 	if n.pod, err = l.AddPod("web", 5); err != nil {
 		t.Fatal(err)

@@ -166,9 +166,9 @@ func (s PortSet) Ranges() []PortRange {
 	return rs
 }
 
-// portsPerRule is how many ports one multiport match of iptables takes, a range counting
+// PortsPerRule is how many ports one multiport match of iptables takes, a range counting
 // as two (XT_MULTI_PORTS of linux/netfilter/xt_multiport.h).
-const portsPerRule = 15
+const PortsPerRule = 15
 
 // KernelRules returns how many rules of iptables ask for the set: for each protocol one
 // for all its ports, or one for every 15, of which a range is two and never in two rules.
@@ -178,12 +178,12 @@ func (s PortSet) KernelRules() int {
 		cost := 1
 		switch {
 		case r.Protocol == AnyProtocol || r.First == 0 && r.Last == 65535:
-			cost = portsPerRule
+			cost = PortsPerRule
 		case r.First != r.Last:
 			cost = 2
 		}
 		if rules == 0 || r.Protocol != last || room < cost {
-			rules, room, last = rules+1, portsPerRule, r.Protocol
+			rules, room, last = rules+1, PortsPerRule, r.Protocol
 		}
 		room -= cost
 	}

@@ -144,7 +144,7 @@ func (s *Snapshot) reportLeftPeers(p *Pod, r *reach, reported map[[2]string]bool
 		if l.rules > 1 {
 			rules = fmt.Sprintf("this rule and %d more of the NetworkPolicy open not all that they say", l.rules-1)
 		}
-		why := fmt.Sprintf("the NetworkPolicies that select it have more than %d different pairs of peers and ports together, each %d ports of one counted", MaxViewPeers, portsPerRule)
+		why := fmt.Sprintf("the NetworkPolicies that select it have more than %d different pairs of peers and ports together, each %d ports of one counted", MaxViewPeers, PortsPerRule)
 		if l.node {
 			why = fmt.Sprintf("the NetworkPolicies of the node's pods have more than %d different peers, %d rules or %d pods, ports and networks together, and this namespace more than its part",
 				MaxPeerSets, MaxPeerRules, MaxPeerEntries)

@@ -10,7 +10,7 @@ import (
 // those alone that it was given last.
 func TestServices(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("the lab makes network namespaces: needs root")
+		t.Fatal("the lab makes network namespaces: run it as root")
 	}
 	for _, network := range []Network{Routed, Bridged} {
 		t.Run(string(network), func(t *testing.T) {

@@ -215,39 +215,31 @@ func (s *Sniffer) count(types []byte, counts func(icmpType) bool) int {
 func (s *Sniffer) Settle(from *Host) error {
 	n := s.markers.Add(1)
 	marker := netip.MustParseAddr(fmt.Sprintf("2001:db8:ffff::%x:%x", n>>16, n&0xffff))
-	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); {
-		c, err := from.Dial("udp", netip.AddrPortFrom(marker, 9).String(), time.Second)
-		if err != nil {
-			return err
-		}
-		_, err = c.Write([]byte("marker"))
-		c.Close()
-		if err != nil {
-			return err
-		}
-		for range 50 {
-			if s.Saw(marker) > 0 {
-				return nil
-			}
-			time.Sleep(2 * time.Millisecond)
-		}
-	}
-	return fmt.Errorf("a packet to %s never arrived", marker)
+	return settle(marker, from, []byte("marker"), func() bool { return s.Saw(marker) > 0 })
 }
 
 // SettleAt is Settle for a sniffer of a host that has an address of its own, which
 // another host reaches.
 func (s *Sniffer) SettleAt(to netip.Addr, from *Host) error {
 	token := Token(s.markers.Add(1))
-	c, err := from.Dial("udp", netip.AddrPortFrom(to, 9).String(), time.Second)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+	return settle(to, from, token, func() bool { return s.SawToken(token) > 0 })
+}
+
+// settle sends packets until one has arrived.
+func settle(to netip.Addr, from *Host, payload []byte, arrived func() bool) error {
 	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); {
-		_, _ = c.Write(token) // the last one's refusal is no matter
+		// A socket for each: a refusal of one would be the next one's error.
+		c, err := from.Dial("udp", netip.AddrPortFrom(to, 9).String(), time.Second)
+		if err != nil {
+			return err
+		}
+		_, err = c.Write(payload)
+		c.Close()
+		if err != nil {
+			return err
+		}
 		for range 50 {
-			if s.SawToken(token) > 0 {
+			if arrived() {
 				return nil
 			}
 			time.Sleep(2 * time.Millisecond)
