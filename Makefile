@@ -6,6 +6,8 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 FUZZTIME ?= 10s
 # TESTFLAGS is added to every go test of `make test`, for example -v or -run.
 TESTFLAGS ?=
+# LABS is how many labs of the scenarios stand at a time: they wait most of theirs.
+LABS     ?= 6
 # BENCHFLAGS is given to the program of `make bench-dns` and `make bench-enforcer`,
 # for example -only cached -rounds 3, or -help.
 BENCHFLAGS ?=
@@ -23,9 +25,12 @@ programs  := ip nft iptables ipset conntrack
 clients   := musl-gcc busybox node python3 dig delv nslookup dnsperf
 clustered := $(programs) runc host-local nsenter br_netfilter
 scenarios := ./e2e/scenarios
-# The first shows that the cluster itself is sound; each has a cluster of its own.
-kube      := ./e2e/cluster/smoke ./e2e/kube
+# The first shows that the cluster itself is sound, and hands it over.
+smoke     := ./e2e/cluster/smoke
+kube      := ./e2e/kube
 modules   := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */*/go.mod */go.mod)))
+# Time passes for the scenarios while the other tests compute.
+waiting    = $(GO) test -count=1 -vet=off -timeout 60m -parallel $(LABS) $(TESTFLAGS) $(scenarios)
 keep      := $(filter-out 0 no,$(KEEP))
 tool      := $(GO) tool -modfile=tools/go.mod
 have       = $(sort $(dir $(shell grep -rlE --include='*_test.go' '^func $(1)[A-Z]' .)))
@@ -41,18 +46,25 @@ build: need-go ## build the agent, bin/namegate, and the plugin of kubectl: bin/
 
 test: need-root need-go ## run every test: with the race detector, and on the kernel (root)
 	@e2e/prepare $(programs) $(clients) gcc br_netfilter
-	$(GO) vet ./...
-	@failed=; \
+	@# The packages that vet builds are those of the tests.
+	$(GO) vet -race ./...
+	@mkdir -p bin; failed=; \
 	run() { echo "$$@"; "$$@" || failed=1; }; \
-	run $(GO) test -race $(TESTFLAGS) $$($(GO) list ./... | grep -v -e e2e/scenarios -e e2e/cluster/smoke -e e2e/kube); \
-	run $(GO) test -count=1 -timeout 30m $(TESTFLAGS) $(scenarios); \
-	for m in $(modules); do echo "in $$m:"; run $(GO) -C $$m test -count=1 $(TESTFLAGS) ./...; done; \
+	echo "in the background, printed at the end: $(waiting)"; \
+	$(waiting) >bin/scenarios.log 2>&1 & background=$$!; \
+	run nice -n 5 $(GO) test -race -vet=off -timeout 60m $(TESTFLAGS) $$($(GO) list ./... | grep -v -e e2e/scenarios -e e2e/cluster/smoke -e e2e/kube); \
+	for m in $(modules); do echo "in $$m:"; run nice -n 5 $(GO) -C $$m test -count=1 -timeout 60m $(TESTFLAGS) ./...; done; \
+	wait $$background || failed=1; cat bin/scenarios.log; \
 	[ -z "$$failed" ] || { echo "make test: some tests failed, see above" >&2; exit 1; }
 
 e2e: need-root build e2e-tools ## scenarios on a real cluster of two nodes (root; KEEP=1 leaves it standing)
 	@e2e/prepare $(clustered)
 	@image/build dev bin/namegate-image.tar
-	KEEP=$(keep) $(GO) test -p 1 -count=1 -timeout 60m $(TESTFLAGS) $(kube)
+	@failed=; \
+	HAND_OVER=1 KEEP=$(keep) $(GO) test -count=1 -timeout 60m $(TESTFLAGS) $(smoke) || failed=1; \
+	HANDED_OVER=1 KEEP=$(keep) $(GO) test -count=1 -timeout 60m $(TESTFLAGS) $(kube) || failed=1; \
+	[ -n "$(keep)" ] || bin/cluster/stand down; \
+	[ -z "$$failed" ] || { echo "make e2e: some tests failed, see above" >&2; exit 1; }
 
 e2e-tools: need-go ## build Kubernetes and what else a cluster consists of, once (needs minutes)
 	@e2e/cluster/tools/build bin/cluster

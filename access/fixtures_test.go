@@ -194,7 +194,7 @@ func statusOf(err error) int {
 // eventually waits for what another goroutine does.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for !f() {
 		select {

@@ -186,7 +186,7 @@ func TestConnectionsInARow(t *testing.T) {
 		d, err := net.Dial("tcp", l.Addr().String())
 		must(t, err)
 		defer d.Close()
-		must(t, d.SetReadDeadline(time.Now().Add(10*time.Second)))
+		must(t, d.SetReadDeadline(time.Now().Add(time.Minute)))
 		closed := make(chan struct{})
 		go func() { defer close(closed); _, _ = d.Read(make([]byte, 1)) }()
 		select {

@@ -64,6 +64,9 @@ func (s *Status) table() *Table {
 	if s.Failing != "" {
 		say("failing", Red, "%s", s.Failing)
 	}
+	if s.Waiting > 0 {
+		say("waiting", Yellow, "%d pods, which become isolated when their exact names are open, within 2 s", s.Waiting)
+	}
 	say("selected pods", Plain, "%d", s.Enforcer.Selected)
 	say("granted addresses", Plain, "%d", s.Enforcer.Grants)
 	if s.NetworkPolicies > 0 || s.Enforcer.PeerSets > 0 {
@@ -79,8 +82,18 @@ func (s *Status) table() *Table {
 
 // wrong says what does not work.
 func (s *Status) wrong(say func(string, Colour, string, ...any)) {
+	for _, d := range s.Enforcer.Deviations {
+		cause := "a repair is under way"
+		if d.Error != "" {
+			cause = d.Error
+		}
+		say("not as wanted", Red, "%s since %s: %s", d.Object, d.Since.Format(time.RFC3339), cause)
+	}
 	for _, a := range s.Enforcer.Homeless {
 		say("no home", Red, "%s: no interface of this node leads to it, its source is not checked", a)
+	}
+	for _, a := range s.Enforcer.HomeRefused {
+		say("no home", Red, "%s: no bridge port of its own leads to it, nothing is accepted from it", a)
 	}
 	for _, a := range s.Enforcer.Unseen {
 		say("half enforced", Red, "%s: netfilter does not see its bridge, nothing is denied between its pods; load br_netfilter and set net.bridge.bridge-nf-call-iptables=1 and bridge-nf-call-ip6tables=1", a)

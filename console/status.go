@@ -11,11 +11,14 @@ import (
 
 // Status is what an agent does and what is wrong: the answer to StatusPath.
 type Status struct {
-	Node     string               `json:"node,omitempty"`
-	Version  string               `json:"version"`
-	InSync   bool                 `json:"inSync"`
-	Snapshot uint64               `json:"snapshot"`
-	Failing  string               `json:"failing,omitempty"`
+	Node     string `json:"node,omitempty"`
+	Version  string `json:"version"`
+	InSync   bool   `json:"inSync"`
+	Snapshot uint64 `json:"snapshot"`
+	Failing  string `json:"failing,omitempty"`
+	// Waiting counts pods that the snapshot isolates and that are open until their exact
+	// names are resolved, for two seconds at most.
+	Waiting  int                  `json:"waiting,omitempty"`
 	Files    []manifest.FileError `json:"brokenFiles,omitempty"`
 	Problems []policy.Problem     `json:"problems,omitempty"`
 	// Away is set while the API server is: what was known before is in force.

@@ -35,9 +35,8 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 	if another {
 		e.abandon(e.planOf(abandoned), next)
 	}
-	plan := union(e.plan, next, false)
-	err := e.readySets(plan)
-	if err != nil {
+	plan := union(e.plan, next, e.closed)
+	if err := e.readySets(plan); err != nil {
 		return e.close(ctx, next, fmt.Errorf("prepare sets: %w", err))
 	}
 	// The first snapshot of this agent: the chains of an earlier one stay in force
@@ -46,12 +45,14 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 		if err := errors.Join(e.writeStatic(plan, ahead), e.writeChains(ctx, plan)); err != nil {
 			return e.close(ctx, next, fmt.Errorf("prepare chains: %w", err))
 		}
-		e.closing = false
 	}
 	if another {
 		e.destroyPeers(plan)
 	}
-	return e.carryOver(s)
+	if err := e.carryOver(s); err != nil {
+		return e.close(ctx, next, fmt.Errorf("prepare grants: %w", err))
+	}
+	return nil
 }
 
 // abandon notes what a snapshot allowed that was prepared and never came into force: what
@@ -66,11 +67,15 @@ func (e *Enforcer) abandon(plan, next map[policy.PodRef]*podPlan) {
 }
 
 // close brings into force who is default-deny in a coming plan, and nothing else
-// of it: its pods must not stay open for as long as it cannot be prepared. It
-// returns the reason, with what failed in closing.
+// of it: its pods must not stay open for as long as it cannot be prepared or committed.
+// They stay closed until a Commit brings their part of a snapshot into force. It returns
+// the reason, with what failed in closing.
 func (e *Enforcer) close(ctx context.Context, next map[policy.PodRef]*podPlan, reason error) error {
-	e.closing, e.doubtful = true, true
-	plan := union(e.plan, next, true)
+	e.doubtful = true
+	for ref := range next {
+		e.closed[ref] = true
+	}
+	plan := union(e.plan, next, e.closed)
 	return errors.Join(reason, e.writeStatic(plan, beforeChains), e.k.Tables.Apply(ctx, e.tablesState(plan)))
 }
 
@@ -79,46 +84,83 @@ func (e *Enforcer) close(ctx context.Context, next map[policy.PodRef]*podPlan, r
 // takes back what the snapshot does not allow any more and cuts what that had
 // opened.
 func (e *Enforcer) Commit(ctx context.Context) error {
+	_, err := e.CommitPart(ctx, nil)
+	return err
+}
+
+// CommitPart is Commit, after which pods of waiting that were not default-deny before are
+// not yet: what is prepared for them stays ready, and the next Commit may bring it into
+// force. It returns the snapshot that is in force, nil before the first; nobody waits
+// for that one, since an earlier agent may have isolated the pods already.
+func (e *Enforcer) CommitPart(ctx context.Context, waiting map[policy.PodRef]bool) (*policy.Snapshot, error) {
 	e.apply.Lock()
 	defer e.apply.Unlock()
+	s := e.coming
+	if e.snapshot != nil {
+		s = s.Defer(e.snapshot, waiting)
+	}
+	err := e.commit(ctx, s)
+	return e.snapshot, err
+}
+
+// commit brings a snapshot into force: what is coming, or a part of that.
+func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	if e.alone {
 		e.alone, e.whole = false, false
 		return e.commitPeers()
 	}
-	last := e.plan
-	e.findHomes(e.coming)
-	plan := e.planOf(e.coming)
-	e.known = knownAddrs(e.coming)
-	if err := e.forgetStrangers(plan); err != nil {
-		return err
+	written, err := e.bringIntoForce(ctx, s)
+	if err != nil {
+		return e.close(ctx, e.planOf(e.coming), err)
 	}
-	if err := e.admitOpen(last, plan); err != nil {
-		return err
-	}
-	gone := goneAddrs(last, plan)
-	e.rejudgeLess(last, plan)
-	e.rejudgeLeft(plan)
-	if err := e.owe(slices.Concat(gone, e.gone, e.rejudgedAddrs(plan))); err != nil {
-		return err
-	}
-	if err := e.write(ctx, plan); err != nil {
-		return err
-	}
-	e.gone = append(e.gone, gone...)
-	e.snapshot, e.plan, e.inherited = e.coming, plan, inheritance{}
 	if err := e.leave(ctx); err != nil {
 		return fmt.Errorf("remove what an earlier agent left elsewhere: %w", err)
 	}
-	if err := e.dropSets(plan); err != nil {
+	if err := e.dropSets(written); err != nil {
 		return err
 	}
-	if err := e.dropPeers(plan); err != nil {
+	if err := e.dropPeers(written); err != nil {
 		return err
 	}
 	if err := e.destroyFound(); err != nil {
 		return err
 	}
-	return e.settleDebts()
+	err = e.settleDebts()
+	e.whole = e.whole && s == e.coming
+	return err
+}
+
+// bringIntoForce is commit but for the rights and sets that are taken back at last. It
+// returns what was written: the plan, and what Prepare made ready beside it. After an
+// error the last snapshot is in force still.
+func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (map[policy.PodRef]*podPlan, error) {
+	last := e.plan
+	e.findHomes(e.coming)
+	plan := e.planOf(s)
+	if err := e.forgetStrangers(plan); err != nil {
+		return nil, err
+	}
+	if err := e.admitOpen(last, plan); err != nil {
+		return nil, err
+	}
+	gone := goneAddrs(last, plan)
+	e.rejudgeLess(last, plan)
+	e.rejudgeLeft(plan)
+	written := e.beside(s, plan)
+	if err := e.owe(slices.Concat(gone, e.gone, e.rejudgedAddrs(written))); err != nil {
+		return nil, err
+	}
+	e.known = knownAddrs(s)
+	if err := e.write(ctx, written); err != nil {
+		return nil, err
+	}
+	e.gone = append(e.gone, gone...)
+	e.snapshot, e.plan, e.inherited = s, plan, inheritance{}
+	// Pods that a failure closed stay closed until they are committed too.
+	maps.DeleteFunc(e.closed, func(ref policy.PodRef, _ bool) bool {
+		return s == e.coming || plan[ref] != nil && plan[ref].selected
+	})
+	return written, nil
 }
 
 // write makes sets, nets, chains and interception hold a plan.
@@ -307,40 +349,33 @@ func (e *Enforcer) writeTable(ctx context.Context, key chainsKey, want iptables.
 	}
 	if tx.Empty() {
 		if !known {
-			e.chains[key], e.seen[key] = want, ours(key, written)
+			e.wrote(key, want)
 		}
 		return nil
 	}
 	if err := e.k.Chains.Restore(ctx, tx); err != nil {
 		delete(e.chains, key)
+		if known || there != nil { // another program may have changed what was there
+			return e.writeTable(ctx, key, want, nil)
+		}
 		return err
 	}
 	e.glanceAt(key)
-	e.chains[key], e.seen[key] = want, printed(key, want)
-	if known && !e.rephrased[key] {
-		return nil
-	}
-	saved, err := e.k.Chains.Save(ctx, key.family, key.table)
-	if err != nil {
-		delete(e.chains, key)
-		return err
-	}
-	is := ours(key, saved)
-	if e.rephrased[key] = rephrases(is, e.seen[key]); e.rephrased[key] {
-		e.seen[key] = is
-	}
+	e.wrote(key, want)
 	return nil
 }
 
-// rephrases tells whether what was printed is what was written in other words: as many
-// rules in the same chains. Fewer or more are another program's doing already.
-func rephrases(printed, written iptables.Chains) bool {
-	return !sameChains(printed, written) && maps.EqualFunc(printed, written, func(a, b []string) bool { return len(a) == len(b) })
+// wrote notes what a table holds now. Where the kernel does not tell of changes, another
+// program's may have come between the write and the glance: the table is compared soon.
+func (e *Enforcer) wrote(key chainsKey, want iptables.Chains) {
+	e.chains[key], e.expected[key] = want, printed(key, want)
+	if look, glanced := e.glances[key]; !glanced || look != "" {
+		e.unverified[key] = true
+	}
 }
 
-// printed is how the kernel prints a table's chains, and the jumps to them, if it
-// prints rules as they were written. That is so with every iptables that was tried; of
-// one that says the same in other words what it printed after a write is read back.
+// printed is how the kernel is to print a table's chains, and the jumps to them: as they
+// were written, which is so with every iptables that was tried.
 func printed(key chainsKey, want iptables.Chains) iptables.Chains {
 	out := maps.Clone(want)
 	for _, h := range hooks {

@@ -47,9 +47,13 @@ func (w *world) admitted(f conntrack.Flow) bool {
 // place lets a packet come from where its pod lives: on the interface of its
 // address, or of another address of the same pod.
 func (w *world) place(p *packet) {
-	h, err := w.links.Home(p.src)
+	found, err := w.links.Homes([]netip.Addr{p.src})
 	if err != nil {
-		h = w.e.homes[p.src].Home
+		w.t.Fatal(err)
+	}
+	h := w.e.homes[p.src].Home
+	if at := found[p.src]; len(at) > 0 {
+		h = at[0].Home
 	}
 	p.iface, p.port = h.Iface, h.Port
 }
@@ -110,6 +114,8 @@ func TestAPolicyComesAndGoes(t *testing.T) {
 		}
 	}
 	w.apply([]policy.Pod{web, db, other})
+	w.clock.pass(packetGrace)
+	w.recheck()
 	if after := w.dump(); after != none {
 		t.Errorf("the policy is gone and left something:\n%s\nwant\n%s", after, none)
 	}

@@ -131,7 +131,9 @@ func (e *Enforcer) writeBatch(b *batch) {
 	e.k.Sets.Apply(b.ops)
 	for i := range b.sets {
 		if st := &b.sets[i]; st.err == nil {
-			st.err = b.ops[i].Err
+			if st.err = b.ops[i].Err; st.err != nil {
+				e.suspect()
+			}
 			e.settle(st)
 		}
 	}

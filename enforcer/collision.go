@@ -2,6 +2,7 @@ package enforcer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -76,8 +77,23 @@ func markUser(tables map[string]iptables.Chains, bit uint32) string {
 	return ""
 }
 
-func (e *Enforcer) markTaken(by string) error {
-	return fmt.Errorf("mark bit %#x is used by another rule (%s); choose a free bit with the directive mark in the Corefile", e.cfg.Mark, by)
+func (e *Enforcer) markTaken(by string) error { return &markTaken{e.cfg.Mark, by} }
+
+// markTaken says that another program's rule uses the mark bit.
+type markTaken struct {
+	mark uint32
+	by   string
+}
+
+func (m *markTaken) Error() string {
+	return fmt.Sprintf("mark bit %#x is used by another rule (%s); choose a free bit with the directive mark in the Corefile", m.mark, m.by)
+}
+
+// IsMarkTaken tells whether err says that another program uses the mark bit: another
+// try of Start ends the same.
+func IsMarkTaken(err error) bool {
+	var m *markTaken
+	return errors.As(err, &m)
 }
 
 // usesMark tells whether a rule, as iptables-save prints it, reads or writes one

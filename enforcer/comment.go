@@ -16,7 +16,8 @@ import (
 //
 //	DEADLINE NAME BY,BY ; DEADLINE NAME BY
 //
-// with the deadline as a moment in whole seconds. Where they do not all fit, what
+// with the deadline as a moment in whole seconds. The order is by these, so that the next
+// agent renders the same comment. Where the reasons do not all fit, what
 // the policies are called goes first, then the reasons that end soonest.
 
 // separator cannot stand inside a reason: names hold no space, and of what they
@@ -33,7 +34,7 @@ func appendComment(b []byte, reasons []reason) []byte {
 		return appendFitting(b[:begin], reasons)
 	}
 	sorted := slices.SortedFunc(slices.Values(reasons), func(a, b reason) int {
-		if c := cmp.Compare(b.until, a.until); c != 0 {
+		if c := cmp.Compare(b.until.seconds(), a.until.seconds()); c != 0 {
 			return c
 		}
 		return cmp.Compare(a.name, b.name)

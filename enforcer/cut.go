@@ -18,16 +18,16 @@ import (
 // at all where there is nothing to cut.
 func (e *Enforcer) cut(pods map[policy.PodRef]bool, review map[policy.PodRef]lostPeers, gone []netip.Addr) error {
 	rejudged, parts := map[netip.Addr]*podPlan{}, map[netip.Addr]lostPeers{}
-	owners := map[netip.Addr]*podPlan{}
+	owners, plan := map[netip.Addr]*podPlan{}, e.inForce()
 	for ref, lost := range review {
-		if p := e.plan[ref]; p != nil && !pods[ref] {
+		if p := plan[ref]; p != nil && !pods[ref] {
 			for _, a := range p.addrs {
 				parts[a], owners[a] = lost, p
 			}
 		}
 	}
 	for ref := range pods {
-		if p := e.plan[ref]; p != nil { // else the whole pod is gone: goneAddrs
+		if p := plan[ref]; p != nil { // else the whole pod is gone: goneAddrs
 			for _, a := range p.addrs {
 				rejudged[a] = p
 			}

@@ -66,7 +66,11 @@ func (e *Enforcer) AwaitDeparture(ctx context.Context) (there bool, err error) {
 	}
 	e.departing.addrs = nil
 	e.together.Store(false)
-	if _, err := e.mendPeers(); err != nil {
+	wrong, err := e.deviatingPeers()
+	if err == nil {
+		err = e.amendPeers(wrong)
+	}
+	if err != nil {
 		return false, fmt.Errorf("put right what the last agent did to peers: %w", err)
 	}
 	if err := e.writeStatic(e.inForce(), beforeChains); err != nil {
@@ -103,7 +107,7 @@ func (e *Enforcer) takeOver(p *podGrants, s *grantSet, entries []ipset.Entry) er
 	e.grants.plan.Lock()
 	defer e.grants.plan.Unlock()
 	at := e.instant()
-	var strange []ipset.Entry
+	var strange, unlike []ipset.Entry
 	later := map[netip.Addr]*grant{}
 	for _, entry := range entries {
 		g, changed := newGrant(), false
@@ -121,8 +125,15 @@ func (e *Enforcer) takeOver(p *podGrants, s *grantSet, entries []ipset.Entry) er
 		case changed:
 			later[entry.Addr] = g
 		}
+		if want := e.entry(entry.Addr, g, at); len(g.reasons) > 0 && want.Comment != entry.Comment && !s.doubt[entry.Addr] {
+			unlike = append(unlike, want)
+		}
 	}
 	if err := e.k.Sets.Delete(s.name, strange...); err != nil {
+		return err
+	}
+	// A member has the reasons of the agent that wrote it last alone.
+	if err := e.k.Sets.Add(s.name, unlike...); err != nil {
 		return err
 	}
 	s.mu.Lock()

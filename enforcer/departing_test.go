@@ -185,11 +185,11 @@ func TestEachResolverStaysIntercepted(t *testing.T) {
 		if _, err := w.e.SetNetwork(context.Background(), service); err != nil {
 			t.Fatal(err)
 		}
+		if _, err := w.e.Refresh(context.Background()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	learn()
-	if _, err := w.e.Refresh(context.Background()); err != nil {
-		t.Fatal(err)
-	}
 	_, end := overlap(t, w, func() {
 		w.seams.before = func(step string) {
 			dump := w.inet.Dump()
@@ -207,4 +207,33 @@ func TestEachResolverStaysIntercepted(t *testing.T) {
 		w.seams.before = nil
 	})
 	end()
+}
+
+// TestAComparisonLeavesTheDepartingAgentsGrants: while two agents grant, the second does not move
+// a deadline back that the first has moved.
+func TestAComparisonLeavesTheDepartingAgentsGrants(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	late := w.grants(w.snap, p.PodRef, "www.example.org", 600, "192.0.2.1")
+	first, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org")) })
+	if err := first.Grant(context.Background(), late); err != nil {
+		t.Fatal(err)
+	}
+	before := w.e.repairs.Load()
+	w.reconcileMembers()
+	end()
+	if w.departure() {
+		t.Error("the first agent is gone, and awaited")
+	}
+	if !w.e.Covered(late) {
+		t.Error("what the first agent granted at last is not known")
+	}
+	w.reconcileMembers()
+	if n := w.e.repairs.Load() - before; n > 0 {
+		t.Errorf("%d repairs although no other program has changed a set", n)
+	}
+	w.expire(200 * time.Second)
+	if w.left(p, https, "192.0.2.1") == 0 {
+		t.Error("what the first agent granted at last ends too early")
+	}
 }

@@ -128,7 +128,17 @@ func (e *Enforcer) KeepAlive(ctx context.Context, probe func(context.Context) er
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
+		case <-e.renew:
 		}
+	}
+}
+
+// renewHeartbeat has interception renewed at once: a table that was made anew begins
+// without. It never waits.
+func (e *Enforcer) renewHeartbeat() {
+	select {
+	case e.renew <- struct{}{}:
+	default:
 	}
 }
 
@@ -136,10 +146,17 @@ func (e *Enforcer) KeepAlive(ctx context.Context, probe func(context.Context) er
 // no agent does.
 func (e *Enforcer) Rest(ctx context.Context) error { return e.k.Tables.Rest(ctx) }
 
-// tell logs the changes between beating and failing, not each beat.
+// tell reports a heartbeat that fails, and logs the changes between beating and failing,
+// not each beat.
 func (e *Enforcer) tell(failing bool, err error) bool {
+	if err != nil {
+		e.drift.report(fromHeartbeat, e.now(), err, "heartbeat")
+	} else {
+		e.drift.report(fromHeartbeat, e.now(), nil)
+	}
 	switch {
 	case err != nil && !failing:
+		e.suspect() // once: a look takes time that the proxy may want for
 		e.log.Error("interception is not renewed and ends until it is", "error", err)
 	case err == nil && failing:
 		e.log.Info("interception is on again")

@@ -128,7 +128,7 @@ func TestBeatOnlyAfterAnAnswer(t *testing.T) {
 	}
 	hung := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	began := time.Now()
-	if err := w.e.beat(context.Background(), hung); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 5*heartbeat {
+	if err := w.e.beat(context.Background(), hung); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 60*heartbeat {
 		t.Errorf("a hung proxy: %v after %v", err, time.Since(began))
 	}
 }
@@ -149,7 +149,7 @@ func TestKeepAliveTellsOfTheReturn(t *testing.T) {
 	go func() { over <- w.e.KeepAlive(ctx, probe, func() { returned <- struct{}{} }) }()
 	select {
 	case <-returned:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("nobody is told that interception had ended meanwhile")
 	}
 	if !w.on() {

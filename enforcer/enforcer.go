@@ -88,28 +88,31 @@ type Enforcer struct {
 	coming        *policy.Snapshot // prepared and not yet committed
 	plan          map[policy.PodRef]*podPlan
 	chains        map[chainsKey]iptables.Chains // as wanted when last written
-	seen          map[chainsKey]iptables.Chains // as the kernel prints them after that
+	expected      map[chainsKey]iptables.Chains // as the kernel is to print them, with the jumps to them
 	rendered      map[iptables.Family]map[policy.PodRef]rendering
-	rephrased     map[chainsKey]bool   // that is in other words
+	unverified    map[chainsKey]bool   // written and not compared since
+	nextReading   time.Time            // when these may be read, so that reading takes a bounded share of a core
 	glances       map[chainsKey]string // at the tables, before they were read
 	holds         map[string]int       // how many entries the sets that are always there hold
-	unlooked      []*grantSet          // those to be looked at closely, lookAt at a time
-	lookAt        int
-	left          bool            // nothing of an earlier agent is where this one does not write
-	surveyed      surveyed        // by Start, until the first write
-	follows       bool            // an earlier agent has chains here, as Start found
-	strays        []chainsKey     // tables in which only an earlier agent had chains
-	found         map[string]bool // sets of an earlier agent, not adopted yet
+	turns         turns                // of comparing the members of sets
+	differing     differing            // what that showed
+	left          bool                 // nothing of an earlier agent is where this one does not write
+	surveyed      surveyed             // by Start, until the first write
+	follows       bool                 // an earlier agent has chains here, as Start found
+	strays        []chainsKey          // tables in which only an earlier agent had chains
+	found         map[string]bool      // sets of an earlier agent, not adopted yet
 	homes         map[netip.Addr]home
 	gateways      []netip.Addr // the node's link-local addresses, where pods are on bridges
 	known         []netip.Addr
 	refusals      int  // how often in a row the kernel refused a set
 	doubtful      bool // chains or sets could not be written: a set may be gone
-	closing       bool // what is coming could not be prepared, and is closed until it can
 	whole         bool // the last Commit brought all of its snapshot into force
 	alone         bool // what is coming differs in its peer sets alone, and is prepared
 	unseen        bool // netfilter misses bridged packets, and that was said
 	departing     departing
+	// closed are pods that were coming when a Prepare or Commit failed: they are
+	// default-deny, if they are to be, until they are committed.
+	closed map[policy.PodRef]bool
 	// inherited is what an earlier agent left; empty after the first Commit.
 	inherited inheritance
 	// What NetworkPolicies allow.
@@ -117,7 +120,6 @@ type Enforcer struct {
 	peers         map[peerKey]*peerSet
 	refusedPeers  map[string]bool // names of sets that the kernel does not take now
 	renderedPeers map[iptables.Family]map[string]reachRendering
-	unlookedPeers []*peerSet
 	peerSetsMost  int
 	// chained are the pods of the plan that the chains say, as they were written, and
 	// chainedRefused the sets that they leave out.
@@ -129,6 +131,10 @@ type Enforcer struct {
 	// before, whose connections are judged anew, and addresses whose pod is gone.
 	rejudge map[policy.PodRef]bool
 	gone    []netip.Addr
+	// strangers are addresses that an earlier agent knew as another pod's.
+	strangers []netip.Addr
+	// rechecks are what was cut of late, the earliest first.
+	rechecks []recheck
 	// owed are the addresses of both, and of review, as the kernel has them.
 	owed map[netip.Addr]bool
 
@@ -152,9 +158,13 @@ type Enforcer struct {
 	origin  moment
 	beaten  atomic.Int64 // the moment of the last heartbeat, 0 before the first
 	repairs atomic.Uint64
-	denials atomic.Uint64 // grants refused
-	evicted atomic.Uint64 // grants ended to make room
-	told    atomic.Pointer[Status]
+	drift   drift
+	// suspected asks RunReconcile to compare the kernel soon, renew asks KeepAlive to
+	// renew interception at once.
+	suspected, renew chan struct{}
+	denials          atomic.Uint64 // grants refused
+	evicted          atomic.Uint64 // grants ended to make room
+	told             atomic.Pointer[Status]
 }
 
 type chainsKey struct {
@@ -190,13 +200,17 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		cfg: cfg, k: k, now: now, log: log,
 		plan:          map[policy.PodRef]*podPlan{},
 		chains:        map[chainsKey]iptables.Chains{},
-		seen:          map[chainsKey]iptables.Chains{},
-		rephrased:     map[chainsKey]bool{},
+		expected:      map[chainsKey]iptables.Chains{},
+		unverified:    map[chainsKey]bool{},
+		differing:     differing{map[*peerSet]bool{}, map[*grantSet]bool{}},
+		suspected:     make(chan struct{}, 1),
+		renew:         make(chan struct{}, 1),
 		rendered:      map[iptables.Family]map[policy.PodRef]rendering{iptables.IPv4: {}, iptables.IPv6: {}},
 		glances:       map[chainsKey]string{},
 		holds:         map[string]int{},
 		homes:         map[netip.Addr]home{},
 		lists:         peerLists{},
+		closed:        map[policy.PodRef]bool{},
 		chained:       map[policy.PodRef]podPlan{},
 		peers:         map[peerKey]*peerSet{},
 		review:        map[policy.PodRef]lostPeers{},
@@ -260,12 +274,17 @@ type Status struct {
 	// Homeless are addresses of selected pods that no interface leads to: their
 	// source is not checked.
 	Homeless []netip.Addr `json:"homeless,omitempty"`
+	// HomeRefused are addresses of selected pods on bridges that no port of their own
+	// leads to: nothing is accepted from them.
+	HomeRefused []netip.Addr `json:"homeRefused,omitempty"`
 	// Unseen are addresses of selected pods on bridges whose packets netfilter
 	// does not see: nothing is enforced between pods of one bridge.
 	Unseen  []netip.Addr              `json:"unseen,omitempty"`
 	Serving map[netip.Addr]netip.Addr `json:"serving"`
 	Repairs uint64                    `json:"repairs"`
-	Refused uint64                    `json:"refusedGrants"`
+	// Deviations are what has not been as wanted for more than a second.
+	Deviations []Deviation `json:"deviations,omitempty"`
+	Refused    uint64      `json:"refusedGrants"`
 	// Evicted counts grants that ended before their deadline because their pod
 	// had too many.
 	Evicted uint64 `json:"evictedGrants"`
@@ -295,7 +314,7 @@ func (e *Enforcer) Status() Status {
 		s = *last
 	}
 	s.Repairs, s.Refused, s.Evicted = e.repairs.Load(), e.denials.Load(), e.evicted.Load()
-	s.Grants, s.Intercepting = e.grants.count(), e.intercepting()
+	s.Grants, s.Intercepting, s.Deviations = e.grants.count(), e.intercepting(), e.Deviations()
 	var err error
 	if s.Bypassing, err = e.k.Tables.Bypassing(); err != nil {
 		e.log.Warn("which pods send DNS past interception is not known", "error", err)
@@ -329,7 +348,10 @@ func (e *Enforcer) planned() Status {
 		s.Selected++
 		for _, a := range p.addrs {
 			h, ok := p.homes[a]
-			if !ok {
+			switch {
+			case slices.Contains(p.nowhere, a):
+				s.HomeRefused = append(s.HomeRefused, a)
+			case !ok:
 				s.Homeless = append(s.Homeless, a)
 			}
 			if h.Bridged() && err == nil && !filtered {
@@ -339,5 +361,6 @@ func (e *Enforcer) planned() Status {
 	}
 	slices.SortFunc(s.Unseen, netip.Addr.Compare)
 	slices.SortFunc(s.Homeless, netip.Addr.Compare)
+	slices.SortFunc(s.HomeRefused, netip.Addr.Compare)
 	return s
 }

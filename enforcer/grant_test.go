@@ -191,7 +191,7 @@ func TestBlockedKernelDoesNotHoldTheCaller(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v, want the deadline", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the caller is held past its deadline")
 	}
 	release()
@@ -289,7 +289,7 @@ func TestTwoCallersOfABlockedKernel(t *testing.T) {
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("caller %d: %v", i+1, err)
 			}
-		case <-time.After(2 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("caller %d is held past its deadline", i+1)
 		}
 	}

@@ -173,3 +173,167 @@ func TestTheNodesLinkLocalAddressesAreItsOwn(t *testing.T) {
 		}
 	}
 }
+
+// port is a home on the bridge br0.
+func port(name string) link.Home { return link.Home{Iface: "br0", Port: name} }
+
+// sees lets the kernel show an address behind bridge ports.
+func (w *world) sees(a string, ports ...string) { w.finds(link.Seen, a, ports) }
+
+// hears lets a bridge hear an address from a port.
+func (w *world) hears(a string, ports ...string) { w.finds(link.Heard, a, ports) }
+
+func (w *world) finds(by link.Word, a string, ports []string) {
+	var found []link.Found
+	for _, p := range ports {
+		found = append(found, link.Found{Home: port(p), Word: by})
+	}
+	w.links.SetFound(addr(a), found...)
+}
+
+// onlyAt asserts where packets of an address are accepted: from one bridge port, or from
+// none with "".
+func (w *world) onlyAt(when, a, want string) {
+	w.t.Helper()
+	for _, p := range []string{"port5", "port6", "port9", ""} {
+		if got := w.at(a, "br0", p); got != (want != "" && p == want) {
+			w.t.Errorf("%s: a packet from %s on port %q is accepted: %v, want its home to be %q", when, a, p, got, want)
+		}
+	}
+	inet, bridge := w.inet.Dump(), w.bridge.Dump()
+	for _, d := range []string{inet, bridge} {
+		if !strings.Contains(d, "homed4 { "+a+" }") {
+			w.t.Errorf("%s: nft does not check where %s comes from\n%s", when, a, d)
+		}
+	}
+	for _, p := range []string{"port5", "port6", "port9"} {
+		if got := strings.Contains(bridge, `home4 { "`+p+`" . `+a+" }"); got != (p == want) {
+			w.t.Errorf("%s: nft accepts %s on %s: %v", when, a, p, got)
+		}
+	}
+}
+
+// TestAPortHasOneOwner has the bridge hear a selected pod's address from the port of a
+// pod that no policy selects: nothing is accepted from the address until the kernel
+// shows it, or the bridge hears it elsewhere.
+func TestAPortHasOneOwner(t *testing.T) {
+	web, free := pod("web", "10.1.0.5", "allow"), pod("free", "10.1.0.6")
+	for _, by := range []string{"seen", "heard"} {
+		t.Run(by, func(t *testing.T) {
+			w := newWorld(t)
+			w.links.SetHome(addr("10.1.0.99"), port("port5")) // the ports stand whatever is heard
+			w.links.SetHome(addr("10.1.0.98"), port("port6"))
+			w.links.SetHome(addr("10.1.0.97"), port("port9"))
+			tell := w.sees
+			if by == "heard" {
+				tell = w.hears
+			}
+			tell("10.1.0.6", "port6")
+			w.apply([]policy.Pod{free}, pol("allow"))
+			w.hears("10.1.0.5", "port6")
+			w.apply([]policy.Pod{web, free}, pol("allow"))
+			w.onlyAt("heard from the neighbour", "10.1.0.5", "")
+			if !w.at("10.1.0.6", "br0", "port6") {
+				t.Error("the neighbour lost its port")
+			}
+			if got := w.e.Status(); !w.e.astray() || len(got.HomeRefused) != 1 || len(got.Homeless) != 0 {
+				t.Errorf("the address is not looked for: %+v", got)
+			}
+			w.reconcile()
+			w.onlyAt("still heard from the neighbour", "10.1.0.5", "")
+			tell("10.1.0.5", "port9")
+			w.reconcile()
+			w.onlyAt("when it is there", "10.1.0.5", "port9")
+			if got := w.e.Status(); w.e.astray() || len(got.HomeRefused)+len(got.Homeless) != 0 {
+				t.Errorf("the address has a home and is looked for: %+v", got)
+			}
+		})
+	}
+}
+
+// TestAHeardHomeIsCorrected moves a home when the kernel shows another, once.
+func TestAHeardHomeIsCorrected(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		w := newWorld(t)
+		w.links.SetHome(addr("10.1.0.99"), port("port5"))
+		w.links.SetHome(addr("10.1.0.98"), port("port6"))
+		w.links.SetHome(addr("10.1.0.97"), port("port9"))
+		web := pod("web", "10.1.0.5", "allow")
+		w.hears("10.1.0.5", "port6")
+		w.apply([]policy.Pod{web}, pol("allow"))
+		w.onlyAt("heard", "10.1.0.5", "port6")
+		w.hears("10.1.0.5", "port5")
+		w.reconcile()
+		w.onlyAt("heard elsewhere", "10.1.0.5", "port6")
+		w.links.SetHome(addr("10.1.0.5"), port("port9"))
+		if restart { // an earlier agent believed the bridge
+			w.restart()
+			w.apply([]policy.Pod{web}, pol("allow"))
+		}
+		w.reconcile()
+		w.onlyAt("seen", "10.1.0.5", "port9")
+		w.links.SetHome(addr("10.1.0.5"), port("port5"))
+		w.reconcile()
+		w.onlyAt("seen elsewhere", "10.1.0.5", "port9")
+	}
+}
+
+// TestTwoPodsAtOnePort are both refused, until one of them is seen there.
+func TestTwoPodsAtOnePort(t *testing.T) {
+	w := newWorld(t)
+	for a, p := range map[string]string{"10.1.0.99": "port5", "10.1.0.98": "port6", "10.1.0.97": "port9"} {
+		w.links.SetHome(addr(a), port(p))
+	}
+	w.hears("10.1.0.5", "port6")
+	w.hears("10.1.0.6", "port6")
+	w.apply([]policy.Pod{pod("web", "10.1.0.5", "allow"), pod("db", "10.1.0.6", "allow")}, pol("allow"))
+	w.onlyAt("both heard", "10.1.0.5", "")
+	w.onlyAt("both heard", "10.1.0.6", "")
+	w.links.SetHome(addr("10.1.0.6"), port("port6"))
+	w.reconcile()
+	w.onlyAt("the other is seen there", "10.1.0.5", "")
+	w.onlyAt("it is seen there", "10.1.0.6", "port6")
+}
+
+// TestAllOfAPodIsWhereItIsSeen has the bridge hear one address of a pod elsewhere.
+func TestAllOfAPodIsWhereItIsSeen(t *testing.T) {
+	w := newWorld(t)
+	for a, p := range map[string]string{"10.1.0.99": "port5", "10.1.0.98": "port6", "10.1.0.97": "port9"} {
+		w.links.SetHome(addr(a), port(p))
+	}
+	w.hears("10.1.0.5", "port6")
+	w.links.SetHome(addr("2001:db8:1::5"), port("port9"))
+	w.apply([]policy.Pod{pod("web", "10.1.0.5 2001:db8:1::5", "allow")}, pol("allow"))
+	w.onlyAt("its other address is seen", "10.1.0.5", "port9")
+}
+
+// TestAnAddressAtSeveralPorts has another pod give itself a pod's address: its port is
+// known as its own. Where it is not, neither is believed, but the one known before.
+func TestAnAddressAtSeveralPorts(t *testing.T) {
+	for _, test := range []struct {
+		what           string
+		neighbour, web []string // where the addresses are, at last
+		before         string   // where the bridge heard web's address before
+		want           string
+	}{
+		{"the neighbour has both", []string{"port6"}, []string{"port6", "port9"}, "", "port9"},
+		{"the neighbour has both and the pod is not there", []string{"port6"}, []string{"port6"}, "", ""},
+		{"the neighbour hides its own", nil, []string{"port6", "port9"}, "", ""},
+		{"the neighbour hides its own and the pod was known", nil, []string{"port6", "port9"}, "port9", "port9"},
+		{"nobody has it", []string{"port6"}, nil, "", ""},
+	} {
+		w := newWorld(t)
+		for a, p := range map[string]string{"10.1.0.99": "port5", "10.1.0.98": "port6", "10.1.0.97": "port9"} {
+			w.links.SetHome(addr(a), port(p))
+		}
+		pods := []policy.Pod{pod("web", "10.1.0.5", "allow"), pod("free", "10.1.0.6")}
+		if test.before != "" {
+			w.hears("10.1.0.5", test.before)
+			w.apply(pods, pol("allow"))
+		}
+		w.sees("10.1.0.6", test.neighbour...)
+		w.sees("10.1.0.5", test.web...)
+		w.apply(pods, pol("allow"))
+		w.onlyAt(test.what, "10.1.0.5", test.want)
+	}
+}

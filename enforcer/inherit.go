@@ -116,8 +116,9 @@ func (e *Enforcer) forgetStrangers(plan map[policy.PodRef]*podPlan) error {
 		}
 	}
 	strangers := slices.AppendSeq(slices.Collect(maps.Keys(e.inherited.pods)), maps.Keys(e.inherited.owed))
-	return e.forget(slices.DeleteFunc(strangers, func(a netip.Addr) bool {
+	e.strangers = slices.DeleteFunc(strangers, func(a netip.Addr) bool {
 		ref, ok := owner[a]
 		return ok && e.inherited.same(a, ref)
-	}))
+	})
+	return e.forget(e.strangers)
 }

@@ -3,12 +3,12 @@ package enforcer
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/policy"
 )
 
 // The kernel tells nobody when a program flushes a set, destroys it or takes an entry
@@ -19,11 +19,6 @@ import (
 // glanceShare is how much longer than a look at all sets the pause after it is: one
 // takes 20 ms of a node with 10,000 sets, and less than a millisecond of most.
 const glanceShare = 40
-
-// closeLooks is in how many checks the entries of all sets are looked at one by one:
-// one that was exchanged for another shows in no size. A set that came after its turn
-// waits for the next round.
-const closeLooks = 12
 
 // setGlance paces looks at the sizes of all sets.
 type setGlance struct{ next time.Time }
@@ -62,27 +57,113 @@ func (e *Enforcer) changedStatic() ([]string, error) {
 	return changed, nil
 }
 
-// repairSets makes sets anew that are gone, and lets each hold again what it should:
-// first those that are always there.
-func (e *Enforcer) repairSets() error {
-	if err := e.repairStatic(); err != nil {
-		return err
+// deviatingStatic returns the sets that are always there and lack a member of a plan, or
+// hold one too many after all was written.
+func (e *Enforcer) deviatingStatic(plan map[policy.PodRef]*podPlan) (out []string, err error) {
+	wanted := e.staticEntries(plan)
+	for _, s := range staticSets() {
+		d, err := e.compareStatic(s, wanted[s.Name])
+		if err != nil {
+			return out, err
+		}
+		if d.any() {
+			out = append(out, s.Name)
+		}
 	}
-	if err := e.repairPeers(e.somePeers()...); err != nil {
-		return err
-	}
-	return e.repairGrants(e.someSets()...)
+	return out, nil
 }
 
-// repairGrants lets grant sets hold again what they should: those that have another
-// size, and some that are to be looked at closely.
-func (e *Enforcer) repairGrants(look ...*grantSet) error {
-	wrong, _, err := e.wrongSets(false)
+// repairSets lets the sets that deviate hold again what they should: first those that
+// are always there.
+func (e *Enforcer) repairSets(plan map[policy.PodRef]*podPlan, d deviating) error {
+	if err := e.repairStatic(plan, d.static); err != nil {
+		return err
+	}
+	if err := e.repairPeers(d.peers); err != nil {
+		return err
+	}
+	return e.repairGrants(d.grants)
+}
+
+// restoreSets makes sets anew that are gone before anything asked them, which another
+// program may destroy: every write fails for ever for want of them.
+func (e *Enforcer) restoreSets() error {
+	for _, s := range staticSets() {
+		if err := e.k.Sets.Ensure(s); ipset.IsMismatch(err) {
+			err = e.k.Sets.Replace(s)
+			delete(e.holds, s.Name)
+			if err != nil {
+				return err
+			}
+		} else if err != nil {
+			return err
+		}
+	}
+	peers, err := e.deviatingPeers()
 	if err != nil {
 		return err
 	}
+	if err := e.repairPeers(peers); err != nil {
+		return err
+	}
+	grants, err := e.deviatingGrants()
+	if err != nil {
+		return err
+	}
+	return e.repairGrants(grants)
+}
+
+// repairStatic repairs sets that are always there.
+func (e *Enforcer) repairStatic(plan map[policy.PodRef]*podPlan, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	e.repaired("sets " + strings.Join(names, ", "))
+	wanted := e.staticEntries(plan)
+	for _, s := range staticSets() {
+		if !slices.Contains(names, s.Name) {
+			continue
+		}
+		want := wanted[s.Name]
+		d, err := e.compareSet(s, want, func(ipset.Entry) bool { return true })
+		if err != nil {
+			return err
+		}
+		delete(e.holds, s.Name)
+		if err := e.mendSet(s, d, want); err != nil {
+			return err
+		}
+		e.holds[s.Name] = len(wanted[s.Name])
+	}
+	return nil
+}
+
+// deviatingGrants returns the grant sets that hold another number of members than they
+// should, and those of which a glance showed other members: these are compared again
+// until they are as wanted, since a repair may have to wait.
+func (e *Enforcer) deviatingGrants() ([]*grantSet, error) {
+	wrong, _, err := e.wrongSets(false)
+	if err != nil {
+		return nil, err
+	}
+	for s := range e.differing.grants {
+		d, err := e.compareGrants(s)
+		switch {
+		case err != nil:
+			return wrong, err
+		case !d.any():
+			delete(e.differing.grants, s)
+		case !slices.Contains(wrong, s):
+			wrong = append(wrong, s)
+		}
+	}
+	return wrong, nil
+}
+
+// repairGrants repairs grant sets.
+func (e *Enforcer) repairGrants(wrong []*grantSet) error {
 	var mended []*grantSet
-	for _, s := range append(wrong, look...) {
+	for _, s := range wrong {
 		changed, err := e.refill(s)
 		if err != nil {
 			return err
@@ -96,57 +177,6 @@ func (e *Enforcer) repairGrants(look ...*grantSet) error {
 		e.repaired(fmt.Sprintf("grants of pod %s on %s, %d sets in all", first.pod, first.ports, len(mended)))
 	}
 	return nil
-}
-
-// restoreSets makes sets anew that are gone before anything asked them, which another
-// program may destroy: every write fails for ever for want of them.
-func (e *Enforcer) restoreSets() error {
-	for _, s := range staticSets() {
-		if err := e.k.Sets.Ensure(s); err != nil {
-			return err
-		}
-	}
-	if err := e.repairPeers(); err != nil {
-		return err
-	}
-	return e.repairGrants()
-}
-
-// someSets returns the sets whose turn it is to be looked at closely.
-func (e *Enforcer) someSets() []*grantSet {
-	if len(e.unlooked) == 0 {
-		for _, p := range *e.grants.pods.Load() {
-			e.unlooked = slices.AppendSeq(e.unlooked, p.all())
-		}
-		e.lookAt = (len(e.unlooked) + closeLooks - 1) / closeLooks
-	}
-	turn := min(e.lookAt, len(e.unlooked))
-	some := e.unlooked[:turn:turn]
-	e.unlooked = e.unlooked[turn:]
-	return some
-}
-
-func (e *Enforcer) repairStatic() error {
-	changed, err := e.changedStatic()
-	if err != nil {
-		return err
-	}
-	if len(changed) > 0 {
-		e.repaired("sets " + strings.Join(changed, ", "))
-	}
-	for _, s := range staticSets() {
-		if _, known := e.holds[s.Name]; known && !slices.Contains(changed, s.Name) {
-			continue
-		}
-		if err := e.k.Sets.Ensure(s); err != nil {
-			return err
-		}
-	}
-	if len(changed) == 0 {
-		return nil
-	}
-	// The chains ask for the plan in force already: what is missing cannot be too early.
-	return e.writeStatic(e.inForce(), beforeChains)
 }
 
 // wrongSets returns the sets of which the kernel holds less than it should, or more,
@@ -218,38 +248,49 @@ func (e *Enforcer) deviates(s *grantSet, sizes map[string]int, least, most int) 
 	return !there || size < least || size > most && !e.together.Load()
 }
 
+// compareGrants compares a grant set with the grants that are certain. A set that is not
+// in the table any more does not differ.
+func (e *Enforcer) compareGrants(s *grantSet) (memberDifference, error) {
+	e.grants.plan.Lock()
+	defer e.grants.plan.Unlock()
+	return e.compareLocked(s)
+}
+
+// compareLocked is compareGrants. The caller holds plan.
+func (e *Enforcer) compareLocked(s *grantSet) (d memberDifference, err error) {
+	if e.grants.get(s.key) != s {
+		return d, nil
+	}
+	d, err = e.compareSet(grantSetHeader(s.name, s.key), e.certain(s), func(entry ipset.Entry) bool {
+		return s.entries[entry.Addr] == nil && !e.together.Load()
+	})
+	if e.together.Load() {
+		d.changed = nil // the other agent moves deadlines
+	}
+	return d, err
+}
+
+// certain are the members of a grant set that the kernel acknowledged. The caller holds
+// plan.
+func (e *Enforcer) certain(s *grantSet) []ipset.Entry {
+	at := e.instant()
+	var out []ipset.Entry
+	for a, g := range s.entries {
+		if !s.doubt[a] {
+			out = append(out, e.entry(a, g, at))
+		}
+	}
+	return out
+}
+
 // refill takes out of a set what is not its own, puts its grants back that are certain,
 // and tells whether anything was amiss.
 func (e *Enforcer) refill(s *grantSet) (changed bool, err error) {
 	e.grants.plan.Lock()
 	defer e.grants.plan.Unlock()
-	if e.grants.get(s.key) != s {
-		return false, nil
-	}
-	there, err := e.k.Sets.List(s.name)
-	if ipset.IsNotFound(err) {
-		changed, err = true, e.k.Sets.Ensure(grantSetHeader(s.name, s.key))
-	}
-	if err != nil {
+	d, err := e.compareLocked(s)
+	if err != nil || !d.any() {
 		return false, err
 	}
-	has := map[netip.Addr]bool{}
-	var strange []ipset.Entry
-	for _, entry := range there {
-		has[entry.Addr] = true
-		if s.entries[entry.Addr] == nil && !e.together.Load() {
-			strange = append(strange, ipset.Entry{Addr: entry.Addr})
-		}
-	}
-	at := e.instant()
-	var missing []ipset.Entry
-	for a, g := range s.entries {
-		if !s.doubt[a] && !has[a] {
-			missing = append(missing, e.entry(a, g, at))
-		}
-	}
-	if err := e.k.Sets.Delete(s.name, strange...); err != nil {
-		return false, err
-	}
-	return changed || len(strange)+len(missing) > 0, e.k.Sets.Add(s.name, missing...)
+	return true, e.mendSet(grantSetHeader(s.name, s.key), d, e.certain(s))
 }

@@ -3,7 +3,6 @@ package enforcer
 import (
 	"cmp"
 	"context"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -24,8 +23,7 @@ type Network struct {
 
 // SetNetwork takes what changed around the node and raises a serving address for
 // each resolver that has none. It returns all addresses to serve on; nothing is
-// intercepted differently before Refresh, or before the first Commit, which brings
-// the whole into force at once: an agent before this one may be intercepting all.
+// intercepted differently before Refresh.
 func (e *Enforcer) SetNetwork(_ context.Context, n Network) ([]netip.Addr, error) {
 	e.apply.Lock()
 	defer e.apply.Unlock()
@@ -34,14 +32,13 @@ func (e *Enforcer) SetNetwork(_ context.Context, n Network) ([]netip.Addr, error
 		return nil, err
 	}
 	e.comingNetwork = n
-	if e.snapshot == nil {
-		e.network, e.serving = n, maps.Clone(e.raised)
-	}
 	return sortedValues(e.raised), nil
 }
 
 // Refresh brings the network into force that SetNetwork was told of last, and
-// returns the addresses that have to be served from now on.
+// returns the addresses that have to be served from now on. Before the first Commit it
+// writes nothing: that Commit brings the whole into force at once, since an agent before
+// this one may be intercepting all.
 func (e *Enforcer) Refresh(ctx context.Context) ([]netip.Addr, error) {
 	e.apply.Lock()
 	defer e.apply.Unlock()
@@ -53,10 +50,10 @@ func (e *Enforcer) Refresh(ctx context.Context) ([]netip.Addr, error) {
 		}
 	}
 	if e.snapshot != nil {
-		if err := e.writeStatic(e.plan, beforeChains); err != nil {
+		if err := e.writeStatic(e.inForce(), beforeChains); err != nil {
 			return nil, err
 		}
-		if err := e.k.Tables.Apply(ctx, e.tablesState(e.plan)); err != nil {
+		if err := e.k.Tables.Apply(ctx, e.tablesState(e.inForce())); err != nil {
 			return nil, err
 		}
 	}

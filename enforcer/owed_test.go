@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -85,6 +86,8 @@ func TestAnAgentThatDiesLeavesNothingUncut(t *testing.T) {
 			if !w.admitted(ended) {
 				t.Errorf("%s, and the agent dies before step %d: a pod that this is not about is cut", test.what, n)
 			}
+			w.clock.pass(packetGrace)
+			w.e.recheckDue(context.Background())
 			for _, f := range ipVersions {
 				if left, err := w.sets.List(setPrefix(f) + setOwed); err != nil || len(left) > 0 {
 					t.Errorf("%s, and the agent dies before step %d: owed are %v, %v", test.what, n, left, err)

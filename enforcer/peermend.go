@@ -3,7 +3,6 @@ package enforcer
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/ipset"
@@ -31,19 +30,23 @@ func (e *Enforcer) outside(name string, b bounds, sizes map[string]int) bool {
 	return !there || size < b.least || size > b.most && !e.together.Load()
 }
 
-// repairPeers lets peer sets hold again what they should: those that have another size,
-// and some that are to be looked at closely.
-func (e *Enforcer) repairPeers(look ...*peerSet) error {
-	mended, err := e.mendPeers(look...)
-	if len(mended) > 0 {
-		e.repaired(fmt.Sprintf("peers %q, %d sets in all", mended[0].key.peer.Key, len(mended)))
+// deviatingPeers returns the peer sets that hold another number of members than they
+// should, and those of which a glance showed other members: these are compared again
+// until they are as wanted, since a repair may have to wait.
+func (e *Enforcer) deviatingPeers() ([]*peerSet, error) {
+	for s := range e.differing.peers {
+		if e.peers[s.key] != s || s.refused {
+			delete(e.differing.peers, s)
+			continue
+		}
+		d, err := e.comparePeers(s)
+		if err != nil {
+			return nil, err
+		}
+		if !d.any() {
+			delete(e.differing.peers, s)
+		}
 	}
-	return err
-}
-
-// mendPeers is repairPeers with the sets to be looked at closely, and returns those in
-// which something was amiss.
-func (e *Enforcer) mendPeers(look ...*peerSet) (mended []*peerSet, err error) {
 	if len(e.peers) == 0 {
 		return nil, nil
 	}
@@ -51,64 +54,44 @@ func (e *Enforcer) mendPeers(look ...*peerSet) (mended []*peerSet, err error) {
 	if err != nil {
 		return nil, err
 	}
+	var out []*peerSet
 	for _, s := range e.peers {
-		if !s.refused && e.outside(s.name, bounds{s.size, s.size + len(s.beyond)}, sizes) {
-			look = append(look, s)
+		if !s.refused && (e.differing.peers[s] || e.outside(s.name, bounds{s.size, s.size + len(s.beyond)}, sizes)) {
+			out = append(out, s)
 		}
 	}
-	slices.SortFunc(look, func(a, b *peerSet) int { return cmp.Compare(a.name, b.name) })
-	for _, s := range slices.Compact(look) {
-		changed, err := e.refillPeers(s)
+	slices.SortFunc(out, func(a, b *peerSet) int { return cmp.Compare(a.name, b.name) })
+	return out, nil
+}
+
+// repairPeers repairs peer sets, and counts that as one repair.
+func (e *Enforcer) repairPeers(wrong []*peerSet) error {
+	if len(wrong) > 0 {
+		e.repaired(fmt.Sprintf("peers %q, %d sets in all", wrong[0].key.peer.Key, len(wrong)))
+	}
+	return e.amendPeers(wrong)
+}
+
+// amendPeers lets peer sets hold what they were given.
+func (e *Enforcer) amendPeers(wrong []*peerSet) error {
+	for _, s := range wrong {
+		d, err := e.comparePeers(s)
 		if err != nil {
-			return mended, err
+			return err
 		}
-		if changed {
-			mended = append(mended, s)
+		if !d.any() {
+			continue
+		}
+		want := s.entries(s.full)
+		if err := e.mendSet(s.header(len(want)), d, want); err != nil {
+			return err
 		}
 	}
-	return mended, nil
+	return nil
 }
 
-// somePeers returns the peer sets whose turn it is.
-func (e *Enforcer) somePeers() []*peerSet {
-	if len(e.unlookedPeers) == 0 {
-		e.unlookedPeers = slices.Collect(maps.Values(e.peers))
-	}
-	turn := min((len(e.peers)+closeLooks-1)/closeLooks, len(e.unlookedPeers))
-	some := slices.Clone(e.unlookedPeers[:turn])
-	e.unlookedPeers = e.unlookedPeers[turn:]
-	return slices.DeleteFunc(some, func(s *peerSet) bool { return e.peers[s.key] != s || s.refused })
-}
-
-// refillPeers takes out of a set what is not its own, puts back what is missing, and
-// tells whether anything was amiss.
-func (e *Enforcer) refillPeers(s *peerSet) (changed bool, err error) {
-	there, err := e.k.Sets.List(s.name)
+// comparePeers compares a peer set with what it was given.
+func (e *Enforcer) comparePeers(s *peerSet) (memberDifference, error) {
 	want := s.entries(s.full)
-	if ipset.IsNotFound(err) {
-		changed, err = true, e.k.Sets.Ensure(s.header(len(want)))
-	}
-	if err != nil {
-		return false, err
-	}
-	has, wanted := map[ipset.Entry]bool{}, map[ipset.Entry]bool{}
-	for _, en := range there {
-		has[en.Key()] = true
-	}
-	var missing, strange []ipset.Entry
-	for _, en := range want {
-		wanted[en] = true
-		if !has[en] {
-			missing = append(missing, en)
-		}
-	}
-	for en := range has {
-		if !wanted[en] && !s.beyond[en] && !e.together.Load() {
-			strange = append(strange, en)
-		}
-	}
-	if err := e.k.Sets.Delete(s.name, strange...); err != nil {
-		return false, err
-	}
-	return changed || len(strange)+len(missing) > 0, e.k.Sets.Add(s.name, missing...)
+	return e.compareSet(s.header(len(want)), want, func(en ipset.Entry) bool { return !s.beyond[en] && !e.together.Load() })
 }

@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/netip"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -21,7 +20,7 @@ func TestDatagramsToAReusedAddress(t *testing.T) {
 		p.apply(egress("client", intstr.IntOrString{}, "db"))
 		var cs []net.Conn
 		for _, a := range []netip.Addr{db.Addr4, db.Addr6} {
-			c, err := p.Pod("client").Dial("udp", netip.AddrPortFrom(a, 80).String(), time.Second)
+			c, err := p.Pod("client").Dial("udp", netip.AddrPortFrom(a, 80).String(), lab.Limit)
 			if err != nil {
 				t.Fatal(err)
 			}

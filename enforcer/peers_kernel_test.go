@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -175,7 +174,7 @@ func egress(from string, port intstr.IntOrString, peers ...string) *networkingv1
 
 func (p *peering) expect(from string, to netip.Addr, port uint16, want lab.Outcome) {
 	p.t.Helper()
-	if got := p.Pod(from).Probe("tcp", netip.AddrPortFrom(to, port)); got != want {
+	if got := p.Pod(from).ProbeFor("tcp", netip.AddrPortFrom(to, port), lab.PatienceFor(want)); got != want {
 		p.t.Errorf("%s to %s port %d: %s, want %s", from, to, port, got, want)
 	}
 }
@@ -183,7 +182,7 @@ func (p *peering) expect(from string, to netip.Addr, port uint16, want lab.Outco
 // open is a connection that was answered once.
 func (p *peering) open(from string, to netip.Addr, port uint16) net.Conn {
 	p.t.Helper()
-	c, err := p.Pod(from).Dial("tcp", netip.AddrPortFrom(to, port).String(), time.Second)
+	c, err := p.Pod(from).Dial("tcp", netip.AddrPortFrom(to, port).String(), lab.Limit)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -194,7 +193,11 @@ func (p *peering) open(from string, to netip.Addr, port uint16) net.Conn {
 
 func (p *peering) goesOn(when string, c net.Conn, want bool) {
 	p.t.Helper()
-	if got := lab.Echo(c, lab.Patience); (got == lab.Answered) != want {
+	patience := lab.Patience
+	if want {
+		patience = lab.Limit
+	}
+	if got := lab.Echo(c, patience); (got == lab.Answered) != want {
 		p.t.Errorf("%s: %s to %s is %s", when, c.LocalAddr(), c.RemoteAddr(), got)
 	}
 }
@@ -317,7 +320,7 @@ func TestAnswersAdmitNothing(t *testing.T) {
 		for _, a := range []netip.Addr{client.Addr4, client.Addr6} {
 			cs = append(cs, p.open("other", a, 80))
 			p.expect("client", map[bool]netip.Addr{true: other.Addr4, false: other.Addr6}[a.Is4()], 80, lab.Answered)
-			if got := other.Probe("udp", netip.AddrPortFrom(a, 99)); got != lab.Refused {
+			if got := other.ProbeFor("udp", netip.AddrPortFrom(a, 99), lab.Limit); got != lab.Refused {
 				t.Errorf("the client's error does not arrive: %s", got)
 			}
 		}

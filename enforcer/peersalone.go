@@ -38,18 +38,3 @@ func (e *Enforcer) commitPeers() error {
 	}
 	return e.settleDebts()
 }
-
-// settleDebts cuts what a Commit took back.
-func (e *Enforcer) settleDebts() error {
-	if err := e.cut(e.rejudge, e.review, e.gone); err != nil {
-		return err
-	}
-	clear(e.rejudge)
-	clear(e.review)
-	e.gone = nil
-	if err := e.settled(); err != nil {
-		return err
-	}
-	e.whole = true
-	return nil
-}

@@ -30,7 +30,9 @@ func (e *Enforcer) planOf(s *policy.Snapshot) map[policy.PodRef]*podPlan {
 		if v.Enforced {
 			p.ports, p.peers = v.PortSets(), e.lists.of(v.Peers)
 			for _, a := range p.addrs {
-				if h, ok := e.homes[a]; ok {
+				if h, ok := e.homes[a]; ok && h.nowhere() {
+					p.nowhere = append(p.nowhere, a)
+				} else if ok {
 					p.homes[a] = h.Home
 				}
 			}
@@ -42,9 +44,9 @@ func (e *Enforcer) planOf(s *policy.Snapshot) map[policy.PodRef]*podPlan {
 
 // union is the plan between two snapshots: every pod has the port sets of both,
 // and is denied, intercepted and at home as before. An address that changes hands
-// is judged by the coming pod's chain at once: the pod that had it is gone. With
-// closed, coming pods are default-deny already.
-func union(now, next map[policy.PodRef]*podPlan, closed bool) map[policy.PodRef]*podPlan {
+// is judged by the coming pod's chain at once: the pod that had it is gone. The closed
+// pods are default-deny already, if they are to be.
+func union(now, next map[policy.PodRef]*podPlan, closed map[policy.PodRef]bool) map[policy.PodRef]*podPlan {
 	out := map[policy.PodRef]*podPlan{}
 	coming := map[netip.Addr]policy.PodRef{}
 	for ref, n := range next {
@@ -68,7 +70,7 @@ func union(now, next map[policy.PodRef]*podPlan, closed bool) map[policy.PodRef]
 		if n := next[ref]; n != nil {
 			both.ports = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(p.ports), n.ports...))))
 			both.peers = p.peers.and(n.peers)
-			both.selected = p.selected || closed && n.selected
+			both.selected = p.selected || closed[ref] && n.selected
 			both.readied = p.readied || n.readied
 		}
 		if n := next[ref]; n != nil {
@@ -81,8 +83,8 @@ func union(now, next map[policy.PodRef]*podPlan, closed bool) map[policy.PodRef]
 			continue
 		}
 		fresh := *n
-		fresh.selected, fresh.drop, fresh.intercept = closed && n.selected, false, false
-		fresh.homes = nil
+		fresh.selected, fresh.drop, fresh.intercept = closed[ref] && n.selected, false, false
+		fresh.homes, fresh.nowhere = nil, nil
 		fresh.taken = takenFrom(held, ref, n.addrs)
 		fresh.addrs = slices.DeleteFunc(slices.Clone(n.addrs), func(a netip.Addr) bool { return slices.Contains(fresh.taken, a) })
 		out[ref] = &fresh
@@ -147,6 +149,7 @@ func (e *Enforcer) tablesState(plan map[policy.PodRef]*podPlan) nft.State {
 		}
 		s.Selected = append(s.Selected, p.addrs...)
 		s.Pods = append(s.Pods, p.addrs)
+		s.Nowhere = append(s.Nowhere, p.nowhere...)
 		if p.drop {
 			s.Dropped = append(s.Dropped, p.addrs...)
 		}

@@ -46,14 +46,22 @@ func (l *life) peerInput() {
 	}
 }
 
-// abandon has a snapshot prepared that never comes into force, and connections to its
-// peers begin meanwhile.
+// abandon has a snapshot prepared that never comes into force, or in part, and
+// connections to its peers begin meanwhile.
 func (l *life) abandon() {
 	change := func() { pick(l.r, []func(){l.input, l.peerInput})() }
 	change()
+	part := l.r.IntN(2) == 0
+	var becomes policy.PodRef // isolated, if there is a policy
+	if part && len(l.pods) > 0 {
+		becomes = l.turnIsolated(pick(l.r, slices.Sorted(maps.Keys(l.pods))))
+	}
 	s := l.next()
 	if err := l.e.Prepare(context.Background(), s); err != nil {
 		l.t.Fatal(err)
+	}
+	if part {
+		l.part(s, becomes)
 	}
 	for range 8 {
 		if len(s.Views) == 0 {
@@ -73,8 +81,55 @@ func (l *life) abandon() {
 			l.flows = append(l.flows, opened{f, v.Pod, true, true})
 		}
 	}
-	change()
+	if l.r.IntN(2) == 0 {
+		change()
+	}
 	l.roll(false)
+}
+
+// turnIsolated has no policy select a pod, and then all that there are.
+func (l *life) turnIsolated(name string) policy.PodRef {
+	p := l.pods[name]
+	p.Labels = map[string]string{}
+	l.pods[name] = p
+	l.roll(false)
+	l.checkFlows()
+	p.Labels = map[string]string{"a": "yes", "b": "yes", "c": "yes"}
+	l.pods[name] = p
+	return p.PodRef
+}
+
+// part brings what is prepared into force for some pods, of which one waits in any case.
+func (l *life) part(s *policy.Snapshot, waits policy.PodRef) {
+	waiting := map[policy.PodRef]bool{}
+	for _, v := range s.Views {
+		waiting[v.Pod.PodRef] = v.Pod.PodRef == waits || l.r.IntN(2) == 0
+	}
+	maps.DeleteFunc(waiting, func(_ policy.PodRef, waits bool) bool { return !waits })
+	last := l.snap
+	part, err := l.e.CommitPart(context.Background(), waiting)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.snap = part
+	l.takeBack(part)
+	l.checkFlows()
+	for _, v := range s.Views {
+		was, is := last.Isolates(v.Pod.PodRef), part.Isolates(v.Pod.PodRef)
+		if was && !is || !is && !waiting[v.Pod.PodRef] {
+			l.t.Fatalf("%s was isolated %v, waits %v, is isolated %v", v.Pod.PodRef, was, waiting[v.Pod.PodRef], is)
+		}
+		if is {
+			l.parted++
+		} else {
+			l.waited++
+		}
+		p := &packet{src: v.Pod.IPs[0], dst: addr("192.0.2.99"), proto: policy.TCP, dport: 443}
+		l.place(p)
+		if passes := l.passes(p); passes == is && !l.peers(v, conntrack.Flow{Protocol: 6, Dst: netip.AddrPortFrom(p.dst, p.dport)}) {
+			l.t.Fatalf("after a part: %s passes %v, is isolated %v", v.Pod.PodRef, passes, is)
+		}
+	}
 }
 
 // destination is something to dial.

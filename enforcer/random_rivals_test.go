@@ -14,12 +14,10 @@ import (
 )
 
 // rival changes something of ours, which must come back within some checks.
-func (l *life) rival(rounds int, change func(f iptables.Family)) {
+func (l *life) rival(change func(f iptables.Family)) {
 	before := l.all()
 	change(pick(l.r, ipVersions))
-	for range rounds {
-		l.reconcile()
-	}
+	l.reconcileMembers()
 	if after := l.all(); sortedLines(after) != sortedLines(before) {
 		l.t.Fatalf("after %s not all is put back:\n%s\nwant\n%s", l.last, after, before)
 	}

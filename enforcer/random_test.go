@@ -49,8 +49,10 @@ type life struct {
 	hazy      map[answered]bool // ended before a restart: the next agent may know or not
 	flows     []opened
 	covered   []coverage
-	held      int    // how often a coverage of an earlier step still held
-	last      string // what happened last
+	held      int // how often a coverage of an earlier step still held
+	// parted and waited count the pods that a part of a snapshot isolated, and left out.
+	parted, waited int
+	last           string // what happened last
 }
 
 // coverage is grants that were covered in an epoch.
@@ -167,6 +169,11 @@ func (l *life) roll(faulty bool) {
 	if err := l.rollOut(s); err != nil {
 		l.t.Fatal(err)
 	}
+	l.takeBack(s)
+}
+
+// takeBack is what the model makes of a snapshot that is in force.
+func (l *life) takeBack(s *policy.Snapshot) {
 	gone := func(a answered, _ bool) bool {
 		v := s.ViewOf(a.pod)
 		return v == nil || !v.Decide(dns(a.name)).Allowed()
@@ -346,12 +353,12 @@ func (l *life) step() {
 			l.links.SetHome(addr(fmt.Sprintf("10.1.0.%d", n)), pick(l.r, []link.Home{{}, {Iface: fmt.Sprintf("veth%d", n)}, {Iface: "br0", Port: fmt.Sprintf("port%d", n)}}))
 			l.reconcile()
 		}},
-		{"a rival's removal of a rule", 2, func() { l.rival(1, l.removeRule) }},
-		{"a rival's flush of a table", 2, func() { l.rival(1, l.flushTable) }},
-		{"a rival's flush of a set", 2, func() { l.rival(1, l.flushSet) }},
-		{"a rival's flush of nft", 2, func() { l.rival(1, l.flushElements) }},
-		{"a rival's writes of entries", 3, func() { l.rival(2*closeLooks, l.writeEntries) }},
-		{"a rival's end of a set", 2, func() { l.rival(1, l.destroySet) }},
+		{"a rival's removal of a rule", 2, func() { l.rival(l.removeRule) }},
+		{"a rival's flush of a table", 2, func() { l.rival(l.flushTable) }},
+		{"a rival's flush of a set", 2, func() { l.rival(l.flushSet) }},
+		{"a rival's flush of nft", 2, func() { l.rival(l.flushElements) }},
+		{"a rival's writes of entries", 3, func() { l.rival(l.writeEntries) }},
+		{"a rival's end of a set", 2, func() { l.rival(l.destroySet) }},
 		{"a step of the clock", 4, l.stepClock},
 		{"a restart", 1, func() { l.again("a restart") }},
 		{"a kill", 1, func() { l.again("a kill") }},
@@ -394,6 +401,12 @@ func (l *life) check() {
 		l.t.Fatalf("after %s: sets %v, want %v", l.last, names, got)
 	}
 	l.coverages("at the end")
+	l.checkFlows()
+}
+
+// checkFlows compares the admission of connections with the model, and forgets those that
+// were cut.
+func (l *life) checkFlows() {
 	l.flows = slices.DeleteFunc(l.flows, func(f opened) bool {
 		v := l.snap.ViewOf(f.pod.PodRef)
 		own := v != nil && slices.Contains(v.Pod.IPs, f.Src.Addr())
@@ -423,7 +436,7 @@ func (l *life) checkSet(v *policy.View, ports policy.PortSet, f iptables.Family)
 }
 
 func TestLife(t *testing.T) {
-	const steps = 10_000
+	const steps = 4_000
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	l := &life{
@@ -442,6 +455,9 @@ func TestLife(t *testing.T) {
 	}
 	if len(seen) < 20 || l.serial < steps/50 {
 		t.Errorf("little happened: %v", seen)
+	}
+	if l.parted < 5 || l.waited < 5 {
+		t.Errorf("parts isolated %d pods, and left out %d", l.parted, l.waited)
 	}
 	if l.held < steps {
 		t.Errorf("only %d times something was still covered", l.held)

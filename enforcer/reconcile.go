@@ -1,44 +1,47 @@
 package enforcer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/namegate/namegate/policy"
 )
 
 const (
-	// checkEvery is how often the kernel is compared with what was written, besides
-	// when something tells of a change.
+	// checkEvery is how often the kernel is compared with the wanted state, besides when
+	// something tells of a change.
 	checkEvery = 5 * time.Second
 	// settleAfter is how long links have to settle that have changed.
 	settleAfter = 200 * time.Millisecond
-	// fullLooks is in how many checks tables of rules are read of which nobody says that
-	// another program has changed them: thousands take half a second of a core.
+	// fullLooks is in how many checks tables of rules are read that show no change:
+	// thousands of rules take half a second of a core.
 	fullLooks = 12
-	// firstLook is after how long what was written first is compared.
+	// firstLook is after how long the first write is compared.
 	firstLook = time.Second
-	// glanceEvery is how often tables are glanced at of whose changes the kernel does
-	// not tell.
+	// glanceEvery is how often tables and sets are glanced at whose changes the kernel
+	// does not tell.
 	glanceEvery = 200 * time.Millisecond
 	// repairPause is how long another program has its way after a repair; one that
 	// comes again within twice the pause doubles it, up to checkEvery.
 	repairPause = 100 * time.Millisecond
 )
 
-// RunReconcile keeps the kernel as the last Commit left it until ctx ends: homes
-// are looked for when links change, and what another program removed comes back,
-// at once where the kernel tells of it and where a glance shows it, but ever more
-// slowly where it is removed again and again.
+// RunReconcile keeps the kernel in the wanted state until ctx ends. It looks for homes
+// when links change. It compares the kernel with the wanted state at once where the
+// kernel tells of a change, where a glance shows one and after a failed write, and else
+// every few seconds. What deviates is reported at once and repaired at once, but ever
+// more slowly where it is changed again and again.
 func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	events, err := e.k.Links.Watch(ctx)
 	if err != nil {
 		return fmt.Errorf("watch links: %w", err)
 	}
-	losses, err := e.k.Tables.Watch(ctx)
+	changes, err := e.k.Tables.Watch(ctx)
 	if err != nil {
 		return fmt.Errorf("watch nft tables: %w", err)
 	}
@@ -46,46 +49,55 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	defer tick.Stop()
 	glance := time.NewTicker(glanceEvery)
 	defer glance.Stop()
-	first := time.After(firstLook)
-	var look <-chan time.Time // there is a reason to
-	var r repairs
+	again := time.After(firstLook) // nil: no look is planned
+	var suspicion <-chan time.Time // nil: there is none
+	var r, search, doubt repairs
 	sets := setGlance{next: time.Now().Add(firstLook)}
-	n := 1 // the first look is a full one
-	for {
+	look := func(all bool) {
+		again = nil
+		wait := r.wait(time.Now())
+		before := e.repairs.Load()
+		err := e.reconcile(ctx, all, wait == 0)
+		if failed := err != nil && wait == 0; failed || e.repairs.Load() > before {
+			r.made(time.Now())
+		}
+		if err != nil {
+			again = time.After(max(r.wait(time.Now()), repairPause))
+		}
+	}
+	for n := 1; ; {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			e.reconcile(ctx, n%fullLooks == 0)
+			look(n%fullLooks == 0)
 			n++
-			continue
-		case <-first:
-			if look == nil { // what was changed while nobody watched
-				look = time.After(0)
+		case <-again:
+			look(true)
+		case <-e.suspected:
+			if suspicion == nil {
+				suspicion = time.After(doubt.wait(time.Now()))
 			}
-			continue
-		case <-losses:
-			if look == nil && e.k.Tables.Foreign() {
-				look = time.After(r.wait(time.Now()))
+		case <-suspicion:
+			suspicion = nil
+			doubt.made(time.Now())
+			look(true)
+		case <-changes:
+			if e.k.Tables.Foreign() {
+				look(true)
 			}
-			continue
 		case <-glance.C:
-			if look == nil && (e.touched() || sets.shows(e)) {
-				look = time.After(r.wait(time.Now()))
+			if again == nil && (e.touched() || sets.shows(e)) {
+				look(false)
 			}
-			continue
-		case <-look:
-			before := e.repairs.Load()
-			e.reconcile(ctx, true)
-			if e.repairs.Load() > before {
-				r.made(time.Now())
+			e.recheckDue(ctx)
+			// Nothing tells when a pod gets the address that a bridge port is looked for by.
+			if search.wait(time.Now()) == 0 && e.astray() {
+				search.made(time.Now())
+				e.settleHomes(ctx)
 			}
-			look = nil
-			continue
 		case <-events:
-			if err := e.resettle(ctx); err != nil && ctx.Err() == nil {
-				e.log.Error("homes are not up to date; trying again", "error", err)
-			}
+			e.settleHomes(ctx)
 			// Links change in bursts: one look for each.
 			select {
 			case <-ctx.Done():
@@ -95,16 +107,23 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	}
 }
 
+func (e *Enforcer) settleHomes(ctx context.Context) {
+	if err := e.resettle(ctx); err != nil && ctx.Err() == nil {
+		e.log.Error("homes are not up to date; trying again", "error", err)
+		e.suspect()
+	}
+}
+
 // repairs paces what is done against another program.
 type repairs struct {
 	pause time.Duration
 	last  time.Time
 }
 
-// wait returns how long not to look although there is a reason to.
+// wait returns how long not to repair although there is a reason to.
 func (r *repairs) wait(now time.Time) time.Duration { return max(0, r.last.Add(r.pause).Sub(now)) }
 
-// made is told of a repair.
+// made notes a repair, or one that failed.
 func (r *repairs) made(now time.Time) {
 	if now.Sub(r.last) < 2*r.pause {
 		r.pause = min(2*r.pause, checkEvery)
@@ -114,28 +133,49 @@ func (r *repairs) made(now time.Time) {
 	r.last = now
 }
 
-// touched tells whether somebody changed a table that was written, or a set that is
-// always there.
+// touched tells whether a table that was written may have been changed, or a set holds
+// another number of members or, of those whose turn it is, other members.
 func (e *Enforcer) touched() bool {
 	if !e.apply.TryLock() {
 		return false
 	}
 	defer e.apply.Unlock()
+	if e.snapshot == nil {
+		return false
+	}
+	if len(e.suspectTables()) > 0 {
+		return true
+	}
 	if changed, err := e.changedStatic(); err == nil && len(changed) > 0 {
 		return true
 	}
-	for key, was := range e.glances {
-		if now, err := e.k.Chains.Glance(key.family, key.table); err == nil && now != was {
-			return true
-		}
-	}
-	return false
+	return !time.Now().Before(e.turns.next) && e.membersDiffer()
 }
 
-func (e *Enforcer) reconcile(ctx context.Context, all bool) {
-	if err := e.compare(ctx, all); err != nil && ctx.Err() == nil {
-		e.log.Error("the kernel is not as it should be; trying again", "after", checkEvery, "error", err)
+// suspectTables returns the tables that a glance shows changed, and at times those that
+// were written and not compared since: a change right after a write shows in no glance.
+func (e *Enforcer) suspectTables() (out []chainsKey) {
+	unverifiedToo := !time.Now().Before(e.nextReading)
+	for key := range e.expected {
+		was, glanced := e.glances[key]
+		now, err := e.k.Chains.Glance(key.family, key.table)
+		if err == nil && glanced && now != was || unverifiedToo && e.unverified[key] {
+			out = append(out, key)
+		}
 	}
+	return out
+}
+
+// reconcile is compare for RunReconcile: an error is logged unless ctx has ended.
+func (e *Enforcer) reconcile(ctx context.Context, all, repair bool) error {
+	err := e.compare(ctx, all, repair)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil && repair {
+		e.log.Error("the kernel is not in the wanted state; trying again", "error", err)
+	}
+	return err
 }
 
 // resettle looks for homes and, where one moved, writes the plan again.
@@ -155,20 +195,32 @@ func (e *Enforcer) resettle(ctx context.Context) error {
 }
 
 // inForce is the plan, and what Prepare made ready beside it.
-func (e *Enforcer) inForce() map[policy.PodRef]*podPlan {
-	if e.coming == e.snapshot {
-		return e.plan
+func (e *Enforcer) inForce() map[policy.PodRef]*podPlan { return e.beside(e.snapshot, e.plan) }
+
+// beside is the plan of a snapshot, and what Prepare made ready beside it.
+func (e *Enforcer) beside(s *policy.Snapshot, plan map[policy.PodRef]*podPlan) map[policy.PodRef]*podPlan {
+	if e.coming == s {
+		return plan
 	}
-	return union(e.plan, e.planOf(e.coming), e.closing)
+	return union(plan, e.planOf(e.coming), e.closed)
 }
 
-// Reconcile compares the kernel with what was last written and repairs what is
-// not so. Before the first Commit it does nothing.
-func (e *Enforcer) Reconcile(ctx context.Context) error { return e.compare(ctx, true) }
+// Reconcile compares the kernel with the wanted state and repairs what deviates. Before
+// the first Commit it does nothing.
+func (e *Enforcer) Reconcile(ctx context.Context) error { return e.compare(ctx, true, true) }
 
-// compare is Reconcile; rules are read if they may have been changed, or in any case.
-func (e *Enforcer) compare(ctx context.Context, all bool) error {
+// errDeviates says that a repair has to wait.
+type errDeviates []string
+
+func (d errDeviates) Error() string {
+	return strings.Join(d, ", ") + " not as wanted; the repair waits, since another program changes it again and again"
+}
+
+// compare is Reconcile. Without all, tables of rules are read that may have been changed
+// alone. Without repair, what deviates is reported, and an error.
+func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 	if err := e.resettle(ctx); err != nil {
+		e.drift.report(fromRepair, e.now(), err, "homes")
 		return err
 	}
 	e.apply.Lock()
@@ -176,47 +228,126 @@ func (e *Enforcer) compare(ctx context.Context, all bool) error {
 	if e.snapshot == nil {
 		return nil
 	}
+	defer func() {
+		if err != nil && repair {
+			e.drift.report(fromRepair, e.now(), err, "repair")
+		} else if err == nil {
+			e.drift.report(fromRepair, e.now(), nil)
+			e.drift.report(fromKernel, e.now(), nil)
+		}
+	}()
 	if all = all || e.k.Tables.Foreign(); all {
 		e.k.Tables.Settle()
-		if err := e.repairTables(ctx); err != nil {
-			return err
-		}
 	}
-	if err := e.repairSets(); err != nil {
+	plan := e.inForce()
+	found, err := e.deviations(ctx, plan, all)
+	if err != nil {
 		return err
 	}
-	if all {
-		if err := e.repairChains(ctx); err != nil {
-			return err
-		}
+	e.drift.report(fromKernel, e.now(), nil, found.objects()...)
+	if !repair && len(found.objects()) > 0 {
+		return errDeviates(found.objects())
 	}
-	return e.write(ctx, e.inForce())
+	return e.repair(ctx, plan, found)
 }
 
-func (e *Enforcer) repairTables(ctx context.Context) error {
-	intact, err := e.k.Tables.Intact(ctx)
-	if err != nil || intact {
-		return err
-	}
-	e.repaired("nft tables")
-	return e.k.Tables.Rewrite(ctx, e.tablesState(e.plan))
+// deviating is what is not as wanted, by the mechanism that repairs it.
+type deviating struct {
+	tables []string // of nft: objects
+	chains []chainsKey
+	static []string // sets
+	peers  []*peerSet
+	grants []*grantSet
 }
 
-// repairChains forgets what it knows of a table that is not as it was printed
-// after the last write; writing then starts from what is there.
-func (e *Enforcer) repairChains(ctx context.Context) error {
-	for _, key := range slices.SortedFunc(maps.Keys(e.seen), func(a, b chainsKey) int { return int(a.family) - int(b.family) }) {
+// objects names what deviates.
+func (d *deviating) objects() []string {
+	out := slices.Clone(d.tables)
+	for _, key := range d.chains {
+		out = append(out, key.String())
+	}
+	for _, name := range d.static {
+		out = append(out, "set "+name)
+	}
+	for _, s := range d.peers {
+		out = append(out, "set "+s.name)
+	}
+	for _, s := range d.grants {
+		out = append(out, "set "+s.name)
+	}
+	return out
+}
+
+func (k chainsKey) String() string { return fmt.Sprintf("%v %s chains", k.family, k.table) }
+
+// deviations compares the kernel with what a plan wants and writes nothing.
+func (e *Enforcer) deviations(ctx context.Context, plan map[policy.PodRef]*podPlan, all bool) (d deviating, err error) {
+	if d.tables, err = e.k.Tables.Verify(ctx, e.tablesState(plan)); err != nil {
+		return d, err
+	}
+	if d.static, err = e.deviatingStatic(plan); err != nil {
+		return d, err
+	}
+	e.membersDiffer()
+	if d.peers, err = e.deviatingPeers(); err != nil {
+		return d, err
+	}
+	if d.grants, err = e.deviatingGrants(); err != nil {
+		return d, err
+	}
+	keys := e.suspectTables()
+	if all || len(d.static) > 0 {
+		keys = slices.Collect(maps.Keys(e.expected))
+	}
+	d.chains, err = e.deviatingChains(ctx, keys)
+	return d, err
+}
+
+// deviatingChains reads tables and returns those whose chains of ours, or jumps to them,
+// are not as wanted. Writing one of these starts from what is there then.
+func (e *Enforcer) deviatingChains(ctx context.Context, keys []chainsKey) (out []chainsKey, err error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	began := time.Now()
+	slices.SortFunc(keys, func(a, b chainsKey) int {
+		return cmp.Or(int(a.family)-int(b.family), strings.Compare(a.table, b.table))
+	})
+	for _, key := range keys {
 		e.glanceAt(key)
 		saved, err := e.k.Chains.Save(ctx, key.family, key.table)
 		if err != nil {
+			return out, err
+		}
+		if sameChains(ours(key, saved), e.expected[key]) {
+			delete(e.unverified, key)
+			continue
+		}
+		e.unverified[key] = true
+		delete(e.chains, key)
+		out = append(out, key)
+	}
+	e.nextReading = time.Now().Add(min(glanceShare*time.Since(began), checkEvery))
+	return out, nil
+}
+
+// repair writes what deviates, and all that earlier writes left undone: sets first, which
+// rules ask.
+func (e *Enforcer) repair(ctx context.Context, plan map[policy.PodRef]*podPlan, d deviating) error {
+	if len(d.tables) > 0 {
+		e.repaired(strings.Join(d.tables, ", "))
+		if err := e.k.Tables.Rewrite(ctx, e.tablesState(plan)); err != nil {
 			return err
 		}
-		if !sameChains(ours(key, saved), e.seen[key]) {
-			e.repaired(key.family.String() + " " + key.table + " chains")
-			delete(e.chains, key)
-		}
+		e.renewHeartbeat()
 	}
-	return nil
+	if err := e.repairSets(plan, d); err != nil {
+		return err
+	}
+	for _, key := range d.chains {
+		e.repaired(key.String())
+	}
+	return e.write(ctx, plan)
 }
 
 func (e *Enforcer) repaired(what string) {

@@ -93,6 +93,11 @@ func (r ruleset) raw() iptables.Chains {
 			}
 			homes[a] = append(homes[a], "-j DROP")
 		}
+		for _, a := range p.nowhere {
+			if versionOf(a) == r.family {
+				homes[a] = []string{"-j DROP"}
+			}
+		}
 	}
 	c := iptables.Chains{
 		chainHome: append(strangers(homes, "-g "+chainIfaces),
@@ -318,6 +323,8 @@ type podPlan struct {
 	peers *peerList
 	in    *policy.Snapshot
 	homes map[netip.Addr]link.Home
+	// nowhere are addresses whose home is still to come: what has them is forged.
+	nowhere []netip.Addr
 	// selected pods are default-deny; others of the plan only have their sets
 	// and chains made ready.
 	selected bool
@@ -334,7 +341,7 @@ type podPlan struct {
 // rendersAs tells whether two plans of a pod are the same rules.
 func (p *podPlan) rendersAs(o *podPlan) bool {
 	return slices.Equal(p.addrs, o.addrs) && slices.Equal(p.handed, o.handed) && slices.Equal(p.taken, o.taken) &&
-		slices.Equal(p.ports, o.ports) && maps.Equal(p.missing, o.missing) && maps.Equal(p.homes, o.homes) &&
+		slices.Equal(p.ports, o.ports) && maps.Equal(p.missing, o.missing) && maps.Equal(p.homes, o.homes) && slices.Equal(p.nowhere, o.nowhere) &&
 		p.peers.chainName() == o.peers.chainName() && p.unseen == o.unseen
 }
 

@@ -28,15 +28,17 @@ type seams struct {
 	failAt int  // the number of the step that fails; 0: none
 	late   bool // it fails after it was done
 	log    []string
+	failed string        // the step that was refused, or failed after it was done
 	gate   chan struct{} // writes of sets wait until it is closed; nil: they do not
 	before func(step string)
+	after  func(n int, step string)
 }
 
 // forget starts a new count.
 func (s *seams) forget(failAt int, late bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.steps, s.failAt, s.late, s.log = 0, failAt, late, nil
+	s.steps, s.failAt, s.late, s.log, s.failed = 0, failAt, late, nil, ""
 }
 
 func (s *seams) written() []string {
@@ -61,9 +63,12 @@ func (s *seams) block() (release func()) {
 func (s *seams) step(what string, do func() error) error {
 	s.mu.Lock()
 	s.steps++
-	fails, late, before := s.steps == s.failAt, s.late, s.before
+	fails, late, before, after, n := s.steps == s.failAt, s.late, s.before, s.after, s.steps
 	if !fails || late {
 		s.log = append(s.log, what)
+	}
+	if fails {
+		s.failed = what
 	}
 	s.mu.Unlock()
 	if before != nil {
@@ -72,7 +77,11 @@ func (s *seams) step(what string, do func() error) error {
 	if fails && !late {
 		return errInjected
 	}
-	if err := do(); err != nil {
+	err := do()
+	if after != nil {
+		after(n, what)
+	}
+	if err != nil {
 		return err
 	}
 	if fails {
@@ -146,6 +155,11 @@ func (f setSeam) List(name string) ([]ipset.Entry, error) {
 	var out []ipset.Entry
 	err := f.s.step("list "+name, func() (err error) { out, err = f.Fake.List(name); return err })
 	return out, err
+}
+
+func (f setSeam) Read(name string) (head ipset.Set, out []ipset.Entry, err error) {
+	err = f.s.step("list "+name, func() (err error) { head, out, err = f.Fake.Read(name); return err })
+	return head, out, err
 }
 
 func texts(entries []ipset.Entry) string {

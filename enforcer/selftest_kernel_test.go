@@ -175,7 +175,7 @@ func (n *node) beat() {
 			n.t.Error(err)
 		}
 	})
-	for end := time.Now().Add(10 * time.Second); !n.e.Status().Intercepting; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !n.e.Status().Intercepting; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			n.t.Fatal("interception does not begin")
 		}

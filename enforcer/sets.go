@@ -263,10 +263,15 @@ func lost(last, next *policy.View) bool {
 }
 
 // dropSets takes back every grant that the snapshot in force does not allow,
-// gives up the sets that no chain asks any more, and notes what it took back.
+// gives up the sets that no chain asks any more, and notes what it took back. Pods that
+// a part of what is coming has left out have their grants by both.
 func (e *Enforcer) dropSets(plan map[policy.PodRef]*podPlan) error {
 	for ref, p := range *e.grants.pods.Load() {
-		if err := e.drop(p, e.snapshot.ViewOf(ref), plan); err != nil {
+		view := e.snapshot.ViewOf(ref)
+		if view != e.coming.ViewOf(ref) {
+			continue
+		}
+		if err := e.drop(p, view, plan); err != nil {
 			return err
 		}
 	}

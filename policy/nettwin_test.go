@@ -340,7 +340,7 @@ func compareWithTwin(t *testing.T, in Input, s *Snapshot) (asked, open int) {
 
 func TestPeersLikeTwin(t *testing.T) {
 	asked, open := 0, 0
-	for seed := range uint64(1500) {
+	for seed := range uint64(500) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			in := netDice{rand.New(rand.NewPCG(seed, 11))}.input()
 			a, o := compareWithTwin(t, in, NewCompiler().Compile(in))

@@ -18,6 +18,9 @@ type asker struct {
 	young bool       // nobody yet, and may be a pod soon: its query is held
 	view  *policy.View
 	snap  *policy.Snapshot // by which this was decided
+	// version is the server's version before snap was read: snap, and a setup that is
+	// read later, are at least as new.
+	version uint64
 }
 
 // identify tells who is at the source address of a packet that came to the
@@ -28,8 +31,9 @@ func (s *Server) identify(from, local netip.Addr) asker {
 
 // recognize is identify for an address without what a socket adds.
 func (s *Server) recognize(from, local netip.Addr) asker {
+	a := asker{addr: from, version: s.version.Load()}
 	snap, setup := s.snapshot.Load(), s.setup.Load()
-	a := asker{addr: from, snap: snap}
+	a.snap = snap
 	if a.view = snap.View(a.addr); a.view != nil {
 		a.known = true
 		return a

@@ -30,7 +30,7 @@ func clientOf(t *testing.T, c *net.UDPConn) *net.UDPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = to.Close() })
-	_ = to.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = to.SetDeadline(time.Now().Add(time.Minute))
 	return to
 }
 

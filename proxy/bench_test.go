@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/audit"
@@ -73,7 +74,7 @@ func BenchmarkForwarded(b *testing.B) {
 		c := client(b, "udp", "127.0.0.2", at)
 		for pb.Next() {
 			m := newQuery("x"+itoa(int(dns.Id()))+".wild.test", dns.TypeA)
-			_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+			_ = c.SetDeadline(time.Now().Add(time.Minute))
 			if err := c.WriteMsg(m); err != nil {
 				b.Error(err)
 				return
@@ -115,6 +116,64 @@ func BenchmarkHit(b *testing.B) {
 	if got := l.s.stats.CacheHits.Load() - hits; got != n {
 		b.Fatalf("%d hits of %d", got, n)
 	}
+}
+
+// BenchmarkHitsOverSnapshots asks for 1,000 kept names in turn, while no snapshot comes
+// and while each tenth of a second another is published, with other pods on other nodes.
+// Its processor time is to be compared, which other programs disturb less.
+func BenchmarkHitsOverSnapshots(b *testing.B) {
+	for _, every := range []time.Duration{0, 100 * time.Millisecond} {
+		b.Run(every.String(), func(b *testing.B) {
+			table, packets := map[string][]string{}, [][]byte(nil)
+			for i := range 1000 {
+				n := "n" + itoa(i) + ".wild.test"
+				table[n+" A"] = []string{n + ". 600 IN A 192.0.2.1"}
+				packets = append(packets, packed(b, newQuery(n, dns.TypeA)))
+			}
+			l := newCacheLab(b, table, "cache")
+			log := audit.To(io.Discard, audit.Options{Node: "node-1"})
+			defer log.Close(context.Background())
+			l.s.log, l.s.coverer = log, always{}
+			world := newNode(b)
+			snaps := []*policy.Snapshot{world.snapshot()}
+			for i := range 20 {
+				world.pods = append(world.pods, elsewhere("far"+itoa(i), "10.1.7."+itoa(i+1)))
+				snaps = append(snaps, world.snapshot())
+			}
+			l.s.Publish(snaps[0])
+			ln := &listener{s: l.s, batch: new(batch), addr: netip.AddrPortFrom(endpoint, 53)}
+			from, last, published := netip.AddrPortFrom(mustAddr("10.1.0.2"), 5353), time.Now(), 0
+			for _, p := range packets {
+				for range 2 {
+					l.slowly("10.1.0.2", p, false)
+				}
+			}
+			hits, n, began := l.s.stats.CacheHits.Load(), uint64(0), used(b)
+			for b.Loop() {
+				if n%1000 == 0 && every > 0 && time.Since(last) > every {
+					last, published = time.Now(), published+1
+					l.s.Publish(snaps[published%len(snaps)])
+				}
+				ln.batch.out.count = 0
+				l.pass(time.Microsecond)
+				ln.take(0, packets[n%1000], from, l.now())
+				n++
+			}
+			b.ReportMetric(float64(used(b)-began)/float64(n), "cpu-ns/op")
+			if got := l.s.stats.CacheHits.Load() - hits; got != n {
+				b.Fatalf("%d hits of %d", got, n)
+			}
+		})
+	}
+}
+
+// used is the processor time of the process.
+func used(b *testing.B) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // answerPacket is an upstream's reply with a CNAME and two addresses.

@@ -112,7 +112,7 @@ func TestCloseAnswersWhatWasAsked(t *testing.T) {
 	}
 	closed := make(chan error)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		closed <- l.s.Close(ctx)
 	}()

@@ -33,10 +33,10 @@ type shard struct {
 	lru   *simplelru.LRU[string, *entry]
 	bytes int64
 	most  int64
-	// telling are the entries with replays, which are all of one basis: what is of
-	// an older one is of no more use, and would hold it in memory.
+	// telling are the entries with replays, which are all of one configuration: what is
+	// of an older one is of no more use, and would hold it in memory.
 	telling map[*entry]bool
-	basis   basis
+	config  *corefile.Config
 }
 
 // entry is one answer that is kept. What is not a pointer of its own lock is
@@ -158,6 +158,16 @@ func (c *cache) replaced(e *entry) {
 	defer s.mu.Unlock()
 	if s.has(e) {
 		s.lru.Remove(e.key)
+	}
+}
+
+// clear removes all entries.
+func (c *cache) clear() {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		s.lru.Purge()
+		s.mu.Unlock()
 	}
 }
 

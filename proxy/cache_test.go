@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/corefile"
 )
 
 // wantAccounts recomputes what the cache says it takes.
@@ -26,8 +27,8 @@ func wantAccounts(t testing.TB, c *cache) {
 			told := int64(0)
 			for _, r := range e.replays {
 				told += r.size()
-				if r.basis != s.basis {
-					t.Errorf("shard %d has a replay of another basis", i)
+				if r.config != s.config {
+					t.Errorf("shard %d has a replay of another configuration", i)
 				}
 			}
 			if told != e.told {
@@ -63,6 +64,9 @@ func keptAnswer(t testing.TB, qname string, qtype uint16, bytes int) *entry {
 	return &entry{ask: ask{Question: Question{Name: name(t, qname), Type: qtype, Class: dns.ClassINET}}, wire: make([]byte, bytes), end: time.Hour, gone: time.Hour}
 }
 
+// anyView takes every view for one in force.
+func anyView(*policy.View) bool { return true }
+
 // TestAccountsNeverDrift: whatever is put, forgotten, given again and asked for, in
 // and after its time in the cache.
 func TestAccountsNeverDrift(t *testing.T) {
@@ -71,7 +75,7 @@ func TestAccountsNeverDrift(t *testing.T) {
 	for i := range views {
 		views[i] = new(policy.View)
 	}
-	bases := []basis{{snap: new(policy.Snapshot)}, {snap: new(policy.Snapshot)}}
+	configs := []*corefile.Config{new(corefile.Config), new(corefile.Config)}
 	for _, bytes := range []int64{1 << 20, 8 << 20} {
 		c := newCache(160, bytes)
 		var held []*entry // also what was evicted
@@ -96,6 +100,8 @@ func TestAccountsNeverDrift(t *testing.T) {
 				c.replaced(e)
 			case n < 40:
 				c.asked(e, policy.PodRef{Name: itoa(r.IntN(600))})
+			case n < 41:
+				c.dropReplies(map[*policy.View]bool{views[r.IntN(len(views))]: true, views[r.IntN(len(views))]: true})
 			case n < 98:
 				hot := held
 				if len(held) > 5 {
@@ -105,7 +111,8 @@ func TestAccountsNeverDrift(t *testing.T) {
 					e = hot[r.IntN(len(hot))]
 				}
 				grants := []policy.Grant{{Addrs: make([]netip.Addr, r.IntN(64))}}
-				c.addReplay(e, replayKey{view: views[r.IntN(len(views))]}, &replay{basis: bases[i/20_000%2], wire: make([]byte, 30+r.IntN(500)), grants: grants})
+				said := judgement{words: make([]judged, r.IntN(8))}
+				c.addReplay(e, replayKey{view: views[r.IntN(len(views))]}, &replay{config: configs[i/20_000%2], judged: said, wire: make([]byte, 30+r.IntN(500)), grants: grants}, anyView)
 			default:
 				c.get(e.ask, 0)
 			}
@@ -258,7 +265,7 @@ func TestReplaysOfOneAnswerLeaveRoomForOthers(t *testing.T) {
 	c.put(hot)
 	before, _ := c.usage()
 	for range 5000 {
-		c.addReplay(hot, replayKey{view: new(policy.View)}, &replay{wire: make([]byte, 300)})
+		c.addReplay(hot, replayKey{view: new(policy.View)}, &replay{wire: make([]byte, 300)}, anyView)
 		if len(hot.replays) == 0 {
 			t.Fatal("nothing was remembered")
 		}
@@ -290,7 +297,7 @@ func TestCacheUnderManyGoroutines(t *testing.T) {
 				case r.IntN(2) == 0:
 					c.asked(e, policy.PodRef{Name: itoa(r.IntN(10))})
 				default:
-					c.addReplay(e, replayKey{qtype: uint16(r.IntN(10))}, &replay{wire: make([]byte, r.IntN(200))})
+					c.addReplay(e, replayKey{qtype: uint16(r.IntN(10))}, &replay{wire: make([]byte, r.IntN(200))}, anyView)
 				}
 			}
 		})

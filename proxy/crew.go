@@ -13,10 +13,12 @@ type crew struct {
 	idle chan struct{} // a place for each idle worker
 	done chan struct{}
 	once *sync.Once
+	// fault is told of a job that panics; the worker goes on.
+	fault func(what string, r any)
 }
 
-func newCrew() crew {
-	return crew{jobs: make(chan func()), idle: make(chan struct{}, idleCrew), done: make(chan struct{}), once: new(sync.Once)}
+func newCrew(fault func(what string, r any)) crew {
+	return crew{fault: fault, jobs: make(chan func()), idle: make(chan struct{}, idleCrew), done: make(chan struct{}), once: new(sync.Once)}
 }
 
 // do runs the job on an idle worker or on a new one.
@@ -30,7 +32,7 @@ func (c *crew) do(job func()) {
 
 func (c *crew) work(job func()) {
 	for {
-		job()
+		c.run(job)
 		select {
 		case c.idle <- struct{}{}:
 		default:
@@ -43,6 +45,15 @@ func (c *crew) work(job func()) {
 			return
 		}
 	}
+}
+
+func (c *crew) run(job func()) {
+	defer func() {
+		if r := recover(); r != nil {
+			c.fault("a worker's job", r)
+		}
+	}()
+	job()
 }
 
 // stop ends the idle workers. Jobs may still be given and run.

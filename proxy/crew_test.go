@@ -7,7 +7,7 @@ import (
 )
 
 func TestCrewRunsAllAtOnce(t *testing.T) {
-	c := newCrew()
+	c := newCrew(nil)
 	defer c.stop()
 	const n = 200
 	var meet sync.WaitGroup
@@ -25,7 +25,7 @@ func TestCrewRunsAllAtOnce(t *testing.T) {
 }
 
 func TestCrewUsesWorkersAgain(t *testing.T) {
-	c := newCrew()
+	c := newCrew(nil)
 	defer c.stop()
 	var ran atomic.Int64
 	for range 1000 {
@@ -42,7 +42,7 @@ func TestCrewUsesWorkersAgain(t *testing.T) {
 }
 
 func TestStoppedCrewStillRuns(t *testing.T) {
-	c := newCrew()
+	c := newCrew(nil)
 	c.stop()
 	c.stop() // twice is fine
 	done := make(chan struct{})

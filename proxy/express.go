@@ -13,18 +13,13 @@ import (
 	"github.com/namegate/namegate/proxy/audit"
 )
 
-// expressTry is how long the one upstream that is asked on the short way has for
-// its answer; after that the query goes the long way, with all of its zone's
-// deadline. Both together are below the 5 s after which clients give up.
-const expressTry = 400 * time.Millisecond
-
 // express is a query on the short way through the proxy: a plain question for the
 // addresses of a name that a policy allows, or of any name if no policy selects the
 // asker, to the first upstream of its zone, whose answer is plain too. No goroutine
 // waits for it: the reader of the client's socket sends it on, the reader of the
 // upstream's has its addresses granted, and who is told that the kernel has them
 // sends the reply. Whatever is not as expected goes the long way, where all the
-// rules are. Both ways say the same.
+// rules are. Both ways say the same, and share one deadline.
 type express struct {
 	l       *listener
 	setup   *setup
@@ -43,14 +38,17 @@ type express struct {
 	granted
 	rec audit.Record
 	out []byte
+	// said: the reply is on its way.
+	said bool
 	// life is odd while the kernel is waited for: who makes it even goes on.
 	life atomic.Uint64
 }
 
 var expresses = sync.Pool{New: func() any { return new(express) }}
 
-// express starts an admitted query on the short way, if it is one for it.
-func (l *listener) express(q *quick, who *asker, from netip.AddrPort, p place, started time.Time) bool {
+// express starts an admitted query on the short way, if it is one for it: then it takes
+// p over.
+func (l *listener) express(q *quick, who *asker, from netip.AddrPort, p *place, started time.Time) bool {
 	t := q.qtype()
 	if t != dns.TypeA && t != dns.TypeAAAA || q.qclass() != dns.ClassINET || len(q.packet) > packetRoom || who.view != nil && !who.view.Enforced {
 		return false
@@ -68,12 +66,13 @@ func (l *listener) express(q *quick, who *asker, from netip.AddrPort, p place, s
 	if n == aliveName {
 		return false
 	}
-	u, by := setup.keeper.first(n)
-	if u == nil {
+	f := setup.keeper.forward(n)
+	if f == nil || !f.short() {
 		return false
 	}
+	l.s.step("decided")
 	x := expresses.Get().(*express)
-	x.l, x.setup, x.who, x.from, x.place, x.started, x.quick, x.decided = l, setup, *who, from, p, started, *q, d
+	x.l, x.setup, x.who, x.from, x.place, x.started, x.quick, x.decided, x.said = l, setup, *who, from, *p, started, *q, d, false
 	x.quick.packet = x.room[:copy(x.room[:], q.packet)]
 	if x.spent = (stages{}); who.view != nil {
 		x.sent = l.s.now()
@@ -86,9 +85,9 @@ func (l *listener) express(q *quick, who *asker, from netip.AddrPort, p place, s
 		expresses.Put(x)
 		return false
 	}
+	*p = place{} // from now on x is the flight's
 	if first {
-		by.udp = time.Now().Add(expressTry)
-		fl.begin(u, by, &l.letters)
+		fl.begin(f, &l.letters)
 	}
 	return true
 }
@@ -108,10 +107,12 @@ func (x *express) answered(from netip.AddrPort) {
 			}
 		}
 	}()
+	s.step("answered")
 	if x.reply.size(&x.quick) > x.quick.most || x.reply.spelt && x.quick.mixed() || !x.open(from) {
-		x.long(x.found(from))
+		x.long(&outcome{found: foundOn(x.reply.wire, from)})
 		return
 	}
+	s.step("grant")
 	mine = false
 	if len(x.grants) == 0 {
 		x.send()
@@ -145,10 +146,11 @@ func (x *express) open(from netip.AddrPort) bool {
 
 // Granted implements Then. Replies that may leave at one moment leave together.
 func (x *express) Granted(err error, more bool) {
-	all := &x.l.s.outboxes
+	s := x.l.s
+	defer s.net("the replies to queries")
 	x.acknowledged(err)
 	if !more {
-		all.flush()
+		s.outboxes.flush()
 	}
 }
 
@@ -157,6 +159,8 @@ func (x *express) acknowledged(err error) {
 	if life%2 == 0 || !x.life.CompareAndSwap(life, life+1) {
 		return // it has been given up; nobody uses x again
 	}
+	defer x.net()
+	x.l.s.step("acknowledged")
 	if err != nil {
 		x.fail(err.Error())
 		return
@@ -169,42 +173,45 @@ func (x *express) acknowledged(err error) {
 
 // send sends the reply: what it opens is open.
 func (x *express) send() {
+	defer x.net()
 	s := x.l.s
-	said := false
-	defer func() {
-		if r := recover(); r != nil {
-			s.fault("a query", r)
-			if said {
-				s.release(x.place)
-			} else {
-				x.broken()
-			}
-		}
-	}()
+	s.step("send")
 	x.out = x.reply.appendTo(x.out[:0], &x.quick)
-	if x.who.view != nil {
-		x.reply.lower(x.out, longestTTL(x.decided))
-		x.l.out.put(x.out, x.from)
-	} else {
-		x.l.reply(x.out, x.from)
-		x.l.work.Done()
-	}
-	said = true
 	s.stats.Queries.Add(1)
 	s.stats.CacheMisses.Add(1)
 	if x.who.view != nil {
 		s.stats.verdicts.add(audit.Allowed, x.ask.Type)
+		x.reply.lower(x.out, longestTTL(x.decided))
+		x.l.out.put(x.out, x.from)
+	} else {
+		x.l.reply(x.out, x.from)
+	}
+	x.said = true
+	s.step("sent")
+	if x.who.view != nil {
 		x.account()
 	}
 	x.end()
 }
 
-// broken answers SERVFAIL after a fault of the proxy. The query is not used again.
+// net is deferred wherever the query has one owner: a fault ends it.
+func (x *express) net() {
+	if r := recover(); r != nil {
+		x.l.s.fault("a query", r)
+		x.broken()
+	}
+}
+
+// broken ends the query after a fault of the proxy, with SERVFAIL if it has no reply
+// yet. It is not used again.
 func (x *express) broken() {
-	x.l.s.stats.Queries.Add(1)
-	x.l.reply(brief(x.quick.packet, dns.RcodeServerFailure), x.from)
-	x.l.s.release(x.place)
-	x.l.work.Done()
+	defer x.l.work.Done()
+	defer x.l.s.release(x.place)
+	defer x.l.s.net("the reply to a query")
+	if !x.said {
+		x.l.s.stats.Queries.Add(1)
+		x.l.reply(brief(x.quick.packet, dns.RcodeServerFailure), x.from)
+	}
 }
 
 // account counts how long the query took, and logs it.
@@ -217,9 +224,12 @@ func (x *express) account() {
 	}
 }
 
-// end gives the place back, and the query.
+// end gives back what the query holds, and the query.
 func (x *express) end() {
-	x.l.s.release(x.place)
+	x.l.s.step("end")
+	l := x.l
+	defer l.work.Done()
+	l.s.release(x.place)
 	x.rec, x.decided = audit.Record{}, policy.Decision{}
 	x.granted.reset()
 	x.reply.reset()
@@ -229,23 +239,32 @@ func (x *express) end() {
 // fail answers SERVFAIL, since the kernel did not take the grant. The query is not
 // used again: the kernel's side may still have its grants.
 func (x *express) fail(reason string) {
+	defer x.net()
 	s := x.l.s
+	s.step("fail")
 	s.stats.GrantFailures.Add(1)
 	x.spent.acknowledged(s.now().Sub(x.opening))
 	s.crew.do(func() {
-		defer x.l.work.Done()
-		defer s.release(x.place)
-		defer s.net("a query")
-		defer x.fails() // after the log, and also if that panics
-		x.rec.Verdict, x.rec.Error, x.rec.Rcode = audit.Failed, "the kernel did not take the grant: "+reason, dns.RcodeServerFailure
-		for i := range x.rec.Answers {
-			x.rec.Answers[i].Openings = nil
-		}
-		s.stats.Queries.Add(1)
-		s.stats.CacheMisses.Add(1)
-		s.stats.verdicts.add(audit.Failed, x.ask.Type)
-		x.account()
+		defer x.net()
+		x.failed(reason)
+		x.fails() // after the log
+		s.release(x.place)
+		x.l.work.Done()
 	})
+}
+
+// failed counts the query and logs why it has failed.
+func (x *express) failed(reason string) {
+	s := x.l.s
+	defer s.net("the log of a query")
+	x.rec.Verdict, x.rec.Error, x.rec.Rcode = audit.Failed, "the kernel did not take the grant: "+reason, dns.RcodeServerFailure
+	for i := range x.rec.Answers {
+		x.rec.Answers[i].Openings = nil
+	}
+	s.stats.Queries.Add(1)
+	s.stats.CacheMisses.Add(1)
+	s.stats.verdicts.add(audit.Failed, x.ask.Type)
+	x.account()
 }
 
 // fails sends SERVFAIL with all that such a reply has.
@@ -256,28 +275,19 @@ func (x *express) fails() {
 	}
 }
 
-// net catches a fault where nothing is left to be done about it.
-func (s *Server) net(what string) {
-	if r := recover(); r != nil {
-		s.fault(what, r)
-	}
-}
-
-// found is the reply as the long way knows answers.
-func (x *express) found(from netip.AddrPort) *found {
-	f := foundOn(x.reply.wire, from)
-	return &f
-}
-
-// long sends the query the long way, with its answer if there is one.
-func (x *express) long(got *found) {
+// long sends the query the long way, with its answer or why there is none; nil after a
+// fault, so that it asks anew.
+func (x *express) long(got *outcome) {
+	defer x.net()
+	x.l.s.step("long way")
 	if x.who.view != nil {
 		x.spent.heard(x.l.s.now().Sub(x.sent))
 	}
 	x.l.s.crew.do(func() {
 		l := x.l
-		defer l.work.Done()
+		defer x.net()
 		l.reply(l.s.handleGiven(x.quick.packet, x.who, false, &begun{x.started, x.spent, got}), x.from)
+		x.said = true
 		x.end()
 	})
 }

@@ -36,10 +36,10 @@ func TestKernelThatHangs(t *testing.T) {
 	k := new(lateKernel)
 	l.granter.tells(k.hold)
 	c := configWith(t)
-	c.GrantTimeout = 80 * time.Millisecond
+	c.GrantTimeout = 400 * time.Millisecond
 	l.asks(c, nil, startScript(t, one("192.0.2.1", "192.0.2.2")))
 	conn := client(t, "udp", "127.0.0.2", l.listen())
-	const queries = 20
+	const queries = 10
 	for i := range queries {
 		began := time.Now()
 		r := exchange(t, conn, newQuery(fmt.Sprintf("n%d.example.org", i), dns.TypeA))
@@ -137,7 +137,7 @@ func TestGranterWithoutAnOpener(t *testing.T) {
 		return nil
 	}
 	c := configWith(t)
-	c.GrantTimeout = 50 * time.Millisecond
+	c.GrantTimeout = 400 * time.Millisecond
 	l.asks(c, nil, startScript(t, one("192.0.2.1")))
 	conn := client(t, "udp", "127.0.0.2", l.listen())
 	for _, what := range []string{"hang", "panic", "error", "good"} {

@@ -202,7 +202,7 @@ func (l *expressLab) asks(c *corefile.Config, edit func(*corefile.Zone), ups ...
 // settled waits until nothing is under way and returns the counters.
 func (l *expressLab) settled() Stats {
 	l.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		s := l.s.Stats()
 		if s.InFlight == 0 && l.places() == 0 {
 			return l.s.Stats()
@@ -216,7 +216,7 @@ func (l *expressLab) settled() Stats {
 // until waits for what must come.
 func until(t testing.TB, what string, there func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !there(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !there(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s does not come", what)
 		}

@@ -155,7 +155,7 @@ func TestShortWaySaysTheSame(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			wantSameCounters(t, w.short.settled(), w.long.settled())
+			wantSameCounters(t, i == 0, w.short.settled(), w.long.settled())
 			if thens := w.short.granter.thens.Load(); thens < cases/10 {
 				t.Errorf("%d of %d went the short way: the test is of something else", thens, cases)
 			}
@@ -167,11 +167,12 @@ func TestShortWaySaysTheSame(t *testing.T) {
 }
 
 // wantSameCounters compares the counters that do not tell which way was taken.
-func wantSameCounters(t *testing.T, short, long Stats) {
+func wantSameCounters(t *testing.T, unread bool, short, long Stats) {
 	t.Helper()
 	for _, s := range []*Stats{&short, &long} {
-		// The short way asks once more where it leads nowhere, and waits for nobody.
-		s.UpstreamQueries, s.UpstreamTCP, s.UpstreamFailures, s.WrongReplies, s.Coalesced = 0, 0, 0, 0, 0
+		if unread { // the long way waits past a reply that cannot be read, the short way asks over TCP
+			s.UpstreamQueries, s.UpstreamTCP, s.UpstreamFailures, s.WrongReplies = 0, 0, 0, 0
+		}
 		s.CacheBytes = 0 // it keeps answers as they came, the long way as it packs them
 	}
 	if short != long {

@@ -95,10 +95,32 @@ func TestOneFlightForAll(t *testing.T) {
 	}
 }
 
+// TestRoundRobinCountsCalls: a query that only joins a call takes nobody's turn.
+func TestRoundRobinCountsCalls(t *testing.T) {
+	l := newExpressLab(t, false)
+	gate := make(chan struct{})
+	first, second := startScript(t, gated(gate, one("192.0.2.1"))), startScript(t, one("192.0.2.2"))
+	l.asks(configWith(t), func(z *corefile.Zone) {
+		z.Policy, z.Timeout, z.Deadline, z.MaxFails = corefile.RoundRobin, time.Minute, time.Minute, 0
+	}, first, second)
+	at := l.listen()
+	const clients = 2 // so that a turn for each would be the first's again
+	l.crowded(at, clients, func() {
+		until(t, "the call", func() bool { return l.s.Stats().Coalesced == clients-1 })
+		close(gate)
+	})
+	if r := exchange(t, client(t, "udp", "127.0.0.2", at), newQuery("next.example.org", dns.TypeA)); len(r.Answer) != 1 || r.Answer[0].(*dns.A).A.String() != "192.0.2.2" {
+		t.Errorf("the next call is answered %v", r.Answer)
+	}
+	if first.udp.Load() != 1 || second.udp.Load() != 1 {
+		t.Errorf("asked %d and %d times", first.udp.Load(), second.udp.Load())
+	}
+}
+
 // TestFlightsThatEndElsewhere: whatever a flight ends with, everybody gets the
 // answer that the long way finds.
 func TestFlightsThatEndElsewhere(t *testing.T) {
-	const clients = 12
+	const clients, timeout = 12, 2 * time.Second
 	rcode := func(n int) script {
 		return func(q *dns.Msg, _ bool) [][]byte {
 			return [][]byte{says(q, func(r *dns.Msg) { r.Rcode = n })}
@@ -106,7 +128,7 @@ func TestFlightsThatEndElsewhere(t *testing.T) {
 	}
 	slow := func(q *dns.Msg, _ bool) [][]byte {
 		if q.Question[0].Qtype != dns.TypeNS {
-			time.Sleep(expressTry + 100*time.Millisecond)
+			time.Sleep(timeout + 100*time.Millisecond)
 		}
 		return one("192.0.2.1")(q, false)
 	}
@@ -116,13 +138,11 @@ func TestFlightsThatEndElsewhere(t *testing.T) {
 		rcode   int
 		answers int
 		least   time.Duration
-		// asked is how often the first upstream is at most: once for all, and where its
-		// answer is for nobody by each on the long way, if no two of them meet there.
-		asked int64
+		asked   int64 // how often the first upstream is, for all together
 	}{
-		{name: "SERVFAIL", first: rcode(dns.RcodeServerFailure), answers: 1, asked: 1 + clients},
-		{name: "REFUSED", first: rcode(dns.RcodeRefused), answers: 1, asked: 1 + clients},
-		{name: "FORMERR", first: rcode(dns.RcodeFormatError), answers: 1, asked: 1 + 2*clients},
+		{name: "SERVFAIL", first: rcode(dns.RcodeServerFailure), answers: 1, asked: 1},
+		{name: "REFUSED", first: rcode(dns.RcodeRefused), answers: 1, asked: 1},
+		{name: "FORMERR", first: rcode(dns.RcodeFormatError), answers: 1, asked: 2}, // again without EDNS
 		{name: "NXDOMAIN", first: rcode(dns.RcodeNameError), rcode: dns.RcodeNameError, asked: 1},
 		{name: "no address", first: rcode(dns.RcodeSuccess), asked: 1},
 		{name: "two names", first: func(q *dns.Msg, _ bool) [][]byte {
@@ -133,12 +153,12 @@ func TestFlightsThatEndElsewhere(t *testing.T) {
 				return one("192.0.2.1")(q, true)
 			}
 			return [][]byte{says(q, func(r *dns.Msg) { r.Truncated = true })}
-		}, answers: 1, asked: 1 + clients},
+		}, answers: 1, asked: 1},
 		{name: "noise", first: func(q *dns.Msg, _ bool) [][]byte {
 			return [][]byte{wireReply(q, noerror, [][]byte{{1, 2, 3}})}
-		}, answers: 1, asked: 99},
-		{name: "silence", first: func(q *dns.Msg, _ bool) [][]byte { return nil }, answers: 1, asked: 99},
-		{name: "slowness", first: slow, answers: 1, least: expressTry, asked: 1 + clients},
+		}, answers: 1, asked: 1},
+		{name: "silence", first: func(q *dns.Msg, _ bool) [][]byte { return nil }, answers: 1, least: timeout, asked: 1},
+		{name: "slowness", first: slow, answers: 1, least: timeout, asked: 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -151,7 +171,7 @@ func TestFlightsThatEndElsewhere(t *testing.T) {
 				}
 				return tt.first(q, tcp)
 			})), startScript(t, one("192.0.2.1"))
-			l.asks(configWith(t), func(z *corefile.Zone) { z.Deadline = 4 * time.Second }, first, second)
+			l.asks(configWith(t), func(z *corefile.Zone) { z.Timeout, z.Deadline, z.MaxFails = timeout, time.Minute, 0 }, first, second)
 			replies, took := l.crowded(l.listen(), clients, func() {
 				until(t, "the flight", func() bool { return l.s.Stats().Coalesced == clients-1 })
 				close(gate)
@@ -161,11 +181,11 @@ func TestFlightsThatEndElsewhere(t *testing.T) {
 					t.Fatalf("%v", r)
 				}
 			}
-			if took < tt.least || took > 4500*time.Millisecond {
+			if took < tt.least {
 				t.Errorf("it took %v", took)
 			}
 			s := l.settled()
-			if n := asked.Load(); n == 0 || n > tt.asked || s.Queries != clients || s.Panics != 0 {
+			if n := asked.Load(); n != tt.asked || s.Queries != clients || s.Panics != 0 {
 				t.Errorf("asked %d times, %+v", n, s)
 			}
 			if n := len(l.s.setup.Load().keeper.flights.calls); n != 0 {
@@ -217,10 +237,12 @@ func TestNothingIsLostInADrain(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			// What lies in the socket is read for a moment only.
+			until(t, "the reading of all", func() bool { return l.s.Stats().Queries == queries })
 			if err := end(l.s); err != nil {
 				t.Fatal(err)
 			}
-			if s := l.s.Stats(); s.InFlight != 0 || s.Allowed != queries || s.RepliesLost != 0 {
+			if s := l.settled(); s.Allowed != queries || s.RepliesLost != 0 {
 				t.Errorf("%+v", s)
 			}
 			for i := range queries {

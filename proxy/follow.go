@@ -26,7 +26,7 @@ type follows struct {
 
 // led are the names that one pod is led to.
 type led struct {
-	epoch atomic.Uint64 // goes up when there is a name that was not, and with each snapshot
+	epoch atomic.Uint64 // goes up when there is a name that was not, or one less
 	names map[policy.Name]followed
 }
 
@@ -107,13 +107,17 @@ func (f *follows) sweep(snap *policy.Snapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for p, l := range f.pods {
-		l.epoch.Add(1)
 		v := snap.ViewOf(p)
 		if v == nil {
 			delete(f.pods, p)
+			l.epoch.Add(1)
 			continue
 		}
+		names := len(l.names)
 		maps.DeleteFunc(l.names, func(_ policy.Name, to followed) bool { return !v.Decide(to.via).Allowed() })
+		if len(l.names) < names {
+			l.epoch.Add(1)
+		}
 	}
 }
 

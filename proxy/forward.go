@@ -7,10 +7,10 @@ import (
 	"net/netip"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -39,12 +39,20 @@ type zones struct {
 }
 
 func (z *zones) resolve(a ask) (found, error) {
-	for i, f := range z.forwards {
-		if a.Name.HasSuffix(z.config.Zones[i].Name) {
-			return f.resolve(a)
-		}
+	if f := z.forward(a.Name); f != nil {
+		return f.resolve(a)
 	}
 	return found{}, errNoZone
+}
+
+// forward returns the forward of the longest zone of a name, nil if none covers it.
+func (z *zones) forward(n policy.Name) *forward {
+	for i, f := range z.forwards {
+		if n.HasSuffix(z.config.Zones[i].Name) {
+			return f
+		}
+	}
+	return nil
 }
 
 // forward is one zone's upstreams. They may change while queries run.
@@ -99,8 +107,7 @@ func (f *forward) take(r *routes) {
 	}
 }
 
-// resolve asks one upstream after the other, those that answer first, until one
-// gives an answer or the deadline is over.
+// resolve asks the upstreams, unless too many queries are under way at them.
 func (f *forward) resolve(a ask) (found, error) {
 	t := f.begin()
 	n := f.under.Add(1)
@@ -111,47 +118,13 @@ func (f *forward) resolve(a ask) (found, error) {
 		}
 		return found{}, fmt.Errorf("ask the upstreams of zone %s: %w", z.Name, errBusy)
 	}
-	var refused found
-	var last error
-	for {
-		u, resort := t.next()
-		if u == nil || resort && refused.msg != nil {
-			if refused.msg != nil {
-				return refused, nil // everybody was asked, and somebody said no
-			}
-			if !t.rest() {
-				break
-			}
-			continue
-		}
-		m, err := u.exchange(a, t.attempt())
-		if err != nil {
-			t.failed(u, err)
-			last = err
-			continue
-		}
-		if !passed(m.Rcode) {
-			return found{m, u.addr}, nil
-		}
-		t.now = time.Now()
-		refused = found{m, u.addr}
-	}
-	return found{}, t.error(last)
+	return t.resolve(a)
 }
 
-// ready returns who is asked first at the moment, and how, nil if a query has to
-// take the long way.
-func (f *forward) ready() (*upstream, attempt) {
-	r := f.routes.Load()
-	z := r.zone
-	if z.MaxConcurrent > 0 || z.ForceTCP || len(r.first) == 0 {
-		return nil, attempt{}
-	}
-	u := f.order(r)[0]
-	if u.gone() || u.down(z.MaxFails) {
-		return nil, attempt{}
-	}
-	return u, attempt{maxFails: z.MaxFails, probe: z.Probe}
+// short tells whether the zone's queries may take the short way.
+func (f *forward) short() bool {
+	z := f.routes.Load().zone
+	return z.MaxConcurrent == 0 && !z.ForceTCP
 }
 
 // passed tells whether the response code says that another upstream may know better.

@@ -82,6 +82,7 @@ func (s *Server) program(ctx context.Context, grants []policy.Grant) error {
 			<-s.granting
 			done <- err
 		}()
+		s.step("grant")
 		err = s.granter.Grant(ctx, grants)
 	})
 	select {

@@ -28,8 +28,9 @@ type Guard struct {
 	ranges []netip.Prefix
 	nat64  []netip.Prefix
 	allow  []corefile.RebindAllow
-	// cluster are addresses of nodes and Services, with what they are.
+	// cluster are addresses of nodes, Services and resolvers, with what they are.
 	cluster map[netip.Addr]string
+	own     func(netip.Addr) bool // of the agent
 }
 
 // Cluster is what the proxy knows of the cluster beyond its configuration and the
@@ -46,14 +47,15 @@ type Cluster struct {
 	// Ranges are the pod ranges of all nodes.
 	Ranges []netip.Prefix
 	// Resolvers are what answers behind the Services that the configuration
-	// forwards to.
+	// forwards to, and the guard keeps outside names from them.
 	Resolvers map[policy.ServiceRef]policy.Resolver
 	// Hold are the ranges of this node's pods: a query from an address in them that
 	// no pod has waits until its pod is known. Empty: none waits.
 	Hold []netip.Prefix
 }
 
-// sameGuard tells whether the guard and the identification need the same of both.
+// sameGuard tells whether the guard and the identification need the same of both,
+// resolvers aside.
 func (c Cluster) sameGuard(d Cluster) bool {
 	return slices.Equal(c.Nodes, d.Nodes) && slices.Equal(c.Peers, d.Peers) && slices.Equal(c.Services, d.Services) &&
 		slices.Equal(c.Ranges, d.Ranges) && slices.Equal(c.Hold, d.Hold)
@@ -71,6 +73,10 @@ func NewGuard(c *corefile.Config, cluster Cluster) *Guard {
 	g := &Guard{
 		domain: c.ClusterDomain, ranges: slices.Concat(c.ClusterRanges, cluster.Ranges), nat64: c.NAT64, allow: c.Rebind,
 		cluster: make(map[netip.Addr]string, len(cluster.Nodes)+len(cluster.Peers)+len(cluster.Services)),
+		own:     c.Own,
+	}
+	for _, a := range knownResolvers(c, cluster) {
+		g.cluster[a.Unmap()] = "resolver"
 	}
 	for _, a := range cluster.Services {
 		g.cluster[a.Unmap()] = "service"
@@ -81,10 +87,26 @@ func NewGuard(c *corefile.Config, cluster Cluster) *Guard {
 	for _, a := range cluster.Nodes {
 		g.cluster[a.Unmap()] = "node"
 	}
-	for _, a := range c.Bind {
-		g.cluster[a] = "node" // the endpoint
-	}
 	return g
+}
+
+// knownResolvers are the addresses of every zone's upstreams, those whose queries are
+// intercepted, and those of the Services that are followed, from where they answer and
+// where they are dialled.
+func knownResolvers(c *corefile.Config, cluster Cluster) []netip.Addr {
+	out := slices.Clone(c.Intercept)
+	for _, z := range c.Zones {
+		for _, to := range z.To {
+			out = append(out, to.Addr())
+		}
+	}
+	for _, r := range cluster.Resolvers {
+		out = append(out, r.ClusterIPs...)
+		for _, e := range r.Endpoints {
+			out = append(out, e.Addr())
+		}
+	}
+	return out
 }
 
 // Blocked returns why the name must not open the address, "" if it may. The
@@ -115,6 +137,28 @@ func (g *Guard) Blocked(n policy.Name, a netip.Addr, pods *policy.Snapshot) stri
 	return ""
 }
 
+// judgement is what the guard said of the addresses of an answer to a name.
+type judgement struct {
+	name  policy.Name
+	words []judged
+}
+
+// judged is one address with the guard's word on it, "" where it may be opened.
+type judged struct {
+	addr netip.Addr
+	word string
+}
+
+// stands tells whether the guard says the same by these pods.
+func (j *judgement) stands(g *Guard, pods *policy.Snapshot) bool {
+	for _, of := range j.words {
+		if g.Blocked(j.name, of.addr, pods) != of.word {
+			return false
+		}
+	}
+	return true
+}
+
 func (g *Guard) judge(a netip.Addr, outside bool, pods *policy.Snapshot) string {
 	for _, m := range metadata {
 		if a == m {
@@ -128,6 +172,9 @@ func (g *Guard) judge(a netip.Addr, outside bool, pods *policy.Snapshot) string 
 	}
 	if !outside {
 		return ""
+	}
+	if g.own(a) {
+		return "node"
 	}
 	if what, ok := g.cluster[a]; ok {
 		return what

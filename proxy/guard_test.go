@@ -2,9 +2,13 @@ package proxy
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -196,5 +200,104 @@ func TestGuardNeverOpensWhatIsNoHost(t *testing.T) {
 		if got := g.Blocked(name(t, "www.example.org"), mustAddr(a), nil); got != "node" {
 			t.Errorf("another node's %s: %q", a, got)
 		}
+	}
+}
+
+// resolverConfig has resolvers of each kind that a Corefile can name.
+const resolverConfig = `. {
+    bind 203.0.113.53 2001:db8:53::53
+    forward . 198.51.100.53 [2001:db8::53]:5353 kube-dns.kube-system
+    cluster cluster.local 10.1.0.0/16
+    intercept 192.0.2.77
+    rebind allow dns.test 198.51.100.53/32
+}
+corp.test {
+    forward . 192.0.2.88:5300
+}`
+
+// TestGuardKnowsResolvers: an outside name opens neither a resolver that the agent
+// knows nor an address of its own, in any form.
+func TestGuardKnowsResolvers(t *testing.T) {
+	c, err := corefile.Parse("Corefile", resolverConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := NewGuard(c, Cluster{Resolvers: map[policy.ServiceRef]policy.Resolver{kubeDNS: {
+		ClusterIPs: addrsOf("::ffff:198.18.0.10", "2001:db8:42::10"), Endpoints: ports("[::ffff:198.18.0.53]:8053", "[2001:db8:1::53]:53"),
+	}}})
+	const outside, inside = "www.example.org", "kube-dns.kube-system.svc.cluster.local"
+	for _, tt := range []struct{ addr, why string }{
+		{"203.0.113.53", "node"}, // the endpoint
+		{"2001:db8:53::53", "node"},
+		{"fd5c:7a1e:93b4::1:7", "node"}, // of those that the agent serves on
+		{"198.51.100.53", "resolver"},
+		{"2001:db8::53", "resolver"},
+		{"192.0.2.77", "resolver"},
+		{"192.0.2.88", "resolver"}, // of another zone
+		{"198.18.0.10", "resolver"},
+		{"2001:db8:42::10", "resolver"},
+		{"198.18.0.53", "resolver"},
+		{"2001:db8:1::53", "resolver"},
+		{"192.0.2.1", ""},
+		{"fd5c:7a1e:93b4::2:7", ""},
+	} {
+		a := mustAddr(tt.addr)
+		if why := g.Blocked(name(t, outside), a, nil); why != tt.why {
+			t.Errorf("%s: %q, want %q", a, why, tt.why)
+		}
+		if why := g.Blocked(name(t, inside), a, nil); why != "" {
+			t.Errorf("a name of the cluster does not open %s: %s", a, why)
+		}
+		if !a.Is4() {
+			continue
+		}
+		if why := g.Blocked(name(t, outside), netip.AddrFrom16(a.As16()), nil); why != tt.why {
+			t.Errorf("mapped, %s: %q, want %q", a, why, tt.why)
+		}
+		if why := g.Blocked(name(t, outside), mustAddr("64:ff9b::"+tt.addr), nil); (why == "") != (tt.why == "") {
+			t.Errorf("by NAT64, %s: %q", a, why)
+		}
+	}
+	if why := g.Blocked(name(t, "dns.test"), mustAddr("198.51.100.53"), nil); why != "" {
+		t.Errorf("blocked although the administrator allows it: %s", why)
+	}
+}
+
+// TestGuardFollowsResolvers: a resolver that appears while the agent runs is closed to
+// outside names at once, for answers from the cache too; one that left is free.
+func TestGuardFollowsResolvers(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 300 IN A 192.0.2.8", "www.example.org. 300 IN A 192.0.2.9"}})
+	of := func(addrs ...string) map[policy.ServiceRef]policy.Resolver {
+		r := policy.Resolver{ClusterIPs: addrsOf("10.96.0.10")}
+		for _, a := range addrs {
+			r.Endpoints = append(r.Endpoints, netip.AddrPortFrom(mustAddr(a), 53))
+		}
+		return map[policy.ServiceRef]policy.Resolver{kubeDNS: r}
+	}
+	for _, step := range []struct {
+		resolvers map[policy.ServiceRef]policy.Resolver
+		want      []string
+	}{
+		{nil, []string{"192.0.2.8", "192.0.2.9"}},
+		{of("192.0.2.8"), []string{"192.0.2.9"}},
+		{of("::ffff:192.0.2.9"), []string{"192.0.2.8"}},
+		{of(), []string{"192.0.2.8", "192.0.2.9"}},
+	} {
+		c := labCluster
+		c.Resolvers = step.resolvers
+		l.s.SetCluster(c)
+		for range 3 { // the last at least is from the cache
+			r, _ := l.any("10.1.0.2", newQuery("www.example.org", dns.TypeA))
+			var got []string
+			for _, rr := range r.Answer {
+				got = append(got, rr.(*dns.A).A.String())
+			}
+			if !slices.Equal(got, step.want) {
+				t.Errorf("with the resolvers %v the answer is %v, want %v", step.resolvers, got, step.want)
+			}
+		}
+	}
+	if n := l.upstreamAsked(); n != 1 {
+		t.Errorf("the upstream was asked %d times", n)
 	}
 }

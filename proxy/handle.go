@@ -1,8 +1,6 @@
 package proxy
 
 import (
-	"log/slog"
-	"runtime/debug"
 	"time"
 
 	"github.com/miekg/dns"
@@ -38,13 +36,7 @@ func (s *Server) handleGiven(packet []byte, who asker, tcp bool, from *begun) (r
 type begun struct {
 	at    time.Time // when it arrived
 	spent stages
-	got   *found // the upstream's answer, nil if there is none
-}
-
-// fault counts and logs what a net has caught, with where it happened.
-func (s *Server) fault(what string, r any) {
-	s.stats.Panics.Add(1)
-	s.logger.Error(what+" ended in a fault of the proxy", slog.Any("fault", r), slog.String("stack", string(debug.Stack())))
+	got   *outcome // what the upstreams say
 }
 
 // answer is handle without a net.
@@ -76,6 +68,7 @@ func (s *Server) answer(packet []byte, who asker, tcp bool, from *begun) []byte 
 	case aboutServer(q):
 		return pack(query, respond(query, dns.RcodeRefused), tcp)
 	}
+	s.step("read")
 	setup := s.setup.Load()
 	if who.view == nil {
 		return s.plain(packet, query, q, who, setup, tcp, from.got)
@@ -83,8 +76,10 @@ func (s *Server) answer(packet []byte, who asker, tcp bool, from *begun) []byte 
 	t := &turn{s: s, setup: setup, view: who.view, snap: who.snap, query: query, q: q, given: from.got, spent: from.spent}
 	t.rec = audit.Record{Pod: who.view.Pod.PodRef, Workload: who.view.Workload, Address: who.addr, Name: q.Name, Type: q.Type, Class: q.Class, TCP: tcp}
 	r := t.run()
+	s.step("decided")
 	wire := pack(query, r, tcp)
 	t.finish(r, from.at)
+	s.step("finished")
 	if !tcp && t.single {
 		s.remember(packet, wire, t.answer, who, setup, t)
 	}
@@ -92,8 +87,8 @@ func (s *Server) answer(packet []byte, who asker, tcp bool, from *begun) []byte 
 }
 
 // plain answers someone whom no policy selects: nothing is decided, granted or logged.
-func (s *Server) plain(packet []byte, query *dns.Msg, q Question, who asker, setup *setup, tcp bool, given *found) []byte {
-	got, err := setup.keeper.answerGiven(askOf(q, query), given)
+func (s *Server) plain(packet []byte, query *dns.Msg, q Question, who asker, setup *setup, tcp bool, given *outcome) []byte {
+	got, err := setup.keeper.answerGiven(askOf(q, query), given, false)
 	if err != nil {
 		return pack(query, respond(query, dns.RcodeServerFailure), tcp)
 	}

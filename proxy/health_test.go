@@ -13,7 +13,7 @@ import (
 // await waits until a condition holds.
 func await(t testing.TB, otherwise string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal(otherwise)
 		}

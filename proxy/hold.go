@@ -4,8 +4,6 @@ import (
 	"net/netip"
 	"sync"
 	"time"
-
-	"github.com/miekg/dns"
 )
 
 const (
@@ -21,7 +19,7 @@ const (
 type held struct {
 	source, local netip.Addr // unmapped; local is where it arrived
 	stop          func() bool
-	resume        func(who asker)
+	query         *task
 }
 
 // waiting are the queries that wait, by source. They hold no place among those
@@ -40,19 +38,19 @@ func newWaiting() waiting {
 	}
 }
 
-// hold makes a query wait until its source is known, and then gives resume who
-// asks; who is not known still, after holdMost. It is called once, on another
-// goroutine. Not ok: there are too many that wait, and resume is not called.
-func (s *Server) hold(who asker, local netip.Addr, resume func(asker)) (ok bool) {
+// hold makes a query wait until its source is known, and then runs it by who asks;
+// who is not known still, after holdMost. That is once, on another goroutine. Not ok:
+// there are too many that wait, and it is not run.
+func (s *Server) hold(who asker, local netip.Addr, q *task) (ok bool) {
 	w := &s.waiting
-	h := &held{source: who.addr, local: local, resume: resume}
+	h := &held{source: who.addr, local: local, query: q}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	// It may be known by now: a snapshot that was published since the
 	// identification has resumed what was held, and not this.
 	if who = s.recognize(h.source, local); who.known {
 		s.stats.Held.Add(1)
-		s.crew.do(func() { resume(who) })
+		h.resume(s, who)
 		return true
 	}
 	of := w.bySource[h.source]
@@ -60,6 +58,8 @@ func (s *Server) hold(who asker, local netip.Addr, resume func(asker)) (ok bool)
 		s.stats.HeldOut.Add(1)
 		return false
 	}
+	s.step("hold")
+	h.stop = w.after(holdMost, func() { s.giveUp(h) }) // it waits for the lock, if it is that soon
 	if of == nil {
 		of = map[*held]bool{}
 		w.bySource[h.source] = of
@@ -67,8 +67,13 @@ func (s *Server) hold(who asker, local netip.Addr, resume func(asker)) (ok bool)
 	of[h] = true
 	w.all++
 	s.stats.Held.Add(1)
-	h.stop = w.after(holdMost, func() { s.giveUp(h) })
 	return true
+}
+
+// resume runs the query on a worker.
+func (h *held) resume(s *Server, who asker) {
+	h.query.who = who
+	s.crew.do(h.query.run)
 }
 
 // giveUp ends the wait of a query whose source nobody knows.
@@ -83,11 +88,18 @@ func (s *Server) giveUp(h *held) {
 	if !waits {
 		return
 	}
-	who := s.recognize(h.source, h.local)
+	who := s.heldBy(h)
 	if !who.known {
 		s.stats.HeldOut.Add(1)
 	}
-	h.resume(who)
+	h.resume(s, who)
+}
+
+// heldBy tells who is at the source of a query that waits; after a fault nobody.
+func (s *Server) heldBy(h *held) (who asker) {
+	defer s.net("the identification of a held query")
+	s.step("held")
+	return s.recognize(h.source, h.local)
 }
 
 // remove takes a query from those that wait; the caller holds mu.
@@ -105,28 +117,15 @@ func (s *Server) resume() {
 	w := &s.waiting
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for source, of := range w.bySource {
+	for _, of := range w.bySource {
 		for h := range of {
-			who := s.recognize(source, h.local)
+			who := s.heldBy(h)
 			if !who.known {
 				break // nor are its others
 			}
 			h.stop()
 			w.remove(h)
-			s.crew.do(func() { h.resume(who) })
+			h.resume(s, who)
 		}
 	}
-}
-
-// resumed returns the reply to a query that was held, now by who is known to ask.
-func (s *Server) resumed(packet []byte, who asker, tcp bool) []byte {
-	if !who.known {
-		return brief(packet, dns.RcodeServerFailure)
-	}
-	p, ok := s.admit(who)
-	if !ok {
-		return brief(packet, dns.RcodeServerFailure)
-	}
-	defer s.release(p)
-	return s.handle(packet, who, tcp)
 }

@@ -245,6 +245,12 @@ func TestHeldIsBounded(t *testing.T) {
 	}
 }
 
+// parked is a query that waits, and where its reply comes.
+func (l *lab) parked(packet []byte) (q *task, reply chan []byte) {
+	reply = make(chan []byte, 1)
+	return &task{s: l.s, packet: packet, reply: func(wire []byte) { reply <- wire }, done: func() {}}, reply
+}
+
 // TestPublishedSinceTheIdentification: the snapshot that knows the source comes
 // between the look at it and the wait, which nothing would end but its time.
 func TestPublishedSinceTheIdentification(t *testing.T) {
@@ -254,11 +260,12 @@ func TestPublishedSinceTheIdentification(t *testing.T) {
 		t.Fatal("known already")
 	}
 	l.s.Publish(compile(t, labPolicies, labPods))
-	resumed := make(chan asker, 1)
-	if !l.s.hold(who, netip.Addr{}, func(who asker) { resumed <- who }) {
+	q, reply := l.parked(packed(t, newQuery("www.example.org", dns.TypeA)))
+	if !l.s.hold(who, netip.Addr{}, q) {
 		t.Fatal("no room")
 	}
-	if who := <-resumed; who.view == nil || who.view.Pod.Name != "strict" || len(clock.all) != 0 || l.heldNow() != 0 {
+	<-reply
+	if who := q.who; who.view == nil || who.view.Pod.Name != "strict" || len(clock.all) != 0 || l.heldNow() != 0 {
 		t.Errorf("resumed as %+v, %d timers", who, len(clock.all))
 	}
 }
@@ -272,7 +279,9 @@ func TestTheTimeEndsAsTheSnapshotComes(t *testing.T) {
 		l.s.Publish(compile(t, labPolicies, without("strict")))
 		before := resumed.Load()
 		who := l.s.identify(netip.MustParseAddr("10.1.0.4"), netip.Addr{})
-		if !l.s.hold(who, netip.Addr{}, func(asker) { resumed.Add(1) }) {
+		q, _ := l.parked(packed(t, newQuery("www.example.org", dns.TypeA)))
+		q.done = func() { resumed.Add(1) }
+		if !l.s.hold(who, netip.Addr{}, q) {
 			t.Fatal("no room")
 		}
 		next := compile(t, labPolicies, labPods)
@@ -324,8 +333,8 @@ func TestHeldIsNotHung(t *testing.T) {
 	}
 	// The pod "free" of another name, since strict would be refused.
 	who.addr = netip.MustParseAddr("10.1.0.6")
-	done := make(chan []byte, 1)
-	l.s.hold(who, at.Addr(), func(who asker) { done <- l.s.resumed(packet, who, false) })
+	q, done := l.parked(packet)
+	l.s.hold(who, at.Addr(), q)
 	limit := longest(l.s.setup.Load().config)
 	for range 4 {
 		now += limit + time.Second

@@ -5,11 +5,7 @@ import (
 	"sync"
 )
 
-var (
-	errAbandoned = errors.New("whoever asked first did not finish")
-	// errNotPlain is for those who wait for a flight that has to go the long way.
-	errNotPlain = errors.New("it takes the long way")
-)
+var errAbandoned = errors.New("whoever asked first did not finish")
 
 // inflight is the resolver that asks one identical query at a time: who asks the
 // same meanwhile gets the same answer.
@@ -40,7 +36,7 @@ func (f *inflight) resolve(a ask) (found, error) {
 		}
 		f.stats.Coalesced.Add(1)
 		<-c.done
-		if !errors.Is(c.err, errNotPlain) {
+		if !errors.Is(c.err, errAbandoned) {
 			return c.answer, c.err
 		}
 	}
@@ -92,15 +88,26 @@ func (f *inflight) board(x *express) (fl *flight, first, ok bool) {
 	return fl, true, true
 }
 
-// land ends a flight: nobody boards any more. Those who wait for it get what
-// answer returns.
+// outcome is how a flight ended for those on the short way.
+type outcome struct {
+	found
+	err error
+}
+
+// land ends a flight: nobody boards any more. Waiters on goroutines get the result
+// of answer, which is called without the lock: it may unpack a message. After a fault
+// in it they ask themselves.
 func (f *inflight) land(fl *flight, answer func() (found, error)) (riders []*express) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.calls, fl.lead.ask)
-	if fl.call.done != nil {
+	landed := fl.landed
+	fl.landed = true
+	if !landed {
+		delete(f.calls, fl.lead.ask)
+	}
+	f.mu.Unlock()
+	if !landed && fl.call.done != nil { // nobody sets it from here on
+		defer close(fl.call.done)
 		fl.call.answer, fl.call.err = answer()
-		close(fl.call.done)
 	}
 	return fl.riders
 }

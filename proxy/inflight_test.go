@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/miekg/dns"
@@ -14,7 +15,7 @@ type gate struct {
 	calls int
 	enter chan ask
 	open  chan struct{}
-	panic bool
+	panic atomic.Bool // of the next
 	err   error
 }
 
@@ -24,7 +25,7 @@ func (g *gate) resolve(a ask) (found, error) {
 	g.mu.Unlock()
 	g.enter <- a
 	<-g.open
-	if g.panic {
+	if g.panic.Swap(false) {
 		panic("a fault")
 	}
 	return found{msg: new(dns.Msg)}, g.err
@@ -81,9 +82,10 @@ func TestErrorIsSharedAndNotKept(t *testing.T) {
 	}
 }
 
+// TestFaultOfTheFirstFreesTheOthers: they ask themselves.
 func TestFaultOfTheFirstFreesTheOthers(t *testing.T) {
 	g, stats := newGate(), &counters{}
-	g.panic = true
+	g.panic.Store(true)
 	f := newInflight(g, stats)
 	a := askFor(t, "www.example.org")
 	first := make(chan any)
@@ -100,43 +102,68 @@ func TestFaultOfTheFirstFreesTheOthers(t *testing.T) {
 	if <-first == nil {
 		t.Error("the fault was swallowed")
 	}
-	if err := <-second; !errors.Is(err, errAbandoned) {
-		t.Errorf("the second got %v", err)
+	if err := <-second; err != nil || g.calls != 2 || len(f.calls) != 0 {
+		t.Errorf("the second got %v; %d calls, %d left", err, g.calls, len(f.calls))
 	}
 }
 
-// TestWaitersOfAFlightThatLeadsNowhereAskThemselves: and once.
-func TestWaitersOfAFlightThatLeadsNowhereAskThemselves(t *testing.T) {
+// TestWaitersOfAFlight: whatever it ends with, those on the long way get it too and
+// ask nobody themselves.
+func TestWaitersOfAFlight(t *testing.T) {
 	g := newGate()
-	close(g.open)
 	f := newInflight(g, &counters{})
 	x := &express{ask: askFor(t, "www.example.org")}
-	fl, first, ok := f.board(x)
-	if !first || !ok || fl.lead != x {
-		t.Fatalf("%v %v", first, ok)
+	for _, want := range []outcome{{found: found{msg: new(dns.Msg)}}, {err: errors.New("lost")}} {
+		before := f.stats.Coalesced.Load()
+		fl, first, ok := f.board(x)
+		if !first || !ok || fl.lead != x {
+			t.Fatalf("%v %v", first, ok)
+		}
+		if fl2, first, ok := f.board(&express{ask: x.ask}); fl2 != fl || first || !ok {
+			t.Fatalf("the second does not board: %v %v", first, ok)
+		}
+		const waiters = 5
+		var wg sync.WaitGroup
+		for range waiters {
+			wg.Go(func() {
+				if got, err := f.resolve(x.ask); !errors.Is(err, want.err) || got != want.found {
+					t.Errorf("%v, %v", got, err)
+				}
+			})
+		}
+		until(t, "the waiters", func() bool { return f.stats.Coalesced.Load()-before == waiters+1 })
+		if riders := f.land(fl, func() (found, error) { return want.found, want.err }); len(riders) != 2 {
+			t.Errorf("%d riders", len(riders))
+		}
+		wg.Wait()
+		if g.calls != 0 || len(f.calls) != 0 {
+			t.Errorf("asked %d times, %d calls left", g.calls, len(f.calls))
+		}
 	}
-	if fl2, first, ok := f.board(&express{ask: x.ask}); fl2 != fl || first || !ok {
-		t.Fatalf("the second does not board: %v %v", first, ok)
+}
+
+// TestAnswerIsReadWithoutTheLock: while a call's waiters get its answer, which may
+// be a message to unpack, other calls begin.
+func TestAnswerIsReadWithoutTheLock(t *testing.T) {
+	f := newInflight(newGate(), &counters{})
+	a := askFor(t, "www.example.org")
+	fl, _, _ := f.board(&express{ask: a})
+	c, first := f.join(a)
+	if first {
+		t.Fatal("the call is not under way")
 	}
-	const waiters = 5
-	var wg sync.WaitGroup
-	for range waiters {
-		wg.Go(func() {
-			if got, err := f.resolve(x.ask); err != nil || got.msg == nil {
-				t.Errorf("%v, %v", got, err)
-			}
-		})
+	free := false
+	f.land(fl, func() (found, error) {
+		if free = f.mu.TryLock(); free {
+			f.mu.Unlock()
+		}
+		return found{msg: new(dns.Msg)}, nil
+	})
+	<-c.done
+	if c.answer.msg == nil || c.err != nil {
+		t.Errorf("the waiter got %+v, %v", c.answer, c.err)
 	}
-	until(t, "the waiters", func() bool { return f.stats.Coalesced.Load() == waiters+1 })
-	if riders := f.land(fl, func() (found, error) { return found{}, errNotPlain }); len(riders) != 2 {
-		t.Errorf("%d riders", len(riders))
-	}
-	wg.Wait()
-	if g.calls == 0 || g.calls > waiters || len(f.calls) != 0 {
-		t.Errorf("asked %d times, %d calls left", g.calls, len(f.calls))
-	}
-	g.err = errors.New("lost")
-	if _, first, ok := f.board(x); !first || !ok {
-		t.Error("nobody boards after it has landed")
+	if !free {
+		t.Error("the answer is read under the lock of all calls")
 	}
 }

@@ -26,6 +26,7 @@ type keeper struct {
 	s       *Server
 	config  *corefile.Config
 	cache   *cache
+	warmed  *cache   // what warm-ups were answered
 	next    resolver // flights, but in tests that want none
 	flights *inflight
 	filler  *filler
@@ -34,18 +35,12 @@ type keeper struct {
 	renewals atomic.Int32
 }
 
-// first returns who is asked first for a name on the short way, nil if it is none
-// for that.
-func (k *keeper) first(n policy.Name) (*upstream, attempt) {
+// forward returns the upstreams for a name, nil if there are none.
+func (k *keeper) forward(n policy.Name) *forward {
 	if k.zones == nil {
-		return nil, attempt{}
+		return nil
 	}
-	for i, f := range k.zones.forwards {
-		if n.HasSuffix(k.config.Zones[i].Name) {
-			return f.ready()
-		}
-	}
-	return nil, attempt{}
+	return k.zones.forward(n)
 }
 
 // keeps returns the settings by which an ask's answer is kept, nil if it is not.
@@ -59,23 +54,26 @@ func keeps(c *corefile.Config, a ask) *corefile.Zone {
 	return nil
 }
 
-// answerGiven is answer where the upstream's answer may be known.
-func (k *keeper) answerGiven(a ask, given *found) (answer, error) {
+// answerGiven is answer where what the upstreams say may be known. quiet: no client
+// asks, so a cache hit is none.
+func (k *keeper) answerGiven(a ask, given *outcome, quiet bool) (answer, error) {
 	if given == nil {
-		return k.answer(a)
+		return k.answer(a, quiet)
 	}
 	k.s.stats.CacheMisses.Add(1)
-	return answer{found: *given, base: k.s.now()}, nil
+	return answer{found: given.found, base: k.s.now()}, given.err
 }
 
-func (k *keeper) answer(a ask) (answer, error) {
+func (k *keeper) answer(a ask, quiet bool) (answer, error) {
 	if keeps(k.config, a) != nil {
 		now := k.s.elapsed()
 		switch e := k.cache.get(a, now); {
 		case e == nil || now < e.born: // or the clock went back
 		case now < e.end:
-			k.s.stats.CacheHits.Add(1)
-			k.touch(e, now)
+			if !quiet {
+				k.s.stats.CacheHits.Add(1)
+				k.touch(e, now)
+			}
 			return k.aged(a, e, now), nil
 		case now < e.gone:
 			return k.late(a, e, now)
@@ -87,6 +85,7 @@ func (k *keeper) answer(a ask) (answer, error) {
 // fetch asks for what is not kept.
 func (k *keeper) fetch(a ask) (answer, error) {
 	k.s.stats.CacheMisses.Add(1)
+	k.s.step("miss")
 	got, err := k.next.resolve(a)
 	return answer{found: got, base: k.s.now()}, err
 }
@@ -113,7 +112,9 @@ type filler struct {
 }
 
 func (f *filler) resolve(a ask) (found, error) {
+	f.s.step("ask")
 	got, err := f.next.resolve(a)
+	f.s.step("asked")
 	if err == nil {
 		f.fill(a, got)
 	}

@@ -25,6 +25,7 @@ func (p *letters) post() {
 	if p.failed == nil {
 		p.failed = func(i int, err error) { p.lines[p.first+i].unsent(p.queries[p.first+i], err) }
 	}
+	defer p.reset() // also after a fault: nothing is sent twice
 	for p.first = 0; p.first < p.count; {
 		l := p.lines[p.first]
 		end := p.first
@@ -34,6 +35,9 @@ func (p *letters) post() {
 		p.out.post(l.raw, p.failed)
 		p.first = end
 	}
+}
+
+func (p *letters) reset() {
 	clear(p.lines[:p.count])
 	clear(p.queries[:p.count])
 	p.count = 0

@@ -55,7 +55,7 @@ func TestNobodyGetsAnothersAnswer(t *testing.T) {
 		wg.Go(func() {
 			for i := range 15 {
 				n := fmt.Sprintf("n%d-%d.test", w, i)
-				end := time.Now().Add(10 * time.Second)
+				end := time.Now().Add(time.Minute)
 				m, err := u.exchange(askFor(t, n), attempt{udp: end, tcp: end})
 				if err != nil || len(m.Answer) != 1 || m.Answer[0].(*dns.A).A.String() != addressFor(n+".") {
 					t.Errorf("%s: %v, %v", n, m, err)
@@ -138,18 +138,18 @@ func TestDeadSocketIsLeft(t *testing.T) {
 	ask := func() time.Duration {
 		t.Helper()
 		began := time.Now()
-		end := began.Add(20 * time.Second)
+		end := began.Add(2 * time.Minute)
 		if _, err := u.exchange(askFor(t, "www.example.org"), attempt{udp: end, tcp: end, maxFails: 2}); err != nil {
 			t.Error(err)
 		}
 		return time.Since(began)
 	}
-	if took := ask(); took < doubtAfter || took > 5*time.Second {
+	if took := ask(); took < doubtAfter || took > 30*time.Second {
 		t.Errorf("the first took %v", took)
 	}
 	n := ports()
 	for range 10 {
-		if took := ask(); took > 5*time.Second {
+		if took := ask(); took > 30*time.Second {
 			t.Errorf("another took %v", took)
 		}
 	}
@@ -229,7 +229,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 		for i := range 20 {
 			for _, kind := range []string{"slow", "long", "both", "quick"} {
 				wg.Go(func() {
-					end := time.Now().Add(20 * time.Second)
+					end := time.Now().Add(time.Minute)
 					_, _ = u.exchange(askFor(t, fmt.Sprintf("%s%d.test", kind, i)), attempt{udp: end, tcp: end, maxFails: 2})
 				})
 			}
@@ -241,7 +241,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 		u.close()
 	}
 	wg.Wait()
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("what was under way ended after %v", took)
 	}
 	close(gate)
@@ -262,7 +262,7 @@ func TestIdleLinesAreClosed(t *testing.T) {
 	u := newUpstream(up.addr, &counters{})
 	defer u.close()
 	u.born = u.born.Add(-time.Hour)
-	end := time.Now().Add(10 * time.Second)
+	end := time.Now().Add(time.Minute)
 	if _, err := u.exchange(askFor(t, "www.example.org"), attempt{udp: end, tcp: end}); err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +328,7 @@ func TestFloodStarvesNobody(t *testing.T) {
 		wg.Go(func() {
 			for i := 0; i < 50 || stats.WrongReplies.Load() < 4*wrongMost; i++ {
 				n := fmt.Sprintf("n%d-%d.test", w, i)
-				end := time.Now().Add(10 * time.Second)
+				end := time.Now().Add(time.Minute)
 				m, err := u.exchange(askFor(t, n), attempt{udp: end, tcp: end})
 				if err != nil || len(m.Answer) != 1 || m.Answer[0].(*dns.A).A.String() != addressFor(n+".") {
 					t.Errorf("%s: %v, %v", n, m, err)

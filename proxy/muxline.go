@@ -165,7 +165,7 @@ func (l *line) take(packet []byte, now time.Duration) {
 	l.mu.Unlock()
 	var m *dns.Msg
 	if p.to == nil {
-		m = parse(packet, len(packet) == replyBuffer)
+		m = l.u.parse(packet, len(packet) == replyBuffer)
 	}
 	l.mu.Lock()
 	if m == nil && p.to == nil {

@@ -188,7 +188,7 @@ func (st *stream) take(reply []byte) bool {
 	st.mayEnd()
 	st.mu.Unlock()
 	if answers(p.query, reply, p.end) {
-		if m := parse(reply, false); m != nil && !m.Truncated {
+		if m := st.u.parse(reply, false); m != nil && !m.Truncated {
 			st.u.answered(now, now-p.began)
 			p.answer(m, nil)
 			return true

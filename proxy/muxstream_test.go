@@ -235,7 +235,7 @@ func TestOneWay(t *testing.T) {
 			wg.Go(func() {
 				began := time.Now()
 				_, err := ask(fmt.Sprintf("n%d.test", i), 300*time.Millisecond)
-				if took := time.Since(began); !errors.Is(err, os.ErrDeadlineExceeded) || took < 290*time.Millisecond || took > 3*time.Second {
+				if took := time.Since(began); !errors.Is(err, os.ErrDeadlineExceeded) || took < 290*time.Millisecond || took > 30*time.Second {
 					t.Errorf("%s: %v after %v", name, err, took)
 				}
 			})
@@ -273,7 +273,7 @@ func TestSlowQueryOnAStream(t *testing.T) {
 		}
 	})
 	u, ask := overStreams(t, s.addr)
-	if _, err := ask("first.test", 5*time.Second); err != nil {
+	if _, err := ask("first.test", time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	st := u.streams.all()[0]
@@ -282,7 +282,7 @@ func TestSlowQueryOnAStream(t *testing.T) {
 	if !st.add(slow) {
 		t.Fatal("no room")
 	}
-	quick := u.newPending(askFor(t, "quick.test").wire(0), askFor(t, "quick.test").questionEnd(), time.Now().Add(5*time.Second), attempt{})
+	quick := u.newPending(askFor(t, "quick.test").wire(0), askFor(t, "quick.test").questionEnd(), time.Now().Add(time.Minute), attempt{})
 	if !st.add(quick) {
 		t.Fatal("no room")
 	}
@@ -418,7 +418,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 func TestHalfAMessage(t *testing.T) {
 	s := startTCP(t, func(c net.Conn, _ int64) {
 		_, _ = readTCP(bufio.NewReader(c))
-		for range 100 { // a byte now and then is no message
+		for range 1000 { // a byte now and then is no message
 			if _, err := c.Write([]byte{1}); err != nil {
 				return
 			}
@@ -427,8 +427,8 @@ func TestHalfAMessage(t *testing.T) {
 	})
 	_, ask := overStreams(t, s.addr)
 	began := time.Now()
-	_, err := ask("a.test", 20*time.Second)
-	if took := time.Since(began); !errors.Is(err, os.ErrDeadlineExceeded) || took < streamMessage || took > 3*streamMessage {
+	_, err := ask("a.test", 200*time.Second)
+	if took := time.Since(began); !errors.Is(err, os.ErrDeadlineExceeded) || took < streamMessage || took > 50*streamMessage {
 		t.Errorf("%v after %v", err, took)
 	}
 }

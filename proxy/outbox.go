@@ -48,13 +48,14 @@ func newOutbox(l *listener) *outbox {
 	return o
 }
 
-// put has a reply sent with the next flush, to a query that counts as the
-// listener's work until then. The wire is lent.
+// put has a reply sent with the next flush; it counts as the listener's work until
+// then. The wire is lent.
 func (o *outbox) put(wire []byte, to netip.AddrPort) {
 	o.mu.Lock()
 	p := &o.waiting
 	n := len(p.to)
 	if n < outboxMost {
+		o.l.work.Add(1)
 		p.bytes = append(p.bytes, wire...)
 		p.ends, p.to = append(p.ends, len(p.bytes)), append(p.to, to)
 	}
@@ -67,7 +68,6 @@ func (o *outbox) put(wire []byte, to netip.AddrPort) {
 		all.mu.Unlock()
 	case outboxMost:
 		o.l.reply(wire, to)
-		o.l.work.Done()
 	}
 }
 
@@ -94,6 +94,10 @@ func (o *outbox) post() {
 	o.mu.Lock()
 	*p, o.waiting = o.waiting, *p
 	o.mu.Unlock()
+	defer func() { // also after a fault
+		o.l.work.Add(-len(p.to))
+		p.reset()
+	}()
 	begin := 0
 	for i, end := range p.ends {
 		name := &o.names[o.out.count]
@@ -105,6 +109,4 @@ func (o *outbox) post() {
 		}
 	}
 	o.out.post(o.l.raw, o.lost)
-	o.l.work.Add(-len(p.to))
-	p.reset()
 }

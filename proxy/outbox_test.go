@@ -39,7 +39,7 @@ func count(t *testing.T, sink *net.UDPConn, want int) map[uint32]int {
 	t.Helper()
 	got := map[uint32]int{}
 	var buf [64]byte
-	_ = sink.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = sink.SetReadDeadline(time.Now().Add(time.Minute))
 	for range want {
 		n, err := sink.Read(buf[:])
 		if err != nil {
@@ -60,7 +60,6 @@ func TestEachReplyLeavesOnce(t *testing.T) {
 		wg.Go(func() {
 			for i := range each {
 				o := out[(k+i)%2]
-				o.l.work.Add(1)
 				wire := binary.BigEndian.AppendUint32(nil, uint32(k*each+i))
 				o.put(wire, to)
 				clear(wire) // it was lent
@@ -93,7 +92,6 @@ func TestOutboxIsBounded(t *testing.T) {
 	s, out, sink, to := boxes(t)
 	const beyond = 50
 	for i := range outboxMost + beyond {
-		out[0].l.work.Add(1)
 		out[0].put(binary.BigEndian.AppendUint32(nil, uint32(i)), to)
 	}
 	if n := len(out[0].waiting.to); n != outboxMost {
@@ -114,7 +112,6 @@ func TestOutboxIsBounded(t *testing.T) {
 // TestRepliesOfAClosedSocketAreCounted: nobody waits for them.
 func TestRepliesOfAClosedSocketAreCounted(t *testing.T) {
 	s, out, _, to := boxes(t)
-	out[0].l.work.Add(40)
 	for range 40 {
 		out[0].put([]byte("late"), to)
 	}
@@ -166,7 +163,7 @@ func TestHastyPostDoesNotWait(t *testing.T) {
 		if lost == 0 || lost == 40*batchMost || o.count != 0 {
 			t.Errorf("%d of %d lost", lost, 40*batchMost)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("it waits for room")
 	}
 }

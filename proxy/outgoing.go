@@ -49,6 +49,7 @@ func (o *outgoing) post(conn syscall.RawConn, failed func(i int, err error)) {
 	if o.now == nil {
 		o.now = o.sendNow
 	}
+	defer func() { o.count = 0 }() // also after a fault: nothing is sent twice
 	for o.sent = 0; o.sent < o.count; {
 		o.err = 0
 		if err := conn.Write(o.now); err != nil {
@@ -61,7 +62,6 @@ func (o *outgoing) post(conn syscall.RawConn, failed func(i int, err error)) {
 			o.sent++ // the others may go elsewhere
 		}
 	}
-	o.count = 0
 }
 
 func (o *outgoing) sendNow(fd uintptr) bool {

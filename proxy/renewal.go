@@ -53,28 +53,33 @@ func (k *keeper) renew(e *entry, then func()) *renewal {
 	k.s.crew.do(func() {
 		defer k.renewals.Add(-1)
 		defer e.renewal.Store(nil)
-		func() {
-			defer close(r.done)
-			defer func() {
-				if f := recover(); f != nil {
-					k.s.fault("a renewal", f)
-				}
-			}()
-			r.got, r.err = k.next.resolve(e.ask)
-			if r.err == nil && passed(r.got.msg.Rcode) {
-				r.err = errNoBetter
-			}
-		}()
-		if r.err != nil {
-			e.rest.Store(int64(k.s.elapsed() + staleRest))
-			return
-		}
-		k.cache.replaced(e)
-		if then != nil {
+		defer k.s.net("a renewal")
+		if k.renewed(e, r) && then != nil {
 			then()
 		}
 	})
 	return r
+}
+
+// renewed asks, and tells whether there is a better answer.
+func (k *keeper) renewed(e *entry, r *renewal) bool {
+	defer close(r.done)
+	better := false
+	defer func() {
+		if !better { // also after a fault
+			e.rest.Store(int64(k.s.elapsed() + staleRest))
+		}
+	}()
+	k.s.step("renewal")
+	r.got, r.err = k.next.resolve(e.ask)
+	if r.err == nil && passed(r.got.msg.Rcode) {
+		r.err = errNoBetter
+	}
+	k.s.step("renewed")
+	if better = r.err == nil; better {
+		k.cache.replaced(e)
+	}
+	return better
 }
 
 // late answers with what is kept and over: by the upstream if it answers in

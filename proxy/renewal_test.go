@@ -79,6 +79,38 @@ func TestRegrantIsLoggedAsPrefetch(t *testing.T) {
 	}
 }
 
+// TestPrefetchIsNoHit: a prefetch that is granted to several pods counts as no
+// client's question, and heats nothing.
+func TestPrefetchIsNoHit(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, prefetched)
+	q := newQuery("www.example.org", dns.TypeA)
+	asked := uint64(0)
+	ask := func(from string) {
+		l.any(from, q)
+		l.settle()
+		asked++
+	}
+	for _, from := range []string{"10.1.0.2", "10.1.0.3", "10.1.0.4"} {
+		ask(from)
+	}
+	l.pass(85 * time.Second)
+	for range 2 {
+		ask("10.1.0.2")
+	}
+	started := l.s.setup.Load().keeper.cache.get(askFor(t, "www.example.org"), l.s.elapsed())
+	ask("10.1.0.5") // the third hit, of a pod that is granted nothing
+	now := l.s.setup.Load().keeper.cache.get(askFor(t, "www.example.org"), l.s.elapsed())
+	if n := l.s.stats.Prefetches.Load(); n != 1 || now == started {
+		t.Fatalf("%d prefetches", n)
+	}
+	if s := l.s.Stats(); s.CacheMisses != 1 || s.CacheHits != asked-1 {
+		t.Errorf("%d hits and %d misses of %d questions", s.CacheHits, s.CacheMisses, asked)
+	}
+	if n := now.heat.count.Load(); n != 0 {
+		t.Errorf("the prefetched answer counts as asked for %d times", n)
+	}
+}
+
 func TestColdAnswerIsNotRenewed(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, prefetched)
 	q := newQuery("www.example.org", dns.TypeA)

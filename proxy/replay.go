@@ -9,14 +9,23 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/proxy/corefile"
 )
 
 // replay is a finished reply to a question that is kept, for one view and one
 // form of the query. The next query of that form gets it again with its own id,
 // spelling and the TTLs that are left: nothing is decided anew, since nothing by
 // which it was decided has changed, and nothing is granted, since the kernel has it.
+//
+// Of a snapshot a reply depends on the view, which is part of its key and which the
+// compiler keeps while the pod, its policies and NetworkPolicies stay, and on whose
+// addresses are pods', which the guard asks. Pods of other nodes may come and go.
 type replay struct {
-	basis
+	config *corefile.Config
+	judged judgement
+	// guardedAt is the server's version in which the judgement was found to stand.
+	guardedAt atomic.Uint64
+
 	wire  []byte
 	ttls  []uint16 // where TTLs stand in wire
 	age   uint32   // of the entry when the TTLs were written, seconds
@@ -33,15 +42,24 @@ type replay struct {
 	followed bool
 }
 
-// basis is by what a reply was decided.
-type basis struct {
-	setup *setup
-	snap  *policy.Snapshot
+// holds tells whether the reply is what would be decided for the asker at the moment
+// now too.
+func (r *replay) holds(setup *setup, who *asker, e *entry, now time.Duration) bool {
+	return r.config == setup.config && now < r.until && e.age(now) >= r.age &&
+		(r.led == nil || r.led.epoch.Load() == r.epoch) && r.guarded(setup.guard, who)
 }
 
-// holds tells whether the reply is what would be decided at the moment now too.
-func (r *replay) holds(by basis, e *entry, now time.Duration) bool {
-	return r.basis == by && now < r.until && e.age(now) >= r.age && (r.led == nil || r.led.epoch.Load() == r.epoch)
+// guarded tells whether the guard says of each address what it said before. It is
+// asked once in each version of the server.
+func (r *replay) guarded(g *Guard, who *asker) bool {
+	if r.guardedAt.Load() == who.version {
+		return true
+	}
+	if !r.judged.stands(g, who.snap) {
+		return false
+	}
+	r.guardedAt.Store(who.version)
+	return true
 }
 
 // covered tells whether all is open that has to be.
@@ -59,7 +77,7 @@ func (r *replay) covered(c Coverer) bool {
 
 // size is about how many bytes it takes.
 func (r *replay) size() int64 {
-	size := replayBytes + len(r.wire)
+	size := replayBytes + len(r.wire) + judgedBytes*len(r.judged.words)
 	for i := range r.grants {
 		size += grantBytes + addrBytes*len(r.grants[i].Addrs)
 	}
@@ -81,19 +99,20 @@ const (
 	// shard's bytes that they may take: beyond either all of the entry make room.
 	replaysMost  = 512
 	replaysShare = 4
-	// What a replay takes beside its wire and its line, and a grant of it with each
-	// address, measured.
-	replayBytes, grantBytes, addrBytes = 400, 160, 24
+	// What a replay takes beside its wire and its line, a grant of it with each
+	// address, and an address that the guard judged, measured.
+	replayBytes, grantBytes, addrBytes, judgedBytes = 480, 160, 24, 40
 )
 
 // replayed writes the reply to a query into out, if there is one to give again,
 // and returns its length, 0 if there is none, and whether an answer is kept, which
 // is the long way's.
 func (s *Server) replayed(q *quick, who *asker, started time.Time, out []byte) (n int, kept bool) {
+	s.step("cache")
 	setup := s.setup.Load()
 	now := started.Sub(s.born)
 	e, r := setup.keeper.cache.replay(q, replayKey{who.view, q.qtype(), q.edns}, now)
-	if r == nil || !r.holds(basis{setup, who.snap}, e, now) || len(r.wire) > min(q.most, len(out)) {
+	if r == nil || !r.holds(setup, who, e, now) || len(r.wire) > min(q.most, len(out)) {
 		return 0, e != nil
 	}
 	if len(r.grants) > 0 && !r.covered(s.coverer) {
@@ -108,6 +127,7 @@ func (s *Server) replayed(q *quick, who *asker, started time.Time, out []byte) (
 			binary.BigEndian.PutUint32(out[at:], ttl-min(ttl, older))
 		}
 	}
+	s.step("hit")
 	s.stats.Queries.Add(1)
 	s.stats.CacheHits.Add(1)
 	if r.followed {
@@ -118,6 +138,7 @@ func (s *Server) replayed(q *quick, who *asker, started time.Time, out []byte) (
 		return n, true
 	}
 	s.stats.verdicts.add(r.verdict, q.qtype())
+	s.step("log")
 	took := s.now().Sub(started)
 	s.stats.latency.again.observe(took)
 	if r.line != nil {
@@ -159,16 +180,24 @@ func (s *Server) remember(packet, wire []byte, a answer, who asker, setup *setup
 	if !ok || a.kept == nil || a.how != audit.CacheHit || wire[2]&0x02 != 0 || questionBytes(wire) != q.end {
 		return
 	}
-	if s.setup.Load() != setup || s.snapshot.Load() != who.snap {
+	if s.setup.Load().config != setup.config {
 		return // nobody would get it
 	}
+	s.step("remember")
 	e := a.kept
-	r := &replay{basis: basis{setup, who.snap}, wire: wire, ttls: ttlsOf(wire), until: e.end,
+	r := &replay{config: setup.config, wire: wire, ttls: ttlsOf(wire), until: e.end,
 		age: uint32((a.base.Sub(s.born) - e.born) / time.Second)}
+	r.guardedAt.Store(who.version)
 	if t != nil && !r.decided(t, e) {
 		return
 	}
-	setup.keeper.cache.addReplay(e, replayKey{who.view, q.qtype(), q.edns}, r)
+	setup.keeper.cache.addReplay(e, replayKey{who.view, q.qtype(), q.edns}, r, s.inForce)
+}
+
+// inForce tells whether the view, nil for an asker whom no policy selects, is one of
+// the present snapshot.
+func (s *Server) inForce(v *policy.View) bool {
+	return v == nil || s.snapshot.Load().ViewOf(v.Pod.PodRef) == v
 }
 
 // decided completes a reply by the turn that it is of. False: it is of no use to
@@ -183,25 +212,27 @@ func (r *replay) decided(t *turn, e *entry) bool {
 	}
 	until, ok := t.settled(t.s.elapsed())
 	r.until = min(r.until, until, t.steady(e, r.age))
-	r.grants, r.verdict, r.followed = t.grants, t.rec.Verdict, t.plan.via != ""
+	r.grants, r.verdict, r.followed, r.judged = t.grants, t.rec.Verdict, t.plan.via != "", t.judged
 	if t.s.repeats() {
 		r.line = audit.Prepare(&t.rec)
 	}
 	return ok
 }
 
-func (c *cache) addReplay(e *entry, k replayKey, r *replay) {
+// addReplay keeps a reply, unless its view is not in force any more: whoever drops the
+// replies of a view has taken it out of force before.
+func (c *cache) addReplay(e *entry, k replayKey, r *replay, inForce func(*policy.View) bool) {
 	s := c.shardOf(e)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.has(e) {
+	if !s.has(e) || !inForce(k.view) {
 		return
 	}
-	if s.basis != r.basis {
+	if s.config != r.config {
 		for old := range s.telling {
 			s.hush(old)
 		}
-		s.basis = r.basis
+		s.config = r.config
 	}
 	by := r.size()
 	if old := e.replays[k]; old != nil {
@@ -222,6 +253,31 @@ func (c *cache) addReplay(e *entry, k replayKey, r *replay) {
 	e.told += by
 	s.telling[e] = true
 	s.grow(e, by)
+}
+
+// dropReplies forgets the replies to the pods of these views, which they would hold
+// in memory.
+func (c *cache) dropReplies(gone map[*policy.View]bool) {
+	for i := range c.shards {
+		c.shards[i].dropReplies(gone)
+	}
+}
+
+func (s *shard) dropReplies(gone map[*policy.View]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for e := range s.telling {
+		for k, r := range e.replays {
+			if gone[k.view] {
+				delete(e.replays, k)
+				e.told -= r.size()
+				s.grow(e, -r.size())
+			}
+		}
+		if len(e.replays) == 0 {
+			s.hush(e)
+		}
+	}
 }
 
 // hush forgets the entry's replays; the caller holds the lock.

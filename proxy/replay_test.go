@@ -150,7 +150,7 @@ func TestOldSnapshotsAreNotHeld(t *testing.T) {
 	for i := range l.s.cache.shards {
 		for _, e := range l.s.cache.shards[i].lru.Values() {
 			for k, r := range e.replays {
-				if held++; r.snap != l.s.snapshot.Load() || k.view != nil && k.view != r.snap.ViewOf(k.view.Pod.PodRef) {
+				if held++; !l.s.inForce(k.view) || r.config != l.s.setup.Load().config {
 					t.Errorf("%v of an old snapshot", k)
 				}
 			}

@@ -127,7 +127,7 @@ func TestReconfiguredUnderWay(t *testing.T) {
 		gate, reached := make(chan struct{}), make(chan struct{}, 8)
 		stuck := startScript(t, func(*dns.Msg, bool) [][]byte { reached <- struct{}{}; <-gate; return nil })
 		z := zoneOf(stuck)
-		z.Name, z.MaxFails, z.Timeout, z.Deadline = name(t, zone), 0, 20*time.Second, 30*time.Second
+		z.Name, z.MaxFails, z.Timeout, z.Deadline = name(t, zone), 0, 5*time.Minute, 10*time.Minute
 		zs := []corefile.Zone{z}
 		if zone != "." {
 			zs = append(zs, zoneOf(stuck))
@@ -139,7 +139,7 @@ func TestReconfiguredUnderWay(t *testing.T) {
 		<-reached
 		began := time.Now()
 		l.live(zoneOf(startScript(t, honest("192.0.2.7"))))
-		if r := <-reply; len(r.Answer) != 1 || time.Since(began) > 5*time.Second {
+		if r := <-reply; len(r.Answer) != 1 || time.Since(began) > time.Minute {
 			t.Errorf("zone %s: %v after %v", zone, r, time.Since(began))
 		}
 		close(gate)
@@ -171,7 +171,7 @@ func TestRangesAreGuarded(t *testing.T) {
 func TestScalingUnderLoad(t *testing.T) {
 	l := newLab(t, nil)
 	z := serviceZone()
-	z.Policy, z.Timeout, z.Deadline = corefile.Random, time.Second, 4*time.Second
+	z.Policy, z.Timeout, z.Deadline = corefile.Random, 10*time.Second, 40*time.Second
 	l.live(z)
 	at := l.listen()
 	steady := startScript(t, honest("192.0.2.1"))
@@ -190,7 +190,7 @@ func TestScalingUnderLoad(t *testing.T) {
 					t.Error("not sent")
 					return
 				}
-				_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+				_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 				if r, err := c.ReadMsg(); err != nil || r.Id != m.Id || len(r.Answer) != 1 {
 					t.Errorf("lost: %v, %v", r, err)
 					return

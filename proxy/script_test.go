@@ -153,7 +153,7 @@ func silent(*dns.Msg, bool) [][]byte { return nil }
 
 // zoneOf is a root zone of these upstreams in their order, with short times.
 func zoneOf(ups ...*scripted) corefile.Zone {
-	z := corefile.Zone{Policy: corefile.Sequential, MaxFails: 2, Timeout: 100 * time.Millisecond, Deadline: 2 * time.Second}
+	z := corefile.Zone{Policy: corefile.Sequential, MaxFails: 2, Timeout: time.Second, Deadline: 20 * time.Second}
 	for _, u := range ups {
 		z.To = append(z.To, u.addr)
 	}

@@ -35,7 +35,7 @@ func TestSelfQueryIsRepeated(t *testing.T) {
 			_, _ = c.WriteToUDPAddrPort(says(q, nil, q.Question[0].Name+` 0 IN TXT "`+aliveText+`"`), from)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := selfQuery(ctx, c.LocalAddr().(*net.UDPAddr).AddrPort()); err != nil {
 		t.Fatal(err)

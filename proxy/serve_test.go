@@ -24,7 +24,7 @@ func (l *lab) listen() netip.AddrPort {
 		l.t.Fatal(err)
 	}
 	l.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := l.s.Close(ctx); err != nil {
 			l.t.Errorf("close: %v", err)
@@ -46,7 +46,7 @@ func client(t testing.TB, network, from string, to netip.AddrPort) *dns.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	return &dns.Conn{Conn: c, UDPSize: 4096}
 }
 
@@ -186,7 +186,7 @@ func TestListenNamesTheTakenPort(t *testing.T) {
 func TestSelfQuery(t *testing.T) {
 	l := newLab(t, nil)
 	at := l.listen()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := l.s.SelfQuery(ctx, at); err != nil {
 		t.Fatal(err)

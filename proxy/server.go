@@ -57,11 +57,13 @@ type Server struct {
 	logger   *slog.Logger
 	snapshot atomic.Pointer[policy.Snapshot]
 	setup    atomic.Pointer[setup]
+	version  atomic.Uint64 // goes up after each change of snapshot or setup
 	stats    counters
 	loads    loads
 	underWay underWay
 	born     time.Time
 	source   func(netip.Addr) netip.Addr // plainSource; tests have no pods' interfaces
+	faultAt  func(step string)           // nil but in tests, where it panics at a step
 	crew     crew
 	granting chan struct{} // a place for each call of the granter
 	coverer  Coverer
@@ -76,6 +78,7 @@ type Server struct {
 	start   *corefile.Config // the first
 	cluster Cluster
 	cache   *cache
+	warmed  *cache
 	wall    wallClock
 	ups     map[netip.AddrPort]*upstream
 	zones   map[policy.Name]*forward // of the present configuration
@@ -117,7 +120,7 @@ func New(o Options) (*Server, error) {
 	if opener, ok := o.Granter.(Opener); ok {
 		s.opener = opener
 	}
-	s.crew, s.granting = newCrew(), make(chan struct{}, grantsMost)
+	s.crew, s.granting = newCrew(s.fault), make(chan struct{}, grantsMost)
 	s.Configure(o.Config)
 	return s, nil
 }
@@ -126,10 +129,28 @@ func New(o Options) (*Server, error) {
 // query that is under way ends by the one it began with; one that is held is
 // handled by this one if it knows the source.
 func (s *Server) Publish(snap *policy.Snapshot) {
-	s.snapshot.Store(snap)
+	old := s.snapshot.Swap(snap)
+	s.version.Add(1)
 	s.loads.sweep(snap)
 	s.follows.sweep(snap)
+	if gone := goneViews(old, snap); len(gone) > 0 {
+		s.setup.Load().keeper.cache.dropReplies(gone)
+	}
 	s.resume()
+}
+
+// goneViews returns the views of a snapshot that the next one does not have.
+func goneViews(old, next *policy.Snapshot) map[*policy.View]bool {
+	if old == nil {
+		return nil
+	}
+	gone := map[*policy.View]bool{}
+	for _, v := range old.Views {
+		if next.ViewOf(v.Pod.PodRef) != v {
+			gone[v] = true
+		}
+	}
+	return gone
 }
 
 // Stats returns the totals so far.

@@ -48,11 +48,11 @@ func (s *Server) Configure(c *corefile.Config) (pending []string) {
 func (s *Server) keep(c *corefile.Config, next resolver) *keeper {
 	old := s.setup.Load()
 	if old == nil || !sameAnswers(old.config, c) {
-		s.cache = newCache(c.CacheEntries, c.CacheBytes)
+		s.cache, s.warmed = newCache(c.CacheEntries, c.CacheBytes), newCache(warmEntries, warmBytes)
 	}
 	f := &filler{s: s, config: c, cache: s.cache, next: next}
 	flights := newInflight(f, &s.stats)
-	return &keeper{s: s, config: c, cache: s.cache, next: flights, flights: flights, filler: f}
+	return &keeper{s: s, config: c, cache: s.cache, warmed: s.warmed, next: flights, flights: flights, filler: f}
 }
 
 // sameAnswers tells whether both configurations lead to the same answers, and
@@ -68,10 +68,11 @@ func (s *Server) SetCluster(c Cluster) {
 	s.mu.Lock()
 	old, setup := s.cluster, s.setup.Load()
 	s.cluster = c
-	if !c.sameResolvers(old) {
+	same := c.sameResolvers(old)
+	if !same {
 		s.route(setup.config)
 	}
-	same := c.sameGuard(old)
+	same = same && c.sameGuard(old)
 	if !same {
 		s.store(setup.config, setup.keeper)
 	}
@@ -89,6 +90,7 @@ func (s *Server) store(c *corefile.Config, k *keeper) {
 		next.nodes[a.Unmap()] = true
 	}
 	s.setup.Store(next)
+	s.version.Add(1)
 }
 
 // route gives every zone its upstreams as the configuration and the cluster have
@@ -103,6 +105,7 @@ func (s *Server) route(c *corefile.Config) {
 			}
 			if u == nil {
 				u = newUpstream(to, &s.stats)
+				u.s = s
 			}
 			used[to] = u
 			ups = append(ups, u)

@@ -33,6 +33,7 @@ func (s *Server) Retime() {
 	}
 	s.logger.Info("the clock was set, or the machine was suspended; kept answers are older by what it was set forward", "by", step.Round(time.Millisecond))
 	s.cache.older(max(step, 0))
+	s.warmed.older(max(step, 0))
 }
 
 // older makes what is kept older, and lets go of all replays: what they say in the

@@ -111,7 +111,11 @@ func TestSelfQueryIsNotFooled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, nil)
 			up := startScript(t, tt.packets)
-			ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+			patience := time.Minute
+			if errors.Is(tt.want, context.DeadlineExceeded) {
+				patience = 200 * time.Millisecond
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			if err := l.s.SelfQuery(ctx, up.addr); !errors.Is(err, tt.want) {
 				t.Errorf("error %v, want %v", err, tt.want)
@@ -132,7 +136,7 @@ func TestReplyComesFromTheAddressAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	packet, err := newQuery("www.example.org", dns.TypeA).Pack()
 	if err != nil {
 		t.Fatal(err)

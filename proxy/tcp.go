@@ -57,6 +57,16 @@ func (l *listener) accept() {
 // welcome serves a connection if the bounds allow one more, else closes it.
 func (l *listener) welcome(nc net.Conn) {
 	s := l.s
+	served := false
+	defer func() {
+		if r := recover(); r != nil {
+			s.fault("a connection", r)
+		}
+		if !served {
+			_ = nc.Close()
+		}
+	}()
+	s.step("connection")
 	who := s.identify(nc.RemoteAddr().(*net.TCPAddr).AddrPort().Addr(), l.addr.Addr())
 	c := &conn{Conn: nc, l: l, who: who, load: s.loads.ofConnection(who),
 		slots: make(chan struct{}, pipelined), ended: make(chan struct{}), over: make(chan struct{})}
@@ -73,6 +83,7 @@ func (l *listener) welcome(nc net.Conn) {
 		c.leave()
 		return
 	}
+	served = true
 	go c.serve()
 }
 
@@ -87,9 +98,7 @@ func (c *conn) leave() {
 // then the last replies go out.
 func (c *conn) serve() {
 	defer close(c.ended)
-	r := bufio.NewReaderSize(c, 512)
-	for c.next(r) {
-	}
+	c.read()
 	for range pipelined {
 		c.slots <- struct{}{} // until no query is under way
 	}
@@ -97,6 +106,14 @@ func (c *conn) serve() {
 	delete(c.l.conns, c)
 	c.l.mu.Unlock()
 	c.leave()
+}
+
+// read starts the answers of queries until there is no further one.
+func (c *conn) read() {
+	defer c.l.s.net("a connection")
+	r := bufio.NewReaderSize(c, 512)
+	for c.next(r) {
+	}
 }
 
 // next reads one query and starts its answer; false ends the connection.
@@ -143,52 +160,52 @@ func (c *conn) finish() {
 	_ = c.SetReadDeadline(time.Now().Add(lastPackets))
 }
 
-func (c *conn) take(packet []byte) bool {
+// take starts the answer to a query; false ends the connection.
+func (c *conn) take(packet []byte) (goOn bool) {
 	s := c.l.s
+	q := &task{s: s, packet: packet, tcp: true, reply: func(wire []byte) { c.reply(wire) }, done: func() {}}
+	handedOn := false
+	defer func() {
+		if r := recover(); r != nil {
+			s.fault("a query", r)
+			goOn = c.reply(brief(packet, dns.RcodeServerFailure))
+		}
+		if !handedOn {
+			q.release()
+			q.done()
+		}
+	}()
+	s.step("packet")
 	// The pod that had the address when the connection began may be gone.
 	who := s.identify(c.who.addr, c.l.addr.Addr())
-	if who.young {
-		return c.hold(packet, who)
+	s.step("identified")
+	if !who.young {
+		switch s.paced(who, s.elapsed()) {
+		case silence:
+			return true
+		case overPace:
+			return c.reply(brief(packet, dns.RcodeServerFailure))
+		}
 	}
-	switch s.paced(who, s.elapsed()) {
-	case silence:
-		return true
-	case overPace:
-		return c.reply(brief(packet, dns.RcodeServerFailure))
-	}
-	if !who.known {
+	if !who.known && !who.young {
 		s.stats.Strangers.Add(1)
 		return c.reply(brief(packet, dns.RcodeRefused))
 	}
 	c.slots <- struct{}{}
-	p, ok := s.admit(who)
-	if !ok {
-		<-c.slots
-		return c.reply(brief(packet, dns.RcodeServerFailure))
-	}
-	s.crew.do(func() {
-		c.reply(s.handle(packet, who, true))
-		s.release(p)
-		<-c.slots
-	})
-	return true
-}
-
-// hold makes a query wait for its source to be known.
-func (c *conn) hold(packet []byte, who asker) bool {
-	s := c.l.s
-	c.slots <- struct{}{}
-	ok := s.hold(who, c.l.addr.Addr(), func(who asker) {
-		c.reply(s.resumed(packet, who, true))
-		<-c.slots
-	})
-	if ok {
+	q.done = func() { <-c.slots }
+	if who.young {
+		if handedOn = s.hold(who, c.l.addr.Addr(), q); !handedOn && s.shed(c.load, s.elapsed()) == overPace {
+			return c.reply(brief(packet, dns.RcodeServerFailure))
+		}
 		return true
 	}
-	<-c.slots
-	if s.shed(c.load, s.elapsed()) == overPace {
+	var ok bool
+	if q.place, ok = s.admit(who); !ok {
 		return c.reply(brief(packet, dns.RcodeServerFailure))
 	}
+	s.step("admitted")
+	q.who, handedOn = who, true
+	s.crew.do(q.run)
 	return true
 }
 
@@ -197,6 +214,7 @@ func (c *conn) reply(wire []byte) bool {
 	if wire == nil {
 		return true
 	}
+	c.l.s.step("reply")
 	c.write.Lock()
 	defer c.write.Unlock()
 	_ = c.SetWriteDeadline(time.Now().Add(tcpMessage))

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/miekg/dns"
 )
 
 const (
@@ -34,6 +36,10 @@ type tour struct {
 	silent int       // tries that took their time
 	before int       // of those, in earlier rounds
 	pause  time.Duration
+	// refused is the last answer after which the next upstream is asked, and last the
+	// error of the last try without a reply.
+	refused found
+	last    error
 }
 
 func (f *forward) begin() tour {
@@ -41,6 +47,53 @@ func (f *forward) begin() tour {
 	t.end = t.now.Add(t.r.zone.Deadline)
 	t.order = f.order(t.r)
 	return t
+}
+
+// resolve asks one upstream after the other, those that answer first, until one
+// gives an answer or the deadline is over.
+func (t *tour) resolve(a ask) (found, error) {
+	for {
+		u, resort := t.next()
+		if u == nil || resort && t.refused.msg != nil {
+			if t.refused.msg != nil {
+				return t.refused, nil // everybody was asked, and somebody said no
+			}
+			if !t.rest() {
+				return found{}, t.error()
+			}
+			continue
+		}
+		m, err := u.exchange(a, t.attempt())
+		if t.heard(u, m, err) {
+			return found{m, u.addr}, nil
+		}
+	}
+}
+
+// resume is resolve after the query of the first attempt was sent to u with start, and
+// ended so; u is nil if there was nobody to ask.
+func (t *tour) resume(a ask, u *upstream, m *dns.Msg, err error) (found, error) {
+	if u != nil {
+		if m, err = u.finish(a, t.by, m, err); t.heard(u, m, err) {
+			return found{m, u.addr}, nil
+		}
+	}
+	return t.resolve(a)
+}
+
+// heard notes how a try at an upstream ended, and tells whether with an answer.
+func (t *tour) heard(u *upstream, m *dns.Msg, err error) bool {
+	switch {
+	case err != nil:
+		t.failed(u, err)
+		t.last = err
+	case passed(m.Rcode):
+		t.now = time.Now()
+		t.refused = found{m, u.addr}
+	default:
+		return true
+	}
+	return false
 }
 
 // next returns whom to ask, nil at the end of a round or of the time, and whether
@@ -156,14 +209,14 @@ func (t *tour) rest() bool {
 var errNobody = errors.New("its Services have no address at the moment")
 
 // error says why nobody answered.
-func (t *tour) error(last error) error {
+func (t *tour) error() error {
 	z := t.r.zone
-	if last == nil {
+	if t.last == nil {
 		var names []string
 		for _, ref := range z.Services {
 			names = append(names, ref.String())
 		}
 		return fmt.Errorf("no upstream of zone %s (%s): %w", z.Name, strings.Join(names, ", "), errNobody)
 	}
-	return fmt.Errorf("no upstream of zone %s answered in %v: %w", z.Name, z.Deadline, last)
+	return fmt.Errorf("no upstream of zone %s answered in %v: %w", z.Name, z.Deadline, t.last)
 }

@@ -131,11 +131,11 @@ func TestServiceWithoutAddress(t *testing.T) {
 	if got := <-g.asked(t); !strings.Contains(got, "kube-dns.kube-system") || !strings.Contains(got, errNobody.Error()) {
 		t.Error(got)
 	}
-	if took := time.Since(began); took < g.z.Deadline || took > 2*time.Second {
+	if took := time.Since(began); took < g.z.Deadline || took > time.Minute {
 		t.Errorf("took %v", took)
 	}
 
-	g.z.Deadline = 10 * time.Second
+	g.z.Deadline = 2 * time.Minute
 	answer := g.asked(t)
 	select {
 	case got := <-answer:
@@ -151,15 +151,15 @@ func TestServiceWithoutAddress(t *testing.T) {
 // TestRestEndsWithAChange: a query that rests does not sleep through new upstreams.
 func TestRestEndsWithAChange(t *testing.T) {
 	g := newGroup(t)
-	g.z.Deadline = 30 * time.Second
+	g.z.Deadline = 10 * time.Minute
 	g.set(nil, nil)
 	tour := g.f.begin()
-	tour.pause = 30 * time.Second
+	tour.pause = 10 * time.Minute
 	began, rested := time.Now(), make(chan bool)
 	go func() { rested <- tour.rest() }()
 	up := startScript(t, honest("192.0.2.1"))
 	g.set([]*scripted{up}, nil)
-	if ok := <-rested; !ok || time.Since(began) > 10*time.Second {
+	if ok := <-rested; !ok || time.Since(began) > time.Minute {
 		t.Errorf("rested %v, which says %v", time.Since(began), ok)
 	}
 	if u, resort := tour.next(); u != g.ups[up] || resort {
@@ -173,7 +173,7 @@ func TestNobodyListensForAWhile(t *testing.T) {
 	old := startScript(t, silent)
 	old.stop()
 	g := newGroup(t)
-	g.z.Deadline = 10 * time.Second
+	g.z.Deadline = 2 * time.Minute
 	g.set([]*scripted{old}, nil)
 	answer := g.asked(t)
 	await(t, "it was never tried", func() bool { return g.stats.UpstreamFailures.Load() > 1 })
@@ -201,7 +201,7 @@ func TestUpstreamLeavesUnderWay(t *testing.T) {
 		})
 		other := startScript(t, honest("192.0.2.2"))
 		g := newGroup(t)
-		g.z.Timeout, g.z.Deadline = 20*time.Second, 30*time.Second
+		g.z.Timeout, g.z.Deadline = 5*time.Minute, 10*time.Minute
 		g.set([]*scripted{leaving}, nil)
 		answer := g.asked(t)
 		<-reached
@@ -212,7 +212,7 @@ func TestUpstreamLeavesUnderWay(t *testing.T) {
 			close(gate)
 			want = "192.0.2.1"
 		}
-		if got := <-answer; got != want || time.Since(began) > 5*time.Second {
+		if got := <-answer; got != want || time.Since(began) > time.Minute {
 			t.Errorf("it answers %v: %s after %v, want %s", answers, got, time.Since(began), want)
 		}
 		if !answers {
@@ -237,13 +237,13 @@ func TestUpstreamLeavesWithinTCP(t *testing.T) {
 		return nil
 	})
 	g := newGroup(t)
-	g.z.Timeout, g.z.Deadline = 20*time.Second, 30*time.Second
+	g.z.Timeout, g.z.Deadline = 5*time.Minute, 10*time.Minute
 	g.set([]*scripted{leaving}, nil)
 	answer := g.asked(t)
 	<-reached
 	began := time.Now()
 	g.set([]*scripted{startScript(t, honest("192.0.2.2"))}, nil)
-	if got := <-answer; got != "192.0.2.2" || time.Since(began) > 5*time.Second {
+	if got := <-answer; got != "192.0.2.2" || time.Since(began) > time.Minute {
 		t.Errorf("%s after %v", got, time.Since(began))
 	}
 }
@@ -258,7 +258,7 @@ func TestNobodyIsAskedTwiceInARound(t *testing.T) {
 		return rcodeScript(dns.RcodeRefused)(q, tcp)
 	})
 	second, third := startScript(t, rcodeScript(dns.RcodeRefused)), startScript(t, honest("192.0.2.3"))
-	g.z.Timeout, g.z.Deadline = 20*time.Second, 30*time.Second
+	g.z.Timeout, g.z.Deadline = 5*time.Minute, 10*time.Minute
 	g.set([]*scripted{first, second}, nil)
 	answer := g.asked(t)
 	<-reached
@@ -275,7 +275,7 @@ func TestNobodyIsAskedTwiceInARound(t *testing.T) {
 func TestSilentEndpointCostsAMoment(t *testing.T) {
 	dead := startScript(t, silent)
 	g := newGroup(t)
-	g.z.Timeout, g.z.Deadline = 20*time.Second, 40*time.Second
+	g.z.Timeout, g.z.Deadline = 5*time.Minute, 10*time.Minute
 	g.set([]*scripted{dead, startScript(t, honest("192.0.2.2"))}, nil)
 	began := time.Now()
 	for _, answer := range []<-chan string{g.asked(t), g.asked(t)} {
@@ -283,7 +283,7 @@ func TestSilentEndpointCostsAMoment(t *testing.T) {
 			t.Error(got)
 		}
 	}
-	if took := time.Since(began); took < doubtAfter || took > 5*time.Second {
+	if took := time.Since(began); took < doubtAfter || took > time.Minute {
 		t.Errorf("took %v", took)
 	}
 	if u := g.ups[dead]; !u.down(2) {
@@ -318,12 +318,15 @@ func TestSlowNameIsNoDoubt(t *testing.T) {
 	done := make(chan error)
 	slow := askFor(t, "slow.example.org")
 	go func() { _, err := g.f.resolve(slow); done <- err }()
+	pause, last := time.Duration(0), time.Now()
 	for end := time.Now().Add(2 * doubtAfter); time.Now().Before(end); time.Sleep(doubtAfter / 20) {
 		if got := <-g.asked(t); got != "192.0.2.1" {
 			t.Fatal(got)
 		}
+		pause, last = max(pause, time.Since(last)), time.Now()
 	}
-	if n := probes.Load(); n != 0 {
+	// Where the machine stood still for long the upstream was silent indeed.
+	if n := probes.Load(); n != 0 && pause < doubtAfter/2 {
 		t.Errorf("%d probes of an upstream that answers", n)
 	}
 	if err := <-done; err == nil || errors.Is(err, errNobody) {

@@ -26,10 +26,12 @@ type turn struct {
 	base   time.Time // from which the deadlines of its grants count
 	single bool      // of one answer, as it is kept
 	quiet  bool      // no pod has asked
-	given  *found    // the answer to the question, if it is known
+	warms  bool      // it is a warm-up's
+	given  *outcome  // what the upstreams say, if it is known
 	spent  stages
 	grants []policy.Grant
 	told   []uint32 // the TTLs of the addresses that were granted
+	judged judgement
 }
 
 // run returns the reply, and leaves the verdict in the record.
@@ -81,7 +83,7 @@ func (t *turn) led(n policy.Name) (policy.Name, bool) {
 // resolve finds what an ask's answer is, and notes from where.
 func (t *turn) resolve(a ask) (answer, error) {
 	began := t.s.now()
-	got, err := t.setup.keeper.answerGiven(a, t.given)
+	got, err := t.ask(a)
 	if t.given == nil && got.how != audit.CacheHit {
 		t.spent.heard(t.s.now().Sub(began))
 	}
@@ -142,9 +144,12 @@ func (t *turn) auditMatches() {
 // returns the indexes of those that the name may open.
 func (t *turn) judge(n policy.Name, addrs []Address) (free []int) {
 	t.rec.Answers = make([]audit.Answer, len(addrs))
+	t.judged = judgement{name: n, words: make([]judged, len(addrs))}
 	for i, a := range addrs {
 		t.rec.Answers[i].Addr, t.rec.Answers[i].TTL = a.Addr, a.TTL
-		if why := t.setup.guard.Blocked(n, a.Addr, t.snap); why != "" {
+		why := t.setup.guard.Blocked(n, a.Addr, t.snap)
+		t.judged.words[i] = judged{a.Addr, why}
+		if why != "" {
 			t.rec.Answers[i].Blocked = why
 			continue
 		}
@@ -163,6 +168,7 @@ func (t *turn) open(q Question, allowed policy.Name, d policy.Decision, m *dns.M
 		trim(r, nil, 0) // what is not granted is not told
 		return r
 	}
+	t.s.step("check")
 	most := t.setup.config.Limits.Addresses
 	c := Check(q, m, most)
 	t.rec.Chain = append(t.rec.Chain, c.Chain...)
@@ -185,6 +191,7 @@ func (t *turn) open(q Question, allowed policy.Name, d policy.Decision, m *dns.M
 	if err := t.grant(allowed, d, kept, free); err != nil {
 		return t.fail("the kernel did not take the grant: " + err.Error())
 	}
+	t.s.step("granted")
 	t.lead(q, allowed, d, m)
 	r := relay(t.query, m)
 	trim(r, kept, longestTTL(d))

@@ -1,9 +1,7 @@
 package proxy
 
 import (
-	"log/slog"
 	"net/netip"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -26,24 +24,38 @@ func (l *listener) readUDP() {
 			time.Sleep(pause)
 			continue
 		}
-		started := l.s.now()
-		for i := range n {
-			packet, from := l.batch.packet(i)
-			l.take(i, packet, from, started)
-		}
-		l.letters.post()
-		if lost := l.batch.flush(); lost > 0 {
-			l.s.stats.RepliesLost.Add(uint64(lost))
-		}
+		l.takeAll(n)
+	}
+}
+
+// takeAll takes the packets that came together, and sends what they led to.
+func (l *listener) takeAll(n int) {
+	defer l.s.net("a batch of packets")
+	defer l.flush()
+	defer l.letters.post()
+	started := l.s.now()
+	for i := range n {
+		packet, from := l.batch.packet(i)
+		l.take(i, packet, from, started)
+	}
+}
+
+func (l *listener) flush() {
+	if lost := l.batch.flush(); lost > 0 {
+		l.s.stats.RepliesLost.Add(uint64(lost))
 	}
 }
 
 // take answers packet i or starts its answer, if it is admitted.
 func (l *listener) take(i int, packet []byte, from netip.AddrPort, started time.Time) {
+	var p place // of no load: none is taken yet, or the query has been handed on with it
 	defer func() {
 		if r := recover(); r != nil {
-			l.s.stats.Panics.Add(1)
-			l.s.logger.Error("a packet ended in a fault of the proxy", slog.Any("fault", r), slog.String("stack", string(debug.Stack())))
+			l.s.fault("a packet", r)
+			if p.load != nil {
+				l.s.release(p)
+			}
+			l.refuse(i, packet, dns.RcodeServerFailure)
 		}
 	}()
 	if !isQuery(packet) {
@@ -53,7 +65,9 @@ func (l *listener) take(i int, packet []byte, from netip.AddrPort, started time.
 	if l.s.probes.take(packet) {
 		return // of the self-test: that it came is the answer
 	}
+	l.s.step("packet")
 	who := l.s.identify(from.Addr(), l.addr.Addr())
+	l.s.step("identified")
 	if who.young {
 		l.hold(packet, who, from)
 		return
@@ -81,12 +95,13 @@ func (l *listener) take(i int, packet []byte, from netip.AddrPort, started time.
 			plain = &q
 		}
 	}
-	p, ok := l.s.admit(who)
+	var ok bool
+	p, ok = l.s.admit(who)
 	switch {
 	case !ok:
 		l.refuse(i, packet, dns.RcodeServerFailure)
-	case plain == nil || !l.express(plain, &who, from, p, started):
-		l.long(packet, who, from, p)
+	case plain == nil || !l.express(plain, &who, from, &p, started):
+		l.long(packet, who, from, &p)
 	}
 }
 
@@ -100,32 +115,32 @@ const packetRoom = 512
 
 var packetRooms = sync.Pool{New: func() any { return new([packetRoom]byte) }}
 
-// long gives an admitted query to the crew, which works on a copy.
-func (l *listener) long(packet []byte, who asker, from netip.AddrPort, p place) {
+// long gives an admitted query to the crew, which works on a copy. It takes p over.
+func (l *listener) long(packet []byte, who asker, from netip.AddrPort, p *place) {
+	l.s.step("admitted")
 	room := packetRooms.Get().(*[packetRoom]byte)
-	kept := append(room[:0], packet...)
+	q := &task{s: l.s, packet: append(room[:0], packet...), who: who, place: *p,
+		reply: func(wire []byte) { l.reply(wire, from) }, done: func() { packetRooms.Put(room); l.work.Done() }}
 	l.work.Add(1)
-	l.s.crew.do(func() {
-		defer l.work.Done()
-		l.reply(l.s.handle(kept, who, false), from)
-		l.s.release(p)
-		packetRooms.Put(room)
-	})
+	*p = place{}
+	l.s.crew.do(q.run)
 }
 
 // hold makes a query wait for its source to be known. It keeps a copy: what waits
 // is small, and the buffer is not.
 func (l *listener) hold(packet []byte, who asker, from netip.AddrPort) {
-	kept := append([]byte(nil), packet...)
+	q := &task{s: l.s, packet: append([]byte(nil), packet...),
+		reply: func(wire []byte) { l.reply(wire, from) }, done: l.work.Done}
 	l.work.Add(1)
-	ok := l.s.hold(who, l.addr.Addr(), func(who asker) {
-		defer l.work.Done()
-		l.reply(l.s.resumed(kept, who, false), from)
-	})
-	if ok {
+	ok := false
+	defer func() {
+		if !ok {
+			l.work.Done()
+		}
+	}()
+	if ok = l.s.hold(who, l.addr.Addr(), q); ok {
 		return
 	}
-	l.work.Done()
 	if l.s.shed(&l.s.loads.strangers, l.s.elapsed()) == overPace {
 		l.reply(brief(packet, dns.RcodeServerFailure), from)
 	}
@@ -135,6 +150,7 @@ func (l *listener) reply(wire []byte, to netip.AddrPort) {
 	if wire == nil {
 		return
 	}
+	l.s.step("reply")
 	if _, err := l.udp.WriteToUDPAddrPort(wire, to); err != nil {
 		l.s.stats.RepliesLost.Add(1)
 	}

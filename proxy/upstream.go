@@ -33,6 +33,7 @@ type upstream struct {
 	health
 	here  context.Context // until it leaves
 	leave context.CancelFunc
+	s     *Server // nil in tests of its own
 }
 
 func newUpstream(addr netip.AddrPort, stats *counters) *upstream {
@@ -69,6 +70,17 @@ type attempt struct {
 // Who does not understand EDNS is asked again without (RFC 6891 §6.2.2).
 func (u *upstream) exchange(a ask, by attempt) (*dns.Msg, error) {
 	m, err := u.single(a, a.wire(0), by)
+	return u.understood(a, by, m, err)
+}
+
+// finish is exchange from when the query of start has ended, over UDP.
+func (u *upstream) finish(a ask, by attempt, m *dns.Msg, err error) (*dns.Msg, error) {
+	m, err = u.whole(a, a.wire(0), by, m, err)
+	return u.understood(a, by, m, err)
+}
+
+// understood asks without EDNS where the reply says that EDNS is not understood.
+func (u *upstream) understood(a ask, by attempt, m *dns.Msg, err error) (*dns.Msg, error) {
 	if err == nil && m.Rcode == dns.RcodeFormatError && m.IsEdns0() == nil {
 		return u.single(a, a.plainWire(0), by)
 	}
@@ -78,21 +90,31 @@ func (u *upstream) exchange(a ask, by attempt) (*dns.Msg, error) {
 // single asks with the query, whose id is drawn where it is sent.
 func (u *upstream) single(a ask, query []byte, by attempt) (*dns.Msg, error) {
 	u.stats.UpstreamQueries.Add(1)
-	if !by.forceTCP {
-		m, err := u.overUDP(query, a.questionEnd(), by)
-		if err != nil && !errors.Is(err, errManyWrong) {
-			return nil, fmt.Errorf("ask %s: %w", u.addr, err)
-		}
-		if err == nil && !m.Truncated {
-			return m, nil
-		}
-		if by.share > 0 {
-			if u.now() < time.Duration(u.silentTCP.Load()) {
-				return nil, fmt.Errorf("ask %s over TCP: %w", u.addr, errSilentTCP)
-			}
-			by.tcp = earlier(by.tcp, time.Now().Add(by.share))
-		}
+	if by.forceTCP {
+		return u.onlyTCP(a, query, by)
 	}
+	m, err := u.overUDP(query, a.questionEnd(), by)
+	return u.whole(a, query, by, m, err)
+}
+
+// whole asks over TCP where UDP gave no whole reply that can be trusted.
+func (u *upstream) whole(a ask, query []byte, by attempt, m *dns.Msg, err error) (*dns.Msg, error) {
+	if err != nil && !errors.Is(err, errManyWrong) {
+		return nil, fmt.Errorf("ask %s: %w", u.addr, err)
+	}
+	if err == nil && !m.Truncated {
+		return m, nil
+	}
+	if by.share > 0 {
+		if u.now() < time.Duration(u.silentTCP.Load()) {
+			return nil, fmt.Errorf("ask %s over TCP: %w", u.addr, errSilentTCP)
+		}
+		by.tcp = earlier(by.tcp, time.Now().Add(by.share))
+	}
+	return u.onlyTCP(a, query, by)
+}
+
+func (u *upstream) onlyTCP(a ask, query []byte, by attempt) (*dns.Msg, error) {
 	u.stats.UpstreamTCP.Add(1)
 	m, err := u.overTCP(query, a.questionEnd(), by)
 	if err != nil {
@@ -158,6 +180,16 @@ func (u *upstream) newPending(query []byte, end int, until time.Time, by attempt
 // answers tells whether a reply is one to the query whose question ends at end.
 func answers(query, reply []byte, end int) bool {
 	return echoes(query, reply, end) || bareFormatError(query, reply)
+}
+
+// parse is parse for a reader of its sockets, which goes on after a fault in it: the
+// reply counts as one that cannot be read.
+func (u *upstream) parse(reply []byte, cut bool) (m *dns.Msg) {
+	if u.s != nil {
+		defer u.s.net("the reading of an upstream's reply")
+		u.s.step("parse")
+	}
+	return parse(reply, cut)
 }
 
 // parse returns the message of a reply that answers its query, nil if it cannot be

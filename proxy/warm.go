@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -11,47 +13,62 @@ import (
 	"github.com/namegate/namegate/proxy/audit"
 )
 
-// warmAtOnce bounds how many questions Warm has under way: it must not take the
-// upstream from pods that ask.
-const warmAtOnce = 16
+const (
+	// warmAtOnce bounds the questions that a warm-up has under way for one pod. The bound
+	// is each pod's own: names without an answer must not delay those of other pods.
+	warmAtOnce = 16
+	// warmAgain is how long after a failure, or after the word that a name has no address,
+	// warm-ups do not ask again.
+	warmAgain = 5 * time.Second
+	// warmEntries and warmBytes bound the answers that warm-ups remember.
+	warmEntries = 8192
+	warmBytes   = 4 << 20
+)
 
-// Warm asks for the exact names of views, A and AAAA, and grants what the
-// answers say, as if the pod had asked: a pod that was answered by others, before
-// it was selected or while no agent served, keeps the names it has in use. It
-// returns when all are granted, with the failures joined, or when ctx has ended;
-// what is under way then goes on by itself.
+// Warm is WarmNames for all exact names of views.
 func (s *Server) Warm(ctx context.Context, views []*policy.View) error {
+	failed := make([]error, len(views))
+	var pods sync.WaitGroup
+	for i, v := range views {
+		pods.Go(func() { failed[i] = s.WarmNames(ctx, v, v.ExactNames()) })
+	}
+	pods.Wait()
+	return errors.Join(failed...)
+}
+
+// ForgetWarmUps has the next warm-ups ask for every name again: others answered the pods
+// meanwhile, maybe with other addresses than the earlier warm-ups got.
+func (s *Server) ForgetWarmUps() { s.warmed.clear() }
+
+// WarmNames asks for names of a view, A and AAAA, and grants what the answers say, as if
+// the pod had asked: a pod that was answered by others, before it was selected or while no
+// agent served, keeps the names it has in use. It returns when all are granted, with the
+// failures joined, or when ctx has ended; what is under way then goes on by itself. A name
+// is not asked for again while the answer to an earlier warm-up is good.
+func (s *Server) WarmNames(ctx context.Context, v *policy.View, names []policy.Name) error {
+	if !v.Enforced {
+		return nil
+	}
 	snap := s.snapshot.Load()
-	results := make(chan error)
-	places := make(chan struct{}, warmAtOnce)
-	asked := 0
-	for _, v := range views {
-		if !v.Enforced {
-			continue
-		}
-		asked += 2 * len(v.ExactNames())
+	questions := make(chan Question, 2*len(names))
+	results := make(chan error, cap(questions))
+	for _, n := range names {
+		questions <- Question{Name: n, Type: dns.TypeA, Class: dns.ClassINET}
+		questions <- Question{Name: n, Type: dns.TypeAAAA, Class: dns.ClassINET}
+	}
+	close(questions)
+	for range min(warmAtOnce, cap(questions)) {
 		go func() {
-			for _, n := range v.ExactNames() {
-				for _, typ := range []uint16{dns.TypeA, dns.TypeAAAA} {
-					select {
-					case <-ctx.Done():
-						return
-					case places <- struct{}{}:
-					}
-					go func() {
-						err := s.warm(v, snap, n, typ)
-						<-places
-						select {
-						case results <- err:
-						case <-ctx.Done():
-						}
-					}()
+			for q := range questions {
+				if ctx.Err() != nil {
+					return
 				}
+				results <- s.warm(v, snap, q)
 			}
 		}()
 	}
 	var failed error
-	for range asked {
+	for range cap(questions) {
 		select {
 		case err := <-results:
 			failed = errors.Join(failed, err)
@@ -63,19 +80,62 @@ func (s *Server) Warm(ctx context.Context, views []*policy.View) error {
 }
 
 // warm takes one question through decision, upstream, check and grant.
-func (s *Server) warm(v *policy.View, snap *policy.Snapshot, n policy.Name, typ uint16) (err error) {
+func (s *Server) warm(v *policy.View, snap *policy.Snapshot, q Question) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.fault("the resolution of an exact name", r)
-			err = fmt.Errorf("resolve %s for pod %s: a fault of the proxy, see its log", n, v.Pod)
+			err = fmt.Errorf("resolve %s for pod %s: a fault of the proxy, see its log", q.Name, v.Pod)
 		}
 	}()
-	t := s.turnFor(v, snap, ask{Question: Question{Name: n, Type: typ, Class: dns.ClassINET}, recurse: true})
+	t := s.turnFor(v, snap, ask{Question: q, recurse: true})
+	t.warms = true
 	t.run()
 	if t.rec.Verdict == audit.Failed {
-		return errors.New("resolve " + n.String() + " for pod " + v.Pod.String() + ": " + t.rec.Error)
+		return errors.New("resolve " + q.Name.String() + " for pod " + v.Pod.String() + ": " + t.rec.Error)
 	}
 	return nil
+}
+
+// ask returns the answer to an ask, for a warm-up one that an earlier warm-up was given.
+func (t *turn) ask(a ask) (answer, error) {
+	if t.warms {
+		return t.setup.keeper.warm(a)
+	}
+	return t.setup.keeper.answerGiven(a, t.given, t.quiet)
+}
+
+// warm is answer for warm-ups, which remember also what is not kept for clients: answers
+// of a zone without a cache, and failures.
+func (k *keeper) warm(a ask) (answer, error) {
+	now := k.s.elapsed()
+	if e := k.warmed.get(a, now); e != nil && e.fresh(now) && !k.keepsFresh(a, now) {
+		return k.aged(a, e, now), nil
+	}
+	got, err := k.answer(a, true)
+	m, holds := got.msg, warmAgain
+	switch {
+	case err != nil:
+		m = new(dns.Msg)
+		m.SetRcode(&dns.Msg{Question: []dns.Question{{Name: presentation(a.Name), Qtype: a.Type, Qclass: a.Class}}}, dns.RcodeServerFailure)
+	case !passed(m.Rcode) && !denies(a.Question, m):
+		holds = time.Duration(leastTTL(m)) * time.Second
+	}
+	wire, unpacked := m.Pack()
+	if unpacked != nil || holds == 0 {
+		return got, err
+	}
+	born := k.s.elapsed()
+	k.warmed.put(&entry{wire: wire, from: got.from, ask: a, born: born, end: born + holds, gone: born + holds, nowhere: err == nil && nowhere(m)})
+	return got, err
+}
+
+// keepsFresh tells whether the answer is kept for clients, whose pods are noted then.
+func (k *keeper) keepsFresh(a ask, now time.Duration) bool {
+	if keeps(k.config, a) == nil {
+		return false
+	}
+	e := k.cache.get(a, now)
+	return e != nil && e.fresh(now)
 }
 
 // turnFor is the turn of a question that nobody sent.
@@ -89,8 +149,11 @@ func (s *Server) turnFor(v *policy.View, snap *policy.Snapshot, a ask) *turn {
 	return &turn{s: s, setup: s.setup.Load(), view: v, snap: snap, query: query, q: a.Question}
 }
 
-// regrant has the pod granted what its question's answer says now, and logs that.
+// regrant has the pod granted what its question's answer says now, and logs that. A
+// fault costs no other pod its grant.
 func (s *Server) regrant(v *policy.View, snap *policy.Snapshot, a ask) {
+	defer s.net("a grant of a prefetched answer")
+	s.step("regrant")
 	started := s.now()
 	t := s.turnFor(v, snap, a)
 	t.rec = audit.Record{Pod: v.Pod.PodRef, Workload: v.Workload, Name: a.Name, Type: a.Type, Class: a.Class}

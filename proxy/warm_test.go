@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
 )
@@ -59,4 +62,129 @@ func TestWarmGoesByTheGuardAndSaysWhatFailed(t *testing.T) {
 		}
 	}
 	t.Errorf("after the end: %v", err)
+}
+
+// TestWarmAsksNothingAgain: pods and views come and go, and the upstream is asked for a
+// name once in the time of its answer; each pod is granted it all the same.
+func TestWarmAsksNothingAgain(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		a      []string // answers to A; there is no AAAA
+		holds  time.Duration
+		failed bool
+	}{
+		{"an answer", []string{"www.example.org. 20 IN A 192.0.2.1"}, 20 * time.Second, false},
+		{"a name without addresses", []string{}, warmAgain, false},
+		{"SERVFAIL", []string{"SERVFAIL"}, warmAgain, true},
+		{"silence", []string{"error"}, warmAgain, true},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			l := newLab(t, map[string][]string{"www.example.org A": c.a, "www.example.org AAAA": {}})
+			now := noon
+			l.s.now = func() time.Time { return now }
+			warm := func(asked int) {
+				t.Helper()
+				for _, pod := range []int{2, 1, 2} { // strict, quiet, and strict by another view
+					l.s.Publish(compile(t, labPolicies, labPods))
+					if err := l.s.Warm(t.Context(), []*policy.View{l.s.snapshot.Load().ViewOf(labPods[pod].PodRef)}); (err != nil) != c.failed {
+						t.Errorf("error %v", err)
+					}
+				}
+				if got := l.count("www.example.org A"); got != asked {
+					t.Errorf("asked %d times, want %d", got, asked)
+				}
+			}
+			warm(1)
+			now = noon.Add(c.holds - time.Second)
+			warm(1)
+			now = noon.Add(c.holds)
+			warm(2)
+			l.s.ForgetWarmUps()
+			warm(3)
+			if granted := l.granted(); !c.failed && len(c.a) > 0 && len(granted) != 12 {
+				t.Errorf("granted %q", granted)
+			}
+			l.ask("10.1.0.4", "www.example.org", dns.TypeA)
+			if got := l.count("www.example.org A"); got != 4 {
+				t.Error("what a warm-up remembers answers a pod's own question")
+			}
+		})
+	}
+}
+
+// count tells how often the upstream was asked.
+func (l *lab) count(key string) (n int) {
+	l.up.mu.Lock()
+	defer l.up.mu.Unlock()
+	for _, k := range l.up.asked {
+		if k == key {
+			n++
+		}
+	}
+	return n
+}
+
+// stuck is an upstream that does not answer for some names.
+type stuck struct {
+	resolver
+	name policy.Name
+	gate chan struct{}
+}
+
+func (s stuck) resolve(a ask) (found, error) {
+	if a.Name == s.name {
+		<-s.gate
+		return found{}, errors.New("nobody answers")
+	}
+	return s.resolver.resolve(a)
+}
+
+// TestWarmOfOnePodWaitsForNoOther: a pod with more names without an answer than are asked
+// for at once does not delay another pod's.
+func TestWarmOfOnePodWaitsForNoOther(t *testing.T) {
+	l := newLab(t, labTable)
+	gate := make(chan struct{})
+	defer close(gate)
+	l.use(l.s.setup.Load().config, stuck{l.up, name(t, "dead.wild.test"), gate})
+	snap := l.s.snapshot.Load()
+	dead := make([]policy.Name, 4*warmAtOnce)
+	for i := range dead {
+		dead[i] = name(t, "dead.wild.test")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { _ = l.s.WarmNames(ctx, snap.ViewOf(labPods[0].PodRef), dead) }()
+	if err := l.s.Warm(t.Context(), []*policy.View{snap.ViewOf(labPods[2].PodRef)}); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "grants", sorted(l.granted()), []string{
+		"strict www.example.org [192.0.2.1 192.0.2.2] any +3m0s", "strict www.example.org [2001:db8:9::1] any +2m0s",
+	})
+}
+
+func sorted(lines []string) []string {
+	slices.Sort(lines)
+	return lines
+}
+
+// TestWarmAsksAgainAfterASuspension: what warm-ups remember is as old as what is kept for
+// pods, whichever of the clocks did not run while the machine was suspended.
+func TestWarmAsksAgainAfterASuspension(t *testing.T) {
+	l := newLab(t, map[string][]string{"www.example.org A": {"www.example.org. 600 IN A 192.0.2.1"}, "www.example.org AAAA": {}})
+	l.s.Publish(compile(t, labPolicies, labPods))
+	now, ahead := time.Now(), time.Duration(0)
+	l.s.born, l.s.now = now, func() time.Time { return setClock(t, now, ahead) }
+	for _, step := range []struct {
+		ahead time.Duration
+		asked int
+	}{{0, 1}, {time.Second, 1}, {time.Hour, 2}, {time.Hour, 2}} {
+		ahead = step.ahead
+		l.s.Retime()
+		if err := l.s.Warm(t.Context(), []*policy.View{l.s.snapshot.Load().ViewOf(labPods[2].PodRef)}); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.count("www.example.org A"); got != step.asked {
+			t.Errorf("%v ahead it was asked %d times, want %d", ahead, got, step.asked)
+		}
+	}
 }

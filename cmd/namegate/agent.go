@@ -164,6 +164,7 @@ func runAgent(ctx context.Context, f agentFlags) error {
 	if a.enforce, err = enforcer.New(enforcerConfig(l.config), a.kernel.Kernel, nil, log); err != nil {
 		return err
 	}
+	a.health.set(func(h *health) { h.deviations = a.enforce.Deviations })
 	if err := a.openDenials(); err != nil {
 		return err
 	}
@@ -218,7 +219,7 @@ func (a *agent) serve(ctx context.Context, f agentFlags, up func()) error {
 	}
 	defer release()
 	defer a.leave()
-	serving, err := a.enforce.Start(ctx)
+	serving, err := a.startEnforcer(ctx)
 	if err != nil {
 		return err
 	}
@@ -235,6 +236,26 @@ func (a *agent) serve(ctx context.Context, f agentFlags, up func()) error {
 	a.log.Info("the agent has this node", "iptables", a.kernel.variant, "because", a.kernel.why)
 	up()
 	return a.work(ctx, f, release)
+}
+
+// startTries is how often the enforcer is started, startPause apart: another program may
+// take away what a start has just written, and is over soon.
+const (
+	startTries = 3
+	startPause = 200 * time.Millisecond
+)
+
+// startEnforcer starts the enforcer and returns the addresses to serve on.
+func (a *agent) startEnforcer(ctx context.Context) (serving []netip.Addr, err error) {
+	for try := 1; ; try++ {
+		if serving, err = a.enforce.Start(ctx); err == nil || try == startTries || enforcer.IsMarkTaken(err) {
+			return serving, err
+		}
+		a.log.Warn("the start failed; trying again", "after", startPause, "error", err)
+		if wait(ctx, startPause) != nil {
+			return nil, err
+		}
+	}
 }
 
 // leaving tells whether the agent is not to come back to this node.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy/kube"
@@ -58,6 +59,8 @@ func (f *clusterFlags) missing(node string) error {
 type clients struct {
 	kubernetes.Interface
 	dynamic dynamic.Interface
+	// statuses is a dynamic client with the rate of the agent that writes conditions.
+	statuses dynamic.Interface
 }
 
 func (f *clusterFlags) connect() (clients, error) {
@@ -73,7 +76,13 @@ func (f *clusterFlags) connect() (clients, error) {
 	if err != nil {
 		return clients{}, fmt.Errorf("make a client of the API server: %w", err)
 	}
-	return clients{typed, other}, nil
+	faster := rest.CopyConfig(c)
+	faster.QPS, faster.Burst = report.StatusesPerSecond, report.StatusBurst
+	statuses, err := dynamic.NewForConfig(faster)
+	if err != nil {
+		return clients{}, fmt.Errorf("make a client of the API server: %w", err)
+	}
+	return clients{typed, other, statuses}, nil
 }
 
 // cluster is what an agent of a cluster has beside the source.
@@ -120,7 +129,7 @@ func (a *agent) openCluster(f agentFlags) error {
 		return err
 	}
 	a.cluster.report, err = report.New(report.Options{
-		Client: c, Dynamic: c.dynamic, Namespace: f.cluster.namespace, Node: f.nodeName, Identity: f.cluster.podName, Boot: bootID(),
+		Client: c, Dynamic: c.statuses, Namespace: f.cluster.namespace, Node: f.nodeName, Identity: f.cluster.podName, Boot: bootID(),
 		Companion: f.cluster.companion, CompanionPorts: report.CompanionPorts(f.cluster.companionPorts), Endpoint: endpointPrefixes(config),
 		Log: a.log, Uninstalling: a.cluster.place.Uninstalling,
 	})

@@ -82,6 +82,12 @@ func ofStatus(snap *policy.Snapshot, s enforcer.Status) (out []report.Finding) {
 				Message: fmt.Sprintf("no interface of the node leads to %s of the pod %s, so its source is not checked", a, ref)})...)
 		}
 	}
+	for _, a := range s.HomeRefused {
+		if ref, ok := snap.Pod(a); ok {
+			out = append(out, forPolicies(snap, report.Finding{Pod: ref, Reason: report.Homeless,
+				Message: fmt.Sprintf("no bridge port of its own leads to %s of the pod %s, so nothing is accepted from it", a, ref)})...)
+		}
+	}
 	for _, a := range s.Unseen {
 		if ref, ok := snap.Pod(a); ok {
 			out = append(out, forPolicies(snap, report.Finding{Pod: ref, Reason: report.BridgeNotFiltered,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy"
+	"github.com/namegate/namegate/proxy/corefile"
 )
 
 func addrs(list ...string) (out []netip.Addr) {
@@ -88,5 +89,32 @@ func TestGuardLearnsNewAddresses(t *testing.T) {
 	<-ended
 	if got := strings.Count(log.String(), "no buffer space"); got != 1 {
 		t.Errorf("the failure is logged %d times", got)
+	}
+}
+
+// TestGuardLearnsResolvers: who answers behind the resolver's Service, and at which
+// addresses, reaches the guard as it changes.
+func TestGuardLearnsResolvers(t *testing.T) {
+	ref := policy.ServiceRef{Namespace: "kube-system", Name: "kube-dns"}
+	var told proxy.Cluster
+	n := &nodeAddresses{
+		held: func(policy.Cluster) []netip.Prefix { return nil },
+		tell: func(c proxy.Cluster) { told = c },
+	}
+	outside, err := policy.ParseName("www.example.org")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, now := range []string{"198.18.0.1", "198.18.0.2"} {
+		n.learn(state{cluster: policy.Cluster{Resolvers: map[policy.ServiceRef]policy.Resolver{ref: {
+			ClusterIPs: addrs("198.18.0.10"), Endpoints: []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr(now), 53)},
+		}}}})
+		g := proxy.NewGuard(corefile.Default(), told)
+		for _, a := range addrs("198.18.0.1", "198.18.0.2", "198.18.0.10", "198.18.0.11") {
+			known := a == netip.MustParseAddr(now) || a == netip.MustParseAddr("198.18.0.10")
+			if why := g.Blocked(outside, a, nil); (why != "") != known {
+				t.Errorf("while %s is the resolver, %s is blocked: %q", now, a, why)
+			}
+		}
 	}
 }

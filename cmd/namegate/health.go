@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/namegate/namegate/enforcer"
 )
 
 const (
@@ -33,6 +36,8 @@ type health struct {
 	inForce bool      // the first snapshot is
 	failing string    // why the latest snapshot is not in force
 	probed  time.Time // when the proxy last answered itself
+	// deviations are what in the kernel is not as wanted; nil before there is a kernel.
+	deviations func() []enforcer.Deviation
 }
 
 func newHealth(now func() time.Time) *health { return &health{now: now} }
@@ -75,8 +80,23 @@ func (h *health) ready() error {
 		return errors.New("policies are not in force yet")
 	case h.now().Sub(h.probed) > staleProbe:
 		return errors.New("the proxy does not answer the agent itself")
+	case h.deviations != nil:
+		if all := h.deviations(); len(all) > 0 {
+			return &deviating{all}
+		}
 	}
 	return nil
+}
+
+// deviating says what in the kernel is not as wanted.
+type deviating struct{ all []enforcer.Deviation }
+
+func (d *deviating) Error() string {
+	var names []string
+	for _, dev := range d.all {
+		names = append(names, dev.Object)
+	}
+	return "not as wanted for more than a second: " + strings.Join(names, ", ")
 }
 
 // enforcing tells whether all policies that are known are in force.
@@ -100,6 +120,10 @@ func outline(err error) string {
 	var n *notInForce
 	if errors.As(err, &n) {
 		return "the latest policies are not in force; `namegate status` on the node says why"
+	}
+	var d *deviating
+	if errors.As(err, &d) {
+		return "something of Namegate in the kernel is not as wanted; `namegate status` on the node says what"
 	}
 	return err.Error()
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/enforcer"
 )
 
 // TestHealth walks through an agent's life; each step says what the probes get.
@@ -34,6 +36,10 @@ func TestHealth(t *testing.T) {
 		{"probes fail", nil, 2 * time.Second, "", "does not answer"},
 		{"for long", nil, 30 * time.Second, "has not answered the agent itself for 34s", "does not answer"},
 		{"again", func(h *health) { h.probed = now }, 0, "", ""},
+		{"a table is missing", func(h *health) {
+			h.deviations = func() []enforcer.Deviation { return []enforcer.Deviation{{Object: "nft table inet namegate"}} }
+		}, 0, "", "not as wanted for more than a second: nft table inet namegate"},
+		{"the table is back", func(h *health) { h.deviations = func() []enforcer.Deviation { return nil } }, 0, "", ""},
 		{"later policies are refused", func(h *health) { h.failing = "no memory" }, 0, "", "no memory"},
 	} {
 		now = now.Add(step.after)

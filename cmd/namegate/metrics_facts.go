@@ -43,6 +43,7 @@ func (a *agent) facts() facts {
 		f.away = &away
 	}
 	f.enforcer, f.proxy, f.upstreams = a.enforce.Status(), a.proxy.Stats(), a.proxy.Upstreams()
+	f.inSync = f.inSync && len(f.enforcer.Deviations) == 0
 	f.findings = podsByReason(a.findings())
 	f.denied = a.deniedFacts()
 	if a.audit != nil {

@@ -12,7 +12,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	descInfo      = desc("build_info", "The version of the agent; always 1.", "version")
 	descReady     = desc("ready", "1 while the agent serves and the latest policies are in force.")
-	descInSync    = desc("in_sync", "1 while the latest policies are in force.")
+	descInSync    = desc("in_sync", "1 while the latest policies are in force and the kernel holds all of them.")
 	descIntercept = desc("intercepting", "1 while the DNS queries of selected pods come to this agent.")
 	descConnected = desc("api_server_connected", "1 while the API server answers everything that the agent asks.")
 	descSnapshot  = desc("snapshot", "The number of the snapshot in force, counted from the agent's start.")
@@ -34,6 +34,7 @@ var (
 	descEvicted     = desc("evicted_grants_total", "Grants that ended early because their pod had too many.")
 	descRefused     = desc("refused_grants_total", "Grants that were asked for and not opened: the pod is not selected any more, or the kernel did not take them in time.")
 	descRepairs     = desc("repairs_total", "How often something of ours that was changed or removed in the kernel was put back.")
+	descDeviations  = desc("deviations", "Objects in the kernel, and duties of the agent, that have not been as wanted for more than a second.")
 	descFlows       = desc("flows_total", "Connections that were denied, or would be, that the kernel handed over.", "verdict", "reason")
 	descFlowsOver   = desc("flows_over_total", "Connections that were counted in no flow, since there were too many to tell apart.")
 	descFlowsLost   = desc("flow_losses_total", "How often packets of denied connections were lost on their way from the kernel.")

@@ -116,4 +116,5 @@ func (t teller) enforcer(s enforcer.Status) {
 	t.count(descEvicted, s.Evicted)
 	t.count(descRefused, s.Refused)
 	t.count(descRepairs, s.Repairs)
+	t.gauge(descDeviations, float64(len(s.Deviations)))
 }

@@ -233,6 +233,7 @@ func busyFacts(t *testing.T) facts {
 	}
 	f.networkPolicies, f.remotePods = 1, 1
 	raise(reflect.ValueOf(&f.enforcer).Elem())
+	f.enforcer.Deviations = []enforcer.Deviation{{Object: "heartbeat"}}
 	raise(reflect.ValueOf(&f.proxy).Elem())
 	for i, of := range proxyTypes(t) {
 		f.proxy.Types[i].Type = of.Type

@@ -20,7 +20,7 @@ func newTiming(now func() time.Time) *timing {
 	}
 	return &timing{now: now,
 		compiled: histogram("compile_seconds", "How long it took to compile policies and pods into a snapshot."),
-		applied:  histogram("apply_seconds", "How long it took to bring a snapshot into force, exact names resolved; failed tries too."),
+		applied:  histogram("apply_seconds", "How long it took to bring a snapshot, or the pods that waited for their names, into force; failed tries too."),
 		failed: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "namegate", Name: "apply_failures_total",
 			Help: "Snapshots that the kernel did not take; each is tried again."}),
 	}

@@ -22,8 +22,8 @@ type network struct {
 	hold   bool
 	ranges []netip.Prefix // as given; else the Node object's
 
-	last    *enforcer.Network // as the enforcer knows it
-	pending bool              // not in force in the kernel yet
+	last    *enforcer.Network // as the enforcer knows it, served; nil after a failure
+	pending bool              // last is not in force in the kernel yet
 }
 
 // held returns the ranges whose unknown addresses wait.
@@ -57,13 +57,14 @@ func (n *network) of(c policy.Cluster) enforcer.Network {
 }
 
 // attach gives the node the addresses that a changed cluster needs and serves
-// on them. Nothing is intercepted differently before settle.
+// on them. Nothing is intercepted differently before settle, or before the first Commit.
+// After an error the network that is in force stays, and the next attach tries again.
 func (n *network) attach(ctx context.Context, c policy.Cluster) error {
 	next := n.of(c)
 	if n.last != nil && reflect.DeepEqual(*n.last, next) {
 		return nil
 	}
-	n.pending = true
+	n.last, n.pending = nil, false
 	serving, err := n.agent.enforce.SetNetwork(ctx, next)
 	if err != nil {
 		return fmt.Errorf("serve the cluster's resolvers: %w", err)
@@ -71,8 +72,11 @@ func (n *network) attach(ctx context.Context, c policy.Cluster) error {
 	if err := n.agent.proxy.Listen(sockets(serving)); err != nil {
 		return err
 	}
-	n.last = &next
-	return nil
+	n.last, n.pending = &next, true
+	if n.agent.rollout.snapshot() == nil {
+		_, err = n.agent.enforce.Refresh(ctx) // for the first Commit
+	}
+	return err
 }
 
 // settle brings what attach prepared into force.

@@ -111,7 +111,7 @@ func selectAll() []v1alpha1.FQDNNetworkPolicy {
 // eventually waits for what must come.
 func eventually(t *testing.T, what string, there func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !there(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !there(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("it does not come: %s", what)
 		}

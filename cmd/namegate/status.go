@@ -21,11 +21,12 @@ func (a *agent) snapshotStatus() status {
 	r := a.rollout
 	r.mu.Lock()
 	s := status{
-		Version: version, InSync: r.inForce != nil && r.failing == "", Snapshot: r.number(), Failing: r.failing,
+		Version: version, InSync: r.inForce != nil && r.failing == "", Snapshot: r.number(), Failing: r.failing, Waiting: r.waiting,
 		Files: r.state.files, Problems: r.problems, NetworkPolicies: len(r.state.input.NetworkPolicies), RemotePods: len(r.state.input.Remote),
 	}
 	r.mu.Unlock()
 	s.Enforcer, s.Proxy = a.enforce.Status(), a.proxy.Stats()
+	s.InSync = s.InSync && len(s.Enforcer.Deviations) == 0
 	if a.cluster != nil {
 		if h := a.cluster.source.Health(); !h.Disconnected.IsZero() {
 			s.Away = &away{Since: h.Disconnected, Error: h.LastError}

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
 	"golang.org/x/sync/errgroup"
@@ -36,7 +35,10 @@ func (a *agent) work(ctx context.Context, f agentFlags, release func()) error {
 		select {
 		case <-alive.Done():
 		case <-a.rollout.first:
-			_ = a.enforce.KeepAlive(alive, a.probe, func() { a.warm(alive, a.rollout.views()) })
+			_ = a.enforce.KeepAlive(alive, a.probe, func() {
+				a.proxy.ForgetWarmUps()
+				a.warm(alive, a.rollout.views())
+			})
 		}
 	}()
 	err := a.write(ctx, f)
@@ -113,20 +115,4 @@ func (a *agent) probe(ctx context.Context) error {
 	}
 	a.health.set(func(h *health) { h.probed = h.now() })
 	return nil
-}
-
-// warmTime bounds how long exact names are resolved before policies come into force.
-const warmTime = 2 * time.Second
-
-// warm grants what the exact names of views have now. What fails is asked again
-// by the pods themselves.
-func (a *agent) warm(ctx context.Context, views []*policy.View) {
-	if len(views) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, warmTime)
-	defer cancel()
-	if err := a.proxy.Warm(ctx, views); err != nil {
-		a.log.Warn("some exact names are not granted until a pod asks for them", "error", err)
-	}
 }

@@ -97,7 +97,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return until(ctx, "the API server", time.Minute, func(ctx context.Context) error {
+	return until(ctx, "the API server", upTime, func(ctx context.Context) error {
 		return ready(ctx, client)
 	})
 }

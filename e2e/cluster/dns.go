@@ -129,7 +129,7 @@ spec:
 `, Resolver4, DNS4, DNS6, dnsImage)
 
 func (c *Cluster) applyDNS(ctx context.Context) error {
-	return until(ctx, "the API server to take the cluster's DNS", 30*time.Second, func(ctx context.Context) error {
+	return until(ctx, "the API server to take the cluster's DNS", upTime, func(ctx context.Context) error {
 		_, err := c.Kubectl(ctx, clusterDNS, "apply", "-f", "-")
 		return err
 	})
@@ -141,7 +141,7 @@ func (c *Cluster) waitDNS(ctx context.Context) error {
 		return err
 	}
 	for _, n := range c.Nodes {
-		err := until(ctx, "the cluster's DNS on "+n.Name, 30*time.Second, func(ctx context.Context) error {
+		err := until(ctx, "the cluster's DNS on "+n.Name, upTime, func(ctx context.Context) error {
 			return n.resolves(ctx, "kubernetes.default.svc.cluster.local.")
 		})
 		if err != nil {

@@ -27,7 +27,7 @@ func (n *Node) StartKubeRouter(ctx context.Context) error {
 		"--iptables-sync-period="+kubeRouterSync.String(), "--health-port=0"); err != nil {
 		return err
 	}
-	return until(ctx, "kube-router on "+n.Name, time.Minute, func(context.Context) error {
+	return until(ctx, "kube-router on "+n.Name, upTime, func(context.Context) error {
 		for _, save := range []string{"iptables-save", "ip6tables-save"} {
 			rules, err := n.Run(save, "-t", "filter")
 			if err != nil {

@@ -62,7 +62,7 @@ func (n *Node) startContainerd(ctx context.Context) error {
 	if err := n.begin("containerd", n.cluster.tool("containerd"), "--config", "/var/lib/containerd.toml"); err != nil {
 		return err
 	}
-	return until(ctx, "containerd on "+n.Name, 30*time.Second, func(context.Context) error {
+	return until(ctx, "containerd on "+n.Name, upTime, func(context.Context) error {
 		_, err := n.ctr("version")
 		return err
 	})
@@ -117,7 +117,7 @@ func (n *Node) startKubelet(dns netip.Addr) error {
 // register waits until the API server knows the node, and gives it its ranges.
 func (n *Node) register(ctx context.Context) error {
 	ranges := fmt.Sprintf(`{"spec":{"podCIDR":"%s","podCIDRs":["%s","%s"]}}`, n.pods4, n.pods4, n.pods6)
-	return until(ctx, "the registration of "+n.Name, time.Minute, func(ctx context.Context) error {
+	return until(ctx, "the registration of "+n.Name, upTime, func(ctx context.Context) error {
 		_, err := n.cluster.Kubectl(ctx, "", "patch", "node", n.Name, "--type=merge", "-p", ranges)
 		return err
 	})
@@ -137,7 +137,7 @@ func (n *Node) RestartKubeProxy(ctx context.Context, mode ProxyMode) error {
 		return err
 	}
 	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DialContext: n.Dial, DisableKeepAlives: true}}
-	return until(ctx, "kube-proxy on "+n.Name, 30*time.Second, func(ctx context.Context) error {
+	return until(ctx, "kube-proxy on "+n.Name, upTime, func(ctx context.Context) error {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.addr4.String()+":10256/healthz", http.NoBody)
 		if err != nil {
 			return fmt.Errorf("ask kube-proxy: %w", err)

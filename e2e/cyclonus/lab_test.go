@@ -173,7 +173,7 @@ func (c *cluster) settle(t *testing.T, resources *probe.Resources) {
 	t.Helper()
 	open := generator.NewSingleStepTestCase("nothing is denied", generator.NewStringSet(), generator.NewAllAvailable(generator.ProbeModePodIP))
 	interpreter := connectivity.NewInterpreter(c, resources, &connectivity.InterpreterConfig{BatchJobs: true, IgnoreLoopback: true})
-	for until := time.Now().Add(20 * time.Second); ; {
+	for until := time.Now().Add(2 * time.Minute); ; {
 		result := interpreter.ExecuteTestCase(open)
 		if result.Err == nil && result.Passed(true) && len(c.broken) == 0 {
 			return

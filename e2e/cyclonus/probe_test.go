@@ -117,7 +117,7 @@ func (s *sited) packets(network, addr string, each func(net.PacketConn, net.Addr
 }
 
 // patience is long: whatever is denied is refused at once, and silence is a failure.
-const patience = 3 * time.Second
+const patience = 20 * time.Second
 
 // errRefused is what a denied probe ends with.
 var errRefused = errors.New("refused")

@@ -120,7 +120,7 @@ func missingOf(lines []auditLine) []string {
 
 // auditLimit is how long the demo waits for the log, which is written behind
 // the answers.
-const auditLimit = 3 * time.Second
+const auditLimit = 20 * time.Second
 
 // waitForAudit returns the log's lines, as soon as all that are wanted are there.
 func (t *tour) waitForAudit() ([]auditLine, error) {

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/namegate/namegate/e2e/lab"
 )
 
 // dirPrefix begins the name of the agent's folder; the demo's process id follows.
@@ -103,7 +105,7 @@ func removeOf(pid int) error {
 }
 
 // killLimit is how long a killed process may take to be gone.
-const killLimit = 2 * time.Second
+const killLimit = lab.Limit
 
 func removeNamespace(name string, self int) error {
 	for until := time.Now().Add(killLimit); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
@@ -118,6 +120,7 @@ func removeNamespace(name string, self int) error {
 			break
 		}
 	}
+	_ = os.Remove(lab.XtablesLock(name)) // there if a program took it
 	out, err := exec.Command("ip", "netns", "del", name).CombinedOutput()
 	if _, gone := os.Stat(filepath.Join("/run/netns", name)); err != nil && !errors.Is(gone, fs.ErrNotExist) {
 		return fmt.Errorf("remove namespace %s: %w: %s", name, err, strings.TrimSpace(string(out)))

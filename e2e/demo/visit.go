@@ -20,8 +20,8 @@ import (
 
 const (
 	// askLimit is how long a pod waits for DNS, connectLimit for a connection.
-	askLimit     = 5 * time.Second
-	connectLimit = 3 * time.Second
+	askLimit     = 20 * time.Second
+	connectLimit = 20 * time.Second
 	// patience is how long it waits where silence is what is expected.
 	patience = 500 * time.Millisecond
 )

@@ -67,7 +67,7 @@ func testAPIServer(t *testing.T) {
 		_, err := the.Kubectl(s.ctx, pod("late", "node-a", nil), "apply", "-n", s.ns, "-f", "-")
 		return err
 	})
-	s.kubectl("wait", "-n", s.ns, "pod", "late", "--for=condition=Ready", "--timeout=120s")
-	s.enforced(30*time.Second, "late")
+	s.kubectl("wait", "-n", s.ns, "pod", "late", "--for=condition=Ready", "--timeout=300s")
+	s.enforced(soon, "late")
 	s.gets("late", "tcp", "198-51-100-7.ip.test", 80, works)
 }

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/namegate/namegate/e2e/cluster"
 )
@@ -68,5 +67,5 @@ func testChurn(t *testing.T) {
 		addrs = append(addrs, a)
 	}
 	s.eventually(soon, "nodes without a trace of the pods", func() error { return traces("", addrs) })
-	s.traceless(time.Second)
+	s.traceless(soon)
 }

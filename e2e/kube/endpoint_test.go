@@ -49,7 +49,7 @@ func testEndpoint(t *testing.T) {
 			}()
 			for _, app := range []string{"selected-", "plain-"} {
 				for _, server := range append([]string{"10.96.0.10"}, endpoint...) {
-					s.eventually(10*time.Second, "an answer from "+server+" while the agent of "+n.Name+" hangs", func() error {
+					s.eventually(patient, "an answer from "+server+" while the agent of "+n.Name+" hangs", func() error {
 						var a probe.Answer
 						s.inside(app+n.Name, &a, "lookup", "www.example.org", "A", server)
 						if len(a.Addrs) == 0 {
@@ -66,7 +66,7 @@ func testEndpoint(t *testing.T) {
 				t.Errorf("while the agent hangs the pod reaches %s: %s", raw, d.Class)
 			}
 		}()
-		s.eventually(30*time.Second, "the agent's return", func() error {
+		s.eventually(patient, "the agent's return", func() error {
 			status, err := n.AgentStatus()
 			if err == nil && !strings.Contains(status, "true") {
 				err = fmt.Errorf("%s", status)

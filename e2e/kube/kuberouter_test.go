@@ -1,10 +1,10 @@
 package kube
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"testing"
-	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,7 +48,9 @@ func testKubeRouter(t *testing.T) {
 		return openPorts(s.companions(), "bank", "web")
 	})
 	for _, n := range nodes {
-		s.eventually(patient, "kube-router obeys the companions on "+n, func() error { return s.got("shop-"+n, "tcp", "bank.test", 443, works) })
+		s.eventually(patient, "kube-router obeys the companions on "+n, func() error {
+			return errors.Join(s.got("shop-"+n, "tcp", "bank.test", 443, works), s.got("shop-"+n, "tcp", web, 80, works), s.got("shop-"+n, "tcp6", web, 80, works))
+		})
 	}
 	for _, n := range nodes {
 		t.Run(n, func(t *testing.T) {
@@ -63,7 +65,7 @@ func testKubeRouter(t *testing.T) {
 		})
 	}
 	shops := []string{"shop-node-a", "shop-node-b"}
-	lost := s.during("kube-router starts again", shops, []string{"bank.test"}, 20*time.Second, func() {
+	lost := s.during("kube-router starts again", shops, []string{"bank.test"}, settles, func() {
 		for _, n := range the.Nodes {
 			if err := n.StopKubeRouter(); err != nil {
 				t.Error(err)

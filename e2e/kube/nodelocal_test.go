@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/namegate/namegate/e2e/cluster/probe"
 )
@@ -97,7 +96,7 @@ spec:
 					t.Error(err)
 				}
 			}()
-			s.eventually(10*time.Second, "the cache's answer while the agent of "+n.Name+" hangs", func() error {
+			s.eventually(patient, "the cache's answer while the agent of "+n.Name+" hangs", func() error {
 				var a probe.Answer
 				s.inside(selected, &a, "lookup", "n9.wild.test", "A", nodeLocal)
 				if len(a.Addrs) == 0 {
@@ -106,7 +105,7 @@ spec:
 				return nil
 			})
 		}()
-		s.eventually(30*time.Second, "the agent's return", func() error {
+		s.eventually(patient, "the agent's return", func() error {
 			g, err := the.Get(s.ctx, s.ref(selected), "tcp", "n8.wild.test", 80)
 			if err == nil && !works.has(g.Class) {
 				err = fmt.Errorf("%+v", g)

@@ -80,7 +80,7 @@ func (s *scenario) apply(manifests ...string) {
 func (s *scenario) run(manifests ...string) {
 	s.Helper()
 	s.apply(manifests...)
-	s.kubectl("wait", "-n", s.ns, "pod", "--all", "--for=condition=Ready", "--timeout=120s")
+	s.kubectl("wait", "-n", s.ns, "pod", "--all", "--for=condition=Ready", "--timeout=300s")
 }
 
 // eventually waits until f has no error.

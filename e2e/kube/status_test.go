@@ -21,7 +21,7 @@ func testHostNetwork(t *testing.T) {
 		policy("all", `{podSelector: {}, egress: [{matches: [{name: www.example.org}]}]}`))
 	s.enforced(soon, "own")
 	s.dials("host", "tcp", raw, works)
-	s.eventually(30*time.Second, "an event", func() error {
+	s.eventually(patient, "an event", func() error {
 		if out := s.kubectl("get", "events", "-n", s.ns); !strings.Contains(out, "HostNetwork") {
 			return fmt.Errorf("no event HostNetwork:\n%s", out)
 		}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/namegate/namegate/e2e/cluster"
 )
@@ -27,7 +26,7 @@ func testUninstall(t *testing.T) {
 	if _, err := the.Helm(s.ctx, helmArgs("upgrade", "--set", `nodeSelector.namegate\.test/here=yes`)...); err != nil {
 		t.Fatal(err)
 	}
-	s.eventually(30*time.Second, "a clean node-b", func() error { return clean(the.Node("node-b")) })
+	s.eventually(patient, "a clean node-b", func() error { return clean(the.Node("node-b")) })
 	s.dials("b", "tcp", raw, works)
 	s.dials("a", "tcp", raw, denied)
 
@@ -35,7 +34,7 @@ func testUninstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range the.Nodes {
-		s.eventually(30*time.Second, "a clean "+n.Name, func() error { return clean(n) })
+		s.eventually(patient, "a clean "+n.Name, func() error { return clean(n) })
 	}
 	if err := s.untainted(); err != nil {
 		t.Error(err)
@@ -44,7 +43,7 @@ func testUninstall(t *testing.T) {
 		s.dials(p, "tcp", raw, works)
 		s.gets(p, "tcp", "other.test", 80, works)
 	}
-	s.eventually(30*time.Second, "the end of what the agents had", func() error {
+	s.eventually(patient, "the end of what the agents had", func() error {
 		left := s.kubectl("get", "leases,daemonsets,configmaps,serviceaccounts,pods,services,jobs", "-n", namespace, "-o", "name")
 		if strings.Contains(left, "namegate") {
 			return fmt.Errorf("left in %s:\n%s", namespace, left)

@@ -37,6 +37,7 @@ type Agent struct {
 // Status is what the tests read of the agent's status.
 type Status struct {
 	InSync      bool   `json:"inSync"`
+	Waiting     int    `json:"waiting"`
 	Snapshot    uint64 `json:"snapshot"`
 	Failing     string `json:"failing"`
 	BrokenFiles []struct{ File, Reason string }
@@ -48,7 +49,8 @@ type Status struct {
 		Unseen       []string `json:"unseen"`
 		Intercepting bool     `json:"intercepting"`
 		Repairs      uint64   `json:"repairs"`
-		Evicted      uint64   `json:"evictedGrants"`
+		Deviations   []struct{ Object, Error string }
+		Evicted      uint64 `json:"evictedGrants"`
 	} `json:"enforcer"`
 	Audit struct {
 		Written uint64 `json:"written"`
@@ -101,11 +103,11 @@ func (a *Agent) Upgrade() error {
 	a.mu.Lock()
 	cmd, end := a.cmd, a.end
 	a.mu.Unlock()
-	said := strings.Count(a.Log(), standsBy)
+	said := strings.Count(a.wholeLog(), standsBy)
 	if err := a.begin("--standby"); err != nil {
 		return err
 	}
-	for until := time.Now().Add(startLimit); strings.Count(a.Log(), standsBy) == said; time.Sleep(10 * time.Millisecond) {
+	for until := time.Now().Add(startLimit); strings.Count(a.wholeLog(), standsBy) == said; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(until) {
 			return fmt.Errorf("the next agent does not stand by\n%s", a.Log())
 		}
@@ -140,7 +142,7 @@ func (a *Agent) begin(further ...string) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	// Each lab has its own lock for the legacy tables: they are per namespace,
 	// the lock's usual path is not.
-	cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE="+a.path("xtables.lock"))
+	cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE="+XtablesLock(a.lab.Node.Name))
 	if err := a.lab.Node.Do(cmd.Start); err != nil {
 		log.Close()
 		return err
@@ -153,8 +155,8 @@ func (a *Agent) begin(further ...string) error {
 	return nil
 }
 
-// startLimit bounds every wait for the agent.
-const startLimit = 30 * time.Second
+// startLimit bounds every wait for the agent, which is seldom longer than a second.
+const startLimit = 2 * time.Minute
 
 // WaitFor asks for the status until it satisfies a condition.
 func (a *Agent) WaitFor(what string, ok func(Status) bool) error {
@@ -176,17 +178,22 @@ func (a *Agent) WaitFor(what string, ok func(Status) bool) error {
 
 // Log returns the end of what the agent printed.
 func (a *Agent) Log() string {
+	text := a.wholeLog()
+	return text[max(0, len(text)-8000):]
+}
+
+func (a *Agent) wholeLog() string {
 	text, err := os.ReadFile(a.path("agent.log"))
 	if err != nil {
 		return err.Error()
 	}
-	return string(text[max(0, len(text)-8000):])
+	return string(text)
 }
 
 // Status asks the agent over its socket.
 func (a *Agent) Status() (Status, error) {
 	var s Status
-	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
+	client := http.Client{Timeout: Limit, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer
@@ -215,7 +222,7 @@ func (a *Agent) Apply(files map[string]string) error {
 	if err := a.Write(files); err != nil {
 		return err
 	}
-	return a.WaitFor("the manifests", func(s Status) bool { return s.InSync && s.Snapshot > before.Snapshot })
+	return a.WaitFor("the manifests", func(s Status) bool { return s.InSync && s.Waiting == 0 && s.Snapshot > before.Snapshot })
 }
 
 // Write is Apply for an agent that does not run, or that is not to be waited for.

@@ -127,7 +127,7 @@ func (c *Cgroup) Kills() (n int, err error) {
 // moment after the last.
 func (c *Cgroup) Remove() error {
 	err := syscall.Rmdir(c.dir)
-	for until := time.Now().Add(5 * time.Second); errors.Is(err, syscall.EBUSY) && time.Now().Before(until); err = syscall.Rmdir(c.dir) {
+	for until := time.Now().Add(Limit); errors.Is(err, syscall.EBUSY) && time.Now().Before(until); err = syscall.Rmdir(c.dir) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	if err != nil {

@@ -154,7 +154,7 @@ func (c *Clock) inside(first, last int64) (bool, error) {
 		return false, err
 	}
 	for _, path := range threads {
-		for until := time.Now().Add(time.Second); ; time.Sleep(time.Millisecond) {
+		for until := time.Now().Add(Limit); ; time.Sleep(time.Millisecond) {
 			text, err := os.ReadFile(path)
 			if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
 				break

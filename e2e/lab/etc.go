@@ -36,7 +36,7 @@ func WriteEtc(dir, nameserver string) (Etc, error) {
 const mountEtc = `for f in "$1"/*; do mount --bind "$f" "/etc/${f##*/}" || exit 125; done; shift; exec "$@"`
 
 // programLimit is how long RunIn lets a program run.
-const programLimit = 20 * time.Second
+const programLimit = 2 * time.Minute
 
 // RunIn runs a program in the host with an /etc of its own and returns what it
 // printed. The error of a program that says no is an *exec.ExitError.

@@ -45,6 +45,7 @@ func newHost(name string) (*Host, error) {
 
 func (h *Host) remove() error {
 	h.file.Close()
+	_ = os.Remove(XtablesLock(h.Name)) // there if a program took it
 	return run("ip", "netns", "del", h.Name)
 }
 
@@ -76,12 +77,24 @@ func (h *Host) IP(args ...string) error {
 	return run("ip", append([]string{"-n", h.Name}, args...)...)
 }
 
+// command is a program of the host's. Legacy iptables ends with an error while
+// another host's has the machine's lock, so each host has a lock of its own.
+func (h *Host) command(program string, args ...string) *exec.Cmd {
+	cmd := exec.Command(program, args...)
+	cmd.Env = append(os.Environ(), "XTABLES_LOCKFILE="+XtablesLock(h.Name))
+	return cmd
+}
+
+// XtablesLock returns the lock file of iptables for programs that a Host with a
+// name runs.
+func XtablesLock(host string) string { return "/run/xtables-" + host + ".lock" }
+
 // Run runs a program in the host and returns what it printed.
 func (h *Host) Run(program string, args ...string) (string, error) {
 	var out []byte
 	err := h.Do(func() error {
 		var err error
-		out, err = exec.Command(program, args...).CombinedOutput()
+		out, err = h.command(program, args...).CombinedOutput()
 		return err
 	})
 	if err != nil {
@@ -95,7 +108,7 @@ func (h *Host) Pipe(text, program string, args ...string) error {
 	var out []byte
 	err := h.Do(func() error {
 		var err error
-		cmd := exec.Command(program, args...)
+		cmd := h.command(program, args...)
 		cmd.Stdin = strings.NewReader(text)
 		out, err = cmd.CombinedOutput()
 		return err

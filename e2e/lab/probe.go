@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
 )
 
 // Outcome is what became of a probe, as its sender could tell.
@@ -26,8 +27,23 @@ const (
 	Silent   Outcome = "silent"   // nothing came back in time
 )
 
-// Patience is how long a probe waits before it calls an address silent.
-const Patience = 400 * time.Millisecond
+const (
+	// Patience is how long a probe waits before it calls an address silent.
+	Patience = 400 * time.Millisecond
+	// Limit bounds every wait for an event that has to come. The events take
+	// milliseconds: a wait that ends by the limit has failed on the slowest machine
+	// too.
+	Limit = 20 * time.Second
+)
+
+// PatienceFor returns how long a probe with an expected outcome waits. A wait for
+// an answer or a refusal ends when it comes, so only silence is short.
+func PatienceFor(want Outcome) time.Duration {
+	if want == Silent {
+		return Patience
+	}
+	return Limit
+}
 
 // Probe sends to an address and waits for the echo. Network is tcp, udp or icmp;
 // icmp has no port, and silence is all that a refused one shows.
@@ -46,6 +62,41 @@ func (h *Host) ProbeFor(network string, to netip.AddrPort, patience time.Duratio
 	}
 	defer c.Close()
 	return Echo(c, patience)
+}
+
+// ProbeFirst is Probe over TCP for a connection whose first packet must get
+// through: Silent if the kernel had to send that packet again. The machine may be
+// as slow as it likes.
+func (h *Host) ProbeFirst(to netip.AddrPort) Outcome {
+	c, err := h.Dial("tcp", to.String(), Limit)
+	if err != nil {
+		return outcome(err)
+	}
+	defer c.Close()
+	again, err := resent(c.(*net.TCPConn))
+	if err != nil {
+		return outcome(err)
+	}
+	if again {
+		return Silent
+	}
+	return Echo(c, Limit)
+}
+
+// resent tells whether packets of a connection were sent more than once.
+func resent(c *net.TCPConn) (again bool, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false, err
+	}
+	var info *unix.TCPInfo
+	if e := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) }); e != nil {
+		return false, e
+	}
+	if err != nil {
+		return false, err
+	}
+	return info.Total_retrans > 0, nil
 }
 
 // Forge sends one packet to an address with a source that is not the pod's, and
@@ -102,7 +153,7 @@ func outcome(err error) Outcome {
 func (h *Host) reaches(addrs ...netip.Addr) error {
 	for _, a := range addrs {
 		got := Silent
-		for until := time.Now().Add(10 * time.Second); got != Answered; {
+		for until := time.Now().Add(Limit); got != Answered; {
 			if time.Now().After(until) {
 				return fmt.Errorf("%s does not reach %s: %s", h.Name, a, got)
 			}

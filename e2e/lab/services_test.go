@@ -52,7 +52,7 @@ func TestServices(t *testing.T) {
 			}
 			dial := func(network string, to netip.Addr, want Outcome) {
 				t.Helper()
-				if got := web.Probe(network, netip.AddrPortFrom(to, 80)); got != want {
+				if got := web.ProbeFor(network, netip.AddrPortFrom(to, 80), PatienceFor(want)); got != want {
 					t.Errorf("%s to %s: %s, want %s", network, to, got, want)
 				}
 			}

@@ -227,7 +227,7 @@ func (s *Sniffer) SettleAt(to netip.Addr, from *Host) error {
 
 // settle sends packets until one has arrived.
 func settle(to netip.Addr, from *Host, payload []byte, arrived func() bool) error {
-	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); {
+	for until := time.Now().Add(Limit); time.Now().Before(until); {
 		// A socket for each: a refusal of one would be the next one's error.
 		c, err := from.Dial("udp", netip.AddrPortFrom(to, 9).String(), time.Second)
 		if err != nil {

@@ -47,6 +47,7 @@ func (s *stage) refilter(options string) {
 // TestAuditFilters: a running agent takes over which lines it writes. The lines say
 // whose workload asked.
 func TestAuditFilters(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, lab.Routed)
 	s.zone.add(`
 		www.example.org. 60 IN A 198.51.100.1

@@ -14,6 +14,7 @@ import (
 // TestAuditedBesideNetworkPolicy: of an audited pod, what its NetworkPolicies allow is no
 // would-deny, judged on what the kernel led a connection to; and explain names the rule.
 func TestAuditedBesideNetworkPolicy(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newPeerStage(t, network)
 		client := s.server("client", 10, false, map[string]string{"app": "client"}, 8080)

@@ -18,6 +18,7 @@ import (
 // TestRefusedStarts starts agents that cannot work: each says why in one line,
 // ends with an error and leaves nothing behind.
 func TestRefusedStarts(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, lab.Routed)
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -131,6 +132,7 @@ func TestRefusedStarts(t *testing.T) {
 
 // TestBadInputWhileRunning breaks what a running agent reads: the old state stays.
 func TestBadInputWhileRunning(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, lab.Routed)
 	s.zone.add(`
 		www.example.org. 60 IN A 198.51.100.1
@@ -142,10 +144,10 @@ func TestBadInputWhileRunning(t *testing.T) {
 	works := func(when string) {
 		t.Helper()
 		s.resolve("a", "www.example.org", dns.TypeA)
-		if got := s.Pod("a").Probe("tcp", addrPort("198.51.100.1:80")); got != lab.Answered {
+		if got := s.Pod("a").ProbeFor("tcp", addrPort("198.51.100.1:80"), lab.PatienceFor(lab.Answered)); got != lab.Answered {
 			t.Errorf("%s: the allowed name: %s", when, got)
 		}
-		if got := s.Pod("a").Probe("tcp", addrPort("198.51.100.2:80")); got != lab.Refused {
+		if got := s.Pod("a").ProbeFor("tcp", addrPort("198.51.100.2:80"), lab.PatienceFor(lab.Refused)); got != lab.Refused {
 			t.Errorf("%s: the other one: %s", when, got)
 		}
 	}

@@ -119,6 +119,7 @@ func digRecords(z *zone) {
 
 // TestClientsDig asks with dig and delv whatever they can ask.
 func TestClientsDig(t *testing.T) {
+	t.Parallel()
 	needed(t, false, "dig", "delv")
 	s, etc, _ := clientsStage(t)
 	digRecords(s.zone)
@@ -166,7 +167,7 @@ func (s *stage) printed(t *testing.T, out string, want, not []string, many int, 
 		open = lab.Refused
 	}
 	for _, addr := range addrs {
-		if got := s.Pod("a").Probe("tcp", netip.AddrPortFrom(addr, 80)); got != open {
+		if got := s.Pod("a").ProbeFor("tcp", netip.AddrPortFrom(addr, 80), lab.PatienceFor(open)); got != open {
 			t.Errorf("%s, which the client was told: %s, want %s", addr, got, open)
 		}
 	}

@@ -138,6 +138,7 @@ func clientsStage(t *testing.T) (s *stage, etc4, etc6 lab.Etc) {
 // TestClients lets programs that know nothing of the agent look names up in a pod,
 // and connects to what they say.
 func TestClients(t *testing.T) {
+	t.Parallel()
 	s, etc4, etc6 := clientsStage(t)
 	for i, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
@@ -198,7 +199,7 @@ func (s *stage) clientAsks(t *testing.T, etc lab.Etc, argv []string, number int,
 	p, pod := programs[number], s.Pod("a")
 	first := []netip.Addr{r.addr4(number, 0), r.addr6(number, 0)}
 	for _, addr := range first {
-		if got := pod.Probe("tcp", netip.AddrPortFrom(addr, 80)); got != lab.Refused {
+		if got := pod.ProbeFor("tcp", netip.AddrPortFrom(addr, 80), lab.PatienceFor(lab.Refused)); got != lab.Refused {
 			t.Errorf("%s before the question: %s, want %s", addr, got, lab.Refused)
 		}
 	}
@@ -222,7 +223,7 @@ func (s *stage) clientAsks(t *testing.T, etc lab.Etc, argv []string, number int,
 		if r.unmatched || p.strays && r.cname && addr.Is6() {
 			open = lab.Refused
 		}
-		if got := pod.Probe("tcp", netip.AddrPortFrom(addr, 80)); got != open {
+		if got := pod.ProbeFor("tcp", netip.AddrPortFrom(addr, 80), lab.PatienceFor(open)); got != open {
 			t.Errorf("%s, which the client was told: %s, want %s", addr, got, open)
 		}
 	}

@@ -65,6 +65,7 @@ func onEachCut(t *testing.T, f func(t *testing.T, s *stage)) {
 	onEach(t, func(t *testing.T, network lab.Network) {
 		for _, masqueraded := range []bool{false, true} {
 			t.Run(map[bool]string{false: "as it is", true: "masqueraded"}[masqueraded], func(t *testing.T) {
+				t.Parallel()
 				f(t, cutStage(t, network, masqueraded))
 			})
 		}
@@ -74,6 +75,7 @@ func onEachCut(t *testing.T, f func(t *testing.T, s *stage)) {
 // TestCutOnRevocation takes a policy back: what it alone had allowed ends, whichever
 // side speaks next, and nothing else does.
 func TestCutOnRevocation(t *testing.T) {
+	t.Parallel()
 	onEachCut(t, func(t *testing.T, s *stage) {
 		s.start(map[string]string{
 			"a.yaml":     s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
@@ -109,6 +111,7 @@ egress:
 
 // TestCutOnSelection has a pod become selected that has connections open.
 func TestCutOnSelection(t *testing.T) {
+	t.Parallel()
 	onEachCut(t, func(t *testing.T, s *stage) {
 		s.addPod("free", 7)
 		s.start(map[string]string{

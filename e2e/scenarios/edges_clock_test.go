@@ -20,6 +20,7 @@ const cached = `
     forward . 192.0.2.53 2001:db8::53
     cache
     cluster cluster.local 10.1.0.0/24 fd00:1::/64
+    grant timeout 4s
     audit AUDIT
 }
 `
@@ -57,18 +58,19 @@ func (s *stage) ttl(name string) time.Duration {
 	return time.Duration(r.Answer[0].Header().Ttl) * time.Second
 }
 
-// ends waits for the end of what an answer opened, which must come at its time: by
-// the answer's TTL and a second of grace, by the clock of the test.
-func (s *stage) ends(to string, granted time.Time, lasts time.Duration) {
+// ends waits for the end of what an answer opened, which must not come before its
+// time: the answer's TTL and a second of grace after the question, by the clock of the
+// test.
+func (s *stage) ends(to string, asked time.Time, lasts time.Duration) {
 	s.t.Helper()
 	for s.Pod("a").Probe("tcp", addrPort(to)) == lab.Answered {
-		if late := time.Since(granted) - lasts; late > 3*time.Second {
+		if late := time.Since(asked) - lasts; late > lab.Limit {
 			s.t.Errorf("%s is open %v after its end", to, late)
 			return
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	if lasted := time.Since(granted); lasted < lasts-100*time.Millisecond {
+	if lasted := time.Since(asked); lasted < lasts {
 		s.t.Errorf("%s ended after %v, it was to last %v", to, lasted, lasts)
 	}
 }
@@ -77,23 +79,24 @@ func (s *stage) ends(to string, granted time.Time, lasts time.Duration) {
 // grants end at their deadlines, interception stays, answers come and open, what is
 // kept is told with a right TTL, and the log goes on with the time that the clock tells.
 func TestClockSteps(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := edgesStage(t, network, cached)
 		clock := s.clockOf()
-		asked := s.disturbed("clock steps", time.Second, []string{"www.example.org", "other.example.org"}, func() {
+		asked := s.disturbed("clock steps", unnoticed, []string{"www.example.org", "other.example.org"}, func() {
 			for _, ahead := range append(clockSteps, 0) {
 				t.Logf("%v ahead", ahead)
 				s.moves("198.51.100.3", "short.example.org")
+				asked := time.Now()
 				s.resolve("a", "short.example.org", dns.TypeA)
-				granted := time.Now()
 				s.expect("a", "tcp", "198.51.100.3:80", lab.Answered)
 				s.step(clock, ahead)
-				s.ends("198.51.100.3:80", granted, 2*time.Second)
+				s.ends("198.51.100.3:80", asked, 2*time.Second)
 				if !s.status().Enforcer.Intercepting {
 					t.Error("interception is said to be off")
 				}
 				s.inLog(ahead)
-				if told := s.ttl("www.example.org"); told > 600*time.Second || told < 500*time.Second {
+				if told := s.ttl("www.example.org"); told > 600*time.Second || told < 300*time.Second {
 					t.Errorf("of 600 s %v are told", told)
 				}
 			}
@@ -114,7 +117,7 @@ func (s *stage) inLog(ahead time.Duration) {
 		}
 		text, _ := lines[len(lines)-1]["time"].(string)
 		at, err := time.Parse(time.RFC3339Nano, text)
-		return err == nil && time.Since(at.Add(-ahead)).Abs() < 2*time.Second
+		return err == nil && time.Since(at.Add(-ahead)).Abs() < time.Minute
 	})
 }
 
@@ -122,6 +125,7 @@ func (s *stage) inLog(ahead time.Duration) {
 // clock tells another time, killed or in an upgrade. What is open is open as long as
 // it was to be.
 func TestClockStepsAndRestarts(t *testing.T) {
+	t.Parallel()
 	s := edgesStage(t, lab.Routed, cached)
 	for i := range clockSteps {
 		s.zone.add(fmt.Sprintf("r%d.example.org. 8 IN A 198.51.100.1%d", i, i))
@@ -130,8 +134,8 @@ func TestClockStepsAndRestarts(t *testing.T) {
 	asked := s.disturbed("clock steps and restarts", outageLimit, []string{"www.example.org"}, func() {
 		for i, ahead := range clockSteps {
 			s.step(s.clockOf(), ahead)
+			asked, to := time.Now(), fmt.Sprintf("198.51.100.1%d:80", i)
 			s.resolve("a", fmt.Sprintf("r%d.example.org", i), dns.TypeA)
-			granted, to := time.Now(), fmt.Sprintf("198.51.100.1%d:80", i)
 			s.expect("a", "tcp", to, lab.Answered)
 			if err := s.agent.Stop(syscall.SIGKILL); err != nil {
 				t.Fatal(err)
@@ -143,7 +147,7 @@ func TestClockStepsAndRestarts(t *testing.T) {
 			if err := s.agent.Upgrade(); err != nil {
 				t.Fatal(err)
 			}
-			s.ends(to, granted, 9*time.Second)
+			s.ends(to, asked, 9*time.Second)
 		}
 	})
 	if asked.rcodes[dns.RcodeSuccess]+asked.lost != asked.sent {
@@ -156,6 +160,7 @@ func TestClockStepsAndRestarts(t *testing.T) {
 // clock for timeouts nor the agent's has run meanwhile. Grants count the time awake;
 // a kept answer is as old as it is, and is asked for anew.
 func TestSuspendedMachine(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := edgesStage(t, network, cached)
 		s.zone.add("r1.wild.example.org. 60 IN A 198.51.100.11")
@@ -167,7 +172,7 @@ func TestSuspendedMachine(t *testing.T) {
 				t.Fatal(err)
 			}
 			late := s.client("a", lab.Resolver4)
-			late.becomes("while it is stopped", dns.RcodeSuccess, outageLimit)
+			late.becomes("while it is stopped", dns.RcodeSuccess)
 			s.moves("198.51.100.9", "www.example.org", "r1.wild.example.org")
 			s.step(clock, time.Hour)
 			if err := s.agent.Signal(syscall.SIGCONT); err != nil {
@@ -175,7 +180,7 @@ func TestSuspendedMachine(t *testing.T) {
 			}
 			// The exact name is resolved anew, and is not what was kept.
 			s.eventually("a", "198.51.100.9:80", lab.Answered)
-			late.becomes("when it goes on", dns.RcodeRefused, outageLimit)
+			late.becomes("when it goes on", dns.RcodeRefused)
 			// So is what only the pod asks for. What it had it keeps for its time.
 			s.until("a kept answer is asked anew", func(int) bool {
 				addrs := s.resolve("a", "r1.wild.example.org", dns.TypeA)

@@ -39,21 +39,21 @@ func TestOutOfMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.disturbed("out of memory", outageLimit, []string{"other.example.org"}, func() {
-			s.client("a", lab.Resolver4).becomes("with an agent", dns.RcodeRefused, outageLimit)
+			s.client("a", lab.Resolver4).becomes("with an agent", dns.RcodeRefused)
 			s.flood()
 			n, err := group.Kills()
 			if err != nil || n == 0 {
 				t.Errorf("the kernel says it killed %d processes: %v", n, err)
 			}
 			// Answers by the resolver, which opens nothing.
-			s.client("a", lab.Resolver4).becomes("without an agent", dns.RcodeSuccess, outageLimit)
+			s.client("a", lab.Resolver4).becomes("without an agent", dns.RcodeSuccess)
 			s.moves("198.51.100.9", "www.example.org")
 			s.eventually("a", "198.51.100.9:80", lab.Refused)
 			if err := s.agent.Start(); err != nil {
 				t.Fatal(err)
 			}
 			s.eventually("a", "198.51.100.9:80", lab.Answered) // nobody asked
-			s.client("a", lab.Resolver4).becomes("with the next agent", dns.RcodeRefused, outageLimit)
+			s.client("a", lab.Resolver4).becomes("with the next agent", dns.RcodeRefused)
 		})
 		if n, err := group.Kills(); err != nil || n != 1 {
 			t.Errorf("the kernel killed %d processes: %v", n, err)
@@ -66,7 +66,7 @@ func (s *stage) flood() {
 	s.t.Helper()
 	c := s.client("a", lab.Resolver4)
 	dead := begin(func() error {
-		signal, err := s.agent.Killed(30 * time.Second)
+		signal, err := s.agent.Killed(eventLimit)
 		if err == nil && signal != syscall.SIGKILL {
 			err = fmt.Errorf("the agent ended by %v", signal)
 		}

@@ -9,9 +9,13 @@ import (
 
 var networks = []lab.Network{lab.Routed, lab.Bridged}
 
+// onEach runs a test in a lab of each kind of network, side by side with others.
 func onEach(t *testing.T, f func(t *testing.T, network lab.Network)) {
 	for _, n := range networks {
-		t.Run(string(n), func(t *testing.T) { f(t, n) })
+		t.Run(string(n), func(t *testing.T) {
+			t.Parallel()
+			f(t, n)
+		})
 	}
 }
 
@@ -23,6 +27,7 @@ egress:
 `
 
 func TestFirstSlice(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newStage(t, network)
 		s.zone.add(`

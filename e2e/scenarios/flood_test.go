@@ -30,7 +30,7 @@ func TestFloodEndsNothing(t *testing.T) {
 	end := time.Now().Add(8 * time.Second)
 	var wg sync.WaitGroup
 	for range 2 {
-		c, err := s.Pod("a").Dial("udp", lab.Resolver4.String()+":53", time.Second)
+		c, err := s.Pod("a").Dial("udp", lab.Resolver4.String()+":53", lab.Limit)
 		if err != nil {
 			t.Fatal(err)
 		}

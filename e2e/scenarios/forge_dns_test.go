@@ -16,6 +16,7 @@ import (
 // From an unselected pod the same shapes do, unless the kernel itself does not
 // forward them.
 func TestForgedQueries(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		f := newForgeStage(t, network)
 		f.apply(map[string]string{"no.yaml": policy("allow-nothing", "podSelector: {matchLabels: {app: closed}}\ndns: {unmatched: Refuse}")})
@@ -45,7 +46,7 @@ func TestForgedQueries(t *testing.T) {
 				}
 			}
 		}
-		for until := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		for until := time.Now().Add(lab.Limit); ; time.Sleep(10 * time.Millisecond) {
 			asked, missing := f.outside.Asked(), ""
 			for q, s := range sent {
 				if s.want && !slices.Contains(asked, q) {

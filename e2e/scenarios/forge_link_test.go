@@ -60,6 +60,7 @@ func ndClaims(own, addr, victim netip.Addr, at net.HardwareAddr) []claim {
 // own: neither the neighbour nor the node hears of it. What it says of its own
 // address arrives, and what an unselected pod says of any.
 func TestClaimedAddresses(t *testing.T) {
+	t.Parallel()
 	f := newForgeStage(t, lab.Bridged)
 	a, b, free := f.Pod("a"), f.Pod("b"), f.Pod("free")
 	at := f.cards["b"].HW
@@ -114,6 +115,7 @@ func TestClaimedAddresses(t *testing.T) {
 // TestClaimedAddressesOnALinkOfOnesOwn has a routed pod tell the node that its
 // neighbour's address is at its own: what goes to the neighbour goes there still.
 func TestClaimedAddressesOnALinkOfOnesOwn(t *testing.T) {
+	t.Parallel()
 	f := newForgeStage(t, lab.Routed)
 	a, b := f.Pod("a"), f.Pod("b")
 	node, err := f.Node.Hardware(a.Iface)
@@ -134,7 +136,7 @@ func TestClaimedAddressesOnALinkOfOnesOwn(t *testing.T) {
 	}
 	for _, to := range []netip.Addr{b.Addr4, b.Addr6} {
 		for _, from := range []*lab.Host{f.Node, f.World, f.Pod("free").Host} {
-			if got := from.ProbeFor("icmp", netip.AddrPortFrom(to, 0), longPatience); got != lab.Answered {
+			if got := from.ProbeFor("icmp", netip.AddrPortFrom(to, 0), lab.Limit); got != lab.Answered {
 				t.Errorf("%s to %s: %s", from.Name, to, got)
 			}
 		}
@@ -160,6 +162,7 @@ func (f *forgeStage) linkLocal(h *lab.Host, dev string) netip.Addr {
 
 // TestForgedFrames sends from pod to pod on a bridge what the IP layer does not see.
 func TestForgedFrames(t *testing.T) {
+	t.Parallel()
 	f := newForgeStage(t, lab.Bridged)
 	frames := map[string]func(w way) (typ uint16, body []byte){
 		"an unknown type": func(w way) (uint16, []byte) { return 0x88b5, w.token() },
@@ -205,6 +208,7 @@ func TestForgedFrames(t *testing.T) {
 // TestForgedToMany sends to everybody: nobody next door hears a selected pod, and
 // nothing leaves the node.
 func TestForgedToMany(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		f := newForgeStage(t, network)
 		var all []sent

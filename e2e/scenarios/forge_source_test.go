@@ -10,6 +10,7 @@ import (
 
 // TestForgedConnection has a pod send into its neighbour's open connections.
 func TestForgedConnection(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		f := newForgeStage(t, network)
 		var lines []*line
@@ -47,6 +48,7 @@ func TestForgedConnection(t *testing.T) {
 // TestForgedErrors has a pod send ICMP errors about its neighbour's connections, to
 // either end, and about its own, which arrive.
 func TestForgedErrors(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		f := newForgeStage(t, network)
 		var all []sent
@@ -95,7 +97,7 @@ func TestForgedErrors(t *testing.T) {
 			}
 		}
 		for _, to := range []string{"10.1.0.5:9", "[fd00:1::5]:9", "192.168.77.1:7777", "[fd00:77::1]:7777"} {
-			if got := f.World.ProbeFor("udp", netip.MustParseAddrPort(to), longPatience); got != lab.Refused {
+			if got := f.World.ProbeFor("udp", netip.MustParseAddrPort(to), lab.Limit); got != lab.Refused {
 				t.Errorf("a closed port of the pod, dialled from outside as %s: %s", to, got)
 			}
 		}
@@ -104,6 +106,7 @@ func TestForgedErrors(t *testing.T) {
 
 // TestSourcesOfOthers sends with addresses that are not the pod's.
 func TestSourcesOfOthers(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		f := newForgeStage(t, network)
 		kinds := map[string]func(w way) [][]byte{

@@ -86,7 +86,7 @@ func (f *forgeStage) settleAll() {
 	f.t.Helper()
 	f.settle(f.world)
 	w := f.way(f.Pod("free").Addr4, f.Pod("b").Addr4)
-	for until := time.Now().Add(10 * time.Second); f.neighbour.SawToken(w.token()) == 0; time.Sleep(2 * time.Millisecond) {
+	for until := time.Now().Add(lab.Limit); f.neighbour.SawToken(w.token()) == 0; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(until) {
 			f.t.Fatal("the neighbour hears nothing from an unselected pod")
 		}
@@ -126,6 +126,7 @@ func (f *forgeStage) judge(all []sent) {
 // arrive; and to ones that are open, and from a pod that no policy selects, where
 // the very same kind does arrive unless the kernel itself forwards no such thing.
 func TestForgedPackets(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		f := newForgeStage(t, network)
 		var all []sent

@@ -138,6 +138,7 @@ egress:
 }
 
 func TestHostileAnswersOpenNothing(t *testing.T) {
+	t.Parallel()
 	s := hostileStage(t)
 	sniffer, err := s.World.Sniff("eth0")
 	if err != nil {
@@ -156,7 +157,7 @@ func TestHostileAnswersOpenNothing(t *testing.T) {
 					t.Errorf("over %s the pod was told %v", network, addresses(r))
 				}
 			}
-			if got := s.Pod("a").Probe("tcp", netip.AddrPortFrom(victim(i+1), 80)); got != lab.Refused {
+			if got := s.Pod("a").ProbeFor("tcp", netip.AddrPortFrom(victim(i+1), 80), lab.PatienceFor(lab.Refused)); got != lab.Refused {
 				t.Errorf("the address is open: %s", got)
 			}
 			s.settle(sniffer)
@@ -165,7 +166,7 @@ func TestHostileAnswersOpenNothing(t *testing.T) {
 			}
 			// The proxy is well, and honest answers still open.
 			s.resolve("a", "honest.hostile.test", dns.TypeA)
-			if got := s.Pod("a").Probe("tcp", addrPort("198.51.100.1:80")); got != lab.Answered {
+			if got := s.Pod("a").ProbeFor("tcp", addrPort("198.51.100.1:80"), lab.PatienceFor(lab.Answered)); got != lab.Answered {
 				t.Errorf("an honest name afterwards: %s", got)
 			}
 		})
@@ -174,6 +175,7 @@ func TestHostileAnswersOpenNothing(t *testing.T) {
 
 // TestStrangeAnswersThatAreHonest are odd, and what the pod is told is open.
 func TestStrangeAnswersThatAreHonest(t *testing.T) {
+	t.Parallel()
 	s := hostileStage(t)
 	tests := []struct {
 		name   string
@@ -208,7 +210,7 @@ func TestStrangeAnswersThatAreHonest(t *testing.T) {
 				t.Fatalf("the pod was told %d addresses, at most %d were to be", len(told), test.most)
 			}
 			for _, addr := range told {
-				if got := s.Pod("a").Probe("tcp", netip.AddrPortFrom(addr, 80)); got != lab.Answered {
+				if got := s.Pod("a").ProbeFor("tcp", netip.AddrPortFrom(addr, 80), lab.PatienceFor(lab.Answered)); got != lab.Answered {
 					t.Errorf("%s, which the pod was told: %s", addr, got)
 				}
 			}

@@ -143,9 +143,11 @@ func layoutStage(t *testing.T, binary string, args ...string) *stage {
 // and precedes, with an overlap and after a kill at any moment. What is allowed stays
 // allowed and what is denied denied, and nothing of the last layout is left.
 func TestChangedLayout(t *testing.T) {
+	t.Parallel()
 	older := buildOlder(t)
 	for _, variant := range []string{"legacy", "nft"} {
 		t.Run(variant, func(t *testing.T) {
+			t.Parallel()
 			s := layoutStage(t, older, "--iptables", variant)
 			s.laidOut("at first", ofOlder, ofThis)
 			stop := s.vigil("a", []string{"198.51.100.1:80"}, []string{"198.51.100.2:80"})
@@ -200,6 +202,7 @@ func (s *stage) dieEarly(times int, variant string, binaries ...string) {
 // TestOtherVariant: an agent that writes by the other variant of iptables follows one
 // that did not, with an overlap and after a kill, and leaves nothing of it.
 func TestOtherVariant(t *testing.T) {
+	t.Parallel()
 	s := layoutStage(t, agentBinary, "--iptables", "legacy")
 	stop := s.vigil("a", []string{"198.51.100.1:80"}, []string{"198.51.100.2:80"})
 	for i, variant := range []string{"nft", "legacy", "nft", "legacy"} {

@@ -17,6 +17,7 @@ import (
 type line struct {
 	name           string
 	client, server *end
+	conn           net.Conn // the client's socket
 	local, remote  net.Addr
 }
 
@@ -65,7 +66,7 @@ func (s *stage) lineTo(pod, network string, at *lab.Host, to netip.Addr) *line {
 	l := &line{name: fmt.Sprintf("%s's %s to %s", pod, network, to), client: &end{}, server: &end{}}
 	client, server := s.serve(pod, network, at, to, l)
 	s.t.Cleanup(func() { client.Close(); server() })
-	l.client.write, l.local, l.remote = client.Write, client.LocalAddr(), client.RemoteAddr()
+	l.conn, l.client.write, l.local, l.remote = client, client.Write, client.LocalAddr(), client.RemoteAddr()
 	go l.client.hears(client.Read)
 	s.podsHeard("at first", []*line{l})
 	s.goesOn("at first", l)
@@ -115,7 +116,7 @@ func (s *stage) serve(pod, network string, host *lab.Host, to netip.Addr, l *lin
 
 func (s *stage) dial(pod string, to net.Addr) net.Conn {
 	s.t.Helper()
-	c, err := s.Pod(pod).Dial(to.Network(), to.String(), 2*time.Second)
+	c, err := s.Pod(pod).Dial(to.Network(), to.String(), lab.Limit)
 	if err != nil {
 		s.t.Fatalf("pod %s to %s %s: %v", pod, to.Network(), to, err)
 	}
@@ -151,7 +152,7 @@ func (s *stage) podsHeard(when string, lines []*line) {
 // heard waits until something arrived on every line.
 func (s *stage) heard(who, when string, arrived func(*line) bool, lines []*line) {
 	s.t.Helper()
-	until := time.Now().Add(5 * time.Second)
+	until := time.Now().Add(lab.Limit)
 	for _, l := range lines {
 		for !arrived(l) {
 			if time.Now().After(until) {

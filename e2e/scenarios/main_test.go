@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -43,13 +44,18 @@ func TestMain(m *testing.M) {
 	}())
 }
 
+// corefile gives the kernel time, so that no answer fails on a busy machine.
 const corefile = `
 . {
     forward . 192.0.2.53 2001:db8::53
     cluster cluster.local 10.1.0.0/24 fd00:1::/64
+    grant timeout 4s
     audit AUDIT
 }
 `
+
+// eventLimit bounds waits for what takes the agent seconds: starts, ends of grants.
+const eventLimit = 2 * time.Minute
 
 // withLimits returns the Corefile with lines of the block limits; fast ones let a
 // pod ask as much as a machine can.
@@ -153,7 +159,7 @@ func (s *stage) apply(files map[string]string) {
 // expect probes from a pod and asserts the outcome.
 func (s *stage) expect(pod, network, to string, want lab.Outcome) {
 	s.t.Helper()
-	if got := s.Pod(pod).Probe(network, netip.MustParseAddrPort(to)); got != want {
+	if got := s.Pod(pod).ProbeFor(network, netip.MustParseAddrPort(to), lab.PatienceFor(want)); got != want {
 		s.t.Errorf("pod %s to %s %s: %s, want %s", pod, network, to, got, want)
 	}
 }
@@ -169,7 +175,7 @@ func (s *stage) resolve(pod, name string, qtype uint16) []netip.Addr {
 }
 
 func (s *stage) ask(pod, network, name string, qtype uint16) (*dns.Msg, error) {
-	c, err := s.Pod(pod).Dial(network, netip.AddrPortFrom(lab.Resolver4, 53).String(), lab.Patience)
+	c, err := s.Pod(pod).Dial(network, netip.AddrPortFrom(lab.Resolver4, 53).String(), lab.Limit)
 	if err != nil {
 		return nil, err
 	}

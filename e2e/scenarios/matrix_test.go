@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/miekg/dns"
 
@@ -190,6 +189,7 @@ func matrixManifests(s *stage, all []row) map[string]string {
 }
 
 func TestMatrix(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newStage(t, network)
 		all := rows()
@@ -235,9 +235,6 @@ func (s *stage) settle(sniffer *lab.Sniffer) {
 	}
 }
 
-// longPatience is for probes that must be answered: it costs nothing when they are.
-const longPatience = 5 * time.Second
-
 func (s *stage) runRow(r row, sniffer *lab.Sniffer) {
 	qtype := dns.TypeA
 	if r.v6 {
@@ -255,11 +252,7 @@ func (s *stage) runRow(r row, sniffer *lab.Sniffer) {
 	}
 	to := netip.AddrPortFrom(r.addr, portRules[r.ports].probe)
 	probe := func(pod string, want lab.Outcome) {
-		patience := lab.Patience
-		if want == lab.Answered {
-			patience = longPatience
-		}
-		got := s.Pod(pod).ProbeFor(r.proto, to, patience)
+		got := s.Pod(pod).ProbeFor(r.proto, to, patienceFor(r.proto, want))
 		if want == lab.Refused && r.proto == "udp" && got == lab.Silent {
 			got = want // the kernel sends a pod few ICMP errors a second
 		}

@@ -16,12 +16,12 @@ import (
 
 // page gets a path that the agent serves at metricsAt.
 func (s *stage) page(path string) (status int, body string, err error) {
-	c, err := s.Node.Dial("tcp", metricsAt, time.Second)
+	c, err := s.Node.Dial("tcp", metricsAt, lab.Limit)
 	if err != nil {
 		return 0, "", err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(lab.Limit))
 	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.0\r\n\r\n", path); err != nil {
 		return 0, "", err
 	}
@@ -53,6 +53,7 @@ func (s *stage) samples() map[string]string {
 // TestMetricsMove: what happens on a node moves the metrics of it, and nothing else
 // that is of other things.
 func TestMetricsMove(t *testing.T) {
+	t.Parallel()
 	s := edgesStage(t, lab.Routed, corefile, "--metrics-addr", metricsAt, "--pprof")
 	before := s.samples()
 	for sample, want := range map[string]string{
@@ -114,6 +115,7 @@ func TestMetricsMove(t *testing.T) {
 
 // TestProbesOverHTTP: an agent that serves says so, and shows no profile unasked.
 func TestProbesOverHTTP(t *testing.T) {
+	t.Parallel()
 	s := edgesStage(t, lab.Routed, corefile, "--metrics-addr", metricsAt)
 	for _, path := range []string{"/healthz", "/readyz"} {
 		if status, body, err := s.page(path); status != http.StatusOK || err != nil || !strings.Contains(body, `"ok":true`) {

@@ -17,8 +17,13 @@ import (
 const refuseOthers = allowWWW + `
 dns: {unmatched: Refuse}`
 
-// outageLimit is how soon the resolver must answer when no agent does.
-const outageLimit = 4 * time.Second
+const (
+	// switchTime is longer than the dead-man switch takes to act.
+	switchTime = 4 * time.Second
+	// outageLimit is for how many questions, in the time that their asker takes for
+	// them, there may be no answer while the switch acts.
+	outageLimit = 10 * time.Second
+)
 
 // client is a resolver's client in a pod that keeps one socket.
 type client struct {
@@ -28,7 +33,7 @@ type client struct {
 
 func (s *stage) client(pod string, resolver netip.Addr) *client {
 	s.t.Helper()
-	c, err := s.Pod(pod).Dial("udp", netip.AddrPortFrom(resolver, 53).String(), time.Second)
+	c, err := s.Pod(pod).Dial("udp", netip.AddrPortFrom(resolver, 53).String(), lab.Limit)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -37,10 +42,10 @@ func (s *stage) client(pod string, resolver netip.Addr) *client {
 }
 
 // rcode asks for a name that no policy matches, -1 for no answer in time.
-func (c *client) rcode() int {
+func (c *client) rcode(patience time.Duration) int {
 	m := new(dns.Msg).SetQuestion("other.example.org.", dns.TypeA)
 	conn := &dns.Conn{Conn: c.c}
-	_ = c.c.SetDeadline(time.Now().Add(300 * time.Millisecond))
+	_ = c.c.SetDeadline(time.Now().Add(patience))
 	if err := conn.WriteMsg(m); err != nil {
 		return -1
 	}
@@ -55,19 +60,19 @@ func (c *client) rcode() int {
 	}
 }
 
-// becomes waits until the client's answers have an rcode, and stay so for a
-// second try.
-func (c *client) becomes(what string, rcode int, limit time.Duration) {
+// becomes waits until one of the client's answers has an rcode. A query may be lost
+// meanwhile; a slow machine gets ever more time for one.
+func (c *client) becomes(what string, rcode int) {
 	c.t.Helper()
-	start := time.Now()
-	last := 0
-	for time.Since(start) < limit {
-		if last = c.rcode(); last == rcode {
+	start, patience, last := time.Now(), 300*time.Millisecond, 0
+	for time.Since(start) < eventLimit {
+		if last = c.rcode(patience); last == rcode {
 			return
 		}
 		time.Sleep(50 * time.Millisecond)
+		patience = min(2*patience, lab.Limit)
 	}
-	c.t.Errorf("%s: rcode %d after %v, want %d", what, last, limit, rcode)
+	c.t.Errorf("%s: rcode %d after %v, want %d", what, last, eventLimit, rcode)
 }
 
 func outageStage(t *testing.T, network lab.Network) (*stage, []*client) {
@@ -82,13 +87,13 @@ func outageStage(t *testing.T, network lab.Network) (*stage, []*client) {
 	// Sockets from before the pod is selected, with a connection tracked to the
 	// resolver itself.
 	early4, early6 := s.client("a", lab.Resolver4), s.client("a", lab.Resolver6)
-	early4.becomes("an unselected pod asks", dns.RcodeSuccess, time.Second)
-	early6.becomes("an unselected pod asks", dns.RcodeSuccess, time.Second)
+	early4.becomes("an unselected pod asks", dns.RcodeSuccess)
+	early6.becomes("an unselected pod asks", dns.RcodeSuccess)
 	s.apply(map[string]string{"policy.yaml": policy("edges", edgesPolicy)})
 	late := s.client("a", lab.Resolver4)
 	clients := []*client{early4, early6, late}
 	for _, c := range clients {
-		c.becomes("a selected pod asks", dns.RcodeRefused, time.Second)
+		c.becomes("a selected pod asks", dns.RcodeRefused)
 	}
 	s.resolve("a", "www.example.org", dns.TypeA)
 	s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
@@ -126,6 +131,7 @@ func (s *stage) outage(what string, goes, comes func()) {
 }
 
 func TestKilledAgent(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s, clients := outageStage(t, network)
 		s.outage("kill -9", func() {
@@ -134,7 +140,7 @@ func TestKilledAgent(t *testing.T) {
 			}
 			s.enforced("right after the kill")
 			for _, c := range clients {
-				c.becomes("after kill -9", dns.RcodeSuccess, outageLimit)
+				c.becomes("after kill -9", dns.RcodeSuccess)
 			}
 			s.enforced("while no agent runs")
 		}, func() {
@@ -142,7 +148,7 @@ func TestKilledAgent(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, c := range clients {
-				c.becomes("with the next agent", dns.RcodeRefused, outageLimit)
+				c.becomes("with the next agent", dns.RcodeRefused)
 			}
 			s.enforced("with the next agent")
 		})
@@ -150,6 +156,7 @@ func TestKilledAgent(t *testing.T) {
 }
 
 func TestStoppedAgent(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s, clients := outageStage(t, network)
 		s.outage("SIGSTOP", func() {
@@ -158,7 +165,7 @@ func TestStoppedAgent(t *testing.T) {
 			}
 			s.enforced("right after the stop")
 			for _, c := range clients {
-				c.becomes("after SIGSTOP", dns.RcodeSuccess, outageLimit)
+				c.becomes("after SIGSTOP", dns.RcodeSuccess)
 			}
 			s.enforced("while the agent hangs")
 		}, func() {
@@ -166,7 +173,7 @@ func TestStoppedAgent(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, c := range clients {
-				c.becomes("after SIGCONT", dns.RcodeRefused, outageLimit)
+				c.becomes("after SIGCONT", dns.RcodeRefused)
 			}
 			s.enforced("with the agent back")
 		})
@@ -174,13 +181,17 @@ func TestStoppedAgent(t *testing.T) {
 }
 
 func TestOrderlyExitAndCleanup(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s, clients := outageStage(t, network)
 		if err := s.agent.Stop(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range clients {
-			c.becomes("after an orderly exit, at once", dns.RcodeSuccess, 400*time.Millisecond)
+			// The first query: the agent was to end interception before its exit.
+			if got := c.rcode(lab.Limit); got != dns.RcodeSuccess {
+				t.Errorf("after an orderly exit: rcode %d", got)
+			}
 		}
 		s.enforced("after the agent's exit")
 		if out, err := s.Node.Run(agentBinary, "cleanup", "--config", s.agent.Dir+"/Corefile", "--socket", s.agent.Socket()); err != nil || out != "" {

@@ -109,6 +109,7 @@ func addressesOf(pods []*peerPod) (out []string) {
 // TestPeersComeAndGo: a label, a pod's end and a NetworkPolicy's end add and take away;
 // what is taken away is cut, and nothing else.
 func TestPeersComeAndGo(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newChangeStage(t, network)
 		s.zone.add("steady.example.org. 60 IN A 198.51.100.1\nsteady.example.org. 60 IN AAAA 2001:db8:1::1")
@@ -162,6 +163,7 @@ func TestPeersComeAndGo(t *testing.T) {
 // TestNetworkPolicyNarrows: a NetworkPolicy that allows less cuts what it allows no
 // more, but for what another one allows still.
 func TestNetworkPolicyNarrows(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newChangeStage(t, network)
 		files := s.manifests(map[string]string{"p.yaml": policy("p", selectsClient), "np.yaml": egress("np", toAll)})
@@ -186,8 +188,10 @@ func TestNetworkPolicyNarrows(t *testing.T) {
 // TestSelectedPodKeepsPeers: a pod that becomes selected, by its first policy or by its
 // node's first agent, keeps its connections to peers and loses the others.
 func TestSelectedPodKeepsPeers(t *testing.T) {
+	t.Parallel()
 	for _, comes := range []string{"policy", "agent"} {
 		t.Run(comes, func(t *testing.T) {
+			t.Parallel()
 			onEach(t, func(t *testing.T, network lab.Network) {
 				s := newChangeStage(t, network)
 				s.service(1, servicePort, s.dbs[0], 8080) // a node that translates knows connections
@@ -219,6 +223,7 @@ func TestSelectedPodKeepsPeers(t *testing.T) {
 // TestRepliesAdmitNothing: what a selected pod answers to another's connection gives
 // that connection nothing, also where the selected pod might have opened it itself.
 func TestRepliesAdmitNothing(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newChangeStage(t, network)
 		s.clientPod.labels = map[string]string{"app": "free"} // nobody selects it at first
@@ -268,11 +273,13 @@ func (s *changeStage) noneAdmitted(p *peerPod) {
 // TestPeersWithoutAgent: an agent's end changes nothing, the next one cuts what was
 // taken away meanwhile, and no connection is lost that is allowed.
 func TestPeersWithoutAgent(t *testing.T) {
+	t.Parallel()
 	for name, next := range map[string]func(s *changeStage, files map[string]string) error{
 		"killed":   killedBetween,
 		"upgraded": func(s *changeStage, files map[string]string) error { return s.agent.Upgrade() },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			onEach(t, func(t *testing.T, network lab.Network) {
 				s := newChangeStage(t, network)
 				for _, p := range s.comers {
@@ -318,6 +325,7 @@ func killedBetween(s *changeStage, files map[string]string) error {
 
 // TestNamespaceLabels: peers by the labels of their namespace come and go with these.
 func TestNamespaceLabels(t *testing.T) {
+	t.Parallel()
 	s := newChangeStage(t, lab.Routed)
 	for _, p := range s.comers {
 		p.namespace = "data"
@@ -340,6 +348,7 @@ func TestNamespaceLabels(t *testing.T) {
 
 // TestPeersAreCleanedUp: what the kernel held of peers goes with the rest.
 func TestPeersAreCleanedUp(t *testing.T) {
+	t.Parallel()
 	s := newChangeStage(t, lab.Routed)
 	s.start(s.manifests(map[string]string{
 		"p.yaml":  policy("p", selectsClient),
@@ -364,6 +373,7 @@ func TestPeersAreCleanedUp(t *testing.T) {
 // TestPeersBesideFelix: what takes away and cuts is no rule of the other engine's to
 // undo, though established packets leave mangle above ours.
 func TestPeersBesideFelix(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newChangeStage(t, network)
 		np := parsed[networkingv1.NetworkPolicy](t, egress("np", toAll))
@@ -384,6 +394,7 @@ func TestPeersBesideFelix(t *testing.T) {
 // TestPeersComeBack: what somebody takes out of the kernel is there again, and
 // meanwhile denied is denied.
 func TestPeersComeBack(t *testing.T) {
+	t.Parallel()
 	s := newChangeStage(t, lab.Routed)
 	s.start(s.manifests(map[string]string{"p.yaml": policy("p", selectsClient), "np.yaml": toDB}))
 	dbs := s.lines(s.dbs...)

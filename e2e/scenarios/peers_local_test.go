@@ -19,19 +19,19 @@ func (s *stage) both(pod, network, to4, to6 string, port uint16, want lab.Outcom
 	s.t.Helper()
 	for _, to := range []string{to4, to6} {
 		at := netip.AddrPortFrom(netip.MustParseAddr(to), port)
-		got := s.Pod(pod).ProbeFor(network, at, patienceFor(want))
+		got := s.Pod(pod).ProbeFor(network, at, patienceFor(network, want))
 		if got != want && !(network == "udp" && want == lab.Refused && got == lab.Silent) {
 			s.t.Errorf("pod %s to %s %s: %s, want %s", pod, network, at, got, want)
 		}
 	}
 }
 
-// patienceFor is longer for what must be answered: it costs nothing when it is.
-func patienceFor(want lab.Outcome) time.Duration {
-	if want == lab.Answered {
-		return longPatience
+// patienceFor is short for datagrams that are refused, perhaps in silence.
+func patienceFor(network string, want lab.Outcome) time.Duration {
+	if network == "udp" && want == lab.Refused {
+		return lab.Patience
 	}
-	return lab.Patience
+	return lab.PatienceFor(want)
 }
 
 // egress is a NetworkPolicy for the pods with the label app=client.
@@ -49,6 +49,7 @@ const (
 // TestNodeLocal: a pod reaches its own node by a rule for the node's address alone, and
 // the node reaches the pod whatever is written.
 func TestNodeLocal(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newPeerStage(t, network)
 		s.serves(s.Node, 8080)
@@ -58,7 +59,7 @@ func TestNodeLocal(t *testing.T) {
 			t.Helper()
 			for _, to := range []netip.Addr{a.Addr4, a.Addr6} {
 				for _, proto := range []string{"tcp", "udp", "icmp"} {
-					if got := s.Node.ProbeFor(proto, netip.AddrPortFrom(to, 8080), longPatience); got != lab.Answered {
+					if got := s.Node.ProbeFor(proto, netip.AddrPortFrom(to, 8080), lab.Limit); got != lab.Answered {
 						t.Errorf("%s: the node's probe of %s by %s: %s", when, to, proto, got)
 					}
 				}
@@ -89,6 +90,7 @@ func TestNodeLocal(t *testing.T) {
 // TestOwnService: a pod reaches itself through its own Service, which needs no rule,
 // and another pod through that one's Service only by a rule for the pod and its port.
 func TestOwnService(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newPeerStage(t, network)
 		own := s.server("client", 10, false, map[string]string{"app": "client"}, 8080)
@@ -127,6 +129,7 @@ func TestOwnService(t *testing.T) {
 // TestMetadataByNetworkPolicy: a rule for everywhere is one for the metadata address
 // too, and an exception is one.
 func TestMetadataByNetworkPolicy(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newPeerStage(t, network)
 		if err := s.World.IP("-6", "route", "add", "local", "fd00:ec2::254/128", "dev", "lo"); err != nil {
@@ -157,6 +160,7 @@ func TestMetadataByNetworkPolicy(t *testing.T) {
 // TestNoPeers: pods on the host network, finished pods and what the rules of companions
 // say are nobody's peers.
 func TestNoPeers(t *testing.T) {
+	t.Parallel()
 	s := newPeerStage(t, lab.Routed)
 	s.client("client", 10)
 	s.serves(s.Node, 8080)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -193,7 +194,11 @@ func (s *peerStage) runUnionRow(r *unionRow, asks bool, want lab.Outcome) {
 			s.t.Errorf("%s: answer %v", r, got)
 		}
 	}
-	got := s.Pod(r.client).ProbeFor(r.proto, r.dialled, patienceFor(want))
+	patience := patienceFor(r.proto, want)
+	if want == denied {
+		patience = lab.Patience
+	}
+	got := s.Pod(r.client).ProbeFor(r.proto, r.dialled, patience)
 	switch {
 	case want == lab.Refused && r.proto == "udp" && got == lab.Silent:
 		// The kernel sends a pod few ICMP errors a second.
@@ -226,6 +231,7 @@ func byEngine(r *unionRow) lab.Outcome {
 // TestUnionAlone: nobody else enforces NetworkPolicy, and the union is the whole truth
 // for pods that policies select.
 func TestUnionAlone(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newPeerStage(t, network)
 		rows := unionWorld(s)
@@ -238,8 +244,10 @@ func TestUnionAlone(t *testing.T) {
 // filter table, which it writes anew all the time. It may only narrow; with companions
 // that it obeys the union holds.
 func TestUnionBeside(t *testing.T) {
+	t.Parallel()
 	for _, style := range []lab.EngineStyle{lab.KubeRouter, lab.Felix} {
 		t.Run(string(style), func(t *testing.T) {
+			t.Parallel()
 			onEach(t, func(t *testing.T, network lab.Network) { unionBeside(t, network, style) })
 		})
 	}
@@ -259,7 +267,12 @@ func unionBeside(t *testing.T, network lab.Network, style lab.EngineStyle) {
 
 	s.start(files)
 	// Names do not resolve for pods that the engine limits, and what remains is what both allow.
-	if _, err := s.ask("both", "udp", "fqdn.example.org", dns.TypeA); err == nil {
+	c, err := s.Pod("both").Dial("udp", netip.AddrPortFrom(lab.Resolver4, 53).String(), lab.Limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := exchangeFor(c, "fqdn.example.org", dns.TypeA, 3*time.Second); err == nil {
 		t.Error("a name resolves though the engine does not let the query pass")
 	}
 	limited := rowsOf(rows, "both")
@@ -321,6 +334,7 @@ const clusterLocal ngpolicy.Name = "\x07cluster\x05local"
 // TestBesideServicePort: another engine judges the pods' port, and a companion opens the
 // one to which the Service leads that the policy names, by its number or by its name.
 func TestBesideServicePort(t *testing.T) {
+	t.Parallel()
 	s := newPeerStage(t, lab.Routed)
 	s.client("client", 10)
 	server := s.server("server", 20, false, nil, 8080)

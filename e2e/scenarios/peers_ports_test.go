@@ -41,6 +41,7 @@ func (s *peerStage) arrived(from, to *peerPod, protocol byte, port uint16, want 
 
 // TestPeerPorts: protocols, ranges and what stands for all of them.
 func TestPeerPorts(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newPeerStage(t, network)
 		a := s.client("client", 10)
@@ -95,6 +96,7 @@ func TestPeerPorts(t *testing.T) {
 // TestNamedPeerPorts: a named port is what each pod calls so, among the peers of the
 // rule, also where they are networks or everything.
 func TestNamedPeerPorts(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newPeerStage(t, network)
 		s.client("client", 10)
@@ -137,6 +139,7 @@ func TestNamedPeerPorts(t *testing.T) {
 
 // TestOneFamilyAlone: a network of one family is nothing to the other.
 func TestOneFamilyAlone(t *testing.T) {
+	t.Parallel()
 	s := newPeerStage(t, lab.Routed)
 	s.client("client", 10)
 	s.start(s.manifests(map[string]string{"p.yaml": policy("p", selectsClient)}))

@@ -13,6 +13,7 @@ import (
 // TestManyPorts: a rule of more ports than one match of iptables takes allows each of
 // them, the last as the first, and no other; a range counts as two.
 func TestManyPorts(t *testing.T) {
+	t.Parallel()
 	var ports []string
 	for p := 1; p < 60; p += 2 { // thirty, two matches full: 80 and 8080 are in further ones
 		ports = append(ports, fmt.Sprintf("{protocol: TCP, port: %d}", p))
@@ -25,6 +26,7 @@ func TestManyPorts(t *testing.T) {
 	ranges = append(ranges, "{protocol: TCP, port: 8000, endPort: 8100}", "{protocol: UDP, port: 443}")
 	for _, variant := range []string{"legacy", "nft"} {
 		t.Run(variant, func(t *testing.T) {
+			t.Parallel()
 			s := newStage(t, lab.Routed)
 			s.agent.Use(agentBinary, "--iptables", variant)
 			s.zone.add("www.example.org. 60 IN A 198.51.100.1\nwww.example.org. 60 IN AAAA 2001:db8::1\nmany.example.org. 60 IN A 198.51.100.3")

@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,9 +11,20 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// comeback is how soon what a rival took away is back: the promise is a second, the
-// rest is for a busy machine.
-const comeback = 3 * time.Second
+// comeback is how soon what a rival took away is back, on a busy machine too, and
+// usualComeback how soon in half of the cases: the promise is a second, and an agent
+// that the kernel does not tell looks each 5 s.
+const comeback, usualComeback = lab.Limit, 3 * time.Second
+
+// soonBack asserts that half of the repairs were soon.
+func (s *stage) soonBack(took []time.Duration) {
+	s.t.Helper()
+	slices.Sort(took)
+	s.t.Logf("repaired after %v", took)
+	if took[len(took)/2] > usualComeback {
+		s.t.Errorf("half of the repairs took longer than %v: %v", usualComeback, took)
+	}
+}
 
 // rest is how long a rival stays away, so that the next one is not taken for the same
 // that goes on: against that one repairs are ever slower.
@@ -48,14 +60,16 @@ var rivals = []struct {
 	{name: "rewrites the other variant's tables", shell: `for t in raw mangle filter security; do
 		iptables-OTHER-save -t $t > DIR/other && iptables-OTHER-restore -T $t DIR/other || exit 1
 	done`, harmless: true},
-	{name: "holds the lock for 10 s", shell: `flock DIR/xtables.lock sh -c 'iptables-VARIANT -t mangle -F; sleep 10'`, lasts: 10 * time.Second},
+	{name: "holds the lock for 10 s", shell: `flock $XTABLES_LOCKFILE sh -c 'XTABLES_LOCKFILE=DIR/none iptables-VARIANT -t mangle -F; sleep 10'`, lasts: 10 * time.Second},
 }
 
 // TestRivals: while another program changes what is ours nothing that is denied
 // passes, and what is allowed is allowed again at once.
 func TestRivals(t *testing.T) {
+	t.Parallel()
 	for variant, other := range map[string]string{"legacy": "nft", "nft": "legacy"} {
 		t.Run(variant, func(t *testing.T) {
+			t.Parallel()
 			s := newStage(t, lab.Routed)
 			s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
 			var err error
@@ -67,23 +81,27 @@ func TestRivals(t *testing.T) {
 				"p.yaml": policy("www", allowWWW),
 			})
 			s.resolve("a", "www.example.org", dns.TypeA)
+			var took []time.Duration
 			for _, r := range rivals {
 				before, err := s.agent.Status()
 				if err != nil {
 					t.Fatal(err)
 				}
-				s.rival(r.name, strings.NewReplacer("VARIANT", variant, "OTHER", other, "DIR", s.agent.Dir).Replace(r.shell), r.lasts, r.harmless)
+				back := s.rival(r.name, strings.NewReplacer("VARIANT", variant, "OTHER", other, "DIR", s.agent.Dir).Replace(r.shell), r.lasts, r.harmless)
 				if err := s.agent.WaitFor("the repair", func(st lab.Status) bool { return r.harmless || st.Enforcer.Repairs > before.Enforcer.Repairs }); err != nil {
 					t.Errorf("%s: %v", r.name, err)
 				}
+				took = append(took, back)
 				time.Sleep(rest)
 			}
+			s.soonBack(took)
 		})
 	}
 }
 
-// rival lets a shell's commands run on the node while a pod probes.
-func (s *stage) rival(name, shell string, lasts time.Duration, harmless bool) {
+// rival lets a shell's commands run on the node while a pod probes, and returns how
+// long after it all was well.
+func (s *stage) rival(name, shell string, lasts time.Duration, harmless bool) (back time.Duration) {
 	s.t.Helper()
 	allowed := addrPort("198.51.100.1:80")
 	v := s.watchfully("a", []string{allowed.String()}, []string{"198.51.100.2:80"})
@@ -98,11 +116,11 @@ func (s *stage) rival(name, shell string, lasts time.Duration, harmless bool) {
 	}
 	good := 0 // in a row
 	for ; good < 5 && time.Since(ended) < comeback; time.Sleep(10 * time.Millisecond) {
-		if good++; s.Pod("a").Probe("tcp", allowed) != lab.Answered {
+		if good++; s.Pod("a").ProbeFor("tcp", allowed, vigilance) != lab.Answered {
 			good = 0
 		}
 	}
-	back := time.Since(ended)
+	back = time.Since(ended)
 	v.end()
 	if good < 5 {
 		s.t.Errorf("%s: what is allowed is not back after %v", name, comeback)
@@ -115,4 +133,5 @@ func (s *stage) rival(name, shell string, lasts time.Duration, harmless bool) {
 	}
 	s.t.Logf("%s: all is well %v after it, %d denied connections; %d of %d allowed ones failed",
 		name, back.Round(time.Millisecond), v.denied.Load(), v.failed.Load(), v.allowed.Load())
+	return back
 }

@@ -3,7 +3,6 @@ package scenarios
 import (
 	"io"
 	"testing"
-	"time"
 
 	"github.com/miekg/dns"
 
@@ -11,6 +10,7 @@ import (
 )
 
 func TestTwoPoliciesAddUp(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newStage(t, network)
 		s.zone.add(`
@@ -39,12 +39,12 @@ egress:
 		// Connections that one of the policies, or both, allowed.
 		var open []io.ReadWriteCloser
 		dial := func(to string) io.ReadWriteCloser {
-			c, err := s.Pod("a").Dial("tcp", to, time.Second)
+			c, err := s.Pod("a").Dial("tcp", to, lab.Limit)
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { c.Close() })
-			if got := lab.Echo(c, lab.Patience); got != lab.Answered {
+			if got := lab.Echo(c, lab.Limit); got != lab.Answered {
 				t.Fatalf("%s: %s", to, got)
 			}
 			open = append(open, c)
@@ -71,19 +71,20 @@ egress:
 
 func (s *stage) stays(what string, c io.ReadWriteCloser) {
 	s.t.Helper()
-	if got := echo(c); got != lab.Answered {
+	if got := echo(c, lab.Limit); got != lab.Answered {
 		s.t.Errorf("a connection %s: %s", what, got)
 	}
 }
 
 func (s *stage) isCut(what string, c io.ReadWriteCloser) {
 	s.t.Helper()
-	if got := echo(c); got == lab.Answered {
+	if got := echo(c, lab.Patience); got == lab.Answered {
 		s.t.Errorf("a connection %s goes on", what)
 	}
 }
 
 func TestPortsOfAPolicyChange(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newStage(t, network)
 		s.zone.add(`x.wild.test. 60 IN A 198.51.100.5`)
@@ -100,12 +101,12 @@ egress:
 		s.resolve("a", "x.wild.test", dns.TypeA)
 		s.expect("a", "tcp", "198.51.100.5:80", lab.Answered)
 		s.expect("a", "tcp", "198.51.100.5:443", lab.Answered)
-		keep, err := s.Pod("a").Dial("tcp", "198.51.100.5:80", time.Second)
+		keep, err := s.Pod("a").Dial("tcp", "198.51.100.5:80", lab.Limit)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer keep.Close()
-		lose, err := s.Pod("a").Dial("tcp", "198.51.100.5:443", time.Second)
+		lose, err := s.Pod("a").Dial("tcp", "198.51.100.5:443", lab.Limit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,6 +122,7 @@ egress:
 }
 
 func TestLabelsDecide(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, lab.Routed)
 	s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
 	s.start(map[string]string{

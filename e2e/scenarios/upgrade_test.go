@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"flag"
 	"fmt"
 	"net"
 	"net/netip"
@@ -17,12 +18,13 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-const (
-	upgrades    = 10
-	upgradeRate = 5000
-	// upgradeEvery is how long each agent serves.
-	upgradeEvery = 2 * time.Second
+var (
+	upgrades    = flag.Int("upgrades", 3, "how many agents follow each other in TestUpgrade")
+	upgradeRate = flag.Int("upgrade-rate", 1000, "how many queries a second TestUpgrade sends meanwhile")
 )
+
+// upgradeEvery is how long each agent serves.
+const upgradeEvery = 2 * time.Second
 
 // upgradeAnswer has an answer to every question for an A record: names like b12 have
 // an address of their own.
@@ -42,6 +44,7 @@ func upgradeAnswer(query *dns.Msg) *dns.Msg {
 // TestUpgrade: agents follow each other under load, and nobody notices: no query is
 // lost, each answer's address is open at once, and what is denied stays denied.
 func TestUpgrade(t *testing.T) {
+	t.Parallel()
 	needed(t, false, "dnsperf")
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newStage(t, network)
@@ -61,9 +64,9 @@ func TestUpgrade(t *testing.T) {
 		var others sync.WaitGroup
 		probes := s.vigil("b", []string{"198.51.100.1:80"}, []string{"198.51.100.2:80"})
 		others.Go(func() { s.asks(stop) })
-		length := time.Duration(upgrades+1) * (upgradeEvery + time.Second)
+		length := time.Duration(*upgrades+1) * (upgradeEvery + time.Second)
 		printed := begin(func() error { return s.load(length) })
-		for range upgrades {
+		for range *upgrades {
 			time.Sleep(upgradeEvery)
 			if err := s.agent.Upgrade(); err != nil {
 				t.Error(err)
@@ -81,18 +84,18 @@ func TestUpgrade(t *testing.T) {
 
 // load asks from pod a for new names at a constant rate.
 func (s *stage) load(length time.Duration) error {
-	count := int(length.Seconds()) * upgradeRate
+	count := int(length.Seconds()) * *upgradeRate
 	data, err := s.questions(count, func(i int) string { return fmt.Sprintf("n%d.wild.example.org", i) })
 	if err != nil {
 		return err
 	}
-	out, err := s.Pod("a").Run("dnsperf", strings.Fields(fmt.Sprintf("-s %s -d %s -Q %d -q 10000 -c 8 -t 5", lab.Resolver4, data, upgradeRate))...)
+	out, err := s.Pod("a").Run("dnsperf", strings.Fields(fmt.Sprintf("-s %s -d %s -Q %d -q 10000 -c 8 -t 5", lab.Resolver4, data, *upgradeRate))...)
 	if err != nil {
 		return err
 	}
 	good := counted(out, "NOERROR")
-	fmt.Printf("upgrade: %d agents, %d queries at %d/s, %d lost\n", upgrades, count, upgradeRate, count-good)
-	f := figure.Figure{Name: "upgrade.lost_queries", Value: float64(count - good), Unit: "queries", Rate: upgradeRate, State: fmt.Sprintf("%d upgrades, %s", upgrades, s.Network)}
+	fmt.Printf("upgrade: %d agents, %d queries at %d/s, %d lost\n", *upgrades, count, *upgradeRate, count-good)
+	f := figure.Figure{Name: "upgrade.lost_queries", Value: float64(count - good), Unit: "queries", Rate: *upgradeRate, State: fmt.Sprintf("%d upgrades, %s", *upgrades, s.Network)}
 	if err := f.Write(os.Stdout); err != nil {
 		return err
 	}
@@ -122,7 +125,7 @@ var digits = regexp.MustCompile("[0-9]+")
 // asks has pod b ask new names over sockets that it keeps, UDP and TCP, and connect
 // to each answer.
 func (s *stage) asks(stop <-chan struct{}) {
-	udp, err := s.Pod("b").Dial("udp", netip.AddrPortFrom(lab.Resolver4, 53).String(), time.Second)
+	udp, err := s.Pod("b").Dial("udp", netip.AddrPortFrom(lab.Resolver4, 53).String(), lab.Limit)
 	if err != nil {
 		s.t.Error(err)
 		return
@@ -134,7 +137,7 @@ func (s *stage) asks(stop <-chan struct{}) {
 			return
 		case <-time.After(10 * time.Millisecond):
 		}
-		_ = udp.SetDeadline(time.Now().Add(5 * time.Second))
+		_ = udp.SetDeadline(time.Now().Add(lab.Limit))
 		r, err := exchange(udp, fmt.Sprintf("b%d.wild.example.org", i), dns.TypeA)
 		if err != nil || r.Rcode != dns.RcodeSuccess || len(r.Answer) != 1 {
 			s.t.Errorf("question %d of a socket that is kept: %v, %v", i, err, r)

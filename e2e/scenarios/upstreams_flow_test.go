@@ -13,16 +13,13 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// recoveryLimit is how soon an upstream that came back is asked again: probes go
-// out each 250 ms.
-const recoveryLimit = 3 * time.Second
-
 // TestUpstreamComesBack lets an upstream die in two ways, and come back: one that
 // only probes can find well again, and one that is all that there is.
 func TestUpstreamComesBack(t *testing.T) {
+	t.Parallel()
 	const pair, alone = "192.0.2.180", "192.0.2.179"
 	zones := "pair.test {\n    forward . " + pair + " " + goodAddress + " {\n        policy sequential\n    }\n}\n" +
-		"alone.test {\n    forward . " + alone + " {\n        deadline 2s\n    }\n}\n"
+		"alone.test {\n    forward . " + alone + " {\n        deadline 10s\n    }\n}\n"
 	dies := map[string]func(u *lab.Upstream){
 		"silent":  func(u *lab.Upstream) { u.Behave(lab.Behaviour{}) },
 		"refused": (*lab.Upstream).Down,
@@ -33,6 +30,7 @@ func TestUpstreamComesBack(t *testing.T) {
 	}
 	for how, die := range dies {
 		t.Run(how, func(t *testing.T) {
+			t.Parallel()
 			s := upstreamsStage(t, zones)
 			first, only := s.upstream(pair, lab.Honest(honest)), s.upstream(alone, lab.Honest(honest))
 			second := s.upstream(goodAddress, lab.Honest(honest))
@@ -89,13 +87,13 @@ func (s *stage) quick(name string) bool {
 	return took < failoverLimit/2
 }
 
-// until tries until it is so, for as long as an upstream may take to be noticed.
+// until tries until it is so.
 func (s *stage) until(what string, ok func(try int) bool) {
 	s.t.Helper()
-	end := time.Now().Add(recoveryLimit)
+	end := time.Now().Add(lab.Limit)
 	for i := 0; !ok(i); i++ {
 		if time.Now().After(end) {
-			s.t.Fatalf("not within %v: %s", recoveryLimit, what)
+			s.t.Fatalf("not within %v: %s", lab.Limit, what)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -133,7 +131,7 @@ const gatedZone = `
 line.test {
     forward . 192.0.2.181 {
         timeout 4s
-        deadline 5s
+        deadline 10s
     }
 }
 `
@@ -141,21 +139,23 @@ line.test {
 // TestUpstreamSlowNamesDelayNobody has names under way that are not answered, and
 // asks for others on the same socket or connection, and from a neighbour.
 func TestUpstreamSlowNamesDelayNobody(t *testing.T) {
+	t.Parallel()
 	const quick = 20
-	for network, slow := range map[string]int{"udp": 200, "tcp": 10} {
+	for network, slow := range map[string]int{"udp": 60, "tcp": 10} {
 		t.Run(network, func(t *testing.T) {
+			t.Parallel()
 			s := upstreamsStage(t, gatedZone)
 			g := newGate(func(name string) bool { return strings.HasPrefix(name, "n1-") })
 			defer g.open()
 			u := s.upstream("192.0.2.181", g.Behaviour)
 			s.allowTest()
-			c, err := s.Pod("a").Dial(network, netip.AddrPortFrom(lab.Resolver4, 53).String(), time.Second)
+			c, err := s.Pod("a").Dial(network, netip.AddrPortFrom(lab.Resolver4, 53).String(), lab.Limit)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer c.Close()
 			conn := &dns.Conn{Conn: c}
-			if err := c.SetDeadline(time.Now().Add(clientLimit - time.Second)); err != nil {
+			if err := c.SetDeadline(time.Now().Add(lab.Limit)); err != nil {
 				t.Fatal(err)
 			}
 			want := map[string]bool{}
@@ -204,6 +204,7 @@ func (s *stage) collect(conn *dns.Conn, want map[string]bool, many int, prefix s
 // TestUpstreamIsAskedOnce has many ask the same at one time, each spelling it in
 // another way.
 func TestUpstreamIsAskedOnce(t *testing.T) {
+	t.Parallel()
 	const many = 24
 	s := upstreamsStage(t, gatedZone)
 	g := newGate(func(name string) bool { return strings.HasSuffix(name, ".line.test.") })
@@ -222,12 +223,12 @@ func TestUpstreamIsAskedOnce(t *testing.T) {
 				name[at] -= 'a' - 'A'
 			}
 		}
-		c, err := s.Pod(pod).Dial(network, netip.AddrPortFrom(lab.Resolver4, 53).String(), time.Second)
+		c, err := s.Pod(pod).Dial(network, netip.AddrPortFrom(lab.Resolver4, 53).String(), lab.Limit)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if err := c.SetDeadline(time.Now().Add(clientLimit - time.Second)); err != nil {
+		if err := c.SetDeadline(time.Now().Add(lab.Limit)); err != nil {
 			t.Fatal(err)
 		}
 		conns, names = append(conns, &dns.Conn{Conn: c}), append(names, string(name))
@@ -260,6 +261,7 @@ func TestUpstreamIsAskedOnce(t *testing.T) {
 // TestUpstreamCannotBeGuessed looks at the ids and ports of queries as an
 // upstream sees them: an id is drawn anew for each, and a port is not for ever.
 func TestUpstreamCannotBeGuessed(t *testing.T) {
+	t.Parallel()
 	const many = 6000
 	needed(t, false, "dnsperf")
 	s := newStage(t, lab.Routed)

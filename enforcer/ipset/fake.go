@@ -135,6 +135,33 @@ func (f *Fake) Delete(name string, entries ...Entry) error {
 	return nil
 }
 
+// Replace implements Interface.
+func (f *Fake) Replace(s Set, entries ...Entry) error {
+	f.mu.Lock()
+	old := f.sets[s.Name]
+	if old != nil && (old.Type != s.Type || old.IPv6 != s.IPv6) && f.refs[s.Name] {
+		f.mu.Unlock()
+		return &Error{"replace", s.Name, errMismatch}
+	}
+	f.sets[s.Name] = &fakeSet{Set: s, entries: map[Entry]fakeEntry{}}
+	f.mu.Unlock()
+	err := f.Add(s.Name, entries...)
+	if err != nil && old != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.sets[s.Name] = old
+	}
+	return err
+}
+
+// Swap exchanges two sets of one type under their names, as another program may.
+func (f *Fake) Swap(a, b string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sets[a], f.sets[b] = f.sets[b], f.sets[a]
+	f.sets[a].Name, f.sets[b].Name = a, b
+}
+
 // Apply implements Interface.
 func (f *Fake) Apply(ops []Op) {
 	for i := range ops {
@@ -155,6 +182,18 @@ func (f *Fake) List(name string) ([]Entry, error) {
 		return nil, &Error{"list", name, errNotFound}
 	}
 	return s.live(f.now()), nil
+}
+
+// Read implements Interface.
+func (f *Fake) Read(name string) (Set, []Entry, error) {
+	entries, err := f.List(name)
+	if err != nil {
+		return Set{}, nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.sets[name]
+	return Set{Name: name, Type: s.Type, IPv6: s.IPv6, Timeout: s.Timeout, Comment: s.Comment}, entries, nil
 }
 
 func (s *fakeSet) live(now time.Time) []Entry {

@@ -100,9 +100,17 @@ type Interface interface {
 	// call would have returned. One that fails does not hold up the others. Ops
 	// and entries are not kept.
 	Apply(ops []Op)
+	// Replace makes the set hold the entries and nothing else, whatever header or type
+	// the set of that name has; rules that refer to the name refer to the new set. The
+	// entries of the old set are in force until those of the new one are. A set that is
+	// not there is created. A set of another type that a rule refers to cannot be
+	// replaced: IsMismatch.
+	Replace(s Set, entries ...Entry) error
 	// List returns the live entries of a set in no order, with the time each
 	// has left. The set missing: IsNotFound.
 	List(name string) ([]Entry, error)
+	// Read is List with the set's header, but for HashSize and MaxElem.
+	Read(name string) (Set, []Entry, error)
 	// ListAll hands over every set of the namespace, its name, type and family, with
 	// its live entries, in one listing; one with many entries comes in parts. each must
 	// not call the Interface and not keep the entries.

@@ -29,9 +29,19 @@ func (k *Kernel) ask(name string, flags uint32, each func(attrs []byte)) error {
 
 // List implements Interface.
 func (k *Kernel) List(name string) ([]Entry, error) {
-	var out []Entry
-	err := k.ask(name, 0, func(attrs []byte) { out = appendEntries(out, attrs) })
-	return out, wrap("list", name, err)
+	_, entries, err := k.Read(name)
+	return entries, err
+}
+
+// Read implements Interface.
+func (k *Kernel) Read(name string) (s Set, entries []Entry, err error) {
+	err = k.ask(name, 0, func(attrs []byte) {
+		if s.Name == "" { // only the first message of a set says what it is
+			s = parseHead(attrs)
+		}
+		entries = appendEntries(entries, attrs)
+	})
+	return s, entries, wrap("list", name, err)
 }
 
 // ListAll implements Interface.
@@ -41,7 +51,7 @@ func (k *Kernel) ListAll(each func(s Set, entries []Entry)) error {
 	err := k.ask("", 0, func(attrs []byte) {
 		// Only the first message of a set says what it is.
 		if head := parseHead(attrs); head.Name != s.Name {
-			s = head
+			s = Set{Name: head.Name, Type: head.Type, IPv6: head.IPv6}
 		}
 		entries = appendEntries(entries[:0], attrs)
 		each(s, entries)
@@ -57,7 +67,7 @@ func (k *Kernel) Names() ([]string, error) {
 	return slices.Compact(names), wrap("list", "names", err)
 }
 
-// parseHead reads the name, type and family of a set.
+// parseHead reads the name, type and family of a set, and what its entries have.
 func parseHead(attrs []byte) (s Set) {
 	nfattr.Each(attrs, func(typ int, value []byte) {
 		switch typ {
@@ -67,6 +77,15 @@ func parseHead(attrs []byte) (s Set) {
 			s.Type = Type(nfattr.String(value))
 		case nl.IPSET_ATTR_FAMILY:
 			s.IPv6 = len(value) == 1 && value[0] == unix.NFPROTO_IPV6
+		case nl.IPSET_ATTR_DATA:
+			nfattr.Each(value, func(typ int, value []byte) {
+				switch {
+				case typ == nl.IPSET_ATTR_TIMEOUT:
+					s.Timeout = true
+				case typ == nl.IPSET_ATTR_CADT_FLAGS && len(value) == 4:
+					s.Comment = binary.BigEndian.Uint32(value)&nl.IPSET_FLAG_WITH_COMMENT != 0
+				}
+			})
 		}
 	})
 	return s

@@ -3,6 +3,7 @@ package ipset
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -102,6 +103,53 @@ func (k *Kernel) Destroy(name string) error {
 	req := k.request(nl.IPSET_CMD_DESTROY, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_EXCL)
 	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(name)))
 	return wrap("destroy", name, k.do(req, nil))
+}
+
+// Replace implements Interface: the new set is filled under a name of its own and swapped
+// with the old one.
+func (k *Kernel) Replace(s Set, entries ...Entry) error {
+	next := s
+	next.Name = replacement(s.Name)
+	if err := k.Destroy(next.Name); err != nil && !IsNotFound(err) {
+		return err
+	}
+	if err := k.Ensure(next); err != nil {
+		return err
+	}
+	err := k.Add(next.Name, entries...)
+	if err == nil {
+		err = k.exchange(nl.IPSET_CMD_SWAP, next.Name, s.Name)
+	}
+	if IsMismatch(err) { // of another type: it can go if no rule refers to it
+		if k.Destroy(s.Name) == nil {
+			err = k.exchange(nl.IPSET_CMD_RENAME, next.Name, s.Name)
+		}
+	} else if IsNotFound(err) {
+		err = k.exchange(nl.IPSET_CMD_RENAME, next.Name, s.Name)
+	}
+	if gone := k.Destroy(next.Name); err == nil && gone != nil && !IsNotFound(gone) {
+		err = gone
+	}
+	return err
+}
+
+// replacement is the name of the set that is going to replace another one.
+func replacement(name string) string {
+	prefix, _, _ := strings.Cut(name, "-")
+	return prefix + "-replacement"
+}
+
+// exchange swaps two sets, or renames the first.
+func (k *Kernel) exchange(cmd int, from, to string) error {
+	req := k.request(cmd, unix.NLM_F_REQUEST|unix.NLM_F_ACK)
+	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(from)))
+	// IPSET_ATTR_SETNAME2 of linux/netfilter/ipset/ip_set.h has the number of the type's name.
+	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_TYPENAME, nl.ZeroTerminated(to)))
+	err := k.do(req, nil)
+	if cmd == nl.IPSET_CMD_SWAP && errors.Is(err, nl.IPSetError(nl.IPSET_ERR_EXIST_SETNAME2)) {
+		err = syscall.ENOENT // so the kernel says that there is no second set
+	}
+	return wrap("replace", to, err)
 }
 
 // revision asks for the newest revision of a type that the kernel has, so that

@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -12,7 +11,7 @@ import (
 // Fake is an Interface in memory.
 type Fake struct {
 	mu     sync.Mutex
-	homes  map[netip.Addr]Home
+	homes  map[netip.Addr][]Found
 	addrs  map[netip.Addr]bool
 	events chan struct{}
 	blind  bool
@@ -22,36 +21,53 @@ var _ Interface = (*Fake)(nil)
 
 // NewFake returns a fake node with the given addresses and no pods.
 func NewFake(addrs ...netip.Addr) *Fake {
-	f := &Fake{homes: map[netip.Addr]Home{}, addrs: map[netip.Addr]bool{}, events: make(chan struct{}, 1)}
+	f := &Fake{homes: map[netip.Addr][]Found{}, addrs: map[netip.Addr]bool{}, events: make(chan struct{}, 1)}
 	for _, a := range addrs {
 		f.addrs[a] = true
 	}
 	return f
 }
 
-// SetHome says where an address lives; the zero Home: nowhere. Watchers are told.
+// SetHome says where the kernel sees an address live; the zero Home: it knows nothing of
+// it. Watchers are told.
 func (f *Fake) SetHome(addr netip.Addr, h Home) {
 	f.mu.Lock()
-	if h == (Home{}) {
-		delete(f.homes, addr)
-	} else {
-		f.homes[addr] = h
-	}
+	delete(f.homes, addr)
 	f.mu.Unlock()
+	if h == (Home{}) {
+		f.tell()
+		return
+	}
+	f.SetFound(addr, Found{h, Seen})
+}
+
+// SetFound says what Homes finds of an address; nothing: that it has no home at all.
+// Watchers are told.
+func (f *Fake) SetFound(addr netip.Addr, found ...Found) {
+	f.mu.Lock()
+	f.homes[addr] = found
+	f.mu.Unlock()
+	f.tell()
+}
+
+func (f *Fake) tell() {
 	select {
 	case f.events <- struct{}{}:
 	default:
 	}
 }
 
-// Home implements Interface.
-func (f *Fake) Home(addr netip.Addr) (Home, error) {
+// Homes implements Interface.
+func (f *Fake) Homes(addrs []netip.Addr) (map[netip.Addr][]Found, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if h, ok := f.homes[addr]; ok {
-		return h, nil
+	out := map[netip.Addr][]Found{}
+	for _, a := range addrs {
+		if h, ok := f.homes[a]; ok {
+			out[a] = h
+		}
 	}
-	return Home{}, fmt.Errorf("%s: %w", addr, errUnknown)
+	return out, nil
 }
 
 // SetBlind says that netfilter does not see bridged packets, or sees them.
@@ -73,10 +89,11 @@ func (f *Fake) Names() (map[string]bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := map[string]bool{}
-	for _, h := range f.homes {
-		for _, name := range []string{h.Iface, h.Port} {
-			if name != "" {
-				out[name] = true
+	for _, found := range f.homes {
+		for _, h := range found {
+			out[h.Iface] = true
+			if h.Bridged() {
+				out[h.Port] = true
 			}
 		}
 	}

@@ -17,8 +17,8 @@ func TestFake(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := addr("10.1.0.5")
-	if _, err := f.Home(a); !link.IsUnknown(err) {
-		t.Errorf("before it has a home: %v", err)
+	if h, known := homes(t, f, a.String()); known {
+		t.Errorf("before it has a home: %+v", h)
 	}
 	f.SetHome(a, link.Home{Iface: "br0", Port: "port5"})
 	f.SetHome(a, link.Home{Iface: "br0", Port: "port6"})
@@ -27,11 +27,15 @@ func TestFake(t *testing.T) {
 	default:
 		t.Error("watchers are not told")
 	}
-	if h, err := f.Home(a); err != nil || h.Port != "port6" {
-		t.Errorf("home %+v, %v", h, err)
+	if h, known := homes(t, f, a.String()); !known || !slices.Equal(h, at("port6", link.Seen)) {
+		t.Errorf("home %+v, %v", h, known)
 	}
 	if got, err := f.Names(); err != nil || !maps.Equal(got, map[string]bool{"br0": true, "port6": true}) {
 		t.Errorf("interfaces %v, %v", got, err)
+	}
+	f.SetFound(a)
+	if h, known := homes(t, f, a.String()); !known || len(h) > 0 {
+		t.Errorf("home %+v, %v", h, known)
 	}
 	f.SetHome(a, link.Home{})
 	if got, _ := f.Names(); len(got) > 0 {

@@ -90,6 +90,17 @@ func addrs(s ...string) []netip.Addr {
 	return out
 }
 
+// homes asks for the homes of one address.
+func homes(t testing.TB, links link.Interface, a string) ([]link.Found, bool) {
+	t.Helper()
+	found, err := links.Homes(addrs(a))
+	if err != nil {
+		t.Fatalf("home of %s: %v", a, err)
+	}
+	f, known := found[addr(a)]
+	return f, known
+}
+
 func TestHomeOfRoutedAddresses(t *testing.T) {
 	k := kernel(t)
 	ip(t, "link add veth5 type veth peer name peer5")
@@ -101,69 +112,137 @@ func TestHomeOfRoutedAddresses(t *testing.T) {
 	ip(t, "route add 10.2.0.0/24 via 198.51.100.2")
 	ip(t, "route add blackhole 10.3.0.0/24")
 	for _, a := range []string{"10.1.0.5", "2001:db8:1::5"} {
-		if h, err := k.Home(addr(a)); err != nil || h != (link.Home{Iface: "veth5"}) || h.Bridged() {
-			t.Errorf("home of %s: %+v, %v", a, h, err)
+		if h, known := homes(t, k, a); !known || !slices.Equal(h, []link.Found{{Home: link.Home{Iface: "veth5"}, Word: link.Seen}}) {
+			t.Errorf("home of %s: %+v, %v", a, h, known)
 		}
 	}
 	for what, a := range map[string]string{
 		"no route": "10.9.0.1", "another node's": "10.2.0.7", "nobody's": "10.3.0.1", "the node's own": "198.51.100.1", "no route over IPv6": "2001:db8:9::1",
 	} {
-		if h, err := k.Home(addr(a)); !link.IsUnknown(err) {
-			t.Errorf("%s: home of %s is %+v, %v", what, a, h, err)
+		if h, known := homes(t, k, a); known {
+			t.Errorf("%s: home of %s is %+v", what, a, h)
 		}
 	}
 	ip(t, "link del veth5")
-	if h, err := k.Home(addr("10.1.0.5")); !link.IsUnknown(err) {
-		t.Errorf("after its interface is gone: %+v, %v", h, err)
+	if h, known := homes(t, k, "10.1.0.5"); known {
+		t.Errorf("after its interface is gone: %+v", h)
 	}
 }
 
-// await asks for a home until the bridge has heard the address.
-func await(t *testing.T, k *link.Kernel, a string) link.Home {
+// bridged makes the bridge br0 with the addresses 10.1.0.1 and 2001:db8:1::1.
+func bridged(t *testing.T) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		h, err := k.Home(addr(a))
-		if err == nil || time.Now().After(end) {
-			if err != nil {
-				t.Errorf("home of %s: %v", a, err)
-			}
-			return h
-		}
-		if !link.IsUnknown(err) {
-			t.Fatal(err)
+	// A fixed hardware address: a bridge forgets its neighbours when it takes a new one.
+	ip(t, "link add br0 address 02:00:00:00:00:01 type bridge")
+	ip(t, "link set br0 up")
+	ip(t, "addr add 10.1.0.1/24 dev br0")
+	ip(t, "addr add 2001:db8:1::1/64 dev br0 nodad")
+}
+
+// join makes a namespace without addresses behind a port of br0.
+func join(t *testing.T, port string) peer {
+	t.Helper()
+	p := newPeer(t)
+	ip(t, "link add "+port+" type veth peer name eth0 netns "+p.pid)
+	ip(t, "link set "+port+" master br0 up")
+	p.ip("link set eth0 up")
+	for end := time.Now().Add(time.Minute); !strings.Contains(ip(t, "-d link show "+port), "state forwarding"); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s does not forward", port)
 		}
 	}
+	return p
+}
+
+// hear makes the bridge believe that an address is behind a port, as an answer to ARP
+// or neighbour discovery would.
+func hear(t *testing.T, a, port string) {
+	t.Helper()
+	const hw = "02:00:00:00:99:99"
+	run(t, strings.Fields("bridge fdb replace "+hw+" dev "+port+" master dynamic")...)
+	ip(t, "neigh replace "+a+" lladdr "+hw+" dev br0 nud reachable")
+}
+
+func wantHome(t *testing.T, k *link.Kernel, when, a string, want []link.Found) {
+	t.Helper()
+	if h, known := homes(t, k, a); !known || !slices.Equal(h, want) {
+		t.Errorf("%s: home of %s is %+v (known %v), want %+v", when, a, h, known, want)
+	}
+}
+
+func at(port string, by link.Word) []link.Found {
+	return []link.Found{{Home: link.Home{Iface: "br0", Port: port}, Word: by}}
 }
 
 func TestHomeOfBridgedAddresses(t *testing.T) {
 	k := kernel(t)
-	ip(t, "link add br0 type bridge")
-	ip(t, "link set br0 up")
-	ip(t, "addr add 10.1.0.1/24 dev br0")
-	ip(t, "addr add 2001:db8:1::1/64 dev br0 nodad")
+	bridged(t)
 	for _, n := range []string{"6", "7"} {
-		p := newPeer(t)
-		ip(t, "link add port"+n+" type veth peer name eth0 netns "+p.pid)
-		ip(t, "link set port"+n+" master br0 up")
-		p.ip("link set eth0 up")
+		p := join(t, "port"+n)
 		p.ip("addr add 10.1.0." + n + "/24 dev eth0")
 		p.ip("addr add 2001:db8:1::" + n + "/64 dev eth0 nodad")
 	}
 	for _, n := range []string{"6", "7"} {
 		for _, a := range []string{"10.1.0." + n, "2001:db8:1::" + n} {
-			// Nobody but the question itself makes the node look for it.
-			if h := await(t, k, a); h != (link.Home{Iface: "br0", Port: "port" + n}) || !h.Bridged() {
-				t.Errorf("home of %s: %+v", a, h)
-			}
+			wantHome(t, k, "at once", a, at("port"+n, link.Seen))
 		}
 	}
-	if h, err := k.Home(addr("10.1.0.99")); !link.IsUnknown(err) {
-		t.Errorf("an address that nobody has: %+v, %v", h, err)
-	}
 	ip(t, "link del port6")
-	if h, err := k.Home(addr("10.1.0.6")); !link.IsUnknown(err) {
-		t.Errorf("after its port is gone: %+v, %v", h, err)
+	wantHome(t, k, "after its port is gone", "10.1.0.6", nil)
+}
+
+// TestABridgeIsNotBelieved has the bridge hear an address from the port of another pod:
+// before the pod that has it is there, while it is not ready, and after.
+func TestABridgeIsNotBelieved(t *testing.T) {
+	k := kernel(t)
+	bridged(t)
+	neighbour := join(t, "port6")
+	neighbour.ip("addr add 10.1.0.6/24 dev eth0")
+	for _, a := range []string{"10.1.0.9", "2001:db8:1::9"} {
+		wantHome(t, k, "before anybody says so", a, nil)
+		hear(t, a, "port6")
+		wantHome(t, k, "as the neighbour says", a, nil)
 	}
+	pod := join(t, "port9")
+	for _, a := range []string{"10.1.0.9", "2001:db8:1::9"} {
+		wantHome(t, k, "before the pod has its addresses", a, nil)
+	}
+	pod.ip("addr add 10.1.0.9/24 dev eth0")
+	pod.ip("addr add 2001:db8:1::9/64 dev eth0 nodad")
+	for _, a := range []string{"10.1.0.9", "2001:db8:1::9"} {
+		wantHome(t, k, "when the pod has them", a, at("port9", link.Seen))
+	}
+	neighbour.ip("addr add 10.1.0.9/24 dev eth0")
+	wantHome(t, k, "when the neighbour has it too", "10.1.0.9", append(at("port6", link.Seen), at("port9", link.Seen)...))
+}
+
+// TestAPortWithoutAddresses belongs to a container with a network stack of its own: it
+// is at home where the bridge hears it.
+func TestAPortWithoutAddresses(t *testing.T) {
+	k := kernel(t)
+	bridged(t)
+	join(t, "port6").ip("addr add 10.1.0.6/24 dev eth0")
+	join(t, "port7")
+	if h, known := homes(t, k, "10.1.0.7"); known {
+		t.Errorf("the bridge has not heard 10.1.0.7, home %+v", h)
+	}
+	hear(t, "10.1.0.7", "port7")
+	wantHome(t, k, "when it is heard", "10.1.0.7", at("port7", link.Heard))
+}
+
+// TestAnAddressBesideItsInterface is another interface's of the namespace, or that of
+// one of several that are on the bridge.
+func TestAnAddressBesideItsInterface(t *testing.T) {
+	k := kernel(t)
+	bridged(t)
+	p := join(t, "port6")
+	p.ip("addr add 10.1.0.6/32 dev lo")
+	wantHome(t, k, "on an interface that is no port's", "10.1.0.6", at("port6", link.Seen))
+	ip(t, "link add port7 type veth peer name eth1 netns "+p.pid)
+	ip(t, "link set port7 master br0 up")
+	p.ip("addr add 10.1.0.7/32 dev eth1")
+	wantHome(t, k, "on the second interface", "10.1.0.7", at("port7", link.Seen))
+	wantHome(t, k, "on no interface of the bridge", "10.1.0.6", append(at("port6", link.Seen), at("port7", link.Seen)...))
 }
 
 func TestNames(t *testing.T) {
@@ -299,7 +378,7 @@ func TestWatchTellsOfChanges(t *testing.T) {
 		ip(t, change)
 		select {
 		case <-events:
-		case <-time.After(5 * time.Second):
+		case <-time.After(time.Minute):
 			t.Errorf("nothing is told of: ip %s", change)
 		}
 	}

@@ -21,13 +21,34 @@ type Home struct {
 // Bridged tells whether the home is a bridge port.
 func (h Home) Bridged() bool { return h.Port != "" }
 
+// Word is who says where an address lives.
+type Word uint8
+
+const (
+	// Heard is an answer on the bridge, by ARP or neighbour discovery. Every pod of the
+	// bridge can give it for every address.
+	Heard Word = iota
+	// Seen is the kernel's word: the node's route to the address, or the addresses in the
+	// network namespace behind a bridge port.
+	Seen
+)
+
+// Found is where an address lives and who says so.
+type Found struct {
+	Home
+	Word Word
+}
+
 // Interface is what the enforcer needs of the node's links. All methods may be
 // called from several goroutines.
 type Interface interface {
-	// Home finds where a pod's address lives. The error satisfies IsUnknown when
-	// it does not live on this node, or not yet: the pod's interface is not up,
-	// or the bridge has not heard it. Asking makes the node look for it.
-	Home(addr netip.Addr) (Home, error)
+	// Homes finds where pods' addresses live. The result has no entry for an address
+	// that does not live on this node, or not yet: the pod's interface is not up, or the
+	// bridge has not heard it. Asking makes the node look for it. An address has no home
+	// at all where the ports of its bridge lead to other addresses, all of them or the one
+	// that answers for it, and several homes where several ports lead to it. After an
+	// error the result has what was found all the same.
+	Homes(addrs []netip.Addr) (map[netip.Addr][]Found, error)
 	// BridgesFiltered tells whether packets that cross a bridge pass through
 	// netfilter, IPv4 and IPv6.
 	BridgesFiltered() (bool, error)
@@ -53,7 +74,5 @@ var errDisabled = errors.New("IPv6 is disabled on this node")
 // IsDisabled tells whether err says that the node has no IPv6.
 func IsDisabled(err error) bool { return errors.Is(err, errDisabled) }
 
+// errUnknown says that an address has no home on this node.
 var errUnknown = errors.New("no interface of this node leads to it")
-
-// IsUnknown tells whether err says that an address has no home on this node.
-func IsUnknown(err error) bool { return errors.Is(err, errUnknown) }

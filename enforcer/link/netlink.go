@@ -1,7 +1,6 @@
 package link
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -28,6 +27,7 @@ type Kernel struct {
 
 	naming sync.Mutex
 	names  *nl.SocketHandle
+	strict bool
 
 	mu      sync.Mutex
 	carrier netlink.Link // of the endpoint's addresses; nil until the first
@@ -46,98 +46,15 @@ func Open() (*Kernel, error) {
 		h.Close()
 		return nil, fmt.Errorf("open route netlink socket: %w", err)
 	}
-	return &Kernel{h: h, names: &nl.SocketHandle{Socket: s}}, nil
+	// The kernel heeds what a listing asks for only where it checks that strictly.
+	strict := unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1) == nil
+	return &Kernel{h: h, names: &nl.SocketHandle{Socket: s}, strict: strict}, nil
 }
 
 // Close closes the sockets.
 func (k *Kernel) Close() {
 	k.h.Close()
 	k.names.Close()
-}
-
-// Home implements Interface.
-func (k *Kernel) Home(addr netip.Addr) (Home, error) {
-	// The route as it stands in the table, with its prefix.
-	routes, err := k.h.RouteGetWithOptions(addr.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
-	if err != nil || len(routes) != 1 {
-		return Home{}, fmt.Errorf("route to %s: %w", addr, errUnknown)
-	}
-	r := routes[0]
-	if r.Gw != nil || r.Via != nil || r.Type != unix.RTN_UNICAST {
-		return Home{}, fmt.Errorf("%s is not on a link of this node: %w", addr, errUnknown)
-	}
-	l, err := k.h.LinkByIndex(r.LinkIndex)
-	if err != nil {
-		return Home{}, fmt.Errorf("interface %d of the route to %s: %w", r.LinkIndex, addr, err)
-	}
-	if l.Type() != "bridge" {
-		// A link that a whole network is behind, such as the node's own, is
-		// nobody's home: other sources are genuine on it too.
-		if r.Dst == nil || prefixLen(r.Dst) != addr.BitLen() {
-			return Home{}, fmt.Errorf("%s shares %s with others: %w", addr, l.Attrs().Name, errUnknown)
-		}
-		return Home{Iface: l.Attrs().Name}, nil
-	}
-	port, err := k.port(l, addr)
-	if err != nil {
-		return Home{}, err
-	}
-	return Home{Iface: l.Attrs().Name, Port: port}, nil
-}
-
-func prefixLen(n *net.IPNet) int {
-	ones, _ := n.Mask.Size()
-	return ones
-}
-
-// port finds the bridge port behind which the neighbour of that address is.
-func (k *Kernel) port(bridge netlink.Link, addr netip.Addr) (string, error) {
-	index := bridge.Attrs().Index
-	mac, err := k.neighbour(index, addr)
-	if err != nil {
-		return "", err
-	}
-	fdb, err := whole(func() ([]netlink.Neigh, error) { return k.h.NeighList(0, unix.AF_BRIDGE) })
-	if err != nil {
-		return "", fmt.Errorf("forwarding table of %s: %w", bridge.Attrs().Name, err)
-	}
-	for _, e := range fdb {
-		if e.MasterIndex != index || !bytes.Equal(e.HardwareAddr, mac) || e.State&netlink.NUD_PERMANENT != 0 {
-			continue
-		}
-		l, err := k.h.LinkByIndex(e.LinkIndex)
-		if err != nil {
-			return "", fmt.Errorf("port %d of %s: %w", e.LinkIndex, bridge.Attrs().Name, err)
-		}
-		return l.Attrs().Name, nil
-	}
-	k.ask(index, addr)
-	return "", fmt.Errorf("no port of %s has heard %s (%s): %w", bridge.Attrs().Name, addr, mac, errUnknown)
-}
-
-func (k *Kernel) neighbour(index int, addr netip.Addr) (net.HardwareAddr, error) {
-	family := unix.AF_INET
-	if addr.Is6() {
-		family = unix.AF_INET6
-	}
-	const heard = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE | netlink.NUD_PERMANENT
-	list, err := whole(func() ([]netlink.Neigh, error) { return k.h.NeighList(index, family) })
-	if err != nil {
-		return nil, fmt.Errorf("neighbours of interface %d: %w", index, err)
-	}
-	for _, n := range list {
-		if a, ok := netip.AddrFromSlice(n.IP); ok && a.Unmap() == addr && n.State&heard != 0 && len(n.HardwareAddr) > 0 {
-			return n.HardwareAddr, nil
-		}
-	}
-	k.ask(index, addr)
-	return nil, fmt.Errorf("%s has not been heard on its bridge: %w", addr, errUnknown)
-}
-
-// ask makes the kernel resolve a neighbour, as sending to it would. That it
-// cannot shows when the home stays unknown.
-func (k *Kernel) ask(index int, addr netip.Addr) {
-	_ = k.h.NeighSet(&netlink.Neigh{LinkIndex: index, IP: addr.AsSlice(), Flags: netlink.NTF_USE, State: netlink.NUD_NONE})
 }
 
 // bridgeSettings are the kernel parameters that hand bridged packets to netfilter.
@@ -176,19 +93,14 @@ func (k *Kernel) Names() (map[string]bool, error) {
 func (k *Kernel) listNames() (map[string]bool, error) {
 	k.naming.Lock()
 	defer k.naming.Unlock()
-	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_DUMP)
-	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: k.names}
-	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
-	req.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(skipStats)))
 	out := map[string]bool{}
-	err := req.ExecuteIter(unix.NETLINK_ROUTE, unix.RTM_NEWLINK, func(msg []byte) bool {
+	err := k.dump(unix.RTM_GETLINK, unix.RTM_NEWLINK, nl.NewIfInfomsg(unix.AF_UNSPEC), func(msg []byte) {
 		nfattr.Each(msg[unix.SizeofIfInfomsg:], func(typ int, value []byte) {
 			if typ == unix.IFLA_IFNAME {
 				out[nfattr.String(value)] = true
 			}
 		})
-		return true
-	})
+	}, nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(skipStats)))
 	return out, err
 }
 

@@ -60,7 +60,7 @@ func TestWatchOutlivesABurst(t *testing.T) {
 	batch("link del here0\n")
 	select {
 	case <-events:
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("after a burst nothing is told any more")
 	}
 }

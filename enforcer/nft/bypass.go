@@ -2,15 +2,11 @@ package nft
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
-	"syscall"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/nfattr"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 )
@@ -78,30 +74,11 @@ func (t *Tables) printedAddrs(set string) ([]netip.Addr, error) {
 // setAddrs asks the kernel, which costs a thousandth of the program nft. A set that is
 // not there has none.
 func setAddrs(set string) ([]netip.Addr, error) {
-	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP)
-	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.NFPROTO_INET, Version: nl.NFNETLINK_V0})
-	req.AddData(nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_TABLE, nl.ZeroTerminated(TableName)))
-	req.AddData(nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_SET, nl.ZeroTerminated(set)))
-	msgs, err := req.Execute(unix.NETLINK_NETFILTER, unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWSETELEM)
-	if errors.Is(err, syscall.ENOENT) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
 	var out []netip.Addr
-	for _, m := range msgs {
-		if len(m) < nfattr.HeaderLen {
-			continue
+	err := eachElement(unix.NFPROTO_INET, set, func(attrs map[int][]byte) {
+		if a, ok := netip.AddrFromSlice(elementData(attrs, unix.NFTA_SET_ELEM_KEY)); ok {
+			out = append(out, a)
 		}
-		for _, list := range nfattr.All(m[nfattr.HeaderLen:], unix.NFTA_SET_ELEM_LIST_ELEMENTS) {
-			for _, element := range nfattr.All(list, unix.NFTA_LIST_ELEM) {
-				key := nfattr.Parse(element)[unix.NFTA_SET_ELEM_KEY]
-				if a, ok := netip.AddrFromSlice(nfattr.Parse(key)[unix.NFTA_DATA_VALUE]); ok {
-					out = append(out, a)
-				}
-			}
-		}
-	}
-	return out, nil
+	})
+	return out, err
 }

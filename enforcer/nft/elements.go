@@ -24,6 +24,8 @@ func (s State) elements() map[string]*knftables.Element {
 	out.addrs(knftables.InetFamily, "endpoint", s.Endpoint)
 	out.homes(knftables.InetFamily, s.Homes)
 	out.homes(knftables.BridgeFamily, s.PortHomes)
+	out.addrs(knftables.InetFamily, "homed", s.Nowhere)
+	out.addrs(knftables.BridgeFamily, "homed", s.Nowhere)
 	for _, h := range s.PortHomes {
 		if h.Addr.Is6() {
 			out.claim(ifname(h.Iface), h.Addr)

@@ -99,7 +99,8 @@ func (l layout) addrMap(name string, f family) {
 	l.tx.Add(&knftables.Map{Name: name + f.suffix, Type: f.addr + " : " + f.addr})
 }
 
-// chain replaces a chain's rules; hook "" makes it a regular chain.
+// chain replaces a chain's rules; hook "" makes it a regular chain. Each rule has its
+// digest as a comment, for Verify.
 func (l layout) chain(name, typ, hook, priority string, rules ...string) {
 	c := &knftables.Chain{Name: name}
 	if hook != "" {
@@ -110,7 +111,7 @@ func (l layout) chain(name, typ, hook, priority string, rules ...string) {
 	l.tx.Add(c)
 	l.tx.Flush(c)
 	for _, r := range rules {
-		l.tx.Add(&knftables.Rule{Chain: name, Rule: r})
+		l.tx.Add(&knftables.Rule{Chain: name, Rule: r, Comment: knftables.PtrTo(ruleDigest(r))})
 	}
 }
 
@@ -200,6 +201,8 @@ func verdictChains(l layout, mark uint32) {
 		onLink[1],
 		fmt.Sprintf("ct state untracked meta mark & %#x == %#x return", mark, mark),
 		"counter name " + deniedCounter,
+		// It may be a late segment of an admitted connection: an answer would end that.
+		"ct state invalid drop",
 		"ct status dnat jump original",
 	}, append(each(toldRule, "%[2]s saddr @dropped%[1]s drop"), "goto refuse")...)...)
 	l.chain("cut", "", "", "", append(each("ct original %[2]s saddr @dropped%[1]s drop"),

@@ -53,6 +53,13 @@ func (l *ledger) urgent(change func() error) error {
 	}
 }
 
+// exclude runs something while no change of ours is made, but for an urgent one.
+func (l *ledger) exclude(f func() error) error {
+	<-l.turn
+	defer l.leave()
+	return f()
+}
+
 func (l *ledger) leave() { l.turn <- struct{}{} }
 
 // counted makes a change and counts its number; the ledger is locked.

@@ -52,6 +52,8 @@ type State struct {
 	Homes []Home
 	// Ifaces belong to one pod each: nothing else may come from them.
 	Ifaces []string
+	// Nowhere are the addresses of selected pods that are at home nowhere yet.
+	Nowhere []netip.Addr
 	// PortHomes are the bridge ports of bridged pods, Ports the same without addresses.
 	PortHomes []Home
 	Ports     []string
@@ -88,13 +90,13 @@ type Tables struct {
 	applied map[string]*knftables.Element
 	partial bool
 	ledger  ledger
-	// list prints a table of the host, and printTable one of ours, "" when it is not
-	// there. On fakes list is nil.
-	list       func(context.Context, Named) (string, error)
-	printTable func(context.Context, knftables.Family) (string, error)
+	// list prints a table of the host. On fakes it is nil.
+	list func(context.Context, Named) (string, error)
+	// read reads one of our tables, for Verify.
+	read      func(context.Context, int, *skeleton) (*contents, error)
+	skeletons [2]*skeleton
 	// renew renews the dead-man switch.
-	renew   func(context.Context) error
-	printed map[knftables.Family]string // as they were after the last layout
+	renew func(context.Context) error
 	// strange tables are there in another layout than this agent's, an earlier one's:
 	// they stay in force until the first state is written.
 	strange bool
@@ -111,7 +113,7 @@ func Open(mark uint32) (*Tables, error) {
 		return nil, fmt.Errorf("nftables for bridges is not available: %w", err)
 	}
 	t := New(inet, bridge, mark)
-	t.list, t.printTable, t.renew, t.ledger.generation = listTable, printTable, renewInKernel, generation
+	t.list, t.read, t.renew, t.ledger.generation = listTable, t.readInKernel, renewInKernel, generation
 	return t, nil
 }
 
@@ -119,7 +121,7 @@ func Open(mark uint32) (*Tables, error) {
 // mark is the one bit that says allowed.
 func New(inet, bridge knftables.Interface, mark uint32) *Tables {
 	t := &Tables{inet: inet, bridge: bridge, mark: mark, ledger: newLedger()}
-	t.printTable, t.renew = t.printByRules, t.renewByRules
+	t.read, t.renew = t.readByInterface, t.renewByRules
 	return t
 }
 
@@ -167,6 +169,8 @@ func inherited(name string) bool {
 func (t *Tables) Rewrite(ctx context.Context, s State) error {
 	want := s.elements()
 	if err := t.layOut(ctx, want); err != nil {
+		// Another program may have left a set of another type under a name of ours.
+		t.strange = true
 		return err
 	}
 	t.applied, t.partial = want, false
@@ -196,28 +200,12 @@ func (t *Tables) layOut(ctx context.Context, want map[string]*knftables.Element)
 		}
 	}
 	t.strange = false
-	if want == nil {
-		return nil // the first state is still to come
-	}
-	return t.remember(ctx)
+	return nil
 }
 
 // run makes one change.
 func (t *Tables) run(ctx context.Context, table knftables.Interface, tx *knftables.Transaction) error {
 	return t.ledger.own(func() error { return table.Run(ctx, tx) })
-}
-
-// remember keeps how the tables are printed, for Intact to compare with.
-func (t *Tables) remember(ctx context.Context) error {
-	t.printed = map[knftables.Family]string{}
-	for _, f := range tableFamilies {
-		text, err := t.printTable(ctx, f)
-		if err != nil {
-			return err
-		}
-		t.printed[f] = text
-	}
-	return nil
 }
 
 // tableFamilies are the families of our tables, in the order of both.
@@ -235,19 +223,18 @@ func (t *Tables) layout(i int, tx *knftables.Transaction) {
 // refill empties every set and map of a table but the dead-man switch, and fills
 // them with what is wanted.
 func (t *Tables) refill(i int, tx *knftables.Transaction, want map[string]*knftables.Element) error {
-	fake := knftables.NewFake(tableFamilies[i], TableName)
-	names := fake.NewTransaction()
-	t.layout(i, names)
-	if err := fake.Run(context.Background(), names); err != nil {
-		return fmt.Errorf("lay out nft table %s %s: %w", tableFamilies[i], TableName, err)
+	s, err := t.skeletonOf(i)
+	if err != nil {
+		return err
 	}
-	for name := range fake.Table.Sets {
-		if !volatile(name) {
+	for name := range s.elements {
+		switch {
+		case volatile(name):
+		case s.maps[name]:
+			tx.Flush(&knftables.Map{Name: name})
+		default:
 			tx.Flush(&knftables.Set{Name: name})
 		}
-	}
-	for name := range fake.Table.Maps {
-		tx.Flush(&knftables.Map{Name: name})
 	}
 	for _, e := range want {
 		if e.Family == tableFamilies[i] {
@@ -298,7 +285,6 @@ func (t *Tables) Apply(ctx context.Context, s State) error {
 	if t.strange || t.partial {
 		return t.Rewrite(ctx, s)
 	}
-	changed := false
 	for i, table := range t.both() {
 		family := tableFamilies[i]
 		tx := table.NewTransaction()
@@ -315,17 +301,13 @@ func (t *Tables) Apply(ctx context.Context, s State) error {
 		if tx.NumOperations() == 0 {
 			continue
 		}
-		changed = true
 		if err := t.run(ctx, table, tx); err != nil {
 			t.partial = true // one table may have changed: write both anew next time
 			return fmt.Errorf("change sets of nft table %s %s: %w", family, TableName, err)
 		}
 	}
 	t.applied = want
-	if !changed {
-		return nil
-	}
-	return t.remember(ctx)
+	return nil
 }
 
 // Homes returns the homes that the sets hold: of the IP layer and of bridge ports.
@@ -403,21 +385,6 @@ func (t *Tables) Probed(ctx context.Context) ([]netip.Addr, error) {
 		}
 	}
 	return out, nil
-}
-
-// Intact tells whether both tables still hold what was written last: chains, rules
-// and elements, but for the dead-man switch. Before the first state they do not.
-func (t *Tables) Intact(ctx context.Context) (bool, error) {
-	for _, f := range tableFamilies {
-		text, err := t.printTable(ctx, f)
-		if err != nil {
-			return false, err
-		}
-		if text != t.printed[f] {
-			return false, nil
-		}
-	}
-	return true, nil
 }
 
 // Remove deletes both tables. Tables that are not there are no error.

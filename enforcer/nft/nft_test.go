@@ -2,7 +2,6 @@ package nft_test
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -154,31 +153,6 @@ func TestDeadManSwitchAndRemoval(t *testing.T) {
 		}
 		if got := ruleset(t); got != "" {
 			t.Errorf("left after Remove:\n%s", got)
-		}
-	}
-}
-
-func TestIntactNoticesWhatIsMissing(t *testing.T) {
-	ctx := context.Background()
-	tables := inKernel(t)
-	disturbances := [][]string{
-		{"flush", "chain", "inet", "namegate", "judge"},
-		{"delete", "table", "inet", "namegate"},
-		{"delete", "table", "bridge", "namegate"},
-		{"flush", "ruleset"},
-	}
-	for _, d := range disturbances {
-		if err := errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)); err != nil {
-			t.Fatal(err)
-		}
-		if ok, err := tables.Intact(ctx); !ok || err != nil {
-			t.Fatalf("fresh tables are not intact: %v %v", ok, err)
-		}
-		if out, err := exec.Command("nft", d...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		if ok, err := tables.Intact(ctx); ok || err != nil {
-			t.Errorf("after nft %s: intact %v, %v", strings.Join(d, " "), ok, err)
 		}
 	}
 }

@@ -76,8 +76,8 @@ func TestKernelReplacesAnotherLayout(t *testing.T) {
 		if bare(got) != bare(want) {
 			t.Errorf("%s: after the first state:\n%s\nwant\n%s", what, got, want)
 		}
-		if ok, err := tables.Intact(ctx); err != nil || !ok {
-			t.Errorf("%s: intact: %v, %v", what, ok, err)
+		if found, err := tables.Verify(ctx, full); err != nil || len(found) > 0 {
+			t.Errorf("%s: deviations %q, %v", what, found, err)
 		}
 	}
 }

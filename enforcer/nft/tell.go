@@ -51,10 +51,9 @@ func (l layout) tellSets(f family) {
 // share is the rest of a rule: it goes on within the pod's share.
 const share = "update @" + toldSet + "%[1]s { %[2]s saddr " + toldShare + " } "
 
-// toldRule leads what is denied to be logged, within the pod's share. What belongs to
-// no connection, as the end of one that was forgotten, is not told of, nor is what has
-// a source that is no pod's: that could be made up without end.
-const toldRule = "ct state != invalid %[2]s saddr @selected%[1]s " + share + "jump tell"
+// toldRule leads what is denied to be logged, within the pod's share. What has a source
+// that is no pod's is not told of: that could be made up without end.
+const toldRule = "%[2]s saddr @selected%[1]s " + share + "jump tell"
 
 // ported are the protocols with ports that rules name.
 const ported = "{ tcp, udp, sctp }"

@@ -27,6 +27,7 @@ type listener struct {
 	*lab.Lab
 	t      *testing.T
 	tables *nft.Tables
+	state  nft.State
 
 	mu    sync.Mutex
 	heard []nflog.Packet
@@ -91,8 +92,8 @@ func listen(t *testing.T, network lab.Network) *listener {
 		if err := w.tables.Setup(ctx); err != nil {
 			return err
 		}
-		state := nft.State{Selected: append(addrs[0], addrs[1]...), Pods: addrs[:2], Dropped: addrs[1], Audited: append(addrs[2], addrs[3]...)}
-		if err := w.tables.Apply(ctx, state); err != nil {
+		w.state = nft.State{Selected: append(addrs[0], addrs[1]...), Pods: addrs[:2], Dropped: addrs[1], Audited: append(addrs[2], addrs[3]...)}
+		if err := w.tables.Apply(ctx, w.state); err != nil {
 			return err
 		}
 		log, err = nflog.Open(nft.LogGroup, slog.Default())
@@ -123,7 +124,7 @@ func (w *listener) hear(log *nflog.Real) {
 		}
 		log.Close()
 	})
-	for until := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for until := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		bound, err := w.Node.Run("cat", "/proc/net/netfilter/nfnetlink_log")
 		if fields := strings.Fields(bound); err == nil && len(fields) > 0 && fields[0] == fmt.Sprint(nft.LogGroup) {
 			return
@@ -140,7 +141,11 @@ func (w *listener) told(pod string, want int) []string {
 	w.t.Helper()
 	p := w.Pod(pod)
 	var out []string
-	for until := time.Now().Add(3 * time.Second); len(out) < want || want == 0; time.Sleep(10 * time.Millisecond) {
+	patience := time.Minute
+	if want == 0 {
+		patience = 3 * time.Second
+	}
+	for until := time.Now().Add(patience); len(out) < want || want == 0; time.Sleep(10 * time.Millisecond) {
 		out = nil
 		w.mu.Lock()
 		for _, h := range w.heard {
@@ -165,7 +170,7 @@ func words(p nflog.Packet) string {
 
 func (w *listener) expect(pod, network, to string, want lab.Outcome) {
 	w.t.Helper()
-	if got := w.Pod(pod).Probe(network, netip.MustParseAddrPort(to)); got != want {
+	if got := w.Pod(pod).ProbeFor(network, netip.MustParseAddrPort(to), lab.PatienceFor(want)); got != want {
 		w.t.Errorf("pod %s to %s %s: %s, want %s", pod, network, to, got, want)
 	}
 }
@@ -255,7 +260,7 @@ func TestANoisyPodSilencesNobody(t *testing.T) {
 	}
 	w.expect("a", "tcp", "198.51.100.1:80", lab.Refused)
 	w.same("told of a", w.told("a", 1), "namegate denied tcp 198.51.100.1:80")
-	for until := time.Now().Add(5 * time.Second); w.denied() < before+flood+1 && time.Now().Before(until); {
+	for until := time.Now().Add(time.Minute); w.denied() < before+flood+1 && time.Now().Before(until); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if n := w.denied() - before; n != flood+1 {
@@ -321,7 +326,7 @@ func TestAuditedFloodPasses(t *testing.T) {
 	defer arrived.Close()
 	const flood = 2000
 	for range flood {
-		c, err := w.Pod("c").Dial("udp4", "198.51.100.7:9000", time.Second)
+		c, err := w.Pod("c").Dial("udp4", "198.51.100.7:9000", lab.Limit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -329,7 +334,7 @@ func TestAuditedFloodPasses(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Close()
-		if err := arrived.SetReadDeadline(time.Now().Add(2 * time.Second)); err != nil {
+		if err := arrived.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		if _, _, err := arrived.ReadFrom(make([]byte, 8)); err != nil {
@@ -355,8 +360,8 @@ func TestTablesAreIntactWhileTheyFill(t *testing.T) {
 				t.Errorf("the tables do not hold %q:\n%s", want, out)
 			}
 		}
-		if intact, ierr := w.tables.Intact(ctx); !intact || ierr != nil {
-			t.Errorf("intact: %v, %v", intact, ierr)
+		if found, ierr := w.tables.Verify(ctx, w.state); len(found) > 0 || ierr != nil {
+			t.Errorf("deviations %q, %v", found, ierr)
 		}
 		later, lerr := nft.Open(mark)
 		if err = errors.Join(err, lerr); err != nil {
@@ -402,7 +407,7 @@ func TestInvalidIsDeniedUntold(t *testing.T) {
 	if _, err := c.WriteTo(reset, ip4("198.51.100.1")); err != nil {
 		t.Fatal(err)
 	}
-	for until := time.Now().Add(3 * time.Second); w.denied() == 0 && time.Now().Before(until); {
+	for until := time.Now().Add(time.Minute); w.denied() == 0 && time.Now().Before(until); {
 		time.Sleep(5 * time.Millisecond)
 	}
 	if n := w.denied(); n != 1 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"github.com/namegate/namegate/enforcer/nfattr"
@@ -11,10 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch sends a token after a table, chain or rule was removed, ours or
-// another's, or an element of one of our sets, until ctx ends; removals while a
-// token waits are one token. Tables of iptables that are kept in nftables count. On
-// fakes nothing is ever sent.
+// Watch sends a token after our tables were changed, or those of iptables that hold
+// chains of ours and are kept in nftables, by whomever, until ctx ends; changes while a
+// token waits are one token. On fakes nothing is ever sent.
 func (t *Tables) Watch(ctx context.Context) (<-chan struct{}, error) {
 	if t.list == nil {
 		return nil, nil
@@ -28,12 +28,12 @@ func (t *Tables) Watch(ctx context.Context) (<-chan struct{}, error) {
 	go func() {
 		for {
 			msgs, _, err := s.Receive()
-			// Events that did not fit may have been removals.
+			// Events that did not fit may have been of ours.
 			overrun := errors.Is(err, syscall.ENOBUFS)
 			if err != nil && !overrun {
 				return
 			}
-			if !overrun && !removes(msgs) {
+			if !overrun && !concerns(msgs) {
 				continue
 			}
 			select {
@@ -45,17 +45,24 @@ func (t *Tables) Watch(ctx context.Context) (<-chan struct{}, error) {
 	return out, nil
 }
 
-func removes(msgs []syscall.NetlinkMessage) bool {
+// iptablesTables are the tables of iptables in nftables that hold chains of ours.
+var iptablesTables = []string{"raw", "mangle", "security"}
+
+// concerns tells whether any of the events is about a table that holds something of ours.
+// The dead-man switch, and the sets that the kernel fills, change all the time.
+func concerns(msgs []syscall.NetlinkMessage) bool {
 	for _, m := range msgs {
-		if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES {
+		if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || m.Header.Type&0xff == unix.NFT_MSG_NEWGEN {
 			continue
 		}
-		switch m.Header.Type & 0xff {
-		case unix.NFT_MSG_DELTABLE, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_DELRULE:
-			return true
-		case unix.NFT_MSG_DELSETELEM:
-			if a := nfattr.Parse(m.Data[min(nfattr.HeaderLen, len(m.Data)):]); nfattr.String(a[unix.NFTA_SET_ELEM_LIST_TABLE]) == TableName &&
-				nfattr.String(a[unix.NFTA_SET_ELEM_LIST_SET]) != aliveSet {
+		a := nfattr.Parse(m.Data[min(nfattr.HeaderLen, len(m.Data)):])
+		switch table := nfattr.String(a[unix.NFTA_TABLE_NAME]); m.Header.Type & 0xff {
+		case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
+			if table == TableName && !volatile(nfattr.String(a[unix.NFTA_SET_ELEM_LIST_SET])) {
+				return true
+			}
+		default: // the attribute of the table's name has the same number in all of them
+			if table == TableName || slices.Contains(iptablesTables, table) {
 				return true
 			}
 		}

@@ -18,7 +18,7 @@ func asks(t *testing.T, clock pickedClock) chan<- time.Time {
 	select {
 	case over := <-clock.asked[PeersPatience]:
 		return over
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("no state waits for pods of other nodes")
 		return nil
 	}
@@ -137,7 +137,7 @@ func TestStatesWaitForPeers(t *testing.T) {
 				t.Fatalf("a state with %q came without peers", podText(got[0]))
 			}
 			c.happen(t, s, asks(t, clock))
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			if c.wakes && !s.wait(ctx) {
 				t.Fatal("it waits on")

@@ -73,7 +73,7 @@ func runWith(t *testing.T, o Options) *running {
 			if err != nil {
 				t.Errorf("Run: %v", err)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Error("Run goes on after its context")
 		}
 		r.stop = func() {}
@@ -90,7 +90,7 @@ func runAt(t *testing.T, api *apiServer, services ...policy.ServiceRef) *running
 // until returns the first state that reads as wanted, by text.
 func (r *running) until(want string, text func(State) string) State {
 	r.t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	got := text(r.last)
 	for got != want {
 		select {
@@ -105,7 +105,7 @@ func (r *running) until(want string, text func(State) string) State {
 
 func (r *running) untilHealth(what string, wanted func(Health) bool) Health {
 	r.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		h := r.source.Health()
 		if wanted(h) {
 			return h
@@ -319,7 +319,7 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 				r.untilHealth("an error", away)
 			}
 			r.stop()
-			for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+			for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 				all := make([]byte, 1<<20)
 				all = all[:runtime.Stack(all, true)]
 				if left := ours(string(all)); left == "" {

@@ -47,7 +47,7 @@ func (w *waiting) ended() bool {
 	select {
 	case ok := <-w.over:
 		return ok
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		w.t.Fatal("the wait goes on")
 		return false
 	}

@@ -49,7 +49,7 @@ func run(t *testing.T, dir string, options ...Option) *running {
 // until returns the first state from now on that is as wanted.
 func (r *running) until(what string, wanted func(State) bool) State {
 	r.t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		select {
 		case s := <-r.states:

@@ -68,7 +68,7 @@ func (w *waiting) over() error {
 	select {
 	case err := <-w.ended:
 		return err
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		w.t.Fatal("the wait goes on")
 		return nil
 	}

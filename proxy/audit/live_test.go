@@ -16,7 +16,7 @@ import (
 // next takes what a follower has, which must be there soon.
 func next(t *testing.T, f *Follower) (lines []byte, lost uint64, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return f.Next(ctx)
 }
@@ -106,7 +106,7 @@ func TestFollowerStopsWaiting(t *testing.T) {
 		if !errors.Is(err, io.EOF) {
 			t.Error(err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("it waits on")
 	}
 	closeLog(t, l)

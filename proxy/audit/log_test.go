@@ -13,7 +13,7 @@ import (
 
 func closeLog(t *testing.T, l *Log) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := l.Close(ctx); err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func (g gated) next(t *testing.T) []byte {
 	select {
 	case p := <-g.wrote:
 		return p
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("nothing is written")
 		return nil
 	}
@@ -227,7 +227,7 @@ func TestReopenNeedsNoLine(t *testing.T) {
 		l.Reopen()
 		select {
 		case <-s.times:
-		case <-time.After(5 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("not reopened")
 		}
 	}

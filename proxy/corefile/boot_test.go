@@ -85,7 +85,7 @@ func boot(t *testing.T, file, text string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	defer func() {
 		if err := s.Close(ctx); err != nil {

@@ -74,7 +74,7 @@ func (c *Child) Failed() error {
 }
 
 // stopLimit is how long a killed process may take to be gone.
-const stopLimit = 5 * time.Second
+const stopLimit = time.Minute
 
 // Stop kills the child and waits for its end.
 func (c *Child) Stop() error {

@@ -70,11 +70,11 @@ func TestMeasuredChildren(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := b.load(at, load.Plan{Rate: 10_000, Count: 5000, Name: newName, Patience: 2 * time.Second})
+		r, err := b.load(at, load.Plan{Rate: 1000, Count: 500, Name: newName, Patience: 20 * time.Second})
 		if err != nil || r.Lost > 0 || r.Bad > 0 {
 			t.Errorf("%s: %s, %v", which, brief(r), err)
 		}
-		if server, others, err := m.end(0); err != nil || server <= 0 || server > 5*time.Second || others < 0 {
+		if server, others, err := m.end(0); err != nil || server <= 0 || server > time.Minute || others < 0 {
 			t.Errorf("%s took %v, others %v, %v", which, server, others, err)
 		}
 		if err := c.Failed(); err != nil {

@@ -7,7 +7,8 @@ import (
 
 // counters are those totals of the agent that tell whether it did all of its work.
 type counters struct {
-	Proxy struct {
+	Snapshot uint64 `json:"snapshot"`
+	Proxy    struct {
 		Allowed         uint64 `json:"allowed"`
 		UpstreamQueries uint64 `json:"upstreamQueries"`
 	} `json:"proxy"`

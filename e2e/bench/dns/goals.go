@@ -9,6 +9,7 @@ var goals = []ground.Goal{
 	{Figure: "dns.cached.cpu_us", Peer: udpEcho, Ratio: 1.6},
 	{Figure: "dns.cached.cpu_us", Peer: corednsCache, Ratio: 0.55},
 	{Figure: "dns.cached.cpu_us", Peer: dnsmasqCache, Ratio: 0.9},
+	{Figure: "dns.cached.cpu_us", Peer: noSnapshots, State: withSnapshots, Ratio: 1.05},
 	{Figure: "dns.forwarded.cpu_us", Peer: udpEcho, Ratio: 3},
 	{Figure: "dns.forwarded.cpu_us", Peer: corednsForward, Ratio: 0.7},
 	{Figure: "dns.forwarded.cpu_us", Peer: dnsmasqIPSet, Ratio: 0.6},

@@ -55,6 +55,7 @@ var measurements = []struct {
 }{
 	{"memory", (*bench).memory}, // first: of an agent that has done nothing yet
 	{"cached", (*bench).cached},
+	{"snapshots", (*bench).snapshots},
 	{"forwarded", (*bench).forwarded},
 	{"audit", (*bench).audit},
 	{"latency", (*bench).latency},

@@ -21,6 +21,8 @@ type target struct {
 	at  netip.AddrPort
 	// gate is where the agent is; nil of a peer.
 	gate *gate
+	// changes: pods of other nodes come and go meanwhile.
+	changes bool
 }
 
 // peers is a node without the agent where the peers run, and an upstream.

@@ -53,7 +53,7 @@ func (b *bench) prime(t target, file string) error {
 
 const (
 	// wakeLimit is how long a server may take until it answers.
-	wakeLimit = 10 * time.Second
+	wakeLimit = time.Minute
 	wakeTry   = 200 * time.Millisecond
 )
 

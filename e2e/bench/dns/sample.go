@@ -25,6 +25,8 @@ type sample struct {
 	others float64
 	// removal is the processor time, in µs, that ending one grant took afterwards.
 	removal float64
+	// snapshots is how many came into force a second, while pods of other nodes changed.
+	snapshots float64
 }
 
 // String is for people.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -148,15 +149,25 @@ func (b *bench) watched(t target, questions string, rate int) (s sample, did str
 	if err != nil {
 		return s, "", err
 	}
-	if s, err = b.sample(t, questions, rate); err != nil {
+	began, stop := time.Now(), func() error { return nil }
+	if t.changes {
+		stop = t.gate.churn()
+	}
+	s, err = b.sample(t, questions, rate)
+	if err = errors.Join(err, stop()); err != nil {
 		return s, "", err
 	}
+	took := time.Since(began)
 	after, err := t.gate.counters()
 	if err != nil {
 		return s, "", err
 	}
 	if did, err = work(before, after, s.good, t.gate.silent); err != nil {
 		return s, "", err
+	}
+	if t.changes {
+		s.snapshots = float64(after.Snapshot-before.Snapshot) / took.Seconds()
+		did += fmt.Sprintf("; %.1f snapshots a second", s.snapshots)
 	}
 	s.removal, err = b.drain(t, after.Enforcer.Grants, before.Enforcer.Grants)
 	return s, did, err
@@ -201,6 +212,8 @@ var (
 	cpuOf     = kind{".cpu_us", "us", func(s sample) float64 { return s.cpu }}
 	qpsOf     = kind{".qps", "1/s", func(s sample) float64 { return s.qps }}
 	removalOf = kind{".removal_us", "us", func(s sample) float64 { return s.removal }}
+	// snapshotsOf is no figure, but says what others are worth.
+	snapshotsOf = kind{".snapshots", "1/s", func(s sample) float64 { return s.snapshots }}
 )
 
 // read returns one number of samples.

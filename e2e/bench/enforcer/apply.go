@@ -113,7 +113,7 @@ func applyChild(outside string, rounds int, out io.Writer) error {
 		return err
 	}
 	var a applied
-	in, c := cluster(spaces[0]), policy.NewCompiler()
+	in, c := cluster(policiesMost, spaces[0]), policy.NewCompiler()
 	force := func() (float64, error) {
 		s := c.Compile(in)
 		began := time.Now()

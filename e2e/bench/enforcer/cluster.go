@@ -20,11 +20,11 @@ func clusterState(namespaces int) string {
 // groups is how many kinds of pods a namespace has; each policy is for one.
 const groups = 5
 
-// cluster is a cluster's policies and one node's pods, both spread evenly over
+// cluster is so many policies of a cluster and one node's pods, both spread evenly over
 // namespaces; a pod is selected by each fifth policy of its namespace.
-func cluster(namespaces int) policy.Input {
+func cluster(policies, namespaces int) policy.Input {
 	var in policy.Input
-	for i := range policiesMost {
+	for i := range policies {
 		p := v1alpha1.FQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{
 			Namespace: fmt.Sprintf("ns-%d", i%namespaces), Name: fmt.Sprintf("policy-%05d", i),
 		}}

@@ -14,7 +14,7 @@ import (
 // pods that it is for, of those alone.
 func TestCluster(t *testing.T) {
 	for _, namespaces := range spaces {
-		in, c := cluster(namespaces), policy.NewCompiler()
+		in, c := cluster(policiesMost/20, namespaces), policy.NewCompiler()
 		before := c.Compile(in)
 		if err := selects(before, podsMost); err != nil {
 			t.Error(err)

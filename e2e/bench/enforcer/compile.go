@@ -19,7 +19,7 @@ func (b *bench) compile() error {
 	for _, namespaces := range spaces {
 		full, change := figure.Series{}, figure.Series{}
 		for turn := range b.rounds {
-			in := cluster(namespaces)
+			in := cluster(policiesMost, namespaces)
 			c := policy.NewCompiler()
 			r, err := b.timed(func() error { return selects(c.Compile(in), podsMost) })
 			if err != nil {

@@ -62,7 +62,7 @@ func TestTrafficIsCounted(t *testing.T) {
 		}
 	}
 	for port, want := range map[uint16]lab.Outcome{uint16(portOf(portSets)): lab.Refused, sinkPort + 1: lab.Silent} {
-		if got := n.Pod(client).ProbeFor("tcp", netip.AddrPortFrom(target4, port), 300*time.Millisecond); got != want {
+		if got := n.Pod(client).ProbeFor("tcp", netip.AddrPortFrom(target4, port), lab.PatienceFor(want)); got != want {
 			t.Errorf("port %d through the linear rules: %s, want %s", port, got, want)
 		}
 	}

@@ -89,7 +89,7 @@ func (n *node) build(others func() error) error {
 }
 
 // sinkLimit is how long the sink may need until it listens.
-const sinkLimit = 10 * time.Second
+const sinkLimit = lab.Limit
 
 // listening waits until the sink listens on a port.
 func (n *node) listening(port uint16) error {

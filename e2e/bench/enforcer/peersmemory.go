@@ -33,7 +33,7 @@ func (b *bench) peersMemory() (err error) {
 	if err != nil {
 		return err
 	}
-	s := newAPIServer()
+	s := newAPIServer(peerCluster())
 	s.serve(l)
 	defer func() { err = errors.Join(err, s.close()) }()
 	kubeconfig := filepath.Join(n.dir, "kubeconfig")
@@ -82,8 +82,8 @@ func (n *node) peered() error {
 	return nil
 }
 
-// newAPIServer has the cluster of peerCluster.
-func newAPIServer() *apiServer {
+// newAPIServer has a cluster.
+func newAPIServer(in policy.Input) *apiServer {
 	s := &apiServer{node: thisNode, own: map[string]bool{}, objects: map[string][]json.RawMessage{}, kinds: map[string]string{
 		"pods": "v1 Pod", "namespaces": "v1 Namespace", "services": "v1 Service", "nodes": "v1 Node", "configmaps": "v1 ConfigMap",
 		"endpointslices": "discovery.k8s.io/v1 EndpointSlice", "networkpolicies": "networking.k8s.io/v1 NetworkPolicy",
@@ -97,7 +97,6 @@ func newAPIServer() *apiServer {
 		}
 		s.objects[resource] = append(s.objects[resource], text)
 	}
-	in := peerCluster()
 	for name, labels := range in.Namespaces {
 		add("namespaces", &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 	}

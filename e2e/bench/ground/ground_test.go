@@ -1,9 +1,11 @@
 package ground
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,28 +16,30 @@ import (
 // A benchmark waits for another and removes what a killed one left.
 func TestAlone(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	var notes bytes.Buffer
+	said, notes := io.Pipe()
 	ctx, cancel := context.WithCancel(context.Background())
-	first := &Ground{Context: ctx, Notes: &notes}
+	first := &Ground{Context: ctx, Notes: notes}
 	if err := first.alone(); err != nil {
 		t.Fatal(err)
 	}
-	second := &Ground{Context: ctx, Notes: &notes}
+	second := &Ground{Context: ctx, Notes: notes}
 	end := make(chan error, 1)
 	go func() { end <- second.alone() }()
+	lines := bufio.NewReader(said)
+	if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, "another benchmark runs") {
+		t.Fatalf("the second does not say why it waits: %q, %v", line, err)
+	}
 	select {
 	case err := <-end:
 		t.Fatalf("the second did not wait: %v", err)
-	case <-time.After(250 * time.Millisecond):
+	default:
 	}
+	go func() { _, _ = io.Copy(io.Discard, lines) }()
 	first.lock.Close()
 	if err := <-end; err != nil {
 		t.Fatalf("the second, alone: %v", err)
 	}
-	if !strings.Contains(notes.String(), "another benchmark runs") {
-		t.Errorf("the second did not say why it waited: %q", notes.String())
-	}
-	third := &Ground{Context: ctx, Notes: &notes}
+	third := &Ground{Context: ctx, Notes: io.Discard}
 	cancel()
 	if err := third.alone(); !errors.Is(err, ErrInterrupted) {
 		t.Errorf("interrupted while it waited: %v", err)

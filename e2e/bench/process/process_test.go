@@ -87,7 +87,7 @@ func TestOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := before
-	for until := time.Now().Add(10 * time.Second); after-before < 5*tick; {
+	for until := time.Now().Add(time.Minute); after-before < 5*tick; {
 		if time.Now().After(until) {
 			t.Fatalf("ten seconds of work took %v", after-before)
 		}

@@ -74,7 +74,7 @@ func TestDialOfAClosedPort(t *testing.T) {
 
 func TestHoldSeesTheEnd(t *testing.T) {
 	s := serve(t)
-	got := Hold(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", s.Port), 50*time.Millisecond, 10*time.Millisecond)
+	got := Hold(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", s.Port), time.Second, 10*time.Millisecond)
 	if got.Class != OK || got.Rounds < 2 {
 		t.Errorf("a connection that goes on: %+v, want several words", got)
 	}

@@ -61,7 +61,7 @@ func TestLoadCounts(t *testing.T) {
 		mu.Lock()
 		clear(asked)
 		mu.Unlock()
-		l := Load{Rate: 400, Length: 200 * time.Millisecond, Sockets: sockets, Timeout: 200 * time.Millisecond, Server: at,
+		l := Load{Rate: 400, Length: 200 * time.Millisecond, Sockets: sockets, Timeout: 2 * time.Second, Server: at,
 			Names: []string{"good.test", "no.test", "fail.test", "silent.test"}}
 		got, err := l.Run(t.Context())
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 
 func TestWatchOfAnOpenAddress(t *testing.T) {
 	s := serve(t)
-	w := Watch(t.Context(), fmt.Sprintf("127.0.0.1:%d", s.Port), 60*time.Millisecond)
+	w := Watch(t.Context(), fmt.Sprintf("127.0.0.1:%d", s.Port), time.Second)
 	if w.Opened < 2 || w.Denied != 0 || w.OpenAgain || !w.Survived {
 		t.Errorf("%+v, want several connections and the first alive", w)
 	}
@@ -17,11 +17,11 @@ func TestWatchOfAnOpenAddress(t *testing.T) {
 func TestWatchSeesTheEndOfTheWindow(t *testing.T) {
 	s := serve(t)
 	go func() {
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(500 * time.Millisecond)
 		s.Close()
 	}()
-	w := Watch(t.Context(), fmt.Sprintf("127.0.0.1:%d", s.Port), 300*time.Millisecond)
-	if w.Opened == 0 || w.Denied == 0 || w.OpenAgain || w.LastMillis > 300 {
+	w := Watch(t.Context(), fmt.Sprintf("127.0.0.1:%d", s.Port), 3*time.Second)
+	if w.Opened == 0 || w.Denied == 0 || w.OpenAgain || w.LastMillis > 3000 {
 		t.Errorf("%+v, want connections, then denials, and none after that", w)
 	}
 	if !w.Survived {

@@ -83,7 +83,7 @@ func (s *stage) proxies(mode cluster.ProxyMode) {
 // eventually waits until something holds.
 func (s *stage) eventually(what string, holds func() bool) {
 	s.t.Helper()
-	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !holds(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			s.t.Fatalf("waited in vain for %s", what)
 		}
@@ -108,7 +108,7 @@ func TestDNSLoadIsCounted(t *testing.T) {
 	s := newStage(t)
 	s.start("a node-a")
 	for _, sockets := range []int{0, 1, 8} {
-		l := probe.Load{Rate: 200, Length: time.Second, Sockets: sockets, Timeout: 2 * time.Second, Names: []string{"example.org", "n#.rotate.test"}}
+		l := probe.Load{Rate: 200, Length: time.Second, Sockets: sockets, Timeout: 20 * time.Second, Names: []string{"example.org", "n#.rotate.test"}}
 		got, err := s.DNSLoad(t.Context(), s.pod("a"), l)
 		if err != nil {
 			t.Fatal(err)

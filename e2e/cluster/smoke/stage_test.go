@@ -69,7 +69,7 @@ func (s *stage) start(pods ...string) {
 		manifests = append(manifests, podManifest(f[0], f[1], labels))
 	}
 	s.apply(strings.Join(manifests, "---\n"))
-	s.kubectl(append([]string{"wait", "--for=condition=Ready", "--timeout=60s"}, names...)...)
+	s.kubectl(append([]string{"wait", "--for=condition=Ready", "--timeout=300s"}, names...)...)
 }
 
 func podManifest(name, node, labels string) string {

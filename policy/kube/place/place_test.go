@@ -41,7 +41,7 @@ func begin(t *testing.T, objects ...runtime.Object) (*Place, *fake.Clientset) {
 // eventually waits for what informers bring.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !f(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !f(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("not within 10 s: %s", what)
 		}

@@ -26,6 +26,10 @@ import (
 // some companions.
 const ReasonTooManyCompanions = "TooManyCompanions"
 
+// companionsTake is for how long one look at everything writes companions, beside those
+// that are to be narrowed: what is new in policies does not wait for the rest.
+const companionsTake = time.Second
+
 // companions brings the companions of the cluster up to date. It is for one
 // goroutine, and lasts for one term.
 type companions struct {
@@ -38,6 +42,8 @@ type companions struct {
 	tries    map[types.NamespacedName]*patience
 	crowded  map[types.UID]bool // told already
 	failing  bool
+	clock    Clock
+	until    time.Time // when this look ends
 }
 
 // bring writes what differs and returns how long to wait before something is tried
@@ -54,6 +60,7 @@ func (c *companions) bring(
 		have[nameOf(n)] = n
 	}
 	due := map[types.NamespacedName]bool{}
+	c.until = c.clock.Now().Add(companionsTake)
 	var again time.Duration
 	attempt := func(name types.NamespacedName, narrows bool, write func() error) {
 		due[name] = true
@@ -121,8 +128,11 @@ func (c *companions) try(ctx context.Context, now time.Time, name types.Namespac
 	if left > 0 {
 		return left
 	}
-	if c.stopped() || ctx.Err() != nil {
+	switch {
+	case c.stopped() || ctx.Err() != nil:
 		return 0
+	case !narrows && c.clock.Now().After(c.until):
+		return passRest
 	}
 	p.tried(now)
 	again := p.wait

@@ -31,7 +31,7 @@ type companionTest struct {
 func newCompanionTest(t *testing.T, policies map[string]*v1alpha1.FQDNNetworkPolicy, objects ...runtime.Object) *companionTest {
 	c := &companionTest{t: t, client: fake.NewClientset(objects...), recorder: events.NewFakeRecorder(100), now: at(0), policies: policies, ports: noPorts}
 	c.companions = &companions{
-		client: c.client, recorder: c.recorder, herald: newHerald(c.recorder), log: silent, endpoint: endpoint, stopped: func() bool { return c.stop }, tries: map[types.NamespacedName]*patience{},
+		client: c.client, recorder: c.recorder, herald: newHerald(c.recorder), log: silent, endpoint: endpoint, stopped: func() bool { return c.stop }, clock: systemClock{}, tries: map[types.NamespacedName]*patience{},
 	}
 	return c
 }

@@ -25,7 +25,8 @@ const (
 	// SocketLB: a load balancer of eBPF, in the pod's sockets or on its interface, leads
 	// its queries past the agent.
 	SocketLB = "SocketLB"
-	// Homeless: no interface leads to the pod, so its source is not checked.
+	// Homeless: no interface leads to the pod, so its source is not checked; or no bridge
+	// port of its own does, so nothing is accepted from it.
 	Homeless = "Homeless"
 )
 

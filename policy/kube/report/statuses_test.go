@@ -1,6 +1,7 @@
 package report
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,6 +20,11 @@ import (
 func newStatuses(server *policyServer) (*statuses, *events.FakeRecorder) {
 	recorder := events.NewFakeRecorder(100)
 	return &statuses{client: server, recorder: recorder, log: silent, written: map[types.UID]*written{}}, recorder
+}
+
+// one is bring for one policy.
+func (s *statuses) one(ctx context.Context, now time.Time, p *v1alpha1.FQDNNetworkPolicy, want []metav1.Condition) time.Duration {
+	return s.bring(ctx, func() time.Time { return now }, []status{{p, want}})
 }
 
 // wanted is what the status of a policy should say where nothing was found.
@@ -40,11 +46,11 @@ func TestStatusIsWrittenOnce(t *testing.T) {
 	s, recorder := newStatuses(server)
 	old := server.get(t, "shop", "web")
 	for i := range 10 {
-		s.bring(t.Context(), at(time.Duration(i)*time.Millisecond), old, wanted(old))
+		s.one(t.Context(), at(time.Duration(i)*time.Millisecond), old, wanted(old))
 	}
 	fresh := server.get(t, "shop", "web")
 	for i := range 10 {
-		if d := s.bring(t.Context(), at(time.Duration(i)*time.Minute), fresh, wanted(fresh)); d != 0 {
+		if d := s.one(t.Context(), at(time.Duration(i)*time.Minute), fresh, wanted(fresh)); d != 0 {
 			t.Errorf("looks again after %v", d)
 		}
 	}
@@ -65,11 +71,11 @@ func TestStatusFollowsTheSpec(t *testing.T) {
 	server := newPolicyServer(t, broken("shop", "web"))
 	s, recorder := newStatuses(server)
 	p := server.get(t, "shop", "web")
-	s.bring(t.Context(), at(0), p, wanted(p))
+	s.one(t.Context(), at(0), p, wanted(p))
 	p = server.get(t, "shop", "web")
 	first := findCondition(p.Status.Conditions, ConditionDNSBlocked)
 	p.Generation, p.Spec = 2, aPolicy("shop", "web").Spec
-	s.bring(t.Context(), at(time.Minute), p, wanted(p))
+	s.one(t.Context(), at(time.Minute), p, wanted(p))
 	p = server.get(t, "shop", "web")
 	c := findCondition(p.Status.Conditions, policy.ConditionAccepted)
 	if c.Status != metav1.ConditionTrue || c.ObservedGeneration != 2 || !c.LastTransitionTime.Time.Equal(at(time.Minute)) {
@@ -89,7 +95,7 @@ func TestStatusKeepsOthersConditions(t *testing.T) {
 	p.Status.Conditions = []metav1.Condition{{Type: "Reviewed", Status: "True", Reason: "ByHand", LastTransitionTime: metav1.NewTime(at(-time.Hour))}}
 	server := newPolicyServer(t, p)
 	s, _ := newStatuses(server)
-	s.bring(t.Context(), at(0), p, wanted(p))
+	s.one(t.Context(), at(0), p, wanted(p))
 	if got := server.get(t, "shop", "web"); says(got, "Reviewed") != "True ByHand" || len(got.Status.Conditions) != 4 {
 		t.Errorf("%+v", got.Status.Conditions)
 	}
@@ -102,16 +108,16 @@ func TestStatusOfAStaleVersion(t *testing.T) {
 	s, _ := newStatuses(server)
 	stale := server.get(t, "shop", "web")
 	server.versions["shop/web"] = 5
-	again := s.bring(t.Context(), at(0), stale, wanted(stale))
+	again := s.one(t.Context(), at(0), stale, wanted(stale))
 	if again != patienceFirst || len(server.get(t, "shop", "web").Status.Conditions) != 0 {
 		t.Fatalf("again after %v, %+v", again, server.get(t, "shop", "web").Status)
 	}
 	fresh := stale.DeepCopy()
 	fresh.ResourceVersion = "5"
-	if left := s.bring(t.Context(), at(time.Millisecond), fresh, wanted(fresh)); left <= 0 || left > patienceFirst {
+	if left := s.one(t.Context(), at(time.Millisecond), fresh, wanted(fresh)); left <= 0 || left > patienceFirst {
 		t.Errorf("again after %v", left)
 	}
-	s.bring(t.Context(), at(again), fresh, wanted(fresh))
+	s.one(t.Context(), at(again), fresh, wanted(fresh))
 	if got := says(server.get(t, "shop", "web"), policy.ConditionAccepted); got != "True Accepted" || len(server.written()) != 2 {
 		t.Errorf("%s after %d writes", got, len(server.written()))
 	}
@@ -127,9 +133,9 @@ func TestContenders(t *testing.T) {
 	for second := range 3 * 3600 {
 		now := at(time.Duration(second) * time.Second)
 		p := server.get(t, "shop", "web")
-		yes.bring(t.Context(), now, p, conditionsOf(p, nil, nil))
+		yes.one(t.Context(), now, p, conditionsOf(p, nil, nil))
 		p = server.get(t, "shop", "web")
-		no.bring(t.Context(), now, p, conditionsOf(p, nil, []entry{{Reason: NotSeen, Message: "not seen"}}))
+		no.one(t.Context(), now, p, conditionsOf(p, nil, []entry{{Reason: NotSeen, Message: "not seen"}}))
 		perHour[second/3600] = len(server.written())
 	}
 	if last := perHour[2] - perHour[1]; last > 2*int(time.Hour/patienceMost)+2 || perHour[0] > 50 {
@@ -148,7 +154,7 @@ func TestStatusAfterAQuarrel(t *testing.T) {
 		server.versions["shop/web"]++
 		bare.ResourceVersion = fmt.Sprint(server.versions["shop/web"])
 		now = now.Add(patienceMost)
-		s.bring(t.Context(), now, bare, wanted(bare))
+		s.one(t.Context(), now, bare, wanted(bare))
 	}
 	before := len(server.written())
 	if before != 15 {
@@ -158,10 +164,10 @@ func TestStatusAfterAQuarrel(t *testing.T) {
 	p := server.get(t, "shop", "web")
 	p.ResourceVersion = fmt.Sprint(server.versions["shop/web"])
 	news := conditionsOf(p, nil, []entry{{Reason: IPVS, Message: "m"}})
-	if left := s.bring(t.Context(), now.Add(time.Millisecond), p, news); left != patienceFirst-time.Millisecond {
+	if left := s.one(t.Context(), now.Add(time.Millisecond), p, news); left != patienceFirst-time.Millisecond {
 		t.Errorf("looks again after %v", left)
 	}
-	s.bring(t.Context(), now.Add(time.Second), p, news)
+	s.one(t.Context(), now.Add(time.Second), p, news)
 	if got := says(server.get(t, "shop", "web"), ConditionEnforced); got != "False IPVS" || len(server.written()) != before+1 {
 		t.Errorf("%s after %d writes", got, len(server.written())-before)
 	}
@@ -175,7 +181,7 @@ func TestStatusThatCannotBeRead(t *testing.T) {
 	for i := range 100 {
 		p := server.get(t, "shop", "web")
 		p.Status.Conditions = nil
-		s.bring(t.Context(), at(time.Duration(i)*time.Minute), p, wanted(p))
+		s.one(t.Context(), at(time.Duration(i)*time.Minute), p, wanted(p))
 	}
 	if n := len(server.written()); n != 1 {
 		t.Errorf("%d writes", n)
@@ -193,7 +199,7 @@ func TestStatusFails(t *testing.T) {
 			p := server.get(t, "shop", "web")
 			server.setFail(err)
 			for second := range 600 {
-				s.bring(t.Context(), at(time.Duration(second)*time.Second), p, wanted(p))
+				s.one(t.Context(), at(time.Duration(second)*time.Second), p, wanted(p))
 			}
 			if n := len(server.written()); n < 5 || n > 12 {
 				t.Errorf("%d attempts in ten minutes", n)
@@ -202,7 +208,7 @@ func TestStatusFails(t *testing.T) {
 				t.Errorf("events %q of what is not written", said)
 			}
 			server.setFail(nil)
-			s.bring(t.Context(), at(time.Hour), p, wanted(p))
+			s.one(t.Context(), at(time.Hour), p, wanted(p))
 			if got := says(server.get(t, "shop", "web"), policy.ConditionAccepted); got != "False Invalid" {
 				t.Error(got)
 			}
@@ -214,9 +220,9 @@ func TestStatusOfDeletedPolicies(t *testing.T) {
 	server := newPolicyServer(t, aPolicy("shop", "web"), aPolicy("shop", "api"))
 	s, _ := newStatuses(server)
 	web, api := server.get(t, "shop", "web"), server.get(t, "shop", "api")
-	s.bring(t.Context(), at(0), api, wanted(api))
+	s.one(t.Context(), at(0), api, wanted(api))
 	web.DeletionTimestamp = &metav1.Time{Time: at(0)}
-	s.bring(t.Context(), at(0), web, wanted(web))
+	s.one(t.Context(), at(0), web, wanted(web))
 	if got := server.written(); !slices.Equal(got, []string{"shop/api"}) {
 		t.Errorf("wrote %q", got)
 	}

@@ -109,7 +109,7 @@ func (r *Reporter) newTerm() *term {
 	}
 	t.companions = &companions{
 		client: r.o.Client, recorder: r.recorder, herald: newHerald(r.recorder), log: r.log, endpoint: r.o.Endpoint, stopped: r.o.Uninstalling,
-		tries: map[types.NamespacedName]*patience{},
+		clock: r.clock, tries: map[types.NamespacedName]*patience{},
 	}
 	if r.o.CompanionPorts == PortsAsked || r.o.CompanionPorts == PortsAlways {
 		t.pods, t.nodes = t.podInformer(), t.nodeInformer()
@@ -167,20 +167,24 @@ func (t *term) pass(ctx context.Context) time.Duration {
 		return again // no policies is another thing than policies that are not known
 	}
 	byPolicy := t.survey.gather(ctx, now, listed[*coordinationv1.Lease](t.leases))
-	if t.companions != nil { // first, since a companion may have to be narrowed
-		others := listed[*networkingv1.NetworkPolicy](t.others)
+	if t.companions != nil {
 		t.bringServices()
+	}
+	all := make([]status, 0, len(policies))
+	for id, p := range policies {
+		found := slices.Concat(problems["policy "+id], t.validate(p).problems)
+		all = append(all, status{p, conditionsOf(p, found, byPolicy[id])})
+	}
+	// Neither waits for the other: both may have thousands of objects to write.
+	written := make(chan time.Duration, 1)
+	go func() { written <- t.statuses.bring(ctx, t.clock.Now, all) }()
+	if t.companions != nil {
+		others := listed[*networkingv1.NetworkPolicy](t.others)
 		o := t.opening(now, policies, others, problems, byPolicy)
 		sooner(t.companions.bring(ctx, now, policies, others, o.ports))
 		sooner(t.say(now, policies, o))
 	}
-	for id, p := range policies {
-		if ctx.Err() != nil {
-			return again
-		}
-		found := slices.Concat(problems["policy "+id], t.validate(p).problems)
-		sooner(t.statuses.bring(ctx, t.clock.Now(), p, conditionsOf(p, found, byPolicy[id])))
-	}
+	sooner(<-written)
 	t.forget(policies)
 	return again
 }

@@ -1,0 +1,88 @@
+package enforcer
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// deviationGrace is how long something may deviate before it is reported: most
+// deviations are repaired within a fraction of it.
+const deviationGrace = time.Second
+
+// Deviation is an object in the kernel, or a duty of the agent, that is not as wanted.
+type Deviation struct {
+	// Object is for example "nft chain inet namegate judge", "IPv4 mangle chains" or
+	// "heartbeat".
+	Object string `json:"object"`
+	// Since is when the deviation was noticed.
+	Since time.Time `json:"since"`
+	// Error is why it could not be repaired, "" where a repair is still to come.
+	Error string `json:"error,omitempty"`
+}
+
+// The sources of deviations. Each replaces its own.
+const (
+	fromKernel    = "kernel"    // the comparison of the kernel with the wanted state
+	fromRepair    = "repair"    // repairs that failed
+	fromHeartbeat = "heartbeat" // interception that is not renewed
+)
+
+// drift is what deviates now. It has a lock of its own: probes ask for it while a write
+// waits for another program.
+type drift struct {
+	mu       sync.Mutex
+	bySource map[string][]Deviation
+}
+
+// report replaces the deviations of a source. An object that deviated before keeps its
+// time.
+func (d *drift) report(source string, now time.Time, cause error, objects ...string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.bySource == nil {
+		d.bySource = map[string][]Deviation{}
+	}
+	last := d.bySource[source]
+	var next []Deviation
+	for _, o := range objects {
+		dev := Deviation{Object: o, Since: now}
+		if i := slices.IndexFunc(last, func(l Deviation) bool { return l.Object == o }); i >= 0 {
+			dev.Since = last[i].Since
+		}
+		if cause != nil {
+			dev.Error = cause.Error()
+		}
+		next = append(next, dev)
+	}
+	d.bySource[source] = next
+}
+
+// since returns the deviations that are at least as old as age, sorted by object.
+func (d *drift) since(now time.Time, age time.Duration) []Deviation {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []Deviation
+	for _, all := range d.bySource {
+		for _, dev := range all {
+			if now.Sub(dev.Since) >= age {
+				out = append(out, dev)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Deviation) int { return strings.Compare(a.Object, b.Object) })
+	return out
+}
+
+// Deviations returns what has not been as wanted for more than a second, sorted by
+// object. It waits for no write.
+func (e *Enforcer) Deviations() []Deviation { return e.drift.since(e.now(), deviationGrace) }
+
+// suspect has the kernel compared with the wanted state soon. It never waits.
+func (e *Enforcer) suspect() {
+	select {
+	case e.suspected <- struct{}{}:
+	default:
+	}
+}

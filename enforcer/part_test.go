@@ -1,0 +1,218 @@
+package enforcer
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/policy"
+)
+
+func waiting(pods ...policy.Pod) map[policy.PodRef]bool {
+	out := map[policy.PodRef]bool{}
+	for _, p := range pods {
+		out[p.PodRef] = true
+	}
+	return out
+}
+
+// part prepares a snapshot and brings it into force for all pods but some.
+func (w *world) part(s *policy.Snapshot, pods ...policy.Pod) {
+	w.t.Helper()
+	if err := w.e.Prepare(context.Background(), s); err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := w.e.CommitPart(context.Background(), waiting(pods...)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestCommitPart: pods that wait are open still, and what is prepared for them is ready,
+// whatever else happens meanwhile; all others have the new snapshot.
+func TestCommitPart(t *testing.T) {
+	w := newWorld(t)
+	web, db, late, fresh := pod("web", "10.1.0.5", "one", "two"), pod("db", "10.1.0.6", "two"), pod("late", "10.1.0.7", "two"), pod("fresh", "10.1.0.8", "two")
+	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/80 www.example.com")
+	w.apply([]policy.Pod{web, db, late}, one)
+	w.answer(web, "www.example.org", 60, "192.0.2.1")
+	next := w.compile([]policy.Pod{web, db, late, fresh}, two)
+	w.part(next, web, late, fresh) // web is isolated already, and does not wait
+	check := func(when string, waits bool) {
+		t.Helper()
+		for _, test := range []struct {
+			src, dst string
+			port     uint16
+			passes   bool
+		}{
+			{"10.1.0.5", "192.0.2.1", 443, false}, // by the policy that is gone
+			{"10.1.0.6", "192.0.2.9", 25, false},
+			{"10.1.0.7", "192.0.2.9", 25, waits},
+			{"10.1.0.8", "192.0.2.9", 25, waits},
+		} {
+			if got := w.dials(test.src, test.dst, test.port); got != test.passes {
+				t.Errorf("%s: %s to %s port %d: passes %v", when, test.src, test.dst, test.port, got)
+			}
+		}
+	}
+	check("after the part", true)
+	held := flow("10.1.0.7:1000", "192.0.2.2:80")
+	held.Mark &^= DefaultMark
+	w.flows.Track(held)
+	for _, p := range []policy.Pod{late, fresh} {
+		if err := w.e.Grant(context.Background(), w.grants(next, p.PodRef, "www.example.com", 60, "192.0.2.2")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.reconcile()
+	if _, err := w.e.Refresh(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	check("after a reconcile and another network", true)
+	w.part(w.compile([]policy.Pod{web, db, late, fresh}, two, pol("none")), late)
+	if !w.dials("10.1.0.7", "192.0.2.9", 25) || w.dials("10.1.0.8", "192.0.2.9", 25) {
+		t.Error("after a part of the next snapshot the one pod waits, and the other does not")
+	}
+	if err := w.e.Commit(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	check("in the end", false)
+	for _, src := range []string{"10.1.0.7", "10.1.0.8"} {
+		if !w.dials(src, "192.0.2.2", 80) {
+			t.Errorf("what was granted to %s while it waited is closed", src)
+		}
+	}
+	if !w.admitted(held) {
+		t.Error("a connection that was open before is cut, though it was granted meanwhile")
+	}
+}
+
+// TestNobodyWaitsForTheFirstSnapshot: the chains of an earlier agent isolate pods until
+// the first Commit.
+func TestNobodyWaitsForTheFirstSnapshot(t *testing.T) {
+	w := newWorld(t)
+	web, one := pod("web", "10.1.0.5", "one"), pol("one", "tcp/443 www.example.org")
+	w.apply([]policy.Pod{web}, one)
+	w.restart()
+	s := w.compile([]policy.Pod{web}, one)
+	if err := w.e.Prepare(context.Background(), s); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := w.e.CommitPart(context.Background(), waiting(web)); err != nil || got != s {
+		t.Errorf("in force is %v, error %v", got, err)
+	}
+	if w.dials("10.1.0.5", "192.0.2.9", 25) {
+		t.Error("the pod is open")
+	}
+}
+
+// TestEveryFaultOfAPartIsMendedByARetry: a part may fail at any step, and be followed by
+// the whole or by another try.
+func TestEveryFaultOfAPartIsMendedByARetry(t *testing.T) {
+	w, next := busy(t)
+	if err := w.rollOut(next); err != nil {
+		t.Fatal(err)
+	}
+	want := w.all()
+	late := pod("late", "10.1.0.7", "three")
+	for n := 1; n < maxSteps; n++ {
+		w, next := busy(t)
+		w.seams.forget(n, n%2 == 0)
+		err := w.e.Prepare(context.Background(), next)
+		if err == nil {
+			_, err = w.e.CommitPart(context.Background(), waiting(late))
+		}
+		if w.seams.steps < n {
+			if n < 30 {
+				t.Errorf("a part takes %d steps: the test does not see them", n)
+			}
+			return
+		}
+		if !errors.Is(err, errInjected) && !w.seams.restored(err) {
+			t.Errorf("step %d fails, and the part says %v", n, err)
+		}
+		w.seams.forget(0, false)
+		if n%3 == 0 {
+			w.part(next, late)
+			err = w.e.Commit(context.Background())
+		} else {
+			err = w.rollOut(next)
+		}
+		if err != nil {
+			t.Errorf("step %d failed: the retry says %v", n, err)
+			continue
+		}
+		if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(w.all(), "\n")); diff != "" {
+			t.Errorf("step %d failed; after a retry (-want +got):\n%s", n, diff)
+		}
+	}
+	t.Errorf("a part takes more than %d steps", maxSteps)
+}
+
+// TestAPodThatWaitsLosesAPeer: what it opened to the peer meanwhile, by chains that admit
+// it already, is cut with the peer.
+func TestAPodThatWaitsLosesAPeer(t *testing.T) {
+	w := newWorld(t)
+	late := pod("late", "10.1.0.7", "one", "np")
+	w.links.SetHome(addr("10.1.0.7"), link.Home{Iface: "veth7"})
+	w.apply([]policy.Pod{late})
+	one := pol("one", "tcp/443 www.example.org")
+	w.netpols = append(w.netpols, netpol("np", "tcp/80 db"))
+	w.remote = []*policy.Pod{far("db1", "10.2.0.1", "db"), far("db2", "10.2.0.2", "db")}
+	w.part(w.compile([]policy.Pod{late}, one), late)
+	stays, goes := flow("10.1.0.7:1001", "10.2.0.1:80"), flow("10.1.0.7:1002", "10.2.0.2:80")
+	w.flows.Track(stays)
+	w.flows.Track(goes)
+	w.remote = w.remote[:1]
+	w.part(w.compile([]policy.Pod{late}, one), late)
+	if err := w.e.Commit(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if !w.admitted(stays) || w.admitted(goes) {
+		t.Errorf("to the peer that stays: admitted %v; to the one that went: %v", w.admitted(stays), w.admitted(goes))
+	}
+}
+
+// TestAFailureClosesTheComingPodsAlone: a pod that a failure closed stays closed while it
+// waits for its names, and a pod that comes later is open until its own are granted.
+func TestAFailureClosesTheComingPodsAlone(t *testing.T) {
+	w := newWorld(t)
+	sick, later := pod("sick", "10.1.0.5", "one"), pod("later", "10.1.0.6", "two")
+	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.org")
+	w.apply([]policy.Pod{sick, later})
+	next := w.compile([]policy.Pod{sick, later}, one)
+	w.seams.forget(1, false)
+	if err := w.e.Prepare(context.Background(), next); !errors.Is(err, errInjected) {
+		t.Fatal(err)
+	}
+	w.seams.forget(0, false)
+	w.part(next, sick)
+	if err := w.e.Prepare(context.Background(), w.compile([]policy.Pod{sick, later}, one, two)); err != nil {
+		t.Fatal(err)
+	}
+	check := func(when string) {
+		t.Helper()
+		if w.dials("10.1.0.5", "192.0.2.9", 25) {
+			t.Errorf("%s: a pod that a failure closed is open again", when)
+		}
+		if !w.dials("10.1.0.6", "192.0.2.9", 25) {
+			t.Errorf("%s: a pod that came after the failure is closed before its Commit", when)
+		}
+	}
+	check("prepared")
+	w.reconcile()
+	check("compared")
+	if _, err := w.e.CommitPart(context.Background(), waiting(sick, later)); err != nil {
+		t.Fatal(err)
+	}
+	check("committed in part")
+	if err := w.e.Commit(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if w.dials("10.1.0.5", "192.0.2.9", 25) || w.dials("10.1.0.6", "192.0.2.9", 25) || len(w.e.closed) > 0 {
+		t.Errorf("after the Commit a pod is open; closed %v", w.e.closed)
+	}
+}

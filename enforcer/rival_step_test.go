@@ -1,0 +1,119 @@
+package enforcer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/knftables"
+
+	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/enforcer/iptables"
+)
+
+// stepRivals are other programs that lose everything of one kind.
+var stepRivals = map[string]func(w *world) error{
+	"flushes the nft ruleset": func(w *world) error {
+		for _, table := range []*knftables.Fake{w.inet, w.bridge} {
+			tx := table.NewTransaction()
+			tx.Add(&knftables.Table{})
+			tx.Delete(&knftables.Table{})
+			if err := table.Run(context.Background(), tx); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+	"flushes and deletes chains": func(w *world) error {
+		for _, f := range ipVersions {
+			for _, table := range tables {
+				all, err := w.chains.Save(context.Background(), f, table)
+				if err != nil {
+					return err
+				}
+				tx := iptables.NewTransaction(f, table)
+				remove(tx, all, func(string) bool { return false })
+				if err := w.chains.Restore(context.Background(), tx); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	},
+	"flushes sets": func(w *world) error {
+		names, err := w.sets.Names()
+		if err != nil {
+			return err
+		}
+		for _, n := range names {
+			if err := w.flush(n); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+	"swaps sets": func(w *world) error {
+		last := map[string]string{} // of a type and family
+		names := map[string]string{}
+		err := w.sets.ListAll(func(s ipset.Set, _ []ipset.Entry) {
+			names[s.Name] = fmt.Sprint(s.Type, s.IPv6)
+		})
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			if other := last[names[name]]; other != "" {
+				w.sets.Swap(other, name)
+			}
+			last[names[name]] = name
+		}
+		return err
+	},
+}
+
+// TestARivalAfterEveryStep: whatever another program takes away, and after whichever step
+// of a roll-out, is back after the roll-out and a look.
+func TestARivalAfterEveryStep(t *testing.T) {
+	w, next := busy(t)
+	if err := w.rollOut(next); err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Split(sortedLines(w.dump()), "\n")
+	for what, rival := range stepRivals {
+		n := 1
+		for ; n < maxSteps; n++ {
+			w, next := busy(t)
+			w.seams.forget(0, false)
+			came, step := false, ""
+			w.seams.after = func(at int, s string) {
+				if at == n && !came {
+					came, step = true, s
+					if err := rival(w); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for try := 1; ; try++ {
+				err := w.rollOut(next)
+				if err == nil {
+					break
+				}
+				if try == 3 {
+					t.Errorf("a rival %s after step %d, %q: the third try says %v", what, n, step, err)
+					break
+				}
+			}
+			if !came {
+				break
+			}
+			w.reconcileMembers()
+			if diff := cmp.Diff(want, strings.Split(sortedLines(w.dump()), "\n")); diff != "" {
+				t.Errorf("a rival %s after step %d, %q; after a look (-want +got):\n%s", what, n, step, diff)
+			}
+		}
+		if n < 30 || n == maxSteps {
+			t.Errorf("the roll-out takes %d steps: the test does not see them", n)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+)
+
+// Defer returns s in which some pods are not isolated yet: each has the view that it had
+// in last, and is unknown if last did not know it. Isolation is not deferred for a pod
+// that last isolates, or whose addresses are not the same in last: an address must not
+// become open because it changes hands. With nobody to defer Defer returns s.
+func (s *Snapshot) Defer(last *Snapshot, pods map[PodRef]bool) *Snapshot {
+	deferred := map[PodRef]*View{}
+	for ref := range pods {
+		if v := s.ViewOf(ref); v != nil && v.Enforced && v.deferrable(last) {
+			deferred[ref] = last.ViewOf(ref)
+		}
+	}
+	if len(deferred) == 0 {
+		return s
+	}
+	out := *s
+	out.byAddr, out.byRef, out.podByAddr = maps.Clone(s.byAddr), maps.Clone(s.byRef), maps.Clone(s.podByAddr)
+	out.Views = slices.DeleteFunc(slices.Clone(s.Views), func(v *View) bool {
+		_, waits := deferred[v.Pod.PodRef]
+		return waits
+	})
+	unknown := map[PodRef]bool{}
+	for ref, before := range deferred {
+		v := s.byRef[ref]
+		delete(out.byRef, ref)
+		known := false
+		for _, a := range v.Pod.IPs {
+			delete(out.byAddr, a)
+			_, there := last.Pod(a)
+			if known = known || there; !there {
+				delete(out.podByAddr, a)
+			}
+		}
+		unknown[ref] = !known
+		if before != nil {
+			out.addView(before)
+		}
+	}
+	slices.SortFunc(out.Views, func(a, b *View) int { return compareRefs(a.Pod.PodRef, b.Pod.PodRef) })
+	out.pods = slices.DeleteFunc(slices.Clone(s.pods), func(p Pod) bool { return unknown[p.PodRef] })
+	return &out
+}
+
+// deferrable tells whether the view's pod may stay as it is in last.
+func (v *View) deferrable(last *Snapshot) bool {
+	before := last.ViewOf(v.Pod.PodRef)
+	if before != nil && (before.Enforced || !slices.Equal(before.Pod.IPs, v.Pod.IPs)) {
+		return false
+	}
+	known := 0
+	for _, a := range v.Pod.IPs {
+		owner, there := last.Pod(a)
+		if there && owner != v.Pod.PodRef {
+			return false
+		}
+		if there {
+			known++
+		}
+	}
+	return known == 0 || known == len(v.Pod.IPs)
+}
+
+// Isolates tells whether the snapshot makes a pod default-deny.
+func (s *Snapshot) Isolates(p PodRef) bool {
+	v := s.ViewOf(p)
+	return v != nil && v.Enforced
+}

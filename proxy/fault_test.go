@@ -1,0 +1,237 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// faultCase is one way of a query. prepare is before the fault can happen, ask while
+// it can; it returns how many of its queries got SERVFAIL.
+type faultCase struct {
+	name    string
+	prepare func(l *faultLab, n string)
+	ask     func(l *faultLab, n string) (failed int)
+	least   int // steps that there are at least
+}
+
+// over asks once over the network as from the pod.
+func over(network, pod string, edit func(*dns.Msg)) func(*faultLab, string) int {
+	return func(l *faultLab, n string) int {
+		a := asked{client(l.t, network, "127.0.0."+pod, l.at), newQuery(n, dns.TypeA)}
+		if network == "tcp" { // the connection is not a step of its query
+			await(l.t, "the connection is not served", func() bool { return l.connected(a.conn) })
+		}
+		if edit != nil {
+			edit(a.query)
+		}
+		l.arm(l.fault)
+		l.putOn(a)
+		if l.good(a) {
+			return 0
+		}
+		return 1
+	}
+}
+
+// connected tells whether the connection is among those that are served.
+func (l *faultLab) connected(c *dns.Conn) bool {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	for _, of := range l.s.open {
+		of.mu.Lock()
+		defer of.mu.Unlock()
+		for served := range of.conns {
+			if served.RemoteAddr().String() == c.LocalAddr().String() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// keep has a name kept, with a reply to give again to the pod.
+func keep(pod string) func(*faultLab, string) {
+	return func(l *faultLab, n string) {
+		for range 3 {
+			if !l.good(l.put("udp", pod, n)) {
+				l.t.Fatalf("%s is not answered", n)
+			}
+		}
+	}
+}
+
+// park publishes a snapshot without the pod strict, whose queries wait then.
+func park(l *faultLab, _ string) {
+	l.s.Publish(compile(l.t, expressPolicies, without("strict")))
+}
+
+// parked asks as the pod that is not known yet, and lets it be known, or its time end.
+func parked(network string, known bool) func(*faultLab, string) int {
+	return func(l *faultLab, n string) (failed int) {
+		a := asked{client(l.t, network, "127.0.0.4", l.at), newQuery(n, dns.TypeA)}
+		if network == "tcp" {
+			await(l.t, "the connection is not served", func() bool { return l.connected(a.conn) })
+		}
+		l.arm(l.fault)
+		l.putOn(a)
+		await(l.t, "it is not held", func() bool { _, hit := l.hit(); return hit || l.heldNow() == 1 })
+		if known {
+			l.s.Publish(compile(l.t, expressPolicies, labPods))
+		}
+		l.timers.end() // of a query that a fault at its identification left waiting
+		if !l.good(a) {
+			failed++
+		}
+		l.s.Publish(compile(l.t, expressPolicies, labPods))
+		return failed
+	}
+}
+
+// joined has a second query, and a third over TCP, join the call of the first.
+func joined(l *faultLab, n string) (failed int) {
+	gate := make(chan struct{})
+	l.gate.Store(&gate)
+	last := asked{client(l.t, "tcp", "127.0.0.3", l.at), newQuery(n, dns.TypeA)}
+	await(l.t, "the connection is not served", func() bool { return l.connected(last.conn) })
+	before := l.s.Stats().Coalesced
+	l.arm(l.fault)
+	come := func(more uint64) {
+		await(l.t, "it does not join", func() bool { _, hit := l.hit(); return hit || l.s.Stats().Coalesced == before+more })
+	}
+	first := l.put("udp", "4", n)
+	await(l.t, "there is no call", func() bool { _, hit := l.hit(); return hit || l.s.Stats().InFlight == 1 })
+	second := l.put("udp", "2", n)
+	come(1)
+	l.putOn(last)
+	come(2)
+	l.gate.Store(nil)
+	close(gate)
+	for _, a := range []asked{first, second, last} {
+		if !l.good(a) {
+			failed++
+		}
+	}
+	return failed
+}
+
+// askNearlyOver asks for what is kept and nearly over.
+func askNearlyOver(l *faultLab, n string) int {
+	l.clock.Add(int64(20 * time.Second))
+	return over("udp", "2", nil)(l, n)
+}
+
+func option(m *dns.Msg) {
+	m.SetEdns0(1232, false)
+	m.IsEdns0().Option = []dns.EDNS0{&dns.EDNS0_NSID{Code: dns.EDNS0NSID}}
+}
+
+var faultCases = []faultCase{
+	{"kept", keep("2"), over("udp", "2", nil), 5},
+	{"kept, nobody's policy", keep("6"), over("udp", "6", nil), 4},
+	{"kept, TCP", keep("2"), over("tcp", "2", nil), 8},
+	{"forwarded", nil, over("udp", "4", nil), 14},
+	{"forwarded, nobody's policy", nil, over("udp", "6", nil), 12},
+	{"forwarded the long way", nil, over("udp", "4", option), 12},
+	{"forwarded, TCP", nil, over("tcp", "4", nil), 12},
+	{"on another way after its reply", nil, func(l *faultLab, n string) int { return over("udp", "4", nil)(l, "atwo"+n) }, 14},
+	{"forwarded over TCP", nil, func(l *faultLab, n string) int { return over("udp", "4", nil)(l, "along"+n) }, 18},
+	{"parked", park, parked("udp", true), 10},
+	{"parked, TCP", park, parked("tcp", true), 10},
+	{"parked until its time is over", park, parked("udp", false), 5},
+	{"joined", nil, joined, 30},
+	{"prefetched", keep("2"), askNearlyOver, 9},
+	{"refused by the kernel", func(l *faultLab, _ string) {
+		l.granter.tells(func(_ []policy.Grant, then Then) { then.Granted(errKernelBusy, false) })
+	},
+		func(l *faultLab, n string) int {
+			failed := over("udp", "4", nil)(l, n)
+			l.granter.then.Store(nil)
+			return failed
+		}, 12},
+}
+
+// TestAFaultAtAConnectionCostsThat, and no other.
+func TestAFaultAtAConnectionCostsThat(t *testing.T) {
+	l := newFaultLab(t)
+	l.arm(1)
+	c := client(t, "tcp", "127.0.0.2", l.at)
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection is not closed: %v", err)
+	}
+	if step, _ := l.hit(); step != "connection" || l.s.Stats().Panics != 1 {
+		t.Errorf("a fault at %q, %d are counted", step, l.s.Stats().Panics)
+	}
+	l.disarm()
+	if left := l.left(); left != nothingHeld {
+		t.Error(left)
+	}
+	if !l.good(l.put("tcp", "2", "next.example.org")) {
+		t.Error("the next is not answered")
+	}
+}
+
+// TestAFaultCostsAQueryAServfail: at each step of a query on each way, and nothing
+// else. Nobody is left without a reply, and nothing is held when it has come.
+func TestAFaultCostsAQueryAServfail(t *testing.T) {
+	for i, c := range faultCases {
+		t.Run(c.name, func(t *testing.T) {
+			l := newFaultLab(t)
+			failures := 0
+			for fault := 1; ; fault++ {
+				n := fmt.Sprintf("a%d-%d.example.org", i, fault)
+				if c.prepare != nil {
+					c.prepare(l, n)
+				}
+				if left := l.left(); left != nothingHeld {
+					t.Fatalf("before: %s", left)
+				}
+				l.fault = fault
+				faults := l.s.Stats().Panics
+				failed := c.ask(l, n)
+				failures += failed
+				left := l.left()
+				l.disarm()
+				step, hit := l.hit()
+				if left != nothingHeld {
+					t.Fatalf("after a fault at step %d (%s): %s", fault, step, left)
+				}
+				if got := l.s.Stats().Panics - faults; hit && got != 1 || !hit && got != 0 {
+					t.Errorf("step %d (%s): %d faults are counted", fault, step, got)
+				}
+				if hit && failed > 1 {
+					t.Errorf("a fault at step %d (%s) cost %d queries their answer", fault, step, failed)
+				}
+				if !l.good(l.put("udp", "2", "next-"+n)) || !l.good(l.put("tcp", "2", n)) {
+					t.Errorf("after a fault at step %d (%s) the next queries fail", fault, step)
+				}
+				if left := l.left(); left != nothingHeld {
+					t.Fatalf("after the queries that follow: %s", left)
+				}
+				if l.s.underWay.hung(l.s.elapsed()+time.Hour, time.Second) || l.s.underWay.hung(l.s.elapsed()+2*time.Hour, time.Second) {
+					t.Errorf("after a fault at step %d (%s) the proxy takes itself for hung", fault, step)
+				}
+				if t.Failed() {
+					return
+				}
+				if !hit {
+					t.Logf("%d steps, of which %d faults cost an answer: %s", fault-1, failures, strings.Join(l.steps, ", "))
+					if fault <= c.least {
+						t.Errorf("only %d steps", fault-1)
+					}
+					if failures == 0 {
+						t.Error("no fault cost an answer")
+					}
+					return
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,174 @@
+package proxy
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// faultLab lets a fault happen at one step of a query.
+type faultLab struct {
+	*expressLab
+	at     netip.AddrPort
+	clock  atomic.Int64 // what has passed beside real time
+	timers *timers
+	gate   atomic.Pointer[chan struct{}] // the upstream waits for it, if there is one
+
+	mu    sync.Mutex
+	armed bool
+	steps []string
+	fault int // the step at which it happens
+}
+
+func newFaultLab(t *testing.T) *faultLab {
+	l := &faultLab{expressLab: newExpressLab(t, false)}
+	l.s.now = func() time.Time { return time.Now().Add(time.Duration(l.clock.Load())) }
+	l.s.faultAt, l.s.coverer = l.step, always{}
+	l.timers = l.lab.timers()
+	up := startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+		if gate := l.gate.Load(); gate != nil {
+			<-*gate
+		}
+		if strings.HasPrefix(q.Question[0].Name, "atwo") { // which the short way does not read
+			return [][]byte{says(q, nil, q.Question[0].Name+" 60 IN A 192.0.2.1", "ads.test. 60 IN A 192.0.2.2")}
+		}
+		if strings.HasPrefix(q.Question[0].Name, "along") && !tcp { // which is asked for over TCP
+			return [][]byte{says(q, func(r *dns.Msg) { r.Truncated = true })}
+		}
+		return one("192.0.2.1")(q, tcp)
+	})
+	l.asks(configWith(t, "cache 1h {\nprefetch 1 1m 90%\n}"), nil, up)
+	l.s.SetCluster(Cluster{Nodes: expressCluster.Nodes, Services: expressCluster.Services, Hold: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}})
+	l.at = l.listen()
+	return l
+}
+
+// step counts, and panics at the step that is chosen.
+func (l *faultLab) step(name string) {
+	l.mu.Lock()
+	hit := false
+	if l.armed {
+		l.steps = append(l.steps, name)
+		hit = len(l.steps) == l.fault
+	}
+	l.mu.Unlock()
+	if hit {
+		panic("a fault for the test at " + name)
+	}
+}
+
+// arm chooses the step at which the next query is to fail, counted from 1.
+func (l *faultLab) arm(fault int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.armed, l.steps, l.fault = true, nil, fault
+}
+
+// hit tells whether the fault has happened, and where; disarm ends the counting.
+func (l *faultLab) hit() (step string, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.steps) < l.fault {
+		return "", false
+	}
+	return l.steps[l.fault-1], true
+}
+
+func (l *faultLab) disarm() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.armed = false
+}
+
+// holdings is all that queries hold, in words: nothing of it is left when none is
+// under way.
+func (l *faultLab) holdings() string {
+	s, k := l.s, l.s.setup.Load().keeper
+	slots, conns := 0, 0
+	s.mu.Lock()
+	for _, of := range s.open {
+		of.mu.Lock()
+		for c := range of.conns {
+			slots, conns = slots+len(c.slots), conns+1
+		}
+		of.mu.Unlock()
+	}
+	under := int32(0)
+	for _, f := range s.zones {
+		under += f.under.Load()
+	}
+	s.mu.Unlock()
+	k.flights.mu.Lock()
+	calls := len(k.flights.calls)
+	k.flights.mu.Unlock()
+	s.waiting.mu.Lock()
+	held := s.waiting.all
+	s.waiting.mu.Unlock()
+	return fmt.Sprintf("%d places, %d queries, %d slots of connections, %d held, %d calls, %d at the upstreams, %d grants, %d renewals, %d workers, %d connections too many",
+		l.places(), s.stats.inFlight.Load(), slots, held, calls, under, len(s.granting), k.renewals.Load(), l.busy(), int(s.Stats().Connections)-conns)
+}
+
+// busy counts the workers that have a job.
+func (l *faultLab) busy() int {
+	stacks := make([]byte, 8<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	return strings.Count(string(stacks), fmt.Sprintf("proxy.(*crew).work(%p", &l.s.crew)) - len(l.s.crew.idle)
+}
+
+const nothingHeld = "0 places, 0 queries, 0 slots of connections, 0 held, 0 calls, 0 at the upstreams, 0 grants, 0 renewals, 0 workers, 0 connections too many"
+
+// left is what is held in the end.
+func (l *faultLab) left() (left string) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if left = l.holdings(); left == nothingHeld || time.Now().After(end) {
+			return left
+		}
+	}
+}
+
+// asked is a question of a pod and what came back.
+type asked struct {
+	conn  *dns.Conn
+	query *dns.Msg
+}
+
+// put sends a question as from the pod.
+func (l *faultLab) put(network, pod, qname string) asked {
+	a := asked{client(l.t, network, "127.0.0."+pod, l.at), newQuery(qname, dns.TypeA)}
+	l.putOn(a)
+	return a
+}
+
+func (l *faultLab) putOn(a asked) {
+	if err := a.conn.WriteMsg(a.query); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// good tells whether the question is answered, and not with SERVFAIL, the only other
+// reply that there may be.
+func (l *faultLab) good(a asked) bool {
+	l.t.Helper()
+	defer a.conn.Close()
+	r, err := a.conn.ReadMsg()
+	switch {
+	case err != nil:
+		l.t.Errorf("%v: no reply: %v", a.query.Question, err)
+		return false
+	case r.Id != a.query.Id || r.Question[0] != a.query.Question[0]:
+		l.t.Errorf("%v: another's reply: %v", a.query.Question, r)
+		return false
+	case r.Rcode == dns.RcodeServerFailure && len(r.Answer) == 0:
+		return false
+	case r.Rcode != dns.RcodeSuccess || len(r.Answer) != 1:
+		l.t.Errorf("%v: %v", a.query.Question, r)
+	}
+	return true
+}
