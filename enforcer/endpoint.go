@@ -105,6 +105,11 @@ func (e *Enforcer) Stop() {
 // timeout leaves room for one that fails.
 const heartbeat = time.Second
 
+// beatMost bounds a heartbeat: one that begins when it is due and takes this long still
+// renews interception in time. A node without processor time has queries that are
+// answered late, and those are better than none.
+const beatMost = nft.AliveTimeout - heartbeat
+
 // KeepAlive renews interception once a second for as long as probe succeeds; it
 // must ask the proxy's own serving sockets. When interception comes back after it
 // had ended, returned is called: pods were answered by the resolver meanwhile. It
@@ -114,11 +119,12 @@ func (e *Enforcer) KeepAlive(ctx context.Context, probe func(context.Context) er
 	defer tick.Stop()
 	failing, last := false, e.now()
 	for {
+		began := e.now()
 		err := e.beat(ctx, probe)
 		if ctx.Err() != nil {
 			return nil
 		}
-		failing = e.tell(failing, err)
+		failing = e.tell(failing, began, err)
 		if now := e.now(); err == nil {
 			if now.Sub(last) > nft.AliveTimeout {
 				go returned()
@@ -146,13 +152,13 @@ func (e *Enforcer) renewHeartbeat() {
 // no agent does.
 func (e *Enforcer) Rest(ctx context.Context) error { return e.k.Tables.Rest(ctx) }
 
-// tell reports a heartbeat that fails, and logs the changes between beating and failing,
-// not each beat.
-func (e *Enforcer) tell(failing bool, err error) bool {
+// tell reports a heartbeat that began at a moment and failed, and logs the changes between
+// beating and failing, not each beat.
+func (e *Enforcer) tell(failing bool, began time.Time, err error) bool {
 	if err != nil {
-		e.drift.report(fromHeartbeat, e.now(), err, "heartbeat")
+		e.drift.report(fromHeartbeat, began, err, "heartbeat")
 	} else {
-		e.drift.report(fromHeartbeat, e.now(), nil)
+		e.drift.report(fromHeartbeat, began, nil)
 	}
 	switch {
 	case err != nil && !failing:
@@ -165,7 +171,7 @@ func (e *Enforcer) tell(failing bool, err error) bool {
 }
 
 func (e *Enforcer) beat(ctx context.Context, probe func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, heartbeat)
+	ctx, cancel := context.WithTimeout(ctx, beatMost)
 	defer cancel()
 	if err := probe(ctx); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/namegate/namegate/policy"
@@ -131,6 +132,24 @@ func TestBeatOnlyAfterAnAnswer(t *testing.T) {
 	if err := w.e.beat(context.Background(), hung); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 60*heartbeat {
 		t.Errorf("a hung proxy: %v after %v", err, time.Since(began))
 	}
+}
+
+// A proxy that answers itself late still answers pods: interception goes on.
+func TestBeatOfABusyNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		late := func(ctx context.Context) error {
+			select {
+			case <-time.After(1900 * time.Millisecond):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		if err := w.e.beat(t.Context(), late); err != nil || !w.on() {
+			t.Errorf("an answer after 1.9 s: %v, on: %v", err, w.on())
+		}
+	})
 }
 
 func TestKeepAliveTellsOfTheReturn(t *testing.T) {

@@ -314,7 +314,7 @@ func TestAHeartbeatThatGoesOnFailingIsOneSuspicion(t *testing.T) {
 	w := settled(t)
 	failing, suspicions := false, 0
 	for _, err := range []error{errInjected, errInjected, errInjected, nil, errInjected} {
-		failing = w.e.tell(failing, err)
+		failing = w.e.tell(failing, w.clock.now(), err)
 		select {
 		case <-w.e.suspected:
 			suspicions++

@@ -23,8 +23,11 @@ const selfQueryAgain = 125 * time.Millisecond
 // alive.namegate.invalid and returns nil once it is answered. The query goes the
 // way of every other: an error means that pods get no answers there.
 func (s *Server) SelfQuery(ctx context.Context, addr netip.AddrPort) error {
-	ctx, cancel := context.WithTimeout(ctx, selfQueryMost)
-	defer cancel()
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, selfQueryMost)
+		defer cancel()
+	}
 	if err := selfQuery(ctx, addr); err != nil {
 		return fmt.Errorf("query the proxy's own socket %s: %w", addr, err)
 	}

@@ -91,7 +91,7 @@ func (a *Agent) Command(args ...string) *exec.Cmd { return exec.Command(a.binary
 
 // Start starts the agent and waits until it intercepts.
 func (a *Agent) Start() error {
-	if err := a.begin(); err != nil {
+	if err := a.Begin(); err != nil {
 		return err
 	}
 	return a.WaitFor("interception", func(s Status) bool { return s.InSync && s.Enforcer.Intercepting })
@@ -104,7 +104,7 @@ func (a *Agent) Upgrade() error {
 	cmd, end := a.cmd, a.end
 	a.mu.Unlock()
 	said := strings.Count(a.wholeLog(), standsBy)
-	if err := a.begin("--standby"); err != nil {
+	if err := a.Begin("--standby"); err != nil {
 		return err
 	}
 	for until := time.Now().Add(startLimit); strings.Count(a.wholeLog(), standsBy) == said; time.Sleep(10 * time.Millisecond) {
@@ -130,8 +130,8 @@ func (a *Agent) Upgrade() error {
 // standsBy is what an agent says that waits for another's end.
 const standsBy = "standing by until it ends"
 
-// begin starts the agent's process.
-func (a *Agent) begin(further ...string) error {
+// Begin starts the agent's process and waits for nothing.
+func (a *Agent) Begin(further ...string) error {
 	log, err := os.OpenFile(a.path("agent.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
