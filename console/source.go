@@ -6,11 +6,11 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/audit/denial"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/denial"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
 )
 
 // Source is what the agent that answers knows. Its methods may be called from any

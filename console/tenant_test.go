@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/denial"
+	"github.com/namegate/namegate/audit/denial"
 	"github.com/namegate/namegate/explain"
 	"github.com/namegate/namegate/policy"
 )

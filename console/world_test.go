@@ -20,13 +20,13 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/audit/denial"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/denial"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/manifest"
 	"github.com/namegate/namegate/proxy"
-	"github.com/namegate/namegate/proxy/audit"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/iptables"
-	"github.com/namegate/namegate/enforcer/nft"
+	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/kernel/nft"
 )
 
 // surveyed are the chains of each variant of iptables, in the order of variants.

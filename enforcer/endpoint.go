@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/nft"
+	"github.com/namegate/namegate/kernel/nft"
 )
 
 // Generations serve on addresses beside the default endpoint: the rest of its

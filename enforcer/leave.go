@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/kernel/iptables"
 )
 
 // What an earlier agent wrote in another place than this one does, in another table

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/inject"
-	"github.com/namegate/namegate/enforcer/nft"
+	"github.com/namegate/namegate/kernel/inject"
+	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
 

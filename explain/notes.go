@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
 )
 
 func (in *inquiry) note(format string, args ...any) {

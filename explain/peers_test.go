@@ -10,7 +10,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/namegate/namegate/denial"
+	"github.com/namegate/namegate/audit/denial"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
 )

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/namegate/namegate/denial"
+	"github.com/namegate/namegate/audit/denial"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
 )

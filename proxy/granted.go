@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
 )
 
 // granted is what an answer opens, in slices that are used again and again.

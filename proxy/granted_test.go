@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
 )
 
 // TestGrantedTwins: grants and record are those of grantsOf, whatever was made in

@@ -7,8 +7,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
 )
 
 // Granter opens answered addresses in the kernel.

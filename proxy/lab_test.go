@@ -12,9 +12,9 @@ import (
 	"github.com/miekg/dns"
 	"sigs.k8s.io/yaml"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 

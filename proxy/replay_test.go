@@ -12,8 +12,8 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
 )
 
 // TestForgottenGrantSendsTheQueryTheLongWay: what the kernel lost is opened anew

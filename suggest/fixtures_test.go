@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/audit"
 )
 
 // logOf returns a log of lines in JSON, without the fields that each of them has.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/audit"
 )
 
 // LeftKind is why connections cannot be allowed by a name.

@@ -16,11 +16,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/namegate/namegate/denial"
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/audit/denial"
 	"github.com/namegate/namegate/enforcer"
-	"github.com/namegate/namegate/enforcer/inject"
+	"github.com/namegate/namegate/kernel/inject"
 	"github.com/namegate/namegate/proxy"
-	"github.com/namegate/namegate/proxy/audit"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 

@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/namegate/namegate/enforcer"
-	"github.com/namegate/namegate/enforcer/inject"
+	"github.com/namegate/namegate/kernel/inject"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/spf13/cobra"
 )

@@ -4,12 +4,12 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/namegate/namegate/denial"
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/audit/denial"
 	"github.com/namegate/namegate/enforcer"
-	"github.com/namegate/namegate/enforcer/nflog"
-	"github.com/namegate/namegate/enforcer/nft"
+	"github.com/namegate/namegate/kernel/nflog"
+	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
 )
 
 // decisions is the proxy's log: the audit log, if there is one, and what denials

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/denial"
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/audit/denial"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
 )
 
 // TestDecisionsGoTwoWays: into the log, if there is one, and into what denials remember.

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"github.com/namegate/namegate/denial"
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/audit/denial"
 )
 
 // deniedFacts are what is known of connections that were denied, or would be.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer"
-	"github.com/namegate/namegate/enforcer/inject"
+	"github.com/namegate/namegate/kernel/inject"
 	"github.com/namegate/namegate/policy"
 )
 

@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/e2e/cluster"
 	"github.com/namegate/namegate/explain"
-	"github.com/namegate/namegate/proxy/audit"
 )
 
 // plugin makes the program kubectl's command `namegate` for the rest of a test.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
 )
 
 // Config is everything the administrator of the node can set. A Config that
