@@ -12,8 +12,8 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/denial"
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/explain"
 	"github.com/namegate/namegate/policy"
 )
 

@@ -5,8 +5,8 @@ import (
 
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/manifest"
 	"github.com/namegate/namegate/proxy"
+	"github.com/namegate/namegate/source/manifest"
 )
 
 // Status is what an agent does and what is wrong: the answer to StatusPath.

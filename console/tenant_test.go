@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/audit/denial"
-	"github.com/namegate/namegate/explain"
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/policy"
 )
 

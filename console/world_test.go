@@ -25,8 +25,8 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/manifest"
 	"github.com/namegate/namegate/proxy"
+	"github.com/namegate/namegate/source/manifest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

@@ -198,7 +198,7 @@ func (a *agent) run(ctx context.Context, f agentFlags) error {
 		return a.source.run(ctx, a.rollout.offer)
 	})
 	if a.cluster != nil {
-		g.Go(func() error { return a.cluster.place.Run(ctx) })
+		g.Go(func() error { return a.cluster.placement.Run(ctx) })
 	}
 	g.Go(func() error { return a.serve(ctx, f, func() { close(up) }) })
 	return g.Wait()
@@ -259,7 +259,7 @@ func (a *agent) startEnforcer(ctx context.Context) (serving []netip.Addr, err er
 }
 
 // leaving tells whether the agent is not to come back to this node.
-func (a *agent) leaving() bool { return a.cluster != nil && a.cluster.place.Leaving() }
+func (a *agent) leaving() bool { return a.cluster != nil && a.cluster.placement.Leaving() }
 
 // leave removes everything from the kernel if the agent is not to come back.
 func (a *agent) leave() {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/namegate/namegate/check"
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/check"
 )
 
 // checking is one call of `namegate check`.

@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/namegate/namegate/check"
-	"github.com/namegate/namegate/suggest"
+	"github.com/namegate/namegate/console/check"
+	"github.com/namegate/namegate/console/suggest"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the examples of docs/check.md and docs/suggest.md anew")

@@ -16,11 +16,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/namegate/namegate/agent/placement"
 	"github.com/namegate/namegate/enforcer"
-	"github.com/namegate/namegate/policy/kube"
-	"github.com/namegate/namegate/policy/kube/place"
-	"github.com/namegate/namegate/policy/kube/report"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/source/kube"
+	"github.com/namegate/namegate/status"
 )
 
 // clusterFlags are those that only an agent of a cluster has.
@@ -36,15 +36,15 @@ func (f *clusterFlags) add(fl *pflag.FlagSet) {
 	fl.StringVar(&f.podName, "pod-name", "", "this agent's pod")
 	fl.StringVar(&f.daemonSet, "daemonset", "", "the agents' DaemonSet: without it, or off its nodes, the agent removes its rules when it ends")
 	fl.BoolVar(&f.companion, "companion", false, "write NetworkPolicies that open the endpoint where another NetworkPolicy limits egress")
-	fl.StringVar(&f.companionPorts, "companion-ports", string(report.PortsAlways),
-		"whose companions open the ports of their policies' rules as well: Never, Asked (of policies with the annotation "+report.CompanionAnnotation+") or Always")
+	fl.StringVar(&f.companionPorts, "companion-ports", string(status.PortsAlways),
+		"whose companions open the ports of their policies' rules as well: Never, Asked (of policies with the annotation "+status.CompanionAnnotation+") or Always")
 	fl.BoolVar(&f.clearTaint, "clear-taint", false, "take the taint namegate.io/agent-not-ready from this node when the agent is ready")
 }
 
 // missing names the flags that a cluster's agent cannot do without, and those whose
 // value is none.
 func (f *clusterFlags) missing(node string) error {
-	if err := report.CompanionPorts(f.companionPorts).Check(); err != nil {
+	if err := status.CompanionPorts(f.companionPorts).Check(); err != nil {
 		return fmt.Errorf("--companion-ports: %w", err)
 	}
 	for flag, value := range map[string]string{"--node-name": node, "--namespace": f.namespace, "--pod-name": f.podName, "--daemonset": f.daemonSet} {
@@ -77,7 +77,7 @@ func (f *clusterFlags) connect() (clients, error) {
 		return clients{}, fmt.Errorf("make a client of the API server: %w", err)
 	}
 	faster := rest.CopyConfig(c)
-	faster.QPS, faster.Burst = report.StatusesPerSecond, report.StatusBurst
+	faster.QPS, faster.Burst = status.StatusesPerSecond, status.StatusBurst
 	statuses, err := dynamic.NewForConfig(faster)
 	if err != nil {
 		return clients{}, fmt.Errorf("make a client of the API server: %w", err)
@@ -88,8 +88,8 @@ func (f *clusterFlags) connect() (clients, error) {
 // cluster is what an agent of a cluster has beside the source.
 type cluster struct {
 	source     *kube.Source
-	report     *report.Reporter
-	place      *place.Place
+	report     *status.Reporter
+	placement  *placement.Watcher
 	clearTaint bool
 	health     *health
 	log        *slog.Logger
@@ -124,14 +124,14 @@ func (a *agent) openCluster(f agentFlags) error {
 		return err
 	}
 	a.cluster.source = source
-	a.cluster.place, err = place.New(place.Options{Client: c, Node: f.nodeName, Namespace: f.cluster.namespace, DaemonSet: f.cluster.daemonSet, Log: a.log})
+	a.cluster.placement, err = placement.New(placement.Options{Client: c, Node: f.nodeName, Namespace: f.cluster.namespace, DaemonSet: f.cluster.daemonSet, Log: a.log})
 	if err != nil {
 		return err
 	}
-	a.cluster.report, err = report.New(report.Options{
+	a.cluster.report, err = status.New(status.Options{
 		Client: c, Dynamic: c.statuses, Namespace: f.cluster.namespace, Node: f.nodeName, Identity: f.cluster.podName, Boot: bootID(),
-		Companion: f.cluster.companion, CompanionPorts: report.CompanionPorts(f.cluster.companionPorts), Endpoint: endpointPrefixes(config),
-		Log: a.log, Uninstalling: a.cluster.place.Uninstalling,
+		Companion: f.cluster.companion, CompanionPorts: status.CompanionPorts(f.cluster.companionPorts), Endpoint: endpointPrefixes(config),
+		Log: a.log, Uninstalling: a.cluster.placement.Uninstalling,
 	})
 	if err != nil {
 		return err
@@ -156,7 +156,7 @@ func (c *cluster) follow(config *corefile.Config) error {
 
 // tell runs what writes to the API server, once policies are in force: what it
 // says of them is true then.
-func (c *cluster) tell(ctx context.Context, findings func() []report.Finding) error {
+func (c *cluster) tell(ctx context.Context, findings func() []status.Finding) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		defer c.leave()
@@ -181,7 +181,7 @@ const leaveWord = 5 * time.Second
 // leave says so, before the rules are removed: companions of policies with pods on the
 // node must not open ports any more.
 func (c *cluster) leave() {
-	if !c.place.Leaving() {
+	if !c.placement.Leaving() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), leaveWord)
@@ -216,7 +216,7 @@ func bootID() string {
 // untaint lets pods come to the node, however long the API server is away.
 func (c *cluster) untaint(ctx context.Context) error {
 	for {
-		err := c.place.ClearTaint(ctx)
+		err := c.placement.ClearTaint(ctx)
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}

@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/policy/kube"
-	"github.com/namegate/namegate/policy/kube/report"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/source/kube"
+	"github.com/namegate/namegate/status"
 )
 
 // TestCompanionsKnowServices: what the source reads of Services, and the Corefile of the
@@ -60,9 +60,9 @@ func TestCompanionsKnowServices(t *testing.T) {
 		if c.source, err = kube.New(kube.Options{Client: client, Dynamic: policies, NodeName: "n1", Log: slog.New(slog.DiscardHandler)}); err != nil {
 			t.Fatal(err)
 		}
-		if c.report, err = report.New(report.Options{
+		if c.report, err = status.New(status.Options{
 			Client: client, Dynamic: policies, Namespace: "namegate", Node: "n1", Identity: "agent-1", DaemonSet: "agents",
-			Companion: true, CompanionPorts: report.PortsAlways, Endpoint: []netip.Prefix{netip.MustParsePrefix("169.254.20.53/32")}, Log: slog.New(slog.DiscardHandler),
+			Companion: true, CompanionPorts: status.PortsAlways, Endpoint: []netip.Prefix{netip.MustParsePrefix("169.254.20.53/32")}, Log: slog.New(slog.DiscardHandler),
 		}); err != nil {
 			t.Fatal(err)
 		}

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/namegate/namegate/console"
-	"github.com/namegate/namegate/explain"
+	"github.com/namegate/namegate/console/explain"
 )
 
 func explainCommand() *cobra.Command {

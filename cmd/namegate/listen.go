@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/namegate/namegate/access"
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/access"
 )
 
 const (

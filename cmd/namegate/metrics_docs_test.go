@@ -144,9 +144,9 @@ func TestNoReasonIsLeftOut(t *testing.T) {
 		files         []string
 		told          []string
 	}{
-		{"flows", `Reason\w+ +FlowReason += "(\w+)"`, []string{"proxy/audit/flow.go"}, flows},
-		{"problems", `Reason\w+ += "(\w+)"`, []string{"policy/snapshot.go", "policy/kube/*.go", "policy/manifest/*.go"}, problemReasons[:]},
-		{"findings", `\t[A-Z]\w+ += "([A-Z]\w+)"`, []string{"policy/kube/report/finding.go"}, findingReasons[:]},
+		{"flows", `Reason\w+ +FlowReason += "(\w+)"`, []string{"audit/flow.go"}, flows},
+		{"problems", `Reason\w+ += "(\w+)"`, []string{"policy/snapshot.go", "source/kube/*.go", "source/manifest/*.go"}, problemReasons[:]},
+		{"findings", `\t[A-Z]\w+ += "([A-Z]\w+)"`, []string{"status/finding.go"}, findingReasons[:]},
 	} {
 		if d := cmp.Diff(constants(t, tt.pattern, tt.files...), slices.Sorted(slices.Values(tt.told))); d != "" {
 			t.Errorf("%s (-given +told):\n%s", tt.what, d)

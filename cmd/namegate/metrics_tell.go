@@ -5,9 +5,9 @@ import (
 
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/kube"
-	"github.com/namegate/namegate/policy/kube/report"
-	"github.com/namegate/namegate/policy/manifest"
+	"github.com/namegate/namegate/source/kube"
+	"github.com/namegate/namegate/source/manifest"
+	"github.com/namegate/namegate/status"
 )
 
 // teller hands numbers to Prometheus.
@@ -88,11 +88,11 @@ func (t teller) problems(all []policy.Problem) {
 	t.gauge(descProblems, float64(by["other"]), "other")
 }
 
-var findingReasons = [...]string{report.DNSBlocked, report.NotSeen, report.IPVS, report.BridgeNotFiltered, report.HostNetwork,
-	report.SecondInterface, report.Homeless, report.SocketLB}
+var findingReasons = [...]string{status.DNSBlocked, status.NotSeen, status.IPVS, status.BridgeNotFiltered, status.HostNetwork,
+	status.SecondInterface, status.Homeless, status.SocketLB}
 
 // podsByReason counts the pods of findings, each once for a reason.
-func podsByReason(findings []report.Finding) map[string]int {
+func podsByReason(findings []status.Finding) map[string]int {
 	type of struct {
 		reason string
 		pod    policy.PodRef

@@ -20,9 +20,9 @@ import (
 	"github.com/namegate/namegate/audit/denial"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/kube/report"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/status"
 )
 
 // lines is a log that can be read while it is written.
@@ -96,7 +96,7 @@ func TestMetrics(t *testing.T) {
 	f := facts{
 		ready: true, inSync: true, away: ptr(false), snapshot: 3, broken: ptr(29),
 		problems:  []policy.Problem{{Reason: "Invalid"}, {Reason: "AddressConflict"}, {Reason: "AddressConflict"}, {Reason: "Strange"}},
-		findings:  map[string]int{report.IPVS: 31},
+		findings:  map[string]int{status.IPVS: 31},
 		upstreams: []proxy.ZoneUpstreams{{Zone: ".", Up: 32, Down: 33}},
 		denied:    deniedFacts{over: 39, lost: 59, total: ptr(uint64(30)), flows: []denial.Total{{Verdict: audit.Denied, Reason: audit.ReasonPorts, Count: 34}, {Verdict: audit.WouldDeny, Reason: audit.ReasonAddress, Count: 35}}},
 		audit:     &auditFacts{36, 37, 38},
@@ -330,11 +330,11 @@ func TestHistogramsAreCumulative(t *testing.T) {
 // TestPodsAreCountedOnce: two policies that select a pod make one pod.
 func TestPodsAreCountedOnce(t *testing.T) {
 	web, cart := policy.PodRef{Namespace: "shop", Name: "web"}, policy.PodRef{Namespace: "shop", Name: "cart"}
-	got := podsByReason([]report.Finding{
-		{Policy: "shop/a", Pod: web, Reason: report.NotSeen}, {Policy: "shop/b", Pod: web, Reason: report.NotSeen},
-		{Policy: "shop/a", Pod: cart, Reason: report.NotSeen}, {Policy: "shop/a", Pod: web, Reason: report.Homeless},
+	got := podsByReason([]status.Finding{
+		{Policy: "shop/a", Pod: web, Reason: status.NotSeen}, {Policy: "shop/b", Pod: web, Reason: status.NotSeen},
+		{Policy: "shop/a", Pod: cart, Reason: status.NotSeen}, {Policy: "shop/a", Pod: web, Reason: status.Homeless},
 	})
-	if d := cmp.Diff(map[string]int{report.NotSeen: 2, report.Homeless: 1}, got); d != "" {
+	if d := cmp.Diff(map[string]int{status.NotSeen: 2, status.Homeless: 1}, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/kube/report"
+	"github.com/namegate/namegate/status"
 )
 
 // TestSocketLB: a pod whose queries pass the agent by is told of for each policy.
@@ -28,10 +28,10 @@ func TestSocketLB(t *testing.T) {
 		},
 	})
 	found := ofStatus(snap, enforcer.Status{Bypassing: []netip.Addr{cart, web, netip.MustParseAddr("10.1.0.99")}})
-	if len(found) != 1 || found[0].Reason != report.SocketLB || found[0].Policy != "shop/base" || found[0].Pod.Name != "cart" || !strings.Contains(found[0].Message, "clusterDNS") {
+	if len(found) != 1 || found[0].Reason != status.SocketLB || found[0].Policy != "shop/base" || found[0].Pod.Name != "cart" || !strings.Contains(found[0].Message, "clusterDNS") {
 		t.Errorf("%+v", found)
 	}
-	if !slices.Contains(findingReasons[:], report.SocketLB) {
+	if !slices.Contains(findingReasons[:], status.SocketLB) {
 		t.Error("no metric tells of it")
 	}
 }

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/namegate/namegate/access"
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/access"
 )
 
 // pluginName is what kubectl calls a program that is its command `namegate`.

@@ -6,8 +6,8 @@ import (
 	"log/slog"
 
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/manifest"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/source/manifest"
 )
 
 // state is what a source says at one moment.

@@ -11,16 +11,16 @@ import (
 
 // What the agent says of itself, by the names that this package has for it.
 type (
-	status      = console.Status
+	agentStatus = console.Status
 	away        = console.Away
 	failedPath  = console.FailedPath
 	auditStatus = console.AuditStatus
 )
 
-func (a *agent) snapshotStatus() status {
+func (a *agent) snapshotStatus() agentStatus {
 	r := a.rollout
 	r.mu.Lock()
-	s := status{
+	s := agentStatus{
 		Version: version, InSync: r.inForce != nil && r.failing == "", Snapshot: r.number(), Failing: r.failing, Waiting: r.waiting,
 		Files: r.state.files, Problems: r.problems, NetworkPolicies: len(r.state.input.NetworkPolicies), RemotePods: len(r.state.input.Remote),
 	}
@@ -57,7 +57,7 @@ func statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			replies, failed, err := console.Gather[status](cmd.Context(), agents, console.StatusPath, nil)
+			replies, failed, err := console.Gather[agentStatus](cmd.Context(), agents, console.StatusPath, nil)
 			if err != nil {
 				return err
 			}

@@ -21,8 +21,8 @@ func TestStatusIsDocumented(t *testing.T) {
 	shown, rest, _ := strings.Cut(shown, "```")
 	var out strings.Builder
 	p := &console.Printer{Out: &out, Format: console.FormatTable}
-	quiet := status{Node: "node-1", Version: "v0.1.0", Audit: &auditStatus{}}
-	if err := p.Statuses([]console.Reply[status]{{Value: quiet}}); err != nil {
+	quiet := agentStatus{Node: "node-1", Version: "v0.1.0", Audit: &auditStatus{}}
+	if err := p.Statuses([]console.Reply[agentStatus]{{Value: quiet}}); err != nil {
 		t.Fatal(err)
 	}
 	lines := 0

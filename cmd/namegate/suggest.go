@@ -12,10 +12,10 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/suggest"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
-	"github.com/namegate/namegate/suggest"
 )
 
 // suggesting is one call of `namegate suggest`.

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"log/slog"
 
-	"github.com/namegate/namegate/policy/kube/report"
+	"github.com/namegate/namegate/status"
 )
 
 // uninstallTime bounds the hook: an uninstall must not hang on the API server.
@@ -29,7 +29,7 @@ func uninstallCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := report.New(report.Options{Client: c, Dynamic: c.dynamic, Namespace: f.namespace, DaemonSet: f.daemonSet, Log: slog.Default()})
+			r, err := status.New(status.Options{Client: c, Dynamic: c.dynamic, Namespace: f.namespace, DaemonSet: f.daemonSet, Log: slog.Default()})
 			if err != nil {
 				return err
 			}

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/manifest"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/source/manifest"
 )
 
 const examples = "../../examples"

@@ -18,8 +18,8 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/e2e/cluster"
-	"github.com/namegate/namegate/explain"
 )
 
 // plugin makes the program kubectl's command `namegate` for the rest of a test.

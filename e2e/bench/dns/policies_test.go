@@ -9,7 +9,7 @@ import (
 	"github.com/namegate/namegate/e2e/bench/fake"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/manifest"
+	"github.com/namegate/namegate/source/manifest"
 )
 
 func snapshot(t *testing.T) *policy.Snapshot {

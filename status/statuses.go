@@ -1,0 +1,208 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+)
+
+// How conditions are written: by one agent of the cluster, for all policies. A thousand
+// are written in 20 seconds if a request takes up to 0.3 seconds. In flight is a small part
+// of the seats that API priority and fairness gives the level "workload-low" by default.
+// Each write is an event for the agents of all nodes, so it must not be many more.
+const (
+	// StatusesPerSecond and StatusBurst are the client's rate for them.
+	StatusesPerSecond = 50
+	StatusBurst       = 100
+	statusesInFlight  = 16
+	// statusesTake is for how long one look at everything writes conditions: what is new
+	// meanwhile does not wait for the rest.
+	statusesTake = 2 * time.Second
+)
+
+// statuses writes the conditions of policies. It is for one goroutine, and lasts
+// for one term.
+type statuses struct {
+	client   dynamic.Interface
+	recorder events.EventRecorder
+	log      *slog.Logger
+	written  map[types.UID]*written
+	failing  atomic.Bool
+}
+
+// written is the last attempt with one policy.
+type written struct {
+	want    []metav1.Condition
+	version string // of the policy that came of it, "" if it failed
+	patience
+}
+
+// status is what a policy's status should say.
+type status struct {
+	policy *v1alpha1.FQDNNetworkPolicy
+	want   []metav1.Condition
+}
+
+// bring makes statuses say what they should, several at once. It returns how long to wait
+// before some must be looked at again, 0 if that needs a change first.
+func (s *statuses) bring(ctx context.Context, now func() time.Time, all []status) time.Duration {
+	var mu sync.Mutex
+	var again time.Duration
+	sooner := func(d time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		if d > 0 && (again == 0 || d < again) {
+			again = d
+		}
+	}
+	var writes errgroup.Group
+	writes.SetLimit(statusesInFlight)
+	until := now().Add(statusesTake)
+	for _, one := range all {
+		a, wait := s.due(now(), one)
+		sooner(wait)
+		if a == nil {
+			continue
+		}
+		if ctx.Err() != nil || now().After(until) {
+			sooner(passRest)
+			break
+		}
+		writes.Go(func() error {
+			sooner(s.write(ctx, now, a))
+			return nil
+		})
+	}
+	_ = writes.Wait() // it never fails
+	return again
+}
+
+// attempt is a write that is due.
+type attempt struct {
+	status
+	merged []metav1.Condition
+	w      *written
+}
+
+// due returns the attempt to make now, or how long to wait before the policy must be
+// looked at again, 0 if that needs a change first.
+func (s *statuses) due(now time.Time, is status) (*attempt, time.Duration) {
+	p, want := is.policy, is.want
+	if p.DeletionTimestamp != nil {
+		return nil, 0
+	}
+	w := s.written[p.UID]
+	merged, changed := mergeConditions(p.Status.Conditions, want, now)
+	if !changed {
+		if w != nil {
+			w.quiet(now)
+		}
+		return nil, 0
+	}
+	if w == nil {
+		w = &written{}
+		s.written[p.UID] = w
+	}
+	same := slices.Equal(w.want, want)
+	switch left := w.left(now); {
+	case same && w.version != "" && w.version == p.ResourceVersion:
+		return nil, 0 // the source cannot read what is written; no use in more of it
+	case same && left > 0:
+		return nil, left
+	case !same && w.version != "" && w.version != p.ResourceVersion && w.since(now) < patienceFirst:
+		return nil, patienceFirst - w.since(now) // most likely this version is older than what was written
+	}
+	if !same {
+		w.patience = patience{}
+	}
+	w.want, w.version = want, ""
+	return &attempt{is, merged, w}, 0
+}
+
+// write makes an attempt and returns how long to wait before the next, 0 if none is due.
+// Attempts with several policies may be under way.
+func (s *statuses) write(ctx context.Context, now func() time.Time, a *attempt) time.Duration {
+	version, err := s.patch(ctx, a.policy, a.merged)
+	ended := now() // the client's rate may have held it up
+	a.w.tried(ended)
+	if err != nil {
+		s.failed(ctx, a.policy, err)
+		return a.w.left(ended)
+	}
+	a.w.version = version
+	s.failing.Store(false)
+	s.announce(a.policy, findCondition(a.merged, policy.ConditionAccepted))
+	return 0
+}
+
+// patch writes the conditions if nobody changed the policy meanwhile.
+func (s *statuses) patch(ctx context.Context, p *v1alpha1.FQDNNetworkPolicy, conditions []metav1.Condition) (version string, err error) {
+	patch := map[string]any{
+		"metadata": map[string]any{"resourceVersion": p.ResourceVersion, "uid": p.UID},
+		"status":   v1alpha1.FQDNNetworkPolicyStatus{Conditions: conditions},
+	}
+	text, err := json.Marshal(patch)
+	if err != nil {
+		return "", fmt.Errorf("the status of the policy %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	u, err := s.client.Resource(v1alpha1.GroupVersionResource()).Namespace(p.Namespace).
+		Patch(ctx, p.Name, types.MergePatchType, text, metav1.PatchOptions{FieldManager: ManagedBy}, "status")
+	if err != nil {
+		return "", fmt.Errorf("writing the status of the policy %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	return u.GetResourceVersion(), nil
+}
+
+// failed logs the first of failures in a row. That the policy changed, or went, is none.
+func (s *statuses) failed(ctx context.Context, p *v1alpha1.FQDNNetworkPolicy, err error) {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || ctx.Err() != nil || s.failing.Swap(true) {
+		return
+	}
+	s.log.Warn("policies' conditions cannot be written; trying again", "policy", p.Namespace+"/"+p.Name, "error", err)
+}
+
+// announce emits an event where something new is wrong with a policy, or nothing is any more.
+func (s *statuses) announce(p *v1alpha1.FQDNNetworkPolicy, is metav1.Condition) {
+	was := findCondition(p.Status.Conditions, policy.ConditionAccepted)
+	kind := corev1.EventTypeWarning
+	switch {
+	case was.Reason == is.Reason && was.Message == is.Message:
+		return
+	case is.Reason == policy.ReasonAccepted:
+		if was.Reason == "" {
+			return
+		}
+		kind = corev1.EventTypeNormal
+	}
+	s.recorder.Eventf(policyRef(p), nil, kind, is.Reason, actionAccept, "%s", clip(is.Message, maxNote))
+}
+
+// forget drops what is known of policies that are gone.
+func (s *statuses) forget(policies map[string]*v1alpha1.FQDNNetworkPolicy) {
+	there := make(map[types.UID]bool, len(policies))
+	for _, p := range policies {
+		there[p.UID] = true
+	}
+	for uid := range s.written {
+		if !there[uid] {
+			delete(s.written, uid)
+		}
+	}
+}
