@@ -2,13 +2,9 @@ package nft
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
-
-	"golang.org/x/sys/unix"
-	"sigs.k8s.io/knftables"
 )
 
 // A load balancer in pods' sockets makes their queries leave for a pod behind the
@@ -38,47 +34,7 @@ const bypassRule = "%[2]s saddr @intercepted%[1]s %[2]s daddr . udp dport @" + a
 // Bypassing returns the intercepted pods that sent DNS to who answers behind a
 // resolver in the last ten minutes, sorted.
 func (t *Tables) Bypassing() ([]netip.Addr, error) {
-	var out []netip.Addr
-	for _, f := range families {
-		var addrs []netip.Addr
-		var err error
-		if t.list == nil {
-			addrs, err = t.printedAddrs(bypassingSet + f.suffix)
-		} else {
-			addrs, err = setAddrs(bypassingSet + f.suffix)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list nft set %s%s: %w", bypassingSet, f.suffix, err)
-		}
-		out = append(out, addrs...)
-	}
+	out, err := t.addrs(context.Background(), bypassingSet)
 	slices.SortFunc(out, netip.Addr.Compare)
-	return out, nil
-}
-
-// printedAddrs is setAddrs by the interface.
-func (t *Tables) printedAddrs(set string) ([]netip.Addr, error) {
-	elements, err := t.inet.ListElements(context.Background(), "set", set)
-	if err != nil && !knftables.IsNotFound(err) {
-		return nil, err
-	}
-	var out []netip.Addr
-	for _, e := range elements {
-		if a, err := netip.ParseAddr(e.Key[0]); err == nil {
-			out = append(out, a)
-		}
-	}
-	return out, nil
-}
-
-// setAddrs asks the kernel, which costs a thousandth of the program nft. A set that is
-// not there has none.
-func setAddrs(set string) ([]netip.Addr, error) {
-	var out []netip.Addr
-	err := eachElement(unix.NFPROTO_INET, set, func(attrs map[int][]byte) {
-		if a, ok := netip.AddrFromSlice(elementData(attrs, unix.NFTA_SET_ELEM_KEY)); ok {
-			out = append(out, a)
-		}
-	})
 	return out, err
 }

@@ -11,7 +11,7 @@ import (
 
 // elements renders a state as set elements by key. Each address goes to the set
 // of its family.
-func (s State) elements() map[string]*knftables.Element {
+func (s State) elements() elements {
 	out := elements{}
 	out.addrs(knftables.InetFamily, "selected", s.Selected)
 	for _, own := range s.Pods {

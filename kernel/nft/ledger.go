@@ -1,15 +1,6 @@
 package nft
 
-import (
-	"encoding/binary"
-	"errors"
-	"fmt"
-	"time"
-
-	"github.com/namegate/namegate/kernel/nfattr"
-	"github.com/vishvananda/netlink/nl"
-	"golang.org/x/sys/unix"
-)
+import "time"
 
 // ledger tells our own changes of nftables, those of iptables in nftables among them,
 // from other programs': the kernel numbers all that are made in a network namespace,
@@ -114,25 +105,3 @@ func (t *Tables) Settle() { t.ledger.settle() }
 // Foreign tells whether another program may have changed nftables, iptables in
 // nftables among it, since Settle. On fakes it always may have.
 func (t *Tables) Foreign() bool { return t.ledger.foreign() }
-
-var errNoGeneration = errors.New("the kernel tells of none")
-
-// generation asks the kernel for the number of the last change in the calling
-// thread's network namespace.
-func generation() (uint32, error) {
-	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, 0)
-	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.NFPROTO_UNSPEC, Version: nl.NFNETLINK_V0})
-	msgs, err := req.Execute(unix.NETLINK_NETFILTER, unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN)
-	if err != nil {
-		return 0, fmt.Errorf("ask for the generation of nftables: %w", err)
-	}
-	for _, m := range msgs {
-		if len(m) < nfattr.HeaderLen {
-			continue
-		}
-		if id := nfattr.Parse(m[nfattr.HeaderLen:])[unix.NFTA_GEN_ID]; len(id) == 4 {
-			return binary.BigEndian.Uint32(id), nil
-		}
-	}
-	return 0, fmt.Errorf("ask for the generation of nftables: %w", errNoGeneration)
-}

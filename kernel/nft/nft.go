@@ -9,8 +9,10 @@ package nft
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"strings"
+	"sync"
 
 	"sigs.k8s.io/knftables"
 )
@@ -87,14 +89,13 @@ type Tables struct {
 	mark         uint32
 	// applied are the elements as they were written last; with partial others may be
 	// there, and the next write makes all anew.
-	applied map[string]*knftables.Element
+	applied elements
 	partial bool
 	ledger  ledger
 	// list prints a table of the host. On fakes it is nil.
-	list func(context.Context, Named) (string, error)
-	// read reads one of our tables, for Verify.
-	read      func(context.Context, int, *skeleton) (*contents, error)
-	skeletons [2]*skeleton
+	list      func(context.Context, Named) (string, error)
+	reader    reader
+	skeletons [2]func() (*skeleton, error)
 	// renew renews the dead-man switch.
 	renew func(context.Context) error
 	// strange tables are there in another layout than this agent's, an earlier one's:
@@ -113,15 +114,19 @@ func Open(mark uint32) (*Tables, error) {
 		return nil, fmt.Errorf("nftables for bridges is not available: %w", err)
 	}
 	t := New(inet, bridge, mark)
-	t.list, t.read, t.renew, t.ledger.generation = listTable, t.readInKernel, renewInKernel, generation
+	t.list, t.reader, t.renew, t.ledger.generation = listTable, kernelReader{}, renewInKernel, generation
 	return t, nil
 }
 
 // New returns the tables on given interfaces, which may be knftables' fakes.
 // mark is the one bit that says allowed.
 func New(inet, bridge knftables.Interface, mark uint32) *Tables {
-	t := &Tables{inet: inet, bridge: bridge, mark: mark, ledger: newLedger()}
-	t.read, t.renew = t.readByInterface, t.renewByRules
+	t := &Tables{inet: inet, bridge: bridge, mark: mark, ledger: newLedger(),
+		reader: interfaceReader{knftables.InetFamily: inet, knftables.BridgeFamily: bridge}}
+	t.renew = t.renewByRules
+	for i := range t.skeletons {
+		t.skeletons[i] = sync.OnceValues(func() (*skeleton, error) { return t.skeletonOf(i) })
+	}
 	return t
 }
 
@@ -130,26 +135,30 @@ func New(inet, bridge knftables.Interface, mark uint32) *Tables {
 // as they are until Apply or Rewrite, which replaces them with all they hold. It must
 // come before every other method.
 func (t *Tables) Setup(ctx context.Context) error {
-	var names [2]map[string][]string
 	t.strange = false
+	found := elements{}
 	for i := range t.both() {
-		var err error
-		if names[i], err = t.names(ctx, i); err != nil {
+		s, err := t.skeletons[i]()
+		if err != nil {
 			return err
 		}
-		t.strange = t.strange || t.isStrange(i, names[i]["chain"])
+		is, err := t.contents(ctx, s)
+		if err != nil {
+			return err
+		}
+		t.strange = t.strange || t.isStrange(i, is)
+		for set, all := range is.elements {
+			if inherited(set) {
+				maps.Copy(found, all)
+			}
+		}
 	}
 	if !t.strange {
 		if err := t.layOut(ctx, nil); err != nil {
 			return err
 		}
 	}
-	t.applied, t.partial = map[string]*knftables.Element{}, true
-	for i := range t.both() {
-		if err := t.readTable(ctx, i, names[i], t.applied, inherited); err != nil {
-			return err
-		}
-	}
+	t.applied, t.partial = found, true
 	return nil
 }
 
@@ -178,7 +187,7 @@ func (t *Tables) Rewrite(ctx context.Context, s State) error {
 }
 
 // layOut writes chains and rules, and elements if there are any to write.
-func (t *Tables) layOut(ctx context.Context, want map[string]*knftables.Element) error {
+func (t *Tables) layOut(ctx context.Context, want elements) error {
 	for i, table := range t.both() {
 		tx := table.NewTransaction()
 		restore := func() {}
@@ -222,8 +231,8 @@ func (t *Tables) layout(i int, tx *knftables.Transaction) {
 
 // refill empties every set and map of a table but the dead-man switch, and fills
 // them with what is wanted.
-func (t *Tables) refill(i int, tx *knftables.Transaction, want map[string]*knftables.Element) error {
-	s, err := t.skeletonOf(i)
+func (t *Tables) refill(i int, tx *knftables.Transaction, want elements) error {
+	s, err := t.skeletons[i]()
 	if err != nil {
 		return err
 	}
@@ -239,38 +248,6 @@ func (t *Tables) refill(i int, tx *knftables.Transaction, want map[string]*knfta
 	for _, e := range want {
 		if e.Family == tableFamilies[i] {
 			tx.Add(e)
-		}
-	}
-	return nil
-}
-
-// names returns the names of a table's chains, sets and maps, by kind; a table that is
-// not there has none.
-func (t *Tables) names(ctx context.Context, i int) (map[string][]string, error) {
-	names, err := t.both()[i].ListAll(ctx)
-	if err != nil && !knftables.IsNotFound(err) {
-		return nil, fmt.Errorf("list nft table %s %s: %w", tableFamilies[i], TableName, err)
-	}
-	return names, nil
-}
-
-// readTable lists the elements of a table's sets and maps, of those alone that which
-// names and that do not fill by themselves.
-func (t *Tables) readTable(ctx context.Context, i int, names map[string][]string, found map[string]*knftables.Element, which func(name string) bool) error {
-	table := t.both()[i]
-	for _, kind := range []string{"set", "map"} {
-		for _, name := range names[kind] {
-			if volatile(name) || !which(name) {
-				continue
-			}
-			elements, err := table.ListElements(ctx, kind, name)
-			if err != nil && !knftables.IsNotFound(err) {
-				return fmt.Errorf("list nft %s %s: %w", kind, name, err)
-			}
-			for _, e := range elements {
-				e.Family = tableFamilies[i]
-				found[elementKey(e)] = e
-			}
 		}
 	}
 	return nil
@@ -346,16 +323,11 @@ func (t *Tables) GivenBack() map[netip.Addr]netip.Addr {
 // that pods dial, whoever wrote that.
 func (t *Tables) Serving(ctx context.Context) (map[netip.Addr]netip.Addr, error) {
 	out := map[netip.Addr]netip.Addr{}
-	for _, f := range families {
-		elements, err := t.inet.ListElements(ctx, "map", "intercept"+f.suffix)
-		if err != nil {
-			return nil, fmt.Errorf("list nft map intercept%s: %w", f.suffix, err)
-		}
-		for _, e := range elements {
-			pair(out, e)
-		}
+	all, err := t.elementsOfFamilies(ctx, "intercept")
+	for _, e := range all {
+		pair(out, e)
 	}
-	return out, nil
+	return out, err
 }
 
 // pair reads an element of a map from address to address.
@@ -372,17 +344,34 @@ func pair(into map[netip.Addr]netip.Addr, e *knftables.Element) {
 // Probed returns the selected pods whose self-test query came to interception in
 // the last three seconds.
 func (t *Tables) Probed(ctx context.Context) ([]netip.Addr, error) {
+	return t.addrs(ctx, probedSet)
+}
+
+// addrs returns the addresses that a set of each family holds.
+func (t *Tables) addrs(ctx context.Context, set string) ([]netip.Addr, error) {
 	var out []netip.Addr
+	all, err := t.elementsOfFamilies(ctx, set)
+	for _, e := range all {
+		if a, err := netip.ParseAddr(e.Key[0]); err == nil {
+			out = append(out, a)
+		}
+	}
+	return out, err
+}
+
+// elementsOfFamilies returns the elements of the inet table's set or map of each family.
+func (t *Tables) elementsOfFamilies(ctx context.Context, set string) ([]*knftables.Element, error) {
+	s, err := t.skeletons[0]()
+	if err != nil {
+		return nil, err
+	}
+	var out []*knftables.Element
 	for _, f := range families {
-		elements, err := t.inet.ListElements(ctx, "set", probedSet+f.suffix)
-		if err != nil && !knftables.IsNotFound(err) {
-			return nil, fmt.Errorf("list nft set %s%s: %w", probedSet, f.suffix, err)
+		found, err := t.elements(ctx, s, set+f.suffix)
+		if err != nil {
+			return nil, err
 		}
-		for _, e := range elements {
-			if a, err := netip.ParseAddr(e.Key[0]); err == nil {
-				out = append(out, a)
-			}
-		}
+		out = append(out, found...)
 	}
 	return out, nil
 }

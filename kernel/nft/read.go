@@ -3,16 +3,13 @@ package nft
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math/big"
 	"net/netip"
 	"slices"
 	"strconv"
-	"syscall"
 
 	"github.com/namegate/namegate/kernel/nfattr"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 )
@@ -21,100 +18,69 @@ import (
 // (enum nf_inet_hooks of linux/netfilter.h, NF_BR_* of linux/netfilter_bridge.h).
 var hookNames = []string{"prerouting", "input", "forward", "output", "postrouting"}
 
-// Attributes of linux/netfilter/nf_tables.h that x/sys/unix lacks, and the type of a
-// comment in a rule's user data (enum nftnl_udata_rule_types of libnftnl).
 const (
-	commentType  = 0
-	intervalEnd  = 1 // NFT_SET_ELEM_INTERVAL_END
-	registerWord = 4 // bytes: each part of a concatenation begins at a multiple
+	// commentType is the type of a comment in a rule's user data (enum
+	// nftnl_udata_rule_types of libnftnl).
+	commentType = 0
+	// registerWord is in bytes: each part of a concatenation begins at a multiple.
+	registerWord = 4
 )
 
-// readInKernel reads a table by netlink, which costs a hundredth of the program nft. A
-// table that is not there has no contents.
-func (t *Tables) readInKernel(_ context.Context, i int, s *skeleton) (*contents, error) {
-	r := reader{family: tableFamilies[i], out: newContents(), skeleton: s}
-	for _, step := range []func() error{r.table, r.chains, r.rules, r.sets} {
-		if err := step(); err != nil {
-			return nil, err
-		}
-	}
-	return r.out, nil
-}
+// kernelReader reads tables by netlink, which costs a hundredth of the program nft.
+// google/nftables does not serve: it reads no rule that asks for the direction of a
+// connection, and its errors hide which objects are not there.
+type kernelReader struct{}
 
-// reader collects what one table consists of.
-type reader struct {
-	family knftables.Family
-	*skeleton
-	out *contents
-}
-
-// dump asks for the objects of a kind and hands the attributes of each over; those of
-// other tables are among them where the kernel does not select.
-func (r *reader) dump(kind int, each func(attrs map[int][]byte) error, attrs ...*nl.RtAttr) error {
-	nfproto := r.proto()
-	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|kind, unix.NLM_F_DUMP)
-	req.AddData(&nl.Nfgenmsg{NfgenFamily: nfproto, Version: nl.NFNETLINK_V0})
-	for _, a := range attrs {
-		req.AddData(a)
-	}
-	msgs, err := req.Execute(unix.NETLINK_NETFILTER, 0)
-	if errors.Is(err, syscall.ENOENT) {
-		return nil
-	}
-	if err != nil && !errors.Is(err, nl.ErrDumpInterrupted) {
-		return err
-	}
-	for _, m := range msgs {
-		if len(m) < nfattr.HeaderLen || m[0] != nfproto {
-			continue
+// objects implements reader.
+func (kernelReader) objects(_ context.Context, family knftables.Family) (*contents, error) {
+	out, f := newContents(), familyNumbers[family]
+	err := dump(unix.NFT_MSG_GETTABLE, f, func(attrs []byte) {
+		if a := nfattr.Parse(attrs); nfattr.String(a[unix.NFTA_TABLE_NAME]) == TableName {
+			out.dormant = u32(a[unix.NFTA_TABLE_FLAGS])&unix.NFT_TABLE_F_DORMANT != 0
 		}
-		if err := each(nfattr.Parse(m[nfattr.HeaderLen:])); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (r *reader) table() error {
-	return r.dump(unix.NFT_MSG_GETTABLE, func(a map[int][]byte) error {
-		flags := a[unix.NFTA_TABLE_FLAGS]
-		if nfattr.String(a[unix.NFTA_TABLE_NAME]) == TableName && len(flags) == 4 {
-			r.out.dormant = binary.BigEndian.Uint32(flags)&unix.NFT_TABLE_F_DORMANT != 0
-		}
-		return nil
 	})
-}
-
-func (r *reader) chains() error {
-	return r.dump(unix.NFT_MSG_GETCHAIN, func(a map[int][]byte) error {
-		if nfattr.String(a[unix.NFTA_CHAIN_TABLE]) != TableName {
-			return nil
+	if err != nil {
+		return nil, err
+	}
+	err = dump(unix.NFT_MSG_GETCHAIN, f, func(attrs []byte) {
+		if a := nfattr.Parse(attrs); nfattr.String(a[unix.NFTA_CHAIN_TABLE]) == TableName {
+			name := nfattr.String(a[unix.NFTA_CHAIN_NAME])
+			out.rules[name], out.hooks[name] = []string{}, hook(a)
 		}
-		name := nfattr.String(a[unix.NFTA_CHAIN_NAME])
-		r.out.rules[name], r.out.hooks[name] = []string{}, ""
-		hook := nfattr.Parse(a[unix.NFTA_CHAIN_HOOK])
-		number, priority := hook[unix.NFTA_HOOK_HOOKNUM], hook[unix.NFTA_HOOK_PRIORITY]
-		if len(number) != 4 || len(priority) != 4 {
-			return nil
-		}
-		word := "?"
-		if n := binary.BigEndian.Uint32(number); int(n) < len(hookNames) {
-			word = hookNames[n]
-		}
-		r.out.hooks[name] = fmt.Sprintf("%s %s %d", nfattr.String(a[unix.NFTA_CHAIN_TYPE]), word, int32(binary.BigEndian.Uint32(priority)))
-		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	err = dump(unix.NFT_MSG_GETRULE, f, func(attrs []byte) {
+		if a := nfattr.Parse(attrs); nfattr.String(a[unix.NFTA_RULE_TABLE]) == TableName {
+			chain := nfattr.String(a[unix.NFTA_RULE_CHAIN])
+			out.rules[chain] = append(out.rules[chain], comment(a[unix.NFTA_RULE_USERDATA]))
+		}
+	}, text(unix.NFTA_RULE_TABLE, TableName))
+	if err != nil {
+		return nil, err
+	}
+	err = dump(unix.NFT_MSG_GETSET, f, func(attrs []byte) {
+		a := nfattr.Parse(attrs)
+		// Sets in rules are anonymous and end with their rules.
+		if u32(a[unix.NFTA_SET_FLAGS])&unix.NFT_SET_ANONYMOUS == 0 {
+			out.elements[nfattr.String(a[unix.NFTA_SET_NAME])] = elements{}
+		}
+	}, text(unix.NFTA_SET_TABLE, TableName))
+	return out, err
 }
 
-func (r *reader) rules() error {
-	return r.dump(unix.NFT_MSG_GETRULE, func(a map[int][]byte) error {
-		if nfattr.String(a[unix.NFTA_RULE_TABLE]) != TableName {
-			return nil
-		}
-		chain := nfattr.String(a[unix.NFTA_RULE_CHAIN])
-		r.out.rules[chain] = append(r.out.rules[chain], comment(a[unix.NFTA_RULE_USERDATA]))
-		return nil
-	}, nl.NewRtAttr(unix.NFTA_RULE_TABLE, nl.ZeroTerminated(TableName)))
+// hook renders the hook of a chain, by its attributes, as contents has it.
+func hook(chain map[int][]byte) string {
+	a := nfattr.Parse(chain[unix.NFTA_CHAIN_HOOK])
+	if len(a[unix.NFTA_HOOK_HOOKNUM]) != 4 || len(a[unix.NFTA_HOOK_PRIORITY]) != 4 {
+		return ""
+	}
+	word := "?"
+	if n := u32(a[unix.NFTA_HOOK_HOOKNUM]); int(n) < len(hookNames) {
+		word = hookNames[n]
+	}
+	return fmt.Sprintf("%s %s %d", nfattr.String(chain[unix.NFTA_CHAIN_TYPE]), word, int32(u32(a[unix.NFTA_HOOK_PRIORITY])))
 }
 
 // comment reads a rule's comment: user data are runs of type, length and value.
@@ -132,99 +98,40 @@ func comment(userdata []byte) string {
 	return ""
 }
 
-func (r *reader) sets() error {
-	var names []string
-	err := r.dump(unix.NFT_MSG_GETSET, func(a map[int][]byte) error {
-		names = append(names, nfattr.String(a[unix.NFTA_SET_NAME]))
-		return nil
-	}, nl.NewRtAttr(unix.NFTA_SET_TABLE, nl.ZeroTerminated(TableName)))
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		// Sets in rules are anonymous and end with their rules.
-		if len(name) > 1 && name[0] == '_' && name[1] == '_' {
-			continue
-		}
-		r.out.elements[name] = map[string]bool{}
-		if _, ours := r.types[name]; ours && !volatile(name) {
-			if err := r.elementsOf(name); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// elementsOf reads one set or map.
-func (r *reader) elementsOf(name string) error {
+// elements implements reader.
+func (kernelReader) elements(_ context.Context, s *skeleton, set string) ([]*knftables.Element, error) {
+	var out []*knftables.Element
 	var bounds []bound
-	err := eachElement(r.proto(), name, func(attrs map[int][]byte) {
-		key := elementData(attrs, unix.NFTA_SET_ELEM_KEY)
-		if !r.intervals[name] {
-			r.out.elements[name][r.key(name, key, elementData(attrs, unix.NFTA_SET_ELEM_DATA))] = true
-			return
-		}
-		flags := attrs[unix.NFTA_SET_ELEM_FLAGS]
-		addr, _ := netip.AddrFromSlice(key)
-		bounds = append(bounds, bound{addr, len(flags) == 4 && binary.BigEndian.Uint32(flags)&intervalEnd != 0})
-	})
-	if err != nil {
-		return err
-	}
-	if r.intervals[name] {
-		r.out.elements[name] = mergedRanges(r.family, name, between(bounds))
-	}
-	return nil
-}
-
-// proto is the number of the family.
-func (r *reader) proto() uint8 {
-	if r.family == knftables.BridgeFamily {
-		return unix.NFPROTO_BRIDGE
-	}
-	return unix.NFPROTO_INET
-}
-
-// eachElement hands over the attributes of each element of a set or map of ours. A set
-// that is not there has none.
-func eachElement(nfproto uint8, set string, each func(attrs map[int][]byte)) error {
-	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP)
-	req.AddData(&nl.Nfgenmsg{NfgenFamily: nfproto, Version: nl.NFNETLINK_V0})
-	req.AddData(nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_TABLE, nl.ZeroTerminated(TableName)))
-	req.AddData(nl.NewRtAttr(unix.NFTA_SET_ELEM_LIST_SET, nl.ZeroTerminated(set)))
-	msgs, err := req.Execute(unix.NETLINK_NETFILTER, unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWSETELEM)
-	if err != nil && !errors.Is(err, syscall.ENOENT) && !errors.Is(err, nl.ErrDumpInterrupted) {
-		return err
-	}
-	for _, m := range msgs {
-		if len(m) < nfattr.HeaderLen {
-			continue
-		}
-		for _, list := range nfattr.All(m[nfattr.HeaderLen:], unix.NFTA_SET_ELEM_LIST_ELEMENTS) {
+	err := dump(unix.NFT_MSG_GETSETELEM, familyNumbers[s.family], func(attrs []byte) {
+		for _, list := range nfattr.All(attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS) {
 			for _, element := range nfattr.All(list, unix.NFTA_LIST_ELEM) {
-				each(nfattr.Parse(element))
+				a := nfattr.Parse(element)
+				key := nfattr.Parse(a[unix.NFTA_SET_ELEM_KEY])[unix.NFTA_DATA_VALUE]
+				if s.intervals[set] {
+					addr, _ := netip.AddrFromSlice(key)
+					bounds = append(bounds, bound{addr, u32(a[unix.NFTA_SET_ELEM_FLAGS])&unix.NFT_SET_ELEM_INTERVAL_END != 0})
+				} else {
+					out = append(out, s.element(set, key, nfattr.Parse(a[unix.NFTA_SET_ELEM_DATA])[unix.NFTA_DATA_VALUE]))
+				}
 			}
 		}
+	}, text(unix.NFTA_SET_ELEM_LIST_TABLE, TableName), text(unix.NFTA_SET_ELEM_LIST_SET, set))
+	for _, r := range between(bounds) {
+		out = append(out, r.element(s.family, set))
 	}
-	return nil
+	return out, err
 }
 
-// elementData is the value of an element's key or data.
-func elementData(attrs map[int][]byte, which int) []byte {
-	return nfattr.Parse(attrs[which])[unix.NFTA_DATA_VALUE]
-}
-
-// key renders an element as elementKey does that of a state.
-func (r *reader) key(name string, key, value []byte) string {
-	e := knftables.Element{Family: r.family, Set: name}
-	words := r.types[name]
+// element renders an element as nft lists it.
+func (s *skeleton) element(set string, key, value []byte) *knftables.Element {
+	e := &knftables.Element{Family: s.family, Table: TableName, Set: set}
+	words := s.types[set]
 	e.Key, words = decode(key, words)
 	if value != nil {
-		e.Set, e.Map = "", name
+		e.Set, e.Map = "", set
 		e.Value, _ = decode(value, words)
 	}
-	return elementKey(&e)
+	return e
 }
 
 // decode reads the parts of a key or value by the words for their types, and returns the

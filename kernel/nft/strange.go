@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -27,9 +26,10 @@ func (t *Tables) sign(i int) string {
 	return signPrefix + hex.EncodeToString(sum[:6])
 }
 
-// isStrange tells whether a table with such chains is one of ours in another layout.
-func (t *Tables) isStrange(i int, chains []string) bool {
-	return len(chains) > 0 && !slices.Contains(chains, t.sign(i))
+// isStrange tells whether a table is one of ours in another layout.
+func (t *Tables) isStrange(i int, is *contents) bool {
+	_, signed := is.rules[t.sign(i)]
+	return len(is.rules) > 0 && !signed
 }
 
 // remove begins a transaction that makes a table anew with the end of the one that is
@@ -55,16 +55,10 @@ func (t *Tables) isAlive(ctx context.Context, i int) (bool, error) {
 	if tableFamilies[i] != knftables.InetFamily {
 		return false, nil
 	}
-	sets, err := t.inet.List(ctx, "sets")
-	if err != nil && !knftables.IsNotFound(err) {
-		return false, fmt.Errorf("list nft sets: %w", err)
+	s, err := t.skeletons[i]()
+	if err != nil {
+		return false, err
 	}
-	if !slices.Contains(sets, aliveSet) {
-		return false, nil
-	}
-	elements, err := t.inet.ListElements(ctx, "set", aliveSet)
-	if err != nil && !knftables.IsNotFound(err) {
-		return false, fmt.Errorf("list nft set %s: %w", aliveSet, err)
-	}
-	return slices.ContainsFunc(elements, func(e *knftables.Element) bool { return strings.Join(e.Key, "") == dnsPort }), nil
+	elements, err := t.elements(ctx, s, aliveSet)
+	return slices.ContainsFunc(elements, func(e *knftables.Element) bool { return strings.Join(e.Key, "") == dnsPort }), err
 }

@@ -24,13 +24,14 @@ type contents struct {
 	rules map[string][]string
 	// dormant: the kernel asks none of the table's chains.
 	dormant bool
-	// elements has the keys of each set's and map's elements, as elementKey renders
-	// them; the elements of an interval set are merged into ranges.
-	elements map[string]map[string]bool
+	// elements has each set's and map's elements; those of an interval set are merged
+	// into ranges. Those of volatile sets and of sets that the layout does not have are
+	// left out.
+	elements map[string]elements
 }
 
 func newContents() *contents {
-	return &contents{hooks: map[string]string{}, rules: map[string][]string{}, elements: map[string]map[string]bool{}}
+	return &contents{hooks: map[string]string{}, rules: map[string][]string{}, elements: map[string]elements{}}
 }
 
 // ruleDigest is the comment of a rule. nft prints a rule in other words than it was
@@ -45,6 +46,7 @@ func ruleDigest(rule string) string {
 // by a fake.
 type skeleton struct {
 	*contents
+	family knftables.Family
 	// types has the words of each set's key and, after them, of each map's value.
 	types map[string][]string
 	// intervals are the sets of prefixes, maps the maps.
@@ -53,16 +55,13 @@ type skeleton struct {
 
 // skeletonOf interprets the layout of the table i.
 func (t *Tables) skeletonOf(i int) (*skeleton, error) {
-	if t.skeletons[i] != nil {
-		return t.skeletons[i], nil
-	}
 	fake := knftables.NewFake(tableFamilies[i], TableName)
 	tx := fake.NewTransaction()
 	t.layout(i, tx)
 	if err := fake.Run(context.Background(), tx); err != nil {
 		return nil, fmt.Errorf("lay out nft table %s %s: %w", tableFamilies[i], TableName, err)
 	}
-	s := &skeleton{contents: newContents(), types: map[string][]string{}, intervals: map[string]bool{}, maps: map[string]bool{}}
+	s := &skeleton{contents: newContents(), family: tableFamilies[i], types: map[string][]string{}, intervals: map[string]bool{}, maps: map[string]bool{}}
 	for name, c := range fake.Table.Chains {
 		s.hooks[name] = ""
 		if c.Hook != nil {
@@ -80,7 +79,6 @@ func (t *Tables) skeletonOf(i int) (*skeleton, error) {
 		s.types[name] = append(typeWords(key), typeWords(value)...)
 		s.elements[name], s.maps[name] = nil, true
 	}
-	t.skeletons[i] = s
 	return s, nil
 }
 
@@ -99,47 +97,37 @@ func comments(rules []*knftables.Rule) []string {
 }
 
 // wanted is what a table is to consist of in a state.
-func (s *skeleton) wanted(f knftables.Family, elements map[string]*knftables.Element) *contents {
-	w := &contents{hooks: s.hooks, rules: s.rules, elements: map[string]map[string]bool{}}
+func (s *skeleton) wanted(all elements) *contents {
+	w := &contents{hooks: s.hooks, rules: s.rules, elements: map[string]elements{}}
 	for name := range s.elements {
-		w.elements[name] = map[string]bool{}
+		w.elements[name] = elements{}
 	}
-	for _, e := range elements {
-		if e.Family == f {
-			w.elements[e.Set+e.Map][elementKey(e)] = true
+	for key, e := range all {
+		if e.Family == s.family {
+			w.elements[e.Set+e.Map][key] = e
 		}
 	}
 	for name := range s.intervals {
 		if s.intervals[name] {
-			w.elements[name] = merged(f, name, slices.Collect(maps.Keys(w.elements[name])))
+			w.elements[name] = merged(w.elements[name])
 		}
 	}
 	return w
 }
 
-// merged renders the prefixes of an interval set, given as element keys, as the ranges
-// that they cover together: nft may store prefixes side by side as one range.
-func merged(f knftables.Family, set string, keys []string) map[string]bool {
+// merged joins the prefixes and ranges of an interval set into the ranges that they cover
+// together: nft may store prefixes side by side as one range.
+func merged(all elements) elements {
+	out := elements{}
 	var ranges []addrRange
-	for _, k := range keys {
-		text := strings.Split(k, "|")[3]
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			a, err := netip.ParseAddr(text)
-			if err != nil {
-				continue
-			}
-			p = netip.PrefixFrom(a, a.BitLen())
+	var of *knftables.Element
+	for key, e := range all {
+		if r, ok := parseRange(e.Key[0]); ok {
+			ranges, of = append(ranges, r), e
+		} else {
+			out[key] = e
 		}
-		ranges = append(ranges, addrRange{p.Addr(), lastAddr(p)})
 	}
-	return mergedRanges(f, set, ranges)
-}
-
-// addrRange is every address from first to last.
-type addrRange struct{ first, last netip.Addr }
-
-func mergedRanges(f knftables.Family, set string, ranges []addrRange) map[string]bool {
 	slices.SortFunc(ranges, func(a, b addrRange) int { return a.first.Compare(b.first) })
 	var joined []addrRange
 	for _, r := range ranges {
@@ -149,11 +137,34 @@ func mergedRanges(f knftables.Family, set string, ranges []addrRange) map[string
 			joined = append(joined, r)
 		}
 	}
-	out := map[string]bool{}
 	for _, r := range joined {
-		out[elementKey(&knftables.Element{Family: f, Set: set, Key: []string{r.first.String() + "-" + r.last.String()}})] = true
+		e := r.element(of.Family, of.Set)
+		out[elementKey(e)] = e
 	}
 	return out
+}
+
+// addrRange is every address from first to last.
+type addrRange struct{ first, last netip.Addr }
+
+// element is the range as an element of an interval set.
+func (r addrRange) element(f knftables.Family, set string) *knftables.Element {
+	return &knftables.Element{Family: f, Table: TableName, Set: set, Key: []string{r.first.String() + "-" + r.last.String()}}
+}
+
+// parseRange reads a range, a prefix or one address.
+func parseRange(s string) (r addrRange, ok bool) {
+	if p, err := netip.ParsePrefix(s); err == nil {
+		return addrRange{p.Addr(), lastAddr(p)}, true
+	}
+	first, last, is := strings.Cut(s, "-")
+	if !is {
+		last = first
+	}
+	var err, err2 error
+	r.first, err = netip.ParseAddr(first)
+	r.last, err2 = netip.ParseAddr(last)
+	return r, err == nil && err2 == nil
 }
 
 // lastAddr is the highest address of a prefix.
@@ -184,7 +195,7 @@ func (w *contents) deviations(f knftables.Family, is *contents) (out []string, a
 	}
 	for set, elements := range w.elements {
 		have, there := is.elements[set]
-		if !there || !volatile(set) && !maps.Equal(elements, have) {
+		if !there || !volatile(set) && !maps.EqualFunc(elements, have, sameElement) {
 			out = append(out, name("set", set))
 		}
 	}
@@ -204,6 +215,9 @@ func (w *contents) deviations(f knftables.Family, is *contents) (out []string, a
 	slices.Sort(out)
 	return out, anew
 }
+
+// sameElement: elements of one key are equal (see elementKey).
+func sameElement(_, _ *knftables.Element) bool { return true }
 
 // Verify compares both tables in the kernel with the layout and the state, and returns
 // the names of the tables, chains, sets and maps that are missing or differ, sorted.
@@ -227,18 +241,18 @@ func (t *Tables) Verify(ctx context.Context, s State) ([]string, error) {
 }
 
 // verifyTable is Verify for one table.
-func (t *Tables) verifyTable(ctx context.Context, i int, elements map[string]*knftables.Element) ([]string, error) {
+func (t *Tables) verifyTable(ctx context.Context, i int, all elements) ([]string, error) {
 	f := tableFamilies[i]
-	s, err := t.skeletonOf(i)
+	s, err := t.skeletons[i]()
 	if err != nil {
 		return nil, err
 	}
-	want := s.wanted(f, elements)
+	want := s.wanted(all)
 	var last []string
 	for range verifyReadings {
-		is, err := t.read(ctx, i, s)
+		is, err := t.contents(ctx, s)
 		if err != nil {
-			return nil, fmt.Errorf("read nft table %s %s: %w", f, TableName, err)
+			return nil, err
 		}
 		found, anew := want.deviations(f, is)
 		if len(found) == 0 {
@@ -259,35 +273,87 @@ func (t *Tables) verifyTable(ctx context.Context, i int, elements map[string]*kn
 // listing is no snapshot: the same deviation has to show in two of them.
 const verifyReadings = 4
 
-// readByInterface reads a table through the interface.
-func (t *Tables) readByInterface(ctx context.Context, i int, s *skeleton) (*contents, error) {
-	table, out := t.both()[i], newContents()
-	out.hooks = nil
-	names, err := t.names(ctx, i)
+// contents reads a table in the kernel.
+func (t *Tables) contents(ctx context.Context, s *skeleton) (*contents, error) {
+	is, err := t.reader.objects(ctx, s.family)
 	if err != nil {
+		return nil, fmt.Errorf("read nft table %s %s: %w", s.family, TableName, err)
+	}
+	for name := range is.elements {
+		if _, ours := s.types[name]; !ours || volatile(name) {
+			continue
+		}
+		found, err := t.elements(ctx, s, name)
+		if err != nil {
+			return nil, err
+		}
+		all := elements{}
+		for _, e := range found {
+			all[elementKey(e)] = e
+		}
+		if s.intervals[name] {
+			all = merged(all)
+		}
+		is.elements[name] = all
+	}
+	return is, nil
+}
+
+// elements reads a set or map of the layout.
+func (t *Tables) elements(ctx context.Context, s *skeleton, set string) ([]*knftables.Element, error) {
+	out, err := t.reader.elements(ctx, s, set)
+	if err != nil {
+		return nil, fmt.Errorf("list nft set %s %s %s: %w", s.family, TableName, set, err)
+	}
+	return out, nil
+}
+
+// reader reads our tables.
+type reader interface {
+	// objects returns the chains, the rules and the sets and maps of a table, these
+	// without elements. A table that is not there has none.
+	objects(ctx context.Context, family knftables.Family) (*contents, error)
+	// elements returns the elements of a set or map of the layout, those of an interval
+	// set as ranges or prefixes. A set that is not there has none.
+	elements(ctx context.Context, s *skeleton, set string) ([]*knftables.Element, error)
+}
+
+// interfaceReader reads tables by knftables, whose fakes have no kernel.
+type interfaceReader map[knftables.Family]knftables.Interface
+
+// objects implements reader. It cannot tell hooks.
+func (r interfaceReader) objects(ctx context.Context, family knftables.Family) (*contents, error) {
+	names, err := r[family].ListAll(ctx)
+	if err != nil && !knftables.IsNotFound(err) {
 		return nil, err
 	}
+	out := newContents()
+	out.hooks = nil
 	for _, c := range names["chain"] {
-		rules, err := table.ListRules(ctx, c)
+		rules, err := r[family].ListRules(ctx, c)
 		if err != nil && !knftables.IsNotFound(err) {
 			return nil, fmt.Errorf("list nft chain %s: %w", c, err)
 		}
 		out.rules[c] = comments(rules)
 	}
-	elements := map[string]*knftables.Element{}
-	if err := t.readTable(ctx, i, names, elements, func(string) bool { return true }); err != nil {
+	for _, name := range slices.Concat(names["set"], names["map"]) {
+		out.elements[name] = elements{}
+	}
+	return out, nil
+}
+
+// elements implements reader.
+func (r interfaceReader) elements(ctx context.Context, s *skeleton, set string) ([]*knftables.Element, error) {
+	kind := "set"
+	if s.maps[set] {
+		kind = "map"
+	}
+	out, err := r[s.family].ListElements(ctx, kind, set)
+	if err != nil && !knftables.IsNotFound(err) {
 		return nil, err
 	}
-	for _, name := range slices.Concat(names["set"], names["map"]) {
-		out.elements[name] = map[string]bool{}
-	}
-	for _, e := range elements {
-		out.elements[e.Set+e.Map][elementKey(e)] = true
-	}
-	for name := range out.elements {
-		if s.intervals[name] {
-			out.elements[name] = merged(tableFamilies[i], name, slices.Collect(maps.Keys(out.elements[name])))
-		}
+	for _, e := range out {
+		e.Family = s.family
 	}
 	return out, nil
 }
