@@ -42,18 +42,18 @@ func (e *Enforcer) survey(ctx context.Context) (surveyed, error) {
 // checkMark refuses a mark bit that a rule of another program uses, by whichever
 // variant of iptables.
 func (e *Enforcer) checkMark(ctx context.Context, found []iptables.Everything) error {
-	read := map[nft.Named]bool{}
+	read := map[nft.Table]bool{}
 	for _, all := range found {
 		for f, tables := range all {
 			if by := markUser(tables, e.cfg.Mark); by != "" {
 				return e.markTaken(f.String() + " " + by)
 			}
 			for name := range tables {
-				read[nft.Named{Family: familyWords[f], Name: name}] = true
+				read[nft.Table{Family: familyWords[f], Name: name}] = true
 			}
 		}
 	}
-	use, err := e.k.Tables.MarkUse(ctx, e.cfg.Mark, func(n nft.Named) bool { return read[n] })
+	use, err := e.k.Tables.MarkUse(ctx, e.cfg.Mark, func(n nft.Table) bool { return read[n] })
 	if err == nil && use != "" {
 		err = e.markTaken("nft " + use)
 	}

@@ -83,7 +83,7 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 			doubt.made(time.Now())
 			look(true)
 		case <-changes:
-			if e.k.Tables.Foreign() {
+			if e.k.Tables.ExternalChange() {
 				look(true)
 			}
 		case <-glance.C:
@@ -236,8 +236,8 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 			e.drift.report(fromKernel, e.now(), nil)
 		}
 	}()
-	if all = all || e.k.Tables.Foreign(); all {
-		e.k.Tables.Settle()
+	if all = all || e.k.Tables.ExternalChange(); all {
+		e.k.Tables.Checkpoint()
 	}
 	plan := e.inForce()
 	found, err := e.deviations(ctx, plan, all)

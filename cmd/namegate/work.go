@@ -47,7 +47,7 @@ func (a *agent) work(ctx context.Context, f agentFlags, release func()) error {
 	stopBeating()
 	<-beating
 	if !taken {
-		err = errors.Join(err, a.enforce.Rest(context.WithoutCancel(ctx)))
+		err = errors.Join(err, a.enforce.Disable(context.WithoutCancel(ctx)))
 	}
 	return err
 }

@@ -39,7 +39,7 @@ var olderLayout = map[string][][2]string{
 		{`l.ranges("podrange"+f.suffix, f.addr)`, `l.ranges("podrange"+f.suffix, f.addr+" . inet_service")`},
 		{`saddr @podrange%[1]s`, `saddr . th dport @podrange%[1]s`},
 	},
-	"kernel/nft/tell.go": {{`@selected%`, `@chosen%`}},
+	"kernel/nft/logrules.go": {{`@selected%`, `@chosen%`}},
 	"kernel/nft/elements.go": {
 		{`InetFamily, "selected"`, `InetFamily, "chosen"`}, {`InetFamily, "ifaces"`, `InetFamily, "links"`},
 		{`"", rangeText(p))`, `"", rangeText(p), "53")`},

@@ -66,14 +66,14 @@ var familyNumbers = map[knftables.Family]uint8{
 
 // tableNames returns the tables of the calling thread's network namespace. The
 // program nft reads every rule of the host before it prints their names.
-func tableNames() ([]Named, error) {
+func tableNames() ([]Table, error) {
 	words := map[uint8]string{}
 	for word, f := range familyNumbers {
 		words[f] = string(word)
 	}
-	var out []Named
+	var out []Table
 	err := ask(unix.NFT_MSG_GETTABLE, unix.NFPROTO_UNSPEC, unix.NLM_F_DUMP, func(f uint8, attrs []byte) {
-		out = append(out, Named{words[f], nfattr.String(nfattr.Parse(attrs)[unix.NFTA_TABLE_NAME])})
+		out = append(out, Table{words[f], nfattr.String(nfattr.Parse(attrs)[unix.NFTA_TABLE_NAME])})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list nft tables: %w", err)
@@ -96,7 +96,7 @@ func generation() (id uint32, err error) {
 	return id, nil
 }
 
-var errNoGeneration = errors.New("the kernel tells of none")
+var errNoGeneration = errors.New("the kernel reports none")
 
 // Denied returns how many packets were denied since the tables were made, those that
 // were not logged among them. It is 0 where the tables are not there, and on fakes.

@@ -59,7 +59,7 @@ func TestWhoBypassesInterception(t *testing.T) {
 			if got := bypassing(); len(got) != 0 {
 				t.Errorf("alive %v: %v are said to bypass", alive, got)
 			}
-			if err := w.Node.Do(func() error { return w.tables.Alive(context.Background()) }); err != nil {
+			if err := w.Node.Do(func() error { return w.tables.Heartbeat(context.Background()) }); err != nil {
 				t.Fatal(err)
 			}
 		}

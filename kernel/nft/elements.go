@@ -47,7 +47,7 @@ func (s State) elements() elements {
 		out.add(knftables.InetFamily, "", "intercept"+suffix(dialled), dialled.String(), serving.String())
 		out.add(knftables.InetFamily, "", "giveback"+suffix(dialled), serving.String(), dialled.String())
 	}
-	for serving, dialled := range s.Departing {
+	for serving, dialled := range s.Predecessor {
 		if dialled.IsValid() {
 			out.add(knftables.InetFamily, "", "giveback"+suffix(dialled), serving.String(), dialled.String())
 		}

@@ -29,7 +29,7 @@ func volatile(set string) bool {
 }
 
 // dynamicSets, each with the family, are filled by the kernel.
-var dynamicSets = []string{probedSet, bypassingSet, toldSet, watchedSet, watchedBareSet}
+var dynamicSets = []string{probedSet, bypassingSet, loggedSet, watchedSet, watchedBareSet}
 
 // slots are the parts of the endpoint's queries that backends share: the last four
 // bits of the client's port say which part a query is.
@@ -136,7 +136,7 @@ const unknown = "%[2]s saddr @podrange%[1]s %[2]s saddr != @plain%[1]s"
 func inetLayout(tx *knftables.Transaction, mark uint32) {
 	l := layout{tx}
 	tx.Add(&knftables.Table{})
-	tx.Add(&knftables.Set{Name: aliveSet, Type: "inet_service", Flags: []knftables.SetFlag{knftables.TimeoutFlag}, Timeout: knftables.PtrTo(AliveTimeout)})
+	tx.Add(&knftables.Set{Name: aliveSet, Type: "inet_service", Flags: []knftables.SetFlag{knftables.TimeoutFlag}, Timeout: knftables.PtrTo(HeartbeatTimeout)})
 	l.set("ifaces", "ifname")
 	for _, f := range families {
 		for _, s := range []string{"selected", "dropped", "intercepted", "known", "plain", "endpoint", "homed", auditedSet} {
@@ -144,7 +144,7 @@ func inetLayout(tx *knftables.Transaction, mark uint32) {
 		}
 		l.ranges("podrange"+f.suffix, f.addr)
 		l.dynamic(probedSet+f.suffix, f.addr, probedMost, probedFor)
-		l.tellSets(f)
+		l.logSets(f)
 		l.bypassSets(f)
 		l.set("own"+f.suffix, f.addr+" . "+f.addr)
 		l.set("home"+f.suffix, "ifname . "+f.addr)
@@ -182,7 +182,7 @@ func inetLayout(tx *knftables.Transaction, mark uint32) {
 func verdictChains(l layout, mark uint32) {
 	unadmitted := fmt.Sprintf("ct direction reply ct mark & %#x != %#x", mark, mark)
 	l.chain("original", "", "", "", dialledAgain()...)
-	l.chain("tell", "", "", "", tellRules()...)
+	l.chain("tell", "", "", "", logRules()...)
 	l.chain("refuse", "", "", "",
 		"meta l4proto tcp reject with tcp reset",
 		"reject with icmpx admin-prohibited")
@@ -204,7 +204,7 @@ func verdictChains(l layout, mark uint32) {
 		// It may be a late segment of an admitted connection: an answer would end that.
 		"ct state invalid drop",
 		"ct status dnat jump original",
-	}, append(each(toldRule, "%[2]s saddr @dropped%[1]s drop"), "goto refuse")...)...)
+	}, append(each(loggedRule, "%[2]s saddr @dropped%[1]s drop"), "goto refuse")...)...)
 	l.chain("cut", "", "", "", append(each("ct original %[2]s saddr @dropped%[1]s drop"),
 		"meta l4proto tcp reject with tcp reset",
 		"drop")...)

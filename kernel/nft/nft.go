@@ -1,9 +1,3 @@
-// Package nft keeps Namegate's own nftables tables: interception and give back
-// of DNS packets, the home check, and the first of the two nets that deny.
-//
-// Two tables are ours: "inet namegate", and "bridge namegate", which sees bridge
-// ports that the inet family cannot tell apart. Their chains and rules never
-// change while an agent runs; what changes are the elements of their sets.
 package nft
 
 import (
@@ -30,77 +24,24 @@ const (
 	dnsPort       = "53"
 )
 
-// Home is one place where an address is genuine.
-type Home struct {
-	Iface string
-	Addr  netip.Addr
-}
-
-// State is everything that the sets hold. Order means nothing.
-type State struct {
-	// Selected pods' addresses are default-deny.
-	Selected []netip.Addr
-	// Pods are the addresses of Selected again, those of one pod together.
-	Pods [][]netip.Addr
-	// Dropped are those of Selected whose denied packets get no answer.
-	Dropped []netip.Addr
-	// Audited pods are not default-deny: what they dial is logged.
-	Audited []netip.Addr
-	// Intercepted pods' queries to the resolvers go to the serving address.
-	Intercepted []netip.Addr
-	// Known pods' queries to the endpoint go to the serving address.
-	Known []netip.Addr
-	// Homes are the interfaces of the IP layer, a bridge for bridged pods.
-	Homes []Home
-	// Ifaces belong to one pod each: nothing else may come from them.
-	Ifaces []string
-	// Nowhere are the addresses of selected pods that are at home nowhere yet.
-	Nowhere []netip.Addr
-	// PortHomes are the bridge ports of bridged pods, Ports the same without addresses.
-	PortHomes []Home
-	Ports     []string
-	// Gateways are the node's link-local addresses: bridged pods lead their traffic
-	// to it by them, and none may claim one.
-	Gateways []netip.Addr
-	// Resolvers maps each address that pods dial for DNS to the address that
-	// this generation serves it on.
-	Resolvers map[netip.Addr]netip.Addr
-	// Departing maps serving addresses of an agent that goes to what pods dialled:
-	// its replies are given back, nothing is led to it. The zero address is none.
-	Departing map[netip.Addr]netip.Addr
-	// Endpoint are the virtual addresses that never change.
-	Endpoint []netip.Addr
-	// Backends get the endpoint's queries while no agent is alive, each those of
-	// its family's share. May be empty.
-	Backends []netip.AddrPort
-	// Answering are who answers DNS behind the resolvers: Backends, but also where no
-	// queries are led there.
-	Answering []netip.AddrPort
-	// PodRanges are those of this node's pods, without overlaps: queries to the
-	// resolvers from an address inside that is not Plain go to the serving address.
-	PodRanges []netip.Prefix
-	// Plain are pods that are known and not intercepted.
-	Plain []netip.Addr
-}
-
 // Tables is the pair of tables in one network namespace.
 type Tables struct {
 	inet, bridge knftables.Interface
 	mark         uint32
-	// applied are the elements as they were written last; with partial others may be
-	// there, and the next write makes all anew.
-	applied elements
-	partial bool
-	ledger  ledger
+	// applied are the elements as they were written last. With partial the kernel may hold
+	// others, and the next write makes all of them anew.
+	applied     elements
+	partial     bool
+	generations generationTracker
 	// list prints a table of the host. On fakes it is nil.
-	list      func(context.Context, Named) (string, error)
+	list      func(context.Context, Table) (string, error)
 	reader    reader
 	skeletons [2]func() (*skeleton, error)
 	// renew renews the dead-man switch.
 	renew func(context.Context) error
-	// strange tables are there in another layout than this agent's, an earlier one's:
-	// they stay in force until the first state is written.
-	strange bool
+	// otherLayout: the tables in the kernel have the layout of another version of the
+	// agent. They stay in force until the first state is written.
+	otherLayout bool
 }
 
 // Open finds the nft program. The error says what is missing.
@@ -114,16 +55,16 @@ func Open(mark uint32) (*Tables, error) {
 		return nil, fmt.Errorf("nftables for bridges is not available: %w", err)
 	}
 	t := New(inet, bridge, mark)
-	t.list, t.reader, t.renew, t.ledger.generation = listTable, kernelReader{}, renewInKernel, generation
+	t.list, t.reader, t.renew, t.generations.generation = listTable, kernelReader{}, renewInKernel, generation
 	return t, nil
 }
 
 // New returns the tables on given interfaces, which may be knftables' fakes.
 // mark is the one bit that says allowed.
 func New(inet, bridge knftables.Interface, mark uint32) *Tables {
-	t := &Tables{inet: inet, bridge: bridge, mark: mark, ledger: newLedger(),
+	t := &Tables{inet: inet, bridge: bridge, mark: mark, generations: newGenerationTracker(),
 		reader: interfaceReader{knftables.InetFamily: inet, knftables.BridgeFamily: bridge}}
-	t.renew = t.renewByRules
+	t.renew = t.renewByInterface
 	for i := range t.skeletons {
 		t.skeletons[i] = sync.OnceValues(func() (*skeleton, error) { return t.skeletonOf(i) })
 	}
@@ -135,7 +76,7 @@ func New(inet, bridge knftables.Interface, mark uint32) *Tables {
 // as they are until Apply or Rewrite, which replaces them with all they hold. It must
 // come before every other method.
 func (t *Tables) Setup(ctx context.Context) error {
-	t.strange = false
+	t.otherLayout = false
 	found := elements{}
 	for i := range t.both() {
 		s, err := t.skeletons[i]()
@@ -146,14 +87,14 @@ func (t *Tables) Setup(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		t.strange = t.strange || t.isStrange(i, is)
+		t.otherLayout = t.otherLayout || t.isOtherLayout(i, is)
 		for set, all := range is.elements {
-			if inherited(set) {
+			if recovered(set) {
 				maps.Copy(found, all)
 			}
 		}
 	}
-	if !t.strange {
+	if !t.otherLayout {
 		if err := t.layOut(ctx, nil); err != nil {
 			return err
 		}
@@ -162,9 +103,9 @@ func (t *Tables) Setup(ctx context.Context) error {
 	return nil
 }
 
-// inherited tells whether a set or map says what is asked of an earlier agent: homes,
-// and whose replies are given back.
-func inherited(name string) bool {
+// recovered tells whether the elements of a set or map are read back from an earlier agent:
+// homes, and the addresses whose replies are given back.
+func recovered(name string) bool {
 	for _, f := range families {
 		if name == "home"+f.suffix || name == "giveback"+f.suffix {
 			return true
@@ -179,7 +120,7 @@ func (t *Tables) Rewrite(ctx context.Context, s State) error {
 	want := s.elements()
 	if err := t.layOut(ctx, want); err != nil {
 		// Another program may have left a set of another type under a name of ours.
-		t.strange = true
+		t.otherLayout = true
 		return err
 	}
 	t.applied, t.partial = want, false
@@ -191,7 +132,7 @@ func (t *Tables) layOut(ctx context.Context, want elements) error {
 	for i, table := range t.both() {
 		tx := table.NewTransaction()
 		restore := func() {}
-		if t.strange {
+		if t.otherLayout {
 			var err error
 			if restore, err = t.remove(ctx, i, tx); err != nil {
 				return err
@@ -208,13 +149,13 @@ func (t *Tables) layOut(ctx context.Context, want elements) error {
 			return fmt.Errorf("write nft table %s %s: %w", tableFamilies[i], TableName, err)
 		}
 	}
-	t.strange = false
+	t.otherLayout = false
 	return nil
 }
 
 // run makes one change.
 func (t *Tables) run(ctx context.Context, table knftables.Interface, tx *knftables.Transaction) error {
-	return t.ledger.own(func() error { return table.Run(ctx, tx) })
+	return t.generations.own(func() error { return table.Run(ctx, tx) })
 }
 
 // tableFamilies are the families of our tables, in the order of both.
@@ -259,7 +200,7 @@ func (t *Tables) both() []knftables.Interface { return []knftables.Interface{t.i
 // transaction for each table.
 func (t *Tables) Apply(ctx context.Context, s State) error {
 	want := s.elements()
-	if t.strange || t.partial {
+	if t.otherLayout || t.partial {
 		return t.Rewrite(ctx, s)
 	}
 	for i, table := range t.both() {

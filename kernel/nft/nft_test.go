@@ -134,18 +134,18 @@ func TestDeadManSwitchAndRemoval(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := tables.Alive(ctx); err != nil {
+		if err := tables.Heartbeat(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(ruleset(t), "elements = { 53 expires ") {
-			t.Error("the switch is not on after Alive")
+			t.Error("the switch is not on after a heartbeat")
 		}
 	}
-	if err := tables.Rest(ctx); err != nil {
+	if err := tables.Disable(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(ruleset(t), "expires") {
-		t.Error("the switch is on after Rest")
+		t.Error("the switch is on after Disable")
 	}
 	for range 2 {
 		if err := tables.Remove(ctx); err != nil {

@@ -36,7 +36,7 @@ func solicitation(source, to netip.Addr) []byte {
 }
 
 // TestMadeUpSourcesSilenceNobody: what the home check lets pass, since nobody forwards
-// it, is denied and takes up nothing of what is told of pods.
+// it, is denied and takes up nothing of the log of pods.
 func TestMadeUpSourcesSilenceNobody(t *testing.T) {
 	w := listen(t, lab.Routed)
 	a, b := w.Pod("a"), w.Pod("b")
@@ -81,12 +81,12 @@ func TestMadeUpSourcesSilenceNobody(t *testing.T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if n := len(w.heard); n != 0 {
-		t.Errorf("%d packets from sources that nobody has were told", n)
+		t.Errorf("%d packets from sources that nobody has were logged", n)
 	}
 }
 
 // TestAnAuditedScanSilencesNobody: a pod that tries every port of many addresses is
-// remembered by what is told of it, and leaves the others room.
+// remembered by what is logged of it, and leaves the others room.
 func TestAnAuditedScanSilencesNobody(t *testing.T) {
 	w := listen(t, lab.Routed)
 	c, err := w.Pod("c").ListenPacket("udp4", "0.0.0.0:0")
@@ -106,9 +106,9 @@ func TestAnAuditedScanSilencesNobody(t *testing.T) {
 		t.Errorf("%d connections of a pod are remembered, want 100 to %d: %v", n, most, err)
 	}
 	w.expect("d", "tcp", "198.51.100.1:80", lab.Answered)
-	w.same("told of d", w.told("d", 1), "namegate audited tcp 198.51.100.1:80")
-	// What was not told for want of a share is told when there is one.
-	w.told("c", 0)
+	w.same("logged of d", w.logged("d", 1), "namegate audited tcp 198.51.100.1:80")
+	// What was not logged for want of a share is logged when there is one.
+	w.logged("c", 0)
 	time.Sleep(time.Second) // the share grows by twenty
 	again, err := w.Pod("c").Dial("udp4", "198.51.100.7:5999", lab.Limit)
 	if err != nil {
@@ -118,5 +118,5 @@ func TestAnAuditedScanSilencesNobody(t *testing.T) {
 	if _, err := again.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	w.same("told of c", w.told("c", 1), "namegate audited udp 198.51.100.7:5999")
+	w.same("logged of c", w.logged("c", 1), "namegate audited udp 198.51.100.7:5999")
 }

@@ -17,7 +17,7 @@ import (
 // table in the kernel are compared.
 type contents struct {
 	// hooks has each chain as "TYPE HOOK PRIORITY", "" for a regular chain. It is nil
-	// where the reader cannot tell.
+	// where the reader has none.
 	hooks map[string]string
 	// rules has the comments of each chain's rules in order: a comment is the digest of
 	// its rule's text (see ruleDigest).
@@ -178,7 +178,7 @@ func lastAddr(p netip.Prefix) netip.Addr {
 }
 
 // deviations returns the names of the objects of a table that are not as they are
-// wanted. anew tells that the table has to be made anew for it: something is there that
+// wanted. anew: the table has to be made anew, because it has something that
 // the layout does not have, a chain has another hook, or the table is dormant.
 func (w *contents) deviations(f knftables.Family, is *contents) (out []string, anew bool) {
 	if len(is.rules) == 0 && len(is.elements) == 0 {
@@ -227,7 +227,7 @@ func sameElement(_, _ *knftables.Element) bool { return true }
 func (t *Tables) Verify(ctx context.Context, s State) ([]string, error) {
 	var out []string
 	want := s.elements()
-	err := t.ledger.exclude(func() error {
+	err := t.generations.exclude(func() error {
 		for i := range t.both() {
 			found, err := t.verifyTable(ctx, i, want)
 			if err != nil {
@@ -260,7 +260,7 @@ func (t *Tables) verifyTable(ctx context.Context, i int, all elements) ([]string
 		}
 		if slices.Equal(found, last) {
 			t.partial = true
-			t.strange = t.strange || anew
+			t.otherLayout = t.otherLayout || anew
 			return found, nil
 		}
 		last = found
@@ -321,7 +321,7 @@ type reader interface {
 // interfaceReader reads tables by knftables, whose fakes have no kernel.
 type interfaceReader map[knftables.Family]knftables.Interface
 
-// objects implements reader. It cannot tell hooks.
+// objects implements reader. It has no hooks.
 func (r interfaceReader) objects(ctx context.Context, family knftables.Family) (*contents, error) {
 	names, err := r[family].ListAll(ctx)
 	if err != nil && !knftables.IsNotFound(err) {

@@ -32,7 +32,7 @@ func TestWatchTellsOfChanges(t *testing.T) {
 	nft("add", "chain", "ip", "theirs", "c")
 	nft("add", "rule", "ip", "theirs", "c", "accept")
 	nft("delete", "table", "ip", "theirs")
-	if err := tables.Alive(ctx); err != nil {
+	if err := tables.Heartbeat(ctx); err != nil {
 		t.Fatal(err)
 	}
 	select {

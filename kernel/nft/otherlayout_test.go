@@ -9,9 +9,9 @@ import (
 	"github.com/namegate/namegate/kernel/nft"
 )
 
-// strangeTables is what an agent of another layout left: sets of our names with other
+// otherLayoutTables is what an agent of another layout left: sets of our names with other
 // types, a chain of our name at another hook, and some of names that are its own.
-const strangeTables = `
+const otherLayoutTables = `
 table inet namegate {
 	set selected4 { type ipv4_addr . inet_service; elements = { 10.1.0.5 . 80 } }
 	set chosen4 { type ipv4_addr; elements = { 10.1.0.5 } }
@@ -47,7 +47,7 @@ func TestKernelReplacesAnotherLayout(t *testing.T) {
 	}
 	want := ruleset(t)
 	for what, left := range map[string]string{
-		"both tables":         strangeTables,
+		"both tables":         otherLayoutTables,
 		"one table":           "table inet namegate {\n chain forward { type filter hook forward priority -10; drop; }\n}",
 		"ours, changed since": "table inet namegate {\n set selected4 { type ipv4_addr; }\n chain layout-000000000000 {\n}\n}",
 	} {
@@ -63,14 +63,14 @@ func TestKernelReplacesAnotherLayout(t *testing.T) {
 		if got := ruleset(t); withoutTimes(got) != withoutTimes(before) {
 			t.Errorf("%s: set-up changed what was in force:\n%s", what, got)
 		}
-		if left == strangeTables && tables.GivenBack()[serve4] != dns4 {
+		if left == otherLayoutTables && tables.GivenBack()[serve4] != dns4 {
 			t.Errorf("%s: what the last agent gives back is not found", what)
 		}
 		if err := tables.Apply(ctx, full); err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
 		got := ruleset(t)
-		if alive := strings.Contains(got, "elements = { 53 expires"); alive != (left == strangeTables) {
+		if alive := strings.Contains(got, "elements = { 53 expires"); alive != (left == otherLayoutTables) {
 			t.Errorf("%s: the dead-man switch is on: %v", what, alive)
 		}
 		if bare(got) != bare(want) {

@@ -9,13 +9,13 @@ import (
 	"github.com/namegate/namegate/kernel/nft"
 )
 
-// BenchmarkAlive is what an idle agent costs a node each second.
-func BenchmarkAlive(b *testing.B) {
+// BenchmarkHeartbeat is what an idle agent costs a node each second.
+func BenchmarkHeartbeat(b *testing.B) {
 	alive(b, inKernel(b))
 }
 
-// BenchmarkAliveByProgram is the same by the program nft.
-func BenchmarkAliveByProgram(b *testing.B) {
+// BenchmarkHeartbeatByProgram is the same by the program nft.
+func BenchmarkHeartbeatByProgram(b *testing.B) {
 	inKernel(b)
 	open := func(f knftables.Family) knftables.Interface {
 		table, err := knftables.New(f, nft.TableName)
@@ -34,7 +34,7 @@ func alive(b *testing.B, tables *nft.Tables) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if err := tables.Alive(ctx); err != nil {
+		if err := tables.Heartbeat(ctx); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -11,24 +11,24 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// AliveTimeout is how long interception stays on after the last heartbeat: the
+// HeartbeatTimeout is how long interception stays on after the last heartbeat: the
 // dead-man switch of the design.
-const AliveTimeout = 3 * time.Second
+const HeartbeatTimeout = 3 * time.Second
 
 // aliveSet holds the port of DNS while an agent is alive.
 const aliveSet = "alive"
 
-// Alive keeps interception on for another AliveTimeout. It hardly waits for other
-// changes of this agent's, which may take seconds on a node that has no time.
-func (t *Tables) Alive(ctx context.Context) error {
-	if err := t.ledger.urgent(func() error { return t.renew(ctx) }); err != nil {
+// Heartbeat keeps interception on for another HeartbeatTimeout. It hardly waits for other
+// changes of this agent's, which may take seconds on a busy node.
+func (t *Tables) Heartbeat(ctx context.Context) error {
+	if err := t.generations.urgent(func() error { return t.renew(ctx) }); err != nil {
 		return fmt.Errorf("renew the dead-man switch: %w", err)
 	}
 	return nil
 }
 
-// Rest switches interception off at once.
-func (t *Tables) Rest(ctx context.Context) error {
+// Disable switches interception off at once.
+func (t *Tables) Disable(ctx context.Context) error {
 	tx := t.inet.NewTransaction()
 	tx.Flush(&knftables.Set{Name: aliveSet})
 	if err := t.run(ctx, t.inet, tx); err != nil {
@@ -37,19 +37,18 @@ func (t *Tables) Rest(ctx context.Context) error {
 	return nil
 }
 
-// renewByRules renews the switch by the interface.
-func (t *Tables) renewByRules(ctx context.Context) error {
+// renewByInterface renews the switch by knftables.
+func (t *Tables) renewByInterface(ctx context.Context) error {
 	tx := t.inet.NewTransaction()
-	// Adding an element that is there does not renew it; both in one
-	// transaction leave no moment without.
+	// Adding an element that is there does not renew it; both in one transaction leave
+	// no time without it.
 	tx.Flush(&knftables.Set{Name: aliveSet})
 	tx.Add(&knftables.Element{Set: aliveSet, Key: []string{dnsPort}})
 	return t.inet.Run(ctx, tx)
 }
 
 // renewInKernel does the same without the program nft, whose start takes longer than a
-// heartbeat on a node that has no time, and which would be the most of what an idle
-// agent costs.
+// heartbeat on a busy node, and which would be most of the cost of an idle agent.
 func renewInKernel(ctx context.Context) error {
 	conn, err := nftables.New(nftables.WithSockOptions(func(c *netlink.Conn) error {
 		end, bounded := ctx.Deadline()

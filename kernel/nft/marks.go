@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Named is a table of one family.
-type Named struct{ Family, Name string }
+// Table is a table of one family.
+type Table struct{ Family, Name string }
 
 // MarkUse returns the first rule of another program's nftables chain that reads
 // or writes one bit of packet or connection marks, as "TABLE CHAIN: RULE", ""
@@ -18,7 +18,7 @@ type Named struct{ Family, Name string }
 // count: it can take an allowance away and not give one. Tables that are known
 // already, as iptables' own are, are not read again: nft takes seconds for what
 // iptables wrote there.
-func (t *Tables) MarkUse(ctx context.Context, bit uint32, known func(Named) bool) (string, error) {
+func (t *Tables) MarkUse(ctx context.Context, bit uint32, known func(Table) bool) (string, error) {
 	if t.list == nil {
 		return "", nil
 	}
@@ -43,7 +43,7 @@ func (t *Tables) MarkUse(ctx context.Context, bit uint32, known func(Named) bool
 
 // listTable prints a table, numbers as numbers and without what counts packets; one
 // that has gone meanwhile holds nothing.
-func listTable(ctx context.Context, n Named) (string, error) {
+func listTable(ctx context.Context, n Table) (string, error) {
 	out, err := exec.CommandContext(ctx, "nft", "-n", "-s", "-t", "list", "table", n.Family, n.Name).Output()
 	if err == nil {
 		return string(out), nil

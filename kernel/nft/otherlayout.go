@@ -26,8 +26,8 @@ func (t *Tables) sign(i int) string {
 	return signPrefix + hex.EncodeToString(sum[:6])
 }
 
-// isStrange tells whether a table is one of ours in another layout.
-func (t *Tables) isStrange(i int, is *contents) bool {
+// isOtherLayout tells whether a table is one of ours in another layout.
+func (t *Tables) isOtherLayout(i int, is *contents) bool {
 	_, signed := is.rules[t.sign(i)]
 	return len(is.rules) > 0 && !signed
 }

@@ -135,9 +135,9 @@ func (w *listener) hear(log *nflog.Real) {
 	}
 }
 
-// told is what was logged of a pod since the last call, as words, once so many have
+// logged is what was logged of a pod since the last call, as words, once so many have
 // come. Fewer are a failure; more are returned too.
-func (w *listener) told(pod string, want int) []string {
+func (w *listener) logged(pod string, want int) []string {
 	w.t.Helper()
 	p := w.Pod(pod)
 	var out []string
@@ -197,9 +197,9 @@ func onEach(t *testing.T, f func(t *testing.T, w *listener)) {
 	}
 }
 
-// TestDeniedIsToldAsItWasDialled: what another program made of the destination is
+// TestDeniedIsLoggedAsItWasDialled: what another program made of the destination is
 // taken back before it is logged, and the pod's answer comes from whom it dialled.
-func TestDeniedIsToldAsItWasDialled(t *testing.T) {
+func TestDeniedIsLoggedAsItWasDialled(t *testing.T) {
 	onEach(t, func(t *testing.T, w *listener) {
 		for _, to := range []string{"198.51.100.1:80", "[2001:db8::1]:80", "203.0.113.10:443", "[2001:db8:a::10]:443"} {
 			w.expect("a", "tcp", to, lab.Refused)
@@ -208,7 +208,7 @@ func TestDeniedIsToldAsItWasDialled(t *testing.T) {
 		w.expect("a", "icmp", "198.51.100.1:0", lab.Silent)
 		w.expect("a", "icmp", "203.0.113.10:0", lab.Silent)
 		w.expect("a", "icmp", "[2001:db8::1]:0", lab.Silent)
-		w.same("told of a", w.told("a", 11),
+		w.same("logged of a", w.logged("a", 11),
 			"namegate denied tcp 198.51.100.1:80", "namegate denied udp 198.51.100.1:80",
 			"namegate denied tcp [2001:db8::1]:80", "namegate denied udp [2001:db8::1]:80",
 			"namegate denied tcp 203.0.113.10:443", "namegate denied udp 203.0.113.10:443",
@@ -219,11 +219,11 @@ func TestDeniedIsToldAsItWasDialled(t *testing.T) {
 		}
 		w.expect("b", "tcp", "203.0.113.10:443", lab.Silent)
 		w.expect("b", "udp", "[2001:db8:a::10]:443", lab.Silent)
-		w.same("told of b", w.told("b", 2), "namegate denied tcp 203.0.113.10:443", "namegate denied udp [2001:db8:a::10]:443")
+		w.same("logged of b", w.logged("b", 2), "namegate denied tcp 203.0.113.10:443", "namegate denied udp [2001:db8:a::10]:443")
 	})
 }
 
-// TestServiceOfANeighbourIsRefused: on a bridge too, and when nothing is told any more.
+// TestServiceOfANeighbourIsRefused: on a bridge too, and when nothing is logged any more.
 func TestServiceOfANeighbourIsRefused(t *testing.T) {
 	onEach(t, func(t *testing.T, w *listener) {
 		for range 3 {
@@ -232,7 +232,7 @@ func TestServiceOfANeighbourIsRefused(t *testing.T) {
 			w.expect("a", "tcp", "[2001:db8:a::11]:443", lab.Refused)
 			w.expect("a", "udp", "[2001:db8:a::11]:443", lab.Refused)
 		}
-		w.same("told of a", w.told("a", 12)[:4], "namegate denied tcp 203.0.113.11:443", "namegate denied udp 203.0.113.11:443",
+		w.same("logged of a", w.logged("a", 12)[:4], "namegate denied tcp 203.0.113.11:443", "namegate denied udp 203.0.113.11:443",
 			"namegate denied tcp [2001:db8:a::11]:443", "namegate denied udp [2001:db8:a::11]:443")
 		if _, err := w.Node.Run("nft", "insert rule inet namegate tell return"); err != nil {
 			t.Fatal(err)
@@ -241,7 +241,7 @@ func TestServiceOfANeighbourIsRefused(t *testing.T) {
 	})
 }
 
-// TestANoisyPodSilencesNobody: one pod's packets are counted and not all told, those
+// TestANoisyPodSilencesNobody: one pod's packets are counted and not all logged, those
 // of another are.
 func TestANoisyPodSilencesNobody(t *testing.T) {
 	w := listen(t, lab.Routed)
@@ -259,7 +259,7 @@ func TestANoisyPodSilencesNobody(t *testing.T) {
 		}
 	}
 	w.expect("a", "tcp", "198.51.100.1:80", lab.Refused)
-	w.same("told of a", w.told("a", 1), "namegate denied tcp 198.51.100.1:80")
+	w.same("logged of a", w.logged("a", 1), "namegate denied tcp 198.51.100.1:80")
 	for until := time.Now().Add(time.Minute); w.denied() < before+flood+1 && time.Now().Before(until); {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -268,7 +268,7 @@ func TestANoisyPodSilencesNobody(t *testing.T) {
 	}
 }
 
-// TestTheShareOfAPodIsBounded: what is told of one pod at once is its share.
+// TestTheShareOfAPodIsBounded: what is logged of one pod at once is its share.
 func TestTheShareOfAPodIsBounded(t *testing.T) {
 	w := listen(t, lab.Routed)
 	c, err := w.Pod("b").ListenPacket("udp4", "0.0.0.0:0")
@@ -283,15 +283,15 @@ func TestTheShareOfAPodIsBounded(t *testing.T) {
 		}
 	}
 	took := time.Since(began)
-	got := len(w.told("b", 0))
+	got := len(w.logged("b", 0))
 	if most := 100 + int(20*took.Seconds()) + 1; got < 100 || got > most {
-		t.Errorf("%d packets in %v were told, want 100 to %d", got, took, most)
+		t.Errorf("%d packets in %v were logged, want 100 to %d", got, took, most)
 	}
 }
 
-// TestAuditedIsToldOnceAndPasses: the same connection is told once, of all protocols
+// TestAuditedIsLoggedOnceAndPasses: the same connection is logged once, of all protocols
 // and before any translation, and every one is answered.
-func TestAuditedIsToldOnceAndPasses(t *testing.T) {
+func TestAuditedIsLoggedOnceAndPasses(t *testing.T) {
 	onEach(t, func(t *testing.T, w *listener) {
 		for range 3 {
 			for _, to := range []string{"198.51.100.1:80", "[2001:db8::1]:80", "203.0.113.10:443", "[2001:db8:a::10]:443"} {
@@ -301,7 +301,7 @@ func TestAuditedIsToldOnceAndPasses(t *testing.T) {
 			w.expect("c", "icmp", "203.0.113.10:0", lab.Answered)
 			w.expect("c", "icmp", "[2001:db8::1]:0", lab.Answered)
 		}
-		w.same("told of c", w.told("c", 10),
+		w.same("logged of c", w.logged("c", 10),
 			"namegate audited tcp 198.51.100.1:80", "namegate audited udp 198.51.100.1:80",
 			"namegate audited tcp [2001:db8::1]:80", "namegate audited udp [2001:db8::1]:80",
 			"namegate audited tcp 203.0.113.10:443", "namegate audited udp 203.0.113.10:443",
@@ -310,8 +310,8 @@ func TestAuditedIsToldOnceAndPasses(t *testing.T) {
 		if n := w.denied(); n != 0 {
 			t.Errorf("%d packets of pods that nothing selects were denied", n)
 		}
-		if c, d := w.told("a", 0), w.told("d", 0); len(c)+len(d) != 0 {
-			t.Errorf("told of pods that did nothing: %v, %v", c, d)
+		if c, d := w.logged("a", 0), w.logged("d", 0); len(c)+len(d) != 0 {
+			t.Errorf("log lines of pods that did nothing: %v, %v", c, d)
 		}
 	})
 }
@@ -342,7 +342,7 @@ func TestAuditedFloodPasses(t *testing.T) {
 		}
 	}
 	w.expect("d", "tcp", "198.51.100.1:80", lab.Answered)
-	w.same("told of d", w.told("d", 1), "namegate audited tcp 198.51.100.1:80")
+	w.same("logged of d", w.logged("d", 1), "namegate audited tcp 198.51.100.1:80")
 }
 
 // TestTablesAreIntactWhileTheyFill: what the kernel counts and remembers by itself is
@@ -390,9 +390,9 @@ func TestTablesAreIntactWhileTheyFill(t *testing.T) {
 	}
 }
 
-// TestInvalidIsDeniedUntold: the end of a connection that the kernel has forgotten is
+// TestInvalidIsDeniedUnlogged: the end of a connection that the kernel has forgotten is
 // no connection.
-func TestInvalidIsDeniedUntold(t *testing.T) {
+func TestInvalidIsDeniedUnlogged(t *testing.T) {
 	w := listen(t, lab.Routed)
 	if err := w.Node.Sysctl("net.netfilter.nf_conntrack_tcp_loose=0"); err != nil {
 		t.Fatal(err)
@@ -414,5 +414,5 @@ func TestInvalidIsDeniedUntold(t *testing.T) {
 		t.Errorf("%d packets were denied, want 1", n)
 	}
 	w.expect("a", "tcp", "198.51.100.2:80", lab.Refused)
-	w.same("told of a", w.told("a", 1), "namegate denied "+tcp.String()+" 198.51.100.2:80")
+	w.same("logged of a", w.logged("a", 1), "namegate denied "+tcp.String()+" 198.51.100.2:80")
 }
