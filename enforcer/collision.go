@@ -26,7 +26,7 @@ func (e *Enforcer) survey(ctx context.Context) (surveyed, error) {
 	found := surveyed{at: e.now()}
 	for _, table := range tables {
 		for _, f := range ipVersions {
-			e.glanceAt(chainsKey{f, table})
+			e.noteFingerprint(chainsKey{f, table})
 		}
 	}
 	for _, in := range e.k.variants() {

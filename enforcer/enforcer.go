@@ -54,20 +54,20 @@ type Config struct {
 type Kernel struct {
 	Sets   ipset.Interface
 	Chains iptables.Interface
-	// Elsewhere are the chains of the other variant of iptables, nil where the node
+	// OtherBackend are the chains of the other variant of iptables, nil where the node
 	// has none: nothing is written there, and what an earlier agent left there goes.
-	Elsewhere iptables.Interface
-	Tables    *nft.Tables
-	Flows     conntrack.Interface
-	Links     link.Interface
+	OtherBackend iptables.Interface
+	Tables       *nft.Tables
+	Flows        conntrack.Interface
+	Links        link.Interface
 }
 
 // variants are the places in which our chains may be, the one to write to last.
 func (k *Kernel) variants() []iptables.Interface {
-	if k.Elsewhere == nil {
+	if k.OtherBackend == nil {
 		return []iptables.Interface{k.Chains}
 	}
-	return []iptables.Interface{k.Elsewhere, k.Chains}
+	return []iptables.Interface{k.OtherBackend, k.Chains}
 }
 
 // Enforcer holds the kernel to the last snapshot.
@@ -92,7 +92,7 @@ type Enforcer struct {
 	rendered      map[iptables.Family]map[policy.PodRef]rendering
 	unverified    map[chainsKey]bool   // written and not compared since
 	nextReading   time.Time            // when these may be read, so that reading takes a bounded share of a core
-	glances       map[chainsKey]string // at the tables, before they were read
+	fingerprints  map[chainsKey]string // of the tables, taken before they were read
 	holds         map[string]int       // how many entries the sets that are always there hold
 	turns         turns                // of comparing the members of sets
 	differing     differing            // what that showed
@@ -206,7 +206,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		suspected:     make(chan struct{}, 1),
 		renew:         make(chan struct{}, 1),
 		rendered:      map[iptables.Family]map[policy.PodRef]rendering{iptables.IPv4: {}, iptables.IPv6: {}},
-		glances:       map[chainsKey]string{},
+		fingerprints:  map[chainsKey]string{},
 		holds:         map[string]int{},
 		homes:         map[netip.Addr]home{},
 		lists:         peerLists{},

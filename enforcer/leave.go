@@ -28,8 +28,8 @@ func (e *Enforcer) leave(ctx context.Context) error {
 			return err
 		}
 	}
-	if e.k.Elsewhere != nil {
-		if err := leaveAll(ctx, e.k.Elsewhere); err != nil {
+	if e.k.OtherBackend != nil {
+		if err := leaveAll(ctx, e.k.OtherBackend); err != nil {
 			return err
 		}
 	}

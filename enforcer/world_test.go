@@ -50,13 +50,13 @@ type world struct {
 	sets   *ipset.Fake
 	real   ipset.Interface // in place of sets, where it is set
 	chains *iptables.Fake
-	// elsewhere are the chains of the other variant, nil where the node has none.
-	elsewhere *iptables.Fake
-	inet      *knftables.Fake
-	bridge    *knftables.Fake
-	flows     *conntrack.Fake
-	links     *link.Fake
-	seams     *seams
+	// otherBackend are the chains of the other variant, nil where the node has none.
+	otherBackend *iptables.Fake
+	inet         *knftables.Fake
+	bridge       *knftables.Fake
+	flows        *conntrack.Fake
+	links        *link.Fake
+	seams        *seams
 	// ran is how long the kernel\'s own clock has run, where the clock tells that too.
 	ran      func() time.Duration
 	cfg      Config
@@ -121,8 +121,8 @@ func (w *world) boot() {
 		Sets: setSeam{w.sets, w.seams}, Chains: chainSeam{w.chains, w.seams}, Flows: flowSeam{w.flows, w.seams}, Links: w.links,
 		Tables: nft.New(tableSeam{w.inet, w.seams, "inet"}, tableSeam{w.bridge, w.seams, "bridge"}, w.cfg.Mark),
 	}
-	if w.elsewhere != nil {
-		k.Elsewhere = w.elsewhere
+	if w.otherBackend != nil {
+		k.OtherBackend = w.otherBackend
 	}
 	if w.real != nil {
 		k.Sets, k.Chains = w.real, w.chains

@@ -42,7 +42,7 @@ func openKernel(mark uint32, variant string) (*kernel, error) {
 	}
 	k.Chains, k.closers = chains, append(k.closers, chains.Close)
 	if other := iptables.OpenOther(v); other != nil {
-		k.Elsewhere, k.closers = other, append(k.closers, other.Close)
+		k.OtherBackend, k.closers = other, append(k.closers, other.Close)
 	}
 	if k.Tables, err = nft.Open(mark); err != nil {
 		return nil, err

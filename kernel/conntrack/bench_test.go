@@ -15,7 +15,7 @@ func BenchmarkKernelFlows(b *testing.B) {
 	const pods, each = 10_000, 10
 	for _, v6 := range []bool{false, true} {
 		k := kernel(b)
-		crowd(b, v6, pods, each, func(pod int) bool { return pod%10 == 0 })
+		fillTable(b, v6, pods, each, func(pod int) bool { return pod%10 == 0 })
 		for _, n := range []int{1, 4} {
 			for word, q := range map[string]conntrack.Query{"admitted": {Mark: ours, Mask: ours}, "unadmitted": {Mask: ours}} {
 				for i := range n {
@@ -23,7 +23,7 @@ func BenchmarkKernelFlows(b *testing.B) {
 					if q.Mark == 0 {
 						pod++
 					}
-					q.Sources = append(q.Sources, crowdAddr(v6, pod))
+					q.Sources = append(q.Sources, podAddr(v6, pod))
 				}
 				b.Run(fmt.Sprintf("%s/pods=%d/%s", family(q.Sources[0]), n, word), func(b *testing.B) {
 					b.ReportAllocs()
@@ -51,15 +51,15 @@ func BenchmarkKernelFlowsOfPeers(b *testing.B) {
 	const pods, each = 10_000, 10
 	for _, v6 := range []bool{false, true} {
 		k := kernel(b)
-		crowd(b, v6, pods, each, func(pod int) bool { return pod%10 == 0 })
+		fillTable(b, v6, pods, each, func(pod int) bool { return pod%10 == 0 })
 		q := conntrack.Query{Mark: ours, Mask: ours}
 		for i := range 110 {
-			q.Sources = append(q.Sources, crowdAddr(v6, 10*i))
+			q.Sources = append(q.Sources, podAddr(v6, 10*i))
 		}
 		for _, n := range []int{0, 1, 4, 5} {
 			q.Peers = nil
 			for i := range n {
-				q.Peers = append(q.Peers, crowdAddr(v6, 10_001+i))
+				q.Peers = append(q.Peers, podAddr(v6, 10_001+i))
 			}
 			b.Run(fmt.Sprintf("%s/peers=%d", family(q.Sources[0]), n), func(b *testing.B) {
 				b.ReportAllocs()

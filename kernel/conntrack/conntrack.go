@@ -1,10 +1,6 @@
-// Package conntrack is the seam to the kernel's connection tracking: which
-// connections a pod opened, and the mark bit that says they were admitted.
 package conntrack
 
-import (
-	"net/netip"
-)
+import "net/netip"
 
 // Flow is one tracked connection as its first packet dialled it.
 type Flow struct {
@@ -34,7 +30,7 @@ type Query struct {
 
 // Interface is what the enforcer needs of connection tracking.
 type Interface interface {
-	// Flows lists connections. None is no error. It looks through the node's whole
+	// Flows lists connections. None is no error. It scans through the node's whole
 	// table once, for one family of sources or both, and not at all without sources.
 	Flows(q Query) ([]Flow, error)
 	// SetMark writes the bits of mask in the flow's mark to those of value. A

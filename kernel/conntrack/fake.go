@@ -10,7 +10,7 @@ import (
 type Fake struct {
 	mu    sync.Mutex
 	flows []Flow
-	looks int
+	scans int
 }
 
 var _ Interface = (*Fake)(nil)
@@ -35,7 +35,7 @@ func (f *Fake) Flows(q Query) ([]Flow, error) {
 	peers := byFamily(q.Peers)
 	for i, sources := range byFamily(q.Sources) {
 		if len(sources) > 0 && (len(q.Peers) == 0 || len(peers[i]) > 0) {
-			f.looks++
+			f.scans++
 		}
 	}
 	var out []Flow
@@ -59,11 +59,11 @@ func (f *Fake) Lookup(proto uint8, src, dst netip.AddrPort) (Flow, bool, error) 
 	return Flow{}, false, nil
 }
 
-// Looks returns how often the whole table was looked through so far.
-func (f *Fake) Looks() int {
+// Scans returns how often the whole table was scanned so far.
+func (f *Fake) Scans() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.looks
+	return f.scans
 }
 
 // SetMark implements Interface.

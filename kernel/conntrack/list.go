@@ -83,7 +83,7 @@ func (q Query) family() uint8 {
 	return unix.AF_UNSPEC
 }
 
-// append writes a query's filters. The kernel looks through its table either way; what
+// append writes a query's filters. The kernel scans through its table either way; what
 // it leaves out itself costs no message. Kernels that do not know a filter say more
 // than was asked for.
 func (q Query) append(b []byte) []byte {

@@ -37,18 +37,18 @@ func OpenOther(v Variant) *Exec {
 // to find (KEP-3178).
 var kubeletChains = []string{"KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"}
 
-// Traces are what one variant's tables hold in a network namespace.
-type Traces struct {
+// traces are what one variant's tables hold in a network namespace.
+type traces struct {
 	// Hint: kubelet left its sign there.
 	Hint bool
 	// Rules counts the rules of other programs, Own the chains of an agent.
 	Rules, Own int
 }
 
-// Choose picks the variant that the host uses: the one with kubelet's sign; else
+// choose picks the variant that the host uses: the one with kubelet's sign; else
 // the one with more rules of other programs; else the one that an earlier agent
 // wrote to; else the fallback. It says why.
-func Choose(legacy, nft Traces, fallback Variant) (v Variant, why string) {
+func choose(legacy, nft traces, fallback Variant) (v Variant, why string) {
 	switch {
 	case legacy.Hint != nft.Hint:
 		return pick(legacy.Hint), "kubelet uses it"
@@ -86,14 +86,14 @@ func Detect(ctx context.Context, own string) (v Variant, why string, err error) 
 	if program == NFT && !legacyTables(IPv4) && !legacyTables(IPv6) {
 		return NFT, "nobody uses legacy tables, and the program iptables is of that variant", nil
 	}
-	var legacy, nft Traces
+	var legacy, nft traces
 	if err := legacy.read(ctx, Legacy, own); err != nil {
 		return Default, "", err
 	}
 	if err := nft.read(ctx, NFT, own); err != nil {
 		return Default, "", err
 	}
-	v, why = Choose(legacy, nft, program)
+	v, why = choose(legacy, nft, program)
 	return v, why, nil
 }
 
@@ -116,7 +116,7 @@ func programVariant(ctx context.Context) Variant {
 	return NFT
 }
 
-func (t *Traces) read(ctx context.Context, v Variant, own string) error {
+func (t *traces) read(ctx context.Context, v Variant, own string) error {
 	all, err := (&Exec{variant: v}).SaveAll(ctx)
 	if err != nil {
 		return fmt.Errorf("look for the host's variant of iptables: %w", err)
@@ -128,7 +128,7 @@ func (t *Traces) read(ctx context.Context, v Variant, own string) error {
 }
 
 // add counts what tables hold.
-func (t *Traces) add(tables map[string]Chains, own string) {
+func (t *traces) add(tables map[string]Chains, own string) {
 	for _, chains := range tables {
 		for name, rules := range chains {
 			if strings.HasPrefix(name, own) {

@@ -27,9 +27,9 @@ const (
 // calling thread's network namespace.
 type Exec struct {
 	variant Variant
-	// around is told of each change of rules that are kept in nftables.
+	// around makes each change of rules that are kept in nftables.
 	around  func(change func() error) error
-	glancer glancer
+	sockets infoSockets
 }
 
 var _ Interface = (*Exec)(nil)
@@ -67,8 +67,7 @@ func (e *Exec) Restore(ctx context.Context, tx *Transaction) error {
 	return e.around(func() error {
 		_, err := run(ctx, tx.String(), e.program(tx.Family, "restore"), "--noflush", "--wait", lockWait)
 		if err != nil {
-			err.Family, err.Table, err.Op = tx.Family, tx.Table, "restore"
-			return err
+			return refused("restore", tx.Family, tx.Table, err)
 		}
 		return nil
 	})
@@ -85,8 +84,7 @@ func (e *Exec) Around(f func(change func() error) error) {
 func (e *Exec) Save(ctx context.Context, f Family, table string) (Chains, error) {
 	out, err := run(ctx, "", e.program(f, "save"), "-t", table)
 	if err != nil {
-		err.Family, err.Table, err.Op = f, table, "save"
-		return nil, err
+		return nil, refused("save", f, table, err)
 	}
 	return parse(out), nil
 }
@@ -106,8 +104,7 @@ func (e *Exec) SaveAll(ctx context.Context) (Everything, error) {
 	for f, r := range programs {
 		out, err := r.wait()
 		if err != nil {
-			err.Family, err.Table, err.Op = f, "every", "save"
-			failed = err
+			failed = refused("save", f, "every", err)
 			continue
 		}
 		all[f] = parseAll(out)
@@ -132,17 +129,18 @@ func start(ctx context.Context, input, program string, args ...string) *running 
 	return r
 }
 
-func (r *running) wait() (string, *Error) {
+// wait returns the output. The error begins with what the program said.
+func (r *running) wait() (string, error) {
 	if r.failed == nil {
 		r.failed = r.cmd.Wait()
 	}
-	if r.failed != nil {
-		return "", &Error{Detail: firstLines(r.said.String(), 3), Err: r.failed}
+	if said := firstLines(r.said.String(), 3); r.failed != nil && said != "" {
+		return "", fmt.Errorf("%s: %w", said, r.failed)
 	}
-	return r.out.String(), nil
+	return r.out.String(), r.failed
 }
 
-func run(ctx context.Context, input, program string, args ...string) (string, *Error) {
+func run(ctx context.Context, input, program string, args ...string) (string, error) {
 	return start(ctx, input, program, args...).wait()
 }
 

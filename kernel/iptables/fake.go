@@ -70,7 +70,9 @@ func (f *Fake) Restore(_ context.Context, tx *Transaction) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	refuse := func(err error) error { return &Error{Family: tx.Family, Table: tx.Table, Op: "restore", Err: err} }
+	refuse := func(err error) error {
+		return refused("restore", tx.Family, tx.Table, err)
+	}
 	if f.fail != nil {
 		return refuse(f.fail)
 	}
@@ -175,8 +177,8 @@ func (f *Fake) SaveAll(ctx context.Context) (Everything, error) {
 	return out, nil
 }
 
-// Glance implements Interface: how many chains and rules a table has.
-func (f *Fake) Glance(fam Family, table string) (string, error) {
+// Fingerprint implements Interface: how many chains and rules a table has.
+func (f *Fake) Fingerprint(fam Family, table string) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	chains, rules := 0, 0

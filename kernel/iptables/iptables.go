@@ -1,7 +1,3 @@
-// Package iptables is the seam to iptables' chains: transactions for one table
-// rendered for iptables-restore --noflush, a parser of iptables-save, the real
-// implementation that runs these two programs, and a fake that interprets
-// transactions in memory.
 package iptables
 
 import (
@@ -48,9 +44,10 @@ type Interface interface {
 	// SaveAll returns the chains of all tables that are in use, of both families.
 	// Asking does not bring a table into use.
 	SaveAll(ctx context.Context) (Everything, error)
-	// Glance returns a text that is another after most changes of a table, by
-	// whomever, and costs next to nothing; "" where the kernel tells of changes itself.
-	Glance(f Family, table string) (string, error)
+	// Fingerprint returns a text that differs after most changes of a table, whichever
+	// program made them, and costs next to nothing; "" where the kernel reports changes
+	// itself.
+	Fingerprint(f Family, table string) (string, error)
 }
 
 // Transaction is an ordered list of changes to one table of one family.
@@ -139,29 +136,10 @@ func (t *Transaction) each(f func(op), kinds ...opKind) {
 	}
 }
 
-// Error is a refused transaction or listing.
-type Error struct {
-	Family Family
-	Table  string
-	Op     string
-	Detail string
-	Err    error
+// refused is the error of a transaction or a listing.
+func refused(op string, f Family, table string, err error) error {
+	return fmt.Errorf("iptables %s of %s table %s: %w", op, f, table, err)
 }
-
-// Error names the table, the operation and what iptables said.
-func (e *Error) Error() string {
-	s := fmt.Sprintf("%s %s of %s table %s", "iptables", e.Op, e.Family, e.Table)
-	if e.Detail != "" {
-		s += ": " + e.Detail
-	}
-	if e.Err != nil {
-		s += ": " + e.Err.Error()
-	}
-	return s
-}
-
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
 
 // errMissing marks a program that is not installed.
 var errMissing = errors.New("not found in PATH; install the package iptables")

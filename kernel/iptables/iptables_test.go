@@ -146,14 +146,14 @@ func TestMissingProgramsAreNamed(t *testing.T) {
 	}
 }
 
-// TestGlance: a change shows without a program, and asking changes nothing. Of the
+// TestFingerprint: a change shows without a program, and asking changes nothing. Of the
 // nft variant the kernel tells itself.
-func TestGlance(t *testing.T) {
+func TestFingerprint(t *testing.T) {
 	every(t, func(t *testing.T, i iptables.Interface) {
 		for _, f := range []iptables.Family{iptables.IPv4, iptables.IPv6} {
-			glance := func() string {
+			fingerprint := func() string {
 				t.Helper()
-				g, err := i.Glance(f, "mangle")
+				g, err := i.Fingerprint(f, "mangle")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -168,22 +168,22 @@ func TestGlance(t *testing.T) {
 				}
 			}
 			restore(func(tx *iptables.Transaction) { tx.Replace("NAMEGATE-A", "-j RETURN") })
-			first := glance()
+			first := fingerprint()
 			if first == "" {
 				return // the nft variant
 			}
-			if again := glance(); again != first {
+			if again := fingerprint(); again != first {
 				t.Errorf("%s: %q, then %q", f, first, again)
 			}
 			restore(func(tx *iptables.Transaction) { tx.Remove("NAMEGATE-A", "-j RETURN") })
-			if gone := glance(); gone == first {
+			if gone := fingerprint(); gone == first {
 				t.Errorf("%s: a rule was removed, and still %q", f, first)
 			}
 		}
 		if _, fake := i.(*iptables.Fake); fake {
 			return
 		}
-		if g, err := i.Glance(iptables.IPv4, "nonsense"); err == nil {
+		if g, err := i.Fingerprint(iptables.IPv4, "nonsense"); err == nil {
 			t.Errorf("a table that is not there looks like %q", g)
 		}
 	})

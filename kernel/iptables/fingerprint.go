@@ -23,19 +23,19 @@ type info struct {
 	size       uint32
 }
 
-// glancer asks the kernel about legacy tables in one namespace.
-type glancer struct {
-	mu      sync.Mutex
-	sockets map[Family]int
+// infoSockets ask the kernel about legacy tables in one namespace.
+type infoSockets struct {
+	mu       sync.Mutex
+	byFamily map[Family]int
 }
 
-// Glance implements Interface: how many entries a legacy table has, and where its
+// Fingerprint implements Interface: how many entries a legacy table has, and where its
 // chains begin.
-func (e *Exec) Glance(f Family, table string) (string, error) {
+func (e *Exec) Fingerprint(f Family, table string) (string, error) {
 	if e.variant != Legacy {
 		return "", nil
 	}
-	fd, err := e.glancer.socket(f)
+	fd, err := e.sockets.socket(f)
 	if err != nil {
 		return "", fmt.Errorf("look at the %s %s table: %w", f, table, err)
 	}
@@ -52,11 +52,12 @@ func (e *Exec) Glance(f Family, table string) (string, error) {
 	return fmt.Sprint(i.numEntries, i.size, i.hookEntry), nil
 }
 
-// socket returns one of the family, in the namespace in which it was first asked for.
-func (g *glancer) socket(f Family) (int, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if fd, ok := g.sockets[f]; ok {
+// socket returns the socket of a family. It is of the network namespace of the thread that
+// first asked for it.
+func (s *infoSockets) socket(f Family) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if fd, ok := s.byFamily[f]; ok {
 		return fd, nil
 	}
 	domain := unix.AF_INET
@@ -67,19 +68,19 @@ func (g *glancer) socket(f Family) (int, error) {
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
 	}
-	if g.sockets == nil {
-		g.sockets = map[Family]int{}
+	if s.byFamily == nil {
+		s.byFamily = map[Family]int{}
 	}
-	g.sockets[f] = fd
+	s.byFamily[f] = fd
 	return fd, nil
 }
 
-// Close gives back what glances needed.
+// Close closes the sockets of Fingerprint.
 func (e *Exec) Close() {
-	e.glancer.mu.Lock()
-	defer e.glancer.mu.Unlock()
-	for _, fd := range e.glancer.sockets {
+	e.sockets.mu.Lock()
+	defer e.sockets.mu.Unlock()
+	for _, fd := range e.sockets.byFamily {
 		_ = unix.Close(fd)
 	}
-	e.glancer.sockets = nil
+	e.sockets.byFamily = nil
 }

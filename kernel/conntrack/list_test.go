@@ -15,17 +15,17 @@ import (
 	"github.com/namegate/namegate/kernel/nfattr"
 )
 
-// crowdAddr is the source of one of a crowd's pods.
-func crowdAddr(v6 bool, pod int) netip.Addr {
+// podAddr is the source of one of the pods of fillTable.
+func podAddr(v6 bool, pod int) netip.Addr {
 	if v6 {
 		return netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 0, 7, 14: byte(pod >> 8), 15: byte(pod)})
 	}
 	return netip.AddrFrom4([4]byte{10, 7, byte(pod >> 8), byte(pod)})
 }
 
-// crowd tracks connections of many pods, each of them with so many, without a
+// fillTable tracks connections of many pods, each of them with so many, without a
 // packet: the kernel is told of them. Each is admitted if admitted says so.
-func crowd(t testing.TB, v6 bool, pods, each int, admitted func(pod int) bool) {
+func fillTable(t testing.TB, v6 bool, pods, each int, admitted func(pod int) bool) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -47,7 +47,7 @@ func crowd(t testing.TB, v6 bool, pods, each int, admitted func(pod int) bool) {
 			t.Fatal(err)
 		}
 		if errno := int32(binary.NativeEndian.Uint32(buf[16:])); n < 20 || errno != 0 {
-			t.Fatalf("track a crowd: error %d (is nf_conntrack_max too small?)", errno)
+			t.Fatalf("fill the table: error %d (is nf_conntrack_max too small?)", errno)
 		}
 		batch = batch[:0]
 	}
@@ -57,7 +57,7 @@ func crowd(t testing.TB, v6 bool, pods, each int, admitted func(pod int) bool) {
 			if admitted(pod) {
 				mark |= ours
 			}
-			batch = appendFlow(batch, v6, crowdAddr(v6, pod), 1024+i, mark)
+			batch = appendFlow(batch, v6, podAddr(v6, pod), 1024+i, mark)
 			if len(batch) > 32<<10 {
 				flush()
 			}
@@ -114,17 +114,17 @@ func appendTuple(b []byte, typ int, src, dst netip.Addr, sport, dport int) []byt
 	return b
 }
 
-// TestKernelAndFakeAgree asks both for connections of random sources of a crowd.
+// TestKernelAndFakeAgree asks both for connections of random sources of a full table.
 func TestKernelAndFakeAgree(t *testing.T) {
 	const pods, each = 40, 3
 	admitted := func(pod int) bool { return pod%3 == 0 }
 	k, f := kernel(t), conntrack.NewFake()
 	dst := map[bool]string{false: "192.0.2.1:443", true: "[2001:db8::1]:443"}
 	for v6, to := range dst {
-		crowd(t, v6, pods, each, admitted)
+		fillTable(t, v6, pods, each, admitted)
 		for pod := range pods {
 			for i := range each {
-				flow := conntrack.Flow{Protocol: unix.IPPROTO_UDP, Src: netip.AddrPortFrom(crowdAddr(v6, pod), uint16(1024+i)), Dst: netip.MustParseAddrPort(to), Mark: others}
+				flow := conntrack.Flow{Protocol: unix.IPPROTO_UDP, Src: netip.AddrPortFrom(podAddr(v6, pod), uint16(1024+i)), Dst: netip.MustParseAddrPort(to), Mark: others}
 				if admitted(pod) {
 					flow.Mark |= ours
 				}
@@ -137,7 +137,7 @@ func TestKernelAndFakeAgree(t *testing.T) {
 	for range 100 {
 		q := conntrack.Query{Mark: r.Uint32N(2) * 0xffffffff, Mask: masks[r.IntN(len(masks))]}
 		for range r.IntN(6) {
-			q.Sources = append(q.Sources, crowdAddr(r.IntN(2) == 0, r.IntN(pods+5)))
+			q.Sources = append(q.Sources, podAddr(r.IntN(2) == 0, r.IntN(pods+5)))
 		}
 		var got [2][]string
 		for i, seam := range []conntrack.Interface{k, f} {
