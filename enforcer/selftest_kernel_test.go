@@ -35,7 +35,7 @@ type node struct {
 	snap *policy.Snapshot
 	e    *enforcer.Enforcer
 	s    *proxy.Server
-	in   *inject.Real
+	in   *inject.Kernel
 }
 
 // do runs f in the node's namespace.

@@ -14,34 +14,34 @@ import (
 )
 
 // frame puts a packet behind the Ethernet header that the pod would write.
-func (r *Real) frame(to netlink.Link, packet []byte) ([]byte, error) {
+func (k *Kernel) frame(to netlink.Link, packet []byte) ([]byte, error) {
 	source, dest, etherType, err := readHeader(packet)
 	if err != nil {
 		return nil, err
 	}
-	bridge, err := r.bridgeOf(to)
+	bridge, err := k.bridgeOf(to)
 	if err != nil {
 		return nil, err
 	}
 	if bridge != nil {
-		return r.bridgedFrame(bridge, to, source, dest, etherType, packet)
+		return k.bridgedFrame(bridge, to, source, dest, etherType, packet)
 	}
-	own, err := r.neighbour(to.Attrs().Index, source)
+	own, err := k.neighbour(to.Attrs().Index, source)
 	if own == nil {
-		own = r.send.Attrs().HardwareAddr
+		own = k.send.Attrs().HardwareAddr
 	}
 	// The kernel takes a packet for the host's own by the address of the link that
 	// it came out of, which is the second of the pair. A bridge looks again.
-	return ethernet(r.redirect.Attrs().HardwareAddr, own, etherType, packet), err
+	return ethernet(k.redirect.Attrs().HardwareAddr, own, etherType, packet), err
 }
 
 // bridgeOf returns the bridge that a link is a port of, nil for any other link, also
 // one that belongs to something else: only a bridge looks at the frame.
-func (r *Real) bridgeOf(l netlink.Link) (netlink.Link, error) {
+func (k *Kernel) bridgeOf(l netlink.Link) (netlink.Link, error) {
 	if l.Attrs().MasterIndex == 0 {
 		return nil, nil
 	}
-	master, err := r.h.LinkByIndex(l.Attrs().MasterIndex)
+	master, err := k.h.LinkByIndex(l.Attrs().MasterIndex)
 	if err != nil {
 		return nil, fmt.Errorf("what it belongs to: %w", err)
 	}
@@ -51,16 +51,16 @@ func (r *Real) bridgeOf(l netlink.Link) (netlink.Link, error) {
 	return master, nil
 }
 
-func (r *Real) bridgedFrame(bridge, port netlink.Link, source, dest netip.Addr, etherType uint16, packet []byte) ([]byte, error) {
-	next, err := r.nextOnBridge(bridge, dest)
+func (k *Kernel) bridgedFrame(bridge, port netlink.Link, source, dest netip.Addr, etherType uint16, packet []byte) ([]byte, error) {
+	next, err := k.nextOnBridge(bridge, dest)
 	if err != nil {
 		return nil, err
 	}
-	own, err := r.bridged(bridge.Attrs().Index, source)
+	own, err := k.bridged(bridge.Attrs().Index, source)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.checkPort(bridge, port, own); err != nil {
+	if err := k.checkPort(bridge, port, own); err != nil {
 		return nil, err
 	}
 	return ethernet(next, own, etherType, packet), nil
@@ -69,8 +69,8 @@ func (r *Real) bridgedFrame(bridge, port netlink.Link, source, dest netip.Addr, 
 // checkPort returns an error if the bridge knows a hardware address as its own or
 // another port's. It learns from what we send, and a pod that claims a neighbour's
 // address would get by it what is for the neighbour.
-func (r *Real) checkPort(bridge, port netlink.Link, hw net.HardwareAddr) error {
-	known, err := r.h.NeighList(0, unix.AF_BRIDGE)
+func (k *Kernel) checkPort(bridge, port netlink.Link, hw net.HardwareAddr) error {
+	known, err := k.h.NeighList(0, unix.AF_BRIDGE)
 	if err != nil {
 		return fmt.Errorf("forwarding table of %s: %w", bridge.Attrs().Name, err)
 	}
@@ -92,47 +92,47 @@ func ethernet(to, from net.HardwareAddr, etherType uint16, packet []byte) []byte
 
 // nextOnBridge returns the hardware address that a pod on a bridge sends to: the
 // destination's if it is on that bridge too, else the bridge's own.
-func (r *Real) nextOnBridge(bridge netlink.Link, dest netip.Addr) (net.HardwareAddr, error) {
+func (k *Kernel) nextOnBridge(bridge netlink.Link, dest netip.Addr) (net.HardwareAddr, error) {
 	index := bridge.Attrs().Index
-	routes, err := r.h.RouteGet(dest.AsSlice())
+	routes, err := k.h.RouteGet(dest.AsSlice())
 	if err == nil && len(routes) == 1 && routes[0].LinkIndex == index && routes[0].Gw == nil && routes[0].Type == unix.RTN_UNICAST {
-		return r.bridged(index, dest)
+		return k.bridged(index, dest)
 	}
 	return bridge.Attrs().HardwareAddr, nil
 }
 
-// hearing is how long the node is given to find a neighbour that it has forgotten,
-// in tries of hearingEach: on a bridge of its own an answer takes microseconds.
+// resolveTries is how long the node is given to find a neighbour that it has forgotten,
+// in tries of resolveInterval: on a bridge of its own an answer takes microseconds.
 const (
-	hearing     = 20
-	hearingEach = 10 * time.Millisecond
+	resolveTries    = 20
+	resolveInterval = 10 * time.Millisecond
 )
 
 // bridged returns the hardware address of an address on a bridge. The bridge would
 // learn any other.
-func (r *Real) bridged(bridge int, addr netip.Addr) (net.HardwareAddr, error) {
-	for i := range hearing {
-		hw, err := r.neighbour(bridge, addr)
+func (k *Kernel) bridged(bridge int, addr netip.Addr) (net.HardwareAddr, error) {
+	for i := range resolveTries {
+		hw, err := k.neighbour(bridge, addr)
 		if err != nil || hw != nil {
 			return hw, err
 		}
 		if i == 0 {
 			// The kernel looks for it as if it had something to send. That it cannot
 			// shows when there is no answer.
-			_ = r.h.NeighSet(&netlink.Neigh{LinkIndex: bridge, IP: addr.AsSlice(), Flags: netlink.NTF_USE, State: netlink.NUD_NONE})
+			_ = k.h.NeighSet(&netlink.Neigh{LinkIndex: bridge, IP: addr.AsSlice(), Flags: netlink.NTF_USE, State: netlink.NUD_NONE})
 		}
-		time.Sleep(hearingEach)
+		time.Sleep(resolveInterval)
 	}
 	return nil, fmt.Errorf("%s does not say its hardware address", addr)
 }
 
 // neighbour returns the hardware address of an address, nil without one.
-func (r *Real) neighbour(on int, addr netip.Addr) (net.HardwareAddr, error) {
+func (k *Kernel) neighbour(on int, addr netip.Addr) (net.HardwareAddr, error) {
 	family := unix.AF_INET
 	if addr.Is6() {
 		family = unix.AF_INET6
 	}
-	list, err := r.h.NeighList(on, family)
+	list, err := k.h.NeighList(on, family)
 	if err != nil {
 		return nil, fmt.Errorf("list neighbours: %w", err)
 	}

@@ -1,5 +1,3 @@
-// Package inject is the seam by which the self-test puts a packet into the node
-// as if a pod had sent it, without entering the pod.
 package inject
 
 import "errors"

@@ -58,9 +58,9 @@ func newLab(t *testing.T, network lab.Network) (*lab.Lab, *lab.Pod) {
 	return l, pod
 }
 
-func open(t *testing.T, l *lab.Lab) *inject.Real {
+func open(t *testing.T, l *lab.Lab) *inject.Kernel {
 	t.Helper()
-	var r *inject.Real
+	var r *inject.Kernel
 	if err := l.Node.Do(func() (err error) { r, err = inject.Open(); return err }); err != nil {
 		t.Fatal(err)
 	}

@@ -21,8 +21,8 @@ const (
 // the kernel runs no IPv6 on it and nothing but our packets is ever on it.
 const linkMTU = 1000
 
-// Real is the Interface on the network namespace it was opened in.
-type Real struct {
+// Kernel is the Interface on the network namespace it was opened in.
+type Kernel struct {
 	h *netlink.Handle
 
 	mu       sync.Mutex
@@ -32,11 +32,11 @@ type Real struct {
 	target   int // the index of the interface that redirect leads to; 0: nowhere
 }
 
-var _ Interface = (*Real)(nil)
+var _ Interface = (*Kernel)(nil)
 
 // Open makes the pair of links in the calling thread's network namespace, in
 // place of one that is left of an earlier agent. It needs NET_ADMIN and NET_RAW.
-func Open() (*Real, error) {
+func Open() (*Kernel, error) {
 	socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open a packet socket (it needs NET_RAW): %w", err)
@@ -46,13 +46,13 @@ func Open() (*Real, error) {
 		_ = unix.Close(socket)
 		return nil, fmt.Errorf("open route netlink socket: %w", err)
 	}
-	r := &Real{h: h, socket: socket}
-	if err := r.build(); err != nil {
+	k := &Kernel{h: h, socket: socket}
+	if err := k.build(); err != nil {
 		_ = unix.Close(socket)
 		h.Close()
 		return nil, err
 	}
-	return r, nil
+	return k, nil
 }
 
 // Remove removes the pair that any agent left in the calling thread's network
@@ -88,26 +88,26 @@ func missing(err error) bool {
 }
 
 // build makes the pair anew.
-func (r *Real) build() error {
-	if err := remove(r.h); err != nil {
+func (k *Kernel) build() error {
+	if err := remove(k.h); err != nil {
 		return err
 	}
 	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: sendName, MTU: linkMTU}, PeerName: redirectName, PeerMTU: linkMTU}
-	if err := r.h.LinkAdd(pair); err != nil {
+	if err := k.h.LinkAdd(pair); err != nil {
 		return fmt.Errorf("make interface %s: %w", sendName, unsupported(err))
 	}
 	var ends [2]netlink.Link
 	for i, name := range []string{sendName, redirectName} {
-		l, err := r.h.LinkByName(name)
+		l, err := k.h.LinkByName(name)
 		if err == nil {
-			err = r.h.LinkSetUp(l)
+			err = k.h.LinkSetUp(l)
 		}
 		if err != nil {
-			return errors.Join(fmt.Errorf("set interface %s up: %w", name, err), remove(r.h))
+			return errors.Join(fmt.Errorf("set interface %s up: %w", name, err), remove(k.h))
 		}
 		ends[i] = l
 	}
-	r.send, r.redirect, r.target = ends[0], ends[1], 0
+	k.send, k.redirect, k.target = ends[0], ends[1], 0
 	return nil
 }
 
@@ -121,82 +121,82 @@ func unsupported(err error) error {
 }
 
 // Send implements Interface.
-func (r *Real) Send(iface string, packet []byte) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.socket < 0 {
+func (k *Kernel) Send(iface string, packet []byte) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.socket < 0 {
 		return fmt.Errorf("inject into %s: closed", iface)
 	}
-	to, err := r.h.LinkByName(iface)
+	to, err := k.h.LinkByName(iface)
 	if err != nil {
 		return fmt.Errorf("inject into %s: %w", iface, err)
 	}
-	if err := r.stand(); err != nil {
+	if err := k.ensurePair(); err != nil {
 		return err
 	}
-	frame, err := r.frame(to, packet)
+	frame, err := k.frame(to, packet)
 	if err != nil {
 		return fmt.Errorf("inject into %s: %w", iface, err)
 	}
-	if err := r.aim(to); err != nil {
+	if err := k.redirectTo(to); err != nil {
 		return fmt.Errorf("redirect %s to %s: %w", redirectName, iface, err)
 	}
-	if err := unix.Sendto(r.socket, frame, 0, &unix.SockaddrLinklayer{Ifindex: r.send.Attrs().Index}); err != nil {
+	if err := unix.Sendto(k.socket, frame, 0, &unix.SockaddrLinklayer{Ifindex: k.send.Attrs().Index}); err != nil {
 		return fmt.Errorf("send on %s: %w", sendName, err)
 	}
 	return nil
 }
 
-// stand makes the pair again if somebody has removed it.
-func (r *Real) stand() error {
-	_, err := r.h.LinkByIndex(r.send.Attrs().Index)
+// ensurePair makes the pair again if somebody has removed it.
+func (k *Kernel) ensurePair() error {
+	_, err := k.h.LinkByIndex(k.send.Attrs().Index)
 	if missing(err) {
-		return r.build()
+		return k.build()
 	}
 	return err
 }
 
-// aim leads what comes out of the pair to an interface.
-func (r *Real) aim(to netlink.Link) error {
-	if r.target == to.Attrs().Index {
+// redirectTo leads what comes out of the pair to an interface.
+func (k *Kernel) redirectTo(to netlink.Link) error {
+	if k.target == to.Attrs().Index {
 		return nil
 	}
-	r.target = 0
-	at := r.redirect.Attrs().Index
+	k.target = 0
+	at := k.redirect.Attrs().Index
 	qdisc := &netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: at, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS}}
 	// With the qdisc goes the filter that leads elsewhere.
-	if err := r.h.QdiscDel(qdisc); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOENT) {
+	if err := k.h.QdiscDel(qdisc); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOENT) {
 		return err
 	}
-	if err := r.h.QdiscAdd(qdisc); err != nil {
+	if err := k.h.QdiscAdd(qdisc); err != nil {
 		return unsupported(err)
 	}
 	redirect := netlink.NewMirredAction(to.Attrs().Index)
 	redirect.MirredAction = netlink.TCA_INGRESS_REDIR
-	if err := r.h.FilterAdd(&netlink.U32{
+	if err := k.h.FilterAdd(&netlink.U32{
 		FilterAttrs: netlink.FilterAttrs{LinkIndex: at, Parent: qdisc.Handle, Priority: 1, Protocol: unix.ETH_P_ALL},
 		Actions:     []netlink.Action{redirect},
 	}); err != nil {
 		return unsupported(err)
 	}
-	r.target = to.Attrs().Index
+	k.target = to.Attrs().Index
 	return nil
 }
 
 // Close implements Interface. A pair that another agent has made meanwhile stays.
-func (r *Real) Close() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.socket < 0 {
+func (k *Kernel) Close() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.socket < 0 {
 		return nil
 	}
-	err := unix.Close(r.socket)
-	r.socket = -1
-	l, gone := r.h.LinkByIndex(r.send.Attrs().Index)
+	err := unix.Close(k.socket)
+	k.socket = -1
+	l, gone := k.h.LinkByIndex(k.send.Attrs().Index)
 	if gone == nil && l.Attrs().Name == sendName {
-		err = errors.Join(err, r.h.LinkDel(l))
+		err = errors.Join(err, k.h.LinkDel(l))
 	}
-	r.h.Close()
+	k.h.Close()
 	if err != nil {
 		return fmt.Errorf("remove interface %s: %w", sendName, err)
 	}

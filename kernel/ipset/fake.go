@@ -57,12 +57,12 @@ func (f *Fake) Ensure(s Set) error {
 	defer f.mu.Unlock()
 	if old := f.sets[s.Name]; old != nil {
 		if old.Type != s.Type || old.IPv6 != s.IPv6 {
-			return &Error{"create", s.Name, errMismatch}
+			return refused("create", s.Name, errMismatch)
 		}
 		return nil
 	}
 	if len(s.Name) > NameLengthMax || s.Name == "" {
-		return &Error{"create", s.Name, fmt.Errorf("name is not 1 to %d bytes", NameLengthMax)}
+		return refused("create", s.Name, fmt.Errorf("name is not 1 to %d bytes", NameLengthMax))
 	}
 	f.sets[s.Name] = &fakeSet{Set: s, entries: map[Entry]fakeEntry{}}
 	return nil
@@ -74,9 +74,9 @@ func (f *Fake) Destroy(name string) error {
 	defer f.mu.Unlock()
 	switch {
 	case f.sets[name] == nil:
-		return &Error{"destroy", name, errNotFound}
+		return refused("destroy", name, errNotFound)
 	case f.refs[name]:
-		return &Error{"destroy", name, errBusy}
+		return refused("destroy", name, errBusy)
 	}
 	delete(f.sets, name)
 	return nil
@@ -92,19 +92,19 @@ func (f *Fake) Add(name string, entries ...Entry) error {
 	s := f.sets[name]
 	switch {
 	case s == nil:
-		return &Error{"add", name, errNotFound}
+		return refused("add", name, errNotFound)
 	case f.fail != nil:
-		return &Error{"add", name, f.fail}
+		return refused("add", name, f.fail)
 	}
 	for _, e := range entries {
 		if e.Addr.Is6() != s.IPv6 {
-			return &Error{"add", name, fmt.Errorf("%s is of the other family", e.Addr)}
+			return refused("add", name, fmt.Errorf("%s is of the other family", e.Addr))
 		}
 		if int(e.Bits) == e.Addr.BitLen() {
 			e.Bits = 0
 		}
 		if _, there := s.entries[e.Key()]; !there && s.MaxElem != 0 && len(s.entries) >= int(s.MaxElem) {
-			return &Error{"add", name, errFull}
+			return refused("add", name, errFull)
 		}
 		var until time.Time
 		if e.Timeout != 0 {
@@ -124,7 +124,7 @@ func (f *Fake) Delete(name string, entries ...Entry) error {
 	}
 	s := f.sets[name]
 	if s == nil {
-		return &Error{"delete", name, errNotFound}
+		return refused("delete", name, errNotFound)
 	}
 	for _, e := range entries {
 		if int(e.Bits) == e.Addr.BitLen() {
@@ -141,7 +141,7 @@ func (f *Fake) Replace(s Set, entries ...Entry) error {
 	old := f.sets[s.Name]
 	if old != nil && (old.Type != s.Type || old.IPv6 != s.IPv6) && f.refs[s.Name] {
 		f.mu.Unlock()
-		return &Error{"replace", s.Name, errMismatch}
+		return refused("replace", s.Name, errMismatch)
 	}
 	f.sets[s.Name] = &fakeSet{Set: s, entries: map[Entry]fakeEntry{}}
 	f.mu.Unlock()
@@ -179,7 +179,7 @@ func (f *Fake) List(name string) ([]Entry, error) {
 	defer f.mu.Unlock()
 	s := f.sets[name]
 	if s == nil {
-		return nil, &Error{"list", name, errNotFound}
+		return nil, refused("list", name, errNotFound)
 	}
 	return s.live(f.now()), nil
 }

@@ -1,6 +1,3 @@
-// Package ipset is the seam to the kernel's IP sets: a small interface, the
-// real implementation over netlink, and a fake that interprets the same
-// operations in memory.
 package ipset
 
 import (
@@ -123,17 +120,8 @@ type Interface interface {
 	Names() ([]string, error)
 }
 
-// Error is a refused operation on one set.
-type Error struct {
-	Op, Set string
-	Err     error
-}
-
-// Error names the operation, the set and the reason.
-func (e *Error) Error() string { return fmt.Sprintf("ipset %s %s: %v", e.Op, e.Set, e.Err) }
-
-// Unwrap returns the reason.
-func (e *Error) Unwrap() error { return e.Err }
+// refused is the error of an operation on one set.
+func refused(op, set string, err error) error { return fmt.Errorf("ipset %s %s: %w", op, set, err) }
 
 var (
 	errNotFound = errors.New("no such set")

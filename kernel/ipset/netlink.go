@@ -217,5 +217,5 @@ func wrap(op, set string, err error) error {
 	case errors.Is(err, nl.IPSetError(errHashFull)):
 		err = errFull
 	}
-	return &Error{Op: op, Set: set, Err: err}
+	return refused(op, set, err)
 }

@@ -8,22 +8,22 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// Sizes implements Interface. The kernel tells nobody of changes to sets, so it is
-// asked again and again: a node with 10,000 of them must not notice.
+// Sizes implements Interface. The kernel reports no changes of sets, so the caller polls:
+// a node with 10,000 sets must not notice.
 func (k *Kernel) Sizes(names ...string) (map[string]int, error) {
 	room := len(names)
 	if room == 0 {
 		room = int(k.most.Load())
 	}
 	sizes := make(map[string]int, room)
-	tell := func(attrs []byte) { count(attrs, sizes) }
+	each := func(attrs []byte) { count(attrs, sizes) }
 	if len(names) == 0 {
-		err := k.ask("", flagListHeader, tell)
+		err := k.ask("", flagListHeader, each)
 		k.most.Store(int64(len(sizes)))
 		return sizes, wrap("list", "sizes", err)
 	}
 	for _, n := range names {
-		if err := wrap("list", n, k.ask(n, flagListHeader, tell)); err != nil && !IsNotFound(err) {
+		if err := wrap("list", n, k.ask(n, flagListHeader, each)); err != nil && !IsNotFound(err) {
 			return nil, err
 		}
 	}

@@ -109,7 +109,7 @@ func (k *Kernel) Apply(ops []Op) {
 			w.add(op, part)
 			if len(w.sent) == messagesPerWrite || len(w.out) >= bytesPerWrite {
 				w.flush()
-				// Who has little to write need not wait for all of this.
+				// A small write need not wait for all of this one.
 				w.mu.Unlock()
 				w.mu.Lock()
 			}

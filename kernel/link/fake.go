@@ -29,28 +29,28 @@ func NewFake(addrs ...netip.Addr) *Fake {
 }
 
 // SetHome says where the kernel sees an address live; the zero Home: it knows nothing of
-// it. Watchers are told.
+// it. Watchers get a token.
 func (f *Fake) SetHome(addr netip.Addr, h Home) {
 	f.mu.Lock()
 	delete(f.homes, addr)
 	f.mu.Unlock()
 	if h == (Home{}) {
-		f.tell()
+		f.notify()
 		return
 	}
 	f.SetFound(addr, Found{h, Seen})
 }
 
 // SetFound says what Homes finds of an address; nothing: that it has no home at all.
-// Watchers are told.
+// Watchers get a token.
 func (f *Fake) SetFound(addr netip.Addr, found ...Found) {
 	f.mu.Lock()
 	f.homes[addr] = found
 	f.mu.Unlock()
-	f.tell()
+	f.notify()
 }
 
-func (f *Fake) tell() {
+func (f *Fake) notify() {
 	select {
 	case f.events <- struct{}{}:
 	default:

@@ -54,7 +54,7 @@ func (k *Kernel) home(addr netip.Addr, bridges map[int]*bridge) ([]Found, error)
 			}
 			return []Found{{Home{Iface: l.Attrs().Name}, Seen}}, nil
 		}
-		if b, err = k.lookAt(l); err != nil {
+		if b, err = k.readBridge(l); err != nil {
 			return nil, err
 		}
 		bridges[r.LinkIndex] = b
@@ -67,7 +67,7 @@ func prefixLen(n *net.IPNet) int {
 	return ones
 }
 
-// bridge is what is behind one bridge at one moment.
+// bridge is what is behind one bridge at one point in time.
 type bridge struct {
 	name       string
 	index      int
@@ -76,16 +76,16 @@ type bridge struct {
 	forwarding []netlink.Neigh
 }
 
-func (k *Kernel) lookAt(l netlink.Link) (*bridge, error) {
+func (k *Kernel) readBridge(l netlink.Link) (*bridge, error) {
 	b := &bridge{name: l.Attrs().Name, index: l.Attrs().Index}
 	var err error
 	if b.ports, err = k.portsOf(b.index); err != nil {
 		return nil, fmt.Errorf("ports of %s: %w", b.name, err)
 	}
-	if b.neighbours, err = whole(func() ([]netlink.Neigh, error) { return k.h.NeighList(b.index, unix.AF_UNSPEC) }); err != nil {
+	if b.neighbours, err = consistent(func() ([]netlink.Neigh, error) { return k.h.NeighList(b.index, unix.AF_UNSPEC) }); err != nil {
 		return nil, fmt.Errorf("neighbours of %s: %w", b.name, err)
 	}
-	if b.forwarding, err = whole(func() ([]netlink.Neigh, error) { return k.h.NeighList(0, unix.AF_BRIDGE) }); err != nil {
+	if b.forwarding, err = consistent(func() ([]netlink.Neigh, error) { return k.h.NeighList(0, unix.AF_BRIDGE) }); err != nil {
 		return nil, fmt.Errorf("forwarding table of %s: %w", b.name, err)
 	}
 	return b, nil
@@ -117,7 +117,7 @@ func (b *bridge) home(k *Kernel, addr netip.Addr) ([]Found, error) {
 	}
 	p, err := b.heard(addr)
 	if errors.Is(err, errUnknown) {
-		k.ask(b.index, addr)
+		k.resolve(b.index, addr)
 	}
 	switch {
 	case errors.Is(err, errUnknown) && !blind, err == nil && len(p.behind) > 0:
@@ -149,8 +149,8 @@ func (b *bridge) heard(addr netip.Addr) (port, error) {
 	return port{}, fmt.Errorf("%s has not been heard on %s: %w", addr, b.name, errUnknown)
 }
 
-// ask makes the kernel resolve a neighbour, as sending to it would. That it
+// resolve makes the kernel resolve a neighbour, as sending to it would. That it
 // cannot shows when the home stays unknown.
-func (k *Kernel) ask(index int, addr netip.Addr) {
+func (k *Kernel) resolve(index int, addr netip.Addr) {
 	_ = k.h.NeighSet(&netlink.Neigh{LinkIndex: index, IP: addr.AsSlice(), Flags: netlink.NTF_USE, State: netlink.NUD_NONE})
 }

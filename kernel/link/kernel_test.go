@@ -112,7 +112,7 @@ func TestHomeOfRoutedAddresses(t *testing.T) {
 	ip(t, "route add 10.2.0.0/24 via 198.51.100.2")
 	ip(t, "route add blackhole 10.3.0.0/24")
 	for _, a := range []string{"10.1.0.5", "2001:db8:1::5"} {
-		if h, known := homes(t, k, a); !known || !slices.Equal(h, []link.Found{{Home: link.Home{Iface: "veth5"}, Word: link.Seen}}) {
+		if h, known := homes(t, k, a); !known || !slices.Equal(h, []link.Found{{Home: link.Home{Iface: "veth5"}, Evidence: link.Seen}}) {
 			t.Errorf("home of %s: %+v, %v", a, h, known)
 		}
 	}
@@ -170,8 +170,8 @@ func wantHome(t *testing.T, k *link.Kernel, when, a string, want []link.Found) {
 	}
 }
 
-func at(port string, by link.Word) []link.Found {
-	return []link.Found{{Home: link.Home{Iface: "br0", Port: port}, Word: by}}
+func at(port string, by link.Evidence) []link.Found {
+	return []link.Found{{Home: link.Home{Iface: "br0", Port: port}, Evidence: by}}
 }
 
 func TestHomeOfBridgedAddresses(t *testing.T) {

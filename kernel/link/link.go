@@ -1,5 +1,3 @@
-// Package link is the seam to the node's interfaces, routes, neighbours and
-// addresses: where a pod's address is genuine, and the endpoint's addresses.
 package link
 
 import (
@@ -21,22 +19,22 @@ type Home struct {
 // Bridged tells whether the home is a bridge port.
 func (h Home) Bridged() bool { return h.Port != "" }
 
-// Word is who says where an address lives.
-type Word uint8
+// Evidence is where the knowledge of an address's home comes from.
+type Evidence uint8
 
 const (
 	// Heard is an answer on the bridge, by ARP or neighbour discovery. Every pod of the
 	// bridge can give it for every address.
-	Heard Word = iota
-	// Seen is the kernel's word: the node's route to the address, or the addresses in the
+	Heard Evidence = iota
+	// Seen is the kernel's own state: the node's route to the address, or the addresses in the
 	// network namespace behind a bridge port.
 	Seen
 )
 
-// Found is where an address lives and who says so.
+// Found is where an address lives, and by which evidence.
 type Found struct {
 	Home
-	Word Word
+	Evidence Evidence
 }
 
 // Interface is what the enforcer needs of the node's links. All methods may be

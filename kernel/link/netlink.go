@@ -25,9 +25,9 @@ const dummyName = "namegate0"
 type Kernel struct {
 	h *netlink.Handle
 
-	naming sync.Mutex
-	names  *nl.SocketHandle
-	strict bool
+	dumping sync.Mutex
+	dumps   *nl.SocketHandle
+	strict  bool
 
 	mu      sync.Mutex
 	carrier netlink.Link // of the endpoint's addresses; nil until the first
@@ -48,13 +48,13 @@ func Open() (*Kernel, error) {
 	}
 	// The kernel heeds what a listing asks for only where it checks that strictly.
 	strict := unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1) == nil
-	return &Kernel{h: h, names: &nl.SocketHandle{Socket: s}, strict: strict}, nil
+	return &Kernel{h: h, dumps: &nl.SocketHandle{Socket: s}, strict: strict}, nil
 }
 
 // Close closes the sockets.
 func (k *Kernel) Close() {
 	k.h.Close()
-	k.names.Close()
+	k.dumps.Close()
 }
 
 // bridgeSettings are the kernel parameters that hand bridged packets to netfilter.
@@ -83,7 +83,7 @@ const skipStats = 1 << 3
 
 // Names implements Interface.
 func (k *Kernel) Names() (map[string]bool, error) {
-	out, err := whole(k.listNames)
+	out, err := consistent(k.listNames)
 	if err != nil {
 		return nil, fmt.Errorf("list the node's interfaces: %w", err)
 	}
@@ -91,8 +91,8 @@ func (k *Kernel) Names() (map[string]bool, error) {
 }
 
 func (k *Kernel) listNames() (map[string]bool, error) {
-	k.naming.Lock()
-	defer k.naming.Unlock()
+	k.dumping.Lock()
+	defer k.dumping.Unlock()
 	out := map[string]bool{}
 	err := k.dump(unix.RTM_GETLINK, unix.RTM_NEWLINK, nl.NewIfInfomsg(unix.AF_UNSPEC), func(msg []byte) {
 		nfattr.Each(msg[unix.SizeofIfInfomsg:], func(typ int, value []byte) {
@@ -104,13 +104,13 @@ func (k *Kernel) listNames() (map[string]bool, error) {
 	return out, err
 }
 
-// wholeTries is how often a list is asked for that changes while the kernel lists it.
-const wholeTries = 50
+// consistentTries is how often a list is asked for that changes while the kernel lists it.
+const consistentTries = 50
 
-// whole returns a list that did not change while the kernel listed it: one that did
+// consistent returns a list that did not change while the kernel listed it: one that did
 // may lack what was there all the time.
-func whole[T any](list func() (T, error)) (out T, err error) {
-	for range wholeTries {
+func consistent[T any](list func() (T, error)) (out T, err error) {
+	for range consistentTries {
 		if out, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
 		}
@@ -199,7 +199,7 @@ func endpointAddr(a netip.Addr) *netlink.Addr {
 
 // Addrs implements Interface.
 func (k *Kernel) Addrs() ([]netip.Addr, error) {
-	list, err := whole(func() ([]netlink.Addr, error) { return k.h.AddrList(nil, netlink.FAMILY_ALL) })
+	list, err := consistent(func() ([]netlink.Addr, error) { return k.h.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}

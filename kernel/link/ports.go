@@ -29,9 +29,9 @@ type port struct {
 
 // portsOf lists the ports of a bridge and the addresses behind them.
 func (k *Kernel) portsOf(bridge int) ([]port, error) {
-	k.naming.Lock()
-	defer k.naming.Unlock()
-	ports, err := whole(func() ([]port, error) { return k.listPorts(bridge) })
+	k.dumping.Lock()
+	defer k.dumping.Unlock()
+	ports, err := consistent(func() ([]port, error) { return k.listPorts(bridge) })
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (k *Kernel) portsOf(bridge int) ([]port, error) {
 		if p.netns < 0 || !k.strict {
 			continue
 		}
-		p.behind, err = whole(func() (map[netip.Addr]int, error) { return k.listBehind(p.netns) })
+		p.behind, err = consistent(func() (map[netip.Addr]int, error) { return k.listBehind(p.netns) })
 		// The namespace may be gone meanwhile, or not be ours to look into.
 		if err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.EACCES) && !errors.Is(err, syscall.EPERM) {
 			return nil, err
@@ -49,10 +49,10 @@ func (k *Kernel) portsOf(bridge int) ([]port, error) {
 	return ports, nil
 }
 
-// dump asks for a listing on the socket of names. The caller holds naming.
+// dump asks for a listing on the socket of dumps. The caller holds dumping.
 func (k *Kernel) dump(typ, reply uint16, header nl.NetlinkRequestData, each func(msg []byte), attrs ...*nl.RtAttr) error {
 	req := nl.NewNetlinkRequest(int(typ), unix.NLM_F_DUMP)
-	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: k.names}
+	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: k.dumps}
 	req.AddData(header)
 	for _, a := range attrs {
 		req.AddData(a)

@@ -25,11 +25,11 @@ func (k *Kernel) Watch(ctx context.Context) (<-chan struct{}, error) {
 		return nil, fmt.Errorf("subscribe to link events: %w", err)
 	}
 	context.AfterFunc(ctx, s.Close)
-	return follow(s), nil
+	return tokens(s), nil
 }
 
-// follow sends a token for events until the socket is closed.
-func follow(s *nl.NetlinkSocket) <-chan struct{} {
+// tokens sends a token for events until the socket is closed.
+func tokens(s *nl.NetlinkSocket) <-chan struct{} {
 	out := make(chan struct{}, 1)
 	go func() {
 		for {

@@ -45,7 +45,7 @@ func TestWatchOutlivesABurst(t *testing.T) {
 		fmt.Fprintf(&burst, "link add here%d type veth peer name there%d\n", i, i)
 	}
 	batch(burst.String()) // before anybody reads
-	events := follow(s)
+	events := tokens(s)
 	quiet := 0
 	for tokens := 0; quiet == 0; tokens++ {
 		select {

@@ -1,4 +1,3 @@
-// Package nfattr reads and writes the attributes of netfilter's netlink messages.
 package nfattr
 
 import (

@@ -13,11 +13,11 @@ type Fake struct {
 
 var _ Interface = (*Fake)(nil)
 
-// fakeRoom is how many packets a Fake keeps until they are taken.
-const fakeRoom = 1024
+// fakeBuffer is how many packets a Fake keeps until they are taken.
+const fakeBuffer = 1024
 
 // NewFake returns a fake that nothing has come to.
-func NewFake() *Fake { return &Fake{packets: make(chan Packet, fakeRoom)} }
+func NewFake() *Fake { return &Fake{packets: make(chan Packet, fakeBuffer)} }
 
 // Send makes a packet come. One that finds no room is lost.
 func (f *Fake) Send(p Packet) {

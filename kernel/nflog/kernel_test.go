@@ -46,7 +46,7 @@ func inKernel(t *testing.T) {
 	}
 }
 
-func open(t *testing.T, log *slog.Logger) *nflog.Real {
+func open(t *testing.T, log *slog.Logger) *nflog.Kernel {
 	t.Helper()
 	r, err := nflog.Open(group, log)
 	if err != nil {
@@ -57,15 +57,15 @@ func open(t *testing.T, log *slog.Logger) *nflog.Real {
 
 // reader reads a group until it is stopped.
 type reader struct {
-	*nflog.Real
+	*nflog.Kernel
 	packets chan nflog.Packet
 	stop    func()
 	ended   chan error
 }
 
-func read(r *nflog.Real) *reader {
+func read(r *nflog.Kernel) *reader {
 	ctx, stop := context.WithCancel(context.Background())
-	x := &reader{Real: r, packets: make(chan nflog.Packet, 4096), stop: stop, ended: make(chan error, 1)}
+	x := &reader{Kernel: r, packets: make(chan nflog.Packet, 4096), stop: stop, ended: make(chan error, 1)}
 	go func() { x.ended <- r.Packets(ctx, func(p nflog.Packet) { x.packets <- p }) }()
 	return x
 }

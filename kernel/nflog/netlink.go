@@ -35,18 +35,18 @@ const (
 	// a second, the kernel gathers for one message.
 	gather     = 16
 	gatherTime = 5
-	// socketRoom is the kernel's room for packets that wait, in bytes.
-	socketRoom = 1 << 20
-	// receiveRoom holds the largest message that the kernel makes of a group.
-	receiveRoom = 64 << 10
+	// socketBuffer is the kernel's room for packets that wait, in bytes.
+	socketBuffer = 1 << 20
+	// receiveBuffer holds the largest message that the kernel makes of a group.
+	receiveBuffer = 64 << 10
 	// patience is how long the kernel may take to answer.
 	patience = 10 * time.Second
 	// retry is how long it waits for a group that another program has.
 	retry = time.Second
 )
 
-// Real is the Interface on the network namespace of the thread that opened it.
-type Real struct {
+// Kernel is the Interface on the network namespace of the thread that opened it.
+type Kernel struct {
 	group uint16
 	file  *os.File
 	now   func() time.Time
@@ -54,11 +54,11 @@ type Real struct {
 	lost  atomic.Uint64
 }
 
-var _ Interface = (*Real)(nil)
+var _ Interface = (*Kernel)(nil)
 
 // Open opens a socket for a group in the calling thread's network namespace. The group
 // is taken by Packets.
-func Open(group uint16, log *slog.Logger) (*Real, error) {
+func Open(group uint16, log *slog.Logger) (*Kernel, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, fmt.Errorf("open a socket for NFLOG group %d: %w", group, err)
@@ -66,41 +66,41 @@ func Open(group uint16, log *slog.Logger) (*Real, error) {
 	err = errors.Join(
 		// Connected to the kernel, nobody else can send to it.
 		unix.Connect(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketRoom))
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBuffer))
 	if err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("prepare the socket for NFLOG group %d: %w", group, err)
 	}
-	return &Real{group: group, file: os.NewFile(uintptr(fd), "nflog"), now: time.Now, log: log}, nil
+	return &Kernel{group: group, file: os.NewFile(uintptr(fd), "nflog"), now: time.Now, log: log}, nil
 }
 
 // Close closes the socket, which Packets does when it returns.
-func (r *Real) Close() { r.file.Close() }
+func (k *Kernel) Close() { k.file.Close() }
 
 // Lost implements Interface.
-func (r *Real) Lost() uint64 { return r.lost.Load() }
+func (k *Kernel) Lost() uint64 { return k.lost.Load() }
 
 // Packets implements Interface.
-func (r *Real) Packets(ctx context.Context, each func(Packet)) error {
-	defer r.file.Close() // the next agent may have the group
-	if err := r.take(ctx); err != nil || ctx.Err() != nil {
+func (k *Kernel) Packets(ctx context.Context, each func(Packet)) error {
+	defer k.file.Close() // the next agent may have the group
+	if err := k.acquire(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
 	// A deadline that is over ends the read that waits.
-	stop := context.AfterFunc(ctx, func() { _ = r.file.SetReadDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { _ = k.file.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	b := make([]byte, receiveRoom)
+	b := make([]byte, receiveBuffer)
 	for {
-		n, err := r.file.Read(b)
+		n, err := k.file.Read(b)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, syscall.ENOBUFS):
-			r.lost.Add(1)
+			k.lost.Add(1)
 		case err != nil:
-			return fmt.Errorf("read NFLOG group %d: %w", r.group, err)
+			return fmt.Errorf("read NFLOG group %d: %w", k.group, err)
 		default:
-			now := r.now()
+			now := k.now()
 			_ = messages(b[:n], func(typ uint16, body []byte) {
 				if typ != unix.NFNL_SUBSYS_ULOG<<8|msgPacket || len(body) < nfattr.HeaderLen {
 					return
@@ -114,20 +114,20 @@ func (r *Real) Packets(ctx context.Context, each func(Packet)) error {
 	}
 }
 
-// take makes the group this socket's, as soon as no other program has it.
-func (r *Real) take(ctx context.Context) error {
-	for said := false; ; {
-		err := r.bind()
+// acquire makes the group this socket's, as soon as no other program has it.
+func (k *Kernel) acquire(ctx context.Context) error {
+	for warned := false; ; {
+		err := k.bind()
 		if err == nil {
 			return nil
 		}
 		// EPERM is what a kernel says of another socket's group, too.
 		if !errors.Is(err, syscall.EBUSY) && !errors.Is(err, syscall.EPERM) {
-			return fmt.Errorf("take NFLOG group %d: %w", r.group, err)
+			return fmt.Errorf("take NFLOG group %d: %w", k.group, err)
 		}
-		if !said {
-			r.log.Warn("denied connections are not told of until another program lets go of the group of NFLOG", "group", r.group, "error", err)
-			said = true
+		if !warned {
+			k.log.Warn("denied connections are not told of until another program lets go of the group of NFLOG", "group", k.group, "error", err)
+			warned = true
 		}
 		select {
 		case <-ctx.Done():
@@ -138,7 +138,7 @@ func (r *Real) take(ctx context.Context) error {
 }
 
 // bind takes the group and says how packets are to be handed over.
-func (r *Real) bind() error {
+func (k *Kernel) bind() error {
 	command := func(b []byte) []byte { return nfattr.AppendUint8(b, cfgCommand, cmdBind) }
 	mode := func(b []byte) []byte {
 		how := append(binary.BigEndian.AppendUint32(nil, copied), copyPacket, 0)
@@ -146,10 +146,10 @@ func (r *Real) bind() error {
 		b = appendNumber(b, cfgTimeout, gatherTime)
 		return appendNumber(b, cfgGather, gather)
 	}
-	if err := r.configure(1, command); err != nil {
+	if err := k.configure(1, command); err != nil {
 		return err
 	}
-	return errors.Join(r.configure(2, mode), r.file.SetReadDeadline(time.Time{}))
+	return errors.Join(k.configure(2, mode), k.file.SetReadDeadline(time.Time{}))
 }
 
 // appendNumber appends a number in network order without the flag that says so, which
@@ -160,21 +160,21 @@ func appendNumber(b []byte, typ int, v uint32) []byte {
 
 // configure makes one change and waits for the kernel's word on it. Packets that come
 // before it are passed over.
-func (r *Real) configure(seq uint32, attrs func([]byte) []byte) error {
+func (k *Kernel) configure(seq uint32, attrs func([]byte) []byte) error {
 	b, begin := nfattr.AppendHeader(nil, unix.NFNL_SUBSYS_ULOG<<8|msgConfig, unix.NLM_F_ACK, seq)
 	b[begin+unix.SizeofNlMsghdr] = unix.AF_UNSPEC
-	binary.BigEndian.PutUint16(b[begin+unix.SizeofNlMsghdr+2:], r.group)
+	binary.BigEndian.PutUint16(b[begin+unix.SizeofNlMsghdr+2:], k.group)
 	b = attrs(b)
 	nfattr.EndMessage(b, begin)
-	if _, err := r.file.Write(b); err != nil {
+	if _, err := k.file.Write(b); err != nil {
 		return err
 	}
-	if err := r.file.SetReadDeadline(r.now().Add(patience)); err != nil {
+	if err := k.file.SetReadDeadline(k.now().Add(patience)); err != nil {
 		return err
 	}
-	in := make([]byte, receiveRoom)
+	in := make([]byte, receiveBuffer)
 	for {
-		n, err := r.file.Read(in)
+		n, err := k.file.Read(in)
 		if errors.Is(err, syscall.ENOBUFS) {
 			continue
 		}

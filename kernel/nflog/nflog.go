@@ -1,4 +1,3 @@
-// Package nflog is the seam by which packets that the kernel logs come to the agent.
 package nflog
 
 import (

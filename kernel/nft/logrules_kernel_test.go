@@ -77,7 +77,7 @@ func listen(t *testing.T, network lab.Network) *listener {
 		t.Fatal(err)
 	}
 	t.Cleanup(outside.Close)
-	var log *nflog.Real
+	var log *nflog.Kernel
 	err = l.Node.Do(func() error {
 		other := exec.Command("nft", "-f", "-")
 		other.Stdin = strings.NewReader(translations)
@@ -107,7 +107,7 @@ func listen(t *testing.T, network lab.Network) *listener {
 }
 
 // hear collects what is logged until the test's end.
-func (w *listener) hear(log *nflog.Real) {
+func (w *listener) hear(log *nflog.Kernel) {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {

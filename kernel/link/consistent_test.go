@@ -8,7 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-func TestWhole(t *testing.T) {
+func TestConsistent(t *testing.T) {
 	other := errors.New("other")
 	changing := fmt.Errorf("list: %w", netlink.ErrDumpInterrupted)
 	for _, c := range []struct {
@@ -20,10 +20,10 @@ func TestWhole(t *testing.T) {
 		{"at once", 0, nil, 1},
 		{"after changes", 3, nil, 4},
 		{"another error", 2, other, 3},
-		{"it never ends", wholeTries + 1, changing, wholeTries},
+		{"it never ends", consistentTries + 1, changing, consistentTries},
 	} {
 		asked := 0
-		got, err := whole(func() (int, error) {
+		got, err := consistent(func() (int, error) {
 			if asked++; asked <= c.changes {
 				return -1, changing
 			}
