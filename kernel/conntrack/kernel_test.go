@@ -8,7 +8,9 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/namegate/namegate/kernel/conntrack"
@@ -44,6 +46,7 @@ func kernel(t testing.TB) *conntrack.Kernel {
 	for _, a := range []string{"2001:db8:1::5/128", "2001:db8:1::6/128", "2001:db8::1/128"} {
 		run(t, "ip", "addr", "add", a, "dev", "lo", "nodad")
 	}
+	awaitLocal(t, "2001:db8:1::5", "2001:db8:1::6", "2001:db8::1")
 	for _, program := range []string{"iptables", "ip6tables"} {
 		run(t, program, "-t", "mangle", "-A", "OUTPUT", "-m", "conntrack", "--ctstate", "NEW", "-j", "CONNMARK", "--set-xmark", "0x2001/0xffffffff")
 	}
@@ -53,6 +56,23 @@ func kernel(t testing.TB) *conntrack.Kernel {
 	}
 	t.Cleanup(k.Close)
 	return k
+}
+
+// awaitLocal waits until IPv6 addresses have their local routes: the kernel adds these
+// later than the addresses, in a worker.
+func awaitLocal(t testing.TB, addrs ...string) {
+	t.Helper()
+	for _, a := range addrs {
+		for until := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			out, err := exec.Command("ip", "-6", "route", "get", a).CombinedOutput()
+			if err == nil && strings.HasPrefix(string(out), "local ") {
+				break
+			}
+			if time.Now().After(until) {
+				t.Fatalf("%s is not local after a minute: %v\n%s", a, err, out)
+			}
+		}
+	}
 }
 
 // dial opens a connection from an address to a listener on another and leaves it
