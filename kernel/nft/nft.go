@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"sigs.k8s.io/knftables"
 )
@@ -39,6 +40,8 @@ type Tables struct {
 	skeletons [2]func() (*skeleton, error)
 	// renew renews the dead-man switch.
 	renew func(context.Context) error
+	// replaces: the kernel moves no element's deadline in place.
+	replaces atomic.Bool
 	// otherLayout: the tables in the kernel have the layout of another version of the
 	// agent. They stay in force until the first state is written.
 	otherLayout bool
@@ -55,7 +58,7 @@ func Open(mark uint32) (*Tables, error) {
 		return nil, fmt.Errorf("nftables for bridges is not available: %w", err)
 	}
 	t := New(inet, bridge, mark)
-	t.list, t.reader, t.renew, t.generations.generation = listTable, kernelReader{}, renewInKernel, generation
+	t.list, t.reader, t.renew, t.generations.generation = listTable, kernelReader{}, t.renewInKernel, generation
 	return t, nil
 }
 
