@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/status/event"
 )
 
 // The types of the conditions, beside policy.ConditionAccepted.
@@ -52,7 +53,7 @@ func conditionsOf(p *v1alpha1.FQDNNetworkPolicy, problems []policy.Problem, entr
 }
 
 func condition(kind string, status bool, reason, message string) metav1.Condition {
-	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: clip(message, maxConditionBytes)}
+	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: event.Clip(message, maxConditionBytes)}
 	if status {
 		c.Status = metav1.ConditionTrue
 	}

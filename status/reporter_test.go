@@ -20,6 +20,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/status/companion"
 )
 
 // world is a cluster with agents, in a bubble of its own time.
@@ -30,7 +31,7 @@ type world struct {
 	there    []*v1alpha1.FQDNNetworkPolicy
 	agents   map[string]*Reporter
 	clock    Clock // nil: the bubble's
-	ports    CompanionPorts
+	ports    companion.Ports
 	boot     string      // of the next agent's node
 	ready    bool        // whether policies are in force there when it begins to tell
 	marked   atomic.Bool // Namegate is being uninstalled
@@ -243,8 +244,8 @@ func TestCompanionsOfACluster(t *testing.T) {
 func TestWithdraw(t *testing.T) {
 	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, []runtime.Object{
 		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "agents"}}, limit("shop", "deny", nil),
-		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "namegate-console-0", Labels: map[string]string{ManagedByLabel: ManagedBy, leaseLabel: "console"}}},
-		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "somebodys", Labels: map[string]string{ManagedByLabel: ManagedBy}}},
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "namegate-console-0", Labels: map[string]string{companion.ManagedByLabel: companion.ManagedBy, leaseLabel: "console"}}},
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "somebodys", Labels: map[string]string{companion.ManagedByLabel: companion.ManagedBy}}},
 	}, func(t *testing.T, w *world) {
 		defer w.start("n1", true)()
 		defer w.start("n2", true)()
@@ -300,6 +301,9 @@ func TestNewAndRunNeedTheirOptions(t *testing.T) {
 	}
 	if r.Withdraw(t.Context()) == nil {
 		t.Error("withdraws without a DaemonSet")
+	}
+	if _, err := New(Options{Namespace: "namegate", Client: fake.NewClientset(), Dynamic: newPolicyServer(t), Log: silent, CompanionPorts: "x"}); err == nil || !strings.Contains(err.Error(), "Always") {
+		t.Errorf("got %v", err)
 	}
 	if _, err := New(Options{Namespace: "namegate"}); err == nil {
 		t.Error("made without clients")

@@ -1,4 +1,4 @@
-package status
+package companion
 
 import (
 	corev1 "k8s.io/api/core/v1"
@@ -9,11 +9,10 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// openable tells whether a policy's companions may open ports: where rules have some,
-// and what they do not allow is denied.
-func openable(p *v1alpha1.FQDNNetworkPolicy, problems []policy.Problem) bool {
-	accepted, _, _ := policy.Acceptance(problems)
-	return accepted && p.Spec.Enforcement != v1alpha1.EnforcementAudit && policy.EgressPorts(p) != ""
+// openable tells whether the companions of an accepted policy may open ports: where its rules
+// have some, and what they do not allow is denied.
+func openable(p *v1alpha1.FQDNNetworkPolicy) bool {
+	return p.Spec.Enforcement != v1alpha1.EnforcementAudit && policy.EgressPorts(p) != ""
 }
 
 // portRules returns the rules of a NetworkPolicy that open ports to every destination:
@@ -36,7 +35,7 @@ func portRules(ports policy.PodPorts) []networkingv1.NetworkPolicyEgressRule {
 	return []networkingv1.NetworkPolicyEgressRule{rule}
 }
 
-// protocolOf says a protocol as NetworkPolicies do.
+// protocolOf returns a protocol in the words of NetworkPolicies.
 func protocolOf(p policy.Protocol) *corev1.Protocol {
 	protocol := corev1.ProtocolTCP
 	switch p {
@@ -48,7 +47,7 @@ func protocolOf(p policy.Protocol) *corev1.Protocol {
 	return &protocol
 }
 
-// networkPolicyPort says a range of one protocol as NetworkPolicies do.
+// networkPolicyPort returns a range of one protocol in the words of NetworkPolicies.
 func networkPolicyPort(r policy.PortRange) networkingv1.NetworkPolicyPort {
 	out := networkingv1.NetworkPolicyPort{Protocol: protocolOf(r.Protocol)}
 	if r.First == 0 { // every port: rules have no port 0
@@ -63,5 +62,5 @@ func networkPolicyPort(r policy.PortRange) networkingv1.NetworkPolicyPort {
 	return out
 }
 
-// hasPorts tells whether a companion opens more than the endpoint.
-func hasPorts(n *networkingv1.NetworkPolicy) bool { return len(n.Spec.Egress) > 1 }
+// opensPorts tells whether a companion opens more than the endpoint.
+func opensPorts(n *networkingv1.NetworkPolicy) bool { return len(n.Spec.Egress) > 1 }

@@ -1,4 +1,4 @@
-package status
+package companion
 
 import (
 	"math/rand/v2"

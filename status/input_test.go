@@ -33,12 +33,12 @@ func TestTheSamePoliciesAgain(t *testing.T) {
 		{"none", nil, nil, true},
 	} {
 		r.SetPolicies(c.policies, c.problems...)
-		news := len(r.leadNews) > 0
+		news := len(r.leadChanged) > 0
 		if news {
-			<-r.leadNews
+			<-r.leadChanged
 		}
-		if news != c.news || len(r.policies) != len(c.policies) {
-			t.Errorf("%s: news %v, %d policies known", c.what, news, len(r.policies))
+		if news != c.news || len(r.input.policies) != len(c.policies) {
+			t.Errorf("%s: news %v, %d policies known", c.what, news, len(r.input.policies))
 		}
 	}
 }

@@ -10,29 +10,31 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/namegate/namegate/status/companion"
 )
 
-// surveyed is a survey and the Leases that it looks at.
-type surveyed struct {
-	*survey
+// readerTest is a leaseReader and the Leases that it looks at.
+type readerTest struct {
+	*leaseReader
 	t       *testing.T
 	client  *fake.Clientset
 	version int
 }
 
-func newSurvey(t *testing.T) *surveyed {
+func newReaderTest(t *testing.T) *readerTest {
 	c := fake.NewClientset()
-	return &surveyed{survey: &survey{client: c, namespace: "namegate", log: silent, seen: map[string]*sighting{}}, t: t, client: c}
+	return &readerTest{leaseReader: &leaseReader{client: c, namespace: "namegate", log: silent, seen: map[string]*seenLease{}}, t: t, client: c}
 }
 
 // renew writes a node's Lease, with the time of that node's clock.
-func (s *surveyed) renew(node string, clock time.Time, findings ...Finding) {
+func (s *readerTest) renew(node string, clock time.Time, findings ...Finding) {
 	text, err := digestOf(sortedFindings(findings)).encode()
 	must(s.t, err)
 	s.write(node, clock, text)
 }
 
-func (s *surveyed) write(node string, clock time.Time, text string) {
+func (s *readerTest) write(node string, clock time.Time, text string) {
 	s.version++
 	leases := s.client.CoordinationV1().Leases("namegate")
 	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
@@ -44,7 +46,7 @@ func (s *surveyed) write(node string, clock time.Time, text string) {
 	must(s.t, err)
 }
 
-func (s *surveyed) at(now time.Time) map[string][]entry {
+func (s *readerTest) at(now time.Time) map[string][]entry {
 	list, err := s.client.CoordinationV1().Leases("namegate").List(s.t.Context(), metav1.ListOptions{})
 	must(s.t, err)
 	var leases []*coordinationv1.Lease
@@ -54,7 +56,7 @@ func (s *surveyed) at(now time.Time) map[string][]entry {
 	return s.gather(s.t.Context(), now, leases)
 }
 
-func (s *surveyed) left() (names []string) {
+func (s *readerTest) left() (names []string) {
 	list, err := s.client.CoordinationV1().Leases("namegate").List(s.t.Context(), metav1.ListOptions{})
 	must(s.t, err)
 	for _, l := range list.Items {
@@ -63,13 +65,13 @@ func (s *surveyed) left() (names []string) {
 	return names
 }
 
-func (s *surveyed) addNode(name string) {
+func (s *readerTest) addNode(name string) {
 	_, err := s.client.CoreV1().Nodes().Create(s.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	must(s.t, err)
 }
 
-func TestSurveyGathersAllNodes(t *testing.T) {
-	s := newSurvey(t)
+func TestLeaseReaderGathersAllNodes(t *testing.T) {
+	s := newReaderTest(t)
 	s.renew("n1", at(0), blocked("shop/web", "a"), blocked("shop/api", "a"))
 	s.renew("n2", at(0), blocked("shop/web", "b"))
 	s.write("n3", at(0), "{nonsense")
@@ -83,9 +85,9 @@ func TestSurveyGathersAllNodes(t *testing.T) {
 	}
 }
 
-// TestSurveyGoesByItsOwnClock: a node whose clock is wrong counts as long as it renews.
-func TestSurveyGoesByItsOwnClock(t *testing.T) {
-	s := newSurvey(t)
+// TestLeaseReaderGoesByItsOwnClock: a node whose clock is wrong counts as long as it renews.
+func TestLeaseReaderGoesByItsOwnClock(t *testing.T) {
+	s := newReaderTest(t)
 	s.addNode("n1")
 	wrong := -48 * time.Hour
 	for d := time.Duration(0); d < 10*staleAfter; d += renewEvery {
@@ -96,10 +98,10 @@ func TestSurveyGoesByItsOwnClock(t *testing.T) {
 	}
 }
 
-// TestSurveyForgetsStaleLeases: and removes them, also where somebody else touches
+// TestLeaseReaderForgetsStaleLeases: and removes them, also where somebody else touches
 // them; a new agent gives each its time first.
-func TestSurveyForgetsStaleLeases(t *testing.T) {
-	s := newSurvey(t)
+func TestLeaseReaderForgetsStaleLeases(t *testing.T) {
+	s := newReaderTest(t)
 	s.addNode("n1")
 	s.renew("n1", at(0), blocked("shop/web", "a"))
 	s.at(at(0))
@@ -107,8 +109,8 @@ func TestSurveyForgetsStaleLeases(t *testing.T) {
 	if got := s.at(at(staleAfter - time.Second)); len(got) != 1 {
 		t.Fatalf("%+v", got)
 	}
-	later := newSurvey(t)
-	later.client, later.survey.client = s.client, s.client
+	later := newReaderTest(t)
+	later.client, later.leaseReader.client = s.client, s.client
 	if got := later.at(at(staleAfter)); len(got) != 1 {
 		t.Errorf("an agent that is elected now: %+v", got)
 	}
@@ -120,8 +122,8 @@ func TestSurveyForgetsStaleLeases(t *testing.T) {
 	}
 }
 
-// TestSurveyStanding: whose word counts that policies are in force on a node.
-func TestSurveyStanding(t *testing.T) {
+// TestLeaseReaderNodes: whose word counts that policies are in force on a node.
+func TestLeaseReaderNodes(t *testing.T) {
 	ready := func(d digest) string {
 		d.Ready = true
 		text, err := d.encode()
@@ -134,42 +136,41 @@ func TestSurveyStanding(t *testing.T) {
 		write         []string // at the begin, and later
 		node, elected string
 		after         time.Duration
-		want          standing
+		want          companion.Standing
 	}{
-		"ready":                         {[]string{ready(digest{}), ready(digest{})}, "n1", "agent-2", 0, inForce},
-		"ready before the term":         {[]string{ready(digest{})}, "n1", "agent-2", 0, notSure},
-		"its own word before the term":  {[]string{ready(digest{})}, "n1", "agent-1", 0, inForce},
-		"not ready":                     {[]string{empty, empty}, "n1", "agent-2", 0, notInForce},
-		"not ready any more":            {[]string{ready(digest{}), empty}, "n1", "agent-2", 0, notInForce},
-		"findings without room":         {[]string{empty, ready(digest{More: 1})}, "n1", "agent-2", 0, notInForce},
-		"nonsense":                      {[]string{empty, "{"}, "n1", "agent-2", 0, notInForce},
-		"nothing":                       {[]string{empty, ""}, "n1", "agent-2", 0, notInForce},
-		"another node":                  {[]string{empty, ready(digest{})}, "n2", "agent-2", 0, notInForce},
-		"long ago":                      {[]string{empty, ready(digest{})}, "n1", "agent-2", staleAfter, notInForce},
-		"not so long ago":               {[]string{empty, ready(digest{})}, "n1", "agent-2", staleAfter - time.Second, inForce},
-		"the boot that the kubelet has": {[]string{empty, ready(digest{Boot: "now"})}, "n1", "agent-2", 0, inForce},
-		"an earlier boot":               {[]string{empty, ready(digest{Boot: "then"})}, "n1", "agent-2", 0, notInForce},
+		"ready":                        {[]string{ready(digest{}), ready(digest{})}, "n1", "agent-2", 0, companion.InForce},
+		"ready before the term":        {[]string{ready(digest{})}, "n1", "agent-2", 0, companion.Unproven},
+		"its own word before the term": {[]string{ready(digest{})}, "n1", "agent-1", 0, companion.InForce},
+		"not ready":                    {[]string{empty, empty}, "n1", "agent-2", 0, companion.NotInForce},
+		"not ready any more":           {[]string{ready(digest{}), empty}, "n1", "agent-2", 0, companion.NotInForce},
+		"findings without room":        {[]string{empty, ready(digest{More: 1})}, "n1", "agent-2", 0, companion.NotInForce},
+		"nonsense":                     {[]string{empty, "{"}, "n1", "agent-2", 0, companion.NotInForce},
+		"nothing":                      {[]string{empty, ""}, "n1", "agent-2", 0, companion.NotInForce},
+		"another node":                 {[]string{empty, ready(digest{})}, "n2", "agent-2", 0, companion.NotInForce},
+		"long ago":                     {[]string{empty, ready(digest{})}, "n1", "agent-2", staleAfter, companion.NotInForce},
+		"not so long ago":              {[]string{empty, ready(digest{})}, "n1", "agent-2", staleAfter - time.Second, companion.InForce},
+		"the boot of the kernel":       {[]string{empty, ready(digest{Boot: "then"})}, "n1", "agent-2", 0, companion.InForce},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSurvey(t)
+			s := newReaderTest(t)
 			s.identity = c.elected
-			s.bootOf = func(string) string { return "now" }
 			s.addNode("n1")
 			for i, text := range c.write {
 				s.write("n1", at(time.Duration(i)*time.Second), text)
 				s.at(at(time.Duration(i) * time.Second))
 			}
 			s.at(at(time.Second + c.after))
-			if got := s.standing(c.node); got != c.want {
-				t.Errorf("%d, want %d", got, c.want)
+			got := s.nodes()[c.node]
+			if got.Standing != c.want || (got.Boot == "then") != (name == "the boot of the kernel") {
+				t.Errorf("%+v, want %d", got, c.want)
 			}
 		})
 	}
 }
 
-// TestSurveyAsksForTheNode: one that is gone need not be waited for.
-func TestSurveyAsksForTheNode(t *testing.T) {
-	s := newSurvey(t)
+// TestLeaseReaderAsksForTheNode: one that is gone need not be waited for.
+func TestLeaseReaderAsksForTheNode(t *testing.T) {
+	s := newReaderTest(t)
 	s.addNode("n1")
 	s.renew("n1", at(0), blocked("shop/web", "a"))
 	s.renew("gone", at(0), blocked("shop/web", "b"))
@@ -181,9 +182,9 @@ func TestSurveyAsksForTheNode(t *testing.T) {
 	}
 }
 
-// TestSurveyWithoutRights: what cannot be removed counts no more all the same.
-func TestSurveyWithoutRights(t *testing.T) {
-	s := newSurvey(t)
+// TestLeaseReaderWithoutRights: what cannot be removed counts no more all the same.
+func TestLeaseReaderWithoutRights(t *testing.T) {
+	s := newReaderTest(t)
 	s.renew("n1", at(0), blocked("shop/web", "a"))
 	s.at(at(0))
 	refuse(s.client, "get", "nodes", "no")

@@ -1,4 +1,4 @@
-package status
+package companion
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// wishes are what the requirements of a selector say of one label.
-type wishes struct {
+// keyRequirements are all requirements of two selectors for one label.
+type keyRequirements struct {
 	limited        bool // the value must be one of oneOf
 	oneOf, notOf   map[string]bool
 	exists, absent bool
@@ -19,21 +19,21 @@ type wishes struct {
 // sorted, and the same for the same meaning wherever that can be told from one label
 // alone. possible is false where no pod can have such labels.
 func intersect(a, b *metav1.LabelSelector) (both *metav1.LabelSelector, possible bool, err error) {
-	byKey := map[string]*wishes{}
+	byKey := map[string]*keyRequirements{}
 	for _, s := range []*metav1.LabelSelector{a, b} {
 		if _, err := metav1.LabelSelectorAsSelector(s); err != nil {
-			return nil, false, fmt.Errorf("a selector cannot be read: %w", err)
+			return nil, false, fmt.Errorf("a selector cannot be read: %k", err)
 		}
 		for key, value := range s.MatchLabels {
-			wish(byKey, key).in([]string{value})
+			requirementsOf(byKey, key).in([]string{value})
 		}
 		for _, r := range s.MatchExpressions {
-			wish(byKey, r.Key).add(r)
+			requirementsOf(byKey, r.Key).add(r)
 		}
 	}
 	both = &metav1.LabelSelector{}
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
-		requirements, possible := byKey[key].requirements(key)
+		requirements, possible := byKey[key].merged(key)
 		if !possible {
 			return nil, false, nil
 		}
@@ -42,43 +42,43 @@ func intersect(a, b *metav1.LabelSelector) (both *metav1.LabelSelector, possible
 	return both, true, nil
 }
 
-func wish(byKey map[string]*wishes, key string) *wishes {
-	w := byKey[key]
-	if w == nil {
-		w = &wishes{oneOf: map[string]bool{}, notOf: map[string]bool{}}
-		byKey[key] = w
+func requirementsOf(byKey map[string]*keyRequirements, key string) *keyRequirements {
+	k := byKey[key]
+	if k == nil {
+		k = &keyRequirements{oneOf: map[string]bool{}, notOf: map[string]bool{}}
+		byKey[key] = k
 	}
-	return w
+	return k
 }
 
-func (w *wishes) add(r metav1.LabelSelectorRequirement) {
+func (k *keyRequirements) add(r metav1.LabelSelectorRequirement) {
 	switch r.Operator {
 	case metav1.LabelSelectorOpIn:
-		w.in(r.Values)
+		k.in(r.Values)
 	case metav1.LabelSelectorOpNotIn:
 		for _, v := range r.Values {
-			w.notOf[v] = true
+			k.notOf[v] = true
 		}
 	case metav1.LabelSelectorOpExists:
-		w.exists = true
+		k.exists = true
 	case metav1.LabelSelectorOpDoesNotExist:
-		w.absent = true
+		k.absent = true
 	}
 }
 
-// in leaves those values that were possible before.
-func (w *wishes) in(values []string) {
+// in keeps the values that were possible before.
+func (k *keyRequirements) in(values []string) {
 	left := map[string]bool{}
 	for _, v := range values {
-		if !w.limited || w.oneOf[v] {
+		if !k.limited || k.oneOf[v] {
 			left[v] = true
 		}
 	}
-	w.limited, w.oneOf = true, left
+	k.limited, k.oneOf = true, left
 }
 
-// requirements returns the shortest form. NotIn holds for pods without the label too.
-func (w *wishes) requirements(key string) (out []metav1.LabelSelectorRequirement, possible bool) {
+// merged returns the shortest form. NotIn holds for pods without the label too.
+func (k *keyRequirements) merged(key string) (out []metav1.LabelSelectorRequirement, possible bool) {
 	require := func(operator metav1.LabelSelectorOperator, values map[string]bool) {
 		r := metav1.LabelSelectorRequirement{Key: key, Operator: operator}
 		if len(values) > 0 {
@@ -87,25 +87,25 @@ func (w *wishes) requirements(key string) (out []metav1.LabelSelectorRequirement
 		out = append(out, r)
 	}
 	switch {
-	case w.absent:
-		if w.limited || w.exists {
+	case k.absent:
+		if k.limited || k.exists {
 			return nil, false
 		}
 		require(metav1.LabelSelectorOpDoesNotExist, nil)
 		return out, true
-	case w.limited:
-		maps.DeleteFunc(w.oneOf, func(v string, _ bool) bool { return w.notOf[v] })
-		if len(w.oneOf) == 0 {
+	case k.limited:
+		maps.DeleteFunc(k.oneOf, func(v string, _ bool) bool { return k.notOf[v] })
+		if len(k.oneOf) == 0 {
 			return nil, false
 		}
-		require(metav1.LabelSelectorOpIn, w.oneOf)
+		require(metav1.LabelSelectorOpIn, k.oneOf)
 		return out, true
 	}
-	if w.exists {
+	if k.exists {
 		require(metav1.LabelSelectorOpExists, nil)
 	}
-	if len(w.notOf) > 0 {
-		require(metav1.LabelSelectorOpNotIn, w.notOf)
+	if len(k.notOf) > 0 {
+		require(metav1.LabelSelectorOpNotIn, k.notOf)
 	}
 	return out, true
 }

@@ -1,4 +1,4 @@
-package status
+package companion
 
 import (
 	"crypto/sha256"
@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -19,24 +18,28 @@ import (
 )
 
 const (
-	// PolicyAnnotation of a companion names the policy that it belongs to.
+	// PolicyAnnotation of a companion names its policy.
 	PolicyAnnotation = "namegate.io/policy"
 	// maxCompanions bounds the companions of a namespace. A hundred policies beside a
 	// hundred NetworkPolicies of selectors of their own would make 10,000 of them.
 	maxCompanions = 256
 	dnsPort       = 53
+
+	// ManagedByLabel is ManagedBy on everything that an agent writes, but for the Lease of the election.
+	ManagedByLabel = "app.kubernetes.io/managed-by"
+	ManagedBy      = "namegate"
 )
 
-// isCompanion tells whether an object is one that an agent wrote: by its name and
-// its owner, so that one stays ours when it loses its label. What a user copied from
-// one has another name, or no owner.
+// isCompanion tells whether an agent wrote an object: by its name and its owner, so that a
+// companion stays ours when it loses its label. A user's copy of a companion has another
+// name, or no owner.
 func isCompanion(n *networkingv1.NetworkPolicy) bool {
 	owner := metav1.GetControllerOf(n)
 	return strings.HasPrefix(n.Name, policy.CompanionPrefix) && owner != nil && owner.Kind == v1alpha1.Kind && strings.HasPrefix(owner.APIVersion, v1alpha1.Group+"/")
 }
 
-// limitsEgress tells whether a NetworkPolicy denies something to the pods that it
-// selects. A list of types is always there once an API server has seen it.
+// limitsEgress tells whether a NetworkPolicy denies some egress to its pods. Its list of
+// types is never empty once an API server has seen it.
 func limitsEgress(n *networkingv1.NetworkPolicy) bool {
 	if !slices.Contains(n.Spec.PolicyTypes, networkingv1.PolicyTypeEgress) && (len(n.Spec.PolicyTypes) > 0 || len(n.Spec.Egress) == 0) {
 		return false
@@ -46,17 +49,16 @@ func limitsEgress(n *networkingv1.NetworkPolicy) bool {
 	})
 }
 
-// portsOf says which ports of pods a companion of a policy may open beside the endpoint.
+// portsOf returns the ports that a companion of a policy opens beside the endpoint.
 type portsOf func(*v1alpha1.FQDNNetworkPolicy, *networkingv1.NetworkPolicy) policy.PodPorts
 
-// wantedCompanions returns the companions that there should be, in order: for each policy and
-// each NetworkPolicy that limits egress in its namespace one for the pods that both
-// select. Several pairs with one selector share one. crowded are the policies that
-// go without some, since their namespace has too many. ports is asked which ports a
-// companion of a policy opens to every destination.
-func wantedCompanions(
+// wanted returns the companions that there should be, in order: for each policy and each
+// NetworkPolicy that limits egress in its namespace one for the pods that both select.
+// Several pairs with one selector share one. crowded are the policies that go without
+// some, since their namespace has too many.
+func wanted(
 	policies map[string]*v1alpha1.FQDNNetworkPolicy, others []*networkingv1.NetworkPolicy, endpoint []netip.Prefix, ports portsOf,
-) (wanted []*networkingv1.NetworkPolicy, crowded []*v1alpha1.FQDNNetworkPolicy) {
+) (all []*networkingv1.NetworkPolicy, crowded []*v1alpha1.FQDNNetworkPolicy) {
 	if len(endpoint) == 0 {
 		return nil, nil // a rule without addresses would open all of them
 	}
@@ -69,7 +71,7 @@ func wantedCompanions(
 	count := map[string]int{}
 	for _, id := range sortedKeys(policies) {
 		p := policies[id]
-		if p.UID == "" || p.DeletionTimestamp != nil || wantsNone(p) {
+		if p.UID == "" || p.DeletionTimestamp != nil || unwanted(p) {
 			continue
 		}
 		mine := companionsOf(p, limits[p.Namespace], endpoint)
@@ -81,38 +83,32 @@ func wantedCompanions(
 		for _, n := range mine {
 			n.Spec.Egress = append(n.Spec.Egress, portRules(ports(p, n))...)
 		}
-		wanted = append(wanted, mine...)
+		all = append(all, mine...)
 	}
-	return wanted, crowded
+	return all, crowded
 }
 
-// Companions returns the companions that there are beside policies and all other
-// NetworkPolicies of a cluster with these Services. open tells whether the agents let
-// those of a policy open the ports of its rules beside the endpoint; it is asked for
-// policies alone whose ports may be opened at all.
+// Companions returns the companions beside policies and all other NetworkPolicies of a cluster
+// with these Services. open tells whether the agents let the companions of a policy open the
+// ports of its rules; it is asked only about policies whose ports may be opened at all.
 func Companions(
 	policies []v1alpha1.FQDNNetworkPolicy, others []*networkingv1.NetworkPolicy, services *policy.NamedServices, endpoint []netip.Prefix,
 	open func(*v1alpha1.FQDNNetworkPolicy) bool,
 ) []*networkingv1.NetworkPolicy {
-	wanted, _ := wantedCompanions(byIdentity(policies), others, endpoint, func(p *v1alpha1.FQDNNetworkPolicy, _ *networkingv1.NetworkPolicy) (ports policy.PodPorts) {
-		if openable(p, policy.Validate(p)) && PortsAlways.wantsPorts(p) && open(p) {
+	byID := make(map[string]*v1alpha1.FQDNNetworkPolicy, len(policies))
+	for i := range policies {
+		byID[policies[i].Namespace+"/"+policies[i].Name] = &policies[i]
+	}
+	all, _ := wanted(byID, others, endpoint, func(p *v1alpha1.FQDNNetworkPolicy, _ *networkingv1.NetworkPolicy) (ports policy.PodPorts) {
+		if accepted, _, _ := policy.Acceptance(policy.Validate(p)); accepted && openable(p) && PortsAlways.requested(p) && open(p) {
 			ports, _ = policy.PodPortsOf(p, services)
 		}
 		return ports
 	})
-	return wanted
+	return all
 }
 
-// byIdentity returns policies by "namespace/name".
-func byIdentity(policies []v1alpha1.FQDNNetworkPolicy) map[string]*v1alpha1.FQDNNetworkPolicy {
-	out := make(map[string]*v1alpha1.FQDNNetworkPolicy, len(policies))
-	for i := range policies {
-		out[policies[i].Namespace+"/"+policies[i].Name] = &policies[i]
-	}
-	return out
-}
-
-// companionsOf returns those of one policy, sorted by name.
+// companionsOf returns the companions of one policy, sorted by name.
 func companionsOf(p *v1alpha1.FQDNNetworkPolicy, others []*networkingv1.NetworkPolicy, endpoint []netip.Prefix) (out []*networkingv1.NetworkPolicy) {
 	for _, n := range others {
 		both, possible, err := intersect(&p.Spec.PodSelector, &n.Spec.PodSelector)
@@ -161,8 +157,4 @@ func companionName(policyName string, selector *metav1.LabelSelector) string {
 	}
 	sum := sha256.Sum256([]byte(policyName + "\x00" + string(text)))
 	return policy.CompanionPrefix + hex.EncodeToString(sum[:8])
-}
-
-func nameOf(n metav1.Object) types.NamespacedName {
-	return types.NamespacedName{Namespace: n.GetNamespace(), Name: n.GetName()}
 }

@@ -1,4 +1,4 @@
-package status
+package companion
 
 import (
 	"testing"
@@ -16,7 +16,7 @@ func TestTrimPod(t *testing.T) {
 	p.Spec.Containers = []corev1.Container{{Name: "main"}}
 	object, err := trimPod(p)
 	must(t, err)
-	kept := object.(*placedPod)
+	kept := object.(*podPlacement)
 	want := metav1.ObjectMeta{Namespace: "shop", Name: "a", UID: "uid-a", ResourceVersion: "7", Labels: map[string]string{"app": "cart"}}
 	if diff := cmp.Diff(want, kept.ObjectMeta); diff != "" || kept.node != "n1" {
 		t.Errorf("node %q, %s", kept.node, diff)
@@ -31,9 +31,9 @@ func TestTrimPod(t *testing.T) {
 	}
 }
 
-func TestAlikePods(t *testing.T) {
-	pod := func(change func(*placedPod)) *placedPod {
-		p := &placedPod{metav1.ObjectMeta{Namespace: "shop", Name: "a", UID: "uid-a", ResourceVersion: "1", Labels: map[string]string{"app": "cart"}}, "n1"}
+func TestSamePlacement(t *testing.T) {
+	pod := func(change func(*podPlacement)) *podPlacement {
+		p := &podPlacement{metav1.ObjectMeta{Namespace: "shop", Name: "a", UID: "uid-a", ResourceVersion: "1", Labels: map[string]string{"app": "cart"}}, "n1"}
 		change(p)
 		return p
 	}
@@ -41,16 +41,16 @@ func TestAlikePods(t *testing.T) {
 		after any
 		want  bool
 	}{
-		"a new version":     {pod(func(p *placedPod) { p.ResourceVersion = "2" }), true},
-		"another label":     {pod(func(p *placedPod) { p.Labels = map[string]string{"app": "db"} }), false},
-		"no label":          {pod(func(p *placedPod) { p.Labels = nil }), false},
-		"another node":      {pod(func(p *placedPod) { p.node = "n2" }), false},
-		"ended":             {pod(func(p *placedPod) { p.node = "" }), false},
-		"another pod":       {pod(func(p *placedPod) { p.UID = types.UID("uid-b") }), false},
+		"a new version":     {pod(func(p *podPlacement) { p.ResourceVersion = "2" }), true},
+		"another label":     {pod(func(p *podPlacement) { p.Labels = map[string]string{"app": "db"} }), false},
+		"no label":          {pod(func(p *podPlacement) { p.Labels = nil }), false},
+		"another node":      {pod(func(p *podPlacement) { p.node = "n2" }), false},
+		"ended":             {pod(func(p *podPlacement) { p.node = "" }), false},
+		"another pod":       {pod(func(p *podPlacement) { p.UID = types.UID("uid-b") }), false},
 		"no pod":            {cache.DeletedFinalStateUnknown{}, false},
 		"one not shortened": {runningPod("a", "n1"), false},
 	} {
-		if got := alikePods(pod(func(*placedPod) {}), c.after); got != c.want {
+		if got := samePlacement(pod(func(*podPlacement) {}), c.after); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

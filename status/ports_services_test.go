@@ -7,14 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/fake"
-	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/status/companion"
 )
 
 // clusterLocal is cluster.local.
@@ -49,7 +47,7 @@ func TestPortsOfServices(t *testing.T) {
 		w.want(soonOpen, "ports", "its node is ready")
 		opens := func() string {
 			for _, n := range w.networkPolicies() {
-				if isCompanion(&n) && hasPorts(&n) {
+				if isCompanion(&n) && opensPorts(&n) {
 					var out []string
 					for _, p := range n.Spec.Egress[1].Ports {
 						out = append(out, fmt.Sprint(*p.Protocol, "/", p.Port))
@@ -98,40 +96,6 @@ func TestPortsOfServices(t *testing.T) {
 	})
 }
 
-// TestPortsOfServicesInWords: what the companion looks like.
-func TestPortsOfServicesInWords(t *testing.T) {
-	p := withName(withPort(aPolicy("shop", "web"), 443), "db.shop.svc.cluster.local")
-	ports, _ := policy.PodPortsOf(p, policy.NewNamedServices(clusterLocal, []*policy.Service{leads("db", policy.ServicePort{Port: 443, Target: 8443}), leads("zoo", policy.ServicePort{Port: 443, Target: 1})}))
-	ports.Names = append(ports.Names, policy.PortName{Protocol: policy.UDP, Name: "quic"})
-	c := newCompanion(p, &metav1.LabelSelector{}, endpoint[:1])
-	c.Spec.Egress = append(c.Spec.Egress, portRules(ports)...)
-	text, err := yaml.Marshal(c.Spec)
-	must(t, err)
-	const want = `egress:
-- ports:
-  - port: 53
-    protocol: UDP
-  - port: 53
-    protocol: TCP
-  to:
-  - ipBlock:
-      cidr: 169.254.20.53/32
-- ports:
-  - port: 443
-    protocol: TCP
-  - port: 8443
-    protocol: TCP
-  - port: quic
-    protocol: UDP
-podSelector: {}
-policyTypes:
-- Egress
-`
-	if diff := cmp.Diff(want, string(text)); diff != "" {
-		t.Error(diff)
-	}
-}
-
 // TestTooManyPorts: what has no room is told, once.
 func TestTooManyPorts(t *testing.T) {
 	inShop(t, nil, func(t *testing.T, w *world) {
@@ -152,7 +116,7 @@ func TestTooManyPorts(t *testing.T) {
 		w.want(soonOpen, "ports", "its node is ready")
 		said := func() (n int) {
 			for _, e := range w.events() {
-				if e == "FQDNNetworkPolicy/web Warning "+ReasonTooManyPorts {
+				if e == "FQDNNetworkPolicy/web Warning "+companion.ReasonTooManyPorts {
 					n++
 				}
 			}
@@ -201,9 +165,9 @@ func TestServicesThatSayTheSame(t *testing.T) {
 		{"none", func() { r.SetServices(nil) }, true},
 	} {
 		c.tell()
-		news := len(r.leadNews) > 0
+		news := len(r.leadChanged) > 0
 		if news {
-			<-r.leadNews
+			<-r.leadChanged
 		}
 		if news != c.news {
 			t.Errorf("%s: news %v", c.what, news)

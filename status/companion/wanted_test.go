@@ -1,4 +1,4 @@
-package status
+package companion
 
 import (
 	"fmt"
@@ -43,7 +43,7 @@ policyTypes:
 
 func TestCompanion(t *testing.T) {
 	p := selecting(aPolicy("shop", "web"), map[string]string{"app": "cart"})
-	got, crowded := wantedCompanions(byID(p), []*networkingv1.NetworkPolicy{limit("shop", "deny", map[string]string{"tier": "front"})}, endpoint, noPorts)
+	got, crowded := wanted(byID(p), []*networkingv1.NetworkPolicy{limit("shop", "deny", map[string]string{"tier": "front"})}, endpoint, noPorts)
 	if len(got) != 1 || len(crowded) != 0 {
 		t.Fatalf("%v, %v", got, crowded)
 	}
@@ -108,16 +108,16 @@ func TestWantedCompanions(t *testing.T) {
 		"each selector of others has one": {[]*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, []*networkingv1.NetworkPolicy{limit("shop", "a", cart), limit("shop", "b", front)}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, crowded := wantedCompanions(byID(c.policies...), c.others, endpoint, noPorts)
+			got, crowded := wanted(byID(c.policies...), c.others, endpoint, noPorts)
 			if len(got) != c.want || len(crowded) > 0 {
 				t.Errorf("%d companions, want %d", len(got), c.want)
 			}
 			slices.Reverse(c.others)
-			again, _ := wantedCompanions(byID(c.policies...), c.others, endpoint, noPorts)
+			again, _ := wanted(byID(c.policies...), c.others, endpoint, noPorts)
 			if diff := cmp.Diff(got, again); diff != "" {
 				t.Errorf("depends on the order: %s", diff)
 			}
-			if none, _ := wantedCompanions(byID(c.policies...), c.others, nil, noPorts); len(none) > 0 {
+			if none, _ := wanted(byID(c.policies...), c.others, nil, noPorts); len(none) > 0 {
 				t.Error("without an endpoint a companion would open every address")
 			}
 		})
@@ -153,7 +153,7 @@ func TestCompanionsWithPorts(t *testing.T) {
 				t.Fatalf("%d companions, want %d", len(got), want)
 			}
 			for _, n := range got {
-				if len(n.Spec.Egress) != c.rules || hasPorts(n) != (c.rules == 2) {
+				if len(n.Spec.Egress) != c.rules || opensPorts(n) != (c.rules == 2) {
 					t.Fatalf("%d rules, want %d", len(n.Spec.Egress), c.rules)
 				}
 				if len(n.Spec.Egress[0].To) != 2 || len(n.Spec.Egress[0].Ports) != 2 {
@@ -171,7 +171,7 @@ func TestCompanionsWithPorts(t *testing.T) {
 func TestPortsAreAsked(t *testing.T) {
 	var asked []string
 	others := []*networkingv1.NetworkPolicy{limit("shop", "a", map[string]string{"app": "a"}), limit("shop", "b", map[string]string{"app": "b"})}
-	wantedCompanions(byID(aPolicy("shop", "web"), aPolicy("bank", "web"), annotated(aPolicy("shop", "no"), "None")), others, endpoint, func(p *v1alpha1.FQDNNetworkPolicy, _ *networkingv1.NetworkPolicy) (none policy.PodPorts) {
+	wanted(byID(aPolicy("shop", "web"), aPolicy("bank", "web"), annotated(aPolicy("shop", "no"), "None")), others, endpoint, func(p *v1alpha1.FQDNNetworkPolicy, _ *networkingv1.NetworkPolicy) (none policy.PodPorts) {
 		asked = append(asked, p.Namespace+"/"+p.Name)
 		return none
 	})
@@ -187,7 +187,7 @@ func TestCompanionsAreBounded(t *testing.T) {
 		others = append(others, limit("shop", fmt.Sprint("np-", i), map[string]string{"app": fmt.Sprint(i)}))
 	}
 	others = append(others, limit("bank", "deny", nil))
-	got, crowded := wantedCompanions(byID(aPolicy("shop", "a"), aPolicy("shop", "b"), aPolicy("bank", "c")), others, endpoint, noPorts)
+	got, crowded := wanted(byID(aPolicy("shop", "a"), aPolicy("shop", "b"), aPolicy("bank", "c")), others, endpoint, noPorts)
 	if len(got) != maxCompanions+1 || len(crowded) != 1 || crowded[0].Name != "b" {
 		t.Errorf("%d companions, crowded %v", len(got), crowded)
 	}

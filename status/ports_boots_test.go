@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/cache"
 )
 
 // boot is a Node in a boot.
@@ -54,21 +53,5 @@ func TestBootThatNobodyKnows(t *testing.T) {
 				w.want(renewEvery+soonOpen, c.want, name)
 			})
 		})
-	}
-}
-
-func TestTrimNode(t *testing.T) {
-	n := boot("n1", "x")
-	n.ResourceVersion, n.Annotations = "7", map[string]string{"long": "text"}
-	object, err := trimNode(n)
-	must(t, err)
-	kept := object.(*bootedNode)
-	if kept.Name != "n1" || kept.boot != "x" || kept.ResourceVersion != "7" || kept.Annotations != nil {
-		t.Errorf("%+v", kept)
-	}
-	for _, other := range []any{kept, cache.DeletedFinalStateUnknown{Key: "n1"}} {
-		if got, err := trimNode(other); got != other || err != nil {
-			t.Errorf("%v, %v", got, err)
-		}
 	}
 }
