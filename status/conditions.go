@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -124,33 +125,16 @@ func tellEntries(entries []entry, reason string) string {
 	return text + "; of one of them: " + message
 }
 
-// mergeConditions returns what the status should be and whether that is a change.
-// Conditions of other types are kept; the time changes with the status alone.
+// mergeConditions returns the conditions that a status should have and whether that is a
+// change. Conditions of other types are kept; the time changes with the status alone.
 func mergeConditions(have, want []metav1.Condition, now time.Time) (merged []metav1.Condition, changed bool) {
 	merged = slices.Clone(have)
 	for _, w := range want {
-		i := slices.IndexFunc(merged, func(c metav1.Condition) bool { return c.Type == w.Type })
-		if i < 0 {
-			w.LastTransitionTime = metav1.NewTime(now)
-			merged, changed = append(merged, w), true
-			continue
+		w.LastTransitionTime = metav1.NewTime(now)
+		if c := meta.FindStatusCondition(merged, w.Type); c != nil && c.LastTransitionTime.IsZero() {
+			c.LastTransitionTime, changed = w.LastTransitionTime, true
 		}
-		w.LastTransitionTime = merged[i].LastTransitionTime
-		if merged[i].Status != w.Status || w.LastTransitionTime.IsZero() {
-			w.LastTransitionTime = metav1.NewTime(now)
-		}
-		changed = changed || merged[i] != w
-		merged[i] = w
+		changed = meta.SetStatusCondition(&merged, w) || changed
 	}
 	return merged, changed
-}
-
-// findCondition returns the condition of a type, the zero value if there is none.
-func findCondition(conditions []metav1.Condition, kind string) metav1.Condition {
-	for _, c := range conditions {
-		if c.Type == kind {
-			return c
-		}
-	}
-	return metav1.Condition{}
 }

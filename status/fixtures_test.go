@@ -13,6 +13,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -197,6 +198,9 @@ func (s *policyServer) get(t *testing.T, namespace, name string) *v1alpha1.FQDNN
 
 // says returns "Status Reason" of a condition.
 func says(p *v1alpha1.FQDNNetworkPolicy, kind string) string {
-	c := findCondition(p.Status.Conditions, kind)
+	c := meta.FindStatusCondition(p.Status.Conditions, kind)
+	if c == nil {
+		return ""
+	}
 	return string(c.Status) + " " + c.Reason
 }

@@ -65,7 +65,7 @@ func leaseName(node string) string {
 
 // sync writes the Lease if that is due.
 func (l *nodeLease) sync(ctx context.Context, findings []Finding) {
-	now := l.clock.Now()
+	now := l.now()
 	d := digestOf(findings)
 	d.Ready, d.Boot = l.isReady(), l.o.Boot
 	text, err := d.encode()

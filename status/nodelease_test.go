@@ -21,14 +21,11 @@ import (
 // setClock is a clock that stands until it is set.
 type setClock struct{ now time.Time }
 
-func (c *setClock) Now() time.Time { return c.now }
-
-func (c *setClock) After(time.Duration) <-chan time.Time { return nil }
-
 func newNodeLease(t *testing.T, client *fake.Clientset) (*nodeLease, *setClock) {
 	clock := &setClock{at(0)}
-	r, err := New(Options{Client: client, Dynamic: newPolicyServer(t), Namespace: "namegate", Node: "n1", Identity: "agent-1", Log: silent, Clock: clock})
+	r, err := New(Options{Client: client, Dynamic: newPolicyServer(t), Namespace: "namegate", Node: "n1", Identity: "agent-1", Log: silent})
 	must(t, err)
+	r.now = func() time.Time { return clock.now }
 	return &nodeLease{Reporter: r}, clock
 }
 

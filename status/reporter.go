@@ -43,14 +43,13 @@ type Options struct {
 	// any more. It may be called at any time; nil: never.
 	Uninstalling func() bool
 	Log          *slog.Logger
-	Clock        Clock // nil: the system's
 }
 
 // Reporter writes to the API server what users must know. Its Set functions may be called
 // at any time; they are cheap and never wait.
 type Reporter struct {
 	o     Options
-	clock Clock
+	now   func() time.Time // the election and the recorder of events have the system's
 	log   *slog.Logger
 	terms electionTimes
 	// recorder is set while Run runs.
@@ -85,14 +84,11 @@ func New(o Options) (*Reporter, error) {
 	if err := o.CompanionPorts.Check(); err != nil {
 		return nil, err
 	}
-	if o.Clock == nil {
-		o.Clock = systemClock{}
-	}
 	if o.Uninstalling == nil {
 		o.Uninstalling = func() bool { return false }
 	}
 	return &Reporter{
-		o: o, clock: o.Clock, log: o.Log, terms: defaultTimes,
+		o: o, now: time.Now, log: o.Log, terms: defaultTimes,
 		nodeChanged: make(chan struct{}, 1), leadChanged: make(chan struct{}, 1),
 	}, nil
 }
@@ -238,7 +234,7 @@ func (r *Reporter) runNode(ctx context.Context) {
 	for {
 		if findings, known := r.found(); known && !r.o.Uninstalling() {
 			in, _ := r.state()
-			events.emit(r.clock.Now(), findings, in.policies)
+			events.emit(r.now(), findings, in.policies)
 			lease.sync(ctx, findings)
 		}
 		if !r.wait(ctx, r.nodeChanged, nodeTick) {
@@ -253,7 +249,7 @@ func (r *Reporter) wait(ctx context.Context, notes <-chan struct{}, d time.Durat
 	case <-ctx.Done():
 		return false
 	case <-notes:
-	case <-r.clock.After(d):
+	case <-time.After(d):
 	}
 	return ctx.Err() == nil
 }

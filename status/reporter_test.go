@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -30,7 +31,7 @@ type world struct {
 	policies *policyServer
 	there    []*v1alpha1.FQDNNetworkPolicy
 	agents   map[string]*Reporter
-	clock    Clock // nil: the bubble's
+	now      func() time.Time // of agents, nil: the bubble's
 	ports    companion.Ports
 	boot     string      // of the next agent's node
 	ready    bool        // whether policies are in force there when it begins to tell
@@ -49,9 +50,12 @@ func inWorld(t *testing.T, policies []*v1alpha1.FQDNNetworkPolicy, objects []run
 func (w *world) start(node string, companion bool) (stop func()) {
 	r, err := New(Options{
 		Client: w.client, Dynamic: w.policies, Namespace: "namegate", Node: node, Identity: "agent-" + node, DaemonSet: "agents",
-		Companion: companion, CompanionPorts: w.ports, Boot: w.boot, Endpoint: endpoint, Uninstalling: func() bool { return w.marked.Load() }, Log: silent, Clock: w.clock,
+		Companion: companion, CompanionPorts: w.ports, Boot: w.boot, Endpoint: endpoint, Uninstalling: func() bool { return w.marked.Load() }, Log: silent,
 	})
 	must(w.t, err)
+	if w.now != nil {
+		r.now = w.now
+	}
 	w.agents[node] = r
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error, 1)
@@ -149,7 +153,7 @@ func TestConditionsOfAllNodes(t *testing.T) {
 		if got := w.says("web", ConditionDNSBlocked) + ", " + w.says("web", ConditionEnforced); got != "True DNSBlocked, False HostNetwork" {
 			t.Error(got)
 		}
-		message := findCondition(w.policies.get(t, "shop", "web").Status.Conditions, ConditionDNSBlocked).Message
+		message := meta.FindStatusCondition(w.policies.get(t, "shop", "web").Status.Conditions, ConditionDNSBlocked).Message
 		if !strings.HasPrefix(message, "2 pods: shop/cart-n1, shop/cart-n2;") {
 			t.Error(message)
 		}

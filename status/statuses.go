@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,9 +13,9 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -152,7 +153,7 @@ func (s *statuses) attempt(ctx context.Context, now func() time.Time, a *attempt
 	}
 	a.w.version = version
 	s.failing.Store(false)
-	s.announce(a.policy, findCondition(a.merged, policy.ConditionAccepted))
+	s.announce(a.policy, meta.FindStatusCondition(a.merged, policy.ConditionAccepted))
 	return 0
 }
 
@@ -183,8 +184,8 @@ func (s *statuses) failed(ctx context.Context, p *v1alpha1.FQDNNetworkPolicy, er
 }
 
 // announce emits an event where something new is wrong with a policy, or nothing is any more.
-func (s *statuses) announce(p *v1alpha1.FQDNNetworkPolicy, is metav1.Condition) {
-	was := findCondition(p.Status.Conditions, policy.ConditionAccepted)
+func (s *statuses) announce(p *v1alpha1.FQDNNetworkPolicy, is *metav1.Condition) {
+	was := cmp.Or(meta.FindStatusCondition(p.Status.Conditions, policy.ConditionAccepted), &metav1.Condition{})
 	kind := corev1.EventTypeWarning
 	switch {
 	case was.Reason == is.Reason && was.Message == is.Message:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -74,15 +75,15 @@ func TestStatusFollowsTheSpec(t *testing.T) {
 	p := server.get(t, "shop", "web")
 	s.one(t.Context(), at(0), p, wanted(p))
 	p = server.get(t, "shop", "web")
-	first := findCondition(p.Status.Conditions, ConditionDNSBlocked)
+	first := meta.FindStatusCondition(p.Status.Conditions, ConditionDNSBlocked)
 	p.Generation, p.Spec = 2, aPolicy("shop", "web").Spec
 	s.one(t.Context(), at(time.Minute), p, wanted(p))
 	p = server.get(t, "shop", "web")
-	c := findCondition(p.Status.Conditions, policy.ConditionAccepted)
+	c := meta.FindStatusCondition(p.Status.Conditions, policy.ConditionAccepted)
 	if c.Status != metav1.ConditionTrue || c.ObservedGeneration != 2 || !c.LastTransitionTime.Time.Equal(at(time.Minute)) {
 		t.Errorf("%+v", c)
 	}
-	if c := findCondition(p.Status.Conditions, ConditionDNSBlocked); c.ObservedGeneration != 2 || !c.LastTransitionTime.Equal(&first.LastTransitionTime) {
+	if c := meta.FindStatusCondition(p.Status.Conditions, ConditionDNSBlocked); c.ObservedGeneration != 2 || !c.LastTransitionTime.Equal(&first.LastTransitionTime) {
 		t.Errorf("%+v", c)
 	}
 	said := emitted(recorder)

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
+	coordinationlisters "k8s.io/client-go/listers/coordination/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -91,7 +93,7 @@ func (r *Reporter) newTerm() *term {
 	if r.o.Companion && len(r.o.Endpoint) > 0 {
 		t.companions = companion.New(companion.Options{
 			Client: r.o.Client, Recorder: r.recorder, Log: r.log, Endpoint: r.o.Endpoint, Ports: r.o.CompanionPorts,
-			Stopped: r.o.Uninstalling, Changed: func() { note(r.leadChanged) }, Now: r.clock.Now,
+			Stopped: r.o.Uninstalling, Changed: func() { note(r.leadChanged) }, Now: r.now,
 		})
 	}
 	return t
@@ -110,7 +112,7 @@ func renewed(before, after any) bool {
 
 // pass makes conditions and companions as they should be and returns when the next pass is due.
 func (t *term) pass(ctx context.Context) time.Duration {
-	now := t.clock.Now()
+	now := t.now()
 	again := passAgain
 	sooner := func(d time.Duration) {
 		if d > 0 {
@@ -121,17 +123,18 @@ func (t *term) pass(ctx context.Context) time.Duration {
 	if !known {
 		return again // no policies is another thing than policies that are not known
 	}
-	byPolicy := t.reader.gather(ctx, now, t.listLeases())
+	leases, _ := coordinationlisters.NewLeaseLister(t.leases.GetIndexer()).List(labels.Everything()) // it never fails
+	byPolicy := t.reader.gather(ctx, now, leases)
 	all := make([]status, 0, len(in.policies))
 	state := companion.State{Policies: in.policies, Accepted: map[string]bool{}, Bypassed: bypassed(byPolicy), Nodes: t.reader.nodes(), Services: in.services}
 	for id, p := range in.policies {
 		s := status{p, conditionsOf(p, slices.Concat(in.problems["policy "+id], t.validate(p)), byPolicy[id])}
-		state.Accepted[id] = findCondition(s.want, policy.ConditionAccepted).Status == metav1.ConditionTrue
+		state.Accepted[id] = meta.IsStatusConditionTrue(s.want, policy.ConditionAccepted)
 		all = append(all, s)
 	}
 	// Neither waits for the other: both may have thousands of objects to write.
 	written := make(chan time.Duration, 1)
-	go func() { written <- t.statuses.write(ctx, t.clock.Now, all) }()
+	go func() { written <- t.statuses.write(ctx, t.now, all) }()
 	if t.companions != nil {
 		sooner(t.companions.Reconcile(ctx, now, state))
 	}
@@ -171,14 +174,4 @@ func (t *term) forget(policies map[string]*v1alpha1.FQDNNetworkPolicy) {
 	}
 	t.statuses.forget(there)
 	maps.DeleteFunc(t.checked, func(uid types.UID, _ checked) bool { return !there[uid] })
-}
-
-// listLeases returns the nodes' Leases. They are shared and must not be changed.
-func (t *term) listLeases() []*coordinationv1.Lease {
-	objects := t.leases.GetStore().List()
-	out := make([]*coordinationv1.Lease, len(objects))
-	for i, o := range objects {
-		out[i] = o.(*coordinationv1.Lease)
-	}
-	return out
 }

@@ -9,12 +9,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
 	"k8s.io/client-go/kubernetes"
+	networkinglisters "k8s.io/client-go/listers/networking/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 
@@ -137,7 +138,7 @@ func (c *Controller) HasSynced() bool { return c.networkPolicies.HasSynced() }
 func (c *Controller) Reconcile(ctx context.Context, now time.Time, s State) time.Duration {
 	c.state = s
 	c.takeServices()
-	objects := listed[*networkingv1.NetworkPolicy](c.networkPolicies)
+	objects, _ := networkinglisters.NewNetworkPolicyLister(c.networkPolicies.GetIndexer()).List(labels.Everything()) // it never fails
 	r := c.newRound(now, objects)
 	all, crowded := wanted(s.Policies, objects, c.o.Endpoint, r.portsOf)
 	c.announceCrowded(crowded)
@@ -174,16 +175,4 @@ func (c *Controller) forget() {
 	}
 	maps.DeleteFunc(c.ports, func(uid types.UID, _ rulePorts) bool { return !there[uid] })
 	maps.DeleteFunc(c.openable, func(uid types.UID, _ openableSince) bool { return !there[uid] })
-}
-
-// listed returns an informer's objects. They are shared and must not be changed.
-func listed[T any](i cache.SharedIndexInformer) []T {
-	objects := i.GetStore().List()
-	out := make([]T, 0, len(objects))
-	for _, o := range objects {
-		if t, ok := o.(T); ok {
-			out = append(out, t)
-		}
-	}
-	return out
 }

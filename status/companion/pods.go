@@ -88,8 +88,8 @@ func (c *Controller) unenforced() map[string][]*podPlacement {
 	}
 	c.enforcing.Store(&enforcing)
 	out := map[string][]*podPlacement{}
-	for _, p := range listed[*podPlacement](c.pods) {
-		if p.node != "" && !enforcing[p.node] {
+	for _, o := range c.pods.GetStore().List() {
+		if p, ok := o.(*podPlacement); ok && p.node != "" && !enforcing[p.node] {
 			out[p.Namespace] = append(out[p.Namespace], p)
 		}
 	}
