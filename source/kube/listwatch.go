@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/util/watchlist"
 )
 
-// How long a feed waits before it asks again: first and at most, each up to
+// How long a listWatch waits before it asks again: first and at most, each up to
 // twice as long by chance, so that not all nodes come at once. client-go's own 30 s
 // would let new pods wait that long after the API server is back.
 const (
@@ -32,13 +32,13 @@ type requests struct {
 	watch  func(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-// ask makes requests out of the methods of a client.
-func ask[L runtime.Object](client any, narrow func(*metav1.ListOptions), list func(context.Context, metav1.ListOptions) (L, error),
-	follow func(context.Context, metav1.ListOptions) (watch.Interface, error)) requests {
+// newRequests makes requests out of the methods of a client.
+func newRequests[L runtime.Object](client any, filter func(*metav1.ListOptions), list func(context.Context, metav1.ListOptions) (L, error),
+	start func(context.Context, metav1.ListOptions) (watch.Interface, error)) requests {
 	return requests{
 		client: client,
 		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			narrow(&o)
+			filter(&o)
 			found, err := list(ctx, o)
 			if err != nil { // a nil of type L is no nil runtime.Object
 				return nil, err
@@ -46,24 +46,24 @@ func ask[L runtime.Object](client any, narrow func(*metav1.ListOptions), list fu
 			return found, nil
 		},
 		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			narrow(&o)
-			return follow(ctx, o)
+			filter(&o)
+			return start(ctx, o)
 		},
 	}
 }
 
-// unanswered is what a client gives for a watch, without an error, where the server
+// emptyWatch is what a client gives for a watch, without an error, where the server
 // hung up or said nothing in time.
-var unanswered = reflect.TypeOf(watch.NewEmptyWatch())
+var emptyWatch = reflect.TypeOf(watch.NewEmptyWatch())
 
-var errUnanswered = errors.New("the API server hung up, or said nothing in time")
+var errEmptyWatch = errors.New("the API server hung up, or said nothing in time")
 
-func everything(*metav1.ListOptions) {}
+func unfiltered(*metav1.ListOptions) {}
 
-// feed keeps a shelf filled with what the API server has. Every answer and every
+// listWatch keeps a store filled with what the API server has. Every answer and every
 // failure of a request goes through it, so that none is overlooked.
-type feed struct {
-	name string // what is fed, in words of the API
+type listWatch struct {
+	name string // of the resource, in words of the API
 	requests
 	link *link
 	// after waits, as time.After does.
@@ -75,8 +75,8 @@ type feed struct {
 	calls sync.WaitGroup // requests under way
 }
 
-// begin tells whether a request may begin; if so, its end must be told to calls.
-func (f *feed) begin() bool {
+// begin tells whether a request may begin; if so, calls.Done must be called at its end.
+func (f *listWatch) begin() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.over {
@@ -86,7 +86,7 @@ func (f *feed) begin() bool {
 }
 
 // finish returns when no request is under way, and lets none begin.
-func (f *feed) finish() {
+func (f *listWatch) finish() {
 	f.mu.Lock()
 	f.over = true
 	f.mu.Unlock()
@@ -94,11 +94,11 @@ func (f *feed) finish() {
 }
 
 // run fills the store until ctx ends, and returns when no request is under way.
-func (f *feed) run(ctx context.Context, example runtime.Object, store cache.ReflectorStore) {
+func (f *listWatch) run(ctx context.Context, example runtime.Object, store cache.ReflectorStore) {
 	defer f.finish()
 	r := cache.NewReflectorWithOptions(f, example, store, cache.ReflectorOptions{
 		Name: f.name,
-		Backoff: &wait.Backoff{ // for the few waits that the reflector takes into its own hands
+		Backoff: &wait.Backoff{ // for the few waits that are the reflector's own
 			Duration: retryFirst, Cap: retryMost, Factor: 2, Jitter: 1, Steps: 8,
 		},
 	})
@@ -115,7 +115,7 @@ func (f *feed) run(ctx context.Context, example runtime.Object, store cache.Refl
 }
 
 // wait returns after the time that is due after so many tries in a row, or when ctx ends.
-func (f *feed) wait(ctx context.Context, tries int) {
+func (f *listWatch) wait(ctx context.Context, tries int) {
 	d := min(retryFirst<<min(tries, 10), retryMost)
 	select {
 	case <-ctx.Done():
@@ -125,12 +125,12 @@ func (f *feed) wait(ctx context.Context, tries int) {
 
 // IsWatchListSemanticsUnSupported tells the reflector, which asks for this very name,
 // about clients that cannot stream a list: those of tests.
-func (f *feed) IsWatchListSemanticsUnSupported() bool {
+func (f *listWatch) IsWatchListSemanticsUnSupported() bool {
 	return watchlist.DoesClientNotSupportWatchListSemantics(f.client)
 }
 
 // ListWithContext lists.
-func (f *feed) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+func (f *listWatch) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	if !f.begin() {
 		return nil, context.Canceled
 	}
@@ -143,21 +143,21 @@ func (f *feed) ListWithContext(ctx context.Context, o metav1.ListOptions) (runti
 // WatchWithContext begins to watch. While the API server cannot be reached it tries
 // again by itself: the reflector would not stop for ctx meanwhile, or would list
 // everything anew.
-func (f *feed) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+func (f *listWatch) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if !f.begin() {
 		return nil, context.Canceled
 	}
 	defer f.calls.Done()
 	for tries := 0; ; tries++ {
 		w, err := f.watch(ctx, o)
-		if err == nil && reflect.TypeOf(w) == unanswered {
-			err = errUnanswered
+		if err == nil && reflect.TypeOf(w) == emptyWatch {
+			err = errEmptyWatch
 		}
-		if err != nil && o.SendInitialEvents != nil && answered(err) && !passing(err) {
+		if err != nil && o.SendInitialEvents != nil && isAnswer(err) && !isTransient(err) {
 			return nil, err // a server that cannot stream lists; it is asked to list now
 		}
 		f.note(ctx, err)
-		if err == nil || ctx.Err() != nil || answered(err) && !passing(err) {
+		if err == nil || ctx.Err() != nil || isAnswer(err) && !isTransient(err) {
 			return w, err
 		}
 		f.wait(ctx, tries)
@@ -168,18 +168,18 @@ func (f *feed) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watc
 }
 
 // List and Watch stand for the methods of old that the reflector's interface still names.
-func (f *feed) List(o metav1.ListOptions) (runtime.Object, error) {
+func (f *listWatch) List(o metav1.ListOptions) (runtime.Object, error) {
 	return f.ListWithContext(context.Background(), o)
 }
 
 // Watch is WatchWithContext without a context.
-func (f *feed) Watch(o metav1.ListOptions) (watch.Interface, error) {
+func (f *listWatch) Watch(o metav1.ListOptions) (watch.Interface, error) {
 	return f.WatchWithContext(context.Background(), o)
 }
 
-// note tells the link how a request ended. Its end with ctx tells nothing, nor does
-// that a version is too old: the reflector lists anew at once.
-func (f *feed) note(ctx context.Context, err error) {
+// note reports the end of a request to the link. An end with ctx says nothing, nor does a
+// version that is too old: the reflector lists anew at once.
+func (f *listWatch) note(ctx context.Context, err error) {
 	switch {
 	case err == nil:
 		f.link.well(f.name)
@@ -189,13 +189,13 @@ func (f *feed) note(ctx context.Context, err error) {
 	}
 }
 
-// answered tells whether an error is an API server's answer.
-func answered(err error) bool {
+// isAnswer tells whether an error is an API server's answer.
+func isAnswer(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status)
 }
 
-// passing tells whether an answer says that a later try may do better.
-func passing(err error) bool {
+// isTransient tells whether an answer says that a later try may do better.
+func isTransient(err error) bool {
 	return apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err)
 }

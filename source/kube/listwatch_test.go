@@ -20,7 +20,7 @@ var pods = schema.GroupResource{Resource: "pods"}
 // scripted is a feed whose requests to watch end as errs say, one after the other,
 // and then succeed. It never waits, and notes how long it would have.
 type scripted struct {
-	*feed
+	*listWatch
 	errs   []error
 	tries  int
 	waited []time.Duration
@@ -28,21 +28,21 @@ type scripted struct {
 
 func script(errs ...error) *scripted {
 	s := &scripted{errs: errs}
-	s.feed = &feed{name: "pods", link: newLink(slog.New(slog.DiscardHandler), time.Now)}
+	s.listWatch = &listWatch{name: "pods", link: newLink(slog.New(slog.DiscardHandler), time.Now)}
 	s.after = func(d time.Duration) <-chan time.Time {
 		s.waited = append(s.waited, d)
 		c := make(chan time.Time, 1)
 		c <- time.Time{}
 		return c
 	}
-	s.feed.watch = func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	s.listWatch.watch = func(context.Context, metav1.ListOptions) (watch.Interface, error) {
 		s.tries++
 		if len(s.errs) == 0 {
 			return watch.NewFake(), nil
 		}
 		err := s.errs[0]
 		s.errs = s.errs[1:]
-		if errors.Is(err, errUnanswered) {
+		if errors.Is(err, errEmptyWatch) {
 			return watch.NewEmptyWatch(), nil
 		}
 		return nil, err
@@ -67,7 +67,7 @@ func TestWatchTriesAgain(t *testing.T) {
 	}{
 		{"at once", nil, false, 1, nil, ""},
 		{"refused", []error{refused, refused}, false, 3, nil, ""},
-		{"hung up", []error{errUnanswered, errUnanswered}, false, 3, nil, ""},
+		{"hung up", []error{errEmptyWatch, errEmptyWatch}, false, 3, nil, ""},
 		{"busy and starting", []error{busy, starting}, true, 3, nil, ""},
 		{"forbidden", []error{forbidden}, false, 1, forbidden, "pods: " + forbidden.Error()},
 		{"too old", []error{expired}, false, 1, expired, ""},
@@ -99,7 +99,7 @@ func TestWatchTriesAgain(t *testing.T) {
 func TestWaitsGrow(t *testing.T) {
 	errs := make([]error, 30)
 	for i := range errs {
-		errs[i] = errUnanswered
+		errs[i] = errEmptyWatch
 	}
 	s := script(errs...)
 	_, err := s.WatchWithContext(t.Context(), metav1.ListOptions{})
@@ -114,7 +114,7 @@ func TestWaitsGrow(t *testing.T) {
 
 // TestWatchStopsWaiting: the end of the context ends a wait, and tells nothing about the server.
 func TestWatchStopsWaiting(t *testing.T) {
-	s := script(errUnanswered)
+	s := script(errEmptyWatch)
 	ctx, cancel := context.WithCancel(t.Context())
 	s.after = func(time.Duration) <-chan time.Time {
 		cancel()
@@ -132,7 +132,7 @@ func TestWatchStopsWaiting(t *testing.T) {
 func TestListIsNoted(t *testing.T) {
 	s := script()
 	answers := []error{errors.New("refused"), apierrors.NewResourceExpired("too old"), nil}
-	s.feed.list = func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+	s.listWatch.list = func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 		err := answers[0]
 		answers = answers[1:]
 		return nil, err

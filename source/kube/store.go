@@ -10,10 +10,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// shelf holds what is used of the objects of one kind. It is the store that a
+// store holds what is used of the objects of one kind. It is the store that a
 // reflector fills. An entry that says the same as before keeps its memory, and is no
 // change.
-type shelf[T any] struct {
+type store[T any] struct {
 	// read returns what is used of an object, nil if it is none of ours. It is
 	// given the entry that was there before, to share what did not change.
 	read    func(object any, before *T) *T
@@ -24,26 +24,26 @@ type shelf[T any] struct {
 
 	mu      sync.Mutex
 	keys    []string // "namespace/name", sorted
-	entries []*T     // of the keys; replaced or changed in place, never handed out
+	entries []*T     // of the keys; replaced or changed in place, never passed out
 	version uint64   // counts changes
 	filled  bool     // by Replace, once
 }
 
-var _ cache.TransformingStore = &shelf[podEntry]{}
+var _ cache.TransformingStore = &store[podEntry]{}
 
-func newShelf[T any](changed func(), read func(object any, before *T) *T) *shelf[T] {
-	return &shelf[T]{read: read, changed: changed}
+func newStore[T any](changed func(), read func(object any, before *T) *T) *store[T] {
+	return &store[T]{read: read, changed: changed}
 }
 
 // Transformer returns what the reflector trims objects with while it gathers a
 // streamed list; nil for nothing.
-func (s *shelf[T]) Transformer() cache.TransformFunc { return s.trim }
+func (s *store[T]) Transformer() cache.TransformFunc { return s.trim }
 
 // Add takes in a new object; it never fails.
-func (s *shelf[T]) Add(object any) error { return s.Update(object) }
+func (s *store[T]) Add(object any) error { return s.Update(object) }
 
 // Update takes in a changed object; it never fails.
-func (s *shelf[T]) Update(object any) error {
+func (s *store[T]) Update(object any) error {
 	key, ok := keyOf(object)
 	if ok {
 		s.put(key, func(before *T) *T { return s.read(object, before) })
@@ -52,7 +52,7 @@ func (s *shelf[T]) Update(object any) error {
 }
 
 // Delete forgets an object; it never fails.
-func (s *shelf[T]) Delete(object any) error {
+func (s *store[T]) Delete(object any) error {
 	key, ok := keyOf(object)
 	if ok {
 		s.put(key, func(*T) *T { return nil })
@@ -61,7 +61,7 @@ func (s *shelf[T]) Delete(object any) error {
 }
 
 // entry returns the entry of a key, nil if there is none, and its place.
-func (s *shelf[T]) entry(key string) (int, *T) {
+func (s *store[T]) entry(key string) (int, *T) {
 	i, there := slices.BinarySearch(s.keys, key)
 	if !there {
 		return i, nil
@@ -69,7 +69,7 @@ func (s *shelf[T]) entry(key string) (int, *T) {
 	return i, s.entries[i]
 }
 
-func (s *shelf[T]) put(key string, next func(before *T) *T) {
+func (s *store[T]) put(key string, next func(before *T) *T) {
 	s.mu.Lock()
 	i, before := s.entry(key)
 	after := next(before)
@@ -93,7 +93,7 @@ func (s *shelf[T]) put(key string, next func(before *T) *T) {
 }
 
 // Replace takes in all objects there are; the others are gone. It never fails.
-func (s *shelf[T]) Replace(objects []any, _ string) error {
+func (s *store[T]) Replace(objects []any, _ string) error {
 	s.mu.Lock()
 	keys, entries, kept := s.readAll(objects)
 	news := !s.filled || kept < len(keys) || kept < len(s.keys)
@@ -111,14 +111,14 @@ func (s *shelf[T]) Replace(objects []any, _ string) error {
 
 // readAll returns the entries of objects, sorted by key, and how many of them are
 // those that were there before.
-func (s *shelf[T]) readAll(objects []any) (keys []string, entries []*T, kept int) {
+func (s *store[T]) readAll(objects []any) (keys []string, entries []*T, kept int) {
 	type keyed struct {
 		key   string
 		entry *T
 	}
 	all := make([]keyed, 0, len(objects))
 	for i, object := range objects {
-		objects[i] = nil // the list is the store's, and nobody needs the object any more
+		objects[i] = nil // the list is the store's, and the object is not needed any more
 		key, ok := keyOf(object)
 		if !ok {
 			continue
@@ -142,17 +142,17 @@ func (s *shelf[T]) readAll(objects []any) (keys []string, entries []*T, kept int
 	return keys, entries, kept
 }
 
-// Resync does nothing: there is nobody to tell again.
-func (s *shelf[T]) Resync() error { return nil }
+// Resync does nothing: there are no event handlers.
+func (s *store[T]) Resync() error { return nil }
 
-func (s *shelf[T]) synced() bool {
+func (s *store[T]) synced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.filled
 }
 
 // since returns the entries sorted by key and their version, unless that is version.
-func (s *shelf[T]) since(version uint64) ([]*T, uint64, bool) {
+func (s *store[T]) since(version uint64) ([]*T, uint64, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.version == version {

@@ -7,19 +7,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// shelfLife counts the changes that a shelf of namespaces told.
-type shelfLife struct {
-	*shelf[spaceEntry]
-	told int
+// storeTest counts the changes that a store of namespaces told.
+type storeTest struct {
+	*store[namespaceEntry]
+	changes int
 }
 
-func newLife() *shelfLife {
-	l := &shelfLife{}
-	l.shelf = newShelf(func() { l.told++ }, readNamespace)
+func newLife() *storeTest {
+	l := &storeTest{}
+	l.store = newStore(func() { l.changes++ }, readNamespace)
 	return l
 }
 
-func (l *shelfLife) names() string {
+func (l *storeTest) names() string {
 	entries, _, _ := l.since(^uint64(0))
 	var names []string
 	for _, e := range entries {
@@ -29,16 +29,16 @@ func (l *shelfLife) names() string {
 }
 
 // kept returns the entry of a key.
-func (l *shelfLife) kept(key string) *spaceEntry {
+func (l *storeTest) kept(key string) *namespaceEntry {
 	_, e := l.entry(key)
 	return e
 }
 
 func space(name, v string) *corev1.Namespace { return aNamespace(name, map[string]string{"v": v}) }
 
-// TestShelf goes through the life of a shelf. After each step it holds what the
+// TestStore goes through the life of a store. After each step it holds what the
 // step says, and has told of a change or not.
-func TestShelf(t *testing.T) {
+func TestStore(t *testing.T) {
 	l := newLife()
 	if l.synced() {
 		t.Error("filled from the start")
@@ -66,13 +66,13 @@ func TestShelf(t *testing.T) {
 		{func() error { return l.Replace(nil, "") }, "", true},
 		{func() error { return l.Replace(nil, "") }, "", false},
 	} {
-		told, version := l.told, l.version
+		changes, version := l.changes, l.version
 		must(t, step.do())
 		if got := l.names(); got != step.holds {
 			t.Errorf("step %d: holds %q", i, got)
 		}
-		if (l.told > told) != step.news || (l.version > version) != step.news {
-			t.Errorf("step %d: told %d times, version %d after %d", i, l.told-told, l.version, version)
+		if (l.changes > changes) != step.news || (l.version > version) != step.news {
+			t.Errorf("step %d: %d changes, version %d after %d", i, l.changes-changes, l.version, version)
 		}
 		if !l.synced() {
 			t.Errorf("step %d: not filled", i)
@@ -80,19 +80,19 @@ func TestShelf(t *testing.T) {
 	}
 }
 
-// TestShelfFilledWithNothing: an empty list is knowledge, too.
-func TestShelfFilledWithNothing(t *testing.T) {
+// TestStoreFilledWithNothing: an empty list is knowledge, too.
+func TestStoreFilledWithNothing(t *testing.T) {
 	l := newLife()
 	must(t, l.Replace(nil, "1"))
-	if !l.synced() || l.told != 1 {
-		t.Errorf("filled %v, told %d", l.synced(), l.told)
+	if !l.synced() || l.changes != 1 {
+		t.Errorf("filled %v, %d changes", l.synced(), l.changes)
 	}
 	if _, version, news := l.since(0); !news || version == 0 {
 		t.Errorf("version %d, news %v", version, news)
 	}
 }
 
-func TestShelfKeepsEntries(t *testing.T) {
+func TestStoreKeepsEntries(t *testing.T) {
 	l := newLife()
 	must(t, l.Replace([]any{space("a", "1"), space("b", "1")}, ""))
 	a, b := l.kept("/a"), l.kept("/b")

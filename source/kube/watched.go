@@ -12,20 +12,20 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// followed is a Service whose EndpointSlices are fed.
-type followed struct {
-	slices *shelf[sliceEntry]
+// sliceWatch is the list-watch of the EndpointSlices of a Service.
+type sliceWatch struct {
+	slices *store[sliceEntry]
 	stop   context.CancelFunc
 }
 
-// wishes are the Services that a Source is told to follow.
-type wishes struct {
+// watchedServices are the Services of which a Source watches EndpointSlices.
+type watchedServices struct {
 	mu   sync.Mutex
 	refs []policy.ServiceRef // sorted, each once; replaced, never changed
 }
 
 // set tells whether refs are others than before.
-func (w *wishes) set(refs []policy.ServiceRef) bool {
+func (w *watchedServices) set(refs []policy.ServiceRef) bool {
 	refs = sortedOnce(slices.Clone(refs), compareRefs)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -36,45 +36,45 @@ func (w *wishes) set(refs []policy.ServiceRef) bool {
 	return true
 }
 
-func (w *wishes) get() []policy.ServiceRef {
+func (w *watchedServices) get() []policy.ServiceRef {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.refs
 }
 
-// Follow tells which Services to follow from now on, instead of those before. It
-// may be called at any time. A State that comes before the endpoints of a new
-// one are known has its cluster addresses alone.
+// Follow sets the Services whose endpoints are watched from now on. It may be called at any
+// time. A State that comes before the endpoints of a new Service are known has its cluster
+// addresses alone.
 func (s *Source) Follow(refs []policy.ServiceRef) {
-	if s.wishes.set(refs) {
+	if s.watched.set(refs) {
 		s.note()
 	}
 }
 
-// refollow starts and ends feeds of EndpointSlices, so that they are those of the
-// Services to follow.
-func (s *Source) refollow(ctx context.Context) {
-	wanted := s.wishes.get()
+// syncSlices starts and ends list-watches of EndpointSlices, so that there is one for each
+// watched Service.
+func (s *Source) syncSlices(ctx context.Context) {
+	wanted := s.watched.get()
 	for _, ref := range wanted {
-		if s.followed[ref] == nil {
-			s.followed[ref] = s.startSlices(ctx, ref)
+		if s.sliceWatches[ref] == nil {
+			s.sliceWatches[ref] = s.startSlices(ctx, ref)
 		}
 	}
-	for ref, f := range s.followed {
+	for ref, f := range s.sliceWatches {
 		if !slices.Contains(wanted, ref) {
 			f.stop()
-			delete(s.followed, ref)
+			delete(s.sliceWatches, ref)
 		}
 	}
 }
 
-func (s *Source) startSlices(ctx context.Context, ref policy.ServiceRef) *followed {
+func (s *Source) startSlices(ctx context.Context, ref policy.ServiceRef) *sliceWatch {
 	ctx, stop := context.WithCancel(ctx)
-	f := &followed{slices: newShelf(s.note, readSlice(ref)), stop: stop}
-	narrow := func(o *metav1.ListOptions) {
+	f := &sliceWatch{slices: newStore(s.note, readSlice(ref)), stop: stop}
+	filter := func(o *metav1.ListOptions) {
 		o.LabelSelector = labels.Set{discoveryv1.LabelServiceName: ref.Name}.String()
 	}
 	c := s.client.DiscoveryV1().EndpointSlices(ref.Namespace)
-	s.feed(ctx, "endpointslices of "+ref.String(), ask(s.client, narrow, c.List, c.Watch), &discoveryv1.EndpointSlice{}, f.slices)
+	s.watch(ctx, "endpointslices of "+ref.String(), newRequests(s.client, filter, c.List, c.Watch), &discoveryv1.EndpointSlice{}, f.slices)
 	return f
 }
