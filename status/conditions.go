@@ -6,10 +6,12 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/status/event"
 )
 
 // The types of the conditions, beside policy.ConditionAccepted.
@@ -52,7 +54,7 @@ func conditionsOf(p *v1alpha1.FQDNNetworkPolicy, problems []policy.Problem, entr
 }
 
 func condition(kind string, status bool, reason, message string) metav1.Condition {
-	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: clip(message, maxConditionBytes)}
+	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: event.Clip(message, maxConditionBytes)}
 	if status {
 		c.Status = metav1.ConditionTrue
 	}
@@ -123,33 +125,16 @@ func tellEntries(entries []entry, reason string) string {
 	return text + "; of one of them: " + message
 }
 
-// mergeConditions returns what the status should be and whether that is a change.
-// Conditions of other types are kept; the time changes with the status alone.
+// mergeConditions returns the conditions that a status should have and whether that is a
+// change. Conditions of other types are kept; the time changes with the status alone.
 func mergeConditions(have, want []metav1.Condition, now time.Time) (merged []metav1.Condition, changed bool) {
 	merged = slices.Clone(have)
 	for _, w := range want {
-		i := slices.IndexFunc(merged, func(c metav1.Condition) bool { return c.Type == w.Type })
-		if i < 0 {
-			w.LastTransitionTime = metav1.NewTime(now)
-			merged, changed = append(merged, w), true
-			continue
+		w.LastTransitionTime = metav1.NewTime(now)
+		if c := meta.FindStatusCondition(merged, w.Type); c != nil && c.LastTransitionTime.IsZero() {
+			c.LastTransitionTime, changed = w.LastTransitionTime, true
 		}
-		w.LastTransitionTime = merged[i].LastTransitionTime
-		if merged[i].Status != w.Status || w.LastTransitionTime.IsZero() {
-			w.LastTransitionTime = metav1.NewTime(now)
-		}
-		changed = changed || merged[i] != w
-		merged[i] = w
+		changed = meta.SetStatusCondition(&merged, w) || changed
 	}
 	return merged, changed
-}
-
-// findCondition returns the condition of a type, the zero value if there is none.
-func findCondition(conditions []metav1.Condition, kind string) metav1.Condition {
-	for _, c := range conditions {
-		if c.Type == kind {
-			return c
-		}
-	}
-	return metav1.Condition{}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
@@ -48,7 +49,7 @@ func TestConditionsOf(t *testing.T) {
 				if got := says(c.policy, kind); got != want {
 					t.Errorf("%s is %q, want %q", kind, got, want)
 				}
-				if is := findCondition(c.policy.Status.Conditions, kind); is.ObservedGeneration != 7 || is.Message == "" {
+				if is := meta.FindStatusCondition(c.policy.Status.Conditions, kind); is.ObservedGeneration != 7 || is.Message == "" {
 					t.Errorf("%+v", is)
 				}
 			}
@@ -119,10 +120,10 @@ func TestMergeConditions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := append([]metav1.Condition(nil), c.have...)
 			merged, changed := mergeConditions(c.have, []metav1.Condition{c.want}, now)
-			if got := findCondition(merged, "Enforced"); changed != c.changed || !got.LastTransitionTime.Time.Equal(c.time) || got.Reason != c.want.Reason {
+			if got := meta.FindStatusCondition(merged, "Enforced"); changed != c.changed || !got.LastTransitionTime.Time.Equal(c.time) || got.Reason != c.want.Reason {
 				t.Errorf("changed %v, %+v", changed, got)
 			}
-			if len(before) > 0 && before[0].Type == "Reviewed" && findCondition(merged, "Reviewed") != foreign {
+			if len(before) > 0 && before[0].Type == "Reviewed" && *meta.FindStatusCondition(merged, "Reviewed") != foreign {
 				t.Error("another's condition was touched")
 			}
 			for i := range before {

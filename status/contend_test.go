@@ -16,6 +16,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/status/companion"
 )
 
 // TestLostLeader: where the elected agent cannot renew its Lease the other takes it
@@ -99,8 +100,8 @@ func TestServerAway(t *testing.T) {
 func TestCompanionsOptionOff(t *testing.T) {
 	for name, mayDelete := range map[string]bool{"with the right": true, "without": false} {
 		t.Run(name, func(t *testing.T) {
-			companion := newCompanion(aPolicy("shop", "web"), &metav1.LabelSelector{}, endpoint)
-			inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, []runtime.Object{companion, limit("shop", "deny", nil)}, func(t *testing.T, w *world) {
+			ours := companionOf(aPolicy("shop", "web"), false)
+			inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, []runtime.Object{ours, limit("shop", "deny", nil)}, func(t *testing.T, w *world) {
 				if !mayDelete {
 					w.client.PrependReactor("list", "networkpolicies", func(a clienttest.Action) (bool, runtime.Object, error) {
 						if a.GetNamespace() == "" && w.agents["n1"] != nil {
@@ -141,8 +142,8 @@ func TestPoliciesThatCannotBeRead(t *testing.T) {
 // TestNothingBeforeItIsKnown: an agent that knows no policies yet takes away nothing
 // of what is there for them.
 func TestNothingBeforeItIsKnown(t *testing.T) {
-	companion := newCompanion(aPolicy("shop", "web"), &metav1.LabelSelector{}, endpoint)
-	inWorld(t, nil, []runtime.Object{companion, limit("shop", "deny", nil)}, func(t *testing.T, w *world) {
+	ours := companionOf(aPolicy("shop", "web"), false)
+	inWorld(t, nil, []runtime.Object{ours, limit("shop", "deny", nil)}, func(t *testing.T, w *world) {
 		r, err := New(Options{Client: w.client, Dynamic: w.policies, Namespace: "namegate", Node: "n1", Identity: "agent-n1", Companion: true, Endpoint: endpoint, Log: silent})
 		must(t, err)
 		done := make(chan error, 1)
@@ -191,20 +192,23 @@ func TestRenewalsWakeNobody(t *testing.T) {
 // TestManyNodes: the elected agent of a large cluster is not kept busy by renewals.
 func TestManyNodes(t *testing.T) {
 	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, nil, func(t *testing.T, w *world) {
-		clock := &countingClock{}
-		w.clock = clock
+		var reads atomic.Int32
+		w.now = func() time.Time {
+			reads.Add(1)
+			return time.Now()
+		}
 		defer w.start("n1", false)()
 		leases := w.client.CoordinationV1().Leases("namegate")
 		var all []*coordinationv1.Lease
 		for i := range 50 {
 			l, err := leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-				Name: leaseName(fmt.Sprint("other-", i)), Labels: map[string]string{ManagedByLabel: ManagedBy, leaseLabel: "node"},
+				Name: leaseName(fmt.Sprint("other-", i)), Labels: map[string]string{companion.ManagedByLabel: companion.ManagedBy, leaseLabel: "node"},
 			}}, metav1.CreateOptions{})
 			must(t, err)
 			all = append(all, l)
 		}
 		time.Sleep(10 * time.Second)
-		before := clock.reads.Load()
+		before := reads.Load()
 		for second := range 20 {
 			for _, l := range all {
 				l.Spec.RenewTime = &metav1.MicroTime{Time: at(time.Duration(second) * time.Second)}
@@ -214,19 +218,8 @@ func TestManyNodes(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		// The node's own loop reads the clock twice a second, each look at everything twice.
-		if reads := clock.reads.Load() - before; reads > 20*2+10 {
-			t.Errorf("%d reads of the clock for 1,000 renewals", reads)
+		if n := reads.Load() - before; n > 20*2+10 {
+			t.Errorf("%d reads of the clock for 1,000 renewals", n)
 		}
 	})
-}
-
-// countingClock is the bubble's clock, which counts who looks at it.
-type countingClock struct {
-	systemClock
-	reads atomic.Int32
-}
-
-func (c *countingClock) Now() time.Time {
-	c.reads.Add(1)
-	return time.Now()
 }

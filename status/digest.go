@@ -3,7 +3,8 @@ package status
 import (
 	"encoding/json"
 	"fmt"
-	"unicode/utf8"
+
+	"github.com/namegate/namegate/status/event"
 )
 
 // The bounds of what a node writes. An object's annotations may have 256 KiB in
@@ -30,12 +31,12 @@ type entry struct {
 // digest is what a node's Lease says.
 type digest struct {
 	Findings []entry `json:"findings"`
-	// More counts entries that found no room.
+	// More counts the entries without room.
 	More int `json:"more,omitempty"`
-	// Ready: the policies that the agent knows are in force on the node. What it did
-	// stays in force while it is away.
+	// Ready: the policies that the agent knows are in force on the node. They stay in force
+	// while the agent is away.
 	Ready bool `json:"ready,omitempty"`
-	// Boot is that of the kernel of which Ready speaks.
+	// Boot is the boot of the kernel that Ready is about.
 	Boot string `json:"boot,omitempty"`
 }
 
@@ -48,7 +49,7 @@ func digestOf(findings []Finding) digest {
 			continue
 		}
 		if last == nil || last.Policy != f.Policy || last.Reason != f.Reason {
-			d.Findings = append(d.Findings, entry{Policy: f.Policy, Reason: f.Reason, Message: clip(f.Message, maxMessageBytes)})
+			d.Findings = append(d.Findings, entry{Policy: f.Policy, Reason: f.Reason, Message: event.Clip(f.Message, maxMessageBytes)})
 			last = &d.Findings[len(d.Findings)-1]
 		}
 		last.add(f.Pod.String())
@@ -103,22 +104,9 @@ func decodeDigest(text string) (digest, error) {
 	}
 	for i := range d.Findings {
 		e := &d.Findings[i]
-		e.Message = clip(e.Message, maxMessageBytes)
+		e.Message = event.Clip(e.Message, maxMessageBytes)
 		e.Pods = e.Pods[:min(len(e.Pods), maxPodsNamed)]
 		e.Count = max(e.Count, len(e.Pods))
 	}
 	return d, nil
-}
-
-// clip shortens a text to at most n bytes and leaves whole characters.
-func clip(text string, n int) string {
-	const end = "…"
-	if len(text) <= n {
-		return text
-	}
-	cut := n - len(end)
-	for cut > 0 && !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut] + end
 }

@@ -7,9 +7,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	corev1 "k8s.io/api/core/v1"
+	"github.com/namegate/namegate/status/event"
 )
 
 // listener is a recorder that keeps what it is told.
@@ -29,12 +30,12 @@ func (l *listener) take() (heard []string) {
 	return heard
 }
 
-func TestHeraldSaysOnce(t *testing.T) {
+func TestEventsAreEmittedOnce(t *testing.T) {
 	l := &listener{}
-	h := newHerald(l)
+	h := &findingEvents{recorder: l}
 	policies := byID(aPolicy("shop", "web"), aPolicy("shop", "api"))
 	findings := sortedFindings([]Finding{blocked("shop/web", "a"), blocked("shop/web", "b"), blocked("shop/api", "a")})
-	h.tell(at(0), findings, policies)
+	h.emit(at(0), findings, policies)
 	want := []string{
 		"DNSBlocked FQDNNetworkPolicy/api: queries of a are dropped",
 		"DNSBlocked FQDNNetworkPolicy/web: queries of a are dropped (and 1 more pods of this node)",
@@ -46,43 +47,39 @@ func TestHeraldSaysOnce(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
-	for d := time.Second; d < sayAgain; d += time.Minute {
-		h.tell(at(d), findings, policies)
+	for d := time.Second; d < 50*time.Minute; d += time.Minute {
+		h.emit(at(d), findings, policies)
 	}
 	if got := l.take(); len(got) > 0 {
 		t.Errorf("said again: %q", got)
 	}
-	h.tell(at(sayAgain), findings, policies)
+	h.emit(at(50*time.Minute), findings, policies)
 	if got := l.take(); len(got) != 4 {
 		t.Errorf("after an hour: %q", got)
 	}
 }
 
-// TestHeraldOnWhatFlaps: what comes and goes is said now and then, not each time.
-func TestHeraldOnWhatFlaps(t *testing.T) {
+// TestEventsOfFlappingFindings: what comes and goes is said now and then, not each time.
+func TestEventsOfFlappingFindings(t *testing.T) {
 	l := &listener{}
-	h := newHerald(l)
+	h := &findingEvents{recorder: l}
 	policies := byID(aPolicy("shop", "web"))
 	for second := range 3600 {
 		var findings []Finding
 		if second%4 < 2 {
 			findings = []Finding{blocked("shop/web", "a")}
 		}
-		h.tell(at(time.Duration(second)*time.Second), findings, policies)
+		h.emit(at(time.Duration(second)*time.Second), findings, policies)
 	}
 	if got := len(l.take()); got != 12 {
 		t.Errorf("%d events in an hour, want six of the policy and six of the pod", got)
 	}
-	h.tell(at(2*time.Hour), nil, policies)
-	if len(h.said) != 0 {
-		t.Errorf("%d events are remembered", len(h.said))
-	}
 }
 
-// TestHeraldInABurst: a burst is spread, and nothing of it lost or doubled.
-func TestHeraldInABurst(t *testing.T) {
+// TestEventsInABurst: a burst is spread, and nothing of it lost or doubled.
+func TestEventsInABurst(t *testing.T) {
 	l := &listener{}
-	h := newHerald(l)
+	h := &findingEvents{recorder: l}
 	var findings []Finding
 	for i := range 100 {
 		findings = append(findings, blocked("shop/web", fmt.Sprint("pod-", i)))
@@ -90,9 +87,9 @@ func TestHeraldInABurst(t *testing.T) {
 	findings = sortedFindings(findings)
 	var all []string
 	for second := range 10 {
-		h.tell(at(time.Duration(second)*time.Second), findings, byID(aPolicy("shop", "web")))
+		h.emit(at(time.Duration(second)*time.Second), findings, byID(aPolicy("shop", "web")))
 		said := l.take()
-		if len(said) > maxEventsAtOnce {
+		if len(said) > 32 {
 			t.Errorf("%d events at once", len(said))
 		}
 		all = append(all, said...)
@@ -103,20 +100,20 @@ func TestHeraldInABurst(t *testing.T) {
 	}
 }
 
-// TestHeraldOfStrangePolicies: without a policy to be found the pod has its event,
+// TestEventsOfUnknownPolicies: without a policy to be found the pod has its event,
 // and a policy that was made anew has one of its own.
-func TestHeraldOfStrangePolicies(t *testing.T) {
+func TestEventsOfUnknownPolicies(t *testing.T) {
 	l := &listener{}
-	h := newHerald(l)
+	h := &findingEvents{recorder: l}
 	findings := []Finding{blocked("shop/web", "a")}
-	h.tell(at(0), findings, nil)
+	h.emit(at(0), findings, nil)
 	if got := l.take(); len(got) != 1 || !strings.Contains(got[0], "Pod/a") {
 		t.Errorf("%q", got)
 	}
-	h.tell(at(time.Second), findings, byID(aPolicy("shop", "web")))
+	h.emit(at(time.Second), findings, byID(aPolicy("shop", "web")))
 	renewed := aPolicy("shop", "web")
 	renewed.UID = "uid-2"
-	h.tell(at(2*time.Second), findings, byID(renewed))
+	h.emit(at(2*time.Second), findings, byID(renewed))
 	if got := l.take(); len(got) != 2 {
 		t.Errorf("%q", got)
 	}
@@ -125,7 +122,7 @@ func TestHeraldOfStrangePolicies(t *testing.T) {
 func TestEventNote(t *testing.T) {
 	for _, others := range []int{0, 7} {
 		note := eventNote(strings.Repeat("é", 2000), others)
-		if len(note) > maxNote || strings.Contains(note, "7 more") != (others > 0) {
+		if len(note) > event.MaxNote || strings.Contains(note, "7 more") != (others > 0) {
 			t.Errorf("%d bytes: …%s", len(note), note[len(note)-40:])
 		}
 	}

@@ -34,6 +34,9 @@ const (
 // worst first: that one is the condition's reason.
 var blindSpots = [...]string{NotSeen, IPVS, BridgeNotFiltered, HostNetwork, SecondInterface, Homeless}
 
+// bypasses are the blind spots of pods whose connections pass the verdict by.
+var bypasses = [...]string{NotSeen, IPVS, BridgeNotFiltered}
+
 // Finding is what the owner of a policy must know of one pod on this node.
 type Finding struct {
 	Policy  string // "namespace/name"

@@ -6,12 +6,14 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,6 +23,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/status/companion"
 )
 
 func must(t *testing.T, err error) {
@@ -77,6 +80,19 @@ func limit(namespace, name string, labels map[string]string) *networkingv1.Netwo
 	}
 }
 
+// withPort makes a policy's rules those of one TCP port.
+func withPort(p *v1alpha1.FQDNNetworkPolicy, port int32) *v1alpha1.FQDNNetworkPolicy {
+	for i := range p.Spec.Egress {
+		p.Spec.Egress[i].Ports = []v1alpha1.Port{{Port: &port}}
+	}
+	return p
+}
+
+func annotated(p *v1alpha1.FQDNNetworkPolicy, value string) *v1alpha1.FQDNNetworkPolicy {
+	p.Annotations = map[string]string{companion.Annotation: value}
+	return p
+}
+
 func pod(name string) policy.PodRef {
 	return policy.PodRef{Namespace: "shop", Name: name, UID: "uid-" + name}
 }
@@ -87,15 +103,18 @@ func blocked(policyID, podName string) Finding {
 
 var endpoint = []netip.Prefix{netip.MustParsePrefix("169.254.20.53/32"), netip.MustParsePrefix("fd5c:7a1e:93b4::53/128")}
 
-// noPorts lets companions open the endpoint alone.
-func noPorts(*v1alpha1.FQDNNetworkPolicy, *networkingv1.NetworkPolicy) (none policy.PodPorts) {
-	return none
+// companionOf is the companion of a policy beside a NetworkPolicy for every pod.
+func companionOf(p *v1alpha1.FQDNNetworkPolicy, withPorts bool) *networkingv1.NetworkPolicy {
+	open := func(*v1alpha1.FQDNNetworkPolicy) bool { return withPorts }
+	return companion.Companions([]v1alpha1.FQDNNetworkPolicy{*p}, []*networkingv1.NetworkPolicy{limit(p.Namespace, "deny", nil)}, policy.NewNamedServices("", nil), endpoint, open)[0]
 }
 
-// anyPort lets them open all.
-func anyPort(*v1alpha1.FQDNNetworkPolicy, *networkingv1.NetworkPolicy) policy.PodPorts {
-	return policy.PodPorts{Numbers: policy.AnyPort}
+func isCompanion(n *networkingv1.NetworkPolicy) bool {
+	return strings.HasPrefix(n.Name, policy.CompanionPrefix)
 }
+
+// opensPorts tells whether a companion opens more than the endpoint.
+func opensPorts(n *networkingv1.NetworkPolicy) bool { return len(n.Spec.Egress) > 1 }
 
 // policyServer is a dynamic client for policies. Unlike the fake beneath it, it counts
 // versions, and refuses a patch of another version than it has.
@@ -179,6 +198,9 @@ func (s *policyServer) get(t *testing.T, namespace, name string) *v1alpha1.FQDNN
 
 // says returns "Status Reason" of a condition.
 func says(p *v1alpha1.FQDNNetworkPolicy, kind string) string {
-	c := findCondition(p.Status.Conditions, kind)
+	c := meta.FindStatusCondition(p.Status.Conditions, kind)
+	if c == nil {
+		return ""
+	}
 	return string(c.Status) + " " + c.Reason
 }

@@ -13,6 +13,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/namegate/namegate/status/backoff"
+	"github.com/namegate/namegate/status/companion"
 )
 
 // The names of what the agents write. LeaderLease is the Lease of the election.
@@ -24,23 +27,20 @@ const (
 	FindingsAnnotation = "namegate.io/findings"
 	// NodeAnnotation of a node's Lease holds the whole name of the node.
 	NodeAnnotation = "namegate.io/node"
-	// UninstallingAnnotation marks the agents' DaemonSet: they write nothing any more.
+	// UninstallingAnnotation marks the agents' DaemonSet: the agents write nothing any more.
 	UninstallingAnnotation = "namegate.io/uninstalling"
-	// ManagedByLabel is ManagedBy on everything that an agent writes, but for the Lease of the election.
-	ManagedByLabel = "app.kubernetes.io/managed-by"
-	ManagedBy      = "namegate"
 
 	leaseLabel = "namegate.io/lease"
 )
 
-// How often a node's Lease is renewed, at the least, and when one that was not
-// renewed counts no more. A minute is 17 writes a second with 1,000 nodes; three
+// How often a node's Lease is renewed, at the least, and when a Lease that was not renewed
+// counts no more. A minute is 17 writes a second with 1,000 nodes; three
 // leave room for a restart of the API server.
 const (
 	renewEvery = time.Minute
 	staleAfter = 3 * time.Minute
-	// findingsRest is how long a Lease is left alone after a write, so that findings
-	// that come and go do not write it without end.
+	// findingsRest is how long a Lease is left alone after a write, so that findings that
+	// come and go do not cause a write each time.
 	findingsRest = 5 * time.Second
 )
 
@@ -48,9 +48,9 @@ const (
 type nodeLease struct {
 	*Reporter
 	last    *coordinationv1.Lease // as the server has it, nil: not known
-	text    string                // what it says
+	text    string                // its findings
 	written time.Time
-	after   patience // failures
+	after   backoff.Backoff // failures
 	failing bool
 }
 
@@ -63,9 +63,9 @@ func leaseName(node string) string {
 	return NodeLeasePrefix + strings.TrimRight(node[:200], ".-") + "-" + hex.EncodeToString(sum[:8])
 }
 
-// keep writes the Lease if that is due.
-func (l *nodeLease) keep(ctx context.Context, findings []Finding) {
-	now := l.clock.Now()
+// sync writes the Lease if that is due.
+func (l *nodeLease) sync(ctx context.Context, findings []Finding) {
+	now := l.now()
 	d := digestOf(findings)
 	d.Ready, d.Boot = l.isReady(), l.o.Boot
 	text, err := d.encode()
@@ -77,7 +77,7 @@ func (l *nodeLease) keep(ctx context.Context, findings []Finding) {
 	if text != l.text || l.last == nil {
 		rest = findingsRest
 	}
-	if l.after.left(now) > 0 || !l.written.IsZero() && now.Sub(l.written) < rest {
+	if l.after.Left(now) > 0 || !l.written.IsZero() && now.Sub(l.written) < rest {
 		return
 	}
 	if err := l.write(ctx, now, text); err != nil {
@@ -87,13 +87,13 @@ func (l *nodeLease) keep(ctx context.Context, findings []Finding) {
 	if l.failing {
 		l.log.Info("this node's findings are told again")
 	}
-	l.text, l.written, l.after, l.failing = text, now, patience{}, false
+	l.text, l.written, l.after, l.failing = text, now, backoff.Backoff{}, false
 }
 
 func (l *nodeLease) failed(ctx context.Context, now time.Time, err error) {
 	l.last = nil // another agent of this node may have written it
-	l.after.tried(now)
-	l.after.cap(now, renewEvery)
+	l.after.Attempted(now)
+	l.after.Limit(now, renewEvery)
 	if ctx.Err() == nil && !l.failing && !apierrors.IsConflict(err) {
 		l.failing = true
 		l.log.Warn("this node's findings cannot be told; trying again", "error", err)
@@ -125,7 +125,7 @@ func (l *nodeLease) write(ctx context.Context, now time.Time, text string) error
 
 func (l *nodeLease) fill(lease *coordinationv1.Lease, now time.Time, text string) {
 	lease.Labels, lease.Annotations = maps.Clone(lease.Labels), maps.Clone(lease.Annotations)
-	metav1.SetMetaDataLabel(&lease.ObjectMeta, ManagedByLabel, ManagedBy)
+	metav1.SetMetaDataLabel(&lease.ObjectMeta, companion.ManagedByLabel, companion.ManagedBy)
 	metav1.SetMetaDataLabel(&lease.ObjectMeta, leaseLabel, "node")
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, NodeAnnotation, l.o.Node)
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, FindingsAnnotation, text)

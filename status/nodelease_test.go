@@ -14,19 +14,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttest "k8s.io/client-go/testing"
+
+	"github.com/namegate/namegate/status/companion"
 )
 
 // setClock is a clock that stands until it is set.
 type setClock struct{ now time.Time }
 
-func (c *setClock) Now() time.Time { return c.now }
-
-func (c *setClock) After(time.Duration) <-chan time.Time { return nil }
-
 func newNodeLease(t *testing.T, client *fake.Clientset) (*nodeLease, *setClock) {
 	clock := &setClock{at(0)}
-	r, err := New(Options{Client: client, Dynamic: newPolicyServer(t), Namespace: "namegate", Node: "n1", Identity: "agent-1", Log: silent, Clock: clock})
+	r, err := New(Options{Client: client, Dynamic: newPolicyServer(t), Namespace: "namegate", Node: "n1", Identity: "agent-1", Log: silent})
 	must(t, err)
+	r.now = func() time.Time { return clock.now }
 	return &nodeLease{Reporter: r}, clock
 }
 
@@ -50,7 +49,7 @@ func writes(c *fake.Clientset) (n int) {
 func TestNodeLeaseIsComplete(t *testing.T) {
 	c := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-n1"}})
 	l, _ := newNodeLease(t, c)
-	l.keep(t.Context(), []Finding{blocked("shop/web", "a")})
+	l.sync(t.Context(), []Finding{blocked("shop/web", "a")})
 	lease := theLease(t, c)
 	d, err := decodeDigest(lease.Annotations[FindingsAnnotation])
 	must(t, err)
@@ -61,7 +60,7 @@ func TestNodeLeaseIsComplete(t *testing.T) {
 	if len(owners) != 1 || owners[0].Kind != "Node" || owners[0].UID != "uid-n1" {
 		t.Errorf("owners %+v", owners)
 	}
-	if *lease.Spec.HolderIdentity != "agent-1" || !lease.Spec.RenewTime.Time.Equal(at(0)) || lease.Annotations[NodeAnnotation] != "n1" || lease.Labels[ManagedByLabel] != ManagedBy {
+	if *lease.Spec.HolderIdentity != "agent-1" || !lease.Spec.RenewTime.Time.Equal(at(0)) || lease.Annotations[NodeAnnotation] != "n1" || lease.Labels[companion.ManagedByLabel] != companion.ManagedBy {
 		t.Errorf("%+v", lease)
 	}
 }
@@ -76,14 +75,14 @@ func TestNodeLeaseSaysWhetherPoliciesAreInForce(t *testing.T) {
 	}{{func() {}, false}, {func() { l.SetReady(true) }, true}, {func() {}, true}, {func() { l.SetReady(false) }, false}} {
 		c2.say()
 		clock.now = at(time.Duration(i) * findingsRest)
-		l.keep(t.Context(), nil)
+		l.sync(t.Context(), nil)
 		d, err := decodeDigest(theLease(t, c).Annotations[FindingsAnnotation])
 		must(t, err)
 		if d.Ready != c2.want {
 			t.Errorf("%d: ready %v", i, d.Ready)
 		}
 	}
-	l.keep(t.Context(), nil)
+	l.sync(t.Context(), nil)
 	must(t, l.Leave(t.Context()))
 	if _, err := c.CoordinationV1().Leases("namegate").Get(t.Context(), "namegate-node-n1", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the Lease is there still: %v", err)
@@ -106,23 +105,23 @@ func TestNodeLeaseIsWrittenSeldom(t *testing.T) {
 		if second%2 == 0 {
 			findings = []Finding{blocked("shop/web", "a")}
 		}
-		l.keep(t.Context(), findings)
+		l.sync(t.Context(), findings)
 	}
 	if n := writes(c); n < 10 || n > 120/5+1 {
 		t.Errorf("%d writes of findings that come and go", n)
 	}
 	clock.now = at(time.Hour)
-	l.keep(t.Context(), nil)
+	l.sync(t.Context(), nil)
 	c.ClearActions()
 	for second := range 600 {
 		clock.now = at(time.Hour + time.Duration(second)*time.Second)
-		l.keep(t.Context(), nil)
+		l.sync(t.Context(), nil)
 	}
 	if n := writes(c); n != 9 {
 		t.Errorf("%d renewals in ten minutes", n)
 	}
 	clock.now = clock.now.Add(30 * time.Second)
-	l.keep(t.Context(), []Finding{blocked("shop/web", "a")})
+	l.sync(t.Context(), []Finding{blocked("shop/web", "a")})
 	if !strings.Contains(theLease(t, c).Annotations[FindingsAnnotation], "shop/web") {
 		t.Error("news wait")
 	}
@@ -136,7 +135,7 @@ func TestNodeLeaseOfAnEarlierAgent(t *testing.T) {
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, AcquireTime: &metav1.MicroTime{Time: at(-time.Hour)}},
 	})
 	l, _ := newNodeLease(t, c)
-	l.keep(t.Context(), nil)
+	l.sync(t.Context(), nil)
 	lease := theLease(t, c)
 	if *lease.Spec.HolderIdentity != "agent-1" || !lease.Spec.AcquireTime.Time.Equal(at(0)) || lease.Annotations["example.org/x"] != "y" {
 		t.Errorf("%+v", lease)
@@ -151,7 +150,7 @@ func TestNodeLeaseAfterConflictsAndErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := fake.NewClientset()
 			l, clock := newNodeLease(t, c)
-			l.keep(t.Context(), nil)
+			l.sync(t.Context(), nil)
 			fail := true
 			attempts := 0
 			c.PrependReactor("update", "leases", func(clienttest.Action) (bool, runtime.Object, error) {
@@ -160,14 +159,14 @@ func TestNodeLeaseAfterConflictsAndErrors(t *testing.T) {
 			})
 			for second := range 60 {
 				clock.now = at(time.Hour + time.Duration(second)*time.Second)
-				l.keep(t.Context(), []Finding{blocked("shop/web", "a")})
+				l.sync(t.Context(), []Finding{blocked("shop/web", "a")})
 			}
 			if attempts < 3 || attempts > 8 {
 				t.Errorf("%d attempts in a minute", attempts)
 			}
 			fail = false
 			clock.now = at(2 * time.Hour)
-			l.keep(t.Context(), []Finding{blocked("shop/web", "a")})
+			l.sync(t.Context(), []Finding{blocked("shop/web", "a")})
 			if !strings.Contains(theLease(t, c).Annotations[FindingsAnnotation], "shop/web") {
 				t.Error("not written after all")
 			}
@@ -179,11 +178,11 @@ func TestNodeLeaseAfterConflictsAndErrors(t *testing.T) {
 func TestNodeLeaseThatSomebodyDeletes(t *testing.T) {
 	c := fake.NewClientset()
 	l, clock := newNodeLease(t, c)
-	l.keep(t.Context(), nil)
+	l.sync(t.Context(), nil)
 	must(t, c.CoordinationV1().Leases("namegate").Delete(t.Context(), "namegate-node-n1", metav1.DeleteOptions{}))
 	for second := range 70 {
 		clock.now = at(time.Duration(second) * time.Second)
-		l.keep(t.Context(), nil)
+		l.sync(t.Context(), nil)
 	}
 	theLease(t, c)
 }

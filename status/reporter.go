@@ -17,6 +17,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/status/companion"
 )
 
 // Options say for whom a Reporter writes. Client, Dynamic, Namespace and Log are
@@ -29,7 +30,7 @@ type Options struct {
 	Node      string
 	Identity  string // the agent's pod: who holds a Lease
 	DaemonSet string // the agents'
-	// Boot is the id of the node's boot, as the kubelet says it of its Node: the text of
+	// Boot is the id of the node's boot, as its Node says it: the text of
 	// /proc/sys/kernel/random/boot_id. Companions open no port to pods of a node that was
 	// booted after its agent was heard of. "": not known.
 	Boot string
@@ -37,35 +38,39 @@ type Options struct {
 	// where CompanionPorts says so the ports of their policies' rules.
 	Companion      bool
 	Endpoint       []netip.Prefix
-	CompanionPorts CompanionPorts
+	CompanionPorts companion.Ports
 	// Uninstalling tells whether Namegate is being removed: then nothing is written
 	// any more. It may be called at any time; nil: never.
 	Uninstalling func() bool
 	Log          *slog.Logger
-	Clock        Clock // nil: the system's
 }
 
 // Reporter writes to the API server what users must know. Its Set functions may be called
 // at any time; they are cheap and never wait.
 type Reporter struct {
 	o     Options
-	clock Clock
+	now   func() time.Time // the election and the recorder of events have the system's
 	log   *slog.Logger
 	terms electionTimes
 	// recorder is set while Run runs.
 	recorder events.EventRecorder
 
 	mu       sync.Mutex
-	given    given
-	policies map[string]*v1alpha1.FQDNNetworkPolicy // by "namespace/name"
-	problems map[string][]policy.Problem            // by "policy namespace/name"
-	told     bool                                   // policies were set
-	services services
+	last     policyList // of SetPolicies
+	input    input
+	set      bool      // policies were set
 	findings []Finding // sorted
 	known    bool      // findings were set
 	ready    bool
 
-	nodeNews, leadNews chan struct{} // something was set
+	nodeChanged, leadChanged chan struct{} // something was set
+}
+
+// input is what the Set functions said of the cluster. Its maps are replaced, never changed.
+type input struct {
+	policies map[string]*v1alpha1.FQDNNetworkPolicy // by "namespace/name"
+	problems map[string][]policy.Problem            // by "policy namespace/name"
+	services companion.Services
 }
 
 // New returns a Reporter. It asks nothing of the API server before Run or Withdraw.
@@ -79,75 +84,95 @@ func New(o Options) (*Reporter, error) {
 	if err := o.CompanionPorts.Check(); err != nil {
 		return nil, err
 	}
-	if o.Clock == nil {
-		o.Clock = systemClock{}
-	}
 	if o.Uninstalling == nil {
 		o.Uninstalling = func() bool { return false }
 	}
 	return &Reporter{
-		o: o, clock: o.Clock, log: o.Log, terms: defaultTimes,
-		nodeNews: make(chan struct{}, 1), leadNews: make(chan struct{}, 1),
+		o: o, now: time.Now, log: o.Log, terms: defaultTimes,
+		nodeChanged: make(chan struct{}, 1), leadChanged: make(chan struct{}, 1),
 	}, nil
 }
 
-// given is what SetPolicies was told last.
-type given struct {
+// policyList is an argument of SetPolicies.
+type policyList struct {
 	policies []v1alpha1.FQDNNetworkPolicy
 	problems []policy.Problem
 }
 
-// again tells whether that is told once more: the same list, and problems that say the
-// same.
-func (g given) again(o given) bool {
-	return len(g.policies) > 0 && len(g.policies) == len(o.policies) && &g.policies[0] == &o.policies[0] && reflect.DeepEqual(g.problems, o.problems)
+// same tells whether both are the same list, with problems that say the same.
+func (l policyList) same(o policyList) bool {
+	return len(l.policies) > 0 && len(l.policies) == len(o.policies) && &l.policies[0] == &o.policies[0] && reflect.DeepEqual(l.problems, o.problems)
 }
 
-// SetPolicies says which policies there are, all of them, with what the source
-// found in those that it could not read whole. The Reporter keeps both. To be told the
-// same list again, as a source does while other things change, costs next to nothing.
+// SetPolicies says which policies there are, all of them, with the problems of those that the
+// source could not read whole. The Reporter keeps both. To set the same list again, as a
+// source does while other things change, costs next to nothing.
 func (r *Reporter) SetPolicies(policies []v1alpha1.FQDNNetworkPolicy, problems ...policy.Problem) {
-	now := given{policies, problems}
+	now := policyList{policies, problems}
 	r.mu.Lock()
-	again := now.again(r.given)
-	r.given = now
+	same := now.same(r.last)
+	r.last = now
 	r.mu.Unlock()
-	if again {
+	if same {
 		return
 	}
-	byID := byIdentity(policies)
+	byID := make(map[string]*v1alpha1.FQDNNetworkPolicy, len(policies))
+	for i := range policies {
+		byID[policies[i].Namespace+"/"+policies[i].Name] = &policies[i]
+	}
 	byObject := map[string][]policy.Problem{}
 	for _, p := range problems {
 		byObject[p.Object] = append(byObject[p.Object], p)
 	}
 	r.mu.Lock()
-	r.policies, r.problems, r.told = byID, byObject, true
+	r.input.policies, r.input.problems, r.set = byID, byObject, true
 	r.mu.Unlock()
-	note(r.leadNews)
+	note(r.leadChanged)
+}
+
+// SetServices says which Services with a cluster IP there are, as policy.Cluster.Dialled
+// has them. The Reporter keeps the list.
+func (r *Reporter) SetServices(dialled []*policy.Service) {
+	r.setServices(func(s *companion.Services) { s.List = dialled })
+}
+
+// SetDomain says which domain the names of the cluster's Services are in.
+func (r *Reporter) SetDomain(domain policy.Name) {
+	r.setServices(func(s *companion.Services) { s.Domain = domain })
+}
+
+func (r *Reporter) setServices(change func(*companion.Services)) {
+	r.mu.Lock()
+	last := r.input.services
+	change(&r.input.services)
+	now := r.input.services
+	r.mu.Unlock()
+	if !now.Equal(last) {
+		note(r.leadChanged)
+	}
 }
 
 // SetFindings says what this node found, all of it.
 func (r *Reporter) SetFindings(findings []Finding) {
 	sorted := sortedFindings(findings)
 	r.mu.Lock()
-	news := !r.known || !slices.Equal(r.findings, sorted)
+	changed := !r.known || !slices.Equal(r.findings, sorted)
 	r.findings, r.known = sorted, true
 	r.mu.Unlock()
-	if news {
-		note(r.nodeNews)
+	if changed {
+		note(r.nodeChanged)
 	}
 }
 
-// SetReady says whether the policies that the agent knows are in force on this node;
-// until it says so they are not. Where they are not, companions open no port to pods of
-// the node.
+// SetReady says whether the policies that the agent knows are in force on this node; at
+// first they are not. Where they are not, companions open no port to pods of the node.
 func (r *Reporter) SetReady(ready bool) {
 	r.mu.Lock()
-	news := r.ready != ready
+	changed := r.ready != ready
 	r.ready = ready
 	r.mu.Unlock()
-	if news {
-		note(r.nodeNews)
+	if changed {
+		note(r.nodeChanged)
 	}
 }
 
@@ -157,12 +182,11 @@ func (r *Reporter) isReady() bool {
 	return r.ready
 }
 
-// state returns the policies and their problems, and whether they are known.
-// Nobody may change them.
-func (r *Reporter) state() (policies map[string]*v1alpha1.FQDNNetworkPolicy, problems map[string][]policy.Problem, told bool) {
+// state returns what is known of the cluster, and whether policies were set.
+func (r *Reporter) state() (in input, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.policies, r.problems, r.told
+	return r.input, r.set
 }
 
 // found returns this node's findings and whether they are known.
@@ -172,7 +196,7 @@ func (r *Reporter) found() ([]Finding, bool) {
 	return r.findings, r.known
 }
 
-// note wakes whoever waits for c, without waiting.
+// note leaves a note in c, which has room for one, without waiting.
 func note(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -203,29 +227,29 @@ func (r *Reporter) Run(ctx context.Context) error {
 	return nil
 }
 
-// runNode tells what this node found, until ctx ends.
+// runNode reports what this node found, until ctx ends.
 func (r *Reporter) runNode(ctx context.Context) {
 	lease := &nodeLease{Reporter: r}
-	herald := newHerald(r.recorder)
+	events := findingEvents{recorder: r.recorder}
 	for {
 		if findings, known := r.found(); known && !r.o.Uninstalling() {
-			policies, _, _ := r.state()
-			herald.tell(r.clock.Now(), findings, policies)
-			lease.keep(ctx, findings)
+			in, _ := r.state()
+			events.emit(r.now(), findings, in.policies)
+			lease.sync(ctx, findings)
 		}
-		if !r.wait(ctx, r.nodeNews, nodeTick) {
+		if !r.wait(ctx, r.nodeChanged, nodeTick) {
 			return
 		}
 	}
 }
 
-// wait returns true after news or d, false when ctx ended.
-func (r *Reporter) wait(ctx context.Context, news <-chan struct{}, d time.Duration) bool {
+// wait returns true after a note or d, false when ctx ended.
+func (r *Reporter) wait(ctx context.Context, notes <-chan struct{}, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-news:
-	case <-r.clock.After(d):
+	case <-notes:
+	case <-time.After(d):
 	}
 	return ctx.Err() == nil
 }

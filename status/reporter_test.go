@@ -14,12 +14,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/status/companion"
 )
 
 // world is a cluster with agents, in a bubble of its own time.
@@ -29,8 +31,8 @@ type world struct {
 	policies *policyServer
 	there    []*v1alpha1.FQDNNetworkPolicy
 	agents   map[string]*Reporter
-	clock    Clock // nil: the bubble's
-	ports    CompanionPorts
+	now      func() time.Time // of agents, nil: the bubble's
+	ports    companion.Ports
 	boot     string      // of the next agent's node
 	ready    bool        // whether policies are in force there when it begins to tell
 	marked   atomic.Bool // Namegate is being uninstalled
@@ -48,9 +50,12 @@ func inWorld(t *testing.T, policies []*v1alpha1.FQDNNetworkPolicy, objects []run
 func (w *world) start(node string, companion bool) (stop func()) {
 	r, err := New(Options{
 		Client: w.client, Dynamic: w.policies, Namespace: "namegate", Node: node, Identity: "agent-" + node, DaemonSet: "agents",
-		Companion: companion, CompanionPorts: w.ports, Boot: w.boot, Endpoint: endpoint, Uninstalling: func() bool { return w.marked.Load() }, Log: silent, Clock: w.clock,
+		Companion: companion, CompanionPorts: w.ports, Boot: w.boot, Endpoint: endpoint, Uninstalling: func() bool { return w.marked.Load() }, Log: silent,
 	})
 	must(w.t, err)
+	if w.now != nil {
+		r.now = w.now
+	}
 	w.agents[node] = r
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error, 1)
@@ -148,7 +153,7 @@ func TestConditionsOfAllNodes(t *testing.T) {
 		if got := w.says("web", ConditionDNSBlocked) + ", " + w.says("web", ConditionEnforced); got != "True DNSBlocked, False HostNetwork" {
 			t.Error(got)
 		}
-		message := findCondition(w.policies.get(t, "shop", "web").Status.Conditions, ConditionDNSBlocked).Message
+		message := meta.FindStatusCondition(w.policies.get(t, "shop", "web").Status.Conditions, ConditionDNSBlocked).Message
 		if !strings.HasPrefix(message, "2 pods: shop/cart-n1, shop/cart-n2;") {
 			t.Error(message)
 		}
@@ -243,8 +248,8 @@ func TestCompanionsOfACluster(t *testing.T) {
 func TestWithdraw(t *testing.T) {
 	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, []runtime.Object{
 		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "agents"}}, limit("shop", "deny", nil),
-		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "namegate-console-0", Labels: map[string]string{ManagedByLabel: ManagedBy, leaseLabel: "console"}}},
-		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "somebodys", Labels: map[string]string{ManagedByLabel: ManagedBy}}},
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "namegate-console-0", Labels: map[string]string{companion.ManagedByLabel: companion.ManagedBy, leaseLabel: "console"}}},
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "somebodys", Labels: map[string]string{companion.ManagedByLabel: companion.ManagedBy}}},
 	}, func(t *testing.T, w *world) {
 		defer w.start("n1", true)()
 		defer w.start("n2", true)()
@@ -300,6 +305,9 @@ func TestNewAndRunNeedTheirOptions(t *testing.T) {
 	}
 	if r.Withdraw(t.Context()) == nil {
 		t.Error("withdraws without a DaemonSet")
+	}
+	if _, err := New(Options{Namespace: "namegate", Client: fake.NewClientset(), Dynamic: newPolicyServer(t), Log: silent, CompanionPorts: "x"}); err == nil || !strings.Contains(err.Error(), "Always") {
+		t.Errorf("got %v", err)
 	}
 	if _, err := New(Options{Namespace: "namegate"}); err == nil {
 		t.Error("made without clients")

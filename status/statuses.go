@@ -1,19 +1,21 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -21,6 +23,9 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/status/backoff"
+	"github.com/namegate/namegate/status/companion"
+	"github.com/namegate/namegate/status/event"
 )
 
 // How conditions are written: by one agent of the cluster, for all policies. A thousand
@@ -32,9 +37,9 @@ const (
 	StatusesPerSecond = 50
 	StatusBurst       = 100
 	statusesInFlight  = 16
-	// statusesTake is for how long one look at everything writes conditions: what is new
-	// meanwhile does not wait for the rest.
-	statusesTake = 2 * time.Second
+	// statusesTimeout is for how long one pass writes conditions: changes meanwhile do not
+	// wait for the rest.
+	statusesTimeout = 2 * time.Second
 )
 
 // statuses writes the conditions of policies. It is for one goroutine, and lasts
@@ -51,7 +56,7 @@ type statuses struct {
 type written struct {
 	want    []metav1.Condition
 	version string // of the policy that came of it, "" if it failed
-	patience
+	backoff.Backoff
 }
 
 // status is what a policy's status should say.
@@ -60,9 +65,9 @@ type status struct {
 	want   []metav1.Condition
 }
 
-// bring makes statuses say what they should, several at once. It returns how long to wait
-// before some must be looked at again, 0 if that needs a change first.
-func (s *statuses) bring(ctx context.Context, now func() time.Time, all []status) time.Duration {
+// write writes the statuses that differ, several at once. It returns how long to wait before
+// some must be looked at again, 0 if that needs a change first.
+func (s *statuses) write(ctx context.Context, now func() time.Time, all []status) time.Duration {
 	var mu sync.Mutex
 	var again time.Duration
 	sooner := func(d time.Duration) {
@@ -74,7 +79,7 @@ func (s *statuses) bring(ctx context.Context, now func() time.Time, all []status
 	}
 	var writes errgroup.Group
 	writes.SetLimit(statusesInFlight)
-	until := now().Add(statusesTake)
+	until := now().Add(statusesTimeout)
 	for _, one := range all {
 		a, wait := s.due(now(), one)
 		sooner(wait)
@@ -86,7 +91,7 @@ func (s *statuses) bring(ctx context.Context, now func() time.Time, all []status
 			break
 		}
 		writes.Go(func() error {
-			sooner(s.write(ctx, now, a))
+			sooner(s.attempt(ctx, now, a))
 			return nil
 		})
 	}
@@ -112,7 +117,7 @@ func (s *statuses) due(now time.Time, is status) (*attempt, time.Duration) {
 	merged, changed := mergeConditions(p.Status.Conditions, want, now)
 	if !changed {
 		if w != nil {
-			w.quiet(now)
+			w.Settled(now)
 		}
 		return nil, 0
 	}
@@ -121,34 +126,34 @@ func (s *statuses) due(now time.Time, is status) (*attempt, time.Duration) {
 		s.written[p.UID] = w
 	}
 	same := slices.Equal(w.want, want)
-	switch left := w.left(now); {
+	switch left := w.Left(now); {
 	case same && w.version != "" && w.version == p.ResourceVersion:
 		return nil, 0 // the source cannot read what is written; no use in more of it
 	case same && left > 0:
 		return nil, left
-	case !same && w.version != "" && w.version != p.ResourceVersion && w.since(now) < patienceFirst:
-		return nil, patienceFirst - w.since(now) // most likely this version is older than what was written
+	case !same && w.version != "" && w.version != p.ResourceVersion && w.Since(now) < backoff.First:
+		return nil, backoff.First - w.Since(now) // most likely this version is older than what was written
 	}
 	if !same {
-		w.patience = patience{}
+		w.Backoff = backoff.Backoff{}
 	}
 	w.want, w.version = want, ""
 	return &attempt{is, merged, w}, 0
 }
 
-// write makes an attempt and returns how long to wait before the next, 0 if none is due.
+// attempt makes a write and returns how long to wait before the next, 0 if none is due.
 // Attempts with several policies may be under way.
-func (s *statuses) write(ctx context.Context, now func() time.Time, a *attempt) time.Duration {
+func (s *statuses) attempt(ctx context.Context, now func() time.Time, a *attempt) time.Duration {
 	version, err := s.patch(ctx, a.policy, a.merged)
 	ended := now() // the client's rate may have held it up
-	a.w.tried(ended)
+	a.w.Attempted(ended)
 	if err != nil {
 		s.failed(ctx, a.policy, err)
-		return a.w.left(ended)
+		return a.w.Left(ended)
 	}
 	a.w.version = version
 	s.failing.Store(false)
-	s.announce(a.policy, findCondition(a.merged, policy.ConditionAccepted))
+	s.announce(a.policy, meta.FindStatusCondition(a.merged, policy.ConditionAccepted))
 	return 0
 }
 
@@ -163,7 +168,7 @@ func (s *statuses) patch(ctx context.Context, p *v1alpha1.FQDNNetworkPolicy, con
 		return "", fmt.Errorf("the status of the policy %s/%s: %w", p.Namespace, p.Name, err)
 	}
 	u, err := s.client.Resource(v1alpha1.GroupVersionResource()).Namespace(p.Namespace).
-		Patch(ctx, p.Name, types.MergePatchType, text, metav1.PatchOptions{FieldManager: ManagedBy}, "status")
+		Patch(ctx, p.Name, types.MergePatchType, text, metav1.PatchOptions{FieldManager: companion.ManagedBy}, "status")
 	if err != nil {
 		return "", fmt.Errorf("writing the status of the policy %s/%s: %w", p.Namespace, p.Name, err)
 	}
@@ -179,8 +184,8 @@ func (s *statuses) failed(ctx context.Context, p *v1alpha1.FQDNNetworkPolicy, er
 }
 
 // announce emits an event where something new is wrong with a policy, or nothing is any more.
-func (s *statuses) announce(p *v1alpha1.FQDNNetworkPolicy, is metav1.Condition) {
-	was := findCondition(p.Status.Conditions, policy.ConditionAccepted)
+func (s *statuses) announce(p *v1alpha1.FQDNNetworkPolicy, is *metav1.Condition) {
+	was := cmp.Or(meta.FindStatusCondition(p.Status.Conditions, policy.ConditionAccepted), &metav1.Condition{})
 	kind := corev1.EventTypeWarning
 	switch {
 	case was.Reason == is.Reason && was.Message == is.Message:
@@ -191,18 +196,10 @@ func (s *statuses) announce(p *v1alpha1.FQDNNetworkPolicy, is metav1.Condition) 
 		}
 		kind = corev1.EventTypeNormal
 	}
-	s.recorder.Eventf(policyRef(p), nil, kind, is.Reason, actionAccept, "%s", clip(is.Message, maxNote))
+	s.recorder.Eventf(event.Policy(p), nil, kind, is.Reason, actionAccept, "%s", event.Clip(is.Message, event.MaxNote))
 }
 
-// forget drops what is known of policies that are gone.
-func (s *statuses) forget(policies map[string]*v1alpha1.FQDNNetworkPolicy) {
-	there := make(map[types.UID]bool, len(policies))
-	for _, p := range policies {
-		there[p.UID] = true
-	}
-	for uid := range s.written {
-		if !there[uid] {
-			delete(s.written, uid)
-		}
-	}
+// forget drops what is known of policies that are not there any more.
+func (s *statuses) forget(there map[types.UID]bool) {
+	maps.DeleteFunc(s.written, func(uid types.UID, _ *written) bool { return !there[uid] })
 }

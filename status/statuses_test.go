@@ -9,12 +9,14 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/status/backoff"
 )
 
 func newStatuses(server *policyServer) (*statuses, *events.FakeRecorder) {
@@ -22,9 +24,9 @@ func newStatuses(server *policyServer) (*statuses, *events.FakeRecorder) {
 	return &statuses{client: server, recorder: recorder, log: silent, written: map[types.UID]*written{}}, recorder
 }
 
-// one is bring for one policy.
+// one is write for one policy.
 func (s *statuses) one(ctx context.Context, now time.Time, p *v1alpha1.FQDNNetworkPolicy, want []metav1.Condition) time.Duration {
-	return s.bring(ctx, func() time.Time { return now }, []status{{p, want}})
+	return s.write(ctx, func() time.Time { return now }, []status{{p, want}})
 }
 
 // wanted is what the status of a policy should say where nothing was found.
@@ -73,15 +75,15 @@ func TestStatusFollowsTheSpec(t *testing.T) {
 	p := server.get(t, "shop", "web")
 	s.one(t.Context(), at(0), p, wanted(p))
 	p = server.get(t, "shop", "web")
-	first := findCondition(p.Status.Conditions, ConditionDNSBlocked)
+	first := meta.FindStatusCondition(p.Status.Conditions, ConditionDNSBlocked)
 	p.Generation, p.Spec = 2, aPolicy("shop", "web").Spec
 	s.one(t.Context(), at(time.Minute), p, wanted(p))
 	p = server.get(t, "shop", "web")
-	c := findCondition(p.Status.Conditions, policy.ConditionAccepted)
+	c := meta.FindStatusCondition(p.Status.Conditions, policy.ConditionAccepted)
 	if c.Status != metav1.ConditionTrue || c.ObservedGeneration != 2 || !c.LastTransitionTime.Time.Equal(at(time.Minute)) {
 		t.Errorf("%+v", c)
 	}
-	if c := findCondition(p.Status.Conditions, ConditionDNSBlocked); c.ObservedGeneration != 2 || !c.LastTransitionTime.Equal(&first.LastTransitionTime) {
+	if c := meta.FindStatusCondition(p.Status.Conditions, ConditionDNSBlocked); c.ObservedGeneration != 2 || !c.LastTransitionTime.Equal(&first.LastTransitionTime) {
 		t.Errorf("%+v", c)
 	}
 	said := emitted(recorder)
@@ -109,12 +111,12 @@ func TestStatusOfAStaleVersion(t *testing.T) {
 	stale := server.get(t, "shop", "web")
 	server.versions["shop/web"] = 5
 	again := s.one(t.Context(), at(0), stale, wanted(stale))
-	if again != patienceFirst || len(server.get(t, "shop", "web").Status.Conditions) != 0 {
+	if again != backoff.First || len(server.get(t, "shop", "web").Status.Conditions) != 0 {
 		t.Fatalf("again after %v, %+v", again, server.get(t, "shop", "web").Status)
 	}
 	fresh := stale.DeepCopy()
 	fresh.ResourceVersion = "5"
-	if left := s.one(t.Context(), at(time.Millisecond), fresh, wanted(fresh)); left <= 0 || left > patienceFirst {
+	if left := s.one(t.Context(), at(time.Millisecond), fresh, wanted(fresh)); left <= 0 || left > backoff.First {
 		t.Errorf("again after %v", left)
 	}
 	s.one(t.Context(), at(again), fresh, wanted(fresh))
@@ -138,7 +140,7 @@ func TestContenders(t *testing.T) {
 		no.one(t.Context(), now, p, conditionsOf(p, nil, []entry{{Reason: NotSeen, Message: "not seen"}}))
 		perHour[second/3600] = len(server.written())
 	}
-	if last := perHour[2] - perHour[1]; last > 2*int(time.Hour/patienceMost)+2 || perHour[0] > 50 {
+	if last := perHour[2] - perHour[1]; last > 2*int(time.Hour/backoff.Most)+2 || perHour[0] > 50 {
 		t.Errorf("writes after each hour: %v", perHour)
 	}
 }
@@ -153,7 +155,7 @@ func TestStatusAfterAQuarrel(t *testing.T) {
 		bare.Status.Conditions = nil
 		server.versions["shop/web"]++
 		bare.ResourceVersion = fmt.Sprint(server.versions["shop/web"])
-		now = now.Add(patienceMost)
+		now = now.Add(backoff.Most)
 		s.one(t.Context(), now, bare, wanted(bare))
 	}
 	before := len(server.written())
@@ -164,7 +166,7 @@ func TestStatusAfterAQuarrel(t *testing.T) {
 	p := server.get(t, "shop", "web")
 	p.ResourceVersion = fmt.Sprint(server.versions["shop/web"])
 	news := conditionsOf(p, nil, []entry{{Reason: IPVS, Message: "m"}})
-	if left := s.one(t.Context(), now.Add(time.Millisecond), p, news); left != patienceFirst-time.Millisecond {
+	if left := s.one(t.Context(), now.Add(time.Millisecond), p, news); left != backoff.First-time.Millisecond {
 		t.Errorf("looks again after %v", left)
 	}
 	s.one(t.Context(), now.Add(time.Second), p, news)
@@ -226,7 +228,7 @@ func TestStatusOfDeletedPolicies(t *testing.T) {
 	if got := server.written(); !slices.Equal(got, []string{"shop/api"}) {
 		t.Errorf("wrote %q", got)
 	}
-	s.forget(byID(web))
+	s.forget(map[types.UID]bool{web.UID: true})
 	if len(s.written) != 0 {
 		t.Errorf("%d policies that are gone are remembered", len(s.written))
 	}

@@ -5,26 +5,26 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
+	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
+	coordinationlisters "k8s.io/client-go/listers/coordination/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/status/companion"
 )
 
 const (
-	// passAgain is the longest time between two looks at everything.
+	// passAgain is the longest time between two passes.
 	passAgain = 30 * time.Second
-	// passRest is between two looks, so that a burst of changes is one.
+	// passRest is between two passes, so that a burst of changes is one.
 	passRest = 100 * time.Millisecond
 )
 
@@ -32,44 +32,30 @@ const (
 type term struct {
 	*Reporter
 	statuses   *statuses
-	survey     *survey
-	companions *companions // nil: not wanted
+	reader     *leaseReader
 	leases     cache.SharedIndexInformer
-	others     cache.SharedIndexInformer // NetworkPolicies, nil: not wanted
-	pods       cache.SharedIndexInformer // nil: companions open no ports
-	nodes      cache.SharedIndexInformer // nil: the same
-	calm       atomic.Pointer[map[string]bool]
-	openable   map[types.UID]openableSince // since when a policy's ports may be opened
-	services   *policy.NamedServices       // as of servicesOf
-	servicesOf services
-	accepted   map[types.UID]acceptance
-	begun      time.Time
+	companions *companion.Controller // nil: not wanted
+	checked    map[types.UID]checked
 }
 
-// acceptance is what Validate says of one generation of a policy.
-type acceptance struct {
+// checked is what Validate says of one generation of a policy.
+type checked struct {
 	generation int64
 	problems   []policy.Problem
-	openable   bool                // companions may open ports
-	ports      *policy.TargetPorts // these, nil where they may not
 }
 
 // lead writes for the cluster until ctx ends; then no request is under way.
 func (r *Reporter) lead(ctx context.Context) {
 	r.log.Info("this agent writes the policies' conditions now")
 	t := r.newTerm()
-	var feeds sync.WaitGroup
-	defer feeds.Wait()
-	feeds.Go(func() { t.leases.RunWithContext(ctx) })
+	var watches sync.WaitGroup
+	defer watches.Wait()
+	watches.Go(func() { t.leases.RunWithContext(ctx) })
 	synced := []cache.InformerSynced{t.leases.HasSynced}
-	for _, i := range []cache.SharedIndexInformer{t.others, t.pods, t.nodes} {
-		if i != nil {
-			feeds.Go(func() { i.RunWithContext(ctx) })
-		}
-	}
-	if t.others != nil { // pods and Nodes may come later: conditions do not wait for them
-		synced = append(synced, t.others.HasSynced)
-	} else if _, err := r.dropCompanions(ctx); err != nil {
+	if t.companions != nil {
+		watches.Go(func() { t.companions.Run(ctx) })
+		synced = append(synced, t.companions.HasSynced)
+	} else if _, err := companion.RemoveAll(ctx, r.o.Client); err != nil {
 		r.log.Debug("companions of earlier days, if there are any, stay", "error", err)
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
@@ -77,7 +63,7 @@ func (r *Reporter) lead(ctx context.Context) {
 	}
 	for {
 		again := t.pass(ctx)
-		if !r.wait(ctx, r.leadNews, again) || !r.wait(ctx, nil, passRest) {
+		if !r.wait(ctx, r.leadChanged, again) || !r.wait(ctx, nil, passRest) {
 			return
 		}
 	}
@@ -87,158 +73,105 @@ func (r *Reporter) newTerm() *term {
 	t := &term{
 		Reporter: r,
 		statuses: &statuses{client: r.o.Dynamic, recorder: r.recorder, log: r.log, written: map[types.UID]*written{}},
-		survey:   &survey{client: r.o.Client, namespace: r.o.Namespace, log: r.log, identity: r.o.Identity, seen: map[string]*sighting{}},
-		accepted: map[types.UID]acceptance{},
-		begun:    r.clock.Now(),
-		openable: map[types.UID]openableSince{},
-		services: policy.NewNamedServices("", nil),
-	}
-	leases := r.o.Client.CoordinationV1().Leases(r.o.Namespace)
-	t.leases = r.informer(&coordinationv1.Lease{}, &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		reader:   &leaseReader{client: r.o.Client, namespace: r.o.Namespace, log: r.log, identity: r.o.Identity, seen: map[string]*seenLease{}},
+		checked:  map[types.UID]checked{},
+		leases: coordinationinformers.NewFilteredLeaseInformer(r.o.Client, r.o.Namespace, 0, nil, func(o *metav1.ListOptions) {
 			o.LabelSelector = nodeLeases.String()
-			return leases.List(ctx, o)
+		}),
+	}
+	wake := func(any) { note(r.leadChanged) }
+	// It fails only where the informer has ended.
+	_, _ = t.leases.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: wake,
+		UpdateFunc: func(before, after any) {
+			if !renewed(before, after) {
+				wake(after)
+			}
 		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = nodeLeases.String()
-			return leases.Watch(ctx, o)
-		},
+		DeleteFunc: wake,
 	})
-	if !r.o.Companion || len(r.o.Endpoint) == 0 {
-		return t
+	if r.o.Companion && len(r.o.Endpoint) > 0 {
+		t.companions = companion.New(companion.Options{
+			Client: r.o.Client, Recorder: r.recorder, Log: r.log, Endpoint: r.o.Endpoint, Ports: r.o.CompanionPorts,
+			Stopped: r.o.Uninstalling, Changed: func() { note(r.leadChanged) }, Now: r.now,
+		})
 	}
-	t.companions = &companions{
-		client: r.o.Client, recorder: r.recorder, herald: newHerald(r.recorder), log: r.log, endpoint: r.o.Endpoint, stopped: r.o.Uninstalling,
-		clock: r.clock, tries: map[types.NamespacedName]*patience{},
-	}
-	if r.o.CompanionPorts == PortsAsked || r.o.CompanionPorts == PortsAlways {
-		t.pods, t.nodes = t.podInformer(), t.nodeInformer()
-		t.survey.bootOf = t.bootOf
-	}
-	others := r.o.Client.NetworkingV1().NetworkPolicies(metav1.NamespaceAll)
-	t.others = r.informer(&networkingv1.NetworkPolicy{}, &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return others.List(ctx, o)
-		},
-		WatchFuncWithContext: others.Watch,
-	})
 	return t
 }
 
 // nodeLeases are the labels of all nodes' Leases.
-var nodeLeases = labels.SelectorFromSet(labels.Set{ManagedByLabel: ManagedBy, leaseLabel: "node"})
+var nodeLeases = labels.SelectorFromSet(labels.Set{companion.ManagedByLabel: companion.ManagedBy, leaseLabel: "node"})
 
-// informer follows objects and wakes the term with each change.
-func (r *Reporter) informer(example runtime.Object, lw *cache.ListWatch) cache.SharedIndexInformer {
-	i := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, r.o.Client), example, 0, cache.Indexers{})
-	wake := func() { note(r.leadNews) }
-	// It fails only where the informer has ended.
-	_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { wake() },
-		UpdateFunc: func(before, after any) {
-			if !renewed(before, after) {
-				wake()
-			}
-		},
-		DeleteFunc: func(any) { wake() },
-	})
-	return i
-}
-
-// renewed tells whether a Lease was renewed and says the same as before: many are
-// each second in a large cluster, and the next look at everything is soon enough.
+// renewed tells whether a Lease was renewed and says the same as before: a large cluster
+// has many renewals each second, and the next pass is soon enough.
 func renewed(before, after any) bool {
 	b, ok := before.(*coordinationv1.Lease)
 	a, both := after.(*coordinationv1.Lease)
 	return ok && both && a.Annotations[FindingsAnnotation] == b.Annotations[FindingsAnnotation]
 }
 
-// pass looks at everything once and returns when to look again.
+// pass makes conditions and companions as they should be and returns when the next pass is due.
 func (t *term) pass(ctx context.Context) time.Duration {
-	now := t.clock.Now()
+	now := t.now()
 	again := passAgain
 	sooner := func(d time.Duration) {
 		if d > 0 {
 			again = min(again, d)
 		}
 	}
-	policies, problems, told := t.state()
-	if !told {
+	in, known := t.state()
+	if !known {
 		return again // no policies is another thing than policies that are not known
 	}
-	byPolicy := t.survey.gather(ctx, now, listed[*coordinationv1.Lease](t.leases))
-	if t.companions != nil {
-		t.bringServices()
-	}
-	all := make([]status, 0, len(policies))
-	for id, p := range policies {
-		found := slices.Concat(problems["policy "+id], t.validate(p).problems)
-		all = append(all, status{p, conditionsOf(p, found, byPolicy[id])})
+	leases, _ := coordinationlisters.NewLeaseLister(t.leases.GetIndexer()).List(labels.Everything()) // it never fails
+	byPolicy := t.reader.gather(ctx, now, leases)
+	all := make([]status, 0, len(in.policies))
+	state := companion.State{Policies: in.policies, Accepted: map[string]bool{}, Bypassed: bypassed(byPolicy), Nodes: t.reader.nodes(), Services: in.services}
+	for id, p := range in.policies {
+		s := status{p, conditionsOf(p, slices.Concat(in.problems["policy "+id], t.validate(p)), byPolicy[id])}
+		state.Accepted[id] = meta.IsStatusConditionTrue(s.want, policy.ConditionAccepted)
+		all = append(all, s)
 	}
 	// Neither waits for the other: both may have thousands of objects to write.
 	written := make(chan time.Duration, 1)
-	go func() { written <- t.statuses.bring(ctx, t.clock.Now, all) }()
+	go func() { written <- t.statuses.write(ctx, t.now, all) }()
 	if t.companions != nil {
-		others := listed[*networkingv1.NetworkPolicy](t.others)
-		o := t.opening(now, policies, others, problems, byPolicy)
-		sooner(t.companions.bring(ctx, now, policies, others, o.ports))
-		sooner(t.say(now, policies, o))
+		sooner(t.companions.Reconcile(ctx, now, state))
 	}
 	sooner(<-written)
-	t.forget(policies)
+	t.forget(in.policies)
 	return again
 }
 
-// bringServices takes over what the Reporter was told of Services.
-func (t *term) bringServices() {
-	switch now := t.toldServices(); {
-	case now.domain != t.servicesOf.domain:
-		t.services = policy.NewNamedServices(now.domain, now.list)
-		clear(t.accepted) // their ports are of another domain
-		t.servicesOf = now
-	case !now.same(t.servicesOf):
-		t.services = t.services.Next(now.list)
-		t.servicesOf = now
+// bypassed returns, of the findings of each policy, the first one of pods whose connections
+// pass the verdict by: what the cluster's own engine denies them must stay denied.
+func bypassed(byPolicy map[string][]entry) map[string]companion.Bypass {
+	out := map[string]companion.Bypass{}
+	for id, entries := range byPolicy {
+		i := slices.IndexFunc(entries, func(e entry) bool { return slices.Contains(bypasses[:], e.Reason) })
+		if i >= 0 {
+			out[id] = companion.Bypass{Node: entries[i].Node, Reason: entries[i].Reason, Message: entries[i].Message}
+		}
 	}
+	return out
 }
 
-// validate returns what Validate says and what follows of it, once for each generation.
-func (t *term) validate(p *v1alpha1.FQDNNetworkPolicy) acceptance {
-	a, known := t.accepted[p.UID]
-	if !known || a.generation != p.Generation || p.Generation == 0 {
-		problems := policy.Validate(p)
-		a = acceptance{generation: p.Generation, problems: problems, openable: openable(p, problems)}
-		if t.pods != nil && a.openable {
-			a.ports = policy.NewTargetPorts(p, t.services.Domain())
-		}
-		t.accepted[p.UID] = a
+// validate returns what Validate says, computed once for each generation.
+func (t *term) validate(p *v1alpha1.FQDNNetworkPolicy) []policy.Problem {
+	v, known := t.checked[p.UID]
+	if !known || v.generation != p.Generation || p.Generation == 0 {
+		v = checked{p.Generation, policy.Validate(p)}
+		t.checked[p.UID] = v
 	}
-	return a
+	return v.problems
 }
 
 // forget drops what is known of policies that are gone.
 func (t *term) forget(policies map[string]*v1alpha1.FQDNNetworkPolicy) {
-	t.statuses.forget(policies)
-	if len(t.accepted) <= len(policies) && len(t.openable) <= len(policies) {
-		return
-	}
 	there := make(map[types.UID]bool, len(policies))
 	for _, p := range policies {
 		there[p.UID] = true
 	}
-	gone := func(uid types.UID) bool { return !there[uid] }
-	maps.DeleteFunc(t.accepted, func(uid types.UID, _ acceptance) bool { return gone(uid) })
-	maps.DeleteFunc(t.openable, func(uid types.UID, _ openableSince) bool { return gone(uid) })
-}
-
-// listed returns what an informer knows. It is shared and must not be changed.
-func listed[T any](i cache.SharedIndexInformer) []T {
-	objects := i.GetStore().List()
-	out := make([]T, 0, len(objects))
-	for _, o := range objects {
-		if t, ok := o.(T); ok {
-			out = append(out, t)
-		}
-	}
-	return out
+	t.statuses.forget(there)
+	maps.DeleteFunc(t.checked, func(uid types.UID, _ checked) bool { return !there[uid] })
 }

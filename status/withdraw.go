@@ -9,12 +9,13 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/namegate/namegate/status/companion"
 )
 
-// withdrawAgain is between two looks of Withdraw: the agents need a moment to see
-// that they are to write nothing any more.
+// withdrawAgain is between two attempts of Withdraw: the agents need a moment to see the mark
+// on the DaemonSet.
 const withdrawAgain = 2 * time.Second
 
 // Withdraw marks the DaemonSet, so that the agents write nothing any more, and
@@ -49,8 +50,8 @@ func (r *Reporter) withdrawOnce(ctx context.Context) (found int, err error) {
 		return 0, err
 	}
 	gone, leaseErr := r.dropLeases(ctx)
-	companions, companionErr := r.dropCompanions(ctx)
-	return gone + companions, errors.Join(leaseErr, companionErr)
+	removed, companionErr := companion.RemoveAll(ctx, r.o.Client)
+	return gone + removed, errors.Join(leaseErr, companionErr)
 }
 
 // mark annotates the DaemonSet. Without one there is no agent either.
@@ -59,7 +60,7 @@ func (r *Reporter) mark(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("marking the DaemonSet %s: %w", r.o.DaemonSet, err)
 	}
-	_, err = r.o.Client.AppsV1().DaemonSets(r.o.Namespace).Patch(ctx, r.o.DaemonSet, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: ManagedBy})
+	_, err = r.o.Client.AppsV1().DaemonSets(r.o.Namespace).Patch(ctx, r.o.DaemonSet, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: companion.ManagedBy})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("marking the DaemonSet %s: %w", r.o.DaemonSet, err)
 	}
@@ -74,8 +75,8 @@ func (r *Reporter) dropLeases(ctx context.Context) (gone int, err error) {
 	}
 	var failed error
 	for _, l := range list.Items {
-		// Those of nodes, and of consoles (package access).
-		if l.Name != LeaderLease && (l.Labels[ManagedByLabel] != ManagedBy || l.Labels[leaseLabel] == "") {
+		// Leases of nodes, and of consoles (package access).
+		if l.Name != LeaderLease && (l.Labels[companion.ManagedByLabel] != companion.ManagedBy || l.Labels[leaseLabel] == "") {
 			continue
 		}
 		gone++
@@ -86,28 +87,8 @@ func (r *Reporter) dropLeases(ctx context.Context) (gone int, err error) {
 	return gone, failed
 }
 
-// dropCompanions deletes all companions of the cluster.
-func (r *Reporter) dropCompanions(ctx context.Context) (gone int, err error) {
-	selector := labels.SelectorFromSet(labels.Set{ManagedByLabel: ManagedBy}).String()
-	list, err := r.o.Client.NetworkingV1().NetworkPolicies(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: selector})
-	if err != nil {
-		return 0, fmt.Errorf("listing companions: %w", err)
-	}
-	var failed error
-	for i := range list.Items {
-		n := &list.Items[i]
-		if !isCompanion(n) || n.DeletionTimestamp != nil {
-			continue
-		}
-		gone++
-		failed = errors.Join(failed, remove(ctx, r.o.Client, n))
-	}
-	return gone, failed
-}
-
-// Leave deletes this node's Lease: from now on nobody may take what policies say as
-// being in force here. It is for an agent that removes its rules from the node, after
-// Run has returned.
+// Leave deletes this node's Lease: from now on policies do not count as being in force here.
+// It is for an agent that removes its rules from the node, after Run has returned.
 func (r *Reporter) Leave(ctx context.Context) error {
 	name := leaseName(r.o.Node)
 	err := r.o.Client.CoordinationV1().Leases(r.o.Namespace).Delete(ctx, name, metav1.DeleteOptions{})

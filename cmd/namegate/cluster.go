@@ -21,6 +21,7 @@ import (
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/source/kube"
 	"github.com/namegate/namegate/status"
+	"github.com/namegate/namegate/status/companion"
 )
 
 // clusterFlags are those that only an agent of a cluster has.
@@ -36,15 +37,15 @@ func (f *clusterFlags) add(fl *pflag.FlagSet) {
 	fl.StringVar(&f.podName, "pod-name", "", "this agent's pod")
 	fl.StringVar(&f.daemonSet, "daemonset", "", "the agents' DaemonSet: without it, or off its nodes, the agent removes its rules when it ends")
 	fl.BoolVar(&f.companion, "companion", false, "write NetworkPolicies that open the endpoint where another NetworkPolicy limits egress")
-	fl.StringVar(&f.companionPorts, "companion-ports", string(status.PortsAlways),
-		"whose companions open the ports of their policies' rules as well: Never, Asked (of policies with the annotation "+status.CompanionAnnotation+") or Always")
+	fl.StringVar(&f.companionPorts, "companion-ports", string(companion.PortsAlways),
+		"whose companions open the ports of their policies' rules as well: Never, Asked (of policies with the annotation "+companion.Annotation+") or Always")
 	fl.BoolVar(&f.clearTaint, "clear-taint", false, "take the taint namegate.io/agent-not-ready from this node when the agent is ready")
 }
 
 // missing names the flags that a cluster's agent cannot do without, and those whose
 // value is none.
 func (f *clusterFlags) missing(node string) error {
-	if err := status.CompanionPorts(f.companionPorts).Check(); err != nil {
+	if err := companion.Ports(f.companionPorts).Check(); err != nil {
 		return fmt.Errorf("--companion-ports: %w", err)
 	}
 	for flag, value := range map[string]string{"--node-name": node, "--namespace": f.namespace, "--pod-name": f.podName, "--daemonset": f.daemonSet} {
@@ -130,7 +131,7 @@ func (a *agent) openCluster(f agentFlags) error {
 	}
 	a.cluster.report, err = status.New(status.Options{
 		Client: c, Dynamic: c.statuses, Namespace: f.cluster.namespace, Node: f.nodeName, Identity: f.cluster.podName, Boot: bootID(),
-		Companion: f.cluster.companion, CompanionPorts: status.CompanionPorts(f.cluster.companionPorts), Endpoint: endpointPrefixes(config),
+		Companion: f.cluster.companion, CompanionPorts: companion.Ports(f.cluster.companionPorts), Endpoint: endpointPrefixes(config),
 		Log: a.log, Uninstalling: a.cluster.placement.Uninstalling,
 	})
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/source/kube"
 	"github.com/namegate/namegate/status"
+	"github.com/namegate/namegate/status/companion"
 )
 
 // TestCompanionsKnowServices: what the source reads of Services, and the Corefile of the
@@ -62,7 +63,7 @@ func TestCompanionsKnowServices(t *testing.T) {
 		}
 		if c.report, err = status.New(status.Options{
 			Client: client, Dynamic: policies, Namespace: "namegate", Node: "n1", Identity: "agent-1", DaemonSet: "agents",
-			Companion: true, CompanionPorts: status.PortsAlways, Endpoint: []netip.Prefix{netip.MustParsePrefix("169.254.20.53/32")}, Log: slog.New(slog.DiscardHandler),
+			Companion: true, CompanionPorts: companion.PortsAlways, Endpoint: []netip.Prefix{netip.MustParsePrefix("169.254.20.53/32")}, Log: slog.New(slog.DiscardHandler),
 		}); err != nil {
 			t.Fatal(err)
 		}

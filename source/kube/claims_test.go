@@ -33,7 +33,7 @@ func TestRemoteReusedAddress(t *testing.T) {
 		{"this node's got it first", []*podEntry{entry("newer", 10, true, false)}, []*podEntry{entry("old", 0, true, true)}, "newer"},
 	} {
 		var claim []string
-		for _, p := range settleRemote(c.far, c.near, map[*podEntry]*policy.Pod{}) {
+		for _, p := range remotePods(c.far, c.near, map[*podEntry]*policy.Pod{}) {
 			for _, a := range p.IPs {
 				if a == addrs("10.1.0.1")[0] {
 					claim = append(claim, p.Name)
@@ -47,7 +47,7 @@ func TestRemoteReusedAddress(t *testing.T) {
 			t.Errorf("%s: %q claim the address, want %q", c.name, got, c.want)
 		}
 	}
-	if pods, _ := settlePods([]*podEntry{entry("old", 0, true, true)}); len(pods[0].IPs) != 2 {
+	if pods, _ := localPods([]*podEntry{entry("old", 0, true, true)}); len(pods[0].IPs) != 2 {
 		t.Error("a pod of this node yielded to nobody")
 	}
 }
@@ -59,16 +59,16 @@ func TestYieldedPodsKeepTheirPointers(t *testing.T) {
 	newer := read(with(aFarPod("newer", "10.1.0.1"), madeAt(10)), nil)
 	last := read(with(aFarPod("last", "10.1.0.2"), madeAt(10)), nil)
 	kept := map[*podEntry]*policy.Pod{}
-	first := settleRemote([]*podEntry{newer, old}, nil, kept)
-	second := settleRemote([]*podEntry{newer, old}, nil, kept)
+	first := remotePods([]*podEntry{newer, old}, nil, kept)
+	second := remotePods([]*podEntry{newer, old}, nil, kept)
 	if first[0] != &newer.pod || first[1] == &old.pod || first[0] != second[0] || first[1] != second[1] {
 		t.Errorf("%v, then %v", first, second)
 	}
-	third := settleRemote([]*podEntry{last, newer, old}, nil, kept)
+	third := remotePods([]*podEntry{last, newer, old}, nil, kept)
 	if third[2] == second[1] || len(third[2].IPs) != 0 || len(second[1].IPs) != 1 {
 		t.Errorf("yields %v, before %v", third[2].IPs, second[1].IPs)
 	}
-	if fourth := settleRemote([]*podEntry{old}, nil, kept); fourth[0] != &old.pod || len(kept) != 0 {
+	if fourth := remotePods([]*podEntry{old}, nil, kept); fourth[0] != &old.pod || len(kept) != 0 {
 		t.Errorf("%v of %v", fourth, kept)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// How much an agent may ask of the API server: its own feeds open a handful of
-// watches, and what it reports comes in small bursts.
+// How much an agent may ask of the API server: the source opens a handful of
+// watches, and status and Events come in small bursts.
 const (
 	requestsPerSecond = 20
 	requestBurst      = 40

@@ -18,17 +18,17 @@ type Health struct {
 	LastError string
 }
 
-// link notes which feeds the API server does not answer. It says in the log when the
-// first begins to fail and when the last is well again, and nothing between.
+// link notes which list-watches the API server does not answer. It logs when the first
+// begins to fail and when the last succeeds again, and nothing between.
 type link struct {
 	log *slog.Logger
 	now func() time.Time
-	// changed is called when a feed begins to fail, and when it is well again. It may
-	// be nil.
+	// changed is called when a list-watch begins to fail, and when it succeeds again. It
+	// may be nil.
 	changed func()
 
 	mu      sync.Mutex
-	failing map[string]bool // by the name of the feed
+	failing map[string]bool // by the name of the list-watch
 	since   time.Time       // of the first failure
 	last    string          // the last error
 }
@@ -37,56 +37,56 @@ func newLink(log *slog.Logger, now func() time.Time) *link {
 	return &link{log: log, now: now, failing: map[string]bool{}}
 }
 
-// failed notes that the API server did not give a feed what it asked for.
-func (l *link) failed(feed string, err error) {
+// failed notes that the API server refused or did not answer a list-watch.
+func (l *link) failed(name string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.failing[feed] {
-		defer l.tell()
+	if !l.failing[name] {
+		defer l.notify()
 	}
-	l.last = feed + ": " + err.Error()
+	l.last = name + ": " + err.Error()
 	begins := len(l.failing) == 0
-	l.failing[feed] = true
+	l.failing[name] = true
 	if begins {
 		l.since = l.now()
-		l.log.Warn("the API server is away or refuses; the agent goes on with what it knows", "feed", feed, "error", err)
+		l.log.Warn("the API server is away or refuses; the agent goes on with what it knows", "feed", name, "error", err)
 	}
 }
 
-// well notes that the API server answered a feed.
-func (l *link) well(feed string) { l.remove(feed, "the API server answers again") }
+// well notes that the API server answered a list-watch.
+func (l *link) well(name string) { l.remove(name, "the API server answers again") }
 
-// forget notes that a feed is no more.
-func (l *link) forget(feed string) {
-	l.remove(feed, "what the API server did not answer is not asked any more")
+// forget notes that a list-watch has ended.
+func (l *link) forget(name string) {
+	l.remove(name, "what the API server did not answer is not asked any more")
 }
 
-func (l *link) remove(feed, message string) {
+func (l *link) remove(name, message string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.failing[feed] {
+	if !l.failing[name] {
 		return
 	}
-	delete(l.failing, feed)
-	defer l.tell()
+	delete(l.failing, name)
+	defer l.notify()
 	if len(l.failing) == 0 {
 		l.log.Info(message, "after", l.now().Sub(l.since))
 		l.since, l.last = time.Time{}, ""
 	}
 }
 
-// tell tells of a change; changed must not wait for anything.
-func (l *link) tell() {
+// notify reports a change; changed must not wait for anything.
+func (l *link) notify() {
 	if l.changed != nil {
 		l.changed()
 	}
 }
 
-// fails tells whether the API server does not answer a feed.
-func (l *link) fails(feed string) bool {
+// fails tells whether the API server does not answer a list-watch.
+func (l *link) fails(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.failing[feed]
+	return l.failing[name]
 }
 
 func (l *link) health() Health {

@@ -6,25 +6,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// spaceEntry is what is used of a namespace.
-type spaceEntry struct {
+// namespaceEntry is what is used of a namespace.
+type namespaceEntry struct {
 	name   string
 	labels map[string]string
 }
 
-func readNamespace(object any, before *spaceEntry) *spaceEntry {
+func readNamespace(object any, before *namespaceEntry) *namespaceEntry {
 	n, ok := object.(*corev1.Namespace)
 	if !ok {
 		return nil
 	}
-	e := &spaceEntry{name: n.Name, labels: n.Labels}
+	e := &namespaceEntry{name: n.Name, labels: n.Labels}
 	if before != nil {
 		e.labels = shared(before.labels, e.labels)
 	}
 	return e
 }
 
-func listNamespaces(entries []*spaceEntry) map[string]map[string]string {
+func listNamespaces(entries []*namespaceEntry) map[string]map[string]string {
 	all := make(map[string]map[string]string, len(entries))
 	for _, e := range entries {
 		all[e.name] = e.labels

@@ -42,7 +42,7 @@ func TestNamespaces(t *testing.T) {
 	other := readNamespace(aNamespace("shop", map[string]string{"team": "b"}), one)
 	bare := readNamespace(aNamespace("bare", nil), nil)
 	want := map[string]map[string]string{"shop": {"team": "b"}, "bare": nil}
-	if diff := cmp.Diff(want, listNamespaces([]*spaceEntry{other, bare})); diff != "" {
+	if diff := cmp.Diff(want, listNamespaces([]*namespaceEntry{other, bare})); diff != "" {
 		t.Error(diff)
 	}
 	if readNamespace(aPod("x"), nil) != nil {

@@ -102,8 +102,8 @@ func patient(t *testing.T) (*Source, pickedClock) {
 
 // step does what Run does after a burst, and returns what is handed on.
 func step(t *testing.T, s *Source) (states []State) {
-	s.reach(t.Context())
-	s.hand(func(state State) { states = append(states, state) })
+	s.watchRemote(t.Context())
+	s.emit(func(state State) { states = append(states, state) })
 	return states
 }
 
@@ -180,10 +180,10 @@ func TestNobodyWaits(t *testing.T) {
 func TestNoStateHasAnUnjudgedPolicy(t *testing.T) {
 	s, _ := patient(t)
 	must(t, s.namespaces.Add(aNamespace("shop", nil)))
-	s.reach(t.Context())
+	s.watchRemote(t.Context())
 	must(t, s.policies.Add(aPolicy("p", "www.example.org")))
 	var got []string
-	s.hand(func(state State) { got = append(got, fmt.Sprint(len(state.Input.Namespaces), policyText(state))) })
+	s.emit(func(state State) { got = append(got, fmt.Sprint(len(state.Input.Namespaces), policyText(state))) })
 	if len(got) != 1 || got[0] != "1" {
 		t.Errorf("handed on is %q", got)
 	}

@@ -138,7 +138,7 @@ func TestReusedAddress(t *testing.T) {
 				}
 				entries = append(entries, readPod(ourNode)(pod, nil))
 			}
-			pods, _ := settlePods(entries)
+			pods, _ := localPods(entries)
 			var claim []string
 			for _, p := range pods {
 				for _, a := range p.IPs {

@@ -15,8 +15,8 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// RemoteLinger is for how long pods of other nodes are followed after nobody needs
-// them any more, so that a policy that is made anew finds them.
+// RemoteLinger is for how long pods of other nodes are watched after the need for them
+// ended, so that a policy that is made anew finds them.
 const RemoteLinger = 10 * time.Minute
 
 // remotePage is how many pods of other nodes are asked for at a time by a server that
@@ -27,38 +27,38 @@ const remotePage = 500
 // API server does not tell them.
 const ReasonPeersUnknown = "PeersUnknown"
 
-// remoteName is how the feed is called in logs and Health.
+// remoteName is the name of the list-watch in logs and Health.
 const remoteName = "pods of other nodes"
 
-// remote follows pods of other nodes while they are needed. But for the shelf's own,
-// it is for Run's goroutine alone.
+// remote watches pods of other nodes while they are needed. But for the store, it is for
+// Run's goroutine alone.
 type remote struct {
-	pods   *shelf[podEntry]
-	stop   context.CancelFunc // nil while there is no feed
+	pods   *store[podEntry]
+	stop   context.CancelFunc // nil while they are not watched
 	needed bool
-	idle   <-chan time.Time // while there is a feed that nobody needs
-	// patience is there while States wait for them, and ends that.
-	patience <-chan time.Time
-	// spaces are the namespaces that have a policy, wishes those with a NetworkPolicy
-	// that leads to pods.
-	spaces, wishes map[string]bool
+	idle   <-chan time.Time // while they are watched and not needed
+	// deadline is set while States wait for them, and ends that.
+	deadline <-chan time.Time
+	// policySpaces are the namespaces with a policy, peerSpaces the namespaces with a
+	// NetworkPolicy that leads to pods.
+	policySpaces, peerSpaces map[string]bool
 }
 
-// known tells whether pods of other nodes are known, or nobody needs them.
+// known tells whether pods of other nodes are known, or not needed.
 func (r *remote) known() bool { return !r.needed || r.stop != nil && r.pods.synced() }
 
-// judge finds out whether pods of other nodes are needed: some pod of this node is in a
+// updateNeed finds out whether pods of other nodes are needed: some pod of this node is in a
 // namespace where policies are, which may make it default-deny, and NetworkPolicies that
 // lead to pods. It counts from when it is bound to the node, mostly long before it
 // has an address.
-func (r *remote) judge(near []*podEntry) {
+func (r *remote) updateNeed(near []*podEntry) {
 	r.needed = slices.ContainsFunc(near, func(e *podEntry) bool {
-		return r.spaces[e.pod.Namespace] && r.wishes[e.pod.Namespace] && !e.pod.HostNetwork && !e.pod.Finished()
+		return r.policySpaces[e.pod.Namespace] && r.peerSpaces[e.pod.Namespace] && !e.pod.HostNetwork && !e.pod.Finished()
 	})
 }
 
-// spacesOf returns the namespaces of policies.
-func spacesOf(policies []v1alpha1.FQDNNetworkPolicy) map[string]bool {
+// policySpacesOf returns the namespaces of policies.
+func policySpacesOf(policies []v1alpha1.FQDNNetworkPolicy) map[string]bool {
 	spaces := map[string]bool{}
 	for i := range policies {
 		spaces[policies[i].Namespace] = true
@@ -66,8 +66,8 @@ func spacesOf(policies []v1alpha1.FQDNNetworkPolicy) map[string]bool {
 	return spaces
 }
 
-// wishesOf returns the namespaces of the NetworkPolicies that lead to pods.
-func wishesOf(entries []*networkPolicyEntry) map[string]bool {
+// peerSpacesOf returns the namespaces of the NetworkPolicies that lead to pods.
+func peerSpacesOf(entries []*networkPolicyEntry) map[string]bool {
 	spaces := map[string]bool{}
 	for _, e := range entries {
 		if e.pods {
@@ -77,9 +77,9 @@ func wishesOf(entries []*networkPolicyEntry) map[string]bool {
 	return spaces
 }
 
-// reach begins to follow pods of other nodes when they are needed, and lets the times
-// begin: that for which States wait for them, and that after which nobody needs them.
-func (s *Source) reach(ctx context.Context) {
+// watchRemote begins to watch pods of other nodes when they are needed, and starts the
+// timers: for how long States wait for them, and when the watch ends without need.
+func (s *Source) watchRemote(ctx context.Context) {
 	r := &s.remote
 	before := r.needed
 	s.gather()
@@ -90,7 +90,7 @@ func (s *Source) reach(ctx context.Context) {
 			s.startRemote(ctx)
 		}
 		if !before {
-			r.patience = s.clock.After(PeersPatience)
+			r.deadline = s.clock.After(PeersPatience)
 		}
 	case r.stop != nil && r.idle == nil:
 		r.idle = s.clock.After(RemoteLinger)
@@ -102,29 +102,29 @@ func (s *Source) reach(ctx context.Context) {
 func (s *Source) awaitsRemote() bool {
 	r := &s.remote
 	if r.known() || s.link.fails(remoteName) {
-		r.patience = nil
+		r.deadline = nil
 	}
-	return r.patience != nil
+	return r.deadline != nil
 }
 
 func (s *Source) startRemote(ctx context.Context) {
 	r := &s.remote
 	ctx, r.stop = context.WithCancel(ctx)
-	r.pods = remoteShelf(s.noteRemote, s.node)
+	r.pods = remoteStore(s.noteRemote, s.node)
 	s.assembly.remote.version = 0
-	f := &feed{name: remoteName, requests: askRemote(s.client, s.node), link: s.link, after: s.clock.After, page: remotePage}
+	f := &listWatch{name: remoteName, requests: remoteRequests(s.client, s.node), link: s.link, after: s.clock.After, page: remotePage}
 	s.run(ctx, f, &corev1.Pod{}, r.pods)
 }
 
-func remoteShelf(changed func(), node string) *shelf[podEntry] {
-	pods := newShelf(changed, readRemote(node))
+func remoteStore(changed func(), node string) *store[podEntry] {
+	pods := newStore(changed, readRemote(node))
 	pods.trim = trim
 	return pods
 }
 
-// askRemote returns requests for the pods of all nodes but one. What is listed is
-// trimmed page by page, as the shelf trims what is streamed.
-func askRemote(client kubernetes.Interface, node string) requests {
+// remoteRequests returns requests for the pods of all nodes but one. What is listed is
+// trimmed page by page, as the store trims what is streamed.
+func remoteRequests(client kubernetes.Interface, node string) requests {
 	others := func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermNotEqualSelector("spec.nodeName", node).String()
 	}
@@ -139,7 +139,7 @@ func askRemote(client kubernetes.Interface, node string) requests {
 		}
 		return page, nil
 	}
-	return ask(client, others, list, pods.Watch)
+	return newRequests(client, others, list, pods.Watch)
 }
 
 // endRemote forgets the pods of other nodes.
@@ -149,8 +149,8 @@ func (s *Source) endRemote() {
 }
 
 // readRemote returns a reader of the pods of all nodes but one. Pods that can be
-// nobody's peer are none of ours: those on the host network, those that have ended, and
-// those without an address. What is wrong with a pod is told by its own node.
+// nobody's peer are none of ours: pods on the host network, finished pods, and pods
+// without an address. The problems of a pod are reported by its own node.
 func readRemote(node string) func(any, *podEntry) *podEntry {
 	return func(object any, before *podEntry) *podEntry {
 		p, ok := object.(*corev1.Pod)

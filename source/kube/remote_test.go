@@ -92,17 +92,17 @@ func TestTrim(t *testing.T) {
 // TestRemotePodsAreTrimmed before they are gathered, whether they come in a stream or in
 // a list: whole ones would take ten times the memory for a while.
 func TestRemotePodsAreTrimmed(t *testing.T) {
-	list, err := askRemote(fake.NewClientset(aWholePod("web", "10.1.0.1")), ourNode).list(t.Context(), metav1.ListOptions{})
+	list, err := remoteRequests(fake.NewClientset(aWholePod("web", "10.1.0.1")), ourNode).list(t.Context(), metav1.ListOptions{})
 	must(t, err)
 	listed := list.(*corev1.PodList).Items[0]
-	gathered, err := remoteShelf(nil, ourNode).Transformer()(aWholePod("web", "10.1.0.1"))
+	gathered, err := remoteStore(nil, ourNode).Transformer()(aWholePod("web", "10.1.0.1"))
 	must(t, err)
 	for _, p := range []*corev1.Pod{&listed, gathered.(*corev1.Pod)} {
 		if p.Name != "web" || p.Annotations != nil || p.ManagedFields != nil || p.Spec.Containers[0].Env != nil {
 			t.Errorf("%+v", p)
 		}
 	}
-	if newShelf(nil, readPod(ourNode)).Transformer() != nil {
+	if newStore(nil, readPod(ourNode)).Transformer() != nil {
 		t.Error("pods of this node are trimmed too, but more of them is used")
 	}
 }
@@ -165,10 +165,10 @@ func TestRemoteIsNeeded(t *testing.T) {
 func needing() *Source {
 	nothing := func() {}
 	return &Source{
-		policies: newShelf(nothing, readPolicy), networkPolicies: newShelf(nothing, readNetworkPolicy), pods: newShelf(nothing, readPod(ourNode)),
-		namespaces: newShelf(nothing, readNamespace), services: newShelf(nothing, readService), nodes: newShelf(nothing, readNode),
+		policies: newStore(nothing, readPolicy), networkPolicies: newStore(nothing, readNetworkPolicy), pods: newStore(nothing, readPod(ourNode)),
+		namespaces: newStore(nothing, readNamespace), services: newStore(nothing, readService), nodes: newStore(nothing, readNode),
 		link:   newLink(slog.New(slog.DiscardHandler), time.Now),
-		remote: remote{pods: remoteShelf(nothing, ourNode), needed: true, stop: nothing},
+		remote: remote{pods: remoteStore(nothing, ourNode), needed: true, stop: nothing},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
@@ -158,12 +159,12 @@ func TestRemotePodsAreNeededLater(t *testing.T) {
 
 // pickedClock is the system's, but for the durations that are the test's to end.
 type pickedClock struct {
-	systemClock
+	clock.Clock
 	asked map[time.Duration]chan chan time.Time
 }
 
 func newPickedClock(picked ...time.Duration) pickedClock {
-	c := pickedClock{asked: map[time.Duration]chan chan time.Time{}}
+	c := pickedClock{Clock: clock.RealClock{}, asked: map[time.Duration]chan chan time.Time{}}
 	for _, d := range picked {
 		c.asked[d] = make(chan chan time.Time, 10)
 	}
@@ -173,7 +174,7 @@ func newPickedClock(picked ...time.Duration) pickedClock {
 func (c pickedClock) After(d time.Duration) <-chan time.Time {
 	asked := c.asked[d]
 	if asked == nil {
-		return c.systemClock.After(d)
+		return c.Clock.After(d)
 	}
 	over := make(chan time.Time, 1)
 	asked <- over
@@ -181,7 +182,7 @@ func (c pickedClock) After(d time.Duration) <-chan time.Time {
 }
 
 // runOn is runAt by a clock.
-func runOn(t *testing.T, api *apiServer, clock Clock) *running {
+func runOn(t *testing.T, api *apiServer, clock clock.Clock) *running {
 	client, dyn := api.clients()
 	return runWith(t, Options{Client: client, Dynamic: dyn, NodeName: ourNode, Log: slog.New(slog.DiscardHandler), Clock: clock})
 }

@@ -78,22 +78,22 @@ func TestRemotePodsAreSmall(t *testing.T) {
 
 // BenchmarkRemoteEvent is what an event of one of 5,000 pods costs once it is decoded.
 func BenchmarkRemoteEvent(b *testing.B) {
-	shelf := newShelf(func() {}, readRemote(ourNode))
+	store := newStore(func() {}, readRemote(ourNode))
 	for i := range 5000 {
-		must(b, shelf.Add(aRealPod(i)))
+		must(b, store.Add(aRealPod(i)))
 	}
 	labels := [2]*corev1.Pod{aRealPod(2500), aRealPod(2500)}
 	labels[1].Labels["tier"] = "frontend"
 	b.Run("other", func(b *testing.B) { // of something that is not used
 		b.ReportAllocs()
 		for b.Loop() {
-			must(b, shelf.Update(labels[0]))
+			must(b, store.Update(labels[0]))
 		}
 	})
 	b.Run("labels", func(b *testing.B) {
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			must(b, shelf.Update(labels[i%2]))
+			must(b, store.Update(labels[i%2]))
 		}
 	})
 }

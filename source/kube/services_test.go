@@ -80,13 +80,13 @@ func TestServicePorts(t *testing.T) {
 
 // TestAddressOfTwoServices: it is always the same one's, whichever came first.
 func TestAddressOfTwoServices(t *testing.T) {
-	shelf := newShelf(func() {}, readService)
+	store := newStore(func() {}, readService)
 	for _, name := range []string{"b", "a", "c"} {
 		s := aService("shop", name, "None")
 		s.Spec.ExternalIPs = []string{"198.51.100.1"}
-		must(t, shelf.Add(s))
+		must(t, store.Add(s))
 	}
-	entries, _, _ := shelf.since(0)
+	entries, _, _ := store.since(0)
 	var c policy.Cluster
 	listServices(entries, &c)
 	at := c.ServicesAt

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
@@ -48,37 +49,37 @@ type Options struct {
 	NodeName string            // the pods of this node are read
 	Services []policy.ServiceRef
 	Log      *slog.Logger
-	Clock    Clock // nil: the system's
+	Clock    clock.Clock // nil: the system's
 }
 
 // Source reads policies, namespaces, this node's pods and what else the agent must
-// know of the cluster from its API server, and follows their changes.
+// know of the cluster from its API server, and watches their changes.
 type Source struct {
 	client  kubernetes.Interface
 	dynamic dynamic.Interface
 	node    string
 	log     *slog.Logger
-	clock   Clock
+	clock   clock.Clock
 
-	link   *link
-	events chan struct{} // something has changed
-	others chan struct{} // a pod of another node has changed
-	wishes wishes
-	synced atomic.Bool
-	feeds  sync.WaitGroup
+	link    *link
+	events  chan struct{} // something has changed
+	others  chan struct{} // a pod of another node has changed
+	watched watchedServices
+	synced  atomic.Bool
+	watches sync.WaitGroup
 
-	pods            *shelf[podEntry]
-	policies        *shelf[policyEntry]
-	networkPolicies *shelf[networkPolicyEntry]
-	namespaces      *shelf[spaceEntry]
-	services        *shelf[serviceEntry]
-	nodes           *shelf[nodeEntry]
+	pods            *store[podEntry]
+	policies        *store[policyEntry]
+	networkPolicies *store[networkPolicyEntry]
+	namespaces      *store[namespaceEntry]
+	services        *store[serviceEntry]
+	nodes           *store[nodeEntry]
 
-	// What follows is for Run's goroutine alone.
-	followed map[policy.ServiceRef]*followed
-	remote   remote
-	assembly assembly
-	told     []policy.Problem // logged already
+	// The fields below are for Run's goroutine alone.
+	sliceWatches map[policy.ServiceRef]*sliceWatch
+	remote       remote
+	assembly     assembly
+	logged       []policy.Problem // logged already
 }
 
 // New returns a source. It asks nothing of the API server before Run.
@@ -90,32 +91,32 @@ func New(o Options) (*Source, error) {
 		return nil, errors.New("the name of the node is missing; write --node-name, as spec.nodeName of the agent's pod says it")
 	}
 	s := &Source{client: o.Client, dynamic: o.Dynamic, node: o.NodeName, log: o.Log, clock: o.Clock,
-		events: make(chan struct{}, 1), others: make(chan struct{}, 1), followed: map[policy.ServiceRef]*followed{}}
+		events: make(chan struct{}, 1), others: make(chan struct{}, 1), sliceWatches: map[policy.ServiceRef]*sliceWatch{}}
 	if s.clock == nil {
-		s.clock = systemClock{}
+		s.clock = clock.RealClock{}
 	}
 	s.assembly.slices = map[policy.ServiceRef]*slicesPart{}
 	s.assembly.yielded = map[*podEntry]*policy.Pod{}
 	s.link = newLink(s.log, s.clock.Now)
 	s.link.changed = s.note
-	s.wishes.set(o.Services)
-	s.pods = newShelf(s.note, readPod(s.node))
-	s.policies = newShelf(s.note, readPolicy)
-	s.networkPolicies = newShelf(s.note, readNetworkPolicy)
-	s.namespaces = newShelf(s.note, readNamespace)
-	s.services = newShelf(s.note, readService)
-	s.nodes = newShelf(s.note, readNode)
+	s.watched.set(o.Services)
+	s.pods = newStore(s.note, readPod(s.node))
+	s.policies = newStore(s.note, readPolicy)
+	s.networkPolicies = newStore(s.note, readNetworkPolicy)
+	s.namespaces = newStore(s.note, readNamespace)
+	s.services = newStore(s.note, readService)
+	s.nodes = newStore(s.note, readNode)
 	return s, nil
 }
 
 // note notes that something has changed.
-func (s *Source) note() { pending(s.events) }
+func (s *Source) note() { leaveNote(s.events) }
 
 // noteRemote notes that a pod of another node has changed.
-func (s *Source) noteRemote() { pending(s.others) }
+func (s *Source) noteRemote() { leaveNote(s.others) }
 
-// pending leaves one note in a channel that has room for one.
-func pending(notes chan struct{}) {
+// leaveNote leaves one note in a channel that has room for one.
+func leaveNote(notes chan struct{}) {
 	select {
 	case notes <- struct{}{}:
 	default:
@@ -135,10 +136,10 @@ func (s *Source) Health() Health {
 // one that counts. When Run returns, no request is under way. A Source is run once.
 func (s *Source) Run(ctx context.Context, receive func(State)) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer s.feeds.Wait()
+	defer s.watches.Wait()
 	defer cancel()
 	s.start(ctx)
-	for s.refollow(ctx); !s.complete(ctx); s.refollow(ctx) {
+	for s.syncSlices(ctx); !s.complete(ctx); s.syncSlices(ctx) {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -147,9 +148,9 @@ func (s *Source) Run(ctx context.Context, receive func(State)) error {
 		}
 	}
 	s.synced.Store(true)
-	for s.hand(receive); s.wait(ctx); s.hand(receive) {
-		s.refollow(ctx)
-		s.reach(ctx)
+	for s.emit(receive); s.wait(ctx); s.emit(receive) {
+		s.syncSlices(ctx)
+		s.watchRemote(ctx)
 	}
 	return nil
 }
@@ -163,21 +164,21 @@ func (s *Source) start(ctx context.Context) {
 	pods, spaces, services, nodes := core.Pods(""), core.Namespaces(), core.Services(""), core.Nodes()
 	networkPolicies := s.client.NetworkingV1().NetworkPolicies("")
 	policies := s.dynamic.Resource(v1alpha1.GroupVersionResource())
-	s.feed(ctx, "pods", ask(s.client, own, pods.List, pods.Watch), &corev1.Pod{}, s.pods)
-	s.feed(ctx, "namespaces", ask(s.client, everything, spaces.List, spaces.Watch), &corev1.Namespace{}, s.namespaces)
-	s.feed(ctx, "services", ask(s.client, everything, services.List, services.Watch), &corev1.Service{}, s.services)
-	s.feed(ctx, "nodes", ask(s.client, everything, nodes.List, nodes.Watch), &corev1.Node{}, s.nodes)
-	s.feed(ctx, "networkpolicies", ask(s.client, everything, networkPolicies.List, networkPolicies.Watch), &networkingv1.NetworkPolicy{}, s.networkPolicies)
-	s.feed(ctx, v1alpha1.Resource, ask(s.dynamic, everything, policies.List, policies.Watch), &unstructured.Unstructured{}, s.policies)
+	s.watch(ctx, "pods", newRequests(s.client, own, pods.List, pods.Watch), &corev1.Pod{}, s.pods)
+	s.watch(ctx, "namespaces", newRequests(s.client, unfiltered, spaces.List, spaces.Watch), &corev1.Namespace{}, s.namespaces)
+	s.watch(ctx, "services", newRequests(s.client, unfiltered, services.List, services.Watch), &corev1.Service{}, s.services)
+	s.watch(ctx, "nodes", newRequests(s.client, unfiltered, nodes.List, nodes.Watch), &corev1.Node{}, s.nodes)
+	s.watch(ctx, "networkpolicies", newRequests(s.client, unfiltered, networkPolicies.List, networkPolicies.Watch), &networkingv1.NetworkPolicy{}, s.networkPolicies)
+	s.watch(ctx, v1alpha1.Resource, newRequests(s.dynamic, unfiltered, policies.List, policies.Watch), &unstructured.Unstructured{}, s.policies)
 }
 
-// feed keeps the store filled until ctx ends.
-func (s *Source) feed(ctx context.Context, name string, r requests, example runtime.Object, store cache.ReflectorStore) {
-	s.run(ctx, &feed{name: name, requests: r, link: s.link, after: s.clock.After}, example, store)
+// watch keeps a store filled until ctx ends.
+func (s *Source) watch(ctx context.Context, name string, r requests, example runtime.Object, store cache.ReflectorStore) {
+	s.run(ctx, &listWatch{name: name, requests: r, link: s.link, after: s.clock.After}, example, store)
 }
 
-func (s *Source) run(ctx context.Context, f *feed, example runtime.Object, store cache.ReflectorStore) {
-	s.feeds.Go(func() {
+func (s *Source) run(ctx context.Context, f *listWatch, example runtime.Object, store cache.ReflectorStore) {
+	s.watches.Go(func() {
 		f.run(ctx, example, store)
 		s.link.forget(f.name)
 	})
@@ -186,13 +187,13 @@ func (s *Source) run(ctx context.Context, f *feed, example runtime.Object, store
 // complete tells whether everything is known, pods of other nodes too if they are needed.
 func (s *Source) complete(ctx context.Context) bool {
 	all := s.filled() // before it is judged by all of it who is needed
-	s.reach(ctx)
+	s.watchRemote(ctx)
 	return all && s.remote.known()
 }
 
 // filled tells whether everything is known that is needed in any case.
 func (s *Source) filled() bool {
-	for _, f := range s.followed {
+	for _, f := range s.sliceWatches {
 		if !f.slices.synced() {
 			return false
 		}
@@ -214,14 +215,14 @@ func (s *Source) wait(ctx context.Context) bool {
 		case <-others:
 			return true
 		case <-s.others:
-			if s.remote.patience != nil {
+			if s.remote.deadline != nil {
 				return true
 			}
 			if others == nil {
 				others = s.clock.After(RemoteDelay)
 			}
-		case <-s.remote.patience:
-			s.remote.patience = nil
+		case <-s.remote.deadline:
+			s.remote.deadline = nil
 			return true
 		case <-s.remote.idle:
 			s.endRemote()
@@ -234,8 +235,8 @@ func (s *Source) wait(ctx context.Context) bool {
 	}
 }
 
-// hand hands the State to receive if it is new and waits for nothing.
-func (s *Source) hand(receive func(State)) {
+// emit passes the State to receive if it is new and waits for nothing.
+func (s *Source) emit(receive func(State)) {
 	if s.awaitsRemote() {
 		return
 	}
@@ -243,16 +244,16 @@ func (s *Source) hand(receive func(State)) {
 	if !news {
 		return
 	}
-	s.tell(state.Problems)
+	s.logNew(state.Problems)
 	receive(state)
 }
 
-// tell logs the problems that the last State had not.
-func (s *Source) tell(problems []policy.Problem) {
+// logNew logs the problems that the last State had not.
+func (s *Source) logNew(problems []policy.Problem) {
 	for _, p := range problems {
-		if _, known := slices.BinarySearchFunc(s.told, p, compareProblems); !known {
+		if _, known := slices.BinarySearchFunc(s.logged, p, compareProblems); !known {
 			s.log.Warn("object left out, wholly or in part", "object", p.Object, "reason", p.Reason, "path", p.Path, "message", p.Message)
 		}
 	}
-	s.told = problems
+	s.logged = problems
 }

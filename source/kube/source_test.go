@@ -336,7 +336,7 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 func ours(stacks string) string {
 	var left []string
 	for _, g := range strings.Split(stacks, "\n\n") {
-		if (strings.Contains(g, "kube.(*feed)") || strings.Contains(g, "kube.(*Source)") || strings.Contains(g, "cache.(*Reflector)")) && !strings.Contains(g, "testing.tRunner") {
+		if (strings.Contains(g, "kube.(*listWatch)") || strings.Contains(g, "kube.(*Source)") || strings.Contains(g, "cache.(*Reflector)")) && !strings.Contains(g, "testing.tRunner") {
 			left = append(left, g)
 		}
 	}

@@ -19,7 +19,7 @@ type State struct {
 	PeersUnknown bool
 }
 
-// part is what a State takes from one shelf, and the version that it was made of.
+// part is what a State takes from one store, and the version that it was made of.
 type part struct {
 	version  uint64
 	problems []policy.Problem
@@ -43,8 +43,8 @@ type slicesPart struct {
 	entries []*sliceEntry
 }
 
-// bring brings the part up to date by make if the shelf has changed, and tells so.
-func bring[T any](p *part, from *shelf[T], make func([]*T) []policy.Problem) bool {
+// update makes the part anew if the store has changed, and tells whether it has.
+func update[T any](p *part, from *store[T], make func([]*T) []policy.Problem) bool {
 	entries, version, news := from.since(p.version)
 	if news {
 		p.version, p.problems = version, make(entries)
@@ -56,24 +56,24 @@ func bring[T any](p *part, from *shelf[T], make func([]*T) []policy.Problem) boo
 // State has of this what was gathered, so that none has a policy that was not judged.
 func (s *Source) gather() {
 	a, r := &s.assembly, &s.remote
-	policies := bring(&a.policies, s.policies, func(entries []*policyEntry) (problems []policy.Problem) {
+	policies := update(&a.policies, s.policies, func(entries []*policyEntry) (problems []policy.Problem) {
 		a.state.Input.Policies, problems = listPolicies(entries)
-		r.spaces = spacesOf(a.state.Input.Policies)
+		r.policySpaces = policySpacesOf(a.state.Input.Policies)
 		return problems
 	})
-	networkPolicies := bring(&a.networkPolicies, s.networkPolicies, func(entries []*networkPolicyEntry) []policy.Problem {
+	networkPolicies := update(&a.networkPolicies, s.networkPolicies, func(entries []*networkPolicyEntry) []policy.Problem {
 		a.state.Input.NetworkPolicies = listNetworkPolicies(entries)
-		r.wishes = wishesOf(entries)
+		r.peerSpaces = peerSpacesOf(entries)
 		return nil
 	})
-	pods := bring(&a.pods, s.pods, func(entries []*podEntry) (problems []policy.Problem) {
+	pods := update(&a.pods, s.pods, func(entries []*podEntry) (problems []policy.Problem) {
 		a.near = entries
-		a.state.Input.Pods, problems = settlePods(entries)
+		a.state.Input.Pods, problems = localPods(entries)
 		return problems
 	})
 	if policies || networkPolicies || pods {
 		a.news, a.local = true, a.local || pods
-		r.judge(a.near)
+		r.updateNeed(a.near)
 	}
 }
 
@@ -81,23 +81,23 @@ func (s *Source) gather() {
 // is another than the last. What did not change is shared with it.
 func (s *Source) assemble() (State, bool) {
 	a := &s.assembly
-	news := s.bringRemote(a.local) || a.news
+	news := s.updateRemote(a.local) || a.news
 	a.news, a.local = false, false
-	news = bring(&a.namespaces, s.namespaces, func(entries []*spaceEntry) []policy.Problem {
+	news = update(&a.namespaces, s.namespaces, func(entries []*namespaceEntry) []policy.Problem {
 		a.state.Input.Namespaces = listNamespaces(entries)
 		return nil
 	}) || news
-	news = bring(&a.nodes, s.nodes, func(entries []*nodeEntry) []policy.Problem {
+	news = update(&a.nodes, s.nodes, func(entries []*nodeEntry) []policy.Problem {
 		return listNodes(entries, s.node, &a.state.Cluster)
 	}) || news
-	moved := bring(&a.services, s.services, func(entries []*serviceEntry) []policy.Problem {
+	moved := update(&a.services, s.services, func(entries []*serviceEntry) []policy.Problem {
 		a.byRef = make(map[policy.ServiceRef]*serviceEntry, len(entries))
 		for _, e := range entries {
 			a.byRef[e.ref] = e
 		}
 		return listServices(entries, &a.state.Cluster)
 	})
-	moved = s.bringSlices() || moved
+	moved = s.updateSlices() || moved
 	if moved {
 		s.resolve()
 	}
@@ -108,9 +108,8 @@ func (s *Source) assemble() (State, bool) {
 	return a.state, true
 }
 
-// bringRemote brings up to date what is known of pods of other nodes. With local, pods
-// of this node changed.
-func (s *Source) bringRemote(local bool) (news bool) {
+// updateRemote takes over the pods of other nodes. With local, pods of this node changed.
+func (s *Source) updateRemote(local bool) (news bool) {
 	a, r := &s.assembly, &s.remote
 	problems := s.unknownPeers()
 	news = len(problems) != len(a.remote.problems) || a.state.PeersUnknown == r.known()
@@ -128,7 +127,7 @@ func (s *Source) bringRemote(local bool) (news bool) {
 	if !others && !local {
 		return news
 	}
-	pods := settleRemote(a.far, a.near, a.yielded)
+	pods := remotePods(a.far, a.near, a.yielded)
 	if slices.Equal(pods, a.state.Input.Remote) {
 		return news
 	}
@@ -136,23 +135,23 @@ func (s *Source) bringRemote(local bool) (news bool) {
 	return true
 }
 
-// bringSlices brings up to date what is known of the followed Services' slices.
-func (s *Source) bringSlices() (news bool) {
+// updateSlices takes over the EndpointSlices of the watched Services.
+func (s *Source) updateSlices() (news bool) {
 	a := &s.assembly
 	for ref := range a.slices {
-		if s.followed[ref] == nil {
+		if s.sliceWatches[ref] == nil {
 			delete(a.slices, ref)
 			news = true
 		}
 	}
-	for ref, f := range s.followed {
+	for ref, f := range s.sliceWatches {
 		p := a.slices[ref]
 		if p == nil {
 			p = &slicesPart{}
 			a.slices[ref] = p
 			news = true
 		}
-		news = bring(&p.part, f.slices, func(entries []*sliceEntry) []policy.Problem {
+		news = update(&p.part, f.slices, func(entries []*sliceEntry) []policy.Problem {
 			p.entries = entries
 			return nil
 		}) || news

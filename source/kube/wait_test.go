@@ -4,11 +4,16 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"k8s.io/utils/clock"
 )
 
-// handClock has timers that fire when the test says so. Each After is told to the
+// handClock has timers that fire when the test says so. Each After is reported to the
 // test before it returns.
-type handClock struct{ asked chan handTimer }
+type handClock struct {
+	clock.Clock
+	asked chan handTimer
+}
 
 type handTimer struct {
 	d time.Duration
@@ -33,7 +38,7 @@ type waiting struct {
 }
 
 func startWaiting(t *testing.T) *waiting {
-	w := &waiting{t: t, clock: &handClock{make(chan handTimer)}, over: make(chan bool, 1)}
+	w := &waiting{t: t, clock: &handClock{asked: make(chan handTimer)}, over: make(chan bool, 1)}
 	w.source = &Source{clock: w.clock, events: make(chan struct{}, 1), others: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
 	w.cancel = cancel

@@ -20,7 +20,7 @@ import (
 // maxFile bounds one file. 10,000 policies of some size are a few MiB.
 const maxFile = 64 << 20
 
-// folder is what the files of a folder hold, and held when they were last whole.
+// folder has the objects of a folder's files, as of when each was last whole.
 type folder struct {
 	path    string
 	decoder *decoder
@@ -46,14 +46,13 @@ func (f *folder) sorted() []*file {
 	return files
 }
 
-// scan reads the folder anew and tells whether anything is other than before. The
-// time now is written into errors that are new. When ctx ends it stops at once, and
-// the file that it was at stays as it was.
+// scan reads the folder anew and tells whether anything changed. New errors get the time
+// now. When ctx ends it stops at once, and the file that it was at stays as it was.
 func (f *folder) scan(ctx context.Context, now time.Time) bool {
 	names, err := manifestNames(f.path)
 	changed := setError(&f.err, f.path, err, now)
 	if err != nil {
-		return changed // what the files last held stays
+		return changed // the last content of the files stays
 	}
 	present := map[string]bool{}
 	for _, path := range names {
@@ -65,7 +64,7 @@ func (f *folder) scan(ctx context.Context, now time.Time) bool {
 			continue
 		}
 		present[path] = true
-		changed = f.take(ctx, path, text, err, now) || changed
+		changed = f.accept(ctx, path, text, err, now) || changed
 	}
 	for path := range f.files {
 		if !present[path] {
@@ -76,8 +75,8 @@ func (f *folder) scan(ctx context.Context, now time.Time) bool {
 	return changed
 }
 
-// take notes what a file holds now, and tells whether that changes anything.
-func (f *folder) take(ctx context.Context, path string, text []byte, err error, now time.Time) bool {
+// accept takes over the content of a file, and tells whether that changes anything.
+func (f *folder) accept(ctx context.Context, path string, text []byte, err error, now time.Time) bool {
 	var sum [sha256.Size]byte
 	if err == nil {
 		sum = sha256.Sum256(text)
@@ -101,16 +100,16 @@ func (f *folder) take(ctx context.Context, path string, text []byte, err error, 
 	}
 	changed := setError(&known.err, path, err, now)
 	if err == nil {
-		keep(known.objects, objects)
+		keepPointers(known.objects, objects)
 		known.objects = objects
 		return true
 	}
 	return changed
 }
 
-// keep gives NetworkPolicies of a file that are as they were before the pointers that
-// they had: by them the compiler knows.
-func keep(before, after []object) {
+// keepPointers gives unchanged NetworkPolicies of a file the pointers that they had: by them
+// the compiler knows that nothing changed.
+func keepPointers(before, after []object) {
 	known := map[string]*networkingv1.NetworkPolicy{}
 	for i := range before {
 		if o := &before[i]; o.networkPolicy != nil {
@@ -124,8 +123,8 @@ func keep(before, after []object) {
 	}
 }
 
-// setError writes err into at and tells whether it says something new. An error
-// that goes on keeps its time.
+// setError writes err into at and tells whether that is a change. An error that goes on
+// keeps its time.
 func setError(at **FileError, path string, err error, now time.Time) bool {
 	was := *at
 	switch {
@@ -141,7 +140,7 @@ func setError(at **FileError, path string, err error, now time.Time) bool {
 	return true
 }
 
-// manifestNames returns the paths of what may be manifests in the folder.
+// manifestNames returns the paths of the folder's files that may be manifests.
 func manifestNames(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -158,11 +157,11 @@ func manifestNames(dir string) ([]string, error) {
 	return paths, nil
 }
 
-// errNoFile says that a name of the folder is not that of a file, or no longer.
+// errNoFile: the name in the folder is no file, or no longer.
 var errNoFile = errors.New("no file")
 
-// readFile returns the text of a file, errNoFile for a folder or something that
-// has gone meanwhile. A link that leads nowhere is an error: its target may be
+// readFile returns the text of a file, errNoFile for a folder or a file that is gone
+// meanwhile. A link that leads nowhere is an error: its target may be
 // about to be replaced.
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)

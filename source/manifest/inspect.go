@@ -21,7 +21,7 @@ type Part struct {
 	Line    int    // its first line in the file, from 1
 	Text    []byte // as it stands in the file, from that line on
 	Objects []Object
-	// Err is why the document is none; it names lines only where the parser does.
+	// Err is why the document cannot be read; it names lines only where the parser does.
 	Err error
 }
 
@@ -40,8 +40,8 @@ type Object struct {
 	Err  error // why it cannot be read
 }
 
-// Inspect reads each document of a file that is called name, by the rules of the
-// source, with every pod local. An object that is broken is in its place, with why.
+// Inspect reads each document of the file name, by the rules of the source, with every pod
+// local. A broken object is in its place, with its error.
 func Inspect(name string, text []byte) ([]Part, error) {
 	d, err := newDecoder("")
 	if err != nil {
@@ -83,7 +83,7 @@ func (d *decoder) inspect(path string, text []byte) []Object {
 		Metadata struct{ Name, Namespace string }
 		Items    []json.RawMessage
 	}
-	// What cannot be read of the head is said below.
+	// An unreadable head is reported below.
 	_ = json.Unmarshal(text, &head)
 	o.TypeMeta, o.Name, o.Namespace = head.TypeMeta, head.Metadata.Name, head.Metadata.Namespace
 	switch o.Kind {
@@ -111,8 +111,8 @@ func (d *decoder) inspectList(list Object, items []json.RawMessage) []Object {
 	return objects
 }
 
-// bare returns the object of a document, with an error that does not say where the
-// document stands: there is no place in it to say.
+// bare returns the object of a document, with an error that does not name the document's
+// place.
 func (d *decoder) bare(text []byte) ([]object, error) {
 	const nowhere = "document"
 	found, err := d.document(nowhere, text)

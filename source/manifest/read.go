@@ -10,7 +10,7 @@ import (
 
 // Read returns the state of files and folders together, once, with every pod
 // local. A file that is named is read whatever its name ends in. Broken files are in
-// the state's FileErrors; the error is for a path where there is nothing.
+// the state's FileErrors; the error is for a path that does not exist.
 func Read(paths ...string) (State, error) {
 	ctx := context.Background()
 	d, err := newDecoder("")
@@ -25,7 +25,7 @@ func Read(paths ...string) (State, error) {
 		}
 		if !info.IsDir() {
 			text, err := readFile(path)
-			all.take(ctx, path, text, err, time.Time{})
+			all.accept(ctx, path, text, err, time.Time{})
 			continue
 		}
 		f := folder{path: path, decoder: d, files: map[string]*file{}}

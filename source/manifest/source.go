@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"k8s.io/utils/clock"
 )
 
 // How a Source waits. Writing a file takes several steps, and each is an event:
@@ -19,11 +21,11 @@ const (
 	RescanPeriod = 30 * time.Second
 )
 
-// Source reads policies, namespaces and pods from a folder and follows its changes.
+// Source reads policies, namespaces and pods from a folder and watches its changes.
 type Source struct {
 	dir      string
 	log      *slog.Logger
-	clock    Clock
+	clock    clock.Clock
 	nodeName string
 	folder   folder
 }
@@ -35,16 +37,13 @@ type Option func(*Source)
 // not local. Without it, or with "", every pod is local.
 func NodeName(name string) Option { return func(s *Source) { s.nodeName = name } }
 
-// WithClock makes a Source go by c instead of the system's clock.
-func WithClock(c Clock) Option { return func(s *Source) { s.clock = c } }
-
 // New returns a source for the folder dir, which must exist.
 func New(dir string, log *slog.Logger, options ...Option) (*Source, error) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("folder of manifests %s: %w", dir, err)
 	}
-	s := &Source{dir: absolute, log: log, clock: systemClock{}}
+	s := &Source{dir: absolute, log: log, clock: clock.RealClock{}}
 	for _, o := range options {
 		o(s)
 	}
@@ -85,7 +84,7 @@ func (s *Source) Run(ctx context.Context, receive func(State)) error {
 	}
 }
 
-// apply reads the folder and hands on its state if something changed and ctx goes on.
+// apply reads the folder and emits its state if something changed and ctx goes on.
 func (s *Source) apply(ctx context.Context, receive func(State), first bool) {
 	changed := s.folder.scan(ctx, s.clock.Now())
 	if ctx.Err() != nil || !changed && !first {

@@ -24,8 +24,8 @@ type document struct {
 // String says where the document is.
 func (d document) String() string { return fmt.Sprintf("document %d (line %d)", d.number, d.line) }
 
-// split returns the documents of a file that hold anything. An error of ctx is
-// returned as it is.
+// split returns the documents of a file that are not empty. An error of ctx is returned as
+// it is.
 func split(ctx context.Context, file string, text []byte) ([]document, error) {
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	if strings.EqualFold(filepath.Ext(file), ".json") {
@@ -53,8 +53,8 @@ func splitYAML(ctx context.Context, text []byte) ([]document, error) {
 }
 
 // eachPart cuts at the lines that begin with one of the marks of YAML, "---" that
-// begins a document and "..." that ends one, and hands on each part that holds
-// anything, with its first line. The part is overwritten afterwards.
+// begins a document and "..." that ends one, and calls each with every part that
+// is not empty and its first line. The part is overwritten afterwards.
 func eachPart(ctx context.Context, text []byte, each func(part []byte, first int) error) error {
 	var part []byte
 	first, line := 1, 0
@@ -125,10 +125,10 @@ var (
 	errNull   = errors.New("the document holds nothing but null; write apiVersion and kind, or remove it")
 )
 
-// parseWhole returns a document as JSON. The parser that makes it reads up to where
-// the document ends for YAML, and says nothing of what comes then: two flow mappings,
-// a line that is indented less than the first, a mark after a line end that only YAML
-// knows. So a second look makes sure that nothing does.
+// parseWhole returns a document as JSON. The parser reads up to where the document ends for
+// YAML, and ignores the text after it: a second flow mapping, a line that is indented less
+// than the first, a mark after a line end that only YAML knows. A second parser makes sure
+// that there is none.
 func parseWhole(part []byte) ([]byte, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(part)
 	if err != nil {
@@ -149,10 +149,10 @@ func parseWhole(part []byte) ([]byte, error) {
 	return asJSON, nil
 }
 
-// unread is a document of which only the end matters.
+// unread is a document whose content is skipped.
 type unread struct{}
 
-// UnmarshalYAML takes whatever stands there.
+// UnmarshalYAML accepts any content.
 func (*unread) UnmarshalYAML(func(any) error) error { return nil }
 
 // splitJSON reads one JSON value after the other. With an error, the last document is

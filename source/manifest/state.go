@@ -8,12 +8,12 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// State is what a folder says at one moment. It is the receiver's to keep and not
-// to change: later states share parts of it.
+// State is the content of a folder at one moment. The receiver may keep it and must not
+// change it: later states share parts of it.
 type State struct {
 	Input policy.Input
-	// FileErrors are the broken files, sorted by name. What such a file last held
-	// is still part of Input.
+	// FileErrors are the broken files, sorted by name. The last whole content of such a
+	// file is still part of Input.
 	FileErrors []FileError
 	// Problems are the objects that are left out.
 	Problems []policy.Problem
@@ -34,7 +34,7 @@ func (e FileError) Error() string { return e.File + ": " + e.Reason }
 const (
 	// ReasonIgnored: the object is of a kind that is not read from files.
 	ReasonIgnored = "Ignored"
-	// ReasonDuplicate: an object of that name stands elsewhere, and that one counts.
+	// ReasonDuplicate: an earlier object has the same name and counts.
 	ReasonDuplicate = "Duplicate"
 )
 
@@ -97,7 +97,7 @@ func (s *State) add(o *object) {
 	}
 }
 
-// imply gives a namespace that no file describes the label that every one has.
+// imply gives a namespace without a manifest the label that every namespace has.
 func (s *State) imply(name string) {
 	if s.Input.Namespaces[name] == nil {
 		s.Input.Namespaces[name] = map[string]string{corev1.LabelMetadataName: name}

@@ -4,11 +4,14 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"k8s.io/utils/clock"
 )
 
 // handClock has timers that fire when the test says so. Each After is told to the
 // test before it returns.
 type handClock struct {
+	clock.Clock
 	asked chan *handTimer
 }
 
@@ -42,7 +45,7 @@ type waiting struct {
 
 func startWaiting(t *testing.T) (*waiting, *handTimer) {
 	t.Helper()
-	w := &waiting{t: t, clock: &handClock{make(chan *handTimer)}, watch: make(handWatch), ended: make(chan error, 1)}
+	w := &waiting{t: t, clock: &handClock{asked: make(chan *handTimer)}, watch: make(handWatch), ended: make(chan error, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
 	w.ctx = cancel
 	s := &Source{dir: "/d", clock: w.clock}

@@ -8,18 +8,18 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// watch tells of changes in and around a folder.
+// watch reports changes in and around a folder.
 type watch interface {
-	// paths gives the path of each change, "" where changes were lost. It is closed
-	// when the watch ends by itself.
+	// paths returns the path of each change, "" where changes were lost. It is closed when
+	// the watch ends by itself.
 	paths() <-chan string
-	// renew follows a folder that was replaced by another of its name.
+	// renew watches the folder that replaced the watched one.
 	renew()
 	close()
 }
 
-// notifyWatch watches the folder and the one it is in: the latter tells when the
-// folder itself is replaced, also where it is a symbolic link.
+// notifyWatch watches the folder and its parent: the parent reports that the folder itself
+// is replaced, also where it is a symbolic link.
 type notifyWatch struct {
 	dir    string
 	w      *fsnotify.Watcher
@@ -74,8 +74,8 @@ func (n *notifyWatch) forward() {
 }
 
 // renew adds the folder's watch again: the old one ended with the old folder, or
-// follows it to its new name. Where there is no folder now, the one it was in tells
-// when there is one.
+// follows it to its new name. Where there is no folder now, its parent
+// reports when there is one.
 func (n *notifyWatch) renew() {
 	// Both fail where there is nothing to remove or to add, which is fine.
 	_ = n.w.Remove(n.dir)
