@@ -210,7 +210,7 @@ func (a *agent) work(ctx context.Context) error {
 	run(a.rollout.Run)
 	run(a.enforce.RunExpiry)
 	run(a.runDenials)
-	run(a.runNodeAddresses)
+	run(func(ctx context.Context) { every(ctx, nodeAddressesPeriod, a.nodes.poll) })
 	w := configWatch{path: a.config.Load().File, last: a.text, apply: a.reconfigure, log: a.log, after: time.After}
 	g.Go(func() error { return w.run(ctx) })
 	if a.o.MetricsAddr != "" {

@@ -116,10 +116,11 @@ func (c *cluster) report(ctx context.Context, findings func() []status.Finding) 
 		return c.reporter.Run(ctx)
 	})
 	g.Go(func() error {
-		return every(ctx, reportPeriod, func() {
+		every(ctx, reportPeriod, func() {
 			c.reporter.SetReady(c.health.Enforcing())
 			c.reporter.SetFindings(findings())
 		})
+		return nil
 	})
 	if c.clearTaint {
 		g.Go(func() error { return c.untaint(ctx) })

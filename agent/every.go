@@ -6,11 +6,11 @@ import (
 )
 
 // every calls f at once and then after each period, until ctx ends.
-func every(ctx context.Context, period time.Duration, f func()) error {
+func every(ctx context.Context, period time.Duration, f func()) {
 	for {
 		f()
 		if wait(ctx, period) != nil {
-			return nil
+			return
 		}
 	}
 }

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"log/slog"
 
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/proxy/corefile"
@@ -23,18 +22,13 @@ func (a *agent) openSource() error {
 	if a.o.Cluster != nil {
 		return a.openCluster(*a.o.Cluster)
 	}
-	s, err := newFolder(a.o.Manifests, a.o.Node, a.log)
-	a.source = s
+	s, err := manifest.New(a.o.Manifests, a.log, manifest.NodeName(a.o.Node))
+	a.source = folder{s}
 	return err
 }
 
 // folder is a source of manifests.
 type folder struct{ *manifest.Source }
-
-func newFolder(dir, node string, log *slog.Logger) (folder, error) {
-	s, err := manifest.New(dir, log, manifest.NodeName(node))
-	return folder{s}, err
-}
 
 func (f folder) run(ctx context.Context, receive func(rollout.State)) error {
 	return f.Run(ctx, func(s manifest.State) {

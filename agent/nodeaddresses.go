@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"log/slog"
 	"net/netip"
 	"reflect"
@@ -86,26 +85,11 @@ func (n *nodeAddresses) joined() proxy.Cluster {
 	return c
 }
 
-// run refreshes at each tick. The last known addresses stay while the kernel cannot be
-// asked.
-func (n *nodeAddresses) run(ctx context.Context, tick <-chan time.Time) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick:
-		}
-		err := n.refresh()
-		if err != nil && !n.failing {
-			n.log.Warn("the guard goes by the addresses that this node had before", "error", err)
-		}
-		n.failing = err != nil
+// poll refreshes. The last known addresses stay while the kernel cannot be asked.
+func (n *nodeAddresses) poll() {
+	err := n.refresh()
+	if err != nil && !n.failing {
+		n.log.Warn("the guard goes by the addresses that this node had before", "error", err)
 	}
-}
-
-// runNodeAddresses refreshes the node's addresses until ctx ends.
-func (a *agent) runNodeAddresses(ctx context.Context) {
-	tick := time.NewTicker(nodeAddressesPeriod)
-	defer tick.Stop()
-	a.nodes.run(ctx, tick.C)
+	n.failing = err != nil
 }

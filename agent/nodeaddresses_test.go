@@ -2,15 +2,12 @@ package agent
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/policy"
@@ -28,30 +25,19 @@ func addrs(list ...string) (out []netip.Addr) {
 // TestGuardLearnsNewAddresses: an address that the node gets while the agent
 // runs, and those of host-network pods, reach the guard; nothing is told twice.
 func TestGuardLearnsNewAddresses(t *testing.T) {
-	var mu sync.Mutex // of has and fails
 	var told []proxy.Cluster
 	var has []netip.Addr
 	var fails error
 	var log bytes.Buffer
 	n := &nodeAddresses{
-		read: func() ([]netip.Addr, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			return slices.Clone(has), fails
-		},
+		read:   func() ([]netip.Addr, error) { return slices.Clone(has), fails },
 		parked: func(policy.Cluster) []netip.Prefix { return nil },
 		set:    func(c proxy.Cluster) { told = append(told, c) },
 		log:    slog.New(slog.NewTextHandler(&log, nil)),
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	tick, ended := make(chan time.Time), make(chan struct{})
-	go func() { n.run(ctx, tick); close(ended) }()
 	expect := func(tells int, own, peers []netip.Addr) {
 		t.Helper()
-		tick <- time.Time{}
-		tick <- time.Time{} // the look before it is over
-		n.mu.Lock()
-		defer n.mu.Unlock()
+		n.poll()
 		if len(told) != tells {
 			t.Fatalf("told %d times, want %d", len(told), tells)
 		}
@@ -59,11 +45,7 @@ func TestGuardLearnsNewAddresses(t *testing.T) {
 			t.Errorf("told %+v", c)
 		}
 	}
-	set := func(err error, list ...string) {
-		mu.Lock()
-		defer mu.Unlock()
-		has, fails = addrs(list...), err
-	}
+	set := func(err error, list ...string) { has, fails = addrs(list...), err }
 	set(nil, "192.0.2.2", "192.0.2.1")
 	expect(1, addrs("192.0.2.1", "192.0.2.2"), nil)
 	expect(1, addrs("192.0.2.1", "192.0.2.2"), nil)
@@ -74,6 +56,7 @@ func TestGuardLearnsNewAddresses(t *testing.T) {
 	n.learn(pods)
 	expect(2, addrs("192.0.2.1", "192.0.2.2"), addrs("192.0.2.9", "2001:db8::9"))
 	set(errors.New("netlink: no buffer space"))
+	n.poll()
 	expect(2, addrs("192.0.2.1", "192.0.2.2"), addrs("192.0.2.9", "2001:db8::9"))
 	set(nil, "192.0.2.1", "198.18.0.77")
 	expect(3, addrs("192.0.2.1", "198.18.0.77"), addrs("192.0.2.9", "2001:db8::9"))
@@ -86,8 +69,6 @@ func TestGuardLearnsNewAddresses(t *testing.T) {
 	}
 	n.learn(rollout.State{})
 	expect(5, addrs("192.0.2.1", "198.18.0.77"), nil)
-	cancel()
-	<-ended
 	if got := strings.Count(log.String(), "no buffer space"); got != 1 {
 		t.Errorf("the failure is logged %d times", got)
 	}

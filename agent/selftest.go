@@ -44,7 +44,7 @@ func newSelfTest(test func(context.Context, policy.PodRef) (enforcer.Path, error
 
 // run tests until ctx ends.
 func (s *selfTest) run(ctx context.Context) {
-	_ = every(ctx, testPause, func() { s.one(ctx) })
+	every(ctx, testPause, func() { s.one(ctx) })
 }
 
 // one tests the first pod whose time has come.

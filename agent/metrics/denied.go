@@ -1,8 +1,6 @@
 package metrics
 
-import (
-	"github.com/namegate/namegate/audit"
-)
+import "github.com/namegate/namegate/audit"
 
 var (
 	flowVerdicts = [...]audit.FlowVerdict{audit.Denied, audit.WouldDeny}
@@ -22,12 +20,12 @@ func (e emitter) denied(f Denied) {
 	}
 	for _, verdict := range flowVerdicts {
 		for _, reason := range flowReasons {
-			e.count(descFlows, by[pair{verdict, reason}], verdict.String(), string(reason))
+			e.count("flows_total", "Connections that were denied, or would be, that the kernel handed over.", by[pair{verdict, reason}], "verdict", verdict.String(), "reason", string(reason))
 		}
 	}
-	e.count(descFlowsOver, f.Over)
-	e.count(descFlowsLost, f.Lost)
+	e.count("flows_over_total", "Connections that were counted in no flow, since there were too many to tell apart.", f.Over)
+	e.count("flow_losses_total", "How often packets of denied connections were lost on their way from the kernel.", f.Lost)
 	if f.Packets != nil {
-		e.count(descPackets, *f.Packets)
+		e.count("denied_packets_total", "Packets that the verdict denied, counted by the kernel.", *f.Packets)
 	}
 }
