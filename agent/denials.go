@@ -1,0 +1,83 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/audit/denial"
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/kernel/nflog"
+	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/policy"
+)
+
+// decisions is the proxy's log: the audit log, if there is one, and the memory of answers
+// that denials are explained by.
+type decisions struct {
+	log    *audit.Log // nil where nothing is logged
+	memory *denial.Memory
+}
+
+// Write implements proxy.DecisionLog.
+func (d decisions) Write(r audit.Record) {
+	d.memory.Note(&r)
+	if d.log != nil {
+		d.log.Write(r)
+	}
+}
+
+// Repeats implements proxy.Repeater: the memory has a repeated answer already.
+func (d decisions) Repeats() bool { return d.log != nil }
+
+// openDenials prepares the report of denied connections, which runDenials begins.
+func (a *agent) openDenials() error {
+	packets, err := nflog.Open(nft.LogGroup, a.log)
+	if err != nil {
+		return err
+	}
+	a.kernel.closers = append(a.kernel.closers, packets.Close)
+	a.packets, a.memory = packets, denial.NewMemory()
+	a.enforce.OnTakenBack(func(o enforcer.Open) { a.memory.Remember(o.Addr, granted(o)) })
+	o := denial.Options{
+		Packets: packets, Memory: a.memory, Logger: a.log,
+		Snapshot: func() *policy.Snapshot { return a.rollout.Status().InForce },
+		Granted: func(pod policy.PodRef, addr netip.Addr) []denial.Granted {
+			return allGranted(a.enforce.NamesOf(pod, addr))
+		},
+		GrantedToAnybody: func(addr netip.Addr) []denial.Granted { return allGranted(a.enforce.NamesOfAnybody(addr)) },
+		Resolves:         a.enforce.Resolves,
+		Reached:          a.reached,
+	}
+	if a.audit != nil {
+		o.Log = a.audit.WriteFlow
+	}
+	a.denials = denial.New(o)
+	return nil
+}
+
+// reached returns the destination that the kernel translated a connection to.
+func (a *agent) reached(proto uint8, src, dst netip.AddrPort) (netip.AddrPort, bool) {
+	f, known, err := a.kernel.Flows.Lookup(proto, src, dst)
+	return f.Peer, known && err == nil
+}
+
+func granted(o enforcer.Open) denial.Granted {
+	return denial.Granted{Pod: o.Pod, Name: o.Name, Until: o.Until}
+}
+
+func allGranted(open []enforcer.Open) []denial.Granted {
+	out := make([]denial.Granted, len(open))
+	for i, o := range open {
+		out[i] = granted(o)
+	}
+	return out
+}
+
+// runDenials reports denied connections until ctx ends. Its failure changes nothing of
+// what is denied.
+func (a *agent) runDenials(ctx context.Context) {
+	if err := a.denials.Run(ctx); err != nil {
+		a.log.Error("denied connections are not told of until the agent starts anew", "error", err)
+	}
+}
