@@ -190,7 +190,7 @@ func TestCommandsAreDocumented(t *testing.T) {
 	probe := &cobra.Command{}
 	a.add(probe)
 	probe.Flags().VisitAll(func(f *pflag.Flag) { shared[f.Name] = f.Usage })
-	compareFlags(t, "Flags of all", section(t, string(text), "## Flags of all that ask agents"), probe.Flags(), nil)
+	compareFlags(t, "Flags of all", section(t, string(text), "## Common flags"), probe.Flags(), nil)
 	for _, c := range root("namegate").Commands() {
 		if c.Name() == "help" || c.Name() == "completion" {
 			continue
@@ -203,7 +203,7 @@ func TestCommandsAreDocumented(t *testing.T) {
 		if !strings.Contains(s, "namegate "+c.Use+"\n") {
 			t.Errorf("the section of %s does not say how it is used: namegate %s", c.Name(), c.Use)
 		}
-		if _, elsewhere, found := strings.Cut(s, "Its flags are in ["); found {
+		if _, elsewhere, found := strings.Cut(s, "For its flags, see ["); found {
 			file, _, _ := strings.Cut(elsewhere, "]")
 			other, err := os.ReadFile(filepath.Join("../../docs", file))
 			if err != nil {

@@ -25,7 +25,7 @@ func TestDocumentedRefusals(t *testing.T) {
 			sources.Write(source)
 		}
 	}
-	_, table, found := strings.Cut(string(text), "\n## When it does not work\n")
+	_, table, found := strings.Cut(string(text), "\n## Troubleshooting\n")
 	if !found {
 		t.Fatal("the document has no such section")
 	}
@@ -51,7 +51,7 @@ func TestDocumentedRefusals(t *testing.T) {
 // TestDocumentedBounds: the numbers of the documents are those of the code.
 func TestDocumentedBounds(t *testing.T) {
 	for file, want := range map[string][]string{
-		"../../docs/kubectl.md":  {"128 connections, 16 of one address", "takes 20 of one address a second", "5 new callers\n  of one address and 10 of all a second", "counts for 10 s", "port 9954", "`namegate-console-0` to\n`namegate-console-f`"},
+		"../../docs/kubectl.md":  {"128 connections, 16 of one address", "takes 20 of one address a second", "5 new callers of one address and 10 of all a second", "counts for 10 s", "port 9954", "`namegate-console-0` to\n`namegate-console-f`"},
 		"../../docs/security.md": {"5 new callers of one address (an IPv6 /64) and 10 of all a second", "128 connections and 16 of one address, 5 s for handshake and header, 64 KiB of header, 30 s for a piece", "20 connections of one address a second, and 60 of all"},
 	} {
 		text, err := os.ReadFile(file)

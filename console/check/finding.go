@@ -57,22 +57,22 @@ type Kind struct {
 // Kinds returns every kind of finding, in the order of the documents.
 func Kinds() []Kind {
 	return []Kind{
-		{Unreadable, Error, "a document cannot be read: its YAML, its kind, a field that does not exist, a value of another type"},
-		{policy.ReasonInvalid, Error, "a policy or NetworkPolicy cannot work at all: its selector cannot be read"},
-		{policy.ReasonPartiallyInvalid, Error, "a part of a policy or NetworkPolicy cannot work, alone or beside the other policies of its pods; an API server refuses most of these"},
-		{Duplicate, Error, "two policies, or two NetworkPolicies, have one name, so that one of them would be lost"},
-		{Unreadable, Warning, "a Pod or Namespace cannot be read"},
-		{Duplicate, Warning, "a match or a port is covered by another one of the policy"},
-		{SelectsNothing, Warning, "a policy selects none of the pods in these manifests; only where there are some"},
-		{policy.ReasonHostNetwork, Warning, "a policy selects a pod on the host network, for which it cannot hold"},
-		{EveryName, Warning, "a pattern is every name"},
-		{PublicSuffix, Warning, "a pattern is below a public suffix (`*.com`, `**.co.uk`, `*.s3.amazonaws.com`), where anybody can have a name"},
-		{Apex, Warning, "a pattern opens names below a domain, and nothing in the namespace opens the domain itself"},
-		{ClusterNames, Warning, "a pattern opens all of the cluster, or a name under the cluster domain can be no Service"},
-		{NotAsked, Warning, "nobody asks DNS for it: an address, or a name of one label, to which pods add a search suffix"},
-		{ALabel, Warning, "a label begins with `xn--` and stands for no Unicode label"},
-		{TrailingDot, Warning, "a dot at the end, which says nothing"},
-		{NoPolicy, Warning, "there is no policy in all of the manifests"},
+		{Unreadable, Error, "an invalid document: YAML syntax, an unknown kind or field, a value of the wrong type"},
+		{policy.ReasonInvalid, Error, "a policy or NetworkPolicy has an invalid selector and has no effect"},
+		{policy.ReasonPartiallyInvalid, Error, "a part of a policy or NetworkPolicy is invalid, alone or with the other policies of its pods; an API server rejects most of these"},
+		{Duplicate, Error, "two policies, or two NetworkPolicies, have the same name, so one of them would be lost"},
+		{Unreadable, Warning, "a Pod or Namespace is invalid"},
+		{Duplicate, Warning, "another match or port of the policy covers this match or port"},
+		{SelectsNothing, Warning, "a policy selects none of the pods in the manifests; only if the manifests contain pods"},
+		{policy.ReasonHostNetwork, Warning, "a policy selects a pod on the host network, where it cannot be enforced"},
+		{EveryName, Warning, "a pattern matches every name"},
+		{PublicSuffix, Warning, "a pattern is below a public suffix (`*.com`, `**.co.uk`, `*.s3.amazonaws.com`), where anyone can register a name"},
+		{Apex, Warning, "a pattern opens names below a domain, and no match in the namespace opens the domain itself"},
+		{ClusterNames, Warning, "a pattern opens the whole cluster domain, or a name under the cluster domain cannot be a Service"},
+		{NotAsked, Warning, "DNS is never queried for this name: an address, or a name of one label, to which pods add a search suffix"},
+		{ALabel, Warning, "a label begins with `xn--` and is not a valid A-label"},
+		{TrailingDot, Warning, "a trailing dot, which has no effect"},
+		{NoPolicy, Warning, "the manifests contain no policy"},
 	}
 }
 

@@ -124,7 +124,7 @@ func TestSemanticsNames(t *testing.T) {
 func TestSemanticsPorts(t *testing.T) {
 	for _, row := range table(t, "Ports")[1:] {
 		ports := ", ports: [" + row[0] + "]"
-		if row[0] == "nothing written" {
+		if row[0] == "no ports" {
 			ports = ""
 		}
 		got := compiled(t, "egress: [{matches: [{name: a.test}]"+ports+"}]").PortSets()
