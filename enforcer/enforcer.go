@@ -147,7 +147,7 @@ type Enforcer struct {
 	// asked are the addresses that are asked for DNS.
 	asked atomic.Pointer[map[netip.Addr]bool]
 	// takenBack is told of grants that a policy does not allow any more.
-	takenBack func(Open)
+	takenBack func(policy.GrantInfo)
 
 	grants  *grantTable
 	batch   batch         // of who holds the grant table's plan

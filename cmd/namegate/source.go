@@ -12,9 +12,9 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/denial"
+	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy"
 )
@@ -25,7 +25,7 @@ type knowledge struct {
 	node  string
 	// denials and memory may be nil: nothing is known of denied connections then.
 	denials *denial.Denials
-	memory  *denial.Memory
+	memory  *recent.Memory
 }
 
 // console returns what answers callers of a kind: those of the socket, and those of
@@ -140,11 +140,13 @@ func (k *knowledge) Trouble() map[policy.PodRef][]string {
 	return out
 }
 
-// Open returns a pod's grants.
-func (k *knowledge) Open(p policy.PodRef) []enforcer.Open { return k.agent.enforce.Open(p) }
+// Grants returns a pod's grants.
+func (k *knowledge) Grants(p policy.PodRef) []policy.GrantInfo {
+	return k.agent.enforce.ListGrants(p)
+}
 
 // Ended returns grants that have ended.
-func (k *knowledge) Ended(p policy.PodRef, a netip.Addr) []enforcer.Open {
+func (k *knowledge) Ended(p policy.PodRef, a netip.Addr) []policy.GrantInfo {
 	return k.agent.enforce.History(p, a)
 }
 
@@ -157,7 +159,7 @@ func (k *knowledge) Denied(p policy.PodRef) []audit.Flow {
 }
 
 // Seen returns a pod's answers that held an address.
-func (k *knowledge) Seen(p policy.PodRef, a netip.Addr) []denial.Sighting {
+func (k *knowledge) Seen(p policy.PodRef, a netip.Addr) []recent.Sighting {
 	if k.memory == nil {
 		return nil
 	}
@@ -166,20 +168,20 @@ func (k *knowledge) Seen(p policy.PodRef, a netip.Addr) []denial.Sighting {
 
 // SeenByAnybody returns all answers that held an address: those that were granted
 // are the enforcer's to remember.
-func (k *knowledge) SeenByAnybody(a netip.Addr) (out []denial.Sighting) {
+func (k *knowledge) SeenByAnybody(a netip.Addr) (out []recent.Sighting) {
 	if k.memory != nil {
 		out = k.memory.SeenByAnybody(a)
 	}
 	for _, o := range k.agent.enforce.NamesOfAnybody(a) {
-		out = append(out, denial.Sighting{Pod: o.Pod, Name: o.Name, Address: a})
+		out = append(out, recent.Sighting{Pod: o.Pod, Name: o.Name, Address: a})
 	}
 	return out
 }
 
 // Asked returns what a pod's last question for a name came to.
-func (k *knowledge) Asked(p policy.PodRef, n policy.Name) (denial.Decision, bool) {
+func (k *knowledge) Asked(p policy.PodRef, n policy.Name) (recent.Decision, bool) {
 	if k.memory == nil {
-		return denial.Decision{}, false
+		return recent.Decision{}, false
 	}
 	return k.memory.Asked(p, n)
 }

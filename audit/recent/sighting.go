@@ -1,7 +1,4 @@
-// Package denial says what connections were denied on this node and why: packets
-// from the kernel's log become flows of the audit log, with the names under which
-// the destination was seen, and alike ones are counted.
-package denial
+package recent
 
 import (
 	"net/netip"
@@ -59,8 +56,8 @@ func (s Sighting) after(old *Sighting) Sighting {
 
 func seconds(ttl uint32) time.Duration { return time.Duration(ttl) * time.Second }
 
-// open tells whether a match had the address open at a time.
-func (s *Sighting) open(m *policy.Match, at time.Time) bool {
+// OpenAt tells whether a match had the address open at a time.
+func (s *Sighting) OpenAt(m *policy.Match, at time.Time) bool {
 	if at.Before(s.until) {
 		return true
 	}

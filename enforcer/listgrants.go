@@ -10,47 +10,41 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// Open is one grant as it is shown: an address of a set, by one of its names.
-type Open struct {
-	Pod   policy.PodRef
-	Addr  netip.Addr
-	Ports policy.PortSet
-	Name  policy.Name
-	// Until is the deadline; in the past for one that has ended and is remembered.
-	Until time.Time
-	// By are the matches that opened it, as "namespace/policy pattern", joined by
-	// commas; "" where that is not known any more.
-	By string
-}
-
-// Open returns what a pod may open connections to now, sorted by name, port set and
+// ListGrants returns a pod's grants that have not ended, sorted by name, port set and
 // address. It holds up no grant for longer than one set is copied.
-func (e *Enforcer) Open(pod policy.PodRef) []Open {
-	out := e.appendOpen(nil, pod)
-	slices.SortFunc(out, compareOpen)
-	return out
-}
-
-// AllOpen is Open of every pod, sorted by pod first.
-func (e *Enforcer) AllOpen() []Open {
-	var out []Open
-	for ref := range *e.grants.pods.Load() {
-		out = e.appendOpen(out, ref)
+func (e *Enforcer) ListGrants(pod policy.PodRef) []policy.GrantInfo {
+	p := e.grants.of(pod)
+	if p == nil {
+		return nil
 	}
-	slices.SortFunc(out, compareOpen)
+	var out []policy.GrantInfo
+	at := e.instant()
+	for s := range p.all() {
+		s.mu.RLock()
+		out = slices.Grow(out, len(s.entries))
+		for a, g := range s.entries {
+			for i := range g.reasons {
+				if r := &g.reasons[i]; r.until > at.now {
+					out = append(out, s.info(a, r, at))
+				}
+			}
+		}
+		s.mu.RUnlock()
+	}
+	slices.SortFunc(out, compareInfo)
 	return out
 }
 
 // History returns by which names an address was open to a pod, and is not any more,
-// sorted as Open is. A set remembers some of its last addresses.
-func (e *Enforcer) History(pod policy.PodRef, addr netip.Addr) []Open {
+// sorted as ListGrants is. A set remembers some of its last addresses.
+func (e *Enforcer) History(pod policy.PodRef, addr netip.Addr) []policy.GrantInfo {
 	out := e.appendAddress(nil, pod, addr, false, true)
-	slices.SortFunc(out, compareOpen)
+	slices.SortFunc(out, compareInfo)
 	return out
 }
 
 // NamesOf returns by which names an address is open to a pod, or was.
-func (e *Enforcer) NamesOf(pod policy.PodRef, addr netip.Addr) []Open {
+func (e *Enforcer) NamesOf(pod policy.PodRef, addr netip.Addr) []policy.GrantInfo {
 	return e.appendAddress(nil, pod, addr, true, true)
 }
 
@@ -58,8 +52,8 @@ func (e *Enforcer) NamesOf(pod policy.PodRef, addr netip.Addr) []Open {
 const anybodyMost = 128
 
 // NamesOfAnybody is NamesOf of every pod, or of some if they are enough.
-func (e *Enforcer) NamesOfAnybody(addr netip.Addr) []Open {
-	var out []Open
+func (e *Enforcer) NamesOfAnybody(addr netip.Addr) []policy.GrantInfo {
+	var out []policy.GrantInfo
 	for ref := range *e.grants.pods.Load() {
 		if len(out) >= anybodyMost {
 			break
@@ -69,30 +63,8 @@ func (e *Enforcer) NamesOfAnybody(addr netip.Addr) []Open {
 	return out
 }
 
-// appendOpen appends the grants of a pod that have not ended.
-func (e *Enforcer) appendOpen(out []Open, pod policy.PodRef) []Open {
-	p := e.grants.of(pod)
-	if p == nil {
-		return out
-	}
-	at := e.instant()
-	for s := range p.all() {
-		s.mu.RLock()
-		out = slices.Grow(out, len(s.entries))
-		for a, g := range s.entries {
-			for i := range g.reasons {
-				if r := &g.reasons[i]; r.until > at.now {
-					out = append(out, s.open(a, r, at))
-				}
-			}
-		}
-		s.mu.RUnlock()
-	}
-	return out
-}
-
 // appendAddress appends by which names an address is open to a pod, and was.
-func (e *Enforcer) appendAddress(out []Open, pod policy.PodRef, addr netip.Addr, now, past bool) []Open {
+func (e *Enforcer) appendAddress(out []policy.GrantInfo, pod policy.PodRef, addr netip.Addr, now, past bool) []policy.GrantInfo {
 	p := e.grants.of(pod)
 	if p == nil {
 		return out
@@ -106,7 +78,7 @@ func (e *Enforcer) appendAddress(out []Open, pod policy.PodRef, addr netip.Addr,
 		}
 		for i := range reasons {
 			if r := &reasons[i]; now && r.until > at.now || past && r.until <= at.now {
-				out = append(out, s.open(addr, r, at))
+				out = append(out, s.info(addr, r, at))
 			}
 		}
 		old := s.past.reasons[addr]
@@ -116,7 +88,7 @@ func (e *Enforcer) appendAddress(out []Open, pod policy.PodRef, addr netip.Addr,
 			if past && !again {
 				ended := *r
 				ended.until = min(r.until, at.now) // it may have been taken back before
-				out = append(out, s.open(addr, &ended, at))
+				out = append(out, s.info(addr, &ended, at))
 			}
 		}
 		s.mu.RUnlock()
@@ -124,9 +96,9 @@ func (e *Enforcer) appendAddress(out []Open, pod policy.PodRef, addr netip.Addr,
 	return out
 }
 
-// open renders a reason of an address.
-func (s *grantSet) open(a netip.Addr, r *reason, at instant) Open {
-	return Open{
+// info renders a reason of an address.
+func (s *grantSet) info(a netip.Addr, r *reason, at instant) policy.GrantInfo {
+	return policy.GrantInfo{
 		Pod: s.key.pod, Addr: a, Ports: s.key.ports, Name: r.name,
 		Until: at.epoch.Add(time.Duration(r.until)), By: r.by.String(),
 	}
@@ -135,17 +107,17 @@ func (s *grantSet) open(a netip.Addr, r *reason, at instant) Open {
 // OnTakenBack has f told of each grant, live or ended, that is forgotten since no policy
 // of its pod allows it any more: the pod may still use the address. f must not block. It
 // is set before Start.
-func (e *Enforcer) OnTakenBack(f func(Open)) { e.takenBack = f }
+func (e *Enforcer) OnTakenBack(f func(policy.GrantInfo)) { e.takenBack = f }
 
 // tell tells f of the reasons that are not kept.
-func (s *grantSet) tell(f func(Open), keep func(reason) bool, at instant) {
+func (s *grantSet) tell(f func(policy.GrantInfo), keep func(reason) bool, at instant) {
 	if f == nil {
 		return
 	}
 	each := func(a netip.Addr, reasons []reason) {
 		for i := range reasons {
 			if !keep(reasons[i]) {
-				f(s.open(a, &reasons[i], at))
+				f(s.info(a, &reasons[i], at))
 			}
 		}
 	}
@@ -157,7 +129,7 @@ func (s *grantSet) tell(f func(Open), keep func(reason) bool, at instant) {
 	}
 }
 
-func compareOpen(a, b Open) int {
+func compareInfo(a, b policy.GrantInfo) int {
 	return cmp.Or(
 		strings.Compare(a.Pod.Namespace, b.Pod.Namespace),
 		strings.Compare(a.Pod.Name, b.Pod.Name),

@@ -1,4 +1,4 @@
-package denial
+package recent
 
 import (
 	"net/netip"
@@ -100,10 +100,10 @@ func allGranted(answers []audit.Answer) bool {
 
 // Remember takes in what was a grant and is none any more, since no policy allows its
 // name: whoever was told the address may still use it.
-func (m *Memory) Remember(addr netip.Addr, g Granted) {
+func (m *Memory) Remember(g policy.GrantInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.see(Sighting{Pod: g.Pod, Name: g.Name, Address: addr, until: g.Until})
+	m.see(Sighting{Pod: g.Pod, Name: g.Name, Address: g.Addr, until: g.Until})
 }
 
 // see takes one sighting in. The caller holds mu.

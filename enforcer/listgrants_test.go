@@ -16,8 +16,8 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// opens renders grants: POD NAME PORTS ADDRESS in SECONDS BY.
-func (w *world) opens(all []Open) []string {
+// infos renders grants: POD NAME PORTS ADDRESS in SECONDS BY.
+func (w *world) infos(all []policy.GrantInfo) []string {
 	out := []string{}
 	for _, o := range all {
 		out = append(out, fmt.Sprintf("%s %s %s %s in %d %s", o.Pod.Name, o.Name, o.Ports, o.Addr, int(o.Until.Sub(w.clock.now()).Seconds()), o.By))
@@ -32,9 +32,9 @@ func sameLines(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-// TestOpen: what is open by each name, port set and family, sorted, and of the pod
+// TestListGrants: what is open by each name, port set and family, sorted, and of the pod
 // alone that is asked for.
-func TestOpen(t *testing.T) {
+func TestListGrants(t *testing.T) {
 	w := newWorld(t)
 	a, b := pod("a", "10.1.0.5 2001:db8:1::5", "x", "y"), pod("b", "10.1.0.6", "x")
 	w.apply([]policy.Pod{a, b}, pol("x", "tcp/443 *.example.net"), pol("y", "tcp/443 www.example.net", "udp/53 www.example.net"))
@@ -50,23 +50,23 @@ func TestOpen(t *testing.T) {
 		"a www.example.net udp/53 2001:db8::1 in 90 shop/y www.example.net",
 	}
 	ofB := "b api.example.net tcp/443 192.0.2.7 in 120 shop/x *.example.net"
-	sameLines(t, "a's", w.opens(w.e.Open(a.PodRef)), ofA...)
-	sameLines(t, "all", w.opens(w.e.AllOpen()), append(ofA, ofB)...)
-	sameLines(t, "nobody's", w.opens(w.e.Open(pod("c", "10.1.0.7").PodRef)))
-	sameLines(t, "history while it is open", w.opens(w.e.History(a.PodRef, addr("192.0.2.1"))))
+	sameLines(t, "a's", w.infos(w.e.ListGrants(a.PodRef)), ofA...)
+	sameLines(t, "b's", w.infos(w.e.ListGrants(b.PodRef)), ofB)
+	sameLines(t, "nobody's", w.infos(w.e.ListGrants(pod("c", "10.1.0.7").PodRef)))
+	sameLines(t, "history while it is open", w.infos(w.e.History(a.PodRef, addr("192.0.2.1"))))
 
 	w.expire(100 * time.Second) // www is over, api holds the address
-	sameLines(t, "what is left", w.opens(w.e.Open(a.PodRef)), "a api.example.net tcp/443 192.0.2.1 in 20 shop/x *.example.net")
-	sameLines(t, "what has ended", w.opens(w.e.History(a.PodRef, addr("192.0.2.1"))),
+	sameLines(t, "what is left", w.infos(w.e.ListGrants(a.PodRef)), "a api.example.net tcp/443 192.0.2.1 in 20 shop/x *.example.net")
+	sameLines(t, "what has ended", w.infos(w.e.History(a.PodRef, addr("192.0.2.1"))),
 		"a www.example.net tcp/443 192.0.2.1 in -10 shop/x *.example.net,shop/y www.example.net", "a www.example.net udp/53 192.0.2.1 in -10 shop/y www.example.net")
-	got := w.opens(w.e.NamesOf(a.PodRef, addr("192.0.2.1")))
+	got := w.infos(w.e.NamesOf(a.PodRef, addr("192.0.2.1")))
 	slices.Sort(got)
 	sameLines(t, "both", got, "a api.example.net tcp/443 192.0.2.1 in 20 shop/x *.example.net",
 		"a www.example.net tcp/443 192.0.2.1 in -10 shop/x *.example.net,shop/y www.example.net", "a www.example.net udp/53 192.0.2.1 in -10 shop/y www.example.net")
-	sameLines(t, "of anybody", w.opens(w.e.NamesOfAnybody(addr("192.0.2.7"))), "b api.example.net tcp/443 192.0.2.7 in 20 shop/x *.example.net")
+	sameLines(t, "of anybody", w.infos(w.e.NamesOfAnybody(addr("192.0.2.7"))), "b api.example.net tcp/443 192.0.2.7 in 20 shop/x *.example.net")
 
 	w.answer(a, "www.example.net", 60, "192.0.2.1")
-	sameLines(t, "history after it was opened again", w.opens(w.e.History(a.PodRef, addr("192.0.2.1"))))
+	sameLines(t, "history after it was opened again", w.infos(w.e.History(a.PodRef, addr("192.0.2.1"))))
 }
 
 // TestNamesOfAnybodyAreEnough: an address of many pods and names does not keep whoever
@@ -97,7 +97,7 @@ func TestOpenAfterARestart(t *testing.T) {
 	w.clock.pass(20 * time.Second)
 	w.restart()
 	w.apply([]policy.Pod{a}, pol("x", "tcp/443 *.example.net"))
-	sameLines(t, "inherited", w.opens(w.e.Open(a.PodRef)), "a www.example.net tcp/443 192.0.2.1 in 100 shop/x *.example.net")
+	sameLines(t, "inherited", w.infos(w.e.ListGrants(a.PodRef)), "a www.example.net tcp/443 192.0.2.1 in 100 shop/x *.example.net")
 }
 
 // TestTakenBackIsTold: grants, live and ended, that no policy allows any more, and no
@@ -105,8 +105,8 @@ func TestOpenAfterARestart(t *testing.T) {
 func TestTakenBackIsTold(t *testing.T) {
 	w := newNode(t)
 	w.boot()
-	var told []Open
-	w.e.OnTakenBack(func(o Open) { told = append(told, o) })
+	var told []policy.GrantInfo
+	w.e.OnTakenBack(func(o policy.GrantInfo) { told = append(told, o) })
 	if _, err := w.e.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -118,10 +118,10 @@ func TestTakenBackIsTold(t *testing.T) {
 	w.answer(a, "api.example.net", 60, "192.0.2.2 192.0.2.3")
 	w.answer(b, "www.example.net", 60, "192.0.2.2")
 	if len(told) != 0 {
-		t.Errorf("told of %v while all is allowed", w.opens(told))
+		t.Errorf("told of %v while all is allowed", w.infos(told))
 	}
 	w.apply([]policy.Pod{a}, pol("x", "tcp/443 api.example.net"))
-	got := w.opens(told)
+	got := w.infos(told)
 	sort.Strings(got)
 	sameLines(t, "told", got,
 		"a api.example.net tcp/80 192.0.2.2 in 120 shop/x *.example.net", "a api.example.net tcp/80 192.0.2.3 in 120 shop/x *.example.net",
@@ -129,9 +129,9 @@ func TestTakenBackIsTold(t *testing.T) {
 		"a www.example.net tcp/443 192.0.2.2 in 120 shop/x *.example.net", "a www.example.net tcp/80 192.0.2.2 in 120 shop/x *.example.net")
 }
 
-// TestOpenHoldsUpNobody: listings and grants of many goroutines at a time, each of
+// TestListGrantsHoldsUpNobody: listings and grants of many goroutines at a time, each of
 // which sees whole grants.
-func TestOpenHoldsUpNobody(t *testing.T) {
+func TestListGrantsHoldsUpNobody(t *testing.T) {
 	w := newWorld(t)
 	a := pod("a", "10.1.0.5", "x")
 	w.apply([]policy.Pod{a}, pol("x", "tcp/443 *.example.net"))
@@ -145,7 +145,7 @@ func TestOpenHoldsUpNobody(t *testing.T) {
 					return
 				default:
 				}
-				for _, o := range w.e.AllOpen() {
+				for _, o := range w.e.ListGrants(a.PodRef) {
 					if o.Pod != a.PodRef || o.By != "shop/x *.example.net" || o.Ports != https || !o.Addr.IsValid() {
 						t.Errorf("half a grant: %+v", o)
 						return
@@ -167,9 +167,9 @@ func TestOpenHoldsUpNobody(t *testing.T) {
 	wait.Wait()
 }
 
-// TestOpenLikeTwin: whatever is granted, ends and is taken back, what is listed is what
+// TestListGrantsLikeTwin: whatever is granted, ends and is taken back, what is listed is what
 // was granted and has not ended.
-func TestOpenLikeTwin(t *testing.T) {
+func TestListGrantsLikeTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	for range 20 {
 		w := newWorld(t)
@@ -195,7 +195,7 @@ func TestOpenLikeTwin(t *testing.T) {
 					want = append(want, fmt.Sprint(k, until.Unix()))
 				}
 			}
-			for _, o := range w.e.AllOpen() {
+			for _, o := range append(w.e.ListGrants(pods[0].PodRef), w.e.ListGrants(pods[1].PodRef)...) {
 				got = append(got, fmt.Sprint(key{o.Pod.Name, o.Name.String(), o.Addr.String()}, o.Until.Unix()))
 			}
 			slices.Sort(want)

@@ -1,4 +1,4 @@
-package denial
+package recent
 
 import (
 	"fmt"
@@ -11,6 +11,20 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 )
+
+var start = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+func ref(name string) policy.PodRef {
+	return policy.PodRef{Namespace: "shop", Name: name, UID: "uid-" + name}
+}
+
+func name(s string) policy.Name {
+	n, err := policy.ParseName(s)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
 
 func addr(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}) }
 
