@@ -91,7 +91,7 @@ demo-clean: need-root need-go ## remove what killed demos and tests left behind 
 	@exec bin/demo -clean
 
 lint: need-go verify ## check format, vet, the linters of .golangci.yml and generated files
-	@unformatted=$$(gofmt -l agent audit charts cmd console crds docs e2e enforcer image kernel policy proxy source status); \
+	@unformatted=$$(gofmt -l agent audit charts cmd console crds docs e2e enforcer image kernel policy proxy source stats status); \
 	[ -z "$$unformatted" ] || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
 	$(tool) golangci-lint run

@@ -23,10 +23,9 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/source/manifest"
+	"github.com/namegate/namegate/stats"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -347,7 +346,7 @@ func busy() Status {
 		Files:    []manifest.FileError{{File: "/etc/namegate/manifests/a.yaml", Reason: "line 3: no colon", Since: noon}},
 		Problems: []policy.Problem{{Object: "policy shop/base", Reason: policy.ReasonPartiallyInvalid, Path: "spec.egress[0].matches[0]", Message: "a bell \a and \x1b[31mred"}},
 		Away:     &Away{Since: noon, Error: "connection refused"}, Paths: []FailedPath{{"shop/cart-7d9f", "dropped"}},
-		Enforcer: enforcer.Status{
+		Enforcer: stats.Enforcer{
 			Selected: 3, Grants: 12, Homeless: []netip.Addr{netip.MustParseAddr("10.1.0.10")}, Unseen: []netip.Addr{netip.MustParseAddr("10.1.0.11")},
 			Serving: map[netip.Addr]netip.Addr{
 				netip.MustParseAddr("192.0.2.53"): netip.MustParseAddr("169.254.20.64"), netip.MustParseAddr("10.96.0.10"): netip.MustParseAddr("169.254.20.65"),
@@ -355,7 +354,7 @@ func busy() Status {
 			Intercepting: true, PeerSets: 2, PeerEntries: 40, Bypassing: []netip.Addr{netip.MustParseAddr("10.1.0.11")},
 		},
 		NetworkPolicies: 3, RemotePods: 38,
-		Proxy: proxy.Stats{CacheHits: 31, CacheMisses: 12, CacheStale: 3, Prefetches: 4, Followed: 5, ShedPod: 6, ShedAll: 7, ShedZone: 8},
+		Proxy: stats.Proxy{CacheHits: 31, CacheMisses: 12, CacheStale: 3, Prefetches: 4, Followed: 5, ShedPod: 6, ShedAll: 7, ShedZone: 8},
 		Flows: []FlowTotal{{"denied", "unmatched", 12}, {"denied", "address", 0}, {"would-deny", "ports", 3}},
 		Audit: &AuditStatus{Written: 9, Dropped: 1},
 	}

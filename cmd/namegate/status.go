@@ -25,7 +25,7 @@ func (a *agent) snapshotStatus() agentStatus {
 		Files: r.state.files, Problems: r.problems, NetworkPolicies: len(r.state.input.NetworkPolicies), RemotePods: len(r.state.input.Remote),
 	}
 	r.mu.Unlock()
-	s.Enforcer, s.Proxy = a.enforce.Status(), a.proxy.Stats()
+	s.Enforcer, s.Proxy = a.enforce.Status(), a.proxy.Stats().Proxy
 	s.InSync = s.InSync && len(s.Enforcer.Deviations) == 0
 	if a.cluster != nil {
 		if h := a.cluster.source.Health(); !h.Disconnected.IsZero() {

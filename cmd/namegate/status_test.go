@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/console"
-	"github.com/namegate/namegate/proxy"
+	"github.com/namegate/namegate/stats"
 )
 
 // TestStatusIsDocumented: docs/operations.md shows what is printed and explains
@@ -40,7 +40,7 @@ func TestStatusIsDocumented(t *testing.T) {
 			t.Errorf("docs/operations.md does not explain %s", name)
 		}
 	}
-	wire, err := json.Marshal(proxy.Stats{})
+	wire, err := json.Marshal(stats.Proxy{})
 	if err != nil {
 		t.Fatal(err)
 	}
