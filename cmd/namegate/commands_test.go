@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/namegate/namegate/agent/socket"
 	"github.com/namegate/namegate/console"
 )
 
@@ -33,14 +34,14 @@ func ran(t *testing.T, program string, args ...string) (out, errs string, code i
 func refusing(t *testing.T, status int, message string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agent.sock")
-	s, err := serveSocket(path, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	s, err := socket.Serve(path, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(status)
 		_, _ = w.Write([]byte(message))
 	}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.close)
+	t.Cleanup(s.Close)
 	return path
 }
 
