@@ -1,9 +1,8 @@
-package main
+package cli
 
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -11,14 +10,6 @@ import (
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/access"
 )
-
-// pluginName is what kubectl calls a program that is its command `namegate`.
-const pluginName = "kubectl-namegate"
-
-// isPlugin tells whether the program was called as kubectl's command.
-func isPlugin(program string) bool {
-	return strings.TrimSuffix(filepath.Base(program), ".exe") == pluginName
-}
 
 // clusterReach finds the agents of a cluster, with kubectl's own files and words.
 type clusterReach struct {
@@ -29,9 +20,9 @@ type clusterReach struct {
 	known *access.Cluster
 }
 
-// add adds the flags; program is what the command was called by.
-func (r *clusterReach) add(fl *pflag.FlagSet, program string) {
-	fl.BoolVar(&r.on, "kube", isPlugin(program), "ask the agents of a cluster, as kubectl namegate does")
+// add adds the flags. The default of --kube is what on says.
+func (r *clusterReach) add(fl *pflag.FlagSet) {
+	fl.BoolVar(&r.on, "kube", r.on, "ask the agents of a cluster, as kubectl namegate does")
 	fl.BoolVarP(&r.all, "all-namespaces", "A", false, "of all namespaces")
 	fl.StringVar(&r.login.Kubeconfig, "kubeconfig", "", "with --kube: how to reach the cluster (default: as kubectl)")
 	fl.StringVar(&r.login.Context, "context", "", "with --kube: the kubeconfig's context")

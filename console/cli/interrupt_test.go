@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"bytes"
@@ -16,14 +16,14 @@ func TestInterrupted(t *testing.T) {
 	for _, args := range [][]string{{"suggest", "-"}, {"check", "-"}} {
 		typed, keyboard := io.Pipe()
 		ctx, interrupt := context.WithCancel(context.Background())
-		cmd := root("namegate")
+		cmd := New("v1")
 		var out, errs bytes.Buffer
 		cmd.SetArgs(args)
 		cmd.SetIn(typed)
 		cmd.SetOut(&out)
 		cmd.SetErr(&errs)
 		code := make(chan int)
-		go func() { code <- execute(ctx, cmd, &errs) }()
+		go func() { code <- Execute(ctx, cmd, &errs) }()
 		if _, err := io.WriteString(keyboard, "\n"); err != nil { // taken: it reads
 			t.Fatal(err)
 		}

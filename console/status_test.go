@@ -1,4 +1,4 @@
-package main
+package console
 
 import (
 	"encoding/json"
@@ -6,23 +6,22 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/stats"
 )
 
 // TestStatusIsDocumented: docs/operations.md shows what is printed and explains
 // the counters by their names in JSON.
 func TestStatusIsDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operations.md")
+	text, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, shown, _ := strings.Cut(string(text), "$ namegate status\n")
 	shown, rest, _ := strings.Cut(shown, "```")
 	var out strings.Builder
-	p := &console.Printer{Out: &out, Format: console.FormatTable}
-	quiet := agentStatus{Node: "node-1", Version: "v0.1.0", Audit: &auditStatus{}}
-	if err := p.Statuses([]console.Reply[agentStatus]{{Value: quiet}}); err != nil {
+	p := &Printer{Out: &out, Format: FormatTable}
+	quiet := Status{Node: "node-1", Version: "v0.1.0", Audit: &AuditStatus{}}
+	if err := p.Statuses([]Reply[Status]{{Value: quiet}}); err != nil {
 		t.Fatal(err)
 	}
 	lines := 0

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"errors"
@@ -48,8 +48,9 @@ func newSuggesting() *suggesting {
 	return s
 }
 
-func suggestCommand() *cobra.Command {
+func suggestCommand(a asking) *cobra.Command {
 	s := newSuggesting()
+	s.ask = a
 	cmd := &cobra.Command{
 		Use:   "suggest [FILE|-]...",
 		Short: "Write the least policies that allow what the audit log saw denied",

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"github.com/spf13/cobra"
@@ -6,14 +6,7 @@ import (
 	"github.com/namegate/namegate/console"
 )
 
-// What the agent says of itself, by the names that this package has for it.
-type (
-	agentStatus = console.Status
-	auditStatus = console.AuditStatus
-)
-
-func statusCommand() *cobra.Command {
-	var a asking
+func statusCommand(a asking) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what agents do and what is wrong",
@@ -27,7 +20,7 @@ func statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			replies, failed, err := console.Gather[agentStatus](cmd.Context(), agents, console.StatusPath, nil)
+			replies, failed, err := console.Gather[console.Status](cmd.Context(), agents, console.StatusPath, nil)
 			if err != nil {
 				return err
 			}

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"github.com/spf13/cobra"
@@ -6,8 +6,7 @@ import (
 	"github.com/namegate/namegate/console"
 )
 
-func grantsCommand() *cobra.Command {
-	var a asking
+func grantsCommand(a asking) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "grants [POD]",
 		Short: "List what is open, for whom, by which name and for how long",

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -8,13 +8,16 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/console"
 )
+
+// DefaultSocket is the unix socket at which an agent answers on its node.
+const DefaultSocket = "/run/namegate/agent.sock"
 
 // reach is how the commands for people find the agents that they ask: the one of
 // this node at its socket, or those of a cluster as kubectl would.
@@ -26,9 +29,9 @@ type reach struct {
 
 // add adds the flags that say whom to ask.
 func (r *reach) add(fl *pflag.FlagSet) {
-	fl.StringVar(&r.socket, "socket", defaultSocket, "unix socket of the agent")
+	fl.StringVar(&r.socket, "socket", DefaultSocket, "unix socket of the agent")
 	fl.StringVarP(&r.namespace, "namespace", "n", "", "the namespace of the pods (default: all; in a cluster that of the context)")
-	r.cluster.add(fl, os.Args[0])
+	r.cluster.add(fl)
 }
 
 // scope returns the namespace that is asked for, "" for all.
@@ -97,7 +100,7 @@ func (l local) Ask(ctx context.Context, path string, query url.Values) (*http.Re
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		err = fmt.Errorf("no agent at socket %s: there is no such file; is the agent running on this node? (--socket names another)", l.socket)
-	case errors.Is(err, unix.ECONNREFUSED):
+	case errors.Is(err, syscall.ECONNREFUSED):
 		err = fmt.Errorf("no agent at socket %s: nobody listens there, the agent that made it is gone; start the agent (--socket names another)", l.socket)
 	case errors.Is(err, os.ErrPermission):
 		return nil, console.Refuse(http.StatusForbidden, "socket %s is root's; run this as root", l.socket)

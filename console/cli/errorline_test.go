@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"bytes"
@@ -25,14 +25,14 @@ func TestErrorIsOneLine(t *testing.T) {
 		cmd := &cobra.Command{Use: "x", SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error { return c.err }}
 		cmd.SetArgs(nil)
 		var errs bytes.Buffer
-		if code := execute(context.Background(), cmd, &errs); code != c.code || errs.String() != c.want {
+		if code := Execute(context.Background(), cmd, &errs); code != c.code || errs.String() != c.want {
 			t.Errorf("%d %q, want %d %q", code, errs.String(), c.code, c.want)
 		}
 	}
 	var errs bytes.Buffer
-	cmd := root("namegate")
+	cmd := New("v1")
 	cmd.SetArgs([]string{"stauts"})
-	if execute(context.Background(), cmd, &errs); bytes.Count(errs.Bytes(), []byte("\n")) != 1 {
+	if Execute(context.Background(), cmd, &errs); bytes.Count(errs.Bytes(), []byte("\n")) != 1 {
 		t.Errorf("%q", errs.String())
 	}
 }

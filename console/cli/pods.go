@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"github.com/spf13/cobra"
@@ -6,8 +6,7 @@ import (
 	"github.com/namegate/namegate/console"
 )
 
-func podsCommand() *cobra.Command {
-	var a asking
+func podsCommand(a asking) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pods [POD]",
 		Short: "List pods, which policies select them and what keeps these from holding",

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"encoding/json"
@@ -19,11 +19,12 @@ import (
 )
 
 // reached parses flags as a command does.
-func reached(t *testing.T, program string, args ...string) *reach {
+func reached(t *testing.T, kube bool, args ...string) *reach {
 	t.Helper()
 	r := &reach{}
+	r.cluster.on = kube
 	fl := pflag.NewFlagSet("x", pflag.ContinueOnError)
-	r.cluster.add(fl, program)
+	r.cluster.add(fl)
 	fl.StringVarP(&r.namespace, "namespace", "n", "", "")
 	fl.SetOutput(io.Discard)
 	if err := fl.Parse(args); err != nil {
@@ -56,17 +57,12 @@ contexts: [{name: c, context: {cluster: c, user: u, namespace: shop}}], current-
 	return path
 }
 
-// TestPlugin: called as kubectl's command the program asks the cluster's agents.
-func TestPlugin(t *testing.T) {
-	for program, want := range map[string]bool{
-		"namegate": false, "/usr/local/bin/namegate": false, "kubectl-namegate": true, "/home/a/bin/kubectl-namegate": true, "kubectl-namegate.exe": true, "xkubectl-namegate": false,
-	} {
-		if got := reached(t, program).cluster.on; got != want {
-			t.Errorf("%s asks a cluster: %v", program, got)
+// TestKubeFlag: kubectl's command asks the cluster's agents, unless the flag says another.
+func TestKubeFlag(t *testing.T) {
+	for _, kube := range []bool{false, true} {
+		if reached(t, kube).cluster.on != kube || !reached(t, kube, "--kube").cluster.on || reached(t, kube, "--kube=false").cluster.on {
+			t.Errorf("by default %v: the flag says nothing", kube)
 		}
-	}
-	if !reached(t, "namegate", "--kube").cluster.on || reached(t, "kubectl-namegate", "--kube=false").cluster.on {
-		t.Error("the flag says nothing")
 	}
 }
 
@@ -88,7 +84,7 @@ func TestScope(t *testing.T) {
 		{"--agents x", "! --kubeconfig, --context"},
 		{"--kube --kubeconfig /nowhere", "! read the kubeconfig"},
 	} {
-		got, err := reached(t, "namegate", strings.Fields(c.args)...).scope()
+		got, err := reached(t, false, strings.Fields(c.args)...).scope()
 		if err != nil {
 			got = "! " + err.Error()
 			if console.ExitCode(err) != console.ExitUsage {
@@ -123,7 +119,7 @@ func TestWhomToAsk(t *testing.T) {
 	} {
 		var asked []string
 		args := append([]string{"--kubeconfig", emptyCluster(t, &asked)}, strings.Fields(c.args)...)
-		_, err := reached(t, "kubectl-namegate", args...).agents(t.Context(), c.pod)
+		_, err := reached(t, true, args...).agents(t.Context(), c.pod)
 		if console.ExitCode(err) != c.code {
 			t.Errorf("%s %s: exit code %d: %v", c.args, c.pod, console.ExitCode(err), err)
 		}
@@ -131,11 +127,11 @@ func TestWhomToAsk(t *testing.T) {
 			t.Errorf("%s %s: asked %q, want %s", c.args, c.pod, asked, c.path)
 		}
 	}
-	if agents, err := reached(t, "namegate").everybody(t.Context()); err != nil || len(agents) != 1 || agents[0].Node() != "" {
+	if agents, err := reached(t, false).everybody(t.Context()); err != nil || len(agents) != 1 || agents[0].Node() != "" {
 		t.Errorf("at a socket: %v %v", agents, err)
 	}
 	var asked []string
-	if _, err := reached(t, "kubectl-namegate", "--kubeconfig", emptyCluster(t, &asked)).everybody(t.Context()); console.ExitCode(err) != console.ExitUnreachable || strings.Contains(strings.Join(asked, " "), "/pods") {
+	if _, err := reached(t, true, "--kubeconfig", emptyCluster(t, &asked)).everybody(t.Context()); console.ExitCode(err) != console.ExitUnreachable || strings.Contains(strings.Join(asked, " "), "/pods") {
 		t.Errorf("everybody in a cluster: asked %q: %v", asked, err)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"fmt"
@@ -9,8 +9,7 @@ import (
 	"github.com/namegate/namegate/console/explain"
 )
 
-func explainCommand() *cobra.Command {
-	var a asking
+func explainCommand(a asking) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain POD NAME|IP[:PORT][/PROTOCOL]",
 		Short: "Say why a pod can, or cannot, reach a name or an address, and what to write so that it can",

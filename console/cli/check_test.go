@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"os"
@@ -11,12 +11,12 @@ import (
 func called(t *testing.T, stdin string, args ...string) (code int, out, errs string) {
 	t.Helper()
 	var o, e strings.Builder
-	cmd := root("namegate")
+	cmd := New("v1")
 	cmd.SetArgs(args)
 	cmd.SetIn(strings.NewReader(stdin))
 	cmd.SetOut(&o)
 	cmd.SetErr(&e)
-	code = execute(t.Context(), cmd, &e)
+	code = Execute(t.Context(), cmd, &e)
 	return code, o.String(), e.String()
 }
 

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -11,8 +11,7 @@ import (
 	"github.com/namegate/namegate/console"
 )
 
-func auditCommand() *cobra.Command {
-	var a asking
+func auditCommand(a asking) *cobra.Command {
 	var pod, since string
 	var follow bool
 	var f console.AuditFilter

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"github.com/namegate/namegate/console"
 )
 
-// asking is what the commands for people have in common: whom they ask, and how
-// they print what they get.
+// asking is what the commands have in common: which agents they ask, and how they print
+// the answers.
 type asking struct {
 	reach   reach
 	output  string
