@@ -18,6 +18,7 @@ import (
 	"github.com/namegate/namegate/agent/socket"
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/denial"
+	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/kernel/inject"
 	"github.com/namegate/namegate/proxy"
@@ -46,7 +47,7 @@ type agent struct {
 	enforce  *enforcer.Enforcer
 	proxy    *proxy.Server
 	audit    *audit.Log
-	memory   *denial.Memory
+	memory   *recent.Memory
 	denials  *denial.Denials
 	packets  interface{ Lost() uint64 } // of denied connections
 	selfTest *selfTest

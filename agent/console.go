@@ -13,12 +13,10 @@ import (
 
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/audit/denial"
+	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy"
 )
 
 // consoleSource is the console's Source: the agent's state as people ask for it.
@@ -53,7 +51,7 @@ func (k *consoleSource) Status() console.Status {
 	a, r := k.agent, k.rollout()
 	s := console.Status{
 		Node: k.node, Version: a.o.Version, Snapshot: r.Number(), Failing: r.Failing, Waiting: r.Waiting, Files: r.State.Files, Problems: r.Problems,
-		NetworkPolicies: len(r.State.Input.NetworkPolicies), RemotePods: len(r.State.Input.Remote), Enforcer: a.enforce.Status(), Proxy: a.proxy.Stats(),
+		NetworkPolicies: len(r.State.Input.NetworkPolicies), RemotePods: len(r.State.Input.Remote), Enforcer: a.enforce.Status(), Proxy: a.proxy.Stats().Proxy,
 	}
 	s.InSync = r.InSync() && len(s.Enforcer.Deviations) == 0
 	if a.cluster != nil {
@@ -138,11 +136,13 @@ func (k *consoleSource) Trouble() map[policy.PodRef][]string {
 	return out
 }
 
-// Open returns a pod's grants.
-func (k *consoleSource) Open(p policy.PodRef) []enforcer.Open { return k.agent.enforce.Open(p) }
+// Grants returns a pod's grants.
+func (k *consoleSource) Grants(p policy.PodRef) []policy.GrantInfo {
+	return k.agent.enforce.ListGrants(p)
+}
 
 // Ended returns grants that have ended.
-func (k *consoleSource) Ended(p policy.PodRef, a netip.Addr) []enforcer.Open {
+func (k *consoleSource) Ended(p policy.PodRef, a netip.Addr) []policy.GrantInfo {
 	return k.agent.enforce.History(p, a)
 }
 
@@ -150,28 +150,28 @@ func (k *consoleSource) Ended(p policy.PodRef, a netip.Addr) []enforcer.Open {
 func (k *consoleSource) Denied(p policy.PodRef) []audit.Flow { return k.agent.denials.Recent(p) }
 
 // Seen returns a pod's answers that held an address.
-func (k *consoleSource) Seen(p policy.PodRef, a netip.Addr) []denial.Sighting {
+func (k *consoleSource) Seen(p policy.PodRef, a netip.Addr) []recent.Sighting {
 	return k.agent.memory.Seen(p, a)
 }
 
 // SeenByAnybody returns all answers that held an address: those that were granted
 // are the enforcer's to remember.
-func (k *consoleSource) SeenByAnybody(a netip.Addr) (out []denial.Sighting) {
+func (k *consoleSource) SeenByAnybody(a netip.Addr) (out []recent.Sighting) {
 	out = k.agent.memory.SeenByAnybody(a)
 	for _, o := range k.agent.enforce.NamesOfAnybody(a) {
-		out = append(out, denial.Sighting{Pod: o.Pod, Name: o.Name, Address: a})
+		out = append(out, recent.Sighting{Pod: o.Pod, Name: o.Name, Address: a})
 	}
 	return out
 }
 
 // Asked returns what a pod's last question for a name came to.
-func (k *consoleSource) Asked(p policy.PodRef, n policy.Name) (denial.Decision, bool) {
+func (k *consoleSource) Asked(p policy.PodRef, n policy.Name) (recent.Decision, bool) {
 	return k.agent.memory.Asked(p, n)
 }
 
 // Guard returns the guard against rebinding as it is now.
 func (k *consoleSource) Guard() func(policy.Name, netip.Addr) string {
-	g, snap := proxy.NewGuard(k.agent.config.Load(), k.agent.nodes.cluster()), k.Snapshot()
+	g, snap := k.agent.nodes.cluster().Guard(k.agent.config.Load()), k.Snapshot()
 	return func(n policy.Name, a netip.Addr) string { return g.Blocked(n, a, snap) }
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/denial"
-	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
@@ -16,7 +16,7 @@ import (
 // that denials are explained by.
 type decisions struct {
 	log    *audit.Log // nil where nothing is logged
-	memory *denial.Memory
+	memory *recent.Memory
 }
 
 // Write implements proxy.DecisionLog.
@@ -37,17 +37,14 @@ func (a *agent) openDenials() error {
 		return err
 	}
 	a.kernel.closers = append(a.kernel.closers, packets.Close)
-	a.packets, a.memory = packets, denial.NewMemory()
-	a.enforce.OnTakenBack(func(o enforcer.Open) { a.memory.Remember(o.Addr, granted(o)) })
+	a.packets, a.memory = packets, recent.NewMemory()
+	a.enforce.OnTakenBack(a.memory.Remember)
 	o := denial.Options{
 		Packets: packets, Memory: a.memory, Logger: a.log,
 		Snapshot: func() *policy.Snapshot { return a.rollout.Status().InForce },
-		Granted: func(pod policy.PodRef, addr netip.Addr) []denial.Granted {
-			return allGranted(a.enforce.NamesOf(pod, addr))
-		},
-		GrantedToAnybody: func(addr netip.Addr) []denial.Granted { return allGranted(a.enforce.NamesOfAnybody(addr)) },
-		Resolves:         a.enforce.Resolves,
-		Reached:          a.reached,
+		Granted:  a.enforce.NamesOf, GrantedToAnybody: a.enforce.NamesOfAnybody,
+		Resolves: a.enforce.Resolves,
+		Reached:  a.reached,
 	}
 	if a.audit != nil {
 		o.Log = a.audit.WriteFlow
@@ -60,18 +57,6 @@ func (a *agent) openDenials() error {
 func (a *agent) reached(proto uint8, src, dst netip.AddrPort) (netip.AddrPort, bool) {
 	f, known, err := a.kernel.Flows.Lookup(proto, src, dst)
 	return f.Peer, known && err == nil
-}
-
-func granted(o enforcer.Open) denial.Granted {
-	return denial.Granted{Pod: o.Pod, Name: o.Name, Until: o.Until}
-}
-
-func allGranted(open []enforcer.Open) []denial.Granted {
-	out := make([]denial.Granted, len(open))
-	for i, o := range open {
-		out[i] = granted(o)
-	}
-	return out
 }
 
 // runDenials reports denied connections until ctx ends. Its failure changes nothing of

@@ -9,8 +9,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/audit/denial"
-	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -24,7 +23,7 @@ func TestDecisionsGoTwoWays(t *testing.T) {
 	r := audit.Record{Time: time.Unix(1_700_000_000, 0), Pod: pod, Address: netip.MustParseAddr("10.1.0.5"), Name: name, Type: 1, Class: 1, Verdict: audit.Unmatched, Answers: []audit.Answer{{Addr: addr}}}
 	var b bytes.Buffer
 	log := audit.To(&b, audit.Options{Node: "n"})
-	for _, d := range []decisions{{nil, denial.NewMemory()}, {log, denial.NewMemory()}} {
+	for _, d := range []decisions{{nil, recent.NewMemory()}, {log, recent.NewMemory()}} {
 		d.Write(r)
 		if seen := d.memory.Seen(pod, addr); len(seen) != 1 || seen[0].Name != name {
 			t.Errorf("remembered: %+v", seen)
@@ -35,13 +34,5 @@ func TestDecisionsGoTwoWays(t *testing.T) {
 	}
 	if n := strings.Count(b.String(), "www.example.org"); n != 1 {
 		t.Errorf("the log is %q", b.String())
-	}
-}
-
-func TestGrantedIsWhatWasOpen(t *testing.T) {
-	o := enforcer.Open{Pod: policy.PodRef{Name: "a"}, Name: "\x01x", Until: time.Unix(5, 0), Addr: netip.MustParseAddr("192.0.2.1")}
-	got := allGranted([]enforcer.Open{o, {}})
-	if len(got) != 2 || got[0] != (denial.Granted{Pod: o.Pod, Name: o.Name, Until: o.Until}) || got[1] != (denial.Granted{}) {
-		t.Errorf("%+v", got)
 	}
 }

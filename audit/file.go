@@ -9,19 +9,11 @@ import (
 	"os"
 	"strconv"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // lookEvery is how often the writer looks whether its file is still the one
 // that the path names, and waits before it tries a failed rotation again.
 const lookEvery = time.Second
-
-// How long an agent waits for another that writes to the same file.
-const (
-	lockTries = 100
-	lockAgain = time.Millisecond
-)
 
 // file is a sink that rotates by size. It belongs to the writer's goroutine.
 type file struct {
@@ -113,25 +105,6 @@ func (s *file) write(lines []byte) (whole int, err error) {
 	s.torn = n > whole && !s.mend(n-whole)
 	return whole, err
 }
-
-// lock waits until no other agent writes, and tells whether none does: a program that
-// holds the file's lock for long does not keep lines from being written.
-func (s *file) lock() bool {
-	for range lockTries {
-		err := unix.Flock(int(s.f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return true
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return false // a file system without locks
-		}
-		time.Sleep(lockAgain)
-	}
-	return false
-}
-
-// unlock gives the lock of a file back, which may have been rotated meanwhile.
-func (s *file) unlock(f *os.File) { _ = unix.Flock(int(f.Fd()), unix.LOCK_UN) }
 
 // grown looks at what others did to the file since the last write: it may be cut
 // short, or another agent have been killed in the middle of a line.

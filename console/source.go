@@ -7,9 +7,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/audit/denial"
+	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -39,18 +38,18 @@ type Source interface {
 	// Trouble are sentences on what keeps policies from holding for pods.
 	Trouble() map[policy.PodRef][]string
 
-	// Open are a pod's grants. Only pods with a view have any.
-	Open(policy.PodRef) []enforcer.Open
+	// Grants are a pod's. Only pods with a view have any.
+	Grants(policy.PodRef) []policy.GrantInfo
 	// Ended are grants of a pod for an address that have ended, as far as they are
 	// remembered.
-	Ended(policy.PodRef, netip.Addr) []enforcer.Open
+	Ended(policy.PodRef, netip.Addr) []policy.GrantInfo
 	// Denied are the pod's flows that were denied lately, the newest first.
 	Denied(policy.PodRef) []audit.Flow
 	// Seen are the pod's answers that held an address, SeenByAnybody everybody's.
-	Seen(policy.PodRef, netip.Addr) []denial.Sighting
-	SeenByAnybody(netip.Addr) []denial.Sighting
+	Seen(policy.PodRef, netip.Addr) []recent.Sighting
+	SeenByAnybody(netip.Addr) []recent.Sighting
 	// Asked is what a pod's last question for a name came to, if that is known.
-	Asked(policy.PodRef, policy.Name) (denial.Decision, bool)
+	Asked(policy.PodRef, policy.Name) (recent.Decision, bool)
 
 	// Guard is the guard against rebinding of this moment: why a name must not open an
 	// address, "" if it may.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/audit/denial"
+	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/policy"
 )
@@ -62,7 +62,7 @@ func TestContestedIsHidden(t *testing.T) {
 	if text, _ := explained(t, w, some{"shop", "pay", ""}, "shop/cart-7d9f", "www.example.org:443"); !strings.Contains(text, "pay/till") {
 		t.Errorf("who sees all is not told who claims the address:\n%s", text)
 	}
-	w.seen = []denial.Sighting{{Pod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f+pay/till"}, Name: dnsName(t, "secret.pay.test"), Address: netip.MustParseAddr("203.0.113.9"), Asked: noon}}
+	w.seen = []recent.Sighting{{Pod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f+pay/till"}, Name: dnsName(t, "secret.pay.test"), Address: netip.MustParseAddr("203.0.113.9"), Asked: noon}}
 	if text, _ := explained(t, w, some{"shop"}, "shop/other", "203.0.113.9"); strings.Contains(text, "secret") || strings.Contains(text, "till") {
 		t.Errorf("what both claimants asked for is told:\n%s", text)
 	}

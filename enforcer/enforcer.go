@@ -25,6 +25,7 @@ import (
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/stats"
 )
 
 // DefaultMark is the mark bit that says allowed, where nothing else is configured.
@@ -147,7 +148,7 @@ type Enforcer struct {
 	// asked are the addresses that are asked for DNS.
 	asked atomic.Pointer[map[netip.Addr]bool]
 	// takenBack is told of grants that a policy does not allow any more.
-	takenBack func(Open)
+	takenBack func(policy.GrantInfo)
 
 	grants  *grantTable
 	batch   batch         // of who holds the grant table's plan
@@ -267,37 +268,11 @@ func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	return e.raiseEndpoint()
 }
 
-// Status is what the enforcer says of itself.
-type Status struct {
-	Selected int `json:"selected"`
-	Grants   int `json:"grants"`
-	// Homeless are addresses of selected pods that no interface leads to: their
-	// source is not checked.
-	Homeless []netip.Addr `json:"homeless,omitempty"`
-	// HomeRefused are addresses of selected pods on bridges that no port of their own
-	// leads to: nothing is accepted from them.
-	HomeRefused []netip.Addr `json:"homeRefused,omitempty"`
-	// Unseen are addresses of selected pods on bridges whose packets netfilter
-	// does not see: nothing is enforced between pods of one bridge.
-	Unseen  []netip.Addr              `json:"unseen,omitempty"`
-	Serving map[netip.Addr]netip.Addr `json:"serving"`
-	Repairs uint64                    `json:"repairs"`
-	// Deviations are what has not been as wanted for more than a second.
-	Deviations []Deviation `json:"deviations,omitempty"`
-	Refused    uint64      `json:"refusedGrants"`
-	// Evicted counts grants that ended before their deadline because their pod
-	// had too many.
-	Evicted uint64 `json:"evictedGrants"`
-	// Intercepting: DNS packets of selected pods come to this agent now.
-	Intercepting bool `json:"intercepting"`
-	// PeerSets are the peers of NetworkPolicies that the kernel has as sets, each of a
-	// family one; PeerEntries is what they hold together.
-	PeerSets    int `json:"peerSets"`
-	PeerEntries int `json:"peerEntries"`
-	// Bypassing are pods that sent DNS straight to a pod behind a resolver lately: a load
-	// balancer of eBPF leads it past interception.
-	Bypassing []netip.Addr `json:"bypassing,omitempty"`
-}
+// Status is the state that Enforcer.Status returns, Deviation a part of it.
+type (
+	Status    = stats.Enforcer
+	Deviation = stats.Deviation
+)
 
 // statusPatience is how long Status waits for a write to end.
 const statusPatience = 500 * time.Millisecond

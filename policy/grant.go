@@ -28,3 +28,16 @@ type Grant struct {
 	// holds to that very view need not ask it again.
 	View *View
 }
+
+// GrantInfo is one address that a pod may connect to, by one of its names.
+type GrantInfo struct {
+	Pod   PodRef
+	Addr  netip.Addr
+	Ports PortSet
+	Name  Name
+	// Until is the deadline; in the past for a grant that has ended and is remembered.
+	Until time.Time
+	// By are the matches that decided, as "namespace/policy pattern", joined by
+	// commas; "" where they are not known any more.
+	By string
+}

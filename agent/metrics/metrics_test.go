@@ -23,6 +23,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/stats"
 	"github.com/namegate/namegate/status"
 )
 
@@ -84,12 +85,12 @@ func TestMetrics(t *testing.T) {
 		Denied:    Denied{Over: 39, Lost: 59, Packets: ptr(uint64(30)), Flows: []denial.Total{{Verdict: audit.Denied, Reason: audit.ReasonPorts, Count: 34}, {Verdict: audit.WouldDeny, Reason: audit.ReasonAddress, Count: 35}}},
 		Audit:     &Audit{36, 37, 38},
 		Enforcer:  enforcer.Status{Selected: 24, Grants: 25, Evicted: 26, Repairs: 27, Refused: 28, Intercepting: true},
-		Proxy: proxy.Stats{
+		Proxy: proxy.Stats{Proxy: stats.Proxy{
 			Queries: 9, QueriesTCP: 2, Held: 10, HeldOut: 11, RateLimited: 12, ShedPod: 13, ShedAll: 14, ShedZone: 15, ShedConnections: 16,
 			CacheHits: 17, CacheMisses: 18, CacheStale: 19, Prefetches: 20, Followed: 21, UpstreamQueries: 22, UpstreamFailures: 23,
 			Malformed: 40, Strangers: 41, RateSilenced: 42, UpstreamTCP: 43, WrongReplies: 44, Coalesced: 45, Dishonest: 46, Grants: 47, GrantFailures: 48,
 			AddressesGranted: 49, AddressesBlocked: 50, AddressesOver: 51, RepliesLost: 52, Panics: 53, InFlight: 54, Connections: 55, CacheEntries: 56, CacheBytes: 57,
-		},
+		}},
 	}
 	f.Proxy.Types[0] = proxy.TypeVerdicts{Type: "A", Allowed: 4, Unmatched: 5, Refused: 6, Blocked: 7, Failed: 8}
 	f.Proxy.Types[1] = proxy.TypeVerdicts{Type: "MX", Failed: 58}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
 )
@@ -31,11 +32,11 @@ type Options struct {
 	// Snapshot returns the one in force, nil before the first.
 	Snapshot func() *policy.Snapshot
 	// Memory knows what was told and opened nothing.
-	Memory *Memory
+	Memory *recent.Memory
 	// Granted returns by which names an address is open to a pod, or was; nil for none.
-	Granted func(policy.PodRef, netip.Addr) []Granted
+	Granted func(policy.PodRef, netip.Addr) []policy.GrantInfo
 	// GrantedToAnybody is Granted of every pod.
-	GrantedToAnybody func(netip.Addr) []Granted
+	GrantedToAnybody func(netip.Addr) []policy.GrantInfo
 	// Reached returns where a connection, named by its protocol and by what its first
 	// packet bore, was led, which Services and others that translate change; false where
 	// it is not known, or not yet. nil: everything is reached as it is dialled.
@@ -48,14 +49,6 @@ type Options struct {
 	Now func() time.Time
 	// Logger is told when there are too many flows to tell apart; nil for nobody.
 	Logger *slog.Logger
-}
-
-// Granted is a name by which an address was opened.
-type Granted struct {
-	Pod  policy.PodRef
-	Name policy.Name
-	// Until is the deadline, in the past for what has ended.
-	Until time.Time
 }
 
 // Total is how many connections there were.
@@ -82,10 +75,10 @@ type Denials struct {
 // New returns denials that have seen nothing.
 func New(o Options) *Denials {
 	if o.Granted == nil {
-		o.Granted = func(policy.PodRef, netip.Addr) []Granted { return nil }
+		o.Granted = func(policy.PodRef, netip.Addr) []policy.GrantInfo { return nil }
 	}
 	if o.GrantedToAnybody == nil {
-		o.GrantedToAnybody = func(netip.Addr) []Granted { return nil }
+		o.GrantedToAnybody = func(netip.Addr) []policy.GrantInfo { return nil }
 	}
 	if o.Resolves == nil {
 		o.Resolves = func(netip.AddrPort) bool { return false }

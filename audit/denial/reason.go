@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
 )
@@ -31,9 +32,9 @@ func (d *Denials) allowed(v *policy.View, p nflog.Packet) bool {
 	if dns && d.o.Resolves(p.Destination) {
 		return true
 	}
-	return slices.ContainsFunc(d.o.Memory.Seen(v.Pod.PodRef, to), func(s Sighting) bool {
+	return slices.ContainsFunc(d.o.Memory.Seen(v.Pod.PodRef, to), func(s recent.Sighting) bool {
 		return slices.ContainsFunc(v.Decide(s.Name).Matches, func(m *policy.Match) bool {
-			return m.Ports.Contains(protocol, p.Destination.Port()) && s.open(m, p.Time)
+			return m.Ports.Contains(protocol, p.Destination.Port()) && s.OpenAt(m, p.Time)
 		})
 	})
 }
@@ -59,10 +60,10 @@ func (d *Denials) explain(v *policy.View, at key) ([]audit.FlowName, audit.FlowR
 
 // names are sightings and grants as one, each name of a pod once: first those that
 // were grants, whose time of asking nobody knows, then the others, the newest first.
-func names(seen []Sighting, granted []Granted) []Sighting {
-	var out []Sighting
-	add := func(s Sighting) {
-		i := slices.IndexFunc(out, func(o Sighting) bool { return o.Name == s.Name && o.Pod == s.Pod })
+func names(seen []recent.Sighting, granted []policy.GrantInfo) []recent.Sighting {
+	var out []recent.Sighting
+	add := func(s recent.Sighting) {
+		i := slices.IndexFunc(out, func(o recent.Sighting) bool { return o.Name == s.Name && o.Pod == s.Pod })
 		switch {
 		case i < 0 && len(out) == consideredMost:
 		case i < 0:
@@ -73,7 +74,7 @@ func names(seen []Sighting, granted []Granted) []Sighting {
 		}
 	}
 	for _, g := range granted {
-		add(Sighting{Pod: g.Pod, Name: g.Name, until: g.Until})
+		add(recent.Sighting{Pod: g.Pod, Name: g.Name})
 	}
 	for _, s := range seen {
 		add(s)
@@ -83,7 +84,7 @@ func names(seen []Sighting, granted []Granted) []Sighting {
 
 // matched says of names of the pod's own which match covers them, and why that does
 // not allow the connection.
-func (d *Denials) matched(v *policy.View, at key, seen []Sighting) ([]audit.FlowName, audit.FlowReason) {
+func (d *Denials) matched(v *policy.View, at key, seen []recent.Sighting) ([]audit.FlowName, audit.FlowReason) {
 	var out []audit.FlowName
 	covered, open, free := false, false, false
 	for i := range seen {

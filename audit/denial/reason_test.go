@@ -57,7 +57,7 @@ func TestWhyDenied(t *testing.T) {
 		{"an Audit policy's match opens nothing", func(w *world) { w.told("a", "any.example.org", "198.51.100.1", 60, "") }, "tcp", "198.51.100.1:443",
 			"denied a tcp 198.51.100.1:443 unmatched x1 [any.example.org]"},
 		{"what was open and is forgotten", func(w *world) {
-			w.memory.Remember(at["a"].Next(), Granted{ref("a"), name("gone.test"), start})
+			w.memory.Remember(policy.GrantInfo{Pod: ref("a"), Name: name("gone.test"), Addr: at["a"].Next(), Until: start})
 		}, "tcp", at["a"].Next().String() + ":443", "denied a tcp 10.1.0.6:443 unmatched x1 [gone.test]"},
 		{"IPv6", func(w *world) { w.told("a", "x.test", "2001:db8::1", 60, "") }, "udp", "[2001:db8::1]:53",
 			"denied a udp [2001:db8::1]:53 unmatched x1 [x.test]"},
@@ -116,15 +116,15 @@ func TestWouldDeny(t *testing.T) {
 		{"DNS elsewhere", func(*world) {}, "udp", "198.51.100.53:53", "would-deny b udp 198.51.100.53:53 address x1 []"},
 		{"itself", func(*world) {}, "tcp", at["b"].String() + ":80", ""},
 		{"what was enforced a moment ago", func(w *world) {
-			w.memory.Remember(at["c"], Granted{ref("b"), name("web.example.org"), w.now.Add(time.Minute)})
+			w.memory.Remember(policy.GrantInfo{Pod: ref("b"), Name: name("web.example.org"), Addr: at["c"], Until: w.now.Add(time.Minute)})
 		}, "tcp", at["c"].String() + ":443", ""},
 		{"what was enforced, and asked for since with less", func(w *world) {
-			w.memory.Remember(at["c"], Granted{ref("b"), name("web.example.org"), w.now.Add(time.Hour)})
+			w.memory.Remember(policy.GrantInfo{Pod: ref("b"), Name: name("web.example.org"), Addr: at["c"], Until: w.now.Add(time.Hour)})
 			w.told("b", "web.example.org", at["c"].String(), 1, "")
 			w.now = w.now.Add(59 * time.Minute)
 		}, "tcp", at["c"].String() + ":443", ""},
 		{"what was enforced and is over", func(w *world) {
-			w.memory.Remember(at["c"], Granted{ref("b"), name("web.example.org"), w.now})
+			w.memory.Remember(policy.GrantInfo{Pod: ref("b"), Name: name("web.example.org"), Addr: at["c"], Until: w.now})
 		}, "tcp", at["c"].String() + ":443", "would-deny b tcp 10.1.0.7:443 expired x1 [web.example.org by shop/watch web.example.org]"},
 	} {
 		t.Run(c.what, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
@@ -22,15 +23,10 @@ type world struct {
 	t       *testing.T
 	now     time.Time
 	snap    *policy.Snapshot
-	memory  *Memory
-	granted []grantedTo
+	memory  *recent.Memory
+	granted []policy.GrantInfo
 	lines   []audit.Flow
 	denials *Denials
-}
-
-type grantedTo struct {
-	Granted
-	addr netip.Addr
 }
 
 var start = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -41,7 +37,7 @@ var at = map[string]netip.Addr{
 }
 
 func newWorld(t *testing.T, more ...policy.Pod) *world {
-	w := &world{t: t, now: start, memory: NewMemory()}
+	w := &world{t: t, now: start, memory: recent.NewMemory()}
 	var pods []policy.Pod
 	for _, name := range []string{"a", "b", "c", "other"} {
 		mode := map[string]string{"a": "enforce", "other": "enforce", "b": "audit"}[name]
@@ -60,21 +56,23 @@ func newWorld(t *testing.T, more ...policy.Pod) *world {
 	w.denials = New(Options{
 		Packets: nflog.NewFake(), Memory: w.memory,
 		Snapshot: func() *policy.Snapshot { return w.snap },
-		Granted: func(pod policy.PodRef, addr netip.Addr) []Granted {
-			return w.grants(func(g grantedTo) bool { return g.Pod == pod && g.addr == addr })
+		Granted: func(pod policy.PodRef, addr netip.Addr) []policy.GrantInfo {
+			return w.grants(func(g policy.GrantInfo) bool { return g.Pod == pod && g.Addr == addr })
 		},
-		GrantedToAnybody: func(addr netip.Addr) []Granted { return w.grants(func(g grantedTo) bool { return g.addr == addr }) },
-		Resolves:         func(a netip.AddrPort) bool { return a == netip.MustParseAddrPort("192.0.2.53:53") },
-		Log:              func(f *audit.Flow) { w.lines = append(w.lines, *f) },
-		Now:              func() time.Time { return w.now },
+		GrantedToAnybody: func(addr netip.Addr) []policy.GrantInfo {
+			return w.grants(func(g policy.GrantInfo) bool { return g.Addr == addr })
+		},
+		Resolves: func(a netip.AddrPort) bool { return a == netip.MustParseAddrPort("192.0.2.53:53") },
+		Log:      func(f *audit.Flow) { w.lines = append(w.lines, *f) },
+		Now:      func() time.Time { return w.now },
 	})
 	return w
 }
 
-func (w *world) grants(which func(grantedTo) bool) (out []Granted) {
+func (w *world) grants(which func(policy.GrantInfo) bool) (out []policy.GrantInfo) {
 	for _, g := range w.granted {
 		if which(g) {
-			out = append(out, g.Granted)
+			out = append(out, g)
 		}
 	}
 	return out
@@ -132,7 +130,7 @@ func (w *world) told(pod, n, addr string, ttl uint32, blocked string) {
 
 // opened is a grant, that ends so much later.
 func (w *world) opened(pod, n, addr string, in time.Duration) {
-	w.granted = append(w.granted, grantedTo{Granted{ref(pod), name(n), w.now.Add(in)}, netip.MustParseAddr(addr)})
+	w.granted = append(w.granted, policy.GrantInfo{Pod: ref(pod), Name: name(n), Addr: netip.MustParseAddr(addr), Until: w.now.Add(in)})
 }
 
 // packet is one of a pod's.

@@ -15,11 +15,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/namegate/namegate/agent"
+	"github.com/namegate/namegate/console/cli"
 )
 
 const (
 	defaultConfig = "/etc/namegate/Corefile"
-	defaultSocket = "/run/namegate/agent.sock"
+	defaultSocket = cli.DefaultSocket
 	// gcPercent is how much the heap grows before it is collected, where GOGC does not
 	// say: Go's 100 needs 9 MiB more with 100,000 grants (docs/performance.md).
 	gcPercent = 75

@@ -7,9 +7,8 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/console"
 )
@@ -38,7 +37,7 @@ func (a *remote) Ask(ctx context.Context, path string, query url.Values) (*http.
 		if err == nil {
 			return console.Received(resp)
 		}
-		moved := errors.Is(err, errWrongKey) || errors.Is(err, unix.ECONNREFUSED)
+		moved := errors.Is(err, errWrongKey) || errors.Is(err, syscall.ECONNREFUSED)
 		if !moved || try == handOverTries {
 			return nil, a.cluster.unreachable(ctx, now, err)
 		}
@@ -105,7 +104,7 @@ func (c *Cluster) unreachable(ctx context.Context, e entry, err error) error {
 		why = fmt.Errorf("who answers for the agent of node %s has another key than that agent published, so it was told nothing; an agent that starts publishes within seconds, try again: %w", e.node, err)
 	case errors.Is(err, errNoAddress):
 		why = fmt.Errorf("the agent of node %s can be asked through a forwarded port alone: %s", e.node, c.forward(e.node))
-	case errors.Is(err, unix.ECONNREFUSED):
+	case errors.Is(err, syscall.ECONNREFUSED):
 		why = fmt.Errorf("nobody listens for the agent of node %s; is it running? kubectl -n %s get pods -o wide shows it: %w", e.node, c.login.Agents, err)
 	default:
 		why = fmt.Errorf("the agent of node %s cannot be reached; where nodes are not reached from here, %s: %w", e.node, c.forward(e.node), err)

@@ -10,12 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/audit/denial"
+	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/rebind"
 )
 
 // said is what of an explanation a test is about.
@@ -43,11 +42,11 @@ const addIt = "apply the manifest below: policies add up, so nothing else change
 func TestExplain(t *testing.T) {
 	addr := netip.MustParseAddr
 	self := cart().PodRef
-	open := func(n, a, ports string, in time.Duration) enforcer.Open {
-		return enforcer.Open{Pod: self, Addr: addr(a), Ports: policy.PortSet(ports), Name: name(t, n), Until: noon.Add(in), By: "shop/base " + n}
+	open := func(n, a, ports string, in time.Duration) policy.GrantInfo {
+		return policy.GrantInfo{Pod: self, Addr: addr(a), Ports: policy.PortSet(ports), Name: name(t, n), Until: noon.Add(in), By: "shop/base " + n}
 	}
-	seen := func(n, a string) denial.Sighting {
-		return denial.Sighting{Pod: self, Name: name(t, n), Address: addr(a), Asked: noon.Add(-time.Minute)}
+	seen := func(n, a string) recent.Sighting {
+		return recent.Sighting{Pod: self, Name: name(t, n), Address: addr(a), Asked: noon.Add(-time.Minute)}
 	}
 	for _, c := range []struct {
 		what, to string
@@ -78,7 +77,7 @@ func TestExplain(t *testing.T) {
 		{
 			what: "open", to: "www.example.org:443", policies: base,
 			facts: func(f *Facts) {
-				f.Open = []enforcer.Open{open("www.example.org", "192.0.2.1", "tcp/443", time.Minute), open("www.example.org", "192.0.2.2", "tcp/443", 2*time.Minute)}
+				f.Open = []policy.GrantInfo{open("www.example.org", "192.0.2.1", "tcp/443", time.Minute), open("www.example.org", "192.0.2.2", "tcp/443", 2*time.Minute)}
 			},
 			want: said{Verdict: Allowed, Reason: "the pod asked for the name, and 2 addresses are open on tcp/443 until 2026-05-01T12:02:00Z"},
 		},
@@ -92,7 +91,7 @@ func TestExplain(t *testing.T) {
 		{
 			what: "another port", to: "www.example.org:8443", policies: base,
 			facts: func(f *Facts) {
-				f.Open = []enforcer.Open{open("www.example.org", "192.0.2.1", "tcp/443", time.Minute)}
+				f.Open = []policy.GrantInfo{open("www.example.org", "192.0.2.1", "tcp/443", time.Minute)}
 			},
 			want: said{
 				Verdict: Denied, Reason: `"www.example.org" of shop/base (spec.egress[0].matches[0]) covers www.example.org on tcp/443, and not on tcp/8443`,
@@ -153,7 +152,7 @@ func TestExplain(t *testing.T) {
 		{
 			what: "blocked by the guard", to: "www.example.org:443", policies: base,
 			facts: func(f *Facts) {
-				f.Asked = &denial.Decision{Verdict: audit.Blocked, Asked: noon.Add(-time.Minute), Answers: []netip.Addr{addr("10.1.0.99"), addr("169.254.169.254")}}
+				f.Asked = &recent.Decision{Verdict: audit.Blocked, Asked: noon.Add(-time.Minute), Answers: []netip.Addr{addr("10.1.0.99"), addr("169.254.169.254")}}
 			},
 			want: said{
 				Verdict:  Denied,
@@ -166,7 +165,7 @@ func TestExplain(t *testing.T) {
 		{
 			what: "blocked for ever", to: "www.example.org:443", policies: base,
 			facts: func(f *Facts) {
-				f.Asked = &denial.Decision{Verdict: audit.Blocked, Asked: noon, Answers: []netip.Addr{addr("127.0.0.1")}}
+				f.Asked = &recent.Decision{Verdict: audit.Blocked, Asked: noon, Answers: []netip.Addr{addr("127.0.0.1")}}
 			},
 			want: said{
 				Verdict: Denied,
@@ -178,7 +177,7 @@ func TestExplain(t *testing.T) {
 		{
 			what: "the last question failed", to: "www.example.org:443", policies: base,
 			facts: func(f *Facts) {
-				f.Asked = &denial.Decision{Verdict: audit.Failed, Asked: noon, Error: "no upstream of zone . answered in 4s"}
+				f.Asked = &recent.Decision{Verdict: audit.Failed, Asked: noon, Error: "no upstream of zone . answered in 4s"}
 			},
 			want: said{
 				Verdict: OnceAsked,
@@ -210,14 +209,14 @@ func TestExplain(t *testing.T) {
 		{
 			what: "an address that is open", to: "192.0.2.1:443", policies: base,
 			facts: func(f *Facts) {
-				f.Open = []enforcer.Open{open("www.example.org", "192.0.2.1", "tcp/443", time.Minute)}
+				f.Open = []policy.GrantInfo{open("www.example.org", "192.0.2.1", "tcp/443", time.Minute)}
 			},
 			want: said{Verdict: Allowed, Reason: "the pod asked for www.example.org, and the address is open on tcp/443 until 2026-05-01T12:01:00Z"},
 		},
 		{
 			what: "an address that is over", to: "192.0.2.1:443", policies: base,
 			facts: func(f *Facts) {
-				f.Ended = []enforcer.Open{open("www.example.org", "192.0.2.1", "tcp/443", -time.Minute)}
+				f.Ended = []policy.GrantInfo{open("www.example.org", "192.0.2.1", "tcp/443", -time.Minute)}
 			},
 			want: said{
 				Verdict: OnceAsked,
@@ -228,7 +227,7 @@ func TestExplain(t *testing.T) {
 		{
 			what: "an address on another port", to: "192.0.2.1:80", policies: base,
 			facts: func(f *Facts) {
-				f.Open = []enforcer.Open{open("www.example.org", "192.0.2.1", "tcp/443", time.Minute)}
+				f.Open = []policy.GrantInfo{open("www.example.org", "192.0.2.1", "tcp/443", time.Minute)}
 			},
 			want: said{
 				Verdict: Denied,
@@ -238,7 +237,7 @@ func TestExplain(t *testing.T) {
 		},
 		{
 			what: "an address of a name that nothing covers", to: "192.0.2.9:443", policies: base,
-			facts: func(f *Facts) { f.Seen = []denial.Sighting{seen("bank.test", "192.0.2.9")} },
+			facts: func(f *Facts) { f.Seen = []recent.Sighting{seen("bank.test", "192.0.2.9")} },
 			want:  said{Verdict: Denied, Reason: "the pod asked for bank.test, and no match of its policies covers that", Do: addIt, Manifest: true},
 		},
 		{
@@ -246,7 +245,7 @@ func TestExplain(t *testing.T) {
 			facts: func(f *Facts) {
 				s := seen("a.cdn.test", "192.0.2.9")
 				s.Pod.Name = "front-1"
-				f.Others = []denial.Sighting{s}
+				f.Others = []recent.Sighting{s}
 			},
 			want: said{
 				Verdict: OnceAsked,
@@ -259,7 +258,7 @@ func TestExplain(t *testing.T) {
 			facts: func(f *Facts) {
 				s := seen("bank.test", "192.0.2.9")
 				s.Pod.Name = "front-1"
-				f.Others = []denial.Sighting{s}
+				f.Others = []recent.Sighting{s}
 			},
 			want: said{
 				Verdict: Denied, Reason: "this pod never asked for a name of the address; others know it as bank.test, which no match of its policies covers",
@@ -299,7 +298,7 @@ func TestExplain(t *testing.T) {
 			what: "what is wrong is said", to: "www.example.org:443", policies: base,
 			facts: func(f *Facts) {
 				f.Failing, f.Trouble = "the kernel is full", []string{"its queries do not reach the agent"}
-				f.Open = []enforcer.Open{open("www.example.org", "192.0.2.1", "tcp/443", time.Minute)}
+				f.Open = []policy.GrantInfo{open("www.example.org", "192.0.2.1", "tcp/443", time.Minute)}
 			},
 			want: said{
 				Verdict: Allowed, Reason: "the pod asked for the name, and 1 address is open on tcp/443 until 2026-05-01T12:01:00Z",
@@ -346,7 +345,7 @@ func TestAdviceHelps(t *testing.T) {
 		{what: "odd characters", to: "_sip._tcp.bank.test:443", policies: base},
 		{what: "a long name", to: strings.Repeat("abcdefghi.", 24) + "bank.test:443", policies: base},
 		{what: "an address", to: "192.0.2.9:443", policies: base, facts: func(f *Facts) {
-			f.Seen = []denial.Sighting{{Pod: f.Pod.PodRef, Name: name(t, "bank.test"), Address: addr("192.0.2.9"), Asked: noon}}
+			f.Seen = []recent.Sighting{{Pod: f.Pod.PodRef, Name: name(t, "bank.test"), Address: addr("192.0.2.9"), Asked: noon}}
 		}},
 		{what: "a pod without labels of its workload", to: "bank.test:443", policies: strings.Replace(base, "{matchLabels: {app: cart}}", "{}", 1), labels: map[string]string{"pod-template-hash": "1"}},
 		{what: "others would be selected", to: "bank.test:443", policies: base, facts: func(f *Facts) { f.Free = []string{"shop/other"} }},
@@ -446,9 +445,9 @@ func TestCorefileLines(t *testing.T) {
 	for _, a := range []string{"10.1.0.99", "169.254.169.254", "fd00:ec2::254", "100.100.100.200"} {
 		f := about(t, cart(), manifests(t, base))
 		addr := netip.MustParseAddr(a)
-		guard := proxy.NewGuard(corefile.Default(), proxy.Cluster{Services: []netip.Addr{netip.MustParseAddr("10.1.0.99")}})
+		guard := rebind.New(corefile.Default(), rebind.Addresses{Services: []netip.Addr{netip.MustParseAddr("10.1.0.99")}})
 		f.Blocked = func(n policy.Name, a netip.Addr) string { return guard.Blocked(n, a, nil) }
-		f.Asked = &denial.Decision{Verdict: audit.Blocked, Asked: noon, Answers: []netip.Addr{addr}}
+		f.Asked = &recent.Decision{Verdict: audit.Blocked, Asked: noon, Answers: []netip.Addr{addr}}
 		q := Question{To: target(t, "www.example.org:443")}
 		e := Explain(q, f)
 		if e.Verdict != Denied || e.Advice == nil || len(e.Advice.Corefile) != 1 || e.Advice.Manifest != "" {
@@ -458,7 +457,7 @@ func TestCorefileLines(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", a, err)
 		}
-		guard = proxy.NewGuard(c, proxy.Cluster{Services: []netip.Addr{netip.MustParseAddr("10.1.0.99")}})
+		guard = rebind.New(c, rebind.Addresses{Services: []netip.Addr{netip.MustParseAddr("10.1.0.99")}})
 		if got := Explain(q, f); got.Verdict != OnceAsked {
 			t.Errorf("%s: with %q it is %s: %s", a, e.Advice.Corefile[0], got.Verdict, got.Reason)
 		}

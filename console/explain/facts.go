@@ -8,9 +8,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/audit/denial"
+	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -29,14 +28,14 @@ type Facts struct {
 	// Trouble are sentences on what keeps policies from holding for the pod.
 	Trouble []string
 	// Open are the pod's grants, Ended those for the target that are remembered.
-	Open, Ended []enforcer.Open
+	Open, Ended []policy.GrantInfo
 	// Asked is what the pod's last question for the target's name came to, nil where
 	// that is not known, as of answers that were granted.
-	Asked *denial.Decision
+	Asked *recent.Decision
 	// Seen are the answers to this pod that held the target's address. Others are
 	// those to other pods; Hidden tells that there are such whose pods whoever asks may
 	// not see.
-	Seen, Others []denial.Sighting
+	Seen, Others []recent.Sighting
 	Hidden       bool
 	// Flows are the pod's denied ones, newest first.
 	Flows []audit.Flow

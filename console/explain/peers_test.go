@@ -10,8 +10,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/namegate/namegate/audit/denial"
-	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -106,14 +105,14 @@ func TestPeers(t *testing.T) {
 		{
 			what: "a name that was answered", to: "far.test:443", rules: []policy.PeerRule{nets}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[2]) allows 198.51.100.7, the address of the name",
 			facts: func(f *Facts) {
-				f.Asked = &denial.Decision{Name: name(t, "far.test"), Asked: noon, Answers: []netip.Addr{netip.MustParseAddr("198.51.100.7")}}
+				f.Asked = &recent.Decision{Name: name(t, "far.test"), Asked: noon, Answers: []netip.Addr{netip.MustParseAddr("198.51.100.7")}}
 			},
 		},
 		{
 			what: "a name that was answered with more", to: "far.test:443", rules: []policy.PeerRule{nets}, verdict: Denied,
 			reason: "NetworkPolicies allow 1 of the 2 known addresses of the name, and not 198.51.101.8:443/tcp",
 			facts: func(f *Facts) {
-				f.Asked = &denial.Decision{Name: name(t, "far.test"), Asked: noon, Answers: []netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("198.51.101.8")}}
+				f.Asked = &recent.Decision{Name: name(t, "far.test"), Asked: noon, Answers: []netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("198.51.101.8")}}
 			},
 		},
 		{
@@ -167,7 +166,7 @@ func TestPeers(t *testing.T) {
 		{
 			what: "an open name comes first", to: "www.example.org:443", rules: []policy.PeerRule{everywhere}, verdict: Allowed, reason: "the pod asked for the name, and 1 address is open on tcp/443 until 2026-05-01T12:01:00Z",
 			facts: func(f *Facts) {
-				f.Open = []enforcer.Open{{Pod: f.Pod.PodRef, Addr: netip.MustParseAddr("192.0.2.1"), Ports: "tcp/443", Name: name(t, "www.example.org"), Until: noon.Add(time.Minute)}}
+				f.Open = []policy.GrantInfo{{Pod: f.Pod.PodRef, Addr: netip.MustParseAddr("192.0.2.1"), Ports: "tcp/443", Name: name(t, "www.example.org"), Until: noon.Add(time.Minute)}}
 			},
 		},
 	} {

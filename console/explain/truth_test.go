@@ -9,8 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/namegate/namegate/audit/denial"
-	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -20,7 +19,7 @@ func TestManyNames(t *testing.T) {
 	addr := netip.MustParseAddr("192.0.2.9")
 	f := about(t, cart(), manifests(t, base))
 	for i := range 3 * policy.MaxMatches {
-		f.Seen = append(f.Seen, denial.Sighting{Pod: cart().PodRef, Name: name(t, fmt.Sprintf("n%d.test", i)), Address: addr, Asked: noon.Add(-time.Duration(i) * time.Second)})
+		f.Seen = append(f.Seen, recent.Sighting{Pod: cart().PodRef, Name: name(t, fmt.Sprintf("n%d.test", i)), Address: addr, Asked: noon.Add(-time.Duration(i) * time.Second)})
 	}
 	e := Explain(Question{To: target(t, "192.0.2.9:443")}, f)
 	if e.Verdict != Denied || e.Advice == nil || len(e.Names) > policy.MaxMatches || !strings.Contains(strings.Join(e.Notes, ";"), "192.0.2.9 has 128 more names") {
@@ -69,7 +68,7 @@ func TestSearchSuffix(t *testing.T) {
 // allowed one pointed at it; then its question is not refused, whatever the port.
 func TestPointedAt(t *testing.T) {
 	f := about(t, cart(), manifests(t, base+"  dns: {unmatched: NXDomain}\n"))
-	f.Open = []enforcer.Open{{Pod: cart().PodRef, Addr: netip.MustParseAddr("192.0.2.9"), Ports: "tcp/443", Name: name(t, "mail.test"), Until: noon.Add(time.Minute), By: "shop/base www.example.org"}}
+	f.Open = []policy.GrantInfo{{Pod: cart().PodRef, Addr: netip.MustParseAddr("192.0.2.9"), Ports: "tcp/443", Name: name(t, "mail.test"), Until: noon.Add(time.Minute), By: "shop/base www.example.org"}}
 	if e := Explain(Question{To: target(t, "mail.test:443")}, f); e.Verdict != Allowed {
 		t.Errorf("%s: %s", e.Verdict, e.Reason)
 	}
@@ -96,7 +95,7 @@ func TestContestedAddress(t *testing.T) {
 	if e := Explain(Question{To: target(t, "www.example.org:443")}, f); e.Verdict != OnceAsked {
 		t.Errorf("with another address: %s: %s", e.Verdict, e.Reason)
 	}
-	f.Seen = []denial.Sighting{
+	f.Seen = []recent.Sighting{
 		{Pod: f.Pod.PodRef, Name: name(t, "www.example.org"), Address: netip.MustParseAddr("192.0.2.9"), Asked: noon},
 		{Pod: f.Pod.PodRef, Name: name(t, "www.example.org"), Address: netip.MustParseAddr("2001:db8::9"), Asked: noon},
 	}
