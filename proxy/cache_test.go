@@ -12,6 +12,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/rebind"
 )
 
 // wantAccounts recomputes what the cache says it takes.
@@ -111,7 +112,7 @@ func TestAccountsNeverDrift(t *testing.T) {
 					e = hot[r.IntN(len(hot))]
 				}
 				grants := []policy.Grant{{Addrs: make([]netip.Addr, r.IntN(64))}}
-				said := judgement{words: make([]judged, r.IntN(8))}
+				said := rebind.Verdicts{Addrs: make([]rebind.Verdict, r.IntN(8))}
 				c.addReplay(e, replayKey{view: views[r.IntN(len(views))]}, &replay{config: configs[i/20_000%2], judged: said, wire: make([]byte, 30+r.IntN(500)), grants: grants}, anyView)
 			default:
 				c.get(e.ask, 0)

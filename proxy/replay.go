@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/rebind"
 )
 
 // replay is a finished reply to a question that is kept, for one view and one
@@ -22,8 +23,8 @@ import (
 // addresses are pods', which the guard asks. Pods of other nodes may come and go.
 type replay struct {
 	config *corefile.Config
-	judged judgement
-	// guardedAt is the server's version in which the judgement was found to stand.
+	judged rebind.Verdicts
+	// guardedAt is the server's version in which the guard confirmed the verdicts.
 	guardedAt atomic.Uint64
 
 	wire  []byte
@@ -51,11 +52,11 @@ func (r *replay) holds(setup *setup, who *asker, e *entry, now time.Duration) bo
 
 // guarded tells whether the guard says of each address what it said before. It is
 // asked once in each version of the server.
-func (r *replay) guarded(g *Guard, who *asker) bool {
+func (r *replay) guarded(g *rebind.Guard, who *asker) bool {
 	if r.guardedAt.Load() == who.version {
 		return true
 	}
-	if !r.judged.stands(g, who.snap) {
+	if !g.Confirms(&r.judged, who.snap) {
 		return false
 	}
 	r.guardedAt.Store(who.version)
@@ -77,7 +78,7 @@ func (r *replay) covered(c Coverer) bool {
 
 // size is about how many bytes it takes.
 func (r *replay) size() int64 {
-	size := replayBytes + len(r.wire) + judgedBytes*len(r.judged.words)
+	size := replayBytes + len(r.wire) + judgedBytes*len(r.judged.Addrs)
 	for i := range r.grants {
 		size += grantBytes + addrBytes*len(r.grants[i].Addrs)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/rebind"
 )
 
 // DecisionLog takes each decision about a selected pod's question. Write must
@@ -89,7 +90,7 @@ type Server struct {
 // setup is what queries need of the configuration; a query uses one throughout.
 type setup struct {
 	config *corefile.Config
-	guard  *Guard
+	guard  *rebind.Guard
 	keeper *keeper
 	nodes  map[netip.Addr]bool
 	hold   []netip.Prefix

@@ -8,6 +8,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/rebind"
 )
 
 // turn is the way of one selected pod's question from plan to reply. What
@@ -31,7 +32,7 @@ type turn struct {
 	spent  stages
 	grants []policy.Grant
 	told   []uint32 // the TTLs of the addresses that were granted
-	judged judgement
+	judged rebind.Verdicts
 }
 
 // run returns the reply, and leaves the verdict in the record.
@@ -144,11 +145,11 @@ func (t *turn) auditMatches() {
 // returns the indexes of those that the name may open.
 func (t *turn) judge(n policy.Name, addrs []Address) (free []int) {
 	t.rec.Answers = make([]audit.Answer, len(addrs))
-	t.judged = judgement{name: n, words: make([]judged, len(addrs))}
+	t.judged = rebind.Verdicts{Name: n, Addrs: make([]rebind.Verdict, len(addrs))}
 	for i, a := range addrs {
 		t.rec.Answers[i].Addr, t.rec.Answers[i].TTL = a.Addr, a.TTL
 		why := t.setup.guard.Blocked(n, a.Addr, t.snap)
-		t.judged.words[i] = judged{a.Addr, why}
+		t.judged.Addrs[i] = rebind.Verdict{Addr: a.Addr, Reason: why}
 		if why != "" {
 			t.rec.Answers[i].Blocked = why
 			continue

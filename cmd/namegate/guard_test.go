@@ -109,7 +109,7 @@ func TestGuardLearnsResolvers(t *testing.T) {
 		n.learn(state{cluster: policy.Cluster{Resolvers: map[policy.ServiceRef]policy.Resolver{ref: {
 			ClusterIPs: addrs("198.18.0.10"), Endpoints: []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr(now), 53)},
 		}}}})
-		g := proxy.NewGuard(corefile.Default(), told)
+		g := told.Guard(corefile.Default())
 		for _, a := range addrs("198.18.0.1", "198.18.0.2", "198.18.0.10", "198.18.0.11") {
 			known := a == netip.MustParseAddr(now) || a == netip.MustParseAddr("198.18.0.10")
 			if why := g.Blocked(outside, a, nil); (why != "") != known {

@@ -186,7 +186,7 @@ func (k *knowledge) Asked(p policy.PodRef, n policy.Name) (denial.Decision, bool
 
 // Guard returns the guard against rebinding as it is now.
 func (k *knowledge) Guard() func(policy.Name, netip.Addr) string {
-	g, snap := proxy.NewGuard(k.agent.config.Load(), k.agent.nodes.cluster()), k.Snapshot()
+	g, snap := k.agent.nodes.cluster().Guard(k.agent.config.Load()), k.Snapshot()
 	return func(n policy.Name, a netip.Addr) string { return g.Blocked(n, a, snap) }
 }
 

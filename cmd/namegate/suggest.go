@@ -14,8 +14,8 @@ import (
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/suggest"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/rebind"
 )
 
 // suggesting is one call of `namegate suggest`.
@@ -43,7 +43,7 @@ type suggesting struct {
 
 func newSuggesting() *suggesting {
 	s := &suggesting{now: time.Now, log: suggest.NewLog()}
-	guard := proxy.NewGuard(corefile.Default(), proxy.Cluster{}) // of a node, nobody knows which
+	guard := rebind.New(corefile.Default(), rebind.Addresses{}) // of a node, nobody knows which
 	s.log.Guard = func(n policy.Name, a netip.Addr) string { return guard.Blocked(n, a, nil) }
 	return s
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/rebind"
 )
 
 // said is what of an explanation a test is about.
@@ -446,7 +446,7 @@ func TestCorefileLines(t *testing.T) {
 	for _, a := range []string{"10.1.0.99", "169.254.169.254", "fd00:ec2::254", "100.100.100.200"} {
 		f := about(t, cart(), manifests(t, base))
 		addr := netip.MustParseAddr(a)
-		guard := proxy.NewGuard(corefile.Default(), proxy.Cluster{Services: []netip.Addr{netip.MustParseAddr("10.1.0.99")}})
+		guard := rebind.New(corefile.Default(), rebind.Addresses{Services: []netip.Addr{netip.MustParseAddr("10.1.0.99")}})
 		f.Blocked = func(n policy.Name, a netip.Addr) string { return guard.Blocked(n, a, nil) }
 		f.Asked = &denial.Decision{Verdict: audit.Blocked, Asked: noon, Answers: []netip.Addr{addr}}
 		q := Question{To: target(t, "www.example.org:443")}
@@ -458,7 +458,7 @@ func TestCorefileLines(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", a, err)
 		}
-		guard = proxy.NewGuard(c, proxy.Cluster{Services: []netip.Addr{netip.MustParseAddr("10.1.0.99")}})
+		guard = rebind.New(c, rebind.Addresses{Services: []netip.Addr{netip.MustParseAddr("10.1.0.99")}})
 		if got := Explain(q, f); got.Verdict != OnceAsked {
 			t.Errorf("%s: with %q it is %s: %s", a, e.Advice.Corefile[0], got.Verdict, got.Reason)
 		}

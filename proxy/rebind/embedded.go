@@ -1,10 +1,10 @@
-package proxy
+package rebind
 
 import "net/netip"
 
-// wrapped are the IPv6 ranges whose addresses carry an IPv4 address in their
+// carriers are the IPv6 ranges whose addresses carry an IPv4 address in their
 // last 32 bits.
-var wrapped = []netip.Prefix{
+var carriers = []netip.Prefix{
 	netip.MustParsePrefix("::/96"),           // IPv4-compatible, RFC 4291 §2.5.5.1
 	netip.MustParsePrefix("::ffff:0:0/96"),   // IPv4-mapped, RFC 4291 §2.5.5.2
 	netip.MustParsePrefix("::ffff:0:0:0/96"), // IPv4-translated, RFC 2765 §2.1
@@ -17,15 +17,15 @@ var (
 	teredo         = netip.MustParsePrefix("2001::/32")      // RFC 4380 §4
 )
 
-// unwrap returns the IPv4 addresses that a packet to the IPv6 address may end
-// up at once a translator or tunnel took it. nat64 are the translation prefixes
-// beside the well-known ones. An IPv4 address is in nothing.
-func unwrap(a netip.Addr, nat64 []netip.Prefix) (inner []netip.Addr) {
+// embedded returns the IPv4 addresses to which a translator or a tunnel may send a
+// packet that goes to the IPv6 address. nat64 are the translation prefixes beside
+// the well-known ones. An IPv4 address embeds none.
+func embedded(a netip.Addr, nat64 []netip.Prefix) (inner []netip.Addr) {
 	if a.Is4() {
 		return nil
 	}
 	b := a.As16()
-	for _, p := range wrapped {
+	for _, p := range carriers {
 		if p.Contains(a) {
 			inner = append(inner, v4(b[12:]))
 		}
@@ -37,14 +37,14 @@ func unwrap(a netip.Addr, nat64 []netip.Prefix) (inner []netip.Addr) {
 		// The operator chooses any prefix length from 48 bits on inside it. By the
 		// wrong one the address begins with a zero, which is no host's.
 		for _, bits := range []int{48, 56, 64, 96} {
-			if in := embedded(b, bits); in.As4()[0] != 0 {
+			if in := after(b, bits); in.As4()[0] != 0 {
 				inner = append(inner, in)
 			}
 		}
 	}
 	for _, p := range nat64 {
 		if p.Contains(a) {
-			inner = append(inner, embedded(b, p.Bits()))
+			inner = append(inner, after(b, p.Bits()))
 		}
 	}
 	if sixToFour.Contains(a) {
@@ -56,9 +56,9 @@ func unwrap(a netip.Addr, nat64 []netip.Prefix) (inner []netip.Addr) {
 	return inner
 }
 
-// embedded returns the IPv4 address after a translation prefix of that many
+// after returns the IPv4 address behind a translation prefix of that many
 // bits; bits 64 to 71 are skipped (RFC 6052 §2.2).
-func embedded(b [16]byte, bits int) netip.Addr {
+func after(b [16]byte, bits int) netip.Addr {
 	var ip [4]byte
 	at := bits / 8
 	for i := range ip {

@@ -1,20 +1,58 @@
-package proxy
+package rebind
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
+const worldConfig = `. {
+    forward . 198.51.100.53
+    cluster cluster.local 10.1.0.0/16 10.96.0.0/12
+    rebind allow ingress.test 10.96.7.0/24
+    nat64 2001:db8:64::/96
+}`
+
+// world returns a guard of a cluster, and a snapshot with one pod.
+func world(t testing.TB) (*Guard, *policy.Snapshot) {
+	t.Helper()
+	pod := policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: "web", UID: "uid"}, IPs: addrsOf("10.1.0.6", "2001:db8:1::2")}
+	snap := policy.NewCompiler().Compile(policy.Input{Namespaces: map[string]map[string]string{"shop": {}}, Pods: []policy.Pod{pod}})
+	return New(parsed(t, worldConfig), Addresses{Nodes: addrsOf("192.0.2.250"), Services: addrsOf("203.0.113.250")}), snap
+}
+
+func parsed(t testing.TB, text string) *corefile.Config {
+	t.Helper()
+	c, err := corefile.Parse("Corefile", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func name(t testing.TB, text string) policy.Name {
+	t.Helper()
+	n, err := policy.ParseName(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func mustAddr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func addrsOf(list ...string) (out []netip.Addr) {
+	for _, s := range list {
+		out = append(out, mustAddr(s))
+	}
+	return out
+}
+
 func TestGuard(t *testing.T) {
-	l := newLab(t, nil)
-	g, snap := l.s.setup.Load().guard, l.s.snapshot.Load()
+	g, snap := world(t)
 	const outside, inside = "www.example.org", "db.shop.svc.cluster.local"
 	for _, tt := range []struct {
 		name, addr string
@@ -95,12 +133,11 @@ func TestGuard(t *testing.T) {
 }
 
 func TestGuardOpensMetadataOnlyByName(t *testing.T) {
-	l := newLab(t, nil)
-	c := *l.s.setup.Load().config
+	c := parsed(t, worldConfig)
 	c.Rebind = append(c.Rebind, c.Rebind[0])
 	c.Rebind[1].Suffix = name(t, "metadata.test")
 	c.Rebind[1].Range = netip.MustParsePrefix("169.254.169.254/32")
-	g := NewGuard(&c, Cluster{})
+	g := New(c, Addresses{})
 	a := netip.MustParseAddr("169.254.169.254")
 	if why := g.Blocked(name(t, "metadata.test"), a, nil); why != "" {
 		t.Errorf("blocked: %s", why)
@@ -110,43 +147,11 @@ func TestGuardOpensMetadataOnlyByName(t *testing.T) {
 	}
 }
 
-func TestEmbedded(t *testing.T) {
-	// The table of RFC 6052 §2.4: 192.0.2.33 behind prefixes of each length.
-	for _, tt := range []struct {
-		addr string
-		bits int
-	}{
-		{"2001:db8:c000:221::", 32},
-		{"2001:db8:1c0:2:21::", 40},
-		{"2001:db8:122:c000:2:2100::", 48},
-		{"2001:db8:122:3c0:0:221::", 56},
-		{"2001:db8:122:344:c0:2:2100::", 64},
-		{"2001:db8:122:344::192.0.2.33", 96},
-	} {
-		a := netip.MustParseAddr(tt.addr)
-		if got := embedded(a.As16(), tt.bits); got.String() != "192.0.2.33" {
-			t.Errorf("%s/%d holds %s", tt.addr, tt.bits, got)
-		}
-	}
-}
-
-func TestUnwrapTeredo(t *testing.T) {
-	// The example of RFC 4380 §4 in shape: server 65.54.227.120, client 192.0.2.45.
-	got := unwrap(netip.MustParseAddr("2001:0:4136:e378:8000:63bf:3fff:fdd2"), nil)
-	if len(got) != 2 || got[0].String() != "65.54.227.120" || got[1].String() != "192.0.2.45" {
-		t.Errorf("unwrapped %v", got)
-	}
-	if got := unwrap(netip.MustParseAddr("192.0.2.1"), nil); got != nil {
-		t.Errorf("an IPv4 address holds %v", got)
-	}
-}
-
 // FuzzGuard: no form of a blocked IPv4 address gets past.
 func FuzzGuard(f *testing.F) {
 	f.Add([]byte{169, 254, 169, 254}, uint8(0))
 	f.Add([]byte{10, 96, 0, 1}, uint8(3))
-	l := newLab(f, nil)
-	g, snap := l.s.setup.Load().guard, l.s.snapshot.Load()
+	g, snap := world(f)
 	n := name(f, "www.example.org")
 	f.Fuzz(func(t *testing.T, ip []byte, form uint8) {
 		if len(ip) != 4 {
@@ -186,7 +191,7 @@ func TestGuardNeverOpensWhatIsNoHost(t *testing.T) {
 	for _, r := range []string{"126.0.0.0/7", "64.0.0.0/2", "192.0.0.0/2", "0.0.0.0/1", "8000::/1", "::/1", "10.0.0.0/8", "169.254.0.0/16"} {
 		c.Rebind = append(c.Rebind, corefile.RebindAllow{Suffix: name(t, "x.test"), Range: netip.MustParsePrefix(r)})
 	}
-	g := NewGuard(c, Cluster{Peers: []netip.Addr{mustAddr("10.0.0.1"), mustAddr("203.0.113.9")}})
+	g := New(c, Addresses{Nodes: addrsOf("10.0.0.1", "203.0.113.9")})
 	for a, want := range map[string]string{
 		"127.0.0.1": "loopback", "::1": "loopback", "0.0.0.1": "unspecified", "224.0.0.1": "multicast", "ff02::1": "multicast",
 		"255.255.255.255": "reserved", "::ffff:127.0.0.1": "loopback", "64:ff9b::7f00:1": "loopback in 64:ff9b::7f00:1",
@@ -218,13 +223,7 @@ corp.test {
 // TestGuardKnowsResolvers: an outside name opens neither a resolver that the agent
 // knows nor an address of its own, in any form.
 func TestGuardKnowsResolvers(t *testing.T) {
-	c, err := corefile.Parse("Corefile", resolverConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := NewGuard(c, Cluster{Resolvers: map[policy.ServiceRef]policy.Resolver{kubeDNS: {
-		ClusterIPs: addrsOf("::ffff:198.18.0.10", "2001:db8:42::10"), Endpoints: ports("[::ffff:198.18.0.53]:8053", "[2001:db8:1::53]:53"),
-	}}})
+	g := New(parsed(t, resolverConfig), Addresses{Resolvers: addrsOf("::ffff:198.18.0.10", "2001:db8:42::10", "::ffff:198.18.0.53", "2001:db8:1::53")})
 	const outside, inside = "www.example.org", "kube-dns.kube-system.svc.cluster.local"
 	for _, tt := range []struct{ addr, why string }{
 		{"203.0.113.53", "node"}, // the endpoint
@@ -260,44 +259,5 @@ func TestGuardKnowsResolvers(t *testing.T) {
 	}
 	if why := g.Blocked(name(t, "dns.test"), mustAddr("198.51.100.53"), nil); why != "" {
 		t.Errorf("blocked although the administrator allows it: %s", why)
-	}
-}
-
-// TestGuardFollowsResolvers: a resolver that appears while the agent runs is closed to
-// outside names at once, for answers from the cache too; one that left is free.
-func TestGuardFollowsResolvers(t *testing.T) {
-	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 300 IN A 192.0.2.8", "www.example.org. 300 IN A 192.0.2.9"}})
-	of := func(addrs ...string) map[policy.ServiceRef]policy.Resolver {
-		r := policy.Resolver{ClusterIPs: addrsOf("10.96.0.10")}
-		for _, a := range addrs {
-			r.Endpoints = append(r.Endpoints, netip.AddrPortFrom(mustAddr(a), 53))
-		}
-		return map[policy.ServiceRef]policy.Resolver{kubeDNS: r}
-	}
-	for _, step := range []struct {
-		resolvers map[policy.ServiceRef]policy.Resolver
-		want      []string
-	}{
-		{nil, []string{"192.0.2.8", "192.0.2.9"}},
-		{of("192.0.2.8"), []string{"192.0.2.9"}},
-		{of("::ffff:192.0.2.9"), []string{"192.0.2.8"}},
-		{of(), []string{"192.0.2.8", "192.0.2.9"}},
-	} {
-		c := labCluster
-		c.Resolvers = step.resolvers
-		l.s.SetCluster(c)
-		for range 3 { // the last at least is from the cache
-			r, _ := l.any("10.1.0.2", newQuery("www.example.org", dns.TypeA))
-			var got []string
-			for _, rr := range r.Answer {
-				got = append(got, rr.(*dns.A).A.String())
-			}
-			if !slices.Equal(got, step.want) {
-				t.Errorf("with the resolvers %v the answer is %v, want %v", step.resolvers, got, step.want)
-			}
-		}
-	}
-	if n := l.upstreamAsked(); n != 1 {
-		t.Errorf("the upstream was asked %d times", n)
 	}
 }
