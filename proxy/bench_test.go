@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/mmsg"
 )
 
 type discard struct{ n atomic.Int64 }
@@ -103,12 +104,12 @@ func BenchmarkHit(b *testing.B) {
 	for range 3 {
 		l.any("10.1.0.2", m)
 	}
-	ln := &listener{s: l.s, batch: new(batch), addr: netip.AddrPortFrom(endpoint, 53)}
+	ln := &listener{s: l.s, reader: new(mmsg.Reader), addr: netip.AddrPortFrom(endpoint, 53)}
 	packet, from := packed(b, m), netip.AddrPortFrom(mustAddr("10.1.0.2"), 5353)
 	hits, n := l.s.stats.CacheHits.Load(), uint64(0)
 	b.ReportAllocs()
 	for b.Loop() {
-		ln.batch.out.count = 0
+		ln.reader.Discard()
 		l.pass(time.Microsecond)
 		ln.take(0, packet, from, l.now())
 		n++
@@ -141,7 +142,7 @@ func BenchmarkHitsOverSnapshots(b *testing.B) {
 				snaps = append(snaps, world.snapshot())
 			}
 			l.s.Publish(snaps[0])
-			ln := &listener{s: l.s, batch: new(batch), addr: netip.AddrPortFrom(endpoint, 53)}
+			ln := &listener{s: l.s, reader: new(mmsg.Reader), addr: netip.AddrPortFrom(endpoint, 53)}
 			from, last, published := netip.AddrPortFrom(mustAddr("10.1.0.2"), 5353), time.Now(), 0
 			for _, p := range packets {
 				for range 2 {
@@ -154,7 +155,7 @@ func BenchmarkHitsOverSnapshots(b *testing.B) {
 					last, published = time.Now(), published+1
 					l.s.Publish(snaps[published%len(snaps)])
 				}
-				ln.batch.out.count = 0
+				ln.reader.Discard()
 				l.pass(time.Microsecond)
 				ln.take(0, packets[n%1000], from, l.now())
 				n++

@@ -16,6 +16,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/mmsg"
 )
 
 // endpoint is where the tests' queries arrive.
@@ -228,7 +229,7 @@ func (l *cacheLab) quickly(from string, packet []byte) []byte {
 		return nil
 	}
 	who := l.who(from)
-	var out [packetMost]byte
+	var out [mmsg.PacketBytes]byte
 	n, _ := l.s.replayed(&q, &who, l.now(), out[:])
 	if n == 0 {
 		return nil

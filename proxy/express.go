@@ -87,7 +87,7 @@ func (l *listener) express(q *quick, who *asker, from netip.AddrPort, p *place, 
 	}
 	*p = place{} // from now on x is the flight's
 	if first {
-		fl.begin(f, &l.letters)
+		fl.begin(f, &l.queries)
 	}
 	return true
 }
@@ -116,7 +116,7 @@ func (x *express) answered(from netip.AddrPort) {
 	mine = false
 	if len(x.grants) == 0 {
 		x.send()
-		s.outboxes.flush()
+		s.replies.Send()
 		return
 	}
 	waits = x.life.Add(1)
@@ -150,7 +150,7 @@ func (x *express) Granted(err error, more bool) {
 	defer s.net("the replies to queries")
 	x.acknowledged(err)
 	if !more {
-		s.outboxes.flush()
+		s.replies.Send()
 	}
 }
 
@@ -182,7 +182,7 @@ func (x *express) send() {
 	if x.who.view != nil {
 		s.stats.verdicts.add(audit.Allowed, x.ask.Type)
 		x.reply.lower(x.out, longestTTL(x.decided))
-		x.l.out.put(x.out, x.from)
+		x.l.queue(x.out, x.from)
 	} else {
 		x.l.reply(x.out, x.from)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/mmsg"
 )
 
 // twinName is the name of a case: three letters under example.org.
@@ -75,7 +76,7 @@ func (w *twins) ask(c *dns.Conn, pod byte, q *dns.Msg) {
 		w.t.Error(err)
 		return
 	}
-	var buf [packetMost]byte
+	var buf [mmsg.PacketBytes]byte
 	n, err := c.Read(buf[:])
 	if err != nil {
 		w.t.Errorf("%v: %v", q.Question, err)

@@ -7,6 +7,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/mmsg"
 )
 
 // flight is one question under way at one upstream, for those on the short way who
@@ -24,9 +25,9 @@ type flight struct {
 	room   [1]*express
 }
 
-// begin has the question sent with the others in the letters. Whose turn it is is
+// begin has the question sent with the others in the batch. Whose turn it is is
 // found here: a query that only boards takes nobody's.
-func (fl *flight) begin(f *forward, with *letters) {
+func (fl *flight) begin(f *forward, with *mmsg.SendBatch[*line]) {
 	x := fl.lead
 	fl.filler = x.setup.keeper.filler
 	defer func() {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/mmsg"
 )
 
 // How long a line lives. RFC 5452 counts what a forger who sees nothing must
@@ -127,12 +129,15 @@ func (l *line) claim(id uint16) *pending {
 // packet, and so is everybody's.
 func (l *line) write(query []byte) {
 	if _, err := l.conn.Write(query); err != nil {
-		l.unsent(query, err)
+		l.Unsent(query, err)
 	}
 }
 
-// unsent is for a query that the kernel did not take.
-func (l *line) unsent(query []byte, err error) {
+// Raw implements mmsg.Socket.
+func (l *line) Raw() syscall.RawConn { return l.raw }
+
+// Unsent is for a query that the kernel did not take.
+func (l *line) Unsent(query []byte, err error) {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		l.fail(err)
@@ -142,6 +147,19 @@ func (l *line) unsent(query []byte, err error) {
 			p.fail(err)
 		}
 	}
+}
+
+// read hands the replies out until the line is closed or refused.
+func (l *line) read() {
+	err := mmsg.Receive(l.conn, func(b *mmsg.ReceiveBatch) bool {
+		now := l.u.now()
+		for i := 0; i < b.Len() && !l.shut.Load(); i++ {
+			l.take(b.Packet(i), now)
+		}
+		return !l.shut.Load()
+	})
+	l.fail(err)
+	_ = l.conn.Close()
 }
 
 // take finds the query that a packet answers. It keeps nothing of the packet.

@@ -13,6 +13,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/mmsg"
 )
 
 var loopback = netip.MustParseAddrPort("127.0.0.1:0")
@@ -112,11 +113,11 @@ func TestStrangersGetRefusedFromTheSocket(t *testing.T) {
 	var ln *listener
 	for _, ln = range l.s.open {
 	}
-	b := newBatch(ln.raw)
-	mine := &listener{s: l.s, addr: ln.addr, udp: ln.udp, batch: b}
+	b := mmsg.NewReader(ln.raw)
+	mine := &listener{s: l.s, addr: ln.addr, udp: ln.udp, reader: b}
 	mine.take(0, packet, netip.MustParseAddrPort("198.51.100.7:5353"), noon)
-	if want := brief(packet, dns.RcodeRefused); b.out.count != 1 || string(b.answer[0][:b.out.vec[0].Len]) != string(want) {
-		t.Errorf("%d replies, the first %x, want %x", b.out.count, b.answer[0][:b.out.vec[0].Len], want)
+	if want := brief(packet, dns.RcodeRefused); b.Discard() != 1 || string(b.Room()[:len(want)]) != string(want) {
+		t.Errorf("not one reply, or it is %x, want %x", b.Room()[:len(want)], want)
 	}
 	if l.s.Stats().Strangers != 1 || len(l.up.asked) != 0 {
 		t.Errorf("stats %+v, asked %v", l.s.Stats(), l.up.asked)

@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/mmsg"
 	"github.com/namegate/namegate/proxy/rebind"
 )
 
@@ -70,7 +71,7 @@ type Server struct {
 	coverer  Coverer
 	opener   Opener
 	overdue  overdue
-	outboxes outboxes
+	replies  mmsg.ReplyQueues
 	follows  follows
 	waiting  waiting
 	probes   probes

@@ -16,7 +16,7 @@ const pause = 5 * time.Millisecond
 // them at once, and the others to the crew.
 func (l *listener) readUDP() {
 	for {
-		n, err := l.batch.receive()
+		n, err := l.reader.Receive()
 		if err != nil {
 			if final(err) {
 				return
@@ -32,16 +32,16 @@ func (l *listener) readUDP() {
 func (l *listener) takeAll(n int) {
 	defer l.s.net("a batch of packets")
 	defer l.flush()
-	defer l.letters.post()
+	defer l.queries.Send()
 	started := l.s.now()
 	for i := range n {
-		packet, from := l.batch.packet(i)
+		packet, from := l.reader.Packet(i)
 		l.take(i, packet, from, started)
 	}
 }
 
 func (l *listener) flush() {
-	if lost := l.batch.flush(); lost > 0 {
+	if lost := l.reader.Flush(); lost > 0 {
 		l.s.stats.RepliesLost.Add(uint64(lost))
 	}
 }
@@ -86,10 +86,10 @@ func (l *listener) take(i int, packet []byte, from netip.AddrPort, started time.
 	}
 	var plain *quick
 	if q, ok := readQuick(packet); ok {
-		n, kept := l.s.replayed(&q, &who, started, l.batch.room())
+		n, kept := l.s.replayed(&q, &who, started, l.reader.Room())
 		switch {
 		case n > 0:
-			l.batch.reply(i, n)
+			l.reader.Reply(i, n)
 			return
 		case !kept:
 			plain = &q
@@ -107,7 +107,7 @@ func (l *listener) take(i int, packet []byte, from netip.AddrPort, started time.
 
 // refuse queues a reply without records for packet i.
 func (l *listener) refuse(i int, packet []byte, rcode int) {
-	l.batch.reply(i, len(appendBrief(l.batch.room()[:0], packet, rcode)))
+	l.reader.Reply(i, len(appendBrief(l.reader.Room()[:0], packet, rcode)))
 }
 
 // packetRoom holds nearly every query.
@@ -153,5 +153,15 @@ func (l *listener) reply(wire []byte, to netip.AddrPort) {
 	l.s.step("reply")
 	if _, err := l.udp.WriteToUDPAddrPort(wire, to); err != nil {
 		l.s.stats.RepliesLost.Add(1)
+	}
+}
+
+// queue sends a reply, which is lent, with the next Send of the queues. It counts as
+// the listener's work until then.
+func (l *listener) queue(wire []byte, to netip.AddrPort) {
+	l.work.Add(1)
+	if !l.replies.Put(wire, to) {
+		l.work.Done()
+		l.reply(wire, to)
 	}
 }

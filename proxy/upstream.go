@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/mmsg"
 )
 
 // replyBuffer holds a UDP reply; a longer one counts as truncated.
-const replyBuffer = 4096
+const replyBuffer = mmsg.PacketBytes
 
 // lastAnswer is how long the answer of an upstream that left still counts. Who has
 // a query there asks elsewhere then.
@@ -147,9 +149,9 @@ func (u *upstream) overUDP(query []byte, end int, by attempt) (*dns.Msg, error) 
 	return m, err
 }
 
-// start asks once, over UDP: the query is among the letters when start returns,
+// start asks once, over UDP: the query is in the batch when start returns,
 // and to is told how it ended.
-func (u *upstream) start(a ask, by attempt, to taker, with *letters) {
+func (u *upstream) start(a ask, by attempt, to taker, with *mmsg.SendBatch[*line]) {
 	u.stats.UpstreamQueries.Add(1)
 	p := u.newPending(a.wire(0), a.questionEnd(), by.udp, by)
 	p.to = to
