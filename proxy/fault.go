@@ -5,6 +5,8 @@ import (
 	"runtime/debug"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // A fault is a panic in the proxy. It costs the query in which it happens a SERVFAIL
@@ -55,12 +57,12 @@ func (q *task) run() {
 
 func (q *task) answer() []byte {
 	if !q.who.known {
-		return brief(q.packet, dns.RcodeServerFailure)
+		return wire.ErrorReply(q.packet, dns.RcodeServerFailure)
 	}
 	if q.place.load == nil {
 		p, ok := q.s.admit(q.who)
 		if !ok {
-			return brief(q.packet, dns.RcodeServerFailure)
+			return wire.ErrorReply(q.packet, dns.RcodeServerFailure)
 		}
 		q.place = p
 	}
@@ -78,6 +80,6 @@ func (q *task) release() {
 func (q *task) net() {
 	if r := recover(); r != nil {
 		q.s.fault("a query", r)
-		q.reply(brief(q.packet, dns.RcodeServerFailure))
+		q.reply(wire.ErrorReply(q.packet, dns.RcodeServerFailure))
 	}
 }

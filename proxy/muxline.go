@@ -14,6 +14,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/mmsg"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // How long a line lives. RFC 5452 counts what a forger who sees nothing must
@@ -167,11 +168,11 @@ func (l *line) take(packet []byte, now time.Duration) {
 	var id uint16
 	var p *pending
 	l.mu.Lock()
-	if len(packet) >= headerBytes {
+	if len(packet) >= wire.HeaderBytes {
 		id = binary.BigEndian.Uint16(packet)
 		p = l.waiting[id]
 	}
-	if p == nil || !answers(p.query, packet, p.end) {
+	if p == nil || !wire.Answers(p.query, packet, p.end) {
 		end := l.mistaken(id, p, packet)
 		l.mu.Unlock()
 		if end {
@@ -209,7 +210,7 @@ func (l *line) mistaken(id uint16, p *pending, packet []byte) (end bool) {
 		l.waitOn(id, p)
 		return false
 	}
-	if len(packet) >= headerBytes && l.used[id/64]&(1<<(id%64)) != 0 {
+	if len(packet) >= wire.HeaderBytes && l.used[id/64]&(1<<(id%64)) != 0 {
 		return false // late, or twice
 	}
 	l.wrong++

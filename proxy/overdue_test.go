@@ -84,7 +84,7 @@ func TestTickGivesUpWhatIsLate(t *testing.T) {
 		x.l = &listener{s: l.s}
 		x.l.work.Add(1)
 		x.l.udp = unbound(t)
-		x.quick.packet = packed(t, newQuery("www.example.org", 1))
+		x.view.Packet = packed(t, newQuery("www.example.org", 1))
 		x.place = place{load: &load{}}
 		o.add(l.s, x, time.Duration(i)*time.Second)
 	}

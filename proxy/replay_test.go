@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/mmsg"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // TestForgottenGrantSendsTheQueryTheLongWay: what the kernel lost is opened anew
@@ -216,14 +217,14 @@ func TestTTLsOfAreWhereTheTTLsStand(t *testing.T) {
 		}
 		got.msg.Compress = true
 		got.msg.SetEdns0(1232, true)
-		wire := packed(t, got.msg)
-		at := ttlsOf(wire)
+		msg := packed(t, got.msg)
+		at := wire.TTLOffsets(msg)
 		if len(at) != len(seed) {
 			t.Errorf("%d TTLs of %d", len(at), len(seed))
 		}
 		for _, i := range at {
-			if binary.BigEndian.Uint32(wire[i:]) != 7 {
-				t.Errorf("at %d stands %d", i, binary.BigEndian.Uint32(wire[i:]))
+			if binary.BigEndian.Uint32(msg[i:]) != 7 {
+				t.Errorf("at %d stands %d", i, binary.BigEndian.Uint32(msg[i:]))
 			}
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/mmsg"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // ending counts how queries end.
@@ -25,7 +26,7 @@ type ending struct{ replies, refused, late, others atomic.Int64 }
 
 func (e *ending) take(packet []byte, err error) {
 	switch {
-	case err == nil && len(packet) > headerBytes:
+	case err == nil && len(packet) > wire.HeaderBytes:
 		e.replies.Add(1)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		e.refused.Add(1)

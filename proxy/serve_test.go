@@ -14,6 +14,7 @@ import (
 
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/mmsg"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 var loopback = netip.MustParseAddrPort("127.0.0.1:0")
@@ -116,7 +117,7 @@ func TestStrangersGetRefusedFromTheSocket(t *testing.T) {
 	b := mmsg.NewReader(ln.raw)
 	mine := &listener{s: l.s, addr: ln.addr, udp: ln.udp, reader: b}
 	mine.take(0, packet, netip.MustParseAddrPort("198.51.100.7:5353"), noon)
-	if want := brief(packet, dns.RcodeRefused); b.Discard() != 1 || string(b.Room()[:len(want)]) != string(want) {
+	if want := wire.ErrorReply(packet, dns.RcodeRefused); b.Discard() != 1 || string(b.Room()[:len(want)]) != string(want) {
 		t.Errorf("not one reply, or it is %x, want %x", b.Room()[:len(want)], want)
 	}
 	if l.s.Stats().Strangers != 1 || len(l.up.asked) != 0 {
@@ -312,7 +313,7 @@ func TestFaultEndsInServfail(t *testing.T) {
 
 type faulty struct{}
 
-func (faulty) resolve(ask) (found, error) { panic("a fault for the test") }
+func (faulty) resolve(wire.Query) (found, error) { panic("a fault for the test") }
 
 func TestNewNeedsItsParts(t *testing.T) {
 	l := newLab(t, nil)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 const (
@@ -126,7 +128,7 @@ func (c *conn) next(r *bufio.Reader) bool {
 		return false
 	}
 	n := int(binary.BigEndian.Uint16(length[:]))
-	if n < headerBytes || n > tcpQuery || !c.waitUntil(tcpMessage) {
+	if n < wire.HeaderBytes || n > tcpQuery || !c.waitUntil(tcpMessage) {
 		c.l.s.stats.Malformed.Add(1)
 		return false
 	}
@@ -134,7 +136,7 @@ func (c *conn) next(r *bufio.Reader) bool {
 	if _, err := io.ReadFull(r, packet); err != nil {
 		return false
 	}
-	if !isQuery(packet) {
+	if !wire.IsQuery(packet) {
 		c.l.s.stats.Malformed.Add(1)
 		return false
 	}
@@ -168,7 +170,7 @@ func (c *conn) take(packet []byte) (goOn bool) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.fault("a query", r)
-			goOn = c.reply(brief(packet, dns.RcodeServerFailure))
+			goOn = c.reply(wire.ErrorReply(packet, dns.RcodeServerFailure))
 		}
 		if !handedOn {
 			q.release()
@@ -184,24 +186,24 @@ func (c *conn) take(packet []byte) (goOn bool) {
 		case silence:
 			return true
 		case overPace:
-			return c.reply(brief(packet, dns.RcodeServerFailure))
+			return c.reply(wire.ErrorReply(packet, dns.RcodeServerFailure))
 		}
 	}
 	if !who.known && !who.young {
 		s.stats.Strangers.Add(1)
-		return c.reply(brief(packet, dns.RcodeRefused))
+		return c.reply(wire.ErrorReply(packet, dns.RcodeRefused))
 	}
 	c.slots <- struct{}{}
 	q.done = func() { <-c.slots }
 	if who.young {
 		if handedOn = s.hold(who, c.l.addr.Addr(), q); !handedOn && s.shed(c.load, s.elapsed()) == overPace {
-			return c.reply(brief(packet, dns.RcodeServerFailure))
+			return c.reply(wire.ErrorReply(packet, dns.RcodeServerFailure))
 		}
 		return true
 	}
 	var ok bool
 	if q.place, ok = s.admit(who); !ok {
-		return c.reply(brief(packet, dns.RcodeServerFailure))
+		return c.reply(wire.ErrorReply(packet, dns.RcodeServerFailure))
 	}
 	s.step("admitted")
 	q.who, handedOn = who, true

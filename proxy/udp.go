@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // pause is how long a loop rests after an error that passes, such as a lack of
@@ -58,7 +60,7 @@ func (l *listener) take(i int, packet []byte, from netip.AddrPort, started time.
 			l.refuse(i, packet, dns.RcodeServerFailure)
 		}
 	}()
-	if !isQuery(packet) {
+	if !wire.IsQuery(packet) {
 		l.s.stats.Malformed.Add(1)
 		return
 	}
@@ -84,8 +86,8 @@ func (l *listener) take(i int, packet []byte, from netip.AddrPort, started time.
 		l.refuse(i, packet, dns.RcodeRefused)
 		return
 	}
-	var plain *quick
-	if q, ok := readQuick(packet); ok {
+	var plain *wire.QueryView
+	if q, ok := wire.ParseQuery(packet); ok {
 		n, kept := l.s.replayed(&q, &who, started, l.reader.Room())
 		switch {
 		case n > 0:
@@ -107,7 +109,7 @@ func (l *listener) take(i int, packet []byte, from netip.AddrPort, started time.
 
 // refuse queues a reply without records for packet i.
 func (l *listener) refuse(i int, packet []byte, rcode int) {
-	l.reader.Reply(i, len(appendBrief(l.reader.Room()[:0], packet, rcode)))
+	l.reader.Reply(i, len(wire.AppendErrorReply(l.reader.Room()[:0], packet, rcode)))
 }
 
 // packetRoom holds nearly every query.
@@ -142,7 +144,7 @@ func (l *listener) hold(packet []byte, who asker, from netip.AddrPort) {
 		return
 	}
 	if l.s.shed(&l.s.loads.strangers, l.s.elapsed()) == overPace {
-		l.reply(brief(packet, dns.RcodeServerFailure), from)
+		l.reply(wire.ErrorReply(packet, dns.RcodeServerFailure), from)
 	}
 }
 
