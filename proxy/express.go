@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/limit"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -25,7 +26,7 @@ type express struct {
 	setup   *setup
 	who     asker
 	from    netip.AddrPort
-	place   place
+	slot    limit.Slot
 	started time.Time
 	sent    time.Time // when the upstream's turn came, of selected pods' queries
 	opening time.Time // when the kernel's did
@@ -48,7 +49,7 @@ var expresses = sync.Pool{New: func() any { return new(express) }}
 
 // express starts an admitted query on the short way, if it is one for it: then it takes
 // p over.
-func (l *listener) express(q *wire.QueryView, who *asker, from netip.AddrPort, p *place, started time.Time) bool {
+func (l *listener) express(q *wire.QueryView, who *asker, from netip.AddrPort, p *limit.Slot, started time.Time) bool {
 	t := q.Type()
 	if t != dns.TypeA && t != dns.TypeAAAA || q.Class() != dns.ClassINET || len(q.Packet) > packetRoom || who.view != nil && !who.view.Enforced {
 		return false
@@ -72,7 +73,7 @@ func (l *listener) express(q *wire.QueryView, who *asker, from netip.AddrPort, p
 	}
 	l.s.step("decided")
 	x := expresses.Get().(*express)
-	x.l, x.setup, x.who, x.from, x.place, x.started, x.view, x.decided, x.said = l, setup, *who, from, *p, started, *q, d, false
+	x.l, x.setup, x.who, x.from, x.slot, x.started, x.view, x.decided, x.said = l, setup, *who, from, *p, started, *q, d, false
 	x.view.Packet = x.room[:copy(x.room[:], q.Packet)]
 	if x.spent = (stages{}); who.view != nil {
 		x.sent = l.s.now()
@@ -85,7 +86,7 @@ func (l *listener) express(q *wire.QueryView, who *asker, from netip.AddrPort, p
 		expresses.Put(x)
 		return false
 	}
-	*p = place{} // from now on x is the flight's
+	*p = limit.Slot{} // from now on x is the flight's
 	if first {
 		fl.begin(f, &l.queries)
 	}
@@ -206,7 +207,7 @@ func (x *express) net() {
 // yet. It is not used again.
 func (x *express) broken() {
 	defer x.l.work.Done()
-	defer x.l.s.release(x.place)
+	defer x.l.s.clients.Release(x.slot)
 	defer x.l.s.net("the reply to a query")
 	if !x.said {
 		x.l.s.stats.Queries.Add(1)
@@ -229,7 +230,7 @@ func (x *express) end() {
 	x.l.s.step("end")
 	l := x.l
 	defer l.work.Done()
-	l.s.release(x.place)
+	l.s.clients.Release(x.slot)
 	x.rec, x.decided = audit.Record{}, policy.Decision{}
 	x.granted.reset()
 	x.reply.Reset()
@@ -248,7 +249,7 @@ func (x *express) fail(reason string) {
 		defer x.net()
 		x.failed(reason)
 		x.fails() // after the log
-		s.release(x.place)
+		s.clients.Release(x.slot)
 		x.l.work.Done()
 	})
 }

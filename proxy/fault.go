@@ -6,6 +6,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/proxy/limit"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -41,7 +42,7 @@ type task struct {
 	packet []byte
 	who    asker
 	tcp    bool
-	place  place             // of no load: it is not admitted yet
+	slot   limit.Slot        // none: it is not admitted yet
 	reply  func(wire []byte) // to who asked
 	done   func()            // the last that is called
 }
@@ -59,20 +60,20 @@ func (q *task) answer() []byte {
 	if !q.who.known {
 		return wire.ErrorReply(q.packet, dns.RcodeServerFailure)
 	}
-	if q.place.load == nil {
-		p, ok := q.s.admit(q.who)
+	if !q.slot.Held() {
+		slot, ok := q.s.admit(q.who)
 		if !ok {
 			return wire.ErrorReply(q.packet, dns.RcodeServerFailure)
 		}
-		q.place = p
+		q.slot = slot
 	}
 	return q.s.handle(q.packet, q.who, q.tcp)
 }
 
-// release gives the place back, if there is one.
+// release gives the slot back, if there is one.
 func (q *task) release() {
-	if q.place.load != nil {
-		q.s.release(q.place)
+	if q.slot.Held() {
+		q.s.clients.Release(q.slot)
 	}
 }
 

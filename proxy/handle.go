@@ -123,5 +123,5 @@ func (s *Server) alive(query *dns.Msg, who asker, tcp bool) []byte {
 
 // stuck tells whether the proxy hangs, by the oldest query under way.
 func (s *Server) stuck() bool {
-	return s.underWay.hung(s.elapsed(), longest(s.setup.Load().config))
+	return s.clients.Watchdog.Hung(s.elapsed(), longest(s.setup.Load().config))
 }

@@ -85,7 +85,7 @@ func TestTickGivesUpWhatIsLate(t *testing.T) {
 		x.l.work.Add(1)
 		x.l.udp = unbound(t)
 		x.view.Packet = packed(t, newQuery("www.example.org", 1))
-		x.place = place{load: &load{}}
+		x.slot, _ = l.s.admit(asker{})
 		o.add(l.s, x, time.Duration(i)*time.Second)
 	}
 	all[3].life.Add(1) // it has ended in time

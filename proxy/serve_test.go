@@ -249,24 +249,6 @@ func TestSnapshotIsSwapped(t *testing.T) {
 	}
 }
 
-func TestSweepForgetsAddresses(t *testing.T) {
-	l := newLab(t, labTable)
-	l.s.loads.of(l.s.identify(netip.MustParseAddr("10.1.0.2"), netip.Addr{}))
-	busy := l.s.loads.of(l.s.identify(netip.MustParseAddr("10.1.0.3"), netip.Addr{}))
-	busy.queries.Add(1)
-	count := func() int {
-		return len(l.s.loads.byAddr)
-	}
-	l.s.Publish(l.s.snapshot.Load())
-	if n := count(); n != 2 {
-		t.Errorf("%d loads, want 2", n)
-	}
-	l.s.Publish(nil)
-	if n := count(); n != 1 {
-		t.Errorf("%d loads, want the busy one", n)
-	}
-}
-
 func TestConfigureKeepsWhatItCan(t *testing.T) {
 	l := newLab(t, labTable)
 	up := startScript(t, honest("192.0.2.1"))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/proxy/limit"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -50,12 +51,12 @@ func (l *listener) flush() {
 
 // take answers packet i or starts its answer, if it is admitted.
 func (l *listener) take(i int, packet []byte, from netip.AddrPort, started time.Time) {
-	var p place // of no load: none is taken yet, or the query has been handed on with it
+	var p limit.Slot // none is taken yet, or the query has been handed on with it
 	defer func() {
 		if r := recover(); r != nil {
 			l.s.fault("a packet", r)
-			if p.load != nil {
-				l.s.release(p)
+			if p.Held() {
+				l.s.clients.Release(p)
 			}
 			l.refuse(i, packet, dns.RcodeServerFailure)
 		}
@@ -75,7 +76,7 @@ func (l *listener) take(i int, packet []byte, from netip.AddrPort, started time.
 		return
 	}
 	switch l.s.paced(who, started.Sub(l.s.born)) {
-	case silence:
+	case drop:
 		return
 	case overPace:
 		l.refuse(i, packet, dns.RcodeServerFailure)
@@ -118,13 +119,13 @@ const packetRoom = 512
 var packetRooms = sync.Pool{New: func() any { return new([packetRoom]byte) }}
 
 // long gives an admitted query to the crew, which works on a copy. It takes p over.
-func (l *listener) long(packet []byte, who asker, from netip.AddrPort, p *place) {
+func (l *listener) long(packet []byte, who asker, from netip.AddrPort, p *limit.Slot) {
 	l.s.step("admitted")
 	room := packetRooms.Get().(*[packetRoom]byte)
-	q := &task{s: l.s, packet: append(room[:0], packet...), who: who, place: *p,
+	q := &task{s: l.s, packet: append(room[:0], packet...), who: who, slot: *p,
 		reply: func(wire []byte) { l.reply(wire, from) }, done: func() { packetRooms.Put(room); l.work.Done() }}
 	l.work.Add(1)
-	*p = place{}
+	*p = limit.Slot{}
 	l.s.crew.do(q.run)
 }
 
@@ -143,7 +144,7 @@ func (l *listener) hold(packet []byte, who asker, from netip.AddrPort) {
 	if ok = l.s.hold(who, l.addr.Addr(), q); ok {
 		return
 	}
-	if l.s.shed(&l.s.loads.strangers, l.s.elapsed()) == overPace {
+	if l.s.shed(l.s.clients.Unknown(), l.s.elapsed()) == overPace {
 		l.reply(wire.ErrorReply(packet, dns.RcodeServerFailure), from)
 	}
 }
