@@ -16,6 +16,8 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/mmsg"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // endpoint is where the tests' queries arrive.
@@ -223,12 +225,12 @@ func (l *cacheLab) who(from string) asker { return l.s.identify(mustAddr(from), 
 // quickly returns the reply that the packet gets from the socket's reader, nil for
 // none.
 func (l *cacheLab) quickly(from string, packet []byte) []byte {
-	q, ok := readQuick(packet)
+	q, ok := wire.ParseQuery(packet)
 	if !ok {
 		return nil
 	}
 	who := l.who(from)
-	var out [packetMost]byte
+	var out [mmsg.PacketBytes]byte
 	n, _ := l.s.replayed(&q, &who, l.now(), out[:])
 	if n == 0 {
 		return nil

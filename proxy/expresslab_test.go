@@ -223,15 +223,8 @@ func until(t testing.TB, what string, there func() bool) {
 	}
 }
 
-// places returns how many places are held.
-func (l *expressLab) places() (n int64) {
-	l.s.loads.mu.RLock()
-	defer l.s.loads.mu.RUnlock()
-	for _, of := range l.s.loads.byAddr {
-		n += int64(of.queries.Load())
-	}
-	return n + l.s.underWay.counts[0].Load() + l.s.underWay.counts[1].Load()
-}
+// places returns what is counted of queries that hold a slot.
+func (l *expressLab) places() (n int64) { return l.s.clients.Held() }
 
 // lowerCase is a message in words, without the spelling of its names and without
 // its id.

@@ -215,7 +215,7 @@ func TestAFaultCostsAQueryAServfail(t *testing.T) {
 				if left := l.left(); left != nothingHeld {
 					t.Fatalf("after the queries that follow: %s", left)
 				}
-				if l.s.underWay.hung(l.s.elapsed()+time.Hour, time.Second) || l.s.underWay.hung(l.s.elapsed()+2*time.Hour, time.Second) {
+				if l.s.clients.Watchdog.Hung(l.s.elapsed()+time.Hour, time.Second) || l.s.clients.Watchdog.Hung(l.s.elapsed()+2*time.Hour, time.Second) {
 					t.Errorf("after a fault at step %d (%s) the proxy takes itself for hung", fault, step)
 				}
 				if t.Failed() {

@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // followsMost bounds the names that one pod is led to at a time.
@@ -131,7 +132,7 @@ type pointer struct {
 // point at, where the question reaches their owner. further is true where the
 // question was followed itself: then only another name of the service counts, or
 // one answer could lead for ever.
-func pointers(q Question, m *dns.Msg, further bool) (out []pointer) {
+func pointers(q wire.Question, m *dns.Msg, further bool) (out []pointer) {
 	switch q.Type {
 	case dns.TypeSVCB, dns.TypeHTTPS:
 	case dns.TypeSRV, dns.TypeMX:
@@ -155,7 +156,7 @@ func pointers(q Question, m *dns.Msg, further bool) (out []pointer) {
 		if at < 0 || err != nil || n == "" || n == owners[at].name {
 			continue
 		}
-		out = append(out, pointer{n, min(owners[at].ttl, plainTTL(hdr.Ttl))})
+		out = append(out, pointer{n, min(owners[at].ttl, wire.ValidTTL(hdr.Ttl))})
 	}
 	return out
 }
@@ -179,7 +180,7 @@ func targetOf(rr dns.RR) string {
 // is allowed decides for all of them. An outside name leads nowhere in the cluster:
 // those names always resolve, and as its own they would be blocked. A name that was
 // followed itself leads no longer than it is followed.
-func (t *turn) lead(q Question, allowed policy.Name, d policy.Decision, m *dns.Msg) {
+func (t *turn) lead(q wire.Question, allowed policy.Name, d policy.Decision, m *dns.Msg) {
 	if !t.setup.config.Follow {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // TestReplyDecidedBeforeANameWasFollowedIsNotKept, though it is finished after.
@@ -116,7 +117,7 @@ func TestSweepForgetsWhatIsNotAllowedAnyMore(t *testing.T) {
 
 // TestPointersAreOfTheQuestion: records of other owners point nowhere.
 func TestPointersAreOfTheQuestion(t *testing.T) {
-	q := Question{Name: name(t, "one.test"), Type: dns.TypeSRV, Class: dns.ClassINET}
+	q := wire.Question{Name: name(t, "one.test"), Type: dns.TypeSRV, Class: dns.ClassINET}
 	for _, tt := range []struct {
 		says []string
 		want []string

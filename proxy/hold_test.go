@@ -400,7 +400,7 @@ func TestConnectionsOfYoungPodsHaveBoundsOfTheirOwn(t *testing.T) {
 	config.Limits.ConnectionsPerPod = 1
 	l.use(&config, l.up)
 	at := l.listen()
-	l.s.loads.strangers.connections.Add(1)
+	l.s.clients.Connect(l.s.clients.Unknown(), &config.Limits, false)
 	c := client(t, "tcp", "127.0.0.4", at)
 	put(t, c, newQuery("www.example.org", dns.TypeA))
 	l.awaitHeld(1)

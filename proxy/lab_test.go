@@ -16,6 +16,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 const labConfig = `. {
@@ -161,7 +162,7 @@ type memory struct {
 	asked []string
 }
 
-func (m *memory) resolve(a ask) (found, error) {
+func (m *memory) resolve(a wire.Query) (found, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	key := a.Name.String() + " " + dns.TypeToString[a.Type]

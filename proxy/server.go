@@ -12,6 +12,8 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/limit"
+	"github.com/namegate/namegate/proxy/mmsg"
 	"github.com/namegate/namegate/proxy/rebind"
 )
 
@@ -60,8 +62,7 @@ type Server struct {
 	setup    atomic.Pointer[setup]
 	version  atomic.Uint64 // goes up after each change of snapshot or setup
 	stats    counters
-	loads    loads
-	underWay underWay
+	clients  limit.Clients
 	born     time.Time
 	source   func(netip.Addr) netip.Addr // plainSource; tests have no pods' interfaces
 	faultAt  func(step string)           // nil but in tests, where it panics at a step
@@ -70,7 +71,7 @@ type Server struct {
 	coverer  Coverer
 	opener   Opener
 	overdue  overdue
-	outboxes outboxes
+	replies  mmsg.ReplyQueues
 	follows  follows
 	waiting  waiting
 	probes   probes
@@ -132,7 +133,10 @@ func New(o Options) (*Server, error) {
 func (s *Server) Publish(snap *policy.Snapshot) {
 	old := s.snapshot.Swap(snap)
 	s.version.Add(1)
-	s.loads.sweep(snap)
+	s.clients.Sweep(func(a netip.Addr) bool {
+		_, pod := snap.Pod(a)
+		return pod
+	})
 	s.follows.sweep(snap)
 	if gone := goneViews(old, snap); len(gone) > 0 {
 		s.setup.Load().keeper.cache.dropReplies(gone)
@@ -157,6 +161,7 @@ func goneViews(old, next *policy.Snapshot) map[*policy.View]bool {
 // Stats returns the totals so far.
 func (s *Server) Stats() Stats {
 	all := s.stats.snapshot()
+	all.InFlight, all.Connections = s.clients.InFlight(), s.clients.Connections()
 	entries, bytes := s.setup.Load().keeper.cache.usage()
 	all.CacheEntries, all.CacheBytes = int64(entries), bytes
 	return all

@@ -24,7 +24,6 @@ type counters struct {
 	Prefetches, Followed                    atomic.Uint64
 	verdicts                                verdicts
 	latency                                 latency
-	inFlight, connections                   atomic.Int64
 }
 
 // Stats are the proxy's totals and what the metrics have beside them.
@@ -51,7 +50,6 @@ func (c *counters) snapshot() Stats {
 		Held: c.Held.Load(), HeldOut: c.HeldOut.Load(),
 		CacheHits: c.CacheHits.Load(), CacheMisses: c.CacheMisses.Load(), CacheStale: c.CacheStale.Load(),
 		Prefetches: c.Prefetches.Load(), Followed: c.Followed.Load(),
-		InFlight: c.inFlight.Load(), Connections: c.connections.Load(),
 	}, Types: c.verdicts.types(), Latency: c.latency.load()}
 	for _, of := range s.Types {
 		s.Allowed += of.Allowed

@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 func TestWarmGrantsTheExactNames(t *testing.T) {
@@ -131,7 +132,7 @@ type stuck struct {
 	gate chan struct{}
 }
 
-func (s stuck) resolve(a ask) (found, error) {
+func (s stuck) resolve(a wire.Query) (found, error) {
 	if a.Name == s.name {
 		<-s.gate
 		return found{}, errors.New("nobody answers")

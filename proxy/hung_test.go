@@ -10,59 +10,6 @@ import (
 	"github.com/miekg/dns"
 )
 
-// TestBusyIsNotHung: there is always a query under way, of at most two seconds.
-func TestBusyIsNotHung(t *testing.T) {
-	var u underWay
-	var eras []uint32
-	for sec := range 200 {
-		if eras = append(eras, u.begin()); len(eras) > 2 {
-			u.end(eras[0])
-			eras = eras[1:]
-		}
-		if u.hung(time.Duration(sec)*time.Second, 10*time.Second) {
-			t.Fatalf("hung at %d s", sec)
-		}
-	}
-}
-
-// TestHungQueryIsNoticed: one query that does not end is enough, however many
-// others do, and not before its time.
-func TestHungQueryIsNoticed(t *testing.T) {
-	const most = 10 * time.Second
-	for began := range 40 {
-		var u underWay
-		var hung uint32
-		noticed := -1
-		for sec := range 80 {
-			if sec == began {
-				hung = u.begin()
-			}
-			other := u.begin()
-			if u.hung(time.Duration(sec)*time.Second, most) && noticed < 0 {
-				noticed = sec
-			}
-			u.end(other)
-		}
-		if after := noticed - began; noticed < 0 || after <= 10 || after > 22 {
-			t.Errorf("begun at %d s, noticed at %d s", began, noticed)
-		}
-		u.end(hung)
-		if u.hung(81*time.Second, most) || u.hung(82*time.Second, most) {
-			t.Error("the query ended, and the proxy calls itself hung")
-		}
-	}
-}
-
-func TestClockThatGoesBack(t *testing.T) {
-	var u underWay
-	u.begin()
-	for _, now := range []time.Duration{time.Hour, time.Minute, time.Minute + time.Second} {
-		if u.hung(now, 10*time.Second) {
-			t.Errorf("hung at %v", now)
-		}
-	}
-}
-
 // TestHungProxyDoesNotCallItselfAlive: with one query that hangs the self-query,
 // asked each second, gets no answer any more; others have been answered all along.
 func TestHungProxyDoesNotCallItselfAlive(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // plainCase is a reply, the query that it answers and the settings by which it is
@@ -19,10 +20,10 @@ type plainCase struct {
 	packet []byte
 	query  *dns.Msg
 	most   int
-	bounds []ttlBounds
+	bounds []wire.TTLBounds
 }
 
-var anyTTL = []ttlBounds{{0, maxTTL}, {0, maxTTL}}
+var anyTTL = []wire.TTLBounds{{Max: wire.MaxTTL}, {Max: wire.MaxTTL}}
 
 func newPlainCase(q *dns.Msg, packet []byte) plainCase {
 	return plainCase{packet, q, 64, anyTTL}
@@ -32,15 +33,14 @@ func newPlainCase(q *dns.Msg, packet []byte) plainCase {
 // and trim make of it, and returns whether it was plain.
 func (c plainCase) wantTwin(t testing.TB) bool {
 	t.Helper()
-	wire := packed(t, c.query)
-	q, ok := readQuick(wire)
+	q, ok := wire.ParseQuery(packed(t, c.query))
 	if !ok {
 		t.Fatalf("the query is not plain: %v", c.query)
 	}
 	asked, _ := readQuestion(c.query)
-	var r plainReply
+	var r wire.AnswerView
 	read := bytes.Clone(c.packet)
-	if !r.read(read, asked.Name, asked.Type, c.most, c.bounds) {
+	if !r.Parse(read, asked, c.most, c.bounds) {
 		if !bytes.Equal(read, c.packet) {
 			t.Fatalf("what is not plain was changed\n%x\n%x", c.packet, read)
 		}
@@ -51,36 +51,34 @@ func (c plainCase) wantTwin(t testing.TB) bool {
 		t.Fatalf("the parser does not read it: %v\n%x", err, c.packet)
 	}
 	for _, b := range c.bounds {
-		boundTTLs(m, b.least, b.greatest)
+		boundTTLs(m, b.Min, b.Max)
 	}
 	checked := Check(asked, m, c.most)
-	if checked.Reason != "" || checked.Over != 0 || len(checked.Addrs) != len(r.addrs) || !slices.Equal(checked.Chain, r.chain) {
-		t.Fatalf("read %v by %v, checked %+v\n%x", r.addrs, r.chain, checked, c.packet)
+	if checked.Reason != "" || checked.Over != 0 || len(checked.Addrs) != len(r.Addrs) || !slices.Equal(checked.Chain, r.Chain) {
+		t.Fatalf("read %v by %v, checked %+v\n%x", r.Addrs, r.Chain, checked, c.packet)
 	}
 	for i, a := range checked.Addrs {
-		if r.addrs[i].Addr != a.Addr || r.addrs[i].TTL != a.TTL {
-			t.Fatalf("address %d: read %v, checked %v\n%x", i, r.addrs[i], a, c.packet)
+		if r.Addrs[i] != a {
+			t.Fatalf("address %d: read %v, checked %v\n%x", i, r.Addrs[i], a, c.packet)
 		}
 	}
-	if r.least() != leastTTL(m) {
-		t.Fatalf("the least TTL: %d, want %d", r.least(), leastTTL(m))
+	if r.MinTTL() != leastTTL(m) {
+		t.Fatalf("the least TTL: %d, want %d", r.MinTTL(), leastTTL(m))
 	}
-	stored := bytes.Clone(r.wire)
-	stored[10], stored[11] = 0, 0
-	r.wire = stored
+	stored := bytes.Clone(r.Own())
 	kept := *m
 	kept.Extra = nil
 	wantSaid(t, "what is kept", (&entry{wire: stored}).message(), &kept)
 
-	said := r.appendTo(nil, &q)
+	said := r.AppendReply(nil, &q)
 	wantSaid(t, "what is told to somebody unselected", parsed(t, said), relay(c.query, m))
-	for _, longest := range []uint32{maxTTL, 7} {
-		r.lower(said, longest)
+	for _, longest := range []uint32{wire.MaxTTL, 7} {
+		r.LowerTTLs(said, longest)
 		want := relay(c.query, m)
 		trim(want, checked.Addrs, longest)
 		wantSaid(t, "what is told to a pod", parsed(t, said), want)
 	}
-	if !bytes.Equal(r.wire, stored) {
+	if !bytes.Equal(r.Message, stored) {
 		t.Fatal("telling it has changed what is kept")
 	}
 	return true
@@ -98,7 +96,7 @@ const plainName = "www.example.org."
 
 // Owners of the records in these tests, on the wire.
 var (
-	ofQuestion = []byte{0xc0, headerBytes}
+	ofQuestion = []byte{0xc0, wire.HeaderBytes}
 	wwwSpelt   = []byte("\x03wWw\x07example\x03org\x00")
 )
 
@@ -140,7 +138,7 @@ func TestPlainReplies(t *testing.T) {
 	}
 	answers := func(rrs ...[]byte) [][]byte { return rrs }
 	const (
-		end    = headerBytes + len(plainName) + 1 + 4
+		end    = wire.HeaderBytes + len(plainName) + 1 + 4
 		target = end + 12 // of a CNAME record that is the first and owned by a pointer
 	)
 	at := func(i int) []byte { return []byte{0xc0 | byte(i>>8), byte(i)} }
@@ -203,21 +201,21 @@ func TestPlainReplies(t *testing.T) {
 // TTL is put within its bounds.
 func TestNamesInTTLs(t *testing.T) {
 	q := newQuery(plainName, dns.TypeA)
-	const end = headerBytes + len(plainName) + 1 + 4
+	const end = wire.HeaderBytes + len(plainName) + 1 + 4
 	const ttlAt = end + 6
 	first := wireRecord(ofQuestion, dns.TypeCNAME, dns.ClassINET, 0x01610000, []byte{0xc0, byte(ttlAt)})
 	second := wireRecord([]byte{0xc0, byte(ttlAt)}, dns.TypeA, dns.ClassINET, 60, []byte{192, 0, 2, 1})
 	c := newPlainCase(q, wireReply(q, noerror, [][]byte{first, second}))
-	c.bounds = []ttlBounds{{0, 3600}, {0, maxTTL}}
+	c.bounds = []wire.TTLBounds{{Max: 3600}, {Max: wire.MaxTTL}}
 	if c.wantTwin(t) {
 		t.Error("it was read as plain")
 	}
 }
 
 func TestLongestPlainChain(t *testing.T) {
-	for chain, want := range map[int]bool{0: true, 1: true, maxChain: true, maxChain + 1: false} {
+	for chain, want := range map[int]bool{0: true, 1: true, wire.MaxChain: true, wire.MaxChain + 1: false} {
 		q := newQuery(plainName, dns.TypeAAAA)
-		owner, at := ofQuestion, headerBytes+len(plainName)+1+4
+		owner, at := ofQuestion, wire.HeaderBytes+len(plainName)+1+4
 		var rrs [][]byte
 		for i := range chain {
 			rrs = append(rrs, wireRecord(owner, dns.TypeCNAME, dns.ClassINET, uint32(100-i), []byte{2, 'c', 'a' + byte(i), 0xc0, 0x10}))
@@ -234,7 +232,7 @@ func TestLongestPlainChain(t *testing.T) {
 // policyAddr is 2001:db8::7.
 var policyAddr = mustAddr("2001:db8::7").AsSlice()
 
-func TestPlainReplyTwins(t *testing.T) {
+func TestAnswerViewTwins(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 11))
 	plain, all := 0, 20_000
 	for range all {
@@ -250,18 +248,19 @@ func TestPlainReplyTwins(t *testing.T) {
 
 func TestReadingAgainForgetsWhatWasRead(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 12))
-	var used plainReply
+	var used wire.AnswerView
 	for range 2000 {
 		c := drawPlainCase(rng)
 		q, _ := readQuestion(c.query)
-		var fresh plainReply
+		view, _ := wire.ParseQuery(packed(t, c.query))
+		var fresh wire.AnswerView
 		one, other := bytes.Clone(c.packet), bytes.Clone(c.packet)
-		if used.read(one, q.Name, q.Type, c.most, c.bounds) != fresh.read(other, q.Name, q.Type, c.most, c.bounds) {
+		if used.Parse(one, q, c.most, c.bounds) != fresh.Parse(other, q, c.most, c.bounds) {
 			t.Fatalf("read otherwise by a reader that was used\n%x", c.packet)
 		}
-		var copied plainReply
-		copied.copyFrom(&used)
-		if !slices.Equal(used.addrs, fresh.addrs) || !slices.Equal(copied.addrs, fresh.addrs) || !slices.EqualFunc(copied.chain, fresh.chain, func(a, b policy.Name) bool { return a == b }) || used.spelt != fresh.spelt {
+		var copied wire.AnswerView
+		copied.CopyFrom(&used)
+		if !slices.Equal(used.Addrs, fresh.Addrs) || !slices.Equal(copied.Addrs, fresh.Addrs) || !slices.EqualFunc(copied.Chain, fresh.Chain, func(a, b policy.Name) bool { return a == b }) || used.Fits(&view) != fresh.Fits(&view) {
 			t.Fatalf("used %+v, fresh %+v", used, fresh)
 		}
 	}

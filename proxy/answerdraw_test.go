@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // replyDraw draws replies as an upstream may send them: most nearly right, some
@@ -33,11 +35,11 @@ func pointerTo(at int) []byte { return []byte{0xc0 | byte(at>>8), byte(at)} }
 func (d *replyDraw) owner() []byte {
 	switch d.rng.IntN(60) {
 	case 0:
-		return append([]byte{3, d.packet[headerBytes+1] &^ 0x20}, d.packet[headerBytes+2:questionBytes(d.packet)-4]...)
+		return append([]byte{3, d.packet[wire.HeaderBytes+1] &^ 0x20}, d.packet[wire.HeaderBytes+2:wire.QuestionEnd(d.packet)-4]...)
 	case 1:
 		return pointerTo(d.names[d.rng.IntN(len(d.names))])
 	case 2:
-		return append(bytes.Clone(d.packet[headerBytes:headerBytes+4]), 0xc0, headerBytes+4)
+		return append(bytes.Clone(d.packet[wire.HeaderBytes:wire.HeaderBytes+4]), 0xc0, wire.HeaderBytes+4)
 	case 3:
 		return append([]byte("\x03ads"), pointerTo(d.names[d.rng.IntN(len(d.names))])...)
 	case 4:
@@ -168,19 +170,19 @@ func (d *replyDraw) reply(q *dns.Msg) []byte {
 	if d.one(8) {
 		flags ^= 1 << d.rng.IntN(15) // not QR
 	}
-	d.packet, d.at, d.qtype = wireReply(q, flags), headerBytes, q.Question[0].Qtype
-	d.names = []int{headerBytes, headerBytes + 4, headerBytes + 12}
+	d.packet, d.at, d.qtype = wireReply(q, flags), wire.HeaderBytes, q.Question[0].Qtype
+	d.names = []int{wire.HeaderBytes, wire.HeaderBytes + 4, wire.HeaderBytes + 12}
 	for i, section := range []func() int{d.answers, d.authority, d.additional} {
 		n := section()
 		binary.BigEndian.PutUint16(d.packet[6+2*i:], uint16(n))
 	}
 	switch d.rng.IntN(20) {
 	case 0:
-		d.packet = d.packet[:questionBytes(d.packet)+d.rng.IntN(len(d.packet)-questionBytes(d.packet)+1)]
+		d.packet = d.packet[:wire.QuestionEnd(d.packet)+d.rng.IntN(len(d.packet)-wire.QuestionEnd(d.packet)+1)]
 	case 1:
 		d.packet = append(d.packet, 0)
 	case 2:
-		end := questionBytes(d.packet)
+		end := wire.QuestionEnd(d.packet)
 		if len(d.packet) > end {
 			d.packet[end+d.rng.IntN(len(d.packet)-end)] = byte(d.rng.IntN(256))
 		}
@@ -191,7 +193,7 @@ func (d *replyDraw) reply(q *dns.Msg) []byte {
 	return d.packet
 }
 
-// drawQuery draws a query for the name that readQuick reads.
+// drawQuery draws a query for the name that wire.ParseQuery reads.
 func drawQuery(rng *rand.Rand, qname string) *dns.Msg {
 	m := newQuery(qname, []uint16{dns.TypeA, dns.TypeA, dns.TypeA, dns.TypeAAAA}[rng.IntN(4)])
 	m.RecursionDesired, m.AuthenticatedData, m.CheckingDisabled = rng.IntN(8) > 0, rng.IntN(6) == 0, rng.IntN(6) == 0
@@ -223,20 +225,20 @@ func drawPlainCase(rng *rand.Rand) plainCase {
 	return c
 }
 
-func drawBounds(n uint32) []ttlBounds {
-	least, greatest := []uint32{0, 0, 5, 30}, []uint32{maxTTL, maxTTL, 3600, 40}
-	return []ttlBounds{{least[n&3], greatest[n>>2&3]}, {least[n>>4&3], greatest[n>>6&3]}}
+func drawBounds(n uint32) []wire.TTLBounds {
+	least, greatest := []uint32{0, 0, 5, 30}, []uint32{wire.MaxTTL, wire.MaxTTL, 3600, 40}
+	return []wire.TTLBounds{{Min: least[n&3], Max: greatest[n>>2&3]}, {Min: least[n>>4&3], Max: greatest[n>>6&3]}}
 }
 
-// FuzzPlainReply: what is read in place is what the parser, Check and trim make of
+// FuzzAnswerView: what is read in place is what the parser, Check and trim make of
 // it. The input is the reply behind its id and question: second and third byte,
 // counts, records.
-func FuzzPlainReply(f *testing.F) {
+func FuzzAnswerView(f *testing.F) {
 	rng := rand.New(rand.NewPCG(6, 13))
 	for range 200 {
 		q := newQuery(plainName, dns.TypeA+uint16(rng.IntN(2))*(dns.TypeAAAA-dns.TypeA))
 		p := (&replyDraw{rng: rng}).reply(q)
-		f.Add(append(append(bytes.Clone(p[2:4]), p[6:headerBytes]...), p[questionBytes(p):]...), rng.Uint32())
+		f.Add(append(append(bytes.Clone(p[2:4]), p[6:wire.HeaderBytes]...), p[wire.QuestionEnd(p):]...), rng.Uint32())
 	}
 	f.Fuzz(func(t *testing.T, tail []byte, how uint32) {
 		if len(tail) < 8 {
@@ -250,7 +252,7 @@ func FuzzPlainReply(f *testing.F) {
 			q.SetEdns0(1232, how&(1<<10) != 0)
 		}
 		p := wireReply(q, binary.BigEndian.Uint16(tail))
-		copy(p[6:headerBytes], tail[2:8])
+		copy(p[6:wire.HeaderBytes], tail[2:8])
 		c := newPlainCase(q, append(p, tail[8:]...))
 		c.bounds, c.most = drawBounds(how), 1+int(how>>11&63)
 		c.wantTwin(t)

@@ -2,59 +2,12 @@ package proxy
 
 import (
 	"context"
-	"math/rand/v2"
 	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 )
-
-func TestPace(t *testing.T) {
-	var p pace
-	taken := func(now time.Duration, most int) (n int) {
-		for range most {
-			if p.take(now, 100, 5) {
-				n++
-			}
-		}
-		return n
-	}
-	for i, tt := range []struct {
-		now  time.Duration
-		want int
-	}{
-		{0, 5}, {0, 0}, {9 * time.Millisecond, 0}, {10 * time.Millisecond, 1}, {30 * time.Millisecond, 2},
-		{time.Hour, 5}, {time.Hour, 0}, {0, 5}, // the clock went back: not shut for an hour
-	} {
-		if got := taken(tt.now, 20); got != tt.want {
-			t.Errorf("step %d at %v: %d taken, want %d", i, tt.now, got, tt.want)
-		}
-	}
-}
-
-// TestPaceLikeItsTwin: a bucket that counts tokens the slow way.
-func TestPaceLikeItsTwin(t *testing.T) {
-	for range 50 {
-		rate, burst := 1<<rand.IntN(10), 1+rand.IntN(20)
-		each := time.Second / time.Duration(rate)
-		var p pace
-		var now, last time.Duration
-		tokens := float64(burst)
-		for range 500 {
-			now += each * time.Duration(rand.IntN(5)) / 2
-			tokens = min(float64(burst), tokens+float64(now-last)/float64(each))
-			last = now
-			want := tokens >= 1
-			if want {
-				tokens--
-			}
-			if got := p.take(now, rate, burst); got != want {
-				t.Fatalf("rate %d, burst %d at %v: %v, want %v", rate, burst, now, got, want)
-			}
-		}
-	}
-}
 
 // TestOnePodsFloodIsShed: beyond its rate a pod gets SERVFAIL, beyond that rate
 // too it hears nothing; its neighbour and the proxy itself are answered.
