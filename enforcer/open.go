@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Open is one grant as it is shown: an address of a set, by one of its names.
@@ -15,7 +16,7 @@ type Open struct {
 	Pod   policy.PodRef
 	Addr  netip.Addr
 	Ports policy.PortSet
-	Name  policy.Name
+	Name  fqdn.Name
 	// Until is the deadline; in the past for one that has ended and is remembered.
 	Until time.Time
 	// By are the matches that opened it, as "namespace/policy pattern", joined by

@@ -23,6 +23,7 @@ import (
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // clock is the time of a test.
@@ -311,8 +312,8 @@ func portsOf(s policy.PortSet) []v1alpha1.Port {
 	return out
 }
 
-func dns(s string) policy.Name {
-	n, err := policy.ParseName(s)
+func dns(s string) fqdn.Name {
+	n, err := fqdn.ParseName(s)
 	if err != nil {
 		panic(err)
 	}

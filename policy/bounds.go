@@ -104,7 +104,7 @@ func (b *bounds) take(p *parsed) *parsed {
 func wildLabels(matches []*Match) int {
 	n := 0
 	for _, m := range matches {
-		n += int(m.Pattern.labels)
+		n += m.Pattern.WildLabels()
 	}
 	return n
 }

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // overlapping is policies at the limits of their schema: half of their matches are
@@ -78,38 +78,6 @@ func TestCompileIsNotCubic(t *testing.T) {
 	}
 }
 
-// TestWalkStops where it has taken the steps that it may, at whatever costs them.
-func TestWalkStops(t *testing.T) {
-	for what, patterns := range map[string]func(i int) string{
-		"places":         func(i int) string { return strings.Repeat("*.", i) + "test" },
-		"ends of globs":  func(i int) string { return strings.Repeat("a", i/50+1) + "*" + strings.Repeat("a", i%50+1) + ".test" },
-		"inner of globs": func(i int) string { return "a*" + strings.Repeat("a*", i%20) + fmt.Sprint(i) + "*a.test" },
-	} {
-		t.Run(what, func(t *testing.T) {
-			var matches []*Match
-			for i := range 100 {
-				p, err := ParsePattern(patterns(i + 1))
-				if err != nil {
-					t.Fatal(err)
-				}
-				matches = append(matches, &Match{Policy: "shop/p", Pattern: p, index: int32(i)})
-			}
-			m := newMatcher(matches)
-			n := mustName(t, strings.Repeat("a.", 90)+strings.Repeat("a", 60)+".test")
-			whole, ended := m.walk(n, nil, math.MaxInt)
-			if !ended {
-				t.Fatal("a walk without a bound stopped")
-			}
-			if _, ended := m.walk(n, nil, 40); ended {
-				t.Error("the walk took no more than 40 steps")
-			}
-			if again, ended := m.walk(n, nil, 20000); !ended || !slices.Equal(whole, again) {
-				t.Errorf("with steps enough: %v, %d results and not %d", ended, len(again), len(whole))
-			}
-		})
-	}
-}
-
 // portRules are rules for the name, each on one port from first on.
 func portRules(name string, first, rules int) []v1alpha1.EgressRule {
 	var out []v1alpha1.EgressRule
@@ -169,7 +137,7 @@ func TestLabelsOfPatternsAreBounded(t *testing.T) {
 	labels := 0
 	for _, e := range s.Views[0].Entries {
 		for _, p := range e.Destinations.Names {
-			labels += int(p.labels)
+			labels += p.WildLabels()
 		}
 	}
 	if labels > MaxViewLabels || labels < MaxViewLabels-20*65 {
@@ -212,7 +180,7 @@ func TestOpeningsOfMany(t *testing.T) {
 		var d Decision
 		by := map[PortSet][]string{}
 		for i := range many {
-			p, err := ParsePattern([]string{"*.test", "**.test", "a.b.test"}[i%3])
+			p, err := fqdn.ParsePattern([]string{"*.test", "**.test", "a.b.test"}[i%3])
 			if err != nil {
 				t.Fatal(err)
 			}

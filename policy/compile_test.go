@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -268,7 +269,7 @@ func TestUnchangedViewsStay(t *testing.T) {
 }
 
 // dump is all that a snapshot says, to compare two of them.
-func dump(t *testing.T, s *Snapshot, names []Name) string {
+func dump(t *testing.T, s *Snapshot, names []fqdn.Name) string {
 	t.Helper()
 	var b strings.Builder
 	for _, v := range s.Views {
@@ -331,7 +332,7 @@ func TestIncrementLikeFresh(t *testing.T) {
 		for _, p := range pods {
 			in.Pods = append(in.Pods, p)
 		}
-		names := []Name{randomName(t, r), randomName(t, r), randomName(t, r)}
+		names := []fqdn.Name{randomName(t, r), randomName(t, r), randomName(t, r)}
 		if diff := cmp.Diff(dump(t, NewCompiler().Compile(in), names), dump(t, c.Compile(in), names)); diff != "" {
 			t.Fatalf("round %d:\n%s", round, diff)
 		}

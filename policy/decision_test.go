@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 func audited(p v1alpha1.FQDNNetworkPolicy) v1alpha1.FQDNNetworkPolicy {
@@ -89,7 +90,7 @@ func TestOpeningsAreNotMixedUp(t *testing.T) {
 }
 
 func TestOpeningsOfHandMadeMatches(t *testing.T) {
-	p, err := ParsePattern("*.test")
+	p, err := fqdn.ParsePattern("*.test")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,16 +5,9 @@
 // makes a Snapshot from an Input; the snapshot is immutable and may be read from
 // anywhere.
 //
-// # The matcher
+// # Rules
 //
-// Views of pods that the same policies select share one matcher. Exact names are
-// keys of one map, and each key's result already holds what wildcards add to it.
-// Wildcards are in a trie of labels from the right: a place has a map of literal
-// labels, a place for "*", and an index of partial globs by the lengths of their
-// prefix and suffix. Equal patterns of any number of policies are one place. So the
-// cost of a question grows with its labels, and with how many different patterns
-// match it, but not with the policies.
-//
+// Views of pods that the same policies select share one matcher of package fqdn.
 // What the policies of one pod hold together is bounded, and so is the work that a
 // compile does ahead of the questions: see MaxViewMatches and what stands beside it.
 //

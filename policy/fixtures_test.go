@@ -7,13 +7,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 func ptr[T any](v T) *T { return &v }
 
-func mustName(t testing.TB, s string) Name {
+func mustName(t testing.TB, s string) fqdn.Name {
 	t.Helper()
-	n, err := ParseName(s)
+	n, err := fqdn.ParseName(s)
 	if err != nil {
 		t.Fatal(err)
 	}

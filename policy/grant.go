@@ -3,6 +3,8 @@ package policy
 import (
 	"net/netip"
 	"time"
+
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // PodRef names one pod for as long as it lives. It is comparable. UID may be
@@ -18,7 +20,7 @@ func (r PodRef) String() string { return r.Namespace + "/" + r.Name }
 // until Deadline, because an answer to Name said so.
 type Grant struct {
 	Pod      PodRef
-	Name     Name
+	Name     fqdn.Name
 	Addrs    []netip.Addr
 	Ports    PortSet
 	Deadline time.Time

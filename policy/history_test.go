@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // history is a small cluster that changes at random: few names, few addresses and
@@ -81,7 +82,7 @@ func TestHistoriesLikeFresh(t *testing.T) {
 				h.step()
 			}
 			in := h.input()
-			names := []Name{randomName(t, h.Rand), randomName(t, h.Rand), randomName(t, h.Rand)}
+			names := []fqdn.Name{randomName(t, h.Rand), randomName(t, h.Rand), randomName(t, h.Rand)}
 			if diff := cmp.Diff(dump(t, NewCompiler().Compile(in), names), dump(t, c.Compile(in), names)); diff != "" {
 				t.Fatalf("seed %d, step %d:\n%s", seed, step, diff)
 			}

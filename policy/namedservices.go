@@ -1,14 +1,14 @@
 package policy
 
-import "strings"
+import "github.com/namegate/namegate/policy/fqdn"
 
 // NamedServices are those Services of a cluster that lead a port to another one, by the
 // names of their cluster IPs: NAME.NAMESPACE.svc.DOMAIN. It is immutable.
 type NamedServices struct {
 	number uint64 // 1 is the first
-	domain Name
+	domain fqdn.Name
 	list   []*namedService
-	byName map[Name]*namedService
+	byName map[fqdn.Name]*namedService
 	// changed came or went since the last number; what is other than it was did both.
 	changed []*namedService
 }
@@ -16,22 +16,22 @@ type NamedServices struct {
 // namedService is a Service that leads ports to others.
 type namedService struct {
 	*Service
-	name  Name
+	name  fqdn.Name
 	moved []ServicePort // these ports alone
 }
 
 // NewNamedServices returns those of services that have a name in the cluster's domain;
 // in "" none has. Each of services has a cluster IP.
-func NewNamedServices(domain Name, services []*Service) *NamedServices {
+func NewNamedServices(domain fqdn.Name, services []*Service) *NamedServices {
 	return (&NamedServices{domain: domain}).Next(services)
 }
 
 // Domain returns the cluster's.
-func (x *NamedServices) Domain() Name { return x.domain }
+func (x *NamedServices) Domain() fqdn.Name { return x.domain }
 
 // Next returns what services are now. One that did not change keeps its pointer.
 func (x *NamedServices) Next(services []*Service) *NamedServices {
-	next := &NamedServices{number: x.number + 1, domain: x.domain, byName: make(map[Name]*namedService, len(x.list))}
+	next := &NamedServices{number: x.number + 1, domain: x.domain, byName: make(map[fqdn.Name]*namedService, len(x.list))}
 	before := make(map[*Service]*namedService, len(x.list))
 	for _, n := range x.list {
 		before[n.Service] = n
@@ -55,7 +55,7 @@ func (x *NamedServices) Next(services []*Service) *NamedServices {
 
 // nameService returns nil for a Service that leads every port to the same one, or
 // cannot have a name.
-func nameService(s *Service, domain Name) *namedService {
+func nameService(s *Service, domain fqdn.Name) *namedService {
 	n := &namedService{Service: s}
 	for _, p := range s.Ports {
 		if p.TargetName != "" || p.Target != p.Port {
@@ -65,17 +65,11 @@ func nameService(s *Service, domain Name) *namedService {
 	if len(n.moved) == 0 || domain == "" {
 		return nil
 	}
-	wire := make([]byte, 0, maxWire)
-	for _, label := range []string{s.Ref.Name, s.Ref.Namespace, serviceLabel} {
-		if label == "" || len(label) > maxLabel {
-			return nil
-		}
-		wire = append(append(wire, byte(len(label))), strings.ToLower(label)...)
-	}
-	if wire = append(wire, domain...); len(wire) > maxWire {
+	name, ok := domain.Child(s.Ref.Name, s.Ref.Namespace, serviceLabel)
+	if !ok {
 		return nil
 	}
-	n.name = Name(wire)
+	n.name = name
 	return n
 }
 
@@ -83,39 +77,7 @@ func nameService(s *Service, domain Name) *namedService {
 const serviceLabel = "svc"
 
 // namesService tells whether a pattern can match the name of a Service.
-func (p *Pattern) namesService(domain Name) bool {
-	all := 3 + domain.NumLabels()
-	switch p.kind {
-	case kindAll:
-		return true
-	case kindExact:
-		return p.exact.NumLabels() == all && p.exact.HasSuffix(serviceSuffix(domain))
-	case kindGlob:
-		if int(p.labels) != all {
-			return false
-		}
-	case kindDeep:
-		if int(p.labels) >= all {
-			return false
-		}
-	default:
-		return false
-	}
-	tail := make([]string, 0, maxLabels)
-	for label := range serviceSuffix(domain).Labels() {
-		tail = append(tail, label)
-	}
-	for body := p.body(); body != "" && len(tail) > 0; tail = tail[:len(tail)-1] {
-		dot := strings.LastIndexByte(body, '.')
-		if !matchLabel(body[dot+1:], tail[len(tail)-1]) {
-			return false
-		}
-		body = body[:max(dot, 0)]
-	}
-	return true
-}
-
-// serviceSuffix returns svc.DOMAIN.
-func serviceSuffix(domain Name) Name {
-	return Name([]byte{byte(len(serviceLabel))}) + serviceLabel + domain
+func namesService(p *fqdn.Pattern, domain fqdn.Name) bool {
+	suffix, ok := domain.Child(serviceLabel)
+	return ok && p.MatchesBelow(suffix, 2)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // MaxTargetPorts bounds the ports that the Services of one policy's names add to those
@@ -44,7 +45,7 @@ type TargetPorts struct {
 	namespace string
 	ranges    []PortRange             // of EgressPorts
 	of        map[PortSet][]PortRange // those of each rule
-	matcher   *matcher                // of the names that can be Services'; nil: of none
+	matcher   *fqdn.Matcher[*Match]   // of the names that can be Services'; nil: of none
 	wild      bool                    // there are patterns among them
 	number    uint64                  // of what ports are of
 	ports     PodPorts
@@ -52,7 +53,7 @@ type TargetPorts struct {
 }
 
 // NewTargetPorts returns those of a policy in a cluster with that domain.
-func NewTargetPorts(p *v1alpha1.FQDNNetworkPolicy, domain Name) *TargetPorts {
+func NewTargetPorts(p *v1alpha1.FQDNNetworkPolicy, domain fqdn.Name) *TargetPorts {
 	r := parsePolicy(p, paths{})
 	t := &TargetPorts{namespace: p.Namespace, of: map[PortSet][]PortRange{}}
 	t.ports.Numbers = r.egressPorts()
@@ -62,12 +63,13 @@ func NewTargetPorts(p *v1alpha1.FQDNNetworkPolicy, domain Name) *TargetPorts {
 	}
 	var matches []*Match
 	for _, m := range r.matches {
-		if !m.Pattern.namesService(domain) {
+		if !namesService(&m.Pattern, domain) {
 			continue
 		}
 		matches = append(matches, m)
 		t.of[m.Ports] = m.Ports.Ranges()
-		t.wild = t.wild || m.Pattern.kind != kindExact
+		_, exact := m.Pattern.Exact()
+		t.wild = t.wild || !exact
 	}
 	if len(matches) > 0 {
 		t.matcher = newMatcher(matches)
@@ -122,7 +124,7 @@ func (t *TargetPorts) targets(s *namedService, add func(target)) {
 			continue
 		}
 		if matches == nil { // this is what costs
-			if matches = t.matcher.decide(s.name); matches == nil {
+			if matches = t.matcher.Match(s.name); matches == nil {
 				return
 			}
 		}
@@ -166,7 +168,7 @@ func (t *TargetPorts) find(services *NamedServices) {
 		switch {
 		case s.Ref.Namespace == t.namespace:
 			how = nearOwn
-		case t.matcher.exact[s.name] != nil:
+		case t.matcher.HasExact(s.name):
 			how = nearByName
 		}
 		t.targets(s, func(to target) {
@@ -180,7 +182,7 @@ func (t *TargetPorts) find(services *NamedServices) {
 			look(s)
 		}
 	} else {
-		for name := range t.matcher.exact {
+		for name := range t.matcher.Exact() {
 			if s := services.byName[name]; s != nil {
 				look(s)
 			}

@@ -3,6 +3,8 @@ package policy
 import (
 	"maps"
 	"slices"
+
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // ruleset is what the views of pods with the same selecting policies share.
@@ -14,11 +16,11 @@ type ruleset struct {
 	entries    []Entry
 	policies   []string
 	portSets   []PortSet
-	exactNames []Name
+	exactNames []fqdn.Name
 	left       []leftOut // what a bound leaves out
-	*matcher
-	serial uint64 // in its compiler
-	used   uint64 // the compile that used it last
+	matcher    *fqdn.Matcher[*Match]
+	serial     uint64 // in its compiler
+	used       uint64 // the compile that used it last
 }
 
 // newRuleset returns the union of policies, which are sorted by id.
@@ -67,10 +69,10 @@ func portSetsOf(policies []*parsed) map[PortSet]struct{} {
 	return ports
 }
 
-func (r *ruleset) enforcedNames() []Name {
-	var names []Name
-	for name, result := range r.exact {
-		if slices.ContainsFunc(result.own, func(m *Match) bool { return !m.Audit }) {
+func (r *ruleset) enforcedNames() []fqdn.Name {
+	var names []fqdn.Name
+	for name, own := range r.matcher.Exact() {
+		if slices.ContainsFunc(own, func(m *Match) bool { return !m.Audit }) {
 			names = append(names, name)
 		}
 	}
@@ -81,7 +83,7 @@ func (r *ruleset) enforcedNames() []Name {
 // closedRuleset returns the ruleset of a pod that only may be denied: the settings of
 // several rulesets at their strictest, and nothing allowed.
 func closedRuleset(of []*ruleset) *ruleset {
-	r := &ruleset{matcher: newMatcher(nil)}
+	r := &ruleset{}
 	for _, o := range of {
 		r.enforced = r.enforced || o.enforced
 		r.denied = max(r.denied, o.denied)

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // The bounds of a policy, as in the schema of its kind. Seconds are bounded far
@@ -158,7 +159,7 @@ func (r *parsed) rule(known paths, index int, rule *v1alpha1.EgressRule) {
 		r.partly(path+".matches", "%d matches; write at most %d and put the rest into another rule", len(matches), MaxMatches)
 		matches = matches[:MaxMatches]
 	}
-	names := make([]Pattern, 0, len(matches))
+	names := make([]fqdn.Pattern, 0, len(matches))
 	for i := range matches {
 		at := known.match(index, i)
 		pattern, ok := r.match(at, &matches[i])
@@ -178,20 +179,20 @@ func (r *parsed) rule(known paths, index int, rule *v1alpha1.EgressRule) {
 	}
 }
 
-func (r *parsed) match(path string, m *v1alpha1.Match) (Pattern, bool) {
+func (r *parsed) match(path string, m *v1alpha1.Match) (fqdn.Pattern, bool) {
 	if (m.Name == nil) == (m.Pattern == nil) {
 		r.partly(path, "write exactly one of name and pattern")
-		return Pattern{}, false
+		return fqdn.Pattern{}, false
 	}
-	parse, text := ParseExact, m.Name
+	parse, text := fqdn.ParseExact, m.Name
 	field := ".name"
 	if text == nil {
-		parse, text, field = ParsePattern, m.Pattern, ".pattern"
+		parse, text, field = fqdn.ParsePattern, m.Pattern, ".pattern"
 	}
 	pattern, err := parse(*text)
 	if err != nil {
 		r.partly(path+field, "%v", err)
-		return Pattern{}, false
+		return fqdn.Pattern{}, false
 	}
 	return pattern, true
 }

@@ -1,7 +1,11 @@
 package policy
 
 import (
+	"cmp"
 	"net/netip"
+	"strings"
+
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Pod is one pod as a source reports it.
@@ -42,7 +46,7 @@ func (p *Pod) Finished() bool { return p.Phase == "Succeeded" || p.Phase == "Fai
 type Match struct {
 	Policy  string // "namespace/name"
 	Path    string // "spec.egress[0].matches[1]"
-	Pattern Pattern
+	Pattern fqdn.Pattern
 	Ports   PortSet
 	TTL     TTL
 	Audit   bool // from an Audit policy: counts for the log alone
@@ -74,7 +78,7 @@ type Entry struct {
 
 // Destinations says where an entry leads.
 type Destinations struct {
-	Names []Pattern
+	Names []fqdn.Pattern
 	// Networks is empty for FQDNNetworkPolicy.
 	Networks []netip.Prefix
 }
@@ -102,8 +106,8 @@ type View struct {
 }
 
 // Decide returns the matches of the question name q.
-func (v *View) Decide(q Name) Decision {
-	return Decision{Matches: v.rules.decide(q)}
+func (v *View) Decide(q fqdn.Name) Decision {
+	return Decision{Matches: v.rules.matcher.Match(q)}
 }
 
 // PortSets returns the distinct port sets of the entries that are not Audit's,
@@ -112,4 +116,13 @@ func (v *View) PortSets() []PortSet { return v.rules.portSets }
 
 // ExactNames returns the exact names of the enforcing policies, sorted by their
 // bytes. It is shared and must not be changed.
-func (v *View) ExactNames() []Name { return v.rules.exactNames }
+func (v *View) ExactNames() []fqdn.Name { return v.rules.exactNames }
+
+// newMatcher returns the matcher of matches, which are sorted.
+func newMatcher(matches []*Match) *fqdn.Matcher[*Match] {
+	return fqdn.NewMatcher(matches, func(m *Match) *fqdn.Pattern { return &m.Pattern }, compareMatches)
+}
+
+func compareMatches(a, b *Match) int {
+	return cmp.Or(strings.Compare(a.Policy, b.Policy), cmp.Compare(a.index, b.index))
+}

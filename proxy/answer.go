@@ -7,7 +7,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // maxChain is how many CNAMEs an answer may lead through; resolvers stop at
@@ -28,7 +28,7 @@ type Address struct {
 // Checked is what an answer says about its question.
 type Checked struct {
 	// Chain are the targets of the CNAMEs that the question leads through.
-	Chain []policy.Name
+	Chain []fqdn.Name
 	// Addrs are the addresses, in the order of the answer.
 	Addrs []Address
 	// Over is how many more there were, beyond the bound.
@@ -40,7 +40,7 @@ type Checked struct {
 
 // reached is an owner that the question leads to, and the least TTL until there.
 type reached struct {
-	name policy.Name
+	name fqdn.Name
 	ttl  uint32
 }
 
@@ -76,7 +76,7 @@ func Check(q Question, m *dns.Msg, most int) Checked {
 
 // alias is one CNAME record.
 type alias struct {
-	owner, target policy.Name
+	owner, target fqdn.Name
 	ttl           uint32
 }
 
@@ -92,11 +92,11 @@ func follow(q Question, answer []dns.RR) (owners []reached, reason string) {
 		if !ok || cname.Hdr.Class != dns.ClassINET {
 			continue
 		}
-		owner, err := policy.ParseName(cname.Hdr.Name)
+		owner, err := fqdn.ParseName(cname.Hdr.Name)
 		if err != nil {
 			continue
 		}
-		if target, err := policy.ParseName(cname.Target); err == nil {
+		if target, err := fqdn.ParseName(cname.Target); err == nil {
 			aliases = append(aliases, alias{owner, target, plainTTL(cname.Hdr.Ttl)})
 		}
 	}
@@ -118,7 +118,7 @@ func follow(q Question, answer []dns.RR) (owners []reached, reason string) {
 	}
 }
 
-func find(aliases []alias, owner policy.Name) (alias, bool) {
+func find(aliases []alias, owner fqdn.Name) (alias, bool) {
 	for _, a := range aliases {
 		if a.owner == owner {
 			return a, true
@@ -157,7 +157,7 @@ func (c *Checked) collect(q Question, owners []reached, answer []dns.RR, most in
 
 // indexOf returns which of the owners the spelled name is, -1 for none.
 func indexOf(owners []reached, text string) int {
-	n, err := policy.ParseName(text)
+	n, err := fqdn.ParseName(text)
 	if err != nil {
 		return -1
 	}
@@ -191,7 +191,7 @@ func addressesOf(rr dns.RR, asked uint16) []net.IP {
 
 // pointsAt tells whether the answer's first CNAME leads from the question to the
 // name: what a resolver says that completed a search path on its own.
-func pointsAt(q Question, m *dns.Msg, n policy.Name) bool {
+func pointsAt(q Question, m *dns.Msg, n fqdn.Name) bool {
 	c := Check(q, m, 0)
 	return c.Reason == "" && len(c.Chain) > 0 && c.Chain[0] == n
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -50,7 +51,7 @@ type ledger struct {
 
 type opening struct {
 	pod   policy.PodRef
-	name  policy.Name
+	name  fqdn.Name
 	ports policy.PortSet
 	addr  netip.Addr
 }

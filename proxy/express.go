@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // express is a query on the short way through the proxy: a plain question for the
@@ -55,7 +56,7 @@ func (l *listener) express(q *quick, who *asker, from netip.AddrPort, p *place, 
 	}
 	var room [nameMost + keyTail]byte
 	key := q.appendKey(room[:0])
-	n := policy.Name(key[:len(key)-keyTail])
+	n := fqdn.Name(key[:len(key)-keyTail])
 	var d policy.Decision
 	if who.view != nil {
 		if d = who.view.Decide(n); !d.Allowed() {
@@ -298,7 +299,7 @@ func (q *quick) mixed() bool {
 }
 
 // ask is the ask of a quick query for the name.
-func (q *quick) ask(n policy.Name) ask {
+func (q *quick) ask(n fqdn.Name) ask {
 	return ask{Question: Question{Name: n, Type: q.qtype(), Class: q.qclass()},
 		recurse: q.flags&flagRD != 0, check: q.flags&flagCD != 0, authent: q.flags&flagAD != 0, dnssec: q.flags&flagDO != 0}
 }

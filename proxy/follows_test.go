@@ -8,6 +8,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // TestReplyDecidedBeforeANameWasFollowedIsNotKept, though it is finished after.
@@ -69,10 +70,10 @@ func TestFirstNameThatLeadsCounts(t *testing.T) {
 	pod := policy.PodRef{Name: "a"}
 	n, one, two := name(t, "host.test"), name(t, "one.test"), name(t, "two.test")
 	steps := []struct {
-		via        policy.Name
+		via        fqdn.Name
 		now, until time.Duration
 		settled    bool
-		led        policy.Name
+		led        fqdn.Name
 		epoch      uint64
 	}{
 		{one, 0, 10, true, one, 1},

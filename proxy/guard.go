@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -24,7 +25,7 @@ var linkLocal = []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.Mu
 // Guard says which addresses a name must not open (DESIGN: guard against
 // rebinding). It is immutable.
 type Guard struct {
-	domain policy.Name
+	domain fqdn.Name
 	ranges []netip.Prefix
 	nat64  []netip.Prefix
 	allow  []corefile.RebindAllow
@@ -116,7 +117,7 @@ func knownResolvers(c *corefile.Config, cluster Cluster) []netip.Addr {
 // the cluster domain may lead into the cluster, though never to loopback and its
 // like. The administrator's `rebind allow` opens what it names, in either form, but
 // nothing that is no host's.
-func (g *Guard) Blocked(n policy.Name, a netip.Addr, pods *policy.Snapshot) string {
+func (g *Guard) Blocked(n fqdn.Name, a netip.Addr, pods *policy.Snapshot) string {
 	a = a.Unmap()
 	outside := !n.HasSuffix(g.domain)
 	if reason := corefile.NoHost(a); reason != "" {
@@ -139,7 +140,7 @@ func (g *Guard) Blocked(n policy.Name, a netip.Addr, pods *policy.Snapshot) stri
 
 // judgement is what the guard said of the addresses of an answer to a name.
 type judgement struct {
-	name  policy.Name
+	name  fqdn.Name
 	words []judged
 }
 
@@ -190,7 +191,7 @@ func (g *Guard) judge(a netip.Addr, outside bool, pods *policy.Snapshot) string 
 	return ""
 }
 
-func (g *Guard) allowed(n policy.Name, a netip.Addr) bool {
+func (g *Guard) allowed(n fqdn.Name, a netip.Addr) bool {
 	for _, r := range g.allow {
 		if r.Range.Contains(a) && n.HasSuffix(r.Suffix) {
 			return true

@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -118,9 +119,9 @@ func compile(t testing.TB, texts string, pods []policy.Pod) *policy.Snapshot {
 	return snap
 }
 
-func name(t testing.TB, s string) policy.Name {
+func name(t testing.TB, s string) fqdn.Name {
 	t.Helper()
-	n, err := policy.ParseName(s)
+	n, err := fqdn.ParseName(s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // plainReply is an upstream's reply on the wire of the plain kind, as most are that
@@ -17,7 +17,7 @@ import (
 type plainReply struct {
 	wire  []byte // without the OPT record
 	addrs []Address
-	chain []policy.Name
+	chain []fqdn.Name
 	ttls  []recordTTL
 	spelt bool // an owner spells the question's name out, in the upstream's way
 	room  [nameMost]byte
@@ -34,7 +34,7 @@ type recordTTL struct {
 // read reads a reply to the question for A or AAAA records of the name, with at
 // most most addresses, and puts its TTLs within the bounds. It keeps nothing of
 // the packet but wire, which is a part of it; what is not plain stays as it is.
-func (r *plainReply) read(packet []byte, n policy.Name, qtype uint16, most int, bounds []ttlBounds) bool {
+func (r *plainReply) read(packet []byte, n fqdn.Name, qtype uint16, most int, bounds []ttlBounds) bool {
 	r.addrs, r.chain, r.ttls, r.wire, r.spelt = r.addrs[:0], r.chain[:0], r.ttls[:0], nil, false
 	// A response to a standard query, whole, NOERROR.
 	if len(packet) < headerBytes || packet[2]&0xfa != 0x80 || packet[3]&0x0f != dns.RcodeSuccess {
@@ -93,10 +93,10 @@ type ttlBounds struct{ least, greatest uint32 }
 type walk struct {
 	packet []byte
 	at     int
-	asked  policy.Name
-	name   policy.Name // that the question has led to
-	nameAt int         // where it stands in the packet
-	ttl    uint32      // the least on the way
+	asked  fqdn.Name
+	name   fqdn.Name // that the question has led to
+	nameAt int       // where it stands in the packet
+	ttl    uint32    // the least on the way
 	bounds []ttlBounds
 }
 
@@ -149,7 +149,7 @@ func (r *plainReply) answerRecord(w *walk, qtype uint16, most int) bool {
 	switch {
 	case rec.kind == dns.TypeCNAME && len(r.addrs) == 0 && len(r.chain) < maxChain:
 		n, end, ok := r.expand(w.packet, rec.data)
-		to := policy.Name(n)
+		to := fqdn.Name(n)
 		if !ok || end != rec.end || to == w.asked || slices.Contains(r.chain, to) {
 			return false
 		}
@@ -194,7 +194,7 @@ func (r *plainReply) least() uint32 {
 	return least
 }
 
-// expand returns the name at a place as a policy.Name has it, in room, and where
+// expand returns the name at a place as a fqdn.Name has it, in room, and where
 // it ends. Not ok: it does not end, is longer than a name can be, or points
 // elsewhere than to what stands before it and stays as it is.
 func (r *plainReply) expand(packet []byte, at int) (name []byte, end int, ok bool) {

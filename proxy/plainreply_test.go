@@ -10,7 +10,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // plainCase is a reply, the query that it answers and the settings by which it is
@@ -261,7 +261,7 @@ func TestReadingAgainForgetsWhatWasRead(t *testing.T) {
 		}
 		var copied plainReply
 		copied.copyFrom(&used)
-		if !slices.Equal(used.addrs, fresh.addrs) || !slices.Equal(copied.addrs, fresh.addrs) || !slices.EqualFunc(copied.chain, fresh.chain, func(a, b policy.Name) bool { return a == b }) || used.spelt != fresh.spelt {
+		if !slices.Equal(used.addrs, fresh.addrs) || !slices.Equal(copied.addrs, fresh.addrs) || !slices.EqualFunc(copied.chain, fresh.chain, func(a, b fqdn.Name) bool { return a == b }) || used.spelt != fresh.spelt {
 			t.Fatalf("used %+v, fresh %+v", used, fresh)
 		}
 	}

@@ -5,12 +5,12 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Question is the one question of a query.
 type Question struct {
-	Name        policy.Name
+	Name        fqdn.Name
 	Type, Class uint16 // RFC 1035 §3.2.2 and §3.2.4
 }
 
@@ -20,7 +20,7 @@ func readQuestion(m *dns.Msg) (q Question, ok bool) {
 	if len(m.Question) != 1 {
 		return q, false
 	}
-	n, err := policy.ParseName(m.Question[0].Name)
+	n, err := fqdn.ParseName(m.Question[0].Name)
 	if err != nil {
 		return q, false
 	}
@@ -28,7 +28,7 @@ func readQuestion(m *dns.Msg) (q Question, ok bool) {
 }
 
 // presentation returns the name as the dns package spells it.
-func presentation(n policy.Name) string {
+func presentation(n fqdn.Name) string {
 	if n == "" {
 		return "."
 	}
@@ -36,7 +36,7 @@ func presentation(n policy.Name) string {
 }
 
 // serverNames are the names by which servers tell about themselves (RFC 4892).
-var serverNames = []policy.Name{
+var serverNames = []fqdn.Name{
 	label("version") + label("bind"), label("version") + label("server"),
 	label("hostname") + label("bind"), label("id") + label("server"), label("authors") + label("bind"),
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // turn is the way of one selected pod's question from plan to reply. What
@@ -73,7 +74,7 @@ func (t *turn) run() *dns.Msg {
 }
 
 // led returns the allowed name by which the turn's pod is led to another now.
-func (t *turn) led(n policy.Name) (policy.Name, bool) {
+func (t *turn) led(n fqdn.Name) (fqdn.Name, bool) {
 	if !t.setup.config.Follow || t.q.Class != dns.ClassINET {
 		return "", false
 	}
@@ -142,7 +143,7 @@ func (t *turn) auditMatches() {
 
 // judge puts the addresses into the record with the guard's word on each, and
 // returns the indexes of those that the name may open.
-func (t *turn) judge(n policy.Name, addrs []Address) (free []int) {
+func (t *turn) judge(n fqdn.Name, addrs []Address) (free []int) {
 	t.rec.Answers = make([]audit.Answer, len(addrs))
 	t.judged = judgement{name: n, words: make([]judged, len(addrs))}
 	for i, a := range addrs {
@@ -161,7 +162,7 @@ func (t *turn) judge(n policy.Name, addrs []Address) (free []int) {
 // open checks the answer to a question, grants its addresses by what is decided
 // about the allowed name, which is the question's or one that led there, and
 // returns the reply with those and no others.
-func (t *turn) open(q Question, allowed policy.Name, d policy.Decision, m *dns.Msg) *dns.Msg {
+func (t *turn) open(q Question, allowed fqdn.Name, d policy.Decision, m *dns.Msg) *dns.Msg {
 	if passed(m.Rcode) {
 		t.rec.Verdict, t.rec.Error = audit.Failed, "the upstream has no answer"
 		r := relay(t.query, m)
@@ -200,7 +201,7 @@ func (t *turn) open(q Question, allowed policy.Name, d policy.Decision, m *dns.M
 
 // grant has the addresses opened before the answer leaves; at are their indexes
 // in the record.
-func (t *turn) grant(n policy.Name, d policy.Decision, addrs []Address, at []int) error {
+func (t *turn) grant(n fqdn.Name, d policy.Decision, addrs []Address, at []int) error {
 	grants, opened := grantsOf(t.view, n, d, addrs, t.base)
 	if len(grants) == 0 {
 		return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 func TestWarmGrantsTheExactNames(t *testing.T) {
@@ -127,7 +128,7 @@ func (l *lab) count(key string) (n int) {
 // stuck is an upstream that does not answer for some names.
 type stuck struct {
 	resolver
-	name policy.Name
+	name fqdn.Name
 	gate chan struct{}
 }
 
@@ -147,7 +148,7 @@ func TestWarmOfOnePodWaitsForNoOther(t *testing.T) {
 	defer close(gate)
 	l.use(l.s.setup.Load().config, stuck{l.up, name(t, "dead.wild.test"), gate})
 	snap := l.s.snapshot.Load()
-	dead := make([]policy.Name, 4*warmAtOnce)
+	dead := make([]fqdn.Name, 4*warmAtOnce)
 	for i := range dead {
 		dead[i] = name(t, "dead.wild.test")
 	}

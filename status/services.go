@@ -4,11 +4,12 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // services are the cluster's, as far as companions are about them.
 type services struct {
-	domain policy.Name
+	domain fqdn.Name
 	list   []*policy.Service
 }
 
@@ -31,7 +32,7 @@ func (r *Reporter) SetServices(dialled []*policy.Service) {
 }
 
 // SetDomain says which domain the names of the cluster's Services are in.
-func (r *Reporter) SetDomain(domain policy.Name) {
+func (r *Reporter) SetDomain(domain fqdn.Name) {
 	r.tellServices(func(s *services) { s.domain = domain })
 }
 

@@ -15,10 +15,11 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // clusterLocal is cluster.local.
-const clusterLocal policy.Name = "\x07cluster\x05local"
+const clusterLocal fqdn.Name = "\x07cluster\x05local"
 
 // leads is a Service of the namespace shop that leads TCP ports to others.
 func leads(name string, ports ...policy.ServicePort) *policy.Service {

@@ -11,6 +11,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 const (
@@ -53,7 +54,7 @@ type Options struct {
 // Granted is a name by which an address was opened.
 type Granted struct {
 	Pod  policy.PodRef
-	Name policy.Name
+	Name fqdn.Name
 	// Until is the deadline, in the past for what has ended.
 	Until time.Time
 }

@@ -182,8 +182,8 @@ func TestAuditMatchesOpenNothing(t *testing.T) {
 	w := newWorld(t)
 	w.snap = policy.NewCompiler().Compile(policy.Input{
 		Policies: []v1alpha1.FQDNNetworkPolicy{
-			fqdn("allow", "enforce", v1alpha1.EnforcementEnforce, "web.example.org:443"),
-			fqdn("watch", "enforce", v1alpha1.EnforcementAudit, "any.example.org:0"),
+			fqdnPolicy("allow", "enforce", v1alpha1.EnforcementEnforce, "web.example.org:443"),
+			fqdnPolicy("watch", "enforce", v1alpha1.EnforcementAudit, "any.example.org:0"),
 		},
 		Pods: []policy.Pod{{PodRef: ref("a"), IPs: []netip.Addr{at["a"]}, Labels: map[string]string{"mode": "enforce"}}},
 	})

@@ -26,7 +26,7 @@ func TestWouldDenyLikeEnforced(t *testing.T) {
 		for range 1 + r.IntN(3) {
 			text = append(text, fmt.Sprintf("%s:%d", matches[r.IntN(len(matches))], []int{0, 80, 443}[r.IntN(3)]))
 		}
-		audited := fqdn("p", "audit", v1alpha1.EnforcementAudit, strings.Join(text, " "))
+		audited := fqdnPolicy("p", "audit", v1alpha1.EnforcementAudit, strings.Join(text, " "))
 		least, most, grace := 1+r.Int64N(60), 60+r.Int64N(100), 1+r.Int64N(30)
 		audited.Spec.TTL = v1alpha1.TTL{MinSeconds: &least, MaxSeconds: &most, GraceSeconds: &grace}
 		enforced := audited

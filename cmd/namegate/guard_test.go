@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
 )
@@ -101,7 +102,7 @@ func TestGuardLearnsResolvers(t *testing.T) {
 		held: func(policy.Cluster) []netip.Prefix { return nil },
 		tell: func(c proxy.Cluster) { told = c },
 	}
-	outside, err := policy.ParseName("www.example.org")
+	outside, err := fqdn.ParseName("www.example.org")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // retryAfter is how long a snapshot that the kernel refused waits for its next try.
@@ -27,7 +28,7 @@ type stages interface {
 	// publish makes the proxy decide by it.
 	publish(s *policy.Snapshot)
 	// warm grants names of a pod by the published snapshot, until ctx ends at the latest.
-	warm(ctx context.Context, v *policy.View, names []policy.Name)
+	warm(ctx context.Context, v *policy.View, names []fqdn.Name)
 	// commit brings what is prepared into force, pods that wait excepted, and returns the
 	// snapshot that is in force then.
 	commit(ctx context.Context, waiting map[policy.PodRef]bool) (*policy.Snapshot, error)
@@ -197,8 +198,8 @@ func (r *rollout) warm(ctx context.Context, snap *policy.Snapshot) {
 }
 
 // without returns those of names that are not among known; both are sorted.
-func without(names, known []policy.Name) []policy.Name {
-	return slices.DeleteFunc(slices.Clone(names), func(n policy.Name) bool {
+func without(names, known []fqdn.Name) []fqdn.Name {
+	return slices.DeleteFunc(slices.Clone(names), func(n fqdn.Name) bool {
 		_, there := slices.BinarySearch(known, n)
 		return there
 	})

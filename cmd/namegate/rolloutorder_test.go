@@ -17,6 +17,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // stagesFake are stages that take no time but for names. Those of the domain dead.test
@@ -56,9 +57,9 @@ func (f *stagesFake) prepare(_ context.Context, s *policy.Snapshot) error {
 
 func (f *stagesFake) publish(s *policy.Snapshot) { f.note("publish %d", s.Number) }
 
-func (f *stagesFake) warm(ctx context.Context, v *policy.View, names []policy.Name) {
+func (f *stagesFake) warm(ctx context.Context, v *policy.View, names []fqdn.Name) {
 	takes := nameTakes
-	if slices.ContainsFunc(names, func(n policy.Name) bool { return strings.HasSuffix(n.String(), "dead.test") }) {
+	if slices.ContainsFunc(names, func(n fqdn.Name) bool { return strings.HasSuffix(n.String(), "dead.test") }) {
 		takes = time.Hour
 	}
 	select {

@@ -16,6 +16,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy"
 )
 
@@ -177,7 +178,7 @@ func (k *knowledge) SeenByAnybody(a netip.Addr) (out []denial.Sighting) {
 }
 
 // Asked returns what a pod's last question for a name came to.
-func (k *knowledge) Asked(p policy.PodRef, n policy.Name) (denial.Decision, bool) {
+func (k *knowledge) Asked(p policy.PodRef, n fqdn.Name) (denial.Decision, bool) {
 	if k.memory == nil {
 		return denial.Decision{}, false
 	}
@@ -185,9 +186,9 @@ func (k *knowledge) Asked(p policy.PodRef, n policy.Name) (denial.Decision, bool
 }
 
 // Guard returns the guard against rebinding as it is now.
-func (k *knowledge) Guard() func(policy.Name, netip.Addr) string {
+func (k *knowledge) Guard() func(fqdn.Name, netip.Addr) string {
 	g, snap := proxy.NewGuard(k.agent.config.Load(), k.agent.nodes.cluster()), k.Snapshot()
-	return func(n policy.Name, a netip.Addr) string { return g.Blocked(n, a, snap) }
+	return func(n fqdn.Name, a netip.Addr) string { return g.Blocked(n, a, snap) }
 }
 
 // cluster returns what the proxy was told last.
@@ -212,7 +213,7 @@ func (k *knowledge) Inside(a netip.Addr) string {
 }
 
 // Domain returns the cluster's.
-func (k *knowledge) Domain() policy.Name { return k.agent.config.Load().ClusterDomain }
+func (k *knowledge) Domain() fqdn.Name { return k.agent.config.Load().ClusterDomain }
 
 // Resolvers returns whom the agent answers in place of.
 func (k *knowledge) Resolvers() []netip.Addr {

@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
 )
@@ -447,7 +448,7 @@ func TestCorefileLines(t *testing.T) {
 		f := about(t, cart(), manifests(t, base))
 		addr := netip.MustParseAddr(a)
 		guard := proxy.NewGuard(corefile.Default(), proxy.Cluster{Services: []netip.Addr{netip.MustParseAddr("10.1.0.99")}})
-		f.Blocked = func(n policy.Name, a netip.Addr) string { return guard.Blocked(n, a, nil) }
+		f.Blocked = func(n fqdn.Name, a netip.Addr) string { return guard.Blocked(n, a, nil) }
 		f.Asked = &denial.Decision{Verdict: audit.Blocked, Asked: noon, Answers: []netip.Addr{addr}}
 		q := Question{To: target(t, "www.example.org:443")}
 		e := Explain(q, f)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // noon is the moment of all facts.
@@ -49,7 +50,7 @@ func about(t *testing.T, pod policy.Pod, policies []v1alpha1.FQDNNetworkPolicy) 
 	return Facts{
 		Now: noon, Pod: pod, View: snap.ViewOf(pod.PodRef), Policies: policies, Problems: snap.Problems, Domain: name(t, "cluster.local"),
 		Resolvers: []netip.Addr{netip.MustParseAddr("10.96.0.10")},
-		Blocked: func(_ policy.Name, a netip.Addr) string {
+		Blocked: func(_ fqdn.Name, a netip.Addr) string {
 			switch {
 			case a == netip.MustParseAddr("169.254.169.254"):
 				return "metadata"
@@ -63,9 +64,9 @@ func about(t *testing.T, pod policy.Pod, policies []v1alpha1.FQDNNetworkPolicy) 
 	}
 }
 
-func name(t *testing.T, s string) policy.Name {
+func name(t *testing.T, s string) fqdn.Name {
 	t.Helper()
-	n, err := policy.ParseName(s)
+	n, err := fqdn.ParseName(s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // dial is one thing that a pod was denied: a name on a port.
@@ -86,7 +87,7 @@ func allows(policies []v1alpha1.FQDNNetworkPolicy, app string) func(dial) bool {
 		if view == nil {
 			return false
 		}
-		n, err := policy.ParseName(d.name)
+		n, err := fqdn.ParseName(d.name)
 		if err != nil {
 			return false
 		}

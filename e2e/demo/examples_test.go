@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/source/manifest"
 )
@@ -73,7 +74,7 @@ func TestExamplePolicies(t *testing.T) {
 		if v == nil {
 			t.Fatalf("pod %s is not selected", c.pod)
 		}
-		n, err := policy.ParseName(c.name)
+		n, err := fqdn.ParseName(c.name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer"
 	ngpolicy "github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/status"
 )
 
@@ -329,7 +330,7 @@ func (s *peerStage) companions(fqdn v1alpha1.FQDNNetworkPolicy, np *networkingv1
 }
 
 // clusterLocal is cluster.local, as the Corefile says.
-const clusterLocal ngpolicy.Name = "\x07cluster\x05local"
+const clusterLocal fqdn.Name = "\x07cluster\x05local"
 
 // TestBesideServicePort: another engine judges the pods' port, and a companion opens the
 // one to which the Service leads that the policy names, by its number or by its name.

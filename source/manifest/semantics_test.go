@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // section returns the part of the document of semantics below a heading.
@@ -112,7 +113,7 @@ func TestSemanticsNames(t *testing.T) {
 	for _, row := range rows[1:] {
 		view := compiled(t, "egress: [{matches: [{"+row[0]+"}]}]")
 		for i, text := range rows[0][1:] {
-			n, err := policy.ParseName(text)
+			n, err := fqdn.ParseName(text)
 			must(t, err)
 			if got := view.Decide(n).Allowed(); got != (row[i+1] == "yes") {
 				t.Errorf("%s matches %s: %v, the table says %s", row[0], text, got, row[i+1])
@@ -135,7 +136,7 @@ func TestSemanticsPorts(t *testing.T) {
 }
 
 func TestSemanticsTTL(t *testing.T) {
-	n, err := policy.ParseName("a.test")
+	n, err := fqdn.ParseName("a.test")
 	must(t, err)
 	d := compiled(t, "egress: [{matches: [{name: a.test}]}]").Decide(n)
 	for _, row := range table(t, "How long an address is open")[1:] {

@@ -1,4 +1,4 @@
-package policy
+package fqdn
 
 import "strings"
 
@@ -51,35 +51,35 @@ func holdsInOrder(s, middle string) bool {
 // globIndex finds the globs that match a label without trying each: the globs of
 // one pair of prefix and suffix lengths lie in one map. So the cost grows with the
 // number of such pairs, and with globs of several wildcards that agree in both ends.
-type globIndex struct {
-	shapes []globShape
+type globIndex[M any] struct {
+	shapes []globShape[M]
 	inner  int // globs of several wildcards
 }
 
-type globShape struct {
+type globShape[M any] struct {
 	prefix, suffix int // lengths
-	byEnds         map[globEnds]*globBucket
+	byEnds         map[globEnds]*globBucket[M]
 }
 
 type globEnds struct{ prefix, suffix string }
 
-type globBucket struct {
-	plain *node // of the glob with one wildcard, nil if there is none
-	inner []innerGlob
-	known map[string]*node // of inner, by middle
+type globBucket[M any] struct {
+	plain *node[M] // of the glob with one wildcard, nil if there is none
+	inner []innerGlob[M]
+	known map[string]*node[M] // of inner, by middle
 }
 
-type innerGlob struct {
+type innerGlob[M any] struct {
 	middle string
-	next   *node
+	next   *node[M]
 }
 
 // add returns the node of g, making it if it is new.
-func (x *globIndex) add(g glob) *node {
+func (x *globIndex[M]) add(g glob) *node[M] {
 	b := x.bucket(len(g.prefix), len(g.suffix), globEnds{g.prefix, g.suffix})
 	if g.middle == "" {
 		if b.plain == nil {
-			b.plain = &node{}
+			b.plain = &node[M]{}
 		}
 		return b.plain
 	}
@@ -87,16 +87,16 @@ func (x *globIndex) add(g glob) *node {
 		return n
 	}
 	if b.known == nil {
-		b.known = map[string]*node{}
+		b.known = map[string]*node[M]{}
 	}
-	n := &node{}
+	n := &node[M]{}
 	b.known[g.middle] = n
 	x.inner++
-	b.inner = append(b.inner, innerGlob{g.middle, n})
+	b.inner = append(b.inner, innerGlob[M]{g.middle, n})
 	return n
 }
 
-func (x *globIndex) bucket(prefix, suffix int, ends globEnds) *globBucket {
+func (x *globIndex[M]) bucket(prefix, suffix int, ends globEnds) *globBucket[M] {
 	for i := range x.shapes {
 		s := &x.shapes[i]
 		if s.prefix != prefix || s.suffix != suffix {
@@ -104,18 +104,18 @@ func (x *globIndex) bucket(prefix, suffix int, ends globEnds) *globBucket {
 		}
 		b := s.byEnds[ends]
 		if b == nil {
-			b = &globBucket{}
+			b = &globBucket[M]{}
 			s.byEnds[ends] = b
 		}
 		return b
 	}
-	b := &globBucket{}
-	x.shapes = append(x.shapes, globShape{prefix, suffix, map[globEnds]*globBucket{ends: b}})
+	b := &globBucket[M]{}
+	x.shapes = append(x.shapes, globShape[M]{prefix, suffix, map[globEnds]*globBucket[M]{ends: b}})
 	return b
 }
 
 // find appends the nodes of the globs that match label.
-func (x *globIndex) find(label string, found []*node) []*node {
+func (x *globIndex[M]) find(label string, found []*node[M]) []*node[M] {
 	for i := range x.shapes {
 		s := &x.shapes[i]
 		if len(label) < s.prefix+s.suffix {
@@ -138,7 +138,7 @@ func (x *globIndex) find(label string, found []*node) []*node {
 }
 
 // each calls f with every node of the index.
-func (x *globIndex) each(f func(*node)) {
+func (x *globIndex[M]) each(f func(*node[M])) {
 	for i := range x.shapes {
 		for _, b := range x.shapes[i].byEnds {
 			if b.plain != nil {

@@ -1,4 +1,4 @@
-package policy
+package fqdn
 
 import (
 	"fmt"
@@ -65,7 +65,7 @@ const deepMark = "**."
 func (p *Pattern) body() string { return strings.TrimPrefix(p.text, deepMark) }
 
 // Matches tells whether the pattern matches the name. It is the plain reading of
-// the pattern; views decide by an index.
+// the pattern; a Matcher finds the matches of many by an index.
 func (p Pattern) Matches(n Name) bool {
 	extra := n.NumLabels() - int(p.labels)
 	switch p.kind {
@@ -103,3 +103,41 @@ func (p Pattern) String() string { return p.text }
 
 // Exact returns the name of a pattern without a wildcard, and whether it is one.
 func (p Pattern) Exact() (Name, bool) { return p.exact, p.kind == kindExact }
+
+// WildLabels returns how many labels a pattern with a wildcard has: each may be a place
+// of a Matcher's trie.
+func (p *Pattern) WildLabels() int { return int(p.labels) }
+
+// MatchesBelow tells whether the pattern can match a name that has that many labels left
+// of suffix.
+func (p *Pattern) MatchesBelow(suffix Name, labels int) bool {
+	all := labels + suffix.NumLabels()
+	switch p.kind {
+	case kindAll:
+		return true
+	case kindExact:
+		return p.exact.NumLabels() == all && p.exact.HasSuffix(suffix)
+	case kindGlob:
+		if int(p.labels) != all {
+			return false
+		}
+	case kindDeep:
+		if int(p.labels) >= all {
+			return false
+		}
+	default:
+		return false
+	}
+	tail := make([]string, 0, maxLabels)
+	for label := range suffix.Labels() {
+		tail = append(tail, label)
+	}
+	for body := p.body(); body != "" && len(tail) > 0; tail = tail[:len(tail)-1] {
+		dot := strings.LastIndexByte(body, '.')
+		if !matchLabel(body[dot+1:], tail[len(tail)-1]) {
+			return false
+		}
+		body = body[:max(dot, 0)]
+	}
+	return true
+}

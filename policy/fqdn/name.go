@@ -1,4 +1,4 @@
-package policy
+package fqdn
 
 import (
 	"errors"
@@ -206,4 +206,18 @@ func (n Name) TrimSuffix(suffix Name) (Name, bool) {
 		return n, false // the bytes agree, but from the middle of a label
 	}
 	return n[:cut], true
+}
+
+// Child returns the name of labels, from left to right and in any case, followed by n,
+// and whether there can be one.
+func (n Name) Child(labels ...string) (Name, bool) {
+	wire := make([]byte, 0, maxWire)
+	for _, label := range labels {
+		if label == "" || len(label) > maxLabel {
+			return "", false
+		}
+		wire = append(append(wire, byte(len(label))), strings.ToLower(label)...)
+	}
+	wire = append(wire, n...)
+	return Name(wire), len(wire) <= maxWire
 }

@@ -1,4 +1,4 @@
-package policy
+package fqdn
 
 import (
 	"strings"

@@ -1,4 +1,4 @@
-package policy
+package fqdn
 
 import (
 	"fmt"
@@ -12,6 +12,15 @@ var (
 	// longName has 253 characters and 255 bytes on the wire, the most there may be.
 	longName = strings.Repeat(label63+".", 3) + strings.Repeat("b", 61)
 )
+
+func mustName(t testing.TB, s string) Name {
+	t.Helper()
+	n, err := ParseName(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
 
 func TestParseName(t *testing.T) {
 	for _, c := range []struct {
@@ -119,6 +128,17 @@ func TestSuffix(t *testing.T) {
 		}
 		if ok && rest != mustName(t, c.rest) || !ok && rest != n {
 			t.Errorf("%s without %s: %s", c.name, c.suffix, rest)
+		}
+	}
+}
+
+func TestChild(t *testing.T) {
+	if n, ok := mustName(t, "cluster.local").Child("DB", "shop", "svc"); !ok || n != mustName(t, "db.shop.svc.cluster.local") {
+		t.Errorf("%s, %v", n, ok)
+	}
+	for _, labels := range [][]string{{""}, {"a", ""}, {label63 + "a"}, {label63, label63, label63, label63}} {
+		if n, ok := mustName(t, "test").Child(labels...); ok {
+			t.Errorf("%q below test is %s", labels, n)
 		}
 	}
 }
