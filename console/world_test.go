@@ -25,6 +25,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/source/manifest"
@@ -134,7 +135,7 @@ func newWorld(t *testing.T, node string) *world {
 		pod("shop", "far", "10.2.0.10", func(p *policy.Pod) { p.NodeName = "node-2" }, "app=cart"),
 		pod("pay", "cart-7d9f", "10.1.0.20", nil),
 	}
-	w.snap = policy.NewCompiler().Compile(policy.Input{Policies: w.policies, Pods: pods})
+	w.snap = compile.New().Compile(compile.Input{Policies: w.policies, Pods: pods})
 	w.beside(pods[0].PodRef)
 	cart, pay := pods[0].PodRef, pods[6].PodRef
 	grant := func(p policy.PodRef, name, addr, by string, in time.Duration) enforcer.Open {

@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"cmp"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/namegate/namegate/policy/fqdn"
@@ -15,6 +17,11 @@ type PodRef struct {
 
 // String returns "namespace/name".
 func (r PodRef) String() string { return r.Namespace + "/" + r.Name }
+
+// Compare orders by namespace, name and UID.
+func (r PodRef) Compare(o PodRef) int {
+	return cmp.Or(strings.Compare(r.Namespace, o.Namespace), strings.Compare(r.Name, o.Name), strings.Compare(r.UID, o.UID))
+}
 
 // Grant says that a pod may open new connections to each of Addrs on Ports
 // until Deadline, because an answer to Name said so.

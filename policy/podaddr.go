@@ -12,6 +12,9 @@ func noHost(a netip.Addr) bool {
 	return a.Is4() && (a.As4()[0] == 0 || a.As4()[0] >= 240)
 }
 
+// CleanAddr returns the address as snapshots have it: an IPv4 one unmapped, without a zone.
+func CleanAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+
 // CheckPodAddr returns an error for an address that no pod can have: one that is not
 // that of a unicast host, or that holds on one link alone. It takes v4-mapped ones as
 // IPv4.

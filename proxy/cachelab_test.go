@@ -172,7 +172,7 @@ func newCacheLab(t testing.TB, table map[string][]string, more ...string) *cache
 	l := bareCacheLab(t, configWith(t, more...))
 	l.up = &memory{table: table}
 	l.use(l.config, l.up)
-	l.s.Publish(compile(t, labPolicies, labPods))
+	l.s.Publish(compiled(t, labPolicies, labPods))
 	l.s.SetCluster(labCluster)
 	return l
 }

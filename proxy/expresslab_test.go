@@ -183,7 +183,7 @@ func newExpressLab(t testing.TB, still bool) *expressLab {
 		l.s.now = time.Now
 		l.s.born = time.Now()
 	}
-	l.s.Publish(compile(t, expressPolicies, labPods))
+	l.s.Publish(compiled(t, expressPolicies, labPods))
 	l.s.SetCluster(expressCluster)
 	return l
 }

@@ -106,7 +106,7 @@ func TestSweepForgetsWhatIsNotAllowedAnyMore(t *testing.T) {
 	l.s.follows.add(web, name(t, "a.test"), name(t, "www.example.org"), 0, time.Hour)
 	l.s.follows.add(web, name(t, "b.test"), name(t, "elsewhere.test"), 0, time.Hour)
 	l.s.follows.add(gone, name(t, "a.test"), name(t, "www.example.org"), 0, time.Hour)
-	l.s.Publish(compile(t, labPolicies, labPods))
+	l.s.Publish(compiled(t, labPolicies, labPods))
 	if names := l.s.follows.pods[web].names; len(names) != 1 || names[name(t, "a.test")].until == 0 {
 		t.Errorf("led to %v", names)
 	}
@@ -153,7 +153,7 @@ func TestSnapshotThatComesBackLeadsNowhere(t *testing.T) {
 		l.any("10.1.0.4", newQuery("host.test", dns.TypeA))
 	}
 	old := l.s.snapshot.Load()
-	l.s.Publish(compile(t, strictWithout, labPods))
+	l.s.Publish(compiled(t, strictWithout, labPods))
 	l.s.Publish(old)
 	if r, quick := l.any("10.1.0.4", newQuery("host.test", dns.TypeA)); quick || r.Rcode != dns.RcodeRefused {
 		t.Errorf("quick %v, %v", quick, r)

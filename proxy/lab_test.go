@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 )
@@ -106,9 +107,9 @@ func policiesOf(t testing.TB, texts string) (all []v1alpha1.FQDNNetworkPolicy) {
 	return all
 }
 
-func compile(t testing.TB, texts string, pods []policy.Pod) *policy.Snapshot {
+func compiled(t testing.TB, texts string, pods []policy.Pod) *policy.Snapshot {
 	t.Helper()
-	snap := policy.NewCompiler().Compile(policy.Input{
+	snap := compile.New().Compile(compile.Input{
 		Policies:   policiesOf(t, texts),
 		Namespaces: map[string]map[string]string{"shop": {}},
 		Pods:       pods,
@@ -235,7 +236,7 @@ func newLab(t testing.TB, table map[string][]string) *lab {
 		t.Fatal(err)
 	}
 	l.s.source = fromLoopback
-	l.s.Publish(compile(t, labPolicies, labPods))
+	l.s.Publish(compiled(t, labPolicies, labPods))
 	l.use(c, l.up)
 	l.s.SetCluster(Cluster{
 		Nodes:    []netip.Addr{netip.MustParseAddr("192.0.2.250")},

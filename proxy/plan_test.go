@@ -76,7 +76,7 @@ func TestPlanWithAnotherClusterDomain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	strict := compile(t, labPolicies, labPods).ViewOf(labPods[2].PodRef)
+	strict := compiled(t, labPolicies, labPods).ViewOf(labPods[2].PodRef)
 	for q, want := range map[string]action{
 		"x.k8s.test": pass, "x.cluster.local": refuse,
 		"www.example.org.shop.svc.k8s.test": complete, "www.example.org.shop.svc.cluster.local": refuse,

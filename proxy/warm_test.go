@@ -86,7 +86,7 @@ func TestWarmAsksNothingAgain(t *testing.T) {
 			warm := func(asked int) {
 				t.Helper()
 				for _, pod := range []int{2, 1, 2} { // strict, quiet, and strict by another view
-					l.s.Publish(compile(t, labPolicies, labPods))
+					l.s.Publish(compiled(t, labPolicies, labPods))
 					if err := l.s.Warm(t.Context(), []*policy.View{l.s.snapshot.Load().ViewOf(labPods[pod].PodRef)}); (err != nil) != c.failed {
 						t.Errorf("error %v", err)
 					}
@@ -172,7 +172,7 @@ func sorted(lines []string) []string {
 // pods, whichever of the clocks did not run while the machine was suspended.
 func TestWarmAsksAgainAfterASuspension(t *testing.T) {
 	l := newLab(t, map[string][]string{"www.example.org A": {"www.example.org. 600 IN A 192.0.2.1"}, "www.example.org AAAA": {}})
-	l.s.Publish(compile(t, labPolicies, labPods))
+	l.s.Publish(compiled(t, labPolicies, labPods))
 	now, ahead := time.Now(), time.Duration(0)
 	l.s.born, l.s.now = now, func() time.Time { return setClock(t, now, ahead) }
 	for _, step := range []struct {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 const (
@@ -32,7 +32,7 @@ const (
 // one has another name, or no owner.
 func isCompanion(n *networkingv1.NetworkPolicy) bool {
 	owner := metav1.GetControllerOf(n)
-	return strings.HasPrefix(n.Name, policy.CompanionPrefix) && owner != nil && owner.Kind == v1alpha1.Kind && strings.HasPrefix(owner.APIVersion, v1alpha1.Group+"/")
+	return strings.HasPrefix(n.Name, compile.CompanionPrefix) && owner != nil && owner.Kind == v1alpha1.Kind && strings.HasPrefix(owner.APIVersion, v1alpha1.Group+"/")
 }
 
 // limitsEgress tells whether a NetworkPolicy denies something to the pods that it
@@ -47,7 +47,7 @@ func limitsEgress(n *networkingv1.NetworkPolicy) bool {
 }
 
 // portsOf says which ports of pods a companion of a policy may open beside the endpoint.
-type portsOf func(*v1alpha1.FQDNNetworkPolicy, *networkingv1.NetworkPolicy) policy.PodPorts
+type portsOf func(*v1alpha1.FQDNNetworkPolicy, *networkingv1.NetworkPolicy) compile.PodPorts
 
 // wantedCompanions returns the companions that there should be, in order: for each policy and
 // each NetworkPolicy that limits egress in its namespace one for the pods that both
@@ -91,12 +91,12 @@ func wantedCompanions(
 // those of a policy open the ports of its rules beside the endpoint; it is asked for
 // policies alone whose ports may be opened at all.
 func Companions(
-	policies []v1alpha1.FQDNNetworkPolicy, others []*networkingv1.NetworkPolicy, services *policy.NamedServices, endpoint []netip.Prefix,
+	policies []v1alpha1.FQDNNetworkPolicy, others []*networkingv1.NetworkPolicy, services *compile.NamedServices, endpoint []netip.Prefix,
 	open func(*v1alpha1.FQDNNetworkPolicy) bool,
 ) []*networkingv1.NetworkPolicy {
-	wanted, _ := wantedCompanions(byIdentity(policies), others, endpoint, func(p *v1alpha1.FQDNNetworkPolicy, _ *networkingv1.NetworkPolicy) (ports policy.PodPorts) {
-		if openable(p, policy.Validate(p)) && PortsAlways.wantsPorts(p) && open(p) {
-			ports, _ = policy.PodPortsOf(p, services)
+	wanted, _ := wantedCompanions(byIdentity(policies), others, endpoint, func(p *v1alpha1.FQDNNetworkPolicy, _ *networkingv1.NetworkPolicy) (ports compile.PodPorts) {
+		if openable(p, compile.Validate(p)) && PortsAlways.wantsPorts(p) && open(p) {
+			ports, _ = compile.PodPortsOf(p, services)
 		}
 		return ports
 	})
@@ -160,7 +160,7 @@ func companionName(policyName string, selector *metav1.LabelSelector) string {
 		panic(err)
 	}
 	sum := sha256.Sum256([]byte(policyName + "\x00" + string(text)))
-	return policy.CompanionPrefix + hex.EncodeToString(sum[:8])
+	return compile.CompanionPrefix + hex.EncodeToString(sum[:8])
 }
 
 func nameOf(n metav1.Object) types.NamespacedName {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 func must(t *testing.T, err error) {
@@ -88,13 +89,13 @@ func blocked(policyID, podName string) Finding {
 var endpoint = []netip.Prefix{netip.MustParsePrefix("169.254.20.53/32"), netip.MustParsePrefix("fd5c:7a1e:93b4::53/128")}
 
 // noPorts lets companions open the endpoint alone.
-func noPorts(*v1alpha1.FQDNNetworkPolicy, *networkingv1.NetworkPolicy) (none policy.PodPorts) {
+func noPorts(*v1alpha1.FQDNNetworkPolicy, *networkingv1.NetworkPolicy) (none compile.PodPorts) {
 	return none
 }
 
 // anyPort lets them open all.
-func anyPort(*v1alpha1.FQDNNetworkPolicy, *networkingv1.NetworkPolicy) policy.PodPorts {
-	return policy.PodPorts{Numbers: policy.AnyPort}
+func anyPort(*v1alpha1.FQDNNetworkPolicy, *networkingv1.NetworkPolicy) compile.PodPorts {
+	return compile.PodPorts{Numbers: policy.AnyPort}
 }
 
 // policyServer is a dynamic client for policies. Unlike the fake beneath it, it counts

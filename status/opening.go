@@ -14,6 +14,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // ReasonCompanionHeld is the reason of the event of a policy whose companions open the
@@ -100,7 +101,7 @@ func (t *term) opening(now time.Time, policies map[string]*v1alpha1.FQDNNetworkP
 }
 
 // ports returns what a companion of a policy opens now beside the endpoint.
-func (o *opening) ports(p *v1alpha1.FQDNNetworkPolicy, n *networkingv1.NetworkPolicy) (ports policy.PodPorts) {
+func (o *opening) ports(p *v1alpha1.FQDNNetworkPolicy, n *networkingv1.NetworkPolicy) (ports compile.PodPorts) {
 	if _, may := o.openable[p.UID]; !may {
 		return ports
 	}
@@ -183,7 +184,7 @@ func (t *term) say(now time.Time, policies map[string]*v1alpha1.FQDNNetworkPolic
 			reason, is, message = ReasonCompanionHeld, why.is, why.text
 		} else if n := o.cut[id]; n > 0 {
 			reason, is, message = ReasonTooManyPorts, "", fmt.Sprintf("the Services that the policy's names match lead to %d ports more than the %d "+
-				"for which its companions have room: some of these Services cannot be reached; write narrower names, or allow their pods in a NetworkPolicy", n, policy.MaxTargetPorts)
+				"for which its companions have room: some of these Services cannot be reached; write narrower names, or allow their pods in a NetworkPolicy", n, compile.MaxTargetPorts)
 		}
 		if reason != "" && h.due(now, saying{v1alpha1.Kind, id + "/" + string(p.UID) + "/" + is, reason}) {
 			t.recorder.Eventf(policyRef(p), nil, corev1.EventTypeWarning, reason, actionOpen, "%s", clip(message, maxNote))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 func TestPortRules(t *testing.T) {
@@ -34,14 +35,14 @@ func TestPortRules(t *testing.T) {
 }
 
 // podPorts reads "SET PROTOCOL/NAME...".
-func podPorts(text string) (out policy.PodPorts) {
+func podPorts(text string) (out compile.PodPorts) {
 	words := strings.Split(text, " ")
 	out.Numbers = policy.PortSet(words[0])
 	for _, word := range words[1:] {
 		protocol, name, _ := strings.Cut(word, "/")
 		for _, p := range []policy.Protocol{policy.TCP, policy.UDP, policy.SCTP} {
 			if p.String() == protocol {
-				out.Names = append(out.Names, policy.PortName{Protocol: p, Name: name})
+				out.Names = append(out.Names, compile.PortName{Protocol: p, Name: name})
 			}
 		}
 	}
@@ -85,7 +86,7 @@ func TestPortRulesAgainstTheSet(t *testing.T) {
 			ranges = append(ranges, r)
 		}
 		set := policy.NewPortSet(ranges...)
-		rules := portRules(policy.PodPorts{Numbers: set})
+		rules := portRules(compile.PodPorts{Numbers: set})
 		for _, p := range protocols {
 			for _, port := range []int32{1, 65535, rng.Int32N(22) + 1, rng.Int32N(22) + 1} {
 				if got, want := lets(rules, p, port), set.Contains(p, uint16(port)); got != want {
@@ -100,7 +101,7 @@ func TestOpenable(t *testing.T) {
 	may := func(change func(*v1alpha1.FQDNNetworkPolicy)) bool {
 		p := withPort(aPolicy("shop", "web"), 443)
 		change(p)
-		return openable(p, policy.Validate(p))
+		return openable(p, compile.Validate(p))
 	}
 	for name, c := range map[string]struct {
 		change func(*v1alpha1.FQDNNetworkPolicy)

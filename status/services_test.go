@@ -15,6 +15,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
@@ -102,8 +103,8 @@ func TestPortsOfServices(t *testing.T) {
 // TestPortsOfServicesInWords: what the companion looks like.
 func TestPortsOfServicesInWords(t *testing.T) {
 	p := withName(withPort(aPolicy("shop", "web"), 443), "db.shop.svc.cluster.local")
-	ports, _ := policy.PodPortsOf(p, policy.NewNamedServices(clusterLocal, []*policy.Service{leads("db", policy.ServicePort{Port: 443, Target: 8443}), leads("zoo", policy.ServicePort{Port: 443, Target: 1})}))
-	ports.Names = append(ports.Names, policy.PortName{Protocol: policy.UDP, Name: "quic"})
+	ports, _ := compile.PodPortsOf(p, compile.NewNamedServices(clusterLocal, []*policy.Service{leads("db", policy.ServicePort{Port: 443, Target: 8443}), leads("zoo", policy.ServicePort{Port: 443, Target: 1})}))
+	ports.Names = append(ports.Names, compile.PortName{Protocol: policy.UDP, Name: "quic"})
 	c := newCompanion(p, &metav1.LabelSelector{}, endpoint[:1])
 	c.Spec.Egress = append(c.Spec.Egress, portRules(ports)...)
 	text, err := yaml.Marshal(c.Spec)
@@ -149,7 +150,7 @@ func TestTooManyPorts(t *testing.T) {
 			}
 			r.SetServices([]*policy.Service{s})
 		}
-		greedy(policy.MaxTargetPorts)
+		greedy(compile.MaxTargetPorts)
 		w.want(soonOpen, "ports", "its node is ready")
 		said := func() (n int) {
 			for _, e := range w.events() {
@@ -163,14 +164,14 @@ func TestTooManyPorts(t *testing.T) {
 			t.Error("said though there is room")
 		}
 		for i := range 5 {
-			greedy(policy.MaxTargetPorts + 1 + i)
+			greedy(compile.MaxTargetPorts + 1 + i)
 			w.pass(5 * time.Second)
 		}
 		if n := said(); n != 1 {
 			t.Errorf("said %d times", n)
 		}
 		for _, n := range w.networkPolicies() {
-			if isCompanion(&n) && len(n.Spec.Egress[1].Ports) != 1+policy.MaxTargetPorts {
+			if isCompanion(&n) && len(n.Spec.Egress[1].Ports) != 1+compile.MaxTargetPorts {
 				t.Errorf("%d ports", len(n.Spec.Egress[1].Ports))
 			}
 		}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 const (
@@ -40,7 +41,7 @@ type term struct {
 	nodes      cache.SharedIndexInformer // nil: the same
 	calm       atomic.Pointer[map[string]bool]
 	openable   map[types.UID]openableSince // since when a policy's ports may be opened
-	services   *policy.NamedServices       // as of servicesOf
+	services   *compile.NamedServices      // as of servicesOf
 	servicesOf services
 	accepted   map[types.UID]acceptance
 	begun      time.Time
@@ -50,8 +51,8 @@ type term struct {
 type acceptance struct {
 	generation int64
 	problems   []policy.Problem
-	openable   bool                // companions may open ports
-	ports      *policy.TargetPorts // these, nil where they may not
+	openable   bool                 // companions may open ports
+	ports      *compile.TargetPorts // these, nil where they may not
 }
 
 // lead writes for the cluster until ctx ends; then no request is under way.
@@ -91,7 +92,7 @@ func (r *Reporter) newTerm() *term {
 		accepted: map[types.UID]acceptance{},
 		begun:    r.clock.Now(),
 		openable: map[types.UID]openableSince{},
-		services: policy.NewNamedServices("", nil),
+		services: compile.NewNamedServices("", nil),
 	}
 	leases := r.o.Client.CoordinationV1().Leases(r.o.Namespace)
 	t.leases = r.informer(&coordinationv1.Lease{}, &cache.ListWatch{
@@ -193,7 +194,7 @@ func (t *term) pass(ctx context.Context) time.Duration {
 func (t *term) bringServices() {
 	switch now := t.toldServices(); {
 	case now.domain != t.servicesOf.domain:
-		t.services = policy.NewNamedServices(now.domain, now.list)
+		t.services = compile.NewNamedServices(now.domain, now.list)
 		clear(t.accepted) // their ports are of another domain
 		t.servicesOf = now
 	case !now.same(t.servicesOf):
@@ -206,10 +207,10 @@ func (t *term) bringServices() {
 func (t *term) validate(p *v1alpha1.FQDNNetworkPolicy) acceptance {
 	a, known := t.accepted[p.UID]
 	if !known || a.generation != p.Generation || p.Generation == 0 {
-		problems := policy.Validate(p)
+		problems := compile.Validate(p)
 		a = acceptance{generation: p.Generation, problems: problems, openable: openable(p, problems)}
 		if t.pods != nil && a.openable {
-			a.ports = policy.NewTargetPorts(p, t.services.Domain())
+			a.ports = compile.NewTargetPorts(p, t.services.Domain())
 		}
 		t.accepted[p.UID] = a
 	}

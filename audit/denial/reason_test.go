@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // TestWhyDenied: the first reason that holds, with the names that show it.
@@ -180,7 +181,7 @@ func TestWhoIsNotJudged(t *testing.T) {
 // TestAuditMatchesOpenNothing: where an enforcing policy selects the pod too.
 func TestAuditMatchesOpenNothing(t *testing.T) {
 	w := newWorld(t)
-	w.snap = policy.NewCompiler().Compile(policy.Input{
+	w.snap = compile.New().Compile(compile.Input{
 		Policies: []v1alpha1.FQDNNetworkPolicy{
 			fqdnPolicy("allow", "enforce", v1alpha1.EnforcementEnforce, "web.example.org:443"),
 			fqdnPolicy("watch", "enforce", v1alpha1.EnforcementAudit, "any.example.org:0"),

@@ -11,6 +11,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // TestWouldDenyLikeEnforced: whatever the policies, the answers and the times are, an
@@ -33,8 +34,8 @@ func TestWouldDenyLikeEnforced(t *testing.T) {
 		enforced.Spec.Enforcement = v1alpha1.EnforcementEnforce
 		pods := []policy.Pod{{PodRef: ref("b"), IPs: []netip.Addr{at["b"]}, Labels: map[string]string{"mode": "audit"}}}
 		w := newWorld(t)
-		w.snap = policy.NewCompiler().Compile(policy.Input{Policies: []v1alpha1.FQDNNetworkPolicy{audited}, Pods: pods})
-		twin := policy.NewCompiler().Compile(policy.Input{Policies: []v1alpha1.FQDNNetworkPolicy{enforced}, Pods: pods}).Views[0]
+		w.snap = compile.New().Compile(compile.Input{Policies: []v1alpha1.FQDNNetworkPolicy{audited}, Pods: pods})
+		twin := compile.New().Compile(compile.Input{Policies: []v1alpha1.FQDNNetworkPolicy{enforced}, Pods: pods}).Views[0]
 
 		type opened struct {
 			addr  string

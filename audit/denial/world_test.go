@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
@@ -48,7 +49,7 @@ func newWorld(t *testing.T, more ...policy.Pod) *world {
 		mode := map[string]string{"a": "enforce", "other": "enforce", "b": "audit"}[name]
 		pods = append(pods, policy.Pod{PodRef: ref(name), IPs: []netip.Addr{at[name]}, Labels: map[string]string{"mode": mode}})
 	}
-	w.snap = policy.NewCompiler().Compile(policy.Input{
+	w.snap = compile.New().Compile(compile.Input{
 		Policies: []v1alpha1.FQDNNetworkPolicy{
 			fqdnPolicy("allow", "enforce", v1alpha1.Enforcement("Enforce"), "web.example.org:443 *.api.example.org:443"),
 			fqdnPolicy("watch", "audit", v1alpha1.Enforcement("Audit"), "web.example.org:443 any.example.org:0"),

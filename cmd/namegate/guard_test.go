@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
@@ -67,7 +68,7 @@ func TestGuardLearnsNewAddresses(t *testing.T) {
 	set(nil, "192.0.2.2", "192.0.2.1")
 	expect(1, addrs("192.0.2.1", "192.0.2.2"), nil)
 	expect(1, addrs("192.0.2.1", "192.0.2.2"), nil)
-	pods := state{input: policy.Input{Pods: []policy.Pod{
+	pods := state{input: compile.Input{Pods: []policy.Pod{
 		{HostNetwork: true, IPs: addrs("192.0.2.9", "2001:db8::9")}, {HostNetwork: true, IPs: addrs("192.0.2.9")}, {IPs: addrs("10.1.0.2")},
 	}}}
 	n.learn(pods)

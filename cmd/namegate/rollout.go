@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
@@ -43,7 +44,7 @@ type rollout struct {
 	agent    *agent
 	stages   stages
 	warmUps  *warmUps
-	compiler *policy.Compiler
+	compiler *compile.Compiler
 	next     chan state
 	again    chan struct{} // the configuration has changed
 	timing   *timing
@@ -68,7 +69,7 @@ func newRollout(a *agent) *rollout {
 }
 
 func newRolloutOf(a *agent, s stages) *rollout {
-	return &rollout{agent: a, stages: s, warmUps: newWarmUps(s.warm), compiler: policy.NewCompiler(), next: make(chan state, 1), again: make(chan struct{}, 1), first: make(chan struct{}), timing: newTiming(time.Now)}
+	return &rollout{agent: a, stages: s, warmUps: newWarmUps(s.warm), compiler: compile.New(), next: make(chan state, 1), again: make(chan struct{}, 1), first: make(chan struct{}), timing: newTiming(time.Now)}
 }
 
 // offer replaces a state that still waits.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
@@ -135,7 +136,7 @@ func inStages(t *testing.T, test func(f *stagesFake, r *rollout)) {
 // tenants is a state: pods, each with the names of a policy of its own, none for one that
 // no policy selects.
 func tenants(pods ...string) state {
-	in := policy.Input{Namespaces: map[string]map[string]string{"shop": {}}}
+	in := compile.Input{Namespaces: map[string]map[string]string{"shop": {}}}
 	for _, text := range pods {
 		words := strings.Fields(text)
 		number := map[string]byte{"web": 1, "db": 2, "sick": 3}[words[0]]

@@ -6,13 +6,14 @@ import (
 	"log/slog"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/source/manifest"
 )
 
 // state is what a source says at one moment.
 type state struct {
-	input    policy.Input
+	input    compile.Input
 	problems []policy.Problem
 	files    []manifest.FileError // broken ones; a cluster has none
 	cluster  policy.Cluster       // a folder knows none

@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
@@ -205,7 +206,7 @@ func (w *written) covers(o *written) bool {
 
 // duplicatePorts says of each port which other port of the rule makes it needless.
 func duplicatePorts(ports []v1alpha1.Port) []string {
-	if len(ports) > policy.MaxPorts {
+	if len(ports) > compile.MaxPorts {
 		return nil // Validate says so
 	}
 	single := make([]v1alpha1.EgressRule, len(ports))
@@ -234,7 +235,7 @@ func portsOf(rules []v1alpha1.EgressRule) []policy.PortSet {
 		p.Spec.Egress = append(p.Spec.Egress, v1alpha1.EgressRule{Matches: []v1alpha1.Match{{Name: &name}}, Ports: rules[i].Ports})
 	}
 	pod := policy.Pod{PodRef: policy.PodRef{Name: "a"}}
-	s := policy.NewCompiler().Compile(policy.Input{Policies: []v1alpha1.FQDNNetworkPolicy{p}, Pods: []policy.Pod{pod}})
+	s := compile.New().Compile(compile.Input{Policies: []v1alpha1.FQDNNetworkPolicy{p}, Pods: []policy.Pod{pod}})
 	byPath := map[string]policy.PortSet{}
 	for _, e := range s.ViewOf(pod.PodRef).Entries {
 		byPath[e.Path] = e.Ports

@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
@@ -377,7 +378,7 @@ func TestAdviceHelps(t *testing.T) {
 			if slices.ContainsFunc(policies, func(p v1alpha1.FQDNNetworkPolicy) bool { return p.Name == more[0].Name }) {
 				t.Fatalf("the manifest would replace %s", more[0].Name)
 			}
-			if problems := policy.Validate(&more[0]); len(problems) > 0 {
+			if problems := compile.Validate(&more[0]); len(problems) > 0 {
 				t.Fatalf("the manifest has problems: %v", problems)
 			}
 			after := about(t, pod, append(policies, more...))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
@@ -46,7 +47,7 @@ func cart() policy.Pod {
 // about returns the facts of a pod under policies.
 func about(t *testing.T, pod policy.Pod, policies []v1alpha1.FQDNNetworkPolicy) Facts {
 	t.Helper()
-	snap := policy.NewCompiler().Compile(policy.Input{Policies: policies, Pods: []policy.Pod{pod}})
+	snap := compile.New().Compile(compile.Input{Policies: policies, Pods: []policy.Pod{pod}})
 	return Facts{
 		Now: noon, Pod: pod, View: snap.ViewOf(pod.PodRef), Policies: policies, Problems: snap.Problems, Domain: name(t, "cluster.local"),
 		Resolvers: []netip.Addr{netip.MustParseAddr("10.96.0.10")},

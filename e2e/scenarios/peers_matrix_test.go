@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer"
 	ngpolicy "github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/status"
 )
@@ -322,7 +323,7 @@ func rowsOf(rows []*unionRow, client string) (out []*unionRow) {
 func (s *peerStage) companions(fqdn v1alpha1.FQDNNetworkPolicy, np *networkingv1.NetworkPolicy, ports bool) []*networkingv1.NetworkPolicy {
 	s.t.Helper()
 	out := status.Companions([]v1alpha1.FQDNNetworkPolicy{fqdn}, []*networkingv1.NetworkPolicy{np},
-		ngpolicy.NewNamedServices(clusterLocal, s.dialled), enforcer.ServingRanges(), func(*v1alpha1.FQDNNetworkPolicy) bool { return ports })
+		compile.NewNamedServices(clusterLocal, s.dialled), enforcer.ServingRanges(), func(*v1alpha1.FQDNNetworkPolicy) bool { return ports })
 	if len(out) != 1 {
 		s.t.Fatalf("%d companions", len(out))
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/namegate/namegate/e2e/bench/fake"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/source/manifest"
 )
@@ -28,7 +29,7 @@ func snapshot(t *testing.T) *policy.Snapshot {
 	if len(state.Input.Policies) < 50 {
 		t.Errorf("%d policies are no real namespace", len(state.Input.Policies))
 	}
-	s := policy.NewCompiler().Compile(state.Input)
+	s := compile.New().Compile(state.Input)
 	if len(s.Problems) > 0 {
 		t.Fatal(s.Problems)
 	}
