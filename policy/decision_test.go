@@ -2,11 +2,12 @@ package policy
 
 import (
 	"fmt"
-	"github.com/google/go-cmp/cmp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/policy/fqdn"
 )

@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/peers"
 )
 
 // Compiler makes snapshots, and keeps what one compile learned for the next: the
@@ -28,10 +29,10 @@ type Compiler struct {
 	sets      map[policy.Peer]*liveSet
 	asked     []*liveSet        // all of sets, nil if they changed
 	sorted    []*liveSet        // those for which there is room, nil if sets changed
-	came      []*liveSet        // those of sets that are new since crowd was told
-	went      []*liveSet        // those that were in sets then, or came since, and are not
+	came      []*peers.Spec     // those of sets that are new since the index was updated
+	went      []*peers.Spec     // those that were in sets then, or came since, and are not
 	peerSets  []*policy.PeerSet // of the last snapshot, nil if one of them changed
-	crowd     *crowd            // nil while no view asks for pods
+	index     *peers.Index      // nil while no view asks for pods
 	room      burden            // nodeRoom, but for tests
 }
 
@@ -92,7 +93,7 @@ func (c *Compiler) Compile(in Input) *policy.Snapshot {
 	c.readPolicies(in.Policies, s)
 	c.readNetworkPolicies(in.NetworkPolicies, s)
 	c.makeViews(in, s)
-	c.settlePeers(s)
+	c.fillPeerSets(s)
 	for key, r := range c.rulesets {
 		if r.used != c.number {
 			delete(c.rulesets, key)

@@ -5,6 +5,9 @@ import (
 	"net/netip"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/namegate/namegate/policy/peers"
 )
 
 // MaxPeerNetworks bounds the networks of one rule of a NetworkPolicy, when those of its
@@ -13,63 +16,57 @@ const MaxPeerNetworks = 65536
 
 // destinations returns where a rule leads. An entry that cannot work leads nowhere,
 // so a rule all of whose entries are such opens nothing.
-func (n *netPolicy) destinations(path string, to []networkingv1.NetworkPolicyPeer) destinations {
-	if len(to) == 0 {
-		return destinations{anywhere: true}
-	}
-	var d destinations
-	var spans []span
+func (n *netPolicy) destinations(path string, to []networkingv1.NetworkPolicyPeer) *peers.Destinations {
+	d := &peers.Destinations{Anywhere: len(to) == 0}
 	for i := range to {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		switch peer := &to[i]; {
 		case peer.IPBlock != nil && (peer.PodSelector != nil || peer.NamespaceSelector != nil):
 			n.partly(at, "ipBlock stands beside a selector, and the entry leads nowhere; write two entries, one for each")
 		case peer.IPBlock != nil:
-			spans = append(spans, n.block(at+".ipBlock", peer.IPBlock)...)
+			n.block(d, at+".ipBlock", peer.IPBlock)
 		case peer.PodSelector == nil && peer.NamespaceSelector == nil:
 			n.partly(at, "the entry names nothing and leads nowhere; write a podSelector, a namespaceSelector or an ipBlock, or leave out \"to\" for every destination")
 		default:
-			if t, ok := n.term(at, peer); ok {
-				d.terms = append(d.terms, t)
-			}
+			n.pods(d, at, peer)
 		}
 	}
-	d.settle()
-	d.networks = joined(spans)
-	if d.count = count(d.networks); d.count > MaxPeerNetworks {
-		made := d.count
-		d.networks, d.count = first(d.networks, MaxPeerNetworks), MaxPeerNetworks
-		last := d.networks[len(d.networks)-1].prefixes(nil)
+	if made, last := d.Normalize(MaxPeerNetworks); made > MaxPeerNetworks {
 		n.partly(path, "the ipBlocks make %d networks, and those after %v open nothing; write fewer exceptions, or several rules, each of %d networks at most",
-			made, last[len(last)-1], MaxPeerNetworks)
+			made, last, MaxPeerNetworks)
 	}
 	return d
 }
 
-func (n *netPolicy) term(path string, peer *networkingv1.NetworkPolicyPeer) (podTerm, bool) {
-	pods, spaces := &selector{text: "*"}, (*selector)(nil)
-	var err error
-	if peer.PodSelector != nil {
-		if pods, err = newSelector(peer.PodSelector); err != nil {
-			n.partly(path+".podSelector", "%v; the entry leads nowhere until this is mended", err)
-			return podTerm{}, false
+// pods adds the pods of an entry, none if a selector of it cannot be read.
+func (n *netPolicy) pods(d *peers.Destinations, path string, peer *networkingv1.NetworkPolicyPeer) {
+	selector := func(field string, from *metav1.LabelSelector) (*peers.Selector, bool) {
+		s, err := peers.NewSelector(from)
+		if err != nil {
+			n.partly(path+field, "%v; the entry leads nowhere until this is mended", err)
 		}
+		return s, err == nil
+	}
+	pods := peer.PodSelector
+	if pods == nil {
+		pods = &metav1.LabelSelector{}
+	}
+	selected, ok := selector(".podSelector", pods)
+	if !ok {
+		return
 	}
 	if peer.NamespaceSelector == nil {
-		return newPodTerm(n.from.Namespace, nil, pods), true
+		d.AddPods(n.from.Namespace, selected)
+	} else if namespaces, ok := selector(".namespaceSelector", peer.NamespaceSelector); ok {
+		d.AddPodsOf(namespaces, selected)
 	}
-	if spaces, err = newSelector(peer.NamespaceSelector); err != nil {
-		n.partly(path+".namespaceSelector", "%v; the entry leads nowhere until this is mended", err)
-		return podTerm{}, false
-	}
-	return newPodTerm("", spaces, pods), true
 }
 
-// block returns the addresses of an ipBlock without its exceptions, none if a part
+// block adds the addresses of an ipBlock without its exceptions, none if a part
 // of it cannot be read: an exception that is lost would open what it was to close.
-func (n *netPolicy) block(path string, b *networkingv1.IPBlock) []span {
+func (n *netPolicy) block(d *peers.Destinations, path string, b *networkingv1.IPBlock) {
 	whole, ok := n.cidr(path+".cidr", b.CIDR)
-	var holes []span
+	var holes []netip.Prefix
 	for i, text := range b.Except {
 		at := fmt.Sprintf("%s.except[%d]", path, i)
 		hole, readable := n.cidr(at, text)
@@ -84,13 +81,12 @@ func (n *netPolicy) block(path string, b *networkingv1.IPBlock) []span {
 			n.partly(at, "%s leaves nothing of %s; write a part of it, or take the entry out", text, b.CIDR)
 			ok = false
 		default:
-			holes = append(holes, spanOf(hole))
+			holes = append(holes, hole)
 		}
 	}
-	if !ok {
-		return nil
+	if ok {
+		d.AddNetwork(whole, holes)
 	}
-	return spanOf(whole).without(holes)
 }
 
 // cidr reads a network. Bits below its length mean nothing.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/peers"
 )
 
 // MaxPeerPorts bounds the ranges of ports of one rule of a NetworkPolicy, when they are as
@@ -19,12 +20,12 @@ const MaxPeerPorts = 512
 
 // ports returns the ports of a rule that are numbers and those that are names. A
 // port that cannot work adds nothing.
-func (n *netPolicy) ports(path string, ports []networkingv1.NetworkPolicyPort) (policy.PortSet, []portName) {
+func (n *netPolicy) ports(path string, ports []networkingv1.NetworkPolicyPort) (policy.PortSet, []peers.PortName) {
 	if len(ports) == 0 {
 		return policy.AnyPort, nil
 	}
 	var ranges []policy.PortRange
-	var names []portName
+	var names []peers.PortName
 	for i := range ports {
 		at, p := fmt.Sprintf("%s[%d]", path, i), &ports[i]
 		proto, ok := n.protocol(at+".protocol", p.Protocol)
@@ -32,7 +33,7 @@ func (n *netPolicy) ports(path string, ports []networkingv1.NetworkPolicyPort) (
 		case !ok:
 		case p.Port != nil && p.Port.Type == intstr.String:
 			if n.portName(at, p) {
-				names = append(names, portName{p.Port.StrVal, proto})
+				names = append(names, peers.PortName{Name: p.Port.StrVal, Protocol: proto})
 			}
 		default:
 			if first, last, ok := n.portRange(at, p); ok {
@@ -40,7 +41,7 @@ func (n *netPolicy) ports(path string, ports []networkingv1.NetworkPolicyPort) (
 			}
 		}
 	}
-	slices.SortFunc(names, portName.compare)
+	slices.SortFunc(names, peers.PortName.Compare)
 	return n.portSet(path, ranges), slices.Compact(names)
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/peers"
 )
 
 // The bounds of what the NetworkPolicies of all pods of a node may allow together. One
@@ -19,21 +20,13 @@ const (
 	// MaxPeerRules bounds the rules of the kernel, of each family, of all different lists
 	// of peers and ports.
 	MaxPeerRules = 32768
-	// MaxPeerEntries bounds the pods, ports of pods and networks that are to be looked at
-	// to fill in the sets: no set has more than that. Where selectors have many
-	// requirements each counts more than once.
-	MaxPeerEntries = 1 << 21
 )
-
-// maxSetPorts bounds what is to be looked at for one set of named ports: the kernel takes
-// no more entries in one set.
-const maxSetPorts = 1 << 20
 
 // burden is what NetworkPolicies cost a node.
 type burden struct{ sets, rules, entries int }
 
 // nodeRoom is what a node has.
-var nodeRoom = burden{MaxPeerSets, MaxPeerRules, MaxPeerEntries}
+var nodeRoom = burden{MaxPeerSets, MaxPeerRules, peers.MaxEntries}
 
 func (b burden) fits(in burden) bool {
 	return b.sets <= in.sets && b.rules <= in.rules && b.entries <= in.entries
@@ -61,16 +54,16 @@ func (c *Compiler) share() {
 		r.now = r
 		total.rules += r.cost
 	}
-	w := weigher{c.crowd, map[string]counts{}}
+	w := peers.NewWeigher(c.index)
 	for _, l := range c.asked {
-		l.grow(w)
-		total.entries += l.weight
+		l.Grow(w)
+		total.entries += l.Weight
 	}
 	if !total.fits(c.room) {
 		total.entries = 0
 		for _, l := range c.asked {
-			l.weight = w.weigh(l.spec)
-			total.entries += l.weight
+			l.Weigh(w)
+			total.entries += l.Weight
 		}
 		if !total.fits(c.room) {
 			c.divide()
@@ -134,7 +127,7 @@ func (a *asking) beyond(has map[*liveSet]bool) (b burden) {
 		for _, l := range r.sets {
 			if !seen[l] && !has[l] {
 				seen[l] = true
-				b.sets, b.entries = b.sets+1, b.entries+l.weight
+				b.sets, b.entries = b.sets+1, b.entries+l.Weight
 			}
 		}
 	}
@@ -154,7 +147,7 @@ func (c *Compiler) cut(a *asking, room burden, has map[*liveSet]bool) burden {
 					return false // the view has no room for it anyway
 				}
 				if !has[l] {
-					cost.sets, cost.entries = 1, l.weight
+					cost.sets, cost.entries = 1, l.Weight
 				}
 			}
 			if !cost.fits(room) {
@@ -171,89 +164,4 @@ func (c *Compiler) cut(a *asking, room burden, has map[*liveSet]bool) burden {
 		r.now = r.cut
 	}
 	return room
-}
-
-// weigher counts what is to be looked at to fill in sets.
-type weigher struct {
-	crowd  *crowd
-	spaces map[string]counts // of the namespaces that a selector selects, by its text
-}
-
-// grow makes the set's weight at least what weigh returns now: each pod that came may
-// be in one list more of each term. To weigh all sets takes longer.
-func (l *liveSet) grow(w weigher) {
-	switch {
-	case l.weight == 0:
-		l.weight = w.weigh(l.spec)
-	case l.spec.Kind == policy.PeerPods:
-		l.weight += w.crowd.joined.pods * l.spec.looks
-	case l.spec.Kind == policy.PeerPorts:
-		if l.weight += w.crowd.joined.ports * (1 + l.spec.looks); l.weight > maxSetPorts {
-			l.weight = w.weigh(l.spec)
-		}
-	}
-}
-
-// weigh returns what it costs to fill a set; of ports, of one that the kernel would not
-// take, what no node has room for.
-func (w weigher) weigh(s *peerSpec) int {
-	n := len(s.terms) + len(s.names)
-	switch {
-	case s.Kind == policy.PeerNetworks:
-		return s.count
-	case s.Kind == policy.PeerPods:
-		return n + w.byTerms(s)
-	case s.termsAlone():
-		n += min(w.byTerms(s), w.byNames(s))
-	default:
-		n += w.byNames(s)
-	}
-	if n > maxSetPorts {
-		return MaxPeerEntries + 1
-	}
-	return n
-}
-
-// termsAlone tells whether a set's members are of pods that its terms select.
-func (s *peerSpec) termsAlone() bool { return !s.anywhere && len(s.networks) == 0 }
-
-// byTerms returns what it costs to look at the candidates of all terms: at the pods or,
-// for a set of ports, at each of their ports.
-func (w weigher) byTerms(s *peerSpec) (n int) {
-	for i := range s.terms {
-		t := &s.terms[i]
-		shortest, found := t.listed(w.crowd, s.Kind)
-		all := shortest.counts().of(s.Kind)
-		if t.spaces != nil {
-			if in := w.inSpaces(t).of(s.Kind); !found || in < all {
-				all = in
-			}
-		}
-		n += all * t.looks()
-	}
-	return n
-}
-
-// byNames returns what it costs to look at the ports that have the names: whether one
-// belongs to the set has to be asked of all terms.
-func (w weigher) byNames(s *peerSpec) (n int) {
-	s.eachName(func(name string) { n += w.crowd.having(name).ports })
-	return n * (1 + s.looks/4)
-}
-
-// inSpaces returns what it costs to look at the namespaces that a term's selector
-// selects. Where a selector
-// has many requirements, to find that out costs more than it may save: it is all of them.
-func (w weigher) inSpaces(t *podTerm) counts {
-	n, known := w.spaces[t.spaces.text]
-	if !known {
-		for _, sp := range w.crowd.spaces {
-			if len(t.spaces.asks) >= asksPerLook || t.selectsSpace(sp) {
-				in := sp.counts()
-				n.pods, n.ports = n.pods+in.pods, n.ports+in.ports
-			}
-		}
-		w.spaces[t.spaces.text] = n
-	}
-	return n
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/peers"
 )
 
 // greedyNode is a node with pods of two namespaces. Each pod of the greedy one has a
@@ -112,7 +113,7 @@ func TestGreedyNamespace(t *testing.T) {
 			for _, set := range s.PeerSets {
 				entries += len(set.Addrs) + len(set.Networks)
 			}
-			if len(s.PeerSets) > MaxPeerSets || rules > MaxPeerRules || entries > MaxPeerEntries {
+			if len(s.PeerSets) > MaxPeerSets || rules > MaxPeerRules || entries > peers.MaxEntries {
 				t.Errorf("%d sets, %d rules, %d entries", len(s.PeerSets), rules, entries)
 			}
 			if len(s.Problems) == 0 || slices.ContainsFunc(s.Problems, func(p policy.Problem) bool { return !strings.Contains(p.Object, " greedy/") }) {
@@ -162,10 +163,11 @@ func TestHistoriesWithLittleRoom(t *testing.T) {
 			if diff := cmp.Diff(netDump(fresh.Compile(in)), netDump(s)); diff != "" {
 				t.Fatalf("seed %d, step %d:\n%s", seed, step, diff)
 			}
-			w := weigher{c.crowd, map[string]counts{}}
+			w := peers.NewWeigher(c.index)
 			for _, l := range c.asked {
-				if weight := w.weigh(l.spec); l.weight < weight {
-					t.Fatalf("seed %d, step %d: %v weighs %d, counted %d", seed, step, l.spec.Peer, weight, l.weight)
+				now := peers.NewSet(l.Spec)
+				if now.Weigh(w); l.Weight < now.Weight {
+					t.Fatalf("seed %d, step %d: %v weighs %d, counted %d", seed, step, l.Spec.Peer, now.Weight, l.Weight)
 				}
 			}
 			if len(s.PeerSets) > room.sets {
@@ -194,6 +196,7 @@ func TestHistoriesWithLittleRoom(t *testing.T) {
 // TestPortsAreWeighed: what the kernel would not take in one set has no room, and takes
 // nothing of others.
 func TestPortsAreWeighed(t *testing.T) {
+	const maxSetPorts = 1 << 20 // of package peers
 	var ports []policy.NamedPort
 	for i := range policy.MaxNamedPorts {
 		ports = append(ports, policy.NamedPort{Name: "a", Protocol: policy.TCP, Port: uint16(i + 1)})
@@ -267,10 +270,10 @@ func TestRequirementsAreWeighed(t *testing.T) {
 			c := New()
 			s := c.Compile(besideInput(remote, egressTo("shop", "n", networkingv1.NetworkPolicyEgressRule{
 				To: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: test.spaces, PodSelector: test.pods}}, Ports: test.ports})))
-			if got := c.asked[0].weight; got != test.weight {
+			if got := c.asked[0].Weight; got != test.weight {
 				t.Errorf("weighs %d, not %d", got, test.weight)
 			}
-			if fits := test.weight <= MaxPeerEntries; fits != (len(s.PeerSets) == 1) || fits != (len(s.Problems) == 0) {
+			if fits := test.weight <= peers.MaxEntries; fits != (len(s.PeerSets) == 1) || fits != (len(s.Problems) == 0) {
 				t.Errorf("%d sets, %v", len(s.PeerSets), problemTexts(s))
 			}
 		})

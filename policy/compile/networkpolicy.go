@@ -7,6 +7,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/peers"
 )
 
 // netPolicy is one NetworkPolicy as the compiler keeps it. It is immutable but for
@@ -14,8 +15,8 @@ import (
 type netPolicy struct {
 	id       string // "namespace/name"
 	from     *networkingv1.NetworkPolicy
-	egress   bool      // it says something of the egress of the pods that it selects
-	selector *selector // nil: it selects no pod
+	egress   bool            // it says something of the egress of the pods that it selects
+	selector *peers.Selector // nil: it selects no pod
 	rules    []netRule
 	problems []policy.Problem
 	more     int    // problems beyond maxNetProblems
@@ -30,7 +31,7 @@ const maxNetProblems = 64
 // netRule is what one egress rule allows to one kind of peers.
 type netRule struct {
 	policy.PeerRule
-	spec *peerSpec
+	spec *peers.Spec
 	cost int // rules of the kernel, of each family
 }
 
@@ -46,7 +47,7 @@ func readNetPolicy(from *networkingv1.NetworkPolicy, known paths) *netPolicy {
 		return n
 	}
 	var err error
-	if n.selector, err = newSelector(&from.Spec.PodSelector); err != nil {
+	if n.selector, err = peers.NewSelector(&from.Spec.PodSelector); err != nil {
 		n.report(policy.ReasonInvalid, "spec.podSelector", "%v; the NetworkPolicy selects no pod until this is mended", err)
 		return n
 	}
@@ -107,15 +108,15 @@ func (n *netPolicy) limitsEgress() bool {
 func (n *netPolicy) rule(path string, rule *networkingv1.NetworkPolicyEgressRule) {
 	to := n.destinations(path+".to", rule.To)
 	ports, names := n.ports(path+".ports", rule.Ports)
-	add := func(spec *peerSpec, ports policy.PortSet, cost int) {
+	add := func(spec *peers.Spec, ports policy.PortSet, cost int) {
 		n.rules = append(n.rules, netRule{policy.PeerRule{Peer: spec.Peer, Ports: ports, Policy: n.id, Path: path}, spec, cost})
 	}
 	if cost := ports.KernelRules(); cost > 0 {
-		for _, spec := range to.byNumber() {
+		for _, spec := range to.ByNumber() {
 			add(spec, ports, cost)
 		}
 	}
-	if spec := to.byName(names); spec != nil {
+	if spec := to.ByName(names); spec != nil {
 		add(spec, policy.AnyPort, policy.AnyPort.KernelRules())
 	}
 }

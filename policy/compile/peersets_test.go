@@ -103,6 +103,7 @@ func TestOneChangeIsOneSet(t *testing.T) {
 
 // TestManyChanges: thousands at once are as one after the other.
 func TestManyChanges(t *testing.T) {
+	const manyDirty = 512 // of package peers
 	c, in := New(), netLoad(120, 3*manyDirty, 30)
 	in.NetworkPolicies = append(in.NetworkPolicies, aNet(t, "ns0/all", `egress: [{to: [{namespaceSelector: {matchExpressions: [{key: team, operator: Exists}]}}], ports: [{}, {port: http}]}]`))
 	last := c.Compile(in)
@@ -152,8 +153,8 @@ func TestSetsThatNobodyHas(t *testing.T) {
 			now.NetworkPolicies = append(slices.Clone(in.NetworkPolicies), pods)
 		}
 		s := c.Compile(now)
-		if len(s.PeerSets) != want || (c.crowd != nil) != (want == 2) {
-			t.Errorf("%d: %v, pods are indexed: %v", i, setTexts(s), c.crowd != nil)
+		if len(s.PeerSets) != want || (c.index != nil) != (want == 2) {
+			t.Errorf("%d: %v, pods are indexed: %v", i, setTexts(s), c.index != nil)
 		}
 	}
 	in.Policies = nil
@@ -163,19 +164,6 @@ func TestSetsThatNobodyHas(t *testing.T) {
 	in = besideInput(nil)
 	if s := c.Compile(in); len(c.nets.known)+len(c.nets.spaces) > 0 || s.Views[0].Peers != nil || s.Views[0].NetworkPolicies != nil {
 		t.Errorf("%d NetworkPolicies of %d namespaces are kept", len(c.nets.known), len(c.nets.spaces))
-	}
-}
-
-// TestIndexEmpties: nothing of pods that are gone is kept.
-func TestIndexEmpties(t *testing.T) {
-	c, np := New(), aNet(t, "np", `{podSelector: {matchLabels: {app: web}}, egress: [{to: [{namespaceSelector: {}}, {podSelector: {matchLabels: {app: web}}}]}]}`)
-	in := besideInput(shopCluster(), np)
-	c.Compile(in)
-	in.Remote = nil
-	s := c.Compile(in)
-	got := []int{len(c.crowd.remote), len(c.crowd.local), len(c.crowd.byAddr), len(c.crowd.byLabel), len(c.crowd.byPort), len(c.crowd.spaces)}
-	if diff := cmp.Diff([]int{0, 1, 1, 1, 0, 1}, got); diff != "" || len(s.PeerSets[0].Addrs) != 1 {
-		t.Error(diff, setTexts(s))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/peers"
 )
 
 // MaxViewPeers bounds the different pairs of a peer and ports that the NetworkPolicies
@@ -66,7 +67,7 @@ func (c *Compiler) reachBy(sp *netSpace, p *policy.Pod) *reach {
 	var selecting []*netPolicy
 	var key []byte
 	for _, n := range sp.policies {
-		if n.selector.matches(p.Labels) {
+		if n.selector.Matches(p.Labels) {
 			selecting = append(selecting, n)
 			key = binary.LittleEndian.AppendUint64(key, n.serial)
 		}
@@ -149,7 +150,7 @@ func (s *draft) reportLeftPeers(p *policy.Pod, r *reach, reported map[[2]string]
 		why := fmt.Sprintf("the NetworkPolicies that select it have more than %d different pairs of peers and ports together, each %d ports of one counted", MaxViewPeers, policy.PortsPerRule)
 		if l.node {
 			why = fmt.Sprintf("the NetworkPolicies of the node's pods have more than %d different peers, %d rules or %d pods, ports and networks together, and this namespace more than its part",
-				MaxPeerSets, MaxPeerRules, MaxPeerEntries)
+				MaxPeerSets, MaxPeerRules, peers.MaxEntries)
 		}
 		s.Problems = append(s.Problems, policy.Problem{
 			Object: key[0], Reason: policy.ReasonPartiallyInvalid, Path: l.first,

@@ -18,7 +18,7 @@ func (c *Compiler) makeViews(in Input, s *draft) {
 	s.podByAddr = make(map[netip.Addr]policy.PodRef, len(s.pods))
 	contested := claimAddresses(s)
 	c.selectPods(s)
-	c.meetPeers(in, s)
+	c.indexPeers(in, s)
 	c.share()
 	reported := map[[2]string]bool{}
 	for i := range s.pods {
@@ -108,7 +108,7 @@ func (c *Compiler) orderPods(pods []policy.Pod, s *draft) []policy.Pod {
 		}
 		s.refuseAddrs(p)
 		if slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return a != policy.CleanAddr(a) }) {
-			p.IPs = cleanAddrs(p.IPs)
+			p.IPs = policy.CleanAddrs(p.IPs)
 		}
 	}
 	slices.SortStableFunc(pods, func(a, b policy.Pod) int { return a.Compare(b.PodRef) })
@@ -136,16 +136,6 @@ func (s *draft) refuseAddrs(p *policy.Pod) {
 		}
 	}
 	p.IPs = slices.DeleteFunc(slices.Clone(p.IPs), refused)
-}
-
-func cleanAddrs(addrs []netip.Addr) []netip.Addr {
-	var clean []netip.Addr
-	for _, a := range addrs {
-		if a = policy.CleanAddr(a); !slices.Contains(clean, a) {
-			clean = append(clean, a)
-		}
-	}
-	return clean
 }
 
 // claimAddresses fills in whose each address is. A pod of this node comes before

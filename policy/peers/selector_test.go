@@ -1,4 +1,4 @@
-package compile
+package peers
 
 import (
 	"math/rand/v2"
@@ -21,7 +21,7 @@ func TestSelectorText(t *testing.T) {
 		"a notin (b,c)":      {MatchExpressions: []metav1.LabelSelectorRequirement{in("a", "NotIn", "c", "b")}},
 		"!x,app=db,y.test/z": {MatchLabels: map[string]string{"app": "db"}, MatchExpressions: []metav1.LabelSelectorRequirement{in("y.test/z", "Exists"), in("x", "DoesNotExist")}},
 	} {
-		got, err := newSelector(&s)
+		got, err := NewSelector(&s)
 		if err != nil || got.text != want {
 			t.Errorf("%v, %v; want %s", got, err, want)
 		}
@@ -31,7 +31,7 @@ func TestSelectorText(t *testing.T) {
 		{MatchExpressions: []metav1.LabelSelectorRequirement{in("a", "in", "b")}}, {MatchExpressions: []metav1.LabelSelectorRequirement{in("a", "In")}},
 		{MatchExpressions: []metav1.LabelSelectorRequirement{in("a", "Exists", "b")}}, {MatchExpressions: []metav1.LabelSelectorRequirement{in("a", "NotIn", "b)")}},
 	} {
-		if got, err := newSelector(&s); err == nil {
+		if got, err := NewSelector(&s); err == nil {
 			t.Errorf("%v is read as %s", s, got.text)
 		}
 	}
@@ -40,13 +40,13 @@ func TestSelectorText(t *testing.T) {
 // TestSelectorLikeAPI: it selects what the API's selector selects, and two with one
 // text select the same.
 func TestSelectorLikeAPI(t *testing.T) {
-	d := netDice{rand.New(rand.NewPCG(8, 9))}
+	r := rand.New(rand.NewPCG(8, 9))
 	byText := map[string]labels.Selector{}
 	selected, read := 0, 0
 	for range 20000 {
-		from := d.selector()
+		from := randomSelector(r)
 		want, wrong := metav1.LabelSelectorAsSelector(from)
-		got, err := newSelector(from)
+		got, err := NewSelector(from)
 		if (err == nil) != (wrong == nil) {
 			t.Fatalf("%v: %v, %v", from, err, wrong)
 		}
@@ -58,22 +58,45 @@ func TestSelectorLikeAPI(t *testing.T) {
 			byText[got.text] = want
 		}
 		for range 4 {
-			set := d.labels()
-			in := got.matches(set)
+			set := randomLabels(r)
+			in := got.Matches(set)
 			if in != want.Matches(labels.Set(set)) || in != byText[got.text].Matches(labels.Set(set)) {
 				t.Fatalf("%s selects %v: %v", got.text, set, in)
 			}
 			if in {
 				selected++
 			}
-			for i := range got.asks { // the index must find all that are selected
-				if l, one := got.asks[i].single(); in && one && set[l[0]] != l[1] {
+			for i := range got.requirements { // the index must find all that are selected
+				if l, one := got.requirements[i].single(); in && one && set[l[0]] != l[1] {
 					t.Fatalf("%s: %v is no label of %v", got.text, l, set)
 				}
 			}
 		}
 	}
-	if selected < read/2 || len(byText) > read/4 {
+	if selected < read/4 || len(byText) > read/4 {
 		t.Errorf("%d selected, %d texts of %d", selected, len(byText), read)
 	}
+}
+
+func roll[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+
+func randomLabels(r *rand.Rand) map[string]string {
+	set := map[string]string{}
+	for range r.IntN(3) {
+		set[roll(r, "app", "tier", "env")] = roll(r, "a", "b", "")
+	}
+	return set
+}
+
+func randomSelector(r *rand.Rand) *metav1.LabelSelector {
+	s := &metav1.LabelSelector{MatchLabels: randomLabels(r)}
+	for range r.IntN(3) {
+		q := metav1.LabelSelectorRequirement{Key: roll(r, "app", "tier", "env"),
+			Operator: roll(r, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist, "in")}
+		if q.Operator == metav1.LabelSelectorOpIn || q.Operator == metav1.LabelSelectorOpNotIn {
+			q.Values = roll(r, []string{"a"}, []string{"b", "a"}, []string{"", "b"}, []string{"c", "c"})
+		}
+		s.MatchExpressions = append(s.MatchExpressions, q)
+	}
+	return s
 }

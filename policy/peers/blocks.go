@@ -1,4 +1,4 @@
-package compile
+package peers
 
 import (
 	"net/netip"

@@ -1,4 +1,4 @@
-package compile
+package peers
 
 import (
 	"fmt"
@@ -155,7 +155,7 @@ func TestSetOfNetworksContains(t *testing.T) {
 	set := &policy.PeerSet{Peer: policy.Peer{Kind: policy.PeerNetworks}, Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/25"), netip.MustParsePrefix("10.0.0.192/27"), netip.MustParsePrefix("2001:db8::/64")}}
 	got := map[string]bool{}
 	for _, a := range []string{"9.255.255.255", "10.0.0.0", "10.0.0.127", "10.0.0.128", "10.0.0.192", "10.0.0.200", "10.0.0.224", "::1", "2001:db8::", "2001:db8::9", "2001:db8:0:1::"} {
-		got[a] = set.Contains(addr(a), policy.TCP, 1)
+		got[a] = set.Contains(netip.MustParseAddr(a), policy.TCP, 1)
 	}
 	if diff := cmp.Diff(map[string]bool{"9.255.255.255": false, "10.0.0.0": true, "10.0.0.127": true, "10.0.0.128": false, "10.0.0.192": true, "10.0.0.200": true,
 		"10.0.0.224": false, "::1": false, "2001:db8::": true, "2001:db8::9": true, "2001:db8:0:1::": false}, got); diff != "" {

@@ -1,4 +1,4 @@
-package compile
+package peers
 
 import (
 	"slices"
@@ -8,37 +8,37 @@ import (
 	ops "k8s.io/apimachinery/pkg/selection"
 )
 
-// selector is a label selector in canonical form: selectors that ask the same in
+// Selector is a label selector in canonical form: selectors that ask the same in
 // another order have the same text.
-type selector struct {
-	text string // "app=db,env in (a,b),!old", "*" for every label
-	asks []ask  // sorted by text
+type Selector struct {
+	text         string        // "app=db,env in (a,b),!old", "*" for every label
+	requirements []requirement // sorted by text
 }
 
-// ask is one requirement of a selector.
-type ask struct {
+// requirement is one requirement of a selector.
+type requirement struct {
 	text   string
 	key    string
 	op     ops.Operator // In, NotIn, Exists or DoesNotExist
 	values []string     // sorted, each once
 }
 
-// newSelector reads a selector; the error is that of the API's own check.
-func newSelector(from *metav1.LabelSelector) (*selector, error) {
+// NewSelector reads a selector; the error is that of the API's own check.
+func NewSelector(from *metav1.LabelSelector) (*Selector, error) {
 	checked, err := metav1.LabelSelectorAsSelector(from)
 	if err != nil {
 		return nil, err
 	}
-	s := &selector{}
+	s := &Selector{}
 	requirements, _ := checked.Requirements()
 	for _, r := range requirements {
-		s.asks = append(s.asks, newAsk(r.Key(), r.Operator(), r.ValuesUnsorted()))
+		s.requirements = append(s.requirements, newRequirement(r.Key(), r.Operator(), r.ValuesUnsorted()))
 	}
-	slices.SortFunc(s.asks, func(a, b ask) int { return strings.Compare(a.text, b.text) })
-	s.asks = slices.CompactFunc(s.asks, func(a, b ask) bool { return a.text == b.text })
-	texts := make([]string, len(s.asks))
-	for i := range s.asks {
-		texts[i] = s.asks[i].text
+	slices.SortFunc(s.requirements, func(a, b requirement) int { return strings.Compare(a.text, b.text) })
+	s.requirements = slices.CompactFunc(s.requirements, func(a, b requirement) bool { return a.text == b.text })
+	texts := make([]string, len(s.requirements))
+	for i := range s.requirements {
+		texts[i] = s.requirements[i].text
 	}
 	if s.text = strings.Join(texts, ","); s.text == "" {
 		s.text = "*"
@@ -46,9 +46,9 @@ func newSelector(from *metav1.LabelSelector) (*selector, error) {
 	return s, nil
 }
 
-func newAsk(key string, op ops.Operator, values []string) ask {
+func newRequirement(key string, op ops.Operator, values []string) requirement {
 	values = slices.Compact(slices.Sorted(slices.Values(values)))
-	a := ask{key: key, op: op, values: values}
+	a := requirement{key: key, op: op, values: values}
 	switch op {
 	case ops.Equals, ops.DoubleEquals:
 		a.op = ops.In
@@ -74,19 +74,19 @@ func newAsk(key string, op ops.Operator, values []string) ask {
 }
 
 // everything tells whether the selector selects whatever labels.
-func (s *selector) everything() bool { return len(s.asks) == 0 }
+func (s *Selector) everything() bool { return len(s.requirements) == 0 }
 
-// matches tells whether the selector selects what has these labels.
-func (s *selector) matches(set map[string]string) bool {
-	for i := range s.asks {
-		if !s.asks[i].holds(set) {
+// Matches tells whether the selector selects what has these labels.
+func (s *Selector) Matches(set map[string]string) bool {
+	for i := range s.requirements {
+		if !s.requirements[i].holds(set) {
 			return false
 		}
 	}
 	return true
 }
 
-func (a *ask) holds(set map[string]string) bool {
+func (a *requirement) holds(set map[string]string) bool {
 	value, there := set[a.key]
 	switch a.op {
 	case ops.In:
@@ -102,14 +102,14 @@ func (a *ask) holds(set map[string]string) bool {
 }
 
 // single returns the one label, key and value, that a pod must have.
-func (a *ask) single() ([2]string, bool) {
+func (a *requirement) single() ([2]string, bool) {
 	if a.op != ops.In || len(a.values) != 1 {
 		return [2]string{}, false
 	}
 	return [2]string{a.key, a.values[0]}, true
 }
 
-func (a *ask) lists(value string) bool {
+func (a *requirement) lists(value string) bool {
 	if len(a.values) == 1 {
 		return a.values[0] == value
 	}

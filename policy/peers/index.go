@@ -1,4 +1,4 @@
-package compile
+package peers
 
 import (
 	"maps"
@@ -9,38 +9,38 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// crowd is every pod that can be a peer, found by what selectors ask for.
-type crowd struct {
+// Index is every pod that can be a peer, found by what selectors ask for.
+type Index struct {
 	namespaces map[string]map[string]string
-	spaces     map[string]*peerSpace
-	local      map[policy.PodRef]*peerPod
-	remote     map[*policy.Pod]*peerPod
-	byAddr     index[netip.Addr]
-	byLabel    map[label]*roster // the labels that sets ask for, also those that no pod has
-	byPort     rosters[string]   // the name
+	spaces     map[string]*namespace
+	local      map[policy.PodRef]*pod
+	remote     map[*policy.Pod]*pod
+	byAddr     byKey[netip.Addr]
+	byLabel    map[label]*bucket // the labels that sets ask for, also those that no pod has
+	byPort     buckets[string]   // the name
 	moved      []netip.Addr      // addresses of pods that came, went or changed
 	dirty      []dirtyAddr       // those, sorted, each once
-	joined     counts            // what came or changed in the running compile
+	joined     counts            // of the pods that came or changed in the running compile
 }
 
 // dirtyAddr is an address that may belong to other sets than before the running
 // compile, with the pods that claim it now.
 type dirtyAddr struct {
 	netip.Addr
-	pods []*peerPod
+	pods []*pod
 }
 
-// peerSpace is a namespace that has peers.
-type peerSpace struct {
+// namespace is a namespace that has peers.
+type namespace struct {
 	name   string
 	labels map[string]string
 	known  bool // its labels are
-	roster
+	bucket
 }
 
-// peerPod is a pod as a peer. It is immutable but for seen.
-type peerPod struct {
-	space  *peerSpace
+// pod is a pod as a peer. It is immutable but for seen.
+type pod struct {
+	space  *namespace
 	labels map[string]string
 	ips    []netip.Addr       // as given
 	addrs  []netip.Addr       // those that a pod can have, clean
@@ -49,29 +49,30 @@ type peerPod struct {
 	seen   uint64
 }
 
-// index finds pods by a property that each may have several of.
-type index[K comparable] map[K][]*peerPod
+// byKey finds pods by a property that each may have several of.
+type byKey[K comparable] map[K][]*pod
 
-func (x index[K]) add(k K, p *peerPod) { x[k] = append(x[k], p) }
+func (x byKey[K]) add(k K, p *pod) { x[k] = append(x[k], p) }
 
-func (x index[K]) remove(k K, p *peerPod) {
+func (x byKey[K]) remove(k K, p *pod) {
 	if x[k] = removed(x[k], p); len(x[k]) == 0 {
 		delete(x, k)
 	}
 }
 
-func newCrowd() *crowd {
-	return &crowd{
-		spaces: map[string]*peerSpace{}, local: map[policy.PodRef]*peerPod{}, remote: map[*policy.Pod]*peerPod{},
-		byAddr: index[netip.Addr]{}, byLabel: map[label]*roster{}, byPort: rosters[string]{},
+// NewIndex returns an index without pods.
+func NewIndex() *Index {
+	return &Index{
+		spaces: map[string]*namespace{}, local: map[policy.PodRef]*pod{}, remote: map[*policy.Pod]*pod{},
+		byAddr: byKey[netip.Addr]{}, byLabel: map[label]*bucket{}, byPort: buckets[string]{},
 	}
 }
 
-// update brings the crowd up to the compile of that number, and notes which addresses
+// Update brings the index up to the compile of that number, and notes which addresses
 // may belong to other sets than before.
-func (c *crowd) update(number uint64, namespaces map[string]map[string]string, pods []policy.Pod, remote []*policy.Pod) {
-	c.moved, c.joined = nil, counts{}
-	c.relabel(namespaces)
+func (x *Index) Update(number uint64, namespaces map[string]map[string]string, pods []policy.Pod, remote []*policy.Pod) {
+	x.moved, x.joined = nil, counts{}
+	x.relabel(namespaces)
 	present := 0
 	for i := range pods {
 		p := &pods[i]
@@ -79,47 +80,47 @@ func (c *crowd) update(number uint64, namespaces map[string]map[string]string, p
 			continue
 		}
 		present++
-		was := c.local[p.PodRef]
+		was := x.local[p.PodRef]
 		if was == nil || !was.stands(p) {
-			c.leave(was)
-			was = c.join(p)
-			c.local[p.PodRef] = was
+			x.leave(was)
+			was = x.join(p)
+			x.local[p.PodRef] = was
 		}
 		was.seen = number
 	}
-	sweep(c, c.local, present, number)
+	sweep(x, x.local, present, number)
 	present = 0
 	for _, p := range remote {
 		if p == nil || !canBePeer(p) {
 			continue
 		}
-		was := c.remote[p]
+		was := x.remote[p]
 		if was == nil {
-			was = c.join(p)
-			c.remote[p] = was
+			was = x.join(p)
+			x.remote[p] = was
 		}
 		if was.seen != number { // one that is given twice is one
 			present++
 		}
 		was.seen = number
 	}
-	sweep(c, c.remote, present, number)
-	slices.SortFunc(c.moved, netip.Addr.Compare)
-	c.dirty = nil
-	for _, a := range slices.Compact(c.moved) {
-		c.dirty = append(c.dirty, dirtyAddr{a, c.byAddr[a]})
+	sweep(x, x.remote, present, number)
+	slices.SortFunc(x.moved, netip.Addr.Compare)
+	x.dirty = nil
+	for _, a := range slices.Compact(x.moved) {
+		x.dirty = append(x.dirty, dirtyAddr{a, x.byAddr[a]})
 	}
 }
 
 // sweep lets those leave that the running compile did not see.
-func sweep[K comparable](c *crowd, known map[K]*peerPod, present int, number uint64) {
+func sweep[K comparable](x *Index, known map[K]*pod, present int, number uint64) {
 	if present == len(known) {
 		return
 	}
 	for k, p := range known {
 		if p.seen != number {
 			delete(known, k)
-			c.leave(p)
+			x.leave(p)
 		}
 	}
 }
@@ -128,42 +129,42 @@ func sweep[K comparable](c *crowd, known map[K]*peerPod, present int, number uin
 func canBePeer(p *policy.Pod) bool { return !p.HostNetwork && !p.Finished() && len(p.IPs) > 0 }
 
 // stands tells whether the peer is as the pod is.
-func (p *peerPod) stands(as *policy.Pod) bool {
+func (p *pod) stands(as *policy.Pod) bool {
 	return slices.Equal(p.ips, as.IPs) && slices.Equal(p.named, as.Ports) && maps.Equal(p.labels, as.Labels)
 }
 
-func (c *crowd) join(pod *policy.Pod) *peerPod {
-	sp := c.spaces[pod.Namespace]
+func (x *Index) join(from *policy.Pod) *pod {
+	sp := x.spaces[from.Namespace]
 	if sp == nil {
-		sp = &peerSpace{name: pod.Namespace}
-		sp.labels, sp.known = c.namespaces[sp.name]
-		c.spaces[sp.name] = sp
+		sp = &namespace{name: from.Namespace}
+		sp.labels, sp.known = x.namespaces[sp.name]
+		x.spaces[sp.name] = sp
 	}
-	p := &peerPod{space: sp, labels: pod.Labels, ips: pod.IPs, addrs: peerAddrs(pod.IPs), named: pod.Ports, ports: byName(pod.Ports)}
+	p := &pod{space: sp, labels: from.Labels, ips: from.IPs, addrs: peerAddrs(from.IPs), named: from.Ports, ports: byName(from.Ports)}
 	sp.add(p, len(p.ports))
-	p.listed(c.byLabel, func(r *roster) { r.add(p, len(p.ports)) })
+	p.listed(x.byLabel, func(r *bucket) { r.add(p, len(p.ports)) })
 	for _, a := range p.addrs {
-		c.byAddr.add(a, p)
+		x.byAddr.add(a, p)
 	}
-	p.eachName(func(name string, ports int) { c.byPort.add(name, p, ports) })
-	c.moved = append(c.moved, p.addrs...)
-	c.joined.add(p)
+	p.eachName(func(name string, ports int) { x.byPort.add(name, p, ports) })
+	x.moved = append(x.moved, p.addrs...)
+	x.joined.add(p)
 	return p
 }
 
-func (c *crowd) leave(p *peerPod) {
+func (x *Index) leave(p *pod) {
 	if p == nil {
 		return
 	}
 	if p.space.remove(p, len(p.ports)); len(p.space.pods) == 0 {
-		delete(c.spaces, p.space.name)
+		delete(x.spaces, p.space.name)
 	}
-	p.listed(c.byLabel, func(r *roster) { r.remove(p, len(p.ports)) })
+	p.listed(x.byLabel, func(r *bucket) { r.remove(p, len(p.ports)) })
 	for _, a := range p.addrs {
-		c.byAddr.remove(a, p)
+		x.byAddr.remove(a, p)
 	}
-	p.eachName(func(name string, ports int) { c.byPort.remove(name, p, ports) })
-	c.moved = append(c.moved, p.addrs...)
+	p.eachName(func(name string, ports int) { x.byPort.remove(name, p, ports) })
+	x.moved = append(x.moved, p.addrs...)
 }
 
 // byName returns ports in the order of their names.
@@ -178,7 +179,7 @@ func byName(ports []policy.NamedPort) []policy.NamedPort {
 }
 
 // eachName calls do with the names of the pod's ports, each once, and how many have it.
-func (p *peerPod) eachName(do func(name string, ports int)) {
+func (p *pod) eachName(do func(name string, ports int)) {
 	for rest := p.ports; len(rest) > 0; {
 		n := len(of(rest, rest[0].Name))
 		do(rest[0].Name, n)
@@ -202,21 +203,21 @@ func peerAddrs(ips []netip.Addr) []netip.Addr {
 	if !slices.ContainsFunc(ips, func(a netip.Addr) bool { return !fine(a) }) {
 		return ips
 	}
-	return cleanAddrs(slices.DeleteFunc(slices.Clone(ips), func(a netip.Addr) bool { return policy.CheckPodAddr(a) != nil }))
+	return policy.CleanAddrs(slices.DeleteFunc(slices.Clone(ips), func(a netip.Addr) bool { return policy.CheckPodAddr(a) != nil }))
 }
 
 // relabel takes the namespaces' labels, and notes the pods of those that changed.
-func (c *crowd) relabel(namespaces map[string]map[string]string) {
-	c.namespaces = namespaces
-	for name, sp := range c.spaces {
+func (x *Index) relabel(namespaces map[string]map[string]string) {
+	x.namespaces = namespaces
+	for name, sp := range x.spaces {
 		set, known := namespaces[name]
 		if known == sp.known && maps.Equal(set, sp.labels) {
 			continue
 		}
 		sp.labels, sp.known = set, known
 		for _, p := range sp.pods {
-			c.joined.add(p)
-			c.moved = append(c.moved, p.addrs...)
+			x.joined.add(p)
+			x.moved = append(x.moved, p.addrs...)
 		}
 	}
 }
