@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // consoleSource is the console's Source: the agent's state as people ask for it.
@@ -165,14 +166,14 @@ func (k *consoleSource) SeenByAnybody(a netip.Addr) (out []recent.Sighting) {
 }
 
 // Asked returns what a pod's last question for a name came to.
-func (k *consoleSource) Asked(p policy.PodRef, n policy.Name) (recent.Decision, bool) {
+func (k *consoleSource) Asked(p policy.PodRef, n fqdn.Name) (recent.Decision, bool) {
 	return k.agent.memory.Asked(p, n)
 }
 
 // Guard returns the guard against rebinding as it is now.
-func (k *consoleSource) Guard() func(policy.Name, netip.Addr) string {
+func (k *consoleSource) Guard() func(fqdn.Name, netip.Addr) string {
 	g, snap := k.agent.nodes.cluster().Guard(k.agent.config.Load()), k.Snapshot()
-	return func(n policy.Name, a netip.Addr) string { return g.Blocked(n, a, snap) }
+	return func(n fqdn.Name, a netip.Addr) string { return g.Blocked(n, a, snap) }
 }
 
 // Inside returns what an address is in the cluster.
@@ -188,7 +189,7 @@ func (k *consoleSource) Inside(a netip.Addr) string {
 }
 
 // Domain returns the cluster's.
-func (k *consoleSource) Domain() policy.Name { return k.agent.config.Load().ClusterDomain }
+func (k *consoleSource) Domain() fqdn.Name { return k.agent.config.Load().ClusterDomain }
 
 // Resolvers returns whom the agent answers in place of.
 func (k *consoleSource) Resolvers() []netip.Addr {

@@ -11,12 +11,13 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // TestDecisionsGoTwoWays: into the log, if there is one, and into what denials remember.
 func TestDecisionsGoTwoWays(t *testing.T) {
 	pod, addr := policy.PodRef{Namespace: "shop", Name: "a", UID: "1"}, netip.MustParseAddr("192.0.2.1")
-	name, err := policy.ParseName("www.example.org")
+	name, err := fqdn.ParseName("www.example.org")
 	if err != nil {
 		t.Fatal(err)
 	}

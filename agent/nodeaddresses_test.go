@@ -11,6 +11,8 @@ import (
 
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
 )
@@ -49,7 +51,7 @@ func TestGuardLearnsNewAddresses(t *testing.T) {
 	set(nil, "192.0.2.2", "192.0.2.1")
 	expect(1, addrs("192.0.2.1", "192.0.2.2"), nil)
 	expect(1, addrs("192.0.2.1", "192.0.2.2"), nil)
-	pods := rollout.State{Input: policy.Input{Pods: []policy.Pod{
+	pods := rollout.State{Input: compile.Input{Pods: []policy.Pod{
 		{HostNetwork: true, IPs: addrs("192.0.2.9", "2001:db8::9")}, {HostNetwork: true, IPs: addrs("192.0.2.9")}, {IPs: addrs("10.1.0.2")},
 	}}}
 	n.learn(pods)
@@ -83,7 +85,7 @@ func TestGuardLearnsResolvers(t *testing.T) {
 		parked: func(policy.Cluster) []netip.Prefix { return nil },
 		set:    func(c proxy.Cluster) { told = c },
 	}
-	outside, err := policy.ParseName("www.example.org")
+	outside, err := fqdn.ParseName("www.example.org")
 	if err != nil {
 		t.Fatal(err)
 	}

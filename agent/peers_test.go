@@ -11,6 +11,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/status"
 )
 
@@ -20,7 +21,7 @@ func TestSocketLB(t *testing.T) {
 	p := v1alpha1.FQDNNetworkPolicy{}
 	p.Namespace, p.Name = "shop", "base"
 	p.Spec.PodSelector.MatchLabels = map[string]string{"app": "cart"}
-	snap := policy.NewCompiler().Compile(policy.Input{
+	snap := compile.New().Compile(compile.Input{
 		Policies: []v1alpha1.FQDNNetworkPolicy{p},
 		Pods: []policy.Pod{
 			{PodRef: policy.PodRef{Namespace: "shop", Name: "cart"}, IPs: []netip.Addr{cart}, Labels: map[string]string{"app": "cart"}},
@@ -51,7 +52,7 @@ func TestKnowledgeOfPeers(t *testing.T) {
 		{what: "nobody needs them", cluster: true, snap: networks, unread: "no pod of this node needs them"},
 		{what: "before the first snapshot", cluster: true, unread: "no pod of this node"},
 		{what: "needed, and there is none", cluster: true, snap: pods},
-		{what: "needed and there", cluster: true, state: rollout.State{Input: policy.Input{Remote: []*policy.Pod{far}}}},
+		{what: "needed and there", cluster: true, state: rollout.State{Input: compile.Input{Remote: []*policy.Pod{far}}}},
 		{what: "needed and not there yet", cluster: true, snap: pods, state: rollout.State{PeersUnknown: true}, unread: "the agent does not have them yet"},
 	} {
 		a := &agent{}

@@ -27,6 +27,7 @@ import (
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
 )
@@ -80,7 +81,7 @@ func TestEveryTryIsTimed(t *testing.T) {
 	}
 	chains.Fail(errors.New("the kernel is busy"))
 	pod := policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: "web", UID: "u"}, IPs: []netip.Addr{netip.MustParseAddr("10.1.0.2")}}
-	a.rollout.Offer(rollout.State{Input: policy.Input{Pods: []policy.Pod{pod}, Namespaces: map[string]map[string]string{"shop": {}}, Policies: selectAll()}})
+	a.rollout.Offer(rollout.State{Input: compile.Input{Pods: []policy.Pod{pod}, Namespaces: map[string]map[string]string{"shop": {}}, Policies: selectAll()}})
 	eventually(t, "the refusal is counted", func() bool { return figures()["namegate_apply_failures_total"] != "0" })
 	if a.rollout.Status().InForce.Number != 1 {
 		t.Error("what the kernel refused is in force")
@@ -182,7 +183,7 @@ func TestPeersChangeAllDay(t *testing.T) {
 	outOfPlace := policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: "loop", UID: "l"}, IPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}
 	peers := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "peers"}, Spec: networkingv1.NetworkPolicySpec{
 		Egress: []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{}}}}}}}
-	input := policy.Input{Pods: []policy.Pod{web, outOfPlace}, Namespaces: map[string]map[string]string{"shop": {}}, Policies: selectAll(),
+	input := compile.Input{Pods: []policy.Pod{web, outOfPlace}, Namespaces: map[string]map[string]string{"shop": {}}, Policies: selectAll(),
 		NetworkPolicies: []*networkingv1.NetworkPolicy{peers}}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})

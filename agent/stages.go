@@ -5,6 +5,7 @@ import (
 
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // stages are the stages of a roll-out on the enforcer, the proxy and the network.
@@ -21,7 +22,7 @@ func (s *stages) Prepare(ctx context.Context, snap *policy.Snapshot) error {
 
 func (s *stages) Publish(snap *policy.Snapshot) { s.proxy.Publish(snap) }
 
-func (s *stages) Warm(ctx context.Context, v *policy.View, names []policy.Name) {
+func (s *stages) Warm(ctx context.Context, v *policy.View, names []fqdn.Name) {
 	s.logCold(s.proxy.WarmNames(ctx, v, names))
 }
 

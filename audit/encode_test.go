@@ -13,20 +13,21 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
-func name(t testing.TB, s string) policy.Name {
+func name(t testing.TB, s string) fqdn.Name {
 	t.Helper()
-	n, err := policy.ParseName(s)
+	n, err := fqdn.ParseName(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return n
 }
 
-func pattern(t testing.TB, s string) policy.Pattern {
+func pattern(t testing.TB, s string) fqdn.Pattern {
 	t.Helper()
-	p, err := policy.ParsePattern(s)
+	p, err := fqdn.ParsePattern(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func example(t testing.TB) Record {
 			{Addr: netip.MustParseAddr("192.0.2.10"), Openings: []Opened{{Ports: "tcp/443", Until: noon.Add(6 * time.Minute)}}},
 			{Addr: netip.MustParseAddr("169.254.169.254"), Blocked: "metadata"},
 		},
-		Chain:    []policy.Name{name(t, "edge.cdn.test")},
+		Chain:    []fqdn.Name{name(t, "edge.cdn.test")},
 		Upstream: netip.MustParseAddrPort("10.96.0.10:53"),
 		Latency:  1834 * time.Microsecond,
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // FlowVerdict is what became of connections.
@@ -71,7 +72,7 @@ type Flow struct {
 
 // FlowName is a name whose answer held the address.
 type FlowName struct {
-	Name policy.Name
+	Name fqdn.Name
 	// Asked is zero where it is not known, as of what was open: the kernel knows until
 	// when, not since when.
 	Asked time.Time

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"unicode/utf8"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // listByte opens a list before its first element and parts the others.
@@ -104,7 +104,7 @@ func plainWord(w uint64) bool {
 
 // appendName writes a name's presentation form as a JSON string. That form is
 // printable ASCII, and a quotation mark in it stands behind a backslash.
-func appendName(b []byte, n policy.Name) []byte {
+func appendName(b []byte, n fqdn.Name) []byte {
 	b = append(b, '"')
 	at := len(b)
 	b = n.AppendTo(b)

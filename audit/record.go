@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Verdict is what a decision came to.
@@ -71,7 +72,7 @@ type Record struct {
 	// Workload is the pod's, as of policy.View.
 	Workload string
 	Address  netip.Addr // the pod's, that asked
-	Name     policy.Name
+	Name     fqdn.Name
 	Type     uint16 // of the question, RFC 1035 §3.2.3
 	Class    uint16 // RFC 1035 §3.2.5
 	Verdict  Verdict
@@ -82,12 +83,12 @@ type Record struct {
 	TCP   bool
 	// Via is the allowed name whose answer pointed at this question (SRV, MX, SVCB,
 	// HTTPS); "" if the question needed no such answer.
-	Via policy.Name
+	Via fqdn.Name
 	// Matches are those that decided; Audit policies' ones only with Would.
 	Matches []*policy.Match
 	Answers []Answer
 	// Chain are the CNAME targets from the question to the addresses.
-	Chain    []policy.Name
+	Chain    []fqdn.Name
 	Rcode    int            // of the reply, 0 to 23
 	Upstream netip.AddrPort // invalid if none was asked
 	Latency  time.Duration

@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Source is what the agent that answers knows. Its methods may be called from any
@@ -49,16 +50,16 @@ type Source interface {
 	Seen(policy.PodRef, netip.Addr) []recent.Sighting
 	SeenByAnybody(netip.Addr) []recent.Sighting
 	// Asked is what a pod's last question for a name came to, if that is known.
-	Asked(policy.PodRef, policy.Name) (recent.Decision, bool)
+	Asked(policy.PodRef, fqdn.Name) (recent.Decision, bool)
 
 	// Guard is the guard against rebinding of this moment: why a name must not open an
 	// address, "" if it may.
-	Guard() func(policy.Name, netip.Addr) string
+	Guard() func(fqdn.Name, netip.Addr) string
 	// Inside is what an address is in the cluster beside a pod's: "Service" or
 	// "node"; "" for neither.
 	Inside(netip.Addr) string
 	// Domain is the cluster's.
-	Domain() policy.Name
+	Domain() fqdn.Name
 	// Resolvers are whose port 53 the agent answers in place of.
 	Resolvers() []netip.Addr
 

@@ -24,6 +24,8 @@ import (
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/source/manifest"
 	"github.com/namegate/namegate/stats"
 )
@@ -105,7 +107,7 @@ type world struct {
 	ended   []policy.GrantInfo
 	flows   map[policy.PodRef][]audit.Flow
 	seen    []recent.Sighting
-	asked   map[policy.Name]recent.Decision
+	asked   map[fqdn.Name]recent.Decision
 	failing string
 	trouble map[policy.PodRef][]string
 	recent  []byte
@@ -115,7 +117,7 @@ type world struct {
 
 func newWorld(t *testing.T, node string) *world {
 	t.Helper()
-	w := &world{node: node, asked: map[policy.Name]recent.Decision{}, flows: map[policy.PodRef][]audit.Flow{}}
+	w := &world{node: node, asked: map[fqdn.Name]recent.Decision{}, flows: map[policy.PodRef][]audit.Flow{}}
 	for doc := range strings.SplitSeq(policies, "---\n") {
 		var p v1alpha1.FQDNNetworkPolicy
 		if err := yaml.UnmarshalStrict([]byte(doc), &p); err != nil {
@@ -132,7 +134,7 @@ func newWorld(t *testing.T, node string) *world {
 		pod("shop", "far", "10.2.0.10", func(p *policy.Pod) { p.NodeName = "node-2" }, "app=cart"),
 		pod("pay", "cart-7d9f", "10.1.0.20", nil),
 	}
-	w.snap = policy.NewCompiler().Compile(policy.Input{Policies: w.policies, Pods: pods})
+	w.snap = compile.New().Compile(compile.Input{Policies: w.policies, Pods: pods})
 	w.beside(pods[0].PodRef)
 	cart, pay := pods[0].PodRef, pods[6].PodRef
 	grant := func(p policy.PodRef, name, addr, by string, in time.Duration) policy.GrantInfo {
@@ -181,9 +183,9 @@ func (w *world) beside(ref policy.PodRef) {
 	w.services = map[netip.Addr]*policy.Service{netip.MustParseAddr("10.96.0.20"): at("db", 5432, 5432), netip.MustParseAddr("10.96.0.21"): at("db-admin", 80, 8080)}
 }
 
-func dnsName(t *testing.T, s string) policy.Name {
+func dnsName(t *testing.T, s string) fqdn.Name {
 	t.Helper()
-	n, err := policy.ParseName(s)
+	n, err := fqdn.ParseName(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,13 +250,13 @@ func (w *world) SeenByAnybody(a netip.Addr) (out []recent.Sighting) {
 	return out
 }
 
-func (w *world) Asked(_ policy.PodRef, n policy.Name) (recent.Decision, bool) {
+func (w *world) Asked(_ policy.PodRef, n fqdn.Name) (recent.Decision, bool) {
 	d, ok := w.asked[n]
 	return d, ok
 }
 
-func (w *world) Guard() func(policy.Name, netip.Addr) string {
-	return func(_ policy.Name, a netip.Addr) string {
+func (w *world) Guard() func(fqdn.Name, netip.Addr) string {
+	return func(_ fqdn.Name, a netip.Addr) string {
 		if a.IsPrivate() {
 			return "pod"
 		}
@@ -262,7 +264,7 @@ func (w *world) Guard() func(policy.Name, netip.Addr) string {
 	}
 }
 func (w *world) Inside(netip.Addr) string { return "" }
-func (w *world) Domain() policy.Name      { n, _ := policy.ParseName("cluster.local"); return n }
+func (w *world) Domain() fqdn.Name        { n, _ := fqdn.ParseName("cluster.local"); return n }
 func (w *world) Resolvers() []netip.Addr  { return []netip.Addr{netip.MustParseAddr("10.96.0.10")} }
 func (w *world) Recent() []byte           { return w.recent }
 func (w *world) Follow() Follower {

@@ -21,6 +21,7 @@ import (
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
 )
@@ -137,7 +138,7 @@ func (n *node) serve(serving []netip.Addr) error {
 		return err
 	}
 	name := "example.org"
-	n.snap = policy.NewCompiler().Compile(policy.Input{
+	n.snap = compile.New().Compile(compile.Input{
 		Pods: []policy.Pod{{PodRef: n.ref, IPs: []netip.Addr{n.pod.Addr4, n.pod.Addr6}, Labels: map[string]string{"app": "web"}}},
 		Policies: []v1alpha1.FQDNNetworkPolicy{{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},

@@ -23,6 +23,8 @@ import (
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // clock is the time of a test.
@@ -61,7 +63,7 @@ type world struct {
 	ran      func() time.Duration
 	cfg      Config
 	e        *Enforcer
-	compiler *policy.Compiler
+	compiler *compile.Compiler
 	snap     *policy.Snapshot
 	// netpols and remote are compiled with what a test passes.
 	netpols []*networkingv1.NetworkPolicy
@@ -134,13 +136,13 @@ func (w *world) boot() {
 	if w.ran != nil {
 		e.origin = moment(w.ran())
 	}
-	w.e, w.compiler = e, policy.NewCompiler()
+	w.e, w.compiler = e, compile.New()
 }
 
 // compile makes the next snapshot.
 func (w *world) compile(pods []policy.Pod, policies ...v1alpha1.FQDNNetworkPolicy) *policy.Snapshot {
 	w.t.Helper()
-	s := w.compiler.Compile(policy.Input{Pods: pods, Policies: policies, NetworkPolicies: w.netpols, Remote: w.remote})
+	s := w.compiler.Compile(compile.Input{Pods: pods, Policies: policies, NetworkPolicies: w.netpols, Remote: w.remote})
 	if len(s.Problems) > 0 {
 		w.t.Fatalf("the fixture cannot work: %v", s.Problems)
 	}
@@ -311,8 +313,8 @@ func portsOf(s policy.PortSet) []v1alpha1.Port {
 	return out
 }
 
-func dns(s string) policy.Name {
-	n, err := policy.ParseName(s)
+func dns(s string) fqdn.Name {
+	n, err := fqdn.ParseName(s)
 	if err != nil {
 		panic(err)
 	}

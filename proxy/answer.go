@@ -7,14 +7,14 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
 // Checked is what an answer says about its question.
 type Checked struct {
 	// Chain are the targets of the CNAMEs that the question leads through.
-	Chain []policy.Name
+	Chain []fqdn.Name
 	// Addrs are the addresses, in the order of the answer.
 	Addrs []wire.Address
 	// Over is how many more there were, beyond the bound.
@@ -26,7 +26,7 @@ type Checked struct {
 
 // reached is an owner that the question leads to, and the least TTL until there.
 type reached struct {
-	name policy.Name
+	name fqdn.Name
 	ttl  uint32
 }
 
@@ -62,7 +62,7 @@ func Check(q wire.Question, m *dns.Msg, most int) Checked {
 
 // alias is one CNAME record.
 type alias struct {
-	owner, target policy.Name
+	owner, target fqdn.Name
 	ttl           uint32
 }
 
@@ -78,11 +78,11 @@ func follow(q wire.Question, answer []dns.RR) (owners []reached, reason string) 
 		if !ok || cname.Hdr.Class != dns.ClassINET {
 			continue
 		}
-		owner, err := policy.ParseName(cname.Hdr.Name)
+		owner, err := fqdn.ParseName(cname.Hdr.Name)
 		if err != nil {
 			continue
 		}
-		if target, err := policy.ParseName(cname.Target); err == nil {
+		if target, err := fqdn.ParseName(cname.Target); err == nil {
 			aliases = append(aliases, alias{owner, target, wire.ValidTTL(cname.Hdr.Ttl)})
 		}
 	}
@@ -104,7 +104,7 @@ func follow(q wire.Question, answer []dns.RR) (owners []reached, reason string) 
 	}
 }
 
-func find(aliases []alias, owner policy.Name) (alias, bool) {
+func find(aliases []alias, owner fqdn.Name) (alias, bool) {
 	for _, a := range aliases {
 		if a.owner == owner {
 			return a, true
@@ -143,7 +143,7 @@ func (c *Checked) collect(q wire.Question, owners []reached, answer []dns.RR, mo
 
 // indexOf returns which of the owners the spelled name is, -1 for none.
 func indexOf(owners []reached, text string) int {
-	n, err := policy.ParseName(text)
+	n, err := fqdn.ParseName(text)
 	if err != nil {
 		return -1
 	}
@@ -177,7 +177,7 @@ func addressesOf(rr dns.RR, asked uint16) []net.IP {
 
 // pointsAt tells whether the answer's first CNAME leads from the question to the
 // name: what a resolver says that completed a search path on its own.
-func pointsAt(q wire.Question, m *dns.Msg, n policy.Name) bool {
+func pointsAt(q wire.Question, m *dns.Msg, n fqdn.Name) bool {
 	c := Check(q, m, 0)
 	return c.Reason == "" && len(c.Chain) > 0 && c.Chain[0] == n
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -225,12 +225,12 @@ func FuzzCheck(f *testing.F) {
 			if len(c.Addrs) > 8 || len(c.Chain) > wire.MaxChain || c.Reason != "" && len(c.Addrs) > 0 {
 				t.Fatalf("%+v", c)
 			}
-			owners := append([]policy.Name{q.Name}, c.Chain...)
+			owners := append([]fqdn.Name{q.Name}, c.Chain...)
 			for _, a := range c.Addrs {
 				if !a.Addr.IsValid() || a.Addr.Is4In6() || a.TTL > wire.MaxTTL {
 					t.Fatalf("%+v", a)
 				}
-				owner, err := policy.ParseName(m.Answer[a.Record].Header().Name)
+				owner, err := fqdn.ParseName(m.Answer[a.Record].Header().Name)
 				known := false
 				for _, o := range owners {
 					known = known || o == owner

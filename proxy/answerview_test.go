@@ -10,7 +10,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -260,7 +260,7 @@ func TestReadingAgainForgetsWhatWasRead(t *testing.T) {
 		}
 		var copied wire.AnswerView
 		copied.CopyFrom(&used)
-		if !slices.Equal(used.Addrs, fresh.Addrs) || !slices.Equal(copied.Addrs, fresh.Addrs) || !slices.EqualFunc(copied.Chain, fresh.Chain, func(a, b policy.Name) bool { return a == b }) || used.Fits(&view) != fresh.Fits(&view) {
+		if !slices.Equal(used.Addrs, fresh.Addrs) || !slices.Equal(copied.Addrs, fresh.Addrs) || !slices.EqualFunc(copied.Chain, fresh.Chain, func(a, b fqdn.Name) bool { return a == b }) || used.Fits(&view) != fresh.Fits(&view) {
 			t.Fatalf("used %+v, fresh %+v", used, fresh)
 		}
 	}

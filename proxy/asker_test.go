@@ -7,6 +7,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/proxy/limit"
 )
 
@@ -64,8 +65,8 @@ func TestIdentifyBeforeAnySnapshot(t *testing.T) {
 // can tell whose the answer would be.
 func TestContestedAddressIsGrantedNothing(t *testing.T) {
 	l := newLab(t, labTable)
-	in := policy.Input{Policies: policiesOf(t, labPolicies), Pods: []policy.Pod{labPod("web", "10.1.0.30"), labPod("quiet", "10.1.0.30")}}
-	l.s.Publish(policy.NewCompiler().Compile(in))
+	in := compile.Input{Policies: policiesOf(t, labPolicies), Pods: []policy.Pod{labPod("web", "10.1.0.30"), labPod("quiet", "10.1.0.30")}}
+	l.s.Publish(compile.New().Compile(in))
 	l.ask("10.1.0.30", "www.example.org", dns.TypeA)
 	if len(l.granter.Grants()) != 0 {
 		t.Errorf("granted %v", l.granter.Grants())

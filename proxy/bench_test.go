@@ -69,7 +69,7 @@ func BenchmarkIdentify(b *testing.B) {
 func BenchmarkForwarded(b *testing.B) {
 	l, _, _ := benchLab(b)
 	l.live(zoneOf(startScript(b, honest("192.0.2.1"))))
-	l.s.Publish(compile(b, labPolicies, labPods))
+	l.s.Publish(compiled(b, labPolicies, labPods))
 	at := l.listen()
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {

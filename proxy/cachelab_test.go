@@ -15,6 +15,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/mmsg"
 	"github.com/namegate/namegate/proxy/wire"
@@ -52,7 +53,7 @@ type ledger struct {
 
 type opening struct {
 	pod   policy.PodRef
-	name  policy.Name
+	name  fqdn.Name
 	ports policy.PortSet
 	addr  netip.Addr
 }
@@ -173,7 +174,7 @@ func newCacheLab(t testing.TB, table map[string][]string, more ...string) *cache
 	l := bareCacheLab(t, configWith(t, more...))
 	l.up = &memory{table: table}
 	l.use(l.config, l.up)
-	l.s.Publish(compile(t, labPolicies, labPods))
+	l.s.Publish(compiled(t, labPolicies, labPods))
 	l.s.SetCluster(labCluster)
 	return l
 }

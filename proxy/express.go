@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/limit"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -56,7 +57,7 @@ func (l *listener) express(q *wire.QueryView, who *asker, from netip.AddrPort, p
 	}
 	var room [wire.MaxKey]byte
 	key := q.AppendKey(room[:0])
-	n := policy.Name(wire.KeyName(key))
+	n := fqdn.Name(wire.KeyName(key))
 	var d policy.Decision
 	if who.view != nil {
 		if d = who.view.Decide(n); !d.Allowed() {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -117,7 +118,7 @@ func (g *teller) GrantThen(grants []policy.Grant, then Then) {
 }
 
 // isOpen tells whether the pod was granted the address for the name.
-func (g *teller) isOpen(pod string, n policy.Name, a netip.Addr) bool {
+func (g *teller) isOpen(pod string, n fqdn.Name, a netip.Addr) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.open[opening{labPod(pod).PodRef, n, "", a}]
@@ -127,7 +128,7 @@ func (g *teller) isOpen(pod string, n policy.Name, a netip.Addr) bool {
 func (g *teller) tells(f func(grants []policy.Grant, then Then)) { g.then.Store(&f) }
 
 // of returns what was granted for a name, a line a grant.
-func (g *teller) of(n policy.Name) (out []string) {
+func (g *teller) of(n fqdn.Name) (out []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, of := range g.all {
@@ -155,7 +156,7 @@ func (l *scribe) Write(r audit.Record) {
 }
 
 // of returns the records of a name.
-func (l *scribe) of(n policy.Name) (out []audit.Record) {
+func (l *scribe) of(n fqdn.Name) (out []audit.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range l.recs {
@@ -182,7 +183,7 @@ func newExpressLab(t testing.TB, still bool) *expressLab {
 		l.s.now = time.Now
 		l.s.born = time.Now()
 	}
-	l.s.Publish(compile(t, expressPolicies, labPods))
+	l.s.Publish(compiled(t, expressPolicies, labPods))
 	l.s.SetCluster(expressCluster)
 	return l
 }

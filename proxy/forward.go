@@ -10,7 +10,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -47,7 +47,7 @@ func (z *zones) resolve(a wire.Query) (found, error) {
 }
 
 // forward returns the forward of the longest zone of a name, nil if none covers it.
-func (z *zones) forward(n policy.Name) *forward {
+func (z *zones) forward(n fqdn.Name) *forward {
 	for i, f := range z.forwards {
 		if n.HasSuffix(z.config.Zones[i].Name) {
 			return f

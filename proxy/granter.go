@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -97,7 +98,7 @@ func (s *Server) program(ctx context.Context, grants []policy.Grant) error {
 // grantsOf returns what the decision opens for the pod with the addresses of an
 // answer that came now, and for each address what the log says of it. An
 // address that the decision does not open has no opening.
-func grantsOf(v *policy.View, n policy.Name, d policy.Decision, addrs []wire.Address, now time.Time) ([]policy.Grant, [][]audit.Opened) {
+func grantsOf(v *policy.View, n fqdn.Name, d policy.Decision, addrs []wire.Address, now time.Time) ([]policy.Grant, [][]audit.Opened) {
 	var grants []policy.Grant
 	opened := make([][]audit.Opened, len(addrs))
 	for i, a := range addrs {

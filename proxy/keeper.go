@@ -7,7 +7,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -37,7 +37,7 @@ type keeper struct {
 }
 
 // forward returns the upstreams for a name, nil if there are none.
-func (k *keeper) forward(n policy.Name) *forward {
+func (k *keeper) forward(n fqdn.Name) *forward {
 	if k.zones == nil {
 		return nil
 	}

@@ -60,7 +60,7 @@ type fuzzWorld struct {
 
 func newFuzzWorld(t testing.TB) (w fuzzWorld) {
 	for _, texts := range fuzzPolicies {
-		w.snaps = append(w.snaps, compile(t, texts, labPods))
+		w.snaps = append(w.snaps, compiled(t, texts, labPods))
 	}
 	for _, c := range fuzzConfigs {
 		w.configs = append(w.configs, configWith(t, c))

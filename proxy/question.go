@@ -5,7 +5,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -15,7 +15,7 @@ func readQuestion(m *dns.Msg) (q wire.Question, ok bool) {
 	if len(m.Question) != 1 {
 		return q, false
 	}
-	n, err := policy.ParseName(m.Question[0].Name)
+	n, err := fqdn.ParseName(m.Question[0].Name)
 	if err != nil {
 		return q, false
 	}
@@ -23,7 +23,7 @@ func readQuestion(m *dns.Msg) (q wire.Question, ok bool) {
 }
 
 // presentation returns the name as the dns package spells it.
-func presentation(n policy.Name) string {
+func presentation(n fqdn.Name) string {
 	if n == "" {
 		return "."
 	}
@@ -31,7 +31,7 @@ func presentation(n policy.Name) string {
 }
 
 // serverNames are the names by which servers tell about themselves (RFC 4892).
-var serverNames = []policy.Name{
+var serverNames = []fqdn.Name{
 	label("version") + label("bind"), label("version") + label("server"),
 	label("hostname") + label("bind"), label("id") + label("server"), label("authors") + label("bind"),
 }

@@ -55,7 +55,7 @@ func TestLogThatWantsNoRepeats(t *testing.T) {
 		}
 		l.s = s
 		l.use(l.config, l.up)
-		l.s.Publish(compile(t, labPolicies, labPods))
+		l.s.Publish(compiled(t, labPolicies, labPods))
 		short := 0
 		for range 5 {
 			if _, quick := l.any("10.1.0.2", newQuery("www.example.org", dns.TypeA)); quick {
@@ -143,7 +143,7 @@ func TestOldSnapshotsAreNotHeld(t *testing.T) {
 	for range 3 {
 		ask()
 		wantAccounts(t, l.s.cache)
-		l.s.Publish(compile(t, labPolicies, labPods))
+		l.s.Publish(compiled(t, labPolicies, labPods))
 	}
 	ask()
 	// One that was under way by the old snapshot leaves nothing either.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -110,7 +110,7 @@ func behind(r *dns.Msg, q wire.Question, alias *dns.Msg) *dns.Msg {
 		if !ok {
 			continue
 		}
-		if owner, err := policy.ParseName(cname.Hdr.Name); err != nil || owner != q.Name {
+		if owner, err := fqdn.ParseName(cname.Hdr.Name); err != nil || owner != q.Name {
 			continue
 		}
 		c := dns.Copy(cname)

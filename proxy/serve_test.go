@@ -243,7 +243,7 @@ func TestSnapshotIsSwapped(t *testing.T) {
 	}
 	pods := append(labPods[:0:0], labPods...)
 	pods[2] = labPod("newcomer", "10.1.0.4") // the address is another pod's now
-	l.s.Publish(compile(t, labPolicies, pods))
+	l.s.Publish(compiled(t, labPolicies, pods))
 	if r := exchange(t, c, newQuery("other.test", dns.TypeA)); len(r.Answer) != 1 {
 		t.Errorf("on the old connection: %v", r)
 	}

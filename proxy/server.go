@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/limit"
 	"github.com/namegate/namegate/proxy/mmsg"
@@ -83,7 +84,7 @@ type Server struct {
 	warmed  *cache
 	wall    wallClock
 	ups     map[netip.AddrPort]*upstream
-	zones   map[policy.Name]*forward // of the present configuration
+	zones   map[fqdn.Name]*forward // of the present configuration
 	open    map[netip.AddrPort]*listener
 	closed  bool
 }

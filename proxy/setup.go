@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"reflect"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -21,7 +21,7 @@ func (s *Server) Configure(c *corefile.Config) (pending []string) {
 	pending = c.NeedsRestart(s.start)
 	z := &zones{config: c}
 	old := s.zones
-	s.zones = make(map[policy.Name]*forward, len(c.Zones))
+	s.zones = make(map[fqdn.Name]*forward, len(c.Zones))
 	for i := range c.Zones {
 		name := c.Zones[i].Name
 		f := old[name] // what is under way there goes on by the new upstreams

@@ -8,6 +8,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/rebind"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -75,7 +76,7 @@ func (t *turn) run() *dns.Msg {
 }
 
 // led returns the allowed name by which the turn's pod is led to another now.
-func (t *turn) led(n policy.Name) (policy.Name, bool) {
+func (t *turn) led(n fqdn.Name) (fqdn.Name, bool) {
 	if !t.setup.config.Follow || t.q.Class != dns.ClassINET {
 		return "", false
 	}
@@ -144,7 +145,7 @@ func (t *turn) auditMatches() {
 
 // judge puts the addresses into the record with the guard's word on each, and
 // returns the indexes of those that the name may open.
-func (t *turn) judge(n policy.Name, addrs []wire.Address) (free []int) {
+func (t *turn) judge(n fqdn.Name, addrs []wire.Address) (free []int) {
 	t.rec.Answers = make([]audit.Answer, len(addrs))
 	t.judged = rebind.Verdicts{Name: n, Addrs: make([]rebind.Verdict, len(addrs))}
 	for i, a := range addrs {
@@ -163,7 +164,7 @@ func (t *turn) judge(n policy.Name, addrs []wire.Address) (free []int) {
 // open checks the answer to a question, grants its addresses by what is decided
 // about the allowed name, which is the question's or one that led there, and
 // returns the reply with those and no others.
-func (t *turn) open(q wire.Question, allowed policy.Name, d policy.Decision, m *dns.Msg) *dns.Msg {
+func (t *turn) open(q wire.Question, allowed fqdn.Name, d policy.Decision, m *dns.Msg) *dns.Msg {
 	if passed(m.Rcode) {
 		t.rec.Verdict, t.rec.Error = audit.Failed, "the upstream has no answer"
 		r := relay(t.query, m)
@@ -202,7 +203,7 @@ func (t *turn) open(q wire.Question, allowed policy.Name, d policy.Decision, m *
 
 // grant has the addresses opened before the answer leaves; at are their indexes
 // in the record.
-func (t *turn) grant(n policy.Name, d policy.Decision, addrs []wire.Address, at []int) error {
+func (t *turn) grant(n fqdn.Name, d policy.Decision, addrs []wire.Address, at []int) error {
 	grants, opened := grantsOf(t.view, n, d, addrs, t.base)
 	if len(grants) == 0 {
 		return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -46,7 +47,7 @@ func (s *Server) ForgetWarmUps() { s.warmed.clear() }
 // agent served, keeps the names it has in use. It returns when all are granted, with the
 // failures joined, or when ctx has ended; what is under way then goes on by itself. A name
 // is not asked for again while the answer to an earlier warm-up is good.
-func (s *Server) WarmNames(ctx context.Context, v *policy.View, names []policy.Name) error {
+func (s *Server) WarmNames(ctx context.Context, v *policy.View, names []fqdn.Name) error {
 	if !v.Enforced {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -86,7 +87,7 @@ func TestWarmAsksNothingAgain(t *testing.T) {
 			warm := func(asked int) {
 				t.Helper()
 				for _, pod := range []int{2, 1, 2} { // strict, quiet, and strict by another view
-					l.s.Publish(compile(t, labPolicies, labPods))
+					l.s.Publish(compiled(t, labPolicies, labPods))
 					if err := l.s.Warm(t.Context(), []*policy.View{l.s.snapshot.Load().ViewOf(labPods[pod].PodRef)}); (err != nil) != c.failed {
 						t.Errorf("error %v", err)
 					}
@@ -128,7 +129,7 @@ func (l *lab) count(key string) (n int) {
 // stuck is an upstream that does not answer for some names.
 type stuck struct {
 	resolver
-	name policy.Name
+	name fqdn.Name
 	gate chan struct{}
 }
 
@@ -148,7 +149,7 @@ func TestWarmOfOnePodWaitsForNoOther(t *testing.T) {
 	defer close(gate)
 	l.use(l.s.setup.Load().config, stuck{l.up, name(t, "dead.wild.test"), gate})
 	snap := l.s.snapshot.Load()
-	dead := make([]policy.Name, 4*warmAtOnce)
+	dead := make([]fqdn.Name, 4*warmAtOnce)
 	for i := range dead {
 		dead[i] = name(t, "dead.wild.test")
 	}
@@ -172,7 +173,7 @@ func sorted(lines []string) []string {
 // pods, whichever of the clocks did not run while the machine was suspended.
 func TestWarmAsksAgainAfterASuspension(t *testing.T) {
 	l := newLab(t, map[string][]string{"www.example.org A": {"www.example.org. 600 IN A 192.0.2.1"}, "www.example.org AAAA": {}})
-	l.s.Publish(compile(t, labPolicies, labPods))
+	l.s.Publish(compiled(t, labPolicies, labPods))
 	now, ahead := time.Now(), time.Duration(0)
 	l.s.born, l.s.now = now, func() time.Time { return setClock(t, now, ahead) }
 	for _, step := range []struct {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/status/companion"
 )
 
@@ -106,11 +107,11 @@ var endpoint = []netip.Prefix{netip.MustParsePrefix("169.254.20.53/32"), netip.M
 // companionOf is the companion of a policy beside a NetworkPolicy for every pod.
 func companionOf(p *v1alpha1.FQDNNetworkPolicy, withPorts bool) *networkingv1.NetworkPolicy {
 	open := func(*v1alpha1.FQDNNetworkPolicy) bool { return withPorts }
-	return companion.Companions([]v1alpha1.FQDNNetworkPolicy{*p}, []*networkingv1.NetworkPolicy{limit(p.Namespace, "deny", nil)}, policy.NewNamedServices("", nil), endpoint, open)[0]
+	return companion.Companions([]v1alpha1.FQDNNetworkPolicy{*p}, []*networkingv1.NetworkPolicy{limit(p.Namespace, "deny", nil)}, compile.NewNamedServices("", nil), endpoint, open)[0]
 }
 
 func isCompanion(n *networkingv1.NetworkPolicy) bool {
-	return strings.HasPrefix(n.Name, policy.CompanionPrefix)
+	return strings.HasPrefix(n.Name, compile.CompanionPrefix)
 }
 
 // opensPorts tells whether a companion opens more than the endpoint.

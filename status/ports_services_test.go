@@ -12,11 +12,13 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/status/companion"
 )
 
 // clusterLocal is cluster.local.
-const clusterLocal policy.Name = "\x07cluster\x05local"
+const clusterLocal fqdn.Name = "\x07cluster\x05local"
 
 // leads is a Service of the namespace shop that leads TCP ports to others.
 func leads(name string, ports ...policy.ServicePort) *policy.Service {
@@ -112,7 +114,7 @@ func TestTooManyPorts(t *testing.T) {
 			}
 			r.SetServices([]*policy.Service{s})
 		}
-		greedy(policy.MaxTargetPorts)
+		greedy(compile.MaxTargetPorts)
 		w.want(soonOpen, "ports", "its node is ready")
 		said := func() (n int) {
 			for _, e := range w.events() {
@@ -126,14 +128,14 @@ func TestTooManyPorts(t *testing.T) {
 			t.Error("said though there is room")
 		}
 		for i := range 5 {
-			greedy(policy.MaxTargetPorts + 1 + i)
+			greedy(compile.MaxTargetPorts + 1 + i)
 			w.pass(5 * time.Second)
 		}
 		if n := said(); n != 1 {
 			t.Errorf("said %d times", n)
 		}
 		for _, n := range w.networkPolicies() {
-			if isCompanion(&n) && len(n.Spec.Egress[1].Ports) != 1+policy.MaxTargetPorts {
+			if isCompanion(&n) && len(n.Spec.Egress[1].Ports) != 1+compile.MaxTargetPorts {
 				t.Errorf("%d ports", len(n.Spec.Egress[1].Ports))
 			}
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/status/companion"
 )
 
@@ -137,7 +138,7 @@ func (r *Reporter) SetServices(dialled []*policy.Service) {
 }
 
 // SetDomain says which domain the names of the cluster's Services are in.
-func (r *Reporter) SetDomain(domain policy.Name) {
+func (r *Reporter) SetDomain(domain fqdn.Name) {
 	r.setServices(func(s *companion.Services) { s.Domain = domain })
 }
 

@@ -19,6 +19,8 @@ import (
 	"github.com/namegate/namegate/agent/metrics"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // stagesFake are stages that take no time but for names. Those of the domain dead.test
@@ -58,9 +60,9 @@ func (f *stagesFake) Prepare(_ context.Context, s *policy.Snapshot) error {
 
 func (f *stagesFake) Publish(s *policy.Snapshot) { f.note("publish %d", s.Number) }
 
-func (f *stagesFake) Warm(ctx context.Context, v *policy.View, names []policy.Name) {
+func (f *stagesFake) Warm(ctx context.Context, v *policy.View, names []fqdn.Name) {
 	takes := nameTakes
-	if slices.ContainsFunc(names, func(n policy.Name) bool { return strings.HasSuffix(n.String(), "dead.test") }) {
+	if slices.ContainsFunc(names, func(n fqdn.Name) bool { return strings.HasSuffix(n.String(), "dead.test") }) {
 		takes = time.Hour
 	}
 	select {
@@ -134,7 +136,7 @@ func inStages(t *testing.T, test func(f *stagesFake, r *Rollout)) {
 // tenants is a state: pods, each with the names of a policy of its own, none for one that
 // no policy selects.
 func tenants(pods ...string) State {
-	in := policy.Input{Namespaces: map[string]map[string]string{"shop": {}}}
+	in := compile.Input{Namespaces: map[string]map[string]string{"shop": {}}}
 	for _, text := range pods {
 		words := strings.Fields(text)
 		number := map[string]byte{"web": 1, "db": 2, "sick": 3}[words[0]]

@@ -12,6 +12,8 @@ import (
 	"github.com/namegate/namegate/agent/health"
 	"github.com/namegate/namegate/agent/metrics"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // retryAfter is how long a snapshot that the kernel refused waits for its next try.
@@ -33,7 +35,7 @@ type Options struct {
 type Rollout struct {
 	o        Options
 	warmUps  *warmUps
-	compiler *policy.Compiler
+	compiler *compile.Compiler
 	next     chan State
 	again    chan struct{} // the configuration has changed
 	first    chan struct{} // closed when the first snapshot is in force
@@ -50,7 +52,7 @@ type Rollout struct {
 
 // New returns a Rollout to which nothing was offered.
 func New(o Options) *Rollout {
-	return &Rollout{o: o, warmUps: newWarmUps(o.Stages.Warm), compiler: policy.NewCompiler(), next: make(chan State, 1), again: make(chan struct{}, 1), first: make(chan struct{})}
+	return &Rollout{o: o, warmUps: newWarmUps(o.Stages.Warm), compiler: compile.New(), next: make(chan State, 1), again: make(chan struct{}, 1), first: make(chan struct{})}
 }
 
 // Offer replaces a state that still waits.
@@ -191,8 +193,8 @@ func (r *Rollout) warm(ctx context.Context, snap *policy.Snapshot) {
 }
 
 // without returns those of names that are not among known; both are sorted.
-func without(names, known []policy.Name) []policy.Name {
-	return slices.DeleteFunc(slices.Clone(names), func(n policy.Name) bool {
+func without(names, known []fqdn.Name) []fqdn.Name {
+	return slices.DeleteFunc(slices.Clone(names), func(n fqdn.Name) bool {
 		_, there := slices.BinarySearch(known, n)
 		return there
 	})

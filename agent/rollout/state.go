@@ -4,12 +4,14 @@ import (
 	"context"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/source/manifest"
 )
 
 // State is what a source says at one moment.
 type State struct {
-	Input    policy.Input
+	Input    compile.Input
 	Problems []policy.Problem
 	Files    []manifest.FileError // broken ones; a cluster has none
 	Cluster  policy.Cluster       // a folder knows none
@@ -55,7 +57,7 @@ type Stages interface {
 	// Publish makes the proxy decide by it.
 	Publish(s *policy.Snapshot)
 	// Warm grants names of a pod by the published snapshot, until ctx ends at the latest.
-	Warm(ctx context.Context, v *policy.View, names []policy.Name)
+	Warm(ctx context.Context, v *policy.View, names []fqdn.Name)
 	// Commit brings what is prepared into force, except for pods that wait, and returns the
 	// snapshot that is in force then.
 	Commit(ctx context.Context, waiting map[policy.PodRef]bool) (*policy.Snapshot, error)

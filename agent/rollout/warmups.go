@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // WarmTime is how long exact names are resolved before a pod is isolated all the same.
@@ -14,7 +15,7 @@ const WarmTime = 2 * time.Second
 
 // warmUps resolve exact names for pods, for each by itself.
 type warmUps struct {
-	warm  func(ctx context.Context, v *policy.View, names []policy.Name)
+	warm  func(ctx context.Context, v *policy.View, names []fqdn.Name)
 	ended chan struct{} // a pod waits no longer
 
 	mu   sync.Mutex
@@ -30,7 +31,7 @@ type warmUp struct {
 	running int
 }
 
-func newWarmUps(warm func(context.Context, *policy.View, []policy.Name)) *warmUps {
+func newWarmUps(warm func(context.Context, *policy.View, []fqdn.Name)) *warmUps {
 	return &warmUps{warm: warm, ended: make(chan struct{}, 1), pods: map[policy.PodRef]*warmUp{}}
 }
 
@@ -61,11 +62,11 @@ func (w *warmUps) begin(ctx context.Context, v *policy.View, until time.Time) {
 }
 
 // background resolves names for which no pod waits.
-func (w *warmUps) background(ctx context.Context, v *policy.View, names []policy.Name, until time.Time) {
+func (w *warmUps) background(ctx context.Context, v *policy.View, names []fqdn.Name, until time.Time) {
 	go w.resolve(ctx, v, names, until)
 }
 
-func (w *warmUps) resolve(ctx context.Context, v *policy.View, names []policy.Name, until time.Time) {
+func (w *warmUps) resolve(ctx context.Context, v *policy.View, names []fqdn.Name, until time.Time) {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	w.warm(ctx, v, names)

@@ -8,6 +8,7 @@ import (
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // namesMost bounds the names that a flow tells of.
@@ -124,7 +125,7 @@ func (d *Denials) matched(v *policy.View, at key, seen []recent.Sighting) ([]aud
 
 // cover returns the match that covers a name, one on the port dialled if there is any,
 // and whether it is. Audit policies' matches count for what is audited alone.
-func cover(v *policy.View, at key, n policy.Name) (best *policy.Match, onPort bool) {
+func cover(v *policy.View, at key, n fqdn.Name) (best *policy.Match, onPort bool) {
 	if v == nil {
 		return nil, false
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // TestWhyDenied: the first reason that holds, with the names that show it.
@@ -180,10 +181,10 @@ func TestWhoIsNotJudged(t *testing.T) {
 // TestAuditMatchesOpenNothing: where an enforcing policy selects the pod too.
 func TestAuditMatchesOpenNothing(t *testing.T) {
 	w := newWorld(t)
-	w.snap = policy.NewCompiler().Compile(policy.Input{
+	w.snap = compile.New().Compile(compile.Input{
 		Policies: []v1alpha1.FQDNNetworkPolicy{
-			fqdn("allow", "enforce", v1alpha1.EnforcementEnforce, "web.example.org:443"),
-			fqdn("watch", "enforce", v1alpha1.EnforcementAudit, "any.example.org:0"),
+			fqdnPolicy("allow", "enforce", v1alpha1.EnforcementEnforce, "web.example.org:443"),
+			fqdnPolicy("watch", "enforce", v1alpha1.EnforcementAudit, "any.example.org:0"),
 		},
 		Pods: []policy.Pod{{PodRef: ref("a"), IPs: []netip.Addr{at["a"]}, Labels: map[string]string{"mode": "enforce"}}},
 	})

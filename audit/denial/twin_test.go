@@ -11,6 +11,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // TestWouldDenyLikeEnforced: whatever the policies, the answers and the times are, an
@@ -26,15 +27,15 @@ func TestWouldDenyLikeEnforced(t *testing.T) {
 		for range 1 + r.IntN(3) {
 			text = append(text, fmt.Sprintf("%s:%d", matches[r.IntN(len(matches))], []int{0, 80, 443}[r.IntN(3)]))
 		}
-		audited := fqdn("p", "audit", v1alpha1.EnforcementAudit, strings.Join(text, " "))
+		audited := fqdnPolicy("p", "audit", v1alpha1.EnforcementAudit, strings.Join(text, " "))
 		least, most, grace := 1+r.Int64N(60), 60+r.Int64N(100), 1+r.Int64N(30)
 		audited.Spec.TTL = v1alpha1.TTL{MinSeconds: &least, MaxSeconds: &most, GraceSeconds: &grace}
 		enforced := audited
 		enforced.Spec.Enforcement = v1alpha1.EnforcementEnforce
 		pods := []policy.Pod{{PodRef: ref("b"), IPs: []netip.Addr{at["b"]}, Labels: map[string]string{"mode": "audit"}}}
 		w := newWorld(t)
-		w.snap = policy.NewCompiler().Compile(policy.Input{Policies: []v1alpha1.FQDNNetworkPolicy{audited}, Pods: pods})
-		twin := policy.NewCompiler().Compile(policy.Input{Policies: []v1alpha1.FQDNNetworkPolicy{enforced}, Pods: pods}).Views[0]
+		w.snap = compile.New().Compile(compile.Input{Policies: []v1alpha1.FQDNNetworkPolicy{audited}, Pods: pods})
+		twin := compile.New().Compile(compile.Input{Policies: []v1alpha1.FQDNNetworkPolicy{enforced}, Pods: pods}).Views[0]
 
 		type opened struct {
 			addr  string

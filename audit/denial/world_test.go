@@ -15,6 +15,8 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // world is a node of three pods: a is enforced, b is only audited, c is neither. The
@@ -43,10 +45,10 @@ func newWorld(t *testing.T, more ...policy.Pod) *world {
 		mode := map[string]string{"a": "enforce", "other": "enforce", "b": "audit"}[name]
 		pods = append(pods, policy.Pod{PodRef: ref(name), IPs: []netip.Addr{at[name]}, Labels: map[string]string{"mode": mode}})
 	}
-	w.snap = policy.NewCompiler().Compile(policy.Input{
+	w.snap = compile.New().Compile(compile.Input{
 		Policies: []v1alpha1.FQDNNetworkPolicy{
-			fqdn("allow", "enforce", v1alpha1.Enforcement("Enforce"), "web.example.org:443 *.api.example.org:443"),
-			fqdn("watch", "audit", v1alpha1.Enforcement("Audit"), "web.example.org:443 any.example.org:0"),
+			fqdnPolicy("allow", "enforce", v1alpha1.Enforcement("Enforce"), "web.example.org:443 *.api.example.org:443"),
+			fqdnPolicy("watch", "audit", v1alpha1.Enforcement("Audit"), "web.example.org:443 any.example.org:0"),
 		},
 		Pods: append(pods, more...),
 	})
@@ -82,8 +84,8 @@ func ref(name string) policy.PodRef {
 	return policy.PodRef{Namespace: "shop", Name: name, UID: "uid-" + name}
 }
 
-func name(s string) policy.Name {
-	n, err := policy.ParseName(s)
+func name(s string) fqdn.Name {
+	n, err := fqdn.ParseName(s)
 	if err != nil {
 		panic(err)
 	}
@@ -92,7 +94,7 @@ func name(s string) policy.Name {
 
 // fqdn is a policy of matches "NAME:PORT", each with TCP alone; port 0 is every port
 // of every protocol.
-func fqdn(called, mode string, e v1alpha1.Enforcement, matches string) v1alpha1.FQDNNetworkPolicy {
+func fqdnPolicy(called, mode string, e v1alpha1.Enforcement, matches string) v1alpha1.FQDNNetworkPolicy {
 	p := v1alpha1.FQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: called}}
 	p.Spec.PodSelector = metav1.LabelSelector{MatchLabels: map[string]string{"mode": mode}}
 	p.Spec.Enforcement = e

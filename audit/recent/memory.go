@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 const (
@@ -31,7 +32,7 @@ type Memory struct {
 	mu      sync.Mutex
 	seen    *simplelru.LRU[place, []Sighting] // the newest first
 	pods    map[policy.PodRef]*simplelru.LRU[netip.Addr, struct{}]
-	decided *simplelru.LRU[policy.PodRef, *simplelru.LRU[policy.Name, Decision]]
+	decided *simplelru.LRU[policy.PodRef, *simplelru.LRU[fqdn.Name, Decision]]
 }
 
 // place is an address as one pod sees it.
@@ -43,7 +44,7 @@ type place struct {
 // Decision is what a pod's last question for a name came to, if not all of its
 // answer was granted.
 type Decision struct {
-	Name    policy.Name
+	Name    fqdn.Name
 	Type    uint16
 	Asked   time.Time
 	Verdict audit.Verdict
@@ -61,7 +62,7 @@ func NewMemory() *Memory {
 	m := &Memory{pods: map[policy.PodRef]*simplelru.LRU[netip.Addr, struct{}]{}}
 	// The only error is for a size that is not positive.
 	m.seen, _ = simplelru.NewLRU(sightingsMost, m.forget)
-	m.decided, _ = simplelru.NewLRU[policy.PodRef, *simplelru.LRU[policy.Name, Decision]](podsMost, nil)
+	m.decided, _ = simplelru.NewLRU[policy.PodRef, *simplelru.LRU[fqdn.Name, Decision]](podsMost, nil)
 	return m
 }
 
@@ -150,7 +151,7 @@ func (m *Memory) forget(at place, _ []Sighting) {
 func (m *Memory) decide(r *audit.Record) {
 	of, ok := m.decided.Get(r.Pod)
 	if !ok {
-		of, _ = simplelru.NewLRU[policy.Name, Decision](decisionsOfPod, nil)
+		of, _ = simplelru.NewLRU[fqdn.Name, Decision](decisionsOfPod, nil)
 		m.decided.Add(r.Pod, of)
 	}
 	d := Decision{Name: r.Name, Type: r.Type, Asked: r.Time, Verdict: r.Verdict, Would: r.Would, Rcode: r.Rcode, Error: r.Error}
@@ -188,7 +189,7 @@ func newestFirst(a, b Sighting) int { return b.Asked.Compare(a.Asked) }
 
 // Asked returns what a pod's last question for a name came to. Of those whose answer
 // was granted it knows nothing.
-func (m *Memory) Asked(pod policy.PodRef, name policy.Name) (Decision, bool) {
+func (m *Memory) Asked(pod policy.PodRef, name fqdn.Name) (Decision, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	of, ok := m.decided.Peek(pod)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 var start = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -18,8 +19,8 @@ func ref(name string) policy.PodRef {
 	return policy.PodRef{Namespace: "shop", Name: name, UID: "uid-" + name}
 }
 
-func name(s string) policy.Name {
-	n, err := policy.ParseName(s)
+func name(s string) fqdn.Name {
+	n, err := fqdn.ParseName(s)
 	if err != nil {
 		panic(err)
 	}

@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Sighting is one answer that held an address.
 type Sighting struct {
 	Pod     policy.PodRef // who asked
-	Name    policy.Name
+	Name    fqdn.Name
 	Address netip.Addr
 	// Asked is zero where it is not known, as of what was a grant.
 	Asked time.Time

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 const document = "../../docs/install.md"
@@ -284,7 +284,7 @@ func TestDocumentedCache(t *testing.T) {
 	shown, _, _ = strings.Cut(shown, "```")
 	c := config(t, shown)
 	for name, want := range map[string][2]time.Duration{"cluster.local": {30 * time.Second, 5 * time.Second}, "example.org": {time.Hour, 30 * time.Second}} {
-		n, err := policy.ParseName(name)
+		n, err := fqdn.ParseName(name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,11 +4,12 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // covers tells whether every name that b matches is one that a matches. It knows the
 // cases that people write, and says no to others.
-func covers(a, b policy.Pattern) bool {
+func covers(a, b fqdn.Pattern) bool {
 	x, y := a.String(), b.String()
 	switch {
 	case x == y || x == "*" || x == "**":

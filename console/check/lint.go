@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // Options say what the manifests cannot.
@@ -23,7 +24,7 @@ func (m *Manifests) Lint(o Options) []Finding {
 	findings := slices.Clone(m.findings)
 	for i := range m.Policies {
 		p := &m.Policies[i]
-		for _, problem := range policy.Validate(&p.FQDNNetworkPolicy) {
+		for _, problem := range compile.Validate(&p.FQDNNetworkPolicy) {
 			findings = append(findings, p.finding(Error, problem.Reason, problem.Path, problem.Message))
 		}
 		findings = append(findings, m.matches(p, o)...)
@@ -85,12 +86,12 @@ func (m *Manifests) together() []Finding {
 	}
 	alone := map[string]bool{}
 	for i := range in.Policies {
-		for _, problem := range policy.Validate(&in.Policies[i]) {
+		for _, problem := range compile.Validate(&in.Policies[i]) {
 			alone[problem.Object+problem.Path+problem.Message] = true
 		}
 	}
 	var findings []Finding
-	for _, problem := range policy.NewCompiler().Compile(in).Problems {
+	for _, problem := range compile.New().Compile(in).Problems {
 		if alone[problem.Object+problem.Path+problem.Message] {
 			continue
 		}
@@ -113,8 +114,8 @@ func (m *Manifests) together() []Finding {
 }
 
 // input returns what the manifests hold for a compiler.
-func (m *Manifests) input() policy.Input {
-	in := policy.Input{Policies: make([]v1alpha1.FQDNNetworkPolicy, len(m.Policies)), Pods: make([]policy.Pod, len(m.Pods))}
+func (m *Manifests) input() compile.Input {
+	in := compile.Input{Policies: make([]v1alpha1.FQDNNetworkPolicy, len(m.Policies)), Pods: make([]policy.Pod, len(m.Pods))}
 	for i := range m.Policies {
 		in.Policies[i] = m.Policies[i].FQDNNetworkPolicy
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // TestSameAsAdmission: there is an error exactly if an API server with our schema
@@ -128,8 +128,8 @@ func TestLinesOfJSON(t *testing.T) {
 func TestCoversTwin(t *testing.T) {
 	texts := []string{"*", "**", "x.io", "a.x.io", "*.x.io", "**.x.io", "a*.x.io", "*.b.x.io", "**.b.x.io", "a.*.x.io", "*a", "*.*.x.io", "**.*.x.io", "*x.io", "evilx.io"}
 	names := []string{"x.io", "a.x.io", "ab.x.io", "b.x.io", "a.b.x.io", "c.a.b.x.io", "evilx.io", "a.evilx.io", "a", "ba", "a.b.c.x.io", "."}
-	parse := func(text string) policy.Pattern {
-		p, err := policy.ParsePattern(text)
+	parse := func(text string) fqdn.Pattern {
+		p, err := fqdn.ParsePattern(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestCoversTwin(t *testing.T) {
 			}
 			said++
 			for _, name := range names {
-				n, err := policy.ParseName(name)
+				n, err := fqdn.ParseName(name)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // written is one match that can be read.
@@ -18,7 +20,7 @@ type written struct {
 	rule    int
 	path    string // with .name or .pattern
 	raw     string
-	pattern policy.Pattern
+	pattern fqdn.Pattern
 	ports   policy.PortSet // of its rule
 }
 
@@ -36,10 +38,10 @@ func (p *Policy) read() []written {
 			var err error
 			if m.Name != nil {
 				w.path, w.raw = w.path+".name", *m.Name
-				w.pattern, err = policy.ParseExact(w.raw)
+				w.pattern, err = fqdn.ParseExact(w.raw)
 			} else {
 				w.path, w.raw = w.path+".pattern", *m.Pattern
-				w.pattern, err = policy.ParsePattern(w.raw)
+				w.pattern, err = fqdn.ParsePattern(w.raw)
 			}
 			if err == nil {
 				all = append(all, w)
@@ -155,22 +157,22 @@ func (m *Manifests) apex(namespace, text, cluster string) string {
 	if !whole || strings.Count(text, "*.") != 1 || inside(below, cluster) {
 		return ""
 	}
-	name, err := policy.ParseName(below)
+	name, err := fqdn.ParseName(below)
 	if err != nil {
 		return ""
 	}
-	if slices.ContainsFunc(m.patterns(namespace), func(p policy.Pattern) bool { return p.Matches(name) }) {
+	if slices.ContainsFunc(m.patterns(namespace), func(p fqdn.Pattern) bool { return p.Matches(name) }) {
 		return ""
 	}
 	return fmt.Sprintf("opens names below %s, but not %s itself, and no other match does; write name: %s beside it if that is meant too", below, below, below)
 }
 
 // patterns returns the matches of all policies of a namespace.
-func (m *Manifests) patterns(namespace string) []policy.Pattern {
+func (m *Manifests) patterns(namespace string) []fqdn.Pattern {
 	if known, done := m.spaces[namespace]; done {
 		return known
 	}
-	var all []policy.Pattern
+	var all []fqdn.Pattern
 	for i := range m.Policies {
 		if m.Policies[i].Namespace == namespace {
 			for _, w := range m.Policies[i].read() {
@@ -204,7 +206,7 @@ func (w *written) covers(o *written) bool {
 
 // duplicatePorts says of each port which other port of the rule makes it needless.
 func duplicatePorts(ports []v1alpha1.Port) []string {
-	if len(ports) > policy.MaxPorts {
+	if len(ports) > compile.MaxPorts {
 		return nil // Validate says so
 	}
 	single := make([]v1alpha1.EgressRule, len(ports))
@@ -233,7 +235,7 @@ func portsOf(rules []v1alpha1.EgressRule) []policy.PortSet {
 		p.Spec.Egress = append(p.Spec.Egress, v1alpha1.EgressRule{Matches: []v1alpha1.Match{{Name: &name}}, Ports: rules[i].Ports})
 	}
 	pod := policy.Pod{PodRef: policy.PodRef{Name: "a"}}
-	s := policy.NewCompiler().Compile(policy.Input{Policies: []v1alpha1.FQDNNetworkPolicy{p}, Pods: []policy.Pod{pod}})
+	s := compile.New().Compile(compile.Input{Policies: []v1alpha1.FQDNNetworkPolicy{p}, Pods: []policy.Pod{pod}})
 	byPath := map[string]policy.PortSet{}
 	for _, e := range s.ViewOf(pod.PodRef).Entries {
 		byPath[e.Path] = e.Ports

@@ -8,11 +8,12 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Question is whether a pod may open a connection.
 type Question struct {
-	Name     policy.Name
+	Name     fqdn.Name
 	Protocol policy.Protocol // AnyProtocol: on any protocol and port
 	Port     uint16          // 0: on any port of the protocol
 }
@@ -44,7 +45,7 @@ func ParseQuestion(text string) (Question, error) {
 		}
 		q.Protocol = p
 	}
-	pattern, err := policy.ParseExact(name)
+	pattern, err := fqdn.ParseExact(name)
 	if err != nil {
 		return Question{}, fmt.Errorf("%q: %w", text, err)
 	}

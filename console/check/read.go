@@ -14,6 +14,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/source/manifest"
 )
 
@@ -27,8 +28,8 @@ type Manifests struct {
 	// Skipped counts the objects of other kinds, by "apiVersion kind".
 	Skipped  map[string]int
 	findings []Finding
-	known    map[string]place            // of policies
-	spaces   map[string][]policy.Pattern // of policies, by namespace, made when they are asked for
+	known    map[string]place          // of policies
+	spaces   map[string][]fqdn.Pattern // of policies, by namespace, made when they are asked for
 }
 
 // Policy is a policy and where it stands.
@@ -46,7 +47,7 @@ type Pod struct {
 
 // New returns manifests of no file.
 func New() *Manifests {
-	return &Manifests{Skipped: map[string]int{}, known: map[string]place{}, spaces: map[string][]policy.Pattern{}}
+	return &Manifests{Skipped: map[string]int{}, known: map[string]place{}, spaces: map[string][]fqdn.Pattern{}}
 }
 
 // maxFile bounds one file, as the source of manifests does.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // allowed is the verdict of connections that some policy allows, or that none denies.
@@ -89,7 +90,7 @@ func (m *Manifests) Ask(pod Pod, q Question) Answer {
 	in := m.input()
 	in.Pods = []policy.Pod{pod.Pod}
 	a := Answer{Pod: pod.name(), To: q.String(), Verdict: allowed}
-	view := policy.NewCompiler().Compile(in).ViewOf(pod.PodRef)
+	view := compile.New().Compile(in).ViewOf(pod.PodRef)
 	switch {
 	case pod.HostNetwork:
 		a.Message = "the pod uses the host network, where policies do not hold"

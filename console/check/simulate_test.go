@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 func shop(t *testing.T) *Manifests {
@@ -112,7 +113,7 @@ func TestAskTwin(t *testing.T) {
 	sets := []policy.PortSet{policy.AnyPort, "tcp/443", "udp/53", "tcp", "tcp/80-90"}
 	type rule struct {
 		audit   bool
-		pattern policy.Pattern
+		pattern fqdn.Pattern
 		set     policy.PortSet
 	}
 	verdicts := map[string]int{}
@@ -129,7 +130,7 @@ func TestAskTwin(t *testing.T) {
 				m, p := r.IntN(len(patterns)), r.IntN(len(ports))
 				fmt.Fprintf(&text, "  - {matches: [{%s}], ports: [%s]}\n", patterns[m], ports[p])
 				_, raw, _ := strings.Cut(patterns[m], ": ")
-				parsed, err := policy.ParsePattern(strings.Trim(raw, `"`))
+				parsed, err := fqdn.ParsePattern(strings.Trim(raw, `"`))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/suggest"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/rebind"
 )
@@ -44,7 +45,7 @@ type suggesting struct {
 func newSuggesting() *suggesting {
 	s := &suggesting{now: time.Now, log: suggest.NewLog()}
 	guard := rebind.New(corefile.Default(), rebind.Addresses{}) // of a node, nobody knows which
-	s.log.Guard = func(n policy.Name, a netip.Addr) string { return guard.Blocked(n, a, nil) }
+	s.log.Guard = func(n fqdn.Name, a netip.Addr) string { return guard.Blocked(n, a, nil) }
 	return s
 }
 

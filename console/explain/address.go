@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // dnsPort is where the resolvers of pods answer.
@@ -26,7 +28,7 @@ func (in *inquiry) address() {
 		return
 	}
 	names := in.seen(a)
-	open := in.open(func(_ policy.Name, addr string) bool { return addr == a.String() })
+	open := in.open(func(_ fqdn.Name, addr string) bool { return addr == a.String() })
 	r := in.reached(a)
 	switch {
 	case len(open) > 0:
@@ -48,13 +50,13 @@ func (in *inquiry) isDNS() bool {
 // alias is a name under which the address was seen.
 type alias struct {
 	Seen
-	name policy.Name
+	name fqdn.Name
 	own  bool // this pod asked
 }
 
 // seen lists the names of the address: this pod's first, then the newest first.
 func (in *inquiry) seen(a netip.Addr) (names []alias) {
-	at := map[policy.Name]int{}
+	at := map[fqdn.Name]int{}
 	add := func(n alias) {
 		if i, known := at[n.name]; known {
 			if old := &names[i]; old.own == n.own && n.Asked.After(old.Asked) {
@@ -102,7 +104,7 @@ func (in *inquiry) seen(a netip.Addr) (names []alias) {
 }
 
 // namesMost bounds the names of one address: those of a content network have thousands.
-const namesMost = policy.MaxMatches
+const namesMost = compile.MaxMatches
 
 func b2i(b bool) int {
 	if b {
@@ -173,7 +175,7 @@ func rank(n alias, s standing) int {
 
 // unmatchedNames answers where nothing matches any name of the address.
 func (in *inquiry) unmatchedNames(names []alias) {
-	var own, others []policy.Name
+	var own, others []fqdn.Name
 	for _, n := range names {
 		if n.own {
 			own = append(own, n.name)

@@ -12,6 +12,8 @@ import (
 	"github.com/namegate/namegate/console/suggest"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 func (in *inquiry) advice() *Advice {
@@ -30,7 +32,7 @@ func (in *inquiry) do(format string, args ...any) {
 }
 
 // again says how a name that is allowed opens.
-func (in *inquiry) again(n policy.Name) {
+func (in *inquiry) again(n fqdn.Name) {
 	if in.audited() {
 		return
 	}
@@ -38,7 +40,7 @@ func (in *inquiry) again(n policy.Name) {
 }
 
 // short answers for a name that is allowed on other ports.
-func (in *inquiry) short(n policy.Name, short []*policy.Match) {
+func (in *inquiry) short(n fqdn.Name, short []*policy.Match) {
 	in.settle(Denied, "%s covers %s on %s, and not%s", quoted(short[0]), n, ports(short), in.to.onPort())
 	in.write(fmt.Sprintf("or add the port to the rule of %s (%s)", short[0].Policy, ruleOf(short[0])), n)
 }
@@ -50,13 +52,13 @@ func ruleOf(m *policy.Match) string {
 }
 
 // auditOnly answers for a name that only an Audit policy covers.
-func (in *inquiry) auditOnly(n policy.Name, m *policy.Match) {
+func (in *inquiry) auditOnly(n fqdn.Name, m *policy.Match) {
 	in.settle(Denied, "only the Audit policy %s covers %s, which opens nothing", m.Policy, n)
 	in.write(fmt.Sprintf("or set `enforcement: Enforce` in %s, if all that it lists is to be open", m.Policy), n)
 }
 
 // blocked answers for a name whose addresses the guard keeps closed.
-func (in *inquiry) blocked(n policy.Name, m *policy.Match, blocked []Seen) {
+func (in *inquiry) blocked(n fqdn.Name, m *policy.Match, blocked []Seen) {
 	in.settle(Denied, "%s covers %s, but the guard against rebinding takes %s out of its answers: %s", quoted(m), n, blocked[0].Address, blocked[0].Blocked)
 	var never []string
 	for _, s := range blocked {
@@ -85,7 +87,7 @@ func neverOpen(reason string) bool {
 
 // elsewhere names policies of the namespace that would allow the name and do not
 // select the pod.
-func (in *inquiry) elsewhere(n policy.Name) {
+func (in *inquiry) elsewhere(n fqdn.Name) {
 	for i := range in.f.Policies {
 		p := &in.f.Policies[i]
 		id := p.Namespace + "/" + p.Name
@@ -96,7 +98,7 @@ func (in *inquiry) elsewhere(n policy.Name) {
 }
 
 // notOfPod says why a policy that covers the name says nothing of the pod.
-func (in *inquiry) notOfPod(p *v1alpha1.FQDNNetworkPolicy, n policy.Name) {
+func (in *inquiry) notOfPod(p *v1alpha1.FQDNNetworkPolicy, n fqdn.Name) {
 	sel, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
 	switch {
 	case err != nil: // that is a problem of its own
@@ -108,7 +110,7 @@ func (in *inquiry) notOfPod(p *v1alpha1.FQDNNetworkPolicy, n policy.Name) {
 }
 
 // mentions tells whether a match of the policy covers the name.
-func mentions(p *v1alpha1.FQDNNetworkPolicy, n policy.Name) bool {
+func mentions(p *v1alpha1.FQDNNetworkPolicy, n fqdn.Name) bool {
 	for _, r := range p.Spec.Egress {
 		for _, m := range r.Matches {
 			text := m.Pattern
@@ -118,7 +120,7 @@ func mentions(p *v1alpha1.FQDNNetworkPolicy, n policy.Name) bool {
 			if text == nil {
 				continue
 			}
-			if pattern, err := policy.ParsePattern(*text); err == nil && pattern.Matches(n) {
+			if pattern, err := fqdn.ParsePattern(*text); err == nil && pattern.Matches(n) {
 				return true
 			}
 		}
@@ -135,19 +137,19 @@ func selectorText(s *metav1.LabelSelector) string {
 
 // write writes the manifest that allows names on the ports that are asked for. or is
 // what can be done instead, "" for nothing.
-func (in *inquiry) write(or string, names ...policy.Name) {
+func (in *inquiry) write(or string, names ...fqdn.Name) {
 	rule := suggest.Rule{Ports: in.ports()}
 	for _, n := range names {
 		text := n.String()
-		if _, err := policy.ParseExact(text); err != nil {
+		if _, err := fqdn.ParseExact(text); err != nil {
 			in.do("%s cannot be written in a policy: %v", text, err)
 			continue
 		}
 		rule.Names = append(rule.Names, text)
 	}
-	if more := len(rule.Names) - policy.MaxMatches; more > 0 {
-		rule.Names = rule.Names[:policy.MaxMatches]
-		in.do("the manifest has %d names, which is what a rule may hold, and leaves out %d; ask for the one that is meant", policy.MaxMatches, more)
+	if more := len(rule.Names) - compile.MaxMatches; more > 0 {
+		rule.Names = rule.Names[:compile.MaxMatches]
+		in.do("the manifest has %d names, which is what a rule may hold, and leaves out %d; ask for the one that is meant", compile.MaxMatches, more)
 	}
 	selector, why := in.selector()
 	if len(rule.Names) == 0 || selector == nil {
@@ -195,8 +197,8 @@ func (in *inquiry) ports() (out []v1alpha1.Port) {
 			}
 		}
 	}
-	if len(out) > policy.MaxPorts {
-		out = out[:policy.MaxPorts]
+	if len(out) > compile.MaxPorts {
+		out = out[:compile.MaxPorts]
 	}
 	if len(out) == 0 {
 		p := policy.TCP

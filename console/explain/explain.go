@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Question is what is asked: can the pod of the facts reach the target?
@@ -130,7 +131,7 @@ type standing struct {
 }
 
 // stand judges a name, and lists its matches.
-func (in *inquiry) stand(n policy.Name) (s standing) {
+func (in *inquiry) stand(n fqdn.Name) (s standing) {
 	for _, m := range in.f.View.Decide(n).Matches {
 		on := in.to.within(m.Ports)
 		switch counts := !m.Audit || in.audited(); {
@@ -149,7 +150,7 @@ func (in *inquiry) stand(n policy.Name) (s standing) {
 }
 
 // open lists the grants that are chosen, and returns those that are for the port.
-func (in *inquiry) open(choose func(policy.Name, string) bool) (now []Grant) {
+func (in *inquiry) open(choose func(fqdn.Name, string) bool) (now []Grant) {
 	for _, o := range in.f.Open {
 		if choose(o.Name, o.Addr.String()) {
 			g := Grant{Name: o.Name.String(), Address: o.Addr.String(), Ports: string(o.Ports), Until: o.Until, By: o.By, Ended: !o.Until.After(in.f.Now)}

@@ -13,6 +13,8 @@ import (
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/rebind"
 )
@@ -375,7 +377,7 @@ func TestAdviceHelps(t *testing.T) {
 			if slices.ContainsFunc(policies, func(p v1alpha1.FQDNNetworkPolicy) bool { return p.Name == more[0].Name }) {
 				t.Fatalf("the manifest would replace %s", more[0].Name)
 			}
-			if problems := policy.Validate(&more[0]); len(problems) > 0 {
+			if problems := compile.Validate(&more[0]); len(problems) > 0 {
 				t.Fatalf("the manifest has problems: %v", problems)
 			}
 			after := about(t, pod, append(policies, more...))
@@ -446,7 +448,7 @@ func TestCorefileLines(t *testing.T) {
 		f := about(t, cart(), manifests(t, base))
 		addr := netip.MustParseAddr(a)
 		guard := rebind.New(corefile.Default(), rebind.Addresses{Services: []netip.Addr{netip.MustParseAddr("10.1.0.99")}})
-		f.Blocked = func(n policy.Name, a netip.Addr) string { return guard.Blocked(n, a, nil) }
+		f.Blocked = func(n fqdn.Name, a netip.Addr) string { return guard.Blocked(n, a, nil) }
 		f.Asked = &recent.Decision{Verdict: audit.Blocked, Asked: noon, Answers: []netip.Addr{addr}}
 		q := Question{To: target(t, "www.example.org:443")}
 		e := Explain(q, f)

@@ -11,6 +11,7 @@ import (
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Facts is what an agent knows that bears on one pod and one target.
@@ -41,9 +42,9 @@ type Facts struct {
 	Flows []audit.Flow
 	// Blocked is the guard against rebinding: why a name must not open an address, ""
 	// if it may.
-	Blocked func(policy.Name, netip.Addr) string
+	Blocked func(fqdn.Name, netip.Addr) string
 	// Domain is the cluster's, Resolvers whom pods of the node may ask.
-	Domain    policy.Name
+	Domain    fqdn.Name
 	Resolvers []netip.Addr
 	// Inside is what the target's address is in the cluster: "pod shop/web",
 	// "service", "node"; "" for outside, or not known.

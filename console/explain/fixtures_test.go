@@ -10,6 +10,8 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // noon is the moment of all facts.
@@ -45,11 +47,11 @@ func cart() policy.Pod {
 // about returns the facts of a pod under policies.
 func about(t *testing.T, pod policy.Pod, policies []v1alpha1.FQDNNetworkPolicy) Facts {
 	t.Helper()
-	snap := policy.NewCompiler().Compile(policy.Input{Policies: policies, Pods: []policy.Pod{pod}})
+	snap := compile.New().Compile(compile.Input{Policies: policies, Pods: []policy.Pod{pod}})
 	return Facts{
 		Now: noon, Pod: pod, View: snap.ViewOf(pod.PodRef), Policies: policies, Problems: snap.Problems, Domain: name(t, "cluster.local"),
 		Resolvers: []netip.Addr{netip.MustParseAddr("10.96.0.10")},
-		Blocked: func(_ policy.Name, a netip.Addr) string {
+		Blocked: func(_ fqdn.Name, a netip.Addr) string {
 			switch {
 			case a == netip.MustParseAddr("169.254.169.254"):
 				return "metadata"
@@ -63,9 +65,9 @@ func about(t *testing.T, pod policy.Pod, policies []v1alpha1.FQDNNetworkPolicy) 
 	}
 }
 
-func name(t *testing.T, s string) policy.Name {
+func name(t *testing.T, s string) fqdn.Name {
 	t.Helper()
-	n, err := policy.ParseName(s)
+	n, err := fqdn.ParseName(s)
 	if err != nil {
 		t.Fatal(err)
 	}

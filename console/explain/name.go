@@ -7,13 +7,14 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // name answers for a name.
 func (in *inquiry) name() {
 	n := in.to.Name
 	s := in.stand(n)
-	open := in.open(func(name policy.Name, _ string) bool { return name == n })
+	open := in.open(func(name fqdn.Name, _ string) bool { return name == n })
 	blocked := in.answers(n)
 	r := in.namedReach(n)
 	switch {
@@ -52,17 +53,17 @@ func (in *inquiry) name() {
 
 // resolves tells whether the question for a name gets an answer, so that its addresses
 // can be dialled.
-func (in *inquiry) resolves(n policy.Name, s standing) bool {
+func (in *inquiry) resolves(n fqdn.Name, s standing) bool {
 	return len(s.covers)+len(s.short) > 0 || in.inCluster(n) || in.f.View.Unmatched == policy.Resolve || in.audited()
 }
 
-func (in *inquiry) inCluster(n policy.Name) bool {
+func (in *inquiry) inCluster(n fqdn.Name) bool {
 	return in.f.Domain != "" && n.HasSuffix(in.f.Domain)
 }
 
 // namedReach says what NetworkPolicies make of the known addresses of a name. For a
 // name whose addresses nobody knows a rule for all destinations is enough.
-func (in *inquiry) namedReach(n policy.Name) (r reach) {
+func (in *inquiry) namedReach(n fqdn.Name) (r reach) {
 	for _, a := range in.addressesOf(n) {
 		if !in.first.IsValid() {
 			in.first = a
@@ -78,7 +79,7 @@ func (in *inquiry) namedReach(n policy.Name) (r reach) {
 
 // addressesOf returns the known addresses of a name: those of its Service, or else what
 // the pod was told.
-func (in *inquiry) addressesOf(n policy.Name) (out []netip.Addr) {
+func (in *inquiry) addressesOf(n fqdn.Name) (out []netip.Addr) {
 	if ref, ok := in.serviceName(n); ok {
 		for a, s := range in.f.Services {
 			if s.Ref == ref {
@@ -111,7 +112,7 @@ func (in *inquiry) addressesOf(n policy.Name) (out []netip.Addr) {
 const addressesMost = 64
 
 // leadsTo writes what a name leads to.
-func (in *inquiry) leadsTo(n policy.Name) string {
+func (in *inquiry) leadsTo(n fqdn.Name) string {
 	switch out := in.addressesOf(n); len(out) {
 	case 0:
 		return n.String()
@@ -132,14 +133,14 @@ func (in *inquiry) bare() bool { return in.f.Domain != "" && in.to.Name.NumLabel
 // completed returns the name with which the pod's resolver began, if what is asked for
 // looks like an allowed one that a search list completed; else "". The suffixes are
 // those that a cluster gives, as the agent takes them.
-func (in *inquiry) completed() policy.Name {
+func (in *inquiry) completed() fqdn.Name {
 	if in.to.Addr.IsValid() || in.f.View == nil || in.f.Domain == "" || len(in.f.View.Decide(in.to.Name).Matches) > 0 {
 		return ""
 	}
-	suffixes := []policy.Name{in.f.Domain}
+	suffixes := []fqdn.Name{in.f.Domain}
 	for _, above := range []string{"svc.", in.f.Pod.Namespace + ".svc."} {
-		if s, err := policy.ParseName(above + in.f.Domain.String()); err == nil {
-			suffixes = append([]policy.Name{s}, suffixes...)
+		if s, err := fqdn.ParseName(above + in.f.Domain.String()); err == nil {
+			suffixes = append([]fqdn.Name{s}, suffixes...)
 		}
 	}
 	for _, s := range suffixes {
@@ -151,7 +152,7 @@ func (in *inquiry) completed() policy.Name {
 }
 
 // suffixed answers for an allowed name with a search suffix.
-func (in *inquiry) suffixed(short policy.Name) {
+func (in *inquiry) suffixed(short fqdn.Name) {
 	in.settle(Denied, "this is %s with a search suffix, and opens something only where the answer points at %s", short, short)
 	in.do("ask about %s, which the policies allow: the pod's resolver goes on to it", short)
 }
@@ -165,7 +166,7 @@ func addresses(n int) string {
 
 // answers lists what the name was answered with, and returns the addresses that the
 // guard keeps closed, if it does that with all of them.
-func (in *inquiry) answers(n policy.Name) (blocked []Seen) {
+func (in *inquiry) answers(n fqdn.Name) (blocked []Seen) {
 	asked := in.f.Asked
 	if asked == nil {
 		return nil
@@ -190,7 +191,7 @@ func (in *inquiry) answers(n policy.Name) (blocked []Seen) {
 
 // lastAsked says what the last question came to, where that is no answer that
 // opened something.
-func (in *inquiry) lastAsked(n policy.Name) {
+func (in *inquiry) lastAsked(n fqdn.Name) {
 	a := in.f.Asked
 	why := a.Verdict.String()
 	if a.Error != "" {
@@ -200,7 +201,7 @@ func (in *inquiry) lastAsked(n policy.Name) {
 }
 
 // noteBlocked says of some of a name's addresses that they stay closed.
-func (in *inquiry) noteBlocked(n policy.Name, blocked []Seen) {
+func (in *inquiry) noteBlocked(n fqdn.Name, blocked []Seen) {
 	for _, s := range blocked {
 		in.note("%s is taken out of the answers for %s by the guard against rebinding: %s", s.Address, n, s.Blocked)
 	}
@@ -221,7 +222,7 @@ func (in *inquiry) unmatched() string {
 }
 
 // nearMisses names patterns that look as if they covered the name, and do not.
-func (in *inquiry) nearMisses(n policy.Name) {
+func (in *inquiry) nearMisses(n fqdn.Name) {
 	const most = 3
 	said := map[string]bool{}
 	for _, e := range in.f.View.Entries {
@@ -236,9 +237,9 @@ func (in *inquiry) nearMisses(n policy.Name) {
 
 // nearMiss says why a pattern that is about the same domain does not match the
 // name, "" if it is not.
-func nearMiss(pattern string, n policy.Name) string {
+func nearMiss(pattern string, n fqdn.Name) string {
 	body := strings.TrimPrefix(strings.TrimPrefix(pattern, "**."), "*.")
-	domain, err := policy.ParseName(body)
+	domain, err := fqdn.ParseName(body)
 	if err != nil || strings.Contains(body, "*") || domain.NumLabels() < 2 || !n.HasSuffix(domain) {
 		return ""
 	}

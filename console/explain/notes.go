@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 func (in *inquiry) note(format string, args ...any) {
@@ -89,7 +89,7 @@ func (in *inquiry) passed() {
 }
 
 // list writes names in a sentence, at most four.
-func list(names []policy.Name) string {
+func list(names []fqdn.Name) string {
 	const most = 4
 	var out []string
 	for _, n := range names[:min(len(names), most)] {

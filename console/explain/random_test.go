@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // draw makes small policies, of few names and ports, so that much of it meets.
@@ -135,7 +136,7 @@ func reaches(t *testing.T, r v1alpha1.EgressRule, to Target) bool {
 		if m.Name != nil {
 			text = m.Name
 		}
-		p, err := policy.ParsePattern(*text)
+		p, err := fqdn.ParsePattern(*text)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // end is where a connection may really arrive, behind Services.
@@ -230,7 +231,7 @@ func (in *inquiry) everywhere() *policy.PeerRule {
 }
 
 // serviceName reads NAME.NAMESPACE.svc.DOMAIN.
-func (in *inquiry) serviceName(n policy.Name) (ref policy.ServiceRef, ok bool) {
+func (in *inquiry) serviceName(n fqdn.Name) (ref policy.ServiceRef, ok bool) {
 	if in.f.Domain == "" {
 		return ref, false
 	}

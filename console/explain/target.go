@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // The protocols of messages that pods send and that no rule names, of
@@ -18,7 +19,7 @@ const (
 
 // Target is where a pod wants to connect.
 type Target struct {
-	Name policy.Name // where Addr is not valid
+	Name fqdn.Name // where Addr is not valid
 	Addr netip.Addr
 	// Protocol is policy.AnyProtocol where none is given.
 	Protocol policy.Protocol
@@ -59,11 +60,11 @@ func ParseTarget(s string) (Target, error) {
 }
 
 // parseName reads the one name that is asked for.
-func parseName(host string) (policy.Name, error) {
+func parseName(host string) (fqdn.Name, error) {
 	if strings.Trim(host, "0123456789.") == "" && host != "" {
 		return "", fmt.Errorf("%q is no address, and no name that anybody asks for; write an address such as 192.0.2.10, or a name", host)
 	}
-	p, err := policy.ParseExact(host)
+	p, err := fqdn.ParseExact(host)
 	if err != nil && strings.Contains(host, "*") {
 		return "", fmt.Errorf("%q is a pattern; write one name that it is to cover", host)
 	}

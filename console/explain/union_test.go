@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // network draws a NetworkPolicy for the pods of shop, of few peers and ports.
@@ -91,7 +92,7 @@ func (u *union) facts(t *testing.T) Facts {
 	t.Helper()
 	pod := cart()
 	policies := manifests(t, base)
-	snap := policy.NewCompiler().Compile(policy.Input{
+	snap := compile.New().Compile(compile.Input{
 		Policies: policies, Pods: []policy.Pod{pod}, NetworkPolicies: u.networks, Remote: u.pods,
 		Namespaces: map[string]map[string]string{"shop": {"kubernetes.io/metadata.name": "shop"}, "pay": {"kubernetes.io/metadata.name": "pay"}},
 	})

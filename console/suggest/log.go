@@ -12,6 +12,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Log gathers what the lines of an audit log say of each workload. It holds each
@@ -19,7 +20,7 @@ import (
 type Log struct {
 	// Guard, unless nil, is the guard against rebinding as it is by default: why a name
 	// does not open an address, "" if it does.
-	Guard     func(policy.Name, netip.Addr) string
+	Guard     func(fqdn.Name, netip.Addr) string
 	workloads map[workloadKey]*workload
 	// existing are the policies that lines name, "namespace/name".
 	existing map[string]bool
@@ -121,7 +122,7 @@ func (l *Log) workload(pod audit.LinePod) (*workload, error) {
 var errNoDestination = errors.New("a flow without a destination")
 
 // flow takes connections that were denied, or would be.
-func (w *workload) flow(line audit.Line, guard func(policy.Name, netip.Addr) string) error {
+func (w *workload) flow(line audit.Line, guard func(fqdn.Name, netip.Addr) string) error {
 	if line.Destination == nil {
 		return errNoDestination
 	}
@@ -200,8 +201,8 @@ func (w *workload) count(line audit.Line) {
 
 // guard notes that the guard would keep an address of the name closed. Of several the
 // least counts, so that the order of lines does not.
-func (w *workload) guard(name, address string, guard func(policy.Name, netip.Addr) string) {
-	n, err := policy.ParseName(name)
+func (w *workload) guard(name, address string, guard func(fqdn.Name, netip.Addr) string) {
+	n, err := fqdn.ParseName(name)
 	a, wrong := netip.ParseAddr(address)
 	if guard == nil || err != nil || wrong != nil {
 		return
@@ -247,7 +248,7 @@ func since(line audit.Line, name string) time.Duration {
 
 // canonical returns a name as a policy writes it, and whether one can.
 func canonical(name string) (string, bool) {
-	p, err := policy.ParseExact(name)
+	p, err := fqdn.ParseExact(name)
 	return p.String(), err == nil
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // Rules returns rules that allow each name or pattern its ports and no more: names
@@ -21,12 +22,12 @@ func Rules(allowed map[string]policy.PortSet) []Rule {
 	for _, set := range slices.Sorted(maps.Keys(alike)) {
 		names := alike[set]
 		slices.SortFunc(names, compareNames)
-		for part := range slices.Chunk(names, policy.MaxMatches) {
+		for part := range slices.Chunk(names, compile.MaxMatches) {
 			if set == policy.AnyPort {
 				rules = append(rules, Rule{Names: part})
 				continue
 			}
-			for ports := range slices.Chunk(Ports(set), policy.MaxPorts) {
+			for ports := range slices.Chunk(Ports(set), compile.MaxPorts) {
 				rules = append(rules, Rule{Names: part, Ports: ports})
 			}
 		}
@@ -67,7 +68,7 @@ func Ports(set policy.PortSet) []v1alpha1.Port {
 func (w *workload) policies(name string, existing map[string]bool, rules []Rule) []v1alpha1.FQDNNetworkPolicy {
 	var policies []v1alpha1.FQDNNetworkPolicy
 	number := 1
-	for part := range slices.Chunk(rules, policy.MaxRules) {
+	for part := range slices.Chunk(rules, compile.MaxRules) {
 		for existing[w.namespace+"/"+numbered(name, number)] {
 			number++
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // Options say what may be suggested beyond what was dialled, name by name.
@@ -238,9 +239,9 @@ func within(a, b map[string]string) bool {
 // together.
 func (w *workload) overBounds(policies []v1alpha1.FQDNNetworkPolicy) []Left {
 	pod := policy.Pod{PodRef: policy.PodRef{Namespace: w.namespace, Name: "any"}, Labels: w.selected()}
-	in := policy.Input{Policies: policies, Pods: []policy.Pod{pod}}
+	in := compile.Input{Policies: policies, Pods: []policy.Pod{pod}}
 	var left []Left
-	for _, p := range policy.NewCompiler().Compile(in).Problems {
+	for _, p := range compile.New().Compile(in).Problems {
 		left = append(left, Left{Kind: LeftBound, Names: []string{p.Object + ": " + p.Path + ": " + p.Message}})
 	}
 	return left

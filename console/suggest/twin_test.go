@@ -13,6 +13,8 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // dial is one thing that a pod was denied: a name on a port.
@@ -81,12 +83,12 @@ func readBack(t *testing.T, s Suggestion) []v1alpha1.FQDNNetworkPolicy {
 // allows tells what policies let a pod of a workload do.
 func allows(policies []v1alpha1.FQDNNetworkPolicy, app string) func(dial) bool {
 	pod := policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: "p"}, Labels: map[string]string{"app": strings.TrimPrefix(app, "app=")}}
-	view := policy.NewCompiler().Compile(policy.Input{Policies: policies, Pods: []policy.Pod{pod}}).ViewOf(pod.PodRef)
+	view := compile.New().Compile(compile.Input{Policies: policies, Pods: []policy.Pod{pod}}).ViewOf(pod.PodRef)
 	return func(d dial) bool {
 		if view == nil {
 			return false
 		}
-		n, err := policy.ParseName(d.name)
+		n, err := fqdn.ParseName(d.name)
 		if err != nil {
 			return false
 		}
@@ -107,7 +109,7 @@ func TestAllowsWhatWasSeenAndNoMore(t *testing.T) {
 		policies := readBack(t, s)
 		names := map[string]bool{}
 		for i := range policies {
-			if problems := policy.Validate(&policies[i]); problems != nil {
+			if problems := compile.Validate(&policies[i]); problems != nil {
 				t.Fatalf("seed %d: %v", seed, problems)
 			}
 			if names[policies[i].Name] {
@@ -212,18 +214,18 @@ func TestBoundsOfThePolicy(t *testing.T) {
 		return all
 	}
 	apart := map[string]policy.PortSet{}
-	for i := range uint16(policy.MaxRules + 1) {
+	for i := range uint16(compile.MaxRules + 1) {
 		apart[fmt.Sprintf("n%d.test", i)] = policy.NewPortSet(policy.PortRange{Protocol: policy.TCP, First: 1 + i, Last: 1 + i})
 	}
 	for _, c := range []struct {
 		allowed         map[string]policy.PortSet
 		rules, policies int
 	}{
-		{many(policy.MaxMatches, policy.MaxPorts), 1, 1},
-		{many(policy.MaxMatches+1, policy.MaxPorts), 2, 1},
-		{many(policy.MaxMatches, policy.MaxPorts+1), 2, 1},
-		{many(policy.MaxMatches+1, policy.MaxPorts+1), 4, 1},
-		{apart, policy.MaxRules + 1, 2},
+		{many(compile.MaxMatches, compile.MaxPorts), 1, 1},
+		{many(compile.MaxMatches+1, compile.MaxPorts), 2, 1},
+		{many(compile.MaxMatches, compile.MaxPorts+1), 2, 1},
+		{many(compile.MaxMatches+1, compile.MaxPorts+1), 4, 1},
+		{apart, compile.MaxRules + 1, 2},
 	} {
 		rules := Rules(c.allowed)
 		w := &workload{workloadKey: workloadKey{namespace: "shop", selector: "app=cart"}, labels: map[string]string{"app": "cart"}}
@@ -232,7 +234,7 @@ func TestBoundsOfThePolicy(t *testing.T) {
 			t.Errorf("%d rules, want %d; %d policies, want %d", len(rules), c.rules, len(policies), c.policies)
 		}
 		for i := range policies {
-			if problems := policy.Validate(&policies[i]); problems != nil {
+			if problems := compile.Validate(&policies[i]); problems != nil {
 				t.Error(problems)
 			}
 		}
@@ -294,7 +296,7 @@ func TestOrderOfLinesIsNothing(t *testing.T) {
 // TestBoundsThatNoPolicyHolds: what is over the bounds of a pod is said.
 func TestBoundsThatNoPolicyHolds(t *testing.T) {
 	l := NewLog()
-	for i := range policy.MaxViewPortSets + 1 {
+	for i := range compile.MaxViewPortSets + 1 {
 		line := audit.Line{
 			Kind: audit.KindFlow, Verdict: "denied", Pod: audit.LinePod{Namespace: "shop", Name: "p", Workload: "app=w"}, Protocol: "tcp",
 			Destination: &audit.LineDestination{Address: "192.0.2.1", Port: uint16(i + 1)}, Names: []audit.LineName{{Name: fmt.Sprintf("n%d.test", i)}},

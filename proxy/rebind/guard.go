@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -22,7 +23,7 @@ var linkLocal = []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.Mu
 
 // Guard decides which addresses a name must not open. It is immutable.
 type Guard struct {
-	domain policy.Name
+	domain fqdn.Name
 	ranges []netip.Prefix
 	nat64  []netip.Prefix
 	allow  []corefile.RebindAllow
@@ -77,7 +78,7 @@ func New(c *corefile.Config, known Addresses) *Guard {
 // cluster domain may open addresses of the cluster, but no loopback and no metadata
 // address. A `rebind allow` of the configuration opens its range in either form,
 // except for addresses that no host can have.
-func (g *Guard) Blocked(n policy.Name, a netip.Addr, pods *policy.Snapshot) string {
+func (g *Guard) Blocked(n fqdn.Name, a netip.Addr, pods *policy.Snapshot) string {
 	a = a.Unmap()
 	outside := !n.HasSuffix(g.domain)
 	if reason := corefile.NoHost(a); reason != "" {
@@ -100,7 +101,7 @@ func (g *Guard) Blocked(n policy.Name, a netip.Addr, pods *policy.Snapshot) stri
 
 // Verdicts are the guard's decisions about the addresses of one answer.
 type Verdicts struct {
-	Name  policy.Name
+	Name  fqdn.Name
 	Addrs []Verdict
 }
 
@@ -153,7 +154,7 @@ func (g *Guard) reason(a netip.Addr, outside bool, pods *policy.Snapshot) string
 	return ""
 }
 
-func (g *Guard) allowed(n policy.Name, a netip.Addr) bool {
+func (g *Guard) allowed(n fqdn.Name, a netip.Addr) bool {
 	for _, r := range g.allow {
 		if r.Range.Contains(a) && n.HasSuffix(r.Suffix) {
 			return true

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -20,7 +22,7 @@ const worldConfig = `. {
 func world(t testing.TB) (*Guard, *policy.Snapshot) {
 	t.Helper()
 	pod := policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: "web", UID: "uid"}, IPs: addrsOf("10.1.0.6", "2001:db8:1::2")}
-	snap := policy.NewCompiler().Compile(policy.Input{Namespaces: map[string]map[string]string{"shop": {}}, Pods: []policy.Pod{pod}})
+	snap := compile.New().Compile(compile.Input{Namespaces: map[string]map[string]string{"shop": {}}, Pods: []policy.Pod{pod}})
 	return New(parsed(t, worldConfig), Addresses{Nodes: addrsOf("192.0.2.250"), Services: addrsOf("203.0.113.250")}), snap
 }
 
@@ -33,9 +35,9 @@ func parsed(t testing.TB, text string) *corefile.Config {
 	return c
 }
 
-func name(t testing.TB, text string) policy.Name {
+func name(t testing.TB, text string) fqdn.Name {
 	t.Helper()
-	n, err := policy.ParseName(text)
+	n, err := fqdn.ParseName(text)
 	if err != nil {
 		t.Fatal(err)
 	}

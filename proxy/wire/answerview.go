@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Address is one address of an answer.
@@ -24,7 +24,7 @@ type AnswerView struct {
 	// Message is the answer without its OPT record.
 	Message []byte
 	Addrs   []Address
-	Chain   []policy.Name // the targets of the CNAMEs, in order
+	Chain   []fqdn.Name // the targets of the CNAMEs, in order
 	ttls    []recordTTL
 	spelled bool // an owner spells the question's name out, in the upstream's way
 	room    [maxName]byte
@@ -109,9 +109,9 @@ type walk struct {
 	packet   []byte
 	at       int
 	question Question
-	name     policy.Name // the target of the last CNAME, or the question's name
-	nameAt   int         // its place in the packet
-	ttl      uint32      // the least on the way
+	name     fqdn.Name // the target of the last CNAME, or the question's name
+	nameAt   int       // its place in the packet
+	ttl      uint32    // the least on the way
 	bounds   []TTLBounds
 }
 
@@ -164,7 +164,7 @@ func (v *AnswerView) answerRecord(w *walk, index, maxAddrs int) bool {
 	switch {
 	case rec.kind == typeCNAME && len(v.Addrs) == 0 && len(v.Chain) < MaxChain:
 		n, end, ok := v.expand(w.packet, rec.data)
-		to := policy.Name(n)
+		to := fqdn.Name(n)
 		if !ok || end != rec.end || to == w.question.Name || slices.Contains(v.Chain, to) {
 			return false
 		}
@@ -209,7 +209,7 @@ func (v *AnswerView) MinTTL() uint32 {
 	return least
 }
 
-// expand returns the name at a place as a policy.Name has it, in room, and where
+// expand returns the name at a place as a fqdn.Name has it, in room, and where
 // it ends. Not ok: it does not end, is longer than a name can be, or points
 // elsewhere than to what stands before it and stays as it is.
 func (v *AnswerView) expand(packet []byte, at int) (name []byte, end int, ok bool) {

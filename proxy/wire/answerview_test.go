@@ -7,10 +7,10 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
-const wwwName policy.Name = "\x03www\x07example\x03org"
+const wwwName fqdn.Name = "\x03www\x07example\x03org"
 
 // answerTo is the packed answer to a query for www.example.org.
 func answerTo(t testing.TB, q *dns.Msg, records ...string) []byte {
@@ -42,7 +42,7 @@ func TestAnswerView(t *testing.T) {
 		t.Fatal("it is not plain")
 	}
 	want := []Address{{netip.MustParseAddr("192.0.2.1"), 90, 1}, {netip.MustParseAddr("192.0.2.2"), 90, 2}}
-	if !slices.Equal(v.Addrs, want) || !slices.Equal(v.Chain, []policy.Name{"\x04edge\x03cdn\x04test"}) || v.MinTTL() != 90 {
+	if !slices.Equal(v.Addrs, want) || !slices.Equal(v.Chain, []fqdn.Name{"\x04edge\x03cdn\x04test"}) || v.MinTTL() != 90 {
 		t.Errorf("%v by %v, at least %d s", v.Addrs, v.Chain, v.MinTTL())
 	}
 	v.Own()

@@ -3,12 +3,12 @@ package wire
 import (
 	"encoding/binary"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Question is the one question of a query.
 type Question struct {
-	Name        policy.Name
+	Name        fqdn.Name
 	Type, Class uint16 // RFC 1035 §3.2.2 and §3.2.4
 }
 

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // QueryView is a plain query, as nearly all are, read in place: one question and at
@@ -84,7 +84,7 @@ func (q *QueryView) AppendKey(b []byte) []byte {
 }
 
 // Query returns the query that the packet asks, whose name is n.
-func (q *QueryView) Query(n policy.Name) Query {
+func (q *QueryView) Query(n fqdn.Name) Query {
 	return Query{Question: Question{Name: n, Type: q.Type(), Class: q.Class()}, Flags: q.Flags}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // asks returns the end of the time for which States wait, once one does.
@@ -47,7 +48,7 @@ func TestFirstPolicyComesWithPeers(t *testing.T) {
 				asks(t, clock)
 				api.put("pods", aPod("zoo", "10.0.0.2")) // it waits too
 				api.speak()
-				c := policy.NewCompiler()
+				c := compile.New()
 				for s := before; podText(s) != "web[10.0.0.1] zoo[10.0.0.2]"; {
 					s = <-r.states
 					snap := c.Compile(s.Input)

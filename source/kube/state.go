@@ -5,12 +5,13 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // State is what the API server says at one moment. It is the receiver's to keep and
 // not to change: later states share parts of it.
 type State struct {
-	Input policy.Input
+	Input compile.Input
 	// Problems are what of the objects could not be understood, sorted by object.
 	Problems []policy.Problem
 	Cluster  policy.Cluster

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // section returns the part of the document of semantics below a heading.
@@ -57,9 +59,9 @@ func compiled(t *testing.T, spec string) *policy.View {
 	if err != nil {
 		t.Fatalf("%s: %v", spec, err)
 	}
-	in := policy.Input{Pods: []policy.Pod{*objects[1].pod}}
+	in := compile.Input{Pods: []policy.Pod{*objects[1].pod}}
 	in.Policies = append(in.Policies, *objects[0].policy)
-	return policy.NewCompiler().Compile(in).Views[0]
+	return compile.New().Compile(in).Views[0]
 }
 
 func TestSemanticsExamples(t *testing.T) {
@@ -76,8 +78,8 @@ func TestSemanticsExamples(t *testing.T) {
 			t.Errorf("example %d: %d objects, %v", i, len(objects), err)
 		}
 		for _, o := range objects {
-			if o.policy != nil && policy.Validate(o.policy) != nil {
-				t.Errorf("example %d: %v", i, policy.Validate(o.policy))
+			if o.policy != nil && compile.Validate(o.policy) != nil {
+				t.Errorf("example %d: %v", i, compile.Validate(o.policy))
 			}
 		}
 	}
@@ -97,9 +99,9 @@ func TestSemanticsDefaults(t *testing.T) {
 	for _, manifest := range []string{example, long} {
 		objects, err := decode(t, "", "p.yaml", manifest+"---\n"+podWeb)
 		must(t, err)
-		in := policy.Input{Pods: []policy.Pod{*objects[1].pod}}
+		in := compile.Input{Pods: []policy.Pod{*objects[1].pod}}
 		in.Policies = append(in.Policies, *objects[0].policy)
-		views[manifest] = policy.NewCompiler().Compile(in).Views[0]
+		views[manifest] = compile.New().Compile(in).Views[0]
 	}
 	a, b := views[example], views[long]
 	if a.Enforced != b.Enforced || a.Denied != b.Denied || a.Unmatched != b.Unmatched || a.Entries[0].TTL != b.Entries[0].TTL {
@@ -112,7 +114,7 @@ func TestSemanticsNames(t *testing.T) {
 	for _, row := range rows[1:] {
 		view := compiled(t, "egress: [{matches: [{"+row[0]+"}]}]")
 		for i, text := range rows[0][1:] {
-			n, err := policy.ParseName(text)
+			n, err := fqdn.ParseName(text)
 			must(t, err)
 			if got := view.Decide(n).Allowed(); got != (row[i+1] == "yes") {
 				t.Errorf("%s matches %s: %v, the table says %s", row[0], text, got, row[i+1])
@@ -135,7 +137,7 @@ func TestSemanticsPorts(t *testing.T) {
 }
 
 func TestSemanticsTTL(t *testing.T) {
-	n, err := policy.ParseName("a.test")
+	n, err := fqdn.ParseName("a.test")
 	must(t, err)
 	d := compiled(t, "egress: [{matches: [{name: a.test}]}]").Decide(n)
 	for _, row := range table(t, "How long an address is open")[1:] {
@@ -163,7 +165,7 @@ func TestSemanticsBadInput(t *testing.T) {
 			t.Errorf("%s: %v", row[0], err)
 			continue
 		}
-		problems := policy.Validate(objects[0].policy)
+		problems := compile.Validate(objects[0].policy)
 		if len(problems) != 1 || problems[0].Reason != policy.ReasonPartiallyInvalid {
 			t.Errorf("%s: %v", row[0], problems)
 			continue
@@ -179,9 +181,9 @@ func TestSemanticsFigures(t *testing.T) {
 	for heading, figures := range map[string][]string{
 		"Without Kubernetes": {"nothing has changed for " + fmt.Sprintf("%d ms", QuietDelay.Milliseconds()),
 			fmt.Sprintf("latest %d s after", int(MostDelay.Seconds())), fmt.Sprintf("every %d s", int(RescanPeriod.Seconds()))},
-		"Several policies": {fmt.Sprintf("%d matches, %d labels", policy.MaxViewMatches, policy.MaxViewLabels),
-			fmt.Sprintf("%d different port sets", policy.MaxViewPortSets)},
-		"How long an address is open": {fmt.Sprintf("1 to %d (a week)", policy.MaxTTLSeconds), fmt.Sprintf("1 to %d (a day)", policy.MaxGraceSeconds)},
+		"Several policies": {fmt.Sprintf("%d matches, %d labels", compile.MaxViewMatches, compile.MaxViewLabels),
+			fmt.Sprintf("%d different port sets", compile.MaxViewPortSets)},
+		"How long an address is open": {fmt.Sprintf("1 to %d (a week)", compile.MaxTTLSeconds), fmt.Sprintf("1 to %d (a day)", compile.MaxGraceSeconds)},
 	} {
 		for _, figure := range figures {
 			if !strings.Contains(section(t, heading), figure) {

@@ -6,12 +6,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // State is the content of a folder at one moment. The receiver may keep it and must not
 // change it: later states share parts of it.
 type State struct {
-	Input policy.Input
+	Input compile.Input
 	// FileErrors are the broken files, sorted by name. The last whole content of such a
 	// file is still part of Input.
 	FileErrors []FileError
@@ -41,7 +42,7 @@ const (
 // state puts the files together, in the order of their names. The first of two
 // objects of one name counts.
 func (f *folder) state() State {
-	s := State{Input: policy.Input{Namespaces: map[string]map[string]string{}}}
+	s := State{Input: compile.Input{Namespaces: map[string]map[string]string{}}}
 	if f.err != nil {
 		s.FileErrors = append(s.FileErrors, *f.err)
 	}

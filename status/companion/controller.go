@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/status/event"
 )
 
@@ -86,7 +86,7 @@ type Controller struct {
 	crowded  map[types.UID]bool          // announced already
 	openable map[types.UID]openableSince // since when a policy's ports may be opened
 	ports    map[types.UID]rulePorts
-	services *policy.NamedServices // index of indexed
+	services *compile.NamedServices // index of indexed
 	indexed  Services
 }
 
@@ -94,7 +94,7 @@ type Controller struct {
 func New(o Options) *Controller {
 	c := &Controller{
 		o: o, writer: &writer{Options: o, attempts: map[types.NamespacedName]*attempt{}}, begun: o.Now(),
-		openable: map[types.UID]openableSince{}, ports: map[types.UID]rulePorts{}, services: policy.NewNamedServices("", nil),
+		openable: map[types.UID]openableSince{}, ports: map[types.UID]rulePorts{}, services: compile.NewNamedServices("", nil),
 		networkPolicies: networkinginformers.NewNetworkPolicyInformer(o.Client, metav1.NamespaceAll, 0, nil),
 	}
 	c.notify(c.networkPolicies, func(any, any) bool { return true })
@@ -155,7 +155,7 @@ func (c *Controller) Reconcile(ctx context.Context, now time.Time, s State) time
 func (c *Controller) takeServices() {
 	switch now := c.state.Services; {
 	case now.Domain != c.indexed.Domain:
-		c.services = policy.NewNamedServices(now.Domain, now.List)
+		c.services = compile.NewNamedServices(now.Domain, now.List)
 		clear(c.ports) // they are of another domain
 		c.indexed = now
 	case !now.same(c.indexed):

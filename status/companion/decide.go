@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // OpenAfter is how long after a policy came, or came to enforce or to select others, new
@@ -48,7 +48,7 @@ type openableSince struct {
 type rulePorts struct {
 	generation int64
 	openable   bool
-	ports      *policy.TargetPorts
+	ports      *compile.TargetPorts
 }
 
 // decision is what holds for all companions of a policy.
@@ -97,7 +97,7 @@ func (c *Controller) rulePorts(p *v1alpha1.FQDNNetworkPolicy) rulePorts {
 	if !known || r.generation != p.Generation || p.Generation == 0 {
 		r = rulePorts{generation: p.Generation, openable: openable(p)}
 		if r.openable {
-			r.ports = policy.NewTargetPorts(p, c.services.Domain())
+			r.ports = compile.NewTargetPorts(p, c.services.Domain())
 		}
 		c.ports[p.UID] = r
 	}
@@ -105,7 +105,7 @@ func (c *Controller) rulePorts(p *v1alpha1.FQDNNetworkPolicy) rulePorts {
 }
 
 // portsOf returns what a companion of a policy opens now beside the endpoint.
-func (r *round) portsOf(p *v1alpha1.FQDNNetworkPolicy, n *networkingv1.NetworkPolicy) (ports policy.PodPorts) {
+func (r *round) portsOf(p *v1alpha1.FQDNNetworkPolicy, n *networkingv1.NetworkPolicy) (ports compile.PodPorts) {
 	if _, may := r.openable[p.UID]; !may {
 		return ports
 	}

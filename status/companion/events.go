@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/status/event"
 )
 
@@ -44,7 +44,7 @@ func (c *Controller) announce(policies map[string]*v1alpha1.FQDNNetworkPolicy, r
 			reason, cause, message = ReasonHeld, held.cause, held.message
 		} else if n := r.cut[id]; n > 0 {
 			reason, cause, message = ReasonTooManyPorts, "", fmt.Sprintf("the Services that the policy's names match lead to %d ports more than the %d "+
-				"for which its companions have room: some of these Services cannot be reached; write narrower names, or allow their pods in a NetworkPolicy", n, policy.MaxTargetPorts)
+				"for which its companions have room: some of these Services cannot be reached; write narrower names, or allow their pods in a NetworkPolicy", n, compile.MaxTargetPorts)
 		}
 		if reason != "" && c.dedup.Due(r.now, event.Key{Kind: v1alpha1.Kind, Object: id + "/" + string(p.UID) + "/" + cause, Reason: reason}) {
 			c.emit(p, reason, message)

@@ -22,6 +22,8 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 func must(t *testing.T, err error) {
@@ -92,7 +94,7 @@ func annotated(p *v1alpha1.FQDNNetworkPolicy, value string) *v1alpha1.FQDNNetwor
 }
 
 // clusterLocal is cluster.local.
-const clusterLocal policy.Name = "\x07cluster\x05local"
+const clusterLocal fqdn.Name = "\x07cluster\x05local"
 
 // leads is a Service of the namespace shop that leads TCP ports to others.
 func leads(name string, ports ...policy.ServicePort) *policy.Service {
@@ -111,13 +113,13 @@ func withName(p *v1alpha1.FQDNNetworkPolicy, name string) *v1alpha1.FQDNNetworkP
 var endpoint = []netip.Prefix{netip.MustParsePrefix("169.254.20.53/32"), netip.MustParsePrefix("fd5c:7a1e:93b4::53/128")}
 
 // noPorts lets companions open the endpoint alone.
-func noPorts(*v1alpha1.FQDNNetworkPolicy, *networkingv1.NetworkPolicy) (none policy.PodPorts) {
+func noPorts(*v1alpha1.FQDNNetworkPolicy, *networkingv1.NetworkPolicy) (none compile.PodPorts) {
 	return none
 }
 
 // anyPort lets them open all.
-func anyPort(*v1alpha1.FQDNNetworkPolicy, *networkingv1.NetworkPolicy) policy.PodPorts {
-	return policy.PodPorts{Numbers: policy.AnyPort}
+func anyPort(*v1alpha1.FQDNNetworkPolicy, *networkingv1.NetworkPolicy) compile.PodPorts {
+	return compile.PodPorts{Numbers: policy.AnyPort}
 }
 
 // emitted drains a recorder.

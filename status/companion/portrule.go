@@ -7,17 +7,18 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // openable tells whether the companions of an accepted policy may open ports: where its rules
 // have some, and what they do not allow is denied.
 func openable(p *v1alpha1.FQDNNetworkPolicy) bool {
-	return p.Spec.Enforcement != v1alpha1.EnforcementAudit && policy.EgressPorts(p) != ""
+	return p.Spec.Enforcement != v1alpha1.EnforcementAudit && compile.EgressPorts(p) != ""
 }
 
 // portRules returns the rules of a NetworkPolicy that open ports to every destination:
 // one, or none without ports, since a rule that has none opens all of them.
-func portRules(ports policy.PodPorts) []networkingv1.NetworkPolicyEgressRule {
+func portRules(ports compile.PodPorts) []networkingv1.NetworkPolicyEgressRule {
 	if ports.Numbers == policy.AnyPort {
 		return []networkingv1.NetworkPolicyEgressRule{{}}
 	}

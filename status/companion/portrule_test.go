@@ -13,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 func TestPortRules(t *testing.T) {
@@ -35,14 +36,14 @@ func TestPortRules(t *testing.T) {
 }
 
 // podPorts reads "SET PROTOCOL/NAME...".
-func podPorts(text string) (out policy.PodPorts) {
+func podPorts(text string) (out compile.PodPorts) {
 	words := strings.Split(text, " ")
 	out.Numbers = policy.PortSet(words[0])
 	for _, word := range words[1:] {
 		protocol, name, _ := strings.Cut(word, "/")
 		for _, p := range []policy.Protocol{policy.TCP, policy.UDP, policy.SCTP} {
 			if p.String() == protocol {
-				out.Names = append(out.Names, policy.PortName{Protocol: p, Name: name})
+				out.Names = append(out.Names, compile.PortName{Protocol: p, Name: name})
 			}
 		}
 	}
@@ -86,7 +87,7 @@ func TestPortRulesAgainstTheSet(t *testing.T) {
 			ranges = append(ranges, r)
 		}
 		set := policy.NewPortSet(ranges...)
-		rules := portRules(policy.PodPorts{Numbers: set})
+		rules := portRules(compile.PodPorts{Numbers: set})
 		for _, p := range protocols {
 			for _, port := range []int32{1, 65535, rng.Int32N(22) + 1, rng.Int32N(22) + 1} {
 				if got, want := lets(rules, p, port), set.Contains(p, uint16(port)); got != want {
@@ -128,8 +129,8 @@ func TestOpenable(t *testing.T) {
 // TestPortsOfServicesInWords: what the companion looks like.
 func TestPortsOfServicesInWords(t *testing.T) {
 	p := withName(withPort(aPolicy("shop", "web"), 443), "db.shop.svc.cluster.local")
-	ports, _ := policy.PodPortsOf(p, policy.NewNamedServices(clusterLocal, []*policy.Service{leads("db", policy.ServicePort{Port: 443, Target: 8443}), leads("zoo", policy.ServicePort{Port: 443, Target: 1})}))
-	ports.Names = append(ports.Names, policy.PortName{Protocol: policy.UDP, Name: "quic"})
+	ports, _ := compile.PodPortsOf(p, compile.NewNamedServices(clusterLocal, []*policy.Service{leads("db", policy.ServicePort{Port: 443, Target: 8443}), leads("zoo", policy.ServicePort{Port: 443, Target: 1})}))
+	ports.Names = append(ports.Names, compile.PortName{Protocol: policy.UDP, Name: "quic"})
 	c := newCompanion(p, &metav1.LabelSelector{}, endpoint[:1])
 	c.Spec.Egress = append(c.Spec.Egress, portRules(ports)...)
 	text, err := yaml.Marshal(c.Spec)

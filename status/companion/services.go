@@ -4,12 +4,13 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Services are the Services of the cluster with a cluster IP, as policy.Cluster.Dialled has
 // them, and the domain of their names.
 type Services struct {
-	Domain policy.Name
+	Domain fqdn.Name
 	List   []*policy.Service
 }
 

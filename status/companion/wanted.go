@@ -15,6 +15,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 const (
@@ -35,7 +36,7 @@ const (
 // name, or no owner.
 func isCompanion(n *networkingv1.NetworkPolicy) bool {
 	owner := metav1.GetControllerOf(n)
-	return strings.HasPrefix(n.Name, policy.CompanionPrefix) && owner != nil && owner.Kind == v1alpha1.Kind && strings.HasPrefix(owner.APIVersion, v1alpha1.Group+"/")
+	return strings.HasPrefix(n.Name, compile.CompanionPrefix) && owner != nil && owner.Kind == v1alpha1.Kind && strings.HasPrefix(owner.APIVersion, v1alpha1.Group+"/")
 }
 
 // limitsEgress tells whether a NetworkPolicy denies some egress to its pods. Its list of
@@ -50,7 +51,7 @@ func limitsEgress(n *networkingv1.NetworkPolicy) bool {
 }
 
 // portsOf returns the ports that a companion of a policy opens beside the endpoint.
-type portsOf func(*v1alpha1.FQDNNetworkPolicy, *networkingv1.NetworkPolicy) policy.PodPorts
+type portsOf func(*v1alpha1.FQDNNetworkPolicy, *networkingv1.NetworkPolicy) compile.PodPorts
 
 // wanted returns the companions that there should be, in order: for each policy and each
 // NetworkPolicy that limits egress in its namespace one for the pods that both select.
@@ -92,16 +93,16 @@ func wanted(
 // with these Services. open tells whether the agents let the companions of a policy open the
 // ports of its rules; it is asked only about policies whose ports may be opened at all.
 func Companions(
-	policies []v1alpha1.FQDNNetworkPolicy, others []*networkingv1.NetworkPolicy, services *policy.NamedServices, endpoint []netip.Prefix,
+	policies []v1alpha1.FQDNNetworkPolicy, others []*networkingv1.NetworkPolicy, services *compile.NamedServices, endpoint []netip.Prefix,
 	open func(*v1alpha1.FQDNNetworkPolicy) bool,
 ) []*networkingv1.NetworkPolicy {
 	byID := make(map[string]*v1alpha1.FQDNNetworkPolicy, len(policies))
 	for i := range policies {
 		byID[policies[i].Namespace+"/"+policies[i].Name] = &policies[i]
 	}
-	all, _ := wanted(byID, others, endpoint, func(p *v1alpha1.FQDNNetworkPolicy, _ *networkingv1.NetworkPolicy) (ports policy.PodPorts) {
-		if accepted, _, _ := policy.Acceptance(policy.Validate(p)); accepted && openable(p) && PortsAlways.requested(p) && open(p) {
-			ports, _ = policy.PodPortsOf(p, services)
+	all, _ := wanted(byID, others, endpoint, func(p *v1alpha1.FQDNNetworkPolicy, _ *networkingv1.NetworkPolicy) (ports compile.PodPorts) {
+		if accepted, _, _ := policy.Acceptance(compile.Validate(p)); accepted && openable(p) && PortsAlways.requested(p) && open(p) {
+			ports, _ = compile.PodPortsOf(p, services)
 		}
 		return ports
 	})
@@ -156,5 +157,5 @@ func companionName(policyName string, selector *metav1.LabelSelector) string {
 		panic(err)
 	}
 	sum := sha256.Sum256([]byte(policyName + "\x00" + string(text)))
-	return policy.CompanionPrefix + hex.EncodeToString(sum[:8])
+	return compile.CompanionPrefix + hex.EncodeToString(sum[:8])
 }

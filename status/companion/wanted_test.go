@@ -14,6 +14,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 const companionText = `egress:
@@ -129,7 +130,7 @@ func TestCompanionsWithPorts(t *testing.T) {
 	yes, no := func(*v1alpha1.FQDNNetworkPolicy) bool { return true }, func(*v1alpha1.FQDNNetworkPolicy) bool { return false }
 	audit := withPort(aPolicy("shop", "web"), 443)
 	audit.Spec.Enforcement = v1alpha1.EnforcementAudit
-	services := policy.NewNamedServices(clusterLocal, []*policy.Service{leads("db", policy.ServicePort{Port: 443, Target: 8443}, policy.ServicePort{Port: 443, TargetName: "sql"})})
+	services := compile.NewNamedServices(clusterLocal, []*policy.Service{leads("db", policy.ServicePort{Port: 443, Target: 8443}, policy.ServicePort{Port: 443, TargetName: "sql"})})
 	for name, c := range map[string]struct {
 		policy *v1alpha1.FQDNNetworkPolicy
 		open   func(*v1alpha1.FQDNNetworkPolicy) bool
@@ -171,7 +172,7 @@ func TestCompanionsWithPorts(t *testing.T) {
 func TestPortsAreAsked(t *testing.T) {
 	var asked []string
 	others := []*networkingv1.NetworkPolicy{limit("shop", "a", map[string]string{"app": "a"}), limit("shop", "b", map[string]string{"app": "b"})}
-	wanted(byID(aPolicy("shop", "web"), aPolicy("bank", "web"), annotated(aPolicy("shop", "no"), "None")), others, endpoint, func(p *v1alpha1.FQDNNetworkPolicy, _ *networkingv1.NetworkPolicy) (none policy.PodPorts) {
+	wanted(byID(aPolicy("shop", "web"), aPolicy("bank", "web"), annotated(aPolicy("shop", "no"), "None")), others, endpoint, func(p *v1alpha1.FQDNNetworkPolicy, _ *networkingv1.NetworkPolicy) (none compile.PodPorts) {
 		asked = append(asked, p.Namespace+"/"+p.Name)
 		return none
 	})
