@@ -268,11 +268,11 @@ func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	return e.raiseEndpoint()
 }
 
-// Status is the state that Enforcer.Status returns, Deviation a part of it.
-type (
-	Status    = stats.Enforcer
-	Deviation = stats.Deviation
-)
+// Status is the state that Enforcer.Status returns.
+type Status = stats.Enforcer
+
+// Deviation is an object of a Status that is not as wanted.
+type Deviation = stats.Deviation
 
 // statusPatience is how long Status waits for a write to end.
 const statusPatience = 500 * time.Millisecond

@@ -45,7 +45,7 @@ func (d *Denials) lookUp(snap *policy.Snapshot, due []pending, most int) (missin
 		if d.o.Reached == nil || p.SourcePort == 0 || !d.matters(snap, p.Packet) {
 			continue
 		}
-		if at, known := d.o.Reached(uint8(p.Protocol), netip.AddrPortFrom(p.Source, p.SourcePort), p.Destination); known {
+		if at, known := d.o.Reached(p.Protocol, netip.AddrPortFrom(p.Source, p.SourcePort), p.Destination); known {
 			p.reached = at
 		} else if p.looks++; p.looks < most {
 			p.settled = false

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -137,7 +138,7 @@ func TestDeadManSwitchAndRemoval(t *testing.T) {
 		if err := tables.Heartbeat(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(ruleset(t), "elements = { 53 expires ") {
+		if !regexp.MustCompile(`elements = \{ 53 (timeout \S+ )?expires `).MatchString(ruleset(t)) {
 			t.Error("the switch is not on after a heartbeat")
 		}
 	}

@@ -22,7 +22,7 @@ func intersect(a, b *metav1.LabelSelector) (both *metav1.LabelSelector, possible
 	byKey := map[string]*keyRequirements{}
 	for _, s := range []*metav1.LabelSelector{a, b} {
 		if _, err := metav1.LabelSelectorAsSelector(s); err != nil {
-			return nil, false, fmt.Errorf("a selector cannot be read: %k", err)
+			return nil, false, fmt.Errorf("a selector cannot be read: %w", err)
 		}
 		for key, value := range s.MatchLabels {
 			requirementsOf(byKey, key).in([]string{value})

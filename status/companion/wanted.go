@@ -28,7 +28,8 @@ const (
 
 	// ManagedByLabel is ManagedBy on everything that an agent writes, but for the Lease of the election.
 	ManagedByLabel = "app.kubernetes.io/managed-by"
-	ManagedBy      = "namegate"
+	// ManagedBy is the value of ManagedByLabel.
+	ManagedBy = "namegate"
 )
 
 // isCompanion tells whether an agent wrote an object: by its name and its owner, so that a
