@@ -41,8 +41,8 @@ help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: need-go ## build the agent, bin/namegate, and the plugin of kubectl: bin/kubectl-namegate
-	$(GO) build -ldflags '-X main.version=$(VERSION)' -o bin/namegate ./cmd/namegate
-	@ln -sf namegate bin/kubectl-namegate
+	@rm -f bin/kubectl-namegate # a link to namegate in older clones
+	$(GO) build -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/namegate ./cmd/kubectl-namegate
 
 test: need-root need-go ## run every test: with the race detector, and on the kernel (root)
 	@e2e/prepare $(programs) $(clients) gcc br_netfilter
@@ -90,11 +90,12 @@ demo-clean: need-root need-go ## remove what killed demos and tests left behind 
 	@$(GO) build -o bin/demo ./e2e/demo
 	@exec bin/demo -clean
 
-lint: need-go verify ## check format, vet, the linters of .golangci.yml and generated files
-	@unformatted=$$(gofmt -l access charts check cmd console crds denial docs e2e enforcer explain image policy proxy suggest); \
+lint: need-go verify ## check format, vet, the linters of .golangci.yml, generated files, and the plugin for macOS and Windows
+	@unformatted=$$(gofmt -l agent audit charts cmd console crds docs e2e enforcer image kernel policy proxy source stats status); \
 	[ -z "$$unformatted" ] || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
 	$(tool) golangci-lint run
+	@for os in darwin windows; do GOOS=$$os $(GO) build -o /dev/null ./cmd/kubectl-namegate || exit 1; done
 
 generate: need-go ## write the CRD manifest and the deepcopy code anew
 	$(tool) controller-gen object crd paths=./crds/v1alpha1 output:object:dir=crds/v1alpha1 output:crd:dir=crds

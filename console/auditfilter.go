@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
 )
 
 // AuditFilter is which lines of the audit log are asked for; its zero value is all.

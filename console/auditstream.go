@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/audit"
 )
 
 // streamPatience is how long somebody who follows may take no line before the

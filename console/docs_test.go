@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/explain"
+	"github.com/namegate/namegate/console/explain"
 )
 
 // TestExamplesOfDocs: what docs/commands.md shows is what is printed.

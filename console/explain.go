@@ -10,11 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/audit/recent"
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/denial"
-	"github.com/namegate/namegate/explain"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
 )
 
 // explain answers why.
@@ -46,7 +46,7 @@ func (c *console) facts(r *request, p *policy.Pod, to explain.Target) explain.Fa
 	s, snap := c.source, c.source.Snapshot()
 	f := explain.Facts{
 		Now: c.now(), Pod: *p, View: snap.ViewOf(p.PodRef), Policies: s.Policies(p.Namespace), Failing: s.Failing(),
-		Trouble: s.Trouble()[p.PodRef], Open: s.Open(p.PodRef), Blocked: s.Guard(), Domain: s.Domain(), Resolvers: s.Resolvers(),
+		Trouble: s.Trouble()[p.PodRef], Open: s.Grants(p.PodRef), Blocked: s.Guard(), Domain: s.Domain(), Resolvers: s.Resolvers(),
 		Flows: c.flows(r, p.PodRef), Free: free(snap, p, s.Policies(p.Namespace)),
 	}
 	if f.Failing != "" && !r.sees("") {
@@ -87,7 +87,7 @@ func allPods(snap *policy.Snapshot, remote []*policy.Pod) iter.Seq[*policy.Pod] 
 }
 
 // others takes what pods of namespaces saw that whoever asks may see.
-func others(r *request, self policy.PodRef, seen []denial.Sighting) (out []denial.Sighting, hidden bool) {
+func others(r *request, self policy.PodRef, seen []recent.Sighting) (out []recent.Sighting, hidden bool) {
 	for _, s := range seen {
 		switch {
 		case s.Pod == self:

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/explain"
+	"github.com/namegate/namegate/console/explain"
 )
 
 // each format, once with colours.

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -61,11 +60,11 @@ func (c *console) grants(r *request) error {
 }
 
 // open returns a pod's grants that have not ended.
-func (c *console) open(p policy.PodRef) []enforcer.Open {
-	return slices.DeleteFunc(c.source.Open(p), func(o enforcer.Open) bool { return !o.Until.After(c.now()) })
+func (c *console) open(p policy.PodRef) []policy.GrantInfo {
+	return slices.DeleteFunc(c.source.Grants(p), func(o policy.GrantInfo) bool { return !o.Until.After(c.now()) })
 }
 
-func (c *console) grantRow(o enforcer.Open) GrantRow {
+func (c *console) grantRow(o policy.GrantInfo) GrantRow {
 	return GrantRow{
 		Node: c.source.Node(), Namespace: o.Pod.Namespace, Pod: o.Pod.Name, UID: o.Pod.UID,
 		Name: o.Name.String(), Address: o.Addr.String(), Ports: string(o.Ports), Until: o.Until.UTC(), By: o.By,

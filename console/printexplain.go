@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/namegate/namegate/explain"
+	"github.com/namegate/namegate/console/explain"
 )
 
 // Explained prints an explanation, and returns the error with which the command

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/audit"
 )
 
 // The widths of what stands in front of a line's own words: lines come one by one,

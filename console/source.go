@@ -6,11 +6,11 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/denial"
-	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Source is what the agent that answers knows. Its methods may be called from any
@@ -39,27 +39,27 @@ type Source interface {
 	// Trouble are sentences on what keeps policies from holding for pods.
 	Trouble() map[policy.PodRef][]string
 
-	// Open are a pod's grants. Only pods with a view have any.
-	Open(policy.PodRef) []enforcer.Open
+	// Grants are a pod's. Only pods with a view have any.
+	Grants(policy.PodRef) []policy.GrantInfo
 	// Ended are grants of a pod for an address that have ended, as far as they are
 	// remembered.
-	Ended(policy.PodRef, netip.Addr) []enforcer.Open
+	Ended(policy.PodRef, netip.Addr) []policy.GrantInfo
 	// Denied are the pod's flows that were denied lately, the newest first.
 	Denied(policy.PodRef) []audit.Flow
 	// Seen are the pod's answers that held an address, SeenByAnybody everybody's.
-	Seen(policy.PodRef, netip.Addr) []denial.Sighting
-	SeenByAnybody(netip.Addr) []denial.Sighting
+	Seen(policy.PodRef, netip.Addr) []recent.Sighting
+	SeenByAnybody(netip.Addr) []recent.Sighting
 	// Asked is what a pod's last question for a name came to, if that is known.
-	Asked(policy.PodRef, policy.Name) (denial.Decision, bool)
+	Asked(policy.PodRef, fqdn.Name) (recent.Decision, bool)
 
 	// Guard is the guard against rebinding of this moment: why a name must not open an
 	// address, "" if it may.
-	Guard() func(policy.Name, netip.Addr) string
+	Guard() func(fqdn.Name, netip.Addr) string
 	// Inside is what an address is in the cluster beside a pod's: "Service" or
 	// "node"; "" for neither.
 	Inside(netip.Addr) string
 	// Domain is the cluster's.
-	Domain() policy.Name
+	Domain() fqdn.Name
 	// Resolvers are whose port 53 the agent answers in place of.
 	Resolvers() []netip.Addr
 

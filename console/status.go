@@ -3,10 +3,9 @@ package console
 import (
 	"time"
 
-	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/manifest"
-	"github.com/namegate/namegate/proxy"
+	"github.com/namegate/namegate/source/manifest"
+	"github.com/namegate/namegate/stats"
 )
 
 // Status is what an agent does and what is wrong: the answer to StatusPath.
@@ -26,10 +25,10 @@ type Status struct {
 	// Paths are the selected pods whose queries do not reach the agent.
 	Paths []FailedPath `json:"failedPaths,omitempty"`
 	// NetworkPolicies and RemotePods are what is known of the cluster for them.
-	NetworkPolicies int             `json:"networkPolicies"`
-	RemotePods      int             `json:"remotePods"`
-	Enforcer        enforcer.Status `json:"enforcer"`
-	Proxy           proxy.Stats     `json:"proxy"`
+	NetworkPolicies int            `json:"networkPolicies"`
+	RemotePods      int            `json:"remotePods"`
+	Enforcer        stats.Enforcer `json:"enforcer"`
+	Proxy           stats.Proxy    `json:"proxy"`
 	// Flows are the denied connections so far.
 	Flows []FlowTotal  `json:"flows,omitempty"`
 	Audit *AuditStatus `json:"audit,omitempty"`

@@ -10,9 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/denial"
-	"github.com/namegate/namegate/explain"
+	"github.com/namegate/namegate/audit/recent"
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // explained returns the answer as text and as it is.
@@ -37,7 +38,7 @@ func explained(t *testing.T, w *world, v Viewer, pod, to string) (string, explai
 func contestedWorld(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, "node-1")
-	w.snap = policy.NewCompiler().Compile(policy.Input{Policies: w.policies, Pods: []policy.Pod{
+	w.snap = compile.New().Compile(compile.Input{Policies: w.policies, Pods: []policy.Pod{
 		pod("shop", "cart-7d9f", "10.1.0.10", nil, "app=cart"), pod("pay", "till", "10.1.0.10", nil),
 		pod("shop", "other", "10.1.0.11", nil, "app=cart"),
 	}})
@@ -62,7 +63,7 @@ func TestContestedIsHidden(t *testing.T) {
 	if text, _ := explained(t, w, some{"shop", "pay", ""}, "shop/cart-7d9f", "www.example.org:443"); !strings.Contains(text, "pay/till") {
 		t.Errorf("who sees all is not told who claims the address:\n%s", text)
 	}
-	w.seen = []denial.Sighting{{Pod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f+pay/till"}, Name: dnsName(t, "secret.pay.test"), Address: netip.MustParseAddr("203.0.113.9"), Asked: noon}}
+	w.seen = []recent.Sighting{{Pod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f+pay/till"}, Name: dnsName(t, "secret.pay.test"), Address: netip.MustParseAddr("203.0.113.9"), Asked: noon}}
 	if text, _ := explained(t, w, some{"shop"}, "shop/other", "203.0.113.9"); strings.Contains(text, "secret") || strings.Contains(text, "till") {
 		t.Errorf("what both claimants asked for is told:\n%s", text)
 	}
@@ -124,11 +125,11 @@ func TestTheRunningPodOfAName(t *testing.T) {
 		"it has ended":         {[]func(*policy.Pod){ended}, "ended"},
 	} {
 		w := newWorld(t, "node-1")
-		in := policy.Input{}
+		in := compile.Input{}
 		for _, change := range c.pods {
 			in.Pods = append(in.Pods, pod("shop", "db-0", "", change))
 		}
-		w.snap = policy.NewCompiler().Compile(in)
+		w.snap = compile.New().Compile(in)
 		console := &console{source: w, now: clock}
 		if got, err := console.find("shop", "db-0"); err != nil || got.UID != c.want {
 			t.Errorf("%s: %+v, %v; want %s", what, got, err, c.want)

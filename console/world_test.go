@@ -20,13 +20,14 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/denial"
-	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/manifest"
-	"github.com/namegate/namegate/proxy"
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/source/manifest"
+	"github.com/namegate/namegate/stats"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -102,11 +103,11 @@ type world struct {
 	unread          string
 	services        map[netip.Addr]*policy.Service
 
-	open    []enforcer.Open
-	ended   []enforcer.Open
+	open    []policy.GrantInfo
+	ended   []policy.GrantInfo
 	flows   map[policy.PodRef][]audit.Flow
-	seen    []denial.Sighting
-	asked   map[policy.Name]denial.Decision
+	seen    []recent.Sighting
+	asked   map[fqdn.Name]recent.Decision
 	failing string
 	trouble map[policy.PodRef][]string
 	recent  []byte
@@ -116,7 +117,7 @@ type world struct {
 
 func newWorld(t *testing.T, node string) *world {
 	t.Helper()
-	w := &world{node: node, asked: map[policy.Name]denial.Decision{}, flows: map[policy.PodRef][]audit.Flow{}}
+	w := &world{node: node, asked: map[fqdn.Name]recent.Decision{}, flows: map[policy.PodRef][]audit.Flow{}}
 	for doc := range strings.SplitSeq(policies, "---\n") {
 		var p v1alpha1.FQDNNetworkPolicy
 		if err := yaml.UnmarshalStrict([]byte(doc), &p); err != nil {
@@ -133,19 +134,19 @@ func newWorld(t *testing.T, node string) *world {
 		pod("shop", "far", "10.2.0.10", func(p *policy.Pod) { p.NodeName = "node-2" }, "app=cart"),
 		pod("pay", "cart-7d9f", "10.1.0.20", nil),
 	}
-	w.snap = policy.NewCompiler().Compile(policy.Input{Policies: w.policies, Pods: pods})
+	w.snap = compile.New().Compile(compile.Input{Policies: w.policies, Pods: pods})
 	w.beside(pods[0].PodRef)
 	cart, pay := pods[0].PodRef, pods[6].PodRef
-	grant := func(p policy.PodRef, name, addr, by string, in time.Duration) enforcer.Open {
-		return enforcer.Open{Pod: p, Addr: netip.MustParseAddr(addr), Ports: "tcp/443", Name: dnsName(t, name), Until: noon.Add(in), By: by}
+	grant := func(p policy.PodRef, name, addr, by string, in time.Duration) policy.GrantInfo {
+		return policy.GrantInfo{Pod: p, Addr: netip.MustParseAddr(addr), Ports: "tcp/443", Name: dnsName(t, name), Until: noon.Add(in), By: by}
 	}
-	w.open = []enforcer.Open{
+	w.open = []policy.GrantInfo{
 		grant(cart, "www.example.org", "192.0.2.10", "shop/base www.example.org", 250*time.Second),
 		grant(cart, "a.cdn.test", "2001:db8::6", "shop/base *.cdn.test", time.Hour),
 		grant(cart, "old.cdn.test", "192.0.2.11", "shop/base *.cdn.test", -time.Second),
 		grant(pay, "bank.test", "198.51.100.1", "", time.Minute),
 	}
-	w.seen = []denial.Sighting{
+	w.seen = []recent.Sighting{
 		{Pod: pay, Name: dnsName(t, "secret.pay.test"), Address: netip.MustParseAddr("203.0.113.7"), Asked: noon.Add(-time.Minute)},
 		{Pod: cart, Name: dnsName(t, "bank.test"), Address: netip.MustParseAddr("203.0.113.5"), Asked: noon.Add(-time.Minute)},
 	}
@@ -182,9 +183,9 @@ func (w *world) beside(ref policy.PodRef) {
 	w.services = map[netip.Addr]*policy.Service{netip.MustParseAddr("10.96.0.20"): at("db", 5432, 5432), netip.MustParseAddr("10.96.0.21"): at("db-admin", 80, 8080)}
 }
 
-func dnsName(t *testing.T, s string) policy.Name {
+func dnsName(t *testing.T, s string) fqdn.Name {
 	t.Helper()
-	n, err := policy.ParseName(s)
+	n, err := fqdn.ParseName(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +222,7 @@ func (w *world) Remote() ([]*policy.Pod, string)          { return w.remote, w.u
 func (w *world) Services() map[netip.Addr]*policy.Service { return w.services }
 func (w *world) Failing() string                          { return w.failing }
 func (w *world) Trouble() map[policy.PodRef][]string      { return w.trouble }
-func (w *world) Open(p policy.PodRef) (out []enforcer.Open) {
+func (w *world) Grants(p policy.PodRef) (out []policy.GrantInfo) {
 	for _, o := range w.open {
 		if o.Pod == p {
 			out = append(out, o)
@@ -229,9 +230,9 @@ func (w *world) Open(p policy.PodRef) (out []enforcer.Open) {
 	}
 	return out
 }
-func (w *world) Ended(policy.PodRef, netip.Addr) []enforcer.Open { return w.ended }
-func (w *world) Denied(p policy.PodRef) []audit.Flow             { return w.flows[p] }
-func (w *world) Seen(p policy.PodRef, a netip.Addr) (out []denial.Sighting) {
+func (w *world) Ended(policy.PodRef, netip.Addr) []policy.GrantInfo { return w.ended }
+func (w *world) Denied(p policy.PodRef) []audit.Flow                { return w.flows[p] }
+func (w *world) Seen(p policy.PodRef, a netip.Addr) (out []recent.Sighting) {
 	for _, s := range w.SeenByAnybody(a) {
 		if s.Pod == p {
 			out = append(out, s)
@@ -240,7 +241,7 @@ func (w *world) Seen(p policy.PodRef, a netip.Addr) (out []denial.Sighting) {
 	return out
 }
 
-func (w *world) SeenByAnybody(a netip.Addr) (out []denial.Sighting) {
+func (w *world) SeenByAnybody(a netip.Addr) (out []recent.Sighting) {
 	for _, s := range w.seen {
 		if s.Address == a {
 			out = append(out, s)
@@ -249,13 +250,13 @@ func (w *world) SeenByAnybody(a netip.Addr) (out []denial.Sighting) {
 	return out
 }
 
-func (w *world) Asked(_ policy.PodRef, n policy.Name) (denial.Decision, bool) {
+func (w *world) Asked(_ policy.PodRef, n fqdn.Name) (recent.Decision, bool) {
 	d, ok := w.asked[n]
 	return d, ok
 }
 
-func (w *world) Guard() func(policy.Name, netip.Addr) string {
-	return func(_ policy.Name, a netip.Addr) string {
+func (w *world) Guard() func(fqdn.Name, netip.Addr) string {
+	return func(_ fqdn.Name, a netip.Addr) string {
 		if a.IsPrivate() {
 			return "pod"
 		}
@@ -263,7 +264,7 @@ func (w *world) Guard() func(policy.Name, netip.Addr) string {
 	}
 }
 func (w *world) Inside(netip.Addr) string { return "" }
-func (w *world) Domain() policy.Name      { n, _ := policy.ParseName("cluster.local"); return n }
+func (w *world) Domain() fqdn.Name        { n, _ := fqdn.ParseName("cluster.local"); return n }
 func (w *world) Resolvers() []netip.Addr  { return []netip.Addr{netip.MustParseAddr("10.96.0.10")} }
 func (w *world) Recent() []byte           { return w.recent }
 func (w *world) Follow() Follower {
@@ -347,7 +348,7 @@ func busy() Status {
 		Files:    []manifest.FileError{{File: "/etc/namegate/manifests/a.yaml", Reason: "line 3: no colon", Since: noon}},
 		Problems: []policy.Problem{{Object: "policy shop/base", Reason: policy.ReasonPartiallyInvalid, Path: "spec.egress[0].matches[0]", Message: "a bell \a and \x1b[31mred"}},
 		Away:     &Away{Since: noon, Error: "connection refused"}, Paths: []FailedPath{{"shop/cart-7d9f", "dropped"}},
-		Enforcer: enforcer.Status{
+		Enforcer: stats.Enforcer{
 			Selected: 3, Grants: 12, Homeless: []netip.Addr{netip.MustParseAddr("10.1.0.10")}, Unseen: []netip.Addr{netip.MustParseAddr("10.1.0.11")},
 			Serving: map[netip.Addr]netip.Addr{
 				netip.MustParseAddr("192.0.2.53"): netip.MustParseAddr("169.254.20.64"), netip.MustParseAddr("10.96.0.10"): netip.MustParseAddr("169.254.20.65"),
@@ -355,7 +356,7 @@ func busy() Status {
 			Intercepting: true, PeerSets: 2, PeerEntries: 40, Bypassing: []netip.Addr{netip.MustParseAddr("10.1.0.11")},
 		},
 		NetworkPolicies: 3, RemotePods: 38,
-		Proxy: proxy.Stats{CacheHits: 31, CacheMisses: 12, CacheStale: 3, Prefetches: 4, Followed: 5, ShedPod: 6, ShedAll: 7, ShedZone: 8},
+		Proxy: stats.Proxy{CacheHits: 31, CacheMisses: 12, CacheStale: 3, Prefetches: 4, Followed: 5, ShedPod: 6, ShedAll: 7, ShedZone: 8},
 		Flows: []FlowTotal{{"denied", "unmatched", 12}, {"denied", "address", 0}, {"would-deny", "ports", 3}},
 		Audit: &AuditStatus{Written: 9, Dropped: 1},
 	}

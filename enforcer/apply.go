@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/namegate/namegate/enforcer/ipset"
-	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -325,7 +325,7 @@ func (e *Enforcer) writeTable(ctx context.Context, key chainsKey, want iptables.
 	if !known {
 		written = there[key.table]
 		if there == nil {
-			e.glanceAt(key)
+			e.noteFingerprint(key)
 			var err error
 			if written, err = e.k.Chains.Save(ctx, key.family, key.table); err != nil {
 				return err
@@ -360,16 +360,16 @@ func (e *Enforcer) writeTable(ctx context.Context, key chainsKey, want iptables.
 		}
 		return err
 	}
-	e.glanceAt(key)
+	e.noteFingerprint(key)
 	e.wrote(key, want)
 	return nil
 }
 
 // wrote notes what a table holds now. Where the kernel does not tell of changes, another
-// program's may have come between the write and the glance: the table is compared soon.
+// program's may have come between the write and the fingerprint: the table is compared soon.
 func (e *Enforcer) wrote(key chainsKey, want iptables.Chains) {
 	e.chains[key], e.expected[key] = want, printed(key, want)
-	if look, glanced := e.glances[key]; !glanced || look != "" {
+	if last, noted := e.fingerprints[key]; !noted || last != "" {
 		e.unverified[key] = true
 	}
 }
@@ -388,14 +388,14 @@ func printed(key chainsKey, want iptables.Chains) iptables.Chains {
 
 func sameChains(a, b iptables.Chains) bool { return maps.EqualFunc(a, b, slices.Equal) }
 
-// glanceAt notes how a table looks before it is read: what is changed after shows.
-func (e *Enforcer) glanceAt(key chainsKey) {
-	look, err := e.k.Chains.Glance(key.family, key.table)
+// noteFingerprint notes the fingerprint of a table before it is read: later changes show.
+func (e *Enforcer) noteFingerprint(key chainsKey) {
+	fingerprint, err := e.k.Chains.Fingerprint(key.family, key.table)
 	if err != nil {
-		delete(e.glances, key)
+		delete(e.fingerprints, key)
 		return
 	}
-	e.glances[key] = look
+	e.fingerprints[key] = fingerprint
 }
 
 // missing adds to a transaction what a table needs of which nothing is known:

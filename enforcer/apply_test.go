@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/conntrack"
-	"github.com/namegate/namegate/enforcer/iptables"
-	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 )
 

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/kernel/ipset"
 )
 
 // batch is addresses that go to the kernel together, gathered set by set. The

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/iptables"
-	"github.com/namegate/namegate/enforcer/nft"
+	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/kernel/nft"
 )
 
 // surveyed are the chains of each variant of iptables, in the order of variants.
@@ -26,7 +26,7 @@ func (e *Enforcer) survey(ctx context.Context) (surveyed, error) {
 	found := surveyed{at: e.now()}
 	for _, table := range tables {
 		for _, f := range ipVersions {
-			e.glanceAt(chainsKey{f, table})
+			e.noteFingerprint(chainsKey{f, table})
 		}
 	}
 	for _, in := range e.k.variants() {
@@ -42,18 +42,18 @@ func (e *Enforcer) survey(ctx context.Context) (surveyed, error) {
 // checkMark refuses a mark bit that a rule of another program uses, by whichever
 // variant of iptables.
 func (e *Enforcer) checkMark(ctx context.Context, found []iptables.Everything) error {
-	read := map[nft.Named]bool{}
+	read := map[nft.Table]bool{}
 	for _, all := range found {
 		for f, tables := range all {
 			if by := markUser(tables, e.cfg.Mark); by != "" {
 				return e.markTaken(f.String() + " " + by)
 			}
 			for name := range tables {
-				read[nft.Named{Family: familyWords[f], Name: name}] = true
+				read[nft.Table{Family: familyWords[f], Name: name}] = true
 			}
 		}
 	}
-	use, err := e.k.Tables.MarkUse(ctx, e.cfg.Mark, func(n nft.Named) bool { return read[n] })
+	use, err := e.k.Tables.MarkUse(ctx, e.cfg.Mark, func(n nft.Table) bool { return read[n] })
 	if err == nil && use != "" {
 		err = e.markTaken("nft " + use)
 	}

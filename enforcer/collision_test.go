@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/kernel/iptables"
 )
 
 func TestUsesMark(t *testing.T) {
@@ -83,11 +83,11 @@ func TestStartRefusesATakenBit(t *testing.T) {
 	}
 	for i, test := range slices.Concat(tests, tests) {
 		w := newNode(t)
-		w.elsewhere = iptables.NewFake()
+		w.otherBackend = iptables.NewFake()
 		tx := iptables.NewTransaction(test.family, test.table)
 		tx.Replace(test.chain, test.rule)
 		// By either variant.
-		if err := []*iptables.Fake{w.chains, w.elsewhere}[i/len(tests)].Restore(context.Background(), tx); err != nil {
+		if err := []*iptables.Fake{w.chains, w.otherBackend}[i/len(tests)].Restore(context.Background(), tx); err != nil {
 			t.Fatal(err)
 		}
 		w.boot()

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/ipset"
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // The comment of a set entry is what the next agent needs to take a grant over:
@@ -91,7 +91,7 @@ func parseComment(s string, epoch time.Time) []reason {
 		if err != nil || name == "" {
 			continue
 		}
-		n, err := policy.ParseName(name)
+		n, err := fqdn.ParseName(name)
 		if err != nil {
 			continue
 		}

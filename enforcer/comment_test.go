@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/namegate/namegate/enforcer/ipset"
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // at is a moment of the fake clock, which ran from 1970 on.
@@ -58,7 +58,7 @@ func TestCommentText(t *testing.T) {
 }
 
 // randomName has labels of any bytes, as a pod may ask them below a "*".
-func randomName(r *rand.Rand) policy.Name {
+func randomName(r *rand.Rand) fqdn.Name {
 	var wire []byte
 	for range r.IntN(4) {
 		n := 1 + r.IntN(12)
@@ -74,7 +74,7 @@ func randomName(r *rand.Rand) policy.Name {
 			wire = append(wire, c)
 		}
 	}
-	return policy.Name(wire)
+	return fqdn.Name(wire)
 }
 
 func TestCommentComesBack(t *testing.T) {
@@ -170,7 +170,7 @@ func FuzzParseComment(f *testing.F) {
 }
 
 func TestANameWithASemicolonComesBack(t *testing.T) {
-	want := reason{name: policy.Name("\x02a;"), until: at(12), by: originOf([]string{"shop/allow *"})}
+	want := reason{name: fqdn.Name("\x02a;"), until: at(12), by: originOf([]string{"shop/allow *"})}
 	got := parseComment(comment([]reason{want}), epoch)
 	if len(got) != 1 || got[0].name != want.name {
 		t.Errorf("%q came back as %v", comment([]reason{want}), got)

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Covered tells whether each address of each grant is acknowledged by the kernel
@@ -35,7 +36,7 @@ func (e *Enforcer) Covered(grants []policy.Grant) bool {
 func (e *Enforcer) Epoch() uint64 { return e.grants.epoch.Load() }
 
 // covers tells whether it covers those of the addresses that are of its family.
-func (s *grantSet) covers(addrs []netip.Addr, ipv4 bool, name policy.Name, until moment) bool {
+func (s *grantSet) covers(addrs []netip.Addr, ipv4 bool, name fqdn.Name, until moment) bool {
 	i := 0
 	for i < len(addrs) && addrs[i].Is4() != ipv4 {
 		i++

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/namegate/namegate/enforcer/conntrack"
-	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
 

@@ -53,7 +53,7 @@ func TestWhatAChangeAsksOfConntrack(t *testing.T) {
 				w.answer(p, "www.example.org", 60, "192.0.2.1 2001:db8::1")
 				w.answer(p, "mail.test", 60, "192.0.2.3 2001:db8::3")
 			}
-			before, s := w.flows.Looks(), w.compile(test.pods, test.policies...)
+			before, s := w.flows.Scans(), w.compile(test.pods, test.policies...)
 			if err := w.e.Prepare(context.Background(), s); err != nil {
 				t.Fatal(err)
 			}
@@ -65,7 +65,7 @@ func TestWhatAChangeAsksOfConntrack(t *testing.T) {
 			if err := w.e.Commit(context.Background()); err != nil {
 				t.Fatal(err)
 			}
-			if got := w.flows.Looks() - before; got != test.looks {
+			if got := w.flows.Scans() - before; got != test.looks {
 				t.Errorf("the table was looked through %d times, want %d", got, test.looks)
 			}
 		})
@@ -93,9 +93,9 @@ func TestWhatAChangeAsksOfConntrack(t *testing.T) {
 			{"a NetworkPolicy goes", func() { w.netpols = nil }, begin, 2},
 		} {
 			step.do()
-			before := w.flows.Looks()
+			before := w.flows.Scans()
 			w.apply(step.pods, allow, more)
-			if got := w.flows.Looks() - before; got != step.looks {
+			if got := w.flows.Scans() - before; got != step.looks {
 				t.Errorf("%s: the table was looked through %d times, want %d", step.what, got, step.looks)
 			}
 		}
@@ -104,9 +104,9 @@ func TestWhatAChangeAsksOfConntrack(t *testing.T) {
 		w := newWorld(t)
 		w.apply(begin, allow, more)
 		w.answer(web, "www.example.org", 60, "192.0.2.1 2001:db8::1")
-		before := w.flows.Looks()
+		before := w.flows.Scans()
 		w.expire(time.Hour)
-		if got := w.flows.Looks() - before; got != 0 || w.dials("10.1.0.5", "192.0.2.1", 443) {
+		if got := w.flows.Scans() - before; got != 0 || w.dials("10.1.0.5", "192.0.2.1", 443) {
 			t.Errorf("the table was looked through %d times", got)
 		}
 	})

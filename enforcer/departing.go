@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/kernel/ipset"
 )
 
 // While one agent follows another both grant, and both answer: the one that goes

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/kernel/iptables"
 )
 
 // flat is how many rules a chain may hold before it branches: a walk through

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/kernel/iptables"
 )
 
 // randomAddrs returns distinct addresses as nodes have them: most in one small

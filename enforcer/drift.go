@@ -11,17 +11,6 @@ import (
 // deviations are repaired within a fraction of it.
 const deviationGrace = time.Second
 
-// Deviation is an object in the kernel, or a duty of the agent, that is not as wanted.
-type Deviation struct {
-	// Object is for example "nft chain inet namegate judge", "IPv4 mangle chains" or
-	// "heartbeat".
-	Object string `json:"object"`
-	// Since is when the deviation was noticed.
-	Since time.Time `json:"since"`
-	// Error is why it could not be repaired, "" where a repair is still to come.
-	Error string `json:"error,omitempty"`
-}
-
 // The sources of deviations. Each replaces its own.
 const (
 	fromKernel    = "kernel"    // the comparison of the kernel with the wanted state

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/nft"
+	"github.com/namegate/namegate/kernel/nft"
 )
 
 // Generations serve on addresses beside the default endpoint: the rest of its
@@ -108,12 +108,12 @@ const heartbeat = time.Second
 // beatMost bounds a heartbeat: one that begins when it is due and takes this long still
 // renews interception in time. A node without processor time has queries that are
 // answered late, and those are better than none.
-const beatMost = nft.AliveTimeout - heartbeat
+const beatMost = nft.HeartbeatTimeout - heartbeat
 
 // KeepAlive renews interception once a second for as long as probe succeeds; it
 // must ask the proxy's own serving sockets. When interception comes back after it
 // had ended, returned is called: pods were answered by the resolver meanwhile. It
-// returns when ctx ends; interception goes on for AliveTimeout unless Rest is called.
+// returns when ctx ends; interception goes on for nft.HeartbeatTimeout unless Disable is called.
 func (e *Enforcer) KeepAlive(ctx context.Context, probe func(context.Context) error, returned func()) error {
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
@@ -126,7 +126,7 @@ func (e *Enforcer) KeepAlive(ctx context.Context, probe func(context.Context) er
 		}
 		failing = e.tell(failing, began, err)
 		if now := e.now(); err == nil {
-			if now.Sub(last) > nft.AliveTimeout {
+			if now.Sub(last) > nft.HeartbeatTimeout {
 				go returned()
 			}
 			last = now
@@ -148,9 +148,9 @@ func (e *Enforcer) renewHeartbeat() {
 	}
 }
 
-// Rest ends interception at once, after KeepAlive: the resolver answers pods while
+// Disable ends interception at once, after KeepAlive: the resolver answers pods while
 // no agent does.
-func (e *Enforcer) Rest(ctx context.Context) error { return e.k.Tables.Rest(ctx) }
+func (e *Enforcer) Disable(ctx context.Context) error { return e.k.Tables.Disable(ctx) }
 
 // tell reports a heartbeat that began at a moment and failed, and logs the changes between
 // beating and failing, not each beat.
@@ -176,7 +176,7 @@ func (e *Enforcer) beat(ctx context.Context, probe func(context.Context) error) 
 	if err := probe(ctx); err != nil {
 		return err
 	}
-	if err := e.k.Tables.Alive(ctx); err != nil {
+	if err := e.k.Tables.Heartbeat(ctx); err != nil {
 		return err
 	}
 	e.beaten.Store(int64(e.moment(e.now())))

@@ -178,7 +178,7 @@ func TestKeepAliveTellsOfTheReturn(t *testing.T) {
 	if err := <-over; err != nil || !w.on() {
 		t.Errorf("after the last beat: %v, on: %v", err, w.on())
 	}
-	if err := w.e.Rest(context.Background()); err != nil || w.on() {
+	if err := w.e.Disable(context.Background()); err != nil || w.on() {
 		t.Errorf("at rest: %v, on: %v", err, w.on())
 	}
 }

@@ -19,12 +19,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/conntrack"
-	"github.com/namegate/namegate/enforcer/ipset"
-	"github.com/namegate/namegate/enforcer/iptables"
-	"github.com/namegate/namegate/enforcer/link"
-	"github.com/namegate/namegate/enforcer/nft"
+	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/kernel/link"
+	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/stats"
 )
 
 // DefaultMark is the mark bit that says allowed, where nothing else is configured.
@@ -54,20 +55,20 @@ type Config struct {
 type Kernel struct {
 	Sets   ipset.Interface
 	Chains iptables.Interface
-	// Elsewhere are the chains of the other variant of iptables, nil where the node
+	// OtherBackend are the chains of the other variant of iptables, nil where the node
 	// has none: nothing is written there, and what an earlier agent left there goes.
-	Elsewhere iptables.Interface
-	Tables    *nft.Tables
-	Flows     conntrack.Interface
-	Links     link.Interface
+	OtherBackend iptables.Interface
+	Tables       *nft.Tables
+	Flows        conntrack.Interface
+	Links        link.Interface
 }
 
 // variants are the places in which our chains may be, the one to write to last.
 func (k *Kernel) variants() []iptables.Interface {
-	if k.Elsewhere == nil {
+	if k.OtherBackend == nil {
 		return []iptables.Interface{k.Chains}
 	}
-	return []iptables.Interface{k.Elsewhere, k.Chains}
+	return []iptables.Interface{k.OtherBackend, k.Chains}
 }
 
 // Enforcer holds the kernel to the last snapshot.
@@ -92,7 +93,7 @@ type Enforcer struct {
 	rendered      map[iptables.Family]map[policy.PodRef]rendering
 	unverified    map[chainsKey]bool   // written and not compared since
 	nextReading   time.Time            // when these may be read, so that reading takes a bounded share of a core
-	glances       map[chainsKey]string // at the tables, before they were read
+	fingerprints  map[chainsKey]string // of the tables, taken before they were read
 	holds         map[string]int       // how many entries the sets that are always there hold
 	turns         turns                // of comparing the members of sets
 	differing     differing            // what that showed
@@ -147,7 +148,7 @@ type Enforcer struct {
 	// asked are the addresses that are asked for DNS.
 	asked atomic.Pointer[map[netip.Addr]bool]
 	// takenBack is told of grants that a policy does not allow any more.
-	takenBack func(Open)
+	takenBack func(policy.GrantInfo)
 
 	grants  *grantTable
 	batch   batch         // of who holds the grant table's plan
@@ -206,7 +207,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		suspected:     make(chan struct{}, 1),
 		renew:         make(chan struct{}, 1),
 		rendered:      map[iptables.Family]map[policy.PodRef]rendering{iptables.IPv4: {}, iptables.IPv6: {}},
-		glances:       map[chainsKey]string{},
+		fingerprints:  map[chainsKey]string{},
 		holds:         map[string]int{},
 		homes:         map[netip.Addr]home{},
 		lists:         peerLists{},
@@ -267,37 +268,11 @@ func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	return e.raiseEndpoint()
 }
 
-// Status is what the enforcer says of itself.
-type Status struct {
-	Selected int `json:"selected"`
-	Grants   int `json:"grants"`
-	// Homeless are addresses of selected pods that no interface leads to: their
-	// source is not checked.
-	Homeless []netip.Addr `json:"homeless,omitempty"`
-	// HomeRefused are addresses of selected pods on bridges that no port of their own
-	// leads to: nothing is accepted from them.
-	HomeRefused []netip.Addr `json:"homeRefused,omitempty"`
-	// Unseen are addresses of selected pods on bridges whose packets netfilter
-	// does not see: nothing is enforced between pods of one bridge.
-	Unseen  []netip.Addr              `json:"unseen,omitempty"`
-	Serving map[netip.Addr]netip.Addr `json:"serving"`
-	Repairs uint64                    `json:"repairs"`
-	// Deviations are what has not been as wanted for more than a second.
-	Deviations []Deviation `json:"deviations,omitempty"`
-	Refused    uint64      `json:"refusedGrants"`
-	// Evicted counts grants that ended before their deadline because their pod
-	// had too many.
-	Evicted uint64 `json:"evictedGrants"`
-	// Intercepting: DNS packets of selected pods come to this agent now.
-	Intercepting bool `json:"intercepting"`
-	// PeerSets are the peers of NetworkPolicies that the kernel has as sets, each of a
-	// family one; PeerEntries is what they hold together.
-	PeerSets    int `json:"peerSets"`
-	PeerEntries int `json:"peerEntries"`
-	// Bypassing are pods that sent DNS straight to a pod behind a resolver lately: a load
-	// balancer of eBPF leads it past interception.
-	Bypassing []netip.Addr `json:"bypassing,omitempty"`
-}
+// Status is the state that Enforcer.Status returns.
+type Status = stats.Enforcer
+
+// Deviation is an object of a Status that is not as wanted.
+type Deviation = stats.Deviation
 
 // statusPatience is how long Status waits for a write to end.
 const statusPatience = 500 * time.Millisecond

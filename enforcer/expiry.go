@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/kernel/ipset"
 )
 
 // due is one grant's place in the queue. A grant that was extended meanwhile is

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/enforcer/conntrack"
-	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 )
 

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 const (
@@ -241,10 +242,10 @@ func (p *podGrants) allows(g *policy.Grant) bool {
 }
 
 // allowsName tells whether a view of the pod allows a name on ports. The caller holds plan.
-func (p *podGrants) allowsName(name policy.Name, ports policy.PortSet) bool {
+func (p *podGrants) allowsName(name fqdn.Name, ports policy.PortSet) bool {
 	return slices.ContainsFunc(p.views, func(v *policy.View) bool { return viewAllows(v, name, ports) })
 }
 
-func viewAllows(v *policy.View, name policy.Name, ports policy.PortSet) bool {
+func viewAllows(v *policy.View, name fqdn.Name, ports policy.PortSet) bool {
 	return v != nil && slices.ContainsFunc(v.Decide(name).Matches, func(m *policy.Match) bool { return !m.Audit && m.Ports == ports })
 }

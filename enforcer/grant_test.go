@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
 

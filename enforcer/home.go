@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -13,7 +13,7 @@ import (
 type home struct {
 	link.Home
 	pod  policy.PodRef
-	word link.Word
+	word link.Evidence
 }
 
 func (h home) nowhere() bool { return h.Home == link.Home{} }
@@ -163,13 +163,13 @@ func (c *claim) found(homes []link.Found) (more []claim) {
 		c.refused = c.trust < kept
 		return nil
 	}
-	if c.trust == kept && slices.Contains(homes, link.Found{Home: c.home, Word: link.Seen}) {
+	if c.trust == kept && slices.Contains(homes, link.Found{Home: c.home, Evidence: link.Seen}) {
 		c.trust = seen
 		return nil
 	}
 	for _, h := range homes {
 		t := heard
-		if h.Word == link.Seen {
+		if h.Evidence == link.Seen {
 			t = seen
 		}
 		more = append(more, claim{addr: c.addr, pod: c.pod, home: h.Home, trust: t})

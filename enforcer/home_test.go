@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -183,10 +183,10 @@ func (w *world) sees(a string, ports ...string) { w.finds(link.Seen, a, ports) }
 // hears lets a bridge hear an address from a port.
 func (w *world) hears(a string, ports ...string) { w.finds(link.Heard, a, ports) }
 
-func (w *world) finds(by link.Word, a string, ports []string) {
+func (w *world) finds(by link.Evidence, a string, ports []string) {
 	var found []link.Found
 	for _, p := range ports {
-		found = append(found, link.Found{Home: port(p), Word: by})
+		found = append(found, link.Found{Home: port(p), Evidence: by})
 	}
 	w.links.SetFound(addr(a), found...)
 }

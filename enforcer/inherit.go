@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/namegate/namegate/enforcer/iptables"
-	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 )
 

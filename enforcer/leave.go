@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/kernel/iptables"
 )
 
 // What an earlier agent wrote in another place than this one does, in another table
@@ -28,8 +28,8 @@ func (e *Enforcer) leave(ctx context.Context) error {
 			return err
 		}
 	}
-	if e.k.Elsewhere != nil {
-		if err := leaveAll(ctx, e.k.Elsewhere); err != nil {
+	if e.k.OtherBackend != nil {
+		if err := leaveAll(ctx, e.k.OtherBackend); err != nil {
 			return err
 		}
 	}

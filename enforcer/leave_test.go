@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -48,9 +48,9 @@ func TestAnOlderLayoutGoesWhenTheNewOneIsInForce(t *testing.T) {
 		{"everywhere", allTables[:1], allTables},
 	} {
 		w := newNode(t)
-		w.elsewhere = iptables.NewFake()
+		w.otherBackend = iptables.NewFake()
 		older(t, w.chains, test.here...)
-		older(t, w.elsewhere, test.elsewhere...)
+		older(t, w.otherBackend, test.elsewhere...)
 		for _, f := range ipVersions {
 			set := staticSets()[0]
 			set.Name, set.IPv6 = setPrefix(f)+"chosen", f == iptables.IPv6
@@ -59,11 +59,11 @@ func TestAnOlderLayoutGoesWhenTheNewOneIsInForce(t *testing.T) {
 			}
 		}
 		w.restart()
-		before := oldLines(w.chains) + oldLines(w.elsewhere)
-		outside := oldLines(w.elsewhere)
+		before := oldLines(w.chains) + oldLines(w.otherBackend)
+		outside := oldLines(w.otherBackend)
 		w.seams.before = func(step string) {
 			if strings.HasPrefix(step, "restore") || strings.HasPrefix(step, "nft") {
-				if got := oldLines(w.elsewhere); got != outside {
+				if got := oldLines(w.otherBackend); got != outside {
 					t.Errorf("%s: before %s of the old only %d of %d lines are left", test.name, step, got, outside)
 				}
 			}
@@ -71,21 +71,21 @@ func TestAnOlderLayoutGoesWhenTheNewOneIsInForce(t *testing.T) {
 		if err := w.e.Prepare(context.Background(), w.compile([]policy.Pod{pod("web", "10.1.0.5", "allow")}, pol("allow", "tcp/443 www.example.org"))); err != nil {
 			t.Fatal(err)
 		}
-		if got := oldLines(w.chains) + oldLines(w.elsewhere); got != before || before == 0 {
+		if got := oldLines(w.chains) + oldLines(w.otherBackend); got != before || before == 0 {
 			t.Errorf("%s: %d lines of the old are left before anything new is in force, want %d", test.name, got, before)
 		}
 		if err := w.e.Commit(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		w.seams.before = nil
-		if got := oldLines(w.chains) + oldLines(w.elsewhere); got != 0 {
+		if got := oldLines(w.chains) + oldLines(w.otherBackend); got != 0 {
 			t.Errorf("%s: %d lines of the old are left", test.name, got)
 		}
 		if names, err := w.sets.Names(); err != nil || strings.Contains(strings.Join(names, " "), "chosen") {
 			t.Errorf("%s: of the old a set is left: %v, %v", test.name, names, err)
 		}
 		for _, table := range append(test.here, test.elsewhere...) {
-			if !strings.Contains(w.chains.Dump(4, table)+w.elsewhere.Dump(4, table), "-A OTHER -j ACCEPT") {
+			if !strings.Contains(w.chains.Dump(4, table)+w.otherBackend.Dump(4, table), "-A OTHER -j ACCEPT") {
 				t.Errorf("%s: another program's rule in %s is gone", test.name, table)
 			}
 		}
@@ -101,14 +101,14 @@ func TestInheritanceOfTheOtherVariant(t *testing.T) {
 	w, _ := web(t)
 	f := flow("10.1.0.5:1001", "192.0.2.99:443")
 	w.flows.Track(f)
-	w.elsewhere, w.chains = w.chains, iptables.NewFake()
+	w.otherBackend, w.chains = w.chains, iptables.NewFake()
 	w.restart()
 	w.apply([]policy.Pod{pod("other", "10.1.0.5", "allow")}, pol("allow", "tcp/443 www.example.org"))
 	if w.mark(f)&DefaultMark != 0 {
 		t.Error("a connection of the pod that had the address is admitted")
 	}
 	for _, table := range tables {
-		if strings.Contains(w.elsewhere.Dump(4, table), chainPrefix) {
+		if strings.Contains(w.otherBackend.Dump(4, table), chainPrefix) {
 			t.Errorf("of table %s something is left where the last agent wrote", table)
 		}
 	}
@@ -116,14 +116,14 @@ func TestInheritanceOfTheOtherVariant(t *testing.T) {
 
 func TestCleanupByBothVariants(t *testing.T) {
 	w, _ := web(t)
-	w.elsewhere = iptables.NewFake()
-	older(t, w.elsewhere, "mangle", "filter")
+	w.otherBackend = iptables.NewFake()
+	older(t, w.otherBackend, "mangle", "filter")
 	w.boot()
 	if err := w.e.Cleanup(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	for _, table := range allTables {
-		if s := w.chains.Dump(4, table) + w.elsewhere.Dump(6, table); strings.Contains(s, chainPrefix) {
+		if s := w.chains.Dump(4, table) + w.otherBackend.Dump(6, table); strings.Contains(s, chainPrefix) {
 			t.Errorf("left in %s:\n%s", table, s)
 		}
 	}

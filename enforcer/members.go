@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/kernel/ipset"
 )
 
 // membersDiffer compares the members of the sets whose turn it is, and notes those that

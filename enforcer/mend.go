@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
 )
 

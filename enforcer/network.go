@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/kernel/link"
 )
 
 // Network is what the enforcer knows of the cluster beyond its snapshot.

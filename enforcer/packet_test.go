@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/namegate/namegate/enforcer/ipset"
-	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
 

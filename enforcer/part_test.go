@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 )
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // TestPeerRulesAreAsManyAsCounted: the compiler bounds what is rendered of NetworkPolicies
@@ -57,13 +58,13 @@ func TestRulesOfManyPorts(t *testing.T) {
 		}
 		wide.Spec.Egress = append(wide.Spec.Egress, rule)
 	}
-	in := policy.Input{Policies: []v1alpha1.FQDNNetworkPolicy{pol("allow")}, NetworkPolicies: []*networkingv1.NetworkPolicy{wide}}
+	in := compile.Input{Policies: []v1alpha1.FQDNNetworkPolicy{pol("allow")}, NetworkPolicies: []*networkingv1.NetworkPolicy{wide}}
 	for i := range 60 {
 		own := fmt.Sprint("own", i)
 		in.Pods = append(in.Pods, pod(fmt.Sprint("pod", i), fmt.Sprintf("10.1.0.%d", 5+i), "allow", "wide", own))
 		in.NetworkPolicies = append(in.NetworkPolicies, netpol(own, fmt.Sprintf("tcp/80 198.51.101.%d/32", i)))
 	}
-	s := policy.NewCompiler().Compile(in)
+	s := compile.New().Compile(in)
 	lists, rules := map[string]bool{}, 0
 	for _, v := range s.Views {
 		var all []allowance
@@ -75,7 +76,7 @@ func TestRulesOfManyPorts(t *testing.T) {
 			rules += len(ruleset{family: 4}.reachRules(l))
 		}
 	}
-	if rules > policy.MaxPeerRules || rules < policy.MaxPeerRules/2 || len(s.Problems) == 0 {
+	if rules > compile.MaxPeerRules || rules < compile.MaxPeerRules/2 || len(s.Problems) == 0 {
 		t.Errorf("%d rules in %d lists, problems %v", rules, len(lists), s.Problems)
 	}
 }

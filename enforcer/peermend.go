@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/kernel/ipset"
 )
 
 // peersDiffer tells whether the kernel holds another number of entries of a peer set

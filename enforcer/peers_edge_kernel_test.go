@@ -9,7 +9,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer"
-	"github.com/namegate/namegate/enforcer/conntrack"
+	"github.com/namegate/namegate/kernel/conntrack"
 )
 
 // TestDatagramsToAReusedAddress: a flow of UDP to a peer that is gone stops, whoever has

@@ -18,12 +18,13 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer"
-	"github.com/namegate/namegate/enforcer/conntrack"
-	"github.com/namegate/namegate/enforcer/ipset"
-	"github.com/namegate/namegate/enforcer/iptables"
-	"github.com/namegate/namegate/enforcer/link"
-	"github.com/namegate/namegate/enforcer/nft"
+	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/kernel/link"
+	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // peering is a node with the pods client, db and other, each of which echoes on port
@@ -35,7 +36,7 @@ type peering struct {
 	e        *enforcer.Enforcer
 	sets     *ipset.Kernel
 	flows    *conntrack.Kernel
-	compiler *policy.Compiler
+	compiler *compile.Compiler
 	labels   map[string]string // of each pod: words
 	netpols  []*networkingv1.NetworkPolicy
 	audit    bool // the FQDNNetworkPolicy is only audited
@@ -102,7 +103,7 @@ func (p *peering) restart() {
 		p.t.Cleanup(p.flows.Close)
 		p.t.Cleanup(links.Close)
 		k.Sets, k.Flows, k.Links = p.sets, p.flows, links
-		p.compiler = policy.NewCompiler()
+		p.compiler = compile.New()
 		if p.e, err = enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Resolvers: []netip.Addr{lab.Resolver4}}, k, nil, slog.New(slog.NewTextHandler(io.Discard, nil))); err != nil {
 			return err
 		}
@@ -120,7 +121,7 @@ func (p *peering) apply(netpols ...*networkingv1.NetworkPolicy) {
 	if netpols != nil {
 		p.netpols = netpols
 	}
-	in := policy.Input{NetworkPolicies: p.netpols, Policies: []v1alpha1.FQDNNetworkPolicy{{
+	in := compile.Input{NetworkPolicies: p.netpols, Policies: []v1alpha1.FQDNNetworkPolicy{{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "gate"},
 		Spec:       v1alpha1.FQDNNetworkPolicySpec{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"gated": "yes"}}},
 	}}}

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 )
 

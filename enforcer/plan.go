@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/namegate/namegate/enforcer/ipset"
-	"github.com/namegate/namegate/enforcer/iptables"
-	"github.com/namegate/namegate/enforcer/link"
-	"github.com/namegate/namegate/enforcer/nft"
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/kernel/link"
+	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -132,7 +132,7 @@ func sortedPods(plan map[policy.PodRef]*podPlan) []*podPlan {
 
 // tablesState renders a plan for the nft tables.
 func (e *Enforcer) tablesState(plan map[policy.PodRef]*podPlan) nft.State {
-	s := nft.State{Gateways: e.gateways, Known: e.known, Endpoint: e.cfg.Endpoint, Resolvers: e.serving, Departing: e.departing.addrs, PodRanges: e.network.PodRanges, Answering: e.network.Backends}
+	s := nft.State{Gateways: e.gateways, Known: e.known, Endpoint: e.cfg.Endpoint, Resolvers: e.serving, Predecessor: e.departing.addrs, PodRanges: e.network.PodRanges, Answering: e.network.Backends}
 	intercepted := map[netip.Addr]bool{}
 	for _, p := range sortedPods(plan) {
 		for _, a := range p.addrs {

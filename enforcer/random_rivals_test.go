@@ -9,8 +9,8 @@ import (
 
 	"sigs.k8s.io/knftables"
 
-	"github.com/namegate/namegate/enforcer/ipset"
-	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/kernel/iptables"
 )
 
 // rival changes something of ours, which must come back within some checks.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unique"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // grant is one address of a set. What is in the table does not change but for
@@ -26,7 +26,7 @@ func newGrant() *grant {
 
 // reason is one name that opened an address.
 type reason struct {
-	name  policy.Name
+	name  fqdn.Name
 	until moment
 	by    origin
 }
@@ -66,7 +66,7 @@ func (g *grant) until() moment {
 }
 
 // covers tells whether the grant holds for a name until a moment or later.
-func (g *grant) covers(name policy.Name, until moment) bool {
+func (g *grant) covers(name fqdn.Name, until moment) bool {
 	for i := range g.reasons {
 		if r := &g.reasons[i]; r.until >= until && r.name == name {
 			return true

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/e2e/lab"
-	"github.com/namegate/namegate/enforcer/nfattr"
+	"github.com/namegate/namegate/kernel/nfattr"
 )
 
 // Messages and attributes of linux/netfilter/nfnetlink_queue.h.

@@ -7,7 +7,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"github.com/namegate/namegate/enforcer/conntrack"
+	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -55,8 +55,8 @@ func TestAPacketUnderWayIsCut(t *testing.T) {
 				kept = track("10.1.0.5:2", test.kept)
 			}
 			w.clock.pass(packetGrace - time.Millisecond)
-			looks := w.flows.Looks()
-			if w.recheck(); w.flows.Looks() != looks || !w.admitted(late) {
+			looks := w.flows.Scans()
+			if w.recheck(); w.flows.Scans() != looks || !w.admitted(late) {
 				t.Errorf("%s, %s: looked again before every packet has arrived", test.what, how)
 			}
 			w.clock.pass(time.Millisecond)
@@ -90,8 +90,8 @@ func TestAPacketUnderWayIsCut(t *testing.T) {
 					t.Errorf("%s, %s: owed are %v, %v", test.what, how, left, err)
 				}
 			}
-			looks = w.flows.Looks()
-			if w.recheck(); w.flows.Looks() != looks {
+			looks = w.flows.Scans()
+			if w.recheck(); w.flows.Scans() != looks {
 				t.Errorf("%s, %s: looked once more", test.what, how)
 			}
 		}

@@ -83,7 +83,7 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 			doubt.made(time.Now())
 			look(true)
 		case <-changes:
-			if e.k.Tables.Foreign() {
+			if e.k.Tables.ExternalChange() {
 				look(true)
 			}
 		case <-glance.C:
@@ -152,14 +152,14 @@ func (e *Enforcer) touched() bool {
 	return !time.Now().Before(e.turns.next) && e.membersDiffer()
 }
 
-// suspectTables returns the tables that a glance shows changed, and at times those that
-// were written and not compared since: a change right after a write shows in no glance.
+// suspectTables returns the tables whose fingerprint has changed, and at times those that
+// were written and not compared since: a change right after a write shows in no fingerprint.
 func (e *Enforcer) suspectTables() (out []chainsKey) {
 	unverifiedToo := !time.Now().Before(e.nextReading)
 	for key := range e.expected {
-		was, glanced := e.glances[key]
-		now, err := e.k.Chains.Glance(key.family, key.table)
-		if err == nil && glanced && now != was || unverifiedToo && e.unverified[key] {
+		was, noted := e.fingerprints[key]
+		now, err := e.k.Chains.Fingerprint(key.family, key.table)
+		if err == nil && noted && now != was || unverifiedToo && e.unverified[key] {
 			out = append(out, key)
 		}
 	}
@@ -236,8 +236,8 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 			e.drift.report(fromKernel, e.now(), nil)
 		}
 	}()
-	if all = all || e.k.Tables.Foreign(); all {
-		e.k.Tables.Settle()
+	if all = all || e.k.Tables.ExternalChange(); all {
+		e.k.Tables.Checkpoint()
 	}
 	plan := e.inForce()
 	found, err := e.deviations(ctx, plan, all)
@@ -314,7 +314,7 @@ func (e *Enforcer) deviatingChains(ctx context.Context, keys []chainsKey) (out [
 		return cmp.Or(int(a.family)-int(b.family), strings.Compare(a.table, b.table))
 	})
 	for _, key := range keys {
-		e.glanceAt(key)
+		e.noteFingerprint(key)
 		saved, err := e.k.Chains.Save(ctx, key.family, key.table)
 		if err != nil {
 			return out, err

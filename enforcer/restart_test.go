@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/enforcer/ipset"
-	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
 

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/kernel/ipset"
 )
 
 // setMax is how many addresses one set holds at most: half of what the kernel

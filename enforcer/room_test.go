@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/iptables"
-	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 )
 

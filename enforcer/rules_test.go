@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/namegate/namegate/enforcer/iptables"
-	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 )
 

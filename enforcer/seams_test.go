@@ -10,9 +10,9 @@ import (
 
 	"sigs.k8s.io/knftables"
 
-	"github.com/namegate/namegate/enforcer/conntrack"
-	"github.com/namegate/namegate/enforcer/ipset"
-	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/kernel/iptables"
 )
 
 var errInjected = errors.New("the kernel is out of memory")
@@ -178,7 +178,7 @@ var allTables = []string{"raw", "mangle", "nat", "filter", "security"}
 func (w *world) asked(set string) bool {
 	for _, f := range ipVersions {
 		for _, table := range []string{"raw", "mangle", "nat", "filter", "security"} {
-			if strings.Contains(w.chains.Dump(f, table), "--match-set "+set+" ") || w.elsewhere != nil && strings.Contains(w.elsewhere.Dump(f, table), "--match-set "+set+" ") {
+			if strings.Contains(w.chains.Dump(f, table), "--match-set "+set+" ") || w.otherBackend != nil && strings.Contains(w.otherBackend.Dump(f, table), "--match-set "+set+" ") {
 				return true
 			}
 		}

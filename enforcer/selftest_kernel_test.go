@@ -14,13 +14,14 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer"
-	"github.com/namegate/namegate/enforcer/conntrack"
-	"github.com/namegate/namegate/enforcer/inject"
-	"github.com/namegate/namegate/enforcer/ipset"
-	"github.com/namegate/namegate/enforcer/iptables"
-	"github.com/namegate/namegate/enforcer/link"
-	"github.com/namegate/namegate/enforcer/nft"
+	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/kernel/inject"
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/kernel/link"
+	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
 )
@@ -35,7 +36,7 @@ type node struct {
 	snap *policy.Snapshot
 	e    *enforcer.Enforcer
 	s    *proxy.Server
-	in   *inject.Real
+	in   *inject.Kernel
 }
 
 // do runs f in the node's namespace.
@@ -137,7 +138,7 @@ func (n *node) serve(serving []netip.Addr) error {
 		return err
 	}
 	name := "example.org"
-	n.snap = policy.NewCompiler().Compile(policy.Input{
+	n.snap = compile.New().Compile(compile.Input{
 		Pods: []policy.Pod{{PodRef: n.ref, IPs: []netip.Addr{n.pod.Addr4, n.pod.Addr6}, Labels: map[string]string{"app": "web"}}},
 		Policies: []v1alpha1.FQDNNetworkPolicy{{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},

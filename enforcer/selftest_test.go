@@ -12,8 +12,8 @@ import (
 	mdns "github.com/miekg/dns"
 	"sigs.k8s.io/knftables"
 
-	"github.com/namegate/namegate/enforcer/inject"
-	"github.com/namegate/namegate/enforcer/link"
+	"github.com/namegate/namegate/kernel/inject"
+	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/enforcer/ipset"
+	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
 )
 

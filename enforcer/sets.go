@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/namegate/namegate/enforcer/ipset"
-	"github.com/namegate/namegate/enforcer/iptables"
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
 

@@ -17,12 +17,14 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/enforcer/conntrack"
-	"github.com/namegate/namegate/enforcer/ipset"
-	"github.com/namegate/namegate/enforcer/iptables"
-	"github.com/namegate/namegate/enforcer/link"
-	"github.com/namegate/namegate/enforcer/nft"
+	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/kernel/link"
+	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // clock is the time of a test.
@@ -50,18 +52,18 @@ type world struct {
 	sets   *ipset.Fake
 	real   ipset.Interface // in place of sets, where it is set
 	chains *iptables.Fake
-	// elsewhere are the chains of the other variant, nil where the node has none.
-	elsewhere *iptables.Fake
-	inet      *knftables.Fake
-	bridge    *knftables.Fake
-	flows     *conntrack.Fake
-	links     *link.Fake
-	seams     *seams
+	// otherBackend are the chains of the other variant, nil where the node has none.
+	otherBackend *iptables.Fake
+	inet         *knftables.Fake
+	bridge       *knftables.Fake
+	flows        *conntrack.Fake
+	links        *link.Fake
+	seams        *seams
 	// ran is how long the kernel\'s own clock has run, where the clock tells that too.
 	ran      func() time.Duration
 	cfg      Config
 	e        *Enforcer
-	compiler *policy.Compiler
+	compiler *compile.Compiler
 	snap     *policy.Snapshot
 	// netpols and remote are compiled with what a test passes.
 	netpols []*networkingv1.NetworkPolicy
@@ -121,8 +123,8 @@ func (w *world) boot() {
 		Sets: setSeam{w.sets, w.seams}, Chains: chainSeam{w.chains, w.seams}, Flows: flowSeam{w.flows, w.seams}, Links: w.links,
 		Tables: nft.New(tableSeam{w.inet, w.seams, "inet"}, tableSeam{w.bridge, w.seams, "bridge"}, w.cfg.Mark),
 	}
-	if w.elsewhere != nil {
-		k.Elsewhere = w.elsewhere
+	if w.otherBackend != nil {
+		k.OtherBackend = w.otherBackend
 	}
 	if w.real != nil {
 		k.Sets, k.Chains = w.real, w.chains
@@ -134,13 +136,13 @@ func (w *world) boot() {
 	if w.ran != nil {
 		e.origin = moment(w.ran())
 	}
-	w.e, w.compiler = e, policy.NewCompiler()
+	w.e, w.compiler = e, compile.New()
 }
 
 // compile makes the next snapshot.
 func (w *world) compile(pods []policy.Pod, policies ...v1alpha1.FQDNNetworkPolicy) *policy.Snapshot {
 	w.t.Helper()
-	s := w.compiler.Compile(policy.Input{Pods: pods, Policies: policies, NetworkPolicies: w.netpols, Remote: w.remote})
+	s := w.compiler.Compile(compile.Input{Pods: pods, Policies: policies, NetworkPolicies: w.netpols, Remote: w.remote})
 	if len(s.Problems) > 0 {
 		w.t.Fatalf("the fixture cannot work: %v", s.Problems)
 	}
@@ -311,8 +313,8 @@ func portsOf(s policy.PortSet) []v1alpha1.Port {
 	return out
 }
 
-func dns(s string) policy.Name {
-	n, err := policy.ParseName(s)
+func dns(s string) fqdn.Name {
+	n, err := fqdn.ParseName(s)
 	if err != nil {
 		panic(err)
 	}

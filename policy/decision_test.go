@@ -1,95 +1,19 @@
 package policy
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
-func audited(p v1alpha1.FQDNNetworkPolicy) v1alpha1.FQDNNetworkPolicy {
-	p.Spec.Enforcement = v1alpha1.EnforcementAudit
-	return p
-}
-
-func withTTL(p v1alpha1.FQDNNetworkPolicy, least, most, grace int64) v1alpha1.FQDNNetworkPolicy {
-	p.Spec.TTL = v1alpha1.TTL{MinSeconds: &least, MaxSeconds: &most, GraceSeconds: &grace}
-	return p
-}
-
-// TestOpenings is the union of what matches: per port set the longest lifetime,
-// and nothing of an Audit policy.
-func TestOpenings(t *testing.T) {
-	v := compile([]Pod{aPod("web", "x", "10.0.0.1")},
-		withTTL(aPolicy("short", "", on(aRule("a.test"), tcp(443))), 1, 10, 1),
-		withTTL(aPolicy("long", "", on(aRule("*.test", "a.test"), tcp(443)), on(aRule("a.test"), tcp(80), tcp(81))), 1, 100, 5),
-		aPolicy("other", "", aRule("b.test")),
-		audited(aPolicy("watch", "", aRule("a.test", "seen.example.org"))),
-	).Views[0]
-	for _, c := range []struct {
-		name             string
-		ttl              uint32
-		allowed, audited bool
-		want             []Opening
-	}{
-		{"a.test", 50, true, false, []Opening{
-			{"tcp/443", 55 * time.Second, []string{"shop/long *.test", "shop/long a.test", "shop/short a.test"}},
-			{"tcp/80-81", 55 * time.Second, []string{"shop/long a.test"}},
-		}},
-		{"a.test", 5, true, false, []Opening{
-			{"tcp/443", 10 * time.Second, []string{"shop/long *.test", "shop/long a.test", "shop/short a.test"}},
-			{"tcp/80-81", 10 * time.Second, []string{"shop/long a.test"}},
-		}},
-		{"b.test", 0, true, false, []Opening{
-			{"any", 90 * time.Second, []string{"shop/other b.test"}},
-			{"tcp/443", 6 * time.Second, []string{"shop/long *.test"}},
-		}},
-		{"seen.example.org", 60, false, true, nil},
-		{"unknown.example.org", 60, false, false, nil},
-	} {
-		d := v.Decide(mustName(t, c.name))
-		if d.Allowed() != c.allowed || d.Audited() != c.audited {
-			t.Errorf("%s: allowed %v, audited %v", c.name, d.Allowed(), d.Audited())
-		}
-		if diff := cmp.Diff(c.want, d.Openings(c.ttl)); diff != "" {
-			t.Errorf("%s with TTL %d:\n%s", c.name, c.ttl, diff)
-		}
-	}
-}
-
-// TestDecideAllocatesNothing where one place of the index answers.
-func TestDecideAllocatesNothing(t *testing.T) {
-	v := compile([]Pod{aPod("web", "x", "10.0.0.1")}, aPolicy("p", "", aRule("a.test", "*.b.test", "**.test", "w*-x.c.test"))).Views[0]
-	for _, text := range []string{"a.test", "x.b.test", "x.y.z.test", "w1-x.c.test", "none.example.org"} {
-		n := mustName(t, text)
-		if got := testing.AllocsPerRun(100, func() { v.Decide(n) }); got > 0 {
-			t.Errorf("%s: %v allocations", text, got)
-		}
-	}
-}
-
-// TestOpeningsAreNotMixedUp: asking twice, and in between for a name with more
-// matches, gives the same.
-func TestOpeningsAreNotMixedUp(t *testing.T) {
-	v := compile([]Pod{aPod("web", "x", "10.0.0.1")}, aPolicy("p", "", aRule("a.test", "*.test", "b.test"))).Views[0]
-	ask := func(text string) []Opening { return v.Decide(mustName(t, text)).Openings(60) }
-	first := ask("c.test")
-	if got := ask("a.test")[0].By; len(got) != 2 {
-		t.Errorf("a.test is open by %q", got)
-	}
-	if diff := cmp.Diff(first, ask("c.test")); diff != "" || len(first[0].By) != 1 {
-		t.Error(diff)
-	}
-	d := v.Decide(mustName(t, "c.test"))
-	if got := testing.AllocsPerRun(100, func() { d.Openings(60) }); got > 1 {
-		t.Errorf("%v allocations for one opening", got)
-	}
-}
-
 func TestOpeningsOfHandMadeMatches(t *testing.T) {
-	p, err := ParsePattern("*.test")
+	p, err := fqdn.ParsePattern("*.test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,21 +23,35 @@ func TestOpeningsOfHandMadeMatches(t *testing.T) {
 	}
 }
 
-// TestManyOverlaps has more matches for one name than are merged ahead.
-func TestManyOverlaps(t *testing.T) {
-	var rules []v1alpha1.EgressRule
-	for range MaxRules {
-		rules = append(rules, aRule("**", "a.b.test", "*.b.test", "**.test", "a*.b.test"))
-	}
-	v := compile([]Pod{aPod("web", "x", "10.0.0.1")}, aPolicy("p", "", rules...)).Views[0]
-	for name, want := range map[string]int{"a.b.test": 5, "ab.b.test": 4, "c.b.test": 3, "c.c.b.test": 2, "example.org": 1, ".": 1} {
-		got := v.Decide(mustName(t, name)).Matches
-		if len(got) != want*MaxRules {
-			t.Errorf("%s: %d matches, want %d", name, len(got), want*MaxRules)
+// TestOpeningsOfMany are those of a plain loop, on both sides of the index.
+func TestOpeningsOfMany(t *testing.T) {
+	for _, many := range []int{indexFrom, indexFrom + 1, 4 * indexFrom} {
+		var d Decision
+		by := map[PortSet][]string{}
+		for i := range many {
+			p, err := fqdn.ParsePattern([]string{"*.test", "**.test", "a.b.test"}[i%3])
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := &Match{Policy: fmt.Sprintf("shop/p%d", i/5), Pattern: p, Ports: PortSet([]string{"any", "tcp/443", "udp", "tcp/80"}[i%4]), Audit: i%7 == 0,
+				TTL: TTL{Min: time.Second, Max: time.Hour, Grace: time.Duration(i%11+1) * time.Second}}
+			d.Matches = append(d.Matches, m)
+			if !m.Audit && !slices.Contains(by[m.Ports], m.By()) {
+				by[m.Ports] = append(by[m.Ports], m.By())
+			}
 		}
-		for i := 1; i < len(got); i++ {
-			if got[i-1].index >= got[i].index {
-				t.Fatalf("%s: match %d is out of order", name, i)
+		open := d.Openings(60)
+		if len(open) != len(by) || !slices.IsSortedFunc(open, func(a, b Opening) int { return strings.Compare(string(a.Ports), string(b.Ports)) }) {
+			t.Fatalf("%d openings for %d port sets", len(open), len(by))
+		}
+		for _, o := range open {
+			if diff := cmp.Diff(by[o.Ports], o.By); diff != "" {
+				t.Errorf("%d matches, %s: %s", many, o.Ports, diff)
+			}
+			for _, m := range d.Matches {
+				if !m.Audit && m.Ports == o.Ports && m.TTL.Lifetime(60) > o.Lifetime {
+					t.Errorf("%s is open for %v, %s says %v", o.Ports, o.Lifetime, m.By(), m.TTL.Lifetime(60))
+				}
 			}
 		}
 	}

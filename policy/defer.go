@@ -42,7 +42,7 @@ func (s *Snapshot) Defer(last *Snapshot, pods map[PodRef]bool) *Snapshot {
 			out.addView(before)
 		}
 	}
-	slices.SortFunc(out.Views, func(a, b *View) int { return compareRefs(a.Pod.PodRef, b.Pod.PodRef) })
+	out.sortViews()
 	out.pods = slices.DeleteFunc(slices.Clone(s.pods), func(p Pod) bool { return unknown[p.PodRef] })
 	return &out
 }

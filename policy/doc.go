@@ -1,35 +1,10 @@
-// Package policy turns policies and pods into snapshots: for each selected pod of
-// the node the names that it may resolve, and what an answer then opens.
+// Package policy is the model: pods, port sets, matches, entries, the View of one
+// selected pod, the Snapshot of all views, and the Grant that an answer makes.
 //
-// It is pure: it does no I/O, reads no clock and starts no goroutine. A Compiler
-// makes a Snapshot from an Input; the snapshot is immutable and may be read from
-// anywhere.
+// Package compile makes snapshots; the proxy, the enforcer, audit and console read them.
+// The package is pure: it does no I/O, reads no clock and starts no goroutine. A
+// Snapshot is immutable and may be read from anywhere.
 //
-// # The matcher
-//
-// Views of pods that the same policies select share one matcher. Exact names are
-// keys of one map, and each key's result already holds what wildcards add to it.
-// Wildcards are in a trie of labels from the right: a place has a map of literal
-// labels, a place for "*", and an index of partial globs by the lengths of their
-// prefix and suffix. Equal patterns of any number of policies are one place. So the
-// cost of a question grows with its labels, and with how many different patterns
-// match it, but not with the policies.
-//
-// What the policies of one pod hold together is bounded, and so is the work that a
-// compile does ahead of the questions: see MaxViewMatches and what stands beside it.
-//
-// # Peers
-//
-// A view also has what ordinary NetworkPolicies allow its pod. A Peer is what a rule
-// selects, in a canonical text; its PeerSet is who that is in one snapshot. A change of
-// pods or of namespaces' labels changes sets alone, never views, and only those sets that
-// it touches: membership is asked again for the addresses that changed hands, or, after
-// many changes, collected anew from an index of the pods by their labels. Sets that no
-// view asks for are not filled.
-//
-// # Closed by default
-//
-// What cannot be read opens nothing: a bad match matches nothing, a bad port adds
-// no port, and a setting that does not exist counts as the strictest one. An
-// address that two pods of the node claim is closed for both.
+// A Peer is what a rule of a NetworkPolicy selects, in a canonical text; its PeerSet is
+// who that is in one snapshot.
 package policy

@@ -1,8 +1,12 @@
 package policy
 
 import (
+	"cmp"
 	"net/netip"
+	"strings"
 	"time"
+
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // PodRef names one pod for as long as it lives. It is comparable. UID may be
@@ -14,11 +18,16 @@ type PodRef struct {
 // String returns "namespace/name".
 func (r PodRef) String() string { return r.Namespace + "/" + r.Name }
 
+// Compare orders by namespace, name and UID.
+func (r PodRef) Compare(o PodRef) int {
+	return cmp.Or(strings.Compare(r.Namespace, o.Namespace), strings.Compare(r.Name, o.Name), strings.Compare(r.UID, o.UID))
+}
+
 // Grant says that a pod may open new connections to each of Addrs on Ports
 // until Deadline, because an answer to Name said so.
 type Grant struct {
 	Pod      PodRef
-	Name     Name
+	Name     fqdn.Name
 	Addrs    []netip.Addr
 	Ports    PortSet
 	Deadline time.Time
@@ -27,4 +36,17 @@ type Grant struct {
 	// View is the pod's view that decided this, nil where that is not known: who
 	// holds to that very view need not ask it again.
 	View *View
+}
+
+// GrantInfo is one address that a pod may connect to, by one of its names.
+type GrantInfo struct {
+	Pod   PodRef
+	Addr  netip.Addr
+	Ports PortSet
+	Name  fqdn.Name
+	// Until is the deadline; in the past for a grant that has ended and is remembered.
+	Until time.Time
+	// By are the matches that decided, as "namespace/policy pattern", joined by
+	// commas; "" where they are not known any more.
+	By string
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // noHost tells whether an address is in an IPv4 range that holds no unicast host and that netip has no word
@@ -10,6 +11,20 @@ import (
 // address (RFC 1112 §4).
 func noHost(a netip.Addr) bool {
 	return a.Is4() && (a.As4()[0] == 0 || a.As4()[0] >= 240)
+}
+
+// CleanAddr returns the address as snapshots have it: an IPv4 one unmapped, without a zone.
+func CleanAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+
+// CleanAddrs returns the addresses as CleanAddr has them, each once.
+func CleanAddrs(addrs []netip.Addr) []netip.Addr {
+	var clean []netip.Addr
+	for _, a := range addrs {
+		if a = CleanAddr(a); !slices.Contains(clean, a) {
+			clean = append(clean, a)
+		}
+	}
+	return clean
 }
 
 // CheckPodAddr returns an error for an address that no pod can have: one that is not

@@ -14,7 +14,7 @@ func TestCheckPodAddr(t *testing.T) {
 		"224.0.0.1": "multicast", "239.1.1.1": "multicast", "ff02::1": "multicast",
 		"169.254.1.1": "link-local", "fe80::1": "link-local", "fe80::1%eth0": "zone", "2001:db8::1%eth0": "zone",
 	} {
-		switch err := CheckPodAddr(addr(text)); {
+		switch err := CheckPodAddr(netip.MustParseAddr(text)); {
 		case want == "" && err != nil:
 			t.Errorf("%s: %v", text, err)
 		case want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), text)):
@@ -23,28 +23,5 @@ func TestCheckPodAddr(t *testing.T) {
 	}
 	if err := CheckPodAddr(netip.Addr{}); err == nil || !strings.Contains(err.Error(), "missing") {
 		t.Errorf("no address: %v", err)
-	}
-}
-
-// TestAddressesThatNoPodHas are nobody's; the pod's others work.
-func TestAddressesThatNoPodHas(t *testing.T) {
-	pod := aPod("web", "x", "127.0.0.1", "10.0.0.1", "fe80::1%eth0", "224.0.0.1")
-	given := len(pod.IPs)
-	remote := aPod("far", "x", "0.0.0.0")
-	remote.NodeName = "node-b"
-	s := compile([]Pod{pod, remote}, aPolicy("p", "", aRule("a.test")))
-	if v := s.View(addr("10.0.0.1")); v == nil || len(v.Pod.IPs) != 1 {
-		t.Errorf("the view at the good address is %v", v)
-	}
-	for _, a := range []string{"127.0.0.1", "fe80::1", "224.0.0.1", "0.0.0.0"} {
-		if ref, known := s.Pod(addr(a)); known || s.View(addr(a)) != nil {
-			t.Errorf("%s is that of %v", a, ref)
-		}
-	}
-	if len(s.Problems) != 4 || s.Problems[0].Object != "pod shop/far" || s.Problems[1].Object != "pod shop/web" || s.Problems[1].Reason != ReasonAddressInvalid {
-		t.Errorf("problems %v", s.Problems)
-	}
-	if len(pod.IPs) != given || pod.IPs[0] != addr("127.0.0.1") {
-		t.Error("the caller's addresses were changed")
 	}
 }

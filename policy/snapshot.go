@@ -3,26 +3,7 @@ package policy
 import (
 	"net/netip"
 	"slices"
-
-	networkingv1 "k8s.io/api/networking/v1"
-
-	"github.com/namegate/namegate/crds/v1alpha1"
 )
-
-// Input is everything a snapshot is compiled from. The compiler keeps parts of
-// it: the caller must not change what it has passed (replacing is fine).
-type Input struct {
-	Policies []v1alpha1.FQDNNetworkPolicy
-	// Namespaces holds the labels of each namespace by its name.
-	Namespaces map[string]map[string]string
-	Pods       []Pod
-	// NetworkPolicies are the ordinary ones of networking.k8s.io/v1. One that did not
-	// change keeps its pointer.
-	NetworkPolicies []*networkingv1.NetworkPolicy
-	// Remote are pods of other nodes, as peers of NetworkPolicies alone; Pods of other
-	// nodes are peers too. One that did not change keeps its pointer.
-	Remote []*Pod
-}
 
 // Problem is something in the input that cannot work as it is written.
 type Problem struct {
@@ -72,12 +53,38 @@ type Snapshot struct {
 	podByAddr map[netip.Addr]PodRef
 }
 
+// NewSnapshot returns a snapshot with the exported fields of s, of which it sorts the
+// views, and with pods, sorted, and whose each address is.
+func NewSnapshot(s Snapshot, pods []Pod, owners map[netip.Addr]PodRef) *Snapshot {
+	s.pods, s.podByAddr = pods, owners
+	s.byAddr, s.byRef = map[netip.Addr]*View{}, map[PodRef]*View{}
+	views := s.Views
+	s.Views = make([]*View, 0, len(views))
+	for _, v := range views {
+		s.addView(v)
+	}
+	s.sortViews()
+	return &s
+}
+
+func (s *Snapshot) addView(v *View) {
+	s.Views = append(s.Views, v)
+	s.byRef[v.Pod.PodRef] = v
+	for _, a := range v.Pod.IPs {
+		s.byAddr[a] = v
+	}
+}
+
+func (s *Snapshot) sortViews() {
+	slices.SortFunc(s.Views, func(a, b *View) int { return a.Pod.Compare(b.Pod.PodRef) })
+}
+
 // View returns the view of the pod at a, nil if no policy selects that pod or no pod is there.
 func (s *Snapshot) View(a netip.Addr) *View {
 	if s == nil {
 		return nil
 	}
-	return s.byAddr[cleanAddr(a)]
+	return s.byAddr[CleanAddr(a)]
 }
 
 // ViewOf returns the view of a pod, nil if no policy selects it.
@@ -93,7 +100,7 @@ func (s *Snapshot) Pod(a netip.Addr) (PodRef, bool) {
 	if s == nil {
 		return PodRef{}, false
 	}
-	ref, ok := s.podByAddr[cleanAddr(a)]
+	ref, ok := s.podByAddr[CleanAddr(a)]
 	return ref, ok
 }
 
@@ -123,7 +130,7 @@ func (s *Snapshot) PeerSet(p Peer) *PeerSet {
 // address, after the translation of Services; nil if none allows it. A protocol
 // without ports (ICMP, say) is asked for with port 0.
 func (s *Snapshot) PeersAt(v *View, a netip.Addr, proto Protocol, port uint16) []PeerRule {
-	a = cleanAddr(a)
+	a = CleanAddr(a)
 	var out []PeerRule
 	for i := range v.Peers {
 		r := &v.Peers[i]
@@ -138,5 +145,5 @@ func (s *Snapshot) PeersAt(v *View, a netip.Addr, proto Protocol, port uint16) [
 // their PeerSets, Number and Problems.
 func (s *Snapshot) SameButPeers(o *Snapshot) bool {
 	return s != nil && o != nil && slices.Equal(s.Views, o.Views) &&
-		slices.EqualFunc(s.pods, o.pods, func(a, b Pod) bool { return samePod(&a, &b) })
+		slices.EqualFunc(s.pods, o.pods, func(a, b Pod) bool { return a.Same(&b) })
 }

@@ -1,7 +1,13 @@
 package policy
 
 import (
+	"cmp"
+	"maps"
 	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Pod is one pod as a source reports it.
@@ -34,6 +40,13 @@ type NamedPort struct {
 // Local tells whether the pod is one of this node.
 func (p *Pod) Local() bool { return p.NodeName == "" }
 
+// Same tells whether two reports of a pod say the same.
+func (p *Pod) Same(q *Pod) bool {
+	return p.PodRef == q.PodRef && p.HostNetwork == q.HostNetwork && p.NodeName == q.NodeName && p.Phase == q.Phase &&
+		p.SecondInterfaces == q.SecondInterfaces &&
+		slices.Equal(p.IPs, q.IPs) && slices.Equal(p.Ports, q.Ports) && maps.Equal(p.Labels, q.Labels)
+}
+
 // Finished tells whether the pod has ended, so that its address may be another's.
 func (p *Pod) Finished() bool { return p.Phase == "Succeeded" || p.Phase == "Failed" }
 
@@ -42,7 +55,7 @@ func (p *Pod) Finished() bool { return p.Phase == "Succeeded" || p.Phase == "Fai
 type Match struct {
 	Policy  string // "namespace/name"
 	Path    string // "spec.egress[0].matches[1]"
-	Pattern Pattern
+	Pattern fqdn.Pattern
 	Ports   PortSet
 	TTL     TTL
 	Audit   bool // from an Audit policy: counts for the log alone
@@ -50,12 +63,29 @@ type Match struct {
 	by      [1]string // By, ready for an Opening of this match alone
 }
 
+// NewMatch returns m as the match of that index in its policy.
+func NewMatch(m Match, index int) *Match {
+	m.index, m.by[0] = int32(index), m.Policy+" "+m.Pattern.String()
+	return &m
+}
+
+// NewMatcher returns the matcher of matches, which are sorted by policy and index. It
+// keeps the slice.
+func NewMatcher(matches []*Match) *fqdn.Matcher[*Match] {
+	return fqdn.NewMatcher(matches, func(m *Match) *fqdn.Pattern { return &m.Pattern }, (*Match).Compare)
+}
+
+// Compare orders by policy, then by index.
+func (m *Match) Compare(o *Match) int {
+	return cmp.Or(strings.Compare(m.Policy, o.Policy), cmp.Compare(m.index, o.index))
+}
+
 // By returns "namespace/name pattern", the words of the log for the match.
 func (m *Match) By() string { return m.bys()[0] }
 
 // bys returns By in a slice without room, which may be shared.
 func (m *Match) bys() []string {
-	if m.by[0] == "" { // not made by a compiler
+	if m.by[0] == "" { // not made by NewMatch
 		return []string{m.Policy + " " + m.Pattern.String()}
 	}
 	return m.by[:1:1]
@@ -74,7 +104,7 @@ type Entry struct {
 
 // Destinations says where an entry leads.
 type Destinations struct {
-	Names []Pattern
+	Names []fqdn.Pattern
 	// Networks is empty for FQDNNetworkPolicy.
 	Networks []netip.Prefix
 }
@@ -97,19 +127,25 @@ type View struct {
 	// Workload is what the pod's labels say of all pods like it, as a selector:
 	// "app=cart,tier=front". It is "" where they say nothing.
 	Workload string
-	rules    *ruleset
-	reach    *reach // nil: no NetworkPolicy selects the pod for egress
+	Rules    *Rules
+}
+
+// Rules is what the policies of a view make of their entries. It is immutable.
+type Rules struct {
+	Matcher    *fqdn.Matcher[*Match] // nil: no name matches
+	PortSets   []PortSet
+	ExactNames []fqdn.Name
 }
 
 // Decide returns the matches of the question name q.
-func (v *View) Decide(q Name) Decision {
-	return Decision{Matches: v.rules.decide(q)}
+func (v *View) Decide(q fqdn.Name) Decision {
+	return Decision{Matches: v.Rules.Matcher.Match(q)}
 }
 
 // PortSets returns the distinct port sets of the entries that are not Audit's,
 // sorted: the sets the kernel needs. It is shared and must not be changed.
-func (v *View) PortSets() []PortSet { return v.rules.portSets }
+func (v *View) PortSets() []PortSet { return v.Rules.PortSets }
 
 // ExactNames returns the exact names of the enforcing policies, sorted by their
 // bytes. It is shared and must not be changed.
-func (v *View) ExactNames() []Name { return v.rules.exactNames }
+func (v *View) ExactNames() []fqdn.Name { return v.Rules.ExactNames }

@@ -7,30 +7,16 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/wire"
 )
-
-// maxChain is how many CNAMEs an answer may lead through; resolvers stop at
-// about as many (BIND 16, Unbound 11).
-const maxChain = 16
-
-// maxTTL is the greatest TTL there is; greater ones count as 0 (RFC 2181 §8).
-const maxTTL = 1<<31 - 1
-
-// Address is one address that an answer gives for its question.
-type Address struct {
-	Addr netip.Addr // unmapped
-	// TTL in seconds is the least on the way from the question to the address.
-	TTL uint32
-	rr  int // of the answer section
-}
 
 // Checked is what an answer says about its question.
 type Checked struct {
 	// Chain are the targets of the CNAMEs that the question leads through.
-	Chain []policy.Name
+	Chain []fqdn.Name
 	// Addrs are the addresses, in the order of the answer.
-	Addrs []Address
+	Addrs []wire.Address
 	// Over is how many more there were, beyond the bound.
 	Over int
 	// Reason says why the answer is not to be trusted; "" is an honest one. An
@@ -40,7 +26,7 @@ type Checked struct {
 
 // reached is an owner that the question leads to, and the least TTL until there.
 type reached struct {
-	name policy.Name
+	name fqdn.Name
 	ttl  uint32
 }
 
@@ -48,7 +34,7 @@ type reached struct {
 // AAAA records of the type that was asked, and the hints of HTTPS and SVCB
 // records, whose owner the question reaches through the CNAMEs of the answer
 // section. At most most of them are returned. It does not change the message.
-func Check(q Question, m *dns.Msg, most int) Checked {
+func Check(q wire.Question, m *dns.Msg, most int) Checked {
 	var c Checked
 	echo, ok := readQuestion(m)
 	switch {
@@ -76,13 +62,13 @@ func Check(q Question, m *dns.Msg, most int) Checked {
 
 // alias is one CNAME record.
 type alias struct {
-	owner, target policy.Name
+	owner, target fqdn.Name
 	ttl           uint32
 }
 
 // follow walks from the question's name through the CNAMEs, first of each owner.
-func follow(q Question, answer []dns.RR) (owners []reached, reason string) {
-	owners = append(make([]reached, 0, 4), reached{q.Name, maxTTL})
+func follow(q wire.Question, answer []dns.RR) (owners []reached, reason string) {
+	owners = append(make([]reached, 0, 4), reached{q.Name, wire.MaxTTL})
 	if q.Type == dns.TypeCNAME {
 		return owners, ""
 	}
@@ -92,12 +78,12 @@ func follow(q Question, answer []dns.RR) (owners []reached, reason string) {
 		if !ok || cname.Hdr.Class != dns.ClassINET {
 			continue
 		}
-		owner, err := policy.ParseName(cname.Hdr.Name)
+		owner, err := fqdn.ParseName(cname.Hdr.Name)
 		if err != nil {
 			continue
 		}
-		if target, err := policy.ParseName(cname.Target); err == nil {
-			aliases = append(aliases, alias{owner, target, plainTTL(cname.Hdr.Ttl)})
+		if target, err := fqdn.ParseName(cname.Target); err == nil {
+			aliases = append(aliases, alias{owner, target, wire.ValidTTL(cname.Hdr.Ttl)})
 		}
 	}
 	for {
@@ -111,14 +97,14 @@ func follow(q Question, answer []dns.RR) (owners []reached, reason string) {
 				return nil, "its CNAMEs run in a circle"
 			}
 		}
-		if len(owners) > maxChain {
+		if len(owners) > wire.MaxChain {
 			return nil, "its chain of CNAMEs is too long"
 		}
 		owners = append(owners, reached{next.target, min(last.ttl, next.ttl)})
 	}
 }
 
-func find(aliases []alias, owner policy.Name) (alias, bool) {
+func find(aliases []alias, owner fqdn.Name) (alias, bool) {
 	for _, a := range aliases {
 		if a.owner == owner {
 			return a, true
@@ -127,7 +113,7 @@ func find(aliases []alias, owner policy.Name) (alias, bool) {
 	return alias{}, false
 }
 
-func (c *Checked) collect(q Question, owners []reached, answer []dns.RR, most int) {
+func (c *Checked) collect(q wire.Question, owners []reached, answer []dns.RR, most int) {
 	text, at := "", -1 // the last owner as spelled, and which of owners it is
 	for i, rr := range answer {
 		ips := addressesOf(rr, q.Type)
@@ -150,14 +136,14 @@ func (c *Checked) collect(q Question, owners []reached, answer []dns.RR, most in
 				c.Over++
 				continue
 			}
-			c.Addrs = append(c.Addrs, Address{a.Unmap(), min(owners[at].ttl, plainTTL(hdr.Ttl)), i})
+			c.Addrs = append(c.Addrs, wire.Address{Addr: a.Unmap(), TTL: min(owners[at].ttl, wire.ValidTTL(hdr.Ttl)), Record: i})
 		}
 	}
 }
 
 // indexOf returns which of the owners the spelled name is, -1 for none.
 func indexOf(owners []reached, text string) int {
-	n, err := policy.ParseName(text)
+	n, err := fqdn.ParseName(text)
 	if err != nil {
 		return -1
 	}
@@ -191,14 +177,7 @@ func addressesOf(rr dns.RR, asked uint16) []net.IP {
 
 // pointsAt tells whether the answer's first CNAME leads from the question to the
 // name: what a resolver says that completed a search path on its own.
-func pointsAt(q Question, m *dns.Msg, n policy.Name) bool {
+func pointsAt(q wire.Question, m *dns.Msg, n fqdn.Name) bool {
 	c := Check(q, m, 0)
 	return c.Reason == "" && len(c.Chain) > 0 && c.Chain[0] == n
-}
-
-func plainTTL(ttl uint32) uint32 {
-	if ttl > maxTTL {
-		return 0
-	}
-	return ttl
 }

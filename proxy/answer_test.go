@@ -8,7 +8,8 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 func message(t testing.TB, q string, qtype uint16, rrs ...string) *dns.Msg {
@@ -83,7 +84,7 @@ func TestCheckLongChain(t *testing.T) {
 		}
 		return append(rrs, fmt.Sprintf("c%d.test. 60 A 192.0.2.1", n))
 	}
-	for n, honest := range map[int]bool{maxChain: true, maxChain + 1: false} {
+	for n, honest := range map[int]bool{wire.MaxChain: true, wire.MaxChain + 1: false} {
 		m := message(t, "www.example.org", dns.TypeA, chain(n)...)
 		q, _ := readQuestion(m)
 		c := Check(q, m, 64)
@@ -120,7 +121,7 @@ func TestCheckRefusesWhatIsNoAnswer(t *testing.T) {
 func naive(q string, rrs []dns.RR) (addrs map[string]bool) {
 	addrs = map[string]bool{}
 	at := q
-	for range maxChain {
+	for range wire.MaxChain {
 		for _, rr := range rrs {
 			if a, ok := rr.(*dns.A); ok && strings.EqualFold(a.Hdr.Name, at) {
 				addrs[a.A.String()] = true
@@ -178,7 +179,7 @@ func TestCheckLikeItsTwin(t *testing.T) {
 }
 
 func TestPointsAt(t *testing.T) {
-	q := Question{Name: name(t, "www.example.org.corp.test"), Type: dns.TypeA, Class: dns.ClassINET}
+	q := wire.Question{Name: name(t, "www.example.org.corp.test"), Type: dns.TypeA, Class: dns.ClassINET}
 	base := name(t, "www.example.org")
 	for _, tt := range []struct {
 		rr   string
@@ -206,36 +207,36 @@ func FuzzCheck(f *testing.F) {
 		{"www.example.org. 60 HTTPS 1 . ipv4hint=192.0.2.1"},
 	} {
 		m := message(f, "www.example.org", dns.TypeA, rrs...)
-		wire, err := m.Pack()
+		packet, err := m.Pack()
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(wire)
+		f.Add(packet)
 	}
-	q := Question{Name: name(f, "www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}
-	f.Fuzz(func(t *testing.T, wire []byte) {
+	q := wire.Question{Name: name(f, "www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}
+	f.Fuzz(func(t *testing.T, packet []byte) {
 		m := new(dns.Msg)
-		if m.Unpack(wire) != nil {
+		if m.Unpack(packet) != nil {
 			return
 		}
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeHTTPS, dns.TypeANY} {
 			q.Type = qtype
 			c := Check(q, m, 8)
-			if len(c.Addrs) > 8 || len(c.Chain) > maxChain || c.Reason != "" && len(c.Addrs) > 0 {
+			if len(c.Addrs) > 8 || len(c.Chain) > wire.MaxChain || c.Reason != "" && len(c.Addrs) > 0 {
 				t.Fatalf("%+v", c)
 			}
-			owners := append([]policy.Name{q.Name}, c.Chain...)
+			owners := append([]fqdn.Name{q.Name}, c.Chain...)
 			for _, a := range c.Addrs {
-				if !a.Addr.IsValid() || a.Addr.Is4In6() || a.TTL > maxTTL {
+				if !a.Addr.IsValid() || a.Addr.Is4In6() || a.TTL > wire.MaxTTL {
 					t.Fatalf("%+v", a)
 				}
-				owner, err := policy.ParseName(m.Answer[a.rr].Header().Name)
+				owner, err := fqdn.ParseName(m.Answer[a.Record].Header().Name)
 				known := false
 				for _, o := range owners {
 					known = known || o == owner
 				}
 				if err != nil || !known {
-					t.Fatalf("%v is not reached", m.Answer[a.rr])
+					t.Fatalf("%v is not reached", m.Answer[a.Record])
 				}
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/proxy/limit"
 )
 
 func TestIdentify(t *testing.T) {
@@ -63,8 +65,8 @@ func TestIdentifyBeforeAnySnapshot(t *testing.T) {
 // can tell whose the answer would be.
 func TestContestedAddressIsGrantedNothing(t *testing.T) {
 	l := newLab(t, labTable)
-	in := policy.Input{Policies: policiesOf(t, labPolicies), Pods: []policy.Pod{labPod("web", "10.1.0.30"), labPod("quiet", "10.1.0.30")}}
-	l.s.Publish(policy.NewCompiler().Compile(in))
+	in := compile.Input{Policies: policiesOf(t, labPolicies), Pods: []policy.Pod{labPod("web", "10.1.0.30"), labPod("quiet", "10.1.0.30")}}
+	l.s.Publish(compile.New().Compile(in))
 	l.ask("10.1.0.30", "www.example.org", dns.TypeA)
 	if len(l.granter.Grants()) != 0 {
 		t.Errorf("granted %v", l.granter.Grants())
@@ -78,13 +80,13 @@ func TestAdmitAndRelease(t *testing.T) {
 	l.use(&config, l.up)
 	who := func(from string) asker { return l.s.identify(netip.MustParseAddr(from), netip.Addr{}) }
 	web, free, node := who("10.1.0.2"), who("10.1.0.6"), who("127.0.0.1")
-	var held []place
+	var held []limit.Slot
 	for i, tt := range []struct {
 		who asker
 		ok  bool
 	}{{web, true}, {web, true}, {web, false}, {free, true}, {free, false}, {node, true}, {node, true}, {node, false}} {
 		p, ok := l.s.admit(tt.who)
-		if ok != tt.ok || ok != (p.load != nil) {
+		if ok != tt.ok || ok != p.Held() {
 			t.Errorf("query %d: %v", i, ok)
 		}
 		if ok {
@@ -95,26 +97,17 @@ func TestAdmitAndRelease(t *testing.T) {
 		t.Errorf("stats %+v", s)
 	}
 	for _, p := range held {
-		l.s.release(p)
+		l.s.clients.Release(p)
 	}
-	if l.s.Stats().InFlight != 0 || l.s.underWay.counts[0].Load() != 0 {
+	if l.s.Stats().InFlight != 0 || l.s.clients.Held() != 0 {
 		t.Errorf("stats %+v", l.s.Stats())
-	}
-	for _, a := range []asker{web, free, node} {
-		if n := l.s.loads.of(a).queries.Load(); n != 0 {
-			t.Errorf("%s has %d left", a.addr, n)
-		}
 	}
 }
 
-func TestStrangersShareOneLoad(t *testing.T) {
-	var l loads
-	a, b := asker{addr: netip.MustParseAddr("10.9.0.1")}, asker{addr: netip.MustParseAddr("10.9.0.2")}
-	if l.of(a) != l.of(b) {
-		t.Error("each stranger costs memory")
-	}
-	a.known, b.known = true, true
-	if l.of(a) == l.of(b) || l.of(a) != l.of(a) {
-		t.Error("pods share a load")
+func TestUnknownSourcesShareOneClient(t *testing.T) {
+	l := newLab(t, nil)
+	stranger, pod := l.s.identify(mustAddr("198.51.100.7"), netip.Addr{}), l.s.identify(mustAddr("10.1.0.2"), netip.Addr{})
+	if l.s.client(stranger) != l.s.clients.Unknown() || l.s.client(pod) != l.s.clients.Of(pod.addr) {
+		t.Error("a stranger costs memory, or a pod has no client of its own")
 	}
 }

@@ -11,9 +11,11 @@ import (
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/mmsg"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 type discard struct{ n atomic.Int64 }
@@ -23,7 +25,7 @@ func (d *discard) Write(audit.Record) { d.n.Add(1) }
 // same is a resolver with one answer in hand.
 type same struct{ found }
 
-func (s same) resolve(ask) (found, error) { return s.found, nil }
+func (s same) resolve(wire.Query) (found, error) { return s.found, nil }
 
 func benchLab(b *testing.B) (*lab, []byte, asker) {
 	l := newLab(b, labTable)
@@ -67,7 +69,7 @@ func BenchmarkIdentify(b *testing.B) {
 func BenchmarkForwarded(b *testing.B) {
 	l, _, _ := benchLab(b)
 	l.live(zoneOf(startScript(b, honest("192.0.2.1"))))
-	l.s.Publish(compile(b, labPolicies, labPods))
+	l.s.Publish(compiled(b, labPolicies, labPods))
 	at := l.listen()
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
@@ -103,12 +105,12 @@ func BenchmarkHit(b *testing.B) {
 	for range 3 {
 		l.any("10.1.0.2", m)
 	}
-	ln := &listener{s: l.s, batch: new(batch), addr: netip.AddrPortFrom(endpoint, 53)}
+	ln := &listener{s: l.s, reader: new(mmsg.Reader), addr: netip.AddrPortFrom(endpoint, 53)}
 	packet, from := packed(b, m), netip.AddrPortFrom(mustAddr("10.1.0.2"), 5353)
 	hits, n := l.s.stats.CacheHits.Load(), uint64(0)
 	b.ReportAllocs()
 	for b.Loop() {
-		ln.batch.out.count = 0
+		ln.reader.Discard()
 		l.pass(time.Microsecond)
 		ln.take(0, packet, from, l.now())
 		n++
@@ -141,7 +143,7 @@ func BenchmarkHitsOverSnapshots(b *testing.B) {
 				snaps = append(snaps, world.snapshot())
 			}
 			l.s.Publish(snaps[0])
-			ln := &listener{s: l.s, batch: new(batch), addr: netip.AddrPortFrom(endpoint, 53)}
+			ln := &listener{s: l.s, reader: new(mmsg.Reader), addr: netip.AddrPortFrom(endpoint, 53)}
 			from, last, published := netip.AddrPortFrom(mustAddr("10.1.0.2"), 5353), time.Now(), 0
 			for _, p := range packets {
 				for range 2 {
@@ -154,7 +156,7 @@ func BenchmarkHitsOverSnapshots(b *testing.B) {
 					last, published = time.Now(), published+1
 					l.s.Publish(snaps[published%len(snaps)])
 				}
-				ln.batch.out.count = 0
+				ln.reader.Discard()
 				l.pass(time.Microsecond)
 				ln.take(0, packets[n%1000], from, l.now())
 				n++
@@ -196,11 +198,11 @@ func BenchmarkCheck(b *testing.B) {
 
 // BenchmarkPlainReply is the same on the short way.
 func BenchmarkPlainReply(b *testing.B) {
-	packet, n := answerPacket(b), name(b, "www.example.org")
-	var r plainReply
+	packet, q := answerPacket(b), askFor(b, "www.example.org").Question
+	var r wire.AnswerView
 	b.ReportAllocs()
 	for b.Loop() {
-		if !r.read(packet, n, dns.TypeA, 64, nil) || len(r.addrs) != 2 {
+		if !r.Parse(packet, q, 64, nil) || len(r.Addrs) != 2 {
 			b.Fatal("not plain")
 		}
 	}
@@ -211,18 +213,18 @@ func BenchmarkCache(b *testing.B) {
 	packet := answerPacket(b)
 	c := newCache(10_000, 32<<20)
 	zone := &corefile.Zone{Cache: &corefile.Cache{}}
-	asks := make([]ask, 20_000)
+	asks := make([]wire.Query, 20_000)
 	for i := range asks {
 		asks[i] = askFor(b, "n"+itoa(i)+".wild.test")
 	}
 	b.Run("put", func(b *testing.B) {
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			c.put(&entry{wire: packet, ask: asks[i%len(asks)], zone: zone, end: time.Hour, gone: time.Hour})
+			c.put(&entry{wire: packet, query: asks[i%len(asks)], zone: zone, end: time.Hour, gone: time.Hour})
 		}
 	})
 	b.Run("get", func(b *testing.B) {
-		c.put(&entry{wire: packet, ask: asks[7], zone: zone, end: time.Hour, gone: time.Hour})
+		c.put(&entry{wire: packet, query: asks[7], zone: zone, end: time.Hour, gone: time.Hour})
 		b.ReportAllocs()
 		for b.Loop() {
 			if c.get(asks[7], time.Minute) == nil {

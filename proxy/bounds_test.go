@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // holding makes the lab's upstream hold every answer until open is closed.
@@ -28,7 +30,7 @@ type holder struct {
 	once    sync.Once
 }
 
-func (h *holder) resolve(a ask) (found, error) {
+func (h *holder) resolve(a wire.Query) (found, error) {
 	if strings.HasPrefix(a.Name.String(), "slow") {
 		h.entered <- struct{}{}
 		<-h.open

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"encoding/binary"
 	"hash/maphash"
 	"net/netip"
 	"sync"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // cacheShards is how many parts the cache has, each with a lock and bounds of its
@@ -21,7 +21,7 @@ import (
 // name is in one part.
 const cacheShards = 16
 
-// cache keeps answers by the key of their ask, bounded by entries and bytes; the
+// cache keeps answers by the key of their query, bounded by entries and bytes; the
 // least recently used go first.
 type cache struct {
 	seed   maphash.Seed
@@ -42,11 +42,11 @@ type shard struct {
 // entry is one answer that is kept. What is not a pointer of its own lock is
 // written before it is put and not changed.
 type entry struct {
-	wire []byte // the upstream's message
-	from netip.AddrPort
-	ask  ask
-	key  string // that it is kept under
-	zone *corefile.Zone
+	wire  []byte // the upstream's message
+	from  netip.AddrPort
+	query wire.Query
+	key   string // that it is kept under
+	zone  *corefile.Zone
 	// born is when the upstream answered, end when the answer's time is over, gone
 	// when it is not even given for want of a better: on the server's clock.
 	born, end, gone time.Duration
@@ -78,16 +78,11 @@ func newCache(entries int, bytes int64) *cache {
 
 // shard returns the part for the name of the key.
 func (c *cache) shard(key []byte) *shard {
-	return &c.shards[maphash.Bytes(c.seed, key[:len(key)-keyTail])%cacheShards]
+	return &c.shards[maphash.Bytes(c.seed, wire.KeyName(key))%cacheShards]
 }
 
 func (c *cache) shardOf(e *entry) *shard {
-	return &c.shards[maphash.String(c.seed, string(e.ask.Name))%cacheShards]
-}
-
-// setType makes the key that of another type.
-func setType(key []byte, qtype uint16) {
-	binary.BigEndian.PutUint16(key[len(key)-keyTail:], qtype)
+	return &c.shards[maphash.String(c.seed, string(e.query.Name))%cacheShards]
 }
 
 // find returns what is kept under the key; the caller holds the lock. The key is
@@ -97,12 +92,12 @@ func (s *shard) find(key []byte) *entry {
 	return e
 }
 
-// get returns what is kept for the ask, nil for nothing: its own answer, or one
+// get returns what is kept for the query, nil for nothing: its own answer, or one
 // that the name does not exist, which is true of every type (RFC 2308 §5). Where
 // both are there that is the younger, and counts unless the other is not over.
-func (c *cache) get(a ask, now time.Duration) *entry {
-	var room [nameMost + keyTail]byte
-	key := a.appendKey(room[:0])
+func (c *cache) get(a wire.Query, now time.Duration) *entry {
+	var room [wire.MaxKey]byte
+	key := a.AppendKey(room[:0])
 	s := c.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +105,7 @@ func (c *cache) get(a ask, now time.Duration) *entry {
 	if own != nil && own.fresh(now) {
 		return own
 	}
-	setType(key, dns.TypeNone)
+	wire.SetKeyType(key, dns.TypeNone)
 	if e := s.find(key); e != nil && (own == nil || now < e.gone) {
 		return e
 	}
@@ -124,15 +119,15 @@ func (e *entry) fresh(now time.Duration) bool { return e.born <= now && now < e.
 // put keeps an entry in the place of those that it refutes. An answer that does
 // not fit is not kept.
 func (c *cache) put(e *entry) {
-	var room [nameMost + keyTail]byte
-	key := e.ask.appendKey(room[:0])
+	var room [wire.MaxKey]byte
+	key := e.query.AppendKey(room[:0])
 	refuted := dns.TypeNone
 	if e.nowhere {
-		refuted = e.ask.Type
-		setType(key, dns.TypeNone)
+		refuted = e.query.Type
+		wire.SetKeyType(key, dns.TypeNone)
 	}
 	e.key = string(key)
-	setType(key, refuted)
+	wire.SetKeyType(key, refuted)
 	e.size = int64(entryBytes + len(e.key) + len(e.wire))
 	s := c.shard(key)
 	s.mu.Lock()

@@ -12,6 +12,8 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/rebind"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // wantAccounts recomputes what the cache says it takes.
@@ -32,16 +34,16 @@ func wantAccounts(t testing.TB, c *cache) {
 				}
 			}
 			if told != e.told {
-				t.Errorf("the replays of %v take %d bytes, said are %d", e.ask.Name, told, e.told)
+				t.Errorf("the replays of %v take %d bytes, said are %d", e.query.Name, told, e.told)
 			}
 			if size += told + int64(len(e.askers))*askerBytes; size != e.size {
-				t.Errorf("%v takes %d bytes, said are %d", e.ask.Name, size, e.size)
+				t.Errorf("%v takes %d bytes, said are %d", e.query.Name, size, e.size)
 			}
 			bytes += size
 			if len(e.replays) > 0 {
 				telling++
 				if !s.telling[e] {
-					t.Errorf("%v has replays and is not known for them", e.ask.Name)
+					t.Errorf("%v has replays and is not known for them", e.query.Name)
 				}
 			}
 		}
@@ -61,7 +63,7 @@ func wantAccounts(t testing.TB, c *cache) {
 // keptAnswer is an entry that says nothing, of so many bytes.
 func keptAnswer(t testing.TB, qname string, qtype uint16, bytes int) *entry {
 	t.Helper()
-	return &entry{ask: ask{Question: Question{Name: name(t, qname), Type: qtype, Class: dns.ClassINET}}, wire: make([]byte, bytes), end: time.Hour, gone: time.Hour}
+	return &entry{query: wire.Query{Question: wire.Question{Name: name(t, qname), Type: qtype, Class: dns.ClassINET}}, wire: make([]byte, bytes), end: time.Hour, gone: time.Hour}
 }
 
 // anyView takes every view for one in force.
@@ -111,15 +113,15 @@ func TestAccountsNeverDrift(t *testing.T) {
 					e = hot[r.IntN(len(hot))]
 				}
 				grants := []policy.Grant{{Addrs: make([]netip.Addr, r.IntN(64))}}
-				said := judgement{words: make([]judged, r.IntN(8))}
+				said := rebind.Verdicts{Addrs: make([]rebind.Verdict, r.IntN(8))}
 				c.addReplay(e, replayKey{view: views[r.IntN(len(views))]}, &replay{config: configs[i/20_000%2], judged: said, wire: make([]byte, 30+r.IntN(500)), grants: grants}, anyView)
 			default:
-				c.get(e.ask, 0)
+				c.get(e.query, 0)
 			}
 			if i%500 == 0 {
 				wantAccounts(t, c)
 			}
-			if keptAt(c, e.ask) != e {
+			if keptAt(c, e.query) != e {
 				evicted++
 			}
 		}
@@ -174,7 +176,7 @@ func TestAnswerThatDoesNotFitLeavesTheOthers(t *testing.T) {
 // TestLeastRecentlyUsedGoesFirst, whichever way it was used.
 func TestLeastRecentlyUsedGoesFirst(t *testing.T) {
 	use := map[string]func(*cache, *entry){
-		"long":  func(c *cache, e *entry) { c.get(e.ask, 0) },
+		"long":  func(c *cache, e *entry) { c.get(e.query, 0) },
 		"quick": func(c *cache, e *entry) { c.replay(quickOf(t, e), replayKey{}, 0) },
 	}
 	for what, use := range use {
@@ -187,21 +189,21 @@ func TestLeastRecentlyUsedGoesFirst(t *testing.T) {
 			use(c, kept)
 			c.put(keptAnswer(t, itoa(i)+".test", dns.TypeA, 10))
 		}
-		if keptAt(c, kept.ask) != kept || keptAt(c, idle.ask) != nil {
-			t.Errorf("%s: used %v, idle %v", what, keptAt(c, kept.ask) != nil, keptAt(c, idle.ask) != nil)
+		if keptAt(c, kept.query) != kept || keptAt(c, idle.query) != nil {
+			t.Errorf("%s: used %v, idle %v", what, keptAt(c, kept.query) != nil, keptAt(c, idle.query) != nil)
 		}
 	}
 }
 
 // keptAt returns what is kept under the ask's own key.
-func keptAt(c *cache, a ask) *entry {
-	key := a.appendKey(nil)
+func keptAt(c *cache, a wire.Query) *entry {
+	key := a.AppendKey(nil)
 	return c.shard(key).find(key)
 }
 
-func quickOf(t testing.TB, e *entry) *quick {
+func quickOf(t testing.TB, e *entry) *wire.QueryView {
 	t.Helper()
-	q, ok := readQuick(e.ask.plainWire(1))
+	q, ok := wire.ParseQuery(e.query.PackWithoutEDNS(1))
 	if !ok {
 		t.Fatal("not plain")
 	}
@@ -215,20 +217,20 @@ func TestAnswerRefutesWhatWasKept(t *testing.T) {
 	nowhere := keptAnswer(t, "one.test", dns.TypeTXT, 10)
 	nowhere.nowhere = true
 	a := keptAnswer(t, "one.test", dns.TypeA, 10)
-	aaaa := a.ask
+	aaaa := a.query
 	aaaa.Type = dns.TypeAAAA
 	c.put(nowhere)
-	if c.get(a.ask, 0) != nowhere || c.get(aaaa, 0) != nowhere {
+	if c.get(a.query, 0) != nowhere || c.get(aaaa, 0) != nowhere {
 		t.Error("NXDOMAIN does not hold for every type")
 	}
 	c.put(a)
-	if c.get(a.ask, 0) != a || c.get(aaaa, 0) != nil {
+	if c.get(a.query, 0) != a || c.get(aaaa, 0) != nil {
 		t.Error("the name exists, and does not")
 	}
 	again := keptAnswer(t, "one.test", dns.TypeA, 10)
 	again.nowhere = true
 	c.put(again)
-	if c.get(a.ask, 0) != again || c.get(aaaa, 0) != again {
+	if c.get(a.query, 0) != again || c.get(aaaa, 0) != again {
 		t.Error("the name is gone, and is not")
 	}
 	wantAccounts(t, c)
@@ -248,7 +250,7 @@ func TestFreshDenialGoesBeforeWhatIsOver(t *testing.T) {
 		now  time.Duration
 		want *entry
 	}{{6 * time.Second, a}, {10 * time.Second, gone}, {29 * time.Second, gone}, {35 * time.Second, gone}, {50 * time.Second, a}} {
-		if got := c.get(a.ask, tt.now); got != tt.want {
+		if got := c.get(a.query, tt.now); got != tt.want {
 			t.Errorf("at %v: the denial %v", tt.now, got == gone)
 		}
 	}
@@ -270,8 +272,8 @@ func TestReplaysOfOneAnswerLeaveRoomForOthers(t *testing.T) {
 			t.Fatal("nothing was remembered")
 		}
 	}
-	if after, _ := c.usage(); keptAt(c, hot.ask) != hot || after < before*9/10 {
-		t.Errorf("%d of %d answers are left, the hot one: %v", after, before, keptAt(c, hot.ask) == hot)
+	if after, _ := c.usage(); keptAt(c, hot.query) != hot || after < before*9/10 {
+		t.Errorf("%d of %d answers are left, the hot one: %v", after, before, keptAt(c, hot.query) == hot)
 	}
 	wantAccounts(t, c)
 }
@@ -288,8 +290,8 @@ func TestCacheUnderManyGoroutines(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(g), 1))
 			for range 3000 {
 				of := names[r.IntN(len(names))]
-				fresh := &entry{ask: of.ask, wire: of.wire, end: time.Hour, nowhere: r.IntN(5) == 0}
-				switch e := c.get(of.ask, 0); {
+				fresh := &entry{query: of.query, wire: of.wire, end: time.Hour, nowhere: r.IntN(5) == 0}
+				switch e := c.get(of.query, 0); {
 				case e == nil || r.IntN(10) == 0:
 					c.put(fresh)
 				case r.IntN(20) == 0:

@@ -13,9 +13,12 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/mmsg"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // endpoint is where the tests' queries arrive.
@@ -50,7 +53,7 @@ type ledger struct {
 
 type opening struct {
 	pod   policy.PodRef
-	name  policy.Name
+	name  fqdn.Name
 	ports policy.PortSet
 	addr  netip.Addr
 }
@@ -171,7 +174,7 @@ func newCacheLab(t testing.TB, table map[string][]string, more ...string) *cache
 	l := bareCacheLab(t, configWith(t, more...))
 	l.up = &memory{table: table}
 	l.use(l.config, l.up)
-	l.s.Publish(compile(t, labPolicies, labPods))
+	l.s.Publish(compiled(t, labPolicies, labPods))
 	l.s.SetCluster(labCluster)
 	return l
 }
@@ -223,12 +226,12 @@ func (l *cacheLab) who(from string) asker { return l.s.identify(mustAddr(from), 
 // quickly returns the reply that the packet gets from the socket's reader, nil for
 // none.
 func (l *cacheLab) quickly(from string, packet []byte) []byte {
-	q, ok := readQuick(packet)
+	q, ok := wire.ParseQuery(packet)
 	if !ok {
 		return nil
 	}
 	who := l.who(from)
-	var out [packetMost]byte
+	var out [mmsg.PacketBytes]byte
 	n, _ := l.s.replayed(&q, &who, l.now(), out[:])
 	if n == 0 {
 		return nil

@@ -4,7 +4,23 @@ import (
 	"slices"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/wire"
 )
+
+// optionsMost bounds the client's options that are passed on, in bytes: with the
+// longest name the query still fits into the least datagram that IPv6 must carry.
+const optionsMost = 512
+
+// queryOf returns what a client's message asks.
+func queryOf(q wire.Question, m *dns.Msg) wire.Query {
+	a := wire.Query{Question: q, Flags: wire.RD.If(m.RecursionDesired) | wire.CD.If(m.CheckingDisabled) | wire.AD.If(m.AuthenticatedData)}
+	if opt := m.IsEdns0(); opt != nil {
+		a.Flags |= wire.DO.If(opt.Do())
+		a.Options = passedOn(opt)
+	}
+	return a
+}
 
 // endsHere tells whether an EDNS option is between two neighbours and so ends at
 // the proxy: a cookie (RFC 7873 §5.2), keepalive (RFC 7828 §3.1), padding (RFC
@@ -27,10 +43,10 @@ func passedOn(opt *dns.OPT) string {
 	}
 	b := make([]byte, dns.MinMsgSize+optionsMost)
 	n, err := dns.PackRR(only, b, 0, nil, false)
-	if err != nil || n-optBytes > optionsMost {
+	if err != nil || n-wire.OPTBytes > optionsMost {
 		return ""
 	}
-	return string(b[optBytes:n])
+	return string(b[wire.OPTBytes:n])
 }
 
 // meant tells whether the answer has an option that is for who asked.
@@ -51,7 +67,7 @@ func withOPT(query, r *dns.Msg, theirs *dns.OPT) *dns.Msg {
 		return r
 	}
 	opt := &dns.OPT{Hdr: dns.RR_Header{Name: ".", Rrtype: dns.TypeOPT}}
-	opt.SetUDPSize(advertised)
+	opt.SetUDPSize(wire.AdvertisedSize)
 	opt.SetDo(asked.Do())
 	if theirs != nil {
 		passed := slices.ContainsFunc(asked.Option, func(o dns.EDNS0) bool { return !endsHere(o.Option()) })
@@ -64,6 +80,3 @@ func withOPT(query, r *dns.Msg, theirs *dns.OPT) *dns.Msg {
 	r.Extra = append(r.Extra, opt)
 	return r
 }
-
-// udpLimit is how long a reply over UDP may be by the size that the client said.
-func udpLimit(size uint16) int { return min(max(int(size), dns.MinMsgSize), udpMost) }

@@ -5,23 +5,25 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // echoing answers with the options that it was asked with, and records them.
 type echoing struct {
 	resolver
-	asked *[]ask
+	asked *[]wire.Query
 	more  []dns.EDNS0
 }
 
-func (e echoing) resolve(a ask) (found, error) {
+func (e echoing) resolve(a wire.Query) (found, error) {
 	*e.asked = append(*e.asked, a)
 	got, err := e.resolver.resolve(a)
 	if err != nil {
 		return got, err
 	}
 	query := new(dns.Msg)
-	if err := query.Unpack(a.wire(1)); err != nil {
+	if err := query.Unpack(a.Pack(1)); err != nil {
 		return found{}, err
 	}
 	got.msg.SetEdns0(1232, query.IsEdns0().Do())
@@ -57,11 +59,11 @@ func TestOptionsPassBothWays(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
-			var asked []ask
+			var asked []wire.Query
 			l.use(l.config, echoing{l.up, &asked, tt.says})
 			r, _ := l.any("10.1.0.2", withOptions(tt.asks...))
 			upstream := new(dns.Msg)
-			if err := upstream.Unpack(asked[0].wire(1)); err != nil {
+			if err := upstream.Unpack(asked[0].Pack(1)); err != nil {
 				t.Fatal(err)
 			}
 			wantCodes(t, "the upstream is asked with", upstream, tt.passed)
@@ -93,7 +95,7 @@ func wantCodes(t *testing.T, what string, m *dns.Msg, want []uint16) {
 // TestOptionsAreTheAsksOwn: a pod's option is in no other pod's answer.
 func TestOptionsAreTheAsksOwn(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
-	var asked []ask
+	var asked []wire.Query
 	l.use(l.config, echoing{l.up, &asked, nil})
 	for i, m := range []*dns.Msg{withOptions(&dns.EDNS0_LOCAL{Code: 65001, Data: []byte{1}}), withOptions(&dns.EDNS0_LOCAL{Code: 65001, Data: []byte{2}}), withOptions()} {
 		r, quick := l.any("10.1.0.2", m)
@@ -113,8 +115,8 @@ func TestNoOptionIsLongerThanThePacketHasRoom(t *testing.T) {
 			t.Fatalf("an option of %d bytes is passed on as %d", n, len(got))
 		}
 	}
-	longest := ask{Question: Question{Name: name(t, strings.Repeat(strings.Repeat("x", 63)+".", 3)+strings.Repeat("y", 61))}, options: strings.Repeat("o", optionsMost)}
-	if n := len(longest.wire(1)); n > 1232 {
+	longest := wire.Query{Question: wire.Question{Name: name(t, strings.Repeat(strings.Repeat("x", 63)+".", 3)+strings.Repeat("y", 61))}, Options: strings.Repeat("o", optionsMost)}
+	if n := len(longest.Pack(1)); n > 1232 {
 		t.Errorf("a query of %d bytes", n)
 	}
 }
@@ -128,7 +130,7 @@ func TestClientWithoutEDNSGetsNone(t *testing.T) {
 			if (r.IsEdns0() == nil) != (m.IsEdns0() == nil) {
 				t.Fatalf("asked with %v, answered with %v", m.IsEdns0(), r.IsEdns0())
 			}
-			if opt := r.IsEdns0(); opt != nil && (opt.UDPSize() != advertised || opt.Do() || opt.Version() != 0) {
+			if opt := r.IsEdns0(); opt != nil && (opt.UDPSize() != wire.AdvertisedSize || opt.Do() || opt.Version() != 0) {
 				t.Errorf("%v", opt)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // upstreamProcess names the variable that makes the test binary an upstream, so
@@ -46,9 +47,9 @@ func BenchmarkUpstreamProcess(t *testing.B) {
 		if err != nil {
 			return
 		}
-		end := questionBytes(buf[:n])
+		end := wire.QuestionEnd(buf[:n])
 		buf[2], buf[3], buf[7], buf[11] = buf[2]|0x80, 0x80, 1, 0
-		out := append(buf[:end], 0xc0, headerBytes, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2, 1)
+		out := append(buf[:end], 0xc0, wire.HeaderBytes, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2, 1)
 		_, _ = pc.WriteToUDPAddrPort(out, from)
 	}
 }

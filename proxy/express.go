@@ -2,15 +2,17 @@ package proxy
 
 import (
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/limit"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // express is a query on the short way through the proxy: a plain question for the
@@ -25,16 +27,16 @@ type express struct {
 	setup   *setup
 	who     asker
 	from    netip.AddrPort
-	place   place
+	slot    limit.Slot
 	started time.Time
 	sent    time.Time // when the upstream's turn came, of selected pods' queries
 	opening time.Time // when the kernel's did
 	spent   stages
 	room    [packetRoom]byte
-	quick   quick // of the query, in room
-	ask     ask
+	view    wire.QueryView // of the packet, in room
+	query   wire.Query
 	decided policy.Decision
-	reply   plainReply
+	reply   wire.AnswerView
 	granted
 	rec audit.Record
 	out []byte
@@ -48,14 +50,14 @@ var expresses = sync.Pool{New: func() any { return new(express) }}
 
 // express starts an admitted query on the short way, if it is one for it: then it takes
 // p over.
-func (l *listener) express(q *quick, who *asker, from netip.AddrPort, p *place, started time.Time) bool {
-	t := q.qtype()
-	if t != dns.TypeA && t != dns.TypeAAAA || q.qclass() != dns.ClassINET || len(q.packet) > packetRoom || who.view != nil && !who.view.Enforced {
+func (l *listener) express(q *wire.QueryView, who *asker, from netip.AddrPort, p *limit.Slot, started time.Time) bool {
+	t := q.Type()
+	if t != dns.TypeA && t != dns.TypeAAAA || q.Class() != dns.ClassINET || len(q.Packet) > packetRoom || who.view != nil && !who.view.Enforced {
 		return false
 	}
-	var room [nameMost + keyTail]byte
-	key := q.appendKey(room[:0])
-	n := policy.Name(key[:len(key)-keyTail])
+	var room [wire.MaxKey]byte
+	key := q.AppendKey(room[:0])
+	n := fqdn.Name(wire.KeyName(key))
 	var d policy.Decision
 	if who.view != nil {
 		if d = who.view.Decide(n); !d.Allowed() {
@@ -72,12 +74,12 @@ func (l *listener) express(q *quick, who *asker, from netip.AddrPort, p *place, 
 	}
 	l.s.step("decided")
 	x := expresses.Get().(*express)
-	x.l, x.setup, x.who, x.from, x.place, x.started, x.quick, x.decided, x.said = l, setup, *who, from, *p, started, *q, d, false
-	x.quick.packet = x.room[:copy(x.room[:], q.packet)]
+	x.l, x.setup, x.who, x.from, x.slot, x.started, x.view, x.decided, x.said = l, setup, *who, from, *p, started, *q, d, false
+	x.view.Packet = x.room[:copy(x.room[:], q.Packet)]
 	if x.spent = (stages{}); who.view != nil {
 		x.sent = l.s.now()
 	}
-	x.ask = q.ask(n)
+	x.query = q.Query(n)
 	l.work.Add(1)
 	fl, first, ok := setup.keeper.flights.board(x)
 	if !ok {
@@ -85,9 +87,9 @@ func (l *listener) express(q *quick, who *asker, from netip.AddrPort, p *place, 
 		expresses.Put(x)
 		return false
 	}
-	*p = place{} // from now on x is the flight's
+	*p = limit.Slot{} // from now on x is the flight's
 	if first {
-		fl.begin(f, &l.letters)
+		fl.begin(f, &l.queries)
 	}
 	return true
 }
@@ -108,15 +110,15 @@ func (x *express) answered(from netip.AddrPort) {
 		}
 	}()
 	s.step("answered")
-	if x.reply.size(&x.quick) > x.quick.most || x.reply.spelt && x.quick.mixed() || !x.open(from) {
-		x.long(&outcome{found: foundOn(x.reply.wire, from)})
+	if !x.reply.Fits(&x.view) || !x.open(from) {
+		x.long(&outcome{found: foundOn(x.reply.Message, from)})
 		return
 	}
 	s.step("grant")
 	mine = false
 	if len(x.grants) == 0 {
 		x.send()
-		s.outboxes.flush()
+		s.replies.Send()
 		return
 	}
 	waits = x.life.Add(1)
@@ -127,20 +129,20 @@ func (x *express) answered(from netip.AddrPort) {
 // open makes the grants and the record. False: the guard has something against an
 // address.
 func (x *express) open(from netip.AddrPort) bool {
-	view, n := x.who.view, x.ask.Name
+	view, n := x.who.view, x.query.Name
 	if view == nil {
 		return true
 	}
-	for _, a := range x.reply.addrs {
+	for _, a := range x.reply.Addrs {
 		if x.setup.guard.Blocked(n, a.Addr, x.who.snap) != "" {
 			return false
 		}
 	}
 	x.opening = x.l.s.now()
 	x.spent.heard(x.opening.Sub(x.sent))
-	x.make(view, n, x.decided, x.reply.addrs, x.opening)
-	x.rec = audit.Record{Time: x.started, Pod: view.Pod.PodRef, Workload: view.Workload, Address: x.who.addr, Name: n, Type: x.ask.Type, Class: x.ask.Class,
-		Verdict: audit.Allowed, Matches: x.decided.Matches, Answers: x.answers, Chain: x.reply.chain, Upstream: from}
+	x.make(view, n, x.decided, x.reply.Addrs, x.opening)
+	x.rec = audit.Record{Time: x.started, Pod: view.Pod.PodRef, Workload: view.Workload, Address: x.who.addr, Name: n, Type: x.query.Type, Class: x.query.Class,
+		Verdict: audit.Allowed, Matches: x.decided.Matches, Answers: x.answers, Chain: x.reply.Chain, Upstream: from}
 	return true
 }
 
@@ -150,7 +152,7 @@ func (x *express) Granted(err error, more bool) {
 	defer s.net("the replies to queries")
 	x.acknowledged(err)
 	if !more {
-		s.outboxes.flush()
+		s.replies.Send()
 	}
 }
 
@@ -167,7 +169,7 @@ func (x *express) acknowledged(err error) {
 	}
 	x.spent.acknowledged(x.l.s.now().Sub(x.opening))
 	x.l.s.stats.Grants.Add(1)
-	x.l.s.stats.AddressesGranted.Add(uint64(len(x.reply.addrs)))
+	x.l.s.stats.AddressesGranted.Add(uint64(len(x.reply.Addrs)))
 	x.send()
 }
 
@@ -176,13 +178,13 @@ func (x *express) send() {
 	defer x.net()
 	s := x.l.s
 	s.step("send")
-	x.out = x.reply.appendTo(x.out[:0], &x.quick)
+	x.out = x.reply.AppendReply(x.out[:0], &x.view)
 	s.stats.Queries.Add(1)
 	s.stats.CacheMisses.Add(1)
 	if x.who.view != nil {
-		s.stats.verdicts.add(audit.Allowed, x.ask.Type)
-		x.reply.lower(x.out, longestTTL(x.decided))
-		x.l.out.put(x.out, x.from)
+		s.stats.verdicts.add(audit.Allowed, x.query.Type)
+		x.reply.LowerTTLs(x.out, longestTTL(x.decided))
+		x.l.queue(x.out, x.from)
 	} else {
 		x.l.reply(x.out, x.from)
 	}
@@ -206,11 +208,11 @@ func (x *express) net() {
 // yet. It is not used again.
 func (x *express) broken() {
 	defer x.l.work.Done()
-	defer x.l.s.release(x.place)
+	defer x.l.s.clients.Release(x.slot)
 	defer x.l.s.net("the reply to a query")
 	if !x.said {
 		x.l.s.stats.Queries.Add(1)
-		x.l.reply(brief(x.quick.packet, dns.RcodeServerFailure), x.from)
+		x.l.reply(wire.ErrorReply(x.view.Packet, dns.RcodeServerFailure), x.from)
 	}
 }
 
@@ -229,10 +231,10 @@ func (x *express) end() {
 	x.l.s.step("end")
 	l := x.l
 	defer l.work.Done()
-	l.s.release(x.place)
+	l.s.clients.Release(x.slot)
 	x.rec, x.decided = audit.Record{}, policy.Decision{}
 	x.granted.reset()
-	x.reply.reset()
+	x.reply.Reset()
 	expresses.Put(x)
 }
 
@@ -248,7 +250,7 @@ func (x *express) fail(reason string) {
 		defer x.net()
 		x.failed(reason)
 		x.fails() // after the log
-		s.release(x.place)
+		s.clients.Release(x.slot)
 		x.l.work.Done()
 	})
 }
@@ -263,14 +265,14 @@ func (x *express) failed(reason string) {
 	}
 	s.stats.Queries.Add(1)
 	s.stats.CacheMisses.Add(1)
-	s.stats.verdicts.add(audit.Failed, x.ask.Type)
+	s.stats.verdicts.add(audit.Failed, x.query.Type)
 	x.account()
 }
 
 // fails sends SERVFAIL with all that such a reply has.
 func (x *express) fails() {
 	query := new(dns.Msg)
-	if query.Unpack(x.quick.packet) == nil {
+	if query.Unpack(x.view.Packet) == nil {
 		x.l.reply(pack(query, respond(query, dns.RcodeServerFailure), false), x.from)
 	}
 }
@@ -286,19 +288,8 @@ func (x *express) long(got *outcome) {
 	x.l.s.crew.do(func() {
 		l := x.l
 		defer x.net()
-		l.reply(l.s.handleGiven(x.quick.packet, x.who, false, &begun{x.started, x.spent, got}), x.from)
+		l.reply(l.s.handleGiven(x.view.Packet, x.who, false, &begun{x.started, x.spent, got}), x.from)
 		x.said = true
 		x.end()
 	})
-}
-
-// mixed tells whether the query spells its name with upper case letters.
-func (q *quick) mixed() bool {
-	return slices.ContainsFunc(q.packet[headerBytes:q.end-4], func(c byte) bool { return c != fold(c) })
-}
-
-// ask is the ask of a quick query for the name.
-func (q *quick) ask(n policy.Name) ask {
-	return ask{Question: Question{Name: n, Type: q.qtype(), Class: q.qclass()},
-		recurse: q.flags&flagRD != 0, check: q.flags&flagCD != 0, authent: q.flags&flagAD != 0, dnssec: q.flags&flagDO != 0}
 }

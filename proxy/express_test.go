@@ -11,8 +11,9 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // lateKernel keeps the grants that it was given, and what they were then.
@@ -226,7 +227,7 @@ func TestNothingBeforeTheKernel(t *testing.T) {
 					t.Errorf("asked %s, told %v", n, r)
 					return
 				}
-				a, _ := policy.ParseName(n)
+				a, _ := fqdn.ParseName(n)
 				if !l.granter.isOpen(labPods[pod-2].Name, a, mustAddr(fmt.Sprintf("198.51.100.%d", n[0]))) {
 					t.Errorf("%s was told before it was open", n)
 				}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 

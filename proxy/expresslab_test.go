@@ -15,8 +15,9 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -117,7 +118,7 @@ func (g *teller) GrantThen(grants []policy.Grant, then Then) {
 }
 
 // isOpen tells whether the pod was granted the address for the name.
-func (g *teller) isOpen(pod string, n policy.Name, a netip.Addr) bool {
+func (g *teller) isOpen(pod string, n fqdn.Name, a netip.Addr) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.open[opening{labPod(pod).PodRef, n, "", a}]
@@ -127,7 +128,7 @@ func (g *teller) isOpen(pod string, n policy.Name, a netip.Addr) bool {
 func (g *teller) tells(f func(grants []policy.Grant, then Then)) { g.then.Store(&f) }
 
 // of returns what was granted for a name, a line a grant.
-func (g *teller) of(n policy.Name) (out []string) {
+func (g *teller) of(n fqdn.Name) (out []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, of := range g.all {
@@ -155,7 +156,7 @@ func (l *scribe) Write(r audit.Record) {
 }
 
 // of returns the records of a name.
-func (l *scribe) of(n policy.Name) (out []audit.Record) {
+func (l *scribe) of(n fqdn.Name) (out []audit.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range l.recs {
@@ -182,7 +183,7 @@ func newExpressLab(t testing.TB, still bool) *expressLab {
 		l.s.now = time.Now
 		l.s.born = time.Now()
 	}
-	l.s.Publish(compile(t, expressPolicies, labPods))
+	l.s.Publish(compiled(t, expressPolicies, labPods))
 	l.s.SetCluster(expressCluster)
 	return l
 }
@@ -223,15 +224,8 @@ func until(t testing.TB, what string, there func() bool) {
 	}
 }
 
-// places returns how many places are held.
-func (l *expressLab) places() (n int64) {
-	l.s.loads.mu.RLock()
-	defer l.s.loads.mu.RUnlock()
-	for _, of := range l.s.loads.byAddr {
-		n += int64(of.queries.Load())
-	}
-	return n + l.s.underWay.counts[0].Load() + l.s.underWay.counts[1].Load()
-}
+// places returns what is counted of queries that hold a slot.
+func (l *expressLab) places() (n int64) { return l.s.clients.Held() }
 
 // lowerCase is a message in words, without the spelling of its names and without
 // its id.

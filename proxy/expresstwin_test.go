@@ -13,9 +13,11 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/mmsg"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // twinName is the name of a case: three letters under example.org.
@@ -75,7 +77,7 @@ func (w *twins) ask(c *dns.Conn, pod byte, q *dns.Msg) {
 		w.t.Error(err)
 		return
 	}
-	var buf [packetMost]byte
+	var buf [mmsg.PacketBytes]byte
 	n, err := c.Read(buf[:])
 	if err != nil {
 		w.t.Errorf("%v: %v", q.Question, err)
@@ -99,7 +101,7 @@ func (w *twins) ask(c *dns.Conn, pod byte, q *dns.Msg) {
 }
 
 // compare compares what both have granted, kept and logged for a name.
-func (w *twins) compare(a ask) {
+func (w *twins) compare(a wire.Query) {
 	equal(w.t, "grants for "+a.Name.String(), w.short.granter.of(a.Name), w.long.granter.of(a.Name))
 	var lines [2][]string
 	for i, l := range []*expressLab{w.short, w.long} {
@@ -150,7 +152,7 @@ func TestShortWaySaysTheSame(t *testing.T) {
 						}
 						_ = c.Close()
 						asked, _ := readQuestion(q)
-						w.compare(askOf(asked, q))
+						w.compare(queryOf(asked, q))
 					}
 				})
 			}

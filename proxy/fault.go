@@ -5,6 +5,9 @@ import (
 	"runtime/debug"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/limit"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // A fault is a panic in the proxy. It costs the query in which it happens a SERVFAIL
@@ -39,7 +42,7 @@ type task struct {
 	packet []byte
 	who    asker
 	tcp    bool
-	place  place             // of no load: it is not admitted yet
+	slot   limit.Slot        // none: it is not admitted yet
 	reply  func(wire []byte) // to who asked
 	done   func()            // the last that is called
 }
@@ -55,22 +58,22 @@ func (q *task) run() {
 
 func (q *task) answer() []byte {
 	if !q.who.known {
-		return brief(q.packet, dns.RcodeServerFailure)
+		return wire.ErrorReply(q.packet, dns.RcodeServerFailure)
 	}
-	if q.place.load == nil {
-		p, ok := q.s.admit(q.who)
+	if !q.slot.Held() {
+		slot, ok := q.s.admit(q.who)
 		if !ok {
-			return brief(q.packet, dns.RcodeServerFailure)
+			return wire.ErrorReply(q.packet, dns.RcodeServerFailure)
 		}
-		q.place = p
+		q.slot = slot
 	}
 	return q.s.handle(q.packet, q.who, q.tcp)
 }
 
-// release gives the place back, if there is one.
+// release gives the slot back, if there is one.
 func (q *task) release() {
-	if q.place.load != nil {
-		q.s.release(q.place)
+	if q.slot.Held() {
+		q.s.clients.Release(q.slot)
 	}
 }
 
@@ -78,6 +81,6 @@ func (q *task) release() {
 func (q *task) net() {
 	if r := recover(); r != nil {
 		q.s.fault("a query", r)
-		q.reply(brief(q.packet, dns.RcodeServerFailure))
+		q.reply(wire.ErrorReply(q.packet, dns.RcodeServerFailure))
 	}
 }

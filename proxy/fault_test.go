@@ -70,7 +70,7 @@ func keep(pod string) func(*faultLab, string) {
 
 // park publishes a snapshot without the pod strict, whose queries wait then.
 func park(l *faultLab, _ string) {
-	l.s.Publish(compile(l.t, expressPolicies, without("strict")))
+	l.s.Publish(compiled(l.t, expressPolicies, without("strict")))
 }
 
 // parked asks as the pod that is not known yet, and lets it be known, or its time end.
@@ -84,13 +84,13 @@ func parked(network string, known bool) func(*faultLab, string) int {
 		l.putOn(a)
 		await(l.t, "it is not held", func() bool { _, hit := l.hit(); return hit || l.heldNow() == 1 })
 		if known {
-			l.s.Publish(compile(l.t, expressPolicies, labPods))
+			l.s.Publish(compiled(l.t, expressPolicies, labPods))
 		}
 		l.timers.end() // of a query that a fault at its identification left waiting
 		if !l.good(a) {
 			failed++
 		}
-		l.s.Publish(compile(l.t, expressPolicies, labPods))
+		l.s.Publish(compiled(l.t, expressPolicies, labPods))
 		return failed
 	}
 }
@@ -215,7 +215,7 @@ func TestAFaultCostsAQueryAServfail(t *testing.T) {
 				if left := l.left(); left != nothingHeld {
 					t.Fatalf("after the queries that follow: %s", left)
 				}
-				if l.s.underWay.hung(l.s.elapsed()+time.Hour, time.Second) || l.s.underWay.hung(l.s.elapsed()+2*time.Hour, time.Second) {
+				if l.s.clients.Watchdog.Hung(l.s.elapsed()+time.Hour, time.Second) || l.s.clients.Watchdog.Hung(l.s.elapsed()+2*time.Hour, time.Second) {
 					t.Errorf("after a fault at step %d (%s) the proxy takes itself for hung", fault, step)
 				}
 				if t.Failed() {

@@ -7,6 +7,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/mmsg"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // flight is one question under way at one upstream, for those on the short way who
@@ -24,9 +26,9 @@ type flight struct {
 	room   [1]*express
 }
 
-// begin has the question sent with the others in the letters. Whose turn it is is
+// begin has the question sent with the others in the batch. Whose turn it is is
 // found here: a query that only boards takes nobody's.
-func (fl *flight) begin(f *forward, with *letters) {
+func (fl *flight) begin(f *forward, with *mmsg.SendBatch[*line]) {
 	x := fl.lead
 	fl.filler = x.setup.keeper.filler
 	defer func() {
@@ -47,7 +49,7 @@ func (fl *flight) begin(f *forward, with *letters) {
 		fl.resume(nil, nil)
 		return
 	}
-	fl.u.start(x.ask, fl.tour.attempt(), fl, with)
+	fl.u.start(x.query, fl.tour.attempt(), fl, with)
 	fl.filler.s.step("asked")
 }
 
@@ -70,7 +72,7 @@ func (fl *flight) take(packet []byte, err error) {
 		fl.resume(nil, err)
 		return
 	}
-	a, config := fl.lead.ask, fl.lead.setup.config
+	a, config := fl.lead.query, fl.lead.setup.config
 	zone := keeps(config, a)
 	cut := len(packet) == replyBuffer // it may be longer
 	if cut || !fl.plain(&fl.lead.reply, packet, config, zone) {
@@ -78,25 +80,23 @@ func (fl *flight) take(packet []byte, err error) {
 		return
 	}
 	r := &fl.lead.reply
-	wire := append(make([]byte, 0, len(r.wire)), r.wire...)
-	wire[10], wire[11] = 0, 0
-	r.wire = wire
+	msg := r.Own()
 	var kept *entry
 	if zone != nil {
-		if seconds := r.least(); seconds > 0 {
-			kept = &entry{wire: wire, from: fl.u.addr, ask: a, zone: zone}
+		if seconds := r.MinTTL(); seconds > 0 {
+			kept = &entry{wire: msg, from: fl.u.addr, query: a, zone: zone}
 			fl.filler.put(kept, seconds)
 		}
 	}
 	s.step("kept")
 	riders := fl.in.land(fl, func() (found, error) {
 		s.step("land")
-		return foundOn(wire, fl.u.addr), nil
+		return foundOn(msg, fl.u.addr), nil
 	})
 	s.step("landed")
 	for i, x := range riders {
 		if i > 0 {
-			x.reply.copyFrom(r)
+			x.reply.CopyFrom(r)
 		}
 		if kept != nil && zone.Cache.Prefetch.Amount > 0 && x.who.view != nil {
 			fl.filler.cache.asked(kept, x.who.view.Pod.PodRef)
@@ -119,13 +119,13 @@ func (fl *flight) next() *express {
 }
 
 // plain reads the reply.
-func (fl *flight) plain(r *plainReply, packet []byte, c *corefile.Config, z *corefile.Zone) bool {
-	a := fl.lead.ask
-	bounds := [2]ttlBounds{{c.TTL.Least, c.TTL.Greatest}, {0, maxTTL}}
+func (fl *flight) plain(r *wire.AnswerView, packet []byte, c *corefile.Config, z *corefile.Zone) bool {
+	a := fl.lead.query
+	bounds := [2]wire.TTLBounds{{Min: c.TTL.Least, Max: c.TTL.Greatest}, {Max: wire.MaxTTL}}
 	if z != nil {
-		bounds[1] = ttlBounds{wholeSeconds(z.Cache.Least), wholeSeconds(z.Cache.Greatest)}
+		bounds[1] = wire.TTLBounds{Min: wholeSeconds(z.Cache.Least), Max: wholeSeconds(z.Cache.Greatest)}
 	}
-	return r.read(packet, a.Name, a.Type, c.Limits.Addresses, bounds[:])
+	return r.Parse(packet, a.Question, c.Limits.Addresses, bounds[:])
 }
 
 // unplain hands on a reply that is not plain. One that is cut off, cannot be read, or
@@ -140,7 +140,7 @@ func (fl *flight) unplain(packet []byte) {
 		fl.resume(m, nil)
 	default:
 		got := outcome{found: found{m, fl.u.addr}}
-		fl.filler.fill(fl.lead.ask, got.found)
+		fl.filler.fill(fl.lead.query, got.found)
 		fl.divert(&got)
 	}
 }
@@ -158,7 +158,7 @@ func (fl *flight) resume(m *dns.Msg, err error) {
 			fl.divert(got)
 		}()
 		s.step("resume")
-		a := fl.lead.ask
+		a := fl.lead.query
 		answer, err := fl.tour.resume(a, fl.u, m, err)
 		if err == nil {
 			fl.filler.fill(a, answer)

@@ -261,7 +261,7 @@ func TestChangesUnderLoad(t *testing.T) {
 	up := startScript(t, one("192.0.2.1"))
 	l.asks(configWith(t), nil, up)
 	at := l.listen()
-	with, without := l.s.snapshot.Load(), compile(t, strings.ReplaceAll(expressPolicies, `"a*.example.org"`, `"none.test"`), labPods)
+	with, without := l.s.snapshot.Load(), compiled(t, strings.ReplaceAll(expressPolicies, `"a*.example.org"`, `"none.test"`), labPods)
 	var over atomic.Bool
 	var wg sync.WaitGroup
 	for k := range 4 {

@@ -10,6 +10,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // followsMost bounds the names that one pod is led to at a time.
@@ -27,22 +29,22 @@ type follows struct {
 // led are the names that one pod is led to.
 type led struct {
 	epoch atomic.Uint64 // goes up when there is a name that was not, or one less
-	names map[policy.Name]followed
+	names map[fqdn.Name]followed
 }
 
 type followed struct {
-	via   policy.Name   // the allowed name
+	via   fqdn.Name     // the allowed name
 	until time.Duration // on the server's clock
 }
 
 // via returns the allowed name whose answer points the pod at n at the moment now.
-func (f *follows) via(p policy.PodRef, n policy.Name, now time.Duration) (policy.Name, bool) {
+func (f *follows) via(p policy.PodRef, n fqdn.Name, now time.Duration) (fqdn.Name, bool) {
 	to := f.find(p, n)
 	return to.via, now < to.until
 }
 
 // find returns how the pod is led to n, until 0 if it was not.
-func (f *follows) find(p policy.PodRef, n policy.Name) followed {
+func (f *follows) find(p policy.PodRef, n fqdn.Name) followed {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	if l := f.pods[p]; l != nil {
@@ -71,7 +73,7 @@ func (f *follows) make(p policy.PodRef) *led {
 		if f.pods == nil {
 			f.pods = map[policy.PodRef]*led{}
 		}
-		l = &led{names: map[policy.Name]followed{}}
+		l = &led{names: map[fqdn.Name]followed{}}
 		f.pods[p] = l
 	}
 	return l
@@ -80,7 +82,7 @@ func (f *follows) make(p policy.PodRef) *led {
 // add notes that the answer to via points the pod at n until then, and tells
 // whether it is led there for so long. It is not where another name leads there
 // already, nor at the bound, where the names that are over make room first.
-func (f *follows) add(p policy.PodRef, n, via policy.Name, now, until time.Duration) bool {
+func (f *follows) add(p policy.PodRef, n, via fqdn.Name, now, until time.Duration) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := f.make(p)
@@ -89,7 +91,7 @@ func (f *follows) add(p policy.PodRef, n, via policy.Name, now, until time.Durat
 		return until <= old.until
 	}
 	if !known && len(l.names) >= followsMost {
-		maps.DeleteFunc(l.names, func(_ policy.Name, to followed) bool { return to.until <= now })
+		maps.DeleteFunc(l.names, func(_ fqdn.Name, to followed) bool { return to.until <= now })
 		if len(l.names) >= followsMost {
 			return false
 		}
@@ -114,7 +116,7 @@ func (f *follows) sweep(snap *policy.Snapshot) {
 			continue
 		}
 		names := len(l.names)
-		maps.DeleteFunc(l.names, func(_ policy.Name, to followed) bool { return !v.Decide(to.via).Allowed() })
+		maps.DeleteFunc(l.names, func(_ fqdn.Name, to followed) bool { return !v.Decide(to.via).Allowed() })
 		if len(l.names) < names {
 			l.epoch.Add(1)
 		}
@@ -123,7 +125,7 @@ func (f *follows) sweep(snap *policy.Snapshot) {
 
 // pointer is a name that an answer points at, and for how many seconds.
 type pointer struct {
-	name policy.Name
+	name fqdn.Name
 	ttl  uint32
 }
 
@@ -131,7 +133,7 @@ type pointer struct {
 // point at, where the question reaches their owner. further is true where the
 // question was followed itself: then only another name of the service counts, or
 // one answer could lead for ever.
-func pointers(q Question, m *dns.Msg, further bool) (out []pointer) {
+func pointers(q wire.Question, m *dns.Msg, further bool) (out []pointer) {
 	switch q.Type {
 	case dns.TypeSVCB, dns.TypeHTTPS:
 	case dns.TypeSRV, dns.TypeMX:
@@ -151,11 +153,11 @@ func pointers(q Question, m *dns.Msg, further bool) (out []pointer) {
 			continue
 		}
 		at := indexOf(owners, hdr.Name)
-		n, err := policy.ParseName(targetOf(rr))
+		n, err := fqdn.ParseName(targetOf(rr))
 		if at < 0 || err != nil || n == "" || n == owners[at].name {
 			continue
 		}
-		out = append(out, pointer{n, min(owners[at].ttl, plainTTL(hdr.Ttl))})
+		out = append(out, pointer{n, min(owners[at].ttl, wire.ValidTTL(hdr.Ttl))})
 	}
 	return out
 }
@@ -179,7 +181,7 @@ func targetOf(rr dns.RR) string {
 // is allowed decides for all of them. An outside name leads nowhere in the cluster:
 // those names always resolve, and as its own they would be blocked. A name that was
 // followed itself leads no longer than it is followed.
-func (t *turn) lead(q Question, allowed policy.Name, d policy.Decision, m *dns.Msg) {
+func (t *turn) lead(q wire.Question, allowed fqdn.Name, d policy.Decision, m *dns.Msg) {
 	if !t.setup.config.Follow {
 		return
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/audit"
 )
 
 // TestTargetsOfAllowedAnswersAreAllowed, for who asked, by the ports of the name that
@@ -160,7 +160,7 @@ spec:
 func TestFollowEndsWithThePolicyAndTheSwitch(t *testing.T) {
 	table := map[string][]string{"www.example.org SRV": {"www.example.org. 60 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 60 IN A 192.0.2.1"}}
 	for what, end := range map[string]func(*cacheLab){
-		"policy": func(l *cacheLab) { l.s.Publish(compile(t, strictWithout, labPods)) },
+		"policy": func(l *cacheLab) { l.s.Publish(compiled(t, strictWithout, labPods)) },
 		"switch": func(l *cacheLab) { l.reconfigure("cache\nfollow off") },
 	} {
 		l := newCacheLab(t, table)

@@ -8,6 +8,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // TestReplyDecidedBeforeANameWasFollowedIsNotKept, though it is finished after.
@@ -69,10 +71,10 @@ func TestFirstNameThatLeadsCounts(t *testing.T) {
 	pod := policy.PodRef{Name: "a"}
 	n, one, two := name(t, "host.test"), name(t, "one.test"), name(t, "two.test")
 	steps := []struct {
-		via        policy.Name
+		via        fqdn.Name
 		now, until time.Duration
 		settled    bool
-		led        policy.Name
+		led        fqdn.Name
 		epoch      uint64
 	}{
 		{one, 0, 10, true, one, 1},
@@ -105,7 +107,7 @@ func TestSweepForgetsWhatIsNotAllowedAnyMore(t *testing.T) {
 	l.s.follows.add(web, name(t, "a.test"), name(t, "www.example.org"), 0, time.Hour)
 	l.s.follows.add(web, name(t, "b.test"), name(t, "elsewhere.test"), 0, time.Hour)
 	l.s.follows.add(gone, name(t, "a.test"), name(t, "www.example.org"), 0, time.Hour)
-	l.s.Publish(compile(t, labPolicies, labPods))
+	l.s.Publish(compiled(t, labPolicies, labPods))
 	if names := l.s.follows.pods[web].names; len(names) != 1 || names[name(t, "a.test")].until == 0 {
 		t.Errorf("led to %v", names)
 	}
@@ -116,7 +118,7 @@ func TestSweepForgetsWhatIsNotAllowedAnyMore(t *testing.T) {
 
 // TestPointersAreOfTheQuestion: records of other owners point nowhere.
 func TestPointersAreOfTheQuestion(t *testing.T) {
-	q := Question{Name: name(t, "one.test"), Type: dns.TypeSRV, Class: dns.ClassINET}
+	q := wire.Question{Name: name(t, "one.test"), Type: dns.TypeSRV, Class: dns.ClassINET}
 	for _, tt := range []struct {
 		says []string
 		want []string
@@ -152,7 +154,7 @@ func TestSnapshotThatComesBackLeadsNowhere(t *testing.T) {
 		l.any("10.1.0.4", newQuery("host.test", dns.TypeA))
 	}
 	old := l.s.snapshot.Load()
-	l.s.Publish(compile(t, strictWithout, labPods))
+	l.s.Publish(compiled(t, strictWithout, labPods))
 	l.s.Publish(old)
 	if r, quick := l.any("10.1.0.4", newQuery("host.test", dns.TypeA)); quick || r.Rcode != dns.RcodeRefused {
 		t.Errorf("quick %v, %v", quick, r)

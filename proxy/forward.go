@@ -10,8 +10,9 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // found is an upstream's answer. The message is shared by everyone who asked the
@@ -24,7 +25,7 @@ type found struct {
 // resolver answers what a client asks, from upstream. Stages wrap each other:
 // one identical query at a time around the forwards; a cache would go around that.
 type resolver interface {
-	resolve(a ask) (found, error)
+	resolve(a wire.Query) (found, error)
 }
 
 var (
@@ -38,7 +39,7 @@ type zones struct {
 	forwards []*forward // in the order of config.Zones
 }
 
-func (z *zones) resolve(a ask) (found, error) {
+func (z *zones) resolve(a wire.Query) (found, error) {
 	if f := z.forward(a.Name); f != nil {
 		return f.resolve(a)
 	}
@@ -46,7 +47,7 @@ func (z *zones) resolve(a ask) (found, error) {
 }
 
 // forward returns the forward of the longest zone of a name, nil if none covers it.
-func (z *zones) forward(n policy.Name) *forward {
+func (z *zones) forward(n fqdn.Name) *forward {
 	for i, f := range z.forwards {
 		if n.HasSuffix(z.config.Zones[i].Name) {
 			return f
@@ -108,7 +109,7 @@ func (f *forward) take(r *routes) {
 }
 
 // resolve asks the upstreams, unless too many queries are under way at them.
-func (f *forward) resolve(a ask) (found, error) {
+func (f *forward) resolve(a wire.Query) (found, error) {
 	t := f.begin()
 	n := f.under.Add(1)
 	defer f.under.Add(-1)

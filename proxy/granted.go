@@ -4,8 +4,10 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // granted is what an answer opens, in slices that are used again and again.
@@ -19,7 +21,7 @@ type granted struct {
 
 // make fills in the grants of an answer, and what the log says of it. Nearly always
 // all addresses share one TTL, and so one grant a port set.
-func (g *granted) make(v *policy.View, n policy.Name, d policy.Decision, addrs []Address, now time.Time) {
+func (g *granted) make(v *policy.View, n fqdn.Name, d policy.Decision, addrs []wire.Address, now time.Time) {
 	g.reset()
 	for _, a := range addrs {
 		g.answers = append(g.answers, audit.Answer{Addr: a.Addr, TTL: a.TTL})
@@ -43,7 +45,7 @@ func (g *granted) make(v *policy.View, n policy.Name, d policy.Decision, addrs [
 	}
 }
 
-func (g *granted) mixed(v *policy.View, n policy.Name, d policy.Decision, addrs []Address, now time.Time) {
+func (g *granted) mixed(v *policy.View, n fqdn.Name, d policy.Decision, addrs []wire.Address, now time.Time) {
 	grants, opened := grantsOf(v, n, d, addrs, now)
 	g.reset()
 	g.grants = append(g.grants, grants...)

@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // TestGrantedTwins: grants and record are those of grantsOf, whatever was made in
@@ -25,10 +26,10 @@ func TestGrantedTwins(t *testing.T) {
 			m.TTL = policy.TTL{Min: time.Duration(rng.IntN(3)*rng.IntN(50)) * time.Second, Max: time.Duration(rng.IntN(100)) * time.Second, Grace: time.Duration(rng.IntN(2)) * time.Second}
 			d.Matches = append(d.Matches, m)
 		}
-		addrs := make([]Address, 1+rng.IntN(5))
+		addrs := make([]wire.Address, 1+rng.IntN(5))
 		same := rng.IntN(2) == 0
 		for i := range addrs {
-			addrs[i] = Address{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(rng.IntN(4))}), TTL: 60, rr: i}
+			addrs[i] = wire.Address{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(rng.IntN(4))}), TTL: 60, Record: i}
 			if !same {
 				addrs[i].TTL = uint32(rng.IntN(3) * 30)
 			}

@@ -7,8 +7,10 @@ import (
 	"math"
 	"time"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // Granter opens answered addresses in the kernel.
@@ -96,7 +98,7 @@ func (s *Server) program(ctx context.Context, grants []policy.Grant) error {
 // grantsOf returns what the decision opens for the pod with the addresses of an
 // answer that came now, and for each address what the log says of it. An
 // address that the decision does not open has no opening.
-func grantsOf(v *policy.View, n policy.Name, d policy.Decision, addrs []Address, now time.Time) ([]policy.Grant, [][]audit.Opened) {
+func grantsOf(v *policy.View, n fqdn.Name, d policy.Decision, addrs []wire.Address, now time.Time) ([]policy.Grant, [][]audit.Opened) {
 	var grants []policy.Grant
 	opened := make([][]audit.Opened, len(addrs))
 	for i, a := range addrs {
@@ -146,5 +148,5 @@ func longestTTL(d policy.Decision) uint32 {
 	for _, t := range longest {
 		least = min(least, t)
 	}
-	return uint32(min(max(least/time.Second, 0), maxTTL))
+	return uint32(min(max(least/time.Second, 0), wire.MaxTTL))
 }

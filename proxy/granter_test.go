@@ -11,16 +11,17 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
-func addresses(list ...string) (addrs []Address) {
+func addresses(list ...string) (addrs []wire.Address) {
 	for i, a := range list {
 		ttl := 60
 		if before, after, found := strings.Cut(a, "@"); found {
 			ttl, _ = strconv.Atoi(before)
 			a = after
 		}
-		addrs = append(addrs, Address{Addr: netip.MustParseAddr(a), TTL: uint32(ttl), rr: i})
+		addrs = append(addrs, wire.Address{Addr: netip.MustParseAddr(a), TTL: uint32(ttl), Record: i})
 	}
 	return addrs
 }
@@ -36,7 +37,7 @@ func TestGrantsOf(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		d     policy.Decision
-		addrs []Address
+		addrs []wire.Address
 		want  []string
 	}{
 		{"no address", d, nil, nil},

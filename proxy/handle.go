@@ -5,16 +5,11 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
-// isQuery tells whether a packet can be answered at all: a response is never
-// answered, or two servers could talk for ever.
-func isQuery(packet []byte) bool {
-	return len(packet) >= headerBytes && packet[2]&0x80 == 0
-}
-
-// handle returns the reply to a packet that isQuery, nil for silence. It does
+// handle returns the reply to a packet that IsQuery, nil for silence. It does
 // not keep the packet.
 func (s *Server) handle(packet []byte, who asker, tcp bool) (reply []byte) {
 	return s.handleGiven(packet, who, tcp, nil)
@@ -26,7 +21,7 @@ func (s *Server) handleGiven(packet []byte, who asker, tcp bool, from *begun) (r
 	defer func() {
 		if r := recover(); r != nil {
 			s.fault("a query", r)
-			reply = brief(packet, dns.RcodeServerFailure)
+			reply = wire.ErrorReply(packet, dns.RcodeServerFailure)
 		}
 	}()
 	return s.answer(packet, who, tcp, from)
@@ -47,10 +42,10 @@ func (s *Server) answer(packet []byte, who asker, tcp bool, from *begun) []byte 
 	query := new(dns.Msg)
 	if err := query.Unpack(packet); err != nil {
 		s.stats.Malformed.Add(1)
-		return brief(packet, dns.RcodeFormatError)
+		return wire.ErrorReply(packet, dns.RcodeFormatError)
 	}
 	if !who.known {
-		return brief(packet, dns.RcodeRefused)
+		return wire.ErrorReply(packet, dns.RcodeRefused)
 	}
 	s.stats.Queries.Add(1)
 	if tcp {
@@ -62,7 +57,7 @@ func (s *Server) answer(packet []byte, who asker, tcp bool, from *begun) []byte 
 	q, ok := readQuestion(query)
 	switch {
 	case !ok:
-		return brief(packet, dns.RcodeFormatError)
+		return wire.ErrorReply(packet, dns.RcodeFormatError)
 	case q.Name == aliveName:
 		return s.alive(query, who, tcp)
 	case aboutServer(q):
@@ -87,8 +82,8 @@ func (s *Server) answer(packet []byte, who asker, tcp bool, from *begun) []byte 
 }
 
 // plain answers someone whom no policy selects: nothing is decided, granted or logged.
-func (s *Server) plain(packet []byte, query *dns.Msg, q Question, who asker, setup *setup, tcp bool, given *outcome) []byte {
-	got, err := setup.keeper.answerGiven(askOf(q, query), given, false)
+func (s *Server) plain(packet []byte, query *dns.Msg, q wire.Question, who asker, setup *setup, tcp bool, given *outcome) []byte {
+	got, err := setup.keeper.answerGiven(queryOf(q, query), given, false)
 	if err != nil {
 		return pack(query, respond(query, dns.RcodeServerFailure), tcp)
 	}
@@ -128,5 +123,5 @@ func (s *Server) alive(query *dns.Msg, who asker, tcp bool) []byte {
 
 // stuck tells whether the proxy hangs, by the oldest query under way.
 func (s *Server) stuck() bool {
-	return s.underWay.hung(s.elapsed(), longest(s.setup.Load().config))
+	return s.clients.Watchdog.Hung(s.elapsed(), longest(s.setup.Load().config))
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // probeEvery is how often an upstream that is down is asked whether it answers
@@ -110,8 +112,8 @@ func (u *upstream) probe(by attempt) {
 // probeOnce asks on a socket of its own: where the upstream's address is a
 // Service's, others may be tied to an endpoint that died.
 func (u *upstream) probeOnce(tcp bool, replies chan<- struct{}) {
-	a := ask{Question: Question{Type: dns.TypeNS, Class: dns.ClassINET}, recurse: true}
-	p := u.newPending(a.wire(0), a.questionEnd(), time.Now().Add(probePatience), attempt{})
+	a := wire.Query{Question: wire.Question{Type: dns.TypeNS, Class: dns.ClassINET}, Flags: wire.RD}
+	p := u.newPending(a.Pack(0), a.QuestionEnd(), time.Now().Add(probePatience), attempt{})
 	p.probe = true
 	if tcp {
 		u.streams.send(p, true)

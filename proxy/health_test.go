@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // await waits until a condition holds.
@@ -141,7 +143,7 @@ func TestUpstreamWithoutEDNS(t *testing.T) {
 	}
 	// Whoever understands EDNS and says FORMERR means it.
 	up := startScript(t, func(q *dns.Msg, _ bool) [][]byte {
-		return [][]byte{says(q, func(r *dns.Msg) { r.Rcode = dns.RcodeFormatError; r.SetEdns0(advertised, false) })}
+		return [][]byte{says(q, func(r *dns.Msg) { r.Rcode = dns.RcodeFormatError; r.SetEdns0(wire.AdvertisedSize, false) })}
 	})
 	f, _ := newForward(t, zoneOf(up))
 	if got, err := f.resolve(askFor(t, "www.example.org")); err != nil || got.msg.Rcode != dns.RcodeFormatError || up.udp.Load() != 1 {

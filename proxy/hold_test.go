@@ -69,7 +69,7 @@ func without(names ...string) (pods []policy.Pod) {
 func newHoldLab(t testing.TB) (*lab, *timers) {
 	l := newLab(t, labTable)
 	c := l.timers()
-	l.s.Publish(compile(t, labPolicies, without("strict", "free")))
+	l.s.Publish(compiled(t, labPolicies, without("strict", "free")))
 	l.s.SetCluster(Cluster{Hold: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("2001:db8:1::/64")}})
 	return l, c
 }
@@ -127,11 +127,11 @@ func TestHeldUntilItsPodIsKnown(t *testing.T) {
 				put(t, c, newQuery(tt.name, dns.TypeA))
 				l.awaitHeld(1)
 				// A snapshot that does not know it either changes nothing.
-				l.s.Publish(compile(t, labPolicies, without("strict", "free", "web")))
+				l.s.Publish(compiled(t, labPolicies, without("strict", "free", "web")))
 				if l.heldNow() != 1 || len(l.up.asked) != 0 || len(l.granter.Grants()) != 0 {
 					t.Fatalf("before it is known: asked %v, granted %v", l.up.asked, l.granted())
 				}
-				snap := compile(t, labPolicies, labPods)
+				snap := compiled(t, labPolicies, labPods)
 				l.s.Publish(snap)
 				r := got(t, c)
 				if r.Rcode != tt.rcode || len(r.Answer) != tt.answers {
@@ -171,7 +171,7 @@ func TestHeldTooLongIsServfail(t *testing.T) {
 		if s := l.s.Stats(); s.Held != 1 || s.HeldOut != 1 || l.heldNow() != 0 {
 			t.Errorf("%s: stats %+v, %d wait", network, s, l.heldNow())
 		}
-		l.s.Publish(compile(t, labPolicies, labPods))
+		l.s.Publish(compiled(t, labPolicies, labPods))
 		if r := exchange(t, c, m); len(r.Answer) != 3 {
 			t.Errorf("%s, asked again: %v", network, r)
 		}
@@ -233,7 +233,7 @@ func TestHeldIsBounded(t *testing.T) {
 	l.s.waiting.all -= heldMost
 	l.s.waiting.mu.Unlock()
 
-	l.s.Publish(compile(t, labPolicies, without("free")))
+	l.s.Publish(compiled(t, labPolicies, without("free")))
 	for range heldPerSource {
 		if r := got(t, one); len(r.Answer) != 3 {
 			t.Fatalf("%v", r)
@@ -259,7 +259,7 @@ func TestPublishedSinceTheIdentification(t *testing.T) {
 	if !who.young {
 		t.Fatal("known already")
 	}
-	l.s.Publish(compile(t, labPolicies, labPods))
+	l.s.Publish(compiled(t, labPolicies, labPods))
 	q, reply := l.parked(packed(t, newQuery("www.example.org", dns.TypeA)))
 	if !l.s.hold(who, netip.Addr{}, q) {
 		t.Fatal("no room")
@@ -276,7 +276,7 @@ func TestTheTimeEndsAsTheSnapshotComes(t *testing.T) {
 	const times = 200
 	var resumed atomic.Int64
 	for range times {
-		l.s.Publish(compile(t, labPolicies, without("strict")))
+		l.s.Publish(compiled(t, labPolicies, without("strict")))
 		before := resumed.Load()
 		who := l.s.identify(netip.MustParseAddr("10.1.0.4"), netip.Addr{})
 		q, _ := l.parked(packed(t, newQuery("www.example.org", dns.TypeA)))
@@ -284,7 +284,7 @@ func TestTheTimeEndsAsTheSnapshotComes(t *testing.T) {
 		if !l.s.hold(who, netip.Addr{}, q) {
 			t.Fatal("no room")
 		}
-		next := compile(t, labPolicies, labPods)
+		next := compiled(t, labPolicies, labPods)
 		var race sync.WaitGroup
 		race.Go(clock.end)
 		race.Go(func() { l.s.Publish(next) })
@@ -308,7 +308,7 @@ func TestClientGaveUp(t *testing.T) {
 		put(t, c, newQuery("www.example.org", dns.TypeA))
 		l.awaitHeld(1)
 		_ = c.Close()
-		l.s.Publish(compile(t, labPolicies, labPods))
+		l.s.Publish(compiled(t, labPolicies, labPods))
 		await(t, "its query is not answered", func() bool { return l.s.Stats().Allowed == 1 })
 		await(t, "its place is not given back", func() bool { s := l.s.Stats(); return s.InFlight == 0 && s.Connections == 0 })
 		if r := exchange(t, client(t, network, "127.0.0.4", at), newQuery("www.example.org", dns.TypeA)); len(r.Answer) != 3 {
@@ -342,7 +342,7 @@ func TestHeldIsNotHung(t *testing.T) {
 			t.Fatalf("at %v the proxy is stuck with a held query", now)
 		}
 	}
-	l.s.Publish(compile(t, labPolicies, labPods))
+	l.s.Publish(compiled(t, labPolicies, labPods))
 	<-h.entered
 	if n := l.s.Stats().InFlight; n != 1 {
 		t.Errorf("%d under way", n)
@@ -385,7 +385,7 @@ func TestResumedIsBoundedAsEver(t *testing.T) {
 		put(t, c, newQuery("slow.test", dns.TypeA))
 	}
 	l.awaitHeld(3)
-	l.s.Publish(compile(t, labPolicies, labPods))
+	l.s.Publish(compiled(t, labPolicies, labPods))
 	if r := got(t, c); r.Rcode != dns.RcodeServerFailure || l.s.Stats().ShedPod != 1 {
 		t.Errorf("%v", r)
 	}
@@ -400,11 +400,11 @@ func TestConnectionsOfYoungPodsHaveBoundsOfTheirOwn(t *testing.T) {
 	config.Limits.ConnectionsPerPod = 1
 	l.use(&config, l.up)
 	at := l.listen()
-	l.s.loads.strangers.connections.Add(1)
+	l.s.clients.Connect(l.s.clients.Unknown(), &config.Limits, false)
 	c := client(t, "tcp", "127.0.0.4", at)
 	put(t, c, newQuery("www.example.org", dns.TypeA))
 	l.awaitHeld(1)
-	l.s.Publish(compile(t, labPolicies, labPods))
+	l.s.Publish(compiled(t, labPolicies, labPods))
 	if r := got(t, c); len(r.Answer) != 3 {
 		t.Errorf("%v", r)
 	}
@@ -425,7 +425,7 @@ func TestHeldBeforeTheFirstSnapshot(t *testing.T) {
 		put(t, pod, newQuery("www.example.org", dns.TypeA))
 		put(t, stranger, newQuery("www.example.org", dns.TypeA))
 		l.awaitHeld(2)
-		l.s.Publish(compile(t, labPolicies, labPods))
+		l.s.Publish(compiled(t, labPolicies, labPods))
 		if r := got(t, pod); len(r.Answer) != 3 {
 			t.Errorf("%s: %v", network, r)
 		}

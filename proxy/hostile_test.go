@@ -8,7 +8,8 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 const forged = "203.0.113.66"
@@ -48,7 +49,7 @@ func TestHostileUpstream(t *testing.T) {
 			return [][]byte{whole[:len(whole)-3], honestly(m)}
 		}},
 		{name: "a header, an empty packet, then honest", wrong: 2, grants: []string{"192.0.2.1"}, packets: func(m *dns.Msg) [][]byte {
-			return [][]byte{honestly(m)[:headerBytes], {}, honestly(m)}
+			return [][]byte{honestly(m)[:wire.HeaderBytes], {}, honestly(m)}
 		}},
 		{name: "pointers in a circle, then honest", wrong: 1, grants: []string{"192.0.2.1"}, packets: func(m *dns.Msg) [][]byte {
 			p := says(m, nil)

@@ -3,6 +3,8 @@ package proxy
 import (
 	"errors"
 	"sync"
+
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 var errAbandoned = errors.New("whoever asked first did not finish")
@@ -13,7 +15,7 @@ type inflight struct {
 	next  resolver
 	stats *counters
 	mu    sync.Mutex
-	calls map[ask]*call
+	calls map[wire.Query]*call
 }
 
 type call struct {
@@ -24,11 +26,11 @@ type call struct {
 }
 
 func newInflight(next resolver, stats *counters) *inflight {
-	return &inflight{next: next, stats: stats, calls: map[ask]*call{}}
+	return &inflight{next: next, stats: stats, calls: map[wire.Query]*call{}}
 }
 
 // resolve waits no longer than the first who asked: its deadline bounds everyone's.
-func (f *inflight) resolve(a ask) (found, error) {
+func (f *inflight) resolve(a wire.Query) (found, error) {
 	for {
 		c, first := f.join(a)
 		if first {
@@ -43,7 +45,7 @@ func (f *inflight) resolve(a ask) (found, error) {
 }
 
 // join returns the call that is under way, or a new one that the caller leads.
-func (f *inflight) join(a ask) (c *call, first bool) {
+func (f *inflight) join(a wire.Query) (c *call, first bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if c, ok := f.calls[a]; ok {
@@ -57,7 +59,7 @@ func (f *inflight) join(a ask) (c *call, first bool) {
 	return c, true
 }
 
-func (f *inflight) lead(a ask, c *call) (found, error) {
+func (f *inflight) lead(a wire.Query, c *call) (found, error) {
 	defer func() {
 		f.mu.Lock()
 		delete(f.calls, a)
@@ -73,7 +75,7 @@ func (f *inflight) lead(a ask, c *call) (found, error) {
 func (f *inflight) board(x *express) (fl *flight, first, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if c, there := f.calls[x.ask]; there {
+	if c, there := f.calls[x.query]; there {
 		if c.flight == nil {
 			return nil, false, false
 		}
@@ -84,7 +86,7 @@ func (f *inflight) board(x *express) (fl *flight, first, ok bool) {
 	fl = &flight{in: f, lead: x}
 	fl.riders = append(fl.room[:0], x)
 	fl.call.flight, fl.call.err = fl, errAbandoned
-	f.calls[x.ask] = &fl.call
+	f.calls[x.query] = &fl.call
 	return fl, true, true
 }
 
@@ -102,7 +104,7 @@ func (f *inflight) land(fl *flight, answer func() (found, error)) (riders []*exp
 	landed := fl.landed
 	fl.landed = true
 	if !landed {
-		delete(f.calls, fl.lead.ask)
+		delete(f.calls, fl.lead.query)
 	}
 	f.mu.Unlock()
 	if !landed && fl.call.done != nil { // nobody sets it from here on

@@ -7,19 +7,21 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // gate is a resolver that waits until it is opened.
 type gate struct {
 	mu    sync.Mutex
 	calls int
-	enter chan ask
+	enter chan wire.Query
 	open  chan struct{}
 	panic atomic.Bool // of the next
 	err   error
 }
 
-func (g *gate) resolve(a ask) (found, error) {
+func (g *gate) resolve(a wire.Query) (found, error) {
 	g.mu.Lock()
 	g.calls++
 	g.mu.Unlock()
@@ -31,14 +33,14 @@ func (g *gate) resolve(a ask) (found, error) {
 	return found{msg: new(dns.Msg)}, g.err
 }
 
-func newGate() *gate { return &gate{enter: make(chan ask, 10), open: make(chan struct{})} }
+func newGate() *gate { return &gate{enter: make(chan wire.Query, 10), open: make(chan struct{})} }
 
 func TestOneIdenticalQueryIsAskedOnce(t *testing.T) {
 	g, stats := newGate(), &counters{}
 	f := newInflight(g, stats)
 	a := askFor(t, "www.example.org")
 	other := a
-	other.dnssec = true
+	other.Flags |= wire.DO
 
 	const askers = 8
 	var wg sync.WaitGroup
@@ -112,21 +114,21 @@ func TestFaultOfTheFirstFreesTheOthers(t *testing.T) {
 func TestWaitersOfAFlight(t *testing.T) {
 	g := newGate()
 	f := newInflight(g, &counters{})
-	x := &express{ask: askFor(t, "www.example.org")}
+	x := &express{query: askFor(t, "www.example.org")}
 	for _, want := range []outcome{{found: found{msg: new(dns.Msg)}}, {err: errors.New("lost")}} {
 		before := f.stats.Coalesced.Load()
 		fl, first, ok := f.board(x)
 		if !first || !ok || fl.lead != x {
 			t.Fatalf("%v %v", first, ok)
 		}
-		if fl2, first, ok := f.board(&express{ask: x.ask}); fl2 != fl || first || !ok {
+		if fl2, first, ok := f.board(&express{query: x.query}); fl2 != fl || first || !ok {
 			t.Fatalf("the second does not board: %v %v", first, ok)
 		}
 		const waiters = 5
 		var wg sync.WaitGroup
 		for range waiters {
 			wg.Go(func() {
-				if got, err := f.resolve(x.ask); !errors.Is(err, want.err) || got != want.found {
+				if got, err := f.resolve(x.query); !errors.Is(err, want.err) || got != want.found {
 					t.Errorf("%v, %v", got, err)
 				}
 			})
@@ -147,7 +149,7 @@ func TestWaitersOfAFlight(t *testing.T) {
 func TestAnswerIsReadWithoutTheLock(t *testing.T) {
 	f := newInflight(newGate(), &counters{})
 	a := askFor(t, "www.example.org")
-	fl, _, _ := f.board(&express{ask: a})
+	fl, _, _ := f.board(&express{query: a})
 	c, first := f.join(a)
 	if first {
 		t.Fatal("the call is not under way")

@@ -6,12 +6,13 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
-// answer is what is known of an ask. Its message is shared and must not be changed.
+// answer is what is known of a query's answer. Its message is shared and must not be changed.
 type answer struct {
 	found
 	// base is the moment from which on the message's TTLs count.
@@ -36,16 +37,16 @@ type keeper struct {
 }
 
 // forward returns the upstreams for a name, nil if there are none.
-func (k *keeper) forward(n policy.Name) *forward {
+func (k *keeper) forward(n fqdn.Name) *forward {
 	if k.zones == nil {
 		return nil
 	}
 	return k.zones.forward(n)
 }
 
-// keeps returns the settings by which an ask's answer is kept, nil if it is not.
-func keeps(c *corefile.Config, a ask) *corefile.Zone {
-	if a.options != "" || a.Class != dns.ClassINET {
+// keeps returns the settings by which a query's answer is kept, nil if it is not.
+func keeps(c *corefile.Config, a wire.Query) *corefile.Zone {
+	if a.Options != "" || a.Class != dns.ClassINET {
 		return nil
 	}
 	if z := c.ZoneOf(a.Name); z != nil && z.Cache != nil {
@@ -56,7 +57,7 @@ func keeps(c *corefile.Config, a ask) *corefile.Zone {
 
 // answerGiven is answer where what the upstreams say may be known. quiet: no client
 // asks, so a cache hit is none.
-func (k *keeper) answerGiven(a ask, given *outcome, quiet bool) (answer, error) {
+func (k *keeper) answerGiven(a wire.Query, given *outcome, quiet bool) (answer, error) {
 	if given == nil {
 		return k.answer(a, quiet)
 	}
@@ -64,7 +65,7 @@ func (k *keeper) answerGiven(a ask, given *outcome, quiet bool) (answer, error) 
 	return answer{found: given.found, base: k.s.now()}, given.err
 }
 
-func (k *keeper) answer(a ask, quiet bool) (answer, error) {
+func (k *keeper) answer(a wire.Query, quiet bool) (answer, error) {
 	if keeps(k.config, a) != nil {
 		now := k.s.elapsed()
 		switch e := k.cache.get(a, now); {
@@ -83,7 +84,7 @@ func (k *keeper) answer(a ask, quiet bool) (answer, error) {
 }
 
 // fetch asks for what is not kept.
-func (k *keeper) fetch(a ask) (answer, error) {
+func (k *keeper) fetch(a wire.Query) (answer, error) {
 	k.s.stats.CacheMisses.Add(1)
 	k.s.step("miss")
 	got, err := k.next.resolve(a)
@@ -92,7 +93,7 @@ func (k *keeper) fetch(a ask) (answer, error) {
 
 // aged is a kept answer as it is now. Its age is rounded up to whole seconds and
 // base with it, so that what its TTLs end at stays the same from hit to hit.
-func (k *keeper) aged(a ask, e *entry, now time.Duration) answer {
+func (k *keeper) aged(a wire.Query, e *entry, now time.Duration) answer {
 	age := e.age(now)
 	return answer{found: as(a, found{retold(e.message(), func(ttl uint32) uint32 { return ttl - min(ttl, age) }), e.from}), base: k.s.at(e.born + time.Duration(age)*time.Second), how: audit.CacheHit, kept: e}
 }
@@ -111,7 +112,7 @@ type filler struct {
 	next   resolver
 }
 
-func (f *filler) resolve(a ask) (found, error) {
+func (f *filler) resolve(a wire.Query) (found, error) {
 	f.s.step("ask")
 	got, err := f.next.resolve(a)
 	f.s.step("asked")
@@ -123,7 +124,7 @@ func (f *filler) resolve(a ask) (found, error) {
 
 // fill puts the TTLs of an answer that came now, and that nobody shares yet,
 // within their bounds, and keeps it if it is one to keep.
-func (f *filler) fill(a ask, got found) {
+func (f *filler) fill(a wire.Query, got found) {
 	if t := f.config.TTL; got.msg.Rcode == dns.RcodeSuccess {
 		boundTTLs(got.msg, t.Least, t.Greatest)
 	}
@@ -138,7 +139,7 @@ func (f *filler) fill(a ask, got found) {
 	packed := *got.msg
 	packed.Compress = true
 	if wire, err := packed.Pack(); err == nil {
-		f.put(&entry{wire: wire, from: got.from, ask: a, zone: z, nowhere: nowhere(got.msg)}, seconds)
+		f.put(&entry{wire: wire, from: got.from, query: a, zone: z, nowhere: nowhere(got.msg)}, seconds)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/audit"
 )
 
 func TestKeptTTLsCountDownAndEnd(t *testing.T) {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 func TestNXDOMAINHoldsForEveryType(t *testing.T) {
@@ -126,7 +128,7 @@ type optioned struct {
 	option dns.EDNS0
 }
 
-func (o optioned) resolve(a ask) (found, error) {
+func (o optioned) resolve(a wire.Query) (found, error) {
 	got, err := o.resolver.resolve(a)
 	if err == nil {
 		got.msg.SetEdns0(1232, false)
@@ -205,7 +207,7 @@ func TestReloadEmptiesTheCacheOnlyIfAnswersCouldDiffer(t *testing.T) {
 // odd answers by another opcode.
 type odd struct{ resolver }
 
-func (o odd) resolve(a ask) (found, error) {
+func (o odd) resolve(a wire.Query) (found, error) {
 	got, err := o.resolver.resolve(a)
 	if err == nil {
 		got.msg.Opcode = dns.OpcodeNotify

@@ -12,10 +12,13 @@ import (
 	"github.com/miekg/dns"
 	"sigs.k8s.io/yaml"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 const labConfig = `. {
@@ -105,9 +108,9 @@ func policiesOf(t testing.TB, texts string) (all []v1alpha1.FQDNNetworkPolicy) {
 	return all
 }
 
-func compile(t testing.TB, texts string, pods []policy.Pod) *policy.Snapshot {
+func compiled(t testing.TB, texts string, pods []policy.Pod) *policy.Snapshot {
 	t.Helper()
-	snap := policy.NewCompiler().Compile(policy.Input{
+	snap := compile.New().Compile(compile.Input{
 		Policies:   policiesOf(t, texts),
 		Namespaces: map[string]map[string]string{"shop": {}},
 		Pods:       pods,
@@ -118,9 +121,9 @@ func compile(t testing.TB, texts string, pods []policy.Pod) *policy.Snapshot {
 	return snap
 }
 
-func name(t testing.TB, s string) policy.Name {
+func name(t testing.TB, s string) fqdn.Name {
 	t.Helper()
-	n, err := policy.ParseName(s)
+	n, err := fqdn.ParseName(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +164,7 @@ type memory struct {
 	asked []string
 }
 
-func (m *memory) resolve(a ask) (found, error) {
+func (m *memory) resolve(a wire.Query) (found, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	key := a.Name.String() + " " + dns.TypeToString[a.Type]
@@ -234,7 +237,7 @@ func newLab(t testing.TB, table map[string][]string) *lab {
 		t.Fatal(err)
 	}
 	l.s.source = fromLoopback
-	l.s.Publish(compile(t, labPolicies, labPods))
+	l.s.Publish(compiled(t, labPolicies, labPods))
 	l.use(c, l.up)
 	l.s.SetCluster(Cluster{
 		Nodes:    []netip.Addr{netip.MustParseAddr("192.0.2.250")},

@@ -7,6 +7,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // boundTTLs puts every TTL of a message that nobody shares yet within the
@@ -17,7 +18,7 @@ func boundTTLs(m *dns.Msg, least, greatest uint32) {
 
 // denies tells whether the answer says that the name does not exist, or has no
 // record of the type (RFC 2308 §2).
-func denies(q Question, m *dns.Msg) bool {
+func denies(q wire.Question, m *dns.Msg) bool {
 	if m.Rcode == dns.RcodeNameError {
 		return true
 	}
@@ -40,7 +41,7 @@ func nowhere(m *dns.Msg) bool { return m.Rcode == dns.RcodeNameError && len(m.An
 // An answer with records lives as long as the least of their TTLs. One that says
 // "no such" lives by the SOA record beside it, the lesser of its TTL and its minimum
 // (RFC 2308 §5), and without one is not kept.
-func lifetime(q Question, m *dns.Msg, c *corefile.Cache) uint32 {
+func lifetime(q wire.Question, m *dns.Msg, c *corefile.Cache) uint32 {
 	if m.Truncated || m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
 		return 0
 	}
@@ -52,7 +53,7 @@ func lifetime(q Question, m *dns.Msg, c *corefile.Cache) uint32 {
 	if soa == nil {
 		return 0
 	}
-	soa.Hdr.Ttl = min(plainTTL(soa.Hdr.Ttl), plainTTL(soa.Minttl))
+	soa.Hdr.Ttl = min(wire.ValidTTL(soa.Hdr.Ttl), wire.ValidTTL(soa.Minttl))
 	boundTTLs(m, 0, wholeSeconds(c.Denial))
 	return leastTTL(m)
 }
@@ -72,7 +73,7 @@ func leastTTL(m *dns.Msg) uint32 {
 	for _, section := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
 		for _, rr := range section {
 			if h := rr.Header(); h.Rrtype != dns.TypeOPT {
-				least = min(least, plainTTL(h.Ttl))
+				least = min(least, wire.ValidTTL(h.Ttl))
 			}
 		}
 	}
@@ -83,7 +84,7 @@ func leastTTL(m *dns.Msg) uint32 {
 }
 
 func wholeSeconds(d time.Duration) uint32 {
-	return uint32(min(max(d/time.Second, 0), maxTTL))
+	return uint32(min(max(d/time.Second, 0), wire.MaxTTL))
 }
 
 // retold gives the records of a message that nobody shares other TTLs.
@@ -91,7 +92,7 @@ func retold(m *dns.Msg, ttl func(uint32) uint32) *dns.Msg {
 	for _, section := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
 		for _, rr := range section {
 			if h := rr.Header(); h.Rrtype != dns.TypeOPT {
-				h.Ttl = ttl(plainTTL(h.Ttl))
+				h.Ttl = ttl(wire.ValidTTL(h.Ttl))
 			}
 		}
 	}

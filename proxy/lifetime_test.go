@@ -8,6 +8,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 const soa = "~test. 300 IN SOA ns.test. admin.test. 1 2 3 4 "
@@ -15,7 +16,7 @@ const soa = "~test. 300 IN SOA ns.test. admin.test. 1 2 3 4 "
 func answerOf(t *testing.T, qtype uint16, texts ...string) *dns.Msg {
 	t.Helper()
 	up := &memory{table: map[string][]string{"one.test " + dns.TypeToString[qtype]: texts}}
-	got, err := up.resolve(ask{Question: Question{Name: name(t, "one.test"), Type: qtype, Class: dns.ClassINET}})
+	got, err := up.resolve(wire.Query{Question: wire.Question{Name: name(t, "one.test"), Type: qtype, Class: dns.ClassINET}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +59,7 @@ func TestLifetimeIsTheLeastTTLOrTheSOAs(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := answerOf(t, tt.qtype, tt.says...)
-			if got := lifetime(Question{Name: name(t, "one.test"), Type: tt.qtype, Class: dns.ClassINET}, m, &tt.cache); got != tt.want {
+			if got := lifetime(wire.Question{Name: name(t, "one.test"), Type: tt.qtype, Class: dns.ClassINET}, m, &tt.cache); got != tt.want {
 				t.Errorf("kept for %d s, want %d", got, tt.want)
 			}
 			var ttls []uint32
@@ -75,7 +76,7 @@ func TestLifetimeIsTheLeastTTLOrTheSOAs(t *testing.T) {
 func TestTruncatedIsNotKept(t *testing.T) {
 	m := answerOf(t, dns.TypeA, "one.test. 300 IN A 192.0.2.1")
 	m.Truncated = true
-	if got := lifetime(Question{Name: name(t, "one.test"), Type: dns.TypeA}, m, &corefile.Cache{Greatest: time.Hour}); got != 0 {
+	if got := lifetime(wire.Question{Name: name(t, "one.test"), Type: dns.TypeA}, m, &corefile.Cache{Greatest: time.Hour}); got != 0 {
 		t.Errorf("kept for %d s", got)
 	}
 }

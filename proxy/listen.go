@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/namegate/namegate/proxy/mmsg"
 )
 
 const (
@@ -32,9 +34,9 @@ type listener struct {
 	addr    netip.AddrPort // bound
 	udp     *net.UDPConn
 	raw     syscall.RawConn // udp
-	batch   *batch          // the reader's
-	out     *outbox
-	letters letters // the reader's
+	reader  *mmsg.Reader
+	replies *mmsg.ReplyQueue
+	queries mmsg.SendBatch[*line] // for upstreams, the reader's
 	tcp     *net.TCPListener
 	ends    sync.WaitGroup // the reader and the accepter
 	work    sync.WaitGroup // queries over UDP under way
@@ -140,8 +142,11 @@ func (s *Server) bindOnce(a netip.AddrPort) (*listener, error) {
 		_, _ = udp.Close(), tcp.Close()
 		return nil, listenError("UDP", bound, err)
 	}
-	l := &listener{s: s, addr: bound, udp: udp, raw: raw, batch: newBatch(raw), tcp: tcp, conns: map[*conn]bool{}}
-	l.out = newOutbox(l)
+	l := &listener{s: s, addr: bound, udp: udp, raw: raw, reader: mmsg.NewReader(raw), tcp: tcp, conns: map[*conn]bool{}}
+	l.replies = s.replies.New(raw, func(packets, lost int) {
+		l.work.Add(-packets)
+		s.stats.RepliesLost.Add(uint64(lost))
+	})
 	return l, nil
 }
 

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/namegate/namegate/proxy/mmsg"
 )
 
 const (
@@ -40,8 +42,8 @@ func (m *trunk) send(p *pending, alone bool) {
 	l.write(query)
 }
 
-// write is send with the letters.
-func (m *trunk) write(p *pending, with *letters) {
+// write is send with a batch.
+func (m *trunk) write(p *pending, with *mmsg.SendBatch[*line]) {
 	query := p.query
 	l, err := m.place(p, false)
 	if err != nil {
@@ -49,7 +51,7 @@ func (m *trunk) write(p *pending, with *letters) {
 		return
 	}
 	m.hurryGone(l)
-	with.add(l, query)
+	with.Add(l, query)
 }
 
 // hurryGone is for a query whose upstream leaves: close may not have seen its line.

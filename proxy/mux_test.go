@@ -79,7 +79,7 @@ func TestBurstOpensLines(t *testing.T) {
 	a := askFor(t, "www.example.org")
 	var all []*pending
 	for range lineRoom*linesMost + 200 {
-		p := l.u.newPending(a.wire(0), a.questionEnd(), time.Now().Add(time.Minute), attempt{})
+		p := l.u.newPending(a.Pack(0), a.QuestionEnd(), time.Now().Add(time.Minute), attempt{})
 		if _, err := m.place(p, false); err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +100,7 @@ func TestBurstOpensLines(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := m.place(l.u.newPending(a.wire(0), a.questionEnd(), time.Now(), attempt{}), false); err != nil || len(m.all()) != 1 {
+	if _, err := m.place(l.u.newPending(a.Pack(0), a.QuestionEnd(), time.Now(), attempt{}), false); err != nil || len(m.all()) != 1 {
 		t.Errorf("%v, %d lines", err, len(m.all()))
 	}
 }

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/mmsg"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // How long a line lives. RFC 5452 counts what a forger who sees nothing must
@@ -127,12 +130,15 @@ func (l *line) claim(id uint16) *pending {
 // packet, and so is everybody's.
 func (l *line) write(query []byte) {
 	if _, err := l.conn.Write(query); err != nil {
-		l.unsent(query, err)
+		l.Unsent(query, err)
 	}
 }
 
-// unsent is for a query that the kernel did not take.
-func (l *line) unsent(query []byte, err error) {
+// Raw implements mmsg.Socket.
+func (l *line) Raw() syscall.RawConn { return l.raw }
+
+// Unsent is for a query that the kernel did not take.
+func (l *line) Unsent(query []byte, err error) {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		l.fail(err)
@@ -144,16 +150,29 @@ func (l *line) unsent(query []byte, err error) {
 	}
 }
 
+// read hands the replies out until the line is closed or refused.
+func (l *line) read() {
+	err := mmsg.Receive(l.conn, func(b *mmsg.ReceiveBatch) bool {
+		now := l.u.now()
+		for i := 0; i < b.Len() && !l.shut.Load(); i++ {
+			l.take(b.Packet(i), now)
+		}
+		return !l.shut.Load()
+	})
+	l.fail(err)
+	_ = l.conn.Close()
+}
+
 // take finds the query that a packet answers. It keeps nothing of the packet.
 func (l *line) take(packet []byte, now time.Duration) {
 	var id uint16
 	var p *pending
 	l.mu.Lock()
-	if len(packet) >= headerBytes {
+	if len(packet) >= wire.HeaderBytes {
 		id = binary.BigEndian.Uint16(packet)
 		p = l.waiting[id]
 	}
-	if p == nil || !answers(p.query, packet, p.end) {
+	if p == nil || !wire.Answers(p.query, packet, p.end) {
 		end := l.mistaken(id, p, packet)
 		l.mu.Unlock()
 		if end {
@@ -191,7 +210,7 @@ func (l *line) mistaken(id uint16, p *pending, packet []byte) (end bool) {
 		l.waitOn(id, p)
 		return false
 	}
-	if len(packet) >= headerBytes && l.used[id/64]&(1<<(id%64)) != 0 {
+	if len(packet) >= wire.HeaderBytes && l.used[id/64]&(1<<(id%64)) != 0 {
 		return false // late, or twice
 	}
 	l.wrong++

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // newLine is a line to an upstream that says nothing, with everything it counts.
@@ -35,7 +37,7 @@ func newLine(t testing.TB) (*line, *counters) {
 func (l *line) put(t testing.TB, qname string) *pending {
 	t.Helper()
 	a := askFor(t, qname)
-	p := l.u.newPending(a.wire(0), a.questionEnd(), time.Now().Add(time.Minute), attempt{})
+	p := l.u.newPending(a.Pack(0), a.QuestionEnd(), time.Now().Add(time.Minute), attempt{})
 	if !l.add(p, lineUses) {
 		t.Fatal("it takes no query")
 	}
@@ -61,7 +63,7 @@ func TestLineTakesWhatAnswers(t *testing.T) {
 	one, two := l.put(t, "one.test"), l.put(t, "two.test")
 	for i, wrong := range [][]byte{
 		nil,
-		one.reply(t, nil)[:headerBytes],
+		one.reply(t, nil)[:wire.HeaderBytes],
 		one.reply(t, func(r *dns.Msg) { r.Question[0].Name = "two.test." }),
 		one.reply(t, func(r *dns.Msg) { r.Question[0].Qclass = dns.ClassCHAOS }),
 		one.reply(t, func(r *dns.Msg) { r.Response = false }),
@@ -115,7 +117,7 @@ func TestIDsOfALine(t *testing.T) {
 		t.Errorf("%d of %d ids are greater than the one before", up, lineUses)
 	}
 	a := askFor(t, "www.example.org")
-	if l.add(newPending(a.wire(0), a.questionEnd()), lineUses) || l.shut.Load() {
+	if l.add(newPending(a.Pack(0), a.QuestionEnd()), lineUses) || l.shut.Load() {
 		t.Error("it takes more than its uses, or is closed with a query under way")
 	}
 	l.take(last.reply(t, nil), l.u.now())

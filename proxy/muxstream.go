@@ -11,6 +11,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 const (
@@ -154,7 +156,7 @@ func readMessage(c net.Conn, r *bufio.Reader, body *bytes.Buffer) error {
 		return err
 	}
 	n := int(binary.BigEndian.Uint16(length[:]))
-	if n < headerBytes {
+	if n < wire.HeaderBytes {
 		return errMalformed
 	}
 	if r.Buffered() < n {
@@ -187,7 +189,7 @@ func (st *stream) take(reply []byte) bool {
 	st.heard = now
 	st.mayEnd()
 	st.mu.Unlock()
-	if answers(p.query, reply, p.end) {
+	if wire.Answers(p.query, reply, p.end) {
 		if m := st.u.parse(reply, false); m != nil && !m.Truncated {
 			st.u.answered(now, now-p.began)
 			p.answer(m, nil)

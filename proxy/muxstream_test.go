@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // tcpServer is an upstream over TCP alone; serve has each connection, whose number
@@ -278,11 +280,11 @@ func TestSlowQueryOnAStream(t *testing.T) {
 	}
 	st := u.streams.all()[0]
 	a := askFor(t, "slow.test")
-	slow := u.newPending(a.wire(0), a.questionEnd(), time.Now().Add(time.Minute), attempt{})
+	slow := u.newPending(a.Pack(0), a.QuestionEnd(), time.Now().Add(time.Minute), attempt{})
 	if !st.add(slow) {
 		t.Fatal("no room")
 	}
-	quick := u.newPending(askFor(t, "quick.test").wire(0), askFor(t, "quick.test").questionEnd(), time.Now().Add(time.Minute), attempt{})
+	quick := u.newPending(askFor(t, "quick.test").Pack(0), askFor(t, "quick.test").QuestionEnd(), time.Now().Add(time.Minute), attempt{})
 	if !st.add(quick) {
 		t.Fatal("no room")
 	}
@@ -335,7 +337,7 @@ func TestLengthsOverTCP(t *testing.T) {
 			t.Errorf("%s, %v", got, err)
 		}
 	}
-	for length := range headerBytes {
+	for length := range wire.HeaderBytes {
 		s := startTCP(t, func(c net.Conn, _ int64) {
 			_, _ = readTCP(bufio.NewReader(c))
 			_, _ = c.Write(binary.BigEndian.AppendUint16(nil, uint16(length)))
@@ -387,7 +389,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	var all []*pending
 	a := askFor(t, "a.test")
 	put := func(alone bool) *pending {
-		p := u.newPending(a.wire(0), a.questionEnd(), time.Now().Add(time.Minute), attempt{})
+		p := u.newPending(a.Pack(0), a.QuestionEnd(), time.Now().Add(time.Minute), attempt{})
 		u.streams.send(p, alone)
 		return p
 	}

@@ -84,8 +84,8 @@ func TestTickGivesUpWhatIsLate(t *testing.T) {
 		x.l = &listener{s: l.s}
 		x.l.work.Add(1)
 		x.l.udp = unbound(t)
-		x.quick.packet = packed(t, newQuery("www.example.org", 1))
-		x.place = place{load: &load{}}
+		x.view.Packet = packed(t, newQuery("www.example.org", 1))
+		x.slot, _ = l.s.admit(asker{})
 		o.add(l.s, x, time.Duration(i)*time.Second)
 	}
 	all[3].life.Add(1) // it has ended in time

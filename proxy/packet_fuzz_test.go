@@ -11,9 +11,10 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // The steps of a fuzz input: a byte that says which, then its own bytes.
@@ -59,7 +60,7 @@ type fuzzWorld struct {
 
 func newFuzzWorld(t testing.TB) (w fuzzWorld) {
 	for _, texts := range fuzzPolicies {
-		w.snaps = append(w.snaps, compile(t, texts, labPods))
+		w.snaps = append(w.snaps, compiled(t, texts, labPods))
 	}
 	for _, c := range fuzzConfigs {
 		w.configs = append(w.configs, configWith(t, c))
@@ -70,23 +71,23 @@ func newFuzzWorld(t testing.TB) (w fuzzWorld) {
 // drawn answers with what the fuzzer has drawn, through the reader of replies.
 type drawn struct{ tail []byte }
 
-func (d *drawn) resolve(a ask) (found, error) {
-	query := a.wire(4711)
-	end := a.questionEnd()
+func (d *drawn) resolve(a wire.Query) (found, error) {
+	query := a.Pack(4711)
+	end := a.QuestionEnd()
 	reply := append([]byte(nil), query[:end]...)
 	if len(d.tail) < 8 {
 		return found{}, errors.New("nobody answers")
 	}
 	reply[2], reply[3] = d.tail[0]|0x80, d.tail[1]
-	copy(reply[6:headerBytes], d.tail[2:8])
+	copy(reply[6:wire.HeaderBytes], d.tail[2:8])
 	m := read(query, append(reply, d.tail[8:]...), end)
 	if m == nil || m.Truncated {
 		return found{}, errors.New("nobody answers")
 	}
 	// The parser reads a record that ends before its data does, and nobody else would
 	// read it again: no resolver sends one.
-	wire, err := m.Pack()
-	if err != nil || new(dns.Msg).Unpack(wire) != nil {
+	msg, err := m.Pack()
+	if err != nil || new(dns.Msg).Unpack(msg) != nil {
 		return found{}, errors.New("nobody answers")
 	}
 	return found{m, netip.MustParseAddrPort("198.51.100.53:53")}, nil
@@ -135,11 +136,11 @@ func (s *source) question() []byte {
 			m.IsEdns0().Option = append(m.IsEdns0().Option, &dns.EDNS0_NSID{Code: dns.EDNS0NSID})
 		}
 	}
-	wire, err := m.Pack()
+	msg, err := m.Pack()
 	if err != nil {
-		return make([]byte, headerBytes)
+		return make([]byte, wire.HeaderBytes)
 	}
-	return wire
+	return msg
 }
 
 // fuzzRun is one input.
@@ -199,7 +200,7 @@ func (r *fuzzRun) run(data []byte) {
 
 // packet takes one packet through the proxy as the sockets' readers do.
 func (r *fuzzRun) packet(from string, packet []byte, tcp bool) {
-	if !isQuery(packet) {
+	if !wire.IsQuery(packet) {
 		return
 	}
 	who := r.who(from)
@@ -213,23 +214,23 @@ func (r *fuzzRun) packet(from string, packet []byte, tcp bool) {
 	}
 	if !tcp {
 		renewed := r.s.stats.Prefetches.Load()
-		if wire := r.quickly(from, packet); wire != nil {
-			r.wantHonest(packet, wire, who, false)
+		if msg := r.quickly(from, packet); msg != nil {
+			r.wantHonest(packet, msg, who, false)
 			r.ledger.fail(nil)
 			if long := r.slowly(from, packet, true); r.s.stats.Prefetches.Load() == renewed {
-				r.wantSame(packet, wire, long)
+				r.wantSame(packet, msg, long)
 			}
 			return
 		}
 	}
-	wire := r.slowly(from, packet, tcp)
+	msg := r.slowly(from, packet, tcp)
 	if tcp {
-		framed := frame(wire)
-		if int(binary.BigEndian.Uint16(framed)) != len(wire) {
-			r.t.Fatalf("a reply of %d bytes does not fit into its frame", len(wire))
+		framed := frame(msg)
+		if int(binary.BigEndian.Uint16(framed)) != len(msg) {
+			r.t.Fatalf("a reply of %d bytes does not fit into its frame", len(msg))
 		}
 	}
-	r.wantHonest(packet, wire, who, tcp)
+	r.wantHonest(packet, msg, who, tcp)
 }
 
 // FuzzPacket takes packets of several pods through the whole proxy, the upstream's

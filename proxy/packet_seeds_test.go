@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // packetSeeds are inputs that reach every step.
@@ -48,7 +50,7 @@ func packetSeeds(t testing.TB) (seeds [][]byte) {
 		s = append(s, ask(0, 0, typ, 8, 64)...)
 		seeds = append(seeds, s)
 	}
-	for _, raw := range [][]byte{{}, make([]byte, headerBytes), packed(t, newQuery("www.example.org", dns.TypeA)), []byte("\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\xc0\x0c\x00\x01\x00\x01")} {
+	for _, raw := range [][]byte{{}, make([]byte, wire.HeaderBytes), packed(t, newQuery("www.example.org", dns.TypeA)), []byte("\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\xc0\x0c\x00\x01\x00\x01")} {
 		seeds = append(seeds, append([]byte{stepPacket, 0, byte(len(raw) >> 8), byte(len(raw))}, raw...))
 	}
 	return seeds
@@ -82,6 +84,6 @@ func tailOf(t testing.TB, rcode int, texts ...string) []byte {
 		}
 		*section = append(*section, rr)
 	}
-	wire := packed(t, m)
-	return append(append([]byte{wire[2], wire[3]}, wire[6:headerBytes]...), wire[questionBytes(wire):]...)
+	msg := packed(t, m)
+	return append(append([]byte{msg[2], msg[3]}, msg[6:wire.HeaderBytes]...), msg[wire.QuestionEnd(msg):]...)
 }

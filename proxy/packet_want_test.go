@@ -7,21 +7,23 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // wantHonest checks what is promised of every reply.
-func (r *fuzzRun) wantHonest(packet, wire []byte, who asker, tcp bool) {
+func (r *fuzzRun) wantHonest(packet, msg []byte, who asker, tcp bool) {
 	r.t.Helper()
 	reply := new(dns.Msg)
-	if err := reply.Unpack(wire); err != nil {
-		r.t.Fatalf("the reply cannot be read: %v\nquery %x\nreply %x", err, packet, wire)
+	if err := reply.Unpack(msg); err != nil {
+		r.t.Fatalf("the reply cannot be read: %v\nquery %x\nreply %x", err, packet, msg)
 	}
-	if string(wire[:2]) != string(packet[:2]) || !reply.Response || reply.Opcode != int(packet[2]>>3&0xf) {
-		r.t.Fatalf("the reply has another id or opcode, or is none\nquery %x\nreply %x", packet, wire)
+	if string(msg[:2]) != string(packet[:2]) || !reply.Response || reply.Opcode != int(packet[2]>>3&0xf) {
+		r.t.Fatalf("the reply has another id or opcode, or is none\nquery %x\nreply %x", packet, msg)
 	}
 	query := new(dns.Msg)
 	if query.Unpack(packet) != nil {
-		if reply.Rcode != dns.RcodeFormatError || len(wire) > len(packet) {
+		if reply.Rcode != dns.RcodeFormatError || len(msg) > len(packet) {
 			r.t.Fatalf("a broken query got %v", reply)
 		}
 		return
@@ -32,10 +34,10 @@ func (r *fuzzRun) wantHonest(packet, wire []byte, who asker, tcp bool) {
 	most := dns.MinMsgSize
 	opt := query.IsEdns0()
 	if opt != nil {
-		most = udpLimit(opt.UDPSize())
+		most = wire.UDPLimit(opt.UDPSize())
 	}
-	if !tcp && len(wire) > most {
-		r.t.Fatalf("the client takes %d bytes, the reply has %d", most, len(wire))
+	if !tcp && len(msg) > most {
+		r.t.Fatalf("the client takes %d bytes, the reply has %d", most, len(msg))
 	}
 	if got := reply.IsEdns0(); (got != nil) != (opt != nil) && reply.Rcode != dns.RcodeFormatError && reply.Rcode != dns.RcodeServerFailure {
 		r.t.Fatalf("EDNS is answered by none, or none by EDNS\nquery %v\nreply %v", query, reply)

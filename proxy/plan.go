@@ -1,8 +1,9 @@
 package proxy
 
 import (
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -24,11 +25,11 @@ type plan struct {
 	decision policy.Decision // about the question, or about via
 	// via is the allowed name whose answer pointed at the question, "" where it
 	// took none.
-	via policy.Name
+	via fqdn.Name
 	// base is the allowed name that the question is with a search suffix, where
 	// action is complete.
-	base         policy.Name
-	baseVia      policy.Name
+	base         fqdn.Name
+	baseVia      fqdn.Name
 	baseDecision policy.Decision
 	// would is the verdict if the Audit policies were enforced; None where they
 	// say nothing about the question.
@@ -36,10 +37,10 @@ type plan struct {
 }
 
 // viaFunc returns the allowed name by which a pod is led to another.
-type viaFunc func(policy.Name) (policy.Name, bool)
+type viaFunc func(fqdn.Name) (fqdn.Name, bool)
 
 // planFor decides what happens to a selected pod's question for a name.
-func planFor(v *policy.View, n policy.Name, c *corefile.Config, led viaFunc) plan {
+func planFor(v *policy.View, n fqdn.Name, c *corefile.Config, led viaFunc) plan {
 	d := v.Decide(n)
 	p := plan{decision: d}
 	if !v.Enforced {
@@ -79,7 +80,7 @@ func planFor(v *policy.View, n policy.Name, c *corefile.Config, led viaFunc) pla
 
 // through returns the allowed name by which the pod is led to n, and what the
 // view says about that.
-func through(v *policy.View, n policy.Name, led viaFunc) (policy.Name, policy.Decision, bool) {
+func through(v *policy.View, n fqdn.Name, led viaFunc) (fqdn.Name, policy.Decision, bool) {
 	via, ok := led(n)
 	if !ok {
 		return "", policy.Decision{}, false
@@ -90,15 +91,15 @@ func through(v *policy.View, n policy.Name, led viaFunc) (policy.Name, policy.De
 
 // base is an allowed name to which a suffix was appended.
 type base struct {
-	name, via policy.Name
+	name, via fqdn.Name
 	decision  policy.Decision
 }
 
 // completed tells whether the question is an allowed name plus one of the
 // suffixes that the pod's resolver appends, and which name. The longest suffix
 // that leaves an allowed name counts.
-func completed(v *policy.View, n policy.Name, c *corefile.Config, led viaFunc) (base, bool) {
-	try := func(suffix policy.Name) (base, bool) {
+func completed(v *policy.View, n fqdn.Name, c *corefile.Config, led viaFunc) (base, bool) {
+	try := func(suffix fqdn.Name) (base, bool) {
 		short, ok := n.TrimSuffix(suffix)
 		if !ok || short == "" {
 			return base{}, false
@@ -110,7 +111,7 @@ func completed(v *policy.View, n policy.Name, c *corefile.Config, led viaFunc) (
 		return base{short, via, d}, ok
 	}
 	svc := label("svc") + c.ClusterDomain
-	for _, suffix := range []policy.Name{label(v.Pod.Namespace) + svc, svc, c.ClusterDomain} {
+	for _, suffix := range []fqdn.Name{label(v.Pod.Namespace) + svc, svc, c.ClusterDomain} {
 		if b, ok := try(suffix); ok {
 			return b, true
 		}
@@ -124,6 +125,6 @@ func completed(v *policy.View, n policy.Name, c *corefile.Config, led viaFunc) (
 }
 
 // label returns a name of one label, which is at most 63 bytes of lower case.
-func label(s string) policy.Name {
-	return policy.Name(append([]byte{byte(len(s))}, s...))
+func label(s string) fqdn.Name {
+	return fqdn.Name(append([]byte{byte(len(s))}, s...))
 }

@@ -3,8 +3,8 @@ package proxy
 import (
 	"testing"
 
-	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -76,7 +76,7 @@ func TestPlanWithAnotherClusterDomain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	strict := compile(t, labPolicies, labPods).ViewOf(labPods[2].PodRef)
+	strict := compiled(t, labPolicies, labPods).ViewOf(labPods[2].PodRef)
 	for q, want := range map[string]action{
 		"x.k8s.test": pass, "x.cluster.local": refuse,
 		"www.example.org.shop.svc.k8s.test": complete, "www.example.org.shop.svc.cluster.local": refuse,
@@ -128,9 +128,9 @@ func TestLabel(t *testing.T) {
 	if got := label("svc") + name(t, "cluster.local"); got != name(t, "svc.cluster.local") {
 		t.Errorf("%q", got)
 	}
-	if got := policy.Name(""); presentation(got) != "." || presentation(name(t, `a\.b.test`)) != `a\.b.test.` {
+	if got := fqdn.Name(""); presentation(got) != "." || presentation(name(t, `a\.b.test`)) != `a\.b.test.` {
 		t.Errorf("%q", presentation(got))
 	}
 }
 
-func ledNowhere(policy.Name) (policy.Name, bool) { return "", false }
+func ledNowhere(fqdn.Name) (fqdn.Name, bool) { return "", false }

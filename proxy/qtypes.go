@@ -5,7 +5,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/audit"
 )
 
 // The types of questions that are counted by name. Whatever else a pod asks for is

@@ -5,30 +5,25 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/wire"
 )
-
-// Question is the one question of a query.
-type Question struct {
-	Name        policy.Name
-	Type, Class uint16 // RFC 1035 §3.2.2 and §3.2.4
-}
 
 // readQuestion reads the only question of a message. Not ok: there is none, or
 // several, or its name is none that can stand on the wire.
-func readQuestion(m *dns.Msg) (q Question, ok bool) {
+func readQuestion(m *dns.Msg) (q wire.Question, ok bool) {
 	if len(m.Question) != 1 {
 		return q, false
 	}
-	n, err := policy.ParseName(m.Question[0].Name)
+	n, err := fqdn.ParseName(m.Question[0].Name)
 	if err != nil {
 		return q, false
 	}
-	return Question{Name: n, Type: m.Question[0].Qtype, Class: m.Question[0].Qclass}, true
+	return wire.Question{Name: n, Type: m.Question[0].Qtype, Class: m.Question[0].Qclass}, true
 }
 
 // presentation returns the name as the dns package spells it.
-func presentation(n policy.Name) string {
+func presentation(n fqdn.Name) string {
 	if n == "" {
 		return "."
 	}
@@ -36,14 +31,14 @@ func presentation(n policy.Name) string {
 }
 
 // serverNames are the names by which servers tell about themselves (RFC 4892).
-var serverNames = []policy.Name{
+var serverNames = []fqdn.Name{
 	label("version") + label("bind"), label("version") + label("server"),
 	label("hostname") + label("bind"), label("id") + label("server"), label("authors") + label("bind"),
 }
 
 // aboutServer tells whether the question is about the server that answers: nobody
 // is told, and nobody else asked.
-func aboutServer(q Question) bool {
+func aboutServer(q wire.Question) bool {
 	return q.Class == dns.ClassCHAOS && slices.Contains(serverNames, q.Name)
 }
 

@@ -7,8 +7,9 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 const (
@@ -71,7 +72,7 @@ func (k *keeper) renewed(e *entry, r *renewal) bool {
 		}
 	}()
 	k.s.step("renewal")
-	r.got, r.err = k.next.resolve(e.ask)
+	r.got, r.err = k.next.resolve(e.query)
 	if r.err == nil && passed(r.got.msg.Rcode) {
 		r.err = errNoBetter
 	}
@@ -84,7 +85,7 @@ func (k *keeper) renewed(e *entry, r *renewal) bool {
 
 // late answers with what is kept and over: by the upstream if it answers in
 // time, else by the stale answer. Nobody waits again for an upstream that has failed.
-func (k *keeper) late(a ask, e *entry, now time.Duration) (answer, error) {
+func (k *keeper) late(a wire.Query, e *entry, now time.Duration) (answer, error) {
 	rest := time.Duration(e.rest.Load())
 	if now < rest {
 		return k.stale(a, e, now), nil
@@ -111,7 +112,7 @@ func (k *keeper) late(a ask, e *entry, now time.Duration) (answer, error) {
 
 // stale is what was kept, for want of a better. Its base moves in steps, so that
 // an outage does not write each hit to the kernel.
-func (k *keeper) stale(a ask, e *entry, now time.Duration) answer {
+func (k *keeper) stale(a wire.Query, e *entry, now time.Duration) answer {
 	k.s.stats.CacheStale.Add(1)
 	steps := (max(now-e.end, 0) + staleRest - 1) / staleRest
 	m := retold(e.message(), func(uint32) uint32 { return staleTTL })
@@ -136,14 +137,14 @@ func explain(m *dns.Msg) {
 	m.Extra = extra
 }
 
-// isFor tells whether what was found answers the ask, or is true of every type.
-func (f found) isFor(a ask) bool {
+// isFor tells whether what was found answers the query, or is true of every type.
+func (f found) isFor(a wire.Query) bool {
 	return len(f.msg.Question) == 1 && f.msg.Question[0].Qtype == a.Type || nowhere(f.msg)
 }
 
 // as makes an answer to one type's question that to another's: that the name
 // does not exist is true of all.
-func as(a ask, f found) found {
+func as(a wire.Query, f found) found {
 	if len(f.msg.Question) != 1 || f.msg.Question[0].Qtype == a.Type {
 		return f
 	}
@@ -212,7 +213,7 @@ func (k *keeper) regrant(old *entry) {
 		pods = append(pods, p)
 	}
 	s.mu.Unlock()
-	if k.cache.get(old.ask, k.s.elapsed()) == nil {
+	if k.cache.get(old.query, k.s.elapsed()) == nil {
 		return // its like is not kept any more
 	}
 	snap := k.s.snapshot.Load()
@@ -221,6 +222,6 @@ func (k *keeper) regrant(old *entry) {
 		if v == nil || !v.Enforced {
 			continue
 		}
-		k.s.regrant(v, snap, old.ask)
+		k.s.regrant(v, snap, old.query)
 	}
 }

@@ -8,7 +8,8 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 const prefetched = "cache {\nprefetch 3 10s 20%\n}"
@@ -158,7 +159,7 @@ type blocked struct {
 	gate  chan struct{} // nil: at once
 }
 
-func (b *blocked) resolve(a ask) (found, error) {
+func (b *blocked) resolve(a wire.Query) (found, error) {
 	b.mu.Lock()
 	b.begun++
 	gate := b.gate

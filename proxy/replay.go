@@ -7,9 +7,11 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/rebind"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // replay is a finished reply to a question that is kept, for one view and one
@@ -22,8 +24,8 @@ import (
 // addresses are pods', which the guard asks. Pods of other nodes may come and go.
 type replay struct {
 	config *corefile.Config
-	judged judgement
-	// guardedAt is the server's version in which the judgement was found to stand.
+	judged rebind.Verdicts
+	// guardedAt is the server's version in which the guard confirmed the verdicts.
 	guardedAt atomic.Uint64
 
 	wire  []byte
@@ -51,11 +53,11 @@ func (r *replay) holds(setup *setup, who *asker, e *entry, now time.Duration) bo
 
 // guarded tells whether the guard says of each address what it said before. It is
 // asked once in each version of the server.
-func (r *replay) guarded(g *Guard, who *asker) bool {
+func (r *replay) guarded(g *rebind.Guard, who *asker) bool {
 	if r.guardedAt.Load() == who.version {
 		return true
 	}
-	if !r.judged.stands(g, who.snap) {
+	if !g.Confirms(&r.judged, who.snap) {
 		return false
 	}
 	r.guardedAt.Store(who.version)
@@ -77,7 +79,7 @@ func (r *replay) covered(c Coverer) bool {
 
 // size is about how many bytes it takes.
 func (r *replay) size() int64 {
-	size := replayBytes + len(r.wire) + judgedBytes*len(r.judged.words)
+	size := replayBytes + len(r.wire) + judgedBytes*len(r.judged.Addrs)
 	for i := range r.grants {
 		size += grantBytes + addrBytes*len(r.grants[i].Addrs)
 	}
@@ -107,20 +109,19 @@ const (
 // replayed writes the reply to a query into out, if there is one to give again,
 // and returns its length, 0 if there is none, and whether an answer is kept, which
 // is the long way's.
-func (s *Server) replayed(q *quick, who *asker, started time.Time, out []byte) (n int, kept bool) {
+func (s *Server) replayed(q *wire.QueryView, who *asker, started time.Time, out []byte) (n int, kept bool) {
 	s.step("cache")
 	setup := s.setup.Load()
 	now := started.Sub(s.born)
-	e, r := setup.keeper.cache.replay(q, replayKey{who.view, q.qtype(), q.edns}, now)
-	if r == nil || !r.holds(setup, who, e, now) || len(r.wire) > min(q.most, len(out)) {
+	e, r := setup.keeper.cache.replay(q, replayKey{who.view, q.Type(), q.EDNS}, now)
+	if r == nil || !r.holds(setup, who, e, now) || len(r.wire) > min(q.Limit, len(out)) {
 		return 0, e != nil
 	}
 	if len(r.grants) > 0 && !r.covered(s.coverer) {
 		return 0, true
 	}
 	n = copy(out, r.wire)
-	out[0], out[1] = q.packet[0], q.packet[1]
-	copy(out[headerBytes:], q.packet[headerBytes:q.end])
+	q.Address(out)
 	if older := e.age(now) - r.age; older > 0 {
 		for _, at := range r.ttls {
 			ttl := binary.BigEndian.Uint32(out[at:])
@@ -137,7 +138,7 @@ func (s *Server) replayed(q *quick, who *asker, started time.Time, out []byte) (
 	if who.view == nil {
 		return n, true
 	}
-	s.stats.verdicts.add(r.verdict, q.qtype())
+	s.stats.verdicts.add(r.verdict, q.Type())
 	s.step("log")
 	took := s.now().Sub(started)
 	s.stats.latency.again.observe(took)
@@ -148,16 +149,16 @@ func (s *Server) replayed(q *quick, who *asker, started time.Time, out []byte) (
 }
 
 // replay finds what may answer the query at the moment now; nil if there is nothing.
-func (c *cache) replay(q *quick, k replayKey, now time.Duration) (*entry, *replay) {
-	var room [nameMost + keyTail]byte
-	key := q.appendKey(room[:0])
+func (c *cache) replay(q *wire.QueryView, k replayKey, now time.Duration) (*entry, *replay) {
+	var room [wire.MaxKey]byte
+	key := q.AppendKey(room[:0])
 	s := c.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e, r := s.replay(key, k, now); e != nil {
 		return e, r
 	}
-	setType(key, dns.TypeNone)
+	wire.SetKeyType(key, dns.TypeNone)
 	return s.replay(key, k, now)
 }
 
@@ -175,9 +176,9 @@ func (s *shard) replay(key []byte, k replayKey, now time.Duration) (*entry, *rep
 
 // remember keeps a reply that went the long way for the queries that follow. t is
 // nil for an asker whom no policy selects.
-func (s *Server) remember(packet, wire []byte, a answer, who asker, setup *setup, t *turn) {
-	q, ok := readQuick(packet)
-	if !ok || a.kept == nil || a.how != audit.CacheHit || wire[2]&0x02 != 0 || questionBytes(wire) != q.end {
+func (s *Server) remember(packet, reply []byte, a answer, who asker, setup *setup, t *turn) {
+	q, ok := wire.ParseQuery(packet)
+	if !ok || a.kept == nil || a.how != audit.CacheHit || reply[2]&0x02 != 0 || wire.QuestionEnd(reply) != q.End {
 		return
 	}
 	if s.setup.Load().config != setup.config {
@@ -185,13 +186,13 @@ func (s *Server) remember(packet, wire []byte, a answer, who asker, setup *setup
 	}
 	s.step("remember")
 	e := a.kept
-	r := &replay{config: setup.config, wire: wire, ttls: ttlsOf(wire), until: e.end,
+	r := &replay{config: setup.config, wire: reply, ttls: wire.TTLOffsets(reply), until: e.end,
 		age: uint32((a.base.Sub(s.born) - e.born) / time.Second)}
 	r.guardedAt.Store(who.version)
 	if t != nil && !r.decided(t, e) {
 		return
 	}
-	setup.keeper.cache.addReplay(e, replayKey{who.view, q.qtype(), q.edns}, r, s.inForce)
+	setup.keeper.cache.addReplay(e, replayKey{who.view, q.Type(), q.EDNS}, r, s.inForce)
 }
 
 // inForce tells whether the view, nil for an asker whom no policy selects, is one of
@@ -321,38 +322,4 @@ func (t *turn) steady(e *entry, age uint32) time.Duration {
 		}
 	}
 	return until
-}
-
-// ttlsOf returns where in a message that we packed the TTLs of its records stand.
-func ttlsOf(wire []byte) (at []uint16) {
-	records := 0
-	for i := 6; i < headerBytes; i += 2 {
-		records += int(binary.BigEndian.Uint16(wire[i:]))
-	}
-	for i := questionBytes(wire); records > 0; records-- {
-		i = skipName(wire, i)
-		if i == 0 || i+10 > len(wire) {
-			return at
-		}
-		if binary.BigEndian.Uint16(wire[i:]) != dns.TypeOPT {
-			at = append(at, uint16(i+4))
-		}
-		i += 10 + int(binary.BigEndian.Uint16(wire[i+8:]))
-	}
-	return at
-}
-
-// skipName returns where the name at i ends, 0 if it does not.
-func skipName(wire []byte, i int) int {
-	for i < len(wire) {
-		switch n := int(wire[i]); {
-		case n == 0:
-			return i + 1
-		case n >= 0xc0:
-			return i + 2
-		default:
-			i += 1 + n
-		}
-	}
-	return 0
 }

@@ -12,8 +12,10 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/proxy/mmsg"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // TestForgottenGrantSendsTheQueryTheLongWay: what the kernel lost is opened anew
@@ -53,7 +55,7 @@ func TestLogThatWantsNoRepeats(t *testing.T) {
 		}
 		l.s = s
 		l.use(l.config, l.up)
-		l.s.Publish(compile(t, labPolicies, labPods))
+		l.s.Publish(compiled(t, labPolicies, labPods))
 		short := 0
 		for range 5 {
 			if _, quick := l.any("10.1.0.2", newQuery("www.example.org", dns.TypeA)); quick {
@@ -141,7 +143,7 @@ func TestOldSnapshotsAreNotHeld(t *testing.T) {
 	for range 3 {
 		ask()
 		wantAccounts(t, l.s.cache)
-		l.s.Publish(compile(t, labPolicies, labPods))
+		l.s.Publish(compiled(t, labPolicies, labPods))
 	}
 	ask()
 	// One that was under way by the old snapshot leaves nothing either.
@@ -172,7 +174,7 @@ func TestHitAllocatesNothing(t *testing.T) {
 	log := audit.To(io.Discard, audit.Options{Node: "node-1", Queue: 1 << 16})
 	defer log.Close(context.Background())
 	l.s.log, l.s.coverer = log, always{}
-	b := &listener{s: l.s, batch: new(batch)}
+	b := &listener{s: l.s, reader: new(mmsg.Reader)}
 	b.addr = netip.AddrPortFrom(endpoint, 53)
 	edns := newQuery("www.example.org", dns.TypeA)
 	edns.SetEdns0(1232, false)
@@ -184,14 +186,14 @@ func TestHitAllocatesNothing(t *testing.T) {
 		l.pass(100 * time.Millisecond)
 		client, hits := netip.AddrPortFrom(mustAddr(from), 5353), l.s.stats.CacheHits.Load()
 		n := testing.AllocsPerRun(1000, func() {
-			b.batch.out.count = 0
+			b.reader.Discard()
 			b.take(0, packet, client, l.now())
 		})
 		if n != 0 {
 			t.Errorf("%s: %v allocations", from, n)
 		}
-		if got := l.s.stats.CacheHits.Load() - hits; got != 1001 || b.batch.out.count != 1 {
-			t.Errorf("%s: %d hits, %d replies queued", from, got, b.batch.out.count)
+		if got := l.s.stats.CacheHits.Load() - hits; got != 1001 || b.reader.Discard() != 1 {
+			t.Errorf("%s: %d hits, or not one reply queued", from, got)
 		}
 	}
 }
@@ -215,14 +217,14 @@ func TestTTLsOfAreWhereTheTTLsStand(t *testing.T) {
 		}
 		got.msg.Compress = true
 		got.msg.SetEdns0(1232, true)
-		wire := packed(t, got.msg)
-		at := ttlsOf(wire)
+		msg := packed(t, got.msg)
+		at := wire.TTLOffsets(msg)
 		if len(at) != len(seed) {
 			t.Errorf("%d TTLs of %d", len(at), len(seed))
 		}
 		for _, i := range at {
-			if binary.BigEndian.Uint32(wire[i:]) != 7 {
-				t.Errorf("at %d stands %d", i, binary.BigEndian.Uint32(wire[i:]))
+			if binary.BigEndian.Uint32(msg[i:]) != 7 {
+				t.Errorf("at %d stands %d", i, binary.BigEndian.Uint32(msg[i:]))
 			}
 		}
 	}

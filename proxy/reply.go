@@ -6,13 +6,9 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/wire"
 )
-
-// udpMost is the longest reply that leaves over UDP even if the client says that
-// it takes more: beyond it the fragments are many and the loss of one is the
-// loss of all. With TC set the client comes back over TCP.
-const udpMost = 4096
 
 // respond returns a reply of our own, without records.
 func respond(query *dns.Msg, rcode int) *dns.Msg {
@@ -66,14 +62,14 @@ func respell(r, m *dns.Msg) {
 // others in any section, and lowers what the pod is told of their TTLs: to the
 // least on the way to an address, and to longest. Records are copied before a
 // change.
-func trim(r *dns.Msg, kept []Address, longest uint32) {
+func trim(r *dns.Msg, kept []wire.Address, longest uint32) {
 	answer := make([]dns.RR, 0, len(r.Answer))
 	for i, rr := range r.Answer {
-		ttl := min(plainTTL(rr.Header().Ttl), longest)
+		ttl := min(wire.ValidTTL(rr.Header().Ttl), longest)
 		if carriesAddress(rr) {
-			var mine []Address
+			var mine []wire.Address
 			for _, a := range kept {
-				if a.rr == i {
+				if a.Record == i {
 					mine = append(mine, a)
 					ttl = min(ttl, a.TTL)
 				}
@@ -108,19 +104,19 @@ func carriesAddress(rr dns.RR) bool {
 
 // behind puts the reply for an allowed name behind the CNAME by which the
 // question leads to it.
-func behind(r *dns.Msg, q Question, alias *dns.Msg) *dns.Msg {
+func behind(r *dns.Msg, q wire.Question, alias *dns.Msg) *dns.Msg {
 	for _, rr := range alias.Answer {
 		cname, ok := rr.(*dns.CNAME)
 		if !ok {
 			continue
 		}
-		if owner, err := policy.ParseName(cname.Hdr.Name); err != nil || owner != q.Name {
+		if owner, err := fqdn.ParseName(cname.Hdr.Name); err != nil || owner != q.Name {
 			continue
 		}
 		c := dns.Copy(cname)
 		c.Header().Name = r.Question[0].Name
 		for _, of := range r.Answer {
-			c.Header().Ttl = min(plainTTL(c.Header().Ttl), of.Header().Ttl)
+			c.Header().Ttl = min(wire.ValidTTL(c.Header().Ttl), of.Header().Ttl)
 		}
 		r.Answer = append([]dns.RR{c}, r.Answer...)
 		break
@@ -134,7 +130,7 @@ func pack(query, r *dns.Msg, tcp bool) []byte {
 	if !tcp {
 		most = dns.MinMsgSize
 		if opt := query.IsEdns0(); opt != nil {
-			most = udpLimit(opt.UDPSize())
+			most = wire.UDPLimit(opt.UDPSize())
 		}
 	}
 	r.Truncate(most)

@@ -1,12 +1,13 @@
 package proxy
 
 import (
-	"bytes"
 	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 func TestRefusedQueries(t *testing.T) {
@@ -77,7 +78,7 @@ func TestEDNSBothWays(t *testing.T) {
 		if r.Truncated != tt.truncated || (opt != nil) != (tt.size > 0) || len(r.Answer) == 60 == tt.truncated {
 			t.Errorf("%s: TC %v, OPT %v, %d records", name, r.Truncated, opt, len(r.Answer))
 		}
-		if opt != nil && (opt.UDPSize() != advertised || opt.Do() != tt.do) {
+		if opt != nil && (opt.UDPSize() != wire.AdvertisedSize || opt.Do() != tt.do) {
 			t.Errorf("%s: OPT %v", name, opt)
 		}
 		if out = l.s.answer(packet, who, true, nil); r.Unpack(out) != nil || r.Truncated || len(r.Answer) != 60 {
@@ -105,7 +106,7 @@ func TestExtendedErrorIsPassedOn(t *testing.T) {
 	up.SetEdns0(4096, true)
 	up.IsEdns0().Option = []dns.EDNS0{&dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeBlocked}, &dns.EDNS0_NSID{Code: dns.EDNS0NSID}}
 	opt := relay(query, up).IsEdns0()
-	if len(opt.Option) != 1 || opt.Option[0].Option() != dns.EDNS0EDE || opt.Do() || opt.UDPSize() != advertised {
+	if len(opt.Option) != 1 || opt.Option[0].Option() != dns.EDNS0EDE || opt.Do() || opt.UDPSize() != wire.AdvertisedSize {
 		t.Errorf("OPT %v", opt)
 	}
 	if r := relay(newQuery("www.example.org", dns.TypeA), up); r.IsEdns0() != nil {
@@ -170,7 +171,7 @@ func TestTrimHints(t *testing.T) {
 	} {
 		m := message(t, "www.example.org", dns.TypeHTTPS, "www.example.org. 60 HTTPS "+tt.rr)
 		q, _ := readQuestion(m)
-		var kept []Address
+		var kept []wire.Address
 		for _, a := range Check(q, m, 64).Addrs {
 			for _, k := range tt.keep {
 				if a.Addr.String() == k {
@@ -185,35 +186,6 @@ func TestTrimHints(t *testing.T) {
 		}
 		if got != tt.want {
 			t.Errorf("%s with %v: %q, want %q", tt.rr, tt.keep, got, tt.want)
-		}
-	}
-}
-
-func TestBrief(t *testing.T) {
-	m := newQuery("www.example.org", dns.TypeA)
-	m.SetEdns0(1232, true)
-	packet, err := m.Pack()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := new(dns.Msg)
-	if err := r.Unpack(brief(packet, dns.RcodeRefused)); err != nil {
-		t.Fatal(err)
-	}
-	if r.Id != m.Id || !r.Response || r.Rcode != dns.RcodeRefused || len(r.Question) != 1 || r.Question[0] != m.Question[0] || !r.RecursionDesired || len(r.Extra) != 0 {
-		t.Errorf("reply %v", r)
-	}
-	for name, broken := range map[string][]byte{
-		"a header alone":      packet[:headerBytes],
-		"a question cut off":  packet[:headerBytes+6],
-		"no type":             packet[:headerBytes+17],
-		"a pointer":           append(append([]byte{}, packet[:headerBytes]...), 0xc0, 12, 0, 1, 0, 1),
-		"two questions":       append([]byte{0, 1, 1, 0, 0, 2}, packet[6:]...),
-		"a label beyond them": append(append([]byte{}, packet[:headerBytes]...), 60, 'a'),
-	} {
-		out := brief(broken, dns.RcodeFormatError)
-		if len(out) != headerBytes || r.Unpack(out) != nil || r.Rcode != dns.RcodeFormatError || !bytes.Equal(out[4:], make([]byte, 8)) {
-			t.Errorf("%s: % x", name, out)
 		}
 	}
 }
@@ -259,7 +231,7 @@ func FuzzServe(f *testing.F) {
 	who := l.s.identify(netip.MustParseAddr("10.1.0.2"), netip.Addr{})
 	bad := []netip.Addr{netip.MustParseAddr("6.6.6.6"), netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("192.0.2.66"), netip.MustParseAddr("10.96.0.1")}
 	f.Fuzz(func(t *testing.T, packet []byte) {
-		if !isQuery(packet) {
+		if !wire.IsQuery(packet) {
 			return
 		}
 		l.granter.grants, l.log.recs, l.up.asked = nil, nil, nil
@@ -269,7 +241,7 @@ func FuzzServe(f *testing.F) {
 			if err := r.Unpack(out); err != nil || !r.Response || out[0] != packet[0] || out[1] != packet[1] {
 				t.Fatalf("% x: %v", out, err)
 			}
-			if !tcp && len(out) > udpMost {
+			if !tcp && len(out) > wire.MaxUDP {
 				t.Fatalf("%d bytes over UDP", len(out))
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // script says what an upstream sends back for a query: any number of packets,
@@ -76,7 +77,7 @@ func eachQuery(pc *net.UDPConn, take func(q *dns.Msg, from netip.AddrPort)) {
 func (u *scripted) serveUDP(pc *net.UDPConn, sc script) {
 	eachQuery(pc, func(q *dns.Msg, from netip.AddrPort) {
 		u.udp.Add(1)
-		if opt := q.IsEdns0(); opt != nil && opt.UDPSize() == advertised {
+		if opt := q.IsEdns0(); opt != nil && opt.UDPSize() == wire.AdvertisedSize {
 			u.opts.Add(1)
 		}
 		go func() {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // selfQueryMost bounds a SelfQuery whose context has no end.
@@ -46,8 +48,8 @@ func selfQuery(ctx context.Context, addr netip.AddrPort) error {
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
 
-	a := ask{Question: Question{Name: aliveName, Type: dns.TypeTXT, Class: dns.ClassINET}}
-	query := a.wire(randomID())
+	a := wire.Query{Question: wire.Question{Name: aliveName, Type: dns.TypeTXT, Class: dns.ClassINET}}
+	query := a.Pack(randomID())
 	buf := make([]byte, dns.MinMsgSize)
 	send := true
 	for {
@@ -68,7 +70,7 @@ func selfQuery(ctx context.Context, addr netip.AddrPort) error {
 		if err != nil {
 			return err
 		}
-		m := read(query, buf[:n], a.questionEnd())
+		m := read(query, buf[:n], a.QuestionEnd())
 		if m == nil {
 			continue // not ours
 		}

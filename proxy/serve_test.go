@@ -13,6 +13,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/mmsg"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 var loopback = netip.MustParseAddrPort("127.0.0.1:0")
@@ -112,11 +114,11 @@ func TestStrangersGetRefusedFromTheSocket(t *testing.T) {
 	var ln *listener
 	for _, ln = range l.s.open {
 	}
-	b := newBatch(ln.raw)
-	mine := &listener{s: l.s, addr: ln.addr, udp: ln.udp, batch: b}
+	b := mmsg.NewReader(ln.raw)
+	mine := &listener{s: l.s, addr: ln.addr, udp: ln.udp, reader: b}
 	mine.take(0, packet, netip.MustParseAddrPort("198.51.100.7:5353"), noon)
-	if want := brief(packet, dns.RcodeRefused); b.out.count != 1 || string(b.answer[0][:b.out.vec[0].Len]) != string(want) {
-		t.Errorf("%d replies, the first %x, want %x", b.out.count, b.answer[0][:b.out.vec[0].Len], want)
+	if want := wire.ErrorReply(packet, dns.RcodeRefused); b.Discard() != 1 || string(b.Room()[:len(want)]) != string(want) {
+		t.Errorf("not one reply, or it is %x, want %x", b.Room()[:len(want)], want)
 	}
 	if l.s.Stats().Strangers != 1 || len(l.up.asked) != 0 {
 		t.Errorf("stats %+v, asked %v", l.s.Stats(), l.up.asked)
@@ -241,27 +243,9 @@ func TestSnapshotIsSwapped(t *testing.T) {
 	}
 	pods := append(labPods[:0:0], labPods...)
 	pods[2] = labPod("newcomer", "10.1.0.4") // the address is another pod's now
-	l.s.Publish(compile(t, labPolicies, pods))
+	l.s.Publish(compiled(t, labPolicies, pods))
 	if r := exchange(t, c, newQuery("other.test", dns.TypeA)); len(r.Answer) != 1 {
 		t.Errorf("on the old connection: %v", r)
-	}
-}
-
-func TestSweepForgetsAddresses(t *testing.T) {
-	l := newLab(t, labTable)
-	l.s.loads.of(l.s.identify(netip.MustParseAddr("10.1.0.2"), netip.Addr{}))
-	busy := l.s.loads.of(l.s.identify(netip.MustParseAddr("10.1.0.3"), netip.Addr{}))
-	busy.queries.Add(1)
-	count := func() int {
-		return len(l.s.loads.byAddr)
-	}
-	l.s.Publish(l.s.snapshot.Load())
-	if n := count(); n != 2 {
-		t.Errorf("%d loads, want 2", n)
-	}
-	l.s.Publish(nil)
-	if n := count(); n != 1 {
-		t.Errorf("%d loads, want the busy one", n)
 	}
 }
 
@@ -311,7 +295,7 @@ func TestFaultEndsInServfail(t *testing.T) {
 
 type faulty struct{}
 
-func (faulty) resolve(ask) (found, error) { panic("a fault for the test") }
+func (faulty) resolve(wire.Query) (found, error) { panic("a fault for the test") }
 
 func TestNewNeedsItsParts(t *testing.T) {
 	l := newLab(t, nil)

@@ -9,9 +9,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/limit"
+	"github.com/namegate/namegate/proxy/mmsg"
+	"github.com/namegate/namegate/proxy/rebind"
 )
 
 // DecisionLog takes each decision about a selected pod's question. Write must
@@ -59,8 +63,7 @@ type Server struct {
 	setup    atomic.Pointer[setup]
 	version  atomic.Uint64 // goes up after each change of snapshot or setup
 	stats    counters
-	loads    loads
-	underWay underWay
+	clients  limit.Clients
 	born     time.Time
 	source   func(netip.Addr) netip.Addr // plainSource; tests have no pods' interfaces
 	faultAt  func(step string)           // nil but in tests, where it panics at a step
@@ -69,7 +72,7 @@ type Server struct {
 	coverer  Coverer
 	opener   Opener
 	overdue  overdue
-	outboxes outboxes
+	replies  mmsg.ReplyQueues
 	follows  follows
 	waiting  waiting
 	probes   probes
@@ -81,7 +84,7 @@ type Server struct {
 	warmed  *cache
 	wall    wallClock
 	ups     map[netip.AddrPort]*upstream
-	zones   map[policy.Name]*forward // of the present configuration
+	zones   map[fqdn.Name]*forward // of the present configuration
 	open    map[netip.AddrPort]*listener
 	closed  bool
 }
@@ -89,7 +92,7 @@ type Server struct {
 // setup is what queries need of the configuration; a query uses one throughout.
 type setup struct {
 	config *corefile.Config
-	guard  *Guard
+	guard  *rebind.Guard
 	keeper *keeper
 	nodes  map[netip.Addr]bool
 	hold   []netip.Prefix
@@ -131,7 +134,10 @@ func New(o Options) (*Server, error) {
 func (s *Server) Publish(snap *policy.Snapshot) {
 	old := s.snapshot.Swap(snap)
 	s.version.Add(1)
-	s.loads.sweep(snap)
+	s.clients.Sweep(func(a netip.Addr) bool {
+		_, pod := snap.Pod(a)
+		return pod
+	})
 	s.follows.sweep(snap)
 	if gone := goneViews(old, snap); len(gone) > 0 {
 		s.setup.Load().keeper.cache.dropReplies(gone)
@@ -156,6 +162,7 @@ func goneViews(old, next *policy.Snapshot) map[*policy.View]bool {
 // Stats returns the totals so far.
 func (s *Server) Stats() Stats {
 	all := s.stats.snapshot()
+	all.InFlight, all.Connections = s.clients.InFlight(), s.clients.Connections()
 	entries, bytes := s.setup.Load().keeper.cache.usage()
 	all.CacheEntries, all.CacheBytes = int64(entries), bytes
 	return all

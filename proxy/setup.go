@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"reflect"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -21,7 +21,7 @@ func (s *Server) Configure(c *corefile.Config) (pending []string) {
 	pending = c.NeedsRestart(s.start)
 	z := &zones{config: c}
 	old := s.zones
-	s.zones = make(map[policy.Name]*forward, len(c.Zones))
+	s.zones = make(map[fqdn.Name]*forward, len(c.Zones))
 	for i := range c.Zones {
 		name := c.Zones[i].Name
 		f := old[name] // what is under way there goes on by the new upstreams
@@ -84,7 +84,7 @@ func (s *Server) SetCluster(c Cluster) {
 
 // store makes the setup of a configuration; the caller holds mu.
 func (s *Server) store(c *corefile.Config, k *keeper) {
-	next := &setup{config: c, guard: NewGuard(c, s.cluster), keeper: k,
+	next := &setup{config: c, guard: s.cluster.Guard(c), keeper: k,
 		nodes: make(map[netip.Addr]bool, len(s.cluster.Nodes)), hold: s.cluster.Hold}
 	for _, a := range s.cluster.Nodes {
 		next.nodes[a.Unmap()] = true
@@ -123,35 +123,4 @@ func (s *Server) route(c *corefile.Config) {
 		}
 	}
 	s.ups = used
-}
-
-// dnsPort is where a Service's own addresses are asked.
-const dnsPort = 53
-
-// upstreams returns whom a zone asks: its addresses and the endpoints of its
-// Services, and as the last resort the Services' own addresses.
-func (c Cluster) upstreams(config *corefile.Config, z *corefile.Zone) (first, last []netip.AddrPort) {
-	plain := func(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
-	have := map[netip.AddrPort]bool{}
-	for _, to := range z.Upstreams(func(ref policy.ServiceRef) (behind []netip.AddrPort) {
-		for _, e := range c.Resolvers[ref].Endpoints {
-			if e = plain(e); !config.Own(e.Addr()) {
-				behind = append(behind, e)
-			}
-		}
-		return behind
-	}) {
-		have[to] = true
-		first = append(first, to)
-	}
-	for _, ref := range z.Services {
-		for _, a := range c.Resolvers[ref].ClusterIPs {
-			to := plain(netip.AddrPortFrom(a, dnsPort))
-			if !have[to] && !config.Own(to.Addr()) {
-				have[to] = true
-				last = append(last, to)
-			}
-		}
-	}
-	return first, last
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // TestSharedAnswerGrantsEachPod: several pods ask the same at once; the upstream
@@ -235,7 +236,7 @@ func TestClientsBitsReachTheUpstream(t *testing.T) {
 		l.send("10.1.0.2", m)
 		q := <-seen
 		opt := q.IsEdns0()
-		if q.CheckingDisabled != cd || q.AuthenticatedData != ad || opt.Do() != do || opt.UDPSize() != advertised || !q.RecursionDesired || q.Id == m.Id && i > 0 && q.Id == 0 {
+		if q.CheckingDisabled != cd || q.AuthenticatedData != ad || opt.Do() != do || opt.UDPSize() != wire.AdvertisedSize || !q.RecursionDesired || q.Id == m.Id && i > 0 && q.Id == 0 {
 			t.Errorf("%v became %v", m, q)
 		}
 	}

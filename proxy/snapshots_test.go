@@ -12,23 +12,24 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // node is one compiler's node, whose snapshots follow each other: the lab's pods and
 // policies, and what a test makes of them.
 type node struct {
 	t        testing.TB
-	compiler *policy.Compiler
+	compiler *compile.Compiler
 	policies []v1alpha1.FQDNNetworkPolicy
 	pods     []policy.Pod
 }
 
 func newNode(t testing.TB) *node {
-	return &node{t, policy.NewCompiler(), policiesOf(t, labPolicies), slices.Clone(labPods)}
+	return &node{t, compile.New(), policiesOf(t, labPolicies), slices.Clone(labPods)}
 }
 
 func (n *node) snapshot() *policy.Snapshot {
-	return n.compiler.Compile(policy.Input{
+	return n.compiler.Compile(compile.Input{
 		Policies: n.policies, Namespaces: map[string]map[string]string{"shop": {}}, Pods: slices.Clone(n.pods),
 	})
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // TestBucketsHoldWhatTheySay: a slow, obvious twin agrees on every bucket, at the
@@ -111,7 +113,7 @@ type lengthy struct {
 	takes time.Duration
 }
 
-func (r lengthy) resolve(a ask) (found, error) {
+func (r lengthy) resolve(a wire.Query) (found, error) {
 	r.clock.pass(r.takes)
 	return r.resolver.resolve(a)
 }

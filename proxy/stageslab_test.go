@@ -7,8 +7,9 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // slowly is a kernel that takes its time, and may refuse then.
@@ -114,7 +115,7 @@ func TestLongWayKnowsWhenItBegan(t *testing.T) {
 func TestPrefetchesWaitForNobody(t *testing.T) {
 	l := newLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
 	snap := l.s.snapshot.Load()
-	l.s.regrant(snap.ViewOf(labPods[0].PodRef), snap, ask{Question: Question{Name: name(t, "www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}})
+	l.s.regrant(snap.ViewOf(labPods[0].PodRef), snap, wire.Query{Question: wire.Question{Name: name(t, "www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}})
 	if s := l.s.Stats(); s.Types[typeA].Allowed != 1 || s.Latency.Total.Total() != 0 {
 		t.Errorf("%+v, %+v", s.Types[typeA], s.Latency.Total)
 	}

@@ -9,7 +9,8 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 const staled = "cache {\nserve_stale 1h\n}"
@@ -199,4 +200,4 @@ func TestFaultInARenewalIsCaught(t *testing.T) {
 
 type broken struct{}
 
-func (broken) resolve(ask) (found, error) { panic(errors.New("a fault")) }
+func (broken) resolve(wire.Query) (found, error) { panic(errors.New("a fault")) }

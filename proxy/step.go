@@ -56,7 +56,7 @@ func (c *cache) older(by time.Duration) {
 // older returns the entry as one that came earlier; the caller holds the lock.
 func (e *entry) older(by time.Duration) *entry {
 	return &entry{
-		wire: e.wire, from: e.from, ask: e.ask, key: e.key, zone: e.zone, nowhere: e.nowhere,
+		wire: e.wire, from: e.from, query: e.query, key: e.key, zone: e.zone, nowhere: e.nowhere,
 		born: e.born - by, end: e.end - by, gone: e.gone - by,
 		size: e.size - e.told, askers: e.askers,
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // hints returns the address hints of a record in service mode (RFC 9460 §7.3);
@@ -39,7 +41,7 @@ func isHint(kv dns.SVCBKeyValue) bool {
 
 // reduce returns the record with these of its addresses only; nil if it says
 // nothing without them.
-func reduce(rr dns.RR, kept []Address) dns.RR {
+func reduce(rr dns.RR, kept []wire.Address) dns.RR {
 	switch full := rr.(type) {
 	case *dns.HTTPS:
 		c := dns.Copy(full).(*dns.HTTPS)
@@ -62,7 +64,7 @@ func reduce(rr dns.RR, kept []Address) dns.RR {
 
 // reduceHints takes every hint out that was not kept. False: the record calls a
 // hint mandatory that is gone, so a client may not use it (RFC 9460 §8).
-func reduceHints(rr *dns.SVCB, kept []Address) bool {
+func reduceHints(rr *dns.SVCB, kept []wire.Address) bool {
 	gone := map[dns.SVCBKey]bool{}
 	values := rr.Value[:0]
 	for _, kv := range rr.Value {
@@ -87,9 +89,9 @@ func reduceHints(rr *dns.SVCB, kept []Address) bool {
 	return true
 }
 
-func keptOf(ips []net.IP, kept []Address) []net.IP {
+func keptOf(ips []net.IP, kept []wire.Address) []net.IP {
 	return slices.DeleteFunc(ips, func(ip net.IP) bool {
 		a, ok := netip.AddrFromSlice(ip)
-		return !ok || !slices.ContainsFunc(kept, func(k Address) bool { return k.Addr == a.Unmap() })
+		return !ok || !slices.ContainsFunc(kept, func(k wire.Address) bool { return k.Addr == a.Unmap() })
 	})
 }

@@ -104,23 +104,3 @@ func TestHTTPSThroughThePipeline(t *testing.T) {
 		t.Errorf("verdict %s", v)
 	}
 }
-
-func TestUnwrap(t *testing.T) {
-	l := newLab(t, nil)
-	nat64 := l.s.setup.Load().config.NAT64
-	for text, want := range map[string]string{
-		"2001:db8::1":                "[]",
-		"::192.0.2.1":                "[192.0.2.1]",
-		"::ffff:0:192.0.2.1":         "[192.0.2.1]",
-		"64:ff9b::192.0.2.1":         "[192.0.2.1]",
-		"64:ff9b:0:0:1::192.0.2.1":   "[]",
-		"2002:c000:201::":            "[192.0.2.1]",
-		"2001:db8:64::192.0.2.1":     "[192.0.2.1]",
-		"2001:db8:64:1::192.0.2.1":   "[]",
-		"2001:0:c000:201::ffff:ffff": "[192.0.2.1 0.0.0.0]",
-	} {
-		if got := fmt.Sprint(unwrap(mustAddr(text), nat64)); got != want {
-			t.Errorf("%s: %s, want %s", text, got, want)
-		}
-	}
-}

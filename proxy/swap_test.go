@@ -39,7 +39,7 @@ func TestSwappingUnderLoad(t *testing.T) {
 			}
 			l.s.Configure(&c)
 			l.s.SetCluster(Cluster{Nodes: []netip.Addr{netip.MustParseAddr("192.0.2.250")}})
-			l.s.Publish(compile(t, snaps[i%2], labPods))
+			l.s.Publish(compiled(t, snaps[i%2], labPods))
 			if err := l.s.Listen([]netip.AddrPort{loopback, netip.MustParseAddrPort("127.0.0.9:0")}[:1+i%2]); err != nil {
 				t.Error(err)
 				return

@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/limit"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 const (
@@ -30,14 +33,14 @@ const (
 // not in their order (RFC 7766 §6.2.1.1).
 type conn struct {
 	net.Conn
-	l     *listener
-	who   asker
-	load  *load
-	slots chan struct{}
-	ended chan struct{}
-	write sync.Mutex
-	once  sync.Once
-	over  chan struct{}
+	l      *listener
+	who    asker
+	client *limit.Client
+	slots  chan struct{}
+	ended  chan struct{}
+	write  sync.Mutex
+	once   sync.Once
+	over   chan struct{}
 }
 
 func (l *listener) accept() {
@@ -68,12 +71,15 @@ func (l *listener) welcome(nc net.Conn) {
 	}()
 	s.step("connection")
 	who := s.identify(nc.RemoteAddr().(*net.TCPAddr).AddrPort().Addr(), l.addr.Addr())
-	c := &conn{Conn: nc, l: l, who: who, load: s.loads.ofConnection(who),
+	// A source that is not identified yet has a client of its own, since it completed a
+	// handshake: the node's starting pods do not share the limits of unknown sources.
+	connected := who
+	connected.known = who.known || who.young
+	c := &conn{Conn: nc, l: l, who: who, client: s.client(connected),
 		slots: make(chan struct{}, pipelined), ended: make(chan struct{}), over: make(chan struct{})}
-	limits := s.setup.Load().config.Limits
-	all, mine := s.stats.connections.Add(1), c.load.connections.Add(1)
+	within := s.clients.Connect(c.client, &s.setup.Load().config.Limits, who.node)
 	l.mu.Lock()
-	welcome := !l.over && int(mine) <= limits.ConnectionsPerPod && (all <= int64(limits.Connections) || who.node)
+	welcome := !l.over && within
 	if welcome {
 		l.conns[c] = true
 	}
@@ -87,11 +93,10 @@ func (l *listener) welcome(nc net.Conn) {
 	go c.serve()
 }
 
-// leave closes the connection and gives its place back.
+// leave closes the connection, which counts no more.
 func (c *conn) leave() {
 	_ = c.Close()
-	c.load.connections.Add(-1)
-	c.l.s.stats.connections.Add(-1)
+	c.l.s.clients.Disconnect(c.client)
 }
 
 // serve reads queries until the client is done, silent for too long or abusive;
@@ -126,7 +131,7 @@ func (c *conn) next(r *bufio.Reader) bool {
 		return false
 	}
 	n := int(binary.BigEndian.Uint16(length[:]))
-	if n < headerBytes || n > tcpQuery || !c.waitUntil(tcpMessage) {
+	if n < wire.HeaderBytes || n > tcpQuery || !c.waitUntil(tcpMessage) {
 		c.l.s.stats.Malformed.Add(1)
 		return false
 	}
@@ -134,7 +139,7 @@ func (c *conn) next(r *bufio.Reader) bool {
 	if _, err := io.ReadFull(r, packet); err != nil {
 		return false
 	}
-	if !isQuery(packet) {
+	if !wire.IsQuery(packet) {
 		c.l.s.stats.Malformed.Add(1)
 		return false
 	}
@@ -168,7 +173,7 @@ func (c *conn) take(packet []byte) (goOn bool) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.fault("a query", r)
-			goOn = c.reply(brief(packet, dns.RcodeServerFailure))
+			goOn = c.reply(wire.ErrorReply(packet, dns.RcodeServerFailure))
 		}
 		if !handedOn {
 			q.release()
@@ -181,27 +186,27 @@ func (c *conn) take(packet []byte) (goOn bool) {
 	s.step("identified")
 	if !who.young {
 		switch s.paced(who, s.elapsed()) {
-		case silence:
+		case drop:
 			return true
 		case overPace:
-			return c.reply(brief(packet, dns.RcodeServerFailure))
+			return c.reply(wire.ErrorReply(packet, dns.RcodeServerFailure))
 		}
 	}
 	if !who.known && !who.young {
 		s.stats.Strangers.Add(1)
-		return c.reply(brief(packet, dns.RcodeRefused))
+		return c.reply(wire.ErrorReply(packet, dns.RcodeRefused))
 	}
 	c.slots <- struct{}{}
 	q.done = func() { <-c.slots }
 	if who.young {
-		if handedOn = s.hold(who, c.l.addr.Addr(), q); !handedOn && s.shed(c.load, s.elapsed()) == overPace {
-			return c.reply(brief(packet, dns.RcodeServerFailure))
+		if handedOn = s.hold(who, c.l.addr.Addr(), q); !handedOn && s.shed(c.client, s.elapsed()) == overPace {
+			return c.reply(wire.ErrorReply(packet, dns.RcodeServerFailure))
 		}
 		return true
 	}
 	var ok bool
-	if q.place, ok = s.admit(who); !ok {
-		return c.reply(brief(packet, dns.RcodeServerFailure))
+	if q.slot, ok = s.admit(who); !ok {
+		return c.reply(wire.ErrorReply(packet, dns.RcodeServerFailure))
 	}
 	s.step("admitted")
 	q.who, handedOn = who, true

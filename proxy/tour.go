@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 const (
@@ -51,7 +53,7 @@ func (f *forward) begin() tour {
 
 // resolve asks one upstream after the other, those that answer first, until one
 // gives an answer or the deadline is over.
-func (t *tour) resolve(a ask) (found, error) {
+func (t *tour) resolve(a wire.Query) (found, error) {
 	for {
 		u, resort := t.next()
 		if u == nil || resort && t.refused.msg != nil {
@@ -72,7 +74,7 @@ func (t *tour) resolve(a ask) (found, error) {
 
 // resume is resolve after the query of the first attempt was sent to u with start, and
 // ended so; u is nil if there was nobody to ask.
-func (t *tour) resume(a ask, u *upstream, m *dns.Msg, err error) (found, error) {
+func (t *tour) resume(a wire.Query, u *upstream, m *dns.Msg, err error) (found, error) {
 	if u != nil {
 		if m, err = u.finish(a, t.by, m, err); t.heard(u, m, err) {
 			return found{m, u.addr}, nil

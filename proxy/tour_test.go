@@ -346,7 +346,7 @@ func TestQuickTriesDoNotCount(t *testing.T) {
 		os.ErrDeadlineExceeded: 1, errManyWrong: 1, errLines: 1, errStreams: 1,
 	} {
 		tour := f.begin()
-		if tour.failed(u, fmt.Errorf("ask: %w", err)); tour.silent != counts {
+		if tour.failed(u, fmt.Errorf("query: %w", err)); tour.silent != counts {
 			t.Errorf("%v: counts %d", err, tour.silent)
 		}
 	}

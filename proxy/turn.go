@@ -6,8 +6,11 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/rebind"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // turn is the way of one selected pod's question from plan to reply. What
@@ -18,7 +21,7 @@ type turn struct {
 	view  *policy.View
 	snap  *policy.Snapshot
 	query *dns.Msg
-	q     Question
+	q     wire.Question
 	plan  plan
 	rec   audit.Record
 	// What the reply was made of, so that it can be given again.
@@ -31,7 +34,7 @@ type turn struct {
 	spent  stages
 	grants []policy.Grant
 	told   []uint32 // the TTLs of the addresses that were granted
-	judged judgement
+	judged rebind.Verdicts
 }
 
 // run returns the reply, and leaves the verdict in the record.
@@ -47,7 +50,7 @@ func (t *turn) run() *dns.Msg {
 	case refuse:
 		return t.withhold(dns.RcodeRefused)
 	}
-	a := askOf(t.q, t.query)
+	a := queryOf(t.q, t.query)
 	got, err := t.resolve(a)
 	if err != nil {
 		return t.fail(err.Error())
@@ -73,15 +76,15 @@ func (t *turn) run() *dns.Msg {
 }
 
 // led returns the allowed name by which the turn's pod is led to another now.
-func (t *turn) led(n policy.Name) (policy.Name, bool) {
+func (t *turn) led(n fqdn.Name) (fqdn.Name, bool) {
 	if !t.setup.config.Follow || t.q.Class != dns.ClassINET {
 		return "", false
 	}
 	return t.s.follows.via(t.view.Pod.PodRef, n, t.s.elapsed())
 }
 
-// resolve finds what an ask's answer is, and notes from where.
-func (t *turn) resolve(a ask) (answer, error) {
+// resolve finds what a query's answer is, and notes from where.
+func (t *turn) resolve(a wire.Query) (answer, error) {
 	began := t.s.now()
 	got, err := t.ask(a)
 	if t.given == nil && got.how != audit.CacheHit {
@@ -142,13 +145,13 @@ func (t *turn) auditMatches() {
 
 // judge puts the addresses into the record with the guard's word on each, and
 // returns the indexes of those that the name may open.
-func (t *turn) judge(n policy.Name, addrs []Address) (free []int) {
+func (t *turn) judge(n fqdn.Name, addrs []wire.Address) (free []int) {
 	t.rec.Answers = make([]audit.Answer, len(addrs))
-	t.judged = judgement{name: n, words: make([]judged, len(addrs))}
+	t.judged = rebind.Verdicts{Name: n, Addrs: make([]rebind.Verdict, len(addrs))}
 	for i, a := range addrs {
 		t.rec.Answers[i].Addr, t.rec.Answers[i].TTL = a.Addr, a.TTL
 		why := t.setup.guard.Blocked(n, a.Addr, t.snap)
-		t.judged.words[i] = judged{a.Addr, why}
+		t.judged.Addrs[i] = rebind.Verdict{Addr: a.Addr, Reason: why}
 		if why != "" {
 			t.rec.Answers[i].Blocked = why
 			continue
@@ -161,7 +164,7 @@ func (t *turn) judge(n policy.Name, addrs []Address) (free []int) {
 // open checks the answer to a question, grants its addresses by what is decided
 // about the allowed name, which is the question's or one that led there, and
 // returns the reply with those and no others.
-func (t *turn) open(q Question, allowed policy.Name, d policy.Decision, m *dns.Msg) *dns.Msg {
+func (t *turn) open(q wire.Question, allowed fqdn.Name, d policy.Decision, m *dns.Msg) *dns.Msg {
 	if passed(m.Rcode) {
 		t.rec.Verdict, t.rec.Error = audit.Failed, "the upstream has no answer"
 		r := relay(t.query, m)
@@ -183,7 +186,7 @@ func (t *turn) open(q Question, allowed policy.Name, d policy.Decision, m *dns.M
 	if len(c.Addrs) > 0 && len(free) == 0 {
 		t.rec.Verdict = audit.Blocked
 	}
-	kept := make([]Address, len(free))
+	kept := make([]wire.Address, len(free))
 	for i, at := range free {
 		kept[i] = c.Addrs[at]
 		t.told = append(t.told, c.Addrs[at].TTL)
@@ -200,7 +203,7 @@ func (t *turn) open(q Question, allowed policy.Name, d policy.Decision, m *dns.M
 
 // grant has the addresses opened before the answer leaves; at are their indexes
 // in the record.
-func (t *turn) grant(n policy.Name, d policy.Decision, addrs []Address, at []int) error {
+func (t *turn) grant(n fqdn.Name, d policy.Decision, addrs []wire.Address, at []int) error {
 	grants, opened := grantsOf(t.view, n, d, addrs, t.base)
 	if len(grants) == 0 {
 		return nil
@@ -227,7 +230,7 @@ func (t *turn) grant(n policy.Name, d policy.Decision, addrs []Address, at []int
 // question is another name for the allowed one, which proves nothing. So that
 // name is asked itself, and its own answer is granted and handed on behind the
 // CNAME that leads to it.
-func (t *turn) openBase(a ask, alias *dns.Msg) *dns.Msg {
+func (t *turn) openBase(a wire.Query, alias *dns.Msg) *dns.Msg {
 	a.Name = t.plan.base
 	got, err := t.resolve(a)
 	if err != nil {

@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/limit"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // pause is how long a loop rests after an error that passes, such as a lack of
@@ -16,7 +19,7 @@ const pause = 5 * time.Millisecond
 // them at once, and the others to the crew.
 func (l *listener) readUDP() {
 	for {
-		n, err := l.batch.receive()
+		n, err := l.reader.Receive()
 		if err != nil {
 			if final(err) {
 				return
@@ -32,33 +35,33 @@ func (l *listener) readUDP() {
 func (l *listener) takeAll(n int) {
 	defer l.s.net("a batch of packets")
 	defer l.flush()
-	defer l.letters.post()
+	defer l.queries.Send()
 	started := l.s.now()
 	for i := range n {
-		packet, from := l.batch.packet(i)
+		packet, from := l.reader.Packet(i)
 		l.take(i, packet, from, started)
 	}
 }
 
 func (l *listener) flush() {
-	if lost := l.batch.flush(); lost > 0 {
+	if lost := l.reader.Flush(); lost > 0 {
 		l.s.stats.RepliesLost.Add(uint64(lost))
 	}
 }
 
 // take answers packet i or starts its answer, if it is admitted.
 func (l *listener) take(i int, packet []byte, from netip.AddrPort, started time.Time) {
-	var p place // of no load: none is taken yet, or the query has been handed on with it
+	var p limit.Slot // none is taken yet, or the query has been handed on with it
 	defer func() {
 		if r := recover(); r != nil {
 			l.s.fault("a packet", r)
-			if p.load != nil {
-				l.s.release(p)
+			if p.Held() {
+				l.s.clients.Release(p)
 			}
 			l.refuse(i, packet, dns.RcodeServerFailure)
 		}
 	}()
-	if !isQuery(packet) {
+	if !wire.IsQuery(packet) {
 		l.s.stats.Malformed.Add(1)
 		return
 	}
@@ -73,7 +76,7 @@ func (l *listener) take(i int, packet []byte, from netip.AddrPort, started time.
 		return
 	}
 	switch l.s.paced(who, started.Sub(l.s.born)) {
-	case silence:
+	case drop:
 		return
 	case overPace:
 		l.refuse(i, packet, dns.RcodeServerFailure)
@@ -84,12 +87,12 @@ func (l *listener) take(i int, packet []byte, from netip.AddrPort, started time.
 		l.refuse(i, packet, dns.RcodeRefused)
 		return
 	}
-	var plain *quick
-	if q, ok := readQuick(packet); ok {
-		n, kept := l.s.replayed(&q, &who, started, l.batch.room())
+	var plain *wire.QueryView
+	if q, ok := wire.ParseQuery(packet); ok {
+		n, kept := l.s.replayed(&q, &who, started, l.reader.Room())
 		switch {
 		case n > 0:
-			l.batch.reply(i, n)
+			l.reader.Reply(i, n)
 			return
 		case !kept:
 			plain = &q
@@ -107,7 +110,7 @@ func (l *listener) take(i int, packet []byte, from netip.AddrPort, started time.
 
 // refuse queues a reply without records for packet i.
 func (l *listener) refuse(i int, packet []byte, rcode int) {
-	l.batch.reply(i, len(appendBrief(l.batch.room()[:0], packet, rcode)))
+	l.reader.Reply(i, len(wire.AppendErrorReply(l.reader.Room()[:0], packet, rcode)))
 }
 
 // packetRoom holds nearly every query.
@@ -116,13 +119,13 @@ const packetRoom = 512
 var packetRooms = sync.Pool{New: func() any { return new([packetRoom]byte) }}
 
 // long gives an admitted query to the crew, which works on a copy. It takes p over.
-func (l *listener) long(packet []byte, who asker, from netip.AddrPort, p *place) {
+func (l *listener) long(packet []byte, who asker, from netip.AddrPort, p *limit.Slot) {
 	l.s.step("admitted")
 	room := packetRooms.Get().(*[packetRoom]byte)
-	q := &task{s: l.s, packet: append(room[:0], packet...), who: who, place: *p,
+	q := &task{s: l.s, packet: append(room[:0], packet...), who: who, slot: *p,
 		reply: func(wire []byte) { l.reply(wire, from) }, done: func() { packetRooms.Put(room); l.work.Done() }}
 	l.work.Add(1)
-	*p = place{}
+	*p = limit.Slot{}
 	l.s.crew.do(q.run)
 }
 
@@ -141,8 +144,8 @@ func (l *listener) hold(packet []byte, who asker, from netip.AddrPort) {
 	if ok = l.s.hold(who, l.addr.Addr(), q); ok {
 		return
 	}
-	if l.s.shed(&l.s.loads.strangers, l.s.elapsed()) == overPace {
-		l.reply(brief(packet, dns.RcodeServerFailure), from)
+	if l.s.shed(l.s.clients.Unknown(), l.s.elapsed()) == overPace {
+		l.reply(wire.ErrorReply(packet, dns.RcodeServerFailure), from)
 	}
 }
 
@@ -153,5 +156,15 @@ func (l *listener) reply(wire []byte, to netip.AddrPort) {
 	l.s.step("reply")
 	if _, err := l.udp.WriteToUDPAddrPort(wire, to); err != nil {
 		l.s.stats.RepliesLost.Add(1)
+	}
+}
+
+// queue sends a reply, which is lent, with the next Send of the queues. It counts as
+// the listener's work until then.
+func (l *listener) queue(wire []byte, to netip.AddrPort) {
+	l.work.Add(1)
+	if !l.replies.Put(wire, to) {
+		l.work.Done()
+		l.reply(wire, to)
 	}
 }

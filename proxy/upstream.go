@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,10 +12,13 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/mmsg"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // replyBuffer holds a UDP reply; a longer one counts as truncated.
-const replyBuffer = 4096
+const replyBuffer = mmsg.PacketBytes
 
 // lastAnswer is how long the answer of an upstream that left still counts. Who has
 // a query there asks elsewhere then.
@@ -68,37 +72,37 @@ type attempt struct {
 // exchange asks once: over UDP, and if the reply is truncated, or too many were
 // wrong, over TCP. Replies that answer something else are counted and waited past.
 // Who does not understand EDNS is asked again without (RFC 6891 §6.2.2).
-func (u *upstream) exchange(a ask, by attempt) (*dns.Msg, error) {
-	m, err := u.single(a, a.wire(0), by)
+func (u *upstream) exchange(a wire.Query, by attempt) (*dns.Msg, error) {
+	m, err := u.single(a, a.Pack(0), by)
 	return u.understood(a, by, m, err)
 }
 
 // finish is exchange from when the query of start has ended, over UDP.
-func (u *upstream) finish(a ask, by attempt, m *dns.Msg, err error) (*dns.Msg, error) {
-	m, err = u.whole(a, a.wire(0), by, m, err)
+func (u *upstream) finish(a wire.Query, by attempt, m *dns.Msg, err error) (*dns.Msg, error) {
+	m, err = u.whole(a, a.Pack(0), by, m, err)
 	return u.understood(a, by, m, err)
 }
 
 // understood asks without EDNS where the reply says that EDNS is not understood.
-func (u *upstream) understood(a ask, by attempt, m *dns.Msg, err error) (*dns.Msg, error) {
+func (u *upstream) understood(a wire.Query, by attempt, m *dns.Msg, err error) (*dns.Msg, error) {
 	if err == nil && m.Rcode == dns.RcodeFormatError && m.IsEdns0() == nil {
-		return u.single(a, a.plainWire(0), by)
+		return u.single(a, a.PackWithoutEDNS(0), by)
 	}
 	return m, err
 }
 
 // single asks with the query, whose id is drawn where it is sent.
-func (u *upstream) single(a ask, query []byte, by attempt) (*dns.Msg, error) {
+func (u *upstream) single(a wire.Query, query []byte, by attempt) (*dns.Msg, error) {
 	u.stats.UpstreamQueries.Add(1)
 	if by.forceTCP {
 		return u.onlyTCP(a, query, by)
 	}
-	m, err := u.overUDP(query, a.questionEnd(), by)
+	m, err := u.overUDP(query, a.QuestionEnd(), by)
 	return u.whole(a, query, by, m, err)
 }
 
 // whole asks over TCP where UDP gave no whole reply that can be trusted.
-func (u *upstream) whole(a ask, query []byte, by attempt, m *dns.Msg, err error) (*dns.Msg, error) {
+func (u *upstream) whole(a wire.Query, query []byte, by attempt, m *dns.Msg, err error) (*dns.Msg, error) {
 	if err != nil && !errors.Is(err, errManyWrong) {
 		return nil, fmt.Errorf("ask %s: %w", u.addr, err)
 	}
@@ -114,9 +118,9 @@ func (u *upstream) whole(a ask, query []byte, by attempt, m *dns.Msg, err error)
 	return u.onlyTCP(a, query, by)
 }
 
-func (u *upstream) onlyTCP(a ask, query []byte, by attempt) (*dns.Msg, error) {
+func (u *upstream) onlyTCP(a wire.Query, query []byte, by attempt) (*dns.Msg, error) {
 	u.stats.UpstreamTCP.Add(1)
-	m, err := u.overTCP(query, a.questionEnd(), by)
+	m, err := u.overTCP(query, a.QuestionEnd(), by)
 	if err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			u.silentTCP.Store(int64(u.now() + silentFor))
@@ -147,11 +151,11 @@ func (u *upstream) overUDP(query []byte, end int, by attempt) (*dns.Msg, error) 
 	return m, err
 }
 
-// start asks once, over UDP: the query is among the letters when start returns,
+// start asks once, over UDP: the query is in the batch when start returns,
 // and to is told how it ended.
-func (u *upstream) start(a ask, by attempt, to taker, with *letters) {
+func (u *upstream) start(a wire.Query, by attempt, to taker, with *mmsg.SendBatch[*line]) {
 	u.stats.UpstreamQueries.Add(1)
-	p := u.newPending(a.wire(0), a.questionEnd(), by.udp, by)
+	p := u.newPending(a.Pack(0), a.QuestionEnd(), by.udp, by)
 	p.to = to
 	u.lines.write(p, with)
 }
@@ -177,11 +181,6 @@ func (u *upstream) newPending(query []byte, end int, until time.Time, by attempt
 	return p
 }
 
-// answers tells whether a reply is one to the query whose question ends at end.
-func answers(query, reply []byte, end int) bool {
-	return echoes(query, reply, end) || bareFormatError(query, reply)
-}
-
 // parse is parse for a reader of its sockets, which goes on after a fault in it: the
 // reply counts as one that cannot be read.
 func (u *upstream) parse(reply []byte, cut bool) (m *dns.Msg) {
@@ -198,7 +197,7 @@ func (u *upstream) parse(reply []byte, cut bool) (m *dns.Msg) {
 func parse(reply []byte, cut bool) *dns.Msg {
 	m := new(dns.Msg)
 	switch {
-	case len(reply) == headerBytes: // see bareFormatError
+	case len(reply) == wire.HeaderBytes: // a bare FORMERR, see wire.Answers
 		m.Response, m.Rcode = true, dns.RcodeFormatError
 	case cut || reply[2]&0x02 != 0:
 		m.Truncated = true
@@ -210,17 +209,10 @@ func parse(reply []byte, cut bool) *dns.Msg {
 
 // read returns the message of a reply over UDP if it answers the query, else nil.
 func read(query, reply []byte, end int) *dns.Msg {
-	if !answers(query, reply, end) {
+	if !wire.Answers(query, reply, end) {
 		return nil
 	}
 	return parse(reply, len(reply) == replyBuffer)
-}
-
-// bareFormatError tells whether the reply is a header that says FORMERR and
-// nothing else, as some say who do not understand EDNS.
-func bareFormatError(query, reply []byte) bool {
-	return len(reply) == headerBytes && reply[0] == query[0] && reply[1] == query[1] &&
-		reply[2]&0x80 != 0 && reply[3]&0x0f == dns.RcodeFormatError && string(reply[4:]) == string(make([]byte, 8))
 }
 
 // frame puts the length before a message, as TCP has it (RFC 1035 §4.2.2).
@@ -228,4 +220,11 @@ func frame(msg []byte) []byte {
 	b := make([]byte, 2, 2+len(msg))
 	binary.BigEndian.PutUint16(b, uint16(len(msg)))
 	return append(b, msg...)
+}
+
+// randomID returns an id that nobody can guess.
+func randomID() uint16 {
+	var b [2]byte
+	_, _ = rand.Read(b[:]) // never fails: see its documentation
+	return binary.BigEndian.Uint16(b[:])
 }

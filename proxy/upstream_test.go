@@ -15,7 +15,7 @@ import (
 
 func TestReadReply(t *testing.T) {
 	a := askFor(t, "www.example.org")
-	query := a.wire(7)
+	query := a.Pack(7)
 	q := new(dns.Msg)
 	if err := q.Unpack(query); err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func TestReadReply(t *testing.T) {
 		{name: "more answers announced than there are", reply: edited(good, 6, 0x40), answers: 1},
 		{name: "of another id", reply: edited(good, 1, 0x80), nothing: true},
 	} {
-		m := read(query, tt.reply, a.questionEnd())
+		m := read(query, tt.reply, a.QuestionEnd())
 		if (m == nil) != tt.nothing {
 			t.Errorf("%s: %v", tt.name, m)
 			continue

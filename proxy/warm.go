@@ -9,8 +9,10 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 const (
@@ -45,16 +47,16 @@ func (s *Server) ForgetWarmUps() { s.warmed.clear() }
 // agent served, keeps the names it has in use. It returns when all are granted, with the
 // failures joined, or when ctx has ended; what is under way then goes on by itself. A name
 // is not asked for again while the answer to an earlier warm-up is good.
-func (s *Server) WarmNames(ctx context.Context, v *policy.View, names []policy.Name) error {
+func (s *Server) WarmNames(ctx context.Context, v *policy.View, names []fqdn.Name) error {
 	if !v.Enforced {
 		return nil
 	}
 	snap := s.snapshot.Load()
-	questions := make(chan Question, 2*len(names))
+	questions := make(chan wire.Question, 2*len(names))
 	results := make(chan error, cap(questions))
 	for _, n := range names {
-		questions <- Question{Name: n, Type: dns.TypeA, Class: dns.ClassINET}
-		questions <- Question{Name: n, Type: dns.TypeAAAA, Class: dns.ClassINET}
+		questions <- wire.Question{Name: n, Type: dns.TypeA, Class: dns.ClassINET}
+		questions <- wire.Question{Name: n, Type: dns.TypeAAAA, Class: dns.ClassINET}
 	}
 	close(questions)
 	for range min(warmAtOnce, cap(questions)) {
@@ -80,14 +82,14 @@ func (s *Server) WarmNames(ctx context.Context, v *policy.View, names []policy.N
 }
 
 // warm takes one question through decision, upstream, check and grant.
-func (s *Server) warm(v *policy.View, snap *policy.Snapshot, q Question) (err error) {
+func (s *Server) warm(v *policy.View, snap *policy.Snapshot, q wire.Question) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.fault("the resolution of an exact name", r)
 			err = fmt.Errorf("resolve %s for pod %s: a fault of the proxy, see its log", q.Name, v.Pod)
 		}
 	}()
-	t := s.turnFor(v, snap, ask{Question: q, recurse: true})
+	t := s.turnFor(v, snap, wire.Query{Question: q, Flags: wire.RD})
 	t.warms = true
 	t.run()
 	if t.rec.Verdict == audit.Failed {
@@ -96,8 +98,8 @@ func (s *Server) warm(v *policy.View, snap *policy.Snapshot, q Question) (err er
 	return nil
 }
 
-// ask returns the answer to an ask, for a warm-up one that an earlier warm-up was given.
-func (t *turn) ask(a ask) (answer, error) {
+// ask returns the answer to a query, for a warm-up one that an earlier warm-up was given.
+func (t *turn) ask(a wire.Query) (answer, error) {
 	if t.warms {
 		return t.setup.keeper.warm(a)
 	}
@@ -106,7 +108,7 @@ func (t *turn) ask(a ask) (answer, error) {
 
 // warm is answer for warm-ups, which remember also what is not kept for clients: answers
 // of a zone without a cache, and failures.
-func (k *keeper) warm(a ask) (answer, error) {
+func (k *keeper) warm(a wire.Query) (answer, error) {
 	now := k.s.elapsed()
 	if e := k.warmed.get(a, now); e != nil && e.fresh(now) && !k.keepsFresh(a, now) {
 		return k.aged(a, e, now), nil
@@ -125,12 +127,12 @@ func (k *keeper) warm(a ask) (answer, error) {
 		return got, err
 	}
 	born := k.s.elapsed()
-	k.warmed.put(&entry{wire: wire, from: got.from, ask: a, born: born, end: born + holds, gone: born + holds, nowhere: err == nil && nowhere(m)})
+	k.warmed.put(&entry{wire: wire, from: got.from, query: a, born: born, end: born + holds, gone: born + holds, nowhere: err == nil && nowhere(m)})
 	return got, err
 }
 
 // keepsFresh tells whether the answer is kept for clients, whose pods are noted then.
-func (k *keeper) keepsFresh(a ask, now time.Duration) bool {
+func (k *keeper) keepsFresh(a wire.Query, now time.Duration) bool {
 	if keeps(k.config, a) == nil {
 		return false
 	}
@@ -139,19 +141,19 @@ func (k *keeper) keepsFresh(a ask, now time.Duration) bool {
 }
 
 // turnFor is the turn of a question that nobody sent.
-func (s *Server) turnFor(v *policy.View, snap *policy.Snapshot, a ask) *turn {
+func (s *Server) turnFor(v *policy.View, snap *policy.Snapshot, a wire.Query) *turn {
 	query := new(dns.Msg)
 	query.SetQuestion(presentation(a.Name), a.Type)
-	query.RecursionDesired, query.CheckingDisabled, query.AuthenticatedData = a.recurse, a.check, a.authent
-	if a.dnssec {
-		query.SetEdns0(advertised, true)
+	query.RecursionDesired, query.CheckingDisabled, query.AuthenticatedData = a.Flags&wire.RD != 0, a.Flags&wire.CD != 0, a.Flags&wire.AD != 0
+	if a.Flags&wire.DO != 0 {
+		query.SetEdns0(wire.AdvertisedSize, true)
 	}
 	return &turn{s: s, setup: s.setup.Load(), view: v, snap: snap, query: query, q: a.Question}
 }
 
 // regrant has the pod granted what its question's answer says now, and logs that. A
 // fault costs no other pod its grant.
-func (s *Server) regrant(v *policy.View, snap *policy.Snapshot, a ask) {
+func (s *Server) regrant(v *policy.View, snap *policy.Snapshot, a wire.Query) {
 	defer s.net("a grant of a prefetched answer")
 	s.step("regrant")
 	started := s.now()

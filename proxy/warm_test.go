@@ -11,6 +11,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 func TestWarmGrantsTheExactNames(t *testing.T) {
@@ -85,7 +87,7 @@ func TestWarmAsksNothingAgain(t *testing.T) {
 			warm := func(asked int) {
 				t.Helper()
 				for _, pod := range []int{2, 1, 2} { // strict, quiet, and strict by another view
-					l.s.Publish(compile(t, labPolicies, labPods))
+					l.s.Publish(compiled(t, labPolicies, labPods))
 					if err := l.s.Warm(t.Context(), []*policy.View{l.s.snapshot.Load().ViewOf(labPods[pod].PodRef)}); (err != nil) != c.failed {
 						t.Errorf("error %v", err)
 					}
@@ -127,11 +129,11 @@ func (l *lab) count(key string) (n int) {
 // stuck is an upstream that does not answer for some names.
 type stuck struct {
 	resolver
-	name policy.Name
+	name fqdn.Name
 	gate chan struct{}
 }
 
-func (s stuck) resolve(a ask) (found, error) {
+func (s stuck) resolve(a wire.Query) (found, error) {
 	if a.Name == s.name {
 		<-s.gate
 		return found{}, errors.New("nobody answers")
@@ -147,7 +149,7 @@ func TestWarmOfOnePodWaitsForNoOther(t *testing.T) {
 	defer close(gate)
 	l.use(l.s.setup.Load().config, stuck{l.up, name(t, "dead.wild.test"), gate})
 	snap := l.s.snapshot.Load()
-	dead := make([]policy.Name, 4*warmAtOnce)
+	dead := make([]fqdn.Name, 4*warmAtOnce)
 	for i := range dead {
 		dead[i] = name(t, "dead.wild.test")
 	}
@@ -171,7 +173,7 @@ func sorted(lines []string) []string {
 // pods, whichever of the clocks did not run while the machine was suspended.
 func TestWarmAsksAgainAfterASuspension(t *testing.T) {
 	l := newLab(t, map[string][]string{"www.example.org A": {"www.example.org. 600 IN A 192.0.2.1"}, "www.example.org AAAA": {}})
-	l.s.Publish(compile(t, labPolicies, labPods))
+	l.s.Publish(compiled(t, labPolicies, labPods))
 	now, ahead := time.Now(), time.Duration(0)
 	l.s.born, l.s.now = now, func() time.Time { return setClock(t, now, ahead) }
 	for _, step := range []struct {

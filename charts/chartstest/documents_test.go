@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 const document = "../../docs/install.md"
@@ -147,7 +147,7 @@ func TestSchemaKnowsValues(t *testing.T) {
 // TestDocumentedRights: agents and hook may do what the document lists, neither
 // more nor less, with and without what the table makes depend on values.
 func TestDocumentedRights(t *testing.T) {
-	tables := tables(t, "## What it may do")
+	tables := tables(t, "## Permissions")
 	for _, c := range []struct {
 		text string
 		on   map[string]bool
@@ -192,7 +192,7 @@ func rights(t *testing.T, objects map[string]object, account string) []string {
 		t.Errorf("bound to somebody else: %s", d)
 	}
 	for _, rule := range the[*rbacv1.ClusterRole](t, objects, bound.RoleRef.Kind+"/"+bound.RoleRef.Name).Rules {
-		out = append(out, words(rule, "everywhere")...)
+		out = append(out, words(rule, "cluster")...)
 	}
 	for _, rule := range the[*rbacv1.Role](t, objects, inside.RoleRef.Kind+"/"+inside.RoleRef.Name).Rules {
 		out = append(out, words(rule, "its namespace")...)
@@ -202,7 +202,7 @@ func rights(t *testing.T, objects map[string]object, account string) []string {
 		if d := cmp.Diff(subject, b.Subjects); d != "" || b.Namespace != "kube-system" || b.RoleRef.Kind != "Role" || b.RoleRef.Name != "extension-apiserver-authentication-reader" {
 			t.Errorf("bound to something else: %+v", b)
 		}
-		out = append(out, "configmaps [get, list, watch] kube-system, extension-apiserver-authentication alone")
+		out = append(out, "configmaps [get, list, watch] kube-system, extension-apiserver-authentication only")
 	}
 	slices.Sort(out)
 	return out
@@ -210,7 +210,7 @@ func rights(t *testing.T, objects map[string]object, account string) []string {
 
 func words(rule rbacv1.PolicyRule, where string) (out []string) {
 	if len(rule.ResourceNames) > 0 {
-		where += ", " + strings.Join(rule.ResourceNames, ", ") + " alone"
+		where += ", " + strings.Join(rule.ResourceNames, ", ") + " only"
 	}
 	for _, group := range rule.APIGroups {
 		for _, resource := range rule.Resources {
@@ -284,7 +284,7 @@ func TestDocumentedCache(t *testing.T) {
 	shown, _, _ = strings.Cut(shown, "```")
 	c := config(t, shown)
 	for name, want := range map[string][2]time.Duration{"cluster.local": {30 * time.Second, 5 * time.Second}, "example.org": {time.Hour, 30 * time.Second}} {
-		n, err := policy.ParseName(name)
+		n, err := fqdn.ParseName(name)
 		if err != nil {
 			t.Fatal(err)
 		}

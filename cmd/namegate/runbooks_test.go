@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/namegate/namegate/console/cli"
 )
 
 // TestCommandsOfRunbooks: every command line of ours in the runbooks and beside the
@@ -23,11 +25,11 @@ func TestCommandsOfRunbooks(t *testing.T) {
 	}
 	for command := range found {
 		words := strings.Fields(command)
-		program := words[0]
-		if program == "kubectl" {
-			program, words = pluginName, words[1:]
+		program := root()
+		if words[0] == "kubectl" {
+			program, words = cli.NewPlugin(version), words[1:]
 		}
-		cmd, rest, err := root(program).Find(words[1:])
+		cmd, rest, err := program.Find(words[1:])
 		if err != nil || cmd == nil || !cmd.Runnable() {
 			t.Errorf("%s: there is no such command: %v", command, err)
 			continue

@@ -13,6 +13,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // outside are addresses that no pod has.
@@ -149,7 +150,7 @@ func TestGeneratedCases(t *testing.T) {
 		for _, podIP := range []string{"10.1.0.11", "fd00:1::b"} {
 			for i, c := range generated(podIP) {
 				cases++
-				w, compiler := newWorld(), policy.NewCompiler()
+				w, compiler := newWorld(), compile.New()
 				for step, s := range c.Steps {
 					for _, a := range s.Actions {
 						if err := w.do(a); err != nil {

@@ -11,6 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // A failure says its seed: -seed N -seeds 1 runs that one again.
@@ -28,7 +29,7 @@ func TestRandomSets(t *testing.T) {
 	asked, allowed := 0, 0
 	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
 		g := &maker{rand.New(rand.NewPCG(seed, 7))}
-		w, compiler := g.world(), policy.NewCompiler()
+		w, compiler := g.world(), compile.New()
 		for state := range statesOfSeed {
 			if state > 0 {
 				g.change(w)
@@ -61,7 +62,7 @@ func (w *world) smallest(outside []netip.Addr, kinds []packet) []*networkingv1.N
 	fails := func(policies []*networkingv1.NetworkPolicy) bool {
 		v := *w
 		v.policies = policies
-		_, wrong := v.compare(policy.NewCompiler().Compile(v.input()), counts{}, outside, kinds)
+		_, wrong := v.compare(compile.New().Compile(v.input()), counts{}, outside, kinds)
 		return len(wrong) > 0
 	}
 	left := w.policies

@@ -14,6 +14,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // world is a cluster at one moment, as both sides are told of it.
@@ -51,8 +52,8 @@ var protocols = map[policy.Protocol]corev1.Protocol{
 	policy.TCP: corev1.ProtocolTCP, policy.UDP: corev1.ProtocolUDP, policy.SCTP: corev1.ProtocolSCTP, icmp: "ICMP",
 }
 
-func (w *world) input() policy.Input {
-	in := policy.Input{Namespaces: w.namespaces, NetworkPolicies: append(slices.Clone(w.policies), w.ours...)}
+func (w *world) input() compile.Input {
+	in := compile.Input{Namespaces: w.namespaces, NetworkPolicies: append(slices.Clone(w.policies), w.ours...)}
 	for _, p := range w.pods {
 		if w.remote[p] {
 			in.Remote = append(in.Remote, p)

@@ -9,8 +9,10 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/manifest"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/source/manifest"
 )
 
 const examples = "../../examples"
@@ -31,7 +33,7 @@ func read(t *testing.T, dir string) manifest.State {
 	for _, e := range state.FileErrors {
 		t.Errorf("%s: %s", e.File, e.Reason)
 	}
-	for _, p := range append(state.Problems, policy.NewCompiler().Compile(state.Input).Problems...) {
+	for _, p := range append(state.Problems, compile.New().Compile(state.Input).Problems...) {
 		t.Errorf("%s: %s %s", p.Object, p.Path, p.Message)
 	}
 	return state
@@ -40,7 +42,7 @@ func read(t *testing.T, dir string) manifest.State {
 // compiled is the snapshot of the example manifests.
 func compiled(t *testing.T) *policy.Snapshot {
 	t.Helper()
-	return policy.NewCompiler().Compile(read(t, filepath.Join(examples, "manifests")).Input)
+	return compile.New().Compile(read(t, filepath.Join(examples, "manifests")).Input)
 }
 
 func TestExamplePodsAreTheLabs(t *testing.T) {
@@ -73,7 +75,7 @@ func TestExamplePolicies(t *testing.T) {
 		if v == nil {
 			t.Fatalf("pod %s is not selected", c.pod)
 		}
-		n, err := policy.ParseName(c.name)
+		n, err := fqdn.ParseName(c.name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,24 +16,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/e2e/cluster"
-	"github.com/namegate/namegate/explain"
-	"github.com/namegate/namegate/proxy/audit"
 )
 
-// plugin makes the program kubectl's command `namegate` for the rest of a test.
+// plugin has kubectl find its command `namegate` for the rest of a test.
 func plugin(t *testing.T) {
 	t.Helper()
-	program, err := filepath.Abs("../../bin/namegate")
+	bin, err := filepath.Abs("../../bin")
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	if err := os.Symlink(program, filepath.Join(dir, "kubectl-namegate")); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 }
 
 // namegate runs kubectl namegate, and returns what it printed and its exit code.

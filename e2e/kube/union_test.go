@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/e2e/cluster"
-	"github.com/namegate/namegate/explain"
 )
 
 // unionManifests are a shop on both nodes, its database of two pods with different

@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/namegate/namegate/proxy/audit/audittest"
+	"github.com/namegate/namegate/audit/audittest"
 )
 
 // Agent is a real agent on a lab's node, with its own folder.

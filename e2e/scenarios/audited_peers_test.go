@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/e2e/lab"
-	"github.com/namegate/namegate/explain"
 )
 
 // TestAuditedBesideNetworkPolicy: of an audited pod, what its NetworkPolicies allow is no

@@ -31,7 +31,7 @@ var olderLayout = map[string][][2]string{
 		{`"raw", "security", "mangle"}`, `"raw", "security", "filter", "mangle"}`},
 		{`"security": r.security()}`, `"security": r.security(), "filter": r.security()}`},
 	},
-	"enforcer/nft/layout.go": {
+	"kernel/nft/layout.go": {
 		{`"selected", "dropped"`, `"chosen", "dropped"`}, {`@selected%`, `@chosen%`},
 		{`"ifaces", "ifname"`, `"links", "ifname"`}, {`@ifaces`, `@links`},
 		{`l.chain("judge"`, `l.chain("verdict"`}, {`jump judge`, `jump verdict`},
@@ -39,8 +39,8 @@ var olderLayout = map[string][][2]string{
 		{`l.ranges("podrange"+f.suffix, f.addr)`, `l.ranges("podrange"+f.suffix, f.addr+" . inet_service")`},
 		{`saddr @podrange%[1]s`, `saddr . th dport @podrange%[1]s`},
 	},
-	"enforcer/nft/tell.go": {{`@selected%`, `@chosen%`}},
-	"enforcer/nft/elements.go": {
+	"kernel/nft/logrules.go": {{`@selected%`, `@chosen%`}},
+	"kernel/nft/elements.go": {
 		{`InetFamily, "selected"`, `InetFamily, "chosen"`}, {`InetFamily, "ifaces"`, `InetFamily, "links"`},
 		{`"", rangeText(p))`, `"", rangeText(p), "53")`},
 	},

@@ -12,7 +12,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/e2e/lab"
-	"github.com/namegate/namegate/enforcer/conntrack"
+	"github.com/namegate/namegate/kernel/conntrack"
 )
 
 // changeStage has a client that no policy allows anything, and pods on both nodes: one

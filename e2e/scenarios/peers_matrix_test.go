@@ -15,7 +15,9 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer"
 	ngpolicy "github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/kube/report"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/status/companion"
 )
 
 // The axes of the union. A client is named after what selects it, a destination after
@@ -320,8 +322,8 @@ func rowsOf(rows []*unionRow, client string) (out []*unionRow) {
 // policy's rules or without.
 func (s *peerStage) companions(fqdn v1alpha1.FQDNNetworkPolicy, np *networkingv1.NetworkPolicy, ports bool) []*networkingv1.NetworkPolicy {
 	s.t.Helper()
-	out := report.Companions([]v1alpha1.FQDNNetworkPolicy{fqdn}, []*networkingv1.NetworkPolicy{np},
-		ngpolicy.NewNamedServices(clusterLocal, s.dialled), enforcer.ServingRanges(), func(*v1alpha1.FQDNNetworkPolicy) bool { return ports })
+	out := companion.Companions([]v1alpha1.FQDNNetworkPolicy{fqdn}, []*networkingv1.NetworkPolicy{np},
+		compile.NewNamedServices(clusterLocal, s.dialled), enforcer.ServingRanges(), func(*v1alpha1.FQDNNetworkPolicy) bool { return ports })
 	if len(out) != 1 {
 		s.t.Fatalf("%d companions", len(out))
 	}
@@ -329,7 +331,7 @@ func (s *peerStage) companions(fqdn v1alpha1.FQDNNetworkPolicy, np *networkingv1
 }
 
 // clusterLocal is cluster.local, as the Corefile says.
-const clusterLocal ngpolicy.Name = "\x07cluster\x05local"
+const clusterLocal fqdn.Name = "\x07cluster\x05local"
 
 // TestBesideServicePort: another engine judges the pods' port, and a companion opens the
 // one to which the Service leads that the policy names, by its number or by its name.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/audit"
 )
 
 // sampleMost is the greatest N of which one decision is logged.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // The defaults and the bounds of cache.
@@ -49,7 +49,7 @@ const (
 
 // cache reads "cache [GREATEST] { … }" of one block, and gives it to the forwards
 // of the block, which are config.Zones from first on.
-func (p *parser) cache(zones []policy.Name, all []stanza, first int) {
+func (p *parser) cache(zones []fqdn.Name, all []stanza, first int) {
 	var line *stanza
 	for i, s := range all {
 		switch {

@@ -7,8 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Config is everything the administrator of the node can set. A Config that
@@ -24,11 +25,11 @@ type Config struct {
 	// Intercept are further resolvers whose port 53 is brought to the agent.
 	Intercept []netip.Addr
 	// ClusterDomain is the domain of Services and Pods.
-	ClusterDomain policy.Name
+	ClusterDomain fqdn.Name
 	// ClusterRanges are the Pod and Service ranges, masked.
 	ClusterRanges []netip.Prefix
 	// Search are suffixes that clients append besides the cluster's own.
-	Search []policy.Name
+	Search []fqdn.Name
 	// Rebind are the exceptions from the guard against rebinding.
 	Rebind []RebindAllow
 	// NAT64 are the node's translation prefixes beside the well-known ones.
@@ -62,7 +63,7 @@ type Config struct {
 // Zone is one `forward`: the names at or below Name go to the upstreams To and
 // those behind Services. There is at least one of either.
 type Zone struct {
-	Name policy.Name
+	Name fqdn.Name
 	// To are addresses, with port.
 	To []netip.AddrPort
 	// Services are followed. Before tells for each how many of To stand before it
@@ -137,7 +138,7 @@ func (p Policy) String() string {
 // RebindAllow lets names at or below Suffix have addresses in Range although
 // the guard would block them.
 type RebindAllow struct {
-	Suffix policy.Name
+	Suffix fqdn.Name
 	Range  netip.Prefix
 }
 
@@ -166,7 +167,7 @@ type Limits struct {
 // Default returns the configuration of an empty file but for the zones: the
 // administrator has to name an upstream.
 func Default() *Config {
-	domain, err := policy.ParseName("cluster.local")
+	domain, err := fqdn.ParseName("cluster.local")
 	if err != nil {
 		panic(err) // a constant
 	}
@@ -193,7 +194,7 @@ func Default() *Config {
 
 // ZoneOf returns the zone whose upstreams answer for the name: the longest
 // that the name is at or below. It is nil only if no zone is the root.
-func (c *Config) ZoneOf(n policy.Name) *Zone {
+func (c *Config) ZoneOf(n fqdn.Name) *Zone {
 	for i := range c.Zones {
 		if n.HasSuffix(c.Zones[i].Name) {
 			return &c.Zones[i]

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // directive is one option of the whole agent.
@@ -91,8 +91,8 @@ func readCluster(c *Config, s stanza) error {
 }
 
 // domain reads a name that is not the root.
-func (s stanza) domain(arg string) (policy.Name, error) {
-	n, err := policy.ParseName(arg)
+func (s stanza) domain(arg string) (fqdn.Name, error) {
+	n, err := fqdn.ParseName(arg)
 	if err != nil {
 		return "", s.errorf("%w, write a domain such as example.org", err)
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/audit"
 )
 
 func documentation(t *testing.T) string {

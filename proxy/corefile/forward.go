@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // The forward's defaults: a try of one second leaves room for several within
@@ -28,7 +28,7 @@ const (
 )
 
 // forward reads "forward FROM TO… { … }" for each zone of the block.
-func (p *parser) forward(zones []policy.Name, s stanza) {
+func (p *parser) forward(zones []fqdn.Name, s stanza) {
 	z, from, err := readForward(s)
 	if err != nil {
 		p.fail(err)
@@ -52,7 +52,7 @@ func (p *parser) forward(zones []policy.Name, s stanza) {
 	}
 }
 
-func readForward(s stanza) (Zone, policy.Name, error) {
+func readForward(s stanza) (Zone, fqdn.Name, error) {
 	z := Zone{Timeout: defaultTimeout, Deadline: defaultDeadline, MaxFails: defaultMaxFails, Probe: defaultProbe}
 	if len(s.args) < 2 {
 		return z, "", s.errorf(`has too few values, write "forward . ADDRESS…" or "forward . kube-dns.kube-system" instead`)

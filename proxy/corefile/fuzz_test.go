@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // FuzzParse: nothing panics, what is refused says where, and what is taken holds
@@ -54,7 +54,7 @@ func broken(c *Config) (wrong []string) {
 	must(c.Audit.Size >= 64<<10 && c.Audit.Keep >= 0, "the log's files")
 	must(c.AuditFilter.Sample >= 1 && c.AuditFilter.Sample <= 1_000_000, "the log's sample")
 	must(!slices.ContainsFunc(c.AuditFilter.Verdicts, func(v string) bool { return !isVerdict(v) }), "the log's verdicts")
-	seen := map[policy.Name]bool{}
+	seen := map[fqdn.Name]bool{}
 	for i, z := range c.Zones {
 		must(!seen[z.Name], "a zone twice")
 		seen[z.Name] = true

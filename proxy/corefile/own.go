@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // serving are the addresses from which a running agent takes those that it
@@ -53,7 +53,7 @@ func (p *parser) ownAddresses() {
 
 // zoneName reads the name of a zone, which has no wildcards: all names at or
 // below it belong to it.
-func zoneName(text string) (policy.Name, error) {
+func zoneName(text string) (fqdn.Name, error) {
 	if strings.Contains(text, "*") {
 		plain := strings.TrimLeft(text, "*.")
 		if plain == "" || strings.Contains(plain, "*") {
@@ -61,5 +61,5 @@ func zoneName(text string) (policy.Name, error) {
 		}
 		return "", errors.New("a zone has no wildcards and holds every name below it, write it as " + plain)
 	}
-	return policy.ParseName(text)
+	return fqdn.ParseName(text)
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/coredns/caddy/caddyfile"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // Load reads the configuration file. The error names every bad directive, a
@@ -31,7 +31,7 @@ func parse(file, text string) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse the configuration: %w", err)
 	}
-	p := parser{config: Default(), seen: map[string]stanza{}, zones: map[policy.Name]stanza{}}
+	p := parser{config: Default(), seen: map[string]stanza{}, zones: map[fqdn.Name]stanza{}}
 	p.config.File = file
 	for _, b := range blocks {
 		p.block(file, b)
@@ -46,8 +46,8 @@ func parse(file, text string) (*Config, error) {
 // parser gathers one file's configuration and everything wrong with it.
 type parser struct {
 	config *Config
-	seen   map[string]stanza      // the directives that may stand once
-	zones  map[policy.Name]stanza // the forward that has the zone
+	seen   map[string]stanza    // the directives that may stand once
+	zones  map[fqdn.Name]stanza // the forward that has the zone
 	errs   []error
 }
 
@@ -60,7 +60,7 @@ func (p *parser) fail(err error) {
 // block reads one server block: a zone or several, and its directives in the
 // order of the file.
 func (p *parser) block(file string, b caddyfile.ServerBlock) {
-	var zones []policy.Name
+	var zones []fqdn.Name
 	for _, key := range b.Keys {
 		n, err := zoneKey(key)
 		if err != nil {
@@ -91,7 +91,7 @@ func (p *parser) block(file string, b caddyfile.ServerBlock) {
 }
 
 // zoneKey reads a zone, with the port 53 that CoreDNS's files often spell.
-func zoneKey(key string) (policy.Name, error) {
+func zoneKey(key string) (fqdn.Name, error) {
 	if strings.Contains(key, "://") {
 		return "", errors.New("only plain DNS is served, write the zone without a scheme")
 	}
@@ -108,7 +108,7 @@ func zoneKey(key string) (policy.Name, error) {
 	return zoneName(name)
 }
 
-func (p *parser) directive(zones []policy.Name, s stanza) {
+func (p *parser) directive(zones []fqdn.Name, s stanza) {
 	if s.name == "forward" {
 		p.forward(zones, s)
 		return
@@ -118,7 +118,7 @@ func (p *parser) directive(zones []policy.Name, s stanza) {
 		p.fail(s.errorf("%s", unknown(s.name)))
 		return
 	}
-	if !slices.Equal(zones, []policy.Name{""}) {
+	if !slices.Equal(zones, []fqdn.Name{""}) {
 		p.fail(s.errorf(`is an option of the whole agent, write it in the block of zone "." instead`))
 		return
 	}

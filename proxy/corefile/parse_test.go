@@ -10,13 +10,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/audit"
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
-func name(t testing.TB, s string) policy.Name {
+func name(t testing.TB, s string) fqdn.Name {
 	t.Helper()
-	n, err := policy.ParseName(s)
+	n, err := fqdn.ParseName(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ a.corp.test corp.test {
 		Intercept:     []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("169.254.20.10")},
 		ClusterDomain: name(t, "k8s.test"),
 		ClusterRanges: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("2001:db8:42::/56")},
-		Search:        []policy.Name{name(t, "corp.test"), name(t, "lab.test")},
+		Search:        []fqdn.Name{name(t, "corp.test"), name(t, "lab.test")},
 		Rebind: []RebindAllow{
 			{name(t, "ingress.test"), netip.MustParsePrefix("10.96.7.0/24")},
 			{name(t, "ingress.test"), netip.MustParsePrefix("10.96.8.1/32")},

@@ -9,7 +9,9 @@ import (
 	"github.com/namegate/namegate/e2e/bench/fake"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/manifest"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/source/manifest"
 )
 
 func snapshot(t *testing.T) *policy.Snapshot {
@@ -27,7 +29,7 @@ func snapshot(t *testing.T) *policy.Snapshot {
 	if len(state.Input.Policies) < 50 {
 		t.Errorf("%d policies are no real namespace", len(state.Input.Policies))
 	}
-	s := policy.NewCompiler().Compile(state.Input)
+	s := compile.New().Compile(state.Input)
 	if len(s.Problems) > 0 {
 		t.Fatal(s.Problems)
 	}
@@ -51,7 +53,7 @@ func TestPolicies(t *testing.T) {
 		for name, lifetime := range map[string]float64{
 			"c17." + fake.KeptZone: 3060, newName(0): 2, newName(1): 2, newName(2): 2, newName(3): 2, newName(123_457): 2,
 		} {
-			n, err := policy.ParseName(name)
+			n, err := fqdn.ParseName(name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -65,7 +67,7 @@ func TestPolicies(t *testing.T) {
 			}
 		}
 		for _, name := range []string{"x." + fake.NewZone, fake.KeptZone, "www.example.org"} {
-			n, err := policy.ParseName(name)
+			n, err := fqdn.ParseName(name)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +83,7 @@ func TestNewNamesSpread(t *testing.T) {
 	v := snapshot(t).View(netip.MustParseAddr("10.1.0.10"))
 	sets := map[policy.PortSet]int{}
 	for i := range 400 {
-		n, err := policy.ParseName(newName(i))
+		n, err := fqdn.ParseName(newName(i))
 		if err != nil {
 			t.Fatal(err)
 		}

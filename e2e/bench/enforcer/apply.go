@@ -16,12 +16,12 @@ import (
 	"github.com/namegate/namegate/e2e/bench/figure"
 	"github.com/namegate/namegate/e2e/bench/ground"
 	"github.com/namegate/namegate/enforcer"
-	"github.com/namegate/namegate/enforcer/conntrack"
-	"github.com/namegate/namegate/enforcer/ipset"
-	"github.com/namegate/namegate/enforcer/iptables"
-	"github.com/namegate/namegate/enforcer/link"
-	"github.com/namegate/namegate/enforcer/nft"
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/kernel/link"
+	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // applied is how long, in ms, it took to bring into force: everything on a node that
@@ -113,7 +113,7 @@ func applyChild(outside string, rounds int, out io.Writer) error {
 		return err
 	}
 	var a applied
-	in, c := cluster(policiesMost, spaces[0]), policy.NewCompiler()
+	in, c := cluster(policiesMost, spaces[0]), compile.New()
 	force := func() (float64, error) {
 		s := c.Compile(in)
 		began := time.Now()

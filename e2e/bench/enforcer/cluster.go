@@ -8,6 +8,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // policiesMost is how many policies the cluster has whose policies are compiled.
@@ -22,8 +23,8 @@ const groups = 5
 
 // cluster is so many policies of a cluster and one node's pods, both spread evenly over
 // namespaces; a pod is selected by each fifth policy of its namespace.
-func cluster(policies, namespaces int) policy.Input {
-	var in policy.Input
+func cluster(policies, namespaces int) compile.Input {
+	var in compile.Input
 	for i := range policies {
 		p := v1alpha1.FQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{
 			Namespace: fmt.Sprintf("ns-%d", i%namespaces), Name: fmt.Sprintf("policy-%05d", i),
@@ -69,7 +70,7 @@ func rule(ports []int32, names ...string) v1alpha1.EgressRule {
 
 // changed returns the cluster with other names, and with ports other ports too, in
 // one policy; which ones depends on whether turn is even.
-func changed(in policy.Input, turn int, ports bool) policy.Input {
+func changed(in compile.Input, turn int, ports bool) compile.Input {
 	port := int32(443)
 	if ports && turn%2 == 1 {
 		port = 9443

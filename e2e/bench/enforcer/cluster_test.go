@@ -7,14 +7,14 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // Every pod of the cluster is selected, and a change makes another snapshot of the
 // pods that it is for, of those alone.
 func TestCluster(t *testing.T) {
 	for _, namespaces := range spaces {
-		in, c := cluster(policiesMost/20, namespaces), policy.NewCompiler()
+		in, c := cluster(policiesMost/20, namespaces), compile.New()
 		before := c.Compile(in)
 		if err := selects(before, podsMost); err != nil {
 			t.Error(err)
@@ -36,7 +36,7 @@ func TestCluster(t *testing.T) {
 			before = after
 		}
 	}
-	if err := selects(policy.NewCompiler().Compile(policy.Input{}), 1); err == nil {
+	if err := selects(compile.New().Compile(compile.Input{}), 1); err == nil {
 		t.Error("no pod is selected, and that is right")
 	}
 }

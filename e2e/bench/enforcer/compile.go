@@ -8,6 +8,7 @@ import (
 	"github.com/namegate/namegate/e2e/bench/figure"
 	"github.com/namegate/namegate/e2e/bench/process"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // spaces are in how many namespaces the policies are: spread as in most clusters, or
@@ -20,7 +21,7 @@ func (b *bench) compile() error {
 		full, change := figure.Series{}, figure.Series{}
 		for turn := range b.rounds {
 			in := cluster(policiesMost, namespaces)
-			c := policy.NewCompiler()
+			c := compile.New()
 			r, err := b.timed(func() error { return selects(c.Compile(in), podsMost) })
 			if err != nil {
 				return err

@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/bench/figure"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 const (
@@ -97,7 +98,7 @@ func peersChild(outside string, rounds int, out io.Writer) error {
 		return err
 	}
 	var p peered
-	in, c := peerCluster(), policy.NewCompiler()
+	in, c := peerCluster(), compile.New()
 	var last *policy.Snapshot
 	force := func() (compile, whole float64, err error) {
 		began := time.Now()
@@ -170,8 +171,8 @@ func team(space int) string { return fmt.Sprintf("team-%d", space%10) }
 // peerCluster is a cluster in which each pod of the node is selected by a policy and
 // by a fifth of its namespace's NetworkPolicies, each of which allows pods of its own
 // namespace, pods of other namespaces, and a network less a part of it.
-func peerCluster() policy.Input {
-	in := policy.Input{Namespaces: map[string]map[string]string{}}
+func peerCluster() compile.Input {
+	in := compile.Input{Namespaces: map[string]map[string]string{}}
 	for i := range peerSpaces {
 		name := peerSpace(i)
 		in.Namespaces[name] = map[string]string{"kubernetes.io/metadata.name": name, "team": team(i)}

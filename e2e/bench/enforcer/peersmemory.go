@@ -16,6 +16,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
 )
 
 // thisNode is the name of the node with the agent.
@@ -83,7 +84,7 @@ func (n *node) peered() error {
 }
 
 // newAPIServer has a cluster.
-func newAPIServer(in policy.Input) *apiServer {
+func newAPIServer(in compile.Input) *apiServer {
 	s := &apiServer{node: thisNode, own: map[string]bool{}, objects: map[string][]json.RawMessage{}, kinds: map[string]string{
 		"pods": "v1 Pod", "namespaces": "v1 Namespace", "services": "v1 Service", "nodes": "v1 Node", "configmaps": "v1 ConfigMap",
 		"endpointslices": "discovery.k8s.io/v1 EndpointSlice", "networkpolicies": "networking.k8s.io/v1 NetworkPolicy",

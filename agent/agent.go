@@ -1,0 +1,294 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/namegate/namegate/agent/handover"
+	"github.com/namegate/namegate/agent/health"
+	"github.com/namegate/namegate/agent/metrics"
+	"github.com/namegate/namegate/agent/rollout"
+	"github.com/namegate/namegate/agent/socket"
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/audit/denial"
+	"github.com/namegate/namegate/audit/recent"
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/kernel/inject"
+	"github.com/namegate/namegate/proxy"
+	"github.com/namegate/namegate/proxy/corefile"
+)
+
+const (
+	// drainTime is how long queries under way may take when the agent stops.
+	drainTime = 5 * time.Second
+	// leaveTime bounds how long an agent that is not to come back removes its rules.
+	leaveTime = 20 * time.Second
+)
+
+// agent is the wiring of one running agent.
+type agent struct {
+	o        Options
+	log      *slog.Logger
+	config   atomic.Pointer[corefile.Config] // the running one
+	text     *corefile.Source                // as it was read at the start
+	health   *health.Health
+	source   source
+	cluster  *cluster // nil without one
+	nodes    *nodeAddresses
+	network  *network
+	kernel   *kernel
+	enforce  *enforcer.Enforcer
+	proxy    *proxy.Server
+	audit    *audit.Log
+	memory   *recent.Memory
+	denials  *denial.Denials
+	packets  interface{ Lost() uint64 } // of denied connections
+	selfTest *selfTest
+	// injector makes packets of the self-test; nil before the first.
+	injector inject.Interface
+	rollout  *rollout.Rollout
+	timing   *metrics.Timing
+}
+
+// Run serves a node until ctx ends or a part of the agent cannot go on. What the kernel
+// enforces stays when it returns, unless the agent is not to come back to the node.
+func Run(ctx context.Context, o Options) error {
+	if os.Geteuid() != 0 {
+		return errors.New("agent needs root (CAP_NET_ADMIN) to program the kernel; run it as root")
+	}
+	a := &agent{o: o, log: o.Log, health: health.New(time.Now), timing: metrics.NewTiming(time.Now)}
+	l, err := load(ctx, o.Corefile)
+	if err = errors.Join(err, l.err); err != nil {
+		return err
+	}
+	a.config.Store(l.config)
+	a.text = l.source
+	a.network = &network{agent: a, park: o.Park, ranges: o.PodRanges}
+	if err := a.openSource(); err != nil {
+		return err
+	}
+	if err := a.source.follow(l.config); err != nil {
+		return err
+	}
+	if a.kernel, err = openKernel(l.config.Mark, o.IPTables); err != nil {
+		return err
+	}
+	defer a.kernel.close()
+	if a.audit, err = openAudit(l.config, o.Node, a.log); err != nil {
+		return err
+	}
+	if a.enforce, err = enforcer.New(enforcerConfig(l.config), a.kernel.Kernel, nil, a.log); err != nil {
+		return err
+	}
+	a.health.Watch(a.deviations)
+	if err := a.openDenials(); err != nil {
+		return err
+	}
+	a.rollout = rollout.New(rollout.Options{Stages: &stages{a}, Health: a.health, Timing: a.timing, Log: a.log})
+	a.selfTest = newSelfTest(a.testPath, a.views, a.log)
+	return a.run(ctx)
+}
+
+// deviations names the kernel objects that are not as wanted.
+func (a *agent) deviations() (objects []string) {
+	for _, d := range a.enforce.Deviations() {
+		objects = append(objects, d.Object)
+	}
+	return objects
+}
+
+// run reads the source and answers probes from the beginning, and does the
+// agent's work as soon as the node is free.
+func (a *agent) run(ctx context.Context) error {
+	if a.o.HealthSocket != "" {
+		s, err := a.health.Serve(a.o.HealthSocket)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	up := make(chan struct{})
+	g.Go(func() error {
+		// An agent that stands by has read everything before it takes the node. Any other
+		// first starts whatever may fail.
+		if !a.o.Standby {
+			select {
+			case <-up:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		return a.source.run(ctx, a.rollout.Offer)
+	})
+	if a.cluster != nil {
+		g.Go(func() error { return a.cluster.placement.Run(ctx) })
+	}
+	g.Go(func() error { return a.serve(ctx, func() { close(up) }) })
+	return g.Wait()
+}
+
+// serve takes the node, starts the parts in the order of the design and stops them in the
+// reverse order. It calls up when everything has started that can fail at the start.
+func (a *agent) serve(ctx context.Context, up func()) error {
+	lock := handover.NewLock(a.o.Socket)
+	release, err := lock.Take(ctx, a.o.Standby, a.health.StandBy, a.log)
+	if ctx.Err() != nil {
+		return nil // ended while it stood by
+	}
+	if err != nil {
+		return err
+	}
+	a.health.Active()
+	defer release()
+	defer a.leave()
+	serving, err := a.startEnforcer(ctx)
+	if err != nil {
+		return err
+	}
+	defer a.enforce.Stop()
+	if err := a.startProxy(serving); err != nil {
+		return err
+	}
+	defer a.stopProxy()
+	s, err := socket.Serve(a.o.Socket, a.console()(asRoot))
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	a.log.Info("the agent has this node", "iptables", a.kernel.variant, "because", a.kernel.why)
+	up()
+	beat := a.startHeartbeat(context.WithoutCancel(ctx))
+	err = a.work(ctx)
+	a.closeInjector()
+	return errors.Join(err, lock.Finish(context.WithoutCancel(ctx), release, &finish{a, beat}, a.log))
+}
+
+// startTries is how often the enforcer is started, startPause apart: another program may
+// remove what a start has just written, and is over soon.
+const (
+	startTries = 3
+	startPause = 200 * time.Millisecond
+)
+
+// startEnforcer starts the enforcer and returns the addresses to serve on.
+func (a *agent) startEnforcer(ctx context.Context) (serving []netip.Addr, err error) {
+	for try := 1; ; try++ {
+		if serving, err = a.enforce.Start(ctx); err == nil || try == startTries || enforcer.IsMarkTaken(err) {
+			return serving, err
+		}
+		a.log.Warn("the start failed; trying again", "after", startPause, "error", err)
+		if wait(ctx, startPause) != nil {
+			return nil, err
+		}
+	}
+}
+
+func (a *agent) startProxy(serving []netip.Addr) error {
+	var err error
+	o := proxy.Options{Config: a.config.Load(), Granter: a.enforce, Logger: a.log, Log: decisions{a.audit, a.memory}}
+	if a.proxy, err = proxy.New(o); err != nil {
+		return err
+	}
+	a.nodes = &nodeAddresses{read: a.kernel.Links.Addrs, parked: a.network.parked, set: a.proxy.SetCluster, log: a.log}
+	if err := a.nodes.refresh(); err != nil {
+		return err
+	}
+	return a.proxy.Listen(sockets(serving))
+}
+
+// work does what one agent at a time does, until ctx ends or a part of it cannot go on.
+func (a *agent) work(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	run := func(part func(context.Context)) { g.Go(func() error { part(ctx); return nil }) }
+	run(a.rollout.Run)
+	run(a.enforce.RunExpiry)
+	run(a.runDenials)
+	run(func(ctx context.Context) { every(ctx, nodeAddressesPeriod, a.nodes.poll) })
+	w := configWatch{path: a.config.Load().File, last: a.text, apply: a.reconfigure, log: a.log, after: time.After}
+	g.Go(func() error { return w.run(ctx) })
+	if a.o.MetricsAddr != "" {
+		run(func(ctx context.Context) { metrics.Serve(ctx, a.o.MetricsAddr, a.metricsHandler(), a.log) })
+	}
+	if c := a.o.Cluster; c != nil && len(c.ConsoleAddrs) > 0 {
+		run(a.keepConsole)
+	}
+	g.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.rollout.First():
+		}
+		g.Go(func() error { return a.enforce.RunReconcile(ctx) })
+		run(a.selfTest.run)
+		if a.cluster != nil {
+			g.Go(func() error { return a.cluster.report(ctx, a.findings) })
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// reconfigure applies a Corefile.
+func (a *agent) reconfigure(c *corefile.Config) (pending []string) {
+	if err := a.source.follow(c); err != nil {
+		a.log.Error("the Corefile is refused; the running configuration stays", "error", err)
+		return nil
+	}
+	pending = a.proxy.Configure(c)
+	a.config.Store(c)
+	if a.audit != nil {
+		a.audit.Filter(c.AuditFilter)
+	}
+	a.rollout.Reconfigure()
+	return pending
+}
+
+// stopProxy drains the proxy and then the audit log.
+func (a *agent) stopProxy() {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	if err := a.proxy.Close(ctx); err != nil {
+		a.log.Warn("queries were under way when the agent stopped", "error", err)
+	}
+	if a.audit == nil {
+		return
+	}
+	if err := a.audit.Close(ctx); err != nil {
+		a.log.Warn("the end of the audit log is lost", "error", err)
+	}
+}
+
+// leaving tells whether the agent is not to come back to this node.
+func (a *agent) leaving() bool { return a.cluster != nil && a.cluster.placement.Leaving() }
+
+// leave removes everything from the kernel if the agent is not to come back.
+func (a *agent) leave() {
+	if !a.leaving() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+	defer cancel()
+	if err := errors.Join(a.enforce.Cleanup(ctx), inject.Remove()); err != nil {
+		a.log.Error("something of Namegate stays on this node; run `namegate cleanup` there", "error", err)
+		return
+	}
+	a.log.Info("this node is not Namegate's any more: every rule, set, table and address is removed")
+}
+
+func openAudit(c *corefile.Config, node string, log *slog.Logger) (*audit.Log, error) {
+	if c.Audit.Off {
+		return nil, nil
+	}
+	if node == "" {
+		node, _ = os.Hostname()
+	}
+	return audit.Open(audit.Options{Node: node, Path: c.Audit.Path, Size: c.Audit.Size, Keep: c.Audit.Keep, Filter: c.AuditFilter, Logger: log})
+}

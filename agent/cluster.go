@@ -1,0 +1,184 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/namegate/namegate/agent/health"
+	"github.com/namegate/namegate/agent/placement"
+	"github.com/namegate/namegate/agent/rollout"
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/source/kube"
+	"github.com/namegate/namegate/status"
+)
+
+// clients are how the API server is asked.
+type clients struct {
+	kubernetes.Interface
+	dynamic dynamic.Interface
+	// statuses has the rate limit of the agent that writes conditions.
+	statuses dynamic.Interface
+}
+
+func connect(kubeconfig string) (clients, error) {
+	c, err := kube.Connect(kubeconfig)
+	if err != nil {
+		return clients{}, err
+	}
+	typed, err := kubernetes.NewForConfig(c)
+	if err != nil {
+		return clients{}, fmt.Errorf("make a client of the API server: %w", err)
+	}
+	other, err := dynamic.NewForConfig(c)
+	if err != nil {
+		return clients{}, fmt.Errorf("make a client of the API server: %w", err)
+	}
+	faster := rest.CopyConfig(c)
+	faster.QPS, faster.Burst = status.StatusesPerSecond, status.StatusBurst
+	statuses, err := dynamic.NewForConfig(faster)
+	if err != nil {
+		return clients{}, fmt.Errorf("make a client of the API server: %w", err)
+	}
+	return clients{typed, other, statuses}, nil
+}
+
+// cluster is an agent's side of its cluster: the source, and the reports to the API
+// server.
+type cluster struct {
+	source     *kube.Source
+	reporter   *status.Reporter
+	placement  *placement.Watcher
+	clearTaint bool
+	health     *health.Health
+	log        *slog.Logger
+}
+
+func (a *agent) openCluster(o Cluster) error {
+	c, err := connect(o.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	config := a.config.Load()
+	a.cluster = &cluster{clearTaint: o.ClearTaint, health: a.health, log: a.log}
+	source, err := kube.New(kube.Options{Client: c, Dynamic: c.dynamic, NodeName: a.o.Node, Services: config.Services(), Log: a.log})
+	if err != nil {
+		return err
+	}
+	a.cluster.source = source
+	a.cluster.placement, err = placement.New(placement.Options{Client: c, Node: a.o.Node, Namespace: o.Namespace, DaemonSet: o.DaemonSet, Log: a.log})
+	if err != nil {
+		return err
+	}
+	a.cluster.reporter, err = status.New(status.Options{
+		Client: c, Dynamic: c.statuses, Namespace: o.Namespace, Node: a.o.Node, Identity: o.PodName, Boot: bootID(),
+		Companion: o.Companion, CompanionPorts: o.CompanionPorts, Endpoint: endpointPrefixes(config),
+		Log: a.log, Uninstalling: a.cluster.placement.Uninstalling,
+	})
+	if err != nil {
+		return err
+	}
+	a.source = a.cluster
+	return nil
+}
+
+func (c *cluster) run(ctx context.Context, receive func(rollout.State)) error {
+	return c.source.Run(ctx, func(s kube.State) {
+		c.reporter.SetServices(s.Cluster.Dialled)
+		c.reporter.SetPolicies(s.Input.Policies, s.Problems...)
+		receive(rollout.State{Input: s.Input, Problems: s.Problems, Cluster: s.Cluster, PeersUnknown: s.PeersUnknown})
+	})
+}
+
+func (c *cluster) follow(config *corefile.Config) error {
+	c.source.Follow(config.Services())
+	c.reporter.SetDomain(config.ClusterDomain)
+	return nil
+}
+
+// report writes to the API server until ctx ends. It begins once policies are in force:
+// its report is true only then.
+func (c *cluster) report(ctx context.Context, findings func() []status.Finding) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		defer c.leave()
+		return c.reporter.Run(ctx)
+	})
+	g.Go(func() error {
+		every(ctx, reportPeriod, func() {
+			c.reporter.SetReady(c.health.Enforcing())
+			c.reporter.SetFindings(findings())
+		})
+		return nil
+	})
+	if c.clearTaint {
+		g.Go(func() error { return c.untaint(ctx) })
+	}
+	return g.Wait()
+}
+
+// leaveReportTime is how long an agent may take to report that nothing is enforced on its
+// node any more.
+const leaveReportTime = 5 * time.Second
+
+// leave reports it before the rules are removed: companions of policies with pods on the
+// node must not open ports any more.
+func (c *cluster) leave() {
+	if !c.placement.Leaving() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveReportTime)
+	defer cancel()
+	if err := c.reporter.Leave(ctx); err != nil {
+		c.log.Warn("companions may open ports to pods of this node for three minutes more", "error", err)
+	}
+}
+
+// endpointPrefixes are the destinations that a companion NetworkPolicy opens: the serving
+// addresses of every generation and the endpoint itself.
+func endpointPrefixes(c *corefile.Config) []netip.Prefix {
+	out := enforcer.ServingRanges()
+	for _, a := range c.Bind {
+		if !slices.ContainsFunc(out, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			out = append(out, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	return out
+}
+
+// bootID returns the kernel's boot ID, as the kubelet reports it; "" if it cannot be read.
+func bootID() string {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// reportPeriod is how often the findings of this node are gathered for the cluster.
+const reportPeriod = 2 * time.Second
+
+// untaint lets pods come to the node, however long the API server is away.
+func (c *cluster) untaint(ctx context.Context) error {
+	for {
+		err := c.placement.ClearTaint(ctx)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		c.log.Warn("the node keeps its taint; trying again", "after", reportPeriod, "error", err)
+		if wait(ctx, reportPeriod) != nil {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/audit/denial"
+	"github.com/namegate/namegate/audit/recent"
+	"github.com/namegate/namegate/kernel/nflog"
+	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/policy"
+)
+
+// decisions is the proxy's log: the audit log, if there is one, and the memory of answers
+// that denials are explained by.
+type decisions struct {
+	log    *audit.Log // nil where nothing is logged
+	memory *recent.Memory
+}
+
+// Write implements proxy.DecisionLog.
+func (d decisions) Write(r audit.Record) {
+	d.memory.Note(&r)
+	if d.log != nil {
+		d.log.Write(r)
+	}
+}
+
+// Repeats implements proxy.Repeater: the memory has a repeated answer already.
+func (d decisions) Repeats() bool { return d.log != nil }
+
+// openDenials prepares the report of denied connections, which runDenials begins.
+func (a *agent) openDenials() error {
+	packets, err := nflog.Open(nft.LogGroup, a.log)
+	if err != nil {
+		return err
+	}
+	a.kernel.closers = append(a.kernel.closers, packets.Close)
+	a.packets, a.memory = packets, recent.NewMemory()
+	a.enforce.OnTakenBack(a.memory.Remember)
+	o := denial.Options{
+		Packets: packets, Memory: a.memory, Logger: a.log,
+		Snapshot: func() *policy.Snapshot { return a.rollout.Status().InForce },
+		Granted:  a.enforce.NamesOf, GrantedToAnybody: a.enforce.NamesOfAnybody,
+		Resolves: a.enforce.Resolves,
+		Reached:  a.reached,
+	}
+	if a.audit != nil {
+		o.Log = a.audit.WriteFlow
+	}
+	a.denials = denial.New(o)
+	return nil
+}
+
+// reached returns the destination that the kernel translated a connection to.
+func (a *agent) reached(proto uint8, src, dst netip.AddrPort) (netip.AddrPort, bool) {
+	f, known, err := a.kernel.Flows.Lookup(proto, src, dst)
+	return f.Peer, known && err == nil
+}
+
+// runDenials reports denied connections until ctx ends. Its failure changes nothing of
+// what is denied.
+func (a *agent) runDenials(ctx context.Context) {
+	if err := a.denials.Run(ctx); err != nil {
+		a.log.Error("denied connections are not told of until the agent starts anew", "error", err)
+	}
+}

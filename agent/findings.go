@@ -1,0 +1,117 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/status"
+)
+
+// findings gathers the selected pods of this node for which policies do not hold, wholly
+// or in part.
+func (a *agent) findings() []status.Finding {
+	r := a.rollout.Status()
+	snap := r.InForce
+	out := ofProblems(r.Problems)
+	out = append(out, ofPaths(snap, a.selfTest.failed())...)
+	if names, err := a.kernel.Links.Names(); err == nil && slices.ContainsFunc(ipvsLinks, func(l string) bool { return names[l] }) {
+		out = append(out, ofIPVS(snap)...)
+	}
+	return append(out, ofStatus(snap, a.enforce.Status())...)
+}
+
+// ipvsLinks are the interfaces that kube-proxy makes for its IPVS mode, and kube-router
+// for its service proxy.
+var ipvsLinks = []string{"kube-ipvs0", "kube-dummy-if"}
+
+// ofIPVS returns a finding for every selected pod on a node with IPVS.
+func ofIPVS(snap *policy.Snapshot) (out []status.Finding) {
+	if snap == nil {
+		return nil
+	}
+	for _, v := range snap.Views {
+		out = append(out, forPolicies(snap, status.Finding{Pod: v.Pod.PodRef, Reason: status.IPVS,
+			Message: "IPVS runs on the node, by kube-proxy or kube-router, and takes connections to Services past the verdict: run kube-proxy in iptables or nftables mode"})...)
+	}
+	return out
+}
+
+// ofProblems returns the compiler's problems of pods as findings.
+func ofProblems(problems []policy.Problem) (out []status.Finding) {
+	reasons := map[string]string{policy.ReasonHostNetwork: status.HostNetwork, policy.ReasonSecondInterface: status.SecondInterface}
+	for _, p := range problems {
+		if reason := reasons[p.Reason]; reason != "" {
+			for _, id := range p.Policies {
+				out = append(out, status.Finding{Policy: id, Pod: p.Pod, Reason: reason, Message: p.Message})
+			}
+		}
+	}
+	return out
+}
+
+// ofPaths returns findings of pods whose queries do not reach the agent.
+func ofPaths(snap *policy.Snapshot, failed map[policy.PodRef]enforcer.Path) (out []status.Finding) {
+	for ref, path := range failed {
+		f := status.Finding{Pod: ref}
+		switch path {
+		case enforcer.PathBlocked:
+			f.Reason = status.DNSBlocked
+			f.Message = fmt.Sprintf("queries of the pod %s are dropped on their way to the agent, by another NetworkPolicy engine as it seems: its rules must "+
+				"allow UDP and TCP 53 to the endpoint; install the chart with companion.enabled=true, or write such a NetworkPolicy", ref)
+		case enforcer.PathUnseen:
+			f.Reason = status.NotSeen
+			f.Message = fmt.Sprintf("netfilter does not see the traffic of the pod %s, so nothing is enforced for it: the network plugin leads it past netfilter "+
+				"(eBPF routing, a bridge without br_netfilter); switch that off or use another plugin", ref)
+		default:
+			continue
+		}
+		out = append(out, forPolicies(snap, f)...)
+	}
+	return out
+}
+
+// ofStatus returns what the enforcer found when it looked for the pods' homes.
+func ofStatus(snap *policy.Snapshot, s enforcer.Status) (out []status.Finding) {
+	for _, a := range s.Homeless {
+		if ref, ok := snap.Pod(a); ok {
+			out = append(out, forPolicies(snap, status.Finding{Pod: ref, Reason: status.Homeless,
+				Message: fmt.Sprintf("no interface of the node leads to %s of the pod %s, so its source is not checked", a, ref)})...)
+		}
+	}
+	for _, a := range s.HomeRefused {
+		if ref, ok := snap.Pod(a); ok {
+			out = append(out, forPolicies(snap, status.Finding{Pod: ref, Reason: status.Homeless,
+				Message: fmt.Sprintf("no bridge port of its own leads to %s of the pod %s, so nothing is accepted from it", a, ref)})...)
+		}
+	}
+	for _, a := range s.Unseen {
+		if ref, ok := snap.Pod(a); ok {
+			out = append(out, forPolicies(snap, status.Finding{Pod: ref, Reason: status.BridgeNotFiltered,
+				Message: fmt.Sprintf("netfilter does not see the bridge of the pod %s: nothing is denied between its pods; load br_netfilter and set "+
+					"net.bridge.bridge-nf-call-iptables=1 and bridge-nf-call-ip6tables=1 on the node", ref)})...)
+		}
+	}
+	for _, a := range s.Bypassing {
+		if ref, ok := snap.Pod(a); ok {
+			out = append(out, forPolicies(snap, status.Finding{Pod: ref, Reason: status.SocketLB,
+				Message: fmt.Sprintf("queries of the pod %s leave it for a pod of the resolver, not for the resolver's address, so they pass the agent by and names open nothing: "+
+					"a load balancer of eBPF translates them, in the pod's sockets or on its interface; have pods ask the endpoint (kubelet's clusterDNS), which no Service is", ref)})...)
+		}
+	}
+	return out
+}
+
+// forPolicies repeats a finding for each policy that selects its pod.
+func forPolicies(snap *policy.Snapshot, f status.Finding) (out []status.Finding) {
+	v := snap.ViewOf(f.Pod)
+	if v == nil {
+		return nil
+	}
+	for _, id := range v.Policies {
+		f.Policy = id
+		out = append(out, f)
+	}
+	return out
+}

@@ -1,0 +1,44 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/namegate/namegate/agent/rollout"
+	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/source/manifest"
+)
+
+// source is where policies and pods come from.
+type source interface {
+	// run calls receive with each state until ctx ends.
+	run(ctx context.Context, receive func(rollout.State)) error
+	// follow watches the Services that a Corefile forwards to.
+	follow(*corefile.Config) error
+}
+
+// openSource opens the source of the options.
+func (a *agent) openSource() error {
+	if a.o.Cluster != nil {
+		return a.openCluster(*a.o.Cluster)
+	}
+	s, err := manifest.New(a.o.Manifests, a.log, manifest.NodeName(a.o.Node))
+	a.source = folder{s}
+	return err
+}
+
+// folder is a source of manifests.
+type folder struct{ *manifest.Source }
+
+func (f folder) run(ctx context.Context, receive func(rollout.State)) error {
+	return f.Run(ctx, func(s manifest.State) {
+		receive(rollout.State{Input: s.Input, Problems: s.Problems, Files: s.FileErrors})
+	})
+}
+
+func (f folder) follow(c *corefile.Config) error {
+	if services := c.Services(); len(services) > 0 {
+		return fmt.Errorf("%s forwards to the Service %s, which a folder of manifests does not know; write addresses", c.File, services[0])
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestStandby: one agent waits for another to end and then takes the node; without
+// --standby it fails at once.
+func TestStandby(t *testing.T) {
+	lock := Lock{filepath.Join(t.TempDir(), "agent.sock"), fmt.Sprintf("@namegate-standby-%d", os.Getpid())}
+	never := func() { t.Error("it stands by") }
+	release, err := lock.Take(context.Background(), false, never, slog.Default())
+	if err != nil {
+		t.Fatalf("a free node: %v", err)
+	}
+	if _, err := lock.Take(context.Background(), false, never, slog.Default()); !errors.Is(err, errTaken) {
+		t.Fatalf("a taken node: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	waits, took := make(chan bool), make(chan func(), 1)
+	go func() {
+		release, err := lock.Take(ctx, true, func() { close(waits) }, slog.Default())
+		if err != nil {
+			t.Error(err)
+		}
+		took <- release
+	}()
+	<-waits
+	for !lock.hasNext() {
+		time.Sleep(time.Millisecond)
+	}
+	release()
+	release = <-took
+	if lock.hasNext() {
+		t.Error("the agent that has the node still stands by")
+	}
+	if release == nil {
+		t.Fatal("the second agent did not take the node")
+	}
+	defer release()
+	go func() {
+		_, err := lock.Take(ctx, true, func() {}, slog.Default())
+		took <- nil
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("ended while it stood by: %v", err)
+		}
+	}()
+	cancel()
+	<-took
+}

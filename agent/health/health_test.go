@@ -1,0 +1,101 @@
+package health
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestHealth walks through an agent's life; each step says what the probes get.
+func TestHealth(t *testing.T) {
+	now := time.Unix(1000, 0)
+	h := New(func() time.Time { return now })
+	socket := filepath.Join(t.TempDir(), "own", "health.sock")
+	s, err := h.Serve(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, step := range []struct {
+		name        string
+		change      func()
+		after       time.Duration
+		live, ready string // "" is well, else a part of the reason
+	}{
+		{"started", nil, 0, "", "not read yet"},
+		{"the source is read", h.Synced, 0, "", "starting"},
+		{"another agent has the node", h.StandBy, time.Hour, "", ""},
+		{"the node is taken", h.Active, 0, "", "not in force yet"},
+		{"the kernel refuses", func() { h.RolledOut(false, "no memory") }, 0, "", "no memory"},
+		{"in force", func() { h.RolledOut(true, ""); h.Answered() }, 0, "", ""},
+		{"a probe is late", nil, 2 * time.Second, "", ""},
+		{"probes fail", nil, 2 * time.Second, "", "does not answer"},
+		{"for long", nil, 30 * time.Second, "has not answered the agent itself for 34s", "does not answer"},
+		{"again", h.Answered, 0, "", ""},
+		{"a table is missing", func() { h.Watch(func() []string { return []string{"nft table inet namegate"} }) }, 0, "",
+			"not as wanted for more than a second: nft table inet namegate"},
+		{"the table is back", func() { h.Watch(func() []string { return nil }) }, 0, "", ""},
+		{"later policies are refused", func() { h.RolledOut(true, "no memory") }, 0, "", "no memory"},
+	} {
+		now = now.Add(step.after)
+		if step.change != nil {
+			step.change()
+		}
+		for path, want := range map[string]string{"/live": step.live, "/ready": step.ready} {
+			err := Probe(context.Background(), socket, path)
+			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %s: %v, want %q", step.name, path, err, want)
+			}
+		}
+	}
+	s.Close()
+	if err := Probe(context.Background(), socket, "/live"); err == nil || !strings.Contains(err.Error(), "no agent at socket") {
+		t.Errorf("without an agent: %v", err)
+	}
+}
+
+// TestEnforcing: what an agent tells the cluster is whether all that it knows is in force.
+func TestEnforcing(t *testing.T) {
+	h := New(time.Now)
+	for i, step := range []struct {
+		change func()
+		want   bool
+	}{
+		{func() {}, false},
+		{func() { h.Synced(); h.Active() }, false},
+		{func() { h.RolledOut(true, "") }, true},
+		{func() { h.RolledOut(true, "no memory") }, false},
+		{func() { h.RolledOut(true, "") }, true},
+	} {
+		step.change()
+		if got := h.Enforcing(); got != step.want {
+			t.Errorf("%d: %v", i, got)
+		}
+	}
+}
+
+// TestStrangersGetNoAddresses: why the kernel refused is for root, who asks by the socket.
+func TestStrangersGetNoAddresses(t *testing.T) {
+	h := New(time.Now)
+	h.Synced()
+	h.Active()
+	h.Answered()
+	h.RolledOut(true, "write nft table: element 10.244.1.17 is refused")
+	_, public := h.Public()
+	for name, c := range map[string]struct {
+		handler http.Handler
+		told    bool
+	}{
+		"port": {public, false}, "socket": {handler(h.Ready, error.Error), true},
+	} {
+		r := httptest.NewRecorder()
+		c.handler.ServeHTTP(r, httptest.NewRequest("GET", "/readyz", nil))
+		if body := r.Body.String(); r.Code != 503 || strings.Contains(body, "10.244.1.17") != c.told || !strings.Contains(body, "not in force") {
+			t.Errorf("%s: %d %s", name, r.Code, body)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package health
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/namegate/namegate/agent/socket"
+)
+
+// Serve answers probes at a socket of the agent's own, with all details: root asks.
+func (h *Health) Serve(path string) (*socket.Server, error) {
+	mux := http.NewServeMux()
+	mux.Handle("GET /live", handler(h.Live, error.Error))
+	mux.Handle("GET /ready", handler(h.Ready, error.Error))
+	return socket.Serve(path, mux)
+}
+
+// Public returns the handlers of both probes for a port that everybody may reach: the
+// kernel's errors are left out.
+func (h *Health) Public() (live, ready http.Handler) {
+	return handler(h.Live, outline), handler(h.Ready, outline)
+}
+
+// Probe asks the agent at a socket that Serve made; path is /live or /ready. The error is
+// the reason of the agent's refusal.
+func Probe(ctx context.Context, at, path string) error {
+	body, err := socket.Get(ctx, at, path)
+	if err != nil {
+		return err
+	}
+	var v verdict
+	if err := json.Unmarshal(body, &v); err != nil {
+		return fmt.Errorf("read the agent's answer: %w", err)
+	}
+	if !v.OK {
+		return errors.New(v.Reason)
+	}
+	return nil
+}
+
+// verdict is the answer to a probe.
+type verdict struct {
+	OK     bool   `json:"ok"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// handler answers a probe with 200, or with 503 and the reason as words renders it.
+func handler(check func() error, words func(error) string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		v := verdict{OK: true}
+		if err := check(); err != nil {
+			v = verdict{Reason: words(err)}
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_ = json.NewEncoder(w).Encode(v)
+	})
+}
+
+// outline leaves out of a reason what strangers must not read.
+func outline(err error) string {
+	var n *notInForce
+	if errors.As(err, &n) {
+		return "the latest policies are not in force; `namegate status` on the node says why"
+	}
+	var d *deviating
+	if errors.As(err, &d) {
+		return "something of Namegate in the kernel is not as wanted; `namegate status` on the node says what"
+	}
+	return err.Error()
+}

@@ -1,0 +1,150 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/source/kube"
+	"github.com/namegate/namegate/source/manifest"
+	"github.com/namegate/namegate/status"
+)
+
+// collector reads the agent's numbers when they are scraped.
+type collector struct {
+	facts  func() Facts
+	timing *Timing
+}
+
+// Describe sends nothing: metrics describe themselves as they are collected.
+func (c *collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect sends the numbers of now.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	emitter(ch).facts(c.facts())
+	c.timing.collect(ch)
+}
+
+// emitter sends numbers to Prometheus.
+type emitter chan<- prometheus.Metric
+
+// describe returns the description of a metric and its labels' values; labels are names and
+// values in turn. docs/metrics.md lists each metric, and a test compares the two.
+func describe(name, help string, labels []string) (d *prometheus.Desc, values []string) {
+	var names []string
+	for i := 0; i < len(labels); i += 2 {
+		names, values = append(names, labels[i]), append(values, labels[i+1])
+	}
+	return prometheus.NewDesc("namegate_"+name, help, names, nil), values
+}
+
+func (e emitter) gauge(name, help string, v float64, labels ...string) {
+	d, values := describe(name, help, labels)
+	e <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, values...)
+}
+
+func (e emitter) count(name, help string, v uint64, labels ...string) {
+	d, values := describe(name, help, labels)
+	e <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), values...)
+}
+
+// by is a counter by the values of one label.
+type by map[string]uint64
+
+func (e emitter) counts(name, help, label string, values by) {
+	for value, n := range values {
+		e.count(name, help, n, label, value)
+	}
+}
+
+func (e emitter) flag(name, help string, on bool) {
+	v := 0.0
+	if on {
+		v = 1
+	}
+	e.gauge(name, help, v)
+}
+
+// facts sends all metrics.
+func (e emitter) facts(f Facts) {
+	e.gauge("build_info", "The version of the agent; always 1.", 1, "version", f.Version)
+	e.flag("ready", "1 while the agent serves and the latest policies are in force.", f.Ready)
+	e.flag("in_sync", "1 while the latest policies are in force and the kernel holds all of them.", f.InSync)
+	if f.APIServerAway != nil {
+		e.flag("api_server_connected", "1 while the API server answers everything that the agent asks.", !*f.APIServerAway)
+	}
+	if f.BrokenFiles != nil {
+		e.gauge("broken_files", "Manifests that cannot be read; their last good content is in force.", float64(*f.BrokenFiles))
+	}
+	e.gauge("snapshot", "The number of the snapshot in force, counted from the agent's start.", float64(f.Snapshot))
+	e.problems(f.Problems)
+	e.gauge("networkpolicies", "Ordinary NetworkPolicies that are known, of all namespaces.", float64(f.NetworkPolicies))
+	e.gauge("remote_pods", "Pods of other nodes that are known as peers of NetworkPolicies.", float64(f.RemotePods))
+	pods := podsByReason(f.Findings)
+	for _, reason := range findingReasons {
+		e.gauge("findings", "Selected pods of this node for which policies do not hold, wholly or in part.", float64(pods[reason]), "reason", reason)
+	}
+	e.enforcer(f.Enforcer)
+	e.proxy(f.Proxy)
+	for _, z := range f.Upstreams {
+		e.gauge("dns_upstreams", "Upstreams of each zone, by whether they answer.", float64(z.Up), "zone", z.Zone, "state", "up")
+		e.gauge("dns_upstreams", "Upstreams of each zone, by whether they answer.", float64(z.Down), "zone", z.Zone, "state", "down")
+	}
+	e.denied(f.Denied)
+	if f.Audit != nil {
+		e.count("audit_written_lines_total", "Lines that were written to the audit log.", f.Audit.Written)
+		e.count("audit_filtered_lines_total", "Lines that the filters of the audit log left out.", f.Audit.Filtered)
+		e.count("audit_dropped_lines_total", "Lines of the audit log that were lost.", f.Audit.Dropped)
+	}
+}
+
+// problemReasons are the reasons that are label values; all others count as "other".
+var problemReasons = [...]string{policy.ReasonInvalid, policy.ReasonPartiallyInvalid, policy.ReasonHostNetwork, policy.ReasonSecondInterface,
+	policy.ReasonAddressConflict, policy.ReasonAddressInvalid, kube.ReasonUnreadable, kube.ReasonPeersUnknown, manifest.ReasonIgnored, manifest.ReasonDuplicate}
+
+// problems counts problems by reason. A reason without a problem is sent too, so that
+// its end is visible.
+func (e emitter) problems(all []policy.Problem) {
+	by := map[string]int{"other": len(all)}
+	for _, reason := range problemReasons {
+		for _, p := range all {
+			if p.Reason == reason {
+				by[reason]++
+			}
+		}
+		by["other"] -= by[reason]
+		e.gauge("problems", "Parts of policies and pods that cannot work as they are written.", float64(by[reason]), "reason", reason)
+	}
+	e.gauge("problems", "Parts of policies and pods that cannot work as they are written.", float64(by["other"]), "reason", "other")
+}
+
+var findingReasons = [...]string{status.DNSBlocked, status.NotSeen, status.IPVS, status.BridgeNotFiltered, status.HostNetwork,
+	status.SecondInterface, status.Homeless, status.SocketLB}
+
+// podsByReason counts the pods of findings, each once for a reason.
+func podsByReason(findings []status.Finding) map[string]int {
+	type of struct {
+		reason string
+		pod    policy.PodRef
+	}
+	seen, by := map[of]bool{}, map[string]int{}
+	for _, f := range findings {
+		if at := (of{f.Reason, f.Pod}); !seen[at] {
+			seen[at] = true
+			by[f.Reason]++
+		}
+	}
+	return by
+}
+
+func (e emitter) enforcer(s enforcer.Status) {
+	e.flag("intercepting", "1 while the DNS queries of selected pods come to this agent.", s.Intercepting)
+	e.gauge("selected_pods", "Pods of this node that are default-deny.", float64(s.Selected))
+	e.gauge("granted_addresses", "Grants that are open.", float64(s.Grants))
+	e.gauge("peer_sets", "Sets of the peers of NetworkPolicies.", float64(s.PeerSets))
+	e.gauge("peer_set_entries", "Addresses, networks and ports in these sets.", float64(s.PeerEntries))
+	e.count("evicted_grants_total", "Grants that ended early because their pod had too many.", s.Evicted)
+	e.count("refused_grants_total", "Grants that were asked for and not opened: the pod is not selected any more, or the kernel did not take them in time.", s.Refused)
+	e.count("repairs_total", "How often something of ours that was changed or removed in the kernel was put back.", s.Repairs)
+	e.gauge("deviations", "Objects in the kernel, and duties of the agent, that have not been as wanted for more than a second.", float64(len(s.Deviations)))
+}

@@ -1,0 +1,358 @@
+package metrics
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/audit/denial"
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy"
+	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/stats"
+	"github.com/namegate/namegate/status"
+)
+
+// lines is a log that can be read while it is written.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+	said chan struct{}
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case l.said <- struct{}{}:
+	default:
+	}
+	return l.text.Write(p)
+}
+
+func registryOf(t *testing.T, f Facts, timed *Timing) *prometheus.Registry {
+	t.Helper()
+	if timed == nil {
+		timed = NewTiming(time.Now)
+	}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(&collector{func() Facts { return f }, timed})
+	return registry
+}
+
+// scraped returns what Prometheus is told of facts: each sample's value by its
+// name and labels.
+func scraped(t *testing.T, f Facts, timed *Timing) map[string]string {
+	t.Helper()
+	r := httptest.NewRecorder()
+	promhttp.HandlerFor(registryOf(t, f, timed), promhttp.HandlerOpts{}).ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))
+	if r.Code != 200 {
+		t.Fatalf("%d: %s", r.Code, r.Body)
+	}
+	samples := map[string]string{}
+	for line := range strings.Lines(r.Body.String()) {
+		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "#") {
+			at := strings.LastIndex(line, " ")
+			samples[line[:at]] = line[at+1:]
+		}
+	}
+	return samples
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// TestMetrics: each number stands under its own name.
+func TestMetrics(t *testing.T) {
+	f := Facts{Version: "dev",
+		Ready: true, InSync: true, APIServerAway: ptr(false), Snapshot: 3, BrokenFiles: ptr(29),
+		Problems:  []policy.Problem{{Reason: "Invalid"}, {Reason: "AddressConflict"}, {Reason: "AddressConflict"}, {Reason: "Strange"}},
+		Findings:  findings(status.IPVS, 31),
+		Upstreams: []proxy.ZoneUpstreams{{Zone: ".", Up: 32, Down: 33}},
+		Denied:    Denied{Over: 39, Lost: 59, Packets: ptr(uint64(30)), Flows: []denial.Total{{Verdict: audit.Denied, Reason: audit.ReasonPorts, Count: 34}, {Verdict: audit.WouldDeny, Reason: audit.ReasonAddress, Count: 35}}},
+		Audit:     &Audit{36, 37, 38},
+		Enforcer:  enforcer.Status{Selected: 24, Grants: 25, Evicted: 26, Repairs: 27, Refused: 28, Intercepting: true},
+		Proxy: proxy.Stats{Proxy: stats.Proxy{
+			Queries: 9, QueriesTCP: 2, Held: 10, HeldOut: 11, RateLimited: 12, ShedPod: 13, ShedAll: 14, ShedZone: 15, ShedConnections: 16,
+			CacheHits: 17, CacheMisses: 18, CacheStale: 19, Prefetches: 20, Followed: 21, UpstreamQueries: 22, UpstreamFailures: 23,
+			Malformed: 40, Strangers: 41, RateSilenced: 42, UpstreamTCP: 43, WrongReplies: 44, Coalesced: 45, Dishonest: 46, Grants: 47, GrantFailures: 48,
+			AddressesGranted: 49, AddressesBlocked: 50, AddressesOver: 51, RepliesLost: 52, Panics: 53, InFlight: 54, Connections: 55, CacheEntries: 56, CacheBytes: 57,
+		}},
+	}
+	f.Proxy.Types[0] = proxy.TypeVerdicts{Type: "A", Allowed: 4, Unmatched: 5, Refused: 6, Blocked: 7, Failed: 8}
+	f.Proxy.Types[1] = proxy.TypeVerdicts{Type: "MX", Failed: 58}
+	for i := 2; i < len(f.Proxy.Types); i++ {
+		f.Proxy.Types[i].Type = string(rune('a' + i)) // each its own
+	}
+	got := scraped(t, f, nil)
+	for sample, value := range got {
+		if value == "0" || strings.Contains(sample, "_seconds") {
+			delete(got, sample)
+		}
+	}
+	if d := cmp.Diff(wantSamples, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+var wantSamples = map[string]string{
+	"namegate_api_server_connected":                               "1",
+	"namegate_audit_dropped_lines_total":                          "38",
+	"namegate_audit_filtered_lines_total":                         "37",
+	"namegate_audit_written_lines_total":                          "36",
+	"namegate_broken_files":                                       "29",
+	`namegate_build_info{version="dev"}`:                          "1",
+	"namegate_denied_packets_total":                               "30",
+	`namegate_dns_addresses_total{outcome="blocked"}`:             "50",
+	`namegate_dns_addresses_total{outcome="granted"}`:             "49",
+	`namegate_dns_addresses_total{outcome="over"}`:                "51",
+	"namegate_dns_cache_bytes":                                    "57",
+	"namegate_dns_cache_entries":                                  "56",
+	`namegate_dns_cache_questions_total{outcome="hit"}`:           "17",
+	`namegate_dns_cache_questions_total{outcome="miss"}`:          "18",
+	`namegate_dns_cache_questions_total{outcome="stale"}`:         "19",
+	"namegate_dns_coalesced_questions_total":                      "45",
+	"namegate_dns_faults_total":                                   "53",
+	"namegate_dns_followed_questions_total":                       "21",
+	`namegate_dns_grants_total{outcome="acknowledged"}`:           "47",
+	`namegate_dns_grants_total{outcome="failed"}`:                 "48",
+	`namegate_dns_held_queries_total{outcome="all"}`:              "10",
+	`namegate_dns_held_queries_total{outcome="failed"}`:           "11",
+	"namegate_dns_in_flight_queries":                              "54",
+	"namegate_dns_lost_replies_total":                             "52",
+	"namegate_dns_prefetches_total":                               "20",
+	`namegate_dns_queries_total{protocol="tcp"}`:                  "2",
+	`namegate_dns_queries_total{protocol="udp"}`:                  "7",
+	`namegate_dns_rejected_packets_total{reason="malformed"}`:     "40",
+	`namegate_dns_rejected_packets_total{reason="stranger"}`:      "41",
+	`namegate_dns_shed_queries_total{reason="all"}`:               "14",
+	`namegate_dns_shed_queries_total{reason="connections"}`:       "16",
+	`namegate_dns_shed_queries_total{reason="pod"}`:               "13",
+	`namegate_dns_shed_queries_total{reason="rate"}`:              "12",
+	`namegate_dns_shed_queries_total{reason="silenced"}`:          "42",
+	`namegate_dns_shed_queries_total{reason="zone"}`:              "15",
+	"namegate_dns_tcp_connections":                                "55",
+	"namegate_dns_untrusted_answers_total":                        "46",
+	"namegate_dns_upstream_failures_total":                        "23",
+	"namegate_dns_upstream_queries_total":                         "22",
+	"namegate_dns_upstream_tcp_queries_total":                     "43",
+	"namegate_dns_upstream_wrong_replies_total":                   "44",
+	`namegate_dns_upstreams{state="down",zone="."}`:               "33",
+	`namegate_dns_upstreams{state="up",zone="."}`:                 "32",
+	`namegate_dns_verdicts_total{type="A",verdict="allowed"}`:     "4",
+	`namegate_dns_verdicts_total{type="A",verdict="blocked"}`:     "7",
+	`namegate_dns_verdicts_total{type="A",verdict="failed"}`:      "8",
+	`namegate_dns_verdicts_total{type="A",verdict="refused"}`:     "6",
+	`namegate_dns_verdicts_total{type="A",verdict="unmatched"}`:   "5",
+	`namegate_dns_verdicts_total{type="MX",verdict="failed"}`:     "58",
+	"namegate_evicted_grants_total":                               "26",
+	`namegate_findings{reason="IPVS"}`:                            "31",
+	`namegate_flows_total{reason="address",verdict="would-deny"}`: "35",
+	`namegate_flows_total{reason="ports",verdict="denied"}`:       "34",
+	"namegate_flows_over_total":                                   "39",
+	"namegate_flow_losses_total":                                  "59",
+	"namegate_granted_addresses":                                  "25",
+	"namegate_in_sync":                                            "1",
+	"namegate_intercepting":                                       "1",
+	`namegate_problems{reason="AddressConflict"}`:                 "2",
+	`namegate_problems{reason="Invalid"}`:                         "1",
+	`namegate_problems{reason="other"}`:                           "1",
+	"namegate_ready":                                              "1",
+	"namegate_refused_grants_total":                               "28",
+	"namegate_repairs_total":                                      "27",
+	"namegate_selected_pods":                                      "24",
+	"namegate_snapshot":                                           "3",
+}
+
+// proxyTypes are the types of questions that the proxy counts, without any.
+func proxyTypes(t *testing.T) (types typeVerdicts) {
+	t.Helper()
+	c, err := corefile.Parse("Corefile", ". {\n forward . 198.51.100.53\n}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := proxy.New(proxy.Options{Config: c, Granter: &proxy.FakeGranter{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Stats().Types
+}
+
+type typeVerdicts = [len(proxy.Stats{}.Types)]proxy.TypeVerdicts
+
+// quietFacts are those of an agent to which nothing has happened; busyFacts of one
+// to which everything has.
+func quietFacts(t *testing.T) Facts {
+	f := Facts{Version: "dev", APIServerAway: ptr(true), BrokenFiles: ptr(0), Denied: Denied{Packets: ptr(uint64(0))}, Audit: &Audit{}, Upstreams: []proxy.ZoneUpstreams{{Zone: "."}}}
+	f.Proxy.Types = proxyTypes(t)
+	return f
+}
+
+func busyFacts(t *testing.T) Facts {
+	f := Facts{Version: "dev", Ready: true, InSync: true, APIServerAway: ptr(false), Snapshot: 1, BrokenFiles: ptr(1), Denied: Denied{Over: 1, Lost: 1, Packets: ptr(uint64(1))},
+		Upstreams: []proxy.ZoneUpstreams{{Zone: ".", Up: 1, Down: 1}}, Audit: &Audit{1, 1, 1}}
+	for _, reason := range append(problemReasons[:], "Strange") {
+		f.Problems = append(f.Problems, policy.Problem{Reason: reason})
+	}
+	for _, reason := range findingReasons {
+		f.Findings = append(f.Findings, findings(reason, 1)...)
+	}
+	for _, verdict := range flowVerdicts {
+		for _, reason := range flowReasons {
+			f.Denied.Flows = append(f.Denied.Flows, denial.Total{Verdict: verdict, Reason: reason, Count: 1})
+		}
+	}
+	f.NetworkPolicies, f.RemotePods = 1, 1
+	raise(reflect.ValueOf(&f.Enforcer).Elem())
+	f.Enforcer.Deviations = []enforcer.Deviation{{Object: "heartbeat"}}
+	raise(reflect.ValueOf(&f.Proxy).Elem())
+	for i, of := range proxyTypes(t) {
+		f.Proxy.Types[i].Type = of.Type
+	}
+	f.Proxy.Queries = 2 // more than over TCP
+	return f
+}
+
+// findings are n findings of a reason, each of a pod of its own.
+func findings(reason string, n int) (out []status.Finding) {
+	for i := range n {
+		out = append(out, status.Finding{Policy: "shop/a", Pod: policy.PodRef{Namespace: "shop", Name: fmt.Sprint("web-", i)}, Reason: reason})
+	}
+	return out
+}
+
+// raise sets every number to 1 and every flag.
+func raise(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			raise(v.Field(i))
+		}
+	case reflect.Array:
+		for i := range v.Len() {
+			raise(v.Index(i))
+		}
+	case reflect.Bool:
+		v.SetBool(true)
+	default:
+		if v.CanInt() {
+			v.SetInt(1)
+		} else if v.CanUint() {
+			v.SetUint(1)
+		}
+	}
+}
+
+// TestNoMetricIsConstant: whatever happens, the metric of it moves, and none is left
+// out where nothing has happened yet.
+func TestNoMetricIsConstant(t *testing.T) {
+	quiet, timed := scraped(t, quietFacts(t), nil), NewTiming(time.Now)
+	timed.Compile(func() {})
+	_ = timed.Apply(func() error { return context.Canceled })
+	busy := scraped(t, busyFacts(t), timed)
+	for sample, value := range busy {
+		was, there := quiet[sample]
+		if !there {
+			t.Errorf("%s is not told while nothing has happened", sample)
+		}
+		if was == value && !strings.HasPrefix(sample, "namegate_build_info") {
+			t.Errorf("%s is %s whatever happens", sample, value)
+		}
+	}
+	if len(busy) != len(quiet) || len(busy) < 100 {
+		t.Errorf("%d samples, %d while nothing has happened", len(busy), len(quiet))
+	}
+}
+
+// TestMetricsAreWellFormed by the rules of Prometheus: units, suffixes, helps.
+func TestMetricsAreWellFormed(t *testing.T) {
+	problems, err := testutil.GatherAndLint(registryOf(t, busyFacts(t), nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// TestWhatAnAgentHasNot: what has no meaning for an agent is not told as zero.
+func TestWhatAnAgentHasNot(t *testing.T) {
+	f := quietFacts(t)
+	all := scraped(t, f, nil)
+	f.APIServerAway, f.BrokenFiles, f.Denied.Packets, f.Audit = nil, nil, nil, nil
+	without := scraped(t, f, nil)
+	for _, sample := range []string{"namegate_api_server_connected", "namegate_broken_files", "namegate_denied_packets_total",
+		"namegate_audit_written_lines_total", "namegate_audit_filtered_lines_total", "namegate_audit_dropped_lines_total"} {
+		_, was := all[sample]
+		if _, is := without[sample]; !was || is {
+			t.Errorf("%s: told %v with it, %v without", sample, was, is)
+		}
+	}
+}
+
+// TestHistogramsAreCumulative, as Prometheus wants them.
+func TestHistogramsAreCumulative(t *testing.T) {
+	f := quietFacts(t)
+	h := &f.Proxy.Latency.Grant
+	h.Counts[0], h.Counts[2], h.Counts[len(h.Counts)-1], h.Sum = 3, 4, 5, 41*time.Second
+	got := scraped(t, f, nil)
+	for le, want := range map[string]string{"5e-05": "3", "0.0001": "3", "0.00025": "7", "5": "7", "+Inf": "12"} {
+		if n := got[`namegate_dns_latency_seconds_bucket{stage="grant",le="`+le+`"}`]; n != want {
+			t.Errorf("up to %s: %s, want %s", le, n, want)
+		}
+	}
+	if n, sum := got[`namegate_dns_latency_seconds_count{stage="grant"}`], got[`namegate_dns_latency_seconds_sum{stage="grant"}`]; n != "12" || sum != "41" {
+		t.Errorf("%s in %s s", n, sum)
+	}
+}
+
+// TestPodsAreCountedOnce: two policies that select a pod make one pod.
+func TestPodsAreCountedOnce(t *testing.T) {
+	web, cart := policy.PodRef{Namespace: "shop", Name: "web"}, policy.PodRef{Namespace: "shop", Name: "cart"}
+	got := podsByReason([]status.Finding{
+		{Policy: "shop/a", Pod: web, Reason: status.NotSeen}, {Policy: "shop/b", Pod: web, Reason: status.NotSeen},
+		{Policy: "shop/a", Pod: cart, Reason: status.NotSeen}, {Policy: "shop/a", Pod: web, Reason: status.Homeless},
+	})
+	if d := cmp.Diff(map[string]int{status.NotSeen: 2, status.Homeless: 1}, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestMetricsPortIsTaken: the agent goes on, and says why there are none.
+func TestMetricsPortIsTaken(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	log := &lines{said: make(chan struct{}, 1)}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { Serve(ctx, taken.Addr().String(), nil, slog.New(slog.NewTextHandler(log, nil))); close(ended) }()
+	<-log.said
+	select {
+	case <-ended:
+		t.Error("it ended")
+	default:
+	}
+	cancel()
+	<-ended
+	log.mu.Lock()
+	defer log.mu.Unlock()
+	if got := log.text.String(); !strings.Contains(got, "--metrics-addr") || !strings.Contains(got, "in use") {
+		t.Errorf("the log does not say what to do: %s", got)
+	}
+}

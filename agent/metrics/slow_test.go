@@ -1,0 +1,131 @@
+package metrics
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// oneCall is a listener with one connection.
+type oneCall struct {
+	net.Listener
+	calls chan net.Conn
+}
+
+func (l oneCall) Accept() (net.Conn, error) {
+	if c, ok := <-l.calls; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (oneCall) Close() error   { return nil }
+func (oneCall) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+
+// TestScraperThatTakesNothing: it ends, and so does one that announces a body and
+// sends none.
+func TestScraperThatTakesNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		said  string
+		reads bool
+	}{
+		"takes nothing":       {"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n", false},
+		"announces a body":    {"GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n", true},
+		"announces no length": {"GET /readyz HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ended := make(chan time.Duration, 1)
+				begin := time.Now()
+				server := http.Server{Handler: handler(false), ConnState: func(_ net.Conn, s http.ConnState) {
+					if s == http.StateClosed {
+						ended <- time.Since(begin)
+					}
+				}}
+				here, there := net.Pipe()
+				defer here.Close()
+				l := oneCall{calls: make(chan net.Conn, 1)}
+				l.calls <- there
+				done := make(chan struct{})
+				go func() { defer close(done); _ = server.Serve(l) }()
+				if _, err := io.WriteString(here, c.said); err != nil {
+					t.Fatal(err)
+				}
+				if c.reads {
+					go func() { _, _ = io.Copy(io.Discard, here) }()
+				}
+				select {
+				case took := <-ended:
+					if took > scrapeTime+time.Second {
+						t.Errorf("ended after %v", took)
+					}
+				case <-time.After(time.Hour):
+					t.Error("it is held for ever")
+				}
+				close(l.calls)
+				here.Close()
+				server.Close()
+				<-done
+				time.Sleep(time.Second) // what a refusal lingers for
+			})
+		})
+	}
+}
+
+// TestScrapersAreBounded: of those who connect so many are served at a time, and the
+// next when one of them goes.
+func TestScrapersAreBounded(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := free.Addr().String()
+	free.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- serve(ctx, at, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	}()
+	defer func() { stop(); <-done }()
+	ask := func(c net.Conn, within time.Duration) error {
+		if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+			return err
+		}
+		_ = c.SetReadDeadline(time.Now().Add(within))
+		_, err := http.ReadResponse(bufio.NewReader(c), nil)
+		return err
+	}
+	dial := func() net.Conn {
+		for until := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			c, err := net.Dial("tcp", at)
+			if err == nil {
+				t.Cleanup(func() { c.Close() })
+				return c
+			}
+			if time.Now().After(until) {
+				t.Fatal(err)
+			}
+		}
+	}
+	held := make([]net.Conn, maxScrapers)
+	for i := range held {
+		held[i] = dial()
+		if err := ask(held[i], 10*time.Second); err != nil {
+			t.Fatalf("scraper %d: %v", i, err)
+		}
+	}
+	next := dial()
+	if err := ask(next, 200*time.Millisecond); err == nil {
+		t.Error("one more than the bound is served")
+	}
+	held[0].Close()
+	_ = next.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := http.ReadResponse(bufio.NewReader(next), nil); err != nil {
+		t.Errorf("the next is not served when one is gone: %v", err)
+	}
+}

@@ -1,0 +1,103 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/policy"
+)
+
+// dnsPort is where the endpoint is served (RFC 1035 §4.2).
+const dnsPort = 53
+
+// network keeps proxy and enforcer in step with the cluster around this node:
+// the resolvers' addresses, the servers behind them, and the ranges whose queries wait
+// for their pod to be known. It is for one goroutine.
+type network struct {
+	agent  *agent
+	park   bool
+	ranges []netip.Prefix // as given; else the Node object's
+
+	last    *enforcer.Network // the one that the enforcer has and that is served; nil after a failure
+	pending bool              // last is not in force in the kernel yet
+}
+
+// parked returns the ranges whose unknown addresses wait.
+func (n *network) parked(c policy.Cluster) []netip.Prefix {
+	switch {
+	case !n.park:
+		return nil
+	case len(n.ranges) > 0:
+		return n.ranges
+	}
+	return c.LocalRanges
+}
+
+// of returns the enforcer's Network for a cluster.
+func (n *network) of(c policy.Cluster) enforcer.Network {
+	out := enforcer.Network{PodRanges: n.parked(c)}
+	for _, z := range n.agent.config.Load().Zones {
+		for _, ref := range z.Services {
+			r := c.Resolvers[ref]
+			out.Backends = append(out.Backends, r.Endpoints...)
+			if z.Name == "" { // pods ask the cluster's resolver there
+				out.Resolvers = append(out.Resolvers, r.ClusterIPs...)
+			}
+		}
+	}
+	slices.SortFunc(out.Resolvers, netip.Addr.Compare)
+	out.Resolvers = slices.Compact(out.Resolvers)
+	slices.SortFunc(out.Backends, netip.AddrPort.Compare)
+	out.Backends = slices.Compact(out.Backends)
+	return out
+}
+
+// attach gives the node the addresses that a changed cluster needs and serves
+// on them. Interception changes with settle, or with the first Commit.
+// After an error the network that is in force stays, and the next attach tries again.
+func (n *network) attach(ctx context.Context, c policy.Cluster) error {
+	next := n.of(c)
+	if n.last != nil && reflect.DeepEqual(*n.last, next) {
+		return nil
+	}
+	n.last, n.pending = nil, false
+	serving, err := n.agent.enforce.SetNetwork(ctx, next)
+	if err != nil {
+		return fmt.Errorf("serve the cluster's resolvers: %w", err)
+	}
+	if err := n.agent.proxy.Listen(sockets(serving)); err != nil {
+		return err
+	}
+	n.last, n.pending = &next, true
+	if n.agent.rollout.Status().InForce == nil {
+		_, err = n.agent.enforce.Refresh(ctx) // for the first Commit
+	}
+	return err
+}
+
+// settle brings what attach prepared into force.
+func (n *network) settle(ctx context.Context) error {
+	if !n.pending {
+		return nil
+	}
+	serving, err := n.agent.enforce.Refresh(ctx)
+	if err != nil {
+		return fmt.Errorf("intercept for the cluster's resolvers: %w", err)
+	}
+	if err := n.agent.proxy.Listen(sockets(serving)); err != nil {
+		return err
+	}
+	n.pending = false
+	return nil
+}
+
+func sockets(addrs []netip.Addr) (out []netip.AddrPort) {
+	for _, a := range addrs {
+		out = append(out, netip.AddrPortFrom(a, dnsPort))
+	}
+	return out
+}

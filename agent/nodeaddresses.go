@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/namegate/namegate/agent/rollout"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy"
+)
+
+// nodeAddressesPeriod is how often this node's addresses are read.
+const nodeAddressesPeriod = 5 * time.Second
+
+// nodeAddresses keeps the proxy's Cluster up to date: this node's addresses as its
+// interfaces have them, the other nodes' addresses, also those of their host-network
+// pods, and the rest that the guard has to know.
+type nodeAddresses struct {
+	read   func() ([]netip.Addr, error) // this node's
+	parked func(policy.Cluster) []netip.Prefix
+	set    func(proxy.Cluster)
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	own     []netip.Addr
+	around  proxy.Cluster // without own
+	failing bool
+}
+
+// refresh reads this node's addresses and passes a change on.
+func (n *nodeAddresses) refresh() error {
+	own, err := n.read()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(own, netip.Addr.Compare)
+	if !slices.Equal(own, n.own) {
+		n.own = own
+		n.emit()
+	}
+	return nil
+}
+
+// learn takes over the cluster of a state.
+func (n *nodeAddresses) learn(s rollout.State) {
+	peers := slices.Clone(s.Cluster.Nodes)
+	for _, p := range s.Input.Pods {
+		if p.HostNetwork {
+			peers = append(peers, p.IPs...)
+		}
+	}
+	slices.SortFunc(peers, netip.Addr.Compare)
+	around := proxy.Cluster{
+		Peers: slices.Compact(peers), Services: s.Cluster.Services, Ranges: s.Cluster.PodRanges,
+		Resolvers: s.Cluster.Resolvers, Hold: n.parked(s.Cluster),
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !reflect.DeepEqual(around, n.around) {
+		n.around = around
+		n.emit()
+	}
+}
+
+// emit sets the proxy's Cluster; the caller holds mu.
+func (n *nodeAddresses) emit() { n.set(n.joined()) }
+
+// cluster returns the proxy's Cluster.
+func (n *nodeAddresses) cluster() proxy.Cluster {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.joined()
+}
+
+// joined returns the Cluster with this node's addresses; the caller holds mu.
+func (n *nodeAddresses) joined() proxy.Cluster {
+	c := n.around
+	c.Nodes = n.own
+	return c
+}
+
+// poll refreshes. The last known addresses stay while the kernel cannot be asked.
+func (n *nodeAddresses) poll() {
+	err := n.refresh()
+	if err != nil && !n.failing {
+		n.log.Warn("the guard goes by the addresses that this node had before", "error", err)
+	}
+	n.failing = err != nil
+}

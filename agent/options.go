@@ -1,0 +1,50 @@
+package agent
+
+import (
+	"log/slog"
+	"net/netip"
+
+	"github.com/namegate/namegate/status/companion"
+)
+
+// Options are what the agent of a node is started with.
+type Options struct {
+	// Version is the program's.
+	Version string
+	// Node is the node's name. Of a folder it is needed where pods of other nodes are in it.
+	Node string
+	// Corefile is the path of the configuration.
+	Corefile string
+	// Socket is where the node's commands are answered, HealthSocket where the kubelet's
+	// probes are, "" for none. MetricsAddr is the same for Prometheus.
+	Socket, HealthSocket, MetricsAddr string
+	// Profiles serves Go profiles at MetricsAddr.
+	Profiles bool
+	// Manifests is the folder that policies and pods come from, without Cluster.
+	Manifests string
+	Cluster   *Cluster // nil with Manifests
+	// IPTables is "legacy", "nft", or "" for the variant that the host uses.
+	IPTables string
+	// Standby has the agent wait while another agent has the node.
+	Standby bool
+	// Park has queries of unknown addresses in PodRanges wait for their pod to be known;
+	// without PodRanges those of the Node object count.
+	Park      bool
+	PodRanges []netip.Prefix
+	Log       *slog.Logger
+}
+
+// Cluster is what an agent needs to know of its cluster.
+type Cluster struct {
+	// Kubeconfig is how to reach the API server, "" for as a pod of the cluster.
+	Kubeconfig string
+	// Namespace is the namespace of the agents, DaemonSet theirs, PodName this agent's.
+	Namespace, DaemonSet, PodName string
+	// Companion writes companion NetworkPolicies, with ports as CompanionPorts says.
+	Companion      bool
+	CompanionPorts companion.Ports
+	// ClearTaint takes the startup taint from the node when the agent is ready.
+	ClearTaint bool
+	// ConsoleAddrs are where kubectl namegate is answered.
+	ConsoleAddrs []netip.AddrPort
+}

@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/namegate/namegate/agent/rollout"
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/status"
+)
+
+// TestSocketLB: a pod whose queries pass the agent by is told of for each policy.
+func TestSocketLB(t *testing.T) {
+	cart, web := netip.MustParseAddr("10.1.0.10"), netip.MustParseAddr("10.1.0.11")
+	p := v1alpha1.FQDNNetworkPolicy{}
+	p.Namespace, p.Name = "shop", "base"
+	p.Spec.PodSelector.MatchLabels = map[string]string{"app": "cart"}
+	snap := compile.New().Compile(compile.Input{
+		Policies: []v1alpha1.FQDNNetworkPolicy{p},
+		Pods: []policy.Pod{
+			{PodRef: policy.PodRef{Namespace: "shop", Name: "cart"}, IPs: []netip.Addr{cart}, Labels: map[string]string{"app": "cart"}},
+			{PodRef: policy.PodRef{Namespace: "shop", Name: "web"}, IPs: []netip.Addr{web}},
+		},
+	})
+	found := ofStatus(snap, enforcer.Status{Bypassing: []netip.Addr{cart, web, netip.MustParseAddr("10.1.0.99")}})
+	if len(found) != 1 || found[0].Reason != status.SocketLB || found[0].Policy != "shop/base" || found[0].Pod.Name != "cart" || !strings.Contains(found[0].Message, "clusterDNS") {
+		t.Errorf("%+v", found)
+	}
+}
+
+// TestKnowledgeOfPeers: what explain is told of NetworkPolicies and pods of other nodes.
+func TestKnowledgeOfPeers(t *testing.T) {
+	one, two := &networkingv1.NetworkPolicy{}, &networkingv1.NetworkPolicy{}
+	one.Namespace, two.Namespace = "shop", "pay"
+	far := &policy.Pod{NodeName: "node-2"}
+	pods := &policy.Snapshot{PeerSets: []*policy.PeerSet{{Peer: policy.Peer{Kind: policy.PeerPods, Key: "shop: app=db"}}}}
+	networks := &policy.Snapshot{PeerSets: []*policy.PeerSet{{Peer: policy.Peer{Kind: policy.PeerNetworks, Key: "192.0.2.0/24"}}}}
+	for _, c := range []struct {
+		what    string
+		cluster bool
+		snap    *policy.Snapshot
+		state   rollout.State
+		unread  string // begins it; "" where all is known
+	}{
+		{what: "a folder", state: rollout.State{}},
+		{what: "nobody needs them", cluster: true, snap: networks, unread: "no pod of this node needs them"},
+		{what: "before the first snapshot", cluster: true, unread: "no pod of this node"},
+		{what: "needed, and there is none", cluster: true, snap: pods},
+		{what: "needed and there", cluster: true, state: rollout.State{Input: compile.Input{Remote: []*policy.Pod{far}}}},
+		{what: "needed and not there yet", cluster: true, snap: pods, state: rollout.State{PeersUnknown: true}, unread: "the agent does not have them yet"},
+	} {
+		a := &agent{}
+		if c.cluster {
+			a.cluster = &cluster{}
+		}
+		c.state.Input.NetworkPolicies = []*networkingv1.NetworkPolicy{one, two}
+		k := &consoleSource{agent: a, rollout: func() rollout.Status { return rollout.Status{State: c.state, InForce: c.snap} }}
+		remote, unread := k.Remote()
+		if (unread == "") != (c.unread == "") || !strings.HasPrefix(unread, c.unread) || len(remote) != len(c.state.Input.Remote) {
+			t.Errorf("%s: %d pods, %q", c.what, len(remote), unread)
+		}
+		if got := k.NetworkPolicies("pay"); len(got) != 1 || got[0] != two {
+			t.Errorf("%s: NetworkPolicies %v", c.what, got)
+		}
+	}
+}

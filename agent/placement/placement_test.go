@@ -1,0 +1,180 @@
+package placement
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttest "k8s.io/client-go/testing"
+)
+
+func node(taints ...string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"zone": "a"}}}
+	for _, t := range taints {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: t, Effect: corev1.TaintEffectNoSchedule})
+	}
+	return n
+}
+
+func agents() *appsv1.DaemonSet {
+	return &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "sys", Name: "namegate"}}
+}
+
+func begin(t *testing.T, objects ...runtime.Object) (*Watcher, *fake.Clientset) {
+	t.Helper()
+	c := fake.NewClientset(objects...)
+	p, err := New(Options{Client: c, Node: "n1", Namespace: "sys", DaemonSet: "namegate", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, c
+}
+
+// eventually waits for what informers bring.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !f(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 10 s: %s", what)
+		}
+	}
+}
+
+func TestLeaving(t *testing.T) {
+	for name, change := range map[string]func(*testing.T, *fake.Clientset){
+		"the DaemonSet is deleted": func(t *testing.T, c *fake.Clientset) {
+			if err := c.AppsV1().DaemonSets("sys").Delete(t.Context(), "namegate", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"the DaemonSet is on its way": func(t *testing.T, c *fake.Clientset) {
+			s := agents()
+			s.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+			s.Finalizers = []string{"foregroundDeletion"}
+			put(t, c, s)
+		},
+		"its nodeSelector excludes the node": func(t *testing.T, c *fake.Clientset) {
+			s := agents()
+			s.Spec.Template.Spec.NodeSelector = map[string]string{"zone": "b"}
+			put(t, c, s)
+		},
+		"its affinity excludes the node": func(t *testing.T, c *fake.Clientset) {
+			s := agents()
+			s.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+					{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"a"}}}},
+				}},
+			}}
+			put(t, c, s)
+		},
+		"the node loses the label": func(t *testing.T, c *fake.Clientset) {
+			s := agents()
+			s.Spec.Template.Spec.NodeSelector = map[string]string{"zone": "a"}
+			put(t, c, s)
+			n := node()
+			n.Labels = nil
+			if _, err := c.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, c := begin(t, node(), agents())
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_ = p.Run(ctx)
+			}()
+			eventually(t, "both objects are known", func() bool {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				return p.set != nil && p.node != nil
+			})
+			if p.Leaving() {
+				t.Fatal("leaving from the beginning")
+			}
+			change(t, c)
+			eventually(t, "leaving", p.Leaving)
+			cancel()
+			<-done
+			if !p.Leaving() {
+				t.Error("forgotten when the agent ended")
+			}
+		})
+	}
+}
+
+func put(t *testing.T, c *fake.Clientset, s *appsv1.DaemonSet) {
+	t.Helper()
+	if _, err := c.AppsV1().DaemonSets("sys").Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestStaying: without knowledge, and after the DaemonSet was made anew, nothing
+// is removed.
+func TestStaying(t *testing.T) {
+	p, _ := begin(t)
+	if p.Leaving() {
+		t.Error("leaving without knowledge")
+	}
+	h := p.onSet()
+	h.DeleteFunc(agents())
+	if !p.Leaving() {
+		t.Error("staying without a DaemonSet")
+	}
+	h.AddFunc(agents())
+	p.onNode().AddFunc(node())
+	if p.Leaving() {
+		t.Error("leaving although the DaemonSet is there again")
+	}
+}
+
+func TestClearTaint(t *testing.T) {
+	p, c := begin(t, node("other", Taint))
+	conflicts := 2
+	c.PrependReactor("patch", "nodes", func(clienttest.Action) (bool, runtime.Object, error) {
+		if conflicts--; conflicts >= 0 {
+			return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n1", nil)
+		}
+		return false, nil, nil
+	})
+	if err := p.ClearTaint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n, err := c.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
+	if err != nil || len(n.Spec.Taints) != 1 || n.Spec.Taints[0].Key != "other" {
+		t.Errorf("taints %v (%v)", n.Spec.Taints, err)
+	}
+	c.ClearActions()
+	if err := p.ClearTaint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range c.Actions() {
+		if a.GetVerb() == "patch" {
+			t.Error("a node without the taint was written")
+		}
+	}
+	conflicts = 1000
+	if _, err := c.CoreV1().Nodes().Update(t.Context(), node(Taint), metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.ClearTaint(t.Context()); !apierrors.IsConflict(err) {
+		t.Errorf("conflicts without end: %v", err)
+	}
+}
+
+func TestNewNeedsEverything(t *testing.T) {
+	if _, err := New(Options{}); err == nil {
+		t.Error("made of nothing")
+	}
+}

@@ -1,0 +1,41 @@
+package placement
+
+import (
+	"context"
+	"testing"
+)
+
+// TestUninstalling: the mark is seen when it comes and when it goes, and a
+// DaemonSet that is gone is as good as marked.
+func TestUninstalling(t *testing.T) {
+	p, c := begin(t, node(), agents())
+	if p.Uninstalling() {
+		t.Error("uninstalling without knowledge")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = p.Run(ctx)
+	}()
+	eventually(t, "the DaemonSet is known", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.set != nil
+	})
+	if p.Uninstalling() {
+		t.Error("uninstalling without the mark")
+	}
+	marked := agents()
+	marked.Annotations = map[string]string{UninstallingAnnotation: "true"}
+	put(t, c, marked)
+	eventually(t, "the mark is seen", p.Uninstalling)
+	put(t, c, agents())
+	eventually(t, "the mark is gone", func() bool { return !p.Uninstalling() })
+	cancel()
+	<-done
+	p.onSet().DeleteFunc(agents())
+	if !p.Uninstalling() {
+		t.Error("a DaemonSet that is gone writes on")
+	}
+}

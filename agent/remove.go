@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/namegate/namegate/agent/handover"
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/kernel/inject"
+	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/status"
+)
+
+// Cleanup removes every rule, set, table and address of Namegate from this node. Of o it
+// needs Corefile, Socket, IPTables and Log. It fails while an agent has the node.
+func Cleanup(ctx context.Context, o Options) error {
+	if os.Geteuid() != 0 {
+		return errors.New("cleanup needs root (CAP_NET_ADMIN); run it as root")
+	}
+	// Without a Corefile that can be read, the defaults say what to look for.
+	c, err := corefile.Load(o.Corefile)
+	if err != nil {
+		c = corefile.Default()
+	}
+	release, err := handover.NewLock(o.Socket).Claim()
+	if err != nil {
+		return err
+	}
+	defer release()
+	k, err := openKernel(c.Mark, o.IPTables)
+	if err != nil {
+		return err
+	}
+	defer k.close()
+	e, err := enforcer.New(enforcerConfig(c), k.Kernel, nil, o.Log)
+	if err != nil {
+		return err
+	}
+	return errors.Join(e.Cleanup(ctx), inject.Remove())
+}
+
+// uninstallTime bounds Uninstall: it must not hang on the API server.
+const uninstallTime = time.Minute
+
+// Uninstall removes from the API server what the agents of a cluster wrote, and marks
+// their DaemonSet so that they write nothing again.
+func Uninstall(ctx context.Context, o Cluster, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, uninstallTime)
+	defer cancel()
+	c, err := connect(o.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	r, err := status.New(status.Options{Client: c, Dynamic: c.dynamic, Namespace: o.Namespace, DaemonSet: o.DaemonSet, Log: log})
+	if err != nil {
+		return err
+	}
+	return r.Withdraw(ctx)
+}

@@ -1,0 +1,287 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/namegate/namegate/agent/health"
+	"github.com/namegate/namegate/agent/metrics"
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+// stagesFake are stages that take no time but for names. Those of the domain dead.test
+// have no answer, others one after half a second.
+type stagesFake struct {
+	t     *testing.T
+	began time.Time
+
+	mu              sync.Mutex
+	lines           []string
+	coming, inForce *policy.Snapshot
+	refuse          error // what commit says
+	unserved        error // what attach says
+}
+
+// nameTakes is how long a name takes that has an answer.
+const nameTakes = 500 * time.Millisecond
+
+// note notes a stage and when it was.
+func (f *stagesFake) note(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lines = append(f.lines, fmt.Sprintf("%v ", time.Since(f.began).Round(time.Millisecond))+fmt.Sprintf(format, args...))
+}
+
+func (f *stagesFake) Attach(context.Context, State) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.unserved
+}
+
+func (f *stagesFake) Prepare(_ context.Context, s *policy.Snapshot) error {
+	f.coming = s
+	f.note("prepare %d", s.Number)
+	return nil
+}
+
+func (f *stagesFake) Publish(s *policy.Snapshot) { f.note("publish %d", s.Number) }
+
+func (f *stagesFake) Warm(ctx context.Context, v *policy.View, names []fqdn.Name) {
+	takes := nameTakes
+	if slices.ContainsFunc(names, func(n fqdn.Name) bool { return strings.HasSuffix(n.String(), "dead.test") }) {
+		takes = time.Hour
+	}
+	select {
+	case <-time.After(takes):
+		f.note("open %s %v", v.Pod.Name, names)
+	case <-ctx.Done():
+		f.note("no answer %s", v.Pod.Name)
+	}
+}
+
+func (f *stagesFake) Commit(_ context.Context, waiting map[policy.PodRef]bool) (*policy.Snapshot, error) {
+	f.mu.Lock()
+	refuse := f.refuse
+	f.mu.Unlock()
+	if refuse != nil {
+		f.note("refuse %d", f.coming.Number)
+		return nil, refuse
+	}
+	f.inForce = f.coming.Defer(f.inForce, waiting)
+	var isolated []string
+	for _, v := range f.inForce.Views {
+		if v.Enforced {
+			isolated = append(isolated, v.Pod.Name)
+		}
+	}
+	f.note("commit %d isolates %s", f.inForce.Number, strings.Join(isolated, " "))
+	return f.inForce, nil
+}
+
+// refusing makes commit say an error.
+func (f *stagesFake) refusing(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refuse = err
+}
+
+func (f *stagesFake) Settle(context.Context) error { return nil }
+
+// since returns what was noted since the last call.
+func (f *stagesFake) since() []string {
+	synctest.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	lines := f.lines
+	f.lines = nil
+	return lines
+}
+
+// expect compares what happened since the last call.
+func (f *stagesFake) expect(want ...string) {
+	f.t.Helper()
+	if got := f.since(); !slices.Equal(got, want) {
+		f.t.Errorf("stages:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// inStages runs a test of a roll-out on fakes, in a bubble of its own time.
+func inStages(t *testing.T, test func(f *stagesFake, r *Rollout)) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &stagesFake{t: t, began: time.Now()}
+		r := New(Options{Stages: f, Health: health.New(time.Now), Timing: metrics.NewTiming(time.Now), Log: slog.New(slog.DiscardHandler)})
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		go func() { r.Run(ctx); close(ended) }()
+		test(f, r)
+		cancel()
+		<-ended
+	})
+}
+
+// tenants is a state: pods, each with the names of a policy of its own, none for one that
+// no policy selects.
+func tenants(pods ...string) State {
+	in := compile.Input{Namespaces: map[string]map[string]string{"shop": {}}}
+	for _, text := range pods {
+		words := strings.Fields(text)
+		number := map[string]byte{"web": 1, "db": 2, "sick": 3}[words[0]]
+		in.Pods = append(in.Pods, policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: words[0], UID: words[0]},
+			Labels: map[string]string{"app": words[0]}, IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, 0, number})}})
+		if len(words) == 1 {
+			continue
+		}
+		p := v1alpha1.FQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: words[0]}}
+		p.Spec.PodSelector.MatchLabels = map[string]string{"app": words[0]}
+		var rule v1alpha1.EgressRule
+		for _, w := range words[1:] {
+			m := v1alpha1.Match{Name: &w}
+			if strings.Contains(w, "*") {
+				m = v1alpha1.Match{Pattern: &w}
+			}
+			rule.Matches = append(rule.Matches, m)
+		}
+		p.Spec.Egress = []v1alpha1.EgressRule{rule}
+		in.Policies = append(in.Policies, p)
+	}
+	return State{Input: in}
+}
+
+// TestNobodyWaitsForAnothersNames: a tenant with a name that has no answer, and a label
+// that flips, delays nobody; each pod is isolated when its own names are open.
+func TestNobodyWaitsForAnothersNames(t *testing.T) {
+	inStages(t, func(f *stagesFake, r *Rollout) {
+		r.Offer(tenants("web", "db", "sick"))
+		f.expect("0s prepare 1", "0s publish 1", "0s commit 1 isolates ")
+		r.Offer(tenants("web", "db", "sick a.dead.test"))
+		f.expect("0s prepare 2", "0s publish 2") // there is nothing to commit for others
+		time.Sleep(time.Second)
+		r.Offer(tenants("web www.example.org", "db *.example.org", "sick a.dead.test"))
+		f.expect("1s prepare 3", "1s publish 3", "1s commit 3 isolates db")
+		time.Sleep(2 * time.Second)
+		f.expect("1.5s open web [www.example.org]", "1.52s commit 3 isolates db web", "2s no answer sick", "2s commit 3 isolates db sick web")
+	})
+}
+
+// TestUnservedResolversHoldUpNoIsolation: pods become isolated although the addresses of
+// resolvers cannot be served; that is told, and tried again.
+func TestUnservedResolversHoldUpNoIsolation(t *testing.T) {
+	inStages(t, func(f *stagesFake, r *Rollout) {
+		f.mu.Lock()
+		f.unserved = errors.New("the address is taken")
+		f.mu.Unlock()
+		r.Offer(tenants("web *.example.org"))
+		f.expect("0s prepare 1", "0s publish 1", "0s commit 1 isolates web")
+		if err := r.o.Health.Ready(); err == nil || !strings.Contains(r.Status().Failing, "the address is taken") {
+			t.Errorf("ready: %v, failing: %q", err, r.Status().Failing)
+		}
+		f.mu.Lock()
+		f.unserved = nil
+		f.mu.Unlock()
+		time.Sleep(retryAfter)
+		f.expect("1s prepare 1", "1s commit 1 isolates web")
+		if r.Status().Failing != "" {
+			t.Errorf("failing: %q", r.Status().Failing)
+		}
+	})
+}
+
+// TestALabelThatFlips: a pod whose isolation comes and goes waits again when it is
+// isolated later, and not longer because it came and went meanwhile.
+func TestALabelThatFlips(t *testing.T) {
+	inStages(t, func(f *stagesFake, r *Rollout) {
+		off, on := tenants("db *.example.org", "sick"), tenants("db *.example.org", "sick a.dead.test")
+		r.Offer(off)
+		f.since()
+		r.Offer(on)
+		time.Sleep(500 * time.Millisecond)
+		r.Offer(off)
+		time.Sleep(500 * time.Millisecond)
+		r.Offer(on)
+		time.Sleep(2 * time.Second)
+		f.expect("0s prepare 2", "0s publish 2", "500ms prepare 3", "500ms publish 3", "500ms commit 3 isolates db",
+			"1s prepare 4", "1s publish 4", "2s no answer sick", "2s no answer sick", "2s commit 4 isolates db sick")
+		r.Offer(off)
+		f.expect("3s prepare 5", "3s publish 5", "3s commit 5 isolates db")
+		time.Sleep(time.Hour)
+		r.Offer(on)
+		time.Sleep(3 * time.Second)
+		f.expect("1h0m3s prepare 6", "1h0m3s publish 6", "1h0m5s no answer sick", "1h0m5s commit 6 isolates db sick")
+	})
+}
+
+// TestTheFirstSnapshotComesWhole: nothing is in force before all names are resolved, and
+// what comes meanwhile is decided by at once, and prolongs nothing.
+func TestTheFirstSnapshotComesWhole(t *testing.T) {
+	inStages(t, func(f *stagesFake, r *Rollout) {
+		r.Offer(tenants("db *.example.org", "sick a.dead.test"))
+		time.Sleep(time.Second)
+		if r.Status().InForce != nil || r.o.Health.Enforcing() {
+			t.Error("it is said to be in force")
+		}
+		r.Offer(tenants("web b.dead.test", "db *.example.org", "sick a.dead.test"))
+		time.Sleep(2 * time.Second)
+		got, want := f.since(), []string{"0s prepare 1", "0s publish 1", "1s prepare 2", "1s publish 2", "2s no answer sick", "2s no answer web", "2s commit 2 isolates db sick web"}
+		if len(got) == len(want) {
+			slices.Sort(got[4:6]) // both at once
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("stages %q, want %q", got, want)
+		}
+		<-r.First()
+		if !r.o.Health.Enforcing() {
+			t.Error("it is not said to be in force")
+		}
+	})
+}
+
+// TestNamesThatAPolicyBrings: an isolated pod has the names resolved that are new to it,
+// and what else its policies say is in force before.
+func TestNamesThatAPolicyBrings(t *testing.T) {
+	inStages(t, func(f *stagesFake, r *Rollout) {
+		r.Offer(tenants("web www.example.org"))
+		time.Sleep(time.Second)
+		f.expect("0s prepare 1", "0s publish 1", "500ms open web [www.example.org]", "500ms commit 1 isolates web")
+		r.Offer(tenants("web www.example.org mail.example.org *.test"))
+		time.Sleep(time.Second)
+		f.expect("1s prepare 2", "1s publish 2", "1s commit 2 isolates web", "1.5s open web [mail.example.org]")
+		r.Offer(tenants("web mail.example.org"))
+		time.Sleep(time.Second)
+		f.expect("2s prepare 3", "2s publish 3", "2s commit 3 isolates web")
+	})
+}
+
+// TestARefusedCommitIsTriedAgain: with pods that wait, and those that do not any more.
+func TestARefusedCommitIsTriedAgain(t *testing.T) {
+	inStages(t, func(f *stagesFake, r *Rollout) {
+		r.Offer(tenants("web", "db", "sick"))
+		synctest.Wait()
+		f.refusing(errors.New("the kernel is busy"))
+		r.Offer(tenants("web www.example.org", "db *.example.org", "sick a.dead.test"))
+		time.Sleep(900 * time.Millisecond)
+		f.expect("0s prepare 1", "0s publish 1", "0s commit 1 isolates ", "0s prepare 2", "0s publish 2", "0s refuse 2", "500ms open web [www.example.org]")
+		if r.Status().Failing == "" || r.o.Health.Enforcing() {
+			t.Error("the refusal is not told")
+		}
+		f.refusing(nil)
+		time.Sleep(2 * time.Second)
+		f.expect("1s prepare 2", "1s commit 2 isolates db web", "2s no answer sick", "2s commit 2 isolates db sick web")
+		if r.Status().Failing != "" || !r.o.Health.Enforcing() {
+			t.Error("the refusal is still told")
+		}
+	})
+}

@@ -1,0 +1,236 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/namegate/namegate/agent/health"
+	"github.com/namegate/namegate/agent/metrics"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+// retryAfter is how long a snapshot that the kernel refused waits for its next try.
+const retryAfter = time.Second
+
+// warmTogether is how long the first of several pods whose names are resolved waits for
+// the next ones, so that they become isolated by one commit.
+const warmTogether = 20 * time.Millisecond
+
+// Options are what a Rollout needs. All fields are required.
+type Options struct {
+	Stages Stages
+	Health *health.Health
+	Timing *metrics.Timing
+	Log    *slog.Logger
+}
+
+// Rollout brings states into force.
+type Rollout struct {
+	o        Options
+	warmUps  *warmUps
+	compiler *compile.Compiler
+	next     chan State
+	again    chan struct{} // the configuration has changed
+	first    chan struct{} // closed when the first snapshot is in force
+
+	// The following are Run's alone.
+	began     time.Time        // of the first warm-up
+	published *policy.Snapshot // by which the proxy decides
+	logged    *policy.Snapshot // the last one that came into force
+	reported  map[string]bool  // the last snapshot's problems
+
+	mu     sync.Mutex
+	status Status
+}
+
+// New returns a Rollout to which nothing was offered.
+func New(o Options) *Rollout {
+	return &Rollout{o: o, warmUps: newWarmUps(o.Stages.Warm), compiler: compile.New(), next: make(chan State, 1), again: make(chan struct{}, 1), first: make(chan struct{})}
+}
+
+// Offer replaces a state that still waits.
+func (r *Rollout) Offer(s State) {
+	r.o.Health.Synced()
+	select {
+	case <-r.next:
+	default:
+	}
+	r.next <- s
+}
+
+// Reconfigure rolls the last state out again, by the Corefile of now.
+func (r *Rollout) Reconfigure() {
+	select {
+	case r.again <- struct{}{}:
+	default:
+	}
+}
+
+// First is closed when the first snapshot is in force.
+func (r *Rollout) First() <-chan struct{} { return r.first }
+
+// Status returns how far the roll-outs have come.
+func (r *Rollout) Status() Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.status
+}
+
+// Run rolls states out until ctx ends.
+func (r *Rollout) Run(ctx context.Context) {
+	var retry, warmed <-chan time.Time
+	var snap *policy.Snapshot
+	for {
+		step := r.sync
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-r.next:
+			r.o.Timing.Compile(func() { snap = r.compiler.Compile(s.Input) })
+			r.mu.Lock()
+			r.status.State, r.status.Problems = s, slices.Concat(s.Problems, snap.Problems)
+			r.mu.Unlock()
+			r.report(snap.Problems)
+		case <-r.again:
+			if snap == nil {
+				continue
+			}
+		case <-retry:
+		case <-r.warmUps.ended:
+			switch {
+			case retry != nil || snap == r.status.InForce: // the retry commits it too, or it is done
+				continue
+			case len(r.warmUps.waiting(snap)) > 0:
+				if warmed == nil {
+					warmed = time.After(warmTogether)
+				}
+				continue
+			}
+			step = r.commit
+		case <-warmed:
+			step = r.commit
+		}
+		retry, warmed = nil, nil
+		if err := r.apply(ctx, snap, step); err != nil && ctx.Err() == nil {
+			r.o.Log.Error("policies are not in force; the last ones are; trying again", "after", retryAfter, "error", err)
+			retry = time.After(retryAfter)
+		}
+	}
+}
+
+// report logs the problems that the last snapshot had not.
+func (r *Rollout) report(problems []policy.Problem) {
+	reported := r.reported
+	r.reported = map[string]bool{}
+	for _, p := range problems {
+		key := strings.Join([]string{p.Object, p.Reason, p.Path, p.Message}, "\x00")
+		r.reported[key] = true
+		if !reported[key] {
+			r.o.Log.Warn("part of the input cannot work", "object", p.Object, "reason", p.Reason, "path", p.Path, "message", p.Message)
+		}
+	}
+}
+
+// apply takes a step with a snapshot and notes how it ended.
+func (r *Rollout) apply(ctx context.Context, snap *policy.Snapshot, step func(context.Context, *policy.Snapshot) error) error {
+	err := r.o.Timing.Apply(func() error { return step(ctx, snap) })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status.Failing = ""
+	if err != nil {
+		r.status.Failing = err.Error()
+	}
+	r.o.Health.RolledOut(r.status.InForce != nil, r.status.Failing)
+	return err
+}
+
+// sync takes all stages: sets and chains are ready before the proxy decides by the
+// snapshot, a pod's exact names are resolved before it is isolated and intercepted, and
+// nothing is denied before that. Resolvers that cannot be served delay no pod's
+// isolation: the last ones are intercepted meanwhile.
+func (r *Rollout) sync(ctx context.Context, snap *policy.Snapshot) error {
+	unserved := r.o.Stages.Attach(ctx, r.status.State)
+	if err := r.o.Stages.Prepare(ctx, snap); err != nil {
+		return errors.Join(unserved, err)
+	}
+	if !snap.SameButPeers(r.published) { // else its prepared answers would be void
+		r.o.Stages.Publish(snap)
+		r.published = snap
+	}
+	r.warm(ctx, snap)
+	return errors.Join(unserved, r.commit(ctx, snap))
+}
+
+// warm has the exact names resolved that are new to pods in a snapshot. The names of a
+// pod that is isolated already delay nothing.
+func (r *Rollout) warm(ctx context.Context, snap *policy.Snapshot) {
+	if r.status.InForce == nil && r.began.IsZero() {
+		r.began = time.Now()
+	}
+	until := time.Now().Add(WarmTime)
+	if r.status.InForce == nil {
+		until = r.began.Add(WarmTime) // all wait for the first, and not longer for later ones
+	}
+	r.warmUps.sweep(func(p policy.PodRef) bool { return snap.Isolates(p) && !r.status.InForce.Isolates(p) })
+	for _, v := range snap.Views {
+		switch before := r.status.InForce.ViewOf(v.Pod.PodRef); {
+		case !v.Enforced || before == v:
+		case before != nil && before.Enforced:
+			if names := without(v.ExactNames(), before.ExactNames()); len(names) > 0 {
+				r.warmUps.background(ctx, v, names, until)
+			}
+		case len(v.ExactNames()) > 0:
+			r.warmUps.begin(ctx, v, until)
+		}
+	}
+}
+
+// without returns those of names that are not among known; both are sorted.
+func without(names, known []fqdn.Name) []fqdn.Name {
+	return slices.DeleteFunc(slices.Clone(names), func(n fqdn.Name) bool {
+		_, there := slices.BinarySearch(known, n)
+		return there
+	})
+}
+
+// commit brings what is prepared into force, except for pods whose names are not resolved.
+// The first snapshot waits for all names: the rules of an agent that was there before are
+// in force until then.
+func (r *Rollout) commit(ctx context.Context, snap *policy.Snapshot) error {
+	waiting := r.warmUps.waiting(snap)
+	if r.status.InForce == nil && len(waiting) > 0 {
+		return nil
+	}
+	part := snap.Defer(r.status.InForce, waiting)
+	nothing := part != snap && r.status.Failing == "" && part.SameButPeers(r.status.InForce) && slices.Equal(part.PeerSets, r.status.InForce.PeerSets)
+	if nothing { // for any pod but those that wait
+		return r.o.Stages.Settle(ctx)
+	}
+	inForce, err := r.o.Stages.Commit(ctx, waiting)
+	if err != nil {
+		return err
+	}
+	if r.logged != snap && !snap.SameButPeers(r.logged) { // peers change all day
+		r.o.Log.Info("policies in force", "snapshot", snap.Number, "selected", len(snap.Views), "waiting", len(waiting), "problems", len(r.status.Problems))
+	}
+	r.logged = snap
+	r.mu.Lock()
+	if r.status.InForce == nil {
+		close(r.first)
+	}
+	r.status.InForce, r.status.Waiting = inForce, 0
+	for _, v := range snap.Views {
+		if v.Enforced && !inForce.Isolates(v.Pod.PodRef) {
+			r.status.Waiting++
+		}
+	}
+	r.mu.Unlock()
+	return r.o.Stages.Settle(ctx)
+}

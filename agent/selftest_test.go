@@ -1,0 +1,80 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"net/netip"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/policy"
+)
+
+// TestPathTests: each selected pod is tested once, a failure is said after the
+// second in a row, a pod that is not selected any more is forgotten.
+func TestPathTests(t *testing.T) {
+	now := time.Unix(0, 0)
+	a, b := policy.PodRef{Namespace: "shop", Name: "a"}, policy.PodRef{Namespace: "shop", Name: "b"}
+	view := func(ref policy.PodRef, enforced bool) *policy.View {
+		return &policy.View{Pod: policy.Pod{PodRef: ref, IPs: []netip.Addr{netip.MustParseAddr("10.1.0.5")}}, Enforced: enforced}
+	}
+	audit := policy.PodRef{Namespace: "shop", Name: "audit"}
+	views := []*policy.View{view(a, true), view(audit, false), view(b, true)}
+	paths := map[policy.PodRef]enforcer.Path{a: enforcer.PathWorks, b: enforcer.PathBlocked}
+	var asked []policy.PodRef
+	p := newSelfTest(func(_ context.Context, ref policy.PodRef) (enforcer.Path, error) {
+		asked = append(asked, ref)
+		return paths[ref], nil
+	}, func() []*policy.View { return views }, slog.Default())
+	p.now = func() time.Time { return now }
+	round := func(after time.Duration, wantAsked []policy.PodRef, wantFailed map[policy.PodRef]enforcer.Path) {
+		t.Helper()
+		now = now.Add(after)
+		asked = nil
+		for range 5 {
+			p.one(context.Background())
+		}
+		if d := cmp.Diff(wantAsked, asked); d != "" {
+			t.Errorf("tested (-want +got):\n%s", d)
+		}
+		if d := cmp.Diff(wantFailed, p.failed()); d != "" {
+			t.Errorf("failed (-want +got):\n%s", d)
+		}
+	}
+	none := map[policy.PodRef]enforcer.Path{}
+	round(0, []policy.PodRef{a, b}, none)
+	round(testRetry-1, nil, none)
+	round(1, []policy.PodRef{b}, map[policy.PodRef]enforcer.Path{b: enforcer.PathBlocked})
+	paths[b] = enforcer.PathUnseen
+	round(testRetry, []policy.PodRef{b}, none) // another failure starts anew
+	round(testRetry, []policy.PodRef{b}, map[policy.PodRef]enforcer.Path{b: enforcer.PathUnseen})
+	paths[b] = enforcer.PathWorks
+	round(testRetry, []policy.PodRef{b}, none)
+	paths[a] = enforcer.PathBlocked
+	round(testPeriod-1, []policy.PodRef{a}, none)
+	views = views[1:]
+	round(time.Hour, []policy.PodRef{b}, none)
+	if len(p.paths) != 1 {
+		t.Errorf("%d pods are remembered, one is selected", len(p.paths))
+	}
+}
+
+// TestPathTestThatCannotRun is no failure of the path.
+func TestPathTestThatCannotRun(t *testing.T) {
+	ref := policy.PodRef{Namespace: "shop", Name: "a"}
+	p := newSelfTest(func(context.Context, policy.PodRef) (enforcer.Path, error) {
+		return enforcer.PathUntested, errors.New("no mirred")
+	}, func() []*policy.View {
+		return []*policy.View{{Pod: policy.Pod{PodRef: ref, IPs: []netip.Addr{netip.MustParseAddr("10.1.0.5")}}, Enforced: true}}
+	}, slog.Default())
+	p.one(context.Background())
+	p.one(context.Background())
+	if len(p.failed()) != 0 || len(p.paths) != 1 {
+		t.Errorf("failed %v of %v", p.failed(), p.paths)
+	}
+}

@@ -1,0 +1,296 @@
+package denial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/kernel/nflog"
+	"github.com/namegate/namegate/policy"
+)
+
+// TestAThousandAreALineAndACount: the first is told at once, the others when the minute
+// ends, and what goes on is a line a minute.
+func TestAThousandAreALineAndACount(t *testing.T) {
+	w := newWorld(t)
+	for i := range 1000 {
+		w.denied("a", "tcp", "198.51.100.1:443")
+		if i == 0 {
+			w.expect("denied a tcp 198.51.100.1:443 address x1 []")
+		}
+		w.pass(50 * time.Millisecond)
+	}
+	w.expect()
+	if got := w.denials.Recent(ref("a")); len(got) != 1 || got[0].Count != 1000 || !got[0].Time.Equal(start) || !got[0].Last.Equal(w.now.Add(-50*time.Millisecond)) {
+		t.Errorf("lately: %+v", got)
+	}
+	w.pass(start.Add(period - 1).Sub(w.now))
+	w.expect()
+	w.pass(1)
+	if len(w.lines) != 1 {
+		t.Fatalf("%d lines", len(w.lines))
+	}
+	if f := w.lines[0]; !f.Time.Equal(start.Add(50*time.Millisecond)) || !f.Last.Equal(start.Add(999*50*time.Millisecond)) {
+		t.Errorf("counted from %v to %v", f.Time, f.Last)
+	}
+	w.expect("denied a tcp 198.51.100.1:443 address x999 []")
+	w.denied("a", "tcp", "198.51.100.1:443")
+	w.expect() // it goes on
+	w.pass(period)
+	w.expect("denied a tcp 198.51.100.1:443 address x1 []")
+	w.pass(period)
+	w.expect() // it does not
+	w.denied("a", "tcp", "198.51.100.1:443")
+	w.expect("denied a tcp 198.51.100.1:443 address x1 []") // a new one is told at once
+	if got := w.denials.Recent(ref("a")); len(got) != 1 || got[0].Count != 1002 {
+		t.Errorf("lately: %+v", got)
+	}
+}
+
+// TestWhatIsToldApart: each of pod, protocol, destination and port is another flow.
+func TestWhatIsToldApart(t *testing.T) {
+	w := newWorld(t)
+	for range 2 {
+		w.denied("a", "tcp", "198.51.100.1:443")
+		w.denied("a", "udp", "198.51.100.1:443")
+		w.denied("a", "tcp", "198.51.100.1:444")
+		w.denied("a", "tcp", "198.51.100.2:443")
+		w.denied("other", "tcp", "198.51.100.1:443")
+	}
+	w.expect("denied a tcp 198.51.100.1:443 address x1 []", "denied a udp 198.51.100.1:443 address x1 []", "denied a tcp 198.51.100.1:444 address x1 []",
+		"denied a tcp 198.51.100.2:443 address x1 []", "denied other tcp 198.51.100.1:443 address x1 []")
+}
+
+// TestWhatIsSaidFollows: the line of a minute says what is known at its end, and each
+// connection counts by what was known then.
+func TestWhatIsSaidFollows(t *testing.T) {
+	w := newWorld(t)
+	w.denied("a", "tcp", "198.51.100.1:80")
+	w.pass(10 * time.Second)
+	w.opened("a", "web.example.org", "198.51.100.1", time.Hour)
+	w.denied("a", "tcp", "198.51.100.1:80")
+	w.denied("a", "tcp", "198.51.100.1:80")
+	w.pass(period)
+	w.expect("denied a tcp 198.51.100.1:80 address x1 []", "denied a tcp 198.51.100.1:80 ports x2 [web.example.org by shop/allow web.example.org]")
+	for _, total := range w.denials.Totals() {
+		want := map[audit.FlowReason]uint64{audit.ReasonAddress: 1, audit.ReasonPorts: 2}[total.Reason]
+		if total.Verdict != audit.Denied {
+			want = 0
+		}
+		if total.Count != want {
+			t.Errorf("%+v, want %d", total, want)
+		}
+	}
+	if n := len(w.denials.Totals()); n != 2*len(reasons) {
+		t.Errorf("%d totals", n)
+	}
+}
+
+// TestANoisyPodLeavesTheOthersTheirs: one that tries every port has its share of flows,
+// what is beyond is counted and said once a minute.
+func TestANoisyPodLeavesTheOthersTheirs(t *testing.T) {
+	w := newWorld(t)
+	var log strings.Builder
+	w.denials.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	for port := range 10 * countedOfPod {
+		w.denied("a", "tcp", fmt.Sprintf("198.51.100.1:%d", 1+port))
+	}
+	w.denied("other", "tcp", "198.51.100.1:443")
+	if len(w.lines) != countedOfPod+1 || text(w.lines[countedOfPod]) != "denied other tcp 198.51.100.1:443 address x1 []" {
+		t.Errorf("%d lines, the last %s", len(w.lines), text(w.lines[len(w.lines)-1]))
+	}
+	if over := w.denials.Over(); over != 9*countedOfPod {
+		t.Errorf("%d are over, want %d", over, 9*countedOfPod)
+	}
+	w.pass(0)
+	w.denied("a", "tcp", "198.51.100.9:9")
+	w.pass(time.Second)
+	if n := strings.Count(log.String(), "can be told apart"); n != 1 || !strings.Contains(log.String(), fmt.Sprintf("counted=%d", 9*countedOfPod)) {
+		t.Errorf("the agent's log:\n%s", log.String())
+	}
+	if got := w.denials.Recent(ref("a")); len(got) != recentOfPod || got[0].Dialled.Port() != countedOfPod {
+		t.Errorf("%d are remembered, the newest to %s", len(got), got[0].Dialled)
+	}
+	w.pass(period)
+	w.lines = nil
+	w.denied("a", "tcp", "198.51.100.9:9")
+	w.expect("denied a tcp 198.51.100.9:9 address x1 []")
+}
+
+// TestAllIsBounded: many noisy pods have no more than all may.
+func TestAllIsBounded(t *testing.T) {
+	var crowd []policy.Pod
+	for i := range 80 {
+		crowd = append(crowd, policy.Pod{
+			PodRef: ref(fmt.Sprint("p", i)), IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 2, 0, byte(i)})}, Labels: map[string]string{"mode": "enforce"},
+		})
+	}
+	w := newWorld(t, crowd...)
+	flood := func(to string) {
+		for port := range 70 {
+			for i := range crowd {
+				p := w.packet(nflog.PrefixDenied, "a", "tcp", fmt.Sprintf("%s:%d", to, 1+port))
+				p.Source = crowd[i].IPs[0]
+				w.denials.take(p)
+			}
+		}
+	}
+	flood("198.51.100.1")
+	if n := len(w.lines); n != countedMost {
+		t.Errorf("%d lines, want %d", n, countedMost)
+	}
+	if over := w.denials.Over(); over != 80*70-countedMost {
+		t.Errorf("%d are over", over)
+	}
+	w.pass(period)
+	flood("198.51.100.2") // other flows, of which those before are the older
+	all := 0
+	for i := range crowd {
+		lately := w.denials.Recent(crowd[i].PodRef)
+		if all += len(lately); !slices.IsSortedFunc(lately, func(a, b audit.Flow) int { return b.Last.Compare(a.Last) }) {
+			t.Errorf("%s: not the newest first", crowd[i].PodRef)
+		}
+	}
+	if all != recentMost || all != w.denials.flows.latelyAll {
+		t.Errorf("%d are remembered, counted as %d", all, w.denials.flows.latelyAll)
+	}
+	w.pass(period)
+	w.pass(period)
+	for range 3 {
+		w.denied("a", "tcp", "198.51.100.1:443")
+	}
+	if all = len(w.denials.flows.counted); all != 1 {
+		t.Errorf("%d are counted after a quiet minute and one", all)
+	}
+}
+
+// TestWaitingIsBounded: more audited packets than can come in their time are counted.
+func TestWaitingIsBounded(t *testing.T) {
+	w := newWorld(t)
+	for port := range waitingMost + 5 {
+		w.denials.take(w.packet(nflog.PrefixAudited, "b", "tcp", fmt.Sprintf("198.51.100.1:%d", 1+port%10)))
+	}
+	if over := w.denials.Over(); over != 5 {
+		t.Errorf("%d are over, want 5", over)
+	}
+	w.pass(settle)
+	if len(w.lines) != 10 || len(w.denials.waiting) != 0 {
+		t.Errorf("%d lines, %d wait", len(w.lines), len(w.denials.waiting))
+	}
+}
+
+// TestFlowsLikeTwin: whatever comes, each connection is in one line, in the totals and
+// in what is remembered, and no flow has two lines within a minute but its first.
+func TestFlowsLikeTwin(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 7))
+	for range 30 {
+		w := newWorld(t)
+		twin, told := map[string]uint64{}, map[string]uint64{}
+		last := map[string]time.Time{}
+		ended := false
+		read := func() {
+			for i := range w.lines {
+				f := &w.lines[i]
+				k := fmt.Sprintf("%s %s", f.Pod.Name, f.Dialled)
+				if told[k] += f.Count; f.Count > 1 && f.Last.Before(f.Time) {
+					t.Fatalf("a line's last is before its first: %+v", f)
+				}
+				if f.Count > 1 && w.now.Sub(last[k]) < period && !ended {
+					t.Fatalf("%s: counts %v after the line before", k, w.now.Sub(last[k]))
+				}
+				last[k] = w.now
+			}
+			w.lines = nil
+		}
+		for range 400 {
+			pod, to := []string{"a", "other"}[r.IntN(2)], fmt.Sprintf("198.51.100.%d:443", r.IntN(4))
+			w.denied(pod, "tcp", to)
+			twin[pod+" "+to]++
+			read()
+			if r.IntN(4) == 0 {
+				w.pass(time.Duration(r.IntN(40)) * time.Second)
+				read()
+			}
+		}
+		ended = true
+		w.denials.end()
+		read()
+		sum := uint64(0)
+		for k, n := range twin {
+			if sum += n; told[k] != n {
+				t.Fatalf("%s: %d are in lines, want %d", k, told[k], n)
+			}
+		}
+		for _, pod := range []string{"a", "other"} {
+			for _, f := range w.denials.Recent(ref(pod)) {
+				if k := fmt.Sprintf("%s %s", pod, f.Dialled); f.Count != twin[k] {
+					t.Fatalf("%s: %d are remembered, want %d", k, f.Count, twin[k])
+				}
+			}
+		}
+		for _, total := range w.denials.Totals() {
+			sum -= total.Count
+		}
+		if sum != 0 {
+			t.Fatalf("the totals lack %d", int64(sum))
+		}
+	}
+}
+
+// TestRun: packets come from the kernel's log, and what was counted is written at the end.
+func TestRun(t *testing.T) {
+	w := newWorld(t)
+	fake := nflog.NewFake()
+	lines := make(chan audit.Flow, 10)
+	w.denials.o.Packets = fake
+	w.denials.o.Log = func(f *audit.Flow) { lines <- *f }
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.denials.Run(ctx) }()
+	for range 3 {
+		fake.Send(w.packet(nflog.PrefixDenied, "a", "tcp", "198.51.100.1:443"))
+	}
+	late := w.packet(nflog.PrefixAudited, "b", "tcp", "198.51.100.1:443")
+	fake.Send(late)
+	if got := text(<-lines); got != "denied a tcp 198.51.100.1:443 address x1 []" {
+		t.Error(got)
+	}
+	for fake.Waiting() > 0 { // Run's goroutine takes them
+		time.Sleep(time.Millisecond)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	close(lines)
+	var rest []string
+	for f := range lines {
+		rest = append(rest, text(f))
+	}
+	want := []string{"would-deny b tcp 198.51.100.1:443 address x1 []", "denied a tcp 198.51.100.1:443 address x2 []"}
+	if strings.Join(rest, "\n") != strings.Join(want, "\n") {
+		t.Errorf("at the end: %q, want %q", rest, want)
+	}
+}
+
+type broken struct{ nflog.Interface }
+
+var errBroken = errors.New("no more")
+
+func (broken) Packets(context.Context, func(nflog.Packet)) error { return errBroken }
+
+func TestRunSaysWhyNothingComes(t *testing.T) {
+	w := newWorld(t)
+	w.denials.o.Packets = broken{}
+	if err := w.denials.Run(context.Background()); !errors.Is(err, errBroken) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,77 @@
+package denial
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/kernel/nflog"
+	"github.com/namegate/namegate/policy"
+)
+
+// looksMost bounds how often is looked for where a connection was led, one look after
+// another: the kernel knows it when its first packet has left.
+const looksMost = 4
+
+// pending is an audited packet that waits to be judged.
+type pending struct {
+	nflog.Packet
+	// reached is where it was led; while that is not known it is what was dialled.
+	reached netip.AddrPort
+	looks   int // for that
+	settled bool
+}
+
+// due takes the audited packets that came until a time from those that wait.
+func (d *Denials) due(until time.Time) []pending {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := 0
+	for n < len(d.waiting) && !d.waiting[n].Time.After(until) {
+		n++
+	}
+	due := slices.Clone(d.waiting[:n])
+	d.waiting = slices.Delete(d.waiting, 0, n)
+	return due
+}
+
+// lookUp looks where connections were led, if that can matter, and returns those that
+// are to be looked for again: they wait on, and are not settled.
+func (d *Denials) lookUp(snap *policy.Snapshot, due []pending, most int) (missing []pending) {
+	for i := range due {
+		p := &due[i]
+		p.reached, p.settled = p.Destination, true
+		if d.o.Reached == nil || p.SourcePort == 0 || !d.matters(snap, p.Packet) {
+			continue
+		}
+		if at, known := d.o.Reached(p.Protocol, netip.AddrPortFrom(p.Source, p.SourcePort), p.Destination); known {
+			p.reached = at
+		} else if p.looks++; p.looks < most {
+			p.settled = false
+			missing = append(missing, *p)
+		}
+	}
+	return missing
+}
+
+// matters tells whether what is really reached can change what is said of a packet.
+func (d *Denials) matters(snap *policy.Snapshot, p nflog.Packet) bool {
+	v := snap.View(p.Source)
+	return v != nil && !v.Enforced && !d.allowed(v, p)
+}
+
+// settled judges packets. The caller holds mu.
+func (d *Denials) settled(snap *policy.Snapshot, due []pending) {
+	for _, p := range due {
+		if p.settled {
+			d.note(snap, p.Packet, p.reached, audit.WouldDeny)
+		}
+	}
+}
+
+// led tells whether a pod may reach where its connection was led: itself, behind its
+// own Service, or a peer of its NetworkPolicies.
+func led(snap *policy.Snapshot, v *policy.View, p nflog.Packet, reached netip.AddrPort) bool {
+	return slices.Contains(v.Pod.IPs, reached.Addr()) || len(snap.PeersAt(v, reached.Addr(), policy.Protocol(p.Protocol), reached.Port())) > 0
+}

@@ -1,0 +1,152 @@
+package denial
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/audit/recent"
+	"github.com/namegate/namegate/kernel/nflog"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+// namesMost bounds the names that a flow tells of.
+const namesMost = 8
+
+// consideredMost bounds the names that are looked at for a flow: an address of many
+// names, open to many pods, is not worth the agent's time.
+const consideredMost = 128
+
+// dnsPort is that of RFC 1035 §4.2.
+const dnsPort = 53
+
+// allowed tells whether a pod that only Audit policies select could open a connection
+// if they were enforced. What its Audit policies allow is what counts.
+func (d *Denials) allowed(v *policy.View, p nflog.Packet) bool {
+	to := p.Destination.Addr()
+	if slices.Contains(v.Pod.IPs, to) {
+		return true
+	}
+	protocol := policy.Protocol(p.Protocol)
+	dns := p.Destination.Port() == dnsPort && (protocol == policy.UDP || protocol == policy.TCP)
+	if dns && d.o.Resolves(p.Destination) {
+		return true
+	}
+	return slices.ContainsFunc(d.o.Memory.Seen(v.Pod.PodRef, to), func(s recent.Sighting) bool {
+		return slices.ContainsFunc(v.Decide(s.Name).Matches, func(m *policy.Match) bool {
+			return m.Ports.Contains(protocol, p.Destination.Port()) && s.OpenAt(m, p.Time)
+		})
+	})
+}
+
+// explain returns the names of a destination and why connections to it are denied.
+func (d *Denials) explain(v *policy.View, at key) ([]audit.FlowName, audit.FlowReason) {
+	addr := at.dialled.Addr()
+	own := names(d.o.Memory.Seen(at.pod, addr), d.o.Granted(at.pod, addr))
+	if len(own) > 0 {
+		return d.matched(v, at, own)
+	}
+	out, _ := d.matched(v, at, names(d.o.Memory.SeenByAnybody(addr), d.o.GrantedToAnybody(addr)))
+	for i := range out {
+		if out[i].Pod == at.pod { // asked a moment ago
+			out[i].Pod = policy.PodRef{}
+		}
+	}
+	if len(out) > 0 {
+		return out, audit.ReasonAnother
+	}
+	return nil, audit.ReasonAddress
+}
+
+// names are sightings and grants as one, each name of a pod once: first those that
+// were grants, whose time of asking nobody knows, then the others, the newest first.
+func names(seen []recent.Sighting, granted []policy.GrantInfo) []recent.Sighting {
+	var out []recent.Sighting
+	add := func(s recent.Sighting) {
+		i := slices.IndexFunc(out, func(o recent.Sighting) bool { return o.Name == s.Name && o.Pod == s.Pod })
+		switch {
+		case i < 0 && len(out) == consideredMost:
+		case i < 0:
+			out = append(out, s)
+		case out[i].Asked.IsZero():
+			// The later answer did not open it.
+			out[i].Asked, out[i].TTL, out[i].Blocked = s.Asked, s.TTL, s.Blocked
+		}
+	}
+	for _, g := range granted {
+		add(recent.Sighting{Pod: g.Pod, Name: g.Name})
+	}
+	for _, s := range seen {
+		add(s)
+	}
+	return out
+}
+
+// matched says of names of the pod's own which match covers them, and why that does
+// not allow the connection.
+func (d *Denials) matched(v *policy.View, at key, seen []recent.Sighting) ([]audit.FlowName, audit.FlowReason) {
+	var out []audit.FlowName
+	covered, open, free := false, false, false
+	for i := range seen {
+		s := &seen[i]
+		n := audit.FlowName{Name: s.Name, Asked: s.Asked}
+		if s.Pod != at.pod {
+			n.Pod = s.Pod
+		}
+		onPort := false
+		n.Match, onPort = cover(v, at, s.Name)
+		covered = covered || n.Match != nil
+		open = open || onPort
+		free = free || onPort && s.Blocked == ""
+		out = append(out, n)
+	}
+	// Those that a match covers say more than others.
+	slices.SortStableFunc(out, func(a, b audit.FlowName) int {
+		switch {
+		case (a.Match != nil) == (b.Match != nil):
+			return 0
+		case a.Match != nil:
+			return -1
+		}
+		return 1
+	})
+	out = out[:min(len(out), namesMost)]
+	switch {
+	case covered && !open:
+		return out, audit.ReasonPorts
+	case free:
+		return out, audit.ReasonExpired
+	case open:
+		return out, audit.ReasonBlocked
+	}
+	return out, audit.ReasonUnmatched
+}
+
+// cover returns the match that covers a name, one on the port dialled if there is any,
+// and whether it is. Audit policies' matches count for what is audited alone.
+func cover(v *policy.View, at key, n fqdn.Name) (best *policy.Match, onPort bool) {
+	if v == nil {
+		return nil, false
+	}
+	for _, m := range v.Decide(n).Matches {
+		if m.Audit && at.verdict == audit.Denied {
+			continue
+		}
+		if m.Ports.Contains(at.protocol, at.dialled.Port()) {
+			return m, true
+		}
+		if best == nil {
+			best = m
+		}
+	}
+	return best, false
+}
+
+// key is what is told apart.
+type key struct {
+	pod      policy.PodRef
+	dialled  netip.AddrPort
+	protocol policy.Protocol
+	verdict  audit.FlowVerdict
+}

@@ -1,0 +1,238 @@
+package audit
+
+import (
+	"encoding/json"
+	"maps"
+	"net/netip"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/audit/audittest"
+	"github.com/namegate/namegate/docs"
+	"github.com/namegate/namegate/policy"
+)
+
+func documentation(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/audit.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// exampleFlow is the denied connection of docs/audit.md.
+func exampleFlow(t testing.TB) *Flow {
+	return &Flow{
+		Time: noon, Last: noon,
+		Pod:     policy.PodRef{Namespace: "shop", Name: "cart-7d9f", UID: "0b6f3c1e-4f1f-4c70-9a37-2f9f2f8a6c11"},
+		Address: netip.MustParseAddr("10.244.1.17"), Workload: "app=cart,tier=front",
+		Verdict: Denied, Protocol: policy.TCP, Dialled: netip.MustParseAddrPort("192.0.2.10:8443"),
+		Names: []FlowName{{Name: name(t, "www.example.org"), Asked: noon.Add(-2 * time.Second),
+			Match: &policy.Match{Policy: "shop/allow-out", Path: "spec.egress[0].matches[1]", Pattern: pattern(t, "*.example.org")}}},
+		Reason: ReasonPorts, Policies: []string{"shop/allow-out"}, Count: 1,
+	}
+}
+
+// documentedLines are those that docs/audit.md shows, in its order.
+func documentedLines(t *testing.T) []string {
+	audited := Record{
+		Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "batch-1"}, Address: netip.MustParseAddr("2001:db8:1::5"),
+		Name: name(t, "other.test"), Type: 28, Class: 1, Verdict: Unmatched, Would: Unmatched,
+		Answers:  []Answer{{Addr: netip.MustParseAddr("2001:db8::6")}},
+		Upstream: netip.MustParseAddrPort("[2001:db8::53]:53"), Latency: 900 * time.Microsecond, TCP: true,
+	}
+	failed := Record{
+		Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "batch-1"}, Address: netip.MustParseAddr("10.244.1.18"),
+		Name: name(t, "api.example.org"), Type: 65, Class: 1, Verdict: Failed, Rcode: 2,
+		Matches: []*policy.Match{{Policy: "shop/watch", Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "api.example.org"), Audit: true}},
+		Latency: 4 * time.Second, Error: "no upstream of zone . answered in 4s",
+	}
+	var lines []string
+	for _, r := range []Record{example(t), audited, failed} {
+		lines = append(lines, string(appendRecord(nil, "node-1", &r)))
+	}
+	again := exampleFlow(t)
+	again.Time, again.Last, again.Count = noon.Add(time.Second), noon.Add(41*time.Second), 2
+	another := &Flow{Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "batch-1"}, Address: netip.MustParseAddr("2001:db8:1::5"),
+		Verdict: WouldDeny, Protocol: policy.UDP, Dialled: netip.MustParseAddrPort("[2001:db8::6]:443"),
+		Names:  []FlowName{{Name: name(t, "other.test"), Asked: noon.Add(-time.Minute), Pod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f"}}},
+		Reason: ReasonAnother, Policies: []string{"shop/watch"}, Count: 1}
+	bare := &Flow{Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f"}, Address: netip.MustParseAddr("10.244.1.17"),
+		Verdict: Denied, Protocol: 1, Dialled: netip.MustParseAddrPort("198.51.100.7:0"), Reason: ReasonAddress, Policies: []string{"shop/allow-out", "shop/watch"}, Count: 1}
+	for _, f := range []*Flow{exampleFlow(t), again, another, bare} {
+		lines = append(lines, string(appendFlow(nil, nodeField("node-1"), f)))
+	}
+	return lines
+}
+
+// TestDocumentedLines: each line that docs/audit.md shows is what a record or a flow
+// becomes, and is of the schema.
+func TestDocumentedLines(t *testing.T) {
+	var shown []string
+	for line := range strings.Lines(documentation(t)) {
+		if strings.HasPrefix(line, `{"v":`) {
+			shown = append(shown, line)
+		}
+	}
+	if d := cmp.Diff(documentedLines(t), shown); d != "" {
+		t.Errorf("what lines become (-), and what docs/audit.md shows (+): %s", d)
+	}
+	schema, err := audittest.Strict()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range shown {
+		if err := schema.Line([]byte(line)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// resolve follows a reference inside the schema.
+func resolve(doc, at map[string]any) map[string]any {
+	ref, ok := at["$ref"].(string)
+	if !ok {
+		return at
+	}
+	for _, step := range strings.Split(strings.TrimPrefix(ref, "#/"), "/") {
+		doc = doc[step].(map[string]any)
+	}
+	return doc
+}
+
+// fields are the paths of all fields that a part of the schema has.
+func fields(doc, at map[string]any, path string, into map[string]bool) {
+	at = resolve(doc, at)
+	if properties, ok := at["properties"].(map[string]any); ok {
+		for k, in := range properties {
+			fields(doc, in.(map[string]any), strings.TrimPrefix(path+"."+k, "."), into)
+		}
+		return
+	}
+	if items, ok := at["items"].(map[string]any); ok {
+		fields(doc, items, path+"[]", into)
+		return
+	}
+	into[path] = true
+}
+
+// TestSchemaAndDocumentsAgree: the tables of docs/audit.md have the schema's fields,
+// all of them and no others, and its words.
+func TestSchemaAndDocumentsAgree(t *testing.T) {
+	var doc map[string]any
+	if err := json.Unmarshal([]byte(docs.AuditSchema), &doc); err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
+	first := func(heading string) (rows []string) {
+		_, text, ok := strings.Cut(documentation(t), "\n"+heading+"\n")
+		text, _, _ = strings.Cut(text, "\n#")
+		for _, m := range row.FindAllStringSubmatch(text, -1) {
+			rows = append(rows, m[1])
+		}
+		if !ok || len(rows) == 0 {
+			t.Fatalf("docs/audit.md has no %s", heading)
+		}
+		slices.Sort(rows)
+		return rows
+	}
+	kinds := map[string]map[string]bool{"### Decisions": {}, "### Flows": {}}
+	defs := doc["$defs"].(map[string]any)
+	fields(doc, defs[KindDNS].(map[string]any), "", kinds["### Decisions"])
+	fields(doc, defs[KindFlow].(map[string]any), "", kinds["### Flows"])
+	for heading, has := range kinds {
+		if d := cmp.Diff(slices.Sorted(maps.Keys(has)), first(heading)); d != "" {
+			t.Errorf("the schema (-) and docs/audit.md (+) below %s: %s", heading, d)
+		}
+	}
+	enum := func(kind, field string) (words []string) {
+		for _, w := range resolve(doc, defs[kind].(map[string]any)["properties"].(map[string]any)[field].(map[string]any))["enum"].([]any) {
+			words = append(words, w.(string))
+		}
+		return words
+	}
+	verdicts := append(enum(KindDNS, "verdict"), enum(KindFlow, "verdict")...)
+	if d := cmp.Diff(Verdicts(), verdicts); d != "" {
+		t.Errorf("the verdicts (-) and the schema's (+): %s", d)
+	}
+	slices.Sort(verdicts)
+	if d := cmp.Diff(verdicts, first("## Verdicts")); d != "" {
+		t.Errorf("the schema's verdicts (-) and docs/audit.md's (+): %s", d)
+	}
+	reasons := []string{string(ReasonPorts), string(ReasonExpired), string(ReasonBlocked), string(ReasonUnmatched), string(ReasonAnother), string(ReasonAddress)}
+	if d := cmp.Diff(reasons, enum(KindFlow, "reason")); d != "" {
+		t.Errorf("the reasons (-) and the schema's (+): %s", d)
+	}
+	slices.Sort(reasons)
+	if d := cmp.Diff(reasons, first("## Reasons")); d != "" {
+		t.Errorf("the reasons (-) and docs/audit.md's (+): %s", d)
+	}
+}
+
+// TestSchemaRefuses: what is no line is refused, by the published schema too unless
+// it is a field that may have come later.
+func TestSchemaRefuses(t *testing.T) {
+	strict, err := audittest.Strict()
+	if err != nil {
+		t.Fatal(err)
+	}
+	published, err := audittest.Published()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := documentedLines(t)
+	decision, flow := lines[0], lines[4]
+	for _, c := range []struct {
+		line, old, new string
+		later          bool
+	}{
+		{line: decision, old: `"v":1`, new: `"v":2`},
+		{line: decision, old: `"kind":"dns"`, new: `"kind":"flow"`},
+		{line: decision, old: `"kind":"dns",`, new: ``},
+		{line: decision, old: `"kind":"dns"`, new: `"kind":"tls"`},
+		{line: decision, old: `12:00:00.250000Z","node`, new: `12:00:00.25Z","node`},
+		{line: decision, old: `2026-05-01T12:00:00.250000Z","node`, new: `2026-02-30T12:00:00.250000Z","node`},
+		{line: decision, old: `"verdict":"allowed"`, new: `"verdict":"denied"`},
+		{line: decision, old: `"ip":"10.244.1.17"`, new: `"ip":"10.244.1"`},
+		{line: decision, old: `"granted":true`, new: `"granted":false`},
+		{line: decision, old: `"granted":false`, new: `"granted":true`},
+		{line: decision, old: `"ports":"tcp/443"`, new: `"ports":"443"`},
+		{line: decision, old: `"blocked":"metadata"`, new: `"blocked":"because"`},
+		{line: decision, old: `"upstream":"10.96.0.10:53"`, new: `"upstream":"10.96.0.10"`},
+		{line: decision, old: `"latency_us":1834`, new: `"latency_us":-1`},
+		{line: decision, old: `"pod":{`, new: `"pod":{"node":"x",`, later: true},
+		{line: decision, old: `"rcode"`, new: `"extra":1,"rcode"`, later: true},
+		{line: decision, old: `"match":"*.example.org"`, new: `"match":"*.example.org","index":1`, later: true},
+		{line: flow, old: `"count":2`, new: `"count":1`},
+		{line: flow, old: `"count":2`, new: `"count":0`},
+		{line: flow, old: `,"last":"2026-05-01T12:00:41.250000Z"`, new: ``},
+		{line: flow, old: `"reason":"ports"`, new: `"reason":"address"`},
+		{line: flow, old: `"reason":"ports"`, new: `"reason":"because"`},
+		{line: flow, old: `"port":8443`, new: `"port":0`},
+		{line: flow, old: `"protocol":"tcp"`, new: `"protocol":"any"`},
+		{line: flow, old: `"verdict":"denied"`, new: `"verdict":"allowed"`},
+		{line: flow, old: `"name":"www.example.org"`, new: `"name":""`},
+		{line: flow, old: `"reason"`, new: `"question":{},"reason"`, later: true},
+	} {
+		bad := strings.Replace(c.line, c.old, c.new, 1)
+		if bad == c.line {
+			t.Fatalf("there is no %s in %s", c.old, c.line)
+		}
+		if strict.Line([]byte(bad)) == nil {
+			t.Errorf("%s for %s is taken", c.new, c.old)
+		}
+		if err := published.Line([]byte(bad)); (err == nil) != c.later {
+			t.Errorf("%s for %s: by the published schema %v", c.new, c.old, err)
+		}
+	}
+	if strict.Line([]byte(decision[:100])) == nil {
+		t.Error("half a line is taken")
+	}
+}

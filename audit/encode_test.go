@@ -1,0 +1,208 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+func name(t testing.TB, s string) fqdn.Name {
+	t.Helper()
+	n, err := fqdn.ParseName(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func pattern(t testing.TB, s string) fqdn.Pattern {
+	t.Helper()
+	p, err := fqdn.ParsePattern(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+var noon = time.Date(2026, 5, 1, 12, 0, 0, 250_000_000, time.UTC)
+
+// example is the decision of docs/audit.md's first line.
+func example(t testing.TB) Record {
+	return Record{
+		Time:     noon,
+		Pod:      policy.PodRef{Namespace: "shop", Name: "cart-7d9f", UID: "0b6f3c1e-4f1f-4c70-9a37-2f9f2f8a6c11"},
+		Workload: "app=cart,tier=front",
+		Address:  netip.MustParseAddr("10.244.1.17"),
+		Name:     name(t, "www.example.org"), Type: 1, Class: 1,
+		Verdict: Allowed,
+		Matches: []*policy.Match{{Policy: "shop/allow-out", Path: "spec.egress[0].matches[1]", Pattern: pattern(t, "*.example.org")}},
+		Answers: []Answer{
+			{Addr: netip.MustParseAddr("192.0.2.10"), Openings: []Opened{{Ports: "tcp/443", Until: noon.Add(6 * time.Minute)}}},
+			{Addr: netip.MustParseAddr("169.254.169.254"), Blocked: "metadata"},
+		},
+		Chain:    []fqdn.Name{name(t, "edge.cdn.test")},
+		Upstream: netip.MustParseAddrPort("10.96.0.10:53"),
+		Latency:  1834 * time.Microsecond,
+	}
+}
+
+func appendRecord(b []byte, node string, r *Record) []byte { return appendLine(b, nodeField(node), r) }
+
+func TestEncodedIsJSON(t *testing.T) {
+	r := example(t)
+	r.Name = name(t, `a\.b\"c\\d\000\255.test`)
+	r.Error = "broken \"quotes\"\n\x00\x7f\xff and ü"
+	r.Would = Blocked
+	r.Type, r.Class, r.Rcode = 65280, 7, 22
+	line := appendRecord(nil, "node\t1", &r)
+	if strings.Count(string(line), "\n") != 1 || line[len(line)-1] != '\n' {
+		t.Errorf("not one line: %q", line)
+	}
+	var got struct {
+		V        int
+		Node     string
+		Would    string
+		Question struct{ Name, Type, Class string }
+		Rcode    string
+		Error    string
+		Answers  []struct {
+			Address, Blocked string
+			Granted          bool
+			Grants           []struct {
+				Ports string
+				Until time.Time
+			}
+		}
+	}
+	if err := json.Unmarshal(line, &got); err != nil {
+		t.Fatalf("%v in %s", err, line)
+	}
+	if got.V != Version || got.Node != "node\t1" || got.Would != "blocked" || got.Question.Name != `a\.b\"c\\d\000\255.test` ||
+		got.Question.Type != "TYPE65280" || got.Question.Class != "CLASS7" || got.Rcode != "BADTRUNC" {
+		t.Errorf("read back %+v", got)
+	}
+	if got.Error != "broken \"quotes\"\n\x00\x7f\ufffd and ü" {
+		t.Errorf("error %q", got.Error)
+	}
+	if len(got.Answers) != 2 || !got.Answers[0].Granted || got.Answers[1].Granted || got.Answers[1].Blocked != "metadata" {
+		t.Errorf("answers %+v", got.Answers)
+	}
+	if d := cmp.Diff(noon.Add(6*time.Minute), got.Answers[0].Grants[0].Until); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestStringsLikeEncodingJSON: the standard library reads every string back.
+func TestStringsLikeEncodingJSON(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 5000 {
+		b := make([]byte, r.IntN(12))
+		for i := range b {
+			b[i] = byte(r.IntN(256))
+		}
+		var got string
+		if err := json.Unmarshal(appendString(nil, string(b)), &got); err != nil {
+			t.Fatalf("%q: %v", b, err)
+		}
+		if want := strings.ToValidUTF8(string(b), "\ufffd"); utf8.Valid(b) && got != want {
+			t.Fatalf("%q became %q", b, got)
+		}
+	}
+}
+
+// TestPlainWords: eight bytes at a time say what one at a time do, for each byte
+// at each place among any others.
+func TestPlainWords(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	for c := range 256 {
+		for at := range 8 {
+			b, plain := []byte("plain ok"), isPlain(byte(c))
+			b[at] = byte(c)
+			if plainWord(wordAt(string(b), 0)) != plain {
+				t.Fatalf("%q: plain is not %v", b, plain)
+			}
+			for i := range b {
+				b[i] = byte(r.IntN(256))
+			}
+			b[at], plain = byte(c), true
+			for _, one := range b {
+				plain = plain && isPlain(one)
+			}
+			if plainWord(wordAt(string(b), 0)) != plain {
+				t.Fatalf("%q: plain is not %v", b, plain)
+			}
+		}
+	}
+	for n := range 40 {
+		for at := range n {
+			b := bytes.Repeat([]byte("a"), n)
+			if b[at] = '"'; allPlain(string(b)) {
+				t.Fatalf("the mark at %d of %d is overlooked", at, n)
+			}
+		}
+		if !allPlain(strings.Repeat("~ ", n)) {
+			t.Fatalf("%d plain characters are not", 2*n)
+		}
+	}
+}
+
+func TestEncodingTakesNoMemory(t *testing.T) {
+	r, line := example(t), make([]byte, 0, 1024)
+	for _, p := range []*Prepared{nil, Prepare(&r)} {
+		r.Prepared = p
+		if n := testing.AllocsPerRun(100, func() { line = appendLine(line[:0], `","node":"node-1"`, &r) }); n != 0 {
+			t.Errorf("%v allocations, prepared %v", n, p != nil)
+		}
+	}
+}
+
+func TestVerdictWords(t *testing.T) {
+	want := map[Verdict]string{None: "", Allowed: "allowed", Unmatched: "unmatched", Refused: "refused", Blocked: "blocked", Failed: "failed"}
+	for v, s := range want {
+		if v.String() != s {
+			t.Errorf("%d is %q", v, v)
+		}
+	}
+}
+
+func TestCacheWords(t *testing.T) {
+	for c, s := range map[Cache]string{CacheNone: "", CacheHit: "hit", CacheStale: "stale", CachePrefetch: "prefetch"} {
+		if c.String() != s {
+			t.Errorf("%d is %q", c, c)
+		}
+	}
+}
+
+// TestTimesLikeFormat: the time by hand is what the standard library writes.
+func TestTimesLikeFormat(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	check := func(at time.Time) {
+		if got, want := string(appendTime(nil, at)), at.UTC().Format(layout); got != want {
+			t.Fatalf("%v is %q, want %q", at, got, want)
+		}
+	}
+	for range 20000 {
+		at := time.Unix(r.Int64N(6e11)-2e11, r.Int64N(1e9)) // from before year 0 to beyond 9999
+		check(at)
+		check(at.In(time.FixedZone("east", 5*3600+45*60)))
+	}
+	for day := range 4 * 366 * 100 {
+		check(time.Unix(int64(day)*86400, 0))
+	}
+	for _, year := range []int{-1, 0, 1, 1969, 1970, 2000, 2024, 2100, 9999, 10000} {
+		for _, month := range []time.Month{1, 2, 3, 12} {
+			check(time.Date(year, month, 28, 23, 59, 59, 999_999_999, time.UTC))
+			check(time.Date(year, month+1, 0, 0, 0, 0, 999, time.UTC))
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package audit
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+// FlowVerdict is what became of connections.
+type FlowVerdict uint8
+
+// The verdicts of flows that are logged.
+const (
+	Denied    FlowVerdict = iota // an enforcing policy selects the pod, and nothing allows them
+	WouldDeny                    // only Audit policies select the pod: they passed
+)
+
+// String returns the verdict as it stands in the log.
+func (v FlowVerdict) String() string {
+	if v == WouldDeny {
+		return "would-deny"
+	}
+	return "denied"
+}
+
+// FlowReason is why connections are denied, as far as the agent can tell.
+type FlowReason string
+
+// The reasons, in the order in which the first that holds is given.
+const (
+	// ReasonPorts: a match covers a name of the address, and none this port.
+	ReasonPorts FlowReason = "ports"
+	// ReasonExpired: a match covers a name of the address on this port, and the pod
+	// did not ask for it again in time.
+	ReasonExpired FlowReason = "expired"
+	// ReasonBlocked: a match covers a name of the address, and the guard against
+	// rebinding took the address out of its answer.
+	ReasonBlocked FlowReason = "blocked"
+	// ReasonUnmatched: nothing matches any name of the address.
+	ReasonUnmatched FlowReason = "unmatched"
+	// ReasonAnother: the pod never asked for a name of the address; another pod did.
+	ReasonAnother FlowReason = "another"
+	// ReasonAddress: nobody here ever resolved the address: it was dialled as such.
+	ReasonAddress FlowReason = "address"
+)
+
+// Flow is alike connections of one pod that were denied, or would be.
+type Flow struct {
+	Time    time.Time // of the first
+	Last    time.Time // of the last; equal to Time for one
+	Pod     policy.PodRef
+	Address netip.Addr // the pod's
+	// Workload is the pod's, as of policy.View.
+	Workload string
+	Verdict  FlowVerdict
+	// Protocol is the IP protocol's number; 1 and 58 are ICMP's.
+	Protocol policy.Protocol
+	// Dialled is the destination before any translation. The port is 0 for protocols
+	// that have none.
+	Dialled netip.AddrPort
+	// Names are those that a match covers first, then the newest; none where Reason is
+	// ReasonAddress.
+	Names  []FlowName
+	Reason FlowReason
+	// Policies are those that select the pod, "namespace/name".
+	Policies []string
+	// Count is how many there were that the kernel handed over.
+	Count uint64
+}
+
+// FlowName is a name whose answer held the address.
+type FlowName struct {
+	Name fqdn.Name
+	// Asked is zero where it is not known, as of what was open: the kernel knows until
+	// when, not since when.
+	Asked time.Time
+	// Pod is who asked, where another pod did; the zero PodRef for the pod itself.
+	Pod policy.PodRef
+	// Match is the match that covers the name, nil for none.
+	Match *policy.Match
+}

@@ -1,0 +1,200 @@
+package recent
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+const (
+	// sightingsMost bounds the addresses that are remembered, of all pods.
+	sightingsMost = 8192
+	// sightingsOfPod bounds those of one pod, so that none pushes out the others'.
+	sightingsOfPod = 2048
+	// namesOfAddress bounds the names of one address of a pod.
+	namesOfAddress = 8
+	// decisionsOfPod bounds the names whose decision is remembered of a pod.
+	decisionsOfPod = 64
+	// podsMost bounds the pods of which decisions are remembered.
+	podsMost = 256
+)
+
+// Memory is what answers told pods lately that opened nothing for them. What did open
+// something the kernel's mirror knows, and it is not kept twice. All methods may be
+// called from any goroutine.
+type Memory struct {
+	mu      sync.Mutex
+	seen    *simplelru.LRU[place, []Sighting] // the newest first
+	pods    map[policy.PodRef]*simplelru.LRU[netip.Addr, struct{}]
+	decided *simplelru.LRU[policy.PodRef, *simplelru.LRU[fqdn.Name, Decision]]
+}
+
+// place is an address as one pod sees it.
+type place struct {
+	pod  policy.PodRef
+	addr netip.Addr
+}
+
+// Decision is what a pod's last question for a name came to, if not all of its
+// answer was granted.
+type Decision struct {
+	Name    fqdn.Name
+	Type    uint16
+	Asked   time.Time
+	Verdict audit.Verdict
+	// Would is the verdict if the Audit policies were enforced, None where they
+	// change nothing.
+	Would audit.Verdict
+	Rcode int
+	Error string // why the verdict is failed
+	// Answers are the addresses that the pod was told or would have been.
+	Answers []netip.Addr
+}
+
+// NewMemory returns one that has seen nothing.
+func NewMemory() *Memory {
+	m := &Memory{pods: map[policy.PodRef]*simplelru.LRU[netip.Addr, struct{}]{}}
+	// The only error is for a size that is not positive.
+	m.seen, _ = simplelru.NewLRU(sightingsMost, m.forget)
+	m.decided, _ = simplelru.NewLRU[policy.PodRef, *simplelru.LRU[fqdn.Name, Decision]](podsMost, nil)
+	return m
+}
+
+// Write takes what it needs of a decision, as one of the proxy's logs. A record of
+// what was prepared, which was seen before, or whose answers were all granted costs
+// nearly nothing.
+func (m *Memory) Write(r audit.Record) { m.Note(&r) }
+
+// Note is Write of a record that need not be copied. It keeps nothing of it but texts.
+func (m *Memory) Note(r *audit.Record) {
+	if r.Prepared != nil || r.Verdict == audit.Allowed && allGranted(r.Answers) {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.decide(r)
+	name := r.Name
+	if r.Via != "" {
+		name = r.Via // what matches cover
+	}
+	for i := range r.Answers {
+		if a := &r.Answers[i]; len(a.Openings) == 0 {
+			m.see(Sighting{Pod: r.Pod, Name: name, Address: a.Addr.Unmap(), Asked: r.Time, TTL: a.TTL, Blocked: a.Blocked})
+		}
+	}
+}
+
+func allGranted(answers []audit.Answer) bool {
+	for i := range answers {
+		if len(answers[i].Openings) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Remember takes in what was a grant and is none any more, since no policy allows its
+// name: whoever was told the address may still use it.
+func (m *Memory) Remember(g policy.GrantInfo) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.see(Sighting{Pod: g.Pod, Name: g.Name, Address: g.Addr, until: g.Until})
+}
+
+// see takes one sighting in. The caller holds mu.
+func (m *Memory) see(s Sighting) {
+	at := place{s.Pod, s.Address}
+	names, _ := m.seen.Get(at)
+	// Readers have the slice: it is never changed.
+	all := append(make([]Sighting, 0, len(names)+1), s)
+	for i := range names {
+		switch o := &names[i]; {
+		case o.Name == s.Name:
+			all[0] = s.after(o)
+		case len(all) < namesOfAddress:
+			all = append(all, *o)
+		}
+	}
+	own := m.pods[s.Pod]
+	if own == nil {
+		own, _ = simplelru.NewLRU[netip.Addr, struct{}](sightingsOfPod, nil)
+		m.pods[s.Pod] = own
+	}
+	if !own.Contains(s.Address) && own.Len() == sightingsOfPod {
+		if oldest, _, ok := own.GetOldest(); ok {
+			m.seen.Remove(place{s.Pod, oldest})
+		}
+		m.pods[s.Pod] = own // forget drops an empty one
+	}
+	own.Add(s.Address, struct{}{})
+	m.seen.Add(at, all)
+}
+
+// forget is called with what the memory of all pods lets go.
+func (m *Memory) forget(at place, _ []Sighting) {
+	own := m.pods[at.pod]
+	if own == nil {
+		return
+	}
+	if own.Remove(at.addr); own.Len() == 0 {
+		delete(m.pods, at.pod)
+	}
+}
+
+// decide takes the decision in. The caller holds mu.
+func (m *Memory) decide(r *audit.Record) {
+	of, ok := m.decided.Get(r.Pod)
+	if !ok {
+		of, _ = simplelru.NewLRU[fqdn.Name, Decision](decisionsOfPod, nil)
+		m.decided.Add(r.Pod, of)
+	}
+	d := Decision{Name: r.Name, Type: r.Type, Asked: r.Time, Verdict: r.Verdict, Would: r.Would, Rcode: r.Rcode, Error: r.Error}
+	if len(r.Answers) > 0 {
+		d.Answers = make([]netip.Addr, len(r.Answers))
+		for i := range r.Answers {
+			d.Answers[i] = r.Answers[i].Addr
+		}
+	}
+	of.Add(r.Name, d)
+}
+
+// Seen returns under which names a pod was told an address, the newest first.
+func (m *Memory) Seen(pod policy.PodRef, addr netip.Addr) []Sighting {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	names, _ := m.seen.Peek(place{pod, addr})
+	return slices.Clone(names)
+}
+
+// SeenByAnybody is Seen of every pod.
+func (m *Memory) SeenByAnybody(addr netip.Addr) []Sighting {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []Sighting
+	for pod := range m.pods {
+		names, _ := m.seen.Peek(place{pod, addr})
+		out = append(out, names...)
+	}
+	slices.SortFunc(out, newestFirst)
+	return out
+}
+
+func newestFirst(a, b Sighting) int { return b.Asked.Compare(a.Asked) }
+
+// Asked returns what a pod's last question for a name came to. Of those whose answer
+// was granted it knows nothing.
+func (m *Memory) Asked(pod policy.PodRef, name fqdn.Name) (Decision, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	of, ok := m.decided.Peek(pod)
+	if !ok {
+		return Decision{}, false
+	}
+	return of.Peek(name)
+}

@@ -1,0 +1,176 @@
+package recent
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+var start = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+func ref(name string) policy.PodRef {
+	return policy.PodRef{Namespace: "shop", Name: name, UID: "uid-" + name}
+}
+
+func name(s string) fqdn.Name {
+	n, err := fqdn.ParseName(s)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func addr(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}) }
+
+// record is a decision about one address.
+func record(pod, n string, v audit.Verdict, at time.Time, answers ...audit.Answer) audit.Record {
+	return audit.Record{Time: at, Pod: ref(pod), Name: name(n), Type: 1, Verdict: v, Answers: answers}
+}
+
+// TestWhatIsRemembered: what opened nothing, and what was decided about it.
+func TestWhatIsRemembered(t *testing.T) {
+	open := []audit.Opened{{Ports: "tcp/443"}}
+	for _, c := range []struct {
+		what    string
+		r       audit.Record
+		seen    string // the name under which 198.18.0.1 was, "" for none
+		decided bool
+	}{
+		{"unmatched", record("a", "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(1)}), "x.test", true},
+		{"granted", record("a", "x.test", audit.Allowed, start, audit.Answer{Addr: addr(1), Openings: open}), "", false},
+		{"allowed without an address", record("a", "x.test", audit.Allowed, start), "", false},
+		{"one of two granted", record("a", "x.test", audit.Allowed, start, audit.Answer{Addr: addr(2), Openings: open}, audit.Answer{Addr: addr(1), Blocked: "node"}), "x.test", true},
+		{"blocked", record("a", "x.test", audit.Blocked, start, audit.Answer{Addr: addr(1), Blocked: "node"}), "x.test", true},
+		{"refused", record("a", "x.test", audit.Refused, start), "", true},
+		{"the kernel did not take it", record("a", "x.test", audit.Failed, start, audit.Answer{Addr: addr(1)}), "x.test", true},
+		{"written within IPv6", record("a", "x.test", audit.Unmatched, start, audit.Answer{Addr: netip.AddrFrom16(addr(1).As16())}), "x.test", true},
+		{"another pod's", record("b", "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(1)}), "", false},
+		{"by way of an allowed name", audit.Record{
+			Time: start, Pod: ref("a"), Name: name("x.test"), Via: name("service.test"), Verdict: audit.Unmatched, Answers: []audit.Answer{{Addr: addr(1)}},
+		}, "service.test", true},
+		{"prepared", audit.Record{Time: start, Verdict: audit.Unmatched, Prepared: audit.Prepare(&audit.Record{})}, "", false},
+	} {
+		m := NewMemory()
+		m.Write(c.r)
+		seen := m.Seen(ref("a"), addr(1))
+		if c.seen == "" && len(seen) > 0 || c.seen != "" && (len(seen) != 1 || seen[0].Name != name(c.seen) || !seen[0].Asked.Equal(start)) {
+			t.Errorf("%s: seen %+v", c.what, seen)
+		}
+		d, decided := m.Asked(ref("a"), name("x.test"))
+		if decided != c.decided || decided && (d.Verdict != c.r.Verdict || !d.Asked.Equal(start) || len(d.Answers) != len(c.r.Answers)) {
+			t.Errorf("%s: decided %v, %+v", c.what, decided, d)
+		}
+	}
+}
+
+func TestTheNewestNameFirst(t *testing.T) {
+	m := NewMemory()
+	for i := range namesOfAddress + 3 {
+		m.Write(record("a", fmt.Sprintf("n%d.test", i), audit.Unmatched, start.Add(time.Duration(i)), audit.Answer{Addr: addr(1), TTL: uint32(i)}))
+	}
+	m.Write(record("a", "n8.test", audit.Unmatched, start.Add(time.Hour), audit.Answer{Addr: addr(1), Blocked: "pod"}))
+	seen := m.Seen(ref("a"), addr(1))
+	if len(seen) != namesOfAddress || seen[0].Name != name("n8.test") || seen[0].Blocked != "pod" || seen[1].Name != name("n10.test") || seen[1].TTL != 10 {
+		t.Errorf("%+v", seen)
+	}
+	m.Write(record("b", "late.test", audit.Unmatched, start.Add(2*time.Hour), audit.Answer{Addr: addr(1)}))
+	if all := m.SeenByAnybody(addr(1)); len(all) != namesOfAddress+1 || all[0].Pod != ref("b") || all[1].Name != name("n8.test") {
+		t.Errorf("%+v", all)
+	}
+	if other := m.SeenByAnybody(addr(2)); len(other) != 0 {
+		t.Errorf("%+v", other)
+	}
+}
+
+// TestMemoryLikeTwin: of each pod the addresses that it was told last are kept.
+func TestMemoryLikeTwin(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 9))
+	m := NewMemory()
+	var order []place // the newest last
+	pods := []string{"a", "b", "c"}
+	for range 30000 {
+		p := place{ref(pods[min(r.IntN(6), 2)]), addr(r.IntN(3000))}
+		m.Write(audit.Record{Time: start, Pod: p.pod, Name: name("x.test"), Verdict: audit.Unmatched, Answers: []audit.Answer{{Addr: p.addr}}})
+		order = append(order, p)
+	}
+	kept, ofPod := map[place]bool{}, map[policy.PodRef]int{}
+	for _, p := range slices.Backward(order) {
+		if !kept[p] && ofPod[p.pod] < sightingsOfPod {
+			kept[p] = true
+			ofPod[p.pod]++
+		}
+	}
+	for _, pod := range pods {
+		for i := range 3000 {
+			p := place{ref(pod), addr(i)}
+			if got := len(m.Seen(p.pod, p.addr)) > 0; got != kept[p] {
+				t.Fatalf("%s %s is remembered: %v", pod, p.addr, got)
+			}
+		}
+	}
+	if n := m.seen.Len(); n != len(kept) || n != 3*sightingsOfPod {
+		t.Errorf("%d are remembered, want %d", n, len(kept))
+	}
+}
+
+// TestOnePodForgetsItsOwn: who resolves without end pushes out none of another's.
+func TestOnePodForgetsItsOwn(t *testing.T) {
+	m := NewMemory()
+	m.Write(record("a", "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(1)}))
+	for i := range 3 * sightingsMost {
+		m.Write(record("b", "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(i)}))
+		m.Write(record("b", fmt.Sprintf("n%d.test", i), audit.Refused, start))
+	}
+	if len(m.Seen(ref("a"), addr(1))) != 1 {
+		t.Error("a's address is forgotten")
+	}
+	if _, ok := m.Asked(ref("a"), name("x.test")); !ok {
+		t.Error("a's decision is forgotten")
+	}
+	if _, ok := m.Asked(ref("b"), name("n1.test")); ok {
+		t.Error("b's first decision is still known")
+	}
+	if len(m.Seen(ref("b"), addr(3*sightingsMost-1))) != 1 || m.seen.Len() != 1+sightingsOfPod {
+		t.Errorf("%d are remembered", m.seen.Len())
+	}
+	// Pods that are gone leave nothing behind.
+	for i := range 2 * sightingsMost {
+		m.Write(record(fmt.Sprint("p", i), "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(1)}))
+	}
+	if len(m.pods) != sightingsMost || m.seen.Len() != sightingsMost || m.decided.Len() != podsMost {
+		t.Errorf("%d pods, %d addresses, decisions of %d", len(m.pods), m.seen.Len(), m.decided.Len())
+	}
+}
+
+// TestGrantedCostsNothing: the records that a busy node makes are not kept.
+func TestGrantedCostsNothing(t *testing.T) {
+	m := NewMemory()
+	prepared := audit.Record{Prepared: audit.Prepare(&audit.Record{})}
+	granted := record("a", "x.test", audit.Allowed, start, audit.Answer{Addr: addr(1), Openings: []audit.Opened{{Ports: "any"}}})
+	if n := testing.AllocsPerRun(100, func() { m.Note(&prepared); m.Note(&granted) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkNote(b *testing.B) {
+	prepared := audit.Record{Prepared: audit.Prepare(&audit.Record{})}
+	for name, r := range map[string]audit.Record{
+		"prepared":  prepared,
+		"granted":   record("a", "x.test", audit.Allowed, start, audit.Answer{Addr: addr(1), Openings: []audit.Opened{{Ports: "any"}}}),
+		"unmatched": record("a", "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(1)}),
+	} {
+		b.Run(name, func(b *testing.B) {
+			m := NewMemory()
+			for b.Loop() {
+				m.Note(&r)
+			}
+		})
+	}
+}

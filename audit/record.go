@@ -1,0 +1,117 @@
+// Package audit is the decision log: one JSON line for each DNS decision and for
+// alike connections that were denied, to the standard output or to a file that it
+// rotates by size, and to whoever follows it.
+package audit
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+// Verdict is what a decision came to.
+type Verdict uint8
+
+// The verdicts of DNS.
+const (
+	None      Verdict = iota // no decision: nothing is logged
+	Allowed                  // a match covers the name: its addresses were granted
+	Unmatched                // nothing matches: answered, nothing granted
+	Refused                  // nothing matches, and the policy withholds the answer
+	Blocked                  // allowed, but the guard left no address of the answer
+	Failed                   // no honest answer in time, or the kernel did not take the grant
+)
+
+// String returns the verdict as it stands in the log, "" for None.
+func (v Verdict) String() string {
+	switch v {
+	case Allowed:
+		return "allowed"
+	case Unmatched:
+		return "unmatched"
+	case Refused:
+		return "refused"
+	case Blocked:
+		return "blocked"
+	case Failed:
+		return "failed"
+	}
+	return ""
+}
+
+// Cache is how the answer was found.
+type Cache uint8
+
+// The ways to an answer.
+const (
+	CacheNone     Cache = iota // an upstream was asked, or nobody was
+	CacheHit                   // in the cache
+	CacheStale                 // in the cache, beyond its TTL, since no upstream answers
+	CachePrefetch              // in the cache, and the question had it fetched anew ahead of its end
+)
+
+// String returns how the answer was found as it stands in the log, "" for CacheNone.
+func (c Cache) String() string {
+	switch c {
+	case CacheHit:
+		return "hit"
+	case CacheStale:
+		return "stale"
+	case CachePrefetch:
+		return "prefetch"
+	}
+	return ""
+}
+
+// Record is one decision. It is a value: a Log has read it when Write returns.
+type Record struct {
+	Time time.Time // when the question arrived
+	Pod  policy.PodRef
+	// Workload is the pod's, as of policy.View.
+	Workload string
+	Address  netip.Addr // the pod's, that asked
+	Name     fqdn.Name
+	Type     uint16 // of the question, RFC 1035 §3.2.3
+	Class    uint16 // RFC 1035 §3.2.5
+	Verdict  Verdict
+	// Would is the verdict if the Audit policies were enforced, None where they
+	// change nothing.
+	Would Verdict
+	Cache Cache
+	TCP   bool
+	// Via is the allowed name whose answer pointed at this question (SRV, MX, SVCB,
+	// HTTPS); "" if the question needed no such answer.
+	Via fqdn.Name
+	// Matches are those that decided; Audit policies' ones only with Would.
+	Matches []*policy.Match
+	Answers []Answer
+	// Chain are the CNAME targets from the question to the addresses.
+	Chain    []fqdn.Name
+	Rcode    int            // of the reply, 0 to 23
+	Upstream netip.AddrPort // invalid if none was asked
+	Latency  time.Duration
+	Error    string // why the verdict is failed
+	// Prepared, unless nil, is what Prepare made of this record or of one that
+	// differs only in Time, Address, Cache, TCP and Latency. The line is the same,
+	// but only these fields are read, and it costs less.
+	Prepared *Prepared
+}
+
+// Answer is one address that the upstream's answer held.
+type Answer struct {
+	Addr netip.Addr
+	// TTL is what the answer said, in seconds. It does not stand in the line.
+	TTL uint32
+	// Openings are what was granted; none if the address was not.
+	Openings []Opened
+	// Blocked is the guard's reason, "" if it had none.
+	Blocked string
+}
+
+// Opened is one port set that was opened, and until when.
+type Opened struct {
+	Ports policy.PortSet
+	Until time.Time
+}

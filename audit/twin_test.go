@@ -1,0 +1,282 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/audit/audittest"
+	"github.com/namegate/namegate/policy"
+)
+
+// named is a type, class or response code: its name, or RFC 3597's kind and number.
+func named[N uint16 | int](names map[N]string, kind string, n N) string {
+	if s, ok := names[n]; ok {
+		return s
+	}
+	return fmt.Sprintf("%s%d", kind, n)
+}
+
+// lineOf is the encoder's twin: it fills the reader's structure.
+func lineOf(node string, r Record) Line {
+	l := Line{V: Version, Kind: KindDNS, Time: r.Time, Node: node, Verdict: r.Verdict.String(), Would: r.Would.String(),
+		Pod:      LinePod{r.Pod.Namespace, r.Pod.Name, r.Pod.UID, r.Workload, r.Address.String()},
+		Question: &LineQuestion{r.Name.String(), named(dns.TypeToString, "TYPE", r.Type), named(dns.ClassToString, "CLASS", r.Class)},
+		Rcode:    named(dns.RcodeToString, "RCODE", r.Rcode), Cache: r.Cache.String(), LatencyUS: r.Latency.Microseconds(),
+		Protocol: "udp", Error: r.Error}
+	if r.TCP {
+		l.Protocol = "tcp"
+	}
+	if r.Via != "" {
+		l.Via = r.Via.String()
+	}
+	for _, m := range r.Matches {
+		l.Matches = append(l.Matches, LineMatch{m.Policy, m.Path, m.Pattern.String(), m.Audit})
+	}
+	for _, a := range r.Answers {
+		in := LineAnswer{Address: a.Addr.String(), Granted: len(a.Openings) > 0, Blocked: a.Blocked}
+		for _, o := range a.Openings {
+			in.Grants = append(in.Grants, LineGrant{string(o.Ports), o.Until})
+		}
+		l.Answers = append(l.Answers, in)
+	}
+	for _, n := range r.Chain {
+		l.Chain = append(l.Chain, n.String())
+	}
+	if r.Upstream.IsValid() {
+		l.Upstream = r.Upstream.String()
+	}
+	return l
+}
+
+// flowLineOf is lineOf for flows.
+func flowLineOf(node string, f *Flow) Line {
+	l := Line{V: Version, Kind: KindFlow, Time: f.Time, Node: node, Verdict: f.Verdict.String(),
+		Pod:         LinePod{f.Pod.Namespace, f.Pod.Name, f.Pod.UID, f.Workload, f.Address.String()},
+		Protocol:    map[policy.Protocol]string{6: "tcp", 17: "udp", 132: "sctp", 1: "icmp", 58: "ipv6-icmp"}[f.Protocol],
+		Destination: &LineDestination{f.Dialled.Addr().String(), f.Dialled.Port()},
+		Reason:      f.Reason, Policies: f.Policies, Count: f.Count}
+	if l.Protocol == "" {
+		l.Protocol = fmt.Sprint(uint8(f.Protocol))
+	}
+	if f.Count > 1 {
+		l.Last = f.Last
+	}
+	for _, n := range f.Names {
+		name := LineName{Name: n.Name.String(), Asked: n.Asked}
+		if n.Pod != (policy.PodRef{}) {
+			name.Pod = n.Pod.Namespace + "/" + n.Pod.Name
+		}
+		if m := n.Match; m != nil {
+			name.Match = &LineMatch{m.Policy, m.Path, m.Pattern.String(), m.Audit}
+		}
+		l.Names = append(l.Names, name)
+	}
+	return l
+}
+
+func randomRecord(t testing.TB, r *rand.Rand) Record {
+	some := func() bool { return r.IntN(2) == 0 }
+	addr := func() netip.Addr {
+		if some() {
+			return netip.AddrFrom4([4]byte{192, 0, 2, byte(r.Uint32())})
+		}
+		return netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 15: byte(r.Uint32())})
+	}
+	rec := Record{
+		Time: noon.Add(time.Duration(r.IntN(1e9)) * time.Microsecond),
+		Pod:  policy.PodRef{Namespace: "shop", Name: fmt.Sprintf("pod-%d", r.IntN(99))}, Address: addr(),
+		Name: name(t, fmt.Sprintf(`w%d.x\.y.test`, r.IntN(99))), Type: uint16(r.IntN(300)), Class: uint16(r.IntN(5)),
+		Verdict: Verdict(1 + r.IntN(5)), Would: Verdict(r.IntN(5)), Rcode: r.IntN(24),
+		Cache: Cache(r.IntN(4)), Latency: time.Duration(r.IntN(1e9)), TCP: some(),
+	}
+	if some() {
+		rec.Rcode, rec.Class, rec.Type = 0, 1, 1+27*uint16(r.IntN(2)) // the frequent ones
+	}
+	if some() {
+		rec.Via = name(t, `_https._tcp."y.test`)
+	}
+	if some() {
+		rec.Pod.UID = "uid-1"
+	}
+	if some() {
+		rec.Workload = `app=web,note="odd"`
+	}
+	if some() {
+		rec.Upstream = netip.AddrPortFrom(addr(), 53)
+	}
+	if some() {
+		rec.Error = "it \"broke\"\tagain"
+	}
+	for range r.IntN(3) {
+		rec.Matches = append(rec.Matches, &policy.Match{Policy: "shop/p", Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "**.y.test"), Audit: some()})
+		rec.Chain = append(rec.Chain, name(t, "edge.cdn.test"))
+		a := Answer{Addr: addr()}
+		for range r.IntN(3) {
+			a.Openings = append(a.Openings, Opened{"tcp/443,udp/53", noon.Add(time.Duration(r.IntN(1e6)) * time.Millisecond)})
+		}
+		if len(a.Openings) == 0 {
+			a.Blocked = "loopback"
+		}
+		rec.Answers = append(rec.Answers, a)
+	}
+	return rec
+}
+
+func randomFlow(t testing.TB, r *rand.Rand) *Flow {
+	some := func() bool { return r.IntN(2) == 0 }
+	addr := func() netip.Addr {
+		if some() {
+			return netip.AddrFrom4([4]byte{198, 51, 100, byte(r.Uint32())})
+		}
+		return netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 15: byte(r.Uint32())})
+	}
+	moment := func() time.Time { return noon.Add(time.Duration(r.IntN(1e9)) * time.Microsecond) }
+	f := &Flow{Time: moment(), Pod: policy.PodRef{Namespace: "shop", Name: fmt.Sprintf("pod-%d", r.IntN(99))}, Address: addr(),
+		Verdict: FlowVerdict(r.IntN(2)), Protocol: policy.Protocol(r.IntN(256)), Dialled: netip.AddrPortFrom(addr(), uint16(r.IntN(3)*443)),
+		Reason: ReasonAddress, Count: 1}
+	if some() {
+		f.Protocol = []policy.Protocol{policy.TCP, policy.UDP, policy.SCTP, protocolICMP, protocolICMP6}[r.IntN(5)]
+	}
+	if some() {
+		f.Pod.UID, f.Workload = "uid-1", "app=web"
+	}
+	if some() {
+		f.Count, f.Last = 2+r.Uint64N(1e6), moment()
+	}
+	for range r.IntN(3) {
+		n := FlowName{Name: name(t, fmt.Sprintf(`w%d."x\.y.test`, r.IntN(99))), Asked: moment()}
+		if r.IntN(4) == 0 {
+			n.Asked = time.Time{}
+		}
+		if some() {
+			n.Pod = policy.PodRef{Namespace: "shop", Name: "other", UID: "uid-2"}
+		}
+		if some() {
+			n.Match = &policy.Match{Policy: "shop/p", Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "**.y.test"), Audit: some()}
+		}
+		f.Names, f.Reason = append(f.Names, n), []FlowReason{ReasonPorts, ReasonExpired, ReasonBlocked, ReasonUnmatched, ReasonAnother}[r.IntN(5)]
+		f.Policies = append(f.Policies, fmt.Sprintf("shop/p-%d", r.IntN(9)))
+	}
+	return f
+}
+
+// TestEncodeLikeItsTwin: strict reading of random lines gives every field back, and
+// each line is of the published schema.
+func TestEncodeLikeItsTwin(t *testing.T) {
+	schema, err := audittest.Strict()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(9, 10))
+	for i := range 3000 {
+		var text []byte
+		var want Line
+		if i%2 == 0 {
+			rec := randomRecord(t, r)
+			text, want = appendRecord(nil, "node-1", &rec), lineOf("node-1", rec)
+		} else {
+			f := randomFlow(t, r)
+			text, want = appendFlow(nil, nodeField("node-1"), f), flowLineOf("node-1", f)
+		}
+		var got Line
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&got); err != nil {
+			t.Fatalf("%v in %s", err, text)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("%s\n%s", text, diff)
+		}
+		if err := schema.Line(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestRotationLosesNoLine: while many goroutines write and the file rotates, what
+// was written is in the files, line by line, once each and in order.
+func TestRotationLosesNoLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	const keep = 200
+	l, err := Open(Options{Node: "node-1", Path: path, Size: 4096, Keep: keep, Queue: 10000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const writers, each = 4, 250
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			rec := example(t)
+			for i := range each {
+				rec.Pod.Name = fmt.Sprintf("writer-%d", w)
+				rec.Latency = time.Duration(i) * time.Microsecond
+				l.Write(rec)
+				if i%50 == 0 {
+					l.Reopen()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	closeLog(t, l)
+	if l.Dropped() != 0 || l.Written() != writers*each {
+		t.Fatalf("written %d, dropped %d", l.Written(), l.Dropped())
+	}
+	next := map[string]time.Duration{}
+	files := 0
+	for i := keep; i >= 0; i-- {
+		p := path
+		if i > 0 {
+			p = fmt.Sprintf("%s.%d", path, i)
+		}
+		text, err := os.ReadFile(p)
+		if err != nil {
+			continue
+		}
+		files++
+		for row := range bytes.Lines(text) {
+			var got Line
+			if err := json.Unmarshal(row, &got); err != nil {
+				t.Fatalf("%s: %v in %q", p, err, row)
+			}
+			if time.Duration(got.LatencyUS) != next[got.Pod.Name] {
+				t.Fatalf("%s: line %d of %s comes after %d", p, got.LatencyUS, got.Pod.Name, next[got.Pod.Name]-1)
+			}
+			next[got.Pod.Name]++
+		}
+	}
+	for w := range writers {
+		if n := next[fmt.Sprintf("writer-%d", w)]; n != each {
+			t.Errorf("writer %d: %d lines", w, n)
+		}
+	}
+	if files < 2 {
+		t.Errorf("%d files: it did not rotate", files)
+	}
+}
+
+func FuzzString(f *testing.F) {
+	f.Add("plain")
+	f.Add("\x00\"\\\x7f\xff\u2028")
+	f.Fuzz(func(t *testing.T, s string) {
+		var got string
+		text := appendString(nil, s)
+		if err := json.Unmarshal(text, &got); err != nil {
+			t.Fatalf("%q became %s: %v", s, text, err)
+		}
+		if bytes.ContainsAny(text, "\n\r") {
+			t.Fatalf("%q breaks the line", s)
+		}
+	})
+}

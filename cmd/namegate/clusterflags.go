@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"github.com/namegate/namegate/agent"
+	"github.com/namegate/namegate/status/companion"
+)
+
+// clusterFlags are those that only an agent of a cluster has.
+type clusterFlags struct {
+	agent.Cluster
+	companionPorts string
+}
+
+func (f *clusterFlags) add(fl *pflag.FlagSet) {
+	fl.StringVar(&f.Kubeconfig, "kubeconfig", "", "how to reach the API server (default: as a pod of the cluster)")
+	fl.StringVar(&f.Namespace, "namespace", "", "the namespace that Namegate is installed in")
+	fl.StringVar(&f.PodName, "pod-name", "", "this agent's pod")
+	fl.StringVar(&f.DaemonSet, "daemonset", "", "the agents' DaemonSet: without it, or off its nodes, the agent removes its rules when it ends")
+	fl.BoolVar(&f.Companion, "companion", false, "write NetworkPolicies that open the endpoint where another NetworkPolicy limits egress")
+	fl.StringVar(&f.companionPorts, "companion-ports", string(companion.PortsAlways),
+		"whose companions open the ports of their policies' rules as well: Never, Asked (of policies with the annotation "+companion.Annotation+") or Always")
+	fl.BoolVar(&f.ClearTaint, "clear-taint", false, "take the taint namegate.io/agent-not-ready from this node when the agent is ready")
+}
+
+// options checks the flags that a cluster's agent cannot do without, and returns them.
+func (f *clusterFlags) options(node string, console []netip.AddrPort) (*agent.Cluster, error) {
+	c := f.Cluster
+	c.CompanionPorts, c.ConsoleAddrs = companion.Ports(f.companionPorts), console
+	if err := c.CompanionPorts.Check(); err != nil {
+		return nil, fmt.Errorf("--companion-ports: %w", err)
+	}
+	for flag, value := range map[string]string{"--node-name": node, "--namespace": c.Namespace, "--pod-name": c.PodName, "--daemonset": c.DaemonSet} {
+		if value == "" {
+			return nil, fmt.Errorf("--source kube needs %s; set it from the pod's fields as the chart does", flag)
+		}
+	}
+	return &c, nil
+}
+
+// listenFlags say where an agent listens for people of the cluster.
+type listenFlags struct{ addresses []string }
+
+func (f *listenFlags) add(fl *pflag.FlagSet) {
+	fl.StringSliceVar(&f.addresses, "console-addr", nil, "ADDRESS:PORT at which kubectl namegate is answered, may be repeated (default: none)")
+}
+
+// parse returns what --console-addr says; addresses are without a cluster's users
+// worth nothing.
+func (f *listenFlags) parse(inCluster bool) (out []netip.AddrPort, err error) {
+	for _, text := range f.addresses {
+		host, port, err := net.SplitHostPort(text)
+		var a netip.Addr
+		var n uint64
+		if err == nil {
+			a, err = netip.ParseAddr(host)
+		}
+		if err == nil {
+			n, err = strconv.ParseUint(port, 10, 16)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--console-addr %q is not an address and a port; write for example 192.0.2.1:9954 or [2001:db8::1]:9954", text)
+		}
+		out = append(out, netip.AddrPortFrom(a, uint16(n)))
+	}
+	if len(out) > 0 && !inCluster {
+		return nil, fmt.Errorf("--console-addr needs --source kube: without a cluster nobody knows who asks; the socket is there for root")
+	}
+	return out, nil
+}

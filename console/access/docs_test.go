@@ -1,0 +1,69 @@
+package access
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestDocumentedRefusals: what the document says that commands say, they say.
+func TestDocumentedRefusals(t *testing.T) {
+	text, err := os.ReadFile("../../docs/kubectl.md")
+	must(t, err)
+	var sources strings.Builder
+	for _, dir := range []string{".", "..", "../../cmd/namegate"} {
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		must(t, err)
+		for _, f := range files {
+			if strings.HasSuffix(f, "_test.go") {
+				continue
+			}
+			source, err := os.ReadFile(f)
+			must(t, err)
+			sources.Write(source)
+		}
+	}
+	_, table, found := strings.Cut(string(text), "\n## Troubleshooting\n")
+	if !found {
+		t.Fatal("the document has no such section")
+	}
+	said := 0
+	for line := range strings.Lines(table) {
+		if !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		for _, quoted := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(strings.Split(line, "|")[1], -1) {
+			said++
+			for _, part := range strings.Split(quoted[1], "…") {
+				if !strings.Contains(sources.String(), strings.TrimSpace(part)) {
+					t.Errorf("nothing says %q", part)
+				}
+			}
+		}
+	}
+	if said < 10 {
+		t.Errorf("%d texts are documented", said)
+	}
+}
+
+// TestDocumentedBounds: the numbers of the documents are those of the code.
+func TestDocumentedBounds(t *testing.T) {
+	for file, want := range map[string][]string{
+		"../../docs/kubectl.md":  {"128 connections, 16 of one address", "takes 20 of one address a second", "5 new callers of one address and 10 of all a second", "counts for 10 s", "port 9954", "`namegate-console-0` to\n`namegate-console-f`"},
+		"../../docs/security.md": {"5 new callers of one address (an IPv6 /64) and 10 of all a second", "128 connections and 16 of one address, 5 s for handshake and header, 64 KiB of header, 30 s for a piece", "20 connections of one address a second, and 60 of all"},
+	} {
+		text, err := os.ReadFile(file)
+		must(t, err)
+		for _, w := range want {
+			if !strings.Contains(string(text), w) {
+				t.Errorf("%s does not say %q", file, w)
+			}
+		}
+	}
+	if connectionsMost != 128 || connectionsOfOne != 16 || reviewsPerSecond != 5 || allPerSecond != 10 || connectionRate.perSecond != 20 || allConnectionRate.perSecond != 60 || rememberFor.Seconds() != 10 ||
+		headerTime.Seconds() != 5 || headerBytes != 64<<10 || writeTime.Seconds() != 30 || leaseCount != 16 {
+		t.Error("the documents have other numbers than the code; change them and this test")
+	}
+}

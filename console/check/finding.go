@@ -1,0 +1,132 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// Severity is how bad a finding is.
+type Severity string
+
+// Error is what does not work as it is written; Warning what works, and is hardly meant.
+const (
+	Error   Severity = "error"
+	Warning Severity = "warning"
+)
+
+// The reasons of findings, beside those of policy.Problem.
+const (
+	// Unreadable: a document cannot be read, and holds nothing.
+	Unreadable = "Unreadable"
+	// Duplicate: an object, a match or a port stands elsewhere too.
+	Duplicate = "Duplicate"
+	// NoPolicy: there is nothing to check.
+	NoPolicy = "NoPolicy"
+	// SelectsNothing: the policy selects none of the pods that are given.
+	SelectsNothing = "SelectsNothing"
+	// EveryName: a pattern that is every name.
+	EveryName = "EveryName"
+	// PublicSuffix: below the pattern's fixed part anybody can have a name.
+	PublicSuffix = "PublicSuffix"
+	// Apex: a pattern's names, but not the name above them.
+	Apex = "Apex"
+	// ClusterNames: names of the cluster that no policy needs.
+	ClusterNames = "ClusterNames"
+	// NotAsked: nobody asks DNS for such a name.
+	NotAsked = "NotAsked"
+	// ALabel: a label that begins with xn-- and is none.
+	ALabel = "ALabel"
+	// TrailingDot: a dot that says nothing.
+	TrailingDot = "TrailingDot"
+)
+
+// Kind is one kind of finding.
+type Kind struct {
+	Reason   string
+	Severity Severity
+	Means    string
+}
+
+// Kinds returns every kind of finding, in the order of the documents.
+func Kinds() []Kind {
+	return []Kind{
+		{Unreadable, Error, "an invalid document: YAML syntax, an unknown kind or field, a value of the wrong type"},
+		{policy.ReasonInvalid, Error, "a policy or NetworkPolicy has an invalid selector and has no effect"},
+		{policy.ReasonPartiallyInvalid, Error, "a part of a policy or NetworkPolicy is invalid, alone or with the other policies of its pods; an API server rejects most of these"},
+		{Duplicate, Error, "two policies, or two NetworkPolicies, have the same name, so one of them would be lost"},
+		{Unreadable, Warning, "a Pod or Namespace is invalid"},
+		{Duplicate, Warning, "another match or port of the policy covers this match or port"},
+		{SelectsNothing, Warning, "a policy selects none of the pods in the manifests; only if the manifests contain pods"},
+		{policy.ReasonHostNetwork, Warning, "a policy selects a pod on the host network, where it cannot be enforced"},
+		{EveryName, Warning, "a pattern matches every name"},
+		{PublicSuffix, Warning, "a pattern is below a public suffix (`*.com`, `**.co.uk`, `*.s3.amazonaws.com`), where anyone can register a name"},
+		{Apex, Warning, "a pattern opens names below a domain, and no match in the namespace opens the domain itself"},
+		{ClusterNames, Warning, "a pattern opens the whole cluster domain, or a name under the cluster domain cannot be a Service"},
+		{NotAsked, Warning, "DNS is never queried for this name: an address, or a name of one label, to which pods add a search suffix"},
+		{ALabel, Warning, "a label begins with `xn--` and is not a valid A-label"},
+		{TrailingDot, Warning, "a trailing dot, which has no effect"},
+		{NoPolicy, Warning, "the manifests contain no policy"},
+	}
+}
+
+// Finding is one thing that is wrong, or looks so.
+type Finding struct {
+	File     string   `json:"file,omitempty"` // "" where all of them are meant
+	Line     int      `json:"line,omitempty"`
+	Severity Severity `json:"severity"`
+	Reason   string   `json:"reason"`
+	// Object is "policy namespace/name" or the like, "" where none can be told.
+	Object  string `json:"object,omitempty"`
+	Path    string `json:"path,omitempty"` // of the field in the object
+	Message string `json:"message"`        // what is wrong, and what to write instead
+}
+
+// plain returns text that stays in its line and leaves a terminal as it is: some of it
+// is from manifests, and so from whoever wrote them.
+func plain(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsPrint(r) && r != utf8.RuneError {
+			b.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRuneToASCII(r)
+		b.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return b.String()
+}
+
+// String returns the finding as compilers do: "file:line: severity: object: path:
+// message".
+func (f Finding) String() string {
+	at, parts := f.File, []string{}
+	if f.Line > 0 {
+		at = fmt.Sprintf("%s:%d", f.File, f.Line)
+	}
+	for _, part := range []string{at, string(f.Severity), f.Object, f.Path, f.Message} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return plain(strings.Join(parts, ": "))
+}
+
+// sortFindings puts findings in the order of the files as they were given, and of
+// their lines.
+func sortFindings(findings []Finding, files []string) {
+	rank := map[string]int{}
+	for i, file := range files {
+		rank[file] = i
+	}
+	slices.SortStableFunc(findings, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(rank[a.File], rank[b.File]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Path, b.Path),
+			cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.Message, b.Message))
+	})
+}

@@ -1,0 +1,139 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+)
+
+// Options say what the manifests cannot.
+type Options struct {
+	// ClusterDomain is what names of the cluster end in, "cluster.local".
+	ClusterDomain string
+}
+
+// Lint returns what is wrong with the manifests, in the order of files and lines.
+func (m *Manifests) Lint(o Options) []Finding {
+	findings := slices.Clone(m.findings)
+	for i := range m.Policies {
+		p := &m.Policies[i]
+		for _, problem := range compile.Validate(&p.FQDNNetworkPolicy) {
+			findings = append(findings, p.finding(Error, problem.Reason, problem.Path, problem.Message))
+		}
+		findings = append(findings, m.matches(p, o)...)
+	}
+	findings = append(findings, m.selectors()...)
+	findings = append(findings, m.together()...)
+	if len(m.Policies) == 0 && len(findings) == 0 {
+		findings = append(findings, Finding{
+			Severity: Warning, Reason: NoPolicy,
+			Message: fmt.Sprintf("no %s of %s in %s; is this the right path?", v1alpha1.Kind, v1alpha1.GroupVersion(), plural(len(m.Files), "file")),
+		})
+	}
+	sortFindings(findings, m.Files)
+	return findings
+}
+
+// selectors finds policies that select none of the pods, if any are given.
+func (m *Manifests) selectors() []Finding {
+	if len(m.Pods) == 0 {
+		return nil
+	}
+	var findings []Finding
+	for i := range m.Policies {
+		p := &m.Policies[i]
+		selector, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
+		if err != nil {
+			continue // Validate says so
+		}
+		inside, selected := 0, false
+		for j := range m.Pods {
+			if pod := &m.Pods[j]; pod.Namespace == p.Namespace {
+				inside++
+				selected = selected || selector.Matches(labels.Set(pod.Labels))
+			}
+		}
+		switch {
+		case selected:
+		case inside == 0:
+			findings = append(findings, p.finding(Warning, SelectsNothing, "spec.podSelector", fmt.Sprintf(
+				"selects nothing: all pods of these manifests are in other namespaces than %s", p.Namespace)))
+		default:
+			findings = append(findings, p.finding(Warning, SelectsNothing, "spec.podSelector", fmt.Sprintf(
+				"selects no pod: namespace %s has %s in these manifests; compare the labels", p.Namespace, plural(inside, "pod"))))
+		}
+	}
+	return findings
+}
+
+// together finds what policies cannot do together, or for a pod that they select.
+func (m *Manifests) together() []Finding {
+	in := m.input()
+	if len(in.Pods) == 0 {
+		for i := range m.Policies {
+			p := &m.Policies[i]
+			in.Pods = append(in.Pods, policy.Pod{
+				PodRef: policy.PodRef{Namespace: p.Namespace, Name: "with the labels of " + p.Name}, Labels: p.Spec.PodSelector.MatchLabels,
+			})
+		}
+	}
+	alone := map[string]bool{}
+	for i := range in.Policies {
+		for _, problem := range compile.Validate(&in.Policies[i]) {
+			alone[problem.Object+problem.Path+problem.Message] = true
+		}
+	}
+	var findings []Finding
+	for _, problem := range compile.New().Compile(in).Problems {
+		if alone[problem.Object+problem.Path+problem.Message] {
+			continue
+		}
+		for i := range m.NetworkPolicies {
+			if n := &m.NetworkPolicies[i]; problem.Object == "networkpolicy "+n.id() {
+				findings = append(findings, n.finding(problem.Reason, problem.Path, problem.Message))
+			}
+		}
+		for i := range m.Policies {
+			p := &m.Policies[i]
+			switch {
+			case problem.Object == "policy "+p.id():
+				findings = append(findings, p.finding(Error, problem.Reason, problem.Path, problem.Message))
+			case slices.Contains(problem.Policies, p.id()):
+				findings = append(findings, p.finding(Warning, problem.Reason, "spec.podSelector", problem.Object+": "+problem.Message))
+			}
+		}
+	}
+	return findings
+}
+
+// input returns what the manifests hold for a compiler.
+func (m *Manifests) input() compile.Input {
+	in := compile.Input{Policies: make([]v1alpha1.FQDNNetworkPolicy, len(m.Policies)), Pods: make([]policy.Pod, len(m.Pods))}
+	for i := range m.Policies {
+		in.Policies[i] = m.Policies[i].FQDNNetworkPolicy
+	}
+	for i := range m.Pods {
+		in.Pods[i] = m.Pods[i].Pod
+	}
+	for i := range m.NetworkPolicies {
+		in.NetworkPolicies = append(in.NetworkPolicies, m.NetworkPolicies[i].NetworkPolicy)
+	}
+	return in
+}
+
+func plural(n int, what string) string {
+	switch {
+	case n == 1:
+		return "1 " + what
+	case what[len(what)-1] == 'y':
+		what = what[:len(what)-1] + "ie"
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

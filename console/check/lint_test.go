@@ -1,0 +1,213 @@
+package check
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+// TestSameAsAdmission: there is an error exactly if an API server with our schema
+// refuses the manifest.
+func TestSameAsAdmission(t *testing.T) {
+	text, err := os.ReadFile("../../crds/testdata/admission.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs := strings.Split(string(text), "\n---\n")[1:]
+	if len(docs) < 50 {
+		t.Fatalf("%d cases", len(docs))
+	}
+	for _, doc := range docs {
+		var c struct {
+			Name, Manifest string
+			Refused        []string
+		}
+		if err := yaml.UnmarshalStrict([]byte(doc), &c); err != nil {
+			t.Fatal(err)
+		}
+		m := manifests(t, c.Manifest)
+		findings := m.Lint(Options{ClusterDomain: "cluster.local"})
+		if refused := slices.ContainsFunc(findings, func(f Finding) bool { return f.Severity == Error }); refused != (len(c.Refused) > 0) {
+			t.Errorf("%s: findings %v, the API server says %q", c.Name, findings, c.Refused)
+		}
+	}
+}
+
+// TestBoundsOfManyPolicies: what single policies do not show.
+func TestBoundsOfManyPolicies(t *testing.T) {
+	var text strings.Builder
+	for i := range 9 {
+		fmt.Fprintf(&text, "---\napiVersion: namegate.io/v1alpha1\nkind: FQDNNetworkPolicy\nmetadata: {name: p%d, namespace: shop}\n"+
+			"spec:\n  podSelector: {matchLabels: {app: cart}}\n  egress:\n", i)
+		for j := range 32 {
+			fmt.Fprintf(&text, "  - {matches: [{name: n%d.test}], ports: [{port: %d}]}\n", i*32+j, 1+i*32+j)
+		}
+	}
+	want := []string{"stdin:320: error: policy shop/p8: spec.egress[0]: this rule and 31 more of the policy open nothing for pod shop/with the labels of p0: " +
+		"the policies that select it open more than 256 different sets of ports together; give rules the same ports, or a range for several"}
+	if diff := cmp.Diff(want, lint(t, text.String())); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestReadPaths: which files of which folders are read, and what is said of others.
+func TestReadPaths(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a.yaml", "b.yml", "c.json", "D.YAML", ".hidden.yaml", "notes.txt", "sub/e.yaml", ".git/f.yaml"} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("{}\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		paths []string
+		deep  bool
+		want  string
+	}{
+		{[]string{dir}, false, "D.YAML a.yaml b.yml c.json"},
+		{[]string{dir}, true, "D.YAML a.yaml b.yml c.json sub/e.yaml"},
+		{[]string{filepath.Join(dir, "notes.txt"), filepath.Join(dir, ".git")}, false, "notes.txt .git/f.yaml"},
+	} {
+		m, err := Read(c.paths, nil, c.deep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, file := range m.Files {
+			got = append(got, strings.TrimPrefix(file, dir+"/"))
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%v deep %v: %q, want %q", c.paths, c.deep, got, c.want)
+		}
+	}
+	_, err := Read([]string{filepath.Join(dir, "gone")}, nil, false)
+	if err == nil || !strings.Contains(err.Error(), "there is no file or folder "+filepath.Join(dir, "gone")+"; write the path") {
+		t.Error(err)
+	}
+}
+
+// TestLinesOfJSON and of YAML in flow style are those of the fields.
+func TestLinesOfJSON(t *testing.T) {
+	const text = `{"apiVersion": "v1", "kind": "List", "items": [
+	{"apiVersion": "namegate.io/v1alpha1", "kind": "FQDNNetworkPolicy",
+		"metadata": {"name": "p"},
+		"spec": {
+			"podSelector": {},
+			"egress": [
+				{"matches": [
+					{"name": "a.test"},
+					{"name": "b c"}]}]}}]}
+{"kind": 1
+`
+	m := New()
+	if err := m.Add("p.json", []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range m.Lint(Options{ClusterDomain: "cluster.local"}) {
+		got = append(got, fmt.Sprintf("%d %s", f.Line, f.Reason))
+	}
+	if want := []string{"9 PartiallyInvalid", "10 Unreadable"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestCoversTwin: what one pattern is said to cover, it matches.
+func TestCoversTwin(t *testing.T) {
+	texts := []string{"*", "**", "x.io", "a.x.io", "*.x.io", "**.x.io", "a*.x.io", "*.b.x.io", "**.b.x.io", "a.*.x.io", "*a", "*.*.x.io", "**.*.x.io", "*x.io", "evilx.io"}
+	names := []string{"x.io", "a.x.io", "ab.x.io", "b.x.io", "a.b.x.io", "c.a.b.x.io", "evilx.io", "a.evilx.io", "a", "ba", "a.b.c.x.io", "."}
+	parse := func(text string) fqdn.Pattern {
+		p, err := fqdn.ParsePattern(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	said := 0
+	for _, a := range texts {
+		for _, b := range texts {
+			if !covers(parse(a), parse(b)) {
+				continue
+			}
+			said++
+			for _, name := range names {
+				n, err := fqdn.ParseName(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if parse(b).Matches(n) && !parse(a).Matches(n) {
+					t.Errorf("%s is said to cover %s, and does not match %s", a, b, name)
+				}
+			}
+		}
+	}
+	for _, pair := range [][2]string{{"*.x.io", "a.x.io"}, {"*.x.io", "a*.x.io"}, {"**.x.io", "*.x.io"}, {"**.x.io", "a.*.x.io"}, {"*", "**.x.io"}} {
+		if !covers(parse(pair[0]), parse(pair[1])) {
+			t.Errorf("%s is not said to cover %s", pair[0], pair[1])
+		}
+	}
+	if said < 40 {
+		t.Errorf("only %d pairs", said)
+	}
+}
+
+// TestNothingOddInWhatDecodes: the comparison with the types agrees with the decoder.
+func TestNothingOddInWhatDecodes(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 9))
+	values := []string{"x", "7", `"7"`, "{}", "[]", "true", "~", "[x]", "{a: b}", "1.5"}
+	fields := []string{"egress", "enforcement", "denied", "dns", "ttl", "egres", "Denied"}
+	clean, odd := 0, 0
+	for range 600 {
+		text := "apiVersion: namegate.io/v1alpha1\nkind: FQDNNetworkPolicy\nmetadata: {name: p}\nspec:\n  podSelector: {}\n"
+		for _, i := range r.Perm(len(fields))[:1+r.IntN(2)] {
+			text += "  " + fields[i] + ": " + values[r.IntN(len(values))] + "\n"
+		}
+		m := manifests(t, text)
+		if len(m.Policies) == 1 {
+			at := m.Policies[0].place
+			if found := at.oddities(policyType); len(found) > 0 {
+				t.Fatalf("%v in\n%s", found, text)
+			}
+			clean++
+		} else if m.findings[0].Path != "" {
+			odd++
+		}
+	}
+	if clean < 20 || odd < 100 {
+		t.Errorf("%d clean, %d odd", clean, odd)
+	}
+}
+
+// TestKinds: every kind of finding is in the table of cases, and no other.
+func TestKinds(t *testing.T) {
+	_, all := cases(t)
+	found := map[string]bool{}
+	for _, c := range all {
+		m := manifests(t, c.Manifest)
+		for _, f := range m.Lint(Options{ClusterDomain: "cluster.local"}) {
+			found[string(f.Severity)+" "+f.Reason] = true
+		}
+	}
+	for _, k := range Kinds() {
+		key := string(k.Severity) + " " + k.Reason
+		if !found[key] {
+			t.Errorf("no case has the %s", key)
+		}
+		delete(found, key)
+	}
+	if len(found) > 0 {
+		t.Errorf("Kinds does not know %v", found)
+	}
+}

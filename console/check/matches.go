@@ -1,0 +1,248 @@
+package check
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/idna"
+	"golang.org/x/net/publicsuffix"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+// written is one match that can be read.
+type written struct {
+	rule    int
+	path    string // with .name or .pattern
+	raw     string
+	pattern fqdn.Pattern
+	ports   policy.PortSet // of its rule
+}
+
+// read returns the matches of a policy that work.
+func (p *Policy) read() []written {
+	var all []written
+	ports := portsOf(p.Spec.Egress)
+	for i := range p.Spec.Egress {
+		for j := range p.Spec.Egress[i].Matches {
+			m := &p.Spec.Egress[i].Matches[j]
+			if (m.Name == nil) == (m.Pattern == nil) {
+				continue
+			}
+			w := written{rule: i, path: fmt.Sprintf("spec.egress[%d].matches[%d]", i, j), ports: ports[i]}
+			var err error
+			if m.Name != nil {
+				w.path, w.raw = w.path+".name", *m.Name
+				w.pattern, err = fqdn.ParseExact(w.raw)
+			} else {
+				w.path, w.raw = w.path+".pattern", *m.Pattern
+				w.pattern, err = fqdn.ParsePattern(w.raw)
+			}
+			if err == nil {
+				all = append(all, w)
+			}
+		}
+	}
+	return all
+}
+
+// matches finds matches and ports that work and are hardly meant.
+func (m *Manifests) matches(p *Policy, o Options) []Finding {
+	var findings []Finding
+	all := p.read()
+	for i := range all {
+		w := &all[i]
+		warn := func(reason, message string) {
+			if message != "" {
+				findings = append(findings, p.finding(Warning, reason, w.path, message))
+			}
+		}
+		if strings.HasSuffix(w.raw, ".") {
+			warn(TrailingDot, "the last dot says nothing; leave it out")
+		}
+		warn(ALabel, badALabel(w.pattern.String()))
+		if reason, message := tooWide(w.pattern.String(), o.ClusterDomain); reason != "" {
+			warn(reason, message)
+		} else if reason, message := notAsked(w.pattern.String(), o.ClusterDomain); reason != "" {
+			warn(reason, message)
+		} else {
+			warn(Apex, m.apex(p.Namespace, w.pattern.String(), o.ClusterDomain))
+		}
+		warn(Duplicate, duplicate(all, i))
+	}
+	for i := range p.Spec.Egress {
+		for j, message := range duplicatePorts(p.Spec.Egress[i].Ports) {
+			if message != "" {
+				findings = append(findings, p.finding(Warning, Duplicate, fmt.Sprintf("spec.egress[%d].ports[%d]", i, j), message))
+			}
+		}
+	}
+	return findings
+}
+
+// tooWide says what a pattern opens that hardly anybody means.
+func tooWide(text, cluster string) (reason, message string) {
+	if text == "*" || text == "**" {
+		return EveryName, "opens every name that a pod asks for; list the names, or a pattern below a domain"
+	}
+	below, whole := fixed(text)
+	suffix, known := publicsuffix.PublicSuffix(below)
+	switch {
+	case !whole:
+	case below == cluster || below == "svc."+cluster || below == "pod."+cluster:
+		return ClusterNames, "opens every Service or pod of the cluster; write *.NAMESPACE.svc." + cluster + ", or a NetworkPolicy, which goes by pod"
+	case below == suffix && (known || strings.Contains(suffix, ".")): // else it is a guess at a domain of no list
+		return PublicSuffix, fmt.Sprintf("anybody can have a name below %s; write the domain too", below)
+	}
+	return "", ""
+}
+
+// notAsked says why no pod asks for a name.
+func notAsked(text, cluster string) (reason, message string) {
+	_, err := netip.ParseAddr(text)
+	switch labels := strings.Split(text, "."); {
+	case err == nil || strings.Trim(text, "0123456789.*") == "":
+		return NotAsked, "is an address, and nobody asks DNS for that; write a NetworkPolicy with an ipBlock"
+	case len(labels) == 1:
+		return NotAsked, "has one label; pods ask for it with a search suffix, so write the whole name, such as " + labels[0] + ".NAMESPACE.svc." + cluster
+	case inside(text, cluster) && !ofCluster(labels, strings.Count(cluster, ".")+1):
+		return ClusterNames, "names no Service of the cluster; if it is another name with a search suffix, write that name alone"
+	}
+	return "", ""
+}
+
+// inside tells whether a name or pattern is one of the cluster.
+func inside(text, cluster string) bool {
+	return text == cluster || strings.HasSuffix(text, "."+cluster)
+}
+
+// ofCluster tells whether labels, the last of which are the cluster's domain, can name
+// a Service or a pod. Source: https://github.com/kubernetes/dns/blob/master/docs/specification.md.
+func ofCluster(labels []string, domain int) bool {
+	labels = labels[:len(labels)-domain]
+	if len(labels) == 0 {
+		return true
+	}
+	kind := labels[len(labels)-1]
+	if strings.Contains(kind, "*") {
+		return true
+	}
+	service := strings.HasPrefix(labels[0], "_") && len(labels) <= 5 // _port._protocol.service.namespace.svc
+	return (kind == "svc" || kind == "pod") && (len(labels) <= 4 || service)
+}
+
+// badALabel says which label looks like an A-label and is none.
+func badALabel(text string) string {
+	for label := range strings.SplitSeq(text, ".") {
+		if !strings.HasPrefix(label, "xn--") || strings.Contains(label, "*") {
+			continue
+		}
+		unicode, err := idna.Lookup.ToUnicode(label)
+		if err != nil || unicode == label {
+			return fmt.Sprintf("%s is no A-label of any Unicode label; write the Unicode name for once, and this says what to write", label)
+		}
+	}
+	return ""
+}
+
+// apex says that the name above a pattern is not open, and no policy of the namespace
+// opens it.
+func (m *Manifests) apex(namespace, text, cluster string) string {
+	below, whole := fixed(text)
+	if !whole || strings.Count(text, "*.") != 1 || inside(below, cluster) {
+		return ""
+	}
+	name, err := fqdn.ParseName(below)
+	if err != nil {
+		return ""
+	}
+	if slices.ContainsFunc(m.patterns(namespace), func(p fqdn.Pattern) bool { return p.Matches(name) }) {
+		return ""
+	}
+	return fmt.Sprintf("opens names below %s, but not %s itself, and no other match does; write name: %s beside it if that is meant too", below, below, below)
+}
+
+// patterns returns the matches of all policies of a namespace.
+func (m *Manifests) patterns(namespace string) []fqdn.Pattern {
+	if known, done := m.spaces[namespace]; done {
+		return known
+	}
+	var all []fqdn.Pattern
+	for i := range m.Policies {
+		if m.Policies[i].Namespace == namespace {
+			for _, w := range m.Policies[i].read() {
+				all = append(all, w.pattern)
+			}
+		}
+	}
+	m.spaces[namespace] = all
+	return all
+}
+
+// duplicate says which other match of the policy makes one needless. Of two that mean
+// the same the later one is.
+func duplicate(all []written, i int) string {
+	for j := range all {
+		if i == j || !all[j].covers(&all[i]) || j > i && all[i].covers(&all[j]) {
+			continue
+		}
+		path := all[j].path[:strings.LastIndexByte(all[j].path, '.')]
+		if all[j].pattern.String() == all[i].pattern.String() && all[j].ports == all[i].ports {
+			return fmt.Sprintf("stands in %s already; remove one of them", path)
+		}
+		return fmt.Sprintf("%s (%s) covers it on its ports already; remove one of them", path, all[j].pattern)
+	}
+	return ""
+}
+
+func (w *written) covers(o *written) bool {
+	return covers(w.pattern, o.pattern) && coversPorts(w.ports, o.ports)
+}
+
+// duplicatePorts says of each port which other port of the rule makes it needless.
+func duplicatePorts(ports []v1alpha1.Port) []string {
+	if len(ports) > compile.MaxPorts {
+		return nil // Validate says so
+	}
+	single := make([]v1alpha1.EgressRule, len(ports))
+	for i := range ports {
+		single[i].Ports = ports[i : i+1]
+	}
+	sets := portsOf(single)
+	messages := make([]string, len(ports))
+	for i := range sets {
+		for j := range sets {
+			if i != j && sets[i] != "" && coversPorts(sets[j], sets[i]) && (sets[i] != sets[j] || j < i) {
+				messages[i] = fmt.Sprintf("ports[%d] (%s) covers %s already; remove one of them", j, sets[j], sets[i])
+				break
+			}
+		}
+	}
+	return messages
+}
+
+// portsOf returns the port set of each rule, as the compiler reads it; "" for one that
+// opens nothing or is over the bounds.
+func portsOf(rules []v1alpha1.EgressRule) []policy.PortSet {
+	name := "a.test"
+	p := v1alpha1.FQDNNetworkPolicy{}
+	for i := range rules {
+		p.Spec.Egress = append(p.Spec.Egress, v1alpha1.EgressRule{Matches: []v1alpha1.Match{{Name: &name}}, Ports: rules[i].Ports})
+	}
+	pod := policy.Pod{PodRef: policy.PodRef{Name: "a"}}
+	s := compile.New().Compile(compile.Input{Policies: []v1alpha1.FQDNNetworkPolicy{p}, Pods: []policy.Pod{pod}})
+	byPath := map[string]policy.PortSet{}
+	for _, e := range s.ViewOf(pod.PodRef).Entries {
+		byPath[e.Path] = e.Ports
+	}
+	sets := make([]policy.PortSet, len(rules))
+	for i := range sets {
+		sets[i] = byPath[fmt.Sprintf("spec.egress[%d]", i)]
+	}
+	return sets
+}

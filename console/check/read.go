@@ -1,0 +1,240 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/source/manifest"
+)
+
+// Manifests is what files hold together.
+type Manifests struct {
+	Files    []string // in the order in which they were read
+	Policies []Policy
+	// NetworkPolicies are the ordinary ones, which add to what policies allow.
+	NetworkPolicies []NetworkPolicy
+	Pods            []Pod
+	// Skipped counts the objects of other kinds, by "apiVersion kind".
+	Skipped  map[string]int
+	findings []Finding
+	known    map[string]place          // of policies
+	spaces   map[string][]fqdn.Pattern // of policies, by namespace, made when they are asked for
+}
+
+// Policy is a policy and where it stands.
+type Policy struct {
+	v1alpha1.FQDNNetworkPolicy
+	place place
+}
+
+// Pod is a pod, or what makes such pods.
+type Pod struct {
+	policy.Pod
+	// Kind is Pod, or the kind whose template it is.
+	Kind string
+}
+
+// New returns manifests of no file.
+func New() *Manifests {
+	return &Manifests{Skipped: map[string]int{}, known: map[string]place{}, spaces: map[string][]fqdn.Pattern{}}
+}
+
+// maxFile bounds one file, as the source of manifests does.
+const maxFile = 64 << 20
+
+// Read reads files, folders and, for "-", stdin. Of a folder it reads the files
+// *.yaml, *.yml and *.json whose names begin with no dot, and those of folders in it
+// with deep. What is wrong in the files is among what Lint finds; the error is for
+// paths where there is nothing, or that cannot be read.
+func Read(paths []string, stdin io.Reader, deep bool) (*Manifests, error) {
+	m := New()
+	for _, path := range paths {
+		if path == "-" {
+			if err := m.reader("stdin", stdin); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		info, err := os.Stat(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, fmt.Errorf("there is no file or folder %s; write the path of a manifest, of a folder, or - for the standard input", path)
+		case err != nil:
+			return nil, fmt.Errorf("read manifests: %w", err)
+		case info.IsDir():
+			err = m.folder(path, deep)
+		default:
+			err = m.file(path)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *Manifests) folder(path string, deep bool) error {
+	err := filepath.WalkDir(path, func(at string, entry fs.DirEntry, err error) error {
+		switch hidden := at != path && strings.HasPrefix(entry.Name(), "."); {
+		case err != nil:
+			return err
+		case entry.IsDir() && at != path && (hidden || !deep):
+			return fs.SkipDir
+		case entry.IsDir() || hidden:
+			return nil
+		}
+		switch strings.ToLower(filepath.Ext(at)) {
+		case ".yaml", ".yml", ".json":
+			if info, err := os.Stat(at); err == nil && info.IsDir() {
+				return nil // a link to one
+			}
+			return m.file(at)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read folder %s: %w", path, err)
+	}
+	return nil
+}
+
+func (m *Manifests) file(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("read manifests: %w", err)
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	return m.reader(path, f)
+}
+
+func (m *Manifests) reader(name string, r io.Reader) error {
+	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	if err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	if len(text) > maxFile {
+		return fmt.Errorf("%s is over %d bytes; split it", name, maxFile)
+	}
+	return m.Add(name, text)
+}
+
+// Add reads one file's text. Its name says where findings are.
+func (m *Manifests) Add(name string, text []byte) error {
+	parts, err := manifest.Inspect(name, text)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	m.Files = append(m.Files, name)
+	clear(m.spaces)
+	for _, part := range parts {
+		if part.Err != nil {
+			m.find(Finding{File: name, Line: part.Line, Severity: Error, Reason: Unreadable, Message: oneLine(part.Err)})
+			continue
+		}
+		at := newPlace(name, part.Line, part.Text)
+		for i := range part.Objects {
+			at.path = part.Objects[i].Path
+			m.object(at, &part.Objects[i])
+		}
+	}
+	return nil
+}
+
+func (m *Manifests) find(f Finding) { m.findings = append(m.findings, f) }
+
+// object takes one object of a file.
+func (m *Manifests) object(at place, o *manifest.Object) {
+	switch {
+	case o.Err != nil:
+		m.unreadable(at, o)
+	case o.Policy != nil:
+		p := Policy{*o.Policy, at}
+		if first, taken := m.known[p.id()]; taken {
+			m.find(p.finding(Error, Duplicate, "metadata.name", fmt.Sprintf("a policy of that name is in %s:%d; remove or rename one of them", first.file, first.at("metadata.name"))))
+			return
+		}
+		m.known[p.id()] = at
+		m.Policies = append(m.Policies, p)
+	case o.NetworkPolicy != nil:
+		m.networkPolicy(at, o.NetworkPolicy)
+	case o.Pod != nil:
+		m.pod(*o.Pod, "Pod")
+	case o.APIVersion == "v1" && o.Kind == "Namespace":
+	default:
+		if pod, ok := template(o); ok {
+			m.pod(pod, o.Kind)
+			return
+		}
+		m.Skipped[o.APIVersion+" "+o.Kind]++
+	}
+}
+
+// unreadable says what is wrong with an object: in a policy or NetworkPolicy each field
+// that cannot be, else in the decoder's words.
+func (m *Manifests) unreadable(at place, o *manifest.Object) {
+	f := Finding{File: at.file, Line: at.at(""), Severity: Error, Reason: Unreadable, Object: nameOf(o), Message: oneLine(o.Err)}
+	if o.APIVersion == "v1" && o.Kind != "List" {
+		f.Severity = Warning // it is not ours to say what a pod may hold
+	}
+	var odd []oddity
+	switch o.GroupVersionKind() {
+	case v1alpha1.GroupVersion().WithKind(v1alpha1.Kind):
+		odd = at.oddities(policyType)
+	case networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"):
+		odd = at.oddities(networkPolicyType)
+	}
+	for _, each := range odd {
+		f.Path, f.Line, f.Message = each.path, at.at(each.path), each.message
+		m.find(f)
+	}
+	if len(odd) == 0 {
+		m.find(f)
+	}
+}
+
+// oneLine returns the text of an error without line ends.
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
+// nameOf names an object that could not be read, as far as it can be told.
+func nameOf(o *manifest.Object) string {
+	if o.Name == "" || o.Kind == "" {
+		return ""
+	}
+	kind, namespace := strings.ToLower(o.Kind), o.Namespace
+	if o.Kind == v1alpha1.Kind {
+		kind = "policy"
+	}
+	if namespace == "" {
+		namespace = "default"
+	}
+	return kind + " " + namespace + "/" + o.Name
+}
+
+// pod takes a pod, without its addresses: they say nothing of names, and pods of
+// several nodes and times may share them. Its kind tells it from others of its name.
+func (m *Manifests) pod(p policy.Pod, kind string) {
+	p.IPs, p.UID = nil, kind
+	if !slices.ContainsFunc(m.Pods, func(o Pod) bool { return o.PodRef == p.PodRef }) {
+		m.Pods = append(m.Pods, Pod{p, kind})
+	}
+}
+
+func (p *Policy) id() string { return p.Namespace + "/" + p.Name }
+
+// finding returns a finding at a field of the policy.
+func (p *Policy) finding(severity Severity, reason, path, message string) Finding {
+	return Finding{
+		File: p.place.file, Line: p.place.at(path), Severity: severity, Reason: reason, Object: "policy " + p.id(), Path: path, Message: message,
+	}
+}

@@ -1,0 +1,170 @@
+package check
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+func shop(t *testing.T) *Manifests {
+	t.Helper()
+	m, err := Read([]string{"testdata/shop.yaml"}, nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestAsk: each kind of answer, word for word.
+func TestAsk(t *testing.T) {
+	const here = "at testdata/shop.yaml:"
+	for _, c := range []struct{ pod, to, want string }{
+		{"cart", "www.example.org:443", "deployment shop/cart to www.example.org:443/tcp: allowed: shop/allow-out spec.egress[0].matches[0] (www.example.org) " + here + "8"},
+		{"cart", "WWW.Example.org.:443/TCP", "deployment shop/cart to www.example.org:443/tcp: allowed: shop/allow-out spec.egress[0].matches[0] (www.example.org) " + here + "8"},
+		{"cart", "a.cdn.test", "deployment shop/cart to a.cdn.test: allowed: shop/allow-out spec.egress[0].matches[1] (*.cdn.test) " + here + "9, on tcp/443"},
+		{"cart", "ns.example.org:53/udp", "deployment shop/cart to ns.example.org:53/udp: allowed: shop/allow-out spec.egress[1].matches[0] (ns.example.org) " + here + "13"},
+		{"cart", "ns.example.org/icmp", "deployment shop/cart to ns.example.org/icmp: allowed: shop/allow-out spec.egress[1].matches[0] (ns.example.org) " + here + "13, on any"},
+		{"cart", "a.cdn.test:80", "deployment shop/cart to a.cdn.test:80/tcp: denied: shop/allow-out spec.egress[0].matches[1] (*.cdn.test) " + here +
+			"9 covers it, but on tcp/443 alone; to allow it write under spec.egress of shop/allow-out: - {matches: [{name: a.cdn.test}], ports: [{protocol: TCP, port: 80}]}"},
+		{"cart", "a.cdn.test/udp", "deployment shop/cart to a.cdn.test/udp: denied: shop/allow-out spec.egress[0].matches[1] (*.cdn.test) " + here +
+			"9 covers it, but on tcp/443 alone; to allow it write under spec.egress of shop/allow-out: - {matches: [{name: a.cdn.test}], ports: [{protocol: UDP}]}"},
+		{"cart", "evil.test/icmp", "deployment shop/cart to evil.test/icmp: denied: no match of shop/allow-out, shop/watch covers evil.test, and its question gets NXDomain; " +
+			"to allow it write under spec.egress of shop/allow-out: - {matches: [{name: evil.test}]}"},
+		{"cart", "api.example.org:8080", "deployment shop/cart to api.example.org:8080/tcp: denied: shop/watch spec.egress[0].matches[0] (api.example.org) " + here +
+			"24 covers it, but an Audit policy opens nothing; to allow it write under spec.egress of shop/allow-out: - {matches: [{name: api.example.org}], ports: [{protocol: TCP, port: 8080}]}"},
+		{"batch", "api.example.org:8080", "cronjob shop/batch to api.example.org:8080/tcp: allowed: shop/watch spec.egress[0].matches[0] (api.example.org) " + here + "24"},
+		{"batch", "evil.test:443", "cronjob shop/batch to evil.test:443/tcp: would-deny: no match of shop/watch covers evil.test; it passes as long as all of these policies are Audit; " +
+			"to allow it write under spec.egress of shop/watch: - {matches: [{name: evil.test}], ports: [{protocol: TCP, port: 443}]}"},
+		{"free", "evil.test:443", "pod shop/free to evil.test:443/tcp: allowed: no policy selects the pod, so everything is allowed"},
+		{"node", "evil.test:443", "daemonset shop/node to evil.test:443/tcp: allowed: the pod uses the host network, where policies do not hold"},
+	} {
+		m := shop(t)
+		q, err := ParseQuestion(c.to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pods := m.PodsNamed("shop", c.pod)
+		if len(pods) != 1 {
+			t.Fatalf("%d pods %s", len(pods), c.pod)
+		}
+		if got := m.Ask(pods[0], q).String(); got != c.want {
+			t.Errorf("%s to %s:\n says %s\nnot %s", c.pod, c.to, got, c.want)
+		}
+	}
+}
+
+func TestPodWith(t *testing.T) {
+	pod, err := PodWith("shop", "app=cart,tier=front")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, _ := ParseQuestion("www.example.org:443")
+	if got := shop(t).Ask(pod, q).String(); !strings.HasPrefix(got, "a pod of shop with app=cart,tier=front to www.example.org:443/tcp: allowed: shop/allow-out ") {
+		t.Error(got)
+	}
+	if _, err := PodWith("shop", "cart"); err == nil || !strings.Contains(err.Error(), "write KEY=VALUE") {
+		t.Error(err)
+	}
+}
+
+func TestParseQuestion(t *testing.T) {
+	for text, want := range map[string]string{
+		"www.example.org":      "www.example.org",
+		"WWW.example.org.:443": "www.example.org:443/tcp",
+		"example.org:53/UDP":   "example.org:53/udp",
+		"example.org/sctp":     "example.org/sctp",
+		"example.org/icmp":     "example.org/icmp",
+		"":                     `"": nothing is written; write a name such as www.example.org`,
+		"*.example.org":        `"*.example.org": "*.example.org" holds a wildcard; write it under pattern, not under name`,
+		"bücher.example:443":   `"bücher.example:443": "bücher.example" is not ASCII; write xn--bcher-kva.example`,
+		"example.org:0":        `"example.org:0": "0" is no port; write NAME, NAME:PORT or NAME:PORT/PROTOCOL, such as www.example.org:443 or ns.example.org:53/udp`,
+		"example.org:65536":    `"example.org:65536": "65536" is no port; write NAME, NAME:PORT or NAME:PORT/PROTOCOL, such as www.example.org:443 or ns.example.org:53/udp`,
+		"https://example.org":  `"https://example.org": "" is no port; write NAME, NAME:PORT or NAME:PORT/PROTOCOL, such as www.example.org:443 or ns.example.org:53/udp`,
+		"example.org:443/http": `"example.org:443/http": "http" is no protocol of a port; write NAME, NAME:PORT or NAME:PORT/PROTOCOL, such as www.example.org:443 or ns.example.org:53/udp`,
+		"example.org:7/icmp":   `"example.org:7/icmp": "icmp" is no protocol of a port; write NAME, NAME:PORT or NAME:PORT/PROTOCOL, such as www.example.org:443 or ns.example.org:53/udp`,
+		"192.0.2.1":            `"192.0.2.1" is an address, and policies allow names: an address is open once an answer for an allowed name held it; write the name`,
+		"192.0.2.1:443/tcp":    `"192.0.2.1:443/tcp" is an address, and policies allow names: an address is open once an answer for an allowed name held it; write the name`,
+		"[2001:db8::1]:443":    `"[2001:db8::1]:443" is an address, and policies allow names: an address is open once an answer for an allowed name held it; write the name`,
+		"2001:db8::1":          `"2001:db8::1" is an address, and policies allow names: an address is open once an answer for an allowed name held it; write the name`,
+	} {
+		q, err := ParseQuestion(text)
+		got := q.String()
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%q:\n says %s\nnot %s", text, got, want)
+		}
+		if again, err2 := ParseQuestion(got); err == nil && (err2 != nil || again != q) {
+			t.Errorf("%q is read back as %v, %v", got, again, err2)
+		}
+	}
+}
+
+// TestAskTwin: Ask says what the plain reading of the policies does.
+func TestAskTwin(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 1))
+	patterns := []string{"name: a.test", "name: b.a.test", `pattern: "*.test"`, `pattern: "**.test"`, `pattern: "*"`, `pattern: "b*.a.test"`}
+	ports := []string{"", "{port: 443}", "{protocol: UDP, port: 53}", "{protocol: TCP}", "{port: 80, endPort: 90}"}
+	sets := []policy.PortSet{policy.AnyPort, "tcp/443", "udp/53", "tcp", "tcp/80-90"}
+	type rule struct {
+		audit   bool
+		pattern fqdn.Pattern
+		set     policy.PortSet
+	}
+	verdicts := map[string]int{}
+	for range 300 {
+		var text strings.Builder
+		var rules []rule
+		for i := range 1 + r.IntN(3) {
+			audit := r.IntN(3) == 0
+			enforcement := map[bool]string{true: "Audit", false: "Enforce"}[audit]
+			fmt.Fprintf(&text, "---\napiVersion: namegate.io/v1alpha1\nkind: FQDNNetworkPolicy\nmetadata: {name: p%d, namespace: shop}\n"+
+				"spec:\n  podSelector: {}\n  enforcement: %s\n  egress:\n", i, enforcement)
+			rules = append(rules, rule{audit: audit, set: ""})
+			for range 1 + r.IntN(3) {
+				m, p := r.IntN(len(patterns)), r.IntN(len(ports))
+				fmt.Fprintf(&text, "  - {matches: [{%s}], ports: [%s]}\n", patterns[m], ports[p])
+				_, raw, _ := strings.Cut(patterns[m], ": ")
+				parsed, err := fqdn.ParsePattern(strings.Trim(raw, `"`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				rules = append(rules, rule{audit, parsed, sets[p]})
+			}
+		}
+		m := manifests(t, text.String())
+		pod, err := PodWith("shop", "app=cart")
+		if err != nil {
+			t.Fatal(err)
+		}
+		enforced := false
+		for _, rule := range rules {
+			enforced = enforced || !rule.audit
+		}
+		for _, to := range []string{"a.test:443", "b.a.test:53/udp", "a.test", "c.test:85", "x.a.test/icmp", "example.org:443", "b.a.test/udp"} {
+			q, err := ParseQuestion(to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := map[bool]string{true: "denied", false: "would-deny"}[enforced]
+			for _, rule := range rules {
+				if rule.pattern.Matches(q.Name) && q.within(rule.set) && (!enforced || !rule.audit) {
+					want = "allowed"
+				}
+			}
+			got := m.Ask(pod, q)
+			if got.Verdict != want {
+				t.Fatalf("%s: %s, want %s, of\n%s", to, got, want, text.String())
+			}
+			verdicts[want]++
+		}
+	}
+	if len(verdicts) != 3 {
+		t.Errorf("only %v came up", verdicts)
+	}
+}

@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/namegate/namegate/console"
+)
+
+// asking is what the commands have in common: which agents they ask, and how they print
+// the answers.
+type asking struct {
+	reach   reach
+	output  string
+	noColor bool
+}
+
+// add adds the flags.
+func (a *asking) add(cmd *cobra.Command) {
+	a.reach.add(cmd.Flags())
+	cmd.Flags().StringVarP(&a.output, "output", "o", console.FormatTable, strings.Join(console.Formats(), ", "))
+	cmd.Flags().BoolVar(&a.noColor, "no-color", false, "no colours, as where NO_COLOR is set or the output is no terminal")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(console.Formats(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("namespace", a.completeNamespaces)
+}
+
+// printer returns how the command prints.
+func (a *asking) printer(cmd *cobra.Command) (*console.Printer, error) {
+	p := &console.Printer{
+		Out: cmd.OutOrStdout(), Warn: cmd.ErrOrStderr(), Format: a.output, Now: time.Now,
+		Colour: coloured(cmd.OutOrStdout(), a.noColor, os.Getenv),
+	}
+	return p, console.CheckFormat(a.output)
+}
+
+// coloured tells whether words on out may have colours: on a terminal that can show
+// them, unless that is unwanted. Source of NO_COLOR: https://no-color.org.
+func coloured(out io.Writer, unwanted bool, env func(string) string) bool {
+	f, ok := out.(*os.File)
+	return ok && !unwanted && env("NO_COLOR") == "" && env("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+}
+
+// about reads which pod a command is about, "" for all of the scope, and returns
+// whom to ask and what.
+func (a *asking) about(ctx context.Context, pod string) ([]console.Agent, url.Values, error) {
+	scope, err := a.reach.scope()
+	if err != nil {
+		return nil, nil, err
+	}
+	q := url.Values{}
+	if pod != "" {
+		if strings.Contains(pod, "/") && a.reach.namespace == "" {
+			scope = "" // the pod's own
+		}
+		ns, name, err := console.PodName(scope, pod)
+		if err != nil {
+			return nil, nil, &console.Misused{Err: err}
+		}
+		if scope, pod = ns, name; ns != "" {
+			pod = ns + "/" + name
+		}
+		q.Set("pod", pod)
+	}
+	if scope != "" {
+		q.Set("namespace", scope)
+	}
+	agents, err := a.reach.agents(ctx, pod)
+	return agents, q, err
+}
+
+// rows asks for the rows of a pod, or of all in the scope, and prints them.
+func rows[T any](cmd *cobra.Command, a *asking, args []string, path string, print func(*console.Printer, []console.Reply[T], int) error) error {
+	p, err := a.printer(cmd)
+	if err != nil {
+		return err
+	}
+	agents, query, err := a.about(cmd.Context(), firstOf(args))
+	if err != nil {
+		return err
+	}
+	replies, failed, err := console.Gather[T](cmd.Context(), agents, path, query)
+	if err != nil {
+		return err
+	}
+	if err := print(p, replies, len(agents)); err != nil {
+		return err
+	}
+	return p.Failed(failed)
+}
+
+// onePod takes at most one argument, a pod.
+func onePod(_ *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return fmt.Errorf("one POD at most, not %d", len(args))
+	}
+	return nil
+}
+
+// firstOf returns the first argument, "" for none.
+func firstOf(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
+}

@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/namegate/namegate/console"
+)
+
+func auditCommand(a asking) *cobra.Command {
+	var pod, since string
+	var follow bool
+	var f console.AuditFilter
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Show the audit log: what pods asked for, and what was denied to them",
+		Long: `Shows the lines that the agents remember, the newest last, and with -f those that
+come. With -o json they are as docs/audit.md says.`,
+		Example: `  namegate audit -f --pod shop/cart-7d9f
+  namegate audit -n shop --verdict denied,would-deny --since 5m`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := a.printer(cmd)
+			if err != nil {
+				return err
+			}
+			if f.Since, err = beginning(since, time.Now()); err != nil {
+				return &console.Misused{Err: err}
+			}
+			return a.lines(cmd.Context(), &console.Lines{Printer: p, Filter: f, After: time.After}, pod, follow)
+		},
+	}
+	a.add(cmd)
+	fl := cmd.Flags()
+	fl.BoolVarP(&follow, "follow", "f", false, "go on with the lines that come, until Ctrl-C")
+	fl.StringVar(&pod, "pod", "", "only this pod: NAME or NAMESPACE/NAME")
+	fl.StringSliceVar(&f.Verdicts, "verdict", nil, "only these verdicts, such as denied or unmatched,refused")
+	fl.StringSliceVar(&f.Kinds, "kind", nil, "only dns, or only flow")
+	fl.StringVar(&since, "since", "", "only what was seen since: a duration such as 5m, or a time such as 2026-05-01T12:00:00Z")
+	_ = cmd.RegisterFlagCompletionFunc("pod", a.completePod)
+	_ = cmd.RegisterFlagCompletionFunc("verdict", cobra.FixedCompletions(console.Verdicts(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(console.Kinds(), cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// lines shows the log of a pod, or of all of the scope.
+func (a *asking) lines(ctx context.Context, l *console.Lines, pod string, follow bool) error {
+	if err := l.Filter.Check(); err != nil {
+		return &console.Misused{Err: err}
+	}
+	_, query, err := a.about(ctx, pod)
+	if err != nil {
+		return err
+	}
+	l.Filter.Namespace, l.Filter.Pod = query.Get("namespace"), query.Get("pod")
+	l.Agents = func(ctx context.Context) ([]console.Agent, error) {
+		agents, _, err := a.about(ctx, pod)
+		if err == nil && len(agents) == 0 {
+			err = console.Refuse(http.StatusServiceUnavailable, "there is no agent to ask")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("find whom to ask: %w", err)
+		}
+		return agents, nil
+	}
+	return l.Show(ctx, follow)
+}

@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/check"
+)
+
+// checking is one call of `namegate check`.
+type checking struct {
+	pod, labels, namespace string
+	to                     []string
+	output                 string
+	strict, deep           bool
+	o                      check.Options
+	questions              []check.Question
+}
+
+func checkCommand() *cobra.Command {
+	c := &checking{}
+	cmd := &cobra.Command{
+		Use:   "check PATH...",
+		Short: "Check manifests, and whether a pod could reach a name, without a cluster",
+		Long: `Reads manifests from files, folders and the standard input (-), and says what an
+API server or an agent would refuse, what looks like a slip, and with --to whether a
+pod may reach a name. The exit code is 1 if there is an error, or with --strict a
+warning, or if the answer is no.`,
+		Example: `  namegate check deploy/
+  helm template shop | namegate check - --strict
+  namegate check deploy/ --pod shop/cart --to www.example.org:443
+  namegate check deploy/ -n shop --labels app=cart --to ns.example.org:53/udp`,
+		RunE: func(cmd *cobra.Command, paths []string) error { return c.run(cmd, paths) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&c.pod, "pod", "", "the pod that asks, or the workload that makes it: NAME or NAMESPACE/NAME of the manifests")
+	fl.StringVar(&c.labels, "labels", "", "labels of a pod that asks and is not in the manifests, such as app=cart,tier=front")
+	fl.StringVarP(&c.namespace, "namespace", "n", "", "namespace of the pod (default: default)")
+	fl.StringArrayVar(&c.to, "to", nil, "what it is to reach: NAME, NAME:PORT or NAME:PORT/PROTOCOL; may be given more than once")
+	fl.BoolVar(&c.strict, "strict", false, "exit with 1 for warnings too")
+	fl.BoolVarP(&c.deep, "recursive", "R", false, "read the folders in folders too")
+	fl.StringVarP(&c.output, "output", "o", "", "json or yaml; nothing for lines")
+	fl.StringVar(&c.o.ClusterDomain, "cluster-domain", "cluster.local", "what names of the cluster end in")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (c *checking) run(cmd *cobra.Command, paths []string) error {
+	if err := c.prepare(paths); err != nil {
+		return &console.Misused{Err: err}
+	}
+	m, err := check.Read(paths, interruptible(ctxOf(cmd), cmd.InOrStdin()), c.deep)
+	if err != nil {
+		return err
+	}
+	pods, err := c.pods(m)
+	if err != nil {
+		return err
+	}
+	var answers []check.Answer
+	for _, pod := range pods {
+		for _, q := range c.questions {
+			answers = append(answers, m.Ask(pod, q))
+		}
+	}
+	report := m.Report(m.Lint(c.o), answers)
+	if err := report.Write(cmd.OutOrStdout(), c.output); err != nil {
+		return err
+	}
+	if report.Bad(c.strict) || report.Denied() > 0 {
+		return &console.Answered{Code: console.ExitNo}
+	}
+	return nil
+}
+
+// prepare reads the flags.
+func (c *checking) prepare(paths []string) error {
+	asks := c.pod != "" || c.labels != ""
+	switch {
+	case len(paths) == 0:
+		return errors.New("nothing to check; write the path of a manifest, of a folder, or - for the standard input")
+	case c.output != "" && c.output != "json" && c.output != "yaml":
+		return fmt.Errorf("-o %s is not known; write -o json, -o yaml, or leave it out", c.output)
+	case c.pod != "" && c.labels != "":
+		return errors.New("--pod and --labels both say who asks; write one of them")
+	case asks != (len(c.to) > 0):
+		return errors.New("a question has a pod and a destination; write --to with --pod or --labels")
+	}
+	for _, text := range c.to {
+		q, err := check.ParseQuestion(text)
+		if err != nil {
+			return fmt.Errorf("--to: %w", err)
+		}
+		c.questions = append(c.questions, q)
+	}
+	if namespace, name, found := strings.Cut(c.pod, "/"); found {
+		if namespace == "" || name == "" || c.namespace != "" && c.namespace != namespace {
+			return fmt.Errorf("--pod %s: write NAME, or NAMESPACE/NAME without another --namespace", c.pod)
+		}
+		c.namespace, c.pod = namespace, name
+	}
+	if c.namespace == "" {
+		c.namespace = "default"
+	}
+	c.o.ClusterDomain = strings.ToLower(strings.Trim(c.o.ClusterDomain, "."))
+	return nil
+}
+
+// pods returns who asks.
+func (c *checking) pods(m *check.Manifests) ([]check.Pod, error) {
+	if c.labels != "" {
+		pod, err := check.PodWith(c.namespace, c.labels)
+		if err != nil {
+			return nil, &console.Misused{Err: fmt.Errorf("--%w", err)}
+		}
+		return []check.Pod{pod}, nil
+	}
+	if c.pod == "" {
+		return nil, nil
+	}
+	pods := m.PodsNamed(c.namespace, c.pod)
+	if len(pods) == 0 {
+		return nil, console.Refuse(http.StatusNotFound, "no manifest has a pod %s/%s, or a workload that makes it; %s, or its labels with --labels",
+			c.namespace, c.pod, known(m.Pods))
+	}
+	return pods, nil
+}
+
+// known says which pods there are.
+func known(pods []check.Pod) string {
+	const most = 8
+	var names []string
+	for _, p := range pods {
+		names = append(names, p.PodRef.String())
+	}
+	switch {
+	case len(names) == 0:
+		return "add the manifest that has it"
+	case len(names) > most:
+		return "write one of " + strings.Join(names[:most], ", ") + " and others"
+	}
+	return "write one of " + strings.Join(names, ", ")
+}

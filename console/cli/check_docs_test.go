@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/namegate/namegate/console/check"
+	"github.com/namegate/namegate/console/suggest"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the examples of docs/check.md and docs/suggest.md anew")
+
+// shell runs the commands of an example.
+type shell struct {
+	t    *testing.T
+	code int
+}
+
+// run returns what a line of an example prints. It knows this program, cat and echo $?,
+// "> FILE" and "2> /dev/null".
+func (s *shell) run(line string) string {
+	line, quiet := strings.CutSuffix(line, " 2> /dev/null")
+	line, file, toFile := strings.Cut(line, " > ")
+	words := strings.Fields(line)
+	switch words[0] {
+	case "echo":
+		return strconv.Itoa(s.code) + "\n"
+	case "cat":
+		text, err := os.ReadFile(words[1])
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return string(text)
+	case "namegate":
+	default:
+		s.t.Fatalf("the example calls %q", words[0])
+	}
+	var out, errs string
+	s.code, out, errs = called(s.t, "", words[1:]...)
+	if quiet {
+		errs = ""
+	}
+	if !toFile {
+		return errs + out
+	}
+	if err := os.WriteFile(file, []byte(out), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+	return errs
+}
+
+// TestCheckAndSuggestExamples: what the documents show is what happens. Blocks with a file
+// name are the files; in those of the console a line after "$ " is called.
+func TestCheckAndSuggestExamples(t *testing.T) {
+	for _, name := range []string{"check.md", "suggest.md"} {
+		path, err := filepath.Abs(filepath.Join("../../docs", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			sh, calls := &shell{t: t}, 0
+			blocks := strings.Split(string(text), "```")
+			for i := 1; i < len(blocks); i += 2 {
+				info, body, _ := strings.Cut(blocks[i], "\n")
+				if _, file, named := strings.Cut(info, " "); named {
+					if err := os.WriteFile(file, []byte(body), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if info != "console" {
+					continue
+				}
+				var got strings.Builder
+				for line := range strings.Lines(body) {
+					if call, is := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "$ "); is {
+						got.WriteString(line + sh.run(call))
+						calls++
+					}
+				}
+				if *rewrite {
+					blocks[i] = info + "\n" + got.String()
+				} else if diff := cmp.Diff(body, got.String()); diff != "" {
+					t.Error(diff)
+				}
+			}
+			if calls < 3 {
+				t.Errorf("%d calls", calls)
+			}
+			if *rewrite {
+				if err := os.WriteFile(path, []byte(strings.Join(blocks, "```")), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// rowsOf returns the first cells of the table below a heading of a document.
+func rowsOf(t *testing.T, document, heading string) [][]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../../docs", document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(text), "\n## "+heading+"\n")
+	if !found {
+		t.Fatalf("%s has no section %q", document, heading)
+	}
+	rest, _, _ = strings.Cut(rest, "\n## ")
+	var rows [][]string
+	for line := range strings.Lines(rest) {
+		if cells := strings.Split(strings.TrimSpace(line), " | "); strings.HasPrefix(line, "| ") {
+			for i := range cells {
+				cells[i] = strings.Trim(cells[i], "| ")
+			}
+			rows = append(rows, cells)
+		}
+	}
+	return rows[1:]
+}
+
+// TestCheckAndSuggestFlags: the documents' tables of flags are those of the commands, but
+// for the flags that all commands have to say whom to ask.
+func TestCheckAndSuggestFlags(t *testing.T) {
+	shared := pflag.NewFlagSet("", pflag.ContinueOnError)
+	(&reach{}).add(shared)
+	for document, cmd := range map[string]*cobra.Command{"check.md": checkCommand(), "suggest.md": suggestCommand(asking{})} {
+		var want, got []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if shared.Lookup(f.Name) != nil && f.Name != "namespace" {
+				return
+			}
+			text := "`--" + f.Name + "`"
+			if f.Shorthand != "" {
+				text += ", `-" + f.Shorthand + "`"
+			}
+			want = append(want, text)
+		})
+		for _, row := range rowsOf(t, document, "Flags") {
+			got = append(got, row[0])
+		}
+		slices.Sort(want)
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(document, diff)
+		}
+	}
+}
+
+// TestCheckAndSuggestKinds: the documents' tables of what is found and left out are those
+// of the code.
+func TestCheckAndSuggestKinds(t *testing.T) {
+	var want, got []string
+	for _, k := range check.Kinds() {
+		want = append(want, fmt.Sprintf("`%s` %s %s", k.Reason, k.Severity, k.Means))
+	}
+	for _, row := range rowsOf(t, "check.md", "Findings") {
+		got = append(got, strings.Join(row, " "))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	want, got = nil, nil
+	for _, k := range suggest.LeftKinds() {
+		want = append(want, "`"+string(k)+"`")
+	}
+	for _, row := range rowsOf(t, "suggest.md", "What is left out") {
+		got = append(got, row[0])
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if text := fmt.Sprint(rowsOf(t, "suggest.md", "Exit codes")); mostBadLines != 5 || !strings.Contains(text, "could not be asked") {
+		t.Errorf("the first five bad lines are %d; exit codes %s", mostBadLines, text)
+	}
+}

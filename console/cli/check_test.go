@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// called runs a command line as the shell does.
+func called(t *testing.T, stdin string, args ...string) (code int, out, errs string) {
+	t.Helper()
+	var o, e strings.Builder
+	cmd := New("v1")
+	cmd.SetArgs(args)
+	cmd.SetIn(strings.NewReader(stdin))
+	cmd.SetOut(&o)
+	cmd.SetErr(&e)
+	code = Execute(t.Context(), cmd, &e)
+	return code, o.String(), e.String()
+}
+
+const checked = `apiVersion: namegate.io/v1alpha1
+kind: FQDNNetworkPolicy
+metadata: {name: out, namespace: shop}
+spec:
+  podSelector: {matchLabels: {app: cart}}
+  egress:
+  - matches:
+    - name: www.example.org
+    ports:
+    - port: 443
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: cart, namespace: shop}
+spec: {template: {metadata: {labels: {app: cart}}}}
+`
+
+// TestCheckCommand: each way in which it ends, with its exit code.
+func TestCheckCommand(t *testing.T) {
+	warned := strings.Replace(checked, "name: www.example.org", "name: www.example.org.", 1)
+	broken := strings.Replace(checked, "name: www.example.org", `name: "*.example.org"`, 1)
+	for _, c := range []struct {
+		name, stdin string
+		args        []string
+		code        int
+		out, errs   string // what they hold; "" for nothing at all
+	}{
+		{"clean", checked, []string{"-"}, 0, "1 file, 1 policy, 1 pod: 0 errors, 0 warnings\n", ""},
+		{"a warning", warned, []string{"-"}, 0, "stdin:8: warning: policy shop/out: spec.egress[0].matches[0].name: the last dot says nothing; leave it out\n1 file, 1 policy, 1 pod: 0 errors, 1 warning\n", ""},
+		{"a warning, strictly", warned, []string{"-", "--strict"}, 1, "stdin:8: warning: ", ""},
+		{"an error", broken, []string{"-"}, 1, "stdin:8: error: policy shop/out: spec.egress[0].matches[0].name: ", ""},
+		{"allowed", checked, []string{"-", "--pod", "shop/cart", "--to", "www.example.org:443"}, 0,
+			"deployment shop/cart to www.example.org:443/tcp: allowed: shop/out spec.egress[0].matches[0] (www.example.org) at stdin:8\n", ""},
+		{"denied", checked, []string{"-", "-n", "shop", "--pod", "cart", "--to", "www.example.org:443", "--to", "a.test:80"}, 1, "to a.test:80/tcp: denied: no match of shop/out covers a.test;", ""},
+		{"labels", checked, []string{"-", "-n", "shop", "--labels", "app=cart,tier=front", "--to", "www.example.org:80"}, 1, "covers it, but on tcp/443 alone;", ""},
+		{"labels of another namespace", checked, []string{"-", "--labels", "app=cart", "--to", "www.example.org:80"}, 0, "allowed: no policy selects the pod", ""},
+		{"JSON", checked, []string{"-", "-o", "json"}, 0, `"findings": [],`, ""},
+		{"YAML", checked, []string{"-", "-o", "yaml"}, 0, "findings: []\n", ""},
+		{"no path", "", []string{}, 2, "", "namegate: nothing to check; write the path of a manifest, of a folder, or - for the standard input\n"},
+		{"another format", "", []string{"-", "-o", "xml"}, 2, "", "-o xml is not known; write -o json, -o yaml, or leave it out"},
+		{"a pod without a destination", "", []string{"-", "--pod", "shop/cart"}, 2, "", "write --to with --pod or --labels"},
+		{"a destination without a pod", "", []string{"-", "--to", "a.test"}, 2, "", "write --to with --pod or --labels"},
+		{"a pod and labels", "", []string{"-", "--to", "a.test", "--pod", "a", "--labels", "a=b"}, 2, "", "--pod and --labels both say who asks"},
+		{"labels that are none", "", []string{"-", "--to", "a.test", "--labels", "cart"}, 2, "", "write KEY=VALUE"},
+		{"an address", "", []string{"-", "--to", "192.0.2.1:443", "--pod", "a"}, 2, "", `--to: "192.0.2.1:443" is an address`},
+		{"two namespaces", "", []string{"-", "--to", "a.test", "--pod", "shop/a", "-n", "pay"}, 2, "", "write NAME, or NAMESPACE/NAME without another --namespace"},
+		{"a flag that is none", "", []string{"-", "--strickt"}, 2, "", "unknown flag: --strickt"},
+		{"an unknown pod", checked, []string{"-", "--pod", "cart", "--to", "a.test"}, 5, "", "no manifest has a pod default/cart, or a workload that makes it; write one of shop/cart, or its labels with --labels"},
+		{"no pods at all", "", []string{"-", "--pod", "cart", "--to", "a.test"}, 5, "", "add the manifest that has it"},
+		{"no such path", "", []string{"/nonexistent/p.yaml"}, 1, "", "namegate: there is no file or folder /nonexistent/p.yaml; write the path of a manifest, of a folder, or - for the standard input\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			code, out, errs := called(t, c.stdin, append([]string{"check"}, c.args...)...)
+			if code != c.code {
+				t.Errorf("exit code %d, want %d", code, c.code)
+			}
+			for _, text := range []struct{ name, got, want string }{{"output", out, c.out}, {"standard error", errs, c.errs}} {
+				if !strings.Contains(text.got, text.want) || text.want == "" && text.got != "" {
+					t.Errorf("%s %q, want %q", text.name, text.got, text.want)
+				}
+			}
+		})
+	}
+}
+
+// TestCheckReadsFolders, those in them only when it is told.
+func TestCheckReadsFolders(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a.yaml", "sub/b.yaml"} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(strings.ReplaceAll(checked, "name: out", "name: "+strings.TrimSuffix(filepath.Base(name), ".yaml"))), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, out, _ := called(t, "", "check", dir); !strings.HasPrefix(out, "1 file, 1 policy, 1 pod: ") {
+		t.Error(out)
+	}
+	if _, out, _ := called(t, "", "check", dir, "-R"); !strings.HasPrefix(out, "2 files, 2 policies, 1 pod: ") {
+		t.Error(out)
+	}
+}

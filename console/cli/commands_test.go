@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// ran runs a command line.
+func ran(t *testing.T, cmd *cobra.Command, args ...string) (out, errs string, code int) {
+	t.Helper()
+	var o, e bytes.Buffer
+	cmd.SetArgs(args)
+	cmd.SetOut(&o)
+	cmd.SetErr(&e)
+	code = Execute(context.Background(), cmd, &e)
+	return o.String(), e.String(), code
+}
+
+// refusing is a socket at which everything is refused.
+func refusing(t *testing.T, status int, message string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "agent.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(message))
+	})}
+	go s.Serve(l)
+	t.Cleanup(func() { s.Close() })
+	return path
+}
+
+// TestExitCodes: what goes wrong is one line, with its own code.
+func TestExitCodes(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none.sock")
+	stale := filepath.Join(t.TempDir(), "stale.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	unknown := refusing(t, http.StatusNotFound, `{"error":"the agent of node-1 knows no pod shop/x"}`)
+	forbidden := refusing(t, http.StatusForbidden, `{"error":"you may not"}`)
+	odd := refusing(t, http.StatusOK, `<html>`)
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"foo", 2, "unknown command \"foo\" for \"namegate\"; `namegate --help` says what there is"},
+		{"pods a b", 2, "one POD at most, not 2"},
+		{"pods --zz", 2, "unknown flag: --zz"},
+		{"status -o foo", 2, "-o foo is not known; write table, wide, json, yaml"},
+		{"status x", 2, `unknown command "x" for "namegate status"`},
+		{"explain x", 2, "explain takes a POD and a NAME or an IP, and there are 1 arguments"},
+		{"explain shop/x https://a.test --socket " + none, 2, "is a URL; write its host alone"},
+		{"grants /x", 2, `"/x" is no pod; write NAMESPACE/NAME or NAME`},
+		{"grants shop/x -n pay", 2, "the pod shop/x is not in the namespace pay; leave one of them out"},
+		{"audit --verdict deny", 2, `verdict "deny" is not known; write allowed, `},
+		{"audit --since yesterday", 2, "--since yesterday; write a duration such as 24h"},
+		{"status --socket " + none, 3, "no agent at socket " + none + ": there is no such file; is the agent running on this node? (--socket names another)"},
+		{"pods --socket " + stale, 3, "no agent at socket " + stale + ": nobody listens there, the agent that made it is gone; start the agent (--socket names another)"},
+		{"audit -f --socket " + none, 3, "no agent at socket "},
+		{"explain shop/x a.test --socket " + unknown, 5, "the agent of node-1 knows no pod shop/x"},
+		{"grants -n pay --socket " + forbidden, 4, "you may not"},
+		{"pods --socket " + odd, 1, "read the agent's answer, is it of another version than this command?"},
+	} {
+		out, errs, code := ran(t, New("v1"), strings.Fields(c.args)...)
+		if code != c.code || !strings.HasPrefix(errs, "namegate: ") || !strings.Contains(errs, c.want) || strings.Count(errs, "\n") != 1 || out != "" {
+			t.Errorf("%s: exit code %d, %q, %q; want %d, %q", c.args, code, errs, out, c.code, c.want)
+		}
+	}
+}
+
+// TestHelpIsNoMistake: whoever asks for help has made none.
+func TestHelpIsNoMistake(t *testing.T) {
+	for _, args := range []string{"", "--help", "help explain", "explain --help", "--version", "completion bash"} {
+		if out, errs, code := ran(t, New("v1"), strings.Fields(args)...); code != 0 || out == "" || errs != "" {
+			t.Errorf("%s: exit code %d, %q", args, code, errs)
+		}
+	}
+}
+
+// TestPluginCommands: kubectl's command has what is for people, under kubectl's name.
+func TestPluginCommands(t *testing.T) {
+	out, _, code := ran(t, NewPlugin("v1"), "--help")
+	if code != 0 || !strings.Contains(out, "kubectl namegate [command]") {
+		t.Errorf("exit code %d:\n%s", code, out)
+	}
+	var names []string
+	for _, c := range NewPlugin("v1").Commands() {
+		names = append(names, c.Name())
+	}
+	if want := []string{"audit", "check", "explain", "grants", "pods", "status", "suggest"}; !slices.Equal(names, want) {
+		t.Errorf("offered: %q, want %q", names, want)
+	}
+}
+
+// TestCompletion: pods and namespaces are offered, and nothing is said when nobody
+// can be asked.
+func TestCompletion(t *testing.T) {
+	socket := refusing(t, http.StatusOK, `{"pods":[{"namespace":"shop","name":"cart"},{"namespace":"pay","name":"bank"},{"namespace":"pay","name":"till"}]}`)
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"explain", ""}, []string{"shop/cart", "pay/bank", "pay/till"}},
+		{[]string{"explain", "shop/cart", ""}, nil},
+		{[]string{"grants", "-n", "pay", ""}, []string{"cart", "bank", "till"}}, // the agent answers with what it is asked for
+		{[]string{"audit", "--pod", ""}, []string{"shop/cart", "pay/bank", "pay/till"}},
+		{[]string{"pods", "-n", ""}, []string{"pay", "shop"}},
+		{[]string{"pods", "-o", ""}, []string{"table", "wide", "json", "yaml"}},
+		{[]string{"audit", "--kind", ""}, []string{"dns", "flow"}},
+	} {
+		args := append([]string{cobra.ShellCompNoDescRequestCmd}, c.args[0], "--socket", socket)
+		out, _, code := ran(t, New("v1"), append(args, c.args[1:]...)...)
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		if words := lines[:len(lines)-1]; code != 0 || !slices.Equal(words, c.want) {
+			t.Errorf("%v: %v, want %v (exit code %d)", c.args, words, c.want, code)
+		}
+	}
+	out, errs, code := ran(t, New("v1"), cobra.ShellCompNoDescRequestCmd, "explain", "--socket", socket+".gone", "")
+	if code != 0 || strings.TrimSpace(out) != ":4" || strings.Contains(errs, "no agent") {
+		t.Errorf("without an agent: exit code %d, %q, %q", code, out, errs)
+	}
+}
+
+// TestNoColours: a program that reads gets none, and who does not want them neither.
+func TestNoColours(t *testing.T) {
+	tty, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("no terminal to be had: %v", err)
+	}
+	defer tty.Close()
+	env := func(vars ...string) func(string) string {
+		return func(key string) string {
+			for _, v := range vars {
+				if name, value, _ := strings.Cut(v, "="); name == key {
+					return value
+				}
+			}
+			return ""
+		}
+	}
+	if !coloured(tty, false, env("TERM=xterm")) {
+		t.Error("no colours on a terminal")
+	}
+	for what, got := range map[string]bool{
+		"--no-color": coloured(tty, true, env()), "NO_COLOR": coloured(tty, false, env("NO_COLOR=1")), "a dumb one": coloured(tty, false, env("TERM=dumb")),
+		"a buffer": coloured(&bytes.Buffer{}, false, env()),
+	} {
+		if got {
+			t.Errorf("%s has colours", what)
+		}
+	}
+	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if coloured(file, false, env()) {
+		t.Error("a file has colours")
+	}
+}

@@ -1,0 +1,23 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/namegate/namegate/console"
+)
+
+func grantsCommand(a asking) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "grants [POD]",
+		Short: "List what is open, for whom, by which name and for how long",
+		Example: `  namegate grants shop/cart-7d9f
+  namegate grants -n shop -o json`,
+		Args:              onePod,
+		ValidArgsFunction: a.completePod,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return rows(cmd, &a, args, console.GrantsPath, (*console.Printer).Grants)
+		},
+	}
+	a.add(cmd)
+	return cmd
+}

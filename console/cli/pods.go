@@ -1,0 +1,23 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/namegate/namegate/console"
+)
+
+func podsCommand(a asking) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "pods [POD]",
+		Short: "List pods, which policies select them and what keeps these from holding",
+		Example: `  namegate pods -n shop
+  namegate pods shop/cart-7d9f -o wide`,
+		Args:              onePod,
+		ValidArgsFunction: a.completePod,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return rows(cmd, &a, args, console.PodsPath, (*console.Printer).Pods)
+		},
+	}
+	a.add(cmd)
+	return cmd
+}

@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/access"
+)
+
+// clusterReach finds the agents of a cluster, with kubectl's own files and words.
+type clusterReach struct {
+	on    bool // else the agent of this node is asked
+	all   bool
+	node  string
+	login access.Login
+	known *access.Cluster
+}
+
+// add adds the flags. The default of --kube is what on says.
+func (r *clusterReach) add(fl *pflag.FlagSet) {
+	fl.BoolVar(&r.on, "kube", r.on, "ask the agents of a cluster, as kubectl namegate does")
+	fl.BoolVarP(&r.all, "all-namespaces", "A", false, "of all namespaces")
+	fl.StringVar(&r.login.Kubeconfig, "kubeconfig", "", "with --kube: how to reach the cluster (default: as kubectl)")
+	fl.StringVar(&r.login.Context, "context", "", "with --kube: the kubeconfig's context")
+	fl.StringVar(&r.login.Agents, "agents", access.DefaultNamespace, "with --kube: the namespace that Namegate is installed in")
+	fl.StringVar(&r.node, "node", "", "with --kube: ask the agent of this node alone")
+	fl.StringVar(&r.login.Address, "address", "", "with --kube: HOST:PORT at which the agent is reached, such as that of a forwarded port")
+}
+
+// check refuses flags that say two things.
+func (r *clusterReach) check(namespace string) error {
+	l := r.login
+	switch {
+	case r.all && namespace != "":
+		return &console.Misused{Err: errors.New("--all-namespaces and --namespace say two things; leave one out")}
+	case !r.on && (l.Kubeconfig != "" || l.Context != "" || l.Address != "" || r.node != "" || l.Agents != access.DefaultNamespace):
+		return &console.Misused{Err: errors.New("--kubeconfig, --context, --agents, --node and --address are for --kube, or for kubectl namegate; without it the agent of this node is asked at its --socket")}
+	}
+	return nil
+}
+
+// connect returns the cluster that is asked.
+func (r *clusterReach) connect(namespace string) (*access.Cluster, error) {
+	if r.known == nil {
+		r.login.Namespace = namespace
+		c, err := access.Connect(r.login)
+		if err != nil {
+			return nil, err
+		}
+		r.known = c
+	}
+	return r.known, nil
+}
+
+// agents returns the agent of a pod, or those of the nodes with pods of a
+// namespace, or with neither all.
+func (r *clusterReach) agents(ctx context.Context, namespace, pod string) ([]console.Agent, error) {
+	c, err := r.connect(namespace)
+	if err != nil {
+		return nil, err
+	}
+	one := func(a console.Agent, err error) ([]console.Agent, error) {
+		if err != nil {
+			return nil, err
+		}
+		return []console.Agent{a}, nil
+	}
+	if in, name, both := strings.Cut(pod, "/"); both {
+		namespace, pod = in, name
+	}
+	switch {
+	case r.node != "":
+		return one(c.OfNode(ctx, r.node))
+	case pod != "" && namespace == "":
+		return nil, &console.Misused{Err: errors.New("with --all-namespaces a pod is named NAMESPACE/NAME")}
+	case pod != "":
+		return one(c.OfPod(ctx, namespace, pod))
+	case namespace != "":
+		return c.OfNamespace(ctx, namespace)
+	}
+	return c.All(ctx)
+}

@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/namegate/namegate/console"
+)
+
+// reached parses flags as a command does.
+func reached(t *testing.T, kube bool, args ...string) *reach {
+	t.Helper()
+	r := &reach{}
+	r.cluster.on = kube
+	fl := pflag.NewFlagSet("x", pflag.ContinueOnError)
+	r.cluster.add(fl)
+	fl.StringVarP(&r.namespace, "namespace", "n", "", "")
+	fl.SetOutput(io.Discard)
+	if err := fl.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// emptyCluster is an API server that has nothing, and a kubeconfig for it.
+func emptyCluster(t *testing.T, asked *[]string) string {
+	t.Helper()
+	var mu sync.Mutex // Leases are asked for at once
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		*asked = append(*asked, r.URL.Path)
+		mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		_ = json.NewEncoder(w).Encode(metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound,
+		})
+	}))
+	t.Cleanup(s.Close)
+	path := filepath.Join(t.TempDir(), "config")
+	text := `{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: "` + s.URL + `"}}], users: [{name: u, user: {token: x}}],
+contexts: [{name: c, context: {cluster: c, user: u, namespace: shop}}], current-context: c}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestKubeFlag: kubectl's command asks the cluster's agents, unless the flag says another.
+func TestKubeFlag(t *testing.T) {
+	for _, kube := range []bool{false, true} {
+		if reached(t, kube).cluster.on != kube || !reached(t, kube, "--kube").cluster.on || reached(t, kube, "--kube=false").cluster.on {
+			t.Errorf("by default %v: the flag says nothing", kube)
+		}
+	}
+}
+
+// TestScope: in a cluster the context's namespace is asked about, at a socket all.
+func TestScope(t *testing.T) {
+	var asked []string
+	config := emptyCluster(t, &asked)
+	for _, c := range []struct{ args, want string }{
+		{"", ""},
+		{"-n bank", "bank"},
+		{"-A", ""},
+		{"--kube --kubeconfig " + config, "shop"},
+		{"--kube --kubeconfig " + config + " -n bank", "bank"},
+		{"--kube --kubeconfig " + config + " -A", ""},
+		{"-A -n bank", "! --all-namespaces and --namespace say two things; leave one out"},
+		{"--node n1", "! --kubeconfig, --context, --agents, --node and --address are for --kube"},
+		{"--address 127.0.0.1:1", "! --kubeconfig, --context"},
+		{"--kubeconfig x", "! --kubeconfig, --context"},
+		{"--agents x", "! --kubeconfig, --context"},
+		{"--kube --kubeconfig /nowhere", "! read the kubeconfig"},
+	} {
+		got, err := reached(t, false, strings.Fields(c.args)...).scope()
+		if err != nil {
+			got = "! " + err.Error()
+			if console.ExitCode(err) != console.ExitUsage {
+				t.Errorf("%s: exit code %d", c.args, console.ExitCode(err))
+			}
+		}
+		if got != c.want && (err == nil || !strings.HasPrefix(got, c.want)) {
+			t.Errorf("%s: %q, want %q", c.args, got, c.want)
+		}
+	}
+	if len(asked) > 0 {
+		t.Errorf("the API server was asked %q", asked)
+	}
+}
+
+// TestWhomToAsk: what is looked for in the cluster, by flags and by the pod's name.
+func TestWhomToAsk(t *testing.T) {
+	for _, c := range []struct {
+		args, pod, path string
+		code            int
+	}{
+		{"", "cart", "/api/v1/namespaces/shop/pods/cart", console.ExitUnknown},
+		{"-n bank", "till", "/api/v1/namespaces/bank/pods/till", console.ExitUnknown},
+		{"-n bank", "shop/cart", "/api/v1/namespaces/shop/pods/cart", console.ExitUnknown},
+		{"-A", "shop/cart", "/api/v1/namespaces/shop/pods/cart", console.ExitUnknown},
+		{"-A", "cart", "", console.ExitUsage},
+		{"", "", "/api/v1/namespaces/shop/pods", console.ExitUnreachable},
+		{"-A", "", "/apis/coordination.k8s.io/v1/namespaces/namegate-system/leases/namegate-console-", console.ExitUnreachable},
+		{"-A --agents infra", "", "/apis/coordination.k8s.io/v1/namespaces/infra/leases/namegate-console-", console.ExitUnreachable},
+		{"--node node-a", "", "/apis/coordination.k8s.io/v1/namespaces/namegate-system/leases/namegate-console-3", console.ExitUnreachable},
+		{"--node node-a", "cart", "/apis/coordination.k8s.io/v1/namespaces/namegate-system/leases/namegate-console-3", console.ExitUnreachable},
+	} {
+		var asked []string
+		args := append([]string{"--kubeconfig", emptyCluster(t, &asked)}, strings.Fields(c.args)...)
+		_, err := reached(t, true, args...).agents(t.Context(), c.pod)
+		if console.ExitCode(err) != c.code {
+			t.Errorf("%s %s: exit code %d: %v", c.args, c.pod, console.ExitCode(err), err)
+		}
+		if (len(asked) == 0) != (c.path == "") || len(asked) > 0 && !strings.HasPrefix(asked[0], c.path) {
+			t.Errorf("%s %s: asked %q, want %s", c.args, c.pod, asked, c.path)
+		}
+	}
+	if agents, err := reached(t, false).everybody(t.Context()); err != nil || len(agents) != 1 || agents[0].Node() != "" {
+		t.Errorf("at a socket: %v %v", agents, err)
+	}
+	var asked []string
+	if _, err := reached(t, true, "--kubeconfig", emptyCluster(t, &asked)).everybody(t.Context()); console.ExitCode(err) != console.ExitUnreachable || strings.Contains(strings.Join(asked, " "), "/pods") {
+		t.Errorf("everybody in a cluster: asked %q: %v", asked, err)
+	}
+}
+
+// TestDocumentedAgents: docs/commands.md has the default of --agents. The test of all
+// commands compares the flags themselves.
+func TestDocumentedAgents(t *testing.T) {
+	text, err := os.ReadFile("../../docs/commands.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fl := pflag.NewFlagSet("x", pflag.ContinueOnError)
+	(&reach{}).add(fl)
+	if d := fl.Lookup("agents").DefValue; !strings.Contains(string(text), "| `--agents NAMESPACE` | `"+d+"` |") {
+		t.Errorf("docs/commands.md has another default of --agents than %s", d)
+	}
+}

@@ -1,0 +1,35 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/namegate/namegate/console"
+)
+
+func statusCommand(a asking) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show what agents do and what is wrong",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := a.printer(cmd)
+			if err != nil {
+				return err
+			}
+			agents, err := a.reach.everybody(cmd.Context())
+			if err != nil {
+				return err
+			}
+			replies, failed, err := console.Gather[console.Status](cmd.Context(), agents, console.StatusPath, nil)
+			if err != nil {
+				return err
+			}
+			if err := p.Statuses(replies); err != nil {
+				return err
+			}
+			return p.Failed(failed)
+		},
+	}
+	a.add(cmd)
+	return cmd
+}

@@ -1,0 +1,230 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/console/suggest"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/rebind"
+)
+
+// suggesting is one call of `namegate suggest`.
+type suggesting struct {
+	ask    asking // whom, where no file is named
+	pod    string
+	since  string
+	during time.Duration
+	unused string
+	output string
+	o      suggest.Options
+
+	now   func() time.Time
+	errs  io.Writer
+	begin time.Time // of what counts; zero for everything
+	// namespace and name are of the pods that count; "" for all.
+	namespace, name string
+
+	mu     sync.Mutex // of what follows
+	log    *suggest.Log
+	bad    int    // lines that are none
+	lost   uint64 // lines that the agents say are missing
+	broken error  // what could not be read to its end
+}
+
+func newSuggesting() *suggesting {
+	s := &suggesting{now: time.Now, log: suggest.NewLog()}
+	guard := rebind.New(corefile.Default(), rebind.Addresses{}) // of a node, nobody knows which
+	s.log.Guard = func(n fqdn.Name, a netip.Addr) string { return guard.Blocked(n, a, nil) }
+	return s
+}
+
+func suggestCommand(a asking) *cobra.Command {
+	s := newSuggesting()
+	s.ask = a
+	cmd := &cobra.Command{
+		Use:   "suggest [FILE|-]...",
+		Short: "Write the least policies that allow what the audit log saw denied",
+		Long: `Reads lines of the audit log from files, from the standard input (-), or, without
+either, those that the agents still hold, and writes for each workload the least
+FQDNNetworkPolicy that would have allowed what was denied and is not there yet. What
+no policy can allow is named in comments and on the standard error, and the exit code
+is 1.`,
+		Example: `  namegate suggest /var/log/namegate/audit.log > policies.yaml
+  namegate suggest -n shop --since 24h --fold 5
+  grep -h '{"v":' agent-*.log | namegate suggest - -o json`,
+		RunE: func(cmd *cobra.Command, files []string) error {
+			s.errs = cmd.ErrOrStderr()
+			return s.run(cmd, files)
+		},
+	}
+	s.ask.reach.add(cmd.Flags())
+	fl := cmd.Flags()
+	fl.StringVar(&s.pod, "pod", "", "only this pod: NAME or NAMESPACE/NAME")
+	fl.StringVar(&s.since, "since", "", "only what was seen since: a duration such as 24h, or a time such as 2026-05-01T12:00:00Z")
+	fl.DurationVar(&s.during, "for", 0, "follow the agents for so long before suggesting")
+	fl.IntVar(&s.o.Fold, "fold", 0, "write *.PARENT where so many names of one parent, or more, were dialled on a port (0: never)")
+	fl.BoolVar(&s.o.Deep, "deep", false, "with --fold: write **.DOMAIN for names at any depth below a registrable domain")
+	fl.StringVar(&s.unused, "unused", "", "also allow names that were asked for and never dialled, on these ports, such as tcp/443 or any")
+	fl.BoolVar(&s.o.EveryProtocol, "every-protocol", false, "allow ICMP and the like by rules that open every protocol and port of the name")
+	fl.StringVarP(&s.output, "output", "o", "yaml", "yaml, or json for one List")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"yaml", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("pod", s.ask.completePod)
+	_ = cmd.RegisterFlagCompletionFunc("namespace", s.ask.completeNamespaces)
+	return cmd
+}
+
+func (s *suggesting) run(cmd *cobra.Command, files []string) error {
+	if err := s.prepare(files); err != nil {
+		return &console.Misused{Err: err}
+	}
+	read := s.files
+	if len(files) == 0 {
+		read = func(cmd *cobra.Command, _ []string) error { return s.live(cmd.Context()) }
+	}
+	if err := read(cmd, files); err != nil {
+		return err
+	}
+	suggestion := s.log.Suggest(s.o)
+	for _, warning := range suggestion.Warnings() {
+		s.say("%s", warning)
+	}
+	if err := s.write(cmd.OutOrStdout(), suggestion); err != nil {
+		return err
+	}
+	switch {
+	case s.broken != nil:
+		return s.broken
+	case s.bad > 0:
+		return leftLines(s.bad)
+	case s.lost > 0:
+		return fmt.Errorf("%d lines are missing, and what they would have said; ask for one namespace, or read the log itself", s.lost)
+	case !suggestion.Whole():
+		return errors.New("not everything that was seen can be allowed by these policies as they are; see what is left out")
+	}
+	return nil
+}
+
+func leftLines(n int) error {
+	if n == 1 {
+		return errors.New("1 line was left out, since it is no line of the audit log; all others count")
+	}
+	return fmt.Errorf("%d lines were left out, since they are no lines of the audit log; all others count", n)
+}
+
+// prepare reads the flags.
+func (s *suggesting) prepare(files []string) error {
+	switch s.output {
+	case "yaml", "json":
+	default:
+		return fmt.Errorf("-o %s is not known; write -o yaml or -o json", s.output)
+	}
+	if s.o.Fold < 0 || s.o.Fold == 1 {
+		return fmt.Errorf("--fold %d; write 2 or more, or 0 to fold nothing", s.o.Fold)
+	}
+	if s.o.Deep && s.o.Fold == 0 {
+		return errors.New("--deep says how to fold; write --fold N too")
+	}
+	if s.during < 0 || s.during > 0 && len(files) > 0 {
+		return errors.New("--for follows the agents; leave the files out, and write a positive duration")
+	}
+	var err error
+	if s.o.Unused, err = policy.ParsePortSet(s.unused); err != nil {
+		return fmt.Errorf("--unused: %w", err)
+	}
+	s.namespace = s.ask.reach.namespace
+	if s.pod != "" {
+		if s.namespace, s.name, err = console.PodName(s.namespace, s.pod); err != nil {
+			return fmt.Errorf("--pod: %w", err)
+		}
+	}
+	s.begin, err = beginning(s.since, s.now())
+	return err
+}
+
+// beginning reads --since.
+func beginning(since string, now time.Time) (time.Time, error) {
+	if since == "" {
+		return time.Time{}, nil
+	}
+	if at, err := time.Parse(time.RFC3339, since); err == nil {
+		return at, nil
+	}
+	ago, err := time.ParseDuration(since)
+	if err != nil || ago <= 0 {
+		return time.Time{}, fmt.Errorf("--since %s; write a duration such as 24h, or a time such as 2026-05-01T12:00:00Z", since)
+	}
+	return now.Add(-ago), nil
+}
+
+// wants tells whether a line is of a pod and a time that was asked for.
+func (s *suggesting) wants(line audit.Line) bool {
+	last := line.Time
+	if line.Last.After(last) {
+		last = line.Last
+	}
+	return (s.namespace == "" || s.namespace == line.Pod.Namespace) && (s.name == "" || s.name == line.Pod.Name) && !last.Before(s.begin)
+}
+
+// read takes all lines of a reader, that is called so in messages. Several readers may
+// be read at once.
+func (s *suggesting) read(name string, r io.Reader) error {
+	return audit.Read(r, func(line audit.Line) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.wants(line) {
+			return nil
+		}
+		if err := s.log.Add(line); err != nil {
+			s.leave(name, err)
+		}
+		return nil
+	}, func(number int, err error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		where, gap := fmt.Sprintf("%s:%d", name, number), (*audit.Gap)(nil)
+		if errors.As(err, &gap) {
+			s.lost += gap.Count
+			s.say("%s: %v", where, err)
+			return
+		}
+		s.leave(where, err)
+	})
+}
+
+// mostBadLines bounds how many bad lines are named; the rest is counted.
+const mostBadLines = 5
+
+func (s *suggesting) leave(where string, err error) {
+	if s.bad++; s.bad <= mostBadLines {
+		s.say("%s: left out: %v", where, err)
+	}
+}
+
+func (s *suggesting) say(format string, args ...any) {
+	fmt.Fprintln(s.errs, "namegate: "+console.OneLine(fmt.Sprintf(format, args...))) //nolint:errcheck // nobody else can be told
+}
+
+func (s *suggesting) write(out io.Writer, suggestion suggest.Suggestion) error {
+	if s.output == "yaml" {
+		return suggestion.Write(out)
+	}
+	text, err := suggest.List(suggestion.Policies())
+	if err != nil {
+		return err
+	}
+	if _, err := out.Write(text); err != nil {
+		return fmt.Errorf("write the suggestion: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,210 @@
+package explain
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+// dnsPort is where the resolvers of pods answer.
+const dnsPort = 53
+
+// address answers for an address.
+func (in *inquiry) address() {
+	a := in.to.Addr
+	switch {
+	case a.IsLoopback():
+		in.settle(Allowed, "%s is the pod itself: what it sends there never leaves it", a)
+		return
+	case slices.Contains(in.f.Pod.IPs, a):
+		in.settle(Allowed, "%s is the pod's own address, which it may always reach", a)
+		return
+	case slices.Contains(in.f.Resolvers, a) && in.isDNS():
+		in.settle(Allowed, "%s is a resolver: the agent answers in its place", a)
+		return
+	}
+	names := in.seen(a)
+	open := in.open(func(_ fqdn.Name, addr string) bool { return addr == a.String() })
+	r := in.reached(a)
+	switch {
+	case len(open) > 0:
+		in.settle(Allowed, "the pod asked for %s, and the address is open on %s until %s", open[0].Name, open[0].Ports, moment(open[0].Until))
+	case r.all():
+		in.permitted(a.String(), r)
+	default:
+		in.byNames(names)
+		in.notPermitted(a, r)
+	}
+}
+
+// isDNS tells whether what is asked for is a query: port 53 of either protocol, or
+// no port at all.
+func (in *inquiry) isDNS() bool {
+	return (in.to.Port == dnsPort || in.to.Port == 0) && (in.to.Protocol == policy.AnyProtocol || in.to.Protocol == policy.TCP || in.to.Protocol == policy.UDP)
+}
+
+// alias is a name under which the address was seen.
+type alias struct {
+	Seen
+	name fqdn.Name
+	own  bool // this pod asked
+}
+
+// seen lists the names of the address: this pod's first, then the newest first.
+func (in *inquiry) seen(a netip.Addr) (names []alias) {
+	at := map[fqdn.Name]int{}
+	add := func(n alias) {
+		if i, known := at[n.name]; known {
+			if old := &names[i]; old.own == n.own && n.Asked.After(old.Asked) {
+				*old = n
+			}
+			return
+		}
+		at[n.name] = len(names)
+		names = append(names, n)
+	}
+	for _, s := range in.f.Seen {
+		if s.Address == a {
+			add(alias{Seen{Name: s.Name.String(), Address: a.String(), Asked: s.Asked, Blocked: s.Blocked}, s.Name, true})
+		}
+	}
+	for _, o := range slices.Concat(in.f.Open, in.f.Ended) {
+		if o.Addr == a {
+			add(alias{Seen{Name: o.Name.String(), Address: a.String()}, o.Name, true})
+		}
+	}
+	for _, s := range in.f.Others {
+		if s.Address == a {
+			add(alias{Seen{Name: s.Name.String(), Address: a.String(), Asked: s.Asked, Pod: s.Pod.String()}, s.Name, false})
+		}
+	}
+	slices.SortStableFunc(names, func(a, b alias) int {
+		if a.own != b.own {
+			return cmp.Compare(b2i(b.own), b2i(a.own))
+		}
+		return b.Asked.Compare(a.Asked)
+	})
+	if more := len(names) - namesMost; more > 0 {
+		in.note("%s has %d more names, which are not looked at", a, more)
+		names = names[:namesMost]
+	}
+	for i := range names {
+		if n := &names[i]; in.f.Blocked != nil {
+			n.Blocked = in.f.Blocked(n.name, a)
+		}
+		if !names[i].own || !names[i].Asked.IsZero() { // its own grants are listed as such
+			in.said.Names = append(in.said.Names, names[i].Seen)
+		}
+	}
+	return names
+}
+
+// namesMost bounds the names of one address: those of a content network have thousands.
+const namesMost = compile.MaxMatches
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// byNames answers for an address that is not open, by its names: the one that is
+// nearest to being allowed decides.
+func (in *inquiry) byNames(names []alias) {
+	best := worst
+	var by alias
+	var at standing
+	for _, n := range names {
+		s := in.stand(n.name)
+		if r := rank(n, s); r < best {
+			best, by, at = r, n, s
+		}
+	}
+	switch best {
+	case rankExpired:
+		in.settle(OnceAsked, "%s covers %s, whose address this is, on %s; it is opened when the pod asks for the name", quoted(at.covers[0]), by.Name, at.covers[0].Ports)
+		in.again(by.name)
+	case rankOthers:
+		in.settle(OnceAsked, "%s covers %s, whose address this is; this pod never asked for it, and what other pods ask opens nothing for it", quoted(at.covers[0]), by.Name)
+		in.again(by.name)
+	case rankBlocked:
+		in.blocked(by.name, at.covers[0], []Seen{by.Seen})
+	case rankPorts:
+		in.short(by.name, at.short)
+	case rankAudit:
+		in.auditOnly(by.name, at.audit[0])
+	case rankUnmatched:
+		in.unmatchedNames(names)
+	default:
+		in.settle(Denied, "nobody on this node resolved the address lately: the pod dials it as an address, or learnt it elsewhere")
+		in.byAddress()
+	}
+}
+
+// The ranks of names, the nearest to being allowed first.
+const (
+	rankExpired = iota
+	rankOthers
+	rankBlocked
+	rankPorts
+	rankAudit
+	rankUnmatched
+	worst
+)
+
+func rank(n alias, s standing) int {
+	switch {
+	case len(s.covers) > 0 && n.Blocked != "":
+		return rankBlocked
+	case len(s.covers) > 0 && n.own:
+		return rankExpired
+	case len(s.covers) > 0:
+		return rankOthers
+	case len(s.short) > 0:
+		return rankPorts
+	case len(s.audit) > 0:
+		return rankAudit
+	}
+	return rankUnmatched
+}
+
+// unmatchedNames answers where nothing matches any name of the address.
+func (in *inquiry) unmatchedNames(names []alias) {
+	var own, others []fqdn.Name
+	for _, n := range names {
+		if n.own {
+			own = append(own, n.name)
+		} else {
+			others = append(others, n.name)
+		}
+	}
+	if len(own) > 0 {
+		in.settle(Denied, "the pod asked for %s, and no match of its policies covers that", list(own))
+		for _, n := range own {
+			in.nearMisses(n)
+			in.elsewhere(n)
+		}
+		in.write("", own...)
+		return
+	}
+	in.settle(Denied, "this pod never asked for a name of the address; others know it as %s, which no match of its policies covers", list(others))
+	in.do("let the pod itself ask its resolver for the name; names from files, from DNS over HTTPS or from other resolvers pass the agent by")
+	in.write("", others...)
+}
+
+// byAddress says what to do about an address without a name.
+func (in *inquiry) byAddress() {
+	switch {
+	case in.f.Hidden:
+		in.do("pods that you may not see asked for a name of the address; ask your administrator which, or what the pod's configuration names")
+	case in.f.Inside != "":
+		in.do("%s is the address of a %s: let the pod ask for its name in the cluster, such as NAME.NAMESPACE.svc.%s, and allow that name", in.to.Addr, in.f.Inside, in.f.Domain)
+	default:
+		in.do("policies allow names: let the pod connect to a name, and ask again with that; `namegate audit --pod %s` shows which names it asks for", in.f.Pod)
+	}
+}

@@ -1,0 +1,195 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+// Question is what is asked: can the pod of the facts reach the target?
+type Question struct {
+	Node string // whose agent answers
+	To   Target
+}
+
+// Explain answers a question from facts.
+func Explain(q Question, f Facts) Explanation {
+	in := &inquiry{to: q.To, f: &f, said: Explanation{Pod: f.Pod.String(), Node: q.Node, To: q.To.String()}}
+	in.policies()
+	in.networkPolicies()
+	if !in.unjudged() {
+		if q.To.Addr.IsValid() {
+			in.address()
+		} else {
+			in.name()
+		}
+	}
+	in.flows()
+	in.notes()
+	return in.said
+}
+
+// inquiry is one question under way.
+type inquiry struct {
+	to   Target
+	f    *Facts
+	said Explanation
+	// first is an address of the name that is asked about, invalid where none is known.
+	first netip.Addr
+}
+
+// audited tells whether only Audit policies select the pod.
+func (in *inquiry) audited() bool { return !in.f.View.Enforced }
+
+// policies lists those that select the pod.
+func (in *inquiry) policies() {
+	if in.f.View == nil {
+		return
+	}
+	for _, id := range in.f.View.Policies {
+		p := Policy{Policy: id}
+		if found := in.policy(id); found != nil {
+			p.Enforcement = string(enforcement(found))
+		}
+		in.said.Policies = append(in.said.Policies, p)
+	}
+}
+
+// policy returns the policy of an id, nil if it is gone by now.
+func (in *inquiry) policy(id string) *v1alpha1.FQDNNetworkPolicy {
+	for i := range in.f.Policies {
+		if p := &in.f.Policies[i]; p.Namespace+"/"+p.Name == id {
+			return p
+		}
+	}
+	return nil
+}
+
+func enforcement(p *v1alpha1.FQDNNetworkPolicy) v1alpha1.Enforcement {
+	if p.Spec.Enforcement == v1alpha1.EnforcementAudit {
+		return v1alpha1.EnforcementAudit
+	}
+	return v1alpha1.EnforcementEnforce
+}
+
+// settle says the answer as it is for the pod: where only Audit policies select it
+// nothing is denied, and nothing has to be asked for.
+func (in *inquiry) settle(v Verdict, format string, args ...any) {
+	reason := fmt.Sprintf(format, args...)
+	if in.f.View != nil && in.audited() {
+		switch v {
+		case OnceAsked:
+			v, reason = Allowed, "only Audit policies select the pod, so it passes; enforced, it would be allowed: "+reason
+		case Denied:
+			v, reason = WouldDeny, "only Audit policies select the pod, so it passes; enforced, it would be denied: "+reason
+		}
+	}
+	in.said.Verdict, in.said.Reason = v, reason
+}
+
+// unjudged answers for pods that no policy holds for.
+func (in *inquiry) unjudged() bool {
+	p := &in.f.Pod
+	switch {
+	case !p.Local():
+		in.settle(Elsewhere, "the pod runs on the node %s, whose agent knows; ask that one", p.NodeName)
+	case p.HostNetwork:
+		in.settle(Allowed, "the pod uses the host network, where nobody can tell its traffic from the node's: no policy holds for it")
+	case in.contested():
+		in.said.Verdict = Denied
+		in.said.Reason = fmt.Sprintf("other pods claim %s too, and nobody can tell whose traffic it is: nothing is allowed for that address", in.f.Contested[0])
+		in.do("remove all but one of the pods that have the address; a pod that has ended, or was left behind by a node, may be among them")
+	case in.f.View == nil:
+		in.settle(Allowed, "no policy selects the pod: everything is allowed")
+		in.passed()
+	default:
+		return false
+	}
+	return true
+}
+
+// contested tells whether other pods claim every address from which the pod could
+// connect: to an address, those of its family.
+func (in *inquiry) contested() bool {
+	free := func(a netip.Addr) bool {
+		return (!in.to.Addr.IsValid() || a.Is4() == in.to.Addr.Is4()) && !slices.Contains(in.f.Contested, a)
+	}
+	return len(in.f.Contested) > 0 && !slices.ContainsFunc(in.f.Pod.IPs, free)
+}
+
+// standing is how the matches of a name stand to what is asked for.
+type standing struct {
+	covers []*policy.Match // that decide, on this port
+	short  []*policy.Match // that would, but for the port
+	audit  []*policy.Match // of Audit policies, which open nothing
+}
+
+// stand judges a name, and lists its matches.
+func (in *inquiry) stand(n fqdn.Name) (s standing) {
+	for _, m := range in.f.View.Decide(n).Matches {
+		on := in.to.within(m.Ports)
+		switch counts := !m.Audit || in.audited(); {
+		case counts && on:
+			s.covers = append(s.covers, m)
+		case counts:
+			s.short = append(s.short, m)
+		case on:
+			s.audit = append(s.audit, m)
+		}
+		in.said.Matches = append(in.said.Matches, Match{
+			Name: n.String(), Policy: m.Policy, Path: m.Path, Match: m.Pattern.String(), Ports: string(m.Ports), Audit: m.Audit, OnPort: on,
+		})
+	}
+	return s
+}
+
+// open lists the grants that are chosen, and returns those that are for the port.
+func (in *inquiry) open(choose func(fqdn.Name, string) bool) (now []Grant) {
+	for _, o := range in.f.Open {
+		if choose(o.Name, o.Addr.String()) {
+			g := Grant{Name: o.Name.String(), Address: o.Addr.String(), Ports: string(o.Ports), Until: o.Until, By: o.By, Ended: !o.Until.After(in.f.Now)}
+			in.said.Open = append(in.said.Open, g)
+			if in.to.within(o.Ports) && !g.Ended {
+				now = append(now, g)
+			}
+		}
+	}
+	for _, o := range in.f.Ended {
+		if choose(o.Name, o.Addr.String()) {
+			in.said.Open = append(in.said.Open, Grant{
+				Name: o.Name.String(), Address: o.Addr.String(), Ports: string(o.Ports), Until: o.Until, By: o.By, Ended: true,
+			})
+		}
+	}
+	slices.SortStableFunc(in.said.Open, func(a, b Grant) int { return b.Until.Compare(a.Until) })
+	slices.SortStableFunc(now, func(a, b Grant) int { return b.Until.Compare(a.Until) })
+	return now
+}
+
+// quoted names a match in a sentence.
+func quoted(m *policy.Match) string {
+	return fmt.Sprintf("%q of %s (%s)", m.Pattern.String(), m.Policy, m.Path)
+}
+
+// moment writes a time in a sentence.
+func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// ports writes port sets in a sentence.
+func ports(ms []*policy.Match) string {
+	var sets []string
+	for _, m := range ms {
+		if p := string(m.Ports); p != "" && !slices.Contains(sets, p) {
+			sets = append(sets, p)
+		}
+	}
+	if len(sets) == 0 {
+		return "no port"
+	}
+	return strings.Join(sets, " and ")
+}

@@ -1,0 +1,470 @@
+package explain
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/audit/recent"
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/rebind"
+)
+
+// said is what of an explanation a test is about.
+type said struct {
+	Verdict  Verdict
+	Reason   string
+	Notes    string // joined
+	Do       string // joined
+	Corefile string // joined
+	Manifest bool
+}
+
+func of(e Explanation) said {
+	s := said{Verdict: e.Verdict, Reason: e.Reason, Notes: strings.Join(e.Notes, "; ")}
+	if a := e.Advice; a != nil {
+		s.Do, s.Corefile, s.Manifest = strings.Join(a.Do, "; "), strings.Join(a.Corefile, "; "), a.Manifest != ""
+	}
+	return s
+}
+
+const firstOne = "no NetworkPolicy limits the pod's egress yet: with this one, a network plugin that enforces NetworkPolicy denies all else, names too, unless companions are on"
+
+const addIt = "apply the manifest below: policies add up, so nothing else changes for the pod"
+
+func TestExplain(t *testing.T) {
+	addr := netip.MustParseAddr
+	self := cart().PodRef
+	open := func(n, a, ports string, in time.Duration) policy.GrantInfo {
+		return policy.GrantInfo{Pod: self, Addr: addr(a), Ports: policy.PortSet(ports), Name: name(t, n), Until: noon.Add(in), By: "shop/base " + n}
+	}
+	seen := func(n, a string) recent.Sighting {
+		return recent.Sighting{Pod: self, Name: name(t, n), Address: addr(a), Asked: noon.Add(-time.Minute)}
+	}
+	for _, c := range []struct {
+		what, to string
+		policies string
+		pod      func(*policy.Pod)
+		facts    func(*Facts)
+		want     said
+	}{
+		{what: "nothing selects it", to: "www.example.org", want: said{Verdict: Allowed, Reason: "no policy selects the pod: everything is allowed"}},
+		{
+			what: "a policy of the namespace would, and does not select it", to: "www.example.org", policies: strings.ReplaceAll(base, "app: cart", "app: crat"),
+			want: said{
+				Verdict: Allowed, Reason: "no policy selects the pod: everything is allowed",
+				Notes: "shop/base covers www.example.org and does not select the pod: its podSelector is app=crat",
+			},
+		},
+		{
+			what: "of another node", to: "www.example.org", policies: base, pod: func(p *policy.Pod) { p.NodeName = "node-2" },
+			want: said{Verdict: Elsewhere, Reason: "the pod runs on the node node-2, whose agent knows; ask that one"},
+		},
+		{
+			what: "on the host network", to: "www.example.org", policies: base, pod: func(p *policy.Pod) { p.HostNetwork = true },
+			want: said{
+				Verdict: Allowed, Reason: "the pod uses the host network, where nobody can tell its traffic from the node's: no policy holds for it",
+				Notes: "pod shop/cart-1: HostNetwork: the pod uses the host network, so its traffic cannot be told from the node's, and shop/base cannot hold for it; remove hostNetwork or select other pods",
+			},
+		},
+		{
+			what: "open", to: "www.example.org:443", policies: base,
+			facts: func(f *Facts) {
+				f.Open = []policy.GrantInfo{open("www.example.org", "192.0.2.1", "tcp/443", time.Minute), open("www.example.org", "192.0.2.2", "tcp/443", 2*time.Minute)}
+			},
+			want: said{Verdict: Allowed, Reason: "the pod asked for the name, and 2 addresses are open on tcp/443 until 2026-05-01T12:02:00Z"},
+		},
+		{
+			what: "not asked for", to: "a.cdn.test:443", policies: base,
+			want: said{
+				Verdict: OnceAsked, Reason: `"*.cdn.test" of shop/base (spec.egress[0].matches[1]) covers the name on tcp/443; its addresses are opened when the pod asks for it`,
+				Do: "let the pod ask for a.cdn.test again: a program that keeps addresses for longer than they hold has to resolve anew",
+			},
+		},
+		{
+			what: "another port", to: "www.example.org:8443", policies: base,
+			facts: func(f *Facts) {
+				f.Open = []policy.GrantInfo{open("www.example.org", "192.0.2.1", "tcp/443", time.Minute)}
+			},
+			want: said{
+				Verdict: Denied, Reason: `"www.example.org" of shop/base (spec.egress[0].matches[0]) covers www.example.org on tcp/443, and not on tcp/8443`,
+				Do: addIt + "; or add the port to the rule of shop/base (spec.egress[0])", Manifest: true,
+			},
+		},
+		{
+			what: "ICMP", to: "www.example.org/icmp", policies: base,
+			want: said{
+				Verdict: Denied, Reason: `"www.example.org" of shop/base (spec.egress[0].matches[0]) covers www.example.org on tcp/443, and not by icmp`,
+				Do: "only a rule without ports lets ICMP pass, so the manifest opens every protocol and port; " + addIt + "; or add the port to the rule of shop/base (spec.egress[0])", Manifest: true,
+			},
+		},
+		{
+			what: "deeper than the pattern", to: "a.b.cdn.test:443", policies: base,
+			want: said{
+				Verdict: Denied, Reason: "no match of the pod's policies covers the name",
+				Notes: `*.cdn.test of shop/base: its * is exactly one label; "**.cdn.test" covers deeper names`, Do: addIt, Manifest: true,
+			},
+		},
+		{
+			what: "the apex of the pattern", to: "cdn.test:443", policies: base,
+			want: said{
+				Verdict: Denied, Reason: "no match of the pod's policies covers the name",
+				Notes: `*.cdn.test of shop/base: it covers what is below cdn.test, and not cdn.test itself; write that as a name of its own`, Do: addIt, Manifest: true,
+			},
+		},
+		{
+			what: "below an exact name, NXDOMAIN", to: "a.www.example.org:443", policies: strings.Replace(base, "spec:", "spec:\n  dns: {unmatched: NXDomain}", 1),
+			want: said{
+				Verdict: Denied, Reason: "no match of the pod's policies covers the name; its question gets NXDOMAIN (dns.unmatched: NXDomain)",
+				Notes: `www.example.org of shop/base: it covers www.example.org alone, and nothing below it; "**.www.example.org" covers what is below`, Do: addIt, Manifest: true,
+			},
+		},
+		{
+			what: "only audited", to: "bank.test:443", policies: base + "---\n" + watch,
+			want: said{
+				Verdict: Denied, Reason: "only the Audit policy shop/watch covers bank.test, which opens nothing",
+				Do: addIt + "; or set `enforcement: Enforce` in shop/watch, if all that it lists is to be open", Manifest: true,
+			},
+		},
+		{
+			what: "an Audit pod, covered", to: "bank.test:443", policies: watch,
+			want: said{
+				Verdict: Allowed,
+				Reason:  `only Audit policies select the pod, so it passes; enforced, it would be allowed: "bank.test" of shop/watch (spec.egress[0].matches[0]) covers the name on any; its addresses are opened when the pod asks for it`,
+			},
+		},
+		{
+			what: "an Audit pod, not covered", to: "other.test:443", policies: watch,
+			want: said{
+				Verdict:  WouldDeny,
+				Reason:   "only Audit policies select the pod, so it passes; enforced, it would be denied: no match of the pod's policies covers the name",
+				Do:       addIt,
+				Manifest: true,
+			},
+		},
+		{
+			what: "blocked by the guard", to: "www.example.org:443", policies: base,
+			facts: func(f *Facts) {
+				f.Asked = &recent.Decision{Verdict: audit.Blocked, Asked: noon.Add(-time.Minute), Answers: []netip.Addr{addr("10.1.0.99"), addr("169.254.169.254")}}
+			},
+			want: said{
+				Verdict:  Denied,
+				Reason:   `"www.example.org" of shop/base (spec.egress[0].matches[0]) covers www.example.org, but the guard against rebinding takes 10.1.0.99 out of its answers: pod`,
+				Notes:    "the pod last asked for www.example.org at 2026-05-01T11:59:00Z: blocked",
+				Do:       "if www.example.org is meant to lead into the cluster, the administrator of the nodes writes the Corefile's line below; no policy can",
+				Corefile: "rebind allow www.example.org 10.1.0.99/32; rebind allow www.example.org 169.254.169.254/32",
+			},
+		},
+		{
+			what: "blocked for ever", to: "www.example.org:443", policies: base,
+			facts: func(f *Facts) {
+				f.Asked = &recent.Decision{Verdict: audit.Blocked, Asked: noon, Answers: []netip.Addr{addr("127.0.0.1")}}
+			},
+			want: said{
+				Verdict: Denied,
+				Reason:  `"www.example.org" of shop/base (spec.egress[0].matches[0]) covers www.example.org, but the guard against rebinding takes 127.0.0.1 out of its answers: loopback`,
+				Notes:   "the pod last asked for www.example.org at 2026-05-01T12:00:00Z: blocked",
+				Do:      "127.0.0.1 can never be opened for a name: it is no other host's address",
+			},
+		},
+		{
+			what: "the last question failed", to: "www.example.org:443", policies: base,
+			facts: func(f *Facts) {
+				f.Asked = &recent.Decision{Verdict: audit.Failed, Asked: noon, Error: "no upstream of zone . answered in 4s"}
+			},
+			want: said{
+				Verdict: OnceAsked,
+				Reason:  `"www.example.org" of shop/base (spec.egress[0].matches[0]) covers the name on tcp/443; its addresses are opened when the pod asks for it`,
+				Notes:   "the pod last asked for www.example.org at 2026-05-01T12:00:00Z: failed: no upstream of zone . answered in 4s",
+				Do:      "let the pod ask for www.example.org again: a program that keeps addresses for longer than they hold has to resolve anew",
+			},
+		},
+		{
+			what: "its own address", to: "10.1.0.10:80", policies: base,
+			want: said{Verdict: Allowed, Reason: "10.1.0.10 is the pod's own address, which it may always reach"},
+		},
+		{
+			what: "itself", to: "127.0.0.1:80", policies: base,
+			want: said{Verdict: Allowed, Reason: "127.0.0.1 is the pod itself: what it sends there never leaves it"},
+		},
+		{
+			what: "its resolver", to: "10.96.0.10:53/udp", policies: base,
+			want: said{Verdict: Allowed, Reason: "10.96.0.10 is a resolver: the agent answers in its place"},
+		},
+		{
+			what: "its resolver on another port", to: "10.96.0.10:443", policies: base, facts: func(f *Facts) { f.Inside = "Service" },
+			want: said{
+				Verdict: Denied, Reason: "nobody on this node resolved the address lately: the pod dials it as an address, or learnt it elsewhere",
+				Do:    "10.96.0.10 is the address of a Service: let the pod ask for its name in the cluster, such as NAME.NAMESPACE.svc.cluster.local, and allow that name",
+				Notes: "10.96.0.10 is the address of a Service",
+			},
+		},
+		{
+			what: "an address that is open", to: "192.0.2.1:443", policies: base,
+			facts: func(f *Facts) {
+				f.Open = []policy.GrantInfo{open("www.example.org", "192.0.2.1", "tcp/443", time.Minute)}
+			},
+			want: said{Verdict: Allowed, Reason: "the pod asked for www.example.org, and the address is open on tcp/443 until 2026-05-01T12:01:00Z"},
+		},
+		{
+			what: "an address that is over", to: "192.0.2.1:443", policies: base,
+			facts: func(f *Facts) {
+				f.Ended = []policy.GrantInfo{open("www.example.org", "192.0.2.1", "tcp/443", -time.Minute)}
+			},
+			want: said{
+				Verdict: OnceAsked,
+				Reason:  `"www.example.org" of shop/base (spec.egress[0].matches[0]) covers www.example.org, whose address this is, on tcp/443; it is opened when the pod asks for the name`,
+				Do:      "let the pod ask for www.example.org again: a program that keeps addresses for longer than they hold has to resolve anew",
+			},
+		},
+		{
+			what: "an address on another port", to: "192.0.2.1:80", policies: base,
+			facts: func(f *Facts) {
+				f.Open = []policy.GrantInfo{open("www.example.org", "192.0.2.1", "tcp/443", time.Minute)}
+			},
+			want: said{
+				Verdict: Denied,
+				Reason:  `"www.example.org" of shop/base (spec.egress[0].matches[0]) covers www.example.org on tcp/443, and not on tcp/80`,
+				Do:      addIt + "; or add the port to the rule of shop/base (spec.egress[0])", Manifest: true,
+			},
+		},
+		{
+			what: "an address of a name that nothing covers", to: "192.0.2.9:443", policies: base,
+			facts: func(f *Facts) { f.Seen = []recent.Sighting{seen("bank.test", "192.0.2.9")} },
+			want:  said{Verdict: Denied, Reason: "the pod asked for bank.test, and no match of its policies covers that", Do: addIt, Manifest: true},
+		},
+		{
+			what: "an address of which another pod knows a covered name", to: "192.0.2.9:443", policies: base,
+			facts: func(f *Facts) {
+				s := seen("a.cdn.test", "192.0.2.9")
+				s.Pod.Name = "front-1"
+				f.Others = []recent.Sighting{s}
+			},
+			want: said{
+				Verdict: OnceAsked,
+				Reason:  `"*.cdn.test" of shop/base (spec.egress[0].matches[1]) covers a.cdn.test, whose address this is; this pod never asked for it, and what other pods ask opens nothing for it`,
+				Do:      "let the pod ask for a.cdn.test again: a program that keeps addresses for longer than they hold has to resolve anew",
+			},
+		},
+		{
+			what: "an address of which another pod knows the name", to: "192.0.2.9:443", policies: base,
+			facts: func(f *Facts) {
+				s := seen("bank.test", "192.0.2.9")
+				s.Pod.Name = "front-1"
+				f.Others = []recent.Sighting{s}
+			},
+			want: said{
+				Verdict: Denied, Reason: "this pod never asked for a name of the address; others know it as bank.test, which no match of its policies covers",
+				Do: "let the pod itself ask its resolver for the name; names from files, from DNS over HTTPS or from other resolvers pass the agent by; " + addIt, Manifest: true,
+			},
+		},
+		{
+			what: "an address that only pods know which are not to be seen", to: "192.0.2.9:443", policies: base, facts: func(f *Facts) { f.Hidden = true },
+			want: said{
+				Verdict: Denied, Reason: "nobody on this node resolved the address lately: the pod dials it as an address, or learnt it elsewhere",
+				Do: "pods that you may not see asked for a name of the address; ask your administrator which, or what the pod's configuration names",
+			},
+		},
+		{
+			what: "an address that nobody resolved", to: "192.0.2.9:443", policies: base,
+			want: said{
+				Verdict: Denied, Reason: "nobody on this node resolved the address lately: the pod dials it as an address, or learnt it elsewhere",
+				Do: "policies allow names: let the pod connect to a name, and ask again with that; `namegate audit --pod shop/cart-1` shows which names it asks for" +
+					"; if the address itself is meant, whoever has it, apply the NetworkPolicy below: the pod may do what its policies allow, and what its NetworkPolicies allow; " + firstOne,
+			},
+		},
+		{
+			what: "a name in the cluster", to: "db.shop.svc.cluster.local:5432", policies: base,
+			want: said{
+				Verdict: Denied, Reason: "no match of the pod's policies covers the name",
+				Notes: "names under cluster.local always resolve; their addresses open only where a match covers them, or a NetworkPolicy allows what they lead to", Do: addIt, Manifest: true,
+			},
+		},
+		{
+			what: "a short name", to: "db:5432", policies: base,
+			want: said{
+				Verdict: Denied, Reason: "no match of the pod's policies covers the name",
+				Notes: "a name of one label is completed by the pod's search list; in the cluster it may be db.shop.svc.cluster.local: ask with that",
+			},
+		},
+		{
+			what: "what is wrong is said", to: "www.example.org:443", policies: base,
+			facts: func(f *Facts) {
+				f.Failing, f.Trouble = "the kernel is full", []string{"its queries do not reach the agent"}
+				f.Open = []policy.GrantInfo{open("www.example.org", "192.0.2.1", "tcp/443", time.Minute)}
+			},
+			want: said{
+				Verdict: Allowed, Reason: "the pod asked for the name, and 1 address is open on tcp/443 until 2026-05-01T12:01:00Z",
+				Notes: "the latest policies are not in force: the kernel is full; `namegate status` says more; its queries do not reach the agent",
+			},
+		},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			pod := cart()
+			if c.pod != nil {
+				c.pod(&pod)
+			}
+			f := about(t, pod, manifests(t, c.policies))
+			if c.facts != nil {
+				c.facts(&f)
+			}
+			e := Explain(Question{Node: "node-1", To: target(t, c.to)}, f)
+			if d := cmp.Diff(c.want, of(e)); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			if e.Pod != "shop/cart-1" || e.Node != "node-1" || e.To != target(t, c.to).String() {
+				t.Errorf("it is about %s on %s to %s", e.Pod, e.Node, e.To)
+			}
+		})
+	}
+}
+
+// TestAdviceHelps: under the policies and the manifest that is advised the answer is
+// yes, the pod is selected by no fewer, and nothing else is opened.
+func TestAdviceHelps(t *testing.T) {
+	addr := netip.MustParseAddr
+	for _, c := range []struct {
+		what, to, policies string
+		labels             map[string]string
+		facts              func(*Facts)
+	}{
+		{what: "unmatched", to: "bank.test:443", policies: base},
+		{what: "port", to: "www.example.org:8443/udp", policies: base},
+		{what: "ICMP", to: "bank.test/icmp", policies: base},
+		{what: "no port", to: "bank.test", policies: base},
+		{what: "audited", to: "bank.test:443", policies: base + "---\n" + watch},
+		{what: "an Audit pod", to: "other.test:443", policies: watch},
+		{what: "a name that is taken", to: "bank.test:443", policies: base + "---\n" + strings.Replace(watch, "name: watch", "name: allow-bank.test", 1)},
+		{what: "odd characters", to: "_sip._tcp.bank.test:443", policies: base},
+		{what: "a long name", to: strings.Repeat("abcdefghi.", 24) + "bank.test:443", policies: base},
+		{what: "an address", to: "192.0.2.9:443", policies: base, facts: func(f *Facts) {
+			f.Seen = []recent.Sighting{{Pod: f.Pod.PodRef, Name: name(t, "bank.test"), Address: addr("192.0.2.9"), Asked: noon}}
+		}},
+		{what: "a pod without labels of its workload", to: "bank.test:443", policies: strings.Replace(base, "{matchLabels: {app: cart}}", "{}", 1), labels: map[string]string{"pod-template-hash": "1"}},
+		{what: "others would be selected", to: "bank.test:443", policies: base, facts: func(f *Facts) { f.Free = []string{"shop/other"} }},
+		{what: "what was denied", to: "bank.test", policies: base, facts: func(f *Facts) {
+			f.Flows = []audit.Flow{{Dialled: netip.MustParseAddrPort("192.0.2.9:8443"), Protocol: policy.TCP, Names: []audit.FlowName{{Name: name(t, "bank.test")}}}}
+		}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			pod := cart()
+			if c.labels != nil {
+				pod.Labels = c.labels
+			}
+			policies := manifests(t, c.policies)
+			f := about(t, pod, policies)
+			if c.facts != nil {
+				c.facts(&f)
+			}
+			q := Question{To: target(t, c.to)}
+			before := Explain(q, f)
+			if before.Verdict != Denied && before.Verdict != WouldDeny || before.Advice == nil || before.Advice.Manifest == "" {
+				t.Fatalf("it is %s with the advice %+v", before.Verdict, before.Advice)
+			}
+			more := manifests(t, before.Advice.Manifest)
+			if len(more) != 1 || more[0].Kind != v1alpha1.Kind || more[0].Namespace != "shop" {
+				t.Fatalf("the manifest is %s", before.Advice.Manifest)
+			}
+			if slices.ContainsFunc(policies, func(p v1alpha1.FQDNNetworkPolicy) bool { return p.Name == more[0].Name }) {
+				t.Fatalf("the manifest would replace %s", more[0].Name)
+			}
+			if problems := compile.Validate(&more[0]); len(problems) > 0 {
+				t.Fatalf("the manifest has problems: %v", problems)
+			}
+			after := about(t, pod, append(policies, more...))
+			if after.View.Enforced != f.View.Enforced {
+				t.Errorf("the pod was default-deny: %v, and is now: %v", f.View.Enforced, after.View.Enforced)
+			}
+			after.Seen, after.Others = f.Seen, f.Others
+			if got := Explain(q, after); got.Verdict != OnceAsked && got.Verdict != Allowed {
+				t.Errorf("with the manifest it is %s: %s\n%s", got.Verdict, got.Reason, before.Advice.Manifest)
+			}
+			if d := after.View.Decide(name(t, "unheard-of.test")); len(d.Matches) > 0 {
+				t.Errorf("the manifest opens too much:\n%s", before.Advice.Manifest)
+			}
+		})
+	}
+}
+
+// TestManifest: the text of one.
+func TestManifest(t *testing.T) {
+	f := about(t, cart(), manifests(t, base))
+	f.Flows = []audit.Flow{
+		{Dialled: netip.MustParseAddrPort("192.0.2.9:8443"), Protocol: policy.TCP, Names: []audit.FlowName{{Name: name(t, "bank.test")}}, Time: noon, Last: noon, Count: 2, Reason: audit.ReasonUnmatched},
+		{Dialled: netip.MustParseAddrPort("192.0.2.8:1"), Protocol: policy.TCP},
+	}
+	e := Explain(Question{To: target(t, "bank.test")}, f)
+	want := `apiVersion: namegate.io/v1alpha1
+kind: FQDNNetworkPolicy
+metadata:
+  namespace: shop
+  name: allow-bank.test
+spec:
+  podSelector:
+    matchLabels:
+      app: cart
+  egress:
+  - matches:
+    - name: bank.test
+    ports:
+    - protocol: TCP
+      port: 8443
+`
+	if d := cmp.Diff(want, e.Advice.Manifest); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	flows := []Flow{{Time: noon, Last: noon, Verdict: "denied", Protocol: "tcp", Address: "192.0.2.9", Port: 8443, Names: []string{"bank.test"}, Reason: "unmatched", Count: 2}}
+	if d := cmp.Diff(flows, e.Flows); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestNoLabel: without a label that tells the workload, and without a policy whose
+// selector could be taken, nobody is told to apply a policy for everybody.
+func TestNoLabel(t *testing.T) {
+	pod := cart()
+	pod.Labels = nil
+	f := about(t, pod, manifests(t, strings.Replace(base, "{matchLabels: {app: cart}}", "{}", 1)))
+	f.Policies = nil // gone by now
+	e := Explain(Question{To: target(t, "bank.test:443")}, f)
+	if e.Advice == nil || e.Advice.Manifest != "" || !strings.Contains(strings.Join(e.Advice.Do, ";"), "a label of their own") {
+		t.Errorf("the advice is %+v", e.Advice)
+	}
+}
+
+// TestCorefileLines: the line for the administrator is one that a Corefile takes, and
+// the guard of that Corefile lets the address through.
+func TestCorefileLines(t *testing.T) {
+	for _, a := range []string{"10.1.0.99", "169.254.169.254", "fd00:ec2::254", "100.100.100.200"} {
+		f := about(t, cart(), manifests(t, base))
+		addr := netip.MustParseAddr(a)
+		guard := rebind.New(corefile.Default(), rebind.Addresses{Services: []netip.Addr{netip.MustParseAddr("10.1.0.99")}})
+		f.Blocked = func(n fqdn.Name, a netip.Addr) string { return guard.Blocked(n, a, nil) }
+		f.Asked = &recent.Decision{Verdict: audit.Blocked, Asked: noon, Answers: []netip.Addr{addr}}
+		q := Question{To: target(t, "www.example.org:443")}
+		e := Explain(q, f)
+		if e.Verdict != Denied || e.Advice == nil || len(e.Advice.Corefile) != 1 || e.Advice.Manifest != "" {
+			t.Fatalf("%s: %s, %+v", a, e.Verdict, e.Advice)
+		}
+		c, err := corefile.Parse("Corefile", ". {\n forward . 192.0.2.53\n "+e.Advice.Corefile[0]+"\n}\n")
+		if err != nil {
+			t.Fatalf("%s: %v", a, err)
+		}
+		guard = rebind.New(c, rebind.Addresses{Services: []netip.Addr{netip.MustParseAddr("10.1.0.99")}})
+		if got := Explain(q, f); got.Verdict != OnceAsked {
+			t.Errorf("%s: with %q it is %s: %s", a, e.Advice.Corefile[0], got.Verdict, got.Reason)
+		}
+		if guard.Blocked(name(t, "evil.test"), addr, nil) == "" {
+			t.Errorf("%s: %q opens it to other names", a, e.Advice.Corefile[0])
+		}
+	}
+}

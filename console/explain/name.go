@@ -1,0 +1,253 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+// name answers for a name.
+func (in *inquiry) name() {
+	n := in.to.Name
+	s := in.stand(n)
+	open := in.open(func(name fqdn.Name, _ string) bool { return name == n })
+	blocked := in.answers(n)
+	r := in.namedReach(n)
+	switch {
+	case len(open) > 0:
+		in.settle(Allowed, "the pod asked for the name, and %s open on %s until %s", addresses(len(open)), open[0].Ports, moment(open[0].Until))
+	case len(s.covers) > 0 && len(blocked) > 0:
+		in.blocked(n, s.covers[0], blocked)
+	case r.all() && in.resolves(n, s):
+		in.permitted(in.leadsTo(n), r)
+	case len(s.covers) > 0:
+		in.settle(OnceAsked, "%s covers the name on %s; its addresses are opened when the pod asks for it", quoted(s.covers[0]), s.covers[0].Ports)
+		in.again(n)
+	case len(s.short) > 0:
+		in.short(n, s.short)
+	case len(s.audit) > 0:
+		in.auditOnly(n, s.audit[0])
+	case in.pointed():
+		g := in.said.Open[0]
+		in.settle(Denied, "an answer for an allowed name pointed at this one, which is open on %s until %s, and not%s", g.Ports, moment(g.Until), in.to.onPort())
+		in.write("", n)
+	case in.completed() != "":
+		in.suffixed(in.completed())
+	default:
+		in.settle(Denied, "no match of the pod's policies covers the name%s", in.unmatched())
+		if in.bare() {
+			return // which name the pod asks for in its place is said
+		}
+		in.nearMisses(n)
+		in.elsewhere(n)
+		in.write("", n)
+	}
+	if in.resolves(n, s) && r.ends > 0 || r.service != nil {
+		in.notPermitted(in.first, r)
+	}
+}
+
+// resolves tells whether the question for a name gets an answer, so that its addresses
+// can be dialled.
+func (in *inquiry) resolves(n fqdn.Name, s standing) bool {
+	return len(s.covers)+len(s.short) > 0 || in.inCluster(n) || in.f.View.Unmatched == policy.Resolve || in.audited()
+}
+
+func (in *inquiry) inCluster(n fqdn.Name) bool {
+	return in.f.Domain != "" && n.HasSuffix(in.f.Domain)
+}
+
+// namedReach says what NetworkPolicies make of the known addresses of a name. For a
+// name whose addresses nobody knows a rule for all destinations is enough.
+func (in *inquiry) namedReach(n fqdn.Name) (r reach) {
+	for _, a := range in.addressesOf(n) {
+		if !in.first.IsValid() {
+			in.first = a
+		}
+		r.add(in.reached(a))
+	}
+	if rule := in.everywhere(); r.ends == 0 && r.service == nil && rule != nil && !in.inCluster(n) {
+		in.list(Peer{Policy: rule.Policy, Path: rule.Path, Peer: peerText(rule.Peer), Ports: string(rule.Ports), OnPort: true, rule: rule})
+		return reach{ends: 1, passed: 1, by: rule}
+	}
+	return r
+}
+
+// addressesOf returns the known addresses of a name: those of its Service, or else what
+// the pod was told.
+func (in *inquiry) addressesOf(n fqdn.Name) (out []netip.Addr) {
+	if ref, ok := in.serviceName(n); ok {
+		for a, s := range in.f.Services {
+			if s.Ref == ref {
+				out = append(out, a)
+			}
+		}
+		if slices.SortFunc(out, netip.Addr.Compare); len(out) > 0 {
+			return out
+		}
+	}
+	add := func(a netip.Addr) {
+		if !slices.Contains(out, a) && len(out) < addressesMost {
+			out = append(out, a)
+		}
+	}
+	for _, o := range in.f.Open {
+		if o.Name == n && o.Until.After(in.f.Now) {
+			add(o.Addr)
+		}
+	}
+	if in.f.Asked != nil {
+		for _, a := range in.f.Asked.Answers {
+			add(a)
+		}
+	}
+	return out
+}
+
+// addressesMost bounds the addresses of one name that are looked at.
+const addressesMost = 64
+
+// leadsTo writes what a name leads to.
+func (in *inquiry) leadsTo(n fqdn.Name) string {
+	switch out := in.addressesOf(n); len(out) {
+	case 0:
+		return n.String()
+	case 1:
+		return fmt.Sprintf("%s, the address of the name", out[0])
+	default:
+		return fmt.Sprintf("all %d known addresses of the name", len(out))
+	}
+}
+
+// pointed tells whether the name is open on other ports though no match covers it:
+// by the answer for a name that one covers.
+func (in *inquiry) pointed() bool { return len(in.said.Open) > 0 && !in.said.Open[0].Ended }
+
+// bare tells whether the name is one label, which pods complete by their search list.
+func (in *inquiry) bare() bool { return in.f.Domain != "" && in.to.Name.NumLabels() == 1 }
+
+// completed returns the name with which the pod's resolver began, if what is asked for
+// looks like an allowed one that a search list completed; else "". The suffixes are
+// those that a cluster gives, as the agent takes them.
+func (in *inquiry) completed() fqdn.Name {
+	if in.to.Addr.IsValid() || in.f.View == nil || in.f.Domain == "" || len(in.f.View.Decide(in.to.Name).Matches) > 0 {
+		return ""
+	}
+	suffixes := []fqdn.Name{in.f.Domain}
+	for _, above := range []string{"svc.", in.f.Pod.Namespace + ".svc."} {
+		if s, err := fqdn.ParseName(above + in.f.Domain.String()); err == nil {
+			suffixes = append([]fqdn.Name{s}, suffixes...)
+		}
+	}
+	for _, s := range suffixes {
+		if short, ok := in.to.Name.TrimSuffix(s); ok && short != "" && in.f.View.Decide(short).Allowed() {
+			return short
+		}
+	}
+	return ""
+}
+
+// suffixed answers for an allowed name with a search suffix.
+func (in *inquiry) suffixed(short fqdn.Name) {
+	in.settle(Denied, "this is %s with a search suffix, and opens something only where the answer points at %s", short, short)
+	in.do("ask about %s, which the policies allow: the pod's resolver goes on to it", short)
+}
+
+func addresses(n int) string {
+	if n == 1 {
+		return "1 address is"
+	}
+	return fmt.Sprintf("%d addresses are", n)
+}
+
+// answers lists what the name was answered with, and returns the addresses that the
+// guard keeps closed, if it does that with all of them.
+func (in *inquiry) answers(n fqdn.Name) (blocked []Seen) {
+	asked := in.f.Asked
+	if asked == nil {
+		return nil
+	}
+	in.lastAsked(n)
+	for _, a := range asked.Answers {
+		seen := Seen{Name: n.String(), Address: a.String(), Asked: asked.Asked}
+		if in.f.Blocked != nil {
+			seen.Blocked = in.f.Blocked(n, a)
+		}
+		in.said.Names = append(in.said.Names, seen)
+		if seen.Blocked != "" {
+			blocked = append(blocked, seen)
+		}
+	}
+	if len(blocked) < len(asked.Answers) {
+		in.noteBlocked(n, blocked)
+		return nil
+	}
+	return blocked
+}
+
+// lastAsked says what the last question came to, where that is no answer that
+// opened something.
+func (in *inquiry) lastAsked(n fqdn.Name) {
+	a := in.f.Asked
+	why := a.Verdict.String()
+	if a.Error != "" {
+		why += ": " + a.Error
+	}
+	in.note("the pod last asked for %s at %s: %s", n, moment(a.Asked), why)
+}
+
+// noteBlocked says of some of a name's addresses that they stay closed.
+func (in *inquiry) noteBlocked(n fqdn.Name, blocked []Seen) {
+	for _, s := range blocked {
+		in.note("%s is taken out of the answers for %s by the guard against rebinding: %s", s.Address, n, s.Blocked)
+	}
+}
+
+// unmatched says what the question for a name that nothing matches gets.
+func (in *inquiry) unmatched() string {
+	if in.to.Name.HasSuffix(in.f.Domain) && in.f.Domain != "" || in.audited() {
+		return ""
+	}
+	switch in.f.View.Unmatched {
+	case policy.NXDomain:
+		return "; its question gets NXDOMAIN (dns.unmatched: NXDomain)"
+	case policy.Refuse:
+		return "; its question gets REFUSED (dns.unmatched: Refuse)"
+	}
+	return ""
+}
+
+// nearMisses names patterns that look as if they covered the name, and do not.
+func (in *inquiry) nearMisses(n fqdn.Name) {
+	const most = 3
+	said := map[string]bool{}
+	for _, e := range in.f.View.Entries {
+		for _, p := range e.Destinations.Names {
+			if why := nearMiss(p.String(), n); why != "" && !said[why] && len(said) < most {
+				said[why] = true
+				in.note("%s of %s: %s", p, e.Policy, why)
+			}
+		}
+	}
+}
+
+// nearMiss says why a pattern that is about the same domain does not match the
+// name, "" if it is not.
+func nearMiss(pattern string, n fqdn.Name) string {
+	body := strings.TrimPrefix(strings.TrimPrefix(pattern, "**."), "*.")
+	domain, err := fqdn.ParseName(body)
+	if err != nil || strings.Contains(body, "*") || domain.NumLabels() < 2 || !n.HasSuffix(domain) {
+		return ""
+	}
+	switch {
+	case body == pattern:
+		return fmt.Sprintf("it covers %s alone, and nothing below it; \"**.%s\" covers what is below", body, body)
+	case n == domain:
+		return fmt.Sprintf("it covers what is below %s, and not %s itself; write that as a name of its own", body, body)
+	}
+	return fmt.Sprintf("its * is exactly one label; \"**.%s\" covers deeper names", body)
+}

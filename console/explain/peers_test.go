@@ -1,0 +1,283 @@
+package explain
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/audit/recent"
+	"github.com/namegate/namegate/policy"
+)
+
+// The pods of the cluster beside cart, and its Services.
+var (
+	db1     = remote("db-1", "10.2.0.5", map[string]string{"app": "db", "pod-template-hash": "1"}, policy.NamedPort{Name: "pg", Protocol: policy.TCP, Port: 5432})
+	db2     = remote("db-2", "10.2.0.6", map[string]string{"app": "db"}, policy.NamedPort{Name: "pg", Protocol: policy.TCP, Port: 5433})
+	other   = remote("other", "10.2.0.7", map[string]string{"app": "other"})
+	bare    = remote("bare", "10.2.0.8", nil)
+	hidden  = policy.Pod{PodRef: policy.PodRef{Namespace: "pay", Name: "ledger"}, Labels: map[string]string{"app": "ledger"}, IPs: []netip.Addr{netip.MustParseAddr("10.2.0.9")}}
+	onHost  = policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: "node-exporter"}, Labels: map[string]string{"app": "exporter"}, IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, HostNetwork: true}
+	tcp     = policy.TCP
+	service = func(name string, selector map[string]string, ports ...policy.ServicePort) *policy.Service {
+		return &policy.Service{Ref: policy.ServiceRef{Namespace: "shop", Name: name}, Selector: selector, Ports: ports}
+	}
+)
+
+func remote(name, addr string, labels map[string]string, ports ...policy.NamedPort) policy.Pod {
+	return policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: name}, Labels: labels, NodeName: "node-2", IPs: []netip.Addr{netip.MustParseAddr(addr)}, Ports: ports}
+}
+
+// rule is what one rule of the NetworkPolicy shop/db-out allows.
+func rule(kind policy.PeerKind, key string, ports policy.PortSet, i string) policy.PeerRule {
+	return policy.PeerRule{Peer: policy.Peer{Kind: kind, Key: key}, Ports: ports, Policy: "shop/db-out", Path: "spec.egress[" + i + "]"}
+}
+
+// beside gives the pod of facts a NetworkPolicy with rules, in a cluster.
+func beside(f *Facts, rules ...policy.PeerRule) {
+	addr := netip.MustParseAddr
+	f.Snapshot = &policy.Snapshot{PeerSets: []*policy.PeerSet{
+		{Peer: policy.Peer{Kind: policy.PeerPods, Key: "shop: app=db"}, Addrs: []netip.Addr{addr("10.2.0.5"), addr("10.2.0.6")}},
+		{Peer: policy.Peer{Kind: policy.PeerPods, Key: "shop: half"}, Addrs: []netip.Addr{addr("10.2.0.5")}},
+		{Peer: policy.Peer{Kind: policy.PeerNetworks, Key: "198.51.100.0/24"}, Networks: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}},
+		{Peer: policy.Peer{Kind: policy.PeerPorts, Key: "pg TCP shop: app=db"}, Ports: []policy.PeerPort{{Addr: addr("10.2.0.5"), Protocol: tcp, Port: 5432}, {Addr: addr("10.2.0.6"), Protocol: tcp, Port: 5433}}},
+	}}
+	view := *f.View
+	view.Peers, view.NetworkPolicies = rules, nil
+	if len(rules) > 0 {
+		view.NetworkPolicies = []string{"shop/db-out"}
+	}
+	f.View = &view
+	all := []policy.Pod{f.Pod, db1, db2, other, bare, hidden, onHost}
+	f.Pods = func(yield func(*policy.Pod) bool) {
+		for i := range all {
+			if !yield(&all[i]) {
+				return
+			}
+		}
+	}
+	f.Services = map[netip.Addr]*policy.Service{
+		addr("10.96.0.5"):  service("db", map[string]string{"app": "db"}, policy.ServicePort{Protocol: tcp, Port: 80, TargetName: "pg"}, policy.ServicePort{Protocol: tcp, Port: 81, Target: 9187}),
+		addr("10.96.0.6"):  service("empty", map[string]string{"app": "nobody"}, policy.ServicePort{Protocol: tcp, Port: 80, Target: 80}),
+		addr("10.96.0.7"):  service("api", nil, policy.ServicePort{Protocol: tcp, Port: 443, Target: 6443}),
+		addr("10.96.0.8"):  service("self", map[string]string{"app": "cart"}, policy.ServicePort{Protocol: tcp, Port: 80, Target: 8080}),
+		addr("10.96.0.9"):  service("exporter", map[string]string{"app": "exporter"}, policy.ServicePort{Protocol: tcp, Port: 9100, Target: 9100}),
+		addr("10.96.0.11"): {Ref: policy.ServiceRef{Namespace: "pay", Name: "ledger"}, Selector: map[string]string{"app": "ledger"}, Ports: []policy.ServicePort{{Protocol: tcp, Port: 80, Target: 80}}},
+	}
+}
+
+const denies = "no match of the pod's policies covers the name"
+
+func TestPeers(t *testing.T) {
+	const nobody = "nobody on this node resolved the address lately: the pod dials it as an address, or learnt it elsewhere"
+	const behindDB = "NetworkPolicies are judged on what is really reached: behind the Service shop/db, tcp/80 leads to the port called pg of its pods"
+	podsAny, half := rule(policy.PeerPods, "shop: app=db", policy.AnyPort, "0"), rule(policy.PeerPods, "shop: half", policy.AnyPort, "0")
+	pods, named := rule(policy.PeerPods, "shop: app=db", "tcp/5432", "0"), rule(policy.PeerPorts, "pg TCP shop: app=db", policy.AnyPort, "1")
+	nets, everywhere := rule(policy.PeerNetworks, "198.51.100.0/24", "tcp/443", "2"), rule(policy.PeerAnywhere, "", "tcp/443", "3")
+	for _, c := range []struct {
+		what, to string
+		rules    []policy.PeerRule
+		facts    func(*Facts)
+		verdict  Verdict
+		reason   string
+		notes    string // in them
+		do       string // in it
+		manifest string // in the NetworkPolicy; "" for none
+	}{
+		{what: "a pod", to: "10.2.0.5:5432", rules: []policy.PeerRule{pods}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[0]) allows 10.2.0.5"},
+		{what: "a pod on another port", to: "10.2.0.5:80", rules: []policy.PeerRule{pods}, verdict: Denied, reason: nobody, do: "apply the NetworkPolicy below: the pod may", manifest: "port: 80"},
+		{what: "a port by its name", to: "10.2.0.6:5433", rules: []policy.PeerRule{named}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[1]) allows 10.2.0.6"},
+		{what: "the other pod's number", to: "10.2.0.6:5432", rules: []policy.PeerRule{named}, verdict: Denied, reason: nobody, manifest: "port: 5432"},
+		{what: "no port", to: "10.2.0.6", rules: []policy.PeerRule{named}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[1]) allows 10.2.0.6"},
+		{what: "a network", to: "198.51.100.7:443", rules: []policy.PeerRule{nets}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[2]) allows 198.51.100.7"},
+		{what: "beside the network", to: "198.51.101.7:443", rules: []policy.PeerRule{nets}, verdict: Denied, reason: nobody, do: "if the address itself is meant", manifest: "cidr: 198.51.101.7/32"},
+		{what: "everywhere", to: "203.0.113.9:443", rules: []policy.PeerRule{everywhere}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[3]) allows 203.0.113.9"},
+		{what: "everywhere, a name nobody asked for", to: "bank.test:443", rules: []policy.PeerRule{everywhere}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[3]) allows bank.test"},
+		{what: "everywhere, another port", to: "bank.test:80", rules: []policy.PeerRule{everywhere}, verdict: Denied, reason: denies},
+		{
+			what: "everywhere, but the question is refused", to: "bank.test:443", rules: []policy.PeerRule{everywhere}, verdict: Denied, reason: denies + "; its question gets REFUSED (dns.unmatched: Refuse)",
+			facts: func(f *Facts) { v := *f.View; v.Unmatched = policy.Refuse; f.View = &v },
+		},
+		{
+			what: "a name that was answered", to: "far.test:443", rules: []policy.PeerRule{nets}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[2]) allows 198.51.100.7, the address of the name",
+			facts: func(f *Facts) {
+				f.Asked = &recent.Decision{Name: name(t, "far.test"), Asked: noon, Answers: []netip.Addr{netip.MustParseAddr("198.51.100.7")}}
+			},
+		},
+		{
+			what: "a name that was answered with more", to: "far.test:443", rules: []policy.PeerRule{nets}, verdict: Denied,
+			reason: "NetworkPolicies allow 1 of the 2 known addresses of the name, and not 198.51.101.8:443/tcp",
+			facts: func(f *Facts) {
+				f.Asked = &recent.Decision{Name: name(t, "far.test"), Asked: noon, Answers: []netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("198.51.101.8")}}
+			},
+		},
+		{
+			what: "a Service", to: "10.96.0.5:80", rules: []policy.PeerRule{named}, verdict: Allowed,
+			reason: "NetworkPolicy shop/db-out (spec.egress[1]) allows 10.96.0.5, behind the Service shop/db", notes: behindDB,
+		},
+		{
+			what: "a Service by its name", to: "db.shop.svc.cluster.local:80", rules: []policy.PeerRule{podsAny}, verdict: Allowed,
+			reason: "NetworkPolicy shop/db-out (spec.egress[0]) allows 10.96.0.5, the address of the name, behind the Service shop/db",
+		},
+		{
+			what: "half of a Service", to: "10.96.0.5:80", rules: []policy.PeerRule{half}, verdict: Denied,
+			reason: "NetworkPolicies allow 1 of the 2 addresses behind the Service shop/db, and not 10.2.0.6:5433/tcp", notes: behindDB, manifest: "port: pg",
+		},
+		{what: "the Service's own number is not what counts", to: "10.96.0.5:80", rules: []policy.PeerRule{rule(policy.PeerPods, "shop: app=db", "tcp/80", "0")}, verdict: Denied, reason: nobody, manifest: "port: pg"},
+		{
+			what: "a Service by its name, denied", to: "db.shop.svc.cluster.local:80", verdict: Denied, reason: denies,
+			do: addIt + "; or apply the NetworkPolicy below instead: it allows what is really reached, whatever name or Service leads there; " + firstOne, manifest: "kubernetes.io/metadata.name: shop",
+		},
+		{what: "a Service without a port", to: "10.96.0.5", rules: []policy.PeerRule{named}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[1]) allows 10.96.0.5, behind the Service shop/db"},
+		{what: "a port that the Service has not", to: "10.96.0.5:99", rules: []policy.PeerRule{podsAny}, verdict: Denied, reason: nobody, notes: "the Service shop/db has nothing on tcp/99"},
+		{what: "a Service of no pod", to: "10.96.0.6:80", rules: []policy.PeerRule{podsAny}, verdict: Denied, reason: nobody, notes: "the Service shop/empty selects no pod", manifest: "app: nobody"},
+		{what: "itself behind a Service", to: "10.96.0.8:80", verdict: Allowed, reason: "10.96.0.8 is the pod itself, behind the Service shop/self, which it may always reach"},
+		{
+			what: "a Service without a selector", to: "10.96.0.7:443", rules: []policy.PeerRule{nets}, verdict: Unknown,
+			reason: "no name opens it for the pod, and where the Service shop/api leads is not known here: it has no selector, and its EndpointSlices say where connections arrive, which is what NetworkPolicies are judged on",
+			do:     "kubectl get endpointslices -n shop -l kubernetes.io/service-name=api",
+		},
+		{what: "one without a selector, and no rule for TCP", to: "10.96.0.7:443", rules: []policy.PeerRule{rule(policy.PeerAnywhere, "", "udp/53", "0")}, verdict: Denied, reason: nobody},
+		{
+			what: "one without a selector, and a rule for whatever is there", to: "10.96.0.7:443", rules: []policy.PeerRule{rule(policy.PeerAnywhere, "", "tcp/6443", "0")}, verdict: Allowed,
+			reason: "NetworkPolicy shop/db-out (spec.egress[0]) allows 10.96.0.7, behind the Service shop/api",
+		},
+		{what: "pods on the host network", to: "10.96.0.9:9100", verdict: Denied, reason: nobody, do: "by an ipBlock with the addresses of their nodes, such as 192.0.2.1"},
+		{
+			what: "pods of other nodes are not known", to: "10.2.0.99:5432", rules: []policy.PeerRule{pods}, verdict: Unknown, facts: func(f *Facts) { f.OtherPods = "they are being read" },
+			reason: "no name opens it for the pod, and whether 10.2.0.99 is a pod that NetworkPolicies allow cannot be told: they are being read", do: "if 10.2.0.99 is a pod's, allow that by its labels", manifest: "10.2.0.99/32",
+		},
+		{what: "they are not known, and no rule is about pods", to: "10.2.0.99:5432", rules: []policy.PeerRule{nets}, verdict: Denied, reason: nobody, facts: func(f *Facts) { f.OtherPods = "nobody needs them" }, manifest: "10.2.0.99/32"},
+		{
+			what: "pods of other nodes behind a Service are not known", to: "10.96.0.5:80", rules: []policy.PeerRule{named}, verdict: Unknown, facts: func(f *Facts) { f.OtherPods = "they are being read" },
+			reason: "no name opens it for the pod, and the pods of other nodes behind the Service shop/db are not known: they are being read", manifest: "app: db",
+		},
+		{what: "a pod without labels", to: "10.2.0.8:80", verdict: Denied, reason: nobody, do: "give the pod shop/bare a label"},
+		{what: "a pod that may not be seen", to: "10.2.0.9:80", verdict: Denied, reason: nobody, do: "ask who runs it for its labels", facts: func(f *Facts) { f.Sees = func(ns string) bool { return ns == "shop" } }},
+		{what: "a Service that may not be seen", to: "10.96.0.11:80", verdict: Denied, reason: nobody, do: "behind a Service allows this too", facts: func(f *Facts) { f.Sees = func(ns string) bool { return ns == "shop" } }},
+		{what: "a node", to: "192.0.2.200:10250", verdict: Denied, reason: nobody, facts: func(f *Facts) { f.Inside = "node" }, manifest: "cidr: 192.0.2.200/32"},
+		{what: "ICMP to a pod", to: "10.2.0.5/icmp", rules: []policy.PeerRule{podsAny}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[0]) allows 10.2.0.5"},
+		{what: "ICMP, and a rule with ports", to: "10.2.0.5/icmp", rules: []policy.PeerRule{pods}, verdict: Denied, reason: nobody, manifest: "app: db"},
+		{what: "ICMP to a Service goes on to no pod", to: "10.96.0.5/icmp", rules: []policy.PeerRule{podsAny}, verdict: Denied, reason: nobody, notes: "it leads TCP, UDP and SCTP on"},
+		{
+			what: "an open name comes first", to: "www.example.org:443", rules: []policy.PeerRule{everywhere}, verdict: Allowed, reason: "the pod asked for the name, and 1 address is open on tcp/443 until 2026-05-01T12:01:00Z",
+			facts: func(f *Facts) {
+				f.Open = []policy.GrantInfo{{Pod: f.Pod.PodRef, Addr: netip.MustParseAddr("192.0.2.1"), Ports: "tcp/443", Name: name(t, "www.example.org"), Until: noon.Add(time.Minute)}}
+			},
+		},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			f := about(t, cart(), manifests(t, base))
+			beside(&f, c.rules...)
+			if c.facts != nil {
+				c.facts(&f)
+			}
+			e := Explain(Question{To: target(t, c.to)}, f)
+			notes, do, manifest := strings.Join(e.Notes, "; "), "", ""
+			if e.Advice != nil {
+				do, manifest = strings.Join(e.Advice.Do, "; "), e.Advice.NetworkPolicy
+			}
+			if e.Verdict != c.verdict || e.Reason != c.reason || !strings.Contains(notes, c.notes) || !strings.Contains(do, c.do) {
+				t.Errorf("%s: %s\nnotes: %s\ndo: %s", e.Verdict, e.Reason, notes, do)
+			}
+			if (manifest == "") != (c.manifest == "") || !strings.Contains(manifest, c.manifest) {
+				t.Errorf("the NetworkPolicy is\n%s", manifest)
+			}
+		})
+	}
+}
+
+// TestPeersListed: what leads to the target is listed, with what is there, also what
+// is for other ports; and no more than a bound.
+func TestPeersListed(t *testing.T) {
+	f := about(t, cart(), manifests(t, base))
+	beside(&f, rule(policy.PeerPods, "shop: app=db", "tcp/5432", "0"), rule(policy.PeerPorts, "pg TCP shop: app=db", policy.AnyPort, "1"), rule(policy.PeerAnywhere, "", "udp/53", "2"))
+	e := Explain(Question{To: target(t, "10.96.0.5:80")}, f)
+	var got []string
+	for _, p := range e.Peers {
+		on := "no"
+		if p.OnPort {
+			on = "yes"
+		}
+		got = append(got, strings.Join([]string{p.Path, p.Peer, p.Address, p.Pod, p.Ports, on}, " "))
+	}
+	want := []string{
+		"spec.egress[0] shop: app=db 10.2.0.5 shop/db-1 tcp/5432 yes", "spec.egress[1] pg TCP shop: app=db 10.2.0.5 shop/db-1 tcp/5432 yes", "spec.egress[2] everywhere 10.2.0.5 shop/db-1 udp/53 no",
+		"spec.egress[1] pg TCP shop: app=db 10.2.0.6 shop/db-2 tcp/5433 yes", "spec.egress[0] shop: app=db 10.2.0.6 shop/db-2 tcp/5432 no", "spec.egress[2] everywhere 10.2.0.6 shop/db-2 udp/53 no",
+	}
+	if !slices.Equal(got, want) || !slices.Equal(e.NetworkPolicies, []string{"shop/db-out"}) {
+		t.Errorf("listed are %v\n%s", e.NetworkPolicies, strings.Join(got, "\n"))
+	}
+	var many []policy.PeerRule
+	for range 3 * peersMost {
+		many = append(many, rule(policy.PeerAnywhere, "", policy.AnyPort, "0"))
+	}
+	beside(&f, many...)
+	if e := Explain(Question{To: target(t, "10.2.0.5:80")}, f); len(e.Peers) != peersMost {
+		t.Errorf("%d rules are listed", len(e.Peers))
+	}
+}
+
+// TestAdvisedNetworkPolicy: it is what an API server takes, it has a name that is free,
+// and it selects whom a policy would.
+func TestAdvisedNetworkPolicy(t *testing.T) {
+	f := about(t, cart(), manifests(t, base))
+	beside(&f)
+	for _, taken := range []string{"allow-db", "allow-db-2"} {
+		p := &networkingv1.NetworkPolicy{}
+		p.Namespace, p.Name = "shop", taken
+		f.NetworkPolicies = append(f.NetworkPolicies, p)
+	}
+	e := Explain(Question{To: target(t, "10.96.0.5:80")}, f)
+	if e.Advice == nil {
+		t.Fatalf("%+v", e)
+	}
+	const want = `apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  namespace: shop
+  name: allow-db-3
+spec:
+  podSelector:
+    matchLabels:
+      app: cart
+  policyTypes:
+  - Egress
+  egress:
+  - to:
+    - namespaceSelector:
+        matchLabels:
+          kubernetes.io/metadata.name: shop
+      podSelector:
+        matchLabels:
+          app: db
+    ports:
+    - protocol: TCP
+      port: pg
+`
+	if e.Advice.NetworkPolicy != want {
+		t.Errorf("written is\n%s", e.Advice.NetworkPolicy)
+	}
+	var p networkingv1.NetworkPolicy
+	if err := yaml.UnmarshalStrict([]byte(e.Advice.NetworkPolicy), &p); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAuditedBesideNetworkPolicy: nothing is denied to the pod; what is said is what
+// would be.
+func TestAuditedBesideNetworkPolicy(t *testing.T) {
+	for to, want := range map[string]Verdict{"10.2.0.5:5432": Allowed, "10.2.0.7:5432": WouldDeny, "10.96.0.5:80": Allowed} {
+		f := about(t, cart(), manifests(t, watch))
+		beside(&f, rule(policy.PeerPods, "shop: app=db", policy.AnyPort, "0"))
+		e := Explain(Question{To: target(t, to)}, f)
+		audit := e.Advice != nil && slices.ContainsFunc(e.Advice.Do, func(s string) bool { return strings.Contains(s, "knows no Audit") })
+		if e.Verdict != want || audit != (want == WouldDeny) {
+			t.Errorf("%s: %s: %s, %+v", to, e.Verdict, e.Reason, e.Advice)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package console
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/namegate/namegate/stats"
+)
+
+// TestStatusIsDocumented: docs/operations.md shows what is printed and explains
+// the counters by their names in JSON.
+func TestStatusIsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, _ := strings.Cut(string(text), "$ namegate status\n")
+	shown, rest, _ := strings.Cut(shown, "```")
+	var out strings.Builder
+	p := &Printer{Out: &out, Format: FormatTable}
+	quiet := Status{Node: "node-1", Version: "v0.1.0", Audit: &AuditStatus{}}
+	if err := p.Statuses([]Reply[Status]{{Value: quiet}}); err != nil {
+		t.Fatal(err)
+	}
+	lines := 0
+	for line := range strings.Lines(out.String()) {
+		name, _, found := strings.Cut(line, "  ")
+		if lines++; !found || !strings.Contains("\n"+shown, "\n"+name+"  ") {
+			t.Errorf("the status that docs/operations.md shows has no line as %q", line)
+		}
+	}
+	if lines < 6 {
+		t.Errorf("a status of %d lines:\n%s", lines, out.String())
+	}
+	for _, name := range []string{"answers", "prefetches", "followed", "too many", "denied", "audit lines"} {
+		if !strings.Contains(rest, "\n| `"+name+"`") {
+			t.Errorf("docs/operations.md does not explain %s", name)
+		}
+	}
+	wire, err := json.Marshal(stats.Proxy{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var counters map[string]any
+	if err := json.Unmarshal(wire, &counters); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"cacheHits", "cacheMisses", "cacheStale", "prefetches", "followed", "shedZone"} {
+		if _, there := counters[name]; !there || !strings.Contains(rest, "`"+name+"`") {
+			t.Errorf("docs/operations.md does not explain %s, or it is not told: %v", name, there)
+		}
+	}
+}

@@ -1,0 +1,262 @@
+package suggest
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+// Log gathers what the lines of an audit log say of each workload. It holds each
+// name, port and address once, however many lines there are. It is for one goroutine.
+type Log struct {
+	// Guard, unless nil, is the guard against rebinding as it is by default: why a name
+	// does not open an address, "" if it does.
+	Guard     func(fqdn.Name, netip.Addr) string
+	workloads map[workloadKey]*workload
+	// existing are the policies that lines name, "namespace/name".
+	existing map[string]bool
+}
+
+// workloadKey tells workloads apart. A pod whose labels say nothing is one by itself.
+type workloadKey struct{ namespace, selector, pod string }
+
+// workload is what lines say of alike pods.
+type workload struct {
+	workloadKey
+	labels        map[string]string
+	pods          map[string]bool
+	first, last   time.Time // of denied connections
+	denied, would uint64
+	needs         map[string]needs // by name
+	left          map[leftKey]*Left
+	audits        map[string]bool // the policies that only audit the pods
+	asked         map[string]asking
+	late          map[string]time.Duration // after the question, where no grant lasts as long
+	guarded       map[string]string        // an address of a name that the guard keeps closed, and why
+}
+
+// longest is how long an answer opens an address at most, by default.
+const longest = policy.DefaultMaxTTL + policy.DefaultGrace
+
+// port is one port of a protocol; a protocol that a policy has no word for has none.
+type port struct {
+	protocol policy.Protocol
+	number   uint16
+}
+
+// anything is the need of a protocol that only a rule without ports opens.
+var anything = port{policy.AnyProtocol, 0}
+
+// needs is the ports on which a name was dialled.
+type needs map[port]bool
+
+// asking is how the question for a name went that nothing matches.
+type asking uint8
+
+const (
+	answered asking = 1 << iota // with an address
+	refused                     // nobody was asked
+)
+
+// NewLog returns a log without lines.
+func NewLog() *Log {
+	return &Log{workloads: map[workloadKey]*workload{}, existing: map[string]bool{}}
+}
+
+// Add takes a line. The error says why it cannot be one that an agent wrote: such a
+// line is left out.
+func (l *Log) Add(line audit.Line) error {
+	w, err := l.workload(line.Pod)
+	if err != nil {
+		return err
+	}
+	for _, m := range line.Matches {
+		l.existing[m.Policy] = true
+	}
+	for _, id := range line.Policies {
+		l.existing[id] = true
+	}
+	w.pods[line.Pod.Name] = true
+	if line.Kind == audit.KindFlow {
+		return w.flow(line, l.Guard)
+	}
+	w.question(line)
+	return nil
+}
+
+func (l *Log) workload(pod audit.LinePod) (*workload, error) {
+	if strings.Contains(pod.Name, "+") {
+		return nil, fmt.Errorf("%q of namespace %q are several pods that claim one address, for which no policy opens anything", pod.Name, pod.Namespace)
+	}
+	if len(validation.IsDNS1123Label(pod.Namespace)) > 0 || len(validation.IsDNS1123Subdomain(pod.Name)) > 0 {
+		return nil, fmt.Errorf("pod %q of namespace %q cannot exist", pod.Name, pod.Namespace)
+	}
+	set, err := labels.ConvertSelectorToLabelsMap(pod.Workload)
+	if err != nil {
+		return nil, fmt.Errorf("workload %q of pod %s/%s: %w", pod.Workload, pod.Namespace, pod.Name, err)
+	}
+	key := workloadKey{namespace: pod.Namespace, selector: set.String()}
+	if len(set) == 0 {
+		key.pod = pod.Name
+	}
+	w := l.workloads[key]
+	if w == nil {
+		w = &workload{
+			workloadKey: key, labels: set, pods: map[string]bool{}, needs: map[string]needs{}, left: map[leftKey]*Left{},
+			audits: map[string]bool{}, asked: map[string]asking{}, late: map[string]time.Duration{}, guarded: map[string]string{},
+		}
+		l.workloads[key] = w
+	}
+	return w, nil
+}
+
+var errNoDestination = errors.New("a flow without a destination")
+
+// flow takes connections that were denied, or would be.
+func (w *workload) flow(line audit.Line, guard func(fqdn.Name, netip.Addr) string) error {
+	if line.Destination == nil {
+		return errNoDestination
+	}
+	w.count(line)
+	would := line.Verdict == audit.WouldDeny.String()
+	if would {
+		for _, id := range line.Policies {
+			w.audits[id] = true
+		}
+	}
+	var own, covered []string
+	for _, n := range line.Names {
+		switch opens := n.Match != nil && (would || !n.Match.Audit); {
+		case n.Pod != "": // what another asked opens nothing for this pod
+		case opens && line.Reason != audit.ReasonPorts:
+			covered = append(covered, n.Name)
+		default:
+			own = append(own, n.Name)
+		}
+	}
+	switch {
+	case line.Reason == audit.ReasonBlocked:
+		w.leave(line, LeftBlocked, append(covered, own...))
+		return nil
+	case len(own) == 0 && len(covered) > 0:
+		w.leave(line, LeftExpired, covered)
+		return nil
+	case len(own) == 0:
+		w.leave(line, LeftAddress, foreign(line.Names))
+		return nil
+	}
+	dialled := anything
+	if p, known := protocols[line.Protocol]; known && line.Destination.Port > 0 {
+		dialled = port{p, line.Destination.Port}
+	}
+	if dialled == anything {
+		w.leave(line, LeftProtocol, own)
+	}
+	writable := 0
+	for _, name := range own {
+		if text, ok := canonical(name); ok {
+			w.need(text, dialled)
+			writable++
+			w.guard(text, line.Destination.Address, guard)
+			if after := since(line, name); after > longest {
+				w.late[text] = max(w.late[text], after)
+			}
+		}
+	}
+	if writable == 0 {
+		w.leave(line, LeftName, own)
+	}
+	return nil
+}
+
+var protocols = map[string]policy.Protocol{"tcp": policy.TCP, "udp": policy.UDP, "sctp": policy.SCTP}
+
+// count notes when connections were denied, and how many.
+func (w *workload) count(line audit.Line) {
+	last := line.Time
+	if line.Last.After(last) {
+		last = line.Last
+	}
+	if w.first.IsZero() || line.Time.Before(w.first) {
+		w.first = line.Time
+	}
+	if last.After(w.last) {
+		w.last = last
+	}
+	if line.Verdict == audit.WouldDeny.String() {
+		w.would += max(line.Count, 1)
+	} else {
+		w.denied += max(line.Count, 1)
+	}
+}
+
+// guard notes that the guard would keep an address of the name closed. Of several the
+// least counts, so that the order of lines does not.
+func (w *workload) guard(name, address string, guard func(fqdn.Name, netip.Addr) string) {
+	n, err := fqdn.ParseName(name)
+	a, wrong := netip.ParseAddr(address)
+	if guard == nil || err != nil || wrong != nil {
+		return
+	}
+	if why := guard(n, a); why != "" {
+		if text := address + ", " + why; w.guarded[name] == "" || text < w.guarded[name] {
+			w.guarded[name] = text
+		}
+	}
+}
+
+func (w *workload) need(name string, p port) {
+	if w.needs[name] == nil {
+		w.needs[name] = needs{}
+	}
+	w.needs[name][p] = true
+}
+
+// question takes a decision: a name that nothing matches may be wanted.
+func (w *workload) question(line audit.Line) {
+	if len(line.Matches) > 0 || line.Question == nil {
+		return
+	}
+	name, ok := canonical(line.Question.Name)
+	switch {
+	case !ok:
+	case line.Verdict == audit.Refused.String():
+		w.asked[name] |= refused
+	case len(line.Answers) > 0:
+		w.asked[name] |= answered
+	}
+}
+
+// since returns how long after the question for a name the pod dialled.
+func since(line audit.Line, name string) time.Duration {
+	for _, n := range line.Names {
+		if n.Name == name && n.Pod == "" && !n.Asked.IsZero() {
+			return line.Time.Sub(n.Asked)
+		}
+	}
+	return 0
+}
+
+// canonical returns a name as a policy writes it, and whether one can.
+func canonical(name string) (string, bool) {
+	p, err := fqdn.ParseExact(name)
+	return p.String(), err == nil
+}
+
+// foreign returns the names that other pods asked for, with those pods.
+func foreign(names []audit.LineName) []string {
+	var texts []string
+	for _, n := range names {
+		texts = append(texts, strings.TrimSpace(n.Name+" of "+n.Pod))
+	}
+	return texts
+}

@@ -1,0 +1,248 @@
+package suggest
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+)
+
+// Options say what may be suggested beyond what was dialled, name by name.
+type Options struct {
+	// Fold is how many names below one parent, on the same port, become a pattern; 0
+	// folds nothing.
+	Fold int
+	// Deep folds names at any depth below a registrable domain into "**.", not those
+	// of one parent into "*.".
+	Deep bool
+	// Unused opens these ports of the names that were asked for and never dialled; ""
+	// leaves them out.
+	Unused policy.PortSet
+	// EveryProtocol allows connections of protocols that a policy has no word for, by
+	// rules that open every protocol and port of the name.
+	EveryProtocol bool
+}
+
+// WriteSelector is the label in the selector of a policy for which somebody has to
+// write one.
+const WriteSelector = "write-a-label-of"
+
+// Suggestion is what would have allowed what a log saw denied.
+type Suggestion struct {
+	Workloads []Workload // sorted by namespace and selector
+}
+
+// Workload is what is suggested for alike pods.
+type Workload struct {
+	Namespace string
+	// Selector is what Policies select, "app=cart,tier=front". It is "" for a pod
+	// whose labels say nothing: its policies have the label WriteSelector in their
+	// selector, which no pod has, until somebody writes another.
+	Selector string
+	Pods     []string // sorted names of the pods that lines speak of
+	// First and Last are when connections were denied, or would have been.
+	First, Last time.Time
+	// Denied and WouldDeny are how many.
+	Denied, WouldDeny uint64
+	Policies          []v1alpha1.FQDNNetworkPolicy
+	Left              []Left   // what Policies do not allow, sorted
+	Notes             []string // what to know before Policies are applied
+}
+
+// Whole tells whether the policies allow all that was seen, as they are.
+func (s Suggestion) Whole() bool {
+	return !slices.ContainsFunc(s.Workloads, func(w Workload) bool {
+		return len(w.Left) > 0 || w.Selector == "" && len(w.Policies) > 0
+	})
+}
+
+// Policies returns those of all workloads that can be applied, in order.
+func (s Suggestion) Policies() []v1alpha1.FQDNNetworkPolicy {
+	var all []v1alpha1.FQDNNetworkPolicy
+	for _, w := range s.Workloads {
+		if w.Selector != "" {
+			all = append(all, w.Policies...)
+		}
+	}
+	return all
+}
+
+// Suggest returns the least policies that would have allowed what the lines saw, and
+// are not there. It changes nothing in l. Workloads of which there is nothing to say
+// are left out.
+func (l *Log) Suggest(o Options) Suggestion {
+	var s Suggestion
+	keys := slices.SortedFunc(maps.Keys(l.workloads), func(a, b workloadKey) int {
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.selector, b.selector), cmp.Compare(a.pod, b.pod))
+	})
+	names := l.baseNames(keys)
+	for _, key := range keys {
+		w := l.workloads[key]
+		out := Workload{
+			Namespace: w.namespace, Selector: w.selector, Pods: slices.Sorted(maps.Keys(w.pods)),
+			First: w.first, Last: w.last, Denied: w.denied, WouldDeny: w.would, Left: w.leftOut(o), Notes: w.notes(o),
+		}
+		out.Policies = w.policies(names[key], l.existing, Rules(w.allow(o)))
+		if len(out.Policies) > 0 {
+			out.Notes = append(out.Notes, l.wider(w)...)
+			out.Left = append(out.Left, w.overBounds(out.Policies)...)
+		}
+		slices.SortFunc(out.Left, compareLeft)
+		if len(out.Policies) > 0 || len(out.Left) > 0 || len(out.Notes) > 0 {
+			s.Workloads = append(s.Workloads, out)
+		}
+	}
+	return s
+}
+
+// allow returns what is to be allowed: the ports of each name or pattern.
+func (w *workload) allow(o Options) map[string]policy.PortSet {
+	all := map[string]needs{}
+	for name, ports := range w.needs {
+		for p := range ports {
+			if p != anything || o.EveryProtocol {
+				add(all, name, p)
+			}
+		}
+	}
+	if o.Fold > 0 {
+		all = fold(all, o)
+	}
+	allowed := map[string]policy.PortSet{}
+	for name, ports := range all {
+		allowed[name] = ports.set()
+	}
+	if o.Unused != "" {
+		for _, name := range w.unused() {
+			allowed[name] = o.Unused
+		}
+	}
+	maps.DeleteFunc(allowed, func(name string, ports policy.PortSet) bool { return needless(allowed, name, ports) })
+	return allowed
+}
+
+func add(all map[string]needs, name string, p port) {
+	if all[name] == nil {
+		all[name] = needs{}
+	}
+	all[name][p] = true
+}
+
+// set returns the ports as a port set.
+func (n needs) set() policy.PortSet {
+	var ranges []policy.PortRange
+	for p := range n {
+		ranges = append(ranges, policy.PortRange{Protocol: p.protocol, First: p.number, Last: p.number})
+	}
+	return policy.NewPortSet(ranges...)
+}
+
+// unused returns the names that were asked for and never dialled, sorted: those that
+// have addresses, and those that nobody was asked about, but not what only a search
+// path made of another name.
+func (w *workload) unused() []string {
+	var names []string
+	for name, how := range w.asked {
+		if w.needs[name] == nil && (how&answered != 0 || !w.completed(name)) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// completed tells whether a name is another one that the pod wants, and a suffix.
+func (w *workload) completed(name string) bool {
+	for i := range len(name) {
+		if name[i] != '.' {
+			continue
+		}
+		if _, asked := w.asked[name[:i]]; asked || w.needs[name[:i]] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *workload) leftOut(o Options) []Left {
+	var left []Left
+	for _, l := range w.left {
+		if l.Kind != LeftProtocol || !o.EveryProtocol {
+			left = append(left, *l)
+		}
+	}
+	return left
+}
+
+// notes returns what to know of the workload, whatever its policies.
+func (w *workload) notes(o Options) []string {
+	var notes []string
+	if unused := w.unused(); len(unused) > 0 && o.Unused == "" {
+		notes = append(notes, fmt.Sprintf("asked for and never dialled, so left out (--unused PORTS writes them): %s", nameList(unused)))
+	}
+	if len(w.audits) > 0 && len(w.needs) > 0 {
+		ids := slices.Sorted(maps.Keys(w.audits))
+		notes = append(notes, fmt.Sprintf("%s only audited these pods; what it allows opens nothing until its enforcement is Enforce: change it together with this",
+			strings.Join(ids, ", ")))
+	}
+	if len(w.guarded) > 0 {
+		var guarded []string
+		for _, name := range slices.Sorted(maps.Keys(w.guarded)) {
+			guarded = append(guarded, fmt.Sprintf("%s (%s)", name, w.guarded[name]))
+		}
+		notes = append(notes, fmt.Sprintf("dialled where by default no name may lead, so that such connections are denied even so: %s; "+
+			"the administrator can write `rebind allow SUFFIX CIDR` in the Corefile", nameList(guarded)))
+	}
+	if len(w.late) > 0 {
+		var late []string
+		for _, name := range slices.Sorted(maps.Keys(w.late)) {
+			late = append(late, fmt.Sprintf("%s after %v", name, w.late[name].Round(time.Second)))
+		}
+		notes = append(notes, fmt.Sprintf("dialled long after the question, when by default no address is open any more (%s): "+
+			"such connections are denied even so; write ttl.graceSeconds, or let the program ask again", nameList(late)))
+	}
+	return notes
+}
+
+// wider names the workloads whose pods the policies of w select too.
+func (l *Log) wider(w *workload) []string {
+	var others []string
+	for _, o := range l.workloads {
+		if o != w && o.namespace == w.namespace && len(w.labels) > 0 && within(w.labels, o.labels) {
+			others = append(others, o.selector)
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	slices.Sort(others)
+	return []string{"the selector covers pods of other workloads too: " + strings.Join(others, "; ")}
+}
+
+// within tells whether every label of a is one of b.
+func within(a, b map[string]string) bool {
+	for key, value := range a {
+		if other, has := b[key]; !has || other != value {
+			return false
+		}
+	}
+	return true
+}
+
+// overBounds returns what of the policies would open nothing, since they hold too much
+// together.
+func (w *workload) overBounds(policies []v1alpha1.FQDNNetworkPolicy) []Left {
+	pod := policy.Pod{PodRef: policy.PodRef{Namespace: w.namespace, Name: "any"}, Labels: w.selected()}
+	in := compile.Input{Policies: policies, Pods: []policy.Pod{pod}}
+	var left []Left
+	for _, p := range compile.New().Compile(in).Problems {
+		left = append(left, Left{Kind: LeftBound, Names: []string{p.Object + ": " + p.Path + ": " + p.Message}})
+	}
+	return left
+}

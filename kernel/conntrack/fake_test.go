@@ -1,0 +1,47 @@
+package conntrack_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/namegate/namegate/kernel/conntrack"
+)
+
+func TestFake(t *testing.T) {
+	f := conntrack.NewFake()
+	udp := conntrack.Flow{Protocol: 17, Src: netip.MustParseAddrPort("10.1.0.5:1000"), Dst: netip.MustParseAddrPort("192.0.2.1:53"), Mark: others}
+	tcp := udp
+	tcp.Protocol = 6
+	zoned := udp
+	zoned.Zone = 7
+	for _, flow := range []conntrack.Flow{udp, tcp, zoned} {
+		f.Track(flow)
+	}
+	if err := f.SetMark(tcp, 0xffffffff, ours); err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range flows(t, f, "10.1.0.5") {
+		want := uint32(others)
+		if got.Protocol == 6 {
+			want |= ours
+		}
+		if got.Mark != want || got.Peer != got.Dst {
+			t.Errorf("protocol %d: mark %#x, peer %s", got.Protocol, got.Mark, got.Peer)
+		}
+	}
+	for range 2 {
+		if err := f.Delete(zoned); err != nil {
+			t.Error(err)
+		}
+		if err := f.SetMark(zoned, ours, ours); err != nil {
+			t.Error(err)
+		}
+	}
+	left := flows(t, f, "10.1.0.5")
+	if len(left) != 2 || left[0].Mark != others|ours || left[1].Zone != 0 {
+		t.Errorf("left %v", left)
+	}
+	if got := flows(t, f, "10.1.0.6"); len(got) != 0 {
+		t.Errorf("flows of another source: %v", got)
+	}
+}

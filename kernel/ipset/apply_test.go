@@ -1,0 +1,272 @@
+package ipset_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/namegate/namegate/kernel/ipset"
+)
+
+func ensure(t testing.TB, i ipset.Interface, sets ...ipset.Set) {
+	t.Helper()
+	for _, s := range sets {
+		if err := i.Ensure(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func grants(name string) ipset.Set {
+	return ipset.Set{Name: name, Type: ipset.HashIP, Timeout: true, Comment: true}
+}
+
+func entry(a string) ipset.Entry {
+	return ipset.Entry{Addr: netip.MustParseAddr(a), Timeout: time.Hour, Comment: "of " + a}
+}
+
+// addresses returns what a set holds, sorted, as text.
+func addresses(t *testing.T, i ipset.Interface, name string) string {
+	t.Helper()
+	var out []string
+	for _, e := range sorted(t, i, name) {
+		out = append(out, e.Addr.String())
+	}
+	return strings.Join(out, " ")
+}
+
+func TestApplyTellsOfEachOp(t *testing.T) {
+	both(t, func(t *testing.T, i ipset.Interface) {
+		six := grants("six")
+		six.IPv6 = true
+		ensure(t, i, grants("a"), grants("b"), six)
+		ops := []ipset.Op{
+			{Set: "a", Entries: []ipset.Entry{entry("192.0.2.1"), entry("192.0.2.2")}},
+			{Set: "missing", Entries: []ipset.Entry{entry("192.0.2.3")}},
+			{Set: "b", Entries: []ipset.Entry{entry("192.0.2.4")}},
+			{Set: "six", Entries: []ipset.Entry{entry("192.0.2.5")}},
+			{Set: "missing", Delete: true, Entries: []ipset.Entry{entry("192.0.2.3")}},
+			{Set: "six", Entries: []ipset.Entry{entry("2001:db8::1")}},
+			{Set: "a", Delete: true, Entries: []ipset.Entry{entry("192.0.2.1"), entry("192.0.2.99")}},
+			{Set: "missing too", Err: errors.New("of before")},
+			{Set: "b", Entries: []ipset.Entry{entry("192.0.2.6")}, Err: errors.New("of before")},
+		}
+		for round := range 2 { // the second time all is there or gone already
+			i.Apply(ops)
+			for n, what := range []string{"", "not found", "", "refused", "not found", "", "", "", ""} {
+				err := ops[n].Err
+				if bad := what == "" && err != nil || what == "not found" && !ipset.IsNotFound(err) || what == "refused" && (err == nil || ipset.IsNotFound(err)); bad {
+					t.Errorf("round %d, op %d: %v, want %q", round, n, err, what)
+				}
+			}
+			got := []string{addresses(t, i, "a"), addresses(t, i, "b"), addresses(t, i, "six")}
+			if diff := cmp.Diff([]string{"192.0.2.2", "192.0.2.4 192.0.2.6", "2001:db8::1"}, got); diff != "" {
+				t.Errorf("round %d (-want +got):\n%s", round, diff)
+			}
+		}
+		if got := sorted(t, i, "a")[0].Comment; got != "of 192.0.2.2" {
+			t.Errorf("comment %q", got)
+		}
+		i.Apply(nil)
+	})
+}
+
+func TestTheLastOpsErrorIsItsOwn(t *testing.T) {
+	both(t, func(t *testing.T, i ipset.Interface) {
+		ensure(t, i, grants("a"))
+		ops := []ipset.Op{{Set: "a", Entries: []ipset.Entry{entry("192.0.2.1")}}, {Set: "missing", Entries: []ipset.Entry{entry("192.0.2.1")}}}
+		i.Apply(ops)
+		if ops[0].Err != nil || !ipset.IsNotFound(ops[1].Err) {
+			t.Errorf("%v and %v", ops[0].Err, ops[1].Err)
+		}
+		if !strings.HasPrefix(ops[1].Err.Error(), "ipset add missing: ") {
+			t.Errorf("the error does not name what it is of: %v", ops[1].Err)
+		}
+	})
+}
+
+func TestAFullSetAmongOthers(t *testing.T) {
+	both(t, func(t *testing.T, i ipset.Interface) {
+		full := grants("full")
+		full.MaxElem, full.HashSize = 1, 64
+		ensure(t, i, grants("a"), full, grants("b"))
+		var many []ipset.Entry
+		a := netip.MustParseAddr("198.18.0.0")
+		for range 500 {
+			many, a = append(many, ipset.Entry{Addr: a, Timeout: time.Hour}), a.Next()
+		}
+		ops := []ipset.Op{{Set: "a", Entries: many}, {Set: "full", Entries: many}, {Set: "b", Entries: many}}
+		i.Apply(ops)
+		if ops[0].Err != nil || !ipset.IsFull(ops[1].Err) || ops[2].Err != nil {
+			t.Errorf("%v, %v, %v", ops[0].Err, ops[1].Err, ops[2].Err)
+		}
+		if len(sorted(t, i, "a")) != 500 || len(sorted(t, i, "b")) != 500 {
+			t.Error("a full set held up the others")
+		}
+	})
+}
+
+// More than one write takes, by messages and by bytes, with errors in all of them.
+func TestApplyBeyondOneWrite(t *testing.T) {
+	both(t, func(t *testing.T, i ipset.Interface) {
+		ensure(t, i, grants("a"), grants("b"))
+		var ops []ipset.Op
+		a := netip.MustParseAddr("198.18.0.0")
+		for n := range 1000 {
+			op := ipset.Op{Set: []string{"a", "missing", "b"}[n%3]}
+			for range 1 + n%5*n%70 {
+				op.Entries = append(op.Entries, ipset.Entry{Addr: a, Timeout: time.Hour, Comment: strings.Repeat("c", n%ipset.CommentLengthMax)})
+				a = a.Next()
+			}
+			ops = append(ops, op)
+		}
+		i.Apply(ops)
+		want := map[string]int{}
+		for n, op := range ops {
+			want[op.Set] += len(op.Entries)
+			if ipset.IsNotFound(op.Err) != (op.Set == "missing") || op.Set != "missing" && op.Err != nil {
+				t.Fatalf("op %d on %s: %v", n, op.Set, op.Err)
+			}
+		}
+		sizes, err := i.Sizes()
+		if err != nil || sizes["a"] != want["a"] || sizes["b"] != want["b"] {
+			t.Errorf("sizes %v, %v; want %v", sizes, err, want)
+		}
+	})
+}
+
+// Random ops on the kernel and on the fake: the same errors, the same entries.
+func TestApplyTwins(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	type result struct{ Errs, Sets []string }
+	var results []result
+	both(t, func(t *testing.T, i ipset.Interface) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		ensure(t, i, grants("s0"), grants("s1"), grants("s2"))
+		var out result
+		for range 40 {
+			var ops []ipset.Op
+			for range r.IntN(20) {
+				op := ipset.Op{Set: fmt.Sprint("s", r.IntN(4)), Delete: r.IntN(3) == 0}
+				for range r.IntN(4) {
+					op.Entries = append(op.Entries, entry(fmt.Sprintf("192.0.2.%d", r.IntN(30))))
+				}
+				ops = append(ops, op)
+			}
+			i.Apply(ops)
+			for _, op := range ops {
+				out.Errs = append(out.Errs, fmt.Sprint(op.Err))
+			}
+			for n := range 3 {
+				out.Sets = append(out.Sets, addresses(t, i, fmt.Sprint("s", n)))
+			}
+		}
+		results = append(results, out)
+	})
+	if diff := cmp.Diff(results[0], results[1]); diff != "" || !slices.Contains(results[0].Errs, "ipset add s3: no such set") {
+		t.Errorf("the fake is not as the kernel (-kernel +fake):\n%s", diff)
+	}
+}
+
+func TestApplyFromManyGoroutines(t *testing.T) {
+	both(t, func(t *testing.T, i ipset.Interface) {
+		var wait sync.WaitGroup
+		for n := range 8 {
+			name := fmt.Sprint("s", n)
+			ensure(t, i, grants(name))
+			wait.Go(func() {
+				for m := range 50 {
+					ops := []ipset.Op{
+						{Set: name, Entries: []ipset.Entry{entry(fmt.Sprintf("192.0.2.%d", m))}},
+						{Set: "missing " + name, Entries: []ipset.Entry{entry("192.0.2.1")}},
+					}
+					i.Apply(ops)
+					if ops[0].Err != nil || !ipset.IsNotFound(ops[1].Err) {
+						t.Errorf("%v and %v", ops[0].Err, ops[1].Err)
+					}
+				}
+			})
+		}
+		wait.Wait()
+		for n := range 8 {
+			if got := len(sorted(t, i, fmt.Sprint("s", n))); got != 50 {
+				t.Errorf("set %d holds %d", n, got)
+			}
+		}
+	})
+}
+
+func TestAClosedSocketIsAnErrorOfEachOp(t *testing.T) {
+	ownNamespace(t)
+	k, err := ipset.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ensure(t, k, grants("a"))
+	k.Close()
+	ops := []ipset.Op{{Set: "a", Entries: []ipset.Entry{entry("192.0.2.1")}}, {Set: "a"}, {Set: "a", Delete: true, Entries: []ipset.Entry{entry("192.0.2.1")}}}
+	k.Apply(ops)
+	if !errors.Is(ops[0].Err, syscall.EBADF) || ops[1].Err != nil || !errors.Is(ops[2].Err, syscall.EBADF) {
+		t.Errorf("%v, %v, %v", ops[0].Err, ops[1].Err, ops[2].Err)
+	}
+}
+
+func BenchmarkApply(b *testing.B) {
+	for _, size := range []int{1, 4, 16, 64} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			ownNamespace(b)
+			k, err := ipset.Open()
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer k.Close()
+			var ops []ipset.Op
+			for n := range size {
+				s := grants(fmt.Sprint("s", n))
+				s.MaxElem = 1 << 20
+				ensure(b, k, s)
+				ops = append(ops, ipset.Op{Set: s.Name, Entries: make([]ipset.Entry, 1)})
+			}
+			a := netip.MustParseAddr("198.18.0.0")
+			b.ReportAllocs()
+			for b.Loop() {
+				for n := range ops {
+					a = a.Next()
+					ops[n].Entries[0] = ipset.Entry{Addr: a, Timeout: time.Hour, Comment: "1790000000 www.example.org shop/allow-out www.example.org"}
+				}
+				k.Apply(ops)
+				for n := range ops {
+					if ops[n].Err != nil {
+						b.Fatal(ops[n].Err)
+					}
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*size), "ns/entry")
+		})
+	}
+}
+
+// As many errors as one write can have, with the longest texts: none is lost.
+func TestEveryOpRefused(t *testing.T) {
+	both(t, func(t *testing.T, i ipset.Interface) {
+		ops := make([]ipset.Op, 1000)
+		for n := range ops {
+			ops[n] = ipset.Op{Set: strings.Repeat("m", ipset.NameLengthMax), Entries: []ipset.Entry{{Addr: v4, Comment: strings.Repeat("c", n%ipset.CommentLengthMax)}}}
+		}
+		i.Apply(ops)
+		for n, op := range ops {
+			if !ipset.IsNotFound(op.Err) {
+				t.Fatalf("op %d: %v", n, op.Err)
+			}
+		}
+	})
+}

@@ -1,0 +1,284 @@
+package ipset
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Fake is an Interface in memory for tests of what is above it. Its entries end
+// by the clock it is given. The zero Fake is not usable; see NewFake.
+type Fake struct {
+	now func() time.Time
+
+	mu   sync.Mutex
+	sets map[string]*fakeSet
+	refs map[string]bool
+	fail error
+}
+
+type fakeSet struct {
+	Set
+	entries map[Entry]fakeEntry
+}
+
+type fakeEntry struct {
+	until   time.Time // zero: for ever
+	comment string
+}
+
+var _ Interface = (*Fake)(nil)
+
+// NewFake returns an empty fake whose time is now's.
+func NewFake(now func() time.Time) *Fake {
+	return &Fake{now: now, sets: map[string]*fakeSet{}, refs: map[string]bool{}}
+}
+
+// Refer marks a set as referred to by a rule, or no longer: Destroy then says busy.
+func (f *Fake) Refer(name string, on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refs[name] = on
+}
+
+// Fail lets every later Add fail with err; nil ends that.
+func (f *Fake) Fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = err
+}
+
+// Ensure implements Interface.
+func (f *Fake) Ensure(s Set) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if old := f.sets[s.Name]; old != nil {
+		if old.Type != s.Type || old.IPv6 != s.IPv6 {
+			return refused("create", s.Name, errMismatch)
+		}
+		return nil
+	}
+	if len(s.Name) > NameLengthMax || s.Name == "" {
+		return refused("create", s.Name, fmt.Errorf("name is not 1 to %d bytes", NameLengthMax))
+	}
+	f.sets[s.Name] = &fakeSet{Set: s, entries: map[Entry]fakeEntry{}}
+	return nil
+}
+
+// Destroy implements Interface.
+func (f *Fake) Destroy(name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.sets[name] == nil:
+		return refused("destroy", name, errNotFound)
+	case f.refs[name]:
+		return refused("destroy", name, errBusy)
+	}
+	delete(f.sets, name)
+	return nil
+}
+
+// Add implements Interface.
+func (f *Fake) Add(name string, entries ...Entry) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(entries) == 0 {
+		return nil
+	}
+	s := f.sets[name]
+	switch {
+	case s == nil:
+		return refused("add", name, errNotFound)
+	case f.fail != nil:
+		return refused("add", name, f.fail)
+	}
+	for _, e := range entries {
+		if e.Addr.Is6() != s.IPv6 {
+			return refused("add", name, fmt.Errorf("%s is of the other family", e.Addr))
+		}
+		if int(e.Bits) == e.Addr.BitLen() {
+			e.Bits = 0
+		}
+		if _, there := s.entries[e.Key()]; !there && s.MaxElem != 0 && len(s.entries) >= int(s.MaxElem) {
+			return refused("add", name, errFull)
+		}
+		var until time.Time
+		if e.Timeout != 0 {
+			until = f.now().Add(time.Duration(seconds(e.Timeout)) * time.Second)
+		}
+		s.entries[e.Key()] = fakeEntry{until, e.Comment}
+	}
+	return nil
+}
+
+// Delete implements Interface.
+func (f *Fake) Delete(name string, entries ...Entry) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(entries) == 0 {
+		return nil
+	}
+	s := f.sets[name]
+	if s == nil {
+		return refused("delete", name, errNotFound)
+	}
+	for _, e := range entries {
+		if int(e.Bits) == e.Addr.BitLen() {
+			e.Bits = 0
+		}
+		delete(s.entries, e.Key())
+	}
+	return nil
+}
+
+// Replace implements Interface.
+func (f *Fake) Replace(s Set, entries ...Entry) error {
+	f.mu.Lock()
+	old := f.sets[s.Name]
+	if old != nil && (old.Type != s.Type || old.IPv6 != s.IPv6) && f.refs[s.Name] {
+		f.mu.Unlock()
+		return refused("replace", s.Name, errMismatch)
+	}
+	f.sets[s.Name] = &fakeSet{Set: s, entries: map[Entry]fakeEntry{}}
+	f.mu.Unlock()
+	err := f.Add(s.Name, entries...)
+	if err != nil && old != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.sets[s.Name] = old
+	}
+	return err
+}
+
+// Swap exchanges two sets of one type under their names, as another program may.
+func (f *Fake) Swap(a, b string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sets[a], f.sets[b] = f.sets[b], f.sets[a]
+	f.sets[a].Name, f.sets[b].Name = a, b
+}
+
+// Apply implements Interface.
+func (f *Fake) Apply(ops []Op) {
+	for i := range ops {
+		if op := &ops[i]; op.Delete {
+			op.Err = f.Delete(op.Set, op.Entries...)
+		} else {
+			op.Err = f.Add(op.Set, op.Entries...)
+		}
+	}
+}
+
+// List implements Interface.
+func (f *Fake) List(name string) ([]Entry, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.sets[name]
+	if s == nil {
+		return nil, refused("list", name, errNotFound)
+	}
+	return s.live(f.now()), nil
+}
+
+// Read implements Interface.
+func (f *Fake) Read(name string) (Set, []Entry, error) {
+	entries, err := f.List(name)
+	if err != nil {
+		return Set{}, nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.sets[name]
+	return Set{Name: name, Type: s.Type, IPv6: s.IPv6, Timeout: s.Timeout, Comment: s.Comment}, entries, nil
+}
+
+func (s *fakeSet) live(now time.Time) []Entry {
+	var out []Entry
+	for e, v := range s.entries {
+		if !v.until.IsZero() {
+			if e.Timeout = v.until.Sub(now); e.Timeout <= 0 {
+				continue
+			}
+		}
+		e.Comment = v.comment
+		out = append(out, e)
+	}
+	return out
+}
+
+// ListAll implements Interface; sets with entries come in two parts.
+func (f *Fake) ListAll(each func(s Set, entries []Entry)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(f.sets)) {
+		s := f.sets[name]
+		head, live := Set{Name: name, Type: s.Type, IPv6: s.IPv6}, s.live(f.now())
+		if half := len(live) / 2; half > 0 {
+			each(head, slices.Clone(live[:half]))
+			live = live[half:]
+		}
+		each(head, live)
+	}
+	return nil
+}
+
+// Sizes implements Interface.
+func (f *Fake) Sizes(names ...string) (map[string]int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	sizes := map[string]int{}
+	for name, s := range f.sets {
+		if len(names) == 0 || slices.Contains(names, name) {
+			sizes[name] = len(s.live(f.now()))
+		}
+	}
+	return sizes, nil
+}
+
+// Names implements Interface.
+func (f *Fake) Names() ([]string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var names []string
+	for n := range f.sets {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Dump returns all sets and live entries as text, one line each, sorted, without
+// timeouts: the form that tests compare.
+func (f *Fake) Dump() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var lines []string
+	for name, s := range f.sets {
+		fam := "inet"
+		if s.IPv6 {
+			fam = "inet6"
+		}
+		lines = append(lines, fmt.Sprintf("create %s %s %s", name, s.Type, fam))
+		for _, e := range s.live(f.now()) {
+			lines = append(lines, strings.TrimRight(fmt.Sprintf("%s %s", "add "+name, e.text()), " "))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+func (e Entry) text() string {
+	switch {
+	case e.Iface != "":
+		return fmt.Sprintf("%s,%s", e.Addr, e.Iface)
+	case e.Port != 0:
+		return fmt.Sprintf("%s,%d:%d", e.Addr, e.Protocol, e.Port)
+	case e.Bits != 0:
+		return fmt.Sprintf("%s/%d", e.Addr, e.Bits)
+	}
+	return e.Addr.String()
+}

@@ -1,0 +1,143 @@
+package ipset
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Type is a set type of the kernel.
+type Type string
+
+// The set types that Namegate uses.
+const (
+	HashIP       Type = "hash:ip"
+	HashIPPort   Type = "hash:ip,port"
+	HashNet      Type = "hash:net"
+	HashNetIface Type = "hash:net,iface"
+)
+
+// NameLengthMax is the longest set name in bytes: IPSET_MAXNAMELEN (32) of
+// linux/netfilter/ipset/ip_set.h less the closing zero.
+const NameLengthMax = 31
+
+// CommentLengthMax is the longest comment of an entry in bytes:
+// IPSET_MAX_COMMENT_SIZE of linux/netfilter/ipset/ip_set.h.
+const CommentLengthMax = 255
+
+// TimeoutMax is the longest timeout of an entry: the kernel holds it in
+// milliseconds in 32 bits (IPSET_MAX_TIMEOUT of ip_set_timeout.h).
+const TimeoutMax = (1<<31 - 1) / 1000 * time.Second
+
+// Set is a set's name and header. Entries of a set with Timeout end by
+// themselves; a set with Comment keeps a text with each entry.
+type Set struct {
+	Name    string
+	Type    Type
+	IPv6    bool
+	Timeout bool
+	Comment bool
+	// HashSize is the initial number of buckets, a power of two. Zero is the
+	// kernel's default, 1024, which costs a set 16 KiB before its first entry.
+	HashSize uint32
+	// MaxElem is the most entries the set takes; zero is the kernel's 65536.
+	MaxElem uint32
+}
+
+// Entry is one element. Which fields count depends on the type of its set.
+type Entry struct {
+	Addr     netip.Addr
+	Protocol uint8  // HashIPPort: IANA protocol number
+	Port     uint16 // HashIPPort
+	Iface    string // HashNetIface: Addr is a host prefix on that interface
+	// Bits, of HashNet, is how long the prefix is whose first address Addr is; zero is
+	// Addr alone. The kernel takes no prefix that is everything: its halves do.
+	Bits uint8
+	// Timeout is the time the entry has left, rounded up to seconds when it is
+	// written; zero lives for ever. At most TimeoutMax.
+	Timeout time.Duration
+	Comment string
+}
+
+// Key returns the entry without what is not its identity.
+func (e Entry) Key() Entry {
+	e.Timeout, e.Comment = 0, ""
+	return e
+}
+
+// Op is one change of one set, for Interface.Apply.
+type Op struct {
+	Set     string
+	Delete  bool // the entries go, instead of coming
+	Entries []Entry
+	// Err is what became of it: nil once the kernel has acknowledged all entries.
+	Err error
+}
+
+// Interface is what the enforcer needs of IP sets. All methods may be called
+// from several goroutines; each returns after the kernel has acknowledged.
+type Interface interface {
+	// Ensure creates the set. A set of that name, type and family that is there
+	// already stays as it is, with its entries; one of another type is an error
+	// for which IsMismatch holds.
+	Ensure(s Set) error
+	// Destroy removes the set with its entries. Without such a set the error
+	// satisfies IsNotFound; while a rule refers to it, IsBusy.
+	Destroy(name string) error
+	// Add adds entries or, where one is there already, overwrites its timeout
+	// and comment. No entries: nothing happens. The set missing: IsNotFound.
+	// Entries before a failing one have been added, and some after it may be.
+	Add(name string, entries ...Entry) error
+	// Delete removes entries; one that is not there is no error. The set
+	// missing: IsNotFound.
+	Delete(name string, entries ...Entry) error
+	// Apply does several Adds and Deletes of one or more sets, in order and in as
+	// few system calls as their size allows, and sets each one's Err to what that
+	// call would have returned. One that fails does not hold up the others. Ops
+	// and entries are not kept.
+	Apply(ops []Op)
+	// Replace makes the set hold the entries and nothing else, whatever header or type
+	// the set of that name has; rules that refer to the name refer to the new set. The
+	// entries of the old set are in force until those of the new one are. A set that is
+	// not there is created. A set of another type that a rule refers to cannot be
+	// replaced: IsMismatch.
+	Replace(s Set, entries ...Entry) error
+	// List returns the live entries of a set in no order, with the time each
+	// has left. The set missing: IsNotFound.
+	List(name string) ([]Entry, error)
+	// Read is List with the set's header, but for HashSize and MaxElem.
+	Read(name string) (Set, []Entry, error)
+	// ListAll hands over every set of the namespace, its name, type and family, with
+	// its live entries, in one listing; one with many entries comes in parts. each must
+	// not call the Interface and not keep the entries.
+	ListAll(each func(s Set, entries []Entry)) error
+	// Sizes returns how many entries each set of the namespace holds, by name, or
+	// each of those named; one that is not there is left out. Entries that have
+	// ended may still count.
+	Sizes(names ...string) (map[string]int, error)
+	// Names returns the names of all sets of the namespace, sorted.
+	Names() ([]string, error)
+}
+
+// refused is the error of an operation on one set.
+func refused(op, set string, err error) error { return fmt.Errorf("ipset %s %s: %w", op, set, err) }
+
+var (
+	errNotFound = errors.New("no such set")
+	errBusy     = errors.New("a rule still refers to the set")
+	errMismatch = errors.New("a set of that name has another type or family; remove it with: ipset destroy")
+	errFull     = errors.New("the set is full")
+)
+
+// IsNotFound tells whether err says that a set does not exist.
+func IsNotFound(err error) bool { return errors.Is(err, errNotFound) }
+
+// IsBusy tells whether err says that a set is still referred to.
+func IsBusy(err error) bool { return errors.Is(err, errBusy) }
+
+// IsMismatch tells whether err says that a set exists with another type.
+func IsMismatch(err error) bool { return errors.Is(err, errMismatch) }
+
+// IsFull tells whether err says that a set has no room for another entry.
+func IsFull(err error) bool { return errors.Is(err, errFull) }

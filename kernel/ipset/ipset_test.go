@@ -1,0 +1,319 @@
+package ipset_test
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/namegate/namegate/kernel/ipset"
+	"golang.org/x/sys/unix"
+)
+
+// ownNamespace moves the test's thread into a fresh network namespace; the
+// thread is never given back, so nothing else runs in it.
+func ownNamespace(t testing.TB) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Fatal("this test asks the kernel: run it as root")
+	}
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type clock struct{ t time.Time }
+
+func (c *clock) now() time.Time { return c.t }
+
+// both runs a test against the kernel and against the fake: one contract.
+func both(t *testing.T, test func(t *testing.T, i ipset.Interface)) {
+	t.Run("kernel", func(t *testing.T) {
+		ownNamespace(t)
+		k, err := ipset.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer k.Close()
+		test(t, k)
+	})
+	t.Run("fake", func(t *testing.T) {
+		c := &clock{time.Unix(1000, 0)}
+		test(t, ipset.NewFake(c.now))
+	})
+}
+
+var (
+	v4 = netip.MustParseAddr("192.0.2.1")
+	v6 = netip.MustParseAddr("2001:db8::1")
+)
+
+func sorted(t *testing.T, i ipset.Interface, name string) []ipset.Entry {
+	t.Helper()
+	es, err := i.List(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(es, func(a, b ipset.Entry) int { return a.Addr.Compare(b.Addr) })
+	return es
+}
+
+func TestEntriesComeBackAsWritten(t *testing.T) {
+	long := strings.Repeat("x", ipset.CommentLengthMax)
+	tests := []struct {
+		set   ipset.Set
+		entry ipset.Entry
+	}{
+		{ipset.Set{Name: "a", Type: ipset.HashIP, Timeout: true, Comment: true, HashSize: 64}, ipset.Entry{Addr: v4, Timeout: 90 * time.Second, Comment: "d=1 n=www.example.org"}},
+		{ipset.Set{Name: "b", Type: ipset.HashIP, IPv6: true, Timeout: true, Comment: true}, ipset.Entry{Addr: v6, Timeout: ipset.TimeoutMax, Comment: long}},
+		{ipset.Set{Name: "c", Type: ipset.HashIP, IPv6: true}, ipset.Entry{Addr: v6}},
+		{ipset.Set{Name: "d", Type: ipset.HashIPPort}, ipset.Entry{Addr: v4, Protocol: 17, Port: 53}},
+		{ipset.Set{Name: "e", Type: ipset.HashIPPort, IPv6: true}, ipset.Entry{Addr: v6, Protocol: 6, Port: 53}},
+		{ipset.Set{Name: "f", Type: ipset.HashNetIface}, ipset.Entry{Addr: v4, Iface: "eth0"}},
+		{ipset.Set{Name: "g", Type: ipset.HashNetIface, IPv6: true}, ipset.Entry{Addr: v6, Iface: "veth12345678"}},
+	}
+	both(t, func(t *testing.T, i ipset.Interface) {
+		for _, test := range tests {
+			if err := i.Ensure(test.set); err != nil {
+				t.Fatal(err)
+			}
+			if err := i.Add(test.set.Name, test.entry); err != nil {
+				t.Fatal(err)
+			}
+			got := sorted(t, i, test.set.Name)
+			if len(got) == 1 && got[0].Timeout > test.entry.Timeout-2*time.Second && got[0].Timeout <= test.entry.Timeout {
+				got[0].Timeout = test.entry.Timeout
+			}
+			if diff := cmp.Diff([]ipset.Entry{test.entry}, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+				t.Errorf("set %s (-want +got):\n%s", test.set.Name, diff)
+			}
+		}
+		names, err := i.Names()
+		if want := "a b c d e f g"; err != nil || strings.Join(names, " ") != want {
+			t.Errorf("Names() = %v, %v; want %s", names, err, want)
+		}
+	})
+}
+
+func TestAddOverwritesAndDeleteForgives(t *testing.T) {
+	both(t, func(t *testing.T, i ipset.Interface) {
+		if err := i.Ensure(ipset.Set{Name: "s", Type: ipset.HashIP, Timeout: true, Comment: true}); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range []ipset.Entry{
+			{Addr: v4, Timeout: 100 * time.Second, Comment: "long"},
+			{Addr: v4, Timeout: 10 * time.Second, Comment: "short"},
+		} {
+			if err := i.Add("s", e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := sorted(t, i, "s")
+		if len(got) != 1 || got[0].Comment != "short" || got[0].Timeout > 10*time.Second {
+			t.Errorf("the second add must overwrite timeout and comment, got %+v", got)
+		}
+		if err := i.Delete("s", ipset.Entry{Addr: netip.MustParseAddr("192.0.2.99")}, ipset.Entry{Addr: v4}); err != nil {
+			t.Errorf("deleting an absent entry beside a present one: %v", err)
+		}
+		if got := sorted(t, i, "s"); len(got) != 0 {
+			t.Errorf("left after delete: %+v", got)
+		}
+	})
+}
+
+func TestManyEntriesInOneCall(t *testing.T) {
+	both(t, func(t *testing.T, i ipset.Interface) {
+		if err := i.Ensure(ipset.Set{Name: "s", Type: ipset.HashIP, Timeout: true, Comment: true}); err != nil {
+			t.Fatal(err)
+		}
+		var es []ipset.Entry
+		addr := netip.MustParseAddr("198.18.0.0")
+		for range 1000 {
+			addr = addr.Next()
+			es = append(es, ipset.Entry{Addr: addr, Timeout: time.Hour, Comment: strings.Repeat("c", 200)})
+		}
+		if err := i.Add("s", es...); err != nil {
+			t.Fatal(err)
+		}
+		if sizes, err := i.Sizes(); err != nil || len(sizes) != 1 || sizes["s"] != 1000 {
+			t.Errorf("Sizes() = %v, %v", sizes, err)
+		}
+		got := sorted(t, i, "s")
+		if len(got) != 1000 || got[999].Addr != addr {
+			t.Errorf("%d entries came back of 1000", len(got))
+		}
+	})
+}
+
+func TestErrors(t *testing.T) {
+	both(t, func(t *testing.T, i ipset.Interface) {
+		small := ipset.Set{Name: "small", Type: ipset.HashIP, MaxElem: 1}
+		if err := i.Ensure(small); err != nil {
+			t.Fatal(err)
+		}
+		if err := i.Ensure(small); err != nil {
+			t.Errorf("ensure of an equal set: %v", err)
+		}
+		other := small
+		other.IPv6 = true
+		if err := i.Ensure(other); !ipset.IsMismatch(err) {
+			t.Errorf("ensure with another family: %v, want a mismatch", err)
+		}
+		other = small
+		other.Type = ipset.HashIPPort
+		if err := i.Ensure(other); !ipset.IsMismatch(err) {
+			t.Errorf("ensure with another type: %v, want a mismatch", err)
+		}
+		if err := i.Add("none", ipset.Entry{Addr: v4}); !ipset.IsNotFound(err) {
+			t.Errorf("add to no set: %v", err)
+		}
+		if _, err := i.List("none"); !ipset.IsNotFound(err) {
+			t.Errorf("list of no set: %v", err)
+		}
+		if err := i.Destroy("none"); !ipset.IsNotFound(err) {
+			t.Errorf("destroy of no set: %v", err)
+		}
+		if err := i.Add("small", ipset.Entry{Addr: v6}); err == nil {
+			t.Error("an IPv6 address went into an IPv4 set")
+		}
+		if err := i.Add("small", ipset.Entry{Addr: v4}); err != nil {
+			t.Error(err)
+		}
+		var full error
+		for a := v4; full == nil && a != netip.MustParseAddr("192.0.3.0"); {
+			a = a.Next()
+			full = i.Add("small", ipset.Entry{Addr: a})
+		}
+		if !ipset.IsFull(full) {
+			t.Errorf("a set of one entry took 256 or failed otherwise: %v", full)
+		}
+		if err := i.Destroy("small"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func BenchmarkAdd(b *testing.B) {
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		b.Skip("needs root:", err)
+	}
+	k, err := ipset.Open()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer k.Close()
+	if err := k.Ensure(ipset.Set{Name: "s", Type: ipset.HashIP, Timeout: true, Comment: true, MaxElem: 1 << 20}); err != nil {
+		b.Fatal(err)
+	}
+	a := netip.MustParseAddr("198.18.0.0")
+	for b.Loop() {
+		a = a.Next()
+		if err := k.Add("s", ipset.Entry{Addr: a, Timeout: time.Hour, Comment: "d=1790000000 shop/allow-out www.example.org"}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func TestSizesOfSomeSets(t *testing.T) {
+	both(t, func(t *testing.T, i ipset.Interface) {
+		six := grants("six")
+		six.IPv6 = true
+		ensure(t, i, grants("a"), six, grants("empty"))
+		for _, err := range []error{i.Add("a", entry("192.0.2.1"), entry("192.0.2.2")), i.Add("six", entry("2001:db8::1"))} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, test := range []struct {
+			names []string
+			want  map[string]int
+		}{
+			{nil, map[string]int{"a": 2, "six": 1, "empty": 0}},
+			{[]string{"a"}, map[string]int{"a": 2}},
+			{[]string{"missing", "empty", "six"}, map[string]int{"empty": 0, "six": 1}},
+			{[]string{"missing"}, map[string]int{}},
+		} {
+			for range 2 { // an error leaves nothing behind for the next
+				got, err := i.Sizes(test.names...)
+				if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
+					t.Errorf("%v: %v (-want +got):\n%s", test.names, err, diff)
+				}
+			}
+		}
+		// More than the kernel says at a time.
+		want := map[string]int{"a": 2, "six": 1, "empty": 0}
+		for n := range 700 {
+			name := fmt.Sprintf("another-of-many-%d", n)
+			ensure(t, i, grants(name))
+			want[name] = 0
+		}
+		got, err := i.Sizes()
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+	})
+}
+
+// One listing of all sets says the same as one of each.
+func TestListAll(t *testing.T) {
+	both(t, func(t *testing.T, i ipset.Interface) {
+		want := map[ipset.Set][]ipset.Entry{
+			{Name: "empty", Type: ipset.HashIP}:                 {},
+			{Name: "small", Type: ipset.HashIP, IPv6: true}:     {{Addr: netip.MustParseAddr("2001:db8::1"), Timeout: time.Hour, Comment: "six"}},
+			{Name: "ports", Type: ipset.HashIPPort}:             {{Addr: v4, Protocol: 17, Port: 53, Timeout: time.Hour, Comment: "port"}},
+			{Name: "homes", Type: ipset.HashNetIface}:           {{Addr: v4, Iface: "veth5", Timeout: time.Hour, Comment: "home"}},
+			{Name: strings.Repeat("n", 31), Type: ipset.HashIP}: nil,
+		}
+		large := ipset.Set{Name: "zlarge", Type: ipset.HashIP}
+		addr := netip.MustParseAddr("198.18.0.0")
+		for range 2000 {
+			addr = addr.Next()
+			want[large] = append(want[large], ipset.Entry{Addr: addr, Timeout: time.Hour, Comment: strings.Repeat("c", 200)})
+		}
+		for s, entries := range want {
+			s.Timeout, s.Comment = true, true
+			if err := i.Ensure(s); err != nil {
+				t.Fatal(err)
+			}
+			if err := i.Add(s.Name, entries...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, parts := map[ipset.Set]map[ipset.Entry]bool{}, 0
+		if err := i.ListAll(func(s ipset.Set, entries []ipset.Entry) {
+			parts++
+			if got[s] == nil {
+				got[s] = map[ipset.Entry]bool{}
+			}
+			for _, e := range entries {
+				if e.Timeout <= 0 || e.Timeout > time.Hour {
+					t.Errorf("%s: %v is left", s.Name, e.Timeout)
+				}
+				e.Timeout = time.Hour
+				got[s][e] = true
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != len(want) || parts <= len(want) {
+			t.Errorf("%d sets of %d in %d parts", len(got), len(want), parts)
+		}
+		for s, entries := range want {
+			if len(got[s]) != len(entries) {
+				t.Errorf("%+v has %d entries of %d", s, len(got[s]), len(entries))
+			}
+			for _, e := range entries {
+				if !got[s][e] {
+					t.Errorf("%s lacks %+v", s.Name, e)
+				}
+			}
+		}
+	})
+}

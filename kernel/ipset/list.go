@@ -1,0 +1,132 @@
+package ipset
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/namegate/namegate/kernel/nfattr"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// ask asks for the listing of one set, or with "" of all, and hands each message's
+// attributes over.
+func (k *Kernel) ask(name string, flags uint32, each func(attrs []byte)) error {
+	err := k.lister.List(unix.NFNL_SUBSYS_IPSET<<8|nl.IPSET_CMD_LIST, unix.AF_INET, func(b []byte) []byte {
+		b = nfattr.AppendUint8(b, nl.IPSET_ATTR_PROTOCOL, nl.IPSET_PROTOCOL)
+		if name != "" {
+			b = nfattr.AppendString(b, nl.IPSET_ATTR_SETNAME, name)
+		}
+		if flags != 0 {
+			b = nfattr.AppendUint32(b, nl.IPSET_ATTR_FLAGS, flags)
+		}
+		return b
+	}, func(msg []byte) { each(msg[nfattr.HeaderLen:]) })
+	return own(err)
+}
+
+// List implements Interface.
+func (k *Kernel) List(name string) ([]Entry, error) {
+	_, entries, err := k.Read(name)
+	return entries, err
+}
+
+// Read implements Interface.
+func (k *Kernel) Read(name string) (s Set, entries []Entry, err error) {
+	err = k.ask(name, 0, func(attrs []byte) {
+		if s.Name == "" { // only the first message of a set says what it is
+			s = parseHead(attrs)
+		}
+		entries = appendEntries(entries, attrs)
+	})
+	return s, entries, wrap("list", name, err)
+}
+
+// ListAll implements Interface.
+func (k *Kernel) ListAll(each func(s Set, entries []Entry)) error {
+	var s Set
+	var entries []Entry
+	err := k.ask("", 0, func(attrs []byte) {
+		// Only the first message of a set says what it is.
+		if head := parseHead(attrs); head.Name != s.Name {
+			s = Set{Name: head.Name, Type: head.Type, IPv6: head.IPv6}
+		}
+		entries = appendEntries(entries[:0], attrs)
+		each(s, entries)
+	})
+	return wrap("list", "all", err)
+}
+
+// Names implements Interface.
+func (k *Kernel) Names() ([]string, error) {
+	var names []string
+	err := k.ask("", flagListSetName, func(attrs []byte) { names = append(names, parseHead(attrs).Name) })
+	slices.Sort(names)
+	return slices.Compact(names), wrap("list", "names", err)
+}
+
+// parseHead reads the name, type and family of a set, and what its entries have.
+func parseHead(attrs []byte) (s Set) {
+	nfattr.Each(attrs, func(typ int, value []byte) {
+		switch typ {
+		case nl.IPSET_ATTR_SETNAME:
+			s.Name = nfattr.String(value)
+		case nl.IPSET_ATTR_TYPENAME:
+			s.Type = Type(nfattr.String(value))
+		case nl.IPSET_ATTR_FAMILY:
+			s.IPv6 = len(value) == 1 && value[0] == unix.NFPROTO_IPV6
+		case nl.IPSET_ATTR_DATA:
+			nfattr.Each(value, func(typ int, value []byte) {
+				switch {
+				case typ == nl.IPSET_ATTR_TIMEOUT:
+					s.Timeout = true
+				case typ == nl.IPSET_ATTR_CADT_FLAGS && len(value) == 4:
+					s.Comment = binary.BigEndian.Uint32(value)&nl.IPSET_FLAG_WITH_COMMENT != 0
+				}
+			})
+		}
+	})
+	return s
+}
+
+// appendEntries appends the entries of one message.
+func appendEntries(out []Entry, attrs []byte) []Entry {
+	nfattr.Each(attrs, func(typ int, list []byte) {
+		if typ != nl.IPSET_ATTR_ADT {
+			return
+		}
+		nfattr.Each(list, func(typ int, data []byte) {
+			if typ == nl.IPSET_ATTR_DATA {
+				out = append(out, parseEntry(data))
+			}
+		})
+	})
+	return out
+}
+
+func parseEntry(data []byte) (e Entry) {
+	nfattr.Each(data, func(typ int, v []byte) {
+		switch {
+		case typ == nl.IPSET_ATTR_IP:
+			nfattr.Each(v, func(_ int, ip []byte) { e.Addr, _ = netip.AddrFromSlice(ip) })
+		case typ == nl.IPSET_ATTR_CIDR && len(v) == 1:
+			e.Bits = v[0]
+		case typ == nl.IPSET_ATTR_PROTO && len(v) == 1:
+			e.Protocol = v[0]
+		case typ == nl.IPSET_ATTR_PORT && len(v) == 2:
+			e.Port = binary.BigEndian.Uint16(v)
+		case typ == nl.IPSET_ATTR_IFACE:
+			e.Iface = nfattr.String(v)
+		case typ == nl.IPSET_ATTR_TIMEOUT && len(v) == 4:
+			e.Timeout = time.Duration(binary.BigEndian.Uint32(v)) * time.Second
+		case typ == nl.IPSET_ATTR_COMMENT:
+			e.Comment = nfattr.String(v)
+		}
+	})
+	if int(e.Bits) == e.Addr.BitLen() {
+		e.Bits = 0
+	}
+	return e
+}

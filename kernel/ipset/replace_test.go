@@ -1,0 +1,78 @@
+package ipset_test
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/namegate/namegate/kernel/ipset"
+)
+
+// TestReplace covers every header and type that a set of our name may have.
+func TestReplace(t *testing.T) {
+	both(t, func(t *testing.T, i ipset.Interface) {
+		plain := ipset.Set{Name: "NG4-a", Type: ipset.HashIP}
+		for what, old := range map[string]*ipset.Set{
+			"nothing": nil, "the same": {Name: "NG4-a", Type: ipset.HashIP, Timeout: true, Comment: true}, "no timeouts": &plain,
+			"another type": {Name: "NG4-a", Type: ipset.HashNet}, "another family": {Name: "NG4-a", Type: ipset.HashIP, IPv6: true},
+		} {
+			if old != nil {
+				ensure(t, i, *old)
+				if old.Type == ipset.HashIP && !old.IPv6 {
+					if err := i.Add("NG4-a", ipset.Entry{Addr: entry("192.0.2.9").Addr}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if err := i.Replace(grants("NG4-a"), entry("192.0.2.1"), entry("192.0.2.2")); err != nil {
+				t.Errorf("in place of %s: %v", what, err)
+			}
+			if got := addresses(t, i, "NG4-a"); got != "192.0.2.1 192.0.2.2" {
+				t.Errorf("in place of %s: %s", what, got)
+			}
+			if err := i.Add("NG4-a", entry("192.0.2.3")); err != nil {
+				t.Errorf("in place of %s the set takes no timeouts: %v", what, err)
+			}
+			names, err := i.Names()
+			if err != nil || !slices.Equal(names, []string{"NG4-a"}) {
+				t.Errorf("in place of %s: sets %q, %v", what, names, err)
+			}
+			if err := i.Destroy("NG4-a"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// A rule goes on asking a set that is replaced, by its name.
+func TestReplaceWhatARuleAsks(t *testing.T) {
+	ownNamespace(t)
+	i, err := ipset.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer i.Close()
+	ensure(t, i, ipset.Set{Name: "NG4-a", Type: ipset.HashIP}, ipset.Set{Name: "NG4-b", Type: ipset.HashNet})
+	for _, set := range []string{"NG4-a", "NG4-b"} {
+		if out, err := exec.Command("iptables-nft", "-A", "FORWARD", "-m", "set", "--match-set", set, "dst", "-j", "DROP").CombinedOutput(); err != nil {
+			t.Fatal(err, string(out))
+		}
+	}
+	if err := i.Replace(grants("NG4-a"), entry("192.0.2.1")); err != nil {
+		t.Error(err)
+	}
+	out, err := exec.Command("iptables-nft", "-S", "FORWARD").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--match-set NG4-a dst") {
+		t.Errorf("%s, %v", out, err)
+	}
+	if err := i.Destroy("NG4-a"); !ipset.IsBusy(err) {
+		t.Errorf("no rule asks the set: %v", err)
+	}
+	if err := i.Replace(grants("NG4-b")); !ipset.IsMismatch(err) {
+		t.Errorf("of another type, and a rule asks it: %v", err)
+	}
+	if names, err := i.Names(); len(names) != 2 || err != nil {
+		t.Errorf("sets %q, %v", names, err)
+	}
+}

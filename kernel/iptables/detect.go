@@ -1,0 +1,148 @@
+package iptables
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// other is the variant beside one.
+func (v Variant) other() Variant {
+	switch v {
+	case Legacy:
+		return NFT
+	case NFT:
+		return Legacy
+	}
+	return Default
+}
+
+// OpenOther returns the chains of the variant beside v, nil where the node has no
+// programs for it or v is Default.
+func OpenOther(v Variant) *Exec {
+	if v.other() == Default {
+		return nil
+	}
+	e, err := NewExec(v.other())
+	if err != nil {
+		return nil
+	}
+	return e
+}
+
+// kubeletChains are made by kubelet in the variant that the host uses, for others
+// to find (KEP-3178).
+var kubeletChains = []string{"KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"}
+
+// traces are what one variant's tables hold in a network namespace.
+type traces struct {
+	// Hint: kubelet left its sign there.
+	Hint bool
+	// Rules counts the rules of other programs, Own the chains of an agent.
+	Rules, Own int
+}
+
+// choose picks the variant that the host uses: the one with kubelet's sign; else
+// the one with more rules of other programs; else the one that an earlier agent
+// wrote to; else the fallback. It says why.
+func choose(legacy, nft traces, fallback Variant) (v Variant, why string) {
+	switch {
+	case legacy.Hint != nft.Hint:
+		return pick(legacy.Hint), "kubelet uses it"
+	case legacy.Rules != nft.Rules:
+		return pick(legacy.Rules > nft.Rules), fmt.Sprintf("other programs have %d rules in legacy and %d in nft", legacy.Rules, nft.Rules)
+	case legacy.Own != nft.Own:
+		return pick(legacy.Own > nft.Own), "an earlier agent used it"
+	}
+	return fallback, "the program iptables is of that variant, and no rule says otherwise"
+}
+
+func pick(legacy bool) Variant {
+	if legacy {
+		return Legacy
+	}
+	return NFT
+}
+
+// Detect finds the variant that the host of this network namespace uses. The
+// programs' own default says nothing of it where they come with a container. Where
+// only one variant's programs are there, it is that one; own is the prefix of the
+// agent's chains.
+func Detect(ctx context.Context, own string) (v Variant, why string, err error) {
+	_, noLegacy := NewExec(Legacy)
+	_, noNFT := NewExec(NFT)
+	switch {
+	case noLegacy != nil && noNFT != nil:
+		return Default, "the variants have no programs of their own", nil
+	case noLegacy != nil:
+		return NFT, "there is no program of the other", nil
+	case noNFT != nil:
+		return Legacy, "there is no program of the other", nil
+	}
+	program := programVariant(ctx)
+	if program == NFT && !legacyTables(IPv4) && !legacyTables(IPv6) {
+		return NFT, "nobody uses legacy tables, and the program iptables is of that variant", nil
+	}
+	var legacy, nft traces
+	if err := legacy.read(ctx, Legacy, own); err != nil {
+		return Default, "", err
+	}
+	if err := nft.read(ctx, NFT, own); err != nil {
+		return Default, "", err
+	}
+	v, why = choose(legacy, nft, program)
+	return v, why, nil
+}
+
+// legacyTables tells whether the namespace has legacy tables at all.
+func legacyTables(f Family) bool {
+	path := "/proc/thread-self/net/ip_tables_names"
+	if f == IPv6 {
+		path = "/proc/thread-self/net/ip6_tables_names"
+	}
+	text, err := os.ReadFile(path)
+	return err == nil && len(bytes.TrimSpace(text)) > 0
+}
+
+// programVariant is that of the program iptables, as it says in its version.
+func programVariant(ctx context.Context) Variant {
+	out, err := exec.CommandContext(ctx, "iptables", "--version").Output()
+	if err == nil && strings.Contains(string(out), "(legacy)") {
+		return Legacy
+	}
+	return NFT
+}
+
+func (t *traces) read(ctx context.Context, v Variant, own string) error {
+	all, err := (&Exec{variant: v}).SaveAll(ctx)
+	if err != nil {
+		return fmt.Errorf("look for the host's variant of iptables: %w", err)
+	}
+	for _, tables := range all {
+		t.add(tables, own)
+	}
+	return nil
+}
+
+// add counts what tables hold.
+func (t *traces) add(tables map[string]Chains, own string) {
+	for _, chains := range tables {
+		for name, rules := range chains {
+			if strings.HasPrefix(name, own) {
+				t.Own++
+				continue
+			}
+			for _, k := range kubeletChains {
+				t.Hint = t.Hint || name == k
+			}
+			for _, r := range rules {
+				if !strings.Contains(r, "-j "+own) {
+					t.Rules++
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,190 @@
+package iptables_test
+
+import (
+	"context"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/namegate/namegate/kernel/iptables"
+	"golang.org/x/sys/unix"
+)
+
+// every runs a test against both variants in the kernel and against the fake.
+func every(t *testing.T, test func(t *testing.T, i iptables.Interface)) {
+	for _, v := range []iptables.Variant{iptables.Legacy, iptables.NFT} {
+		t.Run(string(v), func(t *testing.T) {
+			if os.Getuid() != 0 {
+				t.Fatal("this test asks the kernel: run it as root")
+			}
+			// The thread keeps its new namespace and ends with the goroutine.
+			runtime.LockOSThread()
+			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+				t.Fatal(err)
+			}
+			e, err := iptables.NewExec(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			test(t, e)
+		})
+	}
+	t.Run("fake", func(t *testing.T) { test(t, iptables.NewFake()) })
+}
+
+func save(t *testing.T, i iptables.Interface, f iptables.Family, table string) iptables.Chains {
+	t.Helper()
+	c, err := i.Save(context.Background(), f, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, rules := range c {
+		if len(rules) == 0 && strings.ToUpper(name) == name && !strings.HasPrefix(name, "NAMEGATE") {
+			delete(c, name)
+		}
+	}
+	return c
+}
+
+func TestTransactionIsADelta(t *testing.T) {
+	ctx := context.Background()
+	every(t, func(t *testing.T, i iptables.Interface) {
+		for _, f := range []iptables.Family{iptables.IPv4, iptables.IPv6} {
+			other := iptables.NewTransaction(f, "mangle")
+			other.Replace("OTHER", "-j ACCEPT")
+			other.Insert("FORWARD", "-j OTHER")
+			ours := iptables.NewTransaction(f, "mangle")
+			ours.Replace("NAMEGATE-A", "-j NAMEGATE-B", "-j RETURN")
+			ours.Replace("NAMEGATE-B", "-p tcp -m multiport --dports 443,8000:9000 -j MARK --set-xmark 0x40/0x40")
+			ours.Insert("FORWARD", "-j NAMEGATE-A")
+			for _, tx := range []*iptables.Transaction{other, ours} {
+				if err := i.Restore(ctx, tx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := iptables.Chains{
+				"OTHER":      {"-j ACCEPT"},
+				"FORWARD":    {"-j NAMEGATE-A", "-j OTHER"},
+				"NAMEGATE-A": {"-j NAMEGATE-B", "-j RETURN"},
+				"NAMEGATE-B": {"-p tcp -m multiport --dports 443,8000:9000 -j MARK --set-xmark 0x40/0x40"},
+			}
+			if diff := cmp.Diff(want, save(t, i, f, "mangle")); diff != "" {
+				t.Fatalf("%v after create (-want +got):\n%s", f, diff)
+			}
+			tx := iptables.NewTransaction(f, "mangle")
+			tx.Replace("NAMEGATE-A", "-j DROP")
+			tx.Delete("NAMEGATE-B")
+			if err := i.Restore(ctx, tx); err != nil {
+				t.Fatal(err)
+			}
+			want["NAMEGATE-A"] = []string{"-j DROP"}
+			delete(want, "NAMEGATE-B")
+			if diff := cmp.Diff(want, save(t, i, f, "mangle")); diff != "" {
+				t.Fatalf("%v after change (-want +got):\n%s", f, diff)
+			}
+			tx = iptables.NewTransaction(f, "mangle")
+			tx.Remove("FORWARD", "-j NAMEGATE-A")
+			tx.Delete("NAMEGATE-A")
+			if err := i.Restore(ctx, tx); err != nil {
+				t.Fatal(err)
+			}
+			if got := save(t, i, f, "mangle"); len(got) != 2 || !slices.Equal(got["FORWARD"], []string{"-j OTHER"}) {
+				t.Fatalf("%v: the other program's rules must be all that is left, got %v", f, got)
+			}
+		}
+	})
+}
+
+func TestRefusedTransactionChangesNothing(t *testing.T) {
+	ctx := context.Background()
+	tests := []struct {
+		name string
+		fill func(tx *iptables.Transaction)
+	}{
+		{"jump to a missing chain", func(tx *iptables.Transaction) { tx.Replace("NAMEGATE-A", "-j NAMEGATE-NONE") }},
+		{"removal of a missing rule", func(tx *iptables.Transaction) { tx.Remove("FORWARD", "-j DROP") }},
+		{"name too long", func(tx *iptables.Transaction) { tx.Replace("NAMEGATE-" + strings.Repeat("x", 20)) }},
+		{"deletion of a referred chain", func(tx *iptables.Transaction) { tx.Delete("NAMEGATE-KEEP") }},
+	}
+	every(t, func(t *testing.T, i iptables.Interface) {
+		keep := iptables.NewTransaction(iptables.IPv4, "security")
+		keep.Replace("NAMEGATE-KEEP", "-j RETURN")
+		keep.Insert("FORWARD", "-j NAMEGATE-KEEP")
+		if err := i.Restore(ctx, keep); err != nil {
+			t.Fatal(err)
+		}
+		before := save(t, i, iptables.IPv4, "security")
+		for _, test := range tests {
+			tx := iptables.NewTransaction(iptables.IPv4, "security")
+			tx.Replace("NAMEGATE-NEW", "-j DROP")
+			test.fill(tx)
+			if err := i.Restore(ctx, tx); err == nil {
+				t.Errorf("%s: no error", test.name)
+			}
+			if diff := cmp.Diff(before, save(t, i, iptables.IPv4, "security")); diff != "" {
+				t.Errorf("%s left something behind (-before +after):\n%s", test.name, diff)
+			}
+		}
+	})
+}
+
+func TestEmptyTransactionRunsNothing(t *testing.T) {
+	f := iptables.NewFake()
+	if err := f.Restore(context.Background(), iptables.NewTransaction(iptables.IPv4, "raw")); err != nil || f.Restores() != 0 {
+		t.Errorf("empty transaction: %v, %d restores", err, f.Restores())
+	}
+}
+
+func TestMissingProgramsAreNamed(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := iptables.NewExec(iptables.Default)
+	if !iptables.IsMissing(err) || !strings.Contains(err.Error(), "install the package iptables") {
+		t.Errorf("NewExec without programs: %v", err)
+	}
+}
+
+// TestFingerprint: a change shows without a program, and asking changes nothing. Of the
+// nft variant the kernel tells itself.
+func TestFingerprint(t *testing.T) {
+	every(t, func(t *testing.T, i iptables.Interface) {
+		for _, f := range []iptables.Family{iptables.IPv4, iptables.IPv6} {
+			fingerprint := func() string {
+				t.Helper()
+				g, err := i.Fingerprint(f, "mangle")
+				if err != nil {
+					t.Fatal(err)
+				}
+				return g
+			}
+			restore := func(change func(*iptables.Transaction)) {
+				t.Helper()
+				tx := iptables.NewTransaction(f, "mangle")
+				change(tx)
+				if err := i.Restore(context.Background(), tx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			restore(func(tx *iptables.Transaction) { tx.Replace("NAMEGATE-A", "-j RETURN") })
+			first := fingerprint()
+			if first == "" {
+				return // the nft variant
+			}
+			if again := fingerprint(); again != first {
+				t.Errorf("%s: %q, then %q", f, first, again)
+			}
+			restore(func(tx *iptables.Transaction) { tx.Remove("NAMEGATE-A", "-j RETURN") })
+			if gone := fingerprint(); gone == first {
+				t.Errorf("%s: a rule was removed, and still %q", f, first)
+			}
+		}
+		if _, fake := i.(*iptables.Fake); fake {
+			return
+		}
+		if g, err := i.Fingerprint(iptables.IPv4, "nonsense"); err == nil {
+			t.Errorf("a table that is not there looks like %q", g)
+		}
+	})
+}

@@ -1,0 +1,130 @@
+package link
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+)
+
+// Fake is an Interface in memory.
+type Fake struct {
+	mu     sync.Mutex
+	homes  map[netip.Addr][]Found
+	addrs  map[netip.Addr]bool
+	events chan struct{}
+	blind  bool
+}
+
+var _ Interface = (*Fake)(nil)
+
+// NewFake returns a fake node with the given addresses and no pods.
+func NewFake(addrs ...netip.Addr) *Fake {
+	f := &Fake{homes: map[netip.Addr][]Found{}, addrs: map[netip.Addr]bool{}, events: make(chan struct{}, 1)}
+	for _, a := range addrs {
+		f.addrs[a] = true
+	}
+	return f
+}
+
+// SetHome says where the kernel sees an address live; the zero Home: it knows nothing of
+// it. Watchers get a token.
+func (f *Fake) SetHome(addr netip.Addr, h Home) {
+	f.mu.Lock()
+	delete(f.homes, addr)
+	f.mu.Unlock()
+	if h == (Home{}) {
+		f.notify()
+		return
+	}
+	f.SetFound(addr, Found{h, Seen})
+}
+
+// SetFound says what Homes finds of an address; nothing: that it has no home at all.
+// Watchers get a token.
+func (f *Fake) SetFound(addr netip.Addr, found ...Found) {
+	f.mu.Lock()
+	f.homes[addr] = found
+	f.mu.Unlock()
+	f.notify()
+}
+
+func (f *Fake) notify() {
+	select {
+	case f.events <- struct{}{}:
+	default:
+	}
+}
+
+// Homes implements Interface.
+func (f *Fake) Homes(addrs []netip.Addr) (map[netip.Addr][]Found, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := map[netip.Addr][]Found{}
+	for _, a := range addrs {
+		if h, ok := f.homes[a]; ok {
+			out[a] = h
+		}
+	}
+	return out, nil
+}
+
+// SetBlind says that netfilter does not see bridged packets, or sees them.
+func (f *Fake) SetBlind(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.blind = on
+}
+
+// BridgesFiltered implements Interface.
+func (f *Fake) BridgesFiltered() (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.blind, nil
+}
+
+// Names implements Interface: the interfaces are those of the homes.
+func (f *Fake) Names() (map[string]bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := map[string]bool{}
+	for _, found := range f.homes {
+		for _, h := range found {
+			out[h.Iface] = true
+			if h.Bridged() {
+				out[h.Port] = true
+			}
+		}
+	}
+	return out, nil
+}
+
+// AddAddr implements Interface.
+func (f *Fake) AddAddr(addr netip.Addr) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.addrs[addr] = true
+	return nil
+}
+
+// DelAddr implements Interface.
+func (f *Fake) DelAddr(addr netip.Addr) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.addrs, addr)
+	return nil
+}
+
+// RemoveCarrier implements Interface; the fake makes no interface.
+func (f *Fake) RemoveCarrier() error { return nil }
+
+// Addrs implements Interface; the result is sorted.
+func (f *Fake) Addrs() ([]netip.Addr, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(f.addrs), netip.Addr.Compare), nil
+}
+
+// Watch implements Interface.
+func (f *Fake) Watch(context.Context) (<-chan struct{}, error) { return f.events, nil }

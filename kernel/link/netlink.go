@@ -1,0 +1,213 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/namegate/namegate/kernel/nfattr"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// dummyName is the interface that carries the endpoint's addresses. Where the
+// kernel has no dummy driver, the loopback interface does.
+const dummyName = "namegate0"
+
+// Kernel is the Interface on the network namespace it was opened in.
+type Kernel struct {
+	h *netlink.Handle
+
+	dumping sync.Mutex
+	dumps   *nl.SocketHandle
+	strict  bool
+
+	mu      sync.Mutex
+	carrier netlink.Link // of the endpoint's addresses; nil until the first
+}
+
+var _ Interface = (*Kernel)(nil)
+
+// Open opens a netlink socket in the calling thread's network namespace.
+func Open() (*Kernel, error) {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open route netlink socket: %w", err)
+	}
+	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		h.Close()
+		return nil, fmt.Errorf("open route netlink socket: %w", err)
+	}
+	// The kernel heeds what a listing asks for only where it checks that strictly.
+	strict := unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1) == nil
+	return &Kernel{h: h, dumps: &nl.SocketHandle{Socket: s}, strict: strict}, nil
+}
+
+// Close closes the sockets.
+func (k *Kernel) Close() {
+	k.h.Close()
+	k.dumps.Close()
+}
+
+// bridgeSettings are the kernel parameters that hand bridged packets to netfilter.
+var bridgeSettings = []string{"/proc/sys/net/bridge/bridge-nf-call-iptables", "/proc/sys/net/bridge/bridge-nf-call-ip6tables"}
+
+// BridgesFiltered implements Interface.
+func (k *Kernel) BridgesFiltered() (bool, error) {
+	for _, path := range bridgeSettings {
+		text, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) {
+			return false, nil // br_netfilter is not loaded
+		}
+		if err != nil {
+			return false, fmt.Errorf("read bridge setting: %w", err)
+		}
+		if strings.TrimSpace(string(text)) == "0" {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// skipStats leaves the counters out of a listing (RTEXT_FILTER_SKIP_STATS of
+// linux/rtnetlink.h): they are most of it.
+const skipStats = 1 << 3
+
+// Names implements Interface.
+func (k *Kernel) Names() (map[string]bool, error) {
+	out, err := consistent(k.listNames)
+	if err != nil {
+		return nil, fmt.Errorf("list the node's interfaces: %w", err)
+	}
+	return out, nil
+}
+
+func (k *Kernel) listNames() (map[string]bool, error) {
+	k.dumping.Lock()
+	defer k.dumping.Unlock()
+	out := map[string]bool{}
+	err := k.dump(unix.RTM_GETLINK, unix.RTM_NEWLINK, nl.NewIfInfomsg(unix.AF_UNSPEC), func(msg []byte) {
+		nfattr.Each(msg[unix.SizeofIfInfomsg:], func(typ int, value []byte) {
+			if typ == unix.IFLA_IFNAME {
+				out[nfattr.String(value)] = true
+			}
+		})
+	}, nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(skipStats)))
+	return out, err
+}
+
+// consistentTries is how often a list is asked for that changes while the kernel lists it.
+const consistentTries = 50
+
+// consistent returns a list that did not change while the kernel listed it: one that did
+// may lack what was there all the time.
+func consistent[T any](list func() (T, error)) (out T, err error) {
+	for range consistentTries {
+		if out, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return out, err
+}
+
+// AddAddr implements Interface.
+func (k *Kernel) AddAddr(addr netip.Addr) error {
+	l, err := k.ensureCarrier()
+	if err != nil {
+		return err
+	}
+	err = k.h.AddrReplace(l, endpointAddr(addr))
+	if addr.Is6() && (errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.EOPNOTSUPP)) {
+		err = errDisabled
+	}
+	if err != nil {
+		return fmt.Errorf("add address %s to %s: %w", addr, l.Attrs().Name, err)
+	}
+	return nil
+}
+
+// DelAddr implements Interface.
+func (k *Kernel) DelAddr(addr netip.Addr) error {
+	for _, name := range []string{dummyName, "lo"} {
+		l, err := k.h.LinkByName(name)
+		if err != nil {
+			continue
+		}
+		err = k.h.AddrDel(l, endpointAddr(addr))
+		if err != nil && !errors.Is(err, syscall.EADDRNOTAVAIL) {
+			return fmt.Errorf("remove address %s from %s: %w", addr, name, err)
+		}
+	}
+	return nil
+}
+
+// RemoveCarrier implements Interface.
+func (k *Kernel) RemoveCarrier() error {
+	l, err := k.h.LinkByName(dummyName)
+	if err != nil {
+		return nil
+	}
+	if err := k.h.LinkDel(l); err != nil {
+		return fmt.Errorf("remove interface %s: %w", dummyName, err)
+	}
+	return nil
+}
+
+// ensureCarrier finds or makes the interface for the endpoint's addresses.
+func (k *Kernel) ensureCarrier() (netlink.Link, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.carrier != nil {
+		return k.carrier, nil
+	}
+	err := k.h.LinkAdd(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: dummyName}})
+	name := dummyName
+	if err != nil && !errors.Is(err, syscall.EEXIST) {
+		name = "lo"
+	}
+	l, err := k.h.LinkByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("interface %s: %w", name, err)
+	}
+	if err := k.h.LinkSetUp(l); err != nil {
+		return nil, fmt.Errorf("set interface %s up: %w", name, err)
+	}
+	k.carrier = l
+	return l, nil
+}
+
+// endpointAddr is an address that the node never picks as a source: host scope
+// for IPv4, deprecated from the start for IPv6.
+func endpointAddr(a netip.Addr) *netlink.Addr {
+	out := &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}}
+	if a.Is4() {
+		out.Scope = unix.RT_SCOPE_HOST
+		return out
+	}
+	out.Flags = unix.IFA_F_NODAD
+	out.ValidLft = 1<<31 - 1
+	return out
+}
+
+// Addrs implements Interface.
+func (k *Kernel) Addrs() ([]netip.Addr, error) {
+	list, err := consistent(func() ([]netlink.Addr, error) { return k.h.AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	var out []netip.Addr
+	for _, a := range list {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok {
+			out = append(out, addr.Unmap())
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,9 @@
+// Package nfattr reads and writes netfilter's netlink messages: attributes, requests and
+// listings. The other packages of kernel call it where the libraries cost too much: a
+// listing of 100,000 connections or of 10,000 sets, and the write of a batch of entries,
+// go through one buffer and allocate nothing per attribute. mdlayher/netlink's decoder
+// copies each value and its connection holds a whole listing.
+//
+// It knows the form of messages and none of their meanings, and has no fake: it stands
+// behind the seams.
+package nfattr

@@ -1,0 +1,51 @@
+package nfattr
+
+import (
+	"strings"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// HeaderLen is the length in bytes of struct nfgenmsg, which stands before the
+// attributes of every message.
+const HeaderLen = 4
+
+// Parse splits a run of attributes by type, the flags of the type cleared. Of
+// several of one type the last counts. Broken input yields what stands before
+// the break. The values alias b.
+func Parse(b []byte) map[int][]byte {
+	out := map[int][]byte{}
+	Each(b, func(typ int, value []byte) { out[typ] = value })
+	return out
+}
+
+// All returns the values of every attribute of one type, in order.
+func All(b []byte, want int) [][]byte {
+	var out [][]byte
+	Each(b, func(typ int, value []byte) {
+		if typ == want {
+			out = append(out, value)
+		}
+	})
+	return out
+}
+
+// Each calls f with each attribute of a run, in order, the flags of the type cleared.
+// Broken input ends it. The values alias b.
+func Each(b []byte, f func(typ int, value []byte)) {
+	for len(b) >= unix.SizeofNlAttr {
+		length := int(nl.NativeEndian().Uint16(b))
+		if length < unix.SizeofNlAttr || length > len(b) {
+			return
+		}
+		f(int(nl.NativeEndian().Uint16(b[2:])&nl.NLA_TYPE_MASK), b[unix.SizeofNlAttr:length])
+		b = b[min((length+3)&^3, len(b)):]
+	}
+}
+
+// String reads a zero-terminated string; without a zero it is all of b.
+func String(b []byte) string {
+	s, _, _ := strings.Cut(string(b), "\x00")
+	return s
+}

@@ -1,0 +1,243 @@
+package nflog_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/namegate/namegate/kernel/nflog"
+)
+
+const group = 7
+
+// inKernel gives the test's thread a network namespace whose loopback logs what is
+// sent to port 9 (discard, RFC 863).
+func inKernel(t *testing.T) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Fatal("this test asks the kernel: run it as root")
+	}
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"ip link set lo up",
+		"nft add table inet x",
+		"nft add chain inet x in { type filter hook input priority 0 ; }",
+		`nft add rule inet x in udp dport 9 log prefix "seen " group 7`,
+	} {
+		words := strings.Fields(line)
+		if strings.Contains(line, "prefix") {
+			words = []string{"nft", strings.TrimPrefix(line, "nft ")}
+		}
+		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", line, err, out)
+		}
+	}
+}
+
+func open(t *testing.T, log *slog.Logger) *nflog.Kernel {
+	t.Helper()
+	r, err := nflog.Open(group, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// reader reads a group until it is stopped.
+type reader struct {
+	*nflog.Kernel
+	packets chan nflog.Packet
+	stop    func()
+	ended   chan error
+}
+
+func read(r *nflog.Kernel) *reader {
+	ctx, stop := context.WithCancel(context.Background())
+	x := &reader{Kernel: r, packets: make(chan nflog.Packet, 4096), stop: stop, ended: make(chan error, 1)}
+	go func() { x.ended <- r.Packets(ctx, func(p nflog.Packet) { x.packets <- p }) }()
+	return x
+}
+
+func (x *reader) close(t *testing.T) {
+	t.Helper()
+	x.stop()
+	if err := <-x.ended; err != nil {
+		t.Error(err)
+	}
+	x.Close()
+}
+
+// sender sends to a socket that nobody reads.
+func sender(t *testing.T) net.Conn {
+	t.Helper()
+	sink, err := net.ListenPacket("udp", "127.0.0.1:9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sink.Close() })
+	c, err := net.Dial("udp", "127.0.0.1:9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// first sends until a packet comes: the group may not be bound yet.
+func (x *reader) first(t *testing.T, c net.Conn, limit time.Duration) (nflog.Packet, bool) {
+	t.Helper()
+	for until := time.Now().Add(limit); time.Now().Before(until); {
+		_, _ = c.Write([]byte("x"))
+		select {
+		case p := <-x.packets:
+			return p, true
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return nflog.Packet{}, false
+}
+
+func TestKernelHandsOver(t *testing.T) {
+	inKernel(t)
+	c := sender(t)
+	x := read(open(t, slog.Default()))
+	defer x.close(t)
+	before := time.Now()
+	p, ok := x.first(t, c, time.Minute)
+	if !ok || p.Prefix != "seen " || p.Source.String() != "127.0.0.1" || p.Destination.String() != "127.0.0.1:9" || p.Protocol != unix.IPPROTO_UDP || p.Time.Before(before) {
+		t.Fatalf("%v %+v", ok, p)
+	}
+	for i := range 100 {
+		_, _ = c.Write(make([]byte, i))
+	}
+	for i := range 100 {
+		select {
+		case <-x.packets:
+		case <-time.After(time.Minute):
+			t.Fatalf("%d packets came of 100", i)
+		}
+	}
+	if x.Lost() != 0 {
+		t.Errorf("%d were lost", x.Lost())
+	}
+}
+
+// TestAnotherHasTheGroup: an agent waits until the one before it lets go, and says so.
+func TestAnotherHasTheGroup(t *testing.T) {
+	inKernel(t)
+	c := sender(t)
+	one := read(open(t, slog.Default()))
+	defer one.Close()
+	if _, ok := one.first(t, c, 5*time.Second); !ok {
+		t.Fatal("nothing came")
+	}
+	var log lines
+	next := read(open(t, slog.New(slog.NewTextHandler(&log, nil))))
+	defer next.close(t)
+	if _, ok := next.first(t, c, 300*time.Millisecond); ok {
+		t.Error("both have the group")
+	}
+	if !strings.Contains(log.String(), "lets go") {
+		t.Errorf("it does not say that it waits: %q", log.String())
+	}
+	one.stop()
+	if err := <-one.ended; err != nil {
+		t.Error(err)
+	}
+	if _, ok := next.first(t, c, 5*time.Second); !ok {
+		t.Error("the next never gets the group")
+	}
+}
+
+// TestStoppedWhileItWaits: an agent that ends while another has the group just ends.
+func TestStoppedWhileItWaits(t *testing.T) {
+	inKernel(t)
+	c := sender(t)
+	one := read(open(t, slog.Default()))
+	defer one.close(t)
+	if _, ok := one.first(t, c, 5*time.Second); !ok {
+		t.Fatal("nothing came")
+	}
+	next := read(open(t, slog.New(slog.DiscardHandler)))
+	next.close(t)
+}
+
+// TestTooMuchIsLostAndSaid: a reader that is held up loses packets and goes on.
+func TestTooMuchIsLostAndSaid(t *testing.T) {
+	inKernel(t)
+	c := sender(t)
+	r := open(t, slog.Default())
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	var once sync.Once
+	began, goOn := make(chan struct{}), make(chan struct{})
+	seen := make(chan nflog.Packet, 1<<16)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- r.Packets(ctx, func(p nflog.Packet) {
+			once.Do(func() { close(began); <-goOn })
+			seen <- p
+		})
+	}()
+	for waiting := true; waiting; {
+		_, _ = c.Write([]byte("x"))
+		select {
+		case <-began:
+			waiting = false
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	for range 20000 {
+		_, _ = c.Write(make([]byte, 1000))
+	}
+	close(goOn)
+	for until := time.Now().Add(time.Minute); r.Lost() == 0 && time.Now().Before(until); time.Sleep(time.Millisecond) {
+	}
+	if r.Lost() == 0 {
+		t.Error("nothing was lost")
+	}
+	for len(seen) > 0 {
+		<-seen
+	}
+	_, _ = c.Write([]byte("x"))
+	select {
+	case <-seen:
+	case <-time.After(time.Minute):
+		t.Error("it does not go on")
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	r.Close()
+}
+
+// lines is a buffer for several goroutines.
+type lines struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

@@ -1,0 +1,45 @@
+package nflog
+
+import (
+	"context"
+	"net/netip"
+	"time"
+)
+
+// Interface yields the packets that netfilter logs to one group of its own.
+type Interface interface {
+	// Packets calls each with every packet of the group, in their order and from one
+	// goroutine, until ctx ends, which is no error. While each works packets wait in a
+	// bounded room of the kernel's; what does not fit is lost and counted. While
+	// another program has the group it waits for it, and when it returns it has let go.
+	// The error says why nothing can come any more. It is called once.
+	Packets(ctx context.Context, each func(Packet)) error
+	// Lost returns how often packets were lost: each time it was one or more.
+	Lost() uint64
+}
+
+// The prefixes by which the kernel's rules say why they log a packet.
+const (
+	// PrefixDenied is of packets that are denied.
+	PrefixDenied = "namegate denied "
+	// PrefixAudited is of packets that begin a connection of an audited pod.
+	PrefixAudited = "namegate audited "
+)
+
+// Packet is what is known of a logged packet.
+type Packet struct {
+	// Prefix is the rule's.
+	Prefix string
+	// Time is when the agent received it.
+	Time   time.Time
+	Source netip.Addr
+	// SourcePort is 0 where Destination has the port 0.
+	SourcePort uint16
+	// Destination has the port 0 where the protocol has none, or where it could not be
+	// read.
+	Destination netip.AddrPort
+	// Protocol is what IPv6's extension headers lead to.
+	Protocol uint8
+	// Type is that of an ICMP message, 0 for other protocols.
+	Type uint8
+}

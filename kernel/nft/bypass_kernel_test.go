@@ -1,0 +1,92 @@
+package nft_test
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/kernel/nft"
+)
+
+// asks sends a datagram from a pod, which need not arrive.
+func (w *listener) asks(pod, to string) {
+	w.t.Helper()
+	c, err := w.Pod(pod).Dial("udp", to, time.Minute)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("query")); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestWhoBypassesInterception: a pod that is intercepted and sends to who answers behind
+// a resolver is told, by the packet as it left the pod; what interception, its absence or
+// another program leads there is not.
+func TestWhoBypassesInterception(t *testing.T) {
+	onEach(t, func(t *testing.T, w *listener) {
+		a, b, c := w.Pod("a"), w.Pod("b"), w.Pod("c")
+		endpoint := netip.MustParseAddr("169.254.20.53")
+		state := nft.State{
+			Intercepted: []netip.Addr{a.Addr4, a.Addr6, b.Addr4, b.Addr6}, Known: []netip.Addr{a.Addr4, b.Addr4, c.Addr4},
+			Resolvers: map[netip.Addr]netip.Addr{netip.MustParseAddr("203.0.113.53"): netip.MustParseAddr("169.254.20.64")},
+			Endpoint:  []netip.Addr{endpoint},
+			Answering: []netip.AddrPort{netip.MustParseAddrPort("198.51.100.53:5353"), netip.MustParseAddrPort("[2001:db8::53]:53"), netip.MustParseAddrPort("192.0.2.9:80")},
+			Backends:  []netip.AddrPort{netip.MustParseAddrPort("198.51.100.53:5353")},
+		}
+		bypassing := func() (out []netip.Addr) {
+			t.Helper()
+			if err := w.Node.Do(func() (err error) { out, err = w.tables.Bypassing(); return err }); err != nil {
+				t.Fatal(err)
+			}
+			return out
+		}
+		if err := w.Node.Do(func() error { return w.tables.Apply(context.Background(), state) }); err != nil {
+			t.Fatal(err)
+		}
+		for _, alive := range []bool{false, true} {
+			w.asks("a", "203.0.113.53:53")    // the resolver's own address
+			w.asks("a", "169.254.20.53:53")   // led to a backend while nobody is alive
+			w.asks("a", "203.0.113.10:443")   // led by another program to one that answers
+			w.asks("a", "198.51.100.53:53")   // another port
+			w.asks("c", "198.51.100.53:5353") // who is not intercepted
+			w.asks("c", "[2001:db8::53]:53")
+			if got := bypassing(); len(got) != 0 {
+				t.Errorf("alive %v: %v are said to bypass", alive, got)
+			}
+			if err := w.Node.Do(func() error { return w.tables.Heartbeat(context.Background()) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.asks("a", "198.51.100.53:5353")
+		w.asks("b", "[2001:db8::53]:53")
+		want := []netip.Addr{a.Addr4, b.Addr6}
+		slices.SortFunc(want, netip.Addr.Compare)
+		if diff := cmp.Diff(want, bypassing(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+			t.Errorf("bypassing (-want +got):\n%s", diff)
+		}
+		var found []string
+		if err := w.Node.Do(func() (err error) { found, err = w.tables.Verify(context.Background(), state); return err }); err != nil || len(found) > 0 {
+			t.Errorf("who bypasses is another program's change: %q, %v", found, err)
+		}
+		if err := w.Node.Do(func() error { return w.tables.Rewrite(context.Background(), state) }); err != nil {
+			t.Fatal(err)
+		}
+		if got := bypassing(); len(got) != 2 {
+			t.Errorf("after a repair %v are left", got)
+		}
+	})
+}
+
+// On fakes, and where no tables are, nobody bypasses.
+func TestNobodyBypassesWithoutTables(t *testing.T) {
+	tables := inKernel(t)
+	if got, err := tables.Bypassing(); err != nil || len(got) != 0 {
+		t.Errorf("%v, %v", got, err)
+	}
+}

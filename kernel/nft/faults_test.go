@@ -1,0 +1,73 @@
+package nft_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/namegate/namegate/kernel/nft"
+	"sigs.k8s.io/knftables"
+)
+
+var errInjected = errors.New("the kernel is out of memory")
+
+// faulty refuses one transaction, before or after it was done.
+type faulty struct {
+	*knftables.Fake
+	runs   *int
+	failAt int
+	late   bool
+}
+
+func (f faulty) Run(ctx context.Context, tx *knftables.Transaction) error {
+	*f.runs++
+	if *f.runs != f.failAt {
+		return f.Fake.Run(ctx, tx)
+	}
+	if f.late {
+		if err := f.Fake.Run(ctx, tx); err != nil {
+			return err
+		}
+	}
+	return errInjected
+}
+
+// TestApplyAfterAFault: whichever of both tables' transactions was refused, and
+// whether it was done or not, the next Apply makes the sets hold the state.
+func TestApplyAfterAFault(t *testing.T) {
+	ctx := context.Background()
+	next := nft.State{Selected: []netip.Addr{pod6}, Homes: []nft.Home{{Iface: "veth2", Addr: pod6}}, PortHomes: []nft.Home{{Iface: "port2", Addr: pod6}}, Ports: []string{"port2"}}
+	clean := knftables.NewFake(knftables.InetFamily, nft.TableName)
+	cleanBridge := knftables.NewFake(knftables.BridgeFamily, nft.TableName)
+	twin := nft.New(clean, cleanBridge, mark)
+	for _, step := range []func() error{func() error { return twin.Setup(ctx) }, func() error { return twin.Apply(ctx, next) }} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for failAt := 5; failAt <= 6; failAt++ {
+		for _, late := range []bool{false, true} {
+			runs := 0
+			inet := faulty{knftables.NewFake(knftables.InetFamily, nft.TableName), &runs, failAt, late}
+			bridge := faulty{knftables.NewFake(knftables.BridgeFamily, nft.TableName), &runs, failAt, late}
+			tables := nft.New(inet, bridge, mark)
+			if err := tables.Setup(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if err := tables.Apply(ctx, full); err != nil {
+				t.Fatal(err)
+			}
+			if err := tables.Apply(ctx, next); !errors.Is(err, errInjected) {
+				t.Fatalf("transaction %d fails, and Apply says %v", failAt, err)
+			}
+			if err := tables.Apply(ctx, next); err != nil {
+				t.Errorf("transaction %d failed (done: %v), and again: %v", failAt, late, err)
+			}
+			if diff := cmp.Diff(clean.Dump()+cleanBridge.Dump(), inet.Dump()+bridge.Dump()); diff != "" {
+				t.Errorf("transaction %d failed (done: %v); after a retry (-want +got):\n%s", failAt, late, diff)
+			}
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package nft_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/kernel/nft"
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
+)
+
+// BenchmarkHeartbeat is what an idle agent costs a node each second.
+func BenchmarkHeartbeat(b *testing.B) {
+	alive(b, inKernel(b))
+}
+
+// BenchmarkHeartbeatByProgram is the same by the program nft.
+func BenchmarkHeartbeatByProgram(b *testing.B) {
+	inKernel(b)
+	open := func(f knftables.Family) knftables.Interface {
+		table, err := knftables.New(f, nft.TableName)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return table
+	}
+	alive(b, nft.New(open(knftables.InetFamily), open(knftables.BridgeFamily), mark))
+}
+
+// alive runs in the benchmark's own goroutine, whose thread has the namespace.
+func alive(b *testing.B, tables *nft.Tables) {
+	ctx := context.Background()
+	if err := tables.Setup(ctx); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if err := tables.Heartbeat(ctx); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// TestHeartbeatRenews: each heartbeat moves the deadline, and on kernels that can do so the
+// element stays: a deletion would wait for an RCU grace period.
+func TestHeartbeatRenews(t *testing.T) {
+	ctx := context.Background()
+	tables := inKernel(t)
+	if err := tables.Setup(ctx); err != nil {
+		t.Fatal(err)
+	}
+	expires := regexp.MustCompile(`53 (?:timeout \S+ )?expires (\S+)`)
+	left := func() time.Duration {
+		t.Helper()
+		out, err := exec.Command("nft", "list", "set", "inet", "namegate", "alive").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		found := expires.FindSubmatch(out)
+		if found == nil {
+			return 0
+		}
+		d, err := time.ParseDuration(string(found[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	for n := range 4 {
+		if err := tables.Heartbeat(ctx); err != nil {
+			t.Fatal(err)
+		}
+		// The last time the element has ended.
+		for until := time.Now().Add(time.Minute); left() > nft.HeartbeatTimeout/2 || n == 3 && left() > 0; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(until) {
+				t.Fatal("the element does not end")
+			}
+		}
+		before := left()
+		changes, stop := monitor(t)
+		if err := tables.Heartbeat(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if now := left(); now <= before {
+			t.Errorf("heartbeat %d: %v left, %v before it", n, now, before)
+		}
+		stop()
+		if said := changes(); updatesInPlace(t) && strings.Contains(said, "delete") {
+			t.Errorf("heartbeat %d deletes:\n%s", n, said)
+		}
+	}
+}
+
+// updatesInPlace tells whether the kernel is Linux 6.12 or later.
+func updatesInPlace(t *testing.T) bool {
+	t.Helper()
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		t.Fatal(err)
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor); err != nil {
+		t.Fatal(err)
+	}
+	return major > 6 || major == 6 && minor >= 12
+}
+
+// monitor follows changes of nft tables until stop; changes returns their text then. The
+// table "marker" is added and followed at both ends, so that nothing between is missed.
+func monitor(t *testing.T) (changes func() string, stop func()) {
+	t.Helper()
+	cmd := exec.Command("nft", "monitor")
+	var out syncBuffer
+	cmd.Stdout = &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	mark := func(action string) {
+		t.Helper()
+		for until := time.Now().Add(time.Minute); !strings.Contains(out.String(), action+" table ip marker"); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(until) {
+				t.Fatal("nft monitor says nothing")
+			}
+			// Until the monitor listens there is nobody to see it.
+			if text, err := exec.Command("nft", "add table ip marker; delete table ip marker").CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, text)
+			}
+		}
+	}
+	mark("delete")
+	out.Reset()
+	return func() string { return strings.ReplaceAll(out.String(), "delete table ip marker", "") }, func() {
+		mark("delete")
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+}
+
+// syncBuffer is a buffer that a process writes while a test reads.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// Reset empties the buffer.
+func (s *syncBuffer) Reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.b.Reset()
+}

@@ -1,0 +1,272 @@
+package nft
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/knftables"
+)
+
+// probedSet, with the family, holds the pods whose self-test query netfilter saw
+// of late. The kernel fills it by itself.
+const probedSet = "probed"
+
+const (
+	// ProbePort is the source port of the self-test's queries: discard (RFC 863),
+	// from which no resolver of a pod asks.
+	ProbePort = 9
+	// probedFor is how long one is remembered.
+	probedFor = 3 * time.Second
+	// probedMost bounds what pods can make the kernel remember.
+	probedMost = 4096
+)
+
+// volatile tells whether a set's elements come and go by themselves.
+func volatile(set string) bool {
+	return set == aliveSet || slices.ContainsFunc(dynamicSets, func(prefix string) bool { return strings.HasPrefix(set, prefix) })
+}
+
+// dynamicSets, each with the family, are filled by the kernel.
+var dynamicSets = []string{probedSet, bypassingSet, loggedSet, watchedSet, watchedBareSet}
+
+// slots are the parts of the endpoint's queries that backends share: the last four
+// bits of the client's port say which part a query is.
+const slots = 16
+
+// Priorities of our base chains: home check and interception before conntrack (-200)
+// and the raw table (-300), the pin of TCP and what is audited just before kube-proxy's
+// DNAT (-100), the verdict just before the filter tables (0), give back after every other
+// program's postrouting (source NAT is at 100, iptables' last at 300).
+const (
+	interceptPriority = "-310"
+	pinPriority       = "-110"
+	verdictPriority   = "-10"
+	giveBackPriority  = "310"
+	bridgePriority    = "-300"
+)
+
+// The ICMPv6 types that conntrack never tracks and that a host must send for its
+// link to have IPv6: solicitations and advertisements of neighbours (RFC 4861),
+// reports of listeners (RFC 2710, RFC 3810). What routers and queriers send is not
+// among them.
+const (
+	discoveryTypes = "{ 133, 135, 136 }"
+	listenerTypes  = "{ 131, 132, 143 }"
+)
+
+// unforwarded exempts discovery from the home check, from the two sources that
+// the kernel never forwards.
+var unforwarded = []string{
+	"ip6 saddr ::/128 icmpv6 type " + discoveryTypes + " return",
+	"ip6 saddr ::/128 icmpv6 type " + listenerTypes + " return",
+	"ip6 saddr fe80::/10 icmpv6 type " + discoveryTypes + " return",
+	"ip6 saddr fe80::/10 icmpv6 type " + listenerTypes + " return",
+}
+
+// onLink exempts discovery from the verdict as long as it cannot leave the link:
+// a router has counted the hop limit of 255 down before it asks, and does not
+// forward to multicast groups.
+var onLink = []string{
+	"ct state untracked ip6 hoplimit 255 icmpv6 type " + discoveryTypes + " return",
+	"ct state untracked ip6 daddr ff00::/8 icmpv6 type " + listenerTypes + " return",
+}
+
+type family struct {
+	suffix, ip, addr, dnat string
+}
+
+var families = []family{{"4", "ip", "ipv4_addr", "ip"}, {"6", "ip6", "ipv6_addr", "ip6"}}
+
+// layout collects sets, maps and chains of one table into a transaction.
+type layout struct{ tx *knftables.Transaction }
+
+func (l layout) set(name, typ string) { l.tx.Add(&knftables.Set{Name: name, Type: typ}) }
+
+// dynamic is a set that the kernel fills: what it holds at most, and how long.
+func (l layout) dynamic(name, typ string, most uint64, kept time.Duration) {
+	l.tx.Add(&knftables.Set{Name: name, Type: typ, Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag},
+		Timeout: &kept, Size: &most})
+}
+
+// ranges is a set of prefixes.
+func (l layout) ranges(name, typ string) {
+	l.tx.Add(&knftables.Set{Name: name, Type: typ, Flags: []knftables.SetFlag{knftables.IntervalFlag}})
+}
+
+func (l layout) addrMap(name string, f family) {
+	l.tx.Add(&knftables.Map{Name: name + f.suffix, Type: f.addr + " : " + f.addr})
+}
+
+// chain replaces a chain's rules; hook "" makes it a regular chain. Each rule has its
+// digest as a comment, for Verify.
+func (l layout) chain(name, typ, hook, priority string, rules ...string) {
+	c := &knftables.Chain{Name: name}
+	if hook != "" {
+		c.Type = knftables.PtrTo(knftables.BaseChainType(typ))
+		c.Hook = knftables.PtrTo(knftables.BaseChainHook(hook))
+		c.Priority = knftables.PtrTo(knftables.BaseChainPriority(priority))
+	}
+	l.tx.Add(c)
+	l.tx.Flush(c)
+	for _, r := range rules {
+		l.tx.Add(&knftables.Rule{Chain: name, Rule: r, Comment: knftables.PtrTo(ruleDigest(r))})
+	}
+}
+
+// each renders rules once for each family; %[1]s is the set suffix, %[2]s the
+// protocol word, %[3]s the family word of dnat.
+func each(templates ...string) []string {
+	var out []string
+	for _, f := range families {
+		for _, t := range templates {
+			out = append(out, fmt.Sprintf(t+"%.0[1]s%.0[2]s%.0[3]s", f.suffix, f.ip, f.dnat))
+		}
+	}
+	return out
+}
+
+// notUDP leaves a chain that is for UDP alone: what a node forwards is mostly TCP.
+const notUDP = "meta l4proto != udp return"
+
+// unknown matches the address of a pod that nobody knows yet.
+const unknown = "%[2]s saddr @podrange%[1]s %[2]s saddr != @plain%[1]s"
+
+func inetLayout(tx *knftables.Transaction, mark uint32) {
+	l := layout{tx}
+	tx.Add(&knftables.Table{})
+	tx.Add(&knftables.Set{Name: aliveSet, Type: "inet_service", Flags: []knftables.SetFlag{knftables.TimeoutFlag}, Timeout: knftables.PtrTo(HeartbeatTimeout)})
+	l.set("ifaces", "ifname")
+	for _, f := range families {
+		for _, s := range []string{"selected", "dropped", "intercepted", "known", "plain", "endpoint", "homed", auditedSet} {
+			l.set(s+f.suffix, f.addr)
+		}
+		l.ranges("podrange"+f.suffix, f.addr)
+		l.dynamic(probedSet+f.suffix, f.addr, probedMost, probedFor)
+		l.logSets(f)
+		l.bypassSets(f)
+		l.set("own"+f.suffix, f.addr+" . "+f.addr)
+		l.set("home"+f.suffix, "ifname . "+f.addr)
+		for _, m := range []string{"intercept", "giveback"} {
+			l.addrMap(m, f)
+		}
+		l.tx.Add(&knftables.Map{Name: "backends" + f.suffix, Type: "inet_service : " + f.addr + " . inet_service"})
+	}
+	l.chain("home", "", "", "", append(
+		each("iifname . %[2]s saddr @home%[1]s return", "%[2]s saddr @homed%[1]s drop"),
+		append(append([]string{"iifname != @ifaces return"}, unforwarded...), "drop")...)...)
+	l.chain("prerouting", "filter", "prerouting", interceptPriority, append([]string{"jump home", notUDP}, each(
+		fmt.Sprintf("udp dport "+dnsPort+" udp sport %d", ProbePort)+" %[2]s saddr @selected%[1]s update @"+probedSet+"%[1]s { %[2]s saddr }",
+		bypassRule,
+		"udp dport @alive %[2]s saddr @intercepted%[1]s %[2]s daddr set %[2]s daddr map @intercept%[1]s",
+		"udp dport @alive %[2]s saddr @known%[1]s %[2]s daddr @endpoint%[1]s %[2]s daddr set %[2]s daddr map @intercept%[1]s",
+		`udp dport @alive iifname != "lo" `+unknown+" %[2]s daddr set %[2]s daddr map @intercept%[1]s")...)...)
+	l.chain("watch", "", "", "", watchRules()...)
+	l.chain("dialled", "", "", "", dialledRules()...)
+	// The kernel asks a chain of this type about the first packet of a connection alone.
+	l.chain("pin", "nat", "prerouting", pinPriority, append(auditedRules(), each(
+		"tcp dport @alive %[2]s saddr @intercepted%[1]s dnat %[3]s to %[2]s daddr map @intercept%[1]s",
+		"tcp dport @alive %[2]s saddr @known%[1]s %[2]s daddr @endpoint%[1]s dnat %[3]s to %[2]s daddr map @intercept%[1]s",
+		`tcp dport @alive iifname != "lo" `+unknown+" dnat %[3]s to %[2]s daddr map @intercept%[1]s",
+		"meta l4proto { tcp, udp } th dport "+dnsPort+" %[2]s daddr @endpoint%[1]s dnat %[3]s to th sport & "+fmt.Sprint(slots-1)+" map @backends%[1]s")...)...)
+	// Only what leaves: the agent asks its own serving addresses too.
+	l.chain("giveback", "filter", "postrouting", giveBackPriority, append([]string{notUDP}, each(
+		"udp sport "+dnsPort+` oifname != "lo" %[2]s saddr set %[2]s saddr map @giveback%[1]s`)...)...)
+	verdictChains(l, mark)
+}
+
+// verdictChains judges packets from selected pods, and replies to them: a
+// connection that was not admitted is denied in both directions, whichever side
+// speaks next.
+func verdictChains(l layout, mark uint32) {
+	unadmitted := fmt.Sprintf("ct direction reply ct mark & %#x != %#x", mark, mark)
+	l.chain("original", "", "", "", dialledAgain()...)
+	l.chain("tell", "", "", "", logRules()...)
+	l.chain("refuse", "", "", "",
+		"meta l4proto tcp reject with tcp reset",
+		"reject with icmpx admin-prohibited")
+	// A pod may send errors about its own connections, in either direction, and not
+	// about those of others, which conntrack relates to these whoever sent them.
+	l.chain("errors", "", "", "", append(each(
+		"%[2]s saddr . ct original %[2]s saddr @own%[1]s return",
+		"%[2]s saddr . ct original %[2]s daddr @own%[1]s return",
+		"%[2]s saddr . ct reply %[2]s saddr @own%[1]s return"), "drop")...)
+	l.chain("judge", "", "", "", append([]string{
+		"ct state related meta l4proto { icmp, ipv6-icmp } jump errors",
+		fmt.Sprintf("ct mark & %#x == %#x return", mark, mark),
+		"ct direction reply return",
+		"ct state related meta l4proto { icmp, ipv6-icmp } return",
+		onLink[0],
+		onLink[1],
+		fmt.Sprintf("ct state untracked meta mark & %#x == %#x return", mark, mark),
+		"counter name " + deniedCounter,
+		// It may be a late segment of an admitted connection: an answer would end that.
+		"ct state invalid drop",
+		"ct status dnat jump original",
+	}, append(each(loggedRule, "%[2]s saddr @dropped%[1]s drop"), "goto refuse")...)...)
+	l.chain("cut", "", "", "", append(each("ct original %[2]s saddr @dropped%[1]s drop"),
+		"meta l4proto tcp reject with tcp reset",
+		"drop")...)
+	// Nearly every packet leaves by the first rule. What is related to a connection has
+	// its mark, and is judged all the same.
+	from := append([]string{fmt.Sprintf("ct state established ct mark & %#x == %#x return", mark, mark)},
+		append(each("%[2]s saddr @selected%[1]s jump judge"), "iifname @ifaces jump judge")...)
+	l.chain("forward", "filter", "forward", verdictPriority, append(slices.Clone(from),
+		each("%[2]s daddr @selected%[1]s "+unadmitted+" ct original %[2]s saddr @selected%[1]s goto cut")...)...)
+	l.chain("input", "filter", "input", verdictPriority, from...)
+}
+
+// The target address of neighbour advertisements (RFC 4861 §4.4), which not every
+// version of nft has a word for: what is 64 bits behind the beginning of the
+// ICMPv6 message. It is a number to nft, and so is what it is compared with.
+const (
+	advertised     = "@th,64,128"
+	advertisedHead = "@th,64,16"
+
+	claimSet       = "claims6"   // port and number
+	gatewaySet     = "gateways6" // addresses
+	gatewayNumbers = "gatewaynumbers6"
+)
+
+// numbers is a set of what an expression of raw bytes yields.
+func (l layout) numbers(name, of string) { l.tx.Add(&knftables.Set{Name: name, TypeOf: of}) }
+
+// claimRules judge neighbour advertisements of bridged pods: of the addresses that
+// are at home there, and of link-local ones but the node's. ARP has its sender's
+// address, which the home check asks for.
+var claimRules = []string{
+	"iifname . " + advertised + " @" + claimSet + " return",
+	advertisedHead + " & 0xffc0 == 0xfe80 " + advertised + " != @" + gatewayNumbers + " return",
+	"drop",
+}
+
+// bridgeLayout is the home check of bridged pods, ARP included.
+func bridgeLayout(tx *knftables.Transaction) {
+	l := layout{tx}
+	tx.Add(&knftables.Table{})
+	l.set("ports", "ifname")
+	for _, f := range families {
+		l.set("home"+f.suffix, "ifname . "+f.addr)
+		l.set("homed"+f.suffix, f.addr)
+	}
+	l.set(gatewaySet, "ipv6_addr")
+	l.numbers(gatewayNumbers, advertised)
+	l.numbers(claimSet, "iifname . "+advertised)
+	l.chain("claims", "", "", "", claimRules...)
+	rules := append([]string{
+		// The kernel does not hand tagged frames to the inet family as it is set by
+		// default, not even those with a priority alone.
+		"iifname @ports ether type { 0x8100, 0x88a8 } drop",
+		"iifname @ports ip6 saddr @" + gatewaySet + " drop",
+		"iifname @ports icmpv6 type 136 jump claims",
+	},
+		each("iifname . %[2]s saddr @home%[1]s return", "%[2]s saddr @homed%[1]s drop")...)
+	rules = append(rules,
+		"iifname . arp saddr ip @home4 return",
+		"arp saddr ip @homed4 drop",
+		"iifname != @ports return",
+		"arp saddr ip 0.0.0.0 return")
+	rules = append(append(rules, unforwarded...), "drop")
+	l.chain("home", "filter", "prerouting", bridgePriority, rules...)
+}

@@ -1,0 +1,418 @@
+package nft_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/kernel/nflog"
+	"github.com/namegate/namegate/kernel/nft"
+	"github.com/namegate/namegate/policy"
+)
+
+// listener is a node with our tables and what their rules log. Nothing admits
+// anything: selected pods are denied all they begin.
+type listener struct {
+	*lab.Lab
+	t      *testing.T
+	tables *nft.Tables
+	state  nft.State
+
+	mu    sync.Mutex
+	heard []nflog.Packet
+}
+
+// translations are what another program does to destinations, as kube-proxy does.
+const translations = `
+table ip others { chain pre { type nat hook prerouting priority -100;
+	ip daddr 203.0.113.10 tcp dport 443 dnat to 192.0.2.9:80
+	ip daddr 203.0.113.10 udp dport 443 dnat to 192.0.2.9:80
+	ip daddr 203.0.113.10 meta l4proto icmp dnat to 192.0.2.9
+	ip daddr 203.0.113.11 tcp dport 443 dnat to 10.1.0.7:80
+	ip daddr 203.0.113.11 udp dport 443 dnat to 10.1.0.7:80
+}
+}
+table ip6 others { chain pre { type nat hook prerouting priority -100;
+	ip6 daddr 2001:db8:a::10 tcp dport 443 dnat to [2001:db8:b::9]:80
+	ip6 daddr 2001:db8:a::10 udp dport 443 dnat to [2001:db8:b::9]:80
+	ip6 daddr 2001:db8:a::11 tcp dport 443 dnat to [fd00:1::7]:80
+	ip6 daddr 2001:db8:a::11 udp dport 443 dnat to [fd00:1::7]:80
+}
+}`
+
+// listen builds the node: the pods a and b are selected, b's packets dropped, c and d
+// are audited.
+func listen(t *testing.T, network lab.Network) *listener {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Fatal("this test asks the kernel: run it as root")
+	}
+	l, err := lab.New(network)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Remove() })
+	w := &listener{Lab: l, t: t}
+	var addrs [4][]netip.Addr
+	for i, name := range []string{"a", "b", "c", "d"} {
+		p, err := l.AddPod(name, 5+i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		addrs[i] = []netip.Addr{p.Addr4, p.Addr6}
+	}
+	outside, err := l.ServeWorld(nil, 80)
+	if err = errors.Join(err, l.Ready()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(outside.Close)
+	var log *nflog.Kernel
+	err = l.Node.Do(func() error {
+		other := exec.Command("nft", "-f", "-")
+		other.Stdin = strings.NewReader(translations)
+		if out, err := other.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		var err error
+		if w.tables, err = nft.Open(mark); err != nil {
+			return err
+		}
+		ctx := context.Background()
+		if err := w.tables.Setup(ctx); err != nil {
+			return err
+		}
+		w.state = nft.State{Selected: append(addrs[0], addrs[1]...), Pods: addrs[:2], Dropped: addrs[1], Audited: append(addrs[2], addrs[3]...)}
+		if err := w.tables.Apply(ctx, w.state); err != nil {
+			return err
+		}
+		log, err = nflog.Open(nft.LogGroup, slog.Default())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.hear(log)
+	return w
+}
+
+// hear collects what is logged until the test's end.
+func (w *listener) hear(log *nflog.Kernel) {
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- log.Packets(ctx, func(p nflog.Packet) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.heard = append(w.heard, p)
+		})
+	}()
+	w.t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			w.t.Error(err)
+		}
+		log.Close()
+	})
+	for until := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		bound, err := w.Node.Run("cat", "/proc/net/netfilter/nfnetlink_log")
+		if fields := strings.Fields(bound); err == nil && len(fields) > 0 && fields[0] == fmt.Sprint(nft.LogGroup) {
+			return
+		}
+		if time.Now().After(until) {
+			w.t.Fatalf("the group is nobody's: %q, %v", bound, err)
+		}
+	}
+}
+
+// logged is what was logged of a pod since the last call, as words, once so many have
+// come. Fewer are a failure; more are returned too.
+func (w *listener) logged(pod string, want int) []string {
+	w.t.Helper()
+	p := w.Pod(pod)
+	var out []string
+	patience := time.Minute
+	if want == 0 {
+		patience = 3 * time.Second
+	}
+	for until := time.Now().Add(patience); len(out) < want || want == 0; time.Sleep(10 * time.Millisecond) {
+		out = nil
+		w.mu.Lock()
+		for _, h := range w.heard {
+			if h.Source == p.Addr4 || h.Source == p.Addr6 {
+				out = append(out, words(h))
+			}
+		}
+		w.mu.Unlock()
+		if time.Now().After(until) {
+			break
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.heard = nil
+	return out
+}
+
+func words(p nflog.Packet) string {
+	return fmt.Sprintf("%s%s %s", p.Prefix, policy.Protocol(p.Protocol), p.Destination)
+}
+
+func (w *listener) expect(pod, network, to string, want lab.Outcome) {
+	w.t.Helper()
+	if got := w.Pod(pod).ProbeFor(network, netip.MustParseAddrPort(to), lab.PatienceFor(want)); got != want {
+		w.t.Errorf("pod %s to %s %s: %s, want %s", pod, network, to, got, want)
+	}
+}
+
+func (w *listener) denied() uint64 {
+	w.t.Helper()
+	var n uint64
+	if err := w.Node.Do(func() (err error) { n, err = w.tables.Denied(); return err }); err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
+func (w *listener) same(what string, got []string, want ...string) {
+	w.t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		w.t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func onEach(t *testing.T, f func(t *testing.T, w *listener)) {
+	for _, n := range []lab.Network{lab.Routed, lab.Bridged} {
+		t.Run(string(n), func(t *testing.T) { f(t, listen(t, n)) })
+	}
+}
+
+// TestDeniedIsLoggedAsItWasDialled: what another program made of the destination is
+// taken back before it is logged, and the pod's answer comes from whom it dialled.
+func TestDeniedIsLoggedAsItWasDialled(t *testing.T) {
+	onEach(t, func(t *testing.T, w *listener) {
+		for _, to := range []string{"198.51.100.1:80", "[2001:db8::1]:80", "203.0.113.10:443", "[2001:db8:a::10]:443"} {
+			w.expect("a", "tcp", to, lab.Refused)
+			w.expect("a", "udp", to, lab.Refused)
+		}
+		w.expect("a", "icmp", "198.51.100.1:0", lab.Silent)
+		w.expect("a", "icmp", "203.0.113.10:0", lab.Silent)
+		w.expect("a", "icmp", "[2001:db8::1]:0", lab.Silent)
+		w.same("logged of a", w.logged("a", 11),
+			"namegate denied tcp 198.51.100.1:80", "namegate denied udp 198.51.100.1:80",
+			"namegate denied tcp [2001:db8::1]:80", "namegate denied udp [2001:db8::1]:80",
+			"namegate denied tcp 203.0.113.10:443", "namegate denied udp 203.0.113.10:443",
+			"namegate denied tcp [2001:db8:a::10]:443", "namegate denied udp [2001:db8:a::10]:443",
+			"namegate denied 1 198.51.100.1:0", "namegate denied 1 203.0.113.10:0", "namegate denied 58 [2001:db8::1]:0")
+		if n := w.denied(); n != 11 {
+			t.Errorf("%d packets were denied, want 11", n)
+		}
+		w.expect("b", "tcp", "203.0.113.10:443", lab.Silent)
+		w.expect("b", "udp", "[2001:db8:a::10]:443", lab.Silent)
+		w.same("logged of b", w.logged("b", 2), "namegate denied tcp 203.0.113.10:443", "namegate denied udp [2001:db8:a::10]:443")
+	})
+}
+
+// TestServiceOfANeighbourIsRefused: on a bridge too, and when nothing is logged any more.
+func TestServiceOfANeighbourIsRefused(t *testing.T) {
+	onEach(t, func(t *testing.T, w *listener) {
+		for range 3 {
+			w.expect("a", "tcp", "203.0.113.11:443", lab.Refused)
+			w.expect("a", "udp", "203.0.113.11:443", lab.Refused)
+			w.expect("a", "tcp", "[2001:db8:a::11]:443", lab.Refused)
+			w.expect("a", "udp", "[2001:db8:a::11]:443", lab.Refused)
+		}
+		w.same("logged of a", w.logged("a", 12)[:4], "namegate denied tcp 203.0.113.11:443", "namegate denied udp 203.0.113.11:443",
+			"namegate denied tcp [2001:db8:a::11]:443", "namegate denied udp [2001:db8:a::11]:443")
+		if _, err := w.Node.Run("nft", "insert rule inet namegate tell return"); err != nil {
+			t.Fatal(err)
+		}
+		w.expect("a", "tcp", "203.0.113.11:443", lab.Refused)
+	})
+}
+
+// TestANoisyPodSilencesNobody: one pod's packets are counted and not all logged, those
+// of another are.
+func TestANoisyPodSilencesNobody(t *testing.T) {
+	w := listen(t, lab.Routed)
+	before := w.denied()
+	const flood = 2000
+	c, err := w.Pod("b").ListenPacket("udp4", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for i := range flood {
+		to := netip.AddrPortFrom(netip.MustParseAddr("198.51.100.7"), uint16(1+i))
+		if _, err := c.WriteTo([]byte("x"), net4(to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.expect("a", "tcp", "198.51.100.1:80", lab.Refused)
+	w.same("logged of a", w.logged("a", 1), "namegate denied tcp 198.51.100.1:80")
+	for until := time.Now().Add(time.Minute); w.denied() < before+flood+1 && time.Now().Before(until); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n := w.denied() - before; n != flood+1 {
+		t.Errorf("%d packets were denied, want %d", n, flood+1)
+	}
+}
+
+// TestTheShareOfAPodIsBounded: what is logged of one pod at once is its share.
+func TestTheShareOfAPodIsBounded(t *testing.T) {
+	w := listen(t, lab.Routed)
+	c, err := w.Pod("b").ListenPacket("udp4", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	began := time.Now()
+	for i := range 1000 {
+		if _, err := c.WriteTo([]byte("x"), net4(netip.AddrPortFrom(netip.MustParseAddr("198.51.100.7"), uint16(1+i)))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	took := time.Since(began)
+	got := len(w.logged("b", 0))
+	if most := 100 + int(20*took.Seconds()) + 1; got < 100 || got > most {
+		t.Errorf("%d packets in %v were logged, want 100 to %d", got, took, most)
+	}
+}
+
+// TestAuditedIsLoggedOnceAndPasses: the same connection is logged once, of all protocols
+// and before any translation, and every one is answered.
+func TestAuditedIsLoggedOnceAndPasses(t *testing.T) {
+	onEach(t, func(t *testing.T, w *listener) {
+		for range 3 {
+			for _, to := range []string{"198.51.100.1:80", "[2001:db8::1]:80", "203.0.113.10:443", "[2001:db8:a::10]:443"} {
+				w.expect("c", "tcp", to, lab.Answered)
+				w.expect("c", "udp", to, lab.Answered)
+			}
+			w.expect("c", "icmp", "203.0.113.10:0", lab.Answered)
+			w.expect("c", "icmp", "[2001:db8::1]:0", lab.Answered)
+		}
+		w.same("logged of c", w.logged("c", 10),
+			"namegate audited tcp 198.51.100.1:80", "namegate audited udp 198.51.100.1:80",
+			"namegate audited tcp [2001:db8::1]:80", "namegate audited udp [2001:db8::1]:80",
+			"namegate audited tcp 203.0.113.10:443", "namegate audited udp 203.0.113.10:443",
+			"namegate audited tcp [2001:db8:a::10]:443", "namegate audited udp [2001:db8:a::10]:443",
+			"namegate audited 1 203.0.113.10:0", "namegate audited 58 [2001:db8::1]:0")
+		if n := w.denied(); n != 0 {
+			t.Errorf("%d packets of pods that nothing selects were denied", n)
+		}
+		if c, d := w.logged("a", 0), w.logged("d", 0); len(c)+len(d) != 0 {
+			t.Errorf("log lines of pods that did nothing: %v, %v", c, d)
+		}
+	})
+}
+
+// TestAuditedFloodPasses: of what is beyond the bounds nothing is lost but lines.
+func TestAuditedFloodPasses(t *testing.T) {
+	w := listen(t, lab.Routed)
+	arrived, err := w.World.ListenPacket("udp4", "198.51.100.7:9000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer arrived.Close()
+	const flood = 2000
+	for range flood {
+		c, err := w.Pod("c").Dial("udp4", "198.51.100.7:9000", lab.Limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		if err := arrived.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := arrived.ReadFrom(make([]byte, 8)); err != nil {
+			t.Fatal("a datagram of an audited pod is lost:", err)
+		}
+	}
+	w.expect("d", "tcp", "198.51.100.1:80", lab.Answered)
+	w.same("logged of d", w.logged("d", 1), "namegate audited tcp 198.51.100.1:80")
+}
+
+// TestTablesAreIntactWhileTheyFill: what the kernel counts and remembers by itself is
+// nobody's meddling, and a later agent goes on with it.
+func TestTablesAreIntactWhileTheyFill(t *testing.T) {
+	w := listen(t, lab.Routed)
+	w.expect("a", "tcp", "198.51.100.1:80", lab.Refused)
+	w.expect("c", "udp", "198.51.100.1:80", lab.Answered)
+	w.expect("c", "icmp", "198.51.100.1:80", lab.Answered)
+	err := w.Node.Do(func() error {
+		ctx := context.Background()
+		out, err := exec.Command("nft", "list", "table", "inet", nft.TableName).CombinedOutput()
+		for _, want := range []string{w.Pod("a").Addr4.String() + " limit rate 20/second", "198.51.100.1 . udp . 80 expires", "198.51.100.1 . icmp expires", "packets 1 "} {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("the tables do not hold %q:\n%s", want, out)
+			}
+		}
+		if found, ierr := w.tables.Verify(ctx, w.state); len(found) > 0 || ierr != nil {
+			t.Errorf("deviations %q, %v", found, ierr)
+		}
+		later, lerr := nft.Open(mark)
+		if err = errors.Join(err, lerr); err != nil {
+			return err
+		}
+		if err := later.Setup(ctx); err != nil {
+			return err
+		}
+		if err := later.Apply(ctx, nft.State{}); err != nil {
+			return err
+		}
+		if n, err := later.Denied(); n != 1 || err != nil {
+			t.Errorf("a later agent reads %d, %v; want 1", n, err)
+		}
+		if err := later.Remove(ctx); err != nil {
+			return err
+		}
+		n, err := later.Denied()
+		if n != 0 {
+			t.Errorf("%d packets were denied by tables that are gone", n)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestInvalidIsDeniedUnlogged: the end of a connection that the kernel has forgotten is
+// no connection.
+func TestInvalidIsDeniedUnlogged(t *testing.T) {
+	w := listen(t, lab.Routed)
+	if err := w.Node.Sysctl("net.netfilter.nf_conntrack_tcp_loose=0"); err != nil {
+		t.Fatal(err)
+	}
+	const tcp = policy.TCP
+	reset := segment(w.Pod("a").Addr4, netip.MustParseAddrPort("198.51.100.1:80"))
+	c, err := w.Pod("a").ListenPacket("ip4:tcp", "0.0.0.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.WriteTo(reset, ip4("198.51.100.1")); err != nil {
+		t.Fatal(err)
+	}
+	for until := time.Now().Add(time.Minute); w.denied() == 0 && time.Now().Before(until); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if n := w.denied(); n != 1 {
+		t.Errorf("%d packets were denied, want 1", n)
+	}
+	w.expect("a", "tcp", "198.51.100.2:80", lab.Refused)
+	w.same("logged of a", w.logged("a", 1), "namegate denied "+tcp.String()+" 198.51.100.2:80")
+}

@@ -1,0 +1,93 @@
+package nft_test
+
+import (
+	"context"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/namegate/namegate/kernel/nft"
+)
+
+// otherLayoutTables is what an agent of another layout left: sets of our names with other
+// types, a chain of our name at another hook, and some of names that are its own.
+const otherLayoutTables = `
+table inet namegate {
+	set selected4 { type ipv4_addr . inet_service; elements = { 10.1.0.5 . 80 } }
+	set chosen4 { type ipv4_addr; elements = { 10.1.0.5 } }
+	set alive { type inet_service; flags timeout; timeout 3s; elements = { 53 } }
+	map giveback4 { type ipv4_addr : ipv4_addr; elements = { 169.254.20.64 : 192.0.2.53 } }
+	chain old { ip saddr @chosen4 drop; }
+	chain forward { type filter hook forward priority -20; jump old; }
+	chain further { type filter hook output priority 0; ip saddr . tcp dport @selected4 drop; }
+}
+table bridge namegate {
+	chain judge { type filter hook forward priority 0; drop; }
+}`
+
+func leave(t *testing.T, text string) {
+	t.Helper()
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(text)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// TestKernelReplacesAnotherLayout: tables of another layout stay as they are until the
+// first state is written, and then nothing of them is left.
+func TestKernelReplacesAnotherLayout(t *testing.T) {
+	ctx := context.Background()
+	fresh := inKernel(t)
+	if err := fresh.Setup(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := fresh.Apply(ctx, full); err != nil {
+		t.Fatal(err)
+	}
+	want := ruleset(t)
+	for what, left := range map[string]string{
+		"both tables":         otherLayoutTables,
+		"one table":           "table inet namegate {\n chain forward { type filter hook forward priority -10; drop; }\n}",
+		"ours, changed since": "table inet namegate {\n set selected4 { type ipv4_addr; }\n chain layout-000000000000 {\n}\n}",
+	} {
+		leave(t, "flush ruleset\n"+left)
+		before := ruleset(t)
+		tables, err := nft.Open(mark)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tables.Setup(ctx); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if got := ruleset(t); withoutTimes(got) != withoutTimes(before) {
+			t.Errorf("%s: set-up changed what was in force:\n%s", what, got)
+		}
+		if left == otherLayoutTables && tables.GivenBack()[serve4] != dns4 {
+			t.Errorf("%s: what the last agent gives back is not found", what)
+		}
+		if err := tables.Apply(ctx, full); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		got := ruleset(t)
+		if alive := strings.Contains(got, "elements = { 53 expires"); alive != (left == otherLayoutTables) {
+			t.Errorf("%s: the dead-man switch is on: %v", what, alive)
+		}
+		if bare(got) != bare(want) {
+			t.Errorf("%s: after the first state:\n%s\nwant\n%s", what, got, want)
+		}
+		if found, err := tables.Verify(ctx, full); err != nil || len(found) > 0 {
+			t.Errorf("%s: deviations %q, %v", what, found, err)
+		}
+	}
+}
+
+// withoutTimes leaves out what passes by itself.
+func withoutTimes(s string) string {
+	var b strings.Builder
+	for line := range strings.Lines(s) {
+		text, _, _ := strings.Cut(line, " expires ")
+		b.WriteString(text)
+	}
+	return b.String()
+}

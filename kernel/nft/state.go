@@ -1,0 +1,56 @@
+package nft
+
+import "net/netip"
+
+// Home is one place where an address is genuine.
+type Home struct {
+	Iface string
+	Addr  netip.Addr
+}
+
+// State is everything that the sets hold. Order means nothing.
+type State struct {
+	// Selected pods' addresses are default-deny.
+	Selected []netip.Addr
+	// Pods are the addresses of Selected again, those of one pod together.
+	Pods [][]netip.Addr
+	// Dropped are those of Selected whose denied packets get no answer.
+	Dropped []netip.Addr
+	// Audited pods are not default-deny: what they dial is logged.
+	Audited []netip.Addr
+	// Intercepted pods' queries to the resolvers go to the serving address.
+	Intercepted []netip.Addr
+	// Known pods' queries to the endpoint go to the serving address.
+	Known []netip.Addr
+	// Homes are the interfaces of the IP layer, a bridge for bridged pods.
+	Homes []Home
+	// Ifaces belong to one pod each: nothing else may come from them.
+	Ifaces []string
+	// Nowhere are the addresses of selected pods that are at home nowhere yet.
+	Nowhere []netip.Addr
+	// PortHomes are the bridge ports of bridged pods, Ports the same without addresses.
+	PortHomes []Home
+	Ports     []string
+	// Gateways are the node's link-local addresses: bridged pods lead their traffic
+	// to it by them, and none may claim one.
+	Gateways []netip.Addr
+	// Resolvers maps each address that pods dial for DNS to the address that
+	// this generation serves it on.
+	Resolvers map[netip.Addr]netip.Addr
+	// Predecessor maps serving addresses of an agent that ends to the addresses that pods
+	// dialled: its replies are given back, no query is led to it. The zero address is none.
+	Predecessor map[netip.Addr]netip.Addr
+	// Endpoint are the virtual addresses that never change.
+	Endpoint []netip.Addr
+	// Backends get the endpoint's queries while no agent is alive, each those of
+	// its family's share. May be empty.
+	Backends []netip.AddrPort
+	// Answering are the addresses that answer DNS behind the resolvers: those of Backends,
+	// also where no queries are led there.
+	Answering []netip.AddrPort
+	// PodRanges are those of this node's pods, without overlaps: queries to the
+	// resolvers from an address inside that is not Plain go to the serving address.
+	PodRanges []netip.Prefix
+	// Plain are pods that are known and not intercepted.
+	Plain []netip.Addr
+}

@@ -1,0 +1,359 @@
+package nft
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/knftables"
+)
+
+// contents is what a table consists of, in the form in which the wanted table and the
+// table in the kernel are compared.
+type contents struct {
+	// hooks has each chain as "TYPE HOOK PRIORITY", "" for a regular chain. It is nil
+	// where the reader has none.
+	hooks map[string]string
+	// rules has the comments of each chain's rules in order: a comment is the digest of
+	// its rule's text (see ruleDigest).
+	rules map[string][]string
+	// dormant: the kernel asks none of the table's chains.
+	dormant bool
+	// elements has each set's and map's elements; those of an interval set are merged
+	// into ranges. Those of volatile sets and of sets that the layout does not have are
+	// left out.
+	elements map[string]elements
+}
+
+func newContents() *contents {
+	return &contents{hooks: map[string]string{}, rules: map[string][]string{}, elements: map[string]elements{}}
+}
+
+// ruleDigest is the comment of a rule. nft prints a rule in other words than it was
+// written in, so rules are compared by comments: the kernel keeps a comment as it is,
+// and a program that replaces a rule replaces its comment too.
+func ruleDigest(rule string) string {
+	sum := sha256.Sum256([]byte(rule))
+	return hex.EncodeToString(sum[:6])
+}
+
+// skeleton is what a table of ours consists of without elements: the layout, interpreted
+// by a fake.
+type skeleton struct {
+	*contents
+	family knftables.Family
+	// types has the words of each set's key and, after them, of each map's value.
+	types map[string][]string
+	// intervals are the sets of prefixes, maps the maps.
+	intervals, maps map[string]bool
+}
+
+// skeletonOf interprets the layout of the table i.
+func (t *Tables) skeletonOf(i int) (*skeleton, error) {
+	fake := knftables.NewFake(tableFamilies[i], TableName)
+	tx := fake.NewTransaction()
+	t.layout(i, tx)
+	if err := fake.Run(context.Background(), tx); err != nil {
+		return nil, fmt.Errorf("lay out nft table %s %s: %w", tableFamilies[i], TableName, err)
+	}
+	s := &skeleton{contents: newContents(), family: tableFamilies[i], types: map[string][]string{}, intervals: map[string]bool{}, maps: map[string]bool{}}
+	for name, c := range fake.Table.Chains {
+		s.hooks[name] = ""
+		if c.Hook != nil {
+			s.hooks[name] = fmt.Sprint(*c.Type, " ", *c.Hook, " ", *c.Priority)
+		}
+		s.rules[name] = comments(c.Rules)
+	}
+	for name, set := range fake.Table.Sets {
+		s.types[name] = typeWords(set.Type + set.TypeOf)
+		s.intervals[name] = slices.Contains(set.Flags, knftables.IntervalFlag)
+		s.elements[name] = nil
+	}
+	for name, m := range fake.Table.Maps {
+		key, value, _ := strings.Cut(m.Type, " : ")
+		s.types[name] = append(typeWords(key), typeWords(value)...)
+		s.elements[name], s.maps[name] = nil, true
+	}
+	return s, nil
+}
+
+func typeWords(s string) []string { return strings.Split(s, " . ") }
+
+func comments(rules []*knftables.Rule) []string {
+	out := []string{}
+	for _, r := range rules {
+		comment := ""
+		if r.Comment != nil {
+			comment = *r.Comment
+		}
+		out = append(out, comment)
+	}
+	return out
+}
+
+// wanted is what a table is to consist of in a state.
+func (s *skeleton) wanted(all elements) *contents {
+	w := &contents{hooks: s.hooks, rules: s.rules, elements: map[string]elements{}}
+	for name := range s.elements {
+		w.elements[name] = elements{}
+	}
+	for key, e := range all {
+		if e.Family == s.family {
+			w.elements[e.Set+e.Map][key] = e
+		}
+	}
+	for name := range s.intervals {
+		if s.intervals[name] {
+			w.elements[name] = merged(w.elements[name])
+		}
+	}
+	return w
+}
+
+// merged joins the prefixes and ranges of an interval set into the ranges that they cover
+// together: nft may store prefixes side by side as one range.
+func merged(all elements) elements {
+	out := elements{}
+	var ranges []addrRange
+	var of *knftables.Element
+	for key, e := range all {
+		if r, ok := parseRange(e.Key[0]); ok {
+			ranges, of = append(ranges, r), e
+		} else {
+			out[key] = e
+		}
+	}
+	slices.SortFunc(ranges, func(a, b addrRange) int { return a.first.Compare(b.first) })
+	var joined []addrRange
+	for _, r := range ranges {
+		if n := len(joined); n > 0 && joined[n-1].last.Next() == r.first {
+			joined[n-1].last = r.last
+		} else {
+			joined = append(joined, r)
+		}
+	}
+	for _, r := range joined {
+		e := r.element(of.Family, of.Set)
+		out[elementKey(e)] = e
+	}
+	return out
+}
+
+// addrRange is every address from first to last.
+type addrRange struct{ first, last netip.Addr }
+
+// element is the range as an element of an interval set.
+func (r addrRange) element(f knftables.Family, set string) *knftables.Element {
+	return &knftables.Element{Family: f, Table: TableName, Set: set, Key: []string{r.first.String() + "-" + r.last.String()}}
+}
+
+// parseRange reads a range, a prefix or one address.
+func parseRange(s string) (r addrRange, ok bool) {
+	if p, err := netip.ParsePrefix(s); err == nil {
+		return addrRange{p.Addr(), lastAddr(p)}, true
+	}
+	first, last, is := strings.Cut(s, "-")
+	if !is {
+		last = first
+	}
+	var err, err2 error
+	r.first, err = netip.ParseAddr(first)
+	r.last, err2 = netip.ParseAddr(last)
+	return r, err == nil && err2 == nil
+}
+
+// lastAddr is the highest address of a prefix.
+func lastAddr(p netip.Prefix) netip.Addr {
+	b := p.Addr().AsSlice()
+	for bit := p.Bits(); bit < len(b)*8; bit++ {
+		b[bit/8] |= 0x80 >> (bit % 8)
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// deviations returns the names of the objects of a table that are not as they are
+// wanted. anew: the table has to be made anew, because it has something that
+// the layout does not have, a chain has another hook, or the table is dormant.
+func (w *contents) deviations(f knftables.Family, is *contents) (out []string, anew bool) {
+	if len(is.rules) == 0 && len(is.elements) == 0 {
+		return []string{fmt.Sprintf("nft table %s %s", f, TableName)}, false
+	}
+	name := func(kind, object string) string { return fmt.Sprintf("nft %s %s %s %s", kind, f, TableName, object) }
+	for chain, rules := range w.rules {
+		have, there := is.rules[chain]
+		moved := there && is.hooks != nil && is.hooks[chain] != w.hooks[chain]
+		if !there || moved || !slices.Equal(rules, have) {
+			out = append(out, name("chain", chain))
+		}
+		anew = anew || moved
+	}
+	for set, elements := range w.elements {
+		have, there := is.elements[set]
+		if !there || !volatile(set) && !maps.EqualFunc(elements, have, sameElement) {
+			out = append(out, name("set", set))
+		}
+	}
+	for chain := range is.rules {
+		if _, ours := w.rules[chain]; !ours {
+			out, anew = append(out, name("chain", chain)), true
+		}
+	}
+	for set := range is.elements {
+		if _, ours := w.elements[set]; !ours {
+			out, anew = append(out, name("set", set)), true
+		}
+	}
+	if is.dormant {
+		out, anew = append(out, fmt.Sprintf("nft table %s %s", f, TableName)), true
+	}
+	slices.Sort(out)
+	return out, anew
+}
+
+// sameElement: elements of one key are equal (see elementKey).
+func sameElement(_, _ *knftables.Element) bool { return true }
+
+// Verify compares both tables in the kernel with the layout and the state, and returns
+// the names of the tables, chains, sets and maps that are missing or differ, sorted.
+// What another program changes while the tables are read is read once more. The elements
+// of the dead-man switch and of sets that the kernel fills do not count. After a
+// deviation the next Apply or Rewrite writes everything.
+func (t *Tables) Verify(ctx context.Context, s State) ([]string, error) {
+	var out []string
+	want := s.elements()
+	err := t.generations.exclude(func() error {
+		for i := range t.both() {
+			found, err := t.verifyTable(ctx, i, want)
+			if err != nil {
+				return err
+			}
+			out = append(out, found...)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// verifyTable is Verify for one table.
+func (t *Tables) verifyTable(ctx context.Context, i int, all elements) ([]string, error) {
+	f := tableFamilies[i]
+	s, err := t.skeletons[i]()
+	if err != nil {
+		return nil, err
+	}
+	want := s.wanted(all)
+	var last []string
+	for range verifyReadings {
+		is, err := t.contents(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		found, anew := want.deviations(f, is)
+		if len(found) == 0 {
+			return nil, nil
+		}
+		if slices.Equal(found, last) {
+			t.partial = true
+			t.otherLayout = t.otherLayout || anew
+			return found, nil
+		}
+		last = found
+	}
+	t.partial = true
+	return last, nil
+}
+
+// verifyReadings bounds the readings of a table that another program keeps changing. A
+// listing is no snapshot: the same deviation has to show in two of them.
+const verifyReadings = 4
+
+// contents reads a table in the kernel.
+func (t *Tables) contents(ctx context.Context, s *skeleton) (*contents, error) {
+	is, err := t.reader.objects(ctx, s.family)
+	if err != nil {
+		return nil, fmt.Errorf("read nft table %s %s: %w", s.family, TableName, err)
+	}
+	for name := range is.elements {
+		if _, ours := s.types[name]; !ours || volatile(name) {
+			continue
+		}
+		found, err := t.elements(ctx, s, name)
+		if err != nil {
+			return nil, err
+		}
+		all := elements{}
+		for _, e := range found {
+			all[elementKey(e)] = e
+		}
+		if s.intervals[name] {
+			all = merged(all)
+		}
+		is.elements[name] = all
+	}
+	return is, nil
+}
+
+// elements reads a set or map of the layout.
+func (t *Tables) elements(ctx context.Context, s *skeleton, set string) ([]*knftables.Element, error) {
+	out, err := t.reader.elements(ctx, s, set)
+	if err != nil {
+		return nil, fmt.Errorf("list nft set %s %s %s: %w", s.family, TableName, set, err)
+	}
+	return out, nil
+}
+
+// reader reads our tables.
+type reader interface {
+	// objects returns the chains, the rules and the sets and maps of a table, these
+	// without elements. A table that is not there has none.
+	objects(ctx context.Context, family knftables.Family) (*contents, error)
+	// elements returns the elements of a set or map of the layout, those of an interval
+	// set as ranges or prefixes. A set that is not there has none.
+	elements(ctx context.Context, s *skeleton, set string) ([]*knftables.Element, error)
+}
+
+// interfaceReader reads tables by knftables, whose fakes have no kernel.
+type interfaceReader map[knftables.Family]knftables.Interface
+
+// objects implements reader. It has no hooks.
+func (r interfaceReader) objects(ctx context.Context, family knftables.Family) (*contents, error) {
+	names, err := r[family].ListAll(ctx)
+	if err != nil && !knftables.IsNotFound(err) {
+		return nil, err
+	}
+	out := newContents()
+	out.hooks = nil
+	for _, c := range names["chain"] {
+		rules, err := r[family].ListRules(ctx, c)
+		if err != nil && !knftables.IsNotFound(err) {
+			return nil, fmt.Errorf("list nft chain %s: %w", c, err)
+		}
+		out.rules[c] = comments(rules)
+	}
+	for _, name := range slices.Concat(names["set"], names["map"]) {
+		out.elements[name] = elements{}
+	}
+	return out, nil
+}
+
+// elements implements reader.
+func (r interfaceReader) elements(ctx context.Context, s *skeleton, set string) ([]*knftables.Element, error) {
+	kind := "set"
+	if s.maps[set] {
+		kind = "map"
+	}
+	out, err := r[s.family].ListElements(ctx, kind, set)
+	if err != nil && !knftables.IsNotFound(err) {
+		return nil, err
+	}
+	for _, e := range out {
+		e.Family = s.family
+	}
+	return out, nil
+}

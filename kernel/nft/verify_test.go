@@ -1,0 +1,194 @@
+package nft_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/knftables"
+
+	"github.com/namegate/namegate/kernel/nft"
+)
+
+// TestVerifyNamesDeviations changes the tables in every way in which another program may,
+// and looks whether Verify names the object and the next Apply mends it.
+func TestVerifyNamesDeviations(t *testing.T) {
+	ctx := context.Background()
+	tables := inKernel(t)
+	if err := errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)); err != nil {
+		t.Fatal(err)
+	}
+	want := sortedLines(bare(ruleset(t)))
+	for rival, object := range map[string]string{
+		"flush chain inet namegate judge":                                           "nft chain inet namegate judge",
+		"add rule inet namegate judge accept":                                       "nft chain inet namegate judge",
+		"insert rule inet namegate forward ct state new accept":                     "nft chain inet namegate forward",
+		"flush table inet namegate":                                                 "nft chain inet namegate judge",
+		"delete table inet namegate":                                                "nft table inet namegate",
+		"delete table bridge namegate":                                              "nft table bridge namegate",
+		"flush ruleset":                                                             "nft table inet namegate",
+		"flush set inet namegate selected4":                                         "nft set inet namegate selected4",
+		"flush set inet namegate podrange4":                                         "nft set inet namegate podrange4",
+		"flush set bridge namegate claims6":                                         "nft set bridge namegate claims6",
+		"flush map inet namegate backends4":                                         "nft set inet namegate backends4",
+		"add element inet namegate selected6 { 2001:db8::77 }":                      "nft set inet namegate selected6",
+		"delete element inet namegate home4 { \"veth1\" . 10.1.0.5 }":               "nft set inet namegate home4",
+		"add element inet namegate podrange4 { 10.66.0.0/16 }":                      "nft set inet namegate podrange4",
+		"add chain inet namegate theirs { type filter hook forward priority -50; }": "nft chain inet namegate theirs",
+		"add set inet namegate theirs { type ipv4_addr; }":                          "nft set inet namegate theirs",
+		"add rule bridge namegate home accept":                                      "nft chain bridge namegate home",
+		"flush ruleset\nadd table inet namegate":                                    "nft table inet namegate",
+		"flush chain inet namegate giveback\ndelete chain inet namegate giveback":   "nft chain inet namegate giveback",
+		"delete element inet namegate intercept4 { 192.0.2.53 : 169.254.20.64 }":    "nft set inet namegate intercept4",
+		"flush chain inet namegate input\ndelete chain inet namegate input\nadd chain inet namegate input { type filter hook input priority 17; }": "nft chain inet namegate input",
+	} {
+		if found, err := tables.Verify(ctx, full); err != nil || len(found) > 0 {
+			t.Fatalf("before nft %s: deviations %q, %v", rival, found, err)
+		}
+		cmd := exec.Command("nft", "-f", "-")
+		cmd.Stdin = strings.NewReader(rival + "\n")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("nft %s: %v: %s", rival, err, out)
+		}
+		found, err := tables.Verify(ctx, full)
+		if err != nil || !slices.Contains(found, object) {
+			t.Errorf("after nft %s: deviations %q, %v; want %q among them", rival, found, err, object)
+		}
+		if err := tables.Apply(ctx, full); err != nil {
+			t.Fatalf("after nft %s: %v", rival, err)
+		}
+		if diff := cmp.Diff(want, sortedLines(bare(ruleset(t)))); diff != "" {
+			t.Errorf("after nft %s and a repair (-want +got):\n%s", rival, diff)
+		}
+	}
+	if found, err := tables.Verify(ctx, nft.State{}); err != nil || len(found) == 0 {
+		t.Errorf("of another state: deviations %q, %v", found, err)
+	}
+}
+
+// sortedLines lets two listings differ in the order of tables and chains.
+func sortedLines(s string) []string {
+	lines := strings.Split(s, "\n")
+	slices.Sort(lines)
+	return lines
+}
+
+// rivalAfter runs a rival's command after each transaction.
+type rivalAfter struct {
+	knftables.Interface
+	rival []string
+}
+
+func (r rivalAfter) Run(ctx context.Context, tx *knftables.Transaction) error {
+	return errors.Join(r.Interface.Run(ctx, tx), exec.Command("nft", r.rival...).Run())
+}
+
+// TestARivalBetweenWriteAndVerify flushes the ruleset right after each transaction: an
+// empty table is not taken for the wanted one.
+func TestARivalBetweenWriteAndVerify(t *testing.T) {
+	ctx := context.Background()
+	inKernel(t)
+	of := func(f knftables.Family) knftables.Interface {
+		table, err := knftables.New(f, nft.TableName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rivalAfter{table, []string{"flush", "ruleset"}}
+	}
+	tables := nft.New(of(knftables.InetFamily), of(knftables.BridgeFamily), mark)
+	if err := errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		found, err := tables.Verify(ctx, full)
+		if err != nil || !slices.Equal(found, []string{"nft table bridge namegate", "nft table inet namegate"}) &&
+			!slices.Equal(found, []string{"nft table inet namegate", "nft table bridge namegate"}) {
+			t.Fatalf("deviations %q, %v; want both tables", found, err)
+		}
+		if err := tables.Apply(ctx, full); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestVerifyOfPrefixesSideBySide: nft may store them as one range.
+func TestVerifyOfPrefixesSideBySide(t *testing.T) {
+	ctx := context.Background()
+	tables := inKernel(t)
+	s := nft.State{}
+	for _, p := range []string{"0.0.0.0/8", "10.1.0.0/24", "10.1.1.0/24", "10.1.2.7/32", "10.1.2.8/32", "255.255.255.0/24", "2001:db8::/64", "2001:db8:0:1::/64", "ffff::/16"} {
+		s.PodRanges = append(s.PodRanges, netip.MustParsePrefix(p))
+	}
+	if err := errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := tables.Verify(ctx, s); err != nil || len(found) > 0 {
+		t.Errorf("deviations %q, %v", found, err)
+	}
+	s.PodRanges = s.PodRanges[1:]
+	if found, err := tables.Verify(ctx, s); err != nil || !slices.Equal(found, []string{"nft set inet namegate podrange4"}) {
+		t.Errorf("with a range too many: deviations %q, %v", found, err)
+	}
+}
+
+// BenchmarkVerify is what a look at tables of 110 pods costs.
+func BenchmarkVerify(b *testing.B) {
+	ctx := context.Background()
+	tables := inKernel(b)
+	var s nft.State
+	for i := range 110 {
+		a, a6 := netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}), netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 15: byte(i)})
+		s.Selected, s.Intercepted, s.Known = append(s.Selected, a, a6), append(s.Intercepted, a, a6), append(s.Known, a, a6)
+		s.Pods = append(s.Pods, []netip.Addr{a, a6})
+	}
+	if err := errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if found, err := tables.Verify(ctx, s); err != nil || len(found) > 0 {
+			b.Fatal(found, err)
+		}
+	}
+}
+
+// TestTablesOfAnotherFormAreMadeAnew: a table may be dormant, which no chain shows, or
+// have sets of other types, into which the elements cannot be written.
+func TestTablesOfAnotherFormAreMadeAnew(t *testing.T) {
+	ctx := context.Background()
+	for _, rival := range []string{
+		"add table inet namegate { flags dormant; }",
+		"add table bridge namegate { flags dormant; }",
+		"delete table inet namegate\nadd table inet namegate\nadd set inet namegate selected4 { type inet_service; }",
+		"delete table inet namegate\nadd table inet namegate\nadd set inet namegate podrange4 { type ipv4_addr; }",
+		"delete table inet namegate\nadd table inet namegate\nadd map inet namegate selected4 { type ipv4_addr : ipv4_addr; }",
+		"flush table bridge namegate\ndelete set bridge namegate ports\nadd set bridge namegate ports { type ipv4_addr; }",
+	} {
+		tables := inKernel(t)
+		if err := errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)); err != nil {
+			t.Fatal(err)
+		}
+		want := sortedLines(bare(ruleset(t)))
+		cmd := exec.Command("nft", "-f", "-")
+		cmd.Stdin = strings.NewReader(rival + "\n")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("nft %s: %v: %s", rival, err, out)
+		}
+		if found, err := tables.Verify(ctx, full); err != nil || len(found) == 0 {
+			t.Errorf("after nft %s: deviations %q, %v", rival, found, err)
+		}
+		if err := tables.Apply(ctx, full); err != nil { // a table is made anew after a write that failed
+			err = tables.Apply(ctx, full)
+			if err != nil {
+				t.Errorf("after nft %s: %v", rival, err)
+			}
+		}
+		if diff := cmp.Diff(want, sortedLines(bare(ruleset(t)))); diff != "" {
+			t.Errorf("after nft %s and a repair (-want +got):\n%s", rival, diff)
+		}
+	}
+}

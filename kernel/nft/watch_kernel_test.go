@@ -1,0 +1,60 @@
+package nft_test
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+// TestWatchTellsOfChanges: every change of our tables by another program, and none of
+// tables that are not ours. The order of events is the kernel's: an unrelated change
+// followed by one of ours gives one token for the second.
+func TestWatchTellsOfChanges(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	tables := inKernel(t)
+	if err := errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)); err != nil {
+		t.Fatal(err)
+	}
+	changes, err := tables.Watch(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nft := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command("nft", args...).CombinedOutput(); err != nil {
+			t.Fatalf("nft %q: %v: %s", args, err, out)
+		}
+	}
+	nft("add", "table", "ip", "theirs")
+	nft("add", "chain", "ip", "theirs", "c")
+	nft("add", "rule", "ip", "theirs", "c", "accept")
+	nft("delete", "table", "ip", "theirs")
+	if err := tables.Heartbeat(ctx); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-changes:
+		t.Error("a token for a change of tables that are not ours, or of the dead-man switch")
+	case <-time.After(100 * time.Millisecond):
+	}
+	for _, change := range [][]string{
+		{"add", "element", "inet", "namegate", "selected4", "{ 10.1.0.77 }"},
+		{"delete", "element", "inet", "namegate", "selected4", "{ 10.1.0.77 }"},
+		{"insert", "rule", "inet", "namegate", "judge", "accept"},
+		{"flush", "chain", "inet", "namegate", "judge"},
+		{"add", "chain", "bridge", "namegate", "theirs"},
+		{"delete", "table", "bridge", "namegate"},
+		{"add", "table", "ip", "mangle"},
+		{"flush", "ruleset"},
+	} {
+		nft(change...)
+		select {
+		case <-changes:
+		case <-time.After(time.Minute):
+			t.Errorf("no token after nft %q", change)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package compile
+
+import (
+	"fmt"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// The bounds of what the policies that select one pod may hold together. Each
+// policy alone is bounded by its schema, but their number is not: without these
+// one namespace could take all the memory, time and sets of a node.
+const (
+	// MaxViewMatches bounds the matches.
+	MaxViewMatches = 16384
+	// MaxViewLabels bounds the labels of the patterns with a wildcard: each may be
+	// a place of the matcher that a question visits.
+	MaxViewLabels = 4 * MaxViewMatches
+	// MaxViewPortSets bounds the distinct port sets of the enforcing policies: the
+	// kernel has 65,472 sets in a network namespace, and each of these takes one of
+	// both families.
+	MaxViewPortSets = 256
+)
+
+// leftOut is the rules of one policy that a bound leaves out of a ruleset.
+type leftOut struct {
+	id    string // of the policy
+	path  string // of the first rule
+	rules int
+	why   string // the bound, and what to do
+}
+
+const (
+	tooManyMatches  = "have more than %d matches, or %d labels in patterns, together; write fewer, or a wildcard for several"
+	tooManyPortSets = "open more than %d different sets of ports together; give rules the same ports, or a range for several"
+)
+
+// bounds counts what policies hold together.
+type bounds struct {
+	matches, labels int
+	ports           map[policy.PortSet]struct{}
+	left            []leftOut
+}
+
+// withinBounds returns policies, which are sorted, without the rules that are over
+// a bound, and which those are. Enforcing policies come first, that what is only
+// logged takes no room of theirs; among them the order of the names counts.
+func withinBounds(policies []*parsed) ([]*parsed, []leftOut) {
+	b := bounds{ports: map[policy.PortSet]struct{}{}}
+	kept := make([]*parsed, len(policies))
+	for _, audit := range []bool{false, true} {
+		for i, p := range policies {
+			if p.audit == audit {
+				kept[i] = b.take(p)
+			}
+		}
+	}
+	return kept, b.left
+}
+
+// take returns p, or a copy of it that has only the rules for which there is room.
+func (b *bounds) take(p *parsed) *parsed {
+	part := *p
+	part.entries, part.matches = nil, nil
+	matches := &leftOut{id: p.id, why: fmt.Sprintf(tooManyMatches, MaxViewMatches, MaxViewLabels)}
+	ports := &leftOut{id: p.id, why: fmt.Sprintf(tooManyPortSets, MaxViewPortSets)}
+	at := 0
+	for i := range p.entries {
+		e := &p.entries[i]
+		own := p.matches[at : at+len(e.Destinations.Names)] // rule makes one for each name of an entry
+		at += len(own)
+		labels := wildLabels(own)
+		_, known := b.ports[e.Ports]
+		var over *leftOut
+		switch {
+		case b.matches+len(own) > MaxViewMatches || b.labels+labels > MaxViewLabels:
+			over = matches
+		case !p.audit && !known && len(b.ports) == MaxViewPortSets:
+			over = ports
+		}
+		if over != nil {
+			if over.rules++; over.rules == 1 {
+				over.path = e.Path
+			}
+			continue
+		}
+		b.matches += len(own)
+		b.labels += labels
+		if !p.audit {
+			b.ports[e.Ports] = struct{}{}
+		}
+		part.entries = append(part.entries, *e)
+		part.matches = append(part.matches, own...)
+	}
+	whole := true
+	for _, over := range []*leftOut{matches, ports} {
+		if over.rules > 0 {
+			b.left = append(b.left, *over)
+			whole = false
+		}
+	}
+	if whole {
+		return p
+	}
+	return &part
+}
+
+// wildLabels returns how many labels the patterns with a wildcard have.
+func wildLabels(matches []*policy.Match) int {
+	n := 0
+	for _, m := range matches {
+		n += m.Pattern.WildLabels()
+	}
+	return n
+}
+
+// problem says what the bound means for one of the pods.
+func (l *leftOut) problem(pod string) policy.Problem {
+	rules := "this rule opens"
+	if l.rules > 1 {
+		rules = fmt.Sprintf("this rule and %d more of the policy open", l.rules-1)
+	}
+	return policy.Problem{
+		Object: "policy " + l.id, Reason: policy.ReasonPartiallyInvalid, Path: l.path,
+		Message: fmt.Sprintf("%s nothing for pod %s: the policies that select it %s", rules, pod, l.why),
+	}
+}

@@ -1,0 +1,186 @@
+package compile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+)
+
+// overlapping is policies at the limits of their schema: half of their matches are
+// exact names, the other half globs that match all of those.
+func overlapping(policies int) []v1alpha1.FQDNNetworkPolicy {
+	long := strings.Repeat("a", 60)
+	var globs []string
+	for i := 1; i < 60; i++ {
+		for j := 1; i+j < 60; j++ {
+			globs = append(globs, long[:i]+"*"+long[:j])
+		}
+	}
+	var out []v1alpha1.FQDNNetworkPolicy
+	at := 0
+	for k := range policies {
+		p := aPolicy(fmt.Sprintf("p%03d", k), "")
+		for r := range MaxRules {
+			var texts []string
+			for range MaxMatches {
+				text := fmt.Sprintf("%s.n%d.test", long, at)
+				if r%2 > 0 {
+					text = globs[at%len(globs)] + "." + []string{"*", "n*", "*n*"}[at/len(globs)%3] + ".test"
+				}
+				texts = append(texts, text)
+				at++
+			}
+			p.Spec.Egress = append(p.Spec.Egress, aRule(texts...))
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// TestCompileIsNotCubic: 32 such policies take seconds at most, where each exact
+// name against each glob took half an hour. So the bound of time can be wide.
+func TestCompileIsNotCubic(t *testing.T) {
+	policies := overlapping(32)
+	var s *policy.Snapshot
+	if took := spent(t, func() { s = compile([]policy.Pod{aPod("web", "x", "10.0.0.1")}, policies...) }); took > 2*time.Minute {
+		t.Errorf("the compile took %v", took)
+	}
+	v := s.Views[0]
+	matches := 0
+	for _, e := range v.Entries {
+		matches += len(e.Destinations.Names)
+	}
+	if most := MaxViewMatches; matches != most || len(s.Problems) != 32-most/MaxRules/MaxMatches {
+		t.Errorf("%d matches and %d problems", matches, len(s.Problems))
+	}
+	n := mustName(t, strings.Repeat("a", 60)+".n7.test")
+	var want []string
+	for _, e := range v.Entries {
+		for _, p := range e.Destinations.Names {
+			if p.Matches(n) {
+				want = append(want, e.Policy+" "+p.String())
+			}
+		}
+	}
+	var got []string
+	for _, m := range v.Decide(n).Matches {
+		got = append(got, m.By())
+	}
+	if diff := cmp.Diff(want, got); diff != "" || len(got) < 1000 {
+		t.Errorf("%d matches, twin and index differ: %s", len(got), diff)
+	}
+}
+
+// portRules are rules for the name, each on one port from first on.
+func portRules(name string, first, rules int) []v1alpha1.EgressRule {
+	var out []v1alpha1.EgressRule
+	for i := range rules {
+		out = append(out, on(aRule(fmt.Sprintf("%s%d.test", name, first+i)), tcp(int32(first+i))))
+	}
+	return out
+}
+
+func TestPortSetsAreBounded(t *testing.T) {
+	var policies []v1alpha1.FQDNNetworkPolicy
+	for i := range 10 {
+		policies = append(policies, aPolicy(fmt.Sprintf("p%d", i), "", portRules("n", 1+i*MaxRules, MaxRules)...))
+	}
+	policies[8].Spec.Egress[5] = on(aRule("known.test"), tcp(1)) // a port set that is there
+	policies = append(policies, audited(aPolicy("a", "", portRules("seen", 2000, MaxRules)...)))
+	slices.Reverse(policies) // the order they are given in does not count
+	pods := []policy.Pod{aPod("web", "x", "10.0.0.1"), aPod("db", "y", "10.0.0.2")}
+	s := compile(pods, policies...)
+	v := s.View(addr("10.0.0.1"))
+	if len(v.PortSets()) != MaxViewPortSets || slices.Contains(v.PortSets(), "tcp/257") || !slices.Contains(v.PortSets(), "tcp/256") {
+		t.Errorf("%d port sets: %v", len(v.PortSets()), v.PortSets())
+	}
+	for name, allowed := range map[string]bool{"n1.test": true, "n256.test": true, "n257.test": false, "n320.test": false, "known.test": true} {
+		if got := v.Decide(mustName(t, name)); got.Allowed() != allowed || (got.Openings(60) != nil) != allowed {
+			t.Errorf("%s is allowed: %v", name, got.Allowed())
+		}
+	}
+	if !v.Decide(mustName(t, "seen2000.test")).Audited() || !v.Enforced || len(v.Policies) != 11 {
+		t.Errorf("what is only logged takes room, or policies are lost: %v, %v", v.Enforced, v.Policies)
+	}
+	var got []string
+	for _, p := range s.Problems {
+		got = append(got, fmt.Sprint(p.Object, " ", p.Reason, " ", p.Path, " ", p.Message))
+	}
+	const why = " more of the policy open nothing for pod shop/db: the policies that select it open more than 256 different sets of ports together; " +
+		"give rules the same ports, or a range for several"
+	if diff := cmp.Diff([]string{
+		"policy shop/p8 PartiallyInvalid spec.egress[0] this rule and 30" + why, "policy shop/p9 PartiallyInvalid spec.egress[0] this rule and 31" + why,
+	}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestLabelsOfPatternsAreBounded(t *testing.T) {
+	var policies []v1alpha1.FQDNNetworkPolicy
+	deep := strings.Repeat("a.", 62) + "*.b.test" // 65 labels
+	for i := range 2 {
+		p := aPolicy(fmt.Sprintf("p%d", i), "")
+		for range MaxRules {
+			p.Spec.Egress = append(p.Spec.Egress, aRule(slices.Repeat([]string{deep}, 20)...))
+		}
+		policies = append(policies, p)
+	}
+	policies[1].Spec.Egress = append(policies[1].Spec.Egress[:MaxRules-1], aRule("exact.test"))
+	s := compile([]policy.Pod{aPod("web", "x", "10.0.0.1")}, policies...)
+	labels := 0
+	for _, e := range s.Views[0].Entries {
+		for _, p := range e.Destinations.Names {
+			labels += p.WildLabels()
+		}
+	}
+	if labels > MaxViewLabels || labels < MaxViewLabels-20*65 {
+		t.Errorf("%d labels", labels)
+	}
+	if len(s.Problems) != 1 || s.Problems[0].Object != "policy shop/p1" || !strings.Contains(s.Problems[0].Message, "65536 labels in patterns") {
+		t.Errorf("problems %v", s.Problems)
+	}
+	if !s.Views[0].Decide(mustName(t, "exact.test")).Allowed() {
+		t.Error("a rule for which there is room is left out")
+	}
+}
+
+// TestBoundsFollowChanges: what is left out depends on what is there now alone.
+func TestBoundsFollowChanges(t *testing.T) {
+	c := New()
+	in := Input{Pods: []policy.Pod{aPod("web", "x", "10.0.0.1")}}
+	for i := range 9 {
+		in.Policies = append(in.Policies, aPolicy(fmt.Sprintf("p%d", i), "", portRules("n", 1+i*MaxRules, MaxRules)...))
+	}
+	last := mustName(t, "n288.test")
+	for round, allowed := range []bool{false, true, false} {
+		now := in
+		if allowed {
+			now.Policies = in.Policies[1:]
+		}
+		s := c.Compile(now)
+		if s.Views[0].Decide(last).Allowed() != allowed || (len(s.Problems) == 0) != allowed {
+			t.Errorf("round %d: problems %v", round, s.Problems)
+		}
+		if again := c.Compile(now); len(again.Problems) != len(s.Problems) {
+			t.Errorf("round %d: without a change %d problems are %d", round, len(s.Problems), len(again.Problems))
+		}
+	}
+}
+
+func BenchmarkCompileOverlapping(b *testing.B) {
+	for _, policies := range []int{1, 3, 8} {
+		b.Run(fmt.Sprintf("policies=%d", policies), func(b *testing.B) {
+			in := Input{Policies: overlapping(policies), Pods: []policy.Pod{aPod("web", "x", "10.0.0.1")}}
+			for b.Loop() {
+				New().Compile(in)
+			}
+		})
+	}
+}

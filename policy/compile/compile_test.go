@@ -1,0 +1,385 @@
+package compile
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func TestUnion(t *testing.T) {
+	strict := aPolicy("strict", "web")
+	strict.Spec.Denied, strict.Spec.DNS.Unmatched = v1alpha1.DeniedDrop, v1alpha1.UnmatchedNXDomain
+	stricter := audited(aPolicy("watch", "web", aRule("seen.test")))
+	stricter.Spec.Denied, stricter.Spec.DNS.Unmatched = v1alpha1.DeniedDrop, v1alpha1.UnmatchedRefuse
+	elsewhere := aPolicy("elsewhere", "", aRule("a.test"))
+	elsewhere.Namespace = "other"
+	s := compile(
+		[]policy.Pod{aPod("web", "web", "10.0.0.1", "2001:db8::1"), aPod("db", "db", "10.0.0.2"), aPod("free", "free", "10.0.0.3"), aPod("seen", "seen", "10.0.0.4")},
+		aPolicy("b", "web", on(aRule("b.test", "*.b.test"), tcp(443))), aPolicy("a", "web", aRule("a.test")), strict, stricter,
+		aPolicy("db", "db", aRule("a.test")), elsewhere, audited(aPolicy("seen", "seen", aRule("a.test"))),
+	)
+	type view struct {
+		Pod, Policies, Entries, PortSets, Exact string
+		Enforced                                bool
+		Denied                                  policy.Denied
+		Unmatched                               policy.Unmatched
+	}
+	var got []view
+	for _, v := range s.Views {
+		var entries []string
+		for _, e := range v.Entries {
+			entries = append(entries, fmt.Sprintf("%s %s %s audit=%v", e.Policy, e.Destinations.Names, e.Ports, e.Audit))
+		}
+		got = append(got, view{v.Pod.Name, strings.Join(v.Policies, " "), strings.Join(entries, "; "), fmt.Sprint(v.PortSets()),
+			fmt.Sprint(v.ExactNames()), v.Enforced, v.Denied, v.Unmatched})
+	}
+	want := []view{
+		{"db", "shop/db", "shop/db [a.test] any audit=false", "[any]", "[a.test]", true, policy.Reject, policy.Resolve},
+		{"seen", "shop/seen", "shop/seen [a.test] any audit=true", "[]", "[]", false, policy.Reject, policy.Resolve},
+		{"web", "shop/a shop/b shop/strict shop/watch",
+			"shop/a [a.test] any audit=false; shop/b [b.test *.b.test] tcp/443 audit=false; shop/watch [seen.test] any audit=true",
+			"[any tcp/443]", "[a.test b.test]", true, policy.Drop, policy.NXDomain},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	web := s.ViewOf(policy.PodRef{Namespace: "shop", Name: "web", UID: "uid-web"})
+	for _, a := range []string{"10.0.0.1", "::ffff:10.0.0.1", "2001:db8::1"} {
+		if s.View(addr(a)) != web || web == nil {
+			t.Errorf("the view at %s is %v", a, s.View(addr(a)))
+		}
+	}
+	if s.View(addr("10.0.0.3")) != nil || s.View(addr("10.0.0.9")) != nil {
+		t.Error("a pod that no policy selects has a view")
+	}
+	if ref, ok := s.Pod(addr("10.0.0.3")); !ok || ref.Name != "free" {
+		t.Errorf("the pod at 10.0.0.3 is %v, %v", ref, ok)
+	}
+	if len(s.Pods()) != 4 || s.Number != 1 {
+		t.Errorf("%d pods, number %d", len(s.Pods()), s.Number)
+	}
+}
+
+func TestSelectors(t *testing.T) {
+	p := aPolicy("p", "", aRule("a.test"))
+	p.Spec.PodSelector.MatchExpressions = []metav1.LabelSelectorRequirement{
+		{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"db"}},
+		{Key: "free", Operator: metav1.LabelSelectorOpDoesNotExist},
+	}
+	free := aPod("free", "web", "10.0.0.3")
+	free.Labels["free"] = ""
+	s := compile([]policy.Pod{aPod("web", "web", "10.0.0.1"), aPod("db", "db", "10.0.0.2"), free}, p)
+	if len(s.Views) != 1 || s.Views[0].Pod.Name != "web" {
+		t.Errorf("views %v", s.Views)
+	}
+}
+
+// TestSecondInterfaces: a policy holds on the first interface of a pod, and that
+// there are others is said of each pod that some policy selects.
+func TestSecondInterfaces(t *testing.T) {
+	several, free, finished, host := aPod("several", "x", "10.0.0.1"), aPod("free", "y", "10.0.0.2"), aPod("done", "x", "10.0.0.3"), aPod("host", "x", "192.0.2.1")
+	for _, p := range []*policy.Pod{&several, &free, &finished, &host} {
+		p.SecondInterfaces = true
+	}
+	finished.Phase, host.HostNetwork = "Failed", true
+	c := New()
+	in := Input{Pods: []policy.Pod{several, free, finished, host, aPod("one", "x", "10.0.0.4")},
+		Policies: []v1alpha1.FQDNNetworkPolicy{aPolicy("q", "x", aRule("a.test")), aPolicy("p", "x")}}
+	s := c.Compile(in)
+	if len(s.Problems) != 2 || s.Problems[0].Reason != policy.ReasonHostNetwork || len(s.Views) != 2 {
+		t.Fatalf("problems %v, views %v", s.Problems, s.Views)
+	}
+	got := s.Problems[1]
+	if !strings.Contains(got.Message, "shop/p, shop/q cannot hold") {
+		t.Errorf("message %q", got.Message)
+	}
+	got.Message = ""
+	want := policy.Problem{Object: "pod shop/several", Reason: policy.ReasonSecondInterface, Pod: several.PodRef, Policies: []string{"shop/p", "shop/q"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	before := s.ViewOf(several.PodRef)
+	in.Pods = slices.Clone(in.Pods)
+	in.Pods[0].SecondInterfaces = false
+	s = c.Compile(in)
+	if v := s.ViewOf(several.PodRef); v.Pod.SecondInterfaces || v == before || len(s.Problems) != 1 {
+		t.Errorf("after the interfaces went: %v, problems %v", v.Pod, s.Problems)
+	}
+}
+
+// TestPodsThatAreNotSelected: finished, of another node, on the host network.
+func TestPodsThatAreNotSelected(t *testing.T) {
+	succeeded, failed, remote, host := aPod("done", "x", "10.0.0.1"), aPod("failed", "x", "10.0.0.1"), aPod("remote", "x", "10.0.1.1"), aPod("host", "x", "192.0.2.1")
+	succeeded.Phase, failed.Phase, remote.NodeName, host.HostNetwork = "Succeeded", "Failed", "node-b", true
+	heir := aPod("heir", "x", "10.0.0.1") // of the address that the finished ones held
+	s := compile([]policy.Pod{succeeded, failed, remote, host, heir}, aPolicy("p", "", aRule("a.test")))
+	if len(s.Views) != 1 || s.View(addr("10.0.0.1")) == nil || s.View(addr("10.0.0.1")).Pod.Name != "heir" {
+		t.Errorf("views %v", s.Views)
+	}
+	if ref, ok := s.Pod(addr("10.0.1.1")); !ok || ref.Name != "remote" {
+		t.Errorf("the remote pod is %v, %v", ref, ok)
+	}
+	if ref, ok := s.Pod(addr("192.0.2.1")); ok {
+		t.Errorf("the node's address is that of %v", ref)
+	}
+	if len(s.Problems) != 1 || s.Problems[0].Object != "pod shop/host" || s.Problems[0].Reason != policy.ReasonHostNetwork ||
+		!strings.Contains(s.Problems[0].Message, "shop/p cannot hold for it") {
+		t.Errorf("problems %v", s.Problems)
+	}
+	if len(s.Pods()) != 5 {
+		t.Errorf("%d pods", len(s.Pods()))
+	}
+	for _, p := range s.Pods() {
+		if p.Finished() && p.IPs != nil {
+			t.Errorf("the finished pod %v holds %v", p, p.IPs)
+		}
+	}
+	if got := compile([]policy.Pod{host}).Problems; got != nil {
+		t.Errorf("an unselected host-network pod is a problem: %v", got)
+	}
+}
+
+// TestContestedAddress: what two pods of the node claim is closed if one of them
+// is default-deny, and their other addresses work.
+func TestContestedAddress(t *testing.T) {
+	web, db := aPod("web", "web", "10.0.0.1", "10.0.0.2", "2001:db8::2"), aPod("db", "db", "10.0.0.2", "10.0.0.3", "2001:db8::2")
+	open := aPolicy("open", "web", aRule("**"))
+	open.Spec.DNS.Unmatched = v1alpha1.UnmatchedRefuse
+	watch := audited(aPolicy("watch", "db", aRule("**")))
+	for name, c := range map[string]struct {
+		policies []v1alpha1.FQDNNetworkPolicy
+		closed   bool // a view stands for the contested addresses
+		enforced bool
+		policy   string
+	}{
+		"both selected":    {[]v1alpha1.FQDNNetworkPolicy{open, watch}, true, true, "shop/open shop/watch"},
+		"one enforced":     {[]v1alpha1.FQDNNetworkPolicy{open}, true, true, "shop/open"},
+		"one only audited": {[]v1alpha1.FQDNNetworkPolicy{watch}, true, false, "shop/watch"},
+		"none selected":    {nil, false, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := compile([]policy.Pod{web, db}, c.policies...)
+			v := s.View(addr("10.0.0.2"))
+			ref, known := s.Pod(addr("10.0.0.2"))
+			if !known {
+				t.Error("the address is no pod's: an outside name could point at it")
+			}
+			if !c.closed {
+				if v != nil || len(s.Problems) > 0 || ref.Name != "db" {
+					t.Errorf("view %v, problems %v, pod %v", v, s.Problems, ref)
+				}
+				return
+			}
+			if v == nil || v.Enforced != c.enforced || strings.Join(v.Policies, " ") != c.policy || ref != v.Pod.PodRef || s.View(addr("2001:db8::2")) != v {
+				t.Fatalf("view %+v", v)
+			}
+			if v.Pod.Name != "db+web" || !slices.Equal(v.Pod.IPs, []netip.Addr{addr("10.0.0.2"), addr("2001:db8::2")}) || s.ViewOf(ref) != v {
+				t.Errorf("it stands for %v", v.Pod)
+			}
+			if v.Decide(mustName(t, "a.test")).Matches != nil || v.PortSets() != nil || v.ExactNames() != nil || len(v.Entries) > 0 {
+				t.Error("the contested address may do something")
+			}
+			for _, own := range s.Views {
+				if own != v && (slices.Contains(own.Pod.IPs, addr("10.0.0.2")) || own.Decide(mustName(t, "a.test")).Matches == nil) {
+					t.Errorf("the view of %v: addresses %v", own.Pod, own.Pod.IPs)
+				}
+			}
+			if !slices.IsSortedFunc(s.Views, func(a, b *policy.View) int { return a.Pod.Compare(b.Pod.PodRef) }) {
+				t.Error("the views are not sorted")
+			}
+			if len(s.Problems) != 4 || s.Problems[0].Object != "pod shop/db" || s.Problems[0].Reason != policy.ReasonAddressConflict ||
+				s.Problems[0].Message != "shop/db and shop/web claim the address 10.0.0.2; nothing is allowed for it until one of them is gone" {
+				t.Errorf("problems %v", s.Problems)
+			}
+		})
+	}
+	if got := len(web.IPs); got != 3 {
+		t.Errorf("the input was changed: %d addresses", got)
+	}
+}
+
+// TestContestedAcrossNodes: what is on another node cannot speak from here.
+func TestContestedAcrossNodes(t *testing.T) {
+	local, remote := aPod("web", "web", "10.0.0.1"), aPod("a", "web", "10.0.0.1")
+	remote.NodeName = "node-b"
+	s := compile([]policy.Pod{remote, local}, aPolicy("p", "", aRule("a.test")))
+	if v := s.View(addr("10.0.0.1")); v == nil || v.Pod.Name != "web" || len(s.Problems) > 0 {
+		t.Errorf("view %v, problems %v", v, s.Problems)
+	}
+	if ref, _ := s.Pod(addr("10.0.0.1")); ref.Name != "web" {
+		t.Errorf("pod %v", ref)
+	}
+}
+
+func TestGivenTwice(t *testing.T) {
+	pod := aPod("web", "web", "10.0.0.1", "::ffff:10.0.0.1")
+	s := compile([]policy.Pod{pod, pod}, aPolicy("p", "", aRule("first.test")), aPolicy("p", "", aRule("second.test")))
+	if len(s.Views) != 1 || s.Views[0].Decide(mustName(t, "first.test")).Matches == nil || s.Views[0].Decide(mustName(t, "second.test")).Matches != nil {
+		t.Errorf("views %v", s.Views)
+	}
+	if !slices.Equal(s.Views[0].Pod.IPs, []netip.Addr{addr("10.0.0.1")}) {
+		t.Errorf("addresses %v", s.Views[0].Pod.IPs)
+	}
+	if len(s.Problems) != 2 || s.Problems[0].Object != "pod shop/web" || s.Problems[1].Object != "policy shop/p" {
+		t.Errorf("problems %v", s.Problems)
+	}
+}
+
+func TestNilSnapshot(t *testing.T) {
+	var s *policy.Snapshot
+	if _, ok := s.Pod(addr("10.0.0.1")); ok || s.View(addr("10.0.0.1")) != nil || s.ViewOf(policy.PodRef{}) != nil || s.Pods() != nil {
+		t.Error("a nil snapshot knows something")
+	}
+}
+
+// TestUnchangedViewsStay: who holds a view can tell by its pointer that nothing changed.
+func TestUnchangedViewsStay(t *testing.T) {
+	c := New()
+	in := Input{
+		Policies: []v1alpha1.FQDNNetworkPolicy{aPolicy("web", "web", aRule("a.test")), aPolicy("db", "db", aRule("a.test"))},
+		Pods:     []policy.Pod{aPod("web", "web", "10.0.0.1"), aPod("db", "db", "10.0.0.2"), aPod("x+y", "z", "10.0.0.3"), aPod("z", "db", "10.0.0.3")},
+	}
+	first := c.Compile(in)
+	in.Policies = []v1alpha1.FQDNNetworkPolicy{*in.Policies[0].DeepCopy(), aPolicy("db", "db", aRule("b.test"))}
+	second := c.Compile(in)
+	at := func(s *policy.Snapshot, a string) *policy.View { return s.View(addr(a)) }
+	if at(first, "10.0.0.1") != at(second, "10.0.0.1") {
+		t.Error("the view of an unchanged pod is new")
+	}
+	if at(first, "10.0.0.2") == at(second, "10.0.0.2") || at(first, "10.0.0.2").Decide(mustName(t, "a.test")).Matches == nil {
+		t.Error("the view of a changed policy is not new, or the old one was changed")
+	}
+	if at(first, "10.0.0.3") != at(second, "10.0.0.3") || at(first, "10.0.0.3") == nil {
+		t.Error("the closed view is new")
+	}
+	if second.Number != 2 {
+		t.Errorf("number %d", second.Number)
+	}
+}
+
+// dump is all that a snapshot says, to compare two of them.
+func dump(t *testing.T, s *policy.Snapshot, names []fqdn.Name) string {
+	t.Helper()
+	var b strings.Builder
+	for _, v := range s.Views {
+		fmt.Fprintln(&b, v.Pod, v.Pod.Labels, v.Pod.IPs, v.Pod.Phase, v.Enforced, v.Denied, v.Unmatched, v.Policies, v.PortSets(), v.ExactNames(), len(v.Entries))
+		for _, e := range v.Entries {
+			fmt.Fprintln(&b, "  ", e.Policy, e.Path, e.Destinations.Names, e.Ports, e.TTL, e.Audit)
+		}
+		for _, n := range names {
+			fmt.Fprintln(&b, "  ", n, matchPaths(v.Decide(n)))
+		}
+	}
+	fmt.Fprintln(&b, s.Problems)
+	for _, p := range s.Pods() {
+		fmt.Fprintln(&b, p, p.UID, p.Labels, p.IPs, p.Phase, p.NodeName, p.HostNetwork)
+		for _, a := range p.IPs {
+			ref, ok := s.Pod(a)
+			fmt.Fprintln(&b, "  ", a, ref, ok, s.View(a) != nil)
+		}
+	}
+	return b.String()
+}
+
+// TestIncrementLikeFresh makes random changes; a compiler that saw all of them
+// says the same as one that sees only the last state.
+func TestIncrementLikeFresh(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	policies, pods := map[string]v1alpha1.FQDNNetworkPolicy{}, map[string]policy.Pod{}
+	c := New()
+	for round := range 400 {
+		for range 1 + r.IntN(3) {
+			name := fmt.Sprintf("p%d", r.IntN(12))
+			space := []string{"shop", "other"}[r.IntN(2)]
+			switch p := randomPolicy(r, name); r.IntN(4) {
+			case 0:
+				delete(policies, space+name)
+			case 1: // the same again, in other memory
+				if p, ok := policies[space+name]; ok {
+					policies[space+name] = *p.DeepCopy()
+				}
+			default:
+				p.Namespace = space
+				if r.IntN(10) == 0 {
+					p.Spec.Egress[0].Matches[0].Name = ptr("a..b")
+				}
+				policies[space+name] = p
+			}
+			pod := aPod(fmt.Sprintf("pod%d", r.IntN(8)), []string{"x", "y", "z"}[r.IntN(3)], fmt.Sprintf("10.0.0.%d", r.IntN(10)))
+			pod.Namespace = space
+			pod.HostNetwork, pod.Phase, pod.NodeName = r.IntN(8) == 0, []string{"Running", "Running", "Failed"}[r.IntN(3)], []string{"", "", "b"}[r.IntN(3)]
+			if key := pod.String(); r.IntN(4) == 0 {
+				delete(pods, key)
+			} else {
+				pods[key] = pod
+			}
+		}
+		var in Input
+		for _, p := range policies { // in any order
+			in.Policies = append(in.Policies, p)
+		}
+		for _, p := range pods {
+			in.Pods = append(in.Pods, p)
+		}
+		names := []fqdn.Name{randomName(t, r), randomName(t, r), randomName(t, r)}
+		if diff := cmp.Diff(dump(t, New().Compile(in), names), dump(t, c.Compile(in), names)); diff != "" {
+			t.Fatalf("round %d:\n%s", round, diff)
+		}
+		if len(c.policies) != len(policies) || len(c.rulesets) > 2*len(pods) || len(c.selected) > len(pods) {
+			t.Fatalf("the compiler keeps %d policies, %d rulesets and %d pods for %d and %d",
+				len(c.policies), len(c.rulesets), len(c.selected), len(policies), len(pods))
+		}
+	}
+}
+
+// TestSameSpecSeesEveryField changes one field after the other.
+func TestSameSpecSeesEveryField(t *testing.T) {
+	type spec = v1alpha1.FQDNNetworkPolicySpec
+	base := withTTL(aPolicy("p", "web", on(aRule("a.test", "*.b.test"), tcp(443))), 1, 2, 3).Spec
+	base.PodSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "k", Operator: "In", Values: []string{"v"}}}
+	if !sameSpec(&base, base.DeepCopy()) {
+		t.Error("a copy is not the same")
+	}
+	for i, change := range []func(*spec){
+		func(s *spec) { s.PodSelector.MatchLabels["app"] = "db" },
+		func(s *spec) { s.PodSelector.MatchLabels["more"] = "x" },
+		func(s *spec) { s.PodSelector.MatchExpressions[0].Key = "x" },
+		func(s *spec) { s.PodSelector.MatchExpressions[0].Operator = "NotIn" },
+		func(s *spec) { s.PodSelector.MatchExpressions[0].Values[0] = "x" },
+		func(s *spec) { s.PodSelector.MatchExpressions = nil },
+		func(s *spec) { s.Egress[0].Matches[0].Name = ptr("b.test") },
+		func(s *spec) { s.Egress[0].Matches[0].Pattern = ptr("b.test") },
+		func(s *spec) { s.Egress[0].Matches[1].Pattern = nil },
+		func(s *spec) { s.Egress[0].Matches = s.Egress[0].Matches[:1] },
+		func(s *spec) { s.Egress[0].Ports[0].Port = nil },
+		func(s *spec) { s.Egress[0].Ports[0].EndPort = ptr(int32(500)) },
+		func(s *spec) { s.Egress[0].Ports[0].Protocol = ptr(v1alpha1.ProtocolUDP) },
+		func(s *spec) { s.Egress[0].Ports = nil },
+		func(s *spec) { s.Egress = append(s.Egress, aRule("c.test")) },
+		func(s *spec) { s.Egress = nil },
+		func(s *spec) { s.Enforcement = v1alpha1.EnforcementAudit },
+		func(s *spec) { s.Denied = v1alpha1.DeniedDrop },
+		func(s *spec) { s.DNS.Unmatched = v1alpha1.UnmatchedRefuse },
+		func(s *spec) { s.TTL.MinSeconds = nil },
+		func(s *spec) { s.TTL.MaxSeconds = ptr(int64(9)) },
+		func(s *spec) { s.TTL.GraceSeconds = ptr(int64(9)) },
+	} {
+		changed := base.DeepCopy()
+		change(changed)
+		if sameSpec(&base, changed) || sameSpec(changed, &base) {
+			t.Errorf("change %d is not seen", i)
+		}
+	}
+}

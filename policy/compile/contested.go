@@ -1,0 +1,89 @@
+package compile
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// closeContested gives every contested address that a policy concerns to a closed
+// view: nobody can tell which of the pods its traffic comes from, so it may do
+// what neither could be blamed for, which is nothing. The view stands for a pod
+// that does not exist and that is named after all that claim the address.
+func (c *Compiler) closeContested(contested map[netip.Addr][]*policy.Pod, s *draft) {
+	closed := map[policy.PodRef]*policy.View{}
+	for _, a := range sortedAddrs(contested) {
+		claimants := contested[a]
+		var rules []*ruleset
+		for _, p := range claimants {
+			if r := c.selected[p.PodRef].rules; r != nil {
+				rules = append(rules, r)
+			}
+		}
+		if len(rules) == 0 {
+			continue
+		}
+		ref := jointRef(claimants)
+		v := closed[ref]
+		if v == nil {
+			v = newView(policy.Pod{PodRef: ref}, closedRuleset(rules))
+			closed[ref] = v
+		}
+		v.Pod.IPs = append(v.Pod.IPs, a)
+		s.podByAddr[a] = ref
+		reportConflict(s, a, claimants)
+	}
+	for ref, v := range closed {
+		if last := c.conflicts[ref]; last != nil && sameClosed(last, v) {
+			closed[ref] = last
+		}
+		s.Views = append(s.Views, closed[ref])
+	}
+	c.conflicts = closed
+}
+
+func sortedAddrs(contested map[netip.Addr][]*policy.Pod) []netip.Addr {
+	var addrs []netip.Addr
+	for a := range contested {
+		addrs = append(addrs, a)
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return addrs
+}
+
+// jointRef names the claimants in one reference. No pod is called so, as "+" is
+// not allowed in the name of one.
+func jointRef(claimants []*policy.Pod) policy.PodRef {
+	ref := claimants[0].PodRef
+	for _, p := range claimants[1:] {
+		ref.UID += "+" + p.UID
+		if p.Namespace == ref.Namespace {
+			ref.Name += "+" + p.Name
+		} else {
+			ref.Name += "+" + p.String()
+		}
+	}
+	return ref
+}
+
+func sameClosed(a, b *policy.View) bool {
+	return a.Enforced == b.Enforced && a.Denied == b.Denied && a.Unmatched == b.Unmatched &&
+		slices.Equal(a.Policies, b.Policies) && slices.Equal(a.Pod.IPs, b.Pod.IPs)
+}
+
+func reportConflict(s *draft, a netip.Addr, claimants []*policy.Pod) {
+	names := make([]string, len(claimants))
+	for i, p := range claimants {
+		names[i] = p.String()
+	}
+	for _, p := range claimants {
+		s.Problems = append(s.Problems, policy.Problem{
+			Object: "pod " + p.String(), Reason: policy.ReasonAddressConflict,
+			Message: fmt.Sprintf("%s claim the address %s; nothing is allowed for it until one of them is gone",
+				strings.Join(names, " and "), a),
+		})
+	}
+}

@@ -1,0 +1,110 @@
+package compile
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+)
+
+func audited(p v1alpha1.FQDNNetworkPolicy) v1alpha1.FQDNNetworkPolicy {
+	p.Spec.Enforcement = v1alpha1.EnforcementAudit
+	return p
+}
+
+func withTTL(p v1alpha1.FQDNNetworkPolicy, least, most, grace int64) v1alpha1.FQDNNetworkPolicy {
+	p.Spec.TTL = v1alpha1.TTL{MinSeconds: &least, MaxSeconds: &most, GraceSeconds: &grace}
+	return p
+}
+
+// TestOpenings is the union of what matches: per port set the longest lifetime,
+// and nothing of an Audit policy.
+func TestOpenings(t *testing.T) {
+	v := compile([]policy.Pod{aPod("web", "x", "10.0.0.1")},
+		withTTL(aPolicy("short", "", on(aRule("a.test"), tcp(443))), 1, 10, 1),
+		withTTL(aPolicy("long", "", on(aRule("*.test", "a.test"), tcp(443)), on(aRule("a.test"), tcp(80), tcp(81))), 1, 100, 5),
+		aPolicy("other", "", aRule("b.test")),
+		audited(aPolicy("watch", "", aRule("a.test", "seen.example.org"))),
+	).Views[0]
+	for _, c := range []struct {
+		name             string
+		ttl              uint32
+		allowed, audited bool
+		want             []policy.Opening
+	}{
+		{"a.test", 50, true, false, []policy.Opening{
+			{Ports: "tcp/443", Lifetime: 55 * time.Second, By: []string{"shop/long *.test", "shop/long a.test", "shop/short a.test"}},
+			{Ports: "tcp/80-81", Lifetime: 55 * time.Second, By: []string{"shop/long a.test"}},
+		}},
+		{"a.test", 5, true, false, []policy.Opening{
+			{Ports: "tcp/443", Lifetime: 10 * time.Second, By: []string{"shop/long *.test", "shop/long a.test", "shop/short a.test"}},
+			{Ports: "tcp/80-81", Lifetime: 10 * time.Second, By: []string{"shop/long a.test"}},
+		}},
+		{"b.test", 0, true, false, []policy.Opening{
+			{Ports: "any", Lifetime: 90 * time.Second, By: []string{"shop/other b.test"}},
+			{Ports: "tcp/443", Lifetime: 6 * time.Second, By: []string{"shop/long *.test"}},
+		}},
+		{"seen.example.org", 60, false, true, nil},
+		{"unknown.example.org", 60, false, false, nil},
+	} {
+		d := v.Decide(mustName(t, c.name))
+		if d.Allowed() != c.allowed || d.Audited() != c.audited {
+			t.Errorf("%s: allowed %v, audited %v", c.name, d.Allowed(), d.Audited())
+		}
+		if diff := cmp.Diff(c.want, d.Openings(c.ttl)); diff != "" {
+			t.Errorf("%s with TTL %d:\n%s", c.name, c.ttl, diff)
+		}
+	}
+}
+
+// TestDecideAllocatesNothing where one place of the index answers.
+func TestDecideAllocatesNothing(t *testing.T) {
+	v := compile([]policy.Pod{aPod("web", "x", "10.0.0.1")}, aPolicy("p", "", aRule("a.test", "*.b.test", "**.test", "w*-x.c.test"))).Views[0]
+	for _, text := range []string{"a.test", "x.b.test", "x.y.z.test", "w1-x.c.test", "none.example.org"} {
+		n := mustName(t, text)
+		if got := testing.AllocsPerRun(100, func() { v.Decide(n) }); got > 0 {
+			t.Errorf("%s: %v allocations", text, got)
+		}
+	}
+}
+
+// TestOpeningsAreNotMixedUp: asking twice, and in between for a name with more
+// matches, gives the same.
+func TestOpeningsAreNotMixedUp(t *testing.T) {
+	v := compile([]policy.Pod{aPod("web", "x", "10.0.0.1")}, aPolicy("p", "", aRule("a.test", "*.test", "b.test"))).Views[0]
+	ask := func(text string) []policy.Opening { return v.Decide(mustName(t, text)).Openings(60) }
+	first := ask("c.test")
+	if got := ask("a.test")[0].By; len(got) != 2 {
+		t.Errorf("a.test is open by %q", got)
+	}
+	if diff := cmp.Diff(first, ask("c.test")); diff != "" || len(first[0].By) != 1 {
+		t.Error(diff)
+	}
+	d := v.Decide(mustName(t, "c.test"))
+	if got := testing.AllocsPerRun(100, func() { d.Openings(60) }); got > 1 {
+		t.Errorf("%v allocations for one opening", got)
+	}
+}
+
+// TestManyOverlaps has more matches for one name than are merged ahead.
+func TestManyOverlaps(t *testing.T) {
+	var rules []v1alpha1.EgressRule
+	for range MaxRules {
+		rules = append(rules, aRule("**", "a.b.test", "*.b.test", "**.test", "a*.b.test"))
+	}
+	v := compile([]policy.Pod{aPod("web", "x", "10.0.0.1")}, aPolicy("p", "", rules...)).Views[0]
+	for name, want := range map[string]int{"a.b.test": 5, "ab.b.test": 4, "c.b.test": 3, "c.c.b.test": 2, "example.org": 1, ".": 1} {
+		got := v.Decide(mustName(t, name)).Matches
+		if len(got) != want*MaxRules {
+			t.Errorf("%s: %d matches, want %d", name, len(got), want*MaxRules)
+		}
+		for i := 1; i < len(got); i++ {
+			if got[i-1].Compare(got[i]) >= 0 {
+				t.Fatalf("%s: match %d is out of order", name, i)
+			}
+		}
+	}
+}

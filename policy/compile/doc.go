@@ -1,0 +1,27 @@
+// Package compile turns policies and pods into snapshots: for each selected pod of
+// the node the names that it may resolve, and what an answer then opens.
+//
+// The agent, check and explain call it with an Input. It is pure: it does no I/O, reads
+// no clock and starts no goroutine. A Compiler keeps what one compile learned for the
+// next, so that a change costs what it touches; the Snapshot that it makes is immutable.
+//
+// # Rules
+//
+// Views of pods that the same policies select share one matcher of package fqdn. What the
+// policies of one pod hold together is bounded, and so is the work that a compile does
+// ahead of the questions: see MaxViewMatches and the constants beside it.
+//
+// # Peers
+//
+// A view also has what ordinary NetworkPolicies allow its pod. A change of pods or of
+// namespaces' labels changes peer sets alone, never views, and only those sets that it
+// touches: membership is asked again for the addresses that changed hands, or, after many
+// changes, collected anew from an index of the pods by their labels. Sets that no view
+// asks for are not filled.
+//
+// # Closed by default
+//
+// What cannot be read opens nothing: a bad match matches nothing, a bad port adds
+// no port, and a setting that does not exist counts as the strictest one. An
+// address that two pods of the node claim is closed for both.
+package compile

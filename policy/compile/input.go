@@ -1,0 +1,32 @@
+package compile
+
+import (
+	"net/netip"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+)
+
+// Input is everything a snapshot is compiled from. The compiler keeps parts of
+// it: the caller must not change what it has passed (replacing is fine).
+type Input struct {
+	Policies []v1alpha1.FQDNNetworkPolicy
+	// Namespaces holds the labels of each namespace by its name.
+	Namespaces map[string]map[string]string
+	Pods       []policy.Pod
+	// NetworkPolicies are the ordinary ones of networking.k8s.io/v1. One that did not
+	// change keeps its pointer.
+	NetworkPolicies []*networkingv1.NetworkPolicy
+	// Remote are pods of other nodes, as peers of NetworkPolicies alone; Pods of other
+	// nodes are peers too. One that did not change keeps its pointer.
+	Remote []*policy.Pod
+}
+
+// draft is a snapshot in the making.
+type draft struct {
+	policy.Snapshot // its exported fields
+	pods            []policy.Pod
+	podByAddr       map[netip.Addr]policy.PodRef
+}

@@ -1,0 +1,110 @@
+package compile
+
+import (
+	"slices"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// netPolicies is every NetworkPolicy that the compiler knows.
+type netPolicies struct {
+	known  map[policyKey]*netPolicy
+	spaces map[string]*netSpace
+}
+
+// netSpace is the NetworkPolicies for egress of one namespace, sorted by id.
+type netSpace struct {
+	policies []*netPolicy
+	changed  uint64 // the last compile that found a change
+}
+
+// readNetworkPolicies reads what is new or changed. Of two of one name the first counts.
+func (c *Compiler) readNetworkPolicies(objects []*networkingv1.NetworkPolicy, s *draft) {
+	present := 0
+	for _, from := range objects {
+		if from == nil {
+			continue
+		}
+		key := policyKey{from.Namespace, from.Name}
+		n := c.nets.known[key]
+		switch {
+		case n != nil && n.seen == c.number:
+			s.Problems = append(s.Problems, policy.Problem{
+				Object: "networkpolicy " + n.id, Reason: policy.ReasonPartiallyInvalid,
+				Message: "the NetworkPolicy is given twice; the first one counts, remove or rename the other",
+			})
+			continue
+		case n != nil && (n.from == from || sameNetPolicy(n.from, from)):
+			n.from = from
+		default:
+			n = c.replaceNetPolicy(key, n, from)
+		}
+		n.seen = c.number
+		present++
+		s.Problems = append(s.Problems, n.problems...)
+	}
+	if present < len(c.nets.known) {
+		for key, n := range c.nets.known {
+			if n.seen != c.number {
+				delete(c.nets.known, key)
+				c.changeNet(key.namespace, n, nil)
+			}
+		}
+	}
+	c.settleNets()
+}
+
+func (c *Compiler) replaceNetPolicy(key policyKey, old *netPolicy, from *networkingv1.NetworkPolicy) *netPolicy {
+	n := readNetPolicy(from, c.paths)
+	c.serial++
+	n.serial = c.serial
+	c.nets.known[key] = n
+	c.changeNet(key.namespace, old, n)
+	return n
+}
+
+// changeNet notes what comes and goes in a namespace, nil for nothing.
+func (c *Compiler) changeNet(namespace string, gone, added *netPolicy) {
+	counts := func(n *netPolicy) bool { return n != nil && n.egress && n.selector != nil }
+	if !counts(gone) && !counts(added) {
+		return
+	}
+	sp := c.nets.spaces[namespace]
+	if sp == nil {
+		sp = &netSpace{}
+		c.nets.spaces[namespace] = sp
+	}
+	sp.changed = c.number
+	if counts(gone) {
+		gone.seen = 0
+	}
+	if counts(added) {
+		sp.policies = append(sp.policies, added)
+	}
+}
+
+// settleNets brings the lists of the namespaces that changed up to date.
+func (c *Compiler) settleNets() {
+	for name, sp := range c.nets.spaces {
+		if sp.changed != c.number {
+			continue
+		}
+		sp.policies = slices.DeleteFunc(sp.policies, func(n *netPolicy) bool { return n.seen != c.number })
+		slices.SortFunc(sp.policies, func(a, b *netPolicy) int { return strings.Compare(a.id, b.id) })
+		if len(sp.policies) == 0 {
+			delete(c.nets.spaces, name)
+		}
+	}
+}
+
+// sameNetPolicy tells whether two objects of one name say the same of egress.
+func sameNetPolicy(a, b *networkingv1.NetworkPolicy) bool {
+	return companionMark(a) == companionMark(b) && companionOwned(a) == companionOwned(b) &&
+		slices.Equal(a.Spec.PolicyTypes, b.Spec.PolicyTypes) &&
+		apiequality.Semantic.DeepEqual(a.Spec.PodSelector, b.Spec.PodSelector) &&
+		apiequality.Semantic.DeepEqual(a.Spec.Egress, b.Spec.Egress)
+}

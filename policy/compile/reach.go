@@ -1,0 +1,160 @@
+package compile
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/peers"
+)
+
+// MaxViewPeers bounds the different pairs of a peer and ports that the NetworkPolicies
+// of one pod may allow together. Each counts as the rules that it is in the kernel: one,
+// or one for every 15 ports (PortSet.KernelRules).
+const MaxViewPeers = 4096
+
+// reach is what the views of pods that the same NetworkPolicies select share.
+type reach struct {
+	policies []string // "namespace/name", sorted
+	rules    []policy.PeerRule
+	cost     int        // of the different ones of them, rules of the kernel of each family
+	sets     []*liveSet // of the rules, each once
+	left     []leftPeers
+	from     []*netPolicy
+	now, cut *reach // what there is room for on the node: itself, or a part
+	used     uint64 // the compile that used it last
+}
+
+// leftPeers is the rules of one NetworkPolicy for which there is no room in a view.
+type leftPeers struct {
+	id          string
+	first, last string // their paths
+	rules       int
+	node        bool // the node has no room, and not the view
+}
+
+// add counts a rule once, whose peers of several kinds come one after the other.
+func (l *leftPeers) add(path string) {
+	if l.rules == 0 {
+		l.first = path
+	}
+	if l.last != path {
+		l.last = path
+		l.rules++
+	}
+}
+
+// reachOf finds out what the NetworkPolicies that select a pod allow it, nil if none
+// does. Where the pod's labels and the namespace's policies are as they were, so is that.
+func (c *Compiler) reachOf(p *policy.Pod, sel *selection) {
+	sp := c.nets.spaces[p.Namespace]
+	if sp == nil {
+		sel.reach, sel.reached = nil, c.number
+		return
+	}
+	if sel.reached < sp.changed {
+		sel.reach = c.reachBy(sp, p)
+	}
+	sel.reached = c.number
+	if sel.reach != nil {
+		sel.reach.used = c.number
+	}
+}
+
+func (c *Compiler) reachBy(sp *netSpace, p *policy.Pod) *reach {
+	var selecting []*netPolicy
+	var key []byte
+	for _, n := range sp.policies {
+		if n.selector.Matches(p.Labels) {
+			selecting = append(selecting, n)
+			key = binary.LittleEndian.AppendUint64(key, n.serial)
+		}
+	}
+	if len(selecting) == 0 {
+		return nil
+	}
+	r := c.reaches[string(key)]
+	if r == nil {
+		r = c.newReach(selecting, nil)
+		c.reaches[string(key)] = r
+	}
+	return r
+}
+
+// newReach returns the union of NetworkPolicies, which are sorted by id; of that what
+// room says, which is asked for each different pair of a peer and ports. nil: all.
+func (c *Compiler) newReach(policies []*netPolicy, room func(*netRule) bool) *reach {
+	type pair struct {
+		peer  policy.Peer
+		ports policy.PortSet
+	}
+	r := &reach{from: policies}
+	pairs := map[pair]bool{}
+	has := map[policy.Peer]bool{}
+	for _, n := range policies {
+		r.policies = append(r.policies, n.id)
+		left, crowded := leftPeers{id: n.id}, leftPeers{id: n.id, node: true}
+		for i := range n.rules {
+			rule := &n.rules[i]
+			at := pair{rule.Peer, rule.Ports}
+			switch {
+			case pairs[at]:
+			case r.cost+rule.cost > MaxViewPeers:
+				left.add(rule.Path)
+				continue
+			case room != nil && !room(rule):
+				crowded.add(rule.Path)
+				continue
+			default:
+				pairs[at], r.cost = true, r.cost+rule.cost
+			}
+			r.rules = append(r.rules, rule.PeerRule)
+			if rule.Peer.Kind != policy.PeerAnywhere && !has[rule.Peer] {
+				has[rule.Peer] = true
+				r.sets = append(r.sets, c.liveSet(rule.spec))
+			}
+		}
+		for _, l := range []leftPeers{left, crowded} {
+			if l.rules > 0 {
+				r.left = append(r.left, l)
+			}
+		}
+	}
+	slices.SortStableFunc(r.rules, func(a, b policy.PeerRule) int {
+		if d := a.Peer.Compare(b.Peer); d != 0 {
+			return d
+		}
+		return strings.Compare(string(a.Ports), string(b.Ports))
+	})
+	return r
+}
+
+// reportLeftPeers reports what the bound leaves out, each NetworkPolicy for the first
+// of the pods alone.
+func (s *draft) reportLeftPeers(p *policy.Pod, r *reach, reported map[[2]string]bool) {
+	if r == nil {
+		return
+	}
+	for _, l := range r.left {
+		key := [2]string{"networkpolicy " + l.id, l.first}
+		if reported[key] {
+			continue
+		}
+		reported[key] = true
+		rules := "this rule opens not all that it says"
+		if l.rules > 1 {
+			rules = fmt.Sprintf("this rule and %d more of the NetworkPolicy open not all that they say", l.rules-1)
+		}
+		why := fmt.Sprintf("the NetworkPolicies that select it have more than %d different pairs of peers and ports together, each %d ports of one counted", MaxViewPeers, policy.PortsPerRule)
+		if l.node {
+			why = fmt.Sprintf("the NetworkPolicies of the node's pods have more than %d different peers, %d rules or %d pods, ports and networks together, and this namespace more than its part",
+				MaxPeerSets, MaxPeerRules, peers.MaxEntries)
+		}
+		s.Problems = append(s.Problems, policy.Problem{
+			Object: key[0], Reason: policy.ReasonPartiallyInvalid, Path: l.first,
+			Message: fmt.Sprintf("%s for pod %s: %s; write wider selectors or networks, or give rules the same ports", rules, p, why),
+		})
+	}
+}

@@ -1,0 +1,220 @@
+package compile
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// makeViews fills in everything of s that comes from pods.
+func (c *Compiler) makeViews(in Input, s *draft) {
+	s.pods = c.orderPods(in.Pods, s)
+	s.podByAddr = make(map[netip.Addr]policy.PodRef, len(s.pods))
+	contested := claimAddresses(s)
+	c.selectPods(s)
+	c.indexPeers(in, s)
+	c.share()
+	reported := map[[2]string]bool{}
+	for i := range s.pods {
+		p := &s.pods[i]
+		if !p.Local() || p.Finished() {
+			continue
+		}
+		sel := c.selected[p.PodRef]
+		switch {
+		case sel.rules == nil:
+		case p.HostNetwork:
+			s.Problems = append(s.Problems, policy.Problem{
+				Object: "pod " + p.String(), Reason: policy.ReasonHostNetwork,
+				Message: fmt.Sprintf("the pod uses the host network, so its traffic cannot be told from the node's, and %s cannot hold for it; "+
+					"remove hostNetwork or select other pods", strings.Join(sel.rules.shared.Policies, ", ")),
+				Pod: p.PodRef, Policies: sel.rules.shared.Policies,
+			})
+		default:
+			r := sel.reach
+			if r != nil {
+				r = r.now
+			}
+			s.Views = append(s.Views, sel.settle(withoutAddrs(p, contested), r))
+			s.reportInterfaces(p, sel.rules)
+			s.reportLeftOut(p, sel.rules, reported)
+			s.reportLeftPeers(p, r, reported)
+		}
+	}
+	c.closeContested(contested, s)
+}
+
+// selectPods finds out what selects each local pod.
+func (c *Compiler) selectPods(s *draft) {
+	alike := map[string]*ruleset{}
+	for i := range s.pods {
+		p := &s.pods[i]
+		if !p.Local() || p.Finished() {
+			continue
+		}
+		sel := c.selectPod(p, alike)
+		if sel.rules == nil || p.HostNetwork {
+			sel.forgetView()
+		} else {
+			c.reachOf(p, sel)
+		}
+	}
+	for ref, sel := range c.selected {
+		if sel.seen != c.number {
+			delete(c.selected, ref)
+		}
+	}
+}
+
+// reportInterfaces reports that a pod has interfaces which no rule sees.
+func (s *draft) reportInterfaces(p *policy.Pod, r *ruleset) {
+	if !p.SecondInterfaces {
+		return
+	}
+	s.Problems = append(s.Problems, policy.Problem{
+		Object: "pod " + p.String(), Reason: policy.ReasonSecondInterface,
+		Message: fmt.Sprintf("the pod has further network interfaces, and %s cannot hold for what goes through them; "+
+			"take them from the pod, or limit the networks that they lead to", strings.Join(r.shared.Policies, ", ")),
+		Pod: p.PodRef, Policies: r.shared.Policies,
+	})
+}
+
+// reportLeftOut reports what a bound leaves out, each policy for the first of the
+// pods alone: thousands may have the same.
+func (s *draft) reportLeftOut(p *policy.Pod, r *ruleset, reported map[[2]string]bool) {
+	for i := range r.left {
+		l := &r.left[i]
+		if key := [2]string{l.id, l.why}; !reported[key] {
+			reported[key] = true
+			s.Problems = append(s.Problems, l.problem(p.String()))
+		}
+	}
+}
+
+// orderPods returns the pods sorted, their addresses unmapped, without those that no
+// pod can have and those of finished pods.
+func (c *Compiler) orderPods(pods []policy.Pod, s *draft) []policy.Pod {
+	pods = slices.Clone(pods)
+	for i := range pods {
+		p := &pods[i]
+		if p.Finished() {
+			p.IPs = nil
+		}
+		s.refuseAddrs(p)
+		if slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return a != policy.CleanAddr(a) }) {
+			p.IPs = policy.CleanAddrs(p.IPs)
+		}
+	}
+	slices.SortStableFunc(pods, func(a, b policy.Pod) int { return a.Compare(b.PodRef) })
+	return slices.CompactFunc(pods, func(a, b policy.Pod) bool {
+		if a.PodRef != b.PodRef {
+			return false
+		}
+		s.Problems = append(s.Problems, policy.Problem{
+			Object: "pod " + a.String(), Reason: policy.ReasonPartiallyInvalid,
+			Message: "the pod is given twice; the first one counts, remove the other",
+		})
+		return true
+	})
+}
+
+// refuseAddrs takes away the addresses that no pod can have, and reports them.
+func (s *draft) refuseAddrs(p *policy.Pod) {
+	refused := func(a netip.Addr) bool { return policy.CheckPodAddr(a) != nil }
+	if !slices.ContainsFunc(p.IPs, refused) {
+		return
+	}
+	for _, a := range p.IPs {
+		if err := policy.CheckPodAddr(a); err != nil {
+			s.Problems = append(s.Problems, policy.Problem{Object: "pod " + p.String(), Reason: policy.ReasonAddressInvalid, Message: err.Error()})
+		}
+	}
+	p.IPs = slices.DeleteFunc(slices.Clone(p.IPs), refused)
+}
+
+// claimAddresses fills in whose each address is. A pod of this node comes before
+// one of another, whose traffic never leaves from here. It returns the addresses
+// that several pods of this node claim, with those pods.
+func claimAddresses(s *draft) map[netip.Addr][]*policy.Pod {
+	contested := map[netip.Addr][]*policy.Pod{}
+	owner := make(map[netip.Addr]*policy.Pod)
+	for _, local := range []bool{true, false} {
+		for i := range s.pods {
+			p := &s.pods[i]
+			if p.Local() != local || p.HostNetwork {
+				continue
+			}
+			for _, a := range p.IPs {
+				if _, taken := s.podByAddr[a]; !taken {
+					s.podByAddr[a] = p.PodRef
+					if local {
+						owner[a] = p
+					}
+					continue
+				}
+				if o := owner[a]; local && o != p {
+					if len(contested[a]) == 0 {
+						contested[a] = append(contested[a], o)
+					}
+					contested[a] = append(contested[a], p)
+				}
+			}
+		}
+	}
+	return contested
+}
+
+// selectPod brings what is known of a local pod up to date.
+func (c *Compiler) selectPod(p *policy.Pod, alike map[string]*ruleset) *selection {
+	sel := c.selected[p.PodRef]
+	was := sel
+	if sel == nil {
+		sel = &selection{}
+		c.selected[p.PodRef] = sel
+	} else if !maps.Equal(sel.pod.Labels, p.Labels) {
+		was, sel.reached = nil, 0
+	}
+	sel.rules = c.rulesOf(c.spaces[p.Namespace], labels.Set(p.Labels), was, alike)
+	sel.pod, sel.seen = *p, c.number
+	if sel.rules != nil {
+		sel.rules.used = c.number
+	}
+	return sel
+}
+
+// forgetView forgets what only a pod with a view has: it is kept up to date for no other.
+func (sel *selection) forgetView() {
+	sel.view, sel.reach, sel.reached = nil, nil, 0
+}
+
+// settle returns the view of the pod, the last one if nothing in it changed.
+func (sel *selection) settle(p policy.Pod, r *reach) *policy.View {
+	if sel.view == nil || sel.viewRules != sel.rules || sel.viewReach != r || !sel.view.Pod.Same(&p) {
+		sel.view, sel.viewRules, sel.viewReach = newView(p, sel.rules), sel.rules, r
+		if r != nil {
+			sel.view.Peers, sel.view.NetworkPolicies = r.rules, r.policies
+		}
+	}
+	return sel.view
+}
+
+func newView(p policy.Pod, r *ruleset) *policy.View {
+	v := r.shared
+	v.Pod, v.Workload = p, p.Workload()
+	return &v
+}
+
+// withoutAddrs returns the pod without the addresses that others claim too.
+func withoutAddrs(p *policy.Pod, contested map[netip.Addr][]*policy.Pod) policy.Pod {
+	rest := *p
+	if slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return contested[a] != nil }) {
+		rest.IPs = slices.DeleteFunc(slices.Clone(p.IPs), func(a netip.Addr) bool { return contested[a] != nil })
+	}
+	return rest
+}

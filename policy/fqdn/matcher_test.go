@@ -1,0 +1,75 @@
+package fqdn
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// entry is a pattern and its place in the order.
+type entry struct {
+	pattern *Pattern
+	at      int
+}
+
+func matcherOf(t testing.TB, texts []string) *Matcher[entry] {
+	t.Helper()
+	var entries []entry
+	for i, text := range texts {
+		p, err := ParsePattern(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, entry{&p, i})
+	}
+	return NewMatcher(entries, func(e entry) *Pattern { return e.pattern }, func(a, b entry) int { return cmp.Compare(a.at, b.at) })
+}
+
+// TestWalkStops where it has taken the steps that it may, at whatever costs them.
+func TestWalkStops(t *testing.T) {
+	for what, patterns := range map[string]func(i int) string{
+		"places":         func(i int) string { return strings.Repeat("*.", i) + "test" },
+		"ends of globs":  func(i int) string { return strings.Repeat("a", i/50+1) + "*" + strings.Repeat("a", i%50+1) + ".test" },
+		"inner of globs": func(i int) string { return "a*" + strings.Repeat("a*", i%20) + fmt.Sprint(i) + "*a.test" },
+	} {
+		t.Run(what, func(t *testing.T) {
+			var texts []string
+			for i := range 100 {
+				texts = append(texts, patterns(i+1))
+			}
+			m := matcherOf(t, texts)
+			n := mustName(t, strings.Repeat("a.", 90)+strings.Repeat("a", 60)+".test")
+			whole, ended := m.walk(n, nil, math.MaxInt)
+			if !ended {
+				t.Fatal("a walk without a bound stopped")
+			}
+			if _, ended := m.walk(n, nil, 40); ended {
+				t.Error("the walk took no more than 40 steps")
+			}
+			if again, ended := m.walk(n, nil, 20000); !ended || !slices.Equal(whole, again) {
+				t.Errorf("with steps enough: %v, %d results and not %d", ended, len(again), len(whole))
+			}
+		})
+	}
+}
+
+func TestExactNames(t *testing.T) {
+	m := matcherOf(t, []string{"a.test", "*.test", "b.test", "a.test"})
+	got := maps.Collect(m.Exact())
+	if a := got[mustName(t, "a.test")]; len(got) != 2 || len(a) != 2 || a[0].at != 0 || a[1].at != 3 {
+		t.Errorf("%v", got)
+	}
+	if !m.HasExact(mustName(t, "b.test")) || m.HasExact(mustName(t, "c.test")) || m.HasExact("") {
+		t.Error("names without a wildcard are others")
+	}
+	for range m.Exact() {
+		break
+	}
+	if (*Matcher[entry])(nil).Match(mustName(t, "a.test")) != nil {
+		t.Error("a nil matcher finds something")
+	}
+}

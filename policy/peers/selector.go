@@ -1,0 +1,118 @@
+package peers
+
+import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ops "k8s.io/apimachinery/pkg/selection"
+)
+
+// Selector is a label selector in canonical form: selectors that ask the same in
+// another order have the same text.
+type Selector struct {
+	text         string        // "app=db,env in (a,b),!old", "*" for every label
+	requirements []requirement // sorted by text
+}
+
+// requirement is one requirement of a selector.
+type requirement struct {
+	text   string
+	key    string
+	op     ops.Operator // In, NotIn, Exists or DoesNotExist
+	values []string     // sorted, each once
+}
+
+// NewSelector reads a selector; the error is that of the API's own check.
+func NewSelector(from *metav1.LabelSelector) (*Selector, error) {
+	checked, err := metav1.LabelSelectorAsSelector(from)
+	if err != nil {
+		return nil, err
+	}
+	s := &Selector{}
+	requirements, _ := checked.Requirements()
+	for _, r := range requirements {
+		s.requirements = append(s.requirements, newRequirement(r.Key(), r.Operator(), r.ValuesUnsorted()))
+	}
+	slices.SortFunc(s.requirements, func(a, b requirement) int { return strings.Compare(a.text, b.text) })
+	s.requirements = slices.CompactFunc(s.requirements, func(a, b requirement) bool { return a.text == b.text })
+	texts := make([]string, len(s.requirements))
+	for i := range s.requirements {
+		texts[i] = s.requirements[i].text
+	}
+	if s.text = strings.Join(texts, ","); s.text == "" {
+		s.text = "*"
+	}
+	return s, nil
+}
+
+func newRequirement(key string, op ops.Operator, values []string) requirement {
+	values = slices.Compact(slices.Sorted(slices.Values(values)))
+	a := requirement{key: key, op: op, values: values}
+	switch op {
+	case ops.Equals, ops.DoubleEquals:
+		a.op = ops.In
+	case ops.NotEquals:
+		a.op = ops.NotIn
+	}
+	list := strings.Join(values, ",")
+	switch {
+	case a.op == ops.In && len(values) == 1:
+		a.text = key + "=" + list
+	case a.op == ops.In:
+		a.text = key + " in (" + list + ")"
+	case a.op == ops.NotIn && len(values) == 1:
+		a.text = key + "!=" + list
+	case a.op == ops.NotIn:
+		a.text = key + " notin (" + list + ")"
+	case a.op == ops.DoesNotExist:
+		a.text = "!" + key
+	default:
+		a.text = key
+	}
+	return a
+}
+
+// everything tells whether the selector selects whatever labels.
+func (s *Selector) everything() bool { return len(s.requirements) == 0 }
+
+// Matches tells whether the selector selects what has these labels.
+func (s *Selector) Matches(set map[string]string) bool {
+	for i := range s.requirements {
+		if !s.requirements[i].holds(set) {
+			return false
+		}
+	}
+	return true
+}
+
+func (a *requirement) holds(set map[string]string) bool {
+	value, there := set[a.key]
+	switch a.op {
+	case ops.In:
+		return there && a.lists(value)
+	case ops.NotIn:
+		return !there || !a.lists(value)
+	case ops.Exists:
+		return there
+	case ops.DoesNotExist:
+		return !there
+	}
+	return false
+}
+
+// single returns the one label, key and value, that a pod must have.
+func (a *requirement) single() ([2]string, bool) {
+	if a.op != ops.In || len(a.values) != 1 {
+		return [2]string{}, false
+	}
+	return [2]string{a.key, a.values[0]}, true
+}
+
+func (a *requirement) lists(value string) bool {
+	if len(a.values) == 1 {
+		return a.values[0] == value
+	}
+	_, found := slices.BinarySearch(a.values, value)
+	return found
+}

@@ -1,0 +1,106 @@
+package peers
+
+import (
+	"cmp"
+	"encoding/hex"
+	"net/netip"
+	"strings"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// Spec is what a Peer selects, as the compiler evaluates it. Equal peers have
+// equal specs. It is immutable.
+type Spec struct {
+	policy.Peer
+	terms    []term     // PeerPods, PeerPorts
+	networks []span     // PeerNetworks, PeerPorts: joined
+	count    int        // how many networks that makes
+	looks    int        // what it costs to ask all terms
+	anywhere bool       // PeerPorts of a rule for every destination
+	names    []PortName // PeerPorts: sorted, each once
+}
+
+// term is the pods of some namespaces that a selector selects.
+type term struct {
+	text      string
+	namespace string    // of all its pods, "" where spaces tells them
+	spaces    *Selector // of the namespaces' labels
+	pods      *Selector
+}
+
+// PortName is a port's name with the protocol that it has to have.
+type PortName struct {
+	Name     string
+	Protocol policy.Protocol
+}
+
+// Compare orders by name and protocol.
+func (n PortName) Compare(o PortName) int {
+	return cmp.Or(strings.Compare(n.Name, o.Name), cmp.Compare(n.Protocol, o.Protocol))
+}
+
+// newTerm returns the pods of a namespace, or of those that spaces selects, which
+// pods selects.
+func newTerm(namespace string, spaces, pods *Selector) term {
+	t := term{namespace: namespace, spaces: spaces, pods: pods}
+	switch {
+	case spaces == nil:
+		t.text = plain(namespace)
+	case spaces.everything():
+		t.text = "*"
+	default:
+		t.text = "ns " + spaces.text
+	}
+	t.text += ": " + pods.text
+	return t
+}
+
+// plain returns the name of an object, in hexadecimal where it has characters that
+// separate parts of a key: no API server lets such a name in.
+func plain(name string) string {
+	if name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-.") == "" {
+		return name
+	}
+	return "x'" + hex.EncodeToString([]byte(name)) + "'"
+}
+
+// selects tells whether the term holds a pod. A namespace whose labels are not known
+// is selected by no question about them.
+func (t *term) selects(p *pod) bool {
+	return t.selectsSpace(p.space) && t.pods.Matches(p.labels)
+}
+
+func (t *term) selectsSpace(sp *namespace) bool {
+	if t.spaces == nil {
+		return t.namespace == sp.name
+	}
+	return t.spaces.everything() || sp.known && t.spaces.Matches(sp.labels)
+}
+
+// looks is what it costs to ask the term for one pod, in units of an ordinary one:
+// selectors may have tens of thousands of requirements. Those of namespaces are asked a
+// second time, for each namespace.
+func (t *term) looks() int {
+	requirements := len(t.pods.requirements)
+	if t.spaces != nil {
+		requirements += 2 * len(t.spaces.requirements)
+	}
+	return 1 + requirements/requirementsPerLook
+}
+
+// requirementsPerLook is how many requirements cost as much as the rest of looking at a pod.
+const requirementsPerLook = 8
+
+// covers tells whether the spec's destinations have the pod's address a.
+func (s *Spec) covers(p *pod, a netip.Addr) bool {
+	if s.anywhere {
+		return true
+	}
+	for i := range s.terms {
+		if s.terms[i].selects(p) {
+			return true
+		}
+	}
+	return len(s.networks) > 0 && inSpans(s.networks, a)
+}

@@ -1,0 +1,89 @@
+package proxy
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/rebind"
+)
+
+// Cluster is what the proxy knows of the cluster beyond its configuration and the
+// pods of the snapshot. The guard keeps outside names from the addresses and ranges.
+// Whoever hands one over changes nothing in it any more.
+type Cluster struct {
+	// Nodes are this node's addresses. A query from one of them is answered and
+	// grants nothing.
+	Nodes []netip.Addr
+	// Peers are the other nodes' addresses, as far as they are known.
+	Peers []netip.Addr
+	// Services are the Services' cluster, load-balancer and external addresses.
+	Services []netip.Addr
+	// Ranges are the pod ranges of all nodes.
+	Ranges []netip.Prefix
+	// Resolvers are what answers behind the Services that the configuration
+	// forwards to, and the guard keeps outside names from them.
+	Resolvers map[policy.ServiceRef]policy.Resolver
+	// Hold are the ranges of this node's pods: a query from an address in them that
+	// no pod has waits until its pod is known. Empty: none waits.
+	Hold []netip.Prefix
+}
+
+// sameGuard tells whether the guard and the identification need the same of both,
+// resolvers aside.
+func (c Cluster) sameGuard(d Cluster) bool {
+	return slices.Equal(c.Nodes, d.Nodes) && slices.Equal(c.Peers, d.Peers) && slices.Equal(c.Services, d.Services) &&
+		slices.Equal(c.Ranges, d.Ranges) && slices.Equal(c.Hold, d.Hold)
+}
+
+// sameResolvers tells whether the upstreams are the same by both.
+func (c Cluster) sameResolvers(d Cluster) bool {
+	return maps.EqualFunc(c.Resolvers, d.Resolvers, func(a, b policy.Resolver) bool {
+		return slices.Equal(a.ClusterIPs, b.ClusterIPs) && slices.Equal(a.Endpoints, b.Endpoints)
+	})
+}
+
+// Guard returns the guard against rebinding of a configuration and this cluster.
+func (c Cluster) Guard(config *corefile.Config) *rebind.Guard {
+	known := rebind.Addresses{Nodes: slices.Concat(c.Nodes, c.Peers), Services: c.Services, Ranges: c.Ranges}
+	for _, r := range c.Resolvers {
+		known.Resolvers = append(known.Resolvers, r.ClusterIPs...)
+		for _, e := range r.Endpoints {
+			known.Resolvers = append(known.Resolvers, e.Addr())
+		}
+	}
+	return rebind.New(config, known)
+}
+
+// dnsPort is where a Service's own addresses are asked.
+const dnsPort = 53
+
+// upstreams returns whom a zone asks: its addresses and the endpoints of its
+// Services, and as the last resort the Services' own addresses.
+func (c Cluster) upstreams(config *corefile.Config, z *corefile.Zone) (first, last []netip.AddrPort) {
+	plain := func(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }
+	have := map[netip.AddrPort]bool{}
+	for _, to := range z.Upstreams(func(ref policy.ServiceRef) (behind []netip.AddrPort) {
+		for _, e := range c.Resolvers[ref].Endpoints {
+			if e = plain(e); !config.Own(e.Addr()) {
+				behind = append(behind, e)
+			}
+		}
+		return behind
+	}) {
+		have[to] = true
+		first = append(first, to)
+	}
+	for _, ref := range z.Services {
+		for _, a := range c.Resolvers[ref].ClusterIPs {
+			to := plain(netip.AddrPortFrom(a, dnsPort))
+			if !have[to] && !config.Own(to.Addr()) {
+				have[to] = true
+				last = append(last, to)
+			}
+		}
+	}
+	return first, last
+}

@@ -1,0 +1,32 @@
+package limit
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// TokenBucket is held as a single number: the time at which the bucket is full again
+// (the generic cell rate algorithm). The zero value is a full bucket.
+type TokenBucket struct {
+	full atomic.Int64 // nanoseconds on the caller's clock
+}
+
+// Take takes one token at the time now, if there is one: rate tokens come back each
+// second and the bucket holds burst of them.
+func (b *TokenBucket) Take(now time.Duration, rate, burst int) bool {
+	each := int64(time.Second) / int64(rate)
+	room := each * int64(burst)
+	for {
+		full := b.full.Load()
+		next := max(full, int64(now)) + each
+		if full-int64(now) > room {
+			next = int64(now) + each // the clock went back, or the limits changed
+		}
+		if next-int64(now) > room {
+			return false
+		}
+		if b.full.CompareAndSwap(full, next) {
+			return true
+		}
+	}
+}

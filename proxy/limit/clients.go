@@ -1,0 +1,136 @@
+package limit
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"github.com/namegate/namegate/proxy/corefile"
+)
+
+// Clients are the known clients by address, and one for all unknown sources. The zero
+// value has no client.
+type Clients struct {
+	Watchdog Watchdog // of the queries with a slot
+
+	mu          sync.RWMutex
+	byAddr      map[netip.Addr]*Client
+	unknown     Client
+	queries     atomic.Int64
+	connections atomic.Int64
+}
+
+// Client is one source address: what it has in flight, and its token buckets.
+type Client struct {
+	Queries TokenBucket
+	Errors  TokenBucket // of the error replies to queries beyond a limit
+
+	queries     atomic.Int32
+	connections atomic.Int32
+}
+
+// Slot is what an admitted query holds until Release. The zero value is none.
+type Slot struct {
+	client *Client
+	epoch  uint32
+}
+
+// Held tells whether there is a slot to release.
+func (s Slot) Held() bool { return s.client != nil }
+
+// Result tells which limit a query reaches.
+type Result uint8
+
+// The results of Admit.
+const (
+	Admitted Result = iota
+	ClientFull
+	AllFull
+)
+
+// Of returns the client with the address.
+func (c *Clients) Of(a netip.Addr) *Client {
+	c.mu.RLock()
+	of := c.byAddr[a]
+	c.mu.RUnlock()
+	if of != nil {
+		return of
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if of = c.byAddr[a]; of == nil {
+		if c.byAddr == nil {
+			c.byAddr = map[netip.Addr]*Client{}
+		}
+		of = new(Client)
+		c.byAddr[a] = of
+	}
+	return of
+}
+
+// Unknown returns the client that all unknown sources share: they cost no memory.
+func (c *Clients) Unknown() *Client { return &c.unknown }
+
+// Sweep drops the clients with nothing in flight whose address is not known any more.
+func (c *Clients) Sweep(known func(netip.Addr) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for a, of := range c.byAddr {
+		if !known(a) && of.queries.Load() == 0 && of.connections.Load() == 0 {
+			delete(c.byAddr, a)
+		}
+	}
+}
+
+// Admit takes a slot for one query of the client. Exempt queries, the node's own, do
+// not count against the limit of all, so that a flood cannot make the agent take itself
+// for dead.
+func (c *Clients) Admit(of *Client, l *corefile.Limits, exempt bool) (Slot, Result) {
+	if int(of.queries.Add(1)) > l.QueriesPerPod {
+		of.queries.Add(-1)
+		return Slot{}, ClientFull
+	}
+	if c.queries.Add(1) > int64(l.Queries) && !exempt {
+		c.queries.Add(-1)
+		of.queries.Add(-1)
+		return Slot{}, AllFull
+	}
+	return Slot{of, c.Watchdog.Begin()}, Admitted
+}
+
+// Release gives a slot back.
+func (c *Clients) Release(s Slot) {
+	s.client.queries.Add(-1)
+	c.queries.Add(-1)
+	c.Watchdog.End(s.epoch)
+}
+
+// Connect counts a connection of the client until Disconnect, and tells whether it is
+// within the limits. An exempt one is within that of all.
+func (c *Clients) Connect(of *Client, l *corefile.Limits, exempt bool) bool {
+	all, mine := c.connections.Add(1), of.connections.Add(1)
+	return int(mine) <= l.ConnectionsPerPod && (all <= int64(l.Connections) || exempt)
+}
+
+// Disconnect ends what Connect began, whatever it said.
+func (c *Clients) Disconnect(of *Client) {
+	of.connections.Add(-1)
+	c.connections.Add(-1)
+}
+
+// InFlight returns how many queries have a slot.
+func (c *Clients) InFlight() int64 { return c.queries.Load() }
+
+// Connections returns how many connections there are.
+func (c *Clients) Connections() int64 { return c.connections.Load() }
+
+// Held returns what clients and the watchdog count of queries, each on its own: twice
+// InFlight, unless a slot is lost.
+func (c *Clients) Held() (n int64) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, of := range c.byAddr {
+		n += int64(of.queries.Load())
+	}
+	return n + int64(c.unknown.queries.Load()) + c.Watchdog.counts[0].Load() + c.Watchdog.counts[1].Load()
+}

@@ -1,0 +1,92 @@
+package limit
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/namegate/namegate/proxy/corefile"
+)
+
+var (
+	one = netip.MustParseAddr("10.1.0.2")
+	two = netip.MustParseAddr("10.1.0.3")
+)
+
+func TestAdmitAndRelease(t *testing.T) {
+	var c Clients
+	limits := &corefile.Limits{Queries: 3, QueriesPerPod: 2}
+	var slots []Slot
+	for i, tt := range []struct {
+		of     *Client
+		exempt bool
+		want   Result
+	}{
+		{c.Of(one), false, Admitted}, {c.Of(one), false, Admitted}, {c.Of(one), false, ClientFull},
+		{c.Of(two), false, Admitted}, {c.Of(two), false, AllFull}, {c.Unknown(), true, Admitted},
+	} {
+		s, got := c.Admit(tt.of, limits, tt.exempt)
+		if got != tt.want || s.Held() != (got == Admitted) {
+			t.Errorf("query %d: %v, want %v", i, got, tt.want)
+		}
+		if s.Held() {
+			slots = append(slots, s)
+		}
+	}
+	if c.InFlight() != 4 || c.Held() != 8 {
+		t.Errorf("%d in flight, %d held", c.InFlight(), c.Held())
+	}
+	for _, s := range slots {
+		c.Release(s)
+	}
+	if c.InFlight() != 0 || c.Held() != 0 {
+		t.Errorf("%d in flight, %d held after the last", c.InFlight(), c.Held())
+	}
+}
+
+func TestConnect(t *testing.T) {
+	var c Clients
+	limits := &corefile.Limits{Connections: 3, ConnectionsPerPod: 2}
+	for i, tt := range []struct {
+		of           *Client
+		exempt, want bool
+	}{
+		{c.Of(one), false, true}, {c.Of(one), false, true}, {c.Of(one), false, false},
+		{c.Of(two), false, false}, {c.Of(two), true, true},
+	} {
+		if got := c.Connect(tt.of, limits, tt.exempt); got != tt.want {
+			t.Errorf("connection %d: %v", i, got)
+		}
+		if !tt.want {
+			c.Disconnect(tt.of)
+		}
+		if i == 2 {
+			c.Connect(c.Unknown(), limits, false)
+		}
+	}
+	if c.Connections() != 4 {
+		t.Errorf("%d connections", c.Connections())
+	}
+}
+
+func TestClientsAreKeptWhileInUse(t *testing.T) {
+	var c Clients
+	if c.Of(one) != c.Of(one) || c.Of(one) == c.Of(two) || c.Of(two) == c.Unknown() {
+		t.Error("clients are not told apart")
+	}
+	limits := &corefile.Limits{Queries: 9, QueriesPerPod: 9, Connections: 9, ConnectionsPerPod: 9}
+	three := netip.MustParseAddr("10.1.0.4")
+	slot, _ := c.Admit(c.Of(one), limits, false)
+	c.Connect(c.Of(two), limits, false)
+	c.Of(three)
+	sweep := func(known bool, want int) {
+		t.Helper()
+		if c.Sweep(func(netip.Addr) bool { return known }); len(c.byAddr) != want {
+			t.Errorf("%d clients, want %d", len(c.byAddr), want)
+		}
+	}
+	sweep(true, 3)
+	sweep(false, 2)
+	c.Release(slot)
+	c.Disconnect(c.Of(two))
+	sweep(false, 0)
+}

@@ -1,0 +1,78 @@
+package proxy
+
+import (
+	"time"
+
+	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/limit"
+)
+
+// client returns the client whose limits count for a query.
+func (s *Server) client(a asker) *limit.Client {
+	if !a.known {
+		return s.clients.Unknown()
+	}
+	return s.clients.Of(a.addr)
+}
+
+// admit takes a slot for one query, and counts which limit is reached.
+func (s *Server) admit(a asker) (slot limit.Slot, ok bool) {
+	slot, result := s.clients.Admit(s.client(a), &s.setup.Load().config.Limits, a.node)
+	switch result {
+	case limit.ClientFull:
+		s.stats.ShedPod.Add(1)
+	case limit.AllFull:
+		s.stats.ShedAll.Add(1)
+	}
+	return slot, result == limit.Admitted
+}
+
+// pacing is what a client's rate means for one query.
+type pacing uint8
+
+const (
+	inPace   pacing = iota // it is answered
+	overPace               // SERVFAIL, unasked
+	drop                   // nothing is said
+)
+
+// paced tells what becomes of the asker's query. Beyond its rate it gets errors, as
+// often as it may ask and no more: in a flood a reply would cost more than the query
+// did. The proxy's question to itself is exempt.
+func (s *Server) paced(who asker, now time.Duration) pacing {
+	limits := &s.setup.Load().config.Limits
+	c := s.client(who)
+	if who.self || c.Queries.Take(now, limits.RatePerPod, limits.BurstPerPod) {
+		return inPace
+	}
+	s.stats.RateLimited.Add(1)
+	return s.shed(c, now)
+}
+
+// shed tells whether a query that is not taken gets an error.
+func (s *Server) shed(c *limit.Client, now time.Duration) pacing {
+	limits := &s.setup.Load().config.Limits
+	if c.Errors.Take(now, limits.RatePerPod, limits.BurstPerPod) {
+		return overPace
+	}
+	s.stats.RateSilenced.Add(1)
+	return drop
+}
+
+// elapsed is the time since the server was made, by a clock that nobody sets.
+func (s *Server) elapsed() time.Duration { return s.now().Sub(s.born) }
+
+// hangMargin is what a query may take beyond its bounds before the proxy calls
+// itself hung: goroutines wait for a processor too.
+const hangMargin = time.Second
+
+// longest is how long a query may take by the configuration: two questions (a
+// completed search path asks a second one), the grant, and a client over TCP that
+// is slow to take the reply.
+func longest(c *corefile.Config) time.Duration {
+	var deadline time.Duration
+	for _, z := range c.Zones {
+		deadline = max(deadline, z.Deadline)
+	}
+	return 2*deadline + c.GrantTimeout + tcpMessage + hangMargin
+}

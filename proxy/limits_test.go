@@ -1,0 +1,58 @@
+package proxy
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// TestOnePodsFloodIsShed: beyond its rate a pod gets SERVFAIL, beyond that rate
+// too it hears nothing; its neighbour and the proxy itself are answered.
+func TestOnePodsFloodIsShed(t *testing.T) {
+	l := newLab(t, labTable)
+	config := *l.s.setup.Load().config
+	config.Limits.RatePerPod, config.Limits.BurstPerPod = 10, 5
+	l.use(&config, l.up)
+	at := l.listen()
+	for i, network := range []string{"udp", "tcp"} {
+		from := []string{"127.0.0.2", "127.0.0.8"}[i]
+		flood := client(t, network, from, at)
+		for range 14 {
+			if err := flood.WriteMsg(newQuery("www.example.org", dns.TypeA)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		replies := map[int]int{}
+		for range 10 {
+			r, err := flood.ReadMsg()
+			if err != nil {
+				t.Fatal(err)
+			}
+			replies[r.Rcode]++
+		}
+		if replies[dns.RcodeSuccess] != 5 || replies[dns.RcodeServerFailure] != 5 {
+			t.Errorf("%s: replies by code %v, want 5 answers and 5 SERVFAIL", network, replies)
+		}
+		await(t, "the flood is not dropped", func() bool { return l.s.Stats().RateSilenced == uint64(4*(i+1)) })
+	}
+	if r := exchange(t, client(t, "udp", "127.0.0.3", at), newQuery("www.example.org", dns.TypeA)); r.Rcode != dns.RcodeSuccess {
+		t.Errorf("the neighbour: %v", r)
+	}
+	for range 20 {
+		if err := l.s.SelfQuery(context.Background(), at); err != nil {
+			t.Fatalf("the proxy itself: %v", err)
+		}
+	}
+	if s := l.s.Stats(); s.RateLimited != 18 || s.RateSilenced != 8 || s.ShedPod != 0 || s.Queries < 31 {
+		t.Errorf("stats %+v", s)
+	}
+	who := l.s.identify(netip.MustParseAddr("127.0.0.2"), at.Addr())
+	born := l.s.born
+	l.s.born = born.Add(-100 * time.Millisecond) // as if that had passed
+	if l.s.paced(who, l.s.elapsed()) != inPace || l.s.paced(who, l.s.elapsed()) == inPace {
+		t.Error("after a tenth of a second it is not exactly one query more")
+	}
+}

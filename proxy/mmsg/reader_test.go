@@ -1,0 +1,186 @@
+package mmsg
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+)
+
+func readerOn(t *testing.T, addr string) (*Reader, *net.UDPConn) {
+	t.Helper()
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(addr)))
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewReader(raw), c
+}
+
+func clientOf(t *testing.T, c *net.UDPConn) *net.UDPConn {
+	t.Helper()
+	to, err := net.DialUDP("udp", nil, c.LocalAddr().(*net.UDPAddr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = to.Close() })
+	_ = to.SetDeadline(time.Now().Add(time.Minute))
+	return to
+}
+
+// TestEachReplyReachesWhoAsked, for more packets than fit into one batch, over both
+// families, of every length, with replies to some and in the reader's order.
+func TestEachReplyReachesWhoAsked(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
+		b, server := readerOn(t, addr)
+		var clients []*net.UDPConn
+		for i := range 5 {
+			c := clientOf(t, server)
+			clients = append(clients, c)
+			for j := range 15 {
+				if _, err := c.Write(bytes.Repeat([]byte{byte(i), byte(j)}, 6+100*j)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for taken := 0; taken < 75; {
+			n, err := b.Receive()
+			if err != nil || n < 1 || n > batchSize {
+				t.Fatalf("%d packets, %v", n, err)
+			}
+			taken += n
+			for i := range n {
+				packet, from := b.Packet(i)
+				who := int(packet[0])
+				if len(packet) != 2*(6+100*int(packet[1])) || from.String() != clients[who].LocalAddr().String() {
+					t.Fatalf("%d bytes of %v, client %d is %v", len(packet), from, who, clients[who].LocalAddr())
+				}
+				if packet[1]%3 != 0 {
+					b.Reply(i, copy(b.Room(), append([]byte{0xff}, packet...)))
+				}
+			}
+			if lost := b.Flush(); lost != 0 {
+				t.Fatalf("%d replies were lost", lost)
+			}
+		}
+		for i, c := range clients {
+			for j := range 15 {
+				if j%3 == 0 {
+					continue
+				}
+				var got [PacketBytes]byte
+				n, err := c.Read(got[:])
+				if want := append([]byte{0xff}, bytes.Repeat([]byte{byte(i), byte(j)}, 6+100*j)...); err != nil || !bytes.Equal(got[:n], want) {
+					t.Fatalf("client %d got %d bytes instead of its reply %d: %v", i, n, j, err)
+				}
+			}
+		}
+	}
+}
+
+func TestLongPacketIsCutAndNoOther(t *testing.T) {
+	b, server := readerOn(t, "127.0.0.1:0")
+	c := clientOf(t, server)
+	for _, n := range []int{PacketBytes + 1, 0, 7, 60_000, PacketBytes} {
+		if _, err := c.Write(bytes.Repeat([]byte{byte(n)}, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var lengths []int
+	for len(lengths) < 5 {
+		n, err := b.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			packet, _ := b.Packet(i)
+			lengths = append(lengths, len(packet))
+		}
+	}
+	for i, want := range []int{PacketBytes, 0, 7, PacketBytes, PacketBytes} {
+		if lengths[i] != want {
+			t.Errorf("packet %d has %d bytes, want %d", i, lengths[i], want)
+		}
+	}
+}
+
+// TestReplyThatCannotBeSentCostsNoOther: the kernel refuses one of three.
+func TestReplyThatCannotBeSentCostsNoOther(t *testing.T) {
+	b, server := readerOn(t, "127.0.0.1:0")
+	c := clientOf(t, server)
+	for i := range 3 {
+		if _, err := c.Write([]byte{byte(i)}); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := b.Receive(); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		if i == 1 {
+			b.in[0].header.Namelen = 1 // no address is as short
+		}
+		b.Reply(0, copy(b.Room(), []byte{byte(i)}))
+	}
+	if lost := b.Flush(); lost != 1 {
+		t.Errorf("%d replies were lost", lost)
+	}
+	for _, want := range []byte{0, 2} {
+		var got [16]byte
+		if n, err := c.Read(got[:]); n != 1 || err != nil || got[0] != want {
+			t.Errorf("got %x, %v, want %x", got[:n], err, want)
+		}
+	}
+}
+
+func TestClosedSocketEndsTheReader(t *testing.T) {
+	b, server := readerOn(t, "127.0.0.1:0")
+	if _, err := clientOf(t, server).Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := b.Receive(); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	_ = server.SetReadDeadline(time.Now())
+	if _, err := b.Receive(); err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a deadline does not end it: %v", err)
+	}
+	_ = server.Close()
+	if _, err := b.Receive(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("received from a closed socket: %v", err)
+	}
+	b.Reply(0, 1)
+	b.Reply(0, 1)
+	if lost := b.Flush(); lost != 2 {
+		t.Errorf("%d of 2 replies were lost", lost)
+	}
+	if lost := b.Flush(); lost != 0 {
+		t.Errorf("%d more were lost", lost)
+	}
+}
+
+func TestReaderAllocatesNothing(t *testing.T) {
+	b, server := readerOn(t, "127.0.0.1:0")
+	c := clientOf(t, server)
+	query, reply := []byte("0123456789ab"), make([]byte, 512)
+	if n := testing.AllocsPerRun(200, func() {
+		_, _ = c.Write(query)
+		if n, err := b.Receive(); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		packet, from := b.Packet(0)
+		if !from.IsValid() {
+			t.Fatal("from nowhere")
+		}
+		b.Reply(0, copy(b.Room(), packet))
+		b.Flush()
+		_, _ = c.Read(reply)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

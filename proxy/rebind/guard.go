@@ -1,0 +1,164 @@
+package rebind
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/corefile"
+)
+
+// The clouds' metadata services: AWS, Google, Azure and others; AWS over IPv6;
+// Azure's wire server; Alibaba Cloud.
+var metadata = []netip.Addr{
+	netip.MustParseAddr("169.254.169.254"),
+	netip.MustParseAddr("fd00:ec2::254"),
+	netip.MustParseAddr("168.63.129.16"),
+	netip.MustParseAddr("100.100.100.200"),
+}
+
+// linkLocal are the ranges of the pod's own link.
+var linkLocal = []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10")}
+
+// Guard decides which addresses a name must not open. It is immutable.
+type Guard struct {
+	domain fqdn.Name
+	ranges []netip.Prefix
+	nat64  []netip.Prefix
+	allow  []corefile.RebindAllow
+	// cluster are addresses of nodes, Services and resolvers, with the reason.
+	cluster map[netip.Addr]string
+	own     func(netip.Addr) bool // of the agent
+}
+
+// Addresses are the addresses in and around the cluster that an outside name must
+// not open, beside the configuration's own.
+type Addresses struct {
+	// Nodes are the addresses of all nodes.
+	Nodes []netip.Addr
+	// Services are the cluster, load-balancer and external addresses of Services.
+	Services []netip.Addr
+	// Resolvers are the addresses of the cluster's resolvers: their endpoints and
+	// the addresses of their Services.
+	Resolvers []netip.Addr
+	// Ranges are the pod ranges of all nodes.
+	Ranges []netip.Prefix
+}
+
+// New returns the guard of a configuration and the cluster's addresses. The
+// resolvers that the configuration names are closed too.
+func New(c *corefile.Config, known Addresses) *Guard {
+	g := &Guard{
+		domain: c.ClusterDomain, ranges: slices.Concat(c.ClusterRanges, known.Ranges), nat64: c.NAT64, allow: c.Rebind,
+		cluster: make(map[netip.Addr]string, len(known.Nodes)+len(known.Services)+len(known.Resolvers)),
+		own:     c.Own,
+	}
+	for _, z := range c.Zones {
+		for _, to := range z.To {
+			g.cluster[to.Addr().Unmap()] = "resolver"
+		}
+	}
+	// The last reason counts where an address has several.
+	for _, group := range []struct {
+		addrs  []netip.Addr
+		reason string
+	}{{c.Intercept, "resolver"}, {known.Resolvers, "resolver"}, {known.Services, "service"}, {known.Nodes, "node"}} {
+		for _, a := range group.addrs {
+			g.cluster[a.Unmap()] = group.reason
+		}
+	}
+	return g
+}
+
+// Blocked returns why the name must not open the address, "" if it may. pods has
+// the addresses of pods; nil has none.
+//
+// An IPv6 address that carries an IPv4 address is checked as both. A name under the
+// cluster domain may open addresses of the cluster, but no loopback and no metadata
+// address. A `rebind allow` of the configuration opens its range in either form,
+// except for addresses that no host can have.
+func (g *Guard) Blocked(n fqdn.Name, a netip.Addr, pods *policy.Snapshot) string {
+	a = a.Unmap()
+	outside := !n.HasSuffix(g.domain)
+	if reason := corefile.NoHost(a); reason != "" {
+		return reason
+	}
+	if reason := g.reason(a, outside, pods); reason != "" && !g.allowed(n, a) {
+		return reason
+	}
+	for _, in := range embedded(a, g.nat64) {
+		if reason := corefile.NoHost(in); reason != "" {
+			return reason + " in " + a.String()
+		}
+		reason := g.reason(in, outside, pods)
+		if reason != "" && !g.allowed(n, a) && !g.allowed(n, in) {
+			return reason + " in " + a.String()
+		}
+	}
+	return ""
+}
+
+// Verdicts are the guard's decisions about the addresses of one answer.
+type Verdicts struct {
+	Name  fqdn.Name
+	Addrs []Verdict
+}
+
+// Verdict is the guard's decision about one address.
+type Verdict struct {
+	Addr   netip.Addr
+	Reason string // as Blocked returns it
+}
+
+// Confirms tells whether each verdict is the same by this guard and these pods.
+func (g *Guard) Confirms(v *Verdicts, pods *policy.Snapshot) bool {
+	for _, of := range v.Addrs {
+		if g.Blocked(v.Name, of.Addr, pods) != of.Reason {
+			return false
+		}
+	}
+	return true
+}
+
+// reason returns why an address, as it stands, is closed to a name from outside or
+// inside of the cluster domain, "" if it is not.
+func (g *Guard) reason(a netip.Addr, outside bool, pods *policy.Snapshot) string {
+	for _, m := range metadata {
+		if a == m {
+			return "metadata"
+		}
+	}
+	for _, p := range linkLocal {
+		if p.Contains(a) {
+			return "link-local"
+		}
+	}
+	if !outside {
+		return ""
+	}
+	if g.own(a) {
+		return "node"
+	}
+	if reason, ok := g.cluster[a]; ok {
+		return reason
+	}
+	if _, ok := pods.Pod(a); ok {
+		return "pod"
+	}
+	for _, p := range g.ranges {
+		if p.Contains(a) {
+			return "cluster"
+		}
+	}
+	return ""
+}
+
+func (g *Guard) allowed(n fqdn.Name, a netip.Addr) bool {
+	for _, r := range g.allow {
+		if r.Range.Contains(a) && n.HasSuffix(r.Suffix) {
+			return true
+		}
+	}
+	return false
+}

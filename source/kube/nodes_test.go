@@ -1,0 +1,51 @@
+package kube
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/namegate/namegate/policy"
+)
+
+func TestNodes(t *testing.T) {
+	read := func(n *corev1.Node) *nodeEntry { return readNode(n, nil) }
+	full := aNode("node-b", "192.0.2.2", "10.1.2.3/16", "2001:db8:1::/64")
+	full.Status.Addresses = append(full.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: "node-b"},
+		corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "::ffff:198.51.100.2"}, corev1.NodeAddress{Type: corev1.NodeHostName, Address: "203.0.113.2"})
+	old := aNode(ourNode, "192.0.2.1")
+	old.Spec.PodCIDR = "10.0.0.0/16"
+	broken := aNode("node-c", "192.0.2", "10.2.0.0", "10.2.0.0/16")
+	empty := &corev1.Node{}
+	empty.Name = "node-d"
+	var c policy.Cluster
+	problems := listNodes([]*nodeEntry{read(full), read(old), read(broken), read(empty)}, ourNode, &c)
+	want := policy.Cluster{
+		Nodes:       addrs("192.0.2.1", "192.0.2.2", "198.51.100.2", "203.0.113.2"),
+		PodRanges:   prefixes("10.0.0.0/16", "10.1.0.0/16", "10.2.0.0/16", "2001:db8:1::/64"),
+		LocalRanges: prefixes("10.0.0.0/16"),
+	}
+	if diff := cmp.Diff(want, c, addrsByValue); diff != "" {
+		t.Error(diff)
+	}
+	if got := problemTexts(problems, "node node-c"); got != "Unreadable status.addresses[0].address; Unreadable spec.podCIDRs[0]" {
+		t.Errorf("problems %q", got)
+	}
+	if readNode(aPod("x"), nil) != nil {
+		t.Error("a pod was read as a node")
+	}
+}
+
+func TestNamespaces(t *testing.T) {
+	one := readNamespace(aNamespace("shop", map[string]string{"team": "a"}), nil)
+	other := readNamespace(aNamespace("shop", map[string]string{"team": "b"}), one)
+	bare := readNamespace(aNamespace("bare", nil), nil)
+	want := map[string]map[string]string{"shop": {"team": "b"}, "bare": nil}
+	if diff := cmp.Diff(want, listNamespaces([]*namespaceEntry{other, bare})); diff != "" {
+		t.Error(diff)
+	}
+	if readNamespace(aPod("x"), nil) != nil {
+		t.Error("a pod was read as a namespace")
+	}
+}

@@ -1,0 +1,194 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+)
+
+// asks returns the end of the time for which States wait, once one does.
+func asks(t *testing.T, clock pickedClock) chan<- time.Time {
+	t.Helper()
+	select {
+	case over := <-clock.asked[PeersPatience]:
+		return over
+	case <-time.After(time.Minute):
+		t.Fatal("no state waits for pods of other nodes")
+		return nil
+	}
+}
+
+// TestFirstPolicyComesWithPeers: whatever comes last of those that make a pod
+// default-deny, no State does that without the pod's peers on other nodes.
+func TestFirstPolicyComesWithPeers(t *testing.T) {
+	puts := map[string]func(*apiServer){
+		v1alpha1.Resource + "/shop/p": func(api *apiServer) { api.put(v1alpha1.Resource, aPolicy("p", "www.example.org")) },
+		"networkpolicies/shop/db":     func(api *apiServer) { api.put("networkpolicies", aNetworkPolicy("shop", "db", "db")) },
+		"pods/shop/web":               func(api *apiServer) { api.put("pods", aPod("web", "10.0.0.1")) },
+	}
+	web, db := addrs("10.0.0.1")[0], addrs("10.1.0.1")[0]
+	for last, put := range puts {
+		for name, noStream := range map[string]bool{"streamed": false, "listed": true} {
+			t.Run(strings.Split(last, "/")[0]+" "+name, func(t *testing.T) {
+				api := withPeers(t)
+				api.noStream = noStream
+				api.remove(last)
+				clock := newPickedClock(PeersPatience)
+				r := runOn(t, api, clock)
+				before := <-r.states
+				api.setSilent("other pods")
+				put(api)
+				asks(t, clock)
+				api.put("pods", aPod("zoo", "10.0.0.2")) // it waits too
+				api.speak()
+				c := compile.New()
+				for s := before; podText(s) != "web[10.0.0.1] zoo[10.0.0.2]"; {
+					s = <-r.states
+					snap := c.Compile(s.Input)
+					if v := snap.View(web); s.PeersUnknown || v != nil && len(s.Input.NetworkPolicies) > 0 && len(snap.PeersAt(v, db, policy.TCP, 80)) == 0 {
+						t.Errorf("a state with pods %q and policies %q has the peers %q", podText(s), policyText(s), remoteText(s))
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestSilentServerHoldsNoPolicyBack: after PeersPatience it is in force without peers, so
+// is what comes later at once, and peers follow.
+func TestSilentServerHoldsNoPolicyBack(t *testing.T) {
+	api := withPeers(t)
+	api.remove(v1alpha1.Resource + "/shop/p")
+	api.setSilent("other pods")
+	clock := newPickedClock(PeersPatience)
+	r := runOn(t, api, clock)
+	r.until("web[10.0.0.1]", podText)
+	api.put(v1alpha1.Resource, aPolicy("p", "www.example.org"))
+	asks(t, clock) <- at(1)
+	if s := r.until("p:www.example.org", policyText); remoteText(s) != "unknown" || len(s.Problems) > 0 {
+		t.Errorf("%q, %v", remoteText(s), s.Problems)
+	}
+	api.put(v1alpha1.Resource, aPolicy("q", "example.org"))
+	r.until("p:www.example.org q:example.org", policyText)
+	api.speak()
+	r.until("db[10.1.0.1]", remoteText)
+	if len(clock.asked[PeersPatience]) > 0 {
+		t.Error("states have waited again")
+	}
+}
+
+// patient is a source with a pod and a NetworkPolicy whose first State was handed on. A
+// feed of pods of other nodes is there, and has not told any.
+func patient(t *testing.T) (*Source, pickedClock) {
+	t.Helper()
+	clock := newPickedClock(PeersPatience, RemoteDelay)
+	s := needing()
+	s.clock, s.log, s.remote.needed = clock, s.link.log, false
+	s.events, s.others = make(chan struct{}, 1), make(chan struct{}, 1)
+	s.remote.pods.changed = s.noteRemote
+	must(t, s.pods.Add(aPod("web", "10.0.0.1")))
+	must(t, s.networkPolicies.Add(aNetworkPolicy("shop", "db", "db")))
+	if got := step(t, s); len(got) != 1 {
+		t.Fatalf("%d states", len(got))
+	}
+	return s, clock
+}
+
+// step does what Run does after a burst, and returns what is handed on.
+func step(t *testing.T, s *Source) (states []State) {
+	s.watchRemote(t.Context())
+	s.emit(func(state State) { states = append(states, state) })
+	return states
+}
+
+// TestStatesWaitForPeers no longer than until one of these happens, and then the
+// newest one comes.
+func TestStatesWaitForPeers(t *testing.T) {
+	fill := func(t *testing.T, s *Source) {
+		must(t, s.remote.pods.Replace([]any{aFarPod("db", "10.1.0.1")}, ""))
+	}
+	for _, c := range []struct {
+		name   string
+		happen func(t *testing.T, s *Source, over chan<- time.Time)
+		wakes  bool // it ends the wait for a burst by itself; else it is one's end
+		remote string
+		failed bool
+	}{
+		{"they are known", func(t *testing.T, s *Source, _ chan<- time.Time) { fill(t, s) }, true, "db[10.1.0.1]", false},
+		{"there are none", func(t *testing.T, s *Source, _ chan<- time.Time) { must(t, s.remote.pods.Replace(nil, "")) }, true, "", false},
+		{"the time is over", func(_ *testing.T, _ *Source, over chan<- time.Time) { over <- at(1) }, true, "unknown", false},
+		{"the API server refuses", func(_ *testing.T, s *Source, _ chan<- time.Time) { s.link.failed(remoteName, errors.New("forbidden")) }, false, "unknown", true},
+		{"the NetworkPolicy is gone", func(t *testing.T, s *Source, _ chan<- time.Time) { must(t, s.networkPolicies.Replace(nil, "")) }, false, "", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, clock := patient(t)
+			must(t, s.policies.Add(aPolicy("p", "www.example.org")))
+			if got := step(t, s); len(got) > 0 {
+				t.Fatalf("a state with %q came without peers", policyText(got[0]))
+			}
+			must(t, s.pods.Add(aPod("zoo", "10.0.0.2")))
+			if got := step(t, s); len(got) > 0 {
+				t.Fatalf("a state with %q came without peers", podText(got[0]))
+			}
+			c.happen(t, s, asks(t, clock))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if c.wakes && !s.wait(ctx) {
+				t.Fatal("it waits on")
+			}
+			got := step(t, s)
+			if len(got) != 1 || podText(got[0]) != "web[10.0.0.1] zoo[10.0.0.2]" || policyText(got[0]) != "p:www.example.org" || remoteText(got[0]) != c.remote || len(got[0].Problems) > 0 != c.failed {
+				t.Fatalf("handed on is %+v", got)
+			}
+			must(t, s.pods.Add(aPod("new", "10.0.0.3")))
+			if got := step(t, s); len(got) != 1 || len(s.clock.(pickedClock).asked[PeersPatience]) > 0 {
+				t.Errorf("what came later has waited: %v", got)
+			}
+			s.link.well(remoteName)
+			must(t, s.pods.Add(aPod("newer", "10.0.0.4")))
+			if got := step(t, s); len(got) != 1 {
+				t.Errorf("what came later has waited: %v", got)
+			}
+		})
+	}
+}
+
+// TestNobodyWaits for pods of other nodes that are needed and known, nor for those that
+// the API server was known to refuse.
+func TestNobodyWaits(t *testing.T) {
+	for name, before := range map[string]func(*Source){
+		"known":   func(s *Source) { must(t, s.remote.pods.Replace(nil, "")) },
+		"refused": func(s *Source) { s.link.failed(remoteName, errors.New("forbidden")) },
+	} {
+		s, _ := patient(t)
+		before(s)
+		must(t, s.policies.Add(aPolicy("p", "www.example.org")))
+		if got := step(t, s); len(got) != 1 || policyText(got[0]) != "p:www.example.org" {
+			t.Errorf("%s: handed on is %v", name, got)
+		}
+	}
+}
+
+// TestNoStateHasAnUnjudgedPolicy: what comes after it was judged who is needed comes in
+// the next State, for else no State would wait for its peers.
+func TestNoStateHasAnUnjudgedPolicy(t *testing.T) {
+	s, _ := patient(t)
+	must(t, s.namespaces.Add(aNamespace("shop", nil)))
+	s.watchRemote(t.Context())
+	must(t, s.policies.Add(aPolicy("p", "www.example.org")))
+	var got []string
+	s.emit(func(state State) { got = append(got, fmt.Sprint(len(state.Input.Namespaces), policyText(state))) })
+	if len(got) != 1 || got[0] != "1" {
+		t.Errorf("handed on is %q", got)
+	}
+	if more := step(t, s); len(more) > 0 {
+		t.Errorf("the policy came with the peers %q", remoteText(more[0]))
+	}
+}

@@ -1,0 +1,331 @@
+package kube
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+)
+
+// remoteText says what a State knows of pods of other nodes.
+func remoteText(s State) string {
+	var words []string
+	for _, p := range s.Input.Remote {
+		words = append(words, fmt.Sprintf("%s%v", p.Name, p.IPs))
+	}
+	if s.PeersUnknown {
+		words = append(words, "unknown")
+	}
+	return strings.Join(words, " ")
+}
+
+// requested returns how often pods of other nodes were asked for from the start.
+func requested(api *apiServer) int {
+	return api.requests("watch other pods") + api.requests("list other pods")
+}
+
+func (s *apiServer) setForbid(resource string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forbid = resource
+}
+
+// withPeers is an API server where pods of other nodes are needed.
+func withPeers(t *testing.T) *apiServer {
+	api := newAPIServer(t)
+	api.put(v1alpha1.Resource, aPolicy("p", "www.example.org"))
+	api.put("networkpolicies", aNetworkPolicy("shop", "db", "db"))
+	api.put("pods", aPod("web", "10.0.0.1"))
+	api.put("pods", aFarPod("db", "10.1.0.1"))
+	return api
+}
+
+// TestFirstStateHasRemotePods, and whatever happens to these later comes too.
+func TestFirstStateHasRemotePods(t *testing.T) {
+	for name, noStream := range map[string]bool{"streamed": false, "listed": true} {
+		t.Run(name, func(t *testing.T) {
+			api := withPeers(t)
+			api.noStream = noStream
+			api.put("pods", with(aFarPod("host", "192.0.2.2"), func(p *corev1.Pod) { p.Spec.HostNetwork = true }))
+			r := runAt(t, api)
+			first := <-r.states
+			if got := remoteText(first); got != "db[10.1.0.1]" || podText(first) != "web[10.0.0.1]" || len(first.Input.NetworkPolicies) != 1 {
+				t.Errorf("the first state has %q, %q, %v", got, podText(first), first.Input.NetworkPolicies)
+			}
+			api.put("pods", aFarPod("cache", "10.1.0.2", "2001:db8:1::2"))
+			r.until("cache[10.1.0.2 2001:db8:1::2] db[10.1.0.1]", remoteText)
+			api.put("pods", with(aFarPod("db", "10.1.0.1"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }))
+			r.until("cache[10.1.0.2 2001:db8:1::2]", remoteText)
+			api.remove("pods/shop/cache")
+			s := r.until("", remoteText)
+			if podText(s) != "web[10.0.0.1]" || !well(r.source.Health()) {
+				t.Errorf("%q, %+v", podText(s), r.source.Health())
+			}
+		})
+	}
+}
+
+// TestFirstStateWaitsForRemotePods as for all that is needed, and Health says so.
+func TestFirstStateWaitsForRemotePods(t *testing.T) {
+	api := withPeers(t)
+	api.setForbid("other pods")
+	r := runAt(t, api)
+	h := r.untilHealth("an error", away)
+	if h.Synced || !strings.HasPrefix(h.LastError, remoteName+": ") || len(r.states) > 0 {
+		t.Errorf("health %+v, %d states", h, len(r.states))
+	}
+	api.setForbid("")
+	if got := remoteText(<-r.states); got != "db[10.1.0.1]" {
+		t.Errorf("the first state has %q", got)
+	}
+	r.untilHealth("well", well)
+}
+
+// TestRemotePodsAreNotAskedFor while nobody needs them.
+func TestRemotePodsAreNotAskedFor(t *testing.T) {
+	api := newAPIServer(t)
+	api.put("pods", aFarPod("db", "10.1.0.1"))
+	api.put(v1alpha1.Resource, aPolicy("p", "www.example.org"))
+	api.put("networkpolicies", aNetworkPolicy("bank", "db", "db"))
+	api.put("networkpolicies", aNetworkPolicy("shop", "namegate-dns-1", "db"))
+	r := runAt(t, api)
+	r.until("p:www.example.org", policyText)
+	api.put("pods", aPod("web", "10.0.0.1"))
+	if s := r.until("web[10.0.0.1]", podText); remoteText(s) != "" || requested(api) > 0 {
+		t.Errorf("%q after %d requests", remoteText(s), requested(api))
+	}
+}
+
+// TestRemotePodsAreNotAskedForByNodesWithoutSuchPods: a policy and a NetworkPolicy of
+// one namespace are nothing to a node that has none of its pods, until one is bound to it.
+func TestRemotePodsAreNotAskedForByNodesWithoutSuchPods(t *testing.T) {
+	api := withPeers(t)
+	api.put("pods", with(aPod("web", "10.0.0.1"), func(p *corev1.Pod) { p.Namespace = "bank" }))
+	api.put("pods", with(aPod("host", "192.0.2.1"), func(p *corev1.Pod) { p.Spec.HostNetwork = true }))
+	api.put("pods", with(aPod("job", "10.0.0.3"), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }))
+	api.remove("pods/shop/web")
+	r := runOn(t, api, newPickedClock(PeersPatience))
+	first := <-r.states
+	if got := podText(first); got != "web[10.0.0.1] host[192.0.2.1] job[]" || remoteText(first) != "" || requested(api) > 0 {
+		t.Fatalf("%q, %q after %d requests", got, remoteText(first), requested(api))
+	}
+	api.put("pods", aPod("new")) // it has no address yet
+	s := r.until("web[10.0.0.1] host[192.0.2.1] job[] new[]", podText)
+	if remoteText(s) != "db[10.1.0.1]" || requested(api) == 0 {
+		t.Errorf("the pod came with %q", remoteText(s))
+	}
+	api.remove("pods/shop/new")
+	r.until("", remoteText)
+}
+
+// TestRemotePodsAreNeededLater, and the API server refuses: states go on without them
+// and wait for nothing, and one follows with them.
+func TestRemotePodsAreNeededLater(t *testing.T) {
+	api := withPeers(t)
+	api.remove("networkpolicies/shop/db")
+	api.setForbid("other pods")
+	r := runOn(t, api, newPickedClock(PeersPatience)) // whose end never comes
+	r.until("web[10.0.0.1]", podText)
+	api.put("networkpolicies", aNetworkPolicy("shop", "db", "db"))
+	r.until("unknown", remoteText)
+	const problem = "pods of other nodes: PeersUnknown"
+	problems := func(s State) string {
+		var words []string
+		for _, p := range s.Problems {
+			words = append(words, p.Object+": "+p.Reason)
+		}
+		return strings.Join(words, " ")
+	}
+	if s := r.until(problem, problems); len(s.Input.NetworkPolicies) != 1 || !strings.Contains(s.Problems[0].Message, "list and watch pods") {
+		t.Errorf("%v, %v", s.Input.NetworkPolicies, s.Problems)
+	}
+	api.put("pods", aPod("zoo", "10.0.0.2"))
+	if s := r.until("web[10.0.0.1] zoo[10.0.0.2]", podText); remoteText(s) != "unknown" {
+		t.Errorf("%q", remoteText(s))
+	}
+	api.setForbid("")
+	if s := r.until("db[10.1.0.1]", remoteText); problems(s) != "" {
+		t.Errorf("%v", s.Problems)
+	}
+	r.untilHealth("well", well)
+}
+
+// pickedClock is the system's, but for the durations that are the test's to end.
+type pickedClock struct {
+	clock.Clock
+	asked map[time.Duration]chan chan time.Time
+}
+
+func newPickedClock(picked ...time.Duration) pickedClock {
+	c := pickedClock{Clock: clock.RealClock{}, asked: map[time.Duration]chan chan time.Time{}}
+	for _, d := range picked {
+		c.asked[d] = make(chan chan time.Time, 10)
+	}
+	return c
+}
+
+func (c pickedClock) After(d time.Duration) <-chan time.Time {
+	asked := c.asked[d]
+	if asked == nil {
+		return c.Clock.After(d)
+	}
+	over := make(chan time.Time, 1)
+	asked <- over
+	return over
+}
+
+// runOn is runAt by a clock.
+func runOn(t *testing.T, api *apiServer, clock clock.Clock) *running {
+	client, dyn := api.clients()
+	return runWith(t, Options{Client: client, Dynamic: dyn, NodeName: ourNode, Log: slog.New(slog.DiscardHandler), Clock: clock})
+}
+
+// TestRemotePodsAreForgotten when nobody has needed them for a while, and not before.
+func TestRemotePodsAreForgotten(t *testing.T) {
+	api := withPeers(t)
+	clock := newPickedClock(RemoteLinger, PeersPatience)
+	linger := clock.asked[RemoteLinger]
+	r := runOn(t, api, clock)
+	first := r.until("db[10.1.0.1]", remoteText)
+	before := requested(api)
+
+	api.remove("networkpolicies/shop/db")
+	r.until("", remoteText)
+	stale := <-linger
+	if api.open("other pods") != 1 {
+		t.Error("the feed ended at once")
+	}
+	api.put("networkpolicies", aNetworkPolicy("shop", "db", "db"))
+	again := r.until("1", func(s State) string { return fmt.Sprint(len(s.Input.NetworkPolicies)) })
+	if remoteText(again) != "db[10.1.0.1]" {
+		t.Fatalf("needed again before it ended: %q", remoteText(again))
+	}
+	if first.Input.Remote[0] != again.Input.Remote[0] || requested(api) != before {
+		t.Errorf("%d requests, before %d", requested(api), before)
+	}
+	stale <- at(600) // it was needed again: that time means nothing any more
+	api.put("pods", aFarPod("zoo", "10.1.0.2"))
+	r.until("db[10.1.0.1] zoo[10.1.0.2]", remoteText)
+	if requested(api) != before {
+		t.Error("the feed ended although it was needed again")
+	}
+
+	api.remove(v1alpha1.Resource + "/shop/p")
+	r.until("", remoteText)
+	(<-linger) <- at(1200)
+	untilNotWatched(t, api)
+	r.untilHealth("well", well)
+	api.remove("pods/shop/zoo")
+	api.put(v1alpha1.Resource, aPolicy("p", "www.example.org"))
+	if got := remoteText(r.until("p:www.example.org", policyText)); got != "db[10.1.0.1]" {
+		t.Errorf("the policy came with %q", got)
+	}
+	if requested(api) == before {
+		t.Error("what was forgotten was not asked for again")
+	}
+	if len(linger) > 0 {
+		t.Error("a time began for a feed that is needed")
+	}
+}
+
+// untilNotWatched waits until nobody watches pods of other nodes.
+func untilNotWatched(t *testing.T, api *apiServer) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); api.open("other pods") > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the feed goes on")
+		}
+	}
+}
+
+// TestRemotePodsKeepTheirPointers: a change of one leaves the others as they are, also
+// when all are listed anew.
+func TestRemotePodsKeepTheirPointers(t *testing.T) {
+	for name, noStream := range map[string]bool{"streamed": false, "listed": true} {
+		t.Run(name, func(t *testing.T) {
+			api := withPeers(t)
+			api.noStream = noStream
+			api.put("pods", aFarPod("zoo", "10.1.0.2"))
+			r := runAt(t, api)
+			first := r.until("db[10.1.0.1] zoo[10.1.0.2]", remoteText)
+			api.put("pods", with(aFarPod("zoo", "10.1.0.2"), func(p *corev1.Pod) { p.Labels = map[string]string{"app": "ape"} }))
+			second := r.until("ape", func(s State) string { return s.Input.Remote[1].Labels["app"] })
+			lists := requested(api)
+			api.setAway(true)
+			r.untilHealth("an error", away)
+			api.forget()
+			api.put("pods", aFarPod("new", "10.1.0.3"))
+			api.setAway(false)
+			third := r.until("db[10.1.0.1] new[10.1.0.3] zoo[10.1.0.2]", remoteText)
+			if first.Input.Remote[0] != second.Input.Remote[0] || first.Input.Remote[1] == second.Input.Remote[1] {
+				t.Error("the unchanged pod was replaced, or the changed one kept")
+			}
+			if third.Input.Remote[0] != second.Input.Remote[0] || third.Input.Remote[2] != second.Input.Remote[1] || requested(api) == lists {
+				t.Error("pods that were listed anew and did not change were replaced")
+			}
+			if first.Input.NetworkPolicies[0] != third.Input.NetworkPolicies[0] {
+				t.Error("a NetworkPolicy that did not change was replaced")
+			}
+			if first.Input.Remote[1].Labels["app"] != "zoo" || len(second.Input.Remote) != 2 {
+				t.Error("a state that was handed out has changed")
+			}
+		})
+	}
+}
+
+// TestOtherChangesOfRemotePodsAreNoState.
+func TestOtherChangesOfRemotePodsAreNoState(t *testing.T) {
+	api := withPeers(t)
+	r := runAt(t, api)
+	r.until("db[10.1.0.1]", remoteText)
+	for i := range 20 {
+		api.put("pods", with(aFarPod("db", "10.1.0.1"), func(p *corev1.Pod) { p.Status.Message = fmt.Sprint(i) }))
+		api.put("pods", with(aFarPod("host", "192.0.2.2"), func(p *corev1.Pod) { p.Spec.HostNetwork, p.Labels["i"] = true, fmt.Sprint(i) }))
+	}
+	api.put("pods", aFarPod("zoo", "10.1.0.2"))
+	r.until("db[10.1.0.1] zoo[10.1.0.2]", remoteText)
+	if len(r.states) > 0 {
+		t.Errorf("%d more states", len(r.states))
+	}
+}
+
+// TestRemotePodsComeInPages from servers that cannot stream.
+func TestRemotePodsComeInPages(t *testing.T) {
+	api := withPeers(t)
+	api.noStream = true
+	const pods = 2*remotePage + 1
+	for i := range pods - 1 {
+		api.put("pods", aFarPod(fmt.Sprint("p", i), policyAddr(i)))
+	}
+	r := runAt(t, api)
+	if s := <-r.states; len(s.Input.Remote) != pods {
+		t.Errorf("%d pods", len(s.Input.Remote))
+	}
+	if n := api.requests("list other pods"); n != 3 {
+		t.Errorf("%d pages", n)
+	}
+}
+
+func policyAddr(i int) string { return fmt.Sprintf("10.2.%d.%d", i/250, 1+i%250) }
+
+// TestServicesAreShared: the pointer of a Service that did not change stays.
+func TestServicesAreShared(t *testing.T) {
+	api := newAPIServer(t)
+	api.put("services", aService("shop", "web", "10.96.0.1"))
+	r := runAt(t, api)
+	text := func(s State) string { return fmt.Sprint(s.Cluster.Services) }
+	first := r.until("[10.96.0.1]", text)
+	api.put("services", aService("shop", "zoo", "10.96.0.2"))
+	second := r.until("[10.96.0.1 10.96.0.2]", text)
+	at := func(s State) *policy.Service { return s.Cluster.ServicesAt[addrs("10.96.0.1")[0]] }
+	if at(first) == nil || at(first) != at(second) || first.Cluster.Dialled[0] != at(first) || second.Cluster.Dialled[0] != at(first) || len(first.Cluster.ServicesAt) != 1 || len(second.Cluster.ServicesAt) != 2 {
+		t.Errorf("%v, then %v", first.Cluster.ServicesAt, second.Cluster.ServicesAt)
+	}
+}

@@ -1,0 +1,96 @@
+package kube
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/namegate/namegate/policy"
+)
+
+func TestServices(t *testing.T) {
+	balanced := aService("shop", "web", "10.96.0.9", "2001:db8:9::9")
+	balanced.Spec.ExternalIPs = []string{"198.51.100.1", "::ffff:10.96.0.9"}
+	balanced.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.1"}, {Hostname: "lb.example.org"}}
+	old := aService("shop", "old", "")
+	old.Spec.ClusterIP, old.Spec.ClusterIPs = "10.96.0.3", nil
+	named := aService("shop", "named", "")
+	named.Spec.Type, named.Spec.ExternalName = corev1.ServiceTypeExternalName, "www.example.org"
+	broken := aService("shop", "broken", "10.96.0", "10.96.0.4")
+	broken.Spec.ExternalIPs = []string{"x"}
+	broken.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "y"}}
+	var entries []*serviceEntry
+	for _, s := range []*corev1.Service{balanced, old, named, broken, aService("shop", "headless", "None")} {
+		entries = append(entries, readService(s, nil))
+	}
+	var c policy.Cluster
+	problems := listServices(entries, &c)
+	got, at := c.Services, c.ServicesAt
+	want := addrs("10.96.0.3", "10.96.0.4", "10.96.0.9", "198.51.100.1", "203.0.113.1", "2001:db8:9::9")
+	if diff := cmp.Diff(want, got, addrsByValue); diff != "" {
+		t.Error(diff)
+	}
+	if len(at) != len(want) {
+		t.Errorf("%d of %d addresses have a Service", len(at), len(want))
+	}
+	for a, name := range map[string]string{"10.96.0.9": "web", "2001:db8:9::9": "web", "198.51.100.1": "web", "203.0.113.1": "web", "10.96.0.3": "old", "10.96.0.4": "broken"} {
+		if s := at[addrs(a)[0]]; s == nil || s.Ref.Name != name || s.Ref.Namespace == "" {
+			t.Errorf("%s is %v, want %s", a, s, name)
+		}
+	}
+	if len(c.Dialled) != 3 || c.Dialled[0] != at[addrs("10.96.0.9")[0]] || c.Dialled[1].Ref.Name != "old" || c.Dialled[2].Ref.Name != "broken" {
+		t.Errorf("with a cluster IP: %v", c.Dialled)
+	}
+	if at[addrs("10.96.0.9")[0]] != at[addrs("198.51.100.1")[0]] {
+		t.Error("a Service has several copies")
+	}
+	const wrong = "Unreadable spec.clusterIPs[0]; Unreadable spec.externalIPs[0]; Unreadable status.loadBalancer.ingress[0].ip"
+	if got := problemTexts(problems, "service shop/broken"); got != wrong {
+		t.Errorf("problems %q", got)
+	}
+	if readService(aPod("x"), nil) != nil {
+		t.Error("a pod was read as a Service")
+	}
+}
+
+// TestServicePorts: where each port of a Service leads to in a pod.
+func TestServicePorts(t *testing.T) {
+	s := aService("shop", "web", "10.96.0.9")
+	s.Spec.Selector = map[string]string{"app": "web"}
+	s.Spec.Ports = []corev1.ServicePort{
+		{Port: 80, TargetPort: intstr.FromInt32(8080)},
+		{Port: 81, Protocol: corev1.ProtocolUDP},
+		{Port: 82, Protocol: corev1.ProtocolSCTP, TargetPort: intstr.FromString("log")},
+		{Port: 0, TargetPort: intstr.FromInt32(1)}, {Port: 65536}, {Port: 83, Protocol: "tcp"},
+		{Port: 84, TargetPort: intstr.FromInt32(65536)},
+	}
+	want := policy.Service{
+		Ref: policy.ServiceRef{Namespace: "shop", Name: "web"}, Selector: map[string]string{"app": "web"},
+		Ports: []policy.ServicePort{
+			{Protocol: policy.TCP, Port: 80, Target: 8080}, {Protocol: policy.UDP, Port: 81, Target: 81},
+			{Protocol: policy.SCTP, Port: 82, TargetName: "log"}, {Protocol: policy.TCP, Port: 84, Target: 84},
+		},
+	}
+	if diff := cmp.Diff(want, readService(s, nil).service); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestAddressOfTwoServices: it is always the same one's, whichever came first.
+func TestAddressOfTwoServices(t *testing.T) {
+	store := newStore(func() {}, readService)
+	for _, name := range []string{"b", "a", "c"} {
+		s := aService("shop", name, "None")
+		s.Spec.ExternalIPs = []string{"198.51.100.1"}
+		must(t, store.Add(s))
+	}
+	entries, _, _ := store.since(0)
+	var c policy.Cluster
+	listServices(entries, &c)
+	at := c.ServicesAt
+	if got := at[addrs("198.51.100.1")[0]]; got.Ref.Name != "a" {
+		t.Errorf("the address is that of %v", got.Ref)
+	}
+}

@@ -1,0 +1,259 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+)
+
+// How a Source waits. Changes often come several at once: a State is made when
+// QuietDelay has passed without another, at the latest MostDelay after the first.
+// Both are short, because a new pod's queries are held until its State is in force.
+// Pods of other nodes can wait longer, and are many: their changes are gathered for
+// RemoteDelay, and prolong nothing.
+//
+// A policy or a pod may be the first for which pods of other nodes are needed. Until
+// these are known its pods could be given no such peer, and what they have open there
+// would be refused for good. So States wait for them, PeersPatience at most: longer
+// would leave a policy without force, and a new pod's queries are not held for more
+// than two seconds.
+const (
+	QuietDelay    = 20 * time.Millisecond
+	MostDelay     = 200 * time.Millisecond
+	RemoteDelay   = 100 * time.Millisecond
+	PeersPatience = time.Second
+)
+
+// Options say what a Source reads from where. Client, Dynamic, NodeName and Log are needed.
+type Options struct {
+	Client   kubernetes.Interface
+	Dynamic  dynamic.Interface // policies come through it
+	NodeName string            // the pods of this node are read
+	Services []policy.ServiceRef
+	Log      *slog.Logger
+	Clock    clock.Clock // nil: the system's
+}
+
+// Source reads policies, namespaces, this node's pods and what else the agent must
+// know of the cluster from its API server, and watches their changes.
+type Source struct {
+	client  kubernetes.Interface
+	dynamic dynamic.Interface
+	node    string
+	log     *slog.Logger
+	clock   clock.Clock
+
+	link    *link
+	events  chan struct{} // something has changed
+	others  chan struct{} // a pod of another node has changed
+	watched watchedServices
+	synced  atomic.Bool
+	watches sync.WaitGroup
+
+	pods            *store[podEntry]
+	policies        *store[policyEntry]
+	networkPolicies *store[networkPolicyEntry]
+	namespaces      *store[namespaceEntry]
+	services        *store[serviceEntry]
+	nodes           *store[nodeEntry]
+
+	// The fields below are for Run's goroutine alone.
+	sliceWatches map[policy.ServiceRef]*sliceWatch
+	remote       remote
+	assembly     assembly
+	logged       []policy.Problem // logged already
+}
+
+// New returns a source. It asks nothing of the API server before Run.
+func New(o Options) (*Source, error) {
+	switch {
+	case o.Client == nil || o.Dynamic == nil || o.Log == nil:
+		return nil, errors.New("a source of the API server needs both clients and a log")
+	case o.NodeName == "":
+		return nil, errors.New("the name of the node is missing; write --node-name, as spec.nodeName of the agent's pod says it")
+	}
+	s := &Source{client: o.Client, dynamic: o.Dynamic, node: o.NodeName, log: o.Log, clock: o.Clock,
+		events: make(chan struct{}, 1), others: make(chan struct{}, 1), sliceWatches: map[policy.ServiceRef]*sliceWatch{}}
+	if s.clock == nil {
+		s.clock = clock.RealClock{}
+	}
+	s.assembly.slices = map[policy.ServiceRef]*slicesPart{}
+	s.assembly.yielded = map[*podEntry]*policy.Pod{}
+	s.link = newLink(s.log, s.clock.Now)
+	s.link.changed = s.note
+	s.watched.set(o.Services)
+	s.pods = newStore(s.note, readPod(s.node))
+	s.policies = newStore(s.note, readPolicy)
+	s.networkPolicies = newStore(s.note, readNetworkPolicy)
+	s.namespaces = newStore(s.note, readNamespace)
+	s.services = newStore(s.note, readService)
+	s.nodes = newStore(s.note, readNode)
+	return s, nil
+}
+
+// note notes that something has changed.
+func (s *Source) note() { leaveNote(s.events) }
+
+// noteRemote notes that a pod of another node has changed.
+func (s *Source) noteRemote() { leaveNote(s.others) }
+
+// leaveNote leaves one note in a channel that has room for one.
+func leaveNote(notes chan struct{}) {
+	select {
+	case notes <- struct{}{}:
+	default:
+	}
+}
+
+// Health tells how the Source stands with the API server. It may be called at any time.
+func (s *Source) Health() Health {
+	h := s.link.health()
+	h.Synced = s.synced.Load()
+	return h
+}
+
+// Run calls receive with the state of the cluster, once everything is known and
+// then after each burst of changes, until ctx ends; then it returns nil. It calls
+// receive from this goroutine. When the API server goes away, the last State is the
+// one that counts. When Run returns, no request is under way. A Source is run once.
+func (s *Source) Run(ctx context.Context, receive func(State)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer s.watches.Wait()
+	defer cancel()
+	s.start(ctx)
+	for s.syncSlices(ctx); !s.complete(ctx); s.syncSlices(ctx) {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.events:
+		case <-s.others:
+		}
+	}
+	s.synced.Store(true)
+	for s.emit(receive); s.wait(ctx); s.emit(receive) {
+		s.syncSlices(ctx)
+		s.watchRemote(ctx)
+	}
+	return nil
+}
+
+// start begins to read all but the EndpointSlices.
+func (s *Source) start(ctx context.Context) {
+	core := s.client.CoreV1()
+	own := func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", s.node).String()
+	}
+	pods, spaces, services, nodes := core.Pods(""), core.Namespaces(), core.Services(""), core.Nodes()
+	networkPolicies := s.client.NetworkingV1().NetworkPolicies("")
+	policies := s.dynamic.Resource(v1alpha1.GroupVersionResource())
+	s.watch(ctx, "pods", newRequests(s.client, own, pods.List, pods.Watch), &corev1.Pod{}, s.pods)
+	s.watch(ctx, "namespaces", newRequests(s.client, unfiltered, spaces.List, spaces.Watch), &corev1.Namespace{}, s.namespaces)
+	s.watch(ctx, "services", newRequests(s.client, unfiltered, services.List, services.Watch), &corev1.Service{}, s.services)
+	s.watch(ctx, "nodes", newRequests(s.client, unfiltered, nodes.List, nodes.Watch), &corev1.Node{}, s.nodes)
+	s.watch(ctx, "networkpolicies", newRequests(s.client, unfiltered, networkPolicies.List, networkPolicies.Watch), &networkingv1.NetworkPolicy{}, s.networkPolicies)
+	s.watch(ctx, v1alpha1.Resource, newRequests(s.dynamic, unfiltered, policies.List, policies.Watch), &unstructured.Unstructured{}, s.policies)
+}
+
+// watch keeps a store filled until ctx ends.
+func (s *Source) watch(ctx context.Context, name string, r requests, example runtime.Object, store cache.ReflectorStore) {
+	s.run(ctx, &listWatch{name: name, requests: r, link: s.link, after: s.clock.After}, example, store)
+}
+
+func (s *Source) run(ctx context.Context, f *listWatch, example runtime.Object, store cache.ReflectorStore) {
+	s.watches.Go(func() {
+		f.run(ctx, example, store)
+		s.link.forget(f.name)
+	})
+}
+
+// complete tells whether everything is known, pods of other nodes too if they are needed.
+func (s *Source) complete(ctx context.Context) bool {
+	all := s.filled() // before it is judged by all of it who is needed
+	s.watchRemote(ctx)
+	return all && s.remote.known()
+}
+
+// filled tells whether everything is known that is needed in any case.
+func (s *Source) filled() bool {
+	for _, f := range s.sliceWatches {
+		if !f.slices.synced() {
+			return false
+		}
+	}
+	return s.pods.synced() && s.policies.synced() && s.networkPolicies.synced() && s.namespaces.synced() && s.services.synced() && s.nodes.synced()
+}
+
+// wait returns true when a burst of changes is over, false when ctx ended.
+func (s *Source) wait(ctx context.Context) bool {
+	var quiet, most, others <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-quiet:
+			return true
+		case <-most:
+			return true
+		case <-others:
+			return true
+		case <-s.others:
+			if s.remote.deadline != nil {
+				return true
+			}
+			if others == nil {
+				others = s.clock.After(RemoteDelay)
+			}
+		case <-s.remote.deadline:
+			s.remote.deadline = nil
+			return true
+		case <-s.remote.idle:
+			s.endRemote()
+		case <-s.events:
+			quiet = s.clock.After(QuietDelay)
+			if most == nil {
+				most = s.clock.After(MostDelay)
+			}
+		}
+	}
+}
+
+// emit passes the State to receive if it is new and waits for nothing.
+func (s *Source) emit(receive func(State)) {
+	if s.awaitsRemote() {
+		return
+	}
+	state, news := s.assemble()
+	if !news {
+		return
+	}
+	s.logNew(state.Problems)
+	receive(state)
+}
+
+// logNew logs the problems that the last State had not.
+func (s *Source) logNew(problems []policy.Problem) {
+	for _, p := range problems {
+		if _, known := slices.BinarySearchFunc(s.logged, p, compareProblems); !known {
+			s.log.Warn("object left out, wholly or in part", "object", p.Object, "reason", p.Reason, "path", p.Path, "message", p.Message)
+		}
+	}
+	s.logged = problems
+}

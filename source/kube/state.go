@@ -1,0 +1,188 @@
+package kube
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+)
+
+// State is what the API server says at one moment. It is the receiver's to keep and
+// not to change: later states share parts of it.
+type State struct {
+	Input compile.Input
+	// Problems are what of the objects could not be understood, sorted by object.
+	Problems []policy.Problem
+	Cluster  policy.Cluster
+	// PeersUnknown is true while pods of other nodes are needed as peers and are not
+	// known: Input.Remote is empty then, and connections to them are closed.
+	PeersUnknown bool
+}
+
+// part is what a State takes from one store, and the version that it was made of.
+type part struct {
+	version  uint64
+	problems []policy.Problem
+}
+
+// assembly is the State that is being put together, and its parts.
+type assembly struct {
+	// news: something was gathered since the last State; local: pods of this node.
+	news, local                                                          bool
+	state                                                                State
+	pods, policies, networkPolicies, namespaces, services, nodes, remote part
+	byRef                                                                map[policy.ServiceRef]*serviceEntry
+	slices                                                               map[policy.ServiceRef]*slicesPart
+	near, far                                                            []*podEntry // of this node, and of others
+	yielded                                                              map[*podEntry]*policy.Pod
+}
+
+// slicesPart is a part with the entries that it was made of.
+type slicesPart struct {
+	part
+	entries []*sliceEntry
+}
+
+// update makes the part anew if the store has changed, and tells whether it has.
+func update[T any](p *part, from *store[T], make func([]*T) []policy.Problem) bool {
+	entries, version, news := from.since(p.version)
+	if news {
+		p.version, p.problems = version, make(entries)
+	}
+	return news
+}
+
+// gather brings up to date what pods of other nodes are needed for, and judges that. A
+// State has of this what was gathered, so that none has a policy that was not judged.
+func (s *Source) gather() {
+	a, r := &s.assembly, &s.remote
+	policies := update(&a.policies, s.policies, func(entries []*policyEntry) (problems []policy.Problem) {
+		a.state.Input.Policies, problems = listPolicies(entries)
+		r.policySpaces = policySpacesOf(a.state.Input.Policies)
+		return problems
+	})
+	networkPolicies := update(&a.networkPolicies, s.networkPolicies, func(entries []*networkPolicyEntry) []policy.Problem {
+		a.state.Input.NetworkPolicies = listNetworkPolicies(entries)
+		r.peerSpaces = peerSpacesOf(entries)
+		return nil
+	})
+	pods := update(&a.pods, s.pods, func(entries []*podEntry) (problems []policy.Problem) {
+		a.near = entries
+		a.state.Input.Pods, problems = localPods(entries)
+		return problems
+	})
+	if policies || networkPolicies || pods {
+		a.news, a.local = true, a.local || pods
+		r.updateNeed(a.near)
+	}
+}
+
+// assemble returns the State of what was gathered and of all else now, and whether it
+// is another than the last. What did not change is shared with it.
+func (s *Source) assemble() (State, bool) {
+	a := &s.assembly
+	news := s.updateRemote(a.local) || a.news
+	a.news, a.local = false, false
+	news = update(&a.namespaces, s.namespaces, func(entries []*namespaceEntry) []policy.Problem {
+		a.state.Input.Namespaces = listNamespaces(entries)
+		return nil
+	}) || news
+	news = update(&a.nodes, s.nodes, func(entries []*nodeEntry) []policy.Problem {
+		return listNodes(entries, s.node, &a.state.Cluster)
+	}) || news
+	moved := update(&a.services, s.services, func(entries []*serviceEntry) []policy.Problem {
+		a.byRef = make(map[policy.ServiceRef]*serviceEntry, len(entries))
+		for _, e := range entries {
+			a.byRef[e.ref] = e
+		}
+		return listServices(entries, &a.state.Cluster)
+	})
+	moved = s.updateSlices() || moved
+	if moved {
+		s.resolve()
+	}
+	if !news && !moved {
+		return a.state, false
+	}
+	a.state.Problems = a.problems()
+	return a.state, true
+}
+
+// updateRemote takes over the pods of other nodes. With local, pods of this node changed.
+func (s *Source) updateRemote(local bool) (news bool) {
+	a, r := &s.assembly, &s.remote
+	problems := s.unknownPeers()
+	news = len(problems) != len(a.remote.problems) || a.state.PeersUnknown == r.known()
+	a.remote.problems, a.state.PeersUnknown = problems, !r.known()
+	if !r.needed || !r.known() {
+		news = news || len(a.state.Input.Remote) > 0
+		a.state.Input.Remote, a.far, a.remote.version = nil, nil, 0
+		clear(a.yielded)
+		return news
+	}
+	far, version, others := r.pods.since(a.remote.version)
+	if others {
+		a.far, a.remote.version = far, version
+	}
+	if !others && !local {
+		return news
+	}
+	pods := remotePods(a.far, a.near, a.yielded)
+	if slices.Equal(pods, a.state.Input.Remote) {
+		return news
+	}
+	a.state.Input.Remote = pods
+	return true
+}
+
+// updateSlices takes over the EndpointSlices of the watched Services.
+func (s *Source) updateSlices() (news bool) {
+	a := &s.assembly
+	for ref := range a.slices {
+		if s.sliceWatches[ref] == nil {
+			delete(a.slices, ref)
+			news = true
+		}
+	}
+	for ref, f := range s.sliceWatches {
+		p := a.slices[ref]
+		if p == nil {
+			p = &slicesPart{}
+			a.slices[ref] = p
+			news = true
+		}
+		news = update(&p.part, f.slices, func(entries []*sliceEntry) []policy.Problem {
+			p.entries = entries
+			return nil
+		}) || news
+	}
+	return news
+}
+
+// resolve makes the resolvers anew, in a map of their own: the last is the receiver's.
+func (s *Source) resolve() {
+	a := &s.assembly
+	a.state.Cluster.Resolvers = make(map[policy.ServiceRef]policy.Resolver, len(a.slices))
+	for ref, p := range a.slices {
+		a.state.Cluster.Resolvers[ref], p.problems = resolver(a.byRef[ref], p.entries)
+	}
+}
+
+func (a *assembly) problems() []policy.Problem {
+	all := slices.Concat(a.policies.problems, a.pods.problems, a.services.problems, a.nodes.problems, a.remote.problems)
+	for _, p := range a.slices {
+		all = append(all, p.problems...)
+	}
+	slices.SortStableFunc(all, compareProblems)
+	return all
+}
+
+func compareProblems(a, b policy.Problem) int {
+	for _, c := range []int{strings.Compare(a.Object, b.Object), strings.Compare(a.Path, b.Path), strings.Compare(a.Message, b.Message)} {
+		if c != 0 {
+			return c
+		}
+	}
+	return 0
+}

@@ -1,0 +1,177 @@
+package kube
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/cache"
+)
+
+// store holds what is used of the objects of one kind. It is the store that a
+// reflector fills. An entry that says the same as before keeps its memory, and is no
+// change.
+type store[T any] struct {
+	// read returns what is used of an object, nil if it is none of ours. It is
+	// given the entry that was there before, to share what did not change.
+	read    func(object any, before *T) *T
+	changed func() // called after each change
+	// trim returns an object that says the same to read and takes less memory, for
+	// the time in which all are gathered. It may be nil.
+	trim cache.TransformFunc
+
+	mu      sync.Mutex
+	keys    []string // "namespace/name", sorted
+	entries []*T     // of the keys; replaced or changed in place, never passed out
+	version uint64   // counts changes
+	filled  bool     // by Replace, once
+}
+
+var _ cache.TransformingStore = &store[podEntry]{}
+
+func newStore[T any](changed func(), read func(object any, before *T) *T) *store[T] {
+	return &store[T]{read: read, changed: changed}
+}
+
+// Transformer returns what the reflector trims objects with while it gathers a
+// streamed list; nil for nothing.
+func (s *store[T]) Transformer() cache.TransformFunc { return s.trim }
+
+// Add takes in a new object; it never fails.
+func (s *store[T]) Add(object any) error { return s.Update(object) }
+
+// Update takes in a changed object; it never fails.
+func (s *store[T]) Update(object any) error {
+	key, ok := keyOf(object)
+	if ok {
+		s.put(key, func(before *T) *T { return s.read(object, before) })
+	}
+	return nil
+}
+
+// Delete forgets an object; it never fails.
+func (s *store[T]) Delete(object any) error {
+	key, ok := keyOf(object)
+	if ok {
+		s.put(key, func(*T) *T { return nil })
+	}
+	return nil
+}
+
+// entry returns the entry of a key, nil if there is none, and its place.
+func (s *store[T]) entry(key string) (int, *T) {
+	i, there := slices.BinarySearch(s.keys, key)
+	if !there {
+		return i, nil
+	}
+	return i, s.entries[i]
+}
+
+func (s *store[T]) put(key string, next func(before *T) *T) {
+	s.mu.Lock()
+	i, before := s.entry(key)
+	after := next(before)
+	news := !same(before, after)
+	switch {
+	case !news:
+	case after == nil:
+		s.keys, s.entries = slices.Delete(s.keys, i, i+1), slices.Delete(s.entries, i, i+1)
+	case before == nil:
+		s.keys, s.entries = slices.Insert(s.keys, i, key), slices.Insert(s.entries, i, after)
+	default:
+		s.entries[i] = after
+	}
+	if news {
+		s.version++
+	}
+	s.mu.Unlock()
+	if news {
+		s.changed()
+	}
+}
+
+// Replace takes in all objects there are; the others are gone. It never fails.
+func (s *store[T]) Replace(objects []any, _ string) error {
+	s.mu.Lock()
+	keys, entries, kept := s.readAll(objects)
+	news := !s.filled || kept < len(keys) || kept < len(s.keys)
+	s.filled = true
+	if news {
+		s.keys, s.entries = keys, entries
+		s.version++
+	}
+	s.mu.Unlock()
+	if news {
+		s.changed()
+	}
+	return nil
+}
+
+// readAll returns the entries of objects, sorted by key, and how many of them are
+// those that were there before.
+func (s *store[T]) readAll(objects []any) (keys []string, entries []*T, kept int) {
+	type keyed struct {
+		key   string
+		entry *T
+	}
+	all := make([]keyed, 0, len(objects))
+	for i, object := range objects {
+		objects[i] = nil // the list is the store's, and the object is not needed any more
+		key, ok := keyOf(object)
+		if !ok {
+			continue
+		}
+		_, before := s.entry(key)
+		after := s.read(object, before)
+		if after == nil {
+			continue
+		}
+		if same(before, after) {
+			after = before
+			kept++
+		}
+		all = append(all, keyed{key, after})
+	}
+	slices.SortFunc(all, func(a, b keyed) int { return strings.Compare(a.key, b.key) })
+	keys, entries = make([]string, len(all)), make([]*T, len(all))
+	for i, k := range all {
+		keys[i], entries[i] = k.key, k.entry
+	}
+	return keys, entries, kept
+}
+
+// Resync does nothing: there are no event handlers.
+func (s *store[T]) Resync() error { return nil }
+
+func (s *store[T]) synced() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.filled
+}
+
+// since returns the entries sorted by key and their version, unless that is version.
+func (s *store[T]) since(version uint64) ([]*T, uint64, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.version == version {
+		return nil, version, false
+	}
+	return slices.Clone(s.entries), s.version, true
+}
+
+func same[T any](a, b *T) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+func keyOf(object any) (string, bool) {
+	m, err := meta.Accessor(object)
+	if err != nil {
+		return "", false
+	}
+	return m.GetNamespace() + "/" + m.GetName(), true
+}

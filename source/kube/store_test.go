@@ -1,0 +1,104 @@
+package kube
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// storeTest counts the changes that a store of namespaces told.
+type storeTest struct {
+	*store[namespaceEntry]
+	changes int
+}
+
+func newLife() *storeTest {
+	l := &storeTest{}
+	l.store = newStore(func() { l.changes++ }, readNamespace)
+	return l
+}
+
+func (l *storeTest) names() string {
+	entries, _, _ := l.since(^uint64(0))
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.name+e.labels["v"])
+	}
+	return strings.Join(names, " ")
+}
+
+// kept returns the entry of a key.
+func (l *storeTest) kept(key string) *namespaceEntry {
+	_, e := l.entry(key)
+	return e
+}
+
+func space(name, v string) *corev1.Namespace { return aNamespace(name, map[string]string{"v": v}) }
+
+// TestStore goes through the life of a store. After each step it holds what the
+// step says, and has told of a change or not.
+func TestStore(t *testing.T) {
+	l := newLife()
+	if l.synced() {
+		t.Error("filled from the start")
+	}
+	for i, step := range []struct {
+		do    func() error
+		holds string
+		news  bool
+	}{
+		{func() error {
+			return l.Replace([]any{space("b", "1"), space("a", "1"), "no object", aNode("x", "192.0.2.1")}, "")
+		}, "a1 b1", true},
+		{func() error { return l.Replace([]any{space("a", "1"), space("b", "1")}, "") }, "a1 b1", false},
+		{func() error { return l.Add(space("c", "1")) }, "a1 b1 c1", true},
+		{func() error { return l.Add(space("c", "1")) }, "a1 b1 c1", false},
+		{func() error { return l.Update(space("c", "2")) }, "a1 b1 c2", true},
+		{func() error { return l.Update(space("d", "1")) }, "a1 b1 c2 d1", true},
+		{func() error { return l.Delete(space("d", "?")) }, "a1 b1 c2", true},
+		{func() error { return l.Delete(space("d", "?")) }, "a1 b1 c2", false},
+		{func() error { return l.Update("no object") }, "a1 b1 c2", false},
+		{func() error { return l.Delete(nil) }, "a1 b1 c2", false},
+		{func() error { return l.Resync() }, "a1 b1 c2", false},
+		{func() error { return l.Replace([]any{space("a", "1"), space("c", "2")}, "") }, "a1 c2", true},
+		{func() error { return l.Replace([]any{space("a", "1"), space("e", "2")}, "") }, "a1 e2", true},
+		{func() error { return l.Replace(nil, "") }, "", true},
+		{func() error { return l.Replace(nil, "") }, "", false},
+	} {
+		changes, version := l.changes, l.version
+		must(t, step.do())
+		if got := l.names(); got != step.holds {
+			t.Errorf("step %d: holds %q", i, got)
+		}
+		if (l.changes > changes) != step.news || (l.version > version) != step.news {
+			t.Errorf("step %d: %d changes, version %d after %d", i, l.changes-changes, l.version, version)
+		}
+		if !l.synced() {
+			t.Errorf("step %d: not filled", i)
+		}
+	}
+}
+
+// TestStoreFilledWithNothing: an empty list is knowledge, too.
+func TestStoreFilledWithNothing(t *testing.T) {
+	l := newLife()
+	must(t, l.Replace(nil, "1"))
+	if !l.synced() || l.changes != 1 {
+		t.Errorf("filled %v, %d changes", l.synced(), l.changes)
+	}
+	if _, version, news := l.since(0); !news || version == 0 {
+		t.Errorf("version %d, news %v", version, news)
+	}
+}
+
+func TestStoreKeepsEntries(t *testing.T) {
+	l := newLife()
+	must(t, l.Replace([]any{space("a", "1"), space("b", "1")}, ""))
+	a, b := l.kept("/a"), l.kept("/b")
+	must(t, l.Replace([]any{space("a", "1"), space("b", "2")}, ""))
+	must(t, l.Update(space("a", "1")))
+	if l.kept("/a") != a || l.kept("/b") == b {
+		t.Error("the unchanged entry was replaced, or the changed one kept")
+	}
+}

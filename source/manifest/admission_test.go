@@ -1,0 +1,41 @@
+package manifest
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/policy/compile"
+)
+
+// TestSameAsAdmission: a manifest in a file is refused, or reported by Validate,
+// exactly if an API server with our schema refuses it.
+func TestSameAsAdmission(t *testing.T) {
+	text, err := os.ReadFile("../../crds/testdata/admission.yaml")
+	must(t, err)
+	docs := strings.Split(string(text), "\n---\n")[1:]
+	if len(docs) < 50 {
+		t.Fatalf("%d cases", len(docs))
+	}
+	for _, doc := range docs {
+		var c struct {
+			Name, Manifest string
+			Refused        []string
+		}
+		must(t, yaml.UnmarshalStrict([]byte(doc), &c))
+		t.Run(c.Name, func(t *testing.T) {
+			objects, err := decode(t, "", "p.yaml", c.Manifest)
+			if err != nil {
+				if len(c.Refused) == 0 {
+					t.Error(err)
+				}
+				return
+			}
+			if problems := compile.Validate(objects[0].policy); (len(problems) > 0) != (len(c.Refused) > 0) {
+				t.Errorf("problems %v, the API server says %q", problems, c.Refused)
+			}
+		})
+	}
+}

@@ -1,0 +1,133 @@
+package manifest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// How a Source waits. Writing a file takes several steps, and each is an event:
+// a change is applied when QuietDelay has passed without another, at the latest
+// MostDelay after the first. Where no event comes (some network file systems)
+// the folder is read each RescanPeriod.
+const (
+	QuietDelay   = 100 * time.Millisecond
+	MostDelay    = time.Second
+	RescanPeriod = 30 * time.Second
+)
+
+// Source reads policies, namespaces and pods from a folder and watches its changes.
+type Source struct {
+	dir      string
+	log      *slog.Logger
+	clock    clock.Clock
+	nodeName string
+	folder   folder
+}
+
+// Option is a setting of a Source.
+type Option func(*Source)
+
+// NodeName tells a Source which node it is on: pods of other nodes are known but
+// not local. Without it, or with "", every pod is local.
+func NodeName(name string) Option { return func(s *Source) { s.nodeName = name } }
+
+// New returns a source for the folder dir, which must exist.
+func New(dir string, log *slog.Logger, options ...Option) (*Source, error) {
+	absolute, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("folder of manifests %s: %w", dir, err)
+	}
+	s := &Source{dir: absolute, log: log, clock: clock.RealClock{}}
+	for _, o := range options {
+		o(s)
+	}
+	switch info, err := os.Stat(s.dir); {
+	case err != nil:
+		return nil, fmt.Errorf("folder of manifests: %w; create it or name another one", err)
+	case !info.IsDir():
+		return nil, fmt.Errorf("folder of manifests: %s is a file; name the folder that it is in", s.dir)
+	}
+	d, err := newDecoder(s.nodeName)
+	if err != nil {
+		return nil, err
+	}
+	s.folder = folder{path: s.dir, decoder: d, files: map[string]*file{}}
+	return s, nil
+}
+
+// Run calls receive with the state of the folder, at once and after each change,
+// until ctx ends; then it returns nil. It calls receive from this goroutine, and
+// reads nothing meanwhile. It returns an error if the folder cannot be watched.
+// A Source is run once.
+func (s *Source) Run(ctx context.Context, receive func(State)) error {
+	w, err := newWatch(s.dir)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	s.apply(ctx, receive, true)
+	for {
+		if err := s.wait(ctx, w); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		w.renew()
+		s.apply(ctx, receive, false)
+	}
+}
+
+// apply reads the folder and emits its state if something changed and ctx goes on.
+func (s *Source) apply(ctx context.Context, receive func(State), first bool) {
+	changed := s.folder.scan(ctx, s.clock.Now())
+	if ctx.Err() != nil || !changed && !first {
+		return
+	}
+	state := s.folder.state()
+	for _, e := range state.FileErrors {
+		s.log.Error("manifest not applied, its last good content stays in force", "file", e.File, "reason", e.Reason)
+	}
+	for _, p := range state.Problems {
+		s.log.Warn("manifest object left out", "object", p.Object, "reason", p.Reason, "path", p.Path, "message", p.Message)
+	}
+	s.log.Info("manifests read", "dir", s.dir, "files", len(s.folder.files), "policies", len(state.Input.Policies),
+		"pods", len(state.Input.Pods), "broken", len(state.FileErrors))
+	receive(state)
+}
+
+// wait returns when it is time to read the folder again, or when ctx ended. It
+// returns an error if the watch broke.
+func (s *Source) wait(ctx context.Context, w watch) error {
+	var quiet, most <-chan time.Time
+	rescan := s.clock.After(RescanPeriod)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-rescan:
+			return nil
+		case <-quiet:
+			return nil
+		case <-most:
+			return nil
+		case path, ok := <-w.paths():
+			if !ok {
+				return fmt.Errorf("watching %s: the watch ended", s.dir)
+			}
+			if path != s.dir && filepath.Dir(path) != s.dir && path != "" {
+				continue // a neighbour of the folder
+			}
+			quiet = s.clock.After(QuietDelay)
+			if most == nil {
+				most = s.clock.After(MostDelay)
+			}
+		}
+	}
+}

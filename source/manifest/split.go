@@ -1,0 +1,187 @@
+package manifest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+	goyaml "sigs.k8s.io/yaml/goyaml.v2"
+)
+
+// document is one document of a file.
+type document struct {
+	number int // from 1
+	line   int // its first line, from 1
+	json   []byte
+}
+
+// String says where the document is.
+func (d document) String() string { return fmt.Sprintf("document %d (line %d)", d.number, d.line) }
+
+// split returns the documents of a file that are not empty. An error of ctx is returned as
+// it is.
+func split(ctx context.Context, file string, text []byte) ([]document, error) {
+	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+	if strings.EqualFold(filepath.Ext(file), ".json") {
+		return splitJSON(ctx, text)
+	}
+	return splitYAML(ctx, text)
+}
+
+// splitYAML returns the documents of a YAML file.
+func splitYAML(ctx context.Context, text []byte) ([]document, error) {
+	var docs []document
+	err := eachPart(ctx, text, func(part []byte, first int) error {
+		d := document{number: len(docs) + 1, line: first}
+		var err error
+		if d.json, err = toJSON(part, first); err != nil {
+			return fmt.Errorf("%v: %w", d, err)
+		}
+		docs = append(docs, d)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return docs, nil
+}
+
+// eachPart cuts at the lines that begin with one of the marks of YAML, "---" that
+// begins a document and "..." that ends one, and calls each with every part that
+// is not empty and its first line. The part is overwritten afterwards.
+func eachPart(ctx context.Context, text []byte, each func(part []byte, first int) error) error {
+	var part []byte
+	first, line := 1, 0
+	flush := func() error {
+		if err := ctx.Err(); err != nil || blank(part) {
+			return err
+		}
+		return each(part, first)
+	}
+	for row := range bytes.Lines(text) {
+		line++
+		rest, isMark := cutMark(row)
+		if !isMark {
+			part = append(part, row...)
+			continue
+		}
+		if err := flush(); err != nil {
+			return err
+		}
+		first, part = line, append(append(part[:0], "   "...), rest...)
+		if len(bytes.TrimSpace(rest)) == 0 {
+			first, part = line+1, part[:0]
+		}
+	}
+	return flush()
+}
+
+// cutMark returns what follows the mark on a line that begins with one.
+func cutMark(row []byte) (rest []byte, isMark bool) {
+	rest, isMark = bytes.CutPrefix(row, []byte("---"))
+	if !isMark {
+		rest, isMark = bytes.CutPrefix(row, []byte("..."))
+	}
+	return rest, isMark && (len(rest) == 0 || strings.IndexByte(" \t\r\n", rest[0]) >= 0)
+}
+
+// blank tells whether a part holds nothing but blanks and comments.
+func blank(part []byte) bool {
+	for row := range bytes.Lines(part) {
+		row = bytes.Trim(row, " \t\r\n")
+		if len(row) > 0 && (row[0] != '#' || bytes.ContainsAny(row, otherBreaks)) {
+			return false
+		}
+	}
+	return true
+}
+
+// otherBreaks are the characters that end a line, and so a comment, in YAML 1.1
+// beside the line feed (§4.2).
+const otherBreaks = "\r\u0085\u2028\u2029"
+
+// toJSON returns the one document of a part that begins at a line of its file.
+func toJSON(part []byte, first int) ([]byte, error) {
+	asJSON, err := parseWhole(part)
+	if err == nil {
+		return asJSON, nil
+	}
+	// Once more with as many lines in front as are there in the file, so that the
+	// line in the parser's words is the file's. That ends the reading of the file.
+	if _, again := parseWhole(append(bytes.Repeat([]byte("\n"), first-1), part...)); again != nil {
+		err = again
+	}
+	return nil, err
+}
+
+var (
+	errSecond = errors.New("another document begins within this one; write a line --- between them, and end lines with LF or CRLF")
+	errNull   = errors.New("the document holds nothing but null; write apiVersion and kind, or remove it")
+)
+
+// parseWhole returns a document as JSON. The parser reads up to where the document ends for
+// YAML, and ignores the text after it: a second flow mapping, a line that is indented less
+// than the first, a mark after a line end that only YAML knows. A second parser makes sure
+// that there is none.
+func parseWhole(part []byte) ([]byte, error) {
+	asJSON, err := yaml.YAMLToJSONStrict(part)
+	if err != nil {
+		return nil, err
+	}
+	dec := goyaml.NewDecoder(bytes.NewReader(part))
+	if err := dec.Decode(&unread{}); err != nil {
+		return nil, err
+	}
+	switch err := dec.Decode(&unread{}); {
+	case err == nil:
+		return nil, errSecond
+	case !errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("the document ends before its text does: %w", err)
+	case bytes.Equal(bytes.TrimSpace(asJSON), []byte("null")):
+		return nil, errNull
+	}
+	return asJSON, nil
+}
+
+// unread is a document whose content is skipped.
+type unread struct{}
+
+// UnmarshalYAML accepts any content.
+func (*unread) UnmarshalYAML(func(any) error) error { return nil }
+
+// splitJSON reads one JSON value after the other. With an error, the last document is
+// the broken one, without its JSON.
+func splitJSON(ctx context.Context, text []byte) ([]document, error) {
+	var docs []document
+	dec := json.NewDecoder(bytes.NewReader(text))
+	line, counted := 1, 0
+	for ctx.Err() == nil {
+		start := int(dec.InputOffset())
+		var raw json.RawMessage
+		err := dec.Decode(&raw)
+		if errors.Is(err, io.EOF) {
+			return docs, nil
+		}
+		start += len(text[start:]) - len(bytes.TrimLeft(text[start:], " \t\r\n"))
+		line += bytes.Count(text[counted:start], []byte("\n"))
+		counted = start
+		d := document{number: len(docs) + 1, line: line}
+		if err != nil {
+			var syntax *json.SyntaxError
+			if errors.As(err, &syntax) {
+				at := min(int(syntax.Offset), len(text))
+				err = fmt.Errorf("line %d: %w", 1+bytes.Count(text[:at], []byte("\n")), err)
+			}
+			return append(docs, d), fmt.Errorf("%v: %w", d, err)
+		}
+		d.json = raw
+		docs = append(docs, d)
+	}
+	return nil, ctx.Err()
+}

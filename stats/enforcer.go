@@ -1,0 +1,49 @@
+package stats
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Enforcer is the enforcer's state and what it has done since its start.
+type Enforcer struct {
+	Selected int `json:"selected"`
+	Grants   int `json:"grants"`
+	// Homeless are addresses of selected pods that no interface leads to: their
+	// source is not checked.
+	Homeless []netip.Addr `json:"homeless,omitempty"`
+	// HomeRefused are addresses of selected pods on bridges that no port of their own
+	// leads to: nothing is accepted from them.
+	HomeRefused []netip.Addr `json:"homeRefused,omitempty"`
+	// Unseen are addresses of selected pods on bridges whose packets netfilter
+	// does not see: nothing is enforced between pods of one bridge.
+	Unseen  []netip.Addr              `json:"unseen,omitempty"`
+	Serving map[netip.Addr]netip.Addr `json:"serving"`
+	Repairs uint64                    `json:"repairs"`
+	// Deviations are what has not been as wanted for more than a second.
+	Deviations []Deviation `json:"deviations,omitempty"`
+	Refused    uint64      `json:"refusedGrants"`
+	// Evicted counts grants that ended before their deadline because their pod
+	// had too many.
+	Evicted uint64 `json:"evictedGrants"`
+	// Intercepting: DNS packets of selected pods come to this agent now.
+	Intercepting bool `json:"intercepting"`
+	// PeerSets are the peers of NetworkPolicies that the kernel has as sets, each of a
+	// family one; PeerEntries is what they hold together.
+	PeerSets    int `json:"peerSets"`
+	PeerEntries int `json:"peerEntries"`
+	// Bypassing are pods that sent DNS straight to a pod behind a resolver lately: a load
+	// balancer of eBPF leads it past interception.
+	Bypassing []netip.Addr `json:"bypassing,omitempty"`
+}
+
+// Deviation is an object in the kernel, or a duty of the agent, that is not as wanted.
+type Deviation struct {
+	// Object is for example "nft chain inet namegate judge", "IPv4 mangle chains" or
+	// "heartbeat".
+	Object string `json:"object"`
+	// Since is when the deviation was noticed.
+	Since time.Time `json:"since"`
+	// Error is why it could not be repaired, "" where a repair is still to come.
+	Error string `json:"error,omitempty"`
+}

@@ -1,0 +1,140 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/status/event"
+)
+
+// The types of the conditions, beside policy.ConditionAccepted.
+const (
+	// ConditionEnforced is true where no node knows a selected pod for which the
+	// policy does not hold.
+	ConditionEnforced = "Enforced"
+	// ConditionDNSBlocked is true where some selected pod's queries do not reach
+	// the agent of its node.
+	ConditionDNSBlocked = "DNSBlocked"
+)
+
+// The reasons of conditions beside those of findings and of package policy.
+const (
+	// ReasonNoBlindSpot: of Enforced, True.
+	ReasonNoBlindSpot = "NoBlindSpot"
+	// ReasonAudit: of Enforced, False: the policy is not meant to be.
+	ReasonAudit = "Audit"
+	// ReasonNotAccepted: of Enforced, False: the policy selects no pod.
+	ReasonNotAccepted = "NotAccepted"
+	// ReasonReachable: of DNSBlocked, False.
+	ReasonReachable = "Reachable"
+)
+
+// maxConditionBytes bounds a message; the schema allows 32 KiB.
+const maxConditionBytes = 8 << 10
+
+// conditionsOf returns what the status of a policy should say, without times.
+func conditionsOf(p *v1alpha1.FQDNNetworkPolicy, problems []policy.Problem, entries []entry) []metav1.Condition {
+	ok, reason, message := policy.Acceptance(problems)
+	out := []metav1.Condition{
+		condition(policy.ConditionAccepted, ok, reason, message),
+		enforcedOf(p, ok, entries),
+		dnsBlockedOf(entries),
+	}
+	for i := range out {
+		out[i].ObservedGeneration = p.Generation
+	}
+	return out
+}
+
+func condition(kind string, status bool, reason, message string) metav1.Condition {
+	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: event.Clip(message, maxConditionBytes)}
+	if status {
+		c.Status = metav1.ConditionTrue
+	}
+	return c
+}
+
+func enforcedOf(p *v1alpha1.FQDNNetworkPolicy, accepted bool, entries []entry) metav1.Condition {
+	if !accepted {
+		return condition(ConditionEnforced, false, ReasonNotAccepted, "the policy selects no pod until it is mended; the condition Accepted says how")
+	}
+	var texts []string
+	var worst string
+	for _, reason := range blindSpots {
+		if text := tellEntries(entries, reason); text != "" {
+			texts = append(texts, text)
+			if worst == "" {
+				worst = reason
+			}
+		}
+	}
+	switch {
+	case worst != "":
+		return condition(ConditionEnforced, false, worst, strings.Join(texts, "\n"))
+	case p.Spec.Enforcement == v1alpha1.EnforcementAudit:
+		return condition(ConditionEnforced, false, ReasonAudit, "the policy decides and logs and drops nothing; write enforcement: Enforce to enforce it")
+	}
+	return condition(ConditionEnforced, true, ReasonNoBlindSpot, "no node knows a selected pod for which the policy does not hold")
+}
+
+func dnsBlockedOf(entries []entry) metav1.Condition {
+	if text := tellEntries(entries, DNSBlocked); text != "" {
+		return condition(ConditionDNSBlocked, true, DNSBlocked, text)
+	}
+	if text := tellEntries(entries, SocketLB); text != "" {
+		return condition(ConditionDNSBlocked, true, SocketLB, text)
+	}
+	return condition(ConditionDNSBlocked, false, ReasonReachable, "no node knows a selected pod whose queries do not reach its agent")
+}
+
+// tellEntries tells all nodes' entries of one reason in one text, "" if there are none.
+func tellEntries(entries []entry, reason string) string {
+	const most = 8
+	var pods []string
+	var count int
+	var message string
+	for _, e := range entries {
+		if e.Reason != reason {
+			continue
+		}
+		if e.Message == "" {
+			e.Message = reason
+		}
+		pods = append(pods, e.Pods...)
+		count += e.Count
+		if message == "" || e.Message < message { // the same one, whichever node comes first
+			message = e.Message
+		}
+	}
+	if message == "" || count <= 1 {
+		return message
+	}
+	slices.Sort(pods)
+	named := pods[:min(len(pods), most)]
+	text := fmt.Sprintf("%d pods: %s", count, strings.Join(named, ", "))
+	if count > len(named) {
+		text += fmt.Sprintf(" and %d more", count-len(named))
+	}
+	return text + "; of one of them: " + message
+}
+
+// mergeConditions returns the conditions that a status should have and whether that is a
+// change. Conditions of other types are kept; the time changes with the status alone.
+func mergeConditions(have, want []metav1.Condition, now time.Time) (merged []metav1.Condition, changed bool) {
+	merged = slices.Clone(have)
+	for _, w := range want {
+		w.LastTransitionTime = metav1.NewTime(now)
+		if c := meta.FindStatusCondition(merged, w.Type); c != nil && c.LastTransitionTime.IsZero() {
+			c.LastTransitionTime, changed = w.LastTransitionTime, true
+		}
+		changed = meta.SetStatusCondition(&merged, w) || changed
+	}
+	return merged, changed
+}

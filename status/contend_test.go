@@ -1,0 +1,225 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttest "k8s.io/client-go/testing"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/status/companion"
+)
+
+// TestLostLeader: where the elected agent cannot renew its Lease the other takes it
+// over, and what the policies say stays.
+func TestLostLeader(t *testing.T) {
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, nil, func(t *testing.T, w *world) {
+		var lost atomic.Bool
+		w.client.PrependReactor("update", "leases", func(a clienttest.Action) (bool, runtime.Object, error) {
+			l := a.(clienttest.UpdateAction).GetObject().(*coordinationv1.Lease)
+			if lost.Load() && l.Name == LeaderLease && (l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity != "agent-n2") {
+				return true, nil, apierrors.NewInternalError(errServerAway)
+			}
+			return false, nil, nil
+		})
+		defer w.start("n1", false)()
+		w.pass(3 * time.Second)
+		defer w.start("n2", false)()
+		w.pass(10 * time.Second)
+		if got := w.leader(); got != "agent-n1" {
+			t.Fatalf("%q leads at first", got)
+		}
+		lost.Store(true)
+		w.pass(2 * time.Minute)
+		if got := w.leader(); got != "agent-n2" {
+			t.Fatalf("%q leads", got)
+		}
+		if got := w.says("web", policy.ConditionAccepted); got != "True Accepted" || len(w.policies.written()) != 1 {
+			t.Errorf("%s after %d writes", got, len(w.policies.written()))
+		}
+		w.agents["n1"].SetFindings([]Finding{blocked("shop/web", "a")})
+		w.pass(10 * time.Second)
+		if got := w.says("web", ConditionDNSBlocked); got != "True DNSBlocked" {
+			t.Error(got)
+		}
+	})
+}
+
+var errServerAway = errAway{}
+
+// errAway is an API server that does not answer.
+type errAway struct{}
+
+func (errAway) Error() string { return "the API server is away" }
+
+// TestServerAway: everything is refused for a while, and told when it is back. No
+// request storm comes of it, and the agent ends in time all the same.
+func TestServerAway(t *testing.T) {
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, nil, func(t *testing.T, w *world) {
+		var away atomic.Bool
+		var requests atomic.Int32
+		away.Store(true)
+		w.client.PrependReactor("*", "*", func(clienttest.Action) (bool, runtime.Object, error) {
+			if !away.Load() {
+				return false, nil, nil
+			}
+			requests.Add(1)
+			return true, nil, apierrors.NewServiceUnavailable("away")
+		})
+		stop := w.start("n1", false)
+		w.agents["n1"].SetFindings([]Finding{blocked("shop/web", "a")})
+		w.pass(10 * time.Minute)
+		if n := requests.Load(); n == 0 || n > 200 {
+			t.Errorf("%d requests in ten minutes", n)
+		}
+		away.Store(false)
+		w.pass(2 * time.Minute)
+		if got := w.says("web", ConditionDNSBlocked); got != "True DNSBlocked" {
+			t.Error(got)
+		}
+		away.Store(true)
+		began := time.Now()
+		stop()
+		if took := time.Since(began); took > defaultTimes.renew {
+			t.Errorf("it took %v to end", took)
+		}
+	})
+}
+
+// TestCompanionsOptionOff: what an agent with the option wrote goes with the option,
+// if the agent may.
+func TestCompanionsOptionOff(t *testing.T) {
+	for name, mayDelete := range map[string]bool{"with the right": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			ours := companionOf(aPolicy("shop", "web"), false)
+			inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, []runtime.Object{ours, limit("shop", "deny", nil)}, func(t *testing.T, w *world) {
+				if !mayDelete {
+					w.client.PrependReactor("list", "networkpolicies", func(a clienttest.Action) (bool, runtime.Object, error) {
+						if a.GetNamespace() == "" && w.agents["n1"] != nil {
+							return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "networkpolicies"}, "", nil)
+						}
+						return false, nil, nil
+					})
+				}
+				stop := w.start("n1", false)
+				w.pass(5 * time.Second)
+				if got := w.says("web", policy.ConditionAccepted); got != "True Accepted" {
+					t.Error(got)
+				}
+				stop()
+				if got, want := len(w.networkPolicies()), map[bool]int{true: 1, false: 2}[mayDelete]; got != want {
+					t.Errorf("%d NetworkPolicies, want %d", got, want)
+				}
+			})
+		})
+	}
+}
+
+// TestPoliciesThatCannotBeRead: what the source says of a policy is in its condition.
+func TestPoliciesThatCannotBeRead(t *testing.T) {
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, nil, func(t *testing.T, w *world) {
+		stop := w.start("n1", false)
+		defer stop()
+		w.agents["n1"].SetPolicies([]v1alpha1.FQDNNetworkPolicy{*w.policies.get(t, "shop", "web")}, policy.Problem{
+			Object: "policy shop/web", Reason: policy.ReasonPartiallyInvalid, Path: "spec", Message: "the policy cannot be read",
+		})
+		time.Sleep(time.Second)
+		if got := w.says("web", policy.ConditionAccepted); got != "True PartiallyInvalid" {
+			t.Error(got)
+		}
+	})
+}
+
+// TestNothingBeforeItIsKnown: an agent that knows no policies yet takes away nothing
+// of what is there for them.
+func TestNothingBeforeItIsKnown(t *testing.T) {
+	ours := companionOf(aPolicy("shop", "web"), false)
+	inWorld(t, nil, []runtime.Object{ours, limit("shop", "deny", nil)}, func(t *testing.T, w *world) {
+		r, err := New(Options{Client: w.client, Dynamic: w.policies, Namespace: "namegate", Node: "n1", Identity: "agent-n1", Companion: true, Endpoint: endpoint, Log: silent})
+		must(t, err)
+		done := make(chan error, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { done <- r.Run(ctx) }()
+		time.Sleep(time.Minute)
+		if got := len(w.networkPolicies()); got != 2 {
+			t.Errorf("%d NetworkPolicies", got)
+		}
+		if got := w.leases(); len(got) != 1 {
+			t.Errorf("Leases %q, want that of the election alone", got)
+		}
+		r.SetPolicies(nil)
+		time.Sleep(time.Minute)
+		if got := len(w.networkPolicies()); got != 1 {
+			t.Errorf("%d NetworkPolicies", got)
+		}
+		cancel()
+		must(t, <-done)
+	})
+}
+
+// TestRenewalsWakeNobody: only what a Lease says matters at once.
+func TestRenewalsWakeNobody(t *testing.T) {
+	lease := func(text string, renew time.Duration) *coordinationv1.Lease {
+		return &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{FindingsAnnotation: text}},
+			Spec:       coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: at(renew)}},
+		}
+	}
+	for name, c := range map[string]struct {
+		before, after any
+		want          bool
+	}{
+		"renewed":                {lease("a", 0), lease("a", time.Minute), true},
+		"news":                   {lease("a", 0), lease("b", time.Minute), false},
+		"the first text":         {&coordinationv1.Lease{}, lease("a", 0), false},
+		"another kind of object": {limit("shop", "deny", nil), limit("shop", "deny", nil), false},
+	} {
+		if got := renewed(c.before, c.after); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestManyNodes: the elected agent of a large cluster is not kept busy by renewals.
+func TestManyNodes(t *testing.T) {
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, nil, func(t *testing.T, w *world) {
+		var reads atomic.Int32
+		w.now = func() time.Time {
+			reads.Add(1)
+			return time.Now()
+		}
+		defer w.start("n1", false)()
+		leases := w.client.CoordinationV1().Leases("namegate")
+		var all []*coordinationv1.Lease
+		for i := range 50 {
+			l, err := leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+				Name: leaseName(fmt.Sprint("other-", i)), Labels: map[string]string{companion.ManagedByLabel: companion.ManagedBy, leaseLabel: "node"},
+			}}, metav1.CreateOptions{})
+			must(t, err)
+			all = append(all, l)
+		}
+		time.Sleep(10 * time.Second)
+		before := reads.Load()
+		for second := range 20 {
+			for _, l := range all {
+				l.Spec.RenewTime = &metav1.MicroTime{Time: at(time.Duration(second) * time.Second)}
+				_, err := leases.Update(t.Context(), l, metav1.UpdateOptions{})
+				must(t, err)
+			}
+			time.Sleep(time.Second)
+		}
+		// The node's own loop reads the clock twice a second, each look at everything twice.
+		if n := reads.Load() - before; n > 20*2+10 {
+			t.Errorf("%d reads of the clock for 1,000 renewals", n)
+		}
+	})
+}

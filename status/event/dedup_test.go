@@ -1,0 +1,37 @@
+package event
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestDedupIsBounded: in what it emits in a round, and in what it remembers.
+func TestDedupIsBounded(t *testing.T) {
+	var d Dedup
+	now := time.Unix(1_700_000_000, 0)
+	round := func(keys int) (due int) {
+		d.Begin()
+		for i := range keys {
+			key := Key{Kind: "Pod", Object: fmt.Sprint(i), Reason: "x"}
+			if d.Due(now, key) {
+				due++
+			}
+			if d.Due(now, key) {
+				t.Error("twice in a round")
+			}
+		}
+		d.End(now)
+		return due
+	}
+	for i, want := range []int{maxPerRound, maxPerRound, 5, 0} {
+		if got := round(2*maxPerRound + 5); got != want {
+			t.Errorf("round %d: %d events, want %d", i, got, want)
+		}
+		now = now.Add(time.Second)
+	}
+	now = now.Add(returnedAfter)
+	if round(0); len(d.emitted) != 0 {
+		t.Errorf("%d events are remembered", len(d.emitted))
+	}
+}

@@ -1,0 +1,39 @@
+package event
+
+import (
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+)
+
+// MaxNote is the most bytes of an Event's note that the API server accepts.
+const MaxNote = 1024
+
+// Policy returns the reference to a policy.
+func Policy(p *v1alpha1.FQDNNetworkPolicy) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: v1alpha1.GroupVersion().String(), Kind: v1alpha1.Kind, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
+	}
+}
+
+// Pod returns the reference to a pod.
+func Pod(p policy.PodRef) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}
+}
+
+// Clip shortens a text to at most n bytes and leaves whole characters.
+func Clip(text string, n int) string {
+	const end = "…"
+	if len(text) <= n {
+		return text
+	}
+	cut := n - len(end)
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + end
+}

@@ -1,0 +1,60 @@
+package status
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// The reasons of findings. All but DNSBlocked and SocketLB are blind spots: the policy does not
+// hold for the pod, wholly or in part.
+const (
+	// DNSBlocked: the pod's queries are dropped on their way to the agent.
+	DNSBlocked = "DNSBlocked"
+	// NotSeen: netfilter does not see the pod's traffic, so nothing is enforced.
+	NotSeen = "NotSeen"
+	// IPVS: kube-proxy's IPVS leads connections past the verdict.
+	IPVS = "IPVS"
+	// BridgeNotFiltered: nothing is denied between the pods of one bridge.
+	BridgeNotFiltered = "BridgeNotFiltered"
+	// HostNetwork: the pod cannot be told from its node and is not selected.
+	HostNetwork = "HostNetwork"
+	// SecondInterface: the policy holds on the pod's first interface alone.
+	SecondInterface = "SecondInterface"
+	// SocketLB: a load balancer of eBPF, in the pod's sockets or on its interface, leads
+	// its queries past the agent.
+	SocketLB = "SocketLB"
+	// Homeless: no interface leads to the pod, so its source is not checked; or no bridge
+	// port of its own does, so nothing is accepted from it.
+	Homeless = "Homeless"
+)
+
+// blindSpots are the reasons that make a policy's condition Enforced false, the
+// worst first: that one is the condition's reason.
+var blindSpots = [...]string{NotSeen, IPVS, BridgeNotFiltered, HostNetwork, SecondInterface, Homeless}
+
+// bypasses are the blind spots of pods whose connections pass the verdict by.
+var bypasses = [...]string{NotSeen, IPVS, BridgeNotFiltered}
+
+// Finding is what the owner of a policy must know of one pod on this node.
+type Finding struct {
+	Policy  string // "namespace/name"
+	Pod     policy.PodRef
+	Reason  string // one of the constants above
+	Message string // what is wrong and what to do; texts of one reason should be alike but for the pod
+}
+
+func compareFindings(a, b Finding) int {
+	return cmp.Or(
+		cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Pod.Namespace, b.Pod.Namespace),
+		cmp.Compare(a.Pod.Name, b.Pod.Name), cmp.Compare(a.Pod.UID, b.Pod.UID), cmp.Compare(a.Message, b.Message),
+	)
+}
+
+// sortedFindings returns them in order, each once, in a slice of their own.
+func sortedFindings(findings []Finding) []Finding {
+	sorted := slices.Clone(findings)
+	slices.SortFunc(sorted, compareFindings)
+	return slices.Compact(sorted)
+}

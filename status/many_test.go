@@ -1,0 +1,218 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	clientv1 "k8s.io/client-go/kubernetes/typed/networking/v1"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+)
+
+// slowServer is an API server for the statuses of many policies, behind a client with
+// the agent's rate. A request takes a quarter of a second, as on a busy server.
+type slowServer struct {
+	dynamic.Interface
+	dynamic.NamespaceableResourceInterface
+	rate flowcontrol.RateLimiter
+
+	mu                     sync.Mutex
+	policies               map[string]*v1alpha1.FQDNNetworkPolicy
+	requests, conflicts    int
+	inFlight, mostInFlight int
+}
+
+const slowRequest = 250 * time.Millisecond
+
+func (s *slowServer) Resource(schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	return s
+}
+
+func (s *slowServer) Namespace(namespace string) dynamic.ResourceInterface {
+	return slowNamespace{s, namespace}
+}
+
+type slowNamespace struct {
+	*slowServer
+	namespace string
+}
+
+func (s slowNamespace) Patch(ctx context.Context, name string, _ types.PatchType, text []byte, _ metav1.PatchOptions, _ ...string) (*unstructured.Unstructured, error) {
+	if err := s.rate.Wait(ctx); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.requests++
+	s.inFlight++
+	s.mostInFlight = max(s.mostInFlight, s.inFlight)
+	s.mu.Unlock()
+	time.Sleep(slowRequest)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.inFlight--
+	patch := struct {
+		Metadata metav1.ObjectMeta                `json:"metadata"`
+		Status   v1alpha1.FQDNNetworkPolicyStatus `json:"status"`
+	}{}
+	if err := json.Unmarshal(text, &patch); err != nil {
+		return nil, err
+	}
+	p := s.policies[s.namespace+"/"+name]
+	if p.ResourceVersion != patch.Metadata.ResourceVersion {
+		s.conflicts++
+		return nil, apierrors.NewConflict(v1alpha1.GroupVersionResource().GroupResource(), name, nil)
+	}
+	next := p.DeepCopy()
+	version, _ := strconv.Atoi(p.ResourceVersion)
+	next.ResourceVersion, next.Status = strconv.Itoa(version+1), patch.Status
+	s.policies[s.namespace+"/"+name] = next
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	u.SetResourceVersion(next.ResourceVersion)
+	return u, nil
+}
+
+// slowClient takes its time to create companions.
+type slowClient struct{ kubernetes.Interface }
+
+type slowNetworking struct {
+	clientv1.NetworkingV1Interface
+}
+
+type slowCompanions struct {
+	clientv1.NetworkPolicyInterface
+}
+
+// IsWatchListSemanticsUnSupported tells reflectors that the fake streams no lists.
+func (slowClient) IsWatchListSemanticsUnSupported() bool { return true }
+
+func (c slowClient) NetworkingV1() clientv1.NetworkingV1Interface {
+	return slowNetworking{c.Interface.NetworkingV1()}
+}
+
+func (c slowNetworking) NetworkPolicies(namespace string) clientv1.NetworkPolicyInterface {
+	return slowCompanions{c.NetworkingV1Interface.NetworkPolicies(namespace)}
+}
+
+func (c slowCompanions) Create(ctx context.Context, n *networkingv1.NetworkPolicy, o metav1.CreateOptions) (*networkingv1.NetworkPolicy, error) {
+	time.Sleep(slowRequest)
+	return c.NetworkPolicyInterface.Create(ctx, n, o)
+}
+
+// list is what a source tells.
+func (s *slowServer) list() (out []v1alpha1.FQDNNetworkPolicy) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.policies {
+		out = append(out, *p)
+	}
+	slices.SortFunc(out, func(a, b v1alpha1.FQDNNetworkPolicy) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
+	return out
+}
+
+// missing counts the policies without a condition, or with another one than a check says.
+func (s *slowServer) missing(check func(*v1alpha1.FQDNNetworkPolicy) bool) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.policies {
+		if !check(p) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestConditionsOfAThousandPolicies: within 30 seconds of the end of one apply, by a
+// client's rate and the time of a request, while companions are written beside them and
+// two other nodes have findings of some. Every policy is written once for each change, and
+// once more at most where the source had not told of the write before.
+func TestConditionsOfAThousandPolicies(t *testing.T) {
+	const all, found = 1000, 100
+	synctest.Test(t, func(t *testing.T) {
+		server := &slowServer{rate: flowcontrol.NewTokenBucketRateLimiter(StatusesPerSecond, StatusBurst), policies: map[string]*v1alpha1.FQDNNetworkPolicy{}}
+		var limits []runtime.Object
+		for i := range 4 {
+			limits = append(limits, limit(fmt.Sprint("shop-", i), "deny", nil))
+		}
+		client := slowClient{fake.NewClientset(limits...)}
+		var agents []*Reporter
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		for i := range 3 {
+			r, err := New(Options{Client: client, Dynamic: server, Namespace: "namegate", Node: fmt.Sprint("n", i), Identity: fmt.Sprint("agent-", i),
+				Companion: true, Endpoint: endpoint, Log: silent})
+			must(t, err)
+			r.SetFindings(nil)
+			agents = append(agents, r)
+			running.Go(func() { must(t, r.Run(ctx)) })
+		}
+		tell := func() {
+			list := server.list()
+			for _, r := range agents {
+				r.SetPolicies(list)
+			}
+		}
+		pass := func(seconds int) {
+			for range 2 * seconds {
+				time.Sleep(500 * time.Millisecond)
+				synctest.Wait()
+				tell()
+			}
+		}
+		tell()
+		pass(10) // one is elected
+		for i := range all {
+			p := aPolicy(fmt.Sprint("shop-", i%4), fmt.Sprint("p", i))
+			server.mu.Lock()
+			server.policies[p.Namespace+"/"+p.Name] = p
+			server.mu.Unlock()
+			if i%50 == 49 {
+				pass(1) // as fast as kubectl applies
+			}
+		}
+		for _, r := range agents[1:] {
+			var findings []Finding
+			for i := range found {
+				findings = append(findings, blocked(fmt.Sprintf("shop-%d/p%d", i%4, i), "cart"))
+			}
+			r.SetFindings(findings)
+		}
+		pass(30)
+		if n := server.missing(func(p *v1alpha1.FQDNNetworkPolicy) bool { return says(p, ConditionEnforced) == "True NoBlindSpot" }); n > 0 {
+			t.Errorf("%d policies have no condition 30 s after the last came", n)
+		}
+		n := server.missing(func(p *v1alpha1.FQDNNetworkPolicy) bool { return says(p, ConditionDNSBlocked) == "False Reachable" })
+		if n != found {
+			t.Errorf("%d policies say what nodes found, want %d", n, found)
+		}
+		if server.mostInFlight > statusesInFlight || server.requests > all+2*found {
+			t.Errorf("%d requests, %d conflicts, %d in flight at most", server.requests, server.conflicts, server.mostInFlight)
+		}
+		nps, err := client.NetworkingV1().NetworkPolicies("").List(ctx, metav1.ListOptions{})
+		must(t, err)
+		if n := len(slices.DeleteFunc(nps.Items, func(n networkingv1.NetworkPolicy) bool { return !isCompanion(&n) })); n < 100 {
+			t.Errorf("%d companions: conditions hold them up", n)
+		}
+		cancel()
+		running.Wait()
+	})
+}

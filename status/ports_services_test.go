@@ -1,0 +1,178 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/status/companion"
+)
+
+// clusterLocal is cluster.local.
+const clusterLocal fqdn.Name = "\x07cluster\x05local"
+
+// leads is a Service of the namespace shop that leads TCP ports to others.
+func leads(name string, ports ...policy.ServicePort) *policy.Service {
+	for i := range ports {
+		ports[i].Protocol = policy.TCP
+	}
+	return &policy.Service{Ref: policy.ServiceRef{Namespace: "shop", Name: name}, Ports: ports}
+}
+
+// withName adds a name to a policy's first rule.
+func withName(p *v1alpha1.FQDNNetworkPolicy, name string) *v1alpha1.FQDNNetworkPolicy {
+	p.Spec.Egress[0].Matches = append(p.Spec.Egress[0].Matches, v1alpha1.Match{Name: &name})
+	return p
+}
+
+// TestPortsOfServices: a companion has the ports to which the Services lead that the
+// policy names, follows them, and is not written for others.
+func TestPortsOfServices(t *testing.T) {
+	inShop(t, nil, func(t *testing.T, w *world) {
+		r := w.agents["n1"]
+		r.SetDomain(clusterLocal)
+		w.change(func(p *v1alpha1.FQDNNetworkPolicy) { withName(p, "db.shop.svc.cluster.local") })
+		other := leads("other", policy.ServicePort{Port: 443, Target: 9443})
+		services := func(list ...*policy.Service) {
+			r.SetServices(append([]*policy.Service{other}, list...))
+		}
+		services(leads("db", policy.ServicePort{Port: 443, Target: 8443}, policy.ServicePort{Port: 80, Target: 8080}))
+		w.want(soonOpen, "ports", "its node is ready")
+		opens := func() string {
+			for _, n := range w.networkPolicies() {
+				if isCompanion(&n) && opensPorts(&n) {
+					var out []string
+					for _, p := range n.Spec.Egress[1].Ports {
+						out = append(out, fmt.Sprint(*p.Protocol, "/", p.Port))
+					}
+					return strings.Join(out, " ")
+				}
+			}
+			return "nothing"
+		}
+		want := func(after time.Duration, want, why string) {
+			t.Helper()
+			w.pass(after)
+			if got := opens(); got != want {
+				t.Errorf("%s: %s, want %s", why, got, want)
+			}
+		}
+		want(time.Second, "TCP/443 TCP/8443", "at first")
+		services(leads("db", policy.ServicePort{Port: 443, TargetName: "https"}))
+		want(10*time.Second, "TCP/443 TCP/https", "a port that has a name")
+		services(leads("db", policy.ServicePort{Port: 443, Target: 9000}))
+		want(30*time.Second, "TCP/443 TCP/9000", "another number")
+
+		writes := func() (n int) {
+			for _, a := range w.client.Actions() {
+				if a.Matches("update", "networkpolicies") || a.Matches("create", "networkpolicies") || a.Matches("delete", "networkpolicies") {
+					n++
+				}
+			}
+			return n
+		}
+		before := writes()
+		db := leads("db", policy.ServicePort{Port: 443, Target: 9000})
+		for i := range 20 {
+			services(db, leads(fmt.Sprint("more-", i), policy.ServicePort{Port: 443, Target: uint16(2000 + i)}))
+			w.pass(time.Second)
+		}
+		if n := writes() - before; n != 0 {
+			t.Errorf("%d writes for Services that the policy does not name", n)
+		}
+		services()
+		want(2*time.Minute, "TCP/443", "the Service is gone")
+		services(db)
+		want(5*time.Minute, "TCP/443 TCP/9000", "it is back")
+		r.SetDomain("\x04test")
+		want(10*time.Minute, "TCP/443", "another domain")
+	})
+}
+
+// TestTooManyPorts: what has no room is told, once.
+func TestTooManyPorts(t *testing.T) {
+	inShop(t, nil, func(t *testing.T, w *world) {
+		w.change(func(p *v1alpha1.FQDNNetworkPolicy) {
+			first, last := int32(1), int32(1000)
+			withName(p, "db.shop.svc.cluster.local").Spec.Egress[0].Ports = []v1alpha1.Port{{Port: &first, EndPort: &last}}
+		})
+		r := w.agents["n1"]
+		r.SetDomain(clusterLocal)
+		greedy := func(n int) {
+			s := leads("db")
+			for i := range n {
+				s.Ports = append(s.Ports, policy.ServicePort{Protocol: policy.TCP, Port: uint16(1 + i), Target: uint16(2000 + 2*i)})
+			}
+			r.SetServices([]*policy.Service{s})
+		}
+		greedy(compile.MaxTargetPorts)
+		w.want(soonOpen, "ports", "its node is ready")
+		said := func() (n int) {
+			for _, e := range w.events() {
+				if e == "FQDNNetworkPolicy/web Warning "+companion.ReasonTooManyPorts {
+					n++
+				}
+			}
+			return n
+		}
+		if said() != 0 {
+			t.Error("said though there is room")
+		}
+		for i := range 5 {
+			greedy(compile.MaxTargetPorts + 1 + i)
+			w.pass(5 * time.Second)
+		}
+		if n := said(); n != 1 {
+			t.Errorf("said %d times", n)
+		}
+		for _, n := range w.networkPolicies() {
+			if isCompanion(&n) && len(n.Spec.Egress[1].Ports) != 1+compile.MaxTargetPorts {
+				t.Errorf("%d ports", len(n.Spec.Egress[1].Ports))
+			}
+		}
+	})
+}
+
+// TestServicesThatSayTheSame wake nobody.
+func TestServicesThatSayTheSame(t *testing.T) {
+	r, err := New(Options{Client: fake.NewClientset(), Dynamic: &dynamic.DynamicClient{}, Namespace: "namegate", Log: silent})
+	must(t, err)
+	db := leads("db", policy.ServicePort{Port: 443, Target: 8443})
+	list := []*policy.Service{db}
+	moved := *db
+	moved.Selector = map[string]string{"app": "db"}
+	for _, c := range []struct {
+		what string
+		tell func()
+		news bool
+	}{
+		{"the first", func() { r.SetServices(list) }, true},
+		{"the same list", func() { r.SetServices(list) }, false},
+		{"one that says the same", func() { r.SetServices(slices.Clone(list)) }, false},
+		{"another selector", func() { r.SetServices([]*policy.Service{&moved}) }, false},
+		{"another port", func() { r.SetServices([]*policy.Service{leads("db", policy.ServicePort{Port: 443, Target: 1})}) }, true},
+		{"another name", func() { r.SetServices([]*policy.Service{leads("dc", policy.ServicePort{Port: 443, Target: 1})}) }, true},
+		{"one more", func() { r.SetServices([]*policy.Service{leads("dc", policy.ServicePort{Port: 443, Target: 1}), db}) }, true},
+		{"a domain", func() { r.SetDomain(clusterLocal) }, true},
+		{"the same domain", func() { r.SetDomain(clusterLocal) }, false},
+		{"none", func() { r.SetServices(nil) }, true},
+	} {
+		c.tell()
+		news := len(r.leadChanged) > 0
+		if news {
+			<-r.leadChanged
+		}
+		if news != c.news {
+			t.Errorf("%s: news %v", c.what, news)
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/status/companion"
+)
+
+// Options say for whom a Reporter writes. Client, Dynamic, Namespace and Log are
+// always needed; Node and Identity for Run; DaemonSet for Withdraw.
+type Options struct {
+	Client  kubernetes.Interface
+	Dynamic dynamic.Interface // policies are written through it
+	// Namespace is Namegate's own, where the Leases are.
+	Namespace string
+	Node      string
+	Identity  string // the agent's pod: who holds a Lease
+	DaemonSet string // the agents'
+	// Boot is the id of the node's boot, as its Node says it: the text of
+	// /proc/sys/kernel/random/boot_id. Companions open no port to pods of a node that was
+	// booted after its agent was heard of. "": not known.
+	Boot string
+	// Companion makes the elected agent write companions, which open Endpoint, and
+	// where CompanionPorts says so the ports of their policies' rules.
+	Companion      bool
+	Endpoint       []netip.Prefix
+	CompanionPorts companion.Ports
+	// Uninstalling tells whether Namegate is being removed: then nothing is written
+	// any more. It may be called at any time; nil: never.
+	Uninstalling func() bool
+	Log          *slog.Logger
+}
+
+// Reporter writes to the API server what users must know. Its Set functions may be called
+// at any time; they are cheap and never wait.
+type Reporter struct {
+	o     Options
+	now   func() time.Time // the election and the recorder of events have the system's
+	log   *slog.Logger
+	terms electionTimes
+	// recorder is set while Run runs.
+	recorder events.EventRecorder
+
+	mu       sync.Mutex
+	last     policyList // of SetPolicies
+	input    input
+	set      bool      // policies were set
+	findings []Finding // sorted
+	known    bool      // findings were set
+	ready    bool
+
+	nodeChanged, leadChanged chan struct{} // something was set
+}
+
+// input is what the Set functions said of the cluster. Its maps are replaced, never changed.
+type input struct {
+	policies map[string]*v1alpha1.FQDNNetworkPolicy // by "namespace/name"
+	problems map[string][]policy.Problem            // by "policy namespace/name"
+	services companion.Services
+}
+
+// New returns a Reporter. It asks nothing of the API server before Run or Withdraw.
+func New(o Options) (*Reporter, error) {
+	switch {
+	case o.Client == nil || o.Dynamic == nil || o.Log == nil:
+		return nil, errors.New("a reporter needs both clients and a log")
+	case o.Namespace == "":
+		return nil, errors.New("the namespace of Namegate is missing; write --namespace, as metadata.namespace of the agent's pod says it")
+	}
+	if err := o.CompanionPorts.Check(); err != nil {
+		return nil, err
+	}
+	if o.Uninstalling == nil {
+		o.Uninstalling = func() bool { return false }
+	}
+	return &Reporter{
+		o: o, now: time.Now, log: o.Log, terms: defaultTimes,
+		nodeChanged: make(chan struct{}, 1), leadChanged: make(chan struct{}, 1),
+	}, nil
+}
+
+// policyList is an argument of SetPolicies.
+type policyList struct {
+	policies []v1alpha1.FQDNNetworkPolicy
+	problems []policy.Problem
+}
+
+// same tells whether both are the same list, with problems that say the same.
+func (l policyList) same(o policyList) bool {
+	return len(l.policies) > 0 && len(l.policies) == len(o.policies) && &l.policies[0] == &o.policies[0] && reflect.DeepEqual(l.problems, o.problems)
+}
+
+// SetPolicies says which policies there are, all of them, with the problems of those that the
+// source could not read whole. The Reporter keeps both. To set the same list again, as a
+// source does while other things change, costs next to nothing.
+func (r *Reporter) SetPolicies(policies []v1alpha1.FQDNNetworkPolicy, problems ...policy.Problem) {
+	now := policyList{policies, problems}
+	r.mu.Lock()
+	same := now.same(r.last)
+	r.last = now
+	r.mu.Unlock()
+	if same {
+		return
+	}
+	byID := make(map[string]*v1alpha1.FQDNNetworkPolicy, len(policies))
+	for i := range policies {
+		byID[policies[i].Namespace+"/"+policies[i].Name] = &policies[i]
+	}
+	byObject := map[string][]policy.Problem{}
+	for _, p := range problems {
+		byObject[p.Object] = append(byObject[p.Object], p)
+	}
+	r.mu.Lock()
+	r.input.policies, r.input.problems, r.set = byID, byObject, true
+	r.mu.Unlock()
+	note(r.leadChanged)
+}
+
+// SetServices says which Services with a cluster IP there are, as policy.Cluster.Dialled
+// has them. The Reporter keeps the list.
+func (r *Reporter) SetServices(dialled []*policy.Service) {
+	r.setServices(func(s *companion.Services) { s.List = dialled })
+}
+
+// SetDomain says which domain the names of the cluster's Services are in.
+func (r *Reporter) SetDomain(domain fqdn.Name) {
+	r.setServices(func(s *companion.Services) { s.Domain = domain })
+}
+
+func (r *Reporter) setServices(change func(*companion.Services)) {
+	r.mu.Lock()
+	last := r.input.services
+	change(&r.input.services)
+	now := r.input.services
+	r.mu.Unlock()
+	if !now.Equal(last) {
+		note(r.leadChanged)
+	}
+}
+
+// SetFindings says what this node found, all of it.
+func (r *Reporter) SetFindings(findings []Finding) {
+	sorted := sortedFindings(findings)
+	r.mu.Lock()
+	changed := !r.known || !slices.Equal(r.findings, sorted)
+	r.findings, r.known = sorted, true
+	r.mu.Unlock()
+	if changed {
+		note(r.nodeChanged)
+	}
+}
+
+// SetReady says whether the policies that the agent knows are in force on this node; at
+// first they are not. Where they are not, companions open no port to pods of the node.
+func (r *Reporter) SetReady(ready bool) {
+	r.mu.Lock()
+	changed := r.ready != ready
+	r.ready = ready
+	r.mu.Unlock()
+	if changed {
+		note(r.nodeChanged)
+	}
+}
+
+func (r *Reporter) isReady() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ready
+}
+
+// state returns what is known of the cluster, and whether policies were set.
+func (r *Reporter) state() (in input, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.input, r.set
+}
+
+// found returns this node's findings and whether they are known.
+func (r *Reporter) found() ([]Finding, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.findings, r.known
+}
+
+// note leaves a note in c, which has room for one, without waiting.
+func note(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// nodeTick is how often an agent looks whether something is due.
+const nodeTick = time.Second
+
+// Run writes what is set until ctx ends; then it returns nil, and no request but
+// those of events is under way. An API server that is away or refuses is logged and
+// tried again. A Reporter is run once.
+func (r *Reporter) Run(ctx context.Context) error {
+	if r.o.Node == "" || r.o.Identity == "" {
+		return errors.New("the node or the pod of the agent is not known; write --node-name and --pod-name, as the fields of the agent's pod say them")
+	}
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: r.o.Client.EventsV1()})
+	defer broadcaster.Shutdown()
+	r.recorder = broadcaster.NewRecorder(eventScheme(), controllerName)
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return fmt.Errorf("begin to emit events: %w", err)
+	}
+	var work sync.WaitGroup
+	defer work.Wait()
+	work.Go(func() { r.runNode(ctx) })
+	r.elect(ctx)
+	return nil
+}
+
+// runNode reports what this node found, until ctx ends.
+func (r *Reporter) runNode(ctx context.Context) {
+	lease := &nodeLease{Reporter: r}
+	events := findingEvents{recorder: r.recorder}
+	for {
+		if findings, known := r.found(); known && !r.o.Uninstalling() {
+			in, _ := r.state()
+			events.emit(r.now(), findings, in.policies)
+			lease.sync(ctx, findings)
+		}
+		if !r.wait(ctx, r.nodeChanged, nodeTick) {
+			return
+		}
+	}
+}
+
+// wait returns true after a note or d, false when ctx ended.
+func (r *Reporter) wait(ctx context.Context, notes <-chan struct{}, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-notes:
+	case <-time.After(d):
+	}
+	return ctx.Err() == nil
+}

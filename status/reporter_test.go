@@ -1,0 +1,315 @@
+package status
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/status/companion"
+)
+
+// world is a cluster with agents, in a bubble of its own time.
+type world struct {
+	t        *testing.T
+	client   *fake.Clientset
+	policies *policyServer
+	there    []*v1alpha1.FQDNNetworkPolicy
+	agents   map[string]*Reporter
+	now      func() time.Time // of agents, nil: the bubble's
+	ports    companion.Ports
+	boot     string      // of the next agent's node
+	ready    bool        // whether policies are in force there when it begins to tell
+	marked   atomic.Bool // Namegate is being uninstalled
+}
+
+// inWorld runs a test among agents. Time passes only where the test waits.
+func inWorld(t *testing.T, policies []*v1alpha1.FQDNNetworkPolicy, objects []runtime.Object, test func(*testing.T, *world)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, client: fake.NewClientset(objects...), policies: newPolicyServer(t, policies...), there: policies, agents: map[string]*Reporter{}}
+		test(t, w)
+	})
+}
+
+// start starts a node's agent and returns how to end it.
+func (w *world) start(node string, companion bool) (stop func()) {
+	r, err := New(Options{
+		Client: w.client, Dynamic: w.policies, Namespace: "namegate", Node: node, Identity: "agent-" + node, DaemonSet: "agents",
+		Companion: companion, CompanionPorts: w.ports, Boot: w.boot, Endpoint: endpoint, Uninstalling: func() bool { return w.marked.Load() }, Log: silent,
+	})
+	must(w.t, err)
+	if w.now != nil {
+		r.now = w.now
+	}
+	w.agents[node] = r
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	r.SetReady(w.ready)
+	r.SetFindings(nil)
+	w.tell()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Error(err)
+		}
+		delete(w.agents, node)
+	}
+}
+
+// tell tells all agents of the policies as they are now, as their sources would.
+func (w *world) tell() {
+	var now []v1alpha1.FQDNNetworkPolicy
+	for _, p := range w.there {
+		now = append(now, *w.policies.get(w.t, p.Namespace, p.Name))
+	}
+	for _, r := range w.agents {
+		r.SetPolicies(slices.Clone(now))
+	}
+}
+
+// pass lets time pass. The sources tell each second.
+func (w *world) pass(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		time.Sleep(time.Second)
+		synctest.Wait()
+		w.tell()
+	}
+}
+
+func (w *world) says(name, kind string) string {
+	return says(w.policies.get(w.t, "shop", name), kind)
+}
+
+func (w *world) leases() (names []string) {
+	l, err := w.client.CoordinationV1().Leases("namegate").List(w.t.Context(), metav1.ListOptions{})
+	must(w.t, err)
+	for _, l := range l.Items {
+		names = append(names, l.Name)
+	}
+	return names
+}
+
+func (w *world) networkPolicies() []networkingv1.NetworkPolicy {
+	l, err := w.client.NetworkingV1().NetworkPolicies("").List(w.t.Context(), metav1.ListOptions{})
+	must(w.t, err)
+	return l.Items
+}
+
+func (w *world) leader() string {
+	l, err := w.client.CoordinationV1().Leases("namegate").Get(w.t.Context(), LeaderLease, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return ""
+	}
+	must(w.t, err)
+	return *l.Spec.HolderIdentity
+}
+
+// events returns "kind/name type reason" of all events, sorted.
+func (w *world) events() (out []string) {
+	l, err := w.client.EventsV1().Events("").List(w.t.Context(), metav1.ListOptions{})
+	must(w.t, err)
+	for _, e := range l.Items {
+		out = append(out, e.Regarding.Kind+"/"+e.Regarding.Name+" "+e.Type+" "+e.Reason)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// TestConditionsOfAllNodes: what any node finds is in the policy's conditions, which
+// one agent writes, and goes from there when the node says so.
+func TestConditionsOfAllNodes(t *testing.T) {
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web"), broken("shop", "typo")}, nil, func(t *testing.T, w *world) {
+		defer w.start("n1", false)()
+		defer w.start("n2", false)()
+		w.pass(10 * time.Second)
+		for _, c := range [][3]string{
+			{"web", policy.ConditionAccepted, "True Accepted"}, {"web", ConditionEnforced, "True NoBlindSpot"}, {"web", ConditionDNSBlocked, "False Reachable"},
+			{"typo", policy.ConditionAccepted, "False Invalid"}, {"typo", ConditionEnforced, "False NotAccepted"}, {"typo", ConditionDNSBlocked, "False Reachable"},
+		} {
+			if got := w.says(c[0], c[1]); got != c[2] {
+				t.Errorf("%s of %s is %q, want %q", c[1], c[0], got, c[2])
+			}
+		}
+		for _, node := range []string{"n1", "n2"} {
+			w.agents[node].SetFindings([]Finding{blocked("shop/web", "cart-"+node), {Policy: "shop/web", Pod: pod("old"), Reason: HostNetwork, Message: "it is of the host network"}})
+		}
+		w.pass(10 * time.Second)
+		if got := w.says("web", ConditionDNSBlocked) + ", " + w.says("web", ConditionEnforced); got != "True DNSBlocked, False HostNetwork" {
+			t.Error(got)
+		}
+		message := meta.FindStatusCondition(w.policies.get(t, "shop", "web").Status.Conditions, ConditionDNSBlocked).Message
+		if !strings.HasPrefix(message, "2 pods: shop/cart-n1, shop/cart-n2;") {
+			t.Error(message)
+		}
+		w.agents["n1"].SetFindings(nil)
+		w.agents["n2"].SetFindings(nil)
+		w.pass(10 * time.Second)
+		if got := w.says("web", ConditionDNSBlocked) + ", " + w.says("web", ConditionEnforced); got != "False Reachable, True NoBlindSpot" {
+			t.Error(got)
+		}
+		before := len(w.policies.written())
+		w.pass(10 * time.Minute)
+		if after := len(w.policies.written()); after != before || before != 4 {
+			t.Errorf("%d writes, then %d: only changes are written", before, after-before)
+		}
+	})
+}
+
+// TestHandOver: the next agent goes on within seconds of the end of the last, since
+// that gives its Lease back, and says nothing twice.
+func TestHandOver(t *testing.T) {
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web"), broken("shop", "typo")}, nil, func(t *testing.T, w *world) {
+		stop1 := w.start("n1", false)
+		w.pass(3 * time.Second)
+		defer w.start("n2", false)()
+		w.pass(time.Minute)
+		if w.leader() != "agent-n1" {
+			t.Fatalf("%q leads", w.leader())
+		}
+		said := w.events()
+		stop1()
+		if w.leader() != "" {
+			t.Errorf("%q has not given the Lease back", w.leader())
+		}
+		w.pass(20 * time.Second)
+		if w.leader() != "agent-n2" {
+			t.Fatalf("%q leads", w.leader())
+		}
+		if n := len(w.policies.written()); n != 2 {
+			t.Errorf("%d writes, want one of each policy", n)
+		}
+		if now := w.events(); !slices.Equal(now, said) || !slices.Equal(said, []string{"FQDNNetworkPolicy/typo Warning Invalid"}) {
+			t.Errorf("events %q, then %q", said, now)
+		}
+	})
+}
+
+// TestLostNode: an agent that ends for good is forgotten after a while.
+func TestLostNode(t *testing.T) {
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, []runtime.Object{
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-n1"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2", UID: "uid-n2"}},
+	}, func(t *testing.T, w *world) {
+		defer w.start("n1", false)()
+		stop := w.start("n2", false)
+		w.agents["n2"].SetFindings([]Finding{blocked("shop/web", "cart")})
+		w.pass(10 * time.Second)
+		stop()
+		w.pass(staleAfter - time.Minute)
+		if got := w.says("web", ConditionDNSBlocked); got != "True DNSBlocked" {
+			t.Fatalf("%s: the agent may be about to come back", got)
+		}
+		w.pass(2*time.Minute + passAgain)
+		if got := w.says("web", ConditionDNSBlocked); got != "False Reachable" {
+			t.Error(got)
+		}
+		if got := w.leases(); !slices.Equal(got, []string{LeaderLease, "namegate-node-n1"}) {
+			t.Errorf("Leases %q", got)
+		}
+	})
+}
+
+// TestCompanionsOfACluster: they come and go with what they are made of.
+func TestCompanionsOfACluster(t *testing.T) {
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, nil, func(t *testing.T, w *world) {
+		defer w.start("n1", true)()
+		nps := w.client.NetworkingV1().NetworkPolicies("shop")
+		_, err := nps.Create(t.Context(), limit("shop", "deny", map[string]string{"app": "cart"}), metav1.CreateOptions{})
+		must(t, err)
+		w.pass(5 * time.Second)
+		if got := w.networkPolicies(); len(got) != 2 {
+			t.Fatalf("%d NetworkPolicies, want the user's and a companion", len(got))
+		}
+		must(t, nps.Delete(t.Context(), "deny", metav1.DeleteOptions{}))
+		w.pass(5 * time.Second)
+		if got := w.networkPolicies(); len(got) != 0 {
+			t.Errorf("%d NetworkPolicies are left", len(got))
+		}
+	})
+}
+
+// TestWithdraw: with agents that run, nothing of theirs comes back, and what is not
+// theirs stays.
+func TestWithdraw(t *testing.T) {
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, []runtime.Object{
+		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "agents"}}, limit("shop", "deny", nil),
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "namegate-console-0", Labels: map[string]string{companion.ManagedByLabel: companion.ManagedBy, leaseLabel: "console"}}},
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "somebodys", Labels: map[string]string{companion.ManagedByLabel: companion.ManagedBy}}},
+	}, func(t *testing.T, w *world) {
+		defer w.start("n1", true)()
+		defer w.start("n2", true)()
+		w.pass(10 * time.Second)
+		if len(w.leases()) != 5 || len(w.networkPolicies()) != 2 {
+			t.Fatalf("Leases %q, %d NetworkPolicies", w.leases(), len(w.networkPolicies()))
+		}
+		hook, err := New(Options{Client: w.client, Dynamic: w.policies, Namespace: "namegate", DaemonSet: "agents", Log: silent})
+		must(t, err)
+		done := make(chan error, 1)
+		go func() { done <- hook.Withdraw(t.Context()) }()
+		synctest.Wait()
+		set, err := w.client.AppsV1().DaemonSets("namegate").Get(t.Context(), "agents", metav1.GetOptions{})
+		must(t, err)
+		if set.Annotations[UninstallingAnnotation] == "" {
+			t.Fatal("the DaemonSet is not marked")
+		}
+		w.pass(3 * time.Second) // the agents write still
+		w.marked.Store(true)
+		must(t, <-done)
+		w.pass(5 * time.Minute)
+		left := w.networkPolicies()
+		if got := w.leases(); len(got) != 1 || got[0] != "somebodys" || len(left) != 1 || left[0].Name != "deny" {
+			t.Errorf("left are the Leases %q, %d NetworkPolicies", w.leases(), len(left))
+		}
+	})
+}
+
+func TestWithdrawFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := fake.NewClientset()
+		refuse(c, "list", "networkpolicies", "no")
+		r, err := New(Options{Client: c, Dynamic: newPolicyServer(t), Namespace: "namegate", DaemonSet: "agents", Log: silent})
+		must(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := r.Withdraw(ctx); !apierrors.IsForbidden(err) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestNewAndRunNeedTheirOptions(t *testing.T) {
+	o := Options{Client: fake.NewClientset(), Dynamic: newPolicyServer(t), Log: silent}
+	if _, err := New(o); err == nil {
+		t.Error("made without a namespace")
+	}
+	o.Namespace = "namegate"
+	r, err := New(o)
+	must(t, err)
+	if r.Run(t.Context()) == nil {
+		t.Error("runs without a node")
+	}
+	if r.Withdraw(t.Context()) == nil {
+		t.Error("withdraws without a DaemonSet")
+	}
+	if _, err := New(Options{Namespace: "namegate", Client: fake.NewClientset(), Dynamic: newPolicyServer(t), Log: silent, CompanionPorts: "x"}); err == nil || !strings.Contains(err.Error(), "Always") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := New(Options{Namespace: "namegate"}); err == nil {
+		t.Error("made without clients")
+	}
+}

@@ -1,0 +1,178 @@
+package status
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
+	coordinationlisters "k8s.io/client-go/listers/coordination/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/status/companion"
+)
+
+const (
+	// passAgain is the longest time between two passes.
+	passAgain = 30 * time.Second
+	// passRest is between two passes, so that a burst of changes is one.
+	passRest = 100 * time.Millisecond
+)
+
+// term is one agent's time as the elected one.
+type term struct {
+	*Reporter
+	statuses   *statuses
+	reader     *leaseReader
+	leases     cache.SharedIndexInformer
+	companions *companion.Controller // nil: not wanted
+	checked    map[types.UID]checked
+}
+
+// checked is what Validate says of one generation of a policy.
+type checked struct {
+	generation int64
+	problems   []policy.Problem
+}
+
+// lead writes for the cluster until ctx ends; then no request is under way.
+func (r *Reporter) lead(ctx context.Context) {
+	r.log.Info("this agent writes the policies' conditions now")
+	t := r.newTerm()
+	var watches sync.WaitGroup
+	defer watches.Wait()
+	watches.Go(func() { t.leases.RunWithContext(ctx) })
+	synced := []cache.InformerSynced{t.leases.HasSynced}
+	if t.companions != nil {
+		watches.Go(func() { t.companions.Run(ctx) })
+		synced = append(synced, t.companions.HasSynced)
+	} else if _, err := companion.RemoveAll(ctx, r.o.Client); err != nil {
+		r.log.Debug("companions of earlier days, if there are any, stay", "error", err)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return
+	}
+	for {
+		again := t.pass(ctx)
+		if !r.wait(ctx, r.leadChanged, again) || !r.wait(ctx, nil, passRest) {
+			return
+		}
+	}
+}
+
+func (r *Reporter) newTerm() *term {
+	t := &term{
+		Reporter: r,
+		statuses: &statuses{client: r.o.Dynamic, recorder: r.recorder, log: r.log, written: map[types.UID]*written{}},
+		reader:   &leaseReader{client: r.o.Client, namespace: r.o.Namespace, log: r.log, identity: r.o.Identity, seen: map[string]*seenLease{}},
+		checked:  map[types.UID]checked{},
+		leases: coordinationinformers.NewFilteredLeaseInformer(r.o.Client, r.o.Namespace, 0, nil, func(o *metav1.ListOptions) {
+			o.LabelSelector = nodeLeases.String()
+		}),
+	}
+	wake := func(any) { note(r.leadChanged) }
+	// It fails only where the informer has ended.
+	_, _ = t.leases.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: wake,
+		UpdateFunc: func(before, after any) {
+			if !renewed(before, after) {
+				wake(after)
+			}
+		},
+		DeleteFunc: wake,
+	})
+	if r.o.Companion && len(r.o.Endpoint) > 0 {
+		t.companions = companion.New(companion.Options{
+			Client: r.o.Client, Recorder: r.recorder, Log: r.log, Endpoint: r.o.Endpoint, Ports: r.o.CompanionPorts,
+			Stopped: r.o.Uninstalling, Changed: func() { note(r.leadChanged) }, Now: r.now,
+		})
+	}
+	return t
+}
+
+// nodeLeases are the labels of all nodes' Leases.
+var nodeLeases = labels.SelectorFromSet(labels.Set{companion.ManagedByLabel: companion.ManagedBy, leaseLabel: "node"})
+
+// renewed tells whether a Lease was renewed and says the same as before: a large cluster
+// has many renewals each second, and the next pass is soon enough.
+func renewed(before, after any) bool {
+	b, ok := before.(*coordinationv1.Lease)
+	a, both := after.(*coordinationv1.Lease)
+	return ok && both && a.Annotations[FindingsAnnotation] == b.Annotations[FindingsAnnotation]
+}
+
+// pass makes conditions and companions as they should be and returns when the next pass is due.
+func (t *term) pass(ctx context.Context) time.Duration {
+	now := t.now()
+	again := passAgain
+	sooner := func(d time.Duration) {
+		if d > 0 {
+			again = min(again, d)
+		}
+	}
+	in, known := t.state()
+	if !known {
+		return again // no policies is another thing than policies that are not known
+	}
+	leases, _ := coordinationlisters.NewLeaseLister(t.leases.GetIndexer()).List(labels.Everything()) // it never fails
+	byPolicy := t.reader.gather(ctx, now, leases)
+	all := make([]status, 0, len(in.policies))
+	state := companion.State{Policies: in.policies, Accepted: map[string]bool{}, Bypassed: bypassed(byPolicy), Nodes: t.reader.nodes(), Services: in.services}
+	for id, p := range in.policies {
+		s := status{p, conditionsOf(p, slices.Concat(in.problems["policy "+id], t.validate(p)), byPolicy[id])}
+		state.Accepted[id] = meta.IsStatusConditionTrue(s.want, policy.ConditionAccepted)
+		all = append(all, s)
+	}
+	// Neither waits for the other: both may have thousands of objects to write.
+	written := make(chan time.Duration, 1)
+	go func() { written <- t.statuses.write(ctx, t.now, all) }()
+	if t.companions != nil {
+		sooner(t.companions.Reconcile(ctx, now, state))
+	}
+	sooner(<-written)
+	t.forget(in.policies)
+	return again
+}
+
+// bypassed returns, of the findings of each policy, the first one of pods whose connections
+// pass the verdict by: what the cluster's own engine denies them must stay denied.
+func bypassed(byPolicy map[string][]entry) map[string]companion.Bypass {
+	out := map[string]companion.Bypass{}
+	for id, entries := range byPolicy {
+		i := slices.IndexFunc(entries, func(e entry) bool { return slices.Contains(bypasses[:], e.Reason) })
+		if i >= 0 {
+			out[id] = companion.Bypass{Node: entries[i].Node, Reason: entries[i].Reason, Message: entries[i].Message}
+		}
+	}
+	return out
+}
+
+// validate returns what Validate says, computed once for each generation.
+func (t *term) validate(p *v1alpha1.FQDNNetworkPolicy) []policy.Problem {
+	v, known := t.checked[p.UID]
+	if !known || v.generation != p.Generation || p.Generation == 0 {
+		v = checked{p.Generation, compile.Validate(p)}
+		t.checked[p.UID] = v
+	}
+	return v.problems
+}
+
+// forget drops what is known of policies that are gone.
+func (t *term) forget(policies map[string]*v1alpha1.FQDNNetworkPolicy) {
+	there := make(map[types.UID]bool, len(policies))
+	for _, p := range policies {
+		there[p.UID] = true
+	}
+	t.statuses.forget(there)
+	maps.DeleteFunc(t.checked, func(uid types.UID, _ checked) bool { return !there[uid] })
+}

@@ -1,0 +1,99 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/namegate/namegate/status/companion"
+)
+
+// withdrawAgain is between two attempts of Withdraw: the agents need a moment to see the mark
+// on the DaemonSet.
+const withdrawAgain = 2 * time.Second
+
+// Withdraw marks the DaemonSet, so that the agents write nothing any more, and
+// deletes what they wrote: companions, the nodes' Leases and that of the election.
+// It returns when nothing of it came back for a while, or the error of the last
+// attempt when ctx ends. Conditions of policies stay as they are.
+func (r *Reporter) Withdraw(ctx context.Context) error {
+	if r.o.DaemonSet == "" {
+		return errors.New("the agents' DaemonSet is not known; write --daemonset")
+	}
+	clean := 0
+	for {
+		found, err := r.withdrawOnce(ctx)
+		switch {
+		case err != nil || found > 0:
+			clean = 0
+		default:
+			clean++
+		}
+		if clean == 2 {
+			return nil
+		}
+		if !r.wait(ctx, nil, withdrawAgain) {
+			return errors.Join(fmt.Errorf("something of what the agents wrote may be left: %w", context.Cause(ctx)), err)
+		}
+	}
+}
+
+// withdrawOnce deletes what it finds and tells how much that was.
+func (r *Reporter) withdrawOnce(ctx context.Context) (found int, err error) {
+	if err := r.mark(ctx); err != nil {
+		return 0, err
+	}
+	gone, leaseErr := r.dropLeases(ctx)
+	removed, companionErr := companion.RemoveAll(ctx, r.o.Client)
+	return gone + removed, errors.Join(leaseErr, companionErr)
+}
+
+// mark annotates the DaemonSet. Without one there is no agent either.
+func (r *Reporter) mark(ctx context.Context) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{UninstallingAnnotation: "true"}}})
+	if err != nil {
+		return fmt.Errorf("marking the DaemonSet %s: %w", r.o.DaemonSet, err)
+	}
+	_, err = r.o.Client.AppsV1().DaemonSets(r.o.Namespace).Patch(ctx, r.o.DaemonSet, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: companion.ManagedBy})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("marking the DaemonSet %s: %w", r.o.DaemonSet, err)
+	}
+	return nil
+}
+
+func (r *Reporter) dropLeases(ctx context.Context) (gone int, err error) {
+	leases := r.o.Client.CoordinationV1().Leases(r.o.Namespace)
+	list, err := leases.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return 0, fmt.Errorf("listing the Leases of %s: %w", r.o.Namespace, err)
+	}
+	var failed error
+	for _, l := range list.Items {
+		// Leases of nodes, and of consoles (package access).
+		if l.Name != LeaderLease && (l.Labels[companion.ManagedByLabel] != companion.ManagedBy || l.Labels[leaseLabel] == "") {
+			continue
+		}
+		gone++
+		if err := leases.Delete(ctx, l.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			failed = errors.Join(failed, fmt.Errorf("removing the Lease %s: %w", l.Name, err))
+		}
+	}
+	return gone, failed
+}
+
+// Leave deletes this node's Lease: from now on policies do not count as being in force here.
+// It is for an agent that removes its rules from the node, after Run has returned.
+func (r *Reporter) Leave(ctx context.Context) error {
+	name := leaseName(r.o.Node)
+	err := r.o.Client.CoordinationV1().Leases(r.o.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("removing the Lease %s: %w", name, err)
+	}
+	return nil
+}
