@@ -19,7 +19,7 @@ func TestNetworkPolicyRights(t *testing.T) {
 		var got []string
 		for _, right := range rights(t, render(t, values).objects, "namegate") {
 			if verbs, found := strings.CutPrefix(right, "networkpolicies.networking.k8s.io "); found {
-				got = append(got, strings.TrimSuffix(verbs, " everywhere"))
+				got = append(got, strings.TrimSuffix(verbs, " cluster"))
 			}
 		}
 		if !slices.Equal(got, want) {
