@@ -96,11 +96,19 @@ func (t *Tables) renewInKernel(ctx context.Context) error {
 		if err != nil || hasTimeout(now, element.Timeout) {
 			return err
 		}
-		t.replaces.Store(true)
+		if unmoved(last, now) {
+			t.replaces.Store(true)
+		}
 		element.Timeout = 0
 	}
 	conn.FlushSet(set)
 	return add()
+}
+
+// unmoved tells whether the kernel left an element as it was. An element that is gone, or
+// that another agent renewed meanwhile, says nothing about the kernel.
+func unmoved(last, now []nftables.SetElement) bool {
+	return len(last) == 1 && len(now) == 1 && last[0].Timeout == now[0].Timeout
 }
 
 // hasTimeout tells whether an element has a timeout, to the precision of the kernel's clock
