@@ -3,6 +3,7 @@ package proxy
 import (
 	"sync/atomic"
 
+	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/stats"
 )
 
@@ -32,11 +33,12 @@ type Stats struct {
 	Latency Latency
 }
 
-func (c *counters) snapshot() Stats {
+func (c *counters) snapshot(up *upstream.Counters) Stats {
 	s := Stats{Proxy: stats.Proxy{
 		Queries: c.Queries.Load(), QueriesTCP: c.QueriesTCP.Load(),
 		Malformed: c.Malformed.Load(), Strangers: c.Strangers.Load(),
-		ShedPod: c.ShedPod.Load(), ShedAll: c.ShedAll.Load(), ShedConnections: c.ShedConnections.Load(),
+		ShedPod: c.ShedPod.Load(), ShedAll: c.ShedAll.Load(), ShedConnections: c.ShedConnections.Load(), ShedZone: up.Shed.Load(),
+		UpstreamQueries: up.Queries.Load(), UpstreamTCP: up.TCP.Load(), UpstreamFailures: up.Failures.Load(), WrongReplies: up.WrongReplies.Load(),
 		Coalesced: c.Coalesced.Load(), Dishonest: c.Dishonest.Load(),
 		Grants: c.Grants.Load(), GrantFailures: c.GrantFailures.Load(),
 		AddressesGranted: c.AddressesGranted.Load(), AddressesBlocked: c.AddressesBlocked.Load(),

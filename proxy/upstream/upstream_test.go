@@ -76,9 +76,9 @@ func TestPortsAndIDsAreRandom(t *testing.T) {
 	})
 	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), new(Pool))
 	defer u.close()
-	const n = 3 * lineUses
+	const n = 3 * socketUses
 	for range n {
-		if _, err := u.exchange(askFor(t, "www.example.org"), attempt{udp: time.Now().Add(time.Minute)}); err != nil {
+		if _, err := u.exchange(askFor(t, "www.example.org"), bounds{udp: time.Now().Add(time.Minute)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -86,11 +86,11 @@ func TestPortsAndIDsAreRandom(t *testing.T) {
 	defer mu.Unlock()
 	// So many draws of 65,536 ids, of which none repeats on a port, give about 11,540
 	// different ones.
-	if len(ids) < 11400 || len(ids) > 11700 || len(ports) < n/lineUses {
+	if len(ids) < 11400 || len(ids) > 11700 || len(ports) < n/socketUses {
 		t.Errorf("%d ids and %d ports in %d queries", len(ids), len(ports), n)
 	}
 	for p, uses := range ports {
-		if uses > lineUses {
+		if uses > socketUses {
 			t.Errorf("port %d was used %d times", p.Port(), uses)
 		}
 	}
@@ -118,7 +118,7 @@ func TestManyQueriesAtOnce(t *testing.T) {
 	if stats.WrongReplies.Load() != 0 {
 		t.Errorf("%d wrong replies", stats.WrongReplies.Load())
 	}
-	if n := len(f.routes.Load().first[0].lines.all()); n > 3 {
+	if n := f.routes.Load().first[0].sockets.count(); n > 3 {
 		t.Errorf("%d sockets", n)
 	}
 }
@@ -151,7 +151,7 @@ func TestForgedFromAnotherSource(t *testing.T) {
 	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), pool)
 	defer u.close()
 	end := time.Now().Add(time.Minute)
-	m, err := u.exchange(askFor(t, "www.example.org"), attempt{udp: end, tcp: end})
+	m, err := u.exchange(askFor(t, "www.example.org"), bounds{udp: end, tcp: end})
 	if err != nil || m.Answer[0].(*dns.A).A.String() != "192.0.2.1" || stats.WrongReplies.Load() != 0 {
 		t.Errorf("%v, %v, wrong %d", m, err, stats.WrongReplies.Load())
 	}
@@ -171,7 +171,7 @@ func TestSilentTCPIsLeft(t *testing.T) {
 	defer u.close()
 	ask := func(share time.Duration) error {
 		end := time.Now().Add(2 * time.Second)
-		_, err := u.exchange(askFor(t, "www.example.org"), attempt{udp: end, tcp: end, share: share})
+		_, err := u.exchange(askFor(t, "www.example.org"), bounds{udp: end, tcp: end, share: share})
 		return err
 	}
 	if err := ask(400 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {

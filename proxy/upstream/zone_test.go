@@ -160,6 +160,6 @@ func TestProbeBringsAnUpstreamBack(t *testing.T) {
 	f, _ := newForward(t, z)
 	u := f.routes.Load().first[0]
 	u.fails.Store(2)
-	u.failed(attempt{maxFails: 2})
+	u.failed(bounds{maxFails: 2})
 	await(t, "the upstream answers and is down", func() bool { return !u.down(2) })
 }
