@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -19,19 +20,17 @@ const setBuckets = 64
 const refusalsMax = 3
 
 // readySets creates the sets of a plan that are not there. A set that an earlier
-// agent left is adopted with its entries. One that the kernel refuses is missing
-// in its pod's plan, and that is an error a few times; then the pod is left closed
+// agent left is adopted with its entries. One that the kernel refuses is noted in
+// e.missing, and that is an error a few times; then the pod is left closed
 // there, so that the others are not held up for ever.
-func (e *Enforcer) readySets(plan map[policy.PodRef]*podPlan) error {
+func (e *Enforcer) readySets(plan dataplane.Subjects) error {
 	if e.doubtful {
 		if err := e.restoreSets(); err != nil {
 			return err
 		}
 		e.doubtful = false
 	}
-	for _, p := range plan {
-		p.missing = nil
-	}
+	clear(e.missing)
 	fresh, left := e.newSets(plan)
 	peers := askedPeers(plan)
 	freshPeers, leftPeers := e.newPeerSets(peers)
@@ -47,11 +46,10 @@ func (e *Enforcer) readySets(plan map[policy.PodRef]*podPlan) error {
 			ready = append(ready, s)
 			continue
 		}
-		p := plan[s.key.pod]
-		if p.missing == nil {
-			p.missing = map[policy.PortSet]bool{}
+		if e.missing[s.key.pod] == nil {
+			e.missing[s.key.pod] = map[policy.PortSet]bool{}
 		}
-		p.missing[s.key.ports] = true
+		e.missing[s.key.pod][s.key.ports] = true
 		failed = fmt.Errorf("set of pod %s for %s: %w", s.key.pod, s.key.ports, err)
 	}
 	e.include(ready)
@@ -77,7 +75,7 @@ func (e *Enforcer) readySets(plan map[policy.PodRef]*podPlan) error {
 
 // newSets returns the sets of a plan that are not in the table yet: those that are to
 // be made, and those that are there already, by name.
-func (e *Enforcer) newSets(plan map[policy.PodRef]*podPlan) (fresh []*grantSet, left map[string]*grantSet) {
+func (e *Enforcer) newSets(plan dataplane.Subjects) (fresh []*grantSet, left map[string]*grantSet) {
 	left = map[string]*grantSet{}
 	for key := range grantKeys(plan) {
 		if e.grants.get(key) != nil {
@@ -265,7 +263,7 @@ func lost(last, next *policy.View) bool {
 // dropSets takes back every grant that the snapshot in force does not allow,
 // gives up the sets that no chain asks any more, and notes what it took back. Pods that
 // a part of what is coming has left out have their grants by both.
-func (e *Enforcer) dropSets(plan map[policy.PodRef]*podPlan) error {
+func (e *Enforcer) dropSets(plan dataplane.Subjects) error {
 	for ref, p := range *e.grants.pods.Load() {
 		view := e.snapshot.ViewOf(ref)
 		if view != e.coming.ViewOf(ref) {
@@ -295,7 +293,7 @@ func (e *Enforcer) destroyFound() error {
 }
 
 // drop is dropSets for one pod.
-func (e *Enforcer) drop(p *podGrants, view *policy.View, plan map[policy.PodRef]*podPlan) error {
+func (e *Enforcer) drop(p *podGrants, view *policy.View, plan dataplane.Subjects) error {
 	e.grants.plan.Lock()
 	defer e.grants.plan.Unlock()
 	if p.changed {
@@ -320,7 +318,7 @@ func (e *Enforcer) drop(p *podGrants, view *policy.View, plan map[policy.PodRef]
 
 // rejudgeLeft notes the pods of which an earlier agent left a set that no policy
 // needs any more: what it held is not known, and what it had opened is to be cut.
-func (e *Enforcer) rejudgeLeft(plan map[policy.PodRef]*podPlan) {
+func (e *Enforcer) rejudgeLeft(plan dataplane.Subjects) {
 	pods := map[string]policy.PodRef{}
 	for ref := range plan {
 		pods[podID(ref)] = ref
@@ -363,7 +361,7 @@ func (e *Enforcer) takeBack(s *grantSet, view *policy.View, keep bool) error {
 		shorter = append(shorter, e.entry(a, c, at))
 	}
 	if p := e.plan[s.key.pod]; p != nil && len(gone) > 0 {
-		if err := e.owe(p.addrs); err != nil {
+		if err := e.owe(p.Addrs); err != nil {
 			return err
 		}
 	}
