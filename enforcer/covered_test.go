@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -100,7 +101,7 @@ func TestWhatIsTakenAwayIsNotCovered(t *testing.T) {
 		shortens := w.grants(w.snap, web.PodRef, "www.example.org", 600, "192.0.2.2")
 		writes := 0
 		w.seams.before = func(step string) {
-			if strings.HasPrefix(step, "delete NG4-"+podID(web.PodRef)) {
+			if strings.HasPrefix(step, "delete NG4-"+xtables.PodID(web.PodRef)) {
 				writes++
 				if w.e.Covered(goes) || w.e.Covered(shortens) {
 					t.Errorf("covered before: %s", step)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -78,7 +79,7 @@ func (e *Enforcer) admitOpen(last, subjects dataplane.Subjects) error {
 			if e.inherited.judged(a, ref) || was != nil && was.Isolated && slices.Contains(was.Addrs, a) {
 				continue
 			}
-			if _, seen := slices.BinarySearchFunc(known, a, netip.Addr.Compare); seen || e.snapshot == nil || e.granted(ref, versionOf(a)) || p.Peers != nil {
+			if _, seen := slices.BinarySearchFunc(known, a, netip.Addr.Compare); seen || e.snapshot == nil || e.granted(ref, xtables.FamilyOf(a)) || p.Peers != nil {
 				fresh[a] = p
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/ipset"
 )
 
@@ -84,7 +85,7 @@ func (e *Enforcer) AwaitDeparture(ctx context.Context) (there bool, err error) {
 func (e *Enforcer) takeOverGrants() error {
 	held := map[string][]ipset.Entry{}
 	err := e.k.Sets.ListAll(func(s ipset.Set, entries []ipset.Entry) {
-		if ownSet(s.Name) && s.Type == ipset.HashIP {
+		if xtables.OwnSet(s.Name) && s.Type == ipset.HashIP {
 			held[s.Name] = append(held[s.Name], entries...)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -221,7 +222,7 @@ func (e *Enforcer) stageGrant(r *request, g *policy.Grant) error {
 	sets := (*p.sets.Load())[g.Ports]
 	why := reason{g.Name, e.moment(g.Deadline), originOf(g.By)}
 	for _, a := range g.Addrs {
-		s := sets[slot(versionOf(a))]
+		s := sets[slot(xtables.FamilyOf(a))]
 		if s == nil {
 			return fmt.Errorf("grant %s to pod %s on %s: the pod has no such set", g.Name, g.Pod, g.Ports)
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -28,17 +29,17 @@ func (e *Enforcer) settled() error {
 
 // writeOwed writes those of addresses that were owed before, or were not.
 func (e *Enforcer) writeOwed(addrs []netip.Addr, before bool, write func(set string, entries ...ipset.Entry) error) error {
-	for _, f := range ipVersions {
+	for _, f := range xtables.Families {
 		var entries []ipset.Entry
 		for _, a := range addrs {
-			if versionOf(a) == f && e.owed[a] == before {
+			if xtables.FamilyOf(a) == f && e.owed[a] == before {
 				entries = append(entries, ipset.Entry{Addr: a})
 			}
 		}
 		if len(entries) == 0 {
 			continue
 		}
-		name := setPrefix(f) + setOwed
+		name := xtables.SetPrefix(f) + xtables.SetOwed
 		_, known := e.holds[name]
 		delete(e.holds, name)
 		if err := write(name, entries...); err != nil {
@@ -61,7 +62,7 @@ func (e *Enforcer) writeOwed(addrs []netip.Addr, before bool, write func(set str
 
 func (e *Enforcer) owedOf(f iptables.Family) (n int) {
 	for a := range e.owed {
-		if versionOf(a) == f {
+		if xtables.FamilyOf(a) == f {
 			n++
 		}
 	}
@@ -101,8 +102,8 @@ func (e *Enforcer) lostAddrs(plan dataplane.Subjects, sets []*peerSet) []netip.A
 
 // inheritOwed reads what an earlier agent owed: it is owed still.
 func (e *Enforcer) inheritOwed() (map[netip.Addr]bool, error) {
-	for _, f := range ipVersions {
-		entries, err := e.k.Sets.List(setPrefix(f) + setOwed)
+	for _, f := range xtables.Families {
+		entries, err := e.k.Sets.List(xtables.SetPrefix(f) + xtables.SetOwed)
 		if err != nil {
 			return nil, err
 		}

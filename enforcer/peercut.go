@@ -66,8 +66,8 @@ func (e *Enforcer) rejudgeLess(last, plan dataplane.Subjects) {
 			e.rejudge[ref] = true
 		}
 		for _, a := range p.Addrs {
-			chain, had := e.inherited.peers[a]
-			if e.inherited.owed[a] || had && e.inherited.same(a, ref) && !p.Peers.All() && (p.Peers == nil || listChain(p.Peers) != chain) {
+			list, had := e.inherited.peers[a]
+			if e.inherited.owed[a] || had && e.inherited.same(a, ref) && !p.Peers.All() && (p.Peers == nil || p.Peers.ID != list) {
 				e.rejudge[ref] = true
 			}
 		}

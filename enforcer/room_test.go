@@ -140,15 +140,15 @@ func TestABlindBridgeIsSaid(t *testing.T) {
 	}
 	// What leaves the bridge has no port that iptables could see.
 	w.answer(web, "www.example.org", 60, "192.0.2.1")
-	p := packet{src: addr("10.1.0.5"), dst: addr("192.0.2.1"), proto: policy.TCP, dport: 443, iface: "br0"}
+	p := packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: uint8(policy.TCP), DstPort: 443, Iface: "br0"}
 	if !w.passes(&p) {
 		t.Error("an allowed packet that leaves the bridge is dropped")
 	}
-	p = packet{src: addr("10.1.0.5"), dst: addr("192.0.2.1"), proto: policy.TCP, dport: 80, iface: "br0"}
+	p = packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: uint8(policy.TCP), DstPort: 80, Iface: "br0"}
 	if w.passes(&p) {
 		t.Error("a packet that nothing allows passes")
 	}
-	p = packet{src: addr("10.1.0.5"), dst: addr("192.0.2.1"), proto: policy.TCP, dport: 443, iface: "eth0"}
+	p = packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: uint8(policy.TCP), DstPort: 443, Iface: "eth0"}
 	if w.passes(&p) {
 		t.Error("the pod's source passes on another interface")
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -81,7 +82,7 @@ func (e *Enforcer) newSets(plan dataplane.Subjects) (fresh []*grantSet, left map
 		if e.grants.get(key) != nil {
 			continue
 		}
-		s := &grantSet{name: grantSetName(key.pod, key.ports, key.family), key: key, table: e.grants, entries: map[netip.Addr]*grant{}, past: newHistory()}
+		s := &grantSet{name: xtables.GrantSet(key.pod, key.ports, key.family == iptables.IPv6), key: key, table: e.grants, entries: map[netip.Addr]*grant{}, past: newHistory()}
 		if e.found[s.name] {
 			left[s.name] = s
 		} else {
@@ -321,7 +322,7 @@ func (e *Enforcer) drop(p *podGrants, view *policy.View, plan dataplane.Subjects
 func (e *Enforcer) rejudgeLeft(plan dataplane.Subjects) {
 	pods := map[string]policy.PodRef{}
 	for ref := range plan {
-		pods[podID(ref)] = ref
+		pods[xtables.PodID(ref)] = ref
 	}
 	for name := range e.found {
 		if _, rest, ok := strings.Cut(name, "-"); ok {
