@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/kernel/conntrack"
-	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -76,7 +75,7 @@ func (e *Enforcer) admitOpen(last, plan map[policy.PodRef]*podPlan) error {
 			if e.inherited.judged(a, ref) || was != nil && was.selected && slices.Contains(was.addrs, a) {
 				continue
 			}
-			if _, seen := slices.BinarySearchFunc(known, a, netip.Addr.Compare); seen || e.snapshot == nil || e.granted(ref, versionOf(a)) || p.peers != nil {
+			if _, seen := slices.BinarySearchFunc(known, a, netip.Addr.Compare); seen || e.snapshot == nil || e.grants.OpenedAny(ref, a.Is6()) || p.peers != nil {
 				fresh[a] = p
 			}
 		}
@@ -87,23 +86,6 @@ func (e *Enforcer) admitOpen(last, plan map[policy.PodRef]*podPlan) error {
 		}
 		return e.k.Flows.SetMark(f, e.cfg.Mark, e.cfg.Mark)
 	})
-}
-
-// granted tells whether a pod has or had any grant of a family. The connections of
-// one that has not, and has no peers, and that nobody knew before, need not be looked
-// for: there is nothing to admit but what it sends next is admitted for anyhow, to a
-// resolver or to itself.
-func (e *Enforcer) granted(ref policy.PodRef, f iptables.Family) bool {
-	g := e.grants.of(ref)
-	if g == nil {
-		return false
-	}
-	for s := range g.all() {
-		if s.key.family == f && s.knowsAny() {
-			return true
-		}
-	}
-	return false
 }
 
 // goneAddrs returns the addresses that a pod of the last plan does not have any
@@ -145,16 +127,7 @@ func (e *Enforcer) covers(p *podPlan, f conntrack.Flow) bool {
 	if slices.Contains(p.addrs, f.Dst.Addr()) || slices.Contains(p.addrs, f.Peer.Addr()) || e.isDNS(f) || p.reaches(policy.Protocol(f.Protocol), f.Peer) {
 		return true
 	}
-	g := e.grants.of(p.ref)
-	if g == nil {
-		return false
-	}
-	for s := range g.all() {
-		if contains(s.key.ports, f) && s.knows(f.Dst.Addr()) {
-			return true
-		}
-	}
-	return false
+	return e.grants.Opened(p.ref, f.Dst.Addr(), policy.Protocol(f.Protocol), f.Dst.Port())
 }
 
 func (e *Enforcer) isDNS(f conntrack.Flow) bool {
@@ -170,8 +143,4 @@ func (e *Enforcer) isDNS(f conntrack.Flow) bool {
 		}
 	}
 	return false
-}
-
-func contains(s policy.PortSet, f conntrack.Flow) bool {
-	return s.Contains(policy.Protocol(f.Protocol), f.Dst.Port())
 }
