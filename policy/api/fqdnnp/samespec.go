@@ -1,4 +1,4 @@
-package compile
+package fqdnnp
 
 import (
 	"maps"
@@ -9,10 +9,10 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 )
 
-// sameSpec tells whether two specs say the same. It compares contents and not
+// SameSpec tells whether two specs say the same. It compares contents and not
 // generations: files carry generations that mean nothing. Shared slices make it
 // quick, because most policies come unchanged from the source's own store.
-func sameSpec(a, b *v1alpha1.FQDNNetworkPolicySpec) bool {
+func SameSpec(a, b *v1alpha1.FQDNNetworkPolicySpec) bool {
 	return a.Enforcement == b.Enforcement && a.Denied == b.Denied && a.DNS == b.DNS &&
 		samePointee(a.TTL.MinSeconds, b.TTL.MinSeconds) &&
 		samePointee(a.TTL.MaxSeconds, b.TTL.MaxSeconds) &&

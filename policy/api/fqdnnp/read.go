@@ -1,7 +1,8 @@
-package compile
+package fqdnnp
 
 import (
 	"fmt"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,53 +27,50 @@ const (
 // path and with what to write instead; nil if all of it works. These are the
 // checks of the schema, for policies that no API server has seen.
 func Validate(p *v1alpha1.FQDNNetworkPolicy) []policy.Problem {
-	return parsePolicy(p, paths{}).problems
+	return Read(p).Problems
 }
 
-// parsed is one policy as the compiler keeps it. It is immutable.
-type parsed struct {
-	id        string // "namespace/name"
-	spec      v1alpha1.FQDNNetworkPolicySpec
-	selector  labels.Selector
-	audit     bool
-	denied    policy.Denied
-	unmatched policy.Unmatched
+// Policy is one FQDNNetworkPolicy as it was read. It is immutable.
+type Policy struct {
+	ID        string // "namespace/name"
+	Spec      v1alpha1.FQDNNetworkPolicySpec
+	Selector  labels.Selector
+	Audit     bool
+	Denied    policy.Denied
+	Unmatched policy.Unmatched
+	Entries   []policy.Entry
+	Matches   []*policy.Match // of the entries, in their order: one for each name
+	Problems  []policy.Problem
 	ttl       policy.TTL
-	entries   []policy.Entry
-	matches   []*policy.Match
-	labels    int // of the patterns with a wildcard
-	problems  []policy.Problem
-	serial    uint64 // of the parse in its compiler
 }
 
-// paths holds the paths of rules and matches, which all policies share.
-type paths map[[2]int]string
-
-func (ps paths) rule(i int) string {
-	return ps.once([2]int{i, -1}, func() string { return fmt.Sprintf("spec.egress[%d]", i) })
+// rulePaths is the path of a rule and of its matches.
+type rulePaths struct {
+	rule    string
+	matches [MaxMatches]string
 }
 
-func (ps paths) match(i, j int) string {
-	return ps.once([2]int{i, j}, func() string { return fmt.Sprintf("spec.egress[%d].matches[%d]", i, j) })
-}
-
-func (ps paths) once(key [2]int, path func() string) string {
-	text, known := ps[key]
-	if !known {
-		text = path()
-		ps[key] = text
+// paths returns the paths of rules and matches, which all policies share.
+var paths = sync.OnceValue(func() *[MaxRules]rulePaths {
+	var all [MaxRules]rulePaths
+	for i := range all {
+		all[i].rule = fmt.Sprintf("spec.egress[%d]", i)
+		for j := range all[i].matches {
+			all[i].matches[j] = fmt.Sprintf("%s.matches[%d]", all[i].rule, j)
+		}
 	}
-	return text
-}
+	return &all
+})
 
-func parsePolicy(p *v1alpha1.FQDNNetworkPolicy, known paths) *parsed {
-	r := &parsed{id: p.Namespace + "/" + p.Name, spec: p.Spec}
+// Read reads a policy. A part that cannot work opens nothing and is one of its problems.
+func Read(p *v1alpha1.FQDNNetworkPolicy) *Policy {
+	r := &Policy{ID: p.Namespace + "/" + p.Name, Spec: p.Spec}
 	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
 	if err != nil {
 		r.report(policy.ReasonInvalid, "spec.podSelector", "%v; the policy selects no pod until this is mended", err)
 		selector = labels.Nothing()
 	}
-	r.selector = selector
+	r.Selector = selector
 	r.settings()
 	rules := p.Spec.Egress
 	if len(rules) > MaxRules {
@@ -80,51 +78,50 @@ func parsePolicy(p *v1alpha1.FQDNNetworkPolicy, known paths) *parsed {
 		rules = rules[:MaxRules]
 	}
 	for i := range rules {
-		r.rule(known, i, &rules[i])
+		r.rule(i, &rules[i])
 	}
-	r.labels = wildLabels(r.matches)
 	return r
 }
 
-func (r *parsed) report(reason, path, format string, args ...any) {
-	r.problems = append(r.problems, policy.Problem{
-		Object: "policy " + r.id, Reason: reason, Path: path, Message: fmt.Sprintf(format, args...),
+func (r *Policy) report(reason, path, format string, args ...any) {
+	r.Problems = append(r.Problems, policy.Problem{
+		Object: "policy " + r.ID, Reason: reason, Path: path, Message: fmt.Sprintf(format, args...),
 	})
 }
 
-func (r *parsed) partly(path, format string, args ...any) {
+func (r *Policy) partly(path, format string, args ...any) {
 	r.report(policy.ReasonPartiallyInvalid, path, format, args...)
 }
 
 // settings reads what is not a rule. A word that does not exist counts as the
 // strictest one, so that a slip of the pen opens nothing.
-func (r *parsed) settings() {
-	switch e := r.spec.Enforcement; e {
+func (r *Policy) settings() {
+	switch e := r.Spec.Enforcement; e {
 	case "", v1alpha1.EnforcementEnforce:
 	case v1alpha1.EnforcementAudit:
-		r.audit = true
+		r.Audit = true
 	default:
 		r.partly("spec.enforcement", "%q is unknown; write Enforce or Audit (it counts as Enforce)", e)
 	}
-	switch d := r.spec.Denied; d {
+	switch d := r.Spec.Denied; d {
 	case "", v1alpha1.DeniedReject:
 	case v1alpha1.DeniedDrop:
-		r.denied = policy.Drop
+		r.Denied = policy.Drop
 	default:
 		r.partly("spec.denied", "%q is unknown; write Reject or Drop (it counts as Drop)", d)
-		r.denied = policy.Drop
+		r.Denied = policy.Drop
 	}
-	switch u := r.spec.DNS.Unmatched; u {
+	switch u := r.Spec.DNS.Unmatched; u {
 	case "", v1alpha1.UnmatchedResolve:
 	case v1alpha1.UnmatchedNXDomain:
-		r.unmatched = policy.NXDomain
+		r.Unmatched = policy.NXDomain
 	case v1alpha1.UnmatchedRefuse:
-		r.unmatched = policy.Refuse
+		r.Unmatched = policy.Refuse
 	default:
 		r.partly("spec.dns.unmatched", "%q is unknown; write Resolve, NXDomain or Refuse (it counts as Refuse)", u)
-		r.unmatched = policy.Refuse
+		r.Unmatched = policy.Refuse
 	}
-	t := r.spec.TTL
+	t := r.Spec.TTL
 	r.ttl = policy.TTL{
 		Min:   r.seconds("spec.ttl.minSeconds", t.MinSeconds, policy.DefaultMinTTL, MaxTTLSeconds),
 		Max:   r.seconds("spec.ttl.maxSeconds", t.MaxSeconds, policy.DefaultMaxTTL, MaxTTLSeconds),
@@ -137,7 +134,7 @@ func (r *parsed) settings() {
 	}
 }
 
-func (r *parsed) seconds(path string, written *int64, otherwise time.Duration, most int64) time.Duration {
+func (r *Policy) seconds(path string, written *int64, otherwise time.Duration, most int64) time.Duration {
 	switch {
 	case written == nil:
 		return otherwise
@@ -149,8 +146,9 @@ func (r *parsed) seconds(path string, written *int64, otherwise time.Duration, m
 }
 
 // rule adds an entry for a rule that can match something and opens some port.
-func (r *parsed) rule(known paths, index int, rule *v1alpha1.EgressRule) {
-	path := known.rule(index)
+func (r *Policy) rule(index int, rule *v1alpha1.EgressRule) {
+	known := &paths()[index]
+	path := known.rule
 	ports := r.ports(path+".ports", rule.Ports)
 	matches := rule.Matches
 	if len(matches) == 0 {
@@ -162,24 +160,24 @@ func (r *parsed) rule(known paths, index int, rule *v1alpha1.EgressRule) {
 	}
 	names := make([]fqdn.Pattern, 0, len(matches))
 	for i := range matches {
-		at := known.match(index, i)
+		at := known.matches[i]
 		pattern, ok := r.match(at, &matches[i])
 		if !ok || ports == "" {
 			continue
 		}
 		names = append(names, pattern)
-		r.matches = append(r.matches, policy.NewMatch(policy.Match{
-			Policy: r.id, Path: at, Pattern: pattern, Ports: ports, TTL: r.ttl, Audit: r.audit,
-		}, len(r.matches)))
+		r.Matches = append(r.Matches, policy.NewMatch(policy.Match{
+			Policy: r.ID, Path: at, Pattern: pattern, Ports: ports, TTL: r.ttl, Audit: r.Audit,
+		}, len(r.Matches)))
 	}
 	if len(names) > 0 {
-		r.entries = append(r.entries, policy.Entry{
-			Destinations: policy.Destinations{Names: names}, Ports: ports, TTL: r.ttl, Policy: r.id, Path: path, Audit: r.audit,
+		r.Entries = append(r.Entries, policy.Entry{
+			Destinations: policy.Destinations{Names: names}, Ports: ports, TTL: r.ttl, Policy: r.ID, Path: path, Audit: r.Audit,
 		})
 	}
 }
 
-func (r *parsed) match(path string, m *v1alpha1.Match) (fqdn.Pattern, bool) {
+func (r *Policy) match(path string, m *v1alpha1.Match) (fqdn.Pattern, bool) {
 	if (m.Name == nil) == (m.Pattern == nil) {
 		r.partly(path, "write exactly one of name and pattern")
 		return fqdn.Pattern{}, false

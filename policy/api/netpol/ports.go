@@ -1,4 +1,4 @@
-package compile
+package netpol
 
 import (
 	"fmt"
@@ -14,13 +14,12 @@ import (
 )
 
 // MaxPeerPorts bounds the ranges of ports of one rule of a NetworkPolicy, when they are as
-// few as they can be. The kernel asks every 15 by a rule of its own for each list of peers,
-// and each packet is asked by one rule after the other: 512 are 74 rules at most.
+// few as they can be: a packet may be compared with each.
 const MaxPeerPorts = 512
 
 // ports returns the ports of a rule that are numbers and those that are names. A
 // port that cannot work adds nothing.
-func (n *netPolicy) ports(path string, ports []networkingv1.NetworkPolicyPort) (policy.PortSet, []peers.PortName) {
+func (r *reader) ports(path string, ports []networkingv1.NetworkPolicyPort) (policy.PortSet, []peers.PortName) {
 	if len(ports) == 0 {
 		return policy.AnyPort, nil
 	}
@@ -28,24 +27,24 @@ func (n *netPolicy) ports(path string, ports []networkingv1.NetworkPolicyPort) (
 	var names []peers.PortName
 	for i := range ports {
 		at, p := fmt.Sprintf("%s[%d]", path, i), &ports[i]
-		proto, ok := n.protocol(at+".protocol", p.Protocol)
+		proto, ok := r.protocol(at+".protocol", p.Protocol)
 		switch {
 		case !ok:
 		case p.Port != nil && p.Port.Type == intstr.String:
-			if n.portName(at, p) {
+			if r.portName(at, p) {
 				names = append(names, peers.PortName{Name: p.Port.StrVal, Protocol: proto})
 			}
 		default:
-			if first, last, ok := n.portRange(at, p); ok {
+			if first, last, ok := r.portRange(at, p); ok {
 				ranges = append(ranges, policy.PortRange{Protocol: proto, First: first, Last: last})
 			}
 		}
 	}
 	slices.SortFunc(names, peers.PortName.Compare)
-	return n.portSet(path, ranges), slices.Compact(names)
+	return r.portSet(path, ranges), slices.Compact(names)
 }
 
-func (n *netPolicy) portSet(path string, written []policy.PortRange) policy.PortSet {
+func (r *reader) portSet(path string, written []policy.PortRange) policy.PortSet {
 	set := policy.NewPortSet(written...)
 	if len(written) <= MaxPeerPorts {
 		return set
@@ -54,13 +53,13 @@ func (n *netPolicy) portSet(path string, written []policy.PortRange) policy.Port
 	if len(ranges) <= MaxPeerPorts {
 		return set
 	}
-	n.partly(path, "the ports make %d ranges, and those after %v open nothing; write wider ranges, or several rules, each of %d ranges at most",
+	r.partly(path, "the ports make %d ranges, and those after %v open nothing; write wider ranges, or several rules, each of %d ranges at most",
 		len(ranges), ranges[MaxPeerPorts-1], MaxPeerPorts)
 	return policy.NewPortSet(ranges[:MaxPeerPorts]...)
 }
 
 // protocol returns the protocol of a port: TCP where none is written.
-func (n *netPolicy) protocol(path string, written *corev1.Protocol) (policy.Protocol, bool) {
+func (r *reader) protocol(path string, written *corev1.Protocol) (policy.Protocol, bool) {
 	if written == nil {
 		return policy.TCP, true
 	}
@@ -72,17 +71,17 @@ func (n *netPolicy) protocol(path string, written *corev1.Protocol) (policy.Prot
 	case corev1.ProtocolSCTP:
 		return policy.SCTP, true
 	}
-	n.partly(path, "%q is unknown, and the port opens nothing; write TCP, UDP or SCTP", *written)
+	r.partly(path, "%q is unknown, and the port opens nothing; write TCP, UDP or SCTP", *written)
 	return 0, false
 }
 
 // portName tells whether a port's name can be one of a pod's.
-func (n *netPolicy) portName(path string, p *networkingv1.NetworkPolicyPort) bool {
+func (r *reader) portName(path string, p *networkingv1.NetworkPolicyPort) bool {
 	switch {
 	case len(validation.IsValidPortName(p.Port.StrVal)) > 0:
-		n.partly(path+".port", "%q is no name of a port, and opens nothing; write the name of a container port, or a number without quotes", p.Port.StrVal)
+		r.partly(path+".port", "%q is no name of a port, and opens nothing; write the name of a container port, or a number without quotes", p.Port.StrVal)
 	case p.EndPort != nil:
-		n.partly(path+".endPort", "a range begins with a number, and %q is a name; the port opens nothing: write its number, or leave out endPort", p.Port.StrVal)
+		r.partly(path+".endPort", "a range begins with a number, and %q is a name; the port opens nothing: write its number, or leave out endPort", p.Port.StrVal)
 	default:
 		return true
 	}
@@ -90,10 +89,10 @@ func (n *netPolicy) portName(path string, p *networkingv1.NetworkPolicyPort) boo
 }
 
 // portRange returns the first and last port, 0 and 65535 if none is written.
-func (n *netPolicy) portRange(path string, p *networkingv1.NetworkPolicyPort) (first, last uint16, ok bool) {
+func (r *reader) portRange(path string, p *networkingv1.NetworkPolicyPort) (first, last uint16, ok bool) {
 	if p.Port == nil {
 		if p.EndPort != nil {
-			n.partly(path+".endPort", "endPort %d stands alone, and opens nothing; write the first port of the range as port", *p.EndPort)
+			r.partly(path+".endPort", "endPort %d stands alone, and opens nothing; write the first port of the range as port", *p.EndPort)
 			return 0, 0, false
 		}
 		return 0, 65535, true
@@ -108,9 +107,9 @@ func (n *netPolicy) portRange(path string, p *networkingv1.NetworkPolicyPort) (f
 	}
 	switch {
 	case wrong < 1 || wrong > 65535:
-		n.partly(path+field, "%d is no port, and opens nothing; write 1 to 65535, or leave it out for every port", wrong)
+		r.partly(path+field, "%d is no port, and opens nothing; write 1 to 65535, or leave it out for every port", wrong)
 	case to < from:
-		n.partly(path+".endPort", "endPort %d is below port %d, and opens nothing; write the greater one as endPort", to, from)
+		r.partly(path+".endPort", "endPort %d is below port %d, and opens nothing; write the greater one as endPort", to, from)
 	default:
 		return uint16(from), uint16(to), true
 	}

@@ -1,4 +1,4 @@
-package compile
+package fqdnnp
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 // ports returns the port set of a rule's ports: every protocol and port if none
 // are written. A port that cannot work adds nothing, so a rule all of whose ports
 // are such opens the empty set.
-func (r *parsed) ports(path string, ports []v1alpha1.Port) policy.PortSet {
+func (r *Policy) ports(path string, ports []v1alpha1.Port) policy.PortSet {
 	if len(ports) == 0 {
 		return policy.AnyPort
 	}
@@ -26,7 +26,7 @@ func (r *parsed) ports(path string, ports []v1alpha1.Port) policy.PortSet {
 }
 
 // port appends the ranges of one port, none if it cannot work.
-func (r *parsed) port(path string, p *v1alpha1.Port, ranges []policy.PortRange) []policy.PortRange {
+func (r *Policy) port(path string, p *v1alpha1.Port, ranges []policy.PortRange) []policy.PortRange {
 	first, last, ok := r.bounds(path, p)
 	if !ok {
 		return ranges
@@ -62,7 +62,7 @@ func (r *parsed) port(path string, p *v1alpha1.Port, ranges []policy.PortRange) 
 }
 
 // bounds returns the first and last port, 0 and 65535 if none is written.
-func (r *parsed) bounds(path string, p *v1alpha1.Port) (first, last uint16, ok bool) {
+func (r *Policy) bounds(path string, p *v1alpha1.Port) (first, last uint16, ok bool) {
 	for _, f := range []struct {
 		field string
 		value *int32
@@ -85,4 +85,14 @@ func (r *parsed) bounds(path string, p *v1alpha1.Port) (first, last uint16, ok b
 		return uint16(*p.Port), uint16(*p.Port), true
 	}
 	return uint16(*p.Port), uint16(*p.EndPort), true
+}
+
+// EgressPorts returns the union of the port sets of the rules that can open something,
+// "" if none can. Whether the policy enforces does not matter.
+func (r *Policy) EgressPorts() policy.PortSet {
+	var ranges []policy.PortRange
+	for i := range r.Entries {
+		ranges = append(ranges, r.Entries[i].Ports.Ranges()...)
+	}
+	return policy.NewPortSet(ranges...)
 }

@@ -1,4 +1,4 @@
-package compile
+package netpol
 
 import (
 	"fmt"
@@ -16,34 +16,34 @@ const MaxPeerNetworks = 65536
 
 // destinations returns where a rule leads. An entry that cannot work leads nowhere,
 // so a rule all of whose entries are such opens nothing.
-func (n *netPolicy) destinations(path string, to []networkingv1.NetworkPolicyPeer) *peers.Destinations {
+func (r *reader) destinations(path string, to []networkingv1.NetworkPolicyPeer) *peers.Destinations {
 	d := &peers.Destinations{Anywhere: len(to) == 0}
 	for i := range to {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		switch peer := &to[i]; {
 		case peer.IPBlock != nil && (peer.PodSelector != nil || peer.NamespaceSelector != nil):
-			n.partly(at, "ipBlock stands beside a selector, and the entry leads nowhere; write two entries, one for each")
+			r.partly(at, "ipBlock stands beside a selector, and the entry leads nowhere; write two entries, one for each")
 		case peer.IPBlock != nil:
-			n.block(d, at+".ipBlock", peer.IPBlock)
+			r.block(d, at+".ipBlock", peer.IPBlock)
 		case peer.PodSelector == nil && peer.NamespaceSelector == nil:
-			n.partly(at, "the entry names nothing and leads nowhere; write a podSelector, a namespaceSelector or an ipBlock, or leave out \"to\" for every destination")
+			r.partly(at, "the entry names nothing and leads nowhere; write a podSelector, a namespaceSelector or an ipBlock, or leave out \"to\" for every destination")
 		default:
-			n.pods(d, at, peer)
+			r.pods(d, at, peer)
 		}
 	}
 	if made, last := d.Normalize(MaxPeerNetworks); made > MaxPeerNetworks {
-		n.partly(path, "the ipBlocks make %d networks, and those after %v open nothing; write fewer exceptions, or several rules, each of %d networks at most",
+		r.partly(path, "the ipBlocks make %d networks, and those after %v open nothing; write fewer exceptions, or several rules, each of %d networks at most",
 			made, last, MaxPeerNetworks)
 	}
 	return d
 }
 
 // pods adds the pods of an entry, none if a selector of it cannot be read.
-func (n *netPolicy) pods(d *peers.Destinations, path string, peer *networkingv1.NetworkPolicyPeer) {
+func (r *reader) pods(d *peers.Destinations, path string, peer *networkingv1.NetworkPolicyPeer) {
 	selector := func(field string, from *metav1.LabelSelector) (*peers.Selector, bool) {
 		s, err := peers.NewSelector(from)
 		if err != nil {
-			n.partly(path+field, "%v; the entry leads nowhere until this is mended", err)
+			r.partly(path+field, "%v; the entry leads nowhere until this is mended", err)
 		}
 		return s, err == nil
 	}
@@ -56,7 +56,7 @@ func (n *netPolicy) pods(d *peers.Destinations, path string, peer *networkingv1.
 		return
 	}
 	if peer.NamespaceSelector == nil {
-		d.AddPods(n.from.Namespace, selected)
+		d.AddPods(r.from.Namespace, selected)
 	} else if namespaces, ok := selector(".namespaceSelector", peer.NamespaceSelector); ok {
 		d.AddPodsOf(namespaces, selected)
 	}
@@ -64,21 +64,21 @@ func (n *netPolicy) pods(d *peers.Destinations, path string, peer *networkingv1.
 
 // block adds the addresses of an ipBlock without its exceptions, none if a part
 // of it cannot be read: an exception that is lost would open what it was to close.
-func (n *netPolicy) block(d *peers.Destinations, path string, b *networkingv1.IPBlock) {
-	whole, ok := n.cidr(path+".cidr", b.CIDR)
+func (r *reader) block(d *peers.Destinations, path string, b *networkingv1.IPBlock) {
+	whole, ok := r.cidr(path+".cidr", b.CIDR)
 	var holes []netip.Prefix
 	for i, text := range b.Except {
 		at := fmt.Sprintf("%s.except[%d]", path, i)
-		hole, readable := n.cidr(at, text)
+		hole, readable := r.cidr(at, text)
 		switch {
 		case !readable:
 			ok = false
 		case !whole.IsValid():
 		case hole.Bits() < whole.Bits() || !whole.Contains(hole.Addr()):
-			n.partly(at, "%s is not inside %s, and the ipBlock opens nothing; write a part of it, or take the exception out", text, b.CIDR)
+			r.partly(at, "%s is not inside %s, and the ipBlock opens nothing; write a part of it, or take the exception out", text, b.CIDR)
 			ok = false
 		case hole == whole:
-			n.partly(at, "%s leaves nothing of %s; write a part of it, or take the entry out", text, b.CIDR)
+			r.partly(at, "%s leaves nothing of %s; write a part of it, or take the entry out", text, b.CIDR)
 			ok = false
 		default:
 			holes = append(holes, hole)
@@ -90,13 +90,13 @@ func (n *netPolicy) block(d *peers.Destinations, path string, b *networkingv1.IP
 }
 
 // cidr reads a network. Bits below its length mean nothing.
-func (n *netPolicy) cidr(path, text string) (netip.Prefix, bool) {
+func (r *reader) cidr(path, text string) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(text)
 	switch {
 	case err != nil:
-		n.partly(path, "%q is no network, and the ipBlock opens nothing; write an address and its length: 192.0.2.0/24, 2001:db8::/32", text)
+		r.partly(path, "%q is no network, and the ipBlock opens nothing; write an address and its length: 192.0.2.0/24, 2001:db8::/32", text)
 	case p.Addr().Is4In6():
-		n.partly(path, "%q is an IPv4 network written as IPv6, and the ipBlock opens nothing; write the IPv4 network", text)
+		r.partly(path, "%q is an IPv4 network written as IPv6, and the ipBlock opens nothing; write the IPv4 network", text)
 	default:
 		return p.Masked(), true
 	}
