@@ -1,4 +1,4 @@
-package proxy
+package upstream
 
 import (
 	"errors"
@@ -12,16 +12,17 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 )
 
 // mortal is an upstream that can be told to say nothing any more.
-func mortal(t *testing.T, ip string) (*scripted, *atomic.Bool) {
+func mortal(t *testing.T, ip string) (*upstreamtest.Server, *atomic.Bool) {
 	dead := new(atomic.Bool)
-	return startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+	return upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
 		if dead.Load() {
 			return nil
 		}
-		return honest(ip)(q, tcp)
+		return upstreamtest.Honest(ip)(q, tcp)
 	}), dead
 }
 
@@ -30,7 +31,7 @@ func mortal(t *testing.T, ip string) (*scripted, *atomic.Bool) {
 func TestSilentDeathUnderLoad(t *testing.T) {
 	for _, forceTCP := range []bool{false, true} {
 		one, dead := mortal(t, "192.0.2.1")
-		var two *scripted
+		var two *upstreamtest.Server
 		if two, _ = mortal(t, "192.0.2.2"); forceTCP {
 			one, dead = mortalStreams(t)
 			two, _ = mortalStreams(t)
@@ -84,18 +85,18 @@ func TestSilentDeathUnderLoad(t *testing.T) {
 }
 
 // mortalStreams is mortal for many queries on a connection.
-func mortalStreams(t *testing.T) (*scripted, *atomic.Bool) {
+func mortalStreams(t *testing.T) (*upstreamtest.Server, *atomic.Bool) {
 	dead := new(atomic.Bool)
 	s := startTCP(t, answerUntil(dead))
-	return &scripted{addr: s.addr}, dead
+	return &upstreamtest.Server{Addr: s.addr}, dead
 }
 
 // TestFarUpstreamIsNotDown: one whose every answer takes longer than the doubt does
 // not count as down for that.
 func TestFarUpstreamIsNotDown(t *testing.T) {
-	far := startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+	far := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
 		time.Sleep(doubtAfter + 100*time.Millisecond)
-		return honest("192.0.2.1")(q, tcp)
+		return upstreamtest.Honest("192.0.2.1")(q, tcp)
 	})
 	z := zoneOf(far)
 	z.Timeout, z.Deadline = 3*time.Second, 6*time.Second
@@ -112,7 +113,7 @@ func TestFarUpstreamIsNotDown(t *testing.T) {
 
 // TestNear follows what the way takes, and not what the names take.
 func TestNear(t *testing.T) {
-	u := newUpstream(loopback, &counters{})
+	u := newUpstream(loopback, new(Pool))
 	defer u.close()
 	for _, took := range []time.Duration{40, 30, 31, 500, 29} {
 		u.answered(0, took*time.Millisecond)
@@ -131,13 +132,13 @@ func TestNear(t *testing.T) {
 // TestProbeKeepsItsPace: a dead upstream is asked as often as the zone says.
 func TestProbeKeepsItsPace(t *testing.T) {
 	var probes atomic.Int64
-	dead := startScript(t, func(q *dns.Msg, _ bool) [][]byte {
+	dead := upstreamtest.Start(t, func(q *dns.Msg, _ bool) [][]byte {
 		if q.Question[0].Qtype == dns.TypeNS {
 			probes.Add(1)
 		}
 		return nil
 	})
-	u := newUpstream(dead.addr, &counters{})
+	u := newUpstream(dead.Addr, new(Pool))
 	defer u.close()
 	began := time.Now()
 	u.suspect(attempt{maxFails: 2, probe: 50 * time.Millisecond})
@@ -154,10 +155,10 @@ func TestProbeKeepsItsPace(t *testing.T) {
 // not harmed.
 func TestMaxConcurrent(t *testing.T) {
 	gate, reached := make(chan struct{}), make(chan struct{}, 8)
-	up := startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+	up := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
 		reached <- struct{}{}
 		<-gate
-		return honest("192.0.2.1")(q, tcp)
+		return upstreamtest.Honest("192.0.2.1")(q, tcp)
 	})
 	z := zoneOf(up)
 	z.Timeout, z.Deadline, z.MaxConcurrent, z.MaxFails = 20*time.Second, 20*time.Second, 2, 0
@@ -179,26 +180,26 @@ func TestMaxConcurrent(t *testing.T) {
 		}
 	}
 	answersWith(t, f, "192.0.2.1")
-	if n := up.udp.Load(); n != 3 || stats.ShedZone.Load() != 3 {
-		t.Errorf("%d queries, %d shed", n, stats.ShedZone.Load())
+	if n := up.UDP.Load(); n != 3 || stats.Shed.Load() != 3 {
+		t.Errorf("%d queries, %d shed", n, stats.Shed.Load())
 	}
 }
 
 // TestForceTCP: nothing goes over UDP, probes neither, and a try keeps its time.
 func TestForceTCP(t *testing.T) {
-	silentTCP := startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+	silentTCP := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
 		if tcp {
 			<-t.Context().Done()
 		}
 		return nil
 	})
-	good := startScript(t, honest("192.0.2.1"))
+	good := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))
 	z := zoneOf(silentTCP, good)
 	z.ForceTCP = true
 	f, stats := newForward(t, z)
 	answersWith(t, f, "192.0.2.1")
-	await(t, "it is not probed", func() bool { return silentTCP.tcp.Load() > 1 })
-	if silentTCP.udp.Load()+good.udp.Load() != 0 || good.tcp.Load() != 1 || stats.UpstreamTCP.Load() != 2 {
-		t.Errorf("UDP %d and %d, TCP %d, counted %d", silentTCP.udp.Load(), good.udp.Load(), good.tcp.Load(), stats.UpstreamTCP.Load())
+	await(t, "it is not probed", func() bool { return silentTCP.TCP.Load() > 1 })
+	if silentTCP.UDP.Load()+good.UDP.Load() != 0 || good.TCP.Load() != 1 || stats.TCP.Load() != 2 {
+		t.Errorf("UDP %d and %d, TCP %d, counted %d", silentTCP.UDP.Load(), good.UDP.Load(), good.TCP.Load(), stats.TCP.Load())
 	}
 }

@@ -1,4 +1,4 @@
-package proxy
+package upstream
 
 import (
 	"crypto/rand"
@@ -184,7 +184,7 @@ func (l *line) take(packet []byte, now time.Duration) {
 	l.mu.Unlock()
 	var m *dns.Msg
 	if p.to == nil {
-		m = l.u.parse(packet, len(packet) == replyBuffer)
+		m = l.u.parse(packet, len(packet) == PacketBytes)
 	}
 	l.mu.Lock()
 	if m == nil && p.to == nil {

@@ -1,4 +1,4 @@
-package proxy
+package upstream
 
 import (
 	"errors"
@@ -27,7 +27,7 @@ const (
 // each everybody is asked once. If the upstreams change the round goes on with
 // those that are there then.
 type tour struct {
-	f      *forward
+	z      *Zone
 	r      *routes
 	order  []*upstream
 	asked  map[*upstream]bool // in this round; nil while order is as it was at its begin
@@ -40,44 +40,44 @@ type tour struct {
 	pause  time.Duration
 	// refused is the last answer after which the next upstream is asked, and last the
 	// error of the last try without a reply.
-	refused found
+	refused Answer
 	last    error
 }
 
-func (f *forward) begin() tour {
-	t := tour{f: f, r: f.routes.Load(), pause: restLeast, now: time.Now()}
+func (z *Zone) begin() tour {
+	t := tour{z: z, r: z.routes.Load(), pause: restLeast, now: time.Now()}
 	t.end = t.now.Add(t.r.zone.Deadline)
-	t.order = f.order(t.r)
+	t.order = z.order(t.r)
 	return t
 }
 
 // resolve asks one upstream after the other, those that answer first, until one
 // gives an answer or the deadline is over.
-func (t *tour) resolve(a wire.Query) (found, error) {
+func (t *tour) resolve(a wire.Query) (Answer, error) {
 	for {
 		u, resort := t.next()
-		if u == nil || resort && t.refused.msg != nil {
-			if t.refused.msg != nil {
+		if u == nil || resort && t.refused.Msg != nil {
+			if t.refused.Msg != nil {
 				return t.refused, nil // everybody was asked, and somebody said no
 			}
 			if !t.rest() {
-				return found{}, t.error()
+				return Answer{}, t.error()
 			}
 			continue
 		}
 		m, err := u.exchange(a, t.attempt())
 		if t.heard(u, m, err) {
-			return found{m, u.addr}, nil
+			return Answer{m, u.addr}, nil
 		}
 	}
 }
 
 // resume is resolve after the query of the first attempt was sent to u with start, and
 // ended so; u is nil if there was nobody to ask.
-func (t *tour) resume(a wire.Query, u *upstream, m *dns.Msg, err error) (found, error) {
+func (t *tour) resume(a wire.Query, u *upstream, m *dns.Msg, err error) (Answer, error) {
 	if u != nil {
 		if m, err = u.finish(a, t.by, m, err); t.heard(u, m, err) {
-			return found{m, u.addr}, nil
+			return Answer{m, u.addr}, nil
 		}
 	}
 	return t.resolve(a)
@@ -89,9 +89,9 @@ func (t *tour) heard(u *upstream, m *dns.Msg, err error) bool {
 	case err != nil:
 		t.failed(u, err)
 		t.last = err
-	case passed(m.Rcode):
+	case Passed(m.Rcode):
 		t.now = time.Now()
-		t.refused = found{m, u.addr}
+		t.refused = Answer{m, u.addr}
 	default:
 		return true
 	}
@@ -101,7 +101,7 @@ func (t *tour) heard(u *upstream, m *dns.Msg, err error) bool {
 // next returns whom to ask, nil at the end of a round or of the time, and whether
 // that is a last resort.
 func (t *tour) next() (u *upstream, resort bool) {
-	if r := t.f.routes.Load(); r != t.r {
+	if r := t.z.routes.Load(); r != t.r {
 		t.change(r)
 	}
 	if t.over() {
@@ -127,7 +127,7 @@ func (t *tour) change(r *routes) {
 	for _, u := range t.order[:t.at] {
 		t.asked[u] = true
 	}
-	t.r, t.order, t.at = r, t.f.order(r), 0
+	t.r, t.order, t.at = r, t.z.order(r), 0
 }
 
 // reserve keeps the time's last try for a last resort: it goes another way than
@@ -203,8 +203,8 @@ func (t *tour) rest() bool {
 		}
 		t.now = time.Now()
 	}
-	t.r = t.f.routes.Load()
-	t.order, t.asked, t.at, t.before = t.f.order(t.r), nil, 0, t.silent
+	t.r = t.z.routes.Load()
+	t.order, t.asked, t.at, t.before = t.z.order(t.r), nil, 0, t.silent
 	return !t.over()
 }
 

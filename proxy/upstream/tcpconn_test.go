@@ -1,4 +1,4 @@
-package proxy
+package upstream
 
 import (
 	"bufio"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -53,7 +54,7 @@ func startTCP(t testing.TB, serve func(c net.Conn, number int64)) *tcpServer {
 // answer or the error.
 func overStreams(t testing.TB, to netip.AddrPort) (*upstream, func(qname string, within time.Duration) (string, error)) {
 	t.Helper()
-	u := newUpstream(to, &counters{})
+	u := newUpstream(to, new(Pool))
 	t.Cleanup(u.close)
 	return u, func(qname string, within time.Duration) (string, error) {
 		end := time.Now().Add(within)
@@ -73,7 +74,7 @@ func answerUntil(dead *atomic.Bool) func(c net.Conn, _ int64) {
 	return func(c net.Conn, _ int64) {
 		r := bufio.NewReader(c)
 		for {
-			q, err := readTCP(r)
+			q, err := upstreamtest.ReadTCP(r)
 			if err != nil {
 				return
 			}
@@ -81,7 +82,7 @@ func answerUntil(dead *atomic.Bool) func(c net.Conn, _ int64) {
 			if dead.Load() {
 				continue
 			}
-			if _, err := c.Write(frame(says(q, nil, n+" 60 IN A "+addressFor(n)))); err != nil {
+			if _, err := c.Write(upstreamtest.Frame(upstreamtest.Says(q, nil, n+" 60 IN A "+addressFor(n)))); err != nil {
 				return
 			}
 		}
@@ -124,14 +125,14 @@ func TestPipelinedOutOfOrder(t *testing.T) {
 			defer mu.Unlock()
 			for i := len(all) - 1; i >= 0; i-- {
 				n := all[i].Question[0].Name
-				wire := frame(says(all[i], nil, n+" 60 IN A "+addressFor(n)))
+				wire := upstreamtest.Frame(upstreamtest.Says(all[i], nil, n+" 60 IN A "+addressFor(n)))
 				for at := 0; at < len(wire); at += 7 {
 					_, _ = c.Write(wire[at:min(at+7, len(wire))])
 				}
 			}
 		}()
 		for {
-			q, err := readTCP(r)
+			q, err := upstreamtest.ReadTCP(r)
 			if err != nil {
 				return
 			}
@@ -163,14 +164,14 @@ func TestClosedWhileIdle(t *testing.T) {
 	for _, reset := range []bool{false, true} {
 		s := startTCP(t, func(c net.Conn, number int64) {
 			r := bufio.NewReader(c)
-			q, err := readTCP(r)
+			q, err := upstreamtest.ReadTCP(r)
 			if err != nil {
 				return
 			}
 			n := q.Question[0].Name
-			_, _ = c.Write(frame(says(q, nil, n+" 60 IN A "+addressFor(n))))
+			_, _ = c.Write(upstreamtest.Frame(upstreamtest.Says(q, nil, n+" 60 IN A "+addressFor(n))))
 			if number%2 == 1 { // it closes when the next query comes, as a race would
-				_, _ = readTCP(r)
+				_, _ = upstreamtest.ReadTCP(r)
 			}
 			if reset {
 				_ = c.(*net.TCPConn).SetLinger(0)
@@ -192,12 +193,12 @@ func TestClosedWhileIdle(t *testing.T) {
 // TestOneAnswerForAConnection: a server that closes after the first answer gets the
 // others' queries again, each on a connection of its own.
 func TestOneAnswerForAConnection(t *testing.T) {
-	up := startScript(t, func(q *dns.Msg, _ bool) [][]byte {
+	up := upstreamtest.Start(t, func(q *dns.Msg, _ bool) [][]byte {
 		time.Sleep(time.Millisecond)
 		n := q.Question[0].Name
-		return [][]byte{says(q, nil, n+" 60 IN A "+addressFor(n))}
+		return [][]byte{upstreamtest.Says(q, nil, n+" 60 IN A "+addressFor(n))}
 	})
-	_, ask := overStreams(t, up.addr)
+	_, ask := overStreams(t, up.Addr)
 	var wg sync.WaitGroup
 	for i := range 60 {
 		wg.Go(func() {
@@ -212,7 +213,7 @@ func TestOneAnswerForAConnection(t *testing.T) {
 
 // TestConnectionThatIsAlwaysClosed: a query is asked again once, and not for ever.
 func TestConnectionThatIsAlwaysClosed(t *testing.T) {
-	s := startTCP(t, func(c net.Conn, _ int64) { _, _ = readTCP(bufio.NewReader(c)) })
+	s := startTCP(t, func(c net.Conn, _ int64) { _, _ = upstreamtest.ReadTCP(bufio.NewReader(c)) })
 	_, ask := overStreams(t, s.addr)
 	if got, err := ask("www.example.org", 5*time.Second); !errors.Is(err, io.EOF) {
 		t.Errorf("%s, %v", got, err)
@@ -258,12 +259,12 @@ func TestSlowQueryOnAStream(t *testing.T) {
 		r := bufio.NewReader(c)
 		var mu sync.Mutex
 		for {
-			q, err := readTCP(r)
+			q, err := upstreamtest.ReadTCP(r)
 			if err != nil {
 				return
 			}
 			n := q.Question[0].Name
-			wire := frame(says(q, nil, n+" 60 IN A "+addressFor(n)))
+			wire := upstreamtest.Frame(upstreamtest.Says(q, nil, n+" 60 IN A "+addressFor(n)))
 			go func() {
 				if strings.HasPrefix(n, "slow") {
 					<-late
@@ -316,17 +317,17 @@ func TestLengthsOverTCP(t *testing.T) {
 	s := startTCP(t, func(c net.Conn, _ int64) {
 		r := bufio.NewReader(c)
 		for {
-			q, err := readTCP(r)
+			q, err := upstreamtest.ReadTCP(r)
 			if err != nil {
 				return
 			}
-			wire := says(q, func(m *dns.Msg) {
+			wire := upstreamtest.Says(q, func(m *dns.Msg) {
 				m.Compress = true
 				for range 4094 {
 					m.Answer = append(m.Answer, &dns.A{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: 1}, A: net.IP{192, 0, 2, 1}})
 				}
 			})
-			if _, err := c.Write(frame(wire)); err != nil {
+			if _, err := c.Write(upstreamtest.Frame(wire)); err != nil {
 				return
 			}
 		}
@@ -339,7 +340,7 @@ func TestLengthsOverTCP(t *testing.T) {
 	}
 	for length := range wire.HeaderBytes {
 		s := startTCP(t, func(c net.Conn, _ int64) {
-			_, _ = readTCP(bufio.NewReader(c))
+			_, _ = upstreamtest.ReadTCP(bufio.NewReader(c))
 			_, _ = c.Write(binary.BigEndian.AppendUint16(nil, uint16(length)))
 			_, _ = io.Copy(io.Discard, c)
 		})
@@ -354,18 +355,23 @@ func TestLengthsOverTCP(t *testing.T) {
 // TestLyingOverTCP: what is not the answer is not taken, and ends the query at once.
 func TestLyingOverTCP(t *testing.T) {
 	for name, lie := range map[string]func(q *dns.Msg) []byte{
-		"another id":       func(q *dns.Msg) []byte { return says(q, func(r *dns.Msg) { r.Id++ }) },
-		"another question": func(q *dns.Msg) []byte { return says(q, func(r *dns.Msg) { r.Question[0].Name = "x.test." }) },
-		"truncated":        func(q *dns.Msg) []byte { return says(q, func(r *dns.Msg) { r.Truncated = true }) },
-		"unreadable":       func(q *dns.Msg) []byte { w := says(q, nil, "a.test. 60 IN A 192.0.2.1"); return w[:len(w)-2] },
-		"a query":          func(q *dns.Msg) []byte { return says(q, func(r *dns.Msg) { r.Response = false }) },
+		"another id": func(q *dns.Msg) []byte { return upstreamtest.Says(q, func(r *dns.Msg) { r.Id++ }) },
+		"another question": func(q *dns.Msg) []byte {
+			return upstreamtest.Says(q, func(r *dns.Msg) { r.Question[0].Name = "x.test." })
+		},
+		"truncated": func(q *dns.Msg) []byte { return upstreamtest.Says(q, func(r *dns.Msg) { r.Truncated = true }) },
+		"unreadable": func(q *dns.Msg) []byte {
+			w := upstreamtest.Says(q, nil, "a.test. 60 IN A 192.0.2.1")
+			return w[:len(w)-2]
+		},
+		"a query": func(q *dns.Msg) []byte { return upstreamtest.Says(q, func(r *dns.Msg) { r.Response = false }) },
 	} {
 		s := startTCP(t, func(c net.Conn, _ int64) {
-			q, err := readTCP(bufio.NewReader(c))
+			q, err := upstreamtest.ReadTCP(bufio.NewReader(c))
 			if err != nil {
 				return
 			}
-			_, _ = c.Write(frame(lie(q)))
+			_, _ = c.Write(upstreamtest.Frame(lie(q)))
 			_, _ = io.Copy(io.Discard, c)
 		})
 		u, ask := overStreams(t, s.addr)
@@ -419,7 +425,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 // before it has kept the others for long.
 func TestHalfAMessage(t *testing.T) {
 	s := startTCP(t, func(c net.Conn, _ int64) {
-		_, _ = readTCP(bufio.NewReader(c))
+		_, _ = upstreamtest.ReadTCP(bufio.NewReader(c))
 		for range 1000 { // a byte now and then is no message
 			if _, err := c.Write([]byte{1}); err != nil {
 				return

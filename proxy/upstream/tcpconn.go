@@ -1,4 +1,4 @@
-package proxy
+package upstream
 
 import (
 	"bufio"
@@ -11,6 +11,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -72,9 +74,9 @@ func (st *stream) add(p *pending) bool {
 		return false
 	}
 	st.taken++
-	id := randomID()
+	id := dns.Id()
 	for st.waiting[id] != nil || st.late[id] {
-		id = randomID()
+		id = dns.Id()
 	}
 	binary.BigEndian.PutUint16(p.query, id)
 	st.waiting[id] = p
@@ -132,7 +134,7 @@ func (st *stream) next() []byte {
 
 // read hands the answers out.
 func (st *stream) read(c net.Conn) {
-	r := bufio.NewReaderSize(c, replyBuffer)
+	r := bufio.NewReaderSize(c, PacketBytes)
 	var body bytes.Buffer
 	for {
 		if err := readMessage(c, r, &body); err != nil {
@@ -143,7 +145,7 @@ func (st *stream) read(c net.Conn) {
 			st.fail(errMalformed, false)
 			return
 		}
-		if body.Cap() > 4*replyBuffer {
+		if body.Cap() > 4*PacketBytes {
 			body = bytes.Buffer{}
 		}
 	}

@@ -1,4 +1,4 @@
-package proxy
+package upstream
 
 import (
 	"errors"
@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/namegate/namegate/proxy/mmsg"
 )
 
 const (
@@ -43,7 +41,7 @@ func (m *trunk) send(p *pending, alone bool) {
 }
 
 // write is send with a batch.
-func (m *trunk) write(p *pending, with *mmsg.SendBatch[*line]) {
+func (m *trunk) write(p *pending, with *Batch) {
 	query := p.query
 	l, err := m.place(p, false)
 	if err != nil {
@@ -51,7 +49,7 @@ func (m *trunk) write(p *pending, with *mmsg.SendBatch[*line]) {
 		return
 	}
 	m.hurryGone(l)
-	with.Add(l, query)
+	with.packets.Add(l, query)
 }
 
 // hurryGone is for a query whose upstream leaves: close may not have seen its line.
@@ -190,7 +188,7 @@ func (m *trunk) doubted(d doubt) {
 	if len(m.all()) > linesMost/2 {
 		return // its load is what ails it
 	}
-	m.u.stats.UpstreamQueries.Add(1)
+	m.u.stats.Queries.Add(1)
 	p := newPending(d.query, d.end)
 	p.first = &original{d.l, d.id}
 	p.began, p.until = m.u.now(), d.until

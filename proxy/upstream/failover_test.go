@@ -1,4 +1,4 @@
-package proxy
+package upstream
 
 import (
 	"errors"
@@ -14,20 +14,22 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 )
 
 // group is a forward whose upstreams a test changes.
 type group struct {
-	f     *forward
+	f     *Zone
 	z     *corefile.Zone
-	stats counters
-	ups   map[*scripted]*upstream
+	stats *counters
+	ups   map[*upstreamtest.Server]*upstream
 }
 
 func newGroup(t testing.TB) *group {
 	z := zoneOf()
 	z.Services = []policy.ServiceRef{{Namespace: "kube-system", Name: "kube-dns"}}
-	g := &group{f: new(forward), z: &z, ups: map[*scripted]*upstream{}}
+	f := newZone()
+	g := &group{f: f, stats: &f.pool.stats, z: &z, ups: map[*upstreamtest.Server]*upstream{}}
 	t.Cleanup(func() {
 		for _, u := range g.ups {
 			u.close()
@@ -36,12 +38,12 @@ func newGroup(t testing.TB) *group {
 	return g
 }
 
-func (g *group) set(first, last []*scripted) {
-	used := map[*scripted]*upstream{}
-	pick := func(list []*scripted) (ups []*upstream) {
+func (g *group) set(first, last []*upstreamtest.Server) {
+	used := map[*upstreamtest.Server]*upstream{}
+	pick := func(list []*upstreamtest.Server) (ups []*upstream) {
 		for _, s := range list {
 			if used[s] = g.ups[s]; used[s] == nil {
-				used[s] = newUpstream(s.addr, &g.stats)
+				used[s] = newUpstream(s.Addr, g.f.pool)
 			}
 			ups = append(ups, used[s])
 		}
@@ -65,10 +67,10 @@ func (g *group) asked(t testing.TB) <-chan string {
 		switch {
 		case err != nil:
 			out <- err.Error()
-		case len(got.msg.Answer) == 1:
-			out <- got.msg.Answer[0].(*dns.A).A.String()
+		case len(got.Msg.Answer) == 1:
+			out <- got.Msg.Answer[0].(*dns.A).A.String()
 		default:
-			out <- dns.RcodeToString[got.msg.Rcode]
+			out <- dns.RcodeToString[got.Msg.Rcode]
 		}
 	}()
 	return out
@@ -77,29 +79,29 @@ func (g *group) asked(t testing.TB) <-chan string {
 // TestLastResort: the Service's own address is asked when no endpoint has
 // answered, and by then at once.
 func TestLastResort(t *testing.T) {
-	good, resort := startScript(t, honest("192.0.2.1")), startScript(t, honest("192.0.2.99"))
-	closed, mute, no := startScript(t, silent), startScript(t, silent), startScript(t, rcodeScript(dns.RcodeServerFailure))
-	closed.stop() // after the others have their ports
+	good, resort := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1")), upstreamtest.Start(t, upstreamtest.Honest("192.0.2.99"))
+	closed, mute, no := upstreamtest.Start(t, upstreamtest.Silent), upstreamtest.Start(t, upstreamtest.Silent), upstreamtest.Start(t, upstreamtest.Rcode(dns.RcodeServerFailure))
+	closed.Stop() // after the others have their ports
 	for _, tt := range []struct {
 		name  string
-		first []*scripted
+		first []*upstreamtest.Server
 		want  string
 	}{
-		{"an endpoint answers", []*scripted{good}, "192.0.2.1"},
-		{"the second does", []*scripted{closed, mute, good}, "192.0.2.1"},
-		{"nobody is there", []*scripted{closed, closed}, "192.0.2.99"},
-		{"nobody answers", []*scripted{mute}, "192.0.2.99"},
+		{"an endpoint answers", []*upstreamtest.Server{good}, "192.0.2.1"},
+		{"the second does", []*upstreamtest.Server{closed, mute, good}, "192.0.2.1"},
+		{"nobody is there", []*upstreamtest.Server{closed, closed}, "192.0.2.99"},
+		{"nobody answers", []*upstreamtest.Server{mute}, "192.0.2.99"},
 		{"no endpoint", nil, "192.0.2.99"},
-		{"an endpoint says no: the Service leads to no other", []*scripted{mute, no}, "SERVFAIL"},
+		{"an endpoint says no: the Service leads to no other", []*upstreamtest.Server{mute, no}, "SERVFAIL"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			g := newGroup(t)
-			g.set(tt.first, []*scripted{resort})
-			before := resort.udp.Load()
+			g.set(tt.first, []*upstreamtest.Server{resort})
+			before := resort.UDP.Load()
 			if got := <-g.asked(t); got != tt.want {
 				t.Errorf("%s, want %s", got, tt.want)
 			}
-			if asked := resort.udp.Load() > before; asked != (tt.want == "192.0.2.99") {
+			if asked := resort.UDP.Load() > before; asked != (tt.want == "192.0.2.99") {
 				t.Errorf("the last resort was asked: %v", asked)
 			}
 		})
@@ -109,13 +111,13 @@ func TestLastResort(t *testing.T) {
 // TestTimeIsKeptForTheLastResort: more endpoints than tries fit into the deadline
 // are silent.
 func TestTimeIsKeptForTheLastResort(t *testing.T) {
-	var mute []*scripted
+	var mute []*upstreamtest.Server
 	for range 8 {
-		mute = append(mute, startScript(t, silent))
+		mute = append(mute, upstreamtest.Start(t, upstreamtest.Silent))
 	}
 	g := newGroup(t)
 	g.z.Timeout, g.z.Deadline, g.z.MaxFails = 200*time.Millisecond, 700*time.Millisecond, 0
-	g.set(mute, []*scripted{startScript(t, honest("192.0.2.99"))})
+	g.set(mute, []*upstreamtest.Server{upstreamtest.Start(t, upstreamtest.Honest("192.0.2.99"))})
 	if got := <-g.asked(t); got != "192.0.2.99" {
 		t.Error(got)
 	}
@@ -142,7 +144,7 @@ func TestServiceWithoutAddress(t *testing.T) {
 		t.Fatalf("nobody answered %s", got)
 	case <-time.After(20 * time.Millisecond):
 	}
-	g.set([]*scripted{startScript(t, honest("192.0.2.1"))}, nil)
+	g.set([]*upstreamtest.Server{upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))}, nil)
 	if got := <-answer; got != "192.0.2.1" {
 		t.Error(got)
 	}
@@ -157,8 +159,8 @@ func TestRestEndsWithAChange(t *testing.T) {
 	tour.pause = 10 * time.Minute
 	began, rested := time.Now(), make(chan bool)
 	go func() { rested <- tour.rest() }()
-	up := startScript(t, honest("192.0.2.1"))
-	g.set([]*scripted{up}, nil)
+	up := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))
+	g.set([]*upstreamtest.Server{up}, nil)
 	if ok := <-rested; !ok || time.Since(began) > time.Minute {
 		t.Errorf("rested %v, which says %v", time.Since(began), ok)
 	}
@@ -169,19 +171,19 @@ func TestRestEndsWithAChange(t *testing.T) {
 
 // TestNobodyListensForAWhile: the only endpoint comes back before the deadline.
 func TestNobodyListensForAWhile(t *testing.T) {
-	up := startScript(t, honest("192.0.2.1"))
-	old := startScript(t, silent)
-	old.stop()
+	up := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))
+	old := upstreamtest.Start(t, upstreamtest.Silent)
+	old.Stop()
 	g := newGroup(t)
 	g.z.Deadline = 2 * time.Minute
-	g.set([]*scripted{old}, nil)
+	g.set([]*upstreamtest.Server{old}, nil)
 	answer := g.asked(t)
-	await(t, "it was never tried", func() bool { return g.stats.UpstreamFailures.Load() > 1 })
-	g.set([]*scripted{up}, nil)
+	await(t, "it was never tried", func() bool { return g.stats.Failures.Load() > 1 })
+	g.set([]*upstreamtest.Server{up}, nil)
 	if got := <-answer; got != "192.0.2.1" {
 		t.Error(got)
 	}
-	if n := g.stats.UpstreamFailures.Load(); n > 20 {
+	if n := g.stats.Failures.Load(); n > 20 {
 		t.Errorf("%d tries: it does not rest between the rounds", n)
 	}
 }
@@ -191,22 +193,22 @@ func TestNobodyListensForAWhile(t *testing.T) {
 func TestUpstreamLeavesUnderWay(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		gate, reached := make(chan struct{}), make(chan struct{}, 8)
-		leaving := startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+		leaving := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
 			if q.Question[0].Qtype != dns.TypeA {
-				return honest("192.0.2.1")(q, tcp)[:0] // a probe
+				return upstreamtest.Honest("192.0.2.1")(q, tcp)[:0] // a probe
 			}
 			reached <- struct{}{}
 			<-gate
-			return honest("192.0.2.1")(q, tcp)
+			return upstreamtest.Honest("192.0.2.1")(q, tcp)
 		})
-		other := startScript(t, honest("192.0.2.2"))
+		other := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.2"))
 		g := newGroup(t)
 		g.z.Timeout, g.z.Deadline = 5*time.Minute, 10*time.Minute
-		g.set([]*scripted{leaving}, nil)
+		g.set([]*upstreamtest.Server{leaving}, nil)
 		answer := g.asked(t)
 		<-reached
 		began := time.Now()
-		g.set([]*scripted{other}, nil)
+		g.set([]*upstreamtest.Server{other}, nil)
 		want := "192.0.2.2"
 		if answers {
 			close(gate)
@@ -218,7 +220,7 @@ func TestUpstreamLeavesUnderWay(t *testing.T) {
 		if !answers {
 			close(gate)
 		}
-		if n := g.stats.UpstreamFailures.Load(); n != 0 {
+		if n := g.stats.Failures.Load(); n != 0 {
 			t.Errorf("%d failures of one that was sent away", n)
 		}
 	}
@@ -228,9 +230,9 @@ func TestUpstreamLeavesUnderWay(t *testing.T) {
 func TestUpstreamLeavesWithinTCP(t *testing.T) {
 	gate, reached := make(chan struct{}), make(chan struct{}, 8)
 	defer close(gate)
-	leaving := startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+	leaving := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
 		if !tcp {
-			return [][]byte{says(q, func(r *dns.Msg) { r.Truncated = true })}
+			return [][]byte{upstreamtest.Says(q, func(r *dns.Msg) { r.Truncated = true })}
 		}
 		reached <- struct{}{}
 		<-gate
@@ -238,11 +240,11 @@ func TestUpstreamLeavesWithinTCP(t *testing.T) {
 	})
 	g := newGroup(t)
 	g.z.Timeout, g.z.Deadline = 5*time.Minute, 10*time.Minute
-	g.set([]*scripted{leaving}, nil)
+	g.set([]*upstreamtest.Server{leaving}, nil)
 	answer := g.asked(t)
 	<-reached
 	began := time.Now()
-	g.set([]*scripted{startScript(t, honest("192.0.2.2"))}, nil)
+	g.set([]*upstreamtest.Server{upstreamtest.Start(t, upstreamtest.Honest("192.0.2.2"))}, nil)
 	if got := <-answer; got != "192.0.2.2" || time.Since(began) > time.Minute {
 		t.Errorf("%s after %v", got, time.Since(began))
 	}
@@ -252,20 +254,20 @@ func TestUpstreamLeavesWithinTCP(t *testing.T) {
 func TestNobodyIsAskedTwiceInARound(t *testing.T) {
 	g := newGroup(t)
 	reached, changed := make(chan struct{}, 8), make(chan struct{})
-	first := startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+	first := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
 		reached <- struct{}{}
 		<-changed
-		return rcodeScript(dns.RcodeRefused)(q, tcp)
+		return upstreamtest.Rcode(dns.RcodeRefused)(q, tcp)
 	})
-	second, third := startScript(t, rcodeScript(dns.RcodeRefused)), startScript(t, honest("192.0.2.3"))
+	second, third := upstreamtest.Start(t, upstreamtest.Rcode(dns.RcodeRefused)), upstreamtest.Start(t, upstreamtest.Honest("192.0.2.3"))
 	g.z.Timeout, g.z.Deadline = 5*time.Minute, 10*time.Minute
-	g.set([]*scripted{first, second}, nil)
+	g.set([]*upstreamtest.Server{first, second}, nil)
 	answer := g.asked(t)
 	<-reached
-	g.set([]*scripted{first, second, third}, nil)
+	g.set([]*upstreamtest.Server{first, second, third}, nil)
 	close(changed)
-	if got := <-answer; got != "192.0.2.3" || first.udp.Load() != 1 || second.udp.Load() != 1 {
-		t.Errorf("%s, asked %d and %d times", got, first.udp.Load(), second.udp.Load())
+	if got := <-answer; got != "192.0.2.3" || first.UDP.Load() != 1 || second.UDP.Load() != 1 {
+		t.Errorf("%s, asked %d and %d times", got, first.UDP.Load(), second.UDP.Load())
 	}
 }
 
@@ -273,10 +275,10 @@ func TestNobodyIsAskedTwiceInARound(t *testing.T) {
 // first queries until it is found down, long before their try would have ended, and
 // is asked last from then on.
 func TestSilentEndpointCostsAMoment(t *testing.T) {
-	dead := startScript(t, silent)
+	dead := upstreamtest.Start(t, upstreamtest.Silent)
 	g := newGroup(t)
 	g.z.Timeout, g.z.Deadline = 5*time.Minute, 10*time.Minute
-	g.set([]*scripted{dead, startScript(t, honest("192.0.2.2"))}, nil)
+	g.set([]*upstreamtest.Server{dead, upstreamtest.Start(t, upstreamtest.Honest("192.0.2.2"))}, nil)
 	began := time.Now()
 	for _, answer := range []<-chan string{g.asked(t), g.asked(t)} {
 		if got := <-answer; got != "192.0.2.2" {
@@ -289,13 +291,13 @@ func TestSilentEndpointCostsAMoment(t *testing.T) {
 	if u := g.ups[dead]; !u.down(2) {
 		t.Error("it is not down")
 	}
-	n := dead.udp.Load()
+	n := dead.UDP.Load()
 	for range 5 {
 		if got := <-g.asked(t); got != "192.0.2.2" {
 			t.Error(got)
 		}
 	}
-	if more := dead.udp.Load() - n; more > int64(time.Since(began)/probeEvery)+1 {
+	if more := dead.UDP.Load() - n; more > int64(time.Since(began)/probeEvery)+1 {
 		t.Errorf("%d more packets than probes", more)
 	}
 }
@@ -303,18 +305,18 @@ func TestSilentEndpointCostsAMoment(t *testing.T) {
 // TestSlowNameIsNoDoubt: an upstream that answers others meanwhile is not probed.
 func TestSlowNameIsNoDoubt(t *testing.T) {
 	var probes atomic.Int64
-	up := startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+	up := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
 		switch {
 		case q.Question[0].Qtype == dns.TypeNS:
 			probes.Add(1)
 		case strings.HasPrefix(q.Question[0].Name, "slow"):
 			return nil
 		}
-		return honest("192.0.2.1")(q, tcp)
+		return upstreamtest.Honest("192.0.2.1")(q, tcp)
 	})
 	g := newGroup(t)
 	g.z.Timeout, g.z.Deadline = 3*doubtAfter, 3*doubtAfter
-	g.set([]*scripted{up}, nil)
+	g.set([]*upstreamtest.Server{up}, nil)
 	done := make(chan error)
 	slow := askFor(t, "slow.example.org")
 	go func() { _, err := g.f.resolve(slow); done <- err }()
@@ -337,9 +339,9 @@ func TestSlowNameIsNoDoubt(t *testing.T) {
 // TestQuickTriesDoNotCount: who is told at once that nobody is there has lost no
 // time, and tries as often as there is.
 func TestQuickTriesDoNotCount(t *testing.T) {
-	u := newUpstream(loopback, &counters{})
+	u := newUpstream(loopback, new(Pool))
 	defer u.close()
-	f := new(forward)
+	f := newZone()
 	f.set(&corefile.Zone{Timeout: time.Second, Deadline: 4 * time.Second}, []*upstream{u}, nil)
 	for err, counts := range map[error]int{
 		errDown: 0, syscall.ECONNREFUSED: 0, syscall.ENETUNREACH: 0,
@@ -355,7 +357,7 @@ func TestQuickTriesDoNotCount(t *testing.T) {
 // TestBoundsOfATry: TCP after UDP may take half a try's time more while another is
 // there to ask; TCP alone has one.
 func TestBoundsOfATry(t *testing.T) {
-	u := newUpstream(loopback, &counters{})
+	u := newUpstream(loopback, new(Pool))
 	defer u.close()
 	for _, tt := range []struct {
 		upstreams int
@@ -368,7 +370,7 @@ func TestBoundsOfATry(t *testing.T) {
 		{1, true, time.Second, time.Second, 0},
 		{2, true, time.Second, time.Second, 0},
 	} {
-		f := new(forward)
+		f := newZone()
 		z := corefile.Zone{Timeout: time.Second, Deadline: 4 * time.Second, ForceTCP: tt.force, MaxFails: 3, Probe: time.Minute}
 		f.set(&z, []*upstream{u, u}[:tt.upstreams], nil)
 		tour := f.begin()

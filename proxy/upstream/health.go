@@ -1,4 +1,4 @@
-package proxy
+package upstream
 
 import (
 	"errors"
@@ -44,7 +44,7 @@ type health struct {
 // failed counts a try without a reply, and starts probes if none are under way.
 // Without a bound nothing is ever down, and nothing probed.
 func (u *upstream) failed(by attempt) {
-	u.stats.UpstreamFailures.Add(1)
+	u.stats.Failures.Add(1)
 	u.suspect(by)
 }
 

@@ -1,4 +1,4 @@
-package proxy
+package upstream
 
 import (
 	"errors"
@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 )
 
 // addressFor is the one address of a name, for upstreams that answer everything.
@@ -30,13 +31,13 @@ func addressFor(qname string) string {
 // erratic answers late, in any order, twice, or first with what belongs to others.
 func erratic(q *dns.Msg, _ bool) [][]byte {
 	n := q.Question[0].Name
-	good := says(q, nil, n+" 60 IN A "+addressFor(n))
+	good := upstreamtest.Says(q, nil, n+" 60 IN A "+addressFor(n))
 	time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
 	switch rand.IntN(6) {
 	case 0:
 		return [][]byte{good, good}
 	case 1:
-		return [][]byte{says(q, func(r *dns.Msg) { r.Question[0].Name = "x" + n }, n+" 60 IN A "+forged), good}
+		return [][]byte{upstreamtest.Says(q, func(r *dns.Msg) { r.Question[0].Name = "x" + n }, n+" 60 IN A "+forged), good}
 	case 2:
 		return [][]byte{good[:len(good)-3], good}
 	}
@@ -46,8 +47,8 @@ func erratic(q *dns.Msg, _ bool) [][]byte {
 // TestNobodyGetsAnothersAnswer: many queries share few sockets, and each has the
 // answer to its own question.
 func TestNobodyGetsAnothersAnswer(t *testing.T) {
-	up := startScript(t, erratic)
-	u := newUpstream(up.addr, &counters{})
+	up := upstreamtest.Start(t, erratic)
+	u := newUpstream(up.Addr, new(Pool))
 	defer u.close()
 	var most atomic.Int64
 	var wg sync.WaitGroup
@@ -115,7 +116,7 @@ func perPort(t *testing.T, dead int) (netip.AddrPort, func() int) {
 	t.Cleanup(func() { _ = pc.Close() })
 	var mu sync.Mutex
 	var ports []uint16
-	go eachQuery(pc, func(q *dns.Msg, from netip.AddrPort) {
+	go upstreamtest.EachQuery(pc, func(q *dns.Msg, from netip.AddrPort) {
 		mu.Lock()
 		if !slices.Contains(ports, from.Port()) {
 			ports = append(ports, from.Port())
@@ -123,7 +124,7 @@ func perPort(t *testing.T, dead int) (netip.AddrPort, func() int) {
 		alive := slices.Index(ports, from.Port()) >= dead
 		mu.Unlock()
 		if alive {
-			_, _ = pc.WriteToUDPAddrPort(honest("192.0.2.1")(q, false)[0], from)
+			_, _ = pc.WriteToUDPAddrPort(upstreamtest.Honest("192.0.2.1")(q, false)[0], from)
 		}
 	})
 	return pc.LocalAddr().(*net.UDPAddr).AddrPort(), func() int { mu.Lock(); defer mu.Unlock(); return len(ports) }
@@ -133,7 +134,7 @@ func perPort(t *testing.T, dead int) (netip.AddrPort, func() int) {
 // address delays who is on it by a moment, and nobody after that.
 func TestDeadSocketIsLeft(t *testing.T) {
 	to, ports := perPort(t, 1)
-	u := newUpstream(to, &counters{})
+	u := newUpstream(to, new(Pool))
 	defer u.close()
 	ask := func() time.Duration {
 		t.Helper()
@@ -207,24 +208,24 @@ func openNow(t *testing.T) (files, goroutines int) {
 // way over UDP and TCP.
 func TestNothingIsLeftAfterClose(t *testing.T) {
 	gate := make(chan struct{})
-	up := startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+	up := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
 		switch n := q.Question[0].Name; {
 		case strings.HasPrefix(n, "slow"):
 			<-gate
 			return nil
 		case strings.HasPrefix(n, "long") && !tcp, strings.HasPrefix(n, "both") && !tcp:
-			return [][]byte{says(q, func(r *dns.Msg) { r.Truncated = true })}
+			return [][]byte{upstreamtest.Says(q, func(r *dns.Msg) { r.Truncated = true })}
 		case strings.HasPrefix(n, "both"):
 			<-gate
 			return nil
 		}
-		return honest("192.0.2.1")(q, tcp)
+		return upstreamtest.Honest("192.0.2.1")(q, tcp)
 	})
 	files, goroutines := openNow(t)
 	var ups []*upstream
 	var wg sync.WaitGroup
 	for range 2 {
-		u := newUpstream(up.addr, &counters{})
+		u := newUpstream(up.Addr, new(Pool))
 		ups = append(ups, u)
 		for i := range 20 {
 			for _, kind := range []string{"slow", "long", "both", "quick"} {
@@ -235,7 +236,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 			}
 		}
 	}
-	await(t, "the upstream is not asked", func() bool { return up.udp.Load() >= 2*4*20 })
+	await(t, "the upstream is not asked", func() bool { return up.UDP.Load() >= 2*4*20 })
 	began := time.Now()
 	for _, u := range ups {
 		u.close()
@@ -258,8 +259,8 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 
 // TestIdleLinesAreClosed: without a query there is nothing left after their age.
 func TestIdleLinesAreClosed(t *testing.T) {
-	up := startScript(t, honest("192.0.2.1"))
-	u := newUpstream(up.addr, &counters{})
+	up := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))
+	u := newUpstream(up.Addr, new(Pool))
 	defer u.close()
 	u.born = u.born.Add(-time.Hour)
 	end := time.Now().Add(time.Minute)
@@ -278,15 +279,15 @@ func TestIdleLinesAreClosed(t *testing.T) {
 // TestFloodStarvesNobody: an attacker who sends from the upstream's own address to
 // every port that there is gets nobody a wrong answer, and keeps nobody waiting.
 func TestFloodStarvesNobody(t *testing.T) {
-	pc, ln := bothPorts(t)
+	pc, ln := upstreamtest.Sockets(t)
 	t.Cleanup(func() { _ = pc.Close(); _ = ln.Close() })
 	over := make(chan struct{})
 	var flood sync.WaitGroup
 	var guesses atomic.Int64
-	up := &scripted{addr: pc.LocalAddr().(*net.UDPAddr).AddrPort()}
-	go up.serveTCP(ln, func(q *dns.Msg, _ bool) [][]byte {
+	up := &upstreamtest.Server{Addr: pc.LocalAddr().(*net.UDPAddr).AddrPort()}
+	go up.ServeTCP(ln, func(q *dns.Msg, _ bool) [][]byte {
 		n := q.Question[0].Name
-		return [][]byte{says(q, nil, n+" 60 IN A "+addressFor(n))}
+		return [][]byte{upstreamtest.Says(q, nil, n+" 60 IN A "+addressFor(n))}
 	})
 	flood.Go(func() {
 		buf := make([]byte, 512)
@@ -309,7 +310,7 @@ func TestFloodStarvesNobody(t *testing.T) {
 							return
 						default:
 						}
-						lie := says(q, func(r *dns.Msg) { r.Id = uint16(i) }, q.Question[0].Name+" 60 IN A "+forged)
+						lie := upstreamtest.Says(q, func(r *dns.Msg) { r.Id = uint16(i) }, q.Question[0].Name+" 60 IN A "+forged)
 						_, _ = pc.WriteToUDPAddrPort(lie, from)
 						guesses.Add(1)
 						time.Sleep(50 * time.Microsecond)
@@ -317,11 +318,12 @@ func TestFloodStarvesNobody(t *testing.T) {
 				})
 			}
 			name := q.Question[0].Name
-			_, _ = pc.WriteToUDPAddrPort(says(q, nil, name+" 60 IN A "+addressFor(name)), from)
+			_, _ = pc.WriteToUDPAddrPort(upstreamtest.Says(q, nil, name+" 60 IN A "+addressFor(name)), from)
 		}
 	})
-	stats := &counters{}
-	u := newUpstream(up.addr, stats)
+	pool := new(Pool)
+	stats := &pool.stats
+	u := newUpstream(up.Addr, pool)
 	defer u.close()
 	var wg sync.WaitGroup
 	for w := range 20 {

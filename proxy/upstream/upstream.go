@@ -1,9 +1,7 @@
-package proxy
+package upstream
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -13,12 +11,8 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/proxy/mmsg"
 	"github.com/namegate/namegate/proxy/wire"
 )
-
-// replyBuffer holds a UDP reply; a longer one counts as truncated.
-const replyBuffer = mmsg.PacketBytes
 
 // lastAnswer is how long the answer of an upstream that left still counts. Who has
 // a query there asks elsewhere then.
@@ -27,7 +21,8 @@ const lastAnswer = 100 * time.Millisecond
 // upstream is one resolver that is asked.
 type upstream struct {
 	addr    netip.AddrPort
-	stats   *counters
+	pool    *Pool
+	stats   *counters // of the pool
 	born    time.Time
 	lines   trunk
 	streams streams
@@ -37,12 +32,11 @@ type upstream struct {
 	health
 	here  context.Context // until it leaves
 	leave context.CancelFunc
-	s     *Server // nil in tests of its own
 }
 
-func newUpstream(addr netip.AddrPort, stats *counters) *upstream {
+func newUpstream(addr netip.AddrPort, p *Pool) *upstream {
 	here, leave := context.WithCancel(context.Background())
-	u := &upstream{addr: addr, stats: stats, born: time.Now(), here: here, leave: leave}
+	u := &upstream{addr: addr, pool: p, stats: &p.stats, born: time.Now(), here: here, leave: leave}
 	u.lines.u, u.streams.u = u, u
 	u.clock.at.Store(int64(never))
 	u.heard.Store(-1)
@@ -93,7 +87,7 @@ func (u *upstream) understood(a wire.Query, by attempt, m *dns.Msg, err error) (
 
 // single asks with the query, whose id is drawn where it is sent.
 func (u *upstream) single(a wire.Query, query []byte, by attempt) (*dns.Msg, error) {
-	u.stats.UpstreamQueries.Add(1)
+	u.stats.Queries.Add(1)
 	if by.forceTCP {
 		return u.onlyTCP(a, query, by)
 	}
@@ -119,7 +113,7 @@ func (u *upstream) whole(a wire.Query, query []byte, by attempt, m *dns.Msg, err
 }
 
 func (u *upstream) onlyTCP(a wire.Query, query []byte, by attempt) (*dns.Msg, error) {
-	u.stats.UpstreamTCP.Add(1)
+	u.stats.TCP.Add(1)
 	m, err := u.overTCP(query, a.QuestionEnd(), by)
 	if err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -153,8 +147,8 @@ func (u *upstream) overUDP(query []byte, end int, by attempt) (*dns.Msg, error) 
 
 // start asks once, over UDP: the query is in the batch when start returns,
 // and to is told how it ended.
-func (u *upstream) start(a wire.Query, by attempt, to taker, with *mmsg.SendBatch[*line]) {
-	u.stats.UpstreamQueries.Add(1)
+func (u *upstream) start(a wire.Query, by attempt, to taker, with *Batch) {
+	u.stats.Queries.Add(1)
 	p := u.newPending(a.Pack(0), a.QuestionEnd(), by.udp, by)
 	p.to = to
 	u.lines.write(p, with)
@@ -184,10 +178,8 @@ func (u *upstream) newPending(query []byte, end int, until time.Time, by attempt
 // parse is parse for a reader of its sockets, which goes on after a fault in it: the
 // reply counts as one that cannot be read.
 func (u *upstream) parse(reply []byte, cut bool) (m *dns.Msg) {
-	if u.s != nil {
-		defer u.s.net("the reading of an upstream's reply")
-		u.s.step("parse")
-	}
+	defer u.pool.net("the reading of an upstream's reply")
+	u.pool.step("parse")
 	return parse(reply, cut)
 }
 
@@ -205,26 +197,4 @@ func parse(reply []byte, cut bool) *dns.Msg {
 		return nil
 	}
 	return m
-}
-
-// read returns the message of a reply over UDP if it answers the query, else nil.
-func read(query, reply []byte, end int) *dns.Msg {
-	if !wire.Answers(query, reply, end) {
-		return nil
-	}
-	return parse(reply, len(reply) == replyBuffer)
-}
-
-// frame puts the length before a message, as TCP has it (RFC 1035 §4.2.2).
-func frame(msg []byte) []byte {
-	b := make([]byte, 2, 2+len(msg))
-	binary.BigEndian.PutUint16(b, uint16(len(msg)))
-	return append(b, msg...)
-}
-
-// randomID returns an id that nobody can guess.
-func randomID() uint16 {
-	var b [2]byte
-	_, _ = rand.Read(b[:]) // never fails: see its documentation
-	return binary.BigEndian.Uint16(b[:])
 }

@@ -1,4 +1,4 @@
-package proxy
+package upstream
 
 import (
 	"encoding/binary"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -21,8 +22,9 @@ func newLine(t testing.TB) (*line, *counters) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stats := &counters{}
-	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), stats)
+	pool := new(Pool)
+	stats := &pool.stats
+	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), pool)
 	l, err := u.lines.open()
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +55,7 @@ func (p *pending) reply(t testing.TB, edit func(*dns.Msg), rrs ...string) []byte
 	if err := q.Unpack(p.query); err != nil {
 		t.Fatal(err)
 	}
-	return says(q, edit, rrs...)
+	return upstreamtest.Says(q, edit, rrs...)
 }
 
 func (p *pending) ended() bool { return len(p.done) > 0 }
@@ -209,7 +211,7 @@ func TestRefusedIsToldToAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), &counters{})
+	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), new(Pool))
 	defer u.close()
 	_ = pc.Close()
 	l, err := u.lines.open()
@@ -300,8 +302,8 @@ func FuzzLine(f *testing.F) {
 		if len(packet) > 1 && packet[0]%2 == 0 { // an id that is under way
 			copy(packet, all[int(packet[1])%len(all)].query[:2])
 		}
-		if len(packet) > replyBuffer {
-			packet = packet[:replyBuffer]
+		if len(packet) > PacketBytes {
+			packet = packet[:PacketBytes]
 		}
 		var want *pending
 		for _, p := range all {

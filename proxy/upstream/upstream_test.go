@@ -1,7 +1,6 @@
-package proxy
+package upstream
 
 import (
-	"bytes"
 	"errors"
 	"net"
 	"net/netip"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 )
 
 func TestReadReply(t *testing.T) {
@@ -20,8 +20,8 @@ func TestReadReply(t *testing.T) {
 	if err := q.Unpack(query); err != nil {
 		t.Fatal(err)
 	}
-	good := says(q, nil, "www.example.org. 60 IN A 192.0.2.1")
-	long := append(append([]byte{}, good...), make([]byte, replyBuffer-len(good))...)
+	good := upstreamtest.Says(q, nil, "www.example.org. 60 IN A 192.0.2.1")
+	long := append(append([]byte{}, good...), make([]byte, PacketBytes-len(good))...)
 	for _, tt := range []struct {
 		name      string
 		reply     []byte
@@ -56,15 +56,6 @@ func edited(b []byte, at int, bits byte) []byte {
 	return b
 }
 
-func TestFrame(t *testing.T) {
-	if got := frame([]byte("abc")); !bytes.Equal(got, []byte{0, 3, 'a', 'b', 'c'}) {
-		t.Errorf("% x", got)
-	}
-	if got := frame(make([]byte, 65535)); len(got) != 65537 || got[0] != 0xff || got[1] != 0xff {
-		t.Errorf("%d bytes, % x", len(got), got[:2])
-	}
-}
-
 // TestPortsAndIDsAreRandom: over many queries neither repeats in a way that
 // helps to guess the next.
 func TestPortsAndIDsAreRandom(t *testing.T) {
@@ -76,14 +67,14 @@ func TestPortsAndIDsAreRandom(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pc.Close()
-	go eachQuery(pc, func(q *dns.Msg, from netip.AddrPort) {
+	go upstreamtest.EachQuery(pc, func(q *dns.Msg, from netip.AddrPort) {
 		mu.Lock()
 		ids[q.Id]++
 		ports[from]++
 		mu.Unlock()
-		_, _ = pc.WriteToUDPAddrPort(says(q, nil), from)
+		_, _ = pc.WriteToUDPAddrPort(upstreamtest.Says(q, nil), from)
 	})
-	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), &counters{})
+	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), new(Pool))
 	defer u.close()
 	const n = 3 * lineUses
 	for range n {
@@ -107,9 +98,9 @@ func TestPortsAndIDsAreRandom(t *testing.T) {
 
 // TestManyQueriesAtOnce: they share few sockets, and each gets its own answer.
 func TestManyQueriesAtOnce(t *testing.T) {
-	up := startScript(t, func(q *dns.Msg, _ bool) [][]byte {
+	up := upstreamtest.Start(t, func(q *dns.Msg, _ bool) [][]byte {
 		n := name(t, q.Question[0].Name)
-		return [][]byte{says(q, nil, q.Question[0].Name+" 60 IN A 192.0.2."+itoa(int(n[2]-'0')*10+int(n[3]-'0')))}
+		return [][]byte{upstreamtest.Says(q, nil, q.Question[0].Name+" 60 IN A 192.0.2."+itoa(int(n[2]-'0')*10+int(n[3]-'0')))}
 	})
 	f, stats := newForward(t, zoneOf(up))
 	f.routes.Load().zone.Timeout = 2 * time.Second
@@ -118,8 +109,8 @@ func TestManyQueriesAtOnce(t *testing.T) {
 		a := askFor(t, "n"+itoa(i)+".test")
 		wg.Go(func() {
 			got, err := f.resolve(a)
-			if err != nil || got.msg.Answer[0].(*dns.A).A.String() != "192.0.2."+itoa(i) {
-				t.Errorf("%d: %v, %v", i, got.msg, err)
+			if err != nil || got.Msg.Answer[0].(*dns.A).A.String() != "192.0.2."+itoa(i) {
+				t.Errorf("%d: %v, %v", i, got.Msg, err)
 			}
 		})
 	}
@@ -152,11 +143,12 @@ func TestForgedFromAnotherSource(t *testing.T) {
 		if err != nil || q.Unpack(buf[:n]) != nil {
 			return
 		}
-		_, _ = forger.WriteToUDPAddrPort(says(q, nil, q.Question[0].Name+" 60 IN A "+forged), from)
-		_, _ = pc.WriteToUDPAddrPort(says(q, nil, q.Question[0].Name+" 60 IN A 192.0.2.1"), from)
+		_, _ = forger.WriteToUDPAddrPort(upstreamtest.Says(q, nil, q.Question[0].Name+" 60 IN A "+forged), from)
+		_, _ = pc.WriteToUDPAddrPort(upstreamtest.Says(q, nil, q.Question[0].Name+" 60 IN A 192.0.2.1"), from)
 	}()
-	stats := &counters{}
-	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), stats)
+	pool := new(Pool)
+	stats := &pool.stats
+	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), pool)
 	defer u.close()
 	end := time.Now().Add(time.Minute)
 	m, err := u.exchange(askFor(t, "www.example.org"), attempt{udp: end, tcp: end})
@@ -168,14 +160,14 @@ func TestForgedFromAnotherSource(t *testing.T) {
 // TestSilentTCPIsLeft: after a truncated answer TCP that says nothing costs its share
 // once, then nothing for a while; the only upstream is asked there again and again.
 func TestSilentTCPIsLeft(t *testing.T) {
-	up := startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+	up := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
 		if tcp {
 			<-t.Context().Done()
 			return nil
 		}
-		return [][]byte{says(q, func(m *dns.Msg) { m.Truncated = true })}
+		return [][]byte{upstreamtest.Says(q, func(m *dns.Msg) { m.Truncated = true })}
 	})
-	u := newUpstream(up.addr, &counters{})
+	u := newUpstream(up.Addr, new(Pool))
 	defer u.close()
 	ask := func(share time.Duration) error {
 		end := time.Now().Add(2 * time.Second)
