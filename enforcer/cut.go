@@ -6,10 +6,8 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/kernel/conntrack"
-	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -79,7 +77,7 @@ func (e *Enforcer) admitOpen(last, subjects dataplane.Subjects) error {
 			if e.inherited.judged(a, ref) || was != nil && was.Isolated && slices.Contains(was.Addrs, a) {
 				continue
 			}
-			if _, seen := slices.BinarySearchFunc(known, a, netip.Addr.Compare); seen || e.snapshot == nil || e.granted(ref, xtables.FamilyOf(a)) || p.Peers != nil {
+			if _, seen := slices.BinarySearchFunc(known, a, netip.Addr.Compare); seen || e.snapshot == nil || e.grants.OpenedAny(ref, a.Is6()) || p.Peers != nil {
 				fresh[a] = p
 			}
 		}
@@ -90,23 +88,6 @@ func (e *Enforcer) admitOpen(last, subjects dataplane.Subjects) error {
 		}
 		return e.k.Flows.SetMark(f, e.cfg.Mark, e.cfg.Mark)
 	})
-}
-
-// granted tells whether a pod has or had any grant of a family. The connections of
-// one that has not, and has no peers, and that nobody knew before, need not be looked
-// for: there is nothing to admit but what it sends next is admitted for anyhow, to a
-// resolver or to itself.
-func (e *Enforcer) granted(ref policy.PodRef, f iptables.Family) bool {
-	g := e.grants.of(ref)
-	if g == nil {
-		return false
-	}
-	for s := range g.all() {
-		if s.key.family == f && s.knowsAny() {
-			return true
-		}
-	}
-	return false
 }
 
 // eachFlow does something with each connection of addresses whose mark has our bit
@@ -133,16 +114,7 @@ func (e *Enforcer) covers(p *dataplane.Subject, f conntrack.Flow) bool {
 	if slices.Contains(p.Addrs, f.Dst.Addr()) || slices.Contains(p.Addrs, f.Peer.Addr()) || e.isDNS(f) || p.Reaches(policy.Protocol(f.Protocol), f.Peer) {
 		return true
 	}
-	g := e.grants.of(p.Pod)
-	if g == nil {
-		return false
-	}
-	for s := range g.all() {
-		if contains(s.key.ports, f) && s.knows(f.Dst.Addr()) {
-			return true
-		}
-	}
-	return false
+	return e.grants.Opened(p.Pod, f.Dst.Addr(), policy.Protocol(f.Protocol), f.Dst.Port())
 }
 
 func (e *Enforcer) isDNS(f conntrack.Flow) bool {
@@ -158,8 +130,4 @@ func (e *Enforcer) isDNS(f conntrack.Flow) bool {
 		}
 	}
 	return false
-}
-
-func contains(s policy.PortSet, f conntrack.Flow) bool {
-	return s.Contains(policy.Protocol(f.Protocol), f.Dst.Port())
 }

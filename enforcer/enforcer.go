@@ -1,7 +1,7 @@
 // Package enforcer makes the kernel hold what the snapshot says: who is
 // default-deny, what each pod's answers opened and until when, and where DNS
-// packets go. It owns the plan (snapshot to wanted sets and chains), the grants
-// with their deadlines, and the reconciliation with what is really there.
+// packets go. It owns the plan (snapshot to wanted sets and chains) and the
+// reconciliation with what is really there; package grants has the grants.
 //
 // A connection is admitted when its first packet is judged: then a bit of its
 // conntrack mark says so, and later packets pay for one test of that bit. What
@@ -21,6 +21,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
+	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -84,10 +85,10 @@ type Enforcer struct {
 	coming        *policy.Snapshot // prepared and not yet committed
 	plan          dataplane.Subjects
 	rules         *xtables.Rules
-	holds         map[string]int  // how many entries the sets that are always there hold
-	turns         turns           // of comparing the members of sets
-	differing     differing       // what that showed
-	found         map[string]bool // sets of an earlier agent, not adopted yet
+	holds         map[string]int    // how many entries the sets that are always there hold
+	turns         turns             // of comparing the members of sets
+	differing     map[*peerSet]bool // of the sets of peers, those for which that showed a difference
+	found         map[string]bool   // sets of an earlier agent, not adopted yet
 	homes         map[netip.Addr]plan.Home
 	gateways      []netip.Addr // the node's link-local addresses, where pods are on bridges
 	known         []netip.Addr
@@ -130,29 +131,19 @@ type Enforcer struct {
 
 	// asked are the addresses that are asked for DNS.
 	asked atomic.Pointer[map[netip.Addr]bool]
-	// takenBack is told of grants that a policy does not allow any more.
-	takenBack func(policy.GrantInfo)
 
-	grants  *grantTable
-	batch   batch         // of who holds the grant table's plan
-	queue   chan *request // grants that wait for the kernel
-	writing atomic.Bool   // a goroutine serves the queue
-	spare   sync.Pool     // requests
-	started time.Time     // when the moment was origin
-	origin  moment
-	beaten  atomic.Int64 // the moment of the last heartbeat, 0 before the first
+	grants  *grants.Table
+	beaten  atomic.Pointer[time.Time] // the last heartbeat, nil before the first
 	repairs atomic.Uint64
 	drift   drift
 	// suspected asks RunReconcile to compare the kernel soon, renew asks KeepAlive to
 	// renew interception at once.
 	suspected, renew chan struct{}
-	denials          atomic.Uint64 // grants refused
-	evicted          atomic.Uint64 // grants ended to make room
 	told             atomic.Pointer[Status]
 }
 
 // New returns an enforcer that has touched nothing yet. now may be nil for the
-// real clock; of any other, moments are counted since 1970.
+// real clock; the monotonic time of any other is counted since 1970.
 func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforcer, error) {
 	if cfg.Mark == 0 || cfg.Mark&(cfg.Mark-1) != 0 {
 		return nil, fmt.Errorf("mark %#x is not one bit; write one, as in 0x40", cfg.Mark)
@@ -165,20 +156,20 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 			cfg.Resolvers = append(slices.Clone(cfg.Resolvers), a)
 		}
 	}
-	var origin moment
+	var clock grants.Clock
 	if now == nil {
 		var err error
-		if origin, err = running(); err != nil {
+		if clock, err = grants.KernelClock(); err != nil {
 			return nil, err
 		}
 		now = time.Now
 	} else {
-		origin = moment(now().UnixNano())
+		clock = grants.NewClock(now, time.Duration(now().UnixNano()))
 	}
-	return &Enforcer{
+	e := &Enforcer{
 		cfg: cfg, k: k, now: now, log: log,
 		plan:         dataplane.Subjects{},
-		differing:    differing{map[*peerSet]bool{}, map[*grantSet]bool{}},
+		differing:    map[*peerSet]bool{},
 		suspected:    make(chan struct{}, 1),
 		renew:        make(chan struct{}, 1),
 		rules:        xtables.NewRules(k.Chains, k.OtherBackend, cfg.Mark, now),
@@ -192,14 +183,24 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		missing:      map[policy.PodRef]map[policy.PortSet]bool{},
 		rejudge:      map[policy.PodRef]bool{},
 		owed:         map[netip.Addr]bool{},
-		queue:        make(chan *request, queueMax),
 		peerSetsMost: peerSetsMost,
-		grants:       newGrantTable(),
 		inUse:        inUse,
-		started:      now(),
-		origin:       origin,
-	}, nil
+	}
+	e.grants = e.newGrants(clock)
+	return e, nil
 }
+
+func (e *Enforcer) newGrants(clock grants.Clock) *grants.Table {
+	return grants.New(grants.Config{
+		Sets: e.k.Sets, Clock: clock, Hold: e.cfg.Hold,
+		SetName:    func(k grants.Key) string { return xtables.GrantSet(k.Pod, k.Ports, k.IPv6) },
+		Coexisting: e.together.Load, WriteFailed: e.suspect,
+	})
+}
+
+// Grants returns the grants of the node's pods. What changes them but for answers and
+// deadlines is the enforcer's to call.
+func (e *Enforcer) Grants() *grants.Table { return e.grants }
 
 // Start checks that the mark bit is free, finds what an earlier agent left, and
 // brings up the nft tables and this generation's serving addresses. What is
@@ -260,8 +261,8 @@ func (e *Enforcer) Status() Status {
 	} else if last := e.told.Load(); last != nil {
 		s = *last
 	}
-	s.Repairs, s.Refused, s.Evicted = e.repairs.Load(), e.denials.Load(), e.evicted.Load()
-	s.Grants, s.Intercepting, s.Deviations = e.grants.count(), e.intercepting(), e.Deviations()
+	s.Repairs, s.Refused, s.Evicted = e.repairs.Load(), e.grants.Refused(), e.grants.Evicted()
+	s.Grants, s.Intercepting, s.Deviations = e.grants.Count(), e.intercepting(), e.Deviations()
 	var err error
 	if s.Bypassing, err = e.k.Tables.Bypassing(); err != nil {
 		e.log.Warn("which pods send DNS past interception is not known", "error", err)

@@ -7,8 +7,10 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
+	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
@@ -18,25 +20,19 @@ func (e *Enforcer) planOf(s *policy.Snapshot) dataplane.Subjects {
 	return plan.Of(s, plan.Placement{Homes: e.homes, BridgesUnseen: e.unseen}, e.lists)
 }
 
-// grantKeys are the sets that a plan's chains ask.
-func grantKeys(plan dataplane.Subjects) iter.Seq[grantKey] {
-	return func(yield func(grantKey) bool) {
+// grantKeys yields the grant sets that a plan's chains ask.
+func grantKeys(plan dataplane.Subjects) iter.Seq[grants.Key] {
+	return func(yield func(grants.Key) bool) {
 		for ref, p := range plan {
 			for _, ports := range p.Grants {
 				for _, f := range xtables.Families {
-					if !yield(grantKey{ref, ports, f}) {
+					if !yield(grants.Key{Pod: ref, Ports: ports, IPv6: f == iptables.IPv6}) {
 						return
 					}
 				}
 			}
 		}
 	}
-}
-
-// asks tells whether a plan's chains ask a set.
-func asks(plan dataplane.Subjects, key grantKey) bool {
-	p := plan[key.pod]
-	return p != nil && slices.Contains(p.Grants, key.ports)
 }
 
 // tablesState renders a plan for the nft tables.

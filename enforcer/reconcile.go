@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
+	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/policy"
 )
@@ -245,7 +246,7 @@ type deviating struct {
 	chains []xtables.Table
 	static []string // sets
 	peers  []*peerSet
-	grants []*grantSet
+	grants []*grants.Set
 }
 
 // objects names what deviates.
@@ -261,7 +262,7 @@ func (d *deviating) objects() []string {
 		out = append(out, "set "+s.name)
 	}
 	for _, s := range d.grants {
-		out = append(out, "set "+s.name)
+		out = append(out, "set "+s.Name())
 	}
 	return out
 }
@@ -278,7 +279,7 @@ func (e *Enforcer) deviations(ctx context.Context, plan dataplane.Subjects, all 
 	if d.peers, err = e.deviatingPeers(); err != nil {
 		return d, err
 	}
-	if d.grants, err = e.deviatingGrants(); err != nil {
+	if d.grants, err = e.grants.Deviating(); err != nil {
 		return d, err
 	}
 	d.chains, err = e.rules.Verify(ctx, all || len(d.static) > 0)

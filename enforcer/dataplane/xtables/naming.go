@@ -12,11 +12,16 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// Families are the two Families, which are equals everywhere.
+// Families are the two address families, which are equals everywhere.
 var Families = []iptables.Family{iptables.IPv4, iptables.IPv6}
 
+// FamilyOf returns the family of an address.
 func FamilyOf(a netip.Addr) iptables.Family {
-	if a.Is6() {
+	return familyOf(a.Is6())
+}
+
+func familyOf(ipv6 bool) iptables.Family {
+	if ipv6 {
 		return iptables.IPv6
 	}
 	return iptables.IPv4
@@ -94,11 +99,7 @@ func podChain(r policy.PodRef) string { return podChainPrefix + PodID(r) }
 // GrantSet is the name of the set of a pod's grants on one port set. The digest only keeps
 // the name short; the chain's rules spell the port set.
 func GrantSet(r policy.PodRef, ports policy.PortSet, ipv6 bool) string {
-	f := iptables.IPv4
-	if ipv6 {
-		f = iptables.IPv6
-	}
-	return SetPrefix(f) + PodID(r) + "-" + digest(string(ports), 8)
+	return SetPrefix(familyOf(ipv6)) + PodID(r) + "-" + digest(string(ports), 8)
 }
 
 // PeerSetName is the set of peers of a family.
