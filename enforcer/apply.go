@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -58,10 +59,10 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 // abandon notes what a snapshot allowed that was prepared and never came into force: what
 // was opened by that, and the next does not allow, is taken back with it.
 func (e *Enforcer) abandon(plan, next map[policy.PodRef]*podPlan) {
-	e.gone = append(e.gone, goneAddrs(plan, next)...)
+	e.flows.Recheck(flows.PodGone, goneAddrs(plan, next))
 	for ref, p := range plan {
 		if n := next[ref]; n != nil && !p.peers.within(n.peers) {
-			e.rejudge[ref] = true
+			e.flows.Recheck(flows.PolicyChanged, slices.Concat(p.addrs, n.addrs))
 		}
 	}
 }
@@ -125,8 +126,8 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	if err := e.destroyFound(); err != nil {
 		return err
 	}
-	err = e.settleDebts()
-	e.whole = e.whole && s == e.coming
+	err = e.flows.Run(e.judge())
+	e.whole = err == nil && s == e.coming
 	return err
 }
 
@@ -144,17 +145,17 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (map[
 		return nil, err
 	}
 	gone := goneAddrs(last, plan)
-	e.rejudgeLess(last, plan)
-	e.rejudgeLeft(plan)
+	e.recheckNarrowed(last, plan)
+	e.recheckLeft(plan)
 	written := e.beside(s, plan)
-	if err := e.owe(slices.Concat(gone, e.gone, e.rejudgedAddrs(written))); err != nil {
+	if err := e.flows.Owe(gone...); err != nil {
 		return nil, err
 	}
 	e.known = knownAddrs(s)
 	if err := e.write(ctx, written); err != nil {
 		return nil, err
 	}
-	e.gone = append(e.gone, gone...)
+	e.flows.Recheck(flows.PodGone, gone)
 	e.snapshot, e.plan, e.inherited = s, plan, inheritance{}
 	// Pods that a failure closed stay closed until they are committed too.
 	maps.DeleteFunc(e.closed, func(ref policy.PodRef, _ bool) bool {

@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -126,18 +127,7 @@ type Enforcer struct {
 	// chainedRefused the sets that they leave out.
 	chained        map[policy.PodRef]podPlan
 	chainedRefused map[string]bool
-	// review are pods some of whose peers are gone: connections to these are judged anew.
-	review map[policy.PodRef]lostPeers
-	// rejudge and gone are what a Commit still owes: pods that may do less than
-	// before, whose connections are judged anew, and addresses whose pod is gone.
-	rejudge map[policy.PodRef]bool
-	gone    []netip.Addr
-	// strangers are addresses that an earlier agent knew as another pod's.
-	strangers []netip.Addr
-	// rechecks are what was cut of late, the earliest first.
-	rechecks []recheck
-	// owed are the addresses of both, and of review, as the kernel has them.
-	owed map[netip.Addr]bool
+	flows          *flows.Queue // connections that are judged again
 
 	// peersHold is how much the kernel holds of each peer set, nil while that changes.
 	peersHold atomic.Pointer[map[string]bounds]
@@ -197,7 +187,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 	} else {
 		origin = moment(now().UnixNano())
 	}
-	return &Enforcer{
+	e := &Enforcer{
 		cfg: cfg, k: k, now: now, log: log,
 		plan:          map[policy.PodRef]*podPlan{},
 		chains:        map[chainsKey]iptables.Chains{},
@@ -214,18 +204,17 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		closed:        map[policy.PodRef]bool{},
 		chained:       map[policy.PodRef]podPlan{},
 		peers:         map[peerKey]*peerSet{},
-		review:        map[policy.PodRef]lostPeers{},
 		refusedPeers:  map[string]bool{},
 		renderedPeers: map[iptables.Family]map[string]reachRendering{iptables.IPv4: {}, iptables.IPv6: {}},
-		rejudge:       map[policy.PodRef]bool{},
-		owed:          map[netip.Addr]bool{},
 		queue:         make(chan *request, queueMax),
 		peerSetsMost:  peerSetsMost,
 		grants:        newGrantTable(),
 		inUse:         inUse,
 		started:       now(),
 		origin:        origin,
-	}, nil
+	}
+	e.flows = e.newQueue()
+	return e, nil
 }
 
 // Start checks that the mark bit is free, finds what an earlier agent left, and

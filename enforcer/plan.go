@@ -209,7 +209,7 @@ func (e *Enforcer) staticEntries(plan map[policy.PodRef]*podPlan) map[string][]i
 			}
 		}
 	}
-	for a := range e.owed {
+	for _, a := range e.flows.Owed() {
 		add(setOwed, ipset.Entry{Addr: a})
 	}
 	for serving := range e.departing.addrs {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -175,7 +176,7 @@ func (e *Enforcer) carryOver(coming *policy.Snapshot) error {
 			continue
 		}
 		if now != nil && next != nil && lost(now, next) {
-			e.rejudge[ref] = true
+			e.flows.Recheck(flows.PolicyChanged, slices.Concat(now.Pod.IPs, next.Pod.IPs))
 		}
 		if err := e.carry(p, now, next); err != nil {
 			return err
@@ -318,9 +319,10 @@ func (e *Enforcer) drop(p *podGrants, view *policy.View, plan map[policy.PodRef]
 	return nil
 }
 
-// rejudgeLeft notes the pods of which an earlier agent left a set that no policy
-// needs any more: what it held is not known, and what it had opened is to be cut.
-func (e *Enforcer) rejudgeLeft(plan map[policy.PodRef]*podPlan) {
+// recheckLeft has the connections of pods judged again of which an earlier agent left a
+// set that no policy needs any more: its members are not known, and the connections that
+// they allowed are to be cut.
+func (e *Enforcer) recheckLeft(plan map[policy.PodRef]*podPlan) {
 	pods := map[string]policy.PodRef{}
 	for ref := range plan {
 		pods[podID(ref)] = ref
@@ -329,7 +331,7 @@ func (e *Enforcer) rejudgeLeft(plan map[policy.PodRef]*podPlan) {
 		if _, rest, ok := strings.Cut(name, "-"); ok {
 			id, _, _ := strings.Cut(rest, "-")
 			if ref, ours := pods[id]; ours {
-				e.rejudge[ref] = true
+				e.flows.Recheck(flows.PolicyChanged, plan[ref].addrs)
 			}
 		}
 	}
@@ -363,7 +365,7 @@ func (e *Enforcer) takeBack(s *grantSet, view *policy.View, keep bool) error {
 		shorter = append(shorter, e.entry(a, c, at))
 	}
 	if p := e.plan[s.key.pod]; p != nil && len(gone) > 0 {
-		if err := e.owe(p.addrs); err != nil {
+		if err := e.flows.Owe(p.addrs...); err != nil {
 			return err
 		}
 	}
@@ -379,15 +381,14 @@ func (e *Enforcer) takeBack(s *grantSet, view *policy.View, keep bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, g := range gone {
-		e.rejudge[s.key.pod] = true
 		s.remove(g.Addr)
 	}
 	for a, g := range left {
 		e.enqueue(s, a, g)
 		s.put(a, g, true)
 	}
-	if s.past.prune(allowed) > 0 {
-		e.rejudge[s.key.pod] = true
+	if s.past.prune(allowed) > 0 || len(gone) > 0 {
+		e.recheckPod(s.key.pod)
 	}
 	return nil
 }

@@ -1,0 +1,107 @@
+package enforcer
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/namegate/namegate/enforcer/flows"
+	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/policy"
+)
+
+// judge returns whether a connection is allowed to the pod of the plan in force that has
+// its source address. A grant that ended counts: connections outlive their grants. A grant
+// that is not remembered, because an agent was restarted or a pod had too many, does not.
+func (e *Enforcer) judge() flows.Judge {
+	var owners map[netip.Addr]*podPlan // made for the first connection
+	return func(f conntrack.Flow) bool {
+		if owners == nil {
+			owners = map[netip.Addr]*podPlan{}
+			for _, p := range e.inForce() {
+				for _, a := range p.addrs {
+					owners[a] = p
+				}
+			}
+		}
+		p := owners[f.Src.Addr()]
+		return p != nil && e.covers(p, f)
+	}
+}
+
+// admitOpen judges once the connections that pods had open before they become
+// selected: the allowed ones are admitted, so that they never notice. The
+// rest has no admission and is cut by becoming selected.
+func (e *Enforcer) admitOpen(last, plan map[policy.PodRef]*podPlan) error {
+	known := knownAddrs(e.snapshot)
+	fresh := map[netip.Addr]*podPlan{}
+	for ref, p := range plan {
+		if !p.selected {
+			continue
+		}
+		was := last[ref]
+		for _, a := range p.addrs {
+			if e.inherited.judged(a, ref) || was != nil && was.selected && slices.Contains(was.addrs, a) {
+				continue
+			}
+			if _, seen := slices.BinarySearchFunc(known, a, netip.Addr.Compare); seen || e.snapshot == nil || e.granted(ref, versionOf(a)) || p.peers != nil {
+				fresh[a] = p
+			}
+		}
+	}
+	return e.flows.Admit(slices.Collect(maps.Keys(fresh)), func(f conntrack.Flow) bool { return e.covers(fresh[f.Src.Addr()], f) })
+}
+
+// granted tells whether a pod has or had any grant of a family. Without grants and peers
+// the connections of a new pod need not be listed: what it may send, to a resolver or to
+// itself, is admitted anyhow.
+func (e *Enforcer) granted(ref policy.PodRef, f iptables.Family) bool {
+	g := e.grants.of(ref)
+	if g == nil {
+		return false
+	}
+	for s := range g.all() {
+		if s.key.family == f && s.knowsAny() {
+			return true
+		}
+	}
+	return false
+}
+
+// covers tells whether a pod may have opened a connection: by a grant, also one
+// that has ended since; to a resolver or the endpoint; to itself; to a peer.
+func (e *Enforcer) covers(p *podPlan, f conntrack.Flow) bool {
+	if slices.Contains(p.addrs, f.Dst.Addr()) || slices.Contains(p.addrs, f.Peer.Addr()) || e.isDNS(f) || p.reaches(policy.Protocol(f.Protocol), f.Peer) {
+		return true
+	}
+	g := e.grants.of(p.ref)
+	if g == nil {
+		return false
+	}
+	for s := range g.all() {
+		if contains(s.key.ports, f) && s.knows(f.Dst.Addr()) {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *Enforcer) isDNS(f conntrack.Flow) bool {
+	if f.Dst.Port() != 53 {
+		return false
+	}
+	if _, ok := e.departing.addrs[f.Dst.Addr()]; ok {
+		return true
+	}
+	for dialled, serving := range e.serving {
+		if f.Dst.Addr() == serving || f.Dst.Addr() == dialled && !e.cfg.FailClosed {
+			return true
+		}
+	}
+	return false
+}
+
+func contains(s policy.PortSet, f conntrack.Flow) bool {
+	return s.Contains(policy.Protocol(f.Protocol), f.Dst.Port())
+}
