@@ -1,7 +1,7 @@
 // Package enforcer makes the kernel hold what the snapshot says: who is
 // default-deny, what each pod's answers opened and until when, and where DNS
-// packets go. It owns the plan (snapshot to wanted sets and chains), the grants
-// with their deadlines, and the reconciliation with what is really there.
+// packets go. It owns the plan (snapshot to wanted sets and chains) and the
+// reconciliation with what is really there; package grants has the grants.
 //
 // A connection is admitted when its first packet is judged: then a bit of its
 // conntrack mark says so, and later packets pay for one test of that bit. What
@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer/flows"
+	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -97,7 +98,7 @@ type Enforcer struct {
 	fingerprints  map[chainsKey]string // of the tables, taken before they were read
 	holds         map[string]int       // how many entries the sets that are always there hold
 	turns         turns                // of comparing the members of sets
-	differing     differing            // what that showed
+	differing     map[*peerSet]bool    // of the sets of peers, those for which that showed a difference
 	left          bool                 // nothing of an earlier agent is where this one does not write
 	surveyed      surveyed             // by Start, until the first write
 	follows       bool                 // an earlier agent has chains here, as Start found
@@ -137,24 +138,14 @@ type Enforcer struct {
 
 	// asked are the addresses that are asked for DNS.
 	asked atomic.Pointer[map[netip.Addr]bool]
-	// takenBack is told of grants that a policy does not allow any more.
-	takenBack func(policy.GrantInfo)
 
-	grants  *grantTable
-	batch   batch         // of who holds the grant table's plan
-	queue   chan *request // grants that wait for the kernel
-	writing atomic.Bool   // a goroutine serves the queue
-	spare   sync.Pool     // requests
-	started time.Time     // when the moment was origin
-	origin  moment
-	beaten  atomic.Int64 // the moment of the last heartbeat, 0 before the first
+	grants  *grants.Table
+	beaten  atomic.Pointer[time.Time] // the last heartbeat, nil before the first
 	repairs atomic.Uint64
 	drift   drift
 	// suspected asks RunReconcile to compare the kernel soon, renew asks KeepAlive to
 	// renew interception at once.
 	suspected, renew chan struct{}
-	denials          atomic.Uint64 // grants refused
-	evicted          atomic.Uint64 // grants ended to make room
 	told             atomic.Pointer[Status]
 }
 
@@ -164,7 +155,7 @@ type chainsKey struct {
 }
 
 // New returns an enforcer that has touched nothing yet. now may be nil for the
-// real clock; of any other, moments are counted since 1970.
+// real clock; the monotonic time of any other is counted since 1970.
 func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforcer, error) {
 	if cfg.Mark == 0 || cfg.Mark&(cfg.Mark-1) != 0 {
 		return nil, fmt.Errorf("mark %#x is not one bit; write one, as in 0x40", cfg.Mark)
@@ -177,15 +168,15 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 			cfg.Resolvers = append(slices.Clone(cfg.Resolvers), a)
 		}
 	}
-	var origin moment
+	var clock grants.Clock
 	if now == nil {
 		var err error
-		if origin, err = running(); err != nil {
+		if clock, err = grants.KernelClock(); err != nil {
 			return nil, err
 		}
 		now = time.Now
 	} else {
-		origin = moment(now().UnixNano())
+		clock = grants.NewClock(now, time.Duration(now().UnixNano()))
 	}
 	e := &Enforcer{
 		cfg: cfg, k: k, now: now, log: log,
@@ -193,7 +184,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		chains:        map[chainsKey]iptables.Chains{},
 		expected:      map[chainsKey]iptables.Chains{},
 		unverified:    map[chainsKey]bool{},
-		differing:     differing{map[*peerSet]bool{}, map[*grantSet]bool{}},
+		differing:     map[*peerSet]bool{},
 		suspected:     make(chan struct{}, 1),
 		renew:         make(chan struct{}, 1),
 		rendered:      map[iptables.Family]map[policy.PodRef]rendering{iptables.IPv4: {}, iptables.IPv6: {}},
@@ -206,16 +197,24 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		peers:         map[peerKey]*peerSet{},
 		refusedPeers:  map[string]bool{},
 		renderedPeers: map[iptables.Family]map[string]reachRendering{iptables.IPv4: {}, iptables.IPv6: {}},
-		queue:         make(chan *request, queueMax),
 		peerSetsMost:  peerSetsMost,
-		grants:        newGrantTable(),
 		inUse:         inUse,
-		started:       now(),
-		origin:        origin,
 	}
-	e.flows = e.newQueue()
+	e.flows, e.grants = e.newQueue(), e.newGrants(clock)
 	return e, nil
 }
+
+func (e *Enforcer) newGrants(clock grants.Clock) *grants.Table {
+	return grants.New(grants.Config{
+		Sets: e.k.Sets, Clock: clock, Hold: e.cfg.Hold,
+		SetName:    func(k grants.Key) string { return grantSetName(k.Pod, k.Ports, familyOf(k.IPv6)) },
+		Coexisting: e.together.Load, WriteFailed: e.suspect,
+	})
+}
+
+// Grants returns the grants of the node's pods. What changes them but for answers and
+// deadlines is the enforcer's to call.
+func (e *Enforcer) Grants() *grants.Table { return e.grants }
 
 // Start checks that the mark bit is free, finds what an earlier agent left, and
 // brings up the nft tables and this generation's serving addresses. What is
@@ -277,8 +276,8 @@ func (e *Enforcer) Status() Status {
 	} else if last := e.told.Load(); last != nil {
 		s = *last
 	}
-	s.Repairs, s.Refused, s.Evicted = e.repairs.Load(), e.denials.Load(), e.evicted.Load()
-	s.Grants, s.Intercepting, s.Deviations = e.grants.count(), e.intercepting(), e.Deviations()
+	s.Repairs, s.Refused, s.Evicted = e.repairs.Load(), e.grants.Refused(), e.grants.Evicted()
+	s.Grants, s.Intercepting, s.Deviations = e.grants.Count(), e.intercepting(), e.Deviations()
 	var err error
 	if s.Bypassing, err = e.k.Tables.Bypassing(); err != nil {
 		e.log.Warn("which pods send DNS past interception is not known", "error", err)

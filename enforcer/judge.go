@@ -7,7 +7,6 @@ import (
 
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/kernel/conntrack"
-	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -45,28 +44,12 @@ func (e *Enforcer) admitOpen(last, plan map[policy.PodRef]*podPlan) error {
 			if e.inherited.judged(a, ref) || was != nil && was.selected && slices.Contains(was.addrs, a) {
 				continue
 			}
-			if _, seen := slices.BinarySearchFunc(known, a, netip.Addr.Compare); seen || e.snapshot == nil || e.granted(ref, versionOf(a)) || p.peers != nil {
+			if _, seen := slices.BinarySearchFunc(known, a, netip.Addr.Compare); seen || e.snapshot == nil || e.grants.OpenedAny(ref, a.Is6()) || p.peers != nil {
 				fresh[a] = p
 			}
 		}
 	}
 	return e.flows.Admit(slices.Collect(maps.Keys(fresh)), func(f conntrack.Flow) bool { return e.covers(fresh[f.Src.Addr()], f) })
-}
-
-// granted tells whether a pod has or had any grant of a family. Without grants and peers
-// the connections of a new pod need not be listed: what it may send, to a resolver or to
-// itself, is admitted anyhow.
-func (e *Enforcer) granted(ref policy.PodRef, f iptables.Family) bool {
-	g := e.grants.of(ref)
-	if g == nil {
-		return false
-	}
-	for s := range g.all() {
-		if s.key.family == f && s.knowsAny() {
-			return true
-		}
-	}
-	return false
 }
 
 // covers tells whether a pod may have opened a connection: by a grant, also one
@@ -75,16 +58,7 @@ func (e *Enforcer) covers(p *podPlan, f conntrack.Flow) bool {
 	if slices.Contains(p.addrs, f.Dst.Addr()) || slices.Contains(p.addrs, f.Peer.Addr()) || e.isDNS(f) || p.reaches(policy.Protocol(f.Protocol), f.Peer) {
 		return true
 	}
-	g := e.grants.of(p.ref)
-	if g == nil {
-		return false
-	}
-	for s := range g.all() {
-		if contains(s.key.ports, f) && s.knows(f.Dst.Addr()) {
-			return true
-		}
-	}
-	return false
+	return e.grants.Opened(p.ref, f.Dst.Addr(), policy.Protocol(f.Protocol), f.Dst.Port())
 }
 
 func (e *Enforcer) isDNS(f conntrack.Flow) bool {
@@ -100,8 +74,4 @@ func (e *Enforcer) isDNS(f conntrack.Flow) bool {
 		}
 	}
 	return false
-}
-
-func contains(s policy.PortSet, f conntrack.Flow) bool {
-	return s.Contains(policy.Protocol(f.Protocol), f.Dst.Port())
 }

@@ -15,7 +15,11 @@ import (
 var ipVersions = []iptables.Family{iptables.IPv4, iptables.IPv6}
 
 func versionOf(a netip.Addr) iptables.Family {
-	if a.Is6() {
+	return familyOf(a.Is6())
+}
+
+func familyOf(ipv6 bool) iptables.Family {
+	if ipv6 {
 		return iptables.IPv6
 	}
 	return iptables.IPv4

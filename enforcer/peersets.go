@@ -11,6 +11,10 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
+// setBuckets is the initial size of a small set: the kernel's default costs sixteen
+// times the memory.
+const setBuckets = 64
+
 // peerMost is the most entries of a peer set: more than a cluster has pods.
 const peerMost = 1 << 20
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
@@ -103,25 +104,19 @@ func takenFrom(held map[netip.Addr]policy.PodRef, ref policy.PodRef, addrs []net
 	return out
 }
 
-// grantKeys are the sets that a plan's chains ask.
-func grantKeys(plan map[policy.PodRef]*podPlan) iter.Seq[grantKey] {
-	return func(yield func(grantKey) bool) {
+// grantKeys yields the grant sets that a plan's chains ask.
+func grantKeys(plan map[policy.PodRef]*podPlan) iter.Seq[grants.Key] {
+	return func(yield func(grants.Key) bool) {
 		for ref, p := range plan {
 			for _, ports := range p.ports {
 				for _, f := range ipVersions {
-					if !yield(grantKey{ref, ports, f}) {
+					if !yield(grants.Key{Pod: ref, Ports: ports, IPv6: f == iptables.IPv6}) {
 						return
 					}
 				}
 			}
 		}
 	}
-}
-
-// asks tells whether a plan's chains ask a set.
-func asks(plan map[policy.PodRef]*podPlan, key grantKey) bool {
-	p := plan[key.pod]
-	return p != nil && slices.Contains(p.ports, key.ports)
 }
 
 func sortedPods(plan map[policy.PodRef]*podPlan) []*podPlan {

@@ -92,7 +92,7 @@ func writtenAndPrinted(t *testing.T, chains *iptables.Exec, pods []*podPlan) {
 	for _, p := range pods {
 		for _, ports := range p.ports {
 			for _, f := range ipVersions {
-				if err := sets.Ensure(grantSetHeader(grantSetName(p.ref, ports, f), grantKey{p.ref, ports, f})); err != nil {
+				if err := sets.Ensure(ipset.Set{Name: grantSetName(p.ref, ports, f), Type: ipset.HashIP, IPv6: f == iptables.IPv6, Timeout: true, Comment: true}); err != nil {
 					t.Error(err)
 				}
 			}

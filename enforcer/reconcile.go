@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -257,7 +258,7 @@ type deviating struct {
 	chains []chainsKey
 	static []string // sets
 	peers  []*peerSet
-	grants []*grantSet
+	grants []*grants.Set
 }
 
 // objects names what deviates.
@@ -273,7 +274,7 @@ func (d *deviating) objects() []string {
 		out = append(out, "set "+s.name)
 	}
 	for _, s := range d.grants {
-		out = append(out, "set "+s.name)
+		out = append(out, "set "+s.Name())
 	}
 	return out
 }
@@ -292,7 +293,7 @@ func (e *Enforcer) deviations(ctx context.Context, plan map[policy.PodRef]*podPl
 	if d.peers, err = e.deviatingPeers(); err != nil {
 		return d, err
 	}
-	if d.grants, err = e.deviatingGrants(); err != nil {
+	if d.grants, err = e.grants.Deviating(); err != nil {
 		return d, err
 	}
 	keys := e.suspectTables()

@@ -105,7 +105,7 @@ func (e *Enforcer) testQuery(pod policy.PodRef, v6 bool) (q testQuery, ok bool) 
 // intercepting tells whether DNS packets come to this agent now.
 func (e *Enforcer) intercepting() bool {
 	last := e.beaten.Load()
-	return last != 0 && e.moment(e.now())-moment(last) < moment(nft.HeartbeatTimeout)
+	return last != nil && e.now().Sub(*last) < nft.HeartbeatTimeout
 }
 
 // dialled returns an address of a family that pods dial for DNS and that is

@@ -1,4 +1,4 @@
-package enforcer
+package grants
 
 import (
 	"maps"
@@ -9,13 +9,13 @@ import (
 )
 
 // setMax is how many addresses one set holds at most: half of what the kernel
-// takes by default, so that a pod that resolves without end meets this first.
+// takes by default, so that a pod that resolves without end meets this bound first.
 const setMax = 32768
 
-// makeRoom ends the grants that end soonest where a set would grow over its
-// bound: more of them than needed, so that a set at its bound is not searched
-// for every answer. What they admitted goes on.
-func (e *Enforcer) makeRoom(st *staged) error {
+// evict ends the grants that end soonest where a set would grow over its bound: more of
+// them than needed, so that a set at its bound is not searched for every answer.
+// Connections that they admitted stay. The caller holds mu.
+func (t *Table) evict(st *staged) error {
 	s := st.set
 	over := len(s.entries) + len(st.changes) - setMax
 	if over <= 0 {
@@ -30,14 +30,14 @@ func (e *Enforcer) makeRoom(st *staged) error {
 		return nil
 	}
 	soonest := st.soonest(over + setMax/64)
-	e.evicted.Add(uint64(len(soonest)))
-	return e.end(map[*grantSet][]netip.Addr{s: soonest})[s]
+	t.evicted.Add(uint64(len(soonest)))
+	return t.end(map[*Set][]netip.Addr{s: soonest})[s]
 }
 
 // soonest returns n of the set's addresses that end first, or as many as there are,
-// without those that are to change.
+// without those that change.
 func (st *staged) soonest(n int) []netip.Addr {
-	var deadlines []moment
+	var deadlines []monotonic
 	for a, g := range st.set.entries {
 		if st.find(a) == nil {
 			deadlines = append(deadlines, g.until())
@@ -62,9 +62,9 @@ func (st *staged) soonest(n int) []netip.Addr {
 	return append(before, level[:n-len(before)]...)
 }
 
-// end takes grants out of the kernel, remembers what they had opened, and returns
-// the errors of sets that refused.
-func (e *Enforcer) end(grants map[*grantSet][]netip.Addr) map[*grantSet]error {
+// end removes grants from the kernel, remembers their reasons, and returns the errors of
+// sets that refused. The caller holds mu.
+func (t *Table) end(grants map[*Set][]netip.Addr) map[*Set]error {
 	sets := slices.Collect(maps.Keys(grants))
 	ops := make([]ipset.Op, len(sets))
 	for i, s := range sets {
@@ -74,8 +74,8 @@ func (e *Enforcer) end(grants map[*grantSet][]netip.Addr) map[*grantSet]error {
 			ops[i].Entries[j].Addr = a
 		}
 	}
-	e.k.Sets.Apply(ops)
-	failed := map[*grantSet]error{}
+	t.cfg.Sets.Apply(ops)
+	failed := map[*Set]error{}
 	for i, s := range sets {
 		if ops[i].Err != nil {
 			failed[s] = ops[i].Err

@@ -1,4 +1,4 @@
-package enforcer
+package grants
 
 import (
 	"cmp"
@@ -11,17 +11,17 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// The comment of a set entry is what the next agent needs to take a grant over:
-// its reasons, the one that ends last first, as
+// The comment of an entry holds what the next agent needs to recover a grant: its reasons,
+// the latest deadline first, as
 //
 //	DEADLINE NAME BY,BY ; DEADLINE NAME BY
 //
-// with the deadline as a moment in whole seconds. The order is by these, so that the next
-// agent renders the same comment. Where the reasons do not all fit, what
-// the policies are called goes first, then the reasons that end soonest.
+// with the deadline in whole seconds of monotonic time. The order is by these, so that the
+// next agent renders the same comment. Where the reasons do not all fit, the matches are
+// left out first, then the reasons that end soonest.
 
-// separator cannot stand inside a reason: names hold no space, and of what they
-// escape a semicolon may be the last, hence the space before it.
+// separator cannot stand inside a reason: names hold no space. An escaped semicolon may
+// end a name, hence the space before it.
 const separator = " ; "
 
 // appendComment appends the comment of a grant.
@@ -54,7 +54,7 @@ func appendComment(b []byte, reasons []reason) []byte {
 	return appendFitting(b[:begin], sorted)
 }
 
-// appendFitting appends as many reasons as fit, without what they are by.
+// appendFitting appends as many reasons as fit, without their matches.
 func appendFitting(b []byte, sorted []reason) []byte {
 	begin, end := len(b), len(b)
 	for i, r := range sorted {
@@ -69,19 +69,18 @@ func appendFitting(b []byte, sorted []reason) []byte {
 	return b[:end]
 }
 
-// append renders one reason. A name that would break the form, which a policy
-// cannot hold, is left out: the entry then counts as nobody's.
+// append renders one reason.
 func (r *reason) append(b []byte, withBy bool) []byte {
 	b = append(strconv.AppendInt(b, r.until.seconds(), 10), ' ')
 	b = r.name.AppendTo(b)
-	if withBy && r.by != (origin{}) {
+	if withBy && r.by != (matches{}) {
 		b = append(append(b, ' '), r.by.String()...)
 	}
 	return b
 }
 
-// parseComment reads what appendComment wrote, or an earlier agent by the clock
-// whose time of moment 0 is epoch. Reasons that it cannot read are left out.
+// parseComment reads a comment of this agent or of an earlier one. epoch is the time of
+// monotonic time 0. Reasons that it cannot read are left out.
 func parseComment(s string, epoch time.Time) []reason {
 	var out []reason
 	for text := range strings.SplitSeq(s, separator) {
@@ -95,9 +94,9 @@ func parseComment(s string, epoch time.Time) []reason {
 		if err != nil {
 			continue
 		}
-		r := reason{name: n, until: readMoment(seconds, epoch)}
+		r := reason{name: n, until: parseSeconds(seconds, epoch)}
 		if by != "" {
-			r.by = originOf([]string{by})
+			r.by = matchesOf([]string{by})
 		}
 		out = append(out, r)
 	}

@@ -1,10 +1,8 @@
-package enforcer
+package grants
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"slices"
 	"sort"
 	"strings"
@@ -12,15 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 )
 
 // infos renders grants: POD NAME PORTS ADDRESS in SECONDS BY.
-func (w *world) infos(all []policy.GrantInfo) []string {
+func (w *node) infos(all []policy.GrantInfo) []string {
 	out := []string{}
 	for _, o := range all {
-		out = append(out, fmt.Sprintf("%s %s %s %s in %d %s", o.Pod.Name, o.Name, o.Ports, o.Addr, int(o.Until.Sub(w.clock.now()).Seconds()), o.By))
+		out = append(out, fmt.Sprintf("%s %s %s %s in %d %s", o.Pod.Name, o.Name, o.Ports, o.Addr, int(o.Until.Sub(w.clock()).Seconds()), o.By))
 	}
 	return out
 }
@@ -35,11 +32,11 @@ func sameLines(t *testing.T, what string, got []string, want ...string) {
 // TestListGrants: what is open by each name, port set and family, sorted, and of the pod
 // alone that is asked for.
 func TestListGrants(t *testing.T) {
-	w := newWorld(t)
-	a, b := pod("a", "10.1.0.5 2001:db8:1::5", "x", "y"), pod("b", "10.1.0.6", "x")
+	w := newNode(t)
+	a, b := pod("a", "x", "y"), pod("b", "x")
 	w.apply([]policy.Pod{a, b}, pol("x", "tcp/443 *.example.net"), pol("y", "tcp/443 www.example.net", "udp/53 www.example.net"))
 	w.answer(a, "www.example.net", 60, "192.0.2.1 2001:db8::1")
-	w.clock.pass(30 * time.Second)
+	w.pass(30 * time.Second)
 	w.answer(a, "api.example.net", 60, "192.0.2.1")
 	w.answer(b, "api.example.net", 60, "192.0.2.7")
 	ofA := []string{
@@ -50,32 +47,32 @@ func TestListGrants(t *testing.T) {
 		"a www.example.net udp/53 2001:db8::1 in 90 shop/y www.example.net",
 	}
 	ofB := "b api.example.net tcp/443 192.0.2.7 in 120 shop/x *.example.net"
-	sameLines(t, "a's", w.infos(w.e.ListGrants(a.PodRef)), ofA...)
-	sameLines(t, "b's", w.infos(w.e.ListGrants(b.PodRef)), ofB)
-	sameLines(t, "nobody's", w.infos(w.e.ListGrants(pod("c", "10.1.0.7").PodRef)))
-	sameLines(t, "history while it is open", w.infos(w.e.History(a.PodRef, addr("192.0.2.1"))))
+	sameLines(t, "a's", w.infos(w.table.ListGrants(a.PodRef)), ofA...)
+	sameLines(t, "b's", w.infos(w.table.ListGrants(b.PodRef)), ofB)
+	sameLines(t, "nobody's", w.infos(w.table.ListGrants(pod("c").PodRef)))
+	sameLines(t, "history while it is open", w.infos(w.table.History(a.PodRef, addr("192.0.2.1"))))
 
 	w.expire(100 * time.Second) // www is over, api holds the address
-	sameLines(t, "what is left", w.infos(w.e.ListGrants(a.PodRef)), "a api.example.net tcp/443 192.0.2.1 in 20 shop/x *.example.net")
-	sameLines(t, "what has ended", w.infos(w.e.History(a.PodRef, addr("192.0.2.1"))),
+	sameLines(t, "what is left", w.infos(w.table.ListGrants(a.PodRef)), "a api.example.net tcp/443 192.0.2.1 in 20 shop/x *.example.net")
+	sameLines(t, "what has ended", w.infos(w.table.History(a.PodRef, addr("192.0.2.1"))),
 		"a www.example.net tcp/443 192.0.2.1 in -10 shop/x *.example.net,shop/y www.example.net", "a www.example.net udp/53 192.0.2.1 in -10 shop/y www.example.net")
-	got := w.infos(w.e.NamesOf(a.PodRef, addr("192.0.2.1")))
+	got := w.infos(w.table.NamesOf(a.PodRef, addr("192.0.2.1")))
 	slices.Sort(got)
 	sameLines(t, "both", got, "a api.example.net tcp/443 192.0.2.1 in 20 shop/x *.example.net",
 		"a www.example.net tcp/443 192.0.2.1 in -10 shop/x *.example.net,shop/y www.example.net", "a www.example.net udp/53 192.0.2.1 in -10 shop/y www.example.net")
-	sameLines(t, "of anybody", w.infos(w.e.NamesOfAnybody(addr("192.0.2.7"))), "b api.example.net tcp/443 192.0.2.7 in 20 shop/x *.example.net")
+	sameLines(t, "of anybody", w.infos(w.table.NamesOfAnybody(addr("192.0.2.7"))), "b api.example.net tcp/443 192.0.2.7 in 20 shop/x *.example.net")
 
 	w.answer(a, "www.example.net", 60, "192.0.2.1")
-	sameLines(t, "history after it was opened again", w.infos(w.e.History(a.PodRef, addr("192.0.2.1"))))
+	sameLines(t, "history after it was opened again", w.infos(w.table.History(a.PodRef, addr("192.0.2.1"))))
 }
 
 // TestNamesOfAnybodyAreEnough: an address of many pods and names does not keep whoever
 // asks for an example.
 func TestNamesOfAnybodyAreEnough(t *testing.T) {
-	w := newWorld(t)
+	w := newNode(t)
 	var pods []policy.Pod
 	for i := range 8 {
-		pods = append(pods, pod(fmt.Sprint("p", i), fmt.Sprintf("10.1.0.%d", 5+i), "x"))
+		pods = append(pods, pod(fmt.Sprint("p", i), "x"))
 	}
 	w.apply(pods, pol("x", "tcp/443 *.example.net"))
 	for _, p := range pods {
@@ -83,34 +80,30 @@ func TestNamesOfAnybodyAreEnough(t *testing.T) {
 			w.answer(p, fmt.Sprintf("n%d.example.net", i), 60, "192.0.2.1")
 		}
 	}
-	if n := len(w.e.NamesOfAnybody(addr("192.0.2.1"))); n < anybodyMost || n > anybodyMost+reasonsMax {
+	if n := len(w.table.NamesOfAnybody(addr("192.0.2.1"))); n < anybodyMost || n > anybodyMost+reasonsMax {
 		t.Errorf("%d names, want about %d", n, anybodyMost)
 	}
 }
 
 // TestOpenAfterARestart: the next agent reads by which names addresses are open.
 func TestOpenAfterARestart(t *testing.T) {
-	w := newWorld(t)
-	a := pod("a", "10.1.0.5", "x")
+	w := newNode(t)
+	a := pod("a", "x")
 	w.apply([]policy.Pod{a}, pol("x", "tcp/443 *.example.net"))
 	w.answer(a, "www.example.net", 60, "192.0.2.1")
-	w.clock.pass(20 * time.Second)
+	w.pass(20 * time.Second)
 	w.restart()
 	w.apply([]policy.Pod{a}, pol("x", "tcp/443 *.example.net"))
-	sameLines(t, "inherited", w.infos(w.e.ListGrants(a.PodRef)), "a www.example.net tcp/443 192.0.2.1 in 100 shop/x *.example.net")
+	sameLines(t, "inherited", w.infos(w.table.ListGrants(a.PodRef)), "a www.example.net tcp/443 192.0.2.1 in 100 shop/x *.example.net")
 }
 
 // TestTakenBackIsTold: grants, live and ended, that no policy allows any more, and no
 // others.
 func TestTakenBackIsTold(t *testing.T) {
 	w := newNode(t)
-	w.boot()
 	var told []policy.GrantInfo
-	w.e.OnTakenBack(func(o policy.GrantInfo) { told = append(told, o) })
-	if _, err := w.e.Start(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	a, b := pod("a", "10.1.0.5", "x"), pod("b", "10.1.0.6", "x")
+	w.table.OnTakenBack(func(o policy.GrantInfo) { told = append(told, o) })
+	a, b := pod("a", "x"), pod("b", "x")
 	w.apply([]policy.Pod{a, b}, pol("x", "tcp/443 *.example.net", "tcp/80 *.example.net"))
 	w.answer(a, "old.example.net", 60, "192.0.2.1")
 	w.expire(150 * time.Second)
@@ -132,8 +125,8 @@ func TestTakenBackIsTold(t *testing.T) {
 // TestListGrantsHoldsUpNobody: listings and grants of many goroutines at a time, each of
 // which sees whole grants.
 func TestListGrantsHoldsUpNobody(t *testing.T) {
-	w := newWorld(t)
-	a := pod("a", "10.1.0.5", "x")
+	w := newNode(t)
+	a := pod("a", "x")
 	w.apply([]policy.Pod{a}, pol("x", "tcp/443 *.example.net"))
 	var wait sync.WaitGroup
 	stop := make(chan struct{})
@@ -145,14 +138,14 @@ func TestListGrantsHoldsUpNobody(t *testing.T) {
 					return
 				default:
 				}
-				for _, o := range w.e.ListGrants(a.PodRef) {
+				for _, o := range w.table.ListGrants(a.PodRef) {
 					if o.Pod != a.PodRef || o.By != "shop/x *.example.net" || o.Ports != https || !o.Addr.IsValid() {
 						t.Errorf("half a grant: %+v", o)
 						return
 					}
 				}
-				w.e.NamesOfAnybody(addr("192.0.2.1"))
-				w.e.History(a.PodRef, addr("192.0.2.1"))
+				w.table.NamesOfAnybody(addr("192.0.2.1"))
+				w.table.History(a.PodRef, addr("192.0.2.1"))
 			}
 		})
 	}
@@ -172,8 +165,8 @@ func TestListGrantsHoldsUpNobody(t *testing.T) {
 func TestListGrantsLikeTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	for range 20 {
-		w := newWorld(t)
-		pods := []policy.Pod{pod("a", "10.1.0.5", "x"), pod("b", "10.1.0.6", "x")}
+		w := newNode(t)
+		pods := []policy.Pod{pod("a", "x"), pod("b", "x")}
 		w.apply(pods, pol("x", "tcp/443 *.example.net"))
 		type key struct{ pod, name, addr string }
 		twin := map[key]time.Time{}
@@ -185,17 +178,17 @@ func TestListGrantsLikeTwin(t *testing.T) {
 					w.answer(p, k.name, ttl, k.addr)
 				}
 			}
-			if until := w.clock.now().Add(time.Duration(ttl)*time.Second + policy.DefaultGrace); until.After(twin[k]) {
+			if until := w.clock().Add(time.Duration(ttl)*time.Second + policy.DefaultGrace); until.After(twin[k]) {
 				twin[k] = until
 			}
 			w.expire(time.Duration(r.IntN(20)) * time.Second)
 			var want, got []string
 			for k, until := range twin {
-				if until.After(w.clock.now()) {
+				if until.After(w.clock()) {
 					want = append(want, fmt.Sprint(k, until.Unix()))
 				}
 			}
-			for _, o := range append(w.e.ListGrants(pods[0].PodRef), w.e.ListGrants(pods[1].PodRef)...) {
+			for _, o := range append(w.table.ListGrants(pods[0].PodRef), w.table.ListGrants(pods[1].PodRef)...) {
 				got = append(got, fmt.Sprint(key{o.Pod.Name, o.Name.String(), o.Addr.String()}, o.Until.Unix()))
 			}
 			slices.Sort(want)
@@ -204,62 +197,5 @@ func TestListGrantsLikeTwin(t *testing.T) {
 				t.Fatalf("listed:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
 		}
-	}
-}
-
-// TestAuditedPodsAreWatched: those that only Audit policies select, from the commit on
-// and no others.
-func TestAuditedPodsAreWatched(t *testing.T) {
-	w := newWorld(t)
-	watch := pol("watch", "tcp/443 *.example.net")
-	watch.Spec.Enforcement = v1alpha1.EnforcementAudit
-	a, b, c := pod("a", "10.1.0.5 2001:db8:1::5", "watch"), pod("b", "10.1.0.6", "watch", "x"), pod("c", "10.1.0.7")
-	watched := func() (out []string) {
-		for line := range strings.Lines(w.inet.Dump()) {
-			if words := strings.Fields(line); len(words) > 6 && words[1] == "element" && strings.HasPrefix(words[4], "audited") {
-				out = append(out, words[6])
-			}
-		}
-		slices.Sort(out)
-		return out
-	}
-	s := w.compile([]policy.Pod{a, b, c}, watch, pol("x", "tcp/443 *.example.net"))
-	if err := w.e.Prepare(context.Background(), s); err != nil {
-		t.Fatal(err)
-	}
-	sameLines(t, "watched before the commit", watched())
-	if err := w.rollOut(s); err != nil {
-		t.Fatal(err)
-	}
-	sameLines(t, "watched", watched(), "10.1.0.5", "2001:db8:1::5")
-	a.Labels = map[string]string{"watch": "yes", "x": "yes"}
-	b.Labels = map[string]string{"watch": "yes"}
-	w.apply([]policy.Pod{a, b, c}, watch, pol("x", "tcp/443 *.example.net"))
-	sameLines(t, "watched after a change", watched(), "10.1.0.6")
-}
-
-// TestResolves: DNS is asked at the resolvers, the endpoint and what serves them.
-func TestResolves(t *testing.T) {
-	w := newWorld(t)
-	if w.e.Resolves(netip.AddrPortFrom(dns4, 53)) {
-		t.Error("a resolver is asked before anything is in force")
-	}
-	w.apply(nil)
-	for _, a := range []netip.Addr{dns4, dns6, endpoint4, endpoint6, w.e.serving[dns4], w.e.serving[endpoint6]} {
-		if !w.e.Resolves(netip.AddrPortFrom(a, 53)) || w.e.Resolves(netip.AddrPortFrom(a, 54)) {
-			t.Errorf("%s is not asked on its port alone", a)
-		}
-	}
-	if w.e.Resolves(addrPort("198.51.100.53:53")) {
-		t.Error("another address is a resolver")
-	}
-	if _, err := w.e.SetNetwork(context.Background(), Network{Resolvers: addrs("198.51.100.53")}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.e.Refresh(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	if !w.e.Resolves(addrPort("198.51.100.53:53")) {
-		t.Error("a resolver that came later is not asked")
 	}
 }

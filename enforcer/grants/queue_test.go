@@ -1,49 +1,32 @@
-package enforcer
+package grants
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
-
-// web is one pod that one policy allows two names.
-func web(t testing.TB) (*world, policy.Pod) {
-	w := newWorld(t)
-	p := pod("web", "10.1.0.5 2001:db8:1::5", "allow")
-	w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org *.example.net"))
-	return w, p
-}
-
-const https = policy.PortSet("tcp/443")
-
-// near tells whether the kernel's own timeout is what a lifetime needs: never
-// less than it and the hold, and at most two seconds of rounding more.
-func near(got, lifetime time.Duration) bool {
-	want := lifetime + DefaultHold
-	return got >= want && got <= want+2*time.Second
-}
 
 func TestGrantOpensBothFamilies(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1 192.0.2.2 2001:db8::1")
 	for _, a := range []string{"192.0.2.1", "192.0.2.2", "2001:db8::1"} {
-		if got := w.left(p, https, a); !near(got, 120*time.Second) {
+		if got := w.stays(p, a); !near(got, 120*time.Second) {
 			t.Errorf("%s is open for %v by the kernel, want its 120s and the hold", a, got)
 		}
 	}
-	if n := len(w.entries(p, https, iptables.IPv4)); n != 2 {
+	if n := len(w.entries(p, false)); n != 2 {
 		t.Errorf("%d IPv4 entries", n)
 	}
-	if got, want := w.entries(p, https, iptables.IPv6)[0].Comment, "1700000120 www.example.org shop/allow www.example.org"; got != want {
+	if got, want := w.entries(p, true)[0].Comment, "1700000120 www.example.org shop/allow www.example.org"; got != want {
 		t.Errorf("comment %q, want %q", got, want)
 	}
-	if s := w.e.Status(); s.Grants != 3 || s.Selected != 1 || s.Refused != 0 {
-		t.Errorf("status %+v", s)
+	if w.table.Count() != 3 || w.table.Refused() != 0 {
+		t.Errorf("%d grants, %d refused", w.table.Count(), w.table.Refused())
 	}
 }
 
@@ -51,40 +34,40 @@ func TestSecondNameDoesNotShorten(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 1000, "192.0.2.1")
 	w.answer(p, "a.example.net", 30, "192.0.2.1")
-	if got := w.left(p, https, "192.0.2.1"); !near(got, 1060*time.Second) {
+	if got := w.stays(p, "192.0.2.1"); !near(got, 1060*time.Second) {
 		t.Errorf("after the shorter name the address has %v", got)
 	}
 	w.expire(1000 * time.Second)
-	if w.left(p, https, "192.0.2.1") == 0 {
+	if w.stays(p, "192.0.2.1") == 0 {
 		t.Error("the address ended with the shorter name")
 	}
 	w.expire(60 * time.Second)
-	if got := w.left(p, https, "192.0.2.1"); got != 0 {
+	if got := w.stays(p, "192.0.2.1"); got != 0 {
 		t.Errorf("the address outlives the longer name by %v", got)
 	}
 }
 
 func TestOnlyALaterDeadlineIsWritten(t *testing.T) {
 	w, p := web(t)
-	g := w.grants(w.snap, p.PodRef, "www.example.org", 600, "192.0.2.1 2001:db8::1")
+	g := w.grants(p.PodRef, "www.example.org", 600, "192.0.2.1 2001:db8::1")
 	ask := func(want int, what string) {
 		t.Helper()
-		w.seams.forget(0, false)
-		if err := w.e.Grant(context.Background(), g); err != nil {
+		w.sets.ops()
+		if err := w.table.Grant(context.Background(), g); err != nil {
 			t.Fatal(err)
 		}
-		if got := w.seams.writes("add"); len(got) != want {
-			t.Errorf("%s: writes %v, want %d", what, got, want)
+		if got, _ := w.sets.ops(); got != want {
+			t.Errorf("%s: %d writes, want %d", what, got, want)
 		}
 	}
 	ask(2, "a new grant")
 	ask(0, "the same deadline")
-	w.clock.pass(10 * time.Second)
+	w.pass(10 * time.Second)
 	g[0].Deadline = g[0].Deadline.Add(-time.Second)
 	ask(0, "an earlier deadline")
 	g[0].Deadline = g[0].Deadline.Add(10 * time.Second)
 	ask(2, "a later deadline")
-	if got := w.left(p, https, "192.0.2.1"); !near(got, 659*time.Second) {
+	if got := w.stays(p, "192.0.2.1"); !near(got, 659*time.Second) {
 		t.Errorf("left after the later deadline: %v", got)
 	}
 	g[0].Addrs = append(g[0].Addrs, addr("192.0.2.9"), addr("192.0.2.9"))
@@ -96,30 +79,30 @@ func TestGrantsEndAtTheirDeadlines(t *testing.T) {
 	w.answer(p, "www.example.org", 60, "192.0.2.1 2001:db8::1")
 	w.answer(p, "a.example.net", 300, "192.0.2.2")
 	w.expire(120*time.Second - time.Nanosecond)
-	if w.left(p, https, "192.0.2.1") == 0 || w.left(p, https, "2001:db8::1") == 0 {
+	if w.stays(p, "192.0.2.1") == 0 || w.stays(p, "2001:db8::1") == 0 {
 		t.Fatal("a grant ended before its deadline")
 	}
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	w.expire(time.Nanosecond)
-	if w.left(p, https, "2001:db8::1") != 0 {
+	if w.stays(p, "2001:db8::1") != 0 {
 		t.Error("a grant goes on after its deadline")
 	}
-	if w.left(p, https, "192.0.2.1") == 0 || w.left(p, https, "192.0.2.2") == 0 {
+	if w.stays(p, "192.0.2.1") == 0 || w.stays(p, "192.0.2.2") == 0 {
 		t.Error("a grant that was extended, or has a later deadline, ended with another")
 	}
 	w.expire(120 * time.Second)
-	if w.left(p, https, "192.0.2.1") != 0 || w.left(p, https, "192.0.2.2") == 0 {
+	if w.stays(p, "192.0.2.1") != 0 || w.stays(p, "192.0.2.2") == 0 {
 		t.Error("the extended grant must end now, the other at 360 s")
 	}
 	w.expire(time.Hour)
-	if n := w.e.Status().Grants; n != 0 {
+	if n := w.table.Count(); n != 0 {
 		t.Errorf("%d grants after all have ended", n)
 	}
 }
 
 func TestRefusedGrantsOpenNothing(t *testing.T) {
 	w, p := web(t)
-	good := w.grants(w.snap, p.PodRef, "www.example.org", 60, "192.0.2.1")[0]
+	good := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")[0]
 	tests := []struct {
 		what   string
 		change func(g *policy.Grant)
@@ -131,26 +114,26 @@ func TestRefusedGrantsOpenNothing(t *testing.T) {
 		{"another port set", func(g *policy.Grant) { g.Ports = "tcp/80" }},
 		{"every port", func(g *policy.Grant) { g.Ports = policy.AnyPort }},
 	}
-	before := w.dump()
+	before := w.sets.Dump()
 	for i, test := range tests {
 		g := good
 		test.change(&g)
-		if err := w.e.Grant(context.Background(), []policy.Grant{g}); err == nil {
+		if err := w.table.Grant(context.Background(), []policy.Grant{g}); err == nil {
 			t.Errorf("%s: no error", test.what)
 		}
-		if after := w.dump(); after != before {
+		if after := w.sets.Dump(); after != before {
 			t.Errorf("%s: the kernel changed:\n%s", test.what, after)
 		}
-		if got := w.e.Status().Refused; got != uint64(i+1) {
+		if got := w.table.Refused(); got != uint64(i+1) {
 			t.Errorf("%s: %d refusals counted", test.what, got)
 		}
 	}
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := w.e.Grant(over, []policy.Grant{good}); !errors.Is(err, context.Canceled) {
+	if err := w.table.Grant(over, []policy.Grant{good}); !errors.Is(err, context.Canceled) {
 		t.Errorf("grant for a query that is over: %v", err)
 	}
-	if after := w.dump(); after != before {
+	if after := w.sets.Dump(); after != before {
 		t.Error("a grant for a query that is over changed the kernel")
 	}
 }
@@ -158,20 +141,20 @@ func TestRefusedGrantsOpenNothing(t *testing.T) {
 func TestKernelFailureIsAnErrorAndARetryWorks(t *testing.T) {
 	for n := 1; n <= 2; n++ {
 		w, p := web(t)
-		g := w.grants(w.snap, p.PodRef, "www.example.org", 60, "192.0.2.1 2001:db8::1")
-		w.seams.forget(n, false)
-		if err := w.e.Grant(context.Background(), g); !errors.Is(err, errInjected) {
+		g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1 2001:db8::1")
+		w.sets.fail(n, false)
+		if err := w.table.Grant(context.Background(), g); !errors.Is(err, errInjected) {
 			t.Fatalf("write %d refused: %v", n, err)
 		}
-		w.seams.forget(0, false)
-		if err := w.e.Grant(context.Background(), g); err != nil {
+		w.sets.instead = nil
+		if err := w.table.Grant(context.Background(), g); err != nil {
 			t.Fatal(err)
 		}
-		if w.left(p, https, "192.0.2.1") == 0 || w.left(p, https, "2001:db8::1") == 0 {
+		if w.stays(p, "192.0.2.1") == 0 || w.stays(p, "2001:db8::1") == 0 {
 			t.Error("the retry opened nothing")
 		}
 		w.expire(121 * time.Second)
-		if n := w.e.Status().Grants; n != 0 || w.left(p, https, "192.0.2.1") != 0 {
+		if n := w.table.Count(); n != 0 || w.stays(p, "192.0.2.1") != 0 {
 			t.Errorf("%d grants after the deadline", n)
 		}
 	}
@@ -179,13 +162,13 @@ func TestKernelFailureIsAnErrorAndARetryWorks(t *testing.T) {
 
 func TestBlockedKernelDoesNotHoldTheCaller(t *testing.T) {
 	w, p := web(t)
-	release := w.seams.block()
+	release := w.sets.block()
 	defer release()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 	defer cancel()
-	g := w.grants(w.snap, p.PodRef, "www.example.org", 60, "192.0.2.1")
+	g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
 	done := make(chan error, 1)
-	go func() { done <- w.e.Grant(ctx, g) }()
+	go func() { done <- w.table.Grant(ctx, g) }()
 	select {
 	case err := <-done:
 		if !errors.Is(err, context.DeadlineExceeded) {
@@ -196,20 +179,20 @@ func TestBlockedKernelDoesNotHoldTheCaller(t *testing.T) {
 	}
 	release()
 	// The write goes on, and is there for the next question.
-	if err := w.e.Grant(context.Background(), g); err != nil || w.left(p, https, "192.0.2.1") == 0 {
+	if err := w.table.Grant(context.Background(), g); err != nil || w.stays(p, "192.0.2.1") == 0 {
 		t.Errorf("after the kernel came back: %v", err)
 	}
 }
 
 func TestGrantKeepsNothingOfTheCallers(t *testing.T) {
 	w, p := web(t)
-	g := w.grants(w.snap, p.PodRef, "www.example.org", 60, "192.0.2.1")
-	if err := w.e.Grant(context.Background(), g); err != nil {
+	g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
+	if err := w.table.Grant(context.Background(), g); err != nil {
 		t.Fatal(err)
 	}
 	g[0].Addrs[0], g[0].By[0] = addr("192.0.2.66"), "changed"
 	w.answer(p, "a.example.net", 30, "192.0.2.1")
-	if got, want := w.entries(p, https, iptables.IPv4)[0].Comment, "1700000120 www.example.org shop/allow www.example.org ; 1700000090 a.example.net shop/allow *.example.net"; got != want {
+	if got, want := w.entries(p, false)[0].Comment, "1700000120 www.example.org shop/allow www.example.org ; 1700000090 a.example.net shop/allow *.example.net"; got != want {
 		t.Errorf("comment %q, want %q", got, want)
 	}
 }
@@ -219,27 +202,27 @@ func TestNamesOfOneAddressAreBounded(t *testing.T) {
 	w.answer(p, "www.example.org", 3600, "192.0.2.1")
 	for i := range 2000 {
 		w.answer(p, fmt.Sprintf("n%d.example.net", i), 60, "192.0.2.1")
-		w.clock.pass(100 * time.Millisecond)
+		w.pass(100 * time.Millisecond)
 	}
-	s := w.e.grants.get(grantKey{p.PodRef, https, iptables.IPv4})
+	s := w.table.get(Key{p.PodRef, https, false})
 	kept := s.entries[addr("192.0.2.1")].reasons
 	if len(kept) != reasonsMax || kept[0].name != dns("www.example.org") || kept[reasonsMax-1].name != dns("n1999.example.net") {
 		t.Errorf("%d names are kept, from %s to %s", len(kept), kept[0].name, kept[len(kept)-1].name)
 	}
-	if got := w.left(p, https, "192.0.2.1"); !near(got, 3460*time.Second) {
+	if got := w.stays(p, "192.0.2.1"); !near(got, 3460*time.Second) {
 		t.Errorf("the longest name's deadline became %v", got)
 	}
-	w.seams.forget(0, false)
+	w.sets.ops()
 	w.answer(p, "late.example.net", 30, "192.0.2.1")
-	if got := w.seams.writes("add"); len(got) != 0 {
-		t.Errorf("a name that ends before all that are kept is written: %v", got)
+	if got, _ := w.sets.ops(); got != 0 {
+		t.Errorf("a name that ends before all that are kept is written %d times", got)
 	}
 }
 
 func TestReasonsOfOneAddressAreBounded(t *testing.T) {
 	var g grant
 	for i := range 10 * reasonsMax {
-		r := reason{name: dns(fmt.Sprintf("n%d.test", i)), until: at(int64(1000 + i)), by: originOf([]string{fmt.Sprintf("shop/p%d", i)})}
+		r := reason{name: dns(fmt.Sprintf("n%d.test", i)), until: at(int64(1000 + i)), by: matchesOf([]string{fmt.Sprintf("shop/p%d", i)})}
 		g.add(r, at(0))
 	}
 	if len(g.reasons) != reasonsMax || g.until() != at(int64(1000+10*reasonsMax-1)) {
@@ -258,15 +241,15 @@ func BenchmarkGrant(b *testing.B) {
 	}{{"cached", 0}, {"renewed", time.Second}} {
 		b.Run(bench.name, func(b *testing.B) {
 			w, p := web(b)
-			g := w.grants(w.snap, p.PodRef, "www.example.org", 60, "192.0.2.1 192.0.2.2")
+			g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1 192.0.2.2")
 			ctx := context.Background()
-			if err := w.e.Grant(ctx, g); err != nil {
+			if err := w.table.Grant(ctx, g); err != nil {
 				b.Fatal(err)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
 				g[0].Deadline = g[0].Deadline.Add(bench.step)
-				if err := w.e.Grant(ctx, g); err != nil {
+				if err := w.table.Grant(ctx, g); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -276,14 +259,14 @@ func BenchmarkGrant(b *testing.B) {
 
 func TestTwoCallersOfABlockedKernel(t *testing.T) {
 	w, p := web(t)
-	release := w.seams.block()
+	release := w.sets.block()
 	defer release()
-	g := w.grants(w.snap, p.PodRef, "www.example.org", 60, "192.0.2.1")
+	g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
 	for i := range 2 {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 		defer cancel()
 		done := make(chan error, 1)
-		go func() { done <- w.e.Grant(ctx, g) }()
+		go func() { done <- w.table.Grant(ctx, g) }()
 		select {
 		case err := <-done:
 			if !errors.Is(err, context.DeadlineExceeded) {
@@ -292,5 +275,35 @@ func TestTwoCallersOfABlockedKernel(t *testing.T) {
 		case <-time.After(time.Minute):
 			t.Fatalf("caller %d is held past its deadline", i+1)
 		}
+	}
+}
+
+// An answer with 16 addresses that rules of five port sets open goes to the kernel at
+// once, not address by address.
+func TestAnAnswerIsOneWrite(t *testing.T) {
+	w := newNode(t)
+	p := pod("web", "allow")
+	var rules []string
+	for i := range 5 {
+		rules = append(rules, fmt.Sprintf("tcp/%d www.example.org", 443+i))
+	}
+	w.apply([]policy.Pod{p}, pol("allow", rules...))
+	var answer []string
+	for i := range 8 {
+		answer = append(answer, fmt.Sprintf("192.0.2.%d 2001:db8::%d", i+1, i+1))
+	}
+	g := w.grants(p.PodRef, "www.example.org", 60, strings.Join(answer, " "))
+	if err := w.table.Grant(context.Background(), g); err != nil {
+		t.Fatal(err)
+	}
+	entries := 0
+	for _, op := range w.sets.writes[0] {
+		entries += len(op.Entries)
+	}
+	if w.sets.count() != 1 || len(w.sets.writes[0]) != 10 || entries != 80 {
+		t.Errorf("%d writes, the first of %d ops with %d entries, want 1 of 10 with 80", w.sets.count(), len(w.sets.writes[0]), entries)
+	}
+	if err := w.table.Grant(context.Background(), g); err != nil || w.sets.count() != 1 {
+		t.Errorf("the same answer again, from the cache, is written again: %d writes, %v", w.sets.count(), err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"golang.org/x/time/rate"
 )
 
 // How often callers may make the agent find out who they are: each credential that
@@ -22,48 +23,35 @@ const (
 	addressesMost = 1024
 )
 
-// rate is how often something may be, and how often at once.
-type rate struct{ perSecond, burst float64 }
+// pace is how often something may be, and how often at once.
+type pace struct {
+	perSecond rate.Limit
+	burst     int
+}
 
 var (
-	reviewRate    = rate{reviewsPerSecond, reviewBurst}
-	allReviewRate = rate{allPerSecond, allBurst}
+	reviewRate    = pace{reviewsPerSecond, reviewBurst}
+	allReviewRate = pace{allPerSecond, allBurst}
 )
 
-// bucket holds tokens: as many come in a second as its rate says.
-type bucket struct {
-	rate
-	tokens float64
-	at     time.Time
-}
-
-func newBucket(r rate, now time.Time) *bucket { return &bucket{rate: r, tokens: r.burst, at: now} }
-
-// fill brings the tokens up to now and tells whether there is one.
-func (b *bucket) fill(now time.Time) bool {
-	if passed := now.Sub(b.at); passed > 0 {
-		b.tokens = min(b.burst, b.tokens+b.perSecond*passed.Seconds())
-		b.at = now
-	}
-	return b.tokens >= 1
-}
+func (p pace) limiter() *rate.Limiter { return rate.NewLimiter(p.perSecond, p.burst) }
 
 // throttle bounds how often callers do something, of each address and of all.
 type throttle struct {
 	now  func() time.Time
-	each rate
+	each pace
 
 	mu  sync.Mutex
-	all *bucket
-	by  *simplelru.LRU[netip.Addr, *bucket]
+	all *rate.Limiter
+	by  *simplelru.LRU[netip.Addr, *rate.Limiter]
 }
 
-func newThrottle(now func() time.Time, each, all rate) *throttle {
-	by, err := simplelru.NewLRU[netip.Addr, *bucket](addressesMost, nil)
+func newThrottle(now func() time.Time, each, all pace) *throttle {
+	by, err := simplelru.NewLRU[netip.Addr, *rate.Limiter](addressesMost, nil)
 	if err != nil {
 		panic(err) // of a size below one
 	}
-	return &throttle{now: now, each: each, all: newBucket(all, now()), by: by}
+	return &throttle{now: now, each: each, all: all.limiter(), by: by}
 }
 
 // take tells whether a caller may do it once more. IPv6 callers count by
@@ -80,13 +68,8 @@ func (t *throttle) take(from netip.Addr) bool {
 	}
 	own, ok := t.by.Get(from)
 	if !ok {
-		own = newBucket(t.each, now)
+		own = t.each.limiter()
 		t.by.Add(from, own)
 	}
-	if !own.fill(now) || !t.all.fill(now) {
-		return false
-	}
-	own.tokens--
-	t.all.tokens--
-	return true
+	return own.TokensAt(now) >= 1 && t.all.AllowN(now, 1) && own.AllowN(now, 1)
 }

@@ -1,4 +1,4 @@
-package enforcer
+package grants
 
 import (
 	"cmp"
@@ -10,11 +10,11 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// grant is one address of a set. What is in the table does not change but for
-// queued: a change replaces it.
+// grant is one address of a set. A grant in the table is immutable but for queued: a
+// change replaces it.
 type grant struct {
 	reasons []reason
-	queued  moment    // what its place in the queue is for; 0: it has none
+	queued  monotonic // the deadline of its place in the queue; 0: it has none
 	room    [1]reason // for reasons, of which there is seldom more than one
 }
 
@@ -27,46 +27,46 @@ func newGrant() *grant {
 // reason is one name that opened an address.
 type reason struct {
 	name  fqdn.Name
-	until moment
-	by    origin
+	until monotonic
+	by    matches
 }
 
-// origin is the matches that opened an address, joined by commas. Thousands of
-// grants share one. The zero origin is no match.
-type origin unique.Handle[string]
+// matches are the matches that opened an address, joined by commas. Thousands of
+// grants share them. The zero value is no match.
+type matches unique.Handle[string]
 
-func originOf(by []string) origin {
+func matchesOf(by []string) matches {
 	switch len(by) {
 	case 0:
-		return origin{}
+		return matches{}
 	case 1:
-		return origin(unique.Make(by[0]))
+		return matches(unique.Make(by[0]))
 	}
-	return origin(unique.Make(strings.Join(by, ",")))
+	return matches(unique.Make(strings.Join(by, ",")))
 }
 
 // String returns the matches, "" for none.
-func (o origin) String() string {
-	if o == (origin{}) {
+func (m matches) String() string {
+	if m == (matches{}) {
 		return ""
 	}
-	return unique.Handle[string](o).Value()
+	return unique.Handle[string](m).Value()
 }
 
-// ever is before every moment.
-const ever = moment(math.MinInt64)
+// never is before every deadline.
+const never = monotonic(math.MinInt64)
 
-// until is when the last reason ends.
-func (g *grant) until() moment {
-	t := ever
+// until is the deadline of the last reason.
+func (g *grant) until() monotonic {
+	t := never
 	for i := range g.reasons {
 		t = max(t, g.reasons[i].until)
 	}
 	return t
 }
 
-// covers tells whether the grant holds for a name until a moment or later.
-func (g *grant) covers(name fqdn.Name, until moment) bool {
+// covers tells whether the grant holds for a name until a deadline or later.
+func (g *grant) covers(name fqdn.Name, until monotonic) bool {
 	for i := range g.reasons {
 		if r := &g.reasons[i]; r.until >= until && r.name == name {
 			return true
@@ -75,14 +75,14 @@ func (g *grant) covers(name fqdn.Name, until moment) bool {
 	return false
 }
 
-// reasonsMax bounds how many names of one address are kept: below a pattern a pod
-// may ask for names without end. With the name that ends soonest goes that its
-// policy would keep the address open when all the others' are gone.
+// reasonsMax bounds how many names of one address are kept: a pod may ask for names
+// without end below a pattern. The name that ends soonest is dropped; its policy then no
+// longer keeps the address open when the policies of the others are gone.
 const reasonsMax = 64
 
-// add takes a reason in, lets go of those that have ended, and tells whether the
-// kernel must know: the name is new or ends later than before.
-func (g *grant) add(r reason, now moment) bool {
+// add adds a reason, drops the reasons that have ended, and tells whether the entry in
+// the kernel changes: the name is new or ends later than before.
+func (g *grant) add(r reason, now monotonic) bool {
 	i := slices.IndexFunc(g.reasons, func(o reason) bool { return o.name == r.name })
 	if i >= 0 && r.until <= g.reasons[i].until {
 		return false
@@ -106,14 +106,14 @@ func (g *grant) without(other *grant) (out []reason) {
 	return out
 }
 
-// dropSoonest takes the reason out that ends first.
+// dropSoonest removes and returns the reason that ends first.
 func (g *grant) dropSoonest() reason {
 	first := slices.MinFunc(g.reasons, func(a, b reason) int { return cmp.Compare(a.until, b.until) })
 	g.reasons = slices.DeleteFunc(g.reasons, func(r reason) bool { return r.name == first.name })
 	return first
 }
 
-// clone returns a grant that shares nothing that changes.
+// clone returns a copy that may be changed.
 func (g *grant) clone() *grant {
 	c := &grant{queued: g.queued}
 	c.reasons = append(c.room[:0], g.reasons...)

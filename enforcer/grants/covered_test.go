@@ -1,27 +1,25 @@
-package enforcer
+package grants
 
 import (
 	"context"
 	"fmt"
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/namegate/namegate/kernel/ipset"
-	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
 
 func TestCovered(t *testing.T) {
-	w := newWorld(t)
-	p, q := pod("web", "10.1.0.5", "allow"), pod("other", "10.1.0.6", "allow")
+	w := newNode(t)
+	p, q := pod("web", "allow"), pod("other", "allow")
 	w.apply([]policy.Pod{p, q}, pol("allow", "tcp/443 www.example.org *.example.net", "udp/53 www.example.org"))
-	good := w.grants(w.snap, p.PodRef, "www.example.org", 60, "192.0.2.1 2001:db8::1 192.0.2.2")
-	if len(good) != 2 || w.e.Covered(good) {
+	good := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1 2001:db8::1 192.0.2.2")
+	if len(good) != 2 || w.table.Covered(good) {
 		t.Fatalf("%d grants, covered before they are made", len(good))
 	}
-	if err := w.e.Grant(context.Background(), good); err != nil {
+	if err := w.table.Grant(context.Background(), good); err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct {
@@ -47,19 +45,19 @@ func TestCovered(t *testing.T) {
 		for i := range good {
 			asked := []policy.Grant{good[0], good[1]}
 			test.change(&asked[i])
-			if got := w.e.Covered(asked); got != test.want {
+			if got := w.table.Covered(asked); got != test.want {
 				t.Errorf("grant %d with %s: %v", i, test.what, got)
 			}
 		}
 	}
-	if !w.e.Covered(nil) {
+	if !w.table.Covered(nil) {
 		t.Error("nothing is not covered")
 	}
-	if n := testing.AllocsPerRun(100, func() { w.e.Covered(good) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { w.table.Covered(good) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 	w.expire(time.Hour)
-	if w.e.Covered(good) {
+	if w.table.Covered(good) {
 		t.Error("covered after the deadline")
 	}
 }
@@ -67,20 +65,20 @@ func TestCovered(t *testing.T) {
 // A kernel that hangs holds the plan, and nobody who looks.
 func TestCoveredWaitsForNothing(t *testing.T) {
 	w, p := web(t)
-	open := w.grants(w.snap, p.PodRef, "www.example.org", 60, "192.0.2.1")
+	open := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
-	release := w.seams.block()
+	release := w.sets.block()
 	defer release()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 	defer cancel()
-	coming := w.grants(w.snap, p.PodRef, "www.example.org", 60, "192.0.2.2")
-	if err := w.e.Grant(ctx, coming); err == nil {
+	coming := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.2")
+	if err := w.table.Grant(ctx, coming); err == nil {
 		t.Fatal("the kernel hangs, and has acknowledged")
 	}
-	if !w.e.Covered(open) || w.e.Covered(coming) {
+	if !w.table.Covered(open) || w.table.Covered(coming) {
 		t.Error("while the kernel hangs what is open must be covered, and what is not must not")
 	}
-	if n := w.e.Status().Grants; n != 1 {
+	if n := w.table.Count(); n != 1 {
 		t.Errorf("%d grants while the kernel hangs", n)
 	}
 }
@@ -90,39 +88,36 @@ func TestCoveredWaitsForNothing(t *testing.T) {
 func TestWhatIsTakenAwayIsNotCovered(t *testing.T) {
 	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.net")
 	for _, late := range []bool{false, true} {
-		w := newWorld(t)
-		web := pod("web", "10.1.0.5", "one", "two")
+		w := newNode(t)
+		web := pod("web", "one", "two")
 		w.apply([]policy.Pod{web}, one, two)
 		w.answer(web, "www.example.org", 600, "192.0.2.1 192.0.2.2")
 		w.answer(web, "www.example.net", 300, "192.0.2.2 192.0.2.3")
-		stays := w.grants(w.snap, web.PodRef, "www.example.net", 300, "192.0.2.2 192.0.2.3")
-		goes := w.grants(w.snap, web.PodRef, "www.example.org", 600, "192.0.2.1")
-		shortens := w.grants(w.snap, web.PodRef, "www.example.org", 600, "192.0.2.2")
+		stays := w.grants(web.PodRef, "www.example.net", 300, "192.0.2.2 192.0.2.3")
+		goes := w.grants(web.PodRef, "www.example.org", 600, "192.0.2.1")
+		shortens := w.grants(web.PodRef, "www.example.org", 600, "192.0.2.2")
 		writes := 0
-		w.seams.before = func(step string) {
-			if strings.HasPrefix(step, "delete NG4-"+podID(web.PodRef)) {
-				writes++
-				if w.e.Covered(goes) || w.e.Covered(shortens) {
-					t.Errorf("covered before: %s", step)
-				}
-				w.seams.failAt, w.seams.late = w.seams.steps+1, late // the step after, which shortens
+		w.sets.instead = func(op *ipset.Op) error {
+			if writes++; w.table.Covered(goes) || w.table.Covered(shortens) {
+				t.Errorf("covered before: %+v", op)
 			}
+			w.sets.fail(1, late) // the next op, which shortens
+			return w.sets.do(op)
 		}
 		if err := w.rollOut(w.compile([]policy.Pod{web}, two)); err == nil || writes == 0 {
 			t.Fatalf("%d deletions, and the roll-out says %v", writes, err)
 		}
-		w.seams.before = nil
-		w.seams.forget(0, false)
-		if w.e.Covered(goes) || w.e.Covered(shortens) || w.e.Covered(stays) {
+		w.sets.instead = nil
+		if w.table.Covered(goes) || w.table.Covered(shortens) || w.table.Covered(stays) {
 			t.Error("what the kernel refused to change is covered")
 		}
-		if err := w.e.Grant(context.Background(), stays); err != nil || !w.e.Covered(stays) {
+		if err := w.table.Grant(context.Background(), stays); err != nil || !w.table.Covered(stays) {
 			t.Errorf("written again: %v", err)
 		}
 		if err := w.rollOut(w.compile([]policy.Pod{web}, two)); err != nil {
 			t.Fatal(err)
 		}
-		if es := w.entries(web, https, iptables.IPv4); len(es) != 2 || es[0].Addr != addr("192.0.2.2") || !near(es[0].Timeout, 360*time.Second) {
+		if es := w.entries(web, false); len(es) != 2 || es[0].Addr != addr("192.0.2.2") || !near(es[0].Timeout, 360*time.Second) {
 			t.Errorf("left: %v", es)
 		}
 	}
@@ -131,19 +126,20 @@ func TestWhatIsTakenAwayIsNotCovered(t *testing.T) {
 // Not even for a deadline that has come: the kernel may have let go of it.
 func TestWhatEndsIsNotCovered(t *testing.T) {
 	w, p := web(t)
-	g := w.grants(w.snap, p.PodRef, "www.example.org", 60, "192.0.2.1")
+	g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
-	w.clock.pass(120 * time.Second)
+	w.pass(120 * time.Second)
 	deletions := 0
-	w.seams.before = func(step string) {
-		if deletions++; !strings.HasPrefix(step, "delete") || w.e.Covered(g) {
-			t.Errorf("covered: %v, before: %s", w.e.Covered(g), step)
+	w.sets.instead = func(op *ipset.Op) error {
+		if deletions++; !op.Delete || w.table.Covered(g) {
+			t.Errorf("covered: %v, before: %+v", w.table.Covered(g), op)
 		}
+		return w.sets.do(op)
 	}
-	if !w.e.Covered(g) {
+	if !w.table.Covered(g) {
 		t.Error("not covered before anything ended")
 	}
-	if err := w.e.Expire(); err != nil || deletions != 1 {
+	if err := w.table.Expire(); err != nil || deletions != 1 {
 		t.Errorf("%d deletions, %v", deletions, err)
 	}
 }
@@ -153,13 +149,13 @@ func TestWhatEndsIsNotCovered(t *testing.T) {
 func TestWhatTheKernelRefusedMayBeThere(t *testing.T) {
 	for _, end := range []string{"deadline", "policy"} {
 		w, p := web(t)
-		w.seams.forget(1, true)
-		g := w.grants(w.snap, p.PodRef, "www.example.org", 60, "192.0.2.1")
-		if err := w.e.Grant(context.Background(), g); err == nil {
+		w.sets.fail(1, true)
+		g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
+		if err := w.table.Grant(context.Background(), g); err == nil {
 			t.Fatal("no error")
 		}
-		w.seams.forget(0, false)
-		if w.left(p, https, "192.0.2.1") == 0 || w.e.Covered(g) {
+		w.sets.instead = nil
+		if w.stays(p, "192.0.2.1") == 0 || w.table.Covered(g) {
 			t.Fatal("the fixture must leave it in the kernel, and not covered")
 		}
 		if end == "deadline" {
@@ -167,7 +163,7 @@ func TestWhatTheKernelRefusedMayBeThere(t *testing.T) {
 		} else {
 			w.apply([]policy.Pod{p}, pol("allow", "tcp/443 *.example.net"))
 		}
-		if got := w.left(p, https, "192.0.2.1"); got != 0 {
+		if got := w.stays(p, "192.0.2.1"); got != 0 {
 			t.Errorf("open for %v after its %s", got, end)
 		}
 	}
@@ -178,21 +174,19 @@ func TestWhatTheKernelRefusedMayBeThere(t *testing.T) {
 func TestRefillLeavesDoubtOut(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
-	w.seams.forget(1, false)
-	if err := w.e.Grant(context.Background(), w.grants(w.snap, p.PodRef, "www.example.org", 60, "192.0.2.2")); err == nil {
+	w.sets.fail(1, false)
+	if err := w.table.Grant(context.Background(), w.grants(p.PodRef, "www.example.org", 60, "192.0.2.2")); err == nil {
 		t.Fatal("no error")
 	}
-	w.seams.forget(0, false)
-	repairs := w.e.Status().Repairs
-	w.reconcile()
-	if got := w.e.Status().Repairs; got != repairs {
-		t.Error("a grant in doubt counts as one that another program took away")
+	w.sets.instead = nil
+	if w.repair() != 0 {
+		t.Error("an uncertain grant counts as one that another program took away")
 	}
-	if err := w.sets.Delete(grantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("192.0.2.1")}); err != nil {
+	if err := w.sets.Delete(set4(p), ipset.Entry{Addr: addr("192.0.2.1")}); err != nil {
 		t.Fatal(err)
 	}
-	w.reconcile()
-	if w.left(p, https, "192.0.2.1") == 0 || w.left(p, https, "192.0.2.2") != 0 {
+	w.repair()
+	if w.stays(p, "192.0.2.1") == 0 || w.stays(p, "192.0.2.2") != 0 {
 		t.Error("the certain one must come back, alone")
 	}
 }
@@ -200,10 +194,10 @@ func TestRefillLeavesDoubtOut(t *testing.T) {
 // BenchmarkCovered asks for one pod, one port set and two addresses, among 250 pods
 // with 400 grants each: the same again and again, and any of all.
 func BenchmarkCovered(b *testing.B) {
-	w := newWorld(b)
+	w := newNode(b)
 	var all []policy.Pod
 	for i := range 250 {
-		p := pod(fmt.Sprintf("web-7d4b9c6f5-%05d", i), fmt.Sprintf("10.1.0.%d", 1+i), "allow")
+		p := pod(fmt.Sprintf("web-7d4b9c6f5-%05d", i), "allow")
 		p.UID = fmt.Sprintf("0f8fad5b-d9cb-469f-a165-%012d", i)
 		all = append(all, p)
 	}
@@ -211,7 +205,7 @@ func BenchmarkCovered(b *testing.B) {
 	var asked [][]policy.Grant
 	for i, g := range w.fresh(all, 50_000) {
 		g[0].Addrs = append(g[0].Addrs, netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}))
-		if err := w.e.Grant(context.Background(), g); err != nil {
+		if err := w.table.Grant(context.Background(), g); err != nil {
 			b.Fatal(err)
 		}
 		asked = append(asked, g)
@@ -223,7 +217,7 @@ func BenchmarkCovered(b *testing.B) {
 		b.Run(bench.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				if !w.e.Covered(asked[i*7919%bench.of]) {
+				if !w.table.Covered(asked[i*7919%bench.of]) {
 					b.Fatal("not covered")
 				}
 			}

@@ -1,4 +1,4 @@
-package enforcer
+package grants
 
 import (
 	"fmt"
@@ -13,15 +13,15 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// at is a moment of the fake clock, which ran from 1970 on.
-func at(seconds int64) moment { return moment(seconds * int64(time.Second)) }
+// at is a time of the fake clock, which runs since 1970.
+func at(seconds int64) monotonic { return monotonic(seconds * int64(time.Second)) }
 
 var epoch = time.Unix(0, 0)
 
 func comment(rs []reason) string { return string(appendComment(nil, rs)) }
 
 // sameReason lets cmp look into reasons.
-var sameReason = cmp.Options{cmp.AllowUnexported(reason{}), cmp.Comparer(func(a, b origin) bool { return a == b })}
+var sameReason = cmp.Options{cmp.AllowUnexported(reason{}), cmp.Comparer(func(a, b matches) bool { return a == b })}
 
 func TestCommentText(t *testing.T) {
 	long := strings.Repeat("a", 60)
@@ -30,22 +30,22 @@ func TestCommentText(t *testing.T) {
 		want    string
 	}{
 		{nil, ""},
-		{[]reason{{dns("www.example.org"), at(1790000000), originOf([]string{"shop/allow-out *.example.org"})}}, "1790000000 www.example.org shop/allow-out *.example.org"},
-		{[]reason{{dns("www.example.org"), at(1790000000) + 1, origin{}}}, "1790000001 www.example.org"},
-		{[]reason{{"", at(5), origin{}}}, "5 ."},
+		{[]reason{{dns("www.example.org"), at(1790000000), matchesOf([]string{"shop/allow-out *.example.org"})}}, "1790000000 www.example.org shop/allow-out *.example.org"},
+		{[]reason{{dns("www.example.org"), at(1790000000) + 1, matches{}}}, "1790000001 www.example.org"},
+		{[]reason{{"", at(5), matches{}}}, "5 ."},
 		{
-			[]reason{{dns("b.test"), at(10), originOf([]string{"a/b b.test"})}, {dns("c.test"), at(20), originOf([]string{"a/b *.test", "a/c *.test"})}, {dns("a.test"), at(10), origin{}}},
+			[]reason{{dns("b.test"), at(10), matchesOf([]string{"a/b b.test"})}, {dns("c.test"), at(20), matchesOf([]string{"a/b *.test", "a/c *.test"})}, {dns("a.test"), at(10), matches{}}},
 			"20 c.test a/b *.test,a/c *.test ; 10 a.test ; 10 b.test a/b b.test",
 		},
 		// By goes before reasons do, and then the soonest end.
 		{
-			[]reason{{dns("a.test"), at(10), originOf([]string{long})}, {dns("b.test"), at(20), originOf([]string{long, long, long, long})}},
+			[]reason{{dns("a.test"), at(10), matchesOf([]string{long})}, {dns("b.test"), at(20), matchesOf([]string{long, long, long, long})}},
 			"20 b.test ; 10 a.test",
 		},
 		{
 			[]reason{
-				{dns("a." + long + ".test"), at(10), origin{}}, {dns("b." + long + ".test"), at(30), origin{}},
-				{dns("c." + long + ".test"), at(20), origin{}}, {dns("d." + long + ".test"), at(40), origin{}},
+				{dns("a." + long + ".test"), at(10), matches{}}, {dns("b." + long + ".test"), at(30), matches{}},
+				{dns("c." + long + ".test"), at(20), matches{}}, {dns("d." + long + ".test"), at(40), matches{}},
 			},
 			"40 d." + long + ".test ; 30 b." + long + ".test ; 20 c." + long + ".test",
 		},
@@ -90,7 +90,7 @@ func TestCommentComesBack(t *testing.T) {
 			for range r.IntN(3) {
 				by = append(by, fmt.Sprintf("ns%d/policy-%d *.p%d.test", r.IntN(5), r.IntN(99), r.IntN(9)))
 			}
-			x.by = originOf(by)
+			x.by = matchesOf(by)
 			rs = append(rs, x)
 		}
 		text := comment(rs)
@@ -106,8 +106,8 @@ func TestCommentComesBack(t *testing.T) {
 		}
 		for i, g := range got {
 			want := rs[i]
-			if g.by == (origin{}) {
-				want.by = origin{}
+			if g.by == (matches{}) {
+				want.by = matches{}
 			}
 			if diff := cmp.Diff(want, g, sameReason); diff != "" {
 				t.Fatalf("reason %d of %q (-want +got):\n%s", i, text, diff)
@@ -139,7 +139,7 @@ func TestParseCommentOfOthers(t *testing.T) {
 		{"12  www.example.org", nil},
 		{"x a.test ; 13 b.test", []reason{{name: dns("b.test"), until: at(13)}}},
 		{"-5 www.example.org", []reason{{name: dns("www.example.org"), until: at(-5)}}},
-		{`12 a\032b.test p`, []reason{{name: dns(`a\032b.test`), until: at(12), by: originOf([]string{"p"})}}},
+		{`12 a\032b.test p`, []reason{{name: dns(`a\032b.test`), until: at(12), by: matchesOf([]string{"p"})}}},
 	}
 	for _, test := range tests {
 		if diff := cmp.Diff(test.want, parseComment(test.text, epoch), sameReason); diff != "" {
@@ -170,7 +170,7 @@ func FuzzParseComment(f *testing.F) {
 }
 
 func TestANameWithASemicolonComesBack(t *testing.T) {
-	want := reason{name: fqdn.Name("\x02a;"), until: at(12), by: originOf([]string{"shop/allow *"})}
+	want := reason{name: fqdn.Name("\x02a;"), until: at(12), by: matchesOf([]string{"shop/allow *"})}
 	got := parseComment(comment([]reason{want}), epoch)
 	if len(got) != 1 || got[0].name != want.name {
 		t.Errorf("%q came back as %v", comment([]reason{want}), got)

@@ -1,4 +1,4 @@
-package enforcer
+package grants
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/kernel/ipset"
-	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -69,27 +68,27 @@ func (l *told) of(t *testing.T, n int) []error {
 // TestEachThenIsToldOnce: among waiting callers and over several batches, and more
 // is said where another follows, and there alone.
 func TestEachThenIsToldOnce(t *testing.T) {
-	w, pods, c := crowd(t, 10)
-	release := c.hang(t, w, pods[0])
+	w, pods := crowd(t, 10)
+	release := w.hang(t, pods[0])
 	defer release()
-	const asked = 3*writersMax - 10
+	const asked = 3*batchMax - 10
 	var got told
 	var grants [asked][]policy.Grant
 	var wait sync.WaitGroup
 	thens := 0
 	for i := range asked {
-		g := w.grants(w.snap, pods[i%10].PodRef, fmt.Sprintf("n%d.example.net", i), 60, fmt.Sprintf("192.0.2.%d 2001:db8::%d", 1+i%200, 1+i%200))
+		g := w.grants(pods[i%10].PodRef, fmt.Sprintf("n%d.example.net", i), 60, fmt.Sprintf("192.0.2.%d 2001:db8::%d", 1+i%200, 1+i%200))
 		grants[i] = g
 		if i%5 == 4 || i == asked-1 { // the last of all is a caller
 			wait.Go(func() {
-				if err := w.e.Grant(context.Background(), g); err != nil {
+				if err := w.table.Grant(context.Background(), g); err != nil {
 					t.Error(err)
 				}
 			})
-			until(t, "the caller", func() bool { return len(w.e.queue) == i+1 })
+			until(t, "the caller", func() bool { return len(w.table.queue) == i+1 })
 			continue
 		}
-		w.e.GrantThen(g, &teller{to: &got, id: thens})
+		w.table.GrantThen(g, &teller{to: &got, id: thens})
 		thens++
 	}
 	if got.count() != 0 {
@@ -109,41 +108,41 @@ func TestEachThenIsToldOnce(t *testing.T) {
 			ends++
 		}
 	}
-	if batches := c.count() - 1; ends != batches || got.list[thens-1].more {
+	if batches := w.sets.count() - 1; ends != batches || got.list[thens-1].more {
 		t.Errorf("%d batches, and %d times nobody followed", batches, ends)
 	}
 	for i := range grants {
-		if !w.e.Covered(grants[i]) {
+		if !w.table.Covered(grants[i]) {
 			t.Errorf("grant %d is acknowledged and not covered", i)
 		}
 	}
-	if n := w.e.Status().Refused; n != 1 {
+	if n := w.table.Refused(); n != 1 {
 		t.Errorf("%d refusals, want the one that left", n)
 	}
 }
 
 func TestThensOfOneBatchHaveTheirOwnResults(t *testing.T) {
-	w, pods, c := crowd(t, 5)
-	if err := w.sets.Destroy(grantSetName(pods[1].PodRef, https, iptables.IPv4)); err != nil {
+	w, pods := crowd(t, 5)
+	if err := w.sets.Destroy(set4(pods[1])); err != nil {
 		t.Fatal(err)
 	}
-	w.e.grants.of(pods[2].PodRef).views = nil // its policy went
-	stranger := pod("stranger", "10.1.9.9", "none")
-	c.meddle = func(op *ipset.Op) error {
-		if op.Set == grantSetName(pods[3].PodRef, https, iptables.IPv4) {
+	w.table.pod(pods[2].PodRef).views = nil // its policy went
+	stranger := pod("stranger", "none")
+	w.sets.instead = func(op *ipset.Op) error {
+		if op.Set == set4(pods[3]) {
 			return errInjected
 		}
-		return w.sets.Add(op.Set, op.Entries...)
+		return w.sets.do(op)
 	}
-	release := c.hang(t, w, pods[0])
+	release := w.hang(t, pods[0])
 	defer release()
 	var got told
 	for i := range 25 {
-		g := w.grants(w.snap, pods[i%5].PodRef, fmt.Sprintf("n%d.example.net", i), 60, fmt.Sprintf("192.0.2.%d", 1+i))
+		g := w.grants(pods[i%5].PodRef, fmt.Sprintf("n%d.example.net", i), 60, fmt.Sprintf("192.0.2.%d", 1+i))
 		if i%5 == 4 {
 			g[0].Pod = stranger.PodRef
 		}
-		w.e.GrantThen(g, &teller{to: &got, id: i})
+		w.table.GrantThen(g, &teller{to: &got, id: i})
 	}
 	release()
 	until(t, "the last", func() bool { return got.count() == 25 })
@@ -157,7 +156,7 @@ func TestThensOfOneBatchHaveTheirOwnResults(t *testing.T) {
 			t.Errorf("then %d: more %v", i, x.more)
 		}
 	}
-	if n := w.e.Status().Refused; n != 21 {
+	if n := w.table.Refused(); n != 21 {
 		t.Errorf("%d refusals, want 20 and the one that left", n)
 	}
 }
@@ -165,20 +164,20 @@ func TestThensOfOneBatchHaveTheirOwnResults(t *testing.T) {
 // TestAFullQueueIsTold: at once, to whoever has no place in it; a kernel that hangs
 // holds no caller.
 func TestAFullQueueIsTold(t *testing.T) {
-	w, pods, c := crowd(t, 1)
-	release := c.hang(t, w, pods[0])
+	w, pods := crowd(t, 1)
+	release := w.hang(t, pods[0])
 	defer release()
 	var got told
-	g := w.grants(w.snap, pods[0].PodRef, "a.example.net", 60, "192.0.2.1")
+	g := w.grants(pods[0].PodRef, "a.example.net", 60, "192.0.2.1")
 	began := time.Now()
 	for i := range queueMax {
-		w.e.GrantThen(g, &teller{to: &got, id: i})
+		w.table.GrantThen(g, &teller{to: &got, id: i})
 	}
 	if got.count() != 0 {
 		t.Fatalf("%d were told", got.count())
 	}
 	for i := range 3 {
-		w.e.GrantThen(g, &teller{to: &got, id: queueMax + i})
+		w.table.GrantThen(g, &teller{to: &got, id: queueMax + i})
 	}
 	if took := time.Since(began); got.count() != 3 || took > time.Minute {
 		t.Fatalf("%d were told after %v", got.count(), took)
@@ -195,20 +194,20 @@ func TestAFullQueueIsTold(t *testing.T) {
 			t.Fatalf("then %d: %v", i, err)
 		}
 	}
-	until(t, "the end of the writer", func() bool { return !w.e.writing.Load() })
+	until(t, "the end of the writer", func() bool { return !w.table.writing.Load() })
 }
 
 // TestThenMayAskAgain: from where it is told, and what it lent is its own again once
 // GrantThen has returned.
 func TestThenMayAskAgain(t *testing.T) {
-	w, pods, c := crowd(t, 2)
-	release := c.hang(t, w, pods[0])
+	w, pods := crowd(t, 2)
+	release := w.hang(t, pods[0])
 	defer release()
 	var got told
-	first := w.grants(w.snap, pods[0].PodRef, "a.example.net", 60, "192.0.2.1")
-	second := w.grants(w.snap, pods[1].PodRef, "b.example.net", 60, "192.0.2.2")
-	w.e.GrantThen(first, &teller{to: &got, next: func(error) {
-		w.e.GrantThen(second, &teller{to: &got, id: 1})
+	first := w.grants(pods[0].PodRef, "a.example.net", 60, "192.0.2.1")
+	second := w.grants(pods[1].PodRef, "b.example.net", 60, "192.0.2.2")
+	w.table.GrantThen(first, &teller{to: &got, next: func(error) {
+		w.table.GrantThen(second, &teller{to: &got, id: 1})
 	}})
 	was := first[0]
 	first[0].Addrs[0], first[0].Name = addr("192.0.2.66"), second[0].Name
@@ -220,7 +219,7 @@ func TestThenMayAskAgain(t *testing.T) {
 			t.Errorf("then %d: %v", i, err)
 		}
 	}
-	if !w.e.Covered([]policy.Grant{was}) || w.e.Covered(first) {
+	if !w.table.Covered([]policy.Grant{was}) || w.table.Covered(first) {
 		t.Error("what was lent and changed was opened")
 	}
 }
@@ -228,18 +227,18 @@ func TestThenMayAskAgain(t *testing.T) {
 // TestSparesAreNobodys: requests are used again, by callers and Thens in turns, while
 // some leave early; each hears of its own.
 func TestSparesAreNobodys(t *testing.T) {
-	w, pods, c := crowd(t, 4)
-	c.meddle = func(op *ipset.Op) error {
-		if op.Set == grantSetName(pods[3].PodRef, https, iptables.IPv4) {
+	w, pods := crowd(t, 4)
+	w.sets.instead = func(op *ipset.Op) error {
+		if op.Set == set4(pods[3]) {
 			return errInjected
 		}
-		return w.sets.Add(op.Set, op.Entries...)
+		return w.sets.do(op)
 	}
 	var asking [4][][]policy.Grant
 	const each = 300
 	for k := range 4 {
 		for i := range each {
-			asking[k] = append(asking[k], w.grants(w.snap, pods[k].PodRef, "a.example.net", 60, fmt.Sprintf("198.18.%d.%d", k, i%250)))
+			asking[k] = append(asking[k], w.grants(pods[k].PodRef, "a.example.net", 60, fmt.Sprintf("198.18.%d.%d", k, i%250)))
 		}
 	}
 	var got [4]told
@@ -247,9 +246,9 @@ func TestSparesAreNobodys(t *testing.T) {
 	for k := range 4 {
 		wait.Go(func() {
 			for i, g := range asking[k] {
-				w.e.GrantThen(g, &teller{to: &got[k], id: i})
+				w.table.GrantThen(g, &teller{to: &got[k], id: i})
 				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i%3)*time.Second)
-				if err := w.e.Grant(ctx, g); (err == nil) == (k == 3) && !errors.Is(err, context.DeadlineExceeded) {
+				if err := w.table.Grant(ctx, g); (err == nil) == (k == 3) && !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("grant %d of pod %d: %v", i, k, err)
 				}
 				cancel()

@@ -1,4 +1,4 @@
-package enforcer
+package grants
 
 import (
 	"net/netip"
@@ -7,36 +7,35 @@ import (
 	"github.com/namegate/namegate/kernel/ipset"
 )
 
-// batch is addresses that go to the kernel together, gathered set by set. The
-// enforcer has one, of who holds plan.
+// batch gathers, set by set, the addresses that one write brings into the kernel.
 type batch struct {
-	at   instant
+	at   reading
 	ops  []ipset.Op // one for each of sets
 	sets []staged
 }
 
-// staged is what one set is to become.
+// staged is the changes of one set.
 type staged struct {
-	set     *grantSet
+	set     *Set
 	changes []change
 	index   map[netip.Addr]int // of changes, once they are many
 	err     error
 }
 
-// change is one address as it is to be.
+// change is one address with its next grant.
 type change struct {
 	addr  netip.Addr
 	grant *grant
 }
 
-// indexFrom is the number of changes from which on they are not searched one by one.
+// indexFrom is the number of changes from which on they have an index.
 const indexFrom = 16
 
-// batchKept bounds what a batch keeps room for until the next one.
+// batchKept bounds the capacity that a set's place in the batch keeps.
 const batchKept = 1024
 
 // begin empties the batch.
-func (b *batch) begin(at instant) {
+func (b *batch) begin(at reading) {
 	b.at = at
 	for i := range b.sets {
 		st := &b.sets[i]
@@ -52,23 +51,23 @@ func (b *batch) begin(at instant) {
 }
 
 // stage adds a reason to one address of a set, and returns the set's place in the
-// batch that decides whether it is open, or -1 where it is already.
-func (b *batch) stage(s *grantSet, a netip.Addr, r reason) int {
+// batch, whose result decides whether the address is open, or -1 where it is open already.
+func (b *batch) stage(s *Set, a netip.Addr, r reason) int {
 	if s.staged > 0 {
 		if c := b.sets[s.staged-1].find(a); c != nil {
 			c.grant.add(r, b.at.now)
 			return s.staged - 1
 		}
 	}
-	old, doubt := s.entries[a], s.doubt[a]
-	if old != nil && !doubt && old.covers(r.name, r.until) {
+	old, uncertain := s.entries[a], s.uncertain[a]
+	if old != nil && !uncertain && old.covers(r.name, r.until) {
 		return -1
 	}
 	g := newGrant()
 	if old != nil {
 		g = old.clone()
 	}
-	if !g.add(r, b.at.now) && !doubt {
+	if !g.add(r, b.at.now) && !uncertain {
 		return -1
 	}
 	if s.staged == 0 {
@@ -80,7 +79,7 @@ func (b *batch) stage(s *grantSet, a netip.Addr, r reason) int {
 	return s.staged - 1
 }
 
-// extended returns a slice longer by one, with what its room held there before.
+// extended returns a slice longer by one; an element within its capacity keeps its value.
 func extended[T any](s []T) []T {
 	if len(s) < cap(s) {
 		return s[:len(s)+1]
@@ -116,31 +115,32 @@ func (st *staged) append(c change) {
 	}
 }
 
-// writeBatch brings a batch into the kernel, and then what it acknowledged into the
-// table. What became of a set is in its err.
-func (e *Enforcer) writeBatch(b *batch) {
+// writeBatch writes the batch to the kernel, and then the acknowledged grants to the
+// table. The result of each set is in its err. The caller holds mu.
+func (t *Table) writeBatch() {
+	b := &t.batch
 	for i := range b.sets {
 		st, op := &b.sets[i], &b.ops[i]
-		if st.err = e.makeRoom(st); st.err != nil {
+		if st.err = t.evict(st); st.err != nil {
 			continue
 		}
 		for j := range st.changes {
-			op.Entries = append(op.Entries, e.entry(st.changes[j].addr, st.changes[j].grant, b.at))
+			op.Entries = append(op.Entries, t.entry(st.changes[j].addr, st.changes[j].grant, b.at))
 		}
 	}
-	e.k.Sets.Apply(b.ops)
+	t.cfg.Sets.Apply(b.ops)
 	for i := range b.sets {
 		if st := &b.sets[i]; st.err == nil {
 			if st.err = b.ops[i].Err; st.err != nil {
-				e.suspect()
+				t.cfg.WriteFailed()
 			}
-			e.settle(st)
+			t.store(st)
 		}
 	}
 }
 
-// settle brings into the table what became of a set.
-func (e *Enforcer) settle(st *staged) {
+// store brings the result of a set into the table.
+func (t *Table) store(st *staged) {
 	if ipset.IsNotFound(st.err) {
 		return // then certainly nothing is open
 	}
@@ -149,7 +149,7 @@ func (e *Enforcer) settle(st *staged) {
 	defer s.mu.Unlock()
 	for i := range st.changes {
 		c := &st.changes[i]
-		e.enqueue(s, c.addr, c.grant)
+		t.enqueue(s, c.addr, c.grant)
 		if old := s.entries[c.addr]; old != nil {
 			if left := old.without(c.grant); len(left) > 0 {
 				s.past.remember(c.addr, left)
@@ -159,22 +159,13 @@ func (e *Enforcer) settle(st *staged) {
 	}
 }
 
-// enqueue gives a grant a place in the queue of deadlines, if it has none or only
-// a later one.
-func (e *Enforcer) enqueue(s *grantSet, a netip.Addr, g *grant) {
-	if until := g.until(); g.queued == 0 || until < g.queued {
-		g.queued = until
-		e.grants.due.push(due{until, s, a})
-	}
-}
-
-// entry renders a grant for the kernel: it ends the outage hold after its
-// deadline by itself.
-func (e *Enforcer) entry(a netip.Addr, g *grant, at instant) ipset.Entry {
+// entry renders a grant for the kernel, which ends it by itself the hold after its
+// deadline.
+func (t *Table) entry(a netip.Addr, g *grant, at reading) ipset.Entry {
 	left := min(time.Duration(max(g.until(), at.now)-at.now), ipset.TimeoutMax)
-	var room [4 * ipset.CommentLengthMax]byte
+	var buf [4 * ipset.CommentLengthMax]byte
 	return ipset.Entry{
-		Addr: a, Timeout: min(left+e.cfg.Hold+time.Second, ipset.TimeoutMax),
-		Comment: string(appendComment(room[:0], g.reasons)),
+		Addr: a, Timeout: min(left+t.cfg.Hold+time.Second, ipset.TimeoutMax),
+		Comment: string(appendComment(buf[:0], g.reasons)),
 	}
 }
