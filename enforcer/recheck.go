@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -63,26 +64,26 @@ func (e *Enforcer) recheckDue(ctx context.Context) {
 // before.
 func (e *Enforcer) recheckPod(ref policy.PodRef) {
 	if p := e.plan[ref]; p != nil {
-		e.flows.Recheck(flows.PolicyChanged, p.addrs)
+		e.flows.Recheck(flows.PolicyChanged, p.Addrs)
 	}
 }
 
 // recheckNarrowed has the connections of pods judged again whose NetworkPolicies allow
 // them less than the last plan's, or than an earlier agent's chains say, and of the
 // subjects that the earlier agent owed.
-func (e *Enforcer) recheckNarrowed(last, plan map[policy.PodRef]*podPlan) {
+func (e *Enforcer) recheckNarrowed(last, plan dataplane.Subjects) {
 	var changed, some []netip.Addr
 	for ref, p := range plan {
-		if p.peers != nil {
-			some = append(some, p.addrs...)
+		if p.Peers != nil {
+			some = append(some, p.Addrs...)
 		}
-		if was := last[ref]; was != nil && !was.peers.within(p.peers) {
-			changed = append(changed, p.addrs...)
+		if was := last[ref]; was != nil && !was.Peers.Within(p.Peers) {
+			changed = append(changed, p.Addrs...)
 		}
-		for _, a := range p.addrs {
+		for _, a := range p.Addrs {
 			chain, had := e.inherited.peers[a]
-			if e.inherited.owed[a] || had && e.inherited.same(a, ref) && !p.peers.all() && (p.peers == nil || p.peers.chain != chain) {
-				changed = append(changed, p.addrs...)
+			if e.inherited.owed[a] || had && e.inherited.same(a, ref) && !p.Peers.All() && (p.Peers == nil || listChain(p.Peers) != chain) {
+				changed = append(changed, p.Addrs...)
 			}
 		}
 	}
@@ -95,7 +96,7 @@ func (e *Enforcer) recheckNarrowed(last, plan map[policy.PodRef]*podPlan) {
 // recheckLost has the connections of a plan's pods judged again that ask one of the sets,
 // whose stale members are about to go: the connections to these, or all where the members
 // are networks.
-func (e *Enforcer) recheckLost(plan map[policy.PodRef]*podPlan, sets []*peerSet) {
+func (e *Enforcer) recheckLost(plan dataplane.Subjects, sets []*peerSet) {
 	stale := map[policy.Peer]bool{}
 	var lost, some, all []netip.Addr
 	for _, s := range sets {
@@ -108,16 +109,16 @@ func (e *Enforcer) recheckLost(plan map[policy.PodRef]*podPlan, sets []*peerSet)
 		}
 	}
 	for _, p := range plan {
-		if p.peers == nil {
+		if p.Peers == nil {
 			continue
 		}
-		for _, a := range p.peers.allows {
+		for _, a := range p.Peers.Rules {
 			switch {
-			case !stale[a.peer]:
-			case a.peer.Kind == policy.PeerNetworks:
-				all = append(all, p.addrs...)
+			case !stale[a.Match.Peer]:
+			case a.Match.Peer.Kind == policy.PeerNetworks:
+				all = append(all, p.Addrs...)
 			default:
-				some = append(some, p.addrs...)
+				some = append(some, p.Addrs...)
 			}
 		}
 	}
@@ -125,18 +126,4 @@ func (e *Enforcer) recheckLost(plan map[policy.PodRef]*podPlan, sets []*peerSet)
 	if len(some) > 0 {
 		e.flows.Recheck(flows.PeersLost, some, lost...)
 	}
-}
-
-// goneAddrs returns the addresses that a pod of the last plan does not have any more.
-func goneAddrs(last, plan map[policy.PodRef]*podPlan) []netip.Addr {
-	var out []netip.Addr
-	for ref, p := range last {
-		now := plan[ref]
-		for _, a := range p.addrs {
-			if now == nil || !slices.Contains(now.addrs, a) {
-				out = append(out, a)
-			}
-		}
-	}
-	return out
 }
