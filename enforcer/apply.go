@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -59,10 +60,10 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 // abandon notes what a snapshot allowed that was prepared and never came into force: what
 // was opened by that, and the next does not allow, is taken back with it.
 func (e *Enforcer) abandon(subjects, next dataplane.Subjects) {
-	e.gone = append(e.gone, plan.Gone(subjects, next)...)
+	e.flows.Recheck(flows.PodGone, plan.Gone(subjects, next))
 	for ref, p := range subjects {
 		if n := next[ref]; n != nil && !p.Peers.Within(n.Peers) {
-			e.rejudge[ref] = true
+			e.flows.Recheck(flows.PolicyChanged, slices.Concat(p.Addrs, n.Addrs))
 		}
 	}
 }
@@ -126,8 +127,8 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	if err := e.destroyFound(); err != nil {
 		return err
 	}
-	err = e.settleDebts()
-	e.whole = e.whole && s == e.coming
+	err = e.flows.Run(e.judge())
+	e.whole = err == nil && s == e.coming
 	return err
 }
 
@@ -145,17 +146,17 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 		return nil, err
 	}
 	gone := plan.Gone(last, subjects)
-	e.rejudgeLess(last, subjects)
-	e.rejudgeLeft(subjects)
+	e.recheckNarrowed(last, subjects)
+	e.recheckLeft(subjects)
 	written := e.beside(s, subjects)
-	if err := e.owe(slices.Concat(gone, e.gone, e.rejudgedAddrs(written))); err != nil {
+	if err := e.flows.Owe(gone...); err != nil {
 		return nil, err
 	}
 	e.known = plan.Known(s)
 	if err := e.write(ctx, written); err != nil {
 		return nil, err
 	}
-	e.gone = append(e.gone, gone...)
+	e.flows.Recheck(flows.PodGone, gone)
 	e.snapshot, e.plan, e.inherited = s, subjects, inheritance{}
 	// Pods that a failure closed stay closed until they are committed too.
 	maps.DeleteFunc(e.closed, func(ref policy.PodRef, _ bool) bool {

@@ -47,7 +47,7 @@ func (e *Enforcer) forgetSelected(f iptables.Family) error {
 	for _, entry := range entries {
 		addrs = append(addrs, entry.Addr)
 	}
-	return e.forget(addrs)
+	return e.flows.Withdraw(addrs)
 }
 
 func (e *Enforcer) removeSets() error {

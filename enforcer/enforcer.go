@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/kernel/conntrack"
@@ -131,18 +132,7 @@ type Enforcer struct {
 	chainedRefused map[string]bool
 	// missing are the port sets whose grant set the kernel refused: they open nothing.
 	missing, chainedMissing map[policy.PodRef]map[policy.PortSet]bool
-	// review are pods some of whose peers are gone: connections to these are judged anew.
-	review map[policy.PodRef]lostPeers
-	// rejudge and gone are what a Commit still owes: pods that may do less than
-	// before, whose connections are judged anew, and addresses whose pod is gone.
-	rejudge map[policy.PodRef]bool
-	gone    []netip.Addr
-	// strangers are addresses that an earlier agent knew as another pod's.
-	strangers []netip.Addr
-	// rechecks are what was cut of late, the earliest first.
-	rechecks []recheck
-	// owed are the addresses of both, and of review, as the kernel has them.
-	owed map[netip.Addr]bool
+	flows                   *flows.Queue // connections that are judged again
 
 	// peersHold is how much the kernel holds of each peer set, nil while that changes.
 	peersHold atomic.Pointer[map[string]bounds]
@@ -209,16 +199,13 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		closed:        map[policy.PodRef]bool{},
 		chained:       map[policy.PodRef]dataplane.Subject{},
 		peers:         map[peerKey]*peerSet{},
-		review:        map[policy.PodRef]lostPeers{},
 		refusedPeers:  map[string]bool{},
 		missing:       map[policy.PodRef]map[policy.PortSet]bool{},
 		renderedPeers: map[iptables.Family]map[string]reachRendering{iptables.IPv4: {}, iptables.IPv6: {}},
-		rejudge:       map[policy.PodRef]bool{},
-		owed:          map[netip.Addr]bool{},
 		peerSetsMost:  peerSetsMost,
 		inUse:         inUse,
 	}
-	e.grants = e.newGrants(clock)
+	e.flows, e.grants = e.newQueue(), e.newGrants(clock)
 	return e, nil
 }
 

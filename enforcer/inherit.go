@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
@@ -45,7 +46,7 @@ func (e *Enforcer) readInheritance(found []iptables.Everything) (inheritance, er
 		}
 	}
 	var err error
-	if in.owed, err = e.inheritOwed(); err != nil {
+	if in.owed, err = e.flows.Recover(); err != nil {
 		return in, err
 	}
 	homes, ports := e.k.Tables.Homes()
@@ -117,9 +118,10 @@ func (e *Enforcer) forgetStrangers(plan dataplane.Subjects) error {
 		}
 	}
 	strangers := slices.AppendSeq(slices.Collect(maps.Keys(e.inherited.pods)), maps.Keys(e.inherited.owed))
-	e.strangers = slices.DeleteFunc(strangers, func(a netip.Addr) bool {
+	strangers = slices.DeleteFunc(strangers, func(a netip.Addr) bool {
 		ref, ok := owner[a]
 		return ok && e.inherited.same(a, ref)
 	})
-	return e.forget(e.strangers)
+	e.flows.Recheck(flows.PolicyChanged, strangers)
+	return e.flows.Withdraw(strangers)
 }

@@ -1,7 +1,6 @@
 package enforcer
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -87,7 +86,7 @@ func TestAnAgentThatDiesLeavesNothingUncut(t *testing.T) {
 				t.Errorf("%s, and the agent dies before step %d: a pod that this is not about is cut", test.what, n)
 			}
 			w.clock.pass(packetGrace)
-			w.e.recheckDue(context.Background())
+			w.recheck()
 			for _, f := range ipVersions {
 				if left, err := w.sets.List(setPrefix(f) + setOwed); err != nil || len(left) > 0 {
 					t.Errorf("%s, and the agent dies before step %d: owed are %v, %v", test.what, n, left, err)

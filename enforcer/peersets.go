@@ -370,8 +370,8 @@ func (e *Enforcer) dropPeers(plan dataplane.Subjects) error {
 	if len(ops) == 0 {
 		return nil
 	}
-	e.reviewLost(plan, sets)
-	if err := e.owe(e.lostAddrs(plan, sets)); err != nil {
+	e.recheckLost(plan, sets)
+	if err := e.flows.Owe(); err != nil {
 		return err
 	}
 	e.peersHold.Store(nil)

@@ -114,7 +114,7 @@ func (e *Enforcer) staticEntries(subjects dataplane.Subjects) map[string][]ipset
 			}
 		}
 	}
-	for a := range e.owed {
+	for _, a := range e.flows.Owed() {
 		add(setOwed, ipset.Entry{Addr: a})
 	}
 	for serving := range e.departing.addrs {
