@@ -19,7 +19,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/grants"
+	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -88,7 +90,7 @@ type Enforcer struct {
 	comingNetwork Network
 	snapshot      *policy.Snapshot // the last one committed
 	coming        *policy.Snapshot // prepared and not yet committed
-	plan          map[policy.PodRef]*podPlan
+	plan          dataplane.Subjects
 	chains        map[chainsKey]iptables.Chains // as wanted when last written
 	expected      map[chainsKey]iptables.Chains // as the kernel is to print them, with the jumps to them
 	rendered      map[iptables.Family]map[policy.PodRef]rendering
@@ -103,7 +105,7 @@ type Enforcer struct {
 	follows       bool                 // an earlier agent has chains here, as Start found
 	strays        []chainsKey          // tables in which only an earlier agent had chains
 	found         map[string]bool      // sets of an earlier agent, not adopted yet
-	homes         map[netip.Addr]home
+	homes         map[netip.Addr]plan.Home
 	gateways      []netip.Addr // the node's link-local addresses, where pods are on bridges
 	known         []netip.Addr
 	refusals      int  // how often in a row the kernel refused a set
@@ -118,15 +120,17 @@ type Enforcer struct {
 	// inherited is what an earlier agent left; empty after the first Commit.
 	inherited inheritance
 	// What NetworkPolicies allow.
-	lists         peerLists
+	lists         plan.Lists
 	peers         map[peerKey]*peerSet
 	refusedPeers  map[string]bool // names of sets that the kernel does not take now
 	renderedPeers map[iptables.Family]map[string]reachRendering
 	peerSetsMost  int
 	// chained are the pods of the plan that the chains say, as they were written, and
 	// chainedRefused the sets that they leave out.
-	chained        map[policy.PodRef]podPlan
+	chained        map[policy.PodRef]dataplane.Subject
 	chainedRefused map[string]bool
+	// missing are the port sets whose grant set the kernel refused: they open nothing.
+	missing, chainedMissing map[policy.PodRef]map[policy.PortSet]bool
 	// review are pods some of whose peers are gone: connections to these are judged anew.
 	review map[policy.PodRef]lostPeers
 	// rejudge and gone are what a Commit still owes: pods that may do less than
@@ -190,7 +194,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 	}
 	e := &Enforcer{
 		cfg: cfg, k: k, now: now, log: log,
-		plan:          map[policy.PodRef]*podPlan{},
+		plan:          dataplane.Subjects{},
 		chains:        map[chainsKey]iptables.Chains{},
 		expected:      map[chainsKey]iptables.Chains{},
 		unverified:    map[chainsKey]bool{},
@@ -200,13 +204,14 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		rendered:      map[iptables.Family]map[policy.PodRef]rendering{iptables.IPv4: {}, iptables.IPv6: {}},
 		fingerprints:  map[chainsKey]string{},
 		holds:         map[string]int{},
-		homes:         map[netip.Addr]home{},
-		lists:         peerLists{},
+		homes:         map[netip.Addr]plan.Home{},
+		lists:         plan.Lists{},
 		closed:        map[policy.PodRef]bool{},
-		chained:       map[policy.PodRef]podPlan{},
+		chained:       map[policy.PodRef]dataplane.Subject{},
 		peers:         map[peerKey]*peerSet{},
 		review:        map[policy.PodRef]lostPeers{},
 		refusedPeers:  map[string]bool{},
+		missing:       map[policy.PodRef]map[policy.PortSet]bool{},
 		renderedPeers: map[iptables.Family]map[string]reachRendering{iptables.IPv4: {}, iptables.IPv6: {}},
 		rejudge:       map[policy.PodRef]bool{},
 		owed:          map[netip.Addr]bool{},
@@ -318,14 +323,14 @@ func (e *Enforcer) planned() Status {
 	}
 	filtered, err := e.k.Links.BridgesFiltered()
 	for _, p := range e.plan {
-		if !p.selected {
+		if !p.Isolated {
 			continue
 		}
 		s.Selected++
-		for _, a := range p.addrs {
-			h, ok := p.homes[a]
+		for _, a := range p.Addrs {
+			h, ok := p.Homes[a]
 			switch {
-			case slices.Contains(p.nowhere, a):
+			case slices.Contains(p.Homeless, a):
 				s.HomeRefused = append(s.HomeRefused, a)
 			case !ok:
 				s.Homeless = append(s.Homeless, a)

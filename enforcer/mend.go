@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/ipset"
-	"github.com/namegate/namegate/policy"
 )
 
 // The kernel tells nobody when a program flushes a set, destroys it or takes an entry
@@ -60,7 +60,7 @@ func (e *Enforcer) changedStatic() ([]string, error) {
 
 // deviatingStatic returns the sets that are always there and lack a member of a plan, or
 // hold one too many after all was written.
-func (e *Enforcer) deviatingStatic(plan map[policy.PodRef]*podPlan) (out []string, err error) {
+func (e *Enforcer) deviatingStatic(plan dataplane.Subjects) (out []string, err error) {
 	wanted := e.staticEntries(plan)
 	for _, s := range staticSets() {
 		d, err := e.compareStatic(s, wanted[s.Name])
@@ -76,7 +76,7 @@ func (e *Enforcer) deviatingStatic(plan map[policy.PodRef]*podPlan) (out []strin
 
 // repairSets lets the sets that deviate hold again what they should: first those that
 // are always there.
-func (e *Enforcer) repairSets(plan map[policy.PodRef]*podPlan, d deviating) error {
+func (e *Enforcer) repairSets(plan dataplane.Subjects, d deviating) error {
 	if err := e.repairStatic(plan, d.static); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (e *Enforcer) restoreSets() error {
 }
 
 // repairStatic repairs sets that are always there.
-func (e *Enforcer) repairStatic(plan map[policy.PodRef]*podPlan, names []string) error {
+func (e *Enforcer) repairStatic(plan dataplane.Subjects, names []string) error {
 	if len(names) == 0 {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
@@ -13,19 +14,17 @@ import (
 const refusalsMax = 3
 
 // readySets creates the sets of a plan that are not there. A set that an earlier
-// agent left is adopted with its entries. One that the kernel refuses is missing
-// in its pod's plan, and that is an error a few times; then the pod is left closed
+// agent left is adopted with its entries. One that the kernel refuses is noted in
+// e.missing, and that is an error a few times; then the pod is left closed
 // there, so that the others are not held up for ever.
-func (e *Enforcer) readySets(plan map[policy.PodRef]*podPlan) error {
+func (e *Enforcer) readySets(plan dataplane.Subjects) error {
 	if e.doubtful {
 		if err := e.restoreSets(); err != nil {
 			return err
 		}
 		e.doubtful = false
 	}
-	for _, p := range plan {
-		p.missing = nil
-	}
+	clear(e.missing)
 	missing := e.grants.Missing(grantKeys(plan), e.found)
 	peers := askedPeers(plan)
 	freshPeers, leftPeers := e.newPeerSets(peers)
@@ -34,11 +33,10 @@ func (e *Enforcer) readySets(plan map[policy.PodRef]*podPlan) error {
 	}
 	var failed error
 	added := missing.Add(func(key grants.Key, err error) {
-		p := plan[key.Pod]
-		if p.missing == nil {
-			p.missing = map[policy.PortSet]bool{}
+		if e.missing[key.Pod] == nil {
+			e.missing[key.Pod] = map[policy.PortSet]bool{}
 		}
-		p.missing[key.Ports] = true
+		e.missing[key.Pod][key.Ports] = true
 		failed = fmt.Errorf("set of pod %s for %s: %w", key.Pod, key.Ports, err)
 	})
 	for _, name := range added {
@@ -88,7 +86,7 @@ func (e *Enforcer) carryOver(coming *policy.Snapshot) error {
 // dropSets takes back every grant that the snapshot in force does not allow,
 // gives up the sets that no chain asks any more, and notes what it took back. Pods that
 // a part of what is coming has left out have their grants by both.
-func (e *Enforcer) dropSets(plan map[policy.PodRef]*podPlan) error {
+func (e *Enforcer) dropSets(plan dataplane.Subjects) error {
 	for ref := range e.grants.Pods() {
 		view := e.snapshot.ViewOf(ref)
 		if view != e.coming.ViewOf(ref) {
@@ -96,11 +94,11 @@ func (e *Enforcer) dropSets(plan map[policy.PodRef]*podPlan) error {
 		}
 		var ports []policy.PortSet
 		if p := plan[ref]; p != nil {
-			ports = p.ports
+			ports = p.Grants
 		}
 		closed, released, err := e.grants.TakeBack(ref, view, ports, func() error {
 			if p := e.plan[ref]; p != nil {
-				return e.owe(p.addrs)
+				return e.owe(p.Addrs)
 			}
 			return nil
 		})
@@ -135,7 +133,7 @@ func (e *Enforcer) destroyFound() error {
 
 // rejudgeLeft notes the pods of which an earlier agent left a set that no policy
 // needs any more: what it held is not known, and what it had opened is to be cut.
-func (e *Enforcer) rejudgeLeft(plan map[policy.PodRef]*podPlan) {
+func (e *Enforcer) rejudgeLeft(plan dataplane.Subjects) {
 	pods := map[string]policy.PodRef{}
 	for ref := range plan {
 		pods[podID(ref)] = ref
