@@ -38,11 +38,11 @@ func (a *agent) openDenials() error {
 	}
 	a.kernel.closers = append(a.kernel.closers, packets.Close)
 	a.packets, a.memory = packets, recent.NewMemory()
-	a.enforce.OnTakenBack(a.memory.Remember)
+	a.enforce.Grants().OnTakenBack(a.memory.Remember)
 	o := denial.Options{
 		Packets: packets, Memory: a.memory, Logger: a.log,
 		Snapshot: func() *policy.Snapshot { return a.rollout.Status().InForce },
-		Granted:  a.enforce.NamesOf, GrantedToAnybody: a.enforce.NamesOfAnybody,
+		Granted:  a.enforce.Grants().NamesOf, GrantedToAnybody: a.enforce.Grants().NamesOfAnybody,
 		Resolves: a.enforce.Resolves,
 		Reached:  a.reached,
 	}

@@ -28,7 +28,7 @@ func TestFirstStartRefusesNothingAllowed(t *testing.T) {
 	if err := w.e.Prepare(context.Background(), snap); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.e.Grant(context.Background(), w.grants(snap, client.PodRef, "www.example.org", 60, "192.0.2.1")); err != nil {
+	if err := w.e.grants.Grant(context.Background(), w.grants(snap, client.PodRef, "www.example.org", 60, "192.0.2.1")); err != nil {
 		t.Fatal(err)
 	}
 	w.seams.before = func(step string) {

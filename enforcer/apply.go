@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -29,25 +30,25 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 	}
 	e.whole = false
 	e.findHomes(s)
-	e.lists.prune()
+	e.lists.Prune()
 	next := e.planOf(s)
 	another := abandoned != e.snapshot && abandoned != s
 	if another {
 		e.abandon(e.planOf(abandoned), next)
 	}
-	plan := union(e.plan, next, e.closed)
-	if err := e.readySets(plan); err != nil {
+	subjects := plan.Union(e.plan, next, e.closed)
+	if err := e.readySets(subjects); err != nil {
 		return e.close(ctx, next, fmt.Errorf("prepare sets: %w", err))
 	}
 	// The first snapshot of this agent: the chains of an earlier one stay in force
 	// until Commit replaces them, table by table.
 	if e.snapshot != nil || !e.follows {
-		if err := errors.Join(e.writeStatic(plan, ahead), e.writeChains(ctx, plan)); err != nil {
+		if err := errors.Join(e.writeStatic(subjects, ahead), e.writeChains(ctx, subjects)); err != nil {
 			return e.close(ctx, next, fmt.Errorf("prepare chains: %w", err))
 		}
 	}
 	if another {
-		e.destroyPeers(plan)
+		e.destroyPeers(subjects)
 	}
 	if err := e.carryOver(s); err != nil {
 		return e.close(ctx, next, fmt.Errorf("prepare grants: %w", err))
@@ -57,10 +58,10 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 
 // abandon notes what a snapshot allowed that was prepared and never came into force: what
 // was opened by that, and the next does not allow, is taken back with it.
-func (e *Enforcer) abandon(plan, next map[policy.PodRef]*podPlan) {
-	e.gone = append(e.gone, goneAddrs(plan, next)...)
-	for ref, p := range plan {
-		if n := next[ref]; n != nil && !p.peers.within(n.peers) {
+func (e *Enforcer) abandon(subjects, next dataplane.Subjects) {
+	e.gone = append(e.gone, plan.Gone(subjects, next)...)
+	for ref, p := range subjects {
+		if n := next[ref]; n != nil && !p.Peers.Within(n.Peers) {
 			e.rejudge[ref] = true
 		}
 	}
@@ -70,13 +71,13 @@ func (e *Enforcer) abandon(plan, next map[policy.PodRef]*podPlan) {
 // of it: its pods must not stay open for as long as it cannot be prepared or committed.
 // They stay closed until a Commit brings their part of a snapshot into force. It returns
 // the reason, with what failed in closing.
-func (e *Enforcer) close(ctx context.Context, next map[policy.PodRef]*podPlan, reason error) error {
+func (e *Enforcer) close(ctx context.Context, next dataplane.Subjects, reason error) error {
 	e.doubtful = true
 	for ref := range next {
 		e.closed[ref] = true
 	}
-	plan := union(e.plan, next, e.closed)
-	return errors.Join(reason, e.writeStatic(plan, beforeChains), e.k.Tables.Apply(ctx, e.tablesState(plan)))
+	subjects := plan.Union(e.plan, next, e.closed)
+	return errors.Join(reason, e.writeStatic(subjects, beforeChains), e.k.Tables.Apply(ctx, e.tablesState(subjects)))
 }
 
 // Commit brings the prepared snapshot into force: first who is default-deny and
@@ -133,38 +134,38 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 // bringIntoForce is commit but for the rights and sets that are taken back at last. It
 // returns what was written: the plan, and what Prepare made ready beside it. After an
 // error the last snapshot is in force still.
-func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (map[policy.PodRef]*podPlan, error) {
+func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (dataplane.Subjects, error) {
 	last := e.plan
 	e.findHomes(e.coming)
-	plan := e.planOf(s)
-	if err := e.forgetStrangers(plan); err != nil {
+	subjects := e.planOf(s)
+	if err := e.forgetStrangers(subjects); err != nil {
 		return nil, err
 	}
-	if err := e.admitOpen(last, plan); err != nil {
+	if err := e.admitOpen(last, subjects); err != nil {
 		return nil, err
 	}
-	gone := goneAddrs(last, plan)
-	e.rejudgeLess(last, plan)
-	e.rejudgeLeft(plan)
-	written := e.beside(s, plan)
+	gone := plan.Gone(last, subjects)
+	e.rejudgeLess(last, subjects)
+	e.rejudgeLeft(subjects)
+	written := e.beside(s, subjects)
 	if err := e.owe(slices.Concat(gone, e.gone, e.rejudgedAddrs(written))); err != nil {
 		return nil, err
 	}
-	e.known = knownAddrs(s)
+	e.known = plan.Known(s)
 	if err := e.write(ctx, written); err != nil {
 		return nil, err
 	}
 	e.gone = append(e.gone, gone...)
-	e.snapshot, e.plan, e.inherited = s, plan, inheritance{}
+	e.snapshot, e.plan, e.inherited = s, subjects, inheritance{}
 	// Pods that a failure closed stay closed until they are committed too.
 	maps.DeleteFunc(e.closed, func(ref policy.PodRef, _ bool) bool {
-		return s == e.coming || plan[ref] != nil && plan[ref].selected
+		return s == e.coming || subjects[ref] != nil && subjects[ref].Isolated
 	})
 	return written, nil
 }
 
 // write makes sets, nets, chains and interception hold a plan.
-func (e *Enforcer) write(ctx context.Context, plan map[policy.PodRef]*podPlan) (err error) {
+func (e *Enforcer) write(ctx context.Context, plan dataplane.Subjects) (err error) {
 	defer func() { e.doubtful = e.doubtful || err != nil }()
 	if err := e.readySets(plan); err != nil {
 		return fmt.Errorf("write sets: %w", err)
@@ -179,21 +180,6 @@ func (e *Enforcer) write(ctx context.Context, plan map[policy.PodRef]*podPlan) (
 		return fmt.Errorf("write sets: %w", err)
 	}
 	return e.k.Tables.Apply(ctx, e.tablesState(plan))
-}
-
-// knownAddrs returns the addresses of this node's pods, sorted.
-func knownAddrs(s *policy.Snapshot) []netip.Addr {
-	var out []netip.Addr
-	if s == nil {
-		return out
-	}
-	for _, p := range s.Pods() {
-		if p.Local() && !p.HostNetwork {
-			out = append(out, p.IPs...)
-		}
-	}
-	slices.SortFunc(out, netip.Addr.Compare)
-	return slices.Compact(out)
 }
 
 // phase is when the sets that are always there are written.
@@ -220,7 +206,7 @@ func (p phase) due(set string) (add, remove bool) {
 
 // writeStatic makes the sets that are always there hold a plan, as a delta to
 // what the kernel says they hold.
-func (e *Enforcer) writeStatic(plan map[policy.PodRef]*podPlan, now phase) error {
+func (e *Enforcer) writeStatic(plan dataplane.Subjects, now phase) error {
 	e.noteResolvers()
 	for name, want := range e.staticEntries(plan) {
 		add, remove := now.due(name)
@@ -262,7 +248,7 @@ func (e *Enforcer) writeStatic(plan map[policy.PodRef]*podPlan, now phase) error
 
 // writeChains makes our chains hold a plan. Only chains that differ from what
 // was last written are written; each table changes as one.
-func (e *Enforcer) writeChains(ctx context.Context, plan map[policy.PodRef]*podPlan) error {
+func (e *Enforcer) writeChains(ctx context.Context, plan dataplane.Subjects) error {
 	if e.chainsHold(plan) {
 		return nil
 	}
@@ -287,18 +273,18 @@ func (e *Enforcer) writeChains(ctx context.Context, plan map[policy.PodRef]*podP
 	for ref, p := range plan {
 		e.chained[ref] = *p
 	}
-	e.chainedRefused = maps.Clone(e.refusedPeers)
+	e.chainedRefused, e.chainedMissing = maps.Clone(e.refusedPeers), maps.Clone(e.missing)
 	return nil
 }
 
 // chainsHold tells whether the chains that were written last are a plan's: nearly always
 // where only the members of peers changed.
-func (e *Enforcer) chainsHold(plan map[policy.PodRef]*podPlan) bool {
-	if len(e.chains) < len(tables)*len(ipVersions) || len(plan) != len(e.chained) || !maps.Equal(e.refusedPeers, e.chainedRefused) {
+func (e *Enforcer) chainsHold(plan dataplane.Subjects) bool {
+	if len(e.chains) < len(tables)*len(ipVersions) || len(plan) != len(e.chained) || !maps.Equal(e.refusedPeers, e.chainedRefused) || !maps.EqualFunc(e.missing, e.chainedMissing, maps.Equal) {
 		return false
 	}
 	for ref, p := range plan {
-		if was, there := e.chained[ref]; !there || !p.rendersAs(&was) {
+		if was, there := e.chained[ref]; !there || !p.SameRules(&was) {
 			return false
 		}
 	}

@@ -185,7 +185,7 @@ func TestGrantsMadeBetweenPrepareAndCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.answer(web, "www.example.org", 60, "192.0.2.1")
-	if err := w.e.Grant(context.Background(), w.grants(next, web.PodRef, "www.example.com", 60, "192.0.2.2")); err != nil {
+	if err := w.e.grants.Grant(context.Background(), w.grants(next, web.PodRef, "www.example.com", 60, "192.0.2.2")); err != nil {
 		t.Fatal(err)
 	}
 	if !w.dials("10.1.0.5", "192.0.2.1", 443) || !w.dials("10.1.0.5", "192.0.2.2", 80) {
@@ -197,7 +197,7 @@ func TestGrantsMadeBetweenPrepareAndCommit(t *testing.T) {
 	if w.dials("10.1.0.5", "192.0.2.1", 443) || !w.dials("10.1.0.5", "192.0.2.2", 80) {
 		t.Error("after Commit only the new snapshot's grants may be open")
 	}
-	if err := w.e.Grant(context.Background(), w.grants(w.snap, web.PodRef, "www.example.org", 60, "192.0.2.3")); err == nil {
+	if err := w.e.grants.Grant(context.Background(), w.grants(w.snap, web.PodRef, "www.example.org", 60, "192.0.2.3")); err == nil {
 		t.Error("a grant of the last snapshot is taken after Commit")
 	}
 }

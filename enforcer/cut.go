@@ -5,8 +5,9 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/kernel/conntrack"
-	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -17,18 +18,18 @@ import (
 // is about their connections to these. The kernel is asked once for all of it, and not
 // at all where there is nothing to cut.
 func (e *Enforcer) cut(pods map[policy.PodRef]bool, review map[policy.PodRef]lostPeers, gone []netip.Addr) error {
-	rejudged, parts := map[netip.Addr]*podPlan{}, map[netip.Addr]lostPeers{}
-	owners, plan := map[netip.Addr]*podPlan{}, e.inForce()
+	rejudged, parts := map[netip.Addr]*dataplane.Subject{}, map[netip.Addr]lostPeers{}
+	owners, plan := map[netip.Addr]*dataplane.Subject{}, e.inForce()
 	for ref, lost := range review {
 		if p := plan[ref]; p != nil && !pods[ref] {
-			for _, a := range p.addrs {
+			for _, a := range p.Addrs {
 				parts[a], owners[a] = lost, p
 			}
 		}
 	}
 	for ref := range pods {
 		if p := plan[ref]; p != nil { // else the whole pod is gone: goneAddrs
-			for _, a := range p.addrs {
+			for _, a := range p.Addrs {
 				rejudged[a] = p
 			}
 		}
@@ -64,19 +65,19 @@ func (e *Enforcer) forget(addrs []netip.Addr) error { return e.cut(nil, nil, add
 // admitOpen judges once the connections that pods had open before they become
 // selected: what their grants cover is admitted, so that they never notice. The
 // rest has no admission and is cut by becoming selected.
-func (e *Enforcer) admitOpen(last, plan map[policy.PodRef]*podPlan) error {
-	known := knownAddrs(e.snapshot)
-	fresh := map[netip.Addr]*podPlan{}
-	for ref, p := range plan {
-		if !p.selected {
+func (e *Enforcer) admitOpen(last, subjects dataplane.Subjects) error {
+	known := plan.Known(e.snapshot)
+	fresh := map[netip.Addr]*dataplane.Subject{}
+	for ref, p := range subjects {
+		if !p.Isolated {
 			continue
 		}
 		was := last[ref]
-		for _, a := range p.addrs {
-			if e.inherited.judged(a, ref) || was != nil && was.selected && slices.Contains(was.addrs, a) {
+		for _, a := range p.Addrs {
+			if e.inherited.judged(a, ref) || was != nil && was.Isolated && slices.Contains(was.Addrs, a) {
 				continue
 			}
-			if _, seen := slices.BinarySearchFunc(known, a, netip.Addr.Compare); seen || e.snapshot == nil || e.granted(ref, versionOf(a)) || p.peers != nil {
+			if _, seen := slices.BinarySearchFunc(known, a, netip.Addr.Compare); seen || e.snapshot == nil || e.grants.OpenedAny(ref, a.Is6()) || p.Peers != nil {
 				fresh[a] = p
 			}
 		}
@@ -87,38 +88,6 @@ func (e *Enforcer) admitOpen(last, plan map[policy.PodRef]*podPlan) error {
 		}
 		return e.k.Flows.SetMark(f, e.cfg.Mark, e.cfg.Mark)
 	})
-}
-
-// granted tells whether a pod has or had any grant of a family. The connections of
-// one that has not, and has no peers, and that nobody knew before, need not be looked
-// for: there is nothing to admit but what it sends next is admitted for anyhow, to a
-// resolver or to itself.
-func (e *Enforcer) granted(ref policy.PodRef, f iptables.Family) bool {
-	g := e.grants.of(ref)
-	if g == nil {
-		return false
-	}
-	for s := range g.all() {
-		if s.key.family == f && s.knowsAny() {
-			return true
-		}
-	}
-	return false
-}
-
-// goneAddrs returns the addresses that a pod of the last plan does not have any
-// more: a pod that gets one later inherits no connection.
-func goneAddrs(last, plan map[policy.PodRef]*podPlan) []netip.Addr {
-	var out []netip.Addr
-	for ref, p := range last {
-		now := plan[ref]
-		for _, a := range p.addrs {
-			if now == nil || !slices.Contains(now.addrs, a) {
-				out = append(out, a)
-			}
-		}
-	}
-	return out
 }
 
 // eachFlow does something with each connection of addresses whose mark has our bit
@@ -141,20 +110,11 @@ func (e *Enforcer) eachFlow(mark uint32, addrs []netip.Addr, do func(conntrack.F
 
 // covers tells whether a pod may have opened a connection: by a grant, also one
 // that has ended since; to a resolver or the endpoint; to itself; to a peer.
-func (e *Enforcer) covers(p *podPlan, f conntrack.Flow) bool {
-	if slices.Contains(p.addrs, f.Dst.Addr()) || slices.Contains(p.addrs, f.Peer.Addr()) || e.isDNS(f) || p.reaches(policy.Protocol(f.Protocol), f.Peer) {
+func (e *Enforcer) covers(p *dataplane.Subject, f conntrack.Flow) bool {
+	if slices.Contains(p.Addrs, f.Dst.Addr()) || slices.Contains(p.Addrs, f.Peer.Addr()) || e.isDNS(f) || p.Reaches(policy.Protocol(f.Protocol), f.Peer) {
 		return true
 	}
-	g := e.grants.of(p.ref)
-	if g == nil {
-		return false
-	}
-	for s := range g.all() {
-		if contains(s.key.ports, f) && s.knows(f.Dst.Addr()) {
-			return true
-		}
-	}
-	return false
+	return e.grants.Opened(p.Pod, f.Dst.Addr(), policy.Protocol(f.Protocol), f.Dst.Port())
 }
 
 func (e *Enforcer) isDNS(f conntrack.Flow) bool {
@@ -170,8 +130,4 @@ func (e *Enforcer) isDNS(f conntrack.Flow) bool {
 		}
 	}
 	return false
-}
-
-func contains(s policy.PortSet, f conntrack.Flow) bool {
-	return s.Contains(policy.Protocol(f.Protocol), f.Dst.Port())
 }

@@ -6,8 +6,6 @@ import (
 	"maps"
 	"net/netip"
 	"time"
-
-	"github.com/namegate/namegate/kernel/ipset"
 )
 
 // While one agent follows another both grant, and both answer: the one that goes
@@ -56,7 +54,7 @@ func (e *Enforcer) AwaitDeparture(ctx context.Context) (there bool, err error) {
 	if len(left) > 0 {
 		return e.now().Sub(e.departing.since) < departMost, nil
 	}
-	if err := e.takeOverGrants(); err != nil {
+	if err := e.grants.TakeOver(); err != nil {
 		return true, fmt.Errorf("take over the last agent's grants: %w", err)
 	}
 	for a := range e.departing.addrs {
@@ -77,72 +75,6 @@ func (e *Enforcer) AwaitDeparture(ctx context.Context) (there bool, err error) {
 		return false, err
 	}
 	return false, e.k.Tables.Apply(ctx, e.tablesState(e.inForce()))
-}
-
-// takeOverGrants brings into the table what the kernel holds beyond it. What comes
-// or goes after the listing is this agent's doing.
-func (e *Enforcer) takeOverGrants() error {
-	held := map[string][]ipset.Entry{}
-	err := e.k.Sets.ListAll(func(s ipset.Set, entries []ipset.Entry) {
-		if ownSet(s.Name) && s.Type == ipset.HashIP {
-			held[s.Name] = append(held[s.Name], entries...)
-		}
-	})
-	if err != nil {
-		return err
-	}
-	for _, p := range *e.grants.pods.Load() {
-		for s := range p.all() {
-			if err := e.takeOver(p, s, held[s.name]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// takeOver is takeOverGrants for one set of a pod: by a coming snapshot, too, the last
-// agent may have granted.
-func (e *Enforcer) takeOver(p *podGrants, s *grantSet, entries []ipset.Entry) error {
-	e.grants.plan.Lock()
-	defer e.grants.plan.Unlock()
-	at := e.instant()
-	var strange, unlike []ipset.Entry
-	later := map[netip.Addr]*grant{}
-	for _, entry := range entries {
-		g, changed := newGrant(), false
-		if old := s.entries[entry.Addr]; old != nil {
-			g = old.clone()
-		}
-		for _, r := range readEntry(entry, at) {
-			if p.allowsName(r.name, s.key.ports) && g.add(r, at.now) {
-				changed = true
-			}
-		}
-		switch {
-		case len(g.reasons) == 0:
-			strange = append(strange, ipset.Entry{Addr: entry.Addr})
-		case changed:
-			later[entry.Addr] = g
-		}
-		if want := e.entry(entry.Addr, g, at); len(g.reasons) > 0 && want.Comment != entry.Comment && !s.doubt[entry.Addr] {
-			unlike = append(unlike, want)
-		}
-	}
-	if err := e.k.Sets.Delete(s.name, strange...); err != nil {
-		return err
-	}
-	// A member has the reasons of the agent that wrote it last alone.
-	if err := e.k.Sets.Add(s.name, unlike...); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for a, g := range later {
-		e.enqueue(s, a, g)
-		s.put(a, g, !s.doubt[a])
-	}
-	return nil
 }
 
 // TakenOver tells whether the kernel leads pods' queries to another agent.

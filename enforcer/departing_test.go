@@ -56,7 +56,7 @@ func TestTwoAgentsOverlap(t *testing.T) {
 			break
 		}
 	}
-	if err := first.Grant(context.Background(), late); err != nil {
+	if err := first.grants.Grant(context.Background(), late); err != nil {
 		t.Fatal(err)
 	}
 	givenBack := "giveback4 { " + serving.String() + " : " + dialled.String() + " }"
@@ -80,7 +80,7 @@ func TestTwoAgentsOverlap(t *testing.T) {
 			t.Errorf("%s stays on the node", a)
 		}
 	}
-	if !w.e.Covered(late) {
+	if !w.e.grants.Covered(late) {
 		t.Error("what the first agent granted at last is not known")
 	}
 	w.expire(200 * time.Second)
@@ -98,7 +98,7 @@ func TestWhatIsGrantedByAnOlderPolicyGoes(t *testing.T) {
 	w, p := web(t)
 	old := w.grants(w.snap, p.PodRef, "www.example.org", 600, "192.0.2.1")
 	first, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 *.example.net")) })
-	if err := first.Grant(context.Background(), old); err != nil {
+	if err := first.grants.Grant(context.Background(), old); err != nil {
 		t.Fatal(err)
 	}
 	end()
@@ -119,7 +119,7 @@ func TestDepartureBetweenPrepareAndCommit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := first.Grant(context.Background(), w.grants(next, client.PodRef, "mail.test", 60, "192.0.2.3")); err != nil {
+	if err := first.grants.Grant(context.Background(), w.grants(next, client.PodRef, "mail.test", 60, "192.0.2.3")); err != nil {
 		t.Fatal(err)
 	}
 	check := func(when string) {
@@ -216,7 +216,7 @@ func TestAComparisonLeavesTheDepartingAgentsGrants(t *testing.T) {
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	late := w.grants(w.snap, p.PodRef, "www.example.org", 600, "192.0.2.1")
 	first, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org")) })
-	if err := first.Grant(context.Background(), late); err != nil {
+	if err := first.grants.Grant(context.Background(), late); err != nil {
 		t.Fatal(err)
 	}
 	before := w.e.repairs.Load()
@@ -225,7 +225,7 @@ func TestAComparisonLeavesTheDepartingAgentsGrants(t *testing.T) {
 	if w.departure() {
 		t.Error("the first agent is gone, and awaited")
 	}
-	if !w.e.Covered(late) {
+	if !w.e.grants.Covered(late) {
 		t.Error("what the first agent granted at last is not known")
 	}
 	w.reconcileMembers()

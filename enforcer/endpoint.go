@@ -179,6 +179,7 @@ func (e *Enforcer) beat(ctx context.Context, probe func(context.Context) error) 
 	if err := e.k.Tables.Heartbeat(ctx); err != nil {
 		return err
 	}
-	e.beaten.Store(int64(e.moment(e.now())))
+	beaten := e.now()
+	e.beaten.Store(&beaten)
 	return nil
 }

@@ -1,7 +1,7 @@
 // Package enforcer makes the kernel hold what the snapshot says: who is
 // default-deny, what each pod's answers opened and until when, and where DNS
-// packets go. It owns the plan (snapshot to wanted sets and chains), the grants
-// with their deadlines, and the reconciliation with what is really there.
+// packets go. It owns the plan (snapshot to wanted sets and chains) and the
+// reconciliation with what is really there; package grants has the grants.
 //
 // A connection is admitted when its first packet is judged: then a bit of its
 // conntrack mark says so, and later packets pay for one test of that bit. What
@@ -19,6 +19,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/grants"
+	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -87,7 +90,7 @@ type Enforcer struct {
 	comingNetwork Network
 	snapshot      *policy.Snapshot // the last one committed
 	coming        *policy.Snapshot // prepared and not yet committed
-	plan          map[policy.PodRef]*podPlan
+	plan          dataplane.Subjects
 	chains        map[chainsKey]iptables.Chains // as wanted when last written
 	expected      map[chainsKey]iptables.Chains // as the kernel is to print them, with the jumps to them
 	rendered      map[iptables.Family]map[policy.PodRef]rendering
@@ -96,13 +99,13 @@ type Enforcer struct {
 	fingerprints  map[chainsKey]string // of the tables, taken before they were read
 	holds         map[string]int       // how many entries the sets that are always there hold
 	turns         turns                // of comparing the members of sets
-	differing     differing            // what that showed
+	differing     map[*peerSet]bool    // of the sets of peers, those for which that showed a difference
 	left          bool                 // nothing of an earlier agent is where this one does not write
 	surveyed      surveyed             // by Start, until the first write
 	follows       bool                 // an earlier agent has chains here, as Start found
 	strays        []chainsKey          // tables in which only an earlier agent had chains
 	found         map[string]bool      // sets of an earlier agent, not adopted yet
-	homes         map[netip.Addr]home
+	homes         map[netip.Addr]plan.Home
 	gateways      []netip.Addr // the node's link-local addresses, where pods are on bridges
 	known         []netip.Addr
 	refusals      int  // how often in a row the kernel refused a set
@@ -117,15 +120,17 @@ type Enforcer struct {
 	// inherited is what an earlier agent left; empty after the first Commit.
 	inherited inheritance
 	// What NetworkPolicies allow.
-	lists         peerLists
+	lists         plan.Lists
 	peers         map[peerKey]*peerSet
 	refusedPeers  map[string]bool // names of sets that the kernel does not take now
 	renderedPeers map[iptables.Family]map[string]reachRendering
 	peerSetsMost  int
 	// chained are the pods of the plan that the chains say, as they were written, and
 	// chainedRefused the sets that they leave out.
-	chained        map[policy.PodRef]podPlan
+	chained        map[policy.PodRef]dataplane.Subject
 	chainedRefused map[string]bool
+	// missing are the port sets whose grant set the kernel refused: they open nothing.
+	missing, chainedMissing map[policy.PodRef]map[policy.PortSet]bool
 	// review are pods some of whose peers are gone: connections to these are judged anew.
 	review map[policy.PodRef]lostPeers
 	// rejudge and gone are what a Commit still owes: pods that may do less than
@@ -147,24 +152,14 @@ type Enforcer struct {
 
 	// asked are the addresses that are asked for DNS.
 	asked atomic.Pointer[map[netip.Addr]bool]
-	// takenBack is told of grants that a policy does not allow any more.
-	takenBack func(policy.GrantInfo)
 
-	grants  *grantTable
-	batch   batch         // of who holds the grant table's plan
-	queue   chan *request // grants that wait for the kernel
-	writing atomic.Bool   // a goroutine serves the queue
-	spare   sync.Pool     // requests
-	started time.Time     // when the moment was origin
-	origin  moment
-	beaten  atomic.Int64 // the moment of the last heartbeat, 0 before the first
+	grants  *grants.Table
+	beaten  atomic.Pointer[time.Time] // the last heartbeat, nil before the first
 	repairs atomic.Uint64
 	drift   drift
 	// suspected asks RunReconcile to compare the kernel soon, renew asks KeepAlive to
 	// renew interception at once.
 	suspected, renew chan struct{}
-	denials          atomic.Uint64 // grants refused
-	evicted          atomic.Uint64 // grants ended to make room
 	told             atomic.Pointer[Status]
 }
 
@@ -174,7 +169,7 @@ type chainsKey struct {
 }
 
 // New returns an enforcer that has touched nothing yet. now may be nil for the
-// real clock; of any other, moments are counted since 1970.
+// real clock; the monotonic time of any other is counted since 1970.
 func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforcer, error) {
 	if cfg.Mark == 0 || cfg.Mark&(cfg.Mark-1) != 0 {
 		return nil, fmt.Errorf("mark %#x is not one bit; write one, as in 0x40", cfg.Mark)
@@ -187,46 +182,57 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 			cfg.Resolvers = append(slices.Clone(cfg.Resolvers), a)
 		}
 	}
-	var origin moment
+	var clock grants.Clock
 	if now == nil {
 		var err error
-		if origin, err = running(); err != nil {
+		if clock, err = grants.KernelClock(); err != nil {
 			return nil, err
 		}
 		now = time.Now
 	} else {
-		origin = moment(now().UnixNano())
+		clock = grants.NewClock(now, time.Duration(now().UnixNano()))
 	}
-	return &Enforcer{
+	e := &Enforcer{
 		cfg: cfg, k: k, now: now, log: log,
-		plan:          map[policy.PodRef]*podPlan{},
+		plan:          dataplane.Subjects{},
 		chains:        map[chainsKey]iptables.Chains{},
 		expected:      map[chainsKey]iptables.Chains{},
 		unverified:    map[chainsKey]bool{},
-		differing:     differing{map[*peerSet]bool{}, map[*grantSet]bool{}},
+		differing:     map[*peerSet]bool{},
 		suspected:     make(chan struct{}, 1),
 		renew:         make(chan struct{}, 1),
 		rendered:      map[iptables.Family]map[policy.PodRef]rendering{iptables.IPv4: {}, iptables.IPv6: {}},
 		fingerprints:  map[chainsKey]string{},
 		holds:         map[string]int{},
-		homes:         map[netip.Addr]home{},
-		lists:         peerLists{},
+		homes:         map[netip.Addr]plan.Home{},
+		lists:         plan.Lists{},
 		closed:        map[policy.PodRef]bool{},
-		chained:       map[policy.PodRef]podPlan{},
+		chained:       map[policy.PodRef]dataplane.Subject{},
 		peers:         map[peerKey]*peerSet{},
 		review:        map[policy.PodRef]lostPeers{},
 		refusedPeers:  map[string]bool{},
+		missing:       map[policy.PodRef]map[policy.PortSet]bool{},
 		renderedPeers: map[iptables.Family]map[string]reachRendering{iptables.IPv4: {}, iptables.IPv6: {}},
 		rejudge:       map[policy.PodRef]bool{},
 		owed:          map[netip.Addr]bool{},
-		queue:         make(chan *request, queueMax),
 		peerSetsMost:  peerSetsMost,
-		grants:        newGrantTable(),
 		inUse:         inUse,
-		started:       now(),
-		origin:        origin,
-	}, nil
+	}
+	e.grants = e.newGrants(clock)
+	return e, nil
 }
+
+func (e *Enforcer) newGrants(clock grants.Clock) *grants.Table {
+	return grants.New(grants.Config{
+		Sets: e.k.Sets, Clock: clock, Hold: e.cfg.Hold,
+		SetName:    func(k grants.Key) string { return grantSetName(k.Pod, k.Ports, familyOf(k.IPv6)) },
+		Coexisting: e.together.Load, WriteFailed: e.suspect,
+	})
+}
+
+// Grants returns the grants of the node's pods. What changes them but for answers and
+// deadlines is the enforcer's to call.
+func (e *Enforcer) Grants() *grants.Table { return e.grants }
 
 // Start checks that the mark bit is free, finds what an earlier agent left, and
 // brings up the nft tables and this generation's serving addresses. What is
@@ -288,8 +294,8 @@ func (e *Enforcer) Status() Status {
 	} else if last := e.told.Load(); last != nil {
 		s = *last
 	}
-	s.Repairs, s.Refused, s.Evicted = e.repairs.Load(), e.denials.Load(), e.evicted.Load()
-	s.Grants, s.Intercepting, s.Deviations = e.grants.count(), e.intercepting(), e.Deviations()
+	s.Repairs, s.Refused, s.Evicted = e.repairs.Load(), e.grants.Refused(), e.grants.Evicted()
+	s.Grants, s.Intercepting, s.Deviations = e.grants.Count(), e.intercepting(), e.Deviations()
 	var err error
 	if s.Bypassing, err = e.k.Tables.Bypassing(); err != nil {
 		e.log.Warn("which pods send DNS past interception is not known", "error", err)
@@ -317,14 +323,14 @@ func (e *Enforcer) planned() Status {
 	}
 	filtered, err := e.k.Links.BridgesFiltered()
 	for _, p := range e.plan {
-		if !p.selected {
+		if !p.Isolated {
 			continue
 		}
 		s.Selected++
-		for _, a := range p.addrs {
-			h, ok := p.homes[a]
+		for _, a := range p.Addrs {
+			h, ok := p.Homes[a]
 			switch {
-			case slices.Contains(p.nowhere, a):
+			case slices.Contains(p.Homeless, a):
 				s.HomeRefused = append(s.HomeRefused, a)
 			case !ok:
 				s.Homeless = append(s.Homeless, a)

@@ -337,3 +337,33 @@ func TestAnAddressAtSeveralPorts(t *testing.T) {
 		w.onlyAt(test.what, "10.1.0.5", test.want)
 	}
 }
+
+func TestABlindBridgeIsSaid(t *testing.T) {
+	w := newWorld(t)
+	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "br0", Port: "port5"})
+	w.links.SetBlind(true)
+	web := pod("web", "10.1.0.5", "allow")
+	w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
+	if got := w.e.Status().Unseen; len(got) != 1 || got[0] != addr("10.1.0.5") {
+		t.Errorf("unseen %v", got)
+	}
+	// What leaves the bridge has no port that iptables could see.
+	w.answer(web, "www.example.org", 60, "192.0.2.1")
+	p := packet{src: addr("10.1.0.5"), dst: addr("192.0.2.1"), proto: policy.TCP, dport: 443, iface: "br0"}
+	if !w.passes(&p) {
+		t.Error("an allowed packet that leaves the bridge is dropped")
+	}
+	p = packet{src: addr("10.1.0.5"), dst: addr("192.0.2.1"), proto: policy.TCP, dport: 80, iface: "br0"}
+	if w.passes(&p) {
+		t.Error("a packet that nothing allows passes")
+	}
+	p = packet{src: addr("10.1.0.5"), dst: addr("192.0.2.1"), proto: policy.TCP, dport: 443, iface: "eth0"}
+	if w.passes(&p) {
+		t.Error("the pod's source passes on another interface")
+	}
+	w.links.SetBlind(false)
+	w.reconcile()
+	if got := w.e.Status().Unseen; len(got) != 0 || w.at("10.1.0.5", "br0", "port6") {
+		t.Errorf("after netfilter sees again: unseen %v", got)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
@@ -108,10 +109,10 @@ func (in inheritance) home(a netip.Addr, ref policy.PodRef, stands func(link.Hom
 
 // forgetStrangers takes back what an earlier agent had admitted for addresses
 // that are not the same pod's any more.
-func (e *Enforcer) forgetStrangers(plan map[policy.PodRef]*podPlan) error {
+func (e *Enforcer) forgetStrangers(plan dataplane.Subjects) error {
 	owner := map[netip.Addr]policy.PodRef{}
 	for ref, p := range plan {
-		for _, a := range p.addrs {
+		for _, a := range p.Addrs {
 			owner[a] = ref
 		}
 	}

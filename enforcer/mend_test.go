@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -88,7 +89,7 @@ func TestSetsThatGoBeforeAnythingAsksThem(t *testing.T) {
 				if err := w.e.Prepare(context.Background(), s); err != nil {
 					return err
 				}
-				if err := w.e.Grant(context.Background(), grants); err != nil {
+				if err := w.e.grants.Grant(context.Background(), grants); err != nil {
 					return err
 				}
 				return w.e.Commit(context.Background())
@@ -184,7 +185,7 @@ func TestALookAmongGrants(t *testing.T) {
 	go func() {
 		defer close(granted)
 		for _, g := range asked {
-			if err := w.e.Grant(context.Background(), g); err != nil {
+			if err := w.e.grants.Grant(context.Background(), g); err != nil {
 				t.Error(err)
 				return
 			}
@@ -200,7 +201,7 @@ func TestALookAmongGrants(t *testing.T) {
 			over = true
 		default:
 		}
-		if wrong, _, err := w.e.wrongSets(false); err != nil || len(wrong) > 0 {
+		if wrong, _, err := w.e.grants.WrongSizes(false); err != nil || len(wrong) > 0 {
 			t.Fatalf("%d sets are thought to be wrong, %v", len(wrong), err)
 		}
 	}
@@ -209,7 +210,7 @@ func TestALookAmongGrants(t *testing.T) {
 	if err := w.real.Delete(grantSetName(pods[7].PodRef, https, iptables.IPv4), ipset.Entry{Addr: asked[7][0].Addrs[0]}); err != nil {
 		t.Fatal(err)
 	}
-	if wrong, _, err := w.e.wrongSets(false); err != nil || len(wrong) != 1 || wrong[0].key.pod != pods[7].PodRef {
+	if wrong, _, err := w.e.grants.WrongSizes(false); err != nil || len(wrong) != 1 || wrong[0].Key().Pod != pods[7].PodRef {
 		t.Errorf("%d sets are thought to be wrong, %v, want that of %s", len(wrong), err, pods[7].Name)
 	}
 }
@@ -330,7 +331,12 @@ func TestAnAdoptedCommentIsAsWanted(t *testing.T) {
 func TestAnExchangedMemberIsReportedUntilItIsRepaired(t *testing.T) {
 	w, client := asksPeers(t)
 	w.answer(client, "www.example.org", 600, "192.0.2.1")
-	grants := w.e.grants.get(grantKey{client.PodRef, https, iptables.IPv4})
+	var granted *grants.Set
+	for s := range w.e.grants.All() {
+		if s.Name() == grantSetName(client.PodRef, https, iptables.IPv4) {
+			granted = s
+		}
+	}
 	var peers *peerSet
 	for key, s := range w.e.peers {
 		if key.family == iptables.IPv4 && s.size > 0 {
@@ -353,12 +359,12 @@ func TestAnExchangedMemberIsReportedUntilItIsRepaired(t *testing.T) {
 		}
 	}
 	before := w.dump()
-	exchange(grants.name, time.Hour)
+	exchange(granted.Name(), time.Hour)
 	exchange(peers.name, 0)
-	w.e.turns = turns{peers: []*peerSet{peers}, grants: []*grantSet{grants}}
+	w.e.turns = turns{peers: []*peerSet{peers}, grants: []*grants.Set{granted}}
 	for range 2 {
 		err := w.e.compare(context.Background(), true, false)
-		if err == nil || !strings.Contains(err.Error(), grants.name) || !strings.Contains(err.Error(), peers.name) {
+		if err == nil || !strings.Contains(err.Error(), granted.Name()) || !strings.Contains(err.Error(), peers.name) {
 			t.Errorf("reported: %v", err)
 		}
 		w.e.turns = turns{static: staticSets()} // it is the turn of others

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -15,7 +16,11 @@ import (
 var ipVersions = []iptables.Family{iptables.IPv4, iptables.IPv6}
 
 func versionOf(a netip.Addr) iptables.Family {
-	if a.Is6() {
+	return familyOf(a.Is6())
+}
+
+func familyOf(ipv6 bool) iptables.Family {
+	if ipv6 {
 		return iptables.IPv6
 	}
 	return iptables.IPv4
@@ -76,13 +81,17 @@ const podChainPrefix = chainPrefix + "P-"
 // NetworkPolicy chooses: too long for one to be found that is another's too.
 const (
 	reachChainPrefix = chainPrefix + "R-"
-	reachDigits      = 16
 	peerSetWord      = "p-"
 	peerDigits       = 24
 )
 
-// reachChain is the chain of all pods with one list of peers.
-func reachChain(list string) string { return reachChainPrefix + digest(list, reachDigits) }
+// listChain is the chain of all pods with one list of peers.
+func listChain(l *dataplane.RuleList) string {
+	if l.All() {
+		return chainAllow
+	}
+	return reachChainPrefix + l.ID
+}
 
 func podChain(r policy.PodRef) string { return podChainPrefix + podID(r) }
 

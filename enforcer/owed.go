@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -68,11 +69,11 @@ func (e *Enforcer) owedOf(f iptables.Family) (n int) {
 }
 
 // rejudgedAddrs are the addresses in a plan of the pods that are judged anew.
-func (e *Enforcer) rejudgedAddrs(plan map[policy.PodRef]*podPlan) []netip.Addr {
+func (e *Enforcer) rejudgedAddrs(plan dataplane.Subjects) []netip.Addr {
 	var out []netip.Addr
 	for ref := range e.rejudge {
 		if p := plan[ref]; p != nil {
-			out = append(out, p.addrs...)
+			out = append(out, p.Addrs...)
 		}
 	}
 	return out
@@ -80,11 +81,11 @@ func (e *Enforcer) rejudgedAddrs(plan map[policy.PodRef]*podPlan) []netip.Addr {
 
 // lostAddrs are those of what is beyond in sets that somebody asks, and in place of
 // networks of the pods that lost them.
-func (e *Enforcer) lostAddrs(plan map[policy.PodRef]*podPlan, sets []*peerSet) []netip.Addr {
+func (e *Enforcer) lostAddrs(plan dataplane.Subjects, sets []*peerSet) []netip.Addr {
 	var out []netip.Addr
 	for ref, lost := range e.review {
 		if p := plan[ref]; p != nil && lost.all {
-			out = append(out, p.addrs...)
+			out = append(out, p.Addrs...)
 		}
 	}
 	for _, s := range sets {

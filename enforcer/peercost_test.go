@@ -8,6 +8,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 )
@@ -22,7 +23,7 @@ func TestPeerRulesAreAsManyAsCounted(t *testing.T) {
 				continue // a list with that asks nothing else
 			}
 			rendered := 0
-			if l := newPeerList([]allowance{{peer: peer, ports: ports}}); l != nil {
+			if l := dataplane.NewRuleList([]dataplane.Rule{{Match: dataplane.Match{Peer: peer, Ports: ports}}}); l != nil {
 				rendered = len(ruleset{family: 4}.reachRules(l))
 			}
 			if counted := ports.KernelRules(); rendered != counted {
@@ -67,12 +68,12 @@ func TestRulesOfManyPorts(t *testing.T) {
 	s := compile.New().Compile(in)
 	lists, rules := map[string]bool{}, 0
 	for _, v := range s.Views {
-		var all []allowance
+		var all []dataplane.Rule
 		for _, p := range v.Peers {
-			all = append(all, allowance{peer: p.Peer, ports: p.Ports})
+			all = append(all, dataplane.Rule{Match: dataplane.Match{Peer: p.Peer, Ports: p.Ports}})
 		}
-		if l := newPeerList(all); l != nil && !lists[l.chain] {
-			lists[l.chain] = true
+		if l := dataplane.NewRuleList(all); l != nil && !lists[l.ID] {
+			lists[l.ID] = true
 			rules += len(ruleset{family: 4}.reachRules(l))
 		}
 	}

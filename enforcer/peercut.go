@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/policy"
 )
@@ -18,7 +19,7 @@ type lostPeers struct {
 
 // reviewLost notes the pods of a plan that ask one of the sets, of which all that is
 // beyond is about to go.
-func (e *Enforcer) reviewLost(plan map[policy.PodRef]*podPlan, sets []*peerSet) {
+func (e *Enforcer) reviewLost(plan dataplane.Subjects, sets []*peerSet) {
 	by := map[policy.Peer]*lostPeers{}
 	for _, s := range sets {
 		l := by[s.key.peer]
@@ -32,11 +33,11 @@ func (e *Enforcer) reviewLost(plan map[policy.PodRef]*podPlan, sets []*peerSet) 
 		}
 	}
 	for ref, p := range plan {
-		if p.peers == nil || e.rejudge[ref] {
+		if p.Peers == nil || e.rejudge[ref] {
 			continue
 		}
-		for _, a := range p.peers.allows {
-			if l := by[a.peer]; l != nil {
+		for _, a := range p.Peers.Rules {
+			if l := by[a.Match.Peer]; l != nil {
 				e.review[ref] = e.review[ref].and(l)
 			}
 		}
@@ -55,18 +56,18 @@ func (l lostPeers) and(o *lostPeers) lostPeers {
 
 // rejudgeLess notes the pods whose NetworkPolicies allow them less than the last plan's,
 // or than an earlier agent's chains say, and those whose connections it had yet to judge.
-func (e *Enforcer) rejudgeLess(last, plan map[policy.PodRef]*podPlan) {
+func (e *Enforcer) rejudgeLess(last, plan dataplane.Subjects) {
 	owed := &lostPeers{addrs: e.inherited.owed}
 	for ref, p := range plan {
-		if p.peers != nil && len(owed.addrs) > 0 {
+		if p.Peers != nil && len(owed.addrs) > 0 {
 			e.review[ref] = e.review[ref].and(owed)
 		}
-		if was := last[ref]; was != nil && !was.peers.within(p.peers) {
+		if was := last[ref]; was != nil && !was.Peers.Within(p.Peers) {
 			e.rejudge[ref] = true
 		}
-		for _, a := range p.addrs {
+		for _, a := range p.Addrs {
 			chain, had := e.inherited.peers[a]
-			if e.inherited.owed[a] || had && e.inherited.same(a, ref) && !p.peers.all() && (p.peers == nil || p.peers.chain != chain) {
+			if e.inherited.owed[a] || had && e.inherited.same(a, ref) && !p.Peers.All() && (p.Peers == nil || listChain(p.Peers) != chain) {
 				e.rejudge[ref] = true
 			}
 		}
@@ -76,7 +77,7 @@ func (e *Enforcer) rejudgeLess(last, plan map[policy.PodRef]*podPlan) {
 // flowsOf lists the admitted connections that are to be judged anew: all that pods
 // began, by their address, and of others those to peers that they lost. Where it is
 // about such peers alone the query names them.
-func (e *Enforcer) flowsOf(whole map[netip.Addr]*podPlan, parts map[netip.Addr]lostPeers) ([]conntrack.Flow, error) {
+func (e *Enforcer) flowsOf(whole map[netip.Addr]*dataplane.Subject, parts map[netip.Addr]lostPeers) ([]conntrack.Flow, error) {
 	q := conntrack.Query{Mark: e.cfg.Mark, Mask: e.cfg.Mark, Sources: slices.Collect(maps.Keys(whole))}
 	peers := map[netip.Addr]bool{}
 	some := len(whole) == 0

@@ -4,33 +4,35 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
 )
 
 // reachRules asks the peers of a list, ports before sets. What the kernel refused is
 // not asked.
-func (r ruleset) reachRules(l *peerList) []string {
+func (r ruleset) reachRules(l *dataplane.RuleList) []string {
 	var refused []string
-	for _, a := range l.allows {
-		if name := peerSetName(a.peer, r.family); a.peer.Kind != policy.PeerAnywhere && r.refused[name] {
+	for _, rule := range l.Rules {
+		if name := peerSetName(rule.Match.Peer, r.family); rule.Match.Peer.Kind != policy.PeerAnywhere && r.refused[name] {
 			refused = append(refused, name)
 		}
 	}
-	if k, there := r.keptPeers[l.chain]; there && slices.Equal(k.refused, refused) {
+	chain := listChain(l)
+	if k, there := r.keptPeers[chain]; there && slices.Equal(k.refused, refused) {
 		return k.rules
 	}
 	rules := []string{}
-	for _, a := range l.allows {
-		set := r.peerMatch(a.peer, refused)
-		if set == "" && a.peer.Kind != policy.PeerAnywhere {
+	for _, rule := range l.Rules {
+		set := r.peerMatch(rule.Match.Peer, refused)
+		if set == "" && rule.Match.Peer.Kind != policy.PeerAnywhere {
 			continue
 		}
-		for _, m := range portMatches(a.ports) {
+		for _, m := range portMatches(rule.Match.Ports) {
 			rules = append(rules, strings.Join(nonEmpty(m.proto, m.ports, set, "-g "+chainAllow), " "))
 		}
 	}
 	if r.keptPeers != nil {
-		r.keptPeers[l.chain] = reachRendering{refused, rules}
+		r.keptPeers[chain] = reachRendering{refused, rules}
 	}
 	return rules
 }

@@ -72,8 +72,8 @@ func TestPeersAreShared(t *testing.T) {
 	}, pol("allow"))
 	chains := map[string]int{}
 	for _, p := range w.e.plan {
-		if p.peers != nil {
-			chains[p.peers.chain]++
+		if p.Peers != nil {
+			chains[listChain(p.Peers)]++
 		}
 	}
 	if len(chains) != 2 || len(w.peerNames()) != 2 {

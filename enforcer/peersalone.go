@@ -27,7 +27,7 @@ func (e *Enforcer) preparePeers(s *policy.Snapshot) bool {
 // commitPeers is Commit for such a snapshot.
 func (e *Enforcer) commitPeers() error {
 	for _, p := range e.plan {
-		p.in = e.coming
+		p.Snapshot = e.coming
 	}
 	e.snapshot = e.coming
 	if err := e.dropPeers(e.plan); err != nil {

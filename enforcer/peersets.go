@@ -6,10 +6,15 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
+
+// setBuckets is the initial size of a small set: the kernel's default costs sixteen
+// times the memory.
+const setBuckets = 64
 
 // peerMost is the most entries of a peer set: more than a cluster has pods.
 const peerMost = 1 << 20
@@ -175,16 +180,16 @@ func (e *Enforcer) newPeerSets(asked map[policy.Peer]bool) (fresh []*peerSet, le
 }
 
 // askedPeers are the peers of a plan that have sets.
-func askedPeers(plan map[policy.PodRef]*podPlan) map[policy.Peer]bool {
-	lists, out := map[*peerList]bool{}, map[policy.Peer]bool{}
+func askedPeers(plan dataplane.Subjects) map[policy.Peer]bool {
+	lists, out := map[*dataplane.RuleList]bool{}, map[policy.Peer]bool{}
 	for _, p := range plan {
-		if p.peers == nil || lists[p.peers] {
+		if p.Peers == nil || lists[p.Peers] {
 			continue
 		}
-		lists[p.peers] = true
-		for _, a := range p.peers.allows {
-			if a.peer.Kind != policy.PeerAnywhere {
-				out[a.peer] = true
+		lists[p.Peers] = true
+		for _, r := range p.Peers.Rules {
+			if peer := r.Match.Peer; peer.Kind != policy.PeerAnywhere {
+				out[peer] = true
 			}
 		}
 	}
@@ -331,7 +336,7 @@ func (e *Enforcer) readyPeers(asked map[policy.Peer]bool, fresh []*peerSet, left
 
 // destroyPeers destroys the sets that no chain of a plan asks, which must have been
 // written. What another's rule asks is left to Commit.
-func (e *Enforcer) destroyPeers(plan map[policy.PodRef]*podPlan) {
+func (e *Enforcer) destroyPeers(plan dataplane.Subjects) {
 	asked := askedPeers(plan)
 	for key, s := range e.peers {
 		if asked[key.peer] {
@@ -348,7 +353,7 @@ func (e *Enforcer) destroyPeers(plan map[policy.PodRef]*podPlan) {
 
 // dropPeers takes out of the peer sets what the snapshot in force has no more, and
 // destroys those that no chain asks; it notes whose connections that is about.
-func (e *Enforcer) dropPeers(plan map[policy.PodRef]*podPlan) error {
+func (e *Enforcer) dropPeers(plan dataplane.Subjects) error {
 	e.destroyPeers(plan)
 	var ops []ipset.Op
 	var sets []*peerSet

@@ -289,15 +289,6 @@ func TestPeerSetNames(t *testing.T) {
 			}
 		}
 	}
-	if a, b := newPeerList([]allowance{{policy.Peer{Kind: 1, Key: "a"}, "tcp/1"}}), newPeerList([]allowance{{policy.Peer{Kind: 2, Key: "a"}, "tcp/1"}}); a.chain == b.chain {
-		t.Error("two lists have one chain")
-	}
-	if got := newPeerList([]allowance{{policy.Peer{}, ""}}); got != nil {
-		t.Errorf("no port at all is %+v", got)
-	}
-	if got := fmt.Sprint(newPeerList([]allowance{{policy.Peer{}, "any"}, {policy.Peer{Kind: 1, Key: "a"}, "any"}}).allows); got != fmt.Sprint([]allowance{{ports: "any"}}) {
-		t.Errorf("everything is %s", got)
-	}
 }
 
 // Who is behind the resolvers is known to the rule that notes who asks there, whether

@@ -54,7 +54,7 @@ func TestAnAddressIsUsedAgain(t *testing.T) {
 		if w.admitted(flow("10.1.0.5:1001", "192.0.2.1:443")) {
 			t.Errorf("%s inherits a connection", name)
 		}
-		if err := w.e.Grant(context.Background(), w.grants(w.snap, heir.PodRef, "www.example.org", 60, "192.0.2.1")); err != nil {
+		if err := w.e.grants.Grant(context.Background(), w.grants(w.snap, heir.PodRef, "www.example.org", 60, "192.0.2.1")); err != nil {
 			t.Errorf("%s cannot be granted its own: %v", name, err)
 		}
 		if !w.dials("10.1.0.5", "192.0.2.1", 443) {
@@ -108,7 +108,7 @@ func TestBecomingSelectedJudgesOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The agent resolves exact names before it commits.
-	if err := w.e.Grant(context.Background(), w.grants(s, web.PodRef, "www.example.org", 60, "192.0.2.1 2001:db8::1")); err != nil {
+	if err := w.e.grants.Grant(context.Background(), w.grants(s, web.PodRef, "www.example.org", 60, "192.0.2.1 2001:db8::1")); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.e.Commit(context.Background()); err != nil {
@@ -121,7 +121,7 @@ func TestBecomingSelectedJudgesOnce(t *testing.T) {
 	}
 	// Once: what a later grant covers does not come to life again.
 	late := flows["another address"].Flow
-	if err := w.e.Grant(context.Background(), w.grants(s, web.PodRef, "www.example.org", 60, "192.0.2.9")); err != nil {
+	if err := w.e.grants.Grant(context.Background(), w.grants(s, web.PodRef, "www.example.org", 60, "192.0.2.9")); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.rollOut(w.compile([]policy.Pod{web, pod("x", "10.1.0.8", "allow")}, pol("allow", "tcp/443 www.example.org"))); err != nil {
@@ -155,7 +155,7 @@ func TestAuditPoliciesDenyNothingAndOpenNothing(t *testing.T) {
 		t.Error("an Audit policy alone must not deny, beside an enforcing one it changes nothing")
 	}
 	g := policy.Grant{Pod: both.PodRef, Name: dns("www.example.org"), Addrs: addrs("192.0.2.1"), Ports: https, Deadline: w.clock.now()}
-	if err := w.e.Grant(context.Background(), []policy.Grant{g}); err == nil {
+	if err := w.e.grants.Grant(context.Background(), []policy.Grant{g}); err == nil {
 		t.Error("a grant on an Audit policy's word was taken")
 	}
 	if got := w.e.Status().Selected; got != 1 {
@@ -188,7 +188,7 @@ func TestPrepareAgainWithAnotherSnapshot(t *testing.T) {
 	if es, err := w.sets.List(grantSetName(web.PodRef, "tcp/80", 4)); !ipset.IsNotFound(err) {
 		t.Errorf("the set of a snapshot that never came into force is there: %v %v", es, err)
 	}
-	if err := w.e.Grant(context.Background(), w.grants(dropped, web.PodRef, "www.example.com", 60, "192.0.2.1")); err == nil {
+	if err := w.e.grants.Grant(context.Background(), w.grants(dropped, web.PodRef, "www.example.com", 60, "192.0.2.1")); err == nil {
 		t.Error("a grant of a snapshot that never came into force was taken")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
@@ -17,21 +18,21 @@ import (
 )
 
 // manyPods have every kind of port set and home, and are enough that chains branch.
-func manyPods() []*podPlan {
+func manyPods() []*dataplane.Subject {
 	kinds := []policy.PortSet{"any", "tcp", "udp", "sctp", "tcp/443", "udp/53", "sctp/9", "tcp/8000-9000", "sctp/7-8", "tcp/443,tcp/8000-9000,udp/53",
 		"tcp/1,tcp/3,tcp/5,tcp/7,tcp/9,tcp/11,tcp/13,tcp/15,tcp/17,tcp/19,tcp/21,tcp/23,tcp/25,tcp/27,tcp/29,tcp/31"}
 	pods := twoPods()
 	for i := range 60 {
-		p := &podPlan{
-			ref: policy.PodRef{Namespace: "shop", Name: fmt.Sprintf("web-%d", i), UID: fmt.Sprint(i)}, selected: true,
-			addrs: []netip.Addr{addr(fmt.Sprintf("10.1.1.%d", i+1)), addr(fmt.Sprintf("2001:db8:1:1::%x", i+1))},
-			ports: kinds[i%len(kinds) : min(i%len(kinds)+3, len(kinds))],
-			homes: map[netip.Addr]link.Home{},
+		p := &dataplane.Subject{
+			Pod: policy.PodRef{Namespace: "shop", Name: fmt.Sprintf("web-%d", i), UID: fmt.Sprint(i)}, Isolated: true,
+			Addrs:  []netip.Addr{addr(fmt.Sprintf("10.1.1.%d", i+1)), addr(fmt.Sprintf("2001:db8:1:1::%x", i+1))},
+			Grants: kinds[i%len(kinds) : min(i%len(kinds)+3, len(kinds))],
+			Homes:  map[netip.Addr]link.Home{},
 		}
-		for _, a := range p.addrs {
-			p.homes[a] = link.Home{Iface: fmt.Sprintf("veth%d", i)}
+		for _, a := range p.Addrs {
+			p.Homes[a] = link.Home{Iface: fmt.Sprintf("veth%d", i)}
 			if i%3 == 0 {
-				p.homes[a] = link.Home{Iface: "br0", Port: fmt.Sprintf("port%d", i)}
+				p.Homes[a] = link.Home{Iface: "br0", Port: fmt.Sprintf("port%d", i)}
 			}
 		}
 		pods = append(pods, p)
@@ -70,14 +71,14 @@ func TestRulesArePrintedAsWritten(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer chains.Close()
-			for _, pods := range [][]*podPlan{nil, twoPods(), manyPods()} {
+			for _, pods := range [][]*dataplane.Subject{nil, twoPods(), manyPods()} {
 				alone(t, func() { writtenAndPrinted(t, chains, pods) })
 			}
 		})
 	}
 }
 
-func writtenAndPrinted(t *testing.T, chains *iptables.Exec, pods []*podPlan) {
+func writtenAndPrinted(t *testing.T, chains *iptables.Exec, pods []*dataplane.Subject) {
 	sets, err := ipset.Open()
 	if err != nil {
 		t.Error(err)
@@ -90,9 +91,9 @@ func writtenAndPrinted(t *testing.T, chains *iptables.Exec, pods []*podPlan) {
 		}
 	}
 	for _, p := range pods {
-		for _, ports := range p.ports {
+		for _, ports := range p.Grants {
 			for _, f := range ipVersions {
-				if err := sets.Ensure(grantSetHeader(grantSetName(p.ref, ports, f), grantKey{p.ref, ports, f})); err != nil {
+				if err := sets.Ensure(ipset.Set{Name: grantSetName(p.Pod, ports, f), Type: ipset.HashIP, IPv6: f == iptables.IPv6, Timeout: true, Comment: true}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -129,10 +130,10 @@ func writtenAndPrinted(t *testing.T, chains *iptables.Exec, pods []*podPlan) {
 }
 
 // planned is a plan of some pods.
-func planned(pods []*podPlan) map[policy.PodRef]*podPlan {
-	out := map[policy.PodRef]*podPlan{}
+func planned(pods []*dataplane.Subject) dataplane.Subjects {
+	out := dataplane.Subjects{}
 	for _, p := range pods {
-		out[p.ref] = p
+		out[p.Pod] = p
 	}
 	return out
 }

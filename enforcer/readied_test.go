@@ -30,7 +30,7 @@ func openedOnTheWay(t *testing.T, before []policy.Pod, old policy.Pod) {
 	if err := w.e.Prepare(context.Background(), snap); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.e.Grant(context.Background(), w.grants(snap, young.PodRef, "www.example.org", 60, "192.0.2.1")); err != nil {
+	if err := w.e.grants.Grant(context.Background(), w.grants(snap, young.PodRef, "www.example.org", 60, "192.0.2.1")); err != nil {
 		t.Fatal(err)
 	}
 	opens := func(to string, port uint16) *packet {

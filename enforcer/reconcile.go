@@ -9,6 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/grants"
+	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -195,14 +198,14 @@ func (e *Enforcer) resettle(ctx context.Context) error {
 }
 
 // inForce is the plan, and what Prepare made ready beside it.
-func (e *Enforcer) inForce() map[policy.PodRef]*podPlan { return e.beside(e.snapshot, e.plan) }
+func (e *Enforcer) inForce() dataplane.Subjects { return e.beside(e.snapshot, e.plan) }
 
 // beside is the plan of a snapshot, and what Prepare made ready beside it.
-func (e *Enforcer) beside(s *policy.Snapshot, plan map[policy.PodRef]*podPlan) map[policy.PodRef]*podPlan {
+func (e *Enforcer) beside(s *policy.Snapshot, subjects dataplane.Subjects) dataplane.Subjects {
 	if e.coming == s {
-		return plan
+		return subjects
 	}
-	return union(plan, e.planOf(e.coming), e.closed)
+	return plan.Union(subjects, e.planOf(e.coming), e.closed)
 }
 
 // Reconcile compares the kernel with the wanted state and repairs what deviates. Before
@@ -257,7 +260,7 @@ type deviating struct {
 	chains []chainsKey
 	static []string // sets
 	peers  []*peerSet
-	grants []*grantSet
+	grants []*grants.Set
 }
 
 // objects names what deviates.
@@ -273,7 +276,7 @@ func (d *deviating) objects() []string {
 		out = append(out, "set "+s.name)
 	}
 	for _, s := range d.grants {
-		out = append(out, "set "+s.name)
+		out = append(out, "set "+s.Name())
 	}
 	return out
 }
@@ -281,7 +284,7 @@ func (d *deviating) objects() []string {
 func (k chainsKey) String() string { return fmt.Sprintf("%v %s chains", k.family, k.table) }
 
 // deviations compares the kernel with what a plan wants and writes nothing.
-func (e *Enforcer) deviations(ctx context.Context, plan map[policy.PodRef]*podPlan, all bool) (d deviating, err error) {
+func (e *Enforcer) deviations(ctx context.Context, plan dataplane.Subjects, all bool) (d deviating, err error) {
 	if d.tables, err = e.k.Tables.Verify(ctx, e.tablesState(plan)); err != nil {
 		return d, err
 	}
@@ -292,7 +295,7 @@ func (e *Enforcer) deviations(ctx context.Context, plan map[policy.PodRef]*podPl
 	if d.peers, err = e.deviatingPeers(); err != nil {
 		return d, err
 	}
-	if d.grants, err = e.deviatingGrants(); err != nil {
+	if d.grants, err = e.grants.Deviating(); err != nil {
 		return d, err
 	}
 	keys := e.suspectTables()
@@ -333,7 +336,7 @@ func (e *Enforcer) deviatingChains(ctx context.Context, keys []chainsKey) (out [
 
 // repair writes what deviates, and all that earlier writes left undone: sets first, which
 // rules ask.
-func (e *Enforcer) repair(ctx context.Context, plan map[policy.PodRef]*podPlan, d deviating) error {
+func (e *Enforcer) repair(ctx context.Context, plan dataplane.Subjects, d deviating) error {
 	if len(d.tables) > 0 {
 		e.repaired(strings.Join(d.tables, ", "))
 		if err := e.k.Tables.Rewrite(ctx, e.tablesState(plan)); err != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
@@ -45,13 +46,15 @@ const dnsPort = 53
 type ruleset struct {
 	family iptables.Family
 	mark   uint32
-	pods   []*podPlan
+	pods   []*dataplane.Subject
 	// kept are the rules of pods as they were rendered before; nil keeps none. keptPeers
 	// are those of lists of peers, by chain.
 	kept      map[policy.PodRef]rendering
 	keptPeers map[string]reachRendering
 	// refused are the names of peer sets that the kernel does not take.
 	refused map[string]bool
+	// missing are the port sets whose grant set the kernel refused: they open nothing.
+	missing map[policy.PodRef]map[policy.PortSet]bool
 }
 
 // rendering is a pod's rules and what they were made of.
@@ -81,11 +84,11 @@ func (r ruleset) raw() iptables.Chains {
 	homes := map[netip.Addr][]string{}
 	var ifaces, bridgePorts []string
 	for _, p := range r.pods {
-		for a, h := range p.homes {
+		for a, h := range p.Homes {
 			switch {
 			case versionOf(a) != r.family:
 				continue
-			case !p.byIface(h):
+			case !byIface(p, h):
 				homes[a] = []string{"-m physdev --physdev-in " + h.Port + " -j RETURN"}
 				bridgePorts = append(bridgePorts, h.Port)
 			case !h.Bridged():
@@ -93,7 +96,7 @@ func (r ruleset) raw() iptables.Chains {
 			}
 			homes[a] = append(homes[a], "-j DROP")
 		}
-		for _, a := range p.nowhere {
+		for _, a := range p.Homeless {
 			if versionOf(a) == r.family {
 				homes[a] = []string{"-j DROP"}
 			}
@@ -174,11 +177,11 @@ func (r ruleset) mangle() iptables.Chains {
 	}
 	names, self := map[netip.Addr][]string{}, map[netip.Addr][]string{}
 	for _, p := range r.pods {
-		for _, a := range p.judged() {
+		for _, a := range p.Dispatched() {
 			if versionOf(a) == r.family {
-				names[a] = []string{"-g " + podChain(p.ref)}
-				self[a] = r.reach(c, a, p.peers)
-				c[podChain(p.ref)] = r.podRules(p)
+				names[a] = []string{"-g " + podChain(p.Pod)}
+				self[a] = r.reach(c, a, p.Peers)
+				c[podChain(p.Pod)] = r.podRules(p)
 			}
 		}
 	}
@@ -189,18 +192,19 @@ func (r ruleset) mangle() iptables.Chains {
 
 // reach leads what an address really reaches to what allows it: itself, and its peers,
 // whose chain is added where it is not there yet.
-func (r ruleset) reach(c iptables.Chains, a netip.Addr, peers *peerList) []string {
-	if peers.all() {
+func (r ruleset) reach(c iptables.Chains, a netip.Addr, peers *dataplane.RuleList) []string {
+	if peers.All() {
 		return []string{"-g " + chainAllow}
 	}
 	rules := []string{"-d " + netip.PrefixFrom(a, a.BitLen()).String() + " -g " + chainAllow}
 	if peers == nil {
 		return rules
 	}
-	if _, there := c[peers.chain]; !there {
-		c[peers.chain] = r.reachRules(peers)
+	chain := listChain(peers)
+	if _, there := c[chain]; !there {
+		c[chain] = r.reachRules(peers)
 	}
-	return append(rules, "-g "+peers.chain)
+	return append(rules, "-g "+chain)
 }
 
 // dns allows what goes to the DNS port of a set's addresses. The port is asked first:
@@ -215,27 +219,27 @@ func (r ruleset) dns(set string) []string {
 
 // podRules asks each of the pod's sets on the ports that it is for. Ports are asked
 // before sets: a packet has one port and a pod many sets.
-func (r ruleset) podRules(p *podPlan) []string {
-	if k, there := r.kept[p.ref]; there && slices.Equal(k.ports, p.ports) && maps.Equal(k.missing, p.missing) {
+func (r ruleset) podRules(p *dataplane.Subject) []string {
+	if k, there := r.kept[p.Pod]; there && slices.Equal(k.ports, p.Grants) && maps.Equal(k.missing, r.missing[p.Pod]) {
 		return k.rules
 	}
 	rules := r.renderPod(p)
 	if r.kept != nil {
-		r.kept[p.ref] = rendering{p.ports, p.missing, rules}
+		r.kept[p.Pod] = rendering{p.Grants, r.missing[p.Pod], rules}
 	}
 	return rules
 }
 
-func (r ruleset) renderPod(p *podPlan) []string {
+func (r ruleset) renderPod(p *dataplane.Subject) []string {
 	var out []string
-	for _, ports := range p.ports {
-		if p.missing[ports] {
+	for _, ports := range p.Grants {
+		if r.missing[p.Pod][ports] {
 			continue
 		}
-		set := "-m set --match-set " + grantSetName(p.ref, ports, r.family) + " dst"
+		set := "-m set --match-set " + grantSetName(p.Pod, ports, r.family) + " dst"
 		for _, match := range portMatches(ports) {
 			out = append(out, strings.Join(nonEmpty(match.proto, match.ports, set,
-				`-m comment --comment "`+p.ref.String()+" "+string(ports)+`"`, "-g "+chainAllow), " "))
+				`-m comment --comment "`+p.Pod.String()+" "+string(ports)+`"`, "-g "+chainAllow), " "))
 		}
 	}
 	return out
@@ -308,49 +312,6 @@ func (r ruleset) security() iptables.Chains {
 	return iptables.Chains{chainDrop: append(rules, "-j DROP")}
 }
 
-// podPlan is what the kernel must hold for one pod.
-type podPlan struct {
-	ref   policy.PodRef
-	addrs []netip.Addr
-	// handed are addresses of addrs that another pod's chains judge already, taken those
-	// beside addrs that this one's judge: another pod's, whose address changes hands, and
-	// nobody's until now.
-	handed, taken []netip.Addr
-	ports         []policy.PortSet
-	// missing are the port sets whose set the kernel refused: they open nothing.
-	missing map[policy.PortSet]bool
-	// peers are what its NetworkPolicies allow it, nil for nothing; in says who that is.
-	peers *peerList
-	in    *policy.Snapshot
-	homes map[netip.Addr]link.Home
-	// nowhere are addresses whose home is still to come: what has them is forged.
-	nowhere []netip.Addr
-	// selected pods are default-deny; others of the plan only have their sets
-	// and chains made ready.
-	selected bool
-	// readied pods are selected, or about to be: their chains say already what they may
-	// do, so that what they open on the way goes on.
-	readied   bool
-	drop      bool
-	intercept bool
-	// unseen: netfilter does not see what crosses bridges, so iptables cannot
-	// tell a bridge's ports apart.
-	unseen bool
-}
-
-// rendersAs tells whether two plans of a pod are the same rules.
-func (p *podPlan) rendersAs(o *podPlan) bool {
-	return slices.Equal(p.addrs, o.addrs) && slices.Equal(p.handed, o.handed) && slices.Equal(p.taken, o.taken) &&
-		slices.Equal(p.ports, o.ports) && maps.Equal(p.missing, o.missing) && maps.Equal(p.homes, o.homes) && slices.Equal(p.nowhere, o.nowhere) &&
-		p.peers.chainName() == o.peers.chainName() && p.unseen == o.unseen
-}
-
-// judged are the addresses whose packets go to the pod's chains.
-func (p *podPlan) judged() []netip.Addr {
-	own := slices.DeleteFunc(slices.Clone(p.addrs), func(a netip.Addr) bool { return slices.Contains(p.handed, a) })
-	return append(own, p.taken...)
-}
-
-// byIface tells whether iptables checks a home by the interface of the IP layer,
-// and not by the bridge port.
-func (p *podPlan) byIface(h link.Home) bool { return !h.Bridged() || p.unseen }
+// byIface tells whether iptables checks a home by the interface of the IP layer, and not
+// by the bridge port.
+func byIface(p *dataplane.Subject, h link.Home) bool { return !h.Bridged() || p.BridgesUnseen }

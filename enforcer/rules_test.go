@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
@@ -18,26 +19,35 @@ import (
 
 // twoPods are one routed and one bridged pod, the second with IPv4 alone on its
 // bridge port.
-func twoPods() []*podPlan {
+func twoPods() []*dataplane.Subject {
 	routed := policy.PodRef{Namespace: "shop", Name: "web", UID: "1"}
 	bridged := policy.PodRef{Namespace: "shop", Name: "db", UID: "2"}
-	return []*podPlan{
+	return []*dataplane.Subject{
 		{
-			ref: bridged, addrs: addrs("10.1.0.6 2001:db8:1::6"), ports: []policy.PortSet{"any"}, selected: true,
-			peers: newPeerList([]allowance{
-				{policy.Peer{Kind: policy.PeerPods, Key: "shop: app=db"}, "tcp/5432"},
-				{policy.Peer{Kind: policy.PeerPods, Key: `all: "quoted" \`}, "any"},
-				{policy.Peer{Kind: policy.PeerNetworks, Key: "192.0.2.0/24"}, "sctp/7,tcp/8000-9000,udp"},
-				{policy.Peer{Kind: policy.PeerPorts, Key: "http/tcp shop: *"}, "any"},
-				{policy.Peer{}, "udp/123"},
-			}),
-			homes: map[netip.Addr]link.Home{addr("10.1.0.6"): {Iface: "br0", Port: "port6"}},
+			Pod: bridged, Addrs: addrs("10.1.0.6 2001:db8:1::6"), Grants: []policy.PortSet{"any"}, Isolated: true,
+			Peers: peerRules(
+				dataplane.Match{Peer: policy.Peer{Kind: policy.PeerPods, Key: "shop: app=db"}, Ports: "tcp/5432"},
+				dataplane.Match{Peer: policy.Peer{Kind: policy.PeerPods, Key: `all: "quoted" \`}, Ports: "any"},
+				dataplane.Match{Peer: policy.Peer{Kind: policy.PeerNetworks, Key: "192.0.2.0/24"}, Ports: "sctp/7,tcp/8000-9000,udp"},
+				dataplane.Match{Peer: policy.Peer{Kind: policy.PeerPorts, Key: "http/tcp shop: *"}, Ports: "any"},
+				dataplane.Match{Peer: policy.Peer{}, Ports: "udp/123"},
+			),
+			Homes: map[netip.Addr]link.Home{addr("10.1.0.6"): {Iface: "br0", Port: "port6"}},
 		},
 		{
-			ref: routed, addrs: addrs("10.1.0.5 2001:db8:1::5"), ports: []policy.PortSet{"tcp/443,tcp/8000-9000,udp/53", "udp"}, selected: true,
-			homes: map[netip.Addr]link.Home{addr("10.1.0.5"): {Iface: "veth5"}, addr("2001:db8:1::5"): {Iface: "veth5"}},
+			Pod: routed, Addrs: addrs("10.1.0.5 2001:db8:1::5"), Grants: []policy.PortSet{"tcp/443,tcp/8000-9000,udp/53", "udp"}, Isolated: true,
+			Homes: map[netip.Addr]link.Home{addr("10.1.0.5"): {Iface: "veth5"}, addr("2001:db8:1::5"): {Iface: "veth5"}},
 		},
 	}
+}
+
+// peerRules is the list of rules that accept matches.
+func peerRules(matches ...dataplane.Match) *dataplane.RuleList {
+	var all []dataplane.Rule
+	for _, m := range matches {
+		all = append(all, dataplane.Rule{Match: m, Action: policy.Allow})
+	}
+	return dataplane.NewRuleList(all)
 }
 
 // applied puts a ruleset into a fake, which refuses rules that refer to nothing.
@@ -85,13 +95,13 @@ func TestRenderedRules(t *testing.T) {
 }
 
 func TestRulesOfManyPodsReferToNothingMissing(t *testing.T) {
-	var pods []*podPlan
+	var pods []*dataplane.Subject
 	a, b := addr("10.1.0.1"), addr("2001:db8:1::1")
 	for i := range 300 {
-		p := &podPlan{
-			ref:   policy.PodRef{Namespace: "shop", Name: fmt.Sprint(i)},
-			addrs: []netip.Addr{a, b}, ports: []policy.PortSet{"any", "tcp/443"}, selected: true,
-			homes: map[netip.Addr]link.Home{a: {Iface: fmt.Sprintf("veth%08x", i*7919)}, b: {Iface: "br0", Port: fmt.Sprintf("port%d", i)}},
+		p := &dataplane.Subject{
+			Pod:   policy.PodRef{Namespace: "shop", Name: fmt.Sprint(i)},
+			Addrs: []netip.Addr{a, b}, Grants: []policy.PortSet{"any", "tcp/443"}, Isolated: true,
+			Homes: map[netip.Addr]link.Home{a: {Iface: fmt.Sprintf("veth%08x", i*7919)}, b: {Iface: "br0", Port: fmt.Sprintf("port%d", i)}},
 		}
 		pods, a, b = append(pods, p), a.Next(), b.Next()
 	}

@@ -66,9 +66,7 @@ func leaseName(node string) string {
 // sync writes the Lease if that is due.
 func (l *nodeLease) sync(ctx context.Context, findings []Finding) {
 	now := l.now()
-	d := digestOf(findings)
-	d.Ready, d.Boot = l.isReady(), l.o.Boot
-	text, err := d.encode()
+	text, err := digestOf(findings).encode()
 	if err != nil {
 		l.log.Error("cannot report this node's findings", "error", err)
 		return
