@@ -307,5 +307,5 @@ func (e *Enforcer) repair(ctx context.Context, plan dataplane.Subjects, d deviat
 
 func (e *Enforcer) repaired(what string) {
 	e.repairs.Add(1)
-	e.log.Warn("another program changed our rules, or a write of them failed; they are put back", "rules", what)
+	e.log.Warn("restored rules that another program or a failed write changed", "rules", what)
 }
