@@ -36,5 +36,7 @@ func (e *Enforcer) commitPeers() error {
 	if err := e.destroyFound(); err != nil { // what another program asked until now
 		return err
 	}
-	return e.settleDebts()
+	err := e.flows.Run(e.judge())
+	e.whole = err == nil
+	return err
 }

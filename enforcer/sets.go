@@ -2,9 +2,12 @@ package enforcer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
+	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
@@ -73,12 +76,12 @@ func (e *Enforcer) recoverSets(missing *grants.Missing, peers map[string]*peerSe
 	})
 }
 
-// carryOver lets grants be made by the coming snapshot too, and notes the pods that it
-// allows fewer names.
+// carryOver lets grants be made by the coming snapshot too, and has the connections of
+// the pods judged again that it allows fewer names.
 func (e *Enforcer) carryOver(coming *policy.Snapshot) error {
 	narrowed, err := e.grants.CarryOver(e.snapshot, coming)
 	for _, ref := range narrowed {
-		e.rejudge[ref] = true
+		e.flows.Recheck(flows.PolicyChanged, slices.Concat(e.snapshot.ViewOf(ref).Pod.IPs, coming.ViewOf(ref).Pod.IPs))
 	}
 	return err
 }
@@ -98,12 +101,12 @@ func (e *Enforcer) dropSets(plan dataplane.Subjects) error {
 		}
 		closed, released, err := e.grants.TakeBack(ref, view, ports, func() error {
 			if p := e.plan[ref]; p != nil {
-				return e.owe(p.Addrs)
+				return e.flows.Owe(p.Addrs...)
 			}
 			return nil
 		})
 		if closed {
-			e.rejudge[ref] = true
+			e.recheckPod(ref)
 		}
 		for _, name := range released {
 			e.found[name] = true
@@ -131,18 +134,19 @@ func (e *Enforcer) destroyFound() error {
 	return nil
 }
 
-// rejudgeLeft notes the pods of which an earlier agent left a set that no policy
-// needs any more: what it held is not known, and what it had opened is to be cut.
-func (e *Enforcer) rejudgeLeft(plan dataplane.Subjects) {
+// recheckLeft has the connections of pods judged again of which an earlier agent left a
+// set that no policy needs any more: its members are not known, and the connections that
+// they allowed are to be cut.
+func (e *Enforcer) recheckLeft(plan dataplane.Subjects) {
 	pods := map[string]policy.PodRef{}
 	for ref := range plan {
-		pods[podID(ref)] = ref
+		pods[xtables.PodID(ref)] = ref
 	}
 	for name := range e.found {
 		if _, rest, ok := strings.Cut(name, "-"); ok {
 			id, _, _ := strings.Cut(rest, "-")
 			if ref, ours := pods[id]; ours {
-				e.rejudge[ref] = true
+				e.flows.Recheck(flows.PolicyChanged, plan[ref].Addrs)
 			}
 		}
 	}
