@@ -127,6 +127,6 @@ func (c *configWatch) reload(ctx context.Context) {
 	pending := c.apply(l.config)
 	c.log.Info("Corefile applied", "file", c.path)
 	if len(pending) > 0 {
-		c.log.Warn("some directives wait for the agent's next start", "directives", pending)
+		c.log.Warn("some directives need a restart of the agent", "directives", pending)
 	}
 }

@@ -63,6 +63,6 @@ func (a *agent) reached(proto uint8, src, dst netip.AddrPort) (netip.AddrPort, b
 // what is denied.
 func (a *agent) runDenials(ctx context.Context) {
 	if err := a.denials.Run(ctx); err != nil {
-		a.log.Error("denied connections are not told of until the agent starts anew", "error", err)
+		a.log.Error("denied connections are not logged until the agent restarts", "error", err)
 	}
 }

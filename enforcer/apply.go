@@ -9,10 +9,10 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/kernel/ipset"
-	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -43,8 +43,8 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 	}
 	// The first snapshot of this agent: the chains of an earlier one stay in force
 	// until Commit replaces them, table by table.
-	if e.snapshot != nil || !e.follows {
-		if err := errors.Join(e.writeStatic(subjects, ahead), e.writeChains(ctx, subjects)); err != nil {
+	if e.snapshot != nil || !e.rules.Follows() {
+		if err := errors.Join(e.writeStatic(subjects, ahead), e.rules.Write(ctx, e.wanted(subjects))); err != nil {
 			return e.close(ctx, next, fmt.Errorf("prepare chains: %w", err))
 		}
 	}
@@ -115,7 +115,7 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	if err != nil {
 		return e.close(ctx, e.planOf(e.coming), err)
 	}
-	if err := e.leave(ctx); err != nil {
+	if err := e.rules.RemoveStale(ctx); err != nil {
 		return fmt.Errorf("remove what an earlier agent left elsewhere: %w", err)
 	}
 	if err := e.dropSets(written); err != nil {
@@ -174,7 +174,7 @@ func (e *Enforcer) write(ctx context.Context, plan dataplane.Subjects) (err erro
 	if err := e.writeStatic(plan, beforeChains); err != nil {
 		return fmt.Errorf("write sets: %w", err)
 	}
-	if err := e.writeChains(ctx, plan); err != nil {
+	if err := e.rules.Write(ctx, e.wanted(plan)); err != nil {
 		return errors.Join(fmt.Errorf("write chains: %w", err), e.k.Tables.Apply(ctx, e.tablesState(plan)))
 	}
 	if err := e.writeStatic(plan, afterChains); err != nil {
@@ -197,9 +197,9 @@ const (
 // before any answer by a snapshot leaves, which its pod may use before it is selected.
 func (p phase) due(set string) (add, remove bool) {
 	if p == ahead {
-		return strings.HasSuffix(set, setJudged), false
+		return strings.HasSuffix(set, xtables.SetDispatched), false
 	}
-	if strings.HasSuffix(set, setHome) {
+	if strings.HasSuffix(set, xtables.SetHome) {
 		return p == beforeChains, p == afterChains
 	}
 	return p == beforeChains, p == beforeChains
@@ -245,170 +245,4 @@ func (e *Enforcer) writeStatic(plan dataplane.Subjects, now phase) error {
 		}
 	}
 	return nil
-}
-
-// writeChains makes our chains hold a plan. Only chains that differ from what
-// was last written are written; each table changes as one.
-func (e *Enforcer) writeChains(ctx context.Context, plan dataplane.Subjects) error {
-	if e.chainsHold(plan) {
-		return nil
-	}
-	clear(e.chained)
-	wanted := e.wantedChains(plan)
-	there := iptables.Everything{}
-	if len(e.chains) == 0 {
-		var err error
-		if there, err = e.allChains(ctx); err != nil {
-			return err
-		}
-		e.strays = stray(there)
-	}
-	for _, table := range tables {
-		for _, f := range ipVersions {
-			key := chainsKey{f, table}
-			if err := e.writeTable(ctx, key, wanted[key], there[f]); err != nil {
-				return err
-			}
-		}
-	}
-	for ref, p := range plan {
-		e.chained[ref] = *p
-	}
-	e.chainedRefused, e.chainedMissing = maps.Clone(e.refusedPeers), maps.Clone(e.missing)
-	return nil
-}
-
-// chainsHold tells whether the chains that were written last are a plan's: nearly always
-// where only the members of peers changed.
-func (e *Enforcer) chainsHold(plan dataplane.Subjects) bool {
-	if len(e.chains) < len(tables)*len(ipVersions) || len(plan) != len(e.chained) || !maps.Equal(e.refusedPeers, e.chainedRefused) || !maps.EqualFunc(e.missing, e.chainedMissing, maps.Equal) {
-		return false
-	}
-	for ref, p := range plan {
-		if was, there := e.chained[ref]; !there || !p.SameRules(&was) {
-			return false
-		}
-	}
-	return true
-}
-
-// allChains reads every table, unless that was done a moment ago.
-func (e *Enforcer) allChains(ctx context.Context) (iptables.Everything, error) {
-	last := e.surveyed
-	e.surveyed = surveyed{}
-	if last.chains == nil || e.now().Sub(last.at) > surveyFresh {
-		var err error
-		if last, err = e.survey(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return last.chains[len(last.chains)-1], nil
-}
-
-// writeTable writes one table; there are the chains of the family's tables, nil if
-// they have not been read just now.
-func (e *Enforcer) writeTable(ctx context.Context, key chainsKey, want iptables.Chains, there map[string]iptables.Chains) error {
-	written, known := e.chains[key]
-	if !known {
-		written = there[key.table]
-		if there == nil {
-			e.noteFingerprint(key)
-			var err error
-			if written, err = e.k.Chains.Save(ctx, key.family, key.table); err != nil {
-				return err
-			}
-		}
-	}
-	tx := iptables.NewTransaction(key.family, key.table)
-	for _, name := range slices.Sorted(maps.Keys(want)) {
-		if rules, there := written[name]; !there || !slices.Equal(rules, want[name]) {
-			tx.Replace(name, want[name]...)
-		}
-	}
-	if known {
-		for _, name := range slices.Sorted(maps.Keys(written)) {
-			if _, keep := want[name]; !keep {
-				tx.Delete(name)
-			}
-		}
-	} else {
-		missing(tx, key, want, written)
-	}
-	if tx.Empty() {
-		if !known {
-			e.wrote(key, want)
-		}
-		return nil
-	}
-	if err := e.k.Chains.Restore(ctx, tx); err != nil {
-		delete(e.chains, key)
-		if known || there != nil { // another program may have changed what was there
-			return e.writeTable(ctx, key, want, nil)
-		}
-		return err
-	}
-	e.noteFingerprint(key)
-	e.wrote(key, want)
-	return nil
-}
-
-// wrote notes what a table holds now. Where the kernel does not tell of changes, another
-// program's may have come between the write and the fingerprint: the table is compared soon.
-func (e *Enforcer) wrote(key chainsKey, want iptables.Chains) {
-	e.chains[key], e.expected[key] = want, printed(key, want)
-	if last, noted := e.fingerprints[key]; !noted || last != "" {
-		e.unverified[key] = true
-	}
-}
-
-// printed is how the kernel is to print a table's chains, and the jumps to them: as they
-// were written, which is so with every iptables that was tried.
-func printed(key chainsKey, want iptables.Chains) iptables.Chains {
-	out := maps.Clone(want)
-	for _, h := range hooks {
-		if h.table == key.table {
-			out[h.chain] = append(out[h.chain], "-j "+h.to)
-		}
-	}
-	return out
-}
-
-func sameChains(a, b iptables.Chains) bool { return maps.EqualFunc(a, b, slices.Equal) }
-
-// noteFingerprint notes the fingerprint of a table before it is read: later changes show.
-func (e *Enforcer) noteFingerprint(key chainsKey) {
-	fingerprint, err := e.k.Chains.Fingerprint(key.family, key.table)
-	if err != nil {
-		delete(e.fingerprints, key)
-		return
-	}
-	e.fingerprints[key] = fingerprint
-}
-
-// missing adds to a transaction what a table needs of which nothing is known:
-// the jumps to our chains, and the end of chains of ours that nobody wants and of what
-// leads to them.
-func missing(tx *iptables.Transaction, key chainsKey, want, there iptables.Chains) {
-	remove(tx, there, func(chain string) bool { _, keep := want[chain]; return keep })
-	for _, h := range hooks {
-		if h.table == key.table && !slices.Contains(there[h.chain], "-j "+h.to) {
-			tx.Insert(h.chain, "-j "+h.to)
-		}
-	}
-}
-
-// ours picks our chains of a table, and of built-in chains the jumps to them.
-func ours(key chainsKey, all iptables.Chains) iptables.Chains {
-	out := iptables.Chains{}
-	for name, rules := range all {
-		if strings.HasPrefix(name, chainPrefix) {
-			out[name] = rules
-		}
-	}
-	for _, h := range hooks {
-		if jump := "-j " + h.to; h.table == key.table && slices.Contains(all[h.chain], jump) {
-			out[h.chain] = append(out[h.chain], jump)
-		}
-	}
-	return out
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/enforcer/handover"
@@ -68,14 +69,6 @@ type Kernel struct {
 	Links        link.Interface
 }
 
-// variants are the places in which our chains may be, the one to write to last.
-func (k *Kernel) variants() []iptables.Interface {
-	if k.OtherBackend == nil {
-		return []iptables.Interface{k.Chains}
-	}
-	return []iptables.Interface{k.OtherBackend, k.Chains}
-}
-
 // Enforcer holds the kernel to the last snapshot.
 type Enforcer struct {
 	cfg Config
@@ -93,20 +86,11 @@ type Enforcer struct {
 	snapshot      *policy.Snapshot // the last one committed
 	coming        *policy.Snapshot // prepared and not yet committed
 	plan          dataplane.Subjects
-	chains        map[chainsKey]iptables.Chains // as wanted when last written
-	expected      map[chainsKey]iptables.Chains // as the kernel is to print them, with the jumps to them
-	rendered      map[iptables.Family]map[policy.PodRef]rendering
-	unverified    map[chainsKey]bool   // written and not compared since
-	nextReading   time.Time            // when these may be read, so that reading takes a bounded share of a core
-	fingerprints  map[chainsKey]string // of the tables, taken before they were read
-	holds         map[string]int       // how many entries the sets that are always there hold
-	turns         turns                // of comparing the members of sets
-	differing     map[*peerSet]bool    // of the sets of peers, those for which that showed a difference
-	left          bool                 // nothing of an earlier agent is where this one does not write
-	surveyed      surveyed             // by Start, until the first write
-	follows       bool                 // an earlier agent has chains here, as Start found
-	strays        []chainsKey          // tables in which only an earlier agent had chains
-	found         map[string]bool      // sets of an earlier agent, not adopted yet
+	rules         *xtables.Rules
+	holds         map[string]int    // how many entries the sets that are always there hold
+	turns         turns             // of comparing the members of sets
+	differing     map[*peerSet]bool // of the sets of peers, those for which that showed a difference
+	found         map[string]bool   // sets of an earlier agent, not adopted yet
 	homes         map[netip.Addr]plan.Home
 	gateways      []netip.Addr // the node's link-local addresses, where pods are on bridges
 	known         []netip.Addr
@@ -122,18 +106,13 @@ type Enforcer struct {
 	// inherited is what an earlier agent left; empty after the first Commit.
 	inherited inheritance
 	// What NetworkPolicies allow.
-	lists         plan.Lists
-	peers         map[peerKey]*peerSet
-	refusedPeers  map[string]bool // names of sets that the kernel does not take now
-	renderedPeers map[iptables.Family]map[string]reachRendering
-	peerSetsMost  int
-	// chained are the pods of the plan that the chains say, as they were written, and
-	// chainedRefused the sets that they leave out.
-	chained        map[policy.PodRef]dataplane.Subject
-	chainedRefused map[string]bool
+	lists        plan.Lists
+	peers        map[peerKey]*peerSet
+	refusedPeers map[string]bool // names of sets that the kernel does not take now
+	peerSetsMost int
 	// missing are the port sets whose grant set the kernel refused: they open nothing.
-	missing, chainedMissing map[policy.PodRef]map[policy.PortSet]bool
-	flows                   *flows.Queue // connections that are judged again
+	missing map[policy.PodRef]map[policy.PortSet]bool
+	flows   *flows.Queue // connections that are judged again
 
 	// peersHold is how much the kernel holds of each peer set, nil while that changes.
 	peersHold atomic.Pointer[map[string]bounds]
@@ -149,11 +128,6 @@ type Enforcer struct {
 	// renew interception at once.
 	suspected, renew chan struct{}
 	told             atomic.Pointer[Status]
-}
-
-type chainsKey struct {
-	family iptables.Family
-	table  string
 }
 
 // New returns an enforcer that has touched nothing yet. now may be nil for the
@@ -182,26 +156,20 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 	}
 	e := &Enforcer{
 		cfg: cfg, k: k, now: now, log: log,
-		plan:          dataplane.Subjects{},
-		chains:        map[chainsKey]iptables.Chains{},
-		expected:      map[chainsKey]iptables.Chains{},
-		unverified:    map[chainsKey]bool{},
-		differing:     map[*peerSet]bool{},
-		suspected:     make(chan struct{}, 1),
-		renew:         make(chan struct{}, 1),
-		rendered:      map[iptables.Family]map[policy.PodRef]rendering{iptables.IPv4: {}, iptables.IPv6: {}},
-		fingerprints:  map[chainsKey]string{},
-		holds:         map[string]int{},
-		homes:         map[netip.Addr]plan.Home{},
-		lists:         plan.Lists{},
-		closed:        map[policy.PodRef]bool{},
-		chained:       map[policy.PodRef]dataplane.Subject{},
-		peers:         map[peerKey]*peerSet{},
-		refusedPeers:  map[string]bool{},
-		missing:       map[policy.PodRef]map[policy.PortSet]bool{},
-		renderedPeers: map[iptables.Family]map[string]reachRendering{iptables.IPv4: {}, iptables.IPv6: {}},
-		peerSetsMost:  peerSetsMost,
-		predecessor:   handover.NewPredecessor(nil, now),
+		plan:         dataplane.Subjects{},
+		differing:    map[*peerSet]bool{},
+		suspected:    make(chan struct{}, 1),
+		renew:        make(chan struct{}, 1),
+		rules:        xtables.NewRules(k.Chains, k.OtherBackend, cfg.Mark, now),
+		holds:        map[string]int{},
+		homes:        map[netip.Addr]plan.Home{},
+		lists:        plan.Lists{},
+		closed:       map[policy.PodRef]bool{},
+		peers:        map[peerKey]*peerSet{},
+		refusedPeers: map[string]bool{},
+		missing:      map[policy.PodRef]map[policy.PortSet]bool{},
+		peerSetsMost: peerSetsMost,
+		predecessor:  handover.NewPredecessor(nil, now),
 	}
 	e.flows, e.grants = e.newQueue(), e.newGrants(clock)
 	return e, nil
@@ -210,7 +178,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 func (e *Enforcer) newGrants(clock grants.Clock) *grants.Table {
 	return grants.New(grants.Config{
 		Sets: e.k.Sets, Clock: clock, Hold: e.cfg.Hold,
-		SetName:    func(k grants.Key) string { return grantSetName(k.Pod, k.Ports, familyOf(k.IPv6)) },
+		SetName:    func(k grants.Key) string { return xtables.GrantSet(k.Pod, k.Ports, k.IPv6) },
 		Coexisting: func() bool { return e.predecessor.Present() }, WriteFailed: e.suspect,
 	})
 }
@@ -226,12 +194,11 @@ func (e *Enforcer) Grants() *grants.Table { return e.grants }
 func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	e.apply.Lock()
 	defer e.apply.Unlock()
-	var err error
-	if e.surveyed, err = e.survey(ctx); err != nil {
+	chains, err := e.rules.Survey(ctx)
+	if err != nil {
 		return nil, err
 	}
-	e.follows = slices.ContainsFunc(e.surveyed.chains, holdOurs)
-	if err := e.checkMark(ctx, e.surveyed.chains); err != nil {
+	if err := e.checkMark(ctx, chains); err != nil {
 		return nil, err
 	}
 	names, err := e.k.Sets.Names()
@@ -240,11 +207,11 @@ func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	}
 	e.found = map[string]bool{}
 	for _, n := range names {
-		if ownSet(n) {
+		if xtables.OwnSet(n) {
 			e.found[n] = true
 		}
 	}
-	for _, s := range staticSets() {
+	for _, s := range xtables.StaticSets() {
 		if err := e.k.Sets.Ensure(s); err != nil {
 			return nil, err
 		}
@@ -253,7 +220,7 @@ func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	if err := e.k.Tables.Setup(ctx); err != nil {
 		return nil, err
 	}
-	if e.inherited, err = e.readInheritance(e.surveyed.chains); err != nil {
+	if e.inherited, err = e.readInheritance(chains); err != nil {
 		return nil, err
 	}
 	return e.raiseEndpoint()

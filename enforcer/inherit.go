@@ -4,9 +4,9 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
@@ -17,13 +17,13 @@ import (
 // was, and where it was at home. Connections of an address that is still the same
 // pod's have been judged; those of another pod's are taken back.
 type inheritance struct {
-	pods  map[netip.Addr]string // podID
+	pods  map[netip.Addr]string // xtables.PodID
 	homes map[netip.Addr]link.Home
 	// selected addresses were default-deny: a pod that was only audited has a
 	// chain too, and was not judged.
 	selected map[netip.Addr]bool
-	// peers are the chains that said what the addresses reached, that of everything
-	// among them; an address without NetworkPolicies has none.
+	// peers are the IDs of the lists of rules that said what the addresses reached; an
+	// address without NetworkPolicies has none.
 	peers map[netip.Addr]string
 	// owed are addresses from and to which it had yet to judge connections anew.
 	owed map[netip.Addr]bool
@@ -32,19 +32,17 @@ type inheritance struct {
 // readInheritance reads whose the addresses were from our chains, and their homes
 // from the nft tables, which must have been set up.
 func (e *Enforcer) readInheritance(found []iptables.Everything) (inheritance, error) {
-	in := inheritance{pods: map[netip.Addr]string{}, homes: map[netip.Addr]link.Home{}, selected: map[netip.Addr]bool{}, peers: map[netip.Addr]string{}}
-	for _, f := range ipVersions {
-		selected, err := e.k.Sets.List(setPrefix(f) + setSelected)
+	in := inheritance{homes: map[netip.Addr]link.Home{}, selected: map[netip.Addr]bool{}}
+	for _, f := range xtables.Families {
+		selected, err := e.k.Sets.List(xtables.SetPrefix(f) + xtables.SetSelected)
 		if err != nil {
 			return in, err
 		}
 		for _, entry := range selected {
 			in.selected[entry.Addr] = true
 		}
-		for _, all := range found {
-			in.takeAll(all[f]["mangle"])
-		}
 	}
+	in.pods, in.peers = xtables.Recover(found)
 	var err error
 	if in.owed, err = e.flows.Recover(); err != nil {
 		return in, err
@@ -59,38 +57,10 @@ func (e *Enforcer) readInheritance(found []iptables.Everything) (inheritance, er
 	return in, nil
 }
 
-// takeAll reads the chains of one table.
-func (in inheritance) takeAll(chains iptables.Chains) {
-	for name, rules := range chains {
-		if !strings.HasPrefix(name, chainNames) && !strings.HasPrefix(name, chainPeers) {
-			continue
-		}
-		for _, r := range rules {
-			in.take(r)
-		}
-	}
-}
-
-// take reads one rule of a dispatch tree's leaf: -s ADDRESS -g CHAIN.
-func (in inheritance) take(rule string) {
-	words := strings.Fields(rule)
-	if len(words) != 4 || words[0] != "-s" || words[2] != "-g" {
-		return
-	}
-	prefix, err := netip.ParsePrefix(words[1])
-	if err != nil || !prefix.IsSingleIP() {
-		return
-	}
-	if id, isPod := strings.CutPrefix(words[3], podChainPrefix); isPod {
-		in.pods[prefix.Addr()] = id
-	}
-	if to := words[3]; to == chainAllow || strings.HasPrefix(to, reachChainPrefix) {
-		in.peers[prefix.Addr()] = to
-	}
-}
-
 // same tells whether an address is still the pod's that it was.
-func (in inheritance) same(a netip.Addr, ref policy.PodRef) bool { return in.pods[a] == podID(ref) }
+func (in inheritance) same(a netip.Addr, ref policy.PodRef) bool {
+	return in.pods[a] == xtables.PodID(ref)
+}
 
 // judged tells whether the connections of an address have been judged for the pod.
 func (in inheritance) judged(a netip.Addr, ref policy.PodRef) bool {

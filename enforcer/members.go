@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/ipset"
 )
@@ -75,7 +76,7 @@ func (t *turns) begin(e *Enforcer) {
 	if len(t.static)+len(t.peers)+len(t.grants) > 0 {
 		return
 	}
-	t.static = staticSets()
+	t.static = xtables.StaticSets()
 	t.peers = slices.AppendSeq(t.peers, maps.Values(e.peers))
 	t.grants = slices.AppendSeq(t.grants, e.grants.All())
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/ipset"
 )
@@ -62,7 +63,7 @@ func (e *Enforcer) changedStatic() ([]string, error) {
 // hold one too many after all was written.
 func (e *Enforcer) deviatingStatic(plan dataplane.Subjects) (out []string, err error) {
 	wanted := e.staticEntries(plan)
-	for _, s := range staticSets() {
+	for _, s := range xtables.StaticSets() {
 		d, err := e.compareStatic(s, wanted[s.Name])
 		if err != nil {
 			return out, err
@@ -89,7 +90,7 @@ func (e *Enforcer) repairSets(plan dataplane.Subjects, d deviating) error {
 // restoreSets makes sets anew that are gone before anything asked them, which another
 // program may destroy: every write fails for ever for want of them.
 func (e *Enforcer) restoreSets() error {
-	for _, s := range staticSets() {
+	for _, s := range xtables.StaticSets() {
 		if err := e.k.Sets.Ensure(s); ipset.IsMismatch(err) {
 			err = e.k.Sets.Replace(s)
 			delete(e.holds, s.Name)
@@ -121,7 +122,7 @@ func (e *Enforcer) repairStatic(plan dataplane.Subjects, names []string) error {
 	}
 	e.repaired("sets " + strings.Join(names, ", "))
 	wanted := e.staticEntries(plan)
-	for _, s := range staticSets() {
+	for _, s := range xtables.StaticSets() {
 		if !slices.Contains(names, s.Name) {
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/enforcer/handover"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -77,9 +78,9 @@ func TestSetsThatGoBeforeAnythingAsksThem(t *testing.T) {
 			s := w.compile([]policy.Pod{client}, pol("allow", "tcp/443 www.example.org"))
 			grants := w.grants(s, client.PodRef, "www.example.org", 60, "192.0.2.1")
 			victim := map[string][2]string{ // the set, and the step before which it goes
-				"peers":  {peerSetName(s.PeerSets[0].Peer, 4), "restore"},
+				"peers":  {xtables.PeerSetName(s.PeerSets[0].Peer, 4), "restore"},
 				"grants": {grantSetName(client.PodRef, https, 4), "restore"},
-				"judged": {"NG4-" + setJudged, "list NG4-" + setJudged},
+				"judged": {"NG4-" + xtables.SetDispatched, "list NG4-" + xtables.SetDispatched},
 			}[kind]
 			gone := false
 			w.seams.before = func(step string) {
@@ -372,7 +373,7 @@ func TestAnExchangedMemberIsReportedUntilItIsRepaired(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), granted.Name()) || !strings.Contains(err.Error(), peers.name) {
 			t.Errorf("reported: %v", err)
 		}
-		w.e.turns = turns{static: staticSets()} // it is the turn of others
+		w.e.turns = turns{static: xtables.StaticSets()} // it is the turn of others
 	}
 	w.reconcile()
 	if got := w.dump(); got != before {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -48,11 +49,6 @@ type peerSet struct {
 	gone bool
 }
 
-// peerSetName is the set of peers of a family.
-func peerSetName(p policy.Peer, f iptables.Family) string {
-	return setPrefix(f) + peerSetWord + digest(string(rune('0'+p.Kind))+p.Key, peerDigits)
-}
-
 // header is what the set is created with: with as many buckets as entries need, since
 // the kernel takes its time to make a set larger.
 func (s *peerSet) header(entries int) ipset.Set {
@@ -72,14 +68,14 @@ func (s *peerSet) header(entries int) ipset.Set {
 // appendAddr, appendPort and appendNetwork write one member as entries, of the other
 // family none.
 func (s *peerSet) appendAddr(out []ipset.Entry, a netip.Addr) []ipset.Entry {
-	if versionOf(a) != s.key.family {
+	if xtables.FamilyOf(a) != s.key.family {
 		return out
 	}
 	return append(out, ipset.Entry{Addr: a})
 }
 
 func (s *peerSet) appendPort(out []ipset.Entry, p policy.PeerPort) []ipset.Entry {
-	if versionOf(p.Addr) != s.key.family {
+	if xtables.FamilyOf(p.Addr) != s.key.family {
 		return out
 	}
 	return append(out, ipset.Entry{Addr: p.Addr, Protocol: uint8(p.Protocol), Port: p.Port})
@@ -88,7 +84,7 @@ func (s *peerSet) appendPort(out []ipset.Entry, p policy.PeerPort) []ipset.Entry
 // appendNetwork writes everything as two halves: the kernel takes no whole.
 func (s *peerSet) appendNetwork(out []ipset.Entry, n netip.Prefix) []ipset.Entry {
 	switch {
-	case versionOf(n.Addr()) != s.key.family:
+	case xtables.FamilyOf(n.Addr()) != s.key.family:
 		return out
 	case n.Bits() == 0:
 		upper := n.Addr().AsSlice()
@@ -160,7 +156,7 @@ func compare[T any](old, now []T, by func(a, b T) int, put func([]ipset.Entry, T
 func (e *Enforcer) newPeerSets(asked map[policy.Peer]bool) (fresh []*peerSet, left map[string]*peerSet) {
 	left = map[string]*peerSet{}
 	for peer := range asked {
-		for _, f := range ipVersions {
+		for _, f := range xtables.Families {
 			key := peerKey{peer, f}
 			if s := e.peers[key]; s != nil {
 				if s.gone {
@@ -168,7 +164,7 @@ func (e *Enforcer) newPeerSets(asked map[policy.Peer]bool) (fresh []*peerSet, le
 				}
 				continue
 			}
-			s := &peerSet{key: key, name: peerSetName(peer, f), beyond: map[ipset.Entry]bool{}}
+			s := &peerSet{key: key, name: xtables.PeerSetName(peer, f), beyond: map[ipset.Entry]bool{}}
 			if e.found[s.name] {
 				left[s.name] = s
 			} else {
@@ -268,7 +264,7 @@ func (e *Enforcer) fillPeerSets(asked map[policy.Peer]bool) (failed error) {
 	var ops []ipset.Op
 	for peer := range asked {
 		want := e.peerSetOf(peer)
-		for _, f := range ipVersions {
+		for _, f := range xtables.Families {
 			s := e.peers[peerKey{peer, f}]
 			if s == nil || s.full != nil && s.full == want && !s.refused {
 				continue

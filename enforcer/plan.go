@@ -2,11 +2,11 @@ package enforcer
 
 import (
 	"iter"
-	"maps"
 	"net/netip"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -25,7 +25,7 @@ func grantKeys(plan dataplane.Subjects) iter.Seq[grants.Key] {
 	return func(yield func(grants.Key) bool) {
 		for ref, p := range plan {
 			for _, ports := range p.Grants {
-				for _, f := range ipVersions {
+				for _, f := range xtables.Families {
 					if !yield(grants.Key{Pod: ref, Ports: ports, IPv6: f == iptables.IPv6}) {
 						return
 					}
@@ -39,7 +39,7 @@ func grantKeys(plan dataplane.Subjects) iter.Seq[grants.Key] {
 func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
 	s := nft.State{Gateways: e.gateways, Known: e.known, Endpoint: e.cfg.Endpoint, Resolvers: e.serving, Predecessor: e.predecessor.Addrs(), PodRanges: e.network.PodRanges, Answering: e.network.Backends}
 	intercepted := map[netip.Addr]bool{}
-	for _, p := range plan.Sorted(subjects) {
+	for _, p := range subjects.Sorted() {
 		for _, a := range p.Addrs {
 			if p.Intercept && !e.isBackend(a) {
 				s.Intercepted = append(s.Intercepted, a)
@@ -91,64 +91,49 @@ func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
 // staticEntries renders a plan for the sets that are always there.
 func (e *Enforcer) staticEntries(subjects dataplane.Subjects) map[string][]ipset.Entry {
 	out := map[string][]ipset.Entry{}
-	for _, s := range staticSets() {
+	for _, s := range xtables.StaticSets() {
 		out[s.Name] = nil
 	}
 	add := func(set string, entry ipset.Entry) {
-		name := setPrefix(versionOf(entry.Addr)) + set
+		name := xtables.SetPrefix(xtables.FamilyOf(entry.Addr)) + set
 		out[name] = append(out[name], entry)
 	}
-	for _, p := range plan.Sorted(subjects) {
+	for _, p := range subjects.Sorted() {
 		if p.Staged {
 			for _, a := range p.Dispatched() {
-				add(setJudged, ipset.Entry{Addr: a})
+				add(xtables.SetDispatched, ipset.Entry{Addr: a})
 			}
 		}
 		if !p.Isolated {
 			continue
 		}
 		for _, a := range p.Addrs {
-			add(setSelected, ipset.Entry{Addr: a})
-			if h, ok := p.Homes[a]; ok && byIface(p, h) {
-				add(setHome, ipset.Entry{Addr: a, Iface: h.Iface})
+			add(xtables.SetSelected, ipset.Entry{Addr: a})
+			if h, ok := p.Homes[a]; ok && xtables.ByIface(p, h) {
+				add(xtables.SetHome, ipset.Entry{Addr: a, Iface: h.Iface})
 			}
 		}
 	}
 	for _, a := range e.flows.Owed() {
-		add(setOwed, ipset.Entry{Addr: a})
+		add(xtables.SetOwed, ipset.Entry{Addr: a})
 	}
 	for serving := range e.predecessor.Addrs() {
 		for _, proto := range []policy.Protocol{policy.TCP, policy.UDP} {
-			add(setEndpoint, ipset.Entry{Addr: serving, Protocol: uint8(proto), Port: dnsPort})
+			add(xtables.SetEndpoint, ipset.Entry{Addr: serving, Protocol: uint8(proto), Port: 53})
 		}
 	}
 	for dialled, serving := range e.serving {
 		for _, proto := range []policy.Protocol{policy.TCP, policy.UDP} {
-			add(setEndpoint, ipset.Entry{Addr: serving, Protocol: uint8(proto), Port: dnsPort})
+			add(xtables.SetEndpoint, ipset.Entry{Addr: serving, Protocol: uint8(proto), Port: 53})
 			if !e.cfg.FailClosed || slices.Contains(e.cfg.Endpoint, dialled) {
-				add(setResolvers, ipset.Entry{Addr: dialled, Protocol: uint8(proto), Port: dnsPort})
+				add(xtables.SetResolvers, ipset.Entry{Addr: dialled, Protocol: uint8(proto), Port: 53})
 			}
 		}
 	}
 	return out
 }
 
-// wantedChains renders a plan for iptables.
-func (e *Enforcer) wantedChains(subjects dataplane.Subjects) map[chainsKey]iptables.Chains {
-	out := map[chainsKey]iptables.Chains{}
-	pods := plan.Sorted(subjects)
-	for _, f := range ipVersions {
-		kept := e.rendered[f]
-		maps.DeleteFunc(kept, func(ref policy.PodRef, _ rendering) bool { return subjects[ref] == nil })
-		r := ruleset{family: f, mark: e.cfg.Mark, pods: pods, kept: kept, keptPeers: e.renderedPeers[f], refused: e.refusedPeers, missing: e.missing}
-		for table, chains := range r.render() {
-			out[chainsKey{f, table}] = chains
-		}
-		for chain := range r.keptPeers {
-			if out[chainsKey{f, "mangle"}][chain] == nil {
-				delete(r.keptPeers, chain)
-			}
-		}
-	}
-	return out
+// wanted is what the rules of a plan are made of.
+func (e *Enforcer) wanted(subjects dataplane.Subjects) xtables.Wanted {
+	return xtables.Wanted{Subjects: subjects, RefusedPeers: e.refusedPeers, RefusedGrants: e.missing}
 }

@@ -125,8 +125,8 @@ func TestPredecessorBetweenPrepareAndCommit(t *testing.T) {
 	}
 	check := func(when string) {
 		t.Helper()
-		p := &packet{src: addr("10.1.0.3"), dst: addr("10.2.0.1"), proto: policy.TCP, dport: 5432, iface: "veth3"}
-		if !w.passes(p) || p.conn&DefaultMark == 0 {
+		p := &packet{Src: addr("10.1.0.3"), Dst: addr("10.2.0.1"), Protocol: uint8(policy.TCP), DstPort: 5432, Iface: "veth3"}
+		if !w.passes(p) || p.Conn&DefaultMark == 0 {
 			t.Errorf("%s: what a coming pod opens to a peer is not admitted", when)
 		}
 		if !w.dials("10.1.0.5", "192.0.2.3", 443) {

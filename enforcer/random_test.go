@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
@@ -266,7 +267,7 @@ func (l *life) dial() {
 	if addr(dst).Is6() {
 		src = v.Pod.IPs[1]
 	}
-	p := &packet{src: src, dst: addr(dst), proto: proto, dport: port}
+	p := &packet{Src: src, Dst: addr(dst), Protocol: uint8(proto), DstPort: port}
 	l.place(p)
 	passes, may := l.passes(p), l.may(v, dst, proto, port)
 	if passes != may {
@@ -274,7 +275,7 @@ func (l *life) dial() {
 	}
 	if passes {
 		l.serial++
-		f := conntrack.Flow{Protocol: uint8(proto), Src: netip.AddrPortFrom(src, uint16(l.serial)), Dst: netip.AddrPortFrom(addr(dst), port), Mark: p.conn}
+		f := conntrack.Flow{Protocol: uint8(proto), Src: netip.AddrPortFrom(src, uint16(l.serial)), Dst: netip.AddrPortFrom(addr(dst), port), Mark: p.Conn}
 		l.world.flows.Track(f)
 		l.flows = append(l.flows, opened{f, v.Pod, true, false})
 	}
@@ -390,7 +391,7 @@ func (l *life) step() {
 // check compares the kernel with the model.
 func (l *life) check() {
 	want := map[string]bool{}
-	for _, s := range staticSets() {
+	for _, s := range xtables.StaticSets() {
 		want[s.Name] = true
 	}
 	for _, v := range l.snap.Views {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -15,7 +16,7 @@ import (
 
 // newQueue returns the queue of connections to judge again.
 func (e *Enforcer) newQueue() *flows.Queue {
-	debts := flows.Debts{Sets: countedSets{e}, IPv4: setPrefix(iptables.IPv4) + setOwed, IPv6: setPrefix(iptables.IPv6) + setOwed}
+	debts := flows.Debts{Sets: countedSets{e}, IPv4: xtables.SetPrefix(iptables.IPv4) + xtables.SetOwed, IPv6: xtables.SetPrefix(iptables.IPv6) + xtables.SetOwed}
 	return flows.New(e.k.Flows, debts, e.cfg.Mark, e.now)
 }
 
@@ -81,8 +82,8 @@ func (e *Enforcer) recheckNarrowed(last, plan dataplane.Subjects) {
 			changed = append(changed, p.Addrs...)
 		}
 		for _, a := range p.Addrs {
-			chain, had := e.inherited.peers[a]
-			if e.inherited.owed[a] || had && e.inherited.same(a, ref) && !p.Peers.All() && (p.Peers == nil || listChain(p.Peers) != chain) {
+			list, had := e.inherited.peers[a]
+			if e.inherited.owed[a] || had && e.inherited.same(a, ref) && !p.Peers.All() && (p.Peers == nil || p.Peers.ID != list) {
 				changed = append(changed, p.Addrs...)
 			}
 		}

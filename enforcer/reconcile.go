@@ -1,7 +1,6 @@
 package enforcer
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/policy"
@@ -146,27 +146,13 @@ func (e *Enforcer) touched() bool {
 	if e.snapshot == nil {
 		return false
 	}
-	if len(e.suspectTables()) > 0 {
+	if e.rules.Suspect() {
 		return true
 	}
 	if changed, err := e.changedStatic(); err == nil && len(changed) > 0 {
 		return true
 	}
 	return !time.Now().Before(e.turns.next) && e.membersDiffer()
-}
-
-// suspectTables returns the tables whose fingerprint has changed, and at times those that
-// were written and not compared since: a change right after a write shows in no fingerprint.
-func (e *Enforcer) suspectTables() (out []chainsKey) {
-	unverifiedToo := !time.Now().Before(e.nextReading)
-	for key := range e.expected {
-		was, noted := e.fingerprints[key]
-		now, err := e.k.Chains.Fingerprint(key.family, key.table)
-		if err == nil && noted && now != was || unverifiedToo && e.unverified[key] {
-			out = append(out, key)
-		}
-	}
-	return out
 }
 
 // reconcile is compare for RunReconcile: an error is logged unless ctx has ended.
@@ -257,7 +243,7 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 // deviating is what is not as wanted, by the mechanism that repairs it.
 type deviating struct {
 	tables []string // of nft: objects
-	chains []chainsKey
+	chains []xtables.Table
 	static []string // sets
 	peers  []*peerSet
 	grants []*grants.Set
@@ -281,8 +267,6 @@ func (d *deviating) objects() []string {
 	return out
 }
 
-func (k chainsKey) String() string { return fmt.Sprintf("%v %s chains", k.family, k.table) }
-
 // deviations compares the kernel with what a plan wants and writes nothing.
 func (e *Enforcer) deviations(ctx context.Context, plan dataplane.Subjects, all bool) (d deviating, err error) {
 	if d.tables, err = e.k.Tables.Verify(ctx, e.tablesState(plan)); err != nil {
@@ -298,40 +282,8 @@ func (e *Enforcer) deviations(ctx context.Context, plan dataplane.Subjects, all 
 	if d.grants, err = e.grants.Deviating(); err != nil {
 		return d, err
 	}
-	keys := e.suspectTables()
-	if all || len(d.static) > 0 {
-		keys = slices.Collect(maps.Keys(e.expected))
-	}
-	d.chains, err = e.deviatingChains(ctx, keys)
+	d.chains, err = e.rules.Verify(ctx, all || len(d.static) > 0)
 	return d, err
-}
-
-// deviatingChains reads tables and returns those whose chains of ours, or jumps to them,
-// are not as wanted. Writing one of these starts from what is there then.
-func (e *Enforcer) deviatingChains(ctx context.Context, keys []chainsKey) (out []chainsKey, err error) {
-	if len(keys) == 0 {
-		return nil, nil
-	}
-	began := time.Now()
-	slices.SortFunc(keys, func(a, b chainsKey) int {
-		return cmp.Or(int(a.family)-int(b.family), strings.Compare(a.table, b.table))
-	})
-	for _, key := range keys {
-		e.noteFingerprint(key)
-		saved, err := e.k.Chains.Save(ctx, key.family, key.table)
-		if err != nil {
-			return out, err
-		}
-		if sameChains(ours(key, saved), e.expected[key]) {
-			delete(e.unverified, key)
-			continue
-		}
-		e.unverified[key] = true
-		delete(e.chains, key)
-		out = append(out, key)
-	}
-	e.nextReading = time.Now().Add(min(glanceShare*time.Since(began), checkEvery))
-	return out, nil
 }
 
 // repair writes what deviates, and all that earlier writes left undone: sets first, which
@@ -355,5 +307,5 @@ func (e *Enforcer) repair(ctx context.Context, plan dataplane.Subjects, d deviat
 
 func (e *Enforcer) repaired(what string) {
 	e.repairs.Add(1)
-	e.log.Warn("another program changed our rules, or a write of them failed; they are put back", "rules", what)
+	e.log.Warn("restored rules that another program or a failed write changed", "rules", what)
 }

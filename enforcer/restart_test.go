@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/handover"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -46,7 +47,7 @@ func TestRestartTakesGrantsOver(t *testing.T) {
 		t.Errorf("the same snapshot changed the chains:\n%s", again)
 	}
 	for _, step := range w.seams.written() {
-		if strings.HasPrefix(step, "add NG4-"+podID(p.PodRef)) || strings.HasPrefix(step, "destroy") || strings.HasPrefix(step, "mark") {
+		if strings.HasPrefix(step, "add NG4-"+xtables.PodID(p.PodRef)) || strings.HasPrefix(step, "destroy") || strings.HasPrefix(step, "mark") {
 			t.Errorf("the same snapshot needs no %s", step)
 		}
 	}
@@ -141,7 +142,7 @@ func TestRestartRemovesLeftovers(t *testing.T) {
 	w.apply([]policy.Pod{p}, allow)
 	names, _ := w.sets.Names()
 	want := []string{grantSetName(p.PodRef, https, 4), grantSetName(p.PodRef, https, 6), "others"}
-	for _, s := range staticSets() {
+	for _, s := range xtables.StaticSets() {
 		want = append(want, s.Name)
 	}
 	slices.Sort(want)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -139,7 +140,7 @@ func (e *Enforcer) destroyFound() error {
 func (e *Enforcer) recheckLeft(plan dataplane.Subjects) {
 	pods := map[string]policy.PodRef{}
 	for ref := range plan {
-		pods[podID(ref)] = ref
+		pods[xtables.PodID(ref)] = ref
 	}
 	for name := range e.found {
 		if _, rest, ok := strings.Cut(name, "-"); ok {

@@ -57,7 +57,7 @@ func (r *Reporter) lead(ctx context.Context) {
 		watches.Go(func() { t.companions.Run(ctx) })
 		synced = append(synced, t.companions.HasSynced)
 	} else if _, err := companion.RemoveAll(ctx, r.o.Client); err != nil {
-		r.log.Debug("companions of earlier days, if there are any, stay", "error", err)
+		r.log.Debug("cannot remove companions of earlier versions", "error", err)
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return

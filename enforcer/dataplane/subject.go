@@ -1,9 +1,11 @@
 package dataplane
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
@@ -11,6 +13,13 @@ import (
 
 // Subjects are the subjects of a node, by pod.
 type Subjects map[policy.PodRef]*Subject
+
+// Sorted returns the subjects in the order of their pods.
+func (s Subjects) Sorted() []*Subject {
+	return slices.SortedFunc(maps.Values(s), func(a, b *Subject) int {
+		return cmp.Or(strings.Compare(a.Pod.Namespace, b.Pod.Namespace), strings.Compare(a.Pod.Name, b.Pod.Name), strings.Compare(a.Pod.UID, b.Pod.UID))
+	})
+}
 
 // Subject is what is wanted for one pod.
 type Subject struct {

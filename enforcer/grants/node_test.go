@@ -175,7 +175,7 @@ func (n *node) restart() {
 	}
 }
 
-func setName(k Key) string { return fmt.Sprintf("%s-%s-%v", k.Pod.Name, k.Ports, k.IPv6) }
+func setName(k Key) string { return fmt.Sprintf("%s-%s-%d", k.Pod.Name, k.Ports, of(k.IPv6)) }
 
 // set4 is the name of a pod's IPv4 set for HTTPS.
 func set4(p policy.Pod) string { return setName(Key{p.PodRef, https, false}) }

@@ -1,11 +1,8 @@
 package plan
 
 import (
-	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/link"
@@ -98,13 +95,6 @@ func owners(all dataplane.Subjects) map[netip.Addr]policy.PodRef {
 		}
 	}
 	return out
-}
-
-// Sorted returns subjects in the order of their pods.
-func Sorted(all dataplane.Subjects) []*dataplane.Subject {
-	return slices.SortedFunc(maps.Values(all), func(a, b *dataplane.Subject) int {
-		return cmp.Or(strings.Compare(a.Pod.Namespace, b.Pod.Namespace), strings.Compare(a.Pod.Name, b.Pod.Name), strings.Compare(a.Pod.UID, b.Pod.UID))
-	})
 }
 
 // Gone returns the addresses that a subject of the last plan does not have any more: a pod

@@ -1,4 +1,4 @@
-package enforcer
+package xtables
 
 import (
 	"slices"
@@ -8,17 +8,17 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// reachRules asks the peers of a list, ports before sets. What the kernel refused is
+// renderList asks the peers of a list, ports before sets. What the kernel refused is
 // not asked.
-func (r ruleset) reachRules(l *dataplane.RuleList) []string {
+func (r ruleset) renderList(l *dataplane.RuleList) []string {
 	var refused []string
 	for _, rule := range l.Rules {
-		if name := peerSetName(rule.Match.Peer, r.family); rule.Match.Peer.Kind != policy.PeerAnywhere && r.refused[name] {
+		if name := PeerSetName(rule.Match.Peer, r.family); rule.Match.Peer.Kind != policy.PeerAnywhere && r.refused[name] {
 			refused = append(refused, name)
 		}
 	}
 	chain := listChain(l)
-	if k, there := r.keptPeers[chain]; there && slices.Equal(k.refused, refused) {
+	if k, there := r.keptLists[chain]; there && slices.Equal(k.refused, refused) {
 		return k.rules
 	}
 	rules := []string{}
@@ -31,14 +31,14 @@ func (r ruleset) reachRules(l *dataplane.RuleList) []string {
 			rules = append(rules, strings.Join(nonEmpty(m.proto, m.ports, set, "-g "+chainAllow), " "))
 		}
 	}
-	if r.keptPeers != nil {
-		r.keptPeers[chain] = reachRendering{refused, rules}
+	if r.keptLists != nil {
+		r.keptLists[chain] = listRules{refused, rules}
 	}
 	return rules
 }
 
-// reachRendering is a list's rules and which sets they leave out.
-type reachRendering struct {
+// listRules is a list's rules and which sets they leave out.
+type listRules struct {
 	refused []string
 	rules   []string
 }
@@ -48,7 +48,7 @@ func (r ruleset) peerMatch(p policy.Peer, refused []string) string {
 	if p.Kind == policy.PeerAnywhere {
 		return ""
 	}
-	name, of := peerSetName(p, r.family), "dst"
+	name, of := PeerSetName(p, r.family), "dst"
 	if slices.Contains(refused, name) {
 		return ""
 	}

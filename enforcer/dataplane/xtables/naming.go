@@ -1,4 +1,4 @@
-package enforcer
+package xtables
 
 import (
 	"crypto/sha256"
@@ -12,10 +12,11 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// ipVersions are the two families, which are equals everywhere.
-var ipVersions = []iptables.Family{iptables.IPv4, iptables.IPv6}
+// Families are the two address families, which are equals everywhere.
+var Families = []iptables.Family{iptables.IPv4, iptables.IPv6}
 
-func versionOf(a netip.Addr) iptables.Family {
+// FamilyOf returns the family of an address.
+func FamilyOf(a netip.Addr) iptables.Family {
 	return familyOf(a.Is6())
 }
 
@@ -43,30 +44,30 @@ const (
 	chainAllow   = "NAMEGATE-ALLOW"
 	chainDrop    = "NAMEGATE-DROP"
 
-	setSelected  = "selected"
-	setJudged    = "judged"
-	setOwed      = "owed"
-	setHome      = "home"
-	setEndpoint  = "endpoint"
-	setResolvers = "resolvers"
+	SetSelected   = "selected"
+	SetDispatched = "judged"
+	SetOwed       = "owed"
+	SetHome       = "home"
+	SetEndpoint   = "endpoint"
+	SetResolvers  = "resolvers"
 )
 
-func setPrefix(f iptables.Family) string {
+func SetPrefix(f iptables.Family) string {
 	if f == iptables.IPv6 {
 		return "NG6-"
 	}
 	return "NG4-"
 }
 
-// ownSet tells whether a set is one of ours.
-func ownSet(name string) bool {
+// OwnSet tells whether a set is one of ours.
+func OwnSet(name string) bool {
 	return strings.HasPrefix(name, "NG4-") || strings.HasPrefix(name, "NG6-")
 }
 
-// podID is a short, stable name of a pod for chains and sets: the first 12 hex
+// PodID is a short, stable name of a pod for chains and sets: the first 12 hex
 // digits of SHA-256 over its reference. Two pods of one node share one with a
 // probability of about n²/2⁴⁹.
-func podID(r policy.PodRef) string {
+func PodID(r policy.PodRef) string {
 	return digest(r.Namespace+"\x00"+r.Name+"\x00"+r.UID, 12)
 }
 
@@ -80,9 +81,9 @@ const podChainPrefix = chainPrefix + "P-"
 // Names of what pods share, whose digests are of text that anybody who writes a
 // NetworkPolicy chooses: too long for one to be found that is another's too.
 const (
-	reachChainPrefix = chainPrefix + "R-"
-	peerSetWord      = "p-"
-	peerDigits       = 24
+	listChainPrefix = chainPrefix + "R-"
+	peerSetWord     = "p-"
+	peerDigits      = 24
 )
 
 // listChain is the chain of all pods with one list of peers.
@@ -90,29 +91,34 @@ func listChain(l *dataplane.RuleList) string {
 	if l.All() {
 		return chainAllow
 	}
-	return reachChainPrefix + l.ID
+	return listChainPrefix + l.ID
 }
 
-func podChain(r policy.PodRef) string { return podChainPrefix + podID(r) }
+func podChain(r policy.PodRef) string { return podChainPrefix + PodID(r) }
 
-// grantSetName is the set of a pod's grants on one port set. The digest only
-// keeps the name short; the chain's rules spell the port set.
-func grantSetName(r policy.PodRef, ports policy.PortSet, f iptables.Family) string {
-	return setPrefix(f) + podID(r) + "-" + digest(string(ports), 8)
+// GrantSet is the name of the set of a pod's grants on one port set. The digest only keeps
+// the name short; the chain's rules spell the port set.
+func GrantSet(r policy.PodRef, ports policy.PortSet, ipv6 bool) string {
+	return SetPrefix(familyOf(ipv6)) + PodID(r) + "-" + digest(string(ports), 8)
 }
 
-// staticSets are those that exist whenever an agent has run.
-func staticSets() []ipset.Set {
+// PeerSetName is the set of peers of a family.
+func PeerSetName(p policy.Peer, f iptables.Family) string {
+	return SetPrefix(f) + peerSetWord + digest(string(rune('0'+p.Kind))+p.Key, peerDigits)
+}
+
+// StaticSets are those that exist whenever an agent has run.
+func StaticSets() []ipset.Set {
 	var out []ipset.Set
-	for _, f := range ipVersions {
+	for _, f := range Families {
 		v6 := f == iptables.IPv6
 		out = append(out,
-			ipset.Set{Name: setPrefix(f) + setSelected, Type: ipset.HashIP, IPv6: v6},
-			ipset.Set{Name: setPrefix(f) + setJudged, Type: ipset.HashIP, IPv6: v6},
-			ipset.Set{Name: setPrefix(f) + setOwed, Type: ipset.HashIP, IPv6: v6},
-			ipset.Set{Name: setPrefix(f) + setHome, Type: ipset.HashNetIface, IPv6: v6},
-			ipset.Set{Name: setPrefix(f) + setEndpoint, Type: ipset.HashIPPort, IPv6: v6},
-			ipset.Set{Name: setPrefix(f) + setResolvers, Type: ipset.HashIPPort, IPv6: v6},
+			ipset.Set{Name: SetPrefix(f) + SetSelected, Type: ipset.HashIP, IPv6: v6},
+			ipset.Set{Name: SetPrefix(f) + SetDispatched, Type: ipset.HashIP, IPv6: v6},
+			ipset.Set{Name: SetPrefix(f) + SetOwed, Type: ipset.HashIP, IPv6: v6},
+			ipset.Set{Name: SetPrefix(f) + SetHome, Type: ipset.HashNetIface, IPv6: v6},
+			ipset.Set{Name: SetPrefix(f) + SetEndpoint, Type: ipset.HashIPPort, IPv6: v6},
+			ipset.Set{Name: SetPrefix(f) + SetResolvers, Type: ipset.HashIPPort, IPv6: v6},
 		)
 	}
 	return out

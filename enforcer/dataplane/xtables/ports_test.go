@@ -1,4 +1,4 @@
-package enforcer
+package xtables
 
 import (
 	"math/rand/v2"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/namegate/namegate/kernel/iptables/walk"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -14,7 +15,7 @@ import (
 func taken(matches []portMatch, proto policy.Protocol, port uint16) bool {
 	for _, m := range matches {
 		rule := strings.Join(nonEmpty(m.proto, m.ports, "-j DROP"), " ")
-		if plain(nil).matches(rule, &packet{proto: proto, dport: port}) {
+		if plain(nil).Matches(rule, &walk.Packet{Protocol: uint8(proto), DstPort: port}) {
 			return true
 		}
 	}
@@ -42,7 +43,7 @@ func TestPortMatchesTakeWhatThePortSetContains(t *testing.T) {
 		set := policy.NewPortSet(ranges...)
 		matches := portMatches(set)
 		for _, m := range matches {
-			if cost := len(strings.FieldsFunc(strings.TrimPrefix(m.ports, "-m multiport --dports "), func(c rune) bool { return c == ',' || c == ':' })); cost > policy.PortsPerRule {
+			if cost := len(strings.FieldsFunc(strings.TrimPrefix(m.ports, "-m multiport --dports "), func(c rune) bool { return c == ',' || c == ':' })); cost > portsPerRule {
 				t.Fatalf("%s: one match takes %d ports: %s", set, cost, m.ports)
 			}
 		}

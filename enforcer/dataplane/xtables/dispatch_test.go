@@ -1,4 +1,4 @@
-package enforcer
+package xtables
 
 import (
 	"encoding/binary"
@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/kernel/iptables/walk"
 )
 
 // randomAddrs returns distinct addresses as nodes have them: most in one small
@@ -36,7 +37,7 @@ func randomAddrs(r *rand.Rand, n int, v6 bool) []netip.Addr {
 }
 
 // plain is a machine for rules that ask no set.
-func plain(c iptables.Chains) *machine { return &machine{chains: c} }
+func plain(c iptables.Chains) *walk.Machine { return &walk.Machine{Chains: c} }
 
 func TestDispatchLeadsWhereAMapWould(t *testing.T) {
 	seed := rand.Uint64()
@@ -54,15 +55,15 @@ func TestDispatchLeadsWhereAMapWould(t *testing.T) {
 			most := 0
 			strangers := randomAddrs(r, 50, v6)
 			for i, a := range append(slices.Clone(all), strangers...) {
-				m, p := plain(chains), &packet{src: a}
-				verdict := m.run(chainPorts, p)
-				most = max(most, m.walked)
+				m, p := plain(chains), &walk.Packet{Src: a}
+				verdict := m.Run(chainPorts, p)
+				most = max(most, m.Walked)
 				leaf, there := twin[a]
 				switch {
-				case there && i < len(all) && (verdict != "ACCEPT" || p.mark != uint32(i+1)):
-					t.Fatalf("%d pods: %s must come to %s, got %s with mark %d", n, a, leaf, verdict, p.mark)
-				case !there && (verdict != "DROP" || p.mark != 0):
-					t.Fatalf("%d pods: the stranger %s gets %s with mark %d", n, a, verdict, p.mark)
+				case there && i < len(all) && (verdict != "ACCEPT" || p.Mark != uint32(i+1)):
+					t.Fatalf("%d subjects: %s must come to %s, got %s with mark %d", n, a, leaf, verdict, p.Mark)
+				case !there && (verdict != "DROP" || p.Mark != 0):
+					t.Fatalf("%d subjects: the stranger %s gets %s with mark %d", n, a, verdict, p.Mark)
 				}
 			}
 			checkDispatch(t, chains, n, most)
@@ -77,7 +78,7 @@ func checkDispatch(t *testing.T, chains iptables.Chains, n, walked int) {
 	t.Helper()
 	for name := range chains {
 		if len(name) > iptables.ChainLengthMax {
-			t.Errorf("%d pods: chain %s has %d bytes, iptables takes %d", n, name, len(name), iptables.ChainLengthMax)
+			t.Errorf("%d subjects: chain %s has %d bytes, iptables takes %d", n, name, len(name), iptables.ChainLengthMax)
 		}
 	}
 	levels := 0
@@ -86,7 +87,7 @@ func checkDispatch(t *testing.T, chains iptables.Chains, n, walked int) {
 	}
 	// Strides of 256 make two levels of one branch each before the tree spreads.
 	if bound := 16*(levels+1) + 16 + 3; walked > bound {
-		t.Errorf("%d pods: a packet walks %d rules, more than %d", n, walked, bound)
+		t.Errorf("%d subjects: a packet walks %d rules, more than %d", n, walked, bound)
 	}
 }
 
@@ -103,11 +104,11 @@ func TestDispatchOfAddressesThatDifferFarAway(t *testing.T) {
 		}
 	}
 	for a := range leaves {
-		if plain(chains).run(chainPorts, &packet{src: a}) != "DROP" {
+		if plain(chains).Run(chainPorts, &walk.Packet{Src: a}) != "DROP" {
 			t.Errorf("%s does not come to its rule", a)
 		}
 	}
-	if plain(chains).run(chainPorts, &packet{src: addr("2001:db8:ff::1")}) != "ACCEPT" {
+	if plain(chains).Run(chainPorts, &walk.Packet{Src: addr("2001:db8:ff::1")}) != "ACCEPT" {
 		t.Error("a stranger comes to a rule")
 	}
 }
@@ -131,8 +132,8 @@ func TestInterfacesAreToldApart(t *testing.T) {
 			names := slices.AppendSeq([]string{"", "eth", "lo", "vet", "veth12345", "cali0123456789", "lxc12345678901", "z"}, maps.Keys(ours))
 			for _, name := range names {
 				m := plain(chains)
-				verdict := m.run(chainIfaces, &packet{iface: name, port: name})
-				most = max(most, m.walked)
+				verdict := m.Run(chainIfaces, &walk.Packet{Iface: name, Port: name})
+				most = max(most, m.Walked)
 				if (verdict == "DROP") != ours[name] {
 					t.Fatalf("%d interfaces: %q gets %s", len(ours), name, verdict)
 				}

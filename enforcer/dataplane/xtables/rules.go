@@ -1,4 +1,4 @@
-package enforcer
+package xtables
 
 import (
 	"fmt"
@@ -44,21 +44,21 @@ const dnsPort = 53
 
 // ruleset renders our chains of one family from pods, by table.
 type ruleset struct {
-	family iptables.Family
-	mark   uint32
-	pods   []*dataplane.Subject
-	// kept are the rules of pods as they were rendered before; nil keeps none. keptPeers
+	family   iptables.Family
+	mark     uint32
+	subjects []*dataplane.Subject
+	// kept are the rules of pods as they were rendered before; nil keeps none. keptLists
 	// are those of lists of peers, by chain.
-	kept      map[policy.PodRef]rendering
-	keptPeers map[string]reachRendering
+	kept      map[policy.PodRef]subjectRules
+	keptLists map[string]listRules
 	// refused are the names of peer sets that the kernel does not take.
 	refused map[string]bool
 	// missing are the port sets whose grant set the kernel refused: they open nothing.
 	missing map[policy.PodRef]map[policy.PortSet]bool
 }
 
-// rendering is a pod's rules and what they were made of.
-type rendering struct {
+// subjectRules is a pod's rules and what they were made of.
+type subjectRules struct {
 	ports   []policy.PortSet
 	missing map[policy.PortSet]bool
 	rules   []string
@@ -68,7 +68,7 @@ func (r ruleset) render() map[string]iptables.Chains {
 	return map[string]iptables.Chains{"raw": r.raw(), "mangle": r.mangle(), "security": r.security()}
 }
 
-func (r ruleset) set(name string) string { return setPrefix(r.family) + name }
+func (r ruleset) set(name string) string { return SetPrefix(r.family) + name }
 
 func (r ruleset) icmp() string {
 	if r.family == iptables.IPv6 {
@@ -83,12 +83,12 @@ func (r ruleset) markIs() string { return fmt.Sprintf("--mark %#x/%#x", r.mark, 
 func (r ruleset) raw() iptables.Chains {
 	homes := map[netip.Addr][]string{}
 	var ifaces, bridgePorts []string
-	for _, p := range r.pods {
+	for _, p := range r.subjects {
 		for a, h := range p.Homes {
 			switch {
-			case versionOf(a) != r.family:
+			case FamilyOf(a) != r.family:
 				continue
-			case !byIface(p, h):
+			case !ByIface(p, h):
 				homes[a] = []string{"-m physdev --physdev-in " + h.Port + " -j RETURN"}
 				bridgePorts = append(bridgePorts, h.Port)
 			case !h.Bridged():
@@ -97,14 +97,14 @@ func (r ruleset) raw() iptables.Chains {
 			homes[a] = append(homes[a], "-j DROP")
 		}
 		for _, a := range p.Homeless {
-			if versionOf(a) == r.family {
+			if FamilyOf(a) == r.family {
 				homes[a] = []string{"-j DROP"}
 			}
 		}
 	}
 	c := iptables.Chains{
 		chainHome: append(strangers(homes, "-g "+chainIfaces),
-			"-m set --match-set "+r.set(setHome)+" src,src -j RETURN",
+			"-m set --match-set "+r.set(SetHome)+" src,src -j RETURN",
 			"-g "+chainPorts),
 		chainIfaces:  unlike(ifaces, bridgePorts),
 		chainForeign: r.foreign(),
@@ -152,7 +152,7 @@ func (r ruleset) neighbours() []string {
 // rule; what a packet's own mark says is asked of untracked ones alone.
 func (r ruleset) mangle() iptables.Chains {
 	admitted := "-m connmark " + r.markIs() + " -j RETURN"
-	notJudged := "-m set ! --match-set " + r.set(setJudged) + " src -j RETURN"
+	notDispatched := "-m set ! --match-set " + r.set(SetDispatched) + " src -j RETURN"
 	// What a pod answers, and what it says of another's connection, admits nothing: that
 	// is judged for who began it.
 	answers := "-m conntrack --ctdir REPLY -j RETURN"
@@ -164,7 +164,7 @@ func (r ruleset) mangle() iptables.Chains {
 		},
 		chainNames: append([]string{
 			"-m connmark " + r.markIs() + " -m conntrack --ctstate ESTABLISHED -j RETURN",
-			notJudged,
+			notDispatched,
 			answers,
 			fmt.Sprintf("-j MARK --set-xmark 0x0/%#x", r.mark),
 			fmt.Sprintf("-m conntrack --ctstate NEW -j CONNMARK --set-xmark 0x0/%#x", r.mark),
@@ -172,13 +172,13 @@ func (r ruleset) mangle() iptables.Chains {
 			fmt.Sprintf("! -p %s -m conntrack --ctstate RELATED -j CONNMARK --set-xmark 0x0/%#x", r.icmp(), r.mark),
 			admitted,
 			errors,
-		}, r.dns(setResolvers)...),
-		chainPeers: append([]string{admitted, notJudged, answers, errors}, r.dns(setEndpoint)...),
+		}, r.dns(SetResolvers)...),
+		chainPeers: append([]string{admitted, notDispatched, answers, errors}, r.dns(SetEndpoint)...),
 	}
 	names, self := map[netip.Addr][]string{}, map[netip.Addr][]string{}
-	for _, p := range r.pods {
+	for _, p := range r.subjects {
 		for _, a := range p.Dispatched() {
-			if versionOf(a) == r.family {
+			if FamilyOf(a) == r.family {
 				names[a] = []string{"-g " + podChain(p.Pod)}
 				self[a] = r.reach(c, a, p.Peers)
 				c[podChain(p.Pod)] = r.podRules(p)
@@ -202,7 +202,7 @@ func (r ruleset) reach(c iptables.Chains, a netip.Addr, peers *dataplane.RuleLis
 	}
 	chain := listChain(peers)
 	if _, there := c[chain]; !there {
-		c[chain] = r.reachRules(peers)
+		c[chain] = r.renderList(peers)
 	}
 	return append(rules, "-g "+chain)
 }
@@ -225,7 +225,7 @@ func (r ruleset) podRules(p *dataplane.Subject) []string {
 	}
 	rules := r.renderPod(p)
 	if r.kept != nil {
-		r.kept[p.Pod] = rendering{p.Grants, r.missing[p.Pod], rules}
+		r.kept[p.Pod] = subjectRules{p.Grants, r.missing[p.Pod], rules}
 	}
 	return rules
 }
@@ -236,7 +236,7 @@ func (r ruleset) renderPod(p *dataplane.Subject) []string {
 		if r.missing[p.Pod][ports] {
 			continue
 		}
-		set := "-m set --match-set " + grantSetName(p.Pod, ports, r.family) + " dst"
+		set := "-m set --match-set " + GrantSet(p.Pod, ports, r.family == iptables.IPv6) + " dst"
 		for _, match := range portMatches(ports) {
 			out = append(out, strings.Join(nonEmpty(match.proto, match.ports, set,
 				`-m comment --comment "`+p.Pod.String()+" "+string(ports)+`"`, "-g "+chainAllow), " "))
@@ -273,6 +273,10 @@ func portMatches(ports policy.PortSet) []portMatch {
 
 const multiport = "-m multiport --dports "
 
+// portsPerRule is how many ports one multiport match takes, a range counting as two
+// (XT_MULTI_PORTS of linux/netfilter/xt_multiport.h).
+const portsPerRule = 15
+
 func multiports(ports policy.PortSet) []portMatch {
 	var out []portMatch
 	room := 0
@@ -290,7 +294,7 @@ func multiports(ports policy.PortSet) []portMatch {
 		if n := len(out); n > 0 && out[n-1].proto == proto && room >= cost {
 			out[n-1].ports += "," + text
 		} else {
-			out, room = append(out, portMatch{proto, multiport + text}), policy.PortsPerRule
+			out, room = append(out, portMatch{proto, multiport + text}), portsPerRule
 		}
 		room -= cost
 	}
@@ -299,7 +303,7 @@ func multiports(ports policy.PortSet) []portMatch {
 
 // security is the second net: the question of the first, by iptables alone.
 func (r ruleset) security() iptables.Chains {
-	selected := "--match-set " + r.set(setSelected)
+	selected := "--match-set " + r.set(SetSelected)
 	rules := []string{
 		"-m connmark " + r.markIs() + " -j RETURN",
 		"-m set " + selected + " dst -m conntrack --ctdir REPLY -j DROP",
@@ -312,6 +316,6 @@ func (r ruleset) security() iptables.Chains {
 	return iptables.Chains{chainDrop: append(rules, "-j DROP")}
 }
 
-// byIface tells whether iptables checks a home by the interface of the IP layer, and not
+// ByIface tells whether iptables checks a home by the interface of the IP layer, and not
 // by the bridge port.
-func byIface(p *dataplane.Subject, h link.Home) bool { return !h.Bridged() || p.BridgesUnseen }
+func ByIface(p *dataplane.Subject, h link.Home) bool { return !h.Bridged() || p.BridgesUnseen }

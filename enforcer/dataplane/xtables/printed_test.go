@@ -1,4 +1,4 @@
-package enforcer
+package xtables
 
 import (
 	"context"
@@ -85,31 +85,39 @@ func writtenAndPrinted(t *testing.T, chains *iptables.Exec, pods []*dataplane.Su
 		return
 	}
 	defer sets.Close()
-	for _, s := range staticSets() {
+	for _, s := range StaticSets() {
 		if err := sets.Ensure(s); err != nil {
 			t.Error(err)
 		}
 	}
 	for _, p := range pods {
 		for _, ports := range p.Grants {
-			for _, f := range ipVersions {
-				if err := sets.Ensure(ipset.Set{Name: grantSetName(p.Pod, ports, f), Type: ipset.HashIP, IPv6: f == iptables.IPv6, Timeout: true, Comment: true}); err != nil {
+			for _, f := range Families {
+				if err := sets.Ensure(ipset.Set{Name: GrantSet(p.Pod, ports, f == iptables.IPv6), Type: ipset.HashIP, IPv6: f == iptables.IPv6, Timeout: true, Comment: true}); err != nil {
 					t.Error(err)
 				}
 			}
 		}
 	}
-	for peer := range askedPeers(planned(pods)) {
-		for _, f := range ipVersions {
-			s := &peerSet{key: peerKey{peer, f}, name: peerSetName(peer, f)}
-			if err := sets.Ensure(s.header(0)); err != nil {
-				t.Error(err)
+	for _, p := range pods {
+		if p.Peers == nil {
+			continue
+		}
+		for _, r := range p.Peers.Rules {
+			typ, asked := map[policy.PeerKind]ipset.Type{policy.PeerPods: ipset.HashIP, policy.PeerNetworks: ipset.HashNet, policy.PeerPorts: ipset.HashIPPort}[r.Match.Peer.Kind]
+			for _, f := range Families {
+				if !asked {
+					continue
+				}
+				if err := sets.Ensure(ipset.Set{Name: PeerSetName(r.Match.Peer, f), Type: typ, IPv6: f == iptables.IPv6}); err != nil {
+					t.Error(err)
+				}
 			}
 		}
 	}
-	for _, f := range ipVersions {
-		for table, want := range (ruleset{family: f, mark: DefaultMark, pods: pods}).render() {
-			key := chainsKey{f, table}
+	for _, f := range Families {
+		for table, want := range (ruleset{family: f, mark: testMark, subjects: pods}).render() {
+			key := Table{f, table}
 			tx := iptables.NewTransaction(f, table)
 			for name, rules := range want {
 				tx.Replace(name, rules...)
@@ -127,13 +135,4 @@ func writtenAndPrinted(t *testing.T, chains *iptables.Exec, pods []*dataplane.Su
 			}
 		}
 	}
-}
-
-// planned is a plan of some pods.
-func planned(pods []*dataplane.Subject) dataplane.Subjects {
-	out := dataplane.Subjects{}
-	for _, p := range pods {
-		out[p.Pod] = p
-	}
-	return out
 }
