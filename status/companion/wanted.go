@@ -15,6 +15,8 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/policy/api/netpol"
 	"github.com/namegate/namegate/policy/compile"
 )
 
@@ -37,7 +39,7 @@ const (
 // name, or no owner.
 func isCompanion(n *networkingv1.NetworkPolicy) bool {
 	owner := metav1.GetControllerOf(n)
-	return strings.HasPrefix(n.Name, compile.CompanionPrefix) && owner != nil && owner.Kind == v1alpha1.Kind && strings.HasPrefix(owner.APIVersion, v1alpha1.Group+"/")
+	return strings.HasPrefix(n.Name, netpol.CompanionPrefix) && owner != nil && owner.Kind == v1alpha1.Kind && strings.HasPrefix(owner.APIVersion, v1alpha1.Group+"/")
 }
 
 // limitsEgress tells whether a NetworkPolicy denies some egress to its pods. Its list of
@@ -91,18 +93,17 @@ func wanted(
 }
 
 // Companions returns the companions beside policies and all other NetworkPolicies of a cluster
-// with these Services. open tells whether the agents let the companions of a policy open the
-// ports of its rules; it is asked only about policies whose ports may be opened at all.
+// with these Services and no bypass.
 func Companions(
 	policies []v1alpha1.FQDNNetworkPolicy, others []*networkingv1.NetworkPolicy, services *compile.NamedServices, endpoint []netip.Prefix,
-	open func(*v1alpha1.FQDNNetworkPolicy) bool,
+	open Ports,
 ) []*networkingv1.NetworkPolicy {
 	byID := make(map[string]*v1alpha1.FQDNNetworkPolicy, len(policies))
 	for i := range policies {
 		byID[policies[i].Namespace+"/"+policies[i].Name] = &policies[i]
 	}
 	all, _ := wanted(byID, others, endpoint, func(p *v1alpha1.FQDNNetworkPolicy, _ *networkingv1.NetworkPolicy) (ports compile.PodPorts) {
-		if accepted, _, _ := policy.Acceptance(compile.Validate(p)); accepted && openable(p) && PortsAlways.requested(p) && open(p) {
+		if accepted, _, _ := policy.Acceptance(fqdnnp.Validate(p)); accepted && openable(p) && open.requested(p) {
 			ports, _ = compile.PodPortsOf(p, services)
 		}
 		return ports
@@ -158,5 +159,5 @@ func companionName(policyName string, selector *metav1.LabelSelector) string {
 		panic(err)
 	}
 	sum := sha256.Sum256([]byte(policyName + "\x00" + string(text)))
-	return compile.CompanionPrefix + hex.EncodeToString(sum[:8])
+	return netpol.CompanionPrefix + hex.EncodeToString(sum[:8])
 }
