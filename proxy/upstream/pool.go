@@ -24,10 +24,7 @@ const PacketBytes = mmsg.PacketBytes
 
 // Batch collects queries for upstreams and sends them together. It belongs to one
 // goroutine. The zero value is empty.
-type Batch struct{ packets mmsg.SendBatch[*udpSocket] }
-
-// Send sends the collected queries.
-func (b *Batch) Send() { b.packets.Send() }
+type Batch = mmsg.SendBatch[*udpSocket]
 
 // Options are what a Pool is made of. The zero value is complete.
 type Options struct {

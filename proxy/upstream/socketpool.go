@@ -51,7 +51,7 @@ func (p *socketPool) send(e *exchange, batch *Batch) {
 		e.to.failed(err, false)
 		return
 	case batch != nil:
-		batch.packets.Add(s, query)
+		batch.Add(s, query)
 	default:
 		s.write(query)
 	}
@@ -227,7 +227,8 @@ func (p *socketPool) close(last time.Duration) {
 	p.closing = true
 	p.each(func(_ *udpSocket, e *exchange) { e.until = min(e.until, last) })
 	for _, s := range p.sockets {
-		s.drain()
+		s.draining = true
+		s.closeIfDone()
 	}
 	p.mu.Unlock()
 	p.u.wake(last)

@@ -116,7 +116,8 @@ func (s *udpSocket) Unsent(query []byte, err error) {
 	if e := s.waiting[binary.BigEndian.Uint16(query)]; e != nil {
 		failures = s.drop(e, err)
 	}
-	s.drain()
+	s.draining = true
+	s.closeIfDone()
 	s.pool.mu.Unlock()
 	tell(failures)
 }
@@ -220,13 +221,6 @@ func (s *udpSocket) fail(err error) {
 	failures := s.end(err)
 	s.pool.mu.Unlock()
 	tell(failures)
-}
-
-// drain lets the socket take no more queries. It closes with the last; the caller holds
-// the lock.
-func (s *udpSocket) drain() {
-	s.draining = true
-	s.closeIfDone()
 }
 
 // closeIfDone closes the socket if nothing is under way on it and nothing will be.

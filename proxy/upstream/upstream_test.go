@@ -96,33 +96,6 @@ func TestPortsAndIDsAreRandom(t *testing.T) {
 	}
 }
 
-// TestManyQueriesAtOnce: they share few sockets, and each gets its own answer.
-func TestManyQueriesAtOnce(t *testing.T) {
-	up := upstreamtest.Start(t, func(q *dns.Msg, _ bool) [][]byte {
-		n := name(t, q.Question[0].Name)
-		return [][]byte{upstreamtest.Says(q, nil, q.Question[0].Name+" 60 IN A 192.0.2."+itoa(int(n[2]-'0')*10+int(n[3]-'0')))}
-	})
-	f, stats := newForward(t, zoneOf(up))
-	f.routes.Load().zone.Timeout = 2 * time.Second
-	var wg sync.WaitGroup
-	for i := 10; i < 90; i++ {
-		a := askFor(t, "n"+itoa(i)+".test")
-		wg.Go(func() {
-			got, err := f.resolve(a)
-			if err != nil || got.Msg.Answer[0].(*dns.A).A.String() != "192.0.2."+itoa(i) {
-				t.Errorf("%d: %v, %v", i, got.Msg, err)
-			}
-		})
-	}
-	wg.Wait()
-	if stats.WrongReplies.Load() != 0 {
-		t.Errorf("%d wrong replies", stats.WrongReplies.Load())
-	}
-	if n := f.routes.Load().first[0].sockets.count(); n > 3 {
-		t.Errorf("%d sockets", n)
-	}
-}
-
 func TestForgedFromAnotherSource(t *testing.T) {
 	// A forger who knows the id and the port, but not how to send from the
 	// upstream's address, is not even read: the socket is connected.
