@@ -45,15 +45,6 @@ func await(t testing.TB, otherwise string, ok func() bool) {
 	}
 }
 
-// zoneOf is a root zone of these upstreams in their order, with short times.
-func zoneOf(ups ...*upstreamtest.Server) corefile.Zone {
-	z := corefile.Zone{Policy: corefile.Sequential, MaxFails: 2, Timeout: time.Second, Deadline: 20 * time.Second}
-	for _, u := range ups {
-		z.To = append(z.To, u.Addr)
-	}
-	return z
-}
-
 // newZone is a zone without upstreams.
 func newZone() *Zone { return &Zone{pool: new(Pool)} }
 
