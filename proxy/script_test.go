@@ -21,7 +21,6 @@ var (
 	startScript = upstreamtest.Start
 	says        = upstreamtest.Says
 	honest      = upstreamtest.Honest
-	silent      = upstreamtest.Silent
 	rcodeScript = upstreamtest.Rcode
 	zoneOf      = upstreamtest.Zone
 )

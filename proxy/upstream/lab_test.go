@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"encoding/binary"
-	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -19,8 +18,6 @@ var loopback = netip.MustParseAddrPort("127.0.0.1:0")
 
 // forged is the address of every lie.
 const forged = "203.0.113.66"
-
-func itoa(i int) string { return fmt.Sprint(i) }
 
 func name(t testing.TB, s string) fqdn.Name {
 	t.Helper()
