@@ -356,7 +356,7 @@ func busy() Status {
 			Intercepting: true, PeerSets: 2, PeerEntries: 40, Bypassing: []netip.Addr{netip.MustParseAddr("10.1.0.11")},
 		},
 		NetworkPolicies: 3, RemotePods: 38,
-		Proxy: stats.Proxy{CacheHits: 31, CacheMisses: 12, CacheStale: 3, Prefetches: 4, Followed: 5, ShedPod: 6, ShedAll: 7, ShedZone: 8},
+		Proxy: stats.Proxy{Counters: stats.Counters[uint64]{CacheHits: 31, CacheMisses: 12, CacheStale: 3, Prefetches: 4, Followed: 5, ShedPod: 6, ShedAll: 7}, ShedZone: 8},
 		Flows: []FlowTotal{{"denied", "unmatched", 12}, {"denied", "address", 0}, {"would-deny", "ports", 3}},
 		Audit: &AuditStatus{Written: 9, Dropped: 1},
 	}
