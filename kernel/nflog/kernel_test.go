@@ -149,7 +149,7 @@ func TestAnotherHasTheGroup(t *testing.T) {
 	if _, ok := next.first(t, c, 300*time.Millisecond); ok {
 		t.Error("both have the group")
 	}
-	if !strings.Contains(log.String(), "lets go") {
+	if !strings.Contains(log.String(), "releases") {
 		t.Errorf("it does not say that it waits: %q", log.String())
 	}
 	one.stop()
