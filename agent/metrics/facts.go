@@ -2,9 +2,9 @@ package metrics
 
 import (
 	"github.com/namegate/namegate/audit/denial"
-	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy"
+	"github.com/namegate/namegate/stats"
 	"github.com/namegate/namegate/status"
 )
 
@@ -20,7 +20,7 @@ type Facts struct {
 	NetworkPolicies, RemotePods int
 	Findings                    []status.Finding
 	BrokenFiles                 *int // nil where policies come from no files
-	Enforcer                    enforcer.Status
+	Enforcer                    stats.Enforcer
 	Proxy                       proxy.Stats
 	Upstreams                   []proxy.ZoneUpstreams
 	Denied                      Denied
