@@ -140,7 +140,7 @@ func (c *cluster) untaint(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		c.log.Warn("the node keeps its taint; trying again", "after", reportPeriod, "error", err)
+		c.log.Warn("cannot remove the node's startup taint; trying again", "after", reportPeriod, "error", err)
 		if wait(ctx, reportPeriod) != nil {
 			return nil
 		}

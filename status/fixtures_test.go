@@ -19,6 +19,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/netpol"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/status/companion"
 	"github.com/namegate/namegate/status/statustest"
@@ -42,7 +43,7 @@ func companionOf(p *v1alpha1.FQDNNetworkPolicy, withPorts bool) *networkingv1.Ne
 }
 
 func isCompanion(n *networkingv1.NetworkPolicy) bool {
-	return strings.HasPrefix(n.Name, compile.CompanionPrefix)
+	return strings.HasPrefix(n.Name, netpol.CompanionPrefix)
 }
 
 // opensPorts tells whether a companion opens more than the endpoint.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/status/backoff"
 	"github.com/namegate/namegate/status/statustest"
 )
@@ -33,7 +33,7 @@ func (s *statuses) one(ctx context.Context, now time.Time, p *v1alpha1.FQDNNetwo
 
 // wanted is what the status of a policy should say where nothing was found.
 func wanted(p *v1alpha1.FQDNNetworkPolicy) []metav1.Condition {
-	return conditionsOf(p, compile.Validate(p), nil)
+	return conditionsOf(p, fqdnnp.Validate(p), nil)
 }
 
 // emitted drains a recorder.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/status/companion"
 )
 
@@ -57,7 +57,7 @@ func (r *Reporter) lead(ctx context.Context) {
 		watches.Go(func() { t.companions.Run(ctx) })
 		synced = append(synced, t.companions.HasSynced)
 	} else if _, err := companion.RemoveAll(ctx, r.o.Client); err != nil {
-		r.log.Debug("companions of earlier days, if there are any, stay", "error", err)
+		r.log.Debug("cannot remove companions of earlier versions", "error", err)
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return
@@ -161,7 +161,7 @@ func bypassed(byPolicy map[string][]entry) map[string]companion.Bypass {
 func (t *term) validate(p *v1alpha1.FQDNNetworkPolicy) []policy.Problem {
 	v, known := t.checked[p.UID]
 	if !known || v.generation != p.Generation || p.Generation == 0 {
-		v = checked{p.Generation, compile.Validate(p)}
+		v = checked{p.Generation, fqdnnp.Validate(p)}
 		t.checked[p.UID] = v
 	}
 	return v.problems

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/compile"
 )
 
@@ -24,7 +25,7 @@ func (m *Manifests) Lint(o Options) []Finding {
 	findings := slices.Clone(m.findings)
 	for i := range m.Policies {
 		p := &m.Policies[i]
-		for _, problem := range compile.Validate(&p.FQDNNetworkPolicy) {
+		for _, problem := range fqdnnp.Validate(&p.FQDNNetworkPolicy) {
 			findings = append(findings, p.finding(Error, problem.Reason, problem.Path, problem.Message))
 		}
 		findings = append(findings, m.matches(p, o)...)
@@ -86,7 +87,7 @@ func (m *Manifests) together() []Finding {
 	}
 	alone := map[string]bool{}
 	for i := range in.Policies {
-		for _, problem := range compile.Validate(&in.Policies[i]) {
+		for _, problem := range fqdnnp.Validate(&in.Policies[i]) {
 			alone[problem.Object+problem.Path+problem.Message] = true
 		}
 	}

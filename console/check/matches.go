@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -206,7 +207,7 @@ func (w *written) covers(o *written) bool {
 
 // duplicatePorts says of each port which other port of the rule makes it needless.
 func duplicatePorts(ports []v1alpha1.Port) []string {
-	if len(ports) > compile.MaxPorts {
+	if len(ports) > fqdnnp.MaxPorts {
 		return nil // Validate says so
 	}
 	single := make([]v1alpha1.EgressRule, len(ports))

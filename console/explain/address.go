@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
@@ -104,7 +104,7 @@ func (in *inquiry) seen(a netip.Addr) (names []alias) {
 }
 
 // namesMost bounds the names of one address: those of a content network have thousands.
-const namesMost = compile.MaxMatches
+const namesMost = fqdnnp.MaxMatches
 
 func b2i(b bool) int {
 	if b {

@@ -12,7 +12,7 @@ import (
 	"github.com/namegate/namegate/console/suggest"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
@@ -147,9 +147,9 @@ func (in *inquiry) write(or string, names ...fqdn.Name) {
 		}
 		rule.Names = append(rule.Names, text)
 	}
-	if more := len(rule.Names) - compile.MaxMatches; more > 0 {
-		rule.Names = rule.Names[:compile.MaxMatches]
-		in.do("the manifest has %d names, which is what a rule may hold, and leaves out %d; ask for the one that is meant", compile.MaxMatches, more)
+	if more := len(rule.Names) - fqdnnp.MaxMatches; more > 0 {
+		rule.Names = rule.Names[:fqdnnp.MaxMatches]
+		in.do("the manifest has %d names, which is what a rule may hold, and leaves out %d; ask for the one that is meant", fqdnnp.MaxMatches, more)
 	}
 	selector, why := in.selector()
 	if len(rule.Names) == 0 || selector == nil {
@@ -197,8 +197,8 @@ func (in *inquiry) ports() (out []v1alpha1.Port) {
 			}
 		}
 	}
-	if len(out) > compile.MaxPorts {
-		out = out[:compile.MaxPorts]
+	if len(out) > fqdnnp.MaxPorts {
+		out = out[:fqdnnp.MaxPorts]
 	}
 	if len(out) == 0 {
 		p := policy.TCP

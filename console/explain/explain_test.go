@@ -13,7 +13,7 @@ import (
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/rebind"
@@ -377,7 +377,7 @@ func TestAdviceHelps(t *testing.T) {
 			if slices.ContainsFunc(policies, func(p v1alpha1.FQDNNetworkPolicy) bool { return p.Name == more[0].Name }) {
 				t.Fatalf("the manifest would replace %s", more[0].Name)
 			}
-			if problems := compile.Validate(&more[0]); len(problems) > 0 {
+			if problems := fqdnnp.Validate(&more[0]); len(problems) > 0 {
 				t.Fatalf("the manifest has problems: %v", problems)
 			}
 			after := about(t, pod, append(policies, more...))

@@ -13,7 +13,7 @@ import (
 
 	"github.com/namegate/namegate/console/suggest"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 )
 
 // notPermitted completes an answer that is no with what NetworkPolicies say of the
@@ -124,7 +124,7 @@ func (in *inquiry) networkPorts() (out []networkingv1.NetworkPolicyPort) {
 	var set []policy.PortRange
 	for i := range in.f.Flows {
 		f := &in.f.Flows[i]
-		if port := f.Dialled.Port(); in.concerns(f) && port != 0 && ruled(f.Protocol) && len(set) < compile.MaxPorts {
+		if port := f.Dialled.Port(); in.concerns(f) && port != 0 && ruled(f.Protocol) && len(set) < fqdnnp.MaxPorts {
 			set = append(set, policy.PortRange{Protocol: f.Protocol, First: port, Last: port})
 		}
 	}

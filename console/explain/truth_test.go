@@ -11,7 +11,7 @@ import (
 
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 )
 
 // TestManyNames: an address with more names than a rule may hold gets a manifest that
@@ -19,15 +19,15 @@ import (
 func TestManyNames(t *testing.T) {
 	addr := netip.MustParseAddr("192.0.2.9")
 	f := about(t, cart(), manifests(t, base))
-	for i := range 3 * compile.MaxMatches {
+	for i := range 3 * fqdnnp.MaxMatches {
 		f.Seen = append(f.Seen, recent.Sighting{Pod: cart().PodRef, Name: name(t, fmt.Sprintf("n%d.test", i)), Address: addr, Asked: noon.Add(-time.Duration(i) * time.Second)})
 	}
 	e := Explain(Question{To: target(t, "192.0.2.9:443")}, f)
-	if e.Verdict != Denied || e.Advice == nil || len(e.Names) > compile.MaxMatches || !strings.Contains(strings.Join(e.Notes, ";"), "192.0.2.9 has 128 more names") {
+	if e.Verdict != Denied || e.Advice == nil || len(e.Names) > fqdnnp.MaxMatches || !strings.Contains(strings.Join(e.Notes, ";"), "192.0.2.9 has 128 more names") {
 		t.Fatalf("%s, %d names, notes %q", e.Verdict, len(e.Names), e.Notes)
 	}
 	more := manifests(t, e.Advice.Manifest)
-	if problems := compile.Validate(&more[0]); len(problems) > 0 || !strings.Contains(e.Advice.Manifest, "n0.test") {
+	if problems := fqdnnp.Validate(&more[0]); len(problems) > 0 || !strings.Contains(e.Advice.Manifest, "n0.test") {
 		t.Errorf("%+v of\n%s", problems, e.Advice.Manifest)
 	}
 }

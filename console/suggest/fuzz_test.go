@@ -8,7 +8,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 )
 
 // FuzzSuggest: whatever a file holds, what is suggested are comments and policies that
@@ -49,7 +49,7 @@ func FuzzSuggest(f *testing.F) {
 			if p.Kind == "" {
 				continue
 			}
-			if problems := compile.Validate(&p); problems != nil || len(p.Spec.PodSelector.MatchLabels) == 0 || len(p.Spec.Egress) == 0 {
+			if problems := fqdnnp.Validate(&p); problems != nil || len(p.Spec.PodSelector.MatchLabels) == 0 || len(p.Spec.Egress) == 0 {
 				t.Fatalf("%v of\n%s", problems, doc)
 			}
 			read++

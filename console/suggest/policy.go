@@ -18,7 +18,7 @@ type Rule struct {
 }
 
 // Policy returns an enforcing policy that allows the pods of a selector the rules, in
-// their order. It bounds nothing: what is over the bounds of the kind (compile.MaxRules
+// their order. It bounds nothing: what is over the bounds of the kind (fqdnnp.MaxRules
 // and so on) is what Validate reports. An empty selector is every pod of the namespace.
 func Policy(namespace, name string, selector map[string]string, rules []Rule) v1alpha1.FQDNNetworkPolicy {
 	p := v1alpha1.FQDNNetworkPolicy{

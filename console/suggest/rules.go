@@ -7,7 +7,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 )
 
 // Rules returns rules that allow each name or pattern its ports and no more: names
@@ -22,12 +22,12 @@ func Rules(allowed map[string]policy.PortSet) []Rule {
 	for _, set := range slices.Sorted(maps.Keys(alike)) {
 		names := alike[set]
 		slices.SortFunc(names, compareNames)
-		for part := range slices.Chunk(names, compile.MaxMatches) {
+		for part := range slices.Chunk(names, fqdnnp.MaxMatches) {
 			if set == policy.AnyPort {
 				rules = append(rules, Rule{Names: part})
 				continue
 			}
-			for ports := range slices.Chunk(Ports(set), compile.MaxPorts) {
+			for ports := range slices.Chunk(Ports(set), fqdnnp.MaxPorts) {
 				rules = append(rules, Rule{Names: part, Ports: ports})
 			}
 		}
@@ -68,7 +68,7 @@ func Ports(set policy.PortSet) []v1alpha1.Port {
 func (w *workload) policies(name string, existing map[string]bool, rules []Rule) []v1alpha1.FQDNNetworkPolicy {
 	var policies []v1alpha1.FQDNNetworkPolicy
 	number := 1
-	for part := range slices.Chunk(rules, compile.MaxRules) {
+	for part := range slices.Chunk(rules, fqdnnp.MaxRules) {
 		for existing[w.namespace+"/"+numbered(name, number)] {
 			number++
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -106,7 +107,7 @@ func TestAllowsWhatWasSeenAndNoMore(t *testing.T) {
 		policies := readBack(t, s)
 		names := map[string]bool{}
 		for i := range policies {
-			if problems := compile.Validate(&policies[i]); problems != nil {
+			if problems := fqdnnp.Validate(&policies[i]); problems != nil {
 				t.Fatalf("seed %d: %v", seed, problems)
 			}
 			if names[policies[i].Name] {
@@ -211,18 +212,18 @@ func TestBoundsOfThePolicy(t *testing.T) {
 		return all
 	}
 	apart := map[string]policy.PortSet{}
-	for i := range uint16(compile.MaxRules + 1) {
+	for i := range uint16(fqdnnp.MaxRules + 1) {
 		apart[fmt.Sprintf("n%d.test", i)] = policy.NewPortSet(policy.PortRange{Protocol: policy.TCP, First: 1 + i, Last: 1 + i})
 	}
 	for _, c := range []struct {
 		allowed         map[string]policy.PortSet
 		rules, policies int
 	}{
-		{many(compile.MaxMatches, compile.MaxPorts), 1, 1},
-		{many(compile.MaxMatches+1, compile.MaxPorts), 2, 1},
-		{many(compile.MaxMatches, compile.MaxPorts+1), 2, 1},
-		{many(compile.MaxMatches+1, compile.MaxPorts+1), 4, 1},
-		{apart, compile.MaxRules + 1, 2},
+		{many(fqdnnp.MaxMatches, fqdnnp.MaxPorts), 1, 1},
+		{many(fqdnnp.MaxMatches+1, fqdnnp.MaxPorts), 2, 1},
+		{many(fqdnnp.MaxMatches, fqdnnp.MaxPorts+1), 2, 1},
+		{many(fqdnnp.MaxMatches+1, fqdnnp.MaxPorts+1), 4, 1},
+		{apart, fqdnnp.MaxRules + 1, 2},
 	} {
 		rules := Rules(c.allowed)
 		w := &workload{workloadKey: workloadKey{namespace: "shop", selector: "app=cart"}, labels: map[string]string{"app": "cart"}}
@@ -231,7 +232,7 @@ func TestBoundsOfThePolicy(t *testing.T) {
 			t.Errorf("%d rules, want %d; %d policies, want %d", len(rules), c.rules, len(policies), c.policies)
 		}
 		for i := range policies {
-			if problems := compile.Validate(&policies[i]); problems != nil {
+			if problems := fqdnnp.Validate(&policies[i]); problems != nil {
 				t.Error(problems)
 			}
 		}

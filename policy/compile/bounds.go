@@ -49,7 +49,7 @@ func withinBounds(policies []*parsed) ([]*parsed, []leftOut) {
 	kept := make([]*parsed, len(policies))
 	for _, audit := range []bool{false, true} {
 		for i, p := range policies {
-			if p.audit == audit {
+			if p.Audit == audit {
 				kept[i] = b.take(p)
 			}
 		}
@@ -59,14 +59,14 @@ func withinBounds(policies []*parsed) ([]*parsed, []leftOut) {
 
 // take returns p, or a copy of it that has only the rules for which there is room.
 func (b *bounds) take(p *parsed) *parsed {
-	part := *p
-	part.entries, part.matches = nil, nil
-	matches := &leftOut{id: p.id, why: fmt.Sprintf(tooManyMatches, MaxViewMatches, MaxViewLabels)}
-	ports := &leftOut{id: p.id, why: fmt.Sprintf(tooManyPortSets, MaxViewPortSets)}
+	rest := *p.Policy
+	rest.Entries, rest.Matches = nil, nil
+	matches := &leftOut{id: p.ID, why: fmt.Sprintf(tooManyMatches, MaxViewMatches, MaxViewLabels)}
+	ports := &leftOut{id: p.ID, why: fmt.Sprintf(tooManyPortSets, MaxViewPortSets)}
 	at := 0
-	for i := range p.entries {
-		e := &p.entries[i]
-		own := p.matches[at : at+len(e.Destinations.Names)] // rule makes one for each name of an entry
+	for i := range p.Entries {
+		e := &p.Entries[i]
+		own := p.Matches[at : at+len(e.Destinations.Names)] // one for each name of an entry
 		at += len(own)
 		labels := wildLabels(own)
 		_, known := b.ports[e.Ports]
@@ -74,7 +74,7 @@ func (b *bounds) take(p *parsed) *parsed {
 		switch {
 		case b.matches+len(own) > MaxViewMatches || b.labels+labels > MaxViewLabels:
 			over = matches
-		case !p.audit && !known && len(b.ports) == MaxViewPortSets:
+		case !p.Audit && !known && len(b.ports) == MaxViewPortSets:
 			over = ports
 		}
 		if over != nil {
@@ -85,11 +85,11 @@ func (b *bounds) take(p *parsed) *parsed {
 		}
 		b.matches += len(own)
 		b.labels += labels
-		if !p.audit {
+		if !p.Audit {
 			b.ports[e.Ports] = struct{}{}
 		}
-		part.entries = append(part.entries, *e)
-		part.matches = append(part.matches, own...)
+		rest.Entries = append(rest.Entries, *e)
+		rest.Matches = append(rest.Matches, own...)
 	}
 	whole := true
 	for _, over := range []*leftOut{matches, ports} {
@@ -101,6 +101,8 @@ func (b *bounds) take(p *parsed) *parsed {
 	if whole {
 		return p
 	}
+	part := *p
+	part.Policy = &rest
 	return &part
 }
 

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/netpol"
 )
 
 // TestCompanionsAreNotRead, whichever of the three marks they have: each time the
@@ -40,8 +41,8 @@ func TestCompanionsAreNotRead(t *testing.T) {
 		n := aNet(t, test.name, `egress: [{}]`)
 		n.Labels, n.OwnerReferences = test.labels, test.owners
 		s := New().Compile(besideInput(nil, n))
-		if IsCompanion(n) != test.companion || (len(s.Views[0].NetworkPolicies) == 0) != test.companion || (len(s.Views[0].Peers) == 0) != test.companion {
-			t.Errorf("%s: companion %v, %v count", what, IsCompanion(n), s.Views[0].NetworkPolicies)
+		if netpol.IsCompanion(n) != test.companion || (len(s.Views[0].NetworkPolicies) == 0) != test.companion || (len(s.Views[0].Peers) == 0) != test.companion {
+			t.Errorf("%s: companion %v, %v count", what, netpol.IsCompanion(n), s.Views[0].NetworkPolicies)
 		}
 		var paths []string
 		for _, p := range s.Problems {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/peers"
 )
 
@@ -21,8 +22,7 @@ type Compiler struct {
 	policies  map[policyKey]*kept
 	spaces    map[string]*space
 	selected  map[policy.PodRef]*selection
-	rulesets  map[string]*ruleset // by the serials of their policies
-	paths     paths
+	rulesets  map[string]*ruleset            // by the serials of their policies
 	conflicts map[policy.PodRef]*policy.View // closed views, by their made-up pod
 	nets      netPolicies
 	reaches   map[string]*reach // by the serials of their NetworkPolicies
@@ -37,6 +37,13 @@ type Compiler struct {
 }
 
 type policyKey struct{ namespace, name string }
+
+// parsed is a policy that was read. It is immutable.
+type parsed struct {
+	*fqdnnp.Policy
+	labels int    // of the patterns with a wildcard
+	serial uint64 // of the parse in its compiler
+}
 
 // kept is a parsed policy and the compile that saw it last.
 type kept struct {
@@ -75,7 +82,6 @@ func New() *Compiler {
 		spaces:    map[string]*space{},
 		selected:  map[policy.PodRef]*selection{},
 		rulesets:  map[string]*ruleset{},
-		paths:     paths{},
 		conflicts: map[policy.PodRef]*policy.View{},
 		nets:      netPolicies{map[policyKey]*netPolicy{}, map[string]*netSpace{}},
 		reaches:   map[string]*reach{},
@@ -118,16 +124,16 @@ func (c *Compiler) readPolicies(policies []v1alpha1.FQDNNetworkPolicy, s *draft)
 			c.change(p.Namespace, nil, k.parsed)
 		case k.seen == c.number:
 			s.Problems = append(s.Problems, policy.Problem{
-				Object: "policy " + k.id, Reason: policy.ReasonPartiallyInvalid,
+				Object: "policy " + k.ID, Reason: policy.ReasonPartiallyInvalid,
 				Message: "the policy is given twice; the first one counts, remove or rename the other",
 			})
-		case !sameSpec(&k.spec, &p.Spec):
+		case !fqdnnp.SameSpec(&k.Spec, &p.Spec):
 			old := k.parsed
 			k.parsed = c.parse(p)
 			c.change(p.Namespace, old, k.parsed)
 		}
 		if k.seen != c.number {
-			s.Problems = append(s.Problems, k.problems...)
+			s.Problems = append(s.Problems, k.Problems...)
 			present++
 		}
 		k.seen = c.number
@@ -157,9 +163,8 @@ func (c *Compiler) forget() {
 
 func (c *Compiler) parse(p *v1alpha1.FQDNNetworkPolicy) *parsed {
 	c.serial++
-	r := parsePolicy(p, c.paths)
-	r.serial = c.serial
-	return r
+	r := fqdnnp.Read(p)
+	return &parsed{r, wildLabels(r.Matches), c.serial}
 }
 
 func (c *Compiler) change(namespace string, gone, added *parsed) {
@@ -186,7 +191,7 @@ func (sp *space) settle() {
 }
 
 func sortParsed(ps []*parsed) {
-	slices.SortFunc(ps, func(a, b *parsed) int { return strings.Compare(a.id, b.id) })
+	slices.SortFunc(ps, func(a, b *parsed) int { return strings.Compare(a.ID, b.ID) })
 }
 
 // replaced returns the sorted union of policies without gone, and added.
@@ -196,7 +201,7 @@ func replaced(policies []*parsed, gone map[*parsed]bool, added []*parsed) []*par
 		if gone[p] {
 			continue
 		}
-		for len(added) > 0 && added[0].id < p.id {
+		for len(added) > 0 && added[0].ID < p.ID {
 			union, added = append(union, added[0]), added[1:]
 		}
 		union = append(union, p)
@@ -239,7 +244,7 @@ func (c *Compiler) rulesOf(sp *space, podLabels labels.Set, was *selection, alik
 func selecting(policies []*parsed, set labels.Set) []*parsed {
 	var found []*parsed
 	for _, p := range policies {
-		if p.selector.Matches(set) {
+		if p.Selector.Matches(set) {
 			found = append(found, p)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 )
 
 func audited(p v1alpha1.FQDNNetworkPolicy) v1alpha1.FQDNNetworkPolicy {
@@ -92,14 +93,14 @@ func TestOpeningsAreNotMixedUp(t *testing.T) {
 // TestManyOverlaps has more matches for one name than are merged ahead.
 func TestManyOverlaps(t *testing.T) {
 	var rules []v1alpha1.EgressRule
-	for range MaxRules {
+	for range fqdnnp.MaxRules {
 		rules = append(rules, aRule("**", "a.b.test", "*.b.test", "**.test", "a*.b.test"))
 	}
 	v := compile([]policy.Pod{aPod("web", "x", "10.0.0.1")}, aPolicy("p", "", rules...)).Views[0]
 	for name, want := range map[string]int{"a.b.test": 5, "ab.b.test": 4, "c.b.test": 3, "c.c.b.test": 2, "example.org": 1, ".": 1} {
 		got := v.Decide(mustName(t, name)).Matches
-		if len(got) != want*MaxRules {
-			t.Errorf("%s: %d matches, want %d", name, len(got), want*MaxRules)
+		if len(got) != want*fqdnnp.MaxRules {
+			t.Errorf("%s: %d matches, want %d", name, len(got), want*fqdnnp.MaxRules)
 		}
 		for i := 1; i < len(got); i++ {
 			if got[i-1].Compare(got[i]) >= 0 {

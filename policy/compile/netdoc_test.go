@@ -10,6 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/policy/api/netpol"
 )
 
 // TestExamplesBesideNetworkPolicy: what the document shows can be read, and works wholly.
@@ -25,8 +27,8 @@ func TestExamplesBesideNetworkPolicy(t *testing.T) {
 			examples++
 			if strings.Contains(document, "kind: FQDNNetworkPolicy") {
 				p := v1alpha1.FQDNNetworkPolicy{}
-				if err := yaml.UnmarshalStrict([]byte(document), &p); err != nil || Validate(&p) != nil {
-					t.Errorf("%s\n%v, %v", document, err, Validate(&p))
+				if err := yaml.UnmarshalStrict([]byte(document), &p); err != nil || fqdnnp.Validate(&p) != nil {
+					t.Errorf("%s\n%v, %v", document, err, fqdnnp.Validate(&p))
 				}
 				continue
 			}
@@ -35,7 +37,7 @@ func TestExamplesBesideNetworkPolicy(t *testing.T) {
 				t.Errorf("%s\n%v", document, err)
 				continue
 			}
-			if IsCompanion(n) {
+			if netpol.IsCompanion(n) {
 				continue
 			}
 			in := besideInput(shopCluster(), n)

@@ -36,18 +36,3 @@ func TestExceptionsCostWhatIsWritten(t *testing.T) {
 		t.Errorf("problems %v", s.Problems)
 	}
 }
-
-// TestOneObjectHasFewProblems: they are said in status of every node.
-func TestOneObjectHasFewProblems(t *testing.T) {
-	var rules []networkingv1.NetworkPolicyEgressRule
-	for range 5000 {
-		rules = append(rules, networkingv1.NetworkPolicyEgressRule{To: []networkingv1.NetworkPolicyPeer{{}}})
-	}
-	s := New().Compile(Input{NetworkPolicies: []*networkingv1.NetworkPolicy{egressTo("greedy", "n", rules...)}})
-	if got := len(s.Problems); got != maxNetProblems+1 {
-		t.Errorf("%d problems", got)
-	}
-	if last := s.Problems[len(s.Problems)-1]; last.Message != "4936 more parts of the NetworkPolicy cannot work as they are written; mend those that are named first" {
-		t.Errorf("%+v", last)
-	}
-}

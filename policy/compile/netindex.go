@@ -5,10 +5,18 @@ import (
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/netpol"
 )
+
+// netPolicy is one NetworkPolicy as the compiler keeps it. It is immutable but for from and seen.
+type netPolicy struct {
+	*netpol.Policy
+	from   *networkingv1.NetworkPolicy // the object that was last seen
+	serial uint64                      // of the parse in its compiler
+	seen   uint64                      // the compile that saw it last
+}
 
 // netPolicies is every NetworkPolicy that the compiler knows.
 type netPolicies struct {
@@ -34,18 +42,18 @@ func (c *Compiler) readNetworkPolicies(objects []*networkingv1.NetworkPolicy, s 
 		switch {
 		case n != nil && n.seen == c.number:
 			s.Problems = append(s.Problems, policy.Problem{
-				Object: "networkpolicy " + n.id, Reason: policy.ReasonPartiallyInvalid,
+				Object: "networkpolicy " + n.ID, Reason: policy.ReasonPartiallyInvalid,
 				Message: "the NetworkPolicy is given twice; the first one counts, remove or rename the other",
 			})
 			continue
-		case n != nil && (n.from == from || sameNetPolicy(n.from, from)):
+		case n != nil && (n.from == from || netpol.Same(n.from, from)):
 			n.from = from
 		default:
 			n = c.replaceNetPolicy(key, n, from)
 		}
 		n.seen = c.number
 		present++
-		s.Problems = append(s.Problems, n.problems...)
+		s.Problems = append(s.Problems, n.Problems...)
 	}
 	if present < len(c.nets.known) {
 		for key, n := range c.nets.known {
@@ -59,9 +67,8 @@ func (c *Compiler) readNetworkPolicies(objects []*networkingv1.NetworkPolicy, s 
 }
 
 func (c *Compiler) replaceNetPolicy(key policyKey, old *netPolicy, from *networkingv1.NetworkPolicy) *netPolicy {
-	n := readNetPolicy(from, c.paths)
 	c.serial++
-	n.serial = c.serial
+	n := &netPolicy{Policy: netpol.Read(from), from: from, serial: c.serial}
 	c.nets.known[key] = n
 	c.changeNet(key.namespace, old, n)
 	return n
@@ -69,7 +76,7 @@ func (c *Compiler) replaceNetPolicy(key policyKey, old *netPolicy, from *network
 
 // changeNet notes what comes and goes in a namespace, nil for nothing.
 func (c *Compiler) changeNet(namespace string, gone, added *netPolicy) {
-	counts := func(n *netPolicy) bool { return n != nil && n.egress && n.selector != nil }
+	counts := func(n *netPolicy) bool { return n != nil && n.Selector != nil }
 	if !counts(gone) && !counts(added) {
 		return
 	}
@@ -94,17 +101,9 @@ func (c *Compiler) settleNets() {
 			continue
 		}
 		sp.policies = slices.DeleteFunc(sp.policies, func(n *netPolicy) bool { return n.seen != c.number })
-		slices.SortFunc(sp.policies, func(a, b *netPolicy) int { return strings.Compare(a.id, b.id) })
+		slices.SortFunc(sp.policies, func(a, b *netPolicy) int { return strings.Compare(a.ID, b.ID) })
 		if len(sp.policies) == 0 {
 			delete(c.nets.spaces, name)
 		}
 	}
-}
-
-// sameNetPolicy tells whether two objects of one name say the same of egress.
-func sameNetPolicy(a, b *networkingv1.NetworkPolicy) bool {
-	return companionMark(a) == companionMark(b) && companionOwned(a) == companionOwned(b) &&
-		slices.Equal(a.Spec.PolicyTypes, b.Spec.PolicyTypes) &&
-		apiequality.Semantic.DeepEqual(a.Spec.PodSelector, b.Spec.PodSelector) &&
-		apiequality.Semantic.DeepEqual(a.Spec.Egress, b.Spec.Egress)
 }

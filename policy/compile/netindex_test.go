@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/namegate/namegate/policy/api/netpol"
 )
 
 // TestSameNetPolicySeesEveryField that counts, one after the other, and no other.
@@ -25,20 +27,22 @@ func TestSameNetPolicySeesEveryField(t *testing.T) {
 		func(n *networkingv1.NetworkPolicy) { n.Spec.Egress[0].To[1].IPBlock.Except[0] = "10.0.0.0/25" },
 		func(n *networkingv1.NetworkPolicy) { n.Spec.Egress[0].To = nil },
 		func(n *networkingv1.NetworkPolicy) { n.Spec.Egress = nil },
-		func(n *networkingv1.NetworkPolicy) { n.Labels = map[string]string{companionLabel: companionLabelValue} },
+		func(n *networkingv1.NetworkPolicy) {
+			n.Labels = map[string]string{"app.kubernetes.io/managed-by": "namegate"}
+		},
 	} {
 		changed := base.DeepCopy()
 		change(changed)
 		c := New()
 		was := c.Compile(besideInput(nil, base)).Views[0]
-		if sameNetPolicy(base, changed) || sameNetPolicy(changed, base) || c.Compile(besideInput(nil, changed)).Views[0] == was {
+		if netpol.Same(base, changed) || netpol.Same(changed, base) || c.Compile(besideInput(nil, changed)).Views[0] == was {
 			t.Errorf("change %d is not seen", i)
 		}
 	}
 	other := base.DeepCopy()
 	other.Labels, other.ResourceVersion, other.Generation = map[string]string{"x": "y"}, "7", 3
 	other.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{}}
-	if !sameNetPolicy(base, other) {
+	if !netpol.Same(base, other) {
 		t.Error("what does not count counts")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/netpol"
 	"github.com/namegate/namegate/policy/peers"
 )
 
@@ -139,8 +140,8 @@ func (a *asking) beyond(has map[*liveSet]bool) (b burden) {
 func (c *Compiler) cut(a *asking, room burden, has map[*liveSet]bool) burden {
 	slices.SortFunc(a.reaches, func(a, b *reach) int { return slices.Compare(a.policies, b.policies) })
 	for _, r := range a.reaches {
-		part := c.newReach(r.from, func(rule *netRule) bool {
-			cost := burden{rules: rule.cost}
+		part := c.newReach(r.from, func(rule *netpol.Rule) bool {
+			cost := burden{rules: rule.Cost}
 			var l *liveSet
 			if rule.Peer.Kind != policy.PeerAnywhere {
 				if l = c.sets[rule.Peer]; l == nil {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/netpol"
 	"github.com/namegate/namegate/policy/peers"
 )
 
@@ -77,7 +78,7 @@ func TestGreedyNamespace(t *testing.T) {
 		}},
 		"ports": {20, 30, 10, func(i, j int) networkingv1.NetworkPolicyEgressRule {
 			rule := networkingv1.NetworkPolicyEgressRule{To: []networkingv1.NetworkPolicyPeer{block("11.%d.%d.%d/32", i, j)}}
-			for p := range int32(MaxPeerPorts) {
+			for p := range int32(netpol.MaxPeerPorts) {
 				rule.Ports = append(rule.Ports, netPort("", ptr(intstr.FromInt32(3*p+1)), ptr(3*p+2)))
 			}
 			return rule

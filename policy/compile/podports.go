@@ -7,13 +7,14 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // MaxTargetPorts bounds the ports that the Services of one policy's names add to those
 // of its rules, numbers and names together: as many as four rules may have. A tenant's
 // Services have as many as they like.
-const MaxTargetPorts = 4 * MaxPorts
+const MaxTargetPorts = 4 * fqdnnp.MaxPorts
 
 // PortName is a port of pods by its name, which each pod gives a number.
 type PortName struct {
@@ -55,15 +56,15 @@ type TargetPorts struct {
 
 // NewTargetPorts returns those of a policy in a cluster with that domain.
 func NewTargetPorts(p *v1alpha1.FQDNNetworkPolicy, domain fqdn.Name) *TargetPorts {
-	r := parsePolicy(p, paths{})
+	r := fqdnnp.Read(p)
 	t := &TargetPorts{namespace: p.Namespace, of: map[policy.PortSet][]policy.PortRange{}}
-	t.ports.Numbers = r.egressPorts()
+	t.ports.Numbers = r.EgressPorts()
 	t.ranges = t.ports.Numbers.Ranges()
 	if t.ports.Numbers == policy.AnyPort || domain == "" {
 		return t
 	}
 	var matches []*policy.Match
-	for _, m := range r.matches {
+	for _, m := range r.Matches {
 		if !namesService(&m.Pattern, domain) {
 			continue
 		}

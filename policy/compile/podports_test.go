@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 )
 
 // aService leads its ports to others: "tcp/80=8080 udp/53=dns".
@@ -77,7 +78,7 @@ func TestPodPorts(t *testing.T) {
 		if got := podPorts(ports); got != c.want || left != 0 {
 			t.Errorf("%s: %q and %d left out, want %q", name, got, left, c.want)
 		}
-		if ports, _ := PodPortsOf(&p, NewNamedServices("", c.services)); ports.Numbers != EgressPorts(&p) || len(ports.Names) > 0 {
+		if ports, _ := PodPortsOf(&p, NewNamedServices("", c.services)); ports.Numbers != fqdnnp.Read(&p).EgressPorts() || len(ports.Names) > 0 {
 			t.Errorf("%s: without a domain %q", name, podPorts(ports))
 		}
 	}
@@ -111,7 +112,7 @@ func TestGreedyServices(t *testing.T) {
 // twinPodPorts says the same the long way: every match of every rule is tried on every
 // port of every Service.
 func twinPodPorts(t *testing.T, p *v1alpha1.FQDNNetworkPolicy, services []*policy.Service) (string, int) {
-	open := EgressPorts(p)
+	open := fqdnnp.Read(p).EgressPorts()
 	type found struct {
 		rank   int
 		target policy.ServicePort
@@ -119,7 +120,7 @@ func twinPodPorts(t *testing.T, p *v1alpha1.FQDNNetworkPolicy, services []*polic
 	all := map[policy.ServicePort]int{}
 	for _, s := range services {
 		name := mustName(t, s.Ref.Name+"."+s.Ref.Namespace+".svc.cluster.local")
-		for _, m := range parsePolicy(p, paths{}).matches {
+		for _, m := range fqdnnp.Read(p).Matches {
 			for _, port := range s.Ports {
 				to := policy.ServicePort{Protocol: port.Protocol, Target: port.Target, TargetName: port.TargetName}
 				all65535 := slices.Contains(strings.Split(string(open), ","), port.Protocol.String())
@@ -238,7 +239,7 @@ func TestPodPortsAgainstTheTwin(t *testing.T) {
 					t.Fatalf("seed %d: kept is %q and %d left out, want %q and %d", seed, got, left, want, wantLeft)
 				}
 			}
-			if want != string(EgressPorts(&p)) {
+			if want != string(fqdnnp.Read(&p).EgressPorts()) {
 				added++
 			}
 			if len(once.Names) > 0 {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/netpol"
 	"github.com/namegate/namegate/policy/peers"
 )
 
@@ -67,7 +68,7 @@ func (c *Compiler) reachBy(sp *netSpace, p *policy.Pod) *reach {
 	var selecting []*netPolicy
 	var key []byte
 	for _, n := range sp.policies {
-		if n.selector.Matches(p.Labels) {
+		if n.Selector.Matches(p.Labels) {
 			selecting = append(selecting, n)
 			key = binary.LittleEndian.AppendUint64(key, n.serial)
 		}
@@ -85,7 +86,7 @@ func (c *Compiler) reachBy(sp *netSpace, p *policy.Pod) *reach {
 
 // newReach returns the union of NetworkPolicies, which are sorted by id; of that what
 // room says, which is asked for each different pair of a peer and ports. nil: all.
-func (c *Compiler) newReach(policies []*netPolicy, room func(*netRule) bool) *reach {
+func (c *Compiler) newReach(policies []*netPolicy, room func(*netpol.Rule) bool) *reach {
 	type pair struct {
 		peer  policy.Peer
 		ports policy.PortSet
@@ -94,26 +95,26 @@ func (c *Compiler) newReach(policies []*netPolicy, room func(*netRule) bool) *re
 	pairs := map[pair]bool{}
 	has := map[policy.Peer]bool{}
 	for _, n := range policies {
-		r.policies = append(r.policies, n.id)
-		left, crowded := leftPeers{id: n.id}, leftPeers{id: n.id, node: true}
-		for i := range n.rules {
-			rule := &n.rules[i]
+		r.policies = append(r.policies, n.ID)
+		left, crowded := leftPeers{id: n.ID}, leftPeers{id: n.ID, node: true}
+		for i := range n.Rules {
+			rule := &n.Rules[i]
 			at := pair{rule.Peer, rule.Ports}
 			switch {
 			case pairs[at]:
-			case r.cost+rule.cost > MaxViewPeers:
+			case r.cost+rule.Cost > MaxViewPeers:
 				left.add(rule.Path)
 				continue
 			case room != nil && !room(rule):
 				crowded.add(rule.Path)
 				continue
 			default:
-				pairs[at], r.cost = true, r.cost+rule.cost
+				pairs[at], r.cost = true, r.cost+rule.Cost
 			}
 			r.rules = append(r.rules, rule.PeerRule)
 			if rule.Peer.Kind != policy.PeerAnywhere && !has[rule.Peer] {
 				has[rule.Peer] = true
-				r.sets = append(r.sets, c.liveSet(rule.spec))
+				r.sets = append(r.sets, c.liveSet(rule.Spec))
 			}
 		}
 		for _, l := range []leftPeers{left, crowded} {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/netpol"
 )
 
 // blockRules is rules to one address each, from a number on, on one port.
@@ -70,7 +71,7 @@ func TestNetworksOfARuleAreBounded(t *testing.T) {
 	every := func(step int) *networkingv1.NetworkPolicy {
 		n := aNet(t, "np", "policyTypes: [Egress]")
 		var rule networkingv1.NetworkPolicyEgressRule
-		for i := range MaxPeerNetworks + 2 {
+		for i := range netpol.MaxPeerNetworks + 2 {
 			rule.To = append(rule.To, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: fmt.Sprintf("10.%d.%d.%d/32", i*step>>16, i*step>>8&255, i*step&255)}})
 		}
 		n.Spec.Egress = append(n.Spec.Egress, rule)
@@ -85,7 +86,7 @@ func TestNetworksOfARuleAreBounded(t *testing.T) {
 		t.Error(got)
 	}
 	set := s.PeerSets[0]
-	if len(set.Networks) != MaxPeerNetworks || !set.Contains(addr("10.1.255.254"), policy.TCP, 1) || set.Contains(addr("10.2.0.0"), policy.TCP, 1) {
+	if len(set.Networks) != netpol.MaxPeerNetworks || !set.Contains(addr("10.1.255.254"), policy.TCP, 1) || set.Contains(addr("10.2.0.0"), policy.TCP, 1) {
 		t.Errorf("%d networks, last %v", len(set.Networks), set.Networks[len(set.Networks)-1])
 	}
 }
@@ -122,7 +123,7 @@ func TestPortsOfARuleAreBounded(t *testing.T) {
 func TestPortsTakeRoom(t *testing.T) {
 	n := blockRules(aNet(t, "np", "policyTypes: [Egress]"), 0, 200, 80)
 	for i := range n.Spec.Egress {
-		for p := range int32(MaxPeerPorts - 1) {
+		for p := range int32(netpol.MaxPeerPorts - 1) {
 			n.Spec.Egress[i].Ports = append(n.Spec.Egress[i].Ports, netPort("", ptr(intstr.FromInt32(100+2*p)), nil))
 		}
 	}

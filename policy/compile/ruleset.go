@@ -24,9 +24,9 @@ func newRuleset(policies []*parsed) *ruleset {
 	v.Policies = make([]string, len(policies))
 	matches, labels, entries := 0, 0, 0
 	for _, p := range policies {
-		matches += len(p.matches)
+		matches += len(p.Matches)
 		labels += p.labels
-		entries += len(p.entries)
+		entries += len(p.Entries)
 	}
 	ports := portSetsOf(policies)
 	if matches > MaxViewMatches || labels > MaxViewLabels || len(ports) > MaxViewPortSets {
@@ -36,15 +36,15 @@ func newRuleset(policies []*parsed) *ruleset {
 	all := make([]*policy.Match, 0, matches)
 	v.Entries = make([]policy.Entry, 0, entries)
 	for i, p := range policies {
-		v.Policies[i] = p.id
-		v.Entries = append(v.Entries, p.entries...)
-		all = append(all, p.matches...)
-		if p.audit {
+		v.Policies[i] = p.ID
+		v.Entries = append(v.Entries, p.Entries...)
+		all = append(all, p.Matches...)
+		if p.Audit {
 			continue
 		}
 		v.Enforced = true
-		v.Denied = max(v.Denied, p.denied)
-		v.Unmatched = max(v.Unmatched, p.unmatched)
+		v.Denied = max(v.Denied, p.Denied)
+		v.Unmatched = max(v.Unmatched, p.Unmatched)
 	}
 	m := policy.NewMatcher(all)
 	v.Rules = &policy.Rules{Matcher: m, PortSets: slices.Sorted(maps.Keys(ports)), ExactNames: enforcedNames(m)}
@@ -55,9 +55,9 @@ func newRuleset(policies []*parsed) *ruleset {
 func portSetsOf(policies []*parsed) map[policy.PortSet]struct{} {
 	ports := map[policy.PortSet]struct{}{}
 	for _, p := range policies {
-		for j := range p.entries {
-			if !p.audit {
-				ports[p.entries[j].Ports] = struct{}{}
+		for j := range p.Entries {
+			if !p.Audit {
+				ports[p.Entries[j].Ports] = struct{}{}
 			}
 		}
 	}

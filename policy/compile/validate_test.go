@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 )
 
 func times[T any](n int, v T) []T {
@@ -56,16 +56,16 @@ func slips() map[string]slip {
 		},
 		"too many matches": {
 			change: func(s *spec) {
-				s.Egress = []v1alpha1.EgressRule{aRule(append(times(MaxMatches, "good.test"), "late.test")...)}
+				s.Egress = []v1alpha1.EgressRule{aRule(append(times(fqdnnp.MaxMatches, "good.test"), "late.test")...)}
 			},
 			problems: []string{"spec.egress[0].matches: 65 matches; write at most 64"},
 		},
 		"too many rules": {
-			change:   func(s *spec) { s.Egress = append(times(MaxRules, good), aRule("late.test")) },
+			change:   func(s *spec) { s.Egress = append(times(fqdnnp.MaxRules, good), aRule("late.test")) },
 			problems: []string{"spec.egress: 33 rules; write at most 32"},
 		},
 		"too many ports": {
-			change:   func(s *spec) { s.Egress[0].Ports = times(MaxPorts+1, tcp(1)) },
+			change:   func(s *spec) { s.Egress[0].Ports = times(fqdnnp.MaxPorts+1, tcp(1)) },
 			problems: []string{"spec.egress[0].ports: 33 ports; write at most 32"},
 		},
 		"one bad port": {
@@ -109,7 +109,7 @@ func TestValidate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := aPolicy("p", "", aRule("good.test"))
 			c.change(&p.Spec)
-			problems := Validate(&p)
+			problems := fqdnnp.Validate(&p)
 			if len(problems) != len(c.problems) {
 				t.Fatalf("problems %v", problems)
 			}
@@ -157,43 +157,6 @@ func TestUnknownWordsAreStrict(t *testing.T) {
 	}
 }
 
-func TestPorts(t *testing.T) {
-	proto := func(p v1alpha1.Protocol) *v1alpha1.Protocol { return &p }
-	for _, c := range []struct {
-		ports    []v1alpha1.Port
-		want     policy.PortSet
-		problems string
-	}{
-		{nil, "any", ""},
-		{[]v1alpha1.Port{{}}, "any", ""},
-		{[]v1alpha1.Port{{Port: ptr(int32(443))}}, "tcp/443", ""},
-		{[]v1alpha1.Port{{Port: ptr(int32(443)), EndPort: ptr(int32(8443))}}, "tcp/443-8443", ""},
-		{[]v1alpha1.Port{{Port: ptr(int32(5)), EndPort: ptr(int32(5))}}, "tcp/5", ""},
-		{[]v1alpha1.Port{{Protocol: proto("UDP")}}, "udp", ""},
-		{[]v1alpha1.Port{{Protocol: proto("SCTP"), Port: ptr(int32(7))}}, "sctp/7", ""},
-		{[]v1alpha1.Port{{Protocol: proto("ALL")}}, "any", ""},
-		{[]v1alpha1.Port{{Protocol: proto("ALL"), Port: ptr(int32(53))}}, "tcp/53,udp/53,sctp/53", ""},
-		{[]v1alpha1.Port{{Protocol: proto("ALL"), Port: ptr(int32(1)), EndPort: ptr(int32(2))}}, "tcp/1-2,udp/1-2,sctp/1-2", ""},
-		{[]v1alpha1.Port{tcp(80), tcp(443), {Protocol: proto("UDP"), Port: ptr(int32(443))}}, "tcp/80,tcp/443,udp/443", ""},
-		{[]v1alpha1.Port{{Port: ptr(int32(1)), EndPort: ptr(int32(65535))}}, "tcp/1-65535", ""},
-		{[]v1alpha1.Port{{Protocol: proto("tcp"), Port: ptr(int32(1))}}, "", `p[0].protocol "tcp" is unknown; write TCP, UDP, SCTP or ALL`},
-		{[]v1alpha1.Port{{Port: ptr(int32(-1))}}, "", "p[0].port -1 is no port; write 1 to 65535, or leave it out for every port"},
-		{[]v1alpha1.Port{{Port: ptr(int32(1)), EndPort: ptr(int32(65536))}}, "", "p[0].endPort 65536 is no port; write 1 to 65535, or leave it out for every port"},
-		{[]v1alpha1.Port{{EndPort: ptr(int32(5))}}, "", "p[0].endPort endPort 5 stands alone; write the first port of the range as port"},
-		{[]v1alpha1.Port{{Port: ptr(int32(6)), EndPort: ptr(int32(5))}}, "", "p[0].endPort endPort 5 is below port 6; write the greater one as endPort"},
-	} {
-		r := &parsed{}
-		got := r.ports("p", c.ports)
-		var problems []string
-		for _, p := range r.problems {
-			problems = append(problems, p.Path+" "+p.Message)
-		}
-		if got != c.want || strings.Join(problems, "; ") != c.problems {
-			t.Errorf("%+v: %q, %q; want %q, %q", c.ports, got, problems, c.want, c.problems)
-		}
-	}
-}
-
 func TestDefaultsInGo(t *testing.T) {
 	p := aPolicy("p", "", aRule("a.test"))
 	v := compile([]policy.Pod{aPod("web", "x", "10.0.0.1")}, p).Views[0]
@@ -202,45 +165,5 @@ func TestDefaultsInGo(t *testing.T) {
 	}
 	if want := (policy.TTL{Min: 30 * time.Second, Max: time.Hour, Grace: time.Minute}); v.Entries[0].TTL != want {
 		t.Errorf("TTL %v", v.Entries[0].TTL)
-	}
-}
-
-func TestLifetime(t *testing.T) {
-	ttl := policy.TTL{Min: 30 * time.Second, Max: time.Hour, Grace: time.Minute}
-	for in, want := range map[uint32]time.Duration{
-		0: 90 * time.Second, 29: 90 * time.Second, 30: 90 * time.Second, 31: 91 * time.Second, 3600: 61 * time.Minute, 3601: 61 * time.Minute,
-		1<<31 - 1: 61 * time.Minute, 1 << 31: 90 * time.Second, 1<<32 - 1: 90 * time.Second,
-	} {
-		if got := ttl.Lifetime(in); got != want {
-			t.Errorf("%d: %v, want %v", in, got, want)
-		}
-	}
-}
-
-func TestWords(t *testing.T) {
-	got := fmt.Sprint(policy.Resolve, policy.NXDomain, policy.Refuse, policy.Reject, policy.Drop, policy.Allow, policy.AnyProtocol, policy.TCP, policy.UDP, policy.SCTP, policy.Protocol(47))
-	if want := "Resolve NXDomain Refuse Reject Drop Allow any tcp udp sctp 47"; got != want {
-		t.Errorf("%s", got)
-	}
-}
-
-func TestAcceptance(t *testing.T) {
-	part := policy.Problem{Reason: policy.ReasonPartiallyInvalid, Path: "spec.x", Message: "write y"}
-	whole := policy.Problem{Reason: policy.ReasonInvalid, Message: "no"}
-	for _, c := range []struct {
-		problems []policy.Problem
-		accepted bool
-		want     string
-	}{
-		{nil, true, "Accepted every part of the policy works"},
-		{[]policy.Problem{part}, true, "PartiallyInvalid spec.x: write y"},
-		{[]policy.Problem{part, whole}, false, "Invalid spec.x: write y\nno"},
-		{times(8, part), true, "PartiallyInvalid " + strings.Join(times(8, "spec.x: write y"), "\n")},
-		{times(20, part), true, "PartiallyInvalid " + strings.Join(times(8, "spec.x: write y"), "\n") + "\nand more"},
-	} {
-		accepted, reason, message := policy.Acceptance(c.problems)
-		if got := reason + " " + message; accepted != c.accepted || got != c.want {
-			t.Errorf("%v, %s", accepted, got)
-		}
 	}
 }

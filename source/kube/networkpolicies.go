@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/api/netpol"
 )
 
 // networkPolicyEntry is what is used of a NetworkPolicy.
@@ -32,7 +32,7 @@ func readNetworkPolicy(object any, before *networkPolicyEntry) *networkPolicyEnt
 	if before != nil && equality.Semantic.DeepEqual(before.policy, kept) {
 		return before
 	}
-	return &networkPolicyEntry{policy: kept, pods: !compile.IsCompanion(kept) && leadsToPods(&kept.Spec)}
+	return &networkPolicyEntry{policy: kept, pods: !netpol.IsCompanion(kept) && leadsToPods(&kept.Spec)}
 }
 
 // leadsToPods tells whether a NetworkPolicy's egress cannot be known without knowing

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 )
 
 // TestSameAsAdmission: a manifest in a file is refused, or reported by Validate,
@@ -34,7 +34,7 @@ func TestSameAsAdmission(t *testing.T) {
 				}
 				return
 			}
-			if problems := compile.Validate(objects[0].policy); (len(problems) > 0) != (len(c.Refused) > 0) {
+			if problems := fqdnnp.Validate(objects[0].policy); (len(problems) > 0) != (len(c.Refused) > 0) {
 				t.Errorf("problems %v, the API server says %q", problems, c.Refused)
 			}
 		})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -79,8 +80,8 @@ func TestSemanticsExamples(t *testing.T) {
 			t.Errorf("example %d: %d objects, %v", i, len(objects), err)
 		}
 		for _, o := range objects {
-			if o.policy != nil && compile.Validate(o.policy) != nil {
-				t.Errorf("example %d: %v", i, compile.Validate(o.policy))
+			if o.policy != nil && fqdnnp.Validate(o.policy) != nil {
+				t.Errorf("example %d: %v", i, fqdnnp.Validate(o.policy))
 			}
 		}
 	}
@@ -166,7 +167,7 @@ func TestSemanticsBadInput(t *testing.T) {
 			t.Errorf("%s: %v", row[0], err)
 			continue
 		}
-		problems := compile.Validate(objects[0].policy)
+		problems := fqdnnp.Validate(objects[0].policy)
 		if len(problems) != 1 || problems[0].Reason != policy.ReasonPartiallyInvalid {
 			t.Errorf("%s: %v", row[0], problems)
 			continue
@@ -184,7 +185,7 @@ func TestSemanticsFigures(t *testing.T) {
 			fmt.Sprintf("latest %d s after", int(MostDelay.Seconds())), fmt.Sprintf("every %d s", int(RescanPeriod.Seconds()))},
 		"Several policies": {fmt.Sprintf("%d matches, %d labels", compile.MaxViewMatches, compile.MaxViewLabels),
 			fmt.Sprintf("%d different port sets", compile.MaxViewPortSets)},
-		"How long an address is open": {fmt.Sprintf("1 to %d (a week)", compile.MaxTTLSeconds), fmt.Sprintf("1 to %d (a day)", compile.MaxGraceSeconds)},
+		"How long an address is open": {fmt.Sprintf("1 to %d (a week)", fqdnnp.MaxTTLSeconds), fmt.Sprintf("1 to %d (a day)", fqdnnp.MaxGraceSeconds)},
 	} {
 		for _, figure := range figures {
 			if !strings.Contains(section(t, heading), figure) {

@@ -7,13 +7,14 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/compile"
 )
 
 // openable tells whether the companions of an accepted policy may open ports: where its rules
 // have some, and what they do not allow is denied.
 func openable(p *v1alpha1.FQDNNetworkPolicy) bool {
-	return p.Spec.Enforcement != v1alpha1.EnforcementAudit && compile.EgressPorts(p) != ""
+	return p.Spec.Enforcement != v1alpha1.EnforcementAudit && fqdnnp.Read(p).EgressPorts() != ""
 }
 
 // portRules returns the rules of a NetworkPolicy that open ports to every destination:

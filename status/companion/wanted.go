@@ -15,6 +15,8 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/policy/api/netpol"
 	"github.com/namegate/namegate/policy/compile"
 )
 
@@ -37,7 +39,7 @@ const (
 // name, or no owner.
 func isCompanion(n *networkingv1.NetworkPolicy) bool {
 	owner := metav1.GetControllerOf(n)
-	return strings.HasPrefix(n.Name, compile.CompanionPrefix) && owner != nil && owner.Kind == v1alpha1.Kind && strings.HasPrefix(owner.APIVersion, v1alpha1.Group+"/")
+	return strings.HasPrefix(n.Name, netpol.CompanionPrefix) && owner != nil && owner.Kind == v1alpha1.Kind && strings.HasPrefix(owner.APIVersion, v1alpha1.Group+"/")
 }
 
 // limitsEgress tells whether a NetworkPolicy denies some egress to its pods. Its list of
@@ -101,7 +103,7 @@ func Companions(
 		byID[policies[i].Namespace+"/"+policies[i].Name] = &policies[i]
 	}
 	all, _ := wanted(byID, others, endpoint, func(p *v1alpha1.FQDNNetworkPolicy, _ *networkingv1.NetworkPolicy) (ports compile.PodPorts) {
-		if accepted, _, _ := policy.Acceptance(compile.Validate(p)); accepted && openable(p) && open.requested(p) {
+		if accepted, _, _ := policy.Acceptance(fqdnnp.Validate(p)); accepted && openable(p) && open.requested(p) {
 			ports, _ = compile.PodPortsOf(p, services)
 		}
 		return ports
@@ -157,5 +159,5 @@ func companionName(policyName string, selector *metav1.LabelSelector) string {
 		panic(err)
 	}
 	sum := sha256.Sum256([]byte(policyName + "\x00" + string(text)))
-	return compile.CompanionPrefix + hex.EncodeToString(sum[:8])
+	return netpol.CompanionPrefix + hex.EncodeToString(sum[:8])
 }

@@ -1,0 +1,196 @@
+package fqdnnp
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+// The bounds of a policy, as in the schema of its kind. Seconds are bounded far
+// below the kernel's longest set timeout, 2147483 s (IPSET_MAX_TIMEOUT).
+const (
+	MaxRules        = 32
+	MaxMatches      = 64
+	MaxPorts        = 32
+	MaxTTLSeconds   = 604800
+	MaxGraceSeconds = 86400
+)
+
+// Validate returns what in a policy cannot work as it is written, each with its
+// path and with what to write instead; nil if all of it works. These are the
+// checks of the schema, for policies that no API server has seen.
+func Validate(p *v1alpha1.FQDNNetworkPolicy) []policy.Problem {
+	return Read(p).Problems
+}
+
+// Policy is one FQDNNetworkPolicy as it was read. It is immutable.
+type Policy struct {
+	ID        string // "namespace/name"
+	Spec      v1alpha1.FQDNNetworkPolicySpec
+	Selector  labels.Selector
+	Audit     bool
+	Denied    policy.Denied
+	Unmatched policy.Unmatched
+	Entries   []policy.Entry
+	Matches   []*policy.Match // of the entries, in their order: one for each name
+	Problems  []policy.Problem
+	ttl       policy.TTL
+}
+
+// rulePaths is the path of a rule and of its matches.
+type rulePaths struct {
+	rule    string
+	matches [MaxMatches]string
+}
+
+// paths returns the paths of rules and matches, which all policies share.
+var paths = sync.OnceValue(func() *[MaxRules]rulePaths {
+	var all [MaxRules]rulePaths
+	for i := range all {
+		all[i].rule = fmt.Sprintf("spec.egress[%d]", i)
+		for j := range all[i].matches {
+			all[i].matches[j] = fmt.Sprintf("%s.matches[%d]", all[i].rule, j)
+		}
+	}
+	return &all
+})
+
+// Read reads a policy. A part that cannot work opens nothing and is one of its problems.
+func Read(p *v1alpha1.FQDNNetworkPolicy) *Policy {
+	r := &Policy{ID: p.Namespace + "/" + p.Name, Spec: p.Spec}
+	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
+	if err != nil {
+		r.report(policy.ReasonInvalid, "spec.podSelector", "%v; the policy selects no pod until this is mended", err)
+		selector = labels.Nothing()
+	}
+	r.Selector = selector
+	r.settings()
+	rules := p.Spec.Egress
+	if len(rules) > MaxRules {
+		r.partly("spec.egress", "%d rules; write at most %d and put the rest into another policy", len(rules), MaxRules)
+		rules = rules[:MaxRules]
+	}
+	for i := range rules {
+		r.rule(i, &rules[i])
+	}
+	return r
+}
+
+func (r *Policy) report(reason, path, format string, args ...any) {
+	r.Problems = append(r.Problems, policy.Problem{
+		Object: "policy " + r.ID, Reason: reason, Path: path, Message: fmt.Sprintf(format, args...),
+	})
+}
+
+func (r *Policy) partly(path, format string, args ...any) {
+	r.report(policy.ReasonPartiallyInvalid, path, format, args...)
+}
+
+// settings reads what is not a rule. A word that does not exist counts as the
+// strictest one, so that a slip of the pen opens nothing.
+func (r *Policy) settings() {
+	switch e := r.Spec.Enforcement; e {
+	case "", v1alpha1.EnforcementEnforce:
+	case v1alpha1.EnforcementAudit:
+		r.Audit = true
+	default:
+		r.partly("spec.enforcement", "%q is unknown; write Enforce or Audit (it counts as Enforce)", e)
+	}
+	switch d := r.Spec.Denied; d {
+	case "", v1alpha1.DeniedReject:
+	case v1alpha1.DeniedDrop:
+		r.Denied = policy.Drop
+	default:
+		r.partly("spec.denied", "%q is unknown; write Reject or Drop (it counts as Drop)", d)
+		r.Denied = policy.Drop
+	}
+	switch u := r.Spec.DNS.Unmatched; u {
+	case "", v1alpha1.UnmatchedResolve:
+	case v1alpha1.UnmatchedNXDomain:
+		r.Unmatched = policy.NXDomain
+	case v1alpha1.UnmatchedRefuse:
+		r.Unmatched = policy.Refuse
+	default:
+		r.partly("spec.dns.unmatched", "%q is unknown; write Resolve, NXDomain or Refuse (it counts as Refuse)", u)
+		r.Unmatched = policy.Refuse
+	}
+	t := r.Spec.TTL
+	r.ttl = policy.TTL{
+		Min:   r.seconds("spec.ttl.minSeconds", t.MinSeconds, policy.DefaultMinTTL, MaxTTLSeconds),
+		Max:   r.seconds("spec.ttl.maxSeconds", t.MaxSeconds, policy.DefaultMaxTTL, MaxTTLSeconds),
+		Grace: r.seconds("spec.ttl.graceSeconds", t.GraceSeconds, policy.DefaultGrace, MaxGraceSeconds),
+	}
+	if r.ttl.Max < r.ttl.Min {
+		r.partly("spec.ttl", "maxSeconds %d is below minSeconds %d; write both, the greater as maxSeconds (the defaults %d and %d count)",
+			r.ttl.Max/time.Second, r.ttl.Min/time.Second, policy.DefaultMaxTTL/time.Second, policy.DefaultMinTTL/time.Second)
+		r.ttl.Min, r.ttl.Max = policy.DefaultMinTTL, policy.DefaultMaxTTL
+	}
+}
+
+func (r *Policy) seconds(path string, written *int64, otherwise time.Duration, most int64) time.Duration {
+	switch {
+	case written == nil:
+		return otherwise
+	case *written < 1 || *written > most:
+		r.partly(path, "%d seconds; write 1 to %d (the default %d counts)", *written, most, otherwise/time.Second)
+		return otherwise
+	}
+	return time.Duration(*written) * time.Second
+}
+
+// rule adds an entry for a rule that can match something and opens some port.
+func (r *Policy) rule(index int, rule *v1alpha1.EgressRule) {
+	known := &paths()[index]
+	path := known.rule
+	ports := r.ports(path+".ports", rule.Ports)
+	matches := rule.Matches
+	if len(matches) == 0 {
+		r.partly(path+".matches", "a rule without matches opens nothing; write a name, or pattern \"*\" for every name")
+	}
+	if len(matches) > MaxMatches {
+		r.partly(path+".matches", "%d matches; write at most %d and put the rest into another rule", len(matches), MaxMatches)
+		matches = matches[:MaxMatches]
+	}
+	names := make([]fqdn.Pattern, 0, len(matches))
+	for i := range matches {
+		at := known.matches[i]
+		pattern, ok := r.match(at, &matches[i])
+		if !ok || ports == "" {
+			continue
+		}
+		names = append(names, pattern)
+		r.Matches = append(r.Matches, policy.NewMatch(policy.Match{
+			Policy: r.ID, Path: at, Pattern: pattern, Ports: ports, TTL: r.ttl, Audit: r.Audit,
+		}, len(r.Matches)))
+	}
+	if len(names) > 0 {
+		r.Entries = append(r.Entries, policy.Entry{
+			Destinations: policy.Destinations{Names: names}, Ports: ports, TTL: r.ttl, Policy: r.ID, Path: path, Audit: r.Audit,
+		})
+	}
+}
+
+func (r *Policy) match(path string, m *v1alpha1.Match) (fqdn.Pattern, bool) {
+	if (m.Name == nil) == (m.Pattern == nil) {
+		r.partly(path, "write exactly one of name and pattern")
+		return fqdn.Pattern{}, false
+	}
+	parse, text := fqdn.ParseExact, m.Name
+	field := ".name"
+	if text == nil {
+		parse, text, field = fqdn.ParsePattern, m.Pattern, ".pattern"
+	}
+	pattern, err := parse(*text)
+	if err != nil {
+		r.partly(path+field, "%v", err)
+		return fqdn.Pattern{}, false
+	}
+	return pattern, true
+}

@@ -1,0 +1,104 @@
+package netpol
+
+import (
+	"fmt"
+	"net/netip"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/namegate/namegate/policy/peers"
+)
+
+// MaxPeerNetworks bounds the networks of one rule of a NetworkPolicy, when those of its
+// ipBlocks are as few as they can be: an exception takes a network apart into up to 128.
+const MaxPeerNetworks = 65536
+
+// destinations returns where a rule leads. An entry that cannot work leads nowhere,
+// so a rule all of whose entries are such opens nothing.
+func (r *reader) destinations(path string, to []networkingv1.NetworkPolicyPeer) *peers.Destinations {
+	d := &peers.Destinations{Anywhere: len(to) == 0}
+	for i := range to {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		switch peer := &to[i]; {
+		case peer.IPBlock != nil && (peer.PodSelector != nil || peer.NamespaceSelector != nil):
+			r.partly(at, "ipBlock stands beside a selector, and the entry leads nowhere; write two entries, one for each")
+		case peer.IPBlock != nil:
+			r.block(d, at+".ipBlock", peer.IPBlock)
+		case peer.PodSelector == nil && peer.NamespaceSelector == nil:
+			r.partly(at, "the entry names nothing and leads nowhere; write a podSelector, a namespaceSelector or an ipBlock, or leave out \"to\" for every destination")
+		default:
+			r.pods(d, at, peer)
+		}
+	}
+	if made, last := d.Normalize(MaxPeerNetworks); made > MaxPeerNetworks {
+		r.partly(path, "the ipBlocks make %d networks, and those after %v open nothing; write fewer exceptions, or several rules, each of %d networks at most",
+			made, last, MaxPeerNetworks)
+	}
+	return d
+}
+
+// pods adds the pods of an entry, none if a selector of it cannot be read.
+func (r *reader) pods(d *peers.Destinations, path string, peer *networkingv1.NetworkPolicyPeer) {
+	selector := func(field string, from *metav1.LabelSelector) (*peers.Selector, bool) {
+		s, err := peers.NewSelector(from)
+		if err != nil {
+			r.partly(path+field, "%v; the entry leads nowhere until this is mended", err)
+		}
+		return s, err == nil
+	}
+	pods := peer.PodSelector
+	if pods == nil {
+		pods = &metav1.LabelSelector{}
+	}
+	selected, ok := selector(".podSelector", pods)
+	if !ok {
+		return
+	}
+	if peer.NamespaceSelector == nil {
+		d.AddPods(r.from.Namespace, selected)
+	} else if namespaces, ok := selector(".namespaceSelector", peer.NamespaceSelector); ok {
+		d.AddPodsOf(namespaces, selected)
+	}
+}
+
+// block adds the addresses of an ipBlock without its exceptions, none if a part
+// of it cannot be read: an exception that is lost would open what it was to close.
+func (r *reader) block(d *peers.Destinations, path string, b *networkingv1.IPBlock) {
+	whole, ok := r.cidr(path+".cidr", b.CIDR)
+	var holes []netip.Prefix
+	for i, text := range b.Except {
+		at := fmt.Sprintf("%s.except[%d]", path, i)
+		hole, readable := r.cidr(at, text)
+		switch {
+		case !readable:
+			ok = false
+		case !whole.IsValid():
+		case hole.Bits() < whole.Bits() || !whole.Contains(hole.Addr()):
+			r.partly(at, "%s is not inside %s, and the ipBlock opens nothing; write a part of it, or take the exception out", text, b.CIDR)
+			ok = false
+		case hole == whole:
+			r.partly(at, "%s leaves nothing of %s; write a part of it, or take the entry out", text, b.CIDR)
+			ok = false
+		default:
+			holes = append(holes, hole)
+		}
+	}
+	if ok {
+		d.AddNetwork(whole, holes)
+	}
+}
+
+// cidr reads a network. Bits below its length mean nothing.
+func (r *reader) cidr(path, text string) (netip.Prefix, bool) {
+	p, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil:
+		r.partly(path, "%q is no network, and the ipBlock opens nothing; write an address and its length: 192.0.2.0/24, 2001:db8::/32", text)
+	case p.Addr().Is4In6():
+		r.partly(path, "%q is an IPv4 network written as IPv6, and the ipBlock opens nothing; write the IPv4 network", text)
+	default:
+		return p.Masked(), true
+	}
+	return netip.Prefix{}, false
+}

@@ -1,0 +1,117 @@
+package netpol
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/peers"
+)
+
+// MaxPeerPorts bounds the ranges of ports of one rule of a NetworkPolicy, when they are as
+// few as they can be: a packet may be compared with each.
+const MaxPeerPorts = 512
+
+// ports returns the ports of a rule that are numbers and those that are names. A
+// port that cannot work adds nothing.
+func (r *reader) ports(path string, ports []networkingv1.NetworkPolicyPort) (policy.PortSet, []peers.PortName) {
+	if len(ports) == 0 {
+		return policy.AnyPort, nil
+	}
+	var ranges []policy.PortRange
+	var names []peers.PortName
+	for i := range ports {
+		at, p := fmt.Sprintf("%s[%d]", path, i), &ports[i]
+		proto, ok := r.protocol(at+".protocol", p.Protocol)
+		switch {
+		case !ok:
+		case p.Port != nil && p.Port.Type == intstr.String:
+			if r.portName(at, p) {
+				names = append(names, peers.PortName{Name: p.Port.StrVal, Protocol: proto})
+			}
+		default:
+			if first, last, ok := r.portRange(at, p); ok {
+				ranges = append(ranges, policy.PortRange{Protocol: proto, First: first, Last: last})
+			}
+		}
+	}
+	slices.SortFunc(names, peers.PortName.Compare)
+	return r.portSet(path, ranges), slices.Compact(names)
+}
+
+func (r *reader) portSet(path string, written []policy.PortRange) policy.PortSet {
+	set := policy.NewPortSet(written...)
+	if len(written) <= MaxPeerPorts {
+		return set
+	}
+	ranges := set.Ranges()
+	if len(ranges) <= MaxPeerPorts {
+		return set
+	}
+	r.partly(path, "the ports make %d ranges, and those after %v open nothing; write wider ranges, or several rules, each of %d ranges at most",
+		len(ranges), ranges[MaxPeerPorts-1], MaxPeerPorts)
+	return policy.NewPortSet(ranges[:MaxPeerPorts]...)
+}
+
+// protocol returns the protocol of a port: TCP where none is written.
+func (r *reader) protocol(path string, written *corev1.Protocol) (policy.Protocol, bool) {
+	if written == nil {
+		return policy.TCP, true
+	}
+	switch *written {
+	case corev1.ProtocolTCP:
+		return policy.TCP, true
+	case corev1.ProtocolUDP:
+		return policy.UDP, true
+	case corev1.ProtocolSCTP:
+		return policy.SCTP, true
+	}
+	r.partly(path, "%q is unknown, and the port opens nothing; write TCP, UDP or SCTP", *written)
+	return 0, false
+}
+
+// portName tells whether a port's name can be one of a pod's.
+func (r *reader) portName(path string, p *networkingv1.NetworkPolicyPort) bool {
+	switch {
+	case len(validation.IsValidPortName(p.Port.StrVal)) > 0:
+		r.partly(path+".port", "%q is no name of a port, and opens nothing; write the name of a container port, or a number without quotes", p.Port.StrVal)
+	case p.EndPort != nil:
+		r.partly(path+".endPort", "a range begins with a number, and %q is a name; the port opens nothing: write its number, or leave out endPort", p.Port.StrVal)
+	default:
+		return true
+	}
+	return false
+}
+
+// portRange returns the first and last port, 0 and 65535 if none is written.
+func (r *reader) portRange(path string, p *networkingv1.NetworkPolicyPort) (first, last uint16, ok bool) {
+	if p.Port == nil {
+		if p.EndPort != nil {
+			r.partly(path+".endPort", "endPort %d stands alone, and opens nothing; write the first port of the range as port", *p.EndPort)
+			return 0, 0, false
+		}
+		return 0, 65535, true
+	}
+	from, to, field := p.Port.IntVal, p.Port.IntVal, ".port"
+	if p.EndPort != nil {
+		to = *p.EndPort
+	}
+	wrong := from
+	if from >= 1 && from <= 65535 {
+		wrong, field = to, ".endPort"
+	}
+	switch {
+	case wrong < 1 || wrong > 65535:
+		r.partly(path+field, "%d is no port, and opens nothing; write 1 to 65535, or leave it out for every port", wrong)
+	case to < from:
+		r.partly(path+".endPort", "endPort %d is below port %d, and opens nothing; write the greater one as endPort", to, from)
+	default:
+		return uint16(from), uint16(to), true
+	}
+	return 0, 0, false
+}

@@ -1,0 +1,132 @@
+package netpol
+
+import (
+	"fmt"
+	"slices"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/peers"
+)
+
+// Policy is one NetworkPolicy as it was read. It is immutable.
+type Policy struct {
+	ID       string          // "namespace/name"
+	Selector *peers.Selector // of the pods whose egress it limits; nil: of none
+	Rules    []Rule
+	Problems []policy.Problem
+}
+
+// maxProblems bounds the problems that one object has by name: it has room for a
+// hundred thousand mistakes.
+const maxProblems = 64
+
+// Rule is what one egress rule allows to one kind of peers.
+type Rule struct {
+	policy.PeerRule
+	Spec *peers.Spec
+	Cost int // in rules of the kernel, of each family
+}
+
+// reader reads one object.
+type reader struct {
+	*Policy
+	from *networkingv1.NetworkPolicy
+	more int // problems beyond maxProblems
+}
+
+// Read reads a NetworkPolicy. A part that cannot work opens nothing and is one of its
+// problems.
+func Read(from *networkingv1.NetworkPolicy) *Policy {
+	r := &reader{Policy: &Policy{ID: from.Namespace + "/" + from.Name}, from: from}
+	if mark := companionMark(from); mark != "" || companionOwned(from) {
+		r.reportCompanion(mark)
+		return r.Policy
+	}
+	if !r.limitsEgress() {
+		return r.Policy
+	}
+	var err error
+	if r.Selector, err = peers.NewSelector(&from.Spec.PodSelector); err != nil {
+		r.report(policy.ReasonInvalid, "spec.podSelector", "%v; the NetworkPolicy selects no pod until this is mended", err)
+		return r.Policy
+	}
+	for i := range from.Spec.Egress {
+		r.rule(fmt.Sprintf("spec.egress[%d]", i), &from.Spec.Egress[i])
+	}
+	if r.more > 0 {
+		r.Problems = append(r.Problems, policy.Problem{
+			Object: "networkpolicy " + r.ID, Reason: policy.ReasonPartiallyInvalid, Path: "spec.egress",
+			Message: fmt.Sprintf("%d more parts of the NetworkPolicy cannot work as they are written; mend those that are named first", r.more),
+		})
+	}
+	return r.Policy
+}
+
+// Same tells whether two objects of one name say the same of egress.
+func Same(a, b *networkingv1.NetworkPolicy) bool {
+	return companionMark(a) == companionMark(b) && companionOwned(a) == companionOwned(b) &&
+		slices.Equal(a.Spec.PolicyTypes, b.Spec.PolicyTypes) &&
+		apiequality.Semantic.DeepEqual(a.Spec.PodSelector, b.Spec.PodSelector) &&
+		apiequality.Semantic.DeepEqual(a.Spec.Egress, b.Spec.Egress)
+}
+
+func (r *reader) report(reason, path, format string, args ...any) {
+	if len(r.Problems) >= maxProblems {
+		r.more++
+		return
+	}
+	r.Problems = append(r.Problems, policy.Problem{
+		Object: "networkpolicy " + r.ID, Reason: reason, Path: path, Message: fmt.Sprintf(format, args...),
+	})
+}
+
+func (r *reader) partly(path, format string, args ...any) {
+	r.report(policy.ReasonPartiallyInvalid, path, format, args...)
+}
+
+func (r *reader) reportCompanion(mark string) {
+	if mark == "" || companionOwned(r.from) {
+		return
+	}
+	what := "its name begins with " + CompanionPrefix + "; give it another name"
+	if mark == "metadata.labels" {
+		what = "it has the label " + companionLabel + "=" + companionLabelValue + "; take the label away"
+	}
+	r.report(policy.ReasonInvalid, mark, "it is taken for one that Namegate wrote, and what it allows counts for no pod: %s", what)
+}
+
+// limitsEgress tells whether the policy is one for egress. An API server fills the
+// types in; a file may leave them out, and then a rule for egress tells.
+func (r *reader) limitsEgress() bool {
+	spec := &r.from.Spec
+	if len(spec.PolicyTypes) == 0 {
+		return len(spec.Egress) > 0
+	}
+	for i, t := range spec.PolicyTypes {
+		if t != networkingv1.PolicyTypeEgress && t != networkingv1.PolicyTypeIngress {
+			r.partly(fmt.Sprintf("spec.policyTypes[%d]", i), "%q is unknown, and counts for nothing; write Ingress or Egress", t)
+		}
+	}
+	return slices.Contains(spec.PolicyTypes, networkingv1.PolicyTypeEgress)
+}
+
+// rule adds what one rule opens: to each kind of its peers those of its ports that
+// are numbers, and the ports that have names wherever it leads.
+func (r *reader) rule(path string, rule *networkingv1.NetworkPolicyEgressRule) {
+	to := r.destinations(path+".to", rule.To)
+	ports, names := r.ports(path+".ports", rule.Ports)
+	add := func(spec *peers.Spec, ports policy.PortSet, cost int) {
+		r.Rules = append(r.Rules, Rule{policy.PeerRule{Peer: spec.Peer, Ports: ports, Policy: r.ID, Path: path}, spec, cost})
+	}
+	if cost := ports.KernelRules(); cost > 0 {
+		for _, spec := range to.ByNumber() {
+			add(spec, ports, cost)
+		}
+	}
+	if spec := to.ByName(names); spec != nil {
+		add(spec, policy.AnyPort, policy.AnyPort.KernelRules())
+	}
+}

@@ -1,0 +1,51 @@
+package policy_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/policy"
+)
+
+func TestLifetime(t *testing.T) {
+	ttl := policy.TTL{Min: 30 * time.Second, Max: time.Hour, Grace: time.Minute}
+	for in, want := range map[uint32]time.Duration{
+		0: 90 * time.Second, 29: 90 * time.Second, 30: 90 * time.Second, 31: 91 * time.Second, 3600: 61 * time.Minute, 3601: 61 * time.Minute,
+		1<<31 - 1: 61 * time.Minute, 1 << 31: 90 * time.Second, 1<<32 - 1: 90 * time.Second,
+	} {
+		if got := ttl.Lifetime(in); got != want {
+			t.Errorf("%d: %v, want %v", in, got, want)
+		}
+	}
+}
+
+func TestWords(t *testing.T) {
+	got := fmt.Sprint(policy.Resolve, policy.NXDomain, policy.Refuse, policy.Reject, policy.Drop, policy.Allow, policy.AnyProtocol, policy.TCP, policy.UDP, policy.SCTP, policy.Protocol(47))
+	if want := "Resolve NXDomain Refuse Reject Drop Allow any tcp udp sctp 47"; got != want {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestAcceptance(t *testing.T) {
+	part := policy.Problem{Reason: policy.ReasonPartiallyInvalid, Path: "spec.x", Message: "write y"}
+	whole := policy.Problem{Reason: policy.ReasonInvalid, Message: "no"}
+	for _, c := range []struct {
+		problems []policy.Problem
+		accepted bool
+		want     string
+	}{
+		{nil, true, "Accepted every part of the policy works"},
+		{[]policy.Problem{part}, true, "PartiallyInvalid spec.x: write y"},
+		{[]policy.Problem{part, whole}, false, "Invalid spec.x: write y\nno"},
+		{slices.Repeat([]policy.Problem{part}, 8), true, "PartiallyInvalid " + strings.Join(slices.Repeat([]string{"spec.x: write y"}, 8), "\n")},
+		{slices.Repeat([]policy.Problem{part}, 20), true, "PartiallyInvalid " + strings.Join(slices.Repeat([]string{"spec.x: write y"}, 8), "\n") + "\nand more"},
+	} {
+		accepted, reason, message := policy.Acceptance(c.problems)
+		if got := reason + " " + message; accepted != c.accepted || got != c.want {
+			t.Errorf("%v, %s", accepted, got)
+		}
+	}
+}
