@@ -23,6 +23,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -42,9 +43,7 @@ func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".golden")
 	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(path, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(path)
 	if err != nil {
@@ -120,9 +119,7 @@ func newWorld(t *testing.T, node string) *world {
 	w := &world{node: node, asked: map[fqdn.Name]recent.Decision{}, flows: map[policy.PodRef][]audit.Flow{}}
 	for doc := range strings.SplitSeq(policies, "---\n") {
 		var p v1alpha1.FQDNNetworkPolicy
-		if err := yaml.UnmarshalStrict([]byte(doc), &p); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, yaml.UnmarshalStrict([]byte(doc), &p))
 		w.policies = append(w.policies, p)
 	}
 	pods := []policy.Pod{
@@ -186,9 +183,7 @@ func (w *world) beside(ref policy.PodRef) {
 func dnsName(t *testing.T, s string) fqdn.Name {
 	t.Helper()
 	n, err := fqdn.ParseName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return n
 }
 

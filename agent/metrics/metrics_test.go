@@ -20,7 +20,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/denial"
-	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
@@ -92,7 +92,7 @@ func TestMetrics(t *testing.T) {
 		Upstreams: []upstream.Status{{Zone: ".", Up: 32, Down: 33}},
 		Denied:    Denied{Over: 39, Lost: 59, Packets: ptr(uint64(30)), Flows: []denial.Total{{Verdict: audit.Denied, Reason: audit.ReasonPorts, Count: 34}, {Verdict: audit.WouldDeny, Reason: audit.ReasonAddress, Count: 35}}},
 		Audit:     &Audit{36, 37, 38},
-		Enforcer:  enforcer.Status{Selected: 24, Grants: 25, Evicted: 26, Repairs: 27, Refused: 28, Intercepting: true},
+		Enforcer:  stats.Enforcer{Selected: 24, Grants: 25, Evicted: 26, Repairs: 27, Refused: 28, Intercepting: true},
 		Proxy: proxy.Stats{Proxy: stats.Proxy{Counters: stats.Counters[uint64]{
 			Queries: 9, QueriesTCP: 2, Held: 10, HeldOut: 11, RateLimited: 12, ShedPod: 13, ShedAll: 14, ShedConnections: 16,
 			CacheHits: 17, CacheMisses: 18, CacheStale: 19, Prefetches: 20, Followed: 21,
@@ -118,13 +118,9 @@ func TestMetrics(t *testing.T) {
 func proxyTypes(t *testing.T) (types typeVerdicts) {
 	t.Helper()
 	c, err := corefile.Parse("Corefile", ". {\n forward . 198.51.100.53\n}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	s, err := proxy.New(proxy.Options{Config: c, Granter: &proxy.FakeGranter{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return s.Stats().Types
 }
 
@@ -154,7 +150,7 @@ func busyFacts(t *testing.T) Facts {
 	}
 	f.NetworkPolicies, f.RemotePods = 1, 1
 	raise(reflect.ValueOf(&f.Enforcer).Elem())
-	f.Enforcer.Deviations = []enforcer.Deviation{{Object: "heartbeat"}}
+	f.Enforcer.Deviations = []stats.Deviation{{Object: "heartbeat"}}
 	raise(reflect.ValueOf(&f.Proxy).Elem())
 	for i, of := range proxyTypes(t) {
 		f.Proxy.Types[i].Type = of.Type
@@ -217,9 +213,7 @@ func TestNoMetricIsConstant(t *testing.T) {
 // TestMetricsAreWellFormed by the rules of Prometheus: units, suffixes, helps.
 func TestMetricsAreWellFormed(t *testing.T) {
 	problems, err := testutil.GatherAndLint(registryOf(t, busyFacts(t), nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
@@ -271,9 +265,7 @@ func TestPodsAreCountedOnce(t *testing.T) {
 // TestMetricsPortIsTaken: the agent goes on, and says why there are none.
 func TestMetricsPortIsTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer taken.Close()
 	log := &lines{said: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
