@@ -23,6 +23,7 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/grants"
+	"github.com/namegate/namegate/enforcer/handover"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -98,7 +99,7 @@ type Enforcer struct {
 	whole         bool // the last Commit brought all of its snapshot into force
 	alone         bool // what is coming differs in its peer sets alone, and is prepared
 	unseen        bool // netfilter misses bridged packets, and that was said
-	departing     departing
+	predecessor   *handover.Predecessor
 	// closed are pods that were coming when a Prepare or Commit failed: they are
 	// default-deny, if they are to be, until they are committed.
 	closed map[policy.PodRef]bool
@@ -115,9 +116,6 @@ type Enforcer struct {
 
 	// peersHold is how much the kernel holds of each peer set, nil while that changes.
 	peersHold atomic.Pointer[map[string]bounds]
-	together  atomic.Bool // departing has addresses
-	// inUse tells whether somebody serves DNS on an address.
-	inUse func(netip.Addr) bool
 
 	// asked are the addresses that are asked for DNS.
 	asked atomic.Pointer[map[netip.Addr]bool]
@@ -171,7 +169,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		refusedPeers: map[string]bool{},
 		missing:      map[policy.PodRef]map[policy.PortSet]bool{},
 		peerSetsMost: peerSetsMost,
-		inUse:        inUse,
+		predecessor:  handover.NewPredecessor(nil, now),
 	}
 	e.flows, e.grants = e.newQueue(), e.newGrants(clock)
 	return e, nil
@@ -181,7 +179,7 @@ func (e *Enforcer) newGrants(clock grants.Clock) *grants.Table {
 	return grants.New(grants.Config{
 		Sets: e.k.Sets, Clock: clock, Hold: e.cfg.Hold,
 		SetName:    func(k grants.Key) string { return xtables.GrantSet(k.Pod, k.Ports, k.IPv6) },
-		Coexisting: e.together.Load, WriteFailed: e.suspect,
+		Coexisting: func() bool { return e.predecessor.Present() }, WriteFailed: e.suspect,
 	})
 }
 

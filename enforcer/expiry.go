@@ -18,7 +18,7 @@ func (e *Enforcer) RunExpiry(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			there, err := e.AwaitDeparture(ctx)
+			there, err := e.AwaitPredecessor(ctx)
 			if err != nil {
 				e.log.Error("what the last agent left stays; trying again", "error", err)
 			}

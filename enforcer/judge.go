@@ -67,7 +67,7 @@ func (e *Enforcer) isDNS(f conntrack.Flow) bool {
 	if f.Dst.Port() != 53 {
 		return false
 	}
-	if _, ok := e.departing.addrs[f.Dst.Addr()]; ok {
+	if e.predecessor.Serves(f.Dst.Addr()) {
 		return true
 	}
 	for dialled, serving := range e.serving {

@@ -27,7 +27,7 @@ func (e *Enforcer) peersDiffer(before *map[string]bounds, sizes map[string]int) 
 // each holds what the other does not know.
 func (e *Enforcer) outside(name string, b bounds, sizes map[string]int) bool {
 	size, there := sizes[name]
-	return !there || size < b.least || size > b.most && !e.together.Load()
+	return !there || size < b.least || size > b.most && !e.predecessor.Present()
 }
 
 // deviatingPeers returns the peer sets that hold another number of members than they
@@ -93,5 +93,5 @@ func (e *Enforcer) amendPeers(wrong []*peerSet) error {
 // comparePeers compares a peer set with what it was given.
 func (e *Enforcer) comparePeers(s *peerSet) (ipset.Difference, error) {
 	want := s.entries(s.full)
-	return ipset.Compare(e.k.Sets, s.header(len(want)), want, func(en ipset.Entry) bool { return !s.beyond[en] && !e.together.Load() })
+	return ipset.Compare(e.k.Sets, s.header(len(want)), want, func(en ipset.Entry) bool { return !s.beyond[en] && !e.predecessor.Present() })
 }

@@ -339,7 +339,7 @@ func TestTheLastAgentsPeersGo(t *testing.T) {
 	}
 	w.reconcile()
 	end()
-	if w.departure() {
+	if w.awaits() {
 		t.Fatal("the last agent is gone, and awaited")
 	}
 	if w.reaches("10.1.0.5", "10.2.0.99:5432", policy.TCP) {

@@ -37,7 +37,7 @@ func grantKeys(plan dataplane.Subjects) iter.Seq[grants.Key] {
 
 // tablesState renders a plan for the nft tables.
 func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
-	s := nft.State{Gateways: e.gateways, Known: e.known, Endpoint: e.cfg.Endpoint, Resolvers: e.serving, Predecessor: e.departing.addrs, PodRanges: e.network.PodRanges, Answering: e.network.Backends}
+	s := nft.State{Gateways: e.gateways, Known: e.known, Endpoint: e.cfg.Endpoint, Resolvers: e.serving, Predecessor: e.predecessor.Addrs(), PodRanges: e.network.PodRanges, Answering: e.network.Backends}
 	intercepted := map[netip.Addr]bool{}
 	for _, p := range subjects.Sorted() {
 		for _, a := range p.Addrs {
@@ -117,7 +117,7 @@ func (e *Enforcer) staticEntries(subjects dataplane.Subjects) map[string][]ipset
 	for _, a := range e.flows.Owed() {
 		add(xtables.SetOwed, ipset.Entry{Addr: a})
 	}
-	for serving := range e.departing.addrs {
+	for serving := range e.predecessor.Addrs() {
 		for _, proto := range []policy.Protocol{policy.TCP, policy.UDP} {
 			add(xtables.SetEndpoint, ipset.Entry{Addr: serving, Protocol: uint8(proto), Port: 53})
 		}

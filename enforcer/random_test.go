@@ -307,7 +307,7 @@ func (l *life) again(how string) {
 		}
 		l.e, l.snap = next, v
 		end()
-		if l.departure() {
+		if l.awaits() {
 			l.t.Fatal("the first agent is gone, and awaited")
 		}
 		first.Stop()

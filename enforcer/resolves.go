@@ -8,7 +8,7 @@ func (e *Enforcer) noteResolvers() {
 	for dialled, serving := range e.serving {
 		asked[dialled], asked[serving] = true, true
 	}
-	for serving := range e.departing.addrs {
+	for serving := range e.predecessor.Addrs() {
 		asked[serving] = true
 	}
 	e.asked.Store(&asked)
