@@ -30,7 +30,7 @@ type Config struct {
 // Table is all grants by pod: the mirror of the kernel's sets.
 type Table struct {
 	cfg       Config
-	takenBack func(policy.GrantInfo) // nil: nobody asks
+	takenBack func(policy.GrantInfo) // nil: not wanted
 
 	// mu serializes all changes; the fields up to the next blank line need it.
 	mu        sync.Mutex
