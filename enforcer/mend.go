@@ -142,13 +142,18 @@ func (e *Enforcer) repairStatic(plan dataplane.Subjects, names []string) error {
 
 // repairGrants repairs grant sets, and counts that as one repair.
 func (e *Enforcer) repairGrants(wrong []*grants.Set) error {
-	repaired, err := e.grants.Repair(wrong)
-	if err != nil {
-		return err
+	var repaired []grants.Key
+	for _, s := range wrong {
+		deviated, err := e.grants.Repair(s)
+		if err != nil {
+			return err
+		}
+		if deviated {
+			repaired = append(repaired, s.Key())
+		}
 	}
 	if len(repaired) > 0 {
-		first := repaired[0].Key()
-		e.repaired(fmt.Sprintf("grants of pod %s on %s, %d sets in all", first.Pod, first.Ports, len(repaired)))
+		e.repaired(fmt.Sprintf("grants of pod %s on %s, %d sets in all", repaired[0].Pod, repaired[0].Ports, len(repaired)))
 	}
 	return nil
 }

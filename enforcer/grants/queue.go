@@ -51,13 +51,9 @@ func (t *Table) Grant(ctx context.Context, grants []policy.Grant) error {
 	r := t.request(grants)
 	select {
 	case t.queue <- r:
-	default:
-		select {
-		case t.queue <- r:
-		case <-ctx.Done():
-			t.refused.Add(1)
-			return fmt.Errorf("too many grants wait for the kernel: %w", ctx.Err())
-		}
+	case <-ctx.Done():
+		t.refused.Add(1)
+		return fmt.Errorf("too many grants wait for the kernel: %w", ctx.Err())
 	}
 	t.startWriter()
 	// The kernel cannot be interrupted, the caller can: the write goes on.

@@ -145,8 +145,9 @@ func (p *podGrants) all() iter.Seq[*Set] {
 	}
 }
 
-// include adds sets. The caller holds mu.
-func (t *Table) include(sets []*Set) {
+// place adds sets to the table, or removes them, and a pod with its last set. The caller
+// holds mu.
+func (t *Table) place(add bool, sets ...*Set) {
 	pods := maps.Clone(*t.pods.Load())
 	for _, s := range sets {
 		p := pods[s.key.Pod]
@@ -157,28 +158,17 @@ func (t *Table) include(sets []*Set) {
 		}
 		mine := maps.Clone(*p.sets.Load())
 		both := mine[s.key.Ports]
-		both[of(s.key.IPv6)] = s
-		mine[s.key.Ports] = both
-		p.sets.Store(&mine)
+		if both[of(s.key.IPv6)] = s; !add {
+			both[of(s.key.IPv6)] = nil
+		}
+		if mine[s.key.Ports] = both; both == (setPair{}) {
+			delete(mine, s.key.Ports)
+		}
+		if p.sets.Store(&mine); len(mine) == 0 {
+			delete(pods, s.key.Pod)
+		}
 	}
 	t.pods.Store(&pods)
-}
-
-// exclude removes a set, and its pod with the last one. The caller holds mu.
-func (t *Table) exclude(s *Set) {
-	p := t.pod(s.key.Pod)
-	mine := maps.Clone(*p.sets.Load())
-	both := mine[s.key.Ports]
-	both[of(s.key.IPv6)] = nil
-	if mine[s.key.Ports] = both; both == (setPair{}) {
-		delete(mine, s.key.Ports)
-	}
-	p.sets.Store(&mine)
-	if len(mine) == 0 {
-		pods := maps.Clone(*t.pods.Load())
-		delete(pods, s.key.Pod)
-		t.pods.Store(&pods)
-	}
 }
 
 // put stores a grant. The caller holds Table.mu and mu.
