@@ -83,6 +83,7 @@ func TestKeepAlive(t *testing.T) {
 			return nil
 		}, func() { returns++ })
 		time.Sleep(6500 * time.Millisecond)
+		synctest.Wait()
 		if failures != 4 || changes != 1 || returns != 0 || i.On() {
 			t.Errorf("%d failures, %d changes, returned %d times, on: %v", failures, changes, returns, i.On())
 		}
@@ -92,6 +93,7 @@ func TestKeepAlive(t *testing.T) {
 			t.Error("not renewed at once")
 		}
 		time.Sleep(3 * time.Second)
+		synctest.Wait()
 		if changes != 2 || returns != 1 || !i.On() {
 			t.Errorf("%d changes, returned %d times, on: %v", changes, returns, i.On())
 		}
