@@ -22,6 +22,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -54,7 +55,7 @@ func agentOnFakes(t *testing.T, log *slog.Logger) (*agent, *iptables.Fake) {
 		t.Fatal(err)
 	}
 	a.network = &network{agent: a}
-	a.network.last = new(enforcer.Network)
+	a.network.last = new(intercept.Network)
 	*a.network.last = a.network.of(policy.Cluster{}) // nothing to serve anew
 	a.nodes = &nodeAddresses{read: k.Links.Addrs, parked: a.network.parked, set: a.proxy.SetCluster, log: log}
 	a.rollout = rollout.New(rollout.Options{Stages: &stages{a}, Health: a.health, Timing: a.timing, Log: log})

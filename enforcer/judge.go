@@ -64,16 +64,6 @@ func (e *Enforcer) covers(p *dataplane.Subject, f conntrack.Flow) bool {
 }
 
 func (e *Enforcer) isDNS(f conntrack.Flow) bool {
-	if f.Dst.Port() != 53 {
-		return false
-	}
-	if e.predecessor.Serves(f.Dst.Addr()) {
-		return true
-	}
-	for dialled, serving := range e.serving {
-		if f.Dst.Addr() == serving || f.Dst.Addr() == dialled && !e.cfg.FailClosed {
-			return true
-		}
-	}
-	return false
+	dialled, serving := e.intercept.Lookup(f.Dst.Addr())
+	return f.Dst.Port() == dnsPort && (serving || dialled && !e.cfg.FailClosed || e.predecessor.Serves(f.Dst.Addr()))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
-	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/enforcer/intercept"
 	ngpolicy "github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -320,7 +320,7 @@ func rowsOf(rows []*unionRow, client string) (out []*unionRow) {
 func (s *peerStage) companions(fqdn v1alpha1.FQDNNetworkPolicy, np *networkingv1.NetworkPolicy, ports companion.Ports) []*networkingv1.NetworkPolicy {
 	s.t.Helper()
 	out := companion.Companions([]v1alpha1.FQDNNetworkPolicy{fqdn}, []*networkingv1.NetworkPolicy{np},
-		compile.NewNamedServices(clusterLocal, s.dialled), enforcer.ServingRanges(), ports)
+		compile.NewNamedServices(clusterLocal, s.dialled), intercept.Ranges(), ports)
 	if len(out) != 1 {
 		s.t.Fatalf("%d companions", len(out))
 	}
