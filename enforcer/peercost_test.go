@@ -9,11 +9,13 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	quotas "github.com/namegate/namegate/policy/api/netpol"
 	"github.com/namegate/namegate/policy/compile"
 )
 
-// TestPeerRulesAreAsManyAsCounted: the compiler bounds what is rendered of NetworkPolicies
-// by PortSet.KernelRules.
+// TestPeerRulesAreAsManyAsCounted: the compiler bounds NetworkPolicies by netpol.Cost, and
+// the rules of the kernel are as many, but for a range that does not fit where a port does: in
+// each rule, and at the end of each of three protocols.
 func TestPeerRulesAreAsManyAsCounted(t *testing.T) {
 	check := func(ports policy.PortSet) {
 		t.Helper()
@@ -25,7 +27,7 @@ func TestPeerRulesAreAsManyAsCounted(t *testing.T) {
 			if l := newPeerList([]allowance{{peer: peer, ports: ports}}); l != nil {
 				rendered = len(ruleset{family: 4}.reachRules(l))
 			}
-			if counted := ports.KernelRules(); rendered != counted {
+			if counted := quotas.Cost(ports); rendered < counted || rendered > counted+counted/(portsPerRule-1)+3 {
 				t.Errorf("%v on %.300s is %d rules, counted %d", peer, ports, rendered, counted)
 			}
 		}
@@ -68,7 +70,7 @@ func TestRulesOfManyPorts(t *testing.T) {
 	lists, rules := map[string]bool{}, 0
 	for _, v := range s.Views {
 		var all []allowance
-		for _, p := range v.Peers {
+		for _, p := range v.PeerRules() {
 			all = append(all, allowance{peer: p.Peer, ports: p.Ports})
 		}
 		if l := newPeerList(all); l != nil && !lists[l.chain] {

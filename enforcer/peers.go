@@ -51,7 +51,7 @@ func newPeerList(all []allowance) *peerList {
 }
 
 // listOf makes the list of a view's rules.
-func listOf(rules []policy.PeerRule) *peerList {
+func listOf(rules []*policy.Rule) *peerList {
 	all := make([]allowance, len(rules))
 	for i := range rules {
 		all[i] = allowance{rules[i].Peer, rules[i].Ports}
@@ -97,15 +97,15 @@ func (l *peerList) within(o *peerList) bool {
 // peerLists makes the lists of views, and keeps them: views that the same
 // NetworkPolicies select share their rules, which are the same from one snapshot to
 // the next as long as these are.
-type peerLists map[*policy.PeerRule]keptList
+type peerLists map[**policy.Rule]keptList
 
 type keptList struct {
-	rules []policy.PeerRule
+	rules []*policy.Rule
 	list  *peerList
 	used  bool
 }
 
-func (m peerLists) of(rules []policy.PeerRule) *peerList {
+func (m peerLists) of(rules []*policy.Rule) *peerList {
 	if len(rules) == 0 {
 		return nil
 	}

@@ -28,7 +28,7 @@ func (e *Enforcer) planOf(s *policy.Snapshot) map[policy.PodRef]*podPlan {
 			homes: map[netip.Addr]link.Home{}, unseen: e.unseen,
 		}
 		if v.Enforced {
-			p.ports, p.peers = v.PortSets(), e.lists.of(v.Peers)
+			p.ports, p.peers = v.PortSets(), e.lists.of(v.PeerRules())
 			for _, a := range p.addrs {
 				if h, ok := e.homes[a]; ok && h.nowhere() {
 					p.nowhere = append(p.nowhere, a)

@@ -42,7 +42,7 @@ func TestPortMatchesTakeWhatThePortSetContains(t *testing.T) {
 		set := policy.NewPortSet(ranges...)
 		matches := portMatches(set)
 		for _, m := range matches {
-			if cost := len(strings.FieldsFunc(strings.TrimPrefix(m.ports, "-m multiport --dports "), func(c rune) bool { return c == ',' || c == ':' })); cost > policy.PortsPerRule {
+			if cost := len(strings.FieldsFunc(strings.TrimPrefix(m.ports, "-m multiport --dports "), func(c rune) bool { return c == ',' || c == ':' })); cost > portsPerRule {
 				t.Fatalf("%s: one match takes %d ports: %s", set, cost, m.ports)
 			}
 		}

@@ -269,6 +269,10 @@ func portMatches(ports policy.PortSet) []portMatch {
 
 const multiport = "-m multiport --dports "
 
+// portsPerRule is how many ports one multiport match of iptables takes, a range counting
+// as two (XT_MULTI_PORTS of linux/netfilter/xt_multiport.h).
+const portsPerRule = 15
+
 func multiports(ports policy.PortSet) []portMatch {
 	var out []portMatch
 	room := 0
@@ -286,7 +290,7 @@ func multiports(ports policy.PortSet) []portMatch {
 		if n := len(out); n > 0 && out[n-1].proto == proto && room >= cost {
 			out[n-1].ports += "," + text
 		} else {
-			out, room = append(out, portMatch{proto, multiport + text}), policy.PortsPerRule
+			out, room = append(out, portMatch{proto, multiport + text}), portsPerRule
 		}
 		room -= cost
 	}

@@ -246,20 +246,20 @@ func (p *podGrants) move(out []move, v *policy.View, s *grantSet, a netip.Addr, 
 
 // lost tells whether a view lacks a match that the last one opened ports by.
 func lost(last, next *policy.View) bool {
-	kept := map[string]bool{}
-	for _, en := range next.Entries {
-		for _, n := range en.Destinations.Names {
-			kept[n.String()+" "+string(en.Ports)] = !en.Audit || kept[n.String()+" "+string(en.Ports)]
-		}
-	}
-	for _, en := range last.Entries {
-		for _, n := range en.Destinations.Names {
-			if !en.Audit && !kept[n.String()+" "+string(en.Ports)] {
-				return true
+	type opens struct{ pattern, ports string }
+	each := func(v *policy.View, do func(opens)) {
+		for _, r := range v.Rules {
+			for _, m := range r.Matches {
+				if !m.Audit {
+					do(opens{m.Pattern.String(), string(m.Ports)})
+				}
 			}
 		}
 	}
-	return false
+	kept, missing := map[opens]bool{}, false
+	each(next, func(o opens) { kept[o] = true })
+	each(last, func(o opens) { missing = missing || !kept[o] })
+	return missing
 }
 
 // dropSets takes back every grant that the snapshot in force does not allow,

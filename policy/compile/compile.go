@@ -41,8 +41,9 @@ type policyKey struct{ namespace, name string }
 // parsed is a policy that was read. It is immutable.
 type parsed struct {
 	*fqdnnp.Policy
-	labels int    // of the patterns with a wildcard
-	serial uint64 // of the parse in its compiler
+	matches int    // of the rules
+	labels  int    // of their patterns with a wildcard
+	serial  uint64 // of the parse in its compiler
 }
 
 // kept is a parsed policy and the compile that saw it last.
@@ -164,7 +165,12 @@ func (c *Compiler) forget() {
 func (c *Compiler) parse(p *v1alpha1.FQDNNetworkPolicy) *parsed {
 	c.serial++
 	r := fqdnnp.Read(p)
-	return &parsed{r, wildLabels(r.Matches), c.serial}
+	k := &parsed{Policy: r, serial: c.serial}
+	for _, rule := range r.Rules {
+		k.matches += len(rule.Matches)
+		k.labels += wildLabels(rule.Matches)
+	}
+	return k
 }
 
 func (c *Compiler) change(namespace string, gone, added *parsed) {

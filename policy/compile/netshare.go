@@ -18,8 +18,7 @@ const (
 	// MaxPeerSets bounds the peers. Each is two sets in the kernel, which has 65,472; the
 	// policies of 110 pods may take 512 each.
 	MaxPeerSets = 4096
-	// MaxPeerRules bounds the rules of the kernel, of each family, of all different lists
-	// of peers and ports.
+	// MaxPeerRules bounds the cost of all different lists of peers and ports.
 	MaxPeerRules = 32768
 )
 

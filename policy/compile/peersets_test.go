@@ -162,7 +162,7 @@ func TestSetsThatNobodyHas(t *testing.T) {
 		t.Errorf("without a policy: %v", setTexts(s))
 	}
 	in = besideInput(nil)
-	if s := c.Compile(in); len(c.nets.known)+len(c.nets.spaces) > 0 || s.Views[0].Peers != nil || s.Views[0].NetworkPolicies != nil {
+	if s := c.Compile(in); len(c.nets.known)+len(c.nets.spaces) > 0 || s.Views[0].PeerRules() != nil || s.Views[0].NetworkPolicies != nil {
 		t.Errorf("%d NetworkPolicies of %d namespaces are kept", len(c.nets.known), len(c.nets.spaces))
 	}
 }

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -12,15 +13,14 @@ import (
 )
 
 // MaxViewPeers bounds the different pairs of a peer and ports that the NetworkPolicies
-// of one pod may allow together. Each counts as the rules that it is in the kernel: one,
-// or one for every 15 ports (PortSet.KernelRules).
+// of one pod may allow together. Each counts as netpol.Cost of its ports.
 const MaxViewPeers = 4096
 
 // reach is what the views of pods that the same NetworkPolicies select share.
 type reach struct {
 	policies []string // "namespace/name", sorted
-	rules    []policy.PeerRule
-	cost     int        // of the different ones of them, rules of the kernel of each family
+	rules    []*policy.Rule
+	cost     int        // of the different ones of them
 	sets     []*liveSet // of the rules, each once
 	left     []leftPeers
 	from     []*netPolicy
@@ -111,7 +111,7 @@ func (c *Compiler) newReach(policies []*netPolicy, room func(*netpol.Rule) bool)
 			default:
 				pairs[at], r.cost = true, r.cost+rule.Cost
 			}
-			r.rules = append(r.rules, rule.PeerRule)
+			r.rules = append(r.rules, rule.Rule)
 			if rule.Peer.Kind != policy.PeerAnywhere && !has[rule.Peer] {
 				has[rule.Peer] = true
 				r.sets = append(r.sets, c.liveSet(rule.Spec))
@@ -123,11 +123,8 @@ func (c *Compiler) newReach(policies []*netPolicy, room func(*netpol.Rule) bool)
 			}
 		}
 	}
-	slices.SortStableFunc(r.rules, func(a, b policy.PeerRule) int {
-		if d := a.Peer.Compare(b.Peer); d != 0 {
-			return d
-		}
-		return strings.Compare(string(a.Ports), string(b.Ports))
+	slices.SortStableFunc(r.rules, func(a, b *policy.Rule) int {
+		return cmp.Or(a.Peer.Compare(b.Peer), strings.Compare(string(a.Ports), string(b.Ports)))
 	})
 	return r
 }
@@ -148,7 +145,7 @@ func (s *draft) reportLeftPeers(p *policy.Pod, r *reach, reported map[[2]string]
 		if l.rules > 1 {
 			rules = fmt.Sprintf("this rule and %d more of the NetworkPolicy open not all that they say", l.rules-1)
 		}
-		why := fmt.Sprintf("the NetworkPolicies that select it have more than %d different pairs of peers and ports together, each %d ports of one counted", MaxViewPeers, policy.PortsPerRule)
+		why := fmt.Sprintf("the NetworkPolicies that select it have more than %d different pairs of peers and ports together, each %d ports of one counted", MaxViewPeers, netpol.PortsPerUnit)
 		if l.node {
 			why = fmt.Sprintf("the NetworkPolicies of the node's pods have more than %d different peers, %d rules or %d pods, ports and networks together, and this namespace more than its part",
 				MaxPeerSets, MaxPeerRules, peers.MaxEntries)

@@ -198,7 +198,7 @@ func (sel *selection) settle(p policy.Pod, r *reach) *policy.View {
 	if sel.view == nil || sel.viewRules != sel.rules || sel.viewReach != r || !sel.view.Pod.Same(&p) {
 		sel.view, sel.viewRules, sel.viewReach = newView(p, sel.rules), sel.rules, r
 		if r != nil {
-			sel.view.Peers, sel.view.NetworkPolicies = r.rules, r.policies
+			sel.view.Rules, sel.view.NetworkPolicies = sel.rules.with(r), r.policies
 		}
 	}
 	return sel.view
