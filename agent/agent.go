@@ -163,7 +163,7 @@ func (a *agent) serve(ctx context.Context, up func()) error {
 		return err
 	}
 	defer s.Close()
-	a.log.Info("the agent has this node", "iptables", a.kernel.variant, "because", a.kernel.why)
+	a.log.Info("agent started", "iptables", a.kernel.variant, "because", a.kernel.why)
 	up()
 	beat := a.startHeartbeat(context.WithoutCancel(ctx))
 	err = a.work(ctx)
@@ -193,7 +193,7 @@ func (a *agent) startEnforcer(ctx context.Context) (serving []netip.Addr, err er
 
 func (a *agent) startProxy(serving []netip.Addr) error {
 	var err error
-	o := proxy.Options{Config: a.config.Load(), Granter: a.enforce, Logger: a.log, Log: decisions{a.audit, a.memory}}
+	o := proxy.Options{Config: a.config.Load(), Granter: a.enforce.Grants(), Logger: a.log, Log: decisions{a.audit, a.memory}}
 	if a.proxy, err = proxy.New(o); err != nil {
 		return err
 	}
@@ -256,7 +256,7 @@ func (a *agent) stopProxy() {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 	if err := a.proxy.Close(ctx); err != nil {
-		a.log.Warn("queries were under way when the agent stopped", "error", err)
+		a.log.Warn("queries were in flight when the agent stopped", "error", err)
 	}
 	if a.audit == nil {
 		return
@@ -277,10 +277,10 @@ func (a *agent) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
 	defer cancel()
 	if err := errors.Join(a.enforce.Cleanup(ctx), inject.Remove()); err != nil {
-		a.log.Error("something of Namegate stays on this node; run `namegate cleanup` there", "error", err)
+		a.log.Error("objects of Namegate remain on this node; run `namegate cleanup` there", "error", err)
 		return
 	}
-	a.log.Info("this node is not Namegate's any more: every rule, set, table and address is removed")
+	a.log.Info("removed every rule, set, table and address of Namegate from this node")
 }
 
 func openAudit(c *corefile.Config, node string, log *slog.Logger) (*audit.Log, error) {

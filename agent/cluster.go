@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,7 +13,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/namegate/namegate/agent/health"
 	"github.com/namegate/namegate/agent/placement"
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/enforcer"
@@ -61,7 +58,6 @@ type cluster struct {
 	reporter   *status.Reporter
 	placement  *placement.Watcher
 	clearTaint bool
-	health     *health.Health
 	log        *slog.Logger
 }
 
@@ -71,7 +67,7 @@ func (a *agent) openCluster(o Cluster) error {
 		return err
 	}
 	config := a.config.Load()
-	a.cluster = &cluster{clearTaint: o.ClearTaint, health: a.health, log: a.log}
+	a.cluster = &cluster{clearTaint: o.ClearTaint, log: a.log}
 	source, err := kube.New(kube.Options{Client: c, Dynamic: c.dynamic, NodeName: a.o.Node, Services: config.Services(), Log: a.log})
 	if err != nil {
 		return err
@@ -82,7 +78,7 @@ func (a *agent) openCluster(o Cluster) error {
 		return err
 	}
 	a.cluster.reporter, err = status.New(status.Options{
-		Client: c, Dynamic: c.statuses, Namespace: o.Namespace, Node: a.o.Node, Identity: o.PodName, Boot: bootID(),
+		Client: c, Dynamic: c.statuses, Namespace: o.Namespace, Node: a.o.Node, Identity: o.PodName,
 		Companion: o.Companion, CompanionPorts: o.CompanionPorts, Endpoint: endpointPrefixes(config),
 		Log: a.log, Uninstalling: a.cluster.placement.Uninstalling,
 	})
@@ -111,38 +107,15 @@ func (c *cluster) follow(config *corefile.Config) error {
 // its report is true only then.
 func (c *cluster) report(ctx context.Context, findings func() []status.Finding) error {
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.reporter.Run(ctx) })
 	g.Go(func() error {
-		defer c.leave()
-		return c.reporter.Run(ctx)
-	})
-	g.Go(func() error {
-		every(ctx, reportPeriod, func() {
-			c.reporter.SetReady(c.health.Enforcing())
-			c.reporter.SetFindings(findings())
-		})
+		every(ctx, reportPeriod, func() { c.reporter.SetFindings(findings()) })
 		return nil
 	})
 	if c.clearTaint {
 		g.Go(func() error { return c.untaint(ctx) })
 	}
 	return g.Wait()
-}
-
-// leaveReportTime is how long an agent may take to report that nothing is enforced on its
-// node any more.
-const leaveReportTime = 5 * time.Second
-
-// leave reports it before the rules are removed: companions of policies with pods on the
-// node must not open ports any more.
-func (c *cluster) leave() {
-	if !c.placement.Leaving() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), leaveReportTime)
-	defer cancel()
-	if err := c.reporter.Leave(ctx); err != nil {
-		c.log.Warn("companions may open ports to pods of this node for three minutes more", "error", err)
-	}
 }
 
 // endpointPrefixes are the destinations that a companion NetworkPolicy opens: the serving
@@ -157,15 +130,6 @@ func endpointPrefixes(c *corefile.Config) []netip.Prefix {
 	return out
 }
 
-// bootID returns the kernel's boot ID, as the kubelet reports it; "" if it cannot be read.
-func bootID() string {
-	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(text))
-}
-
 // reportPeriod is how often the findings of this node are gathered for the cluster.
 const reportPeriod = 2 * time.Second
 
@@ -176,7 +140,7 @@ func (c *cluster) untaint(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		c.log.Warn("the node keeps its taint; trying again", "after", reportPeriod, "error", err)
+		c.log.Warn("cannot remove the node's startup taint; trying again", "after", reportPeriod, "error", err)
 		if wait(ctx, reportPeriod) != nil {
 			return nil
 		}

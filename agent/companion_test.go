@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,7 +75,6 @@ func TestCompanionsKnowServices(t *testing.T) {
 		ended := make(chan error, 2)
 		go func() { ended <- c.run(ctx, func(rollout.State) {}) }()
 		go func() { ended <- c.reporter.Run(ctx) }()
-		c.reporter.SetReady(true)
 		c.reporter.SetFindings(nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -102,11 +100,4 @@ func TestCompanionsKnowServices(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestBootID(t *testing.T) {
-	id := bootID()
-	if len(id) != 36 || id != strings.TrimSpace(id) {
-		t.Errorf("%q", id)
-	}
 }

@@ -116,10 +116,13 @@ func (c *configWatch) follow(ctx context.Context, events <-chan fsnotify.Event, 
 // reload reads the Corefile and applies it if it differs.
 func (c *configWatch) reload(ctx context.Context) {
 	l, err := load(ctx, c.path)
-	if err != nil || l.source.Same(c.last) {
+	if err != nil {
 		return
 	}
-	c.last = l.source
+	same := l.source.Same(c.last)
+	if c.last = l.source; same {
+		return
+	}
 	if l.err != nil {
 		c.log.Error("the Corefile is refused; the running configuration stays", "error", l.err)
 		return
@@ -127,6 +130,6 @@ func (c *configWatch) reload(ctx context.Context) {
 	pending := c.apply(l.config)
 	c.log.Info("Corefile applied", "file", c.path)
 	if len(pending) > 0 {
-		c.log.Warn("some directives wait for the agent's next start", "directives", pending)
+		c.log.Warn("some directives need a restart of the agent", "directives", pending)
 	}
 }

@@ -165,7 +165,7 @@ func TestBadCacheKeepsWhatRuns(t *testing.T) {
 	b := newBench(t, good+"}\n")
 	stop := b.start()
 	b.pass(0)
-	for _, line := range []string{"cache 5m", "cache {\nsuccess 5000\n}", "cache 1m {\nleast 2m\n}", "cache 10\nttl 1h 5s", "cache 10\nfollow maybe", "", "cache 10"} {
+	for _, line := range []string{"cache 5m", "cache {\nsuccess 5000\n}", "cache 1m {\nmin_ttl 2m\n}", "cache 10\nttl 1h 5s", "cache 10\nfollow maybe", "", "cache 10"} {
 		b.write("Corefile", good+line+"\n}\n")
 		b.change("Corefile")
 		b.pass(configQuiet)
@@ -182,7 +182,7 @@ func TestBadCacheKeepsWhatRuns(t *testing.T) {
 	if got, want := fmt.Sprint(kept), fmt.Sprint([]time.Duration{5 * time.Minute, 0, 10 * time.Second}); got != want {
 		t.Errorf("applied %s, want %s; log: %s", got, want, b.log.String())
 	}
-	for _, refused := range []string{"Corefile:4: cache: success: is CoreDNS's", "Corefile:3: cache: least 2m is above", "Corefile:4: ttl: ", "Corefile:4: follow: "} {
+	for _, refused := range []string{"Corefile:4: cache: success: is CoreDNS's", "Corefile:3: cache: min_ttl 2m is above", "Corefile:4: ttl: ", "Corefile:4: follow: "} {
 		if strings.Count(b.log.String(), refused) != 1 {
 			t.Errorf("%q is not said once in %s", refused, b.log.String())
 		}

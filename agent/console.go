@@ -139,12 +139,12 @@ func (k *consoleSource) Trouble() map[policy.PodRef][]string {
 
 // Grants returns a pod's grants.
 func (k *consoleSource) Grants(p policy.PodRef) []policy.GrantInfo {
-	return k.agent.enforce.ListGrants(p)
+	return k.agent.enforce.Grants().ListGrants(p)
 }
 
 // Ended returns grants that have ended.
 func (k *consoleSource) Ended(p policy.PodRef, a netip.Addr) []policy.GrantInfo {
-	return k.agent.enforce.History(p, a)
+	return k.agent.enforce.Grants().History(p, a)
 }
 
 // Denied returns the flows that were denied to a pod lately.
@@ -159,7 +159,7 @@ func (k *consoleSource) Seen(p policy.PodRef, a netip.Addr) []recent.Sighting {
 // are the enforcer's to remember.
 func (k *consoleSource) SeenByAnybody(a netip.Addr) (out []recent.Sighting) {
 	out = k.agent.memory.SeenByAnybody(a)
-	for _, o := range k.agent.enforce.NamesOfAnybody(a) {
+	for _, o := range k.agent.enforce.Grants().NamesOfAnybody(a) {
 		out = append(out, recent.Sighting{Pod: o.Pod, Name: o.Name, Address: a})
 	}
 	return out

@@ -38,11 +38,11 @@ func (a *agent) openDenials() error {
 	}
 	a.kernel.closers = append(a.kernel.closers, packets.Close)
 	a.packets, a.memory = packets, recent.NewMemory()
-	a.enforce.OnTakenBack(a.memory.Remember)
+	a.enforce.Grants().OnTakenBack(a.memory.Remember)
 	o := denial.Options{
 		Packets: packets, Memory: a.memory, Logger: a.log,
 		Snapshot: func() *policy.Snapshot { return a.rollout.Status().InForce },
-		Granted:  a.enforce.NamesOf, GrantedToAnybody: a.enforce.NamesOfAnybody,
+		Granted:  a.enforce.Grants().NamesOf, GrantedToAnybody: a.enforce.Grants().NamesOfAnybody,
 		Resolves: a.enforce.Resolves,
 		Reached:  a.reached,
 	}
@@ -63,6 +63,6 @@ func (a *agent) reached(proto uint8, src, dst netip.AddrPort) (netip.AddrPort, b
 // what is denied.
 func (a *agent) runDenials(ctx context.Context) {
 	if err := a.denials.Run(ctx); err != nil {
-		a.log.Error("denied connections are not told of until the agent starts anew", "error", err)
+		a.log.Error("denied connections are not logged until the agent restarts", "error", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -31,7 +32,7 @@ func openKernel(mark uint32, variant string) (*kernel, error) {
 	k := &kernel{why: "--iptables says so"}
 	var err error
 	if v == iptables.Default {
-		if v, k.why, err = iptables.Detect(context.Background(), enforcer.ChainPrefix); err != nil {
+		if v, k.why, err = iptables.Detect(context.Background(), xtables.ChainPrefix); err != nil {
 			return nil, err
 		}
 	}

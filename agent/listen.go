@@ -54,7 +54,7 @@ func keepListening(ctx context.Context, open func() (listening, error), answer a
 		if ctx.Err() != nil {
 			return
 		}
-		log.Warn("kubectl namegate is not answered; trying again", "after", after, "error", err)
+		log.Warn("cannot serve kubectl namegate; trying again", "after", after, "error", err)
 		if pause(ctx, after) != nil {
 			return
 		}

@@ -89,7 +89,7 @@ func (n *nodeAddresses) joined() proxy.Cluster {
 func (n *nodeAddresses) poll() {
 	err := n.refresh()
 	if err != nil && !n.failing {
-		n.log.Warn("the guard goes by the addresses that this node had before", "error", err)
+		n.log.Warn("cannot read this node's addresses; the rebinding guard uses the previous ones", "error", err)
 	}
 	n.failing = err != nil
 }

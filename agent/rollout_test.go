@@ -51,7 +51,7 @@ func agentOnFakes(t *testing.T, log *slog.Logger) (*agent, *iptables.Fake) {
 	if _, err := a.enforce.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if a.proxy, err = proxy.New(proxy.Options{Config: config, Granter: a.enforce, Logger: log}); err != nil {
+	if a.proxy, err = proxy.New(proxy.Options{Config: config, Granter: a.enforce.Grants(), Logger: log}); err != nil {
 		t.Fatal(err)
 	}
 	a.network = &network{agent: a}

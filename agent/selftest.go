@@ -138,6 +138,6 @@ func (a *agent) closeInjector() {
 		return
 	}
 	if err := a.injector.Close(); err != nil {
-		a.log.Warn("something of the self-test stays; `namegate cleanup` removes it", "error", err)
+		a.log.Warn("objects of the self-test remain; `namegate cleanup` removes them", "error", err)
 	}
 }

@@ -118,7 +118,7 @@ func (s *Status) wrong(say func(string, Colour, string, ...any)) {
 // counts says what was done.
 func (s *Status) counts(say func(string, Colour, string, ...any)) {
 	p := &s.Proxy
-	say("answers", Plain, "%d kept, %d asked for, %d stale", p.CacheHits, p.CacheMisses, p.CacheStale)
+	say("answers", Plain, "%d from cache, %d forwarded, %d stale", p.CacheHits, p.CacheMisses, p.CacheStale)
 	if p.Prefetches > 0 {
 		say("prefetches", Plain, "%d", p.Prefetches)
 	}

@@ -28,7 +28,7 @@ func TestFirstStartRefusesNothingAllowed(t *testing.T) {
 	if err := w.e.Prepare(context.Background(), snap); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.e.Grant(context.Background(), w.grants(snap, client.PodRef, "www.example.org", 60, "192.0.2.1")); err != nil {
+	if err := w.e.grants.Grant(context.Background(), w.grants(snap, client.PodRef, "www.example.org", 60, "192.0.2.1")); err != nil {
 		t.Fatal(err)
 	}
 	w.seams.before = func(step string) {
@@ -37,8 +37,8 @@ func TestFirstStartRefusesNothingAllowed(t *testing.T) {
 			t.Errorf("what was granted is refused before: %s", step)
 		}
 	}
-	early := &packet{src: addr("10.1.0.5"), dst: addr("10.2.0.1"), proto: policy.TCP, dport: 5432}
-	if w.passes(early); early.conn&DefaultMark == 0 {
+	early := &packet{Src: addr("10.1.0.5"), Dst: addr("10.2.0.1"), Protocol: uint8(policy.TCP), DstPort: 5432}
+	if w.passes(early); early.Conn&DefaultMark == 0 {
 		t.Error("what a pod opens while its names are resolved has no admission")
 	}
 	if err := w.e.Commit(context.Background()); err != nil {
@@ -85,8 +85,8 @@ func TestAbandonedSnapshots(t *testing.T) {
 		if err := w.e.Prepare(context.Background(), w.compile(test.during, allow)); err != nil {
 			t.Fatal(err)
 		}
-		early := &packet{src: addr(test.from), dst: addr("10.2.0.1"), proto: policy.TCP, dport: 5432}
-		if w.passes(early); early.conn&DefaultMark == 0 {
+		early := &packet{Src: addr(test.from), Dst: addr("10.2.0.1"), Protocol: uint8(policy.TCP), DstPort: 5432}
+		if w.passes(early); early.Conn&DefaultMark == 0 {
 			t.Fatalf("%s: the chains do not say it ahead", what)
 		}
 		f := flow(test.from+":1001", "10.2.0.1:5432")

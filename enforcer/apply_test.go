@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
@@ -47,20 +48,20 @@ func (w *world) admitted(f conntrack.Flow) bool {
 // place lets a packet come from where its pod lives: on the interface of its
 // address, or of another address of the same pod.
 func (w *world) place(p *packet) {
-	found, err := w.links.Homes([]netip.Addr{p.src})
+	found, err := w.links.Homes([]netip.Addr{p.Src})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	h := w.e.homes[p.src].Home
-	if at := found[p.src]; len(at) > 0 {
+	h := w.e.homes[p.Src].Home
+	if at := found[p.Src]; len(at) > 0 {
 		h = at[0].Home
 	}
-	p.iface, p.port = h.Iface, h.Port
+	p.Iface, p.Port = h.Iface, h.Port
 }
 
 // dials tells whether a new TCP connection gets through the chains.
 func (w *world) dials(src, dst string, port uint16) bool {
-	p := &packet{src: addr(src), dst: addr(dst), proto: policy.TCP, dport: port}
+	p := &packet{Src: addr(src), Dst: addr(dst), Protocol: uint8(policy.TCP), DstPort: port}
 	w.place(p)
 	return w.passes(p)
 }
@@ -104,13 +105,13 @@ func TestAPolicyComesAndGoes(t *testing.T) {
 		}
 	}
 	spoofed := []packet{
-		{src: addr("10.1.0.5"), iface: "veth9"}, {src: addr("10.1.0.9"), iface: "veth5"},
-		{src: addr("10.1.0.6"), iface: "br0", port: "port7"}, {src: addr("10.1.0.5"), iface: "br0", port: "port6"},
+		{Src: addr("10.1.0.5"), Iface: "veth9"}, {Src: addr("10.1.0.9"), Iface: "veth5"},
+		{Src: addr("10.1.0.6"), Iface: "br0", Port: "port7"}, {Src: addr("10.1.0.5"), Iface: "br0", Port: "port6"},
 	}
 	for _, p := range spoofed {
-		p.dst, p.proto, p.dport = addr("192.0.2.1"), policy.TCP, 443
+		p.Dst, p.Protocol, p.DstPort = addr("192.0.2.1"), uint8(policy.TCP), 443
 		if w.passes(&p) {
-			t.Errorf("a packet from %s passes on %s%s", p.src, p.iface, p.port)
+			t.Errorf("a packet from %s passes on %s%s", p.Src, p.Iface, p.Port)
 		}
 	}
 	w.apply([]policy.Pod{web, db, other})
@@ -148,7 +149,7 @@ func TestWritesComeInOrder(t *testing.T) {
 		t.Error("the pod is not denied after Commit")
 	}
 	steps := slices.DeleteFunc(w.seams.written(), func(s string) bool { return strings.HasPrefix(s, "save") || strings.HasPrefix(s, "list") })
-	order := []string{"ensure NG4-" + podID(web.PodRef), "restore IPv4 mangle", "add NG4-selected 10.1.0.5", "nft inet"}
+	order := []string{"ensure NG4-" + xtables.PodID(web.PodRef), "restore IPv4 mangle", "add NG4-selected 10.1.0.5", "nft inet"}
 	last := -1
 	for _, word := range order {
 		i := slices.IndexFunc(steps, func(s string) bool { return strings.HasPrefix(s, word) })
@@ -185,7 +186,7 @@ func TestGrantsMadeBetweenPrepareAndCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.answer(web, "www.example.org", 60, "192.0.2.1")
-	if err := w.e.Grant(context.Background(), w.grants(next, web.PodRef, "www.example.com", 60, "192.0.2.2")); err != nil {
+	if err := w.e.grants.Grant(context.Background(), w.grants(next, web.PodRef, "www.example.com", 60, "192.0.2.2")); err != nil {
 		t.Fatal(err)
 	}
 	if !w.dials("10.1.0.5", "192.0.2.1", 443) || !w.dials("10.1.0.5", "192.0.2.2", 80) {
@@ -197,7 +198,7 @@ func TestGrantsMadeBetweenPrepareAndCommit(t *testing.T) {
 	if w.dials("10.1.0.5", "192.0.2.1", 443) || !w.dials("10.1.0.5", "192.0.2.2", 80) {
 		t.Error("after Commit only the new snapshot's grants may be open")
 	}
-	if err := w.e.Grant(context.Background(), w.grants(w.snap, web.PodRef, "www.example.org", 60, "192.0.2.3")); err == nil {
+	if err := w.e.grants.Grant(context.Background(), w.grants(w.snap, web.PodRef, "www.example.org", 60, "192.0.2.3")); err == nil {
 		t.Error("a grant of the last snapshot is taken after Commit")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 )
@@ -24,10 +25,8 @@ func (e *Enforcer) Cleanup(ctx context.Context) error {
 		}
 	}
 	keep(e.k.Tables.Remove(ctx))
-	for _, in := range e.k.variants() {
-		keep(leaveAll(ctx, in))
-	}
-	for _, f := range ipVersions {
+	keep(e.rules.Remove(ctx))
+	for _, f := range xtables.Families {
 		keep(e.forgetSelected(f))
 	}
 	keep(e.removeSets())
@@ -36,7 +35,7 @@ func (e *Enforcer) Cleanup(ctx context.Context) error {
 }
 
 func (e *Enforcer) forgetSelected(f iptables.Family) error {
-	entries, err := e.k.Sets.List(setPrefix(f) + setSelected)
+	entries, err := e.k.Sets.List(xtables.SetPrefix(f) + xtables.SetSelected)
 	if ipset.IsNotFound(err) {
 		return nil
 	}
@@ -47,7 +46,7 @@ func (e *Enforcer) forgetSelected(f iptables.Family) error {
 	for _, entry := range entries {
 		addrs = append(addrs, entry.Addr)
 	}
-	return e.forget(addrs)
+	return e.flows.Withdraw(addrs)
 }
 
 func (e *Enforcer) removeSets() error {
@@ -56,7 +55,7 @@ func (e *Enforcer) removeSets() error {
 		return err
 	}
 	for _, n := range names {
-		if !ownSet(n) {
+		if !xtables.OwnSet(n) {
 			continue
 		}
 		if err := e.k.Sets.Destroy(n); err != nil && !ipset.IsNotFound(err) {

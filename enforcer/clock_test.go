@@ -8,6 +8,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -51,7 +52,7 @@ func (s *steps) pass(d time.Duration) {
 	s.t.Helper()
 	s.wall, s.ran = s.wall.Add(d), s.ran+d
 	s.show()
-	if err := s.e.Expire(); err != nil {
+	if err := s.e.grants.Expire(); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -66,7 +67,7 @@ func (s *steps) step(d time.Duration) {
 func (s *steps) next() {
 	s.t.Helper()
 	s.boot()
-	s.e.origin = moment(s.ran)
+	s.e.grants = s.e.newGrants(grants.NewClock(s.clock.now, s.ran))
 	if _, err := s.e.Start(context.Background()); err != nil {
 		s.t.Fatal(err)
 	}

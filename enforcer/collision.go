@@ -6,38 +6,11 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/nft"
 )
-
-// surveyed are the chains of each variant of iptables, in the order of variants.
-type surveyed struct {
-	at     time.Time
-	chains []iptables.Everything
-}
-
-// surveyFresh is how long a survey is as good as a new one: thousands of rules take
-// a good part of what a restart may. RunReconcile looks soon at what came since.
-const surveyFresh = 3 * time.Second
-
-func (e *Enforcer) survey(ctx context.Context) (surveyed, error) {
-	found := surveyed{at: e.now()}
-	for _, table := range tables {
-		for _, f := range ipVersions {
-			e.noteFingerprint(chainsKey{f, table})
-		}
-	}
-	for _, in := range e.k.variants() {
-		all, err := in.SaveAll(ctx)
-		if err != nil {
-			return found, err
-		}
-		found.chains = append(found.chains, all)
-	}
-	return found, nil
-}
 
 // checkMark refuses a mark bit that a rule of another program uses, by whichever
 // variant of iptables.
@@ -68,7 +41,7 @@ func markUser(tables map[string]iptables.Chains, bit uint32) string {
 	for table, chains := range tables {
 		for name, rules := range chains {
 			for _, r := range rules {
-				if !strings.HasPrefix(name, chainPrefix) && !strings.HasPrefix(iptables.Target(r), chainPrefix) && usesMark(r, bit) {
+				if !strings.HasPrefix(name, xtables.ChainPrefix) && !strings.HasPrefix(iptables.Target(r), xtables.ChainPrefix) && usesMark(r, bit) {
 					return fmt.Sprintf("%s: -A %s %s", table, name, r)
 				}
 			}

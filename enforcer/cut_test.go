@@ -58,7 +58,7 @@ func TestWhatAChangeAsksOfConntrack(t *testing.T) {
 				t.Fatal(err)
 			}
 			if test.warm != "" {
-				if err := w.e.Grant(context.Background(), w.grants(s, newcomer.PodRef, "www.example.org", 60, test.warm)); err != nil {
+				if err := w.e.grants.Grant(context.Background(), w.grants(s, newcomer.PodRef, "www.example.org", 60, test.warm)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -139,7 +139,7 @@ func TestOnlyWhatIsCoveredIsAdmitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range []policy.Pod{chosen, newcomer} {
-		if err := w.e.Grant(context.Background(), w.grants(s, p.PodRef, "www.example.org", 60, "192.0.2.1 2001:db8::1")); err != nil {
+		if err := w.e.grants.Grant(context.Background(), w.grants(s, p.PodRef, "www.example.org", 60, "192.0.2.1 2001:db8::1")); err != nil {
 			t.Fatal(err)
 		}
 	}

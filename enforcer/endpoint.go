@@ -2,14 +2,10 @@ package enforcer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"slices"
-	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/namegate/namegate/kernel/nft"
@@ -31,8 +27,9 @@ func (e *Enforcer) raiseEndpoint() ([]netip.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.noteDeparting(taken)
-	e.dropAbandoned(taken)
+	own := slices.DeleteFunc(slices.Clone(taken), func(a netip.Addr) bool { return !servingRange(a) })
+	e.predecessor.Find(own, e.k.Tables.GivenBack())
+	e.dropAbandoned(own)
 	e.raised = map[netip.Addr]netip.Addr{}
 	if err := e.raise(e.cfg.Resolvers); err != nil {
 		return nil, err
@@ -42,9 +39,9 @@ func (e *Enforcer) raiseEndpoint() ([]netip.Addr, error) {
 }
 
 // dropAbandoned removes the serving addresses that no agent serves any more.
-func (e *Enforcer) dropAbandoned(all []netip.Addr) {
-	for _, a := range all {
-		if _, serves := e.departing.addrs[a]; serves || !servingRange(a) {
+func (e *Enforcer) dropAbandoned(own []netip.Addr) {
+	for _, a := range own {
+		if e.predecessor.Serves(a) {
 			continue
 		}
 		if err := e.k.Links.DelAddr(a); err != nil {
@@ -62,17 +59,6 @@ func ServingRanges() []netip.Prefix {
 func servingRange(a netip.Addr) bool {
 	return a.Compare(firstServing4) >= 0 && a.Compare(lastServing4) <= 0 && a.Is4() ||
 		a.Compare(firstServing6) >= 0 && a.Compare(lastServing6) <= 0 && a.Is6()
-}
-
-// inUse tells whether some process serves DNS on an address: then it cannot be
-// bound a second time.
-func inUse(a netip.Addr) bool {
-	c, err := net.ListenPacket("udp", net.JoinHostPort(a.String(), strconv.Itoa(53)))
-	if err != nil {
-		return errors.Is(err, syscall.EADDRINUSE)
-	}
-	c.Close()
-	return false
 }
 
 func freeAddr(v6 bool, taken []netip.Addr) (netip.Addr, error) {
@@ -148,6 +134,26 @@ func (e *Enforcer) renewHeartbeat() {
 	}
 }
 
+// TakenOver tells whether the kernel leads pods' queries to another agent.
+func (e *Enforcer) TakenOver(ctx context.Context) (bool, error) {
+	now, err := e.k.Tables.Serving(ctx)
+	if err != nil {
+		return false, err
+	}
+	e.apply.Lock()
+	defer e.apply.Unlock()
+	others := false
+	for dialled, serving := range e.serving {
+		switch at, ok := now[dialled]; {
+		case ok && at == serving:
+			return false, nil
+		case ok:
+			others = true
+		}
+	}
+	return others, nil
+}
+
 // Disable ends interception at once, after KeepAlive: the resolver answers pods while
 // no agent does.
 func (e *Enforcer) Disable(ctx context.Context) error { return e.k.Tables.Disable(ctx) }
@@ -179,6 +185,7 @@ func (e *Enforcer) beat(ctx context.Context, probe func(context.Context) error) 
 	if err := e.k.Tables.Heartbeat(ctx); err != nil {
 		return err
 	}
-	e.beaten.Store(int64(e.moment(e.now())))
+	beaten := e.now()
+	e.beaten.Store(&beaten)
 	return nil
 }

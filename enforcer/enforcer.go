@@ -1,7 +1,7 @@
 // Package enforcer makes the kernel hold what the snapshot says: who is
 // default-deny, what each pod's answers opened and until when, and where DNS
-// packets go. It owns the plan (snapshot to wanted sets and chains), the grants
-// with their deadlines, and the reconciliation with what is really there.
+// packets go. It owns the plan (snapshot to wanted sets and chains) and the
+// reconciliation with what is really there; package grants has the grants.
 //
 // A connection is admitted when its first packet is judged: then a bit of its
 // conntrack mark says so, and later packets pay for one test of that bit. What
@@ -19,6 +19,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
+	"github.com/namegate/namegate/enforcer/flows"
+	"github.com/namegate/namegate/enforcer/grants"
+	"github.com/namegate/namegate/enforcer/handover"
+	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -63,14 +69,6 @@ type Kernel struct {
 	Links        link.Interface
 }
 
-// variants are the places in which our chains may be, the one to write to last.
-func (k *Kernel) variants() []iptables.Interface {
-	if k.OtherBackend == nil {
-		return []iptables.Interface{k.Chains}
-	}
-	return []iptables.Interface{k.OtherBackend, k.Chains}
-}
-
 // Enforcer holds the kernel to the last snapshot.
 type Enforcer struct {
 	cfg Config
@@ -87,22 +85,13 @@ type Enforcer struct {
 	comingNetwork Network
 	snapshot      *policy.Snapshot // the last one committed
 	coming        *policy.Snapshot // prepared and not yet committed
-	plan          map[policy.PodRef]*podPlan
-	chains        map[chainsKey]iptables.Chains // as wanted when last written
-	expected      map[chainsKey]iptables.Chains // as the kernel is to print them, with the jumps to them
-	rendered      map[iptables.Family]map[policy.PodRef]rendering
-	unverified    map[chainsKey]bool   // written and not compared since
-	nextReading   time.Time            // when these may be read, so that reading takes a bounded share of a core
-	fingerprints  map[chainsKey]string // of the tables, taken before they were read
-	holds         map[string]int       // how many entries the sets that are always there hold
-	turns         turns                // of comparing the members of sets
-	differing     differing            // what that showed
-	left          bool                 // nothing of an earlier agent is where this one does not write
-	surveyed      surveyed             // by Start, until the first write
-	follows       bool                 // an earlier agent has chains here, as Start found
-	strays        []chainsKey          // tables in which only an earlier agent had chains
-	found         map[string]bool      // sets of an earlier agent, not adopted yet
-	homes         map[netip.Addr]home
+	plan          dataplane.Subjects
+	rules         *xtables.Rules
+	holds         map[string]int    // how many entries the sets that are always there hold
+	turns         turns             // of comparing the members of sets
+	differing     map[*peerSet]bool // of the sets of peers, those for which that showed a difference
+	found         map[string]bool   // sets of an earlier agent, not adopted yet
+	homes         map[netip.Addr]plan.Home
 	gateways      []netip.Addr // the node's link-local addresses, where pods are on bridges
 	known         []netip.Addr
 	refusals      int  // how often in a row the kernel refused a set
@@ -110,71 +99,39 @@ type Enforcer struct {
 	whole         bool // the last Commit brought all of its snapshot into force
 	alone         bool // what is coming differs in its peer sets alone, and is prepared
 	unseen        bool // netfilter misses bridged packets, and that was said
-	departing     departing
+	predecessor   *handover.Predecessor
 	// closed are pods that were coming when a Prepare or Commit failed: they are
 	// default-deny, if they are to be, until they are committed.
 	closed map[policy.PodRef]bool
 	// inherited is what an earlier agent left; empty after the first Commit.
 	inherited inheritance
 	// What NetworkPolicies allow.
-	lists         peerLists
-	peers         map[peerKey]*peerSet
-	refusedPeers  map[string]bool // names of sets that the kernel does not take now
-	renderedPeers map[iptables.Family]map[string]reachRendering
-	peerSetsMost  int
-	// chained are the pods of the plan that the chains say, as they were written, and
-	// chainedRefused the sets that they leave out.
-	chained        map[policy.PodRef]podPlan
-	chainedRefused map[string]bool
-	// review are pods some of whose peers are gone: connections to these are judged anew.
-	review map[policy.PodRef]lostPeers
-	// rejudge and gone are what a Commit still owes: pods that may do less than
-	// before, whose connections are judged anew, and addresses whose pod is gone.
-	rejudge map[policy.PodRef]bool
-	gone    []netip.Addr
-	// strangers are addresses that an earlier agent knew as another pod's.
-	strangers []netip.Addr
-	// rechecks are what was cut of late, the earliest first.
-	rechecks []recheck
-	// owed are the addresses of both, and of review, as the kernel has them.
-	owed map[netip.Addr]bool
+	lists        plan.Lists
+	peers        map[peerKey]*peerSet
+	refusedPeers map[string]bool // names of sets that the kernel does not take now
+	peerSetsMost int
+	// missing are the port sets whose grant set the kernel refused: they open nothing.
+	missing map[policy.PodRef]map[policy.PortSet]bool
+	flows   *flows.Queue // connections that are judged again
 
 	// peersHold is how much the kernel holds of each peer set, nil while that changes.
 	peersHold atomic.Pointer[map[string]bounds]
-	together  atomic.Bool // departing has addresses
-	// inUse tells whether somebody serves DNS on an address.
-	inUse func(netip.Addr) bool
 
 	// asked are the addresses that are asked for DNS.
 	asked atomic.Pointer[map[netip.Addr]bool]
-	// takenBack is told of grants that a policy does not allow any more.
-	takenBack func(policy.GrantInfo)
 
-	grants  *grantTable
-	batch   batch         // of who holds the grant table's plan
-	queue   chan *request // grants that wait for the kernel
-	writing atomic.Bool   // a goroutine serves the queue
-	spare   sync.Pool     // requests
-	started time.Time     // when the moment was origin
-	origin  moment
-	beaten  atomic.Int64 // the moment of the last heartbeat, 0 before the first
+	grants  *grants.Table
+	beaten  atomic.Pointer[time.Time] // the last heartbeat, nil before the first
 	repairs atomic.Uint64
 	drift   drift
 	// suspected asks RunReconcile to compare the kernel soon, renew asks KeepAlive to
 	// renew interception at once.
 	suspected, renew chan struct{}
-	denials          atomic.Uint64 // grants refused
-	evicted          atomic.Uint64 // grants ended to make room
 	told             atomic.Pointer[Status]
 }
 
-type chainsKey struct {
-	family iptables.Family
-	table  string
-}
-
 // New returns an enforcer that has touched nothing yet. now may be nil for the
-// real clock; of any other, moments are counted since 1970.
+// real clock; the monotonic time of any other is counted since 1970.
 func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforcer, error) {
 	if cfg.Mark == 0 || cfg.Mark&(cfg.Mark-1) != 0 {
 		return nil, fmt.Errorf("mark %#x is not one bit; write one, as in 0x40", cfg.Mark)
@@ -187,46 +144,48 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 			cfg.Resolvers = append(slices.Clone(cfg.Resolvers), a)
 		}
 	}
-	var origin moment
+	var clock grants.Clock
 	if now == nil {
 		var err error
-		if origin, err = running(); err != nil {
+		if clock, err = grants.KernelClock(); err != nil {
 			return nil, err
 		}
 		now = time.Now
 	} else {
-		origin = moment(now().UnixNano())
+		clock = grants.NewClock(now, time.Duration(now().UnixNano()))
 	}
-	return &Enforcer{
+	e := &Enforcer{
 		cfg: cfg, k: k, now: now, log: log,
-		plan:          map[policy.PodRef]*podPlan{},
-		chains:        map[chainsKey]iptables.Chains{},
-		expected:      map[chainsKey]iptables.Chains{},
-		unverified:    map[chainsKey]bool{},
-		differing:     differing{map[*peerSet]bool{}, map[*grantSet]bool{}},
-		suspected:     make(chan struct{}, 1),
-		renew:         make(chan struct{}, 1),
-		rendered:      map[iptables.Family]map[policy.PodRef]rendering{iptables.IPv4: {}, iptables.IPv6: {}},
-		fingerprints:  map[chainsKey]string{},
-		holds:         map[string]int{},
-		homes:         map[netip.Addr]home{},
-		lists:         peerLists{},
-		closed:        map[policy.PodRef]bool{},
-		chained:       map[policy.PodRef]podPlan{},
-		peers:         map[peerKey]*peerSet{},
-		review:        map[policy.PodRef]lostPeers{},
-		refusedPeers:  map[string]bool{},
-		renderedPeers: map[iptables.Family]map[string]reachRendering{iptables.IPv4: {}, iptables.IPv6: {}},
-		rejudge:       map[policy.PodRef]bool{},
-		owed:          map[netip.Addr]bool{},
-		queue:         make(chan *request, queueMax),
-		peerSetsMost:  peerSetsMost,
-		grants:        newGrantTable(),
-		inUse:         inUse,
-		started:       now(),
-		origin:        origin,
-	}, nil
+		plan:         dataplane.Subjects{},
+		differing:    map[*peerSet]bool{},
+		suspected:    make(chan struct{}, 1),
+		renew:        make(chan struct{}, 1),
+		rules:        xtables.NewRules(k.Chains, k.OtherBackend, cfg.Mark, now),
+		holds:        map[string]int{},
+		homes:        map[netip.Addr]plan.Home{},
+		lists:        plan.Lists{},
+		closed:       map[policy.PodRef]bool{},
+		peers:        map[peerKey]*peerSet{},
+		refusedPeers: map[string]bool{},
+		missing:      map[policy.PodRef]map[policy.PortSet]bool{},
+		peerSetsMost: peerSetsMost,
+		predecessor:  handover.NewPredecessor(nil, now),
+	}
+	e.flows, e.grants = e.newQueue(), e.newGrants(clock)
+	return e, nil
 }
+
+func (e *Enforcer) newGrants(clock grants.Clock) *grants.Table {
+	return grants.New(grants.Config{
+		Sets: e.k.Sets, Clock: clock, Hold: e.cfg.Hold,
+		SetName:    func(k grants.Key) string { return xtables.GrantSet(k.Pod, k.Ports, k.IPv6) },
+		Coexisting: func() bool { return e.predecessor.Present() }, WriteFailed: e.suspect,
+	})
+}
+
+// Grants returns the grants of the node's pods. What changes them but for answers and
+// deadlines is the enforcer's to call.
+func (e *Enforcer) Grants() *grants.Table { return e.grants }
 
 // Start checks that the mark bit is free, finds what an earlier agent left, and
 // brings up the nft tables and this generation's serving addresses. What is
@@ -235,12 +194,11 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	e.apply.Lock()
 	defer e.apply.Unlock()
-	var err error
-	if e.surveyed, err = e.survey(ctx); err != nil {
+	chains, err := e.rules.Survey(ctx)
+	if err != nil {
 		return nil, err
 	}
-	e.follows = slices.ContainsFunc(e.surveyed.chains, holdOurs)
-	if err := e.checkMark(ctx, e.surveyed.chains); err != nil {
+	if err := e.checkMark(ctx, chains); err != nil {
 		return nil, err
 	}
 	names, err := e.k.Sets.Names()
@@ -249,11 +207,11 @@ func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	}
 	e.found = map[string]bool{}
 	for _, n := range names {
-		if ownSet(n) {
+		if xtables.OwnSet(n) {
 			e.found[n] = true
 		}
 	}
-	for _, s := range staticSets() {
+	for _, s := range xtables.StaticSets() {
 		if err := e.k.Sets.Ensure(s); err != nil {
 			return nil, err
 		}
@@ -262,7 +220,7 @@ func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	if err := e.k.Tables.Setup(ctx); err != nil {
 		return nil, err
 	}
-	if e.inherited, err = e.readInheritance(e.surveyed.chains); err != nil {
+	if e.inherited, err = e.readInheritance(chains); err != nil {
 		return nil, err
 	}
 	return e.raiseEndpoint()
@@ -288,8 +246,8 @@ func (e *Enforcer) Status() Status {
 	} else if last := e.told.Load(); last != nil {
 		s = *last
 	}
-	s.Repairs, s.Refused, s.Evicted = e.repairs.Load(), e.denials.Load(), e.evicted.Load()
-	s.Grants, s.Intercepting, s.Deviations = e.grants.count(), e.intercepting(), e.Deviations()
+	s.Repairs, s.Refused, s.Evicted = e.repairs.Load(), e.grants.Refused(), e.grants.Evicted()
+	s.Grants, s.Intercepting, s.Deviations = e.grants.Count(), e.intercepting(), e.Deviations()
 	var err error
 	if s.Bypassing, err = e.k.Tables.Bypassing(); err != nil {
 		e.log.Warn("which pods send DNS past interception is not known", "error", err)
@@ -317,14 +275,14 @@ func (e *Enforcer) planned() Status {
 	}
 	filtered, err := e.k.Links.BridgesFiltered()
 	for _, p := range e.plan {
-		if !p.selected {
+		if !p.Isolated {
 			continue
 		}
 		s.Selected++
-		for _, a := range p.addrs {
-			h, ok := p.homes[a]
+		for _, a := range p.Addrs {
+			h, ok := p.Homes[a]
 			switch {
-			case slices.Contains(p.nowhere, a):
+			case slices.Contains(p.Homeless, a):
 				s.HomeRefused = append(s.HomeRefused, a)
 			case !ok:
 				s.Homeless = append(s.Homeless, a)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
@@ -194,7 +195,7 @@ func (w *world) allowsNoMore(when string) {
 func (w *world) selected() []string {
 	var out []string
 	for _, f := range ipVersions {
-		es, err := w.sets.List(setPrefix(f) + setSelected)
+		es, err := w.sets.List(setPrefix(f) + xtables.SetSelected)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -220,7 +221,7 @@ func TestFaultsWhileOthersWait(t *testing.T) {
 	if got := w.selected(); len(got) != 0 {
 		t.Errorf("still denied: %v", got)
 	}
-	for _, set := range []string{podID(pod("web", "").PodRef), podID(pod("heir", "").PodRef)} {
+	for _, set := range []string{xtables.PodID(pod("web", "").PodRef), xtables.PodID(pod("heir", "").PodRef)} {
 		if strings.Contains(w.sets.Dump(), set) {
 			t.Errorf("sets of %s are left", set)
 		}

@@ -12,8 +12,8 @@ import (
 // at tells whether a packet of an address that comes from a place gets past the
 // home check.
 func (w *world) at(a, iface, port string) bool {
-	p := &packet{src: addr(a), dst: addr("192.0.2.1"), proto: policy.TCP, dport: 443, iface: iface, port: port}
-	return w.machine(versionOf(p.src), "raw").run("PREROUTING", p) == "ACCEPT"
+	p := &packet{Src: addr(a), Dst: addr("192.0.2.1"), Protocol: uint8(policy.TCP), DstPort: 443, Iface: iface, Port: port}
+	return w.machine(versionOf(p.Src), "raw").Run("PREROUTING", p) == "ACCEPT"
 }
 
 func TestAHomeAppearsLater(t *testing.T) {
@@ -113,11 +113,11 @@ func TestWhatComesFromAPodsInterface(t *testing.T) {
 			t.Errorf("%s on %s%s: %v", test.src, test.iface, test.port, got)
 		}
 	}
-	discovery := packet{src: addr("fe80::1"), dst: addr("ff02::1"), proto: 58, icmp: 135, iface: "veth5"}
+	discovery := packet{Src: addr("fe80::1"), Dst: addr("ff02::1"), Protocol: 58, ICMP: 135, Iface: "veth5"}
 	for src, want := range map[string]string{"fe80::1": "ACCEPT", "::": "ACCEPT", "2001:db8:9::1": "DROP"} {
 		p := discovery
-		p.src = addr(src)
-		if got := w.machine(6, "raw").run("PREROUTING", &p); got != want {
+		p.Src = addr(src)
+		if got := w.machine(6, "raw").Run("PREROUTING", &p); got != want {
 			t.Errorf("neighbour discovery from %s: %s", src, got)
 		}
 	}
@@ -137,12 +137,12 @@ func TestRoutedAndBridgedPodsOnOneNode(t *testing.T) {
 	}
 	w.apply(pods, pol("allow"))
 	for i := range 20 {
-		p := packet{src: addr("10.9.9.9"), iface: "br0", port: fmt.Sprintf("port%02d", i)}
+		p := packet{Src: addr("10.9.9.9"), Iface: "br0", Port: fmt.Sprintf("port%02d", i)}
 		if i%2 == 1 {
-			p.iface, p.port = fmt.Sprintf("veth%02d", i), ""
+			p.Iface, p.Port = fmt.Sprintf("veth%02d", i), ""
 		}
-		if w.at("10.9.9.9", p.iface, p.port) {
-			t.Errorf("a forged source passes on %s %s", p.iface, p.port)
+		if w.at("10.9.9.9", p.Iface, p.Port) {
+			t.Errorf("a forged source passes on %s %s", p.Iface, p.Port)
 		}
 	}
 }
@@ -335,5 +335,35 @@ func TestAnAddressAtSeveralPorts(t *testing.T) {
 		w.sees("10.1.0.5", test.web...)
 		w.apply(pods, pol("allow"))
 		w.onlyAt(test.what, "10.1.0.5", test.want)
+	}
+}
+
+func TestABlindBridgeIsSaid(t *testing.T) {
+	w := newWorld(t)
+	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "br0", Port: "port5"})
+	w.links.SetBlind(true)
+	web := pod("web", "10.1.0.5", "allow")
+	w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
+	if got := w.e.Status().Unseen; len(got) != 1 || got[0] != addr("10.1.0.5") {
+		t.Errorf("unseen %v", got)
+	}
+	// What leaves the bridge has no port that iptables could see.
+	w.answer(web, "www.example.org", 60, "192.0.2.1")
+	p := packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: uint8(policy.TCP), DstPort: 443, Iface: "br0"}
+	if !w.passes(&p) {
+		t.Error("an allowed packet that leaves the bridge is dropped")
+	}
+	p = packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: uint8(policy.TCP), DstPort: 80, Iface: "br0"}
+	if w.passes(&p) {
+		t.Error("a packet that nothing allows passes")
+	}
+	p = packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: uint8(policy.TCP), DstPort: 443, Iface: "eth0"}
+	if w.passes(&p) {
+		t.Error("the pod's source passes on another interface")
+	}
+	w.links.SetBlind(false)
+	w.reconcile()
+	if got := w.e.Status().Unseen; len(got) != 0 || w.at("10.1.0.5", "br0", "port6") {
+		t.Errorf("after netfilter sees again: unseen %v", got)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
@@ -52,7 +53,7 @@ func TestAnOlderLayoutGoesWhenTheNewOneIsInForce(t *testing.T) {
 		older(t, w.chains, test.here...)
 		older(t, w.otherBackend, test.elsewhere...)
 		for _, f := range ipVersions {
-			set := staticSets()[0]
+			set := xtables.StaticSets()[0]
 			set.Name, set.IPv6 = setPrefix(f)+"chosen", f == iptables.IPv6
 			if err := w.sets.Ensure(set); err != nil {
 				t.Fatal(err)

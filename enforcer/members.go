@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
+	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/ipset"
 )
 
@@ -14,7 +16,7 @@ import (
 func (e *Enforcer) membersDiffer() bool {
 	began := time.Now()
 	e.turns.begin(e)
-	var static, peers, grants int
+	differ := 0
 	plan := e.inForce()
 	wanted := map[string][]ipset.Entry(nil)
 	for range e.turns.each {
@@ -25,8 +27,8 @@ func (e *Enforcer) membersDiffer() bool {
 			}
 			s := e.turns.static[0]
 			e.turns.static = e.turns.static[1:]
-			if d, err := e.compareStatic(s, wanted[s.Name]); err == nil && d.any() {
-				static++
+			if d, err := e.compareStatic(s, wanted[s.Name]); err == nil && d.Any() {
+				differ++
 			}
 		case len(e.turns.peers) > 0:
 			s := e.turns.peers[0]
@@ -34,19 +36,20 @@ func (e *Enforcer) membersDiffer() bool {
 			if e.peers[s.key] != s || s.refused {
 				continue
 			}
-			if d, err := e.comparePeers(s); err == nil && d.any() {
-				e.differing.peers[s], peers = true, peers+1
+			if d, err := e.comparePeers(s); err == nil && d.Any() {
+				e.differing[s] = true
+				differ++
 			}
 		case len(e.turns.grants) > 0:
 			s := e.turns.grants[0]
 			e.turns.grants = e.turns.grants[1:]
-			if d, err := e.compareGrants(s); err == nil && d.any() {
-				e.differing.grants[s], grants = true, grants+1
+			if differs, err := e.grants.Compare(s); err == nil && differs {
+				differ++
 			}
 		}
 	}
 	e.turns.took(began, time.Since(began))
-	return static+peers+grants > 0
+	return differ > 0
 }
 
 // turns are the sets whose members are still to be compared in this round, how many are
@@ -54,7 +57,7 @@ func (e *Enforcer) membersDiffer() bool {
 type turns struct {
 	static []ipset.Set
 	peers  []*peerSet
-	grants []*grantSet
+	grants []*grants.Set
 	each   int
 	next   time.Time
 }
@@ -73,11 +76,9 @@ func (t *turns) begin(e *Enforcer) {
 	if len(t.static)+len(t.peers)+len(t.grants) > 0 {
 		return
 	}
-	t.static = staticSets()
+	t.static = xtables.StaticSets()
 	t.peers = slices.AppendSeq(t.peers, maps.Values(e.peers))
-	for _, p := range *e.grants.pods.Load() {
-		t.grants = slices.AppendSeq(t.grants, p.all())
-	}
+	t.grants = slices.AppendSeq(t.grants, e.grants.All())
 }
 
 // took adapts how many sets are compared at a glance, so that glances take about one part
@@ -96,85 +97,9 @@ func (t *turns) took(began time.Time, d time.Duration) {
 	}
 }
 
-// differing are sets whose members a glance showed to deviate.
-type differing struct {
-	peers  map[*peerSet]bool
-	grants map[*grantSet]bool
-}
-
 // compareStatic compares one of these sets. While a plan is being written it may hold
 // more than that wants.
-func (e *Enforcer) compareStatic(s ipset.Set, want []ipset.Entry) (memberDifference, error) {
+func (e *Enforcer) compareStatic(s ipset.Set, want []ipset.Entry) (ipset.Difference, error) {
 	_, complete := e.holds[s.Name]
-	return e.compareSet(s, want, func(ipset.Entry) bool { return complete })
-}
-
-// compareSet compares the header and the members of a set; strange tells which of the
-// members that are not wanted are surplus.
-func (e *Enforcer) compareSet(header ipset.Set, want []ipset.Entry, strange func(ipset.Entry) bool) (memberDifference, error) {
-	is, have, err := e.k.Sets.Read(header.Name)
-	if ipset.IsNotFound(err) {
-		return memberDifference{gone: true, missing: want}, nil
-	}
-	if err != nil {
-		return memberDifference{}, err
-	}
-	d := difference(have, want, strange)
-	d.foreign = is.Type != header.Type || is.IPv6 != header.IPv6 || is.Timeout != header.Timeout || is.Comment != header.Comment
-	return d, nil
-}
-
-// memberDifference is how a set in the kernel differs from the wanted one.
-type memberDifference struct {
-	gone    bool          // there is no such set
-	foreign bool          // it has another header, as after a swap
-	missing []ipset.Entry // as they are to be added
-	changed []ipset.Entry // with another comment, as they are to be
-	surplus []ipset.Entry
-}
-
-func (d *memberDifference) any() bool {
-	return d.gone || d.foreign || len(d.missing)+len(d.changed)+len(d.surplus) > 0
-}
-
-// difference compares members and their comments. What is there and not wanted is surplus
-// if strange says so.
-func difference(have, want []ipset.Entry, strange func(ipset.Entry) bool) (d memberDifference) {
-	there := map[ipset.Entry]string{}
-	for _, h := range have {
-		there[h.Key()] = h.Comment
-	}
-	wanted := map[ipset.Entry]bool{}
-	for _, w := range want {
-		wanted[w.Key()] = true
-		switch comment, ok := there[w.Key()]; {
-		case !ok:
-			d.missing = append(d.missing, w)
-		case comment != w.Comment:
-			d.changed = append(d.changed, w)
-		}
-	}
-	for h := range there {
-		if !wanted[h] && strange(h) {
-			d.surplus = append(d.surplus, h)
-		}
-	}
-	return d
-}
-
-// mendSet writes a difference. A set with another header takes no members of ours: it is
-// made anew with all of them, and rules go on asking it by its name.
-func (e *Enforcer) mendSet(header ipset.Set, d memberDifference, all []ipset.Entry) error {
-	if d.foreign {
-		return e.k.Sets.Replace(header, all...)
-	}
-	if d.gone {
-		if err := e.k.Sets.Ensure(header); err != nil {
-			return err
-		}
-	}
-	if err := e.k.Sets.Delete(header.Name, d.surplus...); err != nil {
-		return err
-	}
-	return e.k.Sets.Add(header.Name, append(d.missing, d.changed...)...)
+	return ipset.Compare(e.k.Sets, s, want, func(ipset.Entry) bool { return complete })
 }

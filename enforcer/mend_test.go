@@ -3,11 +3,15 @@ package enforcer
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
+	"github.com/namegate/namegate/enforcer/grants"
+	"github.com/namegate/namegate/enforcer/handover"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -74,9 +78,9 @@ func TestSetsThatGoBeforeAnythingAsksThem(t *testing.T) {
 			s := w.compile([]policy.Pod{client}, pol("allow", "tcp/443 www.example.org"))
 			grants := w.grants(s, client.PodRef, "www.example.org", 60, "192.0.2.1")
 			victim := map[string][2]string{ // the set, and the step before which it goes
-				"peers":  {peerSetName(s.PeerSets[0].Peer, 4), "restore"},
+				"peers":  {xtables.PeerSetName(s.PeerSets[0].Peer, 4), "restore"},
 				"grants": {grantSetName(client.PodRef, https, 4), "restore"},
-				"judged": {"NG4-" + setJudged, "list NG4-" + setJudged},
+				"judged": {"NG4-" + xtables.SetDispatched, "list NG4-" + xtables.SetDispatched},
 			}[kind]
 			gone := false
 			w.seams.before = func(step string) {
@@ -88,7 +92,7 @@ func TestSetsThatGoBeforeAnythingAsksThem(t *testing.T) {
 				if err := w.e.Prepare(context.Background(), s); err != nil {
 					return err
 				}
-				if err := w.e.Grant(context.Background(), grants); err != nil {
+				if err := w.e.grants.Grant(context.Background(), grants); err != nil {
 					return err
 				}
 				return w.e.Commit(context.Background())
@@ -165,13 +169,16 @@ func TestRunReconcilePutsEntriesBack(t *testing.T) {
 // While another agent grants too, what one does not know may be the other's.
 func TestTheOtherAgentsGrantsStay(t *testing.T) {
 	w, p := answeredWeb(t)
-	w.e.together.Store(true)
+	w.e.predecessor = handover.NewPredecessor(func(netip.Addr) bool { return true }, w.clock.now)
+	w.e.predecessor.Find(addrs("169.254.20.99"), nil)
+	w.reconcileMembers()
+	repairs := w.e.Status().Repairs
 	if err := setRivals["opens an address"](w, p); err != nil {
 		t.Fatal(err)
 	}
 	w.reconcileMembers()
-	if w.left(p, https, "192.0.2.1") == 0 || len(w.entries(p, https, iptables.IPv4)) != 3 || w.e.Status().Repairs != 0 {
-		t.Errorf("%v, %d repairs", w.entries(p, https, iptables.IPv4), w.e.Status().Repairs)
+	if w.left(p, https, "192.0.2.1") == 0 || len(w.entries(p, https, iptables.IPv4)) != 3 || w.e.Status().Repairs != repairs {
+		t.Errorf("%v, %d repairs", w.entries(p, https, iptables.IPv4), w.e.Status().Repairs-repairs)
 	}
 }
 
@@ -184,7 +191,7 @@ func TestALookAmongGrants(t *testing.T) {
 	go func() {
 		defer close(granted)
 		for _, g := range asked {
-			if err := w.e.Grant(context.Background(), g); err != nil {
+			if err := w.e.grants.Grant(context.Background(), g); err != nil {
 				t.Error(err)
 				return
 			}
@@ -200,7 +207,7 @@ func TestALookAmongGrants(t *testing.T) {
 			over = true
 		default:
 		}
-		if wrong, _, err := w.e.wrongSets(false); err != nil || len(wrong) > 0 {
+		if wrong, _, err := w.e.grants.WrongSizes(false); err != nil || len(wrong) > 0 {
 			t.Fatalf("%d sets are thought to be wrong, %v", len(wrong), err)
 		}
 	}
@@ -209,7 +216,7 @@ func TestALookAmongGrants(t *testing.T) {
 	if err := w.real.Delete(grantSetName(pods[7].PodRef, https, iptables.IPv4), ipset.Entry{Addr: asked[7][0].Addrs[0]}); err != nil {
 		t.Fatal(err)
 	}
-	if wrong, _, err := w.e.wrongSets(false); err != nil || len(wrong) != 1 || wrong[0].key.pod != pods[7].PodRef {
+	if wrong, _, err := w.e.grants.WrongSizes(false); err != nil || len(wrong) != 1 || wrong[0].Key().Pod != pods[7].PodRef {
 		t.Errorf("%d sets are thought to be wrong, %v, want that of %s", len(wrong), err, pods[7].Name)
 	}
 }
@@ -330,7 +337,12 @@ func TestAnAdoptedCommentIsAsWanted(t *testing.T) {
 func TestAnExchangedMemberIsReportedUntilItIsRepaired(t *testing.T) {
 	w, client := asksPeers(t)
 	w.answer(client, "www.example.org", 600, "192.0.2.1")
-	grants := w.e.grants.get(grantKey{client.PodRef, https, iptables.IPv4})
+	var granted *grants.Set
+	for s := range w.e.grants.All() {
+		if s.Name() == grantSetName(client.PodRef, https, iptables.IPv4) {
+			granted = s
+		}
+	}
 	var peers *peerSet
 	for key, s := range w.e.peers {
 		if key.family == iptables.IPv4 && s.size > 0 {
@@ -353,15 +365,15 @@ func TestAnExchangedMemberIsReportedUntilItIsRepaired(t *testing.T) {
 		}
 	}
 	before := w.dump()
-	exchange(grants.name, time.Hour)
+	exchange(granted.Name(), time.Hour)
 	exchange(peers.name, 0)
-	w.e.turns = turns{peers: []*peerSet{peers}, grants: []*grantSet{grants}}
+	w.e.turns = turns{peers: []*peerSet{peers}, grants: []*grants.Set{granted}}
 	for range 2 {
 		err := w.e.compare(context.Background(), true, false)
-		if err == nil || !strings.Contains(err.Error(), grants.name) || !strings.Contains(err.Error(), peers.name) {
+		if err == nil || !strings.Contains(err.Error(), granted.Name()) || !strings.Contains(err.Error(), peers.name) {
 			t.Errorf("reported: %v", err)
 		}
-		w.e.turns = turns{static: staticSets()} // it is the turn of others
+		w.e.turns = turns{static: xtables.StaticSets()} // it is the turn of others
 	}
 	w.reconcile()
 	if got := w.dump(); got != before {

@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	corev1 "k8s.io/api/core/v1"
-
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -74,7 +74,7 @@ func far(name, ips string, labels ...string) *policy.Pod {
 // reaches tells whether a new connection gets through, and leaves nothing behind.
 func (w *world) reaches(from, to string, proto policy.Protocol) bool {
 	dst := addrPort(to)
-	return w.passes(&packet{src: addr(from), dst: dst.Addr(), proto: proto, dport: dst.Port()})
+	return w.passes(&packet{Src: addr(from), Dst: dst.Addr(), Protocol: uint8(proto), DstPort: dst.Port()})
 }
 
 // asksPeers is a node with one selected pod, client, that a NetworkPolicy lets reach
@@ -101,7 +101,7 @@ func (w *world) peerNames() []string {
 	}
 	var out []string
 	for _, n := range names {
-		if strings.HasPrefix(n, "NG4-"+peerSetWord) || strings.HasPrefix(n, "NG6-"+peerSetWord) {
+		if strings.HasPrefix(n, "NG4-p-") || strings.HasPrefix(n, "NG6-p-") {
 			out = append(out, n)
 		}
 	}
@@ -113,7 +113,7 @@ func (w *world) peerNames() []string {
 func (w *world) peerWrites() []string {
 	var out []string
 	for _, s := range w.seams.written() {
-		if !strings.HasPrefix(s, "list ") && !strings.Contains(s, setOwed) {
+		if !strings.HasPrefix(s, "list ") && !strings.Contains(s, xtables.SetOwed) {
 			out = append(out, s)
 		}
 	}

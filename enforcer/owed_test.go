@@ -1,12 +1,12 @@
 package enforcer
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/policy"
 )
@@ -87,9 +87,9 @@ func TestAnAgentThatDiesLeavesNothingUncut(t *testing.T) {
 				t.Errorf("%s, and the agent dies before step %d: a pod that this is not about is cut", test.what, n)
 			}
 			w.clock.pass(packetGrace)
-			w.e.recheckDue(context.Background())
+			w.recheck()
 			for _, f := range ipVersions {
-				if left, err := w.sets.List(setPrefix(f) + setOwed); err != nil || len(left) > 0 {
+				if left, err := w.sets.List(setPrefix(f) + xtables.SetOwed); err != nil || len(left) > 0 {
 					t.Errorf("%s, and the agent dies before step %d: owed are %v, %v", test.what, n, left, err)
 				}
 			}

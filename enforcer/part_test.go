@@ -63,7 +63,7 @@ func TestCommitPart(t *testing.T) {
 	held.Mark &^= DefaultMark
 	w.flows.Track(held)
 	for _, p := range []policy.Pod{late, fresh} {
-		if err := w.e.Grant(context.Background(), w.grants(next, p.PodRef, "www.example.com", 60, "192.0.2.2")); err != nil {
+		if err := w.e.grants.Grant(context.Background(), w.grants(next, p.PodRef, "www.example.com", 60, "192.0.2.2")); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -27,24 +27,24 @@ func (e *Enforcer) peersDiffer(before *map[string]bounds, sizes map[string]int) 
 // each holds what the other does not know.
 func (e *Enforcer) outside(name string, b bounds, sizes map[string]int) bool {
 	size, there := sizes[name]
-	return !there || size < b.least || size > b.most && !e.together.Load()
+	return !there || size < b.least || size > b.most && !e.predecessor.Present()
 }
 
 // deviatingPeers returns the peer sets that hold another number of members than they
 // should, and those of which a glance showed other members: these are compared again
 // until they are as wanted, since a repair may have to wait.
 func (e *Enforcer) deviatingPeers() ([]*peerSet, error) {
-	for s := range e.differing.peers {
+	for s := range e.differing {
 		if e.peers[s.key] != s || s.refused {
-			delete(e.differing.peers, s)
+			delete(e.differing, s)
 			continue
 		}
 		d, err := e.comparePeers(s)
 		if err != nil {
 			return nil, err
 		}
-		if !d.any() {
-			delete(e.differing.peers, s)
+		if !d.Any() {
+			delete(e.differing, s)
 		}
 	}
 	if len(e.peers) == 0 {
@@ -56,7 +56,7 @@ func (e *Enforcer) deviatingPeers() ([]*peerSet, error) {
 	}
 	var out []*peerSet
 	for _, s := range e.peers {
-		if !s.refused && (e.differing.peers[s] || e.outside(s.name, bounds{s.size, s.size + len(s.beyond)}, sizes)) {
+		if !s.refused && (e.differing[s] || e.outside(s.name, bounds{s.size, s.size + len(s.beyond)}, sizes)) {
 			out = append(out, s)
 		}
 	}
@@ -79,11 +79,11 @@ func (e *Enforcer) amendPeers(wrong []*peerSet) error {
 		if err != nil {
 			return err
 		}
-		if !d.any() {
+		if !d.Any() {
 			continue
 		}
 		want := s.entries(s.full)
-		if err := e.mendSet(s.header(len(want)), d, want); err != nil {
+		if err := ipset.Repair(e.k.Sets, s.header(len(want)), d, want); err != nil {
 			return err
 		}
 	}
@@ -91,7 +91,7 @@ func (e *Enforcer) amendPeers(wrong []*peerSet) error {
 }
 
 // comparePeers compares a peer set with what it was given.
-func (e *Enforcer) comparePeers(s *peerSet) (memberDifference, error) {
+func (e *Enforcer) comparePeers(s *peerSet) (ipset.Difference, error) {
 	want := s.entries(s.full)
-	return e.compareSet(s.header(len(want)), want, func(en ipset.Entry) bool { return !s.beyond[en] && !e.together.Load() })
+	return ipset.Compare(e.k.Sets, s.header(len(want)), want, func(en ipset.Entry) bool { return !s.beyond[en] && !e.predecessor.Present() })
 }

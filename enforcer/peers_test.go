@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -72,8 +73,8 @@ func TestPeersAreShared(t *testing.T) {
 	}, pol("allow"))
 	chains := map[string]int{}
 	for _, p := range w.e.plan {
-		if p.peers != nil {
-			chains[p.peers.chain]++
+		if p.Peers != nil {
+			chains[p.Peers.ID]++
 		}
 	}
 	if len(chains) != 2 || len(w.peerNames()) != 2 {
@@ -91,7 +92,7 @@ func TestPeersChangeByDeltas(t *testing.T) {
 	if got := w.peerWrites(); len(got) != 0 {
 		t.Errorf("nothing changed: %v", got)
 	}
-	db := peerSetName(policy.Peer{Kind: policy.PeerPods, Key: w.snap.PeerSets[0].Key}, 4)
+	db := xtables.PeerSetName(policy.Peer{Kind: policy.PeerPods, Key: w.snap.PeerSets[0].Key}, 4)
 	w.remote[0] = far("db1", "10.2.0.9 2001:db8:2::1", "db")
 	w.seams.forget(0, false)
 	w.apply([]policy.Pod{client}, allow)

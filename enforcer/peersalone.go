@@ -27,7 +27,7 @@ func (e *Enforcer) preparePeers(s *policy.Snapshot) bool {
 // commitPeers is Commit for such a snapshot.
 func (e *Enforcer) commitPeers() error {
 	for _, p := range e.plan {
-		p.in = e.coming
+		p.Snapshot = e.coming
 	}
 	e.snapshot = e.coming
 	if err := e.dropPeers(e.plan); err != nil {
@@ -36,5 +36,7 @@ func (e *Enforcer) commitPeers() error {
 	if err := e.destroyFound(); err != nil { // what another program asked until now
 		return err
 	}
-	return e.settleDebts()
+	err := e.flows.Run(e.judge())
+	e.whole = err == nil
+	return err
 }

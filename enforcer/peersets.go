@@ -6,10 +6,16 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
+
+// setBuckets is the initial size of a small set: the kernel's default costs sixteen
+// times the memory.
+const setBuckets = 64
 
 // peerMost is the most entries of a peer set: more than a cluster has pods.
 const peerMost = 1 << 20
@@ -43,11 +49,6 @@ type peerSet struct {
 	gone bool
 }
 
-// peerSetName is the set of peers of a family.
-func peerSetName(p policy.Peer, f iptables.Family) string {
-	return setPrefix(f) + peerSetWord + digest(string(rune('0'+p.Kind))+p.Key, peerDigits)
-}
-
 // header is what the set is created with: with as many buckets as entries need, since
 // the kernel takes its time to make a set larger.
 func (s *peerSet) header(entries int) ipset.Set {
@@ -67,14 +68,14 @@ func (s *peerSet) header(entries int) ipset.Set {
 // appendAddr, appendPort and appendNetwork write one member as entries, of the other
 // family none.
 func (s *peerSet) appendAddr(out []ipset.Entry, a netip.Addr) []ipset.Entry {
-	if versionOf(a) != s.key.family {
+	if xtables.FamilyOf(a) != s.key.family {
 		return out
 	}
 	return append(out, ipset.Entry{Addr: a})
 }
 
 func (s *peerSet) appendPort(out []ipset.Entry, p policy.PeerPort) []ipset.Entry {
-	if versionOf(p.Addr) != s.key.family {
+	if xtables.FamilyOf(p.Addr) != s.key.family {
 		return out
 	}
 	return append(out, ipset.Entry{Addr: p.Addr, Protocol: uint8(p.Protocol), Port: p.Port})
@@ -83,7 +84,7 @@ func (s *peerSet) appendPort(out []ipset.Entry, p policy.PeerPort) []ipset.Entry
 // appendNetwork writes everything as two halves: the kernel takes no whole.
 func (s *peerSet) appendNetwork(out []ipset.Entry, n netip.Prefix) []ipset.Entry {
 	switch {
-	case versionOf(n.Addr()) != s.key.family:
+	case xtables.FamilyOf(n.Addr()) != s.key.family:
 		return out
 	case n.Bits() == 0:
 		upper := n.Addr().AsSlice()
@@ -155,7 +156,7 @@ func compare[T any](old, now []T, by func(a, b T) int, put func([]ipset.Entry, T
 func (e *Enforcer) newPeerSets(asked map[policy.Peer]bool) (fresh []*peerSet, left map[string]*peerSet) {
 	left = map[string]*peerSet{}
 	for peer := range asked {
-		for _, f := range ipVersions {
+		for _, f := range xtables.Families {
 			key := peerKey{peer, f}
 			if s := e.peers[key]; s != nil {
 				if s.gone {
@@ -163,7 +164,7 @@ func (e *Enforcer) newPeerSets(asked map[policy.Peer]bool) (fresh []*peerSet, le
 				}
 				continue
 			}
-			s := &peerSet{key: key, name: peerSetName(peer, f), beyond: map[ipset.Entry]bool{}}
+			s := &peerSet{key: key, name: xtables.PeerSetName(peer, f), beyond: map[ipset.Entry]bool{}}
 			if e.found[s.name] {
 				left[s.name] = s
 			} else {
@@ -175,16 +176,16 @@ func (e *Enforcer) newPeerSets(asked map[policy.Peer]bool) (fresh []*peerSet, le
 }
 
 // askedPeers are the peers of a plan that have sets.
-func askedPeers(plan map[policy.PodRef]*podPlan) map[policy.Peer]bool {
-	lists, out := map[*peerList]bool{}, map[policy.Peer]bool{}
+func askedPeers(plan dataplane.Subjects) map[policy.Peer]bool {
+	lists, out := map[*dataplane.RuleList]bool{}, map[policy.Peer]bool{}
 	for _, p := range plan {
-		if p.peers == nil || lists[p.peers] {
+		if p.Peers == nil || lists[p.Peers] {
 			continue
 		}
-		lists[p.peers] = true
-		for _, a := range p.peers.allows {
-			if a.peer.Kind != policy.PeerAnywhere {
-				out[a.peer] = true
+		lists[p.Peers] = true
+		for _, r := range p.Peers.Rules {
+			if peer := r.Match.Peer; peer.Kind != policy.PeerAnywhere {
+				out[peer] = true
 			}
 		}
 	}
@@ -263,7 +264,7 @@ func (e *Enforcer) fillPeerSets(asked map[policy.Peer]bool) (failed error) {
 	var ops []ipset.Op
 	for peer := range asked {
 		want := e.peerSetOf(peer)
-		for _, f := range ipVersions {
+		for _, f := range xtables.Families {
 			s := e.peers[peerKey{peer, f}]
 			if s == nil || s.full != nil && s.full == want && !s.refused {
 				continue
@@ -331,7 +332,7 @@ func (e *Enforcer) readyPeers(asked map[policy.Peer]bool, fresh []*peerSet, left
 
 // destroyPeers destroys the sets that no chain of a plan asks, which must have been
 // written. What another's rule asks is left to Commit.
-func (e *Enforcer) destroyPeers(plan map[policy.PodRef]*podPlan) {
+func (e *Enforcer) destroyPeers(plan dataplane.Subjects) {
 	asked := askedPeers(plan)
 	for key, s := range e.peers {
 		if asked[key.peer] {
@@ -348,7 +349,7 @@ func (e *Enforcer) destroyPeers(plan map[policy.PodRef]*podPlan) {
 
 // dropPeers takes out of the peer sets what the snapshot in force has no more, and
 // destroys those that no chain asks; it notes whose connections that is about.
-func (e *Enforcer) dropPeers(plan map[policy.PodRef]*podPlan) error {
+func (e *Enforcer) dropPeers(plan dataplane.Subjects) error {
 	e.destroyPeers(plan)
 	var ops []ipset.Op
 	var sets []*peerSet
@@ -365,8 +366,8 @@ func (e *Enforcer) dropPeers(plan map[policy.PodRef]*podPlan) error {
 	if len(ops) == 0 {
 		return nil
 	}
-	e.reviewLost(plan, sets)
-	if err := e.owe(e.lostAddrs(plan, sets)); err != nil {
+	e.recheckLost(plan, sets)
+	if err := e.flows.Owe(); err != nil {
 		return err
 	}
 	e.peersHold.Store(nil)

@@ -11,6 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/knftables"
 
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
@@ -21,7 +22,7 @@ func (w *world) peerSetOfKind(kind policy.PeerKind) string {
 	w.t.Helper()
 	for _, s := range w.snap.PeerSets {
 		if s.Kind == kind {
-			return peerSetName(s.Peer, 4)
+			return xtables.PeerSetName(s.Peer, 4)
 		}
 	}
 	w.t.Fatal("no such set")
@@ -104,7 +105,7 @@ func TestRefusedPeers(t *testing.T) {
 		s := w.compile([]policy.Pod{client}, pol("allow"))
 		r := &refusing{Interface: w.e.k.Sets}
 		if what == "a set" {
-			r.set = peerSetName(s.PeerSets[0].Peer, 4)
+			r.set = xtables.PeerSetName(s.PeerSets[0].Peer, 4)
 		} else {
 			r.entry = "10.2.0.1"
 		}
@@ -281,22 +282,13 @@ func TestPeerSetNames(t *testing.T) {
 		for _, key := range []string{"", "a", "1a", "shop: app=db", "\x00", strings.Repeat("x", 500)} {
 			for _, f := range ipVersions {
 				p := policy.Peer{Kind: kind, Key: key}
-				name := peerSetName(p, f)
-				if was, there := seen[name]; there || len(name) > ipset.NameLengthMax || !ownSet(name) {
+				name := xtables.PeerSetName(p, f)
+				if was, there := seen[name]; there || len(name) > ipset.NameLengthMax || !xtables.OwnSet(name) {
 					t.Errorf("%v is named %s, as %v is", p, name, was)
 				}
 				seen[name] = p
 			}
 		}
-	}
-	if a, b := newPeerList([]allowance{{policy.Peer{Kind: 1, Key: "a"}, "tcp/1"}}), newPeerList([]allowance{{policy.Peer{Kind: 2, Key: "a"}, "tcp/1"}}); a.chain == b.chain {
-		t.Error("two lists have one chain")
-	}
-	if got := newPeerList([]allowance{{policy.Peer{}, ""}}); got != nil {
-		t.Errorf("no port at all is %+v", got)
-	}
-	if got := fmt.Sprint(newPeerList([]allowance{{policy.Peer{}, "any"}, {policy.Peer{Kind: 1, Key: "a"}, "any"}}).allows); got != fmt.Sprint([]allowance{{ports: "any"}}) {
-		t.Errorf("everything is %s", got)
 	}
 }
 
@@ -347,7 +339,7 @@ func TestTheLastAgentsPeersGo(t *testing.T) {
 	}
 	w.reconcile()
 	end()
-	if w.departure() {
+	if w.awaits() {
 		t.Fatal("the last agent is gone, and awaited")
 	}
 	if w.reaches("10.1.0.5", "10.2.0.99:5432", policy.TCP) {
@@ -359,7 +351,7 @@ func TestTheLastAgentsPeersGo(t *testing.T) {
 	peersOnly := func(dump string) string {
 		var out []string
 		for line := range strings.Lines(dump) {
-			if strings.Contains(line, "-"+peerSetWord) {
+			if strings.Contains(line, "-p-") {
 				out = append(out, line)
 			}
 		}

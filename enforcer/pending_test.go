@@ -22,7 +22,7 @@ func TestReconcileBetweenPrepareAndCommit(t *testing.T) {
 	}
 	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
 	w.reconcile()
-	if err := w.e.Grant(context.Background(), w.grants(next, web.PodRef, "www.example.com", 60, "192.0.2.2")); err != nil {
+	if err := w.e.grants.Grant(context.Background(), w.grants(next, web.PodRef, "www.example.com", 60, "192.0.2.2")); err != nil {
 		t.Fatal(err)
 	}
 	if !w.dials("10.1.0.5", "192.0.2.2", 80) {

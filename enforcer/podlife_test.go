@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
@@ -23,13 +24,13 @@ func TestAPodIsGone(t *testing.T) {
 	w.flows.Track(stays)
 	w.apply([]policy.Pod{db}, allow)
 	names, _ := w.sets.Names()
-	if all := strings.Join(names, " "); strings.Contains(all, podID(web.PodRef)) || !strings.Contains(all, podID(db.PodRef)) {
+	if all := strings.Join(names, " "); strings.Contains(all, xtables.PodID(web.PodRef)) || !strings.Contains(all, xtables.PodID(db.PodRef)) {
 		t.Errorf("sets %s", all)
 	}
 	if w.admitted(gone) || !w.admitted(stays) {
 		t.Error("the gone pod's connection must lose its admission, the other's not")
 	}
-	if !strings.Contains(w.chains.Dump(4, "mangle"), podChain(db.PodRef)) || strings.Contains(w.chains.Dump(4, "mangle"), podChain(web.PodRef)) {
+	if !strings.Contains(w.chains.Dump(4, "mangle"), "NAMEGATE-P-"+xtables.PodID(db.PodRef)) || strings.Contains(w.chains.Dump(4, "mangle"), "NAMEGATE-P-"+xtables.PodID(web.PodRef)) {
 		t.Error("the chains are not those of the pod that is left")
 	}
 }
@@ -54,7 +55,7 @@ func TestAnAddressIsUsedAgain(t *testing.T) {
 		if w.admitted(flow("10.1.0.5:1001", "192.0.2.1:443")) {
 			t.Errorf("%s inherits a connection", name)
 		}
-		if err := w.e.Grant(context.Background(), w.grants(w.snap, heir.PodRef, "www.example.org", 60, "192.0.2.1")); err != nil {
+		if err := w.e.grants.Grant(context.Background(), w.grants(w.snap, heir.PodRef, "www.example.org", 60, "192.0.2.1")); err != nil {
 			t.Errorf("%s cannot be granted its own: %v", name, err)
 		}
 		if !w.dials("10.1.0.5", "192.0.2.1", 443) {
@@ -108,7 +109,7 @@ func TestBecomingSelectedJudgesOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The agent resolves exact names before it commits.
-	if err := w.e.Grant(context.Background(), w.grants(s, web.PodRef, "www.example.org", 60, "192.0.2.1 2001:db8::1")); err != nil {
+	if err := w.e.grants.Grant(context.Background(), w.grants(s, web.PodRef, "www.example.org", 60, "192.0.2.1 2001:db8::1")); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.e.Commit(context.Background()); err != nil {
@@ -121,7 +122,7 @@ func TestBecomingSelectedJudgesOnce(t *testing.T) {
 	}
 	// Once: what a later grant covers does not come to life again.
 	late := flows["another address"].Flow
-	if err := w.e.Grant(context.Background(), w.grants(s, web.PodRef, "www.example.org", 60, "192.0.2.9")); err != nil {
+	if err := w.e.grants.Grant(context.Background(), w.grants(s, web.PodRef, "www.example.org", 60, "192.0.2.9")); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.rollOut(w.compile([]policy.Pod{web, pod("x", "10.1.0.8", "allow")}, pol("allow", "tcp/443 www.example.org"))); err != nil {
@@ -155,7 +156,7 @@ func TestAuditPoliciesDenyNothingAndOpenNothing(t *testing.T) {
 		t.Error("an Audit policy alone must not deny, beside an enforcing one it changes nothing")
 	}
 	g := policy.Grant{Pod: both.PodRef, Name: dns("www.example.org"), Addrs: addrs("192.0.2.1"), Ports: https, Deadline: w.clock.now()}
-	if err := w.e.Grant(context.Background(), []policy.Grant{g}); err == nil {
+	if err := w.e.grants.Grant(context.Background(), []policy.Grant{g}); err == nil {
 		t.Error("a grant on an Audit policy's word was taken")
 	}
 	if got := w.e.Status().Selected; got != 1 {
@@ -188,7 +189,7 @@ func TestPrepareAgainWithAnotherSnapshot(t *testing.T) {
 	if es, err := w.sets.List(grantSetName(web.PodRef, "tcp/80", 4)); !ipset.IsNotFound(err) {
 		t.Errorf("the set of a snapshot that never came into force is there: %v %v", es, err)
 	}
-	if err := w.e.Grant(context.Background(), w.grants(dropped, web.PodRef, "www.example.com", 60, "192.0.2.1")); err == nil {
+	if err := w.e.grants.Grant(context.Background(), w.grants(dropped, web.PodRef, "www.example.com", 60, "192.0.2.1")); err == nil {
 		t.Error("a grant of a snapshot that never came into force was taken")
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -72,11 +73,11 @@ func (l *life) abandon() {
 		if dst.Is6() {
 			src = v.Pod.IPs[1]
 		}
-		p := &packet{src: src, dst: dst, proto: policy.TCP, dport: pick(l.r, []uint16{443, 80})}
+		p := &packet{Src: src, Dst: dst, Protocol: uint8(policy.TCP), DstPort: pick(l.r, []uint16{443, 80})}
 		l.place(p)
-		if l.passes(p) && p.conn&DefaultMark != 0 {
+		if l.passes(p) && p.Conn&DefaultMark != 0 {
 			l.serial++
-			f := conntrack.Flow{Protocol: uint8(p.proto), Src: netip.AddrPortFrom(src, uint16(l.serial)), Dst: netip.AddrPortFrom(dst, p.dport), Mark: p.conn}
+			f := conntrack.Flow{Protocol: uint8(p.Protocol), Src: netip.AddrPortFrom(src, uint16(l.serial)), Dst: netip.AddrPortFrom(dst, p.DstPort), Mark: p.Conn}
 			l.world.flows.Track(f)
 			l.flows = append(l.flows, opened{f, v.Pod, true, true})
 		}
@@ -124,9 +125,9 @@ func (l *life) part(s *policy.Snapshot, waits policy.PodRef) {
 		} else {
 			l.waited++
 		}
-		p := &packet{src: v.Pod.IPs[0], dst: addr("192.0.2.99"), proto: policy.TCP, dport: 443}
+		p := &packet{Src: v.Pod.IPs[0], Dst: addr("192.0.2.99"), Protocol: uint8(policy.TCP), DstPort: 443}
 		l.place(p)
-		if passes := l.passes(p); passes == is && !l.peers(v, conntrack.Flow{Protocol: 6, Dst: netip.AddrPortFrom(p.dst, p.dport)}) {
+		if passes := l.passes(p); passes == is && !l.peers(v, conntrack.Flow{Protocol: 6, Dst: netip.AddrPortFrom(p.Dst, p.DstPort)}) {
 			l.t.Fatalf("after a part: %s passes %v, is isolated %v", v.Pod.PodRef, passes, is)
 		}
 	}
@@ -161,7 +162,7 @@ func (l *life) checkPeers(want map[string]bool) {
 	}
 	for peer := range wanted {
 		for _, f := range ipVersions {
-			name := peerSetName(peer, f)
+			name := xtables.PeerSetName(peer, f)
 			want[name] = true
 			entries, err := l.sets.List(name)
 			if err != nil {

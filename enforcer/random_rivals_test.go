@@ -9,6 +9,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 )
@@ -30,7 +31,10 @@ func (l *life) removeRule(f iptables.Family) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	chain := pick(l.r, slices.Sorted(maps.Keys(ours(chainsKey{f, table}, all))))
+	chains := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool {
+		return !strings.HasPrefix(name, chainPrefix) && !slices.ContainsFunc(all[name], func(r string) bool { return strings.HasPrefix(iptables.Target(r), chainPrefix) })
+	})
+	chain := pick(l.r, chains)
 	if len(all[chain]) == 0 {
 		return
 	}
@@ -49,15 +53,7 @@ func (l *life) flush(f iptables.Family, table string) {
 		l.t.Fatal(err)
 	}
 	tx := iptables.NewTransaction(f, table)
-	for chain, rules := range ours(chainsKey{f, table}, all) {
-		if strings.HasPrefix(chain, chainPrefix) {
-			tx.Delete(chain)
-			continue
-		}
-		for _, r := range rules {
-			tx.Remove(chain, r)
-		}
-	}
+	removeOurs(tx, all)
 	l.restore(tx)
 }
 
@@ -114,9 +110,9 @@ func (l *life) writeEntries(f iptables.Family) {
 		strange.Addr = addr("2001:db8:9::9")
 	}
 	switch {
-	case strings.HasSuffix(name, setHome):
+	case strings.HasSuffix(name, xtables.SetHome):
 		strange.Iface = "veth99"
-	case strings.HasSuffix(name, setEndpoint) || strings.HasSuffix(name, setResolvers):
+	case strings.HasSuffix(name, xtables.SetEndpoint) || strings.HasSuffix(name, xtables.SetResolvers):
 		strange.Protocol, strange.Port = 6, 53
 	}
 	if err := l.sets.Add(name, strange); err != nil {

@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // answered is what a pod was told once.
@@ -64,8 +66,8 @@ type coverage struct {
 
 // cover notes what is covered, which lasts as long as its epoch.
 func (l *life) cover(g []policy.Grant) {
-	c := coverage{l.e, l.e.Epoch(), g}
-	if l.e.Covered(g) {
+	c := coverage{l.e, l.e.grants.Epoch(), g}
+	if l.e.grants.Covered(g) {
 		l.covered = append(l.covered, c)
 	}
 }
@@ -73,10 +75,10 @@ func (l *life) cover(g []policy.Grant) {
 // coverages looks at those that were noted, now and before each step of the kernel.
 func (l *life) coverages(when string) {
 	l.covered = slices.DeleteFunc(l.covered, func(c coverage) bool {
-		if c.by != l.e || c.epoch != l.e.Epoch() {
+		if c.by != l.e || c.epoch != l.e.grants.Epoch() {
 			return true
 		}
-		if !l.e.Covered(c.grants) {
+		if !l.e.grants.Covered(c.grants) {
 			l.t.Fatalf("after %s, %s: %v is covered no more, in the same epoch", l.last, when, c.grants)
 		}
 		l.held++
@@ -192,7 +194,7 @@ func (l *life) grant(faulty bool) {
 	a := answered{v.Pod.PodRef, name, pick(l.r, lifeAddrs)}
 	if !v.Decide(dns(name)).Allowed() {
 		g := policy.Grant{Pod: a.pod, Name: dns(name), Addrs: addrs(a.addr), Ports: policy.PortSet(pick(l.r, lifePorts)), Deadline: l.clock.now().Add(time.Hour)}
-		if err := l.e.Grant(context.Background(), []policy.Grant{g}); err == nil {
+		if err := l.e.grants.Grant(context.Background(), []policy.Grant{g}); err == nil {
 			l.t.Fatalf("%s may ask for %s", a.pod, name)
 		}
 		return
@@ -200,10 +202,10 @@ func (l *life) grant(faulty bool) {
 	g := l.grants(l.snap, a.pod, name, ttl, a.addr)
 	if faulty {
 		l.seams.forget(1, l.r.IntN(2) == 0)
-		_ = l.e.Grant(context.Background(), g) // some of it may be written
+		_ = l.e.grants.Grant(context.Background(), g) // some of it may be written
 		l.seams.forget(0, false)
 	}
-	if err := l.e.Grant(context.Background(), g); err != nil {
+	if err := l.e.grants.Grant(context.Background(), g); err != nil {
 		l.t.Fatal(err)
 	}
 	l.cover(g)
@@ -217,11 +219,16 @@ func (l *life) grant(faulty bool) {
 func (l *life) until(v *policy.View, ports policy.PortSet, addr string) time.Time {
 	var t time.Time
 	for a, d := range l.deadlines {
-		if a.pod == v.Pod.PodRef && a.addr == addr && d.After(l.clock.now()) && d.After(t) && viewAllows(v, dns(a.name), ports) {
+		if a.pod == v.Pod.PodRef && a.addr == addr && d.After(l.clock.now()) && d.After(t) && opens(v, dns(a.name), ports) {
 			t = d
 		}
 	}
 	return t
+}
+
+// opens tells whether a view opens ports for a name.
+func opens(v *policy.View, name fqdn.Name, ports policy.PortSet) bool {
+	return v != nil && slices.ContainsFunc(v.Decide(name).Openings(0), func(o policy.Opening) bool { return o.Ports == ports })
 }
 
 // may tells by the model whether a pod may open a connection now.
@@ -238,7 +245,7 @@ func (l *life) might(v *policy.View, f conntrack.Flow, told map[answered]bool) b
 			continue
 		}
 		for _, s := range v.PortSets() {
-			if contains(s, f) && viewAllows(v, dns(a.name), s) {
+			if s.Contains(policy.Protocol(f.Protocol), f.Dst.Port()) && opens(v, dns(a.name), s) {
 				return true
 			}
 		}
@@ -260,7 +267,7 @@ func (l *life) dial() {
 	if addr(dst).Is6() {
 		src = v.Pod.IPs[1]
 	}
-	p := &packet{src: src, dst: addr(dst), proto: proto, dport: port}
+	p := &packet{Src: src, Dst: addr(dst), Protocol: uint8(proto), DstPort: port}
 	l.place(p)
 	passes, may := l.passes(p), l.may(v, dst, proto, port)
 	if passes != may {
@@ -268,7 +275,7 @@ func (l *life) dial() {
 	}
 	if passes {
 		l.serial++
-		f := conntrack.Flow{Protocol: uint8(proto), Src: netip.AddrPortFrom(src, uint16(l.serial)), Dst: netip.AddrPortFrom(addr(dst), port), Mark: p.conn}
+		f := conntrack.Flow{Protocol: uint8(proto), Src: netip.AddrPortFrom(src, uint16(l.serial)), Dst: netip.AddrPortFrom(addr(dst), port), Mark: p.Conn}
 		l.world.flows.Track(f)
 		l.flows = append(l.flows, opened{f, v.Pod, true, false})
 	}
@@ -300,7 +307,7 @@ func (l *life) again(how string) {
 		}
 		l.e, l.snap = next, v
 		end()
-		if l.departure() {
+		if l.awaits() {
 			l.t.Fatal("the first agent is gone, and awaited")
 		}
 		first.Stop()
@@ -344,7 +351,7 @@ func (l *life) step() {
 		{"time", 18, func() { l.clock.pass(time.Duration(1+l.r.IntN(150)) * time.Second) }},
 		{"a refused expiry", 2, func() {
 			l.seams.forget(1, false)
-			_ = l.e.Expire()
+			_ = l.e.grants.Expire()
 			l.seams.forget(0, false)
 			l.clock.pass(2 * time.Second)
 		}},
@@ -376,7 +383,7 @@ func (l *life) step() {
 			break
 		}
 	}
-	if err := l.e.Expire(); err != nil {
+	if err := l.e.grants.Expire(); err != nil {
 		l.t.Fatal(err)
 	}
 }
@@ -384,7 +391,7 @@ func (l *life) step() {
 // check compares the kernel with the model.
 func (l *life) check() {
 	want := map[string]bool{}
-	for _, s := range staticSets() {
+	for _, s := range xtables.StaticSets() {
 		want[s.Name] = true
 	}
 	for _, v := range l.snap.Views {

@@ -30,27 +30,27 @@ func openedOnTheWay(t *testing.T, before []policy.Pod, old policy.Pod) {
 	if err := w.e.Prepare(context.Background(), snap); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.e.Grant(context.Background(), w.grants(snap, young.PodRef, "www.example.org", 60, "192.0.2.1")); err != nil {
+	if err := w.e.grants.Grant(context.Background(), w.grants(snap, young.PodRef, "www.example.org", 60, "192.0.2.1")); err != nil {
 		t.Fatal(err)
 	}
 	opens := func(to string, port uint16) *packet {
-		p := &packet{src: addr("10.1.0.3"), dst: addr(to), proto: policy.TCP, dport: port, iface: "veth3"}
+		p := &packet{Src: addr("10.1.0.3"), Dst: addr(to), Protocol: uint8(policy.TCP), DstPort: port, Iface: "veth3"}
 		if !w.passes(p) {
 			t.Errorf("a pod that is not selected is denied %s:%d", to, port)
 		}
 		return p
 	}
 	granted, other := opens("192.0.2.1", 443), opens("192.0.2.9", 443)
-	if granted.conn&DefaultMark == 0 || other.conn&DefaultMark != 0 {
-		t.Errorf("before the pod is selected: connection marks %#x of what is open to it, %#x of what is not", granted.conn, other.conn)
+	if granted.Conn&DefaultMark == 0 || other.Conn&DefaultMark != 0 {
+		t.Errorf("before the pod is selected: connection marks %#x of what is open to it, %#x of what is not", granted.Conn, other.Conn)
 	}
 	if err := w.e.Commit(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range []*packet{granted, other} {
-		reply := &packet{src: p.dst, dst: p.src, proto: policy.TCP, iface: "eth0", state: "ESTABLISHED", reply: true, conn: p.conn}
+		reply := &packet{Src: p.Dst, Dst: p.Src, Protocol: uint8(policy.TCP), Iface: "eth0", State: "ESTABLISHED", Reply: true, Conn: p.Conn}
 		if got, want := w.passes(reply), p == granted; got != want {
-			t.Errorf("a reply from %v to the pod, which is selected now: passes %v", p.dst, got)
+			t.Errorf("a reply from %v to the pod, which is selected now: passes %v", p.Dst, got)
 		}
 	}
 }

@@ -4,85 +4,127 @@ import (
 	"context"
 	"maps"
 	"net/netip"
-	"time"
+	"slices"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
+	"github.com/namegate/namegate/enforcer/flows"
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
 
-// A packet is judged before conntrack confirms its connection, and a connection that is
-// not confirmed is in no listing. A packet that was judged before its entry was taken
-// back, and is on its way while the connections are listed, stays admitted. So the
-// connections are listed again when every such packet has arrived.
-
-// packetGrace is longer than a packet takes from the first hook to the last one. It does
-// not count what another program holds back in a queue of its own.
-const packetGrace = time.Second
-
-// recheck is what a Commit has cut, and when to look at it again.
-type recheck struct {
-	due    time.Time
-	pods   map[policy.PodRef]bool
-	review map[policy.PodRef]lostPeers
-	gone   []netip.Addr
+// newQueue returns the queue of connections to judge again.
+func (e *Enforcer) newQueue() *flows.Queue {
+	debts := flows.Debts{Sets: countedSets{e}, IPv4: xtables.SetPrefix(iptables.IPv4) + xtables.SetOwed, IPv6: xtables.SetPrefix(iptables.IPv6) + xtables.SetOwed}
+	return flows.New(e.k.Flows, debts, e.cfg.Mark, e.now)
 }
 
-// settleDebts cuts what a Commit took back.
-func (e *Enforcer) settleDebts() error {
-	if err := e.cut(e.rejudge, e.review, e.gone); err != nil {
-		return err
-	}
-	if gone := append(e.gone, e.strangers...); len(e.rejudge)+len(e.review)+len(gone) > 0 {
-		e.rechecks = append(e.rechecks, recheck{e.now().Add(packetGrace), e.rejudge, e.review, gone})
-		e.rejudge, e.review = map[policy.PodRef]bool{}, map[policy.PodRef]lostPeers{}
-	}
-	e.gone, e.strangers = nil, nil
-	if err := e.cutAgain(); err != nil {
-		return err
-	}
-	e.whole = true
-	return nil
+// countedSets are the static sets, whose sizes are kept for drift detection. It belongs to
+// the holder of apply.
+type countedSets struct{ e *Enforcer }
+
+func (c countedSets) List(name string) ([]ipset.Entry, error) { return c.e.k.Sets.List(name) }
+
+func (c countedSets) Add(name string, entries ...ipset.Entry) error {
+	return c.count(name, len(entries), c.e.k.Sets.Add(name, entries...))
 }
 
-// cutAgain cuts again what is due, with one listing. Nothing is owed when nothing more
-// is to be looked at. The caller holds apply, and no snapshot is between Prepare and
-// Commit: connections are judged by the plan in force.
-func (e *Enforcer) cutAgain() error {
-	now, due := e.now(), recheck{pods: map[policy.PodRef]bool{}, review: map[policy.PodRef]lostPeers{}}
-	n := 0
-	for ; n < len(e.rechecks) && !e.rechecks[n].due.After(now); n++ {
-		r := e.rechecks[n]
-		maps.Copy(due.pods, r.pods)
-		for ref, lost := range r.review {
-			due.review[ref] = due.review[ref].and(&lost)
-		}
-		for _, a := range r.gone {
-			// The next pod that has the address keeps what it opened meanwhile.
-			if ref, taken := e.snapshot.Pod(a); taken && e.plan[ref] != nil {
-				due.pods[ref] = true
-			} else {
-				due.gone = append(due.gone, a)
-			}
-		}
-	}
-	if err := e.cut(due.pods, due.review, due.gone); err != nil {
-		return err
-	}
-	if e.rechecks = e.rechecks[n:]; len(e.rechecks) > 0 {
-		return nil
-	}
-	return e.settled()
+func (c countedSets) Delete(name string, entries ...ipset.Entry) error {
+	return c.count(name, -len(entries), c.e.k.Sets.Delete(name, entries...))
 }
 
-// recheckDue cuts again what is due. A Commit does it by itself.
+// count keeps the size of a set after a write.
+func (c countedSets) count(name string, more int, err error) error {
+	if err != nil {
+		c.e.doubtful = true
+		delete(c.e.holds, name)
+	} else if _, known := c.e.holds[name]; known {
+		c.e.holds[name] += more
+	}
+	return err
+}
+
+// recheckDue takes the second look at connections, where that is due. A Commit does it by
+// itself. Connections are judged by the plan in force: no snapshot may be between Prepare
+// and Commit.
 func (e *Enforcer) recheckDue(ctx context.Context) {
 	if !e.apply.TryLock() {
 		return
 	}
 	defer e.apply.Unlock()
-	if len(e.rechecks) == 0 || e.rechecks[0].due.After(e.now()) || !e.whole || e.coming != e.snapshot {
+	if !e.flows.Due() || !e.whole || e.coming != e.snapshot {
 		return
 	}
-	if err := e.cutAgain(); err != nil && ctx.Err() == nil {
+	if err := e.flows.Run(e.judge()); err != nil && ctx.Err() == nil {
 		e.log.Error("connections that were admitted while others were cut are not looked at again; trying again", "error", err)
+	}
+}
+
+// recheckPod has the connections of a pod in force judged again, which may do less than
+// before.
+func (e *Enforcer) recheckPod(ref policy.PodRef) {
+	if p := e.plan[ref]; p != nil {
+		e.flows.Recheck(flows.PolicyChanged, p.Addrs)
+	}
+}
+
+// recheckNarrowed has the connections of pods judged again whose NetworkPolicies allow
+// them less than the last plan's, or than an earlier agent's chains say, and of the
+// subjects that the earlier agent owed.
+func (e *Enforcer) recheckNarrowed(last, plan dataplane.Subjects) {
+	var changed, some []netip.Addr
+	for ref, p := range plan {
+		if p.Peers != nil {
+			some = append(some, p.Addrs...)
+		}
+		if was := last[ref]; was != nil && !was.Peers.Within(p.Peers) {
+			changed = append(changed, p.Addrs...)
+		}
+		for _, a := range p.Addrs {
+			list, had := e.inherited.peers[a]
+			if e.inherited.owed[a] || had && e.inherited.same(a, ref) && !p.Peers.All() && (p.Peers == nil || p.Peers.ID != list) {
+				changed = append(changed, p.Addrs...)
+			}
+		}
+	}
+	e.flows.Recheck(flows.PolicyChanged, changed)
+	if len(e.inherited.owed) > 0 {
+		e.flows.Recheck(flows.PeersLost, some, slices.Collect(maps.Keys(e.inherited.owed))...)
+	}
+}
+
+// recheckLost has the connections of a plan's pods judged again that ask one of the sets,
+// whose stale members are about to go: the connections to these, or all where the members
+// are networks.
+func (e *Enforcer) recheckLost(plan dataplane.Subjects, sets []*peerSet) {
+	stale := map[policy.Peer]bool{}
+	var lost, some, all []netip.Addr
+	for _, s := range sets {
+		stale[s.key.peer] = true
+		if s.key.peer.Kind == policy.PeerNetworks {
+			continue
+		}
+		for en := range s.beyond {
+			lost = append(lost, en.Addr)
+		}
+	}
+	for _, p := range plan {
+		if p.Peers == nil {
+			continue
+		}
+		for _, a := range p.Peers.Rules {
+			switch {
+			case !stale[a.Match.Peer]:
+			case a.Match.Peer.Kind == policy.PeerNetworks:
+				all = append(all, p.Addrs...)
+			default:
+				some = append(some, p.Addrs...)
+			}
+		}
+	}
+	e.flows.Recheck(flows.PolicyChanged, all)
+	if len(some) > 0 {
+		e.flows.Recheck(flows.PeersLost, some, lost...)
 	}
 }

@@ -1,7 +1,6 @@
 package enforcer
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -9,6 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
+	"github.com/namegate/namegate/enforcer/grants"
+	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -143,27 +146,13 @@ func (e *Enforcer) touched() bool {
 	if e.snapshot == nil {
 		return false
 	}
-	if len(e.suspectTables()) > 0 {
+	if e.rules.Suspect() {
 		return true
 	}
 	if changed, err := e.changedStatic(); err == nil && len(changed) > 0 {
 		return true
 	}
 	return !time.Now().Before(e.turns.next) && e.membersDiffer()
-}
-
-// suspectTables returns the tables whose fingerprint has changed, and at times those that
-// were written and not compared since: a change right after a write shows in no fingerprint.
-func (e *Enforcer) suspectTables() (out []chainsKey) {
-	unverifiedToo := !time.Now().Before(e.nextReading)
-	for key := range e.expected {
-		was, noted := e.fingerprints[key]
-		now, err := e.k.Chains.Fingerprint(key.family, key.table)
-		if err == nil && noted && now != was || unverifiedToo && e.unverified[key] {
-			out = append(out, key)
-		}
-	}
-	return out
 }
 
 // reconcile is compare for RunReconcile: an error is logged unless ctx has ended.
@@ -195,14 +184,14 @@ func (e *Enforcer) resettle(ctx context.Context) error {
 }
 
 // inForce is the plan, and what Prepare made ready beside it.
-func (e *Enforcer) inForce() map[policy.PodRef]*podPlan { return e.beside(e.snapshot, e.plan) }
+func (e *Enforcer) inForce() dataplane.Subjects { return e.beside(e.snapshot, e.plan) }
 
 // beside is the plan of a snapshot, and what Prepare made ready beside it.
-func (e *Enforcer) beside(s *policy.Snapshot, plan map[policy.PodRef]*podPlan) map[policy.PodRef]*podPlan {
+func (e *Enforcer) beside(s *policy.Snapshot, subjects dataplane.Subjects) dataplane.Subjects {
 	if e.coming == s {
-		return plan
+		return subjects
 	}
-	return union(plan, e.planOf(e.coming), e.closed)
+	return plan.Union(subjects, e.planOf(e.coming), e.closed)
 }
 
 // Reconcile compares the kernel with the wanted state and repairs what deviates. Before
@@ -254,10 +243,10 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 // deviating is what is not as wanted, by the mechanism that repairs it.
 type deviating struct {
 	tables []string // of nft: objects
-	chains []chainsKey
+	chains []xtables.Table
 	static []string // sets
 	peers  []*peerSet
-	grants []*grantSet
+	grants []*grants.Set
 }
 
 // objects names what deviates.
@@ -273,15 +262,13 @@ func (d *deviating) objects() []string {
 		out = append(out, "set "+s.name)
 	}
 	for _, s := range d.grants {
-		out = append(out, "set "+s.name)
+		out = append(out, "set "+s.Name())
 	}
 	return out
 }
 
-func (k chainsKey) String() string { return fmt.Sprintf("%v %s chains", k.family, k.table) }
-
 // deviations compares the kernel with what a plan wants and writes nothing.
-func (e *Enforcer) deviations(ctx context.Context, plan map[policy.PodRef]*podPlan, all bool) (d deviating, err error) {
+func (e *Enforcer) deviations(ctx context.Context, plan dataplane.Subjects, all bool) (d deviating, err error) {
 	if d.tables, err = e.k.Tables.Verify(ctx, e.tablesState(plan)); err != nil {
 		return d, err
 	}
@@ -292,48 +279,16 @@ func (e *Enforcer) deviations(ctx context.Context, plan map[policy.PodRef]*podPl
 	if d.peers, err = e.deviatingPeers(); err != nil {
 		return d, err
 	}
-	if d.grants, err = e.deviatingGrants(); err != nil {
+	if d.grants, err = e.grants.Deviating(); err != nil {
 		return d, err
 	}
-	keys := e.suspectTables()
-	if all || len(d.static) > 0 {
-		keys = slices.Collect(maps.Keys(e.expected))
-	}
-	d.chains, err = e.deviatingChains(ctx, keys)
+	d.chains, err = e.rules.Verify(ctx, all || len(d.static) > 0)
 	return d, err
-}
-
-// deviatingChains reads tables and returns those whose chains of ours, or jumps to them,
-// are not as wanted. Writing one of these starts from what is there then.
-func (e *Enforcer) deviatingChains(ctx context.Context, keys []chainsKey) (out []chainsKey, err error) {
-	if len(keys) == 0 {
-		return nil, nil
-	}
-	began := time.Now()
-	slices.SortFunc(keys, func(a, b chainsKey) int {
-		return cmp.Or(int(a.family)-int(b.family), strings.Compare(a.table, b.table))
-	})
-	for _, key := range keys {
-		e.noteFingerprint(key)
-		saved, err := e.k.Chains.Save(ctx, key.family, key.table)
-		if err != nil {
-			return out, err
-		}
-		if sameChains(ours(key, saved), e.expected[key]) {
-			delete(e.unverified, key)
-			continue
-		}
-		e.unverified[key] = true
-		delete(e.chains, key)
-		out = append(out, key)
-	}
-	e.nextReading = time.Now().Add(min(glanceShare*time.Since(began), checkEvery))
-	return out, nil
 }
 
 // repair writes what deviates, and all that earlier writes left undone: sets first, which
 // rules ask.
-func (e *Enforcer) repair(ctx context.Context, plan map[policy.PodRef]*podPlan, d deviating) error {
+func (e *Enforcer) repair(ctx context.Context, plan dataplane.Subjects, d deviating) error {
 	if len(d.tables) > 0 {
 		e.repaired(strings.Join(d.tables, ", "))
 		if err := e.k.Tables.Rewrite(ctx, e.tablesState(plan)); err != nil {
@@ -352,5 +307,5 @@ func (e *Enforcer) repair(ctx context.Context, plan map[policy.PodRef]*podPlan, 
 
 func (e *Enforcer) repaired(what string) {
 	e.repairs.Add(1)
-	e.log.Warn("another program changed our rules, or a write of them failed; they are put back", "rules", what)
+	e.log.Warn("restored rules that another program or a failed write changed", "rules", what)
 }

@@ -8,7 +8,7 @@ func (e *Enforcer) noteResolvers() {
 	for dialled, serving := range e.serving {
 		asked[dialled], asked[serving] = true, true
 	}
-	for serving := range e.departing.addrs {
+	for serving := range e.predecessor.Addrs() {
 		asked[serving] = true
 	}
 	e.asked.Store(&asked)
@@ -18,5 +18,5 @@ func (e *Enforcer) noteResolvers() {
 // intercepted, an endpoint's, or one that an agent serves on.
 func (e *Enforcer) Resolves(at netip.AddrPort) bool {
 	asked := e.asked.Load()
-	return asked != nil && at.Port() == dnsPort && (*asked)[at.Addr()]
+	return asked != nil && at.Port() == 53 && (*asked)[at.Addr()]
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
+	"github.com/namegate/namegate/enforcer/handover"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -45,7 +47,7 @@ func TestRestartTakesGrantsOver(t *testing.T) {
 		t.Errorf("the same snapshot changed the chains:\n%s", again)
 	}
 	for _, step := range w.seams.written() {
-		if strings.HasPrefix(step, "add NG4-"+podID(p.PodRef)) || strings.HasPrefix(step, "destroy") || strings.HasPrefix(step, "mark") {
+		if strings.HasPrefix(step, "add NG4-"+xtables.PodID(p.PodRef)) || strings.HasPrefix(step, "destroy") || strings.HasPrefix(step, "mark") {
 			t.Errorf("the same snapshot needs no %s", step)
 		}
 	}
@@ -140,7 +142,7 @@ func TestRestartRemovesLeftovers(t *testing.T) {
 	w.apply([]policy.Pod{p}, allow)
 	names, _ := w.sets.Names()
 	want := []string{grantSetName(p.PodRef, https, 4), grantSetName(p.PodRef, https, 6), "others"}
-	for _, s := range staticSets() {
+	for _, s := range xtables.StaticSets() {
 		want = append(want, s.Name)
 	}
 	slices.Sort(want)
@@ -179,7 +181,7 @@ func TestStartTwiceLeavesTheFirstServing(t *testing.T) {
 	w := newWorld(t)
 	first := w.e.Status().Serving
 	w.boot()
-	w.e.inUse = func(a netip.Addr) bool { return slices.Contains(slices.Collect(maps.Values(first)), a) }
+	w.e.predecessor = handover.NewPredecessor(func(a netip.Addr) bool { return slices.Contains(slices.Collect(maps.Values(first)), a) }, w.clock.now)
 	second, err := w.e.Start(context.Background())
 	if err != nil {
 		t.Fatal(err)

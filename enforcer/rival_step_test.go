@@ -36,7 +36,7 @@ var stepRivals = map[string]func(w *world) error{
 					return err
 				}
 				tx := iptables.NewTransaction(f, table)
-				remove(tx, all, func(string) bool { return false })
+				removeOurs(tx, all)
 				if err := w.chains.Restore(context.Background(), tx); err != nil {
 					return err
 				}

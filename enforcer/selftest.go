@@ -84,12 +84,12 @@ func (e *Enforcer) testQuery(pod policy.PodRef, v6 bool) (q testQuery, ok bool) 
 	e.apply.Lock()
 	defer e.apply.Unlock()
 	p := e.plan[pod]
-	if p == nil || !p.selected || !e.intercepting() {
+	if p == nil || !p.Isolated || !e.intercepting() {
 		return q, false
 	}
 	resolver := e.dialled(v6)
-	for _, a := range p.addrs {
-		h, home := p.homes[a]
+	for _, a := range p.Addrs {
+		h, home := p.Homes[a]
 		if a.Is6() != v6 || !home || !resolver.IsValid() || e.isBackend(a) {
 			continue
 		}
@@ -105,7 +105,7 @@ func (e *Enforcer) testQuery(pod policy.PodRef, v6 bool) (q testQuery, ok bool) 
 // intercepting tells whether DNS packets come to this agent now.
 func (e *Enforcer) intercepting() bool {
 	last := e.beaten.Load()
-	return last != 0 && e.moment(e.now())-moment(last) < moment(nft.HeartbeatTimeout)
+	return last != nil && e.now().Sub(*last) < nft.HeartbeatTimeout
 }
 
 // dialled returns an address of a family that pods dial for DNS and that is

@@ -15,7 +15,7 @@ func TestTheDecidingViewIsTrustedInForceAlone(t *testing.T) {
 	w.apply([]policy.Pod{p, q}, allow, more)
 	first, others := w.snap.ViewOf(p.PodRef), w.snap.ViewOf(q.PodRef)
 	grant := func(name string, v *policy.View) error {
-		return w.e.Grant(context.Background(), []policy.Grant{{
+		return w.e.grants.Grant(context.Background(), []policy.Grant{{
 			Pod: p.PodRef, Name: dns(name), Ports: https, Addrs: addrs("192.0.2.1"), Deadline: w.clock.now().Add(60e9), View: v,
 		}})
 	}

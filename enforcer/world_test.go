@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -134,7 +135,7 @@ func (w *world) boot() {
 		w.t.Fatal(err)
 	}
 	if w.ran != nil {
-		e.origin = moment(w.ran())
+		e.grants = e.newGrants(grants.NewClock(w.clock.now, w.ran()))
 	}
 	w.e, w.compiler = e, compile.New()
 }
@@ -189,7 +190,7 @@ func (w *world) grants(s *policy.Snapshot, pod policy.PodRef, name string, ttl u
 // answer grants what an answer opens, which must work.
 func (w *world) answer(pod policy.Pod, name string, ttl uint32, answer string) {
 	w.t.Helper()
-	if err := w.e.Grant(context.Background(), w.grants(w.snap, pod.PodRef, name, ttl, answer)); err != nil {
+	if err := w.e.grants.Grant(context.Background(), w.grants(w.snap, pod.PodRef, name, ttl, answer)); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -198,7 +199,7 @@ func (w *world) answer(pod policy.Pod, name string, ttl uint32, answer string) {
 func (w *world) expire(d time.Duration) {
 	w.t.Helper()
 	w.clock.pass(d)
-	if err := w.e.Expire(); err != nil {
+	if err := w.e.grants.Expire(); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -319,4 +320,31 @@ func dns(s string) fqdn.Name {
 		panic(err)
 	}
 	return n
+}
+
+const https = policy.PortSet("tcp/443")
+
+// web is one pod that one policy allows two names.
+func web(t testing.TB) (*world, policy.Pod) {
+	w := newWorld(t)
+	p := pod("web", "10.1.0.5 2001:db8:1::5", "allow")
+	w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org *.example.net"))
+	return w, p
+}
+
+// near tells whether the kernel's own timeout is right for a lifetime: never
+// less than it and the hold, and at most two seconds of rounding more.
+func near(got, lifetime time.Duration) bool {
+	want := lifetime + DefaultHold
+	return got >= want && got <= want+2*time.Second
+}
+
+// until waits for something that must come.
+func until(t *testing.T, what string, there func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !there(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not come", what)
+		}
+	}
 }

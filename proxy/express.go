@@ -69,7 +69,7 @@ func (l *listener) express(q *wire.QueryView, who *asker, from netip.AddrPort, p
 		return false
 	}
 	f := setup.keeper.forward(n)
-	if f == nil || !f.short() {
+	if f == nil {
 		return false
 	}
 	l.s.step("decided")

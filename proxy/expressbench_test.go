@@ -13,6 +13,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 )
 
 // prompt is a kernel's side that has done it already.
@@ -30,7 +31,7 @@ func BenchmarkShortWay(b *testing.B) {
 	defer func() { _ = log.Close(context.Background()) }()
 	l.s.granter, l.s.opener, l.s.log = prompt{}, prompt{}, log
 	c := configWith(b)
-	c.Zones = []corefile.Zone{{To: []netip.AddrPort{benchUpstream(b)}, Timeout: time.Second, Deadline: 4 * time.Second, MaxFails: 2}}
+	c.Zones = []corefile.Zone{{To: []netip.AddrPort{upstreamtest.Process(b)}, Timeout: time.Second, Deadline: 4 * time.Second, MaxFails: 2}}
 	l.s.Configure(c)
 	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 2)}, net.UDPAddrFromAddrPort(l.listen()))
 	if err != nil {
@@ -52,3 +53,6 @@ func BenchmarkShortWay(b *testing.B) {
 		b.Fatalf("%+v", s)
 	}
 }
+
+// BenchmarkUpstreamProcess is the upstream of the benchmarks.
+func BenchmarkUpstreamProcess(b *testing.B) { upstreamtest.RunProcess(b) }

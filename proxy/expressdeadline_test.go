@@ -51,8 +51,8 @@ func TestShortWayKeepsTheTimeout(t *testing.T) {
 			if took := time.Since(began); took < min(slow, tt.timeout) {
 				t.Errorf("answered after %v", took)
 			}
-			if s := l.settled(); first.udp.Load() != 1 || second.udp.Load() != tt.second || s.UpstreamQueries != uint64(1+tt.second) || s.UpstreamFailures != uint64(tt.second) {
-				t.Errorf("the first was asked %d times, the second %d times; counted %d tries, %d failures", first.udp.Load(), second.udp.Load(), s.UpstreamQueries, s.UpstreamFailures)
+			if s := l.settled(); first.UDP.Load() != 1 || second.UDP.Load() != tt.second || s.UpstreamQueries != uint64(1+tt.second) || s.UpstreamFailures != uint64(tt.second) {
+				t.Errorf("the first was asked %d times, the second %d times; counted %d tries, %d failures", first.UDP.Load(), second.UDP.Load(), s.UpstreamQueries, s.UpstreamFailures)
 			}
 		})
 	}
@@ -83,7 +83,7 @@ func TestShortWayKeepsTheDeadline(t *testing.T) {
 func TestShortWayTellsFailures(t *testing.T) {
 	l := newExpressLab(t, false)
 	refusing, good := startScript(t, silent), startScript(t, one("192.0.2.2"))
-	refusing.stop()
+	refusing.Stop()
 	l.asks(configWith(t), func(z *corefile.Zone) {
 		z.Policy, z.Deadline = corefile.RoundRobin, time.Minute
 	}, refusing, good)

@@ -196,7 +196,6 @@ func TestWhatIsNotForTheShortWay(t *testing.T) {
 		"another class":    func(_ *zone, m *msg) { m.Question[0].Qclass = dns.ClassCHAOS },
 		"not allowed":      func(_ *zone, m *msg) { m.Question[0].Name = "www.example.net." },
 		"the proxy's name": func(_ *zone, m *msg) { m.Question[0].Name = "alive.namegate.invalid." },
-		"max_concurrent":   func(z *zone, _ *msg) { z.MaxConcurrent = 5 },
 		"force_tcp":        func(z *zone, _ *msg) { z.ForceTCP = true },
 		"an option": func(_ *zone, m *msg) {
 			m.SetEdns0(1232, false)

@@ -100,10 +100,6 @@ func (l *faultLab) holdings() string {
 		}
 		of.mu.Unlock()
 	}
-	under := int32(0)
-	for _, f := range s.zones {
-		under += f.under.Load()
-	}
 	s.mu.Unlock()
 	k.flights.mu.Lock()
 	calls := len(k.flights.calls)
@@ -112,7 +108,7 @@ func (l *faultLab) holdings() string {
 	held := s.waiting.all
 	s.waiting.mu.Unlock()
 	return fmt.Sprintf("%d places, %d queries, %d slots of connections, %d held, %d calls, %d at the upstreams, %d grants, %d renewals, %d workers, %d connections too many",
-		l.places(), s.clients.InFlight(), slots, held, calls, under, len(s.granting), k.renewals.Load(), l.busy(), int(s.Stats().Connections)-conns)
+		l.places(), s.clients.InFlight(), slots, held, calls, s.forwards.InFlight(), len(s.granting), k.renewals.Load(), l.busy(), int(s.Stats().Connections)-conns)
 }
 
 // busy counts the workers that have a job.

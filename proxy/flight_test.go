@@ -82,8 +82,8 @@ func TestOneFlightForAll(t *testing.T) {
 		}
 	}
 	s := l.settled()
-	if up.udp.Load() != 1 || s.UpstreamQueries != 1 || s.Queries != clients+1 || s.CacheMisses != clients+1 {
-		t.Errorf("asked %d times, %+v", up.udp.Load(), s)
+	if up.UDP.Load() != 1 || s.UpstreamQueries != 1 || s.Queries != clients+1 || s.CacheMisses != clients+1 {
+		t.Errorf("asked %d times, %+v", up.UDP.Load(), s)
 	}
 	for _, pod := range []string{"web", "quiet", "strict"} {
 		if !l.granter.isOpen(pod, name(t, "all.example.org"), mustAddr("192.0.2.1")) {
@@ -112,8 +112,8 @@ func TestRoundRobinCountsCalls(t *testing.T) {
 	if r := exchange(t, client(t, "udp", "127.0.0.2", at), newQuery("next.example.org", dns.TypeA)); len(r.Answer) != 1 || r.Answer[0].(*dns.A).A.String() != "192.0.2.2" {
 		t.Errorf("the next call is answered %v", r.Answer)
 	}
-	if first.udp.Load() != 1 || second.udp.Load() != 1 {
-		t.Errorf("asked %d and %d times", first.udp.Load(), second.udp.Load())
+	if first.UDP.Load() != 1 || second.UDP.Load() != 1 {
+		t.Errorf("asked %d and %d times", first.UDP.Load(), second.UDP.Load())
 	}
 }
 

@@ -161,8 +161,8 @@ func TestThousandsOfRecords(t *testing.T) {
 	if len(g) != 1 || len(g[0].Addrs) != 64 || len(r.Answer) != 64 {
 		t.Fatalf("%d grants, %d records", len(g), len(r.Answer))
 	}
-	if up.tcp.Load() != 1 || l.s.Stats().AddressesOver != many-64 {
-		t.Errorf("asked over TCP %d times, %+v", up.tcp.Load(), l.s.Stats())
+	if up.TCP.Load() != 1 || l.s.Stats().AddressesOver != many-64 {
+		t.Errorf("asked over TCP %d times, %+v", up.TCP.Load(), l.s.Stats())
 	}
 }
 

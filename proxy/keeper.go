@@ -9,6 +9,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -31,17 +32,18 @@ type keeper struct {
 	next    resolver // flights, but in tests that want none
 	flights *inflight
 	filler  *filler
-	zones   *zones // nil where there are no upstreams to fly to
+	// forwards is nil where there are no upstreams to fly to.
+	forwards *upstream.Pool
 	// renewals are those under way.
 	renewals atomic.Int32
 }
 
 // forward returns the upstreams for a name, nil if there are none.
-func (k *keeper) forward(n fqdn.Name) *forward {
-	if k.zones == nil {
+func (k *keeper) forward(n fqdn.Name) *upstream.Zone {
+	if k.forwards == nil {
 		return nil
 	}
-	return k.zones.forward(n)
+	return k.forwards.Zone(n)
 }
 
 // keeps returns the settings by which a query's answer is kept, nil if it is not.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/proxy/mmsg"
+	"github.com/namegate/namegate/proxy/upstream"
 )
 
 const (
@@ -36,7 +37,7 @@ type listener struct {
 	raw     syscall.RawConn // udp
 	reader  *mmsg.Reader
 	replies *mmsg.ReplyQueue
-	queries mmsg.SendBatch[*line] // for upstreams, the reader's
+	queries upstream.Batch // the reader's
 	tcp     *net.TCPListener
 	ends    sync.WaitGroup // the reader and the accepter
 	work    sync.WaitGroup // queries over UDP under way

@@ -68,7 +68,7 @@ func newFuzzWorld(t testing.TB) (w fuzzWorld) {
 	return w
 }
 
-// drawn answers with what the fuzzer has drawn, through the reader of replies.
+// drawn answers with what the fuzzer has drawn, as an upstream would.
 type drawn struct{ tail []byte }
 
 func (d *drawn) resolve(a wire.Query) (found, error) {
@@ -80,8 +80,8 @@ func (d *drawn) resolve(a wire.Query) (found, error) {
 	}
 	reply[2], reply[3] = d.tail[0]|0x80, d.tail[1]
 	copy(reply[6:wire.HeaderBytes], d.tail[2:8])
-	m := read(query, append(reply, d.tail[8:]...), end)
-	if m == nil || m.Truncated {
+	m, reply := new(dns.Msg), append(reply, d.tail[8:]...)
+	if !wire.Answers(query, reply, end) || m.Unpack(reply) != nil || m.Truncated {
 		return found{}, errors.New("nobody answers")
 	}
 	// The parser reads a record that ends before its data does, and nobody else would

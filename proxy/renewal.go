@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -73,7 +74,7 @@ func (k *keeper) renewed(e *entry, r *renewal) bool {
 	}()
 	k.s.step("renewal")
 	r.got, r.err = k.next.resolve(e.query)
-	if r.err == nil && passed(r.got.msg.Rcode) {
+	if r.err == nil && upstream.Passed(r.got.msg.Rcode) {
 		r.err = errNoBetter
 	}
 	k.s.step("renewed")

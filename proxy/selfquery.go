@@ -49,7 +49,7 @@ func selfQuery(ctx context.Context, addr netip.AddrPort) error {
 	defer stop()
 
 	a := wire.Query{Question: wire.Question{Name: aliveName, Type: dns.TypeTXT, Class: dns.ClassINET}}
-	query := a.Pack(randomID())
+	query := a.Pack(dns.Id())
 	buf := make([]byte, dns.MinMsgSize)
 	send := true
 	for {
@@ -70,8 +70,8 @@ func selfQuery(ctx context.Context, addr netip.AddrPort) error {
 		if err != nil {
 			return err
 		}
-		m := read(query, buf[:n], a.QuestionEnd())
-		if m == nil {
+		m := new(dns.Msg)
+		if !wire.Answers(query, buf[:n], a.QuestionEnd()) || m.Unpack(buf[:n]) != nil {
 			continue // not ours
 		}
 		for _, rr := range m.Answer {

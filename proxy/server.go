@@ -11,11 +11,11 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/limit"
 	"github.com/namegate/namegate/proxy/mmsg"
 	"github.com/namegate/namegate/proxy/rebind"
+	"github.com/namegate/namegate/proxy/upstream"
 )
 
 // DecisionLog takes each decision about a selected pod's question. Write must
@@ -76,6 +76,7 @@ type Server struct {
 	follows  follows
 	waiting  waiting
 	probes   probes
+	forwards *upstream.Pool
 
 	mu      sync.Mutex       // of what follows, and of writing setup
 	start   *corefile.Config // the first
@@ -83,8 +84,6 @@ type Server struct {
 	cache   *cache
 	warmed  *cache
 	wall    wallClock
-	ups     map[netip.AddrPort]*upstream
-	zones   map[fqdn.Name]*forward // of the present configuration
 	open    map[netip.AddrPort]*listener
 	closed  bool
 }
@@ -107,7 +106,7 @@ func New(o Options) (*Server, error) {
 		return nil, errors.New("make the proxy: there is no granter")
 	}
 	s := &Server{granter: o.Granter, log: o.Log, now: o.Now, logger: o.Logger,
-		ups: map[netip.AddrPort]*upstream{}, waiting: newWaiting(), open: map[netip.AddrPort]*listener{}}
+		waiting: newWaiting(), open: map[netip.AddrPort]*listener{}}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -124,6 +123,7 @@ func New(o Options) (*Server, error) {
 		s.opener = opener
 	}
 	s.crew, s.granting = newCrew(s.fault), make(chan struct{}, grantsMost)
+	s.forwards = upstream.New(upstream.Options{Fault: s.fault, Step: s.step})
 	s.Configure(o.Config)
 	return s, nil
 }
@@ -161,12 +161,16 @@ func goneViews(old, next *policy.Snapshot) map[*policy.View]bool {
 
 // Stats returns the totals so far.
 func (s *Server) Stats() Stats {
-	all := s.stats.snapshot()
+	all, ups := s.stats.snapshot(), s.forwards.Stats()
+	all.UpstreamQueries, all.UpstreamTCP, all.UpstreamFailures, all.WrongReplies, all.ShedZone = ups.Queries, ups.TCP, ups.Failures, ups.WrongReplies, ups.Shed
 	all.InFlight, all.Connections = s.clients.InFlight(), s.clients.Connections()
 	entries, bytes := s.setup.Load().keeper.cache.usage()
 	all.CacheEntries, all.CacheBytes = int64(entries), bytes
 	return all
 }
+
+// Upstreams returns how many upstreams of each zone answer.
+func (s *Server) Upstreams() []upstream.Status { return s.forwards.Status() }
 
 // Close stops listening, lets the queries under way end, and closes the
 // sockets. If ctx ends first the sockets are closed at once and its error is
@@ -184,10 +188,6 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	wg.Wait()
 	s.crew.stop()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, u := range s.ups {
-		u.close()
-	}
+	s.forwards.Close()
 	return ctx.Err()
 }

@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"reflect"
 
-	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/upstream"
 )
 
 // Configure replaces the configuration for the queries that follow: upstreams,
@@ -19,26 +19,9 @@ func (s *Server) Configure(c *corefile.Config) (pending []string) {
 		s.start = c
 	}
 	pending = c.NeedsRestart(s.start)
-	z := &zones{config: c}
-	old := s.zones
-	s.zones = make(map[fqdn.Name]*forward, len(c.Zones))
-	for i := range c.Zones {
-		name := c.Zones[i].Name
-		f := old[name] // what is under way there goes on by the new upstreams
-		if f == nil {
-			f = new(forward)
-		}
-		s.zones[name] = f
-		z.forwards = append(z.forwards, f)
-	}
 	s.route(c)
-	for name, f := range old {
-		if z := c.ZoneOf(name); z != nil && s.zones[name] == nil {
-			f.take(s.zones[z.Name].routes.Load()) // for what is under way
-		}
-	}
-	k := s.keep(c, z)
-	k.zones = z
+	k := s.keep(c, forwards{s.forwards})
+	k.forwards = s.forwards
 	s.store(c, k)
 	return pending
 }
@@ -94,33 +77,12 @@ func (s *Server) store(c *corefile.Config, k *keeper) {
 }
 
 // route gives every zone its upstreams as the configuration and the cluster have
-// them now, and closes those that none has any more; the caller holds mu.
+// them now; the caller holds mu.
 func (s *Server) route(c *corefile.Config) {
-	used := map[netip.AddrPort]*upstream{}
-	pick := func(list []netip.AddrPort) (ups []*upstream) {
-		for _, to := range list {
-			u := used[to]
-			if u == nil {
-				u = s.ups[to]
-			}
-			if u == nil {
-				u = newUpstream(to, &s.stats)
-				u.s = s
-			}
-			used[to] = u
-			ups = append(ups, u)
-		}
-		return ups
-	}
+	all := make([]upstream.Forward, len(c.Zones))
 	for i := range c.Zones {
-		z := &c.Zones[i]
-		first, last := s.cluster.upstreams(c, z)
-		s.zones[z.Name].set(z, pick(first), pick(last))
+		all[i].Zone = &c.Zones[i]
+		all[i].First, all[i].Last = s.cluster.upstreams(c, all[i].Zone)
 	}
-	for to, u := range s.ups {
-		if used[to] == nil {
-			u.close()
-		}
-	}
-	s.ups = used
+	s.forwards.Configure(all)
 }

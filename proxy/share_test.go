@@ -46,7 +46,7 @@ func TestSharedAnswerGrantsEachPod(t *testing.T) {
 	}
 	close(hold)
 	wg.Wait()
-	if n := up.udp.Load(); n != 1 {
+	if n := up.UDP.Load(); n != 1 {
 		t.Errorf("asked %d times", n)
 	}
 	var got []string

@@ -11,9 +11,6 @@ type counters struct {
 	Queries, QueriesTCP                     atomic.Uint64
 	Malformed, Strangers                    atomic.Uint64
 	ShedPod, ShedAll, ShedConnections       atomic.Uint64
-	ShedZone                                atomic.Uint64
-	UpstreamQueries, UpstreamTCP            atomic.Uint64
-	UpstreamFailures, WrongReplies          atomic.Uint64
 	Coalesced, Dishonest                    atomic.Uint64
 	Grants, GrantFailures                   atomic.Uint64
 	AddressesGranted, AddressesBlocked      atomic.Uint64
@@ -39,9 +36,7 @@ func (c *counters) snapshot() Stats {
 	s := Stats{Proxy: stats.Proxy{
 		Queries: c.Queries.Load(), QueriesTCP: c.QueriesTCP.Load(),
 		Malformed: c.Malformed.Load(), Strangers: c.Strangers.Load(),
-		ShedPod: c.ShedPod.Load(), ShedAll: c.ShedAll.Load(), ShedConnections: c.ShedConnections.Load(), ShedZone: c.ShedZone.Load(),
-		UpstreamQueries: c.UpstreamQueries.Load(), UpstreamTCP: c.UpstreamTCP.Load(),
-		UpstreamFailures: c.UpstreamFailures.Load(), WrongReplies: c.WrongReplies.Load(),
+		ShedPod: c.ShedPod.Load(), ShedAll: c.ShedAll.Load(), ShedConnections: c.ShedConnections.Load(),
 		Coalesced: c.Coalesced.Load(), Dishonest: c.Dishonest.Load(),
 		Grants: c.Grants.Load(), GrantFailures: c.GrantFailures.Load(),
 		AddressesGranted: c.AddressesGranted.Load(), AddressesBlocked: c.AddressesBlocked.Load(),

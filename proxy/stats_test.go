@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/stats"
 )
 
@@ -34,8 +35,8 @@ func TestEveryCounterIsTold(t *testing.T) {
 			t.Errorf("%s: %v, want %d", field, f, n)
 		}
 	}
-	// Beside them: two of what is under way and two of the cache.
-	if n := reflect.TypeFor[stats.Proxy]().NumField(); n != len(want)+4 {
+	// Beside them: two of what is under way, two of the cache and all of the upstreams.
+	if n := reflect.TypeFor[stats.Proxy]().NumField(); n != len(want)+4+reflect.TypeFor[upstream.Stats]().NumField() {
 		t.Errorf("Stats has %d fields, %d counters", n, len(want))
 	}
 }

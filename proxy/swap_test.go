@@ -117,7 +117,7 @@ func TestSelfQueryIsNotFooled(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
-			if err := l.s.SelfQuery(ctx, up.addr); !errors.Is(err, tt.want) {
+			if err := l.s.SelfQuery(ctx, up.Addr); !errors.Is(err, tt.want) {
 				t.Errorf("error %v, want %v", err, tt.want)
 			}
 		})

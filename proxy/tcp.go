@@ -230,3 +230,10 @@ func (c *conn) reply(wire []byte) bool {
 	}
 	return true
 }
+
+// frame puts the length before a message, as TCP has it (RFC 1035 §4.2.2).
+func frame(msg []byte) []byte {
+	b := make([]byte, 2, 2+len(msg))
+	binary.BigEndian.PutUint16(b, uint16(len(msg)))
+	return append(b, msg...)
+}

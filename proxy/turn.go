@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/rebind"
+	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -165,7 +166,7 @@ func (t *turn) judge(n fqdn.Name, addrs []wire.Address) (free []int) {
 // about the allowed name, which is the question's or one that led there, and
 // returns the reply with those and no others.
 func (t *turn) open(q wire.Question, allowed fqdn.Name, d policy.Decision, m *dns.Msg) *dns.Msg {
-	if passed(m.Rcode) {
+	if upstream.Passed(m.Rcode) {
 		t.rec.Verdict, t.rec.Error = audit.Failed, "the upstream has no answer"
 		r := relay(t.query, m)
 		trim(r, nil, 0) // what is not granted is not told

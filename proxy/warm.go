@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -119,7 +120,7 @@ func (k *keeper) warm(a wire.Query) (answer, error) {
 	case err != nil:
 		m = new(dns.Msg)
 		m.SetRcode(&dns.Msg{Question: []dns.Question{{Name: presentation(a.Name), Qtype: a.Type, Qclass: a.Class}}}, dns.RcodeServerFailure)
-	case !passed(m.Rcode) && !denies(a.Question, m):
+	case !upstream.Passed(m.Rcode) && !denies(a.Question, m):
 		holds = time.Duration(leastTTL(m)) * time.Second
 	}
 	wire, unpacked := m.Pack()

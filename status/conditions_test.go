@@ -11,37 +11,38 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/status/statustest"
 )
 
 func TestConditionsOf(t *testing.T) {
-	audit := aPolicy("shop", "web")
+	audit := statustest.Policy("shop", "web")
 	audit.Spec.Enforcement = v1alpha1.EnforcementAudit
-	partly := aPolicy("shop", "web")
+	partly := statustest.Policy("shop", "web")
 	partly.Spec.Egress = append(partly.Spec.Egress, v1alpha1.EgressRule{})
 	for name, c := range map[string]struct {
 		policy                       *v1alpha1.FQDNNetworkPolicy
 		entries                      []entry
 		accepted, enforced, blockedS string
 	}{
-		"all is well": {aPolicy("shop", "web"), nil, "True Accepted", "True NoBlindSpot", "False Reachable"},
-		"invalid":     {broken("shop", "web"), nil, "False Invalid", "False NotAccepted", "False Reachable"},
+		"all is well": {statustest.Policy("shop", "web"), nil, "True Accepted", "True NoBlindSpot", "False Reachable"},
+		"invalid":     {statustest.Broken("shop", "web"), nil, "False Invalid", "False NotAccepted", "False Reachable"},
 		"partly":      {partly, nil, "True PartiallyInvalid", "True NoBlindSpot", "False Reachable"},
 		"audit":       {audit, nil, "True Accepted", "False Audit", "False Reachable"},
 		"audit that is not seen": {
 			audit, []entry{{Reason: NotSeen, Message: "m", Count: 1}}, "True Accepted", "False NotSeen", "False Reachable",
 		},
-		"DNS alone":          {aPolicy("shop", "web"), []entry{{Reason: DNSBlocked, Message: "m", Count: 1}}, "True Accepted", "True NoBlindSpot", "True DNSBlocked"},
-		"DNS past the agent": {aPolicy("shop", "web"), []entry{{Reason: SocketLB, Message: "m", Count: 1}}, "True Accepted", "True NoBlindSpot", "True SocketLB"},
+		"DNS alone":          {statustest.Policy("shop", "web"), []entry{{Reason: DNSBlocked, Message: "m", Count: 1}}, "True Accepted", "True NoBlindSpot", "True DNSBlocked"},
+		"DNS past the agent": {statustest.Policy("shop", "web"), []entry{{Reason: SocketLB, Message: "m", Count: 1}}, "True Accepted", "True NoBlindSpot", "True SocketLB"},
 		"both": {
-			aPolicy("shop", "web"), []entry{{Reason: SocketLB, Message: "m", Count: 1}, {Reason: DNSBlocked, Message: "m", Count: 1}},
+			statustest.Policy("shop", "web"), []entry{{Reason: SocketLB, Message: "m", Count: 1}, {Reason: DNSBlocked, Message: "m", Count: 1}},
 			"True Accepted", "True NoBlindSpot", "True DNSBlocked",
 		},
 		"the worst is the reason": {
-			aPolicy("shop", "web"), []entry{{Reason: Homeless, Message: "h"}, {Reason: NotSeen, Message: "n"}, {Reason: HostNetwork, Message: "o"}},
+			statustest.Policy("shop", "web"), []entry{{Reason: Homeless, Message: "h"}, {Reason: NotSeen, Message: "n"}, {Reason: HostNetwork, Message: "o"}},
 			"True Accepted", "False NotSeen", "False Reachable",
 		},
-		"a reason of a later agent": {aPolicy("shop", "web"), []entry{{Reason: "Unheard", Message: "m"}}, "True Accepted", "True NoBlindSpot", "False Reachable"},
-		"without a message":         {aPolicy("shop", "web"), []entry{{Reason: IPVS}}, "True Accepted", "False IPVS", "False Reachable"},
+		"a reason of a later agent": {statustest.Policy("shop", "web"), []entry{{Reason: "Unheard", Message: "m"}}, "True Accepted", "True NoBlindSpot", "False Reachable"},
+		"without a message":         {statustest.Policy("shop", "web"), []entry{{Reason: IPVS}}, "True Accepted", "False IPVS", "False Reachable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.policy.Generation = 7
@@ -62,7 +63,7 @@ func TestConditionsOf(t *testing.T) {
 // blind spots would be in no condition.
 func TestEveryBlindSpotIsTold(t *testing.T) {
 	for _, reason := range []string{NotSeen, IPVS, BridgeNotFiltered, HostNetwork, SecondInterface, Homeless} {
-		if c := enforcedOf(aPolicy("shop", "web"), true, []entry{{Reason: reason, Message: "why"}}); c.Reason != reason || c.Message != "why" {
+		if c := enforcedOf(statustest.Policy("shop", "web"), true, []entry{{Reason: reason, Message: "why"}}); c.Reason != reason || c.Message != "why" {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -95,7 +96,7 @@ func TestTellEntries(t *testing.T) {
 }
 
 func TestMergeConditions(t *testing.T) {
-	then, now := at(0), at(time.Hour)
+	then, now := statustest.At(0), statustest.At(time.Hour)
 	stamp := func(c metav1.Condition, when time.Time) metav1.Condition {
 		c.LastTransitionTime = metav1.NewTime(when)
 		return c

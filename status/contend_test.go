@@ -17,12 +17,13 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/status/companion"
+	"github.com/namegate/namegate/status/statustest"
 )
 
 // TestLostLeader: where the elected agent cannot renew its Lease the other takes it
 // over, and what the policies say stays.
 func TestLostLeader(t *testing.T) {
-	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, nil, func(t *testing.T, w *world) {
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, nil, func(t *testing.T, w *world) {
 		var lost atomic.Bool
 		w.client.PrependReactor("update", "leases", func(a clienttest.Action) (bool, runtime.Object, error) {
 			l := a.(clienttest.UpdateAction).GetObject().(*coordinationv1.Lease)
@@ -64,7 +65,7 @@ func (errAway) Error() string { return "the API server is away" }
 // TestServerAway: everything is refused for a while, and told when it is back. No
 // request storm comes of it, and the agent ends in time all the same.
 func TestServerAway(t *testing.T) {
-	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, nil, func(t *testing.T, w *world) {
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, nil, func(t *testing.T, w *world) {
 		var away atomic.Bool
 		var requests atomic.Int32
 		away.Store(true)
@@ -100,8 +101,8 @@ func TestServerAway(t *testing.T) {
 func TestCompanionsOptionOff(t *testing.T) {
 	for name, mayDelete := range map[string]bool{"with the right": true, "without": false} {
 		t.Run(name, func(t *testing.T) {
-			ours := companionOf(aPolicy("shop", "web"), false)
-			inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, []runtime.Object{ours, limit("shop", "deny", nil)}, func(t *testing.T, w *world) {
+			ours := companionOf(statustest.Policy("shop", "web"), false)
+			inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, []runtime.Object{ours, statustest.Limit("shop", "deny", nil)}, func(t *testing.T, w *world) {
 				if !mayDelete {
 					w.client.PrependReactor("list", "networkpolicies", func(a clienttest.Action) (bool, runtime.Object, error) {
 						if a.GetNamespace() == "" && w.agents["n1"] != nil {
@@ -126,7 +127,7 @@ func TestCompanionsOptionOff(t *testing.T) {
 
 // TestPoliciesThatCannotBeRead: what the source says of a policy is in its condition.
 func TestPoliciesThatCannotBeRead(t *testing.T) {
-	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, nil, func(t *testing.T, w *world) {
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, nil, func(t *testing.T, w *world) {
 		stop := w.start("n1", false)
 		defer stop()
 		w.agents["n1"].SetPolicies([]v1alpha1.FQDNNetworkPolicy{*w.policies.get(t, "shop", "web")}, policy.Problem{
@@ -142,10 +143,10 @@ func TestPoliciesThatCannotBeRead(t *testing.T) {
 // TestNothingBeforeItIsKnown: an agent that knows no policies yet takes away nothing
 // of what is there for them.
 func TestNothingBeforeItIsKnown(t *testing.T) {
-	ours := companionOf(aPolicy("shop", "web"), false)
-	inWorld(t, nil, []runtime.Object{ours, limit("shop", "deny", nil)}, func(t *testing.T, w *world) {
-		r, err := New(Options{Client: w.client, Dynamic: w.policies, Namespace: "namegate", Node: "n1", Identity: "agent-n1", Companion: true, Endpoint: endpoint, Log: silent})
-		must(t, err)
+	ours := companionOf(statustest.Policy("shop", "web"), false)
+	inWorld(t, nil, []runtime.Object{ours, statustest.Limit("shop", "deny", nil)}, func(t *testing.T, w *world) {
+		r, err := New(Options{Client: w.client, Dynamic: w.policies, Namespace: "namegate", Node: "n1", Identity: "agent-n1", Companion: true, Endpoint: statustest.Endpoint, Log: statustest.Silent})
+		statustest.Must(t, err)
 		done := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { done <- r.Run(ctx) }()
@@ -162,7 +163,7 @@ func TestNothingBeforeItIsKnown(t *testing.T) {
 			t.Errorf("%d NetworkPolicies", got)
 		}
 		cancel()
-		must(t, <-done)
+		statustest.Must(t, <-done)
 	})
 }
 
@@ -171,7 +172,7 @@ func TestRenewalsWakeNobody(t *testing.T) {
 	lease := func(text string, renew time.Duration) *coordinationv1.Lease {
 		return &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{FindingsAnnotation: text}},
-			Spec:       coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: at(renew)}},
+			Spec:       coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: statustest.At(renew)}},
 		}
 	}
 	for name, c := range map[string]struct {
@@ -181,7 +182,7 @@ func TestRenewalsWakeNobody(t *testing.T) {
 		"renewed":                {lease("a", 0), lease("a", time.Minute), true},
 		"news":                   {lease("a", 0), lease("b", time.Minute), false},
 		"the first text":         {&coordinationv1.Lease{}, lease("a", 0), false},
-		"another kind of object": {limit("shop", "deny", nil), limit("shop", "deny", nil), false},
+		"another kind of object": {statustest.Limit("shop", "deny", nil), statustest.Limit("shop", "deny", nil), false},
 	} {
 		if got := renewed(c.before, c.after); got != c.want {
 			t.Errorf("%s: %v", name, got)
@@ -191,7 +192,7 @@ func TestRenewalsWakeNobody(t *testing.T) {
 
 // TestManyNodes: the elected agent of a large cluster is not kept busy by renewals.
 func TestManyNodes(t *testing.T) {
-	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, nil, func(t *testing.T, w *world) {
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, nil, func(t *testing.T, w *world) {
 		var reads atomic.Int32
 		w.now = func() time.Time {
 			reads.Add(1)
@@ -204,16 +205,16 @@ func TestManyNodes(t *testing.T) {
 			l, err := leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 				Name: leaseName(fmt.Sprint("other-", i)), Labels: map[string]string{companion.ManagedByLabel: companion.ManagedBy, leaseLabel: "node"},
 			}}, metav1.CreateOptions{})
-			must(t, err)
+			statustest.Must(t, err)
 			all = append(all, l)
 		}
 		time.Sleep(10 * time.Second)
 		before := reads.Load()
 		for second := range 20 {
 			for _, l := range all {
-				l.Spec.RenewTime = &metav1.MicroTime{Time: at(time.Duration(second) * time.Second)}
+				l.Spec.RenewTime = &metav1.MicroTime{Time: statustest.At(time.Duration(second) * time.Second)}
 				_, err := leases.Update(t.Context(), l, metav1.UpdateOptions{})
-				must(t, err)
+				statustest.Must(t, err)
 			}
 			time.Sleep(time.Second)
 		}

@@ -33,16 +33,14 @@ type digest struct {
 	Findings []entry `json:"findings"`
 	// More counts the entries without room.
 	More int `json:"more,omitempty"`
-	// Ready: the policies that the agent knows are in force on the node. They stay in force
-	// while the agent is away.
-	Ready bool `json:"ready,omitempty"`
-	// Boot is the boot of the kernel that Ready is about.
-	Boot string `json:"boot,omitempty"`
+	// Ready is always true. An elected agent of the previous release closes the ports of
+	// companions without it, during an upgrade.
+	Ready bool `json:"ready"`
 }
 
 // digestOf gathers sorted findings.
 func digestOf(findings []Finding) digest {
-	d := digest{Findings: []entry{}}
+	d := digest{Findings: []entry{}, Ready: true}
 	var last *entry
 	for _, f := range findings {
 		if f.Policy == "" || f.Reason == "" {

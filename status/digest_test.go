@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/status/statustest"
 )
 
 func TestDigestOf(t *testing.T) {
@@ -16,7 +18,7 @@ func TestDigestOf(t *testing.T) {
 		{Policy: "", Pod: pod("a"), Reason: NotSeen, Message: "nobody's"},
 		{Policy: "shop/api", Pod: pod("a"), Message: "without a reason"},
 	})
-	want := digest{Findings: []entry{
+	want := digest{Ready: true, Findings: []entry{
 		{Policy: "shop/api", Reason: IPVS, Message: "the whole node"},
 		{Policy: "shop/web", Reason: DNSBlocked, Message: "queries of a are dropped", Pods: []string{"shop/a", "shop/b", "shop/c", "shop/d"}, Count: 5},
 		{Policy: "shop/web", Reason: Homeless, Message: "no interface", Pods: []string{"shop/a"}, Count: 1},
@@ -30,9 +32,9 @@ func TestDigestComesBack(t *testing.T) {
 	for _, findings := range [][]Finding{nil, {blocked("shop/web", "a"), blocked("shop/web", "b")}} {
 		d := digestOf(sortedFindings(findings))
 		text, err := d.encode()
-		must(t, err)
+		statustest.Must(t, err)
 		back, err := decodeDigest(text)
-		must(t, err)
+		statustest.Must(t, err)
 		if diff := cmp.Diff(d, back); diff != "" {
 			t.Error(diff)
 		}
@@ -58,12 +60,12 @@ func TestDigestIsBounded(t *testing.T) {
 				}
 			}
 			text, err := digestOf(sortedFindings(findings)).encode()
-			must(t, err)
+			statustest.Must(t, err)
 			if len(text) > maxDigestBytes {
 				t.Fatalf("%d bytes", len(text))
 			}
 			back, err := decodeDigest(text)
-			must(t, err)
+			statustest.Must(t, err)
 			if len(back.Findings) == 0 || len(back.Findings)+back.More != c.policies {
 				t.Errorf("%d entries and %d more of %d", len(back.Findings), back.More, c.policies)
 			}
@@ -103,7 +105,7 @@ func FuzzDecodeDigest(f *testing.F) {
 				t.Fatalf("%+v", e)
 			}
 		}
-		for _, c := range conditionsOf(aPolicy("a", "b"), nil, d.Findings) {
+		for _, c := range conditionsOf(statustest.Policy("a", "b"), nil, d.Findings) {
 			if len(c.Message) > maxConditionBytes || c.Reason == "" {
 				t.Fatalf("%+v", c)
 			}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/namegate/namegate/status/event"
+	"github.com/namegate/namegate/status/statustest"
 )
 
 // listener is a recorder that keeps what it is told.
@@ -33,9 +34,9 @@ func (l *listener) take() (heard []string) {
 func TestEventsAreEmittedOnce(t *testing.T) {
 	l := &listener{}
 	h := &findingEvents{recorder: l}
-	policies := byID(aPolicy("shop", "web"), aPolicy("shop", "api"))
+	policies := statustest.ByID(statustest.Policy("shop", "web"), statustest.Policy("shop", "api"))
 	findings := sortedFindings([]Finding{blocked("shop/web", "a"), blocked("shop/web", "b"), blocked("shop/api", "a")})
-	h.emit(at(0), findings, policies)
+	h.emit(statustest.At(0), findings, policies)
 	want := []string{
 		"DNSBlocked FQDNNetworkPolicy/api: queries of a are dropped",
 		"DNSBlocked FQDNNetworkPolicy/web: queries of a are dropped (and 1 more pods of this node)",
@@ -48,12 +49,12 @@ func TestEventsAreEmittedOnce(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	for d := time.Second; d < 50*time.Minute; d += time.Minute {
-		h.emit(at(d), findings, policies)
+		h.emit(statustest.At(d), findings, policies)
 	}
 	if got := l.take(); len(got) > 0 {
 		t.Errorf("said again: %q", got)
 	}
-	h.emit(at(50*time.Minute), findings, policies)
+	h.emit(statustest.At(50*time.Minute), findings, policies)
 	if got := l.take(); len(got) != 4 {
 		t.Errorf("after an hour: %q", got)
 	}
@@ -63,13 +64,13 @@ func TestEventsAreEmittedOnce(t *testing.T) {
 func TestEventsOfFlappingFindings(t *testing.T) {
 	l := &listener{}
 	h := &findingEvents{recorder: l}
-	policies := byID(aPolicy("shop", "web"))
+	policies := statustest.ByID(statustest.Policy("shop", "web"))
 	for second := range 3600 {
 		var findings []Finding
 		if second%4 < 2 {
 			findings = []Finding{blocked("shop/web", "a")}
 		}
-		h.emit(at(time.Duration(second)*time.Second), findings, policies)
+		h.emit(statustest.At(time.Duration(second)*time.Second), findings, policies)
 	}
 	if got := len(l.take()); got != 12 {
 		t.Errorf("%d events in an hour, want six of the policy and six of the pod", got)
@@ -87,7 +88,7 @@ func TestEventsInABurst(t *testing.T) {
 	findings = sortedFindings(findings)
 	var all []string
 	for second := range 10 {
-		h.emit(at(time.Duration(second)*time.Second), findings, byID(aPolicy("shop", "web")))
+		h.emit(statustest.At(time.Duration(second)*time.Second), findings, statustest.ByID(statustest.Policy("shop", "web")))
 		said := l.take()
 		if len(said) > 32 {
 			t.Errorf("%d events at once", len(said))
@@ -106,14 +107,14 @@ func TestEventsOfUnknownPolicies(t *testing.T) {
 	l := &listener{}
 	h := &findingEvents{recorder: l}
 	findings := []Finding{blocked("shop/web", "a")}
-	h.emit(at(0), findings, nil)
+	h.emit(statustest.At(0), findings, nil)
 	if got := l.take(); len(got) != 1 || !strings.Contains(got[0], "Pod/a") {
 		t.Errorf("%q", got)
 	}
-	h.emit(at(time.Second), findings, byID(aPolicy("shop", "web")))
-	renewed := aPolicy("shop", "web")
+	h.emit(statustest.At(time.Second), findings, statustest.ByID(statustest.Policy("shop", "web")))
+	renewed := statustest.Policy("shop", "web")
 	renewed.UID = "uid-2"
-	h.emit(at(2*time.Second), findings, byID(renewed))
+	h.emit(statustest.At(2*time.Second), findings, statustest.ByID(renewed))
 	if got := l.take(); len(got) != 2 {
 		t.Errorf("%q", got)
 	}

@@ -3,13 +3,9 @@ package status
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"log/slog"
-	"net/netip"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic/fake"
 	clienttest "k8s.io/client-go/testing"
 
@@ -26,74 +21,8 @@ import (
 	"github.com/namegate/namegate/policy/api/netpol"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/status/companion"
+	"github.com/namegate/namegate/status/statustest"
 )
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-var silent = slog.New(slog.NewTextHandler(io.Discard, nil))
-
-// at is a moment of the tests.
-func at(d time.Duration) time.Time { return time.Unix(1_700_000_000, 0).Add(d) }
-
-// aPolicy is one that all of works.
-func aPolicy(namespace, name string) *v1alpha1.FQDNNetworkPolicy {
-	www := "www.example.org"
-	return &v1alpha1.FQDNNetworkPolicy{
-		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion().String(), Kind: v1alpha1.Kind},
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: name, UID: types.UID("uid-" + namespace + "-" + name), Generation: 1, ResourceVersion: "1",
-		},
-		Spec: v1alpha1.FQDNNetworkPolicySpec{Egress: []v1alpha1.EgressRule{{Matches: []v1alpha1.Match{{Name: &www}}}}},
-	}
-}
-
-func selecting(p *v1alpha1.FQDNNetworkPolicy, labels map[string]string) *v1alpha1.FQDNNetworkPolicy {
-	p.Spec.PodSelector.MatchLabels = labels
-	return p
-}
-
-// broken is a policy that selects no pod.
-func broken(namespace, name string) *v1alpha1.FQDNNetworkPolicy {
-	p := aPolicy(namespace, name)
-	p.Spec.PodSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Like", Values: []string{"x"}}}
-	return p
-}
-
-func byID(policies ...*v1alpha1.FQDNNetworkPolicy) map[string]*v1alpha1.FQDNNetworkPolicy {
-	out := map[string]*v1alpha1.FQDNNetworkPolicy{}
-	for _, p := range policies {
-		out[p.Namespace+"/"+p.Name] = p
-	}
-	return out
-}
-
-// limit is a NetworkPolicy that allows no egress to the pods that it selects.
-func limit(namespace, name string, labels map[string]string) *networkingv1.NetworkPolicy {
-	return &networkingv1.NetworkPolicy{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("np-" + namespace + "-" + name)},
-		Spec: networkingv1.NetworkPolicySpec{
-			PodSelector: metav1.LabelSelector{MatchLabels: labels}, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress},
-		},
-	}
-}
-
-// withPort makes a policy's rules those of one TCP port.
-func withPort(p *v1alpha1.FQDNNetworkPolicy, port int32) *v1alpha1.FQDNNetworkPolicy {
-	for i := range p.Spec.Egress {
-		p.Spec.Egress[i].Ports = []v1alpha1.Port{{Port: &port}}
-	}
-	return p
-}
-
-func annotated(p *v1alpha1.FQDNNetworkPolicy, value string) *v1alpha1.FQDNNetworkPolicy {
-	p.Annotations = map[string]string{companion.Annotation: value}
-	return p
-}
 
 func pod(name string) policy.PodRef {
 	return policy.PodRef{Namespace: "shop", Name: name, UID: "uid-" + name}
@@ -103,12 +32,13 @@ func blocked(policyID, podName string) Finding {
 	return Finding{Policy: policyID, Pod: pod(podName), Reason: DNSBlocked, Message: "queries of " + podName + " are dropped"}
 }
 
-var endpoint = []netip.Prefix{netip.MustParsePrefix("169.254.20.53/32"), netip.MustParsePrefix("fd5c:7a1e:93b4::53/128")}
-
 // companionOf is the companion of a policy beside a NetworkPolicy for every pod.
 func companionOf(p *v1alpha1.FQDNNetworkPolicy, withPorts bool) *networkingv1.NetworkPolicy {
-	open := func(*v1alpha1.FQDNNetworkPolicy) bool { return withPorts }
-	return companion.Companions([]v1alpha1.FQDNNetworkPolicy{*p}, []*networkingv1.NetworkPolicy{limit(p.Namespace, "deny", nil)}, compile.NewNamedServices("", nil), endpoint, open)[0]
+	open := companion.PortsNever
+	if withPorts {
+		open = companion.PortsAlways
+	}
+	return companion.Companions([]v1alpha1.FQDNNetworkPolicy{*p}, []*networkingv1.NetworkPolicy{statustest.Limit(p.Namespace, "deny", nil)}, compile.NewNamedServices("", nil), statustest.Endpoint, open)[0]
 }
 
 func isCompanion(n *networkingv1.NetworkPolicy) bool {
@@ -131,12 +61,12 @@ type policyServer struct {
 
 func newPolicyServer(t *testing.T, policies ...*v1alpha1.FQDNNetworkPolicy) *policyServer {
 	scheme := runtime.NewScheme()
-	must(t, v1alpha1.AddToScheme(scheme))
+	statustest.Must(t, v1alpha1.AddToScheme(scheme))
 	var objects []runtime.Object
 	s := &policyServer{versions: map[string]int{}}
 	for _, p := range policies {
 		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
-		must(t, err)
+		statustest.Must(t, err)
 		objects = append(objects, &unstructured.Unstructured{Object: object})
 		s.versions[p.Namespace+"/"+p.Name] = 1
 	}
@@ -192,9 +122,9 @@ func (s *policyServer) setFail(err error) {
 func (s *policyServer) get(t *testing.T, namespace, name string) *v1alpha1.FQDNNetworkPolicy {
 	t.Helper()
 	u, err := s.Resource(v1alpha1.GroupVersionResource()).Namespace(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	must(t, err)
+	statustest.Must(t, err)
 	p := &v1alpha1.FQDNNetworkPolicy{}
-	must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, p))
+	statustest.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, p))
 	return p
 }
 

@@ -10,14 +10,15 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/status/statustest"
 )
 
 // TestTheSamePoliciesAgain: what a source says while pods of other nodes come and go
 // does not have the elected agent look at everything.
 func TestTheSamePoliciesAgain(t *testing.T) {
 	r, err := New(Options{Client: fake.NewClientset(), Dynamic: &dynamic.DynamicClient{}, Namespace: "namegate-system", Log: slog.New(slog.DiscardHandler)})
-	must(t, err)
-	list := []v1alpha1.FQDNNetworkPolicy{*aPolicy("shop", "web")}
+	statustest.Must(t, err)
+	list := []v1alpha1.FQDNNetworkPolicy{*statustest.Policy("shop", "web")}
 	bad := policy.Problem{Object: "policy shop/web", Reason: policy.ReasonInvalid, Policies: []string{"shop/web"}}
 	for _, c := range []struct {
 		what     string

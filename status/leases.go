@@ -9,8 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-
-	"github.com/namegate/namegate/status/companion"
 )
 
 // askAfter is how old a Lease must be before its Node is asked for: one renewal
@@ -23,9 +21,7 @@ type leaseReader struct {
 	client    kubernetes.Interface
 	namespace string
 	log       *slog.Logger
-	identity  string                // of this agent
 	seen      map[string]*seenLease // by the Lease's name
-	begun     bool                  // it has gathered once
 }
 
 // seenLease is what a Lease says and since when, by this agent's clock: the clocks of two
@@ -37,16 +33,12 @@ type seenLease struct {
 	digest  digest
 	node    string
 	gone    bool // it counts no more
-	// proven: its node wrote it in this term. A Lease of before may be of an agent that has
-	// ended long ago.
-	proven bool
 }
 
 // gather returns the entries of each policy, by "namespace/name", and removes the
 // Leases that count no more.
 func (s *leaseReader) gather(ctx context.Context, now time.Time, leases []*coordinationv1.Lease) map[string][]entry {
 	byPolicy := map[string][]entry{}
-	defer func() { s.begun = true }()
 	there := make(map[string]bool, len(leases))
 	for _, l := range leases {
 		there[l.Name] = true
@@ -82,9 +74,8 @@ func (s *leaseReader) read(now time.Time, l *coordinationv1.Lease) *seenLease {
 		renewed = *l.Spec.RenewTime
 	}
 	next := &seenLease{version: l.ResourceVersion, at: now, renewed: renewed, node: l.Annotations[NodeAnnotation]}
-	next.proven = s.begun || s.identity != "" && l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity == s.identity
 	if seen != nil && seen.renewed.Equal(&renewed) {
-		next.at, next.proven = seen.at, seen.proven // somebody changed it, but not its node
+		next.at = seen.at // somebody changed it, but not its node
 	}
 	var err error
 	if next.digest, err = decodeDigest(l.Annotations[FindingsAnnotation]); err != nil {
@@ -95,22 +86,6 @@ func (s *leaseReader) read(now time.Time, l *coordinationv1.Lease) *seenLease {
 	}
 	s.seen[l.Name] = next
 	return next
-}
-
-// nodes returns what the agents of all nodes say of the policies there, as of the last
-// gathering.
-func (s *leaseReader) nodes() map[string]companion.Node {
-	out := make(map[string]companion.Node, len(s.seen))
-	for name, l := range s.seen {
-		switch {
-		case l.gone || leaseName(l.node) != name || !l.digest.Ready || l.digest.More > 0:
-		case l.proven:
-			out[l.node] = companion.Node{Standing: companion.InForce, Boot: l.digest.Boot}
-		default:
-			out[l.node] = companion.Node{Standing: companion.Unproven, Boot: l.digest.Boot}
-		}
-	}
-	return out
 }
 
 func (s *leaseReader) nodeGone(ctx context.Context, l *coordinationv1.Lease) bool {

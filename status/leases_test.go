@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/namegate/namegate/status/companion"
+	"github.com/namegate/namegate/status/statustest"
 )
 
 // readerTest is a leaseReader and the Leases that it looks at.
@@ -24,13 +24,13 @@ type readerTest struct {
 
 func newReaderTest(t *testing.T) *readerTest {
 	c := fake.NewClientset()
-	return &readerTest{leaseReader: &leaseReader{client: c, namespace: "namegate", log: silent, seen: map[string]*seenLease{}}, t: t, client: c}
+	return &readerTest{leaseReader: &leaseReader{client: c, namespace: "namegate", log: statustest.Silent, seen: map[string]*seenLease{}}, t: t, client: c}
 }
 
 // renew writes a node's Lease, with the time of that node's clock.
 func (s *readerTest) renew(node string, clock time.Time, findings ...Finding) {
 	text, err := digestOf(sortedFindings(findings)).encode()
-	must(s.t, err)
+	statustest.Must(s.t, err)
 	s.write(node, clock, text)
 }
 
@@ -43,12 +43,12 @@ func (s *readerTest) write(node string, clock time.Time, text string) {
 	}, Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: clock}, HolderIdentity: new("agent-1")}}
 	_ = leases.Delete(s.t.Context(), l.Name, metav1.DeleteOptions{})
 	_, err := leases.Create(s.t.Context(), l, metav1.CreateOptions{})
-	must(s.t, err)
+	statustest.Must(s.t, err)
 }
 
 func (s *readerTest) at(now time.Time) map[string][]entry {
 	list, err := s.client.CoordinationV1().Leases("namegate").List(s.t.Context(), metav1.ListOptions{})
-	must(s.t, err)
+	statustest.Must(s.t, err)
 	var leases []*coordinationv1.Lease
 	for i := range list.Items {
 		leases = append(leases, &list.Items[i])
@@ -58,7 +58,7 @@ func (s *readerTest) at(now time.Time) map[string][]entry {
 
 func (s *readerTest) left() (names []string) {
 	list, err := s.client.CoordinationV1().Leases("namegate").List(s.t.Context(), metav1.ListOptions{})
-	must(s.t, err)
+	statustest.Must(s.t, err)
 	for _, l := range list.Items {
 		names = append(names, l.Name)
 	}
@@ -67,20 +67,20 @@ func (s *readerTest) left() (names []string) {
 
 func (s *readerTest) addNode(name string) {
 	_, err := s.client.CoreV1().Nodes().Create(s.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	must(s.t, err)
+	statustest.Must(s.t, err)
 }
 
 func TestLeaseReaderGathersAllNodes(t *testing.T) {
 	s := newReaderTest(t)
-	s.renew("n1", at(0), blocked("shop/web", "a"), blocked("shop/api", "a"))
-	s.renew("n2", at(0), blocked("shop/web", "b"))
-	s.write("n3", at(0), "{nonsense")
-	got := s.at(at(0))
+	s.renew("n1", statustest.At(0), blocked("shop/web", "a"), blocked("shop/api", "a"))
+	s.renew("n2", statustest.At(0), blocked("shop/web", "b"))
+	s.write("n3", statustest.At(0), "{nonsense")
+	got := s.at(statustest.At(0))
 	if len(got) != 2 || len(got["shop/web"]) != 2 || len(got["shop/api"]) != 1 {
 		t.Errorf("%+v", got)
 	}
-	s.renew("n2", at(time.Second))
-	if got := s.at(at(time.Second)); len(got["shop/web"]) != 1 {
+	s.renew("n2", statustest.At(time.Second))
+	if got := s.at(statustest.At(time.Second)); len(got["shop/web"]) != 1 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -91,8 +91,8 @@ func TestLeaseReaderGoesByItsOwnClock(t *testing.T) {
 	s.addNode("n1")
 	wrong := -48 * time.Hour
 	for d := time.Duration(0); d < 10*staleAfter; d += renewEvery {
-		s.renew("n1", at(wrong+d), blocked("shop/web", "a"))
-		if got := s.at(at(d)); len(got) != 1 {
+		s.renew("n1", statustest.At(wrong+d), blocked("shop/web", "a"))
+		if got := s.at(statustest.At(d)); len(got) != 1 {
 			t.Fatalf("after %v: %+v", d, got)
 		}
 	}
@@ -103,68 +103,22 @@ func TestLeaseReaderGoesByItsOwnClock(t *testing.T) {
 func TestLeaseReaderForgetsStaleLeases(t *testing.T) {
 	s := newReaderTest(t)
 	s.addNode("n1")
-	s.renew("n1", at(0), blocked("shop/web", "a"))
-	s.at(at(0))
-	s.renew("n1", at(0), blocked("shop/web", "a")) // a new version with the old time
-	if got := s.at(at(staleAfter - time.Second)); len(got) != 1 {
+	s.renew("n1", statustest.At(0), blocked("shop/web", "a"))
+	s.at(statustest.At(0))
+	s.renew("n1", statustest.At(0), blocked("shop/web", "a")) // a new version with the old time
+	if got := s.at(statustest.At(staleAfter - time.Second)); len(got) != 1 {
 		t.Fatalf("%+v", got)
 	}
 	later := newReaderTest(t)
 	later.client, later.leaseReader.client = s.client, s.client
-	if got := later.at(at(staleAfter)); len(got) != 1 {
+	if got := later.at(statustest.At(staleAfter)); len(got) != 1 {
 		t.Errorf("an agent that is elected now: %+v", got)
 	}
-	if got := s.at(at(staleAfter)); len(got) != 0 || len(s.left()) != 0 {
+	if got := s.at(statustest.At(staleAfter)); len(got) != 0 || len(s.left()) != 0 {
 		t.Errorf("%+v, Leases %q", got, s.left())
 	}
-	if s.at(at(staleAfter)); len(s.seen) != 0 {
+	if s.at(statustest.At(staleAfter)); len(s.seen) != 0 {
 		t.Errorf("%d Leases that are gone are remembered", len(s.seen))
-	}
-}
-
-// TestLeaseReaderNodes: whose word counts that policies are in force on a node.
-func TestLeaseReaderNodes(t *testing.T) {
-	ready := func(d digest) string {
-		d.Ready = true
-		text, err := d.encode()
-		must(t, err)
-		return text
-	}
-	empty, err := digestOf(nil).encode()
-	must(t, err)
-	for name, c := range map[string]struct {
-		write         []string // at the begin, and later
-		node, elected string
-		after         time.Duration
-		want          companion.Standing
-	}{
-		"ready":                        {[]string{ready(digest{}), ready(digest{})}, "n1", "agent-2", 0, companion.InForce},
-		"ready before the term":        {[]string{ready(digest{})}, "n1", "agent-2", 0, companion.Unproven},
-		"its own word before the term": {[]string{ready(digest{})}, "n1", "agent-1", 0, companion.InForce},
-		"not ready":                    {[]string{empty, empty}, "n1", "agent-2", 0, companion.NotInForce},
-		"not ready any more":           {[]string{ready(digest{}), empty}, "n1", "agent-2", 0, companion.NotInForce},
-		"findings without room":        {[]string{empty, ready(digest{More: 1})}, "n1", "agent-2", 0, companion.NotInForce},
-		"nonsense":                     {[]string{empty, "{"}, "n1", "agent-2", 0, companion.NotInForce},
-		"nothing":                      {[]string{empty, ""}, "n1", "agent-2", 0, companion.NotInForce},
-		"another node":                 {[]string{empty, ready(digest{})}, "n2", "agent-2", 0, companion.NotInForce},
-		"long ago":                     {[]string{empty, ready(digest{})}, "n1", "agent-2", staleAfter, companion.NotInForce},
-		"not so long ago":              {[]string{empty, ready(digest{})}, "n1", "agent-2", staleAfter - time.Second, companion.InForce},
-		"the boot of the kernel":       {[]string{empty, ready(digest{Boot: "then"})}, "n1", "agent-2", 0, companion.InForce},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newReaderTest(t)
-			s.identity = c.elected
-			s.addNode("n1")
-			for i, text := range c.write {
-				s.write("n1", at(time.Duration(i)*time.Second), text)
-				s.at(at(time.Duration(i) * time.Second))
-			}
-			s.at(at(time.Second + c.after))
-			got := s.nodes()[c.node]
-			if got.Standing != c.want || (got.Boot == "then") != (name == "the boot of the kernel") {
-				t.Errorf("%+v, want %d", got, c.want)
-			}
-		})
 	}
 }
 
@@ -172,12 +126,12 @@ func TestLeaseReaderNodes(t *testing.T) {
 func TestLeaseReaderAsksForTheNode(t *testing.T) {
 	s := newReaderTest(t)
 	s.addNode("n1")
-	s.renew("n1", at(0), blocked("shop/web", "a"))
-	s.renew("gone", at(0), blocked("shop/web", "b"))
-	if got := s.at(at(0)); len(got["shop/web"]) != 2 {
+	s.renew("n1", statustest.At(0), blocked("shop/web", "a"))
+	s.renew("gone", statustest.At(0), blocked("shop/web", "b"))
+	if got := s.at(statustest.At(0)); len(got["shop/web"]) != 2 {
 		t.Fatalf("%+v", got)
 	}
-	if got := s.at(at(askAfter)); len(got["shop/web"]) != 1 || !slices.Equal(s.left(), []string{"namegate-node-n1"}) {
+	if got := s.at(statustest.At(askAfter)); len(got["shop/web"]) != 1 || !slices.Equal(s.left(), []string{"namegate-node-n1"}) {
 		t.Errorf("%+v, Leases %q", got, s.left())
 	}
 }
@@ -185,14 +139,14 @@ func TestLeaseReaderAsksForTheNode(t *testing.T) {
 // TestLeaseReaderWithoutRights: what cannot be removed counts no more all the same.
 func TestLeaseReaderWithoutRights(t *testing.T) {
 	s := newReaderTest(t)
-	s.renew("n1", at(0), blocked("shop/web", "a"))
-	s.at(at(0))
-	refuse(s.client, "get", "nodes", "no")
-	refused := refuse(s.client, "delete", "leases", "no")
-	if got := s.at(at(askAfter)); len(got) != 1 {
+	s.renew("n1", statustest.At(0), blocked("shop/web", "a"))
+	s.at(statustest.At(0))
+	statustest.Refuse(s.client, "get", "nodes", "no")
+	refused := statustest.Refuse(s.client, "delete", "leases", "no")
+	if got := s.at(statustest.At(askAfter)); len(got) != 1 {
 		t.Errorf("a Node that cannot be asked for is taken as gone: %+v", got)
 	}
-	if got := s.at(at(staleAfter)); len(got) != 0 || refused.Load() != 1 {
+	if got := s.at(statustest.At(staleAfter)); len(got) != 0 || refused.Load() != 1 {
 		t.Errorf("%+v, %d attempts", got, refused.Load())
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/status/statustest"
 )
 
 // slowServer is an API server for the statuses of many policies, behind a client with
@@ -151,7 +152,7 @@ func TestConditionsOfAThousandPolicies(t *testing.T) {
 		server := &slowServer{rate: flowcontrol.NewTokenBucketRateLimiter(StatusesPerSecond, StatusBurst), policies: map[string]*v1alpha1.FQDNNetworkPolicy{}}
 		var limits []runtime.Object
 		for i := range 4 {
-			limits = append(limits, limit(fmt.Sprint("shop-", i), "deny", nil))
+			limits = append(limits, statustest.Limit(fmt.Sprint("shop-", i), "deny", nil))
 		}
 		client := slowClient{fake.NewClientset(limits...)}
 		var agents []*Reporter
@@ -159,11 +160,11 @@ func TestConditionsOfAThousandPolicies(t *testing.T) {
 		var running sync.WaitGroup
 		for i := range 3 {
 			r, err := New(Options{Client: client, Dynamic: server, Namespace: "namegate", Node: fmt.Sprint("n", i), Identity: fmt.Sprint("agent-", i),
-				Companion: true, Endpoint: endpoint, Log: silent})
-			must(t, err)
+				Companion: true, Endpoint: statustest.Endpoint, Log: statustest.Silent})
+			statustest.Must(t, err)
 			r.SetFindings(nil)
 			agents = append(agents, r)
-			running.Go(func() { must(t, r.Run(ctx)) })
+			running.Go(func() { statustest.Must(t, r.Run(ctx)) })
 		}
 		tell := func() {
 			list := server.list()
@@ -181,7 +182,7 @@ func TestConditionsOfAThousandPolicies(t *testing.T) {
 		tell()
 		pass(10) // one is elected
 		for i := range all {
-			p := aPolicy(fmt.Sprint("shop-", i%4), fmt.Sprint("p", i))
+			p := statustest.Policy(fmt.Sprint("shop-", i%4), fmt.Sprint("p", i))
 			server.mu.Lock()
 			server.policies[p.Namespace+"/"+p.Name] = p
 			server.mu.Unlock()
@@ -208,7 +209,7 @@ func TestConditionsOfAThousandPolicies(t *testing.T) {
 			t.Errorf("%d requests, %d conflicts, %d in flight at most", server.requests, server.conflicts, server.mostInFlight)
 		}
 		nps, err := client.NetworkingV1().NetworkPolicies("").List(ctx, metav1.ListOptions{})
-		must(t, err)
+		statustest.Must(t, err)
 		if n := len(slices.DeleteFunc(nps.Items, func(n networkingv1.NetworkPolicy) bool { return !isCompanion(&n) })); n < 100 {
 			t.Errorf("%d companions: conditions hold them up", n)
 		}

@@ -66,11 +66,9 @@ func leaseName(node string) string {
 // sync writes the Lease if that is due.
 func (l *nodeLease) sync(ctx context.Context, findings []Finding) {
 	now := l.now()
-	d := digestOf(findings)
-	d.Ready, d.Boot = l.isReady(), l.o.Boot
-	text, err := d.encode()
+	text, err := digestOf(findings).encode()
 	if err != nil {
-		l.log.Error("this node's findings are not told", "error", err)
+		l.log.Error("cannot report this node's findings", "error", err)
 		return
 	}
 	rest := renewEvery
@@ -85,7 +83,7 @@ func (l *nodeLease) sync(ctx context.Context, findings []Finding) {
 		return
 	}
 	if l.failing {
-		l.log.Info("this node's findings are told again")
+		l.log.Info("this node's findings are reported again")
 	}
 	l.text, l.written, l.after, l.failing = text, now, backoff.Backoff{}, false
 }
@@ -96,7 +94,7 @@ func (l *nodeLease) failed(ctx context.Context, now time.Time, err error) {
 	l.after.Limit(now, renewEvery)
 	if ctx.Err() == nil && !l.failing && !apierrors.IsConflict(err) {
 		l.failing = true
-		l.log.Warn("this node's findings cannot be told; trying again", "error", err)
+		l.log.Warn("cannot report this node's findings; trying again", "error", err)
 	}
 }
 

@@ -16,15 +16,16 @@ import (
 	clienttest "k8s.io/client-go/testing"
 
 	"github.com/namegate/namegate/status/companion"
+	"github.com/namegate/namegate/status/statustest"
 )
 
 // setClock is a clock that stands until it is set.
 type setClock struct{ now time.Time }
 
 func newNodeLease(t *testing.T, client *fake.Clientset) (*nodeLease, *setClock) {
-	clock := &setClock{at(0)}
-	r, err := New(Options{Client: client, Dynamic: newPolicyServer(t), Namespace: "namegate", Node: "n1", Identity: "agent-1", Log: silent})
-	must(t, err)
+	clock := &setClock{statustest.At(0)}
+	r, err := New(Options{Client: client, Dynamic: newPolicyServer(t), Namespace: "namegate", Node: "n1", Identity: "agent-1", Log: statustest.Silent})
+	statustest.Must(t, err)
 	r.now = func() time.Time { return clock.now }
 	return &nodeLease{Reporter: r}, clock
 }
@@ -32,7 +33,7 @@ func newNodeLease(t *testing.T, client *fake.Clientset) (*nodeLease, *setClock) 
 func theLease(t *testing.T, c *fake.Clientset) *coordinationv1.Lease {
 	t.Helper()
 	l, err := c.CoordinationV1().Leases("namegate").Get(t.Context(), "namegate-node-n1", metav1.GetOptions{})
-	must(t, err)
+	statustest.Must(t, err)
 	return l
 }
 
@@ -52,7 +53,7 @@ func TestNodeLeaseIsComplete(t *testing.T) {
 	l.sync(t.Context(), []Finding{blocked("shop/web", "a")})
 	lease := theLease(t, c)
 	d, err := decodeDigest(lease.Annotations[FindingsAnnotation])
-	must(t, err)
+	statustest.Must(t, err)
 	if len(d.Findings) != 1 || d.Findings[0].Policy != "shop/web" {
 		t.Errorf("%+v", d)
 	}
@@ -60,37 +61,8 @@ func TestNodeLeaseIsComplete(t *testing.T) {
 	if len(owners) != 1 || owners[0].Kind != "Node" || owners[0].UID != "uid-n1" {
 		t.Errorf("owners %+v", owners)
 	}
-	if *lease.Spec.HolderIdentity != "agent-1" || !lease.Spec.RenewTime.Time.Equal(at(0)) || lease.Annotations[NodeAnnotation] != "n1" || lease.Labels[companion.ManagedByLabel] != companion.ManagedBy {
+	if *lease.Spec.HolderIdentity != "agent-1" || !lease.Spec.RenewTime.Time.Equal(statustest.At(0)) || lease.Annotations[NodeAnnotation] != "n1" || lease.Labels[companion.ManagedByLabel] != companion.ManagedBy {
 		t.Errorf("%+v", lease)
-	}
-}
-
-// TestNodeLeaseSaysWhetherPoliciesAreInForce: not before it is told, and never of itself.
-func TestNodeLeaseSaysWhetherPoliciesAreInForce(t *testing.T) {
-	c := fake.NewClientset()
-	l, clock := newNodeLease(t, c)
-	for i, c2 := range []struct {
-		say  func()
-		want bool
-	}{{func() {}, false}, {func() { l.SetReady(true) }, true}, {func() {}, true}, {func() { l.SetReady(false) }, false}} {
-		c2.say()
-		clock.now = at(time.Duration(i) * findingsRest)
-		l.sync(t.Context(), nil)
-		d, err := decodeDigest(theLease(t, c).Annotations[FindingsAnnotation])
-		must(t, err)
-		if d.Ready != c2.want {
-			t.Errorf("%d: ready %v", i, d.Ready)
-		}
-	}
-	l.sync(t.Context(), nil)
-	must(t, l.Leave(t.Context()))
-	if _, err := c.CoordinationV1().Leases("namegate").Get(t.Context(), "namegate-node-n1", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the Lease is there still: %v", err)
-	}
-	must(t, l.Leave(t.Context()))
-	refuse(c, "delete", "leases", "no")
-	if err := l.Leave(t.Context()); !apierrors.IsForbidden(err) {
-		t.Errorf("got %v", err)
 	}
 }
 
@@ -100,7 +72,7 @@ func TestNodeLeaseIsWrittenSeldom(t *testing.T) {
 	c := fake.NewClientset()
 	l, clock := newNodeLease(t, c)
 	for second := range 120 { // findings that come and go
-		clock.now = at(time.Duration(second) * time.Second)
+		clock.now = statustest.At(time.Duration(second) * time.Second)
 		var findings []Finding
 		if second%2 == 0 {
 			findings = []Finding{blocked("shop/web", "a")}
@@ -110,11 +82,11 @@ func TestNodeLeaseIsWrittenSeldom(t *testing.T) {
 	if n := writes(c); n < 10 || n > 120/5+1 {
 		t.Errorf("%d writes of findings that come and go", n)
 	}
-	clock.now = at(time.Hour)
+	clock.now = statustest.At(time.Hour)
 	l.sync(t.Context(), nil)
 	c.ClearActions()
 	for second := range 600 {
-		clock.now = at(time.Hour + time.Duration(second)*time.Second)
+		clock.now = statustest.At(time.Hour + time.Duration(second)*time.Second)
 		l.sync(t.Context(), nil)
 	}
 	if n := writes(c); n != 9 {
@@ -132,12 +104,12 @@ func TestNodeLeaseOfAnEarlierAgent(t *testing.T) {
 	holder := "agent-0"
 	c := fake.NewClientset(&coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "namegate-node-n1", Annotations: map[string]string{"example.org/x": "y"}},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, AcquireTime: &metav1.MicroTime{Time: at(-time.Hour)}},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, AcquireTime: &metav1.MicroTime{Time: statustest.At(-time.Hour)}},
 	})
 	l, _ := newNodeLease(t, c)
 	l.sync(t.Context(), nil)
 	lease := theLease(t, c)
-	if *lease.Spec.HolderIdentity != "agent-1" || !lease.Spec.AcquireTime.Time.Equal(at(0)) || lease.Annotations["example.org/x"] != "y" {
+	if *lease.Spec.HolderIdentity != "agent-1" || !lease.Spec.AcquireTime.Time.Equal(statustest.At(0)) || lease.Annotations["example.org/x"] != "y" {
 		t.Errorf("%+v", lease)
 	}
 }
@@ -158,14 +130,14 @@ func TestNodeLeaseAfterConflictsAndErrors(t *testing.T) {
 				return fail, nil, failure
 			})
 			for second := range 60 {
-				clock.now = at(time.Hour + time.Duration(second)*time.Second)
+				clock.now = statustest.At(time.Hour + time.Duration(second)*time.Second)
 				l.sync(t.Context(), []Finding{blocked("shop/web", "a")})
 			}
 			if attempts < 3 || attempts > 8 {
 				t.Errorf("%d attempts in a minute", attempts)
 			}
 			fail = false
-			clock.now = at(2 * time.Hour)
+			clock.now = statustest.At(2 * time.Hour)
 			l.sync(t.Context(), []Finding{blocked("shop/web", "a")})
 			if !strings.Contains(theLease(t, c).Annotations[FindingsAnnotation], "shop/web") {
 				t.Error("not written after all")
@@ -179,9 +151,9 @@ func TestNodeLeaseThatSomebodyDeletes(t *testing.T) {
 	c := fake.NewClientset()
 	l, clock := newNodeLease(t, c)
 	l.sync(t.Context(), nil)
-	must(t, c.CoordinationV1().Leases("namegate").Delete(t.Context(), "namegate-node-n1", metav1.DeleteOptions{}))
+	statustest.Must(t, c.CoordinationV1().Leases("namegate").Delete(t.Context(), "namegate-node-n1", metav1.DeleteOptions{}))
 	for second := range 70 {
-		clock.now = at(time.Duration(second) * time.Second)
+		clock.now = statustest.At(time.Duration(second) * time.Second)
 		l.sync(t.Context(), nil)
 	}
 	theLease(t, c)

@@ -13,39 +13,22 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
-	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/status/companion"
+	"github.com/namegate/namegate/status/statustest"
 )
-
-// clusterLocal is cluster.local.
-const clusterLocal fqdn.Name = "\x07cluster\x05local"
-
-// leads is a Service of the namespace shop that leads TCP ports to others.
-func leads(name string, ports ...policy.ServicePort) *policy.Service {
-	for i := range ports {
-		ports[i].Protocol = policy.TCP
-	}
-	return &policy.Service{Ref: policy.ServiceRef{Namespace: "shop", Name: name}, Ports: ports}
-}
-
-// withName adds a name to a policy's first rule.
-func withName(p *v1alpha1.FQDNNetworkPolicy, name string) *v1alpha1.FQDNNetworkPolicy {
-	p.Spec.Egress[0].Matches = append(p.Spec.Egress[0].Matches, v1alpha1.Match{Name: &name})
-	return p
-}
 
 // TestPortsOfServices: a companion has the ports to which the Services lead that the
 // policy names, follows them, and is not written for others.
 func TestPortsOfServices(t *testing.T) {
 	inShop(t, nil, func(t *testing.T, w *world) {
 		r := w.agents["n1"]
-		r.SetDomain(clusterLocal)
-		w.change(func(p *v1alpha1.FQDNNetworkPolicy) { withName(p, "db.shop.svc.cluster.local") })
-		other := leads("other", policy.ServicePort{Port: 443, Target: 9443})
+		r.SetDomain(statustest.ClusterLocal)
+		w.change(func(p *v1alpha1.FQDNNetworkPolicy) { statustest.WithName(p, "db.shop.svc.cluster.local") })
+		other := statustest.Service("other", policy.ServicePort{Port: 443, Target: 9443})
 		services := func(list ...*policy.Service) {
 			r.SetServices(append([]*policy.Service{other}, list...))
 		}
-		services(leads("db", policy.ServicePort{Port: 443, Target: 8443}, policy.ServicePort{Port: 80, Target: 8080}))
+		services(statustest.Service("db", policy.ServicePort{Port: 443, Target: 8443}, policy.ServicePort{Port: 80, Target: 8080}))
 		w.want(soonOpen, "ports", "its node is ready")
 		opens := func() string {
 			for _, n := range w.networkPolicies() {
@@ -67,9 +50,9 @@ func TestPortsOfServices(t *testing.T) {
 			}
 		}
 		want(time.Second, "TCP/443 TCP/8443", "at first")
-		services(leads("db", policy.ServicePort{Port: 443, TargetName: "https"}))
+		services(statustest.Service("db", policy.ServicePort{Port: 443, TargetName: "https"}))
 		want(10*time.Second, "TCP/443 TCP/https", "a port that has a name")
-		services(leads("db", policy.ServicePort{Port: 443, Target: 9000}))
+		services(statustest.Service("db", policy.ServicePort{Port: 443, Target: 9000}))
 		want(30*time.Second, "TCP/443 TCP/9000", "another number")
 
 		writes := func() (n int) {
@@ -81,9 +64,9 @@ func TestPortsOfServices(t *testing.T) {
 			return n
 		}
 		before := writes()
-		db := leads("db", policy.ServicePort{Port: 443, Target: 9000})
+		db := statustest.Service("db", policy.ServicePort{Port: 443, Target: 9000})
 		for i := range 20 {
-			services(db, leads(fmt.Sprint("more-", i), policy.ServicePort{Port: 443, Target: uint16(2000 + i)}))
+			services(db, statustest.Service(fmt.Sprint("more-", i), policy.ServicePort{Port: 443, Target: uint16(2000 + i)}))
 			w.pass(time.Second)
 		}
 		if n := writes() - before; n != 0 {
@@ -103,12 +86,12 @@ func TestTooManyPorts(t *testing.T) {
 	inShop(t, nil, func(t *testing.T, w *world) {
 		w.change(func(p *v1alpha1.FQDNNetworkPolicy) {
 			first, last := int32(1), int32(1000)
-			withName(p, "db.shop.svc.cluster.local").Spec.Egress[0].Ports = []v1alpha1.Port{{Port: &first, EndPort: &last}}
+			statustest.WithName(p, "db.shop.svc.cluster.local").Spec.Egress[0].Ports = []v1alpha1.Port{{Port: &first, EndPort: &last}}
 		})
 		r := w.agents["n1"]
-		r.SetDomain(clusterLocal)
+		r.SetDomain(statustest.ClusterLocal)
 		greedy := func(n int) {
-			s := leads("db")
+			s := statustest.Service("db")
 			for i := range n {
 				s.Ports = append(s.Ports, policy.ServicePort{Protocol: policy.TCP, Port: uint16(1 + i), Target: uint16(2000 + 2*i)})
 			}
@@ -144,9 +127,9 @@ func TestTooManyPorts(t *testing.T) {
 
 // TestServicesThatSayTheSame wake nobody.
 func TestServicesThatSayTheSame(t *testing.T) {
-	r, err := New(Options{Client: fake.NewClientset(), Dynamic: &dynamic.DynamicClient{}, Namespace: "namegate", Log: silent})
-	must(t, err)
-	db := leads("db", policy.ServicePort{Port: 443, Target: 8443})
+	r, err := New(Options{Client: fake.NewClientset(), Dynamic: &dynamic.DynamicClient{}, Namespace: "namegate", Log: statustest.Silent})
+	statustest.Must(t, err)
+	db := statustest.Service("db", policy.ServicePort{Port: 443, Target: 8443})
 	list := []*policy.Service{db}
 	moved := *db
 	moved.Selector = map[string]string{"app": "db"}
@@ -159,11 +142,17 @@ func TestServicesThatSayTheSame(t *testing.T) {
 		{"the same list", func() { r.SetServices(list) }, false},
 		{"one that says the same", func() { r.SetServices(slices.Clone(list)) }, false},
 		{"another selector", func() { r.SetServices([]*policy.Service{&moved}) }, false},
-		{"another port", func() { r.SetServices([]*policy.Service{leads("db", policy.ServicePort{Port: 443, Target: 1})}) }, true},
-		{"another name", func() { r.SetServices([]*policy.Service{leads("dc", policy.ServicePort{Port: 443, Target: 1})}) }, true},
-		{"one more", func() { r.SetServices([]*policy.Service{leads("dc", policy.ServicePort{Port: 443, Target: 1}), db}) }, true},
-		{"a domain", func() { r.SetDomain(clusterLocal) }, true},
-		{"the same domain", func() { r.SetDomain(clusterLocal) }, false},
+		{"another port", func() {
+			r.SetServices([]*policy.Service{statustest.Service("db", policy.ServicePort{Port: 443, Target: 1})})
+		}, true},
+		{"another name", func() {
+			r.SetServices([]*policy.Service{statustest.Service("dc", policy.ServicePort{Port: 443, Target: 1})})
+		}, true},
+		{"one more", func() {
+			r.SetServices([]*policy.Service{statustest.Service("dc", policy.ServicePort{Port: 443, Target: 1}), db})
+		}, true},
+		{"a domain", func() { r.SetDomain(statustest.ClusterLocal) }, true},
+		{"the same domain", func() { r.SetDomain(statustest.ClusterLocal) }, false},
 		{"none", func() { r.SetServices(nil) }, true},
 	} {
 		c.tell()

@@ -8,16 +8,16 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/status/companion"
+	"github.com/namegate/namegate/status/statustest"
 )
 
 // TestPortsOfAnotherSelector: nodes need time to enforce a policy on pods that it did not
 // select before, and companions of pods that it did stay as they are.
 func TestPortsOfAnotherSelector(t *testing.T) {
-	objects := []runtime.Object{limit("shop", "carts", map[string]string{"app": "cart"}), limit("shop", "dbs", map[string]string{"app": "db"})}
-	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{cart()}, append(objects, runningPod("a", "n1")), func(t *testing.T, w *world) {
+	objects := []runtime.Object{statustest.Limit("shop", "carts", map[string]string{"app": "cart"}), statustest.Limit("shop", "dbs", map[string]string{"app": "db"})}
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{cart()}, objects, func(t *testing.T, w *world) {
 		w.ports = companion.PortsAlways
 		defer w.start("n1", true)()
-		w.agents["n1"].SetReady(true)
 		w.want(soonOpen, "ports", "at first")
 		with := func() (with, without int) {
 			for _, n := range w.networkPolicies() {

@@ -31,10 +31,6 @@ type Options struct {
 	Node      string
 	Identity  string // the agent's pod: who holds a Lease
 	DaemonSet string // the agents'
-	// Boot is the id of the node's boot, as its Node says it: the text of
-	// /proc/sys/kernel/random/boot_id. Companions open no port to pods of a node that was
-	// booted after its agent was heard of. "": not known.
-	Boot string
 	// Companion makes the elected agent write companions, which open Endpoint, and
 	// where CompanionPorts says so the ports of their policies' rules.
 	Companion      bool
@@ -62,7 +58,6 @@ type Reporter struct {
 	set      bool      // policies were set
 	findings []Finding // sorted
 	known    bool      // findings were set
-	ready    bool
 
 	nodeChanged, leadChanged chan struct{} // something was set
 }
@@ -163,24 +158,6 @@ func (r *Reporter) SetFindings(findings []Finding) {
 	if changed {
 		note(r.nodeChanged)
 	}
-}
-
-// SetReady says whether the policies that the agent knows are in force on this node; at
-// first they are not. Where they are not, companions open no port to pods of the node.
-func (r *Reporter) SetReady(ready bool) {
-	r.mu.Lock()
-	changed := r.ready != ready
-	r.ready = ready
-	r.mu.Unlock()
-	if changed {
-		note(r.nodeChanged)
-	}
-}
-
-func (r *Reporter) isReady() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.ready
 }
 
 // state returns what is known of the cluster, and whether policies were set.

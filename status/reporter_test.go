@@ -22,6 +22,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/status/companion"
+	"github.com/namegate/namegate/status/statustest"
 )
 
 // world is a cluster with agents, in a bubble of its own time.
@@ -33,8 +34,6 @@ type world struct {
 	agents   map[string]*Reporter
 	now      func() time.Time // of agents, nil: the bubble's
 	ports    companion.Ports
-	boot     string      // of the next agent's node
-	ready    bool        // whether policies are in force there when it begins to tell
 	marked   atomic.Bool // Namegate is being uninstalled
 }
 
@@ -50,9 +49,9 @@ func inWorld(t *testing.T, policies []*v1alpha1.FQDNNetworkPolicy, objects []run
 func (w *world) start(node string, companion bool) (stop func()) {
 	r, err := New(Options{
 		Client: w.client, Dynamic: w.policies, Namespace: "namegate", Node: node, Identity: "agent-" + node, DaemonSet: "agents",
-		Companion: companion, CompanionPorts: w.ports, Boot: w.boot, Endpoint: endpoint, Uninstalling: func() bool { return w.marked.Load() }, Log: silent,
+		Companion: companion, CompanionPorts: w.ports, Endpoint: statustest.Endpoint, Uninstalling: func() bool { return w.marked.Load() }, Log: statustest.Silent,
 	})
-	must(w.t, err)
+	statustest.Must(w.t, err)
 	if w.now != nil {
 		r.now = w.now
 	}
@@ -60,7 +59,6 @@ func (w *world) start(node string, companion bool) (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
-	r.SetReady(w.ready)
 	r.SetFindings(nil)
 	w.tell()
 	return func() {
@@ -98,7 +96,7 @@ func (w *world) says(name, kind string) string {
 
 func (w *world) leases() (names []string) {
 	l, err := w.client.CoordinationV1().Leases("namegate").List(w.t.Context(), metav1.ListOptions{})
-	must(w.t, err)
+	statustest.Must(w.t, err)
 	for _, l := range l.Items {
 		names = append(names, l.Name)
 	}
@@ -107,7 +105,7 @@ func (w *world) leases() (names []string) {
 
 func (w *world) networkPolicies() []networkingv1.NetworkPolicy {
 	l, err := w.client.NetworkingV1().NetworkPolicies("").List(w.t.Context(), metav1.ListOptions{})
-	must(w.t, err)
+	statustest.Must(w.t, err)
 	return l.Items
 }
 
@@ -116,14 +114,14 @@ func (w *world) leader() string {
 	if apierrors.IsNotFound(err) {
 		return ""
 	}
-	must(w.t, err)
+	statustest.Must(w.t, err)
 	return *l.Spec.HolderIdentity
 }
 
 // events returns "kind/name type reason" of all events, sorted.
 func (w *world) events() (out []string) {
 	l, err := w.client.EventsV1().Events("").List(w.t.Context(), metav1.ListOptions{})
-	must(w.t, err)
+	statustest.Must(w.t, err)
 	for _, e := range l.Items {
 		out = append(out, e.Regarding.Kind+"/"+e.Regarding.Name+" "+e.Type+" "+e.Reason)
 	}
@@ -134,7 +132,7 @@ func (w *world) events() (out []string) {
 // TestConditionsOfAllNodes: what any node finds is in the policy's conditions, which
 // one agent writes, and goes from there when the node says so.
 func TestConditionsOfAllNodes(t *testing.T) {
-	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web"), broken("shop", "typo")}, nil, func(t *testing.T, w *world) {
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web"), statustest.Broken("shop", "typo")}, nil, func(t *testing.T, w *world) {
 		defer w.start("n1", false)()
 		defer w.start("n2", false)()
 		w.pass(10 * time.Second)
@@ -174,7 +172,7 @@ func TestConditionsOfAllNodes(t *testing.T) {
 // TestHandOver: the next agent goes on within seconds of the end of the last, since
 // that gives its Lease back, and says nothing twice.
 func TestHandOver(t *testing.T) {
-	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web"), broken("shop", "typo")}, nil, func(t *testing.T, w *world) {
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web"), statustest.Broken("shop", "typo")}, nil, func(t *testing.T, w *world) {
 		stop1 := w.start("n1", false)
 		w.pass(3 * time.Second)
 		defer w.start("n2", false)()
@@ -202,7 +200,7 @@ func TestHandOver(t *testing.T) {
 
 // TestLostNode: an agent that ends for good is forgotten after a while.
 func TestLostNode(t *testing.T) {
-	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, []runtime.Object{
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, []runtime.Object{
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-n1"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2", UID: "uid-n2"}},
 	}, func(t *testing.T, w *world) {
 		defer w.start("n1", false)()
@@ -226,16 +224,16 @@ func TestLostNode(t *testing.T) {
 
 // TestCompanionsOfACluster: they come and go with what they are made of.
 func TestCompanionsOfACluster(t *testing.T) {
-	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, nil, func(t *testing.T, w *world) {
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, nil, func(t *testing.T, w *world) {
 		defer w.start("n1", true)()
 		nps := w.client.NetworkingV1().NetworkPolicies("shop")
-		_, err := nps.Create(t.Context(), limit("shop", "deny", map[string]string{"app": "cart"}), metav1.CreateOptions{})
-		must(t, err)
+		_, err := nps.Create(t.Context(), statustest.Limit("shop", "deny", map[string]string{"app": "cart"}), metav1.CreateOptions{})
+		statustest.Must(t, err)
 		w.pass(5 * time.Second)
 		if got := w.networkPolicies(); len(got) != 2 {
 			t.Fatalf("%d NetworkPolicies, want the user's and a companion", len(got))
 		}
-		must(t, nps.Delete(t.Context(), "deny", metav1.DeleteOptions{}))
+		statustest.Must(t, nps.Delete(t.Context(), "deny", metav1.DeleteOptions{}))
 		w.pass(5 * time.Second)
 		if got := w.networkPolicies(); len(got) != 0 {
 			t.Errorf("%d NetworkPolicies are left", len(got))
@@ -246,8 +244,8 @@ func TestCompanionsOfACluster(t *testing.T) {
 // TestWithdraw: with agents that run, nothing of theirs comes back, and what is not
 // theirs stays.
 func TestWithdraw(t *testing.T) {
-	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{aPolicy("shop", "web")}, []runtime.Object{
-		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "agents"}}, limit("shop", "deny", nil),
+	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, []runtime.Object{
+		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "agents"}}, statustest.Limit("shop", "deny", nil),
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "namegate-console-0", Labels: map[string]string{companion.ManagedByLabel: companion.ManagedBy, leaseLabel: "console"}}},
 		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "somebodys", Labels: map[string]string{companion.ManagedByLabel: companion.ManagedBy}}},
 	}, func(t *testing.T, w *world) {
@@ -257,19 +255,19 @@ func TestWithdraw(t *testing.T) {
 		if len(w.leases()) != 5 || len(w.networkPolicies()) != 2 {
 			t.Fatalf("Leases %q, %d NetworkPolicies", w.leases(), len(w.networkPolicies()))
 		}
-		hook, err := New(Options{Client: w.client, Dynamic: w.policies, Namespace: "namegate", DaemonSet: "agents", Log: silent})
-		must(t, err)
+		hook, err := New(Options{Client: w.client, Dynamic: w.policies, Namespace: "namegate", DaemonSet: "agents", Log: statustest.Silent})
+		statustest.Must(t, err)
 		done := make(chan error, 1)
 		go func() { done <- hook.Withdraw(t.Context()) }()
 		synctest.Wait()
 		set, err := w.client.AppsV1().DaemonSets("namegate").Get(t.Context(), "agents", metav1.GetOptions{})
-		must(t, err)
+		statustest.Must(t, err)
 		if set.Annotations[UninstallingAnnotation] == "" {
 			t.Fatal("the DaemonSet is not marked")
 		}
 		w.pass(3 * time.Second) // the agents write still
 		w.marked.Store(true)
-		must(t, <-done)
+		statustest.Must(t, <-done)
 		w.pass(5 * time.Minute)
 		left := w.networkPolicies()
 		if got := w.leases(); len(got) != 1 || got[0] != "somebodys" || len(left) != 1 || left[0].Name != "deny" {
@@ -281,9 +279,9 @@ func TestWithdraw(t *testing.T) {
 func TestWithdrawFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := fake.NewClientset()
-		refuse(c, "list", "networkpolicies", "no")
-		r, err := New(Options{Client: c, Dynamic: newPolicyServer(t), Namespace: "namegate", DaemonSet: "agents", Log: silent})
-		must(t, err)
+		statustest.Refuse(c, "list", "networkpolicies", "no")
+		r, err := New(Options{Client: c, Dynamic: newPolicyServer(t), Namespace: "namegate", DaemonSet: "agents", Log: statustest.Silent})
+		statustest.Must(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := r.Withdraw(ctx); !apierrors.IsForbidden(err) {
@@ -293,20 +291,20 @@ func TestWithdrawFails(t *testing.T) {
 }
 
 func TestNewAndRunNeedTheirOptions(t *testing.T) {
-	o := Options{Client: fake.NewClientset(), Dynamic: newPolicyServer(t), Log: silent}
+	o := Options{Client: fake.NewClientset(), Dynamic: newPolicyServer(t), Log: statustest.Silent}
 	if _, err := New(o); err == nil {
 		t.Error("made without a namespace")
 	}
 	o.Namespace = "namegate"
 	r, err := New(o)
-	must(t, err)
+	statustest.Must(t, err)
 	if r.Run(t.Context()) == nil {
 		t.Error("runs without a node")
 	}
 	if r.Withdraw(t.Context()) == nil {
 		t.Error("withdraws without a DaemonSet")
 	}
-	if _, err := New(Options{Namespace: "namegate", Client: fake.NewClientset(), Dynamic: newPolicyServer(t), Log: silent, CompanionPorts: "x"}); err == nil || !strings.Contains(err.Error(), "Always") {
+	if _, err := New(Options{Namespace: "namegate", Client: fake.NewClientset(), Dynamic: newPolicyServer(t), Log: statustest.Silent, CompanionPorts: "x"}); err == nil || !strings.Contains(err.Error(), "Always") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := New(Options{Namespace: "namegate"}); err == nil {

@@ -18,11 +18,12 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/status/backoff"
+	"github.com/namegate/namegate/status/statustest"
 )
 
 func newStatuses(server *policyServer) (*statuses, *events.FakeRecorder) {
 	recorder := events.NewFakeRecorder(100)
-	return &statuses{client: server, recorder: recorder, log: silent, written: map[types.UID]*written{}}, recorder
+	return &statuses{client: server, recorder: recorder, log: statustest.Silent, written: map[types.UID]*written{}}, recorder
 }
 
 // one is write for one policy.
@@ -45,15 +46,15 @@ func emitted(r *events.FakeRecorder) (out []string) {
 
 // TestStatusIsWrittenOnce: and then not again, also before the source tells of it.
 func TestStatusIsWrittenOnce(t *testing.T) {
-	server := newPolicyServer(t, aPolicy("shop", "web"))
+	server := newPolicyServer(t, statustest.Policy("shop", "web"))
 	s, recorder := newStatuses(server)
 	old := server.get(t, "shop", "web")
 	for i := range 10 {
-		s.one(t.Context(), at(time.Duration(i)*time.Millisecond), old, wanted(old))
+		s.one(t.Context(), statustest.At(time.Duration(i)*time.Millisecond), old, wanted(old))
 	}
 	fresh := server.get(t, "shop", "web")
 	for i := range 10 {
-		if d := s.one(t.Context(), at(time.Duration(i)*time.Minute), fresh, wanted(fresh)); d != 0 {
+		if d := s.one(t.Context(), statustest.At(time.Duration(i)*time.Minute), fresh, wanted(fresh)); d != 0 {
 			t.Errorf("looks again after %v", d)
 		}
 	}
@@ -71,17 +72,17 @@ func TestStatusIsWrittenOnce(t *testing.T) {
 // TestStatusFollowsTheSpec: a later generation is written, with its events, and the
 // time changes with the status alone.
 func TestStatusFollowsTheSpec(t *testing.T) {
-	server := newPolicyServer(t, broken("shop", "web"))
+	server := newPolicyServer(t, statustest.Broken("shop", "web"))
 	s, recorder := newStatuses(server)
 	p := server.get(t, "shop", "web")
-	s.one(t.Context(), at(0), p, wanted(p))
+	s.one(t.Context(), statustest.At(0), p, wanted(p))
 	p = server.get(t, "shop", "web")
 	first := meta.FindStatusCondition(p.Status.Conditions, ConditionDNSBlocked)
-	p.Generation, p.Spec = 2, aPolicy("shop", "web").Spec
-	s.one(t.Context(), at(time.Minute), p, wanted(p))
+	p.Generation, p.Spec = 2, statustest.Policy("shop", "web").Spec
+	s.one(t.Context(), statustest.At(time.Minute), p, wanted(p))
 	p = server.get(t, "shop", "web")
 	c := meta.FindStatusCondition(p.Status.Conditions, policy.ConditionAccepted)
-	if c.Status != metav1.ConditionTrue || c.ObservedGeneration != 2 || !c.LastTransitionTime.Time.Equal(at(time.Minute)) {
+	if c.Status != metav1.ConditionTrue || c.ObservedGeneration != 2 || !c.LastTransitionTime.Time.Equal(statustest.At(time.Minute)) {
 		t.Errorf("%+v", c)
 	}
 	if c := meta.FindStatusCondition(p.Status.Conditions, ConditionDNSBlocked); c.ObservedGeneration != 2 || !c.LastTransitionTime.Equal(&first.LastTransitionTime) {
@@ -94,11 +95,11 @@ func TestStatusFollowsTheSpec(t *testing.T) {
 }
 
 func TestStatusKeepsOthersConditions(t *testing.T) {
-	p := aPolicy("shop", "web")
-	p.Status.Conditions = []metav1.Condition{{Type: "Reviewed", Status: "True", Reason: "ByHand", LastTransitionTime: metav1.NewTime(at(-time.Hour))}}
+	p := statustest.Policy("shop", "web")
+	p.Status.Conditions = []metav1.Condition{{Type: "Reviewed", Status: "True", Reason: "ByHand", LastTransitionTime: metav1.NewTime(statustest.At(-time.Hour))}}
 	server := newPolicyServer(t, p)
 	s, _ := newStatuses(server)
-	s.one(t.Context(), at(0), p, wanted(p))
+	s.one(t.Context(), statustest.At(0), p, wanted(p))
 	if got := server.get(t, "shop", "web"); says(got, "Reviewed") != "True ByHand" || len(got.Status.Conditions) != 4 {
 		t.Errorf("%+v", got.Status.Conditions)
 	}
@@ -107,20 +108,20 @@ func TestStatusKeepsOthersConditions(t *testing.T) {
 // TestStatusOfAStaleVersion: somebody changed the policy meanwhile, so nothing is
 // overwritten; it is tried again with what the source tells then.
 func TestStatusOfAStaleVersion(t *testing.T) {
-	server := newPolicyServer(t, aPolicy("shop", "web"))
+	server := newPolicyServer(t, statustest.Policy("shop", "web"))
 	s, _ := newStatuses(server)
 	stale := server.get(t, "shop", "web")
 	server.versions["shop/web"] = 5
-	again := s.one(t.Context(), at(0), stale, wanted(stale))
+	again := s.one(t.Context(), statustest.At(0), stale, wanted(stale))
 	if again != backoff.First || len(server.get(t, "shop", "web").Status.Conditions) != 0 {
 		t.Fatalf("again after %v, %+v", again, server.get(t, "shop", "web").Status)
 	}
 	fresh := stale.DeepCopy()
 	fresh.ResourceVersion = "5"
-	if left := s.one(t.Context(), at(time.Millisecond), fresh, wanted(fresh)); left <= 0 || left > backoff.First {
+	if left := s.one(t.Context(), statustest.At(time.Millisecond), fresh, wanted(fresh)); left <= 0 || left > backoff.First {
 		t.Errorf("again after %v", left)
 	}
-	s.one(t.Context(), at(again), fresh, wanted(fresh))
+	s.one(t.Context(), statustest.At(again), fresh, wanted(fresh))
 	if got := says(server.get(t, "shop", "web"), policy.ConditionAccepted); got != "True Accepted" || len(server.written()) != 2 {
 		t.Errorf("%s after %d writes", got, len(server.written()))
 	}
@@ -129,12 +130,12 @@ func TestStatusOfAStaleVersion(t *testing.T) {
 // TestContenders: two agents that both think they are elected, and disagree, write
 // less and less.
 func TestContenders(t *testing.T) {
-	server := newPolicyServer(t, aPolicy("shop", "web"))
+	server := newPolicyServer(t, statustest.Policy("shop", "web"))
 	yes, _ := newStatuses(server)
 	no, _ := newStatuses(server)
 	perHour := make([]int, 3)
 	for second := range 3 * 3600 {
-		now := at(time.Duration(second) * time.Second)
+		now := statustest.At(time.Duration(second) * time.Second)
 		p := server.get(t, "shop", "web")
 		yes.one(t.Context(), now, p, conditionsOf(p, nil, nil))
 		p = server.get(t, "shop", "web")
@@ -148,9 +149,9 @@ func TestContenders(t *testing.T) {
 
 // TestStatusAfterAQuarrel: what is new is written at once, however long they quarrelled.
 func TestStatusAfterAQuarrel(t *testing.T) {
-	server := newPolicyServer(t, aPolicy("shop", "web"))
+	server := newPolicyServer(t, statustest.Policy("shop", "web"))
 	s, _ := newStatuses(server)
-	now := at(0)
+	now := statustest.At(0)
 	for range 15 { // another writer removes it again and again
 		bare := server.get(t, "shop", "web")
 		bare.Status.Conditions = nil
@@ -179,12 +180,12 @@ func TestStatusAfterAQuarrel(t *testing.T) {
 // TestStatusThatCannotBeRead: where the source leaves the status out, as it does with
 // a policy that it cannot read whole, it is written once and not in a loop.
 func TestStatusThatCannotBeRead(t *testing.T) {
-	server := newPolicyServer(t, aPolicy("shop", "web"))
+	server := newPolicyServer(t, statustest.Policy("shop", "web"))
 	s, _ := newStatuses(server)
 	for i := range 100 {
 		p := server.get(t, "shop", "web")
 		p.Status.Conditions = nil
-		s.one(t.Context(), at(time.Duration(i)*time.Minute), p, wanted(p))
+		s.one(t.Context(), statustest.At(time.Duration(i)*time.Minute), p, wanted(p))
 	}
 	if n := len(server.written()); n != 1 {
 		t.Errorf("%d writes", n)
@@ -197,12 +198,12 @@ func TestStatusFails(t *testing.T) {
 		"away": errors.New("connection refused"), "forbidden": apierrors.NewForbidden(resource, "web", nil), "gone": apierrors.NewNotFound(resource, "web"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := newPolicyServer(t, broken("shop", "web"))
+			server := newPolicyServer(t, statustest.Broken("shop", "web"))
 			s, recorder := newStatuses(server)
 			p := server.get(t, "shop", "web")
 			server.setFail(err)
 			for second := range 600 {
-				s.one(t.Context(), at(time.Duration(second)*time.Second), p, wanted(p))
+				s.one(t.Context(), statustest.At(time.Duration(second)*time.Second), p, wanted(p))
 			}
 			if n := len(server.written()); n < 5 || n > 12 {
 				t.Errorf("%d attempts in ten minutes", n)
@@ -211,7 +212,7 @@ func TestStatusFails(t *testing.T) {
 				t.Errorf("events %q of what is not written", said)
 			}
 			server.setFail(nil)
-			s.one(t.Context(), at(time.Hour), p, wanted(p))
+			s.one(t.Context(), statustest.At(time.Hour), p, wanted(p))
 			if got := says(server.get(t, "shop", "web"), policy.ConditionAccepted); got != "False Invalid" {
 				t.Error(got)
 			}
@@ -220,12 +221,12 @@ func TestStatusFails(t *testing.T) {
 }
 
 func TestStatusOfDeletedPolicies(t *testing.T) {
-	server := newPolicyServer(t, aPolicy("shop", "web"), aPolicy("shop", "api"))
+	server := newPolicyServer(t, statustest.Policy("shop", "web"), statustest.Policy("shop", "api"))
 	s, _ := newStatuses(server)
 	web, api := server.get(t, "shop", "web"), server.get(t, "shop", "api")
-	s.one(t.Context(), at(0), api, wanted(api))
-	web.DeletionTimestamp = &metav1.Time{Time: at(0)}
-	s.one(t.Context(), at(0), web, wanted(web))
+	s.one(t.Context(), statustest.At(0), api, wanted(api))
+	web.DeletionTimestamp = &metav1.Time{Time: statustest.At(0)}
+	s.one(t.Context(), statustest.At(0), web, wanted(web))
 	if got := server.written(); !slices.Equal(got, []string{"shop/api"}) {
 		t.Errorf("wrote %q", got)
 	}

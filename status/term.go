@@ -57,7 +57,7 @@ func (r *Reporter) lead(ctx context.Context) {
 		watches.Go(func() { t.companions.Run(ctx) })
 		synced = append(synced, t.companions.HasSynced)
 	} else if _, err := companion.RemoveAll(ctx, r.o.Client); err != nil {
-		r.log.Debug("companions of earlier days, if there are any, stay", "error", err)
+		r.log.Debug("cannot remove companions of earlier versions", "error", err)
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return
@@ -74,7 +74,7 @@ func (r *Reporter) newTerm() *term {
 	t := &term{
 		Reporter: r,
 		statuses: &statuses{client: r.o.Dynamic, recorder: r.recorder, log: r.log, written: map[types.UID]*written{}},
-		reader:   &leaseReader{client: r.o.Client, namespace: r.o.Namespace, log: r.log, identity: r.o.Identity, seen: map[string]*seenLease{}},
+		reader:   &leaseReader{client: r.o.Client, namespace: r.o.Namespace, log: r.log, seen: map[string]*seenLease{}},
 		checked:  map[types.UID]checked{},
 		leases: coordinationinformers.NewFilteredLeaseInformer(r.o.Client, r.o.Namespace, 0, nil, func(o *metav1.ListOptions) {
 			o.LabelSelector = nodeLeases.String()
@@ -127,7 +127,7 @@ func (t *term) pass(ctx context.Context) time.Duration {
 	leases, _ := coordinationlisters.NewLeaseLister(t.leases.GetIndexer()).List(labels.Everything()) // it never fails
 	byPolicy := t.reader.gather(ctx, now, leases)
 	all := make([]status, 0, len(in.policies))
-	state := companion.State{Policies: in.policies, Accepted: map[string]bool{}, Bypassed: bypassed(byPolicy), Nodes: t.reader.nodes(), Services: in.services}
+	state := companion.State{Policies: in.policies, Accepted: map[string]bool{}, Bypassed: bypassed(byPolicy), Services: in.services}
 	for id, p := range in.policies {
 		s := status{p, conditionsOf(p, slices.Concat(in.problems["policy "+id], t.validate(p)), byPolicy[id])}
 		state.Accepted[id] = meta.IsStatusConditionTrue(s.want, policy.ConditionAccepted)

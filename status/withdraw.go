@@ -86,14 +86,3 @@ func (r *Reporter) dropLeases(ctx context.Context) (gone int, err error) {
 	}
 	return gone, failed
 }
-
-// Leave deletes this node's Lease: from now on policies do not count as being in force here.
-// It is for an agent that removes its rules from the node, after Run has returned.
-func (r *Reporter) Leave(ctx context.Context) error {
-	name := leaseName(r.o.Node)
-	err := r.o.Client.CoordinationV1().Leases(r.o.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("removing the Lease %s: %w", name, err)
-	}
-	return nil
-}

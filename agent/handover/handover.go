@@ -51,7 +51,7 @@ func handOver(ctx context.Context, release func(), s Steps, log *slog.Logger) (t
 	for ctx.Err() == nil {
 		taken, err := s.TakenOver(ctx)
 		if err != nil {
-			log.Warn("nobody can tell whether the next agent has this node", "error", err)
+			log.Warn("cannot determine whether the next agent serves this node", "error", err)
 		}
 		pause := takenOverPoll
 		if taken {

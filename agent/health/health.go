@@ -110,13 +110,6 @@ func (d *deviating) Error() string {
 	return "not as wanted for more than a second: " + strings.Join(d.objects, ", ")
 }
 
-// Enforcing tells whether all known policies are in force.
-func (h *Health) Enforcing() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.inForce && h.failing == ""
-}
-
 // notInForce holds the error of the kernel's programs, which may contain addresses of
 // pods.
 type notInForce struct{ why string }

@@ -58,26 +58,6 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestEnforcing: what an agent tells the cluster is whether all that it knows is in force.
-func TestEnforcing(t *testing.T) {
-	h := New(time.Now)
-	for i, step := range []struct {
-		change func()
-		want   bool
-	}{
-		{func() {}, false},
-		{func() { h.Synced(); h.Active() }, false},
-		{func() { h.RolledOut(true, "") }, true},
-		{func() { h.RolledOut(true, "no memory") }, false},
-		{func() { h.RolledOut(true, "") }, true},
-	} {
-		step.change()
-		if got := h.Enforcing(); got != step.want {
-			t.Errorf("%d: %v", i, got)
-		}
-	}
-}
-
 // TestStrangersGetNoAddresses: why the kernel refused is for root, who asks by the socket.
 func TestStrangersGetNoAddresses(t *testing.T) {
 	h := New(time.Now)

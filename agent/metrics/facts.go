@@ -5,6 +5,7 @@ import (
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy"
+	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/status"
 )
 
@@ -22,7 +23,7 @@ type Facts struct {
 	BrokenFiles                 *int // nil where policies come from no files
 	Enforcer                    enforcer.Status
 	Proxy                       proxy.Stats
-	Upstreams                   []proxy.ZoneUpstreams
+	Upstreams                   []upstream.Status
 	Denied                      Denied
 	Audit                       *Audit // nil without an audit log
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/stats"
 	"github.com/namegate/namegate/status"
 )
@@ -81,7 +82,7 @@ func TestMetrics(t *testing.T) {
 		Ready: true, InSync: true, APIServerAway: ptr(false), Snapshot: 3, BrokenFiles: ptr(29),
 		Problems:  []policy.Problem{{Reason: "Invalid"}, {Reason: "AddressConflict"}, {Reason: "AddressConflict"}, {Reason: "Strange"}},
 		Findings:  findings(status.IPVS, 31),
-		Upstreams: []proxy.ZoneUpstreams{{Zone: ".", Up: 32, Down: 33}},
+		Upstreams: []upstream.Status{{Zone: ".", Up: 32, Down: 33}},
 		Denied:    Denied{Over: 39, Lost: 59, Packets: ptr(uint64(30)), Flows: []denial.Total{{Verdict: audit.Denied, Reason: audit.ReasonPorts, Count: 34}, {Verdict: audit.WouldDeny, Reason: audit.ReasonAddress, Count: 35}}},
 		Audit:     &Audit{36, 37, 38},
 		Enforcer:  enforcer.Status{Selected: 24, Grants: 25, Evicted: 26, Repairs: 27, Refused: 28, Intercepting: true},
@@ -196,14 +197,14 @@ type typeVerdicts = [len(proxy.Stats{}.Types)]proxy.TypeVerdicts
 // quietFacts are those of an agent to which nothing has happened; busyFacts of one
 // to which everything has.
 func quietFacts(t *testing.T) Facts {
-	f := Facts{Version: "dev", APIServerAway: ptr(true), BrokenFiles: ptr(0), Denied: Denied{Packets: ptr(uint64(0))}, Audit: &Audit{}, Upstreams: []proxy.ZoneUpstreams{{Zone: "."}}}
+	f := Facts{Version: "dev", APIServerAway: ptr(true), BrokenFiles: ptr(0), Denied: Denied{Packets: ptr(uint64(0))}, Audit: &Audit{}, Upstreams: []upstream.Status{{Zone: "."}}}
 	f.Proxy.Types = proxyTypes(t)
 	return f
 }
 
 func busyFacts(t *testing.T) Facts {
 	f := Facts{Version: "dev", Ready: true, InSync: true, APIServerAway: ptr(false), Snapshot: 1, BrokenFiles: ptr(1), Denied: Denied{Over: 1, Lost: 1, Packets: ptr(uint64(1))},
-		Upstreams: []proxy.ZoneUpstreams{{Zone: ".", Up: 1, Down: 1}}, Audit: &Audit{1, 1, 1}}
+		Upstreams: []upstream.Status{{Zone: ".", Up: 1, Down: 1}}, Audit: &Audit{1, 1, 1}}
 	for _, reason := range append(problemReasons[:], "Strange") {
 		f.Problems = append(f.Problems, policy.Problem{Reason: reason})
 	}

@@ -47,7 +47,7 @@ func Serve(ctx context.Context, addr string, h http.Handler, log *slog.Logger) {
 		if ctx.Err() != nil {
 			return
 		}
-		log.Error("no metrics; trying again", "after", retryAfter, "error", err)
+		log.Error("cannot serve metrics; trying again", "after", retryAfter, "error", err)
 		select {
 		case <-ctx.Done():
 			return

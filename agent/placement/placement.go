@@ -151,7 +151,7 @@ func (w *Watcher) ClearTaint(ctx context.Context) error {
 		}
 		_, err = nodes.Patch(ctx, w.o.Node, patchType, patch, metav1.PatchOptions{})
 		if err == nil {
-			w.o.Log.Info("the node's taint is taken away", "taint", Taint)
+			w.o.Log.Info("removed the node's startup taint", "taint", Taint)
 			return nil
 		}
 		if !apierrors.IsConflict(err) || try == takeTries {

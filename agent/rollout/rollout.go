@@ -119,7 +119,7 @@ func (r *Rollout) Run(ctx context.Context) {
 		}
 		retry, warmed = nil, nil
 		if err := r.apply(ctx, snap, step); err != nil && ctx.Err() == nil {
-			r.o.Log.Error("policies are not in force; the last ones are; trying again", "after", retryAfter, "error", err)
+			r.o.Log.Error("new policies are not in force; the previous ones stay in force; trying again", "after", retryAfter, "error", err)
 			retry = time.After(retryAfter)
 		}
 	}

@@ -110,7 +110,7 @@ func TestArguments(t *testing.T) {
 		{"", []string{"--new-pods=Hold", node}},
 		{"newPods: Open", []string{"--new-pods=Open", node}},
 		{"podRanges: [10.1.0.0/16, '2001:db8::/64']", []string{"--new-pods=Hold", "--pod-range=10.1.0.0/16", "--pod-range=2001:db8::/64", node}},
-		{"companion: {enabled: true}", []string{"--new-pods=Hold", "--companion", "--companion-ports=Always", node}},
+		{"companion: {enabled: true, ports: Never}", []string{"--new-pods=Hold", "--companion", "--companion-ports=Never", node}},
 		{"companion: {enabled: true, ports: Asked}", []string{"--new-pods=Hold", "--companion", "--companion-ports=Asked", node}},
 		{"companion: {ports: Never}", []string{"--new-pods=Hold", node}},
 		{"taint: {enabled: true}", []string{"--new-pods=Hold", "--clear-taint", node}},

@@ -155,7 +155,7 @@ func TestDocumentedRights(t *testing.T) {
 		{"", map[string]bool{"console.enabled": true}},
 		{"console: {enabled: false}", nil},
 		{"taint: {enabled: true}", map[string]bool{"console.enabled": true, "taint.enabled": true}},
-		{"companion: {enabled: true}", map[string]bool{"console.enabled": true, "companion.enabled": true}},
+		{"companion: {enabled: true, ports: Never}", map[string]bool{"console.enabled": true, "companion.enabled": true}},
 		{everything, map[string]bool{"console.enabled": true, "taint.enabled": true, "companion.enabled": true}},
 	} {
 		r := render(t, c.text)

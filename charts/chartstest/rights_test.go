@@ -13,8 +13,8 @@ func TestNetworkPolicyRights(t *testing.T) {
 		"":                            {"[list, watch]"},
 		"console: {enabled: false}":   {"[list, watch]"},
 		"companion: {enabled: false}": {"[list, watch]"},
-		"companion: {enabled: true}":  {"[create, delete, update]", "[list, watch]"},
-		everything:                    {"[create, delete, update]", "[list, watch]"},
+		"companion: {enabled: true, ports: Never}": {"[create, delete, update]", "[list, watch]"},
+		everything: {"[create, delete, update]", "[list, watch]"},
 	} {
 		var got []string
 		for _, right := range rights(t, render(t, values).objects, "namegate") {

@@ -24,7 +24,7 @@ func (f *clusterFlags) add(fl *pflag.FlagSet) {
 	fl.StringVar(&f.PodName, "pod-name", "", "this agent's pod")
 	fl.StringVar(&f.DaemonSet, "daemonset", "", "the agents' DaemonSet: without it, or off its nodes, the agent removes its rules when it ends")
 	fl.BoolVar(&f.Companion, "companion", false, "write NetworkPolicies that open the endpoint where another NetworkPolicy limits egress")
-	fl.StringVar(&f.companionPorts, "companion-ports", string(companion.PortsAlways),
+	fl.StringVar(&f.companionPorts, "companion-ports", string(companion.PortsNever),
 		"whose companions open the ports of their policies' rules as well: Never, Asked (of policies with the annotation "+companion.Annotation+") or Always")
 	fl.BoolVar(&f.ClearTaint, "clear-taint", false, "take the taint namegate.io/agent-not-ready from this node when the agent is ready")
 }

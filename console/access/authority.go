@@ -57,9 +57,9 @@ func (a *authority) keep(ctx context.Context) {
 		err := a.read(ctx)
 		switch {
 		case err == nil && failing:
-			a.log.Info("client certificates are judged by what the API server says again")
+			a.log.Info("read the users' certificate authority again")
 		case err != nil && !failing && ctx.Err() == nil:
-			a.log.Warn("who signs the users' certificates is not read; people with tokens are served; trying again", "error", err)
+			a.log.Warn("cannot read the users' certificate authority; callers with tokens are served; trying again", "error", err)
 		}
 		if failing = err != nil; failing {
 			after = authorityAgain

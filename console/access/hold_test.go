@@ -198,12 +198,12 @@ func TestConnectionsInARow(t *testing.T) {
 		}
 	}
 	n := 0
-	for range int(connectionRate.burst) + 20 {
+	for range connectionRate.burst + 20 {
 		if held() {
 			n++
 		}
 	}
-	if n != int(connectionRate.burst) {
+	if n != connectionRate.burst {
 		t.Errorf("%d of a row were accepted, want %v", n, connectionRate.burst)
 	}
 	c.pass(time.Second)

@@ -18,8 +18,8 @@ const (
 // agent a fraction of a millisecond, one with hundreds of certificates some of them, and
 // whoever connects has shown nothing yet.
 var (
-	connectionRate    = rate{20, 100}
-	allConnectionRate = rate{60, 300}
+	connectionRate    = pace{20, 100}
+	allConnectionRate = pace{60, 300}
 )
 
 // boundedListener closes connections that are too many, or too often.

@@ -76,9 +76,9 @@ func (p *publisher) keep(ctx context.Context) {
 		err := p.publish(ctx)
 		switch {
 		case err == nil && failing:
-			p.log.Info("people find this agent's console again")
+			p.log.Info("this agent's console is published again")
 		case err != nil && !failing && ctx.Err() == nil:
-			p.log.Warn("people do not find this agent's console; trying again", "error", err)
+			p.log.Warn("cannot publish this agent's console; trying again", "error", err)
 		}
 		if failing = err != nil; failing {
 			after = publishAgain
@@ -90,7 +90,7 @@ func (p *publisher) keep(ctx context.Context) {
 	}
 	if p.leaving != nil && p.leaving() {
 		if err := p.remove(context.WithoutCancel(ctx)); err != nil {
-			p.log.Warn("people still look for this agent's console here", "error", err)
+			p.log.Warn("cannot withdraw this agent's console", "error", err)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package access
 
 import (
-	"math/rand/v2"
 	"net/netip"
 	"testing"
 	"time"
@@ -66,31 +65,5 @@ func TestThrottle(t *testing.T) {
 	c.pass(time.Hour)
 	if n := taken(10*allBurst, func(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}) }); n != allBurst {
 		t.Errorf("all together take %d", n)
-	}
-}
-
-// TestBucketTwin: whatever the times, no more is given than the rate and the burst
-// allow in any stretch from the beginning.
-func TestBucketTwin(t *testing.T) {
-	for seed := range uint64(50) {
-		r := rand.New(rand.NewPCG(seed, 1))
-		begin := time.Unix(1000, 0)
-		of := rate{1 + r.Float64()*10, float64(1 + r.IntN(20))}
-		b := newBucket(of, begin)
-		now, given := begin, 0
-		for range 500 {
-			// Clocks go back, too.
-			now = now.Add(time.Duration(r.Int64N(int64(time.Second))) - 50*time.Millisecond)
-			if b.fill(now) {
-				b.tokens--
-				given++
-			}
-			if most := of.burst + of.perSecond*now.Sub(begin).Seconds() + of.perSecond*0.05 + 1e-6; float64(given) > most {
-				t.Fatalf("seed %d: %d given where %f are the most", seed, given, most)
-			}
-		}
-		if given == 0 {
-			t.Fatalf("seed %d: nothing was given", seed)
-		}
 	}
 }

@@ -17,7 +17,7 @@ func auditCommand(a asking) *cobra.Command {
 	var f console.AuditFilter
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Show the audit log: what pods asked for, and what was denied to them",
+		Short: "Show the audit log: DNS queries and denied connections of pods",
 		Long: `Shows the lines that the agents remember, the newest last, and with -f those that
 come. With -o json they are as docs/audit.md says.`,
 		Example: `  namegate audit -f --pod shop/cart-7d9f

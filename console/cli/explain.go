@@ -12,7 +12,7 @@ import (
 func explainCommand(a asking) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain POD NAME|IP[:PORT][/PROTOCOL]",
-		Short: "Say why a pod can, or cannot, reach a name or an address, and what to write so that it can",
+		Short: "Explain why a pod can or cannot reach a name or an address, and how to allow it",
 		Long: `Says whether a connection of the pod would be admitted now, which policies select the
 pod, which match decides, whether the name is resolved and open until when, what was
 denied lately, and what to write to allow it. The exit code is 1 where the

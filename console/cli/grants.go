@@ -9,7 +9,7 @@ import (
 func grantsCommand(a asking) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "grants [POD]",
-		Short: "List what is open, for whom, by which name and for how long",
+		Short: "List open addresses with pod, name and remaining time",
 		Example: `  namegate grants shop/cart-7d9f
   namegate grants -n shop -o json`,
 		Args:              onePod,

@@ -9,7 +9,7 @@ import (
 func podsCommand(a asking) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pods [POD]",
-		Short: "List pods, which policies select them and what keeps these from holding",
+		Short: "List pods, the policies that select them, and obstacles to enforcement",
 		Example: `  namegate pods -n shop
   namegate pods shop/cart-7d9f -o wide`,
 		Args:              onePod,

@@ -9,7 +9,7 @@ import (
 func statusCommand(a asking) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show what agents do and what is wrong",
+		Short: "Show the state and problems of agents",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, err := a.printer(cmd)

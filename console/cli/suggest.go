@@ -54,7 +54,7 @@ func suggestCommand(a asking) *cobra.Command {
 	s.ask = a
 	cmd := &cobra.Command{
 		Use:   "suggest [FILE|-]...",
-		Short: "Write the least policies that allow what the audit log saw denied",
+		Short: "Write the smallest policies that allow the denied connections",
 		Long: `Reads lines of the audit log from files, from the standard input (-), or, without
 either, those that the agents still hold, and writes for each workload the least
 FQDNNetworkPolicy that would have allowed what was denied and is not there yet. What

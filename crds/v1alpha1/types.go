@@ -4,8 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// FQDNNetworkPolicy lets pods of its namespace open connections to the addresses
-// of the names it lists, and to nothing else.
+// FQDNNetworkPolicy allows the selected pods of its namespace to connect to the
+// addresses of the listed names, and denies all other egress connections.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -24,9 +24,9 @@ type FQDNNetworkPolicy struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec says which pods the policy selects and what they may reach.
+	// Spec selects pods and lists the destinations that they can reach.
 	Spec FQDNNetworkPolicySpec `json:"spec"`
-	// Status says what the agents made of the policy.
+	// Status is the state of the policy as reported by the agents.
 	// +optional
 	Status FQDNNetworkPolicyStatus `json:"status,omitzero"`
 }
@@ -41,62 +41,62 @@ type FQDNNetworkPolicyList struct {
 	Items           []FQDNNetworkPolicy `json:"items"`
 }
 
-// FQDNNetworkPolicySpec says which pods the policy selects and what they may reach.
+// FQDNNetworkPolicySpec selects pods and lists the destinations that they can reach.
 type FQDNNetworkPolicySpec struct {
-	// PodSelector selects pods of the policy's namespace; {} is every one of them.
+	// PodSelector selects pods in the policy's namespace. An empty selector ({}) selects all pods.
 	//
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="write In, NotIn, Exists or DoesNotExist as operator"
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="write values with the operators In and NotIn, and none with Exists and DoesNotExist"
 	PodSelector metav1.LabelSelector `json:"podSelector"`
 
-	// Egress lists what the selected pods may reach. Without it they reach no name.
+	// Egress is the list of egress rules for the selected pods. If it is empty, the pods cannot reach any name.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	Egress []EgressRule `json:"egress,omitempty"`
 
-	// Enforcement is Enforce, or Audit to decide and log but drop nothing.
+	// Enforcement is Enforce or Audit. With Audit, the agents evaluate and log connections but do not deny them.
 	// +optional
 	// +kubebuilder:default=Enforce
 	Enforcement Enforcement `json:"enforcement,omitempty"`
 
-	// Denied says how a denied connection fails: Reject, at once, or Drop, by silence.
+	// Denied is Reject or Drop. Reject answers a denied connection with an error; Drop discards its packets.
 	// +optional
 	// +kubebuilder:default=Reject
 	Denied Denied `json:"denied,omitempty"`
 
-	// DNS says how names are answered.
+	// DNS configures the answers to DNS queries.
 	// +optional
 	// +kubebuilder:default={}
 	DNS DNS `json:"dns,omitzero"`
 
-	// TTL says how long the addresses of an answer stay open.
+	// TTL configures how long the addresses of a DNS answer stay open.
 	// +optional
 	// +kubebuilder:default={}
 	TTL TTL `json:"ttl,omitzero"`
 }
 
-// EgressRule opens the addresses of its matches on its ports.
+// EgressRule allows connections to the addresses of the matching names, on the listed ports.
 type EgressRule struct {
-	// Matches lists the names; a question needs to match one of them.
+	// Matches is the list of names and patterns. A DNS query matches the rule if it matches at least one of them.
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	Matches []Match `json:"matches,omitempty"`
 
-	// Ports lists the protocols and ports. Without it every protocol and port is open.
+	// Ports is the list of protocols and ports. If it is empty, the rule allows all protocols and ports.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	Ports []Port `json:"ports,omitempty"`
 }
 
-// Match is one name or one pattern.
+// Match is exactly one name or one pattern.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.name) != has(self.pattern)",message="write exactly one of name and pattern"
 type Match struct {
-	// Name is one exact name, such as www.example.org.
+	// Name is an exact domain name, for example www.example.org.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
@@ -106,8 +106,8 @@ type Match struct {
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^[.]|[.][.]|[^.]{64}') && size(self) > 0",message="write labels of 1 to 63 characters with one dot between them and none in front"
 	Name *string `json:"name,omitempty"`
 
-	// Pattern is a name in which * stands for a part of one label and a first
-	// label ** for one or more labels, such as *.example.org.
+	// Pattern is a domain name with wildcards, for example *.example.org. An asterisk (*)
+	// matches a part of one label. A double asterisk (**) as the first label matches one or more labels.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
@@ -118,24 +118,24 @@ type Match struct {
 	Pattern *string `json:"pattern,omitempty"`
 }
 
-// Port is a protocol, or some of its ports.
+// Port is a protocol and, optionally, a port or a range of ports.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.endPort) || has(self.port)",message="endPort stands alone; write the first port of the range as port"
 // +kubebuilder:validation:XValidation:rule="!has(self.endPort) || !has(self.port) || self.endPort >= self.port",message="endPort is below port; write the greater one as endPort"
 type Port struct {
-	// Protocol is TCP, UDP, SCTP or ALL. Without it: TCP where a port is given, else ALL.
+	// Protocol is TCP, UDP, SCTP or ALL. Defaults to TCP if port is set, otherwise to ALL.
 	// +optional
 	Protocol *Protocol `json:"protocol,omitempty"`
 
-	// Port is the port, or the first of a range. Without it every port of the
-	// protocol is open. With ALL it is that port of TCP, UDP and SCTP.
+	// Port is the port, or the first port of a range. If it is not set, the rule allows all ports of the
+	// protocol. With protocol ALL, it is the port of TCP, UDP and SCTP.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port *int32 `json:"port,omitempty"`
 
-	// EndPort is the last port of a range, itself included. It needs Port.
+	// EndPort is the last port of a range, inclusive. It requires port.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
@@ -161,7 +161,7 @@ const (
 // +kubebuilder:validation:Enum=Enforce;Audit
 type Enforcement string
 
-// Enforce makes the selected pods default-deny; Audit decides and logs, and drops nothing.
+// Enforce isolates the selected pods (default deny); Audit evaluates and logs but denies nothing.
 const (
 	EnforcementEnforce Enforcement = "Enforce"
 	EnforcementAudit   Enforcement = "Audit"
@@ -183,43 +183,43 @@ const (
 // +kubebuilder:validation:Enum=Resolve;NXDomain;Refuse
 type Unmatched string
 
-// What the question for a name that nothing matches gets: its answer, which opens
-// nothing, NXDOMAIN, or REFUSED.
+// The responses to a query for a name that matches no rule: the answer, which opens
+// no address, NXDOMAIN, or REFUSED.
 const (
 	UnmatchedResolve  Unmatched = "Resolve"
 	UnmatchedNXDomain Unmatched = "NXDomain"
 	UnmatchedRefuse   Unmatched = "Refuse"
 )
 
-// DNS says how names are answered.
+// DNS configures the answers to DNS queries.
 type DNS struct {
-	// Unmatched says what a name gets that nothing matches: Resolve (an answer that
-	// opens nothing), NXDomain or Refuse.
+	// Unmatched is the response to a query for a name that matches no rule: Resolve (the
+	// answer, which opens no address), NXDomain or Refuse.
 	// +optional
 	// +kubebuilder:default=Resolve
 	Unmatched Unmatched `json:"unmatched,omitempty"`
 }
 
-// TTL says how long the addresses of an answer stay open: the answer's TTL, not
-// below MinSeconds and not above MaxSeconds, plus GraceSeconds.
+// TTL configures how long the addresses of a DNS answer stay open: for the answer's TTL, limited to
+// minSeconds and maxSeconds, plus graceSeconds.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.minSeconds) || !has(self.maxSeconds) || self.minSeconds <= self.maxSeconds",message="maxSeconds is below minSeconds; write both, the greater as maxSeconds"
 type TTL struct {
-	// MinSeconds is the least TTL that is reckoned with.
+	// MinSeconds is the lower limit of the TTL.
 	// +optional
 	// +kubebuilder:default=30
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=604800
 	MinSeconds *int64 `json:"minSeconds,omitempty"`
 
-	// MaxSeconds is the greatest TTL that is reckoned with.
+	// MaxSeconds is the upper limit of the TTL.
 	// +optional
 	// +kubebuilder:default=3600
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=604800
 	MaxSeconds *int64 `json:"maxSeconds,omitempty"`
 
-	// GraceSeconds is added for connections that are opened a little late.
+	// GraceSeconds is added to the TTL, for connections that start shortly after it expires.
 	// +optional
 	// +kubebuilder:default=60
 	// +kubebuilder:validation:Minimum=1
@@ -227,20 +227,19 @@ type TTL struct {
 	GraceSeconds *int64 `json:"graceSeconds,omitempty"`
 }
 
-// FQDNNetworkPolicyStatus says what the agents made of the policy.
+// FQDNNetworkPolicyStatus is the state of the policy as reported by the agents.
 type FQDNNetworkPolicyStatus struct {
-	// Conditions holds Accepted, Enforced and DNSBlocked.
+	// Conditions are Accepted, Enforced and DNSBlocked.
 	//
-	// Accepted says whether the policy works as it is written: its reason is Accepted;
-	// PartiallyInvalid where the message names parts that do not work while the rest
-	// does; or, with the status False, Invalid.
+	// Accepted is True if the policy is valid. Its reason is Accepted, or PartiallyInvalid if
+	// the message names invalid parts and the other parts are in force. If the status is False, the
+	// reason is Invalid.
 	//
-	// Enforced is False where the policy does not hold, wholly or in part, for some
-	// pod that it selects: the reason is the worst of what the nodes found, Audit or
-	// NotAccepted.
+	// Enforced is False if the policy is not enforced, or not fully, for at least one selected
+	// pod. Its reason is the most severe finding of the nodes, Audit or NotAccepted.
 	//
-	// DNSBlocked is True where the queries of some selected pod do not reach the agent
-	// of its node.
+	// DNSBlocked is True if the DNS queries of at least one selected pod do not reach the agent
+	// on its node.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -43,7 +43,7 @@ func testKubeRouter(t *testing.T) {
 			return nil
 		})
 	}
-	s.helm("--set", "companion.enabled=true")
+	s.helm("--set", "companion.enabled=true,companion.ports=Always")
 	s.eventually(patient, "companions with ports", func() error {
 		return openPorts(s.companions(), "bank", "web")
 	})

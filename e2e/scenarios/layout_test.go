@@ -20,13 +20,13 @@ import (
 // names of chains and of sets, a hook more in a table more, and of the nft tables other
 // names, another priority and another type. Sets of grants have the names that they have.
 var olderLayout = map[string][][2]string{
-	"enforcer/naming.go": {
+	"enforcer/dataplane/xtables/naming.go": {
 		{`"NAMEGATE-HOME"`, `"NAMEGATE-SITE"`}, {`"NAMEGATE-PORTS"`, `"NAMEGATE-PLUGS"`}, {`"NAMEGATE-IFACES"`, `"NAMEGATE-LINKS"`},
 		{`"NAMEGATE-NAMES"`, `"NAMEGATE-QUERY"`}, {`"NAMEGATE-PEERS"`, `"NAMEGATE-REACH"`}, {`"NAMEGATE-ALLOW"`, `"NAMEGATE-PASS"`},
 		{`"NAMEGATE-DROP"`, `"NAMEGATE-DENY"`}, {`chainPrefix + "P-"`, `chainPrefix + "POD-"`},
 		{`= "selected"`, `= "chosen"`}, {`= "home"`, `= "site"`},
 	},
-	"enforcer/rules.go": {
+	"enforcer/dataplane/xtables/rules.go": {
 		{`{"raw", "PREROUTING", chainHome},`, `{"raw", "PREROUTING", chainHome}, {"filter", "FORWARD", chainDrop},`},
 		{`"raw", "security", "mangle"}`, `"raw", "security", "filter", "mangle"}`},
 		{`"security": r.security()}`, `"security": r.security(), "filter": r.security()}`},

@@ -285,10 +285,10 @@ func unionBeside(t *testing.T, network lab.Network, style lab.EngineStyle) {
 		return denied
 	})
 	fqdn := parsedPolicy(t, files["fqdn.yaml"])
-	s.obeys(append(s.companions(fqdn, np, false), np)...)
+	s.obeys(append(s.companions(fqdn, np, companion.PortsNever), np)...)
 	s.runUnion(limited, true, byBoth)
 
-	s.obeys(append(s.companions(fqdn, np, true), np)...)
+	s.obeys(append(s.companions(fqdn, np, companion.PortsAlways), np)...)
 	s.runUnion(rows, true, func(r *unionRow) lab.Outcome {
 		if r.client == "np" {
 			return byEngine(r)
@@ -320,10 +320,10 @@ func rowsOf(rows []*unionRow, client string) (out []*unionRow) {
 
 // companions are those of a policy beside a NetworkPolicy, with the ports of the
 // policy's rules or without.
-func (s *peerStage) companions(fqdn v1alpha1.FQDNNetworkPolicy, np *networkingv1.NetworkPolicy, ports bool) []*networkingv1.NetworkPolicy {
+func (s *peerStage) companions(fqdn v1alpha1.FQDNNetworkPolicy, np *networkingv1.NetworkPolicy, ports companion.Ports) []*networkingv1.NetworkPolicy {
 	s.t.Helper()
 	out := companion.Companions([]v1alpha1.FQDNNetworkPolicy{fqdn}, []*networkingv1.NetworkPolicy{np},
-		compile.NewNamedServices(clusterLocal, s.dialled), enforcer.ServingRanges(), func(*v1alpha1.FQDNNetworkPolicy) bool { return ports })
+		compile.NewNamedServices(clusterLocal, s.dialled), enforcer.ServingRanges(), ports)
 	if len(out) != 1 {
 		s.t.Fatalf("%d companions", len(out))
 	}
@@ -348,7 +348,7 @@ func TestBesideServicePort(t *testing.T) {
 	manifest := policy("p", selectsClient+"\negress:\n- matches: [{name: server.shop.svc.cluster.local}]\n  ports: [{port: 80}]")
 	knows := func(services ...*ngpolicy.Service) {
 		s.dialled = services
-		s.obeys(append(s.companions(parsedPolicy(t, manifest), np, true), np)...)
+		s.obeys(append(s.companions(parsedPolicy(t, manifest), np, companion.PortsAlways), np)...)
 	}
 	knows()
 	s.start(s.manifests(map[string]string{"p.yaml": manifest, "np.yaml": egress("np", " []")}))

@@ -126,7 +126,7 @@ func (k *Kernel) acquire(ctx context.Context) error {
 			return fmt.Errorf("take NFLOG group %d: %w", k.group, err)
 		}
 		if !warned {
-			k.log.Warn("denied connections are not told of until another program lets go of the group of NFLOG", "group", k.group, "error", err)
+			k.log.Warn("denied connections are not logged until another program releases the NFLOG group", "group", k.group, "error", err)
 			warned = true
 		}
 		select {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"go4.org/netipx"
+
 	"github.com/namegate/namegate/policy"
 )
 
@@ -16,9 +18,10 @@ import (
 type Destinations struct {
 	Anywhere bool // the rule names none
 	terms    []term
-	looks    int    // of all terms
-	networks []span // joined by Normalize: exceptions make up to a hundred times as many networks
-	count    int    // of networks
+	looks    int                  // of all terms
+	blocks   *netipx.IPSetBuilder // nil without a network, and once they are normalized
+	networks *netipx.IPSet        // made of blocks by Normalize: ranges, as an exception makes up to 128 networks
+	count    int                  // of networks
 }
 
 // AddPods adds the pods of a namespace that a selector selects.
@@ -33,11 +36,25 @@ func (d *Destinations) AddPodsOf(namespaces, pods *Selector) {
 
 // AddNetwork adds a masked network without the holes, which may overlap.
 func (d *Destinations) AddNetwork(whole netip.Prefix, holes []netip.Prefix) {
-	spans := make([]span, len(holes))
-	for i, h := range holes {
-		spans[i] = spanOf(h)
+	var b netipx.IPSetBuilder
+	b.AddPrefix(whole)
+	for _, h := range holes {
+		b.RemovePrefix(h)
 	}
-	d.networks = append(d.networks, spanOf(whole).without(spans)...)
+	if d.blocks == nil {
+		d.blocks = &b
+		return
+	}
+	d.blocks.AddSet(built(&b))
+}
+
+// built returns the set of a builder that was given valid prefixes alone.
+func built(b *netipx.IPSetBuilder) *netipx.IPSet {
+	set, err := b.IPSet()
+	if err != nil {
+		panic(err)
+	}
+	return set
 }
 
 // Normalize sorts the destinations and keeps each once, of the networks the first most. It
@@ -48,13 +65,28 @@ func (d *Destinations) Normalize(most int) (made int, last netip.Prefix) {
 	for i := range d.terms {
 		d.looks += d.terms[i].looks()
 	}
-	d.networks = joined(d.networks)
-	if d.count = count(d.networks); d.count <= most {
-		return d.count, last
+	if d.blocks == nil {
+		return 0, last
 	}
-	made, d.count, d.networks = d.count, most, first(d.networks, most)
-	kept := d.networks[len(d.networks)-1].prefixes(nil)
-	return made, kept[len(kept)-1]
+	d.networks, d.blocks = built(d.blocks), nil
+	buffer := make([]netip.Prefix, 0, 64) // for most ranges
+	ranges := d.networks.Ranges()
+	for _, r := range ranges {
+		buffer = r.AppendPrefixes(buffer[:0])
+		made += len(buffer)
+	}
+	if d.count = made; made <= most {
+		return made, last
+	}
+	var kept netipx.IPSetBuilder
+	for left := most; left > 0; ranges = ranges[1:] {
+		buffer = ranges[0].AppendPrefixes(buffer[:0])
+		buffer = buffer[:min(len(buffer), left)]
+		left, last = left-len(buffer), buffer[len(buffer)-1]
+		kept.AddRange(netipx.IPRangeFrom(buffer[0].Addr(), netipx.PrefixLastIP(last)))
+	}
+	d.networks, d.count = built(&kept), most
+	return made, last
 }
 
 func (d *Destinations) podsText() string {
@@ -73,18 +105,19 @@ const readableNetworks = maxKey / 4
 func (d *Destinations) networksText() string {
 	if d.count < readableNetworks {
 		texts := make([]string, 0, d.count)
-		for _, n := range prefixesOf(d.networks) {
+		for _, n := range d.networks.Prefixes() {
 			texts = append(texts, n.String())
 		}
 		return strings.Join(texts, ",")
 	}
 	sum := sha256.New()
-	for _, s := range d.networks {
-		sum.Write([]byte{byte(s.first.BitLen())}) // else four of IPv4 could read like one of IPv6
-		sum.Write(s.first.AsSlice())
-		sum.Write(s.last.AsSlice())
+	ranges := d.networks.Ranges()
+	for _, r := range ranges {
+		sum.Write([]byte{byte(r.From().BitLen())}) // else four of IPv4 could read like one of IPv6
+		sum.Write(r.From().AsSlice())
+		sum.Write(r.To().AsSlice())
 	}
-	return fmt.Sprintf("%v-%v... sha256:%x", d.networks[0].first, d.networks[0].last, sum.Sum(nil))
+	return fmt.Sprintf("%v... sha256:%x", ranges[0], sum.Sum(nil))
 }
 
 // ByNumber returns the specs of the destinations for ports that are numbers.
@@ -96,7 +129,7 @@ func (d *Destinations) ByNumber() []*Spec {
 	if len(d.terms) > 0 {
 		out = append(out, &Spec{Peer: policy.Peer{Kind: policy.PeerPods, Key: bounded(d.podsText())}, terms: d.terms, looks: d.looks})
 	}
-	if len(d.networks) > 0 {
+	if d.count > 0 {
 		out = append(out, &Spec{Peer: policy.Peer{Kind: policy.PeerNetworks, Key: bounded(d.networksText())}, networks: d.networks, count: d.count})
 	}
 	return out
@@ -115,7 +148,7 @@ func (d *Destinations) ByName(names []PortName) *Spec {
 	if len(d.terms) > 0 {
 		where = append(where, d.podsText())
 	}
-	if len(d.networks) > 0 {
+	if d.count > 0 {
 		where = append(where, d.networksText())
 	}
 	if len(where) == 0 {

@@ -38,7 +38,7 @@ func (l *Set) Update(x *Index) *policy.PeerSet {
 	switch {
 	case l.Spec.Kind == policy.PeerNetworks:
 		if last == nil {
-			l.set = &policy.PeerSet{Peer: l.Spec.Peer, Networks: prefixesOf(l.Spec.networks)}
+			l.set = &policy.PeerSet{Peer: l.Spec.Peer, Networks: l.Spec.networks.Prefixes()}
 		}
 	case last == nil || len(x.dirty) > manyDirty || len(x.dirty)*l.Spec.looks > manyLooks:
 		l.set = l.Spec.fill(x)

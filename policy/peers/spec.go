@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strings"
 
+	"go4.org/netipx"
+
 	"github.com/namegate/namegate/policy"
 )
 
@@ -13,12 +15,12 @@ import (
 // equal specs. It is immutable.
 type Spec struct {
 	policy.Peer
-	terms    []term     // PeerPods, PeerPorts
-	networks []span     // PeerNetworks, PeerPorts: joined
-	count    int        // how many networks that makes
-	looks    int        // what it costs to ask all terms
-	anywhere bool       // PeerPorts of a rule for every destination
-	names    []PortName // PeerPorts: sorted, each once
+	terms    []term        // PeerPods, PeerPorts
+	networks *netipx.IPSet // PeerNetworks, PeerPorts; not nil where there are some
+	count    int           // how many networks that makes
+	looks    int           // what it costs to ask all terms
+	anywhere bool          // PeerPorts of a rule for every destination
+	names    []PortName    // PeerPorts: sorted, each once
 }
 
 // term is the pods of some namespaces that a selector selects.
@@ -102,5 +104,5 @@ func (s *Spec) covers(p *pod, a netip.Addr) bool {
 			return true
 		}
 	}
-	return len(s.networks) > 0 && inSpans(s.networks, a)
+	return s.count > 0 && s.networks.Contains(a)
 }

@@ -59,7 +59,7 @@ func (w Weigher) weigh(s *Spec) int {
 }
 
 // termsAlone tells whether a set's members are of pods that its terms select.
-func (s *Spec) termsAlone() bool { return !s.anywhere && len(s.networks) == 0 }
+func (s *Spec) termsAlone() bool { return !s.anywhere && s.count == 0 }
 
 // byTerms returns what it costs to look at the candidates of all terms: at the pods or,
 // for a set of ports, at each of their ports.

@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	"k8s.io/utils/clock"
 )
 
 // How a Source waits. Writing a file takes several steps, and each is an event:
@@ -25,7 +23,6 @@ const (
 type Source struct {
 	dir      string
 	log      *slog.Logger
-	clock    clock.Clock
 	nodeName string
 	folder   folder
 }
@@ -43,7 +40,7 @@ func New(dir string, log *slog.Logger, options ...Option) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("folder of manifests %s: %w", dir, err)
 	}
-	s := &Source{dir: absolute, log: log, clock: clock.RealClock{}}
+	s := &Source{dir: absolute, log: log}
 	for _, o := range options {
 		o(s)
 	}
@@ -86,7 +83,7 @@ func (s *Source) Run(ctx context.Context, receive func(State)) error {
 
 // apply reads the folder and emits its state if something changed and ctx goes on.
 func (s *Source) apply(ctx context.Context, receive func(State), first bool) {
-	changed := s.folder.scan(ctx, s.clock.Now())
+	changed := s.folder.scan(ctx, time.Now())
 	if ctx.Err() != nil || !changed && !first {
 		return
 	}
@@ -106,7 +103,7 @@ func (s *Source) apply(ctx context.Context, receive func(State), first bool) {
 // returns an error if the watch broke.
 func (s *Source) wait(ctx context.Context, w watch) error {
 	var quiet, most <-chan time.Time
-	rescan := s.clock.After(RescanPeriod)
+	rescan := time.After(RescanPeriod)
 	for {
 		select {
 		case <-ctx.Done():
@@ -124,9 +121,9 @@ func (s *Source) wait(ctx context.Context, w watch) error {
 			if path != s.dir && filepath.Dir(path) != s.dir && path != "" {
 				continue // a neighbour of the folder
 			}
-			quiet = s.clock.After(QuietDelay)
+			quiet = time.After(QuietDelay)
 			if most == nil {
-				most = s.clock.After(MostDelay)
+				most = time.After(MostDelay)
 			}
 		}
 	}

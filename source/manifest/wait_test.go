@@ -3,30 +3,9 @@ package manifest
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	"k8s.io/utils/clock"
 )
-
-// handClock has timers that fire when the test says so. Each After is told to the
-// test before it returns.
-type handClock struct {
-	clock.Clock
-	asked chan *handTimer
-}
-
-type handTimer struct {
-	d time.Duration
-	c chan time.Time
-}
-
-func (c *handClock) Now() time.Time { return at(0) }
-
-func (c *handClock) After(d time.Duration) <-chan time.Time {
-	timer := &handTimer{d, make(chan time.Time, 1)}
-	c.asked <- timer
-	return timer.c
-}
 
 // handWatch has changes when the test says so.
 type handWatch chan string
@@ -35,106 +14,57 @@ func (w handWatch) paths() <-chan string { return w }
 func (w handWatch) renew()               {}
 func (w handWatch) close()               {}
 
-type waiting struct {
-	t     *testing.T
-	clock *handClock
-	watch handWatch
-	ended chan error
-	ctx   context.CancelFunc
-}
-
-func startWaiting(t *testing.T) (*waiting, *handTimer) {
-	t.Helper()
-	w := &waiting{t: t, clock: &handClock{asked: make(chan *handTimer)}, watch: make(handWatch), ended: make(chan error, 1)}
-	ctx, cancel := context.WithCancel(context.Background())
-	w.ctx = cancel
-	s := &Source{dir: "/d", clock: w.clock}
-	go func() { w.ended <- s.wait(ctx, w.watch) }()
-	rescan := <-w.clock.asked
-	if rescan.d != RescanPeriod {
-		t.Fatalf("the first timer is of %v", rescan.d)
-	}
-	return w, rescan
-}
-
-func (w *waiting) still() {
-	w.t.Helper()
-	select {
-	case err := <-w.ended:
-		w.t.Fatalf("the wait has ended: %v", err)
-	default:
-	}
-}
-
-func (w *waiting) over() error {
-	w.t.Helper()
-	select {
-	case err := <-w.ended:
-		return err
-	case <-time.After(time.Minute):
-		w.t.Fatal("the wait goes on")
-		return nil
-	}
-}
-
-// TestBurst: each change begins the quiet time anew, and only the last one's end counts.
-func TestBurst(t *testing.T) {
-	w, _ := startWaiting(t)
-	w.watch <- "/d/a.yaml"
-	first := <-w.clock.asked
-	most := <-w.clock.asked
-	if first.d != QuietDelay || most.d != MostDelay {
-		t.Fatalf("timers of %v and %v", first.d, most.d)
-	}
-	w.watch <- "/d/b.yaml"
-	second := <-w.clock.asked
-	first.c <- at(1)
-	w.watch <- "/d/c.yaml" // taken only if the first quiet time did not end the wait
-	third := <-w.clock.asked
-	second.c <- at(1)
-	w.still()
-	third.c <- at(2)
-	if err := w.over(); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestBurstWithoutEnd(t *testing.T) {
-	w, _ := startWaiting(t)
-	w.watch <- "/d" // the folder itself
-	<-w.clock.asked
-	most := <-w.clock.asked
-	for range 10 {
-		w.watch <- ""
-		<-w.clock.asked
-	}
-	most.c <- at(1)
-	if err := w.over(); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestNeighboursAreNoChange(t *testing.T) {
-	w, rescan := startWaiting(t)
-	w.watch <- "/other"
-	w.watch <- "/d2/a.yaml"
-	w.watch <- "/d2" // taken only if the others asked for no timer
-	w.still()
-	rescan.c <- at(30)
-	if err := w.over(); err != nil {
-		t.Error(err)
+// TestWait: when a wait for changes ends. Each change begins the quiet time anew, up to the
+// most, and neighbours of the folder are no change.
+func TestWait(t *testing.T) {
+	const step = QuietDelay - time.Millisecond
+	for name, c := range map[string]struct {
+		paths []string // one each step
+		want  time.Duration
+	}{
+		"nothing":                 {nil, RescanPeriod},
+		"a change":                {[]string{"/d/a.yaml"}, step + QuietDelay},
+		"a burst":                 {[]string{"/d/a.yaml", "/d", ""}, 3*step + QuietDelay},
+		"a burst without end":     {make([]string, 100), step + MostDelay},
+		"neighbours":              {[]string{"/other", "/d2/a.yaml", "/d2"}, RescanPeriod},
+		"neighbours and a change": {[]string{"/other", "/d/a.yaml", "/d2"}, 2*step + QuietDelay},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, began := make(handWatch), time.Now()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go func() {
+					for _, path := range c.paths {
+						select {
+						case <-time.After(step):
+							w <- path
+						case <-ctx.Done():
+							return
+						}
+					}
+				}()
+				if err := (&Source{dir: "/d"}).wait(ctx, w); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took != c.want {
+					t.Errorf("it took %v, want %v", took, c.want)
+				}
+			})
+		})
 	}
 }
 
 func TestWaitEnds(t *testing.T) {
-	w, _ := startWaiting(t)
-	w.ctx()
-	if err := w.over(); err != nil {
+	s := &Source{dir: "/d"}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.wait(ctx, make(handWatch)); err != nil {
 		t.Errorf("at the end of the context: %v", err)
 	}
-	w, _ = startWaiting(t)
-	close(w.watch)
-	if err := w.over(); err == nil {
+	w := make(handWatch)
+	close(w)
+	if err := s.wait(t.Context(), w); err == nil {
 		t.Error("no error at the end of the watch")
 	}
 }

@@ -5,14 +5,11 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	coreinformers "k8s.io/client-go/informers/core/v1"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
 	"k8s.io/client-go/kubernetes"
 	networkinglisters "k8s.io/client-go/listers/networking/v1"
@@ -38,35 +35,17 @@ type Options struct {
 	Now     func() time.Time
 }
 
-// Standing is what is known of the policies on a node.
-type Standing int
-
-// The values of Standing.
-const (
-	NotInForce Standing = iota // nothing says that they are in force
-	InForce
-	Unproven // they were, by the word of an agent that may have ended long ago
-)
-
-// Node is what the agent of a node says.
-type Node struct {
-	Standing Standing
-	// Boot is the boot of the node's kernel that Standing is about, "" if it is not known.
-	Boot string
-}
-
 // Bypass is a node on which connections of a policy's pods pass the verdict by.
 type Bypass struct {
 	Node, Reason, Message string
 }
 
-// State is what is known of the cluster beside NetworkPolicies, pods and Nodes. Policies are
-// by "namespace/name".
+// State is what is known of the cluster beside NetworkPolicies. Policies are by
+// "namespace/name".
 type State struct {
 	Policies map[string]*v1alpha1.FQDNNetworkPolicy
 	Accepted map[string]bool   // the policies that select pods
 	Bypassed map[string]Bypass // the policies that do not hold on some node
-	Nodes    map[string]Node   // by name
 	Services Services
 }
 
@@ -78,10 +57,7 @@ type Controller struct {
 	dedup  event.Dedup
 
 	networkPolicies cache.SharedIndexInformer
-	pods, nodes     cache.SharedIndexInformer       // nil: companions open no ports
-	enforcing       atomic.Pointer[map[string]bool] // the nodes on which policies are in force
 
-	begun    time.Time
 	state    State                       // of this call of Reconcile
 	crowded  map[types.UID]bool          // announced already
 	openable map[types.UID]openableSince // since when a policy's ports may be opened
@@ -93,44 +69,21 @@ type Controller struct {
 // New returns a Controller. It asks nothing of the API server before Run.
 func New(o Options) *Controller {
 	c := &Controller{
-		o: o, writer: &writer{Options: o, attempts: map[types.NamespacedName]*attempt{}}, begun: o.Now(),
+		o: o, writer: &writer{Options: o, attempts: map[types.NamespacedName]*attempt{}},
 		openable: map[types.UID]openableSince{}, ports: map[types.UID]rulePorts{}, services: compile.NewNamedServices("", nil),
 		networkPolicies: networkinginformers.NewNetworkPolicyInformer(o.Client, metav1.NamespaceAll, 0, nil),
 	}
-	c.notify(c.networkPolicies, func(any, any) bool { return true })
-	if o.Ports.some() {
-		c.pods = c.trimmed(coreinformers.NewPodInformer(o.Client, metav1.NamespaceAll, 0, nil), trimPod, c.podMatters)
-		c.nodes = c.trimmed(coreinformers.NewNodeInformer(o.Client, 0, nil), trimNode, bootChanged)
-	}
+	// It fails only where the informer has ended.
+	_, _ = c.networkPolicies.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { o.Changed() }, UpdateFunc: func(any, any) { o.Changed() }, DeleteFunc: func(any) { o.Changed() },
+	})
 	return c
 }
 
-// notify calls Changed for the changes that matter. before is nil for a new object, after for
-// a deleted one.
-func (c *Controller) notify(i cache.SharedIndexInformer, matters func(before, after any) bool) {
-	note := func(before, after any) {
-		if matters(before, after) {
-			c.o.Changed()
-		}
-	}
-	// It fails only where the informer has ended.
-	_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(o any) { note(nil, o) }, UpdateFunc: note, DeleteFunc: func(o any) { note(o, nil) },
-	})
-}
+// Run watches NetworkPolicies until ctx ends.
+func (c *Controller) Run(ctx context.Context) { c.networkPolicies.RunWithContext(ctx) }
 
-// Run watches NetworkPolicies, and where companions open ports pods and Nodes, until ctx ends.
-func (c *Controller) Run(ctx context.Context) {
-	var watches sync.WaitGroup
-	defer watches.Wait()
-	for _, i := range []cache.SharedIndexInformer{c.networkPolicies, c.pods, c.nodes} {
-		if i != nil {
-			watches.Go(func() { i.RunWithContext(ctx) })
-		}
-	}
-}
-
-// HasSynced tells whether the NetworkPolicies are known. Pods and Nodes may come later.
+// HasSynced tells whether the NetworkPolicies are known.
 func (c *Controller) HasSynced() bool { return c.networkPolicies.HasSynced() }
 
 // Reconcile writes the companions that differ and returns how long to wait before it must be

@@ -5,7 +5,7 @@
 // FQDNNetworkPolicy allows is not denied by the cluster's own engine.
 //
 // Package status makes a Controller for each term of the elected agent and calls Reconcile
-// with the policies and with what the agents say of their nodes. Ports are open only while
-// every node with a pod of the policy enforces it. The package knows neither Leases nor
-// conditions nor how an agent is elected.
+// with the policies and the bypasses that nodes found. Ports are open only where the
+// administrator opted in: nothing verifies that each node enforces the policy. The package
+// knows neither Leases nor conditions nor how an agent is elected.
 package companion

@@ -17,8 +17,8 @@ const (
 	ReasonInvalid = "CompanionInvalid"
 	// ReasonIgnored: the annotation asks for ports where no companion opens any.
 	ReasonIgnored = "CompanionIgnored"
-	// ReasonHeld: the companions open the endpoint alone, since not every node enforces
-	// the policy.
+	// ReasonHeld: the companions open the endpoint alone, since connections of the policy's
+	// pods bypass the verdict on a node.
 	ReasonHeld = "CompanionHeld"
 	// ReasonTooManyPorts: the policy's names match Services that lead to more ports than
 	// its companions open.
@@ -40,8 +40,9 @@ func (c *Controller) announce(policies map[string]*v1alpha1.FQDNNetworkPolicy, r
 		}
 		reason, message := c.o.Ports.objection(p)
 		cause := message
-		if held := r.held[id]; held.message != "" {
-			reason, cause, message = ReasonHeld, held.cause, held.message
+		if b := r.state.Bypassed[id]; r.held[id] {
+			reason, cause = ReasonHeld, b.Node+"/"+b.Reason
+			message = fmt.Sprintf("companions of the policy open the endpoint alone, since the policy does not hold on the node %s: %s", b.Node, b.Message)
 		} else if n := r.cut[id]; n > 0 {
 			reason, cause, message = ReasonTooManyPorts, "", fmt.Sprintf("the Services that the policy's names match lead to %d ports more than the %d "+
 				"for which its companions have room: some of these Services cannot be reached; write narrower names, or allow their pods in a NetworkPolicy", n, compile.MaxTargetPorts)

@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/status/statustest"
 )
 
 func TestPortRules(t *testing.T) {
@@ -28,7 +29,7 @@ func TestPortRules(t *testing.T) {
 		" udp/dns sctp/signal": "- ports:\n  - port: dns\n    protocol: UDP\n  - port: signal\n    protocol: SCTP\n",
 	} {
 		text, err := yaml.Marshal(portRules(podPorts(set)))
-		must(t, err)
+		statustest.Must(t, err)
 		if diff := cmp.Diff(want, string(text)); diff != "" {
 			t.Errorf("%q: %s", set, diff)
 		}
@@ -100,7 +101,7 @@ func TestPortRulesAgainstTheSet(t *testing.T) {
 
 func TestOpenable(t *testing.T) {
 	may := func(change func(*v1alpha1.FQDNNetworkPolicy)) bool {
-		p := withPort(aPolicy("shop", "web"), 443)
+		p := statustest.WithPort(statustest.Policy("shop", "web"), 443)
 		change(p)
 		return openable(p)
 	}
@@ -117,7 +118,7 @@ func TestOpenable(t *testing.T) {
 			p.Spec.Egress = append(p.Spec.Egress, v1alpha1.EgressRule{})
 		}, true},
 		"every port": {func(p *v1alpha1.FQDNNetworkPolicy) {
-			p.Spec.Egress = append(p.Spec.Egress, aPolicy("a", "b").Spec.Egress...)
+			p.Spec.Egress = append(p.Spec.Egress, statustest.Policy("a", "b").Spec.Egress...)
 		}, true},
 	} {
 		if got := may(c.change); got != c.want {
@@ -128,13 +129,13 @@ func TestOpenable(t *testing.T) {
 
 // TestPortsOfServicesInWords: what the companion looks like.
 func TestPortsOfServicesInWords(t *testing.T) {
-	p := withName(withPort(aPolicy("shop", "web"), 443), "db.shop.svc.cluster.local")
-	ports, _ := compile.PodPortsOf(p, compile.NewNamedServices(clusterLocal, []*policy.Service{leads("db", policy.ServicePort{Port: 443, Target: 8443}), leads("zoo", policy.ServicePort{Port: 443, Target: 1})}))
+	p := statustest.WithName(statustest.WithPort(statustest.Policy("shop", "web"), 443), "db.shop.svc.cluster.local")
+	ports, _ := compile.PodPortsOf(p, compile.NewNamedServices(statustest.ClusterLocal, []*policy.Service{statustest.Service("db", policy.ServicePort{Port: 443, Target: 8443}), statustest.Service("zoo", policy.ServicePort{Port: 443, Target: 1})}))
 	ports.Names = append(ports.Names, compile.PortName{Protocol: policy.UDP, Name: "quic"})
-	c := newCompanion(p, &metav1.LabelSelector{}, endpoint[:1])
+	c := newCompanion(p, &metav1.LabelSelector{}, statustest.Endpoint[:1])
 	c.Spec.Egress = append(c.Spec.Egress, portRules(ports)...)
 	text, err := yaml.Marshal(c.Spec)
-	must(t, err)
+	statustest.Must(t, err)
 	const want = `egress:
 - ports:
   - port: 53

@@ -26,9 +26,6 @@ func (m Ports) Check() error {
 	return fmt.Errorf("%q does not say whose companions open ports; write %s, %s or %s", string(m), PortsNever, PortsAsked, PortsAlways)
 }
 
-// some tells whether companions open ports at all.
-func (m Ports) some() bool { return m == PortsAsked || m == PortsAlways }
-
 // Annotation of a policy says what its companions open.
 const Annotation = "namegate.io/companion"
 
@@ -46,7 +43,7 @@ func unwanted(p *v1alpha1.FQDNNetworkPolicy) bool { return p.Annotations[Annotat
 func (m Ports) requested(p *v1alpha1.FQDNNetworkPolicy) bool {
 	switch value, written := p.Annotations[Annotation]; {
 	case value == withPorts:
-		return m.some()
+		return m == PortsAsked || m == PortsAlways
 	case !written:
 		return m == PortsAlways
 	}
@@ -60,7 +57,7 @@ func (m Ports) objection(p *v1alpha1.FQDNNetworkPolicy) (reason, message string)
 	case value != withPorts:
 		return ReasonInvalid, fmt.Sprintf("the annotation %s is %q, which counts as %s; write %s, %s or %s",
 			Annotation, event.Clip(value, 64), dnsOnly, withPorts, dnsOnly, none)
-	case !m.some():
+	case m != PortsAsked && m != PortsAlways:
 		return ReasonIgnored, fmt.Sprintf("the annotation %s asks for ports, but companions open the endpoint alone here; set the chart's companion.ports=%s, or write %s",
 			Annotation, PortsAsked, dnsOnly)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/status/event"
+	"github.com/namegate/namegate/status/statustest"
 )
 
 // annotated is a policy that says what its companions open.
@@ -35,9 +36,9 @@ func TestAnnotation(t *testing.T) {
 		{"", "Ports", false, false, ReasonIgnored, "companion.ports=Asked"},
 		{"", unwritten, false, false, "", ""},
 	} {
-		p := aPolicy("shop", "web")
+		p := statustest.Policy("shop", "web")
 		if c.value != unwritten {
-			annotated(p, c.value)
+			statustest.Annotated(p, c.value)
 		}
 		if got := c.mode.requested(p); got != c.ports {
 			t.Errorf("%q with %q: ports %v", c.mode, c.value, got)
@@ -53,7 +54,7 @@ func TestAnnotation(t *testing.T) {
 }
 
 func TestObjectionIsShort(t *testing.T) {
-	_, message := PortsAlways.objection(annotated(aPolicy("shop", "web"), strings.Repeat("ü", 100_000)))
+	_, message := PortsAlways.objection(statustest.Annotated(statustest.Policy("shop", "web"), strings.Repeat("ü", 100_000)))
 	if len(message) > event.MaxNote {
 		t.Errorf("%d bytes", len(message))
 	}

@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/namegate/namegate/status/statustest"
 )
 
 type requirements = []metav1.LabelSelectorRequirement
@@ -50,7 +52,7 @@ func TestIntersect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, order := range [][2]metav1.LabelSelector{{c.a, c.b}, {c.b, c.a}} {
 				both, possible, err := intersect(&order[0], &order[1])
-				must(t, err)
+				statustest.Must(t, err)
 				if possible != c.possible {
 					t.Fatalf("possible: %v", possible)
 				}
@@ -86,7 +88,7 @@ func TestIntersectAgainstTwin(t *testing.T) {
 		a, b := randomSelector(r), randomSelector(r)
 		sa, sb := asSelector(t, a), asSelector(t, b)
 		both, possible, err := intersect(a, b)
-		must(t, err)
+		statustest.Must(t, err)
 		ab := labels.Nothing()
 		if possible {
 			possibleOnes++
@@ -103,7 +105,7 @@ func TestIntersectAgainstTwin(t *testing.T) {
 			}
 		}
 		swapped, _, err := intersect(b, a)
-		must(t, err)
+		statustest.Must(t, err)
 		if !reflect.DeepEqual(both, swapped) {
 			t.Fatalf("%v and %v: %v, and %v the other way", sa, sb, both, swapped)
 		}
@@ -111,7 +113,7 @@ func TestIntersectAgainstTwin(t *testing.T) {
 			continue
 		}
 		again, _, err := intersect(both, both)
-		must(t, err)
+		statustest.Must(t, err)
 		if !reflect.DeepEqual(both, again) {
 			t.Fatalf("%v is not canonical: %v", both, again)
 		}
@@ -124,7 +126,7 @@ func TestIntersectAgainstTwin(t *testing.T) {
 func asSelector(t *testing.T, s *metav1.LabelSelector) labels.Selector {
 	t.Helper()
 	out, err := metav1.LabelSelectorAsSelector(s)
-	must(t, err)
+	statustest.Must(t, err)
 	return out
 }
 

@@ -93,18 +93,17 @@ func wanted(
 }
 
 // Companions returns the companions beside policies and all other NetworkPolicies of a cluster
-// with these Services. open tells whether the agents let the companions of a policy open the
-// ports of its rules; it is asked only about policies whose ports may be opened at all.
+// with these Services and no bypass.
 func Companions(
 	policies []v1alpha1.FQDNNetworkPolicy, others []*networkingv1.NetworkPolicy, services *compile.NamedServices, endpoint []netip.Prefix,
-	open func(*v1alpha1.FQDNNetworkPolicy) bool,
+	open Ports,
 ) []*networkingv1.NetworkPolicy {
 	byID := make(map[string]*v1alpha1.FQDNNetworkPolicy, len(policies))
 	for i := range policies {
 		byID[policies[i].Namespace+"/"+policies[i].Name] = &policies[i]
 	}
 	all, _ := wanted(byID, others, endpoint, func(p *v1alpha1.FQDNNetworkPolicy, _ *networkingv1.NetworkPolicy) (ports compile.PodPorts) {
-		if accepted, _, _ := policy.Acceptance(fqdnnp.Validate(p)); accepted && openable(p) && PortsAlways.requested(p) && open(p) {
+		if accepted, _, _ := policy.Acceptance(fqdnnp.Validate(p)); accepted && openable(p) && open.requested(p) {
 			ports, _ = compile.PodPortsOf(p, services)
 		}
 		return ports

@@ -26,8 +26,8 @@ const (
 	writeTimeout = time.Second
 	// resumeAfter is when the rest is written.
 	resumeAfter = 100 * time.Millisecond
-	// narrowAgain is the most between two attempts to narrow a companion that opens ports to
-	// pods whose node does not deny what their policy does not allow.
+	// narrowAgain is the most between two attempts to narrow a companion whose policy does not
+	// enforce any more, or is bypassed.
 	narrowAgain = 5 * time.Second
 )
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/status/backoff"
+	"github.com/namegate/namegate/status/statustest"
 )
 
 // companionTest writes companions, pass by pass.
@@ -29,11 +30,11 @@ type companionTest struct {
 
 // options are a test's Options.
 func options(client *fake.Clientset, recorder events.EventRecorder) Options {
-	return Options{Client: client, Recorder: recorder, Log: silent, Endpoint: endpoint, Stopped: func() bool { return false }, Changed: func() {}, Now: time.Now}
+	return Options{Client: client, Recorder: recorder, Log: statustest.Silent, Endpoint: statustest.Endpoint, Stopped: func() bool { return false }, Changed: func() {}, Now: time.Now}
 }
 
 func newCompanionTest(t *testing.T, policies map[string]*v1alpha1.FQDNNetworkPolicy, objects ...runtime.Object) *companionTest {
-	c := &companionTest{t: t, client: fake.NewClientset(objects...), now: at(0), policies: policies, ports: noPorts}
+	c := &companionTest{t: t, client: fake.NewClientset(objects...), now: statustest.At(0), policies: policies, ports: noPorts}
 	c.writer = New(options(c.client, nil)).writer
 	c.Stopped = func() bool { return c.stop }
 	return c
@@ -41,13 +42,13 @@ func newCompanionTest(t *testing.T, policies map[string]*v1alpha1.FQDNNetworkPol
 
 func (c *companionTest) sync() time.Duration {
 	there := c.there()
-	all, _ := wanted(c.policies, there, endpoint, c.ports)
+	all, _ := wanted(c.policies, there, statustest.Endpoint, c.ports)
 	return c.write(c.t.Context(), c.now, all, there)
 }
 
 func (c *companionTest) there() (out []*networkingv1.NetworkPolicy) {
 	list, err := c.client.NetworkingV1().NetworkPolicies("").List(c.t.Context(), metav1.ListOptions{})
-	must(c.t, err)
+	statustest.Must(c.t, err)
 	for i := range list.Items {
 		out = append(out, &list.Items[i])
 	}
@@ -77,7 +78,7 @@ func (c *companionTest) changes() string {
 }
 
 func TestCompanionsComeAndGo(t *testing.T) {
-	c := newCompanionTest(t, byID(aPolicy("shop", "web")), limit("shop", "deny", nil))
+	c := newCompanionTest(t, statustest.ByID(statustest.Policy("shop", "web")), statustest.Limit("shop", "deny", nil))
 	c.pass()
 	if got := c.changes(); got != "create" || len(c.ours()) != 1 {
 		t.Fatalf("%q", got)
@@ -88,7 +89,7 @@ func TestCompanionsComeAndGo(t *testing.T) {
 	if got := c.changes(); got != "" {
 		t.Errorf("%q although nothing changed", got)
 	}
-	c.policies = byID(aPolicy("shop", "other"))
+	c.policies = statustest.ByID(statustest.Policy("shop", "other"))
 	c.pass()
 	if got := c.changes(); got != "create delete" {
 		t.Errorf("%q: the new is there before the old goes", got)
@@ -116,16 +117,16 @@ func TestCompanionsDrift(t *testing.T) {
 		"owner":      func(n *networkingv1.NetworkPolicy) { n.OwnerReferences[0].UID = "of a policy of that name before" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCompanionTest(t, byID(aPolicy("shop", "web")), limit("shop", "deny", nil))
+			c := newCompanionTest(t, statustest.ByID(statustest.Policy("shop", "web")), statustest.Limit("shop", "deny", nil))
 			c.pass()
 			n := c.ours()[0].DeepCopy()
 			n.Annotations["example.org/added"] = "yes"
 			change(n)
 			_, err := c.client.NetworkingV1().NetworkPolicies("shop").Update(t.Context(), n, metav1.UpdateOptions{})
-			must(t, err)
+			statustest.Must(t, err)
 			c.changes()
 			c.pass()
-			want, _ := wanted(c.policies, c.there(), endpoint, noPorts)
+			want, _ := wanted(c.policies, c.there(), statustest.Endpoint, noPorts)
 			if got := c.changes(); got != "update" || drifted(c.ours()[0], want[0]) || c.ours()[0].Annotations["example.org/added"] != "yes" {
 				t.Errorf("%q, %+v", got, c.ours()[0])
 			}
@@ -135,11 +136,11 @@ func TestCompanionsDrift(t *testing.T) {
 
 // TestCompanionsSpareUsersObjects: also one that happens to have the name.
 func TestCompanionsSpareUsersObjects(t *testing.T) {
-	deny := limit("shop", "deny", nil)
-	want, _ := wanted(byID(aPolicy("shop", "web")), []*networkingv1.NetworkPolicy{deny}, endpoint, noPorts)
-	user := limit("shop", want[0].Name, map[string]string{"mine": "yes"})
+	deny := statustest.Limit("shop", "deny", nil)
+	want, _ := wanted(statustest.ByID(statustest.Policy("shop", "web")), []*networkingv1.NetworkPolicy{deny}, statustest.Endpoint, noPorts)
+	user := statustest.Limit("shop", want[0].Name, map[string]string{"mine": "yes"})
 	user.Labels = map[string]string{ManagedByLabel: ManagedBy}
-	c := newCompanionTest(t, byID(aPolicy("shop", "web")), deny, user)
+	c := newCompanionTest(t, statustest.ByID(statustest.Policy("shop", "web")), deny, user)
 	for range 5 {
 		c.pass()
 	}
@@ -157,12 +158,12 @@ func TestCompanionsSpareUsersObjects(t *testing.T) {
 
 // TestCompanionsAgainstAnother: one who undoes each change is not fought.
 func TestCompanionsAgainstAnother(t *testing.T) {
-	c := newCompanionTest(t, byID(aPolicy("shop", "web")), limit("shop", "deny", nil))
+	c := newCompanionTest(t, statustest.ByID(statustest.Policy("shop", "web")), statustest.Limit("shop", "deny", nil))
 	for second := range 3600 {
-		c.now = at(time.Duration(second) * time.Second)
+		c.now = statustest.At(time.Duration(second) * time.Second)
 		c.sync()
 		for _, n := range c.ours() {
-			must(t, c.client.NetworkingV1().NetworkPolicies("shop").Delete(t.Context(), n.Name, metav1.DeleteOptions{}))
+			statustest.Must(t, c.client.NetworkingV1().NetworkPolicies("shop").Delete(t.Context(), n.Name, metav1.DeleteOptions{}))
 		}
 	}
 	if n := strings.Count(c.changes(), "create"); n < 10 || n > 25 {
@@ -171,10 +172,10 @@ func TestCompanionsAgainstAnother(t *testing.T) {
 }
 
 func TestCompanionsFail(t *testing.T) {
-	c := newCompanionTest(t, byID(aPolicy("shop", "web")), limit("shop", "deny", nil))
-	count := refuse(c.client, "create", "networkpolicies", "no")
+	c := newCompanionTest(t, statustest.ByID(statustest.Policy("shop", "web")), statustest.Limit("shop", "deny", nil))
+	count := statustest.Refuse(c.client, "create", "networkpolicies", "no")
 	for second := range 600 {
-		c.now = at(time.Duration(second) * time.Second)
+		c.now = statustest.At(time.Duration(second) * time.Second)
 		if again := c.sync(); again <= 0 || again > backoff.Most {
 			t.Fatalf("again after %v", again)
 		}
@@ -185,7 +186,7 @@ func TestCompanionsFail(t *testing.T) {
 }
 
 func TestCompanionsStop(t *testing.T) {
-	c := newCompanionTest(t, byID(aPolicy("shop", "web")), limit("shop", "deny", nil))
+	c := newCompanionTest(t, statustest.ByID(statustest.Policy("shop", "web")), statustest.Limit("shop", "deny", nil))
 	c.stop = true
 	c.pass()
 	if got := c.changes(); got != "" {
@@ -196,7 +197,7 @@ func TestCompanionsStop(t *testing.T) {
 func TestCrowdedPoliciesAreAnnouncedOnce(t *testing.T) {
 	recorder := events.NewFakeRecorder(100)
 	c := New(options(fake.NewClientset(), recorder))
-	a, b := aPolicy("shop", "a"), aPolicy("shop", "b")
+	a, b := statustest.Policy("shop", "a"), statustest.Policy("shop", "b")
 	for _, crowded := range [][]*v1alpha1.FQDNNetworkPolicy{{a}, {a}, {a, b}, {}, {b}} {
 		c.announceCrowded(crowded)
 	}
@@ -207,11 +208,11 @@ func TestCrowdedPoliciesAreAnnouncedOnce(t *testing.T) {
 
 // TestNarrowingIsNotDelayed: however often a companion was opened and narrowed before.
 func TestNarrowingIsNotDelayed(t *testing.T) {
-	c := newCompanionTest(t, byID(aPolicy("shop", "web")), limit("shop", "deny", nil))
+	c := newCompanionTest(t, statustest.ByID(statustest.Policy("shop", "web")), statustest.Limit("shop", "deny", nil))
 	open := func() bool { return slices.ContainsFunc(c.ours(), opensPorts) }
 	var opened, worst int
 	for second := range 1200 {
-		c.now = at(time.Duration(second) * time.Second)
+		c.now = statustest.At(time.Duration(second) * time.Second)
 		held := second%2 == 1
 		c.ports = noPorts
 		if !held {
@@ -248,11 +249,11 @@ func TestNarrowingIsNotDelayed(t *testing.T) {
 
 // TestNarrowingComesFirst: before companions are made that are not there yet.
 func TestNarrowingComesFirst(t *testing.T) {
-	c := newCompanionTest(t, byID(aPolicy("shop", "web")), limit("shop", "deny", nil))
+	c := newCompanionTest(t, statustest.ByID(statustest.Policy("shop", "web")), statustest.Limit("shop", "deny", nil))
 	c.ports = anyPort
 	c.pass()
 	c.changes()
-	c.policies = byID(aPolicy("shop", "api"), aPolicy("shop", "web"), aPolicy("shop", "zoo"))
+	c.policies = statustest.ByID(statustest.Policy("shop", "api"), statustest.Policy("shop", "web"), statustest.Policy("shop", "zoo"))
 	c.ports = noPorts
 	c.pass()
 	if got := c.changes(); got != "update create create" {
@@ -264,7 +265,7 @@ func TestNarrowingComesFirst(t *testing.T) {
 		t.Error(got)
 	}
 	var names []string
-	c.policies, c.ports = byID(aPolicy("shop", "web")), noPorts
+	c.policies, c.ports = statustest.ByID(statustest.Policy("shop", "web")), noPorts
 	c.now = c.now.Add(narrowAgain)
 	c.sync()
 	for _, n := range c.ours() {
@@ -278,7 +279,7 @@ func TestNarrowingComesFirst(t *testing.T) {
 // TestNarrowingIsAtOnce where nobody narrowed it just before: whoever writes a policy
 // could go on with what its companions open after it ceased to enforce.
 func TestNarrowingIsAtOnce(t *testing.T) {
-	c := newCompanionTest(t, byID(aPolicy("shop", "web")), limit("shop", "deny", nil))
+	c := newCompanionTest(t, statustest.ByID(statustest.Policy("shop", "web")), statustest.Limit("shop", "deny", nil))
 	open := func() bool { return slices.ContainsFunc(c.ours(), opensPorts) }
 	for round := range 20 {
 		for c.ports = anyPort; !open(); {

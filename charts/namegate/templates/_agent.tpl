@@ -21,7 +21,7 @@
 {{- end }}
 {{- if .Values.companion.enabled }}
 - --companion
-- --companion-ports={{ .Values.companion.ports }}
+- --companion-ports={{ required "companion.ports is not set; write Never, or Asked or Always where Namegate enforces its policies on every node" .Values.companion.ports }}
 {{- end }}
 {{- if .Values.taint.enabled }}
 - --clear-taint

@@ -1,0 +1,75 @@
+package access
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"golang.org/x/time/rate"
+)
+
+// How often callers may make the agent find out who they are: each credential that
+// is not remembered costs a review by the API server, or a search for who signed it.
+// A person's commands ask a few times in a second, and wrong guesses are worth no
+// more. All take half of what the agent's client for this may ask in a second: the
+// rest is for those that are known.
+const (
+	reviewsPerSecond = 5  // of one address
+	reviewBurst      = 20 // of one address
+	allPerSecond     = 10
+	allBurst         = 40
+	// addressesMost bounds the addresses whose rate is known.
+	addressesMost = 1024
+)
+
+// pace is how often something may be, and how often at once.
+type pace struct {
+	perSecond rate.Limit
+	burst     int
+}
+
+var (
+	reviewRate    = pace{reviewsPerSecond, reviewBurst}
+	allReviewRate = pace{allPerSecond, allBurst}
+)
+
+func (p pace) limiter() *rate.Limiter { return rate.NewLimiter(p.perSecond, p.burst) }
+
+// throttle bounds how often callers do something, of each address and of all.
+type throttle struct {
+	now  func() time.Time
+	each pace
+
+	mu  sync.Mutex
+	all *rate.Limiter
+	by  *simplelru.LRU[netip.Addr, *rate.Limiter]
+}
+
+func newThrottle(now func() time.Time, each, all pace) *throttle {
+	by, err := simplelru.NewLRU[netip.Addr, *rate.Limiter](addressesMost, nil)
+	if err != nil {
+		panic(err) // of a size below one
+	}
+	return &throttle{now: now, each: each, all: all.limiter(), by: by}
+}
+
+// take tells whether a caller may do it once more. IPv6 callers count by
+// their /64, which is one network.
+func (t *throttle) take(from netip.Addr) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.now()
+	from = from.Unmap().WithZone("")
+	if from.Is6() {
+		if p, err := from.Prefix(64); err == nil {
+			from = p.Addr()
+		}
+	}
+	own, ok := t.by.Get(from)
+	if !ok {
+		own = t.each.limiter()
+		t.by.Add(from, own)
+	}
+	return own.TokensAt(now) >= 1 && t.all.AllowN(now, 1) && own.AllowN(now, 1)
+}

@@ -1,0 +1,76 @@
+package enforcer
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/policy"
+)
+
+func sameLines(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s:\n  %s\nwant:\n  %s", what, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+// TestAuditedPodsAreWatched: those that only Audit policies select, from the commit on
+// and no others.
+func TestAuditedPodsAreWatched(t *testing.T) {
+	w := newWorld(t)
+	watch := pol("watch", "tcp/443 *.example.net")
+	watch.Spec.Enforcement = v1alpha1.EnforcementAudit
+	a, b, c := pod("a", "10.1.0.5 2001:db8:1::5", "watch"), pod("b", "10.1.0.6", "watch", "x"), pod("c", "10.1.0.7")
+	watched := func() (out []string) {
+		for line := range strings.Lines(w.inet.Dump()) {
+			if words := strings.Fields(line); len(words) > 6 && words[1] == "element" && strings.HasPrefix(words[4], "audited") {
+				out = append(out, words[6])
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	s := w.compile([]policy.Pod{a, b, c}, watch, pol("x", "tcp/443 *.example.net"))
+	if err := w.e.Prepare(context.Background(), s); err != nil {
+		t.Fatal(err)
+	}
+	sameLines(t, "watched before the commit", watched())
+	if err := w.rollOut(s); err != nil {
+		t.Fatal(err)
+	}
+	sameLines(t, "watched", watched(), "10.1.0.5", "2001:db8:1::5")
+	a.Labels = map[string]string{"watch": "yes", "x": "yes"}
+	b.Labels = map[string]string{"watch": "yes"}
+	w.apply([]policy.Pod{a, b, c}, watch, pol("x", "tcp/443 *.example.net"))
+	sameLines(t, "watched after a change", watched(), "10.1.0.6")
+}
+
+// TestResolves: DNS is asked at the resolvers, the endpoint and what serves them.
+func TestResolves(t *testing.T) {
+	w := newWorld(t)
+	if w.e.Resolves(netip.AddrPortFrom(dns4, 53)) {
+		t.Error("a resolver is asked before anything is in force")
+	}
+	w.apply(nil)
+	for _, a := range []netip.Addr{dns4, dns6, endpoint4, endpoint6, w.e.serving[dns4], w.e.serving[endpoint6]} {
+		if !w.e.Resolves(netip.AddrPortFrom(a, 53)) || w.e.Resolves(netip.AddrPortFrom(a, 54)) {
+			t.Errorf("%s is not asked on its port alone", a)
+		}
+	}
+	if w.e.Resolves(addrPort("198.51.100.53:53")) {
+		t.Error("another address is a resolver")
+	}
+	if _, err := w.e.SetNetwork(context.Background(), Network{Resolvers: addrs("198.51.100.53")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.e.Refresh(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if !w.e.Resolves(addrPort("198.51.100.53:53")) {
+		t.Error("a resolver that came later is not asked")
+	}
+}

@@ -1,0 +1,48 @@
+package dataplane
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/policy"
+)
+
+func TestRuleLists(t *testing.T) {
+	list := func(matches ...Match) *RuleList {
+		var all []Rule
+		for _, m := range matches {
+			all = append(all, Rule{Match: m})
+		}
+		return NewRuleList(all)
+	}
+	a, b := Match{policy.Peer{Kind: 1, Key: "a"}, "tcp/1"}, Match{policy.Peer{Kind: 2, Key: "a"}, "tcp/1"}
+	if list(a).ID == list(b).ID || list(a).ID == "" {
+		t.Error("two lists have one ID")
+	}
+	if l := list(b, a, b); l.ID != list(a, b).ID || len(l.Rules) != 2 {
+		t.Errorf("equal lists differ: %+v", l)
+	}
+	if got := list(Match{Ports: ""}); got != nil {
+		t.Errorf("no port at all is %+v", got)
+	}
+	everything := list(Match{Ports: "any"}, Match{policy.Peer{Kind: 1, Key: "a"}, "any"})
+	if diff := cmp.Diff(&RuleList{Rules: []Rule{{Match: Match{Ports: "any"}}}}, everything); diff != "" || !everything.All() {
+		t.Errorf("everything (-want +got):\n%s", diff)
+	}
+	both := list(a).Union(list(b))
+	for _, test := range []struct {
+		l, o *RuleList
+		want bool
+	}{
+		{nil, nil, true}, {nil, list(a), true}, {list(a), nil, false}, {list(a), both, true}, {both, list(a), false},
+		{both, everything, true}, {everything, both, false},
+	} {
+		if got := test.l.Within(test.o); got != test.want {
+			t.Errorf("%+v within %+v: %v", test.l, test.o, got)
+		}
+	}
+	if list(a).Union(nil).ID != list(a).ID || !both.Same(list(a, b)) || both.Same(everything) {
+		t.Error("unions differ")
+	}
+}

@@ -1,0 +1,81 @@
+package dataplane
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/namegate/namegate/kernel/link"
+	"github.com/namegate/namegate/policy"
+)
+
+// Subjects are the subjects of a node, by pod.
+type Subjects map[policy.PodRef]*Subject
+
+// Sorted returns the subjects in the order of their pods.
+func (s Subjects) Sorted() []*Subject {
+	return slices.SortedFunc(maps.Values(s), func(a, b *Subject) int {
+		return cmp.Or(strings.Compare(a.Pod.Namespace, b.Pod.Namespace), strings.Compare(a.Pod.Name, b.Pod.Name), strings.Compare(a.Pod.UID, b.Pod.UID))
+	})
+}
+
+// Subject is what is wanted for one pod.
+type Subject struct {
+	Pod   policy.PodRef
+	Addrs []netip.Addr
+	// Handed are addresses of Addrs that the rules of another subject judge already. Taken
+	// are addresses beside Addrs that the rules of this subject judge: another subject's,
+	// whose address changes hands, and new ones.
+	Handed, Taken []netip.Addr
+	// Grants are the port sets on which the subject may reach what is granted to it.
+	Grants []policy.PortSet
+	// Peers are the rules about what is really reached, nil for none. Snapshot says who
+	// the peers are.
+	Peers    *RuleList
+	Snapshot *policy.Snapshot
+	Homes    map[netip.Addr]link.Home
+	// Homeless are addresses whose home is still to come: a packet that has one is forged.
+	Homeless []netip.Addr
+	// Isolated subjects are default-deny. The sets and rules of others are only made ready.
+	Isolated bool
+	// Staged subjects are isolated, or about to be: their rules say already what they may
+	// do, so that what they open on the way goes on.
+	Staged    bool
+	Drop      bool // deny without an answer
+	Intercept bool // DNS
+	// BridgesUnseen: netfilter does not see what crosses bridges, so that bridge ports
+	// cannot be told apart.
+	BridgesUnseen bool
+}
+
+// SameRules tells whether two values of a subject have the same rules.
+func (s *Subject) SameRules(o *Subject) bool {
+	return slices.Equal(s.Addrs, o.Addrs) && slices.Equal(s.Handed, o.Handed) && slices.Equal(s.Taken, o.Taken) &&
+		slices.Equal(s.Grants, o.Grants) && maps.Equal(s.Homes, o.Homes) && slices.Equal(s.Homeless, o.Homeless) &&
+		s.Peers.Same(o.Peers) && s.BridgesUnseen == o.BridgesUnseen
+}
+
+// Dispatched are the addresses whose packets the rules of the subject judge.
+func (s *Subject) Dispatched() []netip.Addr {
+	own := slices.DeleteFunc(slices.Clone(s.Addrs), func(a netip.Addr) bool { return slices.Contains(s.Handed, a) })
+	return append(own, s.Taken...)
+}
+
+// Reaches tells whether the rules about peers accept a destination, after the translation
+// of Services. A protocol without ports is asked for with port 0.
+func (s *Subject) Reaches(proto policy.Protocol, at netip.AddrPort) bool {
+	if s.Peers == nil {
+		return false
+	}
+	for _, r := range s.Peers.Rules {
+		if !r.Match.Ports.Contains(proto, at.Port()) {
+			continue
+		}
+		if r.Match.Peer.Kind == policy.PeerAnywhere || s.Snapshot.PeerSet(r.Match.Peer).Contains(at.Addr(), proto, at.Port()) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,10 @@
+// Package xtables renders what a dataplane is to hold to chains of iptables and to sets of
+// ipset, writes them and verifies them.
+//
+// The chains hook in where packets enter, are delivered and are forwarded. In raw a source
+// address is checked against its home; in mangle rules accept names by what a pod dialled,
+// and peers by what it reaches, and set the mark bit that admits a connection; in security
+// everything of isolated pods that has no admission is dropped. Package enforcer calls it.
+// It knows nothing of names, grants and DNS, and is the only package that knows the limits
+// of iptables.
+package xtables

@@ -1,0 +1,138 @@
+package xtables
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/kernel/link"
+	"github.com/namegate/namegate/policy"
+)
+
+// manyPods have every kind of port set and home, and are enough that chains branch.
+func manyPods() []*dataplane.Subject {
+	kinds := []policy.PortSet{"any", "tcp", "udp", "sctp", "tcp/443", "udp/53", "sctp/9", "tcp/8000-9000", "sctp/7-8", "tcp/443,tcp/8000-9000,udp/53",
+		"tcp/1,tcp/3,tcp/5,tcp/7,tcp/9,tcp/11,tcp/13,tcp/15,tcp/17,tcp/19,tcp/21,tcp/23,tcp/25,tcp/27,tcp/29,tcp/31"}
+	pods := twoPods()
+	for i := range 60 {
+		p := &dataplane.Subject{
+			Pod: policy.PodRef{Namespace: "shop", Name: fmt.Sprintf("web-%d", i), UID: fmt.Sprint(i)}, Isolated: true,
+			Addrs:  []netip.Addr{addr(fmt.Sprintf("10.1.1.%d", i+1)), addr(fmt.Sprintf("2001:db8:1:1::%x", i+1))},
+			Grants: kinds[i%len(kinds) : min(i%len(kinds)+3, len(kinds))],
+			Homes:  map[netip.Addr]link.Home{},
+		}
+		for _, a := range p.Addrs {
+			p.Homes[a] = link.Home{Iface: fmt.Sprintf("veth%d", i)}
+			if i%3 == 0 {
+				p.Homes[a] = link.Home{Iface: "br0", Port: fmt.Sprintf("port%d", i)}
+			}
+		}
+		pods = append(pods, p)
+	}
+	return pods
+}
+
+// alone runs f on a thread with a network namespace of its own, which ends with it.
+func alone(t *testing.T, f func()) {
+	t.Helper()
+	skipped := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer close(skipped)
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			skipped <- err
+			return
+		}
+		f()
+	}()
+	if err := <-skipped; err != nil {
+		t.Skip("this asks the kernel, and needs root:", err)
+	}
+}
+
+// Both kinds of iptables print our rules as they are written, so that nothing needs to
+// be read back after a write.
+func TestRulesArePrintedAsWritten(t *testing.T) {
+	t.Setenv("XTABLES_LOCKFILE", t.TempDir()+"/xtables.lock")
+	for _, variant := range []iptables.Variant{iptables.Legacy, iptables.NFT} {
+		t.Run(string(variant), func(t *testing.T) {
+			chains, err := iptables.NewExec(variant)
+			if iptables.IsMissing(err) {
+				t.Skip(err)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			defer chains.Close()
+			for _, pods := range [][]*dataplane.Subject{nil, twoPods(), manyPods()} {
+				alone(t, func() { writtenAndPrinted(t, chains, pods) })
+			}
+		})
+	}
+}
+
+func writtenAndPrinted(t *testing.T, chains *iptables.Exec, pods []*dataplane.Subject) {
+	sets, err := ipset.Open()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer sets.Close()
+	for _, s := range StaticSets() {
+		if err := sets.Ensure(s); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, p := range pods {
+		for _, ports := range p.Grants {
+			for _, f := range Families {
+				if err := sets.Ensure(ipset.Set{Name: GrantSet(p.Pod, ports, f == iptables.IPv6), Type: ipset.HashIP, IPv6: f == iptables.IPv6, Timeout: true, Comment: true}); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	for _, p := range pods {
+		if p.Peers == nil {
+			continue
+		}
+		for _, r := range p.Peers.Rules {
+			typ, asked := map[policy.PeerKind]ipset.Type{policy.PeerPods: ipset.HashIP, policy.PeerNetworks: ipset.HashNet, policy.PeerPorts: ipset.HashIPPort}[r.Match.Peer.Kind]
+			for _, f := range Families {
+				if !asked {
+					continue
+				}
+				if err := sets.Ensure(ipset.Set{Name: PeerSetName(r.Match.Peer, f), Type: typ, IPv6: f == iptables.IPv6}); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	for _, f := range Families {
+		for table, want := range (ruleset{family: f, mark: testMark, subjects: pods}).render() {
+			key := Table{f, table}
+			tx := iptables.NewTransaction(f, table)
+			for name, rules := range want {
+				tx.Replace(name, rules...)
+			}
+			missing(tx, key, want, nil)
+			if err := chains.Restore(context.Background(), tx); err != nil {
+				t.Errorf("%v %s: %v", f, table, err)
+				continue
+			}
+			saved, err := chains.Save(context.Background(), f, table)
+			if err != nil {
+				t.Error(err)
+			} else if is := ours(key, saved); !sameChains(is, printed(key, want)) {
+				t.Errorf("%v %s of %d pods (-written +printed):\n%s", f, table, len(pods), cmp.Diff(printed(key, want), is))
+			}
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package xtables
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/namegate/namegate/kernel/iptables"
+)
+
+// Recover reads from the chains of each variant what an earlier agent's rules say of
+// addresses: the PodID of the pod whose rules judged it, and the ID of the list of rules
+// about its peers, where it had one.
+func Recover(variants []iptables.Everything) (pods, lists map[netip.Addr]string) {
+	pods, lists = map[netip.Addr]string{}, map[netip.Addr]string{}
+	for _, all := range variants {
+		for _, tables := range all {
+			for name, rules := range tables["mangle"] {
+				if !strings.HasPrefix(name, chainNames) && !strings.HasPrefix(name, chainPeers) {
+					continue
+				}
+				for _, r := range rules {
+					a, to := leaf(r)
+					if id, ok := strings.CutPrefix(to, podChainPrefix); ok {
+						pods[a] = id
+					} else if id, ok := strings.CutPrefix(to, listChainPrefix); ok {
+						lists[a] = id
+					} else if to == chainAllow {
+						lists[a] = ""
+					}
+				}
+			}
+		}
+	}
+	return pods, lists
+}
+
+// leaf reads a rule of a leaf of a dispatch tree: -s ADDRESS -g CHAIN. to is "" for any
+// other rule.
+func leaf(rule string) (a netip.Addr, to string) {
+	words := strings.Fields(rule)
+	if len(words) != 4 || words[0] != "-s" || words[2] != "-g" {
+		return a, ""
+	}
+	prefix, err := netip.ParsePrefix(words[1])
+	if err != nil || !prefix.IsSingleIP() {
+		return a, ""
+	}
+	return prefix.Addr(), words[3]
+}

@@ -1,0 +1,321 @@
+package xtables
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/kernel/link"
+	"github.com/namegate/namegate/policy"
+)
+
+// hook is one jump from a built-in chain to one of ours.
+type hook struct{ table, chain, to string }
+
+// hooks are all places where packets enter our chains.
+var hooks = []hook{
+	{"raw", "PREROUTING", chainHome},
+	{"mangle", "PREROUTING", chainNames},
+	{"mangle", "INPUT", chainPeers},
+	{"mangle", "FORWARD", chainPeers},
+	{"security", "INPUT", chainDrop},
+	{"security", "FORWARD", chainDrop},
+}
+
+// tables are those that we have chains in, in the order in which they are
+// written: the nets before what allows.
+var tables = []string{"raw", "security", "mangle"}
+
+// discoveryTypes and listenerTypes are the ICMPv6 types that conntrack never
+// tracks and that a host must send for its link to have IPv6: solicitations and
+// advertisements of neighbours (RFC 4861), reports of listeners (RFC 2710, RFC
+// 3810). What routers and queriers send is not among them.
+var (
+	discoveryTypes = []int{133, 135, 136}
+	listenerTypes  = []int{131, 132, 143}
+)
+
+// dnsPort is the only port of the endpoint and of resolvers.
+const dnsPort = 53
+
+// ruleset renders our chains of one family from pods, by table.
+type ruleset struct {
+	family   iptables.Family
+	mark     uint32
+	subjects []*dataplane.Subject
+	// kept are the rules of pods as they were rendered before; nil keeps none. keptLists
+	// are those of lists of peers, by chain.
+	kept      map[policy.PodRef]subjectRules
+	keptLists map[string]listRules
+	// refused are the names of peer sets that the kernel does not take.
+	refused map[string]bool
+	// missing are the port sets whose grant set the kernel refused: they open nothing.
+	missing map[policy.PodRef]map[policy.PortSet]bool
+}
+
+// subjectRules is a pod's rules and what they were made of.
+type subjectRules struct {
+	ports   []policy.PortSet
+	missing map[policy.PortSet]bool
+	rules   []string
+}
+
+func (r ruleset) render() map[string]iptables.Chains {
+	return map[string]iptables.Chains{"raw": r.raw(), "mangle": r.mangle(), "security": r.security()}
+}
+
+func (r ruleset) set(name string) string { return SetPrefix(r.family) + name }
+
+func (r ruleset) icmp() string {
+	if r.family == iptables.IPv6 {
+		return "ipv6-icmp"
+	}
+	return "icmp"
+}
+
+func (r ruleset) markIs() string { return fmt.Sprintf("--mark %#x/%#x", r.mark, r.mark) }
+
+// raw drops what does not come from its home.
+func (r ruleset) raw() iptables.Chains {
+	homes := map[netip.Addr][]string{}
+	var ifaces, bridgePorts []string
+	for _, p := range r.subjects {
+		for a, h := range p.Homes {
+			switch {
+			case FamilyOf(a) != r.family:
+				continue
+			case !ByIface(p, h):
+				homes[a] = []string{"-m physdev --physdev-in " + h.Port + " -j RETURN"}
+				bridgePorts = append(bridgePorts, h.Port)
+			case !h.Bridged():
+				ifaces = append(ifaces, h.Iface)
+			}
+			homes[a] = append(homes[a], "-j DROP")
+		}
+		for _, a := range p.Homeless {
+			if FamilyOf(a) == r.family {
+				homes[a] = []string{"-j DROP"}
+			}
+		}
+	}
+	c := iptables.Chains{
+		chainHome: append(strangers(homes, "-g "+chainIfaces),
+			"-m set --match-set "+r.set(SetHome)+" src,src -j RETURN",
+			"-g "+chainPorts),
+		chainIfaces:  unlike(ifaces, bridgePorts),
+		chainForeign: r.foreign(),
+	}
+	dispatch(c, chainPorts, homes, "-g "+chainIfaces)
+	ifaceDispatch(c, chainIfaces, "-i", ifaces, "-g "+chainForeign)
+	ifaceDispatch(c, chainIfaces, "-m physdev --physdev-in", bridgePorts, "-g "+chainForeign)
+	return c
+}
+
+// foreign drops what comes from a pod's interface with a source that is not the
+// pod's. Neighbour and listener discovery pass from the two sources that the
+// kernel never forwards.
+func (r ruleset) foreign() []string {
+	var out []string
+	if r.family == iptables.IPv6 {
+		for _, source := range []string{"::/128", "fe80::/10"} {
+			for _, t := range slices.Concat(discoveryTypes, listenerTypes) {
+				out = append(out, fmt.Sprintf("-s %s -p ipv6-icmp -m icmp6 --icmpv6-type %d -j RETURN", source, t))
+			}
+		}
+	}
+	return append(out, "-j DROP")
+}
+
+// neighbours exempts neighbour and listener discovery from the verdict as long as
+// it cannot leave the link: a router has counted the hop limit of 255 down before
+// it asks, and does not forward to multicast groups.
+func (r ruleset) neighbours() []string {
+	if r.family == iptables.IPv4 {
+		return nil
+	}
+	var out []string
+	for _, t := range discoveryTypes {
+		out = append(out, fmt.Sprintf("-p ipv6-icmp -m conntrack --ctstate UNTRACKED -m hl --hl-eq 255 -m icmp6 --icmpv6-type %d -j RETURN", t))
+	}
+	for _, t := range listenerTypes {
+		out = append(out, fmt.Sprintf("-d ff00::/8 -p ipv6-icmp -m conntrack --ctstate UNTRACKED -m icmp6 --icmpv6-type %d -j RETURN", t))
+	}
+	return out
+}
+
+// mangle allows: names by what the pod dialled, peers by what it reaches. Packets of
+// admitted connections, which are nearly all there are, leave each chain by its first
+// rule; what a packet's own mark says is asked of untracked ones alone.
+func (r ruleset) mangle() iptables.Chains {
+	admitted := "-m connmark " + r.markIs() + " -j RETURN"
+	notDispatched := "-m set ! --match-set " + r.set(SetDispatched) + " src -j RETURN"
+	// What a pod answers, and what it says of another's connection, admits nothing: that
+	// is judged for who began it.
+	answers := "-m conntrack --ctdir REPLY -j RETURN"
+	errors := "-p " + r.icmp() + " -m conntrack --ctstate RELATED -j RETURN"
+	c := iptables.Chains{
+		chainAllow: {
+			fmt.Sprintf("-j MARK --set-xmark %#x/%#x", r.mark, r.mark),
+			fmt.Sprintf("-j CONNMARK --set-xmark %#x/%#x", r.mark, r.mark),
+		},
+		chainNames: append([]string{
+			"-m connmark " + r.markIs() + " -m conntrack --ctstate ESTABLISHED -j RETURN",
+			notDispatched,
+			answers,
+			fmt.Sprintf("-j MARK --set-xmark 0x0/%#x", r.mark),
+			fmt.Sprintf("-m conntrack --ctstate NEW -j CONNMARK --set-xmark 0x0/%#x", r.mark),
+			// What a helper expects inherits its master's mark.
+			fmt.Sprintf("! -p %s -m conntrack --ctstate RELATED -j CONNMARK --set-xmark 0x0/%#x", r.icmp(), r.mark),
+			admitted,
+			errors,
+		}, r.dns(SetResolvers)...),
+		chainPeers: append([]string{admitted, notDispatched, answers, errors}, r.dns(SetEndpoint)...),
+	}
+	names, self := map[netip.Addr][]string{}, map[netip.Addr][]string{}
+	for _, p := range r.subjects {
+		for _, a := range p.Dispatched() {
+			if FamilyOf(a) == r.family {
+				names[a] = []string{"-g " + podChain(p.Pod)}
+				self[a] = r.reach(c, a, p.Peers)
+				c[podChain(p.Pod)] = r.podRules(p)
+			}
+		}
+	}
+	dispatch(c, chainNames, names)
+	dispatch(c, chainPeers, self)
+	return c
+}
+
+// reach leads what an address really reaches to what allows it: itself, and its peers,
+// whose chain is added where it is not there yet.
+func (r ruleset) reach(c iptables.Chains, a netip.Addr, peers *dataplane.RuleList) []string {
+	if peers.All() {
+		return []string{"-g " + chainAllow}
+	}
+	rules := []string{"-d " + netip.PrefixFrom(a, a.BitLen()).String() + " -g " + chainAllow}
+	if peers == nil {
+		return rules
+	}
+	chain := listChain(peers)
+	if _, there := c[chain]; !there {
+		c[chain] = r.renderList(peers)
+	}
+	return append(rules, "-g "+chain)
+}
+
+// dns allows what goes to the DNS port of a set's addresses. The port is asked first:
+// it costs a tenth of a set.
+func (r ruleset) dns(set string) []string {
+	var out []string
+	for _, proto := range []policy.Protocol{policy.TCP, policy.UDP} {
+		out = append(out, fmt.Sprintf("-p %[1]s -m %[1]s --dport %[2]d -m set --match-set %[3]s dst,dst -g %[4]s", proto, dnsPort, r.set(set), chainAllow))
+	}
+	return out
+}
+
+// podRules asks each of the pod's sets on the ports that it is for. Ports are asked
+// before sets: a packet has one port and a pod many sets.
+func (r ruleset) podRules(p *dataplane.Subject) []string {
+	if k, there := r.kept[p.Pod]; there && slices.Equal(k.ports, p.Grants) && maps.Equal(k.missing, r.missing[p.Pod]) {
+		return k.rules
+	}
+	rules := r.renderPod(p)
+	if r.kept != nil {
+		r.kept[p.Pod] = subjectRules{p.Grants, r.missing[p.Pod], rules}
+	}
+	return rules
+}
+
+func (r ruleset) renderPod(p *dataplane.Subject) []string {
+	var out []string
+	for _, ports := range p.Grants {
+		if r.missing[p.Pod][ports] {
+			continue
+		}
+		set := "-m set --match-set " + GrantSet(p.Pod, ports, r.family == iptables.IPv6) + " dst"
+		for _, match := range portMatches(ports) {
+			out = append(out, strings.Join(nonEmpty(match.proto, match.ports, set,
+				`-m comment --comment "`+p.Pod.String()+" "+string(ports)+`"`, "-g "+chainAllow), " "))
+		}
+	}
+	return out
+}
+
+func nonEmpty(words ...string) []string {
+	var out []string
+	for _, w := range words {
+		if w != "" {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+type portMatch struct{ proto, ports string }
+
+// portMatches renders a port set as iptables matches, as few as its protocols
+// and multiport's limit allow. A port or range alone is asked by the protocol's own
+// match, which costs less.
+func portMatches(ports policy.PortSet) []portMatch {
+	out := multiports(ports)
+	for i, m := range out {
+		list, many := strings.CutPrefix(m.ports, multiport)
+		if own, known := strings.CutPrefix(m.proto, "-p "); many && known && own != policy.SCTP.String() && !strings.Contains(list, ",") {
+			out[i].ports = "-m " + own + " --dport " + list
+		}
+	}
+	return out
+}
+
+const multiport = "-m multiport --dports "
+
+// portsPerRule is how many ports one multiport match takes, a range counting as two
+// (XT_MULTI_PORTS of linux/netfilter/xt_multiport.h).
+const portsPerRule = 15
+
+func multiports(ports policy.PortSet) []portMatch {
+	var out []portMatch
+	room := 0
+	for _, pr := range ports.Ranges() {
+		proto, text, cost := "-p "+pr.Protocol.String(), fmt.Sprint(pr.First), 1
+		switch {
+		case pr.Protocol == policy.AnyProtocol:
+			return []portMatch{{}}
+		case pr.First == 0 && pr.Last == 65535:
+			out, room = append(out, portMatch{proto: proto}), 0
+			continue
+		case pr.First != pr.Last:
+			text, cost = fmt.Sprintf("%d:%d", pr.First, pr.Last), 2
+		}
+		if n := len(out); n > 0 && out[n-1].proto == proto && room >= cost {
+			out[n-1].ports += "," + text
+		} else {
+			out, room = append(out, portMatch{proto, multiport + text}), portsPerRule
+		}
+		room -= cost
+	}
+	return out
+}
+
+// security is the second net: the question of the first, by iptables alone.
+func (r ruleset) security() iptables.Chains {
+	selected := "--match-set " + r.set(SetSelected)
+	rules := []string{
+		"-m connmark " + r.markIs() + " -j RETURN",
+		"-m set " + selected + " dst -m conntrack --ctdir REPLY -j DROP",
+		"-m set ! " + selected + " src -j RETURN",
+		"-m conntrack --ctdir REPLY -j RETURN",
+		"-p " + r.icmp() + " -m conntrack --ctstate RELATED -j RETURN",
+		"-m conntrack --ctstate UNTRACKED -m mark " + r.markIs() + " -j RETURN",
+	}
+	rules = append(rules, r.neighbours()...)
+	return iptables.Chains{chainDrop: append(rules, "-j DROP")}
+}
+
+// ByIface tells whether iptables checks a home by the interface of the IP layer, and not
+// by the bridge port.
+func ByIface(p *dataplane.Subject, h link.Home) bool { return !h.Bridged() || p.BridgesUnseen }

@@ -1,0 +1,130 @@
+package xtables
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/kernel/link"
+	"github.com/namegate/namegate/policy"
+)
+
+const testMark = 0x40
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func addrs(s string) []netip.Addr {
+	var out []netip.Addr
+	for w := range strings.FieldsSeq(s) {
+		out = append(out, addr(w))
+	}
+	return out
+}
+
+// twoPods are one routed and one bridged pod, the second with IPv4 alone on its
+// bridge port.
+func twoPods() []*dataplane.Subject {
+	routed := policy.PodRef{Namespace: "shop", Name: "web", UID: "1"}
+	bridged := policy.PodRef{Namespace: "shop", Name: "db", UID: "2"}
+	return []*dataplane.Subject{
+		{
+			Pod: bridged, Addrs: addrs("10.1.0.6 2001:db8:1::6"), Grants: []policy.PortSet{"any"}, Isolated: true,
+			Peers: peerRules(
+				dataplane.Match{Peer: policy.Peer{Kind: policy.PeerPods, Key: "shop: app=db"}, Ports: "tcp/5432"},
+				dataplane.Match{Peer: policy.Peer{Kind: policy.PeerPods, Key: `all: "quoted" \`}, Ports: "any"},
+				dataplane.Match{Peer: policy.Peer{Kind: policy.PeerNetworks, Key: "192.0.2.0/24"}, Ports: "sctp/7,tcp/8000-9000,udp"},
+				dataplane.Match{Peer: policy.Peer{Kind: policy.PeerPorts, Key: "http/tcp shop: *"}, Ports: "any"},
+				dataplane.Match{Peer: policy.Peer{}, Ports: "udp/123"},
+			),
+			Homes: map[netip.Addr]link.Home{addr("10.1.0.6"): {Iface: "br0", Port: "port6"}},
+		},
+		{
+			Pod: routed, Addrs: addrs("10.1.0.5 2001:db8:1::5"), Grants: []policy.PortSet{"tcp/443,tcp/8000-9000,udp/53", "udp"}, Isolated: true,
+			Homes: map[netip.Addr]link.Home{addr("10.1.0.5"): {Iface: "veth5"}, addr("2001:db8:1::5"): {Iface: "veth5"}},
+		},
+	}
+}
+
+// peerRules is the list of rules that accept matches.
+func peerRules(matches ...dataplane.Match) *dataplane.RuleList {
+	var all []dataplane.Rule
+	for _, m := range matches {
+		all = append(all, dataplane.Rule{Match: m, Action: policy.Accept})
+	}
+	return dataplane.NewRuleList(all)
+}
+
+// applied puts a ruleset into a fake, which refuses rules that refer to nothing.
+func applied(t *testing.T, r ruleset) *iptables.Fake {
+	t.Helper()
+	f := iptables.NewFake()
+	for table, chains := range r.render() {
+		tx := iptables.NewTransaction(r.family, table)
+		for name, rules := range chains {
+			tx.Replace(name, rules...)
+		}
+		for _, h := range hooks {
+			if h.table == table {
+				tx.Insert(h.chain, "-j "+h.to)
+			}
+		}
+		if err := f.Restore(context.Background(), tx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f
+}
+
+func TestRenderedRules(t *testing.T) {
+	for _, family := range Families {
+		f := applied(t, ruleset{family: family, mark: testMark, subjects: twoPods()})
+		var got strings.Builder
+		for _, table := range tables {
+			fmt.Fprintf(&got, "*%s\n%s", table, f.Dump(family, table))
+		}
+		file := filepath.Join("testdata", strings.ToLower(family.String())+".rules")
+		if os.Getenv("UPDATE_GOLDEN") != "" {
+			if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", file, diff)
+		}
+	}
+}
+
+func TestRulesOfManyPodsReferToNothingMissing(t *testing.T) {
+	var pods []*dataplane.Subject
+	a, b := addr("10.1.0.1"), addr("2001:db8:1::1")
+	for i := range 300 {
+		p := &dataplane.Subject{
+			Pod:   policy.PodRef{Namespace: "shop", Name: fmt.Sprint(i)},
+			Addrs: []netip.Addr{a, b}, Grants: []policy.PortSet{"any", "tcp/443"}, Isolated: true,
+			Homes: map[netip.Addr]link.Home{a: {Iface: fmt.Sprintf("veth%08x", i*7919)}, b: {Iface: "br0", Port: fmt.Sprintf("port%d", i)}},
+		}
+		pods, a, b = append(pods, p), a.Next(), b.Next()
+	}
+	for _, family := range Families {
+		f := applied(t, ruleset{family: family, mark: testMark, subjects: pods})
+		for _, table := range tables {
+			for line := range strings.Lines(f.Dump(family, table)) {
+				if strings.Contains(line, "  ") || strings.Contains(line, "<nil>") || strings.Contains(line, "%!") {
+					t.Fatalf("a rule that iptables would not print so: %s", line)
+				}
+			}
+		}
+	}
+}

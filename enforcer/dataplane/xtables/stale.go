@@ -1,0 +1,121 @@
+package xtables
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/namegate/namegate/kernel/iptables"
+)
+
+// The chains that an earlier agent wrote in another table, or by the other variant of
+// iptables, stay in force until this agent's rules are, and are removed then: two agents'
+// rules together deny what either denies.
+
+// RemoveStale removes the chains that earlier agents left outside of what is written.
+// Until it has succeeded once, the sets that these ask cannot be destroyed.
+func (r *Rules) RemoveStale(ctx context.Context) error {
+	if r.removed {
+		return nil
+	}
+	for _, t := range r.stale {
+		chains, err := r.chains.Save(ctx, t.Family, t.Name)
+		if err != nil {
+			return err
+		}
+		if err := removeTable(ctx, r.chains, t, chains); err != nil {
+			return err
+		}
+	}
+	if r.other != nil {
+		if err := removeVariant(ctx, r.other); err != nil {
+			return err
+		}
+	}
+	r.removed = true
+	return nil
+}
+
+// Remove removes our chains, and the jumps to them, from all tables of each variant. It
+// goes on after an error and returns the first.
+func (r *Rules) Remove(ctx context.Context) (first error) {
+	for _, in := range r.variants() {
+		if err := removeVariant(ctx, in); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// staleTables returns the tables that hold our chains and are never written.
+func staleTables(all iptables.Everything) (out []Table) {
+	for f, byName := range all {
+		for name, chains := range byName {
+			if !slices.Contains(tables, name) && holdsOurs(chains) {
+				out = append(out, Table{f, name})
+			}
+		}
+	}
+	return out
+}
+
+// holdOurs tells whether any table holds our chains.
+func holdOurs(all iptables.Everything) bool {
+	for _, byName := range all {
+		for _, chains := range byName {
+			if holdsOurs(chains) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func holdsOurs(chains iptables.Chains) bool {
+	for name := range chains {
+		if strings.HasPrefix(name, ChainPrefix) {
+			return true
+		}
+	}
+	return false
+}
+
+func removeVariant(ctx context.Context, in iptables.Interface) error {
+	all, err := in.SaveAll(ctx)
+	if err != nil {
+		return err
+	}
+	for _, f := range Families {
+		for _, name := range slices.Sorted(maps.Keys(all[f])) {
+			if err := removeTable(ctx, in, Table{f, name}, all[f][name]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func removeTable(ctx context.Context, in iptables.Interface, t Table, chains iptables.Chains) error {
+	tx := iptables.NewTransaction(t.Family, t.Name)
+	remove(tx, chains, func(string) bool { return false })
+	return in.Restore(ctx, tx)
+}
+
+// remove adds to a transaction the end of our chains of a table that are not kept,
+// and of every rule of another's chain that leads to one.
+func remove(tx *iptables.Transaction, there iptables.Chains, keep func(chain string) bool) {
+	for _, name := range slices.Sorted(maps.Keys(there)) {
+		if strings.HasPrefix(name, ChainPrefix) {
+			if !keep(name) {
+				tx.Delete(name)
+			}
+			continue
+		}
+		for _, r := range there[name] {
+			if to := iptables.Target(r); strings.HasPrefix(to, ChainPrefix) && !keep(to) {
+				tx.Remove(name, r)
+			}
+		}
+	}
+}

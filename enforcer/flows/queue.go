@@ -1,0 +1,158 @@
+package flows
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/namegate/namegate/kernel/conntrack"
+)
+
+// packetGrace is longer than a packet takes from the first hook to the last one, without
+// the time in another program's queue. A packet is judged before conntrack confirms its
+// connection, and a connection that is not confirmed is in no listing; a packet that was
+// judged before the change stays admitted. So each subject's connections are listed a
+// second time when every such packet has arrived.
+const packetGrace = time.Second
+
+// Connections is the part of connection tracking that a Queue needs.
+type Connections interface {
+	Flows(q conntrack.Query) ([]conntrack.Flow, error)
+	SetMark(f conntrack.Flow, value, mask uint32) error
+}
+
+// Judge tells whether a connection is allowed.
+type Judge func(conntrack.Flow) bool
+
+// Queue is the connections that are to be judged again.
+type Queue struct {
+	conns Connections
+	debts Debts
+	bit   uint32 // the mark bit of admitted connections
+	now   func() time.Time
+
+	mu      sync.Mutex
+	pending subjects
+	second  []look              // judged once, the earliest first
+	owed    map[netip.Addr]bool // in the kernel
+	unowed  map[netip.Addr]bool // of pending, for Owe to write
+}
+
+// look is a second look at subjects.
+type look struct {
+	due      time.Time
+	subjects subjects
+}
+
+// New returns an empty queue.
+func New(conns Connections, debts Debts, bit uint32, now func() time.Time) *Queue {
+	return &Queue{conns: conns, debts: debts, bit: bit, now: now, pending: newSubjects(), owed: map[netip.Addr]bool{}, unowed: map[netip.Addr]bool{}}
+}
+
+// Recheck has connections of pod addresses judged by the next Run. With PeersLost these
+// are the connections to peers.
+func (q *Queue) Recheck(why Reason, pods []netip.Addr, peers ...netip.Addr) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, a := range pods {
+		q.pending.why[a] = max(q.pending.why[a], why)
+		if why != PeersLost {
+			q.unowed[a] = true
+		}
+	}
+	for _, a := range peers {
+		q.pending.peers[a], q.unowed[a] = true, true
+	}
+}
+
+// Run judges the connections of all subjects, and once more those of earlier subjects
+// whose second look is due, with one listing. It must follow the write of the rules that
+// judge speaks for. After an error it is to be called again. When no second look is left,
+// the kernel's debts are removed.
+func (q *Queue) Run(judge Judge) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all, now, n := newSubjects(), q.now(), 0
+	all.merge(q.pending, PodGone)
+	for ; n < len(q.second) && !q.second[n].due.After(now); n++ {
+		// The next pod of an address keeps the connections that it opened meanwhile.
+		all.merge(q.second[n].subjects, PolicyChanged)
+	}
+	if err := q.cut(all, judge); err != nil {
+		return err
+	}
+	q.second = q.second[n:]
+	if len(q.pending.why) > 0 {
+		q.second = append(q.second, look{q.now().Add(packetGrace), q.pending})
+		q.pending = newSubjects()
+		clear(q.unowed)
+	}
+	if len(q.second) > 0 {
+		return nil
+	}
+	return q.write(q.owed, false, q.debts.Sets.Delete)
+}
+
+// Due tells whether a second look is due.
+func (q *Queue) Due() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.second) > 0 && !q.second[0].due.After(q.now())
+}
+
+// Withdraw takes the admission of every connection of the addresses back, at once.
+func (q *Queue) Withdraw(addrs []netip.Addr) error {
+	s := newSubjects()
+	for _, a := range addrs {
+		s.why[a] = PodGone
+	}
+	return q.cut(s, nil)
+}
+
+// Admit judges the connections of addresses that have no admission, and admits those that
+// are allowed.
+func (q *Queue) Admit(addrs []netip.Addr, judge Judge) error {
+	if len(addrs) == 0 {
+		return nil
+	}
+	flows, err := q.conns.Flows(conntrack.Query{Sources: addrs, Mask: q.bit})
+	if err != nil {
+		return err
+	}
+	for _, f := range flows {
+		if !judge(f) {
+			continue
+		}
+		if err := q.conns.SetMark(f, q.bit, q.bit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cut withdraws the admission of the subjects' connections that judge denies. The kernel
+// is asked once for all of them, and not at all without subjects.
+func (q *Queue) cut(s subjects, judge Judge) error {
+	if len(s.why) == 0 {
+		return nil
+	}
+	query := conntrack.Query{Mark: q.bit, Mask: q.bit, Sources: slices.Collect(maps.Keys(s.why))}
+	if s.peersAlone() {
+		query.Peers = slices.Collect(maps.Keys(s.peers))
+	}
+	flows, err := q.conns.Flows(query)
+	if err != nil {
+		return err
+	}
+	for _, f := range flows {
+		if !s.concern(f) || s.why[f.Src.Addr()] != PodGone && judge(f) {
+			continue
+		}
+		if err := q.conns.SetMark(f, 0, q.bit); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,239 @@
+package flows
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/kernel/ipset"
+)
+
+const bit = 0x40
+
+// node is a queue on fakes, with the addresses that its judge allows connections to.
+type node struct {
+	*Queue
+	t       *testing.T
+	time    time.Time
+	conns   *conntrack.Fake
+	sets    *ipset.Fake
+	allowed string
+	refuses bool // the kernel refuses changes of connections and of sets
+}
+
+func newNode(t *testing.T) *node {
+	n := &node{t: t, time: time.Unix(1_700_000_000, 0), conns: conntrack.NewFake()}
+	n.sets = ipset.NewFake(func() time.Time { return n.time })
+	for _, s := range []ipset.Set{{Name: "owed4", Type: ipset.HashIP}, {Name: "owed6", Type: ipset.HashIP, IPv6: true}} {
+		if err := n.sets.Ensure(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.restart()
+	return n
+}
+
+// restart makes a queue that knows nothing of the last one's subjects.
+func (n *node) restart() {
+	n.Queue = New(refusingConns{n.conns, n}, Debts{refusingSets{n.sets, n}, "owed4", "owed6"}, bit, func() time.Time { return n.time })
+}
+
+var errRefused = errors.New("the kernel is out of memory")
+
+type refusingConns struct {
+	*conntrack.Fake
+	n *node
+}
+
+func (r refusingConns) SetMark(f conntrack.Flow, value, mask uint32) error {
+	if r.n.refuses {
+		return errRefused
+	}
+	return r.Fake.SetMark(f, value, mask)
+}
+
+type refusingSets struct {
+	*ipset.Fake
+	n *node
+}
+
+func (r refusingSets) Add(name string, entries ...ipset.Entry) error {
+	if r.n.refuses {
+		return errRefused
+	}
+	return r.Fake.Add(name, entries...)
+}
+
+// open tracks admitted connections, "SOURCE DESTINATION" each.
+func (n *node) open(conns ...string) {
+	for i, c := range conns {
+		src, dst, _ := strings.Cut(c, " ")
+		n.conns.Track(conntrack.Flow{Protocol: 6, Mark: bit, Src: netip.AddrPortFrom(netip.MustParseAddr(src), uint16(i+1)), Dst: netip.AddrPortFrom(netip.MustParseAddr(dst), 443)})
+	}
+}
+
+// admitted checks which connections have an admission.
+func (n *node) admitted(want ...string) {
+	n.t.Helper()
+	all, err := n.conns.Flows(conntrack.Query{Sources: addrs("10.1.0.5 10.1.0.6 2001:db8::5"), Mark: bit, Mask: bit})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	got := []string{}
+	for _, f := range all {
+		got = append(got, fmt.Sprint(f.Src.Addr(), " ", f.Dst.Addr()))
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		n.t.Errorf("admitted are %q, want %q", got, want)
+	}
+}
+
+func (n *node) judge(f conntrack.Flow) bool {
+	return slices.Contains(strings.Fields(n.allowed), f.Dst.Addr().String())
+}
+
+func (n *node) run() {
+	n.t.Helper()
+	if err := n.Run(n.judge); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// debts checks which addresses the kernel's sets hold.
+func (n *node) debts(want string) {
+	n.t.Helper()
+	var got []netip.Addr
+	for _, name := range []string{"owed4", "owed6"} {
+		entries, err := n.sets.List(name)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		for _, e := range entries {
+			got = append(got, e.Addr)
+		}
+	}
+	slices.SortFunc(got, netip.Addr.Compare)
+	if !slices.Equal(got, addrs(want)) {
+		n.t.Errorf("the kernel holds debts of %v, want %q", got, want)
+	}
+}
+
+func addrs(s string) (out []netip.Addr) {
+	for a := range strings.FieldsSeq(s) {
+		out = append(out, netip.MustParseAddr(a))
+	}
+	return out
+}
+
+func TestEachReasonCutsItsOwnConnections(t *testing.T) {
+	const name, peer, lost = "10.1.0.5 192.0.2.1", "10.1.0.5 10.2.0.1", "10.1.0.5 10.2.0.2"
+	for _, test := range []struct {
+		what    string
+		recheck func(q *Queue)
+		stays   []string
+		debts   string
+	}{
+		{"the policy changed", func(q *Queue) { q.Recheck(PolicyChanged, addrs("10.1.0.5")) }, []string{name}, "10.1.0.5"},
+		{"the pod is gone", func(q *Queue) { q.Recheck(PodGone, addrs("10.1.0.5")) }, nil, "10.1.0.5"},
+		{"a peer is lost", func(q *Queue) { q.Recheck(PeersLost, addrs("10.1.0.5"), addrs("10.2.0.2 192.0.2.1")...) }, []string{name, peer}, "10.2.0.2 192.0.2.1"},
+		{"a peer is lost, and the policy changed", func(q *Queue) {
+			q.Recheck(PolicyChanged, addrs("10.1.0.5"))
+			q.Recheck(PeersLost, addrs("10.1.0.5"), addrs("10.2.0.2")...)
+		}, []string{name}, "10.1.0.5 10.2.0.2"},
+	} {
+		n := newNode(t)
+		n.allowed = "192.0.2.1"
+		n.open(name, peer, lost, "10.1.0.6 10.2.0.2")
+		n.t.Log(test.what)
+		test.recheck(n.Queue)
+		if err := n.Owe(); err != nil {
+			t.Fatal(err)
+		}
+		n.debts(test.debts)
+		n.run()
+		n.admitted(append(test.stays, "10.1.0.6 10.2.0.2")...)
+		n.debts(test.debts)
+		n.time = n.time.Add(packetGrace)
+		n.run()
+		n.debts("")
+	}
+}
+
+// TestSecondLook has connections appear after the first look, whose packets were judged
+// before the change.
+func TestSecondLook(t *testing.T) {
+	n := newNode(t)
+	n.allowed = "192.0.2.1"
+	n.Recheck(PodGone, addrs("10.1.0.5 2001:db8::5"))
+	if err := n.Owe(addrs("10.1.0.6")...); err != nil {
+		t.Fatal(err)
+	}
+	n.run()
+	n.open("10.1.0.5 192.0.2.1", "10.1.0.5 192.0.2.2", "2001:db8::5 2001:db8::1")
+	n.time = n.time.Add(packetGrace - 1)
+	if scans := n.conns.Scans(); n.Due() {
+		t.Error("due before every packet has arrived")
+	} else if n.run(); n.conns.Scans() != scans {
+		t.Error("looked before every packet has arrived")
+	}
+	n.time = n.time.Add(1)
+	if !n.Due() {
+		t.Error("not due")
+	}
+	n.refuses = true
+	if n.Run(n.judge) == nil {
+		t.Error("a refusal is no error")
+	}
+	n.debts("10.1.0.5 10.1.0.6 2001:db8::5")
+	n.refuses = false
+	n.run()
+	n.admitted("10.1.0.5 192.0.2.1") // the next pod's
+	n.debts("")
+	if scans := n.conns.Scans(); n.Due() {
+		t.Error("due once more")
+	} else if n.run(); n.conns.Scans() != scans {
+		t.Error("looked once more")
+	}
+}
+
+func TestAFailureIsTriedAgain(t *testing.T) {
+	n := newNode(t)
+	n.open("10.1.0.5 192.0.2.1")
+	n.Recheck(PolicyChanged, addrs("10.1.0.5"))
+	n.refuses = true
+	if n.Owe(addrs("10.1.0.6")...) == nil || n.Run(n.judge) == nil {
+		t.Error("a refusal is no error")
+	}
+	n.refuses = false
+	if err := n.Owe(); err != nil {
+		t.Fatal(err)
+	}
+	n.debts("10.1.0.5 10.1.0.6")
+	n.run()
+	n.admitted()
+}
+
+func TestDebtsSurviveTheAgent(t *testing.T) {
+	n := newNode(t)
+	if err := n.Owe(addrs("10.1.0.5 2001:db8::5")...); err != nil {
+		t.Fatal(err)
+	}
+	n.restart()
+	owed, err := n.Recover()
+	if err != nil || len(owed) != 2 || len(n.Owed()) != 2 {
+		t.Errorf("recovered %v, %v", owed, err)
+	}
+	n.Recheck(PolicyChanged, n.Owed())
+	n.run()
+	n.debts("10.1.0.5 2001:db8::5")
+	n.time = n.time.Add(packetGrace)
+	n.run()
+	n.debts("")
+}

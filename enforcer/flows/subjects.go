@@ -1,0 +1,58 @@
+package flows
+
+import (
+	"maps"
+	"net/netip"
+
+	"github.com/namegate/namegate/kernel/conntrack"
+)
+
+// Reason says why connections of a pod address are judged again, and which. Of two
+// reasons the greater counts.
+type Reason uint8
+
+const (
+	// PeersLost: the pod may not reach some peers any more. Its connections to lost peers
+	// are judged.
+	PeersLost Reason = iota + 1
+	// PolicyChanged: the pod may do less than before. All its connections are judged.
+	PolicyChanged
+	// PodGone: the pod does not have the address any more. No connection of the address
+	// stays admitted: a pod that gets it later inherits none.
+	PodGone
+)
+
+// subjects are pod addresses whose connections are to be judged again.
+type subjects struct {
+	why map[netip.Addr]Reason
+	// peers are lost by pods of PeersLost. Which pod lost which peer is not kept: to judge
+	// a connection that stays allowed changes nothing.
+	peers map[netip.Addr]bool
+}
+
+func newSubjects() subjects {
+	return subjects{map[netip.Addr]Reason{}, map[netip.Addr]bool{}}
+}
+
+// merge adds other subjects, with at most a reason.
+func (s *subjects) merge(o subjects, most Reason) {
+	for a, why := range o.why {
+		s.why[a] = max(s.why[a], min(why, most))
+	}
+	maps.Copy(s.peers, o.peers)
+}
+
+// peersAlone tells whether only connections to lost peers are judged.
+func (s *subjects) peersAlone() bool {
+	for _, why := range s.why {
+		if why != PeersLost {
+			return false
+		}
+	}
+	return true
+}
+
+// concern tells whether a connection from one of the addresses is to be judged.
+func (s *subjects) concern(f conntrack.Flow) bool {
+	return s.why[f.Src.Addr()] != PeersLost || s.peers[f.Peer.Addr()]
+}

@@ -1,0 +1,267 @@
+package grants
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/policy"
+)
+
+// told is what Thens were told, in the order in which they were.
+type told struct {
+	mu   sync.Mutex
+	list []tell
+}
+
+type tell struct {
+	id   int
+	err  error
+	more bool
+}
+
+// teller is one Then.
+type teller struct {
+	to *told
+	id int
+	// next, if set, is called when it is told.
+	next func(err error)
+}
+
+func (x *teller) Granted(err error, more bool) {
+	x.to.mu.Lock()
+	x.to.list = append(x.to.list, tell{x.id, err, more})
+	x.to.mu.Unlock()
+	if x.next != nil {
+		x.next(err)
+	}
+}
+
+func (l *told) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.list)
+}
+
+// of returns what each of so many was told, which must be once.
+func (l *told) of(t *testing.T, n int) []error {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	errs, times := make([]error, n), make([]int, n)
+	for _, x := range l.list {
+		errs[x.id] = x.err
+		times[x.id]++
+	}
+	for i, n := range times {
+		if n != 1 {
+			t.Errorf("then %d was told %d times", i, n)
+		}
+	}
+	return errs
+}
+
+// TestEachThenIsToldOnce: among waiting callers and over several batches, and more
+// is said where another follows, and there alone.
+func TestEachThenIsToldOnce(t *testing.T) {
+	w, pods := crowd(t, 10)
+	release := w.hang(t, pods[0])
+	defer release()
+	const asked = 3*batchMax - 10
+	var got told
+	var grants [asked][]policy.Grant
+	var wait sync.WaitGroup
+	thens := 0
+	for i := range asked {
+		g := w.grants(pods[i%10].PodRef, fmt.Sprintf("n%d.example.net", i), 60, fmt.Sprintf("192.0.2.%d 2001:db8::%d", 1+i%200, 1+i%200))
+		grants[i] = g
+		if i%5 == 4 || i == asked-1 { // the last of all is a caller
+			wait.Go(func() {
+				if err := w.table.Grant(context.Background(), g); err != nil {
+					t.Error(err)
+				}
+			})
+			until(t, "the caller", func() bool { return len(w.table.queue) == i+1 })
+			continue
+		}
+		w.table.GrantThen(g, &teller{to: &got, id: thens})
+		thens++
+	}
+	if got.count() != 0 {
+		t.Fatal("somebody was told before the kernel has answered")
+	}
+	release()
+	wait.Wait()
+	until(t, "the last", func() bool { return got.count() == thens })
+	for i, err := range got.of(t, thens) {
+		if err != nil {
+			t.Errorf("then %d: %v", i, err)
+		}
+	}
+	ends := 0
+	for _, x := range got.list {
+		if !x.more {
+			ends++
+		}
+	}
+	if batches := w.sets.count() - 1; ends != batches || got.list[thens-1].more {
+		t.Errorf("%d batches, and %d times nobody followed", batches, ends)
+	}
+	for i := range grants {
+		if !w.table.Covered(grants[i]) {
+			t.Errorf("grant %d is acknowledged and not covered", i)
+		}
+	}
+	if n := w.table.Refused(); n != 1 {
+		t.Errorf("%d refusals, want the one that left", n)
+	}
+}
+
+func TestThensOfOneBatchHaveTheirOwnResults(t *testing.T) {
+	w, pods := crowd(t, 5)
+	if err := w.sets.Destroy(set4(pods[1])); err != nil {
+		t.Fatal(err)
+	}
+	w.table.pod(pods[2].PodRef).views = nil // its policy went
+	stranger := pod("stranger", "none")
+	w.sets.instead = func(op *ipset.Op) error {
+		if op.Set == set4(pods[3]) {
+			return errInjected
+		}
+		return w.sets.do(op)
+	}
+	release := w.hang(t, pods[0])
+	defer release()
+	var got told
+	for i := range 25 {
+		g := w.grants(pods[i%5].PodRef, fmt.Sprintf("n%d.example.net", i), 60, fmt.Sprintf("192.0.2.%d", 1+i))
+		if i%5 == 4 {
+			g[0].Pod = stranger.PodRef
+		}
+		w.table.GrantThen(g, &teller{to: &got, id: i})
+	}
+	release()
+	until(t, "the last", func() bool { return got.count() == 25 })
+	for i, err := range got.of(t, 25) {
+		if ok := [5]bool{err == nil, ipset.IsNotFound(err), err != nil, errors.Is(err, errInjected), err != nil}[i%5]; !ok {
+			t.Errorf("then %d, of pod %d: %v", i, i%5, err)
+		}
+	}
+	for i, x := range got.list {
+		if x.more != (i < 24) {
+			t.Errorf("then %d: more %v", i, x.more)
+		}
+	}
+	if n := w.table.Refused(); n != 21 {
+		t.Errorf("%d refusals, want 20 and the one that left", n)
+	}
+}
+
+// TestAFullQueueIsTold: at once, to whoever has no place in it; a kernel that hangs
+// holds no caller.
+func TestAFullQueueIsTold(t *testing.T) {
+	w, pods := crowd(t, 1)
+	release := w.hang(t, pods[0])
+	defer release()
+	var got told
+	g := w.grants(pods[0].PodRef, "a.example.net", 60, "192.0.2.1")
+	began := time.Now()
+	for i := range queueMax {
+		w.table.GrantThen(g, &teller{to: &got, id: i})
+	}
+	if got.count() != 0 {
+		t.Fatalf("%d were told", got.count())
+	}
+	for i := range 3 {
+		w.table.GrantThen(g, &teller{to: &got, id: queueMax + i})
+	}
+	if took := time.Since(began); got.count() != 3 || took > time.Minute {
+		t.Fatalf("%d were told after %v", got.count(), took)
+	}
+	for _, x := range got.list {
+		if !errors.Is(x.err, errQueue) || x.more {
+			t.Errorf("told %+v", x)
+		}
+	}
+	release()
+	until(t, "the last", func() bool { return got.count() == queueMax+3 })
+	for i, err := range got.of(t, queueMax+3)[:queueMax] {
+		if err != nil {
+			t.Fatalf("then %d: %v", i, err)
+		}
+	}
+	until(t, "the end of the writer", func() bool { return !w.table.writing.Load() })
+}
+
+// TestThenMayAskAgain: from where it is told, and what it lent is its own again once
+// GrantThen has returned.
+func TestThenMayAskAgain(t *testing.T) {
+	w, pods := crowd(t, 2)
+	release := w.hang(t, pods[0])
+	defer release()
+	var got told
+	first := w.grants(pods[0].PodRef, "a.example.net", 60, "192.0.2.1")
+	second := w.grants(pods[1].PodRef, "b.example.net", 60, "192.0.2.2")
+	w.table.GrantThen(first, &teller{to: &got, next: func(error) {
+		w.table.GrantThen(second, &teller{to: &got, id: 1})
+	}})
+	was := first[0]
+	first[0].Addrs[0], first[0].Name = addr("192.0.2.66"), second[0].Name
+	was.Addrs = addrs("192.0.2.1")
+	release()
+	until(t, "the second", func() bool { return got.count() == 2 })
+	for i, err := range got.of(t, 2) {
+		if err != nil {
+			t.Errorf("then %d: %v", i, err)
+		}
+	}
+	if !w.table.Covered([]policy.Grant{was}) || w.table.Covered(first) {
+		t.Error("what was lent and changed was opened")
+	}
+}
+
+// TestSparesAreNobodys: requests are used again, by callers and Thens in turns, while
+// some leave early; each hears of its own.
+func TestSparesAreNobodys(t *testing.T) {
+	w, pods := crowd(t, 4)
+	w.sets.instead = func(op *ipset.Op) error {
+		if op.Set == set4(pods[3]) {
+			return errInjected
+		}
+		return w.sets.do(op)
+	}
+	var asking [4][][]policy.Grant
+	const each = 300
+	for k := range 4 {
+		for i := range each {
+			asking[k] = append(asking[k], w.grants(pods[k].PodRef, "a.example.net", 60, fmt.Sprintf("198.18.%d.%d", k, i%250)))
+		}
+	}
+	var got [4]told
+	var wait sync.WaitGroup
+	for k := range 4 {
+		wait.Go(func() {
+			for i, g := range asking[k] {
+				w.table.GrantThen(g, &teller{to: &got[k], id: i})
+				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i%3)*time.Second)
+				if err := w.table.Grant(ctx, g); (err == nil) == (k == 3) && !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("grant %d of pod %d: %v", i, k, err)
+				}
+				cancel()
+			}
+		})
+	}
+	wait.Wait()
+	for k := range 4 {
+		until(t, "the last", func() bool { return got[k].count() == each })
+		for i, err := range got[k].of(t, each) {
+			if (err != nil) != (k == 3) {
+				t.Errorf("then %d of pod %d: %v", i, k, err)
+			}
+		}
+	}
+}

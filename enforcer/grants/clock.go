@@ -1,0 +1,78 @@
+package grants
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// monotonic is a time in nanoseconds of CLOCK_MONOTONIC. The table and the comments of
+// entries keep deadlines so: of 100,000 grants each byte counts, a node whose clock is set
+// must neither end grants nor prolong them, and the next agent reads the same clock. Like
+// the kernel's own timeouts it stands still while the machine is suspended.
+type monotonic int64
+
+// offsetMax bounds how far from the agent's start a time may be, so that monotonic times
+// can be added and subtracted.
+const offsetMax = time.Duration(math.MaxInt64 / 4)
+
+// Clock converts times to monotonic times.
+type Clock struct {
+	now     func() time.Time
+	started time.Time
+	origin  monotonic // at started
+}
+
+// NewClock returns a clock whose monotonic time is now running.
+func NewClock(now func() time.Time, running time.Duration) Clock {
+	return Clock{now, now(), monotonic(running)}
+}
+
+// KernelClock returns the clock of the kernel.
+func KernelClock() (Clock, error) {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		return Clock{}, fmt.Errorf("read the kernel's clock: %w", err)
+	}
+	return NewClock(time.Now, time.Duration(t.Nano())), nil
+}
+
+// at converts a time.
+func (c *Clock) at(t time.Time) monotonic {
+	return c.origin + monotonic(min(max(t.Sub(c.started), -offsetMax), offsetMax))
+}
+
+// reading is one reading of the clock.
+type reading struct {
+	now   monotonic
+	epoch time.Time // of monotonic time 0, by the wall clock as it is set now
+}
+
+func (c *Clock) read() reading {
+	t := c.now()
+	now := c.at(t)
+	return reading{now, t.Add(-time.Duration(now))}
+}
+
+// seconds returns the first whole second that is not before m.
+func (m monotonic) seconds() int64 {
+	s := int64(m) / int64(time.Second)
+	if time.Duration(s)*time.Second < time.Duration(m) {
+		s++
+	}
+	return s
+}
+
+// unixFrom is where the seconds in a comment begin to be seconds since 1970, which
+// earlier agents wrote: as seconds since the machine started they are 31 years.
+const unixFrom = 1_000_000_000
+
+// parseSeconds returns the time that a comment says in seconds.
+func parseSeconds(seconds int64, epoch time.Time) monotonic {
+	if seconds >= unixFrom {
+		return monotonic(time.Unix(seconds, 0).Sub(epoch))
+	}
+	return monotonic(max(seconds, -unixFrom) * int64(time.Second))
+}

@@ -1,0 +1,83 @@
+package grants
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+func TestMonotonicTimes(t *testing.T) {
+	started := time.Unix(1_700_000_000, 123)
+	origin := monotonic(5 * time.Hour)
+	now := started
+	c := NewClock(func() time.Time { return now }, 5*time.Hour)
+	now = started.Add(90 * time.Second)
+	at := c.read()
+	if at.now != origin+monotonic(90*time.Second) || !at.epoch.Equal(started.Add(-5*time.Hour)) {
+		t.Errorf("now %d of an agent that started at %v", at.now, at.epoch)
+	}
+	if got := c.at(started.Add(-time.Hour)); got != monotonic(4*time.Hour) {
+		t.Errorf("an hour before the start: %d", got)
+	}
+	for _, far := range []time.Time{time.Unix(math.MaxInt64/2, 0), {}} {
+		if m := c.at(far); (m > 0) != far.After(started) {
+			t.Errorf("%v is on the wrong side: %d", far, m)
+		}
+	}
+}
+
+// The seconds of a comment are monotonic time; those of earlier agents are wall time.
+func TestSecondsOfComments(t *testing.T) {
+	for _, test := range []struct {
+		m    monotonic
+		want int64
+	}{{0, 0}, {1, 1}, {at(7), 7}, {at(7) + 1, 8}, {-1, 0}, {at(-7), -7}, {at(-7) + 1, -6}} {
+		if got := test.m.seconds(); got != test.want {
+			t.Errorf("%d is second %d, want %d", test.m, got, test.want)
+		}
+	}
+	epoch := time.Unix(1_700_000_000, 0)
+	for _, test := range []struct {
+		seconds int64
+		want    monotonic
+	}{{0, 0}, {77, at(77)}, {-5, at(-5)}, {unixFrom - 1, at(unixFrom - 1)}, {1_700_000_090, at(90)}, {1_699_999_000, at(-1000)}, {math.MinInt64, at(-unixFrom)}} {
+		if got := parseSeconds(test.seconds, epoch); got != test.want {
+			t.Errorf("%d in a comment is %d, want %d", test.seconds, got, test.want)
+		}
+	}
+}
+
+func TestTheKernelsClockRuns(t *testing.T) {
+	c, err := KernelClock()
+	if err != nil || c.origin <= 0 {
+		t.Fatal(c, err)
+	}
+	for a, b := c.origin, c.origin; b == a; {
+		if c, err = KernelClock(); err != nil || c.origin < a {
+			t.Fatalf("%d after %d: %v", c.origin, a, err)
+		}
+		b = c.origin
+	}
+}
+
+func TestMatches(t *testing.T) {
+	by := []string{"shop/a *.test", "shop/b *.test"}
+	both := matchesOf(by)
+	if both.String() != "shop/a *.test,shop/b *.test" || both != matchesOf([]string{"shop/a *.test", "shop/b *.test"}) {
+		t.Errorf("%q", both)
+	}
+	by[0] = "changed"
+	if both.String() != "shop/a *.test,shop/b *.test" || matchesOf(nil).String() != "" || matchesOf([]string{""}).String() != "" {
+		t.Errorf("%q", both)
+	}
+}
+
+// An entry without readable reasons ends with the hold.
+func TestAGrantWithoutReasonsIsOver(t *testing.T) {
+	table := New(Config{Hold: time.Minute})
+	for _, reasons := range [][]reason{nil, {{until: never}}, {{until: 7}}} {
+		if got := table.entry(addr("192.0.2.1"), &grant{reasons: reasons}, reading{now: monotonic(time.Hour)}).Timeout; got != time.Minute+time.Second {
+			t.Errorf("%v: %v", reasons, got)
+		}
+	}
+}

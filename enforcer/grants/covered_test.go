@@ -1,0 +1,226 @@
+package grants
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/policy"
+)
+
+func TestCovered(t *testing.T) {
+	w := newNode(t)
+	p, q := pod("web", "allow"), pod("other", "allow")
+	w.apply([]policy.Pod{p, q}, pol("allow", "tcp/443 www.example.org *.example.net", "udp/53 www.example.org"))
+	good := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1 2001:db8::1 192.0.2.2")
+	if len(good) != 2 || w.table.Covered(good) {
+		t.Fatalf("%d grants, covered before they are made", len(good))
+	}
+	if err := w.table.Grant(context.Background(), good); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		what   string
+		change func(g *policy.Grant)
+		want   bool
+	}{
+		{"the same", func(*policy.Grant) {}, true},
+		{"earlier", func(g *policy.Grant) { g.Deadline = g.Deadline.Add(-time.Hour) }, true},
+		{"one family", func(g *policy.Grant) { g.Addrs = addrs("2001:db8::1") }, true},
+		{"no address", func(g *policy.Grant) { g.Addrs = nil }, true},
+		{"another view", func(g *policy.Grant) { g.View = &policy.View{} }, true},
+		{"later", func(g *policy.Grant) { g.Deadline = g.Deadline.Add(1) }, false},
+		{"another pod", func(g *policy.Grant) { g.Pod = q.PodRef }, false},
+		{"an earlier pod of the name", func(g *policy.Grant) { g.Pod.UID = "before" }, false},
+		{"another name", func(g *policy.Grant) { g.Name = dns("a.example.net") }, false},
+		{"another port set", func(g *policy.Grant) { g.Ports = "tcp/80" }, false},
+		{"another address beside them", func(g *policy.Grant) { g.Addrs = append(addrs("192.0.2.9"), g.Addrs...) }, false},
+		{"another of IPv6", func(g *policy.Grant) { g.Addrs = addrs("192.0.2.1 2001:db8::2") }, false},
+		{"an address in IPv6", func(g *policy.Grant) { g.Addrs = addrs("::ffff:192.0.2.1") }, false},
+	}
+	for _, test := range tests {
+		for i := range good {
+			asked := []policy.Grant{good[0], good[1]}
+			test.change(&asked[i])
+			if got := w.table.Covered(asked); got != test.want {
+				t.Errorf("grant %d with %s: %v", i, test.what, got)
+			}
+		}
+	}
+	if !w.table.Covered(nil) {
+		t.Error("nothing is not covered")
+	}
+	if n := testing.AllocsPerRun(100, func() { w.table.Covered(good) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	w.expire(time.Hour)
+	if w.table.Covered(good) {
+		t.Error("covered after the deadline")
+	}
+}
+
+// A kernel that hangs holds the plan, and nobody who looks.
+func TestCoveredWaitsForNothing(t *testing.T) {
+	w, p := web(t)
+	open := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	release := w.sets.block()
+	defer release()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+	defer cancel()
+	coming := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.2")
+	if err := w.table.Grant(ctx, coming); err == nil {
+		t.Fatal("the kernel hangs, and has acknowledged")
+	}
+	if !w.table.Covered(open) || w.table.Covered(coming) {
+		t.Error("while the kernel hangs what is open must be covered, and what is not must not")
+	}
+	if n := w.table.Count(); n != 1 {
+		t.Errorf("%d grants while the kernel hangs", n)
+	}
+}
+
+// What goes is covered no more before the kernel hears of it, and when the kernel
+// refuses it is in doubt: written again by the next answer.
+func TestWhatIsTakenAwayIsNotCovered(t *testing.T) {
+	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.net")
+	for _, late := range []bool{false, true} {
+		w := newNode(t)
+		web := pod("web", "one", "two")
+		w.apply([]policy.Pod{web}, one, two)
+		w.answer(web, "www.example.org", 600, "192.0.2.1 192.0.2.2")
+		w.answer(web, "www.example.net", 300, "192.0.2.2 192.0.2.3")
+		stays := w.grants(web.PodRef, "www.example.net", 300, "192.0.2.2 192.0.2.3")
+		goes := w.grants(web.PodRef, "www.example.org", 600, "192.0.2.1")
+		shortens := w.grants(web.PodRef, "www.example.org", 600, "192.0.2.2")
+		writes := 0
+		w.sets.instead = func(op *ipset.Op) error {
+			if writes++; w.table.Covered(goes) || w.table.Covered(shortens) {
+				t.Errorf("covered before: %+v", op)
+			}
+			w.sets.fail(1, late) // the next op, which shortens
+			return w.sets.do(op)
+		}
+		if err := w.rollOut(w.compile([]policy.Pod{web}, two)); err == nil || writes == 0 {
+			t.Fatalf("%d deletions, and the roll-out says %v", writes, err)
+		}
+		w.sets.instead = nil
+		if w.table.Covered(goes) || w.table.Covered(shortens) || w.table.Covered(stays) {
+			t.Error("what the kernel refused to change is covered")
+		}
+		if err := w.table.Grant(context.Background(), stays); err != nil || !w.table.Covered(stays) {
+			t.Errorf("written again: %v", err)
+		}
+		if err := w.rollOut(w.compile([]policy.Pod{web}, two)); err != nil {
+			t.Fatal(err)
+		}
+		if es := w.entries(web, false); len(es) != 2 || es[0].Addr != addr("192.0.2.2") || !near(es[0].Timeout, 360*time.Second) {
+			t.Errorf("left: %v", es)
+		}
+	}
+}
+
+// Not even for a deadline that has come: the kernel may have let go of it.
+func TestWhatEndsIsNotCovered(t *testing.T) {
+	w, p := web(t)
+	g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	w.pass(120 * time.Second)
+	deletions := 0
+	w.sets.instead = func(op *ipset.Op) error {
+		if deletions++; !op.Delete || w.table.Covered(g) {
+			t.Errorf("covered: %v, before: %+v", w.table.Covered(g), op)
+		}
+		return w.sets.do(op)
+	}
+	if !w.table.Covered(g) {
+		t.Error("not covered before anything ended")
+	}
+	if err := w.table.Expire(); err != nil || deletions != 1 {
+		t.Errorf("%d deletions, %v", deletions, err)
+	}
+}
+
+// An address that the kernel took and said it had not ends at its deadline, and
+// with its policy, like any other.
+func TestWhatTheKernelRefusedMayBeThere(t *testing.T) {
+	for _, end := range []string{"deadline", "policy"} {
+		w, p := web(t)
+		w.sets.fail(1, true)
+		g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
+		if err := w.table.Grant(context.Background(), g); err == nil {
+			t.Fatal("no error")
+		}
+		w.sets.instead = nil
+		if w.stays(p, "192.0.2.1") == 0 || w.table.Covered(g) {
+			t.Fatal("the fixture must leave it in the kernel, and not covered")
+		}
+		if end == "deadline" {
+			w.expire(121 * time.Second)
+		} else {
+			w.apply([]policy.Pod{p}, pol("allow", "tcp/443 *.example.net"))
+		}
+		if got := w.stays(p, "192.0.2.1"); got != 0 {
+			t.Errorf("open for %v after its %s", got, end)
+		}
+	}
+}
+
+// A set that another program destroyed is made anew with what was certain, and not
+// with what the kernel has never acknowledged.
+func TestRefillLeavesDoubtOut(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	w.sets.fail(1, false)
+	if err := w.table.Grant(context.Background(), w.grants(p.PodRef, "www.example.org", 60, "192.0.2.2")); err == nil {
+		t.Fatal("no error")
+	}
+	w.sets.instead = nil
+	if w.repair() != 0 {
+		t.Error("an uncertain grant counts as one that another program took away")
+	}
+	if err := w.sets.Delete(set4(p), ipset.Entry{Addr: addr("192.0.2.1")}); err != nil {
+		t.Fatal(err)
+	}
+	w.repair()
+	if w.stays(p, "192.0.2.1") == 0 || w.stays(p, "192.0.2.2") != 0 {
+		t.Error("the certain one must come back, alone")
+	}
+}
+
+// BenchmarkCovered asks for one pod, one port set and two addresses, among 250 pods
+// with 400 grants each: the same again and again, and any of all.
+func BenchmarkCovered(b *testing.B) {
+	w := newNode(b)
+	var all []policy.Pod
+	for i := range 250 {
+		p := pod(fmt.Sprintf("web-7d4b9c6f5-%05d", i), "allow")
+		p.UID = fmt.Sprintf("0f8fad5b-d9cb-469f-a165-%012d", i)
+		all = append(all, p)
+	}
+	w.apply(all, pol("allow", "tcp/443 *.example.net"))
+	var asked [][]policy.Grant
+	for i, g := range w.fresh(all, 50_000) {
+		g[0].Addrs = append(g[0].Addrs, netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}))
+		if err := w.table.Grant(context.Background(), g); err != nil {
+			b.Fatal(err)
+		}
+		asked = append(asked, g)
+	}
+	for _, bench := range []struct {
+		name string
+		of   int
+	}{{"one", 1}, {"any", len(asked)}} {
+		b.Run(bench.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if !w.table.Covered(asked[i*7919%bench.of]) {
+					b.Fatal("not covered")
+				}
+			}
+		})
+	}
+}

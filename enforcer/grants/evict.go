@@ -1,0 +1,95 @@
+package grants
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/namegate/namegate/kernel/ipset"
+)
+
+// setMax is how many addresses one set holds at most: half of what the kernel
+// takes by default, so that a pod that resolves without end meets this bound first.
+const setMax = 32768
+
+// evict ends the grants that end soonest where a set would grow over its bound: more of
+// them than needed, so that a set at its bound is not searched for every answer.
+// Connections that they admitted stay. The caller holds mu.
+func (t *Table) evict(st *staged) error {
+	s := st.set
+	over := len(s.entries) + len(st.changes) - setMax
+	if over <= 0 {
+		return nil
+	}
+	for i := range st.changes {
+		if s.entries[st.changes[i].addr] != nil {
+			over--
+		}
+	}
+	if over <= 0 {
+		return nil
+	}
+	soonest := st.soonest(over + setMax/64)
+	t.evicted.Add(uint64(len(soonest)))
+	return t.end(map[*Set][]netip.Addr{s: soonest})[s]
+}
+
+// soonest returns n of the set's addresses that end first, or as many as there are,
+// without those that change.
+func (st *staged) soonest(n int) []netip.Addr {
+	var deadlines []monotonic
+	for a, g := range st.set.entries {
+		if st.find(a) == nil {
+			deadlines = append(deadlines, g.until())
+		}
+	}
+	if len(deadlines) == 0 {
+		return nil
+	}
+	slices.Sort(deadlines)
+	n = min(n, len(deadlines))
+	last := deadlines[n-1]
+	var before, level []netip.Addr
+	for a, g := range st.set.entries {
+		switch until := g.until(); {
+		case until > last || st.find(a) != nil:
+		case until < last:
+			before = append(before, a)
+		default:
+			level = append(level, a)
+		}
+	}
+	return append(before, level[:n-len(before)]...)
+}
+
+// end removes grants from the kernel, remembers their reasons, and returns the errors of
+// sets that refused. The caller holds mu.
+func (t *Table) end(grants map[*Set][]netip.Addr) map[*Set]error {
+	sets := slices.Collect(maps.Keys(grants))
+	ops := make([]ipset.Op, len(sets))
+	for i, s := range sets {
+		s.doubtAll(grants[s])
+		ops[i] = ipset.Op{Set: s.name, Delete: true, Entries: make([]ipset.Entry, len(grants[s]))}
+		for j, a := range grants[s] {
+			ops[i].Entries[j].Addr = a
+		}
+	}
+	t.cfg.Sets.Apply(ops)
+	failed := map[*Set]error{}
+	for i, s := range sets {
+		if ops[i].Err != nil {
+			failed[s] = ops[i].Err
+			continue
+		}
+		s.mu.Lock()
+		for _, a := range grants[s] {
+			// An address that was taken back and granted anew is due twice.
+			if g := s.entries[a]; g != nil {
+				s.past.remember(a, g.reasons)
+				s.remove(a)
+			}
+		}
+		s.mu.Unlock()
+	}
+	return failed
+}

@@ -1,0 +1,123 @@
+package grants
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/policy"
+)
+
+func TestAFullSetEndsTheSoonestFirst(t *testing.T) {
+	w, p := web(t)
+	a := addr("198.18.0.0")
+	first := a
+	batch := func(ttl time.Duration, n int) (last netip.Addr) {
+		t.Helper()
+		g := policy.Grant{Pod: p.PodRef, Name: dns("www.example.org"), Ports: https, Deadline: w.clock().Add(ttl)}
+		for range n {
+			g.Addrs, last, a = append(g.Addrs, a), a, a.Next()
+		}
+		if err := w.table.Grant(context.Background(), []policy.Grant{g}); err != nil {
+			t.Fatal(err)
+		}
+		return last
+	}
+	early := batch(time.Minute, 2000)
+	batch(time.Hour, setMax-2000)
+	if w.table.Evicted() != 0 || w.table.Count() != setMax {
+		t.Fatalf("up to the bound nothing ends: %d evicted, %d grants", w.table.Evicted(), w.table.Count())
+	}
+	last := batch(2*time.Minute, 1)
+	evicted, count := w.table.Evicted(), w.table.Count()
+	if evicted == 0 || evicted > 2000 || count > setMax {
+		t.Errorf("over the bound: %d evicted, %d grants", evicted, count)
+	}
+	es := w.entries(p, false)
+	if len(es) != count {
+		t.Errorf("%d entries in the kernel, %d grants", len(es), count)
+	}
+	here := map[netip.Addr]bool{}
+	for _, e := range es {
+		here[e.Addr] = true
+	}
+	for a := early.Next(); a != last; a = a.Next() {
+		if !here[a] {
+			t.Fatalf("%s, which ends late, is evicted", a)
+		}
+	}
+	if !here[last] || evicted != 1+setMax/64 {
+		t.Errorf("the newest is there: %v; %d evicted", here[last], evicted)
+	}
+	// The place in the queue of what was evicted and comes back is not used twice.
+	w.answer(p, "www.example.org", 60, first.String())
+	w.expire(2 * time.Hour)
+	if n := w.table.Count(); n != 0 {
+		t.Errorf("%d grants after all deadlines", n)
+	}
+}
+
+// Against a twin that sorts everything: the soonest to end, without what changes.
+func TestSoonest(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range 300 {
+		s := &Set{entries: map[netip.Addr]*grant{}}
+		st := &staged{set: s}
+		var free []monotonic
+		a := addr("198.18.0.0")
+		for range r.IntN(60) {
+			g := &grant{reasons: []reason{{until: monotonic(r.IntN(20))}, {until: monotonic(r.IntN(20))}}}
+			s.entries[a] = g
+			if r.IntN(4) == 0 {
+				st.append(change{a, g})
+			} else {
+				free = append(free, g.until())
+			}
+			a = a.Next()
+		}
+		slices.Sort(free)
+		n := 1 + r.IntN(70)
+		var got []monotonic
+		for _, a := range st.soonest(n) {
+			if st.find(a) != nil {
+				t.Fatalf("%s is to change, and ends", a)
+			}
+			got = append(got, s.entries[a].until())
+		}
+		slices.Sort(got)
+		if want := free[:min(n, len(free))]; !slices.Equal(got, want) {
+			t.Fatalf("%d of %d: %v, want %v", n, len(s.entries), got, want)
+		}
+	}
+}
+
+// A kernel that refuses to end grants gets no more of them either.
+func TestNoRoomIsAnError(t *testing.T) {
+	w, p := web(t)
+	full := policy.Grant{Pod: p.PodRef, Name: dns("www.example.org"), Ports: https, Deadline: w.clock().Add(time.Hour)}
+	a := addr("198.18.0.0")
+	for range setMax {
+		full.Addrs, a = append(full.Addrs, a), a.Next()
+	}
+	if err := w.table.Grant(context.Background(), []policy.Grant{full}); err != nil {
+		t.Fatal(err)
+	}
+	w.sets.fail(1, false)
+	g := w.grants(p.PodRef, "www.example.org", 60, a.String())
+	if err := w.table.Grant(context.Background(), g); !errors.Is(err, errInjected) || w.stays(p, a.String()) != 0 {
+		t.Errorf("without room: %v", err)
+	}
+	w.sets.instead = nil
+	if err := w.table.Grant(context.Background(), g); err != nil || !w.table.Covered(g) {
+		t.Errorf("with room: %v", err)
+	}
+	if n := w.table.Count(); n > setMax {
+		t.Errorf("%d grants", n)
+	}
+}

@@ -1,0 +1,120 @@
+package grants
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/namegate/namegate/kernel/ipset"
+)
+
+// deadline is one grant's place in the queue. A grant that was extended meanwhile is
+// queued again when its place comes up; a grant whose queued differs has another place.
+type deadline struct {
+	at   monotonic
+	set  *Set
+	addr netip.Addr
+}
+
+// deadlineQueue is a heap of the grants by deadline: each before the two at twice its place.
+type deadlineQueue struct{ h []deadline }
+
+func (q *deadlineQueue) push(d deadline) {
+	q.h = append(q.h, d)
+	i := len(q.h) - 1
+	for ; i > 0 && d.at < q.h[(i-1)/2].at; i = (i - 1) / 2 {
+		q.h[i] = q.h[(i-1)/2]
+	}
+	q.h[i] = d
+}
+
+func (q *deadlineQueue) pop() deadline {
+	first, last := q.h[0], q.h[len(q.h)-1]
+	q.h[len(q.h)-1] = deadline{}
+	q.h = q.h[:len(q.h)-1]
+	i := 0
+	for next := 1; next < len(q.h); next = 2*i + 1 {
+		if next+1 < len(q.h) && q.h[next+1].at < q.h[next].at {
+			next++
+		}
+		if last.at <= q.h[next].at {
+			break
+		}
+		q.h[i] = q.h[next]
+		i = next
+	}
+	if len(q.h) > 0 {
+		q.h[i] = last
+	}
+	return first
+}
+
+// due removes and returns at most n places whose deadline is not after now.
+func (q *deadlineQueue) due(now monotonic, n int) []deadline {
+	var out []deadline
+	for len(q.h) > 0 && q.h[0].at <= now && len(out) < n {
+		out = append(out, q.pop())
+	}
+	return out
+}
+
+// enqueue gives a grant a place in the queue of deadlines, if it has none or only
+// a later one. The caller holds mu.
+func (t *Table) enqueue(s *Set, a netip.Addr, g *grant) {
+	if until := g.until(); g.queued == 0 || until < g.queued {
+		g.queued = until
+		t.deadlines.push(deadline{until, s, a})
+	}
+}
+
+// expiryPart is how many grants end at a time, about a millisecond's work: new
+// grants wait for no more.
+const expiryPart = 1024
+
+// expiryRetry is how long a grant waits that the kernel refused to remove.
+const expiryRetry = time.Second
+
+// Expire removes grants whose deadline has passed from the kernel. Connections that they
+// admitted stay. A grant that the kernel refuses to remove is tried again after a second,
+// and ends by the kernel's own timeout at the latest.
+func (t *Table) Expire() error {
+	now := t.cfg.Clock.read().now
+	var failed error
+	for {
+		n, err := t.expire(now)
+		if err != nil {
+			failed = err
+		}
+		if n < expiryPart {
+			return failed
+		}
+	}
+}
+
+// expire ends a part of the grants that are due, and returns how many were due.
+func (t *Table) expire(now monotonic) (n int, failed error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	due := t.deadlines.due(now, expiryPart)
+	over := map[*Set][]netip.Addr{}
+	for _, d := range due {
+		g := d.set.entries[d.addr]
+		if g == nil || g.queued != d.at {
+			continue
+		}
+		if g.queued = 0; g.until() > now {
+			t.enqueue(d.set, d.addr, g)
+			continue
+		}
+		over[d.set] = append(over[d.set], d.addr)
+	}
+	for s, err := range t.end(over) {
+		for _, a := range over[s] {
+			s.entries[a].queued = now + monotonic(expiryRetry)
+			t.deadlines.push(deadline{now + monotonic(expiryRetry), s, a})
+		}
+		if !ipset.IsNotFound(err) {
+			failed = err
+		}
+	}
+	return len(due), failed
+}

@@ -1,0 +1,198 @@
+package grants
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/policy"
+)
+
+func TestDueQueueGivesBackInOrder(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var q deadlineQueue
+	var all []monotonic
+	for range 500 {
+		d := at(r.Int64N(1000))
+		all = append(all, d)
+		q.push(deadline{at: d})
+	}
+	slices.Sort(all)
+	var got []monotonic
+	for now := int64(0); now <= 1000; now += 50 {
+		for _, d := range q.due(at(now), 1<<30) {
+			if d.at > at(now) {
+				t.Fatalf("at %d: %v is not due", now, d.at)
+			}
+			got = append(got, d.at)
+		}
+	}
+	if !slices.Equal(got, all) {
+		t.Error("the queue lost a deadline or its order")
+	}
+}
+
+func TestEndedGrantsAreTakenOutTogether(t *testing.T) {
+	w, p := web(t)
+	for i := range 50 {
+		w.answer(p, fmt.Sprintf("n%d.example.net", i), 60, fmt.Sprintf("192.0.2.%d", i+1))
+	}
+	w.sets.ops()
+	w.expire(120 * time.Second)
+	if _, got := w.sets.ops(); got != 1 {
+		t.Errorf("%d deletions for one set", got)
+	}
+	w.expire(time.Hour)
+	if got := w.sets.count(); got != 0 {
+		t.Errorf("nothing is due, and yet there are %d writes", got)
+	}
+}
+
+func TestWhatTheKernelKeepsEndsByItself(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	w.pass(120 * time.Second)
+	w.sets.fail(1, false)
+	if err := w.table.Expire(); !errors.Is(err, errInjected) {
+		t.Fatalf("a refused deletion: %v", err)
+	}
+	w.pass(hold + 2*time.Second)
+	if got := w.stays(p, "192.0.2.1"); got != 0 {
+		t.Errorf("still open for %v after the hold", got)
+	}
+}
+
+func TestExpiryOfAPodThatIsGoneIsNoError(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	w.apply(nil)
+	w.expire(time.Hour)
+	if got := w.table.Count(); got != 0 {
+		t.Errorf("%d grants of a pod that is gone", got)
+	}
+}
+
+func TestHistoryIsBounded(t *testing.T) {
+	h := newHistory()
+	a := addr("198.18.0.0")
+	first, last := a, a
+	for range historyMax + 10 {
+		h.remember(a, []reason{{name: dns("a.test")}})
+		last, a = a, a.Next()
+	}
+	if len(h.reasons) != historyMax || len(h.order) != historyMax {
+		t.Errorf("%d ended grants are remembered, %d in order", len(h.reasons), len(h.order))
+	}
+	if h.reasons[first] != nil || h.reasons[last] == nil {
+		t.Error("the one that ended first must be forgotten, not the last")
+	}
+	b := []reason{{name: dns("b.test")}}
+	h.remember(last, b)
+	if gone := h.prune(func(r reason) bool { return r.name == dns("a.test") }); gone != 0 || len(h.reasons[last]) != 1 {
+		t.Errorf("pruned %v, and %v of the last is kept", gone, h.reasons[last])
+	}
+	h.reasons[last] = b
+	gone := h.prune(func(r reason) bool { return r.name == dns("a.test") })
+	if gone != 1 || h.reasons[last] != nil || len(h.reasons) != historyMax-1 || len(h.order) != historyMax-1 {
+		t.Errorf("pruned %v, %d left, %d in order", gone, len(h.reasons), len(h.order))
+	}
+}
+
+func TestGrantsFromManyGoroutines(t *testing.T) {
+	w := newNode(t)
+	var pods []policy.Pod
+	for i := range 8 {
+		pods = append(pods, pod(fmt.Sprintf("p%d", i), "allow"))
+	}
+	w.apply(pods, pol("allow", "tcp/443 *.example.net"))
+	done := make(chan error, 16)
+	for i := range 16 {
+		go func() {
+			var err error
+			for n := range 100 {
+				g := w.grants(pods[i%8].PodRef, fmt.Sprintf("n%d.example.net", n), uint32(60+n), fmt.Sprintf("192.0.2.%d", n+1))
+				err = errors.Join(err, w.table.Grant(context.Background(), g))
+			}
+			done <- err
+		}()
+	}
+	for range 16 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if got := w.table.Count(); got != 800 {
+		t.Errorf("%d grants of 800", got)
+	}
+	w.expire(time.Hour)
+	if got := w.table.Count(); got != 0 {
+		t.Errorf("%d grants after their deadlines", got)
+	}
+}
+
+func TestAGrantThatCameBackEndsOnce(t *testing.T) {
+	w := newNode(t)
+	web := pod("web", "one", "two")
+	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.net")
+	w.apply([]policy.Pod{web}, one, two)
+	w.answer(web, "www.example.org", 60, "192.0.2.1")
+	w.apply([]policy.Pod{web}, two)
+	w.apply([]policy.Pod{web}, one, two)
+	w.answer(web, "www.example.org", 600, "192.0.2.1")
+	w.expire(120 * time.Second)
+	w.expire(time.Hour)
+	if w.stays(web, "192.0.2.1") != 0 {
+		t.Error("still open")
+	}
+}
+
+func TestWhatIsLeftOfAGrantEndsAtItsOwnDeadline(t *testing.T) {
+	w := newNode(t)
+	web := pod("web", "one", "two")
+	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.net")
+	w.apply([]policy.Pod{web}, one, two)
+	w.answer(web, "www.example.org", 3600, "192.0.2.1")
+	w.answer(web, "www.example.net", 60, "192.0.2.1")
+	w.apply([]policy.Pod{web}, two)
+	if got := w.stays(web, "192.0.2.1"); !near(got, 120*time.Second) {
+		t.Errorf("the kernel's timeout is %v", got)
+	}
+	w.expire(120 * time.Second)
+	if got := w.stays(web, "192.0.2.1"); got != 0 {
+		t.Errorf("open for another %v after the deadline", got)
+	}
+}
+
+func TestWhatHasEndedIsNotLeft(t *testing.T) {
+	w := newNode(t)
+	web := pod("web", "one", "two")
+	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.net")
+	w.apply([]policy.Pod{web}, one, two)
+	w.answer(web, "www.example.net", 60, "192.0.2.1")
+	w.answer(web, "www.example.org", 3600, "192.0.2.1")
+	w.expire(200 * time.Second)
+	w.apply([]policy.Pod{web}, two)
+	w.expire(0)
+	if got := w.stays(web, "192.0.2.1"); got != 0 {
+		t.Errorf("a name that ended 80 s ago keeps the address open for %v", got)
+	}
+}
+
+func TestARefusedDeletionIsTriedAgain(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	w.pass(120 * time.Second)
+	w.sets.fail(1, false)
+	if err := w.table.Expire(); !errors.Is(err, errInjected) {
+		t.Fatal(err)
+	}
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	w.expire(125 * time.Second)
+	if got := w.stays(p, "192.0.2.1"); got != 0 {
+		t.Errorf("open for another %v after the deadline", got)
+	}
+}

@@ -1,0 +1,62 @@
+package grants
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// historyMax bounds how many addresses of ended grants a set remembers.
+const historyMax = 1024
+
+// history is the reasons of ended grants: connections outlive their grants, and when a
+// policy goes, so must the connections that it had allowed.
+type history struct {
+	reasons map[netip.Addr][]reason
+	order   []netip.Addr
+}
+
+func newHistory() *history { return &history{reasons: map[netip.Addr][]reason{}} }
+
+// remember adds ended reasons to those of the address. When there are too many
+// addresses, the one that ended first is forgotten.
+func (h *history) remember(a netip.Addr, rs []reason) {
+	old, there := h.reasons[a]
+	if !there {
+		h.order = append(h.order, a)
+	}
+	g := grant{reasons: slices.Clone(old)}
+	for _, r := range rs {
+		g.add(r, never)
+	}
+	h.reasons[a] = g.reasons
+	for len(h.order) > historyMax {
+		delete(h.reasons, h.order[0])
+		h.order = h.order[1:]
+	}
+}
+
+// prune forgets the reasons that are not kept and returns how many addresses are
+// left without one.
+func (h *history) prune(keep func(reason) bool) int {
+	gone := 0
+	for a, rs := range h.reasons {
+		if kept := filter(rs, keep); len(kept) > 0 {
+			h.reasons[a] = kept
+			continue
+		}
+		delete(h.reasons, a)
+		gone++
+	}
+	h.order = slices.DeleteFunc(h.order, func(a netip.Addr) bool { return h.reasons[a] == nil })
+	return gone
+}
+
+func filter(rs []reason, keep func(reason) bool) []reason {
+	var out []reason
+	for _, r := range rs {
+		if keep(r) {
+			out = append(out, r)
+		}
+	}
+	return out
+}

@@ -1,0 +1,138 @@
+package grants
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// ListGrants returns a pod's grants that have not ended, sorted by name, port set and
+// address. It holds up no grant for longer than one set is copied.
+func (t *Table) ListGrants(pod policy.PodRef) []policy.GrantInfo {
+	p := t.pod(pod)
+	if p == nil {
+		return nil
+	}
+	var out []policy.GrantInfo
+	at := t.cfg.Clock.read()
+	for s := range p.all() {
+		s.mu.RLock()
+		out = slices.Grow(out, len(s.entries))
+		for a, g := range s.entries {
+			for i := range g.reasons {
+				if r := &g.reasons[i]; r.until > at.now {
+					out = append(out, s.info(a, r, at))
+				}
+			}
+		}
+		s.mu.RUnlock()
+	}
+	slices.SortFunc(out, compareInfo)
+	return out
+}
+
+// History returns the ended grants of a pod and an address whose names do not open it
+// now, sorted as ListGrants is. A set remembers some of its last addresses.
+func (t *Table) History(pod policy.PodRef, addr netip.Addr) []policy.GrantInfo {
+	out := t.appendAddress(nil, pod, addr, false)
+	slices.SortFunc(out, compareInfo)
+	return out
+}
+
+// NamesOf returns the grants of a pod and an address, live and ended.
+func (t *Table) NamesOf(pod policy.PodRef, addr netip.Addr) []policy.GrantInfo {
+	return t.appendAddress(nil, pod, addr, true)
+}
+
+// anybodyMost is how many grants NamesOfAnybody needs: more pods are not searched.
+const anybodyMost = 128
+
+// NamesOfAnybody is NamesOf of every pod, or of some pods if they have enough.
+func (t *Table) NamesOfAnybody(addr netip.Addr) []policy.GrantInfo {
+	var out []policy.GrantInfo
+	for ref := range t.Pods() {
+		if len(out) >= anybodyMost {
+			break
+		}
+		out = t.appendAddress(out, ref, addr, true)
+	}
+	return out
+}
+
+// appendAddress appends the ended grants of a pod and an address, and the live ones too.
+func (t *Table) appendAddress(out []policy.GrantInfo, pod policy.PodRef, addr netip.Addr, live bool) []policy.GrantInfo {
+	p := t.pod(pod)
+	if p == nil {
+		return out
+	}
+	at := t.cfg.Clock.read()
+	for s := range p.all() {
+		s.mu.RLock()
+		var reasons []reason
+		if g := s.entries[addr]; g != nil {
+			reasons = g.reasons
+		}
+		for i := range reasons {
+			if r := &reasons[i]; live || r.until <= at.now {
+				out = append(out, s.info(addr, r, at))
+			}
+		}
+		old := s.past.reasons[addr]
+		for i := range old {
+			r := &old[i]
+			again := slices.ContainsFunc(reasons, func(o reason) bool { return o.name == r.name })
+			if !again {
+				was := *r
+				was.until = min(r.until, at.now) // it may have been taken back before
+				out = append(out, s.info(addr, &was, at))
+			}
+		}
+		s.mu.RUnlock()
+	}
+	return out
+}
+
+// info renders a reason of an address.
+func (s *Set) info(a netip.Addr, r *reason, at reading) policy.GrantInfo {
+	return policy.GrantInfo{
+		Pod: s.key.Pod, Addr: a, Ports: s.key.Ports, Name: r.name,
+		Until: at.epoch.Add(time.Duration(r.until)), By: r.by.String(),
+	}
+}
+
+// OnTakenBack sets a function that receives each grant, live or ended, that is forgotten
+// because no policy of its pod allows it any more: the pod may still use the address. f
+// must not block. It is set before the first change.
+func (t *Table) OnTakenBack(f func(policy.GrantInfo)) { t.takenBack = f }
+
+// report gives the reasons that are not kept to takenBack.
+func (t *Table) report(s *Set, keep func(reason) bool, at reading) {
+	if t.takenBack == nil {
+		return
+	}
+	each := func(a netip.Addr, reasons []reason) {
+		for i := range reasons {
+			if !keep(reasons[i]) {
+				t.takenBack(s.info(a, &reasons[i], at))
+			}
+		}
+	}
+	for a, g := range s.entries {
+		each(a, g.reasons)
+	}
+	for a, reasons := range s.past.reasons {
+		each(a, reasons)
+	}
+}
+
+func compareInfo(a, b policy.GrantInfo) int {
+	return cmp.Or(
+		a.Pod.Compare(b.Pod),
+		strings.Compare(a.Name.String(), b.Name.String()),
+		strings.Compare(string(a.Ports), string(b.Ports)),
+		a.Addr.Compare(b.Addr))
+}

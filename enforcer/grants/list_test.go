@@ -1,0 +1,201 @@
+package grants
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// infos renders grants: POD NAME PORTS ADDRESS in SECONDS BY.
+func (w *node) infos(all []policy.GrantInfo) []string {
+	out := []string{}
+	for _, o := range all {
+		out = append(out, fmt.Sprintf("%s %s %s %s in %d %s", o.Pod.Name, o.Name, o.Ports, o.Addr, int(o.Until.Sub(w.clock()).Seconds()), o.By))
+	}
+	return out
+}
+
+func sameLines(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s:\n  %s\nwant:\n  %s", what, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+// TestListGrants: what is open by each name, port set and family, sorted, and of the pod
+// alone that is asked for.
+func TestListGrants(t *testing.T) {
+	w := newNode(t)
+	a, b := pod("a", "x", "y"), pod("b", "x")
+	w.apply([]policy.Pod{a, b}, pol("x", "tcp/443 *.example.net"), pol("y", "tcp/443 www.example.net", "udp/53 www.example.net"))
+	w.answer(a, "www.example.net", 60, "192.0.2.1 2001:db8::1")
+	w.pass(30 * time.Second)
+	w.answer(a, "api.example.net", 60, "192.0.2.1")
+	w.answer(b, "api.example.net", 60, "192.0.2.7")
+	ofA := []string{
+		"a api.example.net tcp/443 192.0.2.1 in 120 shop/x *.example.net",
+		"a www.example.net tcp/443 192.0.2.1 in 90 shop/x *.example.net,shop/y www.example.net",
+		"a www.example.net tcp/443 2001:db8::1 in 90 shop/x *.example.net,shop/y www.example.net",
+		"a www.example.net udp/53 192.0.2.1 in 90 shop/y www.example.net",
+		"a www.example.net udp/53 2001:db8::1 in 90 shop/y www.example.net",
+	}
+	ofB := "b api.example.net tcp/443 192.0.2.7 in 120 shop/x *.example.net"
+	sameLines(t, "a's", w.infos(w.table.ListGrants(a.PodRef)), ofA...)
+	sameLines(t, "b's", w.infos(w.table.ListGrants(b.PodRef)), ofB)
+	sameLines(t, "nobody's", w.infos(w.table.ListGrants(pod("c").PodRef)))
+	sameLines(t, "history while it is open", w.infos(w.table.History(a.PodRef, addr("192.0.2.1"))))
+
+	w.expire(100 * time.Second) // www is over, api holds the address
+	sameLines(t, "what is left", w.infos(w.table.ListGrants(a.PodRef)), "a api.example.net tcp/443 192.0.2.1 in 20 shop/x *.example.net")
+	sameLines(t, "what has ended", w.infos(w.table.History(a.PodRef, addr("192.0.2.1"))),
+		"a www.example.net tcp/443 192.0.2.1 in -10 shop/x *.example.net,shop/y www.example.net", "a www.example.net udp/53 192.0.2.1 in -10 shop/y www.example.net")
+	got := w.infos(w.table.NamesOf(a.PodRef, addr("192.0.2.1")))
+	slices.Sort(got)
+	sameLines(t, "both", got, "a api.example.net tcp/443 192.0.2.1 in 20 shop/x *.example.net",
+		"a www.example.net tcp/443 192.0.2.1 in -10 shop/x *.example.net,shop/y www.example.net", "a www.example.net udp/53 192.0.2.1 in -10 shop/y www.example.net")
+	sameLines(t, "of anybody", w.infos(w.table.NamesOfAnybody(addr("192.0.2.7"))), "b api.example.net tcp/443 192.0.2.7 in 20 shop/x *.example.net")
+
+	w.answer(a, "www.example.net", 60, "192.0.2.1")
+	sameLines(t, "history after it was opened again", w.infos(w.table.History(a.PodRef, addr("192.0.2.1"))))
+}
+
+// TestNamesOfAnybodyAreEnough: an address of many pods and names does not keep whoever
+// asks for an example.
+func TestNamesOfAnybodyAreEnough(t *testing.T) {
+	w := newNode(t)
+	var pods []policy.Pod
+	for i := range 8 {
+		pods = append(pods, pod(fmt.Sprint("p", i), "x"))
+	}
+	w.apply(pods, pol("x", "tcp/443 *.example.net"))
+	for _, p := range pods {
+		for i := range reasonsMax {
+			w.answer(p, fmt.Sprintf("n%d.example.net", i), 60, "192.0.2.1")
+		}
+	}
+	if n := len(w.table.NamesOfAnybody(addr("192.0.2.1"))); n < anybodyMost || n > anybodyMost+reasonsMax {
+		t.Errorf("%d names, want about %d", n, anybodyMost)
+	}
+}
+
+// TestOpenAfterARestart: the next agent reads by which names addresses are open.
+func TestOpenAfterARestart(t *testing.T) {
+	w := newNode(t)
+	a := pod("a", "x")
+	w.apply([]policy.Pod{a}, pol("x", "tcp/443 *.example.net"))
+	w.answer(a, "www.example.net", 60, "192.0.2.1")
+	w.pass(20 * time.Second)
+	w.restart()
+	w.apply([]policy.Pod{a}, pol("x", "tcp/443 *.example.net"))
+	sameLines(t, "inherited", w.infos(w.table.ListGrants(a.PodRef)), "a www.example.net tcp/443 192.0.2.1 in 100 shop/x *.example.net")
+}
+
+// TestTakenBackIsTold: grants, live and ended, that no policy allows any more, and no
+// others.
+func TestTakenBackIsTold(t *testing.T) {
+	w := newNode(t)
+	var told []policy.GrantInfo
+	w.table.OnTakenBack(func(o policy.GrantInfo) { told = append(told, o) })
+	a, b := pod("a", "x"), pod("b", "x")
+	w.apply([]policy.Pod{a, b}, pol("x", "tcp/443 *.example.net", "tcp/80 *.example.net"))
+	w.answer(a, "old.example.net", 60, "192.0.2.1")
+	w.expire(150 * time.Second)
+	w.answer(a, "www.example.net", 60, "192.0.2.2")
+	w.answer(a, "api.example.net", 60, "192.0.2.2 192.0.2.3")
+	w.answer(b, "www.example.net", 60, "192.0.2.2")
+	if len(told) != 0 {
+		t.Errorf("told of %v while all is allowed", w.infos(told))
+	}
+	w.apply([]policy.Pod{a}, pol("x", "tcp/443 api.example.net"))
+	got := w.infos(told)
+	sort.Strings(got)
+	sameLines(t, "told", got,
+		"a api.example.net tcp/80 192.0.2.2 in 120 shop/x *.example.net", "a api.example.net tcp/80 192.0.2.3 in 120 shop/x *.example.net",
+		"a old.example.net tcp/443 192.0.2.1 in -30 shop/x *.example.net", "a old.example.net tcp/80 192.0.2.1 in -30 shop/x *.example.net",
+		"a www.example.net tcp/443 192.0.2.2 in 120 shop/x *.example.net", "a www.example.net tcp/80 192.0.2.2 in 120 shop/x *.example.net")
+}
+
+// TestListGrantsHoldsUpNobody: listings and grants of many goroutines at a time, each of
+// which sees whole grants.
+func TestListGrantsHoldsUpNobody(t *testing.T) {
+	w := newNode(t)
+	a := pod("a", "x")
+	w.apply([]policy.Pod{a}, pol("x", "tcp/443 *.example.net"))
+	var wait sync.WaitGroup
+	stop := make(chan struct{})
+	for range 2 {
+		wait.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				for _, o := range w.table.ListGrants(a.PodRef) {
+					if o.Pod != a.PodRef || o.By != "shop/x *.example.net" || o.Ports != https || !o.Addr.IsValid() {
+						t.Errorf("half a grant: %+v", o)
+						return
+					}
+				}
+				w.table.NamesOfAnybody(addr("192.0.2.1"))
+				w.table.History(a.PodRef, addr("192.0.2.1"))
+			}
+		})
+	}
+	r := rand.New(rand.NewPCG(5, 5))
+	for i := range 300 {
+		w.answer(a, fmt.Sprintf("n%d.example.net", i), 60, fmt.Sprintf("192.0.2.%d", 1+r.IntN(200)))
+		if i%50 == 0 {
+			w.expire(time.Minute)
+		}
+	}
+	close(stop)
+	wait.Wait()
+}
+
+// TestListGrantsLikeTwin: whatever is granted, ends and is taken back, what is listed is what
+// was granted and has not ended.
+func TestListGrantsLikeTwin(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 12))
+	for range 20 {
+		w := newNode(t)
+		pods := []policy.Pod{pod("a", "x"), pod("b", "x")}
+		w.apply(pods, pol("x", "tcp/443 *.example.net"))
+		type key struct{ pod, name, addr string }
+		twin := map[key]time.Time{}
+		for range 100 {
+			k := key{[]string{"a", "b"}[r.IntN(2)], fmt.Sprintf("n%d.example.net", r.IntN(4)), fmt.Sprintf("192.0.2.%d", 1+r.IntN(4))}
+			ttl := uint32(30 + r.IntN(100))
+			for _, p := range pods {
+				if p.Name == k.pod {
+					w.answer(p, k.name, ttl, k.addr)
+				}
+			}
+			if until := w.clock().Add(time.Duration(ttl)*time.Second + policy.DefaultGrace); until.After(twin[k]) {
+				twin[k] = until
+			}
+			w.expire(time.Duration(r.IntN(20)) * time.Second)
+			var want, got []string
+			for k, until := range twin {
+				if until.After(w.clock()) {
+					want = append(want, fmt.Sprint(k, until.Unix()))
+				}
+			}
+			for _, o := range append(w.table.ListGrants(pods[0].PodRef), w.table.ListGrants(pods[1].PodRef)...) {
+				got = append(got, fmt.Sprint(key{o.Pod.Name, o.Name.String(), o.Addr.String()}, o.Until.Unix()))
+			}
+			slices.Sort(want)
+			slices.Sort(got)
+			if !slices.Equal(got, want) {
+				t.Fatalf("listed:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		}
+	}
+}

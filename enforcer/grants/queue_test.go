@@ -1,0 +1,309 @@
+package grants
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/policy"
+)
+
+func TestGrantOpensBothFamilies(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 60, "192.0.2.1 192.0.2.2 2001:db8::1")
+	for _, a := range []string{"192.0.2.1", "192.0.2.2", "2001:db8::1"} {
+		if got := w.stays(p, a); !near(got, 120*time.Second) {
+			t.Errorf("%s is open for %v by the kernel, want its 120s and the hold", a, got)
+		}
+	}
+	if n := len(w.entries(p, false)); n != 2 {
+		t.Errorf("%d IPv4 entries", n)
+	}
+	if got, want := w.entries(p, true)[0].Comment, "1700000120 www.example.org shop/allow www.example.org"; got != want {
+		t.Errorf("comment %q, want %q", got, want)
+	}
+	if w.table.Count() != 3 || w.table.Refused() != 0 {
+		t.Errorf("%d grants, %d refused", w.table.Count(), w.table.Refused())
+	}
+}
+
+func TestSecondNameDoesNotShorten(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 1000, "192.0.2.1")
+	w.answer(p, "a.example.net", 30, "192.0.2.1")
+	if got := w.stays(p, "192.0.2.1"); !near(got, 1060*time.Second) {
+		t.Errorf("after the shorter name the address has %v", got)
+	}
+	w.expire(1000 * time.Second)
+	if w.stays(p, "192.0.2.1") == 0 {
+		t.Error("the address ended with the shorter name")
+	}
+	w.expire(60 * time.Second)
+	if got := w.stays(p, "192.0.2.1"); got != 0 {
+		t.Errorf("the address outlives the longer name by %v", got)
+	}
+}
+
+func TestOnlyALaterDeadlineIsWritten(t *testing.T) {
+	w, p := web(t)
+	g := w.grants(p.PodRef, "www.example.org", 600, "192.0.2.1 2001:db8::1")
+	ask := func(want int, what string) {
+		t.Helper()
+		w.sets.ops()
+		if err := w.table.Grant(context.Background(), g); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := w.sets.ops(); got != want {
+			t.Errorf("%s: %d writes, want %d", what, got, want)
+		}
+	}
+	ask(2, "a new grant")
+	ask(0, "the same deadline")
+	w.pass(10 * time.Second)
+	g[0].Deadline = g[0].Deadline.Add(-time.Second)
+	ask(0, "an earlier deadline")
+	g[0].Deadline = g[0].Deadline.Add(10 * time.Second)
+	ask(2, "a later deadline")
+	if got := w.stays(p, "192.0.2.1"); !near(got, 659*time.Second) {
+		t.Errorf("left after the later deadline: %v", got)
+	}
+	g[0].Addrs = append(g[0].Addrs, addr("192.0.2.9"), addr("192.0.2.9"))
+	ask(1, "one address more, twice")
+}
+
+func TestGrantsEndAtTheirDeadlines(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 60, "192.0.2.1 2001:db8::1")
+	w.answer(p, "a.example.net", 300, "192.0.2.2")
+	w.expire(120*time.Second - time.Nanosecond)
+	if w.stays(p, "192.0.2.1") == 0 || w.stays(p, "2001:db8::1") == 0 {
+		t.Fatal("a grant ended before its deadline")
+	}
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	w.expire(time.Nanosecond)
+	if w.stays(p, "2001:db8::1") != 0 {
+		t.Error("a grant goes on after its deadline")
+	}
+	if w.stays(p, "192.0.2.1") == 0 || w.stays(p, "192.0.2.2") == 0 {
+		t.Error("a grant that was extended, or has a later deadline, ended with another")
+	}
+	w.expire(120 * time.Second)
+	if w.stays(p, "192.0.2.1") != 0 || w.stays(p, "192.0.2.2") == 0 {
+		t.Error("the extended grant must end now, the other at 360 s")
+	}
+	w.expire(time.Hour)
+	if n := w.table.Count(); n != 0 {
+		t.Errorf("%d grants after all have ended", n)
+	}
+}
+
+func TestRefusedGrantsOpenNothing(t *testing.T) {
+	w, p := web(t)
+	good := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")[0]
+	tests := []struct {
+		what   string
+		change func(g *policy.Grant)
+	}{
+		{"a pod that is not there", func(g *policy.Grant) { g.Pod.Name = "other" }},
+		{"an earlier pod of the name", func(g *policy.Grant) { g.Pod.UID = "before" }},
+		{"a name that no policy allows", func(g *policy.Grant) { g.Name = dns("www.example.com") }},
+		{"the apex of a pattern", func(g *policy.Grant) { g.Name = dns("example.net") }},
+		{"another port set", func(g *policy.Grant) { g.Ports = "tcp/80" }},
+		{"every port", func(g *policy.Grant) { g.Ports = policy.AnyPort }},
+	}
+	before := w.sets.Dump()
+	for i, test := range tests {
+		g := good
+		test.change(&g)
+		if err := w.table.Grant(context.Background(), []policy.Grant{g}); err == nil {
+			t.Errorf("%s: no error", test.what)
+		}
+		if after := w.sets.Dump(); after != before {
+			t.Errorf("%s: the kernel changed:\n%s", test.what, after)
+		}
+		if got := w.table.Refused(); got != uint64(i+1) {
+			t.Errorf("%s: %d refusals counted", test.what, got)
+		}
+	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := w.table.Grant(over, []policy.Grant{good}); !errors.Is(err, context.Canceled) {
+		t.Errorf("grant for a query that is over: %v", err)
+	}
+	if after := w.sets.Dump(); after != before {
+		t.Error("a grant for a query that is over changed the kernel")
+	}
+}
+
+func TestKernelFailureIsAnErrorAndARetryWorks(t *testing.T) {
+	for n := 1; n <= 2; n++ {
+		w, p := web(t)
+		g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1 2001:db8::1")
+		w.sets.fail(n, false)
+		if err := w.table.Grant(context.Background(), g); !errors.Is(err, errInjected) {
+			t.Fatalf("write %d refused: %v", n, err)
+		}
+		w.sets.instead = nil
+		if err := w.table.Grant(context.Background(), g); err != nil {
+			t.Fatal(err)
+		}
+		if w.stays(p, "192.0.2.1") == 0 || w.stays(p, "2001:db8::1") == 0 {
+			t.Error("the retry opened nothing")
+		}
+		w.expire(121 * time.Second)
+		if n := w.table.Count(); n != 0 || w.stays(p, "192.0.2.1") != 0 {
+			t.Errorf("%d grants after the deadline", n)
+		}
+	}
+}
+
+func TestBlockedKernelDoesNotHoldTheCaller(t *testing.T) {
+	w, p := web(t)
+	release := w.sets.block()
+	defer release()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+	defer cancel()
+	g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
+	done := make(chan error, 1)
+	go func() { done <- w.table.Grant(ctx, g) }()
+	select {
+	case err := <-done:
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want the deadline", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the caller is held past its deadline")
+	}
+	release()
+	// The write goes on, and is there for the next question.
+	if err := w.table.Grant(context.Background(), g); err != nil || w.stays(p, "192.0.2.1") == 0 {
+		t.Errorf("after the kernel came back: %v", err)
+	}
+}
+
+func TestGrantKeepsNothingOfTheCallers(t *testing.T) {
+	w, p := web(t)
+	g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
+	if err := w.table.Grant(context.Background(), g); err != nil {
+		t.Fatal(err)
+	}
+	g[0].Addrs[0], g[0].By[0] = addr("192.0.2.66"), "changed"
+	w.answer(p, "a.example.net", 30, "192.0.2.1")
+	if got, want := w.entries(p, false)[0].Comment, "1700000120 www.example.org shop/allow www.example.org ; 1700000090 a.example.net shop/allow *.example.net"; got != want {
+		t.Errorf("comment %q, want %q", got, want)
+	}
+}
+
+func TestNamesOfOneAddressAreBounded(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 3600, "192.0.2.1")
+	for i := range 2000 {
+		w.answer(p, fmt.Sprintf("n%d.example.net", i), 60, "192.0.2.1")
+		w.pass(100 * time.Millisecond)
+	}
+	s := w.table.get(Key{p.PodRef, https, false})
+	kept := s.entries[addr("192.0.2.1")].reasons
+	if len(kept) != reasonsMax || kept[0].name != dns("www.example.org") || kept[reasonsMax-1].name != dns("n1999.example.net") {
+		t.Errorf("%d names are kept, from %s to %s", len(kept), kept[0].name, kept[len(kept)-1].name)
+	}
+	if got := w.stays(p, "192.0.2.1"); !near(got, 3460*time.Second) {
+		t.Errorf("the longest name's deadline became %v", got)
+	}
+	w.sets.ops()
+	w.answer(p, "late.example.net", 30, "192.0.2.1")
+	if got, _ := w.sets.ops(); got != 0 {
+		t.Errorf("a name that ends before all that are kept is written %d times", got)
+	}
+}
+
+func TestReasonsOfOneAddressAreBounded(t *testing.T) {
+	var g grant
+	for i := range 10 * reasonsMax {
+		r := reason{name: dns(fmt.Sprintf("n%d.test", i)), until: at(int64(1000 + i)), by: matchesOf([]string{fmt.Sprintf("shop/p%d", i)})}
+		g.add(r, at(0))
+	}
+	if len(g.reasons) != reasonsMax || g.until() != at(int64(1000+10*reasonsMax-1)) {
+		t.Errorf("%d reasons, the last until %v", len(g.reasons), g.until())
+	}
+	g.add(reason{name: dns("late.test"), until: at(5000)}, at(4000))
+	if len(g.reasons) != 1 {
+		t.Errorf("%d reasons are kept though all but one have ended", len(g.reasons))
+	}
+}
+
+func BenchmarkGrant(b *testing.B) {
+	for _, bench := range []struct {
+		name string
+		step time.Duration // how much later each answer's deadline is
+	}{{"cached", 0}, {"renewed", time.Second}} {
+		b.Run(bench.name, func(b *testing.B) {
+			w, p := web(b)
+			g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1 192.0.2.2")
+			ctx := context.Background()
+			if err := w.table.Grant(ctx, g); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				g[0].Deadline = g[0].Deadline.Add(bench.step)
+				if err := w.table.Grant(ctx, g); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func TestTwoCallersOfABlockedKernel(t *testing.T) {
+	w, p := web(t)
+	release := w.sets.block()
+	defer release()
+	g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
+	for i := range 2 {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+		defer cancel()
+		done := make(chan error, 1)
+		go func() { done <- w.table.Grant(ctx, g) }()
+		select {
+		case err := <-done:
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("caller %d: %v", i+1, err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("caller %d is held past its deadline", i+1)
+		}
+	}
+}
+
+// An answer with 16 addresses that rules of five port sets open goes to the kernel at
+// once, not address by address.
+func TestAnAnswerIsOneWrite(t *testing.T) {
+	w := newNode(t)
+	p := pod("web", "allow")
+	var rules []string
+	for i := range 5 {
+		rules = append(rules, fmt.Sprintf("tcp/%d www.example.org", 443+i))
+	}
+	w.apply([]policy.Pod{p}, pol("allow", rules...))
+	var answer []string
+	for i := range 8 {
+		answer = append(answer, fmt.Sprintf("192.0.2.%d 2001:db8::%d", i+1, i+1))
+	}
+	g := w.grants(p.PodRef, "www.example.org", 60, strings.Join(answer, " "))
+	if err := w.table.Grant(context.Background(), g); err != nil {
+		t.Fatal(err)
+	}
+	entries := 0
+	for _, op := range w.sets.writes[0] {
+		entries += len(op.Entries)
+	}
+	if w.sets.count() != 1 || len(w.sets.writes[0]) != 10 || entries != 80 {
+		t.Errorf("%d writes, the first of %d ops with %d entries, want 1 of 10 with 80", w.sets.count(), len(w.sets.writes[0]), entries)
+	}
+	if err := w.table.Grant(context.Background(), g); err != nil || w.sets.count() != 1 {
+		t.Errorf("the same answer again, from the cache, is written again: %d writes, %v", w.sets.count(), err)
+	}
+}

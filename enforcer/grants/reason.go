@@ -1,0 +1,121 @@
+package grants
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"unique"
+
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+// grant is one address of a set. A grant in the table is immutable but for queued: a
+// change replaces it.
+type grant struct {
+	reasons []reason
+	queued  monotonic // the deadline of its place in the queue; 0: it has none
+	room    [1]reason // for reasons, of which there is seldom more than one
+}
+
+func newGrant() *grant {
+	g := &grant{}
+	g.reasons = g.room[:0]
+	return g
+}
+
+// reason is one name that opened an address.
+type reason struct {
+	name  fqdn.Name
+	until monotonic
+	by    matches
+}
+
+// matches are the matches that opened an address, joined by commas. Thousands of
+// grants share them. The zero value is no match.
+type matches unique.Handle[string]
+
+func matchesOf(by []string) matches {
+	switch len(by) {
+	case 0:
+		return matches{}
+	case 1:
+		return matches(unique.Make(by[0]))
+	}
+	return matches(unique.Make(strings.Join(by, ",")))
+}
+
+// String returns the matches, "" for none.
+func (m matches) String() string {
+	if m == (matches{}) {
+		return ""
+	}
+	return unique.Handle[string](m).Value()
+}
+
+// never is before every deadline.
+const never = monotonic(math.MinInt64)
+
+// until is the deadline of the last reason.
+func (g *grant) until() monotonic {
+	t := never
+	for i := range g.reasons {
+		t = max(t, g.reasons[i].until)
+	}
+	return t
+}
+
+// covers tells whether the grant holds for a name until a deadline or later.
+func (g *grant) covers(name fqdn.Name, until monotonic) bool {
+	for i := range g.reasons {
+		if r := &g.reasons[i]; r.until >= until && r.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// reasonsMax bounds how many names of one address are kept: a pod may ask for names
+// without end below a pattern. The name that ends soonest is dropped; its policy then no
+// longer keeps the address open when the policies of the others are gone.
+const reasonsMax = 64
+
+// add adds a reason, drops the reasons that have ended, and tells whether the entry in
+// the kernel changes: the name is new or ends later than before.
+func (g *grant) add(r reason, now monotonic) bool {
+	i := slices.IndexFunc(g.reasons, func(o reason) bool { return o.name == r.name })
+	if i >= 0 && r.until <= g.reasons[i].until {
+		return false
+	}
+	if i >= 0 {
+		g.reasons[i] = r
+		return true
+	}
+	g.reasons = slices.DeleteFunc(g.reasons, func(o reason) bool { return o.until < now })
+	g.reasons = append(g.reasons, r)
+	return len(g.reasons) <= reasonsMax || g.dropSoonest().name != r.name
+}
+
+// without returns the reasons whose names another grant has not.
+func (g *grant) without(other *grant) (out []reason) {
+	for _, r := range g.reasons {
+		if !slices.ContainsFunc(other.reasons, func(o reason) bool { return o.name == r.name }) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// dropSoonest removes and returns the reason that ends first.
+func (g *grant) dropSoonest() reason {
+	first := slices.MinFunc(g.reasons, func(a, b reason) int { return cmp.Compare(a.until, b.until) })
+	g.reasons = slices.DeleteFunc(g.reasons, func(r reason) bool { return r.name == first.name })
+	return first
+}
+
+// clone returns a copy that may be changed.
+func (g *grant) clone() *grant {
+	c := &grant{queued: g.queued}
+	c.reasons = append(c.room[:0], g.reasons...)
+	return c
+}

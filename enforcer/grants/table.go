@@ -1,0 +1,259 @@
+package grants
+
+import (
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/policy"
+)
+
+// Config is what a Table is made with.
+type Config struct {
+	Sets  ipset.Interface
+	Clock Clock
+	// Hold is how much longer than its deadline the kernel keeps a grant.
+	Hold time.Duration
+	// SetName returns the name of a set.
+	SetName func(Key) string
+	// Coexisting tells whether another agent changes the same sets.
+	Coexisting func() bool
+	// WriteFailed is called after each failed write of grants. It must not block.
+	WriteFailed func()
+}
+
+// Table is all grants by pod: the mirror of the kernel's sets.
+type Table struct {
+	cfg       Config
+	takenBack func(policy.GrantInfo) // nil: nobody asks
+
+	// mu serializes all changes; the fields up to the next blank line need it.
+	mu        sync.Mutex
+	batch     batch
+	deadlines deadlineQueue
+	differing map[*Set]bool // sets whose members deviated at the last comparison
+
+	pods atomic.Pointer[map[policy.PodRef]*podGrants]
+	// epoch changes before the kernel is told to end a grant, and after the table says so.
+	epoch   atomic.Uint64
+	queue   chan *request // grants that wait for the writer
+	writing atomic.Bool   // the writer runs
+	spare   sync.Pool     // requests
+	refused atomic.Uint64
+	evicted atomic.Uint64
+}
+
+// New returns an empty table.
+func New(cfg Config) *Table {
+	t := &Table{cfg: cfg, differing: map[*Set]bool{}, queue: make(chan *request, queueMax)}
+	t.pods.Store(&map[policy.PodRef]*podGrants{})
+	return t
+}
+
+// podGrants are the sets of one pod, and the views that grants are made under.
+type podGrants struct {
+	// views are the pod's in the last snapshot and in the coming one: either may
+	// allow. They, and changed, need Table.mu.
+	views []*policy.View
+	// changed: the grants have not been compared with views.
+	changed bool
+	sets    atomic.Pointer[map[policy.PortSet]setPair]
+}
+
+// Key identifies a set: a pod, a port set, an address family.
+type Key struct {
+	Pod   policy.PodRef
+	Ports policy.PortSet
+	IPv6  bool
+}
+
+// setPair is the sets of one port set, IPv4's first; one that the kernel refused
+// is nil.
+type setPair [2]*Set
+
+// of returns the index of a family in a setPair.
+func of(ipv6 bool) int {
+	if ipv6 {
+		return 1
+	}
+	return 0
+}
+
+// Set mirrors one ipset.
+type Set struct {
+	name  string
+	key   Key
+	table *Table
+	// staged is its place in the batch that is being made, from 1; it needs Table.mu.
+	staged int
+
+	mu        sync.RWMutex
+	entries   map[netip.Addr]*grant
+	uncertain map[netip.Addr]bool // nil while, as nearly always, no address is
+	past      *history
+}
+
+// Name returns the set's name in the kernel.
+func (s *Set) Name() string { return s.name }
+
+// Key returns what the set is for.
+func (s *Set) Key() Key { return s.key }
+
+// pod returns a pod's grants, nil if it has no set.
+func (t *Table) pod(ref policy.PodRef) *podGrants { return (*t.pods.Load())[ref] }
+
+// get returns one set, nil if it is not there.
+func (t *Table) get(key Key) *Set {
+	p := t.pod(key.Pod)
+	if p == nil {
+		return nil
+	}
+	return (*p.sets.Load())[key.Ports][of(key.IPv6)]
+}
+
+// Pods yields the pods that have sets now.
+func (t *Table) Pods() iter.Seq[policy.PodRef] { return maps.Keys(*t.pods.Load()) }
+
+// All yields the sets of all pods.
+func (t *Table) All() iter.Seq[*Set] {
+	return func(yield func(*Set) bool) {
+		for _, p := range *t.pods.Load() {
+			for s := range p.all() {
+				if !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// all yields a pod's sets, as they were when it began.
+func (p *podGrants) all() iter.Seq[*Set] {
+	return func(yield func(*Set) bool) {
+		for _, both := range *p.sets.Load() {
+			for _, s := range both {
+				if s != nil && !yield(s) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// place adds sets to the table, or removes them, and a pod with its last set. The caller
+// holds mu.
+func (t *Table) place(add bool, sets ...*Set) {
+	pods := maps.Clone(*t.pods.Load())
+	for _, s := range sets {
+		p := pods[s.key.Pod]
+		if p == nil {
+			p = &podGrants{changed: true}
+			p.sets.Store(&map[policy.PortSet]setPair{})
+			pods[s.key.Pod] = p
+		}
+		mine := maps.Clone(*p.sets.Load())
+		both := mine[s.key.Ports]
+		if both[of(s.key.IPv6)] = s; !add {
+			both[of(s.key.IPv6)] = nil
+		}
+		if mine[s.key.Ports] = both; both == (setPair{}) {
+			delete(mine, s.key.Ports)
+		}
+		if p.sets.Store(&mine); len(mine) == 0 {
+			delete(pods, s.key.Pod)
+		}
+	}
+	t.pods.Store(&pods)
+}
+
+// put stores a grant. The caller holds Table.mu and mu.
+func (s *Set) put(a netip.Addr, g *grant, certain bool) {
+	old := s.entries[a]
+	s.entries[a] = g
+	if !certain {
+		s.doubt(a)
+		return
+	}
+	delete(s.uncertain, a)
+	if old != nil && slices.ContainsFunc(old.reasons, func(r reason) bool { return !g.covers(r.name, r.until) }) {
+		s.table.epoch.Add(1)
+	}
+}
+
+// doubt makes an address uncertain. The caller holds Table.mu and mu.
+func (s *Set) doubt(a netip.Addr) {
+	if s.uncertain == nil {
+		s.uncertain = map[netip.Addr]bool{}
+	}
+	s.uncertain[a] = true
+	s.table.epoch.Add(1)
+}
+
+// doubtAll makes addresses uncertain that are about to be removed. The caller holds
+// Table.mu.
+func (s *Set) doubtAll(addrs []netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range addrs {
+		if s.entries[a] != nil {
+			s.doubt(a)
+		}
+	}
+}
+
+// remove forgets a grant. The caller holds Table.mu and mu.
+func (s *Set) remove(a netip.Addr) {
+	delete(s.entries, a)
+	delete(s.uncertain, a)
+}
+
+// Opened tells whether a pod has or had a grant for an address and port.
+func (t *Table) Opened(pod policy.PodRef, a netip.Addr, proto policy.Protocol, port uint16) bool {
+	return t.some(pod, func(s *Set) bool {
+		return s.key.Ports.Contains(proto, port) && (s.entries[a] != nil || s.past.reasons[a] != nil)
+	})
+}
+
+// OpenedAny tells whether a pod has or had any grant of a family.
+func (t *Table) OpenedAny(pod policy.PodRef, ipv6 bool) bool {
+	return t.some(pod, func(s *Set) bool { return s.key.IPv6 == ipv6 && len(s.entries)+len(s.past.reasons) > 0 })
+}
+
+// some tells whether is holds for a set of a pod. It is called under the set's lock.
+func (t *Table) some(pod policy.PodRef, is func(*Set) bool) bool {
+	p := t.pod(pod)
+	if p == nil {
+		return false
+	}
+	for s := range p.all() {
+		s.mu.RLock()
+		found := is(s)
+		s.mu.RUnlock()
+		if found {
+			return true
+		}
+	}
+	return false
+}
+
+// Count returns how many addresses are open, each set's for itself.
+func (t *Table) Count() int {
+	n := 0
+	for s := range t.All() {
+		s.mu.RLock()
+		n += len(s.entries)
+		s.mu.RUnlock()
+	}
+	return n
+}
+
+// Refused counts the grants that failed.
+func (t *Table) Refused() uint64 { return t.refused.Load() }
+
+// Evicted counts the grants that were ended to make room for others.
+func (t *Table) Evicted() uint64 { return t.evicted.Load() }

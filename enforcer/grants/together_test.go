@@ -1,0 +1,397 @@
+package grants
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/policy"
+)
+
+// hang lets the first write hang with a grant of the pod, until the returned
+// function is called.
+func (n *node) hang(t *testing.T, p policy.Pod) (release func()) {
+	t.Helper()
+	release = n.sets.block()
+	ctx, cancel := context.WithCancel(context.Background())
+	left := make(chan error, 1)
+	go func() {
+		left <- n.table.Grant(ctx, n.grants(p.PodRef, "first.example.net", 60, "203.0.113.1"))
+	}()
+	until(t, "the first write", func() bool { return n.sets.count() == 1 })
+	cancel()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Fatalf("the first caller: %v", err)
+	}
+	return release
+}
+
+// together makes grants at the same time, while a write is under way, and returns
+// their errors after it is done.
+func together(t *testing.T, w *node, release func(), asked [][]policy.Grant) []error {
+	t.Helper()
+	errs := make([]error, len(asked))
+	var wait sync.WaitGroup
+	for i, g := range asked {
+		wait.Go(func() { errs[i] = w.table.Grant(context.Background(), g) })
+	}
+	until(t, "the queue", func() bool { return len(w.table.queue) == len(asked) })
+	release()
+	wait.Wait()
+	return errs
+}
+
+func TestGrantsAreWrittenTogether(t *testing.T) {
+	w, pods := crowd(t, 10)
+	release := w.hang(t, pods[0])
+	defer release()
+	var asked [][]policy.Grant
+	for i := range 200 {
+		asked = append(asked, w.grants(pods[i%10].PodRef, fmt.Sprintf("n%d.example.net", i), 60, fmt.Sprintf("192.0.2.%d 2001:db8::%d", 1+i/20, 1+i/20)))
+	}
+	for i, err := range together(t, w, release, asked) {
+		if err != nil {
+			t.Errorf("grant %d: %v", i, err)
+		}
+		if !w.table.Covered(asked[i]) {
+			t.Errorf("grant %d is acknowledged and not covered", i)
+		}
+	}
+	if n := w.sets.count(); n != 2 {
+		t.Errorf("%d writes, want the first and one for 200 grants", n)
+	}
+	if ops := w.sets.writes[1]; len(ops) != 20 || len(ops[0].Entries) != 10 {
+		t.Errorf("%d ops, the first with %d entries; want one for each set with each address once", len(ops), len(ops[0].Entries))
+	}
+	// Two names of one address, asked for in one batch: both are there.
+	if es := w.entries(pods[3], false); len(es) != 10 || len(parseComment(es[0].Comment, epoch)) != 2 {
+		t.Errorf("entries %v", es)
+	}
+}
+
+func TestEachGrantHasItsOwnResult(t *testing.T) {
+	tests := []struct {
+		what  string
+		spoil func(w *node, p policy.Pod)
+		is    func(error) bool
+		open  int // of the pod's addresses in the kernel afterwards, at most
+	}{
+		{"a missing set", func(w *node, p policy.Pod) {
+			if err := w.sets.Destroy(set4(p)); err != nil {
+				t.Fatal(err)
+			}
+		}, ipset.IsNotFound, 0},
+		{"a full set", func(w *node, p policy.Pod) {
+			name := set4(p)
+			small := w.table.get(Key{p.PodRef, https, false}).header()
+			small.MaxElem = 1
+			if err := errors.Join(w.sets.Destroy(name), w.sets.Ensure(small)); err != nil {
+				t.Fatal(err)
+			}
+		}, ipset.IsFull, 1},
+		{"an error before", func(w *node, p policy.Pod) {
+			w.sets.instead = func(op *ipset.Op) error {
+				if op.Set == set4(p) {
+					return errInjected
+				}
+				return w.sets.do(op)
+			}
+		}, func(err error) bool { return errors.Is(err, errInjected) }, 0},
+		{"an error after", func(w *node, p policy.Pod) {
+			w.sets.instead = func(op *ipset.Op) error {
+				err := w.sets.do(op)
+				if op.Set == set4(p) {
+					err = errInjected
+				}
+				return err
+			}
+		}, func(err error) bool { return errors.Is(err, errInjected) }, 3},
+		{"a policy that went", func(w *node, p policy.Pod) {
+			w.table.pod(p.PodRef).views = nil
+		}, func(err error) bool { return err != nil && !ipset.IsNotFound(err) }, 0},
+	}
+	for _, test := range tests {
+		t.Run(test.what, func(t *testing.T) {
+			w, pods := crowd(t, 5)
+			test.spoil(w, pods[2])
+			release := w.hang(t, pods[0])
+			defer release()
+			var asked [][]policy.Grant
+			for i := range 15 {
+				asked = append(asked, w.grants(pods[i%5].PodRef, fmt.Sprintf("n%d.example.net", i), 60, fmt.Sprintf("192.0.2.%d", 1+i)))
+			}
+			for i, err := range together(t, w, release, asked) {
+				switch spoilt := i%5 == 2; {
+				case spoilt && !test.is(err):
+					t.Errorf("grant %d: %v", i, err)
+				case !spoilt && (err != nil || !w.table.Covered(asked[i])):
+					t.Errorf("grant %d, of another set: %v", i, err)
+				case spoilt && w.table.Covered(asked[i]):
+					t.Errorf("grant %d was refused, and is covered", i)
+				}
+			}
+			if n := w.sets.count(); n != 2 {
+				t.Errorf("%d writes, want the first and one", n)
+			}
+			if n := len(w.entries(pods[2], false)); n > test.open {
+				t.Errorf("%d addresses are open", n)
+			}
+			if got := w.table.Refused(); got != 4 {
+				t.Errorf("%d refusals counted, want 3 and the one that left", got)
+			}
+		})
+	}
+}
+
+// One request of two sets fails where either does, and opens what it can.
+func TestAGrantOfTwoSets(t *testing.T) {
+	for _, bad := range []bool{false, true} {
+		w, pods := crowd(t, 1)
+		if err := w.sets.Destroy(setName(Key{pods[0].PodRef, https, bad})); err != nil {
+			t.Fatal(err)
+		}
+		g := w.grants(pods[0].PodRef, "a.example.net", 60, "192.0.2.1 2001:db8::1")
+		if err := w.table.Grant(context.Background(), g); !ipset.IsNotFound(err) {
+			t.Errorf("without the set of IPv6 %v: %v", bad, err)
+		}
+		w.repair()
+		if err := w.table.Grant(context.Background(), g); err != nil || !w.table.Covered(g) {
+			t.Errorf("with the set made anew: %v", err)
+		}
+	}
+}
+
+func TestAHangingKernelHoldsNobody(t *testing.T) {
+	w, pods := crowd(t, 3)
+	release := w.hang(t, pods[0])
+	defer release()
+	const callers = 3 * batchMax // more than there are places for
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	errs := make(chan error, callers)
+	for i := range callers {
+		go func() {
+			errs <- w.table.Grant(ctx, w.grants(pods[i%3].PodRef, "a.example.net", 60, fmt.Sprintf("198.18.%d.%d", i/250, i%250)))
+		}()
+	}
+	for range callers {
+		select {
+		case err := <-errs:
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("a caller of a kernel that hangs: %v", err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("a caller is held past its deadline")
+		}
+	}
+	release()
+	// Who left is not written for; what hung is, and the next one is served.
+	g := w.grants(pods[1].PodRef, "b.example.net", 60, "192.0.2.9")
+	if err := w.table.Grant(context.Background(), g); err != nil || !w.table.Covered(g) {
+		t.Errorf("after the kernel came back: %v", err)
+	}
+	if n := w.table.Count(); n != 2 {
+		t.Errorf("%d grants, want the first and the last", n)
+	}
+	until(t, "the end of the writer", func() bool { return !w.table.writing.Load() })
+}
+
+// The writer goes when nothing waits; whoever comes between its last look and that
+// is served all the same.
+func TestNobodyIsForgotten(t *testing.T) {
+	w, pods := crowd(t, 1)
+	w.table.writing.Store(true) // a writer that has just found nothing
+	done := make(chan error, 1)
+	go func() {
+		done <- w.table.Grant(context.Background(), w.grants(pods[0].PodRef, "a.example.net", 60, "192.0.2.1"))
+	}()
+	until(t, "the request", func() bool { return len(w.table.queue) == 1 })
+	if w.table.retire() {
+		t.Fatal("the writer goes, and somebody waits")
+	}
+	go w.table.runWriter()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	until(t, "the end of the writer", func() bool { return !w.table.writing.Load() })
+	if !w.table.retire() || w.table.writing.Load() {
+		t.Error("a writer without work stays")
+	}
+}
+
+// shaky is a kernel that refuses, refuses after it has done it, or stops halfway.
+func shaky(w *node, r *rand.Rand) func(op *ipset.Op) error {
+	var mu sync.Mutex
+	return func(op *ipset.Op) error {
+		mu.Lock()
+		fate, half := r.IntN(12), r.IntN(len(op.Entries)+1)
+		mu.Unlock()
+		do := w.sets.Fake.Add
+		if op.Delete {
+			do = w.sets.Fake.Delete
+		}
+		switch fate {
+		case 0:
+			return errInjected
+		case 1:
+			return errors.Join(do(op.Set, op.Entries...), errInjected)
+		case 2:
+			return errors.Join(do(op.Set, op.Entries[:half]...), errInjected)
+		}
+		return do(op.Set, op.Entries...)
+	}
+}
+
+// Many ask at the same time, while policies change, deadlines pass and the kernel
+// fails. What is acknowledged, or covered, is open; what is not allowed any more
+// is not; and at the end nothing is.
+func TestConcurrentLife(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	for _, faulty := range []bool{false, true} {
+		w, pods := crowd(t, 6)
+		if faulty {
+			w.sets.instead = shaky(w, rand.New(rand.NewPCG(seed, 1)))
+		}
+		var askers, others sync.WaitGroup
+		var looked atomic.Int64
+		over := make(chan struct{})
+		for n := range 12 {
+			r := rand.New(rand.NewPCG(seed, uint64(n+10)))
+			askers.Go(func() { looked.Add(ask(t, w, pods, r, 150)) })
+		}
+		both := []string{"tcp/443 *.example.net", "tcp/443 *.example.net www.example.org"}
+		others.Go(func() { // the policy changes, and always allows the names that are asked for
+			for i := 0; ; i++ {
+				select {
+				case <-over:
+					return
+				default:
+					_ = w.rollOut(w.compile(pods, pol("allow", both[i%2])))
+				}
+			}
+		})
+		others.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+					w.pass(time.Millisecond)
+					if err := w.table.Expire(); err != nil && !errors.Is(err, errInjected) {
+						t.Errorf("expire: %v", err)
+					}
+				}
+			}
+		})
+		askers.Wait()
+		close(over)
+		others.Wait()
+		w.sets.instead = nil
+		if looked.Load() < 200 {
+			t.Errorf("%d acknowledged addresses were looked at: the test does not see them", looked.Load())
+		}
+		w.apply(pods, pol("allow", "tcp/443 *.example.net"))
+		w.expire(0) // what was written after its deadline
+		sameAsKernel(t, w, faulty)
+		// One name goes; with it what it alone had opened, also what the kernel had refused and done.
+		w.apply(pods, pol("allow", "tcp/443 n1.example.net"))
+		w.expire(0) // where the name that is left had ended
+		sameAsKernel(t, w, faulty)
+		w.expire(time.Hour)
+		w.expire(2 * expiryRetry)
+		if n := w.table.Count(); n != 0 {
+			t.Errorf("%d grants after all deadlines", n)
+		}
+		for _, p := range pods {
+			if es := w.entries(p, false); len(es) != 0 {
+				t.Errorf("%s: the kernel still holds %v", p.Name, es)
+			}
+		}
+	}
+}
+
+// ask makes random grants, looks at once whether those that were acknowledged are
+// there, and returns how many addresses it has looked at before their deadline.
+func ask(t *testing.T, w *node, pods []policy.Pod, r *rand.Rand, times int) (looked int64) {
+	for range times {
+		p := pods[r.IntN(len(pods))]
+		g := policy.Grant{
+			Pod: p.PodRef, Name: dns(fmt.Sprintf("n%d.example.net", r.IntN(4))), Ports: https,
+			Deadline: w.clock().Add(time.Duration(30+r.IntN(90)) * time.Second), By: []string{"shop/allow *.example.net"},
+		}
+		for range 1 + r.IntN(3) {
+			g.Addrs = append(g.Addrs, netip.AddrFrom4([4]byte{192, 0, 2, byte(r.IntN(40))}))
+		}
+		asked := []policy.Grant{g}
+		covered := w.table.Covered(asked)
+		if err := w.table.Grant(context.Background(), asked); err != nil {
+			if covered {
+				t.Errorf("covered, and then: %v", err)
+			}
+			continue
+		}
+		for _, a := range g.Addrs {
+			// The kernel's timeout is the deadline and the hold, by the clock of now.
+			left := w.stays(p, a.String())
+			need := g.Deadline.Sub(w.clock())
+			if need > 0 && left < need+hold {
+				t.Errorf("%s is acknowledged for %v, and the kernel has %v", a, need, left)
+			}
+			if need > 0 {
+				looked++
+			}
+		}
+	}
+	return looked
+}
+
+// sameAsKernel compares the table with the kernel: what is certain is there for
+// as long, and nothing else is but what is in doubt.
+func sameAsKernel(t *testing.T, w *node, faulty bool) {
+	t.Helper()
+	now := w.table.cfg.Clock.at(w.clock())
+	for s := range w.table.All() {
+		es, err := w.sets.List(s.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open := map[netip.Addr]time.Duration{}
+		for _, e := range es {
+			open[e.Addr] = e.Timeout
+			if s.entries[e.Addr] == nil {
+				t.Errorf("%s: %s is open, and nobody knows", s.name, e.Addr)
+			}
+		}
+		for a, g := range s.entries {
+			if s.uncertain[a] {
+				if !faulty {
+					t.Errorf("%s: %s is in doubt without a fault", s.name, a)
+				}
+				continue
+			}
+			if !near(open[a], time.Duration(g.until()-now)) {
+				t.Errorf("%s: %s has %v in the kernel, and ends in %v", s.name, a, open[a], time.Duration(g.until()-now))
+			}
+			if len(parseComment(commentOf(es, a), epoch)) == 0 {
+				t.Errorf("%s: %s has no reason in the kernel", s.name, a)
+			}
+		}
+	}
+}
+
+func commentOf(es []ipset.Entry, a netip.Addr) string {
+	for _, e := range es {
+		if e.Addr == a {
+			return e.Comment
+		}
+	}
+	return ""
+}

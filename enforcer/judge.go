@@ -1,0 +1,79 @@
+package enforcer
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/flows"
+	"github.com/namegate/namegate/enforcer/plan"
+	"github.com/namegate/namegate/kernel/conntrack"
+	"github.com/namegate/namegate/policy"
+)
+
+// judge returns whether a connection is allowed to the pod of the plan in force that has
+// its source address. A grant that ended counts: connections outlive their grants. A grant
+// that is not remembered, because an agent was restarted or a pod had too many, does not.
+func (e *Enforcer) judge() flows.Judge {
+	var owners map[netip.Addr]*dataplane.Subject // made for the first connection
+	return func(f conntrack.Flow) bool {
+		if owners == nil {
+			owners = map[netip.Addr]*dataplane.Subject{}
+			for _, p := range e.inForce() {
+				for _, a := range p.Addrs {
+					owners[a] = p
+				}
+			}
+		}
+		p := owners[f.Src.Addr()]
+		return p != nil && e.covers(p, f)
+	}
+}
+
+// admitOpen judges once the connections that pods had open before they become
+// selected: the allowed ones are admitted, so that they never notice. The
+// rest has no admission and is cut by becoming selected.
+func (e *Enforcer) admitOpen(last, subjects dataplane.Subjects) error {
+	known := plan.Known(e.snapshot)
+	fresh := map[netip.Addr]*dataplane.Subject{}
+	for ref, p := range subjects {
+		if !p.Isolated {
+			continue
+		}
+		was := last[ref]
+		for _, a := range p.Addrs {
+			if e.inherited.judged(a, ref) || was != nil && was.Isolated && slices.Contains(was.Addrs, a) {
+				continue
+			}
+			if _, seen := slices.BinarySearchFunc(known, a, netip.Addr.Compare); seen || e.snapshot == nil || e.grants.OpenedAny(ref, a.Is6()) || p.Peers != nil {
+				fresh[a] = p
+			}
+		}
+	}
+	return e.flows.Admit(slices.Collect(maps.Keys(fresh)), func(f conntrack.Flow) bool { return e.covers(fresh[f.Src.Addr()], f) })
+}
+
+// covers tells whether a pod may have opened a connection: by a grant, also one
+// that has ended since; to a resolver or the endpoint; to itself; to a peer.
+func (e *Enforcer) covers(p *dataplane.Subject, f conntrack.Flow) bool {
+	if slices.Contains(p.Addrs, f.Dst.Addr()) || slices.Contains(p.Addrs, f.Peer.Addr()) || e.isDNS(f) || p.Reaches(policy.Protocol(f.Protocol), f.Peer) {
+		return true
+	}
+	return e.grants.Opened(p.Pod, f.Dst.Addr(), policy.Protocol(f.Protocol), f.Dst.Port())
+}
+
+func (e *Enforcer) isDNS(f conntrack.Flow) bool {
+	if f.Dst.Port() != 53 {
+		return false
+	}
+	if e.predecessor.Serves(f.Dst.Addr()) {
+		return true
+	}
+	for dialled, serving := range e.serving {
+		if f.Dst.Addr() == serving || f.Dst.Addr() == dialled && !e.cfg.FailClosed {
+			return true
+		}
+	}
+	return false
+}

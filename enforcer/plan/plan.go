@@ -1,0 +1,128 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/kernel/link"
+	"github.com/namegate/namegate/policy"
+)
+
+// Placement is where pods' addresses live.
+type Placement struct {
+	Homes map[netip.Addr]Home
+	// BridgesUnseen: netfilter does not see what crosses bridges.
+	BridgesUnseen bool
+}
+
+// Of returns what is wanted for a snapshot, nothing for none.
+func Of(s *policy.Snapshot, at Placement, lists Lists) dataplane.Subjects {
+	out := dataplane.Subjects{}
+	if s == nil {
+		return out
+	}
+	for _, v := range s.Views {
+		p := &dataplane.Subject{
+			Pod: v.Pod.PodRef, Addrs: v.Pod.IPs, Intercept: true, Snapshot: s,
+			Isolated: v.Enforced, Staged: v.Enforced, Drop: v.Enforced && v.Denied == policy.Drop,
+			Homes: map[netip.Addr]link.Home{}, BridgesUnseen: at.BridgesUnseen,
+		}
+		if v.Enforced {
+			p.Grants, p.Peers = v.PortSets(), lists.of(v.PeerRules())
+			for _, a := range p.Addrs {
+				if h, ok := at.Homes[a]; ok && h.Nowhere() {
+					p.Homeless = append(p.Homeless, a)
+				} else if ok {
+					p.Homes[a] = h.Home
+				}
+			}
+		}
+		out[p.Pod] = p
+	}
+	return out
+}
+
+// Union is the plan between two snapshots: every subject has the rules of both, and is
+// isolated, intercepted and at home as before. An address that changes hands is judged by
+// the coming subject's rules at once: the pod that had it is gone. The closed pods are
+// isolated already, if they are to be.
+func Union(now, next dataplane.Subjects, closed map[policy.PodRef]bool) dataplane.Subjects {
+	out := dataplane.Subjects{}
+	coming, held := owners(next), owners(now)
+	for ref, p := range now {
+		both := *p
+		for _, a := range p.Addrs {
+			if other, changes := coming[a]; changes && other != ref {
+				both.Handed = append(both.Handed, a)
+			}
+		}
+		if n := next[ref]; n != nil {
+			both.Grants = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(p.Grants), n.Grants...))))
+			both.Peers = p.Peers.Union(n.Peers)
+			both.Isolated = p.Isolated || closed[ref] && n.Isolated
+			both.Staged = p.Staged || n.Staged
+			both.Taken = slices.DeleteFunc(slices.Clone(n.Addrs), func(a netip.Addr) bool { return slices.Contains(p.Addrs, a) })
+		}
+		out[ref] = &both
+	}
+	for ref, n := range next {
+		if now[ref] != nil {
+			continue
+		}
+		fresh := *n
+		fresh.Isolated, fresh.Drop, fresh.Intercept = closed[ref] && n.Isolated, false, false
+		fresh.Homes, fresh.Homeless = nil, nil
+		fresh.Taken, fresh.Addrs = nil, nil
+		for _, a := range n.Addrs {
+			if owner, taken := held[a]; taken && owner != ref {
+				fresh.Taken = append(fresh.Taken, a)
+			} else {
+				fresh.Addrs = append(fresh.Addrs, a)
+			}
+		}
+		out[ref] = &fresh
+	}
+	return out
+}
+
+// owners are the subjects by address.
+func owners(all dataplane.Subjects) map[netip.Addr]policy.PodRef {
+	out := map[netip.Addr]policy.PodRef{}
+	for ref, p := range all {
+		for _, a := range p.Addrs {
+			out[a] = ref
+		}
+	}
+	return out
+}
+
+// Gone returns the addresses that a subject of the last plan does not have any more: a pod
+// that gets one later inherits no connection.
+func Gone(last, now dataplane.Subjects) []netip.Addr {
+	var out []netip.Addr
+	for ref, p := range last {
+		n := now[ref]
+		for _, a := range p.Addrs {
+			if n == nil || !slices.Contains(n.Addrs, a) {
+				out = append(out, a)
+			}
+		}
+	}
+	return out
+}
+
+// Known returns the addresses of this node's pods, sorted.
+func Known(s *policy.Snapshot) []netip.Addr {
+	var out []netip.Addr
+	if s == nil {
+		return out
+	}
+	for _, p := range s.Pods() {
+		if p.Local() && !p.HostNetwork {
+			out = append(out, p.IPs...)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}

@@ -1,0 +1,45 @@
+package enforcer
+
+import (
+	"context"
+	"fmt"
+)
+
+// AwaitPredecessor finds out whether the agent before this one is gone, closes its serving
+// addresses then, and takes over the grants that it made last. While it is there, which
+// is true then, grants must not end.
+func (e *Enforcer) AwaitPredecessor(ctx context.Context) (there bool, err error) {
+	if !e.predecessor.Present() {
+		return false, nil
+	}
+	if !e.apply.TryLock() {
+		return true, nil // the holder's work comes first
+	}
+	defer e.apply.Unlock()
+	if e.snapshot == nil {
+		return true, nil
+	}
+	if !e.predecessor.Gone() {
+		return !e.predecessor.Overdue(), nil
+	}
+	if err := e.grants.TakeOver(); err != nil {
+		return true, fmt.Errorf("take over the last agent's grants: %w", err)
+	}
+	for a := range e.predecessor.Addrs() {
+		if err := e.k.Links.DelAddr(a); err != nil {
+			e.log.Warn("an address of an earlier agent stays", "address", a, "error", err)
+		}
+	}
+	e.predecessor.Forget()
+	wrong, err := e.deviatingPeers()
+	if err == nil {
+		err = e.amendPeers(wrong)
+	}
+	if err != nil {
+		return false, fmt.Errorf("put right what the last agent did to peers: %w", err)
+	}
+	if err := e.writeStatic(e.inForce(), beforeChains); err != nil {
+		return false, err
+	}
+	return false, e.k.Tables.Apply(ctx, e.tablesState(e.inForce()))
+}

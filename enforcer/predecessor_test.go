@@ -1,0 +1,240 @@
+package enforcer
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/enforcer/handover"
+	"github.com/namegate/namegate/policy"
+)
+
+// overlap is a node on which a second agent has taken over while the first still
+// answers; end ends the first.
+func overlap(t testing.TB, w *world, bring func()) (first *Enforcer, end func()) {
+	t.Helper()
+	first = w.e
+	serves := map[netip.Addr]bool{}
+	for _, a := range first.Status().Serving {
+		serves[a] = true
+	}
+	w.boot()
+	w.e.predecessor = handover.NewPredecessor(func(a netip.Addr) bool { return serves[a] }, w.clock.now)
+	if _, err := w.e.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if taken, err := first.TakenOver(context.Background()); err != nil || taken {
+		t.Fatalf("taken over before the next agent's first snapshot: %v, %v", taken, err)
+	}
+	bring()
+	if taken, err := first.TakenOver(context.Background()); err != nil || !taken {
+		t.Fatalf("taken over after the next agent's first snapshot: %v, %v", taken, err)
+	}
+	return first, func() { clear(serves) }
+}
+
+func (w *world) awaits() bool {
+	w.t.Helper()
+	there, err := w.e.AwaitPredecessor(context.Background())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return there
+}
+
+// TestTwoAgentsOverlap: the first answers what it took and grants for it, and the
+// second keeps to that when the first is gone.
+func TestTwoAgentsOverlap(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	late := w.grants(w.snap, p.PodRef, "www.example.org", 600, "192.0.2.1 192.0.2.2")
+	first, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org")) })
+	var serving, dialled netip.Addr
+	for dialled, serving = range first.Status().Serving {
+		if serving.Is4() {
+			break
+		}
+	}
+	if err := first.grants.Grant(context.Background(), late); err != nil {
+		t.Fatal(err)
+	}
+	givenBack := "giveback4 { " + serving.String() + " : " + dialled.String() + " }"
+	if !w.awaits() || !w.dials("10.1.0.5", serving.String(), 53) || !strings.Contains(w.inet.Dump(), givenBack) {
+		t.Errorf("while the first agent answers, its %s is closed, or nothing it says given back:\n%s", serving, w.inet.Dump())
+	}
+	w.reconcile()
+	if !strings.Contains(w.inet.Dump(), givenBack) {
+		t.Error("a look at the kernel ends what belongs to the first agent")
+	}
+	end()
+	if w.awaits() {
+		t.Error("the first agent is gone, and awaited")
+	}
+	if w.dials("10.1.0.5", serving.String(), 53) || strings.Contains(w.inet.Dump(), serving.String()) {
+		t.Errorf("%s of the first agent is still open", serving)
+	}
+	all, _ := w.links.Addrs()
+	for _, a := range all {
+		if a == serving {
+			t.Errorf("%s stays on the node", a)
+		}
+	}
+	if !w.e.grants.Covered(late) {
+		t.Error("what the first agent granted at last is not known")
+	}
+	w.expire(200 * time.Second)
+	if w.left(p, https, "192.0.2.1") == 0 || w.left(p, https, "192.0.2.2") == 0 {
+		t.Error("what the first agent granted at last ends too early")
+	}
+	w.expire(600 * time.Second)
+	if w.left(p, https, "192.0.2.1") != 0 || w.left(p, https, "192.0.2.2") != 0 {
+		t.Error("what the first agent granted at last does not end")
+	}
+}
+
+// TestWhatIsGrantedByAnOlderPolicyGoes with the agent that granted it.
+func TestWhatIsGrantedByAnOlderPolicyGoes(t *testing.T) {
+	w, p := web(t)
+	old := w.grants(w.snap, p.PodRef, "www.example.org", 600, "192.0.2.1")
+	first, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 *.example.net")) })
+	if err := first.grants.Grant(context.Background(), old); err != nil {
+		t.Fatal(err)
+	}
+	end()
+	if w.awaits() || w.left(p, https, "192.0.2.1") != 0 {
+		t.Error("an address stays open that no policy allows")
+	}
+}
+
+// TestPredecessorBetweenPrepareAndCommit takes nothing away of what is prepared: neither
+// the judgement of coming pods nor what the last agent granted by the coming snapshot.
+func TestPredecessorBetweenPrepareAndCommit(t *testing.T) {
+	w, client := asksPeers(t)
+	first, end := overlap(t, w, func() { w.apply([]policy.Pod{client}, pol("allow", "tcp/443 www.example.org")) })
+	young := pod("young", "10.1.0.3", "allow", "np")
+	next := w.compile([]policy.Pod{client, young}, pol("allow", "tcp/443 www.example.org mail.test"))
+	for _, e := range []*Enforcer{first, w.e} {
+		if err := e.Prepare(context.Background(), next); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := first.grants.Grant(context.Background(), w.grants(next, client.PodRef, "mail.test", 60, "192.0.2.3")); err != nil {
+		t.Fatal(err)
+	}
+	check := func(when string) {
+		t.Helper()
+		p := &packet{Src: addr("10.1.0.3"), Dst: addr("10.2.0.1"), Protocol: uint8(policy.TCP), DstPort: 5432, Iface: "veth3"}
+		if !w.passes(p) || p.Conn&DefaultMark == 0 {
+			t.Errorf("%s: what a coming pod opens to a peer is not admitted", when)
+		}
+		if !w.dials("10.1.0.5", "192.0.2.3", 443) {
+			t.Errorf("%s: what the last agent granted by the coming snapshot is closed", when)
+		}
+	}
+	check("prepared")
+	end()
+	if w.awaits() {
+		t.Fatal("the first agent is gone, and awaited")
+	}
+	check("departed")
+	if err := w.e.Commit(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	check("committed")
+}
+
+// TestAnAgentThatHangsKeepsNothingOpen for longer than its successor waits.
+func TestAnAgentThatHangsKeepsNothingOpen(t *testing.T) {
+	w, p := web(t)
+	_, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org")) })
+	defer end()
+	w.clock.pass(30*time.Second - time.Second)
+	if !w.awaits() {
+		t.Error("not awaited for its time")
+	}
+	w.clock.pass(2 * time.Second)
+	if w.awaits() {
+		t.Error("awaited for ever")
+	}
+}
+
+// TestPredecessorWaitsForTheFirstSnapshot: until then nothing is known of what is allowed.
+func TestPredecessorWaitsForTheFirstSnapshot(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	_, end := overlap(t, w, func() {
+		if !w.awaits() {
+			t.Error("gone before the first snapshot")
+		}
+		w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org"))
+	})
+	end()
+	if w.awaits() || w.left(p, https, "192.0.2.1") == 0 {
+		t.Error("what is allowed is closed")
+	}
+}
+
+// TestEachResolverStaysIntercepted at every step from one agent to the next, those
+// of Services included.
+func TestEachResolverStaysIntercepted(t *testing.T) {
+	w, p := web(t)
+	service := Network{Resolvers: addrs("10.96.0.10"), Backends: []netip.AddrPort{addrPort("10.2.0.9:53")}, PodRanges: prefixes("10.1.0.0/24")}
+	learn := func() {
+		t.Helper()
+		if _, err := w.e.SetNetwork(context.Background(), service); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.e.Refresh(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	learn()
+	_, end := overlap(t, w, func() {
+		w.seams.before = func(step string) {
+			dump := w.inet.Dump()
+			for _, want := range []string{"intercept4 { 10.96.0.10 : ", "podrange4 { 10.1.0.0/24 }", "intercept4 { 192.0.2.53 : "} {
+				if !strings.Contains(dump, want) {
+					t.Errorf("before %s: no element %s", step, want)
+				}
+			}
+			if !w.dials("10.1.0.5", "10.96.0.10", 53) {
+				t.Errorf("before %s: the Service is closed", step)
+			}
+		}
+		learn()
+		w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org"))
+		w.seams.before = nil
+	})
+	end()
+}
+
+// TestAComparisonLeavesThePredecessorsGrants: while two agents grant, the second does not move
+// a deadline back that the first has moved.
+func TestAComparisonLeavesThePredecessorsGrants(t *testing.T) {
+	w, p := web(t)
+	w.answer(p, "www.example.org", 60, "192.0.2.1")
+	late := w.grants(w.snap, p.PodRef, "www.example.org", 600, "192.0.2.1")
+	first, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org")) })
+	if err := first.grants.Grant(context.Background(), late); err != nil {
+		t.Fatal(err)
+	}
+	before := w.e.repairs.Load()
+	w.reconcileMembers()
+	end()
+	if w.awaits() {
+		t.Error("the first agent is gone, and awaited")
+	}
+	if !w.e.grants.Covered(late) {
+		t.Error("what the first agent granted at last is not known")
+	}
+	w.reconcileMembers()
+	if n := w.e.repairs.Load() - before; n > 0 {
+		t.Errorf("%d repairs although no other program has changed a set", n)
+	}
+	w.expire(200 * time.Second)
+	if w.left(p, https, "192.0.2.1") == 0 {
+		t.Error("what the first agent granted at last ends too early")
+	}
+}

@@ -1,0 +1,65 @@
+package ipset
+
+// Difference is how a set in the kernel differs from the wanted one.
+type Difference struct {
+	Gone    bool    // there is no such set
+	Foreign bool    // it has another header, as after a swap
+	Missing []Entry // as they are to be added
+	Changed []Entry // with another comment, as they are to be
+	Surplus []Entry
+}
+
+// Any tells whether the set differs.
+func (d *Difference) Any() bool {
+	return d.Gone || d.Foreign || len(d.Missing)+len(d.Changed)+len(d.Surplus) > 0
+}
+
+// Compare compares the header of a set, its members and their comments with the wanted
+// ones. A member that is not wanted is surplus if surplus says so.
+func Compare(in Interface, header Set, want []Entry, surplus func(Entry) bool) (d Difference, err error) {
+	is, have, err := in.Read(header.Name)
+	if IsNotFound(err) {
+		return Difference{Gone: true, Missing: want}, nil
+	}
+	if err != nil {
+		return d, err
+	}
+	d.Foreign = is.Type != header.Type || is.IPv6 != header.IPv6 || is.Timeout != header.Timeout || is.Comment != header.Comment
+	there := map[Entry]string{}
+	for _, h := range have {
+		there[h.Key()] = h.Comment
+	}
+	wanted := map[Entry]bool{}
+	for _, w := range want {
+		wanted[w.Key()] = true
+		switch comment, ok := there[w.Key()]; {
+		case !ok:
+			d.Missing = append(d.Missing, w)
+		case comment != w.Comment:
+			d.Changed = append(d.Changed, w)
+		}
+	}
+	for h := range there {
+		if !wanted[h] && surplus(h) {
+			d.Surplus = append(d.Surplus, h)
+		}
+	}
+	return d, nil
+}
+
+// Repair writes a difference. A set with a foreign header does not take the wanted
+// members: it is replaced by one with all of them, and rules go on referring to its name.
+func Repair(in Interface, header Set, d Difference, all []Entry) error {
+	if d.Foreign {
+		return in.Replace(header, all...)
+	}
+	if d.Gone {
+		if err := in.Ensure(header); err != nil {
+			return err
+		}
+	}
+	if err := in.Delete(header.Name, d.Surplus...); err != nil {
+		return err
+	}
+	return in.Add(header.Name, append(d.Missing, d.Changed...)...)
+}

@@ -1,0 +1,205 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
+)
+
+// mortal is an upstream that can be told to say nothing any more.
+func mortal(t *testing.T, ip string) (*upstreamtest.Server, *atomic.Bool) {
+	dead := new(atomic.Bool)
+	return upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
+		if dead.Load() {
+			return nil
+		}
+		return upstreamtest.Honest(ip)(q, tcp)
+	}), dead
+}
+
+// TestSilentDeathUnderLoad: one of two upstreams dies without a word while many ask;
+// nobody waits for half a second, though a try may take five.
+func TestSilentDeathUnderLoad(t *testing.T) {
+	for _, forceTCP := range []bool{false, true} {
+		one, dead := mortal(t, "192.0.2.1")
+		var two *upstreamtest.Server
+		if two, _ = mortal(t, "192.0.2.2"); forceTCP {
+			one, dead = mortalStreams(t)
+			two, _ = mortalStreams(t)
+		}
+		z := zoneOf(one, two)
+		z.Policy, z.Timeout, z.Deadline, z.ForceTCP = corefile.RoundRobin, time.Minute, 2*time.Minute, forceTCP
+		f, _ := newForward(t, z)
+		var mu sync.Mutex
+		var took []time.Duration
+		var wg sync.WaitGroup
+		died := make(chan struct{})
+		over := make(chan struct{})
+		for w := range 8 {
+			wg.Go(func() {
+				for i := 0; ; i++ {
+					select {
+					case <-over:
+						return
+					default:
+					}
+					a := askFor(t, fmt.Sprintf("n%d-%d.test", w, i))
+					began := time.Now()
+					if _, err := f.resolve(a); err != nil {
+						t.Error(err)
+						return
+					}
+					select {
+					case <-died:
+						mu.Lock()
+						took = append(took, time.Since(began))
+						mu.Unlock()
+					default:
+					}
+					time.Sleep(time.Millisecond)
+				}
+			})
+		}
+		time.Sleep(50 * time.Millisecond)
+		dead.Store(true)
+		close(died)
+		await(t, "it is never down", func() bool { return f.routes.Load().first[0].down(2) })
+		time.Sleep(50 * time.Millisecond)
+		close(over)
+		wg.Wait()
+		slices.Sort(took)
+		t.Logf("over TCP %v: %d queries, the slowest %v", forceTCP, len(took), took[len(took)-1])
+		if most := took[len(took)-1]; most < doubtAfter || most > z.Timeout/2 {
+			t.Errorf("over TCP %v: the slowest took %v", forceTCP, most)
+		}
+	}
+}
+
+// mortalStreams is mortal for many queries on a connection.
+func mortalStreams(t *testing.T) (*upstreamtest.Server, *atomic.Bool) {
+	dead := new(atomic.Bool)
+	s := startTCP(t, answerUntil(dead))
+	return &upstreamtest.Server{Addr: s.addr}, dead
+}
+
+// TestFarUpstreamIsNotDown: one whose every answer takes longer than the doubt does
+// not count as down for that.
+func TestFarUpstreamIsNotDown(t *testing.T) {
+	far := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
+		time.Sleep(doubtAfter + 100*time.Millisecond)
+		return upstreamtest.Honest("192.0.2.1")(q, tcp)
+	})
+	z := zoneOf(far)
+	z.Timeout, z.Deadline = 3*time.Second, 6*time.Second
+	f, _ := newForward(t, z)
+	u := f.routes.Load().first[0]
+	u.near.Store(int64(doubtAfter + 100*time.Millisecond))
+	for range 3 {
+		answersWith(t, f, "192.0.2.1")
+		if u.down(2) {
+			t.Error("it is down")
+		}
+	}
+}
+
+// TestNear follows what the way takes, and not what the names take.
+func TestNear(t *testing.T) {
+	u := newUpstream(loopback, new(Pool))
+	defer u.close()
+	for _, took := range []time.Duration{40, 30, 31, 500, 29} {
+		u.answered(0, took*time.Millisecond)
+	}
+	if near := time.Duration(u.near.Load()); near != 29*time.Millisecond {
+		t.Errorf("near %v", near)
+	}
+	for range 500 {
+		u.answered(0, 100*time.Millisecond)
+	}
+	if near := time.Duration(u.near.Load()); near < 95*time.Millisecond || near > 100*time.Millisecond {
+		t.Errorf("near %v after it moved away", near)
+	}
+}
+
+// TestProbeKeepsItsPace: a dead upstream is asked as often as the zone says.
+func TestProbeKeepsItsPace(t *testing.T) {
+	var probes atomic.Int64
+	dead := upstreamtest.Start(t, func(q *dns.Msg, _ bool) [][]byte {
+		if q.Question[0].Qtype == dns.TypeNS {
+			probes.Add(1)
+		}
+		return nil
+	})
+	u := newUpstream(dead.Addr, new(Pool))
+	defer u.close()
+	began := time.Now()
+	u.suspect(attempt{maxFails: 2, probe: 50 * time.Millisecond})
+	await(t, "it is not probed", func() bool { return probes.Load() >= 8 })
+	if took := time.Since(began); took < 300*time.Millisecond {
+		t.Errorf("8 probes in %v", took)
+	}
+	if n := len(u.lines.all()); n > int(probePatience/(50*time.Millisecond))+2 {
+		t.Errorf("%d sockets", n)
+	}
+}
+
+// TestMaxConcurrent: beyond the bound a query is not sent, and who is under way is
+// not harmed.
+func TestMaxConcurrent(t *testing.T) {
+	gate, reached := make(chan struct{}), make(chan struct{}, 8)
+	up := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
+		reached <- struct{}{}
+		<-gate
+		return upstreamtest.Honest("192.0.2.1")(q, tcp)
+	})
+	z := zoneOf(up)
+	z.Timeout, z.Deadline, z.MaxConcurrent, z.MaxFails = 20*time.Second, 20*time.Second, 2, 0
+	f, stats := newForward(t, z)
+	done := make(chan error)
+	for i := range 2 {
+		go func() { _, err := f.resolve(askFor(t, fmt.Sprintf("n%d.test", i))); done <- err }()
+		<-reached
+	}
+	for range 3 {
+		if _, err := f.resolve(askFor(t, "more.test")); !errors.Is(err, errBusy) {
+			t.Errorf("%v", err)
+		}
+	}
+	close(gate)
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	answersWith(t, f, "192.0.2.1")
+	if n := up.UDP.Load(); n != 3 || stats.Shed.Load() != 3 {
+		t.Errorf("%d queries, %d shed", n, stats.Shed.Load())
+	}
+}
+
+// TestForceTCP: nothing goes over UDP, probes neither, and a try keeps its time.
+func TestForceTCP(t *testing.T) {
+	silentTCP := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
+		if tcp {
+			<-t.Context().Done()
+		}
+		return nil
+	})
+	good := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))
+	z := zoneOf(silentTCP, good)
+	z.ForceTCP = true
+	f, stats := newForward(t, z)
+	answersWith(t, f, "192.0.2.1")
+	await(t, "it is not probed", func() bool { return silentTCP.TCP.Load() > 1 })
+	if silentTCP.UDP.Load()+good.UDP.Load() != 0 || good.TCP.Load() != 1 || stats.TCP.Load() != 2 {
+		t.Errorf("UDP %d and %d, TCP %d, counted %d", silentTCP.UDP.Load(), good.UDP.Load(), good.TCP.Load(), stats.TCP.Load())
+	}
+}

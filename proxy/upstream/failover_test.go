@@ -1,0 +1,383 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
+)
+
+// group is a forward whose upstreams a test changes.
+type group struct {
+	f     *Zone
+	z     *corefile.Zone
+	stats *counters
+	ups   map[*upstreamtest.Server]*upstream
+}
+
+func newGroup(t testing.TB) *group {
+	z := zoneOf()
+	z.Services = []policy.ServiceRef{{Namespace: "kube-system", Name: "kube-dns"}}
+	f := newZone()
+	g := &group{f: f, stats: &f.pool.stats, z: &z, ups: map[*upstreamtest.Server]*upstream{}}
+	t.Cleanup(func() {
+		for _, u := range g.ups {
+			u.close()
+		}
+	})
+	return g
+}
+
+func (g *group) set(first, last []*upstreamtest.Server) {
+	used := map[*upstreamtest.Server]*upstream{}
+	pick := func(list []*upstreamtest.Server) (ups []*upstream) {
+		for _, s := range list {
+			if used[s] = g.ups[s]; used[s] == nil {
+				used[s] = newUpstream(s.Addr, g.f.pool)
+			}
+			ups = append(ups, used[s])
+		}
+		return ups
+	}
+	g.f.set(g.z, pick(first), pick(last))
+	for s, u := range g.ups {
+		if used[s] == nil {
+			u.close()
+		}
+	}
+	g.ups = used
+}
+
+// asked runs one query; the channel has its answer's address or its error.
+func (g *group) asked(t testing.TB) <-chan string {
+	out := make(chan string, 1)
+	a := askFor(t, "www.example.org")
+	go func() {
+		got, err := g.f.resolve(a)
+		switch {
+		case err != nil:
+			out <- err.Error()
+		case len(got.Msg.Answer) == 1:
+			out <- got.Msg.Answer[0].(*dns.A).A.String()
+		default:
+			out <- dns.RcodeToString[got.Msg.Rcode]
+		}
+	}()
+	return out
+}
+
+// TestLastResort: the Service's own address is asked when no endpoint has
+// answered, and by then at once.
+func TestLastResort(t *testing.T) {
+	good, resort := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1")), upstreamtest.Start(t, upstreamtest.Honest("192.0.2.99"))
+	closed, mute, no := upstreamtest.Start(t, upstreamtest.Silent), upstreamtest.Start(t, upstreamtest.Silent), upstreamtest.Start(t, upstreamtest.Rcode(dns.RcodeServerFailure))
+	closed.Stop() // after the others have their ports
+	for _, tt := range []struct {
+		name  string
+		first []*upstreamtest.Server
+		want  string
+	}{
+		{"an endpoint answers", []*upstreamtest.Server{good}, "192.0.2.1"},
+		{"the second does", []*upstreamtest.Server{closed, mute, good}, "192.0.2.1"},
+		{"nobody is there", []*upstreamtest.Server{closed, closed}, "192.0.2.99"},
+		{"nobody answers", []*upstreamtest.Server{mute}, "192.0.2.99"},
+		{"no endpoint", nil, "192.0.2.99"},
+		{"an endpoint says no: the Service leads to no other", []*upstreamtest.Server{mute, no}, "SERVFAIL"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := newGroup(t)
+			g.set(tt.first, []*upstreamtest.Server{resort})
+			before := resort.UDP.Load()
+			if got := <-g.asked(t); got != tt.want {
+				t.Errorf("%s, want %s", got, tt.want)
+			}
+			if asked := resort.UDP.Load() > before; asked != (tt.want == "192.0.2.99") {
+				t.Errorf("the last resort was asked: %v", asked)
+			}
+		})
+	}
+}
+
+// TestTimeIsKeptForTheLastResort: more endpoints than tries fit into the deadline
+// are silent.
+func TestTimeIsKeptForTheLastResort(t *testing.T) {
+	var mute []*upstreamtest.Server
+	for range 8 {
+		mute = append(mute, upstreamtest.Start(t, upstreamtest.Silent))
+	}
+	g := newGroup(t)
+	g.z.Timeout, g.z.Deadline, g.z.MaxFails = 200*time.Millisecond, 700*time.Millisecond, 0
+	g.set(mute, []*upstreamtest.Server{upstreamtest.Start(t, upstreamtest.Honest("192.0.2.99"))})
+	if got := <-g.asked(t); got != "192.0.2.99" {
+		t.Error(got)
+	}
+}
+
+// TestServiceWithoutAddress: SERVFAIL's error within the deadline names the
+// Service, and an endpoint that comes meanwhile answers.
+func TestServiceWithoutAddress(t *testing.T) {
+	g := newGroup(t)
+	g.z.Deadline = 120 * time.Millisecond
+	g.set(nil, nil)
+	began := time.Now()
+	if got := <-g.asked(t); !strings.Contains(got, "kube-dns.kube-system") || !strings.Contains(got, errNobody.Error()) {
+		t.Error(got)
+	}
+	if took := time.Since(began); took < g.z.Deadline || took > time.Minute {
+		t.Errorf("took %v", took)
+	}
+
+	g.z.Deadline = 2 * time.Minute
+	answer := g.asked(t)
+	select {
+	case got := <-answer:
+		t.Fatalf("nobody answered %s", got)
+	case <-time.After(20 * time.Millisecond):
+	}
+	g.set([]*upstreamtest.Server{upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))}, nil)
+	if got := <-answer; got != "192.0.2.1" {
+		t.Error(got)
+	}
+}
+
+// TestRestEndsWithAChange: a query that rests does not sleep through new upstreams.
+func TestRestEndsWithAChange(t *testing.T) {
+	g := newGroup(t)
+	g.z.Deadline = 10 * time.Minute
+	g.set(nil, nil)
+	tour := g.f.begin()
+	tour.pause = 10 * time.Minute
+	began, rested := time.Now(), make(chan bool)
+	go func() { rested <- tour.rest() }()
+	up := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))
+	g.set([]*upstreamtest.Server{up}, nil)
+	if ok := <-rested; !ok || time.Since(began) > time.Minute {
+		t.Errorf("rested %v, which says %v", time.Since(began), ok)
+	}
+	if u, resort := tour.next(); u != g.ups[up] || resort {
+		t.Errorf("goes on at %v", u)
+	}
+}
+
+// TestNobodyListensForAWhile: the only endpoint comes back before the deadline.
+func TestNobodyListensForAWhile(t *testing.T) {
+	up := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))
+	old := upstreamtest.Start(t, upstreamtest.Silent)
+	old.Stop()
+	g := newGroup(t)
+	g.z.Deadline = 2 * time.Minute
+	g.set([]*upstreamtest.Server{old}, nil)
+	answer := g.asked(t)
+	await(t, "it was never tried", func() bool { return g.stats.Failures.Load() > 1 })
+	g.set([]*upstreamtest.Server{up}, nil)
+	if got := <-answer; got != "192.0.2.1" {
+		t.Error(got)
+	}
+	if n := g.stats.Failures.Load(); n > 20 {
+		t.Errorf("%d tries: it does not rest between the rounds", n)
+	}
+}
+
+// TestUpstreamLeavesUnderWay: the answer of one that left still counts if it comes
+// soon; if not the query is asked elsewhere long before the try would have ended.
+func TestUpstreamLeavesUnderWay(t *testing.T) {
+	for _, answers := range []bool{true, false} {
+		gate, reached := make(chan struct{}), make(chan struct{}, 8)
+		leaving := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
+			if q.Question[0].Qtype != dns.TypeA {
+				return upstreamtest.Honest("192.0.2.1")(q, tcp)[:0] // a probe
+			}
+			reached <- struct{}{}
+			<-gate
+			return upstreamtest.Honest("192.0.2.1")(q, tcp)
+		})
+		other := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.2"))
+		g := newGroup(t)
+		g.z.Timeout, g.z.Deadline = 5*time.Minute, 10*time.Minute
+		g.set([]*upstreamtest.Server{leaving}, nil)
+		answer := g.asked(t)
+		<-reached
+		began := time.Now()
+		g.set([]*upstreamtest.Server{other}, nil)
+		want := "192.0.2.2"
+		if answers {
+			close(gate)
+			want = "192.0.2.1"
+		}
+		if got := <-answer; got != want || time.Since(began) > time.Minute {
+			t.Errorf("it answers %v: %s after %v, want %s", answers, got, time.Since(began), want)
+		}
+		if !answers {
+			close(gate)
+		}
+		if n := g.stats.Failures.Load(); n != 0 {
+			t.Errorf("%d failures of one that was sent away", n)
+		}
+	}
+}
+
+// TestUpstreamLeavesWithinTCP: as over UDP.
+func TestUpstreamLeavesWithinTCP(t *testing.T) {
+	gate, reached := make(chan struct{}), make(chan struct{}, 8)
+	defer close(gate)
+	leaving := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
+		if !tcp {
+			return [][]byte{upstreamtest.Says(q, func(r *dns.Msg) { r.Truncated = true })}
+		}
+		reached <- struct{}{}
+		<-gate
+		return nil
+	})
+	g := newGroup(t)
+	g.z.Timeout, g.z.Deadline = 5*time.Minute, 10*time.Minute
+	g.set([]*upstreamtest.Server{leaving}, nil)
+	answer := g.asked(t)
+	<-reached
+	began := time.Now()
+	g.set([]*upstreamtest.Server{upstreamtest.Start(t, upstreamtest.Honest("192.0.2.2"))}, nil)
+	if got := <-answer; got != "192.0.2.2" || time.Since(began) > time.Minute {
+		t.Errorf("%s after %v", got, time.Since(began))
+	}
+}
+
+// TestNobodyIsAskedTwiceInARound: also where the upstreams change within it.
+func TestNobodyIsAskedTwiceInARound(t *testing.T) {
+	g := newGroup(t)
+	reached, changed := make(chan struct{}, 8), make(chan struct{})
+	first := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
+		reached <- struct{}{}
+		<-changed
+		return upstreamtest.Rcode(dns.RcodeRefused)(q, tcp)
+	})
+	second, third := upstreamtest.Start(t, upstreamtest.Rcode(dns.RcodeRefused)), upstreamtest.Start(t, upstreamtest.Honest("192.0.2.3"))
+	g.z.Timeout, g.z.Deadline = 5*time.Minute, 10*time.Minute
+	g.set([]*upstreamtest.Server{first, second}, nil)
+	answer := g.asked(t)
+	<-reached
+	g.set([]*upstreamtest.Server{first, second, third}, nil)
+	close(changed)
+	if got := <-answer; got != "192.0.2.3" || first.UDP.Load() != 1 || second.UDP.Load() != 1 {
+		t.Errorf("%s, asked %d and %d times", got, first.UDP.Load(), second.UDP.Load())
+	}
+}
+
+// TestSilentEndpointCostsAMoment: an endpoint that died without a word delays the
+// first queries until it is found down, long before their try would have ended, and
+// is asked last from then on.
+func TestSilentEndpointCostsAMoment(t *testing.T) {
+	dead := upstreamtest.Start(t, upstreamtest.Silent)
+	g := newGroup(t)
+	g.z.Timeout, g.z.Deadline = 5*time.Minute, 10*time.Minute
+	g.set([]*upstreamtest.Server{dead, upstreamtest.Start(t, upstreamtest.Honest("192.0.2.2"))}, nil)
+	began := time.Now()
+	for _, answer := range []<-chan string{g.asked(t), g.asked(t)} {
+		if got := <-answer; got != "192.0.2.2" {
+			t.Error(got)
+		}
+	}
+	if took := time.Since(began); took < doubtAfter || took > time.Minute {
+		t.Errorf("took %v", took)
+	}
+	if u := g.ups[dead]; !u.down(2) {
+		t.Error("it is not down")
+	}
+	n := dead.UDP.Load()
+	for range 5 {
+		if got := <-g.asked(t); got != "192.0.2.2" {
+			t.Error(got)
+		}
+	}
+	if more := dead.UDP.Load() - n; more > int64(time.Since(began)/probeEvery)+1 {
+		t.Errorf("%d more packets than probes", more)
+	}
+}
+
+// TestSlowNameIsNoDoubt: an upstream that answers others meanwhile is not probed.
+func TestSlowNameIsNoDoubt(t *testing.T) {
+	var probes atomic.Int64
+	up := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
+		switch {
+		case q.Question[0].Qtype == dns.TypeNS:
+			probes.Add(1)
+		case strings.HasPrefix(q.Question[0].Name, "slow"):
+			return nil
+		}
+		return upstreamtest.Honest("192.0.2.1")(q, tcp)
+	})
+	g := newGroup(t)
+	g.z.Timeout, g.z.Deadline = 3*doubtAfter, 3*doubtAfter
+	g.set([]*upstreamtest.Server{up}, nil)
+	done := make(chan error)
+	slow := askFor(t, "slow.example.org")
+	go func() { _, err := g.f.resolve(slow); done <- err }()
+	pause, last := time.Duration(0), time.Now()
+	for end := time.Now().Add(2 * doubtAfter); time.Now().Before(end); time.Sleep(doubtAfter / 20) {
+		if got := <-g.asked(t); got != "192.0.2.1" {
+			t.Fatal(got)
+		}
+		pause, last = max(pause, time.Since(last)), time.Now()
+	}
+	// Where the machine stood still for long the upstream was silent indeed.
+	if n := probes.Load(); n != 0 && pause < doubtAfter/2 {
+		t.Errorf("%d probes of an upstream that answers", n)
+	}
+	if err := <-done; err == nil || errors.Is(err, errNobody) {
+		t.Errorf("the slow name: %v", err)
+	}
+}
+
+// TestQuickTriesDoNotCount: who is told at once that nobody is there has lost no
+// time, and tries as often as there is.
+func TestQuickTriesDoNotCount(t *testing.T) {
+	u := newUpstream(loopback, new(Pool))
+	defer u.close()
+	f := newZone()
+	f.set(&corefile.Zone{Timeout: time.Second, Deadline: 4 * time.Second}, []*upstream{u}, nil)
+	for err, counts := range map[error]int{
+		errDown: 0, syscall.ECONNREFUSED: 0, syscall.ENETUNREACH: 0,
+		os.ErrDeadlineExceeded: 1, errManyWrong: 1, errLines: 1, errStreams: 1,
+	} {
+		tour := f.begin()
+		if tour.failed(u, fmt.Errorf("query: %w", err)); tour.silent != counts {
+			t.Errorf("%v: counts %d", err, tour.silent)
+		}
+	}
+}
+
+// TestBoundsOfATry: TCP after UDP may take half a try's time more while another is
+// there to ask; TCP alone has one.
+func TestBoundsOfATry(t *testing.T) {
+	u := newUpstream(loopback, new(Pool))
+	defer u.close()
+	for _, tt := range []struct {
+		upstreams int
+		force     bool
+		udp, tcp  time.Duration
+		share     time.Duration
+	}{
+		{1, false, time.Second, 4 * time.Second, 0},
+		{2, false, time.Second, 4 * time.Second, time.Second / 2},
+		{1, true, time.Second, time.Second, 0},
+		{2, true, time.Second, time.Second, 0},
+	} {
+		f := newZone()
+		z := corefile.Zone{Timeout: time.Second, Deadline: 4 * time.Second, ForceTCP: tt.force, MaxFails: 3, Probe: time.Minute}
+		f.set(&z, []*upstream{u, u}[:tt.upstreams], nil)
+		tour := f.begin()
+		tour.next()
+		by := tour.attempt()
+		if by.udp.Sub(tour.now) != tt.udp || by.tcp.Sub(tour.now) != tt.tcp || by.share != tt.share || by.forceTCP != tt.force || by.maxFails != 3 || by.probe != time.Minute {
+			t.Errorf("%+v: %v, %v", tt, by.udp.Sub(tour.now), by.tcp.Sub(tour.now))
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package upstream
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
+	"github.com/namegate/namegate/proxy/wire"
+)
+
+// TestSlowNamesDoNotSteer: names that nobody answers, of a zone that a pod owns,
+// do not make a healthy upstream count as down for everyone.
+func TestSlowNamesDoNotSteer(t *testing.T) {
+	first := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
+		if strings.HasPrefix(q.Question[0].Name, "slow") {
+			return nil
+		}
+		return upstreamtest.Honest("192.0.2.1")(q, tcp)
+	})
+	z := zoneOf(first, upstreamtest.Start(t, upstreamtest.Honest("192.0.2.2")))
+	f, stats := newForward(t, z)
+	for i := range 4 {
+		got, err := f.resolve(askFor(t, fmt.Sprintf("slow%d.evil.test", i)))
+		if err != nil || got.From == first.Addr {
+			t.Fatalf("slow name: from %v, %v", got.From, err)
+		}
+		answersWith(t, f, "192.0.2.1")
+	}
+	if n := stats.Failures.Load(); n != 4 {
+		t.Errorf("%d failures, want one for each slow name", n)
+	}
+	await(t, "the probe does not end", func() bool { return !f.routes.Load().first[0].probing.Load() })
+	if f.routes.Load().first[0].fails.Load() != 0 {
+		t.Error("an upstream that answers probes has failed")
+	}
+}
+
+func TestSilentUpstreamIsDown(t *testing.T) {
+	var alive atomic.Bool
+	up := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
+		if !alive.Load() {
+			return nil
+		}
+		return upstreamtest.Honest("192.0.2.1")(q, tcp)
+	})
+	f, _ := newForward(t, zoneOf(up, upstreamtest.Start(t, upstreamtest.Honest("192.0.2.2"))))
+	u := f.routes.Load().first[0]
+	u.failed(attempt{})
+	if u.probing.Load() {
+		t.Error("probed without a bound")
+	}
+	answersWith(t, f, "192.0.2.2")
+	await(t, "two probes went unanswered and it is not down", func() bool { return u.down(2) })
+	if order := f.order(f.routes.Load()); order[1] != u {
+		t.Error("what is down is not asked last")
+	}
+	alive.Store(true)
+	await(t, "still down though it answers", func() bool { return !u.down(2) })
+}
+
+// TestTruncatedFailsOver: an upstream that cuts its answers and says nothing over
+// TCP, as behind a firewall that drops it, does not take the whole deadline.
+func TestTruncatedFailsOver(t *testing.T) {
+	gate := make(chan struct{})
+	t.Cleanup(func() { close(gate) })
+	first := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
+		if tcp {
+			<-gate
+			return nil
+		}
+		return [][]byte{upstreamtest.Says(q, func(r *dns.Msg) { r.Truncated = true })}
+	})
+	good := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))
+	z := zoneOf(first, good)
+	z.Deadline = 5 * time.Second
+	f, stats := newForward(t, z)
+	answersWith(t, f, "192.0.2.1")
+	if good.UDP.Load() != 1 || stats.TCP.Load() != 1 {
+		t.Errorf("the second was asked %d times, TCP %d", good.UDP.Load(), stats.TCP.Load())
+	}
+}
+
+// TestManyWrongRepliesEndInTCP: who floods guesses is not waited past for ever.
+func TestManyWrongRepliesEndInTCP(t *testing.T) {
+	for wrong, tcp := range map[int]uint64{wrongMost - 1: 0, wrongMost: 1} {
+		up := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
+			if tcp {
+				return upstreamtest.Honest("192.0.2.1")(q, true)
+			}
+			var all [][]byte
+			for i := range wrong {
+				all = append(all, upstreamtest.Says(q, func(r *dns.Msg) { r.Id += uint16(i + 1) }, q.Question[0].Name+" 60 IN A "+forged))
+			}
+			return append(all, upstreamtest.Honest("192.0.2.1")(q, false)...)
+		})
+		z := zoneOf(up)
+		z.Timeout = 2 * time.Second
+		f, stats := newForward(t, z)
+		answersWith(t, f, "192.0.2.1")
+		if stats.TCP.Load() != tcp || stats.WrongReplies.Load() != uint64(wrong) {
+			t.Errorf("%d wrong: TCP %d, counted %d", wrong, stats.TCP.Load(), stats.WrongReplies.Load())
+		}
+	}
+}
+
+// TestUpstreamWithoutEDNS: it says FORMERR to an OPT record, with or without the
+// question, and answers a query without.
+func TestUpstreamWithoutEDNS(t *testing.T) {
+	for name, refuse := range map[string]func(q *dns.Msg) []byte{
+		"with the question": func(q *dns.Msg) []byte {
+			return upstreamtest.Says(q, func(r *dns.Msg) { r.Rcode = dns.RcodeFormatError })
+		},
+		"a bare header": func(q *dns.Msg) []byte {
+			return upstreamtest.Says(q, func(r *dns.Msg) { r.Rcode, r.Question = dns.RcodeFormatError, nil })
+		},
+	} {
+		up := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
+			if q.IsEdns0() != nil {
+				return [][]byte{refuse(q)}
+			}
+			if len(q.Extra) != 0 || !q.RecursionDesired {
+				t.Errorf("%s: asked again with %v", name, q)
+			}
+			return upstreamtest.Honest("192.0.2.1")(q, tcp)
+		})
+		f, _ := newForward(t, zoneOf(up))
+		answersWith(t, f, "192.0.2.1")
+		if n := up.UDP.Load(); n != 2 {
+			t.Errorf("%s: %d queries", name, n)
+		}
+	}
+	// Whoever understands EDNS and says FORMERR means it.
+	up := upstreamtest.Start(t, func(q *dns.Msg, _ bool) [][]byte {
+		return [][]byte{upstreamtest.Says(q, func(r *dns.Msg) { r.Rcode = dns.RcodeFormatError; r.SetEdns0(wire.AdvertisedSize, false) })}
+	})
+	f, _ := newForward(t, zoneOf(up))
+	if got, err := f.resolve(askFor(t, "www.example.org")); err != nil || got.Msg.Rcode != dns.RcodeFormatError || up.UDP.Load() != 1 {
+		t.Errorf("%v, %v, %d queries", got.Msg, err, up.UDP.Load())
+	}
+}

@@ -1,0 +1,193 @@
+package upstream
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/wire"
+)
+
+// ErrFault ends a query in which the package panicked.
+var ErrFault = errors.New("a fault of the proxy")
+
+var errNoZone = errors.New("no forward covers the name")
+
+// Options are what a Pool is made of. The zero value is complete.
+type Options struct {
+	// Fault takes a recovered panic, with where it happened. Nil: a panic is not
+	// recovered.
+	Fault func(what string, r any)
+	// Step is called at the steps of a query. Tests let a fault happen in it.
+	Step func(name string)
+}
+
+// Forward is a zone and its upstreams of the moment.
+type Forward struct {
+	Zone  *corefile.Zone
+	First []netip.AddrPort
+	// Last are asked when none of First has answered.
+	Last []netip.AddrPort
+}
+
+// Pool is the upstreams of all zones. Its methods may be called from any goroutine.
+type Pool struct {
+	options Options
+	stats   counters
+	zones   atomic.Pointer[[]*Zone] // longest name first
+	mu      sync.Mutex              // of changes
+	ups     map[netip.AddrPort]*upstream
+}
+
+// New returns a pool without zones.
+func New(o Options) *Pool { return &Pool{options: o} }
+
+// counters are the running totals.
+type counters struct {
+	Queries, TCP, Failures, WrongReplies, Shed atomic.Uint64
+}
+
+// Stats are the totals of a pool.
+type Stats struct {
+	Queries      uint64 // sent, tries counted
+	TCP          uint64 // of those, over TCP
+	Failures     uint64 // tries without a reply
+	WrongReplies uint64 // replies that answer something else
+	Shed         uint64 // queries beyond max_concurrent of their zone
+}
+
+// Stats returns the totals so far.
+func (p *Pool) Stats() Stats {
+	c := &p.stats
+	return Stats{c.Queries.Load(), c.TCP.Load(), c.Failures.Load(), c.WrongReplies.Load(), c.Shed.Load()}
+}
+
+// Configure replaces the zones. They come longest name first. A zone that stays keeps
+// its queries, an upstream that stays its sockets and its health. Queries of a zone that
+// is gone go on at the upstreams of the zone that covers its name now.
+func (p *Pool) Configure(forwards []Forward) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	used := map[netip.AddrPort]*upstream{}
+	pick := func(list []netip.AddrPort) (ups []*upstream) {
+		for _, to := range list {
+			u := used[to]
+			if u == nil {
+				u = p.ups[to]
+			}
+			if u == nil {
+				u = newUpstream(to, p)
+			}
+			used[to] = u
+			ups = append(ups, u)
+		}
+		return ups
+	}
+	old := p.all()
+	zones := make([]*Zone, 0, len(forwards))
+	for _, f := range forwards {
+		z := &Zone{pool: p, name: f.Zone.Name}
+		if i := slices.IndexFunc(old, func(z *Zone) bool { return z.name == f.Zone.Name }); i >= 0 {
+			z = old[i]
+		}
+		z.set(f.Zone, pick(f.First), pick(f.Last))
+		zones = append(zones, z)
+	}
+	p.zones.Store(&zones)
+	for _, z := range old {
+		if heir := p.Zone(z.name); heir != nil && heir != z {
+			z.take(heir.routes.Load())
+		}
+	}
+	for to, u := range p.ups {
+		if used[to] == nil {
+			u.close()
+		}
+	}
+	p.ups = used
+}
+
+func (p *Pool) all() []*Zone {
+	if zones := p.zones.Load(); zones != nil {
+		return *zones
+	}
+	return nil
+}
+
+// Zone returns the longest zone that covers a name, nil for none.
+func (p *Pool) Zone(n fqdn.Name) *Zone {
+	for _, z := range p.all() {
+		if n.HasSuffix(z.name) {
+			return z
+		}
+	}
+	return nil
+}
+
+// Resolve asks the upstreams of the name's zone and waits for the answer.
+func (p *Pool) Resolve(q wire.Query) (Answer, error) {
+	if z := p.Zone(q.Name); z != nil {
+		return z.resolve(q)
+	}
+	return Answer{}, errNoZone
+}
+
+// Status is how many upstreams of a zone answer.
+type Status struct {
+	Zone     string // as in the Corefile
+	Up, Down int    // upstreams of the last resort included
+}
+
+// Status returns the zones in the order of the configuration, with how many of their
+// upstreams are up now. An upstream that is never probed counts as up.
+func (p *Pool) Status() (out []Status) {
+	for _, z := range p.all() {
+		s, r := Status{Zone: z.name.String()}, z.routes.Load()
+		for _, u := range slices.Concat(r.first, r.last) {
+			if u.down(r.zone.MaxFails) {
+				s.Down++
+			} else {
+				s.Up++
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// InFlight returns how many queries wait for an answer.
+func (p *Pool) InFlight() (n int) {
+	for _, z := range p.all() {
+		n += int(z.under.Load())
+	}
+	return n
+}
+
+// Close ends the queries under way soon, and closes the sockets with them.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, u := range p.ups {
+		u.close()
+	}
+}
+
+func (p *Pool) step(name string) {
+	if p.options.Step != nil {
+		p.options.Step(name)
+	}
+}
+
+// net catches a panic where nothing is left to be done about it.
+func (p *Pool) net(what string) {
+	if p.options.Fault == nil {
+		return
+	}
+	if r := recover(); r != nil {
+		p.options.Fault(what, r)
+	}
+}

@@ -1,0 +1,70 @@
+package upstream
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/proxy/corefile"
+)
+
+// forwardsOf is what a Corefile of addresses alone forwards to.
+func forwardsOf(t *testing.T, text string) (out []Forward) {
+	t.Helper()
+	c, err := corefile.Parse("Corefile", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range c.Zones {
+		out = append(out, Forward{Zone: &c.Zones[i], First: c.Zones[i].To})
+	}
+	return out
+}
+
+// TestStatus counts zone by zone. An upstream is down once as many probes in a row have
+// failed as the zone says.
+func TestStatus(t *testing.T) {
+	p := New(Options{})
+	defer p.Close()
+	p.Configure(forwardsOf(t, ". {\n forward . 198.51.100.53 198.51.100.54\n}\ncorp.test {\n forward . 198.51.100.54 {\n max_fails 0\n }\n}"))
+	want := func(what string, all ...Status) {
+		t.Helper()
+		if d := cmp.Diff(all, p.Status()); d != "" {
+			t.Errorf("%s (-want +got):\n%s", what, d)
+		}
+	}
+	want("at first", Status{"corp.test", 1, 0}, Status{".", 2, 0})
+	u := p.ups[netip.MustParseAddrPort("198.51.100.54:53")]
+	u.fails.Store(1)
+	want("one probe failed", Status{"corp.test", 1, 0}, Status{".", 2, 0})
+	u.fails.Store(2)
+	want("down", Status{"corp.test", 1, 0}, Status{".", 1, 1})
+	u.answered(u.now(), 1)
+	want("up again", Status{"corp.test", 1, 0}, Status{".", 2, 0})
+}
+
+// TestConfigureKeepsWhatStays: a zone and an upstream that are in the next configuration
+// too are the same ones, and an upstream that is not is closed.
+func TestConfigureKeepsWhatStays(t *testing.T) {
+	p := New(Options{})
+	defer p.Close()
+	one, two := netip.MustParseAddrPort("198.51.100.53:53"), netip.MustParseAddrPort("198.51.100.54:53")
+	both := forwardsOf(t, ". {\n forward . 198.51.100.53 198.51.100.54\n}\ncorp.test {\n forward . 198.51.100.54\n}")
+	p.Configure(both)
+	z, corp, left, stays := p.Zone(""), p.Zone(name(t, "x.corp.test")), p.ups[one], p.ups[two]
+	routes := z.routes.Load()
+	if p.Configure(both); z.routes.Load() != routes {
+		t.Error("nothing changed, and the routes are others")
+	}
+	p.Configure(forwardsOf(t, ". {\n forward . 198.51.100.54\n}"))
+	if p.Zone("") != z || p.Zone(name(t, "x.corp.test")) != z || len(p.ups) != 1 || p.ups[two] != stays {
+		t.Errorf("upstreams %v", p.ups)
+	}
+	if !left.gone() || stays.gone() {
+		t.Errorf("closed: %v, %v", left.gone(), stays.gone())
+	}
+	if corp.routes.Load() != z.routes.Load() {
+		t.Error("the queries of a zone that is gone do not go on at the zone that covers it")
+	}
+}

@@ -1,0 +1,349 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
+)
+
+// addressFor is the one address of a name, for upstreams that answer everything.
+func addressFor(qname string) string {
+	h := fnv.New32()
+	_, _ = h.Write([]byte(strings.ToLower(qname)))
+	b := h.Sum(nil)
+	return netip.AddrFrom4([4]byte{198, 18 + b[0]%2, b[1], b[2]}).String()
+}
+
+// erratic answers late, in any order, twice, or first with what belongs to others.
+func erratic(q *dns.Msg, _ bool) [][]byte {
+	n := q.Question[0].Name
+	good := upstreamtest.Says(q, nil, n+" 60 IN A "+addressFor(n))
+	time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
+	switch rand.IntN(6) {
+	case 0:
+		return [][]byte{good, good}
+	case 1:
+		return [][]byte{upstreamtest.Says(q, func(r *dns.Msg) { r.Question[0].Name = "x" + n }, n+" 60 IN A "+forged), good}
+	case 2:
+		return [][]byte{good[:len(good)-3], good}
+	}
+	return [][]byte{good}
+}
+
+// TestNobodyGetsAnothersAnswer: many queries share few sockets, and each has the
+// answer to its own question.
+func TestNobodyGetsAnothersAnswer(t *testing.T) {
+	up := upstreamtest.Start(t, erratic)
+	u := newUpstream(up.Addr, new(Pool))
+	defer u.close()
+	var most atomic.Int64
+	var wg sync.WaitGroup
+	for w := range 200 {
+		wg.Go(func() {
+			for i := range 15 {
+				n := fmt.Sprintf("n%d-%d.test", w, i)
+				end := time.Now().Add(time.Minute)
+				m, err := u.exchange(askFor(t, n), attempt{udp: end, tcp: end})
+				if err != nil || len(m.Answer) != 1 || m.Answer[0].(*dns.A).A.String() != addressFor(n+".") {
+					t.Errorf("%s: %v, %v", n, m, err)
+					return
+				}
+				most.Store(max(most.Load(), int64(len(u.lines.all()))))
+			}
+		})
+	}
+	wg.Wait()
+	if n := most.Load(); n > 200/lineRoom+4 {
+		t.Errorf("%d sockets for 200 queries at a time", n)
+	}
+}
+
+// TestBurstOpensLines: a burst is not limited by the room on one socket, and beyond
+// the bound the lines carry more.
+func TestBurstOpensLines(t *testing.T) {
+	l, _ := newLine(t)
+	m := &l.u.lines
+	a := askFor(t, "www.example.org")
+	var all []*pending
+	for range lineRoom*linesMost + 200 {
+		p := l.u.newPending(a.Pack(0), a.QuestionEnd(), time.Now().Add(time.Minute), attempt{})
+		if _, err := m.place(p, false); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	lines := m.all()
+	if len(lines) != linesMost {
+		t.Errorf("%d lines", len(lines))
+	}
+	for _, l := range lines {
+		if l.under < lineRoom || l.under > lineRoom+200 {
+			t.Errorf("%d under way on one", l.under)
+		}
+		l.fail(net.ErrClosed)
+	}
+	for _, p := range all {
+		if _, _, err := p.wait(); !errors.Is(err, net.ErrClosed) {
+			t.Fatal(err)
+		}
+	}
+	if _, err := m.place(l.u.newPending(a.Pack(0), a.QuestionEnd(), time.Now(), attempt{}), false); err != nil || len(m.all()) != 1 {
+		t.Errorf("%v, %d lines", err, len(m.all()))
+	}
+}
+
+// perPort is an upstream like a Service's address: each source port is led to one
+// endpoint, and the first ones to one that died.
+func perPort(t *testing.T, dead int) (netip.AddrPort, func() int) {
+	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = pc.Close() })
+	var mu sync.Mutex
+	var ports []uint16
+	go upstreamtest.EachQuery(pc, func(q *dns.Msg, from netip.AddrPort) {
+		mu.Lock()
+		if !slices.Contains(ports, from.Port()) {
+			ports = append(ports, from.Port())
+		}
+		alive := slices.Index(ports, from.Port()) >= dead
+		mu.Unlock()
+		if alive {
+			_, _ = pc.WriteToUDPAddrPort(upstreamtest.Honest("192.0.2.1")(q, false)[0], from)
+		}
+	})
+	return pc.LocalAddr().(*net.UDPAddr).AddrPort(), func() int { mu.Lock(); defer mu.Unlock(); return len(ports) }
+}
+
+// TestDeadSocketIsLeft: a socket that is tied to a dead endpoint behind a living
+// address delays who is on it by a moment, and nobody after that.
+func TestDeadSocketIsLeft(t *testing.T) {
+	to, ports := perPort(t, 1)
+	u := newUpstream(to, new(Pool))
+	defer u.close()
+	ask := func() time.Duration {
+		t.Helper()
+		began := time.Now()
+		end := began.Add(2 * time.Minute)
+		if _, err := u.exchange(askFor(t, "www.example.org"), attempt{udp: end, tcp: end, maxFails: 2}); err != nil {
+			t.Error(err)
+		}
+		return time.Since(began)
+	}
+	if took := ask(); took < doubtAfter || took > 30*time.Second {
+		t.Errorf("the first took %v", took)
+	}
+	n := ports()
+	for range 10 {
+		if took := ask(); took > 30*time.Second {
+			t.Errorf("another took %v", took)
+		}
+	}
+	if more := ports() - n; more > 2 {
+		t.Errorf("%d more sockets", more)
+	}
+}
+
+// TestSilentLinesGoTogether: one query without an answer takes with it the lines
+// that have heard nothing since, and no others.
+func TestSilentLinesGoTogether(t *testing.T) {
+	l, _ := newLine(t)
+	m := &l.u.lines
+	var lines []*line
+	for range 3 {
+		l, err := m.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, l)
+	}
+	m.list.Store(&lines)
+	silent, idle, lively := lines[0], lines[1], lines[2]
+	p := silent.put(t, "slow.test")
+	q := lively.put(t, "www.example.org")
+	lively.take(q.reply(t, nil), l.u.now())
+	silent.mu.Lock()
+	silent.born = p.began + 1 // opened for this query
+	p.until = 0
+	silent.mu.Unlock()
+	m.sweep(l.u.now())
+	m.sweep(l.u.now())
+	if !p.ended() || !errors.Is(p.err, os.ErrDeadlineExceeded) {
+		t.Errorf("ended %v: %v", p.ended(), p.err)
+	}
+	if !silent.shut.Load() || !idle.shut.Load() || lively.retired.Load() {
+		t.Errorf("closed: the silent %v, the idle %v; the lively is retired: %v", silent.shut.Load(), idle.shut.Load(), lively.retired.Load())
+	}
+	if all := m.all(); len(all) != 1 || all[0] != lively {
+		t.Errorf("%d lines are left", len(all))
+	}
+}
+
+// openNow counts the process's file descriptors and goroutines.
+func openNow(t *testing.T) (files, goroutines int) {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip(err)
+	}
+	return len(all), runtime.NumGoroutine()
+}
+
+// TestNothingIsLeftAfterClose: neither sockets nor goroutines, whatever was under
+// way over UDP and TCP.
+func TestNothingIsLeftAfterClose(t *testing.T) {
+	gate := make(chan struct{})
+	up := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
+		switch n := q.Question[0].Name; {
+		case strings.HasPrefix(n, "slow"):
+			<-gate
+			return nil
+		case strings.HasPrefix(n, "long") && !tcp, strings.HasPrefix(n, "both") && !tcp:
+			return [][]byte{upstreamtest.Says(q, func(r *dns.Msg) { r.Truncated = true })}
+		case strings.HasPrefix(n, "both"):
+			<-gate
+			return nil
+		}
+		return upstreamtest.Honest("192.0.2.1")(q, tcp)
+	})
+	files, goroutines := openNow(t)
+	var ups []*upstream
+	var wg sync.WaitGroup
+	for range 2 {
+		u := newUpstream(up.Addr, new(Pool))
+		ups = append(ups, u)
+		for i := range 20 {
+			for _, kind := range []string{"slow", "long", "both", "quick"} {
+				wg.Go(func() {
+					end := time.Now().Add(time.Minute)
+					_, _ = u.exchange(askFor(t, fmt.Sprintf("%s%d.test", kind, i)), attempt{udp: end, tcp: end, maxFails: 2})
+				})
+			}
+		}
+	}
+	await(t, "the upstream is not asked", func() bool { return up.UDP.Load() >= 2*4*20 })
+	began := time.Now()
+	for _, u := range ups {
+		u.close()
+	}
+	wg.Wait()
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("what was under way ended after %v", took)
+	}
+	close(gate)
+	await(t, "something is left open", func() bool {
+		f, g := openNow(t)
+		return f <= files && g <= goroutines
+	})
+	for _, u := range ups {
+		if len(u.streams.all()) != 0 {
+			t.Error("a connection is left in the list")
+		}
+	}
+}
+
+// TestIdleLinesAreClosed: without a query there is nothing left after their age.
+func TestIdleLinesAreClosed(t *testing.T) {
+	up := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))
+	u := newUpstream(up.Addr, new(Pool))
+	defer u.close()
+	u.born = u.born.Add(-time.Hour)
+	end := time.Now().Add(time.Minute)
+	if _, err := u.exchange(askFor(t, "www.example.org"), attempt{udp: end, tcp: end}); err != nil {
+		t.Fatal(err)
+	}
+	l := u.lines.all()[0]
+	l.born -= lineAge
+	u.wake(0)
+	await(t, "an old line stays", func() bool { return l.shut.Load() && len(u.lines.all()) == 0 })
+	if at := time.Duration(u.clock.at.Load()); at != never {
+		t.Errorf("the clock is set to %v with nothing to do", at)
+	}
+}
+
+// TestFloodStarvesNobody: an attacker who sends from the upstream's own address to
+// every port that there is gets nobody a wrong answer, and keeps nobody waiting.
+func TestFloodStarvesNobody(t *testing.T) {
+	pc, ln := upstreamtest.Sockets(t)
+	t.Cleanup(func() { _ = pc.Close(); _ = ln.Close() })
+	over := make(chan struct{})
+	var flood sync.WaitGroup
+	var guesses atomic.Int64
+	up := &upstreamtest.Server{Addr: pc.LocalAddr().(*net.UDPAddr).AddrPort()}
+	go up.ServeTCP(ln, func(q *dns.Msg, _ bool) [][]byte {
+		n := q.Question[0].Name
+		return [][]byte{upstreamtest.Says(q, nil, n+" 60 IN A "+addressFor(n))}
+	})
+	flood.Go(func() {
+		buf := make([]byte, 512)
+		known := map[uint16]bool{}
+		for {
+			n, from, err := pc.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			q := new(dns.Msg)
+			if q.Unpack(buf[:n]) != nil {
+				continue
+			}
+			if !known[from.Port()] {
+				known[from.Port()] = true
+				flood.Go(func() {
+					for i := 0; ; i++ {
+						select {
+						case <-over:
+							return
+						default:
+						}
+						lie := upstreamtest.Says(q, func(r *dns.Msg) { r.Id = uint16(i) }, q.Question[0].Name+" 60 IN A "+forged)
+						_, _ = pc.WriteToUDPAddrPort(lie, from)
+						guesses.Add(1)
+						time.Sleep(50 * time.Microsecond)
+					}
+				})
+			}
+			name := q.Question[0].Name
+			_, _ = pc.WriteToUDPAddrPort(upstreamtest.Says(q, nil, name+" 60 IN A "+addressFor(name)), from)
+		}
+	})
+	pool := new(Pool)
+	stats := &pool.stats
+	u := newUpstream(up.Addr, pool)
+	defer u.close()
+	var wg sync.WaitGroup
+	for w := range 20 {
+		wg.Go(func() {
+			for i := 0; i < 50 || stats.WrongReplies.Load() < 4*wrongMost; i++ {
+				n := fmt.Sprintf("n%d-%d.test", w, i)
+				end := time.Now().Add(time.Minute)
+				m, err := u.exchange(askFor(t, n), attempt{udp: end, tcp: end})
+				if err != nil || len(m.Answer) != 1 || m.Answer[0].(*dns.A).A.String() != addressFor(n+".") {
+					t.Errorf("%s: %v, %v", n, m, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(over)
+	_ = pc.Close()
+	flood.Wait()
+	if read, sent := stats.WrongReplies.Load(), guesses.Load(); read < 4*wrongMost || int64(read) > sent {
+		t.Errorf("%d of %d guesses were counted", read, sent)
+	}
+}

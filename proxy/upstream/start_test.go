@@ -1,0 +1,81 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
+	"github.com/namegate/namegate/proxy/wire"
+)
+
+// ending counts how queries end.
+type ending struct{ replies, refused, late, others atomic.Int64 }
+
+func (e *ending) take(packet []byte, err error) {
+	switch {
+	case err == nil && len(packet) > wire.HeaderBytes:
+		e.replies.Add(1)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		e.refused.Add(1)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		e.late.Add(1)
+	default:
+		e.others.Add(1)
+	}
+}
+
+func (e *ending) all() int64 {
+	return e.replies.Load() + e.refused.Load() + e.late.Load() + e.others.Load()
+}
+
+// TestSendBatchReachesEachUpstream: more than fit into one call, by turns to two
+// upstreams and to one that has gone; each query ends once.
+func TestSendBatchReachesEachUpstream(t *testing.T) {
+	pool := new(Pool)
+	var ups []*upstream
+	for range 2 {
+		ups = append(ups, newUpstream(upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1")).Addr, pool))
+	}
+	gone := upstreamtest.Start(t, upstreamtest.Silent)
+	gone.Stop()
+	ups = append(ups, newUpstream(gone.Addr, pool))
+	var with Batch
+	var ends [3]ending
+	const each = 100
+	for i := range each {
+		for k, u := range ups {
+			a := askFor(t, fmt.Sprintf("n%d.example.org", i))
+			u.start(a, attempt{udp: time.Now().Add(20 * time.Second)}, &ends[k], &with)
+		}
+	}
+	with.Send()
+	for k := range ups {
+		await(t, "the end of all does not come", func() bool { return ends[k].all() == each })
+	}
+	if ends[0].replies.Load() != each || ends[1].replies.Load() != each || ends[2].replies.Load() != 0 || ends[2].others.Load() != 0 {
+		t.Errorf("%+v", &ends)
+	}
+	for _, u := range ups {
+		u.close()
+	}
+}
+
+// TestSendBatchOfAClosedLine: a query that was not sent yet ends with its line.
+func TestSendBatchOfAClosedLine(t *testing.T) {
+	u := newUpstream(upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1")).Addr, new(Pool))
+	var with Batch
+	var end ending
+	u.start(askFor(t, "www.example.org"), attempt{udp: time.Now().Add(20 * time.Second)}, &end, &with)
+	_ = u.lines.all()[0].conn.Close()
+	with.Send()
+	await(t, "its end does not come", func() bool { return end.all() == 1 })
+	if end.replies.Load() != 0 {
+		t.Error("it was answered")
+	}
+	u.close()
+}

@@ -1,0 +1,442 @@
+package upstream
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
+	"github.com/namegate/namegate/proxy/wire"
+)
+
+// tcpServer is an upstream over TCP alone; serve has each connection, whose number
+// counts from 1, and closes it when it returns.
+type tcpServer struct {
+	addr        netip.AddrPort
+	connections atomic.Int64
+}
+
+func startTCP(t testing.TB, serve func(c net.Conn, number int64)) *tcpServer {
+	t.Helper()
+	ln, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(loopback))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &tcpServer{addr: ln.Addr().(*net.TCPAddr).AddrPort()}
+	t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			n := s.connections.Add(1)
+			go func() { defer c.Close(); serve(c, n) }()
+		}
+	}()
+	return s
+}
+
+// overStreams is an upstream that is asked over TCP; ask returns the address of the
+// answer or the error.
+func overStreams(t testing.TB, to netip.AddrPort) (*upstream, func(qname string, within time.Duration) (string, error)) {
+	t.Helper()
+	u := newUpstream(to, new(Pool))
+	t.Cleanup(u.close)
+	return u, func(qname string, within time.Duration) (string, error) {
+		end := time.Now().Add(within)
+		m, err := u.exchange(askFor(t, qname), attempt{udp: end, tcp: end, forceTCP: true})
+		if err != nil {
+			return "", err
+		}
+		if len(m.Answer) != 1 {
+			return fmt.Sprint(len(m.Answer)), nil
+		}
+		return m.Answer[0].(*dns.A).A.String(), nil
+	}
+}
+
+// answerUntil answers every query with its name's address, until it is dead.
+func answerUntil(dead *atomic.Bool) func(c net.Conn, _ int64) {
+	return func(c net.Conn, _ int64) {
+		r := bufio.NewReader(c)
+		for {
+			q, err := upstreamtest.ReadTCP(r)
+			if err != nil {
+				return
+			}
+			n := q.Question[0].Name
+			if dead.Load() {
+				continue
+			}
+			if _, err := c.Write(upstreamtest.Frame(upstreamtest.Says(q, nil, n+" 60 IN A "+addressFor(n)))); err != nil {
+				return
+			}
+		}
+	}
+}
+
+func TestConnectionIsUsedAgain(t *testing.T) {
+	s := startTCP(t, answerUntil(new(atomic.Bool)))
+	u, ask := overStreams(t, s.addr)
+	for i := range 50 {
+		n := fmt.Sprintf("n%d.test", i)
+		if got, err := ask(n, 5*time.Second); err != nil || got != addressFor(n+".") {
+			t.Fatalf("%s, %v", got, err)
+		}
+	}
+	if n := s.connections.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+	st := u.streams.all()[0]
+	st.mu.Lock()
+	st.idle -= streamIdle
+	st.mu.Unlock()
+	u.wake(0)
+	await(t, "an idle connection stays", func() bool { return len(u.streams.all()) == 0 })
+}
+
+// TestPipelinedOutOfOrder: more queries than connections, answered in the reverse
+// order, by name and in pieces.
+func TestPipelinedOutOfOrder(t *testing.T) {
+	const n = 40 * streamsMost
+	var got sync.WaitGroup // queries that came
+	got.Add(n)
+	s := startTCP(t, func(c net.Conn, _ int64) {
+		r := bufio.NewReader(c)
+		var mu sync.Mutex
+		var all []*dns.Msg
+		go func() {
+			got.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			for i := len(all) - 1; i >= 0; i-- {
+				n := all[i].Question[0].Name
+				wire := upstreamtest.Frame(upstreamtest.Says(all[i], nil, n+" 60 IN A "+addressFor(n)))
+				for at := 0; at < len(wire); at += 7 {
+					_, _ = c.Write(wire[at:min(at+7, len(wire))])
+				}
+			}
+		}()
+		for {
+			q, err := upstreamtest.ReadTCP(r)
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			all = append(all, q)
+			mu.Unlock()
+			got.Done()
+		}
+	})
+	_, ask := overStreams(t, s.addr)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			n := fmt.Sprintf("n%d.test", i)
+			if got, err := ask(n, 10*time.Second); err != nil || got != addressFor(n+".") {
+				t.Errorf("%s: %s, %v", n, got, err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := s.connections.Load(); n > streamsMost {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// TestClosedWhileIdle: the server ends connections as it likes, with or without a
+// word, and a query on one of them is asked once more on a new one.
+func TestClosedWhileIdle(t *testing.T) {
+	for _, reset := range []bool{false, true} {
+		s := startTCP(t, func(c net.Conn, number int64) {
+			r := bufio.NewReader(c)
+			q, err := upstreamtest.ReadTCP(r)
+			if err != nil {
+				return
+			}
+			n := q.Question[0].Name
+			_, _ = c.Write(upstreamtest.Frame(upstreamtest.Says(q, nil, n+" 60 IN A "+addressFor(n))))
+			if number%2 == 1 { // it closes when the next query comes, as a race would
+				_, _ = upstreamtest.ReadTCP(r)
+			}
+			if reset {
+				_ = c.(*net.TCPConn).SetLinger(0)
+			}
+		})
+		_, ask := overStreams(t, s.addr)
+		for i := range 20 {
+			n := fmt.Sprintf("n%d.test", i)
+			if got, err := ask(n, 5*time.Second); err != nil || got != addressFor(n+".") {
+				t.Errorf("reset %v: %s, %v", reset, got, err)
+			}
+		}
+		if n := s.connections.Load(); n < 10 || n > 20 {
+			t.Errorf("%d connections", n)
+		}
+	}
+}
+
+// TestOneAnswerForAConnection: a server that closes after the first answer gets the
+// others' queries again, each on a connection of its own.
+func TestOneAnswerForAConnection(t *testing.T) {
+	up := upstreamtest.Start(t, func(q *dns.Msg, _ bool) [][]byte {
+		time.Sleep(time.Millisecond)
+		n := q.Question[0].Name
+		return [][]byte{upstreamtest.Says(q, nil, n+" 60 IN A "+addressFor(n))}
+	})
+	_, ask := overStreams(t, up.Addr)
+	var wg sync.WaitGroup
+	for i := range 60 {
+		wg.Go(func() {
+			n := fmt.Sprintf("n%d.test", i)
+			if got, err := ask(n, 10*time.Second); err != nil || got != addressFor(n+".") {
+				t.Errorf("%s: %s, %v", n, got, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestConnectionThatIsAlwaysClosed: a query is asked again once, and not for ever.
+func TestConnectionThatIsAlwaysClosed(t *testing.T) {
+	s := startTCP(t, func(c net.Conn, _ int64) { _, _ = upstreamtest.ReadTCP(bufio.NewReader(c)) })
+	_, ask := overStreams(t, s.addr)
+	if got, err := ask("www.example.org", 5*time.Second); !errors.Is(err, io.EOF) {
+		t.Errorf("%s, %v", got, err)
+	}
+	if n := s.connections.Load(); n != 1 {
+		t.Errorf("%d connections for the first query on one", n)
+	}
+}
+
+// TestOneWay: an upstream that takes everything and says nothing, or takes nothing,
+// costs a query its time and no more, and few connections.
+func TestOneWay(t *testing.T) {
+	for name, serve := range map[string]func(c net.Conn, _ int64){
+		"says nothing":  func(c net.Conn, _ int64) { _, _ = io.Copy(io.Discard, c) },
+		"reads nothing": func(c net.Conn, _ int64) { time.Sleep(5 * time.Second) },
+		"says a part":   func(c net.Conn, _ int64) { _, _ = c.Write([]byte{0, 100, 1}); _, _ = io.Copy(io.Discard, c) },
+	} {
+		s := startTCP(t, serve)
+		u, ask := overStreams(t, s.addr)
+		var wg sync.WaitGroup
+		for i := range 100 {
+			wg.Go(func() {
+				began := time.Now()
+				_, err := ask(fmt.Sprintf("n%d.test", i), 300*time.Millisecond)
+				if took := time.Since(began); !errors.Is(err, os.ErrDeadlineExceeded) || took < 290*time.Millisecond || took > 30*time.Second {
+					t.Errorf("%s: %v after %v", name, err, took)
+				}
+			})
+		}
+		wg.Wait()
+		if n := s.connections.Load(); n > streamsMost {
+			t.Errorf("%s: %d connections", name, n)
+		}
+		await(t, name+": a connection that says nothing is kept", func() bool { return len(u.streams.all()) == 0 })
+	}
+}
+
+// TestSlowQueryOnAStream: a name that takes its time does not delay another, and
+// its late answer hurts nobody.
+func TestSlowQueryOnAStream(t *testing.T) {
+	late := make(chan struct{})
+	s := startTCP(t, func(c net.Conn, _ int64) {
+		r := bufio.NewReader(c)
+		var mu sync.Mutex
+		for {
+			q, err := upstreamtest.ReadTCP(r)
+			if err != nil {
+				return
+			}
+			n := q.Question[0].Name
+			wire := upstreamtest.Frame(upstreamtest.Says(q, nil, n+" 60 IN A "+addressFor(n)))
+			go func() {
+				if strings.HasPrefix(n, "slow") {
+					<-late
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				_, _ = c.Write(wire)
+			}()
+		}
+	})
+	u, ask := overStreams(t, s.addr)
+	if _, err := ask("first.test", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	st := u.streams.all()[0]
+	a := askFor(t, "slow.test")
+	slow := u.newPending(a.Pack(0), a.QuestionEnd(), time.Now().Add(time.Minute), attempt{})
+	if !st.add(slow) {
+		t.Fatal("no room")
+	}
+	quick := u.newPending(askFor(t, "quick.test").Pack(0), askFor(t, "quick.test").QuestionEnd(), time.Now().Add(time.Minute), attempt{})
+	if !st.add(quick) {
+		t.Fatal("no room")
+	}
+	if _, _, err := quick.wait(); err != nil {
+		t.Fatal(err)
+	}
+	st.mu.Lock()
+	slow.until = 0
+	st.mu.Unlock()
+	st.sweep(u.now())
+	if _, _, err := slow.wait(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error(err)
+	}
+	close(late)
+	for i := range 5 {
+		if _, err := ask(fmt.Sprintf("after%d.test", i), 5*time.Second); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := s.connections.Load(); n != 1 || u.stats.WrongReplies.Load() != 0 {
+		t.Errorf("%d connections, %d wrong replies", n, u.stats.WrongReplies.Load())
+	}
+	await(t, "the late answer is waited for", func() bool { st.mu.Lock(); defer st.mu.Unlock(); return len(st.late) == 0 })
+}
+
+// TestLengthsOverTCP: the greatest answer is read whole, one too short to be a
+// message ends the connection, and a length alone makes nobody keep room.
+func TestLengthsOverTCP(t *testing.T) {
+	s := startTCP(t, func(c net.Conn, _ int64) {
+		r := bufio.NewReader(c)
+		for {
+			q, err := upstreamtest.ReadTCP(r)
+			if err != nil {
+				return
+			}
+			wire := upstreamtest.Says(q, func(m *dns.Msg) {
+				m.Compress = true
+				for range 4094 {
+					m.Answer = append(m.Answer, &dns.A{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: 1}, A: net.IP{192, 0, 2, 1}})
+				}
+			})
+			if _, err := c.Write(upstreamtest.Frame(wire)); err != nil {
+				return
+			}
+		}
+	})
+	_, ask := overStreams(t, s.addr)
+	for range 3 {
+		if got, err := ask("a.test", 5*time.Second); err != nil || got != "4094" {
+			t.Errorf("%s, %v", got, err)
+		}
+	}
+	for length := range wire.HeaderBytes {
+		s := startTCP(t, func(c net.Conn, _ int64) {
+			_, _ = upstreamtest.ReadTCP(bufio.NewReader(c))
+			_, _ = c.Write(binary.BigEndian.AppendUint16(nil, uint16(length)))
+			_, _ = io.Copy(io.Discard, c)
+		})
+		u, ask := overStreams(t, s.addr)
+		if _, err := ask("a.test", 5*time.Second); !errors.Is(err, errMalformed) {
+			t.Errorf("length %d: %v", length, err)
+		}
+		await(t, "the connection stays", func() bool { return len(u.streams.all()) == 0 })
+	}
+}
+
+// TestLyingOverTCP: what is not the answer is not taken, and ends the query at once.
+func TestLyingOverTCP(t *testing.T) {
+	for name, lie := range map[string]func(q *dns.Msg) []byte{
+		"another id": func(q *dns.Msg) []byte { return upstreamtest.Says(q, func(r *dns.Msg) { r.Id++ }) },
+		"another question": func(q *dns.Msg) []byte {
+			return upstreamtest.Says(q, func(r *dns.Msg) { r.Question[0].Name = "x.test." })
+		},
+		"truncated": func(q *dns.Msg) []byte { return upstreamtest.Says(q, func(r *dns.Msg) { r.Truncated = true }) },
+		"unreadable": func(q *dns.Msg) []byte {
+			w := upstreamtest.Says(q, nil, "a.test. 60 IN A 192.0.2.1")
+			return w[:len(w)-2]
+		},
+		"a query": func(q *dns.Msg) []byte { return upstreamtest.Says(q, func(r *dns.Msg) { r.Response = false }) },
+	} {
+		s := startTCP(t, func(c net.Conn, _ int64) {
+			q, err := upstreamtest.ReadTCP(bufio.NewReader(c))
+			if err != nil {
+				return
+			}
+			_, _ = c.Write(upstreamtest.Frame(lie(q)))
+			_, _ = io.Copy(io.Discard, c)
+		})
+		u, ask := overStreams(t, s.addr)
+		if got, err := ask("a.test", 5*time.Second); !errors.Is(err, errMalformed) || u.stats.WrongReplies.Load() != 1 {
+			t.Errorf("%s: %s, %v, %d wrong", name, got, err, u.stats.WrongReplies.Load())
+		}
+	}
+}
+
+func TestRefusedOverTCP(t *testing.T) {
+	_, ask := overStreams(t, netip.MustParseAddrPort("127.0.0.1:1"))
+	if _, err := ask("a.test", 5*time.Second); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Error(err)
+	}
+}
+
+// TestConnectionsAreBounded: there is an error, and not one connection more.
+func TestConnectionsAreBounded(t *testing.T) {
+	s := startTCP(t, func(c net.Conn, _ int64) { _, _ = io.Copy(io.Discard, c) })
+	u, _ := overStreams(t, s.addr)
+	var all []*pending
+	a := askFor(t, "a.test")
+	put := func(alone bool) *pending {
+		p := u.newPending(a.Pack(0), a.QuestionEnd(), time.Now().Add(time.Minute), attempt{})
+		u.streams.send(p, alone)
+		return p
+	}
+	for range streamsMost * streamRoom {
+		all = append(all, put(false))
+	}
+	for range streamsAlone - streamsMost {
+		all = append(all, put(true))
+	}
+	for _, alone := range []bool{false, true} {
+		if p := put(alone); !p.ended() || !errors.Is(p.err, errStreams) {
+			t.Errorf("alone %v: %v", alone, p.err)
+		}
+	}
+	if n := len(u.streams.all()); n != streamsAlone {
+		t.Errorf("%d connections", n)
+	}
+	u.close()
+	for _, p := range all {
+		if _, _, err := p.wait(); err == nil {
+			t.Fatal("answered by nobody")
+		}
+	}
+}
+
+// TestHalfAMessage: an answer that does not come to its end ends the connection,
+// before it has kept the others for long.
+func TestHalfAMessage(t *testing.T) {
+	s := startTCP(t, func(c net.Conn, _ int64) {
+		_, _ = upstreamtest.ReadTCP(bufio.NewReader(c))
+		for range 1000 { // a byte now and then is no message
+			if _, err := c.Write([]byte{1}); err != nil {
+				return
+			}
+			time.Sleep(streamMessage / 10)
+		}
+	})
+	_, ask := overStreams(t, s.addr)
+	began := time.Now()
+	_, err := ask("a.test", 200*time.Second)
+	if took := time.Since(began); !errors.Is(err, os.ErrDeadlineExceeded) || took < streamMessage || took > 50*streamMessage {
+		t.Errorf("%v after %v", err, took)
+	}
+}

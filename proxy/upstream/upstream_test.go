@@ -1,0 +1,190 @@
+package upstream
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
+)
+
+func TestReadReply(t *testing.T) {
+	a := askFor(t, "www.example.org")
+	query := a.Pack(7)
+	q := new(dns.Msg)
+	if err := q.Unpack(query); err != nil {
+		t.Fatal(err)
+	}
+	good := upstreamtest.Says(q, nil, "www.example.org. 60 IN A 192.0.2.1")
+	long := append(append([]byte{}, good...), make([]byte, PacketBytes-len(good))...)
+	for _, tt := range []struct {
+		name      string
+		reply     []byte
+		nothing   bool
+		truncated bool
+		answers   int
+	}{
+		{name: "good", reply: good, answers: 1},
+		{name: "empty", nothing: true},
+		{name: "cut", reply: good[:len(good)-1], nothing: true},
+		{name: "cut, and it says so", reply: edited(good[:len(good)-1], 2, 0x02), truncated: true},
+		{name: "TC", reply: edited(good, 2, 0x02), truncated: true},
+		{name: "as long as the buffer", reply: long, truncated: true},
+		{name: "more answers announced than there are", reply: edited(good, 6, 0x40), answers: 1},
+		{name: "of another id", reply: edited(good, 1, 0x80), nothing: true},
+	} {
+		m := read(query, tt.reply, a.QuestionEnd())
+		if (m == nil) != tt.nothing {
+			t.Errorf("%s: %v", tt.name, m)
+			continue
+		}
+		if m != nil && (m.Truncated != tt.truncated || len(m.Answer) != tt.answers) {
+			t.Errorf("%s: TC %v, %d answers", tt.name, m.Truncated, len(m.Answer))
+		}
+	}
+}
+
+// edited returns a copy with bits set in one byte.
+func edited(b []byte, at int, bits byte) []byte {
+	b = append([]byte{}, b...)
+	b[at] |= bits
+	return b
+}
+
+// TestPortsAndIDsAreRandom: over many queries neither repeats in a way that
+// helps to guess the next.
+func TestPortsAndIDsAreRandom(t *testing.T) {
+	ids := map[uint16]int{}
+	ports := map[netip.AddrPort]int{}
+	var mu sync.Mutex
+	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pc.Close()
+	go upstreamtest.EachQuery(pc, func(q *dns.Msg, from netip.AddrPort) {
+		mu.Lock()
+		ids[q.Id]++
+		ports[from]++
+		mu.Unlock()
+		_, _ = pc.WriteToUDPAddrPort(upstreamtest.Says(q, nil), from)
+	})
+	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), new(Pool))
+	defer u.close()
+	const n = 3 * lineUses
+	for range n {
+		if _, err := u.exchange(askFor(t, "www.example.org"), attempt{udp: time.Now().Add(time.Minute)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	// So many draws of 65,536 ids, of which none repeats on a port, give about 11,540
+	// different ones.
+	if len(ids) < 11400 || len(ids) > 11700 || len(ports) < n/lineUses {
+		t.Errorf("%d ids and %d ports in %d queries", len(ids), len(ports), n)
+	}
+	for p, uses := range ports {
+		if uses > lineUses {
+			t.Errorf("port %d was used %d times", p.Port(), uses)
+		}
+	}
+}
+
+// TestManyQueriesAtOnce: they share few sockets, and each gets its own answer.
+func TestManyQueriesAtOnce(t *testing.T) {
+	up := upstreamtest.Start(t, func(q *dns.Msg, _ bool) [][]byte {
+		n := name(t, q.Question[0].Name)
+		return [][]byte{upstreamtest.Says(q, nil, q.Question[0].Name+" 60 IN A 192.0.2."+itoa(int(n[2]-'0')*10+int(n[3]-'0')))}
+	})
+	f, stats := newForward(t, zoneOf(up))
+	f.routes.Load().zone.Timeout = 2 * time.Second
+	var wg sync.WaitGroup
+	for i := 10; i < 90; i++ {
+		a := askFor(t, "n"+itoa(i)+".test")
+		wg.Go(func() {
+			got, err := f.resolve(a)
+			if err != nil || got.Msg.Answer[0].(*dns.A).A.String() != "192.0.2."+itoa(i) {
+				t.Errorf("%d: %v, %v", i, got.Msg, err)
+			}
+		})
+	}
+	wg.Wait()
+	if stats.WrongReplies.Load() != 0 {
+		t.Errorf("%d wrong replies", stats.WrongReplies.Load())
+	}
+	if n := len(f.routes.Load().first[0].lines.all()); n > 3 {
+		t.Errorf("%d sockets", n)
+	}
+}
+
+func TestForgedFromAnotherSource(t *testing.T) {
+	// A forger who knows the id and the port, but not how to send from the
+	// upstream's address, is not even read: the socket is connected.
+	forger, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.66:0")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer forger.Close()
+	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pc.Close()
+	go func() {
+		buf := make([]byte, 512)
+		n, from, err := pc.ReadFromUDPAddrPort(buf)
+		q := new(dns.Msg)
+		if err != nil || q.Unpack(buf[:n]) != nil {
+			return
+		}
+		_, _ = forger.WriteToUDPAddrPort(upstreamtest.Says(q, nil, q.Question[0].Name+" 60 IN A "+forged), from)
+		_, _ = pc.WriteToUDPAddrPort(upstreamtest.Says(q, nil, q.Question[0].Name+" 60 IN A 192.0.2.1"), from)
+	}()
+	pool := new(Pool)
+	stats := &pool.stats
+	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), pool)
+	defer u.close()
+	end := time.Now().Add(time.Minute)
+	m, err := u.exchange(askFor(t, "www.example.org"), attempt{udp: end, tcp: end})
+	if err != nil || m.Answer[0].(*dns.A).A.String() != "192.0.2.1" || stats.WrongReplies.Load() != 0 {
+		t.Errorf("%v, %v, wrong %d", m, err, stats.WrongReplies.Load())
+	}
+}
+
+// TestSilentTCPIsLeft: after a truncated answer TCP that says nothing costs its share
+// once, then nothing for a while; the only upstream is asked there again and again.
+func TestSilentTCPIsLeft(t *testing.T) {
+	up := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
+		if tcp {
+			<-t.Context().Done()
+			return nil
+		}
+		return [][]byte{upstreamtest.Says(q, func(m *dns.Msg) { m.Truncated = true })}
+	})
+	u := newUpstream(up.Addr, new(Pool))
+	defer u.close()
+	ask := func(share time.Duration) error {
+		end := time.Now().Add(2 * time.Second)
+		_, err := u.exchange(askFor(t, "www.example.org"), attempt{udp: end, tcp: end, share: share})
+		return err
+	}
+	if err := ask(400 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the first: %v", err)
+	}
+	if err := ask(400 * time.Millisecond); !errors.Is(err, errSilentTCP) {
+		t.Errorf("the second: %v", err)
+	}
+	if err := ask(0); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("where there is no other: %v", err)
+	}
+	u.silentTCP.Store(0)
+	if err := ask(400 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after a while: %v", err)
+	}
+}

@@ -1,0 +1,165 @@
+package upstream
+
+import (
+	"errors"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
+)
+
+func TestForwardFailsOver(t *testing.T) {
+	good := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))
+	for _, tt := range []struct {
+		name  string
+		first upstreamtest.Script
+	}{
+		{"a silent upstream", upstreamtest.Silent},
+		{"SERVFAIL", upstreamtest.Rcode(dns.RcodeServerFailure)},
+		{"REFUSED", upstreamtest.Rcode(dns.RcodeRefused)},
+		{"truncated, and nobody on TCP", func(q *dns.Msg, tcp bool) [][]byte {
+			if tcp {
+				return nil
+			}
+			return [][]byte{upstreamtest.Says(q, func(r *dns.Msg) { r.Truncated = true })}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f, _ := newForward(t, zoneOf(upstreamtest.Start(t, tt.first), good))
+			answersWith(t, f, "192.0.2.1")
+		})
+	}
+}
+
+func TestForwardToAClosedPort(t *testing.T) {
+	z := zoneOf(upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1")))
+	z.To = append([]netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:1")}, z.To...)
+	f, _ := newForward(t, z)
+	answersWith(t, f, "192.0.2.1")
+	z.To, z.Deadline, z.MaxFails = z.To[:1], 300*time.Millisecond, 0
+	f, stats := newForward(t, z)
+	if _, err := f.resolve(askFor(t, "www.example.org")); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("answered by nobody: %v", err)
+	}
+	// At 0, 50 and 150 ms, unless the machine is slow.
+	if n := stats.Failures.Load(); n < 2 || n > 3 {
+		t.Errorf("%d tries, want three with rests between them", n)
+	}
+}
+
+func TestForwardKeepsTheRefusalOfAll(t *testing.T) {
+	f, _ := newForward(t, zoneOf(upstreamtest.Start(t, upstreamtest.Rcode(dns.RcodeRefused)), upstreamtest.Start(t, upstreamtest.Silent)))
+	got, err := f.resolve(askFor(t, "www.example.org"))
+	if err != nil || got.Msg.Rcode != dns.RcodeRefused {
+		t.Errorf("%v, %v", got.Msg, err)
+	}
+}
+
+func TestForwardEndsByItsDeadline(t *testing.T) {
+	z := zoneOf(upstreamtest.Start(t, upstreamtest.Silent))
+	z.Timeout, z.Deadline = 100*time.Millisecond, 1500*time.Millisecond
+	f, stats := newForward(t, z)
+	began := time.Now()
+	if _, err := f.resolve(askFor(t, "www.example.org")); err == nil {
+		t.Error("answered by nobody")
+	}
+	if took := time.Since(began); took > time.Minute {
+		t.Errorf("took %v", took)
+	}
+	if n := stats.Queries.Load(); n < 2 {
+		t.Errorf("%d tries, want several", n)
+	}
+}
+
+func TestForwardAsksAgainAfterALostPacket(t *testing.T) {
+	var queries atomic.Int32
+	up := upstreamtest.Start(t, func(q *dns.Msg, _ bool) [][]byte {
+		if queries.Add(1) == 1 {
+			return nil
+		}
+		return upstreamtest.Honest("192.0.2.1")(q, false)
+	})
+	f, _ := newForward(t, zoneOf(up))
+	answersWith(t, f, "192.0.2.1")
+}
+
+func TestTruncatedIsAskedOverTCP(t *testing.T) {
+	up := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
+		if tcp {
+			return upstreamtest.Honest("192.0.2.1")(q, true)
+		}
+		whole := upstreamtest.Says(q, func(r *dns.Msg) { r.Truncated = true }, q.Question[0].Name+" 60 IN A "+forged)
+		return [][]byte{whole[:len(whole)-2]} // cut in the middle of the record, as some servers do
+	})
+	f, stats := newForward(t, zoneOf(up))
+	answersWith(t, f, "192.0.2.1")
+	if up.TCP.Load() != 1 || stats.TCP.Load() != 1 || up.Opts.Load() != 1 {
+		t.Errorf("TCP %d, counted %d, with OPT %d", up.TCP.Load(), stats.TCP.Load(), up.Opts.Load())
+	}
+}
+
+func TestWrongReplyOverTCPIsNotTaken(t *testing.T) {
+	up := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
+		if tcp {
+			return [][]byte{upstreamtest.Says(q, func(r *dns.Msg) { r.Id++ }, q.Question[0].Name+" 60 IN A "+forged)}
+		}
+		return [][]byte{upstreamtest.Says(q, func(r *dns.Msg) { r.Truncated = true })}
+	})
+	z := zoneOf(up)
+	z.Deadline = 300 * time.Millisecond
+	f, stats := newForward(t, z)
+	if got, err := f.resolve(askFor(t, "www.example.org")); err == nil {
+		t.Errorf("took %v", got.Msg)
+	}
+	if stats.WrongReplies.Load() == 0 {
+		t.Error("no reply was counted as wrong")
+	}
+}
+
+func TestOrderOfUpstreams(t *testing.T) {
+	z := corefile.Zone{MaxFails: 2, To: []netip.AddrPort{
+		netip.MustParseAddrPort("192.0.2.1:53"), netip.MustParseAddrPort("192.0.2.2:53"), netip.MustParseAddrPort("192.0.2.3:53")}}
+	last := func(f *Zone) (s string) {
+		for _, u := range f.order(f.routes.Load()) {
+			s += u.addr.Addr().String()[8:]
+		}
+		return s
+	}
+	z.Policy = corefile.Sequential
+	f, _ := newForward(t, z)
+	f.routes.Load().first[0].fails.Store(2)
+	f.routes.Load().first[2].fails.Store(1)
+	if got := last(f); got != "231" {
+		t.Errorf("sequential with the first down: %s", got)
+	}
+	z.Policy = corefile.RoundRobin
+	f, _ = newForward(t, z)
+	if got := last(f) + " " + last(f) + " " + last(f) + " " + last(f); got != "123 231 312 123" {
+		t.Errorf("round robin: %s", got)
+	}
+	z.Policy = corefile.Random
+	f, _ = newForward(t, z)
+	seen := map[string]bool{}
+	for range 200 {
+		seen[last(f)] = true
+	}
+	if len(seen) != 3 {
+		t.Errorf("random: %v", seen)
+	}
+}
+
+func TestProbeBringsAnUpstreamBack(t *testing.T) {
+	up := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))
+	z := zoneOf(up)
+	f, _ := newForward(t, z)
+	u := f.routes.Load().first[0]
+	u.fails.Store(2)
+	u.failed(attempt{maxFails: 2})
+	await(t, "the upstream answers and is down", func() bool { return !u.down(2) })
+}
