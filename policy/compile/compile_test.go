@@ -151,16 +151,16 @@ func TestPodsThatAreNotSelected(t *testing.T) {
 	}
 }
 
-// TestContestedAddress: what two pods of the node claim is closed if one of them
+// TestAddressConflict: what two pods of the node claim is closed if one of them
 // is default-deny, and their other addresses work.
-func TestContestedAddress(t *testing.T) {
+func TestAddressConflict(t *testing.T) {
 	web, db := aPod("web", "web", "10.0.0.1", "10.0.0.2", "2001:db8::2"), aPod("db", "db", "10.0.0.2", "10.0.0.3", "2001:db8::2")
 	open := aPolicy("open", "web", aRule("**"))
 	open.Spec.DNS.Unmatched = v1alpha1.UnmatchedRefuse
 	watch := audited(aPolicy("watch", "db", aRule("**")))
 	for name, c := range map[string]struct {
 		policies []v1alpha1.FQDNNetworkPolicy
-		closed   bool // a view stands for the contested addresses
+		closed   bool // a view stands for the addresses in conflict
 		enforced bool
 		policy   string
 	}{
@@ -189,7 +189,7 @@ func TestContestedAddress(t *testing.T) {
 				t.Errorf("it stands for %v", v.Pod)
 			}
 			if v.Decide(mustName(t, "a.test")).Matches != nil || v.PortSets() != nil || v.ExactNames() != nil || len(v.Rules) > 0 {
-				t.Error("the contested address may do something")
+				t.Error("the address in conflict may do something")
 			}
 			for _, own := range s.Views {
 				if own != v && (slices.Contains(own.Pod.IPs, addr("10.0.0.2")) || own.Decide(mustName(t, "a.test")).Matches == nil) {
@@ -210,8 +210,8 @@ func TestContestedAddress(t *testing.T) {
 	}
 }
 
-// TestContestedAcrossNodes: what is on another node cannot speak from here.
-func TestContestedAcrossNodes(t *testing.T) {
+// TestAddressConflictAcrossNodes: what is on another node cannot speak from here.
+func TestAddressConflictAcrossNodes(t *testing.T) {
 	local, remote := aPod("web", "web", "10.0.0.1"), aPod("a", "web", "10.0.0.1")
 	remote.NodeName = "node-b"
 	s := compile([]policy.Pod{remote, local}, aPolicy("p", "", aRule("a.test")))

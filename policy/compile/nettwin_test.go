@@ -327,7 +327,7 @@ func compareWithTwin(t *testing.T, in Input, s *policy.Snapshot) (asked, open in
 					slices.Sort(got)
 					got = slices.Compact(got)
 					var want []string
-					if !strings.Contains(v.Pod.UID, "+") { // a contested address may nothing
+					if !strings.Contains(v.Pod.UID, "+") { // nothing is allowed for an address in conflict
 						want = netTwin{in}.allows(&v.Pod, a, proto, port)
 					}
 					if diff := cmp.Diff(want, got); diff != "" {

@@ -13,7 +13,7 @@ type ruleset struct {
 	left   []leftOut      // what a bound leaves out
 	serial uint64         // in its compiler
 	used   uint64         // the compile that used it last
-	beside *reach         // of list
+	beside *egressRules   // of list
 	list   []*policy.Rule // the rules of shared, and those of beside
 }
 
@@ -49,7 +49,7 @@ func newRuleset(policies []*parsed) *ruleset {
 // with returns the rules of the ruleset and after them those that NetworkPolicies allow
 // beside it. Most pods with the same policies have the same NetworkPolicies: the last list
 // is kept for them.
-func (r *ruleset) with(beside *reach) []*policy.Rule {
+func (r *ruleset) with(beside *egressRules) []*policy.Rule {
 	if len(beside.rules) == 0 {
 		return r.shared.Rules
 	}
