@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -169,7 +170,8 @@ func (w *world) beside(ref policy.PodRef) {
 	p.Namespace, p.Name = "shop", "db-out"
 	w.networkPolicies = []*networkingv1.NetworkPolicy{p}
 	v := w.snap.ViewOf(ref)
-	v.NetworkPolicies, v.Peers = []string{"shop/db-out"}, []policy.PeerRule{{Peer: db, Ports: "tcp/5432", Policy: "shop/db-out", Path: "spec.egress[0]"}}
+	v.NetworkPolicies = []string{"shop/db-out"}
+	v.Rules = slices.Concat(v.Rules, []*policy.Rule{{Peer: db, Ports: "tcp/5432", Policy: "shop/db-out", Path: "spec.egress[0]"}})
 	w.snap.PeerSets = []*policy.PeerSet{{Peer: db, Addrs: []netip.Addr{netip.MustParseAddr("10.2.0.20")}}}
 	far := pod("shop", "db-0", "10.2.0.20", func(p *policy.Pod) { p.NodeName = "node-2" }, "app=db")
 	ledger := pod("pay", "ledger-0", "10.2.0.30", func(p *policy.Pod) { p.NodeName = "node-2" }, "app=ledger")
