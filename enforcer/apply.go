@@ -158,6 +158,7 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 	}
 	e.flows.Recheck(flows.PodGone, gone)
 	e.snapshot, e.plan, e.inherited = s, subjects, inheritance{}
+	e.committed.Store(true)
 	// Pods that a failure closed stay closed until they are committed too.
 	maps.DeleteFunc(e.closed, func(ref policy.PodRef, _ bool) bool {
 		return s == e.coming || subjects[ref] != nil && subjects[ref].Isolated
@@ -208,7 +209,6 @@ func (p phase) due(set string) (add, remove bool) {
 // writeStatic makes the sets that are always there hold a plan, as a delta to
 // what the kernel says they hold.
 func (e *Enforcer) writeStatic(plan dataplane.Subjects, now phase) error {
-	e.noteResolvers()
 	for name, want := range e.staticEntries(plan) {
 		add, remove := now.due(name)
 		if !add && !remove {

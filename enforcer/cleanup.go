@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
+	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 )
@@ -71,7 +72,7 @@ func (e *Enforcer) removeAddrs() error {
 		return err
 	}
 	for _, a := range append(addrs, e.cfg.Endpoint...) {
-		if !servingRange(a) && !slices.Contains(e.cfg.Endpoint, a) {
+		if !intercept.InRange(a) && !slices.Contains(e.cfg.Endpoint, a) {
 			continue
 		}
 		if err := e.k.Links.DelAddr(a); err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/enforcer/handover"
+	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -78,28 +79,24 @@ type Enforcer struct {
 
 	// apply serializes everything that plans and writes chains and sets; the
 	// fields up to the next blank line belong to it.
-	apply         sync.Mutex
-	raised        map[netip.Addr]netip.Addr // dialled address to this generation's
-	serving       map[netip.Addr]netip.Addr // those of raised that are in force
-	network       Network                   // in force
-	comingNetwork Network
-	snapshot      *policy.Snapshot // the last one committed
-	coming        *policy.Snapshot // prepared and not yet committed
-	plan          dataplane.Subjects
-	rules         *xtables.Rules
-	holds         map[string]int    // how many entries the sets that are always there hold
-	turns         turns             // of comparing the members of sets
-	differing     map[*peerSet]bool // of the sets of peers, those for which that showed a difference
-	found         map[string]bool   // sets of an earlier agent, not adopted yet
-	homes         map[netip.Addr]plan.Home
-	gateways      []netip.Addr // the node's link-local addresses, where pods are on bridges
-	known         []netip.Addr
-	refusals      int  // how often in a row the kernel refused a set
-	doubtful      bool // chains or sets could not be written: a set may be gone
-	whole         bool // the last Commit brought all of its snapshot into force
-	alone         bool // what is coming differs in its peer sets alone, and is prepared
-	unseen        bool // netfilter misses bridged packets, and that was said
-	predecessor   *handover.Predecessor
+	apply       sync.Mutex
+	snapshot    *policy.Snapshot // the last one committed
+	coming      *policy.Snapshot // prepared and not yet committed
+	plan        dataplane.Subjects
+	rules       *xtables.Rules
+	holds       map[string]int    // how many entries the sets that are always there hold
+	turns       turns             // of comparing the members of sets
+	differing   map[*peerSet]bool // of the sets of peers, those for which that showed a difference
+	found       map[string]bool   // sets of an earlier agent, not adopted yet
+	homes       map[netip.Addr]plan.Home
+	gateways    []netip.Addr // the node's link-local addresses, where pods are on bridges
+	known       []netip.Addr
+	refusals    int  // how often in a row the kernel refused a set
+	doubtful    bool // chains or sets could not be written: a set may be gone
+	whole       bool // the last Commit brought all of its snapshot into force
+	alone       bool // what is coming differs in its peer sets alone, and is prepared
+	unseen      bool // netfilter misses bridged packets, and that was said
+	predecessor *handover.Predecessor
 	// closed are pods that were coming when a Prepare or Commit failed: they are
 	// default-deny, if they are to be, until they are committed.
 	closed map[policy.PodRef]bool
@@ -117,17 +114,13 @@ type Enforcer struct {
 	// peersHold is how much the kernel holds of each peer set, nil while that changes.
 	peersHold atomic.Pointer[map[string]bounds]
 
-	// asked are the addresses that are asked for DNS.
-	asked atomic.Pointer[map[netip.Addr]bool]
-
-	grants  *grants.Table
-	beaten  atomic.Pointer[time.Time] // the last heartbeat, nil before the first
-	repairs atomic.Uint64
-	drift   drift
-	// suspected asks RunReconcile to compare the kernel soon, renew asks KeepAlive to
-	// renew interception at once.
-	suspected, renew chan struct{}
-	told             atomic.Pointer[Status]
+	grants    *grants.Table
+	intercept *intercept.Interception
+	committed atomic.Bool // a snapshot is in force
+	repairs   atomic.Uint64
+	drift     drift
+	suspected chan struct{} // asks RunReconcile to compare the kernel soon
+	told      atomic.Pointer[Status]
 }
 
 // New returns an enforcer that has touched nothing yet. now may be nil for the
@@ -159,7 +152,6 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		plan:         dataplane.Subjects{},
 		differing:    map[*peerSet]bool{},
 		suspected:    make(chan struct{}, 1),
-		renew:        make(chan struct{}, 1),
 		rules:        xtables.NewRules(k.Chains, k.OtherBackend, cfg.Mark, now),
 		holds:        map[string]int{},
 		homes:        map[netip.Addr]plan.Home{},
@@ -171,7 +163,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		peerSetsMost: peerSetsMost,
 		predecessor:  handover.NewPredecessor(nil, now),
 	}
-	e.flows, e.grants = e.newQueue(), e.newGrants(clock)
+	e.flows, e.grants, e.intercept = e.newQueue(), e.newGrants(clock), e.newInterception()
 	return e, nil
 }
 
@@ -223,7 +215,7 @@ func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	if e.inherited, err = e.readInheritance(chains); err != nil {
 		return nil, err
 	}
-	return e.raiseEndpoint()
+	return e.startInterception()
 }
 
 // Status is the state that Enforcer.Status returns.
@@ -247,7 +239,7 @@ func (e *Enforcer) Status() Status {
 		s = *last
 	}
 	s.Repairs, s.Refused, s.Evicted = e.repairs.Load(), e.grants.Refused(), e.grants.Evicted()
-	s.Grants, s.Intercepting, s.Deviations = e.grants.Count(), e.intercepting(), e.Deviations()
+	s.Grants, s.Intercepting, s.Deviations = e.grants.Count(), e.intercept.On(), e.Deviations()
 	var err error
 	if s.Bypassing, err = e.k.Tables.Bypassing(); err != nil {
 		e.log.Warn("which pods send DNS past interception is not known", "error", err)
@@ -269,7 +261,7 @@ func (e *Enforcer) idle(patience time.Duration) bool {
 
 // planned is what the status says of the plan. The caller holds apply.
 func (e *Enforcer) planned() Status {
-	s := Status{Serving: e.serving, PeerSets: len(e.peers)}
+	s := Status{Serving: e.intercept.Serving(), PeerSets: len(e.peers)}
 	for _, p := range e.peers {
 		s.PeerEntries += p.size
 	}

@@ -37,11 +37,12 @@ func grantKeys(plan dataplane.Subjects) iter.Seq[grants.Key] {
 
 // tablesState renders a plan for the nft tables.
 func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
-	s := nft.State{Gateways: e.gateways, Known: e.known, Endpoint: e.cfg.Endpoint, Resolvers: e.serving, Predecessor: e.predecessor.Addrs(), PodRanges: e.network.PodRanges, Answering: e.network.Backends}
+	network := e.intercept.Network()
+	s := nft.State{Gateways: e.gateways, Known: e.known, Endpoint: e.cfg.Endpoint, Resolvers: e.intercept.Serving(), Predecessor: e.predecessor.Addrs(), PodRanges: network.PodRanges, Answering: network.Backends}
 	intercepted := map[netip.Addr]bool{}
 	for _, p := range subjects.Sorted() {
 		for _, a := range p.Addrs {
-			if p.Intercept && !e.isBackend(a) {
+			if p.Intercept && !network.IsBackend(a) {
 				s.Intercepted = append(s.Intercepted, a)
 				intercepted[a] = true
 			}
@@ -73,14 +74,14 @@ func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
 		}
 	}
 	if !e.cfg.FailClosed {
-		s.Backends = e.fallback()
+		s.Backends = e.intercept.Fallback()
 	}
 	for _, a := range e.known {
 		if !intercepted[a] {
 			s.Plain = append(s.Plain, a)
 		}
 	}
-	for _, b := range e.network.Backends {
+	for _, b := range network.Backends {
 		if !slices.Contains(e.known, b.Addr()) && !slices.Contains(s.Plain, b.Addr()) {
 			s.Plain = append(s.Plain, b.Addr())
 		}
@@ -122,7 +123,7 @@ func (e *Enforcer) staticEntries(subjects dataplane.Subjects) map[string][]ipset
 			add(xtables.SetEndpoint, ipset.Entry{Addr: serving, Protocol: uint8(proto), Port: 53})
 		}
 	}
-	for dialled, serving := range e.serving {
+	for dialled, serving := range e.intercept.Serving() {
 		for _, proto := range []policy.Protocol{policy.TCP, policy.UDP} {
 			add(xtables.SetEndpoint, ipset.Entry{Addr: serving, Protocol: uint8(proto), Port: 53})
 			if !e.cfg.FailClosed || slices.Contains(e.cfg.Endpoint, dialled) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer/handover"
+	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -25,11 +26,11 @@ func overlap(t testing.TB, w *world, bring func()) (first *Enforcer, end func())
 	if _, err := w.e.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if taken, err := first.TakenOver(context.Background()); err != nil || taken {
+	if taken, err := first.intercept.TakenOver(context.Background()); err != nil || taken {
 		t.Fatalf("taken over before the next agent's first snapshot: %v, %v", taken, err)
 	}
 	bring()
-	if taken, err := first.TakenOver(context.Background()); err != nil || !taken {
+	if taken, err := first.intercept.TakenOver(context.Background()); err != nil || !taken {
 		t.Fatalf("taken over after the next agent's first snapshot: %v, %v", taken, err)
 	}
 	return first, func() { clear(serves) }
@@ -180,10 +181,10 @@ func TestPredecessorWaitsForTheFirstSnapshot(t *testing.T) {
 // of Services included.
 func TestEachResolverStaysIntercepted(t *testing.T) {
 	w, p := web(t)
-	service := Network{Resolvers: addrs("10.96.0.10"), Backends: []netip.AddrPort{addrPort("10.2.0.9:53")}, PodRanges: prefixes("10.1.0.0/24")}
+	service := intercept.Network{Resolvers: addrs("10.96.0.10"), Backends: []netip.AddrPort{addrPort("10.2.0.9:53")}, PodRanges: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}}
 	learn := func() {
 		t.Helper()
-		if _, err := w.e.SetNetwork(context.Background(), service); err != nil {
+		if _, err := w.e.intercept.SetNetwork(service); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.e.Refresh(context.Background()); err != nil {

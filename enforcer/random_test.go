@@ -293,7 +293,7 @@ func (l *life) again(how string) {
 	}
 	switch how {
 	case "a restart":
-		l.e.Stop()
+		l.e.intercept.Stop()
 		l.restart()
 	case "a kill":
 		l.restart()
@@ -310,7 +310,7 @@ func (l *life) again(how string) {
 		if l.awaits() {
 			l.t.Fatal("the first agent is gone, and awaited")
 		}
-		first.Stop()
+		first.intercept.Stop()
 		return
 	}
 	l.forget()

@@ -294,7 +294,7 @@ func (e *Enforcer) repair(ctx context.Context, plan dataplane.Subjects, d deviat
 		if err := e.k.Tables.Rewrite(ctx, e.tablesState(plan)); err != nil {
 			return err
 		}
-		e.renewHeartbeat()
+		e.intercept.Renew()
 	}
 	if err := e.repairSets(plan, d); err != nil {
 		return err

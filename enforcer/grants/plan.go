@@ -124,10 +124,10 @@ func (t *Table) CarryOver(last, next *policy.Snapshot) (narrowed []policy.PodRef
 func lacks(next, last *policy.View) bool {
 	opens := func(v *policy.View) map[string]bool {
 		out := map[string]bool{}
-		for _, en := range v.Entries {
-			for _, n := range en.Destinations.Names {
-				if !en.Audit {
-					out[n.String()+" "+string(en.Ports)] = true
+		for _, r := range v.Rules {
+			for _, m := range r.Matches {
+				if !m.Audit {
+					out[m.Pattern.String()+" "+string(m.Ports)] = true
 				}
 			}
 		}
