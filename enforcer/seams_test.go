@@ -28,8 +28,7 @@ type seams struct {
 	failAt int  // the number of the step that fails; 0: none
 	late   bool // it fails after it was done
 	log    []string
-	failed string        // the step that was refused, or failed after it was done
-	gate   chan struct{} // writes of sets wait until it is closed; nil: they do not
+	failed string // the step that was refused, or failed after it was done
 	before func(step string)
 	after  func(n int, step string)
 }
@@ -50,14 +49,6 @@ func (s *seams) written() []string {
 // writes returns the steps that begin with a word.
 func (s *seams) writes(word string) []string {
 	return slices.DeleteFunc(s.written(), func(l string) bool { return !strings.HasPrefix(l, word) })
-}
-
-// block lets writes of sets wait until the returned function is called.
-func (s *seams) block() (release func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.gate = make(chan struct{})
-	return sync.OnceFunc(func() { close(s.gate) })
 }
 
 func (s *seams) step(what string, do func() error) error {
@@ -90,15 +81,6 @@ func (s *seams) step(what string, do func() error) error {
 	return nil
 }
 
-func (s *seams) wait() {
-	s.mu.Lock()
-	gate := s.gate
-	s.mu.Unlock()
-	if gate != nil {
-		<-gate
-	}
-}
-
 type setSeam struct {
 	*ipset.Fake
 	s *seams
@@ -119,7 +101,6 @@ func (f setSeam) Add(name string, entries ...ipset.Entry) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	f.s.wait()
 	return f.s.step("add "+name+" "+texts(entries), func() error { return f.Fake.Add(name, entries...) })
 }
 
@@ -127,21 +108,15 @@ func (f setSeam) Delete(name string, entries ...ipset.Entry) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	f.s.wait()
 	return f.s.step("delete "+name+" "+texts(entries), func() error { return f.Fake.Delete(name, entries...) })
 }
 
-// Apply waits once and then lets each op be a step of its own.
+// Apply lets each op be a step of its own.
 func (f setSeam) Apply(ops []ipset.Op) {
-	waited := false
 	for i := range ops {
 		op := &ops[i]
 		if op.Err = nil; len(op.Entries) == 0 {
 			continue
-		}
-		if !waited {
-			f.s.wait()
-			waited = true
 		}
 		word, do := "add ", f.Fake.Add
 		if op.Delete {
