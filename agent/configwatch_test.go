@@ -14,6 +14,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -50,12 +51,8 @@ func newBench(t *testing.T, text string) *bench {
 func (b *bench) write(name, text string) {
 	b.t.Helper()
 	whole := filepath.Join(b.t.TempDir(), "whole")
-	if err := os.WriteFile(whole, []byte(text), 0o600); err != nil {
-		b.t.Fatal(err)
-	}
-	if err := os.Rename(whole, filepath.Join(b.dir, name)); err != nil {
-		b.t.Fatal(err)
-	}
+	fatal.If(b.t, os.WriteFile(whole, []byte(text), 0o600))
+	fatal.If(b.t, os.Rename(whole, filepath.Join(b.dir, name)))
 }
 
 // start runs it; the result ends it, after which its results can be read.
@@ -192,9 +189,7 @@ func TestBadCacheKeepsWhatRuns(t *testing.T) {
 // TestWatchSeesFolders: with the kernel's events, in the folder of an import too.
 func TestWatchSeesFolders(t *testing.T) {
 	b := newBench(t, good+"import conf/*\n}\n")
-	if err := os.Mkdir(filepath.Join(b.dir, "conf"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Mkdir(filepath.Join(b.dir, "conf"), 0o700))
 	b.after = time.After
 	applied := make(chan time.Duration, 10)
 	b.apply = func(c *corefile.Config) []string { applied <- c.Hold; return nil }

@@ -175,8 +175,8 @@ func (e *Enforcer) newGrants(clock grants.Clock) *grants.Table {
 	})
 }
 
-// Grants returns the grants of the node's pods. What changes them but for answers and
-// deadlines is the enforcer's to call.
+// Grants returns the grants of the node's pods: to grant, to list, and to be told of
+// grants taken back. The enforcer alone calls its other methods.
 func (e *Enforcer) Grants() *grants.Table { return e.grants }
 
 // Start checks that the mark bit is free, finds what an earlier agent left, and

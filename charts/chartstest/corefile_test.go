@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -31,9 +32,7 @@ func config(t *testing.T, text string) *corefile.Config {
 func parsed(t *testing.T, text string) *corefile.Config {
 	t.Helper()
 	c, err := corefile.Parse("Corefile", text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return c
 }
 
@@ -241,9 +240,7 @@ func TestRestartOn(t *testing.T) {
 func TestRestartOnText(t *testing.T) {
 	stamp := func(corefile string) string {
 		text, err := yaml.Marshal(map[string]any{"corefile": map[string]string{"text": corefile}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		ds, _ := render(t, string(text)).agent(t)
 		return ds.Spec.Template.Annotations["namegate.io/restart-on"]
 	}

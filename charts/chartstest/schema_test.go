@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestRefused: what cannot work is refused before anything reaches the cluster,
@@ -151,13 +153,9 @@ func TestAccepted(t *testing.T) {
 // TestClosed: wherever the schema names the keys of an object, it refuses others.
 func TestClosed(t *testing.T) {
 	text, err := os.ReadFile(chartPath + "/values.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var schema any
-	if err := yaml.Unmarshal(text, &schema); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, yaml.Unmarshal(text, &schema))
 	objects := 0
 	var visit func(path string, at any)
 	visit = func(path string, at any) {

@@ -56,9 +56,7 @@ func (m *Missing) Read(header ipset.Set, entries []ipset.Entry) {
 	}
 	m.listed[s] = true
 	for _, entry := range entries {
-		g := newGrant()
-		g.reasons = append(g.reasons, readEntry(entry, m.at)...)
-		s.entries[entry.Addr] = g
+		s.entries[entry.Addr] = newGrant(readEntry(entry, m.at))
 	}
 }
 
@@ -126,10 +124,10 @@ func (t *Table) CarryOver(last, next *policy.Snapshot) (narrowed []policy.PodRef
 func lacks(next, last *policy.View) bool {
 	opens := func(v *policy.View) map[string]bool {
 		out := map[string]bool{}
-		for _, en := range v.Entries {
-			for _, n := range en.Destinations.Names {
-				if !en.Audit {
-					out[n.String()+" "+string(en.Ports)] = true
+		for _, r := range v.Rules {
+			for _, m := range r.Matches {
+				if !m.Audit {
+					out[m.Pattern.String()+" "+string(m.Ports)] = true
 				}
 			}
 		}
@@ -225,16 +223,16 @@ func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, ports []policy.Po
 // taken back, uncertain. Without keep the set is released as a whole, and nothing of it is
 // written. The caller holds mu.
 func (t *Table) takeBack(s *Set, view *policy.View, keep bool, closing func() error) (closed bool, err error) {
-	allowed := func(r reason) bool { return keep && viewAllows(view, r.name, s.key.Ports) }
+	denied := func(r reason) bool { return !keep || !viewAllows(view, r.name, s.key.Ports) }
 	at := t.cfg.Clock.read()
 	if view != nil {
-		t.report(s, allowed, at)
+		t.report(s, denied, at)
 	}
 	var touched []netip.Addr
 	left := map[netip.Addr]*grant{}
 	var gone, shorter []ipset.Entry
 	for a, g := range s.entries {
-		kept := filter(g.reasons, allowed)
+		kept := slices.DeleteFunc(slices.Clone(g.reasons), denied)
 		if len(kept) > 0 && len(kept) == len(g.reasons) {
 			continue
 		}
@@ -270,7 +268,7 @@ func (t *Table) takeBack(s *Set, view *policy.View, keep bool, closing func() er
 		t.enqueue(s, a, g)
 		s.put(a, g, true)
 	}
-	pruned := s.past.prune(allowed)
+	pruned := s.past.prune(denied)
 	return len(gone)+pruned > 0, nil
 }
 
@@ -309,10 +307,7 @@ func (t *Table) takeOver(p *podGrants, s *Set, entries []ipset.Entry) error {
 	var surplus, unlike []ipset.Entry
 	later := map[netip.Addr]*grant{}
 	for _, entry := range entries {
-		g, changed := newGrant(), false
-		if old := s.entries[entry.Addr]; old != nil {
-			g = old.clone()
-		}
+		g, changed := s.entries[entry.Addr].clone(), false
 		for _, r := range readEntry(entry, at) {
 			if p.allowsName(r.name, s.key.Ports) && g.add(r, at.now) {
 				changed = true

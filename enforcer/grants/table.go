@@ -30,7 +30,7 @@ type Config struct {
 // Table is all grants by pod: the mirror of the kernel's sets.
 type Table struct {
 	cfg       Config
-	takenBack func(policy.GrantInfo) // nil: nobody asks
+	takenBack func(policy.GrantInfo) // nil: not wanted
 
 	// mu serializes all changes; the fields up to the next blank line need it.
 	mu        sync.Mutex
@@ -212,11 +212,15 @@ func (s *Set) remove(a netip.Addr) {
 	delete(s.uncertain, a)
 }
 
-// Opened tells whether a pod has or had a grant for an address and port.
-func (t *Table) Opened(pod policy.PodRef, a netip.Addr, proto policy.Protocol, port uint16) bool {
-	return t.some(pod, func(s *Set) bool {
-		return s.key.Ports.Contains(proto, port) && (s.entries[a] != nil || s.past.reasons[a] != nil)
+// Opened returns the port sets on which an address is granted to a pod, or was.
+func (t *Table) Opened(pod policy.PodRef, a netip.Addr) (ports []policy.PortSet) {
+	t.some(pod, func(s *Set) bool {
+		if s.entries[a] != nil || s.past.reasons[a] != nil {
+			ports = append(ports, s.key.Ports)
+		}
+		return false
 	})
+	return ports
 }
 
 // OpenedAny tells whether a pod has or had any grant of a family.
