@@ -3,6 +3,7 @@ package proxy
 import (
 	"sync/atomic"
 
+	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/stats"
 )
 
@@ -22,8 +23,11 @@ type Stats struct {
 	Latency Latency
 }
 
-func (c *counters) snapshot() Stats {
-	s := Stats{Proxy: stats.Proxy{Counters: stats.Load(&c.Counters)}, Types: c.verdicts.types(), Latency: c.latency.load()}
+func (c *counters) snapshot(up *upstream.Counters) Stats {
+	s := Stats{Proxy: stats.Proxy{
+		Counters: stats.Load(&c.Counters), ShedZone: up.Shed.Load(),
+		UpstreamQueries: up.Queries.Load(), UpstreamTCP: up.TCP.Load(), UpstreamFailures: up.Failures.Load(), WrongReplies: up.WrongReplies.Load(),
+	}, Types: c.verdicts.types(), Latency: c.latency.load()}
 	for _, of := range s.Types {
 		s.Allowed += of.Allowed
 		s.Unmatched += of.Unmatched
