@@ -64,14 +64,10 @@ func (e *Enforcer) AwaitDeparture(ctx context.Context) (there bool, err error) {
 	}
 	e.departing.addrs = nil
 	e.together.Store(false)
-	wrong, err := e.deviatingPeers()
-	if err == nil {
-		err = e.amendPeers(wrong)
-	}
-	if err != nil {
+	if err := e.plane.RepairPeers(); err != nil {
 		return false, fmt.Errorf("put right what the last agent did to peers: %w", err)
 	}
-	if err := e.writeStatic(e.inForce(), beforeChains); err != nil {
+	if err := e.plane.Isolate(e.state(e.inForce())); err != nil {
 		return false, err
 	}
 	return false, e.k.Tables.Apply(ctx, e.tablesState(e.inForce()))

@@ -50,7 +50,7 @@ func (e *Enforcer) Refresh(ctx context.Context) ([]netip.Addr, error) {
 		}
 	}
 	if e.snapshot != nil {
-		if err := e.writeStatic(e.inForce(), beforeChains); err != nil {
+		if err := e.plane.Isolate(e.state(e.inForce())); err != nil {
 			return nil, err
 		}
 		if err := e.k.Tables.Apply(ctx, e.tablesState(e.inForce())); err != nil {
