@@ -153,7 +153,7 @@ func (a *agent) serve(ctx context.Context, up func()) error {
 	if err != nil {
 		return err
 	}
-	defer a.enforce.Stop()
+	defer a.enforce.Interception().Stop()
 	if err := a.startProxy(serving); err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/namegate/namegate/agent/placement"
 	"github.com/namegate/namegate/agent/rollout"
-	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/source/kube"
 	"github.com/namegate/namegate/status"
@@ -121,7 +121,7 @@ func (c *cluster) report(ctx context.Context, findings func() []status.Finding) 
 // endpointPrefixes are the destinations that a companion NetworkPolicy opens: the serving
 // addresses of every generation and the endpoint itself.
 func endpointPrefixes(c *corefile.Config) []netip.Prefix {
-	out := enforcer.ServingRanges()
+	out := intercept.Ranges()
 	for _, a := range c.Bind {
 		if !slices.ContainsFunc(out, func(p netip.Prefix) bool { return p.Contains(a) }) {
 			out = append(out, netip.PrefixFrom(a, a.BitLen()))

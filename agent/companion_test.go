@@ -21,6 +21,7 @@ import (
 
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/source/kube"
 	"github.com/namegate/namegate/status"
@@ -38,13 +39,9 @@ func TestCompanionsKnowServices(t *testing.T) {
 			Spec:       v1alpha1.FQDNNetworkPolicySpec{Egress: []v1alpha1.EgressRule{{Matches: []v1alpha1.Match{{Name: &name}}, Ports: []v1alpha1.Port{{Port: &port}}}}},
 		}
 		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		scheme := runtime.NewScheme()
-		if err := v1alpha1.AddToScheme(scheme); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, v1alpha1.AddToScheme(scheme))
 		policies := fakedynamic.NewSimpleDynamicClient(scheme, &unstructured.Unstructured{Object: object})
 		client := fake.NewClientset(
 			&corev1.Service{
@@ -68,9 +65,7 @@ func TestCompanionsKnowServices(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.follow(corefile.Default()); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, c.follow(corefile.Default()))
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 2)
 		go func() { ended <- c.run(ctx, func(rollout.State) {}) }()
@@ -79,9 +74,7 @@ func TestCompanionsKnowServices(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		list, err := client.NetworkingV1().NetworkPolicies("shop").List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		var ports []string
 		for _, n := range list.Items {
 			for _, rule := range n.Spec.Egress {

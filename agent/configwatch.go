@@ -116,10 +116,13 @@ func (c *configWatch) follow(ctx context.Context, events <-chan fsnotify.Event, 
 // reload reads the Corefile and applies it if it differs.
 func (c *configWatch) reload(ctx context.Context) {
 	l, err := load(ctx, c.path)
-	if err != nil || l.source.Same(c.last) {
+	if err != nil {
 		return
 	}
-	c.last = l.source
+	same := l.source.Same(c.last)
+	if c.last = l.source; same {
+		return
+	}
 	if l.err != nil {
 		c.log.Error("the Corefile is refused; the running configuration stays", "error", l.err)
 		return

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -50,12 +51,8 @@ func newBench(t *testing.T, text string) *bench {
 func (b *bench) write(name, text string) {
 	b.t.Helper()
 	whole := filepath.Join(b.t.TempDir(), "whole")
-	if err := os.WriteFile(whole, []byte(text), 0o600); err != nil {
-		b.t.Fatal(err)
-	}
-	if err := os.Rename(whole, filepath.Join(b.dir, name)); err != nil {
-		b.t.Fatal(err)
-	}
+	fatal.If(b.t, os.WriteFile(whole, []byte(text), 0o600))
+	fatal.If(b.t, os.Rename(whole, filepath.Join(b.dir, name)))
 }
 
 // start runs it; the result ends it, after which its results can be read.
@@ -165,7 +162,7 @@ func TestBadCacheKeepsWhatRuns(t *testing.T) {
 	b := newBench(t, good+"}\n")
 	stop := b.start()
 	b.pass(0)
-	for _, line := range []string{"cache 5m", "cache {\nsuccess 5000\n}", "cache 1m {\nleast 2m\n}", "cache 10\nttl 1h 5s", "cache 10\nfollow maybe", "", "cache 10"} {
+	for _, line := range []string{"cache 5m", "cache {\nsuccess 5000\n}", "cache 1m {\nmin_ttl 2m\n}", "cache 10\nttl 1h 5s", "cache 10\nfollow maybe", "", "cache 10"} {
 		b.write("Corefile", good+line+"\n}\n")
 		b.change("Corefile")
 		b.pass(configQuiet)
@@ -182,7 +179,7 @@ func TestBadCacheKeepsWhatRuns(t *testing.T) {
 	if got, want := fmt.Sprint(kept), fmt.Sprint([]time.Duration{5 * time.Minute, 0, 10 * time.Second}); got != want {
 		t.Errorf("applied %s, want %s; log: %s", got, want, b.log.String())
 	}
-	for _, refused := range []string{"Corefile:4: cache: success: is CoreDNS's", "Corefile:3: cache: least 2m is above", "Corefile:4: ttl: ", "Corefile:4: follow: "} {
+	for _, refused := range []string{"Corefile:4: cache: success: is CoreDNS's", "Corefile:3: cache: min_ttl 2m is above", "Corefile:4: ttl: ", "Corefile:4: follow: "} {
 		if strings.Count(b.log.String(), refused) != 1 {
 			t.Errorf("%q is not said once in %s", refused, b.log.String())
 		}
@@ -192,9 +189,7 @@ func TestBadCacheKeepsWhatRuns(t *testing.T) {
 // TestWatchSeesFolders: with the kernel's events, in the folder of an import too.
 func TestWatchSeesFolders(t *testing.T) {
 	b := newBench(t, good+"import conf/*\n}\n")
-	if err := os.Mkdir(filepath.Join(b.dir, "conf"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Mkdir(filepath.Join(b.dir, "conf"), 0o700))
 	b.after = time.After
 	applied := make(chan time.Duration, 10)
 	b.apply = func(c *corefile.Config) []string { applied <- c.Hold; return nil }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/recent"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -18,9 +19,7 @@ import (
 func TestDecisionsGoTwoWays(t *testing.T) {
 	pod, addr := policy.PodRef{Namespace: "shop", Name: "a", UID: "1"}, netip.MustParseAddr("192.0.2.1")
 	name, err := fqdn.ParseName("www.example.org")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	r := audit.Record{Time: time.Unix(1_700_000_000, 0), Pod: pod, Address: netip.MustParseAddr("10.1.0.5"), Name: name, Type: 1, Class: 1, Verdict: audit.Unmatched, Answers: []audit.Answer{{Addr: addr}}}
 	var b bytes.Buffer
 	log := audit.To(&b, audit.Options{Node: "n"})
@@ -30,9 +29,7 @@ func TestDecisionsGoTwoWays(t *testing.T) {
 			t.Errorf("remembered: %+v", seen)
 		}
 	}
-	if err := log.Close(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, log.Close(context.Background()))
 	if n := strings.Count(b.String(), "www.example.org"); n != 1 {
 		t.Errorf("the log is %q", b.String())
 	}

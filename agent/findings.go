@@ -6,6 +6,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/stats"
 	"github.com/namegate/namegate/status"
 )
 
@@ -73,7 +74,7 @@ func ofPaths(snap *policy.Snapshot, failed map[policy.PodRef]enforcer.Path) (out
 }
 
 // ofStatus returns what the enforcer found when it looked for the pods' homes.
-func ofStatus(snap *policy.Snapshot, s enforcer.Status) (out []status.Finding) {
+func ofStatus(snap *policy.Snapshot, s stats.Enforcer) (out []status.Finding) {
 	for _, a := range s.Homeless {
 		if ref, ok := snap.Pod(a); ok {
 			out = append(out, forPolicies(snap, status.Finding{Pod: ref, Reason: status.Homeless,

@@ -18,7 +18,7 @@ func (a *agent) startHeartbeat(ctx context.Context) heartbeat {
 		select {
 		case <-ctx.Done():
 		case <-a.rollout.First():
-			_ = a.enforce.KeepAlive(ctx, a.probe, func() {
+			a.enforce.Interception().KeepAlive(ctx, a.probe, func() {
 				a.proxy.ForgetWarmUps()
 				a.warmAll(ctx)
 			})
@@ -47,11 +47,15 @@ type finish struct {
 
 func (f *finish) Leaving() bool { return f.agent.leaving() }
 
-func (f *finish) TakenOver(ctx context.Context) (bool, error) { return f.agent.enforce.TakenOver(ctx) }
+func (f *finish) TakenOver(ctx context.Context) (bool, error) {
+	return f.agent.enforce.Interception().TakenOver(ctx)
+}
 
 func (f *finish) StopHeartbeat() {
 	f.cancel()
 	<-f.done
 }
 
-func (f *finish) Disable(ctx context.Context) error { return f.agent.enforce.Disable(ctx) }
+func (f *finish) Disable(ctx context.Context) error {
+	return f.agent.enforce.Interception().Disable(ctx)
+}

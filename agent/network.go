@@ -7,7 +7,7 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -22,8 +22,8 @@ type network struct {
 	park   bool
 	ranges []netip.Prefix // as given; else the Node object's
 
-	last    *enforcer.Network // the one that the enforcer has and that is served; nil after a failure
-	pending bool              // last is not in force in the kernel yet
+	last    *intercept.Network // the one that the interception has and that is served; nil after a failure
+	pending bool               // last is not in force in the kernel yet
 }
 
 // parked returns the ranges whose unknown addresses wait.
@@ -38,8 +38,8 @@ func (n *network) parked(c policy.Cluster) []netip.Prefix {
 }
 
 // of returns the enforcer's Network for a cluster.
-func (n *network) of(c policy.Cluster) enforcer.Network {
-	out := enforcer.Network{PodRanges: n.parked(c)}
+func (n *network) of(c policy.Cluster) intercept.Network {
+	out := intercept.Network{PodRanges: n.parked(c)}
 	for _, z := range n.agent.config.Load().Zones {
 		for _, ref := range z.Services {
 			r := c.Resolvers[ref]
@@ -65,7 +65,7 @@ func (n *network) attach(ctx context.Context, c policy.Cluster) error {
 		return nil
 	}
 	n.last, n.pending = nil, false
-	serving, err := n.agent.enforce.SetNetwork(ctx, next)
+	serving, err := n.agent.enforce.Interception().SetNetwork(next)
 	if err != nil {
 		return fmt.Errorf("serve the cluster's resolvers: %w", err)
 	}

@@ -9,9 +9,9 @@ import (
 
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/stats"
 	"github.com/namegate/namegate/status"
 )
 
@@ -28,7 +28,7 @@ func TestSocketLB(t *testing.T) {
 			{PodRef: policy.PodRef{Namespace: "shop", Name: "web"}, IPs: []netip.Addr{web}},
 		},
 	})
-	found := ofStatus(snap, enforcer.Status{Bypassing: []netip.Addr{cart, web, netip.MustParseAddr("10.1.0.99")}})
+	found := ofStatus(snap, stats.Enforcer{Bypassing: []netip.Addr{cart, web, netip.MustParseAddr("10.1.0.99")}})
 	if len(found) != 1 || found[0].Reason != status.SocketLB || found[0].Policy != "shop/base" || found[0].Pod.Name != "cart" || !strings.Contains(found[0].Message, "clusterDNS") {
 		t.Errorf("%+v", found)
 	}

@@ -20,7 +20,9 @@ import (
 	"github.com/namegate/namegate/agent/metrics"
 	"github.com/namegate/namegate/agent/rollout"
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -37,9 +39,7 @@ import (
 func agentOnFakes(t *testing.T, log *slog.Logger) (*agent, *iptables.Fake) {
 	t.Helper()
 	config, err := corefile.Parse("Corefile", ". {\n forward . 198.51.100.53\n}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	chains := iptables.NewFake()
 	k := enforcer.Kernel{Sets: ipset.NewFake(time.Now), Chains: chains, Flows: conntrack.NewFake(), Links: link.NewFake(netip.MustParseAddr("192.0.2.1")),
 		Tables: nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), config.Mark)}
@@ -55,7 +55,7 @@ func agentOnFakes(t *testing.T, log *slog.Logger) (*agent, *iptables.Fake) {
 		t.Fatal(err)
 	}
 	a.network = &network{agent: a}
-	a.network.last = new(enforcer.Network)
+	a.network.last = new(intercept.Network)
 	*a.network.last = a.network.of(policy.Cluster{}) // nothing to serve anew
 	a.nodes = &nodeAddresses{read: k.Links.Addrs, parked: a.network.parked, set: a.proxy.SetCluster, log: log}
 	a.rollout = rollout.New(rollout.Options{Stages: &stages{a}, Health: a.health, Timing: a.timing, Log: log})
@@ -112,9 +112,7 @@ func scraped(t *testing.T, a *agent) map[string]string {
 func count(t *testing.T, sample string) int {
 	t.Helper()
 	n, err := strconv.Atoi(sample)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return n
 }
 

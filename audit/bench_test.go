@@ -10,14 +10,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // cpu is what the process has used of the processors, in user and in kernel mode.
 func cpu(b *testing.B) time.Duration {
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -86,17 +86,13 @@ func benchBusy(b *testing.B, l *Log, r Record, callers int) {
 
 func openBench(b *testing.B) *Log {
 	l, err := Open(Options{Node: "node-1", Path: filepath.Join(b.TempDir(), "audit.log"), Size: 100 << 20, Keep: 1})
-	if err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, err)
 	return l
 }
 
 func openNull(b *testing.B) *Log {
 	f, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, err)
 	b.Cleanup(func() { _ = f.Close() })
 	return To(f, Options{Node: "node-1"})
 }

@@ -15,15 +15,14 @@ import (
 
 	"github.com/namegate/namegate/audit/audittest"
 	"github.com/namegate/namegate/docs"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
 func documentation(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/audit.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return string(text)
 }
 
@@ -85,9 +84,7 @@ func TestDocumentedLines(t *testing.T) {
 		t.Errorf("what lines become (-), and what docs/audit.md shows (+): %s", d)
 	}
 	schema, err := audittest.Strict()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, line := range shown {
 		if err := schema.Line([]byte(line)); err != nil {
 			t.Error(err)
@@ -127,9 +124,7 @@ func fields(doc, at map[string]any, path string, into map[string]bool) {
 // all of them and no others, and its words.
 func TestSchemaAndDocumentsAgree(t *testing.T) {
 	var doc map[string]any
-	if err := json.Unmarshal([]byte(docs.AuditSchema), &doc); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Unmarshal([]byte(docs.AuditSchema), &doc))
 	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
 	first := func(heading string) (rows []string) {
 		_, text, ok := strings.Cut(documentation(t), "\n"+heading+"\n")
@@ -180,13 +175,9 @@ func TestSchemaAndDocumentsAgree(t *testing.T) {
 // it is a field that may have come later.
 func TestSchemaRefuses(t *testing.T) {
 	strict, err := audittest.Strict()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	published, err := audittest.Published()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	lines := documentedLines(t)
 	decision, flow := lines[0], lines[4]
 	for _, c := range []struct {

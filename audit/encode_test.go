@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -19,18 +20,14 @@ import (
 func name(t testing.TB, s string) fqdn.Name {
 	t.Helper()
 	n, err := fqdn.ParseName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return n
 }
 
 func pattern(t testing.TB, s string) fqdn.Pattern {
 	t.Helper()
 	p, err := fqdn.ParsePattern(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return p
 }
 

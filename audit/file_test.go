@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // still is a clock that moves when told.
@@ -24,9 +26,7 @@ func newFile(t *testing.T, size int64, keep int) (*file, *still, string) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	clock := &still{noon}
 	f, err := openFile(Options{Path: path, Size: size, Keep: keep, Now: clock.now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { _ = f.close() })
 	return f, clock, path
 }
@@ -84,9 +84,7 @@ func TestFileGoesOnWhereItEnded(t *testing.T) {
 	f, _, path := newFile(t, 10, 2)
 	put(t, f, "aaaa")
 	g, err := openFile(Options{Path: path, Size: 10, Keep: 2, Now: time.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer g.close()
 	put(t, g, "bbbb")
 	put(t, g, "cccc")
@@ -95,16 +93,12 @@ func TestFileGoesOnWhereItEnded(t *testing.T) {
 
 func TestFailedRotationKeepsWriting(t *testing.T) {
 	f, clock, path := newFile(t, 10, 1)
-	if err := os.MkdirAll(filepath.Join(path+".1", "in the way"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.MkdirAll(filepath.Join(path+".1", "in the way"), 0o755))
 	for _, line := range []string{"aaaa", "bbbb", "cccc"} {
 		put(t, f, line)
 	}
 	holds(t, path, "aaaa bbbb cccc")
-	if err := os.RemoveAll(path + ".1"); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.RemoveAll(path+".1"))
 	put(t, f, "dddd") // too early for another try
 	holds(t, path, "aaaa bbbb cccc dddd", "-")
 	clock.at = clock.at.Add(lookEvery)
@@ -115,9 +109,7 @@ func TestFailedRotationKeepsWriting(t *testing.T) {
 func TestRenamedFileIsNoticed(t *testing.T) {
 	f, clock, path := newFile(t, 0, 0)
 	put(t, f, "aaaa")
-	if err := os.Rename(path, path+".1"); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Rename(path, path+".1"))
 	put(t, f, "bbbb")
 	clock.at = clock.at.Add(lookEvery)
 	put(t, f, "cccc")
@@ -128,18 +120,14 @@ func TestMissingFolderKeepsTheOpenFile(t *testing.T) {
 	f, clock, path := newFile(t, 10, 2)
 	put(t, f, "aaaa")
 	moved := filepath.Dir(path) + "-moved"
-	if err := os.Rename(filepath.Dir(path), moved); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Rename(filepath.Dir(path), moved))
 	defer os.RemoveAll(moved)
 	for range 3 {
 		clock.at = clock.at.Add(lookEvery)
 		put(t, f, "bbbb")
 	}
 	holds(t, filepath.Join(moved, "audit.log"), "aaaa bbbb bbbb bbbb")
-	if err := os.Rename(moved, filepath.Dir(path)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Rename(moved, filepath.Dir(path)))
 	clock.at = clock.at.Add(lookEvery)
 	put(t, f, "cccc")
 	holds(t, path, "cccc", "aaaa bbbb bbbb bbbb", "-")
@@ -181,9 +169,7 @@ func TestLineThatAnotherAgentLeftCut(t *testing.T) {
 	f, clock, path := newFile(t, 0, 0)
 	put(t, f, "mine")
 	other, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer other.Close()
 	if _, err := other.WriteString("half a li"); err != nil {
 		t.Fatal(err)
@@ -201,9 +187,7 @@ func TestLineThatAnotherAgentLeftCut(t *testing.T) {
 func TestTwoAgentsRotateOnce(t *testing.T) {
 	f, _, path := newFile(t, 12, 2)
 	g, err := openFile(Options{Path: path, Size: 12, Keep: 2, Now: time.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer g.close()
 	put(t, f, "aaaa")
 	put(t, g, "bbbb")
@@ -222,9 +206,7 @@ func TestAgentsWriteWholeLines(t *testing.T) {
 	for range 2 {
 		clock := &still{noon}
 		f, err := openFile(Options{Path: path, Now: clock.now})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		wg.Go(func() {
 			defer f.close()
 			for range batches {
@@ -246,13 +228,9 @@ func TestAgentsWriteWholeLines(t *testing.T) {
 func TestFileThatSomebodyElseHasLocked(t *testing.T) {
 	f, _, path := newFile(t, 0, 0)
 	other, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer other.Close()
-	if err := unix.Flock(int(other.Fd()), unix.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Flock(int(other.Fd()), unix.LOCK_EX))
 	put(t, f, "aaaa")
 	holds(t, path, "aaaa")
 }
@@ -260,12 +238,8 @@ func TestFileThatSomebodyElseHasLocked(t *testing.T) {
 func TestOpenLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	l, err := Open(Options{Node: "node-1", Path: path, Size: 1 << 20, Keep: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	l.Write(example(t))
-	l.Reopen()
-	l.Reopen() // does not wait
 	closeLog(t, l)
 	b, err := os.ReadFile(path)
 	if err != nil || bytes.Count(b, []byte("\n")) != 1 {
@@ -278,8 +252,6 @@ func TestOpenLog(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	out, err := Open(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	closeLog(t, out)
 }

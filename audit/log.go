@@ -42,7 +42,6 @@ type sink interface {
 	// write writes the lines or, with an error, perhaps a part of them: so many
 	// bytes that are whole lines.
 	write(lines []byte) (whole int, err error)
-	reopen() error
 	close() error
 }
 
@@ -53,7 +52,6 @@ type Log struct {
 	queue   queue
 	room    sync.Pool     // of *[]byte, to encode a line in
 	wake    chan struct{} // ends the writer's waiting
-	again   chan struct{} // asks for a reopen
 	done    chan struct{}
 	dropped atomic.Uint64
 	written atomic.Uint64
@@ -99,7 +97,6 @@ func start(o Options, s sink) *Log {
 		node: nodeField(o.Node), sink: s,
 		queue:  queue{most: o.Queue},
 		wake:   make(chan struct{}, 1),
-		again:  make(chan struct{}, 1),
 		done:   make(chan struct{}),
 		losses: losses{now: o.Now, log: o.Logger},
 	}
@@ -173,16 +170,6 @@ func (l *Log) Written() uint64 { return l.written.Load() }
 // Filtered returns how many records and flows a Filter held back.
 func (l *Log) Filtered() uint64 { return l.filtered.Load() }
 
-// Reopen makes the writer open the file anew, for rotation by another program.
-// It returns at once; a failure leaves the open file in use. A file that was
-// renamed or removed is also noticed without it.
-func (l *Log) Reopen() {
-	select {
-	case l.again <- struct{}{}:
-	default:
-	}
-}
-
 // Close writes what is queued and closes the file. It returns ctx's error if the
 // writer is stuck (a full pipe, say); the records it still holds are then lost.
 func (l *Log) Close(ctx context.Context) error {
@@ -241,13 +228,11 @@ func (l *Log) flush(b *batch) {
 func (l *Log) wait(pause <-chan time.Time) {
 	select {
 	case <-l.wake:
-	case <-l.again:
-		_ = l.sink.reopen() // the old file goes on
 	case <-pause:
 	}
 }
 
-// stream is a writer that cannot be reopened, such as the standard output.
+// stream is a writer that is no file of ours, such as the standard output.
 type stream struct{ w io.Writer }
 
 func (s stream) write(lines []byte) (whole int, err error) {
@@ -257,7 +242,5 @@ func (s stream) write(lines []byte) (whole int, err error) {
 	}
 	return n, err
 }
-
-func (s stream) reopen() error { return nil }
 
 func (s stream) close() error { return nil }

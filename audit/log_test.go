@@ -209,31 +209,6 @@ func TestCloseSaysHowManyAreUnwritten(t *testing.T) {
 	closeLog(t, l)
 }
 
-// reopened is a sink that tells of its reopening.
-type reopened struct {
-	stream
-	times chan struct{}
-}
-
-func (r reopened) reopen() error {
-	r.times <- struct{}{}
-	return nil
-}
-
-func TestReopenNeedsNoLine(t *testing.T) {
-	s := reopened{stream{io.Discard}, make(chan struct{})}
-	l := start(Options{}, s)
-	for range 3 {
-		l.Reopen()
-		select {
-		case <-s.times:
-		case <-time.After(time.Minute):
-			t.Fatal("not reopened")
-		}
-	}
-	closeLog(t, l)
-}
-
 func TestShortWriteIsAnError(t *testing.T) {
 	if _, err := (stream{short{}}).write([]byte("line\n")); !errors.Is(err, io.ErrShortWrite) {
 		t.Errorf("error %v", err)

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // smallDisk makes files of at most so many bytes, as a full disk does: the write
@@ -18,16 +20,10 @@ import (
 func smallDisk(t *testing.T, bytes uint64) {
 	t.Helper()
 	var was syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: bytes, Max: was.Max}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was))
+	fatal.If(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: bytes, Max: was.Max}))
 	t.Cleanup(func() {
-		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was))
 	})
 }
 
@@ -56,9 +52,7 @@ func TestACutLineStaysBeforeAnothersLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	other, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer other.Close()
 	if _, err := other.WriteString("\nanother's\n"); err != nil {
 		t.Fatal(err)
@@ -72,9 +66,7 @@ func TestACutLineStaysBeforeAnothersLines(t *testing.T) {
 func TestALogOnASmallDiskHoldsWholeLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	l, err := Open(Options{Node: "node-1", Path: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	smallDisk(t, 10_000)
 	const n = 200
 	for range n {
@@ -82,9 +74,7 @@ func TestALogOnASmallDiskHoldsWholeLines(t *testing.T) {
 	}
 	closeLog(t, l)
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	lines := strings.SplitAfter(string(text), "\n")
 	if last := lines[len(lines)-1]; last != "" {
 		t.Errorf("torn: %q", last)
@@ -125,18 +115,12 @@ func TestLossesAreSaidOnce(t *testing.T) {
 // An agent that was killed while it wrote leaves half a line: the next one's are whole.
 func TestWhatAKilledAgentLeft(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
-	if err := os.WriteFile(path, []byte("whole\nhalf a li"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path, []byte("whole\nhalf a li"), 0o600))
 	for i, line := range []string{"next", "after it"} {
 		f, err := openFile(Options{Path: path, Now: time.Now})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		put(t, f, line)
-		if err := f.close(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, f.close())
 		holds(t, path, []string{"whole half a li next", "whole half a li next after it"}[i])
 	}
 	text, err := os.ReadFile(path)

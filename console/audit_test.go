@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // line is one of the audit log: of a pod at a second after noon.
@@ -31,17 +33,13 @@ func line(second int, pod, verdict string) string {
 func askedFor(t *testing.T, a Agent, query string) string {
 	t.Helper()
 	q, err := url.ParseQuery(query)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	resp, err := a.Ask(context.Background(), AuditPath, q)
 	if err != nil {
 		t.Fatalf("%s: %v", query, err)
 	}
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return string(body)
 }
 
@@ -236,9 +234,7 @@ func TestLinesExample(t *testing.T) {
 	again = strings.Replace(again, "12:00:02", "12:00:05", 1)
 	body := strings.ReplaceAll(allowed, "x0.test", "a.cdn.test") + strings.Replace(line(1, "shop/cart-7d9f", "unmatched"), "x1.test", "bank.test", 1) + denied + again
 	out, _, err := show(context.Background(), t, FormatTable, false, AuditFilter{}, func(context.Context) ([]Agent, error) { return []Agent{&fixed{body: body}}, nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	golden(t, "audit-example", out)
 }
 
@@ -307,9 +303,7 @@ func TestFollowGoesOn(t *testing.T) {
 	second.follow = func() Follower { return endless{cancel} }
 	r := &relay{agents: []Agent{agentOf("", first, Everything{}), &agent{err: errAway}, agentOf("", second, Everything{})}}
 	out, warn, err := show(ctx, t, FormatJSON, true, AuditFilter{}, r.next)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if want := line(0, "shop/a", "allowed") + line(1, "shop/a", "allowed") + line(2, "shop/a", "denied"); out != want {
 		t.Errorf("shown:\n%s", out)
 	}

@@ -9,19 +9,16 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/console/explain"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestExamplesOfDocs: what docs/commands.md shows is what is printed.
 func TestExamplesOfDocs(t *testing.T) {
 	text, err := os.ReadFile("../docs/commands.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, name := range []string{"pods.table", "grants.table", "explain-unmatched.table", "explain-service.table", "explain-far.table", "audit-example"} {
 		want, err := os.ReadFile(filepath.Join("testdata", name+".golden"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if !strings.Contains(string(text), "\n"+string(want)) {
 			t.Errorf("docs/commands.md does not show %s as it is printed:\n%s", name, want)
 		}
@@ -32,9 +29,7 @@ func TestExamplesOfDocs(t *testing.T) {
 // and no other.
 func TestFieldsOfDocs(t *testing.T) {
 	text, err := os.ReadFile("../docs/commands.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for heading, of := range map[string]reflect.Type{
 		"### Fields of pods": reflect.TypeFor[PodRow](), "### Fields of grants": reflect.TypeFor[GrantRow](), "### Fields of an explanation": reflect.TypeFor[explain.Explanation](),
 	} {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/console/explain"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // each format, once with colours.
@@ -164,12 +165,8 @@ func TestColours(t *testing.T) {
 	w.status = busy()
 	p, out, _ := printed(FormatTable, true)
 	replies, _, err := Gather[Status](context.Background(), []Agent{agentOf("", w, Everything{})}, StatusPath, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Statuses(replies); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, p.Statuses(replies))
 	if len(sgr.FindAllString(out.String(), -1)) < 10 {
 		t.Error("the table has no colours")
 	}
@@ -198,9 +195,7 @@ func TestColumns(t *testing.T) {
 	var columns [][]int
 	for _, colour := range []bool{false, true} {
 		var out strings.Builder
-		if err := table.print(&out, colour); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, table.print(&out, colour))
 		for line := range strings.Lines(sgr.ReplaceAllString(out.String(), "")) {
 			if strings.TrimRight(line, " \n") != strings.TrimRight(line, "\n") {
 				t.Errorf("spaces at the end of %q", line)

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestRefusals: what is wrong, in which words, with which status and exit code.
@@ -101,9 +103,7 @@ func TestRefusals(t *testing.T) {
 				c.viewer = Everything{}
 			}
 			query, err := url.ParseQuery(c.query)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			_, err = agentOf("", c.source, c.viewer).Ask(context.Background(), c.path, query)
 			var r *Refusal
 			if !errors.As(err, &r) || r.Status != c.status || r.Message != c.want {
@@ -149,9 +149,7 @@ func TestViewerErrors(t *testing.T) {
 func TestRowsOfANamespace(t *testing.T) {
 	ctx, a, query := context.Background(), []Agent{agentOf("", newWorld(t, "node-1"), some{"shop"})}, url.Values{"namespace": {"shop"}}
 	pods, _, err := Gather[PodRows](ctx, a, PodsPath, query)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var names []string
 	for _, p := range pods[0].Value.Pods {
 		names = append(names, p.Namespace+"/"+p.Name)
@@ -160,9 +158,7 @@ func TestRowsOfANamespace(t *testing.T) {
 		t.Errorf("pods (-want +got):\n%s", d)
 	}
 	grants, _, err := Gather[GrantRows](ctx, a, GrantsPath, query)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if rows := grants[0].Value.Grants; len(rows) != 2 || slices.ContainsFunc(rows, func(g GrantRow) bool { return g.Namespace != "shop" }) {
 		t.Errorf("grants: %+v", rows)
 	}
@@ -184,13 +180,9 @@ func TestExplainHides(t *testing.T) {
 		{Everything{}, "10.1.0.20", true},
 	} {
 		resp, err := agentOf("", w, c.viewer).Ask(context.Background(), ExplainPath, url.Values{"pod": {"shop/cart-7d9f"}, "to": {c.to}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		var text json.RawMessage
-		if err := json.NewDecoder(resp.Body).Decode(&text); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, json.NewDecoder(resp.Body).Decode(&text))
 		if got := strings.Contains(string(text), "secret.pay.test") || strings.Contains(string(text), "pay/cart"); got != c.shown {
 			t.Errorf("%v asks for %s: what is another namespace's is shown: %v\n%s", c.viewer, c.to, got, text)
 		}
@@ -251,9 +243,7 @@ func TestBeforeTheFirstSnapshot(t *testing.T) {
 	w.snap = nil
 	for _, path := range []string{PodsPath, GrantsPath} {
 		resp, err := agentOf("", w, Everything{}).Ask(context.Background(), path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		var got map[string][]any
 		if err := json.NewDecoder(resp.Body).Decode(&got); err != nil || len(got) != 1 || len(got[strings.TrimPrefix(path, "/v1/")]) != 0 {
 			t.Errorf("%s: %v, %v", path, got, err)

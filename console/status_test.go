@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/stats"
 )
 
@@ -13,9 +14,7 @@ import (
 // the counters by their names in JSON.
 func TestStatusIsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	_, shown, _ := strings.Cut(string(text), "$ namegate status\n")
 	shown, rest, _ := strings.Cut(shown, "```")
 	var out strings.Builder
@@ -40,13 +39,9 @@ func TestStatusIsDocumented(t *testing.T) {
 		}
 	}
 	wire, err := json.Marshal(stats.Proxy{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var counters map[string]any
-	if err := json.Unmarshal(wire, &counters); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Unmarshal(wire, &counters))
 	for _, name := range []string{"cacheHits", "cacheMisses", "cacheStale", "prefetches", "followed", "shedZone"} {
 		if _, there := counters[name]; !there || !strings.Contains(rest, "`"+name+"`") {
 			t.Errorf("docs/operations.md does not explain %s, or it is not told: %v", name, there)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/console/explain"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 )
@@ -20,17 +21,11 @@ import (
 func explained(t *testing.T, w *world, v Viewer, pod, to string) (string, explain.Explanation) {
 	t.Helper()
 	resp, err := agentOf("", w, v).Ask(context.Background(), ExplainPath, url.Values{"pod": {pod}, "to": {to}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var e explain.Explanation
-	if err := json.Unmarshal(text, &e); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Unmarshal(text, &e))
 	return string(text), e
 }
 
@@ -144,9 +139,7 @@ func TestFollowersAreBounded(t *testing.T) {
 	var leave []func()
 	for range followersMost {
 		l, err := f.enter(some{"shop"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		leave = append(leave, l)
 	}
 	if _, err := f.enter(some{"shop"}); ExitCode(err) != ExitNo || !strings.Contains(err.Error(), "24 follow the log of this node already") {
@@ -164,9 +157,7 @@ func TestFollowersAreBounded(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		resp, err := a.Ask(ctx, AuditPath, url.Values{"namespace": {"shop"}, "follow": {"1"}})
 		cancel()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		resp.Body.Close()
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -42,9 +44,7 @@ func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".golden")
 	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(path, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(path)
 	if err != nil {
@@ -120,9 +120,7 @@ func newWorld(t *testing.T, node string) *world {
 	w := &world{node: node, asked: map[fqdn.Name]recent.Decision{}, flows: map[policy.PodRef][]audit.Flow{}}
 	for doc := range strings.SplitSeq(policies, "---\n") {
 		var p v1alpha1.FQDNNetworkPolicy
-		if err := yaml.UnmarshalStrict([]byte(doc), &p); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, yaml.UnmarshalStrict([]byte(doc), &p))
 		w.policies = append(w.policies, p)
 	}
 	pods := []policy.Pod{
@@ -172,7 +170,8 @@ func (w *world) beside(ref policy.PodRef) {
 	p.Namespace, p.Name = "shop", "db-out"
 	w.networkPolicies = []*networkingv1.NetworkPolicy{p}
 	v := w.snap.ViewOf(ref)
-	v.NetworkPolicies, v.Peers = []string{"shop/db-out"}, []policy.PeerRule{{Peer: db, Ports: "tcp/5432", Policy: "shop/db-out", Path: "spec.egress[0]"}}
+	v.NetworkPolicies = []string{"shop/db-out"}
+	v.Rules = slices.Concat(v.Rules, []*policy.Rule{{Peer: db, Ports: "tcp/5432", Policy: "shop/db-out", Path: "spec.egress[0]"}})
 	w.snap.PeerSets = []*policy.PeerSet{{Peer: db, Addrs: []netip.Addr{netip.MustParseAddr("10.2.0.20")}}}
 	far := pod("shop", "db-0", "10.2.0.20", func(p *policy.Pod) { p.NodeName = "node-2" }, "app=db")
 	ledger := pod("pay", "ledger-0", "10.2.0.30", func(p *policy.Pod) { p.NodeName = "node-2" }, "app=ledger")
@@ -186,9 +185,7 @@ func (w *world) beside(ref policy.PodRef) {
 func dnsName(t *testing.T, s string) fqdn.Name {
 	t.Helper()
 	n, err := fqdn.ParseName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return n
 }
 
@@ -356,7 +353,7 @@ func busy() Status {
 			Intercepting: true, PeerSets: 2, PeerEntries: 40, Bypassing: []netip.Addr{netip.MustParseAddr("10.1.0.11")},
 		},
 		NetworkPolicies: 3, RemotePods: 38,
-		Proxy: stats.Proxy{CacheHits: 31, CacheMisses: 12, CacheStale: 3, Prefetches: 4, Followed: 5, ShedPod: 6, ShedAll: 7, ShedZone: 8},
+		Proxy: stats.Proxy{Counters: stats.Counters[uint64]{CacheHits: 31, CacheMisses: 12, CacheStale: 3, Prefetches: 4, Followed: 5, ShedPod: 6, ShedAll: 7}, ShedZone: 8},
 		Flows: []FlowTotal{{"denied", "unmatched", 12}, {"denied", "address", 0}, {"would-deny", "ports", 3}},
 		Audit: &AuditStatus{Written: 9, Dropped: 1},
 	}

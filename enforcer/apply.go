@@ -166,6 +166,7 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 	}
 	e.flows.Recheck(flows.PodGone, gone)
 	e.snapshot, e.plan, e.inherited = s, subjects, inheritance{}
+	e.committed.Store(true)
 	// Pods that a failure closed stay closed until they are committed too.
 	maps.DeleteFunc(e.closed, func(ref policy.PodRef, _ bool) bool {
 		return s == e.coming || subjects[ref] != nil && subjects[ref].Isolated

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -56,7 +57,7 @@ func TestResolves(t *testing.T) {
 		t.Error("a resolver is asked before anything is in force")
 	}
 	w.apply(nil)
-	for _, a := range []netip.Addr{dns4, dns6, endpoint4, endpoint6, w.e.serving[dns4], w.e.serving[endpoint6]} {
+	for _, a := range []netip.Addr{dns4, dns6, endpoint4, endpoint6, w.e.intercept.Serving()[dns4], w.e.intercept.Serving()[endpoint6]} {
 		if !w.e.Resolves(netip.AddrPortFrom(a, 53)) || w.e.Resolves(netip.AddrPortFrom(a, 54)) {
 			t.Errorf("%s is not asked on its port alone", a)
 		}
@@ -64,7 +65,7 @@ func TestResolves(t *testing.T) {
 	if w.e.Resolves(addrPort("198.51.100.53:53")) {
 		t.Error("another address is a resolver")
 	}
-	if _, err := w.e.SetNetwork(context.Background(), Network{Resolvers: addrs("198.51.100.53")}); err != nil {
+	if _, err := w.e.intercept.SetNetwork(intercept.Network{Resolvers: addrs("198.51.100.53")}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.e.Refresh(context.Background()); err != nil {

@@ -3,6 +3,8 @@ package enforcer
 import (
 	"context"
 	"slices"
+
+	"github.com/namegate/namegate/enforcer/intercept"
 )
 
 // Cleanup removes every trace of Namegate from the kernel: interception first,
@@ -39,7 +41,7 @@ func (e *Enforcer) removeAddrs() error {
 		return err
 	}
 	for _, a := range append(addrs, e.cfg.Endpoint...) {
-		if !servingRange(a) && !slices.Contains(e.cfg.Endpoint, a) {
+		if !intercept.InRange(a) && !slices.Contains(e.cfg.Endpoint, a) {
 			continue
 		}
 		if err := e.k.Links.DelAddr(a); err != nil {

@@ -209,7 +209,7 @@ func TestInterceptionIsToldWhateverTheTime(t *testing.T) {
 		if s.e.Status().Intercepting {
 			t.Fatal("intercepting before the first heartbeat")
 		}
-		if err := s.e.beat(context.Background(), func(context.Context) error { return nil }); err != nil {
+		if err := s.e.intercept.Beat(context.Background(), func(context.Context) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		s.step(d)

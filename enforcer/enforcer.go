@@ -23,6 +23,8 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/grants"
+	"github.com/namegate/namegate/enforcer/handover"
+	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -77,21 +79,17 @@ type Enforcer struct {
 
 	// apply serializes everything that plans and writes chains and sets; the
 	// fields up to the next blank line belong to it.
-	apply         sync.Mutex
-	raised        map[netip.Addr]netip.Addr // dialled address to this generation's
-	serving       map[netip.Addr]netip.Addr // those of raised that are in force
-	network       Network                   // in force
-	comingNetwork Network
-	snapshot      *policy.Snapshot // the last one committed
-	coming        *policy.Snapshot // prepared and not yet committed
-	plan          dataplane.Subjects
-	plane         *xtables.Dataplane
-	homes         map[netip.Addr]plan.Home
-	gateways      []netip.Addr // the node's link-local addresses, where pods are on bridges
-	known         []netip.Addr
-	phase         phase
-	unseen        bool // netfilter misses bridged packets, and that was said
-	departing     departing
+	apply       sync.Mutex
+	snapshot    *policy.Snapshot // the last one committed
+	coming      *policy.Snapshot // prepared and not yet committed
+	plan        dataplane.Subjects
+	plane       *xtables.Dataplane
+	homes       map[netip.Addr]plan.Home
+	gateways    []netip.Addr // the node's link-local addresses, where pods are on bridges
+	known       []netip.Addr
+	phase       phase
+	unseen      bool // netfilter misses bridged packets, and that was said
+	predecessor *handover.Predecessor
 	// closed are pods that were coming when a Prepare or Commit failed: they are
 	// default-deny, if they are to be, until they are committed.
 	closed map[policy.PodRef]bool
@@ -101,21 +99,13 @@ type Enforcer struct {
 	lists plan.Lists
 	flows *flows.Queue // connections that are judged again
 
-	together atomic.Bool // departing has addresses
-	// inUse tells whether somebody serves DNS on an address.
-	inUse func(netip.Addr) bool
-
-	// asked are the addresses that are asked for DNS.
-	asked atomic.Pointer[map[netip.Addr]bool]
-
-	grants  *grants.Table
-	beaten  atomic.Pointer[time.Time] // the last heartbeat, nil before the first
-	repairs atomic.Uint64
-	drift   drift
-	// suspected asks RunReconcile to compare the kernel soon, renew asks KeepAlive to
-	// renew interception at once.
-	suspected, renew chan struct{}
-	told             atomic.Pointer[Status]
+	grants    *grants.Table
+	intercept *intercept.Interception
+	committed atomic.Bool // a snapshot is in force
+	repairs   atomic.Uint64
+	drift     drift
+	suspected chan struct{} // asks RunReconcile to compare the kernel soon
+	told      atomic.Pointer[Status]
 }
 
 // New returns an enforcer that has touched nothing yet. now may be nil for the
@@ -144,15 +134,14 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 	}
 	e := &Enforcer{
 		cfg: cfg, k: k, now: now, log: log,
-		plan:      dataplane.Subjects{},
-		suspected: make(chan struct{}, 1),
-		renew:     make(chan struct{}, 1),
-		homes:     map[netip.Addr]plan.Home{},
-		lists:     plan.Lists{},
-		closed:    map[policy.PodRef]bool{},
-		inUse:     inUse,
+		plan:        dataplane.Subjects{},
+		suspected:   make(chan struct{}, 1),
+		homes:       map[netip.Addr]plan.Home{},
+		lists:       plan.Lists{},
+		closed:      map[policy.PodRef]bool{},
+		predecessor: handover.NewPredecessor(nil, now),
 	}
-	e.flows = e.newQueue()
+	e.flows, e.intercept = e.newQueue(), e.newInterception()
 	e.own(clock)
 	return e, nil
 }
@@ -162,16 +151,19 @@ func (e *Enforcer) own(clock grants.Clock) {
 	e.grants = grants.New(grants.Config{
 		Sets: e.k.Sets, Clock: clock, Hold: e.cfg.Hold,
 		SetName:    func(k grants.Key) string { return xtables.GrantSet(k.Pod, k.Ports, k.IPv6) },
-		Coexisting: e.together.Load, WriteFailed: e.suspect,
+		Coexisting: e.coexisting, WriteFailed: e.suspect,
 	})
 	e.plane = xtables.New(xtables.Config{
 		Sets: e.k.Sets, Chains: e.k.Chains, Other: e.k.OtherBackend, Mark: e.cfg.Mark, Now: e.now, Log: e.log,
-		Grants: e.grants, Coexisting: e.together.Load, Repaired: e.repaired,
+		Grants: e.grants, Coexisting: e.coexisting, Repaired: e.repaired,
 	})
 }
 
-// Grants returns the grants of the node's pods. What changes them but for answers and
-// deadlines is the enforcer's to call.
+// coexisting tells whether the predecessor writes too. Tests replace the predecessor.
+func (e *Enforcer) coexisting() bool { return e.predecessor.Present() }
+
+// Grants returns the grants of the node's pods: to grant, to list, and to be told of
+// grants taken back. The enforcer alone calls its other methods.
 func (e *Enforcer) Grants() *grants.Table { return e.grants }
 
 // Start checks that the mark bit is free, finds what an earlier agent left, and
@@ -198,7 +190,7 @@ func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	if e.inherited, err = e.readInheritance(recovered); err != nil {
 		return nil, err
 	}
-	return e.raiseEndpoint()
+	return e.startInterception()
 }
 
 // Status is the state that Enforcer.Status returns.
@@ -222,7 +214,7 @@ func (e *Enforcer) Status() Status {
 		s = *last
 	}
 	s.Repairs, s.Refused, s.Evicted = e.repairs.Load(), e.grants.Refused(), e.grants.Evicted()
-	s.Grants, s.Intercepting, s.Deviations = e.grants.Count(), e.intercepting(), e.Deviations()
+	s.Grants, s.Intercepting, s.Deviations = e.grants.Count(), e.intercept.On(), e.Deviations()
 	var err error
 	if s.Bypassing, err = e.k.Tables.Bypassing(); err != nil {
 		e.log.Warn("which pods send DNS past interception is not known", "error", err)
@@ -244,7 +236,7 @@ func (e *Enforcer) idle(patience time.Duration) bool {
 
 // planned is what the status says of the plan. The caller holds apply.
 func (e *Enforcer) planned() Status {
-	s := Status{Serving: e.serving}
+	s := Status{Serving: e.intercept.Serving()}
 	s.PeerSets, s.PeerEntries = e.plane.Sizes()
 	filtered, err := e.k.Links.BridgesFiltered()
 	for _, p := range e.plan {

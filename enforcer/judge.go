@@ -57,23 +57,17 @@ func (e *Enforcer) admitOpen(last, subjects dataplane.Subjects) error {
 // covers tells whether a pod may have opened a connection: by a grant, also one
 // that has ended since; to a resolver or the endpoint; to itself; to a peer.
 func (e *Enforcer) covers(p *dataplane.Subject, f conntrack.Flow) bool {
-	if slices.Contains(p.Addrs, f.Dst.Addr()) || slices.Contains(p.Addrs, f.Peer.Addr()) || e.isDNS(f) || p.Reaches(policy.Protocol(f.Protocol), f.Peer) {
-		return true
+	flow := policy.Flow{
+		Protocol: policy.Protocol(f.Protocol), Dialled: f.Dst, Reached: f.Peer,
+		Open: e.grants.Opened(p.Pod, f.Dst.Addr()), Implied: e.isDNS(f),
 	}
-	return e.grants.Opened(p.Pod, f.Dst.Addr(), policy.Protocol(f.Protocol), f.Dst.Port())
+	return slices.ContainsFunc(p.Views, func(v *policy.View) bool {
+		allowed, _ := policy.Evaluate(v, p.Snapshot, &flow)
+		return allowed
+	})
 }
 
 func (e *Enforcer) isDNS(f conntrack.Flow) bool {
-	if f.Dst.Port() != 53 {
-		return false
-	}
-	if _, ok := e.departing.addrs[f.Dst.Addr()]; ok {
-		return true
-	}
-	for dialled, serving := range e.serving {
-		if f.Dst.Addr() == serving || f.Dst.Addr() == dialled && !e.cfg.FailClosed {
-			return true
-		}
-	}
-	return false
+	dialled, serving := e.intercept.Lookup(f.Dst.Addr())
+	return f.Dst.Port() == dnsPort && (serving || dialled && !e.cfg.FailClosed || e.predecessor.Serves(f.Dst.Addr()))
 }

@@ -3,6 +3,7 @@ package enforcer
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/grants"
+	"github.com/namegate/namegate/enforcer/handover"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -167,13 +169,16 @@ func TestRunReconcilePutsEntriesBack(t *testing.T) {
 // While another agent grants too, what one does not know may be the other's.
 func TestTheOtherAgentsGrantsStay(t *testing.T) {
 	w, p := answeredWeb(t)
-	w.e.together.Store(true)
+	w.e.predecessor = handover.NewPredecessor(func(netip.Addr) bool { return true }, w.clock.now)
+	w.e.predecessor.Find(addrs("169.254.20.99"), nil)
+	w.reconcileMembers()
+	repairs := w.e.Status().Repairs
 	if err := setRivals["opens an address"](w, p); err != nil {
 		t.Fatal(err)
 	}
 	w.reconcileMembers()
-	if w.left(p, https, "192.0.2.1") == 0 || len(w.entries(p, https, iptables.IPv4)) != 3 || w.e.Status().Repairs != 0 {
-		t.Errorf("%v, %d repairs", w.entries(p, https, iptables.IPv4), w.e.Status().Repairs)
+	if w.left(p, https, "192.0.2.1") == 0 || len(w.entries(p, https, iptables.IPv4)) != 3 || w.e.Status().Repairs != repairs {
+		t.Errorf("%v, %d repairs", w.entries(p, https, iptables.IPv4), w.e.Status().Repairs-repairs)
 	}
 }
 

@@ -9,28 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/policy"
 )
-
-func prefixes(words ...string) (out []netip.Prefix) {
-	for _, w := range words {
-		out = append(out, netip.MustParsePrefix(w))
-	}
-	return out
-}
-
-func TestDisjoint(t *testing.T) {
-	for _, c := range []struct{ in, want []netip.Prefix }{
-		{nil, nil},
-		{prefixes("10.1.0.7/24"), prefixes("10.1.0.0/24")},
-		{prefixes("10.1.0.0/24", "10.1.0.0/24", "10.0.0.0/8", "10.1.1.0/24"), prefixes("10.0.0.0/8")},
-		{prefixes("fd00:1::/64", "10.2.0.0/24", "10.1.0.0/24"), prefixes("10.1.0.0/24", "10.2.0.0/24", "fd00:1::/64")},
-	} {
-		if d := cmp.Diff(c.want, disjoint(c.in), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
-			t.Errorf("%v (-want +got):\n%s", c.in, d)
-		}
-	}
-}
 
 func nodeAddrs(t *testing.T, w *world) []netip.Addr {
 	t.Helper()
@@ -51,18 +32,19 @@ func TestNetwork(t *testing.T) {
 	w.apply([]policy.Pod{web, dnsPod, plain}, pol("allow"))
 	service := netip.MustParseAddr("10.96.0.10")
 	before := w.inet.Dump()
-	serving, err := w.e.SetNetwork(ctx, Network{
+	serving, err := w.e.intercept.SetNetwork(intercept.Network{
 		Resolvers: []netip.Addr{service},
 		Backends:  []netip.AddrPort{netip.MustParseAddrPort("10.1.0.6:5353"), netip.MustParseAddrPort("10.2.0.9:5353")},
-		PodRanges: prefixes("10.1.0.0/24"),
+		PodRanges: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := w.e.raised[service]
-	if !own.IsValid() || !slices.Contains(serving, own) || !slices.Contains(nodeAddrs(t, w), own) {
-		t.Fatalf("the Service is not served: %v of %v", own, serving)
+	serving = slices.DeleteFunc(serving, func(a netip.Addr) bool { _, before := w.e.intercept.Lookup(a); return before })
+	if len(serving) != 1 || !slices.Contains(nodeAddrs(t, w), serving[0]) {
+		t.Fatalf("the Service is served on %v", serving)
 	}
+	own := serving[0]
 	if d := cmp.Diff(before, w.inet.Dump()); d != "" {
 		t.Errorf("before Refresh the tables changed:\n%s", d)
 	}
@@ -100,14 +82,14 @@ func TestNetwork(t *testing.T) {
 
 	// The Service gets another address, and the first is not intercepted any more.
 	other := netip.MustParseAddr("10.96.0.11")
-	if _, err := w.e.SetNetwork(ctx, Network{Resolvers: []netip.Addr{other}}); err != nil {
+	if _, err := w.e.intercept.SetNetwork(intercept.Network{Resolvers: []netip.Addr{other}}); err != nil {
 		t.Fatal(err)
 	}
 	again, err = w.e.Refresh(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if slices.Contains(again, own) || !slices.Contains(again, w.e.raised[other]) {
+	if slices.Contains(again, own) || !slices.Contains(again, w.e.intercept.Serving()[other]) {
 		t.Errorf("served after the change: %v", again)
 	}
 	dump = w.inet.Dump()
@@ -119,16 +101,8 @@ func TestNetwork(t *testing.T) {
 	if w.dials("10.1.0.5", "10.96.0.10", 53) {
 		t.Error("what is no resolver any more is open")
 	}
-	w.e.Stop()
-	if slices.ContainsFunc(nodeAddrs(t, w), servingRange) {
+	w.e.intercept.Stop()
+	if slices.ContainsFunc(nodeAddrs(t, w), intercept.InRange) {
 		t.Errorf("after Stop serving addresses stay: %v", nodeAddrs(t, w))
-	}
-}
-
-func TestServingRangesHoldEveryAddress(t *testing.T) {
-	for _, a := range []netip.Addr{firstServing4, lastServing4, firstServing6, lastServing6} {
-		if !slices.ContainsFunc(ServingRanges(), func(p netip.Prefix) bool { return p.Contains(a) }) {
-			t.Errorf("%s is in none of %v", a, ServingRanges())
-		}
 	}
 }

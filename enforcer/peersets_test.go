@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
+	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
@@ -293,7 +294,7 @@ func TestBypassingIsTold(t *testing.T) {
 		if got := w.e.Status().Bypassing; len(got) != 0 {
 			t.Errorf("bypassing %v", got)
 		}
-		if _, err := w.e.SetNetwork(context.Background(), Network{Backends: []netip.AddrPort{addrPort("10.2.0.9:53")}}); err != nil {
+		if _, err := w.e.intercept.SetNetwork(intercept.Network{Backends: []netip.AddrPort{addrPort("10.2.0.9:53")}}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.e.Refresh(context.Background()); err != nil {
@@ -329,7 +330,7 @@ func TestTheLastAgentsPeersGo(t *testing.T) {
 	}
 	w.reconcile()
 	end()
-	if w.departure() {
+	if w.awaits() {
 		t.Fatal("the last agent is gone, and awaited")
 	}
 	if w.reaches("10.1.0.5", "10.2.0.99:5432", policy.TCP) {

@@ -18,11 +18,12 @@ func (e *Enforcer) planOf(s *policy.Snapshot) dataplane.Subjects {
 
 // tablesState renders a plan for the nft tables.
 func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
-	s := nft.State{Gateways: e.gateways, Known: e.known, Endpoint: e.cfg.Endpoint, Resolvers: e.serving, Predecessor: e.departing.addrs, PodRanges: e.network.PodRanges, Answering: e.network.Backends}
+	network := e.intercept.Network()
+	s := nft.State{Gateways: e.gateways, Known: e.known, Endpoint: e.cfg.Endpoint, Resolvers: e.intercept.Serving(), Predecessor: e.predecessor.Addrs(), PodRanges: network.PodRanges, Answering: network.Backends}
 	intercepted := map[netip.Addr]bool{}
 	for _, p := range subjects.Sorted() {
 		for _, a := range p.Addrs {
-			if p.Intercept && !e.isBackend(a) {
+			if p.Intercept && !network.IsBackend(a) {
 				s.Intercepted = append(s.Intercepted, a)
 				intercepted[a] = true
 			}
@@ -54,14 +55,14 @@ func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
 		}
 	}
 	if !e.cfg.FailClosed {
-		s.Backends = e.fallback()
+		s.Backends = e.intercept.Fallback()
 	}
 	for _, a := range e.known {
 		if !intercepted[a] {
 			s.Plain = append(s.Plain, a)
 		}
 	}
-	for _, b := range e.network.Backends {
+	for _, b := range network.Backends {
 		if !slices.Contains(e.known, b.Addr()) && !slices.Contains(s.Plain, b.Addr()) {
 			s.Plain = append(s.Plain, b.Addr())
 		}
@@ -71,9 +72,8 @@ func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
 
 // state returns what the dataplane is to hold.
 func (e *Enforcer) state(subjects dataplane.Subjects) dataplane.State {
-	e.noteResolvers()
-	s := dataplane.State{Subjects: subjects, Owed: e.flows.Owed(), Serving: slices.Collect(maps.Keys(e.departing.addrs)), Members: e.members}
-	for dialled, serving := range e.serving {
+	s := dataplane.State{Subjects: subjects, Owed: e.flows.Owed(), Serving: slices.Collect(maps.Keys(e.predecessor.Addrs())), Members: e.members}
+	for dialled, serving := range e.intercept.Serving() {
 		s.Serving = append(s.Serving, serving)
 		if !e.cfg.FailClosed || slices.Contains(e.cfg.Endpoint, dialled) {
 			s.Resolvers = append(s.Resolvers, dialled)

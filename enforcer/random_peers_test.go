@@ -153,8 +153,8 @@ func (l *life) peers(v *policy.View, f conntrack.Flow) bool {
 func (l *life) checkPeers(want map[string]bool) {
 	wanted := map[policy.Peer]bool{}
 	for _, v := range l.snap.Views {
-		all := slices.ContainsFunc(v.Peers, func(r policy.PeerRule) bool { return r.Peer == policy.Peer{} && r.Ports == policy.AnyPort })
-		for _, r := range v.Peers {
+		all := slices.ContainsFunc(v.PeerRules(), func(r *policy.Rule) bool { return r.Peer == policy.Peer{} && r.Ports == policy.AnyPort })
+		for _, r := range v.PeerRules() {
 			if v.Enforced && !all && r.Peer.Kind != policy.PeerAnywhere {
 				wanted[r.Peer] = true
 			}

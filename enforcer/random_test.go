@@ -293,7 +293,7 @@ func (l *life) again(how string) {
 	}
 	switch how {
 	case "a restart":
-		l.e.Stop()
+		l.e.intercept.Stop()
 		l.restart()
 	case "a kill":
 		l.restart()
@@ -307,10 +307,10 @@ func (l *life) again(how string) {
 		}
 		l.e, l.snap = next, v
 		end()
-		if l.departure() {
+		if l.awaits() {
 			l.t.Fatal("the first agent is gone, and awaited")
 		}
-		first.Stop()
+		first.intercept.Stop()
 		return
 	}
 	l.forget()

@@ -259,7 +259,7 @@ func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tabl
 		if err := e.k.Tables.Rewrite(ctx, e.tablesState(subjects)); err != nil {
 			return err
 		}
-		e.renewHeartbeat()
+		e.intercept.Renew()
 	}
 	if err := e.plane.Repair(e.state(subjects)); err != nil {
 		return err

@@ -307,21 +307,3 @@ func TestHomesThatCannotBeWrittenAreASuspicion(t *testing.T) {
 		t.Errorf("%q failed, and nothing compares the kernel before the next tick", w.seams.failed)
 	}
 }
-
-// TestAHeartbeatThatGoesOnFailingIsOneSuspicion: comparing all tables every second would
-// take the time that the proxy may want for.
-func TestAHeartbeatThatGoesOnFailingIsOneSuspicion(t *testing.T) {
-	w := settled(t)
-	failing, suspicions := false, 0
-	for _, err := range []error{errInjected, errInjected, errInjected, nil, errInjected} {
-		failing = w.e.tell(failing, w.clock.now(), err)
-		select {
-		case <-w.e.suspected:
-			suspicions++
-		default:
-		}
-	}
-	if suspicions != 2 {
-		t.Errorf("%d suspicions of two failures", suspicions)
-	}
-}

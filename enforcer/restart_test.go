@@ -12,6 +12,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
+	"github.com/namegate/namegate/enforcer/handover"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -180,7 +181,7 @@ func TestStartTwiceLeavesTheFirstServing(t *testing.T) {
 	w := newWorld(t)
 	first := w.e.Status().Serving
 	w.boot()
-	w.e.inUse = func(a netip.Addr) bool { return slices.Contains(slices.Collect(maps.Values(first)), a) }
+	w.e.predecessor = handover.NewPredecessor(func(a netip.Addr) bool { return slices.Contains(slices.Collect(maps.Values(first)), a) }, w.clock.now)
 	second, err := w.e.Start(context.Background())
 	if err != nil {
 		t.Fatal(err)

@@ -84,13 +84,13 @@ func (e *Enforcer) testQuery(pod policy.PodRef, v6 bool) (q testQuery, ok bool) 
 	e.apply.Lock()
 	defer e.apply.Unlock()
 	p := e.plan[pod]
-	if p == nil || !p.Isolated || !e.intercepting() {
+	if p == nil || !p.Isolated || !e.intercept.On() {
 		return q, false
 	}
-	resolver := e.dialled(v6)
+	resolver, network := e.intercept.Dialled(v6), e.intercept.Network()
 	for _, a := range p.Addrs {
 		h, home := p.Homes[a]
-		if a.Is6() != v6 || !home || !resolver.IsValid() || e.isBackend(a) {
+		if a.Is6() != v6 || !home || !resolver.IsValid() || network.IsBackend(a) {
 			continue
 		}
 		q = testQuery{pod: pod, iface: h.Iface, source: a, resolver: resolver}
@@ -100,27 +100,6 @@ func (e *Enforcer) testQuery(pod policy.PodRef, v6 bool) (q testQuery, ok bool) 
 		return q, true
 	}
 	return q, false
-}
-
-// intercepting tells whether DNS packets come to this agent now.
-func (e *Enforcer) intercepting() bool {
-	last := e.beaten.Load()
-	return last != nil && e.now().Sub(*last) < nft.HeartbeatTimeout
-}
-
-// dialled returns an address of a family that pods dial for DNS and that is
-// intercepted, the endpoint's only where there is no other.
-func (e *Enforcer) dialled(v6 bool) (found netip.Addr) {
-	for r := range e.serving {
-		if r.Is6() != v6 {
-			continue
-		}
-		worse := slices.Contains(e.cfg.Endpoint, r)
-		if !found.IsValid() || !worse && (slices.Contains(e.cfg.Endpoint, found) || r.Less(found)) {
-			found = r
-		}
-	}
-	return found
 }
 
 // tryQuery sends a query and waits for what becomes of it.

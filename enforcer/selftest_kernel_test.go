@@ -167,7 +167,8 @@ func (n *node) beat() {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- n.Node.Do(func() error {
-			return n.e.KeepAlive(ctx, func(context.Context) error { return nil }, func() {})
+			n.e.Interception().KeepAlive(ctx, func(context.Context) error { return nil }, func() {})
+			return nil
 		})
 	}()
 	n.t.Cleanup(func() {

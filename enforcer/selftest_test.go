@@ -12,6 +12,7 @@ import (
 	mdns "github.com/miekg/dns"
 	"sigs.k8s.io/knftables"
 
+	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/kernel/inject"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
@@ -41,7 +42,7 @@ func newProving(t *testing.T, ips string) *proving {
 
 func (p *proving) beats() {
 	p.t.Helper()
-	if err := p.e.beat(context.Background(), func(context.Context) error { return nil }); err != nil {
+	if err := p.e.intercept.Beat(context.Background(), func(context.Context) error { return nil }); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -208,7 +209,7 @@ func TestPathUntested(t *testing.T) {
 			p.apply([]policy.Pod{p.web}, pol("allow"))
 		},
 		"the pod is a resolver": func(p *proving) {
-			p.refresh(Network{Backends: []netip.AddrPort{addrPort("10.1.0.5:53")}})
+			p.refresh(intercept.Network{Backends: []netip.AddrPort{addrPort("10.1.0.5:53")}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -224,9 +225,9 @@ func TestPathUntested(t *testing.T) {
 	}
 }
 
-func (p *proving) refresh(n Network) {
+func (p *proving) refresh(n intercept.Network) {
 	p.t.Helper()
-	if _, err := p.e.SetNetwork(context.Background(), n); err != nil {
+	if _, err := p.e.intercept.SetNetwork(n); err != nil {
 		p.t.Fatal(err)
 	}
 	if _, err := p.e.Refresh(context.Background()); err != nil {
@@ -242,7 +243,7 @@ func TestPathWhileTheWorldChanges(t *testing.T) {
 		"no policy selects it":       func(p *proving) { p.apply([]policy.Pod{p.web}) },
 		"interception ended":         func(p *proving) { p.clock.pass(time.Minute) },
 		"its home moved":             func(p *proving) { p.moves() },
-		"it became a resolver":       func(p *proving) { p.refresh(Network{Backends: []netip.AddrPort{addrPort("10.1.0.5:53")}}) },
+		"it became a resolver":       func(p *proving) { p.refresh(intercept.Network{Backends: []netip.AddrPort{addrPort("10.1.0.5:53")}}) },
 		"another one took its place": func(p *proving) { p.apply([]policy.Pod{pod("next", "10.1.0.5", "allow")}, pol("allow")) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -313,14 +314,9 @@ func TestPathResolver(t *testing.T) {
 	if got := last(); got != dns4 {
 		t.Errorf("asked %s", got)
 	}
-	p.refresh(Network{Resolvers: addrs("10.96.0.10")})
+	p.refresh(intercept.Network{Resolvers: addrs("10.96.0.10")})
 	if got := last(); got != addr("10.96.0.10") {
 		t.Errorf("with a Service %s was asked", got)
-	}
-	p.e.cfg.Resolvers = p.e.cfg.Endpoint
-	p.refresh(Network{})
-	if got := last(); got != endpoint4 {
-		t.Errorf("with the endpoint alone %s was asked", got)
 	}
 }
 

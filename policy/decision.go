@@ -6,18 +6,24 @@ import (
 	"time"
 )
 
-// Decision is what a view says about one question.
+// Decision is the result of the evaluation of one question.
 type Decision struct {
 	// Matches are in the order of policy name, then of the matches in the policy,
 	// those of Audit policies included; nil means unmatched. It is shared and must
 	// not be changed.
 	Matches []*Match
+	// Denied is the match of a Deny rule that decided, nil for none.
+	Denied *Match
+	// Reply is what the question gets: Resolve for its answer. Where the question is a name
+	// that the pod's resolver completed the proxy may answer it all the same.
+	Reply Unmatched
+	would bool // the matches of Audit policies count
 }
 
-// Allowed tells whether a match of an enforcing policy exists.
+// Allowed tells whether a match of an enforcing policy accepts.
 func (d Decision) Allowed() bool {
 	for _, m := range d.Matches {
-		if !m.Audit {
+		if (d.would || !m.Audit) && m.accepts() {
 			return true
 		}
 	}
@@ -50,7 +56,7 @@ func (d Decision) AppendOpenings(open []Opening, ttl uint32) []Opening {
 		seen = openingIndex{map[PortSet]int{}, map[openedBy]struct{}{}}
 	}
 	for _, m := range d.Matches {
-		if m.Audit {
+		if m.Audit || !m.accepts() {
 			continue
 		}
 		i, by := seen.find(open, m)

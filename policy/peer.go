@@ -20,6 +20,8 @@ const (
 	PeerNetworks
 	// PeerPorts are addresses of pods, each with the port to which a name leads there.
 	PeerPorts
+	// PeerNames is no set of peers: the rule leads where the answers for its names say.
+	PeerNames
 )
 
 // Peer names a PeerSet by what is selected, not by what that is at the moment: equal
@@ -35,16 +37,6 @@ type Peer struct {
 // Compare orders peers by kind, then by key.
 func (p Peer) Compare(q Peer) int {
 	return cmp.Or(cmp.Compare(p.Kind, q.Kind), strings.Compare(p.Key, q.Key))
-}
-
-// PeerRule is what one egress rule of one NetworkPolicy allows to one kind of peers.
-type PeerRule struct {
-	Peer Peer
-	// Ports are those of what is really reached, behind a Service those of the pod.
-	// With PeerPorts it is AnyPort: the set has them.
-	Ports  PortSet
-	Policy string // "namespace/name" of the NetworkPolicy
-	Path   string // "spec.egress[0]"
 }
 
 // PeerPort is a named port as one pod has it.
@@ -84,8 +76,10 @@ func (s *PeerSet) Contains(a netip.Addr, proto Protocol, port uint16) bool {
 	case PeerPorts:
 		_, in := slices.BinarySearchFunc(s.Ports, PeerPort{a, proto, port}, PeerPort.Compare)
 		return in
+	case PeerNetworks:
+		return inNetworks(s.Networks, a)
 	}
-	return inNetworks(s.Networks, a)
+	return false
 }
 
 // inNetworks tells whether one of networks, which are sorted and disjoint, has a.

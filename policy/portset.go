@@ -166,30 +166,6 @@ func (s PortSet) Ranges() []PortRange {
 	return rs
 }
 
-// PortsPerRule is how many ports one multiport match of iptables takes, a range counting
-// as two (XT_MULTI_PORTS of linux/netfilter/xt_multiport.h).
-const PortsPerRule = 15
-
-// KernelRules returns how many rules of iptables ask for the set: for each protocol one
-// for all its ports, or one for every 15, of which a range is two and never in two rules.
-func (s PortSet) KernelRules() int {
-	rules, room, last := 0, 0, AnyProtocol
-	for _, r := range s.Ranges() {
-		cost := 1
-		switch {
-		case r.Protocol == AnyProtocol || r.First == 0 && r.Last == 65535:
-			cost = PortsPerRule
-		case r.First != r.Last:
-			cost = 2
-		}
-		if rules == 0 || r.Protocol != last || room < cost {
-			rules, room, last = rules+1, PortsPerRule, r.Protocol
-		}
-		room -= cost
-	}
-	return rules
-}
-
 // Contains tells whether the set holds the port of the protocol. A protocol
 // without ports (ICMP, say) is asked for with port 0.
 func (s PortSet) Contains(p Protocol, port uint16) bool {
@@ -202,4 +178,15 @@ func (s PortSet) Contains(p Protocol, port uint16) bool {
 		}
 	}
 	return false
+}
+
+// Meets tells whether the set holds a port that may be left open: AnyProtocol stands for
+// every protocol, port 0 for every port of one.
+func (s PortSet) Meets(p Protocol, port uint16) bool {
+	if port != 0 {
+		return s.Contains(p, port)
+	}
+	return slices.ContainsFunc(s.Ranges(), func(r PortRange) bool {
+		return p == AnyProtocol || r.Protocol == AnyProtocol || r.Protocol == p
+	})
 }

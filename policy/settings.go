@@ -38,12 +38,3 @@ func (d Denied) String() string {
 	}
 	return "Drop"
 }
-
-// Action is what an entry does to the traffic that it describes.
-type Action uint8
-
-// Allow is the one action of FQDNNetworkPolicy.
-const Allow Action = iota
-
-// String returns the word of the API.
-func (a Action) String() string { return "Allow" }

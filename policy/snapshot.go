@@ -43,7 +43,7 @@ type Snapshot struct {
 	Views []*View
 	// Problems are sorted by object.
 	Problems []Problem
-	// PeerSets are those of the views' Peers, sorted by peer. One that is as in the last
+	// PeerSets are those of the views' rules, sorted by peer. One that is as in the last
 	// snapshot of the compiler is the same pointer.
 	PeerSets []*PeerSet
 
@@ -124,21 +124,6 @@ func (s *Snapshot) PeerSet(p Peer) *PeerSet {
 		return nil
 	}
 	return s.PeerSets[i]
-}
-
-// PeersAt returns the rules of NetworkPolicies by which a view's pod may reach an
-// address, after the translation of Services; nil if none allows it. A protocol
-// without ports (ICMP, say) is asked for with port 0.
-func (s *Snapshot) PeersAt(v *View, a netip.Addr, proto Protocol, port uint16) []PeerRule {
-	a = CleanAddr(a)
-	var out []PeerRule
-	for i := range v.Peers {
-		r := &v.Peers[i]
-		if r.Ports.Contains(proto, port) && (r.Peer.Kind == PeerAnywhere || s.PeerSet(r.Peer).Contains(a, proto, port)) {
-			out = append(out, *r)
-		}
-	}
-	return out
 }
 
 // SameButPeers tells whether two snapshots differ in nothing but who the peers are: in

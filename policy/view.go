@@ -1,11 +1,9 @@
 package policy
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -50,65 +48,6 @@ func (p *Pod) Same(q *Pod) bool {
 // Finished tells whether the pod has ended, so that its address may be another's.
 func (p *Pod) Finished() bool { return p.Phase == "Succeeded" || p.Phase == "Failed" }
 
-// Match is one match of one policy as it stands in a view. It is shared and must
-// not be changed.
-type Match struct {
-	Policy  string // "namespace/name"
-	Path    string // "spec.egress[0].matches[1]"
-	Pattern fqdn.Pattern
-	Ports   PortSet
-	TTL     TTL
-	Audit   bool // from an Audit policy: counts for the log alone
-	index   int32
-	by      [1]string // By, ready for an Opening of this match alone
-}
-
-// NewMatch returns m as the match of that index in its policy.
-func NewMatch(m Match, index int) *Match {
-	m.index, m.by[0] = int32(index), m.Policy+" "+m.Pattern.String()
-	return &m
-}
-
-// NewMatcher returns the matcher of matches, which are sorted by policy and index. It
-// keeps the slice.
-func NewMatcher(matches []*Match) *fqdn.Matcher[*Match] {
-	return fqdn.NewMatcher(matches, func(m *Match) *fqdn.Pattern { return &m.Pattern }, (*Match).Compare)
-}
-
-// Compare orders by policy, then by index.
-func (m *Match) Compare(o *Match) int {
-	return cmp.Or(strings.Compare(m.Policy, o.Policy), cmp.Compare(m.index, o.index))
-}
-
-// By returns "namespace/name pattern", the words of the log for the match.
-func (m *Match) By() string { return m.bys()[0] }
-
-// bys returns By in a slice without room, which may be shared.
-func (m *Match) bys() []string {
-	if m.by[0] == "" { // not made by NewMatch
-		return []string{m.Policy + " " + m.Pattern.String()}
-	}
-	return m.by[:1:1]
-}
-
-// Entry is one rule of one policy as it stands in a view.
-type Entry struct {
-	Action       Action
-	Destinations Destinations
-	Ports        PortSet
-	TTL          TTL
-	Policy       string // "namespace/name"
-	Path         string // "spec.egress[0]"
-	Audit        bool   // from an Audit policy: counts for the log alone
-}
-
-// Destinations says where an entry leads.
-type Destinations struct {
-	Names []fqdn.Pattern
-	// Networks is empty for FQDNNetworkPolicy.
-	Networks []netip.Prefix
-}
-
 // View is the compiled, immutable rules of one selected pod. Views of pods that
 // the same policies select share their rules. It is safe for many readers.
 type View struct {
@@ -116,36 +55,35 @@ type View struct {
 	Enforced  bool      // at least one enforcing policy selects the pod: it is default-deny
 	Denied    Denied    // the strictest of the enforcing policies
 	Unmatched Unmatched // the strictest of the enforcing policies
-	Entries   []Entry   // in the order of policy name, then of the rules
-	Policies  []string  // "namespace/name" of every selecting policy, sorted
-	// Peers are what ordinary NetworkPolicies allow the pod beside that, sorted by peer
-	// and ports. Views of pods that the same ones select share them.
-	Peers []PeerRule
+	// AdminUnmatched and BaselineUnmatched are the strictest of the cluster policies.
+	AdminUnmatched, BaselineUnmatched Unmatched
+	// Rules are in order: by tier; in the Namespace tier those with names by policy, then
+	// those with peers, of ordinary NetworkPolicies, by peer and ports.
+	Rules    []*Rule
+	Index    *Index   // of Rules; nil: no name matches
+	Policies []string // "namespace/name" of every selecting FQDNNetworkPolicy, sorted
 	// NetworkPolicies are the "namespace/name" of those that select the pod for egress,
-	// sorted. They allow it what Peers says; without any, that is nothing.
+	// sorted. They allow it what their rules say; without any, that is nothing.
 	NetworkPolicies []string
 	// Workload is what the pod's labels say of all pods like it, as a selector:
 	// "app=cart,tier=front". It is "" where they say nothing.
 	Workload string
-	Rules    *Rules
 }
 
-// Rules is what the policies of a view make of their entries. It is immutable.
-type Rules struct {
-	Matcher    *fqdn.Matcher[*Match] // nil: no name matches
-	PortSets   []PortSet
-	ExactNames []fqdn.Name
+// PeerRules returns the rules of the Namespace tier with peers. It is shared and must not
+// be changed.
+func (v *View) PeerRules() []*Rule {
+	rules := v.tiers(false).namespace
+	if i := slices.IndexFunc(rules, func(r *Rule) bool { return r.Peer.Kind != PeerNames }); i >= 0 {
+		return rules[i:]
+	}
+	return nil
 }
 
-// Decide returns the matches of the question name q.
-func (v *View) Decide(q fqdn.Name) Decision {
-	return Decision{Matches: v.Rules.Matcher.Match(q)}
-}
-
-// PortSets returns the distinct port sets of the entries that are not Audit's,
+// PortSets returns the distinct port sets of the rules with names that are not Audit's,
 // sorted: the sets the kernel needs. It is shared and must not be changed.
-func (v *View) PortSets() []PortSet { return v.Rules.PortSets }
+func (v *View) PortSets() []PortSet { return v.Index.portSets }
 
 // ExactNames returns the exact names of the enforcing policies, sorted by their
 // bytes. It is shared and must not be changed.
-func (v *View) ExactNames() []fqdn.Name { return v.Rules.ExactNames }
+func (v *View) ExactNames() []fqdn.Name { return v.Index.exactNames }

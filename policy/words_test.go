@@ -23,8 +23,8 @@ func TestLifetime(t *testing.T) {
 }
 
 func TestWords(t *testing.T) {
-	got := fmt.Sprint(policy.Resolve, policy.NXDomain, policy.Refuse, policy.Reject, policy.Drop, policy.Allow, policy.AnyProtocol, policy.TCP, policy.UDP, policy.SCTP, policy.Protocol(47))
-	if want := "Resolve NXDomain Refuse Reject Drop Allow any tcp udp sctp 47"; got != want {
+	got := fmt.Sprint(policy.Resolve, policy.NXDomain, policy.Refuse, policy.Reject, policy.Drop, policy.Accept, policy.Deny, policy.Pass, policy.Admin, policy.Namespace, policy.Baseline, policy.AnyProtocol, policy.TCP, policy.UDP, policy.SCTP, policy.Protocol(47))
+	if want := "Resolve NXDomain Refuse Reject Drop Accept Deny Pass Admin Namespace Baseline any tcp udp sctp 47"; got != want {
 		t.Errorf("%s", got)
 	}
 }

@@ -183,7 +183,7 @@ func TestReloadEmptiesTheCacheOnlyIfAnswersCouldDiffer(t *testing.T) {
 		{"search", "cache\nsearch lab.test", true},
 		{"guard", "cache\nrebind allow wild.test 192.0.2.0/24", true},
 		{"cache", "cache 30m", false},
-		{"denial", "cache {\ndenial 1s\n}", false},
+		{"denial", "cache {\nnegative_ttl 1s\n}", false},
 		{"ttl", "cache\nttl 5s 1h", false},
 		{"size", "cache {\nsize 1MiB\n}", false},
 		{"no cache", "", false},

@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -225,7 +226,7 @@ func (r *fuzzRun) packet(from string, packet []byte, tcp bool) {
 	}
 	msg := r.slowly(from, packet, tcp)
 	if tcp {
-		framed := frame(msg)
+		framed := upstreamtest.Frame(msg)
 		if int(binary.BigEndian.Uint16(framed)) != len(msg) {
 			r.t.Fatalf("a reply of %d bytes does not fit into its frame", len(msg))
 		}

@@ -107,9 +107,9 @@ func TestPlanOpensWhatMatchesOnly(t *testing.T) {
 		for _, text := range names {
 			n := name(t, text)
 			want := false
-			for _, e := range view.Entries {
-				for _, p := range e.Destinations.Names {
-					want = want || !e.Audit && p.Matches(n)
+			for _, r := range view.Rules {
+				for _, m := range r.Matches {
+					want = want || !m.Audit && m.Pattern.Matches(n)
 				}
 			}
 			if got := planFor(view, n, config, ledNowhere).action == open; got != want {

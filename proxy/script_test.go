@@ -54,17 +54,3 @@ func await(t testing.TB, otherwise string, ok func() bool) {
 		}
 	}
 }
-
-func TestLongestZoneIsAsked(t *testing.T) {
-	root, special := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1")), upstreamtest.Start(t, upstreamtest.Honest("192.0.2.2"))
-	a, b := zoneOf(special), zoneOf(root)
-	a.Name = name(t, "corp.test")
-	l := newLab(t, nil)
-	l.live(a, b)
-	for q, want := range map[string]string{"x.corp.test": "192.0.2.2", "corp.test": "192.0.2.2", "notcorp.test": "192.0.2.1", "example.org": "192.0.2.1"} {
-		r := l.ask("10.1.0.6", q, dns.TypeA)
-		if len(r.Answer) != 1 || r.Answer[0].(*dns.A).A.String() != want {
-			t.Errorf("%s: %v, want %s", q, r.Answer, want)
-		}
-	}
-}

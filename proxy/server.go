@@ -161,8 +161,7 @@ func goneViews(old, next *policy.Snapshot) map[*policy.View]bool {
 
 // Stats returns the totals so far.
 func (s *Server) Stats() Stats {
-	all, ups := s.stats.snapshot(), s.forwards.Stats()
-	all.UpstreamQueries, all.UpstreamTCP, all.UpstreamFailures, all.WrongReplies, all.ShedZone = ups.Queries, ups.TCP, ups.Failures, ups.WrongReplies, ups.Shed
+	all := s.stats.snapshot(s.forwards.Counters())
 	all.InFlight, all.Connections = s.clients.InFlight(), s.clients.Connections()
 	entries, bytes := s.setup.Load().keeper.cache.usage()
 	all.CacheEntries, all.CacheBytes = int64(entries), bytes

@@ -13,6 +13,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -210,7 +211,7 @@ func TestQueryInPieces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range frame(packet) {
+	for _, b := range upstreamtest.Frame(packet) {
 		if _, err := c.Conn.Write([]byte{b}); err != nil {
 			t.Fatal(err)
 		}

@@ -223,17 +223,11 @@ func (c *conn) reply(wire []byte) bool {
 	c.write.Lock()
 	defer c.write.Unlock()
 	_ = c.SetWriteDeadline(time.Now().Add(tcpMessage))
-	if _, err := c.Write(frame(wire)); err != nil {
+	framed := binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(wire)), uint16(len(wire))) // RFC 1035 §4.2.2
+	if _, err := c.Write(append(framed, wire...)); err != nil {
 		c.l.s.stats.RepliesLost.Add(1)
 		_ = c.Close()
 		return false
 	}
 	return true
-}
-
-// frame puts the length before a message, as TCP has it (RFC 1035 §4.2.2).
-func frame(msg []byte) []byte {
-	b := make([]byte, 2, 2+len(msg))
-	binary.BigEndian.PutUint16(b, uint16(len(msg)))
-	return append(b, msg...)
 }

@@ -15,6 +15,7 @@ import (
 	clienttest "k8s.io/client-go/testing"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/status/companion"
 	"github.com/namegate/namegate/status/statustest"
@@ -146,7 +147,7 @@ func TestNothingBeforeItIsKnown(t *testing.T) {
 	ours := companionOf(statustest.Policy("shop", "web"), false)
 	inWorld(t, nil, []runtime.Object{ours, statustest.Limit("shop", "deny", nil)}, func(t *testing.T, w *world) {
 		r, err := New(Options{Client: w.client, Dynamic: w.policies, Namespace: "namegate", Node: "n1", Identity: "agent-n1", Companion: true, Endpoint: statustest.Endpoint, Log: statustest.Silent})
-		statustest.Must(t, err)
+		fatal.If(t, err)
 		done := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { done <- r.Run(ctx) }()
@@ -163,7 +164,7 @@ func TestNothingBeforeItIsKnown(t *testing.T) {
 			t.Errorf("%d NetworkPolicies", got)
 		}
 		cancel()
-		statustest.Must(t, <-done)
+		fatal.If(t, <-done)
 	})
 }
 
@@ -205,7 +206,7 @@ func TestManyNodes(t *testing.T) {
 			l, err := leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 				Name: leaseName(fmt.Sprint("other-", i)), Labels: map[string]string{companion.ManagedByLabel: companion.ManagedBy, leaseLabel: "node"},
 			}}, metav1.CreateOptions{})
-			statustest.Must(t, err)
+			fatal.If(t, err)
 			all = append(all, l)
 		}
 		time.Sleep(10 * time.Second)
@@ -214,7 +215,7 @@ func TestManyNodes(t *testing.T) {
 			for _, l := range all {
 				l.Spec.RenewTime = &metav1.MicroTime{Time: statustest.At(time.Duration(second) * time.Second)}
 				_, err := leases.Update(t.Context(), l, metav1.UpdateOptions{})
-				statustest.Must(t, err)
+				fatal.If(t, err)
 			}
 			time.Sleep(time.Second)
 		}

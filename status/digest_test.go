@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/status/statustest"
 )
 
@@ -32,9 +33,9 @@ func TestDigestComesBack(t *testing.T) {
 	for _, findings := range [][]Finding{nil, {blocked("shop/web", "a"), blocked("shop/web", "b")}} {
 		d := digestOf(sortedFindings(findings))
 		text, err := d.encode()
-		statustest.Must(t, err)
+		fatal.If(t, err)
 		back, err := decodeDigest(text)
-		statustest.Must(t, err)
+		fatal.If(t, err)
 		if diff := cmp.Diff(d, back); diff != "" {
 			t.Error(diff)
 		}
@@ -60,12 +61,12 @@ func TestDigestIsBounded(t *testing.T) {
 				}
 			}
 			text, err := digestOf(sortedFindings(findings)).encode()
-			statustest.Must(t, err)
+			fatal.If(t, err)
 			if len(text) > maxDigestBytes {
 				t.Fatalf("%d bytes", len(text))
 			}
 			back, err := decodeDigest(text)
-			statustest.Must(t, err)
+			fatal.If(t, err)
 			if len(back.Findings) == 0 || len(back.Findings)+back.More != c.policies {
 				t.Errorf("%d entries and %d more of %d", len(back.Findings), back.More, c.policies)
 			}

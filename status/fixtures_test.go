@@ -17,6 +17,7 @@ import (
 	clienttest "k8s.io/client-go/testing"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/netpol"
 	"github.com/namegate/namegate/policy/compile"
@@ -61,12 +62,12 @@ type policyServer struct {
 
 func newPolicyServer(t *testing.T, policies ...*v1alpha1.FQDNNetworkPolicy) *policyServer {
 	scheme := runtime.NewScheme()
-	statustest.Must(t, v1alpha1.AddToScheme(scheme))
+	fatal.If(t, v1alpha1.AddToScheme(scheme))
 	var objects []runtime.Object
 	s := &policyServer{versions: map[string]int{}}
 	for _, p := range policies {
 		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
-		statustest.Must(t, err)
+		fatal.If(t, err)
 		objects = append(objects, &unstructured.Unstructured{Object: object})
 		s.versions[p.Namespace+"/"+p.Name] = 1
 	}
@@ -122,9 +123,9 @@ func (s *policyServer) setFail(err error) {
 func (s *policyServer) get(t *testing.T, namespace, name string) *v1alpha1.FQDNNetworkPolicy {
 	t.Helper()
 	u, err := s.Resource(v1alpha1.GroupVersionResource()).Namespace(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	statustest.Must(t, err)
+	fatal.If(t, err)
 	p := &v1alpha1.FQDNNetworkPolicy{}
-	statustest.Must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, p))
+	fatal.If(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, p))
 	return p
 }
 

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/status/statustest"
 )
@@ -17,7 +18,7 @@ import (
 // does not have the elected agent look at everything.
 func TestTheSamePoliciesAgain(t *testing.T) {
 	r, err := New(Options{Client: fake.NewClientset(), Dynamic: &dynamic.DynamicClient{}, Namespace: "namegate-system", Log: slog.New(slog.DiscardHandler)})
-	statustest.Must(t, err)
+	fatal.If(t, err)
 	list := []v1alpha1.FQDNNetworkPolicy{*statustest.Policy("shop", "web")}
 	bad := policy.Problem{Object: "policy shop/web", Reason: policy.ReasonInvalid, Policies: []string{"shop/web"}}
 	for _, c := range []struct {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/status/statustest"
 )
 
@@ -30,7 +31,7 @@ func newReaderTest(t *testing.T) *readerTest {
 // renew writes a node's Lease, with the time of that node's clock.
 func (s *readerTest) renew(node string, clock time.Time, findings ...Finding) {
 	text, err := digestOf(sortedFindings(findings)).encode()
-	statustest.Must(s.t, err)
+	fatal.If(s.t, err)
 	s.write(node, clock, text)
 }
 
@@ -43,12 +44,12 @@ func (s *readerTest) write(node string, clock time.Time, text string) {
 	}, Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: clock}, HolderIdentity: new("agent-1")}}
 	_ = leases.Delete(s.t.Context(), l.Name, metav1.DeleteOptions{})
 	_, err := leases.Create(s.t.Context(), l, metav1.CreateOptions{})
-	statustest.Must(s.t, err)
+	fatal.If(s.t, err)
 }
 
 func (s *readerTest) at(now time.Time) map[string][]entry {
 	list, err := s.client.CoordinationV1().Leases("namegate").List(s.t.Context(), metav1.ListOptions{})
-	statustest.Must(s.t, err)
+	fatal.If(s.t, err)
 	var leases []*coordinationv1.Lease
 	for i := range list.Items {
 		leases = append(leases, &list.Items[i])
@@ -58,7 +59,7 @@ func (s *readerTest) at(now time.Time) map[string][]entry {
 
 func (s *readerTest) left() (names []string) {
 	list, err := s.client.CoordinationV1().Leases("namegate").List(s.t.Context(), metav1.ListOptions{})
-	statustest.Must(s.t, err)
+	fatal.If(s.t, err)
 	for _, l := range list.Items {
 		names = append(names, l.Name)
 	}
@@ -67,7 +68,7 @@ func (s *readerTest) left() (names []string) {
 
 func (s *readerTest) addNode(name string) {
 	_, err := s.client.CoreV1().Nodes().Create(s.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	statustest.Must(s.t, err)
+	fatal.If(s.t, err)
 }
 
 func TestLeaseReaderGathersAllNodes(t *testing.T) {

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/status/statustest"
 )
 
@@ -161,10 +162,10 @@ func TestConditionsOfAThousandPolicies(t *testing.T) {
 		for i := range 3 {
 			r, err := New(Options{Client: client, Dynamic: server, Namespace: "namegate", Node: fmt.Sprint("n", i), Identity: fmt.Sprint("agent-", i),
 				Companion: true, Endpoint: statustest.Endpoint, Log: statustest.Silent})
-			statustest.Must(t, err)
+			fatal.If(t, err)
 			r.SetFindings(nil)
 			agents = append(agents, r)
-			running.Go(func() { statustest.Must(t, r.Run(ctx)) })
+			running.Go(func() { fatal.If(t, r.Run(ctx)) })
 		}
 		tell := func() {
 			list := server.list()
@@ -209,7 +210,7 @@ func TestConditionsOfAThousandPolicies(t *testing.T) {
 			t.Errorf("%d requests, %d conflicts, %d in flight at most", server.requests, server.conflicts, server.mostInFlight)
 		}
 		nps, err := client.NetworkingV1().NetworkPolicies("").List(ctx, metav1.ListOptions{})
-		statustest.Must(t, err)
+		fatal.If(t, err)
 		if n := len(slices.DeleteFunc(nps.Items, func(n networkingv1.NetworkPolicy) bool { return !isCompanion(&n) })); n < 100 {
 			t.Errorf("%d companions: conditions hold them up", n)
 		}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttest "k8s.io/client-go/testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/status/companion"
 	"github.com/namegate/namegate/status/statustest"
 )
@@ -25,7 +26,7 @@ type setClock struct{ now time.Time }
 func newNodeLease(t *testing.T, client *fake.Clientset) (*nodeLease, *setClock) {
 	clock := &setClock{statustest.At(0)}
 	r, err := New(Options{Client: client, Dynamic: newPolicyServer(t), Namespace: "namegate", Node: "n1", Identity: "agent-1", Log: statustest.Silent})
-	statustest.Must(t, err)
+	fatal.If(t, err)
 	r.now = func() time.Time { return clock.now }
 	return &nodeLease{Reporter: r}, clock
 }
@@ -33,7 +34,7 @@ func newNodeLease(t *testing.T, client *fake.Clientset) (*nodeLease, *setClock) 
 func theLease(t *testing.T, c *fake.Clientset) *coordinationv1.Lease {
 	t.Helper()
 	l, err := c.CoordinationV1().Leases("namegate").Get(t.Context(), "namegate-node-n1", metav1.GetOptions{})
-	statustest.Must(t, err)
+	fatal.If(t, err)
 	return l
 }
 
@@ -53,7 +54,7 @@ func TestNodeLeaseIsComplete(t *testing.T) {
 	l.sync(t.Context(), []Finding{blocked("shop/web", "a")})
 	lease := theLease(t, c)
 	d, err := decodeDigest(lease.Annotations[FindingsAnnotation])
-	statustest.Must(t, err)
+	fatal.If(t, err)
 	if len(d.Findings) != 1 || d.Findings[0].Policy != "shop/web" {
 		t.Errorf("%+v", d)
 	}
@@ -151,7 +152,7 @@ func TestNodeLeaseThatSomebodyDeletes(t *testing.T) {
 	c := fake.NewClientset()
 	l, clock := newNodeLease(t, c)
 	l.sync(t.Context(), nil)
-	statustest.Must(t, c.CoordinationV1().Leases("namegate").Delete(t.Context(), "namegate-node-n1", metav1.DeleteOptions{}))
+	fatal.If(t, c.CoordinationV1().Leases("namegate").Delete(t.Context(), "namegate-node-n1", metav1.DeleteOptions{}))
 	for second := range 70 {
 		clock.now = statustest.At(time.Duration(second) * time.Second)
 		l.sync(t.Context(), nil)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/status/companion"
@@ -128,7 +129,7 @@ func TestTooManyPorts(t *testing.T) {
 // TestServicesThatSayTheSame wake nobody.
 func TestServicesThatSayTheSame(t *testing.T) {
 	r, err := New(Options{Client: fake.NewClientset(), Dynamic: &dynamic.DynamicClient{}, Namespace: "namegate", Log: statustest.Silent})
-	statustest.Must(t, err)
+	fatal.If(t, err)
 	db := statustest.Service("db", policy.ServicePort{Port: 443, Target: 8443})
 	list := []*policy.Service{db}
 	moved := *db

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/status/companion"
 	"github.com/namegate/namegate/status/statustest"
 )
@@ -37,8 +38,8 @@ func (w *world) change(change func(*v1alpha1.FQDNNetworkPolicy)) {
 	change(p)
 	p.Generation++
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
-	statustest.Must(w.t, err)
-	statustest.Must(w.t, w.policies.Tracker().Update(v1alpha1.GroupVersionResource(), &unstructured.Unstructured{Object: object}, "shop"))
+	fatal.If(w.t, err)
+	fatal.If(w.t, w.policies.Tracker().Update(v1alpha1.GroupVersionResource(), &unstructured.Unstructured{Object: object}, "shop"))
 	w.tell()
 }
 
@@ -68,7 +69,7 @@ func (w *world) want(after time.Duration, want, why string) {
 // held returns the notes of the events that say so.
 func (w *world) held() (notes []string) {
 	l, err := w.client.EventsV1().Events("").List(w.t.Context(), metav1.ListOptions{})
-	statustest.Must(w.t, err)
+	fatal.If(w.t, err)
 	for _, e := range l.Items {
 		if e.Reason == companion.ReasonHeld {
 			notes = append(notes, e.Note)
@@ -169,7 +170,7 @@ func TestPortsUnderTheNextLeader(t *testing.T) {
 		nps := w.client.NetworkingV1().NetworkPolicies("shop")
 		for _, n := range w.networkPolicies() {
 			if isCompanion(&n) {
-				statustest.Must(t, nps.Delete(t.Context(), n.Name, metav1.DeleteOptions{}))
+				fatal.If(t, nps.Delete(t.Context(), n.Name, metav1.DeleteOptions{}))
 			}
 		}
 		w.want(2*time.Second, "DNS", "a new companion waits")

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/status/companion"
 	"github.com/namegate/namegate/status/statustest"
@@ -51,7 +52,7 @@ func (w *world) start(node string, companion bool) (stop func()) {
 		Client: w.client, Dynamic: w.policies, Namespace: "namegate", Node: node, Identity: "agent-" + node, DaemonSet: "agents",
 		Companion: companion, CompanionPorts: w.ports, Endpoint: statustest.Endpoint, Uninstalling: func() bool { return w.marked.Load() }, Log: statustest.Silent,
 	})
-	statustest.Must(w.t, err)
+	fatal.If(w.t, err)
 	if w.now != nil {
 		r.now = w.now
 	}
@@ -96,7 +97,7 @@ func (w *world) says(name, kind string) string {
 
 func (w *world) leases() (names []string) {
 	l, err := w.client.CoordinationV1().Leases("namegate").List(w.t.Context(), metav1.ListOptions{})
-	statustest.Must(w.t, err)
+	fatal.If(w.t, err)
 	for _, l := range l.Items {
 		names = append(names, l.Name)
 	}
@@ -105,7 +106,7 @@ func (w *world) leases() (names []string) {
 
 func (w *world) networkPolicies() []networkingv1.NetworkPolicy {
 	l, err := w.client.NetworkingV1().NetworkPolicies("").List(w.t.Context(), metav1.ListOptions{})
-	statustest.Must(w.t, err)
+	fatal.If(w.t, err)
 	return l.Items
 }
 
@@ -114,14 +115,14 @@ func (w *world) leader() string {
 	if apierrors.IsNotFound(err) {
 		return ""
 	}
-	statustest.Must(w.t, err)
+	fatal.If(w.t, err)
 	return *l.Spec.HolderIdentity
 }
 
 // events returns "kind/name type reason" of all events, sorted.
 func (w *world) events() (out []string) {
 	l, err := w.client.EventsV1().Events("").List(w.t.Context(), metav1.ListOptions{})
-	statustest.Must(w.t, err)
+	fatal.If(w.t, err)
 	for _, e := range l.Items {
 		out = append(out, e.Regarding.Kind+"/"+e.Regarding.Name+" "+e.Type+" "+e.Reason)
 	}
@@ -228,12 +229,12 @@ func TestCompanionsOfACluster(t *testing.T) {
 		defer w.start("n1", true)()
 		nps := w.client.NetworkingV1().NetworkPolicies("shop")
 		_, err := nps.Create(t.Context(), statustest.Limit("shop", "deny", map[string]string{"app": "cart"}), metav1.CreateOptions{})
-		statustest.Must(t, err)
+		fatal.If(t, err)
 		w.pass(5 * time.Second)
 		if got := w.networkPolicies(); len(got) != 2 {
 			t.Fatalf("%d NetworkPolicies, want the user's and a companion", len(got))
 		}
-		statustest.Must(t, nps.Delete(t.Context(), "deny", metav1.DeleteOptions{}))
+		fatal.If(t, nps.Delete(t.Context(), "deny", metav1.DeleteOptions{}))
 		w.pass(5 * time.Second)
 		if got := w.networkPolicies(); len(got) != 0 {
 			t.Errorf("%d NetworkPolicies are left", len(got))
@@ -256,18 +257,18 @@ func TestWithdraw(t *testing.T) {
 			t.Fatalf("Leases %q, %d NetworkPolicies", w.leases(), len(w.networkPolicies()))
 		}
 		hook, err := New(Options{Client: w.client, Dynamic: w.policies, Namespace: "namegate", DaemonSet: "agents", Log: statustest.Silent})
-		statustest.Must(t, err)
+		fatal.If(t, err)
 		done := make(chan error, 1)
 		go func() { done <- hook.Withdraw(t.Context()) }()
 		synctest.Wait()
 		set, err := w.client.AppsV1().DaemonSets("namegate").Get(t.Context(), "agents", metav1.GetOptions{})
-		statustest.Must(t, err)
+		fatal.If(t, err)
 		if set.Annotations[UninstallingAnnotation] == "" {
 			t.Fatal("the DaemonSet is not marked")
 		}
 		w.pass(3 * time.Second) // the agents write still
 		w.marked.Store(true)
-		statustest.Must(t, <-done)
+		fatal.If(t, <-done)
 		w.pass(5 * time.Minute)
 		left := w.networkPolicies()
 		if got := w.leases(); len(got) != 1 || got[0] != "somebodys" || len(left) != 1 || left[0].Name != "deny" {
@@ -281,7 +282,7 @@ func TestWithdrawFails(t *testing.T) {
 		c := fake.NewClientset()
 		statustest.Refuse(c, "list", "networkpolicies", "no")
 		r, err := New(Options{Client: c, Dynamic: newPolicyServer(t), Namespace: "namegate", DaemonSet: "agents", Log: statustest.Silent})
-		statustest.Must(t, err)
+		fatal.If(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := r.Withdraw(ctx); !apierrors.IsForbidden(err) {
@@ -297,7 +298,7 @@ func TestNewAndRunNeedTheirOptions(t *testing.T) {
 	}
 	o.Namespace = "namegate"
 	r, err := New(o)
-	statustest.Must(t, err)
+	fatal.If(t, err)
 	if r.Run(t.Context()) == nil {
 		t.Error("runs without a node")
 	}

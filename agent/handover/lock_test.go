@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestOneAgentInANamespace: neither the same socket nor another one lets a second
@@ -15,9 +17,7 @@ func TestOneAgentInANamespace(t *testing.T) {
 	name := fmt.Sprintf("@namegate-test-%d", os.Getpid())
 	a, b := filepath.Join(dir, "a", "agent.sock"), filepath.Join(dir, "b", "agent.sock")
 	release, err := Lock{a, name}.Claim()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for socket, want := range map[string]string{
 		a: "another agent runs with socket " + a,
 		b: "another agent runs in this network namespace",
@@ -28,8 +28,6 @@ func TestOneAgentInANamespace(t *testing.T) {
 	}
 	release()
 	again, err := Lock{b, name}.Claim() // the refused try has released its path
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	again()
 }

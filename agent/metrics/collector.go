@@ -3,10 +3,10 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/source/kube"
 	"github.com/namegate/namegate/source/manifest"
+	"github.com/namegate/namegate/stats"
 	"github.com/namegate/namegate/status"
 )
 
@@ -137,7 +137,7 @@ func podsByReason(findings []status.Finding) map[string]int {
 	return by
 }
 
-func (e emitter) enforcer(s enforcer.Status) {
+func (e emitter) enforcer(s stats.Enforcer) {
 	e.flag("intercepting", "1 while the DNS queries of selected pods come to this agent.", s.Intercepting)
 	e.gauge("selected_pods", "Pods of this node that are default-deny.", float64(s.Selected))
 	e.gauge("granted_addresses", "Grants that are open.", float64(s.Grants))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy"
 )
 
@@ -28,9 +29,7 @@ var (
 func documentedMetrics(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	said := map[string][]string{}
 	for _, m := range metricRow.FindAllStringSubmatch(string(text), -1) {
 		if said[m[1]] != nil {
@@ -66,9 +65,7 @@ func documentedMetrics(t *testing.T) map[string][]string {
 // label's words, and no other.
 func TestMetricsAreDocumented(t *testing.T) {
 	families, err := registryOf(t, busyFacts(t), nil).Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	there := map[string][]string{}
 	for _, f := range families {
 		values := map[string]map[string]bool{}
@@ -96,9 +93,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 // TestBucketsAreDocumented: the bounds that the document names are the proxy's.
 func TestBucketsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var words []string
 	for _, b := range proxy.Bounds() {
 		words = append(words, b.String())
@@ -121,9 +116,7 @@ func constants(t *testing.T, pattern string, globs ...string) (out []string) {
 				continue
 			}
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
 				out = append(out, m[1])
 			}

@@ -2,10 +2,10 @@ package metrics
 
 import (
 	"github.com/namegate/namegate/audit/denial"
-	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/upstream"
+	"github.com/namegate/namegate/stats"
 	"github.com/namegate/namegate/status"
 )
 
@@ -21,7 +21,7 @@ type Facts struct {
 	NetworkPolicies, RemotePods int
 	Findings                    []status.Finding
 	BrokenFiles                 *int // nil where policies come from no files
-	Enforcer                    enforcer.Status
+	Enforcer                    stats.Enforcer
 	Proxy                       proxy.Stats
 	Upstreams                   []upstream.Status
 	Denied                      Denied

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttest "k8s.io/client-go/testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func node(taints ...string) *corev1.Node {
@@ -32,9 +34,7 @@ func begin(t *testing.T, objects ...runtime.Object) (*Watcher, *fake.Clientset) 
 	t.Helper()
 	c := fake.NewClientset(objects...)
 	p, err := New(Options{Client: c, Node: "n1", Namespace: "sys", DaemonSet: "namegate", Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return p, c
 }
 
@@ -51,9 +51,7 @@ func eventually(t *testing.T, what string, f func() bool) {
 func TestLeaving(t *testing.T) {
 	for name, change := range map[string]func(*testing.T, *fake.Clientset){
 		"the DaemonSet is deleted": func(t *testing.T, c *fake.Clientset) {
-			if err := c.AppsV1().DaemonSets("sys").Delete(t.Context(), "namegate", metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, c.AppsV1().DaemonSets("sys").Delete(t.Context(), "namegate", metav1.DeleteOptions{}))
 		},
 		"the DaemonSet is on its way": func(t *testing.T, c *fake.Clientset) {
 			s := agents()
@@ -148,17 +146,13 @@ func TestClearTaint(t *testing.T) {
 		}
 		return false, nil, nil
 	})
-	if err := p.ClearTaint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, p.ClearTaint(t.Context()))
 	n, err := c.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
 	if err != nil || len(n.Spec.Taints) != 1 || n.Spec.Taints[0].Key != "other" {
 		t.Errorf("taints %v (%v)", n.Spec.Taints, err)
 	}
 	c.ClearActions()
-	if err := p.ClearTaint(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, p.ClearTaint(t.Context()))
 	for _, a := range c.Actions() {
 		if a.GetVerb() == "patch" {
 			t.Error("a node without the taint was written")

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // saying answers with a text.
@@ -25,14 +27,10 @@ func TestTheNextServerKeepsThePath(t *testing.T) {
 		}
 	}
 	first, err := Serve(path, saying("first"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	answers("first")
 	next, err := Serve(path, saying("next"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	answers("next")
 	first.Close()
 	answers("next")

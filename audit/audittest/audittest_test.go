@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // decision is a whole line with a number that differs.
@@ -22,9 +24,7 @@ func flow(count int) string {
 func schema(t *testing.T) *Schema {
 	t.Helper()
 	s, err := Strict()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return s
 }
 
@@ -36,9 +36,7 @@ func TestLogNamesTheLine(t *testing.T) {
 		good.WriteString(decision(i))
 	}
 	lines := strings.SplitAfter(good.String(), "\n")
-	if err := s.Log(strings.NewReader(good.String()), 0); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.Log(strings.NewReader(good.String()), 0))
 	for name, bad := range map[string]string{
 		"unknown field": strings.Replace(decision(5), `"rcode"`, `"extra":1,"rcode"`, 1),
 		"verdict":       strings.Replace(decision(5), `"refused"`, `"dropped"`, 1),
@@ -88,9 +86,7 @@ func TestFilesAreAllOfALog(t *testing.T) {
 	}
 	write := func(path, text string) {
 		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	write(path, decision(1))
 	write(path+".1", decision(2))

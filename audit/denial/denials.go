@@ -167,7 +167,7 @@ func (d *Denials) end() {
 func (d *Denials) note(snap *policy.Snapshot, p nflog.Packet, reached netip.AddrPort, verdict audit.FlowVerdict) {
 	view := snap.View(p.Source)
 	pod, known := snap.Pod(p.Source)
-	if !known || verdict == audit.WouldDeny && (view == nil || view.Enforced || d.allowed(view, p) || led(snap, view, p, reached)) {
+	if !known || verdict == audit.WouldDeny && (view == nil || view.Enforced || d.wouldAllow(snap, view, p, reached)) {
 		return
 	}
 	at := key{pod, p.Destination, policy.Protocol(p.Protocol), verdict}

@@ -58,7 +58,7 @@ func (d *Denials) lookUp(snap *policy.Snapshot, due []pending, most int) (missin
 // matters tells whether what is really reached can change what is said of a packet.
 func (d *Denials) matters(snap *policy.Snapshot, p nflog.Packet) bool {
 	v := snap.View(p.Source)
-	return v != nil && !v.Enforced && !d.allowed(v, p)
+	return v != nil && !v.Enforced && !d.wouldAllow(snap, v, p, netip.AddrPort{})
 }
 
 // settled judges packets. The caller holds mu.
@@ -68,10 +68,4 @@ func (d *Denials) settled(snap *policy.Snapshot, due []pending) {
 			d.note(snap, p.Packet, p.reached, audit.WouldDeny)
 		}
 	}
-}
-
-// led tells whether a pod may reach where its connection was led: itself, behind its
-// own Service, or a peer of its NetworkPolicies.
-func led(snap *policy.Snapshot, v *policy.View, p nflog.Packet, reached netip.AddrPort) bool {
-	return slices.Contains(v.Pod.IPs, reached.Addr()) || len(snap.PeersAt(v, reached.Addr(), policy.Protocol(p.Protocol), reached.Port())) > 0
 }

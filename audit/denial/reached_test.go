@@ -2,6 +2,7 @@ package denial
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/namegate/namegate/kernel/nflog"
@@ -10,12 +11,13 @@ import (
 
 // beside gives the audited pod a NetworkPolicy with rules, and a conntrack table: where
 // a destination leads, "" for one that the kernel does not know.
-func (w *world) beside(led map[string]string, rules ...policy.PeerRule) (looks *int) {
+func (w *world) beside(led map[string]string, rules ...*policy.Rule) (looks *int) {
 	looks = new(int)
 	peers := policy.Peer{Kind: policy.PeerPods, Key: "shop: app=db"}
 	w.snap.PeerSets = []*policy.PeerSet{{Peer: peers, Addrs: []netip.Addr{netip.MustParseAddr("10.2.0.5")}}}
 	v := w.snap.ViewOf(ref("b"))
-	v.NetworkPolicies, v.Peers = []string{"shop/out"}, rules
+	v.NetworkPolicies = []string{"shop/out"}
+	v.Rules = slices.Concat(v.Rules, rules)
 	w.denials.o.Reached = func(proto uint8, src, dst netip.AddrPort) (netip.AddrPort, bool) {
 		*looks++
 		if src != netip.AddrPortFrom(at["b"], 40000) {
@@ -44,21 +46,21 @@ func (w *world) begins(proto, to string) {
 // judged on what is really reached.
 func TestNetworkPolicyIsNoWouldDeny(t *testing.T) {
 	db := policy.Peer{Kind: policy.PeerPods, Key: "shop: app=db"}
-	pg, every := policy.PeerRule{Peer: db, Ports: "tcp/5432"}, policy.PeerRule{Ports: policy.AnyPort}
+	pg, every := &policy.Rule{Peer: db, Ports: "tcp/5432"}, &policy.Rule{Ports: policy.AnyPort}
 	for _, c := range []struct {
 		what, proto, to string
 		led             map[string]string
-		rules           []policy.PeerRule
+		rules           []*policy.Rule
 		want            string // "" for none
 	}{
-		{what: "a peer by its own address", proto: "tcp", to: "10.2.0.5:5432", led: map[string]string{"10.2.0.5:5432": "10.2.0.5:5432"}, rules: []policy.PeerRule{pg}},
-		{what: "on another port", proto: "tcp", to: "10.2.0.5:80", led: map[string]string{"10.2.0.5:80": "10.2.0.5:80"}, rules: []policy.PeerRule{pg}, want: "would-deny b tcp 10.2.0.5:80 address x1 []"},
-		{what: "behind a Service", proto: "tcp", to: "10.96.0.5:80", led: map[string]string{"10.96.0.5:80": "10.2.0.5:5432"}, rules: []policy.PeerRule{pg}},
-		{what: "a Service that leads elsewhere", proto: "tcp", to: "10.96.0.5:5432", led: map[string]string{"10.96.0.5:5432": "10.2.0.6:5432"}, rules: []policy.PeerRule{pg}, want: "would-deny b tcp 10.96.0.5:5432 address x1 []"},
-		{what: "a peer that is led elsewhere", proto: "tcp", to: "10.2.0.5:5432", led: map[string]string{"10.2.0.5:5432": "10.2.0.6:5432"}, rules: []policy.PeerRule{pg}, want: "would-deny b tcp 10.2.0.5:5432 address x1 []"},
-		{what: "everywhere", proto: "udp", to: "198.51.100.1:53", led: map[string]string{"198.51.100.1:53": "198.51.100.1:53"}, rules: []policy.PeerRule{every}},
-		{what: "ICMP, of which no port is known", proto: "icmp", to: "198.51.100.1", rules: []policy.PeerRule{every}},
-		{what: "ICMP, and a rule with ports", proto: "icmp", to: "10.2.0.5", rules: []policy.PeerRule{pg}, want: "would-deny b 1 10.2.0.5:0 address x1 []"},
+		{what: "a peer by its own address", proto: "tcp", to: "10.2.0.5:5432", led: map[string]string{"10.2.0.5:5432": "10.2.0.5:5432"}, rules: []*policy.Rule{pg}},
+		{what: "on another port", proto: "tcp", to: "10.2.0.5:80", led: map[string]string{"10.2.0.5:80": "10.2.0.5:80"}, rules: []*policy.Rule{pg}, want: "would-deny b tcp 10.2.0.5:80 address x1 []"},
+		{what: "behind a Service", proto: "tcp", to: "10.96.0.5:80", led: map[string]string{"10.96.0.5:80": "10.2.0.5:5432"}, rules: []*policy.Rule{pg}},
+		{what: "a Service that leads elsewhere", proto: "tcp", to: "10.96.0.5:5432", led: map[string]string{"10.96.0.5:5432": "10.2.0.6:5432"}, rules: []*policy.Rule{pg}, want: "would-deny b tcp 10.96.0.5:5432 address x1 []"},
+		{what: "a peer that is led elsewhere", proto: "tcp", to: "10.2.0.5:5432", led: map[string]string{"10.2.0.5:5432": "10.2.0.6:5432"}, rules: []*policy.Rule{pg}, want: "would-deny b tcp 10.2.0.5:5432 address x1 []"},
+		{what: "everywhere", proto: "udp", to: "198.51.100.1:53", led: map[string]string{"198.51.100.1:53": "198.51.100.1:53"}, rules: []*policy.Rule{every}},
+		{what: "ICMP, of which no port is known", proto: "icmp", to: "198.51.100.1", rules: []*policy.Rule{every}},
+		{what: "ICMP, and a rule with ports", proto: "icmp", to: "10.2.0.5", rules: []*policy.Rule{pg}, want: "would-deny b 1 10.2.0.5:0 address x1 []"},
 		{what: "itself behind its Service", proto: "tcp", to: "10.96.0.6:80", led: map[string]string{"10.96.0.6:80": at["b"].String() + ":8080"}},
 		{what: "no NetworkPolicy", proto: "tcp", to: "10.2.0.5:5432", led: map[string]string{"10.2.0.5:5432": "10.2.0.5:5432"}, want: "would-deny b tcp 10.2.0.5:5432 address x1 []"},
 	} {
@@ -80,7 +82,7 @@ func TestNetworkPolicyIsNoWouldDeny(t *testing.T) {
 func TestReachedIsLookedForAgain(t *testing.T) {
 	w := newWorld(t)
 	led := map[string]string{}
-	looks := w.beside(led, policy.PeerRule{Peer: policy.Peer{Kind: policy.PeerPods, Key: "shop: app=db"}, Ports: policy.AnyPort})
+	looks := w.beside(led, &policy.Rule{Peer: policy.Peer{Kind: policy.PeerPods, Key: "shop: app=db"}, Ports: policy.AnyPort})
 	w.begins("tcp", "10.96.0.5:80")
 	w.pass(look)
 	w.expect()

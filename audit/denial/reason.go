@@ -21,23 +21,21 @@ const consideredMost = 128
 // dnsPort is that of RFC 1035 §4.2.
 const dnsPort = 53
 
-// allowed tells whether a pod that only Audit policies select could open a connection
-// if they were enforced. What its Audit policies allow is what counts.
-func (d *Denials) allowed(v *policy.View, p nflog.Packet) bool {
-	to := p.Destination.Addr()
-	if slices.Contains(v.Pod.IPs, to) {
-		return true
+// wouldAllow tells whether a pod that only Audit policies select could open a connection
+// if they were enforced. reached is where it leads; the zero value is unknown.
+func (d *Denials) wouldAllow(snap *policy.Snapshot, v *policy.View, p nflog.Packet, reached netip.AddrPort) bool {
+	f := policy.Flow{Protocol: policy.Protocol(p.Protocol), Dialled: p.Destination, Reached: reached, Would: true}
+	dns := f.Dialled.Port() == dnsPort && (f.Protocol == policy.UDP || f.Protocol == policy.TCP)
+	f.Implied = dns && d.o.Resolves(f.Dialled)
+	for _, s := range d.o.Memory.Seen(v.Pod.PodRef, f.Dialled.Addr()) {
+		for _, m := range v.Decide(s.Name).Matches {
+			if s.OpenAt(m, p.Time) {
+				f.Open = append(f.Open, m.Ports)
+			}
+		}
 	}
-	protocol := policy.Protocol(p.Protocol)
-	dns := p.Destination.Port() == dnsPort && (protocol == policy.UDP || protocol == policy.TCP)
-	if dns && d.o.Resolves(p.Destination) {
-		return true
-	}
-	return slices.ContainsFunc(d.o.Memory.Seen(v.Pod.PodRef, to), func(s recent.Sighting) bool {
-		return slices.ContainsFunc(v.Decide(s.Name).Matches, func(m *policy.Match) bool {
-			return m.Ports.Contains(protocol, p.Destination.Port()) && s.OpenAt(m, p.Time)
-		})
-	})
+	allowed, _ := policy.Evaluate(v, snap, &f)
+	return allowed
 }
 
 // explain returns the names of a destination and why connections to it are denied.

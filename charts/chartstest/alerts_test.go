@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // alerts is the part of a PrometheusRule that the chart writes.
@@ -102,9 +104,7 @@ func TestAlertsSayWhatIsWrong(t *testing.T) {
 			t.Errorf("%s does not say where", name)
 		}
 		expr, err := parser.ParseExpr(a.Expr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for _, label := range used {
 			if !slices.Contains(labelsOf(all, expr), label[1]) {
 				t.Errorf("%s speaks of the label %s, and its expression has %v", name, label[1], labelsOf(all, expr))
@@ -143,9 +143,7 @@ func labelsOf(all map[string]metric, expr parser.Expr) []string {
 // expression of; the alert links there.
 func TestEveryAlertHasItsRunbook(t *testing.T) {
 	text, err := os.ReadFile("../../docs/runbooks.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	sections := map[string]string{}
 	for _, part := range strings.Split("\n"+string(text), "\n## ")[1:] {
 		name, body, _ := strings.Cut(part, "\n")

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -31,9 +32,7 @@ func config(t *testing.T, text string) *corefile.Config {
 func parsed(t *testing.T, text string) *corefile.Config {
 	t.Helper()
 	c, err := corefile.Parse("Corefile", text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return c
 }
 
@@ -137,23 +136,25 @@ func TestCorefileCache(t *testing.T) {
 	for _, c := range []struct{ values, root, corp, more string }{
 		{values: "cache: {enabled: false}"},
 		{values: "cache: null"},
-		{values: "cache: {greatest: 1h}", root: "cache 1h {\ndenial 5s\nserve_stale 1h\n}"},
-		{values: "cache: {greatest: '', denial: '', least: '', serveStale: ''}", root: "cache"},
-		{values: "cache: {greatest: null, denial: null, serveStale: null, entries: null, size: null}", root: "cache"},
-		{values: "cache: {greatest: 1m, least: 1m}", root: "cache 1m {\nleast 1m\ndenial 5s\nserve_stale 1h\n}"},
-		{values: "cache: {denial: 0s}", root: "cache 30s {\ndenial 0s\nserve_stale 1h\n}"},
-		{values: "cache: {serveStale: 24h}", root: "cache 30s {\ndenial 5s\nserve_stale 24h\n}"},
-		{values: "cache: {prefetch: {amount: 5}}", root: "cache 30s {\ndenial 5s\nprefetch 5\nserve_stale 1h\n}"},
-		{values: "cache: {prefetch: {amount: 5, percent: 50}}", root: "cache 30s {\ndenial 5s\nprefetch 5 1m 50%\nserve_stale 1h\n}"},
-		{values: "cache: {entries: 16, size: 1GiB}", root: "cache 30s {\ndenial 5s\nserve_stale 1h\nentries 16\nsize 1GiB\n}"},
-		{values: "follow: true" + own + "{enabled: false}}]", root: "cache 30s {\ndenial 5s\nserve_stale 1h\n}", corp: "none"},
-		{values: "follow: false" + own + "{denial: 1m}}]", root: "cache 30s {\ndenial 5s\nserve_stale 1h\n}", corp: "cache 30s {\ndenial 1m\nserve_stale 1h\n}", more: "follow off"},
-		{values: "cache: {enabled: false}" + own + "{enabled: true, greatest: 1h}}]", corp: "cache 1h {\ndenial 5s\nserve_stale 1h\n}"},
-		{values: "cache: {prefetch: {amount: 9, within: 2m}}" + own + "{prefetch: {amount: 3}}}]", root: "cache 30s {\ndenial 5s\nprefetch 9 2m\nserve_stale 1h\n}",
-			corp: "cache 30s {\ndenial 5s\nprefetch 3\nserve_stale 1h\n}"},
-		{values: "cache: {enabled: false}, ttl: {least: 5s}", more: "ttl 5 2147483647"},
-		{values: "cache: {enabled: false}, ttl: {greatest: 1h}", more: "ttl 0 1h"},
-		{values: "cache: {enabled: false}, ttl: {greatest: 2147483647s}, follow: null", more: "ttl 0 2147483647"},
+		{values: "cache: {maxTTL: 1h}", root: "cache 1h {\nnegative_ttl 5s\nserve_stale 1h\n}"},
+		{values: "cache: {maxTTL: '', negativeTTL: '', minTTL: '', serveStale: ''}", root: "cache"},
+		{values: "cache: {maxTTL: null, negativeTTL: null, serveStale: null, entries: null, size: null}", root: "cache"},
+		{values: "cache: {maxTTL: 1m, minTTL: 1m}", root: "cache 1m {\nmin_ttl 1m\nnegative_ttl 5s\nserve_stale 1h\n}"},
+		{values: "cache: {negativeTTL: 0s}", root: "cache 30s {\nnegative_ttl 0s\nserve_stale 1h\n}"},
+		{values: "cache: {serveStale: 24h}", root: "cache 30s {\nnegative_ttl 5s\nserve_stale 24h\n}"},
+		{values: "cache: {prefetch: {amount: 5}}", root: "cache 30s {\nnegative_ttl 5s\nprefetch 5\nserve_stale 1h\n}"},
+		{values: "cache: {prefetch: {amount: 5, percent: 50}}", root: "cache 30s {\nnegative_ttl 5s\nprefetch 5 1m 50%\nserve_stale 1h\n}"},
+		{values: "cache: {entries: 16, size: 1GiB}", root: "cache 30s {\nnegative_ttl 5s\nserve_stale 1h\nentries 16\nsize 1GiB\n}"},
+		{values: "follow: true" + own + "{enabled: false}}]", root: "cache 30s {\nnegative_ttl 5s\nserve_stale 1h\n}", corp: "none"},
+		{values: "follow: false" + own + "{negativeTTL: 1m}}]", root: "cache 30s {\nnegative_ttl 5s\nserve_stale 1h\n}", corp: "cache 30s {\nnegative_ttl 1m\nserve_stale 1h\n}", more: "follow off"},
+		{values: "cache: {enabled: false}" + own + "{enabled: true, maxTTL: 1h}}]", corp: "cache 1h {\nnegative_ttl 5s\nserve_stale 1h\n}"},
+		{values: "cache: {prefetch: {amount: 9, within: 2m}}" + own + "{prefetch: {amount: 3}}}]", root: "cache 30s {\nnegative_ttl 5s\nprefetch 9 2m\nserve_stale 1h\n}",
+			corp: "cache 30s {\nnegative_ttl 5s\nprefetch 3\nserve_stale 1h\n}"},
+		{values: "cache: {enabled: false}, ttl: {minTTL: 5s}", more: "ttl 5 2147483647"},
+		{values: "cache: {greatest: 1h, least: 1m, denial: 1m}, ttl: {least: 5s}" + own + "{greatest: 2h}}]", root: "cache 1h {\nmin_ttl 1m\nnegative_ttl 1m\nserve_stale 1h\n}", // the earlier names
+			corp: "cache 2h {\nmin_ttl 1m\nnegative_ttl 1m\nserve_stale 1h\n}", more: "ttl 5 2147483647"},
+		{values: "cache: {enabled: false}, ttl: {maxTTL: 1h}", more: "ttl 0 1h"},
+		{values: "cache: {enabled: false}, ttl: {maxTTL: 2147483647s}, follow: null", more: "ttl 0 2147483647"},
 	} {
 		want := ". {\nforward . kube-dns.kube-system\ncluster cluster.local\n" + c.root + "\n" + c.more + "\n}\n"
 		if c.corp != "" {
@@ -167,18 +168,18 @@ func TestCorefileCache(t *testing.T) {
 // agent takes.
 func TestCacheInBounds(t *testing.T) {
 	for _, c := range []struct{ value, line, in, out string }{
-		{"cache: {greatest: %}", "cache %", "1s 168h 10080m 604800s", "0s 169h 168h1s"},
-		{"cache: {greatest: 168h, least: %}", "cache 168h {\nleast %\n}", "0s 1h 60m", "1h1s 61m 2h"},
-		{"cache: {denial: %}", "cache 30s {\ndenial %\n}", "0s 3h", "3h1s 4h"},
+		{"cache: {maxTTL: %}", "cache %", "1s 168h 10080m 604800s", "0s 169h 168h1s"},
+		{"cache: {maxTTL: 168h, minTTL: %}", "cache 168h {\nmin_ttl %\n}", "0s 1h 60m", "1h1s 61m 2h"},
+		{"cache: {negativeTTL: %}", "cache 30s {\nnegative_ttl %\n}", "0s 3h", "3h1s 4h"},
 		{"cache: {serveStale: %}", "cache 30s {\nserve_stale %\n}", "1s 24h", "0s 24h1s"},
 		{"cache: {prefetch: {amount: 1, within: %}}", "cache 30s {\nprefetch 1 %\n}", "1s 24h", "0s 25h"},
 		{"cache: {prefetch: {amount: 1, percent: %}}", "cache 30s {\nprefetch 1 1m %%\n}", "1 90", "0 91"},
 		{"cache: {prefetch: {amount: %}}", "cache 30s {\nprefetch %\n}", "0 1000000", "-1 1000001"},
 		{"cache: {entries: %}", "cache 30s {\nentries %\n}", "16 1000000", "15 1000001"},
 		{"cache: {size: %}", "cache 30s {\nsize %\n}", "1MiB 999MiB 1024MiB 1GiB", "0MiB 1025MiB 2GiB"},
-		{"cache: {greatest: 10s, least: %}", "cache 10s {\nleast %\n}", "10s", "11s"},
-		{"ttl: {least: %}", "ttl % 2147483647", "0s 1h", "1h1s"},
-		{"ttl: {least: 1m, greatest: %}", "ttl 1m %", "1m 2147483647s", "59s 2147483648s"},
+		{"cache: {maxTTL: 10s, minTTL: %}", "cache 10s {\nmin_ttl %\n}", "10s", "11s"},
+		{"ttl: {minTTL: %}", "ttl % 2147483647", "0s 1h", "1h1s"},
+		{"ttl: {minTTL: 1m, maxTTL: %}", "ttl 1m %", "1m 2147483647s", "59s 2147483648s"},
 		{"forward: {maxConcurrent: %}", "forward . 192.0.2.53 {\nmax_concurrent %\n}", "0 1048576", "-1 1048577"},
 	} {
 		for i, list := range []string{c.in, c.out} {
@@ -225,7 +226,7 @@ func TestRestartOn(t *testing.T) {
 		"corefile: {forward: {policy: sequential}}", "corefile: {limits: {queries: 1000}}", "corefile: {grantTimeout: 1s}",
 		"corefile: {zones: [{names: [corp.test], forward: {to: [192.0.2.53]}}]}", "cluster: {ranges: [10.0.0.0/8]}", "corefile: {extra: 'nat64 2001:db8:64::/96'}", "corefile: {extra: 'hold 3m'}",
 		"corefile: {forward: {to: ['[2001:db8::53]:5353', kube-dns.kube-system]}}", "corefile: {forward: {to: ['[2001:db8::53]']}}", "corefile: {forward: {to: ['2001:db8::53', '[2001:db8::54]:53']}}",
-		"corefile: {cache: {enabled: false}}", "corefile: {cache: {size: 64MiB}}", "corefile: {ttl: {least: 5s}}", "corefile: {follow: false}", "corefile: {auditFilter: {sample: 10}}", "corefile: {auditFilter: {namespaces: [shop]}}", "corefile: {auditFilter: {verdicts: [denied]}}", "corefile: {forward: {healthCheck: 1s, maxConcurrent: 9, forceTCP: true}}",
+		"corefile: {cache: {enabled: false}}", "corefile: {cache: {size: 64MiB}}", "corefile: {ttl: {minTTL: 5s}}", "corefile: {follow: false}", "corefile: {auditFilter: {sample: 10}}", "corefile: {auditFilter: {namespaces: [shop]}}", "corefile: {auditFilter: {verdicts: [denied]}}", "corefile: {forward: {healthCheck: 1s, maxConcurrent: 9, forceTCP: true}}",
 	} {
 		needs := config(t, text).NeedsRestart(start)
 		if rolls := stamp(text) != before; rolls != (len(needs) > 0) {
@@ -239,9 +240,7 @@ func TestRestartOn(t *testing.T) {
 func TestRestartOnText(t *testing.T) {
 	stamp := func(corefile string) string {
 		text, err := yaml.Marshal(map[string]any{"corefile": map[string]string{"text": corefile}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		ds, _ := render(t, string(text)).agent(t)
 		return ds.Spec.Template.Annotations["namegate.io/restart-on"]
 	}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
@@ -25,9 +26,7 @@ const document = "../../docs/install.md"
 func tables(t *testing.T, heading string) (out [][][]string) {
 	t.Helper()
 	text, err := os.ReadFile(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	_, section, found := strings.Cut(string(text), "\n"+heading+"\n")
 	if !found {
 		t.Fatalf("%s has no %s", document, heading)
@@ -66,13 +65,9 @@ func code(cell string) (out []string) {
 // that is not there.
 func TestDocumentedValues(t *testing.T) {
 	text, err := os.ReadFile(chartPath + "/values.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	at := map[string]any{}
-	if err := yaml.Unmarshal(text, &at); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, yaml.Unmarshal(text, &at))
 	documented := map[string]any{}
 	for _, row := range tables(t, "## Values")[0] {
 		var def any
@@ -125,13 +120,9 @@ func leaves(prefix string, at map[string]any) map[string]any {
 // but those that Helm itself hands to a chart.
 func TestSchemaKnowsValues(t *testing.T) {
 	text, err := os.ReadFile(chartPath + "/values.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var schema struct{ Properties map[string]any }
-	if err := yaml.Unmarshal(text, &schema); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, yaml.Unmarshal(text, &schema))
 	delete(schema.Properties, "global")
 	delete(schema.Properties, "enabled")
 	documented := map[string]bool{}
@@ -256,9 +247,7 @@ func TestNotes(t *testing.T) {
 // TestDocumentedMessages: the refusals that the document quotes are Helm's own.
 func TestDocumentedMessages(t *testing.T) {
 	text, err := os.ReadFile(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	_, err = install(t, "namegate", "newPods: hold\nfoo: 1\ncluster: {ranges: [10.244.0.0]}")
 	if err == nil {
 		t.Fatal("accepted")
@@ -276,18 +265,14 @@ func TestDocumentedMessages(t *testing.T) {
 // speaks of.
 func TestDocumentedCache(t *testing.T) {
 	text, err := os.ReadFile(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	_, section, _ := strings.Cut(string(text), "\n### The cache\n")
 	_, shown, _ := strings.Cut(section, "```yaml\n")
 	shown, _, _ = strings.Cut(shown, "```")
 	c := config(t, shown)
 	for name, want := range map[string][2]time.Duration{"cluster.local": {30 * time.Second, 5 * time.Second}, "example.org": {time.Hour, 30 * time.Second}} {
 		n, err := fqdn.ParseName(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if got := c.ZoneOf(n).Cache; got == nil || [2]time.Duration{got.Greatest, got.Denial} != want || got.ServeStale != time.Hour {
 			t.Errorf("%s is kept by %+v, want %v", name, got, want)
 		}
@@ -297,9 +282,7 @@ func TestDocumentedCache(t *testing.T) {
 // TestLinks follows the links of the document.
 func TestLinks(t *testing.T) {
 	text, err := os.ReadFile(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, m := range regexp.MustCompile(`\]\(([^)#]*)(#[^)]+)?\)`).FindAllStringSubmatch(string(text), -1) {
 		target := string(text)
 		if m[1] != "" {

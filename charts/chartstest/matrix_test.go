@@ -24,9 +24,9 @@ corefile:
   forward: {to: [kube-dns.kube-system, 192.0.2.53, "[2001:db8::53]:5353"], policy: sequential, timeout: 800ms, deadline: 3s, maxFails: 0, healthCheck: 500ms, maxConcurrent: 1000, forceTCP: true}
   zones:
   - {names: [corp.test, partner.test], forward: {to: [192.0.2.54]}}
-  - {names: [special.test], forward: {to: ["198.51.100.53:5300"], policy: round_robin}, cache: {greatest: 1h30m, least: 1m, denial: 1m, prefetch: {amount: 0}, serveStale: ""}}
-  cache: {greatest: 45s, least: 2s, denial: 0s, prefetch: {amount: 20, within: 2m, percent: 25}, serveStale: 3h, entries: 1000000, size: 64MiB}
-  ttl: {least: 3s, greatest: 20m}
+  - {names: [special.test], forward: {to: ["198.51.100.53:5300"], policy: round_robin}, cache: {maxTTL: 1h30m, minTTL: 1m, negativeTTL: 1m, prefetch: {amount: 0}, serveStale: ""}}
+  cache: {maxTTL: 45s, minTTL: 2s, negativeTTL: 0s, prefetch: {amount: 20, within: 2m, percent: 25}, serveStale: 3h, entries: 1000000, size: 64MiB}
+  ttl: {minTTL: 3s, maxTTL: 20m}
   follow: false
   bind: [169.254.25.10]
   intercept: [169.254.20.10]

@@ -22,6 +22,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 const (
@@ -79,9 +81,7 @@ type rendered struct {
 func values(t *testing.T, text string) map[string]any {
 	t.Helper()
 	v, err := loader.LoadValues(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return v
 }
 
@@ -95,15 +95,11 @@ func install(t *testing.T, name, text string) (*release.Release, error) {
 func installOn(t *testing.T, kubernetes, name, text string) (*release.Release, error) {
 	t.Helper()
 	chart, err := loader.Load(chartPath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	c := action.NewConfiguration()
 	c.SetLogger(slog.NewTextHandler(io.Discard, nil))
 	version, err := common.ParseKubeVersion(kubernetes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	i := action.NewInstall(c)
 	i.KubeVersion = version
 	i.DryRunStrategy, i.ReleaseName, i.Namespace = action.DryRunClient, name, namespace
@@ -196,8 +192,6 @@ func (r rendered) agent(t *testing.T) (*appsv1.DaemonSet, corev1.Container) {
 func appVersion(t *testing.T) string {
 	t.Helper()
 	chart, err := loader.Load(chartPath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return chart.Metadata.AppVersion
 }

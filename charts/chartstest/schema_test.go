@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestRefused: what cannot work is refused before anything reaches the cluster,
@@ -66,11 +68,11 @@ func TestRefused(t *testing.T) {
 		{"corefile: {cache: 30s}", "at '/corefile/cache': got string, want object"},
 		{"corefile: {cache: {enabled: 'on'}}", "at '/corefile/cache/enabled': got string, want boolean"},
 		{"corefile: {cache: {success: 30s}}", "at '/corefile/cache': additional properties 'success' not allowed"},
-		{"corefile: {cache: {greatest: 30}}", "at '/corefile/cache/greatest': got number, want string"},
-		{"corefile: {cache: {greatest: 500ms}}", "at '/corefile/cache/greatest': value must be 'a duration of whole seconds, such as 5s, 10m or 1h'"},
-		{"corefile: {cache: {greatest: 200h}}", "corefile.cache: greatest, 200h, is out of bounds; write 1s to 168h"},
-		{"corefile: {cache: {least: 1m}}", "corefile.cache: least, 1m, is above greatest, 30s; write a lower one"},
-		{"corefile: {cache: {denial: 99999999999h}}", "at '/corefile/cache/denial': value must be"},
+		{"corefile: {cache: {maxTTL: 30}}", "at '/corefile/cache/maxTTL': got number, want string"},
+		{"corefile: {cache: {maxTTL: 500ms}}", "at '/corefile/cache/maxTTL': value must be 'a duration of whole seconds, such as 5s, 10m or 1h'"},
+		{"corefile: {cache: {maxTTL: 200h}}", "corefile.cache: maxTTL, 200h, is out of bounds; write 1s to 168h"},
+		{"corefile: {cache: {minTTL: 1m}}", "corefile.cache: minTTL, 1m, is above maxTTL, 30s; write a lower one"},
+		{"corefile: {cache: {negativeTTL: 99999999999h}}", "at '/corefile/cache/negativeTTL': value must be"},
 		{"corefile: {cache: {serveStale: 25h}}", "corefile.cache: serveStale, 25h, is out of bounds; write 1s to 24h"},
 		{"corefile: {cache: {prefetch: {within: 1m}}}", "at '/corefile/cache/prefetch': properties 'amount' required, if 'within' exists"},
 		{"corefile: {cache: {prefetch: {amount: 1, percent: 91}}}", "at '/corefile/cache/prefetch/percent': maximum"},
@@ -78,10 +80,10 @@ func TestRefused(t *testing.T) {
 		{"corefile: {cache: {entries: 8}}", "at '/corefile/cache/entries': minimum"},
 		{"corefile: {cache: {size: 32MB}}", "at '/corefile/cache/size': value must be '1MiB to 1024MiB, such as 32MiB'"},
 		{"corefile: {zones: [{names: [corp.test], forward: {to: [192.0.2.1]}, cache: {size: 1GiB}}]}", "at '/corefile/zones/0/cache': additional properties 'size' not allowed"},
-		{"corefile: {zones: [{names: [corp.test], forward: {to: [192.0.2.1]}, cache: {least: 40s}}]}", "corefile.zones[0].cache: least, 40s, is above greatest, 30s"},
+		{"corefile: {zones: [{names: [corp.test], forward: {to: [192.0.2.1]}, cache: {minTTL: 40s}}]}", "corefile.zones[0].cache: minTTL, 40s, is above maxTTL, 30s"},
 		{"corefile: {ttl: 5s}", "at '/corefile/ttl': got string, want object"},
-		{"corefile: {ttl: {least: 2h}}", "corefile.ttl: least, 2h, is out of bounds; write 0s to 1h"},
-		{"corefile: {ttl: {least: 1m, greatest: 5s}}", "corefile.ttl: least, 1m, is above greatest, 5s; write a lower one"},
+		{"corefile: {ttl: {minTTL: 2h}}", "corefile.ttl: minTTL, 2h, is out of bounds; write 0s to 1h"},
+		{"corefile: {ttl: {minTTL: 1m, maxTTL: 5s}}", "corefile.ttl: minTTL, 1m, is above maxTTL, 5s; write a lower one"},
 		{"corefile: {follow: 'off'}", "at '/corefile/follow': got string, want boolean"},
 		{"apiServer: {host: 'https://192.0.2.1'}", "at '/apiServer/host': value must be 'the name or address of a host, without scheme, port and brackets'"},
 		{"apiServer: {port: 65536}", "at '/apiServer/port': maximum"},
@@ -129,7 +131,7 @@ func TestAccepted(t *testing.T) {
 		"corefile: {bind: ['fd5c:7a1e:93b4::53']}",
 		"corefile: {extra: 'search corp.test'}",
 		"corefile: {limits: {queries: 100, queriesPerPod: 100}}",
-		"corefile: {cache: {greatest: 1h30m, least: 0s, denial: 0s, serveStale: ''}}",
+		"corefile: {cache: {maxTTL: 1h30m, minTTL: 0s, negativeTTL: 0s, serveStale: ''}}",
 		"corefile: {cache: {enabled: false}, ttl: {}, follow: false}",
 		"corefile: {forward: {to: [192.0.2.53], healthCheck: 50ms, maxConcurrent: 0, forceTCP: false}}",
 		"cluster: {domain: k8s.corp.test., ranges: ['2001:db8::/32', '::ffff/128']}",
@@ -151,13 +153,9 @@ func TestAccepted(t *testing.T) {
 // TestClosed: wherever the schema names the keys of an object, it refuses others.
 func TestClosed(t *testing.T) {
 	text, err := os.ReadFile(chartPath + "/values.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var schema any
-	if err := yaml.Unmarshal(text, &schema); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, yaml.Unmarshal(text, &schema))
 	objects := 0
 	var visit func(path string, at any)
 	visit = func(path string, at any) {

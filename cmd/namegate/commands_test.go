@@ -12,6 +12,7 @@ import (
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/cli"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestHealthWithoutSocket: the agent's own commands fail as the others do.
@@ -29,14 +30,10 @@ func TestHealthWithoutSocket(t *testing.T) {
 // its line of use and a row for each of its flags, and no rows beside these.
 func TestCommandsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/commands.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	shared := map[string]string{}                     // what it says, by name
 	grants, _, err := root().Find([]string{"grants"}) // has no flags of its own
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	grants.Flags().VisitAll(func(f *pflag.Flag) { shared[f.Name] = f.Usage })
 	compareFlags(t, "Flags of all", section(t, string(text), "## Common flags"), grants.Flags(), nil)
 	for _, c := range root().Commands() {
@@ -125,9 +122,7 @@ func mentionsFlags(t *testing.T, file, text string, flags *pflag.FlagSet, withou
 // TestLinksOfCommands lead to a document that is there, and a heading of it.
 func TestLinksOfCommands(t *testing.T) {
 	own, err := os.ReadFile("../../docs/commands.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	links := 0
 	for _, link := range strings.Split(string(own), "](")[1:] {
 		link, _, _ = strings.Cut(link, ")")

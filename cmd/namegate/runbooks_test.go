@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/console/cli"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestCommandsOfRunbooks: every command line of ours in the runbooks and beside the
@@ -16,9 +17,7 @@ func TestCommandsOfRunbooks(t *testing.T) {
 	found := map[string]bool{}
 	for _, file := range []string{"../../docs/runbooks.md", "../../docs/metrics.md"} {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for _, m := range line.FindAllStringSubmatch(string(text), -1) {
 			found[m[1]] = true
 		}
@@ -52,9 +51,7 @@ func TestCommandsOfRunbooks(t *testing.T) {
 func TestLinksOfRunbooks(t *testing.T) {
 	for _, file := range []string{"runbooks.md", "metrics.md"} {
 		text, err := os.ReadFile("../../docs/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		links := regexp.MustCompile(`\]\(([^)#]*)(#[^)]+)?\)`).FindAllStringSubmatch(string(text), -1)
 		if len(links) < 5 {
 			t.Errorf("%s has %d links", file, len(links))

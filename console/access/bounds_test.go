@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // pipes is a listener whose connections are in memory.
@@ -65,7 +67,7 @@ func TestSilentCaller(t *testing.T) {
 				defer c.Close()
 				begin := time.Now()
 				_, err := io.WriteString(c, said)
-				must(t, err)
+				fatal.If(t, err)
 				if _, err = io.Copy(io.Discard, c); err != nil && !errors.Is(err, io.ErrClosedPipe) {
 					t.Error(err)
 				}
@@ -83,10 +85,10 @@ func TestIdleCaller(t *testing.T) {
 		c := p.dial()
 		defer c.Close()
 		_, err := io.WriteString(c, "GET /v1/status HTTP/1.1\r\nHost: a\r\n\r\n")
-		must(t, err)
+		fatal.If(t, err)
 		r := bufio.NewReader(c)
 		resp, err := http.ReadResponse(r, nil)
-		must(t, err)
+		fatal.If(t, err)
 		_, _ = io.Copy(io.Discard, resp.Body)
 		begin := time.Now()
 		_, _ = io.Copy(io.Discard, r)
@@ -107,7 +109,7 @@ func TestLongHeader(t *testing.T) {
 				_, _ = io.WriteString(c, "GET /v1/status HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer "+strings.Repeat("x", size)+"\r\n\r\n")
 			}()
 			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-			must(t, err)
+			fatal.If(t, err)
 			if resp.StatusCode != want {
 				t.Errorf("%d bytes: %s", size, resp.Status)
 			}
@@ -133,10 +135,10 @@ func TestCallerWhoTakesNothing(t *testing.T) {
 		c := p.dial()
 		defer c.Close()
 		_, err := io.WriteString(c, "GET /v1/audit HTTP/1.1\r\nHost: a\r\n\r\n")
-		must(t, err)
+		fatal.If(t, err)
 		for range 10 {
 			_, err := io.ReadFull(c, make([]byte, 16<<10))
-			must(t, err)
+			fatal.If(t, err)
 			time.Sleep(writeTime - time.Second)
 		}
 		begin := time.Now()

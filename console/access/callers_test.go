@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // question is a request with credentials.
@@ -73,7 +74,7 @@ func TestCallers(t *testing.T) {
 			api := newAPIServer(clientCA(ours.pem()))
 			api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice", Groups: []string{"system:authenticated"}}
 			s := newServer(t, api, nil)
-			must(t, s.callers.authority.read(t.Context()))
+			fatal.If(t, s.callers.authority.read(t.Context()))
 			if c.before != nil {
 				c.before(s, api)
 			}
@@ -88,7 +89,7 @@ func TestCallers(t *testing.T) {
 				}
 				return
 			}
-			must(t, err)
+			fatal.If(t, err)
 			if got := v.(*Viewer).Name(); got != c.want {
 				t.Errorf("the caller is %s, want %s", got, c.want)
 			}
@@ -139,7 +140,7 @@ func TestGuesses(t *testing.T) {
 		_, err := s.Viewer(r)
 		return err
 	}
-	must(t, from("192.0.2.1:1", "alice's"))
+	fatal.If(t, from("192.0.2.1:1", "alice's"))
 	refused := 0
 	for i := range 1000 {
 		if statusOf(from("192.0.2.1:2", fmt.Sprint("guess", i))) == http.StatusTooManyRequests {
@@ -171,9 +172,9 @@ func TestSees(t *testing.T) {
 	sees := func(token, namespace string) bool {
 		t.Helper()
 		v, err := s.Viewer(question(token))
-		must(t, err)
+		fatal.If(t, err)
 		yes, err := v.Sees(t.Context(), namespace)
-		must(t, err)
+		fatal.If(t, err)
 		return yes
 	}
 	for range 3 {
@@ -220,12 +221,12 @@ func TestCredentialsEnd(t *testing.T) {
 	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
 	api.rights["alice"], api.rights["carol"], api.rights["mallory"] = []string{"shop"}, []string{"shop"}, []string{"shop"}
 	s := newServer(t, api, c.now)
-	must(t, s.callers.authority.read(t.Context()))
+	fatal.If(t, s.callers.authority.read(t.Context()))
 	text, _ := ours.issue(t, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(time.Minute) })
 	token, err := s.Viewer(question("alice's"))
-	must(t, err)
+	fatal.If(t, err)
 	certificate, err := s.Viewer(question("", parsed(t, text)))
-	must(t, err)
+	fatal.If(t, err)
 	sees := func(v console.Viewer, want bool, status int) {
 		t.Helper()
 		if yes, err := v.Sees(t.Context(), "shop"); yes != want || statusOf(err) != status {
@@ -257,7 +258,7 @@ func TestSeesNothingWithoutAnAnswer(t *testing.T) {
 	api.rights["alice"] = []string{"shop"}
 	s := newServer(t, api, nil)
 	v, err := s.Viewer(question("alice's"))
-	must(t, err)
+	fatal.If(t, err)
 	api.leave()
 	if yes, err := v.Sees(t.Context(), "shop"); yes || statusOf(err) != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "what alice may see") {
 		t.Errorf("without an answer: %v %v", yes, err)
@@ -279,16 +280,16 @@ func TestAuthority(t *testing.T) {
 	if a.read(t.Context()) == nil || a.pool.Load() != nil {
 		t.Error("read what is not there")
 	}
-	must(t, api.Tracker().Add(clientCA(ours.pem())))
-	must(t, a.read(t.Context()))
-	must(t, a.verify(certs, time.Now()))
-	must(t, api.Tracker().Update(authorityResource, clientCA("no PEM"), authorityNamespace))
+	fatal.If(t, api.Tracker().Add(clientCA(ours.pem())))
+	fatal.If(t, a.read(t.Context()))
+	fatal.If(t, a.verify(certs, time.Now()))
+	fatal.If(t, api.Tracker().Update(authorityResource, clientCA("no PEM"), authorityNamespace))
 	if a.read(t.Context()) == nil {
 		t.Error("nonsense is taken")
 	}
-	must(t, a.verify(certs, time.Now()))
-	must(t, api.Tracker().Update(authorityResource, clientCA(""), authorityNamespace))
-	must(t, a.read(t.Context()))
+	fatal.If(t, a.verify(certs, time.Now()))
+	fatal.If(t, api.Tracker().Update(authorityResource, clientCA(""), authorityNamespace))
+	fatal.If(t, a.read(t.Context()))
 	if a.verify(certs, time.Now()) == nil {
 		t.Error("a certificate is good where the cluster has none")
 	}

@@ -15,6 +15,7 @@ import (
 	clienttest "k8s.io/client-go/testing"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // refuse makes the API server refuse a verb on a resource.
@@ -67,7 +68,7 @@ func TestOfPod(t *testing.T) {
 			publishAt(t, api, "n3", Pin{3}, anAddress)
 			l := leaseNow(t, api, leaseOf("n3"))
 			l.Annotations["n3"+entryKey] = "something else"
-			must(t, api.Tracker().Update(leases, l, DefaultNamespace))
+			fatal.If(t, api.Tracker().Update(leases, l, DefaultNamespace))
 			if c.before != nil {
 				c.before(api)
 			}
@@ -97,7 +98,7 @@ func TestOfNamespace(t *testing.T) {
 	}
 	c := cluster(api, "")
 	agents, err := c.OfNamespace(t.Context(), "shop")
-	must(t, err)
+	fatal.If(t, err)
 	if got := nodesOf(agents); !slices.Equal(got, []string{"n1", "n2", "n9"}) {
 		t.Errorf("nodes %v", got)
 	}
@@ -108,13 +109,13 @@ func TestOfNamespace(t *testing.T) {
 	}
 	all := []string{"n1", "n2", "n4"}
 	agents, err = c.OfNamespace(t.Context(), "empty")
-	must(t, err)
+	fatal.If(t, err)
 	if got := nodesOf(agents); !slices.Equal(got, all) {
 		t.Errorf("of a namespace without pods: %v", got)
 	}
 	refuse(api, "list", "pods", forbidden("pods"))
 	agents, err = c.OfNamespace(t.Context(), "shop")
-	must(t, err)
+	fatal.If(t, err)
 	if got := nodesOf(agents); !slices.Equal(got, all) {
 		t.Errorf("without the right to list: %v", got)
 	}
@@ -146,9 +147,9 @@ func TestAll(t *testing.T) {
 			l.Annotations[stray+entryKey] = l.Annotations["node-aa"+entryKey]
 		}
 	}
-	must(t, api.Tracker().Update(leases, l, DefaultNamespace))
+	fatal.If(t, api.Tracker().Update(leases, l, DefaultNamespace))
 	agents, err := c.All(t.Context())
-	must(t, err)
+	fatal.If(t, err)
 	if got := nodesOf(agents); !slices.Equal(got, want) {
 		t.Errorf("agents %v, want %v", got, want)
 	}
@@ -172,7 +173,7 @@ func TestUnreachable(t *testing.T) {
 		"closed": "nobody listens for the agent of node closed; is it running?",
 	} {
 		a, err := cluster(api, "").OfNode(t.Context(), node)
-		must(t, err)
+		fatal.If(t, err)
 		if _, err = a.Ask(t.Context(), "/v1/status", nil); console.ExitCode(err) != console.ExitUnreachable || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", node, err)
 		}
@@ -180,7 +181,7 @@ func TestUnreachable(t *testing.T) {
 	c := cluster(api, "")
 	c.login.Address = "nonsense at all:x"
 	a, err := c.OfNode(t.Context(), "closed")
-	must(t, err)
+	fatal.If(t, err)
 	if _, err = a.Ask(t.Context(), "/v1/status", nil); console.ExitCode(err) != console.ExitUsage {
 		t.Errorf("a bad --address: %v", err)
 	}

@@ -6,22 +6,24 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestDocumentedRefusals: what the document says that commands say, they say.
 func TestDocumentedRefusals(t *testing.T) {
 	text, err := os.ReadFile("../../docs/kubectl.md")
-	must(t, err)
+	fatal.If(t, err)
 	var sources strings.Builder
 	for _, dir := range []string{".", "..", "../../cmd/namegate"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-		must(t, err)
+		fatal.If(t, err)
 		for _, f := range files {
 			if strings.HasSuffix(f, "_test.go") {
 				continue
 			}
 			source, err := os.ReadFile(f)
-			must(t, err)
+			fatal.If(t, err)
 			sources.Write(source)
 		}
 	}
@@ -55,7 +57,7 @@ func TestDocumentedBounds(t *testing.T) {
 		"../../docs/security.md": {"5 new callers of one address (an IPv6 /64) and 10 of all a second", "128 connections and 16 of one address, 5 s for handshake and header, 64 KiB of header, 30 s for a piece", "20 connections of one address a second, and 60 of all"},
 	} {
 		text, err := os.ReadFile(file)
-		must(t, err)
+		fatal.If(t, err)
 		for _, w := range want {
 			if !strings.Contains(string(text), w) {
 				t.Errorf("%s does not say %q", file, w)

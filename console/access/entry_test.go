@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func TestEntry(t *testing.T) {
@@ -17,9 +19,9 @@ func TestEntry(t *testing.T) {
 		{"ip-192-0-2-1.example.org", nil, pin}, // for port-forwards alone
 	} {
 		text, err := e.encode()
-		must(t, err)
+		fatal.If(t, err)
 		got, err := decodeEntry(e.node, text)
-		must(t, err)
+		fatal.If(t, err)
 		if !reflect.DeepEqual(got, e) {
 			t.Errorf("got %+v, want %+v", got, e)
 		}
@@ -28,7 +30,7 @@ func TestEntry(t *testing.T) {
 		}
 	}
 	text, err := entry{"n1", []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:9954")}, pin}.encode()
-	must(t, err)
+	fatal.If(t, err)
 	if want := `{"addresses":["192.0.2.1:9954"],"key":"sha256/AQL/AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}`; text != want {
 		t.Errorf("published is %s, want %s", text, want)
 	}
@@ -88,7 +90,7 @@ func FuzzEntry(f *testing.F) {
 			return
 		}
 		again, err := e.encode()
-		must(t, err)
+		fatal.If(t, err)
 		back, err := decodeEntry("n", again)
 		if err != nil || back.pin != e.pin || !slices.Equal(back.addresses, e.addresses) {
 			t.Errorf("%s became %s: %v", text, again, err)

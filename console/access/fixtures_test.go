@@ -27,16 +27,10 @@ import (
 	clienttest "k8s.io/client-go/testing"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 var silent = slog.New(slog.DiscardHandler)
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // clock is one that stands still until it is moved.
 type clock struct {
@@ -111,15 +105,15 @@ type ca struct {
 func newCA(t *testing.T) *ca {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	fatal.If(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	must(t, err)
+	fatal.If(t, err)
 	cert, err := x509.ParseCertificate(der)
-	must(t, err)
+	fatal.If(t, err)
 	return &ca{cert, key}
 }
 
@@ -131,7 +125,7 @@ func (c *ca) pem() string {
 func (c *ca) issue(t *testing.T, change func(*x509.Certificate)) (cert, key []byte) {
 	t.Helper()
 	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	fatal.If(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "carol", Organization: []string{"builders"}},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -141,9 +135,9 @@ func (c *ca) issue(t *testing.T, change func(*x509.Certificate)) (cert, key []by
 		change(template)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, c.cert, own.Public(), c.key)
-	must(t, err)
+	fatal.If(t, err)
 	text, err := x509.MarshalPKCS8PrivateKey(own)
-	must(t, err)
+	fatal.If(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})
 }
 
@@ -152,7 +146,7 @@ func parsed(t *testing.T, text []byte) *x509.Certificate {
 	t.Helper()
 	block, _ := pem.Decode(text)
 	c, err := x509.ParseCertificate(block.Bytes)
-	must(t, err)
+	fatal.If(t, err)
 	return c
 }
 
@@ -178,7 +172,7 @@ func newServer(t *testing.T, api *apiServer, now func() time.Time) *Server {
 		Client: api, Namespace: DefaultNamespace, DaemonSet: "namegate", Node: "n1", Log: silent, Now: now,
 		Addresses: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")},
 	})
-	must(t, err)
+	fatal.If(t, err)
 	return s
 }
 

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestBodyThatNeverComes: a question that announces a body and does not send it holds
@@ -32,8 +34,8 @@ func TestBodyThatNeverComes(t *testing.T) {
 				defer c.Close()
 				begin := time.Now()
 				_, err := io.WriteString(c, "GET /v1/status HTTP/1.1\r\nHost: a\r\n"+said+"\r\n")
-				must(t, err)
-				must(t, c.SetReadDeadline(begin.Add(time.Hour)))
+				fatal.If(t, err)
+				fatal.If(t, c.SetReadDeadline(begin.Add(time.Hour)))
 				text, err := io.ReadAll(c)
 				if took := time.Since(begin); took > headerTime+time.Second || err != nil && !errors.Is(err, io.ErrClosedPipe) {
 					t.Errorf("held for %v: %v", took, err)
@@ -53,7 +55,7 @@ func TestNamespaceThatCannotBe(t *testing.T) {
 	api.rights["alice"] = append(api.rights["alice"], strings.Repeat("x", 60<<10), "shop\x00", "../shop", "shop/x", "Shop", "-")
 	s := newServer(t, api, nil)
 	v, err := s.Viewer(question("alice's"))
-	must(t, err)
+	fatal.If(t, err)
 	for _, namespace := range api.rights["alice"] {
 		if yes, err := v.Sees(t.Context(), namespace); yes || err != nil {
 			t.Errorf("sees %.20q: %v, %v", namespace, yes, err)
@@ -69,7 +71,7 @@ func TestNamespaceThatCannotBe(t *testing.T) {
 func TestForeignCertificatesAreCounted(t *testing.T) {
 	ours, c := newCA(t), newClock()
 	s := newServer(t, newAPIServer(clientCA(ours.pem())), c.now)
-	must(t, s.callers.authority.read(t.Context()))
+	fatal.If(t, s.callers.authority.read(t.Context()))
 	good, _ := ours.issue(t, nil)
 	ask := func(from string, cert []byte) int {
 		r := question("", parsed(t, cert))
@@ -107,11 +109,11 @@ func TestTokenEndsInTime(t *testing.T) {
 	api.rights["alice"] = []string{"shop"}
 	s := newServer(t, api, c.now)
 	_, err := s.Viewer(question("alice's"))
-	must(t, err)
+	fatal.If(t, err)
 	delete(api.tokens, "alice's")
 	c.pass(rememberFor - time.Second)
 	v, err := s.Viewer(question("alice's"))
-	must(t, err)
+	fatal.If(t, err)
 	if yes, err := v.Sees(t.Context(), "shop"); !yes || err != nil {
 		t.Errorf("within ten seconds: %v, %v", yes, err)
 	}
@@ -126,9 +128,9 @@ func TestTokenEndsInTime(t *testing.T) {
 func TestTurns(t *testing.T) {
 	var q turns
 	give, err := q.take(t.Context(), "alice")
-	must(t, err)
+	fatal.If(t, err)
 	bobs, err := q.take(t.Context(), "bob")
-	must(t, err)
+	fatal.If(t, err)
 	gone, stop := context.WithCancel(t.Context())
 	stop()
 	if _, err := q.take(gone, "alice"); !errors.Is(err, context.Canceled) {
@@ -168,7 +170,7 @@ func TestTurns(t *testing.T) {
 func TestConnectionsInARow(t *testing.T) {
 	c := newClock()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	fatal.If(t, err)
 	bounded := boundedListener{l, newSeats(), newThrottle(c.now, connectionRate, allConnectionRate)}
 	defer bounded.Close()
 	accepted := make(chan net.Conn)
@@ -184,9 +186,9 @@ func TestConnectionsInARow(t *testing.T) {
 	}()
 	held := func() bool {
 		d, err := net.Dial("tcp", l.Addr().String())
-		must(t, err)
+		fatal.If(t, err)
 		defer d.Close()
-		must(t, d.SetReadDeadline(time.Now().Add(time.Minute)))
+		fatal.If(t, d.SetReadDeadline(time.Now().Add(time.Minute)))
 		closed := make(chan struct{})
 		go func() { defer close(closed); _, _ = d.Read(make([]byte, 1)) }()
 		select {
@@ -220,9 +222,9 @@ func TestManyPublishedAddresses(t *testing.T) {
 		at = append(at, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(1+i)))
 	}
 	text, err := entry{"n1", at, Pin{}}.encode()
-	must(t, err)
+	fatal.If(t, err)
 	e, err := decodeEntry("n1", text)
-	must(t, err)
+	fatal.If(t, err)
 	if len(e.addresses) != dialMost || e.addresses[0] != at[0] {
 		t.Errorf("%d addresses", len(e.addresses))
 	}
@@ -232,16 +234,16 @@ func TestManyPublishedAddresses(t *testing.T) {
 // its own is seen on the way.
 func TestOldTLS(t *testing.T) {
 	mine, pin, err := newCertificate(time.Now())
-	must(t, err)
+	fatal.If(t, err)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{mine}, MaxVersion: tls.VersionTLS12})
-	must(t, err)
+	fatal.If(t, err)
 	server := http.Server{ErrorLog: quiet(), Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was asked") })}
 	go func() { _ = server.Serve(l) }()
 	defer server.Close()
 	api := newAPIServer()
 	publishAt(t, api, "n1", pin, netip.MustParseAddrPort(l.Addr().String()))
 	a, err := cluster(api, "alice's").OfNode(t.Context(), "n1")
-	must(t, err)
+	fatal.If(t, err)
 	if _, err := a.Ask(t.Context(), "/v1/status", nil); err == nil || !strings.Contains(err.Error(), "protocol version") {
 		t.Errorf("got %v", err)
 	}
@@ -251,9 +253,9 @@ func TestOldTLS(t *testing.T) {
 // neither of the agent nor of the caller.
 func TestProxyOfTLS(t *testing.T) {
 	other, _, err := newCertificate(time.Now())
-	must(t, err)
+	fatal.If(t, err)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{other}, ClientAuth: tls.RequestClientCert})
-	must(t, err)
+	fatal.If(t, err)
 	proxy := http.Server{ErrorLog: quiet(), Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Error("the proxy was told", r.Method, r.Host, r.Header)
 	})}
@@ -264,7 +266,7 @@ func TestProxyOfTLS(t *testing.T) {
 	c := cluster(api, "alice's")
 	c.transport.Proxy = func(*http.Request) (*url.URL, error) { return url.Parse("https://" + l.Addr().String()) }
 	a, err := c.OfNode(t.Context(), "n1")
-	must(t, err)
+	fatal.If(t, err)
 	if _, err := a.Ask(t.Context(), "/v1/status", nil); !errors.Is(err, errWrongKey) {
 		t.Errorf("got %v", err)
 	}

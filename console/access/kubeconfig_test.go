@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // restServer speaks as much of the API as a caller's side asks: pods and Leases of a
@@ -65,7 +66,7 @@ contexts: [{name: here, context: {cluster: c, user: u%s}}, {name: there, context
 current-context: here
 `, s.URL, ca, user, context)
 	path := filepath.Join(t.TempDir(), "config")
-	must(t, os.WriteFile(path, []byte(text), 0o600))
+	fatal.If(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -85,7 +86,7 @@ func TestKubeconfig(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string, content []byte, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
-		must(t, os.WriteFile(path, content, mode))
+		fatal.If(t, os.WriteFile(path, content, mode))
 		return path
 	}
 	plugin := func(name, status string) string {
@@ -104,9 +105,9 @@ func TestKubeconfig(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cl, err := Connect(Login{Kubeconfig: kubeconfig(t, rest, c.user, ", namespace: shop")})
-			must(t, err)
+			fatal.If(t, err)
 			a, err := cl.OfPod(t.Context(), cl.Namespace(), "cart")
-			must(t, err)
+			fatal.If(t, err)
 			resp, err := a.Ask(t.Context(), "/v1/pods", map[string][]string{"namespace": {"shop"}})
 			if got := body(t, resp, err); got != "rows for "+c.want+" of /v1/pods" {
 				t.Errorf("got %s", got)
@@ -130,14 +131,14 @@ func TestNamespaceOfLogin(t *testing.T) {
 	} {
 		c.login.Kubeconfig = plain
 		cl, err := Connect(c.login)
-		must(t, err)
+		fatal.If(t, err)
 		if cl.Namespace() != c.want {
 			t.Errorf("%+v: %s, want %s", c.login, cl.Namespace(), c.want)
 		}
 	}
 	t.Setenv("KUBECONFIG", kubeconfig(t, rest, "{token: x}", ", namespace: env"))
 	cl, err := Connect(Login{})
-	must(t, err)
+	fatal.If(t, err)
 	if cl.Namespace() != "env" {
 		t.Errorf("KUBECONFIG is not read: %s", cl.Namespace())
 	}

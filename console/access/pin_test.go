@@ -7,15 +7,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestCertificate: every server has a key of its own, which the fingerprint is of.
 func TestCertificate(t *testing.T) {
 	now := time.Now()
 	one, pin, err := newCertificate(now)
-	must(t, err)
+	fatal.If(t, err)
 	two, other, err := newCertificate(now)
-	must(t, err)
+	fatal.If(t, err)
 	if pin == other || one.Leaf.SerialNumber.Cmp(two.Leaf.SerialNumber) == 0 {
 		t.Error("two servers have the same key")
 	}
@@ -28,7 +30,7 @@ func TestCertificate(t *testing.T) {
 	state := func(c tls.Certificate) tls.ConnectionState {
 		return tls.ConnectionState{PeerCertificates: []*x509.Certificate{c.Leaf}}
 	}
-	must(t, pin.check(state(one)))
+	fatal.If(t, pin.check(state(one)))
 	for name, s := range map[string]tls.ConnectionState{
 		"another": state(two), "nobody": {}, "another, and the right one behind it": {PeerCertificates: []*x509.Certificate{two.Leaf, one.Leaf}},
 	} {
@@ -40,7 +42,7 @@ func TestCertificate(t *testing.T) {
 
 func TestPinText(t *testing.T) {
 	_, pin, err := newCertificate(time.Now())
-	must(t, err)
+	fatal.If(t, err)
 	got, err := ParsePin(pin.String())
 	if err != nil || got != pin || !strings.HasPrefix(pin.String(), "sha256/") || len(pin.String()) != 7+44 {
 		t.Errorf("%s became %s: %v", pin, got, err)

@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttest "k8s.io/client-go/testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func newPublisher(api *apiServer, listen ...string) *publisher {
@@ -30,7 +32,7 @@ func newPublisher(api *apiServer, listen ...string) *publisher {
 func leaseNow(t *testing.T, api *apiServer, name string) *coordinationv1.Lease {
 	t.Helper()
 	l, err := api.CoordinationV1().Leases(DefaultNamespace).Get(t.Context(), name, metav1.GetOptions{})
-	must(t, err)
+	fatal.If(t, err)
 	return l
 }
 
@@ -51,7 +53,7 @@ func TestPublish(t *testing.T) {
 	other := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: "other", UID: "8"}}
 	api := newAPIServer(node("n1"), set, other)
 	p := newPublisher(api, "192.0.2.1:9954", "127.0.0.1:9954", "[::1]:9954")
-	must(t, p.publish(t.Context()))
+	fatal.If(t, p.publish(t.Context()))
 	l := leaseNow(t, api, leaseOf("n1"))
 	if d := cmp.Diff([]metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "namegate", UID: "7"}}, l.OwnerReferences); d != "" {
 		t.Errorf("owners (-want +got):\n%s", d)
@@ -60,11 +62,11 @@ func TestPublish(t *testing.T) {
 		t.Errorf("labels (-want +got):\n%s", d)
 	}
 	e, err := decodeEntry("n1", l.Annotations["n1/namegate-console"])
-	must(t, err)
+	fatal.If(t, err)
 	if e.pin != p.pin || !slices.Equal(e.addresses, []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:9954")}) {
 		t.Errorf("published %+v", e)
 	}
-	must(t, p.publish(t.Context()))
+	fatal.If(t, p.publish(t.Context()))
 	if n := writes(api); n != 1 {
 		t.Errorf("%d writes", n)
 	}
@@ -77,7 +79,7 @@ func TestPublishBesideOthers(t *testing.T) {
 		Annotations: map[string]string{"n1/namegate-console": "of the agent before", "there/namegate-console": "x", "gone/namegate-console": "y", "note": "z"},
 	}})
 	p := newPublisher(api, "192.0.2.1:9954")
-	must(t, p.publish(t.Context()))
+	fatal.If(t, p.publish(t.Context()))
 	got := leaseNow(t, api, leaseOf("n1")).Annotations
 	if d := cmp.Diff([]string{"n1/namegate-console", "note", "there/namegate-console"}, slices.Sorted(maps.Keys(got))); d != "" {
 		t.Errorf("annotations (-want +got):\n%s", d)
@@ -98,7 +100,7 @@ func TestTidyIsBounded(t *testing.T) {
 	p := newPublisher(api, "192.0.2.1:9954")
 	for look := 1; look <= 5; look++ {
 		api.ClearActions()
-		must(t, p.publish(t.Context()))
+		fatal.If(t, p.publish(t.Context()))
 		asked := 0
 		for _, a := range api.Actions() {
 			if a.Matches("get", "nodes") {
@@ -129,7 +131,7 @@ func TestPublishedAddresses(t *testing.T) {
 		{[]string{"127.0.0.1:1"}, nil},
 	} {
 		got, err := newPublisher(newAPIServer(n), c.listen...).addresses(t.Context())
-		must(t, err)
+		fatal.If(t, err)
 		var text []string
 		for _, a := range got {
 			text = append(text, a.String())
@@ -168,7 +170,7 @@ func TestKeepsPublishing(t *testing.T) {
 		time.Sleep(publishAgain)
 		synctest.Wait()
 		leaseNow(t, api, leaseOf("n1"))
-		must(t, api.CoordinationV1().Leases(DefaultNamespace).Delete(t.Context(), leaseOf("n1"), metav1.DeleteOptions{}))
+		fatal.If(t, api.CoordinationV1().Leases(DefaultNamespace).Delete(t.Context(), leaseOf("n1"), metav1.DeleteOptions{}))
 		time.Sleep(publishLook)
 		synctest.Wait()
 		leaseNow(t, api, leaseOf("n1"))
@@ -211,5 +213,5 @@ func TestLeaves(t *testing.T) {
 		})
 	}
 	// Where nothing is there any more, nothing is wrong.
-	must(t, newPublisher(newAPIServer()).remove(t.Context()))
+	fatal.If(t, newPublisher(newAPIServer()).remove(t.Context()))
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/transport"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // start runs a server on a free port until stop is called, and returns where it
@@ -30,7 +31,7 @@ func start(t *testing.T, s *Server, h http.Handler) (at netip.AddrPort, stop fun
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	l, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free
-	must(t, err)
+	fatal.If(t, err)
 	at = netip.MustParseAddrPort(l.Addr().String())
 	l.Close()
 	s.o.Addresses = []netip.AddrPort{at}
@@ -66,17 +67,17 @@ func publishAt(t *testing.T, api *apiServer, node string, pin Pin, at ...netip.A
 	p := newPublisher(api)
 	p.node, p.pin, p.listen = node, pin, nil
 	text, err := entry{node, at, pin}.encode()
-	must(t, err)
+	fatal.If(t, err)
 	leases := api.CoordinationV1().Leases(DefaultNamespace)
 	l, err := leases.Get(t.Context(), leaseOf(node), metav1.GetOptions{})
 	if err != nil {
 		l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: DefaultNamespace, Name: leaseOf(node)}}
 		_, err = leases.Create(t.Context(), l, metav1.CreateOptions{})
-		must(t, err)
+		fatal.If(t, err)
 	}
 	metav1.SetMetaDataAnnotation(&l.ObjectMeta, node+entryKey, text)
 	_, err = leases.Update(t.Context(), l, metav1.UpdateOptions{})
-	must(t, err)
+	fatal.If(t, err)
 }
 
 // told answers with what the caller may see of the namespace that is asked for.
@@ -103,10 +104,10 @@ func told(s *Server) http.Handler {
 
 func body(t *testing.T, resp *http.Response, err error) string {
 	t.Helper()
-	must(t, err)
+	fatal.If(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	must(t, err)
+	fatal.If(t, err)
 	return string(text)
 }
 
@@ -129,7 +130,7 @@ func TestAsk(t *testing.T) {
 		{"", "shop", "nobody without credentials", 401},
 	} {
 		a, err := cluster(api, c.token).OfPod(t.Context(), "shop", "cart")
-		must(t, err)
+		fatal.If(t, err)
 		if a.Node() != "n1" {
 			t.Errorf("the agent of %s", a.Node())
 		}
@@ -158,7 +159,7 @@ func TestCertificateCaller(t *testing.T) {
 		c.transport.TLS.CertData, c.transport.TLS.KeyData = by.issue(t, nil)
 		c.transport.TLS.CAData, c.transport.TLS.ServerName = []byte(theirs.pem()), "kubernetes.test" // those of the API server
 		a, err := c.OfNode(t.Context(), "n1")
-		must(t, err)
+		fatal.If(t, err)
 		resp, err := a.Ask(t.Context(), "/v1/grants", url.Values{"namespace": {"shop"}})
 		if status != 0 {
 			if statusOf(err) != status {
@@ -178,12 +179,12 @@ func TestWrongKey(t *testing.T) {
 	api := newAPIServer(node("n1"))
 	var asked, showed atomic.Int32
 	certificate, _, err := newCertificate(time.Now())
-	must(t, err)
+	fatal.If(t, err)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
 		Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequestClientCert,
 		VerifyConnection: func(s tls.ConnectionState) error { showed.Add(int32(len(s.PeerCertificates))); return nil },
 	})
-	must(t, err)
+	fatal.If(t, err)
 	impostor := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }), ErrorLog: quiet()}
 	go impostor.Serve(l)
 	defer impostor.Close()
@@ -192,7 +193,7 @@ func TestWrongKey(t *testing.T) {
 	c := cluster(api, "secret")
 	c.transport.TLS.CertData, c.transport.TLS.KeyData = newCA(t).issue(t, nil)
 	a, err := c.OfNode(t.Context(), "n1")
-	must(t, err)
+	fatal.If(t, err)
 	_, err = a.Ask(t.Context(), "/v1/status", nil)
 	var away *console.Unreachable
 	if !errors.As(err, &away) || !errors.Is(err, errWrongKey) || !strings.Contains(err.Error(), "told nothing") {
@@ -232,7 +233,7 @@ func TestNoRedirect(t *testing.T) {
 	api := newAPIServer(node("n1"))
 	var leaked atomic.Bool
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	fatal.If(t, err)
 	thief := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { leaked.Store(true) })}
 	go thief.Serve(l)
 	defer thief.Close()
@@ -242,7 +243,7 @@ func TestNoRedirect(t *testing.T) {
 	}))
 	publishAt(t, api, "n1", s.pin, at)
 	a, err := cluster(api, "secret").OfNode(t.Context(), "n1")
-	must(t, err)
+	fatal.If(t, err)
 	if _, err := a.Ask(t.Context(), "/v1/status", nil); err == nil || !strings.Contains(err.Error(), "307") {
 		t.Errorf("got %v", err)
 	}
@@ -271,10 +272,10 @@ func TestFollow(t *testing.T) {
 	publishAt(t, api, "n1", s.pin, at)
 	c := cluster(api, "alice's")
 	a, err := c.OfNode(t.Context(), "n1")
-	must(t, err)
+	fatal.If(t, err)
 	go func() { next <- "first" }()
 	resp, err := a.Ask(t.Context(), "/v1/audit", url.Values{"follow": {"1"}})
-	must(t, err)
+	fatal.If(t, err)
 	defer resp.Body.Close()
 	lines := bufio.NewScanner(resp.Body)
 	if !lines.Scan() || lines.Text() != "first" {
@@ -284,7 +285,7 @@ func TestFollow(t *testing.T) {
 	if !lines.Scan() || lines.Text() != "second" {
 		t.Fatalf("got %q %v", lines.Text(), lines.Err())
 	}
-	must(t, stop())
+	fatal.If(t, stop())
 	if lines.Scan() {
 		t.Errorf("got %q after the end", lines.Text())
 	}
@@ -294,10 +295,10 @@ func TestFollow(t *testing.T) {
 // addresses stays open.
 func TestPortIsTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	fatal.If(t, err)
 	defer taken.Close()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	fatal.If(t, err)
 	free.Close()
 	s := newServer(t, newAPIServer(), nil)
 	s.o.Addresses = []netip.AddrPort{netip.MustParseAddrPort(free.Addr().String()), netip.MustParseAddrPort(taken.Addr().String())}
@@ -305,7 +306,7 @@ func TestPortIsTaken(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	again, err := net.Listen("tcp", free.Addr().String())
-	must(t, err)
+	fatal.If(t, err)
 	again.Close()
 }
 
@@ -342,7 +343,7 @@ func TestSeats(t *testing.T) {
 // TestTooManyConnections: those beyond the bound are closed, and closed ones make room.
 func TestTooManyConnections(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	fatal.If(t, err)
 	defer l.Close()
 	bounded := boundedListener{l, newSeats(), newThrottle(time.Now, connectionRate, allConnectionRate)}
 	accepted := make(chan net.Conn, 2*connectionsOfLocal)
@@ -357,7 +358,7 @@ func TestTooManyConnections(t *testing.T) {
 	}()
 	dial := func() net.Conn {
 		c, err := net.Dial("tcp", l.Addr().String())
-		must(t, err)
+		fatal.If(t, err)
 		t.Cleanup(func() { c.Close() })
 		return c
 	}

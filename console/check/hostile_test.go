@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // hostile is what a manifest may hold so that who checks it sees something else: a
@@ -37,14 +39,10 @@ metadata: {name: "p\nq\x1b", namespace: shop}
 // a terminal's cursor.
 func TestHostileManifests(t *testing.T) {
 	m := manifests(t, hostile)
-	if err := m.Add("a\n::error::b.yaml", []byte("kind: [")); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, m.Add("a\n::error::b.yaml", []byte("kind: [")))
 	r := m.Report(m.Lint(Options{ClusterDomain: "cluster.local"}), []Answer{{Pod: "pod a\n::error::", To: "x", Verdict: "denied", Message: "b\x1b[m"}})
 	var out bytes.Buffer
-	if err := r.Write(&out, ""); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, r.Write(&out, ""))
 	text := out.String()
 	if lines := len(r.Findings) + len(r.Answers) + 1; strings.Count(text, "\n") != lines || len(r.Findings) < 5 {
 		t.Errorf("%d findings are not %d lines:\n%q", len(r.Findings), lines, text)

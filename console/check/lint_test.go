@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
@@ -19,9 +20,7 @@ import (
 // refuses the manifest.
 func TestSameAsAdmission(t *testing.T) {
 	text, err := os.ReadFile("../../crds/testdata/admission.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	docs := strings.Split(string(text), "\n---\n")[1:]
 	if len(docs) < 50 {
 		t.Fatalf("%d cases", len(docs))
@@ -31,9 +30,7 @@ func TestSameAsAdmission(t *testing.T) {
 			Name, Manifest string
 			Refused        []string
 		}
-		if err := yaml.UnmarshalStrict([]byte(doc), &c); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, yaml.UnmarshalStrict([]byte(doc), &c))
 		m := manifests(t, c.Manifest)
 		findings := m.Lint(Options{ClusterDomain: "cluster.local"})
 		if refused := slices.ContainsFunc(findings, func(f Finding) bool { return f.Severity == Error }); refused != (len(c.Refused) > 0) {
@@ -64,12 +61,8 @@ func TestReadPaths(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a.yaml", "b.yml", "c.json", "D.YAML", ".hidden.yaml", "notes.txt", "sub/e.yaml", ".git/f.yaml"} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte("{}\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		fatal.If(t, os.WriteFile(path, []byte("{}\n"), 0o644))
 	}
 	for _, c := range []struct {
 		paths []string
@@ -81,9 +74,7 @@ func TestReadPaths(t *testing.T) {
 		{[]string{filepath.Join(dir, "notes.txt"), filepath.Join(dir, ".git")}, false, "notes.txt .git/f.yaml"},
 	} {
 		m, err := Read(c.paths, nil, c.deep)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		var got []string
 		for _, file := range m.Files {
 			got = append(got, strings.TrimPrefix(file, dir+"/"))
@@ -112,9 +103,7 @@ func TestLinesOfJSON(t *testing.T) {
 {"kind": 1
 `
 	m := New()
-	if err := m.Add("p.json", []byte(text)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, m.Add("p.json", []byte(text)))
 	var got []string
 	for _, f := range m.Lint(Options{ClusterDomain: "cluster.local"}) {
 		got = append(got, fmt.Sprintf("%d %s", f.Line, f.Reason))
@@ -130,9 +119,7 @@ func TestCoversTwin(t *testing.T) {
 	names := []string{"x.io", "a.x.io", "ab.x.io", "b.x.io", "a.b.x.io", "c.a.b.x.io", "evilx.io", "a.evilx.io", "a", "ba", "a.b.c.x.io", "."}
 	parse := func(text string) fqdn.Pattern {
 		p, err := fqdn.ParsePattern(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return p
 	}
 	said := 0
@@ -144,9 +131,7 @@ func TestCoversTwin(t *testing.T) {
 			said++
 			for _, name := range names {
 				n, err := fqdn.ParseName(name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				if parse(b).Matches(n) && !parse(a).Matches(n) {
 					t.Errorf("%s is said to cover %s, and does not match %s", a, b, name)
 				}

@@ -238,8 +238,8 @@ func portsOf(rules []v1alpha1.EgressRule) []policy.PortSet {
 	pod := policy.Pod{PodRef: policy.PodRef{Name: "a"}}
 	s := compile.New().Compile(compile.Input{Policies: []v1alpha1.FQDNNetworkPolicy{p}, Pods: []policy.Pod{pod}})
 	byPath := map[string]policy.PortSet{}
-	for _, e := range s.ViewOf(pod.PodRef).Entries {
-		byPath[e.Path] = e.Ports
+	for _, r := range s.ViewOf(pod.PodRef).Rules {
+		byPath[r.Path] = r.Ports
 	}
 	sets := make([]policy.PortSet, len(rules))
 	for i := range sets {

@@ -43,8 +43,7 @@ func (n *NetworkPolicy) finding(reason, path, message string) Finding {
 // reaches returns the rule of a NetworkPolicy that lets the pod reach every address as
 // it is asked for, and else those by which it may reach some.
 func (m *Manifests) reaches(view *policy.View, q Question) (anywhere string, some []string) {
-	for i := range view.Peers {
-		r := &view.Peers[i]
+	for _, r := range view.PeerRules() {
 		if !q.within(r.Ports) {
 			continue
 		}
@@ -63,7 +62,7 @@ func (m *Manifests) reaches(view *policy.View, q Question) (anywhere string, som
 }
 
 // ruleAt says where a rule of a NetworkPolicy stands.
-func (m *Manifests) ruleAt(r *policy.PeerRule) string {
+func (m *Manifests) ruleAt(r *policy.Rule) string {
 	text := fmt.Sprintf("NetworkPolicy %s %s", r.Policy, r.Path)
 	for i := range m.NetworkPolicies {
 		if n := &m.NetworkPolicies[i]; n.id() == r.Policy {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 const besidePolicy = `apiVersion: namegate.io/v1alpha1
@@ -98,9 +100,7 @@ func TestAskBesideNetworkPolicy(t *testing.T) {
 	} {
 		m := manifests(t, besidePolicy+aNetworkPolicy("a", c.rules))
 		q, err := ParseQuestion(c.to)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		a := m.Ask(m.PodsNamed("shop", "cart")[0], q)
 		if a.Verdict != c.verdict || !slices.Equal(a.NetworkPolicies, []string{"shop/a"}) {
 			t.Errorf("%s: %+v", c.name, a)
@@ -119,9 +119,7 @@ func TestAskBesideNetworkPolicy(t *testing.T) {
 func TestAskAuditBesideNetworkPolicy(t *testing.T) {
 	audit := strings.Replace(besidePolicy, "Enforce", "Audit", 1)
 	q, err := ParseQuestion("evil.test:25")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for rules, want := range map[string]string{"  - {}\n": "allowed", "  - {to: [{podSelector: {}}]}\n": "would-deny"} {
 		m := manifests(t, audit+aNetworkPolicy("a", rules))
 		if a := m.Ask(m.PodsNamed("shop", "cart")[0], q); a.Verdict != want {

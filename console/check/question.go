@@ -84,14 +84,4 @@ func (q Question) String() string {
 
 // within tells whether a port set opens what is asked for: some of it where no port,
 // or no protocol, is asked for.
-func (q Question) within(set policy.PortSet) bool {
-	if q.Port > 0 {
-		return set.Contains(q.Protocol, q.Port)
-	}
-	for _, r := range set.Ranges() {
-		if q.Protocol == policy.AnyProtocol || r.Protocol == policy.AnyProtocol || r.Protocol == q.Protocol {
-			return true
-		}
-	}
-	return false
-}
+func (q Question) within(set policy.PortSet) bool { return set.Meets(q.Protocol, q.Port) }

@@ -7,21 +7,19 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestReport: what people and programs get, whole.
 func TestReport(t *testing.T) {
 	m, err := Read([]string{"testdata/shop.yaml", "-"}, strings.NewReader("apiVersion: namegate.io/v1alpha1\nkind: FQDNNetworkPolicy\nmetadata: {name: p}\nspec:\n"+
 		"  podSelector: {}\n  egress:\n  - matches:\n    - name: a.test.\n    - name: \"*\"\n"), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var answers []Answer
 	for _, to := range []string{"www.example.org:443", "evil.test:443"} {
 		q, err := ParseQuestion(to)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		answers = append(answers, m.Ask(m.PodsNamed("shop", "cart")[0], q))
 	}
 	r := m.Report(m.Lint(Options{ClusterDomain: "cluster.local"}), answers)
@@ -30,19 +28,13 @@ func TestReport(t *testing.T) {
 	}
 	for _, format := range []string{"text", "json", "yaml"} {
 		var b strings.Builder
-		if err := r.Write(&b, strings.TrimPrefix(format, "text")); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, r.Write(&b, strings.TrimPrefix(format, "text")))
 		path := filepath.Join("testdata", "report."+format+".golden")
 		if *update {
-			if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, os.WriteFile(path, []byte(b.String()), 0o644))
 		}
 		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if diff := cmp.Diff(string(want), b.String()); diff != "" {
 			t.Error(format, diff)
 		}

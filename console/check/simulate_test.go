@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -13,9 +14,7 @@ import (
 func shop(t *testing.T) *Manifests {
 	t.Helper()
 	m, err := Read([]string{"testdata/shop.yaml"}, nil, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return m
 }
 
@@ -44,9 +43,7 @@ func TestAsk(t *testing.T) {
 	} {
 		m := shop(t)
 		q, err := ParseQuestion(c.to)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		pods := m.PodsNamed("shop", c.pod)
 		if len(pods) != 1 {
 			t.Fatalf("%d pods %s", len(pods), c.pod)
@@ -59,9 +56,7 @@ func TestAsk(t *testing.T) {
 
 func TestPodWith(t *testing.T) {
 	pod, err := PodWith("shop", "app=cart,tier=front")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	q, _ := ParseQuestion("www.example.org:443")
 	if got := shop(t).Ask(pod, q).String(); !strings.HasPrefix(got, "a pod of shop with app=cart,tier=front to www.example.org:443/tcp: allowed: shop/allow-out ") {
 		t.Error(got)
@@ -131,26 +126,20 @@ func TestAskTwin(t *testing.T) {
 				fmt.Fprintf(&text, "  - {matches: [{%s}], ports: [%s]}\n", patterns[m], ports[p])
 				_, raw, _ := strings.Cut(patterns[m], ": ")
 				parsed, err := fqdn.ParsePattern(strings.Trim(raw, `"`))
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				rules = append(rules, rule{audit, parsed, sets[p]})
 			}
 		}
 		m := manifests(t, text.String())
 		pod, err := PodWith("shop", "app=cart")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		enforced := false
 		for _, rule := range rules {
 			enforced = enforced || !rule.audit
 		}
 		for _, to := range []string{"a.test:443", "b.a.test:53/udp", "a.test", "c.test:85", "x.a.test/icmp", "example.org:443", "b.a.test/udp"} {
 			q, err := ParseQuestion(to)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			want := map[bool]string{true: "denied", false: "would-deny"}[enforced]
 			for _, rule := range rules {
 				if rule.pattern.Matches(q.Name) && q.within(rule.set) && (!enforced || !rule.audit) {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 var update = flag.Bool("update", false, "write the expectations anew")
@@ -23,9 +25,7 @@ type aCase struct {
 func cases(t *testing.T) (texts []string, all []aCase) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/cases.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	texts = strings.Split(string(text), "\n---\n")
 	for _, doc := range texts[1:] {
 		var c aCase
@@ -50,9 +50,7 @@ func lint(t *testing.T, manifest string) []string {
 func manifests(t *testing.T, manifest string) *Manifests {
 	t.Helper()
 	m, err := Read([]string{"-"}, strings.NewReader(manifest), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return m
 }
 
@@ -80,8 +78,6 @@ func TestCases(t *testing.T) {
 		})
 	}
 	if *update {
-		if err := os.WriteFile("testdata/cases.yaml", []byte(strings.Join(texts, "\n---\n")+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile("testdata/cases.yaml", []byte(strings.Join(texts, "\n---\n")+"\n"), 0o644))
 	}
 }

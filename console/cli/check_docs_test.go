@@ -16,6 +16,7 @@ import (
 
 	"github.com/namegate/namegate/console/check"
 	"github.com/namegate/namegate/console/suggest"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the examples of docs/check.md and docs/suggest.md anew")
@@ -37,9 +38,7 @@ func (s *shell) run(line string) string {
 		return strconv.Itoa(s.code) + "\n"
 	case "cat":
 		text, err := os.ReadFile(words[1])
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		fatal.If(s.t, err)
 		return string(text)
 	case "namegate":
 	default:
@@ -53,9 +52,7 @@ func (s *shell) run(line string) string {
 	if !toFile {
 		return errs + out
 	}
-	if err := os.WriteFile(file, []byte(out), 0o644); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, os.WriteFile(file, []byte(out), 0o644))
 	return errs
 }
 
@@ -64,13 +61,9 @@ func (s *shell) run(line string) string {
 func TestCheckAndSuggestExamples(t *testing.T) {
 	for _, name := range []string{"check.md", "suggest.md"} {
 		path, err := filepath.Abs(filepath.Join("../../docs", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
 			sh, calls := &shell{t: t}, 0
@@ -78,9 +71,7 @@ func TestCheckAndSuggestExamples(t *testing.T) {
 			for i := 1; i < len(blocks); i += 2 {
 				info, body, _ := strings.Cut(blocks[i], "\n")
 				if _, file, named := strings.Cut(info, " "); named {
-					if err := os.WriteFile(file, []byte(body), 0o644); err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, os.WriteFile(file, []byte(body), 0o644))
 				}
 				if info != "console" {
 					continue
@@ -102,9 +93,7 @@ func TestCheckAndSuggestExamples(t *testing.T) {
 				t.Errorf("%d calls", calls)
 			}
 			if *rewrite {
-				if err := os.WriteFile(path, []byte(strings.Join(blocks, "```")), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, os.WriteFile(path, []byte(strings.Join(blocks, "```")), 0o644))
 			}
 		})
 	}
@@ -114,9 +103,7 @@ func TestCheckAndSuggestExamples(t *testing.T) {
 func rowsOf(t *testing.T, document, heading string) [][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../docs", document))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	_, rest, found := strings.Cut(string(text), "\n## "+heading+"\n")
 	if !found {
 		t.Fatalf("%s has no section %q", document, heading)

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // called runs a command line as the shell does.
@@ -90,12 +92,8 @@ func TestCheckReadsFolders(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a.yaml", "sub/b.yaml"} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(strings.ReplaceAll(checked, "name: out", "name: "+strings.TrimSuffix(filepath.Base(name), ".yaml"))), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		fatal.If(t, os.WriteFile(path, []byte(strings.ReplaceAll(checked, "name: out", "name: "+strings.TrimSuffix(filepath.Base(name), ".yaml"))), 0o644))
 	}
 	if _, out, _ := called(t, "", "check", dir); !strings.HasPrefix(out, "1 file, 1 policy, 1 pod: ") {
 		t.Error(out)

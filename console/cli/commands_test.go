@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // ran runs a command line.
@@ -30,9 +32,7 @@ func refusing(t *testing.T, status int, message string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "agent.sock")
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(status)
 		_, _ = w.Write([]byte(message))
@@ -47,9 +47,7 @@ func TestExitCodes(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none.sock")
 	stale := filepath.Join(t.TempDir(), "stale.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	l.SetUnlinkOnClose(false)
 	l.Close()
 	unknown := refusing(t, http.StatusNotFound, `{"error":"the agent of node-1 knows no pod shop/x"}`)
@@ -167,9 +165,7 @@ func TestNoColours(t *testing.T) {
 		}
 	}
 	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer file.Close()
 	if coloured(file, false, env()) {
 		t.Error("a file has colours")

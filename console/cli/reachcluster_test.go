@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // reached parses flags as a command does.
@@ -26,9 +27,7 @@ func reached(t *testing.T, kube bool, args ...string) *reach {
 	r.cluster.add(fl)
 	fl.StringVarP(&r.namespace, "namespace", "n", "", "")
 	fl.SetOutput(io.Discard)
-	if err := fl.Parse(args); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, fl.Parse(args))
 	return r
 }
 
@@ -50,9 +49,7 @@ func emptyCluster(t *testing.T, asked *[]string) string {
 	path := filepath.Join(t.TempDir(), "config")
 	text := `{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: "` + s.URL + `"}}], users: [{name: u, user: {token: x}}],
 contexts: [{name: c, context: {cluster: c, user: u, namespace: shop}}], current-context: c}`
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -139,9 +136,7 @@ func TestWhomToAsk(t *testing.T) {
 // commands compares the flags themselves.
 func TestDocumentedAgents(t *testing.T) {
 	text, err := os.ReadFile("../../docs/commands.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	fl := pflag.NewFlagSet("x", pflag.ContinueOnError)
 	(&reach{}).add(fl)
 	if d := fl.Lookup("agents").DefValue; !strings.Contains(string(text), "| `--agents NAMESPACE` | `"+d+"` |") {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/console"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // flowLine is a denied connection of a pod of shop, seen at noon and some minutes.
@@ -125,9 +126,7 @@ func serveLines(t *testing.T, lines string) (socket string, queries *[]string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "socket")
 	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	queries = &[]string{}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+console.AuditPath, func(w http.ResponseWriter, r *http.Request) {
@@ -199,9 +198,7 @@ func TestSuggestReadsAllFiles(t *testing.T) {
 	var paths []string
 	for i, name := range []string{"a.test", "b.test"} {
 		paths = append(paths, filepath.Join(dir, name))
-		if err := os.WriteFile(paths[i], []byte(flowLine("cart-1", 0, name, 443)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(paths[i], []byte(flowLine("cart-1", 0, name, 443)), 0o644))
 	}
 	code, out, _ := called(t, flowLine("cart-1", 0, "c.test", 443), append([]string{"suggest", "-"}, paths...)...)
 	for _, name := range []string{"a.test", "b.test", "c.test"} {

@@ -72,7 +72,7 @@ type Peer struct {
 	// leads.
 	OnPort bool `json:"onPort"`
 
-	rule *policy.PeerRule
+	rule *policy.Rule
 }
 
 // Match is one match that covers the name.

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -68,18 +69,14 @@ func about(t *testing.T, pod policy.Pod, policies []v1alpha1.FQDNNetworkPolicy) 
 func name(t *testing.T, s string) fqdn.Name {
 	t.Helper()
 	n, err := fqdn.ParseName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return n
 }
 
 func target(t *testing.T, s string) Target {
 	t.Helper()
 	to, err := ParseTarget(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return to
 }
 

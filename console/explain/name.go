@@ -225,11 +225,11 @@ func (in *inquiry) unmatched() string {
 func (in *inquiry) nearMisses(n fqdn.Name) {
 	const most = 3
 	said := map[string]bool{}
-	for _, e := range in.f.View.Entries {
-		for _, p := range e.Destinations.Names {
-			if why := nearMiss(p.String(), n); why != "" && !said[why] && len(said) < most {
+	for _, r := range in.f.View.Rules {
+		for _, m := range r.Matches {
+			if why := nearMiss(m.Pattern.String(), n); why != "" && !said[why] && len(said) < most {
 				said[why] = true
-				in.note("%s of %s: %s", p, e.Policy, why)
+				in.note("%s of %s: %s", m.Pattern, m.Policy, why)
 			}
 		}
 	}

@@ -33,12 +33,12 @@ func remote(name, addr string, labels map[string]string, ports ...policy.NamedPo
 }
 
 // rule is what one rule of the NetworkPolicy shop/db-out allows.
-func rule(kind policy.PeerKind, key string, ports policy.PortSet, i string) policy.PeerRule {
-	return policy.PeerRule{Peer: policy.Peer{Kind: kind, Key: key}, Ports: ports, Policy: "shop/db-out", Path: "spec.egress[" + i + "]"}
+func rule(kind policy.PeerKind, key string, ports policy.PortSet, i string) *policy.Rule {
+	return &policy.Rule{Peer: policy.Peer{Kind: kind, Key: key}, Ports: ports, Policy: "shop/db-out", Path: "spec.egress[" + i + "]"}
 }
 
 // beside gives the pod of facts a NetworkPolicy with rules, in a cluster.
-func beside(f *Facts, rules ...policy.PeerRule) {
+func beside(f *Facts, rules ...*policy.Rule) {
 	addr := netip.MustParseAddr
 	f.Snapshot = &policy.Snapshot{PeerSets: []*policy.PeerSet{
 		{Peer: policy.Peer{Kind: policy.PeerPods, Key: "shop: app=db"}, Addrs: []netip.Addr{addr("10.2.0.5"), addr("10.2.0.6")}},
@@ -47,7 +47,9 @@ func beside(f *Facts, rules ...policy.PeerRule) {
 		{Peer: policy.Peer{Kind: policy.PeerPorts, Key: "pg TCP shop: app=db"}, Ports: []policy.PeerPort{{Addr: addr("10.2.0.5"), Protocol: tcp, Port: 5432}, {Addr: addr("10.2.0.6"), Protocol: tcp, Port: 5433}}},
 	}}
 	view := *f.View
-	view.Peers, view.NetworkPolicies = rules, nil
+	view.NetworkPolicies = nil
+	view.Rules = slices.DeleteFunc(slices.Clone(view.Rules), func(r *policy.Rule) bool { return r.Peer.Kind != policy.PeerNames })
+	view.Rules = append(view.Rules, rules...)
 	if len(rules) > 0 {
 		view.NetworkPolicies = []string{"shop/db-out"}
 	}
@@ -80,7 +82,7 @@ func TestPeers(t *testing.T) {
 	nets, everywhere := rule(policy.PeerNetworks, "198.51.100.0/24", "tcp/443", "2"), rule(policy.PeerAnywhere, "", "tcp/443", "3")
 	for _, c := range []struct {
 		what, to string
-		rules    []policy.PeerRule
+		rules    []*policy.Rule
 		facts    func(*Facts)
 		verdict  Verdict
 		reason   string
@@ -88,83 +90,83 @@ func TestPeers(t *testing.T) {
 		do       string // in it
 		manifest string // in the NetworkPolicy; "" for none
 	}{
-		{what: "a pod", to: "10.2.0.5:5432", rules: []policy.PeerRule{pods}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[0]) allows 10.2.0.5"},
-		{what: "a pod on another port", to: "10.2.0.5:80", rules: []policy.PeerRule{pods}, verdict: Denied, reason: nobody, do: "apply the NetworkPolicy below: the pod may", manifest: "port: 80"},
-		{what: "a port by its name", to: "10.2.0.6:5433", rules: []policy.PeerRule{named}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[1]) allows 10.2.0.6"},
-		{what: "the other pod's number", to: "10.2.0.6:5432", rules: []policy.PeerRule{named}, verdict: Denied, reason: nobody, manifest: "port: 5432"},
-		{what: "no port", to: "10.2.0.6", rules: []policy.PeerRule{named}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[1]) allows 10.2.0.6"},
-		{what: "a network", to: "198.51.100.7:443", rules: []policy.PeerRule{nets}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[2]) allows 198.51.100.7"},
-		{what: "beside the network", to: "198.51.101.7:443", rules: []policy.PeerRule{nets}, verdict: Denied, reason: nobody, do: "if the address itself is meant", manifest: "cidr: 198.51.101.7/32"},
-		{what: "everywhere", to: "203.0.113.9:443", rules: []policy.PeerRule{everywhere}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[3]) allows 203.0.113.9"},
-		{what: "everywhere, a name nobody asked for", to: "bank.test:443", rules: []policy.PeerRule{everywhere}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[3]) allows bank.test"},
-		{what: "everywhere, another port", to: "bank.test:80", rules: []policy.PeerRule{everywhere}, verdict: Denied, reason: denies},
+		{what: "a pod", to: "10.2.0.5:5432", rules: []*policy.Rule{pods}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[0]) allows 10.2.0.5"},
+		{what: "a pod on another port", to: "10.2.0.5:80", rules: []*policy.Rule{pods}, verdict: Denied, reason: nobody, do: "apply the NetworkPolicy below: the pod may", manifest: "port: 80"},
+		{what: "a port by its name", to: "10.2.0.6:5433", rules: []*policy.Rule{named}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[1]) allows 10.2.0.6"},
+		{what: "the other pod's number", to: "10.2.0.6:5432", rules: []*policy.Rule{named}, verdict: Denied, reason: nobody, manifest: "port: 5432"},
+		{what: "no port", to: "10.2.0.6", rules: []*policy.Rule{named}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[1]) allows 10.2.0.6"},
+		{what: "a network", to: "198.51.100.7:443", rules: []*policy.Rule{nets}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[2]) allows 198.51.100.7"},
+		{what: "beside the network", to: "198.51.101.7:443", rules: []*policy.Rule{nets}, verdict: Denied, reason: nobody, do: "if the address itself is meant", manifest: "cidr: 198.51.101.7/32"},
+		{what: "everywhere", to: "203.0.113.9:443", rules: []*policy.Rule{everywhere}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[3]) allows 203.0.113.9"},
+		{what: "everywhere, a name nobody asked for", to: "bank.test:443", rules: []*policy.Rule{everywhere}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[3]) allows bank.test"},
+		{what: "everywhere, another port", to: "bank.test:80", rules: []*policy.Rule{everywhere}, verdict: Denied, reason: denies},
 		{
-			what: "everywhere, but the question is refused", to: "bank.test:443", rules: []policy.PeerRule{everywhere}, verdict: Denied, reason: denies + "; its question gets REFUSED (dns.unmatched: Refuse)",
+			what: "everywhere, but the question is refused", to: "bank.test:443", rules: []*policy.Rule{everywhere}, verdict: Denied, reason: denies + "; its question gets REFUSED (dns.unmatched: Refuse)",
 			facts: func(f *Facts) { v := *f.View; v.Unmatched = policy.Refuse; f.View = &v },
 		},
 		{
-			what: "a name that was answered", to: "far.test:443", rules: []policy.PeerRule{nets}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[2]) allows 198.51.100.7, the address of the name",
+			what: "a name that was answered", to: "far.test:443", rules: []*policy.Rule{nets}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[2]) allows 198.51.100.7, the address of the name",
 			facts: func(f *Facts) {
 				f.Asked = &recent.Decision{Name: name(t, "far.test"), Asked: noon, Answers: []netip.Addr{netip.MustParseAddr("198.51.100.7")}}
 			},
 		},
 		{
-			what: "a name that was answered with more", to: "far.test:443", rules: []policy.PeerRule{nets}, verdict: Denied,
+			what: "a name that was answered with more", to: "far.test:443", rules: []*policy.Rule{nets}, verdict: Denied,
 			reason: "NetworkPolicies allow 1 of the 2 known addresses of the name, and not 198.51.101.8:443/tcp",
 			facts: func(f *Facts) {
 				f.Asked = &recent.Decision{Name: name(t, "far.test"), Asked: noon, Answers: []netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("198.51.101.8")}}
 			},
 		},
 		{
-			what: "a Service", to: "10.96.0.5:80", rules: []policy.PeerRule{named}, verdict: Allowed,
+			what: "a Service", to: "10.96.0.5:80", rules: []*policy.Rule{named}, verdict: Allowed,
 			reason: "NetworkPolicy shop/db-out (spec.egress[1]) allows 10.96.0.5, behind the Service shop/db", notes: behindDB,
 		},
 		{
-			what: "a Service by its name", to: "db.shop.svc.cluster.local:80", rules: []policy.PeerRule{podsAny}, verdict: Allowed,
+			what: "a Service by its name", to: "db.shop.svc.cluster.local:80", rules: []*policy.Rule{podsAny}, verdict: Allowed,
 			reason: "NetworkPolicy shop/db-out (spec.egress[0]) allows 10.96.0.5, the address of the name, behind the Service shop/db",
 		},
 		{
-			what: "half of a Service", to: "10.96.0.5:80", rules: []policy.PeerRule{half}, verdict: Denied,
+			what: "half of a Service", to: "10.96.0.5:80", rules: []*policy.Rule{half}, verdict: Denied,
 			reason: "NetworkPolicies allow 1 of the 2 addresses behind the Service shop/db, and not 10.2.0.6:5433/tcp", notes: behindDB, manifest: "port: pg",
 		},
-		{what: "the Service's own number is not what counts", to: "10.96.0.5:80", rules: []policy.PeerRule{rule(policy.PeerPods, "shop: app=db", "tcp/80", "0")}, verdict: Denied, reason: nobody, manifest: "port: pg"},
+		{what: "the Service's own number is not what counts", to: "10.96.0.5:80", rules: []*policy.Rule{rule(policy.PeerPods, "shop: app=db", "tcp/80", "0")}, verdict: Denied, reason: nobody, manifest: "port: pg"},
 		{
 			what: "a Service by its name, denied", to: "db.shop.svc.cluster.local:80", verdict: Denied, reason: denies,
 			do: addIt + "; or apply the NetworkPolicy below instead: it allows what is really reached, whatever name or Service leads there; " + firstOne, manifest: "kubernetes.io/metadata.name: shop",
 		},
-		{what: "a Service without a port", to: "10.96.0.5", rules: []policy.PeerRule{named}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[1]) allows 10.96.0.5, behind the Service shop/db"},
-		{what: "a port that the Service has not", to: "10.96.0.5:99", rules: []policy.PeerRule{podsAny}, verdict: Denied, reason: nobody, notes: "the Service shop/db has nothing on tcp/99"},
-		{what: "a Service of no pod", to: "10.96.0.6:80", rules: []policy.PeerRule{podsAny}, verdict: Denied, reason: nobody, notes: "the Service shop/empty selects no pod", manifest: "app: nobody"},
+		{what: "a Service without a port", to: "10.96.0.5", rules: []*policy.Rule{named}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[1]) allows 10.96.0.5, behind the Service shop/db"},
+		{what: "a port that the Service has not", to: "10.96.0.5:99", rules: []*policy.Rule{podsAny}, verdict: Denied, reason: nobody, notes: "the Service shop/db has nothing on tcp/99"},
+		{what: "a Service of no pod", to: "10.96.0.6:80", rules: []*policy.Rule{podsAny}, verdict: Denied, reason: nobody, notes: "the Service shop/empty selects no pod", manifest: "app: nobody"},
 		{what: "itself behind a Service", to: "10.96.0.8:80", verdict: Allowed, reason: "10.96.0.8 is the pod itself, behind the Service shop/self, which it may always reach"},
 		{
-			what: "a Service without a selector", to: "10.96.0.7:443", rules: []policy.PeerRule{nets}, verdict: Unknown,
+			what: "a Service without a selector", to: "10.96.0.7:443", rules: []*policy.Rule{nets}, verdict: Unknown,
 			reason: "no name opens it for the pod, and where the Service shop/api leads is not known here: it has no selector, and its EndpointSlices say where connections arrive, which is what NetworkPolicies are judged on",
 			do:     "kubectl get endpointslices -n shop -l kubernetes.io/service-name=api",
 		},
-		{what: "one without a selector, and no rule for TCP", to: "10.96.0.7:443", rules: []policy.PeerRule{rule(policy.PeerAnywhere, "", "udp/53", "0")}, verdict: Denied, reason: nobody},
+		{what: "one without a selector, and no rule for TCP", to: "10.96.0.7:443", rules: []*policy.Rule{rule(policy.PeerAnywhere, "", "udp/53", "0")}, verdict: Denied, reason: nobody},
 		{
-			what: "one without a selector, and a rule for whatever is there", to: "10.96.0.7:443", rules: []policy.PeerRule{rule(policy.PeerAnywhere, "", "tcp/6443", "0")}, verdict: Allowed,
+			what: "one without a selector, and a rule for whatever is there", to: "10.96.0.7:443", rules: []*policy.Rule{rule(policy.PeerAnywhere, "", "tcp/6443", "0")}, verdict: Allowed,
 			reason: "NetworkPolicy shop/db-out (spec.egress[0]) allows 10.96.0.7, behind the Service shop/api",
 		},
 		{what: "pods on the host network", to: "10.96.0.9:9100", verdict: Denied, reason: nobody, do: "by an ipBlock with the addresses of their nodes, such as 192.0.2.1"},
 		{
-			what: "pods of other nodes are not known", to: "10.2.0.99:5432", rules: []policy.PeerRule{pods}, verdict: Unknown, facts: func(f *Facts) { f.OtherPods = "they are being read" },
+			what: "pods of other nodes are not known", to: "10.2.0.99:5432", rules: []*policy.Rule{pods}, verdict: Unknown, facts: func(f *Facts) { f.OtherPods = "they are being read" },
 			reason: "no name opens it for the pod, and whether 10.2.0.99 is a pod that NetworkPolicies allow cannot be told: they are being read", do: "if 10.2.0.99 is a pod's, allow that by its labels", manifest: "10.2.0.99/32",
 		},
-		{what: "they are not known, and no rule is about pods", to: "10.2.0.99:5432", rules: []policy.PeerRule{nets}, verdict: Denied, reason: nobody, facts: func(f *Facts) { f.OtherPods = "nobody needs them" }, manifest: "10.2.0.99/32"},
+		{what: "they are not known, and no rule is about pods", to: "10.2.0.99:5432", rules: []*policy.Rule{nets}, verdict: Denied, reason: nobody, facts: func(f *Facts) { f.OtherPods = "nobody needs them" }, manifest: "10.2.0.99/32"},
 		{
-			what: "pods of other nodes behind a Service are not known", to: "10.96.0.5:80", rules: []policy.PeerRule{named}, verdict: Unknown, facts: func(f *Facts) { f.OtherPods = "they are being read" },
+			what: "pods of other nodes behind a Service are not known", to: "10.96.0.5:80", rules: []*policy.Rule{named}, verdict: Unknown, facts: func(f *Facts) { f.OtherPods = "they are being read" },
 			reason: "no name opens it for the pod, and the pods of other nodes behind the Service shop/db are not known: they are being read", manifest: "app: db",
 		},
 		{what: "a pod without labels", to: "10.2.0.8:80", verdict: Denied, reason: nobody, do: "give the pod shop/bare a label"},
 		{what: "a pod that may not be seen", to: "10.2.0.9:80", verdict: Denied, reason: nobody, do: "ask who runs it for its labels", facts: func(f *Facts) { f.Sees = func(ns string) bool { return ns == "shop" } }},
 		{what: "a Service that may not be seen", to: "10.96.0.11:80", verdict: Denied, reason: nobody, do: "behind a Service allows this too", facts: func(f *Facts) { f.Sees = func(ns string) bool { return ns == "shop" } }},
 		{what: "a node", to: "192.0.2.200:10250", verdict: Denied, reason: nobody, facts: func(f *Facts) { f.Inside = "node" }, manifest: "cidr: 192.0.2.200/32"},
-		{what: "ICMP to a pod", to: "10.2.0.5/icmp", rules: []policy.PeerRule{podsAny}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[0]) allows 10.2.0.5"},
-		{what: "ICMP, and a rule with ports", to: "10.2.0.5/icmp", rules: []policy.PeerRule{pods}, verdict: Denied, reason: nobody, manifest: "app: db"},
-		{what: "ICMP to a Service goes on to no pod", to: "10.96.0.5/icmp", rules: []policy.PeerRule{podsAny}, verdict: Denied, reason: nobody, notes: "it leads TCP, UDP and SCTP on"},
+		{what: "ICMP to a pod", to: "10.2.0.5/icmp", rules: []*policy.Rule{podsAny}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[0]) allows 10.2.0.5"},
+		{what: "ICMP, and a rule with ports", to: "10.2.0.5/icmp", rules: []*policy.Rule{pods}, verdict: Denied, reason: nobody, manifest: "app: db"},
+		{what: "ICMP to a Service goes on to no pod", to: "10.96.0.5/icmp", rules: []*policy.Rule{podsAny}, verdict: Denied, reason: nobody, notes: "it leads TCP, UDP and SCTP on"},
 		{
-			what: "an open name comes first", to: "www.example.org:443", rules: []policy.PeerRule{everywhere}, verdict: Allowed, reason: "the pod asked for the name, and 1 address is open on tcp/443 until 2026-05-01T12:01:00Z",
+			what: "an open name comes first", to: "www.example.org:443", rules: []*policy.Rule{everywhere}, verdict: Allowed, reason: "the pod asked for the name, and 1 address is open on tcp/443 until 2026-05-01T12:01:00Z",
 			facts: func(f *Facts) {
 				f.Open = []policy.GrantInfo{{Pod: f.Pod.PodRef, Addr: netip.MustParseAddr("192.0.2.1"), Ports: "tcp/443", Name: name(t, "www.example.org"), Until: noon.Add(time.Minute)}}
 			},
@@ -212,7 +214,7 @@ func TestPeersListed(t *testing.T) {
 	if !slices.Equal(got, want) || !slices.Equal(e.NetworkPolicies, []string{"shop/db-out"}) {
 		t.Errorf("listed are %v\n%s", e.NetworkPolicies, strings.Join(got, "\n"))
 	}
-	var many []policy.PeerRule
+	var many []*policy.Rule
 	for range 3 * peersMost {
 		many = append(many, rule(policy.PeerAnywhere, "", policy.AnyPort, "0"))
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -101,9 +102,7 @@ func plainly(t *testing.T, pod policy.Pod, policies []v1alpha1.FQDNNetworkPolicy
 	for i := range policies {
 		p := &policies[i]
 		sel, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if !sel.Matches(labels.Set(pod.Labels)) {
 			continue
 		}
@@ -137,9 +136,7 @@ func reaches(t *testing.T, r v1alpha1.EgressRule, to Target) bool {
 			text = m.Name
 		}
 		p, err := fqdn.ParsePattern(*text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		named = named || p.Matches(to.Name)
 	}
 	if !named || len(r.Ports) == 0 {

@@ -26,9 +26,9 @@ func (e end) String() string {
 // reach is what NetworkPolicies say of the ends of one address or name.
 type reach struct {
 	ends   int
-	passed int              // of ends
-	by     *policy.PeerRule // that allows the first that passes; nil for the pod itself
-	denied *end             // the first that no rule allows
+	passed int          // of ends
+	by     *policy.Rule // that allows the first that passes; nil for the pod itself
+	denied *end         // the first that no rule allows
 	// service is what the address is of, nil for none.
 	service *policy.Service
 	// unknown is why more ends may be there, or more may be allowed; "" where all is known.
@@ -58,28 +58,14 @@ func (r *reach) add(o reach) {
 // rules returns the rules of NetworkPolicies that lead to an end: on is those for its
 // port, off those for other ports alone.
 func (in *inquiry) rules(e end) (on, off []Peer) {
-	at := Target{Addr: e.addr, Protocol: e.protocol, Port: e.port}
-	for i := range in.f.View.Peers {
-		r := &in.f.View.Peers[i]
-		set := in.f.Snapshot.PeerSet(r.Peer)
-		p := Peer{Policy: r.Policy, Path: r.Path, Peer: peerText(r.Peer), Address: e.addr.String(), Ports: string(r.Ports), rule: r}
+	for _, r := range in.f.View.PeerRules() {
+		ports := in.f.Snapshot.PortsAt(r, e.addr)
+		if ports == "" {
+			continue
+		}
+		p := Peer{Policy: r.Policy, Path: r.Path, Peer: peerText(r.Peer), Address: e.addr.String(), Ports: string(ports), OnPort: ports.Meets(e.protocol, e.port), rule: r}
 		if e.pod != nil && in.sees(e.pod.Namespace) {
 			p.Pod = e.pod.String()
-		}
-		switch r.Peer.Kind {
-		case policy.PeerAnywhere:
-			p.OnPort = at.within(r.Ports)
-		case policy.PeerPorts:
-			numbers := portsAt(set, e.addr)
-			if numbers == "" {
-				continue
-			}
-			p.Ports, p.OnPort = string(numbers), at.within(numbers)
-		default:
-			if !set.Contains(e.addr, e.protocol, e.port) {
-				continue
-			}
-			p.OnPort = at.within(r.Ports)
 		}
 		if p.OnPort {
 			on = append(on, p)
@@ -88,20 +74,6 @@ func (in *inquiry) rules(e end) (on, off []Peer) {
 		}
 	}
 	return on, off
-}
-
-// portsAt returns where a port's name leads at an address.
-func portsAt(set *policy.PeerSet, a netip.Addr) policy.PortSet {
-	if set == nil {
-		return ""
-	}
-	var out []policy.PortRange
-	for _, p := range set.Ports {
-		if p.Addr == a {
-			out = append(out, policy.PortRange{Protocol: p.Protocol, First: p.Port, Last: p.Port})
-		}
-	}
-	return policy.NewPortSet(out...)
 }
 
 // peerText writes what a rule leads to.
@@ -158,10 +130,9 @@ func (in *inquiry) unread(r *reach, a netip.Addr) {
 	if in.f.OtherPods == "" || in.f.Inside == "node" || r.unknown != "" {
 		return
 	}
-	at := Target{Addr: a, Protocol: in.to.Protocol, Port: in.to.Port}
-	if slices.ContainsFunc(in.f.View.Peers, func(p policy.PeerRule) bool {
-		return (p.Peer.Kind == policy.PeerPods || p.Peer.Kind == policy.PeerPorts) && at.within(p.Ports)
-	}) {
+	if in.peerRule(func(r *policy.Rule) bool {
+		return (r.Peer.Kind == policy.PeerPods || r.Peer.Kind == policy.PeerPorts) && in.to.within(r.Ports)
+	}) != nil {
 		r.unknown = fmt.Sprintf("whether %s is a pod that NetworkPolicies allow cannot be told: %s", a, in.f.OtherPods)
 	}
 }
@@ -220,14 +191,18 @@ func (in *inquiry) serviceText(s *policy.Service) string {
 
 // everywhere returns a rule for all destinations that holds what is asked for, nil
 // without one.
-func (in *inquiry) everywhere() *policy.PeerRule {
-	i := slices.IndexFunc(in.f.View.Peers, func(r policy.PeerRule) bool {
-		return r.Peer.Kind == policy.PeerAnywhere && in.to.within(r.Ports)
-	})
-	if i < 0 {
-		return nil
+func (in *inquiry) everywhere() *policy.Rule {
+	return in.peerRule(func(r *policy.Rule) bool { return r.Peer.Kind == policy.PeerAnywhere && in.to.within(r.Ports) })
+}
+
+// peerRule returns the first rule of NetworkPolicies of which something holds, nil without one.
+func (in *inquiry) peerRule(holds func(*policy.Rule) bool) *policy.Rule {
+	for _, r := range in.f.View.PeerRules() {
+		if holds(r) {
+			return r
+		}
 	}
-	return &in.f.View.Peers[i]
+	return nil
 }
 
 // serviceName reads NAME.NAMESPACE.svc.DOMAIN.

@@ -67,25 +67,17 @@ func endsAt(ports []policy.ServicePort, p *policy.Pod, a netip.Addr) (out []end)
 
 // none tells whether NetworkPolicies allow the pod nothing, whatever is there.
 func (in *inquiry) none() bool {
-	return !slices.ContainsFunc(in.f.View.Peers, func(r policy.PeerRule) bool {
-		return r.Peer.Kind == policy.PeerPorts || in.to.Protocol == policy.AnyProtocol || slices.ContainsFunc(r.Ports.Ranges(), func(p policy.PortRange) bool {
-			return p.Protocol == policy.AnyProtocol || p.Protocol == in.to.Protocol
-		})
-	})
+	return in.peerRule(func(r *policy.Rule) bool { return r.Peer.Kind == policy.PeerPorts || r.Ports.Meets(in.to.Protocol, 0) }) == nil
 }
 
 // anywhere returns the rule for all destinations that allows whatever is behind a
 // Service's ports, nil where there is none.
-func (in *inquiry) anywhere(ports []policy.ServicePort) *policy.PeerRule {
-	for i := range in.f.View.Peers {
-		r := &in.f.View.Peers[i]
-		if r.Peer.Kind == policy.PeerAnywhere && !slices.ContainsFunc(ports, func(p policy.ServicePort) bool {
+func (in *inquiry) anywhere(ports []policy.ServicePort) *policy.Rule {
+	return in.peerRule(func(r *policy.Rule) bool {
+		return r.Peer.Kind == policy.PeerAnywhere && !slices.ContainsFunc(ports, func(p policy.ServicePort) bool {
 			return !allOf(r.Ports, p.Protocol) && (p.TargetName != "" || !r.Ports.Contains(p.Protocol, p.Target))
-		}) {
-			return r
-		}
-	}
-	return nil
+		})
+	})
 }
 
 // allOf tells whether a port set holds every port of a protocol.

@@ -139,17 +139,7 @@ func (t Target) host() string {
 
 // within tells whether a port set holds what is asked for; of a protocol without a
 // port, or of none, one port is enough.
-func (t Target) within(set policy.PortSet) bool {
-	if t.Port != 0 || t.portless() {
-		return set.Contains(t.Protocol, t.Port)
-	}
-	for _, r := range set.Ranges() {
-		if t.Protocol == policy.AnyProtocol || r.Protocol == policy.AnyProtocol || r.Protocol == t.Protocol {
-			return true
-		}
-	}
-	return false
-}
+func (t Target) within(set policy.PortSet) bool { return set.Meets(t.Protocol, t.Port) }
 
 // portless tells whether the protocol has no ports.
 func (t Target) portless() bool { return t.Protocol == icmp || t.Protocol == icmp6 }

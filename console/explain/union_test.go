@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 )
@@ -178,9 +179,7 @@ func TestUnion(t *testing.T) {
 func (u *union) mends(t *testing.T, seed uint64, to Target, manifest string, others []string) {
 	t.Helper()
 	var p networkingv1.NetworkPolicy
-	if err := yaml.UnmarshalStrict([]byte(manifest), &p); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, yaml.UnmarshalStrict([]byte(manifest), &p))
 	for _, n := range u.networks {
 		if n.Name == p.Name {
 			t.Fatalf("seed %d: the name %s is taken", seed, p.Name)
@@ -227,9 +226,7 @@ func dump(t *testing.T, u *union) string {
 	var b strings.Builder
 	for _, n := range u.networks {
 		text, err := yaml.Marshal(n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		fmt.Fprintf(&b, "---\n%s", text)
 	}
 	for _, p := range u.pods {

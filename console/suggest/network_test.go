@@ -4,11 +4,12 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestNetworkYAML: what is written is read as the same, in the order of people, and has
@@ -24,17 +25,13 @@ func TestNetworkYAML(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := NetworkPolicy("shop", "allow-db", metav1.LabelSelector{}, c.to, nil)
 			text, err := NetworkYAML(p)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			want := "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata:\n  namespace: shop\n  name: allow-db\nspec:\n  podSelector: {}\n  policyTypes:\n  - Egress\n  egress:\n  - to:\n" + c.want
 			if d := cmp.Diff(want, string(text)); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 			var again networkingv1.NetworkPolicy
-			if err := yaml.UnmarshalStrict(text, &again); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, yaml.UnmarshalStrict(text, &again))
 			if d := cmp.Diff(p.Spec, again.Spec); d != "" {
 				t.Errorf("(-written +read):\n%s", d)
 			}

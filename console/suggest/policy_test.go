@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func TestYAMLIsAManifestInTheOrderOfPeople(t *testing.T) {
@@ -16,9 +17,7 @@ func TestYAMLIsAManifestInTheOrderOfPeople(t *testing.T) {
 		{Names: []string{"1.test"}},
 	})
 	got, err := YAML(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	const want = `apiVersion: namegate.io/v1alpha1
 kind: FQDNNetworkPolicy
 metadata:
@@ -43,9 +42,7 @@ spec:
 		t.Error(diff)
 	}
 	var back v1alpha1.FQDNNetworkPolicy
-	if err := yaml.UnmarshalStrict(got, &back); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, yaml.UnmarshalStrict(got, &back))
 	if diff := cmp.Diff(p, back); diff != "" {
 		t.Error("read back:", diff)
 	}

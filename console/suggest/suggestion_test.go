@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -19,14 +20,10 @@ func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".golden")
 	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(path, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Error(diff)
 	}
@@ -124,9 +121,7 @@ func TestSuggestions(t *testing.T) {
 				t.Errorf("warnings %q", s.Warnings())
 			}
 			var b strings.Builder
-			if err := s.Write(&b); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, s.Write(&b))
 			golden(t, strings.ReplaceAll(c.name, " ", "-"), b.String())
 		})
 	}

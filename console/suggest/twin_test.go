@@ -12,6 +12,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/compile"
@@ -56,9 +57,7 @@ func newWorld(t *testing.T, r *rand.Rand, names, ports, flows int) *world {
 			}
 			w.seen[app][dial{name, p}] = true
 		}
-		if err := w.log.Add(line); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.log.Add(line))
 	}
 	return w
 }
@@ -67,9 +66,7 @@ func newWorld(t *testing.T, r *rand.Rand, names, ports, flows int) *world {
 func readBack(t *testing.T, s Suggestion) []v1alpha1.FQDNNetworkPolicy {
 	t.Helper()
 	var b strings.Builder
-	if err := s.Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.Write(&b))
 	var policies []v1alpha1.FQDNNetworkPolicy
 	for doc := range strings.SplitSeq(b.String(), "---\n") {
 		var p v1alpha1.FQDNNetworkPolicy
@@ -279,9 +276,7 @@ func TestOrderOfLinesIsNothing(t *testing.T) {
 	}
 	text := func() string {
 		var b strings.Builder
-		if err := logOf(t, lines...).Suggest(Options{}).Write(&b); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, logOf(t, lines...).Suggest(Options{}).Write(&b))
 		return b.String()
 	}
 	first := text()
@@ -302,9 +297,7 @@ func TestBoundsThatNoPolicyHolds(t *testing.T) {
 			Kind: audit.KindFlow, Verdict: "denied", Pod: audit.LinePod{Namespace: "shop", Name: "p", Workload: "app=w"}, Protocol: "tcp",
 			Destination: &audit.LineDestination{Address: "192.0.2.1", Port: uint16(i + 1)}, Names: []audit.LineName{{Name: fmt.Sprintf("n%d.test", i)}},
 		}
-		if err := l.Add(line); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, l.Add(line))
 	}
 	s := l.Suggest(Options{})
 	if s.Whole() || len(s.Workloads[0].Left) != 1 || s.Workloads[0].Left[0].Kind != LeftBound ||

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // The pods' group weighs as much as many threads in either version of control groups;
@@ -11,12 +13,8 @@ import (
 func TestWeigh(t *testing.T) {
 	for _, c := range []struct{ file, want string }{{"cpu.shares", "20480"}, {"cpu.weight", "2000"}, {"memory.limit_in_bytes", "1"}} {
 		path := filepath.Join(t.TempDir(), c.file)
-		if err := os.WriteFile(path, []byte("1"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := weigh(filepath.Dir(path)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(path, []byte("1"), 0o644))
+		fatal.If(t, weigh(filepath.Dir(path)))
 		if got, err := os.ReadFile(path); string(got) != c.want || err != nil {
 			t.Errorf("%s is %q (%v), want %s", c.file, got, err, c.want)
 		}

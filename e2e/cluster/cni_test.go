@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func TestAddressRange(t *testing.T) {
@@ -34,9 +36,7 @@ func TestConflist(t *testing.T) {
 	for i, plugin := range []string{"ptp", "bridge"} {
 		n := &Node{Host: &Host{Name: nodeSites[i].name}, site: nodeSites[i]}
 		text, err := n.conflist(4)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		var list struct {
 			Plugins []struct {
 				Type   string
@@ -44,9 +44,7 @@ func TestConflist(t *testing.T) {
 				IPAM   struct{ Ranges [][]map[string]string }
 			}
 		}
-		if err := json.Unmarshal(text, &list); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, json.Unmarshal(text, &list))
 		first := list.Plugins[0]
 		if first.Type != plugin || first.IPMasq {
 			t.Errorf("pods of %s are joined by %+v, want %s without masking", n.Name, first, plugin)

@@ -12,13 +12,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func TestStartOfTellsProcessesApart(t *testing.T) {
 	own, err := startOf(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if again, err := startOf(os.Getpid()); err != nil || again != own {
 		t.Errorf("the own start is %s, then %s (%v)", own, again, err)
 	}
@@ -27,9 +27,7 @@ func TestStartOfTellsProcessesApart(t *testing.T) {
 		t.Errorf("process 1 began at %s, this one at %s (%v)", first, own, err)
 	}
 	cmd := exec.Command("true")
-	if err := cmd.Run(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, cmd.Run())
 	if _, err := startOf(cmd.Process.Pid); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a process that ended: %v", err)
 	}
@@ -40,9 +38,7 @@ func TestStartOfTellsProcessesApart(t *testing.T) {
 
 func TestRootIsFoundFromBelow(t *testing.T) {
 	dir, err := root()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, err := os.Stat(filepath.Join(dir, "e2e/cluster/folder.go")); err != nil {
 		t.Errorf("%s is not the repository: %v", dir, err)
 	}
@@ -71,12 +67,8 @@ func TestUntilReturnsTheLastError(t *testing.T) {
 
 func TestRemoveTree(t *testing.T) {
 	top := filepath.Join(t.TempDir(), "group")
-	if err := os.MkdirAll(filepath.Join(top, "a/b/c"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := removeTree(top); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.MkdirAll(filepath.Join(top, "a/b/c"), 0o755))
+	fatal.If(t, removeTree(top))
 	if _, err := os.Stat(top); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the tree is still there: %v", err)
 	}
@@ -92,9 +84,7 @@ func TestKubeletConfig(t *testing.T) {
 		ClusterDNS []string          `json:"clusterDNS"`
 		Eviction   map[string]string `json:"evictionHard"`
 	}
-	if err := yaml.Unmarshal([]byte(n.kubeletConfig(DNS6)), &config); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, yaml.Unmarshal([]byte(n.kubeletConfig(DNS6)), &config))
 	if config.CgroupRoot != "/namegate-e2e/node-b" || config.ClusterDNS[0] != DNS6.String() || config.Eviction["nodefs.available"] != "1%" {
 		t.Errorf("kubelet's configuration: %+v", config)
 	}
@@ -119,9 +109,7 @@ func TestClusterDNSManifests(t *testing.T) {
 func TestToolVersionsFit(t *testing.T) {
 	read := func(path string) string {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return string(text)
 	}
 	own, tools := read("../../go.mod"), read("tools/kubernetes/go.mod")

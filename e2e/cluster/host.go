@@ -9,13 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/namegate/namegate/e2e/netns"
 )
 
 // Host is one machine of the cluster: namespaces and the process that holds them.
@@ -156,30 +157,12 @@ func (h *Host) ip(line string) error {
 
 // Do runs f with its thread in the host's network. Sockets that f opens stay there.
 func (h *Host) Do(f func() error) error {
-	runtime.LockOSThread()
-	own, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("open own network: %w", err)
-	}
-	defer own.Close()
 	there, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", h.pid))
 	if err != nil {
-		runtime.UnlockOSThread()
 		return fmt.Errorf("open the network of %s: %w", h.Name, err)
 	}
 	defer there.Close()
-	if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("enter the network of %s: %w", h.Name, err)
-	}
-	result := f()
-	if err := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); err != nil {
-		// The thread is of no more use: it stays locked and ends with the goroutine.
-		return fmt.Errorf("leave the network of %s: %w", h.Name, err)
-	}
-	runtime.UnlockOSThread()
-	return result
+	return netns.Do(h.Name, there, f)
 }
 
 // Dial connects from the host to a literal address.
@@ -195,16 +178,7 @@ func (h *Host) Dial(ctx context.Context, network, addr string) (net.Conn, error)
 
 // Sysctl sets kernel parameters of the host's network, written as name=value.
 func (h *Host) Sysctl(settings ...string) error {
-	return h.Do(func() error {
-		for _, s := range settings {
-			name, value, _ := strings.Cut(s, "=")
-			path := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
-			if err := os.WriteFile(path, []byte(value), 0o600); err != nil {
-				return fmt.Errorf("set %s: %w", s, err)
-			}
-		}
-		return nil
-	})
+	return h.Do(func() error { return netns.Sysctl(settings...) })
 }
 
 func run(program string, args ...string) error {

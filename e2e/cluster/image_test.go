@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // unpack returns the files of a tarball by name.
@@ -22,9 +24,7 @@ func unpack(t *testing.T, r io.Reader) map[string]*bytes.Buffer {
 		if errors.Is(err, io.EOF) {
 			return files
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		files[h.Name] = &bytes.Buffer{}
 		if _, err := io.Copy(files[h.Name], tr); err != nil {
 			t.Fatal(err)
@@ -37,9 +37,7 @@ func unpack(t *testing.T, r io.Reader) map[string]*bytes.Buffer {
 
 func TestImageIsWhole(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "program")
-	if err := os.WriteFile(program, []byte("the program"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(program, []byte("the program"), 0o600))
 	var buf bytes.Buffer
 	if err := (image{tag: "namegate.test/x:1", program: program, path: "/testpod", args: []string{"sleep"}}).write(&buf); err != nil {
 		t.Fatal(err)
@@ -50,9 +48,7 @@ func TestImageIsWhole(t *testing.T) {
 		RepoTags []string
 		Layers   []string
 	}
-	if err := json.Unmarshal(files["manifest.json"].Bytes(), &manifest); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Unmarshal(files["manifest.json"].Bytes(), &manifest))
 	if len(manifest) != 1 || len(manifest[0].Layers) != 1 || manifest[0].RepoTags[0] != "namegate.test/x:1" {
 		t.Fatalf("manifest %+v", manifest)
 	}
@@ -63,9 +59,7 @@ func TestImageIsWhole(t *testing.T) {
 			DiffIDs []string `json:"diff_ids"`
 		}
 	}
-	if err := json.Unmarshal(files[manifest[0].Config].Bytes(), &config); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Unmarshal(files[manifest[0].Config].Bytes(), &config))
 	layer := files[manifest[0].Layers[0]].Bytes()
 	sum := sha256.Sum256(layer)
 	if want := "sha256:" + hex.EncodeToString(sum[:]); config.Rootfs.DiffIDs[0] != want {

@@ -8,23 +8,21 @@ import (
 	"testing"
 
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func testAuthority(t *testing.T) *authority {
 	t.Helper()
 	a, err := newAuthority()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return a
 }
 
 func TestIssuedCertificates(t *testing.T) {
 	a := testAuthority(t)
 	cert, key, err := a.issue("system:node:node-a", []string{"system:nodes"}, []string{"node-a"}, netip.MustParseAddr("192.0.2.11"), netip.MustParseAddr("2001:db8::11"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		t.Fatalf("certificate and key do not fit: %v", err)
@@ -56,13 +54,9 @@ func TestIssuedCertificates(t *testing.T) {
 func TestKubeconfigIsRead(t *testing.T) {
 	a := testAuthority(t)
 	cert, key, err := a.issue("kubernetes-admin", []string{"system:masters"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	config, err := clientcmd.RESTConfigFromKubeConfig(renderKubeconfig(a.pem, cert, key))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if config.Host != "https://10.77.0.10:6443" {
 		t.Errorf("the API server is %s", config.Host)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -64,9 +65,7 @@ func newGround(t *testing.T) *ground {
 	}
 	for i := range g.nodes {
 		l, err := lab.New(lab.Routed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		t.Cleanup(func() {
 			if err := l.Remove(); err != nil {
 				t.Error(err)
@@ -77,14 +76,10 @@ func newGround(t *testing.T) *ground {
 		// The agents want a resolver; no pod asks one here.
 		nothing := func(q *dns.Msg) *dns.Msg { return new(dns.Msg).SetRcode(q, dns.RcodeNameError) }
 		outside, err := l.ServeWorld(nothing)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		t.Cleanup(outside.Close)
 		dir := filepath.Join(t.TempDir(), n.name)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.MkdirAll(dir, 0o755))
 		if n.agent, err = l.NewAgent(binary, dir, corefile, "--node-name", n.name); err != nil {
 			t.Fatal(err)
 		}
@@ -107,9 +102,7 @@ func (g *ground) link() {
 		// message is bounded that is sent here.
 		steps = append(steps, n.Node.Sysctl("net.ipv4.icmp_ratemask=0", "net.ipv6.icmp.ratemask=127"), n.pipe(services))
 	}
-	if err := errors.Join(steps...); err != nil {
-		g.t.Fatal(err)
-	}
+	fatal.If(g.t, errors.Join(steps...))
 }
 
 // services translates the addresses of Services, each of one pod, on the ports that
@@ -136,9 +129,7 @@ func (n *node) pipe(text string) error {
 func (g *ground) start(files map[string]string) {
 	g.t.Helper()
 	for _, n := range g.nodes {
-		if err := errors.Join(n.Ready(), n.agent.Write(files)); err != nil {
-			g.t.Fatal(err)
-		}
+		fatal.If(g.t, errors.Join(n.Ready(), n.agent.Write(files)))
 		n.applied = files["cluster.yaml"]
 		g.t.Cleanup(func() {
 			if g.t.Failed() {
@@ -148,9 +139,7 @@ func (g *ground) start(files map[string]string) {
 				g.t.Error(err)
 			}
 		})
-		if err := n.agent.Start(); err != nil {
-			g.t.Fatal(err)
-		}
+		fatal.If(g.t, n.agent.Start())
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // modes are how a probe dials: a pod's address, or that of its Service. In the third
@@ -75,14 +77,10 @@ func TestCases(t *testing.T) {
 		c.v6 = v6
 		resources, err := probe.NewDefaultResources(c, []string{"x", "y", "z"}, []string{"a", "b", "c"}, []int{80, 81},
 			[]corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}, nil, 60, true, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if !v6 {
 			text, err := c.manifests()
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			g.start(map[string]string{"cluster.yaml": text})
 			c.dirty = false
 			c.settle(t, resources)
@@ -97,9 +95,7 @@ func TestCases(t *testing.T) {
 func (c *cluster) run(t *testing.T, resources *probe.Resources, sum *tally) {
 	t.Helper()
 	pod, err := resources.GetPod("z", "c")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	interpreter := connectivity.NewInterpreter(c, resources, &connectivity.InterpreterConfig{
 		ResetClusterBeforeTestCase: true, VerifyClusterStateBeforeTestCase: true, BatchJobs: true, IgnoreLoopback: true,
 	})

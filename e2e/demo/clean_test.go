@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func TestOwner(t *testing.T) {
@@ -37,9 +39,7 @@ func TestRemoveOf(t *testing.T) {
 	}
 	t.Setenv("TMPDIR", t.TempDir())
 	short := exec.Command("true")
-	if err := short.Run(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, short.Run())
 	dead, own := short.Process.Pid, os.Getpid()
 	for _, pid := range []int{dead, own} {
 		namespace := fmt.Sprintf("ng%d-999-node", pid)
@@ -47,14 +47,10 @@ func TestRemoveOf(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", namespace).Run() })
-		if err := os.Mkdir(filepath.Join(os.TempDir(), fmt.Sprintf("%s%d-1", dirPrefix, pid)), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Mkdir(filepath.Join(os.TempDir(), fmt.Sprintf("%s%d-1", dirPrefix, pid)), 0o700))
 	}
 	left := exec.Command("ip", "netns", "exec", fmt.Sprintf("ng%d-999-node", dead), "sleep", "60")
-	if err := left.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, left.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- left.Wait() }()
 
@@ -69,9 +65,7 @@ func TestRemoveOf(t *testing.T) {
 	if pids := gone(); !slices.Contains(pids, dead) || slices.Contains(pids, own) {
 		t.Errorf("gone: %v, want %d and not %d", pids, dead, own)
 	}
-	if err := removeOf(dead); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, removeOf(dead))
 	if err := <-ended; err == nil {
 		t.Error("the process in the namespace was not killed")
 	}

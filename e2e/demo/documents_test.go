@@ -9,15 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
 func document(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../..", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return string(text)
 }
 
@@ -38,9 +37,7 @@ func TestReadmePolicies(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, p := range policies {
-		if err := os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte(p), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte(p), 0o600))
 		if state := read(t, dir); len(state.Input.Policies) != 1 {
 			t.Errorf("%d policies in:\n%s", len(state.Input.Policies), p)
 		}
@@ -54,9 +51,7 @@ func TestReadmeCorefiles(t *testing.T) {
 	}
 	for _, f := range files {
 		path := filepath.Join(t.TempDir(), "Corefile")
-		if err := os.WriteFile(path, []byte(f), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(path, []byte(f), 0o600))
 		if _, err := corefile.Load(path); err != nil {
 			t.Error(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -22,9 +23,7 @@ const examples = "../../examples"
 func read(t *testing.T, dir string) manifest.State {
 	t.Helper()
 	source, err := manifest.New(dir, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var state manifest.State
 	if err := source.Run(ctx, func(s manifest.State) { state = s; cancel() }); err != nil {
@@ -76,9 +75,7 @@ func TestExamplePolicies(t *testing.T) {
 			t.Fatalf("pod %s is not selected", c.pod)
 		}
 		n, err := fqdn.ParseName(c.name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		var by []string
 		for _, m := range v.Decide(n).Matches {
 			by = append(by, m.Policy)
@@ -94,9 +91,7 @@ func TestExamplePolicies(t *testing.T) {
 
 func TestExampleCorefile(t *testing.T) {
 	c, err := corefile.Load(filepath.Join(examples, "Corefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if c.Audit.Path != auditPath {
 		t.Errorf("the audit log is %q, and the demo replaces %q", c.Audit.Path, auditPath)
 	}

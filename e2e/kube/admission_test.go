@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // testAdmission: kubectl apply refuses every invalid manifest of the table with a
@@ -13,18 +15,14 @@ import (
 func testAdmission(t *testing.T) {
 	s := begin(t, "shop")
 	text, err := os.ReadFile("../../crds/testdata/admission.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	refused := 0
 	for _, doc := range strings.Split(string(text), "\n---\n") {
 		var c struct {
 			Name, Manifest string
 			Refused        []string
 		}
-		if err := yaml.Unmarshal([]byte(doc), &c); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, yaml.Unmarshal([]byte(doc), &c))
 		if c.Manifest == "" {
 			continue
 		}

@@ -20,15 +20,14 @@ import (
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/e2e/cluster"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // plugin has kubectl find its command `namegate` for the rest of a test.
 func plugin(t *testing.T) {
 	t.Helper()
 	bin, err := filepath.Abs("../../bin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 }
 
@@ -75,15 +74,11 @@ func (s *scenario) withToken(token string) string {
 	var config struct {
 		Clusters []struct{ Cluster json.RawMessage }
 	}
-	if err := json.Unmarshal([]byte(s.kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json")), &config); err != nil {
-		s.Fatal(err)
-	}
+	fatal.If(s, json.Unmarshal([]byte(s.kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json")), &config))
 	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": %s}], "users": [{"name": "u", "user": {"token": %q}}],
 "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": %q}}], "current-context": "c"}`, config.Clusters[0].Cluster, token, s.ns)
 	path := filepath.Join(s.TempDir(), "config")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		s.Fatal(err)
-	}
+	fatal.If(s, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -185,16 +180,12 @@ func (s *scenario) strangers(t *testing.T) {
 	for _, path := range []string{console.StatusPath, console.PodsPath, console.GrantsPath, console.AuditPath + "?follow=1", console.ExplainPath + "?pod=console/a&to=example.org"} {
 		for name, header := range map[string]string{"nobody": "", "a made-up token": "Bearer made-up", "a password": "Basic YTpi", "a token for somebody else": "Bearer " + elsewhere} {
 			req, err := http.NewRequestWithContext(s.ctx, http.MethodGet, "https://"+net.JoinHostPort(address, "9954")+path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			if header != "" {
 				req.Header.Set("Authorization", header)
 			}
 			resp, err := client.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			resp.Body.Close()
 			if resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusTooManyRequests {
 				t.Errorf("%s gets %s from %s", name, resp.Status, path)
@@ -215,9 +206,7 @@ func (s *scenario) anotherKey(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		if err := json.Unmarshal([]byte(out), &l); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, json.Unmarshal([]byte(out), &l))
 		for key, text := range l.Metadata.Annotations {
 			published[key] = lease + " " + text
 		}
@@ -231,17 +220,13 @@ func (s *scenario) anotherKey(t *testing.T) {
 		Addresses []string `json:"addresses"`
 		Key       string   `json:"key"`
 	}
-	if err := errors.Join(json.Unmarshal([]byte(right), &of), json.Unmarshal([]byte(wrong), &and)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(json.Unmarshal([]byte(right), &of), json.Unmarshal([]byte(wrong), &and)))
 	write := func(text string) {
 		s.kubectl("annotate", "lease", "-n", namespace, lease, "--overwrite", "node-a/namegate-console="+text)
 	}
 	of.Key = and.Key
 	text, err := json.Marshal(of)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	write(string(text))
 	defer write(right)
 	s.refused(console.ExitUnreachable, "another key", "status", "--node", "node-a")

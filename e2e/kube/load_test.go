@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/cluster"
 	"github.com/namegate/namegate/e2e/cluster/probe"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // inside runs the test pods' program in a pod's network, without the API server,
@@ -20,9 +21,7 @@ func (s *scenario) inside(pod string, into any, args ...string) {
 	if err == nil {
 		err = json.Unmarshal([]byte(out), into)
 	}
-	if err != nil {
-		s.Fatal(err)
-	}
+	fatal.If(s, err)
 }
 
 // during asks 500 questions a second, for the names in turn, from each of the pods,
@@ -172,9 +171,7 @@ func testUpgrade(t *testing.T) {
 	s.enforced(soon, "a")
 	s.enforced(soon, "b")
 	for _, n := range the.Nodes {
-		if err := n.Tag(imageName+":"+*imageTag, imageName+":next"); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, n.Tag(imageName+":"+*imageTag, imageName+":next"))
 	}
 	before := s.agents()
 	lost := s.during("helm upgrade", []string{"a", "b"}, mixed, settles, func() {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/cluster"
 	"github.com/namegate/namegate/e2e/cluster/probe"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // nodes are the names of both nodes: pods of the first are routed, those of the
@@ -62,9 +63,7 @@ func (s *scenario) explain() {
 func (s *scenario) kubectl(args ...string) string {
 	s.Helper()
 	out, err := the.Kubectl(s.ctx, "", args...)
-	if err != nil {
-		s.Fatal(err)
-	}
+	fatal.If(s, err)
 	return out
 }
 
@@ -167,9 +166,7 @@ func (s *scenario) dials(from, network, to string, w want) {
 func (s *scenario) gets(from, network, name string, port int, w want) {
 	s.Helper()
 	g, err := the.Get(s.ctx, s.ref(from), network, name, port)
-	if err != nil {
-		s.Fatal(err)
-	}
+	fatal.If(s, err)
 	if !w.has(g.Class) {
 		s.Errorf("%s to %s:%d over %s: %s, want %v: %+v", from, name, port, network, g.Class, w, g)
 	}
@@ -200,9 +197,7 @@ func (s *scenario) condition(policy, kind string) (status, reason, message strin
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(s.kubectl("get", "fqdnnp", "-n", s.ns, policy, "-o", "json")), &p); err != nil {
-		s.Fatal(err)
-	}
+	fatal.If(s, json.Unmarshal([]byte(s.kubectl("get", "fqdnnp", "-n", s.ns, policy, "-o", "json")), &p))
 	for _, c := range p.Status.Conditions {
 		if c.Type == kind && c.ObservedGeneration == p.Metadata.Generation {
 			return c.Status, c.Reason, c.Message

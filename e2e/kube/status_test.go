@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/cluster"
 	"github.com/namegate/namegate/e2e/cluster/probe"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // testHostNetwork: a pod on the host network is not selected, and that is said:
@@ -41,9 +42,7 @@ func testHostNetwork(t *testing.T) {
 func testCorefile(t *testing.T) {
 	s := begin(t, "corefile")
 	s.run(pod("client", "node-a", map[string]string{"app": "client"}), pod("server", "node-b", nil, "serve", "server", "8080"))
-	if err := the.SetZone(cluster.Zone + "inside.test. 1 A " + s.addresses("server")[0] + "\n"); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, the.SetZone(cluster.Zone+"inside.test. 1 A "+s.addresses("server")[0]+"\n"))
 	defer func() {
 		if err := the.SetZone(cluster.Zone); err != nil {
 			t.Error(err)
@@ -57,9 +56,7 @@ func testCorefile(t *testing.T) {
 	good := s.kubectl("get", "configmap", "-n", namespace, release, "-o", "jsonpath={.data.Corefile}")
 	write := func(text string) {
 		patch, err := json.Marshal(map[string]any{"data": map[string]string{"Corefile": text}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		s.kubectl("patch", "configmap", "-n", namespace, release, "--type=merge", "-p", string(patch))
 	}
 	defer write(good)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestMain lets the test's own binary be a process that tells the time.
@@ -31,17 +33,11 @@ func TestAClockOfItsOwn(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "LAB_TELLS_TIME=1")
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	began := time.Now()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, cmd.Start())
 	defer cmd.Wait()
 	defer in.Close()
 	asks := func() (unix, passed int64) {
@@ -59,14 +55,10 @@ func TestAClockOfItsOwn(t *testing.T) {
 	if errors.Is(err, ErrNoClock) || errors.Is(err, os.ErrPermission) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer clock.Close()
 	for _, ahead := range []time.Duration{0, time.Hour, -time.Hour, 24 * time.Hour, -24 * time.Hour, 0} {
-		if err := clock.Step(ahead); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, clock.Step(ahead))
 		least := time.Now().Add(ahead).Unix()
 		unix, passed := asks()
 		if most := time.Now().Add(ahead).Unix(); unix < least || unix > most {

@@ -10,13 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/namegate/namegate/e2e/netns"
 )
 
 // Host is one network namespace.
@@ -51,26 +52,7 @@ func (h *Host) remove() error {
 
 // Do runs f with its thread in the host's namespace. Sockets that f opens and
 // processes that it starts stay there.
-func (h *Host) Do(f func() error) error {
-	runtime.LockOSThread()
-	own, err := os.Open("/proc/thread-self/ns/net")
-	if err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("open own namespace: %w", err)
-	}
-	defer own.Close()
-	if err := unix.Setns(int(h.file.Fd()), unix.CLONE_NEWNET); err != nil {
-		runtime.UnlockOSThread()
-		return fmt.Errorf("enter namespace %s: %w", h.Name, err)
-	}
-	result := f()
-	if err := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET); err != nil {
-		// The thread is of no more use: it stays locked and ends with the goroutine.
-		return fmt.Errorf("leave namespace %s: %w", h.Name, err)
-	}
-	runtime.UnlockOSThread()
-	return result
-}
+func (h *Host) Do(f func() error) error { return netns.Do(h.Name, h.file, f) }
 
 // IP runs the program ip in the host.
 func (h *Host) IP(args ...string) error {
@@ -137,16 +119,7 @@ func (h *Host) Zone(dev string) (string, error) {
 
 // Sysctl sets kernel parameters, written as name=value.
 func (h *Host) Sysctl(settings ...string) error {
-	return h.Do(func() error {
-		for _, s := range settings {
-			name, value, _ := strings.Cut(s, "=")
-			path := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
-			if err := os.WriteFile(path, []byte(value), 0o600); err != nil {
-				return fmt.Errorf("set %s: %w", s, err)
-			}
-		}
-		return nil
-	})
+	return h.Do(func() error { return netns.Sysctl(settings...) })
 }
 
 // Dial connects from the host.

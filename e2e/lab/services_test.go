@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"os"
 	"testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestServices: a node leads Services to pods of either node, a pod to itself too, and
@@ -15,9 +17,7 @@ func TestServices(t *testing.T) {
 	for _, network := range []Network{Routed, Bridged} {
 		t.Run(string(network), func(t *testing.T) {
 			l, err := New(network)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			t.Cleanup(func() {
 				if err := l.Remove(); err != nil {
 					t.Error(err)
@@ -28,14 +28,10 @@ func TestServices(t *testing.T) {
 			if errWeb != nil || errFar != nil {
 				t.Fatal(errWeb, errFar)
 			}
-			if err := l.Ready(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, l.Ready())
 			for _, p := range []*Pod{web, far} {
 				o, err := p.Serve(8080)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				t.Cleanup(o.Close)
 			}
 			at := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 96, 0, byte(n)}) }
@@ -47,9 +43,7 @@ func TestServices(t *testing.T) {
 				return s
 			}
 			six := Service{Addr: netip.MustParseAddr("fd00:96::1"), Protocol: "udp", Port: 80, To: []netip.AddrPort{netip.AddrPortFrom(far.Addr6, 8080)}}
-			if err := l.SetServices(service(1, web.Addr4), service(2, far.Addr4, web.Addr4), six); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, l.SetServices(service(1, web.Addr4), service(2, far.Addr4, web.Addr4), six))
 			dial := func(network string, to netip.Addr, want Outcome) {
 				t.Helper()
 				if got := web.ProbeFor(network, netip.AddrPortFrom(to, 80), PatienceFor(want)); got != want {
@@ -62,9 +56,7 @@ func TestServices(t *testing.T) {
 			}
 			dial("tcp", at(3), Silent)
 			dial("udp", six.Addr, Answered)
-			if err := l.SetServices(service(1, far.Addr4)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, l.SetServices(service(1, far.Addr4)))
 			dial("tcp", at(1), Answered)
 			if got := web.Probe("udp", netip.AddrPortFrom(six.Addr, 80)); got == Answered {
 				t.Error("a Service that was taken away answers")

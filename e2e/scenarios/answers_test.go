@@ -103,15 +103,12 @@ func TestNoFirstPacketIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.outside.SetAnswer(rotatingWorld)
-	s.start(map[string]string{
-		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
-		"policy.yaml": policy("allow-all-of-it", fmt.Sprintf(`
+	s.startClient(policy("allow-all-of-it", fmt.Sprintf(`
 podSelector: {}
 ttl: {minSeconds: 1, maxSeconds: %d, graceSeconds: 0}
 egress:
 - matches: [{pattern: "*.rotating.test"}]
-  ports: [{protocol: TCP, port: 80}]`, int(rotatingGrant.Seconds()))),
-	})
+  ports: [{protocol: TCP, port: 80}]`, int(rotatingGrant.Seconds()))))
 	started := time.Now()
 	r := &rotation{answered: map[netip.Addr]time.Time{}}
 	var wg sync.WaitGroup

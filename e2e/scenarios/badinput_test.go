@@ -12,6 +12,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -23,16 +24,12 @@ func TestRefusedStarts(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(path, []byte(text), 0o644))
 		return path
 	}
 	good := write("Corefile", "\n. {\n    forward . 192.0.2.53\n    audit stdout\n}\n")
 	empty := filepath.Join(dir, "empty")
-	if err := os.Mkdir(empty, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Mkdir(empty, 0o755))
 	flags := func(changes ...string) []string {
 		f := map[string]string{"--source": "dir:" + empty, "--config": good, "--socket": filepath.Join(dir, "sock")}
 		for i := 0; i < len(changes); i += 2 {
@@ -70,9 +67,7 @@ func TestRefusedStarts(t *testing.T) {
 		{name: "port taken", args: flags(), want: []string{"169.254.20.", ":53", "in use"},
 			setup: func() func() {
 				c, err := s.Node.ListenPacket("udp", "0.0.0.0:53")
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				return func() { c.Close() }
 			}},
 		{name: "mark bit taken", args: flags(), want: []string{"0x40", "-A OTHER -j MARK --set-xmark 0x40/0x40", "directive mark"},
@@ -137,10 +132,7 @@ func TestBadInputWhileRunning(t *testing.T) {
 	s.zone.add(`
 		www.example.org. 60 IN A 198.51.100.1
 		other.example.org. 60 IN A 198.51.100.2`)
-	s.start(map[string]string{
-		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
-		"p.yaml": policy("www", allowWWW),
-	})
+	s.startClient(policy("www", allowWWW))
 	works := func(when string) {
 		t.Helper()
 		s.resolve("a", "www.example.org", dns.TypeA)
@@ -162,12 +154,8 @@ func TestBadInputWhileRunning(t *testing.T) {
 		policy("www", "podSelector: {matchLabels: [oops"):                "line",
 		strings.Replace(policy("www", allowWWW), "egress", "egresss", 1): "egresss",
 	} {
-		if err := s.agent.Write(map[string]string{"p.yaml": text}); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.agent.WaitFor("the broken file", broken(word)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.agent.Write(map[string]string{"p.yaml": text}))
+		fatal.If(t, s.agent.WaitFor("the broken file", broken(word)))
 		works("with a broken file")
 	}
 	out, err := s.agent.Command("status", "--socket", s.agent.Socket()).CombinedOutput()
@@ -193,9 +181,7 @@ func TestBadInputWhileRunning(t *testing.T) {
 	works("with an overlong name")
 
 	corefilePath := filepath.Join(s.agent.Dir, "Corefile")
-	if err := os.WriteFile(corefilePath, []byte(". {\n    forward . nowhere\n}\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(corefilePath, []byte(". {\n    forward . nowhere\n}\n"), 0o644))
 	if err := s.agent.WaitFor("the refused Corefile", func(lab.Status) bool {
 		return strings.Contains(s.agent.Log(), "Corefile:2") && strings.Contains(s.agent.Log(), "the running configuration stays")
 	}); err != nil {
@@ -204,9 +190,7 @@ func TestBadInputWhileRunning(t *testing.T) {
 	works("with a broken Corefile")
 
 	// A second agent beside the first one says so and disturbs nothing.
-	if err := os.WriteFile(corefilePath, []byte(". {\n    forward . 192.0.2.53\n}\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(corefilePath, []byte(". {\n    forward . 192.0.2.53\n}\n"), 0o644))
 	var second []byte
 	err = s.Node.Do(func() error {
 		var err error
@@ -217,9 +201,7 @@ func TestBadInputWhileRunning(t *testing.T) {
 		t.Errorf("a second agent: %v, %s", err, second)
 	}
 	works("with a second agent refused")
-	if err := os.RemoveAll(filepath.Join(s.agent.Dir, "manifests")); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.RemoveAll(filepath.Join(s.agent.Dir, "manifests")))
 	if err := s.agent.WaitFor("the vanished folder", func(st lab.Status) bool { return len(st.BrokenFiles) > 0 }); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -47,9 +48,7 @@ func TestAHomeTakenAtBirth(t *testing.T) {
 	addrs := []netip.Addr{coming.Addr4, coming.Addr6}
 	gateway := [2]netip.Addr{netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fd00:1::1")}
 	node, err := f.Node.Hardware("br0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	free := f.cards["free"]
 	stop := claims(t, free, node, gateway, addrs...)
 	defer stop()
@@ -69,9 +68,7 @@ func TestAHomeTakenAtBirth(t *testing.T) {
 					resolver, qtype = lab.Resolver6, dns.TypeAAAA
 				}
 				query, err := new(dns.Msg).SetQuestion("unused.example.org.", qtype).Pack()
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				w := f.way(a, open[a.Is6()])
 				ask := lab.UDP(netip.AddrPortFrom(a, w.own()), netip.AddrPortFrom(resolver, 53), query)
 				f.send("free", way{a, resolver, w.no}, way{a, resolver, w.no}.packet(17, ask))
@@ -93,13 +90,9 @@ func TestAHomeTakenAtBirth(t *testing.T) {
 	forges("when it is there")
 	// What a network plugin announces has the node look anew for who has the addresses.
 	for _, a := range addrs {
-		if err := f.Node.IP("neigh", "flush", "to", a.String()); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, f.Node.IP("neigh", "flush", "to", a.String()))
 	}
-	if err := f.Ready(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, f.Ready())
 	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
 		if got := f.resolve("late", "unused.example.org", qtype); len(got) != 1 {
 			t.Errorf("the pod resolves %v", got)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -50,12 +51,8 @@ func (s *stage) follows(args ...string) <-chan string {
 	s.t.Helper()
 	cmd := s.agent.Command(append([]string{"audit", "-f", "--socket", s.agent.Socket()}, args...)...)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
+	fatal.If(s.t, cmd.Start())
 	lines := make(chan string, 1000)
 	go func() {
 		defer close(lines)
@@ -148,9 +145,7 @@ func TestWhyAndWhatToWrite(t *testing.T) {
 		s.expect("a", "tcp", "198.51.100.2:80", lab.Refused)
 		s.says(0, "shop/a to bank.test:443/tcp: allowed", "explain", "shop/a", "bank.test:443")
 
-		if err := s.agent.Stop(syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.agent.Stop(syscall.SIGKILL))
 		s.says(3, "nobody listens there, the agent that made it is gone", "pods")
 	})
 }
@@ -167,9 +162,7 @@ func TestAuditFollowsUpgrade(t *testing.T) {
 	lines := s.follows("-o", "json")
 	s.resolve("a", "www.example.org", dns.TypeA)
 	s.comes(lines, `"verdict":"allowed"`, `"name":"www.example.org"`)
-	if err := s.agent.Upgrade(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.agent.Upgrade())
 	s.resolve("a", "other.example.org", dns.TypeA)
 	s.comes(lines, `"verdict":"unmatched"`, `"name":"other.example.org"`)
 }

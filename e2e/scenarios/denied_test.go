@@ -12,6 +12,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -26,9 +27,7 @@ type flow struct {
 func (s *stage) flows() []flow {
 	s.t.Helper()
 	lines, err := s.agent.AuditLines()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	var out []flow
 	for _, l := range lines {
 		if l["kind"] != "flow" {
@@ -186,10 +185,7 @@ const toldSoon = 10 * time.Second
 func TestDeniedIsToldSoon(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, lab.Routed)
-	s.start(map[string]string{
-		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
-		"p.yaml": policy("allow", allowWWW),
-	})
+	s.startClient(policy("allow", allowWWW))
 	for i := range 5 {
 		began := time.Now()
 		s.expect("a", "tcp", fmt.Sprintf("203.0.113.9:%d", 80+i), lab.Refused)
@@ -261,14 +257,9 @@ func TestWouldDeny(t *testing.T) {
 func TestAThousandDenialsAreALineAndACount(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, lab.Routed)
-	s.start(map[string]string{
-		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
-		"p.yaml": policy("allow", "denied: Drop\n"+strings.TrimSpace(allowWWW)),
-	})
+	s.startClient(policy("allow", "denied: Drop\n"+strings.TrimSpace(allowWWW)))
 	c, err := s.Pod("a").ListenPacket("udp4", "0.0.0.0:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	const many = 1000
 	for range many {
@@ -281,9 +272,7 @@ func TestAThousandDenialsAreALineAndACount(t *testing.T) {
 	if got := s.flows(); len(got) != 1 || got[0].count != 1 {
 		t.Errorf("lines at once: %v", got)
 	}
-	if err := s.agent.Stop(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.agent.Stop(syscall.SIGTERM))
 	got := s.flows()
 	if len(got) != 2 || got[0].text != got[1].text {
 		t.Fatalf("lines at the end: %v", got)
@@ -321,9 +310,7 @@ func TestANoisyPodSilencesNobody(t *testing.T) {
 		"p.yaml": policy("allow", "denied: Drop\n"+strings.TrimSpace(allowWWW)),
 	})
 	c, err := s.Pod("b").ListenPacket("udp4", "0.0.0.0:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -360,14 +347,9 @@ func TestDeniedAfterAnUpgrade(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, lab.Routed)
 	s.zone.add(deniedZone)
-	s.start(map[string]string{
-		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
-		"p.yaml": policy("allow", allowWWW),
-	})
+	s.startClient(policy("allow", allowWWW))
 	s.resolve("a", "www.example.org", dns.TypeA)
-	if err := s.agent.Upgrade(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.agent.Upgrade())
 	// The first may fall between the two.
 	for until := time.Now().Add(lab.Limit); len(s.flows()) == 0 && time.Now().Before(until); {
 		s.expect("a", "tcp", "198.51.100.1:81", lab.Refused)
@@ -380,10 +362,7 @@ func TestDeniedAfterAPolicyChanged(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, lab.Routed)
 	s.zone.add(deniedZone)
-	s.start(map[string]string{
-		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
-		"p.yaml": policy("allow", allowWWW),
-	})
+	s.startClient(policy("allow", allowWWW))
 	s.resolve("a", "www.example.org", dns.TypeA)
 	s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
 	s.apply(map[string]string{"p.yaml": policy("allow", strings.ReplaceAll(allowWWW, "www", "new"))})

@@ -22,10 +22,7 @@ func TestDeviationsAreReported(t *testing.T) {
 	if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), corefile, "--iptables", "legacy", "--health-socket", health); err != nil {
 		t.Fatal(err)
 	}
-	s.start(map[string]string{
-		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
-		"p.yaml": policy("www", allowWWW),
-	})
+	s.startClient(policy("www", allowWWW))
 	s.resolve("a", "www.example.org", dns.TypeA)
 	ready := func() (string, error) {
 		out, err := s.agent.Command("health", "--ready", "--socket", health).CombinedOutput()

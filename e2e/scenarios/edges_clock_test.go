@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -34,18 +35,14 @@ func (s *stage) clockOf() *lab.Clock {
 	if errors.Is(err, lab.ErrNoClock) || errors.Is(err, os.ErrPermission) {
 		s.t.Skipf("this agent cannot be given a clock of its own: %v", err)
 	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	s.t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
 func (s *stage) step(c *lab.Clock, ahead time.Duration) {
 	s.t.Helper()
-	if err := c.Step(ahead); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, c.Step(ahead))
 }
 
 // ttl asks for what is kept, and returns the TTL that is told.
@@ -137,16 +134,10 @@ func TestClockStepsAndRestarts(t *testing.T) {
 			asked, to := time.Now(), fmt.Sprintf("198.51.100.1%d:80", i)
 			s.resolve("a", fmt.Sprintf("r%d.example.org", i), dns.TypeA)
 			s.expect("a", "tcp", to, lab.Answered)
-			if err := s.agent.Stop(syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.agent.Start(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, s.agent.Stop(syscall.SIGKILL))
+			fatal.If(t, s.agent.Start())
 			s.step(s.clockOf(), -ahead/2)
-			if err := s.agent.Upgrade(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, s.agent.Upgrade())
 			s.ends(to, asked, 9*time.Second)
 		}
 	})
@@ -168,16 +159,12 @@ func TestSuspendedMachine(t *testing.T) {
 		s.resolve("a", "r1.wild.example.org", dns.TypeA)
 		clock := s.clockOf()
 		s.disturbed("a suspended machine", outageLimit, []string{"other.example.org"}, func() {
-			if err := s.agent.Signal(syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, s.agent.Signal(syscall.SIGSTOP))
 			late := s.client("a", lab.Resolver4)
 			late.becomes("while it is stopped", dns.RcodeSuccess)
 			s.moves("198.51.100.9", "www.example.org", "r1.wild.example.org")
 			s.step(clock, time.Hour)
-			if err := s.agent.Signal(syscall.SIGCONT); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, s.agent.Signal(syscall.SIGCONT))
 			// The exact name is resolved anew, and is not what was kept.
 			s.eventually("a", "198.51.100.9:80", lab.Answered)
 			late.becomes("when it goes on", dns.RcodeRefused)

@@ -14,6 +14,7 @@ import (
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -21,12 +22,8 @@ import (
 func smallDisk(t *testing.T, bytes int) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "disk")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("namegate-test", dir, "tmpfs", 0, fmt.Sprintf("size=%d", bytes)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Mkdir(dir, 0o755))
+	fatal.If(t, unix.Mount("namegate-test", dir, "tmpfs", 0, fmt.Sprintf("size=%d", bytes)))
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
@@ -39,9 +36,7 @@ func smallDisk(t *testing.T, bytes int) (dir string) {
 func fill(t *testing.T, file string) {
 	t.Helper()
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer f.Close()
 	for size := 1 << 12; size > 0; {
 		if _, err := f.Write(make([]byte, size)); errors.Is(err, syscall.ENOSPC) {
@@ -95,9 +90,7 @@ func TestFullDisk(t *testing.T) {
 		if n, err := s.metric("namegate_audit_dropped_lines_total"); err != nil || n == 0 {
 			t.Errorf("its metric is %v: %v", n, err)
 		}
-		if err := os.Remove(filler); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Remove(filler))
 		s.until("lines are written again", func(int) bool {
 			late = s.status()
 			return late.Audit.Written > lost.Audit.Written+20
@@ -115,9 +108,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("the agent: %v", err)
 	}
 	lines, err := lab.AuditLines(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	// Each decision is in the log or counted as lost.
 	if got := uint64(len(lines)); got < late.Audit.Written || got+late.Audit.Dropped < uint64(asked.sent) {
 		t.Errorf("%d lines; the agent had written %d and lost %d of at least %d", got, late.Audit.Written, late.Audit.Dropped, asked.sent)
@@ -132,16 +123,10 @@ func TestStartOnAFullDisk(t *testing.T) {
 	s := edgesStage(t, lab.Routed, strings.Replace(corefile, "AUDIT", path, 1))
 	fill(t, filler)
 	asked := s.disturbed("a start on a full disk", outageLimit, []string{"www.example.org"}, func() {
-		if err := s.agent.Stop(syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.agent.Start(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.agent.Stop(syscall.SIGKILL))
+		fatal.If(t, s.agent.Start())
 		s.until("lines are lost, and counted", func(int) bool { return s.status().Audit.Dropped > 20 })
-		if err := os.Remove(filler); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.Remove(filler))
 		written := s.status().Audit.Written
 		s.until("lines are written", func(int) bool { return s.status().Audit.Written > written+20 })
 	})

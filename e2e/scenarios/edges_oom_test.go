@@ -10,6 +10,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -32,12 +33,8 @@ func TestOutOfMemory(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if err := group.Take(s.agent); err != nil {
-			t.Fatal(err)
-		}
-		if err := group.Bound(oomRoom); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, group.Take(s.agent))
+		fatal.If(t, group.Bound(oomRoom))
 		s.disturbed("out of memory", outageLimit, []string{"other.example.org"}, func() {
 			s.client("a", lab.Resolver4).becomes("with an agent", dns.RcodeRefused)
 			s.flood()
@@ -49,9 +46,7 @@ func TestOutOfMemory(t *testing.T) {
 			s.client("a", lab.Resolver4).becomes("without an agent", dns.RcodeSuccess)
 			s.moves("198.51.100.9", "www.example.org")
 			s.eventually("a", "198.51.100.9:80", lab.Refused)
-			if err := s.agent.Start(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, s.agent.Start())
 			s.eventually("a", "198.51.100.9:80", lab.Answered) // nobody asked
 			s.client("a", lab.Resolver4).becomes("with the next agent", dns.RcodeRefused)
 		})
@@ -82,9 +77,7 @@ func (s *stage) flood() {
 		default:
 		}
 		wire, err := new(dns.Msg).SetQuestion(fmt.Sprintf("b%d.wild.example.org.", i%65536), dns.TypeA).Pack()
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		fatal.If(s.t, err)
 		_, _ = c.c.Write(wire)
 		if i%64 == 0 {
 			time.Sleep(time.Millisecond)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -43,10 +44,7 @@ func edgesStage(t *testing.T, network lab.Network, corefile string, args ...stri
 	if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), corefile, args...); err != nil {
 		t.Fatal(err)
 	}
-	s.start(map[string]string{
-		"a.yaml":      s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
-		"policy.yaml": policy("edges", edgesPolicy),
-	})
+	s.startClient(policy("edges", edgesPolicy))
 	s.resolve("a", "www.example.org", dns.TypeA)
 	s.expect("a", "tcp", edgesAllowed, lab.Answered)
 	return s
@@ -93,9 +91,7 @@ const unnoticed = 4 * time.Second
 func (s *stage) keepsAsking(pod string, names ...string) (stop func() askedFor) {
 	s.t.Helper()
 	c, err := s.Pod(pod).Dial("udp", netip.AddrPortFrom(lab.Resolver4, 53).String(), lab.Limit)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	q := &questioner{c: c, open: map[uint16]int{}, askedFor: askedFor{rcodes: map[int]int{}}}
 	over, done := make(chan struct{}), make(chan struct{})
 	var sender sync.WaitGroup
@@ -238,13 +234,9 @@ func TestNoUpstreamAnswers(t *testing.T) {
 
 		s.outside.SetAnswer(func(*dns.Msg) *dns.Msg { return nil })
 		s.disturbed("a start with silent upstreams", outageLimit+startsIn, others, func() {
-			if err := s.agent.Stop(syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, s.agent.Stop(syscall.SIGKILL))
 			began := time.Now()
-			if err := s.agent.Start(); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, s.agent.Start())
 			if took := time.Since(began); took > startsIn {
 				t.Errorf("the agent came up after %v", took)
 			}

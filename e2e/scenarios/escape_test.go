@@ -14,6 +14,7 @@ import (
 	"github.com/miekg/dns"
 	"golang.org/x/net/ipv6"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -42,9 +43,7 @@ egress:
 	s.resolve("a", "unused.example.org", dns.TypeAAAA)
 	s.holds("before anything happens")
 	sniffer, err := s.World.Sniff("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(sniffer.Close)
 	return s, sniffer
 }
@@ -113,14 +112,10 @@ func TestLinkLocalReachesNothing(t *testing.T) {
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s, _ := guardedStage(t, network)
 		s.addPod("free", 7)
-		if err := s.Ready(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.Ready())
 		for host, h := range map[string]*lab.Host{"node": s.Node, "neighbour": s.Pod("b").Host} {
 			l, err := h.Listen("[::]:8088")
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			t.Cleanup(func() { l.Close() })
 			go func() {
 				for {
@@ -136,9 +131,7 @@ func TestLinkLocalReachesNothing(t *testing.T) {
 		targets := []string{"10.1.0.1:8088", "192.168.77.1:8088", "[fd00:77::1]:8088", s.Pod("b").Addr4.String() + ":8088", "[" + s.Pod("b").Addr6.String() + "]:8088"}
 		for _, h := range []*lab.Host{s.Node, s.Pod("b").Host} {
 			out, err := h.Run("ip", "-6", "-o", "addr", "show", "scope", "link")
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			for _, a := range linkLocals(out) {
 				targets = append(targets, "["+a+"%ZONE]:8088")
 			}
@@ -175,9 +168,7 @@ func TestLinkLocalReachesNothing(t *testing.T) {
 func (s *stage) zone0(p *lab.Pod) string {
 	s.t.Helper()
 	zone, err := p.Zone("eth0")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	return zone
 }
 
@@ -186,13 +177,9 @@ func TestReusedAddressInheritsNothing(t *testing.T) {
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s, _ := guardedStage(t, network)
 		s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
-		if err := s.RemovePod("a"); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.RemovePod("a"))
 		s.addPod("c", 5)
-		if err := s.Ready(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.Ready())
 		s.apply(map[string]string{
 			"a.yaml": "",
 			"c.yaml": s.Pod("c").Manifest("shop", "c", map[string]string{"app": "heir"}),
@@ -215,29 +202,21 @@ func TestConnectionFromBeforeSelection(t *testing.T) {
 		s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
 		s.start(map[string]string{"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"})})
 		push, err := s.World.Listen("[::]:9000")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer push.Close()
 		var client, server []io.ReadWriteCloser
 		for _, to := range []string{"198.51.100.7:9000", "[2001:db8:7::7]:9000"} {
 			c, err := s.Pod("a").Dial("tcp", to, lab.Limit)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer c.Close()
 			at, err := push.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer at.Close()
 			_ = c.SetDeadline(time.Now().Add(eventLimit))
 			client, server = append(client, c), append(server, at)
 		}
 		allowed, err := s.Pod("a").Dial("tcp", "198.51.100.1:80", lab.Limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer allowed.Close()
 		if got := lab.Echo(allowed, lab.Limit); got != lab.Answered {
 			t.Fatalf("before selection: %s", got)
@@ -305,18 +284,14 @@ func TestDiscoveryIsNoWayOut(t *testing.T) {
 		s, sniffer := guardedStage(t, network)
 		pod := s.Pod("a")
 		const forged = "2001:db8:66::1"
-		if err := pod.IP("-6", "addr", "add", forged+"/128", "dev", "eth0", "nodad"); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, pod.IP("-6", "addr", "add", forged+"/128", "dev", "eth0", "nodad"))
 		no := 0
 		for _, from := range []string{pod.Addr6.String(), forged} {
 			for _, hops := range []int{255, 64, 2} {
 				for typ := 128; typ <= 143; typ++ {
 					no++
 					to := netip.MustParseAddr(fmt.Sprintf("2001:db8:66:1::%x", no))
-					if err := sendICMPv6(pod.Host, from, to, typ, hops); err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, sendICMPv6(pod.Host, from, to, typ, hops))
 					s.settle(sniffer)
 					if sniffer.Saw(to) != 0 {
 						t.Errorf("ICMPv6 type %d from %s with hop limit %d left the node", typ, from, hops)
@@ -324,9 +299,7 @@ func TestDiscoveryIsNoWayOut(t *testing.T) {
 				}
 			}
 		}
-		if err := pod.IP("-6", "addr", "del", forged+"/128", "dev", "eth0"); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, pod.IP("-6", "addr", "del", forged+"/128", "dev", "eth0"))
 		s.expect("a", "tcp", "[2001:db8:1::1]:80", lab.Answered)
 	})
 }
@@ -351,26 +324,18 @@ func TestNoRouterAmongPods(t *testing.T) {
 	t.Parallel()
 	s, _ := guardedStage(t, lab.Bridged)
 	free := s.addPod("free", 7)
-	if err := s.Ready(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.Ready())
 	to := s.Pod("b").Addr6
 	sniffer, err := s.Pod("b").Sniff("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer sniffer.Close()
 	types := []byte{130, 134, 137}
 	send := func(pod *lab.Pod) {
 		t.Helper()
-		if err := pod.IP("-6", "addr", "replace", "fe80::1/128", "dev", "eth0", "nodad"); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, pod.IP("-6", "addr", "replace", "fe80::1/128", "dev", "eth0", "nodad"))
 		for _, typ := range types {
 			for _, from := range []string{pod.Addr6.String(), "fe80::1%" + s.zone0(pod)} {
-				if err := sendICMPv6(pod.Host, from, to, int(typ), 255); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, sendICMPv6(pod.Host, from, to, int(typ), 255))
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -24,16 +25,12 @@ func TestFloodEndsNothing(t *testing.T) {
 	})
 	secret := new(dns.Msg).SetQuestion("secret.evil.test.", dns.TypeA)
 	wire, err := secret.Pack()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	end := time.Now().Add(8 * time.Second)
 	var wg sync.WaitGroup
 	for range 2 {
 		c, err := s.Pod("a").Dial("udp", lab.Resolver4.String()+":53", lab.Limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer c.Close()
 		wg.Go(func() {
 			for time.Now().Before(end) {

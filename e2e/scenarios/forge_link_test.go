@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -72,9 +73,7 @@ func TestClaimedAddresses(t *testing.T) {
 		for _, c := range claims {
 			w := f.way(pod.Addr4, b.Addr4)
 			card := f.cards[map[*lab.Pod]string{a: "a", free: "free"}[pod]]
-			if err := card.Send(card.Frame(c.to, c.typ, c.body(card.HW, w.token()))); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, card.Send(card.Frame(c.to, c.typ, c.body(card.HW, w.token()))))
 			all = append(all, sent{fmt.Sprintf("%s from %s", c.name, pod.Addr4), w, want})
 		}
 	}
@@ -119,20 +118,14 @@ func TestClaimedAddressesOnALinkOfOnesOwn(t *testing.T) {
 	f := newForgeStage(t, lab.Routed)
 	a, b := f.Pod("a"), f.Pod("b")
 	node, err := f.Node.Hardware(a.Iface)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	claims := append(arpClaims(b.Addr4, netip.MustParseAddr("169.254.1.1"), node), ndClaims(a.Addr6, b.Addr6, netip.MustParseAddr("fe80::77"), node)...)
 	own, err := a.Sniff("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer own.Close()
 	card := f.cards["a"]
 	for _, c := range claims {
-		if err := card.Send(card.Frame(c.to, c.typ, c.body(card.HW, f.way(a.Addr4, b.Addr4).token()))); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, card.Send(card.Frame(c.to, c.typ, c.body(card.HW, f.way(a.Addr4, b.Addr4).token()))))
 	}
 	for _, to := range []netip.Addr{b.Addr4, b.Addr6} {
 		for _, from := range []*lab.Host{f.Node, f.World, f.Pod("free").Host} {
@@ -150,9 +143,7 @@ func TestClaimedAddressesOnALinkOfOnesOwn(t *testing.T) {
 func (f *forgeStage) linkLocal(h *lab.Host, dev string) netip.Addr {
 	f.t.Helper()
 	out, err := h.Run("ip", "-6", "-o", "addr", "show", "dev", dev, "scope", "link")
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	fatal.If(f.t, err)
 	all := linkLocals(out)
 	if len(all) == 0 {
 		f.t.Fatalf("%s has no link-local address: %s", dev, out)
@@ -196,9 +187,7 @@ func TestForgedFrames(t *testing.T) {
 			}
 			w := f.way(f.Pod(pod).Addr4, f.Pod("b").Addr4)
 			typ, body := make(w)
-			if err := f.cards[pod].Send(f.cards[pod].Frame(f.cards["b"].HW, typ, body)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, f.cards[pod].Send(f.cards[pod].Frame(f.cards["b"].HW, typ, body)))
 			all = append(all, sent{name + " from pod " + pod, w, pod == "free"})
 		}
 	}
@@ -238,9 +227,7 @@ func TestForgedToMany(t *testing.T) {
 							}
 						}
 					}
-					if err := f.cards[pod].SendIP(hw, packet); err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, f.cards[pod].SendIP(hw, packet))
 					if want := pod == "free" && network == lab.Bridged; want || pod == "a" {
 						all = append(all, sent{fmt.Sprintf("%s from pod %s to %s", kind, pod, to), w, want})
 					}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -24,9 +25,7 @@ func newForgeStage(t *testing.T, network lab.Network) *forgeStage {
 	s, world := guardedStage(t, network)
 	f := &forgeStage{stage: s, world: world, cards: map[string]*lab.Card{}}
 	s.addPod("free", 7)
-	if err := s.Ready(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.Ready())
 	var err error
 	if f.neighbour, err = s.Pod("b").Sniff("eth0"); err != nil {
 		t.Fatal(err)
@@ -34,9 +33,7 @@ func newForgeStage(t *testing.T, network lab.Network) *forgeStage {
 	t.Cleanup(f.neighbour.Close)
 	for _, name := range []string{"a", "b", "free"} {
 		c, err := s.Pod(name).Card("eth0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		t.Cleanup(c.Close)
 		f.cards[name] = c
 	}
@@ -58,9 +55,7 @@ func (f *forgeStage) hop(pod string, dst netip.Addr) net.HardwareAddr {
 		dev = "br0"
 	}
 	hw, err := f.Node.Hardware(dev)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	fatal.If(f.t, err)
 	return hw
 }
 
@@ -75,9 +70,7 @@ func (f *forgeStage) send(pod string, w way, packets [][]byte) {
 	f.t.Helper()
 	hop := f.hop(pod, w.dst)
 	for _, p := range packets {
-		if err := f.cards[pod].SendIP(hop, p); err != nil {
-			f.t.Fatal(err)
-		}
+		fatal.If(f.t, f.cards[pod].SendIP(hop, p))
 	}
 }
 

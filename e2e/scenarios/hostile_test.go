@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -141,9 +142,7 @@ func TestHostileAnswersOpenNothing(t *testing.T) {
 	t.Parallel()
 	s := hostileStage(t)
 	sniffer, err := s.World.Sniff("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer sniffer.Close()
 	for i, h := range hostileAnswers {
 		name := fmt.Sprintf("h%d.hostile.test", i)
@@ -202,9 +201,7 @@ func TestStrangeAnswersThatAreHonest(t *testing.T) {
 				return r
 			})
 			r, err := s.ask("a", "tcp", strings.ToUpper(name[:4])+name[4:], dns.TypeA)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			told := addresses(r)
 			if len(told) == 0 || len(told) > test.most {
 				t.Fatalf("the pod was told %d addresses, at most %d were to be", len(told), test.most)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -83,9 +84,7 @@ func countResets(t *testing.T, h *lab.Host) func() string {
 		var counts []string
 		for _, program := range programs {
 			out, err := h.Run(program, "-nvxL", "INPUT")
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			lines := strings.Split(strings.TrimSpace(out), "\n")
 			counts = append(counts, strings.Fields(lines[len(lines)-1])[0])
 		}
@@ -97,19 +96,13 @@ func countResets(t *testing.T, h *lab.Host) func() string {
 func (s *stage) lineInto(pod string, to netip.Addr) *line {
 	s.t.Helper()
 	at, err := s.Pod(pod).Listen(netip.AddrPortFrom(to, 0).String())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	s.t.Cleanup(func() { at.Close() })
 	server, err := s.World.Dial("tcp", at.Addr().String(), lab.Limit)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	s.t.Cleanup(func() { server.Close() })
 	client, err := at.Accept()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	s.t.Cleanup(func() { client.Close() })
 	l := &line{name: "the world's tcp to " + pod, conn: client, client: &end{write: client.Write}, server: &end{write: server.Write}}
 	go l.client.hears(client.Read)
@@ -126,9 +119,7 @@ func TestInvalidPacketsAreNotAnswered(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		f := newForgeStage(t, network)
-		if err := f.Node.Sysctl("net.netfilter.nf_conntrack_tcp_be_liberal=0"); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, f.Node.Sysctl("net.netfilter.nf_conntrack_tcp_be_liberal=0"))
 		resets := countResets(t, f.Pod("a").Host)
 		open := map[string][]*line{}
 		for _, to := range []string{"198.51.100.3", "2001:db8:1::3"} {
@@ -142,9 +133,7 @@ func TestInvalidPacketsAreNotAnswered(t *testing.T) {
 			for _, l := range lines {
 				w := f.way(addrOf(l.conn.LocalAddr()), addrOf(l.conn.RemoteAddr()))
 				packet, err := outOfWindow(l.conn, w.token())
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				f.send(pod, w, [][]byte{packet})
 				all = append(all, sent{"a segment far ahead on " + l.name, w, pod == "free"})
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -56,16 +57,12 @@ var (
 func buildOlder(t *testing.T) string {
 	t.Helper()
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	dir := t.TempDir()
 	overlay := map[string]string{}
 	for file, changes := range olderLayout {
 		text, err := os.ReadFile(filepath.Join(root, file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		older := string(text)
 		for _, c := range changes {
 			if !strings.Contains(older, c[0]) {
@@ -74,18 +71,14 @@ func buildOlder(t *testing.T) string {
 			older = strings.ReplaceAll(older, c[0], c[1])
 		}
 		at := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
-		if err := os.WriteFile(at, []byte(older), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(at, []byte(older), 0o644))
 		overlay[filepath.Join(root, file)] = at
 	}
 	list, err := json.Marshal(map[string]any{"Replace": overlay})
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "overlay.json"), list, 0o644)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	binary := filepath.Join(dir, "older")
 	if out, err := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", binary, "../../cmd/namegate").CombinedOutput(); err != nil {
 		t.Fatalf("build the agent of the older layout: %v\n%s", err, out)
@@ -217,9 +210,7 @@ func TestOtherVariant(t *testing.T) {
 			}
 		}
 		s.agent.Use(agentBinary, "--iptables", variant)
-		if err := next(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, next())
 		for v, want := range map[string]bool{"legacy": variant == "legacy", "nft": variant == "nft"} {
 			for _, program := range []string{"iptables", "ip6tables"} {
 				out, err := s.Node.Run(program + "-" + v + "-save")

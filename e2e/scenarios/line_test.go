@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -79,9 +80,7 @@ func (s *stage) serve(pod, network string, host *lab.Host, to netip.Addr, l *lin
 	anyPort := netip.AddrPortFrom(to, 0).String()
 	if network == "udp" {
 		at, err := host.ListenPacket("udp", anyPort)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		fatal.If(s.t, err)
 		var mu sync.Mutex
 		var peer net.Addr
 		go l.server.hears(func(b []byte) (int, error) {
@@ -101,14 +100,10 @@ func (s *stage) serve(pod, network string, host *lab.Host, to netip.Addr, l *lin
 		return s.dial(pod, at.LocalAddr()), func() { at.Close() }
 	}
 	at, err := host.Listen(anyPort)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	client = s.dial(pod, at.Addr())
 	c, err := at.Accept()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	l.server.write = c.Write
 	go l.server.hears(c.Read)
 	return client, func() { c.Close(); at.Close() }

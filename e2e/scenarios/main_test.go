@@ -15,6 +15,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -89,9 +90,7 @@ type stage struct {
 func newStage(t *testing.T, network lab.Network) *stage {
 	t.Helper()
 	l, err := lab.New(network)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	s := &stage{Lab: l, t: t, zone: newZone()}
 	t.Cleanup(func() {
 		if s.outside != nil {
@@ -115,27 +114,27 @@ func newStage(t *testing.T, network lab.Network) *stage {
 func (s *stage) addPod(name string, n int) *lab.Pod {
 	s.t.Helper()
 	p, err := s.AddPod(name, n)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	return p
 }
 
 // start starts the agent with manifests; it is killed at the end.
 func (s *stage) start(files map[string]string) {
 	s.t.Helper()
-	if err := s.Ready(); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, s.Ready())
 	s.startNow(files)
+}
+
+// startClient starts the agent with a policy and the pod a, which has the label app: client.
+func (s *stage) startClient(policy string) {
+	s.t.Helper()
+	s.start(map[string]string{"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}), "p.yaml": policy})
 }
 
 // startNow is start on a node that need not reach its pods.
 func (s *stage) startNow(files map[string]string) {
 	s.t.Helper()
-	if err := s.agent.Write(files); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, s.agent.Write(files))
 	s.t.Cleanup(func() {
 		if s.t.Failed() {
 			s.t.Logf("the agent's log:\n%s", s.agent.Log())
@@ -144,16 +143,12 @@ func (s *stage) startNow(files map[string]string) {
 			s.t.Error(err)
 		}
 	})
-	if err := s.agent.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, s.agent.Start())
 }
 
 func (s *stage) apply(files map[string]string) {
 	s.t.Helper()
-	if err := s.agent.Apply(files); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, s.agent.Apply(files))
 }
 
 // expect probes from a pod and asserts the outcome.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -193,15 +194,11 @@ func TestMatrix(t *testing.T) {
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newStage(t, network)
 		all := rows()
-		if err := s.World.IP("-6", "route", "add", "local", "fd00:ec2::254/128", "dev", "lo"); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.World.IP("-6", "route", "add", "local", "fd00:ec2::254/128", "dev", "lo"))
 		s.outside.SetAnswer(answerRow(all))
 		s.start(matrixManifests(s, all))
 		sniffer, err := s.World.Sniff("eth0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer sniffer.Close()
 		work := make(chan row)
 		var wg sync.WaitGroup

@@ -9,6 +9,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -34,9 +35,7 @@ type client struct {
 func (s *stage) client(pod string, resolver netip.Addr) *client {
 	s.t.Helper()
 	c, err := s.Pod(pod).Dial("udp", netip.AddrPortFrom(resolver, 53).String(), lab.Limit)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	s.t.Cleanup(func() { c.Close() })
 	return &client{s.t, c}
 }
@@ -130,63 +129,44 @@ func (s *stage) outage(what string, goes, comes func()) {
 	}
 }
 
-func TestKilledAgent(t *testing.T) {
+// TestAgentAway: an agent that is killed, or hangs, leaves what is enforced as it is and lets
+// queries go to the resolver, until it or the next one is there.
+func TestAgentAway(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s, clients := outageStage(t, network)
-		s.outage("kill -9", func() {
-			if err := s.agent.Stop(syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-			s.enforced("right after the kill")
-			for _, c := range clients {
-				c.becomes("after kill -9", dns.RcodeSuccess)
-			}
-			s.enforced("while no agent runs")
-		}, func() {
-			if err := s.agent.Start(); err != nil {
-				t.Fatal(err)
-			}
-			for _, c := range clients {
-				c.becomes("with the next agent", dns.RcodeRefused)
-			}
-			s.enforced("with the next agent")
+	for name, c := range map[string]struct {
+		goes, comes func(*stage) error
+	}{
+		"killed":  {func(s *stage) error { return s.agent.Stop(syscall.SIGKILL) }, func(s *stage) error { return s.agent.Start() }},
+		"stopped": {func(s *stage) error { return s.agent.Signal(syscall.SIGSTOP) }, func(s *stage) error { return s.agent.Signal(syscall.SIGCONT) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onEach(t, func(t *testing.T, network lab.Network) {
+				s, clients := outageStage(t, network)
+				becomes := func(when string, rcode int) {
+					for _, client := range clients {
+						client.becomes(when, rcode)
+					}
+					s.enforced(when)
+				}
+				s.outage(name, func() {
+					fatal.If(t, c.goes(s))
+					s.enforced("at once")
+					becomes("while the agent is away", dns.RcodeSuccess)
+				}, func() {
+					fatal.If(t, c.comes(s))
+					becomes("with an agent again", dns.RcodeRefused)
+				})
+			})
 		})
-	})
-}
-
-func TestStoppedAgent(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, network lab.Network) {
-		s, clients := outageStage(t, network)
-		s.outage("SIGSTOP", func() {
-			if err := s.agent.Signal(syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
-			s.enforced("right after the stop")
-			for _, c := range clients {
-				c.becomes("after SIGSTOP", dns.RcodeSuccess)
-			}
-			s.enforced("while the agent hangs")
-		}, func() {
-			if err := s.agent.Signal(syscall.SIGCONT); err != nil {
-				t.Fatal(err)
-			}
-			for _, c := range clients {
-				c.becomes("after SIGCONT", dns.RcodeRefused)
-			}
-			s.enforced("with the agent back")
-		})
-	})
+	}
 }
 
 func TestOrderlyExitAndCleanup(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s, clients := outageStage(t, network)
-		if err := s.agent.Stop(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.agent.Stop(syscall.SIGTERM))
 		for _, c := range clients {
 			// The first query: the agent was to end interception before its exit.
 			if got := c.rcode(lab.Limit); got != dns.RcodeSuccess {
@@ -203,9 +183,7 @@ func TestOrderlyExitAndCleanup(t *testing.T) {
 			{"conntrack", "-L", "--mark", "0x40/0x40"},
 		} {
 			out, err := s.Node.Run(look[0], look[1:]...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			if trace := traces(out); trace != "" {
 				t.Errorf("%v after cleanup still shows %q", look, trace)
 			}

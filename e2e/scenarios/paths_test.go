@@ -10,6 +10,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -52,9 +53,7 @@ egress:
 		s.expect("a", "tcp", "[2001:db8:77::1]:8080", lab.Refused)
 
 		l, err := s.Pod("a").Listen("[::]:8088")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer l.Close()
 		reached := make(chan bool, 8)
 		go func() {
@@ -112,23 +111,17 @@ func TestPointedAtTheEndpoint(t *testing.T) {
 			free[i].becomes("an unselected pod asks the endpoint", dns.RcodeSuccess)
 		}
 		c, err := s.Pod("a").Dial("tcp", "169.254.20.53:53", lab.Limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer c.Close()
 		if r, err := exchange(c, "www.example.org", dns.TypeA); err != nil || len(addresses(r)) != 1 {
 			t.Errorf("the endpoint over TCP: %v, %v", r, err)
 		}
-		if err := s.agent.Stop(syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.agent.Stop(syscall.SIGKILL))
 		for i := range selected {
 			selected[i].becomes("a selected pod asks the endpoint of a dead agent", dns.RcodeSuccess)
 			free[i].becomes("an unselected pod asks the endpoint of a dead agent", dns.RcodeSuccess)
 		}
-		if err := s.agent.Start(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.agent.Start())
 		for i := range selected {
 			selected[i].becomes("with the next agent", dns.RcodeRefused)
 			free[i].becomes("with the next agent", dns.RcodeSuccess)
@@ -143,9 +136,7 @@ func TestFailClosed(t *testing.T) {
 	s.zone.add(`other.example.org. 60 IN A 198.51.100.2`)
 	var err error
 	s.agent, err = s.NewAgent(agentBinary, t.TempDir(), strings.Replace(corefile, "audit AUDIT", "audit AUDIT\n    failclosed", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	s.start(map[string]string{
 		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
 		"b.yaml": s.Pod("b").Manifest("shop", "b", nil),
@@ -153,9 +144,7 @@ func TestFailClosed(t *testing.T) {
 	})
 	a, b := s.client("a", lab.Resolver4), s.client("b", lab.Resolver4)
 	a.becomes("with an agent", dns.RcodeRefused)
-	if err := s.agent.Stop(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.agent.Stop(syscall.SIGKILL))
 	for until := time.Now().Add(switchTime); time.Now().Before(until); {
 		if got := a.rcode(300 * time.Millisecond); got == dns.RcodeSuccess {
 			t.Fatal("the resolver answered a selected pod though the agent is dead and failclosed is set")
@@ -200,32 +189,6 @@ egress:
 	})
 }
 
-// TestVariants runs the first slice on each of the two iptables.
-func TestVariants(t *testing.T) {
-	t.Parallel()
-	for _, variant := range []string{"legacy", "nft"} {
-		t.Run(variant, func(t *testing.T) {
-			t.Parallel()
-			onEach(t, func(t *testing.T, network lab.Network) {
-				s := newStage(t, network)
-				s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
-				var err error
-				if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), corefile, "--iptables", variant); err != nil {
-					t.Fatal(err)
-				}
-				s.start(map[string]string{
-					"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
-					"p.yaml": policy("www", allowWWW),
-				})
-				s.resolve("a", "www.example.org", dns.TypeA)
-				s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
-				s.expect("a", "tcp", "198.51.100.1:81", lab.Refused)
-				s.secondNetHolds("198.51.100.2:80")
-			})
-		})
-	}
-}
-
 // secondNetHolds takes the first net away and asserts that an address stays denied,
 // in silence, as the second denies: the agent may be faster than the probe, and the
 // first net refuse it again.
@@ -253,9 +216,7 @@ func TestUnseenBridge(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, lab.Bridged)
 	s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
-	if err := s.Node.Sysctl("net.bridge.bridge-nf-call-iptables=0"); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.Node.Sysctl("net.bridge.bridge-nf-call-iptables=0"))
 	s.start(map[string]string{
 		"a.yaml": s.Pod("a").Manifest("shop", "a", nil),
 		"p.yaml": policy("www", strings.Replace(allowWWW, "{matchLabels: {app: client}}", "{}", 1)),
@@ -273,9 +234,7 @@ func TestUnseenBridge(t *testing.T) {
 		s.expect("a", "tcp", "198.51.100.2:80", lab.Refused)
 	}
 	judged()
-	if err := s.Node.Sysctl("net.bridge.bridge-nf-call-iptables=1"); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.Node.Sysctl("net.bridge.bridge-nf-call-iptables=1"))
 	if err := s.agent.WaitFor("sight", func(st lab.Status) bool { return len(st.Enforcer.Unseen) == 0 }); err != nil {
 		t.Fatal(err)
 	}
@@ -287,12 +246,8 @@ func TestNodeWithoutIPv6(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, lab.Routed)
 	s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)
-	if err := s.Ready(); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Node.Sysctl("net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.lo.disable_ipv6=1"); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.Ready())
+	fatal.If(t, s.Node.Sysctl("net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.lo.disable_ipv6=1"))
 	s.startNow(map[string]string{
 		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
 		"p.yaml": policy("www", allowWWW),

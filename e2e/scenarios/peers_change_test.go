@@ -11,6 +11,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/kernel/conntrack"
 )
@@ -64,9 +65,7 @@ func (s *changeStage) oneWays(pods ...*peerPod) (out []oneWay) {
 	for _, p := range pods {
 		for _, to := range []netip.Addr{p.Addr4, p.Addr6} {
 			silent, err := p.ListenPacket("udp", netip.AddrPortFrom(to, 0).String())
-			if err != nil {
-				s.t.Fatal(err)
-			}
+			fatal.If(s.t, err)
 			c := s.dial("client", silent.LocalAddr())
 			s.t.Cleanup(func() { c.Close(); silent.Close() })
 			out = append(out, oneWay{p, c})
@@ -82,9 +81,7 @@ func (s *changeStage) hear(when string, ways []oneWay, number uint32, want bool)
 		token := lab.Token(0x10000 + number<<8 + uint32(i))
 		_, _ = w.conn.Write(token) // an earlier refusal is told now, or this one
 		_, _ = w.conn.Write(token)
-		if err := w.to.sniffer.SettleAt(w.to.Addr4, s.Node); err != nil {
-			s.t.Fatal(err)
-		}
+		fatal.If(s.t, w.to.sniffer.SettleAt(w.to.Addr4, s.Node))
 		if n := w.to.sniffer.SawToken(token); (n > 0) != want {
 			s.t.Errorf("%s: %d datagrams to %s arrived", when, n, w.conn.RemoteAddr())
 		}
@@ -265,9 +262,7 @@ func (s *changeStage) noneAdmitted(p *peerPod) {
 		}
 		return err
 	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 }
 
 // TestPeersWithoutAgent: an agent's end changes nothing, the next one cuts what was
@@ -293,9 +288,7 @@ func TestPeersWithoutAgent(t *testing.T) {
 					p.labels = nil
 					away["pod-"+p.name+".yaml"] = p.manifest()
 				}
-				if err := next(s, away); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, next(s, away))
 				if name == "killed" {
 					half := len(comers) / 2
 					s.serverNext("after the next agent", comers[:half], dbs)
@@ -358,9 +351,7 @@ func TestPeersAreCleanedUp(t *testing.T) {
 	if text := s.kernelText(); !strings.Contains(text, "NG4-p-") || !strings.Contains(text, "NAMEGATE-R-") {
 		t.Errorf("no sets or chains of peers in\n%s", text)
 	}
-	if err := s.agent.Stop(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.agent.Stop(syscall.SIGKILL))
 	if out, err := s.Node.Run(agentBinary, "cleanup", "--config", s.agent.Dir+"/Corefile", "--socket", s.agent.Socket()); err != nil || out != "" {
 		t.Fatalf("cleanup: %v %s", err, out)
 	}

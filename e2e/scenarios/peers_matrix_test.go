@@ -12,8 +12,9 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
-	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/enforcer/intercept"
 	ngpolicy "github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -259,9 +260,7 @@ func unionBeside(t *testing.T, network lab.Network, style lab.EngineStyle) {
 	s := newPeerStage(t, network)
 	rows := unionWorld(s)
 	files := s.manifests(map[string]string{"np.yaml": networkPolicy("np", unionNP), "fqdn.yaml": policy("fqdn", unionFQDN)})
-	if err := s.Ready(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.Ready())
 	np := parsed[networkingv1.NetworkPolicy](t, files["np.yaml"])
 	s.withEngine(style)
 	s.obeys(np)
@@ -270,9 +269,7 @@ func unionBeside(t *testing.T, network lab.Network, style lab.EngineStyle) {
 	s.start(files)
 	// Names do not resolve for pods that the engine limits, and what remains is what both allow.
 	c, err := s.Pod("both").Dial("udp", netip.AddrPortFrom(lab.Resolver4, 53).String(), lab.Limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	if _, err := exchangeFor(c, "fqdn.example.org", dns.TypeA, 3*time.Second); err == nil {
 		t.Error("a name resolves though the engine does not let the query pass")
@@ -323,7 +320,7 @@ func rowsOf(rows []*unionRow, client string) (out []*unionRow) {
 func (s *peerStage) companions(fqdn v1alpha1.FQDNNetworkPolicy, np *networkingv1.NetworkPolicy, ports companion.Ports) []*networkingv1.NetworkPolicy {
 	s.t.Helper()
 	out := companion.Companions([]v1alpha1.FQDNNetworkPolicy{fqdn}, []*networkingv1.NetworkPolicy{np},
-		compile.NewNamedServices(clusterLocal, s.dialled), enforcer.ServingRanges(), ports)
+		compile.NewNamedServices(clusterLocal, s.dialled), intercept.Ranges(), ports)
 	if len(out) != 1 {
 		s.t.Fatalf("%d companions", len(out))
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -14,9 +15,7 @@ func (s *peerStage) associates(from, to *peerPod, port uint16) {
 	s.t.Helper()
 	for network, at := range map[string]netip.Addr{"ip4:132": to.Addr4, "ip6:132": to.Addr6} {
 		c, err := from.ListenPacket(network, "")
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		fatal.If(s.t, err)
 		defer c.Close()
 		// A refusal may come back as an error of the next packet: each has its own socket.
 		if _, err := c.WriteTo(lab.SCTPInit(10000+port, port, nil), &net.IPAddr{IP: at.AsSlice()}); err != nil {
@@ -28,9 +27,7 @@ func (s *peerStage) associates(from, to *peerPod, port uint16) {
 // arrived asserts how many families' packets for a port reached a pod.
 func (s *peerStage) arrived(from, to *peerPod, protocol byte, port uint16, want bool) {
 	s.t.Helper()
-	if err := to.sniffer.SettleAt(to.Addr4, s.Node); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, to.sniffer.SettleAt(to.Addr4, s.Node))
 	for src, dst := range map[netip.Addr]netip.Addr{from.Addr4: to.Addr4, from.Addr6: to.Addr6} {
 		n := to.sniffer.SawFlow(lab.Arrival{From: src, To: dst, Protocol: protocol, Port: port})
 		if (n > 0) != want {

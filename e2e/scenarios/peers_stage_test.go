@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 	ngpolicy "github.com/namegate/namegate/policy"
 )
@@ -64,9 +65,7 @@ func (s *peerStage) server(name string, n int, remote bool, labels map[string]st
 		add = s.AddRemotePod
 	}
 	pod, err := add(name, n)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	s.serves(pod.Host, ports...)
 	p := s.known(name, pod, remote, labels)
 	p.sniffer = s.sniff(pod.Host, "eth0")
@@ -83,18 +82,14 @@ func (s *peerStage) known(name string, pod *lab.Pod, remote bool, labels map[str
 func (s *peerStage) serves(h *lab.Host, ports ...int) {
 	s.t.Helper()
 	o, err := h.Serve(ports...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	s.t.Cleanup(o.Close)
 }
 
 func (s *peerStage) sniff(h *lab.Host, iface string) *lab.Sniffer {
 	s.t.Helper()
 	sniffer, err := h.Sniff(iface)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	s.t.Cleanup(sniffer.Close)
 	return sniffer
 }
@@ -110,9 +105,7 @@ func (s *peerStage) service(n int, port uint16, to *peerPod, target uint16) (v4,
 		}
 	}
 	s.dialled = append(s.dialled, serviceTo(to, port, ngpolicy.ServicePort{Target: target}))
-	if err := s.SetServices(s.services...); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, s.SetServices(s.services...))
 	return v4, v6
 }
 
@@ -191,18 +184,14 @@ func (s *peerStage) withEngine(style lab.EngineStyle) {
 // obeys has the engine enforce NetworkPolicies.
 func (s *peerStage) obeys(policies ...*networkingv1.NetworkPolicy) {
 	s.t.Helper()
-	if err := s.engine.Set(policies); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, s.engine.Set(policies))
 }
 
 // parsed returns the object that a manifest of one document says.
 func parsed[T any](t *testing.T, manifest string) *T {
 	t.Helper()
 	out := new(T)
-	if err := yaml.UnmarshalStrict([]byte(manifest), out); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, yaml.UnmarshalStrict([]byte(manifest), out))
 	return out
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -52,9 +53,7 @@ func TestRivalRules(t *testing.T) {
 			onEach(t, func(t *testing.T, network lab.Network) {
 				s, sniffer := guardedStage(t, network)
 				no := 0
-				if err := test.rival(s); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, test.rival(s))
 				s.holds("with the rival's rules")
 				s.forges("with the rival's rules", sniffer, &no)
 			})
@@ -83,9 +82,7 @@ func TestOneNetIsEnough(t *testing.T) {
 				s, sniffer := guardedStage(t, network)
 				no := 0
 				before, err := s.agent.Status()
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				for _, l := range test.lose {
 					if out, err := s.Node.Run(l[0], l[1:]...); err != nil {
 						t.Fatalf("%v: %s", err, out)

@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -26,10 +27,7 @@ func TestLockHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.outside.SetAnswer(upgradeAnswer)
-	s.start(map[string]string{
-		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
-		"p.yaml": policy("all", "podSelector: {matchLabels: {app: client}}\negress:\n- matches: [{pattern: \"*.wild.example.org\"}, {name: www.example.org}]\n  ports: [{protocol: TCP, port: 80}]"),
-	})
+	s.startClient(policy("all", "podSelector: {matchLabels: {app: client}}\negress:\n- matches: [{pattern: \"*.wild.example.org\"}, {name: www.example.org}]\n  ports: [{protocol: TCP, port: 80}]"))
 	s.resolve("a", "www.example.org", dns.TypeA)
 	s.expect("b", "tcp", "198.51.100.2:80", lab.Answered)
 	stop := s.vigil("a", []string{"198.51.100.1:80"}, []string{"198.51.100.2:80"})
@@ -76,13 +74,9 @@ func TestLockHeld(t *testing.T) {
 func (s *stage) holdLock() (release func()) {
 	s.t.Helper()
 	lock, err := os.Open(lab.XtablesLock(s.Node.Name))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	release = sync.OnceFunc(func() { _ = lock.Close() }) // which gives the lock back
 	s.t.Cleanup(release)
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, unix.Flock(int(lock.Fd()), unix.LOCK_EX))
 	return release
 }

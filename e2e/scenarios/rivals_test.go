@@ -76,10 +76,7 @@ func TestRivals(t *testing.T) {
 			if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), corefile, "--iptables", variant); err != nil {
 				t.Fatal(err)
 			}
-			s.start(map[string]string{
-				"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
-				"p.yaml": policy("www", allowWWW),
-			})
+			s.startClient(policy("www", allowWWW))
 			s.resolve("a", "www.example.org", dns.TypeA)
 			var took []time.Duration
 			for _, r := range rivals {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -36,22 +37,16 @@ func TestGrantEndsAndConnectionGoesOn(t *testing.T) {
 		})
 		asked := time.Now()
 		r, err := s.ask("a", "udp", "x.wild.test", dns.TypeA)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if ttl := r.Answer[0].Header().Ttl; ttl > 3 {
 			t.Errorf("the pod was told a TTL of %d seconds, its grant lasts 3", ttl)
 		}
 		s.resolve("a", "x.wild.test", dns.TypeAAAA)
 		old4, err := s.Pod("a").Dial("tcp", "198.51.100.5:80", lab.Limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer old4.Close()
 		old6, err := s.Pod("a").Dial("tcp", "[2001:db8:1::5]:80", lab.Limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer old6.Close()
 		s.expect("a", "tcp", "198.51.100.5:80", lab.Answered)
 		s.eventually("a", "198.51.100.5:80", lab.Refused)
@@ -86,18 +81,14 @@ func TestHoldOutlivesTheAgent(t *testing.T) {
 	s.zone.add(`x.wild.test. 1 IN A 198.51.100.5`)
 	s.start(map[string]string{"a.yaml": s.Pod("a").Manifest("shop", "a", nil), "p.yaml": policy("wild", shortTTL)})
 	s.resolve("a", "x.wild.test", dns.TypeA)
-	if err := s.agent.Stop(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.agent.Stop(syscall.SIGKILL))
 	dead := time.Now()
 	for time.Since(dead) < 4*time.Second {
 		s.expect("a", "tcp", "198.51.100.5:80", lab.Answered)
 		time.Sleep(500 * time.Millisecond)
 	}
 	// The next agent reads the deadline back from the kernel and keeps to it.
-	if err := s.agent.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.agent.Start())
 	s.eventually("a", "198.51.100.5:80", lab.Refused)
 }
 
@@ -120,23 +111,15 @@ egress:
 		conns := map[string]net.Conn{}
 		for _, to := range []string{"198.51.100.5:80", "198.51.100.6:80"} {
 			c, err := s.Pod("a").Dial("tcp", to, lab.Limit)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer c.Close()
 			conns[to] = c
 		}
-		if err := s.agent.Stop(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.agent.Stop(syscall.SIGTERM))
 		// What the policies say changes while no agent looks.
-		if err := s.agent.Write(map[string]string{"p.yaml": policy("wild", wild)}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.agent.Write(map[string]string{"p.yaml": policy("wild", wild)}))
 		asked := len(s.outside.Asked())
-		if err := s.agent.Start(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.agent.Start())
 		s.expect("a", "tcp", "198.51.100.5:80", lab.Answered)
 		s.expect("a", "tcp", "198.51.100.6:80", lab.Refused)
 		s.stays("of a grant that is kept", conns["198.51.100.5:80"])
@@ -172,9 +155,7 @@ func TestUnmatchedNames(t *testing.T) {
 				"www.example.org.shop.svc.cluster.local": test.suffixRcode, "db.shop.svc.cluster.local": dns.RcodeSuccess,
 			} {
 				r, err := s.ask("a", network, name, dns.TypeA)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				if r.Rcode != want {
 					t.Errorf("%s over %s under %s: rcode %d, want %d", name, network, test.unmatched, r.Rcode, want)
 				}
@@ -190,10 +171,7 @@ func TestAuditDropsNothing(t *testing.T) {
 	s.zone.add(`
 		www.example.org. 60 IN A 198.51.100.1
 		other.example.org. 60 IN A 198.51.100.2`)
-	s.start(map[string]string{
-		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
-		"p.yaml": policy("www", allowWWW+"\nenforcement: Audit\ndns: {unmatched: Refuse}"),
-	})
+	s.startClient(policy("www", allowWWW+"\nenforcement: Audit\ndns: {unmatched: Refuse}"))
 	s.resolve("a", "www.example.org", dns.TypeA)
 	if got := s.resolve("a", "other.example.org", dns.TypeA); len(got) != 1 {
 		t.Errorf("an audited pod does not resolve: %v", got)
@@ -234,22 +212,14 @@ func TestCutOfWhatNobodyRemembers(t *testing.T) {
 	})
 	s.resolve("a", "x.wild.test", dns.TypeA)
 	old, err := s.Pod("a").Dial("tcp", "198.51.100.5:80", lab.Limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer old.Close()
 	s.eventually("a", "198.51.100.5:80", lab.Refused)
 	www, err := s.Pod("a").Dial("tcp", "198.51.100.1:80", lab.Limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer www.Close()
-	if err := s.agent.Stop(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.agent.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.agent.Stop(syscall.SIGTERM))
+	fatal.If(t, s.agent.Start())
 	s.stays("of an ended grant, with the next agent", old)
 	s.apply(map[string]string{"p.yaml": ""})
 	s.isCut("of an ended grant that the next agent never knew, when its policy went", old)

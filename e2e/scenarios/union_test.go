@@ -6,6 +6,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -40,9 +41,7 @@ egress:
 		var open []io.ReadWriteCloser
 		dial := func(to string) io.ReadWriteCloser {
 			c, err := s.Pod("a").Dial("tcp", to, lab.Limit)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			t.Cleanup(func() { c.Close() })
 			if got := lab.Echo(c, lab.Limit); got != lab.Answered {
 				t.Fatalf("%s: %s", to, got)
@@ -102,14 +101,10 @@ egress:
 		s.expect("a", "tcp", "198.51.100.5:80", lab.Answered)
 		s.expect("a", "tcp", "198.51.100.5:443", lab.Answered)
 		keep, err := s.Pod("a").Dial("tcp", "198.51.100.5:80", lab.Limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer keep.Close()
 		lose, err := s.Pod("a").Dial("tcp", "198.51.100.5:443", lab.Limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer lose.Close()
 		// What the pod resolved before the change holds for the new ports too.
 		s.apply(with("[{protocol: TCP, port: 80}, {protocol: TCP, port: 8080}]"))

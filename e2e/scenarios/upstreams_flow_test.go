@@ -10,6 +10,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -59,9 +60,7 @@ func TestUpstreamComesBack(t *testing.T) {
 			})
 			s.until("the waiting query is on its way", func(int) bool { return s.status().Proxy.InFlight > 0 })
 			for _, u := range []*lab.Upstream{first, only} {
-				if err := lives[how](u); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, lives[how](u))
 			}
 			if err := <-waiting; err != nil {
 				t.Errorf("a query from before the upstream came back: %v", err)
@@ -102,9 +101,7 @@ func (s *stage) until(what string, ok func(try int) bool) {
 func (s *stage) status() lab.Status {
 	s.t.Helper()
 	st, err := s.agent.Status()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	return st
 }
 
@@ -150,20 +147,14 @@ func TestUpstreamSlowNamesDelayNobody(t *testing.T) {
 			u := s.upstream("192.0.2.181", g.Behaviour)
 			s.allowTest()
 			c, err := s.Pod("a").Dial(network, netip.AddrPortFrom(lab.Resolver4, 53).String(), lab.Limit)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer c.Close()
 			conn := &dns.Conn{Conn: c}
-			if err := c.SetDeadline(time.Now().Add(lab.Limit)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, c.SetDeadline(time.Now().Add(lab.Limit)))
 			want := map[string]bool{}
 			say := func(name string) {
 				want[name] = true
-				if err := conn.WriteMsg(new(dns.Msg).SetQuestion(name, dns.TypeA)); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, conn.WriteMsg(new(dns.Msg).SetQuestion(name, dns.TypeA)))
 			}
 			for i := range slow {
 				say(fmt.Sprintf("n1-%d.line.test.", i))
@@ -224,17 +215,11 @@ func TestUpstreamIsAskedOnce(t *testing.T) {
 			}
 		}
 		c, err := s.Pod(pod).Dial(network, netip.AddrPortFrom(lab.Resolver4, 53).String(), lab.Limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer c.Close()
-		if err := c.SetDeadline(time.Now().Add(lab.Limit)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, c.SetDeadline(time.Now().Add(lab.Limit)))
 		conns, names = append(conns, &dns.Conn{Conn: c}), append(names, string(name))
-		if err := conns[i].WriteMsg(new(dns.Msg).SetQuestion(names[i], dns.TypeA)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, conns[i].WriteMsg(new(dns.Msg).SetQuestion(names[i], dns.TypeA)))
 	}
 	s.until("all but one wait for the one", func(int) bool { return s.status().Proxy.Coalesced >= many-1 })
 	g.open()
@@ -272,9 +257,7 @@ func TestUpstreamCannotBeGuessed(t *testing.T) {
 	u := s.upstream("192.0.2.181", lab.Honest(honest))
 	s.allowTest()
 	data, err := s.questions(many, func(i int) string { return fmt.Sprintf("q%d.line.example", i) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, err := s.Pod("a").Run("dnsperf", "-s", lab.Resolver4.String(), "-d", data, "-n", "1", "-c", "1", "-q", "30"); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -230,9 +231,7 @@ func (s *stage) allowTest() {
 func (s *stage) upstream(at string, b lab.Behaviour) *lab.Upstream {
 	s.t.Helper()
 	u := s.NewUpstream(netip.MustParseAddr(at), b)
-	if err := u.Up(); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, u.Up())
 	s.t.Cleanup(u.Down)
 	return u
 }
@@ -285,9 +284,7 @@ func TestUpstreams(t *testing.T) {
 	}
 	s.allowTest()
 	sniffer, err := s.World.Sniff("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer sniffer.Close()
 	// They wait most of the time, so all do at once.
 	began := map[string]<-chan error{}
@@ -395,9 +392,7 @@ func (s *stage) right(r *dns.Msg, want []netip.Addr) error {
 func (s *stage) nothingOpened(t *testing.T, sniffer *lab.Sniffer, many int) {
 	t.Helper()
 	sets, err := s.Node.Run("ipset", "list")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if !strings.Contains(sets, addressOf("n11-0.").String()) {
 		t.Errorf("the sets have none of what was granted:\n%s", sets)
 	}

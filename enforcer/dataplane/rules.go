@@ -46,7 +46,7 @@ func NewRuleList(all []Rule) *RuleList {
 	if len(all) == 0 {
 		return nil
 	}
-	if everything := (Rule{Match{Ports: policy.AnyPort}, policy.Allow}); slices.Contains(all, everything) {
+	if everything := (Rule{Match{Ports: policy.AnyPort}, policy.Accept}); slices.Contains(all, everything) {
 		return &RuleList{Rules: []Rule{everything}}
 	}
 	slices.SortFunc(all, Rule.compare)

@@ -31,9 +31,11 @@ type Subject struct {
 	Handed, Taken []netip.Addr
 	// Grants are the port sets on which the subject may reach what is granted to it.
 	Grants []policy.PortSet
-	// Peers are the rules about what is really reached, nil for none. Snapshot says who
-	// the peers are.
-	Peers    *RuleList
+	// Peers are the rules about what is really reached, nil for none.
+	Peers *RuleList
+	// Views are the views in force that isolate the subject: between two snapshots both.
+	// Snapshot says who their peers are.
+	Views    []*policy.View
 	Snapshot *policy.Snapshot
 	Homes    map[netip.Addr]link.Home
 	// Homeless are addresses whose home is still to come: a packet that has one is forged.
@@ -61,21 +63,4 @@ func (s *Subject) SameRules(o *Subject) bool {
 func (s *Subject) Dispatched() []netip.Addr {
 	own := slices.DeleteFunc(slices.Clone(s.Addrs), func(a netip.Addr) bool { return slices.Contains(s.Handed, a) })
 	return append(own, s.Taken...)
-}
-
-// Reaches tells whether the rules about peers accept a destination, after the translation
-// of Services. A protocol without ports is asked for with port 0.
-func (s *Subject) Reaches(proto policy.Protocol, at netip.AddrPort) bool {
-	if s.Peers == nil {
-		return false
-	}
-	for _, r := range s.Peers.Rules {
-		if !r.Match.Ports.Contains(proto, at.Port()) {
-			continue
-		}
-		if r.Match.Peer.Kind == policy.PeerAnywhere || s.Snapshot.PeerSet(r.Match.Peer).Contains(at.Addr(), proto, at.Port()) {
-			return true
-		}
-	}
-	return false
 }

@@ -2,6 +2,7 @@ package grants
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/namegate/namegate/kernel/ipset"
@@ -63,28 +64,18 @@ func (b *batch) stage(s *Set, a netip.Addr, r reason) int {
 	if old != nil && !uncertain && old.covers(r.name, r.until) {
 		return -1
 	}
-	g := newGrant()
-	if old != nil {
-		g = old.clone()
-	}
+	g := old.clone()
 	if !g.add(r, b.at.now) && !uncertain {
 		return -1
 	}
 	if s.staged == 0 {
-		b.sets, b.ops = extended(b.sets), extended(b.ops)
-		s.staged = len(b.sets)
+		// Grow keeps what a place in the batch has room for.
+		s.staged = len(b.sets) + 1
+		b.sets, b.ops = slices.Grow(b.sets, 1)[:s.staged], slices.Grow(b.ops, 1)[:s.staged]
 		b.sets[s.staged-1].set, b.ops[s.staged-1].Set = s, s.name
 	}
 	b.sets[s.staged-1].append(change{a, g})
 	return s.staged - 1
-}
-
-// extended returns a slice longer by one; an element within its capacity keeps its value.
-func extended[T any](s []T) []T {
-	if len(s) < cap(s) {
-		return s[:len(s)+1]
-	}
-	return append(s, *new(T))
 }
 
 func (st *staged) find(a netip.Addr) *change {

@@ -12,43 +12,43 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// told is what Thens were told, in the order in which they were.
-type told struct {
+// results are those that callbacks received, in their order.
+type results struct {
 	mu   sync.Mutex
-	list []tell
+	list []result
 }
 
-type tell struct {
+type result struct {
 	id   int
 	err  error
 	more bool
 }
 
-// teller is one Then.
-type teller struct {
-	to *told
+// callback is one Callback.
+type callback struct {
+	to *results
 	id int
-	// next, if set, is called when it is told.
+	// next, if set, is called with the result.
 	next func(err error)
 }
 
-func (x *teller) Granted(err error, more bool) {
+func (x *callback) Granted(err error, more bool) {
 	x.to.mu.Lock()
-	x.to.list = append(x.to.list, tell{x.id, err, more})
+	x.to.list = append(x.to.list, result{x.id, err, more})
 	x.to.mu.Unlock()
 	if x.next != nil {
 		x.next(err)
 	}
 }
 
-func (l *told) count() int {
+func (l *results) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.list)
 }
 
-// of returns what each of so many was told, which must be once.
-func (l *told) of(t *testing.T, n int) []error {
+// of returns the result of each of n callbacks, which must have one each.
+func (l *results) of(t *testing.T, n int) []error {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,23 +59,23 @@ func (l *told) of(t *testing.T, n int) []error {
 	}
 	for i, n := range times {
 		if n != 1 {
-			t.Errorf("then %d was told %d times", i, n)
+			t.Errorf("callback %d was called %d times", i, n)
 		}
 	}
 	return errs
 }
 
-// TestEachThenIsToldOnce: among waiting callers and over several batches, and more
-// is said where another follows, and there alone.
-func TestEachThenIsToldOnce(t *testing.T) {
+// Among waiting callers and over several batches, each callback is called once, with more
+// where another follows and there alone.
+func TestEachCallbackIsCalledOnce(t *testing.T) {
 	w, pods := crowd(t, 10)
 	release := w.hang(t, pods[0])
 	defer release()
 	const asked = 3*batchMax - 10
-	var got told
+	var got results
 	var grants [asked][]policy.Grant
 	var wait sync.WaitGroup
-	thens := 0
+	callbacks := 0
 	for i := range asked {
 		g := w.grants(pods[i%10].PodRef, fmt.Sprintf("n%d.example.net", i), 60, fmt.Sprintf("192.0.2.%d 2001:db8::%d", 1+i%200, 1+i%200))
 		grants[i] = g
@@ -88,18 +88,18 @@ func TestEachThenIsToldOnce(t *testing.T) {
 			until(t, "the caller", func() bool { return len(w.table.queue) == i+1 })
 			continue
 		}
-		w.table.GrantThen(g, &teller{to: &got, id: thens})
-		thens++
+		w.table.GrantThen(g, &callback{to: &got, id: callbacks})
+		callbacks++
 	}
 	if got.count() != 0 {
-		t.Fatal("somebody was told before the kernel has answered")
+		t.Fatal("a callback was called before the kernel has answered")
 	}
 	release()
 	wait.Wait()
-	until(t, "the last", func() bool { return got.count() == thens })
-	for i, err := range got.of(t, thens) {
+	until(t, "the last", func() bool { return got.count() == callbacks })
+	for i, err := range got.of(t, callbacks) {
 		if err != nil {
-			t.Errorf("then %d: %v", i, err)
+			t.Errorf("callback %d: %v", i, err)
 		}
 	}
 	ends := 0
@@ -108,8 +108,8 @@ func TestEachThenIsToldOnce(t *testing.T) {
 			ends++
 		}
 	}
-	if batches := w.sets.count() - 1; ends != batches || got.list[thens-1].more {
-		t.Errorf("%d batches, and %d times nobody followed", batches, ends)
+	if batches := w.sets.count() - 1; ends != batches || got.list[callbacks-1].more {
+		t.Errorf("%d batches, and %d times none followed", batches, ends)
 	}
 	for i := range grants {
 		if !w.table.Covered(grants[i]) {
@@ -121,7 +121,7 @@ func TestEachThenIsToldOnce(t *testing.T) {
 	}
 }
 
-func TestThensOfOneBatchHaveTheirOwnResults(t *testing.T) {
+func TestCallbacksOfOneBatchHaveTheirOwnResults(t *testing.T) {
 	w, pods := crowd(t, 5)
 	if err := w.sets.Destroy(set4(pods[1])); err != nil {
 		t.Fatal(err)
@@ -136,24 +136,24 @@ func TestThensOfOneBatchHaveTheirOwnResults(t *testing.T) {
 	}
 	release := w.hang(t, pods[0])
 	defer release()
-	var got told
+	var got results
 	for i := range 25 {
 		g := w.grants(pods[i%5].PodRef, fmt.Sprintf("n%d.example.net", i), 60, fmt.Sprintf("192.0.2.%d", 1+i))
 		if i%5 == 4 {
 			g[0].Pod = stranger.PodRef
 		}
-		w.table.GrantThen(g, &teller{to: &got, id: i})
+		w.table.GrantThen(g, &callback{to: &got, id: i})
 	}
 	release()
 	until(t, "the last", func() bool { return got.count() == 25 })
 	for i, err := range got.of(t, 25) {
 		if ok := [5]bool{err == nil, ipset.IsNotFound(err), err != nil, errors.Is(err, errInjected), err != nil}[i%5]; !ok {
-			t.Errorf("then %d, of pod %d: %v", i, i%5, err)
+			t.Errorf("callback %d, of pod %d: %v", i, i%5, err)
 		}
 	}
 	for i, x := range got.list {
 		if x.more != (i < 24) {
-			t.Errorf("then %d: more %v", i, x.more)
+			t.Errorf("callback %d: more %v", i, x.more)
 		}
 	}
 	if n := w.table.Refused(); n != 21 {
@@ -161,53 +161,52 @@ func TestThensOfOneBatchHaveTheirOwnResults(t *testing.T) {
 	}
 }
 
-// TestAFullQueueIsTold: at once, to whoever has no place in it; a kernel that hangs
-// holds no caller.
-func TestAFullQueueIsTold(t *testing.T) {
+// A grant that finds the queue full fails at once: a kernel that hangs holds no caller.
+func TestAFullQueueIsAnError(t *testing.T) {
 	w, pods := crowd(t, 1)
 	release := w.hang(t, pods[0])
 	defer release()
-	var got told
+	var got results
 	g := w.grants(pods[0].PodRef, "a.example.net", 60, "192.0.2.1")
 	began := time.Now()
 	for i := range queueMax {
-		w.table.GrantThen(g, &teller{to: &got, id: i})
+		w.table.GrantThen(g, &callback{to: &got, id: i})
 	}
 	if got.count() != 0 {
-		t.Fatalf("%d were told", got.count())
+		t.Fatalf("%d callbacks were called", got.count())
 	}
 	for i := range 3 {
-		w.table.GrantThen(g, &teller{to: &got, id: queueMax + i})
+		w.table.GrantThen(g, &callback{to: &got, id: queueMax + i})
 	}
 	if took := time.Since(began); got.count() != 3 || took > time.Minute {
-		t.Fatalf("%d were told after %v", got.count(), took)
+		t.Fatalf("%d callbacks were called after %v", got.count(), took)
 	}
 	for _, x := range got.list {
 		if !errors.Is(x.err, errQueue) || x.more {
-			t.Errorf("told %+v", x)
+			t.Errorf("result %+v", x)
 		}
 	}
 	release()
 	until(t, "the last", func() bool { return got.count() == queueMax+3 })
 	for i, err := range got.of(t, queueMax+3)[:queueMax] {
 		if err != nil {
-			t.Fatalf("then %d: %v", i, err)
+			t.Fatalf("callback %d: %v", i, err)
 		}
 	}
 	until(t, "the end of the writer", func() bool { return !w.table.writing.Load() })
 }
 
-// TestThenMayAskAgain: from where it is told, and what it lent is its own again once
-// GrantThen has returned.
-func TestThenMayAskAgain(t *testing.T) {
+// A callback may grant again, and the grants are the caller's own again once GrantThen has
+// returned.
+func TestACallbackMayGrantAgain(t *testing.T) {
 	w, pods := crowd(t, 2)
 	release := w.hang(t, pods[0])
 	defer release()
-	var got told
+	var got results
 	first := w.grants(pods[0].PodRef, "a.example.net", 60, "192.0.2.1")
 	second := w.grants(pods[1].PodRef, "b.example.net", 60, "192.0.2.2")
-	w.table.GrantThen(first, &teller{to: &got, next: func(error) {
-		w.table.GrantThen(second, &teller{to: &got, id: 1})
+	w.table.GrantThen(first, &callback{to: &got, next: func(error) {
+		w.table.GrantThen(second, &callback{to: &got, id: 1})
 	}})
 	was := first[0]
 	first[0].Addrs[0], first[0].Name = addr("192.0.2.66"), second[0].Name
@@ -216,17 +215,17 @@ func TestThenMayAskAgain(t *testing.T) {
 	until(t, "the second", func() bool { return got.count() == 2 })
 	for i, err := range got.of(t, 2) {
 		if err != nil {
-			t.Errorf("then %d: %v", i, err)
+			t.Errorf("callback %d: %v", i, err)
 		}
 	}
 	if !w.table.Covered([]policy.Grant{was}) || w.table.Covered(first) {
-		t.Error("what was lent and changed was opened")
+		t.Error("an address was opened that was changed after the call")
 	}
 }
 
-// TestSparesAreNobodys: requests are used again, by callers and Thens in turns, while
-// some leave early; each hears of its own.
-func TestSparesAreNobodys(t *testing.T) {
+// Requests are used again, by callers and callbacks in turns, while some callers leave
+// early; each gets its own result.
+func TestSpareRequestsKeepNothing(t *testing.T) {
 	w, pods := crowd(t, 4)
 	w.sets.instead = func(op *ipset.Op) error {
 		if op.Set == set4(pods[3]) {
@@ -241,12 +240,12 @@ func TestSparesAreNobodys(t *testing.T) {
 			asking[k] = append(asking[k], w.grants(pods[k].PodRef, "a.example.net", 60, fmt.Sprintf("198.18.%d.%d", k, i%250)))
 		}
 	}
-	var got [4]told
+	var got [4]results
 	var wait sync.WaitGroup
 	for k := range 4 {
 		wait.Go(func() {
 			for i, g := range asking[k] {
-				w.table.GrantThen(g, &teller{to: &got[k], id: i})
+				w.table.GrantThen(g, &callback{to: &got[k], id: i})
 				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i%3)*time.Second)
 				if err := w.table.Grant(ctx, g); (err == nil) == (k == 3) && !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("grant %d of pod %d: %v", i, k, err)
@@ -260,7 +259,7 @@ func TestSparesAreNobodys(t *testing.T) {
 		until(t, "the last", func() bool { return got[k].count() == each })
 		for i, err := range got[k].of(t, each) {
 			if (err != nil) != (k == 3) {
-				t.Errorf("then %d of pod %d: %v", i, k, err)
+				t.Errorf("callback %d of pod %d: %v", i, k, err)
 			}
 		}
 	}

@@ -27,46 +27,27 @@ const separator = " ; "
 // appendComment appends the comment of a grant.
 func appendComment(b []byte, reasons []reason) []byte {
 	begin := len(b)
-	if len(reasons) == 1 {
-		if b = reasons[0].append(b, true); len(b)-begin <= ipset.CommentLengthMax {
-			return b
-		}
-		return appendFitting(b[:begin], reasons)
+	if len(reasons) > 1 {
+		reasons = slices.SortedFunc(slices.Values(reasons), func(a, b reason) int {
+			return cmp.Or(cmp.Compare(b.until.seconds(), a.until.seconds()), cmp.Compare(a.name, b.name))
+		})
 	}
-	sorted := slices.SortedFunc(slices.Values(reasons), func(a, b reason) int {
-		if c := cmp.Compare(b.until.seconds(), a.until.seconds()); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.name, b.name)
-	})
-	for _, withBy := range []bool{true, false} {
+	for withBy := true; ; withBy = false {
 		b = b[:begin]
-		for i, r := range sorted {
+		end := begin
+		for i := range reasons {
 			if i > 0 {
 				b = append(b, separator...)
 			}
-			b = r.append(b, withBy)
+			if b = reasons[i].append(b, withBy); len(b)-begin > ipset.CommentLengthMax {
+				break
+			}
+			end = len(b)
 		}
-		if len(b)-begin <= ipset.CommentLengthMax {
-			return b
+		if end == len(b) || !withBy {
+			return b[:end]
 		}
 	}
-	return appendFitting(b[:begin], sorted)
-}
-
-// appendFitting appends as many reasons as fit, without their matches.
-func appendFitting(b []byte, sorted []reason) []byte {
-	begin, end := len(b), len(b)
-	for i, r := range sorted {
-		if i > 0 {
-			b = append(b, separator...)
-		}
-		if b = r.append(b, false); len(b)-begin > ipset.CommentLengthMax {
-			break
-		}
-		end = len(b)
-	}
-	return b[:end]
 }
 
 // append renders one reason.

@@ -62,7 +62,7 @@ func TestCovered(t *testing.T) {
 	}
 }
 
-// A kernel that hangs holds the plan, and nobody who looks.
+// A kernel that hangs holds the writer, and no reader.
 func TestCoveredWaitsForNothing(t *testing.T) {
 	w, p := web(t)
 	open := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
@@ -83,9 +83,9 @@ func TestCoveredWaitsForNothing(t *testing.T) {
 	}
 }
 
-// What goes is covered no more before the kernel hears of it, and when the kernel
-// refuses it is in doubt: written again by the next answer.
-func TestWhatIsTakenAwayIsNotCovered(t *testing.T) {
+// An address that is taken away is not covered from before the kernel is told. When the
+// kernel refuses, it is uncertain: written again by the next answer.
+func TestAddressesTakenAwayAreNotCovered(t *testing.T) {
 	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.net")
 	for _, late := range []bool{false, true} {
 		w := newNode(t)
@@ -109,7 +109,7 @@ func TestWhatIsTakenAwayIsNotCovered(t *testing.T) {
 		}
 		w.sets.instead = nil
 		if w.table.Covered(goes) || w.table.Covered(shortens) || w.table.Covered(stays) {
-			t.Error("what the kernel refused to change is covered")
+			t.Error("an address that the kernel refused to change is covered")
 		}
 		if err := w.table.Grant(context.Background(), stays); err != nil || !w.table.Covered(stays) {
 			t.Errorf("written again: %v", err)
@@ -123,8 +123,9 @@ func TestWhatIsTakenAwayIsNotCovered(t *testing.T) {
 	}
 }
 
-// Not even for a deadline that has come: the kernel may have let go of it.
-func TestWhatEndsIsNotCovered(t *testing.T) {
+// An address that expires is not covered, not even for a deadline that has come: the
+// kernel may have removed it.
+func TestExpiringAddressesAreNotCovered(t *testing.T) {
 	w, p := web(t)
 	g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
@@ -144,9 +145,9 @@ func TestWhatEndsIsNotCovered(t *testing.T) {
 	}
 }
 
-// An address that the kernel took and said it had not ends at its deadline, and
-// with its policy, like any other.
-func TestWhatTheKernelRefusedMayBeThere(t *testing.T) {
+// An address that the kernel added and refused ends at its deadline, and with its policy,
+// like any other.
+func TestARefusedAddressMayBeThere(t *testing.T) {
 	for _, end := range []string{"deadline", "policy"} {
 		w, p := web(t)
 		w.sets.fail(1, true)
@@ -169,9 +170,9 @@ func TestWhatTheKernelRefusedMayBeThere(t *testing.T) {
 	}
 }
 
-// A set that another program destroyed is made anew with what was certain, and not
-// with what the kernel has never acknowledged.
-func TestRefillLeavesDoubtOut(t *testing.T) {
+// A set that another program changed gets its certain addresses back, and not those that
+// the kernel has never acknowledged.
+func TestRepairLeavesUncertainAddressesOut(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	w.sets.fail(1, false)

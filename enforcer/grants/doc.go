@@ -11,7 +11,7 @@
 //
 // # Locks
 //
-// The holder of Table.mu, and nobody else, changes the entries of the sets in the kernel
+// Only the holder of Table.mu changes the entries of the sets in the kernel
 // and the table's pods, views, sets and grants. The lock is held over the write to the
 // kernel and the change of the table that follows. So changes are serialized, the later
 // deadline of two writers wins, and an answer, an expiry and a new snapshot each see the

@@ -1,6 +1,7 @@
 package grants
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -37,29 +38,18 @@ func (t *Table) evict(st *staged) error {
 // soonest returns n of the set's addresses that end first, or as many as there are,
 // without those that change.
 func (st *staged) soonest(n int) []netip.Addr {
-	var deadlines []monotonic
+	var all []deadline
 	for a, g := range st.set.entries {
 		if st.find(a) == nil {
-			deadlines = append(deadlines, g.until())
+			all = append(all, deadline{at: g.until(), addr: a})
 		}
 	}
-	if len(deadlines) == 0 {
-		return nil
+	slices.SortFunc(all, func(a, b deadline) int { return cmp.Compare(a.at, b.at) })
+	var out []netip.Addr
+	for _, d := range all[:min(n, len(all))] {
+		out = append(out, d.addr)
 	}
-	slices.Sort(deadlines)
-	n = min(n, len(deadlines))
-	last := deadlines[n-1]
-	var before, level []netip.Addr
-	for a, g := range st.set.entries {
-		switch until := g.until(); {
-		case until > last || st.find(a) != nil:
-		case until < last:
-			before = append(before, a)
-		default:
-			level = append(level, a)
-		}
-	}
-	return append(before, level[:n-len(before)]...)
+	return out
 }
 
 // end removes grants from the kernel, remembers their reasons, and returns the errors of

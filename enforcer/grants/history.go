@@ -35,12 +35,11 @@ func (h *history) remember(a netip.Addr, rs []reason) {
 	}
 }
 
-// prune forgets the reasons that are not kept and returns how many addresses are
-// left without one.
-func (h *history) prune(keep func(reason) bool) int {
+// prune forgets the denied reasons and returns how many addresses are left without one.
+func (h *history) prune(denied func(reason) bool) int {
 	gone := 0
 	for a, rs := range h.reasons {
-		if kept := filter(rs, keep); len(kept) > 0 {
+		if kept := slices.DeleteFunc(slices.Clone(rs), denied); len(kept) > 0 {
 			h.reasons[a] = kept
 			continue
 		}
@@ -49,14 +48,4 @@ func (h *history) prune(keep func(reason) bool) int {
 	}
 	h.order = slices.DeleteFunc(h.order, func(a netip.Addr) bool { return h.reasons[a] == nil })
 	return gone
-}
-
-func filter(rs []reason, keep func(reason) bool) []reason {
-	var out []reason
-	for _, r := range rs {
-		if keep(r) {
-			out = append(out, r)
-		}
-	}
-	return out
 }

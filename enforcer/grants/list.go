@@ -12,25 +12,15 @@ import (
 
 // ListGrants returns a pod's grants that have not ended, sorted by name, port set and
 // address. It holds up no grant for longer than one set is copied.
-func (t *Table) ListGrants(pod policy.PodRef) []policy.GrantInfo {
-	p := t.pod(pod)
-	if p == nil {
-		return nil
-	}
-	var out []policy.GrantInfo
+func (t *Table) ListGrants(pod policy.PodRef) (out []policy.GrantInfo) {
 	at := t.cfg.Clock.read()
-	for s := range p.all() {
-		s.mu.RLock()
+	t.some(pod, func(s *Set) bool {
 		out = slices.Grow(out, len(s.entries))
-		for a, g := range s.entries {
-			for i := range g.reasons {
-				if r := &g.reasons[i]; r.until > at.now {
-					out = append(out, s.info(a, r, at))
-				}
-			}
+		for a := range s.entries {
+			out = s.appendInfo(out, a, true, false, at)
 		}
-		s.mu.RUnlock()
-	}
+		return false
+	})
 	slices.SortFunc(out, compareInfo)
 	return out
 }
@@ -65,33 +55,33 @@ func (t *Table) NamesOfAnybody(addr netip.Addr) []policy.GrantInfo {
 
 // appendAddress appends the ended grants of a pod and an address, and the live ones too.
 func (t *Table) appendAddress(out []policy.GrantInfo, pod policy.PodRef, addr netip.Addr, live bool) []policy.GrantInfo {
-	p := t.pod(pod)
-	if p == nil {
+	at := t.cfg.Clock.read()
+	t.some(pod, func(s *Set) bool {
+		out = s.appendInfo(out, addr, live, true, at)
+		return false
+	})
+	return out
+}
+
+// appendInfo appends the live grants of an address, the ended ones, or both.
+func (s *Set) appendInfo(out []policy.GrantInfo, a netip.Addr, live, ended bool, at reading) []policy.GrantInfo {
+	var reasons []reason
+	if g := s.entries[a]; g != nil {
+		reasons = g.reasons
+	}
+	for i := range reasons {
+		if r := &reasons[i]; live && r.until > at.now || ended && r.until <= at.now {
+			out = append(out, s.info(a, r, at))
+		}
+	}
+	if !ended {
 		return out
 	}
-	at := t.cfg.Clock.read()
-	for s := range p.all() {
-		s.mu.RLock()
-		var reasons []reason
-		if g := s.entries[addr]; g != nil {
-			reasons = g.reasons
+	for _, r := range s.past.reasons[a] {
+		if !slices.ContainsFunc(reasons, func(o reason) bool { return o.name == r.name }) {
+			r.until = min(r.until, at.now) // it may have been taken back before
+			out = append(out, s.info(a, &r, at))
 		}
-		for i := range reasons {
-			if r := &reasons[i]; live || r.until <= at.now {
-				out = append(out, s.info(addr, r, at))
-			}
-		}
-		old := s.past.reasons[addr]
-		for i := range old {
-			r := &old[i]
-			again := slices.ContainsFunc(reasons, func(o reason) bool { return o.name == r.name })
-			if !again {
-				was := *r
-				was.until = min(r.until, at.now) // it may have been taken back before
-				out = append(out, s.info(addr, &was, at))
-			}
-		}
-		s.mu.RUnlock()
 	}
 	return out
 }
@@ -109,14 +99,14 @@ func (s *Set) info(a netip.Addr, r *reason, at reading) policy.GrantInfo {
 // must not block. It is set before the first change.
 func (t *Table) OnTakenBack(f func(policy.GrantInfo)) { t.takenBack = f }
 
-// report gives the reasons that are not kept to takenBack.
-func (t *Table) report(s *Set, keep func(reason) bool, at reading) {
+// report gives the denied reasons to takenBack.
+func (t *Table) report(s *Set, denied func(reason) bool, at reading) {
 	if t.takenBack == nil {
 		return
 	}
 	each := func(a netip.Addr, reasons []reason) {
 		for i := range reasons {
-			if !keep(reasons[i]) {
+			if denied(reasons[i]) {
 				t.takenBack(s.info(a, &reasons[i], at))
 			}
 		}

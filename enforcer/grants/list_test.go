@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,8 +28,7 @@ func sameLines(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-// TestListGrants: what is open by each name, port set and family, sorted, and of the pod
-// alone that is asked for.
+// TestListGrants: live grants by name, port set and family, sorted, of one pod.
 func TestListGrants(t *testing.T) {
 	w := newNode(t)
 	a, b := pod("a", "x", "y"), pod("b", "x")
@@ -66,8 +64,7 @@ func TestListGrants(t *testing.T) {
 	sameLines(t, "history after it was opened again", w.infos(w.table.History(a.PodRef, addr("192.0.2.1"))))
 }
 
-// TestNamesOfAnybodyAreEnough: an address of many pods and names does not keep whoever
-// asks for an example.
+// TestNamesOfAnybodyAreEnough: an address of many pods and names does not take all of them.
 func TestNamesOfAnybodyAreEnough(t *testing.T) {
 	w := newNode(t)
 	var pods []policy.Pod
@@ -85,8 +82,8 @@ func TestNamesOfAnybodyAreEnough(t *testing.T) {
 	}
 }
 
-// TestOpenAfterARestart: the next agent reads by which names addresses are open.
-func TestOpenAfterARestart(t *testing.T) {
+// TestRecovered: the next agent recovers the names of the addresses.
+func TestRecovered(t *testing.T) {
 	w := newNode(t)
 	a := pod("a", "x")
 	w.apply([]policy.Pod{a}, pol("x", "tcp/443 *.example.net"))
@@ -94,12 +91,12 @@ func TestOpenAfterARestart(t *testing.T) {
 	w.pass(20 * time.Second)
 	w.restart()
 	w.apply([]policy.Pod{a}, pol("x", "tcp/443 *.example.net"))
-	sameLines(t, "inherited", w.infos(w.table.ListGrants(a.PodRef)), "a www.example.net tcp/443 192.0.2.1 in 100 shop/x *.example.net")
+	sameLines(t, "recovered", w.infos(w.table.ListGrants(a.PodRef)), "a www.example.net tcp/443 192.0.2.1 in 100 shop/x *.example.net")
 }
 
-// TestTakenBackIsTold: grants, live and ended, that no policy allows any more, and no
-// others.
-func TestTakenBackIsTold(t *testing.T) {
+// TestOnTakenBack: it receives grants, live and ended, that no policy allows any more, and
+// no others.
+func TestOnTakenBack(t *testing.T) {
 	w := newNode(t)
 	var told []policy.GrantInfo
 	w.table.OnTakenBack(func(o policy.GrantInfo) { told = append(told, o) })
@@ -122,46 +119,8 @@ func TestTakenBackIsTold(t *testing.T) {
 		"a www.example.net tcp/443 192.0.2.2 in 120 shop/x *.example.net", "a www.example.net tcp/80 192.0.2.2 in 120 shop/x *.example.net")
 }
 
-// TestListGrantsHoldsUpNobody: listings and grants of many goroutines at a time, each of
-// which sees whole grants.
-func TestListGrantsHoldsUpNobody(t *testing.T) {
-	w := newNode(t)
-	a := pod("a", "x")
-	w.apply([]policy.Pod{a}, pol("x", "tcp/443 *.example.net"))
-	var wait sync.WaitGroup
-	stop := make(chan struct{})
-	for range 2 {
-		wait.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				for _, o := range w.table.ListGrants(a.PodRef) {
-					if o.Pod != a.PodRef || o.By != "shop/x *.example.net" || o.Ports != https || !o.Addr.IsValid() {
-						t.Errorf("half a grant: %+v", o)
-						return
-					}
-				}
-				w.table.NamesOfAnybody(addr("192.0.2.1"))
-				w.table.History(a.PodRef, addr("192.0.2.1"))
-			}
-		})
-	}
-	r := rand.New(rand.NewPCG(5, 5))
-	for i := range 300 {
-		w.answer(a, fmt.Sprintf("n%d.example.net", i), 60, fmt.Sprintf("192.0.2.%d", 1+r.IntN(200)))
-		if i%50 == 0 {
-			w.expire(time.Minute)
-		}
-	}
-	close(stop)
-	wait.Wait()
-}
-
-// TestListGrantsLikeTwin: whatever is granted, ends and is taken back, what is listed is what
-// was granted and has not ended.
+// TestListGrantsLikeTwin: after random answers and expiries the list is the granted
+// addresses that have not ended.
 func TestListGrantsLikeTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	for range 20 {

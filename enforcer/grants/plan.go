@@ -56,9 +56,7 @@ func (m *Missing) Read(header ipset.Set, entries []ipset.Entry) {
 	}
 	m.listed[s] = true
 	for _, entry := range entries {
-		g := newGrant()
-		g.reasons = append(g.reasons, readEntry(entry, m.at)...)
-		s.entries[entry.Addr] = g
+		s.entries[entry.Addr] = newGrant(readEntry(entry, m.at))
 	}
 }
 
@@ -98,7 +96,7 @@ func (m *Missing) Add(refused func(Key, error)) (added []string) {
 			t.enqueue(s, a, g)
 		}
 	}
-	t.include(ready)
+	t.place(true, ready...)
 	return added
 }
 
@@ -124,17 +122,21 @@ func (t *Table) CarryOver(last, next *policy.Snapshot) (narrowed []policy.PodRef
 
 // lacks tells whether a view lacks a match by which the last one opened ports.
 func lacks(next, last *policy.View) bool {
-	kept := map[string]bool{}
-	for _, en := range next.Entries {
-		for _, n := range en.Destinations.Names {
-			kept[n.String()+" "+string(en.Ports)] = !en.Audit || kept[n.String()+" "+string(en.Ports)]
-		}
-	}
-	for _, en := range last.Entries {
-		for _, n := range en.Destinations.Names {
-			if !en.Audit && !kept[n.String()+" "+string(en.Ports)] {
-				return true
+	opens := func(v *policy.View) map[string]bool {
+		out := map[string]bool{}
+		for _, r := range v.Rules {
+			for _, m := range r.Matches {
+				if !m.Audit {
+					out[m.Pattern.String()+" "+string(m.Ports)] = true
+				}
 			}
+		}
+		return out
+	}
+	kept := opens(next)
+	for match := range opens(last) {
+		if !kept[match] {
+			return true
 		}
 	}
 	return false
@@ -149,10 +151,21 @@ func (t *Table) carry(p *podGrants, last, next *policy.View) error {
 	if next == nil {
 		return nil
 	}
-	live, past := p.moves(next)
+	// others calls to for each reason in a set that next grants on other port sets too.
+	others := func(s *Set, rs []reason, to func(*Set, reason)) {
+		for _, r := range rs {
+			for _, o := range next.Decide(r.name).Openings(0) {
+				if other := (*p.sets.Load())[o.Ports][of(s.key.IPv6)]; other != nil && other != s {
+					to(other, reason{r.name, r.until, matchesOf(o.By)})
+				}
+			}
+		}
+	}
 	t.batch.begin(t.cfg.Clock.read())
-	for _, m := range live {
-		t.batch.stage(m.to, m.addr, m.reason)
+	for s := range p.all() {
+		for a, g := range s.entries {
+			others(s, g.reasons, func(to *Set, r reason) { t.batch.stage(to, a, r) })
+		}
 	}
 	t.writeBatch()
 	for i := range t.batch.sets {
@@ -160,44 +173,16 @@ func (t *Table) carry(p *podGrants, last, next *policy.View) error {
 			return err
 		}
 	}
-	for _, m := range past {
-		m.to.mu.Lock()
-		m.to.past.remember(m.addr, []reason{m.reason})
-		m.to.mu.Unlock()
+	for s := range p.all() {
+		for a, rs := range s.past.reasons {
+			others(s, rs, func(to *Set, r reason) {
+				to.mu.Lock()
+				defer to.mu.Unlock()
+				to.past.remember(a, []reason{r})
+			})
+		}
 	}
 	return nil
-}
-
-// move is a reason that a view grants on another port set too.
-type move struct {
-	to     *Set
-	addr   netip.Addr
-	reason reason
-}
-
-// moves returns the moves of live grants and of ended ones for a view.
-func (p *podGrants) moves(v *policy.View) (live, past []move) {
-	for s := range p.all() {
-		for a, g := range s.entries {
-			live = p.move(live, v, s, a, g.reasons)
-		}
-		for a, rs := range s.past.reasons {
-			past = p.move(past, v, s, a, rs)
-		}
-	}
-	return live, past
-}
-
-func (p *podGrants) move(out []move, v *policy.View, s *Set, a netip.Addr, rs []reason) []move {
-	for _, r := range rs {
-		for _, o := range v.Decide(r.name).Openings(0) {
-			to := (*p.sets.Load())[o.Ports][of(s.key.IPv6)]
-			if to != nil && to != s {
-				out = append(out, move{to, a, reason{r.name, r.until, matchesOf(o.By)}})
-			}
-		}
-	}
-	return out
 }
 
 // TakeBack takes back the grants of a pod that view does not allow, and releases the sets
@@ -224,7 +209,7 @@ func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, ports []policy.Po
 			return closed, released, err
 		}
 		if !keep {
-			t.exclude(s)
+			t.place(false, s)
 			released = append(released, s.name)
 		}
 	}
@@ -238,16 +223,16 @@ func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, ports []policy.Po
 // taken back, uncertain. Without keep the set is released as a whole, and nothing of it is
 // written. The caller holds mu.
 func (t *Table) takeBack(s *Set, view *policy.View, keep bool, closing func() error) (closed bool, err error) {
-	allowed := func(r reason) bool { return keep && viewAllows(view, r.name, s.key.Ports) }
+	denied := func(r reason) bool { return !keep || !viewAllows(view, r.name, s.key.Ports) }
 	at := t.cfg.Clock.read()
 	if view != nil {
-		t.report(s, allowed, at)
+		t.report(s, denied, at)
 	}
 	var touched []netip.Addr
 	left := map[netip.Addr]*grant{}
 	var gone, shorter []ipset.Entry
 	for a, g := range s.entries {
-		kept := filter(g.reasons, allowed)
+		kept := slices.DeleteFunc(slices.Clone(g.reasons), denied)
 		if len(kept) > 0 && len(kept) == len(g.reasons) {
 			continue
 		}
@@ -283,7 +268,7 @@ func (t *Table) takeBack(s *Set, view *policy.View, keep bool, closing func() er
 		t.enqueue(s, a, g)
 		s.put(a, g, true)
 	}
-	pruned := s.past.prune(allowed)
+	pruned := s.past.prune(denied)
 	return len(gone)+pruned > 0, nil
 }
 
@@ -322,10 +307,7 @@ func (t *Table) takeOver(p *podGrants, s *Set, entries []ipset.Entry) error {
 	var surplus, unlike []ipset.Entry
 	later := map[netip.Addr]*grant{}
 	for _, entry := range entries {
-		g, changed := newGrant(), false
-		if old := s.entries[entry.Addr]; old != nil {
-			g = old.clone()
-		}
+		g, changed := s.entries[entry.Addr].clone(), false
 		for _, r := range readEntry(entry, at) {
 			if p.allowsName(r.name, s.key.Ports) && g.add(r, at.now) {
 				changed = true

@@ -51,13 +51,9 @@ func (t *Table) Grant(ctx context.Context, grants []policy.Grant) error {
 	r := t.request(grants)
 	select {
 	case t.queue <- r:
-	default:
-		select {
-		case t.queue <- r:
-		case <-ctx.Done():
-			t.refused.Add(1)
-			return fmt.Errorf("too many grants wait for the kernel: %w", ctx.Err())
-		}
+	case <-ctx.Done():
+		t.refused.Add(1)
+		return fmt.Errorf("too many grants wait for the kernel: %w", ctx.Err())
 	}
 	t.startWriter()
 	// The kernel cannot be interrupted, the caller can: the write goes on.
@@ -215,7 +211,8 @@ func (t *Table) write(requests []*request) {
 // stageGrant adds one grant to the batch.
 func (t *Table) stageGrant(r *request, g *policy.Grant) error {
 	p := t.pod(g.Pod)
-	if p == nil || !p.allows(g) {
+	// The view that decided the grant need not be asked again, unless it is an older one.
+	if p == nil || !slices.Contains(p.views, g.View) && !p.allowsName(g.Name, g.Ports) {
 		return fmt.Errorf("grant %s to pod %s on %s: no policy allows it any more", g.Name, g.Pod, g.Ports)
 	}
 	sets := (*p.sets.Load())[g.Ports]
@@ -230,15 +227,6 @@ func (t *Table) stageGrant(r *request, g *policy.Grant) error {
 		}
 	}
 	return nil
-}
-
-// allows tells whether a view of the pod allows a grant. The view that decided the grant
-// need not be asked again; any other must be: the caller's may be older.
-func (p *podGrants) allows(g *policy.Grant) bool {
-	if g.View != nil && slices.Contains(p.views, g.View) {
-		return true
-	}
-	return p.allowsName(g.Name, g.Ports)
 }
 
 // allowsName tells whether a view of the pod allows a name on ports. The caller holds

@@ -160,30 +160,6 @@ func TestKernelFailureIsAnErrorAndARetryWorks(t *testing.T) {
 	}
 }
 
-func TestBlockedKernelDoesNotHoldTheCaller(t *testing.T) {
-	w, p := web(t)
-	release := w.sets.block()
-	defer release()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
-	defer cancel()
-	g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
-	done := make(chan error, 1)
-	go func() { done <- w.table.Grant(ctx, g) }()
-	select {
-	case err := <-done:
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v, want the deadline", err)
-		}
-	case <-time.After(time.Minute):
-		t.Fatal("the caller is held past its deadline")
-	}
-	release()
-	// The write goes on, and is there for the next question.
-	if err := w.table.Grant(context.Background(), g); err != nil || w.stays(p, "192.0.2.1") == 0 {
-		t.Errorf("after the kernel came back: %v", err)
-	}
-}
-
 func TestGrantKeepsNothingOfTheCallers(t *testing.T) {
 	w, p := web(t)
 	g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
@@ -254,27 +230,6 @@ func BenchmarkGrant(b *testing.B) {
 				}
 			}
 		})
-	}
-}
-
-func TestTwoCallersOfABlockedKernel(t *testing.T) {
-	w, p := web(t)
-	release := w.sets.block()
-	defer release()
-	g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
-	for i := range 2 {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
-		defer cancel()
-		done := make(chan error, 1)
-		go func() { done <- w.table.Grant(ctx, g) }()
-		select {
-		case err := <-done:
-			if !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("caller %d: %v", i+1, err)
-			}
-		case <-time.After(time.Minute):
-			t.Fatalf("caller %d is held past its deadline", i+1)
-		}
 	}
 }
 

@@ -18,9 +18,9 @@ type grant struct {
 	room    [1]reason // for reasons, of which there is seldom more than one
 }
 
-func newGrant() *grant {
+func newGrant(reasons []reason) *grant {
 	g := &grant{}
-	g.reasons = g.room[:0]
+	g.reasons = append(g.room[:0], reasons...)
 	return g
 }
 
@@ -113,9 +113,12 @@ func (g *grant) dropSoonest() reason {
 	return first
 }
 
-// clone returns a copy that may be changed.
+// clone returns a copy that may be changed; of nil, a grant without reasons.
 func (g *grant) clone() *grant {
-	c := &grant{queued: g.queued}
-	c.reasons = append(c.room[:0], g.reasons...)
+	if g == nil {
+		return newGrant(nil)
+	}
+	c := newGrant(g.reasons)
+	c.queued = g.queued
 	return c
 }

@@ -30,7 +30,7 @@ type Config struct {
 // Table is all grants by pod: the mirror of the kernel's sets.
 type Table struct {
 	cfg       Config
-	takenBack func(policy.GrantInfo) // nil: nobody asks
+	takenBack func(policy.GrantInfo) // nil: not wanted
 
 	// mu serializes all changes; the fields up to the next blank line need it.
 	mu        sync.Mutex
@@ -145,8 +145,9 @@ func (p *podGrants) all() iter.Seq[*Set] {
 	}
 }
 
-// include adds sets. The caller holds mu.
-func (t *Table) include(sets []*Set) {
+// place adds sets to the table, or removes them, and a pod with its last set. The caller
+// holds mu.
+func (t *Table) place(add bool, sets ...*Set) {
 	pods := maps.Clone(*t.pods.Load())
 	for _, s := range sets {
 		p := pods[s.key.Pod]
@@ -157,28 +158,17 @@ func (t *Table) include(sets []*Set) {
 		}
 		mine := maps.Clone(*p.sets.Load())
 		both := mine[s.key.Ports]
-		both[of(s.key.IPv6)] = s
-		mine[s.key.Ports] = both
-		p.sets.Store(&mine)
+		if both[of(s.key.IPv6)] = s; !add {
+			both[of(s.key.IPv6)] = nil
+		}
+		if mine[s.key.Ports] = both; both == (setPair{}) {
+			delete(mine, s.key.Ports)
+		}
+		if p.sets.Store(&mine); len(mine) == 0 {
+			delete(pods, s.key.Pod)
+		}
 	}
 	t.pods.Store(&pods)
-}
-
-// exclude removes a set, and its pod with the last one. The caller holds mu.
-func (t *Table) exclude(s *Set) {
-	p := t.pod(s.key.Pod)
-	mine := maps.Clone(*p.sets.Load())
-	both := mine[s.key.Ports]
-	both[of(s.key.IPv6)] = nil
-	if mine[s.key.Ports] = both; both == (setPair{}) {
-		delete(mine, s.key.Ports)
-	}
-	p.sets.Store(&mine)
-	if len(mine) == 0 {
-		pods := maps.Clone(*t.pods.Load())
-		delete(pods, s.key.Pod)
-		t.pods.Store(&pods)
-	}
 }
 
 // put stores a grant. The caller holds Table.mu and mu.
@@ -222,11 +212,15 @@ func (s *Set) remove(a netip.Addr) {
 	delete(s.uncertain, a)
 }
 
-// Opened tells whether a pod has or had a grant for an address and port.
-func (t *Table) Opened(pod policy.PodRef, a netip.Addr, proto policy.Protocol, port uint16) bool {
-	return t.some(pod, func(s *Set) bool {
-		return s.key.Ports.Contains(proto, port) && (s.entries[a] != nil || s.past.reasons[a] != nil)
+// Opened returns the port sets on which an address is granted to a pod, or was.
+func (t *Table) Opened(pod policy.PodRef, a netip.Addr) (ports []policy.PortSet) {
+	t.some(pod, func(s *Set) bool {
+		if s.entries[a] != nil || s.past.reasons[a] != nil {
+			ports = append(ports, s.key.Ports)
+		}
+		return false
 	})
+	return ports
 }
 
 // OpenedAny tells whether a pod has or had any grant of a family.

@@ -150,25 +150,7 @@ func TestEachGrantHasItsOwnResult(t *testing.T) {
 	}
 }
 
-// One request of two sets fails where either does, and opens what it can.
-func TestAGrantOfTwoSets(t *testing.T) {
-	for _, bad := range []bool{false, true} {
-		w, pods := crowd(t, 1)
-		if err := w.sets.Destroy(setName(Key{pods[0].PodRef, https, bad})); err != nil {
-			t.Fatal(err)
-		}
-		g := w.grants(pods[0].PodRef, "a.example.net", 60, "192.0.2.1 2001:db8::1")
-		if err := w.table.Grant(context.Background(), g); !ipset.IsNotFound(err) {
-			t.Errorf("without the set of IPv6 %v: %v", bad, err)
-		}
-		w.repair()
-		if err := w.table.Grant(context.Background(), g); err != nil || !w.table.Covered(g) {
-			t.Errorf("with the set made anew: %v", err)
-		}
-	}
-}
-
-func TestAHangingKernelHoldsNobody(t *testing.T) {
+func TestAHangingKernelHoldsNoCaller(t *testing.T) {
 	w, pods := crowd(t, 3)
 	release := w.hang(t, pods[0])
 	defer release()
@@ -192,7 +174,7 @@ func TestAHangingKernelHoldsNobody(t *testing.T) {
 		}
 	}
 	release()
-	// Who left is not written for; what hung is, and the next one is served.
+	// Requests of callers that left are not written; the one that hung is, and the next.
 	g := w.grants(pods[1].PodRef, "b.example.net", 60, "192.0.2.9")
 	if err := w.table.Grant(context.Background(), g); err != nil || !w.table.Covered(g) {
 		t.Errorf("after the kernel came back: %v", err)
@@ -203,9 +185,9 @@ func TestAHangingKernelHoldsNobody(t *testing.T) {
 	until(t, "the end of the writer", func() bool { return !w.table.writing.Load() })
 }
 
-// The writer goes when nothing waits; whoever comes between its last look and that
-// is served all the same.
-func TestNobodyIsForgotten(t *testing.T) {
+// The writer ends when nothing waits; a request that comes between its last look and its
+// end is written all the same.
+func TestNoRequestIsForgotten(t *testing.T) {
 	w, pods := crowd(t, 1)
 	w.table.writing.Store(true) // a writer that has just found nothing
 	done := make(chan error, 1)
@@ -214,7 +196,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 	}()
 	until(t, "the request", func() bool { return len(w.table.queue) == 1 })
 	if w.table.retire() {
-		t.Fatal("the writer goes, and somebody waits")
+		t.Fatal("the writer ends, and a request waits")
 	}
 	go w.table.runWriter()
 	if err := <-done; err != nil {
@@ -249,9 +231,9 @@ func shaky(w *node, r *rand.Rand) func(op *ipset.Op) error {
 	}
 }
 
-// Many ask at the same time, while policies change, deadlines pass and the kernel
-// fails. What is acknowledged, or covered, is open; what is not allowed any more
-// is not; and at the end nothing is.
+// Many callers grant at the same time, while policies change, deadlines pass and the kernel
+// fails. Acknowledged and covered addresses are open, addresses that no policy allows any
+// more are not, and at the end none is.
 func TestConcurrentLife(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -289,6 +271,23 @@ func TestConcurrentLife(t *testing.T) {
 						t.Errorf("expire: %v", err)
 					}
 				}
+			}
+		})
+		others.Go(func() { // listings see whole grants
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				for _, o := range w.table.ListGrants(pods[0].PodRef) {
+					if o.Pod != pods[0].PodRef || o.By != "shop/allow *.example.net" || o.Ports != https || !o.Addr.IsValid() {
+						t.Errorf("half a grant: %+v", o)
+						return
+					}
+				}
+				w.table.NamesOfAnybody(addr("192.0.2.1"))
+				w.table.History(pods[0].PodRef, addr("192.0.2.1"))
 			}
 		})
 		askers.Wait()
@@ -353,8 +352,8 @@ func ask(t *testing.T, w *node, pods []policy.Pod, r *rand.Rand, times int) (loo
 	return looked
 }
 
-// sameAsKernel compares the table with the kernel: what is certain is there for
-// as long, and nothing else is but what is in doubt.
+// sameAsKernel compares the table with the kernel: certain addresses are there for as
+// long, and no others but the uncertain ones.
 func sameAsKernel(t *testing.T, w *node, faulty bool) {
 	t.Helper()
 	now := w.table.cfg.Clock.at(w.clock())
@@ -367,13 +366,13 @@ func sameAsKernel(t *testing.T, w *node, faulty bool) {
 		for _, e := range es {
 			open[e.Addr] = e.Timeout
 			if s.entries[e.Addr] == nil {
-				t.Errorf("%s: %s is open, and nobody knows", s.name, e.Addr)
+				t.Errorf("%s: %s is open, and the table does not know it", s.name, e.Addr)
 			}
 		}
 		for a, g := range s.entries {
 			if s.uncertain[a] {
 				if !faulty {
-					t.Errorf("%s: %s is in doubt without a fault", s.name, a)
+					t.Errorf("%s: %s is uncertain without a fault", s.name, a)
 				}
 				continue
 			}

@@ -10,66 +10,38 @@ import (
 // WrongSizes returns the sets of which the kernel holds fewer entries than it must, or
 // more than it may, and the sizes of all sets of the kernel. Without sets in the table the
 // kernel is asked only with always.
-func (t *Table) WrongSizes(always bool) ([]*Set, map[string]int, error) {
-	type counted struct {
-		set         *Set
-		least, most int
-	}
-	var before []counted
-	for s := range t.All() {
-		least, most := s.bounds()
-		before = append(before, counted{s, least, most})
-	}
-	if len(before) == 0 && !always {
+func (t *Table) WrongSizes(always bool) (wrong []*Set, sizes map[string]int, err error) {
+	if !always && len(*t.pods.Load()) == 0 {
 		return nil, nil, nil
 	}
-	sizes, err := t.cfg.Sets.Sizes()
-	if err != nil {
+	if sizes, err = t.cfg.Sets.Sizes(); err != nil {
 		return nil, nil, err
 	}
-	var maybe []*Set
-	for _, c := range before {
-		// Changes of the table meanwhile are no deviation.
-		least, most := c.set.bounds()
-		if t.outside(c.set, sizes, min(least, c.least), max(most, c.most)) {
-			maybe = append(maybe, c.set)
+	var names []string
+	for s := range t.All() {
+		if t.outside(s, sizes) {
+			wrong, names = append(wrong, s), append(names, s.name)
 		}
 	}
-	if len(maybe) == 0 {
+	if len(wrong) == 0 {
 		return nil, sizes, nil
 	}
-	wrong, err := t.confirm(maybe)
-	return wrong, sizes, err
-}
-
-// confirm returns the sets whose size is wrong while the table does not change.
-func (t *Table) confirm(maybe []*Set) ([]*Set, error) {
+	// The table may have changed after the kernel was asked: again, while it does not.
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var names []string
-	for _, s := range maybe {
-		names = append(names, s.name)
-	}
-	sizes, err := t.cfg.Sets.Sizes(names...)
+	again, err := t.cfg.Sets.Sizes(names...)
 	if err != nil {
-		return nil, err
+		return nil, sizes, err
 	}
-	return slices.DeleteFunc(maybe, func(s *Set) bool {
-		least, most := s.bounds()
-		return t.get(s.key) != s || !t.outside(s, sizes, least, most)
-	}), nil
+	return slices.DeleteFunc(wrong, func(s *Set) bool { return t.get(s.key) != s || !t.outside(s, again) }), sizes, nil
 }
 
-// bounds returns how many entries the kernel must hold and may hold of a set.
-func (s *Set) bounds() (least, most int) {
+// outside tells whether the kernel holds too few or too many entries of a set. It may
+// hold the uncertain ones and, while another agent grants, that one's.
+func (t *Table) outside(s *Set, sizes map[string]int) bool {
 	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return len(s.entries) - len(s.uncertain), len(s.entries)
-}
-
-// outside tells whether the kernel holds less of a set than least or more than most.
-// While two agents grant, the kernel also holds the entries of the other.
-func (t *Table) outside(s *Set, sizes map[string]int, least, most int) bool {
+	least, most := len(s.entries)-len(s.uncertain), len(s.entries)
+	s.mu.RUnlock()
 	size, there := sizes[s.name]
 	return !there || size < least || size > most && !t.cfg.Coexisting()
 }
@@ -140,22 +112,9 @@ func (t *Table) certain(s *Set) []ipset.Entry {
 	return out
 }
 
-// Repair removes foreign entries from sets, writes their certain grants again, and returns
-// the sets that deviated.
-func (t *Table) Repair(sets []*Set) (repaired []*Set, err error) {
-	for _, s := range sets {
-		deviated, err := t.repair(s)
-		if err != nil {
-			return repaired, err
-		}
-		if deviated {
-			repaired = append(repaired, s)
-		}
-	}
-	return repaired, nil
-}
-
-func (t *Table) repair(s *Set) (deviated bool, err error) {
+// Repair removes foreign entries from a set and writes its certain grants again. It tells
+// whether the set deviated.
+func (t *Table) Repair(s *Set) (deviated bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d, err := t.difference(s)

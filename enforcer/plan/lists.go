@@ -8,15 +8,15 @@ import (
 // Lists makes the rule lists of views, and keeps them: views that the same NetworkPolicies
 // select share their rules, which are the same from one snapshot to the next as long as
 // these are.
-type Lists map[*policy.PeerRule]keptList
+type Lists map[**policy.Rule]keptList
 
 type keptList struct {
-	rules []policy.PeerRule
+	rules []*policy.Rule
 	list  *dataplane.RuleList
 	used  bool
 }
 
-func (m Lists) of(rules []policy.PeerRule) *dataplane.RuleList {
+func (m Lists) of(rules []*policy.Rule) *dataplane.RuleList {
 	if len(rules) == 0 {
 		return nil
 	}
@@ -30,10 +30,10 @@ func (m Lists) of(rules []policy.PeerRule) *dataplane.RuleList {
 }
 
 // listOf makes the list of a view's rules.
-func listOf(rules []policy.PeerRule) *dataplane.RuleList {
+func listOf(rules []*policy.Rule) *dataplane.RuleList {
 	all := make([]dataplane.Rule, len(rules))
 	for i := range rules {
-		all[i] = dataplane.Rule{Match: dataplane.Match{Peer: rules[i].Peer, Ports: rules[i].Ports}, Action: policy.Allow}
+		all[i] = dataplane.Rule{Match: dataplane.Match{Peer: rules[i].Peer, Ports: rules[i].Ports}, Action: rules[i].Action}
 	}
 	return dataplane.NewRuleList(all)
 }

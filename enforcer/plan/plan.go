@@ -29,7 +29,7 @@ func Of(s *policy.Snapshot, at Placement, lists Lists) dataplane.Subjects {
 			Homes: map[netip.Addr]link.Home{}, BridgesUnseen: at.BridgesUnseen,
 		}
 		if v.Enforced {
-			p.Grants, p.Peers = v.PortSets(), lists.of(v.Peers)
+			p.Views, p.Grants, p.Peers = []*policy.View{v}, v.PortSets(), lists.of(v.PeerRules())
 			for _, a := range p.Addrs {
 				if h, ok := at.Homes[a]; ok && h.Nowhere() {
 					p.Homeless = append(p.Homeless, a)
@@ -59,6 +59,7 @@ func Union(now, next dataplane.Subjects, closed map[policy.PodRef]bool) dataplan
 		}
 		if n := next[ref]; n != nil {
 			both.Grants = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(p.Grants), n.Grants...))))
+			both.Views = slices.Concat(p.Views, n.Views)
 			both.Peers = p.Peers.Union(n.Peers)
 			both.Isolated = p.Isolated || closed[ref] && n.Isolated
 			both.Staged = p.Staged || n.Staged

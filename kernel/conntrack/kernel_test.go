@@ -4,17 +4,18 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/namegate/namegate/kernel/conntrack"
 	"golang.org/x/sys/unix"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/netns"
+	"github.com/namegate/namegate/kernel/conntrack"
 )
 
 func run(t testing.TB, words ...string) {
@@ -32,13 +33,7 @@ const ours, others = 0x40, 0x2001
 // connection with bits that are not ours.
 func kernel(t testing.TB) *conntrack.Kernel {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Fatal("this test asks the kernel: run it as root")
-	}
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
+	netns.Own(t)
 	run(t, "ip", "link", "set", "lo", "up")
 	for _, a := range []string{"10.1.0.5/32", "10.1.0.6/32", "192.0.2.1/32"} {
 		run(t, "ip", "addr", "add", a, "dev", "lo")
@@ -51,9 +46,7 @@ func kernel(t testing.TB) *conntrack.Kernel {
 		run(t, program, "-t", "mangle", "-A", "OUTPUT", "-m", "conntrack", "--ctstate", "NEW", "-j", "CONNMARK", "--set-xmark", "0x2001/0xffffffff")
 	}
 	k, err := conntrack.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(k.Close)
 	return k
 }
@@ -84,23 +77,17 @@ func dial(t testing.TB, network, from, to string) (src, dst netip.AddrPort) {
 	var address, client net.Addr
 	if network == "tcp" {
 		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(remote, 0)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		server, address, client = l, l.Addr(), net.TCPAddrFromAddrPort(netip.AddrPortFrom(local, 0))
 	} else {
 		l, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(remote, 0)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		server, address, client = l, l.LocalAddr(), net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, 0))
 	}
 	t.Cleanup(func() { server.Close() })
 	d := net.Dialer{LocalAddr: client}
 	c, err := d.Dial(network, address.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { c.Close() })
 	if _, err := c.Write([]byte("x")); err != nil {
 		t.Fatal(err)
@@ -117,9 +104,7 @@ func ping(t testing.TB, from, to string) {
 	}
 	d := net.Dialer{LocalAddr: &net.IPAddr{IP: net.ParseIP(from)}}
 	c, err := d.Dial(network, to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	msg := []byte{echo, 0, 0, 0, 0x12, 0x34, 0, 1}
 	if echo == 8 {
@@ -134,9 +119,7 @@ func ping(t testing.TB, from, to string) {
 func flows(t testing.TB, i conntrack.Interface, addr string) []conntrack.Flow {
 	t.Helper()
 	all, err := i.Flows(conntrack.Query{Sources: []netip.Addr{netip.MustParseAddr(addr)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	slices.SortFunc(all, func(a, b conntrack.Flow) int { return int(a.Protocol) - int(b.Protocol) })
 	return all
 }
@@ -196,14 +179,10 @@ func TestKernelKnowsWhatIsBehindNAT(t *testing.T) {
 	run(t, "iptables", "-t", "nat", "-A", "OUTPUT", "-d", "198.18.0.1", "-p", "udp", "--dport", "53", "-j", "DNAT", "--to", "192.0.2.1:5353")
 	run(t, "ip", "route", "add", "198.18.0.1/32", "dev", "lo", "src", "10.1.0.5")
 	l, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP("192.0.2.1"), Port: 5353})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer l.Close()
 	c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP("10.1.0.5")}, &net.UDPAddr{IP: net.ParseIP("198.18.0.1"), Port: 53})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	if _, err := c.Write([]byte("x")); err != nil {
 		t.Fatal(err)
@@ -227,9 +206,7 @@ func TestKernelMarksOnlyItsBits(t *testing.T) {
 				t.Fatalf("%d flows of three", len(all))
 			}
 			for _, f := range all {
-				if err := k.SetMark(f, value, mask); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, k.SetMark(f, value, mask))
 			}
 			for _, f := range flows(t, k, pair[0]) {
 				if f.Mark != want {
@@ -271,16 +248,12 @@ func TestKernelTakesManyFlows(t *testing.T) {
 	k := kernel(t)
 	const n = 500
 	l, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP("192.0.2.1")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer l.Close()
 	for i := range n {
 		for _, from := range []string{"10.1.0.5", "10.1.0.6"} {
 			c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP(from), Port: 20000 + i}, l.LocalAddr().(*net.UDPAddr))
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			if _, err := c.Write([]byte("x")); err != nil {
 				t.Fatal(err)
 			}
@@ -292,9 +265,7 @@ func TestKernelTakesManyFlows(t *testing.T) {
 		t.Fatalf("%d flows of %d", len(all), n)
 	}
 	for _, f := range all {
-		if err := k.SetMark(f, ours, ours); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, k.SetMark(f, ours, ours))
 	}
 	for _, f := range flows(t, k, "10.1.0.5") {
 		if f.Mark != others|ours {

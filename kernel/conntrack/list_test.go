@@ -7,10 +7,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/nfattr"
 )
@@ -28,9 +29,7 @@ func podAddr(v6 bool, pod int) netip.Addr {
 func fillTable(t testing.TB, v6 bool, pods, each int, admitted func(pod int) bool) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer unix.Close(fd)
 	var batch []byte
 	flush := func() {
@@ -38,14 +37,10 @@ func fillTable(t testing.TB, v6 bool, pods, each int, admitted func(pod int) boo
 		last := lastMessage(batch)
 		flags := binary.NativeEndian.Uint16(batch[last+6:])
 		binary.NativeEndian.PutUint16(batch[last+6:], flags|unix.NLM_F_ACK)
-		if err := unix.Sendto(fd, batch, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, unix.Sendto(fd, batch, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}))
 		buf := make([]byte, 8192)
 		n, _, err := unix.Recvfrom(fd, buf, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if errno := int32(binary.NativeEndian.Uint32(buf[16:])); n < 20 || errno != 0 {
 			t.Fatalf("fill the table: error %d (is nf_conntrack_max too small?)", errno)
 		}
@@ -142,9 +137,7 @@ func TestKernelAndFakeAgree(t *testing.T) {
 		var got [2][]string
 		for i, seam := range []conntrack.Interface{k, f} {
 			all, err := seam.Flows(q)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			got[i] = texts(all...)
 			slices.Sort(got[i])
 		}

@@ -5,9 +5,10 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/conntrack"
 )
 
@@ -53,9 +54,7 @@ func TestKernelLooksUp(t *testing.T) {
 		}
 	}
 	c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP("10.1.0.5")}, &net.UDPAddr{IP: net.ParseIP("198.18.0.1"), Port: 53})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	if _, err := c.Write([]byte("x")); err != nil {
 		t.Fatal(err)
@@ -84,15 +83,11 @@ func TestKernelListsByPeers(t *testing.T) {
 	run(t, "iptables", "-t", "nat", "-A", "OUTPUT", "-d", "198.18.0.1", "-p", "tcp", "-j", "DNAT", "--to", "203.0.113.1")
 	run(t, "ip", "route", "add", "198.18.0.1/32", "dev", "lo", "src", "10.1.0.5")
 	l, err := net.Listen("tcp", "203.0.113.1:8080")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer l.Close()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP("10.1.0.5")}}
 	c, err := d.Dial("tcp", "198.18.0.1:8080")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	for _, a := range all {
 		dial(t, "udp", "10.1.0.5", a.String())

@@ -3,6 +3,12 @@
 // package knows interfaces and packets, and nothing of pods, policies or what becomes of
 // the packet.
 //
+// Only a packet that comes in by the pod's own interface tells how the pod's packets fare. A
+// set that netfilter fills from the pod's packets is empty for a silent pod as it is for a
+// pod that bypasses netfilter, the link's counters count neighbour discovery too, and a
+// dropped query would show after the pod lost it. What a packet socket or nft's dup and fwd
+// send on the node's end of the link goes to the pod.
+//
 // Send returns before the packet is handled. A kernel that lacks a part that injection
 // needs is an error for which IsUnsupported holds, and no reason to stop the agent.
 //

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/inject"
 )
 
@@ -15,9 +16,7 @@ func TestFake(t *testing.T) {
 	}
 	got := make(chan []byte, 1)
 	f.SetInterface("veth5", func(p []byte) { got <- p })
-	if err := f.Send("veth5", packet); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, f.Send("veth5", packet))
 	if p := <-got; !bytes.Equal(p, []byte{1, 2, 3}) {
 		t.Errorf("received %v", p)
 	}
@@ -35,9 +34,7 @@ func TestFake(t *testing.T) {
 		t.Errorf("after the interface is gone: %v", err)
 	}
 	f.SetInterface("veth5", func([]byte) {})
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, f.Close())
 	if err := f.Send("veth5", packet); err == nil {
 		t.Error("a closed one sends")
 	}

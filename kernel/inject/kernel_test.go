@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/kernel/inject"
 )
@@ -37,24 +38,18 @@ table bridge look {
 func newLab(t *testing.T, network lab.Network) (*lab.Lab, *lab.Pod) {
 	t.Helper()
 	l, err := lab.New(network)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() {
 		if err := l.Remove(); err != nil {
 			t.Error(err)
 		}
 	})
 	pod, err := l.AddPod("web", 5)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if _, err := l.AddPod("other", 6); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Ready(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, l.Ready())
 	return l, pod
 }
 
@@ -71,9 +66,7 @@ func open(t *testing.T, l *lab.Lab) *inject.Kernel {
 func show(t *testing.T, l *lab.Lab, words ...string) string {
 	t.Helper()
 	out, err := l.Node.Run(words[0], words[1:]...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return out
 }
 
@@ -105,14 +98,10 @@ func TestSend(t *testing.T) {
 			} {
 				at := netip.AddrPortFrom(c.to, 53)
 				conn, err := l.Node.ListenPacket("udp", at.String())
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				defer conn.Close()
 				from := netip.AddrPortFrom(c.source, 4242)
-				if err := r.Send(pod.Iface, datagram(from, at, "hello")); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, r.Send(pod.Iface, datagram(from, at, "hello")))
 				_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 				buf := make([]byte, 100)
 				n, src, err := conn.ReadFrom(buf)
@@ -162,9 +151,7 @@ func TestNodeIsAsBefore(t *testing.T) {
 	}
 	// Another agent replaces the pair; the first one leaves that to it.
 	second := open(t, l)
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, first.Close())
 	packet := datagram(netip.AddrPortFrom(pod.Addr4, 4242), netip.MustParseAddrPort("192.168.77.1:53"), "hello")
 	if err := second.Send(pod.Iface, packet); err != nil {
 		t.Errorf("after the first agent left: %v", err)
@@ -177,18 +164,14 @@ func TestNodeIsAsBefore(t *testing.T) {
 		t.Errorf("after somebody removed the pair: %v", err)
 	}
 	for range 2 {
-		if err := second.Close(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, second.Close())
 	}
 	if got := show(t, l, "ip", "-br", "link"); got != links {
 		t.Errorf("links before:\n%s\nand after:\n%s", links, got)
 	}
 	open(t, l) // this one dies
 	for range 2 {
-		if err := l.Node.Do(inject.Remove); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, l.Node.Do(inject.Remove))
 	}
 	if got := show(t, l, "ip", "-br", "addr"); got != addrs {
 		t.Errorf("addresses before:\n%s\nand after:\n%s", addrs, got)
@@ -239,9 +222,7 @@ func TestTurns(t *testing.T) {
 	turn := func(p *lab.Pod) {
 		t.Helper()
 		port++
-		if err := r.Send(p.Iface, datagram(netip.AddrPortFrom(p.Addr4, port), to, "hello")); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, r.Send(p.Iface, datagram(netip.AddrPortFrom(p.Addr4, port), to, "hello")))
 		want := fmt.Sprintf(`"%s" . %d`, p.Iface, port)
 		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 			got := show(t, l, "nft", "list", "set", "inet", "look", "input")
@@ -256,14 +237,10 @@ func TestTurns(t *testing.T) {
 	turn(web)
 	turn(other)
 	turn(web)
-	if err := l.RemovePod("web"); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, l.RemovePod("web"))
 	turn(other)
 	again, err := l.AddPod("web", 5)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	turn(again)
 }
 
@@ -289,16 +266,10 @@ func TestOpensHere(t *testing.T) {
 		t.Skip("it is run by TestWithoutRights")
 	}
 	r, err := inject.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	packet := datagram(netip.MustParseAddrPort("10.1.0.5:4242"), netip.MustParseAddrPort("192.168.77.1:53"), "hello")
-	if err := r.Send("veth5", packet); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, r.Send("veth5", packet))
+	fatal.If(t, r.Close())
 }
 
 // TestNoNeighbourIsMoved: where a pod made the node believe that its address is at
@@ -310,9 +281,7 @@ func TestNoNeighbourIsMoved(t *testing.T) {
 	r := open(t, l)
 	at := func(p *lab.Pod) string {
 		out, err := p.Run("ip", "-br", "link", "show", "eth0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return strings.Fields(out)[2] // name, state, address
 	}
 	packet := datagram(netip.AddrPortFrom(pod.Addr4, 4242), netip.MustParseAddrPort("192.168.77.1:53"), "hello")

@@ -13,15 +13,16 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/netns"
 	"github.com/namegate/namegate/kernel/ipset"
 )
 
 func ensure(t testing.TB, i ipset.Interface, sets ...ipset.Set) {
 	t.Helper()
 	for _, s := range sets {
-		if err := i.Ensure(s); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, i.Ensure(s))
 	}
 }
 
@@ -206,11 +207,9 @@ func TestApplyFromManyGoroutines(t *testing.T) {
 }
 
 func TestAClosedSocketIsAnErrorOfEachOp(t *testing.T) {
-	ownNamespace(t)
+	netns.Own(t)
 	k, err := ipset.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	ensure(t, k, grants("a"))
 	k.Close()
 	ops := []ipset.Op{{Set: "a", Entries: []ipset.Entry{entry("192.0.2.1")}}, {Set: "a"}, {Set: "a", Delete: true, Entries: []ipset.Entry{entry("192.0.2.1")}}}
@@ -223,11 +222,9 @@ func TestAClosedSocketIsAnErrorOfEachOp(t *testing.T) {
 func BenchmarkApply(b *testing.B) {
 	for _, size := range []int{1, 4, 16, 64} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			ownNamespace(b)
+			netns.Own(b)
 			k, err := ipset.Open()
-			if err != nil {
-				b.Fatal(err)
-			}
+			fatal.If(b, err)
 			defer k.Close()
 			var ops []ipset.Op
 			for n := range size {

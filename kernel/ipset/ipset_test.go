@@ -3,7 +3,6 @@ package ipset_test
 import (
 	"fmt"
 	"net/netip"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -11,22 +10,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/namegate/namegate/kernel/ipset"
 	"golang.org/x/sys/unix"
-)
 
-// ownNamespace moves the test's thread into a fresh network namespace; the
-// thread is never given back, so nothing else runs in it.
-func ownNamespace(t testing.TB) {
-	t.Helper()
-	if os.Getuid() != 0 {
-		t.Fatal("this test asks the kernel: run it as root")
-	}
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
-}
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/netns"
+	"github.com/namegate/namegate/kernel/ipset"
+)
 
 type clock struct{ t time.Time }
 
@@ -35,11 +24,9 @@ func (c *clock) now() time.Time { return c.t }
 // both runs a test against the kernel and against the fake: one contract.
 func both(t *testing.T, test func(t *testing.T, i ipset.Interface)) {
 	t.Run("kernel", func(t *testing.T) {
-		ownNamespace(t)
+		netns.Own(t)
 		k, err := ipset.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		defer k.Close()
 		test(t, k)
 	})
@@ -57,9 +44,7 @@ var (
 func sorted(t *testing.T, i ipset.Interface, name string) []ipset.Entry {
 	t.Helper()
 	es, err := i.List(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	slices.SortFunc(es, func(a, b ipset.Entry) int { return a.Addr.Compare(b.Addr) })
 	return es
 }
@@ -80,12 +65,8 @@ func TestEntriesComeBackAsWritten(t *testing.T) {
 	}
 	both(t, func(t *testing.T, i ipset.Interface) {
 		for _, test := range tests {
-			if err := i.Ensure(test.set); err != nil {
-				t.Fatal(err)
-			}
-			if err := i.Add(test.set.Name, test.entry); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, i.Ensure(test.set))
+			fatal.If(t, i.Add(test.set.Name, test.entry))
 			got := sorted(t, i, test.set.Name)
 			if len(got) == 1 && got[0].Timeout > test.entry.Timeout-2*time.Second && got[0].Timeout <= test.entry.Timeout {
 				got[0].Timeout = test.entry.Timeout
@@ -103,16 +84,12 @@ func TestEntriesComeBackAsWritten(t *testing.T) {
 
 func TestAddOverwritesAndDeleteForgives(t *testing.T) {
 	both(t, func(t *testing.T, i ipset.Interface) {
-		if err := i.Ensure(ipset.Set{Name: "s", Type: ipset.HashIP, Timeout: true, Comment: true}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, i.Ensure(ipset.Set{Name: "s", Type: ipset.HashIP, Timeout: true, Comment: true}))
 		for _, e := range []ipset.Entry{
 			{Addr: v4, Timeout: 100 * time.Second, Comment: "long"},
 			{Addr: v4, Timeout: 10 * time.Second, Comment: "short"},
 		} {
-			if err := i.Add("s", e); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, i.Add("s", e))
 		}
 		got := sorted(t, i, "s")
 		if len(got) != 1 || got[0].Comment != "short" || got[0].Timeout > 10*time.Second {
@@ -129,18 +106,14 @@ func TestAddOverwritesAndDeleteForgives(t *testing.T) {
 
 func TestManyEntriesInOneCall(t *testing.T) {
 	both(t, func(t *testing.T, i ipset.Interface) {
-		if err := i.Ensure(ipset.Set{Name: "s", Type: ipset.HashIP, Timeout: true, Comment: true}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, i.Ensure(ipset.Set{Name: "s", Type: ipset.HashIP, Timeout: true, Comment: true}))
 		var es []ipset.Entry
 		addr := netip.MustParseAddr("198.18.0.0")
 		for range 1000 {
 			addr = addr.Next()
 			es = append(es, ipset.Entry{Addr: addr, Timeout: time.Hour, Comment: strings.Repeat("c", 200)})
 		}
-		if err := i.Add("s", es...); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, i.Add("s", es...))
 		if sizes, err := i.Sizes(); err != nil || len(sizes) != 1 || sizes["s"] != 1000 {
 			t.Errorf("Sizes() = %v, %v", sizes, err)
 		}
@@ -154,9 +127,7 @@ func TestManyEntriesInOneCall(t *testing.T) {
 func TestErrors(t *testing.T) {
 	both(t, func(t *testing.T, i ipset.Interface) {
 		small := ipset.Set{Name: "small", Type: ipset.HashIP, MaxElem: 1}
-		if err := i.Ensure(small); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, i.Ensure(small))
 		if err := i.Ensure(small); err != nil {
 			t.Errorf("ensure of an equal set: %v", err)
 		}
@@ -205,19 +176,13 @@ func BenchmarkAdd(b *testing.B) {
 		b.Skip("needs root:", err)
 	}
 	k, err := ipset.Open()
-	if err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, err)
 	defer k.Close()
-	if err := k.Ensure(ipset.Set{Name: "s", Type: ipset.HashIP, Timeout: true, Comment: true, MaxElem: 1 << 20}); err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, k.Ensure(ipset.Set{Name: "s", Type: ipset.HashIP, Timeout: true, Comment: true, MaxElem: 1 << 20}))
 	a := netip.MustParseAddr("198.18.0.0")
 	for b.Loop() {
 		a = a.Next()
-		if err := k.Add("s", ipset.Entry{Addr: a, Timeout: time.Hour, Comment: "d=1790000000 shop/allow-out www.example.org"}); err != nil {
-			b.Fatal(err)
-		}
+		fatal.If(b, k.Add("s", ipset.Entry{Addr: a, Timeout: time.Hour, Comment: "d=1790000000 shop/allow-out www.example.org"}))
 	}
 }
 
@@ -227,9 +192,7 @@ func TestSizesOfSomeSets(t *testing.T) {
 		six.IPv6 = true
 		ensure(t, i, grants("a"), six, grants("empty"))
 		for _, err := range []error{i.Add("a", entry("192.0.2.1"), entry("192.0.2.2")), i.Add("six", entry("2001:db8::1"))} {
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 		}
 		for _, test := range []struct {
 			names []string
@@ -279,12 +242,8 @@ func TestListAll(t *testing.T) {
 		}
 		for s, entries := range want {
 			s.Timeout, s.Comment = true, true
-			if err := i.Ensure(s); err != nil {
-				t.Fatal(err)
-			}
-			if err := i.Add(s.Name, entries...); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, i.Ensure(s))
+			fatal.If(t, i.Add(s.Name, entries...))
 		}
 		got, parts := map[ipset.Set]map[ipset.Entry]bool{}, 0
 		if err := i.ListAll(func(s ipset.Set, entries []ipset.Entry) {

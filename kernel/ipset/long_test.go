@@ -7,22 +7,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/netns"
 	"github.com/namegate/namegate/kernel/ipset"
 )
 
 // TestLongWritesLetOthersIn: who writes one address does not wait for another's half a
 // million.
 func TestLongWritesLetOthersIn(t *testing.T) {
-	ownNamespace(t)
+	netns.Own(t)
 	k, err := ipset.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer k.Close()
 	for _, name := range []string{"long", "short"} {
-		if err := k.Ensure(ipset.Set{Name: name, Type: ipset.HashIP, HashSize: 1 << 17, MaxElem: 1 << 20}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, k.Ensure(ipset.Set{Name: name, Type: ipset.HashIP, HashSize: 1 << 17, MaxElem: 1 << 20}))
 	}
 	entries := make([]ipset.Entry, 500_000)
 	for i := range entries {
@@ -38,24 +36,18 @@ func TestLongWritesLetOthersIn(t *testing.T) {
 	}()
 	for {
 		sizes, err := k.Sizes("long")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if sizes["long"] > 0 {
 			break
 		}
 	}
 	at := time.Now()
-	if err := k.Add("short", ipset.Entry{Addr: v4}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, k.Add("short", ipset.Entry{Addr: v4}))
 	waited := time.Since(at)
 	if over.Load() {
 		t.Errorf("one address waited %v until all others were written", waited)
 	}
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, <-done)
 	t.Logf("one waited %v, all took %v", waited, time.Since(began))
 	if sizes, err := k.Sizes("long", "short"); err != nil || sizes["long"] != len(entries) || sizes["short"] != 1 {
 		t.Errorf("sizes %v, %v", sizes, err)

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/ipset"
 )
 
@@ -25,9 +27,7 @@ func TestNetworks(t *testing.T) {
 			}
 			set := ipset.Set{Name: name, Type: ipset.HashNet, IPv6: six, HashSize: 64, MaxElem: 1 << 20}
 			for range 2 { // the second time it is there
-				if err := i.Ensure(set); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, i.Ensure(set))
 			}
 			want := map[string]bool{}
 			for n := 1; n <= bits; n++ {
@@ -51,9 +51,7 @@ func TestNetworks(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-written +read):\n%s", diff)
 			}
-			if err := i.Delete(name, ipset.Entry{Addr: base}, network(netip.PrefixFrom(base, 8).Masked().String())); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, i.Delete(name, ipset.Entry{Addr: base}, network(netip.PrefixFrom(base, 8).Masked().String())))
 			if sizes, err := i.Sizes(name); err != nil || sizes[name] != bits-2 {
 				t.Errorf("%d entries are left of %d, %v", sizes[name], bits, err)
 			}
@@ -65,14 +63,10 @@ func TestNetworks(t *testing.T) {
 func TestHalves(t *testing.T) {
 	both(t, func(t *testing.T, i ipset.Interface) {
 		for _, s := range []ipset.Set{{Name: "a", Type: ipset.HashNet}, {Name: "b", Type: ipset.HashNet, IPv6: true}} {
-			if err := i.Ensure(s); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, i.Ensure(s))
 		}
 		for name, halves := range map[string][2]string{"a": {"0.0.0.0/1", "128.0.0.0/1"}, "b": {"::/1", "8000::/1"}} {
-			if err := i.Add(name, network(halves[0]), network(halves[1])); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, i.Add(name, network(halves[0]), network(halves[1])))
 			if got := sorted(t, i, name); len(got) != 2 || got[0] != network(halves[0]) || got[1] != network(halves[1]) {
 				t.Errorf("%+v", got)
 			}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/netns"
 	"github.com/namegate/namegate/kernel/ipset"
 )
 
@@ -20,9 +22,7 @@ func TestReplace(t *testing.T) {
 			if old != nil {
 				ensure(t, i, *old)
 				if old.Type == ipset.HashIP && !old.IPv6 {
-					if err := i.Add("NG4-a", ipset.Entry{Addr: entry("192.0.2.9").Addr}); err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, i.Add("NG4-a", ipset.Entry{Addr: entry("192.0.2.9").Addr}))
 				}
 			}
 			if err := i.Replace(grants("NG4-a"), entry("192.0.2.1"), entry("192.0.2.2")); err != nil {
@@ -38,20 +38,16 @@ func TestReplace(t *testing.T) {
 			if err != nil || !slices.Equal(names, []string{"NG4-a"}) {
 				t.Errorf("in place of %s: sets %q, %v", what, names, err)
 			}
-			if err := i.Destroy("NG4-a"); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, i.Destroy("NG4-a"))
 		}
 	})
 }
 
 // A rule goes on asking a set that is replaced, by its name.
 func TestReplaceWhatARuleAsks(t *testing.T) {
-	ownNamespace(t)
+	netns.Own(t)
 	i, err := ipset.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer i.Close()
 	ensure(t, i, ipset.Set{Name: "NG4-a", Type: ipset.HashIP}, ipset.Set{Name: "NG4-b", Type: ipset.HashNet})
 	for _, set := range []string{"NG4-a", "NG4-b"} {

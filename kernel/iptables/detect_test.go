@@ -3,11 +3,10 @@ package iptables
 import (
 	"context"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/namegate/namegate/e2e/netns"
 )
 
 func TestChoose(t *testing.T) {
@@ -49,7 +48,7 @@ func TestDetect(t *testing.T) {
 		{"our own, and a CNI in nft", []string{"iptables-legacy -t raw -N NAMEGATE-HOME", "iptables-nft -t nat -A POSTROUTING -j MASQUERADE"}, NFT},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			enterNamespace(t)
+			netns.Own(t)
 			for _, line := range c.lines {
 				words := strings.Fields(line)
 				if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
@@ -66,22 +65,12 @@ func TestDetect(t *testing.T) {
 
 // TestDetectTouchesNothing: to look makes no legacy table.
 func TestDetectTouchesNothing(t *testing.T) {
-	enterNamespace(t)
+	netns.Own(t)
 	if _, _, err := Detect(context.Background(), "NAMEGATE-"); err != nil {
 		t.Fatal(err)
 	}
 	out, err := exec.Command("cat", "/proc/self/net/ip_tables_names", "/proc/self/net/ip6_tables_names").CombinedOutput()
 	if err != nil || len(strings.TrimSpace(string(out))) > 0 {
 		t.Errorf("tables that were not there before: %s (%v)", out, err)
-	}
-}
-
-// enterNamespace moves the test's thread into a network namespace of its own; the
-// thread ends with the test.
-func enterNamespace(t *testing.T) {
-	t.Helper()
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Skipf("no namespace: %v", err)
 	}
 }

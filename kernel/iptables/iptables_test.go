@@ -2,33 +2,24 @@ package iptables_test
 
 import (
 	"context"
-	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/netns"
 	"github.com/namegate/namegate/kernel/iptables"
-	"golang.org/x/sys/unix"
 )
 
 // every runs a test against both variants in the kernel and against the fake.
 func every(t *testing.T, test func(t *testing.T, i iptables.Interface)) {
 	for _, v := range []iptables.Variant{iptables.Legacy, iptables.NFT} {
 		t.Run(string(v), func(t *testing.T) {
-			if os.Getuid() != 0 {
-				t.Fatal("this test asks the kernel: run it as root")
-			}
-			// The thread keeps its new namespace and ends with the goroutine.
-			runtime.LockOSThread()
-			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-				t.Fatal(err)
-			}
+			netns.Own(t)
 			e, err := iptables.NewExec(v)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			test(t, e)
 		})
 	}
@@ -38,9 +29,7 @@ func every(t *testing.T, test func(t *testing.T, i iptables.Interface)) {
 func save(t *testing.T, i iptables.Interface, f iptables.Family, table string) iptables.Chains {
 	t.Helper()
 	c, err := i.Save(context.Background(), f, table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for name, rules := range c {
 		if len(rules) == 0 && strings.ToUpper(name) == name && !strings.HasPrefix(name, "NAMEGATE") {
 			delete(c, name)
@@ -61,9 +50,7 @@ func TestTransactionIsADelta(t *testing.T) {
 			ours.Replace("NAMEGATE-B", "-p tcp -m multiport --dports 443,8000:9000 -j MARK --set-xmark 0x40/0x40")
 			ours.Insert("FORWARD", "-j NAMEGATE-A")
 			for _, tx := range []*iptables.Transaction{other, ours} {
-				if err := i.Restore(ctx, tx); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, i.Restore(ctx, tx))
 			}
 			want := iptables.Chains{
 				"OTHER":      {"-j ACCEPT"},
@@ -77,9 +64,7 @@ func TestTransactionIsADelta(t *testing.T) {
 			tx := iptables.NewTransaction(f, "mangle")
 			tx.Replace("NAMEGATE-A", "-j DROP")
 			tx.Delete("NAMEGATE-B")
-			if err := i.Restore(ctx, tx); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, i.Restore(ctx, tx))
 			want["NAMEGATE-A"] = []string{"-j DROP"}
 			delete(want, "NAMEGATE-B")
 			if diff := cmp.Diff(want, save(t, i, f, "mangle")); diff != "" {
@@ -88,9 +73,7 @@ func TestTransactionIsADelta(t *testing.T) {
 			tx = iptables.NewTransaction(f, "mangle")
 			tx.Remove("FORWARD", "-j NAMEGATE-A")
 			tx.Delete("NAMEGATE-A")
-			if err := i.Restore(ctx, tx); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, i.Restore(ctx, tx))
 			if got := save(t, i, f, "mangle"); len(got) != 2 || !slices.Equal(got["FORWARD"], []string{"-j OTHER"}) {
 				t.Fatalf("%v: the other program's rules must be all that is left, got %v", f, got)
 			}
@@ -113,9 +96,7 @@ func TestRefusedTransactionChangesNothing(t *testing.T) {
 		keep := iptables.NewTransaction(iptables.IPv4, "security")
 		keep.Replace("NAMEGATE-KEEP", "-j RETURN")
 		keep.Insert("FORWARD", "-j NAMEGATE-KEEP")
-		if err := i.Restore(ctx, keep); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, i.Restore(ctx, keep))
 		before := save(t, i, iptables.IPv4, "security")
 		for _, test := range tests {
 			tx := iptables.NewTransaction(iptables.IPv4, "security")
@@ -154,18 +135,14 @@ func TestFingerprint(t *testing.T) {
 			fingerprint := func() string {
 				t.Helper()
 				g, err := i.Fingerprint(f, "mangle")
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				return g
 			}
 			restore := func(change func(*iptables.Transaction)) {
 				t.Helper()
 				tx := iptables.NewTransaction(f, "mangle")
 				change(tx)
-				if err := i.Restore(context.Background(), tx); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, i.Restore(context.Background(), tx))
 			}
 			restore(func(tx *iptables.Transaction) { tx.Replace("NAMEGATE-A", "-j RETURN") })
 			first := fingerprint()

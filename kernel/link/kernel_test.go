@@ -5,17 +5,16 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/netns"
 	"github.com/namegate/namegate/kernel/link"
-	"golang.org/x/sys/unix"
 )
 
 func run(t testing.TB, words ...string) string {
@@ -36,18 +35,10 @@ func ip(t testing.TB, line string) string {
 // kernel opens the real thing in a network namespace of the test's own thread.
 func kernel(t testing.TB) *link.Kernel {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Fatal("this test asks the kernel: run it as root")
-	}
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
+	netns.Own(t)
 	ip(t, "link set lo up")
 	k, err := link.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(k.Close)
 	return k
 }
@@ -62,12 +53,8 @@ func newPeer(t testing.TB) peer {
 	t.Helper()
 	cmd := exec.Command("unshare", "-n", "sh", "-c", "echo ready; exec sleep 600")
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	if _, err := out.Read(make([]byte, 6)); err != nil {
 		t.Fatal(err)
@@ -282,9 +269,7 @@ func TestEndpointAddresses(t *testing.T) {
 	has := func(want bool) {
 		t.Helper()
 		all, err := k.Addrs()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for _, a := range []netip.Addr{v4, v6} {
 			if slices.Contains(all, a) != want {
 				t.Errorf("%s is an address of the node: %v", a, !want)
@@ -297,9 +282,7 @@ func TestEndpointAddresses(t *testing.T) {
 	has(false)
 	for range 2 {
 		for _, a := range []netip.Addr{v4, v6} {
-			if err := k.AddAddr(a); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, k.AddAddr(a))
 		}
 		has(true)
 	}
@@ -323,16 +306,12 @@ func TestEndpointAddresses(t *testing.T) {
 	}
 	for range 2 {
 		for _, a := range []netip.Addr{v4, v6} {
-			if err := k.DelAddr(a); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, k.DelAddr(a))
 		}
 		has(false)
 	}
 	for range 2 {
-		if err := k.RemoveCarrier(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, k.RemoveCarrier())
 	}
 	if names, err := k.Names(); names["namegate0"] || !names["lo"] || err != nil {
 		t.Errorf("the carrier is left, or the loopback interface gone: %v, %v", names, err)
@@ -342,17 +321,11 @@ func TestEndpointAddresses(t *testing.T) {
 func TestAnotherAgentTakesAddressesAway(t *testing.T) {
 	k := kernel(t)
 	later, err := link.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer later.Close()
 	a := addr("169.254.20.64")
-	if err := k.AddAddr(a); err != nil {
-		t.Fatal(err)
-	}
-	if err := later.DelAddr(a); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, k.AddAddr(a))
+	fatal.If(t, later.DelAddr(a))
 	if all, err := k.Addrs(); err != nil || slices.Contains(all, a) {
 		t.Errorf("addresses %v, %v", all, err)
 	}
@@ -363,9 +336,7 @@ func TestWatchTellsOfChanges(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	events, err := k.Watch(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, change := range []string{
 		"link add veth5 type veth peer name peer5", "link set veth5 up", "link set peer5 up", "addr add 10.1.0.1/24 dev veth5",
 		"route add 10.2.0.0/24 dev veth5", "neigh add 10.1.0.5 lladdr 02:00:00:00:00:05 dev veth5", "link del veth5",

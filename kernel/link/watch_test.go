@@ -2,36 +2,27 @@ package link
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/netns"
 )
 
 // A burst of more events than the kernel keeps ends nothing: when it is over there is
 // quiet, and what comes later is told.
 func TestWatchOutlivesABurst(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Fatal("this test asks the kernel: run it as root")
-	}
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
+	netns.Own(t)
 	s, err := nl.Subscribe(unix.NETLINK_ROUTE, watched...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer s.Close()
 	// The least that the kernel gives: some two events.
-	if err := unix.SetsockoptInt(s.GetFd(), unix.SOL_SOCKET, unix.SO_RCVBUF, 1); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.SetsockoptInt(s.GetFd(), unix.SOL_SOCKET, unix.SO_RCVBUF, 1))
 	batch := func(lines string) {
 		t.Helper()
 		cmd := exec.Command("ip", "-batch", "-")

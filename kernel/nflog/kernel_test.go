@@ -4,9 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
-	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/netns"
 	"github.com/namegate/namegate/kernel/nflog"
 )
 
@@ -23,13 +23,7 @@ const group = 7
 // sent to port 9 (discard, RFC 863).
 func inKernel(t *testing.T) {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Fatal("this test asks the kernel: run it as root")
-	}
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
+	netns.Own(t)
 	for _, line := range []string{
 		"ip link set lo up",
 		"nft add table inet x",
@@ -49,9 +43,7 @@ func inKernel(t *testing.T) {
 func open(t *testing.T, log *slog.Logger) *nflog.Kernel {
 	t.Helper()
 	r, err := nflog.Open(group, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return r
 }
 
@@ -83,14 +75,10 @@ func (x *reader) close(t *testing.T) {
 func sender(t *testing.T) net.Conn {
 	t.Helper()
 	sink, err := net.ListenPacket("udp", "127.0.0.1:9")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { sink.Close() })
 	c, err := net.Dial("udp", "127.0.0.1:9")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -149,7 +137,7 @@ func TestAnotherHasTheGroup(t *testing.T) {
 	if _, ok := next.first(t, c, 300*time.Millisecond); ok {
 		t.Error("both have the group")
 	}
-	if !strings.Contains(log.String(), "lets go") {
+	if !strings.Contains(log.String(), "releases") {
 		t.Errorf("it does not say that it waits: %q", log.String())
 	}
 	one.stop()

@@ -7,8 +7,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/namegate/namegate/kernel/nft"
 	"sigs.k8s.io/knftables"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/kernel/nft"
 )
 
 var errInjected = errors.New("the kernel is out of memory")
@@ -43,9 +45,7 @@ func TestApplyAfterAFault(t *testing.T) {
 	cleanBridge := knftables.NewFake(knftables.BridgeFamily, nft.TableName)
 	twin := nft.New(clean, cleanBridge, mark)
 	for _, step := range []func() error{func() error { return twin.Setup(ctx) }, func() error { return twin.Apply(ctx, next) }} {
-		if err := step(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, step())
 	}
 	for failAt := 5; failAt <= 6; failAt++ {
 		for _, late := range []bool{false, true} {
@@ -53,12 +53,8 @@ func TestApplyAfterAFault(t *testing.T) {
 			inet := faulty{knftables.NewFake(knftables.InetFamily, nft.TableName), &runs, failAt, late}
 			bridge := faulty{knftables.NewFake(knftables.BridgeFamily, nft.TableName), &runs, failAt, late}
 			tables := nft.New(inet, bridge, mark)
-			if err := tables.Setup(ctx); err != nil {
-				t.Fatal(err)
-			}
-			if err := tables.Apply(ctx, full); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, tables.Setup(ctx))
+			fatal.If(t, tables.Apply(ctx, full))
 			if err := tables.Apply(ctx, next); !errors.Is(err, errInjected) {
 				t.Fatalf("transaction %d fails, and Apply says %v", failAt, err)
 			}

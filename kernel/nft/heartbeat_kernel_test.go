@@ -11,9 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/kernel/nft"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/kernel/nft"
 )
 
 // BenchmarkHeartbeat is what an idle agent costs a node each second.
@@ -26,9 +28,7 @@ func BenchmarkHeartbeatByProgram(b *testing.B) {
 	inKernel(b)
 	open := func(f knftables.Family) knftables.Interface {
 		table, err := knftables.New(f, nft.TableName)
-		if err != nil {
-			b.Fatal(err)
-		}
+		fatal.If(b, err)
 		return table
 	}
 	alive(b, nft.New(open(knftables.InetFamily), open(knftables.BridgeFamily), mark))
@@ -37,13 +37,9 @@ func BenchmarkHeartbeatByProgram(b *testing.B) {
 // alive runs in the benchmark's own goroutine, whose thread has the namespace.
 func alive(b *testing.B, tables *nft.Tables) {
 	ctx := context.Background()
-	if err := tables.Setup(ctx); err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, tables.Setup(ctx))
 	for b.Loop() {
-		if err := tables.Heartbeat(ctx); err != nil {
-			b.Fatal(err)
-		}
+		fatal.If(b, tables.Heartbeat(ctx))
 	}
 }
 
@@ -52,9 +48,7 @@ func alive(b *testing.B, tables *nft.Tables) {
 func TestHeartbeatRenews(t *testing.T) {
 	ctx := context.Background()
 	tables := inKernel(t)
-	if err := tables.Setup(ctx); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, tables.Setup(ctx))
 	expires := regexp.MustCompile(`53 (?:timeout \S+ )?expires (\S+)`)
 	left := func() time.Duration {
 		t.Helper()
@@ -67,15 +61,11 @@ func TestHeartbeatRenews(t *testing.T) {
 			return 0
 		}
 		d, err := time.ParseDuration(string(found[1]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return d
 	}
 	for n := range 4 {
-		if err := tables.Heartbeat(ctx); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, tables.Heartbeat(ctx))
 		// The last time the element has ended.
 		for until := time.Now().Add(time.Minute); left() > nft.HeartbeatTimeout/2 || n == 3 && left() > 0; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(until) {
@@ -84,9 +74,7 @@ func TestHeartbeatRenews(t *testing.T) {
 		}
 		before := left()
 		changes, stop := monitor(t)
-		if err := tables.Heartbeat(ctx); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, tables.Heartbeat(ctx))
 		if now := left(); now <= before {
 			t.Errorf("heartbeat %d: %v left, %v before it", n, now, before)
 		}
@@ -101,9 +89,7 @@ func TestHeartbeatRenews(t *testing.T) {
 func updatesInPlace(t *testing.T) bool {
 	t.Helper()
 	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Uname(&u))
 	var major, minor int
 	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor); err != nil {
 		t.Fatal(err)
@@ -118,9 +104,7 @@ func monitor(t *testing.T) (changes func() string, stop func()) {
 	cmd := exec.Command("nft", "monitor")
 	var out syncBuffer
 	cmd.Stdout = &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, cmd.Start())
 	mark := func(action string) {
 		t.Helper()
 		for until := time.Now().Add(time.Minute); !strings.Contains(out.String(), action+" table ip marker"); time.Sleep(10 * time.Millisecond) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/kernel/nft"
@@ -59,17 +60,13 @@ func listen(t *testing.T, network lab.Network) *listener {
 		t.Fatal("this test asks the kernel: run it as root")
 	}
 	l, err := lab.New(network)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { _ = l.Remove() })
 	w := &listener{Lab: l, t: t}
 	var addrs [4][]netip.Addr
 	for i, name := range []string{"a", "b", "c", "d"} {
 		p, err := l.AddPod(name, 5+i)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		addrs[i] = []netip.Addr{p.Addr4, p.Addr6}
 	}
 	outside, err := l.ServeWorld(nil, 80)
@@ -99,9 +96,7 @@ func listen(t *testing.T, network lab.Network) *listener {
 		log, err = nflog.Open(nft.LogGroup, slog.Default())
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	w.hear(log)
 	return w
 }
@@ -248,9 +243,7 @@ func TestANoisyPodSilencesNobody(t *testing.T) {
 	before := w.denied()
 	const flood = 2000
 	c, err := w.Pod("b").ListenPacket("udp4", "0.0.0.0:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	for i := range flood {
 		to := netip.AddrPortFrom(netip.MustParseAddr("198.51.100.7"), uint16(1+i))
@@ -272,9 +265,7 @@ func TestANoisyPodSilencesNobody(t *testing.T) {
 func TestTheShareOfAPodIsBounded(t *testing.T) {
 	w := listen(t, lab.Routed)
 	c, err := w.Pod("b").ListenPacket("udp4", "0.0.0.0:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	began := time.Now()
 	for i := range 1000 {
@@ -320,23 +311,17 @@ func TestAuditedIsLoggedOnceAndPasses(t *testing.T) {
 func TestAuditedFloodPasses(t *testing.T) {
 	w := listen(t, lab.Routed)
 	arrived, err := w.World.ListenPacket("udp4", "198.51.100.7:9000")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer arrived.Close()
 	const flood = 2000
 	for range flood {
 		c, err := w.Pod("c").Dial("udp4", "198.51.100.7:9000", lab.Limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if _, err := c.Write([]byte("x")); err != nil {
 			t.Fatal(err)
 		}
 		c.Close()
-		if err := arrived.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, arrived.SetReadDeadline(time.Now().Add(time.Minute)))
 		if _, _, err := arrived.ReadFrom(make([]byte, 8)); err != nil {
 			t.Fatal("a datagram of an audited pod is lost:", err)
 		}
@@ -385,24 +370,18 @@ func TestTablesAreIntactWhileTheyFill(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 }
 
 // TestInvalidIsDeniedUnlogged: the end of a connection that the kernel has forgotten is
 // no connection.
 func TestInvalidIsDeniedUnlogged(t *testing.T) {
 	w := listen(t, lab.Routed)
-	if err := w.Node.Sysctl("net.netfilter.nf_conntrack_tcp_loose=0"); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.Node.Sysctl("net.netfilter.nf_conntrack_tcp_loose=0"))
 	const tcp = policy.TCP
 	reset := segment(w.Pod("a").Addr4, netip.MustParseAddrPort("198.51.100.1:80"))
 	c, err := w.Pod("a").ListenPacket("ip4:tcp", "0.0.0.0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	if _, err := c.WriteTo(reset, ip4("198.51.100.1")); err != nil {
 		t.Fatal(err)

@@ -3,18 +3,18 @@ package nft_test
 import (
 	"context"
 	"net/netip"
-	"os"
 	"os/exec"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/namegate/namegate/kernel/nft"
-	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/netns"
+	"github.com/namegate/namegate/kernel/nft"
 )
 
 const mark = 0x40
@@ -40,17 +40,9 @@ var (
 // inKernel opens real tables in a network namespace of the test's own thread.
 func inKernel(t testing.TB) *nft.Tables {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Fatal("this test asks the kernel: run it as root")
-	}
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
+	netns.Own(t)
 	tables, err := nft.Open(mark)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return tables
 }
 
@@ -85,13 +77,9 @@ func bare(s string) string {
 func TestKernelTakesTheLayoutAndDeltas(t *testing.T) {
 	ctx := context.Background()
 	tables := inKernel(t)
-	if err := tables.Setup(ctx); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, tables.Setup(ctx))
 	empty := ruleset(t)
-	if err := tables.Apply(ctx, full); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, tables.Apply(ctx, full))
 	filled := ruleset(t)
 	for _, want := range []string{"10.1.0.5", "192.0.2.53 : 169.254.20.64", "169.254.20.64 : 192.0.2.53", `"veth1" . 10.1.0.5`, `"port1" . 2001:db8:1::5`, "0 : 192.0.2.53 . 53", "15 : 2001:db8::55 . 5353", "7 : 2001:db8::54 . 5353", "10.1.0.0/24", "10.9.0.1",
 		`"port1" . 0x20010db8000100000000000000000005`, "0xfe800000000000000000000000000001", "fe80::1", "10.1.0.5 . 10.1.0.5", "2001:db8:1::5 . 2001:db8:1::5"} {
@@ -102,12 +90,8 @@ func TestKernelTakesTheLayoutAndDeltas(t *testing.T) {
 	// A later agent finds the elements of an earlier one and takes back only
 	// what its own state does not hold.
 	later, err := nft.Open(mark)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := later.Setup(ctx); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
+	fatal.If(t, later.Setup(ctx))
 	if diff := cmp.Diff(filled, ruleset(t)); diff != "" {
 		t.Errorf("set-up changed a table that was there (-before +after):\n%s", diff)
 	}
@@ -117,9 +101,7 @@ func TestKernelTakesTheLayoutAndDeltas(t *testing.T) {
 	if !slices.Equal(homes, full.Homes) || !slices.Equal(ports, full.PortHomes) {
 		t.Errorf("homes read back: %v and %v", homes, ports)
 	}
-	if err := later.Apply(ctx, nft.State{}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, later.Apply(ctx, nft.State{}))
 	if diff := cmp.Diff(empty, ruleset(t)); diff != "" {
 		t.Errorf("an empty state left something (-want +got):\n%s", diff)
 	}
@@ -131,27 +113,19 @@ func TestKernelTakesTheLayoutAndDeltas(t *testing.T) {
 func TestDeadManSwitchAndRemoval(t *testing.T) {
 	ctx := context.Background()
 	tables := inKernel(t)
-	if err := tables.Setup(ctx); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, tables.Setup(ctx))
 	for range 2 {
-		if err := tables.Heartbeat(ctx); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, tables.Heartbeat(ctx))
 		if !regexp.MustCompile(`elements = \{ 53 (timeout \S+ )?expires `).MatchString(ruleset(t)) {
 			t.Error("the switch is not on after a heartbeat")
 		}
 	}
-	if err := tables.Disable(ctx); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, tables.Disable(ctx))
 	if strings.Contains(ruleset(t), "expires") {
 		t.Error("the switch is on after Disable")
 	}
 	for range 2 {
-		if err := tables.Remove(ctx); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, tables.Remove(ctx))
 		if got := ruleset(t); got != "" {
 			t.Errorf("left after Remove:\n%s", got)
 		}
@@ -163,17 +137,11 @@ func TestFakeHoldsTheSameElements(t *testing.T) {
 	inet := knftables.NewFake(knftables.InetFamily, nft.TableName)
 	bridge := knftables.NewFake(knftables.BridgeFamily, nft.TableName)
 	tables := nft.New(inet, bridge, mark)
-	if err := tables.Setup(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := tables.Apply(ctx, full); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, tables.Setup(ctx))
+	fatal.If(t, tables.Apply(ctx, full))
 	moved := full
 	moved.Resolvers = map[netip.Addr]netip.Addr{dns4: netip.MustParseAddr("169.254.20.65"), dns6: serve6}
-	if err := tables.Apply(ctx, moved); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, tables.Apply(ctx, moved))
 	var got []string
 	for line := range strings.Lines(inet.Dump()) {
 		if strings.Contains(line, "element") && strings.Contains(line, "192.0.2.53") && !strings.Contains(line, "backends") {

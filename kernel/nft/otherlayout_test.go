@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/nft"
 )
 
@@ -39,12 +40,8 @@ func leave(t *testing.T, text string) {
 func TestKernelReplacesAnotherLayout(t *testing.T) {
 	ctx := context.Background()
 	fresh := inKernel(t)
-	if err := fresh.Setup(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := fresh.Apply(ctx, full); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, fresh.Setup(ctx))
+	fatal.If(t, fresh.Apply(ctx, full))
 	want := ruleset(t)
 	for what, left := range map[string]string{
 		"both tables":         otherLayoutTables,
@@ -54,9 +51,7 @@ func TestKernelReplacesAnotherLayout(t *testing.T) {
 		leave(t, "flush ruleset\n"+left)
 		before := ruleset(t)
 		tables, err := nft.Open(mark)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if err := tables.Setup(ctx); err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}

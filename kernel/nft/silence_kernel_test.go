@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/kernel/nft"
 )
@@ -66,9 +67,7 @@ func TestMadeUpSourcesSilenceNobody(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for until := time.Now().Add(time.Minute); w.denied() < flood && time.Now().Before(until); {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -90,9 +89,7 @@ func TestMadeUpSourcesSilenceNobody(t *testing.T) {
 func TestAnAuditedScanSilencesNobody(t *testing.T) {
 	w := listen(t, lab.Routed)
 	c, err := w.Pod("c").ListenPacket("udp4", "0.0.0.0:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	began := time.Now()
 	for i := range 5000 {
@@ -111,9 +108,7 @@ func TestAnAuditedScanSilencesNobody(t *testing.T) {
 	w.logged("c", 0)
 	time.Sleep(time.Second) // the share grows by twenty
 	again, err := w.Pod("c").Dial("udp4", "198.51.100.7:5999", lab.Limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer again.Close()
 	if _, err := again.Write([]byte("x")); err != nil {
 		t.Fatal(err)

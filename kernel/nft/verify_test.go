@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/knftables"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/nft"
 )
 
@@ -20,9 +21,7 @@ import (
 func TestVerifyNamesDeviations(t *testing.T) {
 	ctx := context.Background()
 	tables := inKernel(t)
-	if err := errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)))
 	want := sortedLines(bare(ruleset(t)))
 	for rival, object := range map[string]string{
 		"flush chain inet namegate judge":                                           "nft chain inet namegate judge",
@@ -95,24 +94,18 @@ func TestARivalBetweenWriteAndVerify(t *testing.T) {
 	inKernel(t)
 	of := func(f knftables.Family) knftables.Interface {
 		table, err := knftables.New(f, nft.TableName)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return rivalAfter{table, []string{"flush", "ruleset"}}
 	}
 	tables := nft.New(of(knftables.InetFamily), of(knftables.BridgeFamily), mark)
-	if err := errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)))
 	for range 3 {
 		found, err := tables.Verify(ctx, full)
 		if err != nil || !slices.Equal(found, []string{"nft table bridge namegate", "nft table inet namegate"}) &&
 			!slices.Equal(found, []string{"nft table inet namegate", "nft table bridge namegate"}) {
 			t.Fatalf("deviations %q, %v; want both tables", found, err)
 		}
-		if err := tables.Apply(ctx, full); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, tables.Apply(ctx, full))
 	}
 }
 
@@ -124,9 +117,7 @@ func TestVerifyOfPrefixesSideBySide(t *testing.T) {
 	for _, p := range []string{"0.0.0.0/8", "10.1.0.0/24", "10.1.1.0/24", "10.1.2.7/32", "10.1.2.8/32", "255.255.255.0/24", "2001:db8::/64", "2001:db8:0:1::/64", "ffff::/16"} {
 		s.PodRanges = append(s.PodRanges, netip.MustParsePrefix(p))
 	}
-	if err := errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
 	if found, err := tables.Verify(ctx, s); err != nil || len(found) > 0 {
 		t.Errorf("deviations %q, %v", found, err)
 	}
@@ -146,9 +137,7 @@ func BenchmarkVerify(b *testing.B) {
 		s.Selected, s.Intercepted, s.Known = append(s.Selected, a, a6), append(s.Intercepted, a, a6), append(s.Known, a, a6)
 		s.Pods = append(s.Pods, []netip.Addr{a, a6})
 	}
-	if err := errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)); err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, errors.Join(tables.Setup(ctx), tables.Apply(ctx, s)))
 	for b.Loop() {
 		if found, err := tables.Verify(ctx, s); err != nil || len(found) > 0 {
 			b.Fatal(found, err)
@@ -169,9 +158,7 @@ func TestTablesOfAnotherFormAreMadeAnew(t *testing.T) {
 		"flush table bridge namegate\ndelete set bridge namegate ports\nadd set bridge namegate ports { type ipv4_addr; }",
 	} {
 		tables := inKernel(t)
-		if err := errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)))
 		want := sortedLines(bare(ruleset(t)))
 		cmd := exec.Command("nft", "-f", "-")
 		cmd.Stdin = strings.NewReader(rival + "\n")

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestWatchTellsOfChanges: every change of our tables by another program, and none of
@@ -15,13 +17,9 @@ func TestWatchTellsOfChanges(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	tables := inKernel(t)
-	if err := errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)))
 	changes, err := tables.Watch(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	nft := func(args ...string) {
 		t.Helper()
 		if out, err := exec.Command("nft", args...).CombinedOutput(); err != nil {
@@ -32,9 +30,7 @@ func TestWatchTellsOfChanges(t *testing.T) {
 	nft("add", "chain", "ip", "theirs", "c")
 	nft("add", "rule", "ip", "theirs", "c", "accept")
 	nft("delete", "table", "ip", "theirs")
-	if err := tables.Heartbeat(ctx); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, tables.Heartbeat(ctx))
 	select {
 	case <-changes:
 		t.Error("a token for a change of tables that are not ours, or of the dead-man switch")

@@ -60,36 +60,31 @@ func withinBounds(policies []*parsed) ([]*parsed, []leftOut) {
 // take returns p, or a copy of it that has only the rules for which there is room.
 func (b *bounds) take(p *parsed) *parsed {
 	rest := *p.Policy
-	rest.Entries, rest.Matches = nil, nil
+	rest.Rules = nil
 	matches := &leftOut{id: p.ID, why: fmt.Sprintf(tooManyMatches, MaxViewMatches, MaxViewLabels)}
 	ports := &leftOut{id: p.ID, why: fmt.Sprintf(tooManyPortSets, MaxViewPortSets)}
-	at := 0
-	for i := range p.Entries {
-		e := &p.Entries[i]
-		own := p.Matches[at : at+len(e.Destinations.Names)] // one for each name of an entry
-		at += len(own)
-		labels := wildLabels(own)
-		_, known := b.ports[e.Ports]
+	for _, rule := range p.Rules {
+		labels := wildLabels(rule.Matches)
+		_, known := b.ports[rule.Ports]
 		var over *leftOut
 		switch {
-		case b.matches+len(own) > MaxViewMatches || b.labels+labels > MaxViewLabels:
+		case b.matches+len(rule.Matches) > MaxViewMatches || b.labels+labels > MaxViewLabels:
 			over = matches
 		case !p.Audit && !known && len(b.ports) == MaxViewPortSets:
 			over = ports
 		}
 		if over != nil {
 			if over.rules++; over.rules == 1 {
-				over.path = e.Path
+				over.path = rule.Path
 			}
 			continue
 		}
-		b.matches += len(own)
+		b.matches += len(rule.Matches)
 		b.labels += labels
 		if !p.Audit {
-			b.ports[e.Ports] = struct{}{}
+			b.ports[rule.Ports] = struct{}{}
 		}
-		rest.Entries = append(rest.Entries, *e)
-		rest.Matches = append(rest.Matches, own...)
+		rest.Rules = append(rest.Rules, rule)
 	}
 	whole := true
 	for _, over := range []*leftOut{matches, ports} {

@@ -55,18 +55,18 @@ func TestCompileIsNotCubic(t *testing.T) {
 	}
 	v := s.Views[0]
 	matches := 0
-	for _, e := range v.Entries {
-		matches += len(e.Destinations.Names)
+	for _, r := range v.Rules {
+		matches += len(r.Matches)
 	}
 	if most := MaxViewMatches; matches != most || len(s.Problems) != 32-most/fqdnnp.MaxRules/fqdnnp.MaxMatches {
 		t.Errorf("%d matches and %d problems", matches, len(s.Problems))
 	}
 	n := mustName(t, strings.Repeat("a", 60)+".n7.test")
 	var want []string
-	for _, e := range v.Entries {
-		for _, p := range e.Destinations.Names {
-			if p.Matches(n) {
-				want = append(want, e.Policy+" "+p.String())
+	for _, r := range v.Rules {
+		for _, m := range r.Matches {
+			if m.Pattern.Matches(n) {
+				want = append(want, r.Policy+" "+m.Pattern.String())
 			}
 		}
 	}
@@ -136,9 +136,9 @@ func TestLabelsOfPatternsAreBounded(t *testing.T) {
 	policies[1].Spec.Egress = append(policies[1].Spec.Egress[:fqdnnp.MaxRules-1], aRule("exact.test"))
 	s := compile([]policy.Pod{aPod("web", "x", "10.0.0.1")}, policies...)
 	labels := 0
-	for _, e := range s.Views[0].Entries {
-		for _, p := range e.Destinations.Names {
-			labels += p.WildLabels()
+	for _, r := range s.Views[0].Rules {
+		for _, m := range r.Matches {
+			labels += m.Pattern.WildLabels()
 		}
 	}
 	if labels > MaxViewLabels || labels < MaxViewLabels-20*65 {

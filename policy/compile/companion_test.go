@@ -41,7 +41,7 @@ func TestCompanionsAreNotRead(t *testing.T) {
 		n := aNet(t, test.name, `egress: [{}]`)
 		n.Labels, n.OwnerReferences = test.labels, test.owners
 		s := New().Compile(besideInput(nil, n))
-		if netpol.IsCompanion(n) != test.companion || (len(s.Views[0].NetworkPolicies) == 0) != test.companion || (len(s.Views[0].Peers) == 0) != test.companion {
+		if netpol.IsCompanion(n) != test.companion || (len(s.Views[0].NetworkPolicies) == 0) != test.companion || (len(s.Views[0].PeerRules()) == 0) != test.companion {
 			t.Errorf("%s: companion %v, %v count", what, netpol.IsCompanion(n), s.Views[0].NetworkPolicies)
 		}
 		var paths []string
@@ -66,7 +66,7 @@ func TestCompanionsComeAndGo(t *testing.T) {
 		if i%2 == 1 {
 			now.Labels = map[string]string{"app.kubernetes.io/managed-by": "namegate"}
 		}
-		got = append(got, len(c.Compile(besideInput(nil, now)).Views[0].Peers))
+		got = append(got, len(c.Compile(besideInput(nil, now)).Views[0].PeerRules()))
 	}
 	if diff := cmp.Diff([]int{1, 0, 1, 0}, got); diff != "" {
 		t.Error(diff)

@@ -25,7 +25,7 @@ type Compiler struct {
 	rulesets  map[string]*ruleset            // by the serials of their policies
 	conflicts map[policy.PodRef]*policy.View // closed views, by their made-up pod
 	nets      netPolicies
-	reaches   map[string]*reach // by the serials of their NetworkPolicies
+	egress    map[string]*egressRules // by the serials of their NetworkPolicies
 	sets      map[policy.Peer]*liveSet
 	asked     []*liveSet        // all of sets, nil if they changed
 	sorted    []*liveSet        // those for which there is room, nil if sets changed
@@ -33,7 +33,7 @@ type Compiler struct {
 	went      []*peers.Spec     // those that were in sets then, or came since, and are not
 	peerSets  []*policy.PeerSet // of the last snapshot, nil if one of them changed
 	index     *peers.Index      // nil while no view asks for pods
-	room      burden            // nodeRoom, but for tests
+	room      quota             // nodeQuota, but for tests
 }
 
 type policyKey struct{ namespace, name string }
@@ -41,8 +41,9 @@ type policyKey struct{ namespace, name string }
 // parsed is a policy that was read. It is immutable.
 type parsed struct {
 	*fqdnnp.Policy
-	labels int    // of the patterns with a wildcard
-	serial uint64 // of the parse in its compiler
+	matches int    // of the rules
+	labels  int    // of their patterns with a wildcard
+	serial  uint64 // of the parse in its compiler
 }
 
 // kept is a parsed policy and the compile that saw it last.
@@ -63,16 +64,16 @@ type space struct {
 
 // selection is what the compiler knows of one local pod.
 type selection struct {
-	pod   policy.Pod
-	rules *ruleset // nil: no policy selects the pod
-	reach *reach   // nil: no NetworkPolicy selects the pod for egress
-	// reached is the last compile that found out reach, 0 if none did under these labels.
-	reached uint64
-	view    *policy.View
-	seen    uint64
-	// viewRules and viewReach are what view was made of.
-	viewRules *ruleset
-	viewReach *reach
+	pod    policy.Pod
+	rules  *ruleset     // nil: no policy selects the pod
+	egress *egressRules // nil: no NetworkPolicy selects the pod for egress
+	// egressAt is the last compile that found out egress, 0 if none did under these labels.
+	egressAt uint64
+	view     *policy.View
+	seen     uint64
+	// viewRules and viewEgress are what view was made of.
+	viewRules  *ruleset
+	viewEgress *egressRules
 }
 
 // New returns a compiler that has learned nothing yet.
@@ -84,9 +85,9 @@ func New() *Compiler {
 		rulesets:  map[string]*ruleset{},
 		conflicts: map[policy.PodRef]*policy.View{},
 		nets:      netPolicies{map[policyKey]*netPolicy{}, map[string]*netSpace{}},
-		reaches:   map[string]*reach{},
+		egress:    map[string]*egressRules{},
 		sets:      map[policy.Peer]*liveSet{},
-		room:      nodeRoom,
+		room:      nodeQuota,
 	}
 }
 
@@ -164,7 +165,12 @@ func (c *Compiler) forget() {
 func (c *Compiler) parse(p *v1alpha1.FQDNNetworkPolicy) *parsed {
 	c.serial++
 	r := fqdnnp.Read(p)
-	return &parsed{r, wildLabels(r.Matches), c.serial}
+	k := &parsed{Policy: r, serial: c.serial}
+	for _, rule := range r.Rules {
+		k.matches += len(rule.Matches)
+		k.labels += wildLabels(rule.Matches)
+	}
+	return k
 }
 
 func (c *Compiler) change(namespace string, gone, added *parsed) {

@@ -39,8 +39,8 @@ func TestUnion(t *testing.T) {
 	var got []view
 	for _, v := range s.Views {
 		var entries []string
-		for _, e := range v.Entries {
-			entries = append(entries, fmt.Sprintf("%s %s %s audit=%v", e.Policy, e.Destinations.Names, e.Ports, e.Audit))
+		for _, r := range v.Rules {
+			entries = append(entries, fmt.Sprintf("%s %s %s audit=%v", r.Policy, patterns(r), r.Ports, r.Audit))
 		}
 		got = append(got, view{v.Pod.Name, strings.Join(v.Policies, " "), strings.Join(entries, "; "), fmt.Sprint(v.PortSets()),
 			fmt.Sprint(v.ExactNames()), v.Enforced, v.Denied, v.Unmatched})
@@ -151,16 +151,16 @@ func TestPodsThatAreNotSelected(t *testing.T) {
 	}
 }
 
-// TestContestedAddress: what two pods of the node claim is closed if one of them
+// TestAddressConflict: what two pods of the node claim is closed if one of them
 // is default-deny, and their other addresses work.
-func TestContestedAddress(t *testing.T) {
+func TestAddressConflict(t *testing.T) {
 	web, db := aPod("web", "web", "10.0.0.1", "10.0.0.2", "2001:db8::2"), aPod("db", "db", "10.0.0.2", "10.0.0.3", "2001:db8::2")
 	open := aPolicy("open", "web", aRule("**"))
 	open.Spec.DNS.Unmatched = v1alpha1.UnmatchedRefuse
 	watch := audited(aPolicy("watch", "db", aRule("**")))
 	for name, c := range map[string]struct {
 		policies []v1alpha1.FQDNNetworkPolicy
-		closed   bool // a view stands for the contested addresses
+		closed   bool // a view stands for the addresses in conflict
 		enforced bool
 		policy   string
 	}{
@@ -188,8 +188,8 @@ func TestContestedAddress(t *testing.T) {
 			if v.Pod.Name != "db+web" || !slices.Equal(v.Pod.IPs, []netip.Addr{addr("10.0.0.2"), addr("2001:db8::2")}) || s.ViewOf(ref) != v {
 				t.Errorf("it stands for %v", v.Pod)
 			}
-			if v.Decide(mustName(t, "a.test")).Matches != nil || v.PortSets() != nil || v.ExactNames() != nil || len(v.Entries) > 0 {
-				t.Error("the contested address may do something")
+			if v.Decide(mustName(t, "a.test")).Matches != nil || v.PortSets() != nil || v.ExactNames() != nil || len(v.Rules) > 0 {
+				t.Error("the address in conflict may do something")
 			}
 			for _, own := range s.Views {
 				if own != v && (slices.Contains(own.Pod.IPs, addr("10.0.0.2")) || own.Decide(mustName(t, "a.test")).Matches == nil) {
@@ -210,8 +210,8 @@ func TestContestedAddress(t *testing.T) {
 	}
 }
 
-// TestContestedAcrossNodes: what is on another node cannot speak from here.
-func TestContestedAcrossNodes(t *testing.T) {
+// TestAddressConflictAcrossNodes: what is on another node cannot speak from here.
+func TestAddressConflictAcrossNodes(t *testing.T) {
 	local, remote := aPod("web", "web", "10.0.0.1"), aPod("a", "web", "10.0.0.1")
 	remote.NodeName = "node-b"
 	s := compile([]policy.Pod{remote, local}, aPolicy("p", "", aRule("a.test")))
@@ -269,14 +269,21 @@ func TestUnchangedViewsStay(t *testing.T) {
 	}
 }
 
+func patterns(r *policy.Rule) (out []string) {
+	for _, m := range r.Matches {
+		out = append(out, m.Pattern.String())
+	}
+	return out
+}
+
 // dump is all that a snapshot says, to compare two of them.
 func dump(t *testing.T, s *policy.Snapshot, names []fqdn.Name) string {
 	t.Helper()
 	var b strings.Builder
 	for _, v := range s.Views {
-		fmt.Fprintln(&b, v.Pod, v.Pod.Labels, v.Pod.IPs, v.Pod.Phase, v.Enforced, v.Denied, v.Unmatched, v.Policies, v.PortSets(), v.ExactNames(), len(v.Entries))
-		for _, e := range v.Entries {
-			fmt.Fprintln(&b, "  ", e.Policy, e.Path, e.Destinations.Names, e.Ports, e.TTL, e.Audit)
+		fmt.Fprintln(&b, v.Pod, v.Pod.Labels, v.Pod.IPs, v.Pod.Phase, v.Enforced, v.Denied, v.Unmatched, v.Policies, v.PortSets(), v.ExactNames(), len(v.Rules))
+		for _, r := range v.Rules {
+			fmt.Fprintln(&b, "  ", r.Policy, r.Path, r.Peer, patterns(r), r.Ports, r.TTL, r.Audit)
 		}
 		for _, n := range names {
 			fmt.Fprintln(&b, "  ", n, matchPaths(v.Decide(n)))

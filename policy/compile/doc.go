@@ -7,17 +7,18 @@
 //
 // # Rules
 //
-// Views of pods that the same policies select share one matcher of package fqdn. What the
-// policies of one pod hold together is bounded, and so is the work that a compile does
-// ahead of the questions: see MaxViewMatches and the constants beside it.
+// The readers of the kinds (policy/api) make rules, and a view is an ordered list of these:
+// views share the rules, and views of pods that the same policies select share one index of
+// the names. What the policies of one pod hold together is bounded, and so is the work that
+// a compile does ahead of the questions: see MaxViewMatches and the constants beside it.
 //
 // # Peers
 //
-// A view also has what ordinary NetworkPolicies allow its pod. A change of pods or of
-// namespaces' labels changes peer sets alone, never views, and only those sets that it
-// touches: membership is asked again for the addresses that changed hands, or, after many
-// changes, collected anew from an index of the pods by their labels. Sets that no view
-// asks for are not filled.
+// Rules with peers name them by a canonical text, and a snapshot has their members. A
+// change of pods or of namespaces' labels changes peer sets alone, never views, and only
+// those sets that it touches: membership is asked again for the addresses that changed
+// hands, or, after many changes, collected anew from an index of the pods by their labels.
+// Sets that no view asks for are not filled.
 //
 // # Closed by default
 //

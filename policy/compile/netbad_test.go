@@ -73,7 +73,7 @@ func TestNetworkPolicyGivenTwice(t *testing.T) {
 	open, closed := aNet(t, "np", `egress: [{}]`), aNet(t, "np", `policyTypes: [Egress]`)
 	for i, in := range []Input{besideInput(nil, open, closed), besideInput(nil, closed, open), besideInput(nil, open, closed, nil)} {
 		s := c.Compile(in)
-		if len(s.Views[0].Peers) != 1-i%2 || len(s.Problems) != 1 || !strings.Contains(s.Problems[0].Message, "given twice") {
+		if len(s.Views[0].PeerRules()) != 1-i%2 || len(s.Problems) != 1 || !strings.Contains(s.Problems[0].Message, "given twice") {
 			t.Errorf("%d: %v, problems %v", i, ruleTexts(s.Views[0]), problemTexts(s))
 		}
 	}

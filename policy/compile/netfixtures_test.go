@@ -87,7 +87,7 @@ func setTexts(s *policy.Snapshot) []string {
 // ruleTexts returns each of a view's peer rules as one line.
 func ruleTexts(v *policy.View) []string {
 	var out []string
-	for _, r := range v.Peers {
+	for _, r := range v.PeerRules() {
 		out = append(out, fmt.Sprintf("%d %s | %s | %s %s", r.Peer.Kind, r.Peer.Key, r.Ports, r.Policy, r.Path))
 	}
 	return out

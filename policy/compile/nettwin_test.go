@@ -327,11 +327,16 @@ func compareWithTwin(t *testing.T, in Input, s *policy.Snapshot) (asked, open in
 					slices.Sort(got)
 					got = slices.Compact(got)
 					var want []string
-					if !strings.Contains(v.Pod.UID, "+") { // a contested address may nothing
+					if !strings.Contains(v.Pod.UID, "+") { // nothing is allowed for an address in conflict
 						want = netTwin{in}.allows(&v.Pod, a, proto, port)
 					}
 					if diff := cmp.Diff(want, got); diff != "" {
 						t.Fatalf("%v to %v %v %d: %s\n%s", v.Pod, a, proto, port, diff, strings.Join(append(ruleTexts(v), setTexts(s)...), "\n"))
+					}
+					at := netip.AddrPortFrom(a, port)
+					flow := policy.Flow{Protocol: proto, Dialled: at, Reached: at, Would: true}
+					if allowed, by := policy.Evaluate(v, s, &flow); allowed != (len(want) > 0 || slices.Contains(v.Pod.IPs, a)) {
+						t.Fatalf("%v to %v %v: allowed %v by %v, the twin by %v", v.Pod, at, proto, allowed, by, want)
 					}
 					asked++
 					open += min(len(got), 1)

@@ -140,7 +140,7 @@ func TestPeersThatAreLocal(t *testing.T) {
 		t.Error(diff)
 	}
 	for _, v := range s.Views { // two and three claim one address: closed
-		if v.Pod.Name != "web" && len(v.Peers)+len(v.NetworkPolicies) > 0 {
+		if v.Pod.Name != "web" && len(v.PeerRules())+len(v.NetworkPolicies) > 0 {
 			t.Errorf("%s may reach %v", v.Pod, ruleTexts(v))
 		}
 	}

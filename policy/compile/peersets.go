@@ -80,9 +80,9 @@ func (c *Compiler) fillPeerSets(s *draft) {
 
 // dropUnused forgets what no view of the running compile has.
 func (c *Compiler) dropUnused() {
-	for key, r := range c.reaches {
+	for key, r := range c.egress {
 		if r.used != c.number {
-			delete(c.reaches, key)
+			delete(c.egress, key)
 			continue
 		}
 		for _, l := range r.sets {

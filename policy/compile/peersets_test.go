@@ -158,11 +158,11 @@ func TestSetsThatNobodyHas(t *testing.T) {
 		}
 	}
 	in.Policies = nil
-	if s := c.Compile(in); len(s.PeerSets)+len(c.sets)+len(c.reaches) > 0 {
+	if s := c.Compile(in); len(s.PeerSets)+len(c.sets)+len(c.egress) > 0 {
 		t.Errorf("without a policy: %v", setTexts(s))
 	}
 	in = besideInput(nil)
-	if s := c.Compile(in); len(c.nets.known)+len(c.nets.spaces) > 0 || s.Views[0].Peers != nil || s.Views[0].NetworkPolicies != nil {
+	if s := c.Compile(in); len(c.nets.known)+len(c.nets.spaces) > 0 || s.Views[0].PeerRules() != nil || s.Views[0].NetworkPolicies != nil {
 		t.Errorf("%d NetworkPolicies of %d namespaces are kept", len(c.nets.known), len(c.nets.spaces))
 	}
 }

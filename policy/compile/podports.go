@@ -64,14 +64,16 @@ func NewTargetPorts(p *v1alpha1.FQDNNetworkPolicy, domain fqdn.Name) *TargetPort
 		return t
 	}
 	var matches []*policy.Match
-	for _, m := range r.Matches {
-		if !namesService(&m.Pattern, domain) {
-			continue
+	for _, rule := range r.Rules {
+		for _, m := range rule.Matches {
+			if !namesService(&m.Pattern, domain) {
+				continue
+			}
+			matches = append(matches, m)
+			t.of[m.Ports] = m.Ports.Ranges()
+			_, exact := m.Pattern.Exact()
+			t.wild = t.wild || !exact
 		}
-		matches = append(matches, m)
-		t.of[m.Ports] = m.Ports.Ranges()
-		_, exact := m.Pattern.Exact()
-		t.wild = t.wild || !exact
 	}
 	if len(matches) > 0 {
 		t.matcher = policy.NewMatcher(matches)

@@ -113,6 +113,10 @@ func TestGreedyServices(t *testing.T) {
 // port of every Service.
 func twinPodPorts(t *testing.T, p *v1alpha1.FQDNNetworkPolicy, services []*policy.Service) (string, int) {
 	open := fqdnnp.Read(p).EgressPorts()
+	var matches []*policy.Match
+	for _, r := range fqdnnp.Read(p).Rules {
+		matches = append(matches, r.Matches...)
+	}
 	type found struct {
 		rank   int
 		target policy.ServicePort
@@ -120,7 +124,7 @@ func twinPodPorts(t *testing.T, p *v1alpha1.FQDNNetworkPolicy, services []*polic
 	all := map[policy.ServicePort]int{}
 	for _, s := range services {
 		name := mustName(t, s.Ref.Name+"."+s.Ref.Namespace+".svc.cluster.local")
-		for _, m := range fqdnnp.Read(p).Matches {
+		for _, m := range matches {
 			for _, port := range s.Ports {
 				to := policy.ServicePort{Protocol: port.Protocol, Target: port.Target, TargetName: port.TargetName}
 				all65535 := slices.Contains(strings.Split(string(open), ","), port.Protocol.String())

@@ -1,20 +1,20 @@
 package compile
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/fqdn"
 )
 
 // ruleset is what the views of pods with the same selecting policies share.
 type ruleset struct {
-	parsed []*parsed   // sorted by id
-	shared policy.View // of whatever pod
-	left   []leftOut   // what a bound leaves out
-	serial uint64      // in its compiler
-	used   uint64      // the compile that used it last
+	parsed []*parsed      // sorted by id
+	shared policy.View    // of whatever pod
+	left   []leftOut      // what a bound leaves out
+	serial uint64         // in its compiler
+	used   uint64         // the compile that used it last
+	beside *egressRules   // of list
+	list   []*policy.Rule // the rules of shared, and those of beside
 }
 
 // newRuleset returns the union of policies, which are sorted by id.
@@ -22,23 +22,19 @@ func newRuleset(policies []*parsed) *ruleset {
 	r := &ruleset{parsed: policies}
 	v := &r.shared
 	v.Policies = make([]string, len(policies))
-	matches, labels, entries := 0, 0, 0
+	matches, labels, rules := 0, 0, 0
 	for _, p := range policies {
-		matches += len(p.Matches)
+		matches += p.matches
 		labels += p.labels
-		entries += len(p.Entries)
+		rules += len(p.Rules)
 	}
-	ports := portSetsOf(policies)
-	if matches > MaxViewMatches || labels > MaxViewLabels || len(ports) > MaxViewPortSets {
+	if matches > MaxViewMatches || labels > MaxViewLabels || len(portSetsOf(policies)) > MaxViewPortSets {
 		policies, r.left = withinBounds(policies)
-		ports = portSetsOf(policies)
 	}
-	all := make([]*policy.Match, 0, matches)
-	v.Entries = make([]policy.Entry, 0, entries)
+	v.Rules = make([]*policy.Rule, 0, rules)
 	for i, p := range policies {
 		v.Policies[i] = p.ID
-		v.Entries = append(v.Entries, p.Entries...)
-		all = append(all, p.Matches...)
+		v.Rules = append(v.Rules, p.Rules...)
 		if p.Audit {
 			continue
 		}
@@ -46,39 +42,40 @@ func newRuleset(policies []*parsed) *ruleset {
 		v.Denied = max(v.Denied, p.Denied)
 		v.Unmatched = max(v.Unmatched, p.Unmatched)
 	}
-	m := policy.NewMatcher(all)
-	v.Rules = &policy.Rules{Matcher: m, PortSets: slices.Sorted(maps.Keys(ports)), ExactNames: enforcedNames(m)}
+	v.Index = policy.NewIndex(v.Rules, matches)
 	return r
+}
+
+// with returns the rules of the ruleset and after them those that NetworkPolicies allow
+// beside it. Most pods with the same policies have the same NetworkPolicies: the last list
+// is kept for them.
+func (r *ruleset) with(beside *egressRules) []*policy.Rule {
+	if len(beside.rules) == 0 {
+		return r.shared.Rules
+	}
+	if r.beside != beside {
+		r.beside, r.list = beside, slices.Concat(r.shared.Rules, beside.rules)
+	}
+	return r.list
 }
 
 // portSetsOf returns the distinct port sets of the enforcing policies.
 func portSetsOf(policies []*parsed) map[policy.PortSet]struct{} {
 	ports := map[policy.PortSet]struct{}{}
 	for _, p := range policies {
-		for j := range p.Entries {
+		for _, rule := range p.Rules {
 			if !p.Audit {
-				ports[p.Entries[j].Ports] = struct{}{}
+				ports[rule.Ports] = struct{}{}
 			}
 		}
 	}
 	return ports
 }
 
-func enforcedNames(m *fqdn.Matcher[*policy.Match]) []fqdn.Name {
-	var names []fqdn.Name
-	for name, own := range m.Exact() {
-		if slices.ContainsFunc(own, func(m *policy.Match) bool { return !m.Audit }) {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
 // closedRuleset returns the ruleset of a pod that only may be denied: the settings of
 // several rulesets at their strictest, and nothing allowed.
 func closedRuleset(of []*ruleset) *ruleset {
-	v := policy.View{Rules: &policy.Rules{}}
+	v := policy.View{Index: &policy.Index{}}
 	for _, o := range of {
 		v.Enforced = v.Enforced || o.shared.Enforced
 		v.Denied = max(v.Denied, o.shared.Denied)

@@ -16,10 +16,10 @@ import (
 func (c *Compiler) makeViews(in Input, s *draft) {
 	s.pods = c.orderPods(in.Pods, s)
 	s.podByAddr = make(map[netip.Addr]policy.PodRef, len(s.pods))
-	contested := claimAddresses(s)
+	conflicts := claimAddresses(s)
 	c.selectPods(s)
 	c.indexPeers(in, s)
-	c.share()
+	c.applyQuotas()
 	reported := map[[2]string]bool{}
 	for i := range s.pods {
 		p := &s.pods[i]
@@ -37,17 +37,17 @@ func (c *Compiler) makeViews(in Input, s *draft) {
 				Pod: p.PodRef, Policies: sel.rules.shared.Policies,
 			})
 		default:
-			r := sel.reach
+			r := sel.egress
 			if r != nil {
 				r = r.now
 			}
-			s.Views = append(s.Views, sel.settle(withoutAddrs(p, contested), r))
+			s.Views = append(s.Views, sel.settle(withoutAddrs(p, conflicts), r))
 			s.reportInterfaces(p, sel.rules)
 			s.reportLeftOut(p, sel.rules, reported)
 			s.reportLeftPeers(p, r, reported)
 		}
 	}
-	c.closeContested(contested, s)
+	c.closeConflicts(conflicts, s)
 }
 
 // selectPods finds out what selects each local pod.
@@ -62,7 +62,7 @@ func (c *Compiler) selectPods(s *draft) {
 		if sel.rules == nil || p.HostNetwork {
 			sel.forgetView()
 		} else {
-			c.reachOf(p, sel)
+			c.egressOf(p, sel)
 		}
 	}
 	for ref, sel := range c.selected {
@@ -142,7 +142,7 @@ func (s *draft) refuseAddrs(p *policy.Pod) {
 // one of another, whose traffic never leaves from here. It returns the addresses
 // that several pods of this node claim, with those pods.
 func claimAddresses(s *draft) map[netip.Addr][]*policy.Pod {
-	contested := map[netip.Addr][]*policy.Pod{}
+	conflicts := map[netip.Addr][]*policy.Pod{}
 	owner := make(map[netip.Addr]*policy.Pod)
 	for _, local := range []bool{true, false} {
 		for i := range s.pods {
@@ -159,15 +159,15 @@ func claimAddresses(s *draft) map[netip.Addr][]*policy.Pod {
 					continue
 				}
 				if o := owner[a]; local && o != p {
-					if len(contested[a]) == 0 {
-						contested[a] = append(contested[a], o)
+					if len(conflicts[a]) == 0 {
+						conflicts[a] = append(conflicts[a], o)
 					}
-					contested[a] = append(contested[a], p)
+					conflicts[a] = append(conflicts[a], p)
 				}
 			}
 		}
 	}
-	return contested
+	return conflicts
 }
 
 // selectPod brings what is known of a local pod up to date.
@@ -178,7 +178,7 @@ func (c *Compiler) selectPod(p *policy.Pod, alike map[string]*ruleset) *selectio
 		sel = &selection{}
 		c.selected[p.PodRef] = sel
 	} else if !maps.Equal(sel.pod.Labels, p.Labels) {
-		was, sel.reached = nil, 0
+		was, sel.egressAt = nil, 0
 	}
 	sel.rules = c.rulesOf(c.spaces[p.Namespace], labels.Set(p.Labels), was, alike)
 	sel.pod, sel.seen = *p, c.number
@@ -190,15 +190,15 @@ func (c *Compiler) selectPod(p *policy.Pod, alike map[string]*ruleset) *selectio
 
 // forgetView forgets what only a pod with a view has: it is kept up to date for no other.
 func (sel *selection) forgetView() {
-	sel.view, sel.reach, sel.reached = nil, nil, 0
+	sel.view, sel.egress, sel.egressAt = nil, nil, 0
 }
 
 // settle returns the view of the pod, the last one if nothing in it changed.
-func (sel *selection) settle(p policy.Pod, r *reach) *policy.View {
-	if sel.view == nil || sel.viewRules != sel.rules || sel.viewReach != r || !sel.view.Pod.Same(&p) {
-		sel.view, sel.viewRules, sel.viewReach = newView(p, sel.rules), sel.rules, r
+func (sel *selection) settle(p policy.Pod, r *egressRules) *policy.View {
+	if sel.view == nil || sel.viewRules != sel.rules || sel.viewEgress != r || !sel.view.Pod.Same(&p) {
+		sel.view, sel.viewRules, sel.viewEgress = newView(p, sel.rules), sel.rules, r
 		if r != nil {
-			sel.view.Peers, sel.view.NetworkPolicies = r.rules, r.policies
+			sel.view.Rules, sel.view.NetworkPolicies = sel.rules.with(r), r.policies
 		}
 	}
 	return sel.view
@@ -211,10 +211,10 @@ func newView(p policy.Pod, r *ruleset) *policy.View {
 }
 
 // withoutAddrs returns the pod without the addresses that others claim too.
-func withoutAddrs(p *policy.Pod, contested map[netip.Addr][]*policy.Pod) policy.Pod {
+func withoutAddrs(p *policy.Pod, conflicts map[netip.Addr][]*policy.Pod) policy.Pod {
 	rest := *p
-	if slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return contested[a] != nil }) {
-		rest.IPs = slices.DeleteFunc(slices.Clone(p.IPs), func(a netip.Addr) bool { return contested[a] != nil })
+	if slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return conflicts[a] != nil }) {
+		rest.IPs = slices.DeleteFunc(slices.Clone(p.IPs), func(a netip.Addr) bool { return conflicts[a] != nil })
 	}
 	return rest
 }

@@ -80,7 +80,7 @@ func (x buckets[K]) remove(k K, p *pod, ports int) {
 type label = [2]string
 
 // Want brings the index to the labels that terms of the wanted specs require by one
-// value, and no others: a pod may have tens of thousands that nobody requirements for, each of
+// value, and no others: a pod may have tens of thousands that no set asks for, each of
 // which would take several times its size.
 func (x *Index) Want(came, went []*Spec) {
 	fresh := map[label]*bucket{}

@@ -18,7 +18,7 @@ import (
 type Destinations struct {
 	Anywhere bool // the rule names none
 	terms    []term
-	looks    int                  // of all terms
+	cost     int                  // of all terms
 	blocks   *netipx.IPSetBuilder // nil without a network, and once they are normalized
 	networks *netipx.IPSet        // made of blocks by Normalize: ranges, as an exception makes up to 128 networks
 	count    int                  // of networks
@@ -63,7 +63,7 @@ func (d *Destinations) Normalize(most int) (made int, last netip.Prefix) {
 	slices.SortFunc(d.terms, func(a, b term) int { return strings.Compare(a.text, b.text) })
 	d.terms = slices.CompactFunc(d.terms, func(a, b term) bool { return a.text == b.text })
 	for i := range d.terms {
-		d.looks += d.terms[i].looks()
+		d.cost += d.terms[i].cost()
 	}
 	if d.blocks == nil {
 		return 0, last
@@ -127,7 +127,7 @@ func (d *Destinations) ByNumber() []*Spec {
 		out = append(out, &Spec{Peer: policy.Peer{Kind: policy.PeerAnywhere}})
 	}
 	if len(d.terms) > 0 {
-		out = append(out, &Spec{Peer: policy.Peer{Kind: policy.PeerPods, Key: bounded(d.podsText())}, terms: d.terms, looks: d.looks})
+		out = append(out, &Spec{Peer: policy.Peer{Kind: policy.PeerPods, Key: bounded(d.podsText())}, terms: d.terms, cost: d.cost})
 	}
 	if d.count > 0 {
 		out = append(out, &Spec{Peer: policy.Peer{Kind: policy.PeerNetworks, Key: bounded(d.networksText())}, networks: d.networks, count: d.count})
@@ -159,7 +159,7 @@ func (d *Destinations) ByName(names []PortName) *Spec {
 		texts[i] = n.Name + "/" + n.Protocol.String()
 	}
 	key := strings.Join(texts, ",") + " of " + strings.Join(where, "; ")
-	return &Spec{Peer: policy.Peer{Kind: policy.PeerPorts, Key: bounded(key)}, terms: d.terms, networks: d.networks, count: d.count, looks: d.looks, anywhere: d.Anywhere, names: names}
+	return &Spec{Peer: policy.Peer{Kind: policy.PeerPorts, Key: bounded(key)}, terms: d.terms, networks: d.networks, count: d.count, cost: d.cost, anywhere: d.Anywhere, names: names}
 }
 
 // maxKey bounds a peer's key, in bytes: thousands of networks are one peer.

@@ -25,11 +25,11 @@ func (l *Set) Members() *policy.PeerSet { return l.set }
 func (l *Set) Forget() { l.set = nil }
 
 // manyDirty is from how many addresses on a set is filled anew: to look each up in
-// every set costs more than to collect the members of each. manyLooks is the same of
+// every set costs more than to collect the members of each. manyCost is the same of
 // addresses and what it costs to ask the terms.
 const (
 	manyDirty = 512
-	manyLooks = 1 << 16
+	manyCost  = 1 << 16
 )
 
 // Update brings the set up to date and returns it: the same one if nothing in it changed.
@@ -40,7 +40,7 @@ func (l *Set) Update(x *Index) *policy.PeerSet {
 		if last == nil {
 			l.set = &policy.PeerSet{Peer: l.Spec.Peer, Networks: l.Spec.networks.Prefixes()}
 		}
-	case last == nil || len(x.dirty) > manyDirty || len(x.dirty)*l.Spec.looks > manyLooks:
+	case last == nil || len(x.dirty) > manyDirty || len(x.dirty)*l.Spec.cost > manyCost:
 		l.set = l.Spec.fill(x)
 		if last != nil && slices.Equal(last.Addrs, l.set.Addrs) && slices.Equal(last.Ports, l.set.Ports) {
 			l.set = last

@@ -18,7 +18,7 @@ type Spec struct {
 	terms    []term        // PeerPods, PeerPorts
 	networks *netipx.IPSet // PeerNetworks, PeerPorts; not nil where there are some
 	count    int           // how many networks that makes
-	looks    int           // what it costs to ask all terms
+	cost     int           // what it costs to ask all terms
 	anywhere bool          // PeerPorts of a rule for every destination
 	names    []PortName    // PeerPorts: sorted, each once
 }
@@ -80,19 +80,19 @@ func (t *term) selectsSpace(sp *namespace) bool {
 	return t.spaces.everything() || sp.known && t.spaces.Matches(sp.labels)
 }
 
-// looks is what it costs to ask the term for one pod, in units of an ordinary one:
+// cost is what it costs to ask the term for one pod, in units of an ordinary one:
 // selectors may have tens of thousands of requirements. Those of namespaces are asked a
 // second time, for each namespace.
-func (t *term) looks() int {
+func (t *term) cost() int {
 	requirements := len(t.pods.requirements)
 	if t.spaces != nil {
 		requirements += 2 * len(t.spaces.requirements)
 	}
-	return 1 + requirements/requirementsPerLook
+	return 1 + requirements/requirementsPerUnit
 }
 
-// requirementsPerLook is how many requirements cost as much as the rest of looking at a pod.
-const requirementsPerLook = 8
+// requirementsPerUnit is how many requirements cost as much as the rest of looking at a pod.
+const requirementsPerUnit = 8
 
 // covers tells whether the spec's destinations have the pod's address a.
 func (s *Spec) covers(p *pod, a netip.Addr) bool {

@@ -27,9 +27,9 @@ func (l *Set) Grow(w Weigher) {
 	case l.Weight == 0:
 		l.Weigh(w)
 	case l.Spec.Kind == policy.PeerPods:
-		l.Weight += w.index.joined.pods * l.Spec.looks
+		l.Weight += w.index.joined.pods * l.Spec.cost
 	case l.Spec.Kind == policy.PeerPorts:
-		if l.Weight += w.index.joined.ports * (1 + l.Spec.looks); l.Weight > maxSetPorts {
+		if l.Weight += w.index.joined.ports * (1 + l.Spec.cost); l.Weight > maxSetPorts {
 			l.Weigh(w)
 		}
 	}
@@ -73,7 +73,7 @@ func (w Weigher) byTerms(s *Spec) (n int) {
 				all = in
 			}
 		}
-		n += all * t.looks()
+		n += all * t.cost()
 	}
 	return n
 }
@@ -82,7 +82,7 @@ func (w Weigher) byTerms(s *Spec) (n int) {
 // belongs to the set has to be asked of all terms.
 func (w Weigher) byNames(s *Spec) (n int) {
 	s.eachName(func(name string) { n += w.index.having(name).ports })
-	return n * (1 + s.looks/4)
+	return n * (1 + s.cost/4)
 }
 
 // inSpaces returns what it costs to look at the namespaces that a term's selector
@@ -91,7 +91,7 @@ func (w Weigher) inSpaces(t *term) counts {
 	n, known := w.spaces[t.spaces.text]
 	if !known {
 		for _, sp := range w.index.spaces {
-			if len(t.spaces.requirements) >= requirementsPerLook || t.selectsSpace(sp) {
+			if len(t.spaces.requirements) >= requirementsPerUnit || t.selectsSpace(sp) {
 				in := sp.counts()
 				n.pods, n.ports = n.pods+in.pods, n.ports+in.ports
 			}

@@ -20,9 +20,9 @@ var bounds = []bound{
 	{"audit", "**Bounds.** `size` ", "64KiB to 1024GiB", "audit /a {\nsize %s\n}", "1"},
 	{"audit", "**Bounds.** `size` 64KiB to 1024GiB, `keep` ", "0 to 1000", "audit /a {\nkeep %s\n}", "1"},
 	{"audit", "**Bounds.** `size` 64KiB to 1024GiB, `keep` 0 to 1000, `sample` ", "1 to 1000000", "audit stdout {\nsample %s\n}", "1"},
-	{"cache", "| GREATEST | `1h` | ", "1s to 168h", "cache %s", "1s"},
-	{"cache", "| `least DURATION` | `0s` | ", "0s to 1h", "cache {\nleast %s\n}", "1s"},
-	{"cache", "| `denial DURATION` | `30s`, or GREATEST if that is less | ", "0s to 3h", "cache {\ndenial %s\n}", "1s"},
+	{"cache", "| MAX_TTL | `1h` | ", "1s to 168h", "cache %s", "1s"},
+	{"cache", "| `min_ttl DURATION` | `0s` | ", "0s to 1h", "cache {\nmin_ttl %s\n}", "1s"},
+	{"cache", "| `negative_ttl DURATION` | `30s`, or MAX_TTL if that is less | ", "0s to 3h", "cache {\nnegative_ttl %s\n}", "1s"},
 	{"cache", "| `prefetch AMOUNT [DURATION [PERCENT%]]` | none; `1m`, `10%` | ", "0 to 1000000", "cache {\nprefetch %s\n}", "1"},
 	{"cache", "| `prefetch AMOUNT [DURATION [PERCENT%]]` | none; `1m`, `10%` | 0 to 1000000; ", "1s to 24h", "cache {\nprefetch 1 %s\n}", "1ms"},
 	{"cache", "| `prefetch AMOUNT [DURATION [PERCENT%]]` | none; `1m`, `10%` | 0 to 1000000; 1s to 24h; ", "1% to 90%", "cache {\nprefetch 1 1m %s\n}", "1"},
@@ -41,7 +41,7 @@ var bounds = []bound{
 	{"limits", "**Bounds.** ", "1 to 1048576", "limits {\nburst_per_pod %s\n}", "1"},
 	{"limits", "**Bounds.** ", "1 to 1048576", "limits {\nconnections 1048576\nconnections_per_pod %s\n}", "1"},
 	{"limits", "**Bounds.** 1 to 1048576, `addresses` ", "1 to 4096", "limits {\naddresses %s\n}", "1"},
-	{"ttl", "**Bounds.** Whole seconds; LEAST ", "0s to 1h", "ttl %s 2h", "1s"},
+	{"ttl", "**Bounds.** Whole seconds; MIN_TTL ", "0s to 1h", "ttl %s 2h", "1s"},
 }
 
 // TestDocumentedBounds: the ends of what docs/corefile.md gives as bounds are

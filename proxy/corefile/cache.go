@@ -47,7 +47,7 @@ const (
 	mostEntries, mostBytes = 1_000_000, 1 << 30
 )
 
-// cache reads "cache [GREATEST] { … }" of one block, and gives it to the forwards
+// cache reads "cache [MAX_TTL] { … }" of one block, and gives it to the forwards
 // of the block, which are config.Zones from first on.
 func (p *parser) cache(zones []fqdn.Name, all []stanza, first int) {
 	var line *stanza
@@ -95,20 +95,20 @@ func (p *parser) readCache(s stanza, root bool) (*Cache, error) {
 		return nil, err
 	}
 	if c.Least > c.Greatest {
-		return nil, s.errorf("least %s is above the greatest, %s, write a lower one", short(c.Least), short(c.Greatest))
+		return nil, s.errorf("min_ttl %s is above the maximum TTL, %s, write a lower one", short(c.Least), short(c.Greatest))
 	}
 	return c, nil
 }
 
 func (p *parser) cacheOption(c *Cache, line stanza, root bool) (err error) {
 	switch line.option() {
-	case "least":
+	case "min_ttl", "least":
 		var arg string
-		if arg, err = line.one("least 5s"); err == nil {
-			c.Least, err = line.seconds(arg, "least 5s", 0, mostLeast)
+		if arg, err = line.one("min_ttl 5s"); err == nil {
+			c.Least, err = line.seconds(arg, "min_ttl 5s", 0, mostLeast)
 		}
-	case "denial":
-		c.Denial, err = line.denial()
+	case "negative_ttl", "denial":
+		c.Denial, err = line.negativeTTL()
 	case "prefetch":
 		c.Prefetch, err = line.prefetch()
 	case "serve_stale":
@@ -122,7 +122,7 @@ func (p *parser) cacheOption(c *Cache, line stanza, root bool) (err error) {
 			p.config.CacheBytes, err = line.size("size 32MiB", leastBytes, mostBytes)
 		}
 	default:
-		err = line.noOption("cache", cacheElsewhere, "least", "denial", "prefetch", "serve_stale", "entries", "size")
+		err = line.noOption("cache", cacheElsewhere, "min_ttl", "negative_ttl", "prefetch", "serve_stale", "entries", "size")
 	}
 	return err
 }
@@ -140,17 +140,17 @@ func (p *parser) whole(line stanza, root bool) error {
 	return nil
 }
 
-// denial refuses CoreDNS's first value, which is a number of answers: it would be
+// negativeTTL refuses the first value of CoreDNS's denial, which is a number of answers: it would be
 // taken for seconds.
-func (s stanza) denial() (time.Duration, error) {
+func (s stanza) negativeTTL() (time.Duration, error) {
 	if len(s.args) > 0 && s.args[0] != "0" && strings.Trim(s.args[0], "0123456789") == "" {
-		return 0, s.errorf(`takes how long, and %s is CoreDNS's number of answers, write "denial 30s" here and "entries 10000" in the cache of zone "."`, s.args[0])
+		return 0, s.errorf(`takes how long, and %s is CoreDNS's number of answers, write "negative_ttl 30s" here and "entries 10000" in the cache of zone "."`, s.args[0])
 	}
-	arg, err := s.one("denial 30s")
+	arg, err := s.one("negative_ttl 30s")
 	if err != nil {
 		return 0, err
 	}
-	return s.seconds(arg, "denial 30s", 0, mostDenial)
+	return s.seconds(arg, "negative_ttl 30s", 0, mostDenial)
 }
 
 // prefetch reads AMOUNT [DURATION [PERCENT%]].

@@ -38,11 +38,11 @@ var forwardElsewhere = map[string]string{
 
 // cacheElsewhere answers for the options of CoreDNS's cache that are none here.
 var cacheElsewhere = map[string]string{
-	"disable":  `write "denial 0s" to keep no denials; to keep nothing, remove the lines of cache`,
+	"disable":  `write "negative_ttl 0s" to cache no negative answers; to cache nothing, remove the lines of cache`,
 	"keepttl":  "TTLs always count down, since what pods are granted ends with them, remove the line",
 	"refresh":  `names are renewed before they end, write for example "prefetch 10" instead`,
 	"servfail": "SERVFAIL is never kept, remove the line",
-	"success":  `write the times as "cache 1h" and "least 5s", and how many answers as "entries 10000" in the cache of zone "."`,
+	"success":  `write the times as "cache 1h" and "min_ttl 5s", and how many answers as "entries 10000" in the cache of zone "."`,
 }
 
 // unknown says what to write instead of a directive that there is not.

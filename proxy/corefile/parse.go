@@ -17,20 +17,9 @@ func Load(path string) (*Config, error) { return Read(path).Config() }
 
 // Parse reads a configuration from text; file is for the errors and for where
 // relative imports start. The error is as for Load.
-func Parse(file, text string) (*Config, error) {
-	s := &Source{path: file}
-	s.err = s.gather(file, text, nil)
-	return s.Config()
-}
+func Parse(file, text string) (*Config, error) { return sourceOf(file, text).Config() }
 
-func parse(file, text string) (*Config, error) {
-	if err := keyless(file, text); err != nil {
-		return nil, err
-	}
-	blocks, err := caddyfile.Parse(file, strings.NewReader(text), nil)
-	if err != nil {
-		return nil, fmt.Errorf("parse the configuration: %w", err)
-	}
+func parse(file string, blocks []caddyfile.ServerBlock) (*Config, error) {
 	p := parser{config: Default(), seen: map[string]stanza{}, zones: map[fqdn.Name]stanza{}}
 	p.config.File = file
 	for _, b := range blocks {

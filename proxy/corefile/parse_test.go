@@ -60,8 +60,8 @@ func TestParseEverything(t *testing.T) {
         force_tcp
     }
     cache 2h {
-        least 5s
-        denial 1m
+        min_ttl 5s
+        negative_ttl 1m
         prefetch 10 5m 20%
         serve_stale 3h
         entries 5000

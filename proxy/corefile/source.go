@@ -1,11 +1,13 @@
 package corefile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -20,42 +22,51 @@ const (
 	maxBytes = 1 << 20
 )
 
-// Source is the text of a Corefile and of everything that it imports, as it was
-// when it was read.
+// Source is a Corefile and everything that it imports, as parsed when it was read.
 type Source struct {
-	path  string
-	files []sourceFile
-	globs []string // every path and pattern imported, absolute
-	err   error
+	path         string
+	blocks       []caddyfile.ServerBlock
+	globs        []string // every path and pattern imported, absolute
+	files, bytes int      // read, imports included
+	err          error
 }
-
-type sourceFile struct{ path, text string }
 
 // Read reads the configuration file and what it imports. What is wrong, a file
 // that imports itself for one, is said by Config.
 func Read(path string) *Source {
-	s := &Source{path: path}
 	text, err := readBounded(path)
 	if err != nil {
-		s.err = fmt.Errorf("read the configuration: %w; write a Corefile there, or name another with --config", err)
+		return &Source{path: path, err: fmt.Errorf("read the configuration: %w; write a Corefile there, or name another with --config", err)}
+	}
+	return sourceOf(path, text)
+}
+
+// sourceOf parses text. Bounds come first: the parser would read a file that imports
+// itself 100,000 times, for more than a minute.
+func sourceOf(path, text string) *Source {
+	s := &Source{path: path}
+	if s.err = cmp.Or(s.bound(path, text, nil), keyless(path, text)); s.err != nil {
 		return s
 	}
-	s.err = s.gather(path, text, nil)
+	if s.blocks, s.err = caddyfile.Parse(path, strings.NewReader(text), nil); s.err != nil {
+		s.err = fmt.Errorf("parse the configuration: %w", s.err)
+	}
 	return s
 }
 
-// Config parses what was read. The error names every bad directive, a line each:
+// Config returns the configuration. The error names every bad directive, a line each:
 // "file:line: directive: reason, write … instead".
 func (s *Source) Config() (*Config, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	return parse(s.path, s.files[0].text)
+	return parse(s.path, s.blocks)
 }
 
-// Same tells whether both are the same text, so that nothing is to be applied.
+// Same tells whether both have the same tokens or the same error, so that nothing is to
+// be applied.
 func (s *Source) Same(other *Source) bool {
-	return slices.Equal(s.files, other.files) && slices.Equal(s.globs, other.globs) && fmt.Sprint(s.err) == fmt.Sprint(other.err)
+	return reflect.DeepEqual(s.blocks, other.blocks) && fmt.Sprint(s.err) == fmt.Sprint(other.err)
 }
 
 // Folders returns the folders in which a change can change the configuration.
@@ -81,18 +92,16 @@ func (s *Source) Concerns(path string) bool {
 	})
 }
 
-// gather adds a file and what it imports; via are the files that led to it.
-func (s *Source) gather(path, text string, via []string) error {
-	s.files = append(s.files, sourceFile{path, text})
-	bytes := 0
-	for _, f := range s.files {
-		bytes += len(f.text)
-	}
+// bound counts a file and its imports, and refuses too many; via are the files that
+// led to it.
+func (s *Source) bound(path, text string, via []string) error {
+	s.files++
+	s.bytes += len(text)
 	via = append(via, absolute(path))
 	switch {
-	case len(s.files) > maxFiles:
+	case s.files > maxFiles:
 		return fmt.Errorf("%s: import: the configuration has more than %d files, write fewer imports", s.path, maxFiles)
-	case bytes > maxBytes:
+	case s.bytes > maxBytes:
 		return fmt.Errorf("%s: import: the configuration has more than %d KiB, write less", s.path, maxBytes>>10)
 	case len(via) > maxDepth:
 		return fmt.Errorf("%s: import: is more than %d files deep, write fewer imports in imports", path, maxDepth)
@@ -107,16 +116,16 @@ func (s *Source) gather(path, text string, via []string) error {
 		if expand(word) != "import" || !d.NextArg() || snippets[expand(d.Val())] {
 			continue
 		}
-		if err := s.follow(path, d.Line(), expand(d.Val()), via); err != nil {
+		if err := s.boundImport(path, d.Line(), expand(d.Val()), via); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// follow gathers the files that a pattern names. What does not exist or cannot be
-// read is the parser's to complain of.
-func (s *Source) follow(from string, line int, pattern string, via []string) error {
+// boundImport counts the files of a pattern. The parser reports a pattern without a
+// file.
+func (s *Source) boundImport(from string, line int, pattern string, via []string) error {
 	if pattern == "" || strings.Count(pattern, "*") > 1 || strings.Count(pattern, "?") > 1 {
 		return nil
 	}
@@ -136,7 +145,7 @@ func (s *Source) follow(from string, line int, pattern string, via []string) err
 		if err != nil {
 			return fmt.Errorf("%s:%d: import: %w; write a file that can be read", from, line, err)
 		}
-		if err := s.gather(path, text, via); err != nil {
+		if err := s.bound(path, text, via); err != nil {
 			return err
 		}
 	}

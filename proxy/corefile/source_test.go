@@ -79,8 +79,8 @@ func TestImportsWork(t *testing.T) {
 	}
 }
 
-// TestSourceKnowsWhatConcernsIt: a change of any of its files is another source,
-// and what lies beside them does not matter.
+// TestSourceKnowsWhatConcernsIt: a change of a token in any of its files is another
+// source; comments, and files beside them, do not matter.
 func TestSourceKnowsWhatConcernsIt(t *testing.T) {
 	dir := folder(t, map[string]string{"Corefile": root + "import conf/*.conf\nimport more\n}\n", "conf/a.conf": "hold 5m\n", "more": "", "audit.log": ""})
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -113,8 +113,9 @@ func TestSourceKnowsWhatConcernsIt(t *testing.T) {
 	same(true, "another file")
 	write("conf/a.conf", "hold 6m\n")
 	same(false, "an imported file")
-	write("conf/a.conf", "hold 5m\n")
-	write("conf/b.conf", "")
+	write("conf/a.conf", "hold 5m # minutes\n")
+	same(true, "a comment")
+	write("conf/b.conf", "failclosed\n")
 	same(false, "one file more")
 	if err := os.Remove(at("conf/b.conf")); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package corefile
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -46,6 +47,9 @@ func (s stanza) option() string {
 	return s.name[strings.LastIndex(s.name, ": ")+2:]
 }
 
+// renamed are the earlier names of options, which are read for one release more.
+var renamed = map[string]string{"cache: least": "cache: min_ttl", "cache: denial": "cache: negative_ttl"}
+
 // each reads the lines of the block, an option each, which may stand there once.
 func (s stanza) each(read func(line stanza) error) error {
 	lines := map[string]int{}
@@ -53,10 +57,11 @@ func (s stanza) each(read func(line stanza) error) error {
 		if err := read(line); err != nil {
 			return err
 		}
-		if first, again := lines[line.name]; again {
+		name := cmp.Or(renamed[line.name], line.name)
+		if first, again := lines[name]; again {
 			return line.errorf("stands in line %d already, write it once", first)
 		}
-		lines[line.name] = line.line
+		lines[name] = line.line
 	}
 	return nil
 }

@@ -6,11 +6,11 @@ import "time"
 // holds: an hour, as for what is kept (mostLeast).
 const mostTold = mostLeast
 
-// readTTL reads LEAST GREATEST.
+// readTTL reads MIN_TTL MAX_TTL.
 func readTTL(c *Config, s stanza) error {
 	const usage = "ttl 5s 1h"
 	if len(s.args) != 2 {
-		return s.errorf("has %d values instead of the least and the greatest, write for example %q", len(s.args), usage)
+		return s.errorf("has %d values instead of MIN_TTL and MAX_TTL, write for example %q", len(s.args), usage)
 	}
 	least, err := s.seconds(s.args[0], usage, 0, mostTold)
 	if err != nil {
@@ -21,7 +21,7 @@ func readTTL(c *Config, s stanza) error {
 		return err
 	}
 	if least > greatest {
-		return s.errorf("the least, %s, is above the greatest, %s, write the lower one first", short(least), short(greatest))
+		return s.errorf("the minimum TTL, %s, is above the maximum TTL, %s, write the lower one first", short(least), short(greatest))
 	}
 	c.TTL = TTL{Least: uint32(least / time.Second), Greatest: uint32(greatest / time.Second)}
 	return s.flat()

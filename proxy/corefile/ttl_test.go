@@ -22,10 +22,10 @@ func TestTTL(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"ttl":                  `Corefile:3: ttl: has 0 values instead of the least and the greatest, write for example "ttl 5s 1h"`,
+		"ttl":                  `Corefile:3: ttl: has 0 values instead of MIN_TTL and MAX_TTL, write for example "ttl 5s 1h"`,
 		"ttl 1h":               "has 1 values",
 		"ttl 1s 2s 3s":         "has 3 values",
-		"ttl 2s 1s":            "ttl: the least, 2s, is above the greatest, 1s, write the lower one first",
+		"ttl 2s 1s":            "ttl: the minimum TTL, 2s, is above the maximum TTL, 1s, write the lower one first",
 		"ttl 3601 1d":          "ttl: 3601 is out of bounds, write 0s to 1h",
 		"ttl 0 2147483648":     "ttl: 2147483648 is out of bounds, write 0s to 596523h14m7s",
 		"ttl 0 596523h14m8s":   "out of bounds",

@@ -51,12 +51,12 @@ func (w *writer) cache() (string, *Cache) {
 	lines := w.some(map[string]func() string{
 		"least": func() (text string) {
 			text, c.Least = w.seconds(0, min(3600, int(c.Greatest/time.Second)))
-			return "least " + text
+			return w.one("min_ttl ", "least ") + text
 		},
 		"denial": func() string {
 			n := w.IntN(3*3600 + 1)
 			c.Denial = time.Duration(n) * time.Second
-			return fmt.Sprintf("denial %ds", n)
+			return w.one("negative_ttl ", "denial ") + fmt.Sprint(n, "s")
 		},
 		"prefetch": func() string {
 			c.Prefetch = Prefetch{1 + w.IntN(1000), time.Minute, 10}

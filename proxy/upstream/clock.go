@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// tick is how close together two sweeps are at most, and so how late one may be.
+// tick is the least time between two sweeps, and so how late one may be.
 const tick = 2 * time.Millisecond
 
-// never is later than any moment.
+// never is later than any time.
 const never = time.Duration(math.MaxInt64)
 
 // clock is the one timer of an upstream, which rings for whatever ends next: a
 // timer for each query would cost more than the query's system calls.
 type clock struct {
-	at    atomic.Int64 // the moment when it rings
+	at    atomic.Int64 // when it rings
 	mu    sync.Mutex   // of setting it
 	timer *time.Timer
 }
 
-// now is the time since the upstream was made, by a clock that nobody sets.
+// now is the time since the upstream was made, by a clock that is never set.
 func (u *upstream) now() time.Duration { return time.Since(u.born) }
 
-// wake makes the clock ring at the moment, if it does not before.
+// wake makes the clock ring at that time, if it does not before.
 func (u *upstream) wake(at time.Duration) {
 	c := &u.clock
 	if int64(at) >= c.at.Load() {
@@ -44,11 +44,11 @@ func (u *upstream) wake(at time.Duration) {
 	c.timer.Reset(in)
 }
 
-// ring sweeps. Who adds a query after its line was swept sees that no time is set.
+// ring sweeps. A query that is added after its socket was swept sees that no time is set.
 func (u *upstream) ring() {
 	u.clock.at.Store(int64(never))
 	now := u.now()
-	next := min(u.lines.sweep(now), u.streams.sweep(now))
+	next := min(u.sockets.sweep(now), u.conns.sweep(now))
 	if next != never {
 		u.wake(max(next, now+tick))
 	}

@@ -1,104 +1,87 @@
 package upstream
 
 import (
-	"sync"
+	"errors"
 	"time"
-
-	"github.com/miekg/dns"
 )
 
-// pending is one query that is under way, over UDP or TCP. Whoever takes it out
-// of the table of its line or stream ends it, once. Moments are since the
-// upstream was made.
-type pending struct {
-	query []byte // on the wire, with the id that it goes by
-	end   int    // where its question ends
-	probe bool   // it asks whether the upstream answers at all
-	// zone is what the attempt says of its zone: how to probe.
-	zone attempt
+var (
+	// errManyWrong ends an exchange that may be under attack: the query goes on over TCP.
+	errManyWrong = errors.New("too many replies did not answer the query")
+	// errDown ends the queries that are under way at an upstream that is found down.
+	errDown = errors.New("it stopped answering")
+)
 
-	began, doubt, until time.Duration
-	wrong               int       // replies that bear its id and do not answer it
-	first               *original // of one that is sent a second time
+// wrongMost is how many replies a socket hears whose id belongs to no query, and a query
+// replies that bear its id and do not answer it. A sender of more is guessing, and is not
+// given the time for it: the queries go on over TCP, which cannot be guessed.
+const wrongMost = 16
 
-	to   taker         // who is told, instead of done
-	done chan struct{} // has one when msg or err is set
-	msg  *dns.Msg
-	err  error
-	lost bool // err is of a connection that ended under it
+// bounds limit one try at an upstream.
+type bounds struct {
+	udp, tcp time.Time     // when each is over
+	share    time.Duration // of TCP after UDP, 0 for as much as there is
+	maxFails int           // of the zone: 0 suspects no upstream
+	probe    time.Duration // of the zone; 0 is probeEvery
+	forceTCP bool          // of the zone
 }
 
-// taker is told how a query ended. It must not block; it may be called with locks
-// held, and must not come back to the upstream.
-type taker interface {
-	// take gets the reply, which answers the query and is lent, or an error.
-	take(packet []byte, err error)
+// exchange is a query on the wire that waits for its reply, over UDP or TCP. The lock of
+// its socket pool guards it while it is in a table. Whoever removes it from there ends it,
+// once. Times are since the upstream was made.
+type exchange struct {
+	query                    []byte // with the id of the first send
+	end                      int    // where its question ends
+	probe                    bool   // it asks whether the upstream answers at all
+	by                       bounds
+	began, retransmit, until time.Duration
+	wrong                    int // replies that bear its id and do not answer it
+	// sends are where it was sent over UDP: the second is the retransmit.
+	sends [2]send
+	to    responder
 }
 
-// original is where the query stands that was sent a second time. Ids are used
-// once on a line, so that it cannot be taken for a later one.
-type original struct {
-	l  *line
-	id uint16
+// send is a query on one socket. An id is used once on a socket.
+type send struct {
+	socket *udpSocket // nil: none
+	id     uint16
+	query  []byte
 }
 
-var pendings = sync.Pool{New: func() any { return &pending{done: make(chan struct{}, 1)} }}
-
-// newPending returns a query that nobody has sent. It goes back with recycle.
-func newPending(query []byte, end int) *pending {
-	p := pendings.Get().(*pending)
-	p.query, p.end = query, end
-	return p
+// responder takes the end of an exchange, with no lock held. It must not block.
+type responder interface {
+	// replied takes the reply, which answers the query and is lent. False: it cannot be
+	// read, and over UDP another one is waited for.
+	replied(packet []byte) bool
+	// failed takes the error. lost: it is of a TCP connection that was used before.
+	failed(err error, lost bool)
 }
 
-func (p *pending) recycle() {
-	*p = pending{done: p.done}
-	pendings.Put(p)
-}
-
-// wait returns how the query ended, and recycles it.
-func (p *pending) wait() (m *dns.Msg, lost bool, err error) {
-	<-p.done
-	m, lost, err = p.msg, p.lost, p.err
-	p.recycle()
-	return m, lost, err
-}
-
-// answer ends the query with its answer. The caller holds no lock: where the query
-// was sent a second time, the answer is for the first, on another line.
-func (p *pending) answer(m *dns.Msg, packet []byte) {
-	if at := p.first; at != nil {
-		p.recycle()
-		if p = at.l.claim(at.id); p == nil {
-			return // it has its answer, or its time is over
-		}
+// newExchange returns the exchange of a query that begins now.
+func (u *upstream) newExchange(query []byte, end int, until time.Time, by bounds, to responder) exchange {
+	e := exchange{query: query, end: end, by: by, began: u.now(), until: until.Sub(u.born), to: to}
+	e.retransmit = e.until
+	if by.maxFails > 0 {
+		e.retransmit = min(e.began+retransmitAfter, e.until)
 	}
-	if to := p.to; to != nil {
-		p.recycle()
-		to.take(packet, nil)
-		return
-	}
-	p.msg = m
-	p.done <- struct{}{}
+	return e
 }
 
-// fail ends the query without one.
-func (p *pending) fail(err error) {
-	if p.first != nil {
-		p.recycle() // the first goes on
-		return
-	}
-	if to := p.to; to != nil {
-		p.recycle()
-		to.take(nil, err)
-		return
-	}
-	p.err = err
-	p.done <- struct{}{}
+// movesOn tells whether the query moves on after so many failed probes in a row: as many
+// as its zone wants, so that each moves once.
+func (e *exchange) movesOn(fails int) bool {
+	return !e.probe && e.by.maxFails > 0 && e.by.maxFails == fails
 }
 
-// down tells whether the query moves on after so many probes in a row went
-// unanswered: as many as its zone wants, so that each moves once.
-func (p *pending) down(fails int) bool {
-	return !p.probe && p.first == nil && p.zone.maxFails > 0 && p.zone.maxFails == fails
+// failure is an exchange that was removed from its tables, and why.
+type failure struct {
+	e   *exchange
+	err error
+}
+
+// tell reports failures. The caller holds no lock.
+func tell(failures []failure) {
+	for _, f := range failures {
+		f.e.to.failed(f.err, false)
+	}
 }

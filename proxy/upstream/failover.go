@@ -3,8 +3,10 @@ package upstream
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -17,24 +19,38 @@ const (
 	// leastTries is how often a query is sent at least, time permitting: a single
 	// upstream gets a second chance after a lost packet.
 	leastTries = 4
-	// restLeast and restMost are how long a query waits after everybody was asked
-	// and nobody could be reached: at first, and after some rounds.
+	// restLeast and restMost are how long a query waits after a round in which no
+	// upstream could be reached: at first, and after some rounds.
 	restLeast = 50 * time.Millisecond
 	restMost  = 400 * time.Millisecond
 )
 
-// tour is the way of one query through the upstreams of its zone, in rounds: in
-// each everybody is asked once. If the upstreams change the round goes on with
-// those that are there then.
-type tour struct {
-	z      *Zone
-	r      *routes
+// Responder takes the end of a query, by one call of Packet that returns true, else by one
+// call of Done. The calls come from the goroutines that read the upstreams' sockets, or
+// from Start, with no lock of this package held. They must not block.
+type Responder interface {
+	// Packet takes a reply as it came over UDP, with the query's id and question. The
+	// packet is lent, and is as long as PacketBytes where it may have been cut. False: the
+	// responder does not read such a reply.
+	Packet(packet []byte, from netip.AddrPort) bool
+	// Done takes the answer or the error. After ErrFault the query may be asked again.
+	Done(a Answer, err error)
+}
+
+// request is one query at the upstreams of its zone. It fails over in rounds: each asks
+// every upstream once. When the upstreams change, the round goes on with the new ones. A
+// request has one try at a time, whose end leads to the next one: no goroutine waits.
+type request struct {
+	try    try // the present one
+	zone   *Zone
+	routes *routes
+	query  wire.Query
+	to     Responder
 	order  []*upstream
 	asked  map[*upstream]bool // in this round; nil while order is as it was at its begin
 	at     int
 	end    time.Time
 	now    time.Time // when the next try begins
-	by     attempt   // of the last
 	silent int       // tries that took their time
 	before int       // of those, in earlier rounds
 	pause  time.Duration
@@ -44,181 +60,217 @@ type tour struct {
 	last    error
 }
 
-func (z *Zone) begin() tour {
-	t := tour{z: z, r: z.routes.Load(), pause: restLeast, now: time.Now()}
-	t.end = t.now.Add(t.r.zone.Deadline)
-	t.order = z.order(t.r)
-	return t
-}
+var requests = sync.Pool{New: func() any { return new(request) }}
 
-// resolve asks one upstream after the other, those that answer first, until one
-// gives an answer or the deadline is over.
-func (t *tour) resolve(a wire.Query) (Answer, error) {
-	for {
-		u, resort := t.next()
-		if u == nil || resort && t.refused.Msg != nil {
-			if t.refused.Msg != nil {
-				return t.refused, nil // everybody was asked, and somebody said no
-			}
-			if !t.rest() {
-				return Answer{}, t.error()
-			}
-			continue
-		}
-		m, err := u.exchange(a, t.attempt())
-		if t.heard(u, m, err) {
-			return Answer{m, u.addr}, nil
-		}
-	}
-}
-
-// resume is resolve after the query of the first attempt was sent to u with start, and
-// ended so; u is nil if there was nobody to ask.
-func (t *tour) resume(a wire.Query, u *upstream, m *dns.Msg, err error) (Answer, error) {
-	if u != nil {
-		if m, err = u.finish(a, t.by, m, err); t.heard(u, m, err) {
-			return Answer{m, u.addr}, nil
-		}
-	}
-	return t.resolve(a)
-}
-
-// heard notes how a try at an upstream ended, and tells whether with an answer.
-func (t *tour) heard(u *upstream, m *dns.Msg, err error) bool {
-	switch {
-	case err != nil:
-		t.failed(u, err)
-		t.last = err
-	case Passed(m.Rcode):
-		t.now = time.Now()
-		t.refused = Answer{m, u.addr}
-	default:
-		return true
-	}
-	return false
-}
-
-// next returns whom to ask, nil at the end of a round or of the time, and whether
-// that is a last resort.
-func (t *tour) next() (u *upstream, resort bool) {
-	if r := t.z.routes.Load(); r != t.r {
-		t.change(r)
-	}
-	if t.over() {
-		return nil, false
-	}
-	for t.at < len(t.order) && t.asked[t.order[t.at]] {
-		t.at++
-	}
-	if t.at == len(t.order) {
-		return nil, false
-	}
-	t.reserve()
-	u = t.order[t.at]
-	t.at++
-	return u, slices.Contains(t.r.last, u)
-}
-
-// change goes on by other upstreams; those asked in this round are not asked twice.
-func (t *tour) change(r *routes) {
-	if t.asked == nil {
-		t.asked = map[*upstream]bool{}
-	}
-	for _, u := range t.order[:t.at] {
-		t.asked[u] = true
-	}
-	t.r, t.order, t.at = r, t.z.order(r), 0
-}
-
-// reserve keeps the time's last try for a last resort: it goes another way than
-// the endpoints, whose list may be old.
-func (t *tour) reserve() {
-	if len(t.r.last) == 0 || t.end.Sub(t.now) > t.r.zone.Timeout {
+// Start asks the upstreams, the first of them with the batch if there is one. The
+// responder may be called before Start returns.
+func (z *Zone) Start(q wire.Query, to Responder, batch *Batch) {
+	r := requests.Get().(*request)
+	z.begin(r, q, to)
+	defer r.try.net(z.pool)
+	n := z.inFlight.Add(1)
+	if config := r.routes.zone; config.MaxConcurrent > 0 && int(n) > config.MaxConcurrent {
+		z.pool.stats.Shed.Add(1)
+		r.finish(Answer{}, fmt.Errorf("ask the upstreams of zone %s: %w", config.Name, errBusy))
 		return
 	}
-	i := slices.IndexFunc(t.order[t.at:], func(u *upstream) bool { return slices.Contains(t.r.last, u) })
+	r.next(batch)
+}
+
+func (z *Zone) begin(r *request, q wire.Query, to Responder) {
+	*r = request{zone: z, routes: z.routes.Load(), query: q, to: to, pause: restLeast, now: time.Now()}
+	r.try.owner = r
+	r.end = r.now.Add(r.routes.zone.Deadline)
+	r.order = z.order(r.routes)
+}
+
+// finish ends the query.
+func (r *request) finish(a Answer, err error) {
+	z, to := r.zone, r.to
+	r.release()
+	defer z.pool.net("the answer to a query")
+	to.Done(a, err)
+}
+
+func (r *request) release() {
+	r.zone.inFlight.Add(-1)
+	*r = request{}
+	requests.Put(r)
+}
+
+// packet implements tryOwner.
+func (r *request) packet(reply []byte) bool {
+	if !r.to.Packet(reply, r.try.u.addr) {
+		return false
+	}
+	r.release()
+	return true
+}
+
+// tried implements tryOwner.
+func (r *request) tried(m *dns.Msg, err error) {
+	switch {
+	case err != nil:
+		r.note(err)
+	case Passed(m.Rcode):
+		r.now, r.refused = time.Now(), Answer{m, r.try.u.addr}
+	default:
+		r.finish(Answer{m, r.try.u.addr}, nil)
+		return
+	}
+	r.next(nil)
+}
+
+// broken implements tryOwner.
+func (r *request) broken() { r.finish(Answer{}, ErrFault) }
+
+// next asks the next upstream. The query ends when all were asked and one of them refused,
+// or when its time is over.
+func (r *request) next(batch *Batch) {
+	for {
+		r.zone.pool.step("try")
+		u, resort := r.choose()
+		switch {
+		case u != nil && (!resort || r.refused.Msg == nil):
+			r.try.start(u, r.query, r.limits(), r, batch)
+			return
+		case r.refused.Msg != nil:
+			r.finish(r.refused, nil)
+			return
+		case r.over():
+			r.finish(Answer{}, r.error())
+			return
+		case r.silent == r.before: // none could be reached
+			go func() {
+				defer r.try.net(r.zone.pool)
+				r.rest()
+				r.round()
+				r.next(nil)
+			}()
+			return
+		}
+		r.round()
+	}
+}
+
+// choose returns the next upstream, nil at the end of a round or of the time, and whether
+// it is a last resort.
+func (r *request) choose() (u *upstream, resort bool) {
+	if now := r.zone.routes.Load(); now != r.routes {
+		r.change(now)
+	}
+	if r.over() {
+		return nil, false
+	}
+	for r.at < len(r.order) && r.asked[r.order[r.at]] {
+		r.at++
+	}
+	if r.at == len(r.order) {
+		return nil, false
+	}
+	r.reserve()
+	u = r.order[r.at]
+	r.at++
+	return u, slices.Contains(r.routes.last, u)
+}
+
+// change goes on with other upstreams. None is asked twice in a round.
+func (r *request) change(to *routes) {
+	if r.asked == nil {
+		r.asked = map[*upstream]bool{}
+	}
+	for _, u := range r.order[:r.at] {
+		r.asked[u] = true
+	}
+	r.routes, r.order, r.at = to, r.zone.order(to), 0
+}
+
+// reserve keeps the last try for the last resort: it goes another way than the endpoints,
+// whose list may be old.
+func (r *request) reserve() {
+	if len(r.routes.last) == 0 || r.end.Sub(r.now) > r.routes.zone.Timeout {
+		return
+	}
+	i := slices.IndexFunc(r.order[r.at:], func(u *upstream) bool { return slices.Contains(r.routes.last, u) })
 	if i > 0 {
-		t.order = slices.Clone(t.order)
-		t.order[t.at], t.order[t.at+i] = t.order[t.at+i], t.order[t.at]
+		r.order = slices.Clone(r.order)
+		r.order[r.at], r.order[r.at+i] = r.order[r.at+i], r.order[r.at]
 	}
 }
 
 // over tells whether no try is left.
-func (t *tour) over() bool {
-	return t.silent >= max(2*len(t.order), leastTries) || !t.now.Before(t.end)
+func (r *request) over() bool {
+	return r.silent >= max(2*len(r.order), leastTries) || !r.now.Before(r.end)
 }
 
-// attempt returns the bounds of the exchange that begins now.
-func (t *tour) attempt() attempt {
-	z := t.r.zone
-	by := attempt{udp: t.now.Add(z.Timeout), tcp: t.end, maxFails: z.MaxFails, probe: z.Probe, forceTCP: z.ForceTCP}
-	if by.udp.After(t.end) {
-		by.udp = t.end
+// limits returns the bounds of the try that begins now.
+func (r *request) limits() bounds {
+	z := r.routes.zone
+	by := bounds{udp: r.now.Add(z.Timeout), tcp: r.end, maxFails: z.MaxFails, probe: z.Probe, forceTCP: z.ForceTCP}
+	if by.udp.After(r.end) {
+		by.udp = r.end
 	}
-	// After a truncated answer TCP has all that is left for the last; before, another
-	// is to get its turn.
-	if t.at < len(t.order) {
+	// After a truncated answer TCP has all the time that is left at the last upstream, and
+	// a share of it before another one.
+	if r.at < len(r.order) {
 		by.share = z.Timeout / 2
 	}
 	if z.ForceTCP {
 		by.tcp, by.share = by.udp, 0
 	}
-	t.by = by
 	return by
 }
 
-// soon are the errors of tries that end at once, since nobody is there, or as soon
-// as that is known.
+// soon are the errors of tries that end without a wait, at an upstream that is known to be
+// away.
 var soon = []error{errDown, syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH}
 
-// failed notes a try without a reply. A quick one cost little and does not count;
-// nor does one at an upstream that left.
-func (t *tour) failed(u *upstream, err error) {
-	t.now = time.Now()
-	if u.gone() {
+// note counts a try without a reply. A try that ended soon cost little and does not count,
+// nor does a try at an upstream that left.
+func (r *request) note(err error) {
+	r.now, r.last = time.Now(), err
+	if r.try.u.gone() {
 		return
 	}
-	u.failed(t.by)
+	r.try.u.failed(r.try.bounds)
 	for _, known := range soon {
 		if errors.Is(err, known) {
 			return
 		}
 	}
-	t.silent++
+	r.silent++
 }
 
-// rest begins the next round; false if there is none. After a round in which
-// nobody could be reached it waits: for a change of the upstreams, or a while.
-func (t *tour) rest() bool {
-	if t.over() {
-		return false
+// rest waits after a round in which no upstream could be reached: for a change of the
+// upstreams, or a while.
+func (r *request) rest() {
+	timer := time.NewTimer(min(r.pause, r.end.Sub(r.now)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		r.pause = min(2*r.pause, restMost)
+	case <-r.routes.changed:
 	}
-	if t.silent == t.before {
-		timer := time.NewTimer(min(t.pause, t.end.Sub(t.now)))
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			t.pause = min(2*t.pause, restMost)
-		case <-t.r.changed:
-		}
-		t.now = time.Now()
-	}
-	t.r = t.z.routes.Load()
-	t.order, t.asked, t.at, t.before = t.z.order(t.r), nil, 0, t.silent
-	return !t.over()
+	r.now = time.Now()
 }
 
-var errNobody = errors.New("its Services have no address at the moment")
+// round begins the next round.
+func (r *request) round() {
+	r.routes = r.zone.routes.Load()
+	r.order, r.asked, r.at, r.before = r.zone.order(r.routes), nil, 0, r.silent
+}
 
-// error says why nobody answered.
-func (t *tour) error() error {
-	z := t.r.zone
-	if t.last == nil {
+var errNoAddress = errors.New("its Services have no address at the moment")
+
+// error returns why no upstream answered.
+func (r *request) error() error {
+	z := r.routes.zone
+	if r.last == nil {
 		var names []string
 		for _, ref := range z.Services {
 			names = append(names, ref.String())
 		}
-		return fmt.Errorf("no upstream of zone %s (%s): %w", z.Name, strings.Join(names, ", "), errNobody)
+		return fmt.Errorf("no upstream of zone %s (%s): %w", z.Name, strings.Join(names, ", "), errNoAddress)
 	}
-	return fmt.Errorf("no upstream of zone %s answered in %v: %w", z.Name, z.Deadline, t.last)
+	return fmt.Errorf("no upstream of zone %s answered in %v: %w", z.Name, z.Deadline, r.last)
 }

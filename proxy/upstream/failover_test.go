@@ -21,7 +21,7 @@ import (
 type group struct {
 	f     *Zone
 	z     *corefile.Zone
-	stats *counters
+	stats *Counters
 	ups   map[*upstreamtest.Server]*upstream
 }
 
@@ -130,7 +130,7 @@ func TestServiceWithoutAddress(t *testing.T) {
 	g.z.Deadline = 120 * time.Millisecond
 	g.set(nil, nil)
 	began := time.Now()
-	if got := <-g.asked(t); !strings.Contains(got, "kube-dns.kube-system") || !strings.Contains(got, errNobody.Error()) {
+	if got := <-g.asked(t); !strings.Contains(got, "kube-dns.kube-system") || !strings.Contains(got, errNoAddress.Error()) {
 		t.Error(got)
 	}
 	if took := time.Since(began); took < g.z.Deadline || took > time.Minute {
@@ -155,16 +155,19 @@ func TestRestEndsWithAChange(t *testing.T) {
 	g := newGroup(t)
 	g.z.Deadline = 10 * time.Minute
 	g.set(nil, nil)
-	tour := g.f.begin()
-	tour.pause = 10 * time.Minute
-	began, rested := time.Now(), make(chan bool)
-	go func() { rested <- tour.rest() }()
+	r := new(request)
+	g.f.begin(r, askFor(t, "www.example.org"), &waiter{done: make(chan struct{}, 1)})
+	r.pause = 10 * time.Minute
+	began, rested := time.Now(), make(chan struct{})
+	go func() { defer close(rested); r.rest() }()
 	up := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))
 	g.set([]*upstreamtest.Server{up}, nil)
-	if ok := <-rested; !ok || time.Since(began) > time.Minute {
-		t.Errorf("rested %v, which says %v", time.Since(began), ok)
+	<-rested
+	if time.Since(began) > time.Minute {
+		t.Errorf("rested %v", time.Since(began))
 	}
-	if u, resort := tour.next(); u != g.ups[up] || resort {
+	r.round()
+	if u, resort := r.choose(); u != g.ups[up] || resort {
 		t.Errorf("goes on at %v", u)
 	}
 }
@@ -285,7 +288,7 @@ func TestSilentEndpointCostsAMoment(t *testing.T) {
 			t.Error(got)
 		}
 	}
-	if took := time.Since(began); took < doubtAfter || took > time.Minute {
+	if took := time.Since(began); took < retransmitAfter || took > time.Minute {
 		t.Errorf("took %v", took)
 	}
 	if u := g.ups[dead]; !u.down(2) {
@@ -315,23 +318,23 @@ func TestSlowNameIsNoDoubt(t *testing.T) {
 		return upstreamtest.Honest("192.0.2.1")(q, tcp)
 	})
 	g := newGroup(t)
-	g.z.Timeout, g.z.Deadline = 3*doubtAfter, 3*doubtAfter
+	g.z.Timeout, g.z.Deadline = 3*retransmitAfter, 3*retransmitAfter
 	g.set([]*upstreamtest.Server{up}, nil)
 	done := make(chan error)
 	slow := askFor(t, "slow.example.org")
 	go func() { _, err := g.f.resolve(slow); done <- err }()
 	pause, last := time.Duration(0), time.Now()
-	for end := time.Now().Add(2 * doubtAfter); time.Now().Before(end); time.Sleep(doubtAfter / 20) {
+	for end := time.Now().Add(2 * retransmitAfter); time.Now().Before(end); time.Sleep(retransmitAfter / 20) {
 		if got := <-g.asked(t); got != "192.0.2.1" {
 			t.Fatal(got)
 		}
 		pause, last = max(pause, time.Since(last)), time.Now()
 	}
 	// Where the machine stood still for long the upstream was silent indeed.
-	if n := probes.Load(); n != 0 && pause < doubtAfter/2 {
+	if n := probes.Load(); n != 0 && pause < retransmitAfter/2 {
 		t.Errorf("%d probes of an upstream that answers", n)
 	}
-	if err := <-done; err == nil || errors.Is(err, errNobody) {
+	if err := <-done; err == nil || errors.Is(err, errNoAddress) {
 		t.Errorf("the slow name: %v", err)
 	}
 }
@@ -345,11 +348,13 @@ func TestQuickTriesDoNotCount(t *testing.T) {
 	f.set(&corefile.Zone{Timeout: time.Second, Deadline: 4 * time.Second}, []*upstream{u}, nil)
 	for err, counts := range map[error]int{
 		errDown: 0, syscall.ECONNREFUSED: 0, syscall.ENETUNREACH: 0,
-		os.ErrDeadlineExceeded: 1, errManyWrong: 1, errLines: 1, errStreams: 1,
+		os.ErrDeadlineExceeded: 1, errManyWrong: 1, errSockets: 1, errConns: 1,
 	} {
-		tour := f.begin()
-		if tour.failed(u, fmt.Errorf("query: %w", err)); tour.silent != counts {
-			t.Errorf("%v: counts %d", err, tour.silent)
+		r := new(request)
+		f.begin(r, askFor(t, "www.example.org"), nil)
+		r.try.u = u
+		if r.note(fmt.Errorf("query: %w", err)); r.silent != counts {
+			t.Errorf("%v: counts %d", err, r.silent)
 		}
 	}
 }
@@ -373,11 +378,12 @@ func TestBoundsOfATry(t *testing.T) {
 		f := newZone()
 		z := corefile.Zone{Timeout: time.Second, Deadline: 4 * time.Second, ForceTCP: tt.force, MaxFails: 3, Probe: time.Minute}
 		f.set(&z, []*upstream{u, u}[:tt.upstreams], nil)
-		tour := f.begin()
-		tour.next()
-		by := tour.attempt()
-		if by.udp.Sub(tour.now) != tt.udp || by.tcp.Sub(tour.now) != tt.tcp || by.share != tt.share || by.forceTCP != tt.force || by.maxFails != 3 || by.probe != time.Minute {
-			t.Errorf("%+v: %v, %v", tt, by.udp.Sub(tour.now), by.tcp.Sub(tour.now))
+		r := new(request)
+		f.begin(r, askFor(t, "www.example.org"), nil)
+		r.choose()
+		by := r.limits()
+		if by.udp.Sub(r.now) != tt.udp || by.tcp.Sub(r.now) != tt.tcp || by.share != tt.share || by.forceTCP != tt.force || by.maxFails != 3 || by.probe != time.Minute {
+			t.Errorf("%+v: %v, %v", tt, by.udp.Sub(r.now), by.tcp.Sub(r.now))
 		}
 	}
 }

@@ -50,7 +50,7 @@ func TestSilentUpstreamIsDown(t *testing.T) {
 	})
 	f, _ := newForward(t, zoneOf(up, upstreamtest.Start(t, upstreamtest.Honest("192.0.2.2"))))
 	u := f.routes.Load().first[0]
-	u.failed(attempt{})
+	u.failed(bounds{})
 	if u.probing.Load() {
 		t.Error("probed without a bound")
 	}

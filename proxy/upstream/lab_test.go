@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -57,7 +58,7 @@ func zoneOf(ups ...*upstreamtest.Server) corefile.Zone {
 func newZone() *Zone { return &Zone{pool: new(Pool)} }
 
 // newForward is a zone with the upstreams of its configuration, and its totals.
-func newForward(t *testing.T, config corefile.Zone) (*Zone, *counters) {
+func newForward(t *testing.T, config corefile.Zone) (*Zone, *Counters) {
 	t.Helper()
 	z := newZone()
 	var ups []*upstream
@@ -87,4 +88,80 @@ func read(query, reply []byte, end int) *dns.Msg {
 		return nil
 	}
 	return parse(reply, len(reply) == PacketBytes)
+}
+
+// exchange is a try that a test waits for.
+func (u *upstream) exchange(q wire.Query, by bounds) (*dns.Msg, error) {
+	o := tried{done: make(chan struct{})}
+	new(try).start(u, q, by, &o, nil)
+	<-o.done
+	return o.msg, o.err
+}
+
+// tried is the end of a try.
+type tried struct {
+	done chan struct{}
+	msg  *dns.Msg
+	err  error
+}
+
+func (o *tried) packet([]byte) bool { return false }
+func (o *tried) tried(m *dns.Msg, err error) {
+	o.msg, o.err = m, err
+	close(o.done)
+}
+func (o *tried) broken() { o.tried(nil, ErrFault) }
+
+// asked is an exchange whose end a test looks at.
+type asked struct {
+	exchange
+	done chan struct{}
+	msg  *dns.Msg
+	err  error
+}
+
+// newAsked returns an exchange that is nowhere yet.
+func newAsked(t testing.TB, u *upstream, qname string) *asked {
+	t.Helper()
+	q, a := askFor(t, qname), &asked{done: make(chan struct{}, 1)}
+	a.exchange = u.newExchange(q.Pack(0), q.QuestionEnd(), time.Now().Add(time.Minute), bounds{}, a)
+	return a
+}
+
+func (a *asked) replied(packet []byte) bool {
+	if a.msg = parse(packet, len(packet) == PacketBytes); a.msg == nil {
+		return false
+	}
+	a.done <- struct{}{}
+	return true
+}
+
+func (a *asked) failed(err error, _ bool) {
+	a.err = err
+	a.done <- struct{}{}
+}
+
+func (a *asked) ended() bool { return len(a.done) > 0 }
+
+func (a *asked) wait() (*dns.Msg, error) {
+	<-a.done
+	return a.msg, a.err
+}
+
+// id returns the id that the query has on its first socket.
+func (a *asked) id() uint16 { return binary.BigEndian.Uint16(a.query) }
+
+// reply is the honest reply to the query.
+func (a *asked) reply(t testing.TB, edit func(*dns.Msg), rrs ...string) []byte {
+	t.Helper()
+	return replyTo(t, a.query, edit, rrs...)
+}
+
+func replyTo(t testing.TB, query []byte, edit func(*dns.Msg), rrs ...string) []byte {
+	t.Helper()
+	q := new(dns.Msg)
+	if err := q.Unpack(query); err != nil {
+		t.Fatal(err)
+	}
+	return upstreamtest.Says(q, edit, rrs...)
 }

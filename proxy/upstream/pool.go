@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/mmsg"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -16,6 +17,14 @@ import (
 var ErrFault = errors.New("a fault of the proxy")
 
 var errNoZone = errors.New("no forward covers the name")
+
+// PacketBytes is the length of the buffer for a reply over UDP. A longer reply counts as
+// truncated.
+const PacketBytes = mmsg.PacketBytes
+
+// Batch collects queries for upstreams and sends them together. It belongs to one
+// goroutine. The zero value is empty.
+type Batch = mmsg.SendBatch[*udpSocket]
 
 // Options are what a Pool is made of. The zero value is complete.
 type Options struct {
@@ -37,7 +46,7 @@ type Forward struct {
 // Pool is the upstreams of all zones. Its methods may be called from any goroutine.
 type Pool struct {
 	options Options
-	stats   counters
+	stats   Counters
 	zones   atomic.Pointer[[]*Zone] // longest name first
 	mu      sync.Mutex              // of changes
 	ups     map[netip.AddrPort]*upstream
@@ -46,25 +55,17 @@ type Pool struct {
 // New returns a pool without zones.
 func New(o Options) *Pool { return &Pool{options: o} }
 
-// counters are the running totals.
-type counters struct {
-	Queries, TCP, Failures, WrongReplies, Shed atomic.Uint64
+// Counters are the running totals of a pool.
+type Counters struct {
+	Queries      atomic.Uint64 // sent, tries counted
+	TCP          atomic.Uint64 // sent over TCP, of all
+	Failures     atomic.Uint64 // tries without a reply
+	WrongReplies atomic.Uint64 // replies that answer something else
+	Shed         atomic.Uint64 // queries beyond max_concurrent of their zone
 }
 
-// Stats are the totals of a pool.
-type Stats struct {
-	Queries      uint64 // sent, tries counted
-	TCP          uint64 // of those, over TCP
-	Failures     uint64 // tries without a reply
-	WrongReplies uint64 // replies that answer something else
-	Shed         uint64 // queries beyond max_concurrent of their zone
-}
-
-// Stats returns the totals so far.
-func (p *Pool) Stats() Stats {
-	c := &p.stats
-	return Stats{c.Queries.Load(), c.TCP.Load(), c.Failures.Load(), c.WrongReplies.Load(), c.Shed.Load()}
-}
+// Counters returns the totals.
+func (p *Pool) Counters() *Counters { return &p.stats }
 
 // Configure replaces the zones. They come longest name first. A zone that stays keeps
 // its queries, an upstream that stays its sockets and its health. Queries of a zone that
@@ -100,7 +101,7 @@ func (p *Pool) Configure(forwards []Forward) {
 	p.zones.Store(&zones)
 	for _, z := range old {
 		if heir := p.Zone(z.name); heir != nil && heir != z {
-			z.take(heir.routes.Load())
+			z.replace(heir.routes.Load())
 		}
 	}
 	for to, u := range p.ups {
@@ -162,7 +163,7 @@ func (p *Pool) Status() (out []Status) {
 // InFlight returns how many queries wait for an answer.
 func (p *Pool) InFlight() (n int) {
 	for _, z := range p.all() {
-		n += int(z.under.Load())
+		n += int(z.inFlight.Load())
 	}
 	return n
 }

@@ -53,6 +53,9 @@ func TestConfigureKeepsWhatStays(t *testing.T) {
 	both := forwardsOf(t, ". {\n forward . 198.51.100.53 198.51.100.54\n}\ncorp.test {\n forward . 198.51.100.54\n}")
 	p.Configure(both)
 	z, corp, left, stays := p.Zone(""), p.Zone(name(t, "x.corp.test")), p.ups[one], p.ups[two]
+	if p.Zone(name(t, "corp.test")) != corp || p.Zone(name(t, "notcorp.test")) != z {
+		t.Error("not the longest zone")
+	}
 	routes := z.routes.Load()
 	if p.Configure(both); z.routes.Load() != routes {
 		t.Error("nothing changed, and the routes are others")

@@ -2,223 +2,242 @@ package upstream
 
 import (
 	"errors"
-	"net"
+	"os"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 const (
-	// lineRoom is how many queries are under way on one line before another is
-	// opened: so many replies of the usual size fit into the buffer that the
-	// kernel gives a socket (212,992 bytes, of which a small reply takes 768 to 2,304).
-	lineRoom = 64
-	// linesMost bounds the lines of one upstream. Beyond it they carry more each.
-	linesMost = 128
+	// socketQueries is how many queries are under way on one socket before another is
+	// opened: so many replies of the usual size fit into the buffer that the kernel gives
+	// for receiveBuffer (twice net.core.rmem_max, of which a small reply takes 768 to
+	// 2,304 bytes).
+	socketQueries = 128
+	receiveBuffer = 1 << 20
+	// socketsMost bounds the sockets of one upstream. Beyond it they carry more each.
+	socketsMost = 64
 )
 
-var errLines = errors.New("too many of its sockets wait for answers")
+var errSockets = errors.New("too many of its sockets wait for answers")
 
-// trunk is the lines that carry the UDP queries of one upstream: as few as there is
-// room on, more while many queries are under way.
-type trunk struct {
-	u    *upstream
-	mu   sync.Mutex              // of changing the list
-	list atomic.Pointer[[]*line] // oldest first; not changed
+// socketPool is the UDP sockets of one upstream: one takes queries until it is full, old,
+// or known to hear nothing, then another does. A socket that takes no more closes with
+// its last query.
+type socketPool struct {
+	u       *upstream
+	mu      sync.Mutex
+	sockets []*udpSocket // oldest first, draining ones included
+	closing bool
 }
 
-// send gives a query a line and sends it there. However it fails, it is told to
-// whoever waits for the query.
-func (m *trunk) send(p *pending, alone bool) {
-	query := p.query // p is another's, or nobody's, from when it is placed
-	l, err := m.place(p, alone)
-	if err != nil {
-		p.fail(err)
+// send gives a query a socket and sends it: with the batch, if there is one. However it
+// fails, its responder is told. A probe has a socket of its own.
+func (p *socketPool) send(e *exchange, batch *Batch) {
+	query := e.query // e is another query, or none, when it has ended
+	p.mu.Lock()
+	if p.closing {
+		e.until = min(e.until, p.u.now()+lastAnswer)
+	}
+	s, err := p.socket(e.probe)
+	if err == nil {
+		s.add(e, 0, query)
+		s.draining = s.draining || e.probe || p.closing
+	}
+	at := min(e.retransmit, e.until)
+	p.mu.Unlock()
+	switch {
+	case err != nil:
+		e.to.failed(err, false)
 		return
+	case batch != nil:
+		batch.Add(s, query)
+	default:
+		s.write(query)
 	}
-	m.hurryGone(l)
-	l.write(query)
+	p.u.wake(at)
 }
 
-// write is send with a batch.
-func (m *trunk) write(p *pending, with *Batch) {
-	query := p.query
-	l, err := m.place(p, false)
-	if err != nil {
-		p.fail(err)
-		return
-	}
-	m.hurryGone(l)
-	with.packets.Add(l, query)
-}
-
-// hurryGone is for a query whose upstream leaves: close may not have seen its line.
-func (m *trunk) hurryGone(l *line) {
-	if m.u.gone() {
-		l.hurry(m.u.now() + lastAnswer)
-		l.retire()
-	}
-}
-
-// place finds room for the query on a line, or opens one. One for a query alone is
-// used by no other.
-func (m *trunk) place(p *pending, alone bool) (*line, error) {
-	if !alone {
-		if l := fitting(m.all(), p); l != nil {
-			return l, nil
+// socket returns the oldest socket with room, so that few are in use, or opens one. At
+// the bound it returns the emptiest. The caller holds the lock.
+func (p *socketPool) socket(fresh bool) (least *udpSocket, err error) {
+	if !fresh {
+		for _, s := range p.sockets {
+			switch {
+			case s.draining:
+			case len(s.waiting) < socketQueries:
+				return s, nil
+			case least == nil || len(s.waiting) < len(least.waiting):
+				least = s
+			}
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	list := m.prune()
-	if !alone {
-		if l := fitting(list, p); l != nil {
-			return l, nil
-		}
-	}
-	if len(list) >= linesMost {
-		return crowded(list, p)
-	}
-	l, err := m.open()
-	if err != nil {
-		return nil, err
-	}
-	l.add(p, lineRoom)
-	if alone {
-		l.retire()
-	}
-	list = append(list, l)
-	m.list.Store(&list)
-	return l, nil
-}
-
-// fitting puts the query onto the first line that has room, so that few are in use.
-func fitting(list []*line, p *pending) *line {
-	for _, l := range list {
-		if l.room.Load() > 0 && l.add(p, lineRoom) {
-			return l
-		}
-	}
-	return nil
-}
-
-// crowded puts the query onto the emptiest line although all are full.
-func crowded(list []*line, p *pending) (*line, error) {
-	var least *line
-	for _, l := range list {
-		if !l.retired.Load() && (least == nil || l.room.Load() > least.room.Load()) {
-			least = l
-		}
-	}
-	if least == nil || !least.add(p, lineUses) {
-		return nil, errLines
+	p.prune()
+	switch {
+	case len(p.sockets) < socketsMost:
+		return p.open()
+	case least == nil:
+		return nil, errSockets
 	}
 	return least, nil
 }
 
-func (m *trunk) all() []*line {
-	if list := m.list.Load(); list != nil {
-		return *list
-	}
-	return nil
+// prune forgets the closed sockets.
+func (p *socketPool) prune() {
+	p.sockets = slices.DeleteFunc(p.sockets, func(s *udpSocket) bool { return s.closed })
 }
 
-// prune returns a list of its own without the lines that are closed; the caller
-// holds mu.
-func (m *trunk) prune() []*line {
-	old := m.all()
-	list := make([]*line, 0, len(old)+1)
-	for _, l := range old {
-		if !l.shut.Load() {
-			list = append(list, l)
+// remove takes an exchange out of the tables. Whoever does it ends the exchange. The
+// caller holds the lock.
+func (p *socketPool) remove(e *exchange) {
+	for _, sent := range e.sends {
+		if sent.socket != nil {
+			delete(sent.socket.waiting, sent.id)
+			sent.socket.closeIfDone()
 		}
 	}
-	m.list.Store(&list)
-	return list
 }
 
-// open connects a socket: the kernel draws its port at random and passes on only
-// what the upstream's address sends.
-func (m *trunk) open() (*line, error) {
-	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(m.u.addr))
-	if err != nil {
-		return nil, err
+// unread is for an exchange that was removed for a reply that cannot be read: it waits for
+// another one, unless there were too many or its sockets have closed.
+func (p *socketPool) unread(e *exchange) {
+	p.u.stats.WrongReplies.Add(1)
+	p.mu.Lock()
+	open := slices.DeleteFunc(e.sends[:], func(sent send) bool { return sent.socket == nil || sent.socket.closed })
+	e.wrong++
+	waits := len(open) > 0 && e.wrong < wrongMost
+	if waits {
+		for _, sent := range open {
+			sent.socket.waiting[sent.id] = e
+		}
+		e.query = open[0].query
 	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		_ = c.Close()
-		return nil, err
+	at := e.until
+	p.mu.Unlock()
+	if !waits {
+		e.to.failed(errManyWrong, false)
+		return
 	}
-	l := &line{u: m.u, conn: c, raw: raw, born: m.u.now(), waiting: map[uint16]*pending{}}
-	l.heard.Store(-1)
-	l.room.Store(lineRoom)
-	go l.read()
-	return l, nil
+	p.u.wake(at)
 }
 
-// sweep ends what is over at the moment now and returns when there is more to do.
-func (m *trunk) sweep(now time.Duration) (next time.Duration) {
+// each calls f with every exchange; the caller holds the lock.
+func (p *socketPool) each(f func(s *udpSocket, e *exchange)) {
+	for _, s := range p.sockets {
+		for _, e := range s.waiting {
+			if e.sends[0].socket == s {
+				f(s, e)
+			}
+		}
+	}
+}
+
+// sweep ends the queries whose time is over, retransmits the queries whose socket is
+// silent, and closes old sockets. It returns when there is more to do.
+func (p *socketPool) sweep(now time.Duration) (next time.Duration) {
 	next = never
-	var doubts []doubt
-	closed := false
-	for _, l := range m.all() {
-		at, found := l.sweep(now)
-		next = min(next, at)
-		doubts = append(doubts, found...)
-		closed = closed || l.shut.Load()
+	silentSince := never
+	var failures []failure
+	var unheard []*exchange
+	p.mu.Lock()
+	p.each(func(s *udpSocket, e *exchange) {
+		silent := s.heard < e.began
+		switch {
+		case now >= e.until:
+			failures = append(failures, failure{e, os.ErrDeadlineExceeded})
+			if silent {
+				silentSince = min(silentSince, e.began)
+				s.draining = true
+			}
+			return
+		case now >= e.retransmit:
+			e.retransmit = e.until
+			if silent {
+				unheard = append(unheard, e)
+			}
+		}
+		next = min(next, e.retransmit, e.until)
+	})
+	for _, f := range failures {
+		p.remove(f.e)
 	}
-	if closed {
-		m.mu.Lock()
-		m.prune()
-		m.mu.Unlock()
+	var again []send
+	for _, e := range unheard {
+		again = p.retransmit(e, again)
 	}
-	for _, d := range doubts {
-		m.doubted(d)
+	for _, s := range p.sockets {
+		// Where the upstream's address is a Service's, sockets that heard nothing since a
+		// query without an answer may all be tied to the endpoint that died.
+		mute := silentSince != never && s.opened < silentSince && s.heard < silentSince
+		if mute || now >= s.opened+socketAge {
+			s.draining = true
+		}
+		if s.closeIfDone(); !s.draining {
+			next = min(next, s.opened+socketAge)
+		}
 	}
+	p.prune()
+	p.mu.Unlock()
+	for _, sent := range again {
+		sent.socket.write(sent.query)
+	}
+	tell(failures)
 	return next
 }
 
-// doubted is for a query that waits while nobody was answered: not on its line,
-// which may be tied to one dead endpoint of a Service, or by the whole upstream.
-func (m *trunk) doubted(d doubt) {
-	if m.u.heard.Load() < int64(d.began) {
-		m.u.suspect(d.zone)
+// retransmit sends a query once more, on another socket: its own may be tied to one dead
+// endpoint of a Service. The caller holds the lock, and writes what is added to again.
+func (p *socketPool) retransmit(e *exchange, again []send) []send {
+	if p.u.heard.Load() < int64(e.began) {
+		p.u.suspect(e.by)
 	}
-	d.l.retire()
-	if len(m.all()) > linesMost/2 {
-		return // its load is what ails it
+	e.sends[0].socket.draining = true
+	if len(p.sockets) > socketsMost/2 {
+		return again // its load is what ails it
 	}
-	m.u.stats.Queries.Add(1)
-	p := newPending(d.query, d.end)
-	p.first = &original{d.l, d.id}
-	p.began, p.until = m.u.now(), d.until
-	p.doubt = p.until
-	m.send(p, false)
+	s, err := p.socket(false)
+	if err != nil {
+		return again
+	}
+	p.u.stats.Queries.Add(1)
+	s.add(e, 1, slices.Clone(e.query))
+	return append(again, e.sends[1])
 }
 
-// silent is for a query that got no answer: no older line is used again that heard
-// nothing since it began. Where the upstream's address is a Service's, they may
-// all be tied to the endpoint that died.
-func (m *trunk) silent(since time.Duration) {
-	for _, l := range m.all() {
-		if l.born < since && l.heard.Load() < int64(since) {
-			l.retire()
-		}
-	}
-}
-
-// moveOn ends the queries whose zones take the upstream for down after so many
+// moveOn ends the queries whose zones take the upstream for down after so many failed
 // probes in a row.
-func (m *trunk) moveOn(fails int) {
-	for _, l := range m.all() {
-		l.endAll(errDown, func(p *pending) bool { return p.down(fails) })
+func (p *socketPool) moveOn(fails int) {
+	var failures []failure
+	p.mu.Lock()
+	p.each(func(_ *udpSocket, e *exchange) {
+		if e.movesOn(fails) {
+			failures = append(failures, failure{e, errDown})
+		}
+	})
+	for _, f := range failures {
+		p.remove(f.e)
 	}
+	p.mu.Unlock()
+	tell(failures)
 }
 
-// close gives what is under way its last moment.
-func (m *trunk) close(last time.Duration) {
-	for _, l := range m.all() {
-		l.hurry(last)
-		l.retire()
+// close lets no query wait for longer than until last, and the sockets close with them.
+func (p *socketPool) close(last time.Duration) {
+	p.mu.Lock()
+	p.closing = true
+	p.each(func(_ *udpSocket, e *exchange) { e.until = min(e.until, last) })
+	for _, s := range p.sockets {
+		s.draining = true
+		s.closeIfDone()
 	}
+	p.mu.Unlock()
+	p.u.wake(last)
+}
+
+// count returns how many sockets there are.
+func (p *socketPool) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.prune()
+	return len(p.sockets)
 }

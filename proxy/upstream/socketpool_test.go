@@ -57,52 +57,50 @@ func TestNobodyGetsAnothersAnswer(t *testing.T) {
 			for i := range 15 {
 				n := fmt.Sprintf("n%d-%d.test", w, i)
 				end := time.Now().Add(time.Minute)
-				m, err := u.exchange(askFor(t, n), attempt{udp: end, tcp: end})
+				m, err := u.exchange(askFor(t, n), bounds{udp: end, tcp: end})
 				if err != nil || len(m.Answer) != 1 || m.Answer[0].(*dns.A).A.String() != addressFor(n+".") {
 					t.Errorf("%s: %v, %v", n, m, err)
 					return
 				}
-				most.Store(max(most.Load(), int64(len(u.lines.all()))))
+				most.Store(max(most.Load(), int64(u.sockets.count())))
 			}
 		})
 	}
 	wg.Wait()
-	if n := most.Load(); n > 200/lineRoom+4 {
+	if n := most.Load(); n > 200/socketQueries+4 {
 		t.Errorf("%d sockets for 200 queries at a time", n)
 	}
 }
 
-// TestBurstOpensLines: a burst is not limited by the room on one socket, and beyond
-// the bound the lines carry more.
-func TestBurstOpensLines(t *testing.T) {
-	l, _ := newLine(t)
-	m := &l.u.lines
-	a := askFor(t, "www.example.org")
-	var all []*pending
-	for range lineRoom*linesMost + 200 {
-		p := l.u.newPending(a.Pack(0), a.QuestionEnd(), time.Now().Add(time.Minute), attempt{})
-		if _, err := m.place(p, false); err != nil {
-			t.Fatal(err)
+// TestBurstOpensSockets: a burst is not limited by the room on one socket, and beyond the
+// bound the sockets carry more.
+func TestBurstOpensSockets(t *testing.T) {
+	s, _ := newSocket(t)
+	u := s.pool.u
+	var all []*asked
+	for range socketQueries*socketsMost + 200 {
+		a := newAsked(t, u, "www.example.org")
+		u.sockets.send(&a.exchange, new(Batch))
+		all = append(all, a)
+	}
+	sockets := slices.Clone(u.sockets.sockets)
+	if len(sockets) != socketsMost {
+		t.Errorf("%d sockets", len(sockets))
+	}
+	for _, s := range sockets {
+		if _, _, waiting := s.is(); waiting < socketQueries || waiting > socketQueries+200 {
+			t.Errorf("%d under way on one", waiting)
 		}
-		all = append(all, p)
+		s.fail(net.ErrClosed)
 	}
-	lines := m.all()
-	if len(lines) != linesMost {
-		t.Errorf("%d lines", len(lines))
-	}
-	for _, l := range lines {
-		if l.under < lineRoom || l.under > lineRoom+200 {
-			t.Errorf("%d under way on one", l.under)
-		}
-		l.fail(net.ErrClosed)
-	}
-	for _, p := range all {
-		if _, _, err := p.wait(); !errors.Is(err, net.ErrClosed) {
+	for _, a := range all {
+		if _, err := a.wait(); !errors.Is(err, net.ErrClosed) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := m.place(l.u.newPending(a.Pack(0), a.QuestionEnd(), time.Now(), attempt{}), false); err != nil || len(m.all()) != 1 {
-		t.Errorf("%v, %d lines", err, len(m.all()))
+	u.sockets.send(&newAsked(t, u, "www.example.org").exchange, new(Batch))
+	if n := u.sockets.count(); n != 1 {
+		t.Errorf("%d sockets", n)
 	}
 }
 
@@ -140,12 +138,12 @@ func TestDeadSocketIsLeft(t *testing.T) {
 		t.Helper()
 		began := time.Now()
 		end := began.Add(2 * time.Minute)
-		if _, err := u.exchange(askFor(t, "www.example.org"), attempt{udp: end, tcp: end, maxFails: 2}); err != nil {
+		if _, err := u.exchange(askFor(t, "www.example.org"), bounds{udp: end, tcp: end, maxFails: 2}); err != nil {
 			t.Error(err)
 		}
 		return time.Since(began)
 	}
-	if took := ask(); took < doubtAfter || took > 30*time.Second {
+	if took := ask(); took < retransmitAfter || took > 30*time.Second {
 		t.Errorf("the first took %v", took)
 	}
 	n := ports()
@@ -159,38 +157,26 @@ func TestDeadSocketIsLeft(t *testing.T) {
 	}
 }
 
-// TestSilentLinesGoTogether: one query without an answer takes with it the lines
-// that have heard nothing since, and no others.
-func TestSilentLinesGoTogether(t *testing.T) {
-	l, _ := newLine(t)
-	m := &l.u.lines
-	var lines []*line
-	for range 3 {
-		l, err := m.open()
-		if err != nil {
-			t.Fatal(err)
-		}
-		lines = append(lines, l)
+// TestSilentSocketsGoTogether: one query without an answer takes with it the sockets that
+// have heard nothing since, and no others.
+func TestSilentSocketsGoTogether(t *testing.T) {
+	silent, _ := newSocket(t)
+	p := &silent.pool.u.sockets
+	idle, lively := p.opened(t), p.opened(t)
+	a, b := silent.put(t, "slow.test"), lively.put(t, "www.example.org")
+	lively.take(b.reply(t, nil), p.u.now())
+	p.mu.Lock()
+	silent.opened = a.began + 1 // for this query
+	p.mu.Unlock()
+	silent.over(a)
+	if !a.ended() || !errors.Is(a.err, os.ErrDeadlineExceeded) {
+		t.Errorf("ended %v: %v", a.ended(), a.err)
 	}
-	m.list.Store(&lines)
-	silent, idle, lively := lines[0], lines[1], lines[2]
-	p := silent.put(t, "slow.test")
-	q := lively.put(t, "www.example.org")
-	lively.take(q.reply(t, nil), l.u.now())
-	silent.mu.Lock()
-	silent.born = p.began + 1 // opened for this query
-	p.until = 0
-	silent.mu.Unlock()
-	m.sweep(l.u.now())
-	m.sweep(l.u.now())
-	if !p.ended() || !errors.Is(p.err, os.ErrDeadlineExceeded) {
-		t.Errorf("ended %v: %v", p.ended(), p.err)
+	if !silent.closed || !idle.closed || lively.draining {
+		t.Errorf("closed: the silent %v, the idle %v; the lively drains: %v", silent.closed, idle.closed, lively.draining)
 	}
-	if !silent.shut.Load() || !idle.shut.Load() || lively.retired.Load() {
-		t.Errorf("closed: the silent %v, the idle %v; the lively is retired: %v", silent.shut.Load(), idle.shut.Load(), lively.retired.Load())
-	}
-	if all := m.all(); len(all) != 1 || all[0] != lively {
-		t.Errorf("%d lines are left", len(all))
+	if len(p.sockets) != 1 || p.sockets[0] != lively {
+		t.Errorf("%d sockets are left", len(p.sockets))
 	}
 }
 
@@ -231,7 +217,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 			for _, kind := range []string{"slow", "long", "both", "quick"} {
 				wg.Go(func() {
 					end := time.Now().Add(time.Minute)
-					_, _ = u.exchange(askFor(t, fmt.Sprintf("%s%d.test", kind, i)), attempt{udp: end, tcp: end, maxFails: 2})
+					_, _ = u.exchange(askFor(t, fmt.Sprintf("%s%d.test", kind, i)), bounds{udp: end, tcp: end, maxFails: 2})
 				})
 			}
 		}
@@ -251,26 +237,28 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 		return f <= files && g <= goroutines
 	})
 	for _, u := range ups {
-		if len(u.streams.all()) != 0 {
+		if u.conns.count() != 0 {
 			t.Error("a connection is left in the list")
 		}
 	}
 }
 
-// TestIdleLinesAreClosed: without a query there is nothing left after their age.
-func TestIdleLinesAreClosed(t *testing.T) {
+// TestIdleSocketsAreClosed: without a query there is nothing left after their age.
+func TestIdleSocketsAreClosed(t *testing.T) {
 	up := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))
 	u := newUpstream(up.Addr, new(Pool))
 	defer u.close()
 	u.born = u.born.Add(-time.Hour)
 	end := time.Now().Add(time.Minute)
-	if _, err := u.exchange(askFor(t, "www.example.org"), attempt{udp: end, tcp: end}); err != nil {
+	if _, err := u.exchange(askFor(t, "www.example.org"), bounds{udp: end, tcp: end}); err != nil {
 		t.Fatal(err)
 	}
-	l := u.lines.all()[0]
-	l.born -= lineAge
+	u.sockets.mu.Lock()
+	s := u.sockets.sockets[0]
+	s.opened -= socketAge
+	u.sockets.mu.Unlock()
 	u.wake(0)
-	await(t, "an old line stays", func() bool { return l.shut.Load() && len(u.lines.all()) == 0 })
+	await(t, "an old socket stays", func() bool { _, closed, _ := s.is(); return closed && u.sockets.count() == 0 })
 	if at := time.Duration(u.clock.at.Load()); at != never {
 		t.Errorf("the clock is set to %v with nothing to do", at)
 	}
@@ -331,7 +319,7 @@ func TestFloodStarvesNobody(t *testing.T) {
 			for i := 0; i < 50 || stats.WrongReplies.Load() < 4*wrongMost; i++ {
 				n := fmt.Sprintf("n%d-%d.test", w, i)
 				end := time.Now().Add(time.Minute)
-				m, err := u.exchange(askFor(t, n), attempt{udp: end, tcp: end})
+				m, err := u.exchange(askFor(t, n), bounds{udp: end, tcp: end})
 				if err != nil || len(m.Answer) != 1 || m.Answer[0].(*dns.A).A.String() != addressFor(n+".") {
 					t.Errorf("%s: %v, %v", n, m, err)
 					return

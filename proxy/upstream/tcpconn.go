@@ -8,141 +8,101 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"time"
-
-	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/wire"
 )
 
 const (
-	// streamMessage is how long a message that has begun may take to arrive, and
-	// queries to be taken.
-	streamMessage = 2 * time.Second
-	// streamDial is how long a connection may take to be made.
-	streamDial = 3 * time.Second
-	// streamLate is how many answers a connection may owe to queries that gave up.
-	streamLate = 64
+	// connMessage is how long a message that has begun may take to arrive, and queries to
+	// be taken.
+	connMessage = 2 * time.Second
+	// connDial is how long a connection may take to be made.
+	connDial = 3 * time.Second
+	// connLate is how many answers a connection may owe to queries that gave up.
+	connLate = 64
 )
 
 var errMalformed = errors.New("the reply over TCP does not answer the query")
 
-// stream is one TCP connection and the queries that are under way on it, also while
-// it is being made.
-type stream struct {
-	u      *upstream
-	ctx    context.Context // of making the connection
-	cancel context.CancelFunc
-
-	mu      sync.Mutex
-	work    sync.Cond // out has something, or it is over
-	conn    net.Conn  // nil until it is made
-	waiting map[uint16]*pending
-	late    map[uint16]bool // ids of queries that gave up
-	out     []byte          // queries that are not written yet
-	heard   time.Duration   // the last answer
-	idle    time.Duration   // since when nothing is under way
-	taken   int             // queries so far
-	retired bool            // takes no query any more
-	over    bool            // and is closed
+// tcpConn is one TCP connection and the queries that are under way on it, also while it
+// is being made. The lock of its pool guards all of it.
+type tcpConn struct {
+	pool     *tcpPool
+	ctx      context.Context // of making the connection
+	cancel   context.CancelFunc
+	work     sync.Cond // out has something, or it is closed
+	conn     net.Conn  // nil until it is made
+	waiting  map[uint16]*exchange
+	late     map[uint16]bool // ids of queries that gave up
+	out      []byte          // queries that are not written yet
+	heard    time.Duration   // the last answer
+	idle     time.Duration   // since when nothing is under way
+	taken    int             // queries so far
+	draining bool            // takes no query any more, and closes with the last
+	closed   bool
 }
 
-func newStream(u *upstream) *stream {
-	st := &stream{u: u, waiting: map[uint16]*pending{}, late: map[uint16]bool{}, heard: -1}
-	st.work.L = &st.mu
-	st.ctx, st.cancel = context.WithTimeout(u.here, streamDial)
-	return st
+func newConn(p *tcpPool) *tcpConn {
+	c := &tcpConn{pool: p, waiting: map[uint16]*exchange{}, late: map[uint16]bool{}, heard: -1}
+	c.work.L = &p.mu
+	c.ctx, c.cancel = context.WithTimeout(p.u.here, connDial)
+	return c
 }
 
-// room is how many more queries the connection takes; not ok if it is retired.
-func (st *stream) room() (most int, ok bool) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if st.retired {
-		return 0, false
-	}
-	return streamRoom - len(st.waiting), true
-}
-
-// add takes a query, if there is room.
-func (st *stream) add(p *pending) bool {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if st.retired || len(st.waiting) >= streamRoom {
-		return false
-	}
-	st.taken++
-	id := dns.Id()
-	for st.waiting[id] != nil || st.late[id] {
-		id = dns.Id()
-	}
-	binary.BigEndian.PutUint16(p.query, id)
-	st.waiting[id] = p
-	st.out = binary.BigEndian.AppendUint16(st.out, uint16(len(p.query)))
-	st.out = append(st.out, p.query...)
-	st.work.Signal()
-	st.u.wake(min(p.doubt, p.until))
-	return true
-}
-
-// run makes the connection and writes queries until it is over.
-func (st *stream) run() {
-	defer st.u.streams.remove(st)
-	defer st.cancel()
+// run makes the connection and writes queries until it is closed.
+func (c *tcpConn) run() {
+	defer c.pool.forget(c)
+	defer c.cancel()
 	var d net.Dialer
-	c, err := d.DialContext(st.ctx, "tcp", st.u.addr.String())
+	conn, err := d.DialContext(c.ctx, "tcp", c.pool.u.addr.String())
 	if err != nil {
-		st.fail(err, false)
+		c.fail(err, false)
 		return
 	}
-	defer c.Close()
-	st.mu.Lock()
-	st.conn = c
-	st.mu.Unlock()
+	defer conn.Close()
+	c.pool.mu.Lock()
+	c.conn = conn
+	c.pool.mu.Unlock()
 	read := make(chan struct{})
-	go func() { defer close(read); st.read(c) }()
-	for {
-		batch := st.next()
-		if batch == nil {
-			break
-		}
-		_ = c.SetWriteDeadline(time.Now().Add(streamMessage))
-		if _, err := c.Write(batch); err != nil {
-			st.fail(err, true)
+	go func() { defer close(read); c.read(conn) }()
+	for queries := c.next(); queries != nil; queries = c.next() {
+		_ = conn.SetWriteDeadline(time.Now().Add(connMessage))
+		if _, err := conn.Write(queries); err != nil {
+			c.fail(err, true)
 		}
 	}
-	_ = c.Close()
+	_ = conn.Close()
 	<-read
 }
 
-// next waits for queries to write; nil when the connection is over.
-func (st *stream) next() []byte {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	for len(st.out) == 0 && !st.over {
-		st.work.Wait()
+// next waits for queries to write; nil when the connection is closed.
+func (c *tcpConn) next() []byte {
+	c.pool.mu.Lock()
+	defer c.pool.mu.Unlock()
+	for len(c.out) == 0 && !c.closed {
+		c.work.Wait()
 	}
-	if st.over {
+	if c.closed {
 		return nil
 	}
-	batch := st.out
-	st.out = nil
-	return batch
+	queries := c.out
+	c.out = nil
+	return queries
 }
 
 // read hands the answers out.
-func (st *stream) read(c net.Conn) {
-	r := bufio.NewReaderSize(c, PacketBytes)
+func (c *tcpConn) read(conn net.Conn) {
+	r := bufio.NewReaderSize(conn, PacketBytes)
 	var body bytes.Buffer
 	for {
-		if err := readMessage(c, r, &body); err != nil {
-			st.fail(err, !errors.Is(err, errMalformed))
+		if err := readMessage(conn, r, &body); err != nil {
+			c.fail(err, !errors.Is(err, errMalformed))
 			return
 		}
-		if !st.take(body.Bytes()) {
-			st.fail(errMalformed, false)
+		if !c.take(body.Bytes()) {
+			c.fail(errMalformed, false)
 			return
 		}
 		if body.Cap() > 4*PacketBytes {
@@ -151,8 +111,8 @@ func (st *stream) read(c net.Conn) {
 	}
 }
 
-// readMessage reads one message. Its length alone makes nobody keep room for it.
-func readMessage(c net.Conn, r *bufio.Reader, body *bytes.Buffer) error {
+// readMessage reads one message. A length alone reserves no memory.
+func readMessage(conn net.Conn, r *bufio.Reader, body *bytes.Buffer) error {
 	var length [2]byte
 	if _, err := io.ReadFull(r, length[:]); err != nil {
 		return err
@@ -162,8 +122,8 @@ func readMessage(c net.Conn, r *bufio.Reader, body *bytes.Buffer) error {
 		return errMalformed
 	}
 	if r.Buffered() < n {
-		_ = c.SetReadDeadline(time.Now().Add(streamMessage))
-		defer func() { _ = c.SetReadDeadline(time.Time{}) }()
+		_ = conn.SetReadDeadline(time.Now().Add(connMessage))
+		defer func() { _ = conn.SetReadDeadline(time.Time{}) }()
 	}
 	body.Reset()
 	if _, err := io.CopyN(body, r, int64(n)); err != nil {
@@ -172,136 +132,72 @@ func readMessage(c net.Conn, r *bufio.Reader, body *bytes.Buffer) error {
 	return nil
 }
 
-// take gives a message to its query; false if it is nobody's.
-func (st *stream) take(reply []byte) bool {
-	id := binary.BigEndian.Uint16(reply)
-	now := st.u.now()
-	st.mu.Lock()
-	p := st.waiting[id]
-	if p == nil {
-		defer st.mu.Unlock()
-		late := st.late[id]
-		delete(st.late, id)
-		if !late {
-			st.u.stats.WrongReplies.Add(1)
-		}
-		return late
+// take gives a message to its query; false if no query has its id.
+func (c *tcpConn) take(reply []byte) bool {
+	id, u := binary.BigEndian.Uint16(reply), c.pool.u
+	now := u.now()
+	c.pool.mu.Lock()
+	e := c.waiting[id]
+	late := c.late[id]
+	if e == nil {
+		delete(c.late, id)
+	} else {
+		c.remove(id, now)
+		c.heard = now
+		c.closeIfDone()
 	}
-	st.remove(id, now)
-	st.heard = now
-	st.mayEnd()
-	st.mu.Unlock()
-	if wire.Answers(p.query, reply, p.end) {
-		if m := st.u.parse(reply, false); m != nil && !m.Truncated {
-			st.u.answered(now, now-p.began)
-			p.answer(m, nil)
+	c.pool.mu.Unlock()
+	switch {
+	case e == nil && late:
+		return true
+	case e != nil && wire.Answers(e.query, reply, e.end):
+		u.answered(now, now-e.began)
+		if e.to.replied(reply) {
 			return true
 		}
 	}
-	st.u.stats.WrongReplies.Add(1)
-	p.fail(errMalformed)
+	u.stats.WrongReplies.Add(1)
+	if e == nil {
+		return false
+	}
+	e.to.failed(errMalformed, false)
 	return true
 }
 
-// remove takes a query out of those that wait; the caller holds mu.
-func (st *stream) remove(id uint16, now time.Duration) {
-	delete(st.waiting, id)
-	if len(st.waiting) == 0 {
-		st.idle = now
-		st.u.wake(now + streamIdle)
+// remove takes a query out of the table; the caller holds the lock.
+func (c *tcpConn) remove(id uint16, now time.Duration) {
+	delete(c.waiting, id)
+	if len(c.waiting) == 0 {
+		c.idle = now
+		c.pool.u.wake(now + connIdle)
 	}
 }
 
-// retire lets the connection take no more queries. It closes with the last.
-func (st *stream) retire() {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.retired = true
-	st.mayEnd()
-}
-
-// mayEnd ends the connection if it is done; the caller holds mu.
-func (st *stream) mayEnd() {
-	if !st.retired || len(st.waiting) > 0 || st.over {
+// closeIfDone closes the connection if nothing is under way on it and nothing will be;
+// the caller holds the lock.
+func (c *tcpConn) closeIfDone() {
+	if !c.draining || len(c.waiting) > 0 || c.closed {
 		return
 	}
-	st.over = true
-	st.cancel()
-	if st.conn != nil {
-		_ = st.conn.SetDeadline(time.Unix(1, 0)) // run closes it
+	c.closed = true
+	c.cancel()
+	if c.conn != nil {
+		_ = c.conn.SetDeadline(time.Unix(1, 0)) // run closes it
 	}
-	st.work.Signal()
+	c.work.Signal()
 }
 
-// fail ends the connection with all its queries. Those that were lost with one that
-// had others may be asked again: a server may close it after any answer.
-func (st *stream) fail(err error, lost bool) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.retired = true
-	for id, p := range st.waiting {
-		delete(st.waiting, id)
-		p.lost = lost && st.taken > 1
-		p.fail(err)
+// fail ends the connection with all its queries. Those that were lost with one that had
+// others may be asked again: a server may close it after any answer.
+func (c *tcpConn) fail(err error, lost bool) {
+	c.pool.mu.Lock()
+	c.draining = true
+	lost = lost && c.taken > 1
+	ended := c.waiting
+	c.waiting = map[uint16]*exchange{}
+	c.closeIfDone()
+	c.pool.mu.Unlock()
+	for _, e := range ended {
+		e.to.failed(err, lost)
 	}
-	st.mayEnd()
-}
-
-// moveOn is as for lines.
-func (st *stream) moveOn(fails int) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	for id, p := range st.waiting {
-		if p.down(fails) {
-			st.remove(id, st.u.now())
-			st.retired = true
-			p.fail(errDown)
-		}
-	}
-	st.mayEnd()
-}
-
-// hurry retires the connection and lets no query wait for longer than until last.
-func (st *stream) hurry(last time.Duration) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	for _, p := range st.waiting {
-		p.until = min(p.until, last)
-	}
-	st.retired = true
-	st.mayEnd()
-	st.u.wake(last)
-}
-
-// sweep ends the queries whose time is over, and the connection where it is idle or
-// has heard nothing. It returns when to come again.
-func (st *stream) sweep(now time.Duration) (next time.Duration) {
-	next = never
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	for id, p := range st.waiting {
-		if now >= p.doubt {
-			p.doubt = never
-			if st.u.heard.Load() < int64(p.began) {
-				st.u.suspect(p.zone)
-			}
-		}
-		if now < p.until {
-			next = min(next, p.doubt, p.until)
-			continue
-		}
-		st.remove(id, now)
-		st.late[id] = true
-		if st.heard < p.began || len(st.late) > streamLate {
-			st.retired = true
-		}
-		p.fail(os.ErrDeadlineExceeded)
-	}
-	if len(st.waiting) == 0 && !st.over {
-		if next = st.idle + streamIdle; now >= next {
-			st.retired, next = true, never
-		}
-	}
-	st.mayEnd()
-	return next
 }

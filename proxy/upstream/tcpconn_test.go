@@ -58,7 +58,7 @@ func overStreams(t testing.TB, to netip.AddrPort) (*upstream, func(qname string,
 	t.Cleanup(u.close)
 	return u, func(qname string, within time.Duration) (string, error) {
 		end := time.Now().Add(within)
-		m, err := u.exchange(askFor(t, qname), attempt{udp: end, tcp: end, forceTCP: true})
+		m, err := u.exchange(askFor(t, qname), bounds{udp: end, tcp: end, forceTCP: true})
 		if err != nil {
 			return "", err
 		}
@@ -101,18 +101,17 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 	if n := s.connections.Load(); n != 1 {
 		t.Errorf("%d connections", n)
 	}
-	st := u.streams.all()[0]
-	st.mu.Lock()
-	st.idle -= streamIdle
-	st.mu.Unlock()
+	u.conns.mu.Lock()
+	u.conns.conns[0].idle -= connIdle
+	u.conns.mu.Unlock()
 	u.wake(0)
-	await(t, "an idle connection stays", func() bool { return len(u.streams.all()) == 0 })
+	await(t, "an idle connection stays", func() bool { return u.conns.count() == 0 })
 }
 
 // TestPipelinedOutOfOrder: more queries than connections, answered in the reverse
 // order, by name and in pieces.
 func TestPipelinedOutOfOrder(t *testing.T) {
-	const n = 40 * streamsMost
+	const n = 40 * connsMost
 	var got sync.WaitGroup // queries that came
 	got.Add(n)
 	s := startTCP(t, func(c net.Conn, _ int64) {
@@ -153,7 +152,7 @@ func TestPipelinedOutOfOrder(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := s.connections.Load(); n > streamsMost {
+	if n := s.connections.Load(); n > connsMost {
 		t.Errorf("%d connections", n)
 	}
 }
@@ -244,10 +243,10 @@ func TestOneWay(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if n := s.connections.Load(); n > streamsMost {
+		if n := s.connections.Load(); n > connsMost {
 			t.Errorf("%s: %d connections", name, n)
 		}
-		await(t, name+": a connection that says nothing is kept", func() bool { return len(u.streams.all()) == 0 })
+		await(t, name+": a connection that says nothing is kept", func() bool { return u.conns.count() == 0 })
 	}
 }
 
@@ -279,24 +278,20 @@ func TestSlowQueryOnAStream(t *testing.T) {
 	if _, err := ask("first.test", time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	st := u.streams.all()[0]
-	a := askFor(t, "slow.test")
-	slow := u.newPending(a.Pack(0), a.QuestionEnd(), time.Now().Add(time.Minute), attempt{})
-	if !st.add(slow) {
-		t.Fatal("no room")
-	}
-	quick := u.newPending(askFor(t, "quick.test").Pack(0), askFor(t, "quick.test").QuestionEnd(), time.Now().Add(time.Minute), attempt{})
-	if !st.add(quick) {
-		t.Fatal("no room")
-	}
-	if _, _, err := quick.wait(); err != nil {
+	u.conns.mu.Lock()
+	c := u.conns.conns[0]
+	slow, quick := newAsked(t, u, "slow.test"), newAsked(t, u, "quick.test")
+	c.add(&slow.exchange)
+	c.add(&quick.exchange)
+	u.conns.mu.Unlock()
+	if _, err := quick.wait(); err != nil {
 		t.Fatal(err)
 	}
-	st.mu.Lock()
+	u.conns.mu.Lock()
 	slow.until = 0
-	st.mu.Unlock()
-	st.sweep(u.now())
-	if _, _, err := slow.wait(); !errors.Is(err, os.ErrDeadlineExceeded) {
+	u.conns.mu.Unlock()
+	u.conns.sweep(u.now())
+	if _, err := slow.wait(); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error(err)
 	}
 	close(late)
@@ -308,7 +303,7 @@ func TestSlowQueryOnAStream(t *testing.T) {
 	if n := s.connections.Load(); n != 1 || u.stats.WrongReplies.Load() != 0 {
 		t.Errorf("%d connections, %d wrong replies", n, u.stats.WrongReplies.Load())
 	}
-	await(t, "the late answer is waited for", func() bool { st.mu.Lock(); defer st.mu.Unlock(); return len(st.late) == 0 })
+	await(t, "the late answer is waited for", func() bool { u.conns.mu.Lock(); defer u.conns.mu.Unlock(); return len(c.late) == 0 })
 }
 
 // TestLengthsOverTCP: the greatest answer is read whole, one too short to be a
@@ -348,7 +343,7 @@ func TestLengthsOverTCP(t *testing.T) {
 		if _, err := ask("a.test", 5*time.Second); !errors.Is(err, errMalformed) {
 			t.Errorf("length %d: %v", length, err)
 		}
-		await(t, "the connection stays", func() bool { return len(u.streams.all()) == 0 })
+		await(t, "the connection stays", func() bool { return u.conns.count() == 0 })
 	}
 }
 
@@ -392,30 +387,29 @@ func TestRefusedOverTCP(t *testing.T) {
 func TestConnectionsAreBounded(t *testing.T) {
 	s := startTCP(t, func(c net.Conn, _ int64) { _, _ = io.Copy(io.Discard, c) })
 	u, _ := overStreams(t, s.addr)
-	var all []*pending
-	a := askFor(t, "a.test")
-	put := func(alone bool) *pending {
-		p := u.newPending(a.Pack(0), a.QuestionEnd(), time.Now().Add(time.Minute), attempt{})
-		u.streams.send(p, alone)
-		return p
+	var all []*asked
+	put := func(alone bool) *asked {
+		a := newAsked(t, u, "a.test")
+		u.conns.send(&a.exchange, alone)
+		return a
 	}
-	for range streamsMost * streamRoom {
+	for range connsMost * connQueries {
 		all = append(all, put(false))
 	}
-	for range streamsAlone - streamsMost {
+	for range connsAlone - connsMost {
 		all = append(all, put(true))
 	}
 	for _, alone := range []bool{false, true} {
-		if p := put(alone); !p.ended() || !errors.Is(p.err, errStreams) {
+		if p := put(alone); !p.ended() || !errors.Is(p.err, errConns) {
 			t.Errorf("alone %v: %v", alone, p.err)
 		}
 	}
-	if n := len(u.streams.all()); n != streamsAlone {
+	if n := u.conns.count(); n != connsAlone {
 		t.Errorf("%d connections", n)
 	}
 	u.close()
 	for _, p := range all {
-		if _, _, err := p.wait(); err == nil {
+		if _, err := p.wait(); err == nil {
 			t.Fatal("answered by nobody")
 		}
 	}
@@ -430,13 +424,13 @@ func TestHalfAMessage(t *testing.T) {
 			if _, err := c.Write([]byte{1}); err != nil {
 				return
 			}
-			time.Sleep(streamMessage / 10)
+			time.Sleep(connMessage / 10)
 		}
 	})
 	_, ask := overStreams(t, s.addr)
 	began := time.Now()
 	_, err := ask("a.test", 200*time.Second)
-	if took := time.Since(began); !errors.Is(err, os.ErrDeadlineExceeded) || took < streamMessage || took > 50*streamMessage {
+	if took := time.Since(began); !errors.Is(err, os.ErrDeadlineExceeded) || took < connMessage || took > 50*connMessage {
 		t.Errorf("%v after %v", err, took)
 	}
 }

@@ -1,127 +1,190 @@
 package upstream
 
 import (
+	"encoding/binary"
 	"errors"
+	"os"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/miekg/dns"
 )
 
 const (
-	// streamsMost bounds the TCP connections towards one upstream that queries
-	// share. While there are fewer, a query gets one on which none is under way: not
-	// every server answers out of order.
-	streamsMost = 8
-	// streamsAlone bounds all of them, with those that carry one query for the second
-	// time: some servers close a connection after the first answer.
-	streamsAlone = 128
-	// streamRoom is how many queries are under way on one of them.
-	streamRoom = 256
-	// streamIdle is how long one is kept without a query (RFC 7766 §6.2.3: a few
-	// seconds).
-	streamIdle = 5 * time.Second
+	// connsMost bounds the TCP connections towards one upstream that queries share. While
+	// there are fewer, a query gets one on which none is under way: not every server
+	// answers out of order.
+	connsMost = 8
+	// connsAlone bounds all of them, with the connections for a second send: some servers close a connection after the first answer.
+	connsAlone = 128
+	// connQueries is how many queries are under way on one of them.
+	connQueries = 256
+	// connIdle is how long one is kept without a query (RFC 7766 §6.2.3: a few seconds).
+	connIdle = 5 * time.Second
 )
 
-var errStreams = errors.New("too many of its connections wait for answers")
+var errConns = errors.New("too many of its connections wait for answers")
 
-// streams carry the TCP queries of one upstream, with pipelining and answers in any
+// tcpPool is the TCP connections of one upstream, with pipelining and answers in any
 // order (RFC 7766 §6.2.1).
-type streams struct {
-	u    *upstream
-	mu   sync.Mutex
-	list []*stream
+type tcpPool struct {
+	u       *upstream
+	mu      sync.Mutex
+	conns   []*tcpConn
+	closing bool
 }
 
-// send gives a query a connection; one that is to be alone gets a new one. However
-// it fails, it is told to whoever waits for the query.
-func (s *streams) send(p *pending, alone bool) {
-	st := s.place(p, alone)
-	if st == nil {
-		p.fail(errStreams)
+// send gives a query a connection; alone: a new one. However it fails, its responder is
+// told.
+func (p *tcpPool) send(e *exchange, alone bool) {
+	p.mu.Lock()
+	if p.closing {
+		e.until = min(e.until, p.u.now()+lastAnswer)
+	}
+	c := p.conn(alone)
+	if c != nil {
+		c.add(e)
+		c.draining = c.draining || alone || p.closing
+	}
+	at := min(e.retransmit, e.until)
+	p.mu.Unlock()
+	if c == nil {
+		e.to.failed(errConns, false)
 		return
 	}
-	if s.u.gone() {
-		st.hurry(s.u.now() + lastAnswer) // close may not have seen it
-	}
+	p.u.wake(at)
 }
 
-func (s *streams) place(p *pending, alone bool) *stream {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// conn returns the connection with the most room, or a new one while a shared one would
+// make the query wait, nil if there are too many; the caller holds the lock.
+func (p *tcpPool) conn(alone bool) *tcpConn {
 	if !alone {
-		best, room, open := s.emptiest()
-		if best != nil && (room == streamRoom || open >= streamsMost) && best.add(p) {
-			return best
+		var best *tcpConn
+		open := 0
+		for _, c := range p.conns {
+			if c.draining {
+				continue
+			}
+			open++
+			if best == nil || len(c.waiting) < len(best.waiting) {
+				best = c
+			}
 		}
-		if open >= streamsMost {
+		switch {
+		case best != nil && (len(best.waiting) == 0 || open >= connsMost && len(best.waiting) < connQueries):
+			return best
+		case open >= connsMost:
 			return nil
 		}
 	}
-	if len(s.list) >= streamsAlone {
+	if len(p.conns) >= connsAlone {
 		return nil
 	}
-	st := newStream(s.u)
-	s.list = append(s.list, st)
-	st.add(p)
-	if alone {
-		st.retire()
+	c := newConn(p)
+	p.conns = append(p.conns, c)
+	go c.run()
+	return c
+}
+
+// add queues a query; the caller holds the lock.
+func (c *tcpConn) add(e *exchange) {
+	c.taken++
+	id := dns.Id()
+	for c.waiting[id] != nil || c.late[id] {
+		id = dns.Id()
 	}
-	go st.run()
-	return st
+	binary.BigEndian.PutUint16(e.query, id)
+	c.waiting[id] = e
+	c.out = binary.BigEndian.AppendUint16(c.out, uint16(len(e.query)))
+	c.out = append(c.out, e.query...)
+	c.work.Signal()
 }
 
-// emptiest returns the connection with the most room, nil if none has any, and how
-// many take queries at all; the caller holds mu.
-func (s *streams) emptiest() (best *stream, most, open int) {
-	for _, st := range s.list {
-		room, ok := st.room()
-		if ok {
-			open++
-		}
-		if room > most {
-			best, most = st, room
-		}
-	}
-	return best, most, open
-}
-
-// remove forgets a connection that is closed.
-func (s *streams) remove(gone *stream) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	kept := s.list[:0:0]
-	for _, st := range s.list {
-		if st != gone {
-			kept = append(kept, st)
-		}
-	}
-	s.list = kept
-}
-
-func (s *streams) all() []*stream {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]*stream(nil), s.list...)
-}
-
-// sweep ends what is over at the moment now and returns when there is more to do.
-func (s *streams) sweep(now time.Duration) (next time.Duration) {
+// sweep ends the queries whose time is over, and the connections that
+// are idle or have heard nothing. It returns when there is more to do.
+func (p *tcpPool) sweep(now time.Duration) (next time.Duration) {
 	next = never
-	for _, st := range s.all() {
-		next = min(next, st.sweep(now))
+	var failures []failure
+	p.mu.Lock()
+	for _, c := range p.conns {
+		for id, e := range c.waiting {
+			if now >= e.retransmit {
+				e.retransmit = never
+				if p.u.heard.Load() < int64(e.began) {
+					p.u.suspect(e.by)
+				}
+			}
+			if now < e.until {
+				next = min(next, e.retransmit, e.until)
+				continue
+			}
+			c.remove(id, now)
+			c.late[id] = true
+			if c.heard < e.began || len(c.late) > connLate {
+				c.draining = true
+			}
+			failures = append(failures, failure{e, os.ErrDeadlineExceeded})
+		}
+		switch {
+		case len(c.waiting) > 0 || c.closed:
+		case now >= c.idle+connIdle:
+			c.draining = true
+		default:
+			next = min(next, c.idle+connIdle)
+		}
+		c.closeIfDone()
 	}
+	p.mu.Unlock()
+	tell(failures)
 	return next
 }
 
-// moveOn is as for lines.
-func (s *streams) moveOn(fails int) {
-	for _, st := range s.all() {
-		st.moveOn(fails)
+// moveOn ends the queries whose zones take the upstream for down after so many failed
+// probes in a row.
+func (p *tcpPool) moveOn(fails int) {
+	var failures []failure
+	p.mu.Lock()
+	for _, c := range p.conns {
+		for id, e := range c.waiting {
+			if e.movesOn(fails) {
+				c.remove(id, p.u.now())
+				c.draining = true
+				failures = append(failures, failure{e, errDown})
+			}
+		}
+		c.closeIfDone()
 	}
+	p.mu.Unlock()
+	tell(failures)
 }
 
-// close gives what is under way its last moment.
-func (s *streams) close(last time.Duration) {
-	for _, st := range s.all() {
-		st.hurry(last)
+// close lets no query wait for longer than until last, and the connections close with
+// them.
+func (p *tcpPool) close(last time.Duration) {
+	p.mu.Lock()
+	p.closing = true
+	for _, c := range p.conns {
+		for _, e := range c.waiting {
+			e.until = min(e.until, last)
+		}
+		c.draining = true
+		c.closeIfDone()
 	}
+	p.mu.Unlock()
+	p.u.wake(last)
+}
+
+// forget removes a connection that is closed.
+func (p *tcpPool) forget(gone *tcpConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conns = slices.DeleteFunc(p.conns, func(c *tcpConn) bool { return c == gone })
+}
+
+// count returns how many connections there are.
+func (p *tcpPool) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns)
 }

@@ -76,9 +76,9 @@ func TestPortsAndIDsAreRandom(t *testing.T) {
 	})
 	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), new(Pool))
 	defer u.close()
-	const n = 3 * lineUses
+	const n = 3 * socketUses
 	for range n {
-		if _, err := u.exchange(askFor(t, "www.example.org"), attempt{udp: time.Now().Add(time.Minute)}); err != nil {
+		if _, err := u.exchange(askFor(t, "www.example.org"), bounds{udp: time.Now().Add(time.Minute)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -86,40 +86,13 @@ func TestPortsAndIDsAreRandom(t *testing.T) {
 	defer mu.Unlock()
 	// So many draws of 65,536 ids, of which none repeats on a port, give about 11,540
 	// different ones.
-	if len(ids) < 11400 || len(ids) > 11700 || len(ports) < n/lineUses {
+	if len(ids) < 11400 || len(ids) > 11700 || len(ports) < n/socketUses {
 		t.Errorf("%d ids and %d ports in %d queries", len(ids), len(ports), n)
 	}
 	for p, uses := range ports {
-		if uses > lineUses {
+		if uses > socketUses {
 			t.Errorf("port %d was used %d times", p.Port(), uses)
 		}
-	}
-}
-
-// TestManyQueriesAtOnce: they share few sockets, and each gets its own answer.
-func TestManyQueriesAtOnce(t *testing.T) {
-	up := upstreamtest.Start(t, func(q *dns.Msg, _ bool) [][]byte {
-		n := name(t, q.Question[0].Name)
-		return [][]byte{upstreamtest.Says(q, nil, q.Question[0].Name+" 60 IN A 192.0.2."+itoa(int(n[2]-'0')*10+int(n[3]-'0')))}
-	})
-	f, stats := newForward(t, zoneOf(up))
-	f.routes.Load().zone.Timeout = 2 * time.Second
-	var wg sync.WaitGroup
-	for i := 10; i < 90; i++ {
-		a := askFor(t, "n"+itoa(i)+".test")
-		wg.Go(func() {
-			got, err := f.resolve(a)
-			if err != nil || got.Msg.Answer[0].(*dns.A).A.String() != "192.0.2."+itoa(i) {
-				t.Errorf("%d: %v, %v", i, got.Msg, err)
-			}
-		})
-	}
-	wg.Wait()
-	if stats.WrongReplies.Load() != 0 {
-		t.Errorf("%d wrong replies", stats.WrongReplies.Load())
-	}
-	if n := len(f.routes.Load().first[0].lines.all()); n > 3 {
-		t.Errorf("%d sockets", n)
 	}
 }
 
@@ -151,7 +124,7 @@ func TestForgedFromAnotherSource(t *testing.T) {
 	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), pool)
 	defer u.close()
 	end := time.Now().Add(time.Minute)
-	m, err := u.exchange(askFor(t, "www.example.org"), attempt{udp: end, tcp: end})
+	m, err := u.exchange(askFor(t, "www.example.org"), bounds{udp: end, tcp: end})
 	if err != nil || m.Answer[0].(*dns.A).A.String() != "192.0.2.1" || stats.WrongReplies.Load() != 0 {
 		t.Errorf("%v, %v, wrong %d", m, err, stats.WrongReplies.Load())
 	}
@@ -171,7 +144,7 @@ func TestSilentTCPIsLeft(t *testing.T) {
 	defer u.close()
 	ask := func(share time.Duration) error {
 		end := time.Now().Add(2 * time.Second)
-		_, err := u.exchange(askFor(t, "www.example.org"), attempt{udp: end, tcp: end, share: share})
+		_, err := u.exchange(askFor(t, "www.example.org"), bounds{udp: end, tcp: end, share: share})
 		return err
 	}
 	if err := ask(400 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {

@@ -2,10 +2,10 @@ package upstream
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/miekg/dns"
@@ -24,13 +24,14 @@ type Answer struct {
 
 var errBusy = errors.New("its max_concurrent queries are under way")
 
-// Zone is the upstreams of one zone. They may change while queries run.
+// Zone is one zone of the configuration with its upstreams, which may change while
+// queries are in flight.
 type Zone struct {
-	pool   *Pool
-	name   fqdn.Name
-	routes atomic.Pointer[routes]
-	turn   atomic.Uint32 // of the round robin
-	under  atomic.Int32  // queries under way
+	pool     *Pool
+	name     fqdn.Name
+	routes   atomic.Pointer[routes]
+	turn     atomic.Uint32 // of the round robin
+	inFlight atomic.Int32  // queries
 }
 
 // routes are the upstreams of a zone from one change to the next.
@@ -38,8 +39,8 @@ type routes struct {
 	zone    *corefile.Zone
 	first   []*upstream
 	last    []*upstream   // asked when none of the first has answered
-	changed chan struct{} // closed when others took their place
-	// orders are those that the zone's policy may begin with, while nobody is down.
+	changed chan struct{} // closed when other routes take their place
+	// orders are the orders that the zone's policy may begin with, while no upstream is down.
 	orders [][]*upstream
 }
 
@@ -60,39 +61,47 @@ func newRoutes(config *corefile.Zone, first, last []*upstream) *routes {
 	return r
 }
 
-// set replaces the upstreams, if they are others. Queries under way go on by the new ones.
+// set replaces the upstreams if they changed. Queries in flight go on at the new ones.
 func (z *Zone) set(config *corefile.Zone, first, last []*upstream) {
 	if r := z.routes.Load(); r != nil && r.zone == config && slices.Equal(r.first, first) && slices.Equal(r.last, last) {
 		return
 	}
-	z.take(newRoutes(config, first, last))
+	z.replace(newRoutes(config, first, last))
 }
 
-func (z *Zone) take(r *routes) {
+func (z *Zone) replace(r *routes) {
 	if old := z.routes.Swap(r); old != nil && old != r {
 		close(old.changed)
 	}
 }
 
-// enter counts a query that begins; the caller counts its end. The error says that too
-// many are under way.
-func (z *Zone) enter(config *corefile.Zone) error {
-	n := z.under.Add(1)
-	if config.MaxConcurrent > 0 && int(n) > config.MaxConcurrent {
-		z.pool.stats.Shed.Add(1)
-		return fmt.Errorf("ask the upstreams of zone %s: %w", config.Name, errBusy)
-	}
-	return nil
+// resolve is Start for a caller that waits.
+func (z *Zone) resolve(q wire.Query) (Answer, error) {
+	w := waiters.Get().(*waiter)
+	z.Start(q, w, nil)
+	<-w.done
+	answer, err := w.answer, w.err
+	w.answer, w.err = Answer{}, nil
+	waiters.Put(w)
+	return answer, err
 }
 
-// resolve asks the upstreams and waits for the answer.
-func (z *Zone) resolve(a wire.Query) (Answer, error) {
-	t := z.begin()
-	defer z.under.Add(-1)
-	if err := z.enter(t.r.zone); err != nil {
-		return Answer{}, err
-	}
-	return t.resolve(a)
+// waiter is the Responder of a goroutine that waits.
+type waiter struct {
+	done   chan struct{} // has one at the end
+	answer Answer
+	err    error
+}
+
+var waiters = sync.Pool{New: func() any { return &waiter{done: make(chan struct{}, 1)} }}
+
+// Packet implements Responder.
+func (w *waiter) Packet([]byte, netip.AddrPort) bool { return false }
+
+// Done implements Responder.
+func (w *waiter) Done(a Answer, err error) {
+	w.answer, w.err = a, err
+	w.done <- struct{}{}
 }
 
 // Passed tells whether the response code says that another upstream may know better.
@@ -104,9 +113,9 @@ func Passed(rcode int) bool {
 	return false
 }
 
-// order returns the upstreams in the order of the zone's policy, then those of
-// the last resort, and those that failed lately behind all others. It is shared and
-// must not be changed.
+// order returns the upstreams in the order of the zone's policy, then the last resort,
+// and behind all of them the upstreams that are down. It is shared and must not be
+// changed.
 func (z *Zone) order(r *routes) []*upstream {
 	n := len(r.first)
 	begin := 0

@@ -62,18 +62,42 @@ func TestForwardKeepsTheRefusalOfAll(t *testing.T) {
 }
 
 func TestForwardEndsByItsDeadline(t *testing.T) {
-	z := zoneOf(upstreamtest.Start(t, upstreamtest.Silent))
-	z.Timeout, z.Deadline = 100*time.Millisecond, 1500*time.Millisecond
+	const deadline = 600 * time.Millisecond
+	z := zoneOf(upstreamtest.Start(t, upstreamtest.Silent), upstreamtest.Start(t, upstreamtest.Silent))
+	z.Timeout, z.Deadline, z.MaxFails = deadline/3, deadline, 0
 	f, stats := newForward(t, z)
 	began := time.Now()
 	if _, err := f.resolve(askFor(t, "www.example.org")); err == nil {
 		t.Error("answered by nobody")
 	}
-	if took := time.Since(began); took > time.Minute {
+	if took := time.Since(began); took < deadline || took > time.Minute {
 		t.Errorf("took %v", took)
 	}
-	if n := stats.Queries.Load(); n < 2 {
-		t.Errorf("%d tries, want several", n)
+	if n := stats.Queries.Load(); n < 1 || n > 3 || stats.Failures.Load() != n {
+		t.Errorf("%d tries, want at most 3; %d failures", n, stats.Failures.Load())
+	}
+}
+
+// TestTimeoutOfATry: the second upstream is asked after the zone's timeout, whatever that
+// is, and the first is not asked twice.
+func TestTimeoutOfATry(t *testing.T) {
+	const slow = 600 * time.Millisecond
+	first := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
+		time.Sleep(slow)
+		return upstreamtest.Honest("192.0.2.1")(q, tcp)
+	})
+	z := zoneOf(first, upstreamtest.Start(t, upstreamtest.Honest("192.0.2.2")))
+	for timeout, want := range map[time.Duration]string{slow / 6: "192.0.2.2", time.Minute: "192.0.2.1"} {
+		z.Timeout, z.Deadline, z.MaxFails = timeout, 2*time.Minute, 0
+		f, stats := newForward(t, z)
+		before, began := first.UDP.Load(), time.Now()
+		answersWith(t, f, want)
+		if took := time.Since(began); took < min(slow, timeout) {
+			t.Errorf("timeout %v: answered after %v", timeout, took)
+		}
+		if n := first.UDP.Load() - before; n != 1 || stats.Queries.Load()-stats.Failures.Load() != 1 {
+			t.Errorf("timeout %v: the first was asked %d times; %d tries, %d failures", timeout, n, stats.Queries.Load(), stats.Failures.Load())
+		}
 	}
 }
 
@@ -152,14 +176,4 @@ func TestOrderOfUpstreams(t *testing.T) {
 	if len(seen) != 3 {
 		t.Errorf("random: %v", seen)
 	}
-}
-
-func TestProbeBringsAnUpstreamBack(t *testing.T) {
-	up := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))
-	z := zoneOf(up)
-	f, _ := newForward(t, z)
-	u := f.routes.Load().first[0]
-	u.fails.Store(2)
-	u.failed(attempt{maxFails: 2})
-	await(t, "the upstream answers and is down", func() bool { return !u.down(2) })
 }

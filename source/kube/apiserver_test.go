@@ -21,6 +21,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // apiServer speaks as much of the API as a source needs: lists, watches from a
@@ -64,9 +66,9 @@ func newAPIServer(t *testing.T) *apiServer {
 func (s *apiServer) clients() (kubernetes.Interface, dynamic.Interface) {
 	config := &rest.Config{Host: s.http.URL, QPS: 1000, Burst: 1000, Dial: s.dial}
 	k, err := kubernetes.NewForConfig(config)
-	must(s.t, err)
+	fatal.If(s.t, err)
 	d, err := dynamic.NewForConfig(config)
-	must(s.t, err)
+	fatal.If(s.t, err)
 	return k, d
 }
 
@@ -127,9 +129,9 @@ func pathOf(resource string, m metav1.Object) string {
 // put creates or changes an object.
 func (s *apiServer) put(resource string, object runtime.Object) {
 	text, err := json.Marshal(object)
-	must(s.t, err)
+	fatal.If(s.t, err)
 	var o map[string]any
-	must(s.t, json.Unmarshal(text, &o))
+	fatal.If(s.t, json.Unmarshal(text, &o))
 	path := pathOf(resource, object.(metav1.Object))
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 const aKubeconfig = `apiVersion: v1
@@ -18,10 +20,10 @@ users: [{name: me, user: {token: secret}}]
 func TestConnect(t *testing.T) {
 	dir := t.TempDir()
 	good, bad := filepath.Join(dir, "good"), filepath.Join(dir, "bad")
-	must(t, os.WriteFile(good, []byte(aKubeconfig), 0o600))
-	must(t, os.WriteFile(bad, []byte("clusters: ["), 0o600))
+	fatal.If(t, os.WriteFile(good, []byte(aKubeconfig), 0o600))
+	fatal.If(t, os.WriteFile(bad, []byte("clusters: ["), 0o600))
 	c, err := Connect(good)
-	must(t, err)
+	fatal.If(t, err)
 	if c.Host != "https://192.0.2.1:6443" || c.BearerToken != "secret" || c.QPS == 0 || c.Burst == 0 || !strings.Contains(c.ContentType, "protobuf") ||
 		c.UserAgent != "namegate" || c.Timeout != 0 { // a timeout would end every watch
 		t.Errorf("%v", c)

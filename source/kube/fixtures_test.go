@@ -2,7 +2,6 @@ package kube
 
 import (
 	"net/netip"
-	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,13 +13,6 @@ import (
 )
 
 const ourNode = "node-a"
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // at is a moment n seconds after some other.
 func at(n int) time.Time { return time.Unix(1_700_000_000+int64(n), 0) }

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 var pods = schema.GroupResource{Resource: "pods"}
@@ -103,7 +105,7 @@ func TestWaitsGrow(t *testing.T) {
 	}
 	s := script(errs...)
 	_, err := s.WatchWithContext(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	fatal.If(t, err)
 	for i, d := range s.waited {
 		least := min(retryFirst<<min(i, 10), retryMost)
 		if d < least || d >= 2*least {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 )
@@ -93,8 +94,8 @@ func patient(t *testing.T) (*Source, pickedClock) {
 	s.clock, s.log, s.remote.needed = clock, s.link.log, false
 	s.events, s.others = make(chan struct{}, 1), make(chan struct{}, 1)
 	s.remote.pods.changed = s.noteRemote
-	must(t, s.pods.Add(aPod("web", "10.0.0.1")))
-	must(t, s.networkPolicies.Add(aNetworkPolicy("shop", "db", "db")))
+	fatal.If(t, s.pods.Add(aPod("web", "10.0.0.1")))
+	fatal.If(t, s.networkPolicies.Add(aNetworkPolicy("shop", "db", "db")))
 	if got := step(t, s); len(got) != 1 {
 		t.Fatalf("%d states", len(got))
 	}
@@ -112,7 +113,7 @@ func step(t *testing.T, s *Source) (states []State) {
 // newest one comes.
 func TestStatesWaitForPeers(t *testing.T) {
 	fill := func(t *testing.T, s *Source) {
-		must(t, s.remote.pods.Replace([]any{aFarPod("db", "10.1.0.1")}, ""))
+		fatal.If(t, s.remote.pods.Replace([]any{aFarPod("db", "10.1.0.1")}, ""))
 	}
 	for _, c := range []struct {
 		name   string
@@ -122,18 +123,18 @@ func TestStatesWaitForPeers(t *testing.T) {
 		failed bool
 	}{
 		{"they are known", func(t *testing.T, s *Source, _ chan<- time.Time) { fill(t, s) }, true, "db[10.1.0.1]", false},
-		{"there are none", func(t *testing.T, s *Source, _ chan<- time.Time) { must(t, s.remote.pods.Replace(nil, "")) }, true, "", false},
+		{"there are none", func(t *testing.T, s *Source, _ chan<- time.Time) { fatal.If(t, s.remote.pods.Replace(nil, "")) }, true, "", false},
 		{"the time is over", func(_ *testing.T, _ *Source, over chan<- time.Time) { over <- at(1) }, true, "unknown", false},
 		{"the API server refuses", func(_ *testing.T, s *Source, _ chan<- time.Time) { s.link.failed(remoteName, errors.New("forbidden")) }, false, "unknown", true},
-		{"the NetworkPolicy is gone", func(t *testing.T, s *Source, _ chan<- time.Time) { must(t, s.networkPolicies.Replace(nil, "")) }, false, "", false},
+		{"the NetworkPolicy is gone", func(t *testing.T, s *Source, _ chan<- time.Time) { fatal.If(t, s.networkPolicies.Replace(nil, "")) }, false, "", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, clock := patient(t)
-			must(t, s.policies.Add(aPolicy("p", "www.example.org")))
+			fatal.If(t, s.policies.Add(aPolicy("p", "www.example.org")))
 			if got := step(t, s); len(got) > 0 {
 				t.Fatalf("a state with %q came without peers", policyText(got[0]))
 			}
-			must(t, s.pods.Add(aPod("zoo", "10.0.0.2")))
+			fatal.If(t, s.pods.Add(aPod("zoo", "10.0.0.2")))
 			if got := step(t, s); len(got) > 0 {
 				t.Fatalf("a state with %q came without peers", podText(got[0]))
 			}
@@ -147,12 +148,12 @@ func TestStatesWaitForPeers(t *testing.T) {
 			if len(got) != 1 || podText(got[0]) != "web[10.0.0.1] zoo[10.0.0.2]" || policyText(got[0]) != "p:www.example.org" || remoteText(got[0]) != c.remote || len(got[0].Problems) > 0 != c.failed {
 				t.Fatalf("handed on is %+v", got)
 			}
-			must(t, s.pods.Add(aPod("new", "10.0.0.3")))
+			fatal.If(t, s.pods.Add(aPod("new", "10.0.0.3")))
 			if got := step(t, s); len(got) != 1 || len(s.clock.(pickedClock).asked[PeersPatience]) > 0 {
 				t.Errorf("what came later has waited: %v", got)
 			}
 			s.link.well(remoteName)
-			must(t, s.pods.Add(aPod("newer", "10.0.0.4")))
+			fatal.If(t, s.pods.Add(aPod("newer", "10.0.0.4")))
 			if got := step(t, s); len(got) != 1 {
 				t.Errorf("what came later has waited: %v", got)
 			}
@@ -164,12 +165,12 @@ func TestStatesWaitForPeers(t *testing.T) {
 // the API server was known to refuse.
 func TestNobodyWaits(t *testing.T) {
 	for name, before := range map[string]func(*Source){
-		"known":   func(s *Source) { must(t, s.remote.pods.Replace(nil, "")) },
+		"known":   func(s *Source) { fatal.If(t, s.remote.pods.Replace(nil, "")) },
 		"refused": func(s *Source) { s.link.failed(remoteName, errors.New("forbidden")) },
 	} {
 		s, _ := patient(t)
 		before(s)
-		must(t, s.policies.Add(aPolicy("p", "www.example.org")))
+		fatal.If(t, s.policies.Add(aPolicy("p", "www.example.org")))
 		if got := step(t, s); len(got) != 1 || policyText(got[0]) != "p:www.example.org" {
 			t.Errorf("%s: handed on is %v", name, got)
 		}
@@ -180,9 +181,9 @@ func TestNobodyWaits(t *testing.T) {
 // the next State, for else no State would wait for its peers.
 func TestNoStateHasAnUnjudgedPolicy(t *testing.T) {
 	s, _ := patient(t)
-	must(t, s.namespaces.Add(aNamespace("shop", nil)))
+	fatal.If(t, s.namespaces.Add(aNamespace("shop", nil)))
 	s.watchRemote(t.Context())
-	must(t, s.policies.Add(aPolicy("p", "www.example.org")))
+	fatal.If(t, s.policies.Add(aPolicy("p", "www.example.org")))
 	var got []string
 	s.emit(func(state State) { got = append(got, fmt.Sprint(len(state.Input.Namespaces), policyText(state))) })
 	if len(got) != 1 || got[0] != "1" {

@@ -9,12 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
 func set(t *testing.T, u *unstructured.Unstructured, value any, path ...string) *unstructured.Unstructured {
 	t.Helper()
-	must(t, unstructured.SetNestedField(u.Object, value, path...))
+	fatal.If(t, unstructured.SetNestedField(u.Object, value, path...))
 	return u
 }
 

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -55,7 +56,7 @@ func TestReadRemote(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			e := readRemote(ourNode)(c.pod.DeepCopy(), nil)
 			trimmed, err := trim(c.pod)
-			must(t, err)
+			fatal.If(t, err)
 			if after := readRemote(ourNode)(trimmed, nil); !same(e, after) {
 				t.Errorf("trimmed it is %+v, whole %+v", after, e)
 			}
@@ -93,10 +94,10 @@ func TestTrim(t *testing.T) {
 // a list: whole ones would take ten times the memory for a while.
 func TestRemotePodsAreTrimmed(t *testing.T) {
 	list, err := remoteRequests(fake.NewClientset(aWholePod("web", "10.1.0.1")), ourNode).list(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	fatal.If(t, err)
 	listed := list.(*corev1.PodList).Items[0]
 	gathered, err := remoteStore(nil, ourNode).Transformer()(aWholePod("web", "10.1.0.1"))
-	must(t, err)
+	fatal.If(t, err)
 	for _, p := range []*corev1.Pod{&listed, gathered.(*corev1.Pod)} {
 		if p.Name != "web" || p.Annotations != nil || p.ManagedFields != nil || p.Spec.Containers[0].Env != nil {
 			t.Errorf("%+v", p)
@@ -141,20 +142,20 @@ func TestRemoteIsNeeded(t *testing.T) {
 		s := needing()
 		s.remote.needed = false
 		for _, p := range c.policies {
-			must(t, s.policies.Add(p))
+			fatal.If(t, s.policies.Add(p))
 			s.gather()
 		}
 		for _, n := range c.networkPolicies {
-			must(t, s.networkPolicies.Add(n))
+			fatal.If(t, s.networkPolicies.Add(n))
 			s.gather()
 		}
 		for _, p := range c.pods {
-			must(t, s.pods.Add(p))
+			fatal.If(t, s.pods.Add(p))
 		}
 		if s.gather(); s.remote.needed != c.want {
 			t.Errorf("%s: needed %v", c.name, s.remote.needed)
 		}
-		must(t, s.policies.Replace(nil, ""))
+		fatal.If(t, s.policies.Replace(nil, ""))
 		if s.gather(); s.remote.needed {
 			t.Errorf("%s: needed without a policy", c.name)
 		}
@@ -181,7 +182,7 @@ func TestNoRemotePodsIsKnowledge(t *testing.T) {
 	if _, news := s.assemble(); news {
 		t.Error("that they are unknown is news twice")
 	}
-	must(t, s.remote.pods.Replace(nil, ""))
+	fatal.If(t, s.remote.pods.Replace(nil, ""))
 	if state, news := s.assemble(); !news || state.PeersUnknown {
 		t.Errorf("news %v, unknown %v", news, state.PeersUnknown)
 	}

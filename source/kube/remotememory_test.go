@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // aRealPod is a pod as clusters have it, some 6 KiB of JSON: the i-th of a cluster of
@@ -80,20 +82,20 @@ func TestRemotePodsAreSmall(t *testing.T) {
 func BenchmarkRemoteEvent(b *testing.B) {
 	store := newStore(func() {}, readRemote(ourNode))
 	for i := range 5000 {
-		must(b, store.Add(aRealPod(i)))
+		fatal.If(b, store.Add(aRealPod(i)))
 	}
 	labels := [2]*corev1.Pod{aRealPod(2500), aRealPod(2500)}
 	labels[1].Labels["tier"] = "frontend"
 	b.Run("other", func(b *testing.B) { // of something that is not used
 		b.ReportAllocs()
 		for b.Loop() {
-			must(b, store.Update(labels[0]))
+			fatal.If(b, store.Update(labels[0]))
 		}
 	})
 	b.Run("labels", func(b *testing.B) {
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			must(b, store.Update(labels[i%2]))
+			fatal.If(b, store.Update(labels[i%2]))
 		}
 	})
 }
@@ -101,16 +103,16 @@ func BenchmarkRemoteEvent(b *testing.B) {
 // BenchmarkRemoteState is what a State costs after a change of one of 5,000 pods.
 func BenchmarkRemoteState(b *testing.B) {
 	s := needing()
-	must(b, s.remote.pods.Replace(nil, ""))
+	fatal.If(b, s.remote.pods.Replace(nil, ""))
 	for i := range 5000 {
-		must(b, s.remote.pods.Add(aRealPod(i)))
+		fatal.If(b, s.remote.pods.Add(aRealPod(i)))
 	}
 	s.assemble()
 	labels := [2]*corev1.Pod{aRealPod(2500), aRealPod(2500)}
 	labels[1].Labels["tier"] = "frontend"
 	b.ReportAllocs()
 	for i := 1; b.Loop(); i++ {
-		must(b, s.remote.pods.Update(labels[i%2]))
+		fatal.If(b, s.remote.pods.Update(labels[i%2]))
 		if _, news := s.assemble(); !news {
 			b.Fatal("no news")
 		}

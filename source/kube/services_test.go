@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -84,7 +85,7 @@ func TestAddressOfTwoServices(t *testing.T) {
 	for _, name := range []string{"b", "a", "c"} {
 		s := aService("shop", name, "None")
 		s.Spec.ExternalIPs = []string{"198.51.100.1"}
-		must(t, store.Add(s))
+		fatal.If(t, store.Add(s))
 	}
 	entries, _, _ := store.since(0)
 	var c policy.Cluster

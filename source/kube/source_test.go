@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -61,7 +62,7 @@ func run(t *testing.T, client kubernetes.Interface, dyn dynamic.Interface, log *
 func runWith(t *testing.T, o Options) *running {
 	t.Helper()
 	s, err := New(o)
-	must(t, err)
+	fatal.If(t, err)
 	r := &running{t: t, source: s, states: make(chan State, 1000)}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

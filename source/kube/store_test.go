@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // storeTest counts the changes that a store of namespaces told.
@@ -67,7 +69,7 @@ func TestStore(t *testing.T) {
 		{func() error { return l.Replace(nil, "") }, "", false},
 	} {
 		changes, version := l.changes, l.version
-		must(t, step.do())
+		fatal.If(t, step.do())
 		if got := l.names(); got != step.holds {
 			t.Errorf("step %d: holds %q", i, got)
 		}
@@ -83,7 +85,7 @@ func TestStore(t *testing.T) {
 // TestStoreFilledWithNothing: an empty list is knowledge, too.
 func TestStoreFilledWithNothing(t *testing.T) {
 	l := newLife()
-	must(t, l.Replace(nil, "1"))
+	fatal.If(t, l.Replace(nil, "1"))
 	if !l.synced() || l.changes != 1 {
 		t.Errorf("filled %v, %d changes", l.synced(), l.changes)
 	}
@@ -94,10 +96,10 @@ func TestStoreFilledWithNothing(t *testing.T) {
 
 func TestStoreKeepsEntries(t *testing.T) {
 	l := newLife()
-	must(t, l.Replace([]any{space("a", "1"), space("b", "1")}, ""))
+	fatal.If(t, l.Replace([]any{space("a", "1"), space("b", "1")}, ""))
 	a, b := l.kept("/a"), l.kept("/b")
-	must(t, l.Replace([]any{space("a", "1"), space("b", "2")}, ""))
-	must(t, l.Update(space("a", "1")))
+	fatal.If(t, l.Replace([]any{space("a", "1"), space("b", "2")}, ""))
+	fatal.If(t, l.Update(space("a", "1")))
 	if l.kept("/a") != a || l.kept("/b") == b {
 		t.Error("the unchanged entry was replaced, or the changed one kept")
 	}

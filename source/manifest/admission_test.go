@@ -7,6 +7,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 )
 
@@ -14,7 +15,7 @@ import (
 // exactly if an API server with our schema refuses it.
 func TestSameAsAdmission(t *testing.T) {
 	text, err := os.ReadFile("../../crds/testdata/admission.yaml")
-	must(t, err)
+	fatal.If(t, err)
 	docs := strings.Split(string(text), "\n---\n")[1:]
 	if len(docs) < 50 {
 		t.Fatalf("%d cases", len(docs))
@@ -24,7 +25,7 @@ func TestSameAsAdmission(t *testing.T) {
 			Name, Manifest string
 			Refused        []string
 		}
-		must(t, yaml.UnmarshalStrict([]byte(doc), &c))
+		fatal.If(t, yaml.UnmarshalStrict([]byte(doc), &c))
 		t.Run(c.Name, func(t *testing.T) {
 			objects, err := decode(t, "", "p.yaml", c.Manifest)
 			if err != nil {

@@ -8,13 +8,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
 func decode(t *testing.T, nodeName, name, text string) ([]object, error) {
 	t.Helper()
 	d, err := newDecoder(nodeName)
-	must(t, err)
+	fatal.If(t, err)
 	return d.file(t.Context(), name, []byte(text))
 }
 
@@ -53,9 +54,7 @@ func TestDecodeKinds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			objects, err := decode(t, "", c.file, c.text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			var got []string
 			for _, o := range objects {
 				got = append(got, o.at+": "+o.key)
@@ -146,9 +145,7 @@ func TestDecodePod(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			objects, err := decode(t, c.node, "p.yaml", c.text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			if diff := cmp.Diff(c.want, *objects[0].pod, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 				t.Error(diff)
 			}
@@ -162,9 +159,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(allowDB, true)
 	f.Add(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}`, false)
 	d, err := newDecoder("")
-	if err != nil {
-		f.Fatal(err)
-	}
+	fatal.If(f, err)
 	f.Fuzz(func(t *testing.T, text string, isYAML bool) {
 		name := "f.json"
 		if isYAML {

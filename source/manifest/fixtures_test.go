@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 const allowOut = `apiVersion: namegate.io/v1alpha1
@@ -48,24 +50,15 @@ func other(name string) string { return strings.Replace(allowOut, "allow-out", n
 func write(t *testing.T, dir, name, text string) {
 	t.Helper()
 	temporary := filepath.Join(dir, "."+name)
-	if err := os.WriteFile(temporary, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	must(t, os.Rename(temporary, filepath.Join(dir, name)))
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(temporary, []byte(text), 0o600))
+	fatal.If(t, os.Rename(temporary, filepath.Join(dir, name)))
 }
 
 // scanned is a folder that is read by hand.
 func scanned(t *testing.T, dir string) *folder {
 	t.Helper()
 	d, err := newDecoder("")
-	must(t, err)
+	fatal.If(t, err)
 	return &folder{path: dir, decoder: d, files: map[string]*file{}}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -18,8 +19,8 @@ func TestFolderReadsItsManifests(t *testing.T) {
 	write(t, dir, "c.json", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"x","labels":{"team":"t","kubernetes.io/metadata.name":"lie"}}}`)
 	write(t, dir, "notes.txt", "not read")
 	write(t, dir, "d.yaml~", other("backup"))
-	must(t, os.WriteFile(filepath.Join(dir, ".hidden.yaml"), []byte(other("hidden")), 0o600))
-	must(t, os.MkdirAll(filepath.Join(dir, "sub.yaml"), 0o700))
+	fatal.If(t, os.WriteFile(filepath.Join(dir, ".hidden.yaml"), []byte(other("hidden")), 0o600))
+	fatal.If(t, os.MkdirAll(filepath.Join(dir, "sub.yaml"), 0o700))
 	write(t, filepath.Join(dir, "sub.yaml"), "z.yaml", other("below"))
 	f := scanned(t, dir)
 	f.scan(t.Context(), at(0))
@@ -63,7 +64,7 @@ func TestLastGoodStays(t *testing.T) {
 		{text: "# nothing\n", changed: true},
 	} {
 		if step.text == "gone" {
-			must(t, os.Remove(path))
+			fatal.If(t, os.Remove(path))
 		} else {
 			write(t, dir, "p.yaml", step.text)
 		}
@@ -91,11 +92,11 @@ func TestLastGoodStays(t *testing.T) {
 
 func TestFolderVanishes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
-	must(t, os.Mkdir(dir, 0o700))
+	fatal.If(t, os.Mkdir(dir, 0o700))
 	write(t, dir, "p.yaml", other("one"))
 	f := scanned(t, dir)
 	f.scan(t.Context(), at(0))
-	must(t, os.RemoveAll(dir))
+	fatal.If(t, os.RemoveAll(dir))
 	if !f.scan(t.Context(), at(1)) || f.scan(t.Context(), at(2)) {
 		t.Error("the folder's end is not news once")
 	}
@@ -103,7 +104,7 @@ func TestFolderVanishes(t *testing.T) {
 	if policyNames(s) != "shop/one" || len(s.FileErrors) != 1 || s.FileErrors[0].File != dir || !s.FileErrors[0].Since.Equal(at(1)) {
 		t.Errorf("policies %q, errors %v", policyNames(s), s.FileErrors)
 	}
-	must(t, os.Mkdir(dir, 0o700))
+	fatal.If(t, os.Mkdir(dir, 0o700))
 	write(t, dir, "q.yaml", other("two"))
 	if !f.scan(t.Context(), at(3)) {
 		t.Error("the folder's return is no news")
@@ -117,17 +118,17 @@ func TestLinks(t *testing.T) {
 	dir, target := t.TempDir(), t.TempDir()
 	link := filepath.Join(dir, "p.yaml")
 	write(t, target, "real", other("one"))
-	must(t, os.Symlink(filepath.Join(target, "real"), link))
+	fatal.If(t, os.Symlink(filepath.Join(target, "real"), link))
 	f := scanned(t, dir)
 	f.scan(t.Context(), at(0))
-	must(t, os.Remove(filepath.Join(target, "real")))
+	fatal.If(t, os.Remove(filepath.Join(target, "real")))
 	f.scan(t.Context(), at(1))
 	s := f.state()
 	if policyNames(s) != "shop/one" || len(s.FileErrors) != 1 || s.FileErrors[0].Reason != "the link leads nowhere" {
 		t.Errorf("policies %q, errors %v", policyNames(s), s.FileErrors)
 	}
-	must(t, os.Remove(link))
-	must(t, os.Symlink(os.DevNull, link))
+	fatal.If(t, os.Remove(link))
+	fatal.If(t, os.Symlink(os.DevNull, link))
 	f.scan(t.Context(), at(2))
 	if s := f.state(); policyNames(s) != "shop/one" || !strings.Contains(s.FileErrors[0].Reason, "not a regular file") {
 		t.Errorf("policies %q, errors %v", policyNames(s), s.FileErrors)
@@ -156,7 +157,7 @@ func TestDuplicatesAndOtherKinds(t *testing.T) {
 	if diff := cmp.Diff(want, s.Problems); diff != "" {
 		t.Error(diff)
 	}
-	must(t, os.Remove(in("a.yaml")))
+	fatal.If(t, os.Remove(in("a.yaml")))
 	f.scan(t.Context(), at(1))
 	if s := f.state(); *s.Input.Policies[0].Spec.Egress[0].Matches[0].Name != "second.example.org" {
 		t.Error("the second of two does not take over when the first is gone")

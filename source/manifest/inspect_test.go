@@ -6,13 +6,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // inspected returns a line for each part and object of a file.
 func inspected(t *testing.T, name, text string) []string {
 	t.Helper()
 	parts, err := Inspect(name, []byte(text))
-	must(t, err)
+	fatal.If(t, err)
 	var lines []string
 	for _, p := range parts {
 		if p.Err != nil {
@@ -69,9 +71,9 @@ func TestInspectReadsWhatIsBesideABrokenDocument(t *testing.T) {
 func TestInspectAgreesWithTheSource(t *testing.T) {
 	text := manyDocuments(20) + "---\n" + podWeb
 	objects, err := decode(t, "", "p.yaml", text)
-	must(t, err)
+	fatal.If(t, err)
 	parts, err := Inspect("p.yaml", []byte(text))
-	must(t, err)
+	fatal.If(t, err)
 	if len(parts) != len(objects) {
 		t.Fatalf("%d parts, %d objects", len(parts), len(objects))
 	}

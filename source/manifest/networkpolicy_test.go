@@ -9,6 +9,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -16,7 +18,7 @@ func ptr[T any](v T) *T { return &v }
 // TestDecodeNetworkPolicy: nothing is filled in that is not written.
 func TestDecodeNetworkPolicy(t *testing.T) {
 	objects, err := decode(t, "", "p.yaml", allowDB)
-	must(t, err)
+	fatal.If(t, err)
 	want := networkingv1.NetworkPolicySpec{
 		PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "curl-client"}},
 		PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress},
@@ -34,7 +36,7 @@ func TestDecodeNetworkPolicy(t *testing.T) {
 		t.Error(diff)
 	}
 	objects, err = decode(t, "", "p.yaml", strings.Replace(allowDB, "  policyTypes: [Egress]\n", "", 1))
-	must(t, err)
+	fatal.If(t, err)
 	if got := objects[0].networkPolicy.Spec.PolicyTypes; got != nil {
 		t.Errorf("policyTypes %v", got)
 	}
@@ -55,7 +57,7 @@ func TestStateHasNetworkPolicies(t *testing.T) {
 	write(t, dir, "b.yaml", strings.Replace(allowDB, "name: db", "name: other", 1)+"---\n"+allowDB)
 	write(t, dir, "a.yaml", allowDB)
 	s, err := Read(dir)
-	must(t, err)
+	fatal.If(t, err)
 	if got := networkPolicyNames(s); got != "shop/db shop/other" || s.Input.Namespaces["shop"][corev1.LabelMetadataName] != "shop" {
 		t.Errorf("%s in %v", got, s.Input.Namespaces)
 	}

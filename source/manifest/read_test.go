@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func TestRead(t *testing.T) {
@@ -42,7 +44,7 @@ func TestReadWithoutAFile(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root may read every folder")
 	}
-	must(t, os.Chmod(dir, 0))
+	fatal.If(t, os.Chmod(dir, 0))
 	if _, err := Read(dir); err == nil {
 		t.Error("no error for a folder that may not be read")
 	}

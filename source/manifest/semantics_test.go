@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/compile"
@@ -18,7 +19,7 @@ import (
 func section(t *testing.T, heading string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/semantics.md")
-	must(t, err)
+	fatal.If(t, err)
 	_, rest, found := strings.Cut(string(text), "\n## "+heading+"\n")
 	if !found {
 		t.Fatalf("docs/semantics.md has no section %q", heading)
@@ -67,7 +68,7 @@ func compiled(t *testing.T, spec string) *policy.View {
 
 func TestSemanticsExamples(t *testing.T) {
 	text, err := os.ReadFile("../../docs/semantics.md")
-	must(t, err)
+	fatal.If(t, err)
 	blocks := strings.Split(string(text), "```yaml\n")[1:]
 	if len(blocks) < 5 {
 		t.Fatalf("%d examples", len(blocks))
@@ -89,7 +90,7 @@ func TestSemanticsExamples(t *testing.T) {
 // TestSemanticsDefaults: the first example spells out what counts without it.
 func TestSemanticsDefaults(t *testing.T) {
 	text, err := os.ReadFile("../../docs/semantics.md")
-	must(t, err)
+	fatal.If(t, err)
 	_, example, _ := strings.Cut(string(text), "```yaml\n")
 	example, _, _ = strings.Cut(example, "```")
 	long, spelled, found := strings.Cut(example, "  enforcement:")
@@ -99,13 +100,13 @@ func TestSemanticsDefaults(t *testing.T) {
 	views := map[string]*policy.View{}
 	for _, manifest := range []string{example, long} {
 		objects, err := decode(t, "", "p.yaml", manifest+"---\n"+podWeb)
-		must(t, err)
+		fatal.If(t, err)
 		in := compile.Input{Pods: []policy.Pod{*objects[1].pod}}
 		in.Policies = append(in.Policies, *objects[0].policy)
 		views[manifest] = compile.New().Compile(in).Views[0]
 	}
 	a, b := views[example], views[long]
-	if a.Enforced != b.Enforced || a.Denied != b.Denied || a.Unmatched != b.Unmatched || a.Entries[0].TTL != b.Entries[0].TTL {
+	if a.Enforced != b.Enforced || a.Denied != b.Denied || a.Unmatched != b.Unmatched || a.Rules[0].TTL != b.Rules[0].TTL {
 		t.Errorf("%+v is not %+v", a, b)
 	}
 }
@@ -116,7 +117,7 @@ func TestSemanticsNames(t *testing.T) {
 		view := compiled(t, "egress: [{matches: [{"+row[0]+"}]}]")
 		for i, text := range rows[0][1:] {
 			n, err := fqdn.ParseName(text)
-			must(t, err)
+			fatal.If(t, err)
 			if got := view.Decide(n).Allowed(); got != (row[i+1] == "yes") {
 				t.Errorf("%s matches %s: %v, the table says %s", row[0], text, got, row[i+1])
 			}
@@ -139,13 +140,13 @@ func TestSemanticsPorts(t *testing.T) {
 
 func TestSemanticsTTL(t *testing.T) {
 	n, err := fqdn.ParseName("a.test")
-	must(t, err)
+	fatal.If(t, err)
 	d := compiled(t, "egress: [{matches: [{name: a.test}]}]").Decide(n)
 	for _, row := range table(t, "How long an address is open")[1:] {
 		ttl, err := strconv.ParseUint(row[0], 10, 32)
-		must(t, err)
+		fatal.If(t, err)
 		want, err := time.ParseDuration(row[1])
-		must(t, err)
+		fatal.If(t, err)
 		if got := d.Openings(uint32(ttl))[0].Lifetime; got != want {
 			t.Errorf("a TTL of %d is open for %v, the table says %v", ttl, got, want)
 		}

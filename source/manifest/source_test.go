@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func TestNewNeedsAFolder(t *testing.T) {
@@ -32,7 +34,7 @@ type running struct {
 func run(t *testing.T, dir string, options ...Option) *running {
 	t.Helper()
 	s, err := New(dir, slog.New(slog.DiscardHandler), options...)
-	must(t, err)
+	fatal.If(t, err)
 	r := &running{t, make(chan State, 100)}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
@@ -79,7 +81,7 @@ func TestRunFollowsFiles(t *testing.T) {
 	if policyNames(s) != "shop/one shop/two" {
 		t.Errorf("a broken file took policies away: %s", policyNames(s))
 	}
-	must(t, os.Remove(filepath.Join(dir, "p.yaml")))
+	fatal.If(t, os.Remove(filepath.Join(dir, "p.yaml")))
 	if s := r.untilPolicies("shop/two"); len(s.FileErrors) > 0 {
 		t.Errorf("errors of a deleted file: %v", s.FileErrors)
 	}
@@ -90,17 +92,17 @@ func TestRunFollowsFiles(t *testing.T) {
 func TestRunFollowsConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	publish := func(version, text string) {
-		must(t, os.Mkdir(filepath.Join(dir, version), 0o700))
+		fatal.If(t, os.Mkdir(filepath.Join(dir, version), 0o700))
 		write(t, filepath.Join(dir, version), "p.yaml", text)
-		must(t, os.Symlink(version, filepath.Join(dir, "..data_tmp")))
-		must(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
+		fatal.If(t, os.Symlink(version, filepath.Join(dir, "..data_tmp")))
+		fatal.If(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
 	}
 	publish("..1", other("one"))
-	must(t, os.Symlink(filepath.Join("..data", "p.yaml"), filepath.Join(dir, "p.yaml")))
+	fatal.If(t, os.Symlink(filepath.Join("..data", "p.yaml"), filepath.Join(dir, "p.yaml")))
 	r := run(t, dir)
 	r.untilPolicies("shop/one")
 	publish("..2", other("two"))
-	must(t, os.RemoveAll(filepath.Join(dir, "..1")))
+	fatal.If(t, os.RemoveAll(filepath.Join(dir, "..1")))
 	if s := r.untilPolicies("shop/two"); len(s.FileErrors) > 0 {
 		t.Errorf("errors: %v", s.FileErrors)
 	}
@@ -112,19 +114,19 @@ func TestRunFollowsTheFolder(t *testing.T) {
 	dir := filepath.Join(parent, "d")
 	folder := func(name, policy string) string {
 		path := filepath.Join(parent, name)
-		must(t, os.Mkdir(path, 0o700))
+		fatal.If(t, os.Mkdir(path, 0o700))
 		write(t, path, "p.yaml", other(policy))
 		return path
 	}
 	folder("d", "one")
 	r := run(t, dir)
 	r.untilPolicies("shop/one")
-	must(t, os.Rename(dir, filepath.Join(parent, "away")))
+	fatal.If(t, os.Rename(dir, filepath.Join(parent, "away")))
 	s := r.until("an error", func(s State) bool { return len(s.FileErrors) == 1 })
 	if policyNames(s) != "shop/one" || s.FileErrors[0].File != dir {
 		t.Errorf("policies %q, errors %v", policyNames(s), s.FileErrors)
 	}
-	must(t, os.Rename(folder("new", "two"), dir))
+	fatal.If(t, os.Rename(folder("new", "two"), dir))
 	r.untilPolicies("shop/two")
 	write(t, dir, "p.yaml", other("three")) // the new folder is watched, too
 	r.untilPolicies("shop/three")
@@ -134,14 +136,14 @@ func TestRunFollowsALinkedFolder(t *testing.T) {
 	parent := t.TempDir()
 	link := filepath.Join(parent, "current")
 	for _, name := range []string{"one", "two"} {
-		must(t, os.Mkdir(filepath.Join(parent, name), 0o700))
+		fatal.If(t, os.Mkdir(filepath.Join(parent, name), 0o700))
 		write(t, filepath.Join(parent, name), "p.yaml", other(name))
 	}
-	must(t, os.Symlink("one", link))
+	fatal.If(t, os.Symlink("one", link))
 	r := run(t, link)
 	r.untilPolicies("shop/one")
-	must(t, os.Symlink("two", link+"_tmp"))
-	must(t, os.Rename(link+"_tmp", link))
+	fatal.If(t, os.Symlink("two", link+"_tmp"))
+	fatal.If(t, os.Rename(link+"_tmp", link))
 	r.untilPolicies("shop/two")
 }
 

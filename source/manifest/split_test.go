@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestNothingVanishes: what follows a document is another one or an error.
@@ -115,7 +117,7 @@ func TestSplitIsLinear(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		_, err := splitYAML(t.Context(), []byte(text))
 		runtime.ReadMemStats(&after)
-		must(t, err)
+		fatal.If(t, err)
 		return float64(after.TotalAlloc - before.TotalAlloc)
 	}
 	few, many := bytesOf(manyDocuments(40)), bytesOf(manyDocuments(400))
@@ -180,7 +182,7 @@ func TestRunEndsWithoutAState(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "p.yaml", other("one"))
 	s, err := New(dir, slog.New(slog.DiscardHandler))
-	must(t, err)
+	fatal.If(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.Run(ctx, func(s State) { t.Errorf("a state of %d policies", len(s.Input.Policies)) }); err != nil {

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/status/statustest"
@@ -29,7 +30,7 @@ func TestPortRules(t *testing.T) {
 		" udp/dns sctp/signal": "- ports:\n  - port: dns\n    protocol: UDP\n  - port: signal\n    protocol: SCTP\n",
 	} {
 		text, err := yaml.Marshal(portRules(podPorts(set)))
-		statustest.Must(t, err)
+		fatal.If(t, err)
 		if diff := cmp.Diff(want, string(text)); diff != "" {
 			t.Errorf("%q: %s", set, diff)
 		}
@@ -135,7 +136,7 @@ func TestPortsOfServicesInWords(t *testing.T) {
 	c := newCompanion(p, &metav1.LabelSelector{}, statustest.Endpoint[:1])
 	c.Spec.Egress = append(c.Spec.Egress, portRules(ports)...)
 	text, err := yaml.Marshal(c.Spec)
-	statustest.Must(t, err)
+	fatal.If(t, err)
 	const want = `egress:
 - ports:
   - port: 53

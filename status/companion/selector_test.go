@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/namegate/namegate/status/statustest"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 type requirements = []metav1.LabelSelectorRequirement
@@ -52,7 +52,7 @@ func TestIntersect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, order := range [][2]metav1.LabelSelector{{c.a, c.b}, {c.b, c.a}} {
 				both, possible, err := intersect(&order[0], &order[1])
-				statustest.Must(t, err)
+				fatal.If(t, err)
 				if possible != c.possible {
 					t.Fatalf("possible: %v", possible)
 				}
@@ -88,7 +88,7 @@ func TestIntersectAgainstTwin(t *testing.T) {
 		a, b := randomSelector(r), randomSelector(r)
 		sa, sb := asSelector(t, a), asSelector(t, b)
 		both, possible, err := intersect(a, b)
-		statustest.Must(t, err)
+		fatal.If(t, err)
 		ab := labels.Nothing()
 		if possible {
 			possibleOnes++
@@ -105,7 +105,7 @@ func TestIntersectAgainstTwin(t *testing.T) {
 			}
 		}
 		swapped, _, err := intersect(b, a)
-		statustest.Must(t, err)
+		fatal.If(t, err)
 		if !reflect.DeepEqual(both, swapped) {
 			t.Fatalf("%v and %v: %v, and %v the other way", sa, sb, both, swapped)
 		}
@@ -113,7 +113,7 @@ func TestIntersectAgainstTwin(t *testing.T) {
 			continue
 		}
 		again, _, err := intersect(both, both)
-		statustest.Must(t, err)
+		fatal.If(t, err)
 		if !reflect.DeepEqual(both, again) {
 			t.Fatalf("%v is not canonical: %v", both, again)
 		}
@@ -126,7 +126,7 @@ func TestIntersectAgainstTwin(t *testing.T) {
 func asSelector(t *testing.T, s *metav1.LabelSelector) labels.Selector {
 	t.Helper()
 	out, err := metav1.LabelSelectorAsSelector(s)
-	statustest.Must(t, err)
+	fatal.If(t, err)
 	return out
 }
 

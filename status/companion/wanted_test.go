@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/status/statustest"
@@ -51,7 +52,7 @@ func TestCompanion(t *testing.T) {
 	}
 	c := got[0]
 	text, err := yaml.Marshal(c.Spec)
-	statustest.Must(t, err)
+	fatal.If(t, err)
 	if diff := cmp.Diff(companionText, string(text)); diff != "" {
 		t.Error(diff)
 	}

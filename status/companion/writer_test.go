@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/status/backoff"
 	"github.com/namegate/namegate/status/statustest"
 )
@@ -48,7 +49,7 @@ func (c *companionTest) sync() time.Duration {
 
 func (c *companionTest) there() (out []*networkingv1.NetworkPolicy) {
 	list, err := c.client.NetworkingV1().NetworkPolicies("").List(c.t.Context(), metav1.ListOptions{})
-	statustest.Must(c.t, err)
+	fatal.If(c.t, err)
 	for i := range list.Items {
 		out = append(out, &list.Items[i])
 	}
@@ -123,7 +124,7 @@ func TestCompanionsDrift(t *testing.T) {
 			n.Annotations["example.org/added"] = "yes"
 			change(n)
 			_, err := c.client.NetworkingV1().NetworkPolicies("shop").Update(t.Context(), n, metav1.UpdateOptions{})
-			statustest.Must(t, err)
+			fatal.If(t, err)
 			c.changes()
 			c.pass()
 			want, _ := wanted(c.policies, c.there(), statustest.Endpoint, noPorts)
@@ -163,7 +164,7 @@ func TestCompanionsAgainstAnother(t *testing.T) {
 		c.now = statustest.At(time.Duration(second) * time.Second)
 		c.sync()
 		for _, n := range c.ours() {
-			statustest.Must(t, c.client.NetworkingV1().NetworkPolicies("shop").Delete(t.Context(), n.Name, metav1.DeleteOptions{}))
+			fatal.If(t, c.client.NetworkingV1().NetworkPolicies("shop").Delete(t.Context(), n.Name, metav1.DeleteOptions{}))
 		}
 	}
 	if n := strings.Count(c.changes(), "create"); n < 10 || n > 25 {

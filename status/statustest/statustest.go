@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -32,14 +31,6 @@ var Silent = slog.New(slog.DiscardHandler)
 
 // Endpoint is the destinations that companions open.
 var Endpoint = []netip.Prefix{netip.MustParsePrefix("169.254.20.53/32"), netip.MustParsePrefix("fd5c:7a1e:93b4::53/128")}
-
-// Must ends the test on an error.
-func Must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // At is a time of the tests.
 func At(d time.Duration) time.Time { return time.Unix(1_700_000_000, 0).Add(d) }

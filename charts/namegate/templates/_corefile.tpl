@@ -6,12 +6,12 @@
 {{- else -}}
 . {
     {{- include "namegate.forward" $c.forward | nindent 4 }}
-    {{- with include "namegate.cache" (dict "where" "corefile.cache" "cache" $c.cache) }}
+    {{- with include "namegate.cache" (dict "where" "corefile.cache" "cache" (include "namegate.ttlNames" $c.cache | fromJson)) }}
     {{- nindent 4 . }}
     {{- end }}
-    {{- with $c.ttl }}
+    {{- with include "namegate.ttlNames" $c.ttl | fromJson }}
     {{- include "namegate.checkTTL" . }}
-    ttl {{ default "0s" .least }} {{ default "2147483647" .greatest }}
+    ttl {{ default "0s" .minTTL }} {{ default "2147483647" .maxTTL }}
     {{- end }}
     {{- if and (hasKey $c "follow") (not $c.follow) }}
     follow off
@@ -58,8 +58,8 @@
 {{- range $i, $zone := $c.zones }}
 {{- /* What a zone's cache leaves out is as in the root zone's, where the bounds of the whole agent stand. */ -}}
 {{- $cache := dict -}}
-{{- range $k, $v := omit (default dict $c.cache) "entries" "size" -}}{{- $_ := set $cache $k $v -}}{{- end -}}
-{{- range $k, $v := $zone.cache -}}{{- $_ := set $cache $k $v -}}{{- end }}
+{{- range $k, $v := omit (include "namegate.ttlNames" $c.cache | fromJson) "entries" "size" -}}{{- $_ := set $cache $k $v -}}{{- end -}}
+{{- range $k, $v := include "namegate.ttlNames" $zone.cache | fromJson -}}{{- $_ := set $cache $k $v -}}{{- end }}
 
 {{ join " " $zone.names }} {
     {{- include "namegate.forward" $zone.forward | nindent 4 }}
@@ -122,18 +122,26 @@ forward . {{ join " " .to }}
 {{- end }}
 {{- end -}}
 
+{{- /* Bounds of TTLs as JSON, with the values' earlier names (for one release more) replaced: the chart sets none of these. */ -}}
+{{- define "namegate.ttlNames" -}}
+{{- $earlier := dict "greatest" "maxTTL" "least" "minTTL" "denial" "negativeTTL" -}}
+{{- $values := omit (default dict .) "greatest" "least" "denial" -}}
+{{- range $k, $v := pick (default dict .) "greatest" "least" "denial" -}}{{- $_ := set $values (get $earlier $k) $v -}}{{- end -}}
+{{- toJson $values -}}
+{{- end -}}
+
 {{- /* A cache directive, if there is to be one. */ -}}
 {{- define "namegate.cache" -}}
 {{- $where := .where -}}
 {{- with .cache -}}
 {{- if .enabled -}}
 {{- include "namegate.checkCache" (dict "where" $where "cache" .) -}}
-cache{{ with .greatest }} {{ . }}{{ end }} {
-{{- with .least }}
-    least {{ . }}
+cache{{ with .maxTTL }} {{ . }}{{ end }} {
+{{- with .minTTL }}
+    min_ttl {{ . }}
 {{- end }}
-{{- with .denial }}
-    denial {{ . }}
+{{- with .negativeTTL }}
+    negative_ttl {{ . }}
 {{- end }}
 {{- with .prefetch }}
     prefetch {{ .amount | int64 }} {{ default "1m" .within }} {{ default 10 .percent | int64 }}%
@@ -157,7 +165,7 @@ cache{{ with .greatest }} {{ . }}{{ end }} {
 {{- $where := .where -}}
 {{- $times := merge (dict "prefetch.within" (get (default dict .cache.prefetch) "within")) .cache -}}
 {{- range $bound := list
-    (list "greatest" 1 604800 "1s to 168h") (list "least" 0 3600 "0s to 1h") (list "denial" 0 10800 "0s to 3h")
+    (list "maxTTL" 1 604800 "1s to 168h") (list "minTTL" 0 3600 "0s to 1h") (list "negativeTTL" 0 10800 "0s to 3h")
     (list "serveStale" 1 86400 "1s to 24h") (list "prefetch.within" 1 86400 "1s to 24h") -}}
 {{- with get $times (index $bound 0) -}}
 {{- $seconds := include "namegate.seconds" . | int64 -}}
@@ -166,26 +174,26 @@ cache{{ with .greatest }} {{ . }}{{ end }} {
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- $least := default "0s" .cache.least -}}
-{{- $greatest := default "1h" .cache.greatest -}}
-{{- if gt (include "namegate.seconds" $least | int64) (include "namegate.seconds" $greatest | int64) -}}
-{{- fail (printf "%s: least, %s, is above greatest, %s; write a lower one" $where $least $greatest) -}}
+{{- $minTTL := default "0s" .cache.minTTL -}}
+{{- $maxTTL := default "1h" .cache.maxTTL -}}
+{{- if gt (include "namegate.seconds" $minTTL | int64) (include "namegate.seconds" $maxTTL | int64) -}}
+{{- fail (printf "%s: minTTL, %s, is above maxTTL, %s; write a lower one" $where $minTTL $maxTTL) -}}
 {{- end -}}
 {{- end -}}
 
 {{- define "namegate.checkTTL" -}}
-{{- $least := include "namegate.seconds" (default "0s" .least) | int64 -}}
+{{- $minTTL := include "namegate.seconds" (default "0s" .minTTL) | int64 -}}
 {{- $most := 2147483647 | int64 -}}
-{{- $greatest := $most -}}
-{{- with .greatest }}{{ $greatest = include "namegate.seconds" . | int64 }}{{ end -}}
-{{- if gt $least 3600 -}}
-{{- fail (printf "corefile.ttl: least, %s, is out of bounds; write 0s to 1h" .least) -}}
+{{- $maxTTL := $most -}}
+{{- with .maxTTL }}{{ $maxTTL = include "namegate.seconds" . | int64 }}{{ end -}}
+{{- if gt $minTTL 3600 -}}
+{{- fail (printf "corefile.ttl: minTTL, %s, is out of bounds; write 0s to 1h" .minTTL) -}}
 {{- end -}}
-{{- if gt $greatest $most -}}
-{{- fail (printf "corefile.ttl: greatest, %s, is out of bounds; write 0s to 2147483647s" .greatest) -}}
+{{- if gt $maxTTL $most -}}
+{{- fail (printf "corefile.ttl: maxTTL, %s, is out of bounds; write 0s to 2147483647s" .maxTTL) -}}
 {{- end -}}
-{{- if gt $least $greatest -}}
-{{- fail (printf "corefile.ttl: least, %s, is above greatest, %s; write a lower one" .least .greatest) -}}
+{{- if gt $minTTL $maxTTL -}}
+{{- fail (printf "corefile.ttl: minTTL, %s, is above maxTTL, %s; write a lower one" .minTTL .maxTTL) -}}
 {{- end -}}
 {{- end -}}
 

@@ -13,6 +13,7 @@ import (
 	"github.com/namegate/namegate/e2e/bench/ground"
 	"github.com/namegate/namegate/e2e/bench/load"
 	"github.com/namegate/namegate/e2e/bench/process"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -31,9 +32,7 @@ func newTestLab(t *testing.T) *lab.Lab {
 		t.Skip("needs root: it makes network namespaces")
 	}
 	l, err := newLab()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() {
 		if err := l.Remove(); err != nil {
 			t.Error(err)
@@ -46,9 +45,7 @@ func newTestLab(t *testing.T) *lab.Lab {
 // is theirs alone.
 func TestMeasuredChildren(t *testing.T) {
 	l := newTestLab(t)
-	if err := l.Node.IP("addr", "add", peerAddr.String()+"/32", "dev", "lo", "scope", "host"); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, l.Node.IP("addr", "add", peerAddr.String()+"/32", "dev", "lo", "scope", "host"))
 	b := &bench{Ground: &ground.Ground{Context: context.Background()}, gates: map[manner]*gate{}}
 	pod := l.Pod(client).Host
 	for which, server := range map[string]struct {
@@ -59,17 +56,11 @@ func TestMeasuredChildren(t *testing.T) {
 		"echo":     {l.Node, netip.AddrPortFrom(peerAddr, 5301)},
 	} {
 		c, err := child.Self(server.host, t.TempDir(), which, serveWord, which, server.at.String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		at := target{name: which, pid: c.PID(), pod: pod, at: server.at}
-		if err := b.wake(at); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, b.wake(at))
 		m, err := b.measure(at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		r, err := b.load(at, load.Plan{Rate: 1000, Count: 500, Name: newName, Patience: 20 * time.Second})
 		if err != nil || r.Lost > 0 || r.Bad > 0 {
 			t.Errorf("%s: %s, %v", which, brief(r), err)
@@ -96,9 +87,7 @@ func TestMeasuredChildren(t *testing.T) {
 func TestChildThatFails(t *testing.T) {
 	l := newTestLab(t)
 	c, err := child.Self(l.Node, t.TempDir(), "echo", serveWord, "echo", "192.0.2.1:53")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	b := &bench{Ground: &ground.Ground{Context: context.Background()}, peers: &peers{children: []*child.Child{c}, upstream: c}}
 	err = b.wake(target{name: "echo", pod: l.Pod(client).Host, at: netip.MustParseAddrPort("192.0.2.1:53")})
 	if err == nil || !strings.Contains(err.Error(), "echo ended") || !strings.Contains(err.Error(), "192.0.2.1:53") {

@@ -4,18 +4,16 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func TestCounters(t *testing.T) {
 	var c counters
 	text := `{"version":"x","enforcer":{"grants":7,"evictedGrants":3},"proxy":{"allowed":100,"upstreamQueries":40,"queries":101},"audit":{"written":90,"dropped":10}}`
-	if err := json.Unmarshal([]byte(text), &c); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Unmarshal([]byte(text), &c))
 	said, err := work(counters{}, c, 100, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, want := range []string{"asked upstream 40", "grants now 7", "evicted 3", "logged 100", "dropped 10"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("no %q in %q", want, said)

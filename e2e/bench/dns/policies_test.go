@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/e2e/bench/fake"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
@@ -18,9 +19,7 @@ func snapshot(t *testing.T) *policy.Snapshot {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range manifests(pods()) {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	state, err := manifest.Read(dir)
 	if err != nil || len(state.FileErrors) > 0 || len(state.Problems) > 0 {
@@ -54,9 +53,7 @@ func TestPolicies(t *testing.T) {
 			"c17." + fake.KeptZone: 3060, newName(0): 2, newName(1): 2, newName(2): 2, newName(3): 2, newName(123_457): 2,
 		} {
 			n, err := fqdn.ParseName(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			ttl := uint32(1)
 			if lifetime > 2 {
 				ttl = 3000
@@ -68,9 +65,7 @@ func TestPolicies(t *testing.T) {
 		}
 		for _, name := range []string{"x." + fake.NewZone, fake.KeptZone, "www.example.org"} {
 			n, err := fqdn.ParseName(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			if v.Decide(n).Allowed() {
 				t.Errorf("%s is allowed; the patterns are too wide", name)
 			}
@@ -84,9 +79,7 @@ func TestNewNamesSpread(t *testing.T) {
 	sets := map[policy.PortSet]int{}
 	for i := range 400 {
 		n, err := fqdn.ParseName(newName(i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		sets[v.Decide(n).Openings(1)[0].Ports]++
 	}
 	if len(sets) != newZones {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/bench/ground"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func TestQuestions(t *testing.T) {
@@ -15,13 +16,9 @@ func TestQuestions(t *testing.T) {
 	seen := map[string]bool{}
 	for range 2 {
 		file, err := b.newNames()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		lines := 0
 		for line := range strings.Lines(string(text)) {
 			name, qtype, _ := strings.Cut(strings.TrimSpace(line), " ")

@@ -9,38 +9,32 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestAPIServer: the pods that an agent asks for are those of the cluster, in a list
 // and in a streamed one.
 func TestAPIServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	in := peerCluster() // less of it than is measured
 	in.Pods, in.Remote, in.NetworkPolicies = in.Pods[:25], in.Remote[:500], in.NetworkPolicies[:100]
 	s := newAPIServer(in)
 	s.serve(l)
 	defer s.close()
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://" + l.Addr().String()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	ctx := t.Context()
 	for selector, want := range map[string]int{"spec.nodeName=" + thisNode: len(in.Pods), "spec.nodeName!=" + thisNode: len(in.Remote)} {
 		list, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: selector})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if len(list.Items) != want {
 			t.Errorf("%s: %d pods, want %d", selector, len(list.Items), want)
 		}
 		w, err := client.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{FieldSelector: selector, SendInitialEvents: new(true), AllowWatchBookmarks: true,
 			ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		streamed := 0
 		for e := range w.ResultChan() {
 			if e.Type == watch.Bookmark {

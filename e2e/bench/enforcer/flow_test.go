@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/bench/ground"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -22,9 +23,7 @@ func newTestNode(t *testing.T, links bool) (*bench, *node) {
 	}
 	b := &bench{options{span: 100 * time.Millisecond, rounds: 1}, &ground.Ground{Context: context.Background(), Dir: t.TempDir(), Notes: os.Stderr}}
 	n, err := b.newNode("test", clientNumber, links)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() {
 		if err := n.remove(); err != nil {
 			t.Error(err)
@@ -40,22 +39,16 @@ func TestTrafficIsCounted(t *testing.T) {
 	count := func(m measured) float64 {
 		t.Helper()
 		r, err := b.push(n, m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return r.Value
 	}
-	if err := n.track(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, n.track())
 	for _, m := range traffic {
 		if v := count(m); v <= 0 {
 			t.Errorf("%s: %v without rules", m.figure, v)
 		}
 	}
-	if err := n.layLinear(chosen(10)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, n.layLinear(chosen(10)))
 	for _, m := range traffic {
 		if v := count(m); v <= 0 {
 			t.Errorf("%s: %v through the linear rules", m.figure, v)
@@ -100,9 +93,7 @@ func TestImpersonation(t *testing.T) {
 // What changes rules refuses to do so outside a namespace of its own.
 func TestApplyStaysInside(t *testing.T) {
 	here, err := os.Readlink(ownNetwork)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if err := applyChild(here, 1, os.Stderr); err == nil || !strings.Contains(err.Error(), "namespace of its own") {
 		t.Errorf("in the namespace of whoever started it: %v", err)
 	}
@@ -137,9 +128,7 @@ func TestRolesSayWhatIsWrong(t *testing.T) {
 
 func TestMissingNode(t *testing.T) {
 	b := &bench{options{}, &ground.Ground{Context: context.Background(), Dir: filepath.Join(t.TempDir(), "file")}}
-	if err := os.WriteFile(b.Dir, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(b.Dir, nil, 0o600))
 	if _, err := b.newNode("test", 0, true); err == nil {
 		t.Error("a node without a folder")
 	}

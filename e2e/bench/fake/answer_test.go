@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func query(t testing.TB, name string, qtype uint16, edns bool) []byte {
@@ -17,9 +19,7 @@ func query(t testing.TB, name string, qtype uint16, edns bool) []byte {
 		m.SetEdns0(1232, false)
 	}
 	wire, err := m.Pack()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return wire
 }
 
@@ -58,9 +58,7 @@ func TestAnswer(t *testing.T) {
 func check(t *testing.T, r *dns.Msg, q []byte, name, want string, ttl uint32) {
 	t.Helper()
 	var asked dns.Msg
-	if err := asked.Unpack(q); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, asked.Unpack(q))
 	if r.Id != asked.Id || !r.Response || r.Rcode != dns.RcodeSuccess || r.Truncated || !r.RecursionAvailable || r.RecursionDesired != asked.RecursionDesired {
 		t.Errorf("%s: %v", name, r.MsgHdr)
 	}
@@ -88,9 +86,7 @@ func TestAddressesDiffer(t *testing.T) {
 	seen := map[netip.Addr]int{}
 	for n := range 1 << 16 {
 		var r dns.Msg
-		if err := r.Unpack(Answer(nil, query(t, fmt.Sprintf("n%d.w%d.%s.", n, n%4, NewZone), dns.TypeA, false))); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, r.Unpack(Answer(nil, query(t, fmt.Sprintf("n%d.w%d.%s.", n, n%4, NewZone), dns.TypeA, false))))
 		addr, _ := netip.AddrFromSlice(r.Answer[0].(*dns.A).A.To4())
 		if other, taken := seen[addr]; taken {
 			t.Fatalf("names %d and %d have the address %s", other, n, addr)

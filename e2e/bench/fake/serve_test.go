@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func TestEcho(t *testing.T) {
@@ -28,18 +30,12 @@ func TestEcho(t *testing.T) {
 func TestServe(t *testing.T) {
 	for which, respond := range Responders {
 		c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		end := make(chan error, 1)
 		go func() { end <- loop(c, respond) }()
 		client, err := net.Dial("udp", c.LocalAddr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := client.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
+		fatal.If(t, client.SetDeadline(time.Now().Add(time.Minute)))
 		q := query(t, "n7.w3.new.bench.test.", dns.TypeA, false)
 		for _, packet := range [][]byte{[]byte("junk"), q} {
 			if _, err := client.Write(packet); err != nil {
@@ -61,9 +57,7 @@ func TestServe(t *testing.T) {
 
 func TestServeSaysWhere(t *testing.T) {
 	taken, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer taken.Close()
 	at := taken.LocalAddr().(*net.UDPAddr).AddrPort()
 	err = Serve(netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), Echo)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // A benchmark waits for another and removes what a killed one left.
@@ -19,9 +21,7 @@ func TestAlone(t *testing.T) {
 	said, notes := io.Pipe()
 	ctx, cancel := context.WithCancel(context.Background())
 	first := &Ground{Context: ctx, Notes: notes}
-	if err := first.alone(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, first.alone())
 	second := &Ground{Context: ctx, Notes: notes}
 	end := make(chan error, 1)
 	go func() { end <- second.alone() }()
@@ -53,13 +53,9 @@ func TestSweep(t *testing.T) {
 	left := filepath.Join(parent, dirPrefix+"1", "gate1")
 	kept := filepath.Join(parent, "namegate-other")
 	for _, dir := range []string{left, kept} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.MkdirAll(dir, 0o755))
 	}
-	if err := sweep(parent); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, sweep(parent))
 	if _, err := os.Stat(filepath.Dir(left)); !os.IsNotExist(err) {
 		t.Errorf("a killed benchmark's folder stays: %v", err)
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func TestQuery(t *testing.T) {
@@ -32,9 +34,7 @@ func TestReply(t *testing.T) {
 	r := new(dns.Msg).SetRcode(new(dns.Msg).SetQuestion("www.example.org.", dns.TypeA), dns.RcodeServerFailure)
 	r.Id = 77
 	wire, err := r.Pack()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if id, rcode, ok := reply(wire); !ok || id != 77 || rcode != dns.RcodeServerFailure {
 		t.Errorf("%d, %d, %t", id, rcode, ok)
 	}
@@ -67,9 +67,7 @@ func TestQuestionTwin(t *testing.T) {
 func server(t *testing.T, answer func(n int, query []byte) []byte) []net.Conn {
 	t.Helper()
 	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { c.Close() })
 	go func() {
 		buf := make([]byte, 2048)
@@ -86,9 +84,7 @@ func server(t *testing.T, answer func(n int, query []byte) []byte) []net.Conn {
 	var conns []net.Conn
 	for range 3 {
 		conn, err := net.Dial("udp", c.LocalAddr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		conns = append(conns, conn)
 	}
 	return conns

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // stat is a line of /proc/PID/stat from its third field on; utime and stime are the
@@ -79,13 +81,9 @@ func TestRSSLine(t *testing.T) {
 func TestOwn(t *testing.T) {
 	self := os.Getpid()
 	before, err := CPU(self)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	busyBefore, err := Busy()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	after := before
 	for until := time.Now().Add(time.Minute); after-before < 5*tick; {
 		if time.Now().After(until) {
@@ -108,9 +106,7 @@ func TestOwn(t *testing.T) {
 
 func TestGone(t *testing.T) {
 	cmd := exec.Command("true")
-	if err := cmd.Run(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, cmd.Run())
 	pid := cmd.ProcessState.Pid()
 	if _, err := CPU(pid); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the time of a process that is gone: %v", err)
@@ -123,9 +119,7 @@ func TestGone(t *testing.T) {
 func TestListener(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer l.Close()
 	if pid, err := Listener(path); err != nil || pid != os.Getpid() {
 		t.Errorf("%d, %v, want this process, %d", pid, err, os.Getpid())

@@ -8,14 +8,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func serve(t *testing.T) *Server {
 	t.Helper()
 	s, err := Serve("me", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -23,13 +23,9 @@ func serve(t *testing.T) *Server {
 func dial(t *testing.T, network, host string, port int) net.Conn {
 	t.Helper()
 	c, err := net.Dial(network, net.JoinHostPort(host, fmt.Sprint(port)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.SetDeadline(time.Now().Add(time.Minute)))
 	return c
 }
 
@@ -80,9 +76,7 @@ func TestUDPAnswersFromTheDialledAddress(t *testing.T) {
 
 func TestClosedServerIsGone(t *testing.T) {
 	s := serve(t)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.Close())
 	if c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.Port)); err == nil {
 		c.Close()
 		t.Error("a closed server still accepts")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/cluster/echo"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func TestClassify(t *testing.T) {
@@ -42,9 +43,7 @@ func TestClassify(t *testing.T) {
 func serve(t *testing.T) *echo.Server {
 	t.Helper()
 	s, err := echo.Serve("me", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -62,9 +61,7 @@ func TestDialTellsWhoAnswered(t *testing.T) {
 
 func TestDialOfAClosedPort(t *testing.T) {
 	s := serve(t)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.Close())
 	for _, network := range []string{"tcp", "udp"} {
 		if got := Dial(t.Context(), network, fmt.Sprintf("127.0.0.1:%d", s.Port)); got.Class != Refused || got.Error == "" {
 			t.Errorf("%s to a closed port: %+v, want refused", network, got)
@@ -80,9 +77,7 @@ func TestHoldSeesTheEnd(t *testing.T) {
 	}
 	// A server that answers once and then cuts.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer l.Close()
 	go func() {
 		c, err := l.Accept()

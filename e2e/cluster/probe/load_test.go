@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func TestLoadArgsRoundTrip(t *testing.T) {
@@ -22,9 +24,7 @@ func TestLoadArgsRoundTrip(t *testing.T) {
 			want.Server = "192.0.2.53"
 		}
 		got, err := ParseLoad(want.Args())
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("(-want +got):\n%s", diff)
 		}
@@ -64,9 +64,7 @@ func TestLoadCounts(t *testing.T) {
 		l := Load{Rate: 400, Length: 200 * time.Millisecond, Sockets: sockets, Timeout: 2 * time.Second, Server: at,
 			Names: []string{"good.test", "no.test", "fail.test", "silent.test"}}
 		got, err := l.Run(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if got.Sent != 80 || got.Answered != 40 || got.Failed["SERVFAIL"] != 20 || got.Failed["timeout"] != 20 || got.Lost() != 40 {
 			t.Errorf("%d sockets: %+v, want 80 sent, 40 answered, 20 failed and 20 late", sockets, got)
 		}
@@ -108,9 +106,7 @@ func TestLoadWithoutAResolver(t *testing.T) {
 	for _, sockets := range []int{0, 1} {
 		l := Load{Rate: 100, Length: 100 * time.Millisecond, Sockets: sockets, Timeout: 100 * time.Millisecond, Server: at, Names: []string{"example.org"}}
 		got, err := l.Run(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if got.Sent != 10 || got.Answered != 0 || got.Lost() != 10 {
 			t.Errorf("%d sockets: %+v, want 10 lost", sockets, got)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/cluster"
 	"github.com/namegate/namegate/e2e/cluster/probe"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func TestPodsResolveAndReachTheWorld(t *testing.T) {
@@ -110,18 +111,14 @@ func TestDNSLoadIsCounted(t *testing.T) {
 	for _, sockets := range []int{0, 1, 8} {
 		l := probe.Load{Rate: 200, Length: time.Second, Sockets: sockets, Timeout: 20 * time.Second, Names: []string{"example.org", "n#.rotate.test"}}
 		got, err := s.DNSLoad(t.Context(), s.pod("a"), l)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if got.Sent != 200 || got.Answered != 200 || got.Lost() != 0 {
 			t.Errorf("with %d sockets: %+v, want 200 sent and answered", sockets, got)
 		}
 	}
 	// A resolver that is not there: nothing may count as answered.
 	got, err := s.DNSLoad(t.Context(), s.pod("a"), probe.Load{Rate: 50, Length: time.Second, Sockets: 1, Timeout: 500 * time.Millisecond, Server: "198.51.100.7", Names: []string{"example.org"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if got.Sent != 50 || got.Answered != 0 || got.Lost() != 50 {
 		t.Errorf("without a resolver: %+v, want 50 lost", got)
 	}
@@ -132,9 +129,7 @@ func TestAddressesAreUsedAgain(t *testing.T) {
 	node := s.Node("node-a")
 	// As many as the node's pods have now, and two.
 	taken := len(strings.Fields(s.kubectl("get", "pods", "-A", "--field-selector=spec.nodeName=node-a", "-o", "name")))
-	if err := node.LimitAddresses(taken + 2); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, node.LimitAddresses(taken+2))
 	t.Cleanup(func() {
 		if err := node.LimitAddresses(0); err != nil {
 			t.Error(err)
@@ -155,9 +150,7 @@ func TestAddressesAreUsedAgain(t *testing.T) {
 func TestAPIServerComesBack(t *testing.T) {
 	s := newStage(t)
 	s.start("a node-a")
-	if err := s.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.StopAPIServer())
 	if _, err := s.Kubectl(t.Context(), "", "get", "nodes", "--request-timeout=2s"); err == nil {
 		t.Error("kubectl works although the API server is stopped")
 	}
@@ -165,18 +158,14 @@ func TestAPIServerComesBack(t *testing.T) {
 	if err != nil || !strings.Contains(out, `"server": "world"`) {
 		t.Errorf("without the API server a pod's connection: %v: %s, want an answer of the world", err, out)
 	}
-	if err := s.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.StartAPIServer(t.Context()))
 	s.get("a", "tcp", "example.org", 443, probe.OK)
 }
 
 func TestKubeletNamesAnotherResolver(t *testing.T) {
 	s := newStage(t)
 	node := s.Node("node-b")
-	if err := node.RestartKubelet(cluster.DNS6); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, node.RestartKubelet(cluster.DNS6))
 	t.Cleanup(func() {
 		if err := node.RestartKubelet(cluster.DNS4); err != nil {
 			t.Error(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/cluster"
 	"github.com/namegate/namegate/e2e/cluster/probe"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // stage is a namespace of one scenario's own.
@@ -40,9 +41,7 @@ func newStage(t *testing.T) *stage {
 func (s *stage) kubectl(args ...string) string {
 	s.t.Helper()
 	out, err := s.Kubectl(s.t.Context(), "", append([]string{"-n", s.namespace}, args...)...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	return out
 }
 
@@ -102,9 +101,7 @@ func (s *stage) addr(pod string, family int) string {
 func (s *stage) dial(pod, network, to string, want probe.Class) probe.Dialled {
 	s.t.Helper()
 	got, err := s.Dial(s.t.Context(), s.pod(pod), network, to)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	if got.Class != want {
 		s.t.Errorf("pod %s to %s %s: %s (%s), want %s", pod, network, to, got.Class, got.Error, want)
 	}
@@ -116,9 +113,7 @@ func (s *stage) dial(pod, network, to string, want probe.Class) probe.Dialled {
 func (s *stage) get(pod, network, name string, port int, want probe.Class) probe.Got {
 	s.t.Helper()
 	got, err := s.Get(s.t.Context(), s.pod(pod), network, name, port)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	if got.Class != want {
 		s.t.Errorf("pod %s to %s %s port %d: %s, want %s: %+v", pod, network, name, port, got.Class, want, got)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/cluster/echo"
 	"github.com/namegate/namegate/e2e/cluster/probe"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func TestUsage(t *testing.T) {
@@ -31,29 +32,21 @@ func TestUsage(t *testing.T) {
 func output(t *testing.T, f func() error) []byte {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	stdout := os.Stdout
 	os.Stdout = w
 	err = f()
 	os.Stdout = stdout
 	w.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	text, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return text
 }
 
 func TestOutcomesArePrinted(t *testing.T) {
 	s, err := echo.Serve("me", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer s.Close()
 	for _, args := range [][]string{
 		{"dial", "tcp", fmt.Sprintf("127.0.0.1:%d", s.Port)},

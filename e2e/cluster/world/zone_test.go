@@ -11,14 +11,13 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/cluster"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func newZone(t *testing.T, records string) *zone {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "zone")
-	if err := os.WriteFile(file, []byte(records), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(file, []byte(records), 0o600))
 	return &zone{file: file}
 }
 
@@ -94,22 +93,14 @@ func TestChangedFileCounts(t *testing.T) {
 	if _, addrs, _ := z.ask("x.test.", dns.TypeA); fmt.Sprint(addrs) != "[192.0.2.1]" {
 		t.Fatalf("got %v", addrs)
 	}
-	if err := os.WriteFile(z.file, []byte("x.test. A 192.0.2.2\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(z.file, []byte("x.test. A 192.0.2.2\n"), 0o600))
 	later := time.Now().Add(time.Second)
-	if err := os.Chtimes(z.file, later, later); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Chtimes(z.file, later, later))
 	if _, addrs, _ := z.ask("x.test.", dns.TypeA); fmt.Sprint(addrs) != "[192.0.2.2]" {
 		t.Errorf("after the change: %v", addrs)
 	}
-	if err := os.WriteFile(z.file, []byte("x.test. A no-address\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(z.file, later, later.Add(time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.WriteFile(z.file, []byte("x.test. A no-address\n"), 0o600))
+	fatal.If(t, os.Chtimes(z.file, later, later.Add(time.Second)))
 	if rcode, _, _ := z.ask("x.test.", dns.TypeA); rcode != "SERVFAIL" {
 		t.Errorf("of a broken file: %s", rcode)
 	}
@@ -120,9 +111,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add("2001-db8--7.ip.test.")
 	f.Add("a.rotate.test.")
 	file := filepath.Join(f.TempDir(), "zone")
-	if err := os.WriteFile(file, []byte(cluster.Zone), 0o600); err != nil {
-		f.Fatal(err)
-	}
+	fatal.If(f, os.WriteFile(file, []byte(cluster.Zone), 0o600))
 	z := &zone{file: file}
 	f.Fuzz(func(t *testing.T, name string) {
 		if _, ok := dns.IsDomainName(name); !ok {

@@ -57,7 +57,7 @@ func twoPods() []*dataplane.Subject {
 func peerRules(matches ...dataplane.Match) *dataplane.RuleList {
 	var all []dataplane.Rule
 	for _, m := range matches {
-		all = append(all, dataplane.Rule{Match: m, Action: policy.Allow})
+		all = append(all, dataplane.Rule{Match: m, Action: policy.Accept})
 	}
 	return dataplane.NewRuleList(all)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/grants"
 )
 
 // The kernel tells nobody when a program flushes a set, destroys it or takes an entry out.
@@ -75,12 +76,21 @@ func (x *Dataplane) repairSets(d deviating) error {
 	if err := x.peers.repair(d.peers); err != nil {
 		return err
 	}
-	repaired, err := x.cfg.Grants.Repair(d.grants)
+	var repaired []*grants.Set
+	for _, s := range d.grants {
+		deviated, err := x.cfg.Grants.Repair(s)
+		if err != nil {
+			return err
+		}
+		if deviated {
+			repaired = append(repaired, s)
+		}
+	}
 	if len(repaired) > 0 {
 		first := repaired[0].Key()
 		x.cfg.Repaired(fmt.Sprintf("grants of pod %s on %s, %d sets in all", first.Pod, first.Ports, len(repaired)))
 	}
-	return err
+	return nil
 }
 
 // restore creates and fills the sets again that another program destroyed before any rule

@@ -91,8 +91,8 @@ func (r *Policy) bounds(path string, p *v1alpha1.Port) (first, last uint16, ok b
 // "" if none can. Whether the policy enforces does not matter.
 func (r *Policy) EgressPorts() policy.PortSet {
 	var ranges []policy.PortRange
-	for i := range r.Entries {
-		ranges = append(ranges, r.Entries[i].Ports.Ranges()...)
+	for _, rule := range r.Rules {
+		ranges = append(ranges, rule.Ports.Ranges()...)
 	}
 	return policy.NewPortSet(ranges...)
 }

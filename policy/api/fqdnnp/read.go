@@ -38,10 +38,10 @@ type Policy struct {
 	Audit     bool
 	Denied    policy.Denied
 	Unmatched policy.Unmatched
-	Entries   []policy.Entry
-	Matches   []*policy.Match // of the entries, in their order: one for each name
+	Rules     []*policy.Rule
 	Problems  []policy.Problem
 	ttl       policy.TTL
+	matches   int // of the rules
 }
 
 // rulePaths is the path of a rule and of its matches.
@@ -145,12 +145,12 @@ func (r *Policy) seconds(path string, written *int64, otherwise time.Duration, m
 	return time.Duration(*written) * time.Second
 }
 
-// rule adds an entry for a rule that can match something and opens some port.
-func (r *Policy) rule(index int, rule *v1alpha1.EgressRule) {
+// rule adds a rule that can match something and opens some port.
+func (r *Policy) rule(index int, from *v1alpha1.EgressRule) {
 	known := &paths()[index]
 	path := known.rule
-	ports := r.ports(path+".ports", rule.Ports)
-	matches := rule.Matches
+	ports := r.ports(path+".ports", from.Ports)
+	matches := from.Matches
 	if len(matches) == 0 {
 		r.partly(path+".matches", "a rule without matches opens nothing; write a name, or pattern \"*\" for every name")
 	}
@@ -158,22 +158,20 @@ func (r *Policy) rule(index int, rule *v1alpha1.EgressRule) {
 		r.partly(path+".matches", "%d matches; write at most %d and put the rest into another rule", len(matches), MaxMatches)
 		matches = matches[:MaxMatches]
 	}
-	names := make([]fqdn.Pattern, 0, len(matches))
+	rule := &policy.Rule{Peer: policy.Peer{Kind: policy.PeerNames}, Ports: ports, TTL: r.ttl, Policy: r.ID, Path: path, Audit: r.Audit}
 	for i := range matches {
 		at := known.matches[i]
 		pattern, ok := r.match(at, &matches[i])
 		if !ok || ports == "" {
 			continue
 		}
-		names = append(names, pattern)
-		r.Matches = append(r.Matches, policy.NewMatch(policy.Match{
-			Policy: r.ID, Path: at, Pattern: pattern, Ports: ports, TTL: r.ttl, Audit: r.Audit,
-		}, len(r.Matches)))
+		rule.Matches = append(rule.Matches, policy.NewMatch(policy.Match{
+			Policy: r.ID, Path: at, Pattern: pattern, Ports: ports, TTL: r.ttl, Audit: r.Audit, Rule: rule,
+		}, r.matches))
+		r.matches++
 	}
-	if len(names) > 0 {
-		r.Entries = append(r.Entries, policy.Entry{
-			Destinations: policy.Destinations{Names: names}, Ports: ports, TTL: r.ttl, Policy: r.ID, Path: path, Audit: r.Audit,
-		})
+	if len(rule.Matches) > 0 {
+		r.Rules = append(r.Rules, rule)
 	}
 }
 

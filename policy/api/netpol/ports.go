@@ -115,3 +115,26 @@ func (r *reader) portRange(path string, p *networkingv1.NetworkPolicyPort) (firs
 	}
 	return 0, 0, false
 }
+
+// PortsPerUnit is how many ports of a protocol cost one unit of the quotas, a range
+// counting as two.
+const PortsPerUnit = 15
+
+// Cost returns the units that a port set costs of the quotas, 0 for the empty set: the
+// work of comparing a packet grows with them.
+func Cost(set policy.PortSet) int {
+	units, used, last := 0, PortsPerUnit, policy.AnyProtocol
+	for _, r := range set.Ranges() {
+		if r.Protocol != last {
+			used, last = PortsPerUnit, r.Protocol
+		}
+		ports := 1
+		if r.First != r.Last {
+			ports = 2
+		}
+		if used += ports; used > PortsPerUnit {
+			units, used = units+1, used-PortsPerUnit
+		}
+	}
+	return units
+}

@@ -25,9 +25,9 @@ const maxProblems = 64
 
 // Rule is what one egress rule allows to one kind of peers.
 type Rule struct {
-	policy.PeerRule
+	*policy.Rule
 	Spec *peers.Spec
-	Cost int // in rules of the kernel, of each family
+	Cost int // of its ports
 }
 
 // reader reads one object.
@@ -119,14 +119,14 @@ func (r *reader) rule(path string, rule *networkingv1.NetworkPolicyEgressRule) {
 	to := r.destinations(path+".to", rule.To)
 	ports, names := r.ports(path+".ports", rule.Ports)
 	add := func(spec *peers.Spec, ports policy.PortSet, cost int) {
-		r.Rules = append(r.Rules, Rule{policy.PeerRule{Peer: spec.Peer, Ports: ports, Policy: r.ID, Path: path}, spec, cost})
+		r.Rules = append(r.Rules, Rule{&policy.Rule{Peer: spec.Peer, Ports: ports, Policy: r.ID, Path: path}, spec, cost})
 	}
-	if cost := ports.KernelRules(); cost > 0 {
+	if cost := Cost(ports); cost > 0 {
 		for _, spec := range to.ByNumber() {
 			add(spec, ports, cost)
 		}
 	}
 	if spec := to.ByName(names); spec != nil {
-		add(spec, policy.AnyPort, policy.AnyPort.KernelRules())
+		add(spec, policy.AnyPort, 1)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/handover"
+	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -20,23 +22,23 @@ func overlap(t testing.TB, w *world, bring func()) (first *Enforcer, end func())
 		serves[a] = true
 	}
 	w.boot()
-	w.e.inUse = func(a netip.Addr) bool { return serves[a] }
+	w.e.predecessor = handover.NewPredecessor(func(a netip.Addr) bool { return serves[a] }, w.clock.now)
 	if _, err := w.e.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if taken, err := first.TakenOver(context.Background()); err != nil || taken {
+	if taken, err := first.intercept.TakenOver(context.Background()); err != nil || taken {
 		t.Fatalf("taken over before the next agent's first snapshot: %v, %v", taken, err)
 	}
 	bring()
-	if taken, err := first.TakenOver(context.Background()); err != nil || !taken {
+	if taken, err := first.intercept.TakenOver(context.Background()); err != nil || !taken {
 		t.Fatalf("taken over after the next agent's first snapshot: %v, %v", taken, err)
 	}
 	return first, func() { clear(serves) }
 }
 
-func (w *world) departure() bool {
+func (w *world) awaits() bool {
 	w.t.Helper()
-	there, err := w.e.AwaitDeparture(context.Background())
+	there, err := w.e.AwaitPredecessor(context.Background())
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -60,7 +62,7 @@ func TestTwoAgentsOverlap(t *testing.T) {
 		t.Fatal(err)
 	}
 	givenBack := "giveback4 { " + serving.String() + " : " + dialled.String() + " }"
-	if !w.departure() || !w.dials("10.1.0.5", serving.String(), 53) || !strings.Contains(w.inet.Dump(), givenBack) {
+	if !w.awaits() || !w.dials("10.1.0.5", serving.String(), 53) || !strings.Contains(w.inet.Dump(), givenBack) {
 		t.Errorf("while the first agent answers, its %s is closed, or nothing it says given back:\n%s", serving, w.inet.Dump())
 	}
 	w.reconcile()
@@ -68,7 +70,7 @@ func TestTwoAgentsOverlap(t *testing.T) {
 		t.Error("a look at the kernel ends what belongs to the first agent")
 	}
 	end()
-	if w.departure() {
+	if w.awaits() {
 		t.Error("the first agent is gone, and awaited")
 	}
 	if w.dials("10.1.0.5", serving.String(), 53) || strings.Contains(w.inet.Dump(), serving.String()) {
@@ -102,14 +104,14 @@ func TestWhatIsGrantedByAnOlderPolicyGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	end()
-	if w.departure() || w.left(p, https, "192.0.2.1") != 0 {
+	if w.awaits() || w.left(p, https, "192.0.2.1") != 0 {
 		t.Error("an address stays open that no policy allows")
 	}
 }
 
-// TestDepartureBetweenPrepareAndCommit takes nothing away of what is prepared: neither
+// TestPredecessorBetweenPrepareAndCommit takes nothing away of what is prepared: neither
 // the judgement of coming pods nor what the last agent granted by the coming snapshot.
-func TestDepartureBetweenPrepareAndCommit(t *testing.T) {
+func TestPredecessorBetweenPrepareAndCommit(t *testing.T) {
 	w, client := asksPeers(t)
 	first, end := overlap(t, w, func() { w.apply([]policy.Pod{client}, pol("allow", "tcp/443 www.example.org")) })
 	young := pod("young", "10.1.0.3", "allow", "np")
@@ -134,7 +136,7 @@ func TestDepartureBetweenPrepareAndCommit(t *testing.T) {
 	}
 	check("prepared")
 	end()
-	if w.departure() {
+	if w.awaits() {
 		t.Fatal("the first agent is gone, and awaited")
 	}
 	check("departed")
@@ -149,28 +151,28 @@ func TestAnAgentThatHangsKeepsNothingOpen(t *testing.T) {
 	w, p := web(t)
 	_, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org")) })
 	defer end()
-	w.clock.pass(departMost - time.Second)
-	if !w.departure() {
+	w.clock.pass(30*time.Second - time.Second)
+	if !w.awaits() {
 		t.Error("not awaited for its time")
 	}
 	w.clock.pass(2 * time.Second)
-	if w.departure() {
+	if w.awaits() {
 		t.Error("awaited for ever")
 	}
 }
 
-// TestDepartureWaitsForTheFirstSnapshot: until then nothing is known of what is allowed.
-func TestDepartureWaitsForTheFirstSnapshot(t *testing.T) {
+// TestPredecessorWaitsForTheFirstSnapshot: until then nothing is known of what is allowed.
+func TestPredecessorWaitsForTheFirstSnapshot(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	_, end := overlap(t, w, func() {
-		if !w.departure() {
+		if !w.awaits() {
 			t.Error("gone before the first snapshot")
 		}
 		w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org"))
 	})
 	end()
-	if w.departure() || w.left(p, https, "192.0.2.1") == 0 {
+	if w.awaits() || w.left(p, https, "192.0.2.1") == 0 {
 		t.Error("what is allowed is closed")
 	}
 }
@@ -179,10 +181,10 @@ func TestDepartureWaitsForTheFirstSnapshot(t *testing.T) {
 // of Services included.
 func TestEachResolverStaysIntercepted(t *testing.T) {
 	w, p := web(t)
-	service := Network{Resolvers: addrs("10.96.0.10"), Backends: []netip.AddrPort{addrPort("10.2.0.9:53")}, PodRanges: prefixes("10.1.0.0/24")}
+	service := intercept.Network{Resolvers: addrs("10.96.0.10"), Backends: []netip.AddrPort{addrPort("10.2.0.9:53")}, PodRanges: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}}
 	learn := func() {
 		t.Helper()
-		if _, err := w.e.SetNetwork(context.Background(), service); err != nil {
+		if _, err := w.e.intercept.SetNetwork(service); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.e.Refresh(context.Background()); err != nil {
@@ -209,9 +211,9 @@ func TestEachResolverStaysIntercepted(t *testing.T) {
 	end()
 }
 
-// TestAComparisonLeavesTheDepartingAgentsGrants: while two agents grant, the second does not move
+// TestAComparisonLeavesThePredecessorsGrants: while two agents grant, the second does not move
 // a deadline back that the first has moved.
-func TestAComparisonLeavesTheDepartingAgentsGrants(t *testing.T) {
+func TestAComparisonLeavesThePredecessorsGrants(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	late := w.grants(w.snap, p.PodRef, "www.example.org", 600, "192.0.2.1")
@@ -222,7 +224,7 @@ func TestAComparisonLeavesTheDepartingAgentsGrants(t *testing.T) {
 	before := w.e.repairs.Load()
 	w.reconcileMembers()
 	end()
-	if w.departure() {
+	if w.awaits() {
 		t.Error("the first agent is gone, and awaited")
 	}
 	if !w.e.grants.Covered(late) {

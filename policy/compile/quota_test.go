@@ -102,12 +102,12 @@ func TestGreedyNamespace(t *testing.T) {
 			}
 			c := New()
 			s := c.Compile(in)
-			rules, entries, lists := 0, 0, map[*policy.PeerRule]bool{}
+			rules, entries, lists := 0, 0, map[**policy.Rule]bool{}
 			for _, v := range s.Views {
-				if len(v.Peers) > 0 && !lists[&v.Peers[0]] {
-					lists[&v.Peers[0]] = true
-					for _, r := range v.Peers {
-						rules += r.Ports.KernelRules()
+				if own := v.PeerRules(); len(own) > 0 && !lists[&own[0]] {
+					lists[&own[0]] = true
+					for _, r := range own {
+						rules += netpol.Cost(r.Ports)
 					}
 				}
 			}
@@ -124,7 +124,7 @@ func TestGreedyNamespace(t *testing.T) {
 			if s.PeersAt(web, addr("10.2.0.2"), policy.TCP, 80) == nil || s.PeersAt(web, addr("10.1.0.1"), policy.TCP, 80) == nil {
 				t.Error("the modest namespace has no room")
 			}
-			if first := s.View(addr("10.0.0.0")); len(first.Peers) == 0 {
+			if first := s.View(addr("10.0.0.0")); len(first.PeerRules()) == 0 {
 				t.Error("the greedy namespace has nothing")
 			}
 			in.Pods = slices.Clone(in.Pods)
@@ -143,12 +143,16 @@ func TestGreedyNamespace(t *testing.T) {
 	}
 }
 
+func sameRule(a, b *policy.Rule) bool {
+	return a.Peer == b.Peer && a.Ports == b.Ports && a.Policy == b.Policy && a.Path == b.Path
+}
+
 // TestHistoriesWithLittleRoom: one compiler says what a new one says, as room comes and goes.
 func TestHistoriesWithLittleRoom(t *testing.T) {
 	cut := 0
 	for seed := range uint64(60) {
 		d := netDice{rand.New(rand.NewPCG(seed, 31))}
-		room := burden{1 + d.IntN(6), 1 + d.IntN(12), 1 + d.IntN(60)}
+		room := quota{1 + d.IntN(6), 1 + d.IntN(12), 1 + d.IntN(60)}
 		in, c := d.input(), New()
 		c.room = room
 		for range 30 {
@@ -175,15 +179,16 @@ func TestHistoriesWithLittleRoom(t *testing.T) {
 				t.Fatalf("seed %d, step %d: %d sets in room for %d", seed, step, len(s.PeerSets), room.sets)
 			}
 			for _, v := range s.Views {
-				for _, r := range v.Peers {
+				all := wide.ViewOf(v.Pod.PodRef).PeerRules()
+				for _, r := range v.PeerRules() {
 					if r.Peer.Kind != policy.PeerAnywhere && s.PeerSet(r.Peer) == nil {
 						t.Fatalf("seed %d, step %d: no set %v", seed, step, r.Peer)
 					}
-					if !slices.Contains(wide.ViewOf(v.Pod.PodRef).Peers, r) {
+					if !slices.ContainsFunc(all, func(o *policy.Rule) bool { return sameRule(r, o) }) {
 						t.Fatalf("seed %d, step %d: %v is not allowed at all", seed, step, r)
 					}
 				}
-				if len(v.Peers) < len(wide.ViewOf(v.Pod.PodRef).Peers) {
+				if len(v.PeerRules()) < len(all) {
 					cut++
 				}
 			}

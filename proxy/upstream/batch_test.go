@@ -9,17 +9,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miekg/dns"
+
 	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// ending counts how queries end.
+// ending counts how tries end.
 type ending struct{ replies, refused, late, others atomic.Int64 }
 
-func (e *ending) take(packet []byte, err error) {
-	switch {
-	case err == nil && len(packet) > wire.HeaderBytes:
+func (e *ending) packet(reply []byte) bool {
+	if len(reply) > wire.HeaderBytes {
 		e.replies.Add(1)
+	} else {
+		e.others.Add(1)
+	}
+	return true
+}
+
+func (e *ending) tried(_ *dns.Msg, err error) {
+	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		e.refused.Add(1)
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -29,13 +38,15 @@ func (e *ending) take(packet []byte, err error) {
 	}
 }
 
+func (e *ending) broken() { e.others.Add(1) }
+
 func (e *ending) all() int64 {
 	return e.replies.Load() + e.refused.Load() + e.late.Load() + e.others.Load()
 }
 
-// TestSendBatchReachesEachUpstream: more than fit into one call, by turns to two
+// TestBatchReachesEachUpstream: more than fit into one call, by turns to two
 // upstreams and to one that has gone; each query ends once.
-func TestSendBatchReachesEachUpstream(t *testing.T) {
+func TestBatchReachesEachUpstream(t *testing.T) {
 	pool := new(Pool)
 	var ups []*upstream
 	for range 2 {
@@ -50,7 +61,7 @@ func TestSendBatchReachesEachUpstream(t *testing.T) {
 	for i := range each {
 		for k, u := range ups {
 			a := askFor(t, fmt.Sprintf("n%d.example.org", i))
-			u.start(a, attempt{udp: time.Now().Add(20 * time.Second)}, &ends[k], &with)
+			new(try).start(u, a, bounds{udp: time.Now().Add(20 * time.Second)}, &ends[k], &with)
 		}
 	}
 	with.Send()
@@ -65,13 +76,13 @@ func TestSendBatchReachesEachUpstream(t *testing.T) {
 	}
 }
 
-// TestSendBatchOfAClosedLine: a query that was not sent yet ends with its line.
-func TestSendBatchOfAClosedLine(t *testing.T) {
+// TestBatchOfAClosedSocket: a query that was not sent yet ends with its socket.
+func TestBatchOfAClosedSocket(t *testing.T) {
 	u := newUpstream(upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1")).Addr, new(Pool))
 	var with Batch
 	var end ending
-	u.start(askFor(t, "www.example.org"), attempt{udp: time.Now().Add(20 * time.Second)}, &end, &with)
-	_ = u.lines.all()[0].conn.Close()
+	new(try).start(u, askFor(t, "www.example.org"), bounds{udp: time.Now().Add(20 * time.Second)}, &end, &with)
+	_ = u.sockets.sockets[0].conn.Close()
 	with.Send()
 	await(t, "its end does not come", func() bool { return end.all() == 1 })
 	if end.replies.Load() != 0 {

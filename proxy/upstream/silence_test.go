@@ -78,7 +78,7 @@ func TestSilentDeathUnderLoad(t *testing.T) {
 		wg.Wait()
 		slices.Sort(took)
 		t.Logf("over TCP %v: %d queries, the slowest %v", forceTCP, len(took), took[len(took)-1])
-		if most := took[len(took)-1]; most < doubtAfter || most > z.Timeout/2 {
+		if most := took[len(took)-1]; most < retransmitAfter || most > z.Timeout/2 {
 			t.Errorf("over TCP %v: the slowest took %v", forceTCP, most)
 		}
 	}
@@ -91,18 +91,18 @@ func mortalStreams(t *testing.T) (*upstreamtest.Server, *atomic.Bool) {
 	return &upstreamtest.Server{Addr: s.addr}, dead
 }
 
-// TestFarUpstreamIsNotDown: one whose every answer takes longer than the doubt does
+// TestFarUpstreamIsNotDown: one whose every answer takes longer than the retransmit does
 // not count as down for that.
 func TestFarUpstreamIsNotDown(t *testing.T) {
 	far := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
-		time.Sleep(doubtAfter + 100*time.Millisecond)
+		time.Sleep(retransmitAfter + 100*time.Millisecond)
 		return upstreamtest.Honest("192.0.2.1")(q, tcp)
 	})
 	z := zoneOf(far)
 	z.Timeout, z.Deadline = 3*time.Second, 6*time.Second
 	f, _ := newForward(t, z)
 	u := f.routes.Load().first[0]
-	u.near.Store(int64(doubtAfter + 100*time.Millisecond))
+	u.rtt.Store(int64(retransmitAfter + 100*time.Millisecond))
 	for range 3 {
 		answersWith(t, f, "192.0.2.1")
 		if u.down(2) {
@@ -118,14 +118,14 @@ func TestNear(t *testing.T) {
 	for _, took := range []time.Duration{40, 30, 31, 500, 29} {
 		u.answered(0, took*time.Millisecond)
 	}
-	if near := time.Duration(u.near.Load()); near != 29*time.Millisecond {
-		t.Errorf("near %v", near)
+	if rtt := time.Duration(u.rtt.Load()); rtt != 29*time.Millisecond {
+		t.Errorf("rtt %v", rtt)
 	}
 	for range 500 {
 		u.answered(0, 100*time.Millisecond)
 	}
-	if near := time.Duration(u.near.Load()); near < 95*time.Millisecond || near > 100*time.Millisecond {
-		t.Errorf("near %v after it moved away", near)
+	if rtt := time.Duration(u.rtt.Load()); rtt < 95*time.Millisecond || rtt > 100*time.Millisecond {
+		t.Errorf("rtt %v after it moved away", rtt)
 	}
 }
 
@@ -141,12 +141,12 @@ func TestProbeKeepsItsPace(t *testing.T) {
 	u := newUpstream(dead.Addr, new(Pool))
 	defer u.close()
 	began := time.Now()
-	u.suspect(attempt{maxFails: 2, probe: 50 * time.Millisecond})
+	u.suspect(bounds{maxFails: 2, probe: 50 * time.Millisecond})
 	await(t, "it is not probed", func() bool { return probes.Load() >= 8 })
 	if took := time.Since(began); took < 300*time.Millisecond {
 		t.Errorf("8 probes in %v", took)
 	}
-	if n := len(u.lines.all()); n > int(probePatience/(50*time.Millisecond))+2 {
+	if n := u.sockets.count(); n > int(probePatience/(50*time.Millisecond))+2 {
 		t.Errorf("%d sockets", n)
 	}
 }

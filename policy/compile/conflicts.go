@@ -9,14 +9,14 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// closeContested gives every contested address that a policy concerns to a closed
+// closeConflicts gives every address in conflict that a policy concerns to a closed
 // view: nobody can tell which of the pods its traffic comes from, so it may do
 // what neither could be blamed for, which is nothing. The view stands for a pod
 // that does not exist and that is named after all that claim the address.
-func (c *Compiler) closeContested(contested map[netip.Addr][]*policy.Pod, s *draft) {
+func (c *Compiler) closeConflicts(conflicts map[netip.Addr][]*policy.Pod, s *draft) {
 	closed := map[policy.PodRef]*policy.View{}
-	for _, a := range sortedAddrs(contested) {
-		claimants := contested[a]
+	for _, a := range sortedAddrs(conflicts) {
+		claimants := conflicts[a]
 		var rules []*ruleset
 		for _, p := range claimants {
 			if r := c.selected[p.PodRef].rules; r != nil {
@@ -45,9 +45,9 @@ func (c *Compiler) closeContested(contested map[netip.Addr][]*policy.Pod, s *dra
 	c.conflicts = closed
 }
 
-func sortedAddrs(contested map[netip.Addr][]*policy.Pod) []netip.Addr {
+func sortedAddrs(conflicts map[netip.Addr][]*policy.Pod) []netip.Addr {
 	var addrs []netip.Addr
-	for a := range contested {
+	for a := range conflicts {
 		addrs = append(addrs, a)
 	}
 	slices.SortFunc(addrs, netip.Addr.Compare)

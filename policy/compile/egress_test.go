@@ -50,8 +50,8 @@ func TestPeersOfAViewAreBounded(t *testing.T) {
 			t.Error(diff)
 		}
 		web := s.Views[1]
-		if web.Pod.Name != "web" || len(web.Peers) != MaxViewPeers+2 || len(s.PeerSets) != MaxViewPeers {
-			t.Fatalf("%s has %d rules, there are %d sets", web.Pod, len(web.Peers), len(s.PeerSets))
+		if web.Pod.Name != "web" || len(web.PeerRules()) != MaxViewPeers+2 || len(s.PeerSets) != MaxViewPeers {
+			t.Fatalf("%s has %d rules, there are %d sets", web.Pod, len(web.PeerRules()), len(s.PeerSets))
 		}
 		if got := s.PeersAt(web, addr("198.18.0.1"), policy.TCP, 80); len(got) != 2 || got[0].Policy != "shop/b" || got[1].Policy != "shop/c" {
 			t.Errorf("rules that have room by others' pair: %v", got)
@@ -102,8 +102,8 @@ func TestPortsOfARuleAreBounded(t *testing.T) {
 		}
 		return New().Compile(besideInput(nil, egressTo("shop", "np", rule)))
 	}
-	if s := every(32768, 1); len(s.Problems) > 0 || s.Views[0].Peers[0].Ports != "tcp/1-32768,udp/1-32768,sctp/1-32768" {
-		t.Errorf("neighbours: %v, %v", s.Views[0].Peers, problemTexts(s))
+	if s := every(32768, 1); len(s.Problems) > 0 || s.Views[0].PeerRules()[0].Ports != "tcp/1-32768,udp/1-32768,sctp/1-32768" {
+		t.Errorf("neighbours: %v, %v", s.Views[0].PeerRules(), problemTexts(s))
 	}
 	s := every(32768, 2)
 	want := []string{"networkpolicy shop/np PartiallyInvalid spec.egress[0].ports: the ports make 98304 ranges, and those after tcp/1023 open nothing; " +
@@ -114,7 +114,7 @@ func TestPortsOfARuleAreBounded(t *testing.T) {
 	if got := allows(s, "192.0.2.1 tcp 1023", "192.0.2.1 tcp 1025", "192.0.2.1 tcp 2", "192.0.2.1 udp 1"); len(got) != 1 {
 		t.Errorf("open: %v", got)
 	}
-	if s := every(170, 2); len(s.Problems) > 0 || len(s.Views[0].Peers[0].Ports.Ranges()) != 510 {
+	if s := every(170, 2); len(s.Problems) > 0 || len(s.Views[0].PeerRules()[0].Ports.Ranges()) != 510 {
 		t.Errorf("as many as there may be: %v", problemTexts(s))
 	}
 }
@@ -130,8 +130,8 @@ func TestPortsTakeRoom(t *testing.T) {
 	n.Spec.Egress[150].Ports = n.Spec.Egress[150].Ports[:1] // there is room for it
 	s := New().Compile(besideInput(nil, n, blockRules(aNet(t, "zz", "policyTypes: [Egress]"), 150, 2, 80)))
 	rules := map[string]int{}
-	for _, r := range s.Views[0].Peers {
-		rules[r.Policy] += r.Ports.KernelRules()
+	for _, r := range s.Views[0].Rules {
+		rules[r.Policy] += netpol.Cost(r.Ports)
 	}
 	if want := map[string]int{"shop/np": MaxViewPeers/35*35 + 1, "shop/zz": 1}; !maps.Equal(rules, want) {
 		t.Errorf("%v rules in the kernel, and not %v", rules, want)
@@ -145,10 +145,10 @@ func TestPortsTakeRoom(t *testing.T) {
 func TestKeys(t *testing.T) {
 	key := func(name, to string) policy.Peer {
 		s := New().Compile(besideInput(nil, aNet(t, name, `{egress: [{to: [`+to+`]}]}`)))
-		if len(s.Problems) > 0 || len(s.Views[0].Peers) != 1 {
+		if len(s.Problems) > 0 || len(s.Views[0].PeerRules()) != 1 {
 			t.Fatalf("%s: %v %v", to, ruleTexts(s.Views[0]), problemTexts(s))
 		}
-		return s.Views[0].Peers[0].Peer
+		return s.Views[0].PeerRules()[0].Peer
 	}
 	seen := map[policy.Peer]int{}
 	for i, same := range [][]string{

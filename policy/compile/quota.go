@@ -18,40 +18,39 @@ const (
 	// MaxPeerSets bounds the peers. Each is two sets in the kernel, which has 65,472; the
 	// policies of 110 pods may take 512 each.
 	MaxPeerSets = 4096
-	// MaxPeerRules bounds the rules of the kernel, of each family, of all different lists
-	// of peers and ports.
+	// MaxPeerRules bounds the cost of all different lists of peers and ports.
 	MaxPeerRules = 32768
 )
 
-// burden is what NetworkPolicies cost a node.
-type burden struct{ sets, rules, entries int }
+// quota is what NetworkPolicies cost a node, or may cost.
+type quota struct{ sets, rules, entries int }
 
-// nodeRoom is what a node has.
-var nodeRoom = burden{MaxPeerSets, MaxPeerRules, peers.MaxEntries}
+// nodeQuota is what a node has.
+var nodeQuota = quota{MaxPeerSets, MaxPeerRules, peers.MaxEntries}
 
-func (b burden) fits(in burden) bool {
+func (b quota) fits(in quota) bool {
 	return b.sets <= in.sets && b.rules <= in.rules && b.entries <= in.entries
 }
 
-func (b burden) plus(o burden) burden {
-	return burden{b.sets + o.sets, b.rules + o.rules, b.entries + o.entries}
+func (b quota) plus(o quota) quota {
+	return quota{b.sets + o.sets, b.rules + o.rules, b.entries + o.entries}
 }
 
-func (b burden) minus(o burden) burden {
-	return burden{b.sets - o.sets, b.rules - o.rules, b.entries - o.entries}
+func (b quota) minus(o quota) quota {
+	return quota{b.sets - o.sets, b.rules - o.rules, b.entries - o.entries}
 }
 
-func (b burden) part(of int) burden { return burden{b.sets / of, b.rules / of, b.entries / of} }
+func (b quota) part(of int) quota { return quota{b.sets / of, b.rules / of, b.entries / of} }
 
 // of returns the largest part of any room that b takes.
-func (b burden) of(room burden) float64 {
+func (b quota) of(room quota) float64 {
 	return max(float64(b.sets)/float64(room.sets), float64(b.rules)/float64(room.rules), float64(b.entries)/float64(room.entries))
 }
 
-// share lets each reach be what there is room for on the node.
-func (c *Compiler) share() {
-	total := burden{sets: len(c.sets)}
-	for _, r := range c.reaches {
+// applyQuotas lets the egress rules of each pod be what there is room for on the node.
+func (c *Compiler) applyQuotas() {
+	total := quota{sets: len(c.sets)}
+	for _, r := range c.egress {
 		r.now = r
 		total.rules += r.cost
 	}
@@ -70,38 +69,38 @@ func (c *Compiler) share() {
 			c.divide()
 		}
 	}
-	for _, r := range c.reaches {
+	for _, r := range c.egress {
 		for _, l := range r.now.sets {
 			l.kept = c.number
 		}
 	}
 }
 
-// asking is the reaches of one namespace.
-type asking struct {
+// demand is the egress rules of one namespace.
+type demand struct {
 	namespace string
-	reaches   []*reach
-	burden
+	lists     []*egressRules
+	quota
 }
 
 // divide gives each namespace its part of the room.
 func (c *Compiler) divide() {
-	spaces := map[string]*asking{}
-	for _, r := range c.reaches {
+	spaces := map[string]*demand{}
+	for _, r := range c.egress {
 		name, _, _ := strings.Cut(r.policies[0], "/")
 		a := spaces[name]
 		if a == nil {
-			a = &asking{namespace: name}
+			a = &demand{namespace: name}
 			spaces[name] = a
 		}
-		a.reaches = append(a.reaches, r)
+		a.lists = append(a.lists, r)
 	}
-	var order []*asking
+	var order []*demand
 	for _, a := range spaces {
-		a.burden = a.beyond(map[*liveSet]bool{})
+		a.quota = a.beyond(map[*liveSet]bool{})
 		order = append(order, a)
 	}
-	slices.SortFunc(order, func(a, b *asking) int {
+	slices.SortFunc(order, func(a, b *demand) int {
 		return cmp.Or(cmp.Compare(a.of(c.room), b.of(c.room)), strings.Compare(a.namespace, b.namespace))
 	})
 	left, has := c.room, map[*liveSet]bool{}
@@ -109,7 +108,7 @@ func (c *Compiler) divide() {
 		part := left.part(len(order) - i)
 		if all := a.beyond(has); all.fits(part) {
 			left = left.minus(all)
-			for _, r := range a.reaches {
+			for _, r := range a.lists {
 				for _, l := range r.sets {
 					has[l] = true
 				}
@@ -120,10 +119,10 @@ func (c *Compiler) divide() {
 	}
 }
 
-// beyond returns what the reaches cost where some sets are there already.
-func (a *asking) beyond(has map[*liveSet]bool) (b burden) {
+// beyond returns what the rules cost where some sets are there already.
+func (a *demand) beyond(has map[*liveSet]bool) (b quota) {
 	seen := map[*liveSet]bool{}
-	for _, r := range a.reaches {
+	for _, r := range a.lists {
 		b.rules += r.cost
 		for _, l := range r.sets {
 			if !seen[l] && !has[l] {
@@ -135,13 +134,13 @@ func (a *asking) beyond(has map[*liveSet]bool) (b burden) {
 	return b
 }
 
-// cut leaves of a namespace's reaches what there is room for, in the order of the names
+// cut leaves of the rules of a namespace what there is room for, in the order of the names
 // of the NetworkPolicies, and returns the room that is left.
-func (c *Compiler) cut(a *asking, room burden, has map[*liveSet]bool) burden {
-	slices.SortFunc(a.reaches, func(a, b *reach) int { return slices.Compare(a.policies, b.policies) })
-	for _, r := range a.reaches {
-		part := c.newReach(r.from, func(rule *netpol.Rule) bool {
-			cost := burden{rules: rule.Cost}
+func (c *Compiler) cut(a *demand, room quota, has map[*liveSet]bool) quota {
+	slices.SortFunc(a.lists, func(a, b *egressRules) int { return slices.Compare(a.policies, b.policies) })
+	for _, r := range a.lists {
+		part := c.newEgressRules(r.from, func(rule *netpol.Rule) bool {
+			cost := quota{rules: rule.Cost}
 			var l *liveSet
 			if rule.Peer.Kind != policy.PeerAnywhere {
 				if l = c.sets[rule.Peer]; l == nil {

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -12,20 +13,19 @@ import (
 )
 
 // MaxViewPeers bounds the different pairs of a peer and ports that the NetworkPolicies
-// of one pod may allow together. Each counts as the rules that it is in the kernel: one,
-// or one for every 15 ports (PortSet.KernelRules).
+// of one pod may allow together. Each counts as netpol.Cost of its ports.
 const MaxViewPeers = 4096
 
-// reach is what the views of pods that the same NetworkPolicies select share.
-type reach struct {
+// egressRules is what the views of pods that the same NetworkPolicies select share.
+type egressRules struct {
 	policies []string // "namespace/name", sorted
-	rules    []policy.PeerRule
-	cost     int        // of the different ones of them, rules of the kernel of each family
+	rules    []*policy.Rule
+	cost     int        // of the different ones of them
 	sets     []*liveSet // of the rules, each once
 	left     []leftPeers
 	from     []*netPolicy
-	now, cut *reach // what there is room for on the node: itself, or a part
-	used     uint64 // the compile that used it last
+	now, cut *egressRules // what there is room for on the node: itself, or a part
+	used     uint64       // the compile that used it last
 }
 
 // leftPeers is the rules of one NetworkPolicy for which there is no room in a view.
@@ -47,24 +47,24 @@ func (l *leftPeers) add(path string) {
 	}
 }
 
-// reachOf finds out what the NetworkPolicies that select a pod allow it, nil if none
+// egressOf finds out what the NetworkPolicies that select a pod allow it, nil if none
 // does. Where the pod's labels and the namespace's policies are as they were, so is that.
-func (c *Compiler) reachOf(p *policy.Pod, sel *selection) {
+func (c *Compiler) egressOf(p *policy.Pod, sel *selection) {
 	sp := c.nets.spaces[p.Namespace]
 	if sp == nil {
-		sel.reach, sel.reached = nil, c.number
+		sel.egress, sel.egressAt = nil, c.number
 		return
 	}
-	if sel.reached < sp.changed {
-		sel.reach = c.reachBy(sp, p)
+	if sel.egressAt < sp.changed {
+		sel.egress = c.egressBy(sp, p)
 	}
-	sel.reached = c.number
-	if sel.reach != nil {
-		sel.reach.used = c.number
+	sel.egressAt = c.number
+	if sel.egress != nil {
+		sel.egress.used = c.number
 	}
 }
 
-func (c *Compiler) reachBy(sp *netSpace, p *policy.Pod) *reach {
+func (c *Compiler) egressBy(sp *netSpace, p *policy.Pod) *egressRules {
 	var selecting []*netPolicy
 	var key []byte
 	for _, n := range sp.policies {
@@ -76,22 +76,22 @@ func (c *Compiler) reachBy(sp *netSpace, p *policy.Pod) *reach {
 	if len(selecting) == 0 {
 		return nil
 	}
-	r := c.reaches[string(key)]
+	r := c.egress[string(key)]
 	if r == nil {
-		r = c.newReach(selecting, nil)
-		c.reaches[string(key)] = r
+		r = c.newEgressRules(selecting, nil)
+		c.egress[string(key)] = r
 	}
 	return r
 }
 
-// newReach returns the union of NetworkPolicies, which are sorted by id; of that what
+// newEgressRules returns the union of NetworkPolicies, which are sorted by id; of that what
 // room says, which is asked for each different pair of a peer and ports. nil: all.
-func (c *Compiler) newReach(policies []*netPolicy, room func(*netpol.Rule) bool) *reach {
+func (c *Compiler) newEgressRules(policies []*netPolicy, room func(*netpol.Rule) bool) *egressRules {
 	type pair struct {
 		peer  policy.Peer
 		ports policy.PortSet
 	}
-	r := &reach{from: policies}
+	r := &egressRules{from: policies}
 	pairs := map[pair]bool{}
 	has := map[policy.Peer]bool{}
 	for _, n := range policies {
@@ -111,7 +111,7 @@ func (c *Compiler) newReach(policies []*netPolicy, room func(*netpol.Rule) bool)
 			default:
 				pairs[at], r.cost = true, r.cost+rule.Cost
 			}
-			r.rules = append(r.rules, rule.PeerRule)
+			r.rules = append(r.rules, rule.Rule)
 			if rule.Peer.Kind != policy.PeerAnywhere && !has[rule.Peer] {
 				has[rule.Peer] = true
 				r.sets = append(r.sets, c.liveSet(rule.Spec))
@@ -123,18 +123,15 @@ func (c *Compiler) newReach(policies []*netPolicy, room func(*netpol.Rule) bool)
 			}
 		}
 	}
-	slices.SortStableFunc(r.rules, func(a, b policy.PeerRule) int {
-		if d := a.Peer.Compare(b.Peer); d != 0 {
-			return d
-		}
-		return strings.Compare(string(a.Ports), string(b.Ports))
+	slices.SortStableFunc(r.rules, func(a, b *policy.Rule) int {
+		return cmp.Or(a.Peer.Compare(b.Peer), strings.Compare(string(a.Ports), string(b.Ports)))
 	})
 	return r
 }
 
 // reportLeftPeers reports what the bound leaves out, each NetworkPolicy for the first
 // of the pods alone.
-func (s *draft) reportLeftPeers(p *policy.Pod, r *reach, reported map[[2]string]bool) {
+func (s *draft) reportLeftPeers(p *policy.Pod, r *egressRules, reported map[[2]string]bool) {
 	if r == nil {
 		return
 	}
@@ -148,7 +145,7 @@ func (s *draft) reportLeftPeers(p *policy.Pod, r *reach, reported map[[2]string]
 		if l.rules > 1 {
 			rules = fmt.Sprintf("this rule and %d more of the NetworkPolicy open not all that they say", l.rules-1)
 		}
-		why := fmt.Sprintf("the NetworkPolicies that select it have more than %d different pairs of peers and ports together, each %d ports of one counted", MaxViewPeers, policy.PortsPerRule)
+		why := fmt.Sprintf("the NetworkPolicies that select it have more than %d different pairs of peers and ports together, each %d ports of one counted", MaxViewPeers, netpol.PortsPerUnit)
 		if l.node {
 			why = fmt.Sprintf("the NetworkPolicies of the node's pods have more than %d different peers, %d rules or %d pods, ports and networks together, and this namespace more than its part",
 				MaxPeerSets, MaxPeerRules, peers.MaxEntries)

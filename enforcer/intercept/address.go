@@ -1,0 +1,60 @@
+package intercept
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// Generations serve on addresses beside the default endpoint: the rest of its
+// /24 from .64 on, and for IPv6 a block of 256 below the same prefix.
+var (
+	firstServing4 = netip.MustParseAddr("169.254.20.64")
+	lastServing4  = netip.MustParseAddr("169.254.20.254")
+	firstServing6 = netip.MustParseAddr("fd5c:7a1e:93b4::1:0")
+	lastServing6  = netip.MustParseAddr("fd5c:7a1e:93b4::1:ff")
+)
+
+// Ranges returns prefixes that hold every address that a generation may serve on, IPv4 and
+// IPv6.
+func Ranges() []netip.Prefix {
+	return []netip.Prefix{netip.PrefixFrom(firstServing4, 24).Masked(), netip.PrefixFrom(firstServing6, 112).Masked()}
+}
+
+// InRange tells whether a generation may serve on an address.
+func InRange(a netip.Addr) bool {
+	return a.Compare(firstServing4) >= 0 && a.Compare(lastServing4) <= 0 && a.Is4() ||
+		a.Compare(firstServing6) >= 0 && a.Compare(lastServing6) <= 0 && a.Is6()
+}
+
+func freeAddr(v6 bool, taken []netip.Addr) (netip.Addr, error) {
+	first, last := firstServing4, lastServing4
+	if v6 {
+		first, last = firstServing6, lastServing6
+	}
+	for a := first; a.Compare(last) <= 0; a = a.Next() {
+		if !slices.Contains(taken, a) {
+			return a, nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("every serving address from %s to %s is taken; remove those of agents that are gone", first, last)
+}
+
+// disjoint returns the prefixes that no other one contains, masked and sorted.
+func disjoint(all []netip.Prefix) []netip.Prefix {
+	all = slices.Clone(all)
+	for i := range all {
+		all[i] = all[i].Masked()
+	}
+	slices.SortFunc(all, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	var out []netip.Prefix
+	for _, p := range all {
+		if len(out) == 0 || !out[len(out)-1].Contains(p.Addr()) {
+			out = append(out, p)
+		}
+	}
+	return out
+}

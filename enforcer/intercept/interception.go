@@ -1,0 +1,259 @@
+package intercept
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/namegate/namegate/kernel/link"
+)
+
+// Links is the part of the node's links that is needed.
+type Links interface {
+	Addrs() ([]netip.Addr, error)
+	AddAddr(netip.Addr) error
+	DelAddr(netip.Addr) error
+}
+
+// Tables is the part of the nft tables that is needed.
+type Tables interface {
+	Heartbeat(context.Context) error
+	Disable(context.Context) error
+	Serving(context.Context) (map[netip.Addr]netip.Addr, error)
+}
+
+// Config is fixed from the start.
+type Config struct {
+	Links  Links
+	Tables Tables
+	// Resolvers are dialled by pods for DNS, with the virtual addresses of Endpoint.
+	Resolvers, Endpoint []netip.Addr
+	// Beaten is called after each heartbeat of KeepAlive, with its begin and its error;
+	// changed: it is the first one, of several, that fails or succeeds.
+	Beaten func(began time.Time, err error, changed bool)
+	Now    func() time.Time
+	Log    *slog.Logger
+}
+
+// Network is the part of the cluster that interception depends on.
+type Network struct {
+	// Resolvers are dialled by pods for DNS, beside those of Config.
+	Resolvers []netip.Addr
+	// Backends answer behind them. Their own queries are never intercepted, and
+	// they get the endpoint's while no agent is alive.
+	Backends []netip.AddrPort
+	// PodRanges are those of this node's pods: a query to a resolver from an
+	// address inside that is no known pod's is intercepted. nil: it is not.
+	PodRanges []netip.Prefix
+}
+
+// IsBackend tells whether a pod's address answers DNS behind a resolver.
+func (n *Network) IsBackend(a netip.Addr) bool {
+	return slices.ContainsFunc(n.Backends, func(b netip.AddrPort) bool { return b.Addr() == a })
+}
+
+// Interception is the DNS interception of one agent.
+type Interception struct {
+	cfg Config
+
+	mu       sync.RWMutex
+	assigned map[netip.Addr]netip.Addr // dialled address to this generation's
+	serving  map[netip.Addr]netip.Addr // of assigned, in force; replaced and never changed
+	network  Network                   // in force
+	coming   Network
+
+	beaten atomic.Pointer[time.Time] // the last heartbeat, nil before the first
+	renew  chan struct{}
+}
+
+// New returns an interception that has touched nothing yet.
+func New(cfg Config) *Interception {
+	return &Interception{cfg: cfg, assigned: map[netip.Addr]netip.Addr{}, renew: make(chan struct{}, 1)}
+}
+
+// Start removes the serving addresses of agents that are gone, and assigns one to each of
+// the configured resolvers. It returns the addresses to serve on.
+func (i *Interception) Start(abandoned []netip.Addr) ([]netip.Addr, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, a := range abandoned {
+		if err := i.cfg.Links.DelAddr(a); err != nil {
+			i.cfg.Log.Warn("an address of an earlier agent stays", "address", a, "error", err)
+		}
+	}
+	if err := i.assign(i.cfg.Resolvers); err != nil {
+		return nil, err
+	}
+	i.serving = maps.Clone(i.assigned)
+	return sortedValues(i.serving), nil
+}
+
+// Stop takes this generation's serving addresses away, after KeepAlive has ended. The
+// virtual ones stay: pods that are pointed at them are answered by the resolver meanwhile.
+func (i *Interception) Stop() {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	for _, a := range i.assigned {
+		if err := i.cfg.Links.DelAddr(a); err != nil {
+			i.cfg.Log.Warn("a serving address stays", "address", a, "error", err)
+		}
+	}
+}
+
+// SetNetwork takes the changed network and assigns a serving address to each resolver that
+// has none. It returns all addresses to serve on; interception stays as it is until
+// Activate.
+func (i *Interception) SetNetwork(n Network) ([]netip.Addr, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	n.PodRanges = disjoint(n.PodRanges)
+	if err := i.assign(i.resolvers(n)); err != nil {
+		return nil, err
+	}
+	i.coming = n
+	return sortedValues(i.assigned), nil
+}
+
+// Activate makes the network of the last SetNetwork the one in force. It returns the
+// addresses that have to be served from then on.
+func (i *Interception) Activate() []netip.Addr {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.network = i.coming
+	i.serving = map[netip.Addr]netip.Addr{}
+	for _, r := range i.resolvers(i.network) {
+		if a, ok := i.assigned[r]; ok {
+			i.serving[r] = a
+		}
+	}
+	return sortedValues(i.serving)
+}
+
+// assign gives the node an unused serving address for each resolver that has none,
+// so that give back knows which one a pod dialled.
+func (i *Interception) assign(resolvers []netip.Addr) error {
+	taken, err := i.cfg.Links.Addrs()
+	if err != nil {
+		return err
+	}
+	for _, r := range resolvers {
+		if i.assigned[r].IsValid() {
+			continue
+		}
+		a, err := freeAddr(r.Is6(), taken)
+		if err != nil {
+			return err
+		}
+		err = i.cfg.Links.AddAddr(a)
+		if err == nil && slices.Contains(i.cfg.Endpoint, r) {
+			err = i.cfg.Links.AddAddr(r)
+		}
+		if link.IsDisabled(err) {
+			i.cfg.Log.Warn("a resolver is not served: IPv6 is disabled on this node", "resolver", r)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		taken = append(taken, a)
+		i.assigned[r] = a
+	}
+	return nil
+}
+
+// resolvers returns the addresses that pods dial for DNS, the endpoint's among
+// them, each once.
+func (i *Interception) resolvers(n Network) []netip.Addr {
+	out := slices.Clone(i.cfg.Resolvers)
+	for _, r := range n.Resolvers {
+		if !slices.Contains(out, r) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Serving returns the serving addresses in force by the addresses that pods dial. The
+// caller must not change the map.
+func (i *Interception) Serving() map[netip.Addr]netip.Addr {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.serving
+}
+
+// Network returns the network in force.
+func (i *Interception) Network() Network {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	return i.network
+}
+
+// Lookup tells whether an address in force is one that pods dial, or a serving address.
+func (i *Interception) Lookup(a netip.Addr) (dialled, serving bool) {
+	for d, s := range i.Serving() {
+		dialled, serving = dialled || d == a, serving || s == a
+	}
+	return dialled, serving
+}
+
+// Dialled returns an address of a family that pods dial for DNS and that is
+// intercepted, the endpoint's only where there is no other.
+func (i *Interception) Dialled(v6 bool) (found netip.Addr) {
+	for r := range i.Serving() {
+		if r.Is6() != v6 {
+			continue
+		}
+		worse := slices.Contains(i.cfg.Endpoint, r)
+		if !found.IsValid() || !worse && (slices.Contains(i.cfg.Endpoint, found) || r.Less(found)) {
+			found = r
+		}
+	}
+	return found
+}
+
+// Fallback returns the servers that get the endpoint's queries while no agent is alive: the
+// backends, or of a family without one its first resolver that is not an endpoint
+// address itself.
+func (i *Interception) Fallback() []netip.AddrPort {
+	n := i.Network()
+	out := slices.Clone(n.Backends)
+	for _, v6 := range []bool{false, true} {
+		if slices.ContainsFunc(out, func(b netip.AddrPort) bool { return b.Addr().Is6() == v6 }) {
+			continue
+		}
+		for _, r := range i.resolvers(n) {
+			if r.Is6() == v6 && !slices.Contains(i.cfg.Endpoint, r) {
+				out = append(out, netip.AddrPortFrom(r, 53))
+				break
+			}
+		}
+	}
+	return out
+}
+
+// TakenOver tells whether the kernel leads pods' queries to another agent.
+func (i *Interception) TakenOver(ctx context.Context) (bool, error) {
+	now, err := i.cfg.Tables.Serving(ctx)
+	if err != nil {
+		return false, err
+	}
+	others := false
+	for dialled, serving := range i.Serving() {
+		switch at, ok := now[dialled]; {
+		case ok && at == serving:
+			return false, nil
+		case ok:
+			others = true
+		}
+	}
+	return others, nil
+}
+
+func sortedValues(m map[netip.Addr]netip.Addr) []netip.Addr {
+	return slices.SortedFunc(maps.Values(m), netip.Addr.Compare)
+}

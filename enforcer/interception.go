@@ -1,0 +1,75 @@
+package enforcer
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/namegate/namegate/enforcer/intercept"
+)
+
+// dnsPort is the only port of the endpoint and of resolvers.
+const dnsPort = 53
+
+func (e *Enforcer) newInterception() *intercept.Interception {
+	return intercept.New(intercept.Config{
+		Links: e.k.Links, Tables: e.k.Tables, Resolvers: e.cfg.Resolvers, Endpoint: e.cfg.Endpoint,
+		Beaten: e.beaten, Now: e.now, Log: e.log,
+	})
+}
+
+// Interception returns the interception of pods' DNS queries. Its network comes into force
+// by Refresh.
+func (e *Enforcer) Interception() *intercept.Interception { return e.intercept }
+
+// startInterception looks for a predecessor, and takes serving addresses.
+func (e *Enforcer) startInterception() ([]netip.Addr, error) {
+	own, err := e.k.Links.Addrs()
+	if err != nil {
+		return nil, err
+	}
+	own = slices.DeleteFunc(own, func(a netip.Addr) bool { return !intercept.InRange(a) })
+	e.predecessor.Find(own, e.k.Tables.GivenBack())
+	return e.intercept.Start(slices.DeleteFunc(own, e.predecessor.Serves))
+}
+
+// Refresh brings the network of the last SetNetwork into force, and returns the addresses
+// that have to be served from now on. Before the first Commit it writes nothing: that
+// Commit brings the whole into force at once, since an agent before this one may be
+// intercepting all.
+func (e *Enforcer) Refresh(ctx context.Context) ([]netip.Addr, error) {
+	e.apply.Lock()
+	defer e.apply.Unlock()
+	serving := e.intercept.Activate()
+	if e.snapshot == nil {
+		return serving, nil
+	}
+	if err := e.plane.Isolate(e.state(e.inForce())); err != nil {
+		return nil, err
+	}
+	if err := e.k.Tables.Apply(ctx, e.tablesState(e.inForce())); err != nil {
+		return nil, err
+	}
+	return serving, nil
+}
+
+// beaten reports a heartbeat. The first one of several that fail has the kernel compared,
+// the others not: that takes time that the proxy may want for.
+func (e *Enforcer) beaten(began time.Time, err error, changed bool) {
+	if err == nil {
+		e.drift.report(fromHeartbeat, began, nil)
+		return
+	}
+	e.drift.report(fromHeartbeat, began, err, "heartbeat")
+	if changed {
+		e.suspect()
+	}
+}
+
+// Resolves tells whether pods ask for DNS at an address: a resolver's that is
+// intercepted, an endpoint's, or one that an agent serves on; before the first Commit at none.
+func (e *Enforcer) Resolves(at netip.AddrPort) bool {
+	dialled, serving := e.intercept.Lookup(at.Addr())
+	return e.committed.Load() && at.Port() == dnsPort && (dialled || serving || e.predecessor.Serves(at.Addr()))
+}

@@ -1,0 +1,69 @@
+package enforcer
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// AwaitPredecessor finds out whether the agent before this one is gone, closes its serving
+// addresses then, and takes over the grants that it made last. While it is there, which
+// is true then, grants must not end.
+func (e *Enforcer) AwaitPredecessor(ctx context.Context) (there bool, err error) {
+	if !e.predecessor.Present() {
+		return false, nil
+	}
+	if !e.apply.TryLock() {
+		return true, nil // the holder's work comes first
+	}
+	defer e.apply.Unlock()
+	if e.snapshot == nil {
+		return true, nil
+	}
+	if !e.predecessor.Gone() {
+		return !e.predecessor.Overdue(), nil
+	}
+	if err := e.grants.TakeOver(); err != nil {
+		return true, fmt.Errorf("take over the last agent's grants: %w", err)
+	}
+	for a := range e.predecessor.Addrs() {
+		if err := e.k.Links.DelAddr(a); err != nil {
+			e.log.Warn("an address of an earlier agent stays", "address", a, "error", err)
+		}
+	}
+	e.predecessor.Forget()
+	if err := e.plane.RepairPeers(); err != nil {
+		return false, fmt.Errorf("put right what the last agent did to peers: %w", err)
+	}
+	if err := e.plane.Isolate(e.state(e.inForce())); err != nil {
+		return false, err
+	}
+	return false, e.k.Tables.Apply(ctx, e.tablesState(e.inForce()))
+}
+
+// expiryTick is how late a grant may end: deadlines are looked at this often.
+const expiryTick = 100 * time.Millisecond
+
+// RunExpiry ends grants at their deadlines until ctx ends, but not while an
+// earlier agent is there that may move them.
+func (e *Enforcer) RunExpiry(ctx context.Context) {
+	tick := time.NewTicker(expiryTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			there, err := e.AwaitPredecessor(ctx)
+			if err != nil {
+				e.log.Error("what the last agent left stays; trying again", "error", err)
+			}
+			if there {
+				continue
+			}
+			if err := e.grants.Expire(); err != nil {
+				e.log.Error("grants past their deadline stay until the kernel ends them", "error", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package policy
+
+import (
+	"slices"
+
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+// Query is one question of DNS as evaluation sees it.
+type Query struct {
+	Name fqdn.Name
+	// Via is the name that led the pod to Name: it counts as well. "" for none.
+	Via fqdn.Name
+	// Aliases are of the checked chain of the answer; none before there is an answer.
+	Aliases []fqdn.Name
+	// InCluster: the name is under the cluster's domain.
+	InCluster bool
+	// Would decides as if the Audit policies of the view enforced.
+	Would bool
+}
+
+// Decide returns the matches of a view that cover a question, and the reply that they
+// make. It is the one evaluation of questions.
+func Decide(v *View, q Query) Decision {
+	if v.ordered() || q.Via != "" {
+		return v.decideInOrder(q)
+	}
+	d := Decision{Matches: v.match(q.Name), would: q.Would}
+	if !q.InCluster && !d.Allowed() {
+		d.Reply = v.Unmatched
+	}
+	return d
+}
+
+// Decide is Decide for a question before its answer.
+func (v *View) Decide(n fqdn.Name) Decision { return Decide(v, Query{Name: n}) }
+
+func (v *View) match(n fqdn.Name) []*Match {
+	if v.Index == nil {
+		return nil
+	}
+	return v.Index.matcher.Match(n)
+}
+
+// decideInOrder walks the tiers: Admin, then Namespace or else Baseline.
+func (v *View) decideInOrder(q Query) Decision {
+	covers := v.covers(q)
+	t := v.tiers(q.Would)
+	second, strict := t.baseline, v.BaselineUnmatched
+	if t.isolated || t.empty {
+		second, strict = t.namespace, v.Unmatched
+	}
+	d := Decision{would: q.Would}
+	final := d.walk(t.admin, covers)
+	if d.Denied != nil {
+		return d
+	}
+	if unmatched := v.AdminUnmatched; final {
+		d.Reply = unmatched
+	} else {
+		d.walk(second, covers)
+		if d.Denied != nil {
+			return d
+		}
+		d.Reply = max(unmatched, strict)
+	}
+	if d.Allowed() || q.InCluster {
+		d.Reply = Resolve
+	}
+	if i := slices.IndexFunc(d.Matches, func(m *Match) bool { return m.Rule.Action == Deny && m.Rule.Ports == AnyPort }); i >= 0 && !d.Allowed() {
+		d.Denied, d.Reply = d.Matches[i], Resolve
+	}
+	return d
+}
+
+// walk takes in the rules of one tier that cover the question. It returns true where no
+// port reaches the next tier. Denied is set where the question is not asked.
+func (d *Decision) walk(rules []*Rule, covers map[*Rule][]*Match) (final bool) {
+	passed := false
+	for _, r := range rules {
+		own := covers[r]
+		switch {
+		case len(own) == 0 || r.Tier != Namespace && r.Audit && !d.would:
+			continue
+		case r.Tier == Namespace: // a union, without a stop
+			d.Matches = append(d.Matches, own...)
+			continue
+		case r.Action == Deny && r.Ports == AnyPort && r.DNSDenied != Resolve && !slices.ContainsFunc(d.Matches, notDeny):
+			d.Matches, d.Denied, d.Reply = own, own[0], r.DNSDenied
+			return true
+		}
+		d.Matches = append(d.Matches, own...)
+		passed = passed || r.Action == Pass
+		if r.Ports == AnyPort {
+			return r.Action != Pass && !passed
+		}
+	}
+	return false
+}
+
+func notDeny(m *Match) bool { return m.Rule.Action != Deny }
+
+// covers returns the rules that cover a question, each with its matches in order.
+func (v *View) covers(q Query) map[*Rule][]*Match {
+	covers := map[*Rule][]*Match{}
+	add := func(n fqdn.Name, aliases bool) {
+		for _, m := range v.match(n) {
+			if r := m.Rule; !r.Broken && (!aliases || r.Action == Deny) && !slices.Contains(covers[r], m) {
+				covers[r] = append(covers[r], m)
+			}
+		}
+	}
+	add(q.Name, false)
+	if q.Via != "" {
+		add(q.Via, false)
+	}
+	for _, a := range q.Aliases {
+		add(a, true)
+	}
+	for _, own := range covers {
+		slices.SortFunc(own, (*Match).Compare)
+	}
+	return covers
+}

@@ -1,0 +1,160 @@
+package policy
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Flow is one connection as evaluation sees it.
+type Flow struct {
+	Protocol Protocol
+	// Dialled is where the pod connects to, Reached where that leads after the translation
+	// of Services. A protocol without ports has port 0. The zero value of Reached is
+	// unknown: rules for every destination and port alone match it.
+	Dialled, Reached netip.AddrPort
+	// Open are the live entries for the dialled address in the Namespace tier, which keeps
+	// them by port set; Entries are the rules of the other tiers that have one.
+	Open    []PortSet
+	Entries []*Rule
+	// Implied: the flow goes to a resolver that the policies of the view imply, or may
+	// not be denied by any policy.
+	Implied bool
+	// Would evaluates the view as if its Audit policies enforced.
+	Would bool
+}
+
+// Evaluate tells whether a view allows a flow, and by which rule: nil for a default, and
+// where no rule is asked. The snapshot has the peer sets of the view. It is the one
+// evaluation of connections: what the kernel holds has to agree with it.
+func Evaluate(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
+	if v == nil {
+		return true, nil
+	}
+	t := v.tiers(f.Would)
+	if t.empty || f.Implied || v.has(f.Dialled.Addr()) {
+		return true, nil
+	}
+	if a, r := f.ordered(t.admin, in); a != Pass {
+		return a == Accept, r
+	}
+	if t.isolated {
+		r := f.first(t.namespace, in)
+		return r != nil || v.has(f.Reached.Addr()), r
+	}
+	if a, r := f.ordered(t.baseline, in); a != Pass {
+		return a == Accept, r
+	}
+	return true, nil
+}
+
+// tiers are the rules of a view by tier.
+type tiers struct {
+	admin, namespace, baseline []*Rule
+	isolated                   bool // the Namespace tier exists: the pod is default-deny there
+	empty                      bool // no policy is in force
+}
+
+// tiers returns the rules by tier. The Namespace tier exists where an FQDNNetworkPolicy
+// selects the pod, or a cluster policy and a NetworkPolicy do.
+func (v *View) tiers(would bool) tiers {
+	t := tiers{namespace: v.Rules, isolated: v.Enforced || would && len(v.Policies) > 0}
+	if !v.ordered() {
+		t.empty = !t.isolated
+		return t
+	}
+	from := func(tier Tier) int {
+		i, _ := slices.BinarySearchFunc(v.Rules, tier, func(r *Rule, t Tier) int { return int(r.Tier) - int(t) })
+		return i
+	}
+	first, last := from(Namespace), from(Baseline)
+	t.admin, t.namespace, t.baseline = v.Rules[:first], v.Rules[first:last], v.Rules[last:]
+	counts := func(r *Rule) bool { return would || !r.Audit }
+	cluster := slices.ContainsFunc(t.admin, counts) || slices.ContainsFunc(t.baseline, counts)
+	t.empty = !t.isolated && !cluster
+	t.isolated = t.isolated || cluster && len(v.NetworkPolicies) > 0
+	return t
+}
+
+// ordered tells whether the view has rules of the tiers with an order.
+func (v *View) ordered() bool {
+	n := len(v.Rules)
+	return n > 0 && (v.Rules[0].Tier != Namespace || v.Rules[n-1].Tier != Namespace)
+}
+
+// has tells whether an address is the pod's own.
+func (v *View) has(a netip.Addr) bool { return slices.Contains(v.Pod.IPs, CleanAddr(a)) }
+
+// ordered returns the action of the first rule that hits the flow, Pass for none.
+func (f *Flow) ordered(rules []*Rule, in *Snapshot) (Action, *Rule) {
+	switch r := f.first(rules, in); {
+	case r == nil:
+		return Pass, nil
+	case r.Broken:
+		return Deny, r
+	default:
+		return r.Action, r
+	}
+}
+
+func (f *Flow) first(rules []*Rule, in *Snapshot) *Rule {
+	for _, r := range rules {
+		if (f.Would || !r.Audit) && f.hits(r, in) {
+			return r
+		}
+	}
+	return nil
+}
+
+// hits tells whether a rule matches the flow.
+func (f *Flow) hits(r *Rule, in *Snapshot) bool {
+	switch {
+	case r.Broken:
+		return r.Action != Accept
+	case r.Peer.Kind != PeerNames:
+		return in.leads(r, CleanAddr(f.Reached.Addr()), f.Protocol, f.Reached.Port())
+	case r.Tier == Namespace:
+		return slices.Contains(f.Open, r.Ports) && r.Ports.Contains(f.Protocol, f.Dialled.Port())
+	}
+	return slices.Contains(f.Entries, r) && r.Ports.Contains(f.Protocol, f.Dialled.Port())
+}
+
+// leads tells whether a rule with peers matches what is reached.
+func (s *Snapshot) leads(r *Rule, a netip.Addr, proto Protocol, port uint16) bool {
+	return r.Peer.Kind != PeerNames && r.Ports.Contains(proto, port) &&
+		(r.Peer.Kind == PeerAnywhere || s.PeerSet(r.Peer).Contains(a, proto, port))
+}
+
+// PeersAt returns the rules with peers that match an address, after the translation of
+// Services; nil if none does. A protocol without ports (ICMP, say) is asked for with
+// port 0.
+func (s *Snapshot) PeersAt(v *View, a netip.Addr, proto Protocol, port uint16) []*Rule {
+	a = CleanAddr(a)
+	var out []*Rule
+	for _, r := range v.Rules {
+		if s.leads(r, a, proto, port) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// PortsAt returns the ports on which a rule with peers leads to an address; "" if it does
+// not lead there.
+func (s *Snapshot) PortsAt(r *Rule, a netip.Addr) PortSet {
+	a = CleanAddr(a)
+	switch set := s.PeerSet(r.Peer); {
+	case r.Peer.Kind == PeerAnywhere:
+		return r.Ports
+	case r.Peer.Kind == PeerPorts && set != nil:
+		var out []PortRange
+		for _, p := range set.Ports {
+			if p.Addr == a {
+				out = append(out, PortRange{p.Protocol, p.Port, p.Port})
+			}
+		}
+		return NewPortSet(out...)
+	case set.Contains(a, AnyProtocol, 0):
+		return r.Ports
+	}
+	return ""
+}

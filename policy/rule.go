@@ -1,0 +1,133 @@
+package policy
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/namegate/namegate/policy/fqdn"
+)
+
+// Tier is the place of a rule in the order of evaluation. The zero value is the tier of
+// the namespaces' own policies.
+type Tier int8
+
+// The tiers, in their order.
+const (
+	Admin     Tier = iota - 1 // before the namespaces' policies
+	Namespace                 // a union: every rule accepts, and no match is denied
+	Baseline                  // a default where no namespaced egress policy selects
+)
+
+// String returns the word of the API.
+func (t Tier) String() string { return [...]string{"Admin", "Namespace", "Baseline"}[t+1] }
+
+// Action is the effect of a rule on the traffic that it matches.
+type Action uint8
+
+// The actions.
+const (
+	Accept Action = iota
+	Deny
+	Pass // on to the next tier
+)
+
+// String returns the word of the API.
+func (a Action) String() string { return [...]string{"Accept", "Deny", "Pass"}[a] }
+
+// Rule is one rule of one policy as it stands in a view. It is immutable, and views of
+// pods that the same policies select share it. A rule of an object that leads to several
+// kinds of peers is one Rule for each kind, one after the other.
+type Rule struct {
+	Tier   Tier
+	Action Action
+	// Peer is where the rule leads. With PeerNames that is the addresses of the names of
+	// Matches, as they are dialled; else it is what is reached, behind a Service the pod.
+	Peer    Peer
+	Matches []*Match
+	// Ports are those of what Peer means: dialled or reached. With PeerPorts it is AnyPort:
+	// the set has them.
+	Ports  PortSet
+	TTL    TTL    // of PeerNames
+	Policy string // "namespace/name"
+	Path   string // "spec.egress[0]"
+	Audit  bool   // from an Audit policy: counts for the log alone
+	// Broken: a part of the rule cannot be read. As Accept it matches nothing, as Deny or
+	// Pass it denies everything.
+	Broken bool
+	// DNSDenied is the reply to a question that a Deny rule for all ports covers.
+	DNSDenied Unmatched
+}
+
+// Match is one match of one policy as it stands in a view. It is shared and must
+// not be changed.
+type Match struct {
+	Policy  string // "namespace/name"
+	Path    string // "spec.egress[0].matches[1]"
+	Pattern fqdn.Pattern
+	Ports   PortSet
+	TTL     TTL
+	Audit   bool // from an Audit policy: counts for the log alone
+	// Rule is the rule of the match; nil: one that accepts, of the Namespace tier.
+	Rule  *Rule
+	index int32
+	by    [1]string // By, ready for an Opening of this match alone
+}
+
+// NewMatch returns m as the match of that index in its policy.
+func NewMatch(m Match, index int) *Match {
+	m.index, m.by[0] = int32(index), m.Policy+" "+m.Pattern.String()
+	return &m
+}
+
+// accepts tells whether the match opens addresses.
+func (m *Match) accepts() bool { return m.Rule == nil || m.Rule.Action == Accept }
+
+// Compare orders by policy, then by index.
+func (m *Match) Compare(o *Match) int {
+	return cmp.Or(strings.Compare(m.Policy, o.Policy), cmp.Compare(m.index, o.index))
+}
+
+// By returns "namespace/name pattern", the words of the log for the match.
+func (m *Match) By() string { return m.bys()[0] }
+
+// bys returns By in a slice without room, which may be shared.
+func (m *Match) bys() []string {
+	if m.by[0] == "" { // not made by NewMatch
+		return []string{m.Policy + " " + m.Pattern.String()}
+	}
+	return m.by[:1:1]
+}
+
+// Index finds the rules of a view by names. Views share it. It is immutable.
+type Index struct {
+	matcher    *fqdn.Matcher[*Match] // nil: no name matches
+	portSets   []PortSet
+	exactNames []fqdn.Name
+}
+
+// NewMatcher returns the matcher of matches, which are sorted by policy and index. It
+// keeps the slice.
+func NewMatcher(matches []*Match) *fqdn.Matcher[*Match] {
+	return fqdn.NewMatcher(matches, func(m *Match) *fqdn.Pattern { return &m.Pattern }, (*Match).Compare)
+}
+
+// NewIndex returns the index of rules, which are sorted by policy and have that many matches.
+func NewIndex(rules []*Rule, matches int) *Index {
+	all, ports := make([]*Match, 0, matches), map[PortSet]struct{}{}
+	for _, r := range rules {
+		all = append(all, r.Matches...)
+		if !r.Audit && r.Peer.Kind == PeerNames {
+			ports[r.Ports] = struct{}{}
+		}
+	}
+	x := &Index{matcher: NewMatcher(all), portSets: slices.Sorted(maps.Keys(ports))}
+	for name, own := range x.matcher.Exact() {
+		if slices.ContainsFunc(own, func(m *Match) bool { return !m.Audit }) {
+			x.exactNames = append(x.exactNames, name)
+		}
+	}
+	slices.Sort(x.exactNames)
+	return x
+}

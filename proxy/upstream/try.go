@@ -1,0 +1,148 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/wire"
+)
+
+// silentFor is how long an upstream that let a query over TCP go unanswered is not asked
+// over TCP where another may be: its probes go over UDP and find it well.
+const silentFor = 5 * time.Second
+
+var errSilentTCP = errors.New("it answered nothing there a moment ago")
+
+// try is a query at one upstream: over UDP, over TCP where the reply is truncated or too
+// many were wrong, and once more without EDNS where the upstream does not understand it
+// (RFC 6891 §6.2.2).
+type try struct {
+	exchange exchange // on the wire now
+	u        *upstream
+	query    wire.Query
+	bounds   bounds
+	tcp      bool // the exchange is over TCP
+	again    bool // for the second time, on a connection of its own
+	plain    bool // without EDNS
+	owner    tryOwner
+}
+
+// tryOwner takes the end of a try, by one call that ends it.
+type tryOwner interface {
+	// packet takes a reply as it came over UDP. False: it is to be parsed.
+	packet(reply []byte) bool
+	// tried takes the parsed reply or the error.
+	tried(m *dns.Msg, err error)
+	// broken ends the query after a panic.
+	broken()
+}
+
+// start sends the query.
+func (t *try) start(u *upstream, q wire.Query, by bounds, owner tryOwner, batch *Batch) {
+	*t = try{u: u, query: q, bounds: by, owner: owner}
+	t.send(batch)
+}
+
+func (t *try) send(batch *Batch) {
+	t.u.stats.Queries.Add(1)
+	if t.bounds.forceTCP {
+		t.overTCP(t.bounds.tcp)
+		return
+	}
+	t.tcp = false
+	t.exchange = t.u.newExchange(t.pack(), t.query.QuestionEnd(), t.bounds.udp, t.bounds, t)
+	t.u.sockets.send(&t.exchange, batch)
+}
+
+func (t *try) pack() []byte {
+	if t.plain {
+		return t.query.PackWithoutEDNS(0)
+	}
+	return t.query.Pack(0)
+}
+
+// afterUDP goes on over TCP where UDP gave no whole reply that can be trusted.
+func (t *try) afterUDP() {
+	until := t.bounds.tcp
+	if t.bounds.share > 0 {
+		if t.u.now() < time.Duration(t.u.silentTCP.Load()) {
+			t.owner.tried(nil, fmt.Errorf("ask %s over TCP: %w", t.u.addr, errSilentTCP))
+			return
+		}
+		if share := time.Now().Add(t.bounds.share); share.Before(until) {
+			until = share
+		}
+	}
+	t.overTCP(until)
+}
+
+func (t *try) overTCP(until time.Time) {
+	t.u.pool.step("tcp")
+	t.u.stats.TCP.Add(1)
+	t.tcp, t.again = true, false
+	t.exchange = t.u.newExchange(t.pack(), t.query.QuestionEnd(), until, t.bounds, t)
+	t.u.conns.send(&t.exchange, false)
+}
+
+// replied implements responder.
+func (t *try) replied(reply []byte) (read bool) {
+	read = true // also after a panic
+	defer t.net(t.u.pool)
+	t.u.pool.step("reply")
+	if !t.tcp && t.owner.packet(reply) {
+		return true
+	}
+	t.u.pool.step("parse")
+	m := parse(reply, !t.tcp && len(reply) == PacketBytes)
+	switch {
+	case m == nil || t.tcp && m.Truncated:
+		return false
+	case m.Truncated:
+		t.afterUDP()
+	case m.Rcode == dns.RcodeFormatError && m.IsEdns0() == nil && !t.plain:
+		t.plain = true
+		t.send(nil)
+	default:
+		if t.tcp {
+			t.u.silentTCP.Store(0)
+		}
+		t.owner.tried(m, nil)
+	}
+	return true
+}
+
+// failed implements responder.
+func (t *try) failed(err error, lost bool) {
+	defer t.net(t.u.pool)
+	t.u.pool.step("failure")
+	switch {
+	case !t.tcp && errors.Is(err, errManyWrong):
+		t.afterUDP()
+	case !t.tcp:
+		t.owner.tried(nil, fmt.Errorf("ask %s: %w", t.u.addr, err))
+	case lost && !t.again:
+		t.again = true
+		t.exchange = t.u.newExchange(t.pack(), t.exchange.end, t.u.born.Add(t.exchange.until), t.bounds, t)
+		t.u.conns.send(&t.exchange, true)
+	default:
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.u.silentTCP.Store(int64(t.u.now() + silentFor))
+		}
+		t.owner.tried(nil, fmt.Errorf("ask %s over TCP: %w", t.u.addr, err))
+	}
+}
+
+// net ends the query after a panic in it.
+func (t *try) net(p *Pool) {
+	if p.options.Fault == nil {
+		return
+	}
+	if r := recover(); r != nil {
+		p.options.Fault("a query to the upstreams", r)
+		t.owner.broken()
+	}
+}
