@@ -26,7 +26,7 @@ func wantRecord(t *testing.T, what string, r audit.Record, workload string, ttls
 	}
 }
 
-// TestRecordsSayWorkloadAndTTL: on the long way, whatever the verdict.
+// TestRecordsSayWorkloadAndTTL: on anew, whatever the verdict.
 func TestRecordsSayWorkloadAndTTL(t *testing.T) {
 	l := newLab(t, map[string][]string{
 		"www.example.org A": {"www.example.org. 30 IN CNAME edge.test.", "edge.test. 60 IN A 192.0.2.1", "edge.test. 7 IN A 192.0.2.2", "edge.test. 60 IN A 169.254.169.254"},
@@ -47,9 +47,9 @@ func TestRecordsSayWorkloadAndTTL(t *testing.T) {
 	}
 }
 
-// TestShortWaySaysWorkloadAndTTL: of addresses with one TTL, and with several.
-func TestShortWaySaysWorkloadAndTTL(t *testing.T) {
-	l := newExpressLab(t, false)
+// TestRecordsOfForwardedQueries: of addresses with one TTL, and with several.
+func TestRecordsOfForwardedQueries(t *testing.T) {
+	l := newSocketLab(t, false)
 	l.asks(configWith(t), nil, startScript(t, func(q *dns.Msg, _ bool) [][]byte {
 		n := q.Question[0].Name
 		if n[0] == 'm' {
@@ -88,7 +88,7 @@ func closeLog(t *testing.T, log *audit.Log) {
 // TestStuckLogCostsNoQuery: while the log's sink is stuck and somebody follows the log
 // and does not read, each query is answered at once; what is lost is counted.
 func TestStuckLogCostsNoQuery(t *testing.T) {
-	l := newExpressLab(t, false)
+	l := newSocketLab(t, false)
 	stuck := make(stuckWriter)
 	log := audit.To(stuck, audit.Options{Queue: 16})
 	log.Follow()
@@ -126,7 +126,7 @@ func TestStuckLogCostsNoQuery(t *testing.T) {
 // TestFilterOfTheLog: what a filter asks of a kept answer's line is what it asks of
 // the first.
 func TestFilterOfTheLog(t *testing.T) {
-	l := newExpressLab(t, false)
+	l := newSocketLab(t, false)
 	var out bytes.Buffer
 	log := audit.To(&out, audit.Options{Filter: audit.Filter{Sample: 10}})
 	l.s.log = log

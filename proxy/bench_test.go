@@ -13,7 +13,8 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/answer"
+	"github.com/namegate/namegate/proxy/cache"
 	"github.com/namegate/namegate/proxy/mmsg"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -27,7 +28,7 @@ type same struct{ found }
 
 func (s same) resolve(wire.Query) (found, error) { return s.found, nil }
 
-func benchLab(b *testing.B) (*lab, []byte, asker) {
+func benchLab(b *testing.B) (*lab, []byte, identity) {
 	l := newLab(b, labTable)
 	l.s.log = &discard{}
 	got, err := l.up.resolve(askFor(b, "www.example.org"))
@@ -41,17 +42,6 @@ func benchLab(b *testing.B) (*lab, []byte, asker) {
 	}
 	l.s.granter = nothing{}
 	return l, packet, l.s.identify(netip.MustParseAddr("10.1.0.2"), netip.Addr{})
-}
-
-// BenchmarkAllowed is packet to packet, the upstream's answer in hand.
-func BenchmarkAllowed(b *testing.B) {
-	l, packet, who := benchLab(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		if l.s.handle(packet, who, false) == nil {
-			b.Fatal("no reply")
-		}
-	}
 }
 
 func BenchmarkIdentify(b *testing.B) {
@@ -92,7 +82,7 @@ func BenchmarkForwarded(b *testing.B) {
 // nothing is a Granter that acknowledges and forgets.
 type nothing struct{}
 
-func (nothing) Grant(context.Context, []policy.Grant) error { return nil }
+func (nothing) GrantThen(_ []policy.Grant, then GrantCallback) { then.Granted(nil, false) }
 
 // BenchmarkHit is a question that is kept, from the packet to the reply in the
 // queue, with the decision, a live grant and the log.
@@ -100,7 +90,7 @@ func BenchmarkHit(b *testing.B) {
 	l := newCacheLab(b, map[string][]string{"www.example.org A": {"www.example.org. 600 IN A 192.0.2.1", "www.example.org. 600 IN A 192.0.2.2"}}, "cache")
 	log := audit.To(io.Discard, audit.Options{Node: "node-1"})
 	defer log.Close(context.Background())
-	l.s.log, l.s.coverer = log, always{}
+	l.s.log, l.s.coverage = log, always{}
 	m := newQuery("www.example.org", dns.TypeA)
 	for range 3 {
 		l.any("10.1.0.2", m)
@@ -135,7 +125,7 @@ func BenchmarkHitsOverSnapshots(b *testing.B) {
 			l := newCacheLab(b, table, "cache")
 			log := audit.To(io.Discard, audit.Options{Node: "node-1"})
 			defer log.Close(context.Background())
-			l.s.log, l.s.coverer = log, always{}
+			l.s.log, l.s.coverage = log, always{}
 			world := newNode(b)
 			snaps := []*policy.Snapshot{world.snapshot()}
 			for i := range 20 {
@@ -147,7 +137,7 @@ func BenchmarkHitsOverSnapshots(b *testing.B) {
 			from, last, published := netip.AddrPortFrom(mustAddr("10.1.0.2"), 5353), time.Now(), 0
 			for _, p := range packets {
 				for range 2 {
-					l.slowly("10.1.0.2", p, false)
+					l.decidedAnew("10.1.0.2", p, false)
 				}
 			}
 			hits, n, began := l.s.stats.CacheHits.Load(), uint64(0), used(b)
@@ -184,19 +174,19 @@ func answerPacket(b *testing.B) []byte {
 		"www.example.org. 300 IN CNAME edge.cdn.test.", "edge.cdn.test. 120 IN A 192.0.2.1", "edge.cdn.test. 120 IN A 192.0.2.2")
 }
 
-// BenchmarkCheck is the answer check of the long way, reading the message included.
+// BenchmarkCheck is the answer check of anew, reading the message included.
 func BenchmarkCheck(b *testing.B) {
 	packet, q := answerPacket(b), askFor(b, "www.example.org").Question
 	b.ReportAllocs()
 	for b.Loop() {
 		m := new(dns.Msg)
-		if m.Unpack(packet) != nil || len(Check(q, m, 64).Addrs) != 2 {
+		if m.Unpack(packet) != nil || len(answer.Check(q, m, 64).Addrs) != 2 {
 			b.Fatal("no addresses")
 		}
 	}
 }
 
-// BenchmarkPlainReply is the same on the short way.
+// BenchmarkPlainReply is the same over UDP.
 func BenchmarkPlainReply(b *testing.B) {
 	packet, q := answerPacket(b), askFor(b, "www.example.org").Question
 	var r wire.AnswerView
@@ -211,8 +201,7 @@ func BenchmarkPlainReply(b *testing.B) {
 // BenchmarkCache keeps and finds answers, of which a full cache lets others go.
 func BenchmarkCache(b *testing.B) {
 	packet := answerPacket(b)
-	c := newCache(10_000, 32<<20)
-	zone := &corefile.Zone{Cache: &corefile.Cache{}}
+	c := cache.New(10_000, 32<<20)
 	asks := make([]wire.Query, 20_000)
 	for i := range asks {
 		asks[i] = askFor(b, "n"+itoa(i)+".wild.test")
@@ -220,14 +209,14 @@ func BenchmarkCache(b *testing.B) {
 	b.Run("put", func(b *testing.B) {
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			c.put(&entry{wire: packet, query: asks[i%len(asks)], zone: zone, end: time.Hour, gone: time.Hour})
+			c.Put(cache.NewEntry(asks[i%len(asks)], packet, netip.AddrPort{}, 0, time.Hour, false))
 		}
 	})
 	b.Run("get", func(b *testing.B) {
-		c.put(&entry{wire: packet, query: asks[7], zone: zone, end: time.Hour, gone: time.Hour})
+		c.Put(cache.NewEntry(asks[7], packet, netip.AddrPort{}, 0, time.Hour, false))
 		b.ReportAllocs()
 		for b.Loop() {
-			if c.get(asks[7], time.Minute) == nil {
+			if c.Get(asks[7], time.Minute) == nil {
 				b.Fatal("not kept")
 			}
 		}

@@ -83,6 +83,10 @@ func (l *ledger) Grant(_ context.Context, grants []policy.Grant) error {
 	return nil
 }
 
+func (l *ledger) GrantThen(grants []policy.Grant, then GrantCallback) {
+	then.Granted(l.Grant(context.Background(), grants), false)
+}
+
 func (l *ledger) Covered(grants []policy.Grant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,6 +149,7 @@ type lines struct {
 }
 
 func (l *lines) Write(r audit.Record) {
+	r = ownRecord(r)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.keep {
@@ -190,8 +195,8 @@ func bareCacheLab(t testing.TB, c *corefile.Config) *cacheLab {
 	if l.s, err = New(Options{Config: c, Granter: l.ledger, Log: &l.lines, Now: l.now}); err != nil {
 		t.Fatal(err)
 	}
-	l.s.source = fromLoopback
-	l.s.waiting.after = func(time.Duration, func()) func() bool { return func() bool { return true } }
+	l.s.source, l.s.timeouts.running = fromLoopback, true // a grant is late when the test says so
+	l.s.after = func(time.Duration, func()) func() bool { return func() bool { return true } }
 	t.Cleanup(func() { _ = l.s.Close(context.Background()) })
 	return l
 }
@@ -221,37 +226,37 @@ func parsed(t testing.TB, wire []byte) *dns.Msg {
 	return m
 }
 
-func (l *cacheLab) who(from string) asker { return l.s.identify(mustAddr(from), endpoint) }
+func (l *cacheLab) who(from string) identity { return l.s.identify(mustAddr(from), endpoint) }
 
-// quickly returns the reply that the packet gets from the socket's reader, nil for
+// fromPacketCache returns the reply that the packet gets from the socket's reader, nil for
 // none.
-func (l *cacheLab) quickly(from string, packet []byte) []byte {
+func (l *cacheLab) fromPacketCache(from string, packet []byte) []byte {
 	q, ok := wire.ParseQuery(packet)
 	if !ok {
 		return nil
 	}
 	who := l.who(from)
 	var out [mmsg.PacketBytes]byte
-	n, _ := l.s.replayed(&q, &who, l.now(), out[:])
+	n, _ := l.s.cached(&q, &who, l.now(), out[:])
 	if n == 0 {
 		return nil
 	}
 	return out[:n]
 }
 
-// slowly returns the reply that the packet gets the long way.
-func (l *cacheLab) slowly(from string, packet []byte, tcp bool) []byte {
+// slowly returns the reply that the packet gets anew.
+func (l *cacheLab) decidedAnew(from string, packet []byte, tcp bool) []byte {
 	return l.s.handle(packet, l.who(from), tcp)
 }
 
-// any asks as a client does: what the quick way has, or else the long way.
+// any asks as a client does: what the quick way has, or else anew.
 func (l *cacheLab) any(from string, m *dns.Msg) (r *dns.Msg, quick bool) {
 	l.t.Helper()
 	packet := packed(l.t, m)
-	if wire := l.quickly(from, packet); wire != nil {
+	if wire := l.fromPacketCache(from, packet); wire != nil {
 		return parsed(l.t, wire), true
 	}
-	return parsed(l.t, l.slowly(from, packet, false)), false
+	return parsed(l.t, l.decidedAnew(from, packet, false)), false
 }
 
 // gives asks and compares the answer section.
@@ -282,7 +287,7 @@ func (l *cacheLab) says(key string, records ...string) {
 func (l *cacheLab) settle() {
 	l.t.Helper()
 	deadline := time.Now().Add(time.Minute)
-	for l.s.setup.Load().keeper.renewals.Load() != 0 {
+	for l.s.setup.Load().resolver.renewals.inFlight() != 0 {
 		if time.Now().After(deadline) {
 			l.t.Fatal("a renewal does not end")
 		}

@@ -39,6 +39,11 @@ func (f *FakeGranter) Grant(ctx context.Context, grants []policy.Grant) error {
 	return nil
 }
 
+// GrantThen is Grant.
+func (f *FakeGranter) GrantThen(grants []policy.Grant, then GrantCallback) {
+	then.Granted(f.Grant(context.Background(), grants), false)
+}
+
 // Covered tells whether all of this was granted, until then or later.
 func (f *FakeGranter) Covered(grants []policy.Grant) bool {
 	f.mu.Lock()

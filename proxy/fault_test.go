@@ -68,13 +68,13 @@ func keep(pod string) func(*faultLab, string) {
 	}
 }
 
-// park publishes a snapshot without the pod strict, whose queries wait then.
-func park(l *faultLab, _ string) {
-	l.s.Publish(compiled(l.t, expressPolicies, without("strict")))
+// unknown publishes a snapshot without the pod strict, whose queries wait then.
+func unknown(l *faultLab, _ string) {
+	l.s.Publish(compiled(l.t, socketPolicies, without("strict")))
 }
 
-// parked asks as the pod that is not known yet, and lets it be known, or its time end.
-func parked(network string, known bool) func(*faultLab, string) int {
+// askUnknown asks as the pod that is not known yet, and lets it be known, or its time end.
+func askUnknown(network string, known bool) func(*faultLab, string) int {
 	return func(l *faultLab, n string) (failed int) {
 		a := asked{client(l.t, network, "127.0.0.4", l.at), newQuery(n, dns.TypeA)}
 		if network == "tcp" {
@@ -82,15 +82,15 @@ func parked(network string, known bool) func(*faultLab, string) int {
 		}
 		l.arm(l.fault)
 		l.putOn(a)
-		await(l.t, "it is not held", func() bool { _, hit := l.hit(); return hit || l.heldNow() == 1 })
+		await(l.t, "it is not parked", func() bool { _, hit := l.hit(); return hit || l.parkedNow() == 1 })
 		if known {
-			l.s.Publish(compiled(l.t, expressPolicies, labPods))
+			l.s.Publish(compiled(l.t, socketPolicies, labPods))
 		}
 		l.timers.end() // of a query that a fault at its identification left waiting
 		if !l.good(a) {
 			failed++
 		}
-		l.s.Publish(compiled(l.t, expressPolicies, labPods))
+		l.s.Publish(compiled(l.t, socketPolicies, labPods))
 		return failed
 	}
 }
@@ -139,17 +139,17 @@ var faultCases = []faultCase{
 	{"kept, TCP", keep("2"), over("tcp", "2", nil), 8},
 	{"forwarded", nil, over("udp", "4", nil), 14},
 	{"forwarded, nobody's policy", nil, over("udp", "6", nil), 12},
-	{"forwarded the long way", nil, over("udp", "4", option), 12},
+	{"forwarded anew", nil, over("udp", "4", option), 12},
 	{"forwarded, TCP", nil, over("tcp", "4", nil), 12},
 	{"on another way after its reply", nil, func(l *faultLab, n string) int { return over("udp", "4", nil)(l, "atwo"+n) }, 14},
 	{"forwarded over TCP", nil, func(l *faultLab, n string) int { return over("udp", "4", nil)(l, "along"+n) }, 18},
-	{"parked", park, parked("udp", true), 10},
-	{"parked, TCP", park, parked("tcp", true), 10},
-	{"parked until its time is over", park, parked("udp", false), 5},
+	{"parked", unknown, askUnknown("udp", true), 10},
+	{"parked, TCP", unknown, askUnknown("tcp", true), 10},
+	{"parked until its time is over", unknown, askUnknown("udp", false), 5},
 	{"joined", nil, joined, 30},
 	{"prefetched", keep("2"), askNearlyOver, 9},
 	{"refused by the kernel", func(l *faultLab, _ string) {
-		l.granter.tells(func(_ []policy.Grant, then Then) { then.Granted(errKernelBusy, false) })
+		l.granter.tells(func(_ []policy.Grant, then GrantCallback) { then.Granted(errKernelBusy, false) })
 	},
 		func(l *faultLab, n string) int {
 			failed := over("udp", "4", nil)(l, n)

@@ -15,7 +15,7 @@ import (
 
 // faultLab lets a fault happen at one step of a query.
 type faultLab struct {
-	*expressLab
+	*socketLab
 	at     netip.AddrPort
 	clock  atomic.Int64 // what has passed beside real time
 	timers *timers
@@ -28,15 +28,15 @@ type faultLab struct {
 }
 
 func newFaultLab(t *testing.T) *faultLab {
-	l := &faultLab{expressLab: newExpressLab(t, false)}
+	l := &faultLab{socketLab: newSocketLab(t, false)}
 	l.s.now = func() time.Time { return time.Now().Add(time.Duration(l.clock.Load())) }
-	l.s.faultAt, l.s.coverer = l.step, always{}
+	l.s.faultAt, l.s.coverage = l.step, always{}
 	l.timers = l.lab.timers()
 	up := startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
 		if gate := l.gate.Load(); gate != nil {
 			<-*gate
 		}
-		if strings.HasPrefix(q.Question[0].Name, "atwo") { // which the short way does not read
+		if strings.HasPrefix(q.Question[0].Name, "atwo") { // which the socket does not read
 			return [][]byte{says(q, nil, q.Question[0].Name+" 60 IN A 192.0.2.1", "ads.test. 60 IN A 192.0.2.2")}
 		}
 		if strings.HasPrefix(q.Question[0].Name, "along") && !tcp { // which is asked for over TCP
@@ -45,7 +45,7 @@ func newFaultLab(t *testing.T) *faultLab {
 		return one("192.0.2.1")(q, tcp)
 	})
 	l.asks(configWith(t, "cache 1h {\nprefetch 1 1m 90%\n}"), nil, up)
-	l.s.SetCluster(Cluster{Nodes: expressCluster.Nodes, Services: expressCluster.Services, Hold: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}})
+	l.s.SetCluster(Cluster{Nodes: socketCluster.Nodes, Services: socketCluster.Services, Hold: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}})
 	l.at = l.listen()
 	return l
 }
@@ -90,7 +90,7 @@ func (l *faultLab) disarm() {
 // holdings is all that queries hold, in words: nothing of it is left when none is
 // under way.
 func (l *faultLab) holdings() string {
-	s, k := l.s, l.s.setup.Load().keeper
+	s, k := l.s, l.s.setup.Load().resolver
 	slots, conns := 0, 0
 	s.mu.Lock()
 	for _, of := range s.open {
@@ -101,24 +101,24 @@ func (l *faultLab) holdings() string {
 		of.mu.Unlock()
 	}
 	s.mu.Unlock()
-	k.flights.mu.Lock()
-	calls := len(k.flights.calls)
-	k.flights.mu.Unlock()
-	s.waiting.mu.Lock()
-	held := s.waiting.all
-	s.waiting.mu.Unlock()
-	return fmt.Sprintf("%d places, %d queries, %d slots of connections, %d held, %d calls, %d at the upstreams, %d grants, %d renewals, %d workers, %d connections too many",
-		l.places(), s.clients.InFlight(), slots, held, calls, s.forwards.InFlight(), len(s.granting), k.renewals.Load(), l.busy(), int(s.Stats().Connections)-conns)
+	k.calls.mu.Lock()
+	calls := len(k.calls.all)
+	k.calls.mu.Unlock()
+	s.parked.mu.Lock()
+	held := s.parked.all
+	s.parked.mu.Unlock()
+	return fmt.Sprintf("%d places, %d queries, %d slots of connections, %d held, %d calls, %d at the upstreams, %d renewals, %d workers, %d connections too many",
+		l.places(), s.clients.InFlight(), slots, held, calls, s.forwards.InFlight(), k.renewals.inFlight(), l.busy(), int(s.Stats().Connections)-conns)
 }
 
 // busy counts the workers that have a job.
 func (l *faultLab) busy() int {
 	stacks := make([]byte, 8<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
-	return strings.Count(string(stacks), fmt.Sprintf("proxy.(*crew).work(%p", &l.s.crew)) - len(l.s.crew.idle)
+	return strings.Count(string(stacks), fmt.Sprintf("proxy.(*workerPool).work(%p", &l.s.workers)) - len(l.s.workers.idle)
 }
 
-const nothingHeld = "0 places, 0 queries, 0 slots of connections, 0 held, 0 calls, 0 at the upstreams, 0 grants, 0 renewals, 0 workers, 0 connections too many"
+const nothingHeld = "0 places, 0 queries, 0 slots of connections, 0 held, 0 calls, 0 at the upstreams, 0 renewals, 0 workers, 0 connections too many"
 
 // left is what is held in the end.
 func (l *faultLab) left() (left string) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
-	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/proxy/answer"
 )
 
 // followsMost bounds the names that one pod is led to at a time.
@@ -123,96 +123,51 @@ func (f *follows) sweep(snap *policy.Snapshot) {
 	}
 }
 
-// pointer is a name that an answer points at, and for how many seconds.
-type pointer struct {
-	name fqdn.Name
-	ttl  uint32
+// led returns the allowed name by which the query's pod is led to another now.
+func (q *query) led(n fqdn.Name) (fqdn.Name, bool) {
+	if !q.setup.config.Follow || q.question.Class != dns.ClassINET {
+		return "", false
+	}
+	return q.s.follows.via(q.client.view.Pod.PodRef, n, q.s.elapsed())
 }
 
-// pointers returns the names that the answer's records of the type that was asked
-// point at, where the question reaches their owner. further is true where the
-// question was followed itself: then only another name of the service counts, or
-// one answer could lead for ever.
-func pointers(q wire.Question, m *dns.Msg, further bool) (out []pointer) {
-	switch q.Type {
-	case dns.TypeSVCB, dns.TypeHTTPS:
-	case dns.TypeSRV, dns.TypeMX:
-		if further {
-			return nil
-		}
-	default:
-		return nil
-	}
-	owners, reason := follow(q, m.Answer)
-	if reason != "" {
-		return nil
-	}
-	for _, rr := range m.Answer {
-		hdr := rr.Header()
-		if hdr.Rrtype != q.Type || hdr.Class != dns.ClassINET {
-			continue
-		}
-		at := indexOf(owners, hdr.Name)
-		n, err := fqdn.ParseName(targetOf(rr))
-		if at < 0 || err != nil || n == "" || n == owners[at].name {
-			continue
-		}
-		out = append(out, pointer{n, min(owners[at].ttl, wire.ValidTTL(hdr.Ttl))})
-	}
-	return out
-}
-
-// targetOf returns the name that a record points at, "." for none.
-func targetOf(rr dns.RR) string {
-	switch rr := rr.(type) {
-	case *dns.SRV:
-		return rr.Target // RFC 2782: "." is no service
-	case *dns.MX:
-		return rr.Mx // RFC 7505: "." takes no mail
-	case *dns.SVCB:
-		return rr.Target // RFC 9460 §2.5: "." is the owner, or no service
-	case *dns.HTTPS:
-		return rr.Target
-	}
-	return "."
-}
-
-// lead lets the turn's pod ask for what an allowed answer points at. The name that
-// is allowed decides for all of them. An outside name leads nowhere in the cluster:
+// lead lets the query's pod ask for the names that an allowed answer points at. The name
+// that is allowed decides for all of them. An outside name leads nowhere in the cluster:
 // those names always resolve, and as its own they would be blocked. A name that was
 // followed itself leads no longer than it is followed.
-func (t *turn) lead(q wire.Question, allowed fqdn.Name, d policy.Decision, m *dns.Msg) {
-	if !t.setup.config.Follow {
+func (q *query) lead() {
+	if !q.setup.config.Follow || q.msg == nil { // an answer that is read in place has addresses alone
 		return
 	}
-	pod, domain := t.view.Pod.PodRef, t.setup.config.ClusterDomain
-	most := time.Duration(math.MaxInt64)
-	if q.Name != allowed {
-		most = t.s.follows.find(pod, q.Name).until
+	v, domain, allowed := q.client.view, q.setup.config.ClusterDomain, q.allowed
+	pod, most := v.Pod.PodRef, time.Duration(math.MaxInt64)
+	if q.asks.Name != allowed {
+		most = q.s.follows.find(pod, q.asks.Name).until
 	}
-	base := t.base.Sub(t.s.born)
-	for _, to := range pointers(q, m, q.Name != allowed) {
-		inward := to.name.HasSuffix(domain) && !allowed.HasSuffix(domain)
-		if inward || t.view.Decide(to.name).Allowed() {
+	base := q.base.Sub(q.s.born)
+	for _, to := range answer.Pointers(q.asks.Question, q.msg, q.asks.Name != allowed) {
+		inward := to.Name.HasSuffix(domain) && !allowed.HasSuffix(domain)
+		if inward || v.Decide(to.Name).Allowed() {
 			continue
 		}
-		if !t.s.follows.add(pod, to.name, allowed, t.s.elapsed(), min(base+followedFor(d, to.ttl), most)) {
-			t.single = false // said again by the same words it would lead nowhere
+		if !q.s.follows.add(pod, to.Name, allowed, q.s.elapsed(), min(base+followedFor(q.decision, to.TTL), most)) {
+			q.single = false // the same reply again would lead nowhere
 		}
 	}
 }
 
-// settled tells whether the turn's question would be planned still as it was, by
-// what its pod is led to at the moment now, and until when it is.
-func (t *turn) settled(now time.Duration) (until time.Duration, ok bool) {
-	if !t.view.Enforced || !t.setup.config.Follow || t.view.Decide(t.q.Name).Allowed() {
+// settled tells whether the question would be planned still as it was, by the names that
+// its pod is led to at the moment now, and until when it is.
+func (q *query) settled(now time.Duration) (until time.Duration, ok bool) {
+	v := q.client.view
+	if !v.Enforced || !q.setup.config.Follow || v.Decide(q.question.Name).Allowed() {
 		return math.MaxInt64, true
 	}
-	to := t.s.follows.find(t.view.Pod.PodRef, t.q.Name)
+	to := q.s.follows.find(v.Pod.PodRef, q.question.Name)
 	if to.until <= now {
-		return math.MaxInt64, t.plan.via == ""
+		return math.MaxInt64, q.plan.via == ""
 	}
-	return to.until, to.via == t.plan.via
+	return to.until, to.via == q.plan.via
 }
 
 // followedFor is for how long a name is followed: its TTL within the bounds of the

@@ -1,7 +1,7 @@
 package proxy
 
 import (
-	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -9,7 +9,6 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
-	"github.com/namegate/namegate/proxy/wire"
 )
 
 // TestReplyDecidedBeforeANameWasFollowedIsNotKept, though it is finished after.
@@ -17,20 +16,21 @@ func TestReplyDecidedBeforeANameWasFollowedIsNotKept(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org SRV": {"www.example.org. 60 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 60 IN A 192.0.2.1"}})
 	l.any("10.1.0.6", newQuery("host.test", dns.TypeA))
 	packet := packed(t, newQuery("host.test", dns.TypeA))
-	who, setup := l.who("10.1.0.2"), l.s.setup.Load()
-	query := parsed(t, packet)
-	q, _ := readQuestion(query)
-	late := &turn{s: l.s, setup: setup, view: who.view, snap: who.snap, query: query, q: q}
-	r := late.run()
-	l.any("10.1.0.2", newQuery("www.example.org", dns.TypeSRV))
-	l.s.remember(packet, pack(query, r, false), late.answer, who, setup, late)
-	if wire := l.quickly("10.1.0.2", packet); wire != nil {
+	var once sync.Once
+	l.s.faultAt = func(step string) {
+		if step == "store" {
+			once.Do(func() { l.any("10.1.0.2", newQuery("www.example.org", dns.TypeSRV)) })
+		}
+	}
+	l.decidedAnew("10.1.0.2", packet, false)
+	once.Do(func() { t.Error("the reply was not to be kept") })
+	if wire := l.fromPacketCache("10.1.0.2", packet); wire != nil {
 		t.Error("a reply of before is given, and its address is not open")
 	}
 }
 
 // TestOnePodsNamesAreNoOthersBusiness: what one pod is led to makes nobody else go
-// the long way.
+// anew.
 func TestOnePodsNamesAreNoOthersBusiness(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"x.wild.test SRV": {"x.wild.test. 60 IN SRV 0 0 1 host.test."}, "www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
 	for range 3 {
@@ -113,35 +113,6 @@ func TestSweepForgetsWhatIsNotAllowedAnyMore(t *testing.T) {
 	}
 	if l.s.follows.pods[gone] != nil {
 		t.Error("a pod that is no more is led")
-	}
-}
-
-// TestPointersAreOfTheQuestion: records of other owners point nowhere.
-func TestPointersAreOfTheQuestion(t *testing.T) {
-	q := wire.Question{Name: name(t, "one.test"), Type: dns.TypeSRV, Class: dns.ClassINET}
-	for _, tt := range []struct {
-		says []string
-		want []string
-		ttl  uint32
-	}{
-		{[]string{"other.test. 60 IN SRV 0 0 1 host.test."}, nil, 0},
-		{[]string{"+one.test. 60 IN SRV 0 0 1 host.test."}, nil, 0},
-		{[]string{"one.test. 60 CH SRV 0 0 1 host.test."}, nil, 0},
-		{[]string{"one.test. 60 IN MX 1 host.test."}, nil, 0},
-		{[]string{"one.test. 60 IN SRV 0 0 1 one.test."}, nil, 0},
-		{[]string{"one.test. 20 IN CNAME two.test.", "two.test. 60 IN SRV 0 0 1 host.test."}, []string{"host.test"}, 20},
-		{[]string{"one.test. 60 IN CNAME two.test.", "two.test. 60 IN CNAME one.test.", "one.test. 60 IN SRV 0 0 1 host.test."}, nil, 0},
-		{[]string{"NXDOMAIN", "other.test. 60 IN SRV 0 0 1 host.test."}, nil, 0},
-	} {
-		var got []string
-		for _, p := range pointers(q, answerOf(t, dns.TypeSRV, tt.says...), false) {
-			if got = append(got, p.name.String()); p.ttl != tt.ttl {
-				t.Errorf("%q: for %d s", tt.says, p.ttl)
-			}
-		}
-		if !slices.Equal(got, tt.want) {
-			t.Errorf("%q points at %v", tt.says, got)
-		}
 	}
 }
 

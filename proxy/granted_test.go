@@ -4,17 +4,47 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// TestGrantedTwins: grants and record are those of grantsOf, whatever was made in
-// the same slices before.
-func TestGrantedTwins(t *testing.T) {
+// made makes the grants of addresses, all of which the guard left.
+func made(g *granted, v *policy.View, n fqdn.Name, d policy.Decision, addrs []wire.Address) {
+	at := make([]int, len(addrs))
+	g.reset()
+	for i, a := range addrs {
+		at[i] = i
+		g.answers = append(g.answers, audit.Answer{Addr: a.Addr, TTL: a.TTL})
+	}
+	g.make(v, n, d, addrs, at, noon)
+}
+
+// opens is what the decision opens of the addresses at one moment, a line for each
+// address and port set of each grant, and for each address what is logged: by the
+// decision's openings alone.
+func opens(d policy.Decision, addrs []wire.Address) (grants []string, logged [][]audit.Opened) {
+	logged = make([][]audit.Opened, len(addrs))
+	for i, a := range addrs {
+		for _, o := range d.Openings(a.TTL) {
+			if o.Lifetime > 0 {
+				grants = append(grants, fmt.Sprint(a.Addr, o.Ports, noon.Add(o.Lifetime), o.By))
+				logged[i] = append(logged[i], audit.Opened{Ports: o.Ports, Until: noon.Add(o.Lifetime)})
+			}
+		}
+	}
+	slices.Sort(grants)
+	return grants, logged
+}
+
+// TestGrantsAreTheDecisionsOpenings: grants and record, whatever was made in the same
+// slices before, with as few grants as there are TTLs and port sets.
+func TestGrantsAreTheDecisionsOpenings(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 15))
 	view := &policy.View{Pod: labPod("web", "10.1.0.2")}
 	n := name(t, "www.example.org")
@@ -34,10 +64,32 @@ func TestGrantedTwins(t *testing.T) {
 				addrs[i].TTL = uint32(rng.IntN(3) * 30)
 			}
 		}
-		g.make(view, n, d, addrs, noon)
-		grants, opened := grantsOf(view, n, d, addrs, noon)
-		if got, want := fmt.Sprint(g.grants), fmt.Sprint(grants); got != want && len(grants) > 0 || len(g.grants) != len(grants) {
-			t.Fatalf("grants of %v by %v:\n%s\nwant\n%s", addrs, d, got, want)
+		made(&g, view, n, d, addrs)
+		grants, opened := opens(d, addrs)
+		var got []string
+		for _, of := range g.grants {
+			for _, a := range of.Addrs {
+				got = append(got, fmt.Sprint(a, of.Ports, of.Deadline, of.By))
+			}
+			if of.View != view || of.Name != n || of.Pod != view.Pod.PodRef {
+				t.Fatalf("grants of %v by %v: %+v", addrs, d, of)
+			}
+		}
+		count, ttls := 0, map[uint32]bool{}
+		for _, a := range addrs {
+			for _, o := range d.Openings(a.TTL) {
+				if !ttls[a.TTL] && o.Lifetime > 0 {
+					count++
+				}
+			}
+			ttls[a.TTL] = true
+		}
+		if len(g.grants) != count {
+			t.Fatalf("%d grants of %v by %v, want %d", len(g.grants), addrs, d, count)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, grants) {
+			t.Fatalf("grants of %v by %v:\n%s\nwant\n%s", addrs, d, got, grants)
 		}
 		want := audit.Record{Time: noon}
 		for i, a := range addrs {
@@ -58,7 +110,7 @@ func TestGrantedAllocatesNothingAgain(t *testing.T) {
 	addrs := addresses("192.0.2.1", "192.0.2.2")
 	var g granted
 	d.AppendOpenings(nil, 60) // what a match makes once
-	if a := testing.AllocsPerRun(100, func() { g.make(view, n, d, addrs, noon); g.reset() }); a > 1 {
+	if a := testing.AllocsPerRun(100, func() { made(&g, view, n, d, addrs); g.reset() }); a > 2 {
 		t.Errorf("%v allocations", a)
 	}
 }

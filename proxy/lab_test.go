@@ -17,7 +17,9 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -133,6 +135,15 @@ func name(t testing.TB, s string) fqdn.Name {
 // noon is the moment of every test with a still clock.
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
+// ownRecord is a copy of a record, which is lent.
+func ownRecord(r audit.Record) audit.Record {
+	r.Matches, r.Chain, r.Answers = slices.Clone(r.Matches), slices.Clone(r.Chain), slices.Clone(r.Answers)
+	for i := range r.Answers {
+		r.Answers[i].Openings = slices.Clone(r.Answers[i].Openings)
+	}
+	return r
+}
+
 // recorder is a DecisionLog that keeps.
 type recorder struct {
 	mu   sync.Mutex
@@ -140,6 +151,7 @@ type recorder struct {
 }
 
 func (r *recorder) Write(rec audit.Record) {
+	rec = ownRecord(rec)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.recs = append(r.recs, rec)
@@ -170,7 +182,7 @@ func (m *memory) resolve(a wire.Query) (found, error) {
 	key := a.Name.String() + " " + dns.TypeToString[a.Type]
 	m.asked = append(m.asked, key)
 	q := new(dns.Msg)
-	q.SetQuestion(presentation(a.Name), a.Type)
+	q.SetQuestion(answer.Presentation(a.Name), a.Type)
 	r := new(dns.Msg)
 	r.SetReply(q)
 	texts, ok := m.table[key]
@@ -236,7 +248,7 @@ func newLab(t testing.TB, table map[string][]string) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.s.source = fromLoopback
+	l.s.source, l.s.timeouts.running = fromLoopback, true // on a still clock no grant is late
 	l.s.Publish(compiled(t, labPolicies, labPods))
 	l.use(c, l.up)
 	l.s.SetCluster(Cluster{
@@ -246,11 +258,62 @@ func newLab(t testing.TB, table map[string][]string) *lab {
 	return l
 }
 
-// use makes the server ask the resolver, identical questions as often as they come.
+// resolver answers calls; the tests' upstreams are such.
+type resolver interface {
+	resolve(a wire.Query) (found, error)
+}
+
+// found is an upstream's answer.
+type found struct {
+	msg  *dns.Msg
+	from netip.AddrPort
+}
+
+// resolving has calls answered by a resolver, on workers.
+type resolving struct {
+	s *Server
+	resolver
+}
+
+// Start implements upstreams.
+func (r resolving) Start(a wire.Query, to upstream.Responder, _ *upstream.Batch) {
+	to.(*call).remove() // identical questions are asked as often as they come
+	r.s.workers.do(func() {
+		var got found
+		err := error(upstream.ErrFault)
+		r.s.protect("a query to the upstreams", func() { got, err = r.resolve(a) })
+		to.Done(upstream.Answer{Msg: got.msg, From: got.from}, err)
+	})
+}
+
+// use makes the server ask the resolver.
 func (l *lab) use(c *corefile.Config, r resolver) {
-	k := l.s.keep(c, r)
-	k.next = k.next.(*inflight).next
-	l.s.store(c, k)
+	var zones []zone
+	for i := range c.Zones {
+		zones = append(zones, zone{&c.Zones[i], resolving{l.s, r}})
+	}
+	l.s.store(c, l.s.resolve(c, zones))
+}
+
+// inHand is the replier of a query whose reply a test waits for.
+type inHand struct {
+	packet []byte
+	over   chan struct{}
+}
+
+func (h *inHand) reply(packet []byte, _ bool) { h.packet = append([]byte(nil), packet...) }
+func (h *inHand) done(*query)                 { close(h.over) }
+
+// handle returns the reply to a packet that IsQuery, nil for silence, without the packet
+// cache.
+func (s *Server) handle(packet []byte, who identity, tcp bool) []byte {
+	h := &inHand{over: make(chan struct{})}
+	if !who.known {
+		return wire.ErrorReply(packet, dns.RcodeRefused)
+	}
+	s.newQuery(packet, map[bool]origin{true: fromTCP}[tcp], &who, h, s.now()).run()
+	<-h.over
+	return h.packet
 }
 
 func newQuery(qname string, qtype uint16) *dns.Msg {
@@ -277,7 +340,7 @@ func (l *lab) send(from string, m *dns.Msg) *dns.Msg {
 		l.t.Fatal(err)
 	}
 	who := l.s.identify(netip.MustParseAddr(from), netip.MustParseAddr("169.254.20.53"))
-	out := l.s.answer(wire, who, false, nil)
+	out := l.s.handle(wire, who, false)
 	r := new(dns.Msg)
 	if err := r.Unpack(out); err != nil {
 		l.t.Fatalf("the reply cannot be read: %v", err)
@@ -332,3 +395,6 @@ func addrsOf(list ...string) (out []netip.Addr) {
 	}
 	return out
 }
+
+// soa is the record beside a denial, but for its minimum.
+const soa = "~test. 300 IN SOA ns.test. admin.test. 1 2 3 4 "

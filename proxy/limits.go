@@ -8,7 +8,7 @@ import (
 )
 
 // client returns the client whose limits count for a query.
-func (s *Server) client(a asker) *limit.Client {
+func (s *Server) client(a identity) *limit.Client {
 	if !a.known {
 		return s.clients.Unknown()
 	}
@@ -16,7 +16,7 @@ func (s *Server) client(a asker) *limit.Client {
 }
 
 // admit takes a slot for one query, and counts which limit is reached.
-func (s *Server) admit(a asker) (slot limit.Slot, ok bool) {
+func (s *Server) admit(a identity) (slot limit.Slot, ok bool) {
 	slot, result := s.clients.Admit(s.client(a), &s.setup.Load().config.Limits, a.node)
 	switch result {
 	case limit.ClientFull:
@@ -36,10 +36,10 @@ const (
 	drop                   // nothing is said
 )
 
-// paced tells what becomes of the asker's query. Beyond its rate it gets errors, as
+// paced tells what becomes of the client's query. Beyond its rate it gets errors, as
 // often as it may ask and no more: in a flood a reply would cost more than the query
 // did. The proxy's question to itself is exempt.
-func (s *Server) paced(who asker, now time.Duration) pacing {
+func (s *Server) paced(who identity, now time.Duration) pacing {
 	limits := &s.setup.Load().config.Limits
 	c := s.client(who)
 	if who.self || c.Queries.Take(now, limits.RatePerPod, limits.BurstPerPod) {

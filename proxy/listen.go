@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// drainMost bounds how long queries under way may hold up a Listen that
+	// drainMost bounds how long queries in flight may hold up a Listen that
 	// takes their address away; more than the longest deadline of a forward.
 	drainMost = 11 * time.Second
 	// lastPackets is how long a socket that is to be closed is still read: what
@@ -40,7 +40,7 @@ type listener struct {
 	queries upstream.Batch // the reader's
 	tcp     *net.TCPListener
 	ends    sync.WaitGroup // the reader and the accepter
-	work    sync.WaitGroup // queries over UDP under way
+	work    sync.WaitGroup // queries over UDP in flight
 	mu      sync.Mutex
 	conns   map[*conn]bool
 	over    bool // no new connections

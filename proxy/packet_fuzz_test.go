@@ -196,7 +196,6 @@ func (r *fuzzRun) run(data []byte) {
 	if n := r.s.stats.Panics.Load(); n != 0 {
 		r.t.Fatalf("%d faults", n)
 	}
-	wantAccounts(r.t, r.s.setup.Load().keeper.cache)
 }
 
 // packet takes one packet through the proxy as the sockets' readers do.
@@ -215,16 +214,16 @@ func (r *fuzzRun) packet(from string, packet []byte, tcp bool) {
 	}
 	if !tcp {
 		renewed := r.s.stats.Prefetches.Load()
-		if msg := r.quickly(from, packet); msg != nil {
+		if msg := r.fromPacketCache(from, packet); msg != nil {
 			r.wantHonest(packet, msg, who, false)
 			r.ledger.fail(nil)
-			if long := r.slowly(from, packet, true); r.s.stats.Prefetches.Load() == renewed {
+			if long := r.decidedAnew(from, packet, true); r.s.stats.Prefetches.Load() == renewed {
 				r.wantSame(packet, msg, long)
 			}
 			return
 		}
 	}
-	msg := r.slowly(from, packet, tcp)
+	msg := r.decidedAnew(from, packet, tcp)
 	if tcp {
 		framed := upstreamtest.Frame(msg)
 		if int(binary.BigEndian.Uint16(framed)) != len(msg) {

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -8,11 +9,12 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
 // wantHonest checks what is promised of every reply.
-func (r *fuzzRun) wantHonest(packet, msg []byte, who asker, tcp bool) {
+func (r *fuzzRun) wantHonest(packet, msg []byte, who identity, tcp bool) {
 	r.t.Helper()
 	reply := new(dns.Msg)
 	if err := reply.Unpack(msg); err != nil {
@@ -47,9 +49,9 @@ func (r *fuzzRun) wantHonest(packet, msg []byte, who asker, tcp bool) {
 
 // wantOpen checks that a pod is told no address of an allowed name that is not open
 // to it for as long as it is told.
-func (r *fuzzRun) wantOpen(query, reply *dns.Msg, who asker) {
+func (r *fuzzRun) wantOpen(query, reply *dns.Msg, who identity) {
 	r.t.Helper()
-	q, ok := readQuestion(query)
+	q, ok := answer.ReadQuestion(query)
 	if !ok || who.view == nil || !who.view.Enforced || q.Class != dns.ClassINET || !who.view.Decide(q.Name).Allowed() {
 		return
 	}
@@ -67,20 +69,42 @@ func (r *fuzzRun) wantOpen(query, reply *dns.Msg, who asker) {
 
 // everyAddress returns the addresses that a client could take from a record.
 func everyAddress(rr dns.RR) (out []netip.Addr) {
-	for _, ip := range addressesOf(rr, dns.TypeANY) {
-		if a, ok := netip.AddrFromSlice(ip); ok {
-			out = append(out, a.Unmap())
+	add := func(ips ...net.IP) {
+		for _, ip := range ips {
+			if a, ok := netip.AddrFromSlice(ip); ok {
+				out = append(out, a.Unmap())
+			}
 		}
+	}
+	hints := func(rr *dns.SVCB) {
+		for _, kv := range rr.Value {
+			switch kv := kv.(type) {
+			case *dns.SVCBIPv4Hint:
+				add(kv.Hint...)
+			case *dns.SVCBIPv6Hint:
+				add(kv.Hint...)
+			}
+		}
+	}
+	switch rr := rr.(type) {
+	case *dns.A:
+		add(rr.A)
+	case *dns.AAAA:
+		add(rr.AAAA)
+	case *dns.HTTPS:
+		hints(&rr.SVCB)
+	case *dns.SVCB:
+		hints(rr)
 	}
 	return out
 }
 
-// wantSame compares a reply that was given again with what the long way says. What
+// wantSame compares a reply that was given again with what is decided. What
 // follows the client's spelling by compression may differ in its letters' case.
 func (r *fuzzRun) wantSame(packet, quick, long []byte) {
 	r.t.Helper()
 	if got, want := folded(r.t, quick), folded(r.t, long); got != want {
-		r.t.Fatalf("given again:\n%s\nthe long way says:\n%s\nquery %x", got, want, packet)
+		r.t.Fatalf("given again:\n%s\nis decided:\n%s\nquery %x", got, want, packet)
 	}
 }
 

@@ -14,12 +14,12 @@ const (
 	pass     action = iota // the upstream's answer, which opens nothing
 	open                   // the upstream's answer, whose addresses are granted
 	complete               // pass, unless the upstream completes the search path
-	notThere               // NXDOMAIN, nobody is asked
-	refuse                 // REFUSED, nobody is asked
+	notThere               // NXDOMAIN, no upstream is asked
+	refuse                 // REFUSED, no upstream is asked
 )
 
-// plan is what the view and the configuration say about a question, before
-// anybody was asked.
+// plan is what the view and the configuration say about a question, before an upstream is
+// asked.
 type plan struct {
 	action   action
 	decision policy.Decision // about the question, or about via

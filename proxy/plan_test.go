@@ -5,6 +5,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -128,8 +129,8 @@ func TestLabel(t *testing.T) {
 	if got := label("svc") + name(t, "cluster.local"); got != name(t, "svc.cluster.local") {
 		t.Errorf("%q", got)
 	}
-	if got := fqdn.Name(""); presentation(got) != "." || presentation(name(t, `a\.b.test`)) != `a\.b.test.` {
-		t.Errorf("%q", presentation(got))
+	if got := fqdn.Name(""); answer.Presentation(got) != "." || answer.Presentation(name(t, `a\.b.test`)) != `a\.b.test.` {
+		t.Errorf("%q", answer.Presentation(got))
 	}
 }
 

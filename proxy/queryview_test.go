@@ -8,6 +8,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -33,13 +34,13 @@ func TestQueryViewReadsWhatTheParserReads(t *testing.T) {
 			continue // no answer is kept under such a key
 		}
 		plain++
-		question, ok := readQuestion(m)
+		question, ok := answer.ReadQuestion(m)
 		if !ok {
 			t.Fatalf("%x is plain, and has no question", packet)
 		}
-		a := queryOf(question, m)
+		a := answer.ReadQuery(question, m)
 		if got, want := string(q.AppendKey(nil)), string(a.AppendKey(nil)); got != want {
-			t.Fatalf("%x has the key %x, the long way's is %x", packet, got, want)
+			t.Fatalf("%x has the key %x, anew's is %x", packet, got, want)
 		}
 		most := dns.MinMsgSize
 		opt := m.IsEdns0()

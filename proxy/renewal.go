@@ -1,228 +1,167 @@
 package proxy
 
 import (
-	"errors"
+	"sync"
 	"sync/atomic"
-	"time"
 
-	"github.com/miekg/dns"
-
-	"github.com/namegate/namegate/audit"
-	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/cache"
 	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-const (
-	// staleWait is how long an asker waits for the upstream when there is a stale
-	// answer for it (RFC 8767 §5: 1.8 seconds, below the least time-out of clients).
-	staleWait = 1800 * time.Millisecond
-	// staleTTL is what is told of how long a stale answer holds, in seconds (RFC
-	// 8767 §4).
-	staleTTL = 30
-	// staleRest is how long after a failure the upstream is not asked again for a
-	// stale answer.
-	staleRest = 5 * time.Second
-	// renewalsMost bounds the renewals that are under way: no client's place does,
-	// since nobody has to wait for one.
-	renewalsMost = 512
-)
+// renewalsMost bounds the renewals in flight: no client's slot does, since no client has
+// to wait for one.
+const renewalsMost = 512
 
-var errNoBetter = errors.New("the upstream has no answer")
-
-// renewal is the asking anew for what is kept, by one for all.
-type renewal struct {
-	done chan struct{}
-	got  found
-	err  error
+// renewals are the calls in flight for what is kept already.
+type renewals struct {
+	r   *cachingResolver
+	mu  sync.Mutex
+	all map[*cache.Entry]*renewal
 }
 
-// renew asks for what is kept anew, if nobody does, and calls then if there is a
-// better answer. A failure makes the entry rest. It returns nil if too many are
-// under way.
-func (k *keeper) renew(e *entry, then func()) *renewal {
-	if k.renewals.Add(1) > renewalsMost {
-		k.renewals.Add(-1)
-		return e.renewal.Load()
+// renewal asks for one entry anew, for all that want it.
+type renewal struct {
+	of       *renewals
+	entry    *cache.Entry
+	prefetch bool         // the better answer is granted to the pods that asked for the entry
+	left     atomic.Int32 // of what is to end until the renewal does
+	view     wire.AnswerView
+
+	over    bool // the lock of renewals, and what follows
+	outcome outcome
+	failed  bool
+	waiters []renewalWaiter
+}
+
+// renewalWaiter is a query that waits for a renewal, and until when.
+type renewalWaiter struct {
+	q     *query
+	epoch uint64
+}
+
+// renew asks for the entry anew, if no renewal does. It returns nil if too many are in
+// flight.
+func (f *renewals) renew(e *cache.Entry) *renewal {
+	n, _ := f.begin(e, false)
+	return n
+}
+
+// prefetch renews the entry if no renewal does, and has a better answer granted to the
+// pods that asked for it.
+func (f *renewals) prefetch(e *cache.Entry) {
+	if _, first := f.begin(e, true); first {
+		f.r.s.stats.Prefetches.Add(1)
 	}
-	r := &renewal{done: make(chan struct{}), err: errAbandoned}
-	for !e.renewal.CompareAndSwap(nil, r) {
-		if other := e.renewal.Load(); other != nil {
-			k.renewals.Add(-1)
-			return other
-		}
+}
+
+func (f *renewals) begin(e *cache.Entry, prefetch bool) (n *renewal, first bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n = f.all[e]; n != nil || len(f.all) >= renewalsMost {
+		return n, false
 	}
-	k.s.crew.do(func() {
-		defer k.renewals.Add(-1)
-		defer e.renewal.Store(nil)
-		defer k.s.net("a renewal")
-		if k.renewed(e, r) && then != nil {
-			then()
+	n = &renewal{of: f, entry: e, prefetch: prefetch}
+	n.left.Store(1)
+	f.all[e] = n
+	f.r.s.workers.do(n.run)
+	return n, true
+}
+
+// inFlight returns how many renewals there are.
+func (f *renewals) inFlight() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.all)
+}
+
+func (n *renewal) run() {
+	r := n.of.r
+	ok := r.s.protect("a renewal", func() {
+		r.s.step("renewal")
+		a := n.entry.Query
+		if c, first := r.calls.join(a, r.zone(a.Name), n); first {
+			c.start(nil)
 		}
 	})
-	return r
+	if !ok {
+		n.complete(&outcome{err: errFault})
+	}
 }
 
-// renewed asks, and tells whether there is a better answer.
-func (k *keeper) renewed(e *entry, r *renewal) bool {
-	defer close(r.done)
-	better := false
-	defer func() {
-		if !better { // also after a fault
-			e.rest.Store(int64(k.s.elapsed() + staleRest))
-		}
-	}()
-	k.s.step("renewal")
-	r.got, r.err = k.next.resolve(e.query)
-	if r.err == nil && upstream.Passed(r.got.msg.Rcode) {
-		r.err = errNoBetter
+// wait has the query resumed when the renewal is over; true: it is over already.
+func (n *renewal) wait(q *query, epoch uint64) (over bool) {
+	n.of.mu.Lock()
+	defer n.of.mu.Unlock()
+	if !n.over {
+		n.waiters = append(n.waiters, renewalWaiter{q, epoch})
 	}
-	k.s.step("renewed")
-	if better = r.err == nil; better {
-		k.cache.replaced(e)
-	}
-	return better
+	return n.over
 }
 
-// late answers with what is kept and over: by the upstream if it answers in
-// time, else by the stale answer. Nobody waits again for an upstream that has failed.
-func (k *keeper) late(a wire.Query, e *entry, now time.Duration) (answer, error) {
-	rest := time.Duration(e.rest.Load())
-	if now < rest {
-		return k.stale(a, e, now), nil
+// answerView implements waiter.
+func (n *renewal) answerView() *wire.AnswerView { return &n.view }
+
+// complete implements waiter.
+func (n *renewal) complete(o *outcome) {
+	s := n.of.r.s
+	if !s.protect("a renewal", func() { s.step("renewed") }) {
+		o = &outcome{err: errFault}
 	}
-	if r := k.renew(e, nil); r != nil && rest == 0 {
-		over := make(chan struct{})
-		stop := k.s.waiting.after(staleWait, func() { close(over) })
-		defer stop()
-		select {
-		case <-r.done:
-			switch {
-			case r.err != nil:
-			case !r.got.isFor(a):
-				return k.fetch(a) // the name exists by now
-			default:
-				k.s.stats.CacheMisses.Add(1)
-				return answer{found: as(a, r.got), base: k.s.now()}, nil
-			}
-		case <-over:
+	failed := o.err != nil || o.msg != nil && upstream.Passed(o.msg.Rcode)
+	if failed {
+		n.entry.Failed(s.elapsed())
+	} else {
+		n.of.r.cache.Remove(n.entry)
+	}
+	n.of.mu.Lock()
+	n.over, n.outcome, n.failed = true, *o, failed
+	waiters := n.waiters
+	n.waiters = nil
+	n.of.mu.Unlock()
+	for _, w := range waiters {
+		if w.q.resume(w.epoch) {
+			s.workers.do(func() { w.q.protect(func() { w.q.renewed(n) }) })
 		}
 	}
-	return k.stale(a, e, k.s.elapsed()), nil
-}
-
-// stale is what was kept, for want of a better. Its base moves in steps, so that
-// an outage does not write each hit to the kernel.
-func (k *keeper) stale(a wire.Query, e *entry, now time.Duration) answer {
-	k.s.stats.CacheStale.Add(1)
-	steps := (max(now-e.end, 0) + staleRest - 1) / staleRest
-	m := retold(e.message(), func(uint32) uint32 { return staleTTL })
-	explain(m)
-	return answer{found: as(a, found{m, e.from}), base: k.s.at(e.end + steps*staleRest), how: audit.CacheStale, kept: e}
-}
-
-// explain adds to a message of our own that the answer is stale (RFC 8914 §4.4, §4.20).
-func explain(m *dns.Msg) {
-	opt := &dns.OPT{Hdr: dns.RR_Header{Name: ".", Rrtype: dns.TypeOPT}}
-	code := dns.ExtendedErrorCodeStaleAnswer
-	if m.Rcode == dns.RcodeNameError {
-		code = dns.ExtendedErrorCodeStaleNXDOMAINAnswer
-	}
-	opt.Option = []dns.EDNS0{&dns.EDNS0_EDE{InfoCode: code}}
-	extra := []dns.RR{opt}
-	for _, rr := range m.Extra {
-		if rr.Header().Rrtype != dns.TypeOPT {
-			extra = append(extra, rr)
-		}
-	}
-	m.Extra = extra
-}
-
-// isFor tells whether what was found answers the query, or is true of every type.
-func (f found) isFor(a wire.Query) bool {
-	return len(f.msg.Question) == 1 && f.msg.Question[0].Qtype == a.Type || nowhere(f.msg)
-}
-
-// as makes an answer to one type's question that to another's: that the name
-// does not exist is true of all.
-func as(a wire.Query, f found) found {
-	if len(f.msg.Question) != 1 || f.msg.Question[0].Qtype == a.Type {
-		return f
-	}
-	m := *f.msg
-	m.Question = []dns.Question{{Name: f.msg.Question[0].Name, Qtype: a.Type, Qclass: a.Class}}
-	return found{&m, f.from}
-}
-
-// heat counts how often an entry is asked for, without a gap.
-type heat struct {
-	count atomic.Int32
-	last  atomic.Int64
-}
-
-// beat counts one, up to most, and tells whether it is that; a gap begins anew.
-func (h *heat) beat(now, within time.Duration, most int) bool {
-	if last := h.last.Swap(int64(now)); int64(now)-last > int64(within) {
-		h.count.Store(0)
-	}
-	return int(h.count.Load()) >= most || int(h.count.Add(1)) >= most
-}
-
-// touch notes that the entry was asked for, and renews it before it ends if it
-// is hot.
-func (k *keeper) touch(e *entry, now time.Duration) {
-	p := e.zone.Cache.Prefetch
-	if p.Amount == 0 || !e.heat.beat(now, p.Within, p.Amount) {
+	if failed || !n.prefetch {
+		n.end()
 		return
 	}
-	if (e.end-now)*100 > (e.end-e.born)*time.Duration(p.Percent) || int64(now) < e.rest.Load() || e.renewal.Load() != nil {
+	s.workers.do(func() {
+		defer n.end()
+		s.protect("a grant of a prefetched answer", n.grant)
+	})
+}
+
+// grant has the better answer granted to the pods that asked for the entry, and to no
+// others.
+func (n *renewal) grant() {
+	r, s := n.of.r, n.of.r.s
+	if r.cache.Get(n.entry.Query, s.elapsed()) == nil {
+		return // the answer is not kept any more
+	}
+	snap := s.snapshot.Load()
+	for _, p := range r.cache.Clients(n.entry) {
+		if v := snap.ViewOf(p); v != nil && v.Enforced {
+			n.left.Add(1)
+			s.ask(v, snap, n.entry.Query, fromPrefetch, n)
+		}
+	}
+}
+
+// reply implements replier: no client waits.
+func (n *renewal) reply([]byte, bool) {}
+
+// done implements replier.
+func (n *renewal) done(*query) { n.end() }
+
+// end ends a part of the renewal, and with the last the renewal.
+func (n *renewal) end() {
+	if n.left.Add(-1) > 0 {
 		return
 	}
-	if k.renew(e, func() { k.regrant(e) }) != nil {
-		k.s.stats.Prefetches.Add(1)
-	}
-}
-
-// asked notes which pod asked for what is kept.
-func (c *cache) asked(e *entry, p policy.PodRef) {
-	s := c.shardOf(e)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if e.askers == nil {
-		e.askers = map[policy.PodRef]bool{}
-	}
-	if len(e.askers) < askersMost && !e.askers[p] && s.has(e) {
-		e.askers[p] = true
-		s.grow(e, askerBytes)
-	}
-}
-
-const (
-	// askersMost bounds the pods for which a prefetched answer is granted; a node
-	// runs 250 and seldom more.
-	askersMost = 512
-	askerBytes = 100
-)
-
-// regrant grants what has been prefetched to the pods that asked for what it
-// succeeds, and to no others.
-func (k *keeper) regrant(old *entry) {
-	s := k.cache.shardOf(old)
-	s.mu.Lock()
-	pods := make([]policy.PodRef, 0, len(old.askers))
-	for p := range old.askers {
-		pods = append(pods, p)
-	}
-	s.mu.Unlock()
-	if k.cache.get(old.query, k.s.elapsed()) == nil {
-		return // its like is not kept any more
-	}
-	snap := k.s.snapshot.Load()
-	for _, p := range pods {
-		v := snap.ViewOf(p)
-		if v == nil || !v.Enforced {
-			continue
-		}
-		k.s.regrant(v, snap, old.query)
-	}
+	n.of.mu.Lock()
+	defer n.of.mu.Unlock()
+	delete(n.of.all, n.entry)
 }

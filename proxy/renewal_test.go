@@ -98,17 +98,14 @@ func TestPrefetchIsNoHit(t *testing.T) {
 	for range 2 {
 		ask("10.1.0.2")
 	}
-	started := l.s.setup.Load().keeper.cache.get(askFor(t, "www.example.org"), l.s.elapsed())
+	started := l.s.setup.Load().resolver.cache.Get(askFor(t, "www.example.org"), l.s.elapsed())
 	ask("10.1.0.5") // the third hit, of a pod that is granted nothing
-	now := l.s.setup.Load().keeper.cache.get(askFor(t, "www.example.org"), l.s.elapsed())
+	now := l.s.setup.Load().resolver.cache.Get(askFor(t, "www.example.org"), l.s.elapsed())
 	if n := l.s.stats.Prefetches.Load(); n != 1 || now == started {
 		t.Fatalf("%d prefetches", n)
 	}
 	if s := l.s.Stats(); s.CacheMisses != 1 || s.CacheHits != asked-1 {
 		t.Errorf("%d hits and %d misses of %d questions", s.CacheHits, s.CacheMisses, asked)
-	}
-	if n := now.heat.count.Load(); n != 0 {
-		t.Errorf("the prefetched answer counts as asked for %d times", n)
 	}
 }
 
@@ -191,7 +188,7 @@ func TestRenewalsAreBounded(t *testing.T) {
 	l := newCacheLab(t, table, "cache {\nserve_stale\n}")
 	up := &blocked{resolver: l.up}
 	l.use(l.config, up)
-	l.s.waiting.after = func(_ time.Duration, f func()) func() bool { f(); return func() bool { return true } }
+	l.s.after = func(_ time.Duration, f func()) func() bool { f(); return func() bool { return true } }
 	for i := range 2 * renewalsMost {
 		l.any("10.1.0.6", newQuery("n"+itoa(i)+".wild.test", dns.TypeA))
 	}
@@ -202,31 +199,12 @@ func TestRenewalsAreBounded(t *testing.T) {
 			t.Fatalf("%d: %v", i, r)
 		}
 	}
-	if n := l.s.setup.Load().keeper.renewals.Load(); n != renewalsMost {
+	if n := l.s.setup.Load().resolver.renewals.inFlight(); n != renewalsMost {
 		t.Errorf("%d renewals are under way", n)
 	}
 	close(up.gate)
 	l.settle()
 	if n := up.asked(); n != 3*renewalsMost {
 		t.Errorf("the upstream was asked %d times", n)
-	}
-}
-
-// TestHeatIsCountedWithoutAGap, and does not run over.
-func TestHeatIsCountedWithoutAGap(t *testing.T) {
-	var h heat
-	for i, step := range []struct {
-		at  time.Duration
-		hot bool
-	}{{0, false}, {5, false}, {10, true}, {20, true}, {31, false}, {32, false}, {33, true}, {30, true}} {
-		if got := h.beat(step.at, 10, 3); got != step.hot {
-			t.Errorf("%d: hot %v", i, got)
-		}
-	}
-	for range 1000 {
-		h.beat(33, 10, 3)
-	}
-	if n := h.count.Load(); n > 3 {
-		t.Errorf("it has counted to %d", n)
 	}
 }

@@ -2,146 +2,210 @@ package proxy
 
 import (
 	"slices"
-	"strings"
+	"time"
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/answer"
+	"github.com/namegate/namegate/proxy/cache"
+	"github.com/namegate/namegate/proxy/rebind"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// respond returns a reply of our own, without records.
-func respond(query *dns.Msg, rcode int) *dns.Msg {
-	r := new(dns.Msg)
-	r.SetRcode(query, rcode)
-	r.RecursionAvailable = true
-	r.CheckingDisabled = query.CheckingDisabled
-	return withOPT(query, r, nil)
+// fail answers SERVFAIL and says why in the log.
+func (q *query) fail(reason string) {
+	q.rec.Verdict, q.rec.Error = audit.Failed, reason
+	q.replyError(dns.RcodeServerFailure)
 }
 
-// relay returns the upstream's answer as a reply to the client's query. The
-// upstream's message and its records are shared: neither is changed, here or by
-// what comes after.
-func relay(query, m *dns.Msg) *dns.Msg {
-	r := &dns.Msg{MsgHdr: m.MsgHdr, Question: query.Question, Answer: m.Answer, Ns: m.Ns}
-	r.Id, r.Opcode, r.RecursionDesired, r.CheckingDisabled = query.Id, query.Opcode, query.RecursionDesired, query.CheckingDisabled
-	r.Truncated, r.Zero = false, false
-	opt := query.IsEdns0()
-	if !query.AuthenticatedData && (opt == nil || !opt.Do()) {
-		r.AuthenticatedData = false // RFC 6840 §5.8
+// replyError replies without records.
+func (q *query) replyError(rcode int) {
+	r := answer.Error(q.message(), rcode)
+	q.reply(q.encode(r), r.Rcode)
+}
+
+// inPlace tells whether the reply to the client can be written without the dns library:
+// the answer is read in place, fits and is told as it is.
+func (q *query) inPlace() bool {
+	return q.msg == nil && q.plain && q.alias == nil && (!q.opens || len(q.free) == len(q.answers)) && q.found.Fits(&q.view)
+}
+
+// replyAnswer replies with the answer: where a name allows it with the kept addresses and
+// no others, and with TTLs for which they are open.
+func (q *query) replyAnswer() {
+	longest := uint32(0)
+	if q.opens && q.rec.Verdict != audit.Failed {
+		longest = longestTTL(q.decision)
 	}
-	for _, rr := range m.Extra {
-		if rr.Header().Rrtype != dns.TypeOPT {
-			r.Extra = append(r.Extra, rr)
+	if q.inPlace() {
+		q.out = q.found.AppendReply(q.out[:0], &q.view)
+		if q.opens {
+			q.found.LowerTTLs(q.out, longest)
 		}
-	}
-	respell(r, m)
-	return withOPT(query, r, m.IsEdns0())
-}
-
-// respell gives the records of the question's name the client's spelling, which
-// may mix cases to tell forgeries apart; the upstream was asked in lower case.
-func respell(r, m *dns.Msg) {
-	if len(r.Question) == 0 || len(m.Question) == 0 {
+		q.reply(q.out, dns.RcodeSuccess)
 		return
 	}
-	mine, theirs := r.Question[0].Name, m.Question[0].Name
-	if mine == theirs || !strings.EqualFold(mine, theirs) {
+	r := answer.Relay(q.message(), q.answerMessage())
+	if q.opens {
+		answer.Restrict(r, q.kept, longest)
+	}
+	if q.alias != nil && q.rec.Verdict != audit.Failed {
+		r = answer.Behind(r, q.question.Question, q.alias)
+	}
+	q.reply(q.encode(r), r.Rcode)
+}
+
+// encode returns the message as a reply to the query.
+func (q *query) encode(r *dns.Msg) []byte {
+	return answer.Encode(q.message(), r, q.origin == fromTCP)
+}
+
+// reply ends the query with the reply, which is in the log before the client has it.
+func (q *query) reply(packet []byte, rcode int) {
+	q.rec.Rcode = rcode
+	q.store(packet)
+	q.audit()
+	q.send(packet)
+}
+
+// audit counts the decision and how long the query took, and logs it.
+func (q *query) audit() {
+	s := q.s
+	if q.client.view == nil || q.origin == fromWarmUp {
 		return
 	}
-	r.Answer = slices.Clone(r.Answer)
-	for i, rr := range r.Answer {
-		if rr.Header().Name == theirs {
-			r.Answer[i] = dns.Copy(rr)
-			r.Answer[i].Header().Name = mine
-		}
+	s.step("audit")
+	s.stats.verdicts.add(q.rec.Verdict, q.question.Type)
+	took := s.now().Sub(q.started)
+	if q.origin == fromPrefetch {
+		q.rec.Cache = audit.CachePrefetch
+	} else {
+		s.stats.latency.observe(q.wait.spent, took)
 	}
+	if s.log == nil {
+		return
+	}
+	q.rec.Latency = took
+	s.protect("the log of a query", func() { s.log.Write(q.rec) })
 }
 
-// trim leaves in the reply the kept addresses of its answer section and no
-// others in any section, and lowers what the pod is told of their TTLs: to the
-// least on the way to an address, and to longest. Records are copied before a
-// change.
-func trim(r *dns.Msg, kept []wire.Address, longest uint32) {
-	answer := make([]dns.RR, 0, len(r.Answer))
-	for i, rr := range r.Answer {
-		ttl := min(wire.ValidTTL(rr.Header().Ttl), longest)
-		if carriesAddress(rr) {
-			var mine []wire.Address
-			for _, a := range kept {
-				if a.Record == i {
-					mine = append(mine, a)
-					ttl = min(ttl, a.TTL)
-				}
+// cached writes the reply to a query into out, if there is a finished one, and returns its
+// length, 0 if there is none, and whether an answer is kept.
+func (s *Server) cached(q *wire.QueryView, c *identity, started time.Time, out []byte) (n int, kept bool) {
+	s.step("cache")
+	setup := s.setup.Load()
+	now := started.Sub(s.born)
+	e, r := setup.resolver.cache.Packet(q, c.view, now)
+	if r == nil || !r.Valid(e, setup.config, now) || !r.Guard(setup.guard, c.snap, c.version) || !r.Covered(s.coverage) {
+		return 0, e != nil
+	}
+	if n = r.Copy(e, q, now, out); n == 0 {
+		return 0, true
+	}
+	s.step("hit")
+	s.stats.Queries.Add(1)
+	s.stats.CacheHits.Add(1)
+	if r.Followed {
+		s.stats.Followed.Add(1)
+	}
+	setup.resolver.touch(e, now)
+	if c.view == nil {
+		return n, true
+	}
+	s.stats.verdicts.add(r.Verdict, q.Type())
+	s.step("log")
+	took := s.now().Sub(started)
+	s.stats.latency.hits.observe(took)
+	if r.Line != nil {
+		s.log.Write(audit.Record{Time: started, Latency: took, Address: c.addr, Cache: audit.CacheHit, Prepared: r.Line})
+	}
+	return n, true
+}
+
+// store keeps the reply for the queries that follow, if it was made of a kept answer.
+func (q *query) store(packet []byte) {
+	s := q.s
+	if q.how != audit.CacheHit || q.origin != fromUDP || !q.plain || q.entry == nil || len(packet) < wire.HeaderBytes ||
+		packet[2]&0x02 != 0 || wire.QuestionEnd(packet) != q.view.End {
+		return
+	}
+	if s.setup.Load().config != q.setup.config {
+		return // no query would get it
+	}
+	s.step("store")
+	r := cache.NewReply(q.entry, packet, q.base.Sub(s.born), q.client.version)
+	if r.Config = q.setup.config; q.client.view != nil && !q.decided(r) {
+		return
+	}
+	q.setup.resolver.cache.Store(q.entry, &q.view, q.client.view, r, s.inForce)
+}
+
+// decided completes a reply with what was decided. False: it is of no use to another
+// query, since it is of several answers, or failed.
+func (q *query) decided(r *cache.Reply) bool {
+	s := q.s
+	if !q.single || q.rec.Verdict == audit.Failed {
+		return false
+	}
+	if q.client.view.Enforced && q.setup.config.Follow {
+		led := s.follows.of(q.client.view.Pod.PodRef)
+		r.Follows, r.FollowsAt = &led.epoch, led.epoch.Load() // before the look at the names
+	}
+	until, ok := q.settled(s.elapsed())
+	r.Until = min(r.Until, until, q.steady(r))
+	r.Verdict, r.Followed = q.rec.Verdict, q.plan.via != ""
+	r.Guarded = rebind.Verdicts{Name: q.guarded, Addrs: slices.Clone(q.verdicts)}
+	r.Grants = slices.Clone(q.grants)
+	for i := range r.Grants {
+		r.Grants[i].Addrs = slices.Clone(r.Grants[i].Addrs)
+	}
+	if s.logsReplies() {
+		r.Line = audit.Prepare(&q.rec)
+	}
+	return ok
+}
+
+// steady returns until when a reply may be given again: as long as each of its
+// deadlines stays what it is, and no bound of a policy's TTL takes effect. Where one
+// does, what is said and opened moves on with each second.
+func (q *query) steady(r *cache.Reply) time.Duration {
+	until, step := r.Until, r.TTLsFrom(q.entry)
+	if q.plan.action != open {
+		return until
+	}
+	longest := longestTTL(q.decision)
+	for _, rr := range q.msg.Answer {
+		if rr.Header().Ttl > longest {
+			return step
+		}
+	}
+	for _, a := range q.kept {
+		for _, m := range q.decision.Matches {
+			left := time.Duration(a.TTL) * time.Second
+			switch {
+			case m.Audit:
+			case left < m.TTL.Min || left > m.TTL.Max:
+				return step
+			default:
+				until = min(until, step+left-m.TTL.Min)
 			}
-			if rr = reduce(rr, mine); rr == nil {
-				continue
-			}
 		}
-		if rr.Header().Ttl != ttl {
-			rr = dns.Copy(rr)
-			rr.Header().Ttl = ttl
-		}
-		answer = append(answer, rr)
 	}
-	r.Answer = answer
-	r.Ns = slices.DeleteFunc(slices.Clone(r.Ns), carriesAddress)
-	r.Extra = slices.DeleteFunc(r.Extra, carriesAddress) // relay's own slice
+	return until
 }
 
-// carriesAddress tells whether a client could take an address from the record.
-func carriesAddress(rr dns.RR) bool {
-	switch rr := rr.(type) {
-	case *dns.A, *dns.AAAA:
-		return true
-	case *dns.HTTPS:
-		return hasHints(&rr.SVCB)
-	case *dns.SVCB:
-		return hasHints(rr)
-	}
-	return false
-}
-
-// behind puts the reply for an allowed name behind the CNAME by which the
-// question leads to it.
-func behind(r *dns.Msg, q wire.Question, alias *dns.Msg) *dns.Msg {
-	for _, rr := range alias.Answer {
-		cname, ok := rr.(*dns.CNAME)
-		if !ok {
-			continue
-		}
-		if owner, err := fqdn.ParseName(cname.Hdr.Name); err != nil || owner != q.Name {
-			continue
-		}
-		c := dns.Copy(cname)
-		c.Header().Name = r.Question[0].Name
-		for _, of := range r.Answer {
-			c.Header().Ttl = min(wire.ValidTTL(c.Header().Ttl), of.Header().Ttl)
-		}
-		r.Answer = append([]dns.RR{c}, r.Answer...)
-		break
-	}
-	return r
-}
-
-// pack returns the reply on the wire, cut to what the client takes.
-func pack(query, r *dns.Msg, tcp bool) []byte {
-	most := dns.MaxMsgSize
-	if !tcp {
-		most = dns.MinMsgSize
-		if opt := query.IsEdns0(); opt != nil {
-			most = wire.UDPLimit(opt.UDPSize())
-		}
-	}
-	r.Truncate(most)
-	r.Compress = true
-	wire, err := r.Pack()
-	if err == nil && len(wire) <= most {
-		return wire
-	}
-	// A record that cannot be written: an honest failure beats silence.
-	if wire, err = respond(query, dns.RcodeServerFailure).Pack(); err != nil {
+// goneViews returns the views of a snapshot that the next one does not have.
+func goneViews(old, next *policy.Snapshot) map[*policy.View]bool {
+	if old == nil {
 		return nil
 	}
-	return wire
+	gone := map[*policy.View]bool{}
+	for _, v := range old.Views {
+		if next.ViewOf(v.Pod.PodRef) != v {
+			gone[v] = true
+		}
+	}
+	return gone
 }

@@ -35,7 +35,7 @@ func TestStormLeavesNothing(t *testing.T) {
 			case 0:
 				return nil
 			case 1:
-				return [][]byte{wireReply(q, noerror, [][]byte{{0xc0}}), {1}, nil}
+				return [][]byte{unreadable(q), {1}, nil}
 			case 2:
 				return [][]byte{says(q, func(r *dns.Msg) { r.Truncated = !tcp })}
 			}
@@ -43,8 +43,8 @@ func TestStormLeavesNothing(t *testing.T) {
 		}),
 	}
 	before, files := runtime.NumGoroutine(), openFiles(t)
-	l := newExpressLab(t, false)
-	l.granter.tells(func(grants []policy.Grant, then Then) {
+	l := newSocketLab(t, false)
+	l.granter.tells(func(grants []policy.Grant, then GrantCallback) {
 		if grants[0].Name[2]%3 != 0 {
 			go then.Granted(map[bool]error{true: errKernelBusy}[grants[0].Name[1]%2 == 0], false)
 		}

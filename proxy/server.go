@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/cache"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/limit"
 	"github.com/namegate/namegate/proxy/mmsg"
@@ -24,16 +25,16 @@ type DecisionLog interface {
 	Write(audit.Record)
 }
 
-// Repeater is what a DecisionLog may be besides: Repeats tells, always the same,
-// whether it wants an answer that is given again, whose record is Prepared. One that
-// does not say wants all.
-type Repeater interface {
+// ReplyLogger is what a DecisionLog may be besides: Repeats tells, always the same,
+// whether it wants the replies from the cache, whose record is Prepared. A log that does
+// not say wants all.
+type ReplyLogger interface {
 	Repeats() bool
 }
 
-// repeats tells whether the log wants what is given again.
-func (s *Server) repeats() bool {
-	if r, ok := s.log.(Repeater); ok {
+// logsReplies tells whether the log wants the replies from the cache.
+func (s *Server) logsReplies() bool {
+	if r, ok := s.log.(ReplyLogger); ok {
 		return r.Repeats()
 	}
 	return s.log != nil
@@ -55,7 +56,8 @@ type Options struct {
 
 // Server answers DNS queries. Its methods may be called from any goroutine.
 type Server struct {
-	granter  Granter
+	granter  AsyncGranter
+	coverage CoverageChecker
 	log      DecisionLog
 	now      func() time.Time
 	logger   *slog.Logger
@@ -67,22 +69,20 @@ type Server struct {
 	born     time.Time
 	source   func(netip.Addr) netip.Addr // plainSource; tests have no pods' interfaces
 	faultAt  func(step string)           // nil but in tests, where it panics at a step
-	crew     crew
-	granting chan struct{} // a place for each call of the granter
-	coverer  Coverer
-	opener   Opener
-	overdue  overdue
+	workers  workerPool
+	after    func(time.Duration, func()) (stop func() bool)
+	timeouts grantTimeouts
 	replies  mmsg.ReplyQueues
 	follows  follows
-	waiting  waiting
+	parked   parked
 	probes   probes
 	forwards *upstream.Pool
 
 	mu      sync.Mutex       // of what follows, and of writing setup
 	start   *corefile.Config // the first
 	cluster Cluster
-	cache   *cache
-	warmed  *cache
+	cache   *cache.Cache
+	warmed  *cache.Cache
 	wall    wallClock
 	open    map[netip.AddrPort]*listener
 	closed  bool
@@ -90,11 +90,11 @@ type Server struct {
 
 // setup is what queries need of the configuration; a query uses one throughout.
 type setup struct {
-	config *corefile.Config
-	guard  *rebind.Guard
-	keeper *keeper
-	nodes  map[netip.Addr]bool
-	hold   []netip.Prefix
+	config   *corefile.Config
+	guard    *rebind.Guard
+	resolver *cachingResolver
+	nodes    map[netip.Addr]bool
+	park     []netip.Prefix
 }
 
 // New returns a server that listens nowhere and knows no pod yet.
@@ -105,8 +105,8 @@ func New(o Options) (*Server, error) {
 	case o.Granter == nil:
 		return nil, errors.New("make the proxy: there is no granter")
 	}
-	s := &Server{granter: o.Granter, log: o.Log, now: o.Now, logger: o.Logger,
-		waiting: newWaiting(), open: map[netip.AddrPort]*listener{}}
+	s := &Server{granter: o.Granter, coverage: o.Granter, log: o.Log, now: o.Now, logger: o.Logger,
+		parked: parked{bySource: map[netip.Addr]map[*parkedQuery]bool{}}, open: map[netip.AddrPort]*listener{}}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -114,23 +114,16 @@ func New(o Options) (*Server, error) {
 		s.logger = slog.Default()
 	}
 	s.born, s.source = s.now(), plainSource
-	s.coverer = nothingCovered{}
-	if c, ok := o.Granter.(Coverer); ok {
-		s.coverer = c
-	}
-	s.opener = patient{s}
-	if opener, ok := o.Granter.(Opener); ok {
-		s.opener = opener
-	}
-	s.crew, s.granting = newCrew(s.fault), make(chan struct{}, grantsMost)
+	s.after = func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
+	s.workers = newWorkerPool(s.protect)
 	s.forwards = upstream.New(upstream.Options{Fault: s.fault, Step: s.step})
 	s.Configure(o.Config)
 	return s, nil
 }
 
 // Publish makes the snapshot the one that queries are decided by from now on. A
-// query that is under way ends by the one it began with; one that is held is
-// handled by this one if it knows the source.
+// query in flight ends by the one it began with; one that is parked is handled by this one
+// if it knows the source.
 func (s *Server) Publish(snap *policy.Snapshot) {
 	old := s.snapshot.Swap(snap)
 	s.version.Add(1)
@@ -140,30 +133,16 @@ func (s *Server) Publish(snap *policy.Snapshot) {
 	})
 	s.follows.sweep(snap)
 	if gone := goneViews(old, snap); len(gone) > 0 {
-		s.setup.Load().keeper.cache.dropReplies(gone)
+		s.setup.Load().resolver.cache.DropReplies(gone)
 	}
 	s.resume()
-}
-
-// goneViews returns the views of a snapshot that the next one does not have.
-func goneViews(old, next *policy.Snapshot) map[*policy.View]bool {
-	if old == nil {
-		return nil
-	}
-	gone := map[*policy.View]bool{}
-	for _, v := range old.Views {
-		if next.ViewOf(v.Pod.PodRef) != v {
-			gone[v] = true
-		}
-	}
-	return gone
 }
 
 // Stats returns the totals so far.
 func (s *Server) Stats() Stats {
 	all := s.stats.snapshot(s.forwards.Counters())
 	all.InFlight, all.Connections = s.clients.InFlight(), s.clients.Connections()
-	entries, bytes := s.setup.Load().keeper.cache.usage()
+	entries, bytes := s.setup.Load().resolver.cache.Usage()
 	all.CacheEntries, all.CacheBytes = int64(entries), bytes
 	return all
 }
@@ -171,7 +150,7 @@ func (s *Server) Stats() Stats {
 // Upstreams returns how many upstreams of each zone answer.
 func (s *Server) Upstreams() []upstream.Status { return s.forwards.Status() }
 
-// Close stops listening, lets the queries under way end, and closes the
+// Close stops listening, lets the queries in flight end, and closes the
 // sockets. If ctx ends first the sockets are closed at once and its error is
 // returned. A closed server cannot listen again.
 func (s *Server) Close(ctx context.Context) error {
@@ -186,7 +165,7 @@ func (s *Server) Close(ctx context.Context) error {
 		wg.Go(func() { l.drain(ctx) })
 	}
 	wg.Wait()
-	s.crew.stop()
+	s.workers.stop()
 	s.forwards.Close()
 	return ctx.Err()
 }

@@ -4,8 +4,10 @@ import (
 	"net/netip"
 	"reflect"
 
+	"github.com/namegate/namegate/proxy/cache"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/upstream"
+	"github.com/namegate/namegate/proxy/wire"
 )
 
 // Configure replaces the configuration for the queries that follow: upstreams,
@@ -20,22 +22,25 @@ func (s *Server) Configure(c *corefile.Config) (pending []string) {
 	}
 	pending = c.NeedsRestart(s.start)
 	s.route(c)
-	k := s.keep(c, forwards{s.forwards})
-	k.forwards = s.forwards
-	s.store(c, k)
+	zs := make([]zone, len(c.Zones))
+	for i := range c.Zones {
+		zs[i] = zone{&c.Zones[i], s.forwards.Zone(c.Zones[i].Name)}
+	}
+	s.store(c, s.resolve(c, zs))
 	return pending
 }
 
-// keep puts what is kept in front of a resolver. What was kept by another
-// configuration stays if the answers are the same by this one; the caller holds mu.
-func (s *Server) keep(c *corefile.Config, next resolver) *keeper {
+// resolve puts the cache in front of the zones. Entries of another configuration stay if
+// the answers are the same by this one; the caller holds mu.
+func (s *Server) resolve(c *corefile.Config, zs []zone) *cachingResolver {
 	old := s.setup.Load()
 	if old == nil || !sameAnswers(old.config, c) {
-		s.cache, s.warmed = newCache(c.CacheEntries, c.CacheBytes), newCache(warmEntries, warmBytes)
+		s.cache, s.warmed = cache.New(c.CacheEntries, c.CacheBytes), cache.New(warmEntries, warmBytes)
 	}
-	f := &filler{s: s, config: c, cache: s.cache, next: next}
-	flights := newInflight(f, &s.stats)
-	return &keeper{s: s, config: c, cache: s.cache, warmed: s.warmed, next: flights, flights: flights, filler: f}
+	r := &cachingResolver{s: s, config: c, zones: zs, cache: s.cache, warmed: s.warmed}
+	r.calls = &calls{r: r, all: map[wire.Query]*call{}}
+	r.renewals = &renewals{r: r, all: map[*cache.Entry]*renewal{}}
+	return r
 }
 
 // sameAnswers tells whether both configurations lead to the same answers, and
@@ -45,7 +50,7 @@ func sameAnswers(a, b *corefile.Config) bool {
 }
 
 // SetCluster replaces what the proxy knows of the cluster: what the guard keeps
-// outside names from, who answers behind Services, and whose queries are held. It
+// outside names from, who answers behind Services, and whose queries are parked. It
 // may be called at any time and costs little when nothing changed.
 func (s *Server) SetCluster(c Cluster) {
 	s.mu.Lock()
@@ -57,18 +62,18 @@ func (s *Server) SetCluster(c Cluster) {
 	}
 	same = same && c.sameGuard(old)
 	if !same {
-		s.store(setup.config, setup.keeper)
+		s.store(setup.config, setup.resolver)
 	}
 	s.mu.Unlock()
 	if !same {
-		s.resume() // a held source may be one of the node's
+		s.resume() // a parked query's source may be one of the node's
 	}
 }
 
 // store makes the setup of a configuration; the caller holds mu.
-func (s *Server) store(c *corefile.Config, k *keeper) {
-	next := &setup{config: c, guard: s.cluster.Guard(c), keeper: k,
-		nodes: make(map[netip.Addr]bool, len(s.cluster.Nodes)), hold: s.cluster.Hold}
+func (s *Server) store(c *corefile.Config, r *cachingResolver) {
+	next := &setup{config: c, guard: s.cluster.Guard(c), resolver: r,
+		nodes: make(map[netip.Addr]bool, len(s.cluster.Nodes)), park: s.cluster.Hold}
 	for _, a := range s.cluster.Nodes {
 		next.nodes[a.Unmap()] = true
 	}

@@ -111,7 +111,7 @@ func TestAnswerThatIsOverIsAskedForFirst(t *testing.T) {
 	l.pass(100 * time.Second)
 	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 0 A 192.0.2.2")
 	l.settle()
-	if n, _ := l.s.cache.usage(); n != 0 {
+	if n, _ := l.s.cache.Usage(); n != 0 {
 		t.Error("the old answer is still there")
 	}
 }
@@ -123,7 +123,7 @@ func TestSlowUpstreamIsNotWaitedForLong(t *testing.T) {
 	up := &blocked{resolver: l.up}
 	l.use(l.config, up)
 	var waited []time.Duration
-	l.s.waiting.after = func(d time.Duration, f func()) func() bool {
+	l.s.after = func(d time.Duration, f func()) func() bool {
 		waited = append(waited, d)
 		f()
 		return func() bool { return true }

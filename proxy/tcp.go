@@ -33,14 +33,14 @@ const (
 // not in their order (RFC 7766 §6.2.1.1).
 type conn struct {
 	net.Conn
-	l      *listener
-	who    asker
-	client *limit.Client
-	slots  chan struct{}
-	ended  chan struct{}
-	write  sync.Mutex
-	once   sync.Once
-	over   chan struct{}
+	l       *listener
+	who     identity
+	client  *limit.Client
+	slots   chan struct{}
+	ended   chan struct{}
+	writing sync.Mutex
+	once    sync.Once
+	over    chan struct{}
 }
 
 func (l *listener) accept() {
@@ -59,22 +59,22 @@ func (l *listener) accept() {
 
 // welcome serves a connection if the bounds allow one more, else closes it.
 func (l *listener) welcome(nc net.Conn) {
-	s := l.s
 	served := false
-	defer func() {
-		if r := recover(); r != nil {
-			s.fault("a connection", r)
-		}
-		if !served {
-			_ = nc.Close()
-		}
-	}()
+	l.s.protect("a connection", func() { served = l.serveConn(nc) })
+	if !served {
+		_ = nc.Close()
+	}
+}
+
+// serveConn serves the connection; false: the bounds allow no more.
+func (l *listener) serveConn(nc net.Conn) bool {
+	s := l.s
 	s.step("connection")
 	who := s.identify(nc.RemoteAddr().(*net.TCPAddr).AddrPort().Addr(), l.addr.Addr())
 	// A source that is not identified yet has a client of its own, since it completed a
 	// handshake: the node's starting pods do not share the limits of unknown sources.
 	connected := who
-	connected.known = who.known || who.young
+	connected.known = who.known || who.unidentified
 	c := &conn{Conn: nc, l: l, who: who, client: s.client(connected),
 		slots: make(chan struct{}, pipelined), ended: make(chan struct{}), over: make(chan struct{})}
 	within := s.clients.Connect(c.client, &s.setup.Load().config.Limits, who.node)
@@ -87,10 +87,10 @@ func (l *listener) welcome(nc net.Conn) {
 	if !welcome {
 		s.stats.ShedConnections.Add(1)
 		c.leave()
-		return
+		return false
 	}
-	served = true
 	go c.serve()
+	return true
 }
 
 // leave closes the connection, which counts no more.
@@ -113,12 +113,13 @@ func (c *conn) serve() {
 	c.leave()
 }
 
-// read starts the answers of queries until there is no further one.
+// read starts the queries of the connection until there is no further one.
 func (c *conn) read() {
-	defer c.l.s.net("a connection")
-	r := bufio.NewReaderSize(c, 512)
-	for c.next(r) {
-	}
+	c.l.s.protect("a connection", func() {
+		r := bufio.NewReaderSize(c, 512)
+		for c.next(r) {
+		}
+	})
 }
 
 // next reads one query and starts its answer; false ends the connection.
@@ -165,66 +166,71 @@ func (c *conn) finish() {
 	_ = c.SetReadDeadline(time.Now().Add(lastPackets))
 }
 
-// take starts the answer to a query; false ends the connection.
+// take starts a query; false ends the connection.
 func (c *conn) take(packet []byte) (goOn bool) {
+	if !c.l.s.protect("a query", func() { goOn = c.query(packet) }) {
+		return c.write(wire.ErrorReply(packet, dns.RcodeServerFailure))
+	}
+	return goOn
+}
+
+// query identifies the client and starts the query if it is admitted.
+func (c *conn) query(packet []byte) (goOn bool) {
 	s := c.l.s
-	q := &task{s: s, packet: packet, tcp: true, reply: func(wire []byte) { c.reply(wire) }, done: func() {}}
-	handedOn := false
-	defer func() {
-		if r := recover(); r != nil {
-			s.fault("a query", r)
-			goOn = c.reply(wire.ErrorReply(packet, dns.RcodeServerFailure))
-		}
-		if !handedOn {
-			q.release()
-			q.done()
-		}
-	}()
 	s.step("packet")
 	// The pod that had the address when the connection began may be gone.
 	who := s.identify(c.who.addr, c.l.addr.Addr())
 	s.step("identified")
-	if !who.young {
+	if !who.unidentified {
 		switch s.paced(who, s.elapsed()) {
 		case drop:
 			return true
 		case overPace:
-			return c.reply(wire.ErrorReply(packet, dns.RcodeServerFailure))
+			return c.write(wire.ErrorReply(packet, dns.RcodeServerFailure))
 		}
 	}
-	if !who.known && !who.young {
+	if !who.known && !who.unidentified {
 		s.stats.Strangers.Add(1)
-		return c.reply(wire.ErrorReply(packet, dns.RcodeRefused))
+		return c.write(wire.ErrorReply(packet, dns.RcodeRefused))
 	}
 	c.slots <- struct{}{}
-	q.done = func() { <-c.slots }
-	if who.young {
-		if handedOn = s.hold(who, c.l.addr.Addr(), q); !handedOn && s.shed(c.client, s.elapsed()) == overPace {
-			return c.reply(wire.ErrorReply(packet, dns.RcodeServerFailure))
+	handedOn := false
+	defer func() {
+		if !handedOn {
+			<-c.slots
+		}
+	}()
+	if who.unidentified {
+		handedOn = s.park(who, &parkedQuery{local: c.l.addr.Addr(), packet: packet, from: fromTCP, to: c})
+		if !handedOn && s.shed(c.client, s.elapsed()) == overPace {
+			return c.write(wire.ErrorReply(packet, dns.RcodeServerFailure))
 		}
 		return true
 	}
-	var ok bool
-	if q.slot, ok = s.admit(who); !ok {
-		return c.reply(wire.ErrorReply(packet, dns.RcodeServerFailure))
+	slot, ok := s.admit(who)
+	if !ok {
+		return c.write(wire.ErrorReply(packet, dns.RcodeServerFailure))
 	}
-	s.step("admitted")
-	q.who, handedOn = who, true
-	s.crew.do(q.run)
+	q := s.newQuery(packet, fromTCP, &who, c, s.now())
+	q.slot, handedOn = slot, true
+	s.workers.do(q.run)
 	return true
 }
 
-// reply sends one message; a client that does not take it loses its connection.
-func (c *conn) reply(wire []byte) bool {
-	if wire == nil {
-		return true
-	}
+// reply implements replier.
+func (c *conn) reply(packet []byte, _ bool) { c.write(packet) }
+
+// done implements replier.
+func (c *conn) done(*query) { <-c.slots }
+
+// write sends one message; a client that does not take it loses its connection.
+func (c *conn) write(packet []byte) bool {
 	c.l.s.step("reply")
-	c.write.Lock()
-	defer c.write.Unlock()
+	c.writing.Lock()
+	defer c.writing.Unlock()
 	_ = c.SetWriteDeadline(time.Now().Add(tcpMessage))
-	framed := binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(wire)), uint16(len(wire))) // RFC 1035 §4.2.2
-	if _, err := c.Write(append(framed, wire...)); err != nil {
+	framed := binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(packet)), uint16(len(packet))) // RFC 1035 §4.2.2
+	if _, err := c.Write(append(framed, packet...)); err != nil {
 		c.l.s.stats.RepliesLost.Add(1)
 		_ = c.Close()
 		return false

@@ -2,12 +2,10 @@ package proxy
 
 import (
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/proxy/limit"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -15,8 +13,7 @@ import (
 // buffers or file descriptors.
 const pause = 5 * time.Millisecond
 
-// readUDP takes packets off the socket, gives those their replies that can have
-// them at once, and the others to the crew.
+// readUDP takes packets off the socket and answers them, or starts their queries.
 func (l *listener) readUDP() {
 	for {
 		n, err := l.reader.Receive()
@@ -33,14 +30,15 @@ func (l *listener) readUDP() {
 
 // takeAll takes the packets that came together, and sends what they led to.
 func (l *listener) takeAll(n int) {
-	defer l.s.net("a batch of packets")
-	defer l.flush()
-	defer l.queries.Send()
-	started := l.s.now()
-	for i := range n {
-		packet, from := l.reader.Packet(i)
-		l.take(i, packet, from, started)
-	}
+	l.s.protect("a batch of packets", func() {
+		defer l.flush()
+		defer l.queries.Send()
+		started := l.s.now()
+		for i := range n {
+			packet, from := l.reader.Packet(i)
+			l.take(i, packet, from, started)
+		}
+	})
 }
 
 func (l *listener) flush() {
@@ -49,63 +47,70 @@ func (l *listener) flush() {
 	}
 }
 
-// take answers packet i or starts its answer, if it is admitted.
+// take answers packet i or starts its query.
 func (l *listener) take(i int, packet []byte, from netip.AddrPort, started time.Time) {
-	var p limit.Slot // none is taken yet, or the query has been handed on with it
-	defer func() {
-		if r := recover(); r != nil {
-			l.s.fault("a packet", r)
-			if p.Held() {
-				l.s.clients.Release(p)
-			}
-			l.refuse(i, packet, dns.RcodeServerFailure)
-		}
-	}()
+	if !l.s.protect("a packet", func() { l.packet(i, packet, from, started) }) {
+		l.refuse(i, packet, dns.RcodeServerFailure)
+	}
+}
+
+// packet identifies the client and answers from the packet cache, or starts the query if
+// it is admitted.
+func (l *listener) packet(i int, packet []byte, from netip.AddrPort, started time.Time) {
+	s := l.s
 	if !wire.IsQuery(packet) {
-		l.s.stats.Malformed.Add(1)
+		s.stats.Malformed.Add(1)
 		return
 	}
-	if l.s.probes.take(packet) {
+	if s.probes.take(packet) {
 		return // of the self-test: that it came is the answer
 	}
-	l.s.step("packet")
-	who := l.s.identify(from.Addr(), l.addr.Addr())
-	l.s.step("identified")
-	if who.young {
-		l.hold(packet, who, from)
+	s.step("packet")
+	c := s.identify(from.Addr(), l.addr.Addr())
+	s.step("identified")
+	if c.unidentified {
+		l.park(packet, c, from)
 		return
 	}
-	switch l.s.paced(who, started.Sub(l.s.born)) {
+	switch s.paced(c, started.Sub(s.born)) {
 	case drop:
 		return
 	case overPace:
 		l.refuse(i, packet, dns.RcodeServerFailure)
 		return
 	}
-	if !who.known {
-		l.s.stats.Strangers.Add(1)
+	if !c.known {
+		s.stats.Strangers.Add(1)
 		l.refuse(i, packet, dns.RcodeRefused)
 		return
 	}
-	var plain *wire.QueryView
-	if q, ok := wire.ParseQuery(packet); ok {
-		n, kept := l.s.replayed(&q, &who, started, l.reader.Room())
-		switch {
-		case n > 0:
+	view, plain := wire.ParseQuery(packet)
+	kept := false
+	if plain {
+		var n int
+		if n, kept = s.cached(&view, &c, started, l.reader.Room()); n > 0 {
 			l.reader.Reply(i, n)
 			return
-		case !kept:
-			plain = &q
 		}
 	}
-	var ok bool
-	p, ok = l.s.admit(who)
-	switch {
-	case !ok:
+	slot, ok := s.admit(c)
+	if !ok {
 		l.refuse(i, packet, dns.RcodeServerFailure)
-	case plain == nil || !l.express(plain, &who, from, &p, started):
-		l.long(packet, who, from, &p)
+		return
 	}
+	l.work.Add(1)
+	q := s.newQuery(packet, fromUDP, &c, nil, started)
+	q.udp = udpReplier{l, from}
+	q.to, q.slot = &q.udp, slot
+	if plain {
+		q.setView(&view)
+	}
+	if plain && !kept && (view.Type() == dns.TypeA || view.Type() == dns.TypeAAAA) {
+		q.missed, q.batch = true, &l.queries
+		q.run()
+		return
+	}
+	s.workers.do(q.run) // it is for the dns library
 }
 
 // refuse queues a reply without records for packet i.
@@ -113,27 +118,8 @@ func (l *listener) refuse(i int, packet []byte, rcode int) {
 	l.reader.Reply(i, len(wire.AppendErrorReply(l.reader.Room()[:0], packet, rcode)))
 }
 
-// packetRoom holds nearly every query.
-const packetRoom = 512
-
-var packetRooms = sync.Pool{New: func() any { return new([packetRoom]byte) }}
-
-// long gives an admitted query to the crew, which works on a copy. It takes p over.
-func (l *listener) long(packet []byte, who asker, from netip.AddrPort, p *limit.Slot) {
-	l.s.step("admitted")
-	room := packetRooms.Get().(*[packetRoom]byte)
-	q := &task{s: l.s, packet: append(room[:0], packet...), who: who, slot: *p,
-		reply: func(wire []byte) { l.reply(wire, from) }, done: func() { packetRooms.Put(room); l.work.Done() }}
-	l.work.Add(1)
-	*p = limit.Slot{}
-	l.s.crew.do(q.run)
-}
-
-// hold makes a query wait for its source to be known. It keeps a copy: what waits
-// is small, and the buffer is not.
-func (l *listener) hold(packet []byte, who asker, from netip.AddrPort) {
-	q := &task{s: l.s, packet: append([]byte(nil), packet...),
-		reply: func(wire []byte) { l.reply(wire, from) }, done: l.work.Done}
+// park makes a query wait for its source to be known.
+func (l *listener) park(packet []byte, c identity, from netip.AddrPort) {
 	l.work.Add(1)
 	ok := false
 	defer func() {
@@ -141,7 +127,8 @@ func (l *listener) hold(packet []byte, who asker, from netip.AddrPort) {
 			l.work.Done()
 		}
 	}()
-	if ok = l.s.hold(who, l.addr.Addr(), q); ok {
+	to := &udpReplier{l, from}
+	if ok = l.s.park(c, &parkedQuery{local: l.addr.Addr(), packet: append([]byte(nil), packet...), from: fromUDP, to: to}); ok {
 		return
 	}
 	if l.s.shed(l.s.clients.Unknown(), l.s.elapsed()) == overPace {
@@ -149,22 +136,30 @@ func (l *listener) hold(packet []byte, who asker, from netip.AddrPort) {
 	}
 }
 
-func (l *listener) reply(wire []byte, to netip.AddrPort) {
-	if wire == nil {
-		return
-	}
-	l.s.step("reply")
-	if _, err := l.udp.WriteToUDPAddrPort(wire, to); err != nil {
-		l.s.stats.RepliesLost.Add(1)
-	}
+// udpReplier replies to a client over UDP.
+type udpReplier struct {
+	l  *listener
+	to netip.AddrPort
 }
 
-// queue sends a reply, which is lent, with the next Send of the queues. It counts as
-// the listener's work until then.
-func (l *listener) queue(wire []byte, to netip.AddrPort) {
-	l.work.Add(1)
-	if !l.replies.Put(wire, to) {
-		l.work.Done()
-		l.reply(wire, to)
+// reply implements replier. A batched reply counts as the listener's work until it is sent.
+func (u *udpReplier) reply(packet []byte, batched bool) {
+	if batched {
+		u.l.work.Add(1)
+		if u.l.replies.Put(packet, u.to) {
+			return
+		}
+		u.l.work.Done()
+	}
+	u.l.reply(packet, u.to)
+}
+
+// done implements replier.
+func (u *udpReplier) done(*query) { u.l.work.Done() }
+
+func (l *listener) reply(packet []byte, to netip.AddrPort) {
+	l.s.step("reply")
+	if _, err := l.udp.WriteToUDPAddrPort(packet, to); err != nil {
+		l.s.stats.RepliesLost.Add(1)
 	}
 }

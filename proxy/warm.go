@@ -3,8 +3,8 @@ package proxy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
@@ -12,6 +12,8 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/answer"
+	"github.com/namegate/namegate/proxy/cache"
 	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -20,7 +22,7 @@ const (
 	// warmAtOnce bounds the questions that a warm-up has under way for one pod. The bound
 	// is each pod's own: names without an answer must not delay those of other pods.
 	warmAtOnce = 16
-	// warmAgain is how long after a failure, or after the word that a name has no address,
+	// warmAgain is how long after a failure, or after the answer that a name has no address,
 	// warm-ups do not ask again.
 	warmAgain = 5 * time.Second
 	// warmEntries and warmBytes bound the answers that warm-ups remember.
@@ -41,39 +43,25 @@ func (s *Server) Warm(ctx context.Context, views []*policy.View) error {
 
 // ForgetWarmUps has the next warm-ups ask for every name again: others answered the pods
 // meanwhile, maybe with other addresses than the earlier warm-ups got.
-func (s *Server) ForgetWarmUps() { s.warmed.clear() }
+func (s *Server) ForgetWarmUps() { s.warmed.Clear() }
 
 // WarmNames asks for names of a view, A and AAAA, and grants what the answers say, as if
 // the pod had asked: a pod that was answered by others, before it was selected or while no
 // agent served, keeps the names it has in use. It returns when all are granted, with the
-// failures joined, or when ctx has ended; what is under way then goes on by itself. A name
-// is not asked for again while the answer to an earlier warm-up is good.
+// failures joined, or when ctx has ended; queries in flight then go on by themselves. A
+// name is not asked for again while the answer to an earlier warm-up is good.
 func (s *Server) WarmNames(ctx context.Context, v *policy.View, names []fqdn.Name) error {
 	if !v.Enforced {
 		return nil
 	}
-	snap := s.snapshot.Load()
-	questions := make(chan wire.Question, 2*len(names))
-	results := make(chan error, cap(questions))
-	for _, n := range names {
-		questions <- wire.Question{Name: n, Type: dns.TypeA, Class: dns.ClassINET}
-		questions <- wire.Question{Name: n, Type: dns.TypeAAAA, Class: dns.ClassINET}
-	}
-	close(questions)
-	for range min(warmAtOnce, cap(questions)) {
-		go func() {
-			for q := range questions {
-				if ctx.Err() != nil {
-					return
-				}
-				results <- s.warm(v, snap, q)
-			}
-		}()
+	w := &warmUp{s: s, ctx: ctx, view: v, snap: s.snapshot.Load(), names: names, results: make(chan error, 2*len(names))}
+	for range min(warmAtOnce, 2*len(names)) {
+		w.next()
 	}
 	var failed error
-	for range cap(questions) {
+	for range 2 * len(names) {
 		select {
-		case err := <-results:
+		case err := <-w.results:
 			failed = errors.Join(failed, err)
 		case <-ctx.Done():
 			return errors.Join(failed, ctx.Err())
@@ -82,89 +70,84 @@ func (s *Server) WarmNames(ctx context.Context, v *policy.View, names []fqdn.Nam
 	return failed
 }
 
-// warm takes one question through decision, upstream, check and grant.
-func (s *Server) warm(v *policy.View, snap *policy.Snapshot, q wire.Question) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			s.fault("the resolution of an exact name", r)
-			err = fmt.Errorf("resolve %s for pod %s: a fault of the proxy, see its log", q.Name, v.Pod)
-		}
-	}()
-	t := s.turnFor(v, snap, wire.Query{Question: q, Flags: wire.RD})
-	t.warms = true
-	t.run()
-	if t.rec.Verdict == audit.Failed {
-		return errors.New("resolve " + q.Name.String() + " for pod " + v.Pod.String() + ": " + t.rec.Error)
-	}
-	return nil
+// warmUp is the replier of the queries of one pod's warm-up.
+type warmUp struct {
+	s       *Server
+	ctx     context.Context
+	view    *policy.View
+	snap    *policy.Snapshot
+	names   []fqdn.Name
+	asked   atomic.Int64
+	results chan error // has room for all
 }
 
-// ask returns the answer to a query, for a warm-up one that an earlier warm-up was given.
-func (t *turn) ask(a wire.Query) (answer, error) {
-	if t.warms {
-		return t.setup.keeper.warm(a)
+// next asks the next question, if there is one.
+func (w *warmUp) next() {
+	i := int(w.asked.Add(1)) - 1
+	if i >= 2*len(w.names) || w.ctx.Err() != nil {
+		return
 	}
-	return t.setup.keeper.answerGiven(a, t.given, t.quiet)
+	question := wire.Question{Name: w.names[i/2], Type: [2]uint16{dns.TypeA, dns.TypeAAAA}[i%2], Class: dns.ClassINET}
+	w.s.ask(w.view, w.snap, wire.Query{Question: question, Flags: wire.RD}, fromWarmUp, w)
 }
 
-// warm is answer for warm-ups, which remember also what is not kept for clients: answers
-// of a zone without a cache, and failures.
-func (k *keeper) warm(a wire.Query) (answer, error) {
-	now := k.s.elapsed()
-	if e := k.warmed.get(a, now); e != nil && e.fresh(now) && !k.keepsFresh(a, now) {
-		return k.aged(a, e, now), nil
+// reply implements replier: no client waits.
+func (w *warmUp) reply([]byte, bool) {}
+
+// done implements replier.
+func (w *warmUp) done(q *query) {
+	var err error
+	if q.rec.Verdict == audit.Failed {
+		err = errors.New("resolve " + q.question.Name.String() + " for pod " + w.view.Pod.String() + ": " + q.rec.Error)
 	}
-	got, err := k.answer(a, true)
-	m, holds := got.msg, warmAgain
-	switch {
-	case err != nil:
-		m = new(dns.Msg)
-		m.SetRcode(&dns.Msg{Question: []dns.Question{{Name: presentation(a.Name), Qtype: a.Type, Qclass: a.Class}}}, dns.RcodeServerFailure)
-	case !upstream.Passed(m.Rcode) && !denies(a.Question, m):
-		holds = time.Duration(leastTTL(m)) * time.Second
-	}
-	wire, unpacked := m.Pack()
-	if unpacked != nil || holds == 0 {
-		return got, err
-	}
-	born := k.s.elapsed()
-	k.warmed.put(&entry{wire: wire, from: got.from, query: a, born: born, end: born + holds, gone: born + holds, nowhere: err == nil && nowhere(m)})
-	return got, err
+	w.results <- err
+	w.s.workers.do(w.next)
 }
 
-// keepsFresh tells whether the answer is kept for clients, whose pods are noted then.
-func (k *keeper) keepsFresh(a wire.Query, now time.Duration) bool {
-	if keeps(k.config, a) == nil {
+// ask runs a query that no client sent, for the pod of the view.
+func (s *Server) ask(v *policy.View, snap *policy.Snapshot, a wire.Query, from origin, to replier) {
+	packet := a.Pack(0)
+	if a.Flags&wire.DO == 0 {
+		packet = a.PackWithoutEDNS(0)
+	}
+	c := identity{known: true, view: v, snap: snap, version: s.version.Load()}
+	if len(v.Pod.IPs) > 0 {
+		c.addr = v.Pod.IPs[0]
+	}
+	s.newQuery(packet, from, &c, to, s.now()).run()
+}
+
+// lookupWarmed answers a warm-up with the answer that an earlier one got. An answer that
+// is kept for clients comes from there, so that the pod is noted.
+func (q *query) lookupWarmed(now time.Duration) bool {
+	r := q.setup.resolver
+	e := r.warmed.Get(q.asks, now)
+	if e == nil || !e.Fresh(now) {
 		return false
 	}
-	e := k.cache.get(a, now)
-	return e != nil && e.fresh(now)
+	if q.zone.keeps(q.asks) != nil {
+		if kept := r.cache.Get(q.asks, now); kept != nil && kept.Fresh(now) {
+			return false
+		}
+	}
+	q.hit(e, now)
+	return true
 }
 
-// turnFor is the turn of a question that nobody sent.
-func (s *Server) turnFor(v *policy.View, snap *policy.Snapshot, a wire.Query) *turn {
-	query := new(dns.Msg)
-	query.SetQuestion(presentation(a.Name), a.Type)
-	query.RecursionDesired, query.CheckingDisabled, query.AuthenticatedData = a.Flags&wire.RD != 0, a.Flags&wire.CD != 0, a.Flags&wire.AD != 0
-	if a.Flags&wire.DO != 0 {
-		query.SetEdns0(wire.AdvertisedSize, true)
+// keepWarmed keeps the answer to a warm-up for others, also one that is not kept for
+// clients: of a zone without a cache, and a failure.
+func (q *query) keepWarmed(failed error) {
+	m, holds := q.answerMessage(), warmAgain
+	switch {
+	case failed != nil:
+		m = new(dns.Msg)
+		m.SetRcode(&dns.Msg{Question: []dns.Question{{Name: answer.Presentation(q.asks.Name), Qtype: q.asks.Type, Qclass: q.asks.Class}}}, dns.RcodeServerFailure)
+	case !upstream.Passed(m.Rcode) && !answer.IsNegative(q.asks.Question, m):
+		holds = time.Duration(answer.MinTTL(m)) * time.Second
 	}
-	return &turn{s: s, setup: s.setup.Load(), view: v, snap: snap, query: query, q: a.Question}
-}
-
-// regrant has the pod granted what its question's answer says now, and logs that. A
-// fault costs no other pod its grant.
-func (s *Server) regrant(v *policy.View, snap *policy.Snapshot, a wire.Query) {
-	defer s.net("a grant of a prefetched answer")
-	s.step("regrant")
-	started := s.now()
-	t := s.turnFor(v, snap, a)
-	t.rec = audit.Record{Pod: v.Pod.PodRef, Workload: v.Workload, Name: a.Name, Type: a.Type, Class: a.Class}
-	if len(v.Pod.IPs) > 0 {
-		t.rec.Address = v.Pod.IPs[0]
+	packed, err := m.Pack()
+	if err != nil || holds == 0 {
+		return
 	}
-	t.quiet = true
-	r := t.run()
-	t.rec.Cache = audit.CachePrefetch
-	t.finish(r, started)
+	q.setup.resolver.warmed.Put(cache.NewEntry(q.asks, packed, q.from, q.s.elapsed(), holds, failed == nil && answer.IsNXDomain(m)))
 }

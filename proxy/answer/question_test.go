@@ -1,0 +1,30 @@
+package answer
+
+import (
+	"testing"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/wire"
+)
+
+func TestAskOnTheWire(t *testing.T) {
+	for _, a := range []wire.Query{
+		{Question: wire.Question{Type: dns.TypeNS, Class: dns.ClassINET}},
+		{Question: wire.Question{Name: name(t, "www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD},
+		{Question: wire.Question{Name: name(t, `a\.b.\000\255.test`), Type: 65280, Class: dns.ClassINET}, Flags: wire.RD | wire.CD | wire.AD | wire.DO},
+	} {
+		m := new(dns.Msg)
+		if err := m.Unpack(a.Pack(0x1234)); err != nil {
+			t.Fatalf("%+v: %v", a, err)
+		}
+		opt := m.IsEdns0()
+		q, ok := ReadQuestion(m)
+		if !ok || m.Id != 0x1234 || m.Response || q != a.Question || opt == nil || opt.UDPSize() != wire.AdvertisedSize {
+			t.Errorf("%+v became %v", a, m)
+		}
+		if ReadQuery(q, m) != a {
+			t.Errorf("read back as %+v, was %+v", ReadQuery(q, m), a)
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package answer
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/wire"
+)
+
+// Error returns a reply of our own, without records.
+func Error(query *dns.Msg, rcode int) *dns.Msg {
+	r := new(dns.Msg)
+	r.SetRcode(query, rcode)
+	r.RecursionAvailable = true
+	r.CheckingDisabled = query.CheckingDisabled
+	return withOPT(query, r, nil)
+}
+
+// Relay returns the upstream's answer as a reply to the client's query. The
+// upstream's message and its records are shared: neither is changed, here or by
+// what comes after.
+func Relay(query, m *dns.Msg) *dns.Msg {
+	r := &dns.Msg{MsgHdr: m.MsgHdr, Question: query.Question, Answer: m.Answer, Ns: m.Ns}
+	r.Id, r.Opcode, r.RecursionDesired, r.CheckingDisabled = query.Id, query.Opcode, query.RecursionDesired, query.CheckingDisabled
+	r.Truncated, r.Zero = false, false
+	opt := query.IsEdns0()
+	if !query.AuthenticatedData && (opt == nil || !opt.Do()) {
+		r.AuthenticatedData = false // RFC 6840 §5.8
+	}
+	for _, rr := range m.Extra {
+		if rr.Header().Rrtype != dns.TypeOPT {
+			r.Extra = append(r.Extra, rr)
+		}
+	}
+	respell(r, m)
+	return withOPT(query, r, m.IsEdns0())
+}
+
+// respell gives the records of the question's name the client's spelling, which
+// may mix cases to tell forgeries apart; the upstream was asked in lower case.
+func respell(r, m *dns.Msg) {
+	if len(r.Question) == 0 || len(m.Question) == 0 {
+		return
+	}
+	mine, theirs := r.Question[0].Name, m.Question[0].Name
+	if mine == theirs || !strings.EqualFold(mine, theirs) {
+		return
+	}
+	r.Answer = slices.Clone(r.Answer)
+	for i, rr := range r.Answer {
+		if rr.Header().Name == theirs {
+			r.Answer[i] = dns.Copy(rr)
+			r.Answer[i].Header().Name = mine
+		}
+	}
+}
+
+// Restrict leaves in the reply the kept addresses of its answer section and no
+// others in any section, and lowers what the pod is told of their TTLs: to the
+// least on the way to an address, and to longest. Records are copied before a
+// change.
+func Restrict(r *dns.Msg, kept []wire.Address, longest uint32) {
+	answer := make([]dns.RR, 0, len(r.Answer))
+	for i, rr := range r.Answer {
+		ttl := min(wire.ValidTTL(rr.Header().Ttl), longest)
+		if carriesAddress(rr) {
+			var mine []wire.Address
+			for _, a := range kept {
+				if a.Record == i {
+					mine = append(mine, a)
+					ttl = min(ttl, a.TTL)
+				}
+			}
+			if rr = reduce(rr, mine); rr == nil {
+				continue
+			}
+		}
+		if rr.Header().Ttl != ttl {
+			rr = dns.Copy(rr)
+			rr.Header().Ttl = ttl
+		}
+		answer = append(answer, rr)
+	}
+	r.Answer = answer
+	r.Ns = slices.DeleteFunc(slices.Clone(r.Ns), carriesAddress)
+	r.Extra = slices.DeleteFunc(r.Extra, carriesAddress) // relay's own slice
+}
+
+// carriesAddress tells whether a client could take an address from the record.
+func carriesAddress(rr dns.RR) bool {
+	switch rr := rr.(type) {
+	case *dns.A, *dns.AAAA:
+		return true
+	case *dns.HTTPS:
+		return hasHints(&rr.SVCB)
+	case *dns.SVCB:
+		return hasHints(rr)
+	}
+	return false
+}
+
+// Behind puts the reply for an allowed name behind the CNAME by which the
+// question leads to it.
+func Behind(r *dns.Msg, q wire.Question, alias *dns.Msg) *dns.Msg {
+	for _, rr := range alias.Answer {
+		cname, ok := rr.(*dns.CNAME)
+		if !ok {
+			continue
+		}
+		if owner, err := fqdn.ParseName(cname.Hdr.Name); err != nil || owner != q.Name {
+			continue
+		}
+		c := dns.Copy(cname)
+		c.Header().Name = r.Question[0].Name
+		for _, of := range r.Answer {
+			c.Header().Ttl = min(wire.ValidTTL(c.Header().Ttl), of.Header().Ttl)
+		}
+		r.Answer = append([]dns.RR{c}, r.Answer...)
+		break
+	}
+	return r
+}
+
+// Encode returns the reply on the wire, cut to what the client takes.
+func Encode(query, r *dns.Msg, tcp bool) []byte {
+	most := dns.MaxMsgSize
+	if !tcp {
+		most = dns.MinMsgSize
+		if opt := query.IsEdns0(); opt != nil {
+			most = wire.UDPLimit(opt.UDPSize())
+		}
+	}
+	r.Truncate(most)
+	r.Compress = true
+	wire, err := r.Pack()
+	if err == nil && len(wire) <= most {
+		return wire
+	}
+	// A record that cannot be written: an honest failure beats silence.
+	if wire, err = Error(query, dns.RcodeServerFailure).Pack(); err != nil {
+		return nil
+	}
+	return wire
+}

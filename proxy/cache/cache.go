@@ -1,0 +1,221 @@
+package cache
+
+import (
+	"hash/maphash"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/wire"
+)
+
+// shards is how many parts the cache has, each with a lock and bounds of its own: enough
+// that the readers of the sockets seldom meet. All entries of one name are in one part.
+const shards = 16
+
+// Cache keeps answers by the key of their query, bounded by entries and bytes; the least
+// recently used go first. Times are of one clock that only goes forward.
+type Cache struct {
+	seed   maphash.Seed
+	shards [shards]shard
+}
+
+type shard struct {
+	mu    sync.Mutex
+	lru   *simplelru.LRU[string, *Entry]
+	bytes int64
+	most  int64
+	// withReplies are the entries with replies. All replies are of one configuration: a
+	// reply of an older one is of no more use, and would hold it in memory.
+	withReplies map[*Entry]bool
+	config      *corefile.Config
+}
+
+// New returns an empty cache.
+func New(entries int, bytes int64) *Cache {
+	c := &Cache{seed: maphash.MakeSeed()}
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.most, s.withReplies = bytes/shards, map[*Entry]bool{}
+		// The error is of a size below one.
+		s.lru, _ = simplelru.NewLRU(max(entries/shards, 1), func(_ string, e *Entry) {
+			s.bytes -= e.size
+			delete(s.withReplies, e)
+		})
+	}
+	return c
+}
+
+// shard returns the part for the name of the key.
+func (c *Cache) shard(key []byte) *shard {
+	return &c.shards[maphash.Bytes(c.seed, wire.KeyName(key))%shards]
+}
+
+func (c *Cache) shardOf(e *Entry) *shard {
+	return &c.shards[maphash.String(c.seed, string(e.Query.Name))%shards]
+}
+
+// find returns the entry under the key; the caller holds the lock. The key is not kept.
+func (s *shard) find(key []byte) *Entry {
+	e, _ := s.lru.Get(lent(key))
+	return e
+}
+
+// Get returns the entry for the query, nil for none: its own answer, or one that the name
+// does not exist, which is true of every type (RFC 2308 §5). Where both are there the
+// second is the younger, and counts unless the first is fresh.
+func (c *Cache) Get(q wire.Query, now time.Duration) *Entry {
+	var room [wire.MaxKey]byte
+	key := q.AppendKey(room[:0])
+	s := c.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own := s.find(key)
+	if own != nil && own.Fresh(now) {
+		return own
+	}
+	wire.SetKeyType(key, dns.TypeNone)
+	if e := s.find(key); e != nil && (own == nil || now < e.staleUntil) {
+		return e
+	}
+	return own
+}
+
+// Put keeps an entry in the place of the entries that it refutes. An answer that does not
+// fit is not kept.
+func (c *Cache) Put(e *Entry) {
+	var room [wire.MaxKey]byte
+	key := e.Query.AppendKey(room[:0])
+	refuted := dns.TypeNone
+	if e.nxdomain {
+		refuted = e.Query.Type
+		wire.SetKeyType(key, dns.TypeNone)
+	}
+	e.key = string(key)
+	wire.SetKeyType(key, refuted)
+	e.size = int64(entryBytes + len(e.key) + len(e.message))
+	s := c.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lru.Remove(lent(key))
+	if e.size > s.most {
+		return
+	}
+	s.lru.Remove(e.key)
+	s.bytes += e.size
+	s.lru.Add(e.key, e)
+	s.shrink()
+}
+
+// lent is the key for a call that does not keep it.
+func lent(key []byte) string { return unsafe.String(unsafe.SliceData(key), len(key)) }
+
+// Remove removes an entry if it is still there: the answer that replaces it is not kept.
+func (c *Cache) Remove(e *Entry) {
+	s := c.shardOf(e)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.has(e) {
+		s.lru.Remove(e.key)
+	}
+}
+
+// Clear removes all entries.
+func (c *Cache) Clear() {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		s.lru.Purge()
+		s.mu.Unlock()
+	}
+}
+
+// has tells whether the entry is still there; the caller holds the lock.
+func (s *shard) has(e *Entry) bool {
+	now, ok := s.lru.Peek(e.key)
+	return ok && now == e
+}
+
+// grow notes that the entry has become bigger; the caller holds the lock.
+func (s *shard) grow(e *Entry, by int64) {
+	e.size += by
+	s.bytes += by
+	s.shrink()
+}
+
+func (s *shard) shrink() {
+	for s.bytes > s.most {
+		if _, _, ok := s.lru.RemoveOldest(); !ok {
+			return
+		}
+	}
+}
+
+// Usage returns how many answers are kept, and about how many bytes they take.
+func (c *Cache) Usage() (entries int, bytes int64) {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		entries += s.lru.Len()
+		bytes += s.bytes
+		s.mu.Unlock()
+	}
+	return entries, bytes
+}
+
+// Age makes all entries older, and drops all replies: the times that they have for the
+// log are of the clock as it was.
+func (c *Cache) Age(by time.Duration) {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		for _, key := range s.lru.Keys() {
+			e, _ := s.lru.Peek(key)
+			o := e.older(by)
+			s.lru.Add(key, o) // in its place, and the oldest first
+			s.bytes += o.size - e.size
+			delete(s.withReplies, e)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// NoteClient notes a pod that asked for the entry.
+func (c *Cache) NoteClient(e *Entry, p policy.PodRef) {
+	s := c.shardOf(e)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.clients == nil {
+		e.clients = map[policy.PodRef]bool{}
+	}
+	if len(e.clients) < maxClients && !e.clients[p] && s.has(e) {
+		e.clients[p] = true
+		s.grow(e, clientBytes)
+	}
+}
+
+// Clients returns the pods that asked for the entry.
+func (c *Cache) Clients(e *Entry) (pods []policy.PodRef) {
+	s := c.shardOf(e)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p := range e.clients {
+		pods = append(pods, p)
+	}
+	return pods
+}
+
+const (
+	// maxClients bounds the pods that are noted for an entry; a node runs 250 and seldom
+	// more.
+	maxClients  = 512
+	clientBytes = 100
+	// entryBytes is what an entry takes beside its message and its key, with its places in
+	// list and map, measured.
+	entryBytes = 600
+)

@@ -1,0 +1,310 @@
+package cache
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/rebind"
+	"github.com/namegate/namegate/proxy/wire"
+)
+
+// wantAccounts recomputes what the cache says it takes.
+func wantAccounts(t testing.TB, c *Cache) {
+	t.Helper()
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		var bytes int64
+		withReplies := 0
+		for _, e := range s.lru.Values() {
+			size := int64(entryBytes + len(e.key) + len(e.message))
+			replies := int64(0)
+			for _, r := range e.replies {
+				replies += r.size()
+				if r.Config != s.config {
+					t.Errorf("shard %d has a reply of another configuration", i)
+				}
+			}
+			if replies != e.replyBytes {
+				t.Errorf("the replies of %v take %d bytes, said are %d", e.Query.Name, replies, e.replyBytes)
+			}
+			if size += replies + int64(len(e.clients))*clientBytes; size != e.size {
+				t.Errorf("%v takes %d bytes, said are %d", e.Query.Name, size, e.size)
+			}
+			bytes += size
+			if len(e.replies) > 0 {
+				withReplies++
+				if !s.withReplies[e] {
+					t.Errorf("%v has replies and is not known for them", e.Query.Name)
+				}
+			}
+		}
+		if bytes != s.bytes {
+			t.Errorf("shard %d takes %d bytes, said are %d", i, bytes, s.bytes)
+		}
+		if bytes > s.most {
+			t.Errorf("shard %d takes %d bytes of %d", i, bytes, s.most)
+		}
+		if withReplies != len(s.withReplies) {
+			t.Errorf("shard %d has %d entries with replies, said are %d", i, withReplies, len(s.withReplies))
+		}
+		s.mu.Unlock()
+	}
+}
+
+// keptAnswer is an entry that says nothing, of so many bytes.
+func keptAnswer(t testing.TB, qname string, qtype uint16, bytes int) *Entry {
+	t.Helper()
+	return &Entry{Query: wire.Query{Question: wire.Question{Name: name(t, qname), Type: qtype, Class: dns.ClassINET}}, message: make([]byte, bytes), expires: time.Hour, staleUntil: time.Hour}
+}
+
+// anyView takes every view for one in force.
+func anyView(*policy.View) bool { return true }
+
+// TestAccountsNeverDrift: whatever is put, removed, stored with a reply and asked for, in
+// and after its time in the cache.
+func TestAccountsNeverDrift(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	views := make([]*policy.View, 700)
+	for i := range views {
+		views[i] = new(policy.View)
+	}
+	configs := []*corefile.Config{new(corefile.Config), new(corefile.Config)}
+	for _, bytes := range []int64{1 << 20, 8 << 20} {
+		c := New(160, bytes)
+		var held []*Entry // also what was evicted
+		evicted := 0
+		for i := range 60_000 {
+			e := keptAnswer(t, "n"+strconv.Itoa(r.IntN(400))+".test", []uint16{dns.TypeA, dns.TypeAAAA}[r.IntN(2)], 50+r.IntN(400))
+			if r.IntN(200) == 0 {
+				e.message = make([]byte, r.IntN(140_000))
+			}
+			e.nxdomain = r.IntN(10) == 0
+			if len(held) > 0 && r.IntN(4) > 0 {
+				e = held[r.IntN(len(held))]
+			}
+			switch n := r.IntN(100); {
+			case n < 20 && !slices.Contains(held, e):
+				if c.Put(e); len(held) < 300 {
+					held = append(held, e)
+				} else {
+					held[r.IntN(300)] = e
+				}
+			case n < 25:
+				c.Remove(e)
+			case n < 40:
+				c.NoteClient(e, policy.PodRef{Name: strconv.Itoa(r.IntN(600))})
+			case n < 41:
+				c.DropReplies(map[*policy.View]bool{views[r.IntN(len(views))]: true, views[r.IntN(len(views))]: true})
+			case n < 98:
+				hot := held
+				if len(held) > 5 {
+					hot = held[:5]
+				}
+				if r.IntN(3) > 0 && len(hot) > 0 {
+					e = hot[r.IntN(len(hot))]
+				}
+				grants := []policy.Grant{{Addrs: make([]netip.Addr, r.IntN(64))}}
+				said := rebind.Verdicts{Addrs: make([]rebind.Verdict, r.IntN(8))}
+				c.store(e, replyKey{view: views[r.IntN(len(views))]}, &Reply{Config: configs[i/20_000%2], Guarded: said, message: make([]byte, 30+r.IntN(500)), Grants: grants}, anyView)
+			default:
+				c.Get(e.Query, 0)
+			}
+			if i%500 == 0 {
+				wantAccounts(t, c)
+			}
+			if keptAt(c, e.Query) != e {
+				evicted++
+			}
+		}
+		wantAccounts(t, c)
+		for _, e := range held {
+			c.Remove(e)
+		}
+		for i := range c.shards {
+			c.shards[i].lru.Purge()
+		}
+		if entries, bytes := c.Usage(); entries != 0 || bytes != 0 || evicted < 1000 {
+			t.Errorf("%d entries and %d bytes are left, %d were evicted", entries, bytes, evicted)
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+func TestCacheIsBoundedByEntriesAndBytes(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		entries int
+		bytes   int64
+		size    int
+	}{{"entries", 64, 1 << 30, 100}, {"bytes", 1_000_000, 1 << 20, 2000}} {
+		c := New(tt.entries, tt.bytes)
+		for i := range 5000 {
+			c.Put(keptAnswer(t, strconv.Itoa(i)+".test", dns.TypeA, tt.size))
+			if entries, bytes := c.Usage(); entries > tt.entries || bytes > tt.bytes {
+				t.Fatalf("%s: %d entries of %d, %d bytes of %d", tt.name, entries, tt.entries, bytes, tt.bytes)
+			}
+		}
+		if entries, bytes := c.Usage(); entries < tt.entries/2 && bytes < tt.bytes/2 {
+			t.Errorf("%s: only %d entries and %d bytes are kept", tt.name, entries, bytes)
+		}
+		wantAccounts(t, c)
+	}
+}
+
+func TestAnswerThatDoesNotFitLeavesTheOthers(t *testing.T) {
+	c := New(1000, 1<<20)
+	for i := range 100 {
+		c.Put(keptAnswer(t, strconv.Itoa(i)+".test", dns.TypeA, 100))
+	}
+	c.Put(keptAnswer(t, "large.test", dns.TypeA, 1<<16))
+	if entries, _ := c.Usage(); entries != 100 {
+		t.Errorf("%d are left of 100", entries)
+	}
+}
+
+// TestLeastRecentlyUsedGoesFirst, whichever way it was used.
+func TestLeastRecentlyUsedGoesFirst(t *testing.T) {
+	use := map[string]func(*Cache, *Entry){
+		"answer": func(c *Cache, e *Entry) { c.Get(e.Query, 0) },
+		"packet": func(c *Cache, e *Entry) { c.Packet(quickOf(t, e), nil, 0) },
+	}
+	for what, use := range use {
+		c := New(64, 1<<30)
+		kept := keptAnswer(t, "kept.test", dns.TypeA, 10)
+		idle := keptAnswer(t, "idle.test", dns.TypeA, 10)
+		c.Put(idle)
+		c.Put(kept)
+		for i := range 2000 {
+			use(c, kept)
+			c.Put(keptAnswer(t, strconv.Itoa(i)+".test", dns.TypeA, 10))
+		}
+		if keptAt(c, kept.Query) != kept || keptAt(c, idle.Query) != nil {
+			t.Errorf("%s: used %v, idle %v", what, keptAt(c, kept.Query) != nil, keptAt(c, idle.Query) != nil)
+		}
+	}
+}
+
+// keptAt returns what is kept under the ask's own key.
+func keptAt(c *Cache, a wire.Query) *Entry {
+	key := a.AppendKey(nil)
+	return c.shard(key).find(key)
+}
+
+func quickOf(t testing.TB, e *Entry) *wire.QueryView {
+	t.Helper()
+	q, ok := wire.ParseQuery(e.Query.PackWithoutEDNS(1))
+	if !ok {
+		t.Fatal("not plain")
+	}
+	return &q
+}
+
+// TestAnswerRefutesWhatWasKept: a name that exists is not kept as one that does
+// not, and the other way round for the type that was asked.
+func TestAnswerRefutesWhatWasKept(t *testing.T) {
+	c := New(1000, 1<<20)
+	nxdomain := keptAnswer(t, "one.test", dns.TypeTXT, 10)
+	nxdomain.nxdomain = true
+	a := keptAnswer(t, "one.test", dns.TypeA, 10)
+	aaaa := a.Query
+	aaaa.Type = dns.TypeAAAA
+	c.Put(nxdomain)
+	if c.Get(a.Query, 0) != nxdomain || c.Get(aaaa, 0) != nxdomain {
+		t.Error("NXDOMAIN does not hold for every type")
+	}
+	c.Put(a)
+	if c.Get(a.Query, 0) != a || c.Get(aaaa, 0) != nil {
+		t.Error("the name exists, and does not")
+	}
+	again := keptAnswer(t, "one.test", dns.TypeA, 10)
+	again.nxdomain = true
+	c.Put(again)
+	if c.Get(a.Query, 0) != again || c.Get(aaaa, 0) != again {
+		t.Error("the name is gone, and is not")
+	}
+	wantAccounts(t, c)
+}
+
+// TestFreshDenialGoesBeforeWhatIsOver: an answer that is only good for an outage
+// does not hide that the name is gone.
+func TestFreshDenialGoesBeforeWhatIsOver(t *testing.T) {
+	c := New(1000, 1<<20)
+	a := keptAnswer(t, "one.test", dns.TypeA, 10)
+	a.expires, a.staleUntil = 10*time.Second, time.Hour
+	gone := keptAnswer(t, "one.test", dns.TypeTXT, 10)
+	gone.nxdomain, gone.stored, gone.expires, gone.staleUntil = true, 5*time.Second, 30*time.Second, 40*time.Second
+	c.Put(a)
+	c.Put(gone)
+	for _, tt := range []struct {
+		now  time.Duration
+		want *Entry
+	}{{6 * time.Second, a}, {10 * time.Second, gone}, {29 * time.Second, gone}, {35 * time.Second, gone}, {50 * time.Second, a}} {
+		if got := c.Get(a.Query, tt.now); got != tt.want {
+			t.Errorf("at %v: the denial %v", tt.now, got == gone)
+		}
+	}
+}
+
+// TestRepliesOfOneAnswerLeaveRoomForOthers: however many pods ask, the answer
+// stays, and so do others.
+func TestRepliesOfOneAnswerLeaveRoomForOthers(t *testing.T) {
+	c := New(100_000, 1<<20)
+	hot := keptAnswer(t, "hot.test", dns.TypeA, 100)
+	for i := range 400 {
+		c.Put(keptAnswer(t, strconv.Itoa(i)+".test", dns.TypeA, 100))
+	}
+	c.Put(hot)
+	before, _ := c.Usage()
+	for range 5000 {
+		c.store(hot, replyKey{view: new(policy.View)}, &Reply{message: make([]byte, 300)}, anyView)
+		if len(hot.replies) == 0 {
+			t.Fatal("nothing was stored")
+		}
+	}
+	if after, _ := c.Usage(); keptAt(c, hot.Query) != hot || after < before*9/10 {
+		t.Errorf("%d of %d answers are left, the hot one: %v", after, before, keptAt(c, hot.Query) == hot)
+	}
+	wantAccounts(t, c)
+}
+
+func TestCacheUnderManyGoroutines(t *testing.T) {
+	c := New(64, 1<<20)
+	names := make([]*Entry, 100)
+	for i := range names {
+		names[i] = keptAnswer(t, strconv.Itoa(i)+".test", dns.TypeA, 100)
+	}
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(g), 1))
+			for range 3000 {
+				of := names[r.IntN(len(names))]
+				fresh := &Entry{Query: of.Query, message: of.message, expires: time.Hour, nxdomain: r.IntN(5) == 0}
+				switch e := c.Get(of.Query, 0); {
+				case e == nil || r.IntN(10) == 0:
+					c.Put(fresh)
+				case r.IntN(20) == 0:
+					c.Remove(e)
+				case r.IntN(2) == 0:
+					c.NoteClient(e, policy.PodRef{Name: strconv.Itoa(r.IntN(10))})
+				default:
+					c.store(e, replyKey{qtype: uint16(r.IntN(10))}, &Reply{message: make([]byte, r.IntN(200))}, anyView)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	wantAccounts(t, c)
+}

@@ -1,0 +1,107 @@
+package cache
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/proxy/answer"
+	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/wire"
+)
+
+// Zone returns the zone whose settings an answer to the query is kept by, nil if it is
+// not: zone is the one that the configuration has for the name, nil for none.
+func Zone(zone *corefile.Zone, q wire.Query) *corefile.Zone {
+	if zone == nil || zone.Cache == nil || q.Options != "" || q.Class != dns.ClassINET {
+		return nil
+	}
+	return zone
+}
+
+// Bounds are the bounds of the TTLs in an answer: those of the configuration, and of the
+// cache where the answer has addresses and is to be kept.
+func Bounds(t corefile.TTL, zone *corefile.Zone) (bounds [2]wire.TTLBounds) {
+	bounds = [2]wire.TTLBounds{{Min: t.Least, Max: t.Greatest}, {Max: wire.MaxTTL}}
+	if zone != nil {
+		bounds[1] = wire.TTLBounds{Min: wholeSeconds(zone.Cache.Least), Max: wholeSeconds(zone.Cache.Greatest)}
+	}
+	return bounds
+}
+
+// Write puts the TTLs of an answer that came now, and that is not shared yet, within
+// their bounds, and keeps it by the zone, if it is one to keep; nil if it is not.
+func (c *Cache) Write(t corefile.TTL, zone *corefile.Zone, q wire.Query, m *dns.Msg, from netip.AddrPort, now time.Duration) *Entry {
+	if m.Rcode == dns.RcodeSuccess {
+		answer.BoundTTLs(m, t.Least, t.Greatest)
+	}
+	if zone == nil {
+		return nil
+	}
+	seconds := lifetime(q.Question, m, zone.Cache)
+	if seconds == 0 || answer.ClientSpecific(m) {
+		return nil
+	}
+	packed := *m
+	packed.Compress = true
+	message, err := packed.Pack()
+	if err != nil {
+		return nil
+	}
+	return c.write(zone, seconds, NewEntry(q, message, from, now, 0, answer.IsNXDomain(m)))
+}
+
+// WriteView is Write for an answer that is read in place, within its bounds already.
+func (c *Cache) WriteView(zone *corefile.Zone, q wire.Query, v *wire.AnswerView, from netip.AddrPort, now time.Duration) *Entry {
+	seconds := v.MinTTL()
+	if zone == nil || seconds == 0 {
+		return nil
+	}
+	return c.write(zone, seconds, NewEntry(q, v.Message, from, now, 0, false))
+}
+
+func (c *Cache) write(zone *corefile.Zone, seconds uint32, e *Entry) *Entry {
+	e.zone = zone
+	e.expires = e.stored + time.Duration(seconds)*time.Second
+	e.staleUntil = e.expires + zone.Cache.ServeStale
+	c.Put(e)
+	return e
+}
+
+// lifetime returns for how many seconds an answer may be kept by its own records
+// and the zone's settings, 0 for not at all. TTLs in the message are put within the
+// settings: it is not shared yet.
+//
+// An answer with records lives as long as the least of their TTLs. One that says
+// "no such" lives by the SOA record beside it, the lesser of its TTL and its minimum
+// (RFC 2308 §5), and without one is not kept.
+func lifetime(q wire.Question, m *dns.Msg, c *corefile.Cache) uint32 {
+	if m.Truncated || m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
+		return 0
+	}
+	if !answer.IsNegative(q, m) {
+		answer.BoundTTLs(m, wholeSeconds(c.Least), wholeSeconds(c.Greatest))
+		return answer.MinTTL(m)
+	}
+	soa := soaOf(m)
+	if soa == nil {
+		return 0
+	}
+	soa.Hdr.Ttl = min(wire.ValidTTL(soa.Hdr.Ttl), wire.ValidTTL(soa.Minttl))
+	answer.BoundTTLs(m, 0, wholeSeconds(c.Denial))
+	return answer.MinTTL(m)
+}
+
+func soaOf(m *dns.Msg) *dns.SOA {
+	for _, rr := range m.Ns {
+		if soa, ok := rr.(*dns.SOA); ok {
+			return soa
+		}
+	}
+	return nil
+}
+
+func wholeSeconds(d time.Duration) uint32 {
+	return uint32(min(max(d/time.Second, 0), wire.MaxTTL))
+}

@@ -1,0 +1,248 @@
+package cache
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/rebind"
+	"github.com/namegate/namegate/proxy/wire"
+)
+
+// Reply is a finished reply to a question whose answer is kept, for one view and one form
+// of the query. The next query of that form gets it with its own id, spelling and the TTLs
+// that are left: nothing is decided anew, since nothing by which it was decided has
+// changed, and nothing is granted, since the kernel has it.
+//
+// Of a snapshot a reply depends on the view, which is part of its key and which the
+// compiler keeps while the pod, its policies and NetworkPolicies stay, and on whose
+// addresses are pods', which the guard asks. Pods of other nodes may come and go.
+type Reply struct {
+	Config *corefile.Config
+	// Grants are what has to be open in the kernel when the reply leaves.
+	Grants []policy.Grant
+	// Guarded is what the guard said of the addresses.
+	Guarded rebind.Verdicts
+	Verdict audit.Verdict
+	Line    *audit.Prepared // nil where nothing is logged
+	// Follows counts the changes of the names that the pod is led to; nil where no pod is
+	// led. FollowsAt is the count by which the reply was decided.
+	Follows   *atomic.Uint64
+	FollowsAt uint64
+	Followed  bool
+	Until     time.Duration // the reply is not given from then on
+
+	message []byte
+	ttls    []uint16 // where TTLs stand in message
+	age     uint32   // of the entry when the TTLs were written, seconds
+
+	guardedAt atomic.Uint64 // the server's version in which the guard confirmed the verdicts
+	coveredAt atomic.Uint64 // the checker's epoch, and one, in which the grants were found open
+}
+
+// NewReply is a reply to queries for the entry, whose TTLs count from the moment base.
+// version is the server's by which the guard judged.
+func NewReply(e *Entry, message []byte, base time.Duration, version uint64) *Reply {
+	r := &Reply{message: message, ttls: wire.TTLOffsets(message), Until: e.expires, age: uint32((base - e.stored) / time.Second)}
+	r.guardedAt.Store(version)
+	return r
+}
+
+// TTLsFrom returns the moment at which the TTLs of the reply were written.
+func (r *Reply) TTLsFrom(e *Entry) time.Duration { return e.stored + time.Duration(r.age)*time.Second }
+
+// Valid tells whether the reply is what would be decided at the moment now too.
+func (r *Reply) Valid(e *Entry, c *corefile.Config, now time.Duration) bool {
+	return r.Config == c && now < r.Until && e.age(now) >= r.age && (r.Follows == nil || r.Follows.Load() == r.FollowsAt)
+}
+
+// Guard tells whether the guard says of each address what it said before. It is asked
+// once in each version of the server.
+func (r *Reply) Guard(g *rebind.Guard, snap *policy.Snapshot, version uint64) bool {
+	if r.guardedAt.Load() == version {
+		return true
+	}
+	if !g.Confirms(&r.Guarded, snap) {
+		return false
+	}
+	r.guardedAt.Store(version)
+	return true
+}
+
+// CoverageChecker tells what is open in the kernel.
+type CoverageChecker interface {
+	// Covered tells whether the kernel has acknowledged every address of every
+	// grant until its deadline or later. It neither blocks nor allocates; false
+	// costs no more than a call of Grant.
+	Covered(grants []policy.Grant) bool
+	// Epoch is another number as soon as something that was covered may not be any
+	// more: while it is the same as before a Covered that said true, that still holds.
+	Epoch() uint64
+}
+
+// Covered tells whether all is open that has to be.
+func (r *Reply) Covered(c CoverageChecker) bool {
+	if len(r.Grants) == 0 {
+		return true
+	}
+	epoch := c.Epoch() + 1
+	if r.coveredAt.Load() == epoch {
+		return true
+	}
+	if !c.Covered(r.Grants) {
+		return false
+	}
+	r.coveredAt.Store(epoch)
+	return true
+}
+
+// Copy writes the reply to the query into out and returns its length, 0 where it is too
+// long for the client or out.
+func (r *Reply) Copy(e *Entry, q *wire.QueryView, now time.Duration, out []byte) int {
+	if len(r.message) > min(q.Limit, len(out)) {
+		return 0
+	}
+	n := copy(out, r.message)
+	q.Address(out)
+	if older := e.age(now) - r.age; older > 0 {
+		for _, at := range r.ttls {
+			ttl := binary.BigEndian.Uint32(out[at:])
+			binary.BigEndian.PutUint32(out[at:], ttl-min(ttl, older))
+		}
+	}
+	return n
+}
+
+// size is about how many bytes it takes.
+func (r *Reply) size() int64 {
+	size := replyBytes + len(r.message) + guardedBytes*len(r.Guarded.Addrs)
+	for i := range r.Grants {
+		size += grantBytes + addrBytes*len(r.Grants[i].Addrs)
+	}
+	if r.Line != nil {
+		size += r.Line.Size()
+	}
+	return int64(size)
+}
+
+// replyKey tells the replies of one entry apart. An unselected client's view is nil.
+type replyKey struct {
+	view  *policy.View
+	qtype uint16 // an entry that says that a name does not exist answers every type
+	edns  bool
+}
+
+const (
+	// maxReplies bounds the replies of one entry, and replyShare the part of a shard's
+	// bytes that they may take: beyond either all of the entry are dropped.
+	maxReplies = 512
+	replyShare = 4
+	// What a reply takes beside its message and its line, a grant of it with each
+	// address, and an address that the guard judged, measured.
+	replyBytes, grantBytes, addrBytes, guardedBytes = 480, 160, 24, 40
+)
+
+// Packet returns the fresh or stale entry for the query at the moment now, and the reply
+// for the view that is kept with it; nil for none.
+func (c *Cache) Packet(q *wire.QueryView, v *policy.View, now time.Duration) (*Entry, *Reply) {
+	var room [wire.MaxKey]byte
+	key := q.AppendKey(room[:0])
+	s := c.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := replyKey{v, q.Type(), q.EDNS}
+	if e, r := s.reply(key, k, now); e != nil {
+		return e, r
+	}
+	wire.SetKeyType(key, dns.TypeNone)
+	return s.reply(key, k, now)
+}
+
+// reply is that of a key; the caller holds the lock.
+func (s *shard) reply(key []byte, k replyKey, now time.Duration) (*Entry, *Reply) {
+	e := s.find(key)
+	switch {
+	case e == nil || now >= e.staleUntil:
+		return nil, nil
+	case !e.Fresh(now):
+		return e, nil
+	}
+	return e, e.replies[k]
+}
+
+// Store keeps a reply to the query, unless its view is not in force any more: DropReplies
+// is called after a view is taken out of force.
+func (c *Cache) Store(e *Entry, q *wire.QueryView, v *policy.View, r *Reply, inForce func(*policy.View) bool) {
+	c.store(e, replyKey{v, q.Type(), q.EDNS}, r, inForce)
+}
+
+func (c *Cache) store(e *Entry, k replyKey, r *Reply, inForce func(*policy.View) bool) {
+	s := c.shardOf(e)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.has(e) || !inForce(k.view) {
+		return
+	}
+	if s.config != r.Config {
+		for old := range s.withReplies {
+			s.drop(old)
+		}
+		s.config = r.Config
+	}
+	by := r.size()
+	if old := e.replies[k]; old != nil {
+		by -= old.size()
+	} else if len(e.replies) >= maxReplies {
+		s.drop(e)
+	}
+	if e.replyBytes+by > s.most/replyShare {
+		s.drop(e)
+		if by = r.size(); by > s.most/replyShare {
+			return
+		}
+	}
+	if e.replies == nil {
+		e.replies = map[replyKey]*Reply{}
+	}
+	e.replies[k] = r
+	e.replyBytes += by
+	s.withReplies[e] = true
+	s.grow(e, by)
+}
+
+// DropReplies forgets the replies to the pods of these views, which they would hold in
+// memory.
+func (c *Cache) DropReplies(gone map[*policy.View]bool) {
+	for i := range c.shards {
+		c.shards[i].dropReplies(gone)
+	}
+}
+
+func (s *shard) dropReplies(gone map[*policy.View]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for e := range s.withReplies {
+		for k, r := range e.replies {
+			if gone[k.view] {
+				delete(e.replies, k)
+				e.replyBytes -= r.size()
+				s.grow(e, -r.size())
+			}
+		}
+		if len(e.replies) == 0 {
+			s.drop(e)
+		}
+	}
+}
+
+// drop forgets the entry's replies; the caller holds the lock.
+func (s *shard) drop(e *Entry) {
+	s.grow(e, -e.replyBytes)
+	e.replyBytes, e.replies = 0, nil
+	delete(s.withReplies, e)
+}

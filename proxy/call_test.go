@@ -1,0 +1,307 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/wire"
+)
+
+// unreadable is a reply whose record is cut short.
+func unreadable(q *dns.Msg) []byte {
+	p := append(says(q, nil), 0xc0, wire.HeaderBytes, 0)
+	p[7] = 1
+	return p
+}
+
+// crowded has so many clients ask the same at a moment, and returns their replies
+// and the time that the slowest took. meanwhile, if not nil, is called when all have
+// asked.
+func (l *socketLab) crowded(at netip.AddrPort, clients int, meanwhile func()) (replies []*dns.Msg, took time.Duration) {
+	l.t.Helper()
+	var conns []*dns.Conn
+	for i := range clients {
+		conns = append(conns, client(l.t, "udp", fmt.Sprintf("127.0.0.%d", 2+i%3), at))
+	}
+	began := time.Now()
+	for _, c := range conns {
+		if err := c.WriteMsg(newQuery("all.example.org", dns.TypeA)); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	if meanwhile != nil {
+		meanwhile()
+	}
+	for _, c := range conns {
+		r, err := c.ReadMsg()
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		replies = append(replies, r)
+	}
+	return replies, time.Since(began)
+}
+
+// gated is a script that waits until the gate is open.
+func gated(gate <-chan struct{}, sc script) script {
+	return func(q *dns.Msg, tcp bool) [][]byte {
+		if q.Question[0].Qtype != dns.TypeNS { // no probe
+			<-gate
+		}
+		return sc(q, tcp)
+	}
+}
+
+// TestOneCallForAll: over UDP and over TCP; it is asked once, and each pod
+// gets grants of its own.
+func TestOneCallForAll(t *testing.T) {
+	l := newSocketLab(t, false)
+	gate := make(chan struct{})
+	up := startScript(t, gated(gate, one("192.0.2.1")))
+	l.asks(configWith(t), nil, up)
+	at := l.listen()
+	over := client(t, "tcp", "127.0.0.3", at)
+	const clients = 30
+	replies, _ := l.crowded(at, clients, func() {
+		until(t, "the call", func() bool { return l.s.Stats().Coalesced == clients-1 })
+		if err := over.WriteMsg(newQuery("all.example.org", dns.TypeA)); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the one over TCP", func() bool { return l.s.Stats().Coalesced == clients })
+		close(gate)
+	})
+	last, err := over.ReadMsg()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range append(replies, last) {
+		if len(r.Answer) != 1 {
+			t.Fatalf("%v", r)
+		}
+	}
+	s := l.settled()
+	if up.UDP.Load() != 1 || s.UpstreamQueries != 1 || s.Queries != clients+1 || s.CacheMisses != clients+1 {
+		t.Errorf("asked %d times, %+v", up.UDP.Load(), s)
+	}
+	for _, pod := range []string{"web", "quiet", "strict"} {
+		if !l.granter.isOpen(pod, name(t, "all.example.org"), mustAddr("192.0.2.1")) {
+			t.Errorf("%s was answered and not granted", pod)
+		}
+	}
+	if n := len(l.log.of(name(t, "all.example.org"))); n != clients+1 {
+		t.Errorf("%d records", n)
+	}
+}
+
+// TestRoundRobinCountsCalls: a query that only joins a call takes nobody's turn.
+func TestRoundRobinCountsCalls(t *testing.T) {
+	l := newSocketLab(t, false)
+	gate := make(chan struct{})
+	first, second := startScript(t, gated(gate, one("192.0.2.1"))), startScript(t, one("192.0.2.2"))
+	l.asks(configWith(t), func(z *corefile.Zone) {
+		z.Policy, z.Timeout, z.Deadline, z.MaxFails = corefile.RoundRobin, time.Minute, time.Minute, 0
+	}, first, second)
+	at := l.listen()
+	const clients = 2 // so that a turn for each would be the first's again
+	l.crowded(at, clients, func() {
+		until(t, "the call", func() bool { return l.s.Stats().Coalesced == clients-1 })
+		close(gate)
+	})
+	if r := exchange(t, client(t, "udp", "127.0.0.2", at), newQuery("next.example.org", dns.TypeA)); len(r.Answer) != 1 || r.Answer[0].(*dns.A).A.String() != "192.0.2.2" {
+		t.Errorf("the next call is answered %v", r.Answer)
+	}
+	if first.UDP.Load() != 1 || second.UDP.Load() != 1 {
+		t.Errorf("asked %d and %d times", first.UDP.Load(), second.UDP.Load())
+	}
+}
+
+// TestCallsThatFailOver: whatever the first try ends with, everybody gets the
+// answer that anew finds.
+func TestCallsThatFailOver(t *testing.T) {
+	const clients, timeout = 12, 2 * time.Second
+	rcode := func(n int) script {
+		return func(q *dns.Msg, _ bool) [][]byte {
+			return [][]byte{says(q, func(r *dns.Msg) { r.Rcode = n })}
+		}
+	}
+	slow := func(q *dns.Msg, _ bool) [][]byte {
+		if q.Question[0].Qtype != dns.TypeNS {
+			time.Sleep(timeout + 100*time.Millisecond)
+		}
+		return one("192.0.2.1")(q, false)
+	}
+	for _, tt := range []struct {
+		name    string
+		first   script
+		rcode   int
+		answers int
+		least   time.Duration
+		asked   int64 // how often the first upstream is, for all together
+	}{
+		{name: "SERVFAIL", first: rcode(dns.RcodeServerFailure), answers: 1, asked: 1},
+		{name: "REFUSED", first: rcode(dns.RcodeRefused), answers: 1, asked: 1},
+		{name: "FORMERR", first: rcode(dns.RcodeFormatError), answers: 1, asked: 2}, // again without EDNS
+		{name: "NXDOMAIN", first: rcode(dns.RcodeNameError), rcode: dns.RcodeNameError, asked: 1},
+		{name: "no address", first: rcode(dns.RcodeSuccess), asked: 1},
+		{name: "two names", first: func(q *dns.Msg, _ bool) [][]byte {
+			return [][]byte{says(q, nil, q.Question[0].Name+" 60 IN A 192.0.2.1", "ads.test. 60 IN A 192.0.2.2")}
+		}, answers: 1, asked: 1},
+		{name: "cut off", first: func(q *dns.Msg, tcp bool) [][]byte {
+			if tcp {
+				return one("192.0.2.1")(q, true)
+			}
+			return [][]byte{says(q, func(r *dns.Msg) { r.Truncated = true })}
+		}, answers: 1, asked: 1},
+		{name: "noise", first: func(q *dns.Msg, _ bool) [][]byte {
+			return [][]byte{unreadable(q)}
+		}, answers: 1, asked: 1},
+		{name: "silence", first: func(q *dns.Msg, _ bool) [][]byte { return nil }, answers: 1, least: timeout, asked: 1},
+		{name: "slowness", first: slow, answers: 1, least: timeout, asked: 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			l := newSocketLab(t, false)
+			gate := make(chan struct{})
+			var asked atomic.Int64
+			first, second := startScript(t, gated(gate, func(q *dns.Msg, tcp bool) [][]byte {
+				if q.Question[0].Qtype == dns.TypeA && !tcp {
+					asked.Add(1)
+				}
+				return tt.first(q, tcp)
+			})), startScript(t, one("192.0.2.1"))
+			l.asks(configWith(t), func(z *corefile.Zone) { z.Timeout, z.Deadline, z.MaxFails = timeout, time.Minute, 0 }, first, second)
+			replies, took := l.crowded(l.listen(), clients, func() {
+				until(t, "the call", func() bool { return l.s.Stats().Coalesced == clients-1 })
+				close(gate)
+			})
+			for _, r := range replies {
+				if r.Rcode != tt.rcode || len(r.Answer) != tt.answers {
+					t.Fatalf("%v", r)
+				}
+			}
+			if took < tt.least {
+				t.Errorf("it took %v", took)
+			}
+			s := l.settled()
+			if n := asked.Load(); n != tt.asked || s.Queries != clients || s.Panics != 0 {
+				t.Errorf("asked %d times, %+v", n, s)
+			}
+			if n := len(l.s.setup.Load().resolver.calls.all); n != 0 {
+				t.Errorf("%d calls are left", n)
+			}
+		})
+	}
+}
+
+// TestFaultInACall: it ends with everybody told.
+func TestFaultInACall(t *testing.T) {
+	l := newSocketLab(t, false)
+	gate := make(chan struct{})
+	l.asks(configWith(t, "cache"), nil, startScript(t, gated(gate, one("192.0.2.1"))))
+	l.s.faultAt = func(step string) {
+		if step == "complete" {
+			panic("a fault for the test")
+		}
+	}
+	replies, _ := l.crowded(l.listen(), 6, func() {
+		until(t, "the call", func() bool { return l.s.Stats().Coalesced == 5 })
+		close(gate)
+	})
+	for _, r := range replies {
+		if r.Rcode != dns.RcodeServerFailure {
+			t.Errorf("%v", r)
+		}
+	}
+	if s := l.settled(); s.Panics == 0 || len(l.s.setup.Load().resolver.calls.all) != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestNothingIsLostInADrain: what was asked is answered before the socket goes.
+func TestNothingIsLostInADrain(t *testing.T) {
+	for what, end := range map[string]func(s *Server) error{
+		"Listen": func(s *Server) error { return s.Listen(nil) },
+		"Close":  func(s *Server) error { return s.Close(context.Background()) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			l := newSocketLab(t, false)
+			l.granter.tells(func(grants []policy.Grant, then GrantCallback) {
+				time.AfterFunc(20*time.Millisecond, func() { then.Granted(l.granter.acknowledge(grants), false) })
+			})
+			l.asks(configWith(t), nil, startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+				time.Sleep(50 * time.Millisecond)
+				return one("192.0.2.1")(q, tcp)
+			}))
+			conn := client(t, "udp", "127.0.0.2", l.listen())
+			const queries = 200
+			for i := range queries {
+				if err := conn.WriteMsg(newQuery(fmt.Sprintf("n%d.example.org", i), dns.TypeA)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// What lies in the socket is read for a moment only.
+			until(t, "the reading of all", func() bool { return l.s.Stats().Queries == queries })
+			if err := end(l.s); err != nil {
+				t.Fatal(err)
+			}
+			if s := l.settled(); s.Allowed != queries || s.RepliesLost != 0 {
+				t.Errorf("%+v", s)
+			}
+			for i := range queries {
+				if r, err := conn.ReadMsg(); err != nil || len(r.Answer) != 1 {
+					t.Fatalf("reply %d: %v, %v", i, r, err)
+				}
+			}
+		})
+	}
+}
+
+// TestChangesUnderLoad: reloads lose no query, and a policy that has ended answers
+// none.
+func TestChangesUnderLoad(t *testing.T) {
+	l := newSocketLab(t, false)
+	up := startScript(t, one("192.0.2.1"))
+	l.asks(configWith(t), nil, up)
+	at := l.listen()
+	with, without := l.s.snapshot.Load(), compiled(t, strings.ReplaceAll(socketPolicies, `"a*.example.org"`, `"none.test"`), labPods)
+	var over atomic.Bool
+	var wg sync.WaitGroup
+	for k := range 4 {
+		conn := client(t, "udp", fmt.Sprintf("127.0.0.%d", 2+k%2), at)
+		wg.Go(func() {
+			for i := 0; !over.Load(); i++ {
+				if r := exchange(t, conn, newQuery(fmt.Sprintf("n%d-%d.example.org", k, i), dns.TypeA)); len(r.Answer) != 1 {
+					t.Errorf("%v", r)
+					return
+				}
+			}
+		})
+	}
+	conn := client(t, "udp", "127.0.0.4", at)
+	for i := range 60 {
+		l.asks(configWith(t, []string{"", "cache", "follow off"}[i%3]), nil, up)
+		l.s.SetCluster(Cluster{Nodes: socketCluster.Nodes, Services: addrsOf(fmt.Sprintf("192.0.2.%d", 100+i))})
+		for _, snap := range []*policy.Snapshot{without, with} {
+			l.s.Publish(snap)
+			r := exchange(t, conn, newQuery(fmt.Sprintf("a%d.example.org", i), dns.TypeA))
+			if allowed := snap == with; allowed != (len(r.Answer) == 1) {
+				t.Errorf("allowed %v, and told %v", allowed, r)
+			}
+		}
+	}
+	over.Store(true)
+	wg.Wait()
+	if s := l.settled(); s.Failed != 0 || s.RepliesLost != 0 || s.Panics != 0 {
+		t.Errorf("%+v", s)
+	}
+}

@@ -1,0 +1,50 @@
+package proxy
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
+)
+
+// BenchmarkForwardedInPlace is from socket to socket over UDP, by an upstream in
+// another process, with the log on: its allocations are the proxy's.
+func BenchmarkForwardedInPlace(b *testing.B) {
+	l := newSocketLab(b, false)
+	log := audit.To(io.Discard, audit.Options{Node: "node-1"})
+	defer func() { _ = log.Close(context.Background()) }()
+	l.s.granter, l.s.log = nothing{}, log
+	c := configWith(b)
+	c.Zones = []corefile.Zone{{To: []netip.AddrPort{upstreamtest.Process(b)}, Timeout: time.Second, Deadline: 4 * time.Second, MaxFails: 2}}
+	l.s.Configure(c)
+	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 2)}, net.UDPAddrFromAddrPort(l.listen()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	query, buf := packed(b, newQuery("www.example.org", dns.TypeA)), make([]byte, 512)
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := conn.Write(query); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := conn.Read(buf); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if s := l.s.Stats(); s.Failed != 0 || s.Allowed == 0 {
+		b.Fatalf("%+v", s)
+	}
+}
+
+// BenchmarkUpstreamProcess is the upstream of the benchmarks.
+func BenchmarkUpstreamProcess(b *testing.B) { upstreamtest.RunProcess(b) }

@@ -1,0 +1,185 @@
+package proxy
+
+import (
+	"errors"
+	"math"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/cache"
+	"github.com/namegate/namegate/proxy/wire"
+)
+
+// Granter opens answered addresses in the kernel.
+type Granter interface {
+	AsyncGranter
+	CoverageChecker
+}
+
+// AsyncGranter opens addresses while no goroutine waits.
+type AsyncGranter interface {
+	// GrantThen tells then that the kernel acknowledged every address of every grant, or
+	// an error, which means that the answer must not leave: once, from any goroutine,
+	// perhaps before GrantThen returns. It does not block. The grants are lent until then.
+	GrantThen(grants []policy.Grant, then GrantCallback)
+}
+
+// CoverageChecker tells what is open, so that replies are sent from the cache without a
+// question to the kernel.
+type CoverageChecker = cache.CoverageChecker
+
+// GrantCallback takes the result of a GrantThen. It must not block. more: others are
+// called at once after it, by the same goroutine.
+type GrantCallback = interface{ Granted(err error, more bool) }
+
+var errGranterFault = errors.New("a fault on the kernel's side")
+
+// grant has the kept addresses opened before the reply leaves.
+func (q *query) grant() {
+	s := q.s
+	s.step("grant")
+	q.make(q.client.view, q.allowed, q.decision, q.kept, q.free, q.base)
+	if len(q.grants) == 0 {
+		q.replyGranted()
+		return
+	}
+	epoch := q.suspend()
+	s.timeouts.add(s, q, epoch, q.wait.answered.Sub(s.born)+q.setup.config.GrantTimeout)
+	if !s.protect("a grant", func() { s.granter.GrantThen(q.grants, q) }) && q.resume(epoch) {
+		q.notGranted(errGranterFault.Error())
+	}
+}
+
+// Granted implements GrantCallback. Replies that may leave at one moment leave together.
+func (q *query) Granted(err error, more bool) {
+	s := q.s
+	if epoch := q.wait.epoch.Load(); epoch%2 == 1 && q.resume(epoch) { // else it was given up, and is not used again
+		q.protect(func() { q.acknowledged(err) })
+	}
+	if !more {
+		s.protect("the replies to queries", s.replies.Send)
+	}
+}
+
+func (q *query) acknowledged(err error) {
+	s := q.s
+	s.step("acknowledged")
+	if err != nil {
+		q.notGranted(err.Error())
+		return
+	}
+	q.wait.spent.acknowledged(s.now().Sub(q.wait.answered))
+	s.stats.Grants.Add(1)
+	s.stats.AddressesGranted.Add(uint64(len(q.kept)))
+	if q.origin == fromUDP && q.inPlace() {
+		q.wait.batched = true
+		q.replyGranted()
+		return
+	}
+	s.workers.do(func() { q.protect(q.replyGranted) })
+}
+
+// notGranted answers SERVFAIL, since the kernel did not take the grant. The query is not
+// used again: the kernel's side may still have its grants.
+func (q *query) notGranted(reason string) {
+	s := q.s
+	q.wait.lent = true
+	s.stats.GrantFailures.Add(1)
+	q.wait.spent.acknowledged(s.now().Sub(q.wait.answered))
+	s.workers.do(func() {
+		q.protect(func() {
+			s.step("not granted")
+			for i := range q.rec.Answers {
+				q.rec.Answers[i].Openings = nil
+			}
+			q.single = false
+			q.fail("the kernel did not take the grant: " + reason)
+		})
+	})
+}
+
+// replyGranted replies with the addresses that are open.
+func (q *query) replyGranted() {
+	q.s.step("granted")
+	q.lead()
+	q.replyAnswer()
+}
+
+// granted is what an answer opens, in slices that are used again and again.
+type granted struct {
+	grants   []policy.Grant
+	answers  []audit.Answer
+	addrs    []netip.Addr
+	openings []policy.Opening
+	opened   []audit.Opened
+}
+
+// make fills in the grants of the addresses, and what the log says of each: at are their
+// indexes in answers. An address that the decision does not open has no opening. Nearly
+// always all addresses share one TTL, and so one grant a port set.
+func (g *granted) make(v *policy.View, n fqdn.Name, d policy.Decision, addrs []wire.Address, at []int, now time.Time) {
+	for i, a := range addrs {
+		if slices.ContainsFunc(addrs[:i], func(b wire.Address) bool { return b.TTL == a.TTL }) {
+			continue
+		}
+		from, opened := len(g.addrs), len(g.opened)
+		for _, b := range addrs[i:] {
+			if b.TTL == a.TTL {
+				g.addrs = append(g.addrs, b.Addr)
+			}
+		}
+		all := g.addrs[from:len(g.addrs):len(g.addrs)]
+		g.openings = d.AppendOpenings(g.openings[:0], a.TTL)
+		for _, o := range g.openings {
+			if o.Lifetime <= 0 {
+				continue
+			}
+			until := now.Add(o.Lifetime)
+			g.grants = append(g.grants, policy.Grant{Pod: v.Pod.PodRef, Name: n, Addrs: all, Ports: o.Ports, Deadline: until, By: o.By, View: v})
+			g.opened = append(g.opened, audit.Opened{Ports: o.Ports, Until: until})
+		}
+		if len(g.opened) == opened {
+			continue
+		}
+		for j, b := range addrs[i:] {
+			if b.TTL == a.TTL {
+				g.answers[at[i+j]].Openings = g.opened[opened:len(g.opened):len(g.opened)]
+			}
+		}
+	}
+}
+
+// reset empties the slices and lets go of what they pointed at.
+func (g *granted) reset() {
+	clear(g.grants)
+	clear(g.answers)
+	clear(g.openings)
+	g.grants, g.answers, g.addrs, g.openings, g.opened = g.grants[:0], g.answers[:0], g.addrs[:0], g.openings[:0], g.opened[:0]
+}
+
+// longestTTL returns the TTL in seconds that a pod may be told at most, so that
+// every port set that the decision opens is open for at least as long.
+func longestTTL(d policy.Decision) uint32 {
+	least := time.Duration(math.MaxInt64)
+	var longest map[policy.PortSet]time.Duration // of one match there is no need
+	for _, m := range d.Matches {
+		switch {
+		case m.Audit:
+		case len(d.Matches) == 1:
+			least = m.TTL.Max
+		default:
+			if longest == nil {
+				longest = map[policy.PortSet]time.Duration{}
+			}
+			longest[m.Ports] = max(longest[m.Ports], m.TTL.Max)
+		}
+	}
+	for _, t := range longest {
+		least = min(least, t)
+	}
+	return uint32(min(max(least/time.Second, 0), wire.MaxTTL))
+}

@@ -1,0 +1,52 @@
+package proxy
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// identity is the client that sent a query, as its source address tells.
+type identity struct {
+	addr         netip.Addr // unmapped
+	known        bool       // a pod or the node; no other source is answered
+	node         bool       // the node itself
+	self         bool       // from the very address that was asked: the self-query
+	unidentified bool       // no pod yet, and may be one soon: its query is parked
+	view         *policy.View
+	snap         *policy.Snapshot // by which this was decided
+	// version is the server's version before snap was read: snap, and a setup that is
+	// read later, are at least as new.
+	version uint64
+}
+
+// identify tells who is at the source address of a packet that came to the
+// local one. A selected pod is always taken for that, whatever else its address is.
+func (s *Server) identify(from, local netip.Addr) identity {
+	return s.recognize(s.source(from), local)
+}
+
+// recognize is identify for an address without what a socket adds.
+func (s *Server) recognize(from, local netip.Addr) identity {
+	c := identity{addr: from, version: s.version.Load()}
+	snap, setup := s.snapshot.Load(), s.setup.Load()
+	c.snap = snap
+	if c.view = snap.View(c.addr); c.view != nil {
+		c.known = true
+		return c
+	}
+	c.self = c.addr == local.Unmap()
+	if c.self || c.addr.IsLoopback() || setup.nodes[c.addr] {
+		c.known, c.node = true, true
+		return c
+	}
+	_, c.known = snap.Pod(c.addr)
+	// Before the first snapshot no source is unknown: the queries of the agent before,
+	// which was killed, may still come here.
+	c.unidentified = !c.known && (snap == nil || slices.ContainsFunc(setup.park, func(p netip.Prefix) bool { return p.Contains(c.addr) }))
+	return c
+}
+
+// plainSource is the address of a packet's source without what a socket adds.
+func plainSource(from netip.Addr) netip.Addr { return from.Unmap().WithZone("") }

@@ -1,0 +1,113 @@
+package proxy
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/proxy/limit"
+)
+
+func TestIdentify(t *testing.T) {
+	l := newLab(t, nil)
+	l.s.source = plainSource
+	local := netip.MustParseAddr("169.254.20.53")
+	l.s.SetCluster(Cluster{Nodes: addrsOf("192.0.2.250", "10.1.0.3"), Peers: addrsOf("192.0.2.251")})
+	for _, tt := range []struct {
+		from     string
+		pod      string // of the view
+		known    bool
+		node     bool
+		noMatter string
+	}{
+		{from: "10.1.0.2", pod: "web", known: true},
+		{from: "::ffff:10.1.0.2", pod: "web", known: true}, // as a dual-stack socket tells it
+		{from: "2001:db8:1::2", pod: "web", known: true},
+		{from: "2001:db8:1::2%eth0", pod: "web", known: true},
+		{from: "10.1.0.6", known: true},
+		{from: "127.0.0.1", known: true, node: true},
+		{from: "::1", known: true, node: true},
+		{from: "169.254.20.53", known: true, node: true},
+		{from: "192.0.2.250", known: true, node: true},
+		{from: "10.1.0.3", pod: "quiet", known: true}, // though it is the node's as well, below
+		{from: "169.254.20.54"},
+		{from: "192.0.2.251"}, // another node is nobody here
+		{from: "10.1.0.200"},
+		{from: "2001:db8:1::3"},
+		{from: "fe80::1%eth0"},
+	} {
+		a := l.s.identify(netip.MustParseAddr(tt.from), local)
+		pod := ""
+		if a.view != nil {
+			pod = a.view.Pod.Name
+		}
+		if pod != tt.pod || a.known != tt.known || a.node != tt.node || a.addr.Zone() != "" || a.addr.Is4In6() {
+			t.Errorf("%s: %+v, pod %q", tt.from, a, pod)
+		}
+	}
+}
+
+func TestIdentifyBeforeAnySnapshot(t *testing.T) {
+	l := newLab(t, nil)
+	l.s.snapshot.Store(nil)
+	if a := l.s.identify(netip.MustParseAddr("10.1.0.2"), netip.Addr{}); a.known || a.view != nil {
+		t.Errorf("known: %+v", a)
+	}
+	if a := l.s.identify(netip.MustParseAddr("127.0.0.1"), netip.Addr{}); !a.node {
+		t.Errorf("the node is not: %+v", a)
+	}
+}
+
+// TestContestedAddressIsGrantedNothing: two pods claim one address, so nobody
+// can tell whose the answer would be.
+func TestContestedAddressIsGrantedNothing(t *testing.T) {
+	l := newLab(t, labTable)
+	in := compile.Input{Policies: policiesOf(t, labPolicies), Pods: []policy.Pod{labPod("web", "10.1.0.30"), labPod("quiet", "10.1.0.30")}}
+	l.s.Publish(compile.New().Compile(in))
+	l.ask("10.1.0.30", "www.example.org", dns.TypeA)
+	if len(l.granter.Grants()) != 0 {
+		t.Errorf("granted %v", l.granter.Grants())
+	}
+}
+
+func TestAdmitAndRelease(t *testing.T) {
+	l := newLab(t, nil)
+	config := *l.s.setup.Load().config
+	config.Limits.QueriesPerPod, config.Limits.Queries = 2, 3
+	l.use(&config, l.up)
+	who := func(from string) identity { return l.s.identify(netip.MustParseAddr(from), netip.Addr{}) }
+	web, free, node := who("10.1.0.2"), who("10.1.0.6"), who("127.0.0.1")
+	var held []limit.Slot
+	for i, tt := range []struct {
+		who identity
+		ok  bool
+	}{{web, true}, {web, true}, {web, false}, {free, true}, {free, false}, {node, true}, {node, true}, {node, false}} {
+		p, ok := l.s.admit(tt.who)
+		if ok != tt.ok || ok != p.Held() {
+			t.Errorf("query %d: %v", i, ok)
+		}
+		if ok {
+			held = append(held, p)
+		}
+	}
+	if s := l.s.Stats(); s.InFlight != 5 || s.ShedPod != 2 || s.ShedAll != 1 {
+		t.Errorf("stats %+v", s)
+	}
+	for _, p := range held {
+		l.s.clients.Release(p)
+	}
+	if l.s.Stats().InFlight != 0 || l.s.clients.Held() != 0 {
+		t.Errorf("stats %+v", l.s.Stats())
+	}
+}
+
+func TestUnknownSourcesShareOneClient(t *testing.T) {
+	l := newLab(t, nil)
+	stranger, pod := l.s.identify(mustAddr("198.51.100.7"), netip.Addr{}), l.s.identify(mustAddr("10.1.0.2"), netip.Addr{})
+	if l.s.client(stranger) != l.s.clients.Unknown() || l.s.client(pod) != l.s.clients.Of(pod.addr) {
+		t.Error("a stranger costs memory, or a pod has no client of its own")
+	}
+}

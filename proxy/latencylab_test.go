@@ -1,0 +1,171 @@
+package proxy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/wire"
+)
+
+// slowly is a kernel that takes its time, and may refuse then.
+type slowly struct {
+	clock   *stepping
+	takes   time.Duration
+	refuses bool
+}
+
+func (s slowly) GrantThen(_ []policy.Grant, then GrantCallback) {
+	s.clock.pass(s.takes)
+	var err error
+	if s.refuses {
+		err = errKernelBusy
+	}
+	then.Granted(err, false)
+}
+
+// TestWhatIsGivenAgainIsTold: a kept answer is a decision of its own that waits
+// for nobody, whether anything is logged or not.
+func TestWhatIsGivenAgainIsTold(t *testing.T) {
+	for _, logged := range []bool{true, false} {
+		l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
+		if !logged {
+			l.s.log = nil
+		}
+		quick := 0
+		for range 5 {
+			if _, again := l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeA)); again {
+				quick++
+			}
+		}
+		s := l.s.Stats()
+		if got := s.Latency; quick == 0 || got.Decision.Total() != 5 || got.Total.Total() != 5 || got.Upstream.Total() != 1 {
+			t.Errorf("logged %v, %d given again: %d decisions, %d in all, %d upstream", logged, quick,
+				got.Decision.Total(), got.Total.Total(), got.Upstream.Total())
+		}
+		if s.Types[typeA].Allowed != 5 || s.CacheEntries != 1 || s.CacheBytes <= 0 {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+// TestForwardedIsObserved: each question over UDP is in the stages once, with
+// the upstream's time in the upstream's.
+func TestForwardedIsObserved(t *testing.T) {
+	const waits = 30 * time.Millisecond
+	for _, fails := range []bool{false, true} {
+		l := newSocketLab(t, false)
+		if fails {
+			l.granter.fails = func([]policy.Grant) error { return errKernelBusy }
+		}
+		l.asks(configWith(t), nil, startScript(t, func(q *dns.Msg, tcp bool) [][]byte {
+			time.Sleep(waits) // the upstream's
+			return honest("192.0.2.1")(q, tcp)
+		}))
+		exchange(t, client(t, "udp", "127.0.0.2", l.listen()), newQuery("www.example.org", dns.TypeA))
+		s := l.settled()
+		if l.granter.thens.Load() != 1 {
+			t.Fatal("it was decided anew")
+		}
+		got := s.Latency
+		for what, h := range map[string]Histogram{"decision": got.Decision, "upstream": got.Upstream, "grant": got.Grant, "total": got.Total} {
+			if h.Total() != 1 {
+				t.Errorf("%s: %d, want 1", what, h.Total())
+			}
+		}
+		if got.Upstream.Sum < waits || got.Total.Sum < got.Upstream.Sum+got.Grant.Sum || got.Total.Sum != got.Decision.Sum+got.Upstream.Sum+got.Grant.Sum {
+			t.Errorf("decision %v, upstream %v, grant %v, total %v", got.Decision.Sum, got.Upstream.Sum, got.Grant.Sum, got.Total.Sum)
+		}
+		if of := s.Types[typeA]; fails && of.Failed != 1 || !fails && of.Allowed != 1 {
+			t.Errorf("%+v", of)
+		}
+	}
+}
+
+// TestWhatTheLibraryReadsIsObserved: what was waited for over UDP is not lost
+// where a query goes on by the long one, neither in the stages nor in the log.
+func TestWhatTheLibraryReadsIsObserved(t *testing.T) {
+	const waits = 30 * time.Millisecond
+	l := newSocketLab(t, false)
+	l.asks(configWith(t), nil, startScript(t, func(q *dns.Msg, _ bool) [][]byte {
+		time.Sleep(waits) // the upstream's
+		r := new(dns.Msg)
+		r.SetReply(q)
+		rr, err := dns.NewRR("www.example.org. 60 IN CNAME www.example.net.") // not plain
+		if err != nil {
+			t.Error(err)
+		}
+		r.Answer = []dns.RR{rr}
+		return [][]byte{packed(t, r)}
+	}))
+	exchange(t, client(t, "udp", "127.0.0.2", l.listen()), newQuery("www.example.org", dns.TypeA))
+	got := l.settled().Latency
+	if got.Upstream.Total() != 1 || got.Upstream.Sum < waits || got.Total.Sum < waits || got.Decision.Sum >= waits {
+		t.Errorf("decision %v, upstream %v, total %v", got.Decision.Sum, got.Upstream.Sum, got.Total.Sum)
+	}
+	if r := l.log.of(name(t, "www.example.org")); len(r) != 1 || r[0].Latency < waits {
+		t.Errorf("logged %+v", r)
+	}
+}
+
+// TestPrefetchesWaitForNobody: they are decided, and no latency of a pod's.
+func TestPrefetchesWaitForNobody(t *testing.T) {
+	l := newLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
+	snap := l.s.snapshot.Load()
+	h := &inHand{over: make(chan struct{})}
+	l.s.ask(snap.ViewOf(labPods[0].PodRef), snap, wire.Query{Question: wire.Question{Name: name(t, "www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}}, fromPrefetch, h)
+	<-h.over
+	if s := l.s.Stats(); s.Types[typeA].Allowed != 1 || s.Latency.Total.Total() != 0 {
+		t.Errorf("%+v, %+v", s.Types[typeA], s.Latency.Total)
+	}
+}
+
+// TestVerdictsByType: each type that has a name is counted by it, all others are one.
+func TestVerdictsByType(t *testing.T) {
+	l := newLab(t, map[string][]string{})
+	for qtype, want := range map[uint16]string{
+		dns.TypeA: "A", dns.TypeAAAA: "AAAA", dns.TypeHTTPS: "HTTPS", dns.TypeSVCB: "SVCB", dns.TypeSRV: "SRV", dns.TypeMX: "MX", dns.TypeTXT: "TXT",
+		dns.TypePTR: "PTR", dns.TypeCNAME: "CNAME", dns.TypeNS: "NS", dns.TypeSOA: "SOA", dns.TypeNAPTR: "other", dns.TypeANY: "other", 65280: "other",
+	} {
+		before := l.s.Stats()
+		l.ask("10.1.0.3", "www.example.net", qtype)
+		now := l.s.Stats()
+		for i, of := range now.Types {
+			n := uint64(0)
+			if of.Type == want {
+				n = 1
+			}
+			if of.Refused-before.Types[i].Refused != n {
+				t.Errorf("type %d is counted as %s", qtype, of.Type)
+			}
+		}
+		if now.Refused != before.Refused+1 {
+			t.Errorf("type %d: %d refused, %d before", qtype, now.Refused, before.Refused)
+		}
+	}
+}
+
+// TestEveryVerdictHasItsCount of each type.
+func TestEveryVerdictHasItsCount(t *testing.T) {
+	var v verdicts
+	for verdict := audit.Allowed; verdict <= audit.Failed; verdict++ {
+		for range verdict {
+			v.add(verdict, dns.TypeMX)
+		}
+	}
+	want := TypeVerdicts{Type: "MX", Allowed: uint64(audit.Allowed), Unmatched: uint64(audit.Unmatched), Refused: uint64(audit.Refused),
+		Blocked: uint64(audit.Blocked), Failed: uint64(audit.Failed)}
+	if got := v.types()[typeMX]; got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+func BenchmarkStages(b *testing.B) {
+	var l latency
+	for b.Loop() {
+		l.hits.observe(8 * time.Microsecond)
+	}
+}

@@ -1,0 +1,241 @@
+package proxy
+
+import (
+	"errors"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/answer"
+	"github.com/namegate/namegate/proxy/cache"
+	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/wire"
+)
+
+// staleWait is how long a client waits for the upstream when there is a stale answer for
+// it (RFC 8767 §5: 1.8 seconds, below the least time-out of clients).
+const staleWait = 1800 * time.Millisecond
+
+// cachingResolver finds answers by one configuration: in the cache, at an identical call
+// in flight, or at an upstream.
+type cachingResolver struct {
+	s        *Server
+	config   *corefile.Config
+	zones    []zone // the longest names first
+	cache    *cache.Cache
+	warmed   *cache.Cache // the answers that warm-ups got
+	calls    *calls
+	renewals *renewals
+}
+
+// zone is one zone of the configuration, and how its upstreams are asked.
+type zone struct {
+	settings  *corefile.Zone
+	upstreams upstreams
+}
+
+// zone returns the longest zone of a name, nil if none covers it.
+func (r *cachingResolver) zone(n fqdn.Name) *zone {
+	for i := range r.zones {
+		if n.HasSuffix(r.zones[i].settings.Name) {
+			return &r.zones[i]
+		}
+	}
+	return nil
+}
+
+// keeps returns the zone by which the answer to the query is kept, nil if it is not.
+func (z *zone) keeps(q wire.Query) *corefile.Zone {
+	if z == nil {
+		return nil
+	}
+	return cache.Zone(z.settings, q)
+}
+
+// touch notes that the entry was asked for, and renews it before it ends if it is asked
+// for often.
+func (r *cachingResolver) touch(e *cache.Entry, now time.Duration) {
+	if e.Hit(now) {
+		r.renewals.prefetch(e)
+	}
+}
+
+// lookup finds what answers: the cache, an identical call in flight, or an upstream.
+func (q *query) lookup() {
+	s, r := q.s, q.setup.resolver
+	q.zone = r.zone(q.asks.Name)
+	q.wait.asked = s.now()
+	now := q.wait.asked.Sub(s.born)
+	if q.origin == fromWarmUp && q.lookupWarmed(now) {
+		return
+	}
+	if !q.missed && q.zone.keeps(q.asks) != nil {
+		switch e := r.cache.Get(q.asks, now); {
+		case e == nil:
+		case e.Fresh(now):
+			if q.origin.client() {
+				s.stats.CacheHits.Add(1)
+				r.touch(e, now)
+			}
+			q.hit(e, now)
+			return
+		case e.Stale(now):
+			q.late(e, now)
+			return
+		}
+	}
+	q.miss()
+}
+
+// hit answers with a fresh entry.
+func (q *query) hit(e *cache.Entry, now time.Duration) {
+	msg, base := e.Aged(q.asks, now)
+	q.set(msg, e.From, audit.CacheHit, e, q.s.at(base))
+	q.wait.answered = q.wait.asked
+	q.check()
+}
+
+// late answers with an entry whose time is over: by the upstream if it answers in time,
+// else by the stale answer. No client waits again for an upstream that has failed.
+func (q *query) late(e *cache.Entry, now time.Duration) {
+	s := q.s
+	q.wait.stale = e
+	failed, due := e.Retry(now)
+	if !due {
+		q.giveStale()
+		return
+	}
+	r := q.setup.resolver.renewals.renew(e)
+	if r == nil || failed {
+		q.giveStale()
+		return
+	}
+	epoch := q.suspend()
+	s.after(staleWait, func() {
+		if q.resume(epoch) {
+			q.protect(q.giveStale)
+		}
+	})
+	if over := r.wait(q, epoch); over && q.resume(epoch) { // it may be another's by now
+		q.renewed(r)
+	}
+}
+
+// renewed goes on when the renewal of the stale entry is over.
+func (q *query) renewed(r *renewal) {
+	o := &r.outcome
+	switch {
+	case r.failed:
+		q.giveStale()
+	case r.entry.Query.Type != q.asks.Type && (o.msg == nil || !answer.IsNXDomain(o.msg)):
+		q.miss() // the name exists by now
+	default:
+		q.s.stats.CacheMisses.Add(1)
+		if o.msg == nil {
+			q.found.CopyFrom(&r.view)
+		}
+		q.arrived(o)
+	}
+}
+
+// giveStale answers with the stale entry.
+func (q *query) giveStale() {
+	s, e := q.s, q.wait.stale
+	s.stats.CacheStale.Add(1)
+	now := s.now()
+	msg, base := e.AsStale(q.asks, now.Sub(s.born))
+	q.set(msg, e.From, audit.CacheStale, e, s.at(base))
+	q.wait.answered = now
+	q.check()
+}
+
+var errNoZone = errors.New("no forward covers the name")
+
+// miss joins the call in flight for the same query, or makes one at the upstreams.
+func (q *query) miss() {
+	q.s.stats.CacheMisses.Add(1)
+	q.s.step("miss")
+	if q.zone == nil {
+		q.arrived(&outcome{err: errNoZone})
+		return
+	}
+	q.join()
+}
+
+// join hands the query over to a call.
+func (q *query) join() {
+	batch, z, calls := q.batch, q.zone, q.setup.resolver.calls
+	q.batch = nil
+	if c, first := calls.join(q.asks, z, q); first {
+		c.start(batch)
+	}
+}
+
+// answerView implements waiter.
+func (q *query) answerView() *wire.AnswerView { return &q.found }
+
+// complete implements waiter. Other queries than those over UDP that are answered in place
+// are for a worker: the reader of the upstream's socket has other replies to read.
+func (q *query) complete(o *outcome) {
+	if o.msg == nil && o.err == nil && q.origin == fromUDP && q.plain && q.found.Fits(&q.view) {
+		q.protect(func() { q.arrived(o) })
+		return
+	}
+	q.s.workers.do(func() { q.protect(func() { q.arrived(o) }) })
+}
+
+// arrived goes on with the outcome of a call.
+func (q *query) arrived(o *outcome) {
+	now := q.s.now()
+	switch {
+	case errors.Is(o.err, errFault):
+		q.broken()
+		return
+	case errors.Is(o.err, errAbandoned):
+		q.join()
+		return
+	}
+	q.set(asType(o.msg, q.asks), o.from, audit.CacheNone, o.entry, now)
+	q.wait.answered = now
+	if q.origin == fromWarmUp {
+		q.keepWarmed(o.err)
+	}
+	if o.err != nil {
+		q.heard()
+		q.fail(o.err.Error())
+		return
+	}
+	q.check()
+}
+
+// heard notes how long the answer was waited for.
+func (q *query) heard() {
+	if q.client.view != nil && q.how != audit.CacheHit {
+		q.wait.spent.heard(q.wait.answered.Sub(q.wait.asked))
+	}
+}
+
+// asType returns the answer to one type's question as that to q: that a name does not
+// exist is true of all types. The message is shared and stays as it is.
+func asType(m *dns.Msg, q wire.Query) *dns.Msg {
+	if m == nil || len(m.Question) != 1 || m.Question[0].Qtype == q.Type || !answer.IsNXDomain(m) {
+		return m
+	}
+	c := *m
+	c.Question = []dns.Question{{Name: m.Question[0].Name, Qtype: q.Type, Qclass: q.Class}}
+	return &c
+}
+
+// answerMessage returns the answer as a message, nil without one.
+func (q *query) answerMessage() *dns.Msg {
+	if q.msg == nil && len(q.found.Message) > 0 {
+		m := new(dns.Msg)
+		if m.Unpack(q.found.Message) != nil { // it was read in place
+			m.Rcode = dns.RcodeServerFailure
+		}
+		q.msg = m
+	}
+	return q.msg
+}

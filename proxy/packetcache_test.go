@@ -1,0 +1,221 @@
+package proxy
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/mmsg"
+	"github.com/namegate/namegate/proxy/wire"
+)
+
+// TestForgottenGrantSendsTheQueryTheLongWay: what the kernel lost is opened anew
+// before the pod is answered.
+func TestForgottenGrantSendsTheQueryTheLongWay(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
+	q := newQuery("www.example.org", dns.TypeA)
+	for range 3 {
+		l.any("10.1.0.2", q)
+	}
+	l.ledger.forget(func(opening) bool { return true })
+	if _, quick := l.any("10.1.0.2", q); quick || l.ledger.until(labPods[0].PodRef, mustAddr("192.0.2.1")).IsZero() {
+		t.Error("answered, and not open")
+	}
+	if _, quick := l.any("10.1.0.2", q); !quick {
+		t.Error("not given again once it is open again")
+	}
+}
+
+// once is a log that does not want what is given again.
+type once struct{ *lines }
+
+func (once) Repeats() bool { return false }
+
+// TestLogThatWantsNoRepeats: it is told of anew alone.
+func TestLogThatWantsNoRepeats(t *testing.T) {
+	for _, repeats := range []bool{true, false} {
+		l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
+		l.lines.keep = true
+		var log DecisionLog = &l.lines
+		if !repeats {
+			log = once{&l.lines}
+		}
+		s, err := New(Options{Config: l.config, Granter: l.ledger, Log: log, Now: l.now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.s = s
+		l.use(l.config, l.up)
+		l.s.Publish(compiled(t, labPolicies, labPods))
+		short := 0
+		for range 5 {
+			if _, quick := l.any("10.1.0.2", newQuery("www.example.org", dns.TypeA)); quick {
+				short++
+			}
+		}
+		want := 5
+		if !repeats {
+			want = 5 - short
+		}
+		if short == 0 || len(l.lines.all) != want {
+			t.Errorf("repeats %v: %d of 5 were given again, %d records, want %d", repeats, short, len(l.lines.all), want)
+		}
+	}
+}
+
+// TestFailureIsNotGivenAgain: when the kernel takes grants again the next query is answered.
+func TestFailureIsNotGivenAgain(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
+	q := newQuery("www.example.org", dns.TypeA)
+	l.any("10.1.0.6", q)
+	l.ledger.fail(errors.New("the kernel is busy"))
+	for range 3 {
+		if r, quick := l.any("10.1.0.2", q); r.Rcode != dns.RcodeServerFailure || quick {
+			t.Fatalf("%v, quick %v", r, quick)
+		}
+	}
+	l.ledger.fail(nil)
+	if r, _ := l.any("10.1.0.2", q); r.Rcode != dns.RcodeSuccess || len(r.Answer) != 1 {
+		t.Errorf("the kernel is well again: %v", r)
+	}
+}
+
+// TestReplayEndsWhereTheTTLsBoundBegins: a TTL above the policy's greatest is told
+// as that each time, also of a record that opens nothing.
+func TestReplayEndsWhereTheTTLsBoundBegins(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"one.test MX": {"one.test. 1000 IN MX 10 mail.test."}, "one.test A": {"one.test. 1000 IN CNAME cdn.test.", "cdn.test. 50 IN A 192.0.2.1"}})
+	for range 20 {
+		l.pass(1100 * time.Millisecond)
+		for _, qtype := range []uint16{dns.TypeMX, dns.TypeA} {
+			if r, _ := l.any("10.1.0.7", newQuery("one.test", qtype)); r.Answer[0].Header().Ttl != 100 {
+				t.Fatalf("told %d s", r.Answer[0].Header().Ttl)
+			}
+		}
+	}
+}
+
+func TestReplyThatTheClientCannotTakeIsMadeAnew(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"a.wild.test TXT": {`a.wild.test. 60 IN TXT "` + strings.Repeat("x", 250) + `" "` + strings.Repeat("y", 250) + `" "` + strings.Repeat("z", 250) + `"`}})
+	big, small := newQuery("a.wild.test", dns.TypeTXT), newQuery("a.wild.test", dns.TypeTXT)
+	big.SetEdns0(1232, false)
+	small.SetEdns0(600, false)
+	for range 3 {
+		l.any("10.1.0.2", big)
+	}
+	if _, quick := l.any("10.1.0.2", big); !quick {
+		t.Fatal("not given again")
+	}
+	for range 2 {
+		for _, q := range []*dns.Msg{small, newQuery("a.wild.test", dns.TypeTXT)} {
+			if r, quick := l.any("10.1.0.2", q); quick || !r.Truncated || len(r.Answer) > 0 {
+				t.Errorf("quick %v, truncated %v", quick, r.Truncated)
+			}
+		}
+	}
+	if _, quick := l.any("10.1.0.2", big); !quick {
+		t.Error("a truncated reply took its place")
+	}
+}
+
+// TestWholeAnswerOutlivesItsReplies: that a snapshot or a configuration is not the
+// present one any more leaves nothing of it behind, once another reply is kept.
+func TestOldSnapshotsAreNotHeld(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 600 IN A 192.0.2.1"}, "b.wild.test A": {"b.wild.test. 600 IN A 192.0.2.1"}})
+	old := l.who("10.1.0.2")
+	ask := func() {
+		for range 3 {
+			for _, n := range []string{"a.wild.test", "b.wild.test", "www.example.org"} {
+				for _, from := range []string{"10.1.0.2", "10.1.0.8", "10.1.0.6"} {
+					l.any(from, newQuery(n, dns.TypeA))
+				}
+			}
+		}
+	}
+	ask()
+	_, bytes := l.s.cache.Usage()
+	for range 3 {
+		l.s.Publish(compiled(t, labPolicies, labPods))
+		ask()
+	}
+	// One that was under way by the old snapshot leaves nothing either.
+	l.s.handle(packed(t, newQuery("a.wild.test", dns.TypeA)), old, false)
+	if _, after := l.s.cache.Usage(); after != bytes {
+		t.Errorf("%d bytes are kept, and %d without the old snapshots", after, bytes)
+	}
+}
+
+// TestHitAllocatesNothing, from the packet to the reply in the queue, with the
+// decision, a live grant and the log.
+func TestHitAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 600 IN A 192.0.2.1", "www.example.org. 600 IN A 192.0.2.2"},
+		"gone.wild.test AAAA": {"NXDOMAIN", soa + "30"}}, "cache {\nprefetch 5 1m 10%\nserve_stale\n}")
+	log := audit.To(io.Discard, audit.Options{Node: "node-1", Queue: 1 << 16})
+	defer log.Close(context.Background())
+	l.s.log, l.s.coverage = log, always{}
+	b := &listener{s: l.s, reader: new(mmsg.Reader)}
+	b.addr = netip.AddrPortFrom(endpoint, 53)
+	edns := newQuery("www.example.org", dns.TypeA)
+	edns.SetEdns0(1232, false)
+	for from, m := range map[string]*dns.Msg{"10.1.0.2": edns, "10.1.0.3": newQuery("WWW.example.org", dns.TypeA), "10.1.0.6": newQuery("www.example.org", dns.TypeA), "10.1.0.8": newQuery("gone.wild.test", dns.TypeAAAA)} {
+		packet := packed(t, m)
+		for range 3 {
+			l.any(from, m)
+		}
+		l.pass(100 * time.Millisecond)
+		client, hits := netip.AddrPortFrom(mustAddr(from), 5353), l.s.stats.CacheHits.Load()
+		n := testing.AllocsPerRun(1000, func() {
+			b.reader.Discard()
+			b.take(0, packet, client, l.now())
+		})
+		if n != 0 {
+			t.Errorf("%s: %v allocations", from, n)
+		}
+		if got := l.s.stats.CacheHits.Load() - hits; got != 1001 || b.reader.Discard() != 1 {
+			t.Errorf("%s: %d hits, or not one reply queued", from, got)
+		}
+	}
+}
+
+type always struct{}
+
+func (always) Covered([]policy.Grant) bool { return true }
+func (always) Epoch() uint64               { return 0 }
+
+// TestTTLsOfAreWhereTheTTLsStand in messages of every shape that we pack.
+func TestTTLsOfAreWhereTheTTLsStand(t *testing.T) {
+	for _, seed := range [][]string{
+		{"www.example.org. 7 IN A 192.0.2.1"},
+		{"www.example.org. 7 IN CNAME a.example.org.", "a.example.org. 7 IN AAAA 2001:db8::1", "~org. 7 IN SOA a.org. b.org. 1 2 3 4 5", "+a.org. 7 IN A 192.0.2.1"},
+		{"~. 7 IN NS a.", "www.example.org. 7 IN HTTPS 1 . alpn=h2"},
+	} {
+		up := &memory{table: map[string][]string{"www.example.org A": seed}}
+		got, err := up.resolve(askFor(t, "www.example.org"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.msg.Compress = true
+		got.msg.SetEdns0(1232, true)
+		msg := packed(t, got.msg)
+		at := wire.TTLOffsets(msg)
+		if len(at) != len(seed) {
+			t.Errorf("%d TTLs of %d", len(at), len(seed))
+		}
+		for _, i := range at {
+			if binary.BigEndian.Uint32(msg[i:]) != 7 {
+				t.Errorf("at %d stands %d", i, binary.BigEndian.Uint32(msg[i:]))
+			}
+		}
+	}
+}

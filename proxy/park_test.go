@@ -1,0 +1,459 @@
+package proxy
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// timers are the clock of held queries: they end when a test says so.
+type timers struct {
+	mu   sync.Mutex
+	all  map[int]func()
+	next int
+	most time.Duration
+}
+
+func (l *lab) timers() *timers {
+	c := &timers{all: map[int]func(){}}
+	l.s.after = func(d time.Duration, f func()) func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		id := c.next
+		c.next++
+		c.all[id], c.most = f, max(c.most, d)
+		return func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			_, pending := c.all[id]
+			delete(c.all, id)
+			return pending
+		}
+	}
+	return c
+}
+
+// end lets the time of all that wait be over.
+func (c *timers) end() {
+	c.mu.Lock()
+	all := c.all
+	c.all = map[int]func(){}
+	c.mu.Unlock()
+	for _, f := range all {
+		f()
+	}
+}
+
+// without are the lab's pods but for these: their addresses are not known yet.
+func without(names ...string) (pods []policy.Pod) {
+	for _, p := range labPods {
+		keep := true
+		for _, n := range names {
+			keep = keep && p.Name != n
+		}
+		if keep {
+			pods = append(pods, p)
+		}
+	}
+	return pods
+}
+
+// newParkLab is a lab that does not know two of its pods yet, and holds their queries.
+func newParkLab(t testing.TB) (*lab, *timers) {
+	l := newLab(t, labTable)
+	c := l.timers()
+	l.s.Publish(compiled(t, labPolicies, without("strict", "free")))
+	l.s.SetCluster(Cluster{Hold: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("2001:db8:1::/64")}})
+	return l, c
+}
+
+func (l *lab) parkedNow() (n int) {
+	l.s.parked.mu.Lock()
+	defer l.s.parked.mu.Unlock()
+	for _, of := range l.s.parked.bySource {
+		n += len(of)
+	}
+	if n != l.s.parked.all {
+		l.t.Errorf("%d wait, counted %d", n, l.s.parked.all)
+	}
+	return n
+}
+
+func (l *lab) awaitParked(n int) {
+	l.t.Helper()
+	await(l.t, fmt.Sprintf("there are never %d that wait", n), func() bool { return l.parkedNow() == n })
+}
+
+func put(t testing.TB, c *dns.Conn, m *dns.Msg) {
+	t.Helper()
+	if err := c.WriteMsg(m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func got(t testing.TB, c *dns.Conn) *dns.Msg {
+	t.Helper()
+	r, err := c.ReadMsg()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestHeldUntilItsPodIsKnown: a query from an address that nobody has waits, and is
+// then handled by the snapshot that knows it: as a selected pod's or as another's.
+func TestHeldUntilItsPodIsKnown(t *testing.T) {
+	for _, network := range []string{"udp", "tcp"} {
+		for _, tt := range []struct {
+			pod, from, name string
+			rcode, answers  int
+			logged          bool
+		}{
+			{"strict", "127.0.0.4", "other.test", dns.RcodeRefused, 0, true},
+			{"strict", "127.0.0.4", "www.example.org", dns.RcodeSuccess, 3, true},
+			{"free", "127.0.0.6", "other.test", dns.RcodeSuccess, 1, false},
+		} {
+			t.Run(network+" "+tt.pod+" "+tt.name, func(t *testing.T) {
+				l, clock := newParkLab(t)
+				at := l.listen()
+				c := client(t, network, tt.from, at)
+				put(t, c, newQuery(tt.name, dns.TypeA))
+				l.awaitParked(1)
+				// A snapshot that does not know it either changes nothing.
+				l.s.Publish(compiled(t, labPolicies, without("strict", "free", "web")))
+				if l.parkedNow() != 1 || len(l.up.asked) != 0 || len(l.granter.Grants()) != 0 {
+					t.Fatalf("before it is known: asked %v, granted %v", l.up.asked, l.granted())
+				}
+				snap := compiled(t, labPolicies, labPods)
+				l.s.Publish(snap)
+				r := got(t, c)
+				if r.Rcode != tt.rcode || len(r.Answer) != tt.answers {
+					t.Errorf("%v", r)
+				}
+				if tt.logged && l.log.last(t).Pod.Name != tt.pod || !tt.logged && len(l.log.recs) != 0 {
+					t.Errorf("logged %v", l.log.recs)
+				}
+				if s := l.s.Stats(); s.Held != 1 || s.HeldOut != 0 || s.Strangers != 0 || s.Queries != 1 {
+					t.Errorf("stats %+v", s)
+				}
+				if len(clock.all) != 0 || clock.most != 2*time.Second {
+					t.Errorf("%d timers left, the longest was of %v", len(clock.all), clock.most)
+				}
+				// What follows waits for nobody.
+				if r = exchange(t, c, newQuery(tt.name, dns.TypeA)); r.Rcode != tt.rcode || l.s.Stats().Held != 1 {
+					t.Errorf("the next query: %v", r)
+				}
+			})
+		}
+	}
+}
+
+// TestHeldTooLongIsServfail: nobody comes to know the source.
+func TestHeldTooLongIsServfail(t *testing.T) {
+	for _, network := range []string{"udp", "tcp"} {
+		l, clock := newParkLab(t)
+		at := l.listen()
+		c := client(t, network, "127.0.0.4", at)
+		m := newQuery("www.example.org", dns.TypeA)
+		put(t, c, m)
+		l.awaitParked(1)
+		clock.end()
+		if r := got(t, c); r.Rcode != dns.RcodeServerFailure || r.Id != m.Id || len(l.up.asked) != 0 {
+			t.Errorf("%s: %v, asked %v", network, r, l.up.asked)
+		}
+		if s := l.s.Stats(); s.Held != 1 || s.HeldOut != 1 || l.parkedNow() != 0 {
+			t.Errorf("%s: stats %+v, %d wait", network, s, l.parkedNow())
+		}
+		l.s.Publish(compiled(t, labPolicies, labPods))
+		if r := exchange(t, c, m); len(r.Answer) != 3 {
+			t.Errorf("%s, asked again: %v", network, r)
+		}
+	}
+}
+
+// TestOnlyUnknownAddressesInsideHoldWait: pods are answered at once, the node too,
+// and strangers are refused as ever.
+func TestOnlyUnknownAddressesInsideHoldWait(t *testing.T) {
+	l, _ := newParkLab(t)
+	for from, young := range map[string]bool{
+		"10.1.0.4": true, "10.1.0.250": true, "2001:db8:1::77": true, // not known yet
+		"10.1.0.2": false, "2001:db8:1::2": false, "10.1.0.7": false, // pods
+		"10.1.1.4": false, "198.51.100.7": false, "2001:db8:2::2": false, // strangers
+		"127.0.0.1": false, "169.254.20.53": false, // the node, the socket itself
+	} {
+		if who := l.s.identify(netip.MustParseAddr(from), netip.MustParseAddr("169.254.20.53")); who.unidentified != young || young && who.known {
+			t.Errorf("%s: %+v", from, who)
+		}
+	}
+	l.s.SetCluster(Cluster{})
+	if l.s.identify(netip.MustParseAddr("10.1.0.4"), netip.Addr{}).unidentified {
+		t.Error("held without a range")
+	}
+}
+
+// TestHeldIsBounded: of one source, and of all; more get SERVFAIL at once, and in
+// a flood not even that.
+func TestHeldIsBounded(t *testing.T) {
+	l, clock := newParkLab(t)
+	config := *l.s.setup.Load().config
+	config.Limits.RatePerPod, config.Limits.BurstPerPod = 10, 5
+	l.use(&config, l.up)
+	at := l.listen()
+	one, two := client(t, "udp", "127.0.0.4", at), client(t, "tcp", "127.0.0.6", at)
+	for range parkedPerSource + 7 { // retransmissions, as far as the proxy can tell
+		put(t, one, newQuery("www.example.org", dns.TypeA))
+	}
+	for range 5 {
+		if r := got(t, one); r.Rcode != dns.RcodeServerFailure {
+			t.Errorf("beyond the bound: %v", r)
+		}
+	}
+	await(t, "no silence", func() bool { return l.s.Stats().RateSilenced == 2 })
+	if s := l.s.Stats(); s.Held != parkedPerSource || s.HeldOut != 7 || l.parkedNow() != parkedPerSource {
+		t.Errorf("stats %+v, %d wait", s, l.parkedNow())
+	}
+	put(t, two, newQuery("other.test", dns.TypeA)) // another source has room
+	l.awaitParked(parkedPerSource + 1)
+
+	l.s.parked.mu.Lock()
+	l.s.parked.all += parkedMost
+	l.s.parked.mu.Unlock()
+	put(t, two, newQuery("other.test", dns.TypeA))
+	if r := got(t, two); r.Rcode != dns.RcodeServerFailure {
+		t.Errorf("beyond the bound of all: %v", r)
+	}
+	l.s.parked.mu.Lock()
+	l.s.parked.all -= parkedMost
+	l.s.parked.mu.Unlock()
+
+	l.s.Publish(compiled(t, labPolicies, without("free")))
+	for range parkedPerSource {
+		if r := got(t, one); len(r.Answer) != 3 {
+			t.Fatalf("%v", r)
+		}
+	}
+	clock.end()
+	if r := got(t, two); r.Rcode != dns.RcodeServerFailure || l.parkedNow() != 0 {
+		t.Errorf("%v, %d wait", r, l.parkedNow())
+	}
+}
+
+// parked is a query that waits, and where its reply comes.
+func (l *lab) parked(packet []byte) (q *parkedQuery, reply chan []byte) {
+	to := &parkedReplier{replies: make(chan []byte, 1)}
+	return &parkedQuery{packet: packet, to: to}, to.replies
+}
+
+type parkedReplier struct {
+	replies chan []byte
+	over    func()
+	who     identity
+}
+
+func (r *parkedReplier) reply(packet []byte, _ bool) { r.replies <- append([]byte(nil), packet...) }
+
+func (r *parkedReplier) done(q *query) {
+	if r.who = q.client; r.over != nil {
+		r.over()
+	}
+}
+
+// TestPublishedSinceTheIdentification: the snapshot that knows the source comes
+// between the look at it and the wait, which nothing would end but its time.
+func TestPublishedSinceTheIdentification(t *testing.T) {
+	l, clock := newParkLab(t)
+	who := l.s.identify(netip.MustParseAddr("10.1.0.4"), netip.Addr{})
+	if !who.unidentified {
+		t.Fatal("known already")
+	}
+	l.s.Publish(compiled(t, labPolicies, labPods))
+	q, reply := l.parked(packed(t, newQuery("www.example.org", dns.TypeA)))
+	over := make(chan struct{})
+	to := q.to.(*parkedReplier)
+	to.over = func() { close(over) }
+	if !l.s.park(who, q) {
+		t.Fatal("no room")
+	}
+	<-reply
+	<-over
+	if who := to.who; who.view == nil || who.view.Pod.Name != "strict" || len(clock.all) != 0 || l.parkedNow() != 0 {
+		t.Errorf("resumed as %+v, %d timers", who, len(clock.all))
+	}
+}
+
+// TestTheTimeEndsAsTheSnapshotComes: whoever is first answers, and only one does.
+func TestTheTimeEndsAsTheSnapshotComes(t *testing.T) {
+	l, clock := newParkLab(t)
+	const times = 200
+	var resumed atomic.Int64
+	for range times {
+		l.s.Publish(compiled(t, labPolicies, without("strict")))
+		before := resumed.Load()
+		who := l.s.identify(netip.MustParseAddr("10.1.0.4"), netip.Addr{})
+		q, _ := l.parked(packed(t, newQuery("www.example.org", dns.TypeA)))
+		q.to.(*parkedReplier).over = func() { resumed.Add(1) }
+		if !l.s.park(who, q) {
+			t.Fatal("no room")
+		}
+		next := compiled(t, labPolicies, labPods)
+		var race sync.WaitGroup
+		race.Go(clock.end)
+		race.Go(func() { l.s.Publish(next) })
+		race.Wait()
+		await(t, "not resumed", func() bool { return resumed.Load() > before })
+		if n := l.parkedNow(); n != 0 {
+			t.Fatalf("%d wait", n)
+		}
+	}
+	if n := resumed.Load(); n != times {
+		t.Errorf("%d resumed of %d", n, times)
+	}
+}
+
+// TestClientGaveUp: the one who asked is gone when its pod is known.
+func TestClientGaveUp(t *testing.T) {
+	for _, network := range []string{"udp", "tcp"} {
+		l, _ := newParkLab(t)
+		at := l.listen()
+		c := client(t, network, "127.0.0.4", at)
+		put(t, c, newQuery("www.example.org", dns.TypeA))
+		l.awaitParked(1)
+		_ = c.Close()
+		l.s.Publish(compiled(t, labPolicies, labPods))
+		await(t, "its query is not answered", func() bool { return l.s.Stats().Allowed == 1 })
+		await(t, "its place is not given back", func() bool { s := l.s.Stats(); return s.InFlight == 0 && s.Connections == 0 })
+		if r := exchange(t, client(t, network, "127.0.0.4", at), newQuery("www.example.org", dns.TypeA)); len(r.Answer) != 3 {
+			t.Errorf("%s, the next: %v", network, r)
+		}
+	}
+}
+
+// TestHeldIsNotHung: what waits is not under way, so that the proxy does not take
+// itself for hung, nor is a place of the pods' taken; as it goes on it counts.
+func TestHeldIsNotHung(t *testing.T) {
+	l, _ := newParkLab(t)
+	h := l.holding()
+	at := l.listen()
+	t.Cleanup(h.release)
+	var now time.Duration
+	l.s.now = func() time.Time { return noon.Add(now) }
+	who := l.s.identify(netip.MustParseAddr("10.1.0.4"), at.Addr())
+	packet, err := newQuery("slow.test", dns.TypeA).Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The pod "free" of another name, since strict would be refused.
+	who.addr = netip.MustParseAddr("10.1.0.6")
+	q, done := l.parked(packet)
+	q.local = at.Addr()
+	l.s.park(who, q)
+	limit := longest(l.s.setup.Load().config)
+	for range 4 {
+		now += limit + time.Second
+		if l.s.stuck() || l.s.Stats().InFlight != 0 {
+			t.Fatalf("at %v the proxy is stuck with a held query", now)
+		}
+	}
+	l.s.Publish(compiled(t, labPolicies, labPods))
+	<-h.entered
+	if n := l.s.Stats().InFlight; n != 1 {
+		t.Errorf("%d under way", n)
+	}
+	hung := false
+	for range 4 {
+		now += limit + time.Second
+		hung = hung || l.s.stuck()
+	}
+	if !hung {
+		t.Error("one that hangs after it was held is not noticed")
+	}
+	h.release()
+	<-done
+}
+
+// TestHeldSourceIsTheNodes: the address turns out to be the node's own.
+func TestHeldSourceIsTheNodes(t *testing.T) {
+	l, _ := newParkLab(t)
+	c := client(t, "udp", "127.0.0.9", l.listen())
+	put(t, c, newQuery("other.test", dns.TypeA))
+	l.awaitParked(1)
+	l.s.SetCluster(Cluster{Nodes: addrsOf("10.1.0.9"), Hold: l.s.cluster.Hold})
+	if r := got(t, c); len(r.Answer) != 1 {
+		t.Errorf("%v", r)
+	}
+}
+
+// TestResumedIsBoundedAsEver: what was held counts among the pod's queries then.
+func TestResumedIsBoundedAsEver(t *testing.T) {
+	l, _ := newParkLab(t)
+	config := *l.s.setup.Load().config
+	config.Limits.QueriesPerPod = 2
+	l.use(&config, l.up)
+	h := l.holding()
+	at := l.listen()
+	t.Cleanup(h.release)
+	c := client(t, "udp", "127.0.0.6", at)
+	for range 3 {
+		put(t, c, newQuery("slow.test", dns.TypeA))
+	}
+	l.awaitParked(3)
+	l.s.Publish(compiled(t, labPolicies, labPods))
+	if r := got(t, c); r.Rcode != dns.RcodeServerFailure || l.s.Stats().ShedPod != 1 {
+		t.Errorf("%v", r)
+	}
+	<-h.entered
+	<-h.entered
+}
+
+// TestConnectionsOfYoungPodsHaveBoundsOfTheirOwn: strangers cannot use them up.
+func TestConnectionsOfYoungPodsHaveBoundsOfTheirOwn(t *testing.T) {
+	l, _ := newParkLab(t)
+	config := *l.s.setup.Load().config
+	config.Limits.ConnectionsPerPod = 1
+	l.use(&config, l.up)
+	at := l.listen()
+	l.s.clients.Connect(l.s.clients.Unknown(), &config.Limits, false)
+	c := client(t, "tcp", "127.0.0.4", at)
+	put(t, c, newQuery("www.example.org", dns.TypeA))
+	l.awaitParked(1)
+	l.s.Publish(compiled(t, labPolicies, labPods))
+	if r := got(t, c); len(r.Answer) != 3 {
+		t.Errorf("%v", r)
+	}
+	if _, err := client(t, "tcp", "127.0.0.4", at).Read(make([]byte, 1)); err == nil {
+		t.Error("a second connection of the pod is served")
+	}
+}
+
+// TestHeldBeforeTheFirstSnapshot: an agent that has just started may get the queries
+// of one that was killed, from pods that it will know. Who is no pod then is told so.
+func TestHeldBeforeTheFirstSnapshot(t *testing.T) {
+	for _, network := range []string{"udp", "tcp"} {
+		l := newLab(t, labTable)
+		clock := l.timers()
+		l.s.snapshot.Store(nil)
+		at := l.listen()
+		pod, stranger := client(t, network, "127.0.0.4", at), client(t, network, "127.0.0.9", at)
+		put(t, pod, newQuery("www.example.org", dns.TypeA))
+		put(t, stranger, newQuery("www.example.org", dns.TypeA))
+		l.awaitParked(2)
+		l.s.Publish(compiled(t, labPolicies, labPods))
+		if r := got(t, pod); len(r.Answer) != 3 {
+			t.Errorf("%s: %v", network, r)
+		}
+		clock.end()
+		if r := got(t, stranger); r.Rcode != dns.RcodeServerFailure {
+			t.Errorf("%s: a stranger: %v", network, r)
+		}
+		if r := exchange(t, client(t, network, "127.0.0.9", at), newQuery("www.example.org", dns.TypeA)); r.Rcode != dns.RcodeRefused {
+			t.Errorf("%s: a stranger after the snapshot: %v", network, r)
+		}
+	}
+}

@@ -1,0 +1,255 @@
+package proxy
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/answer"
+	"github.com/namegate/namegate/proxy/cache"
+	"github.com/namegate/namegate/proxy/limit"
+	"github.com/namegate/namegate/proxy/upstream"
+	"github.com/namegate/namegate/proxy/wire"
+)
+
+// query is one question on its way through the proxy; the package's diagram has its
+// states. No goroutine waits for it: a state that waits hands
+// the query over to the call, the timer or the granter that resumes it, as its last step.
+// One goroutine has the query at a time. A fault ends it, see protect.
+type query struct {
+	s       *Server
+	setup   *setup
+	to      replier
+	udp     udpReplier // of a query over UDP
+	origin  origin
+	client  identity
+	slot    limit.Slot // none: nothing to give back
+	started time.Time
+	request
+	batch *upstream.Batch // of the reader that has the query; nil on a worker
+
+	plan   plan
+	asks   wire.Query // of cache and upstreams: the question, or the name that a search path completes
+	zone   *zone      // for asks.Name; nil where no forward covers it
+	missed bool       // the packet cache has told that there is no answer
+	result
+	alias *dns.Msg // the answer that led to asks, where that is not the question
+
+	checked
+	granted
+	rec  audit.Record
+	out  []byte // the reply that is written in place
+	wait wait
+}
+
+// origin is where a query comes from.
+type origin uint8
+
+const (
+	fromUDP origin = iota
+	fromTCP
+	fromPrefetch // of an answer that is renewed before it ends
+	fromWarmUp
+)
+
+// client tells whether a client sent the query.
+func (o origin) client() bool { return o <= fromTCP }
+
+// replier takes the reply to a query and gives back what the query holds of its own.
+type replier interface {
+	// reply sends the reply; batched: with the next Send of the queues. The packet is lent.
+	reply(packet []byte, batched bool)
+	// done is called once, when the query is over.
+	done(q *query)
+}
+
+// result is what is known of the answer.
+type result struct {
+	found wire.AnswerView // the answer, where it is read in place
+	msg   *dns.Msg        // else; it is shared and not changed
+	from  netip.AddrPort
+	how   audit.Cache
+	entry *cache.Entry // that it was taken from
+	base  time.Time    // the moment from which its TTLs count
+}
+
+// set notes the answer. One that is read in place has no message.
+func (r *result) set(m *dns.Msg, from netip.AddrPort, how audit.Cache, e *cache.Entry, base time.Time) {
+	r.msg, r.from, r.how, r.entry, r.base = m, from, how, e, base
+}
+
+// wait is what the query waits for, and how long it has waited.
+type wait struct {
+	epoch    atomic.Uint64 // odd while the query waits for one of several: who makes it even resumes it
+	spent    stages
+	asked    time.Time // since when the answer is waited for
+	answered time.Time // and since when the kernel is
+	batched  bool      // the reply leaves with others
+	replied  bool
+	lent     bool // the granter may still have the grants: the query is not used again
+	stale    *cache.Entry
+}
+
+var queries = sync.Pool{New: func() any { return new(query) }}
+
+// newQuery is a query that arrived now, and keeps a copy of the packet.
+func (s *Server) newQuery(packet []byte, from origin, c *identity, to replier, started time.Time) *query {
+	q := queries.Get().(*query)
+	q.s, q.origin, q.client, q.to, q.started = s, from, *c, to, started
+	q.keep(packet)
+	return q
+}
+
+// protect runs a step of the query. A fault costs the query a SERVFAIL.
+func (q *query) protect(step func()) {
+	if !q.s.protect("a query", step) {
+		q.broken()
+	}
+}
+
+// run takes an admitted query through the proxy.
+func (q *query) run() { q.protect(q.start) }
+
+// start reads the question.
+func (q *query) start() {
+	s := q.s
+	if !q.read() {
+		s.stats.Malformed.Add(1)
+		q.send(wire.ErrorReply(q.packet, dns.RcodeFormatError))
+		return
+	}
+	if q.origin.client() {
+		s.stats.Queries.Add(1)
+	}
+	if q.origin == fromTCP {
+		s.stats.QueriesTCP.Add(1)
+	}
+	switch rcode, refused := q.refusal(); {
+	case refused:
+		q.send(q.encode(answer.Error(q.message(), rcode)))
+		return
+	case !q.readable:
+		q.send(wire.ErrorReply(q.packet, dns.RcodeFormatError))
+		return
+	case q.question.Name == aliveName:
+		q.send(q.alive())
+		return
+	}
+	s.step("read")
+	q.setup = s.setup.Load()
+	q.decide()
+}
+
+// decide plans what happens to the question.
+func (q *query) decide() {
+	q.asks = q.question
+	v := q.client.view
+	if v == nil {
+		q.lookup() // nothing is decided, granted or logged
+		return
+	}
+	q.rec = audit.Record{Time: q.started, Pod: v.Pod.PodRef, Workload: v.Workload, Address: q.client.addr,
+		Name: q.question.Name, Type: q.question.Type, Class: q.question.Class, TCP: q.origin == fromTCP}
+	q.plan = planFor(v, q.question.Name, q.setup.config, q.led)
+	q.rec.Would = q.plan.would
+	if q.question.Class != dns.ClassINET && (q.plan.action == open || q.plan.action == complete) {
+		q.plan.action = pass // the addresses of another class are no addresses
+	}
+	q.s.step("decided")
+	switch q.plan.action {
+	case notThere:
+		q.withhold(dns.RcodeNameError)
+	case refuse:
+		q.withhold(dns.RcodeRefused)
+	default:
+		q.lookup()
+	}
+}
+
+// withhold answers without the upstreams' answer.
+func (q *query) withhold(rcode int) {
+	q.rec.Verdict = audit.Refused
+	q.auditMatches()
+	q.replyError(rcode)
+}
+
+// auditMatches notes the matches of Audit policies where only those matter.
+func (q *query) auditMatches() {
+	if q.rec.Would == audit.Allowed {
+		q.rec.Matches = q.plan.decision.Matches
+	}
+}
+
+// suspend begins a wait that one of several ends.
+func (q *query) suspend() (epoch uint64) { return q.wait.epoch.Add(1) }
+
+// resume ends the wait; false: it has ended already, and the query is another's.
+func (q *query) resume(epoch uint64) bool { return q.wait.epoch.CompareAndSwap(epoch, epoch+1) }
+
+// send ends the query with the reply, nil for silence.
+func (q *query) send(reply []byte) {
+	if reply != nil {
+		q.s.step("send")
+		q.to.reply(reply, q.wait.batched)
+		q.wait.replied = true
+	}
+	q.end()
+}
+
+// end gives back what the query holds, and the query.
+func (q *query) end() {
+	q.s.step("end")
+	q.release()
+	if q.wait.lent {
+		return
+	}
+	q.setup, q.to, q.client, q.batch, q.zone, q.missed, q.alias = nil, nil, identity{}, nil, nil, false, nil
+	q.plan, q.rec, q.asks = plan{}, audit.Record{}, wire.Query{}
+	q.request.reset()
+	q.found.Reset()
+	q.msg, q.entry, q.how = nil, nil, audit.CacheNone
+	q.checked.reset()
+	q.granted.reset()
+	w := &q.wait
+	w.spent, w.batched, w.replied, w.stale = stages{}, false, false, nil
+	queries.Put(q)
+}
+
+// release gives back what the query holds.
+func (q *query) release() {
+	slot, to := q.slot, q.to
+	q.slot = limit.Slot{}
+	if slot.Held() {
+		q.s.clients.Release(slot)
+	}
+	to.done(q)
+}
+
+// broken ends the query after a fault of the proxy, with SERVFAIL if it has no reply
+// yet. It is not used again.
+func (q *query) broken() {
+	q.rec.Verdict, q.rec.Error = audit.Failed, "a fault of the proxy, see its log"
+	if !q.wait.replied {
+		q.s.protect("the reply to a query", func() {
+			q.to.reply(wire.ErrorReply(q.packet, dns.RcodeServerFailure), false)
+		})
+	}
+	q.release()
+}
+
+// at returns the moment at which the server is so old, as the clock tells it now.
+func (s *Server) at(age time.Duration) time.Time {
+	now := s.now()
+	return now.Add(age - now.Sub(s.born))
+}
+
+// inForce tells whether the view, nil for a client that no policy selects, is one of the
+// present snapshot.
+func (s *Server) inForce(v *policy.View) bool {
+	return v == nil || s.snapshot.Load().ViewOf(v.Pod.PodRef) == v
+}

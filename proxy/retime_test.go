@@ -1,0 +1,154 @@
+package proxy
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/audit"
+)
+
+// setClock returns the time that the runtime reads when a clock that was set by so
+// much is read: nothing else changes but what it tells.
+func setClock(t testing.TB, now time.Time, by time.Duration) time.Time {
+	t.Helper()
+	own := (*int64)(unsafe.Add(unsafe.Pointer(&now), unsafe.Sizeof(uint64(0))))
+	was := *own
+	set := now.Add(by)
+	*(*int64)(unsafe.Add(unsafe.Pointer(&set), unsafe.Sizeof(uint64(0)))) = was
+	if set.Sub(now) != 0 || set.Round(0).Sub(now.Round(0)) != by {
+		t.Fatalf("%v is not %v, %v ahead", set, now, by)
+	}
+	return set
+}
+
+func TestStepsOfAClock(t *testing.T) {
+	var w wallClock
+	born := time.Now()
+	ahead := time.Duration(0)
+	for i, test := range []struct{ set, want time.Duration }{
+		{0, 0},
+		{time.Hour, time.Hour},
+		{0, 0},
+		{-2 * time.Hour, -2 * time.Hour},
+		{time.Millisecond, 0}, // steered
+		{-time.Second, 0},
+		{stepLeast, stepLeast},
+		{stepLeast - 1, 0}, // and is not added to the next
+		{stepLeast - 1, 0},
+		{-stepLeast, -stepLeast},
+		{24 * time.Hour, 24 * time.Hour},
+	} {
+		ahead += test.set
+		now := born.Add(time.Duration(i) * time.Second)
+		if got := w.step(born, setClock(t, now, ahead)); got != test.want {
+			t.Errorf("set by %v: %v, want %v", test.set, got, test.want)
+		}
+	}
+}
+
+// setServer lets the lab's clock be set: from now on it is a real one.
+func setServer(l *cacheLab) (step func(time.Duration)) {
+	born, ahead := time.Now(), time.Duration(0)
+	l.s.born = born
+	l.s.now = func() time.Time {
+		return setClock(l.t, born.Add(time.Duration(l.at.Load())), ahead)
+	}
+	return func(d time.Duration) {
+		ahead += d
+		l.s.Retime()
+	}
+}
+
+// After a suspension what is kept is as old as it would be had nobody slept, also for
+// the socket; a clock that is set back changes nothing.
+func TestKeptAnswersAgeWhileTheMachineIsSuspended(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{
+		"www.example.org A": {"www.example.org. 600 IN A 192.0.2.1"},
+		"a.wild.test A":     {"a.wild.test. 60 IN A 192.0.2.2"},
+		"no.wild.test A":    {"NXDOMAIN", soa + "60"},
+	})
+	step := setServer(l)
+	names := []string{"www.example.org", "a.wild.test", "no.wild.test"}
+	ask := func(wantAsked int, wantTTL uint32, when string) {
+		t.Helper()
+		for range 3 {
+			for i, n := range names {
+				r, _ := l.any("10.1.0.2", newQuery(n, dns.TypeA))
+				if i == 0 && r.Answer[0].Header().Ttl != wantTTL {
+					t.Errorf("%s: told %d s, want %d", when, r.Answer[0].Header().Ttl, wantTTL)
+				}
+			}
+		}
+		if n := l.upstreamAsked(); n != wantAsked {
+			t.Errorf("%s: the upstream was asked %d times, want %d", when, n, wantAsked)
+		}
+	}
+	ask(3, 600, "at first")
+	l.pass(10 * time.Second)
+	ask(0, 590, "from the cache")
+	step(100 * time.Second)
+	ask(2, 490, "after 100 s, those of a minute are asked anew")
+	step(-1000 * time.Second)
+	ask(0, 490, "set back")
+	l.pass(10 * time.Second)
+	ask(0, 480, "set back, 10 s later")
+	step(200 * time.Second)
+	ask(2, 280, "after 200 s more")
+	step(time.Hour)
+	ask(3, 600, "after an hour")
+}
+
+// An answer that is over may still be given in an outage, for as long as it may be
+// by the time that has really passed.
+func TestStaleAnswersAgeWhileTheMachineIsSuspended(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, staled)
+	step := setServer(l)
+	q := newQuery("www.example.org", dns.TypeA)
+	l.any("10.1.0.4", q)
+	l.says("www.example.org A", "error")
+	step(30 * time.Minute)
+	if r, _ := l.any("10.1.0.4", q); len(r.Answer) != 1 || r.Answer[0].Header().Ttl != 30 {
+		t.Errorf("half an hour old: %v", r)
+	}
+	l.settle()
+	step(time.Hour)
+	if r, _ := l.any("10.1.0.4", q); r.Rcode != dns.RcodeServerFailure {
+		t.Errorf("more than an hour old: %v", r)
+	}
+}
+
+// The log tells times as the clock now does, on each way.
+func TestTheLogFollowsAClockThatIsSet(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 600 IN A 192.0.2.1"}})
+	step := setServer(l)
+	l.lines.keep = true
+	for _, d := range []time.Duration{0, time.Hour, -48 * time.Hour} {
+		step(d)
+		l.lines.all = nil
+		for range 4 {
+			l.any("10.1.0.4", newQuery("www.example.org", dns.TypeA))
+		}
+		if len(l.lines.all) != 4 {
+			t.Fatalf("%d lines", len(l.lines.all))
+		}
+		for _, rec := range l.lines.all {
+			line := lineOf(t, rec)
+			_, text, _ := strings.Cut(line, `"until":"`)
+			text, _, _ = strings.Cut(text, `"`)
+			until, err := time.Parse("2006-01-02T15:04:05.000000Z", text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if left := until.Sub(l.s.now().Round(0)); left < time.Second || left > 661*time.Second {
+				t.Errorf("step %v, cache %q: open for %v by the clock: %s", d, rec.Cache, left, line)
+			}
+			if rec.Verdict != audit.Allowed {
+				t.Errorf("%s", line)
+			}
+		}
+	}
+}
