@@ -72,7 +72,8 @@ func TestEveryTryIsTimed(t *testing.T) {
 	t.Cleanup(func() { cancel(); <-ended })
 	figures := func() map[string]string { return scraped(t, a) }
 	a.rollout.Offer(rollout.State{})
-	<-a.rollout.First()
+	<-a.rollout.First() // closed within the try, which is counted when it ends
+	eventually(t, "the first try is counted", func() bool { return figures()["namegate_apply_seconds_count"] == "1" })
 	got := figures()
 	for sample, want := range map[string]string{"namegate_compile_seconds_count": "1", "namegate_apply_seconds_count": "1", "namegate_apply_failures_total": "0"} {
 		if got[sample] != want {

@@ -6,14 +6,25 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/plan"
-	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
+)
+
+// phase is how far the last snapshot has come.
+type phase uint8
+
+const (
+	// closing: nothing is prepared, a step failed, or only a part of the snapshot is in
+	// force. The coming pods of a failed step are isolated, and not more.
+	closing phase = iota
+	prepared
+	// membersPrepared: prepared, and different from the snapshot in force in the members
+	// of peers alone.
+	membersPrepared
+	inForce // all of it
 )
 
 // Prepare makes the kernel ready for a snapshot without denying or taking back
@@ -29,7 +40,7 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 	if e.preparePeers(s) {
 		return nil
 	}
-	e.whole = false
+	e.phase = closing
 	e.findHomes(s)
 	e.lists.Prune()
 	next := e.planOf(s)
@@ -38,22 +49,16 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 		e.abandon(e.planOf(abandoned), next)
 	}
 	subjects := plan.Union(e.plan, next, e.closed)
-	if err := e.readySets(subjects); err != nil {
-		return e.close(ctx, next, fmt.Errorf("prepare sets: %w", err))
-	}
-	// The first snapshot of this agent: the chains of an earlier one stay in force
-	// until Commit replaces them, table by table.
-	if e.snapshot != nil || !e.rules.Follows() {
-		if err := errors.Join(e.writeStatic(subjects, ahead), e.rules.Write(ctx, e.wanted(subjects))); err != nil {
-			return e.close(ctx, next, fmt.Errorf("prepare chains: %w", err))
-		}
+	if err := e.plane.Stage(ctx, e.state(subjects)); err != nil {
+		return e.close(ctx, next, err)
 	}
 	if another {
-		e.destroyPeers(subjects)
+		e.plane.ReleasePeers(subjects)
 	}
 	if err := e.carryOver(s); err != nil {
 		return e.close(ctx, next, fmt.Errorf("prepare grants: %w", err))
 	}
+	e.phase = prepared
 	return nil
 }
 
@@ -73,12 +78,12 @@ func (e *Enforcer) abandon(subjects, next dataplane.Subjects) {
 // They stay closed until a Commit brings their part of a snapshot into force. It returns
 // the reason, with what failed in closing.
 func (e *Enforcer) close(ctx context.Context, next dataplane.Subjects, reason error) error {
-	e.doubtful = true
+	e.plane.NeedResync()
 	for ref := range next {
 		e.closed[ref] = true
 	}
 	subjects := plan.Union(e.plan, next, e.closed)
-	return errors.Join(reason, e.writeStatic(subjects, beforeChains), e.k.Tables.Apply(ctx, e.tablesState(subjects)))
+	return errors.Join(reason, e.plane.Isolate(e.state(subjects)), e.k.Tables.Apply(ctx, e.tablesState(subjects)))
 }
 
 // Commit brings the prepared snapshot into force: first who is default-deny and
@@ -107,15 +112,16 @@ func (e *Enforcer) CommitPart(ctx context.Context, waiting map[policy.PodRef]boo
 
 // commit brings a snapshot into force: what is coming, or a part of that.
 func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
-	if e.alone {
-		e.alone, e.whole = false, false
+	members := e.phase == membersPrepared
+	e.phase = closing
+	if members {
 		return e.commitPeers()
 	}
 	written, err := e.bringIntoForce(ctx, s)
 	if err != nil {
 		return e.close(ctx, e.planOf(e.coming), err)
 	}
-	if err := e.rules.RemoveStale(ctx); err != nil {
+	if err := e.plane.RemoveStaleRules(ctx); err != nil {
 		return fmt.Errorf("remove what an earlier agent left elsewhere: %w", err)
 	}
 	if err := e.dropSets(written); err != nil {
@@ -124,11 +130,13 @@ func (e *Enforcer) commit(ctx context.Context, s *policy.Snapshot) error {
 	if err := e.dropPeers(written); err != nil {
 		return err
 	}
-	if err := e.destroyFound(); err != nil {
+	if err := e.plane.DestroyStale(); err != nil {
 		return err
 	}
 	err = e.flows.Run(e.judge())
-	e.whole = err == nil && s == e.coming
+	if err == nil && s == e.coming {
+		e.phase = inForce
+	}
 	return err
 }
 
@@ -167,82 +175,28 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 }
 
 // write makes sets, nets, chains and interception hold a plan.
-func (e *Enforcer) write(ctx context.Context, plan dataplane.Subjects) (err error) {
-	defer func() { e.doubtful = e.doubtful || err != nil }()
-	if err := e.readySets(plan); err != nil {
-		return fmt.Errorf("write sets: %w", err)
+func (e *Enforcer) write(ctx context.Context, subjects dataplane.Subjects) error {
+	isolated, err := e.plane.Activate(ctx, e.state(subjects))
+	if isolated {
+		err = errors.Join(err, e.k.Tables.Apply(ctx, e.tablesState(subjects)))
 	}
-	if err := e.writeStatic(plan, beforeChains); err != nil {
-		return fmt.Errorf("write sets: %w", err)
+	if err != nil {
+		e.plane.NeedResync()
 	}
-	if err := e.rules.Write(ctx, e.wanted(plan)); err != nil {
-		return errors.Join(fmt.Errorf("write chains: %w", err), e.k.Tables.Apply(ctx, e.tablesState(plan)))
-	}
-	if err := e.writeStatic(plan, afterChains); err != nil {
-		return fmt.Errorf("write sets: %w", err)
-	}
-	return e.k.Tables.Apply(ctx, e.tablesState(plan))
+	return err
 }
 
-// phase is when the sets that are always there are written.
-type phase uint8
-
-const (
-	ahead phase = iota // while a snapshot is prepared
-	beforeChains
-	afterChains
-)
-
-// due tells what of a set is written in a phase: where an address is at home is
-// known before the chains that ask, and for as long as they do; who is judged by them
-// before any answer by a snapshot leaves, which its pod may use before it is selected.
-func (p phase) due(set string) (add, remove bool) {
-	if p == ahead {
-		return strings.HasSuffix(set, xtables.SetDispatched), false
+// dropPeers takes out of the peer sets what the snapshot in force has no more, and
+// destroys those that no rule asks; the connections to lost peers are judged again.
+func (e *Enforcer) dropPeers(subjects dataplane.Subjects) error {
+	e.plane.ReleasePeers(subjects)
+	surplus := e.plane.Surplus()
+	if len(surplus) == 0 {
+		return nil
 	}
-	if strings.HasSuffix(set, xtables.SetHome) {
-		return p == beforeChains, p == afterChains
+	e.recheckLost(subjects, surplus)
+	if err := e.flows.Owe(); err != nil {
+		return err
 	}
-	return p == beforeChains, p == beforeChains
-}
-
-// writeStatic makes the sets that are always there hold a plan, as a delta to
-// what the kernel says they hold.
-func (e *Enforcer) writeStatic(plan dataplane.Subjects, now phase) error {
-	for name, want := range e.staticEntries(plan) {
-		add, remove := now.due(name)
-		if !add && !remove {
-			continue
-		}
-		delete(e.holds, name)
-		have, err := e.k.Sets.List(name)
-		if err != nil {
-			return err
-		}
-		surplus := map[ipset.Entry]bool{}
-		for _, h := range have {
-			surplus[h.Key()] = true
-		}
-		var missing []ipset.Entry
-		wanted := map[ipset.Entry]bool{}
-		for _, w := range want {
-			wanted[w.Key()] = true
-			if !surplus[w.Key()] {
-				missing = append(missing, w)
-			}
-			delete(surplus, w.Key())
-		}
-		if add {
-			if err := e.k.Sets.Add(name, missing...); err != nil {
-				return err
-			}
-		}
-		if remove {
-			if err := e.k.Sets.Delete(name, slices.Collect(maps.Keys(surplus))...); err != nil {
-				return err
-			}
-			e.holds[name] = len(wanted)
-		}
-	}
-	return nil
+	return e.plane.Trim()
 }

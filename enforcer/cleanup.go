@@ -2,14 +2,9 @@ package enforcer
 
 import (
 	"context"
-	"fmt"
-	"net/netip"
 	"slices"
 
-	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/intercept"
-	"github.com/namegate/namegate/kernel/ipset"
-	"github.com/namegate/namegate/kernel/iptables"
 )
 
 // Cleanup removes every trace of Namegate from the kernel: interception first,
@@ -26,44 +21,18 @@ func (e *Enforcer) Cleanup(ctx context.Context) error {
 		}
 	}
 	keep(e.k.Tables.Remove(ctx))
-	keep(e.rules.Remove(ctx))
-	for _, f := range xtables.Families {
-		keep(e.forgetSelected(f))
-	}
-	keep(e.removeSets())
+	keep(e.plane.Remove(ctx, e.withdrawIsolated))
 	keep(e.removeAddrs())
 	return first
 }
 
-func (e *Enforcer) forgetSelected(f iptables.Family) error {
-	entries, err := e.k.Sets.List(xtables.SetPrefix(f) + xtables.SetSelected)
-	if ipset.IsNotFound(err) {
-		return nil
-	}
+// withdrawIsolated takes the admission of every connection of isolated pods back.
+func (e *Enforcer) withdrawIsolated() error {
+	addrs, err := e.plane.Isolated()
 	if err != nil {
 		return err
-	}
-	var addrs []netip.Addr
-	for _, entry := range entries {
-		addrs = append(addrs, entry.Addr)
 	}
 	return e.flows.Withdraw(addrs)
-}
-
-func (e *Enforcer) removeSets() error {
-	names, err := e.k.Sets.Names()
-	if err != nil {
-		return err
-	}
-	for _, n := range names {
-		if !xtables.OwnSet(n) {
-			continue
-		}
-		if err := e.k.Sets.Destroy(n); err != nil && !ipset.IsNotFound(err) {
-			return fmt.Errorf("remove set (is a rule of another program asking it?): %w", err)
-		}
-	}
-	return nil
 }
 
 func (e *Enforcer) removeAddrs() error {

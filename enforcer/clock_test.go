@@ -67,7 +67,7 @@ func (s *steps) step(d time.Duration) {
 func (s *steps) next() {
 	s.t.Helper()
 	s.boot()
-	s.e.grants = s.e.newGrants(grants.NewClock(s.clock.now, s.ran))
+	s.e.own(grants.NewClock(s.clock.now, s.ran))
 	if _, err := s.e.Start(context.Background()); err != nil {
 		s.t.Fatal(err)
 	}

@@ -83,18 +83,11 @@ type Enforcer struct {
 	snapshot    *policy.Snapshot // the last one committed
 	coming      *policy.Snapshot // prepared and not yet committed
 	plan        dataplane.Subjects
-	rules       *xtables.Rules
-	holds       map[string]int    // how many entries the sets that are always there hold
-	turns       turns             // of comparing the members of sets
-	differing   map[*peerSet]bool // of the sets of peers, those for which that showed a difference
-	found       map[string]bool   // sets of an earlier agent, not adopted yet
+	plane       *xtables.Dataplane
 	homes       map[netip.Addr]plan.Home
 	gateways    []netip.Addr // the node's link-local addresses, where pods are on bridges
 	known       []netip.Addr
-	refusals    int  // how often in a row the kernel refused a set
-	doubtful    bool // chains or sets could not be written: a set may be gone
-	whole       bool // the last Commit brought all of its snapshot into force
-	alone       bool // what is coming differs in its peer sets alone, and is prepared
+	phase       phase
 	unseen      bool // netfilter misses bridged packets, and that was said
 	predecessor *handover.Predecessor
 	// closed are pods that were coming when a Prepare or Commit failed: they are
@@ -103,16 +96,8 @@ type Enforcer struct {
 	// inherited is what an earlier agent left; empty after the first Commit.
 	inherited inheritance
 	// What NetworkPolicies allow.
-	lists        plan.Lists
-	peers        map[peerKey]*peerSet
-	refusedPeers map[string]bool // names of sets that the kernel does not take now
-	peerSetsMost int
-	// missing are the port sets whose grant set the kernel refused: they open nothing.
-	missing map[policy.PodRef]map[policy.PortSet]bool
-	flows   *flows.Queue // connections that are judged again
-
-	// peersHold is how much the kernel holds of each peer set, nil while that changes.
-	peersHold atomic.Pointer[map[string]bounds]
+	lists plan.Lists
+	flows *flows.Queue // connections that are judged again
 
 	grants    *grants.Table
 	intercept *intercept.Interception
@@ -149,31 +134,33 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 	}
 	e := &Enforcer{
 		cfg: cfg, k: k, now: now, log: log,
-		plan:         dataplane.Subjects{},
-		differing:    map[*peerSet]bool{},
-		suspected:    make(chan struct{}, 1),
-		rules:        xtables.NewRules(k.Chains, k.OtherBackend, cfg.Mark, now),
-		holds:        map[string]int{},
-		homes:        map[netip.Addr]plan.Home{},
-		lists:        plan.Lists{},
-		closed:       map[policy.PodRef]bool{},
-		peers:        map[peerKey]*peerSet{},
-		refusedPeers: map[string]bool{},
-		missing:      map[policy.PodRef]map[policy.PortSet]bool{},
-		peerSetsMost: peerSetsMost,
-		predecessor:  handover.NewPredecessor(nil, now),
+		plan:        dataplane.Subjects{},
+		suspected:   make(chan struct{}, 1),
+		homes:       map[netip.Addr]plan.Home{},
+		lists:       plan.Lists{},
+		closed:      map[policy.PodRef]bool{},
+		predecessor: handover.NewPredecessor(nil, now),
 	}
-	e.flows, e.grants, e.intercept = e.newQueue(), e.newGrants(clock), e.newInterception()
+	e.flows, e.intercept = e.newQueue(), e.newInterception()
+	e.own(clock)
 	return e, nil
 }
 
-func (e *Enforcer) newGrants(clock grants.Clock) *grants.Table {
-	return grants.New(grants.Config{
+// own makes the grants and the dataplane, which owns everything else in iptables and ipset.
+func (e *Enforcer) own(clock grants.Clock) {
+	e.grants = grants.New(grants.Config{
 		Sets: e.k.Sets, Clock: clock, Hold: e.cfg.Hold,
 		SetName:    func(k grants.Key) string { return xtables.GrantSet(k.Pod, k.Ports, k.IPv6) },
-		Coexisting: func() bool { return e.predecessor.Present() }, WriteFailed: e.suspect,
+		Coexisting: e.coexisting, WriteFailed: e.suspect,
+	})
+	e.plane = xtables.New(xtables.Config{
+		Sets: e.k.Sets, Chains: e.k.Chains, Other: e.k.OtherBackend, Mark: e.cfg.Mark, Now: e.now, Log: e.log,
+		Grants: e.grants, Coexisting: e.coexisting, Repaired: e.repaired,
 	})
 }
+
+// coexisting tells whether the predecessor writes too. Tests replace the predecessor.
+func (e *Enforcer) coexisting() bool { return e.predecessor.Present() }
 
 // Grants returns the grants of the node's pods: to grant, to list, and to be told of
 // grants taken back. The enforcer alone calls its other methods.
@@ -186,33 +173,21 @@ func (e *Enforcer) Grants() *grants.Table { return e.grants }
 func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	e.apply.Lock()
 	defer e.apply.Unlock()
-	chains, err := e.rules.Survey(ctx)
+	chains, err := e.plane.Survey(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if err := e.checkMark(ctx, chains); err != nil {
 		return nil, err
 	}
-	names, err := e.k.Sets.Names()
+	recovered, err := e.plane.Recover()
 	if err != nil {
-		return nil, fmt.Errorf("find the sets of an earlier agent: %w", err)
-	}
-	e.found = map[string]bool{}
-	for _, n := range names {
-		if xtables.OwnSet(n) {
-			e.found[n] = true
-		}
-	}
-	for _, s := range xtables.StaticSets() {
-		if err := e.k.Sets.Ensure(s); err != nil {
-			return nil, err
-		}
-		delete(e.found, s.Name)
+		return nil, err
 	}
 	if err := e.k.Tables.Setup(ctx); err != nil {
 		return nil, err
 	}
-	if e.inherited, err = e.readInheritance(chains); err != nil {
+	if e.inherited, err = e.readInheritance(recovered); err != nil {
 		return nil, err
 	}
 	return e.startInterception()
@@ -261,10 +236,8 @@ func (e *Enforcer) idle(patience time.Duration) bool {
 
 // planned is what the status says of the plan. The caller holds apply.
 func (e *Enforcer) planned() Status {
-	s := Status{Serving: e.intercept.Serving(), PeerSets: len(e.peers)}
-	for _, p := range e.peers {
-		s.PeerEntries += p.size
-	}
+	s := Status{Serving: e.intercept.Serving()}
+	s.PeerSets, s.PeerEntries = e.plane.Sizes()
 	filtered, err := e.k.Links.BridgesFiltered()
 	for _, p := range e.plan {
 		if !p.Isolated {

@@ -195,7 +195,7 @@ func (w *world) allowsNoMore(when string) {
 func (w *world) selected() []string {
 	var out []string
 	for _, f := range ipVersions {
-		es, err := w.sets.List(setPrefix(f) + xtables.SetSelected)
+		es, err := w.sets.List(setPrefix(f) + setSelected)
 		if err != nil {
 			w.t.Fatal(err)
 		}

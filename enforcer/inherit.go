@@ -8,7 +8,6 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/flows"
-	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 )
@@ -17,33 +16,16 @@ import (
 // was, and where it was at home. Connections of an address that is still the same
 // pod's have been judged; those of another pod's are taken back.
 type inheritance struct {
-	pods  map[netip.Addr]string // xtables.PodID
+	dataplane.Recovered
 	homes map[netip.Addr]link.Home
-	// selected addresses were default-deny: a pod that was only audited has a
-	// chain too, and was not judged.
-	selected map[netip.Addr]bool
-	// peers are the IDs of the lists of rules that said what the addresses reached; an
-	// address without NetworkPolicies has none.
-	peers map[netip.Addr]string
 	// owed are addresses from and to which it had yet to judge connections anew.
 	owed map[netip.Addr]bool
 }
 
-// readInheritance reads whose the addresses were from our chains, and their homes
-// from the nft tables, which must have been set up.
-func (e *Enforcer) readInheritance(found []iptables.Everything) (inheritance, error) {
-	in := inheritance{homes: map[netip.Addr]link.Home{}, selected: map[netip.Addr]bool{}}
-	for _, f := range xtables.Families {
-		selected, err := e.k.Sets.List(xtables.SetPrefix(f) + xtables.SetSelected)
-		if err != nil {
-			return in, err
-		}
-		for _, entry := range selected {
-			in.selected[entry.Addr] = true
-		}
-	}
-	in.pods, in.peers = xtables.Recover(found)
-	var err error
+// readInheritance completes what the dataplane recovered by the homes in the nft tables,
+// which must have been set up, and by what the earlier agent owed.
+func (e *Enforcer) readInheritance(recovered dataplane.Recovered) (in inheritance, err error) {
+	in = inheritance{Recovered: recovered, homes: map[netip.Addr]link.Home{}}
 	if in.owed, err = e.flows.Recover(); err != nil {
 		return in, err
 	}
@@ -59,12 +41,12 @@ func (e *Enforcer) readInheritance(found []iptables.Everything) (inheritance, er
 
 // same tells whether an address is still the pod's that it was.
 func (in inheritance) same(a netip.Addr, ref policy.PodRef) bool {
-	return in.pods[a] == xtables.PodID(ref)
+	return in.Owners[a] == xtables.PodID(ref)
 }
 
 // judged tells whether the connections of an address have been judged for the pod.
 func (in inheritance) judged(a netip.Addr, ref policy.PodRef) bool {
-	return in.selected[a] && in.same(a, ref)
+	return in.Isolated[a] && in.same(a, ref)
 }
 
 // home returns the home that an earlier agent knew for a pod's address, as long as
@@ -87,7 +69,7 @@ func (e *Enforcer) forgetStrangers(plan dataplane.Subjects) error {
 			owner[a] = ref
 		}
 	}
-	strangers := slices.AppendSeq(slices.Collect(maps.Keys(e.inherited.pods)), maps.Keys(e.inherited.owed))
+	strangers := slices.AppendSeq(slices.Collect(maps.Keys(e.inherited.Owners)), maps.Keys(e.inherited.owed))
 	strangers = slices.DeleteFunc(strangers, func(a netip.Addr) bool {
 		ref, ok := owner[a]
 		return ok && e.inherited.same(a, ref)

@@ -45,7 +45,7 @@ func (e *Enforcer) Refresh(ctx context.Context) ([]netip.Addr, error) {
 	if e.snapshot == nil {
 		return serving, nil
 	}
-	if err := e.writeStatic(e.inForce(), beforeChains); err != nil {
+	if err := e.plane.Isolate(e.state(e.inForce())); err != nil {
 		return nil, err
 	}
 	if err := e.k.Tables.Apply(ctx, e.tablesState(e.inForce())); err != nil {

@@ -80,7 +80,7 @@ func TestSetsThatGoBeforeAnythingAsksThem(t *testing.T) {
 			victim := map[string][2]string{ // the set, and the step before which it goes
 				"peers":  {xtables.PeerSetName(s.PeerSets[0].Peer, 4), "restore"},
 				"grants": {grantSetName(client.PodRef, https, 4), "restore"},
-				"judged": {"NG4-" + xtables.SetDispatched, "list NG4-" + xtables.SetDispatched},
+				"judged": {"NG4-" + setDispatched, "list NG4-" + setDispatched},
 			}[kind]
 			gone := false
 			w.seams.before = func(step string) {
@@ -244,37 +244,14 @@ func TestExchangedEntriesAreFoundInTurn(t *testing.T) {
 	// Each check compares the members of a few more sets than the last one did.
 	w.seams.forget(0, false)
 	w.reconcile()
-	if got := w.e.Status().Repairs; got > turnsLeast {
+	if got := w.e.Status().Repairs; got > 4 {
 		t.Errorf("%d repairs after the first check", got)
 	}
-	for range 80 / turnsLeast {
+	for range 20 {
 		w.reconcile()
 	}
 	if after := sortedLines(w.dump()); after != before || strings.Contains(after, "203.0.113.9") {
 		t.Error("not all entries are put back")
-	}
-}
-
-// How many sets are compared at a glance follows from how long they take.
-func TestTurnsArePaced(t *testing.T) {
-	share := glanceEvery / glanceShare
-	n := turns{each: turnsLeast}
-	for _, step := range []struct {
-		took time.Duration
-		want int
-	}{
-		{share / 3, 2 * turnsLeast}, {share, 2 * turnsLeast}, {share / 3, 4 * turnsLeast}, {2 * share, 2 * turnsLeast},
-		{time.Second, turnsLeast}, {time.Second, turnsLeast},
-	} {
-		if n.took(time.Now(), step.took); n.each != step.want {
-			t.Errorf("after %v %d sets are compared at a glance, want %d", step.took, n.each, step.want)
-		}
-	}
-	for range 20 {
-		n.took(time.Now(), 0)
-	}
-	if n.each != turnsMost {
-		t.Errorf("%d sets are compared at a glance, want %d", n.each, turnsMost)
 	}
 }
 
@@ -294,7 +271,7 @@ func TestLooksAtAllSetsArePaced(t *testing.T) {
 		t.Error("it is not looked in time")
 	}
 	took := time.Since(began)
-	if pause := glance.next.Sub(began); pause <= 0 || pause > glanceShare*took || pause > checkEvery {
+	if pause := glance.next.Sub(began); pause <= 0 || pause > xtables.GlanceShare*took || pause > checkEvery {
 		t.Errorf("after a look of at most %v a pause of %v", took, pause)
 	}
 }
@@ -343,12 +320,7 @@ func TestAnExchangedMemberIsReportedUntilItIsRepaired(t *testing.T) {
 			granted = s
 		}
 	}
-	var peers *peerSet
-	for key, s := range w.e.peers {
-		if key.family == iptables.IPv4 && s.size > 0 {
-			peers = s
-		}
-	}
+	peers := w.peerSetOfKind(policy.PeerPods)
 	exchange := func(set string, timeout time.Duration) {
 		t.Helper()
 		entries, err := w.sets.List(set)
@@ -366,14 +338,14 @@ func TestAnExchangedMemberIsReportedUntilItIsRepaired(t *testing.T) {
 	}
 	before := w.dump()
 	exchange(granted.Name(), time.Hour)
-	exchange(peers.name, 0)
-	w.e.turns = turns{peers: []*peerSet{peers}, grants: []*grants.Set{granted}}
+	exchange(peers, 0)
+	w.e.plane.Turn(granted.Name(), peers)
 	for range 2 {
 		err := w.e.compare(context.Background(), true, false)
-		if err == nil || !strings.Contains(err.Error(), granted.Name()) || !strings.Contains(err.Error(), peers.name) {
+		if err == nil || !strings.Contains(err.Error(), granted.Name()) || !strings.Contains(err.Error(), peers) {
 			t.Errorf("reported: %v", err)
 		}
-		w.e.turns = turns{static: xtables.StaticSets()} // it is the turn of others
+		w.e.plane.Turn("NG4-selected") // it is the turn of others
 	}
 	w.reconcile()
 	if got := w.dump(); got != before {
@@ -381,33 +353,5 @@ func TestAnExchangedMemberIsReportedUntilItIsRepaired(t *testing.T) {
 	}
 	if err := w.e.compare(context.Background(), true, false); err != nil {
 		t.Errorf("reported after the repair: %v", err)
-	}
-}
-
-// TestComparingLargeSetsTakesAShareOfACore, however few are compared at a time.
-func TestComparingLargeSetsTakesAShareOfACore(t *testing.T) {
-	at := time.Unix(1_700_000_000, 0)
-	for _, test := range []struct {
-		each        int
-		took, pause time.Duration
-	}{
-		{turnsLeast, time.Millisecond, 0},
-		{turnsLeast, 10 * time.Millisecond, glanceShare * 10 * time.Millisecond},
-		{turnsLeast, 100 * time.Millisecond, turnsPause},
-		{64, 10 * time.Millisecond, 0}, // fewer are compared the next time
-	} {
-		n := turns{each: test.each}
-		if n.took(at, test.took); n.next.IsZero() != (test.pause == 0) || !n.next.IsZero() && n.next.Sub(at) != test.pause {
-			t.Errorf("%d sets took %v: the next ones are compared at %v", test.each, test.took, n.next)
-		}
-	}
-	w := settled(t)
-	w.reconcile()
-	for _, pause := range []time.Duration{0, time.Hour} {
-		w.e.turns = turns{next: time.Now().Add(pause)}
-		w.seams.forget(0, false)
-		if w.e.touched(); len(w.seams.writes("list")) > 0 != (pause == 0) {
-			t.Errorf("in a pause of %v these steps: %v", pause, w.seams.written())
-		}
 	}
 }

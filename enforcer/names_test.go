@@ -1,6 +1,7 @@
 package enforcer
 
 import (
+	"net/netip"
 	"strings"
 
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
@@ -16,14 +17,30 @@ const (
 	chainPeers  = "NAMEGATE-PEERS"
 	chainAllow  = "NAMEGATE-ALLOW"
 	chainDrop   = "NAMEGATE-DROP"
+
+	setSelected   = "selected"
+	setDispatched = "judged"
+	setOwed       = "owed"
+	setHome       = "home"
+	setEndpoint   = "endpoint"
+	setResolvers  = "resolvers"
 )
 
 var (
-	ipVersions = xtables.Families
+	ipVersions = []iptables.Family{iptables.IPv4, iptables.IPv6}
 	tables     = []string{"raw", "security", "mangle"} // that have chains of ours
-	versionOf  = xtables.FamilyOf
-	setPrefix  = xtables.SetPrefix
 )
+
+func setPrefix(f iptables.Family) string {
+	return map[iptables.Family]string{iptables.IPv4: "NG4-", iptables.IPv6: "NG6-"}[f]
+}
+
+func versionOf(a netip.Addr) iptables.Family {
+	if a.Is6() {
+		return iptables.IPv6
+	}
+	return iptables.IPv4
+}
 
 func grantSetName(r policy.PodRef, ports policy.PortSet, f iptables.Family) string {
 	return xtables.GrantSet(r, ports, f == iptables.IPv6)

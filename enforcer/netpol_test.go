@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -113,7 +112,7 @@ func (w *world) peerNames() []string {
 func (w *world) peerWrites() []string {
 	var out []string
 	for _, s := range w.seams.written() {
-		if !strings.HasPrefix(s, "list ") && !strings.Contains(s, xtables.SetOwed) {
+		if !strings.HasPrefix(s, "list ") && !strings.Contains(s, setOwed) {
 			out = append(out, s)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // else goes on, and room that comes free is given.
 func TestPeersLeaveRoomForSets(t *testing.T) {
 	w := newWorld(t)
-	w.e.peerSetsMost = 4
+	w.e.plane.LimitPeerSets(4)
 	greedy, other := pod("greedy", "10.1.0.5", "allow", "np"), pod("other", "10.1.0.6", "allow")
 	pods, allow := []policy.Pod{greedy, other}, pol("allow", "tcp/443 www.example.org")
 	for i, label := range []string{"a", "b", "c"} {
@@ -19,7 +19,7 @@ func TestPeersLeaveRoomForSets(t *testing.T) {
 	w.netpols = append(w.netpols, netpol("np", "tcp/80 a", "tcp/80 b", "tcp/80 c"))
 	refused := 0
 	for w.rollOut(w.compile(pods, allow)) != nil {
-		if refused++; refused > refusalsMax {
+		if refused++; refused > refusals {
 			t.Fatal("what has no room holds everything up")
 		}
 	}
@@ -42,7 +42,7 @@ func TestPeersLeaveRoomForSets(t *testing.T) {
 	if to := map[string]string{"a": "10.2.0.1:80", "b": "10.2.0.2:80", "c": "10.2.0.3:80"}[closed]; !w.reaches("10.1.0.5", to, policy.TCP) {
 		t.Errorf("peer %q has no set although there is room", closed)
 	}
-	if err := w.rollOut(w.compile(pods, allow)); err != nil || w.e.refusals != 0 {
-		t.Errorf("afterwards: %v, %d refusals", err, w.e.refusals)
+	if err := w.rollOut(w.compile(pods, allow)); err != nil || w.e.plane.Refused() {
+		t.Errorf("afterwards: %v, refused %v", err, w.e.plane.Refused())
 	}
 }

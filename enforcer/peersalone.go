@@ -9,19 +9,17 @@ import "github.com/namegate/namegate/policy"
 // peersAlone tells whether a snapshot differs from the one in force in its peer sets
 // alone, and nothing of that one is owed. The same once more has all looked at again.
 func (e *Enforcer) peersAlone(s *policy.Snapshot) bool {
-	return e.whole && s != e.snapshot && e.refusals == 0 && len(e.refusedPeers) == 0 && s.SameButPeers(e.snapshot)
+	return e.phase >= membersPrepared && s != e.snapshot && !e.plane.Refused() && s.SameButPeers(e.snapshot)
 }
 
 // preparePeers is Prepare for such a snapshot, and tells whether that is done.
 func (e *Enforcer) preparePeers(s *policy.Snapshot) bool {
-	if e.alone = e.peersAlone(s); !e.alone {
+	// An error is tried, and told of, with all else.
+	if !e.peersAlone(s) || e.plane.StageMembers(e.state(e.plan)) != nil {
 		return false
 	}
-	if err := e.fillPeerSets(askedPeers(e.plan)); err != nil {
-		e.alone = false // it is tried, and told of, with all else
-	}
-	e.tellPeers()
-	return e.alone
+	e.phase = membersPrepared
+	return true
 }
 
 // commitPeers is Commit for such a snapshot.
@@ -33,10 +31,12 @@ func (e *Enforcer) commitPeers() error {
 	if err := e.dropPeers(e.plan); err != nil {
 		return err
 	}
-	if err := e.destroyFound(); err != nil { // what another program asked until now
+	if err := e.plane.DestroyStale(); err != nil { // what another program asked until now
 		return err
 	}
 	err := e.flows.Run(e.judge())
-	e.whole = err == nil
+	if err == nil {
+		e.phase = inForce
+	}
 	return err
 }

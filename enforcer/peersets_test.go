@@ -73,27 +73,8 @@ func TestExchangedPeersComeBack(t *testing.T) {
 	}
 }
 
-// refusing is sets of which some take nothing.
-type refusing struct {
-	ipset.Interface
-	set, entry string // that are refused: a name, and an address
-}
-
-func (r *refusing) Ensure(s ipset.Set) error {
-	if s.Name == r.set {
-		return errInjected
-	}
-	return r.Interface.Ensure(s)
-}
-
-func (r *refusing) Apply(ops []ipset.Op) {
-	r.Interface.Apply(ops)
-	for i := range ops {
-		if !ops[i].Delete && slices.ContainsFunc(ops[i].Entries, func(e ipset.Entry) bool { return e.Addr.String() == r.entry }) {
-			ops[i].Err = errInjected
-		}
-	}
-}
+// refusals is how often a set that the kernel refuses holds everything up.
+const refusals = 3
 
 // TestRefusedPeers: what the kernel does not take holds up a snapshot a few times, and
 // then its peers alone are closed, until it takes them.
@@ -104,20 +85,19 @@ func TestRefusedPeers(t *testing.T) {
 		w.remote = append(w.remote, far("db", "10.2.0.1", "db"), far("web", "10.2.0.2", "web"))
 		w.netpols = append(w.netpols, netpol("np", "tcp/80 db", "tcp/80 web", "udp"))
 		s := w.compile([]policy.Pod{client}, pol("allow"))
-		r := &refusing{Interface: w.e.k.Sets}
+		r := &w.seams.refuse
 		if what == "a set" {
 			r.set = xtables.PeerSetName(s.PeerSets[0].Peer, 4)
 		} else {
 			r.entry = "10.2.0.1"
 		}
-		w.e.k.Sets = r
 		refused := 0
 		for w.e.Prepare(context.Background(), s) != nil {
-			if refused++; refused > 2*refusalsMax {
+			if refused++; refused > 2*refusals {
 				t.Fatalf("%s is refused, and nothing goes on", what)
 			}
 		}
-		if refused != refusalsMax {
+		if refused != refusals {
 			t.Errorf("%s: refused %d times", what, refused)
 		}
 		if err := w.rollOut(s); err != nil {
@@ -157,8 +137,7 @@ func TestPeersThatGoWhileOthersAreRefused(t *testing.T) {
 		w.flows.Track(kept)
 		w.remote = []*policy.Pod{far("db2", "10.2.0.2", "db"), far("db3", "10.2.0.3", "db")}
 		s := w.compile([]policy.Pod{client}, pol("allow"))
-		r := &refusing{Interface: w.e.k.Sets}
-		w.e.k.Sets = r
+		r := &w.seams.refuse
 		name := w.peerSetOfKind(policy.PeerPods)
 		if what == "an entry is refused" {
 			r.entry = "10.2.0.3"
@@ -166,7 +145,7 @@ func TestPeersThatGoWhileOthersAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		for tries := 0; w.rollOut(s) != nil; tries++ {
-			if tries > 2*refusalsMax {
+			if tries > 2*refusals {
 				t.Fatalf("%s, and nothing goes on", what)
 			}
 		}
@@ -206,7 +185,7 @@ func TestSnapshotsThatNeverCameTakeNoRoom(t *testing.T) {
 		if follows {
 			w.restart()
 		}
-		w.e.peerSetsMost = 8 // two snapshots of two peers
+		w.e.plane.LimitPeerSets(8) // two snapshots of two peers
 		for i := range 5 {
 			s := asking(i)
 			if err := w.e.Prepare(context.Background(), s); err != nil {
@@ -215,8 +194,19 @@ func TestSnapshotsThatNeverCameTakeNoRoom(t *testing.T) {
 			if got := len(w.peerNames()); got > 8 {
 				t.Errorf("follows %v, snapshot %d: %d sets", follows, i, got)
 			}
-			if s := w.e.peersHold.Load(); s == nil || len(*s) != len(w.e.peers) {
+			flushed := xtables.PeerSetName(s.PeerSets[0].Peer, 4)
+			entries, err := w.sets.List(flushed)
+			if err == nil {
+				err = w.flush(flushed)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !w.e.plane.SizesDiffer() {
 				t.Errorf("follows %v, snapshot %d: what is held is not told", follows, i)
+			}
+			if err := w.sets.Add(flushed, entries...); err != nil {
+				t.Fatal(err)
 			}
 		}
 	}
@@ -284,7 +274,7 @@ func TestPeerSetNames(t *testing.T) {
 			for _, f := range ipVersions {
 				p := policy.Peer{Kind: kind, Key: key}
 				name := xtables.PeerSetName(p, f)
-				if was, there := seen[name]; there || len(name) > ipset.NameLengthMax || !xtables.OwnSet(name) {
+				if was, there := seen[name]; there || len(name) > ipset.NameLengthMax || !strings.HasPrefix(name, setPrefix(f)) {
 					t.Errorf("%v is named %s, as %v is", p, name, was)
 				}
 				seen[name] = p
@@ -360,28 +350,5 @@ func TestTheLastAgentsPeersGo(t *testing.T) {
 	}
 	if after := sortedLines(w.sets.Dump()); peersOnly(after) != peersOnly(before) {
 		t.Errorf("sets:\n%s\nwant\n%s", after, before)
-	}
-}
-
-// A half of everything is also a network by itself: it is not taken out with the whole.
-func TestHalvesStay(t *testing.T) {
-	peer := policy.Peer{Kind: policy.PeerNetworks, Key: "k"}
-	of := func(all ...string) *policy.PeerSet {
-		s := &policy.PeerSet{Peer: peer}
-		for _, p := range all {
-			s.Networks = append(s.Networks, netip.MustParsePrefix(p))
-		}
-		return s
-	}
-	half := ipset.Entry{Addr: addr("0.0.0.0"), Bits: 1}
-	for _, step := range [][2]*policy.PeerSet{{of("0.0.0.0/0"), of("0.0.0.0/1")}, {of("0.0.0.0/1"), of("0.0.0.0/0")}} {
-		s := &peerSet{key: peerKey{peer, 4}, beyond: map[ipset.Entry]bool{}}
-		for _, now := range step {
-			added, removed := s.difference(s.full, now)
-			s.filled(now, added, removed)
-		}
-		if s.beyond[half] || s.size != len(s.entries(s.full)) {
-			t.Errorf("from %v to %v: beyond %v, size %d", step[0].Networks, step[1].Networks, s.beyond, s.size)
-		}
 	}
 }

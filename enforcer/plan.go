@@ -1,16 +1,12 @@
 package enforcer
 
 import (
-	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/enforcer/dataplane/xtables"
-	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/enforcer/plan"
-	"github.com/namegate/namegate/kernel/ipset"
-	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 )
@@ -18,21 +14,6 @@ import (
 // planOf returns what the kernel must hold for a snapshot, by pod.
 func (e *Enforcer) planOf(s *policy.Snapshot) dataplane.Subjects {
 	return plan.Of(s, plan.Placement{Homes: e.homes, BridgesUnseen: e.unseen}, e.lists)
-}
-
-// grantKeys yields the grant sets that a plan's chains ask.
-func grantKeys(plan dataplane.Subjects) iter.Seq[grants.Key] {
-	return func(yield func(grants.Key) bool) {
-		for ref, p := range plan {
-			for _, ports := range p.Grants {
-				for _, f := range xtables.Families {
-					if !yield(grants.Key{Pod: ref, Ports: ports, IPv6: f == iptables.IPv6}) {
-						return
-					}
-				}
-			}
-		}
-	}
 }
 
 // tablesState renders a plan for the nft tables.
@@ -89,52 +70,22 @@ func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
 	return s
 }
 
-// staticEntries renders a plan for the sets that are always there.
-func (e *Enforcer) staticEntries(subjects dataplane.Subjects) map[string][]ipset.Entry {
-	out := map[string][]ipset.Entry{}
-	for _, s := range xtables.StaticSets() {
-		out[s.Name] = nil
-	}
-	add := func(set string, entry ipset.Entry) {
-		name := xtables.SetPrefix(xtables.FamilyOf(entry.Addr)) + set
-		out[name] = append(out[name], entry)
-	}
-	for _, p := range subjects.Sorted() {
-		if p.Staged {
-			for _, a := range p.Dispatched() {
-				add(xtables.SetDispatched, ipset.Entry{Addr: a})
-			}
-		}
-		if !p.Isolated {
-			continue
-		}
-		for _, a := range p.Addrs {
-			add(xtables.SetSelected, ipset.Entry{Addr: a})
-			if h, ok := p.Homes[a]; ok && xtables.ByIface(p, h) {
-				add(xtables.SetHome, ipset.Entry{Addr: a, Iface: h.Iface})
-			}
-		}
-	}
-	for _, a := range e.flows.Owed() {
-		add(xtables.SetOwed, ipset.Entry{Addr: a})
-	}
-	for serving := range e.predecessor.Addrs() {
-		for _, proto := range []policy.Protocol{policy.TCP, policy.UDP} {
-			add(xtables.SetEndpoint, ipset.Entry{Addr: serving, Protocol: uint8(proto), Port: 53})
-		}
-	}
+// state returns what the dataplane is to hold.
+func (e *Enforcer) state(subjects dataplane.Subjects) dataplane.State {
+	s := dataplane.State{Subjects: subjects, Owed: e.flows.Owed(), Serving: slices.Collect(maps.Keys(e.predecessor.Addrs())), Members: e.members}
 	for dialled, serving := range e.intercept.Serving() {
-		for _, proto := range []policy.Protocol{policy.TCP, policy.UDP} {
-			add(xtables.SetEndpoint, ipset.Entry{Addr: serving, Protocol: uint8(proto), Port: 53})
-			if !e.cfg.FailClosed || slices.Contains(e.cfg.Endpoint, dialled) {
-				add(xtables.SetResolvers, ipset.Entry{Addr: dialled, Protocol: uint8(proto), Port: 53})
-			}
+		s.Serving = append(s.Serving, serving)
+		if !e.cfg.FailClosed || slices.Contains(e.cfg.Endpoint, dialled) {
+			s.Resolvers = append(s.Resolvers, dialled)
 		}
 	}
-	return out
+	return s
 }
 
-// wanted is what the rules of a plan are made of.
-func (e *Enforcer) wanted(subjects dataplane.Subjects) xtables.Wanted {
-	return xtables.Wanted{Subjects: subjects, RefusedPeers: e.refusedPeers, RefusedGrants: e.missing}
+// members returns who peers are in the newest snapshot that knows them.
+func (e *Enforcer) members(p policy.Peer) *policy.PeerSet {
+	if s := e.coming.PeerSet(p); s != nil {
+		return s
+	}
+	return e.snapshot.PeerSet(p)
 }

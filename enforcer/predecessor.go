@@ -32,14 +32,10 @@ func (e *Enforcer) AwaitPredecessor(ctx context.Context) (there bool, err error)
 		}
 	}
 	e.predecessor.Forget()
-	wrong, err := e.deviatingPeers()
-	if err == nil {
-		err = e.amendPeers(wrong)
-	}
-	if err != nil {
+	if err := e.plane.RepairPeers(); err != nil {
 		return false, fmt.Errorf("put right what the last agent did to peers: %w", err)
 	}
-	if err := e.writeStatic(e.inForce(), beforeChains); err != nil {
+	if err := e.plane.Isolate(e.state(e.inForce())); err != nil {
 		return false, err
 	}
 	return false, e.k.Tables.Apply(ctx, e.tablesState(e.inForce()))

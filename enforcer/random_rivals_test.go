@@ -9,7 +9,6 @@ import (
 
 	"sigs.k8s.io/knftables"
 
-	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 )
@@ -110,9 +109,9 @@ func (l *life) writeEntries(f iptables.Family) {
 		strange.Addr = addr("2001:db8:9::9")
 	}
 	switch {
-	case strings.HasSuffix(name, xtables.SetHome):
+	case strings.HasSuffix(name, setHome):
 		strange.Iface = "veth99"
-	case strings.HasSuffix(name, xtables.SetEndpoint) || strings.HasSuffix(name, xtables.SetResolvers):
+	case strings.HasSuffix(name, setEndpoint) || strings.HasSuffix(name, setResolvers):
 		strange.Protocol, strange.Port = 6, 53
 	}
 	if err := l.sets.Add(name, strange); err != nil {

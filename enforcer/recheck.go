@@ -10,37 +10,31 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/kernel/ipset"
-	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
 )
 
 // newQueue returns the queue of connections to judge again.
 func (e *Enforcer) newQueue() *flows.Queue {
-	debts := flows.Debts{Sets: countedSets{e}, IPv4: xtables.SetPrefix(iptables.IPv4) + xtables.SetOwed, IPv6: xtables.SetPrefix(iptables.IPv6) + xtables.SetOwed}
+	debts := flows.Debts{Sets: debtSets{e}, IPv4: xtables.OwedSet(false), IPv6: xtables.OwedSet(true)}
 	return flows.New(e.k.Flows, debts, e.cfg.Mark, e.now)
 }
 
-// countedSets are the static sets, whose sizes are kept for drift detection. It belongs to
-// the holder of apply.
-type countedSets struct{ e *Enforcer }
+// debtSets are the sets of debts. A set that does not take an entry may be gone.
+type debtSets struct{ e *Enforcer }
 
-func (c countedSets) List(name string) ([]ipset.Entry, error) { return c.e.k.Sets.List(name) }
+func (d debtSets) List(name string) ([]ipset.Entry, error) { return d.e.k.Sets.List(name) }
 
-func (c countedSets) Add(name string, entries ...ipset.Entry) error {
-	return c.count(name, len(entries), c.e.k.Sets.Add(name, entries...))
+func (d debtSets) Add(name string, entries ...ipset.Entry) error {
+	return d.wrote(d.e.k.Sets.Add(name, entries...))
 }
 
-func (c countedSets) Delete(name string, entries ...ipset.Entry) error {
-	return c.count(name, -len(entries), c.e.k.Sets.Delete(name, entries...))
+func (d debtSets) Delete(name string, entries ...ipset.Entry) error {
+	return d.wrote(d.e.k.Sets.Delete(name, entries...))
 }
 
-// count keeps the size of a set after a write.
-func (c countedSets) count(name string, more int, err error) error {
+func (d debtSets) wrote(err error) error {
 	if err != nil {
-		c.e.doubtful = true
-		delete(c.e.holds, name)
-	} else if _, known := c.e.holds[name]; known {
-		c.e.holds[name] += more
+		d.e.plane.NeedResync()
 	}
 	return err
 }
@@ -53,7 +47,7 @@ func (e *Enforcer) recheckDue(ctx context.Context) {
 		return
 	}
 	defer e.apply.Unlock()
-	if !e.flows.Due() || !e.whole || e.coming != e.snapshot {
+	if !e.flows.Due() || e.phase != inForce {
 		return
 	}
 	if err := e.flows.Run(e.judge()); err != nil && ctx.Err() == nil {
@@ -82,7 +76,7 @@ func (e *Enforcer) recheckNarrowed(last, plan dataplane.Subjects) {
 			changed = append(changed, p.Addrs...)
 		}
 		for _, a := range p.Addrs {
-			list, had := e.inherited.peers[a]
+			list, had := e.inherited.Peers[a]
 			if e.inherited.owed[a] || had && e.inherited.same(a, ref) && !p.Peers.All() && (p.Peers == nil || p.Peers.ID != list) {
 				changed = append(changed, p.Addrs...)
 			}
@@ -97,25 +91,20 @@ func (e *Enforcer) recheckNarrowed(last, plan dataplane.Subjects) {
 // recheckLost has the connections of a plan's pods judged again that ask one of the sets,
 // whose stale members are about to go: the connections to these, or all where the members
 // are networks.
-func (e *Enforcer) recheckLost(plan dataplane.Subjects, sets []*peerSet) {
-	stale := map[policy.Peer]bool{}
+func (e *Enforcer) recheckLost(subjects dataplane.Subjects, surplus map[policy.Peer][]netip.Addr) {
 	var lost, some, all []netip.Addr
-	for _, s := range sets {
-		stale[s.key.peer] = true
-		if s.key.peer.Kind == policy.PeerNetworks {
-			continue
-		}
-		for en := range s.beyond {
-			lost = append(lost, en.Addr)
+	for peer, addrs := range surplus {
+		if peer.Kind != policy.PeerNetworks {
+			lost = append(lost, addrs...)
 		}
 	}
-	for _, p := range plan {
+	for _, p := range subjects {
 		if p.Peers == nil {
 			continue
 		}
 		for _, a := range p.Peers.Rules {
 			switch {
-			case !stale[a.Match.Peer]:
+			case len(surplus[a.Match.Peer]) == 0:
 			case a.Match.Peer.Kind == policy.PeerNetworks:
 				all = append(all, p.Addrs...)
 			default:

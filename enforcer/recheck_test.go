@@ -7,7 +7,6 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/policy"
 )
@@ -79,7 +78,7 @@ func TestAPacketUnderWayIsCut(t *testing.T) {
 			w.clock.pass(packetGrace)
 			w.recheck()
 			for _, f := range ipVersions {
-				if left, err := w.sets.List(setPrefix(f) + xtables.SetOwed); err != nil || len(left) > 0 {
+				if left, err := w.sets.List(setPrefix(f) + setOwed); err != nil || len(left) > 0 {
 					t.Errorf("%s, %s: owed are %v, %v", test.what, how, left, err)
 				}
 			}

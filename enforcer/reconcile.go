@@ -10,7 +10,6 @@ import (
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
-	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/policy"
 )
@@ -26,9 +25,6 @@ const (
 	fullLooks = 12
 	// firstLook is after how long the first write is compared.
 	firstLook = time.Second
-	// glanceEvery is how often tables and sets are glanced at whose changes the kernel
-	// does not tell.
-	glanceEvery = 200 * time.Millisecond
 	// repairPause is how long another program has its way after a repair; one that
 	// comes again within twice the pause doubles it, up to checkEvery.
 	repairPause = 100 * time.Millisecond
@@ -50,7 +46,7 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	}
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
-	glance := time.NewTicker(glanceEvery)
+	glance := time.NewTicker(xtables.GlanceEvery)
 	defer glance.Stop()
 	again := time.After(firstLook) // nil: no look is planned
 	var suspicion <-chan time.Time // nil: there is none
@@ -110,6 +106,22 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	}
 }
 
+// setGlance paces looks at the sizes of all sets: one takes 20 ms of a node with 10,000
+// sets, and less than a millisecond of most.
+type setGlance struct{ next time.Time }
+
+// shows tells whether a look is due and shows that entries are missing, or are there
+// that should not be.
+func (g *setGlance) shows(e *Enforcer) bool {
+	began := time.Now()
+	if began.Before(g.next) {
+		return false
+	}
+	differ := e.plane.SizesDiffer()
+	g.next = began.Add(min(xtables.GlanceShare*time.Since(began), checkEvery))
+	return differ
+}
+
 func (e *Enforcer) settleHomes(ctx context.Context) {
 	if err := e.resettle(ctx); err != nil && ctx.Err() == nil {
 		e.log.Error("homes are not up to date; trying again", "error", err)
@@ -146,13 +158,7 @@ func (e *Enforcer) touched() bool {
 	if e.snapshot == nil {
 		return false
 	}
-	if e.rules.Suspect() {
-		return true
-	}
-	if changed, err := e.changedStatic(); err == nil && len(changed) > 0 {
-		return true
-	}
-	return !time.Now().Before(e.turns.next) && e.membersDiffer()
+	return e.plane.Suspect(e.state(e.inForce()))
 }
 
 // reconcile is compare for RunReconcile: an error is logged unless ctx has ended.
@@ -229,80 +235,36 @@ func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 		e.k.Tables.Checkpoint()
 	}
 	plan := e.inForce()
-	found, err := e.deviations(ctx, plan, all)
+	tables, err := e.k.Tables.Verify(ctx, e.tablesState(plan))
 	if err != nil {
 		return err
 	}
-	e.drift.report(fromKernel, e.now(), nil, found.objects()...)
-	if !repair && len(found.objects()) > 0 {
-		return errDeviates(found.objects())
+	found, err := e.plane.Verify(ctx, e.state(plan), all)
+	if err != nil {
+		return err
 	}
-	return e.repair(ctx, plan, found)
-}
-
-// deviating is what is not as wanted, by the mechanism that repairs it.
-type deviating struct {
-	tables []string // of nft: objects
-	chains []xtables.Table
-	static []string // sets
-	peers  []*peerSet
-	grants []*grants.Set
-}
-
-// objects names what deviates.
-func (d *deviating) objects() []string {
-	out := slices.Clone(d.tables)
-	for _, key := range d.chains {
-		out = append(out, key.String())
+	found = append(slices.Clone(tables), found...)
+	e.drift.report(fromKernel, e.now(), nil, found...)
+	if !repair && len(found) > 0 {
+		return errDeviates(found)
 	}
-	for _, name := range d.static {
-		out = append(out, "set "+name)
-	}
-	for _, s := range d.peers {
-		out = append(out, "set "+s.name)
-	}
-	for _, s := range d.grants {
-		out = append(out, "set "+s.Name())
-	}
-	return out
-}
-
-// deviations compares the kernel with what a plan wants and writes nothing.
-func (e *Enforcer) deviations(ctx context.Context, plan dataplane.Subjects, all bool) (d deviating, err error) {
-	if d.tables, err = e.k.Tables.Verify(ctx, e.tablesState(plan)); err != nil {
-		return d, err
-	}
-	if d.static, err = e.deviatingStatic(plan); err != nil {
-		return d, err
-	}
-	e.membersDiffer()
-	if d.peers, err = e.deviatingPeers(); err != nil {
-		return d, err
-	}
-	if d.grants, err = e.grants.Deviating(); err != nil {
-		return d, err
-	}
-	d.chains, err = e.rules.Verify(ctx, all || len(d.static) > 0)
-	return d, err
+	return e.repair(ctx, plan, tables)
 }
 
 // repair writes what deviates, and all that earlier writes left undone: sets first, which
 // rules ask.
-func (e *Enforcer) repair(ctx context.Context, plan dataplane.Subjects, d deviating) error {
-	if len(d.tables) > 0 {
-		e.repaired(strings.Join(d.tables, ", "))
-		if err := e.k.Tables.Rewrite(ctx, e.tablesState(plan)); err != nil {
+func (e *Enforcer) repair(ctx context.Context, subjects dataplane.Subjects, tables []string) error {
+	if len(tables) > 0 {
+		e.repaired(strings.Join(tables, ", "))
+		if err := e.k.Tables.Rewrite(ctx, e.tablesState(subjects)); err != nil {
 			return err
 		}
 		e.intercept.Renew()
 	}
-	if err := e.repairSets(plan, d); err != nil {
+	if err := e.plane.Repair(e.state(subjects)); err != nil {
 		return err
 	}
-	for _, key := range d.chains {
-		e.repaired(key.String())
-	}
-	return e.write(ctx, plan)
+	return e.write(ctx, subjects)
 }
 
 func (e *Enforcer) repaired(what string) {

@@ -53,7 +53,7 @@ func (w *world) reconcile() {
 // reconcileMembers is reconcile with the members of all sets compared.
 func (w *world) reconcileMembers() {
 	w.t.Helper()
-	w.e.turns = turns{each: turnsMost}
+	w.e.plane.Turn()
 	w.reconcile()
 }
 

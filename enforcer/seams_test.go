@@ -28,9 +28,9 @@ type seams struct {
 	failAt int  // the number of the step that fails; 0: none
 	late   bool // it fails after it was done
 	log    []string
-	failed string        // the step that was refused, or failed after it was done
-	gate   chan struct{} // writes of sets wait until it is closed; nil: they do not
+	failed string // the step that was refused, or failed after it was done
 	before func(step string)
+	refuse struct{ set, entry string } // a name, and an address of Apply: they are refused
 	after  func(n int, step string)
 }
 
@@ -50,14 +50,6 @@ func (s *seams) written() []string {
 // writes returns the steps that begin with a word.
 func (s *seams) writes(word string) []string {
 	return slices.DeleteFunc(s.written(), func(l string) bool { return !strings.HasPrefix(l, word) })
-}
-
-// block lets writes of sets wait until the returned function is called.
-func (s *seams) block() (release func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.gate = make(chan struct{})
-	return sync.OnceFunc(func() { close(s.gate) })
 }
 
 func (s *seams) step(what string, do func() error) error {
@@ -90,21 +82,15 @@ func (s *seams) step(what string, do func() error) error {
 	return nil
 }
 
-func (s *seams) wait() {
-	s.mu.Lock()
-	gate := s.gate
-	s.mu.Unlock()
-	if gate != nil {
-		<-gate
-	}
-}
-
 type setSeam struct {
 	*ipset.Fake
 	s *seams
 }
 
 func (f setSeam) Ensure(set ipset.Set) error {
+	if set.Name == f.s.refuse.set {
+		return errInjected
+	}
 	return f.s.step("ensure "+set.Name, func() error { return f.Fake.Ensure(set) })
 }
 
@@ -119,7 +105,6 @@ func (f setSeam) Add(name string, entries ...ipset.Entry) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	f.s.wait()
 	return f.s.step("add "+name+" "+texts(entries), func() error { return f.Fake.Add(name, entries...) })
 }
 
@@ -127,27 +112,24 @@ func (f setSeam) Delete(name string, entries ...ipset.Entry) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	f.s.wait()
 	return f.s.step("delete "+name+" "+texts(entries), func() error { return f.Fake.Delete(name, entries...) })
 }
 
-// Apply waits once and then lets each op be a step of its own.
+// Apply lets each op be a step of its own.
 func (f setSeam) Apply(ops []ipset.Op) {
-	waited := false
 	for i := range ops {
 		op := &ops[i]
 		if op.Err = nil; len(op.Entries) == 0 {
 			continue
-		}
-		if !waited {
-			f.s.wait()
-			waited = true
 		}
 		word, do := "add ", f.Fake.Add
 		if op.Delete {
 			word, do = "delete ", f.Fake.Delete
 		}
 		op.Err = f.s.step(word+op.Set+" "+texts(op.Entries), func() error { return do(op.Set, op.Entries...) })
+		if !op.Delete && slices.ContainsFunc(op.Entries, func(e ipset.Entry) bool { return e.Addr.String() == f.s.refuse.entry }) {
+			op.Err = errInjected
+		}
 	}
 }
 

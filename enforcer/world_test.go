@@ -135,7 +135,7 @@ func (w *world) boot() {
 		w.t.Fatal(err)
 	}
 	if w.ran != nil {
-		e.grants = e.newGrants(grants.NewClock(w.clock.now, w.ran()))
+		e.own(grants.NewClock(w.clock.now, w.ran()))
 	}
 	w.e, w.compiler = e, compile.New()
 }

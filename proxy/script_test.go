@@ -21,18 +21,9 @@ var (
 	startScript = upstreamtest.Start
 	says        = upstreamtest.Says
 	honest      = upstreamtest.Honest
-	silent      = upstreamtest.Silent
 	rcodeScript = upstreamtest.Rcode
+	zoneOf      = upstreamtest.Zone
 )
-
-// zoneOf is a root zone of these upstreams in their order, with short times.
-func zoneOf(ups ...*scripted) corefile.Zone {
-	z := corefile.Zone{Policy: corefile.Sequential, MaxFails: 2, Timeout: time.Second, Deadline: 20 * time.Second}
-	for _, u := range ups {
-		z.To = append(z.To, u.Addr)
-	}
-	return z
-}
 
 // live makes the lab ask real sockets.
 func (l *lab) live(zones ...corefile.Zone) {

@@ -13,10 +13,10 @@ import (
 )
 
 // infos renders grants: POD NAME PORTS ADDRESS in SECONDS BY.
-func (w *node) infos(all []policy.GrantInfo) []string {
+func (n *node) infos(all []policy.GrantInfo) []string {
 	out := []string{}
 	for _, o := range all {
-		out = append(out, fmt.Sprintf("%s %s %s %s in %d %s", o.Pod.Name, o.Name, o.Ports, o.Addr, int(o.Until.Sub(w.clock()).Seconds()), o.By))
+		out = append(out, fmt.Sprintf("%s %s %s %s in %d %s", o.Pod.Name, o.Name, o.Ports, o.Addr, int(o.Until.Sub(n.clock()).Seconds()), o.By))
 	}
 	return out
 }

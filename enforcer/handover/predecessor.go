@@ -6,7 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -19,10 +19,8 @@ const patience = 30 * time.Second
 type Predecessor struct {
 	listening func(netip.Addr) bool
 	now       func() time.Time
-
-	mu    sync.RWMutex
-	addrs map[netip.Addr]netip.Addr // its serving addresses, to the addresses that pods dial
-	since time.Time
+	found     time.Time
+	addrs     atomic.Pointer[map[netip.Addr]netip.Addr] // replaced and never changed
 }
 
 // NewPredecessor returns one that was not looked for yet. listening tells whether a process
@@ -31,7 +29,9 @@ func NewPredecessor(listening func(netip.Addr) bool, now func() time.Time) *Pred
 	if listening == nil {
 		listening = bound
 	}
-	return &Predecessor{listening: listening, now: now}
+	p := &Predecessor{listening: listening, now: now}
+	p.Forget()
+	return p
 }
 
 // bound tells whether a process serves DNS on an address: then it cannot be bound a second
@@ -48,36 +48,27 @@ func bound(a netip.Addr) bool {
 // Find finds a predecessor by the serving addresses at which a process listens. dialled
 // are the addresses that pods dial for these; an address to which nothing is led has none.
 func (p *Predecessor) Find(serving []netip.Addr, dialled map[netip.Addr]netip.Addr) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.addrs, p.since = map[netip.Addr]netip.Addr{}, p.now()
+	addrs := map[netip.Addr]netip.Addr{}
 	for _, a := range serving {
 		if p.listening(a) {
-			p.addrs[a] = dialled[a]
+			addrs[a] = dialled[a]
 		}
 	}
+	p.found = p.now()
+	p.addrs.Store(&addrs)
 }
 
+// Addrs returns its serving addresses, to the addresses that pods dial for them. The caller
+// must not change the map.
+func (p *Predecessor) Addrs() map[netip.Addr]netip.Addr { return *p.addrs.Load() }
+
 // Present tells whether there is a predecessor that was not forgotten.
-func (p *Predecessor) Present() bool {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	return len(p.addrs) > 0
-}
+func (p *Predecessor) Present() bool { return len(p.Addrs()) > 0 }
 
 // Serves tells whether an address is one of the predecessor's serving addresses.
 func (p *Predecessor) Serves(a netip.Addr) bool {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	_, ok := p.addrs[a]
+	_, ok := p.Addrs()[a]
 	return ok
-}
-
-// Addrs returns its serving addresses, to the addresses that pods dial for them.
-func (p *Predecessor) Addrs() map[netip.Addr]netip.Addr {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	return maps.Clone(p.addrs)
 }
 
 // Gone tells whether the predecessor does not listen any more.
@@ -85,16 +76,9 @@ func (p *Predecessor) Gone() bool {
 	return !slices.ContainsFunc(slices.Collect(maps.Keys(p.Addrs())), p.listening)
 }
 
-// Overdue tells whether it takes longer to end than grants wait for.
-func (p *Predecessor) Overdue() bool {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	return p.now().Sub(p.since) >= patience
-}
+// Overdue tells whether it takes longer to end than grants wait for. The goroutine of Find
+// and Overdue is one, or they exclude each other.
+func (p *Predecessor) Overdue() bool { return p.now().Sub(p.found) >= patience }
 
 // Forget ends the overlap.
-func (p *Predecessor) Forget() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.addrs = nil
-}
+func (p *Predecessor) Forget() { p.addrs.Store(&map[netip.Addr]netip.Addr{}) }

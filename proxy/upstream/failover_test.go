@@ -26,7 +26,7 @@ type group struct {
 }
 
 func newGroup(t testing.TB) *group {
-	z := zoneOf()
+	z := upstreamtest.Zone()
 	z.Services = []policy.ServiceRef{{Namespace: "kube-system", Name: "kube-dns"}}
 	f := newZone()
 	g := &group{f: f, stats: &f.pool.stats, z: &z, ups: map[*upstreamtest.Server]*upstream{}}

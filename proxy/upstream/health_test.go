@@ -22,7 +22,7 @@ func TestSlowNamesDoNotSteer(t *testing.T) {
 		}
 		return upstreamtest.Honest("192.0.2.1")(q, tcp)
 	})
-	z := zoneOf(first, upstreamtest.Start(t, upstreamtest.Honest("192.0.2.2")))
+	z := upstreamtest.Zone(first, upstreamtest.Start(t, upstreamtest.Honest("192.0.2.2")))
 	f, stats := newForward(t, z)
 	for i := range 4 {
 		got, err := f.resolve(askFor(t, fmt.Sprintf("slow%d.evil.test", i)))
@@ -48,7 +48,7 @@ func TestSilentUpstreamIsDown(t *testing.T) {
 		}
 		return upstreamtest.Honest("192.0.2.1")(q, tcp)
 	})
-	f, _ := newForward(t, zoneOf(up, upstreamtest.Start(t, upstreamtest.Honest("192.0.2.2"))))
+	f, _ := newForward(t, upstreamtest.Zone(up, upstreamtest.Start(t, upstreamtest.Honest("192.0.2.2"))))
 	u := f.routes.Load().first[0]
 	u.failed(bounds{})
 	if u.probing.Load() {
@@ -76,7 +76,7 @@ func TestTruncatedFailsOver(t *testing.T) {
 		return [][]byte{upstreamtest.Says(q, func(r *dns.Msg) { r.Truncated = true })}
 	})
 	good := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))
-	z := zoneOf(first, good)
+	z := upstreamtest.Zone(first, good)
 	z.Deadline = 5 * time.Second
 	f, stats := newForward(t, z)
 	answersWith(t, f, "192.0.2.1")
@@ -98,7 +98,7 @@ func TestManyWrongRepliesEndInTCP(t *testing.T) {
 			}
 			return append(all, upstreamtest.Honest("192.0.2.1")(q, false)...)
 		})
-		z := zoneOf(up)
+		z := upstreamtest.Zone(up)
 		z.Timeout = 2 * time.Second
 		f, stats := newForward(t, z)
 		answersWith(t, f, "192.0.2.1")
@@ -128,7 +128,7 @@ func TestUpstreamWithoutEDNS(t *testing.T) {
 			}
 			return upstreamtest.Honest("192.0.2.1")(q, tcp)
 		})
-		f, _ := newForward(t, zoneOf(up))
+		f, _ := newForward(t, upstreamtest.Zone(up))
 		answersWith(t, f, "192.0.2.1")
 		if n := up.UDP.Load(); n != 2 {
 			t.Errorf("%s: %d queries", name, n)
@@ -138,7 +138,7 @@ func TestUpstreamWithoutEDNS(t *testing.T) {
 	up := upstreamtest.Start(t, func(q *dns.Msg, _ bool) [][]byte {
 		return [][]byte{upstreamtest.Says(q, func(r *dns.Msg) { r.Rcode = dns.RcodeFormatError; r.SetEdns0(wire.AdvertisedSize, false) })}
 	})
-	f, _ := newForward(t, zoneOf(up))
+	f, _ := newForward(t, upstreamtest.Zone(up))
 	if got, err := f.resolve(askFor(t, "www.example.org")); err != nil || got.Msg.Rcode != dns.RcodeFormatError || up.UDP.Load() != 1 {
 		t.Errorf("%v, %v, %d queries", got.Msg, err, up.UDP.Load())
 	}

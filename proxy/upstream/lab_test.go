@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"encoding/binary"
-	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -19,8 +18,6 @@ var loopback = netip.MustParseAddrPort("127.0.0.1:0")
 
 // forged is the address of every lie.
 const forged = "203.0.113.66"
-
-func itoa(i int) string { return fmt.Sprint(i) }
 
 func name(t testing.TB, s string) fqdn.Name {
 	t.Helper()
@@ -43,15 +40,6 @@ func await(t testing.TB, otherwise string, ok func() bool) {
 			t.Fatal(otherwise)
 		}
 	}
-}
-
-// zoneOf is a root zone of these upstreams in their order, with short times.
-func zoneOf(ups ...*upstreamtest.Server) corefile.Zone {
-	z := corefile.Zone{Policy: corefile.Sequential, MaxFails: 2, Timeout: time.Second, Deadline: 20 * time.Second}
-	for _, u := range ups {
-		z.To = append(z.To, u.Addr)
-	}
-	return z
 }
 
 // newZone is a zone without upstreams.

@@ -36,7 +36,7 @@ func TestSilentDeathUnderLoad(t *testing.T) {
 			one, dead = mortalStreams(t)
 			two, _ = mortalStreams(t)
 		}
-		z := zoneOf(one, two)
+		z := upstreamtest.Zone(one, two)
 		z.Policy, z.Timeout, z.Deadline, z.ForceTCP = corefile.RoundRobin, time.Minute, 2*time.Minute, forceTCP
 		f, _ := newForward(t, z)
 		var mu sync.Mutex
@@ -98,7 +98,7 @@ func TestFarUpstreamIsNotDown(t *testing.T) {
 		time.Sleep(retransmitAfter + 100*time.Millisecond)
 		return upstreamtest.Honest("192.0.2.1")(q, tcp)
 	})
-	z := zoneOf(far)
+	z := upstreamtest.Zone(far)
 	z.Timeout, z.Deadline = 3*time.Second, 6*time.Second
 	f, _ := newForward(t, z)
 	u := f.routes.Load().first[0]
@@ -160,7 +160,7 @@ func TestMaxConcurrent(t *testing.T) {
 		<-gate
 		return upstreamtest.Honest("192.0.2.1")(q, tcp)
 	})
-	z := zoneOf(up)
+	z := upstreamtest.Zone(up)
 	z.Timeout, z.Deadline, z.MaxConcurrent, z.MaxFails = 20*time.Second, 20*time.Second, 2, 0
 	f, stats := newForward(t, z)
 	done := make(chan error)
@@ -194,7 +194,7 @@ func TestForceTCP(t *testing.T) {
 		return nil
 	})
 	good := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))
-	z := zoneOf(silentTCP, good)
+	z := upstreamtest.Zone(silentTCP, good)
 	z.ForceTCP = true
 	f, stats := newForward(t, z)
 	answersWith(t, f, "192.0.2.1")

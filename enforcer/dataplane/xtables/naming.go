@@ -12,11 +12,10 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// Families are the two address families, which are equals everywhere.
-var Families = []iptables.Family{iptables.IPv4, iptables.IPv6}
+// families are the two address families, which are equals everywhere.
+var families = []iptables.Family{iptables.IPv4, iptables.IPv6}
 
-// FamilyOf returns the family of an address.
-func FamilyOf(a netip.Addr) iptables.Family {
+func versionOf(a netip.Addr) iptables.Family {
 	return familyOf(a.Is6())
 }
 
@@ -44,23 +43,23 @@ const (
 	chainAllow   = "NAMEGATE-ALLOW"
 	chainDrop    = "NAMEGATE-DROP"
 
-	SetSelected   = "selected"
-	SetDispatched = "judged"
-	SetOwed       = "owed"
-	SetHome       = "home"
-	SetEndpoint   = "endpoint"
-	SetResolvers  = "resolvers"
+	setSelected   = "selected"
+	setDispatched = "judged"
+	setOwed       = "owed"
+	setHome       = "home"
+	setEndpoint   = "endpoint"
+	setResolvers  = "resolvers"
 )
 
-func SetPrefix(f iptables.Family) string {
+func setPrefix(f iptables.Family) string {
 	if f == iptables.IPv6 {
 		return "NG6-"
 	}
 	return "NG4-"
 }
 
-// OwnSet tells whether a set is one of ours.
-func OwnSet(name string) bool {
+// ownSet tells whether a set is one of ours.
+func ownSet(name string) bool {
 	return strings.HasPrefix(name, "NG4-") || strings.HasPrefix(name, "NG6-")
 }
 
@@ -99,26 +98,30 @@ func podChain(r policy.PodRef) string { return podChainPrefix + PodID(r) }
 // GrantSet is the name of the set of a pod's grants on one port set. The digest only keeps
 // the name short; the chain's rules spell the port set.
 func GrantSet(r policy.PodRef, ports policy.PortSet, ipv6 bool) string {
-	return SetPrefix(familyOf(ipv6)) + PodID(r) + "-" + digest(string(ports), 8)
+	return setPrefix(familyOf(ipv6)) + PodID(r) + "-" + digest(string(ports), 8)
 }
 
 // PeerSetName is the set of peers of a family.
 func PeerSetName(p policy.Peer, f iptables.Family) string {
-	return SetPrefix(f) + peerSetWord + digest(string(rune('0'+p.Kind))+p.Key, peerDigits)
+	return setPrefix(f) + peerSetWord + digest(string(rune('0'+p.Kind))+p.Key, peerDigits)
 }
+
+// OwedSet is the set of addresses whose connections are still to be judged again. Its
+// owner writes it besides: how many entries it holds is not watched.
+func OwedSet(ipv6 bool) string { return setPrefix(familyOf(ipv6)) + setOwed }
 
 // StaticSets are those that exist whenever an agent has run.
 func StaticSets() []ipset.Set {
 	var out []ipset.Set
-	for _, f := range Families {
+	for _, f := range families {
 		v6 := f == iptables.IPv6
 		out = append(out,
-			ipset.Set{Name: SetPrefix(f) + SetSelected, Type: ipset.HashIP, IPv6: v6},
-			ipset.Set{Name: SetPrefix(f) + SetDispatched, Type: ipset.HashIP, IPv6: v6},
-			ipset.Set{Name: SetPrefix(f) + SetOwed, Type: ipset.HashIP, IPv6: v6},
-			ipset.Set{Name: SetPrefix(f) + SetHome, Type: ipset.HashNetIface, IPv6: v6},
-			ipset.Set{Name: SetPrefix(f) + SetEndpoint, Type: ipset.HashIPPort, IPv6: v6},
-			ipset.Set{Name: SetPrefix(f) + SetResolvers, Type: ipset.HashIPPort, IPv6: v6},
+			ipset.Set{Name: setPrefix(f) + setSelected, Type: ipset.HashIP, IPv6: v6},
+			ipset.Set{Name: setPrefix(f) + setDispatched, Type: ipset.HashIP, IPv6: v6},
+			ipset.Set{Name: setPrefix(f) + setOwed, Type: ipset.HashIP, IPv6: v6},
+			ipset.Set{Name: setPrefix(f) + setHome, Type: ipset.HashNetIface, IPv6: v6},
+			ipset.Set{Name: setPrefix(f) + setEndpoint, Type: ipset.HashIPPort, IPv6: v6},
+			ipset.Set{Name: setPrefix(f) + setResolvers, Type: ipset.HashIPPort, IPv6: v6},
 		)
 	}
 	return out

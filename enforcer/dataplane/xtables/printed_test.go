@@ -92,7 +92,7 @@ func writtenAndPrinted(t *testing.T, chains *iptables.Exec, pods []*dataplane.Su
 	}
 	for _, p := range pods {
 		for _, ports := range p.Grants {
-			for _, f := range Families {
+			for _, f := range families {
 				if err := sets.Ensure(ipset.Set{Name: GrantSet(p.Pod, ports, f == iptables.IPv6), Type: ipset.HashIP, IPv6: f == iptables.IPv6, Timeout: true, Comment: true}); err != nil {
 					t.Error(err)
 				}
@@ -105,7 +105,7 @@ func writtenAndPrinted(t *testing.T, chains *iptables.Exec, pods []*dataplane.Su
 		}
 		for _, r := range p.Peers.Rules {
 			typ, asked := map[policy.PeerKind]ipset.Type{policy.PeerPods: ipset.HashIP, policy.PeerNetworks: ipset.HashNet, policy.PeerPorts: ipset.HashIPPort}[r.Match.Peer.Kind]
-			for _, f := range Families {
+			for _, f := range families {
 				if !asked {
 					continue
 				}
@@ -115,7 +115,7 @@ func writtenAndPrinted(t *testing.T, chains *iptables.Exec, pods []*dataplane.Su
 			}
 		}
 	}
-	for _, f := range Families {
+	for _, f := range families {
 		for table, want := range (ruleset{family: f, mark: testMark, subjects: pods}).render() {
 			key := Table{f, table}
 			tx := iptables.NewTransaction(f, table)

@@ -7,10 +7,10 @@ import (
 	"github.com/namegate/namegate/kernel/iptables"
 )
 
-// Recover reads from the chains of each variant what an earlier agent's rules say of
+// recoverRules reads from the chains of each variant what an earlier agent's rules say of
 // addresses: the PodID of the pod whose rules judged it, and the ID of the list of rules
 // about its peers, where it had one.
-func Recover(variants []iptables.Everything) (pods, lists map[netip.Addr]string) {
+func recoverRules(variants []iptables.Everything) (pods, lists map[netip.Addr]string) {
 	pods, lists = map[netip.Addr]string{}, map[netip.Addr]string{}
 	for _, all := range variants {
 		for _, tables := range all {

@@ -68,7 +68,7 @@ func (r ruleset) render() map[string]iptables.Chains {
 	return map[string]iptables.Chains{"raw": r.raw(), "mangle": r.mangle(), "security": r.security()}
 }
 
-func (r ruleset) set(name string) string { return SetPrefix(r.family) + name }
+func (r ruleset) set(name string) string { return setPrefix(r.family) + name }
 
 func (r ruleset) icmp() string {
 	if r.family == iptables.IPv6 {
@@ -86,9 +86,9 @@ func (r ruleset) raw() iptables.Chains {
 	for _, p := range r.subjects {
 		for a, h := range p.Homes {
 			switch {
-			case FamilyOf(a) != r.family:
+			case versionOf(a) != r.family:
 				continue
-			case !ByIface(p, h):
+			case !byIface(p, h):
 				homes[a] = []string{"-m physdev --physdev-in " + h.Port + " -j RETURN"}
 				bridgePorts = append(bridgePorts, h.Port)
 			case !h.Bridged():
@@ -97,14 +97,14 @@ func (r ruleset) raw() iptables.Chains {
 			homes[a] = append(homes[a], "-j DROP")
 		}
 		for _, a := range p.Homeless {
-			if FamilyOf(a) == r.family {
+			if versionOf(a) == r.family {
 				homes[a] = []string{"-j DROP"}
 			}
 		}
 	}
 	c := iptables.Chains{
 		chainHome: append(strangers(homes, "-g "+chainIfaces),
-			"-m set --match-set "+r.set(SetHome)+" src,src -j RETURN",
+			"-m set --match-set "+r.set(setHome)+" src,src -j RETURN",
 			"-g "+chainPorts),
 		chainIfaces:  unlike(ifaces, bridgePorts),
 		chainForeign: r.foreign(),
@@ -152,7 +152,7 @@ func (r ruleset) neighbours() []string {
 // rule; what a packet's own mark says is asked of untracked ones alone.
 func (r ruleset) mangle() iptables.Chains {
 	admitted := "-m connmark " + r.markIs() + " -j RETURN"
-	notDispatched := "-m set ! --match-set " + r.set(SetDispatched) + " src -j RETURN"
+	notDispatched := "-m set ! --match-set " + r.set(setDispatched) + " src -j RETURN"
 	// What a pod answers, and what it says of another's connection, admits nothing: that
 	// is judged for who began it.
 	answers := "-m conntrack --ctdir REPLY -j RETURN"
@@ -172,13 +172,13 @@ func (r ruleset) mangle() iptables.Chains {
 			fmt.Sprintf("! -p %s -m conntrack --ctstate RELATED -j CONNMARK --set-xmark 0x0/%#x", r.icmp(), r.mark),
 			admitted,
 			errors,
-		}, r.dns(SetResolvers)...),
-		chainPeers: append([]string{admitted, notDispatched, answers, errors}, r.dns(SetEndpoint)...),
+		}, r.dns(setResolvers)...),
+		chainPeers: append([]string{admitted, notDispatched, answers, errors}, r.dns(setEndpoint)...),
 	}
 	names, self := map[netip.Addr][]string{}, map[netip.Addr][]string{}
 	for _, p := range r.subjects {
 		for _, a := range p.Dispatched() {
-			if FamilyOf(a) == r.family {
+			if versionOf(a) == r.family {
 				names[a] = []string{"-g " + podChain(p.Pod)}
 				self[a] = r.reach(c, a, p.Peers)
 				c[podChain(p.Pod)] = r.podRules(p)
@@ -303,7 +303,7 @@ func multiports(ports policy.PortSet) []portMatch {
 
 // security is the second net: the question of the first, by iptables alone.
 func (r ruleset) security() iptables.Chains {
-	selected := "--match-set " + r.set(SetSelected)
+	selected := "--match-set " + r.set(setSelected)
 	rules := []string{
 		"-m connmark " + r.markIs() + " -j RETURN",
 		"-m set " + selected + " dst -m conntrack --ctdir REPLY -j DROP",
@@ -316,6 +316,6 @@ func (r ruleset) security() iptables.Chains {
 	return iptables.Chains{chainDrop: append(rules, "-j DROP")}
 }
 
-// ByIface tells whether iptables checks a home by the interface of the IP layer, and not
+// byIface tells whether iptables checks a home by the interface of the IP layer, and not
 // by the bridge port.
-func ByIface(p *dataplane.Subject, h link.Home) bool { return !h.Bridged() || p.BridgesUnseen }
+func byIface(p *dataplane.Subject, h link.Home) bool { return !h.Bridged() || p.BridgesUnseen }

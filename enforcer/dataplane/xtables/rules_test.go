@@ -84,7 +84,7 @@ func applied(t *testing.T, r ruleset) *iptables.Fake {
 }
 
 func TestRenderedRules(t *testing.T) {
-	for _, family := range Families {
+	for _, family := range families {
 		f := applied(t, ruleset{family: family, mark: testMark, subjects: twoPods()})
 		var got strings.Builder
 		for _, table := range tables {
@@ -117,7 +117,7 @@ func TestRulesOfManyPodsReferToNothingMissing(t *testing.T) {
 		}
 		pods, a, b = append(pods, p), a.Next(), b.Next()
 	}
-	for _, family := range Families {
+	for _, family := range families {
 		f := applied(t, ruleset{family: family, mark: testMark, subjects: pods})
 		for _, table := range tables {
 			for line := range strings.Lines(f.Dump(family, table)) {

@@ -13,9 +13,9 @@ import (
 // iptables, stay in force until this agent's rules are, and are removed then: two agents'
 // rules together deny what either denies.
 
-// RemoveStale removes the chains that earlier agents left outside of what is written.
+// removeStale removes the chains that earlier agents left outside of what is written.
 // Until it has succeeded once, the sets that these ask cannot be destroyed.
-func (r *Rules) RemoveStale(ctx context.Context) error {
+func (r *rules) removeStale(ctx context.Context) error {
 	if r.removed {
 		return nil
 	}
@@ -37,9 +37,9 @@ func (r *Rules) RemoveStale(ctx context.Context) error {
 	return nil
 }
 
-// Remove removes our chains, and the jumps to them, from all tables of each variant. It
+// removeAll removes our chains, and the jumps to them, from all tables of each variant. It
 // goes on after an error and returns the first.
-func (r *Rules) Remove(ctx context.Context) (first error) {
+func (r *rules) removeAll(ctx context.Context) (first error) {
 	for _, in := range r.variants() {
 		if err := removeVariant(ctx, in); err != nil && first == nil {
 			first = err
@@ -86,7 +86,7 @@ func removeVariant(ctx context.Context, in iptables.Interface) error {
 	if err != nil {
 		return err
 	}
-	for _, f := range Families {
+	for _, f := range families {
 		for _, name := range slices.Sorted(maps.Keys(all[f])) {
 			if err := removeTable(ctx, in, Table{f, name}, all[f][name]); err != nil {
 				return err

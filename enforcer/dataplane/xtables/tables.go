@@ -22,17 +22,17 @@ type Table struct {
 
 func (t Table) String() string { return fmt.Sprintf("%v %s chains", t.Family, t.Name) }
 
-// Wanted is what the rules of all tables are made of.
-type Wanted struct {
-	Subjects dataplane.Subjects
-	// RefusedPeers are the names of peer sets that the kernel does not take, RefusedGrants
+// wanted is what the rules of all tables are made of.
+type wanted struct {
+	subjects dataplane.Subjects
+	// refusedPeers are the names of peer sets that the kernel does not take, refusedGrants
 	// the port sets whose grant set it does not take: no rule asks them.
-	RefusedPeers  map[string]bool
-	RefusedGrants map[policy.PodRef]map[policy.PortSet]bool
+	refusedPeers  map[string]bool
+	refusedGrants map[policy.PodRef]map[policy.PortSet]bool
 }
 
-// Rules is our chains in all tables, and the jumps to them.
-type Rules struct {
+// rules is our chains in all tables, and the jumps to them.
+type rules struct {
 	chains iptables.Interface
 	// other is the other variant of iptables, nil where the node has none: nothing is
 	// written there, and the chains that an earlier agent left there are removed.
@@ -40,7 +40,7 @@ type Rules struct {
 	mark  uint32
 	now   func() time.Time
 
-	written  map[Table]iptables.Chains // as Wanted when last written
+	written  map[Table]iptables.Chains // as wanted when last written
 	expected map[Table]iptables.Chains // as the kernel is to print them, with the jumps to them
 	// fingerprints of the tables were taken before the tables were read or written.
 	fingerprints map[Table]string
@@ -48,12 +48,12 @@ type Rules struct {
 	nextReading  time.Time      // when these may be read, so that reading takes a bounded share of a core
 	// last is what written was made of; rendered are its rules by subject, renderedLists
 	// those of rule lists by chain.
-	last          Wanted
+	last          wanted
 	rendered      map[iptables.Family]map[policy.PodRef]subjectRules
 	renderedLists map[iptables.Family]map[string]listRules
 
-	survey  survey  // by Survey, until the first write
-	follows bool    // an earlier agent has chains here, as Survey found
+	survey  survey  // by readVariants, until the first write
+	follows bool    // an earlier agent has chains here, as readVariants found
 	stale   []Table // tables in which only an earlier agent had chains
 	removed bool    // nothing of an earlier agent is outside of what is written
 }
@@ -74,9 +74,9 @@ const (
 	readingPause = 5 * time.Second
 )
 
-// NewRules returns rules of which nothing is written. now tells the time.
-func NewRules(chains, other iptables.Interface, mark uint32, now func() time.Time) *Rules {
-	return &Rules{
+// newRules returns rules of which nothing is written. now tells the time.
+func newRules(chains, other iptables.Interface, mark uint32, now func() time.Time) *rules {
+	return &rules{
 		chains: chains, other: other, mark: mark, now: now,
 		written: map[Table]iptables.Chains{}, expected: map[Table]iptables.Chains{}, fingerprints: map[Table]string{}, unverified: map[Table]bool{},
 		rendered:      map[iptables.Family]map[policy.PodRef]subjectRules{iptables.IPv4: {}, iptables.IPv6: {}},
@@ -85,24 +85,24 @@ func NewRules(chains, other iptables.Interface, mark uint32, now func() time.Tim
 }
 
 // variants are the places in which our chains may be, the one to write to last.
-func (r *Rules) variants() []iptables.Interface {
+func (r *rules) variants() []iptables.Interface {
 	if r.other == nil {
 		return []iptables.Interface{r.chains}
 	}
 	return []iptables.Interface{r.other, r.chains}
 }
 
-// Survey reads all chains of each variant of iptables.
-func (r *Rules) Survey(ctx context.Context) (_ []iptables.Everything, err error) {
+// readVariants reads all chains of each variant of iptables.
+func (r *rules) readVariants(ctx context.Context) (_ []iptables.Everything, err error) {
 	r.survey, err = r.readAll(ctx)
 	r.follows = slices.ContainsFunc(r.survey.chains, holdOurs)
 	return r.survey.chains, err
 }
 
-func (r *Rules) readAll(ctx context.Context) (survey, error) {
+func (r *rules) readAll(ctx context.Context) (survey, error) {
 	found := survey{at: r.now()}
 	for _, name := range tables {
-		for _, f := range Families {
+		for _, f := range families {
 			r.noteFingerprint(Table{f, name})
 		}
 	}
@@ -116,16 +116,13 @@ func (r *Rules) readAll(ctx context.Context) (survey, error) {
 	return found, nil
 }
 
-// Follows tells whether Survey found chains of an earlier agent.
-func (r *Rules) Follows() bool { return r.follows }
-
-// Write makes our chains hold what is wanted. Only chains that differ from the last write
+// write makes our chains hold what is wanted. Only chains that differ from the last write
 // are written; each table changes as one.
-func (r *Rules) Write(ctx context.Context, w Wanted) error {
+func (r *rules) write(ctx context.Context, w wanted) error {
 	if r.hold(w) {
 		return nil
 	}
-	r.last = Wanted{}
+	r.last = wanted{}
 	want := r.render(w)
 	there := iptables.Everything{}
 	if len(r.written) == 0 {
@@ -136,30 +133,30 @@ func (r *Rules) Write(ctx context.Context, w Wanted) error {
 		r.stale = staleTables(there)
 	}
 	for _, name := range tables {
-		for _, f := range Families {
+		for _, f := range families {
 			t := Table{f, name}
 			if err := r.writeTable(ctx, t, want[t], there[f]); err != nil {
 				return err
 			}
 		}
 	}
-	r.last = Wanted{dataplane.Subjects{}, maps.Clone(w.RefusedPeers), maps.Clone(w.RefusedGrants)}
-	for ref, s := range w.Subjects {
+	r.last = wanted{dataplane.Subjects{}, maps.Clone(w.refusedPeers), maps.Clone(w.refusedGrants)}
+	for ref, s := range w.subjects {
 		was := *s
-		r.last.Subjects[ref] = &was
+		r.last.subjects[ref] = &was
 	}
 	return nil
 }
 
 // hold tells whether the last write was of the same rules: nearly always where only the
 // members of peers changed.
-func (r *Rules) hold(w Wanted) bool {
-	if len(r.written) < len(tables)*len(Families) || r.last.Subjects == nil || len(w.Subjects) != len(r.last.Subjects) ||
-		!maps.Equal(w.RefusedPeers, r.last.RefusedPeers) || !maps.EqualFunc(w.RefusedGrants, r.last.RefusedGrants, maps.Equal) {
+func (r *rules) hold(w wanted) bool {
+	if len(r.written) < len(tables)*len(families) || r.last.subjects == nil || len(w.subjects) != len(r.last.subjects) ||
+		!maps.Equal(w.refusedPeers, r.last.refusedPeers) || !maps.EqualFunc(w.refusedGrants, r.last.refusedGrants, maps.Equal) {
 		return false
 	}
-	for ref, s := range w.Subjects {
-		if was := r.last.Subjects[ref]; was == nil || !s.SameRules(was) {
+	for ref, s := range w.subjects {
+		if was := r.last.subjects[ref]; was == nil || !s.SameRules(was) {
 			return false
 		}
 	}
@@ -167,13 +164,13 @@ func (r *Rules) hold(w Wanted) bool {
 }
 
 // render renders what is wanted.
-func (r *Rules) render(w Wanted) map[Table]iptables.Chains {
+func (r *rules) render(w wanted) map[Table]iptables.Chains {
 	out := map[Table]iptables.Chains{}
-	subjects := w.Subjects.Sorted()
-	for _, f := range Families {
+	subjects := w.subjects.Sorted()
+	for _, f := range families {
 		kept, lists := r.rendered[f], r.renderedLists[f]
-		maps.DeleteFunc(kept, func(ref policy.PodRef, _ subjectRules) bool { return w.Subjects[ref] == nil })
-		set := ruleset{family: f, mark: r.mark, subjects: subjects, kept: kept, keptLists: lists, refused: w.RefusedPeers, missing: w.RefusedGrants}
+		maps.DeleteFunc(kept, func(ref policy.PodRef, _ subjectRules) bool { return w.subjects[ref] == nil })
+		set := ruleset{family: f, mark: r.mark, subjects: subjects, kept: kept, keptLists: lists, refused: w.refusedPeers, missing: w.refusedGrants}
 		for name, chains := range set.render() {
 			out[Table{f, name}] = chains
 		}
@@ -186,8 +183,8 @@ func (r *Rules) render(w Wanted) map[Table]iptables.Chains {
 	return out
 }
 
-// surveyed returns the chains of every table, from Survey where that is fresh.
-func (r *Rules) surveyed(ctx context.Context) (iptables.Everything, error) {
+// surveyed returns the chains of every table, from readVariants where that is fresh.
+func (r *rules) surveyed(ctx context.Context) (iptables.Everything, error) {
 	last := r.survey
 	r.survey = survey{}
 	if last.chains == nil || r.now().Sub(last.at) > surveyFresh {
@@ -201,7 +198,7 @@ func (r *Rules) surveyed(ctx context.Context) (iptables.Everything, error) {
 
 // writeTable writes one table; there are the chains of the family's tables, nil if they have
 // not been read just now.
-func (r *Rules) writeTable(ctx context.Context, t Table, want iptables.Chains, there map[string]iptables.Chains) error {
+func (r *rules) writeTable(ctx context.Context, t Table, want iptables.Chains, there map[string]iptables.Chains) error {
 	written, known := r.written[t]
 	if !known {
 		written = there[t.Name]
@@ -248,7 +245,7 @@ func (r *Rules) writeTable(ctx context.Context, t Table, want iptables.Chains, t
 
 // wrote notes what a table holds now. Where the kernel does not tell of changes, another
 // program's may have come between the write and the fingerprint: the table is compared soon.
-func (r *Rules) wrote(t Table, want iptables.Chains) {
+func (r *rules) wrote(t Table, want iptables.Chains) {
 	r.written[t], r.expected[t] = want, printed(t, want)
 	if last, noted := r.fingerprints[t]; !noted || last != "" {
 		r.unverified[t] = true
@@ -256,7 +253,7 @@ func (r *Rules) wrote(t Table, want iptables.Chains) {
 }
 
 // noteFingerprint notes the fingerprint of a table before it is read: later changes show.
-func (r *Rules) noteFingerprint(t Table) {
+func (r *rules) noteFingerprint(t Table) {
 	fingerprint, err := r.chains.Fingerprint(t.Family, t.Name)
 	if err != nil {
 		delete(r.fingerprints, t)
@@ -265,12 +262,12 @@ func (r *Rules) noteFingerprint(t Table) {
 	r.fingerprints[t] = fingerprint
 }
 
-// Suspect tells whether a table may have been changed.
-func (r *Rules) Suspect() bool { return len(r.suspects()) > 0 }
+// suspect tells whether a table may have been changed.
+func (r *rules) suspect() bool { return len(r.suspects()) > 0 }
 
 // suspects returns the tables whose fingerprint has changed, and at times those that were
 // written and not compared since: a change right after a write shows in no fingerprint.
-func (r *Rules) suspects() (out []Table) {
+func (r *rules) suspects() (out []Table) {
 	unverifiedToo := !time.Now().Before(r.nextReading)
 	for t := range r.expected {
 		was, noted := r.fingerprints[t]
@@ -282,10 +279,10 @@ func (r *Rules) suspects() (out []Table) {
 	return out
 }
 
-// Verify reads the tables that may have been changed, or all, and returns those whose
+// verify reads the tables that may have been changed, or all, and returns those whose
 // chains of ours, or jumps to them, are not as written. The next Write of such a table
 // starts from what is there then.
-func (r *Rules) Verify(ctx context.Context, all bool) (out []Table, err error) {
+func (r *rules) verify(ctx context.Context, all bool) (out []Table, err error) {
 	read := r.suspects()
 	if all {
 		read = slices.Collect(maps.Keys(r.expected))
@@ -330,7 +327,7 @@ func printed(t Table, want iptables.Chains) iptables.Chains {
 func sameChains(a, b iptables.Chains) bool { return maps.EqualFunc(a, b, slices.Equal) }
 
 // missing adds to a transaction what a table needs of which nothing is known:
-// the jumps to our chains, and the end of chains of ours that are not Wanted and of the
+// the jumps to our chains, and the end of chains of ours that are not wanted and of the
 // rules that lead to them.
 func missing(tx *iptables.Transaction, t Table, want, there iptables.Chains) {
 	remove(tx, there, func(chain string) bool { _, keep := want[chain]; return keep })

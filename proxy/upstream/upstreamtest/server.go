@@ -10,9 +10,11 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -167,4 +169,13 @@ func Rcode(rcode int) Script {
 	return func(q *dns.Msg, _ bool) [][]byte {
 		return [][]byte{Says(q, func(r *dns.Msg) { r.Rcode = rcode })}
 	}
+}
+
+// Zone is a root zone of these servers in their order, with short times.
+func Zone(ups ...*Server) corefile.Zone {
+	z := corefile.Zone{Policy: corefile.Sequential, MaxFails: 2, Timeout: time.Second, Deadline: 20 * time.Second}
+	for _, u := range ups {
+		z.To = append(z.To, u.Addr)
+	}
+	return z
 }

@@ -1,0 +1,400 @@
+package xtables
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/kernel/iptables"
+	"github.com/namegate/namegate/policy"
+)
+
+// peerMost is the most entries of a peer set: more than a cluster has pods.
+const peerMost = 1 << 20
+
+// peerSetsMost is how many sets of peers a node has. The kernel takes 65472 sets in a
+// network namespace, and the time to create one grows with their number: whoever writes
+// NetworkPolicies must leave room for the grants of others.
+const peerSetsMost = 1 << 14
+
+// setBuckets is the initial size of a set: the kernel's default costs sixteen times the
+// memory.
+const setBuckets = 64
+
+// peerKey is one set of peers: these, of a family.
+type peerKey struct {
+	peer   policy.Peer
+	family iptables.Family
+}
+
+// peerSet mirrors one ipset of peers.
+type peerSet struct {
+	key  peerKey
+	name string
+	// full is what is in the kernel for certain, nil before the first write.
+	full *policy.PeerSet
+	size int // entries of full
+	// stale may still be in the kernel: members of an earlier snapshot or of a refused
+	// write. They go when no rule needs them any more.
+	stale map[ipset.Entry]bool
+	// listed: stale is in the kernel, as it was read there.
+	listed bool
+	// refused: the kernel did not take the set or an entry. No rule asks it.
+	refused bool
+	// gone: another program destroyed it.
+	gone bool
+}
+
+// header is what the set is created with: with as many buckets as entries need, since
+// the kernel takes its time to make a set larger.
+func (s *peerSet) header(entries int) ipset.Set {
+	h := ipset.Set{Name: s.name, Type: ipset.HashIP, IPv6: s.key.family == iptables.IPv6, HashSize: setBuckets, MaxElem: peerMost}
+	switch s.key.peer.Kind {
+	case policy.PeerNetworks:
+		h.Type = ipset.HashNet
+	case policy.PeerPorts:
+		h.Type = ipset.HashIPPort
+	}
+	for int(h.HashSize)*4 < entries && h.HashSize < peerMost/4 {
+		h.HashSize *= 2
+	}
+	return h
+}
+
+// peers is the peer sets that rules ask.
+type peers struct {
+	sets ipset.Interface
+	// coexisting tells whether another agent writes too.
+	coexisting func() bool
+	all        map[peerKey]*peerSet
+	refused    map[string]bool // names of sets that the kernel does not take now
+	most       int
+	// differing are sets whose members deviated when they had their turn.
+	differing map[*peerSet]bool
+	// sizes are how many entries the kernel holds of each set, nil while that changes.
+	sizes atomic.Pointer[map[string]bounds]
+}
+
+// bounds are how many entries the kernel must hold of a set and may hold.
+type bounds struct{ least, most int }
+
+// missing returns the sets of what rules ask that are not mirrored yet, or are gone: those
+// to be made, and by name those that an earlier agent left among stale.
+func (p *peers) missing(asked map[policy.Peer]bool, stale map[string]bool) (fresh []*peerSet, left map[string]*peerSet) {
+	left = map[string]*peerSet{}
+	for peer := range asked {
+		for _, f := range families {
+			key := peerKey{peer, f}
+			if s := p.all[key]; s != nil {
+				if s.gone {
+					fresh = append(fresh, s)
+				}
+				continue
+			}
+			s := &peerSet{key: key, name: PeerSetName(peer, f), stale: map[ipset.Entry]bool{}}
+			if stale[s.name] {
+				left[s.name] = s
+			} else {
+				fresh = append(fresh, s)
+			}
+		}
+	}
+	return fresh, left
+}
+
+// askedPeers are the peers of subjects that have sets.
+func askedPeers(subjects dataplane.Subjects) map[policy.Peer]bool {
+	lists, out := map[*dataplane.RuleList]bool{}, map[policy.Peer]bool{}
+	for _, s := range subjects {
+		if s.Peers == nil || lists[s.Peers] {
+			continue
+		}
+		lists[s.Peers] = true
+		for _, r := range s.Peers.Rules {
+			if peer := r.Match.Peer; peer.Kind != policy.PeerAnywhere {
+				out[peer] = true
+			}
+		}
+	}
+	return out
+}
+
+// take takes entries in that the kernel has.
+func (s *peerSet) take(head ipset.Set, entries []ipset.Entry) {
+	if want := s.header(0); head.Type != want.Type || head.IPv6 != want.IPv6 {
+		return
+	}
+	s.listed = true
+	for _, entry := range entries {
+		s.stale[entry.Key()] = true
+	}
+}
+
+// stage creates the peer sets that are not there, and fills all that rules ask. What the
+// kernel refuses is an error, and no rule asks it.
+func (p *peers) stage(st dataplane.State, asked map[policy.Peer]bool, fresh []*peerSet, left map[string]*peerSet) error {
+	clear(p.refused)
+	made := p.create(st, asked, fresh, left)
+	filled := p.fill(st, asked)
+	p.noteSizes()
+	if made != nil {
+		return made
+	}
+	return filled
+}
+
+// create creates sets, and mirrors them and those that were read. Only the sets that rules
+// ask count against the bound: the others go when the rules are written.
+func (p *peers) create(st dataplane.State, asked map[policy.Peer]bool, fresh []*peerSet, left map[string]*peerSet) (failed error) {
+	if len(fresh)+len(left) > 0 {
+		p.sizes.Store(nil)
+	}
+	for _, s := range left {
+		if s.listed {
+			p.all[s.key] = s
+		} else {
+			fresh = append(fresh, s) // it is gone, or another program's
+		}
+	}
+	count := 0
+	for key := range p.all {
+		if asked[key.peer] {
+			count++
+		}
+	}
+	for _, s := range fresh {
+		if !s.gone && count >= p.most {
+			failed = fmt.Errorf("set of the peers %q: this node has %d sets of peers, and no room for more; write fewer different peers into NetworkPolicies", s.key.peer.Key, count)
+			p.refused[s.name] = true
+			continue
+		}
+		if err := p.sets.Ensure(s.header(len(s.entries(st.Members(s.key.peer))))); err != nil {
+			failed = fmt.Errorf("set of the peers %q: %w", s.key.peer.Key, err)
+			p.refused[s.name] = true
+			continue
+		}
+		if !s.gone {
+			count++
+		}
+		s.gone = false
+		p.all[s.key] = s
+	}
+	return failed
+}
+
+// fill adds to the sets that rules ask their newest members: earlier ones stay in until
+// rules are written. All is one write.
+func (p *peers) fill(st dataplane.State, asked map[policy.Peer]bool) (failed error) {
+	type filling struct {
+		set     *peerSet
+		want    *policy.PeerSet
+		added   []ipset.Entry
+		removed []ipset.Entry
+	}
+	var fillings []filling
+	var ops []ipset.Op
+	for peer := range asked {
+		want := st.Members(peer)
+		for _, f := range families {
+			s := p.all[peerKey{peer, f}]
+			if s == nil || s.full != nil && s.full == want && !s.refused {
+				continue
+			}
+			added, removed := s.difference(s.full, want)
+			missing := added
+			if s.listed {
+				missing = slices.DeleteFunc(slices.Clone(added), func(en ipset.Entry) bool { return s.stale[en] })
+			}
+			fillings, ops = append(fillings, filling{s, want, added, removed}), append(ops, ipset.Op{Set: s.name, Entries: missing})
+		}
+	}
+	if len(ops) == 0 {
+		return nil
+	}
+	p.sizes.Store(nil)
+	p.sets.Apply(ops)
+	for i, f := range fillings {
+		if err := ops[i].Err; err != nil {
+			failed = fmt.Errorf("peers %q: %w", f.set.key.peer.Key, err)
+			f.set.refuse(f.added)
+			f.set.gone = ipset.IsNotFound(err)
+			p.refused[f.set.name] = true
+			continue
+		}
+		f.set.filled(f.want, f.added, f.removed)
+	}
+	return failed
+}
+
+// refuse notes that some of the new entries may be in, beside the earlier ones: as no rule
+// is to ask the set, all of it goes, and the next members are written whole.
+func (s *peerSet) refuse(added []ipset.Entry) {
+	for _, en := range append(s.entries(s.full), added...) {
+		s.stale[en] = true
+	}
+	s.full, s.size = nil, 0
+	s.refused, s.listed = true, false
+}
+
+// filled notes what is in.
+func (s *peerSet) filled(want *policy.PeerSet, added, removed []ipset.Entry) {
+	s.size += len(added) - len(removed)
+	s.full, s.refused, s.listed = want, false, false
+	for _, en := range removed {
+		s.stale[en] = true
+	}
+	for _, en := range added { // last: a half of everything may also be a network by itself
+		delete(s.stale, en)
+	}
+}
+
+// release gives up the sets that no rule of subjects asks, which must have been written,
+// and returns the names of those that cannot be destroyed yet.
+func (p *peers) release(subjects dataplane.Subjects) (busy []string) {
+	asked := askedPeers(subjects)
+	for key, s := range p.all {
+		if asked[key.peer] {
+			continue
+		}
+		p.sizes.Store(nil)
+		delete(p.all, key)
+		if err := p.sets.Destroy(s.name); err != nil && !ipset.IsNotFound(err) {
+			busy = append(busy, s.name)
+		}
+	}
+	p.noteSizes()
+	return busy
+}
+
+// surplus are the sets that hold stale entries.
+func (p *peers) surplus() (out []*peerSet) {
+	for _, s := range p.all {
+		if len(s.stale) > 0 {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// trim takes the stale entries out of sets.
+func (p *peers) trim(sets []*peerSet) (failed error) {
+	if len(sets) == 0 {
+		return nil
+	}
+	var ops []ipset.Op
+	for _, s := range sets {
+		op := ipset.Op{Set: s.name, Delete: true}
+		if !s.gone {
+			op.Entries = slices.Collect(maps.Keys(s.stale))
+		}
+		ops = append(ops, op)
+	}
+	p.sizes.Store(nil)
+	p.sets.Apply(ops)
+	for i, s := range sets {
+		if failed = ops[i].Err; failed != nil {
+			break
+		}
+		clear(s.stale)
+		s.listed = false
+	}
+	p.noteSizes()
+	return failed
+}
+
+// noteSizes notes what the kernel holds, if that changed.
+func (p *peers) noteSizes() {
+	if p.sizes.Load() != nil {
+		return
+	}
+	sizes := make(map[string]bounds, len(p.all))
+	for _, s := range p.all {
+		sizes[s.name] = bounds{s.size, s.size + len(s.stale)}
+		if s.refused {
+			sizes[s.name] = bounds{0, peerMost}
+		}
+	}
+	p.sizes.Store(&sizes)
+}
+
+// sizesDiffer tells whether the kernel holds another number of entries of a set than it
+// was given. before is what it held when sizes were read: a change meanwhile is no reason.
+func (p *peers) sizesDiffer(before *map[string]bounds, sizes map[string]int) bool {
+	if before == nil || p.sizes.Load() != before {
+		return false
+	}
+	for name, b := range *before {
+		if p.outside(name, b, sizes) {
+			return true
+		}
+	}
+	return false
+}
+
+// outside tells whether a set's size is not within its bounds. While two agents write, the
+// kernel also holds the entries of the other.
+func (p *peers) outside(name string, b bounds, sizes map[string]int) bool {
+	size, there := sizes[name]
+	return !there || size < b.least || size > b.most && !p.coexisting()
+}
+
+// verify returns the sets of another size than they should be, and those whose members
+// deviated at their turn and still do: a repair may have to wait.
+func (p *peers) verify() ([]*peerSet, error) {
+	for s := range p.differing {
+		if p.all[s.key] != s || s.refused {
+			delete(p.differing, s)
+			continue
+		}
+		d, err := p.compare(s)
+		if err != nil {
+			return nil, err
+		}
+		if !d.Any() {
+			delete(p.differing, s)
+		}
+	}
+	if len(p.all) == 0 {
+		return nil, nil
+	}
+	sizes, err := p.sets.Sizes()
+	if err != nil {
+		return nil, err
+	}
+	var out []*peerSet
+	for _, s := range p.all {
+		if !s.refused && (p.differing[s] || p.outside(s.name, bounds{s.size, s.size + len(s.stale)}, sizes)) {
+			out = append(out, s)
+		}
+	}
+	slices.SortFunc(out, func(a, b *peerSet) int { return cmp.Compare(a.name, b.name) })
+	return out, nil
+}
+
+// repair lets sets hold what they were given.
+func (p *peers) repair(wrong []*peerSet) error {
+	for _, s := range wrong {
+		d, err := p.compare(s)
+		if err != nil {
+			return err
+		}
+		if !d.Any() {
+			continue
+		}
+		want := s.entries(s.full)
+		if err := ipset.Repair(p.sets, s.header(len(want)), d, want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compare compares a set with what it was given.
+func (p *peers) compare(s *peerSet) (ipset.Difference, error) {
+	want := s.entries(s.full)
+	return ipset.Compare(p.sets, s.header(len(want)), want, func(en ipset.Entry) bool { return !s.stale[en] && !p.coexisting() })
+}

@@ -1,0 +1,140 @@
+package xtables
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/grants"
+)
+
+// The kernel tells nobody when a program flushes a set, destroys it or takes an entry out.
+// So how many entries there are is read again and again: often of the static sets, without
+// which all isolated pods are cut off, and of the others as often as their number allows.
+
+// Verify compares what is there with a state and names the objects that deviate. With all
+// it reads every table, else those that may have been changed.
+func (x *Dataplane) Verify(ctx context.Context, st dataplane.State, all bool) (objects []string, err error) {
+	var d deviating
+	x.found = d
+	if d.static, err = x.static.verify(st); err != nil {
+		return nil, err
+	}
+	x.membersDiffer(st)
+	if d.peers, err = x.peers.verify(); err != nil {
+		return nil, err
+	}
+	if d.grants, err = x.cfg.Grants.Deviating(); err != nil {
+		return nil, err
+	}
+	if d.tables, err = x.rules.verify(ctx, all || len(d.static) > 0); err != nil {
+		return nil, err
+	}
+	x.found = d
+	for _, t := range d.tables {
+		objects = append(objects, t.String())
+	}
+	for _, name := range d.static {
+		objects = append(objects, "set "+name)
+	}
+	for _, s := range d.peers {
+		objects = append(objects, "set "+s.name)
+	}
+	for _, s := range d.grants {
+		objects = append(objects, "set "+s.Name())
+	}
+	return objects, nil
+}
+
+// Repair repairs the sets that the last Verify found,
+// first the static ones. Activate writes the tables.
+func (x *Dataplane) Repair(st dataplane.State) error {
+	d := x.found
+	x.found = deviating{}
+	if len(d.static) > 0 {
+		x.cfg.Repaired("sets " + strings.Join(d.static, ", "))
+		if err := x.static.repair(st, d.static); err != nil {
+			return err
+		}
+	}
+	if err := x.repairSets(d); err != nil {
+		return err
+	}
+	for _, t := range d.tables {
+		x.cfg.Repaired(t.String())
+	}
+	return nil
+}
+
+// repairSets repairs peer sets, and counts that as one repair, and grant sets likewise.
+func (x *Dataplane) repairSets(d deviating) error {
+	if len(d.peers) > 0 {
+		x.cfg.Repaired(fmt.Sprintf("peers %q, %d sets in all", d.peers[0].key.peer.Key, len(d.peers)))
+	}
+	if err := x.peers.repair(d.peers); err != nil {
+		return err
+	}
+	var repaired []*grants.Set
+	for _, s := range d.grants {
+		deviated, err := x.cfg.Grants.Repair(s)
+		if err != nil {
+			return err
+		}
+		if deviated {
+			repaired = append(repaired, s)
+		}
+	}
+	if len(repaired) > 0 {
+		first := repaired[0].Key()
+		x.cfg.Repaired(fmt.Sprintf("grants of pod %s on %s, %d sets in all", first.Pod, first.Ports, len(repaired)))
+	}
+	return nil
+}
+
+// restore creates and fills the sets again that another program destroyed before any rule
+// asked them: without them every write fails.
+func (x *Dataplane) restore() (err error) {
+	if err := x.static.restore(); err != nil {
+		return err
+	}
+	var d deviating
+	if d.peers, err = x.peers.verify(); err != nil {
+		return err
+	}
+	if d.grants, err = x.cfg.Grants.Deviating(); err != nil {
+		return err
+	}
+	return x.repairSets(d)
+}
+
+// RepairPeers lets the peer sets hold what they were given, without a word: another agent
+// that is gone now wrote them too.
+func (x *Dataplane) RepairPeers() error {
+	wrong, err := x.peers.verify()
+	if err != nil {
+		return err
+	}
+	return x.peers.repair(wrong)
+}
+
+// Suspect tells whether a cheap look shows a change: a table may have been changed, a static set has
+// another number of entries or, of the sets whose turn it is, other members.
+func (x *Dataplane) Suspect(st dataplane.State) bool {
+	if x.rules.suspect() {
+		return true
+	}
+	if differ, err := x.static.countsDiffer(); err == nil && differ {
+		return true
+	}
+	return !time.Now().Before(x.turns.next) && x.membersDiffer(st)
+}
+
+// SizesDiffer tells whether a set of peers or of grants holds another number of entries
+// than it should. Any goroutine may call it.
+func (x *Dataplane) SizesDiffer() bool {
+	peers := x.peers.sizes.Load()
+	wrong, sizes, err := x.cfg.Grants.WrongSizes(peers != nil && len(*peers) > 0)
+	return err == nil && (len(wrong) > 0 || x.peers.sizesDiffer(peers, sizes))
+}
