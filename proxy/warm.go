@@ -145,7 +145,7 @@ func (q *query) keepWarmed(failed error) {
 	case !upstream.Passed(m.Rcode) && !answer.IsNegative(q.asks.Question, m):
 		holds = time.Duration(answer.MinTTL(m)) * time.Second
 	}
-	packed, err := m.Pack()
+	packed, err := m.Copy().Pack() // which writes into the OPT record of a message, and this is shared
 	if err != nil || holds == 0 {
 		return
 	}
