@@ -52,7 +52,7 @@ func New(conns Connections, debts Debts, bit uint32, now func() time.Time) *Queu
 }
 
 // Recheck has connections of pod addresses judged by the next Run. With PeersLost these
-// are the connections to peers.
+// are the connections to peers, which each of the pods lost.
 func (q *Queue) Recheck(why Reason, pods []netip.Addr, peers ...netip.Addr) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -62,8 +62,15 @@ func (q *Queue) Recheck(why Reason, pods []netip.Addr, peers ...netip.Addr) {
 			q.unowed[a] = true
 		}
 	}
+	if len(peers) == 0 {
+		return
+	}
+	lost := map[netip.Addr]bool{}
+	for _, a := range pods {
+		lost[a] = true
+	}
 	for _, a := range peers {
-		q.pending.peers[a], q.unowed[a] = true, true
+		q.pending.lost[a], q.unowed[a] = append(q.pending.lost[a], lost), true
 	}
 }
 
@@ -140,7 +147,7 @@ func (q *Queue) cut(s subjects, judge Judge) error {
 	}
 	query := conntrack.Query{Mark: q.bit, Mask: q.bit, Sources: slices.Collect(maps.Keys(s.why))}
 	if s.peersAlone() {
-		query.Peers = slices.Collect(maps.Keys(s.peers))
+		query.Peers = slices.Collect(maps.Keys(s.lost))
 	}
 	flows, err := q.conns.Flows(query)
 	if err != nil {

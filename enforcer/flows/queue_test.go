@@ -147,6 +147,11 @@ func TestEachReasonCutsItsOwnConnections(t *testing.T) {
 			q.Recheck(PolicyChanged, addrs("10.1.0.5"))
 			q.Recheck(PeersLost, addrs("10.1.0.5"), addrs("10.2.0.2")...)
 		}, []string{name}, "10.1.0.5 10.2.0.2"},
+		{"another pod loses a peer too", func(q *Queue) {
+			q.Recheck(PeersLost, addrs("10.1.0.5"), addrs("10.2.0.2")...)
+			q.Recheck(PeersLost, addrs("10.1.0.9"), addrs("10.2.0.1")...)
+			q.Recheck(PeersLost, addrs("10.1.0.6"), addrs("10.2.0.1")...)
+		}, []string{name, peer}, "10.2.0.1 10.2.0.2"},
 	} {
 		n := newNode(t)
 		n.allowed = "192.0.2.1"
