@@ -102,11 +102,15 @@ func (q *Queue) Run(judge Judge) error {
 	return q.write(q.owed, false, q.debts.Sets.Delete)
 }
 
-// Due tells whether a second look is due.
+// Due tells whether a second look is due, or debts are left that the kernel did not
+// remove after the last one. It says nothing between Owe and Run.
 func (q *Queue) Due() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.second) > 0 && !q.second[0].due.After(q.now())
+	if len(q.second) == 0 {
+		return len(q.owed) > 0
+	}
+	return !q.second[0].due.After(q.now())
 }
 
 // Withdraw takes the admission of every connection of the addresses back, at once.

@@ -69,6 +69,13 @@ func (r refusingSets) Add(name string, entries ...ipset.Entry) error {
 	return r.Fake.Add(name, entries...)
 }
 
+func (r refusingSets) Delete(name string, entries ...ipset.Entry) error {
+	if r.n.refuses {
+		return errRefused
+	}
+	return r.Fake.Delete(name, entries...)
+}
+
 // open tracks admitted connections, "SOURCE DESTINATION" each.
 func (n *node) open(conns ...string) {
 	for i, c := range conns {
@@ -223,6 +230,17 @@ func TestAFailureIsTriedAgain(t *testing.T) {
 	n.debts("10.1.0.5 10.1.0.6")
 	n.run()
 	n.admitted()
+	n.time = n.time.Add(packetGrace)
+	n.refuses = true
+	if n.Run(n.judge) == nil || !n.Due() {
+		t.Error("debts that the kernel does not remove are no error, or not tried again")
+	}
+	n.refuses = false
+	n.run()
+	n.debts("")
+	if n.Due() {
+		t.Error("due once more")
+	}
 }
 
 func TestDebtsSurviveTheAgent(t *testing.T) {
