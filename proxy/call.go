@@ -63,7 +63,7 @@ type call struct {
 	query   wire.Query
 	zone    *zone
 	view    *wire.AnswerView // the first waiter's
-	ended   atomic.Bool      // by an answer or a fault: whoever sets it completes the call
+	ended   atomic.Bool      // by an answer or a fault: its setter completes the call
 	outcome outcome
 	over    bool     // no waiter joins any more; the lock of calls
 	waiters []waiter // the first began it; the lock of calls, and when the call is over the completer's

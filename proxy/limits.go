@@ -59,7 +59,7 @@ func (s *Server) shed(c *limit.Client, now time.Duration) pacing {
 	return drop
 }
 
-// elapsed is the time since the server was made, by a clock that nobody sets.
+// elapsed is the time since the server was made, by a clock that cannot be set.
 func (s *Server) elapsed() time.Duration { return s.now().Sub(s.born) }
 
 // hangMargin is what a query may take beyond its bounds before the proxy calls

@@ -9,7 +9,7 @@ import (
 const stepLeast = 2 * time.Second
 
 // wallClock is how the time that a clock tells has moved against the server's own,
-// which nobody sets and which stands still while the machine is suspended.
+// which cannot be set and which stands still while the machine is suspended.
 type wallClock struct{ ahead time.Duration }
 
 // step returns by how much the clock was set since it was last called, 0 for not

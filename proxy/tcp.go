@@ -24,7 +24,7 @@ const (
 	// tcpQuery is the longest query; one question with its options needs less
 	// than a tenth.
 	tcpQuery = 4096
-	// pipelined is how many queries of one connection are under way at most; the
+	// pipelined is how many queries of one connection are in flight at most; the
 	// reader rests at that.
 	pipelined = 32
 )
@@ -105,7 +105,7 @@ func (c *conn) serve() {
 	defer close(c.ended)
 	c.read()
 	for range pipelined {
-		c.slots <- struct{}{} // until no query is under way
+		c.slots <- struct{}{} // until no query is in flight
 	}
 	c.l.mu.Lock()
 	delete(c.l.conns, c)

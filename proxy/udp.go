@@ -54,8 +54,7 @@ func (l *listener) take(i int, packet []byte, from netip.AddrPort, started time.
 	}
 }
 
-// packet identifies the client and answers from the packet cache, or starts the query if
-// it is admitted.
+// packet identifies the client and answers from the packet cache, or starts the query.
 func (l *listener) packet(i int, packet []byte, from netip.AddrPort, started time.Time) {
 	s := l.s
 	if !wire.IsQuery(packet) {
@@ -93,17 +92,24 @@ func (l *listener) packet(i int, packet []byte, from netip.AddrPort, started tim
 			return
 		}
 	}
-	slot, ok := s.admit(c)
+	l.query(i, packet, &c, from, &view, plain, kept, started)
+}
+
+// query starts the query of packet i if it is admitted. Its view counts where it is plain;
+// kept: the cache has an answer.
+func (l *listener) query(i int, packet []byte, c *identity, from netip.AddrPort, view *wire.QueryView, plain, kept bool, started time.Time) {
+	s := l.s
+	slot, ok := s.admit(*c)
 	if !ok {
 		l.refuse(i, packet, dns.RcodeServerFailure)
 		return
 	}
 	l.work.Add(1)
-	q := s.newQuery(packet, fromUDP, &c, nil, started)
+	q := s.newQuery(packet, fromUDP, c, nil, started)
 	q.udp = udpReplier{l, from}
 	q.to, q.slot = &q.udp, slot
 	if plain {
-		q.setView(&view)
+		q.setView(view)
 	}
 	if plain && !kept && (view.Type() == dns.TypeA || view.Type() == dns.TypeAAAA) {
 		q.missed, q.batch = true, &l.queries

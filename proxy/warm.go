@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// warmAtOnce bounds the questions that a warm-up has under way for one pod. The bound
+	// warmAtOnce bounds the questions that a warm-up has in flight for one pod. The bound
 	// is each pod's own: names without an answer must not delay those of other pods.
 	warmAtOnce = 16
 	// warmAgain is how long after a failure, or after the answer that a name has no address,

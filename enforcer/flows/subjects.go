@@ -12,12 +12,12 @@ import (
 type Reason uint8
 
 const (
-	// PeersLost: the pod may not reach some peers any more. Its connections to lost peers
+	// PeersLost says that the pod may not reach some peers any more. Its connections to lost peers
 	// are judged.
 	PeersLost Reason = iota + 1
-	// PolicyChanged: the pod may do less than before. All its connections are judged.
+	// PolicyChanged says that the pod may do less than before. All its connections are judged.
 	PolicyChanged
-	// PodGone: the pod does not have the address any more. No connection of the address
+	// PodGone says that the pod does not have the address any more. No connection of the address
 	// stays admitted: a pod that gets it later inherits none.
 	PodGone
 )

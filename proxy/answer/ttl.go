@@ -8,7 +8,7 @@ import (
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// BoundTTLs puts every TTL of a message that nobody shares yet within the
+// BoundTTLs puts every TTL of a message that is not shared yet within the
 // bounds, in seconds.
 func BoundTTLs(m *dns.Msg, least, greatest uint32) {
 	MapTTLs(m, func(ttl uint32) uint32 { return min(max(ttl, least), greatest) })
@@ -48,7 +48,7 @@ func MinTTL(m *dns.Msg) uint32 {
 	return least
 }
 
-// MapTTLs gives the records of a message that nobody shares other TTLs.
+// MapTTLs gives the records of a message that is not shared other TTLs.
 func MapTTLs(m *dns.Msg, ttl func(uint32) uint32) *dns.Msg {
 	for _, section := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
 		for _, rr := range section {
