@@ -199,10 +199,6 @@ func (e *Enforcer) beside(s *policy.Snapshot, subjects dataplane.Subjects) datap
 	return plan.Union(subjects, e.planOf(e.coming), e.closed)
 }
 
-// Reconcile compares the kernel with the wanted state and repairs what deviates. Before
-// the first Commit it does nothing.
-func (e *Enforcer) Reconcile(ctx context.Context) error { return e.compare(ctx, true, true) }
-
 // errDeviates says that a repair has to wait.
 type errDeviates []string
 
@@ -210,8 +206,10 @@ func (d errDeviates) Error() string {
 	return strings.Join(d, ", ") + " not as wanted; the repair waits, since another program changes it again and again"
 }
 
-// compare is Reconcile. Without all, tables of rules are read that may have been changed
-// alone. Without repair, what deviates is reported, and an error.
+// compare compares the nft tables, the dataplane and its grants with the wanted state, and
+// repairs deviations. Without all it reads only the tables of rules that may have been
+// changed. Without repair a deviation is reported, and an error. Before the first Commit it
+// does nothing.
 func (e *Enforcer) compare(ctx context.Context, all, repair bool) (err error) {
 	if err := e.resettle(ctx); err != nil {
 		e.drift.report(fromRepair, e.now(), err, "homes")

@@ -45,7 +45,7 @@ func (w *world) restore(tx *iptables.Transaction) {
 
 func (w *world) reconcile() {
 	w.t.Helper()
-	if err := w.e.Reconcile(context.Background()); err != nil {
+	if err := w.e.compare(context.Background(), true, true); err != nil {
 		w.t.Fatal(err)
 	}
 }

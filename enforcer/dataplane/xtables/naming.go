@@ -88,7 +88,7 @@ func listChain(l *dataplane.RuleList) string {
 func podChain(r policy.PodRef) string { return podChainPrefix + dataplane.PodID(r) }
 
 // GrantSet: the digest only keeps the name short; the chain's rules spell the port set.
-func (*Dataplane) GrantSet(r policy.PodRef, ports policy.PortSet, ipv6 bool) string {
+func (*packetFilter) GrantSet(r policy.PodRef, ports policy.PortSet, ipv6 bool) string {
 	return grantSet(r, ports, familyOf(ipv6))
 }
 

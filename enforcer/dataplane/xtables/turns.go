@@ -34,7 +34,7 @@ const (
 
 // membersDiffer compares the members of the sets whose turn it is, and notes the sets that
 // deviate. How many sets have their turn depends on how long they take.
-func (x *Dataplane) membersDiffer(st dataplane.State) (differs bool) {
+func (x *packetFilter) membersDiffer(st dataplane.State) (differs bool) {
 	began := time.Now()
 	t := &x.turns
 	t.each = max(t.each, turnsLeast)
@@ -51,7 +51,7 @@ func (x *Dataplane) membersDiffer(st dataplane.State) (differs bool) {
 }
 
 // round returns the turns of all sets.
-func (x *Dataplane) round() (out []turn) {
+func (x *packetFilter) round() (out []turn) {
 	for _, set := range StaticSets() {
 		out = append(out, turn{set.Name, func(entries func() map[string][]ipset.Entry) bool {
 			d, err := x.static.compare(set, entries()[set.Name])

@@ -14,7 +14,7 @@ import (
 // So how many entries there are is read again and again: often of the static sets, without
 // which all isolated pods are cut off, and of the others as often as their number allows.
 
-func (x *Dataplane) Verify(ctx context.Context, st dataplane.State, all bool) (objects []string, err error) {
+func (x *packetFilter) Verify(ctx context.Context, st dataplane.State, all bool) (objects []string, err error) {
 	var d deviating
 	x.found = d
 	if d.static, err = x.static.verify(st); err != nil {
@@ -46,7 +46,7 @@ func (x *Dataplane) Verify(ctx context.Context, st dataplane.State, all bool) (o
 	return objects, nil
 }
 
-func (x *Dataplane) Repair(st dataplane.State) error {
+func (x *packetFilter) Repair(st dataplane.State) error {
 	d := x.found
 	x.found = deviating{}
 	if len(d.static) > 0 {
@@ -65,7 +65,7 @@ func (x *Dataplane) Repair(st dataplane.State) error {
 }
 
 // repairSets repairs peer sets, and counts that as one repair, and grant sets likewise.
-func (x *Dataplane) repairSets(d deviating) error {
+func (x *packetFilter) repairSets(d deviating) error {
 	if len(d.peers) > 0 {
 		x.owner.Repaired(fmt.Sprintf("peers %q, %d sets in all", d.peers[0].key.peer.Key, len(d.peers)))
 	}
@@ -91,7 +91,7 @@ func (x *Dataplane) repairSets(d deviating) error {
 
 // restore creates and fills the sets again that another program destroyed before any rule
 // asked them: without them every write fails.
-func (x *Dataplane) restore() (err error) {
+func (x *packetFilter) restore() (err error) {
 	if err := x.static.restore(); err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (x *Dataplane) restore() (err error) {
 	return x.repairSets(d)
 }
 
-func (x *Dataplane) RepairPeers() error {
+func (x *packetFilter) RepairPeers() error {
 	wrong, err := x.peers.verify()
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (x *Dataplane) RepairPeers() error {
 	return x.peers.repair(wrong)
 }
 
-func (x *Dataplane) Suspect(st dataplane.State) bool {
+func (x *packetFilter) Suspect(st dataplane.State) bool {
 	if len(x.rules.suspects()) > 0 {
 		return true
 	}
@@ -123,7 +123,7 @@ func (x *Dataplane) Suspect(st dataplane.State) bool {
 	return !time.Now().Before(x.turns.next) && x.membersDiffer(st)
 }
 
-func (x *Dataplane) SizesDiffer() bool {
+func (x *packetFilter) SizesDiffer() bool {
 	peers := x.peers.sizes.Load()
 	wrong, sizes, err := x.grants.WrongSizes(peers != nil && len(*peers) > 0)
 	return err == nil && (len(wrong) > 0 || x.peers.sizesDiffer(peers, sizes))

@@ -17,7 +17,7 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// Config is what a Dataplane works on.
+// Config is what a dataplane works on.
 type Config struct {
 	Sets ipset.Interface
 	// Chains are those of the variant of iptables that is written, Other those of the
@@ -27,8 +27,8 @@ type Config struct {
 	PeerSetsMost int
 }
 
-// Dataplane is chains of iptables and sets of ipset.
-type Dataplane struct {
+// packetFilter is chains of iptables and sets of ipset.
+type packetFilter struct {
 	cfg    Config
 	owner  dataplane.Owner
 	grants *grants.Table // the owner of the grant sets
@@ -61,7 +61,7 @@ const refusalsMax = 3
 
 // New returns a dataplane that has touched nothing yet.
 func (cfg Config) New(owner dataplane.Owner, table *grants.Table) dataplane.Interface {
-	return &Dataplane{
+	return &packetFilter{
 		cfg: cfg, owner: owner, grants: table, rules: newRules(cfg.Chains, cfg.Other, owner.Mark, owner.Now),
 		static:  static{sets: cfg.Sets, counts: map[string]int{}},
 		peers:   peers{sets: cfg.Sets, coexisting: owner.Coexisting, all: map[peerKey]*peerSet{}, refused: map[string]bool{}, most: cmp.Or(cfg.PeerSetsMost, peerSetsMost), differing: map[*peerSet]bool{}},
@@ -69,7 +69,7 @@ func (cfg Config) New(owner dataplane.Owner, table *grants.Table) dataplane.Inte
 	}
 }
 
-func (x *Dataplane) Survey(ctx context.Context) (markUse string, read func(family, table string) bool, err error) {
+func (x *packetFilter) Survey(ctx context.Context) (markUse string, read func(family, table string) bool, err error) {
 	variants, err := x.rules.readVariants(ctx)
 	if err != nil {
 		return "", nil, err
@@ -85,7 +85,7 @@ func (x *Dataplane) Survey(ctx context.Context) (markUse string, read func(famil
 	}, nil
 }
 
-func (x *Dataplane) Recover() (out dataplane.Recovered, err error) {
+func (x *packetFilter) Recover() (out dataplane.Recovered, err error) {
 	names, err := x.cfg.Sets.Names()
 	if err != nil {
 		return out, fmt.Errorf("find the sets of an earlier agent: %w", err)
@@ -114,7 +114,7 @@ func (x *Dataplane) Recover() (out dataplane.Recovered, err error) {
 }
 
 // list returns the addresses of a static set of both families.
-func (x *Dataplane) list(set string) (out []netip.Addr, err error) {
+func (x *packetFilter) list(set string) (out []netip.Addr, err error) {
 	for _, f := range families {
 		entries, err := x.cfg.Sets.List(setPrefix(f) + set)
 		if err != nil && !ipset.IsNotFound(err) {
@@ -129,7 +129,7 @@ func (x *Dataplane) list(set string) (out []netip.Addr, err error) {
 
 // Stage leaves the chains to Activate until a first state is in force: Activate replaces
 // those of an earlier agent table by table.
-func (x *Dataplane) Stage(ctx context.Context, st dataplane.State) error {
+func (x *packetFilter) Stage(ctx context.Context, st dataplane.State) error {
 	if err := x.stageSets(st); err != nil {
 		return fmt.Errorf("prepare sets: %w", err)
 	}
@@ -142,13 +142,13 @@ func (x *Dataplane) Stage(ctx context.Context, st dataplane.State) error {
 	return nil
 }
 
-func (x *Dataplane) wanted(st dataplane.State) wanted {
+func (x *packetFilter) wanted(st dataplane.State) wanted {
 	return wanted{st.Subjects, x.peers.refused, x.missing}
 }
 
 // stageSets creates the sets of a state that are not there, and fills peer sets. A set
 // that an earlier agent left is adopted with its entries.
-func (x *Dataplane) stageSets(st dataplane.State) error {
+func (x *packetFilter) stageSets(st dataplane.State) error {
 	if x.resync {
 		if err := x.restore(); err != nil {
 			return err
@@ -217,19 +217,19 @@ func grantKeys(subjects dataplane.Subjects) iter.Seq[grants.Key] {
 	}
 }
 
-func (x *Dataplane) Refused() bool { return x.refusals > 0 || len(x.peers.refused) > 0 }
+func (x *packetFilter) Refused() bool { return x.refusals > 0 || len(x.peers.refused) > 0 }
 
-func (x *Dataplane) StageMembers(st dataplane.State) error {
+func (x *packetFilter) StageMembers(st dataplane.State) error {
 	err := x.peers.fill(st, askedPeers(st.Subjects))
 	x.peers.noteSizes()
 	return err
 }
 
-func (x *Dataplane) Isolate(st dataplane.State) error { return x.static.write(st, beforeRules) }
+func (x *packetFilter) Isolate(st dataplane.State) error { return x.static.write(st, beforeRules) }
 
-func (x *Dataplane) NeedResync() { x.resync = true }
+func (x *packetFilter) NeedResync() { x.resync = true }
 
-func (x *Dataplane) Activate(ctx context.Context, st dataplane.State) (isolated bool, err error) {
+func (x *packetFilter) Activate(ctx context.Context, st dataplane.State) (isolated bool, err error) {
 	if err := x.stageSets(st); err != nil {
 		return false, fmt.Errorf("write sets: %w", err)
 	}
@@ -246,7 +246,7 @@ func (x *Dataplane) Activate(ctx context.Context, st dataplane.State) (isolated 
 }
 
 // ReleasePeers leaves the sets that another program's rule asks to DestroyStale.
-func (x *Dataplane) ReleasePeers(subjects dataplane.Subjects) (surplus map[policy.Peer][]netip.Addr) {
+func (x *packetFilter) ReleasePeers(subjects dataplane.Subjects) (surplus map[policy.Peer][]netip.Addr) {
 	x.Discard(x.peers.release(subjects))
 	surplus = map[policy.Peer][]netip.Addr{}
 	for _, s := range x.peers.surplus() {
@@ -257,20 +257,20 @@ func (x *Dataplane) ReleasePeers(subjects dataplane.Subjects) (surplus map[polic
 	return surplus
 }
 
-func (x *Dataplane) Trim() error { return x.peers.trim(x.peers.surplus()) }
+func (x *packetFilter) Trim() error { return x.peers.trim(x.peers.surplus()) }
 
-func (x *Dataplane) RemoveStaleRules(ctx context.Context) error {
+func (x *packetFilter) RemoveStaleRules(ctx context.Context) error {
 	x.active = true
 	return x.rules.removeStale(ctx)
 }
 
-func (x *Dataplane) Discard(names []string) {
+func (x *packetFilter) Discard(names []string) {
 	for _, name := range names {
 		x.stale[name] = true
 	}
 }
 
-func (x *Dataplane) DestroyStale() error {
+func (x *packetFilter) DestroyStale() error {
 	for name := range x.stale {
 		err := x.cfg.Sets.Destroy(name)
 		switch {
@@ -285,7 +285,7 @@ func (x *Dataplane) DestroyStale() error {
 	return nil
 }
 
-func (x *Dataplane) StalePods(subjects dataplane.Subjects) (out []policy.PodRef) {
+func (x *packetFilter) StalePods(subjects dataplane.Subjects) (out []policy.PodRef) {
 	pods := map[string]policy.PodRef{}
 	for ref := range subjects {
 		pods[dataplane.PodID(ref)] = ref
@@ -301,7 +301,7 @@ func (x *Dataplane) StalePods(subjects dataplane.Subjects) (out []policy.PodRef)
 	return out
 }
 
-func (x *Dataplane) Remove(ctx context.Context, withdraw func(isolated []netip.Addr) error) error {
+func (x *packetFilter) Remove(ctx context.Context, withdraw func(isolated []netip.Addr) error) error {
 	first := x.rules.removeAll(ctx)
 	isolated, err := x.list(setSelected)
 	if err == nil {
@@ -310,7 +310,7 @@ func (x *Dataplane) Remove(ctx context.Context, withdraw func(isolated []netip.A
 	return cmp.Or(first, err, x.removeSets())
 }
 
-func (x *Dataplane) removeSets() error {
+func (x *packetFilter) removeSets() error {
 	names, err := x.cfg.Sets.Names()
 	if err != nil {
 		return err
@@ -326,21 +326,23 @@ func (x *Dataplane) removeSets() error {
 	return nil
 }
 
-func (x *Dataplane) Sizes() (sets, entries int) {
+func (x *packetFilter) Sizes() (sets, entries int) {
 	for _, s := range x.peers.all {
 		entries += s.size
 	}
 	return len(x.peers.all), entries
 }
 
-func (x *Dataplane) Owed() ([]netip.Addr, error) { return x.list(setOwed) }
+func (x *packetFilter) Owed() ([]netip.Addr, error) { return x.list(setOwed) }
 
-func (x *Dataplane) Owe(addrs ...netip.Addr) error { return x.writeOwed(x.cfg.Sets.Add, addrs) }
+func (x *packetFilter) Owe(addrs ...netip.Addr) error { return x.writeOwed(x.cfg.Sets.Add, addrs) }
 
-func (x *Dataplane) Settle(addrs ...netip.Addr) error { return x.writeOwed(x.cfg.Sets.Delete, addrs) }
+func (x *packetFilter) Settle(addrs ...netip.Addr) error {
+	return x.writeOwed(x.cfg.Sets.Delete, addrs)
+}
 
 // writeOwed writes debts of one family. A set that does not take an entry may be gone.
-func (x *Dataplane) writeOwed(write func(set string, entries ...ipset.Entry) error, addrs []netip.Addr) error {
+func (x *packetFilter) writeOwed(write func(set string, entries ...ipset.Entry) error, addrs []netip.Addr) error {
 	if len(addrs) == 0 {
 		return nil
 	}
