@@ -92,28 +92,22 @@ func (e *Enforcer) recheckNarrowed(last, plan dataplane.Subjects) {
 // whose stale members are about to go: the connections to these, or all where the members
 // are networks.
 func (e *Enforcer) recheckLost(subjects dataplane.Subjects, surplus map[policy.Peer][]netip.Addr) {
-	var lost, some, all []netip.Addr
-	for peer, addrs := range surplus {
-		if peer.Kind != policy.PeerNetworks {
-			lost = append(lost, addrs...)
-		}
-	}
+	pods := map[policy.Peer][]netip.Addr{}
 	for _, p := range subjects {
 		if p.Peers == nil {
 			continue
 		}
-		for _, a := range p.Peers.Rules {
-			switch {
-			case len(surplus[a.Match.Peer]) == 0:
-			case a.Match.Peer.Kind == policy.PeerNetworks:
-				all = append(all, p.Addrs...)
-			default:
-				some = append(some, p.Addrs...)
+		for _, r := range p.Peers.Rules {
+			if peer := r.Match.Peer; len(surplus[peer]) > 0 {
+				pods[peer] = append(pods[peer], p.Addrs...)
 			}
 		}
 	}
-	e.flows.Recheck(flows.PolicyChanged, all)
-	if len(some) > 0 {
-		e.flows.Recheck(flows.PeersLost, some, lost...)
+	for peer, addrs := range pods {
+		if peer.Kind == policy.PeerNetworks {
+			e.flows.Recheck(flows.PolicyChanged, addrs)
+		} else {
+			e.flows.Recheck(flows.PeersLost, addrs, surplus[peer]...)
+		}
 	}
 }

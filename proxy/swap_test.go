@@ -49,6 +49,7 @@ func TestSwappingUnderLoad(t *testing.T) {
 		c := client(t, network, "127.0.0.2", at)
 		asks.Go(func() {
 			for range 150 {
+				l.s.ForgetWarmUps()
 				m := newQuery("www.example.org", dns.TypeA)
 				if c.WriteMsg(m) != nil {
 					t.Error("not sent")

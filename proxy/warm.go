@@ -43,7 +43,7 @@ func (s *Server) Warm(ctx context.Context, views []*policy.View) error {
 
 // ForgetWarmUps has the next warm-ups ask for every name again: others answered the pods
 // meanwhile, maybe with other addresses than the earlier warm-ups got.
-func (s *Server) ForgetWarmUps() { s.warmed.Clear() }
+func (s *Server) ForgetWarmUps() { s.setup.Load().resolver.warmed.Clear() }
 
 // WarmNames asks for names of a view, A and AAAA, and grants what the answers say, as if
 // the pod had asked: a pod that was answered by others, before it was selected or while no
@@ -145,7 +145,7 @@ func (q *query) keepWarmed(failed error) {
 	case !upstream.Passed(m.Rcode) && !answer.IsNegative(q.asks.Question, m):
 		holds = time.Duration(answer.MinTTL(m)) * time.Second
 	}
-	packed, err := m.Pack()
+	packed, err := m.Copy().Pack() // which writes into the OPT record of a message, and this is shared
 	if err != nil || holds == 0 {
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -189,4 +191,22 @@ func TestWarmAsksAgainAfterASuspension(t *testing.T) {
 			t.Errorf("%v ahead it was asked %d times, want %d", ahead, got, step.asked)
 		}
 	}
+}
+
+// TestWarmUpsShareAnAnswer that no one of them changes.
+func TestWarmUpsShareAnAnswer(t *testing.T) {
+	l := newSocketLab(t, false)
+	gate := make(chan struct{})
+	l.asks(configWith(t), func(z *corefile.Zone) { z.Timeout = time.Minute }, startScript(t, func(q *dns.Msg, _ bool) [][]byte {
+		<-gate
+		return [][]byte{says(q, func(r *dns.Msg) { r.SetEdns0(1232, false) })}
+	}))
+	var warm sync.WaitGroup
+	for _, pod := range []int{0, 1, 2} {
+		v := l.s.snapshot.Load().ViewOf(labPods[pod].PodRef)
+		warm.Go(func() { _ = l.s.WarmNames(t.Context(), v, []fqdn.Name{name(t, "a.example.org")}) })
+	}
+	until(t, "a join of both types by two pods", func() bool { return l.s.Stats().Coalesced == 4 })
+	close(gate)
+	warm.Wait()
 }

@@ -69,6 +69,13 @@ func (r refusingSets) Add(name string, entries ...ipset.Entry) error {
 	return r.Fake.Add(name, entries...)
 }
 
+func (r refusingSets) Delete(name string, entries ...ipset.Entry) error {
+	if r.n.refuses {
+		return errRefused
+	}
+	return r.Fake.Delete(name, entries...)
+}
+
 // open tracks admitted connections, "SOURCE DESTINATION" each.
 func (n *node) open(conns ...string) {
 	for i, c := range conns {
@@ -147,6 +154,11 @@ func TestEachReasonCutsItsOwnConnections(t *testing.T) {
 			q.Recheck(PolicyChanged, addrs("10.1.0.5"))
 			q.Recheck(PeersLost, addrs("10.1.0.5"), addrs("10.2.0.2")...)
 		}, []string{name}, "10.1.0.5 10.2.0.2"},
+		{"another pod loses a peer too", func(q *Queue) {
+			q.Recheck(PeersLost, addrs("10.1.0.5"), addrs("10.2.0.2")...)
+			q.Recheck(PeersLost, addrs("10.1.0.9"), addrs("10.2.0.1")...)
+			q.Recheck(PeersLost, addrs("10.1.0.6"), addrs("10.2.0.1")...)
+		}, []string{name, peer}, "10.2.0.1 10.2.0.2"},
 	} {
 		n := newNode(t)
 		n.allowed = "192.0.2.1"
@@ -218,6 +230,17 @@ func TestAFailureIsTriedAgain(t *testing.T) {
 	n.debts("10.1.0.5 10.1.0.6")
 	n.run()
 	n.admitted()
+	n.time = n.time.Add(packetGrace)
+	n.refuses = true
+	if n.Run(n.judge) == nil || !n.Due() {
+		t.Error("debts that the kernel does not remove are no error, or not tried again")
+	}
+	n.refuses = false
+	n.run()
+	n.debts("")
+	if n.Due() {
+		t.Error("due once more")
+	}
 }
 
 func TestDebtsSurviveTheAgent(t *testing.T) {

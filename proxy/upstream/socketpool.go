@@ -42,7 +42,7 @@ func (p *socketPool) send(e *exchange, batch *Batch) {
 	s, err := p.socket(e.probe)
 	if err == nil {
 		s.add(e, 0, query)
-		s.draining = s.draining || e.probe || p.closing
+		s.draining = s.draining || e.probe
 	}
 	at := min(e.retransmit, e.until)
 	p.mu.Unlock()

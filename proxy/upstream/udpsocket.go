@@ -56,7 +56,7 @@ func (p *socketPool) open() (*udpSocket, error) {
 		_ = c.Close()
 		return nil, err
 	}
-	s := &udpSocket{pool: p, conn: c, raw: raw, opened: p.u.now(), heard: -1, waiting: map[uint16]*exchange{}}
+	s := &udpSocket{pool: p, conn: c, raw: raw, opened: p.u.now(), heard: -1, waiting: map[uint16]*exchange{}, draining: p.closing}
 	p.sockets = append(p.sockets, s)
 	go s.read()
 	return s, nil

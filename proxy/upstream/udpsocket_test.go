@@ -292,6 +292,25 @@ func TestRetransmit(t *testing.T) {
 	}
 }
 
+// TestSocketsOfAnUpstreamThatLeftClose with their queries, that of a retransmit too.
+func TestSocketsOfAnUpstreamThatLeftClose(t *testing.T) {
+	s, _ := newSocket(t)
+	a := s.put(t, "one.test")
+	p := s.pool
+	p.close(never)
+	p.mu.Lock()
+	a.retransmit = 0
+	p.mu.Unlock()
+	p.sweep(p.u.now())
+	if len(p.sockets) != 2 {
+		t.Fatalf("%d sockets", len(p.sockets))
+	}
+	s.over(a)
+	if n := p.count(); n != 0 {
+		t.Errorf("%d sockets are left", n)
+	}
+}
+
 // TestUnreadableAfterARetransmit: the query waits on, on the socket that is still open,
 // and its time ends it.
 func TestUnreadableAfterARetransmit(t *testing.T) {

@@ -46,6 +46,9 @@ type recordTTL struct {
 // and nothing else refers to it. False: it is not plain, and is as it was.
 func (v *AnswerView) Parse(packet []byte, q Question, maxAddrs int, bounds []TTLBounds) bool {
 	v.Addrs, v.Chain, v.ttls, v.Message, v.spelled = v.Addrs[:0], v.Chain[:0], v.ttls[:0], nil, false
+	if q.Type != typeA && q.Type != typeAAAA {
+		return false
+	}
 	// A response to a standard query, whole, NOERROR.
 	if len(packet) < HeaderBytes || packet[2]&0xfa != 0x80 || packet[3]&0x0f != 0 {
 		return false

@@ -89,3 +89,20 @@ func TestAnswerViewLeavesToTheParser(t *testing.T) {
 		}
 	}
 }
+
+// TestAnswerViewReadsNoOtherType: data of 16 bytes are an IPv6 address in an AAAA record
+// alone.
+func TestAnswerViewReadsNoOtherType(t *testing.T) {
+	for text, qtype := range map[string]uint16{
+		`TXT "fifteen letters"`:            dns.TypeTXT,
+		"SRV 0 0 443 host.abc.":            dns.TypeSRV,
+		"HTTPS 1 abcd. ipv4hint=192.0.2.1": dns.TypeHTTPS,
+		"HTTPS 1 . alpn=h2 port=443":       dns.TypeHTTPS,
+	} {
+		packet := answerTo(t, newQuery("www.example.org", qtype), "www.example.org. 60 "+text)
+		var v AnswerView
+		if v.Parse(packet, Question{wwwName, qtype, dns.ClassINET}, 8, nil) {
+			t.Errorf("%s is read as %v", text, v.Addrs)
+		}
+	}
+}

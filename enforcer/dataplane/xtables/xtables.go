@@ -50,7 +50,7 @@ type Dataplane struct {
 	refusals int // how often in a row the kernel refused a set
 	// resync: a write failed, and a set may be gone.
 	resync bool
-	active bool // Activate succeeded once
+	active bool // a state is in force
 }
 
 // deviating is what is not as wanted, by the mechanism that repairs it.
@@ -126,8 +126,8 @@ func (x *Dataplane) Isolated() (out []netip.Addr, err error) {
 
 // Stage makes sets and rules ready for a state: nothing is denied that was open. A set that
 // the kernel refuses is an error a few times; then what it is for stays closed, and
-// everything else goes on. The chains of an earlier agent stay in force until
-// the first Activate replaces them, table by table.
+// everything else goes on. Until a first state is in force the chains are left to
+// Activate, which replaces those of an earlier agent table by table.
 func (x *Dataplane) Stage(ctx context.Context, st dataplane.State) error {
 	if err := x.stageSets(st); err != nil {
 		return fmt.Errorf("prepare sets: %w", err)
@@ -250,7 +250,6 @@ func (x *Dataplane) Activate(ctx context.Context, st dataplane.State) (isolated 
 	if err := x.static.write(st, afterRules); err != nil {
 		return true, fmt.Errorf("write sets: %w", err)
 	}
-	x.active = true
 	return true, nil
 }
 
@@ -278,8 +277,12 @@ func (x *Dataplane) Surplus() map[policy.Peer][]netip.Addr {
 func (x *Dataplane) Trim() error { return x.peers.trim(x.peers.surplus()) }
 
 // RemoveStaleRules removes the chains that earlier agents left outside of what is written.
-// Until it has succeeded once, the sets that these ask cannot be destroyed.
-func (x *Dataplane) RemoveStaleRules(ctx context.Context) error { return x.rules.removeStale(ctx) }
+// It is called when a state is in force in all of the kernel. Until it has succeeded once,
+// the sets that these chains ask cannot be destroyed.
+func (x *Dataplane) RemoveStaleRules(ctx context.Context) error {
+	x.active = true
+	return x.rules.removeStale(ctx)
+}
 
 // Discard has DestroyStale destroy sets that no rule asks any more.
 func (x *Dataplane) Discard(names []string) {
