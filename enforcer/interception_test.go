@@ -1,10 +1,14 @@
 package enforcer
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/policy"
@@ -60,4 +64,39 @@ func TestResolversStayOpenUnlessToldOtherwise(t *testing.T) {
 			t.Errorf("failclosed %v: fallback %v", closed, got)
 		}
 	}
+}
+
+// TestHeartbeatsThatFailHaveTheKernelComparedOnce: to compare all tables every second takes
+// time that the proxy may need.
+func TestHeartbeatsThatFailHaveTheKernelComparedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.e.now = time.Now
+		w.e.intercept = w.e.newInterception()
+		ctx, cancel := context.WithCancel(t.Context())
+		answers, suspicions := []error{nil, errInjected, errInjected, errInjected, errInjected, nil, errInjected}, 0
+		var beats atomic.Int32
+		go w.e.intercept.KeepAlive(ctx, func(ctx context.Context) error {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return answers[beats.Add(1)-1]
+		}, func() {})
+		for n, err := range answers {
+			time.Sleep(time.Duration(min(n, 1)) * time.Second)
+			synctest.Wait()
+			select {
+			case <-w.e.suspected:
+				suspicions++
+			default:
+			}
+			if got := w.e.drift.since(time.Now(), 0); (len(got) == 1 && got[0].Object == "heartbeat") != (err != nil) {
+				t.Errorf("after heartbeat %d, %v, these deviate: %v", n, err, got)
+			}
+		}
+		cancel()
+		if n := int(beats.Load()); n != len(answers) || suspicions != 2 {
+			t.Errorf("%d comparisons in %d heartbeats, which begin to fail twice", suspicions, n)
+		}
+	})
 }

@@ -4,8 +4,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
+	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -106,5 +108,30 @@ func TestPeersChangeByDeltas(t *testing.T) {
 	w.apply([]policy.Pod{client}, allow)
 	if got := w.peerNames(); len(got) != 0 || w.reaches("10.1.0.5", "10.2.0.9:5432", policy.TCP) {
 		t.Errorf("sets %v are left of no NetworkPolicy", got)
+	}
+}
+
+// TestALostPeerIsTheOwnPodsAlone: a connection is not judged because another pod lost its
+// peer. The grant that allowed it may have ended and be forgotten.
+func TestALostPeerIsTheOwnPodsAlone(t *testing.T) {
+	w := newWorld(t)
+	pods := []policy.Pod{pod("first", "10.1.0.5", "allow", "np-a"), pod("second", "10.1.0.6", "allow", "np-b")}
+	w.netpols = []*networkingv1.NetworkPolicy{netpol("np-a", "tcp/80 a"), netpol("np-b", "tcp/80 b")}
+	w.remote = []*policy.Pod{far("one", "10.2.0.1", "a"), far("two", "10.2.0.2", "b")}
+	allow := pol("allow", "tcp/443 www.example.org")
+	w.apply(pods, allow)
+	lost, others, own := flow("10.1.0.5:1", "10.2.0.1:80"), flow("10.1.0.5:2", "10.2.0.2:80"), flow("10.1.0.6:1", "10.2.0.2:80")
+	for _, f := range []conntrack.Flow{lost, others, own} {
+		w.flows.Track(f)
+	}
+	w.remote = []*policy.Pod{far("one", "10.2.0.1", "c"), far("two", "10.2.0.2", "c")}
+	w.apply(pods, allow)
+	w.clock.pass(packetGrace)
+	w.recheck()
+	if w.admitted(lost) || w.admitted(own) {
+		t.Error("a connection to a lost peer stays admitted")
+	}
+	if !w.admitted(others) {
+		t.Error("a pod's connection is cut because another pod lost a peer")
 	}
 }

@@ -77,7 +77,7 @@ func (l *life) abandon() {
 		l.place(p)
 		if l.passes(p) && p.Conn&DefaultMark != 0 {
 			l.serial++
-			f := conntrack.Flow{Protocol: uint8(p.Protocol), Src: netip.AddrPortFrom(src, uint16(l.serial)), Dst: netip.AddrPortFrom(dst, p.DstPort), Mark: p.Conn}
+			f := conntrack.Flow{Protocol: p.Protocol, Src: netip.AddrPortFrom(src, uint16(l.serial)), Dst: netip.AddrPortFrom(dst, p.DstPort), Mark: p.Conn}
 			l.world.flows.Track(f)
 			l.flows = append(l.flows, opened{f, v.Pod, true, true})
 		}

@@ -7,37 +7,9 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/flows"
-	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
 )
-
-// newQueue returns the queue of connections to judge again.
-func (e *Enforcer) newQueue() *flows.Queue {
-	debts := flows.Debts{Sets: debtSets{e}, IPv4: xtables.OwedSet(false), IPv6: xtables.OwedSet(true)}
-	return flows.New(e.k.Flows, debts, e.cfg.Mark, e.now)
-}
-
-// debtSets are the sets of debts. A set that does not take an entry may be gone.
-type debtSets struct{ e *Enforcer }
-
-func (d debtSets) List(name string) ([]ipset.Entry, error) { return d.e.k.Sets.List(name) }
-
-func (d debtSets) Add(name string, entries ...ipset.Entry) error {
-	return d.wrote(d.e.k.Sets.Add(name, entries...))
-}
-
-func (d debtSets) Delete(name string, entries ...ipset.Entry) error {
-	return d.wrote(d.e.k.Sets.Delete(name, entries...))
-}
-
-func (d debtSets) wrote(err error) error {
-	if err != nil {
-		d.e.plane.NeedResync()
-	}
-	return err
-}
 
 // recheckDue takes the second look at connections, where that is due. A Commit does it by
 // itself. Connections are judged by the plan in force: no snapshot may be between Prepare
@@ -92,28 +64,22 @@ func (e *Enforcer) recheckNarrowed(last, plan dataplane.Subjects) {
 // whose stale members are about to go: the connections to these, or all where the members
 // are networks.
 func (e *Enforcer) recheckLost(subjects dataplane.Subjects, surplus map[policy.Peer][]netip.Addr) {
-	var lost, some, all []netip.Addr
-	for peer, addrs := range surplus {
-		if peer.Kind != policy.PeerNetworks {
-			lost = append(lost, addrs...)
-		}
-	}
+	pods := map[policy.Peer][]netip.Addr{}
 	for _, p := range subjects {
 		if p.Peers == nil {
 			continue
 		}
-		for _, a := range p.Peers.Rules {
-			switch {
-			case len(surplus[a.Match.Peer]) == 0:
-			case a.Match.Peer.Kind == policy.PeerNetworks:
-				all = append(all, p.Addrs...)
-			default:
-				some = append(some, p.Addrs...)
+		for _, r := range p.Peers.Rules {
+			if peer := r.Match.Peer; len(surplus[peer]) > 0 {
+				pods[peer] = append(pods[peer], p.Addrs...)
 			}
 		}
 	}
-	e.flows.Recheck(flows.PolicyChanged, all)
-	if len(some) > 0 {
-		e.flows.Recheck(flows.PeersLost, some, lost...)
+	for peer, addrs := range pods {
+		if peer.Kind == policy.PeerNetworks {
+			e.flows.Recheck(flows.PolicyChanged, addrs)
+		} else {
+			e.flows.Recheck(flows.PeersLost, addrs, surplus[peer]...)
+		}
 	}
 }

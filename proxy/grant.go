@@ -65,7 +65,7 @@ func (q *query) Granted(err error, more bool) {
 		q.protect(func() { q.acknowledged(err) })
 	}
 	if !more {
-		s.protect("the replies to queries", s.replies.Send)
+		s.protect("the replies to queries", s.listener.SendReplies)
 	}
 }
 

@@ -280,7 +280,7 @@ func (r resolving) Start(a wire.Query, to upstream.Responder, _ *upstream.Batch)
 	to.(*call).remove() // identical questions are asked as often as they come
 	r.s.workers.do(func() {
 		var got found
-		err := error(upstream.ErrFault)
+		err := upstream.ErrFault
 		r.s.protect("a query to the upstreams", func() { got, err = r.resolve(a) })
 		to.Done(upstream.Answer{Msg: got.msg, From: got.from}, err)
 	})

@@ -14,7 +14,7 @@ import (
 	"github.com/namegate/namegate/proxy/cache"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/limit"
-	"github.com/namegate/namegate/proxy/mmsg"
+	"github.com/namegate/namegate/proxy/listener"
 	"github.com/namegate/namegate/proxy/rebind"
 	"github.com/namegate/namegate/proxy/upstream"
 )
@@ -72,7 +72,7 @@ type Server struct {
 	workers  workerPool
 	after    func(time.Duration, func()) (stop func() bool)
 	timeouts grantTimeouts
-	replies  mmsg.ReplyQueues
+	listener *listener.Server
 	follows  follows
 	parked   parked
 	probes   probes
@@ -84,8 +84,6 @@ type Server struct {
 	cache   *cache.Cache
 	warmed  *cache.Cache
 	wall    wallClock
-	open    map[netip.AddrPort]*listener
-	closed  bool
 }
 
 // setup is what queries need of the configuration; a query uses one throughout.
@@ -106,7 +104,7 @@ func New(o Options) (*Server, error) {
 		return nil, errors.New("make the proxy: there is no granter")
 	}
 	s := &Server{granter: o.Granter, coverage: o.Granter, log: o.Log, now: o.Now, logger: o.Logger,
-		parked: parked{bySource: map[netip.Addr]map[*parkedQuery]bool{}}, open: map[netip.AddrPort]*listener{}}
+		parked: parked{bySource: map[netip.Addr]map[*parkedQuery]bool{}}}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -116,10 +114,18 @@ func New(o Options) (*Server, error) {
 	s.born, s.source = s.now(), plainSource
 	s.after = func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
 	s.workers = newWorkerPool(s.protect)
+	s.listener = listener.New(listener.Options{Counters: &s.stats.Counters, Fault: s.fault, Step: s.step,
+		Handler: func(local netip.Addr) listener.Handler { return &handler{s: s, local: local} }})
 	s.forwards = upstream.New(upstream.Options{Fault: s.fault, Step: s.step})
 	s.Configure(o.Config)
 	return s, nil
 }
+
+// Listen makes the server serve exactly these addresses, see listener.Server.Listen.
+func (s *Server) Listen(addrs []netip.AddrPort) error { return s.listener.Listen(addrs) }
+
+// Addrs returns the addresses that are served, sorted.
+func (s *Server) Addrs() []netip.AddrPort { return s.listener.Addrs() }
 
 // Publish makes the snapshot the one that queries are decided by from now on. A
 // query in flight ends by the one it began with; one that is parked is handled by this one
@@ -154,17 +160,7 @@ func (s *Server) Upstreams() []upstream.Status { return s.forwards.Status() }
 // sockets. If ctx ends first the sockets are closed at once and its error is
 // returned. A closed server cannot listen again.
 func (s *Server) Close(ctx context.Context) error {
-	s.mu.Lock()
-	s.closed = true
-	open := s.open
-	s.open = map[netip.AddrPort]*listener{}
-	s.mu.Unlock()
-
-	var wg sync.WaitGroup
-	for _, l := range open {
-		wg.Go(func() { l.drain(ctx) })
-	}
-	wg.Wait()
+	s.listener.Close(ctx)
 	s.workers.stop()
 	s.forwards.Close()
 	return ctx.Err()

@@ -52,7 +52,7 @@ func New(conns Connections, debts Debts, bit uint32, now func() time.Time) *Queu
 }
 
 // Recheck has connections of pod addresses judged by the next Run. With PeersLost these
-// are the connections to peers.
+// are the connections to peers, which each of the pods lost.
 func (q *Queue) Recheck(why Reason, pods []netip.Addr, peers ...netip.Addr) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -62,8 +62,15 @@ func (q *Queue) Recheck(why Reason, pods []netip.Addr, peers ...netip.Addr) {
 			q.unowed[a] = true
 		}
 	}
+	if len(peers) == 0 {
+		return
+	}
+	lost := map[netip.Addr]bool{}
+	for _, a := range pods {
+		lost[a] = true
+	}
 	for _, a := range peers {
-		q.pending.peers[a], q.unowed[a] = true, true
+		q.pending.lost[a], q.unowed[a] = append(q.pending.lost[a], lost), true
 	}
 }
 
@@ -92,14 +99,18 @@ func (q *Queue) Run(judge Judge) error {
 	if len(q.second) > 0 {
 		return nil
 	}
-	return q.write(q.owed, false, q.debts.Sets.Delete)
+	return q.write(q.owed, false, q.debts.Settle)
 }
 
-// Due tells whether a second look is due.
+// Due tells whether a second look is due, or debts are left that the kernel did not
+// remove after the last one. It says nothing between Owe and Run.
 func (q *Queue) Due() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.second) > 0 && !q.second[0].due.After(q.now())
+	if len(q.second) == 0 {
+		return len(q.owed) > 0
+	}
+	return !q.second[0].due.After(q.now())
 }
 
 // Withdraw takes the admission of every connection of the addresses back, at once.
@@ -140,7 +151,7 @@ func (q *Queue) cut(s subjects, judge Judge) error {
 	}
 	query := conntrack.Query{Mark: q.bit, Mask: q.bit, Sources: slices.Collect(maps.Keys(s.why))}
 	if s.peersAlone() {
-		query.Peers = slices.Collect(maps.Keys(s.peers))
+		query.Peers = slices.Collect(maps.Keys(s.lost))
 	}
 	flows, err := q.conns.Flows(query)
 	if err != nil {

@@ -1,8 +1,8 @@
 package flows
 
 import (
-	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/namegate/namegate/kernel/conntrack"
 )
@@ -12,12 +12,12 @@ import (
 type Reason uint8
 
 const (
-	// PeersLost: the pod may not reach some peers any more. Its connections to lost peers
+	// PeersLost says that the pod may not reach some peers any more. Its connections to lost peers
 	// are judged.
 	PeersLost Reason = iota + 1
-	// PolicyChanged: the pod may do less than before. All its connections are judged.
+	// PolicyChanged says that the pod may do less than before. All its connections are judged.
 	PolicyChanged
-	// PodGone: the pod does not have the address any more. No connection of the address
+	// PodGone says that the pod does not have the address any more. No connection of the address
 	// stays admitted: a pod that gets it later inherits none.
 	PodGone
 )
@@ -25,13 +25,14 @@ const (
 // subjects are pod addresses whose connections are to be judged again.
 type subjects struct {
 	why map[netip.Addr]Reason
-	// peers are lost by pods of PeersLost. Which pod lost which peer is not kept: to judge
-	// a connection that stays allowed changes nothing.
-	peers map[netip.Addr]bool
+	// lost are the peers that pods of PeersLost lost, with these pods, one set for each
+	// Recheck. A connection to a peer that another pod lost is not judged: the grant that
+	// allowed it may have ended and be forgotten.
+	lost map[netip.Addr][]map[netip.Addr]bool
 }
 
 func newSubjects() subjects {
-	return subjects{map[netip.Addr]Reason{}, map[netip.Addr]bool{}}
+	return subjects{map[netip.Addr]Reason{}, map[netip.Addr][]map[netip.Addr]bool{}}
 }
 
 // merge adds other subjects, with at most a reason.
@@ -39,7 +40,9 @@ func (s *subjects) merge(o subjects, most Reason) {
 	for a, why := range o.why {
 		s.why[a] = max(s.why[a], min(why, most))
 	}
-	maps.Copy(s.peers, o.peers)
+	for peer, pods := range o.lost {
+		s.lost[peer] = append(s.lost[peer], pods...)
+	}
 }
 
 // peersAlone tells whether only connections to lost peers are judged.
@@ -54,5 +57,6 @@ func (s *subjects) peersAlone() bool {
 
 // concern tells whether a connection from one of the addresses is to be judged.
 func (s *subjects) concern(f conntrack.Flow) bool {
-	return s.why[f.Src.Addr()] != PeersLost || s.peers[f.Peer.Addr()]
+	return s.why[f.Src.Addr()] != PeersLost ||
+		slices.ContainsFunc(s.lost[f.Peer.Addr()], func(pods map[netip.Addr]bool) bool { return pods[f.Src.Addr()] })
 }

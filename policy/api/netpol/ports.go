@@ -117,7 +117,7 @@ func (r *reader) portRange(path string, p *networkingv1.NetworkPolicyPort) (firs
 }
 
 // PortsPerUnit is how many ports of a protocol cost one unit of the quotas, a range
-// counting as two.
+// counting as two of one unit.
 const PortsPerUnit = 15
 
 // Cost returns the units that a port set costs of the quotas, 0 for the empty set: the
@@ -133,7 +133,7 @@ func Cost(set policy.PortSet) int {
 			ports = 2
 		}
 		if used += ports; used > PortsPerUnit {
-			units, used = units+1, used-PortsPerUnit
+			units, used = units+1, ports
 		}
 	}
 	return units
