@@ -13,6 +13,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/cache"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/counters"
 	"github.com/namegate/namegate/proxy/limit"
 	"github.com/namegate/namegate/proxy/listener"
 	"github.com/namegate/namegate/proxy/rebind"
@@ -64,7 +65,7 @@ type Server struct {
 	snapshot atomic.Pointer[policy.Snapshot]
 	setup    atomic.Pointer[setup]
 	version  atomic.Uint64 // goes up after each change of snapshot or setup
-	stats    counters
+	stats    counters.Counters
 	clients  limit.Clients
 	born     time.Time
 	source   func(netip.Addr) netip.Addr // plainSource; tests have no pods' interfaces
@@ -145,8 +146,8 @@ func (s *Server) Publish(snap *policy.Snapshot) {
 }
 
 // Stats returns the totals so far.
-func (s *Server) Stats() Stats {
-	all := s.stats.snapshot(s.forwards.Counters())
+func (s *Server) Stats() counters.Stats {
+	all := s.stats.Snapshot(s.forwards.Counters())
 	all.InFlight, all.Connections = s.clients.InFlight(), s.clients.Connections()
 	entries, bytes := s.setup.Load().resolver.cache.Usage()
 	all.CacheEntries, all.CacheBytes = int64(entries), bytes
