@@ -41,9 +41,10 @@ func openKernel(mark uint32, variant string) (*kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.Chains, k.closers = chains, append(k.closers, chains.Close)
+	filter := xtables.Config{Chains: chains}
+	k.closers = append(k.closers, chains.Close)
 	if other := iptables.OpenOther(v); other != nil {
-		k.OtherBackend, k.closers = other, append(k.closers, other.Close)
+		filter.Other, k.closers = other, append(k.closers, other.Close)
 	}
 	if k.Tables, err = nft.Open(mark); err != nil {
 		return nil, err
@@ -53,7 +54,8 @@ func openKernel(mark uint32, variant string) (*kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.Sets, k.closers = sets, append(k.closers, sets.Close)
+	filter.Sets = sets
+	k.Sets, k.Dataplane, k.closers = sets, filter.New, append(k.closers, sets.Close)
 	flows, err := conntrack.Open()
 	if err != nil {
 		k.close()

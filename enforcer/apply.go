@@ -189,8 +189,7 @@ func (e *Enforcer) write(ctx context.Context, subjects dataplane.Subjects) error
 // dropPeers takes out of the peer sets what the snapshot in force has no more, and
 // destroys those that no rule asks; the connections to lost peers are judged again.
 func (e *Enforcer) dropPeers(subjects dataplane.Subjects) error {
-	e.plane.ReleasePeers(subjects)
-	surplus := e.plane.Surplus()
+	surplus := e.plane.ReleasePeers(subjects)
 	if len(surplus) == 0 {
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/namegate/namegate/enforcer/dataplane/xtables"
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
@@ -149,7 +149,7 @@ func TestWritesComeInOrder(t *testing.T) {
 		t.Error("the pod is not denied after Commit")
 	}
 	steps := slices.DeleteFunc(w.seams.written(), func(s string) bool { return strings.HasPrefix(s, "save") || strings.HasPrefix(s, "list") })
-	order := []string{"ensure NG4-" + xtables.PodID(web.PodRef), "restore IPv4 mangle", "add NG4-selected 10.1.0.5", "nft inet"}
+	order := []string{"ensure NG4-" + dataplane.PodID(web.PodRef), "restore IPv4 mangle", "add NG4-selected 10.1.0.5", "nft inet"}
 	last := -1
 	for _, word := range order {
 		i := slices.IndexFunc(steps, func(s string) bool { return strings.HasPrefix(s, word) })

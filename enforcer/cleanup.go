@@ -21,18 +21,9 @@ func (e *Enforcer) Cleanup(ctx context.Context) error {
 		}
 	}
 	keep(e.k.Tables.Remove(ctx))
-	keep(e.plane.Remove(ctx, e.withdrawIsolated))
+	keep(e.plane.Remove(ctx, e.flows.Withdraw))
 	keep(e.removeAddrs())
 	return first
-}
-
-// withdrawIsolated takes the admission of every connection of isolated pods back.
-func (e *Enforcer) withdrawIsolated() error {
-	addrs, err := e.plane.Isolated()
-	if err != nil {
-		return err
-	}
-	return e.flows.Withdraw(addrs)
 }
 
 func (e *Enforcer) removeAddrs() error {

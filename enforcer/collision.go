@@ -5,34 +5,24 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/namegate/namegate/enforcer/dataplane/xtables"
-	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/nft"
 )
 
-// checkMark refuses a mark bit that a rule of another program uses, by whichever
-// variant of iptables.
-func (e *Enforcer) checkMark(ctx context.Context, found []iptables.Everything) error {
-	read := map[nft.Table]bool{}
-	for _, all := range found {
-		if by := all.MarkUse(e.cfg.Mark, xtables.ChainPrefix); by != "" {
-			return e.markTaken(by)
-		}
-		for f, tables := range all {
-			for name := range tables {
-				read[nft.Table{Family: familyWords[f], Name: name}] = true
-			}
-		}
+// checkMark refuses a mark bit that a rule of another program uses.
+func (e *Enforcer) checkMark(ctx context.Context) error {
+	use, read, err := e.plane.Survey(ctx)
+	if err != nil {
+		return err
 	}
-	use, err := e.k.Tables.MarkUse(ctx, e.cfg.Mark, func(n nft.Table) bool { return read[n] })
+	if use != "" {
+		return e.markTaken(use)
+	}
+	use, err = e.k.Tables.MarkUse(ctx, e.cfg.Mark, func(n nft.Table) bool { return read(n.Family, n.Name) })
 	if err == nil && use != "" {
 		err = e.markTaken("nft " + use)
 	}
 	return err
 }
-
-// familyWords are nft's words for the families of iptables' tables.
-var familyWords = map[iptables.Family]string{iptables.IPv4: "ip", iptables.IPv6: "ip6"}
 
 func (e *Enforcer) markTaken(by string) error { return &markTaken{e.cfg.Mark, by} }
 

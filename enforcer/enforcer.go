@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/enforcer/handover"
@@ -28,7 +27,6 @@ import (
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
-	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
@@ -60,14 +58,13 @@ type Config struct {
 
 // Kernel is everything the enforcer writes to and reads from.
 type Kernel struct {
-	Sets   ipset.Interface
-	Chains iptables.Interface
-	// OtherBackend are the chains of the other variant of iptables, nil where the node
-	// has none: nothing is written there, and what an earlier agent left there goes.
-	OtherBackend iptables.Interface
-	Tables       *nft.Tables
-	Flows        conntrack.Interface
-	Links        link.Interface
+	// Sets are the sets of grants.
+	Sets ipset.Interface
+	// Dataplane makes the dataplane of the enforcer, which names the sets of grants.
+	Dataplane func(dataplane.Owner, *grants.Table) dataplane.Interface
+	Tables    *nft.Tables
+	Flows     conntrack.Interface
+	Links     link.Interface
 }
 
 // Enforcer holds the kernel to the last snapshot.
@@ -83,7 +80,7 @@ type Enforcer struct {
 	snapshot    *policy.Snapshot // the last one committed
 	coming      *policy.Snapshot // prepared and not yet committed
 	plan        dataplane.Subjects
-	plane       *xtables.Dataplane
+	plane       dataplane.Interface
 	homes       map[netip.Addr]plan.Home
 	gateways    []netip.Addr // the node's link-local addresses, where pods are on bridges
 	known       []netip.Addr
@@ -141,22 +138,20 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		closed:      map[policy.PodRef]bool{},
 		predecessor: handover.NewPredecessor(nil, now),
 	}
-	e.flows, e.intercept = e.newQueue(), e.newInterception()
+	e.intercept = e.newInterception()
 	e.own(clock)
 	return e, nil
 }
 
-// own makes the grants and the dataplane, which owns everything else in iptables and ipset.
+// own makes the grants, the dataplane and the queue whose debts that one keeps.
 func (e *Enforcer) own(clock grants.Clock) {
 	e.grants = grants.New(grants.Config{
 		Sets: e.k.Sets, Clock: clock, Hold: e.cfg.Hold,
-		SetName:    func(k grants.Key) string { return xtables.GrantSet(k.Pod, k.Ports, k.IPv6) },
+		SetName:    func(k grants.Key) string { return e.plane.GrantSet(k.Pod, k.Ports, k.IPv6) },
 		Coexisting: e.coexisting, WriteFailed: e.suspect,
 	})
-	e.plane = xtables.New(xtables.Config{
-		Sets: e.k.Sets, Chains: e.k.Chains, Other: e.k.OtherBackend, Mark: e.cfg.Mark, Now: e.now, Log: e.log,
-		Grants: e.grants, Coexisting: e.coexisting, Repaired: e.repaired,
-	})
+	e.plane = e.k.Dataplane(dataplane.Owner{Mark: e.cfg.Mark, Now: e.now, Log: e.log, Coexisting: e.coexisting, Repaired: e.repaired}, e.grants)
+	e.flows = flows.New(e.k.Flows, e.plane, e.cfg.Mark, e.now)
 }
 
 // coexisting tells whether the predecessor writes too. Tests replace the predecessor.
@@ -173,11 +168,7 @@ func (e *Enforcer) Grants() *grants.Table { return e.grants }
 func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	e.apply.Lock()
 	defer e.apply.Unlock()
-	chains, err := e.plane.Survey(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := e.checkMark(ctx, chains); err != nil {
+	if err := e.checkMark(ctx); err != nil {
 		return nil, err
 	}
 	recovered, err := e.plane.Recover()

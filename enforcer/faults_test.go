@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/enforcer/dataplane/xtables"
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
@@ -221,7 +221,7 @@ func TestFaultsWhileOthersWait(t *testing.T) {
 	if got := w.selected(); len(got) != 0 {
 		t.Errorf("still denied: %v", got)
 	}
-	for _, set := range []string{xtables.PodID(pod("web", "").PodRef), xtables.PodID(pod("heir", "").PodRef)} {
+	for _, set := range []string{dataplane.PodID(pod("web", "").PodRef), dataplane.PodID(pod("heir", "").PodRef)} {
 		if strings.Contains(w.sets.Dump(), set) {
 			t.Errorf("sets of %s are left", set)
 		}

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/flows"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
@@ -41,7 +40,7 @@ func (e *Enforcer) readInheritance(recovered dataplane.Recovered) (in inheritanc
 
 // same tells whether an address is still the pod's that it was.
 func (in inheritance) same(a netip.Addr, ref policy.PodRef) bool {
-	return in.Owners[a] == xtables.PodID(ref)
+	return in.Owners[a] == dataplane.PodID(ref)
 }
 
 // judged tells whether the connections of an address have been judged for the pod.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/enforcer/handover"
@@ -271,7 +272,7 @@ func TestLooksAtAllSetsArePaced(t *testing.T) {
 		t.Error("it is not looked in time")
 	}
 	took := time.Since(began)
-	if pause := glance.next.Sub(began); pause <= 0 || pause > xtables.GlanceShare*took || pause > checkEvery {
+	if pause := glance.next.Sub(began); pause <= 0 || pause > dataplane.GlanceShare*took || pause > checkEvery {
 		t.Errorf("after a look of at most %v a pause of %v", took, pause)
 	}
 }
@@ -339,13 +340,12 @@ func TestAnExchangedMemberIsReportedUntilItIsRepaired(t *testing.T) {
 	before := w.dump()
 	exchange(granted.Name(), time.Hour)
 	exchange(peers, 0)
-	w.e.plane.Turn(granted.Name(), peers)
+	w.compareMembers()
 	for range 2 {
 		err := w.e.compare(context.Background(), true, false)
 		if err == nil || !strings.Contains(err.Error(), granted.Name()) || !strings.Contains(err.Error(), peers) {
 			t.Errorf("reported: %v", err)
 		}
-		w.e.plane.Turn("NG4-selected") // it is the turn of others
 	}
 	w.reconcile()
 	if got := w.dump(); got != before {

@@ -43,7 +43,7 @@ func versionOf(a netip.Addr) iptables.Family {
 }
 
 func grantSetName(r policy.PodRef, ports policy.PortSet, f iptables.Family) string {
-	return xtables.GrantSet(r, ports, f == iptables.IPv6)
+	return (*xtables.Dataplane)(nil).GrantSet(r, ports, f == iptables.IPv6)
 }
 
 // removeOurs adds to a transaction the end of our chains of a table and of every rule that

@@ -9,8 +9,9 @@ import (
 // TestPeersLeaveRoomForSets: sets of peers are bounded; what finds no room is closed, all
 // else goes on, and room that comes free is given.
 func TestPeersLeaveRoomForSets(t *testing.T) {
-	w := newWorld(t)
-	w.e.plane.LimitPeerSets(4)
+	w := newNode(t)
+	w.peerSetsMost = 4
+	w.restart()
 	greedy, other := pod("greedy", "10.1.0.5", "allow", "np"), pod("other", "10.1.0.6", "allow")
 	pods, allow := []policy.Pod{greedy, other}, pol("allow", "tcp/443 www.example.org")
 	for i, label := range []string{"a", "b", "c"} {

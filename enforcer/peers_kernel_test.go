@@ -18,6 +18,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -82,8 +83,8 @@ func (p *peering) restart() {
 	p.t.Helper()
 	err := p.Node.Do(func() error {
 		var k enforcer.Kernel
-		var err error
-		if k.Chains, err = iptables.NewExec(iptables.Default); err != nil {
+		chains, err := iptables.NewExec(iptables.Default)
+		if err != nil {
 			return err
 		}
 		if k.Tables, err = nft.Open(enforcer.DefaultMark); err != nil {
@@ -102,6 +103,7 @@ func (p *peering) restart() {
 		p.t.Cleanup(p.sets.Close)
 		p.t.Cleanup(p.flows.Close)
 		p.t.Cleanup(links.Close)
+		k.Dataplane = xtables.Config{Sets: p.sets, Chains: chains}.New
 		k.Sets, k.Flows, k.Links = p.sets, p.flows, links
 		p.compiler = compile.New()
 		if p.e, err = enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Resolvers: []netip.Addr{lab.Resolver4}}, k, nil, slog.New(slog.NewTextHandler(io.Discard, nil))); err != nil {

@@ -173,7 +173,9 @@ func TestPeersThatGoWhileOthersAreRefused(t *testing.T) {
 // snapshot in force and the coming one ask, and the others go.
 func TestSnapshotsThatNeverCameTakeNoRoom(t *testing.T) {
 	for _, follows := range []bool{false, true} {
-		w := newWorld(t)
+		w := newNode(t)
+		w.peerSetsMost = 8 // two snapshots of two peers
+		w.restart()
 		client := pod("client", "10.1.0.5", "allow", "np")
 		asking := func(i int) *policy.Snapshot {
 			w.netpols = []*networkingv1.NetworkPolicy{netpol("np", fmt.Sprintf("tcp/80 198.51.%d.0/24", i), fmt.Sprintf("tcp/81 198.51.%d.128/25", i))}
@@ -185,7 +187,6 @@ func TestSnapshotsThatNeverCameTakeNoRoom(t *testing.T) {
 		if follows {
 			w.restart()
 		}
-		w.e.plane.LimitPeerSets(8) // two snapshots of two peers
 		for i := range 5 {
 			s := asking(i)
 			if err := w.e.Prepare(context.Background(), s); err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/enforcer/dataplane/xtables"
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
@@ -24,13 +24,13 @@ func TestAPodIsGone(t *testing.T) {
 	w.flows.Track(stays)
 	w.apply([]policy.Pod{db}, allow)
 	names, _ := w.sets.Names()
-	if all := strings.Join(names, " "); strings.Contains(all, xtables.PodID(web.PodRef)) || !strings.Contains(all, xtables.PodID(db.PodRef)) {
+	if all := strings.Join(names, " "); strings.Contains(all, dataplane.PodID(web.PodRef)) || !strings.Contains(all, dataplane.PodID(db.PodRef)) {
 		t.Errorf("sets %s", all)
 	}
 	if w.admitted(gone) || !w.admitted(stays) {
 		t.Error("the gone pod's connection must lose its admission, the other's not")
 	}
-	if !strings.Contains(w.chains.Dump(4, "mangle"), "NAMEGATE-P-"+xtables.PodID(db.PodRef)) || strings.Contains(w.chains.Dump(4, "mangle"), "NAMEGATE-P-"+xtables.PodID(web.PodRef)) {
+	if !strings.Contains(w.chains.Dump(4, "mangle"), "NAMEGATE-P-"+dataplane.PodID(db.PodRef)) || strings.Contains(w.chains.Dump(4, "mangle"), "NAMEGATE-P-"+dataplane.PodID(web.PodRef)) {
 		t.Error("the chains are not those of the pod that is left")
 	}
 }

@@ -7,37 +7,9 @@ import (
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/flows"
-	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
 )
-
-// newQueue returns the queue of connections to judge again.
-func (e *Enforcer) newQueue() *flows.Queue {
-	debts := flows.Debts{Sets: debtSets{e}, IPv4: xtables.OwedSet(false), IPv6: xtables.OwedSet(true)}
-	return flows.New(e.k.Flows, debts, e.cfg.Mark, e.now)
-}
-
-// debtSets are the sets of debts. A set that does not take an entry may be gone.
-type debtSets struct{ e *Enforcer }
-
-func (d debtSets) List(name string) ([]ipset.Entry, error) { return d.e.k.Sets.List(name) }
-
-func (d debtSets) Add(name string, entries ...ipset.Entry) error {
-	return d.wrote(d.e.k.Sets.Add(name, entries...))
-}
-
-func (d debtSets) Delete(name string, entries ...ipset.Entry) error {
-	return d.wrote(d.e.k.Sets.Delete(name, entries...))
-}
-
-func (d debtSets) wrote(err error) error {
-	if err != nil {
-		d.e.plane.NeedResync()
-	}
-	return err
-}
 
 // recheckDue takes the second look at connections, where that is due. A Commit does it by
 // itself. Connections are judged by the plan in force: no snapshot may be between Prepare

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/policy"
 )
@@ -46,7 +45,7 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	}
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
-	glance := time.NewTicker(xtables.GlanceEvery)
+	glance := time.NewTicker(dataplane.GlanceEvery)
 	defer glance.Stop()
 	again := time.After(firstLook) // nil: no look is planned
 	var suspicion <-chan time.Time // nil: there is none
@@ -118,7 +117,7 @@ func (g *setGlance) shows(e *Enforcer) bool {
 		return false
 	}
 	differ := e.plane.SizesDiffer()
-	g.next = began.Add(min(xtables.GlanceShare*time.Since(began), checkEvery))
+	g.next = began.Add(min(dataplane.GlanceShare*time.Since(began), checkEvery))
 	return differ
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/handover"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -47,7 +48,7 @@ func TestRestartTakesGrantsOver(t *testing.T) {
 		t.Errorf("the same snapshot changed the chains:\n%s", again)
 	}
 	for _, step := range w.seams.written() {
-		if strings.HasPrefix(step, "add NG4-"+xtables.PodID(p.PodRef)) || strings.HasPrefix(step, "destroy") || strings.HasPrefix(step, "mark") {
+		if strings.HasPrefix(step, "add NG4-"+dataplane.PodID(p.PodRef)) || strings.HasPrefix(step, "destroy") || strings.HasPrefix(step, "mark") {
 			t.Errorf("the same snapshot needs no %s", step)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/inject"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -83,8 +84,8 @@ func newNode(t *testing.T, network lab.Network, resolvers ...netip.Addr) *node {
 // run starts what an agent runs.
 func (n *node) run(resolvers []netip.Addr) error {
 	var k enforcer.Kernel
-	var err error
-	if k.Chains, err = iptables.NewExec(iptables.Default); err != nil {
+	chains, err := iptables.NewExec(iptables.Default)
+	if err != nil {
 		return err
 	}
 	if k.Tables, err = nft.Open(enforcer.DefaultMark); err != nil {
@@ -105,6 +106,7 @@ func (n *node) run(resolvers []netip.Addr) error {
 		return err
 	}
 	n.t.Cleanup(links.Close)
+	k.Dataplane = xtables.Config{Sets: sets, Chains: chains}.New
 	k.Sets, k.Flows, k.Links = sets, flows, links
 	n.e, err = enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Resolvers: resolvers}, k, nil, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {

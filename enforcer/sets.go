@@ -52,7 +52,7 @@ func (e *Enforcer) dropSets(plan dataplane.Subjects) error {
 // set that no policy needs any more: its members are not known, and the connections that
 // they allowed are to be cut.
 func (e *Enforcer) recheckLeft(subjects dataplane.Subjects) {
-	for _, ref := range e.plane.HasStale(subjects) {
+	for _, ref := range e.plane.StalePods(subjects) {
 		e.flows.Recheck(flows.PolicyChanged, subjects[ref].Addrs)
 	}
 }

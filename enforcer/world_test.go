@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -55,6 +56,7 @@ type world struct {
 	chains *iptables.Fake
 	// otherBackend are the chains of the other variant, nil where the node has none.
 	otherBackend *iptables.Fake
+	peerSetsMost int // 0: as many as any node
 	inet         *knftables.Fake
 	bridge       *knftables.Fake
 	flows        *conntrack.Fake
@@ -121,15 +123,17 @@ func (w *world) restart() {
 func (w *world) boot() {
 	w.t.Helper()
 	k := Kernel{
-		Sets: setSeam{w.sets, w.seams}, Chains: chainSeam{w.chains, w.seams}, Flows: flowSeam{w.flows, w.seams}, Links: w.links,
+		Sets: setSeam{w.sets, w.seams}, Flows: flowSeam{w.flows, w.seams}, Links: w.links,
 		Tables: nft.New(tableSeam{w.inet, w.seams, "inet"}, tableSeam{w.bridge, w.seams, "bridge"}, w.cfg.Mark),
 	}
+	filter := xtables.Config{Sets: k.Sets, Chains: chainSeam{w.chains, w.seams}, PeerSetsMost: w.peerSetsMost}
 	if w.otherBackend != nil {
-		k.OtherBackend = w.otherBackend
+		filter.Other = w.otherBackend
 	}
 	if w.real != nil {
-		k.Sets, k.Chains = w.real, w.chains
+		k.Sets, filter.Sets, filter.Chains = w.real, w.real, w.chains
 	}
+	k.Dataplane = filter.New
 	e, err := New(w.cfg, k, w.clock.now, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		w.t.Fatal(err)

@@ -47,6 +47,10 @@ func (q *query) grant() {
 		q.replyGranted()
 		return
 	}
+	if q.how != audit.CacheNone && s.coverage.Covered(q.grants) {
+		q.acknowledged(nil) // by an earlier grant: a slow kernel delays no answer that is open
+		return
+	}
 	epoch := q.suspend()
 	s.timeouts.add(s, q, epoch, q.wait.answered.Sub(s.born)+q.setup.config.GrantTimeout)
 	if !s.protect("a grant", func() { s.granter.GrantThen(q.grants, q) }) && q.resume(epoch) {

@@ -24,7 +24,7 @@ var olderLayout = map[string][][2]string{
 	"enforcer/dataplane/xtables/naming.go": {
 		{`"NAMEGATE-HOME"`, `"NAMEGATE-SITE"`}, {`"NAMEGATE-PORTS"`, `"NAMEGATE-PLUGS"`}, {`"NAMEGATE-IFACES"`, `"NAMEGATE-LINKS"`},
 		{`"NAMEGATE-NAMES"`, `"NAMEGATE-QUERY"`}, {`"NAMEGATE-PEERS"`, `"NAMEGATE-REACH"`}, {`"NAMEGATE-ALLOW"`, `"NAMEGATE-PASS"`},
-		{`"NAMEGATE-DROP"`, `"NAMEGATE-DENY"`}, {`chainPrefix + "P-"`, `chainPrefix + "POD-"`},
+		{`"NAMEGATE-DROP"`, `"NAMEGATE-DENY"`}, {`ChainPrefix + "P-"`, `ChainPrefix + "POD-"`},
 		{`= "selected"`, `= "chosen"`}, {`= "home"`, `= "site"`},
 	},
 	"enforcer/dataplane/xtables/rules.go": {

@@ -3,6 +3,6 @@
 // default-deny, and the rules of what they may reach.
 //
 // Package plan makes these values from snapshots. Package enforcer hands them to a
-// dataplane, of which xtables is one. The package knows nothing of chains, sets, tables or
-// their limits.
+// dataplane, which is an Interface; xtables is one, and package agent chooses it. The package
+// knows nothing of chains, sets, tables or their limits.
 package dataplane

@@ -2,6 +2,8 @@ package dataplane
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"maps"
 	"net/netip"
 	"slices"
@@ -63,4 +65,12 @@ func (s *Subject) SameRules(o *Subject) bool {
 func (s *Subject) Dispatched() []netip.Addr {
 	own := slices.DeleteFunc(slices.Clone(s.Addrs), func(a netip.Addr) bool { return slices.Contains(s.Handed, a) })
 	return append(own, s.Taken...)
+}
+
+// PodID is a short, stable name of a pod in the names of objects in the kernel: the first 12
+// hex digits of SHA-256 over its reference. Two pods of one node share one with a
+// probability of about n²/2⁴⁹.
+func PodID(r policy.PodRef) string {
+	sum := sha256.Sum256([]byte(r.Namespace + "\x00" + r.Name + "\x00" + r.UID))
+	return hex.EncodeToString(sum[:])[:12]
 }

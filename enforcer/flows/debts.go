@@ -4,22 +4,16 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-
-	"github.com/namegate/namegate/kernel/ipset"
 )
 
-// Sets is the part of ipset that a Queue needs.
-type Sets interface {
-	List(name string) ([]ipset.Entry, error)
-	Add(name string, entries ...ipset.Entry) error
-	Delete(name string, entries ...ipset.Entry) error
-}
-
-// Debts are the two sets that hold addresses whose connections are still to be judged
-// again: connections from the address, and connections to it as a peer.
-type Debts struct {
-	Sets       Sets
-	IPv4, IPv6 string // names
+// Debts are the addresses in the kernel whose connections are still to be judged again:
+// connections from the address, and connections to it as a peer.
+type Debts interface {
+	Owed() ([]netip.Addr, error)
+	// Owe adds addresses, Settle removes them, all of one family. After an error some may be
+	// added or removed.
+	Owe(addrs ...netip.Addr) error
+	Settle(addrs ...netip.Addr) error
 }
 
 // Owe writes the addresses of all subjects, and addrs, to the kernel: an agent after this
@@ -31,33 +25,33 @@ func (q *Queue) Owe(addrs ...netip.Addr) error {
 	for _, a := range addrs {
 		q.unowed[a] = true
 	}
-	if err := q.write(q.unowed, true, q.debts.Sets.Add); err != nil {
+	if err := q.write(q.unowed, true, q.debts.Owe); err != nil {
 		return err
 	}
 	clear(q.unowed)
 	return nil
 }
 
-// write makes the kernel's sets have the addresses, or not.
-func (q *Queue) write(addrs map[netip.Addr]bool, owed bool, write func(set string, entries ...ipset.Entry) error) error {
-	for _, name := range []string{q.debts.IPv4, q.debts.IPv6} {
-		var entries []ipset.Entry
+// write makes the kernel have the addresses, or not.
+func (q *Queue) write(addrs map[netip.Addr]bool, owed bool, write func(...netip.Addr) error) error {
+	for _, v6 := range []bool{false, true} {
+		var changes []netip.Addr
 		for a := range addrs {
-			if a.Is6() == (name == q.debts.IPv6) && q.owed[a] != owed {
-				entries = append(entries, ipset.Entry{Addr: a})
+			if a.Is6() == v6 && q.owed[a] != owed {
+				changes = append(changes, a)
 			}
 		}
-		if len(entries) == 0 {
+		if len(changes) == 0 {
 			continue
 		}
-		if err := write(name, entries...); err != nil {
+		if err := write(changes...); err != nil {
 			return err
 		}
-		for _, e := range entries {
+		for _, a := range changes {
 			if owed {
-				q.owed[e.Addr] = true
+				q.owed[a] = true
 			} else {
-				delete(q.owed, e.Addr)
+				delete(q.owed, a)
 			}
 		}
 	}
@@ -69,19 +63,17 @@ func (q *Queue) write(addrs map[netip.Addr]bool, owed bool, write func(set strin
 func (q *Queue) Recover() (map[netip.Addr]bool, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, name := range []string{q.debts.IPv4, q.debts.IPv6} {
-		entries, err := q.debts.Sets.List(name)
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range entries {
-			q.owed[e.Addr] = true
-		}
+	owed, err := q.debts.Owed()
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range owed {
+		q.owed[a] = true
 	}
 	return maps.Clone(q.owed), nil
 }
 
-// Owed are the addresses that the kernel's sets hold.
+// Owed are the addresses that the kernel has.
 func (q *Queue) Owed() []netip.Addr {
 	q.mu.Lock()
 	defer q.mu.Unlock()

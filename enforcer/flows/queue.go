@@ -99,7 +99,7 @@ func (q *Queue) Run(judge Judge) error {
 	if len(q.second) > 0 {
 		return nil
 	}
-	return q.write(q.owed, false, q.debts.Sets.Delete)
+	return q.write(q.owed, false, q.debts.Settle)
 }
 
 // Due tells whether a second look is due, or debts are left that the kernel did not

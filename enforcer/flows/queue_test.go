@@ -3,6 +3,7 @@ package flows
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/kernel/conntrack"
-	"github.com/namegate/namegate/kernel/ipset"
 )
 
 const bit = 0x40
@@ -21,26 +21,20 @@ type node struct {
 	t       *testing.T
 	time    time.Time
 	conns   *conntrack.Fake
-	sets    *ipset.Fake
+	owed    map[netip.Addr]bool // the debts in the kernel
 	allowed string
-	refuses bool // the kernel refuses changes of connections and of sets
+	refuses bool // the kernel refuses changes of connections and of debts
 }
 
 func newNode(t *testing.T) *node {
-	n := &node{t: t, time: time.Unix(1_700_000_000, 0), conns: conntrack.NewFake()}
-	n.sets = ipset.NewFake(func() time.Time { return n.time })
-	for _, s := range []ipset.Set{{Name: "owed4", Type: ipset.HashIP}, {Name: "owed6", Type: ipset.HashIP, IPv6: true}} {
-		if err := n.sets.Ensure(s); err != nil {
-			t.Fatal(err)
-		}
-	}
+	n := &node{t: t, time: time.Unix(1_700_000_000, 0), conns: conntrack.NewFake(), owed: map[netip.Addr]bool{}}
 	n.restart()
 	return n
 }
 
 // restart makes a queue that knows nothing of the last one's subjects.
 func (n *node) restart() {
-	n.Queue = New(refusingConns{n.conns, n}, Debts{refusingSets{n.sets, n}, "owed4", "owed6"}, bit, func() time.Time { return n.time })
+	n.Queue = New(refusingConns{n.conns, n}, debts{n}, bit, func() time.Time { return n.time })
 }
 
 var errRefused = errors.New("the kernel is out of memory")
@@ -57,23 +51,28 @@ func (r refusingConns) SetMark(f conntrack.Flow, value, mask uint32) error {
 	return r.Fake.SetMark(f, value, mask)
 }
 
-type refusingSets struct {
-	*ipset.Fake
-	n *node
-}
+type debts struct{ n *node }
 
-func (r refusingSets) Add(name string, entries ...ipset.Entry) error {
-	if r.n.refuses {
+func (d debts) Owed() ([]netip.Addr, error) { return slices.Collect(maps.Keys(d.n.owed)), nil }
+
+func (d debts) Owe(addrs ...netip.Addr) error {
+	if d.n.refuses {
 		return errRefused
 	}
-	return r.Fake.Add(name, entries...)
+	for _, a := range addrs {
+		d.n.owed[a] = true
+	}
+	return nil
 }
 
-func (r refusingSets) Delete(name string, entries ...ipset.Entry) error {
-	if r.n.refuses {
+func (d debts) Settle(addrs ...netip.Addr) error {
+	if d.n.refuses {
 		return errRefused
 	}
-	return r.Fake.Delete(name, entries...)
+	for _, a := range addrs {
+		delete(d.n.owed, a)
+	}
+	return nil
 }
 
 // open tracks admitted connections, "SOURCE DESTINATION" each.
@@ -113,20 +112,10 @@ func (n *node) run() {
 	}
 }
 
-// debts checks which addresses the kernel's sets hold.
+// debts checks which addresses the kernel has.
 func (n *node) debts(want string) {
 	n.t.Helper()
-	var got []netip.Addr
-	for _, name := range []string{"owed4", "owed6"} {
-		entries, err := n.sets.List(name)
-		if err != nil {
-			n.t.Fatal(err)
-		}
-		for _, e := range entries {
-			got = append(got, e.Addr)
-		}
-	}
-	slices.SortFunc(got, netip.Addr.Compare)
+	got := slices.SortedFunc(maps.Keys(n.owed), netip.Addr.Compare)
 	if !slices.Equal(got, addrs(want)) {
 		n.t.Errorf("the kernel holds debts of %v, want %q", got, want)
 	}

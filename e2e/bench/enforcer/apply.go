@@ -16,6 +16,7 @@ import (
 	"github.com/namegate/namegate/e2e/bench/figure"
 	"github.com/namegate/namegate/e2e/bench/ground"
 	"github.com/namegate/namegate/enforcer"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -181,7 +182,7 @@ func openEnforcer() (*enforcer.Enforcer, *written, error) {
 	}
 	w := &written{Interface: sets}
 	e, err := enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Hold: enforcer.DefaultHold},
-		enforcer.Kernel{Sets: w, Chains: chains, Tables: tables, Flows: flows, Links: links}, nil, slog.New(slog.DiscardHandler))
+		enforcer.Kernel{Sets: w, Dataplane: xtables.Config{Sets: w, Chains: chains}.New, Tables: tables, Flows: flows, Links: links}, nil, slog.New(slog.DiscardHandler))
 	return e, w, err
 }
 

@@ -33,7 +33,6 @@ func familyOf(ipv6 bool) iptables.Family {
 const (
 	// ChainPrefix begins the names of all our chains.
 	ChainPrefix  = "NAMEGATE-"
-	chainPrefix  = ChainPrefix
 	chainHome    = "NAMEGATE-HOME"
 	chainPorts   = "NAMEGATE-PORTS"
 	chainIfaces  = "NAMEGATE-IFACES"
@@ -63,24 +62,17 @@ func ownSet(name string) bool {
 	return strings.HasPrefix(name, "NG4-") || strings.HasPrefix(name, "NG6-")
 }
 
-// PodID is a short, stable name of a pod for chains and sets: the first 12 hex
-// digits of SHA-256 over its reference. Two pods of one node share one with a
-// probability of about n²/2⁴⁹.
-func PodID(r policy.PodRef) string {
-	return digest(r.Namespace+"\x00"+r.Name+"\x00"+r.UID, 12)
-}
-
 func digest(s string, n int) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:])[:n]
 }
 
-const podChainPrefix = chainPrefix + "P-"
+const podChainPrefix = ChainPrefix + "P-"
 
 // Names of what pods share, whose digests are of text that anybody who writes a
 // NetworkPolicy chooses: too long for one to be found that is another's too.
 const (
-	listChainPrefix = chainPrefix + "R-"
+	listChainPrefix = ChainPrefix + "R-"
 	peerSetWord     = "p-"
 	peerDigits      = 24
 )
@@ -93,22 +85,21 @@ func listChain(l *dataplane.RuleList) string {
 	return listChainPrefix + l.ID
 }
 
-func podChain(r policy.PodRef) string { return podChainPrefix + PodID(r) }
+func podChain(r policy.PodRef) string { return podChainPrefix + dataplane.PodID(r) }
 
-// GrantSet is the name of the set of a pod's grants on one port set. The digest only keeps
-// the name short; the chain's rules spell the port set.
-func GrantSet(r policy.PodRef, ports policy.PortSet, ipv6 bool) string {
-	return setPrefix(familyOf(ipv6)) + PodID(r) + "-" + digest(string(ports), 8)
+// GrantSet: the digest only keeps the name short; the chain's rules spell the port set.
+func (*Dataplane) GrantSet(r policy.PodRef, ports policy.PortSet, ipv6 bool) string {
+	return grantSet(r, ports, familyOf(ipv6))
+}
+
+func grantSet(r policy.PodRef, ports policy.PortSet, f iptables.Family) string {
+	return setPrefix(f) + dataplane.PodID(r) + "-" + digest(string(ports), 8)
 }
 
 // PeerSetName is the set of peers of a family.
 func PeerSetName(p policy.Peer, f iptables.Family) string {
 	return setPrefix(f) + peerSetWord + digest(string(rune('0'+p.Kind))+p.Key, peerDigits)
 }
-
-// OwedSet is the set of addresses whose connections are still to be judged again. Its
-// owner writes it besides: how many entries it holds is not watched.
-func OwedSet(ipv6 bool) string { return setPrefix(familyOf(ipv6)) + setOwed }
 
 // StaticSets are those that exist whenever an agent has run.
 func StaticSets() []ipset.Set {

@@ -141,10 +141,7 @@ func (p *peers) stage(st dataplane.State, asked map[policy.Peer]bool, fresh []*p
 	made := p.create(st, asked, fresh, left)
 	filled := p.fill(st, asked)
 	p.noteSizes()
-	if made != nil {
-		return made
-	}
-	return filled
+	return cmp.Or(made, filled)
 }
 
 // create creates sets, and mirrors them and those that were read. Only the sets that rules

@@ -3,8 +3,10 @@ package xtables
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -93,7 +95,7 @@ func writtenAndPrinted(t *testing.T, chains *iptables.Exec, pods []*dataplane.Su
 	for _, p := range pods {
 		for _, ports := range p.Grants {
 			for _, f := range families {
-				if err := sets.Ensure(ipset.Set{Name: GrantSet(p.Pod, ports, f == iptables.IPv6), Type: ipset.HashIP, IPv6: f == iptables.IPv6, Timeout: true, Comment: true}); err != nil {
+				if err := sets.Ensure(ipset.Set{Name: grantSet(p.Pod, ports, f), Type: ipset.HashIP, IPv6: f == iptables.IPv6, Timeout: true, Comment: true}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -130,7 +132,7 @@ func writtenAndPrinted(t *testing.T, chains *iptables.Exec, pods []*dataplane.Su
 			saved, err := chains.Save(context.Background(), f, table)
 			if err != nil {
 				t.Error(err)
-			} else if is := ours(key, saved); !sameChains(is, printed(key, want)) {
+			} else if is := ours(key, saved); !maps.EqualFunc(is, printed(key, want), slices.Equal) {
 				t.Errorf("%v %s of %d pods (-written +printed):\n%s", f, table, len(pods), cmp.Diff(printed(key, want), is))
 			}
 		}

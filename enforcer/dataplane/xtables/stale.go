@@ -73,12 +73,7 @@ func holdOurs(all iptables.Everything) bool {
 }
 
 func holdsOurs(chains iptables.Chains) bool {
-	for name := range chains {
-		if strings.HasPrefix(name, ChainPrefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(maps.Keys(chains)), func(name string) bool { return strings.HasPrefix(name, ChainPrefix) })
 }
 
 func removeVariant(ctx context.Context, in iptables.Interface) error {

@@ -262,9 +262,6 @@ func (r *rules) noteFingerprint(t Table) {
 	r.fingerprints[t] = fingerprint
 }
 
-// suspect tells whether a table may have been changed.
-func (r *rules) suspect() bool { return len(r.suspects()) > 0 }
-
 // suspects returns the tables whose fingerprint has changed, and at times those that were
 // written and not compared since: a change right after a write shows in no fingerprint.
 func (r *rules) suspects() (out []Table) {
@@ -300,7 +297,7 @@ func (r *rules) verify(ctx context.Context, all bool) (out []Table, err error) {
 		if err != nil {
 			return out, err
 		}
-		if sameChains(ours(t, saved), r.expected[t]) {
+		if maps.EqualFunc(ours(t, saved), r.expected[t], slices.Equal) {
 			delete(r.unverified, t)
 			continue
 		}
@@ -323,8 +320,6 @@ func printed(t Table, want iptables.Chains) iptables.Chains {
 	}
 	return out
 }
-
-func sameChains(a, b iptables.Chains) bool { return maps.EqualFunc(a, b, slices.Equal) }
 
 // missing adds to a transaction what a table needs of which nothing is known:
 // the jumps to our chains, and the end of chains of ours that are not wanted and of the

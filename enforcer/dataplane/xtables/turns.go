@@ -1,7 +1,6 @@
 package xtables
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -25,14 +24,12 @@ type turn struct {
 }
 
 // turnsLeast and turnsMost bound how many sets are compared at a time. turnsPause bounds
-// the pause until the next ones. The comparisons, GlanceEvery apart at least, take about
-// one part in GlanceShare of a core.
+// the pause until the next ones. The comparisons take about one part in GlanceShare of a
+// core.
 const (
-	turnsLeast  = 4
-	turnsMost   = 1024
-	turnsPause  = time.Second
-	GlanceEvery = 200 * time.Millisecond
-	GlanceShare = 40
+	turnsLeast = 4
+	turnsMost  = 1024
+	turnsPause = time.Second
 )
 
 // membersDiffer compares the members of the sets whose turn it is, and notes the sets that
@@ -74,31 +71,23 @@ func (x *Dataplane) round() (out []turn) {
 			return differs
 		}})
 	}
-	for s := range x.cfg.Grants.All() {
+	for s := range x.grants.All() {
 		out = append(out, turn{s.Name(), func(func() map[string][]ipset.Entry) bool {
-			differs, err := x.cfg.Grants.Compare(s)
+			differs, err := x.grants.Compare(s)
 			return err == nil && differs
 		}})
 	}
 	return out
 }
 
-// Turn has the next look compare the members of the named sets, of all sets without names.
-func (x *Dataplane) Turn(names ...string) {
-	x.turns = turns{sets: x.round(), each: turnsMost}
-	if len(names) > 0 {
-		x.turns.sets = slices.DeleteFunc(x.turns.sets, func(t turn) bool { return !slices.Contains(names, t.set) })
-	}
-}
-
 // took adapts how many sets are compared at a time. After a few sets that take long, as
 // large ones do, there is a pause.
 func (t *turns) took(began time.Time, d time.Duration) {
 	t.next = time.Time{}
-	if d > GlanceEvery/GlanceShare && t.each <= turnsLeast {
-		t.next = began.Add(min(GlanceShare*d, turnsPause))
+	if d > dataplane.GlanceEvery/dataplane.GlanceShare && t.each <= turnsLeast {
+		t.next = began.Add(min(dataplane.GlanceShare*d, turnsPause))
 	}
-	switch share := GlanceEvery / GlanceShare; {
+	switch share := dataplane.GlanceEvery / dataplane.GlanceShare; {
 	case d > share:
 		t.each = max(t.each/2, turnsLeast)
 	case d < share/2:

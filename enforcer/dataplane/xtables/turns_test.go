@@ -1,7 +1,6 @@
 package xtables
 
 import (
-	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -14,7 +13,7 @@ import (
 
 // How many sets are compared at a time follows from how long they take.
 func TestTurnsArePaced(t *testing.T) {
-	share := GlanceEvery / GlanceShare
+	share := dataplane.GlanceEvery / dataplane.GlanceShare
 	n := turns{each: turnsLeast}
 	for _, step := range []struct {
 		took time.Duration
@@ -54,7 +53,7 @@ func TestComparingLargeSetsTakesAShareOfACore(t *testing.T) {
 		took, pause time.Duration
 	}{
 		{turnsLeast, time.Millisecond, 0},
-		{turnsLeast, 10 * time.Millisecond, GlanceShare * 10 * time.Millisecond},
+		{turnsLeast, 10 * time.Millisecond, dataplane.GlanceShare * 10 * time.Millisecond},
 		{turnsLeast, 100 * time.Millisecond, turnsPause},
 		{64, 10 * time.Millisecond, 0}, // fewer are compared the next time
 	} {
@@ -64,10 +63,8 @@ func TestComparingLargeSetsTakesAShareOfACore(t *testing.T) {
 		}
 	}
 	sets := &reads{Interface: ipset.NewFake(time.Now)}
-	x := New(Config{
-		Sets: sets, Chains: iptables.NewFake(), Mark: testMark, Now: time.Now, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		Grants: grants.New(grants.Config{Sets: sets, Clock: grants.NewClock(time.Now, 0)}), Coexisting: func() bool { return false },
-	})
+	owner := dataplane.Owner{Mark: testMark, Now: time.Now, Log: slog.New(slog.DiscardHandler), Coexisting: func() bool { return false }}
+	x := Config{Sets: sets, Chains: iptables.NewFake()}.New(owner, grants.New(grants.Config{Sets: sets, Clock: grants.NewClock(time.Now, 0)})).(*Dataplane)
 	if _, err := x.Recover(); err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,6 @@ import (
 // So how many entries there are is read again and again: often of the static sets, without
 // which all isolated pods are cut off, and of the others as often as their number allows.
 
-// Verify compares what is there with a state and names the objects that deviate. With all
-// it reads every table, else those that may have been changed.
 func (x *Dataplane) Verify(ctx context.Context, st dataplane.State, all bool) (objects []string, err error) {
 	var d deviating
 	x.found = d
@@ -26,7 +24,7 @@ func (x *Dataplane) Verify(ctx context.Context, st dataplane.State, all bool) (o
 	if d.peers, err = x.peers.verify(); err != nil {
 		return nil, err
 	}
-	if d.grants, err = x.cfg.Grants.Deviating(); err != nil {
+	if d.grants, err = x.grants.Deviating(); err != nil {
 		return nil, err
 	}
 	if d.tables, err = x.rules.verify(ctx, all || len(d.static) > 0); err != nil {
@@ -48,13 +46,11 @@ func (x *Dataplane) Verify(ctx context.Context, st dataplane.State, all bool) (o
 	return objects, nil
 }
 
-// Repair repairs the sets that the last Verify found,
-// first the static ones. Activate writes the tables.
 func (x *Dataplane) Repair(st dataplane.State) error {
 	d := x.found
 	x.found = deviating{}
 	if len(d.static) > 0 {
-		x.cfg.Repaired("sets " + strings.Join(d.static, ", "))
+		x.owner.Repaired("sets " + strings.Join(d.static, ", "))
 		if err := x.static.repair(st, d.static); err != nil {
 			return err
 		}
@@ -63,7 +59,7 @@ func (x *Dataplane) Repair(st dataplane.State) error {
 		return err
 	}
 	for _, t := range d.tables {
-		x.cfg.Repaired(t.String())
+		x.owner.Repaired(t.String())
 	}
 	return nil
 }
@@ -71,14 +67,14 @@ func (x *Dataplane) Repair(st dataplane.State) error {
 // repairSets repairs peer sets, and counts that as one repair, and grant sets likewise.
 func (x *Dataplane) repairSets(d deviating) error {
 	if len(d.peers) > 0 {
-		x.cfg.Repaired(fmt.Sprintf("peers %q, %d sets in all", d.peers[0].key.peer.Key, len(d.peers)))
+		x.owner.Repaired(fmt.Sprintf("peers %q, %d sets in all", d.peers[0].key.peer.Key, len(d.peers)))
 	}
 	if err := x.peers.repair(d.peers); err != nil {
 		return err
 	}
 	var repaired []*grants.Set
 	for _, s := range d.grants {
-		deviated, err := x.cfg.Grants.Repair(s)
+		deviated, err := x.grants.Repair(s)
 		if err != nil {
 			return err
 		}
@@ -88,7 +84,7 @@ func (x *Dataplane) repairSets(d deviating) error {
 	}
 	if len(repaired) > 0 {
 		first := repaired[0].Key()
-		x.cfg.Repaired(fmt.Sprintf("grants of pod %s on %s, %d sets in all", first.Pod, first.Ports, len(repaired)))
+		x.owner.Repaired(fmt.Sprintf("grants of pod %s on %s, %d sets in all", first.Pod, first.Ports, len(repaired)))
 	}
 	return nil
 }
@@ -103,14 +99,12 @@ func (x *Dataplane) restore() (err error) {
 	if d.peers, err = x.peers.verify(); err != nil {
 		return err
 	}
-	if d.grants, err = x.cfg.Grants.Deviating(); err != nil {
+	if d.grants, err = x.grants.Deviating(); err != nil {
 		return err
 	}
 	return x.repairSets(d)
 }
 
-// RepairPeers lets the peer sets hold what they were given, without a word: another agent
-// that is gone now wrote them too.
 func (x *Dataplane) RepairPeers() error {
 	wrong, err := x.peers.verify()
 	if err != nil {
@@ -119,10 +113,8 @@ func (x *Dataplane) RepairPeers() error {
 	return x.peers.repair(wrong)
 }
 
-// Suspect tells whether a cheap look shows a change: a table may have been changed, a static set has
-// another number of entries or, of the sets whose turn it is, other members.
 func (x *Dataplane) Suspect(st dataplane.State) bool {
-	if x.rules.suspect() {
+	if len(x.rules.suspects()) > 0 {
 		return true
 	}
 	if differ, err := x.static.countsDiffer(); err == nil && differ {
@@ -131,10 +123,8 @@ func (x *Dataplane) Suspect(st dataplane.State) bool {
 	return !time.Now().Before(x.turns.next) && x.membersDiffer(st)
 }
 
-// SizesDiffer tells whether a set of peers or of grants holds another number of entries
-// than it should. Any goroutine may call it.
 func (x *Dataplane) SizesDiffer() bool {
 	peers := x.peers.sizes.Load()
-	wrong, sizes, err := x.cfg.Grants.WrongSizes(peers != nil && len(*peers) > 0)
+	wrong, sizes, err := x.grants.WrongSizes(peers != nil && len(*peers) > 0)
 	return err == nil && (len(wrong) > 0 || x.peers.sizesDiffer(peers, sizes))
 }

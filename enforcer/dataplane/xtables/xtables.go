@@ -1,14 +1,14 @@
 package xtables
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
-	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
-	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/grants"
@@ -23,20 +23,15 @@ type Config struct {
 	// Chains are those of the variant of iptables that is written, Other those of the
 	// other variant, nil where the node has none: nothing is written there.
 	Chains, Other iptables.Interface
-	Mark          uint32
-	Now           func() time.Time
-	Log           *slog.Logger
-	// Grants is the owner of the grant sets.
-	Grants *grants.Table
-	// Coexisting tells whether another agent writes too.
-	Coexisting func() bool
-	// Repaired is told of each repair.
-	Repaired func(what string)
+	// PeerSetsMost bounds how many peer sets there are; 0: peerSetsMost.
+	PeerSetsMost int
 }
 
 // Dataplane is chains of iptables and sets of ipset.
 type Dataplane struct {
 	cfg    Config
+	owner  dataplane.Owner
+	grants *grants.Table // the owner of the grant sets
 	rules  *rules
 	static static
 	peers  peers
@@ -65,23 +60,31 @@ type deviating struct {
 const refusalsMax = 3
 
 // New returns a dataplane that has touched nothing yet.
-func New(cfg Config) *Dataplane {
+func (cfg Config) New(owner dataplane.Owner, table *grants.Table) dataplane.Interface {
 	return &Dataplane{
-		cfg: cfg, rules: newRules(cfg.Chains, cfg.Other, cfg.Mark, cfg.Now),
+		cfg: cfg, owner: owner, grants: table, rules: newRules(cfg.Chains, cfg.Other, owner.Mark, owner.Now),
 		static:  static{sets: cfg.Sets, counts: map[string]int{}},
-		peers:   peers{sets: cfg.Sets, coexisting: cfg.Coexisting, all: map[peerKey]*peerSet{}, refused: map[string]bool{}, most: peerSetsMost, differing: map[*peerSet]bool{}},
+		peers:   peers{sets: cfg.Sets, coexisting: owner.Coexisting, all: map[peerKey]*peerSet{}, refused: map[string]bool{}, most: cmp.Or(cfg.PeerSetsMost, peerSetsMost), differing: map[*peerSet]bool{}},
 		missing: map[policy.PodRef]map[policy.PortSet]bool{}, stale: map[string]bool{},
 	}
 }
 
-// Survey reads the chains of each variant of iptables, those that are written last. It
-// comes before everything else.
-func (x *Dataplane) Survey(ctx context.Context) ([]iptables.Everything, error) {
-	return x.rules.readVariants(ctx)
+func (x *Dataplane) Survey(ctx context.Context) (markUse string, read func(family, table string) bool, err error) {
+	variants, err := x.rules.readVariants(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	for _, all := range variants {
+		if use := all.MarkUse(x.owner.Mark, ChainPrefix); use != "" {
+			return use, nil, nil
+		}
+	}
+	return "", func(family, table string) bool {
+		f, ours := map[string]iptables.Family{"ip": iptables.IPv4, "ip6": iptables.IPv6}[family]
+		return ours && slices.ContainsFunc(variants, func(all iptables.Everything) bool { return all[f][table] != nil })
+	}, nil
 }
 
-// Recover creates the sets that are always there, and reads what an earlier agent left. It
-// follows Survey.
 func (x *Dataplane) Recover() (out dataplane.Recovered, err error) {
 	names, err := x.cfg.Sets.Names()
 	if err != nil {
@@ -98,7 +101,7 @@ func (x *Dataplane) Recover() (out dataplane.Recovered, err error) {
 		}
 		delete(x.stale, s.Name)
 	}
-	isolated, err := x.Isolated()
+	isolated, err := x.list(setSelected)
 	if err != nil {
 		return out, err
 	}
@@ -110,10 +113,10 @@ func (x *Dataplane) Recover() (out dataplane.Recovered, err error) {
 	return out, nil
 }
 
-// Isolated returns the addresses that the kernel has as default-deny.
-func (x *Dataplane) Isolated() (out []netip.Addr, err error) {
+// list returns the addresses of a static set of both families.
+func (x *Dataplane) list(set string) (out []netip.Addr, err error) {
 	for _, f := range families {
-		entries, err := x.cfg.Sets.List(setPrefix(f) + setSelected)
+		entries, err := x.cfg.Sets.List(setPrefix(f) + set)
 		if err != nil && !ipset.IsNotFound(err) {
 			return nil, err
 		}
@@ -124,10 +127,8 @@ func (x *Dataplane) Isolated() (out []netip.Addr, err error) {
 	return out, nil
 }
 
-// Stage makes sets and rules ready for a state: nothing is denied that was open. A set that
-// the kernel refuses is an error a few times; then what it is for stays closed, and
-// everything else goes on. Until a first state is in force the chains are left to
-// Activate, which replaces those of an earlier agent table by table.
+// Stage leaves the chains to Activate until a first state is in force: Activate replaces
+// those of an earlier agent table by table.
 func (x *Dataplane) Stage(ctx context.Context, st dataplane.State) error {
 	if err := x.stageSets(st); err != nil {
 		return fmt.Errorf("prepare sets: %w", err)
@@ -155,7 +156,7 @@ func (x *Dataplane) stageSets(st dataplane.State) error {
 		x.resync = false
 	}
 	clear(x.missing)
-	missing := x.cfg.Grants.Missing(grantKeys(st.Subjects), x.stale)
+	missing := x.grants.Missing(grantKeys(st.Subjects), x.stale)
 	asked := askedPeers(st.Subjects)
 	fresh, left := x.peers.missing(asked, x.stale)
 	if missing.NeedsListing() || len(left) > 0 {
@@ -196,7 +197,7 @@ func (x *Dataplane) stageSets(st dataplane.State) error {
 		return failed
 	case x.refusals == refusalsMax:
 		x.refusals++
-		x.cfg.Log.Error("the kernel refuses sets; what they are for stays closed, the rest goes on", "error", failed)
+		x.owner.Log.Error("the kernel refuses sets; what they are for stays closed, the rest goes on", "error", failed)
 	}
 	return nil
 }
@@ -216,27 +217,18 @@ func grantKeys(subjects dataplane.Subjects) iter.Seq[grants.Key] {
 	}
 }
 
-// LimitPeerSets bounds how many peer sets there are.
-func (x *Dataplane) LimitPeerSets(most int) { x.peers.most = most }
-
-// Refused tells whether the kernel refuses a set of the state that was written last.
 func (x *Dataplane) Refused() bool { return x.refusals > 0 || len(x.peers.refused) > 0 }
 
-// StageMembers fills the peer sets of subjects whose rules and other sets are written.
 func (x *Dataplane) StageMembers(st dataplane.State) error {
 	err := x.peers.fill(st, askedPeers(st.Subjects))
 	x.peers.noteSizes()
 	return err
 }
 
-// Isolate brings into force who is isolated, and no rule.
 func (x *Dataplane) Isolate(st dataplane.State) error { return x.static.write(st, beforeRules) }
 
-// NeedResync has the next write look for sets that are gone.
 func (x *Dataplane) NeedResync() { x.resync = true }
 
-// Activate makes sets and rules hold a state. isolated tells, also with an error, whether
-// it is in force who is isolated.
 func (x *Dataplane) Activate(ctx context.Context, st dataplane.State) (isolated bool, err error) {
 	if err := x.stageSets(st); err != nil {
 		return false, fmt.Errorf("write sets: %w", err)
@@ -253,45 +245,31 @@ func (x *Dataplane) Activate(ctx context.Context, st dataplane.State) (isolated 
 	return true, nil
 }
 
-// ReleasePeers destroys the peer sets that no rule of subjects asks, which must have been
-// written. The sets that another program's rule asks are left to DestroyStale.
-func (x *Dataplane) ReleasePeers(subjects dataplane.Subjects) {
-	for _, name := range x.peers.release(subjects) {
-		x.stale[name] = true
-	}
-}
-
-// Surplus returns the members of peer sets that the state in force has no more; of networks
-// their first addresses.
-func (x *Dataplane) Surplus() map[policy.Peer][]netip.Addr {
-	out := map[policy.Peer][]netip.Addr{}
+// ReleasePeers leaves the sets that another program's rule asks to DestroyStale.
+func (x *Dataplane) ReleasePeers(subjects dataplane.Subjects) (surplus map[policy.Peer][]netip.Addr) {
+	x.Discard(x.peers.release(subjects))
+	surplus = map[policy.Peer][]netip.Addr{}
 	for _, s := range x.peers.surplus() {
 		for en := range s.stale {
-			out[s.key.peer] = append(out[s.key.peer], en.Addr)
+			surplus[s.key.peer] = append(surplus[s.key.peer], en.Addr)
 		}
 	}
-	return out
+	return surplus
 }
 
-// Trim takes the members of Surplus out of the peer sets.
 func (x *Dataplane) Trim() error { return x.peers.trim(x.peers.surplus()) }
 
-// RemoveStaleRules removes the chains that earlier agents left outside of what is written.
-// It is called when a state is in force in all of the kernel. Until it has succeeded once,
-// the sets that these chains ask cannot be destroyed.
 func (x *Dataplane) RemoveStaleRules(ctx context.Context) error {
 	x.active = true
 	return x.rules.removeStale(ctx)
 }
 
-// Discard has DestroyStale destroy sets that no rule asks any more.
 func (x *Dataplane) Discard(names []string) {
 	for _, name := range names {
 		x.stale[name] = true
 	}
 }
 
-// DestroyStale destroys the sets that no rule asks any more.
 func (x *Dataplane) DestroyStale() error {
 	for name := range x.stale {
 		err := x.cfg.Sets.Destroy(name)
@@ -299,7 +277,7 @@ func (x *Dataplane) DestroyStale() error {
 		case err == nil, ipset.IsNotFound(err):
 			delete(x.stale, name)
 		case ipset.IsBusy(err):
-			x.cfg.Log.Warn("a set that no policy needs stays; a rule that is not ours refers to it", "set", name)
+			x.owner.Log.Warn("a set that no policy needs stays; a rule that is not ours refers to it", "set", name)
 		default:
 			return err
 		}
@@ -307,11 +285,10 @@ func (x *Dataplane) DestroyStale() error {
 	return nil
 }
 
-// HasStale returns the pods of which a stale set held grants.
-func (x *Dataplane) HasStale(subjects dataplane.Subjects) (out []policy.PodRef) {
+func (x *Dataplane) StalePods(subjects dataplane.Subjects) (out []policy.PodRef) {
 	pods := map[string]policy.PodRef{}
 	for ref := range subjects {
-		pods[PodID(ref)] = ref
+		pods[dataplane.PodID(ref)] = ref
 	}
 	for name := range x.stale {
 		if _, rest, ok := strings.Cut(name, "-"); ok {
@@ -324,16 +301,13 @@ func (x *Dataplane) HasStale(subjects dataplane.Subjects) (out []policy.PodRef) 
 	return out
 }
 
-// Remove removes our chains from all tables, and then our sets. It goes on after an error
-// and returns the first; between is called between the two.
-func (x *Dataplane) Remove(ctx context.Context, between func() error) error {
+func (x *Dataplane) Remove(ctx context.Context, withdraw func(isolated []netip.Addr) error) error {
 	first := x.rules.removeAll(ctx)
-	for _, step := range []func() error{between, x.removeSets} {
-		if err := step(); err != nil && first == nil {
-			first = err
-		}
+	isolated, err := x.list(setSelected)
+	if err == nil {
+		err = withdraw(isolated)
 	}
-	return first
+	return cmp.Or(first, err, x.removeSets())
 }
 
 func (x *Dataplane) removeSets() error {
@@ -352,10 +326,29 @@ func (x *Dataplane) removeSets() error {
 	return nil
 }
 
-// Sizes returns how many peer sets there are, and how many entries they have.
 func (x *Dataplane) Sizes() (sets, entries int) {
 	for _, s := range x.peers.all {
 		entries += s.size
 	}
 	return len(x.peers.all), entries
+}
+
+func (x *Dataplane) Owed() ([]netip.Addr, error) { return x.list(setOwed) }
+
+func (x *Dataplane) Owe(addrs ...netip.Addr) error { return x.writeOwed(x.cfg.Sets.Add, addrs) }
+
+func (x *Dataplane) Settle(addrs ...netip.Addr) error { return x.writeOwed(x.cfg.Sets.Delete, addrs) }
+
+// writeOwed writes debts of one family. A set that does not take an entry may be gone.
+func (x *Dataplane) writeOwed(write func(set string, entries ...ipset.Entry) error, addrs []netip.Addr) error {
+	if len(addrs) == 0 {
+		return nil
+	}
+	entries := make([]ipset.Entry, len(addrs))
+	for i, a := range addrs {
+		entries[i].Addr = a
+	}
+	err := write(setPrefix(versionOf(addrs[0]))+setOwed, entries...)
+	x.resync = x.resync || err != nil
+	return err
 }

@@ -1,0 +1,120 @@
+package dataplane
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// GlanceEvery is how often package enforcer asks Suspect. Looks that find nothing take one
+// part in GlanceShare of a core.
+const (
+	GlanceEvery = 200 * time.Millisecond
+	GlanceShare = 40
+)
+
+// Owner is the enforcer that a dataplane belongs to.
+type Owner struct {
+	// Mark is one bit, which admits a connection.
+	Mark uint32
+	Now  func() time.Time
+	Log  *slog.Logger
+	// Coexisting tells whether another agent writes too.
+	Coexisting func() bool
+	// Repaired receives a description of each repair.
+	Repaired func(what string)
+}
+
+// Interface makes the packet filter of a node hold a State.
+//
+// Package enforcer alone calls it, and holds one lock over every call but GrantSet and
+// SizesDiffer, which any goroutine may call: implementations need no lock for their own
+// fields.
+//
+// A method that returns an error may have done a part of its work; the same call completes
+// it later. Every write is a difference to what is written, so that the same State again
+// costs little. A State without subjects removes what the dataplane holds of subjects. An
+// object that another program destroyed is an error of the write that needs it; the next
+// Stage or Activate after NeedResync creates the object again.
+type Interface interface {
+	// Survey reads the packet filter, and is the first call. It writes nothing. markUse is a
+	// rule of another program that uses the mark bit, "" for none. read tells which tables
+	// of nft, by their family and name, need no second look.
+	Survey(ctx context.Context) (markUse string, read func(family, table string) bool, err error)
+	// Recover follows Survey. It creates the objects that are always there, and returns what
+	// an earlier agent's objects say; without an earlier agent its maps are empty.
+	Recover() (Recovered, error)
+
+	// Stage makes everything ready for a state. It denies nothing that was open, and keeps
+	// what the state in force needs. A set that the kernel refuses is an error a few times;
+	// then its subjects or peers stay closed, and the rest goes on.
+	Stage(ctx context.Context, st State) error
+	// StageMembers is Stage for a state that differs from the one in force in the members of
+	// peers alone. After an error the caller stages the whole state.
+	StageMembers(st State) error
+	// Refused tells whether the kernel refuses a set of the state that was written last.
+	Refused() bool
+	// Isolate brings into force which subjects are isolated, and no rule.
+	Isolate(st State) error
+	// Activate brings a state into force. isolated tells, also with an error, whether the
+	// isolation of the state is in force.
+	Activate(ctx context.Context, st State) (isolated bool, err error)
+	// NeedResync has the next Stage or Activate look for objects that are gone. The caller
+	// of a failed write calls it.
+	NeedResync()
+
+	// RemoveStaleRules removes the rules that earlier agents left outside of what is
+	// written. It is called when a state is in force in all of the kernel. Until it succeeds,
+	// DestroyStale cannot destroy the sets that these rules ask. After a success it does
+	// nothing.
+	RemoveStaleRules(ctx context.Context) error
+	// ReleasePeers destroys the sets of peers that no rule of subjects asks. The subjects
+	// must be in force. It returns the members that the remaining sets hold beyond the state
+	// in force, of networks the first addresses. Trim removes these, after the caller noted
+	// their connections.
+	ReleasePeers(subjects Subjects) (surplus map[policy.Peer][]netip.Addr)
+	Trim() error
+	// Discard has DestroyStale destroy sets of grants that no rule asks any more.
+	Discard(grantSets []string)
+	// StalePods returns the pods among subjects of which a set waits for DestroyStale: an
+	// earlier agent granted by it.
+	StalePods(subjects Subjects) []policy.PodRef
+	// DestroyStale destroys the sets that no rule asks any more. A set that a rule of
+	// another program asks stays, without an error.
+	DestroyStale() error
+
+	// GrantSet names the set of the grants of a pod on a port set.
+	GrantSet(pod policy.PodRef, ports policy.PortSet, ipv6 bool) string
+	// Owed are the addresses that an agent owes a second judgement of their connections. Owe
+	// adds addresses, Settle removes them, all of one family. An address twice or a missing
+	// one is no error.
+	// Owe does not ask for grants: their lock may be held over it.
+	Owed() ([]netip.Addr, error)
+	Owe(addrs ...netip.Addr) error
+	Settle(addrs ...netip.Addr) error
+
+	// Verify compares the kernel with a state, and names the objects that deviate. It writes
+	// nothing. With all it reads every table, else those that may have been changed.
+	Verify(ctx context.Context, st State, all bool) (objects []string, err error)
+	// Repair repairs the sets that the last Verify found, and reports each repair to the
+	// owner. The Activate that follows repairs the rules.
+	Repair(st State) error
+	// RepairPeers repairs the sets of peers after another agent has gone, and reports nothing.
+	RepairPeers() error
+	// Suspect tells whether a cheap look shows a change of tables, of the number of entries
+	// or, of some sets at a time, of their members. An error of the look is no change:
+	// Verify reports it.
+	Suspect(st State) bool
+	// SizesDiffer tells whether a set of peers or of grants holds another number of entries
+	// than it should.
+	SizesDiffer() bool
+	// Sizes returns how many sets of peers there are, and how many entries they have.
+	Sizes() (sets, entries int)
+
+	// Remove removes every object of ours. It goes on after an error and returns the first.
+	// withdraw is called between the removal of rules and of sets. Survey is not needed.
+	Remove(ctx context.Context, withdraw func(isolated []netip.Addr) error) error
+}
