@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/proxy/limit"
 	"github.com/namegate/namegate/proxy/listener"
 	"github.com/namegate/namegate/proxy/rebind"
+	"github.com/namegate/namegate/proxy/selftest"
 	"github.com/namegate/namegate/proxy/upstream"
 )
 
@@ -76,7 +77,7 @@ type Server struct {
 	listener *listener.Server
 	follows  follows
 	parked   parked
-	probes   probes
+	probes   selftest.Probes
 	forwards *upstream.Pool
 
 	mu      sync.Mutex       // of what follows, and of writing setup
@@ -127,6 +128,12 @@ func (s *Server) Listen(addrs []netip.AddrPort) error { return s.listener.Listen
 
 // Addrs returns the addresses that are served, sorted.
 func (s *Server) Addrs() []netip.AddrPort { return s.listener.Addrs() }
+
+// ExpectProbe makes the server wait for a query of the self-test, see
+// selftest.Probes.Expect. The query is not answered and counts nowhere.
+func (s *Server) ExpectProbe() (name string, arrived <-chan struct{}, done func()) {
+	return s.probes.Expect()
+}
 
 // Publish makes the snapshot the one that queries are decided by from now on. A
 // query in flight ends by the one it began with; one that is parked is handled by this one
