@@ -76,7 +76,7 @@ func (q *query) acknowledged(err error) {
 		q.notGranted(err.Error())
 		return
 	}
-	q.wait.spent.acknowledged(s.now().Sub(q.wait.answered))
+	q.wait.spent.Acknowledged(s.now().Sub(q.wait.answered))
 	s.stats.Grants.Add(1)
 	s.stats.AddressesGranted.Add(uint64(len(q.kept)))
 	if q.origin == fromUDP && q.inPlace() {
@@ -93,7 +93,7 @@ func (q *query) notGranted(reason string) {
 	s := q.s
 	q.wait.lent = true
 	s.stats.GrantFailures.Add(1)
-	q.wait.spent.acknowledged(s.now().Sub(q.wait.answered))
+	q.wait.spent.Acknowledged(s.now().Sub(q.wait.answered))
 	s.workers.do(func() {
 		q.protect(func() {
 			s.step("not granted")

@@ -13,9 +13,11 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/cache"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/counters"
 	"github.com/namegate/namegate/proxy/limit"
 	"github.com/namegate/namegate/proxy/listener"
 	"github.com/namegate/namegate/proxy/rebind"
+	"github.com/namegate/namegate/proxy/selftest"
 	"github.com/namegate/namegate/proxy/upstream"
 )
 
@@ -64,7 +66,7 @@ type Server struct {
 	snapshot atomic.Pointer[policy.Snapshot]
 	setup    atomic.Pointer[setup]
 	version  atomic.Uint64 // goes up after each change of snapshot or setup
-	stats    counters
+	stats    counters.Counters
 	clients  limit.Clients
 	born     time.Time
 	source   func(netip.Addr) netip.Addr // plainSource; tests have no pods' interfaces
@@ -75,7 +77,7 @@ type Server struct {
 	listener *listener.Server
 	follows  follows
 	parked   parked
-	probes   probes
+	probes   selftest.Probes
 	forwards *upstream.Pool
 
 	mu      sync.Mutex       // of what follows, and of writing setup
@@ -127,6 +129,12 @@ func (s *Server) Listen(addrs []netip.AddrPort) error { return s.listener.Listen
 // Addrs returns the addresses that are served, sorted.
 func (s *Server) Addrs() []netip.AddrPort { return s.listener.Addrs() }
 
+// ExpectProbe makes the server wait for a query of the self-test, see
+// selftest.Probes.Expect. The query is not answered and counts nowhere.
+func (s *Server) ExpectProbe() (name string, arrived <-chan struct{}, done func()) {
+	return s.probes.Expect()
+}
+
 // Publish makes the snapshot the one that queries are decided by from now on. A
 // query in flight ends by the one it began with; one that is parked is handled by this one
 // if it knows the source.
@@ -145,8 +153,8 @@ func (s *Server) Publish(snap *policy.Snapshot) {
 }
 
 // Stats returns the totals so far.
-func (s *Server) Stats() Stats {
-	all := s.stats.snapshot(s.forwards.Counters())
+func (s *Server) Stats() counters.Stats {
+	all := s.stats.Snapshot(s.forwards.Counters())
 	all.InFlight, all.Connections = s.clients.InFlight(), s.clients.Connections()
 	entries, bytes := s.setup.Load().resolver.cache.Usage()
 	all.CacheEntries, all.CacheBytes = int64(entries), bytes

@@ -42,7 +42,7 @@ func (h *handler) packet(p *listener.Packet, started time.Time) {
 		s.stats.Malformed.Add(1)
 		return
 	}
-	if s.probes.take(packet) {
+	if s.probes.Take(packet) {
 		return // of the self-test: that it came is the answer
 	}
 	s.step("packet")
