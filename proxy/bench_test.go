@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/cache"
+	"github.com/namegate/namegate/proxy/listener"
 	"github.com/namegate/namegate/proxy/mmsg"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -95,14 +96,14 @@ func BenchmarkHit(b *testing.B) {
 	for range 3 {
 		l.any("10.1.0.2", m)
 	}
-	ln := &listener{s: l.s, reader: new(mmsg.Reader), addr: netip.AddrPortFrom(endpoint, 53)}
-	packet, from := packed(b, m), netip.AddrPortFrom(mustAddr("10.1.0.2"), 5353)
+	h, replies := &handler{s: l.s, local: endpoint}, new(mmsg.Reader)
+	p := listener.NewPacket(replies, packed(b, m), netip.AddrPortFrom(mustAddr("10.1.0.2"), 5353))
 	hits, n := l.s.stats.CacheHits.Load(), uint64(0)
 	b.ReportAllocs()
 	for b.Loop() {
-		ln.reader.Discard()
+		replies.Discard()
 		l.pass(time.Microsecond)
-		ln.take(0, packet, from, l.now())
+		h.take(&p, l.now())
 		n++
 	}
 	if got := l.s.stats.CacheHits.Load() - hits; got != n {
@@ -133,9 +134,11 @@ func BenchmarkHitsOverSnapshots(b *testing.B) {
 				snaps = append(snaps, world.snapshot())
 			}
 			l.s.Publish(snaps[0])
-			ln := &listener{s: l.s, reader: new(mmsg.Reader), addr: netip.AddrPortFrom(endpoint, 53)}
+			h, replies := &handler{s: l.s, local: endpoint}, new(mmsg.Reader)
 			from, last, published := netip.AddrPortFrom(mustAddr("10.1.0.2"), 5353), time.Now(), 0
+			var taken []listener.Packet
 			for _, p := range packets {
+				taken = append(taken, listener.NewPacket(replies, p, from))
 				for range 2 {
 					l.decidedAnew("10.1.0.2", p, false)
 				}
@@ -146,9 +149,9 @@ func BenchmarkHitsOverSnapshots(b *testing.B) {
 					last, published = time.Now(), published+1
 					l.s.Publish(snaps[published%len(snaps)])
 				}
-				ln.reader.Discard()
+				replies.Discard()
 				l.pass(time.Microsecond)
-				ln.take(0, packets[n%1000], from, l.now())
+				h.take(&taken[n%1000], l.now())
 				n++
 			}
 			b.ReportMetric(float64(used(b)-began)/float64(n), "cpu-ns/op")

@@ -118,13 +118,7 @@ func TestCloseAnswersWhatWasAsked(t *testing.T) {
 		defer cancel()
 		closed <- l.s.Close(ctx)
 	}()
-	for {
-		l.s.mu.Lock()
-		over := l.s.closed
-		l.s.mu.Unlock()
-		if over {
-			break
-		}
+	for len(l.s.Addrs()) > 0 { // until it closes
 	}
 	h.release()
 	for i, c := range clients {

@@ -7,7 +7,7 @@
 //
 //	packet → client → decide → cache | join | upstream → check → guard → grant → reply → audit
 //
-//	packet    udp.go, tcp.go   a packet or a message arrives; query.start reads its question
+//	packet    udp.go, tcp.go   package listener hands it over; query.start reads the question
 //	client    identity.go      which pod's is the address? An unidentified client's query is parked
 //	decide    plan.go          what may the pod ask, by its view?
 //	cache     lookup.go        query.lookup: an answer that is kept

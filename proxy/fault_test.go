@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -43,18 +44,8 @@ func over(network, pod string, edit func(*dns.Msg)) func(*faultLab, string) int 
 
 // connected tells whether the connection is among those that are served.
 func (l *faultLab) connected(c *dns.Conn) bool {
-	l.s.mu.Lock()
-	defer l.s.mu.Unlock()
-	for _, of := range l.s.open {
-		of.mu.Lock()
-		defer of.mu.Unlock()
-		for served := range of.conns {
-			if served.RemoteAddr().String() == c.LocalAddr().String() {
-				return true
-			}
-		}
-	}
-	return false
+	_, served := l.s.listener.Connections()[c.LocalAddr().(*net.TCPAddr).AddrPort()]
+	return served
 }
 
 // keep has a name kept, with a reply to give again to the pod.

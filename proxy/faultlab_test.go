@@ -91,16 +91,10 @@ func (l *faultLab) disarm() {
 // under way.
 func (l *faultLab) holdings() string {
 	s, k := l.s, l.s.setup.Load().resolver
-	slots, conns := 0, 0
-	s.mu.Lock()
-	for _, of := range s.open {
-		of.mu.Lock()
-		for c := range of.conns {
-			slots, conns = slots+len(c.slots), conns+1
-		}
-		of.mu.Unlock()
+	slots, conns := 0, s.listener.Connections()
+	for _, n := range conns {
+		slots += n
 	}
-	s.mu.Unlock()
 	k.calls.mu.Lock()
 	calls := len(k.calls.all)
 	k.calls.mu.Unlock()
@@ -108,7 +102,7 @@ func (l *faultLab) holdings() string {
 	held := s.parked.all
 	s.parked.mu.Unlock()
 	return fmt.Sprintf("%d places, %d queries, %d slots of connections, %d held, %d calls, %d at the upstreams, %d renewals, %d workers, %d connections too many",
-		l.places(), s.clients.InFlight(), slots, held, calls, s.forwards.InFlight(), k.renewals.inFlight(), l.busy(), int(s.Stats().Connections)-conns)
+		l.places(), s.clients.InFlight(), slots, held, calls, s.forwards.InFlight(), k.renewals.inFlight(), l.busy(), int(s.Stats().Connections)-len(conns))
 }
 
 // busy counts the workers that have a job.

@@ -47,6 +47,10 @@ func (q *query) grant() {
 		q.replyGranted()
 		return
 	}
+	if q.how != audit.CacheNone && s.coverage.Covered(q.grants) {
+		q.acknowledged(nil) // by an earlier grant: a slow kernel delays no answer that is open
+		return
+	}
 	epoch := q.suspend()
 	s.timeouts.add(s, q, epoch, q.wait.answered.Sub(s.born)+q.setup.config.GrantTimeout)
 	if !s.protect("a grant", func() { s.granter.GrantThen(q.grants, q) }) && q.resume(epoch) {
@@ -61,7 +65,7 @@ func (q *query) Granted(err error, more bool) {
 		q.protect(func() { q.acknowledged(err) })
 	}
 	if !more {
-		s.protect("the replies to queries", s.replies.Send)
+		s.protect("the replies to queries", s.listener.SendReplies)
 	}
 }
 
@@ -72,7 +76,7 @@ func (q *query) acknowledged(err error) {
 		q.notGranted(err.Error())
 		return
 	}
-	q.wait.spent.acknowledged(s.now().Sub(q.wait.answered))
+	q.wait.spent.Acknowledged(s.now().Sub(q.wait.answered))
 	s.stats.Grants.Add(1)
 	s.stats.AddressesGranted.Add(uint64(len(q.kept)))
 	if q.origin == fromUDP && q.inPlace() {
@@ -89,7 +93,7 @@ func (q *query) notGranted(reason string) {
 	s := q.s
 	q.wait.lent = true
 	s.stats.GrantFailures.Add(1)
-	q.wait.spent.acknowledged(s.now().Sub(q.wait.answered))
+	q.wait.spent.Acknowledged(s.now().Sub(q.wait.answered))
 	s.workers.do(func() {
 		q.protect(func() {
 			s.step("not granted")

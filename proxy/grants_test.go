@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miekg/dns"
+
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -118,5 +120,19 @@ func TestFakeGranter(t *testing.T) {
 	f.Err = func(context.Context, []policy.Grant) error { return errNotServing }
 	if err := f.Grant(context.Background(), nil); !errors.Is(err, errNotServing) || len(f.Grants()) != 1 {
 		t.Errorf("error %v, grants %v", err, f.Grants())
+	}
+}
+
+// TestKernelIsNotAskedForWhatIsOpen: while it hangs, a kept answer that is open is given,
+// also without the packet cache.
+func TestKernelIsNotAskedForWhatIsOpen(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
+	for range 2 {
+		l.ask("10.1.0.4", "www.example.org", dns.TypeA)
+		l.pass(time.Millisecond)
+	}
+	calls := l.ledger.calls
+	if r := l.ask("10.1.0.4", "www.example.org", dns.TypeA); len(r.Answer) != 1 || l.ledger.calls != calls {
+		t.Errorf("%v, after %d more calls", r, l.ledger.calls-calls)
 	}
 }

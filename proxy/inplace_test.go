@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/counters"
 	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -125,7 +126,7 @@ func TestReadInPlaceOrByTheLibrary(t *testing.T) {
 			t.Errorf("%d answers are kept with %q", entries, lines)
 		}
 		short, long := labs[0].settled(), labs[1].settled()
-		for _, s := range []*Stats{&short, &long} {
+		for _, s := range []*counters.Stats{&short, &long} {
 			s.CacheBytes = 0                                                // it keeps answers as they came, or as the library packs them
 			s.UpstreamQueries, s.UpstreamFailures, s.WrongReplies = 0, 0, 0 // a slow upstream is asked again
 		}

@@ -1,92 +1,15 @@
 package proxy
 
 import (
-	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/proxy/counters"
 	"github.com/namegate/namegate/proxy/wire"
 )
-
-// TestBucketsHoldWhatTheySay: a slow, obvious twin agrees on every bucket, at the
-// bounds themselves too.
-func TestBucketsHoldWhatTheySay(t *testing.T) {
-	all := []time.Duration{-time.Second, 0, 1, time.Hour}
-	for _, b := range Bounds() {
-		all = append(all, b-1, b, b+1)
-	}
-	for range 2000 {
-		all = append(all, time.Duration(rand.Int64N(int64(7*time.Second))), time.Duration(rand.Int64N(int64(time.Millisecond))))
-	}
-	var h histogram
-	var want Histogram
-	for _, d := range all {
-		h.observe(d)
-		i := slices.IndexFunc(Bounds(), func(b time.Duration) bool { return d <= b })
-		if i < 0 {
-			i = len(Bounds())
-		}
-		want.Counts[i]++
-		want.Sum += max(d, 0)
-	}
-	if got := h.load(); got != want || got.Total() != uint64(len(all)) {
-		t.Errorf("%d of %d:\n%+v\nwant\n%+v", got.Total(), len(all), got, want)
-	}
-}
-
-func TestBoundsRise(t *testing.T) {
-	b := Bounds()
-	if !slices.IsSorted(b) || b[0] != 50*time.Microsecond || b[len(b)-1] != 5*time.Second {
-		t.Errorf("%v", b)
-	}
-	b[0] = time.Hour
-	if Bounds()[0] != 50*time.Microsecond {
-		t.Error("who asks for the bounds can change them")
-	}
-}
-
-// TestStagesAddUp: what was waited for and the agent's own work are the whole.
-func TestStagesAddUp(t *testing.T) {
-	var l latency
-	var s stages
-	s.heard(30 * time.Millisecond)
-	s.heard(12 * time.Millisecond)
-	s.acknowledged(6 * time.Millisecond)
-	l.observe(s, 50*time.Millisecond)
-	l.observe(stages{}, 3*time.Millisecond)
-	l.hits.observe(20 * time.Microsecond)
-	got := l.load()
-	for what, h := range map[string]struct {
-		Histogram
-		n   uint64
-		sum time.Duration
-	}{
-		"decision": {got.Decision, 3, 5*time.Millisecond + 20*time.Microsecond},
-		"upstream": {got.Upstream, 1, 42 * time.Millisecond},
-		"grant":    {got.Grant, 1, 6 * time.Millisecond},
-		"total":    {got.Total, 3, 53*time.Millisecond + 20*time.Microsecond},
-	} {
-		if h.Total() != h.n || h.Sum != h.sum {
-			t.Errorf("%s: %d in %v, want %d in %v", what, h.Total(), h.Sum, h.n, h.sum)
-		}
-	}
-}
-
-// TestClockThatWentBackTookNoTime, in any stage.
-func TestClockThatWentBackTookNoTime(t *testing.T) {
-	var l latency
-	var s stages
-	s.heard(-time.Hour)
-	s.acknowledged(time.Second)
-	l.observe(s, -time.Minute)
-	if got := l.load(); got.Decision.Sum != 0 || got.Upstream.Sum != 0 || got.Total.Sum != 0 || got.Grant.Sum != time.Second {
-		t.Errorf("%+v", got)
-	}
-}
 
 // stepping is a clock that a wait moves.
 type stepping struct {
@@ -143,7 +66,7 @@ func TestWaitsAreTold(t *testing.T) {
 			l.s.granter = slowly{clock, kernel, tt.name == "the kernel refuses"}
 			l.ask(tt.from, tt.asked, dns.TypeA)
 			got := l.s.Stats().Latency
-			want := func(what string, h Histogram, on bool, took time.Duration) {
+			want := func(what string, h counters.Histogram, on bool, took time.Duration) {
 				n := uint64(0)
 				if !on {
 					took = 0

@@ -6,10 +6,13 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/counters"
 	"github.com/namegate/namegate/proxy/wire"
 )
+
+// typeA is the place of type A in counters.Stats.Types.
+const typeA = 0
 
 // slowly is a kernel that takes its time, and may refuse then.
 type slowly struct {
@@ -71,7 +74,7 @@ func TestForwardedIsObserved(t *testing.T) {
 			t.Fatal("it was decided anew")
 		}
 		got := s.Latency
-		for what, h := range map[string]Histogram{"decision": got.Decision, "upstream": got.Upstream, "grant": got.Grant, "total": got.Total} {
+		for what, h := range map[string]counters.Histogram{"decision": got.Decision, "upstream": got.Upstream, "grant": got.Grant, "total": got.Total} {
 			if h.Total() != 1 {
 				t.Errorf("%s: %d, want 1", what, h.Total())
 			}
@@ -145,27 +148,5 @@ func TestVerdictsByType(t *testing.T) {
 		if now.Refused != before.Refused+1 {
 			t.Errorf("type %d: %d refused, %d before", qtype, now.Refused, before.Refused)
 		}
-	}
-}
-
-// TestEveryVerdictHasItsCount of each type.
-func TestEveryVerdictHasItsCount(t *testing.T) {
-	var v verdicts
-	for verdict := audit.Allowed; verdict <= audit.Failed; verdict++ {
-		for range verdict {
-			v.add(verdict, dns.TypeMX)
-		}
-	}
-	want := TypeVerdicts{Type: "MX", Allowed: uint64(audit.Allowed), Unmatched: uint64(audit.Unmatched), Refused: uint64(audit.Refused),
-		Blocked: uint64(audit.Blocked), Failed: uint64(audit.Failed)}
-	if got := v.types()[typeMX]; got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-}
-
-func BenchmarkStages(b *testing.B) {
-	var l latency
-	for b.Loop() {
-		l.hits.observe(8 * time.Microsecond)
 	}
 }

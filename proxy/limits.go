@@ -5,6 +5,7 @@ import (
 
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/limit"
+	"github.com/namegate/namegate/proxy/listener"
 )
 
 // client returns the client whose limits count for a query.
@@ -74,5 +75,5 @@ func longest(c *corefile.Config) time.Duration {
 	for _, z := range c.Zones {
 		deadline = max(deadline, z.Deadline)
 	}
-	return 2*deadline + c.GrantTimeout + tcpMessage + hangMargin
+	return 2*deadline + c.GrantTimeout + listener.MessageTimeout + hangMargin
 }

@@ -213,7 +213,7 @@ func (q *query) arrived(o *outcome) {
 // heard notes how long the answer was waited for.
 func (q *query) heard() {
 	if q.client.view != nil && q.how != audit.CacheHit {
-		q.wait.spent.heard(q.wait.answered.Sub(q.wait.asked))
+		q.wait.spent.Heard(q.wait.answered.Sub(q.wait.asked))
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/proxy/listener"
 	"github.com/namegate/namegate/proxy/mmsg"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -164,8 +165,7 @@ func TestHitAllocatesNothing(t *testing.T) {
 	log := audit.To(io.Discard, audit.Options{Node: "node-1", Queue: 1 << 16})
 	defer log.Close(context.Background())
 	l.s.log, l.s.coverage = log, always{}
-	b := &listener{s: l.s, reader: new(mmsg.Reader)}
-	b.addr = netip.AddrPortFrom(endpoint, 53)
+	h, replies := &handler{s: l.s, local: endpoint}, new(mmsg.Reader)
 	edns := newQuery("www.example.org", dns.TypeA)
 	edns.SetEdns0(1232, false)
 	for from, m := range map[string]*dns.Msg{"10.1.0.2": edns, "10.1.0.3": newQuery("WWW.example.org", dns.TypeA), "10.1.0.6": newQuery("www.example.org", dns.TypeA), "10.1.0.8": newQuery("gone.wild.test", dns.TypeAAAA)} {
@@ -174,15 +174,15 @@ func TestHitAllocatesNothing(t *testing.T) {
 			l.any(from, m)
 		}
 		l.pass(100 * time.Millisecond)
-		client, hits := netip.AddrPortFrom(mustAddr(from), 5353), l.s.stats.CacheHits.Load()
+		p, hits := listener.NewPacket(replies, packet, netip.AddrPortFrom(mustAddr(from), 5353)), l.s.stats.CacheHits.Load()
 		n := testing.AllocsPerRun(1000, func() {
-			b.reader.Discard()
-			b.take(0, packet, client, l.now())
+			replies.Discard()
+			h.take(&p, l.now())
 		})
 		if n != 0 {
 			t.Errorf("%s: %v allocations", from, n)
 		}
-		if got := l.s.stats.CacheHits.Load() - hits; got != 1001 || b.reader.Discard() != 1 {
+		if got := l.s.stats.CacheHits.Load() - hits; got != 1001 || replies.Discard() != 1 {
 			t.Errorf("%s: %d hits, or not one reply queued", from, got)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/cache"
+	"github.com/namegate/namegate/proxy/counters"
 	"github.com/namegate/namegate/proxy/limit"
 	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/proxy/wire"
@@ -86,7 +87,7 @@ func (r *result) set(m *dns.Msg, from netip.AddrPort, how audit.Cache, e *cache.
 // wait is what the query waits for, and how long it has waited.
 type wait struct {
 	epoch    atomic.Uint64 // odd while the query waits for one of several: who makes it even resumes it
-	spent    stages
+	spent    counters.Spent
 	asked    time.Time // since when the answer is waited for
 	answered time.Time // and since when the kernel is
 	batched  bool      // the reply leaves with others
@@ -216,7 +217,7 @@ func (q *query) end() {
 	q.checked.reset()
 	q.granted.reset()
 	w := &q.wait
-	w.spent, w.batched, w.replied, w.stale = stages{}, false, false, nil
+	w.spent, w.batched, w.replied, w.stale = counters.Spent{}, false, false, nil
 	queries.Put(q)
 }
 

@@ -2,8 +2,8 @@ package proxy
 
 import (
 	"sync"
-	"sync/atomic"
 
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/cache"
 	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/proxy/wire"
@@ -24,9 +24,10 @@ type renewals struct {
 type renewal struct {
 	of       *renewals
 	entry    *cache.Entry
-	prefetch bool         // the better answer is granted to the pods that asked for the entry
-	left     atomic.Int32 // of what is to end until the renewal does
+	prefetch bool // the better answer is granted to the pods that asked for the entry
 	view     wire.AnswerView
+	snap     *policy.Snapshot
+	pods     []policy.PodRef // to which it is to be granted, one after the other
 
 	over    bool // the lock of renewals, and what follows
 	outcome outcome
@@ -62,7 +63,6 @@ func (f *renewals) begin(e *cache.Entry, prefetch bool) (n *renewal, first bool)
 		return n, false
 	}
 	n = &renewal{of: f, entry: e, prefetch: prefetch}
-	n.left.Store(1)
 	f.all[e] = n
 	f.r.s.workers.do(n.run)
 	return n, true
@@ -128,39 +128,42 @@ func (n *renewal) complete(o *outcome) {
 		n.end()
 		return
 	}
-	s.workers.do(func() {
-		defer n.end()
-		s.protect("a grant of a prefetched answer", n.grant)
-	})
+	s.workers.do(n.next)
 }
 
-// grant has the better answer granted to the pods that asked for the entry, and to no
-// others.
-func (n *renewal) grant() {
-	r, s := n.of.r, n.of.r.s
-	if r.cache.Get(n.entry.Query, s.elapsed()) == nil {
-		return // the answer is not kept any more
+// next has the better answer granted to the next of the pods that asked for the entry,
+// and to no others.
+func (n *renewal) next() {
+	if !n.of.r.s.protect("a grant of a prefetched answer", n.grant) {
+		n.end()
 	}
-	snap := s.snapshot.Load()
-	for _, p := range r.cache.Clients(n.entry) {
-		if v := snap.ViewOf(p); v != nil && v.Enforced {
-			n.left.Add(1)
-			s.ask(v, snap, n.entry.Query, fromPrefetch, n)
+}
+
+// grant is next without a net. All pods at a time would leave no room in the kernel's queue
+// for clients' grants.
+func (n *renewal) grant() {
+	r := n.of.r
+	if n.snap == nil && r.cache.Get(n.entry.Query, r.s.elapsed()) != nil { // else the answer is not kept any more
+		n.snap, n.pods = r.s.snapshot.Load(), r.cache.Clients(n.entry)
+	}
+	for len(n.pods) > 0 {
+		v := n.snap.ViewOf(n.pods[0])
+		if n.pods = n.pods[1:]; v != nil && v.Enforced {
+			r.s.ask(v, n.snap, n.entry.Query, fromPrefetch, n)
+			return
 		}
 	}
+	n.end()
 }
 
 // reply implements replier: no client waits.
 func (n *renewal) reply([]byte, bool) {}
 
 // done implements replier.
-func (n *renewal) done(*query) { n.end() }
+func (n *renewal) done(*query) { n.of.r.s.workers.do(n.next) }
 
-// end ends a part of the renewal, and with the last the renewal.
+// end ends the renewal.
 func (n *renewal) end() {
-	if n.left.Add(-1) > 0 {
-		return
-	}
 	n.of.mu.Lock()
 	defer n.of.mu.Unlock()
 	delete(n.of.all, n.entry)

@@ -3,12 +3,14 @@ package proxy
 import (
 	"maps"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -55,6 +57,40 @@ func TestHotAnswerIsRenewedForItsAskersAlone(t *testing.T) {
 	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 99 A 192.0.2.2")
 	if l.upstreamAsked() != 0 || l.s.stats.Prefetches.Load() != 1 {
 		t.Error("renewed again")
+	}
+}
+
+// gradual is a ledger that takes its time, and counts the grants at a time.
+type gradual struct {
+	*ledger
+	now, most atomic.Int64
+}
+
+func (g *gradual) GrantThen(grants []policy.Grant, then GrantCallback) {
+	g.most.Store(max(g.most.Load(), g.now.Add(1)))
+	time.AfterFunc(10*time.Millisecond, func() {
+		g.now.Add(-1)
+		g.ledger.GrantThen(grants, then)
+	})
+}
+
+// TestPrefetchedAnswerIsGrantedPodByPod: the kernel's queue has room for clients.
+func TestPrefetchedAnswerIsGrantedPodByPod(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, prefetched)
+	q := newQuery("www.example.org", dns.TypeA)
+	for _, pod := range []string{"10.1.0.2", "10.1.0.3", "10.1.0.4"} {
+		l.any(pod, q)
+	}
+	g := &gradual{ledger: l.ledger}
+	l.s.granter = g
+	l.says("www.example.org A", "www.example.org. 100 IN A 192.0.2.2")
+	l.pass(85 * time.Second)
+	for range 3 {
+		l.any("10.1.0.6", q)
+	}
+	l.settle()
+	if most := g.most.Load(); most != 1 || l.ledger.until(labPods[2].PodRef, mustAddr("192.0.2.2")).IsZero() {
+		t.Errorf("%d at a time", most)
 	}
 }
 

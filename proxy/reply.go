@@ -77,12 +77,12 @@ func (q *query) audit() {
 		return
 	}
 	s.step("audit")
-	s.stats.verdicts.add(q.rec.Verdict, q.question.Type)
+	s.stats.Verdicts.Add(q.rec.Verdict, q.question.Type)
 	took := s.now().Sub(q.started)
 	if q.origin == fromPrefetch {
 		q.rec.Cache = audit.CachePrefetch
 	} else {
-		s.stats.latency.observe(q.wait.spent, took)
+		s.stats.Latency.Observe(q.wait.spent, took)
 	}
 	if s.log == nil {
 		return
@@ -114,10 +114,10 @@ func (s *Server) cached(q *wire.QueryView, c *identity, started time.Time, out [
 	if c.view == nil {
 		return n, true
 	}
-	s.stats.verdicts.add(r.Verdict, q.Type())
+	s.stats.Verdicts.Add(r.Verdict, q.Type())
 	s.step("log")
 	took := s.now().Sub(started)
-	s.stats.latency.hits.observe(took)
+	s.stats.Latency.Hit(took)
 	if r.Line != nil {
 		s.log.Write(audit.Record{Time: started, Latency: took, Address: c.addr, Cache: audit.CacheHit, Prepared: r.Line})
 	}

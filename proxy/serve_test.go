@@ -6,13 +6,13 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/listener"
 	"github.com/namegate/namegate/proxy/mmsg"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -110,78 +110,14 @@ func TestStrangersGetRefusedFromTheSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.listen()
-	var ln *listener
-	for _, ln = range l.s.open {
-	}
-	b := mmsg.NewReader(ln.raw)
-	mine := &listener{s: l.s, addr: ln.addr, udp: ln.udp, reader: b}
-	mine.take(0, packet, netip.MustParseAddrPort("198.51.100.7:5353"), noon)
+	b := new(mmsg.Reader)
+	p := listener.NewPacket(b, packet, netip.MustParseAddrPort("198.51.100.7:5353"))
+	(&handler{s: l.s, local: endpoint}).take(&p, noon)
 	if want := wire.ErrorReply(packet, dns.RcodeRefused); b.Discard() != 1 || string(b.Room()[:len(want)]) != string(want) {
 		t.Errorf("not one reply, or it is %x, want %x", b.Room()[:len(want)], want)
 	}
 	if l.s.Stats().Strangers != 1 || len(l.up.asked) != 0 {
 		t.Errorf("stats %+v, asked %v", l.s.Stats(), l.up.asked)
-	}
-}
-
-func TestListenAddsAndRemoves(t *testing.T) {
-	l := newLab(t, labTable)
-	first := l.listen()
-	second := netip.MustParseAddrPort("127.0.0.9:0")
-	if err := l.s.Listen([]netip.AddrPort{loopback, second}); err != nil {
-		t.Fatal(err)
-	}
-	addrs := l.s.Addrs()
-	if len(addrs) != 2 || addrs[0] != first {
-		t.Fatalf("addresses %v, first was %v", addrs, first)
-	}
-	r := exchange(t, client(t, "udp", "127.0.0.2", addrs[1]), newQuery("www.example.org", dns.TypeA))
-	if len(r.Answer) != 3 {
-		t.Errorf("reply %v", r)
-	}
-	if err := l.s.Listen([]netip.AddrPort{second}); err != nil {
-		t.Fatal(err)
-	}
-	if got := l.s.Addrs(); len(got) != 1 || got[0] != addrs[1] {
-		t.Errorf("addresses %v", got)
-	}
-	if _, err := net.DialTimeout("tcp", first.String(), time.Second); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("the removed address: %v", err)
-	}
-}
-
-func TestListenNamesTheTakenPort(t *testing.T) {
-	l := newLab(t, labTable)
-	at := l.listen()
-	for protocol, take := range map[string]func() (interface{ Close() error }, netip.AddrPort){
-		"UDP": func() (interface{ Close() error }, netip.AddrPort) {
-			c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return c, c.LocalAddr().(*net.UDPAddr).AddrPort()
-		},
-		"TCP": func() (interface{ Close() error }, netip.AddrPort) {
-			c, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(loopback))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return c, c.Addr().(*net.TCPAddr).AddrPort()
-		},
-	} {
-		holder, taken := take()
-		err := l.s.Listen([]netip.AddrPort{loopback, taken})
-		if err == nil || !strings.Contains(err.Error(), taken.String()) || !strings.Contains(err.Error(), protocol) || !errors.Is(err, syscall.EADDRINUSE) {
-			t.Errorf("%s: %v", protocol, err)
-		}
-		if got := l.s.Addrs(); len(got) != 1 || got[0] != at {
-			t.Errorf("after the error it serves %v", got)
-		}
-		_ = holder.Close()
-	}
-	if err := l.s.Listen([]netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:0")}); err == nil {
-		t.Error("listened on every address")
 	}
 }
 

@@ -13,9 +13,11 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/cache"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/counters"
 	"github.com/namegate/namegate/proxy/limit"
-	"github.com/namegate/namegate/proxy/mmsg"
+	"github.com/namegate/namegate/proxy/listener"
 	"github.com/namegate/namegate/proxy/rebind"
+	"github.com/namegate/namegate/proxy/selftest"
 	"github.com/namegate/namegate/proxy/upstream"
 )
 
@@ -64,7 +66,7 @@ type Server struct {
 	snapshot atomic.Pointer[policy.Snapshot]
 	setup    atomic.Pointer[setup]
 	version  atomic.Uint64 // goes up after each change of snapshot or setup
-	stats    counters
+	stats    counters.Counters
 	clients  limit.Clients
 	born     time.Time
 	source   func(netip.Addr) netip.Addr // plainSource; tests have no pods' interfaces
@@ -72,10 +74,10 @@ type Server struct {
 	workers  workerPool
 	after    func(time.Duration, func()) (stop func() bool)
 	timeouts grantTimeouts
-	replies  mmsg.ReplyQueues
+	listener *listener.Server
 	follows  follows
 	parked   parked
-	probes   probes
+	probes   selftest.Probes
 	forwards *upstream.Pool
 
 	mu      sync.Mutex       // of what follows, and of writing setup
@@ -84,8 +86,6 @@ type Server struct {
 	cache   *cache.Cache
 	warmed  *cache.Cache
 	wall    wallClock
-	open    map[netip.AddrPort]*listener
-	closed  bool
 }
 
 // setup is what queries need of the configuration; a query uses one throughout.
@@ -106,7 +106,7 @@ func New(o Options) (*Server, error) {
 		return nil, errors.New("make the proxy: there is no granter")
 	}
 	s := &Server{granter: o.Granter, coverage: o.Granter, log: o.Log, now: o.Now, logger: o.Logger,
-		parked: parked{bySource: map[netip.Addr]map[*parkedQuery]bool{}}, open: map[netip.AddrPort]*listener{}}
+		parked: parked{bySource: map[netip.Addr]map[*parkedQuery]bool{}}}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -116,9 +116,23 @@ func New(o Options) (*Server, error) {
 	s.born, s.source = s.now(), plainSource
 	s.after = func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
 	s.workers = newWorkerPool(s.protect)
+	s.listener = listener.New(listener.Options{Counters: &s.stats.Counters, Fault: s.fault, Step: s.step,
+		Handler: func(local netip.Addr) listener.Handler { return &handler{s: s, local: local} }})
 	s.forwards = upstream.New(upstream.Options{Fault: s.fault, Step: s.step})
 	s.Configure(o.Config)
 	return s, nil
+}
+
+// Listen makes the server serve exactly these addresses, see listener.Server.Listen.
+func (s *Server) Listen(addrs []netip.AddrPort) error { return s.listener.Listen(addrs) }
+
+// Addrs returns the addresses that are served, sorted.
+func (s *Server) Addrs() []netip.AddrPort { return s.listener.Addrs() }
+
+// ExpectProbe makes the server wait for a query of the self-test, see
+// selftest.Probes.Expect. The query is not answered and counts nowhere.
+func (s *Server) ExpectProbe() (name string, arrived <-chan struct{}, done func()) {
+	return s.probes.Expect()
 }
 
 // Publish makes the snapshot the one that queries are decided by from now on. A
@@ -139,8 +153,8 @@ func (s *Server) Publish(snap *policy.Snapshot) {
 }
 
 // Stats returns the totals so far.
-func (s *Server) Stats() Stats {
-	all := s.stats.snapshot(s.forwards.Counters())
+func (s *Server) Stats() counters.Stats {
+	all := s.stats.Snapshot(s.forwards.Counters())
 	all.InFlight, all.Connections = s.clients.InFlight(), s.clients.Connections()
 	entries, bytes := s.setup.Load().resolver.cache.Usage()
 	all.CacheEntries, all.CacheBytes = int64(entries), bytes
@@ -154,17 +168,7 @@ func (s *Server) Upstreams() []upstream.Status { return s.forwards.Status() }
 // sockets. If ctx ends first the sockets are closed at once and its error is
 // returned. A closed server cannot listen again.
 func (s *Server) Close(ctx context.Context) error {
-	s.mu.Lock()
-	s.closed = true
-	open := s.open
-	s.open = map[netip.AddrPort]*listener{}
-	s.mu.Unlock()
-
-	var wg sync.WaitGroup
-	for _, l := range open {
-		wg.Go(func() { l.drain(ctx) })
-	}
-	wg.Wait()
+	s.listener.Close(ctx)
 	s.workers.stop()
 	s.forwards.Close()
 	return ctx.Err()

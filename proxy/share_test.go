@@ -13,7 +13,6 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -154,33 +153,6 @@ func TestJunkHurtsNobody(t *testing.T) {
 	}
 }
 
-// TestPipelining: more queries on one connection than may be under way at once,
-// all sent before the first answer is read.
-func TestPipelining(t *testing.T) {
-	l := newLab(t, labTable)
-	c := client(t, "tcp", "127.0.0.2", l.listen())
-	const n = 5 * pipelined
-	waiting := map[uint16]bool{}
-	for i := range n {
-		m := newQuery("www.example.org", dns.TypeA)
-		m.Id = uint16(i)
-		waiting[m.Id] = true
-		if err := c.WriteMsg(m); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range n {
-		r, err := c.ReadMsg()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !waiting[r.Id] || len(r.Answer) != 3 {
-			t.Errorf("reply %v", r)
-		}
-		delete(waiting, r.Id)
-	}
-}
-
 // TestHalfClosedClientGetsItsAnswer: a client may end its side after the query.
 func TestHalfClosedClientGetsItsAnswer(t *testing.T) {
 	l := newLab(t, labTable)
@@ -200,24 +172,6 @@ func TestHalfClosedClientGetsItsAnswer(t *testing.T) {
 	}
 	if _, err := c.ReadMsg(); err == nil {
 		t.Error("the connection stays open")
-	}
-}
-
-// TestQueryInPieces: a message may arrive byte by byte.
-func TestQueryInPieces(t *testing.T) {
-	l := newLab(t, labTable)
-	c := client(t, "tcp", "127.0.0.2", l.listen())
-	packet, err := newQuery("www.example.org", dns.TypeA).Pack()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, b := range upstreamtest.Frame(packet) {
-		if _, err := c.Conn.Write([]byte{b}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if r, err := c.ReadMsg(); err != nil || len(r.Answer) != 3 {
-		t.Errorf("%v, %v", r, err)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/counters"
 )
 
 // What the pods of the lab may ask over UDP: everything under example.org
@@ -196,7 +197,7 @@ func (l *socketLab) asks(c *corefile.Config, edit func(*corefile.Zone), ups ...*
 }
 
 // settled waits until nothing is under way and returns the counters.
-func (l *socketLab) settled() Stats {
+func (l *socketLab) settled() counters.Stats {
 	l.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		s := l.s.Stats()

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/proxy"
+	"github.com/namegate/namegate/proxy/counters"
 )
 
 // openLabels are those whose values the installation decides.
@@ -95,7 +95,7 @@ func TestBucketsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/metrics.md")
 	fatal.If(t, err)
 	var words []string
-	for _, b := range proxy.Bounds() {
+	for _, b := range counters.Bounds() {
 		words = append(words, b.String())
 	}
 	if want := strings.Join(words, ", "); !strings.Contains(strings.Join(strings.Fields(string(text)), " "), want) {

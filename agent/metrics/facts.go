@@ -3,7 +3,7 @@ package metrics
 import (
 	"github.com/namegate/namegate/audit/denial"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/proxy"
+	"github.com/namegate/namegate/proxy/counters"
 	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/stats"
 	"github.com/namegate/namegate/status"
@@ -22,7 +22,7 @@ type Facts struct {
 	Findings                    []status.Finding
 	BrokenFiles                 *int // nil where policies come from no files
 	Enforcer                    stats.Enforcer
-	Proxy                       proxy.Stats
+	Proxy                       counters.Stats
 	Upstreams                   []upstream.Status
 	Denied                      Denied
 	Audit                       *Audit // nil without an audit log

@@ -24,6 +24,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
+	"github.com/namegate/namegate/proxy/counters"
 	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/stats"
 	"github.com/namegate/namegate/status"
@@ -93,15 +94,15 @@ func TestMetrics(t *testing.T) {
 		Denied:    Denied{Over: 39, Lost: 59, Packets: ptr(uint64(30)), Flows: []denial.Total{{Verdict: audit.Denied, Reason: audit.ReasonPorts, Count: 34}, {Verdict: audit.WouldDeny, Reason: audit.ReasonAddress, Count: 35}}},
 		Audit:     &Audit{36, 37, 38},
 		Enforcer:  stats.Enforcer{Selected: 24, Grants: 25, Evicted: 26, Repairs: 27, Refused: 28, Intercepting: true},
-		Proxy: proxy.Stats{Proxy: stats.Proxy{Counters: stats.Counters[uint64]{
+		Proxy: counters.Stats{Proxy: stats.Proxy{Counters: stats.Counters[uint64]{
 			Queries: 9, QueriesTCP: 2, Held: 10, HeldOut: 11, RateLimited: 12, ShedPod: 13, ShedAll: 14, ShedConnections: 16,
 			CacheHits: 17, CacheMisses: 18, CacheStale: 19, Prefetches: 20, Followed: 21,
 			Malformed: 40, Strangers: 41, RateSilenced: 42, Coalesced: 45, Dishonest: 46, Grants: 47, GrantFailures: 48,
 			AddressesGranted: 49, AddressesBlocked: 50, AddressesOver: 51, RepliesLost: 52, Panics: 53,
 		}, ShedZone: 15, UpstreamQueries: 22, UpstreamFailures: 23, UpstreamTCP: 43, WrongReplies: 44, InFlight: 54, Connections: 55, CacheEntries: 56, CacheBytes: 57}},
 	}
-	f.Proxy.Types[0] = proxy.TypeVerdicts{Type: "A", Allowed: 4, Unmatched: 5, Refused: 6, Blocked: 7, Failed: 8}
-	f.Proxy.Types[1] = proxy.TypeVerdicts{Type: "MX", Failed: 58}
+	f.Proxy.Types[0] = counters.TypeVerdicts{Type: "A", Allowed: 4, Unmatched: 5, Refused: 6, Blocked: 7, Failed: 8}
+	f.Proxy.Types[1] = counters.TypeVerdicts{Type: "MX", Failed: 58}
 	for i := 2; i < len(f.Proxy.Types); i++ {
 		f.Proxy.Types[i].Type = string(rune('a' + i)) // each its own
 	}
@@ -124,7 +125,7 @@ func proxyTypes(t *testing.T) (types typeVerdicts) {
 	return s.Stats().Types
 }
 
-type typeVerdicts = [len(proxy.Stats{}.Types)]proxy.TypeVerdicts
+type typeVerdicts = [len(counters.Stats{}.Types)]counters.TypeVerdicts
 
 // quietFacts are those of an agent to which nothing has happened; busyFacts of one
 // to which everything has.

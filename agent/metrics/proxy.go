@@ -5,15 +5,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/namegate/namegate/proxy"
+	"github.com/namegate/namegate/proxy/counters"
 )
 
 // proxy sends the proxy's totals.
-func (e emitter) proxy(p proxy.Stats) {
+func (e emitter) proxy(p counters.Stats) {
 	e.counts("dns_queries_total", "Queries of pods and of the node.", "protocol", by{"udp": p.Queries - p.QueriesTCP, "tcp": p.QueriesTCP})
 	e.counts("dns_rejected_packets_total", "Packets that are no query, and queries from addresses that are no pod's.", "reason", by{"malformed": p.Malformed, "stranger": p.Strangers})
 	e.verdicts(p)
-	for stage, h := range map[string]proxy.Histogram{"decision": p.Latency.Decision, "upstream": p.Latency.Upstream, "grant": p.Latency.Grant, "total": p.Latency.Total} {
+	for stage, h := range map[string]counters.Histogram{"decision": p.Latency.Decision, "upstream": p.Latency.Upstream, "grant": p.Latency.Grant, "total": p.Latency.Total} {
 		e.histogram("dns_latency_seconds", "How long selected pods' questions took, and what for.", h, "stage", stage)
 	}
 	e.counts("dns_held_queries_total", "Queries that waited for their pod to be known.", "outcome", by{"all": p.Held, "failed": p.HeldOut})
@@ -39,7 +39,7 @@ func (e emitter) proxy(p proxy.Stats) {
 	e.gauge("dns_tcp_connections", "TCP connections of clients.", float64(p.Connections))
 }
 
-func (e emitter) verdicts(p proxy.Stats) {
+func (e emitter) verdicts(p counters.Stats) {
 	for _, of := range p.Types {
 		for verdict, n := range map[string]uint64{"allowed": of.Allowed, "unmatched": of.Unmatched, "refused": of.Refused, "blocked": of.Blocked, "failed": of.Failed} {
 			e.count("dns_verdicts_total", "Decisions about selected pods' questions.", n, "verdict", verdict, "type", of.Type)
@@ -48,7 +48,7 @@ func (e emitter) verdicts(p proxy.Stats) {
 }
 
 // bucketBounds are the proxy's, in seconds.
-var bucketBounds = seconds(proxy.Bounds())
+var bucketBounds = seconds(counters.Bounds())
 
 func seconds(bounds []time.Duration) (out []float64) {
 	for _, b := range bounds {
@@ -58,7 +58,7 @@ func seconds(bounds []time.Duration) (out []float64) {
 }
 
 // histogram sends h with cumulative buckets, as Prometheus has them.
-func (e emitter) histogram(name, help string, h proxy.Histogram, labels ...string) {
+func (e emitter) histogram(name, help string, h counters.Histogram, labels ...string) {
 	d, values := describe(name, help, labels)
 	buckets, n := make(map[float64]uint64, len(bucketBounds)), uint64(0)
 	for i, bound := range bucketBounds {

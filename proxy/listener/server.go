@@ -1,4 +1,4 @@
-package proxy
+package listener
 
 import (
 	"context"
@@ -8,11 +8,11 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"syscall"
+	"sync/atomic"
 	"time"
 
 	"github.com/namegate/namegate/proxy/mmsg"
-	"github.com/namegate/namegate/proxy/upstream"
+	"github.com/namegate/namegate/stats"
 )
 
 const (
@@ -29,20 +29,53 @@ const (
 	portTries = 8
 )
 
+// Handler takes the packets and the connections that arrive at one address. A panic of
+// its methods costs the packets or the connection.
+type Handler interface {
+	// Packets takes the packets over UDP that arrived together. It is called by one
+	// goroutine at a time.
+	Packets(b Batch)
+	// Connect takes a new connection before its first message. False: it is refused.
+	Connect(c *Conn) (to Client, ok bool)
+}
+
+// Options are the parts of a Server. All are required.
+type Options struct {
+	// Handler makes the handler of an address.
+	Handler func(local netip.Addr) Handler
+	// Counters has the counters RepliesLost, Malformed and ShedConnections.
+	Counters *stats.Counters[atomic.Uint64]
+	// Fault takes a recovered panic, with where it happened.
+	Fault func(what string, r any)
+	// Step is called at the steps of a packet. Tests let a fault happen in it.
+	Step func(name string)
+}
+
+// Server is the addresses that are served. Its methods may be called from any goroutine.
+type Server struct {
+	options Options
+	replies mmsg.ReplyQueues
+	mu      sync.Mutex // of the fields below
+	open    map[netip.AddrPort]*listener
+	closed  bool
+}
+
+// New returns a server without an address.
+func New(o Options) *Server { return &Server{options: o, open: map[netip.AddrPort]*listener{}} }
+
 // listener is one address, over UDP and TCP.
 type listener struct {
 	s       *Server
 	addr    netip.AddrPort // bound
 	udp     *net.UDPConn
-	raw     syscall.RawConn // udp
 	reader  *mmsg.Reader
 	replies *mmsg.ReplyQueue
-	queries upstream.Batch // the reader's
+	handler Handler
 	tcp     *net.TCPListener
 	ends    sync.WaitGroup // the reader and the accepter
-	work    sync.WaitGroup // queries over UDP in flight
+	work    sync.WaitGroup // packets whose reply comes later
 	mu      sync.Mutex
-	conns   map[*conn]bool
+	conns   map[*Conn]bool
 	over    bool // no new connections
 }
 
@@ -108,6 +141,41 @@ func (s *Server) Addrs() []netip.AddrPort {
 	return addrs
 }
 
+// Connections returns how many queries each connection has in flight, by the address of
+// its client.
+func (s *Server) Connections() map[netip.AddrPort]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[netip.AddrPort]int{}
+	for _, l := range s.open {
+		l.mu.Lock()
+		for c := range l.conns {
+			all[c.From()] = len(c.slots)
+		}
+		l.mu.Unlock()
+	}
+	return all
+}
+
+// SendReplies sends the replies that were batched.
+func (s *Server) SendReplies() { s.replies.Send() }
+
+// Close stops listening, lets the queries in flight end, and closes the sockets: at once
+// when ctx ends. A closed server cannot listen again.
+func (s *Server) Close(ctx context.Context) {
+	s.mu.Lock()
+	s.closed = true
+	open := s.open
+	s.open = map[netip.AddrPort]*listener{}
+	s.mu.Unlock()
+
+	var wg sync.WaitGroup
+	for _, l := range open {
+		wg.Go(func() { l.drain(ctx) })
+	}
+	wg.Wait()
+}
+
 // bind opens both sockets of an address.
 func (s *Server) bind(a netip.AddrPort) (*listener, error) {
 	if !a.Addr().IsValid() || a.Addr().IsUnspecified() {
@@ -143,10 +211,11 @@ func (s *Server) bindOnce(a netip.AddrPort) (*listener, error) {
 		_, _ = udp.Close(), tcp.Close()
 		return nil, listenError("UDP", bound, err)
 	}
-	l := &listener{s: s, addr: bound, udp: udp, raw: raw, reader: mmsg.NewReader(raw), tcp: tcp, conns: map[*conn]bool{}}
+	l := &listener{s: s, addr: bound, udp: udp, reader: mmsg.NewReader(raw), tcp: tcp, conns: map[*Conn]bool{}}
+	l.handler = s.options.Handler(bound.Addr())
 	l.replies = s.replies.New(raw, func(packets, lost int) {
 		l.work.Add(-packets)
-		s.stats.RepliesLost.Add(uint64(lost))
+		s.options.Counters.RepliesLost.Add(uint64(lost))
 	})
 	return l, nil
 }
@@ -170,7 +239,7 @@ func (l *listener) drain(ctx context.Context) {
 	l.ends.Wait()
 	l.mu.Lock()
 	l.over = true
-	conns := make([]*conn, 0, len(l.conns))
+	conns := make([]*Conn, 0, len(l.conns))
 	for c := range l.conns {
 		conns = append(conns, c)
 	}
@@ -200,7 +269,7 @@ func (l *listener) shut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for c := range l.conns {
-		_ = c.Close()
+		_ = c.nc.Close()
 	}
 }
 
@@ -208,4 +277,15 @@ func (l *listener) shut() {
 func final(err error) bool {
 	var timeout net.Error
 	return errors.Is(err, net.ErrClosed) || errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// protect runs f. A fault in it is reported, and makes ok false.
+func (s *Server) protect(what string, f func()) (ok bool) {
+	defer func() {
+		if r := recover(); r != nil {
+			s.options.Fault(what, r)
+		}
+	}()
+	f()
+	return true
 }

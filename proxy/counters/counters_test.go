@@ -1,4 +1,4 @@
-package proxy
+package counters
 
 import (
 	"reflect"
@@ -12,7 +12,7 @@ import (
 
 // TestEveryCounterIsTold: no counter is left out of Stats or told under another name.
 func TestEveryCounterIsTold(t *testing.T) {
-	var c counters
+	var c Counters
 	var up upstream.Counters
 	v := reflect.ValueOf(&c.Counters).Elem()
 	want := map[string]uint64{}
@@ -25,11 +25,11 @@ func TestEveryCounterIsTold(t *testing.T) {
 		n.Store(want[field])
 	}
 	for verdict, field := range map[audit.Verdict]string{audit.Allowed: "Allowed", audit.Unmatched: "Unmatched", audit.Refused: "Refused", audit.Blocked: "Blocked", audit.Failed: "Failed"} {
-		c.verdicts[verdict][typeA].Store(100 + uint64(verdict))
-		c.verdicts[verdict][typeOther].Store(1000)
+		c.Verdicts[verdict][typeA].Store(100 + uint64(verdict))
+		c.Verdicts[verdict][typeOther].Store(1000)
 		want[field] = 1100 + uint64(verdict)
 	}
-	s := reflect.ValueOf(c.snapshot(&up))
+	s := reflect.ValueOf(c.Snapshot(&up))
 	for field, n := range want {
 		f := s.FieldByName(field)
 		if !f.IsValid() || f.Uint() != n {

@@ -1,4 +1,4 @@
-package proxy
+package counters
 
 import (
 	"sync/atomic"
@@ -91,20 +91,23 @@ func (l *latency) load() Latency {
 	}
 }
 
-// stages are what one query has waited for so far.
-type stages struct {
+// Spent is what one query has waited for so far.
+type Spent struct {
 	upstream, grant time.Duration
 	asked, opened   bool // an upstream; the kernel
 }
 
-// heard notes a wait for an upstream.
-func (s *stages) heard(took time.Duration) { s.asked, s.upstream = true, s.upstream+max(took, 0) }
+// Heard notes a wait for an upstream.
+func (s *Spent) Heard(took time.Duration) { s.asked, s.upstream = true, s.upstream+max(took, 0) }
 
-// acknowledged notes a wait for the kernel.
-func (s *stages) acknowledged(took time.Duration) { s.opened, s.grant = true, s.grant+max(took, 0) }
+// Acknowledged notes a wait for the kernel.
+func (s *Spent) Acknowledged(took time.Duration) { s.opened, s.grant = true, s.grant+max(took, 0) }
 
-// observe counts a query that took so long in all.
-func (l *latency) observe(s stages, total time.Duration) {
+// Hit counts a cache hit.
+func (l *latency) Hit(took time.Duration) { l.hits.observe(took) }
+
+// Observe counts a query that took so long in all.
+func (l *latency) Observe(s Spent, total time.Duration) {
 	if s.asked {
 		l.upstream.observe(s.upstream)
 	}

@@ -1,4 +1,4 @@
-package proxy
+package selftest
 
 import (
 	"crypto/rand"
@@ -22,31 +22,30 @@ const probeWire = 1 + 2*probeNonce + 1 + len("self-test") + 1 + len("namegate") 
 // headerSize is that of a DNS message's header (RFC 1035 §4.1.1).
 const headerSize = 12
 
-// probes are the names of which a query is waited for.
-type probes struct {
+// Probes are the names of which a query is waited for. The zero value has none.
+type Probes struct {
 	// pending is read for each packet and never changed in place; nil: there are
 	// none, which is nearly always.
 	pending atomic.Pointer[map[string]func()]
 	mu      sync.Mutex // of writing pending
 }
 
-// ExpectProbe makes the server wait for a UDP query for a name that nobody else
-// asks for: name, absolute, as the dns package spells it. arrived is closed when
-// such a query comes to any serving socket, from whomever. It is not answered and
-// counts nowhere. done ends the waiting and must be called.
-func (s *Server) ExpectProbe() (name string, arrived <-chan struct{}, done func()) {
+// Expect returns an absolute name, as the dns package spells it, that nobody else asks
+// for. arrived is closed when Take gets a query for it. done ends the waiting and must be
+// called.
+func (p *Probes) Expect() (name string, arrived <-chan struct{}, done func()) {
 	var nonce [probeNonce]byte
 	_, _ = rand.Read(nonce[:]) // it never fails
 	name = hex.EncodeToString(nonce[:]) + "." + probeZone
 	came := make(chan struct{})
 	wire := wireName(name)
-	s.probes.change(func(all map[string]func()) { all[wire] = sync.OnceFunc(func() { close(came) }) })
+	p.change(func(all map[string]func()) { all[wire] = sync.OnceFunc(func() { close(came) }) })
 	return name, came, func() {
-		s.probes.change(func(all map[string]func()) { delete(all, wire) })
+		p.change(func(all map[string]func()) { delete(all, wire) })
 	}
 }
 
-func (p *probes) change(edit func(map[string]func())) {
+func (p *Probes) change(edit func(map[string]func())) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := map[string]func(){}
@@ -61,9 +60,9 @@ func (p *probes) change(edit func(map[string]func())) {
 	p.pending.Store(&all)
 }
 
-// take tells whether a packet is a query for a pending probe, and if it is says
+// Take tells whether a packet is a query for a pending probe, and if it is says
 // that it arrived.
-func (p *probes) take(packet []byte) bool {
+func (p *Probes) Take(packet []byte) bool {
 	pending := p.pending.Load()
 	if pending == nil || len(packet) < headerSize+probeWire {
 		return false

@@ -1,4 +1,4 @@
-package proxy
+package counters
 
 import (
 	"sync/atomic"
@@ -66,8 +66,8 @@ type TypeVerdicts struct {
 // verdicts are decisions by verdict and type.
 type verdicts [audit.Failed + 1][typesMost]atomic.Uint64
 
-// add counts a decision about a question of the type.
-func (v *verdicts) add(verdict audit.Verdict, qtype uint16) { v[verdict][typeIndex(qtype)].Add(1) }
+// Add counts a decision about a question of the type.
+func (v *verdicts) Add(verdict audit.Verdict, qtype uint16) { v[verdict][typeIndex(qtype)].Add(1) }
 
 // types returns the counts by type.
 func (v *verdicts) types() (out [typesMost]TypeVerdicts) {

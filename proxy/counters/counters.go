@@ -1,4 +1,4 @@
-package proxy
+package counters
 
 import (
 	"sync/atomic"
@@ -7,11 +7,11 @@ import (
 	"github.com/namegate/namegate/stats"
 )
 
-// counters are the proxy's running totals.
-type counters struct {
+// Counters are the proxy's running totals.
+type Counters struct {
 	stats.Counters[atomic.Uint64]
-	verdicts verdicts
-	latency  latency
+	Verdicts verdicts // by type
+	Latency  latency
 }
 
 // Stats are the proxy's totals and what the metrics have beside them.
@@ -23,11 +23,12 @@ type Stats struct {
 	Latency Latency
 }
 
-func (c *counters) snapshot(up *upstream.Counters) Stats {
+// Snapshot returns the totals so far, with those of the upstreams.
+func (c *Counters) Snapshot(up *upstream.Counters) Stats {
 	s := Stats{Proxy: stats.Proxy{
 		Counters: stats.Load(&c.Counters), ShedZone: up.Shed.Load(),
 		UpstreamQueries: up.Queries.Load(), UpstreamTCP: up.TCP.Load(), UpstreamFailures: up.Failures.Load(), WrongReplies: up.WrongReplies.Load(),
-	}, Types: c.verdicts.types(), Latency: c.latency.load()}
+	}, Types: c.Verdicts.types(), Latency: c.Latency.load()}
 	for _, of := range s.Types {
 		s.Allowed += of.Allowed
 		s.Unmatched += of.Unmatched
