@@ -60,7 +60,7 @@ func (w *world) reconcileMembers() {
 // compareMembers compares the kernel until all sets had their turn. It repairs nothing.
 func (w *world) compareMembers() {
 	w.t.Helper()
-	for range 10 { // the members of at least four sets, and of twice as many as the last time
+	for range 30 { // the members of at least four sets each time
 		_ = w.e.compare(context.Background(), false, false)
 	}
 }

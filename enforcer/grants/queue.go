@@ -15,8 +15,9 @@ import (
 
 const (
 	// queueMax bounds the requests that wait for the writer: as many as the proxy has
-	// queries in flight by default.
-	queueMax = 4096
+	// queries in flight by default, 4096, and as many again for warm-ups, which have 16
+	// questions in flight for each of some 250 pods.
+	queueMax = 8192
 	// batchMax bounds the requests of one batch.
 	batchMax = 256
 )
