@@ -337,6 +337,9 @@ func auditLines(path string, killed int) ([]map[string]any, error) {
 	}
 	var out []map[string]any
 	for line := range strings.Lines(string(text)) {
+		if !strings.HasSuffix(line, "\n") {
+			break // it is being written, as for Schema.Log
+		}
 		var m map[string]any
 		if err := json.Unmarshal([]byte(line), &m); err != nil {
 			if killed > 0 {
