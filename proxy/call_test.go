@@ -103,6 +103,34 @@ func TestOneCallForAll(t *testing.T) {
 	}
 }
 
+// TestAnswerIsReadWithoutTheLock: while a call's answer is read and its waiters are told,
+// other calls begin.
+func TestAnswerIsReadWithoutTheLock(t *testing.T) {
+	l := newSocketLab(t, false)
+	up := startScript(t, one("192.0.2.1"))
+	l.asks(configWith(t), nil, up)
+	var free, locked atomic.Int32
+	l.s.faultAt = func(step string) {
+		if step != "reply of the upstream" && step != "answer of the upstream" && step != "complete" {
+			return
+		}
+		f := l.s.setup.Load().resolver.calls
+		if !f.mu.TryLock() {
+			locked.Add(1)
+			return
+		}
+		f.mu.Unlock()
+		free.Add(1)
+	}
+	at := l.listen()
+	for _, qtype := range []uint16{dns.TypeA, dns.TypeMX} { // read in place, and by the library
+		exchange(t, client(t, "udp", "127.0.0.2", at), newQuery("www.example.org", qtype))
+	}
+	if locked.Load() != 0 || free.Load() < 4 {
+		t.Errorf("at %d steps the calls are locked, at %d free", locked.Load(), free.Load())
+	}
+}
+
 // TestRoundRobinCountsCalls: a query that only joins a call takes nobody's turn.
 func TestRoundRobinCountsCalls(t *testing.T) {
 	l := newSocketLab(t, false)
