@@ -5,10 +5,16 @@ import (
 	"fmt"
 	"net"
 	"testing"
+	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
+
+// swaps is how long kube-router may refuse what it allows: five of its turns. It numbers
+// the sets of a port's name in a random order, anew in each turn, and writes the sets
+// before the rules. Between the two, db-a is in the set that db-b's number belongs to.
+const swaps = 10 * time.Second
 
 // testKubeRouter: beside kube-router, which enforces NetworkPolicies from the top of the
 // filter table and writes that anew every two seconds, nothing but what both allow works
@@ -55,7 +61,7 @@ func testKubeRouter(t *testing.T) {
 	for _, n := range nodes {
 		t.Run(n, func(t *testing.T) {
 			s := s.on(t)
-			s.union("shop-"+n, db, cache)
+			s.union("shop-"+n, db, cache, swaps)
 			for _, network := range []string{"tcp", "tcp6"} {
 				s.gets("shop-"+n, network, web, 80, works)
 			}
@@ -79,7 +85,7 @@ func testKubeRouter(t *testing.T) {
 		t.Errorf("%d queries lost", lost)
 	}
 	for _, n := range nodes {
-		t.Run("again on "+n, func(t *testing.T) { s.on(t).union("shop-"+n, db, cache) })
+		t.Run("again on "+n, func(t *testing.T) { s.on(t).union("shop-"+n, db, cache, swaps) })
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/e2e/cluster"
@@ -87,7 +88,7 @@ func testUnion(t *testing.T) {
 		s.enforced(soon, "shop-"+n)
 		// The pods of the other node are read once a NetworkPolicy needs them.
 		s.eventually(soon, "the peers on "+n, func() error { return s.got("shop-"+n, "tcp", db, 5432, works) })
-		t.Run(n, func(t *testing.T) { s.on(t).union("shop-"+n, db, cache) })
+		t.Run(n, func(t *testing.T) { s.on(t).union("shop-"+n, db, cache, 0) })
 	}
 	for _, n := range nodes {
 		t.Run("explained on "+n, func(t *testing.T) { s.on(t).unionExplained("shop-"+n, db) })
@@ -108,13 +109,17 @@ func (s *scenario) got(from, network, name string, port int, w want) error {
 	return err
 }
 
-// union tries what is allowed by the one, by the other, and by none.
-func (s *scenario) union(shop, db, cache string) {
+// union tries what is allowed by the one, by the other, and by none. A connection that
+// is allowed has within to work.
+func (s *scenario) union(shop, db, cache string, within time.Duration) {
+	allowed := func(network, name string, port int) {
+		s.eventually(within, "an allowed connection", func() error { return s.got(shop, network, name, port, works) })
+	}
 	for _, network := range []string{"tcp", "tcp6"} {
 		for range 4 { // whichever pod of the database it is
-			s.gets(shop, network, db, 5432, works)
+			allowed(network, db, 5432)
 		}
-		s.gets(shop, network, "bank.test", 443, works)
+		allowed(network, "bank.test", 443)
 		s.gets(shop, network, "bank.test", 80, denied)
 		s.gets(shop, network, db, 9187, denied)
 		s.gets(shop, network, cache, 6379, denied)
@@ -123,7 +128,7 @@ func (s *scenario) union(shop, db, cache string) {
 	s.dials(shop, "tcp", raw, denied)
 	for pod, ports := range map[string][2]string{"db-a": {"5432", "5433"}, "db-b": {"5433", "5432"}} {
 		for _, a := range s.addresses(pod) {
-			s.dials(shop, "tcp", net.JoinHostPort(a, ports[0]), works)
+			s.eventually(within, "an allowed connection", func() error { return s.expect(shop, "tcp", net.JoinHostPort(a, ports[0]), works) })
 			s.dials(shop, "tcp", net.JoinHostPort(a, ports[1]), denied) // the other pod's number
 			s.dials(shop, "tcp", net.JoinHostPort(a, "9187"), denied)
 		}
