@@ -58,7 +58,7 @@ type Log struct {
 	losses  losses // the writer's
 	live    live
 	// filter is nil where every line is written.
-	filter   atomic.Pointer[sieve]
+	filter   atomic.Pointer[compiledFilter]
 	filtered atomic.Uint64
 }
 

@@ -115,7 +115,7 @@ func TestSetsThatGoBeforeAnythingAsksThem(t *testing.T) {
 func (w *world) repairs(what string, rival func() error) {
 	w.t.Helper()
 	w.reconcile() // what was written is compared once
-	var glance setGlance
+	var glance sizeCheck
 	if w.e.touched() || glance.shows(w.e) {
 		w.t.Fatalf("%s: something shows before", what)
 	}
@@ -123,7 +123,7 @@ func (w *world) repairs(what string, rival func() error) {
 	if err := rival(); err != nil {
 		w.t.Fatal(err)
 	}
-	glance = setGlance{}
+	glance = sizeCheck{}
 	if !w.e.touched() && !glance.shows(w.e) {
 		w.t.Errorf("a program %s, and nothing shows", what)
 	}
@@ -134,7 +134,7 @@ func (w *world) repairs(what string, rival func() error) {
 	if got := w.e.Status().Repairs; got != 1 {
 		w.t.Errorf("a program %s: %d repairs", what, got)
 	}
-	glance = setGlance{}
+	glance = sizeCheck{}
 	if w.e.touched() || glance.shows(w.e) {
 		w.t.Errorf("a program %s, and after the repair it still shows", what)
 	}
@@ -262,7 +262,7 @@ func TestLooksAtAllSetsArePaced(t *testing.T) {
 	if err := setRivals["takes an address"](w, p); err != nil {
 		t.Fatal(err)
 	}
-	glance := setGlance{next: time.Now().Add(time.Hour)}
+	glance := sizeCheck{next: time.Now().Add(time.Hour)}
 	if glance.shows(w.e) {
 		t.Error("it is looked before its time")
 	}

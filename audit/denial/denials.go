@@ -18,8 +18,8 @@ const (
 	// settle is how long an audited packet waits to be judged: the answer that told of
 	// its destination left the node before it was written down.
 	settle = 200 * time.Millisecond
-	// waitingMost bounds those that wait: as many as the kernel logs meanwhile.
-	waitingMost = 1024
+	// maxWaiting bounds those that wait: as many as the kernel logs meanwhile.
+	maxWaiting = 1024
 	// look is how often is looked for what is due.
 	look = 50 * time.Millisecond
 )
@@ -127,7 +127,7 @@ func (d *Denials) take(p nflog.Packet) {
 	case p.Prefix == nflog.PrefixDenied:
 		d.note(snap, p, p.Destination, audit.Denied)
 	case p.Prefix != nflog.PrefixAudited:
-	case len(d.waiting) >= waitingMost:
+	case len(d.waiting) >= maxWaiting:
 		d.over++
 	default:
 		d.waiting = append(d.waiting, pending{Packet: p})
@@ -138,7 +138,7 @@ func (d *Denials) take(p nflog.Packet) {
 func (d *Denials) pass() {
 	snap, now := d.o.Snapshot(), d.o.Now()
 	due := d.due(now.Add(-settle))
-	missing := d.lookUp(snap, due, looksMost)
+	missing := d.lookUp(snap, due, maxLooks)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(missing) > 0 {

@@ -14,13 +14,13 @@ const (
 	period = time.Minute
 	// judgedFor is how long what is said of a flow stays the same.
 	judgedFor = time.Second
-	// countedMost bounds the flows that are counted at a time, countedOfPod those of
+	// maxCounted bounds the flows that are counted at a time, countedOfPod those of
 	// one pod, so that one that tries every port leaves the others theirs.
-	countedMost  = 4096
+	maxCounted   = 4096
 	countedOfPod = 256
-	// recentOfPod bounds the flows that are remembered of a pod, recentMost those of all.
+	// recentOfPod bounds the flows that are remembered of a pod, maxRecent those of all.
 	recentOfPod = 64
-	recentMost  = 4096
+	maxRecent   = 4096
 )
 
 // tally counts alike connections.
@@ -59,7 +59,7 @@ func (f *flows) at(k key) *tally { return f.counted[k] }
 // open begins to count, or returns nil where too much is counted. For a pod that has
 // less than others what one of these has is written, and let go.
 func (f *flows) open(k key, now time.Time, write func(*audit.Flow)) *tally {
-	if f.ofPod[k.pod] >= countedOfPod || len(f.counted) >= countedMost && !f.makeRoom(k.pod, write) {
+	if f.ofPod[k.pod] >= countedOfPod || len(f.counted) >= maxCounted && !f.makeRoom(k.pod, write) {
 		return nil
 	}
 	i := slices.IndexFunc(f.lately[k.pod], func(t *tally) bool { return t.key == k })
@@ -125,7 +125,7 @@ func (f *flows) begin(t *tally, flow audit.Flow) {
 		f.latelyAll--
 	}
 	f.lately[t.key.pod] = append(mine, t)
-	if f.latelyAll++; f.latelyAll > recentMost {
+	if f.latelyAll++; f.latelyAll > maxRecent {
 		f.forgetOne(t)
 	}
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// namesMost bounds the names that a flow tells of.
-const namesMost = 8
+// maxNames bounds the names that a flow tells of.
+const maxNames = 8
 
-// consideredMost bounds the names that are looked at for a flow: an address of many
+// maxConsidered bounds the names that are looked at for a flow: an address of many
 // names, open to many pods, is not worth the agent's time.
-const consideredMost = 128
+const maxConsidered = 128
 
 // dnsPort is that of RFC 1035 §4.2.
 const dnsPort = 53
@@ -64,7 +64,7 @@ func names(seen []recent.Sighting, granted []policy.GrantInfo) []recent.Sighting
 	add := func(s recent.Sighting) {
 		i := slices.IndexFunc(out, func(o recent.Sighting) bool { return o.Name == s.Name && o.Pod == s.Pod })
 		switch {
-		case i < 0 && len(out) == consideredMost:
+		case i < 0 && len(out) == maxConsidered:
 		case i < 0:
 			out = append(out, s)
 		case out[i].Asked.IsZero():
@@ -109,7 +109,7 @@ func (d *Denials) matched(v *policy.View, at key, seen []recent.Sighting) ([]aud
 		}
 		return 1
 	})
-	out = out[:min(len(out), namesMost)]
+	out = out[:min(len(out), maxNames)]
 	switch {
 	case covered && !open:
 		return out, audit.ReasonPorts

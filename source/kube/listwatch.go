@@ -22,7 +22,7 @@ import (
 // would let new pods wait that long after the API server is back.
 const (
 	retryFirst = 250 * time.Millisecond
-	retryMost  = 4 * time.Second
+	maxRetry   = 4 * time.Second
 )
 
 // requests are how the objects of one kind are asked for.
@@ -99,7 +99,7 @@ func (f *listWatch) run(ctx context.Context, example runtime.Object, store cache
 	r := cache.NewReflectorWithOptions(f, example, store, cache.ReflectorOptions{
 		Name: f.name,
 		Backoff: &wait.Backoff{ // for the few waits that are the reflector's own
-			Duration: retryFirst, Cap: retryMost, Factor: 2, Jitter: 1, Steps: 8,
+			Duration: retryFirst, Cap: maxRetry, Factor: 2, Jitter: 1, Steps: 8,
 		},
 	})
 	r.WatchListPageSize = f.page
@@ -116,7 +116,7 @@ func (f *listWatch) run(ctx context.Context, example runtime.Object, store cache
 
 // wait returns after the time that is due after so many tries in a row, or when ctx ends.
 func (f *listWatch) wait(ctx context.Context, tries int) {
-	d := min(retryFirst<<min(tries, 10), retryMost)
+	d := min(retryFirst<<min(tries, 10), maxRetry)
 	select {
 	case <-ctx.Done():
 	case <-f.after(d + rand.N(d)):
