@@ -7,17 +7,18 @@ import (
 
 // Filter says which lines are written. The zero value is all of them.
 type Filter struct {
-	// Verdicts are those of either kind whose lines are written, in the log's words;
-	// none is every verdict.
+	// Verdicts are the verdicts whose lines are written, of DNS and of flows; none is
+	// every verdict.
 	Verdicts []string
-	// Namespaces are those whose pods' lines are written; none is every namespace.
+	// Namespaces are the namespaces whose pods' lines are written; none is every
+	// namespace.
 	Namespaces []string
 	// Sample writes one of so many decisions whose verdict is allowed; 0 and 1 write
 	// all. A line that says that Audit policies would do otherwise is always written.
 	Sample int
 }
 
-// Verdicts returns the words of all verdicts, those of DNS first.
+// Verdicts returns the words of all verdicts, DNS first.
 func Verdicts() []string {
 	var words []string
 	for v := Allowed; v <= Failed; v++ {
@@ -26,8 +27,8 @@ func Verdicts() []string {
 	return append(words, Denied.String(), WouldDeny.String())
 }
 
-// Filter has what is written from now on go through the filter, in place of the
-// former one. A word that is no verdict stands for none.
+// Filter applies f to the lines from now on, in place of the previous filter. An unknown
+// word means no verdict.
 func (l *Log) Filter(f Filter) { l.filter.Store(compileFilter(f)) }
 
 // trait is what a compiledFilter reads of a record.

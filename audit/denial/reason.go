@@ -57,8 +57,8 @@ func (d *Denials) explain(v *policy.View, at key) ([]audit.FlowName, audit.FlowR
 	return nil, audit.ReasonAddress
 }
 
-// names are sightings and grants as one, each name of a pod once: first those that
-// were grants, whose time of asking nobody knows, then the others, the newest first.
+// names merges sightings and grants, each name of a pod once: first the former grants,
+// whose query time is unknown, then the sightings, the newest first.
 func names(seen []recent.Sighting, granted []policy.GrantInfo) []recent.Sighting {
 	var out []recent.Sighting
 	add := func(s recent.Sighting) {
@@ -121,8 +121,8 @@ func (d *Denials) matched(v *policy.View, at key, seen []recent.Sighting) ([]aud
 	return out, audit.ReasonUnmatched
 }
 
-// cover returns the match that covers a name, one on the port dialled if there is any,
-// and whether it is. Audit policies' matches count for what is audited alone.
+// cover returns the match that covers a name, if there is one: a match on the dialled
+// port is preferred. Matches of Audit policies count for audited packets only.
 func cover(v *policy.View, at key, n fqdn.Name) (best *policy.Match, onPort bool) {
 	if v == nil {
 		return nil, false
@@ -141,7 +141,7 @@ func cover(v *policy.View, at key, n fqdn.Name) (best *policy.Match, onPort bool
 	return best, false
 }
 
-// key is what is told apart.
+// key identifies a flow.
 type key struct {
 	pod      policy.PodRef
 	dialled  netip.AddrPort
