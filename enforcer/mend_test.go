@@ -151,7 +151,7 @@ func TestRunReconcilePutsEntriesBack(t *testing.T) {
 			repairs := w.e.Status().Repairs
 			fatal.If(t, w.flush(set))
 			flushed := time.Now()
-			until(t, set+" is filled again", func() bool { return w.e.Status().Repairs != repairs })
+			fatal.Await(t, set+" is filled again", func() bool { return w.e.Status().Repairs != repairs })
 			took = append(took, time.Since(flushed))
 		}
 		if slices.Sort(took); took[1] > checkEvery-time.Second {

@@ -329,13 +329,3 @@ func near(got, lifetime time.Duration) bool {
 	want := lifetime + DefaultHold
 	return got >= want && got <= want+2*time.Second
 }
-
-// until waits for something that must come.
-func until(t *testing.T, what string, there func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !there(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not come", what)
-		}
-	}
-}

@@ -64,7 +64,7 @@ func TestRecordsOfForwardedQueries(t *testing.T) {
 		ttls []uint32
 	}{{"one.example.org", []uint32{60, 60}}, {"mixed.example.org", []uint32{60, 30}}} {
 		exchange(t, conn, newQuery(c.name, dns.TypeA))
-		until(t, "the record", func() bool { return len(l.log.of(name(t, c.name))) == 1 })
+		fatal.Await(t, "the record", func() bool { return len(l.log.of(name(t, c.name))) == 1 })
 		wantRecord(t, c.name, l.log.of(name(t, c.name))[0], "app=web", c.ttls...)
 	}
 }

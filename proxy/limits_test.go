@@ -34,7 +34,7 @@ func TestOnePodsFloodIsShed(t *testing.T) {
 		if replies[dns.RcodeSuccess] != 5 || replies[dns.RcodeServerFailure] != 5 {
 			t.Errorf("%s: replies by code %v, want 5 answers and 5 SERVFAIL", network, replies)
 		}
-		await(t, "the flood is not dropped", func() bool { return l.s.Stats().RateSilenced == uint64(4*(i+1)) })
+		fatal.Await(t, "the flood is not dropped", func() bool { return l.s.Stats().RateSilenced == uint64(4*(i+1)) })
 	}
 	if r := exchange(t, client(t, "udp", "127.0.0.3", at), newQuery("www.example.org", dns.TypeA)); r.Rcode != dns.RcodeSuccess {
 		t.Errorf("the neighbour: %v", r)

@@ -30,7 +30,7 @@ func TestProbe(t *testing.T) {
 		c := client(t, "udp", from, at)
 		probe, arrived, done := l.s.ExpectProbe()
 		fatal.If(t, c.WriteMsg(newQuery(probe, dns.TypeAAAA)))
-		await(t, "the probe does not arrive", func() bool { return came(arrived) })
+		fatal.Await(t, "the probe does not arrive", func() bool { return came(arrived) })
 		done()
 		done()
 	}

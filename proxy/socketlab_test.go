@@ -210,16 +210,6 @@ func (l *socketLab) settled() counters.Stats {
 	}
 }
 
-// until waits for what must come.
-func until(t testing.TB, what string, there func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !there(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not come", what)
-		}
-	}
-}
-
 // places returns what is counted of queries that hold a slot.
 func (l *socketLab) places() (n int64) { return l.s.clients.SlotsTaken() }
 

@@ -201,7 +201,7 @@ func TestWarmUpsShareAnAnswer(t *testing.T) {
 		v := l.s.snapshot.Load().ViewOf(labPods[pod].PodRef)
 		warm.Go(func() { _ = l.s.WarmNames(t.Context(), v, []fqdn.Name{name(t, "a.example.org")}) })
 	}
-	until(t, "a join of both types by two pods", func() bool { return l.s.Stats().Coalesced == 4 })
+	fatal.Await(t, "a join of both types by two pods", func() bool { return l.s.Stats().Coalesced == 4 })
 	close(gate)
 	warm.Wait()
 }

@@ -311,16 +311,6 @@ func near(got, lifetime time.Duration) bool {
 	return got >= want && got <= want+2*time.Second
 }
 
-// until waits for something that must come.
-func until(t *testing.T, what string, there func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !there(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not come", what)
-		}
-	}
-}
-
 // web is one pod that one policy allows two names.
 func web(t testing.TB) (*node, policy.Pod) {
 	n := newNode(t)

@@ -31,16 +31,6 @@ func askFor(t testing.TB, qname string) wire.Query {
 	return wire.Query{Question: wire.Question{Name: name(t, qname), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD}
 }
 
-// await waits until a condition holds.
-func await(t testing.TB, otherwise string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal(otherwise)
-		}
-	}
-}
-
 // newZone is a zone without upstreams.
 func newZone() *Zone { return &Zone{pool: new(Pool)} }
 

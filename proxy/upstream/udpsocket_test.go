@@ -221,7 +221,7 @@ func TestRefusedEndsAll(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	await(t, "a refused socket stays open", func() bool { _, closed, _ := s.is(); return closed })
+	fatal.Await(t, "a refused socket stays open", func() bool { _, closed, _ := s.is(); return closed })
 }
 
 // TestRefusalOfAnEarlierPacket: the kernel tells the next writer, and every query on the
