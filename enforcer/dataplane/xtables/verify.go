@@ -117,7 +117,7 @@ func (x *packetFilter) Suspect(st dataplane.State) bool {
 	if len(x.rules.suspects()) > 0 {
 		return true
 	}
-	if differ, err := x.static.countsDiffer(); err == nil && differ {
+	if differ, err := x.static.countsDiffer(st); err == nil && differ {
 		return true
 	}
 	return !time.Now().Before(x.turns.next) && x.membersDiffer(st)
