@@ -8,6 +8,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -179,7 +180,7 @@ func TestRandomSteps(t *testing.T) {
 // no entry is taken for one that outlives what the kernel gives it.
 func TestDeadlinesOfEarlierAgents(t *testing.T) {
 	s := newSteps(t)
-	set := grantSetName(s.pod.PodRef, https, iptables.IPv4)
+	set := xtables.GrantSetName(s.pod.PodRef, https, iptables.IPv4)
 	write := func(a string, deadline, timeout time.Duration) {
 		err := s.sets.Add(set, ipset.Entry{
 			Addr: addr(a), Timeout: timeout,

@@ -6,6 +6,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
@@ -42,7 +43,7 @@ func TestBecomingSelectedDropsNothingAtHome(t *testing.T) {
 func TestFlushedGrantsComeBack(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
-	if err := w.sets.Delete(grantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("192.0.2.1")}); err != nil {
+	if err := w.sets.Delete(xtables.GrantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("192.0.2.1")}); err != nil {
 		t.Fatal(err)
 	}
 	w.reconcile()
