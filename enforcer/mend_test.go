@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/handover"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -115,9 +116,7 @@ func TestSetsThatGoBeforeAnythingAsksThem(t *testing.T) {
 func (w *world) wrongSets() []string {
 	w.t.Helper()
 	found, err := w.e.plane.Verify(context.Background(), w.e.state(w.e.inForce()), false)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	return slices.DeleteFunc(found, func(o string) bool { return !strings.HasPrefix(o, "set ") })
 }
 
@@ -129,9 +128,7 @@ func (w *world) repairs(what string, rival func() error) {
 		w.t.Fatalf("%s: something shows before", what)
 	}
 	before := sortedLines(w.dump())
-	if err := rival(); err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, rival())
 	if !w.e.touched() {
 		w.t.Errorf("a program %s, and nothing shows", what)
 	}
@@ -157,11 +154,9 @@ func TestRunReconcilePutsEntriesBack(t *testing.T) {
 		var took []time.Duration
 		for range 3 {
 			repairs := w.e.Status().Repairs
-			if err := w.flush(set); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, w.flush(set))
 			flushed := time.Now()
-			until(t, set+" is filled again", func() bool { return w.e.Status().Repairs != repairs })
+			fatal.Await(t, set+" is filled again", func() bool { return w.e.Status().Repairs != repairs })
 			took = append(took, time.Since(flushed))
 		}
 		if slices.Sort(took); took[1] > checkEvery-time.Second {
@@ -181,9 +176,7 @@ func TestTheOtherAgentsGrantsStay(t *testing.T) {
 	w.e.predecessor.Find(addrs("169.254.20.99"), nil)
 	w.reconcileMembers()
 	repairs := w.e.Status().Repairs
-	if err := setRivals["opens an address"](w, p); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, setRivals["opens an address"](w, p))
 	w.reconcileMembers()
 	if w.left(p, https, "192.0.2.1") == 0 || len(w.entries(p, https, iptables.IPv4)) != 3 || w.e.Status().Repairs != repairs {
 		t.Errorf("%v, %d repairs", w.entries(p, https, iptables.IPv4), w.e.Status().Repairs-repairs)
@@ -221,9 +214,7 @@ func TestALookAmongGrants(t *testing.T) {
 	}
 	<-granted
 	t.Logf("%d looks", looks)
-	if err := w.real.Delete(xtables.GrantSetName(pods[7].PodRef, https, iptables.IPv4), ipset.Entry{Addr: asked[7][0].Addrs[0]}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.real.Delete(xtables.GrantSetName(pods[7].PodRef, https, iptables.IPv4), ipset.Entry{Addr: asked[7][0].Addrs[0]}))
 	want := "set " + xtables.GrantSetName(pods[7].PodRef, https, iptables.IPv4)
 	if wrong := w.wrongSets(); !slices.Equal(wrong, []string{want}) {
 		t.Errorf("%v are thought to be wrong, want %s", wrong, want)
@@ -243,12 +234,8 @@ func TestExchangedEntriesAreFoundInTurn(t *testing.T) {
 	}
 	before := sortedLines(w.dump())
 	for _, p := range pods {
-		if err := w.flush(xtables.GrantSetName(p.PodRef, https, iptables.IPv4)); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.sets.Add(xtables.GrantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("203.0.113.9")}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.flush(xtables.GrantSetName(p.PodRef, https, iptables.IPv4)))
+		fatal.If(t, w.sets.Add(xtables.GrantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("203.0.113.9")}))
 	}
 	// Each check compares the members of a few more sets than the last one did.
 	w.seams.forget(0, false)
@@ -315,9 +302,7 @@ func TestAnExchangedMemberIsReportedUntilItIsRepaired(t *testing.T) {
 			other.Addr, other.Timeout = addr("192.0.2.9"), timeout
 			err = w.sets.Add(set, other)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 	}
 	before := w.dump()
 	exchange(granted, time.Hour)

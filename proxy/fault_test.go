@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -28,7 +29,7 @@ func over(network, pod string, edit func(*dns.Msg)) func(*faultLab, string) int 
 	return func(l *faultLab, n string) int {
 		a := asked{client(l.t, network, "127.0.0."+pod, l.at), newQuery(n, dns.TypeA)}
 		if network == "tcp" { // the connection is not a step of its query
-			await(l.t, "the connection is not served", func() bool { return l.connected(a.conn) })
+			fatal.Await(l.t, "the connection is not served", func() bool { return l.connected(a.conn) })
 		}
 		if edit != nil {
 			edit(a.query)
@@ -69,11 +70,11 @@ func askUnknown(network string, known bool) func(*faultLab, string) int {
 	return func(l *faultLab, n string) (failed int) {
 		a := asked{client(l.t, network, "127.0.0.4", l.at), newQuery(n, dns.TypeA)}
 		if network == "tcp" {
-			await(l.t, "the connection is not served", func() bool { return l.connected(a.conn) })
+			fatal.Await(l.t, "the connection is not served", func() bool { return l.connected(a.conn) })
 		}
 		l.arm(l.fault)
 		l.putOn(a)
-		await(l.t, "it is not parked", func() bool { _, hit := l.hit(); return hit || l.parkedNow() == 1 })
+		fatal.Await(l.t, "it is not parked", func() bool { _, hit := l.hit(); return hit || l.parkedNow() == 1 })
 		if known {
 			l.s.Publish(compiled(l.t, socketPolicies, labPods))
 		}
@@ -91,14 +92,14 @@ func joined(l *faultLab, n string) (failed int) {
 	gate := make(chan struct{})
 	l.gate.Store(&gate)
 	last := asked{client(l.t, "tcp", "127.0.0.3", l.at), newQuery(n, dns.TypeA)}
-	await(l.t, "the connection is not served", func() bool { return l.connected(last.conn) })
+	fatal.Await(l.t, "the connection is not served", func() bool { return l.connected(last.conn) })
 	before := l.s.Stats().Coalesced
 	l.arm(l.fault)
 	come := func(more uint64) {
-		await(l.t, "it does not join", func() bool { _, hit := l.hit(); return hit || l.s.Stats().Coalesced == before+more })
+		fatal.Await(l.t, "it does not join", func() bool { _, hit := l.hit(); return hit || l.s.Stats().Coalesced == before+more })
 	}
 	first := l.put("udp", "4", n)
-	await(l.t, "there is no call", func() bool { _, hit := l.hit(); return hit || l.s.Stats().InFlight == 1 })
+	fatal.Await(l.t, "there is no call", func() bool { _, hit := l.hit(); return hit || l.s.Stats().InFlight == 1 })
 	second := l.put("udp", "2", n)
 	come(1)
 	l.putOn(last)

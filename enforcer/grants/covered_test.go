@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
 )
@@ -20,9 +21,7 @@ func TestCovered(t *testing.T) {
 	if len(good) != 2 || w.table.Covered(good) {
 		t.Fatalf("%d grants, covered before they are made", len(good))
 	}
-	if err := w.table.Grant(context.Background(), good); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.table.Grant(context.Background(), good))
 	tests := []struct {
 		what   string
 		change func(g *policy.Grant)
@@ -115,9 +114,7 @@ func TestAddressesTakenAwayAreNotCovered(t *testing.T) {
 		if err := w.table.Grant(context.Background(), stays); err != nil || !w.table.Covered(stays) {
 			t.Errorf("written again: %v", err)
 		}
-		if err := w.rollOut(w.compile([]policy.Pod{web}, two)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.rollOut(w.compile([]policy.Pod{web}, two)))
 		if es := w.entries(web, false); len(es) != 2 || es[0].Addr != addr("192.0.2.2") || !near(es[0].Timeout, 360*time.Second) {
 			t.Errorf("left: %v", es)
 		}
@@ -208,9 +205,7 @@ func BenchmarkCovered(b *testing.B) {
 	var asked [][]policy.Grant
 	for i, g := range w.fresh(all, 50_000) {
 		g[0].Addrs = append(g[0].Addrs, netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}))
-		if err := w.table.Grant(context.Background(), g); err != nil {
-			b.Fatal(err)
-		}
+		fatal.If(b, w.table.Grant(context.Background(), g))
 		asked = append(asked, g)
 	}
 	for _, bench := range []struct {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
@@ -62,9 +63,7 @@ func granted(addrs ...string) (out []dataplane.Grant) {
 func open(t *testing.T, sets ipset.Interface, set dataplane.GrantSet) (out []netip.Addr) {
 	t.Helper()
 	entries, err := sets.List(set.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, en := range entries {
 		out = append(out, en.Addr)
 	}
@@ -124,9 +123,7 @@ func TestGrantSetsAreVerified(t *testing.T) {
 		g, fake := newGrantSets(t, test.coexisting, web)
 		g.apply([]dataplane.GrantOp{{Set: web, Grants: test.there}})
 		sizes, err := fake.Sizes()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		wrong, err := g.outside(want, sizes)
 		if err != nil || len(wrong) > 0 != test.size {
 			t.Errorf("%s: wrong sizes %v, %v", test.what, wrong, err)
