@@ -116,13 +116,13 @@ func TestSetsThatGoBeforeAnythingAsksThem(t *testing.T) {
 func (w *world) repairs(what string, rival func() error) {
 	w.t.Helper()
 	w.reconcile() // what was written is compared once
-	var glance setGlance
+	var glance sizeCheck
 	if w.e.touched() || glance.shows(w.e) {
 		w.t.Fatalf("%s: something shows before", what)
 	}
 	before := sortedLines(w.dump())
 	fatal.If(w.t, rival())
-	glance = setGlance{}
+	glance = sizeCheck{}
 	if !w.e.touched() && !glance.shows(w.e) {
 		w.t.Errorf("a program %s, and nothing shows", what)
 	}
@@ -133,7 +133,7 @@ func (w *world) repairs(what string, rival func() error) {
 	if got := w.e.Status().Repairs; got != 1 {
 		w.t.Errorf("a program %s: %d repairs", what, got)
 	}
-	glance = setGlance{}
+	glance = sizeCheck{}
 	if w.e.touched() || glance.shows(w.e) {
 		w.t.Errorf("a program %s, and after the repair it still shows", what)
 	}
@@ -249,7 +249,7 @@ func TestExchangedEntriesAreFoundInTurn(t *testing.T) {
 func TestLooksAtAllSetsArePaced(t *testing.T) {
 	w, p := answeredWeb(t)
 	fatal.If(t, setRivals["takes an address"](w, p))
-	glance := setGlance{next: time.Now().Add(time.Hour)}
+	glance := sizeCheck{next: time.Now().Add(time.Hour)}
 	if glance.shows(w.e) {
 		t.Error("it is looked before its time")
 	}

@@ -104,7 +104,7 @@ func TestRefusedPeers(t *testing.T) {
 		if got := open(); got != [3]bool{false, true, true} {
 			t.Errorf("%s is refused: open %v", what, got)
 		}
-		var glance setGlance
+		var glance sizeCheck
 		if glance.shows(w.e) {
 			t.Errorf("%s is refused, and taken for another program's doing", what)
 		}
@@ -153,7 +153,7 @@ func TestPeersThatGoWhileOthersAreRefused(t *testing.T) {
 				t.Errorf("%s, and all is taken at last: open to %s %v", what, to, !want)
 			}
 		}
-		var glance setGlance
+		var glance sizeCheck
 		if glance.shows(w.e) {
 			t.Errorf("%s, and the set is not what was written", what)
 		}
@@ -302,7 +302,7 @@ func TestTheLastAgentsPeersGo(t *testing.T) {
 	_, end := overlap(t, w, func() { w.apply([]policy.Pod{client}, pol("allow", "tcp/443 www.example.org")) })
 	before := sortedLines(w.sets.Dump())
 	fatal.If(t, w.sets.Add(name, ipset.Entry{Addr: addr("10.2.0.99")}))
-	var glance setGlance
+	var glance sizeCheck
 	if glance.shows(w.e) {
 		t.Error("it is taken for another program's while the last agent is there")
 	}

@@ -137,14 +137,14 @@ func TestHeldUntilItsPodIsKnown(t *testing.T) {
 				if tt.logged && l.log.last(t).Pod.Name != tt.pod || !tt.logged && len(l.log.recs) != 0 {
 					t.Errorf("logged %v", l.log.recs)
 				}
-				if s := l.s.Stats(); s.Held != 1 || s.HeldOut != 0 || s.Strangers != 0 || s.Queries != 1 {
+				if s := l.s.Stats(); s.Parked != 1 || s.ParkFailed != 0 || s.UnknownSources != 0 || s.Queries != 1 {
 					t.Errorf("stats %+v", s)
 				}
 				if len(clock.all) != 0 || clock.most != 2*time.Second {
 					t.Errorf("%d timers left, the longest was of %v", len(clock.all), clock.most)
 				}
 				// What follows waits for nobody.
-				if r = exchange(t, c, newQuery(tt.name, dns.TypeA)); r.Rcode != tt.rcode || l.s.Stats().Held != 1 {
+				if r = exchange(t, c, newQuery(tt.name, dns.TypeA)); r.Rcode != tt.rcode || l.s.Stats().Parked != 1 {
 					t.Errorf("the next query: %v", r)
 				}
 			})
@@ -165,7 +165,7 @@ func TestHeldTooLongIsServfail(t *testing.T) {
 		if r := got(t, c); r.Rcode != dns.RcodeServerFailure || r.Id != m.Id || len(l.up.asked) != 0 {
 			t.Errorf("%s: %v, asked %v", network, r, l.up.asked)
 		}
-		if s := l.s.Stats(); s.Held != 1 || s.HeldOut != 1 || l.parkedNow() != 0 {
+		if s := l.s.Stats(); s.Parked != 1 || s.ParkFailed != 1 || l.parkedNow() != 0 {
 			t.Errorf("%s: stats %+v, %d wait", network, s, l.parkedNow())
 		}
 		l.s.Publish(compiled(t, labPolicies, labPods))
@@ -213,21 +213,21 @@ func TestHeldIsBounded(t *testing.T) {
 		}
 	}
 	fatal.Await(t, "no silence", func() bool { return l.s.Stats().RateSilenced == 2 })
-	if s := l.s.Stats(); s.Held != parkedPerSource || s.HeldOut != 7 || l.parkedNow() != parkedPerSource {
+	if s := l.s.Stats(); s.Parked != parkedPerSource || s.ParkFailed != 7 || l.parkedNow() != parkedPerSource {
 		t.Errorf("stats %+v, %d wait", s, l.parkedNow())
 	}
 	put(t, two, newQuery("other.test", dns.TypeA)) // another source has room
 	l.awaitParked(parkedPerSource + 1)
 
 	l.s.parked.mu.Lock()
-	l.s.parked.all += parkedMost
+	l.s.parked.all += maxParked
 	l.s.parked.mu.Unlock()
 	put(t, two, newQuery("other.test", dns.TypeA))
 	if r := got(t, two); r.Rcode != dns.RcodeServerFailure {
 		t.Errorf("beyond the bound of all: %v", r)
 	}
 	l.s.parked.mu.Lock()
-	l.s.parked.all -= parkedMost
+	l.s.parked.all -= maxParked
 	l.s.parked.mu.Unlock()
 
 	l.s.Publish(compiled(t, labPolicies, without("free")))

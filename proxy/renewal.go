@@ -9,9 +9,9 @@ import (
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// renewalsMost bounds the renewals in flight: no client's slot does, since no client has
+// maxRenewals bounds the renewals in flight: no client's slot does, since no client has
 // to wait for one.
-const renewalsMost = 512
+const maxRenewals = 512
 
 // renewals are the calls in flight for what is kept already.
 type renewals struct {
@@ -59,7 +59,7 @@ func (f *renewals) prefetch(e *cache.Entry) {
 func (f *renewals) begin(e *cache.Entry, prefetch bool) (n *renewal, first bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if n = f.all[e]; n != nil || len(f.all) >= renewalsMost {
+	if n = f.all[e]; n != nil || len(f.all) >= maxRenewals {
 		return n, false
 	}
 	n = &renewal{of: f, entry: e, prefetch: prefetch}

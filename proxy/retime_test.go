@@ -37,10 +37,10 @@ func TestStepsOfAClock(t *testing.T) {
 		{-2 * time.Hour, -2 * time.Hour},
 		{time.Millisecond, 0}, // steered
 		{-time.Second, 0},
-		{stepLeast, stepLeast},
-		{stepLeast - 1, 0}, // and is not added to the next
-		{stepLeast - 1, 0},
-		{-stepLeast, -stepLeast},
+		{minStep, minStep},
+		{minStep - 1, 0}, // and is not added to the next
+		{minStep - 1, 0},
+		{-minStep, -minStep},
 		{24 * time.Hour, 24 * time.Hour},
 	} {
 		ahead += test.set
@@ -54,7 +54,7 @@ func TestStepsOfAClock(t *testing.T) {
 // setServer lets the lab's clock be set: from now on it is a real one.
 func setServer(l *cacheLab) (step func(time.Duration)) {
 	born, ahead := time.Now(), time.Duration(0)
-	l.s.born = born
+	l.s.started = born
 	l.s.now = func() time.Time {
 		return setClock(l.t, born.Add(time.Duration(l.at.Load())), ahead)
 	}

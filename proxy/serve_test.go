@@ -107,7 +107,7 @@ func TestStrangersGetRefusedFromTheSocket(t *testing.T) {
 	if want := wire.ErrorReply(packet, dns.RcodeRefused); b.Discard() != 1 || string(b.Room()[:len(want)]) != string(want) {
 		t.Errorf("not one reply, or it is %x, want %x", b.Room()[:len(want)], want)
 	}
-	if l.s.Stats().Strangers != 1 || len(l.up.asked) != 0 {
+	if l.s.Stats().UnknownSources != 1 || len(l.up.asked) != 0 {
 		t.Errorf("stats %+v, asked %v", l.s.Stats(), l.up.asked)
 	}
 }

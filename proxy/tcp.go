@@ -63,7 +63,7 @@ func (c *conn) query(packet []byte) (goOn bool) {
 		}
 	}
 	if !who.known && !who.unidentified {
-		s.stats.Strangers.Add(1)
+		s.stats.UnknownSources.Add(1)
 		return c.Send(wire.ErrorReply(packet, dns.RcodeRefused))
 	}
 	c.Begin()

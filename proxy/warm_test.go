@@ -175,7 +175,7 @@ func TestWarmAsksAgainAfterASuspension(t *testing.T) {
 	l := newLab(t, map[string][]string{"www.example.org A": {"www.example.org. 600 IN A 192.0.2.1"}, "www.example.org AAAA": {}})
 	l.s.Publish(compiled(t, labPolicies, labPods))
 	now, ahead := time.Now(), time.Duration(0)
-	l.s.born, l.s.now = now, func() time.Time { return setClock(t, now, ahead) }
+	l.s.started, l.s.now = now, func() time.Time { return setClock(t, now, ahead) }
 	for _, step := range []struct {
 		ahead time.Duration
 		asked int

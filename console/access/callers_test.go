@@ -120,7 +120,7 @@ func TestTokenIsRemembered(t *testing.T) {
 	delete(api.tokens, "alice's")
 	api.mu.Unlock()
 	ask("alice's", 0)
-	c.Pass(rememberFor)
+	c.Pass(cacheTTL)
 	ask("alice's", 401)
 	// An API server that is away is not an answer: nothing of it is remembered.
 	api.leave()
@@ -208,7 +208,7 @@ func TestSees(t *testing.T) {
 	if !sees("alice's", "shop") {
 		t.Error("not remembered")
 	}
-	c.Pass(rememberFor)
+	c.Pass(cacheTTL)
 	if sees("alice's", "shop") {
 		t.Error("a right that is gone is still there")
 	}
@@ -237,7 +237,7 @@ func TestCredentialsEnd(t *testing.T) {
 	for range 5 {
 		sees(token, true, 0)
 		sees(certificate, true, 0)
-		c.Pass(rememberFor)
+		c.Pass(cacheTTL)
 	}
 	api.mu.Lock()
 	delete(api.tokens, "alice's")
@@ -248,7 +248,7 @@ func TestCredentialsEnd(t *testing.T) {
 	api.mu.Lock()
 	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "mallory"}
 	api.mu.Unlock()
-	c.Pass(rememberFor)
+	c.Pass(cacheTTL)
 	sees(token, false, 401)
 }
 

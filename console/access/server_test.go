@@ -313,29 +313,29 @@ func TestPortIsTaken(t *testing.T) {
 // TestSeats: one address holds so many connections and no more; a seat that is given
 // back is somebody else's.
 func TestSeats(t *testing.T) {
-	s := newSeats()
+	s := newConnLimiter()
 	one, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	for i := range connectionsOfOne {
-		if !s.take(one) {
+		if !s.acquire(one) {
 			t.Fatalf("connection %d is refused", i)
 		}
 	}
-	if s.take(one) || !s.take(other) {
+	if s.acquire(one) || !s.acquire(other) {
 		t.Error("the bound of one address is not that")
 	}
-	s.give(one)
-	if !s.take(one) {
+	s.release(one)
+	if !s.acquire(one) {
 		t.Error("a seat is lost")
 	}
-	for i := s.all; i < connectionsMost; i++ {
-		if !s.take(netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})) {
+	for i := s.all; i < maxConnections; i++ {
+		if !s.acquire(netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})) {
 			t.Fatalf("connection %d is refused", i)
 		}
 	}
-	if s.take(netip.MustParseAddr("203.0.113.1")) {
+	if s.acquire(netip.MustParseAddr("203.0.113.1")) {
 		t.Error("more connections than the most")
 	}
-	if n := len(s.of); n != 2+connectionsMost-connectionsOfOne-1 {
+	if n := len(s.of); n != 2+maxConnections-connectionsOfOne-1 {
 		t.Errorf("%d addresses are counted", n)
 	}
 }
@@ -345,7 +345,7 @@ func TestTooManyConnections(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	fatal.If(t, err)
 	defer l.Close()
-	bounded := boundedListener{l, newSeats(), newThrottle(time.Now, connectionRate, allConnectionRate)}
+	bounded := boundedListener{l, newConnLimiter(), newThrottle(time.Now, connectionRate, allConnectionRate)}
 	accepted := make(chan net.Conn, 2*connectionsOfLocal)
 	go func() {
 		for {

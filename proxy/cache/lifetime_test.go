@@ -19,8 +19,8 @@ const soa = "~test. 300 IN SOA ns.test. admin.test. 1 2 3 4 "
 var toOne = wiretest.Query("one.test", dns.TypeA)
 
 func TestLifetimeIsTheLeastTTLOrTheSOAs(t *testing.T) {
-	plain := corefile.Cache{Greatest: time.Hour, Denial: 30 * time.Second}
-	bounded := corefile.Cache{Least: 20 * time.Second, Greatest: time.Minute, Denial: 10 * time.Second}
+	plain := corefile.Cache{MaxTTL: time.Hour, NegativeTTL: 30 * time.Second}
+	bounded := corefile.Cache{MinTTL: 20 * time.Second, MaxTTL: time.Minute, NegativeTTL: 10 * time.Second}
 	for _, tt := range []struct {
 		name  string
 		cache corefile.Cache
@@ -41,7 +41,7 @@ func TestLifetimeIsTheLeastTTLOrTheSOAs(t *testing.T) {
 		{"NXDOMAIN by the SOA's TTL", plain, dns.TypeA, []string{"NXDOMAIN", "~test. 11 IN SOA ns.test. admin.test. 1 2 3 4 20"}, 11, []uint32{11}},
 		{"NXDOMAIN by denial", plain, dns.TypeA, []string{"NXDOMAIN", soa + "300"}, 30, []uint32{30}},
 		{"denial is not raised", bounded, dns.TypeA, []string{"NXDOMAIN", soa + "3"}, 3, []uint32{3}},
-		{"denial 0", corefile.Cache{Greatest: time.Hour}, dns.TypeA, []string{"NXDOMAIN", soa + "20"}, 0, []uint32{0}},
+		{"denial 0", corefile.Cache{MaxTTL: time.Hour}, dns.TypeA, []string{"NXDOMAIN", soa + "20"}, 0, []uint32{0}},
 		{"a minimum of 0", plain, dns.TypeA, []string{"NXDOMAIN", soa + "0"}, 0, []uint32{0}},
 		{"NODATA", plain, dns.TypeAAAA, []string{soa + "20"}, 20, []uint32{20}},
 		{"NODATA without SOA", plain, dns.TypeAAAA, []string{"~test. 9 IN NS ns.test."}, 0, []uint32{9}},
@@ -71,7 +71,7 @@ func TestLifetimeIsTheLeastTTLOrTheSOAs(t *testing.T) {
 func TestTruncatedIsNotKept(t *testing.T) {
 	m := wiretest.Answer(t, toOne, "one.test. 300 IN A 192.0.2.1")
 	m.Truncated = true
-	if got := lifetime(wire.Question{Name: policytest.Name("one.test"), Type: dns.TypeA}, m, &corefile.Cache{Greatest: time.Hour}); got != 0 {
+	if got := lifetime(wire.Question{Name: policytest.Name("one.test"), Type: dns.TypeA}, m, &corefile.Cache{MaxTTL: time.Hour}); got != 0 {
 		t.Errorf("kept for %d s", got)
 	}
 }

@@ -100,7 +100,7 @@ a.corp.test corp.test {
 	c, err := Parse("Corefile", text)
 	fatal.If(t, err)
 	to := netip.MustParseAddrPort
-	kept := &Cache{Least: 5 * time.Second, Greatest: 2 * time.Hour, Denial: time.Minute, Prefetch: Prefetch{10, 5 * time.Minute, 20}, ServeStale: 3 * time.Hour}
+	kept := &Cache{MinTTL: 5 * time.Second, MaxTTL: 2 * time.Hour, NegativeTTL: time.Minute, Prefetch: Prefetch{10, 5 * time.Minute, 20}, ServeStale: 3 * time.Hour}
 	want := &Config{
 		File: "Corefile",
 		Zones: []Zone{

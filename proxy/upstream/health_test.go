@@ -88,7 +88,7 @@ func TestTruncatedFailsOver(t *testing.T) {
 
 // TestManyWrongRepliesEndInTCP: who floods guesses is not waited past for ever.
 func TestManyWrongRepliesEndInTCP(t *testing.T) {
-	for wrong, tcp := range map[int]uint64{wrongMost - 1: 0, wrongMost: 1} {
+	for wrong, tcp := range map[int]uint64{maxWrong - 1: 0, maxWrong: 1} {
 		up := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
 			if tcp {
 				return upstreamtest.Honest("192.0.2.1")(q, true)

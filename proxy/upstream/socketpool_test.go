@@ -80,13 +80,13 @@ func TestBurstOpensSockets(t *testing.T) {
 	s, _ := newSocket(t)
 	u := s.pool.u
 	var all []*asked
-	for range socketQueries*socketsMost + 200 {
+	for range socketQueries*maxSockets + 200 {
 		a := newAsked(t, u, "www.example.org")
 		u.sockets.send(&a.exchange, new(Batch))
 		all = append(all, a)
 	}
 	sockets := slices.Clone(u.sockets.sockets)
-	if len(sockets) != socketsMost {
+	if len(sockets) != maxSockets {
 		t.Errorf("%d sockets", len(sockets))
 	}
 	for _, s := range sockets {
@@ -248,7 +248,7 @@ func TestIdleSocketsAreClosed(t *testing.T) {
 	up := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))
 	u := newUpstream(up.Addr, new(Pool))
 	defer u.close()
-	u.born = u.born.Add(-time.Hour)
+	u.created = u.created.Add(-time.Hour)
 	end := time.Now().Add(time.Minute)
 	if _, err := u.exchange(askFor(t, "www.example.org"), bounds{udp: end, tcp: end}); err != nil {
 		t.Fatal(err)
@@ -316,7 +316,7 @@ func TestFloodStarvesNobody(t *testing.T) {
 	var wg sync.WaitGroup
 	for w := range 20 {
 		wg.Go(func() {
-			for i := 0; i < 50 || stats.WrongReplies.Load() < 4*wrongMost; i++ {
+			for i := 0; i < 50 || stats.WrongReplies.Load() < 4*maxWrong; i++ {
 				n := fmt.Sprintf("n%d-%d.test", w, i)
 				end := time.Now().Add(time.Minute)
 				m, err := u.exchange(askFor(t, n), bounds{udp: end, tcp: end})
@@ -331,7 +331,7 @@ func TestFloodStarvesNobody(t *testing.T) {
 	close(over)
 	_ = pc.Close()
 	flood.Wait()
-	if read, sent := stats.WrongReplies.Load(), guesses.Load(); read < 4*wrongMost || int64(read) > sent {
+	if read, sent := stats.WrongReplies.Load(), guesses.Load(); read < 4*maxWrong || int64(read) > sent {
 		t.Errorf("%d of %d guesses were counted", read, sent)
 	}
 }

@@ -110,7 +110,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 // TestPipelinedOutOfOrder: more queries than connections, answered in the reverse
 // order, by name and in pieces.
 func TestPipelinedOutOfOrder(t *testing.T) {
-	const n = 40 * connsMost
+	const n = 40 * maxConns
 	var got sync.WaitGroup // queries that came
 	got.Add(n)
 	s := startTCP(t, func(c net.Conn, _ int64) {
@@ -151,7 +151,7 @@ func TestPipelinedOutOfOrder(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := s.connections.Load(); n > connsMost {
+	if n := s.connections.Load(); n > maxConns {
 		t.Errorf("%d connections", n)
 	}
 }
@@ -242,7 +242,7 @@ func TestOneWay(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if n := s.connections.Load(); n > connsMost {
+		if n := s.connections.Load(); n > maxConns {
 			t.Errorf("%s: %d connections", name, n)
 		}
 		fatal.Await(t, name+": a connection that says nothing is kept", func() bool { return u.conns.count() == 0 })
@@ -392,10 +392,10 @@ func TestConnectionsAreBounded(t *testing.T) {
 		u.conns.send(&a.exchange, alone)
 		return a
 	}
-	for range connsMost * connQueries {
+	for range maxConns * connQueries {
 		all = append(all, put(false))
 	}
-	for range connsAlone - connsMost {
+	for range connsAlone - maxConns {
 		all = append(all, put(true))
 	}
 	for _, alone := range []bool{false, true} {

@@ -159,7 +159,7 @@ func TestGuessesEndASocket(t *testing.T) {
 	if !gaveUp.ended() || !errors.Is(gaveUp.err, os.ErrDeadlineExceeded) {
 		t.Fatalf("its time is over, and it waits (%v)", gaveUp.err)
 	}
-	for range 10 * wrongMost {
+	for range 10 * maxWrong {
 		s.take(one, s.pool.u.now())
 		s.take(two, s.pool.u.now())
 	}
@@ -172,15 +172,15 @@ func TestGuessesEndASocket(t *testing.T) {
 		binary.BigEndian.PutUint16(guess, uint16(id))
 		if s.used[id/64]&(1<<(id%64)) == 0 {
 			s.take(guess, s.pool.u.now())
-			if sent++; sent == wrongMost-1 && waits.ended() || sent == wrongMost {
+			if sent++; sent == maxWrong-1 && waits.ended() || sent == maxWrong {
 				break
 			}
 		}
 	}
-	if _, closed, _ := s.is(); sent != wrongMost || !waits.ended() || !errors.Is(waits.err, errManyWrong) || !closed {
+	if _, closed, _ := s.is(); sent != maxWrong || !waits.ended() || !errors.Is(waits.err, errManyWrong) || !closed {
 		t.Errorf("after %d guesses: %v, closed %v", sent, waits.err, closed)
 	}
-	if n := stats.WrongReplies.Load(); n != uint64(20*wrongMost+sent) {
+	if n := stats.WrongReplies.Load(); n != uint64(20*maxWrong+sent) {
 		t.Errorf("%d wrong replies counted", n)
 	}
 }
@@ -191,7 +191,7 @@ func TestManyWrongForOneQuery(t *testing.T) {
 	s, _ := newSocket(t)
 	a, neighbour := s.put(t, "one.test"), s.put(t, "two.test")
 	unreadable := a.reply(t, nil, "one.test. 60 IN A 192.0.2.1")[:40]
-	for i := range wrongMost {
+	for i := range maxWrong {
 		if a.ended() {
 			t.Fatalf("ended after %d", i)
 		}
