@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -172,8 +173,8 @@ func TestWarmTriesAgain(t *testing.T) {
 func TestWarmAsksWhatHadNoTurn(t *testing.T) {
 	l := newLab(t, labTable)
 	timers, gate := l.timers(), make(chan struct{})
-	l.use(l.s.setup.Load().config, stuck{l.up, name(t, "dead.wild.test"), gate})
-	names := slices.Repeat([]fqdn.Name{name(t, "dead.wild.test")}, warmAtOnce)
+	l.use(l.s.setup.Load().config, stuck{l.up, policytest.Name("dead.wild.test"), gate})
+	names := slices.Repeat([]fqdn.Name{policytest.Name("dead.wild.test")}, warmAtOnce)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	web := l.s.snapshot.Load().ViewOf(labPods[0].PodRef)
@@ -223,11 +224,11 @@ func TestWarmOfOnePodWaitsForNoOther(t *testing.T) {
 	l := newLab(t, labTable)
 	gate := make(chan struct{})
 	defer close(gate)
-	l.use(l.s.setup.Load().config, stuck{l.up, name(t, "dead.wild.test"), gate})
+	l.use(l.s.setup.Load().config, stuck{l.up, policytest.Name("dead.wild.test"), gate})
 	snap := l.s.snapshot.Load()
 	dead := make([]fqdn.Name, 4*warmAtOnce)
 	for i := range dead {
-		dead[i] = name(t, "dead.wild.test")
+		dead[i] = policytest.Name("dead.wild.test")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -274,7 +275,7 @@ func TestWarmUpsShareAnAnswer(t *testing.T) {
 	var warm sync.WaitGroup
 	for _, pod := range []int{0, 1, 2} {
 		v := l.s.snapshot.Load().ViewOf(labPods[pod].PodRef)
-		warm.Go(func() { _ = l.s.WarmNames(t.Context(), v, []fqdn.Name{name(t, "a.example.org")}) })
+		warm.Go(func() { _ = l.s.WarmNames(t.Context(), v, []fqdn.Name{policytest.Name("a.example.org")}) })
 	}
 	fatal.Await(t, "a join of both types by two pods", func() bool { return l.s.Stats().Coalesced == 4 })
 	close(gate)
