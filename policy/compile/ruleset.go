@@ -6,7 +6,7 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// ruleset is what the views of pods with the same selecting policies share.
+// ruleset is the shared part of the views of pods with the same selecting policies.
 type ruleset struct {
 	parsed []*parsed      // sorted by id
 	shared policy.View    // of whatever pod
