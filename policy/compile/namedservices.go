@@ -12,7 +12,7 @@ type NamedServices struct {
 	domain fqdn.Name
 	list   []*namedService
 	byName map[fqdn.Name]*namedService
-	// // the services added or removed since the last number; a changed one is both
+	// changed has the services added or removed since the last number; a changed one is both
 	changed []*namedService
 }
 
