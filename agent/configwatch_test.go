@@ -140,8 +140,8 @@ func TestSteadyWritesDoNotStarve(t *testing.T) {
 	}
 }
 
-// TestBadCorefileStaysRefused: said once, and the next good one is applied.
-func TestBadCorefileStaysRefused(t *testing.T) {
+// TestInvalidCorefileIsRefusedAgain: said once, and the next good one is applied.
+func TestInvalidCorefileIsRefusedAgain(t *testing.T) {
 	b := newBench(t, good+"}\n")
 	stop := b.start()
 	b.pass(0)
@@ -157,8 +157,8 @@ func TestBadCorefileStaysRefused(t *testing.T) {
 	}
 }
 
-// TestBadCacheKeepsWhatRuns: what is kept goes on being kept by the last good file.
-func TestBadCacheKeepsWhatRuns(t *testing.T) {
+// TestInvalidCacheKeepsTheRunningConfiguration: what is kept goes on being kept by the last good file.
+func TestInvalidCacheKeepsTheRunningConfiguration(t *testing.T) {
 	b := newBench(t, good+"}\n")
 	stop := b.start()
 	b.pass(0)

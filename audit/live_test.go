@@ -28,7 +28,7 @@ func of(t testing.TB, pod string) Record {
 	return r
 }
 
-func TestFollowerSeesWhatComes(t *testing.T) {
+func TestFollowerReadsNewLines(t *testing.T) {
 	l := To(io.Discard, Options{Node: "node-1"})
 	before := of(t, "before")
 	l.Write(before)
@@ -262,8 +262,8 @@ func TestNoLineBetweenRecentAndFollow(t *testing.T) {
 	closeLog(t, l)
 }
 
-// TestFollowersSeeWhatADiskLoses: who looks on while the disk is full sees why.
-func TestFollowersSeeWhatADiskLoses(t *testing.T) {
+// TestFollowersReadLinesThatTheDiskLost: who looks on while the disk is full sees why.
+func TestFollowersReadLinesThatTheDiskLost(t *testing.T) {
 	l := To(&failing{}, Options{})
 	f := l.Follow()
 	l.Write(example(t))

@@ -50,7 +50,7 @@ func (s stuck) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestStuckReaderBlocksNobody(t *testing.T) {
+func TestStuckReaderBlocksNoWriter(t *testing.T) {
 	w := stuck{make(chan struct{}, 10), make(chan struct{})}
 	l := To(w, Options{Queue: 4})
 	l.Write(example(t))

@@ -46,7 +46,7 @@ func TestACutLineIsTakenOff(t *testing.T) {
 }
 
 // What another agent wrote behind the cut line stays.
-func TestACutLineStaysBeforeAnothersLines(t *testing.T) {
+func TestCutLineBeforeAnotherAgentsLines(t *testing.T) {
 	f, _, path := newFile(t, 0, 0)
 	if _, err := f.f.WriteString("half a li"); err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestACutLineStaysBeforeAnothersLines(t *testing.T) {
 	holds(t, path, "half a li another's")
 }
 
-func TestALogOnASmallDiskHoldsWholeLines(t *testing.T) {
+func TestLogOnAFullDiskHasCompleteLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	l, err := Open(Options{Node: "node-1", Path: path})
 	fatal.If(t, err)
@@ -113,7 +113,7 @@ func TestLossesAreSaidOnce(t *testing.T) {
 }
 
 // An agent that was killed while it wrote leaves half a line: the next one's are whole.
-func TestWhatAKilledAgentLeft(t *testing.T) {
+func TestCutLineOfAKilledAgent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	fatal.If(t, os.WriteFile(path, []byte("whole\nhalf a li"), 0o600))
 	for i, line := range []string{"next", "after it"} {

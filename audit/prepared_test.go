@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestPreparedLikeWhole: with what was prepared of one question, another question
+// TestPreparedLineEqualsEncodedLine: with what was prepared of one question, another question
 // of the same answer has the line that it has without.
-func TestPreparedLikeWhole(t *testing.T) {
+func TestPreparedLineEqualsEncodedLine(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	others := 0
 	for range 3000 {

@@ -289,9 +289,9 @@ func (r *relay) next(context.Context) ([]Agent, error) {
 	return []Agent{a}, nil
 }
 
-// TestFollowGoesOn: an agent that ends is asked again, from the last line on, and so
+// TestFollowContinuesWithTheNextAgent: an agent that ends is asked again, from the last line on, and so
 // is who comes after it; nothing is shown twice.
-func TestFollowGoesOn(t *testing.T) {
+func TestFollowContinuesWithTheNextAgent(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	first, second := newWorld(t, "node-1"), newWorld(t, "node-1")

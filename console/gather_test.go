@@ -74,9 +74,9 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// TestFailedIsTold: of the others' failures each is a warning, and the first decides
+// TestFailedAgentsAreReported: of the others' failures each is a warning, and the first decides
 // the exit code.
-func TestFailedIsTold(t *testing.T) {
+func TestFailedAgentsAreReported(t *testing.T) {
 	p, _, warn := printed(FormatTable, false)
 	err := p.Failed([]*Failure{{"node-4", errAway}, {"node-3", Refuse(http.StatusForbidden, "you may not\x1b[2J")}})
 	want := "namegate: node-4: no agent answers at 192.0.2.2:9954\nnamegate: node-3: you may not\\x1b[2J\n"

@@ -66,7 +66,7 @@ func TestRestartTakesGrantsOver(t *testing.T) {
 	}
 }
 
-func TestRestartKnowsWhatIsOpen(t *testing.T) {
+func TestRestartRecoversGrants(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	w.restart()
@@ -79,7 +79,7 @@ func TestRestartKnowsWhatIsOpen(t *testing.T) {
 	}
 }
 
-func TestRestartTakesBackWhatIsNotAllowedAnyMore(t *testing.T) {
+func TestRestartRemovesDisallowedGrants(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	w.answer(p, "a.example.net", 60, "192.0.2.2")
@@ -155,7 +155,7 @@ func TestRestartRemovesLeftovers(t *testing.T) {
 	}
 }
 
-func TestASetThatAnotherProgramAsksStays(t *testing.T) {
+func TestSetReferencedByAnotherProgramStays(t *testing.T) {
 	w := newNode(t)
 	if err := w.sets.Ensure(ipset.Set{Name: "NG4-old", Type: ipset.HashIP}); err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func TestStartTwiceLeavesTheFirstServing(t *testing.T) {
 	}
 }
 
-func TestStartSaysWhatFailed(t *testing.T) {
+func TestStartReportsErrors(t *testing.T) {
 	for n := 1; n < 1000; n++ {
 		w := newNode(t)
 		w.boot()
@@ -216,7 +216,7 @@ func TestStartSaysWhatFailed(t *testing.T) {
 	}
 }
 
-func TestAFailedFirstCommitStillKnowsWhoWasJudged(t *testing.T) {
+func TestFailedFirstCommitKeepsTheRecoveredState(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	judged := flow("10.1.0.5:1003", "192.0.2.1:443")

@@ -62,9 +62,9 @@ func gated(gate <-chan struct{}, sc script) script {
 	}
 }
 
-// TestOneCallForAll: over UDP and over TCP; it is asked once, and each pod
+// TestQueriesShareOneCall: over UDP and over TCP; it is asked once, and each pod
 // gets grants of its own.
-func TestOneCallForAll(t *testing.T) {
+func TestQueriesShareOneCall(t *testing.T) {
 	l := newSocketLab(t, false)
 	gate := make(chan struct{})
 	up := startScript(t, gated(gate, one("192.0.2.1")))

@@ -55,7 +55,7 @@ func TestTargetsOfAllowedAnswersAreAllowed(t *testing.T) {
 	}
 }
 
-func TestFollowedIsLoggedWithTheNameThatLed(t *testing.T) {
+func TestFollowedNameIsLoggedWithTheAllowedName(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org SRV": {"www.example.org. 60 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 60 IN A 192.0.2.1"}})
 	l.any("10.1.0.4", newQuery("www.example.org", dns.TypeSRV))
 	l.any("10.1.0.4", newQuery("host.test", dns.TypeA))
@@ -84,9 +84,9 @@ func TestFollowedEndsWithTheAnswer(t *testing.T) {
 	}
 }
 
-// TestShortGreatestOfThePolicyIsAskedForAnew: where the policy's greatest TTL ends
+// TestShortMaximumOfThePolicyEndsTheReply: where the policy's greatest TTL ends
 // before the answer's, the question asked again leads again.
-func TestShortGreatestOfThePolicyIsAskedForAnew(t *testing.T) {
+func TestShortMaximumOfThePolicyEndsTheReply(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"one.test SRV": {"one.test. 900 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 900 IN A 192.0.2.1"}})
 	for range 8 {
 		r, _ := l.any("10.1.0.7", newQuery("one.test", dns.TypeSRV))
@@ -183,8 +183,8 @@ func TestFollowEndsWithThePolicyAndTheSwitch(t *testing.T) {
 	}
 }
 
-// TestNewlyFollowedNameIsDecidedAnew: what was remembered of it before is not given.
-func TestNewlyFollowedNameIsDecidedAnew(t *testing.T) {
+// TestNewlyFollowedNameIsDecidedAgain: what was remembered of it before is not given.
+func TestNewlyFollowedNameIsDecidedAgain(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org SRV": {"www.example.org. 60 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 60 IN A 192.0.2.1"}})
 	for range 3 {
 		l.any("10.1.0.2", newQuery("host.test", dns.TypeA)) // unmatched, and resolves
@@ -198,9 +198,9 @@ func TestNewlyFollowedNameIsDecidedAnew(t *testing.T) {
 	}
 }
 
-// TestSecondNameThatLeadsIsHeardInTheEnd: what it points at is led to by another for
+// TestSecondAllowedNameIsFollowedLater: what it points at is led to by another for
 // now, and its own answer holds for longer.
-func TestSecondNameThatLeadsIsHeardInTheEnd(t *testing.T) {
+func TestSecondAllowedNameIsFollowedLater(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org SRV": {"www.example.org. 40 IN SRV 0 0 1 host.test."},
 		"a.wild.test SRV": {"a.wild.test. 300 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 300 IN A 192.0.2.1"}})
 	l.any("10.1.0.2", newQuery("www.example.org", dns.TypeSRV))

@@ -29,9 +29,9 @@ func TestReplyDecidedBeforeANameWasFollowedIsNotKept(t *testing.T) {
 	}
 }
 
-// TestOnePodsNamesAreNoOthersBusiness: what one pod is led to makes nobody else go
+// TestFollowedNamesOfAPodAffectNoOtherPod: what one pod is led to makes nobody else go
 // anew.
-func TestOnePodsNamesAreNoOthersBusiness(t *testing.T) {
+func TestFollowedNamesOfAPodAffectNoOtherPod(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"x.wild.test SRV": {"x.wild.test. 60 IN SRV 0 0 1 host.test."}, "www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
 	for range 3 {
 		l.any("10.1.0.4", newQuery("www.example.org", dns.TypeA))
@@ -43,7 +43,7 @@ func TestOnePodsNamesAreNoOthersBusiness(t *testing.T) {
 	}
 }
 
-func TestFollowsAreBoundedAPod(t *testing.T) {
+func TestFollowedNamesAreBoundedPerPod(t *testing.T) {
 	var f followTable
 	pod, other := policy.PodRef{Name: "a"}, policy.PodRef{Name: "b"}
 	via := name(t, "www.example.org")
@@ -64,9 +64,9 @@ func TestFollowsAreBoundedAPod(t *testing.T) {
 	}
 }
 
-// TestFirstNameThatLeadsCounts until its answer is over; who is not heard is not
+// TestFirstAllowedNameIsUsed until its answer is over; who is not heard is not
 // told that it is settled.
-func TestFirstNameThatLeadsCounts(t *testing.T) {
+func TestFirstAllowedNameIsUsed(t *testing.T) {
 	var f followTable
 	pod := policy.PodRef{Name: "a"}
 	n, one, two := name(t, "host.test"), name(t, "one.test"), name(t, "two.test")
@@ -100,8 +100,8 @@ func TestFirstNameThatLeadsCounts(t *testing.T) {
 	}
 }
 
-// TestSweepForgetsWhatIsNotAllowedAnyMore: so another name may lead there.
-func TestSweepForgetsWhatIsNotAllowedAnyMore(t *testing.T) {
+// TestSweepRemovesNamesThatAreNoLongerAllowed: so another name may lead there.
+func TestSweepRemovesNamesThatAreNoLongerAllowed(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{})
 	web, gone := labPods[0].PodRef, policy.PodRef{Name: "gone"}
 	l.s.followed.add(web, name(t, "a.test"), name(t, "www.example.org"), 0, time.Hour)
@@ -116,9 +116,9 @@ func TestSweepForgetsWhatIsNotAllowedAnyMore(t *testing.T) {
 	}
 }
 
-// TestSnapshotThatComesBackLeadsNowhere: what was remembered by it of names that its
+// TestRestoredSnapshotHasNoFollowedNames: what was remembered by it of names that its
 // successor has ended is not given.
-func TestSnapshotThatComesBackLeadsNowhere(t *testing.T) {
+func TestRestoredSnapshotHasNoFollowedNames(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org SRV": {"www.example.org. 60 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 60 IN A 192.0.2.1"}})
 	l.any("10.1.0.4", newQuery("www.example.org", dns.TypeSRV))
 	for range 3 {

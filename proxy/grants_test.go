@@ -123,9 +123,9 @@ func TestFakeGranter(t *testing.T) {
 	}
 }
 
-// TestKernelIsNotAskedForWhatIsOpen: while it hangs, a kept answer that is open is given,
+// TestOpenAddressesNeedNoWrite: while it hangs, a kept answer that is open is given,
 // also without the packet cache.
-func TestKernelIsNotAskedForWhatIsOpen(t *testing.T) {
+func TestOpenAddressesNeedNoWrite(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
 	for range 2 {
 		l.ask("10.1.0.4", "www.example.org", dns.TypeA)

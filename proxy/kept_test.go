@@ -46,8 +46,8 @@ func TestNXDOMAINBehindACNAMEIsOfOneType(t *testing.T) {
 	}
 }
 
-// TestWhatAnswerDependsOnIsKeptApart: a query with other flags asks anew.
-func TestWhatAnswerDependsOnIsKeptApart(t *testing.T) {
+// TestCacheKeys: a query with other flags asks anew.
+func TestCacheKeys(t *testing.T) {
 	forms := map[string]func(*dns.Msg){
 		"plain": func(*dns.Msg) {},
 		"no RD": func(m *dns.Msg) { m.RecursionDesired = false },

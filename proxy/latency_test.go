@@ -41,9 +41,9 @@ func (r lengthy) resolve(a wire.Query) (found, error) {
 	return r.resolver.resolve(a)
 }
 
-// TestWaitsAreTold: how long a question waited for whom stands in the stage of
+// TestStagesAreReported: how long a question waited for whom stands in the stage of
 // that, whatever became of it, and nowhere else.
-func TestWaitsAreTold(t *testing.T) {
+func TestStagesAreReported(t *testing.T) {
 	const up, kernel = 20 * time.Millisecond, 3 * time.Millisecond
 	for _, tt := range []struct {
 		name, from, asked       string

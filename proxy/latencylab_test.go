@@ -30,9 +30,9 @@ func (s slowly) GrantThen(_ []policy.Grant, then GrantCallback) {
 	then.Granted(err, false)
 }
 
-// TestWhatIsGivenAgainIsTold: a kept answer is a decision of its own that waits
+// TestRepliesFromTheCacheAreObserved: a kept answer is a decision of its own that waits
 // for nobody, whether anything is logged or not.
-func TestWhatIsGivenAgainIsTold(t *testing.T) {
+func TestRepliesFromTheCacheAreObserved(t *testing.T) {
 	for _, logged := range []bool{true, false} {
 		l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
 		if !logged {
@@ -88,9 +88,9 @@ func TestForwardedIsObserved(t *testing.T) {
 	}
 }
 
-// TestWhatTheLibraryReadsIsObserved: what was waited for over UDP is not lost
+// TestQueriesReadByTheLibraryAreObserved: what was waited for over UDP is not lost
 // where a query goes on by the long one, neither in the stages nor in the log.
-func TestWhatTheLibraryReadsIsObserved(t *testing.T) {
+func TestQueriesReadByTheLibraryAreObserved(t *testing.T) {
 	const waits = 30 * time.Millisecond
 	l := newSocketLab(t, false)
 	l.asks(configWith(t), nil, startScript(t, func(q *dns.Msg, _ bool) [][]byte {
@@ -114,8 +114,8 @@ func TestWhatTheLibraryReadsIsObserved(t *testing.T) {
 	}
 }
 
-// TestPrefetchesWaitForNobody: they are decided, and no latency of a pod's.
-func TestPrefetchesWaitForNobody(t *testing.T) {
+// TestPrefetchesAddNoLatency: they are decided, and no latency of a pod's.
+func TestPrefetchesAddNoLatency(t *testing.T) {
 	l := newLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
 	snap := l.s.snapshot.Load()
 	h := &inHand{over: make(chan struct{})}

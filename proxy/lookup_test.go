@@ -105,8 +105,8 @@ func TestHitGrantsForThePodThatAsksAlone(t *testing.T) {
 	}
 }
 
-// TestPolicyDecidesWhatIsKeptToo: that another pod has asked helps nobody.
-func TestPolicyDecidesWhatIsKeptToo(t *testing.T) {
+// TestPolicyDecidesCachedAnswers: that another pod has asked helps nobody.
+func TestPolicyDecidesCachedAnswers(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
 	for range 2 {
 		for from, rcode := range map[string]int{"10.1.0.2": dns.RcodeSuccess, "10.1.0.3": dns.RcodeNameError, "10.1.0.4": dns.RcodeRefused} {
@@ -117,7 +117,7 @@ func TestPolicyDecidesWhatIsKeptToo(t *testing.T) {
 	}
 }
 
-func TestTTLsThatPodsAreToldAreBounded(t *testing.T) {
+func TestTTLsOfRepliesAreBounded(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 2 IN A 192.0.2.1"}, "b.wild.test A": {"b.wild.test. 9000 IN A 192.0.2.2"},
 		"c.wild.test A": {"NXDOMAIN", soa + "3"}}, "cache 2h", "ttl 10s 20m")
 	l.gives("10.1.0.2", "a.wild.test", dns.TypeA, "a.wild.test. 10 A 192.0.2.1")

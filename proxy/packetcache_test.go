@@ -104,7 +104,7 @@ func TestReplayEndsWhereTheTTLsBoundBegins(t *testing.T) {
 	}
 }
 
-func TestReplyThatTheClientCannotTakeIsMadeAnew(t *testing.T) {
+func TestOversizedCachedReplyIsEncodedAgain(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"a.wild.test TXT": {`a.wild.test. 60 IN TXT "` + strings.Repeat("x", 250) + `" "` + strings.Repeat("y", 250) + `" "` + strings.Repeat("z", 250) + `"`}})
 	big, small := newQuery("a.wild.test", dns.TypeTXT), newQuery("a.wild.test", dns.TypeTXT)
 	big.SetEdns0(1232, false)

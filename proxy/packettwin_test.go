@@ -80,10 +80,10 @@ func twinTable(r *rand.Rand) map[string][]string {
 	return table
 }
 
-// TestPacketCacheSaysWhatIsDecided: for random questions, pods, reloads, kernels and
+// TestPacketCacheEqualsDecisions: for random questions, pods, reloads, kernels and
 // clocks a reply from the socket's reader is, to the letter's case, what the long
 // way says at that moment, with the same line in the log, and every address in it is open.
-func TestPacketCacheSaysWhatIsDecided(t *testing.T) {
+func TestPacketCacheEqualsDecisions(t *testing.T) {
 	rounds := 60
 	if testing.Short() {
 		rounds = 10

@@ -288,8 +288,8 @@ func TestPublishedSinceTheIdentification(t *testing.T) {
 	}
 }
 
-// TestTheTimeEndsAsTheSnapshotComes: whoever is first answers, and only one does.
-func TestTheTimeEndsAsTheSnapshotComes(t *testing.T) {
+// TestParkTimeoutDuringAPublish: whoever is first answers, and only one does.
+func TestParkTimeoutDuringAPublish(t *testing.T) {
 	l, clock := newParkLab(t)
 	const times = 200
 	var resumed atomic.Int64
@@ -390,8 +390,8 @@ func TestHeldSourceIsTheNodes(t *testing.T) {
 	}
 }
 
-// TestResumedIsBoundedAsEver: what was held counts among the pod's queries then.
-func TestResumedIsBoundedAsEver(t *testing.T) {
+// TestResumedQueriesAreLimited: what was held counts among the pod's queries then.
+func TestResumedQueriesAreLimited(t *testing.T) {
 	l, _ := newParkLab(t)
 	config := *l.s.setup.Load().config
 	config.Limits.QueriesPerPod = 2
@@ -412,8 +412,8 @@ func TestResumedIsBoundedAsEver(t *testing.T) {
 	<-h.entered
 }
 
-// TestConnectionsOfYoungPodsHaveBoundsOfTheirOwn: strangers cannot use them up.
-func TestConnectionsOfYoungPodsHaveBoundsOfTheirOwn(t *testing.T) {
+// TestConnectionsOfUnidentifiedPodsHaveSeparateLimits: strangers cannot use them up.
+func TestConnectionsOfUnidentifiedPodsHaveSeparateLimits(t *testing.T) {
 	l, _ := newParkLab(t)
 	config := *l.s.setup.Load().config
 	config.Limits.ConnectionsPerPod = 1

@@ -88,9 +88,9 @@ func TestPlanWithAnotherClusterDomain(t *testing.T) {
 	}
 }
 
-// TestPlanOpensWhatMatchesOnly is the promise in small: over many names, open
+// TestPlanOpensMatchesOnly is the promise in small: over many names, open
 // and complete are exactly the names that an enforcing match covers.
-func TestPlanOpensWhatMatchesOnly(t *testing.T) {
+func TestPlanOpensMatchesOnly(t *testing.T) {
 	l := newLab(t, nil)
 	config, snap := l.s.setup.Load().config, l.s.snapshot.Load()
 	parts := []string{"www", "example", "org", "wild", "test", "one", "two", "corp", "svc", "shop", "cluster", "local"}

@@ -104,7 +104,7 @@ func TestServeIPv6(t *testing.T) {
 }
 
 // The loopback counts as the node, so the stranger's packet is put in by hand.
-func TestStrangersGetRefusedFromTheSocket(t *testing.T) {
+func TestUnknownSourcesGetREFUSED(t *testing.T) {
 	l := newLab(t, labTable)
 	packet, err := newQuery("www.example.org", dns.TypeA).Pack()
 	if err != nil {
@@ -185,7 +185,7 @@ func TestSnapshotIsSwapped(t *testing.T) {
 	}
 }
 
-func TestConfigureKeepsWhatItCan(t *testing.T) {
+func TestConfigureKeepsUnchangedParts(t *testing.T) {
 	l := newLab(t, labTable)
 	up := startScript(t, honest("192.0.2.1"))
 	l.live(zoneOf(up))

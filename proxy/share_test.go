@@ -123,8 +123,8 @@ func TestNoAnswerWithoutItsGrant(t *testing.T) {
 	wg.Wait()
 }
 
-// TestJunkHurtsNobody: packets of noise do not keep a pod from its answers.
-func TestJunkHurtsNobody(t *testing.T) {
+// TestJunkAffectsNoQuery: packets of noise do not keep a pod from its answers.
+func TestJunkAffectsNoQuery(t *testing.T) {
 	l := newLab(t, labTable)
 	at := l.listen()
 	noisy, web := client(t, "udp", "127.0.0.8", at), client(t, "udp", "127.0.0.2", at)

@@ -185,9 +185,9 @@ func (n *node) change(r *rand.Rand) {
 	}
 }
 
-// TestPacketCacheOverSnapshotsSaysWhatIsDecided: as the twin of one snapshot, while
+// TestPacketCacheOverSnapshotsEqualsDecisions: as the twin of one snapshot, while
 // random snapshots of one compiler follow each other.
-func TestPacketCacheOverSnapshotsSaysWhatIsDecided(t *testing.T) {
+func TestPacketCacheOverSnapshotsEqualsDecisions(t *testing.T) {
 	rounds := 20
 	if testing.Short() {
 		rounds = 5

@@ -167,7 +167,7 @@ func TestStaleDenialSaysSo(t *testing.T) {
 	}
 }
 
-func TestNameThatExistsAgainIsAskedForByItsType(t *testing.T) {
+func TestNameThatExistsAgainIsQueriedByType(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"NXDOMAIN", soa + "20"}}, staled)
 	l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeA))
 	l.says("a.wild.test A", "a.wild.test. 60 IN A 192.0.2.1")

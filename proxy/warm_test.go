@@ -45,7 +45,7 @@ func TestWarmGrantsTheExactNames(t *testing.T) {
 	}
 }
 
-func TestWarmGoesByTheGuardAndSaysWhatFailed(t *testing.T) {
+func TestWarmAppliesTheGuardAndReportsFailures(t *testing.T) {
 	l := newLab(t, map[string][]string{
 		"www.example.org A":    {"www.example.org. 60 IN A 169.254.169.254"},
 		"www.example.org AAAA": {"error"},
@@ -143,9 +143,9 @@ func (s stuck) resolve(a wire.Query) (found, error) {
 	return s.resolver.resolve(a)
 }
 
-// TestWarmOfOnePodWaitsForNoOther: a pod with more names without an answer than are asked
+// TestWarmUpsOfPodsAreIndependent: a pod with more names without an answer than are asked
 // for at once does not delay another pod's.
-func TestWarmOfOnePodWaitsForNoOther(t *testing.T) {
+func TestWarmUpsOfPodsAreIndependent(t *testing.T) {
 	l := newLab(t, labTable)
 	gate := make(chan struct{})
 	defer close(gate)

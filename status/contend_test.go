@@ -63,9 +63,9 @@ type errAway struct{}
 
 func (errAway) Error() string { return "the API server is away" }
 
-// TestServerAway: everything is refused for a while, and told when it is back. No
+// TestAPIServerUnavailable: everything is refused for a while, and told when it is back. No
 // request storm comes of it, and the agent ends in time all the same.
-func TestServerAway(t *testing.T) {
+func TestAPIServerUnavailable(t *testing.T) {
 	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, nil, func(t *testing.T, w *world) {
 		var away atomic.Bool
 		var requests atomic.Int32
@@ -168,8 +168,8 @@ func TestNothingBeforeItIsKnown(t *testing.T) {
 	})
 }
 
-// TestRenewalsWakeNobody: only what a Lease says matters at once.
-func TestRenewalsWakeNobody(t *testing.T) {
+// TestRenewedDetectsRenewals: only what a Lease says matters at once.
+func TestRenewedDetectsRenewals(t *testing.T) {
 	lease := func(text string, renew time.Duration) *coordinationv1.Lease {
 		return &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{FindingsAnnotation: text}},

@@ -89,8 +89,8 @@ func TestPortsOfANewPolicy(t *testing.T) {
 	})
 }
 
-// TestPortsOfWhatIsNotEnforced: where a policy denies nothing its companions open nothing.
-func TestPortsOfWhatIsNotEnforced(t *testing.T) {
+// TestPortsOfUnenforcedPolicies: where a policy denies nothing its companions open nothing.
+func TestPortsOfUnenforcedPolicies(t *testing.T) {
 	for name, c := range map[string]struct {
 		change, back func(*v1alpha1.FQDNNetworkPolicy)
 	}{
@@ -213,8 +213,8 @@ func TestPortsAsked(t *testing.T) {
 	}
 }
 
-// TestPortsGoWithTheirOwner and with the NetworkPolicy that they stand beside.
-func TestPortsGoWithTheirOwner(t *testing.T) {
+// TestPortsAreRemovedWithTheirOwner and with the NetworkPolicy that they stand beside.
+func TestPortsAreRemovedWithTheirOwner(t *testing.T) {
 	inShop(t, nil, func(t *testing.T, w *world) {
 		w.want(soonOpen, "ports", "at first")
 		w.there = nil

@@ -58,8 +58,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestStrangersGetNoAddresses: why the kernel refused is for root, who asks by the socket.
-func TestStrangersGetNoAddresses(t *testing.T) {
+// TestProbesReportNoAddresses: why the kernel refused is for root, who asks by the socket.
+func TestProbesReportNoAddresses(t *testing.T) {
 	h := New(time.Now)
 	h.Synced()
 	h.Active()

@@ -220,8 +220,8 @@ func TestMetricsAreWellFormed(t *testing.T) {
 	}
 }
 
-// TestWhatAnAgentHasNot: what has no meaning for an agent is not told as zero.
-func TestWhatAnAgentHasNot(t *testing.T) {
+// TestAbsentMetrics: what has no meaning for an agent is not told as zero.
+func TestAbsentMetrics(t *testing.T) {
 	f := quietFacts(t)
 	all := scraped(t, f, nil)
 	f.APIServerAway, f.BrokenFiles, f.Denied.Packets, f.Audit = nil, nil, nil, nil

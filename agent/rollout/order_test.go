@@ -161,9 +161,9 @@ func tenants(pods ...string) State {
 	return State{Input: in}
 }
 
-// TestNobodyWaitsForAnothersNames: a tenant with a name that has no answer, and a label
+// TestCommitDoesNotWaitForNamesOfOtherPods: a tenant with a name that has no answer, and a label
 // that flips, delays nobody; each pod is isolated when its own names are open.
-func TestNobodyWaitsForAnothersNames(t *testing.T) {
+func TestCommitDoesNotWaitForNamesOfOtherPods(t *testing.T) {
 	inStages(t, func(f *stagesFake, r *Rollout) {
 		r.Offer(tenants("web", "db", "sick"))
 		f.expect("0s prepare 1", "0s publish 1", "0s commit 1 isolates ")
@@ -224,9 +224,9 @@ func TestALabelThatFlips(t *testing.T) {
 	})
 }
 
-// TestTheFirstSnapshotComesWhole: nothing is in force before all names are resolved, and
+// TestFirstSnapshotWaitsForAllNames: nothing is in force before all names are resolved, and
 // what comes meanwhile is decided by at once, and prolongs nothing.
-func TestTheFirstSnapshotComesWhole(t *testing.T) {
+func TestFirstSnapshotWaitsForAllNames(t *testing.T) {
 	inStages(t, func(f *stagesFake, r *Rollout) {
 		r.Offer(tenants("db *.example.org", "sick a.dead.test"))
 		time.Sleep(time.Second)

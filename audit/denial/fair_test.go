@@ -21,9 +21,9 @@ func crowd(t *testing.T, n int) *world {
 	return newWorld(t, more...)
 }
 
-// TestManyNoisyPodsSilenceNobody: together they have what can be counted, and make
+// TestManyNoisyPodsDoNotSuppressOthers: together they have what can be counted, and make
 // room for one that has less; nothing of what they were counted is lost.
-func TestManyNoisyPodsSilenceNobody(t *testing.T) {
+func TestManyNoisyPodsDoNotSuppressOthers(t *testing.T) {
 	const pods = maxCounted / countedOfPod
 	w := crowd(t, pods)
 	for i := range pods {

@@ -55,8 +55,8 @@ func TestAThousandAreALineAndACount(t *testing.T) {
 	}
 }
 
-// TestWhatIsToldApart: each of pod, protocol, destination and port is another flow.
-func TestWhatIsToldApart(t *testing.T) {
+// TestFlowKeys: each of pod, protocol, destination and port is another flow.
+func TestFlowKeys(t *testing.T) {
 	w := newWorld(t)
 	for range 2 {
 		w.denied("a", "tcp", "198.51.100.1:443")
@@ -69,9 +69,9 @@ func TestWhatIsToldApart(t *testing.T) {
 		"denied a tcp 198.51.100.2:443 address x1 []", "denied other tcp 198.51.100.1:443 address x1 []")
 }
 
-// TestWhatIsSaidFollows: the line of a minute says what is known at its end, and each
+// TestReasonFollowsTheSnapshot: the line of a minute says what is known at its end, and each
 // connection counts by what was known then.
-func TestWhatIsSaidFollows(t *testing.T) {
+func TestReasonFollowsTheSnapshot(t *testing.T) {
 	w := newWorld(t)
 	w.denied("a", "tcp", "198.51.100.1:80")
 	w.pass(10 * time.Second)
@@ -94,9 +94,9 @@ func TestWhatIsSaidFollows(t *testing.T) {
 	}
 }
 
-// TestANoisyPodLeavesTheOthersTheirs: one that tries every port has its share of flows,
+// TestNoisyPodHasALimit: one that tries every port has its share of flows,
 // what is beyond is counted and said once a minute.
-func TestANoisyPodLeavesTheOthersTheirs(t *testing.T) {
+func TestNoisyPodHasALimit(t *testing.T) {
 	w := newWorld(t)
 	var log strings.Builder
 	w.denials.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
@@ -287,7 +287,7 @@ var errBroken = errors.New("no more")
 
 func (broken) Packets(context.Context, func(nflog.Packet)) error { return errBroken }
 
-func TestRunSaysWhyNothingComes(t *testing.T) {
+func TestRunReturnsTheReadersError(t *testing.T) {
 	w := newWorld(t)
 	w.denials.o.Packets = broken{}
 	if err := w.denials.Run(context.Background()); !errors.Is(err, errBroken) {

@@ -158,9 +158,9 @@ func TestAnAnswerIsWrittenDownAfterItLeft(t *testing.T) {
 	}
 }
 
-// TestWhoIsNotJudged: a pod that is enforced by now, one that nothing selects, one that
+// TestPacketsWithoutAVerdict: a pod that is enforced by now, one that nothing selects, one that
 // nobody knows, and rules that are not ours.
-func TestWhoIsNotJudged(t *testing.T) {
+func TestPacketsWithoutAVerdict(t *testing.T) {
 	w := newWorld(t)
 	w.audited("a", "tcp", "198.51.100.1:443")
 	w.audited("c", "tcp", "198.51.100.1:443")

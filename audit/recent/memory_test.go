@@ -34,8 +34,8 @@ func record(pod, n string, v audit.Verdict, at time.Time, answers ...audit.Answe
 	return audit.Record{Time: at, Pod: ref(pod), Name: name(n), Type: 1, Verdict: v, Answers: answers}
 }
 
-// TestWhatIsRemembered: what opened nothing, and what was decided about it.
-func TestWhatIsRemembered(t *testing.T) {
+// TestMemory: what opened nothing, and what was decided about it.
+func TestMemory(t *testing.T) {
 	open := []audit.Opened{{Ports: "tcp/443"}}
 	for _, c := range []struct {
 		what    string
@@ -120,8 +120,8 @@ func TestMemoryLikeTwin(t *testing.T) {
 	}
 }
 
-// TestOnePodForgetsItsOwn: who resolves without end pushes out none of another's.
-func TestOnePodForgetsItsOwn(t *testing.T) {
+// TestMemoryOfOnePodIsBounded: who resolves without end pushes out none of another's.
+func TestMemoryOfOnePodIsBounded(t *testing.T) {
 	m := NewMemory()
 	m.Write(record("a", "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(1)}))
 	for i := range 3 * maxSightings {

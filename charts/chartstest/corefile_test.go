@@ -199,8 +199,8 @@ func TestCacheInBounds(t *testing.T) {
 	}
 }
 
-// TestWholeCorefile: a text of one's own is taken as it is.
-func TestWholeCorefile(t *testing.T) {
+// TestCompleteCorefile: a text of one's own is taken as it is.
+func TestCompleteCorefile(t *testing.T) {
 	const text = "# ours\n. {\n    forward . 192.0.2.53\n\n    hold 2m\n}"
 	r := render(t, "cluster: {domain: not.used}\ncorefile:\n  mark: '0x80'\n  text: |\n    # ours\n    . {\n        forward . 192.0.2.53\n\n        hold 2m\n    }\n")
 	if got := the[*corev1.ConfigMap](t, r.objects, "ConfigMap/namegate").Data["Corefile"]; got != text+"\n" {

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestReaderGoesAway: the agent's standard output and error lose their reader,
+// TestClosedPipe: the agent's standard output and error lose their reader,
 // and it goes on. The test runs itself as the agent.
-func TestReaderGoesAway(t *testing.T) {
+func TestClosedPipe(t *testing.T) {
 	if os.Getenv("NAMEGATE_TEST_PIPE") != "" {
 		outliveReaders()
 		for range 10 {
@@ -24,7 +24,7 @@ func TestReaderGoesAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Close()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestReaderGoesAway$")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestClosedPipe$")
 	cmd.Env = append(os.Environ(), "NAMEGATE_TEST_PIPE=1")
 	cmd.Stdout, cmd.Stderr = w, w
 	err = cmd.Run()

@@ -117,9 +117,9 @@ func TestLongHeader(t *testing.T) {
 	}
 }
 
-// TestCallerWhoTakesNothing: an answer that nobody takes ends; one that is taken
+// TestCallerThatReadsNothing: an answer that nobody takes ends; one that is taken
 // slowly goes on for as long as it is.
-func TestCallerWhoTakesNothing(t *testing.T) {
+func TestCallerThatReadsNothing(t *testing.T) {
 	var ended chan error // of the bubble
 	endless := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for {

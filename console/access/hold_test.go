@@ -22,9 +22,9 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// TestBodyThatNeverComes: a question that announces a body and does not send it holds
+// TestBodyThatNeverArrives: a question that announces a body and does not send it holds
 // its connection no longer than a header may.
-func TestBodyThatNeverComes(t *testing.T) {
+func TestBodyThatNeverArrives(t *testing.T) {
 	for _, said := range []string{"Content-Length: 100\r\n", "Transfer-Encoding: chunked\r\n", "Content-Length: 9\r\nExpect: 100-continue\r\n"} {
 		t.Run(said, func(t *testing.T) {
 			asked := false
@@ -66,9 +66,9 @@ func TestNamespaceThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestForeignCertificatesAreCounted: each costs a search for who signed it, which is
+// TestUnknownCertificatesAreLimited: each costs a search for who signed it, which is
 // worth no more than a guess at a token; a known one is not judged anew.
-func TestForeignCertificatesAreCounted(t *testing.T) {
+func TestUnknownCertificatesAreLimited(t *testing.T) {
 	ours, c := newCA(t), newClock()
 	s := newServer(t, newAPIServer(clientCA(ours.pem())), c.now)
 	fatal.If(t, s.callers.authority.read(t.Context()))

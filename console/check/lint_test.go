@@ -148,8 +148,8 @@ func TestCoversTwin(t *testing.T) {
 	}
 }
 
-// TestNothingOddInWhatDecodes: the comparison with the types agrees with the decoder.
-func TestNothingOddInWhatDecodes(t *testing.T) {
+// TestNoOddityInDecodableManifests: the comparison with the types agrees with the decoder.
+func TestNoOddityInDecodableManifests(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	values := []string{"x", "7", `"7"`, "{}", "[]", "true", "~", "[x]", "{a: b}", "1.5"}
 	fields := []string{"egress", "enforcement", "denied", "dns", "ttl", "egres", "Denied"}

@@ -96,8 +96,8 @@ func TestScope(t *testing.T) {
 	}
 }
 
-// TestWhomToAsk: what is looked for in the cluster, by flags and by the pod's name.
-func TestWhomToAsk(t *testing.T) {
+// TestAgentSelection: what is looked for in the cluster, by flags and by the pod's name.
+func TestAgentSelection(t *testing.T) {
 	for _, c := range []struct {
 		args, pod, path string
 		code            int

@@ -94,9 +94,9 @@ func allows(policies []v1alpha1.FQDNNetworkPolicy, app string) func(dial) bool {
 	}
 }
 
-// TestAllowsWhatWasSeenAndNoMore: each workload may do what it was denied, and of all
+// TestSuggestionAllowsExactlyTheLog: each workload may do what it was denied, and of all
 // other names and ports nothing.
-func TestAllowsWhatWasSeenAndNoMore(t *testing.T) {
+func TestSuggestionAllowsExactlyTheLog(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 6))
 		w := newWorld(t, r, 1+r.IntN(150), 1+r.IntN(40), 1+r.IntN(600))
@@ -175,8 +175,8 @@ func TestNothingCanBeTakenOut(t *testing.T) {
 	}
 }
 
-// TestFoldedAllowsWhatWasSeen, by fewer matches, and nothing outside the parents.
-func TestFoldedAllowsWhatWasSeen(t *testing.T) {
+// TestFoldedSuggestionAllowsTheLog, by fewer matches, and nothing outside the parents.
+func TestFoldedSuggestionAllowsTheLog(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 8))
 		w := newWorld(t, r, 1+r.IntN(40), 1+r.IntN(5), 1+r.IntN(200))

@@ -181,8 +181,8 @@ ttl: {minSeconds: 1, maxSeconds: 60, graceSeconds: 1}`),
 // told after a minute.
 const toldSoon = 10 * time.Second
 
-// TestDeniedIsToldSoon: the first denial of a kind is a line at once.
-func TestDeniedIsToldSoon(t *testing.T) {
+// TestDeniedConnectionsAreLoggedSoon: the first denial of a kind is a line at once.
+func TestDeniedConnectionsAreLoggedSoon(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, lab.Routed)
 	s.startClient(policy("allow", allowWWW))
@@ -299,9 +299,9 @@ func (s *stage) awaitCounter(want int) {
 	s.t.Errorf("the counter says %s, want %d packets", out, want)
 }
 
-// TestANoisyPodSilencesNobody: while one pod tries everything, another's single
+// TestNoisyPodDoesNotSuppressOthers: while one pod tries everything, another's single
 // connection is told of.
-func TestANoisyPodSilencesNobody(t *testing.T) {
+func TestNoisyPodDoesNotSuppressOthers(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, lab.Routed)
 	s.start(map[string]string{

@@ -14,9 +14,9 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// TestUpstreamComesBack lets an upstream die in two ways, and come back: one that
+// TestUpstreamRecovers lets an upstream die in two ways, and come back: one that
 // only probes can find well again, and one that is all that there is.
-func TestUpstreamComesBack(t *testing.T) {
+func TestUpstreamRecovers(t *testing.T) {
 	t.Parallel()
 	const pair, alone = "192.0.2.180", "192.0.2.179"
 	zones := "pair.test {\n    forward . " + pair + " " + goodAddress + " {\n        policy sequential\n    }\n}\n" +
@@ -133,9 +133,9 @@ line.test {
 }
 `
 
-// TestUpstreamSlowNamesDelayNobody has names under way that are not answered, and
+// TestSlowNamesDelayNoOtherQuery has names under way that are not answered, and
 // asks for others on the same socket or connection, and from a neighbour.
-func TestUpstreamSlowNamesDelayNobody(t *testing.T) {
+func TestSlowNamesDelayNoOtherQuery(t *testing.T) {
 	t.Parallel()
 	const quick = 20
 	for network, slow := range map[string]int{"udp": 60, "tcp": 10} {

@@ -121,7 +121,7 @@ func TestEachCallbackIsCalledOnce(t *testing.T) {
 	}
 }
 
-func TestCallbacksOfOneBatchHaveTheirOwnResults(t *testing.T) {
+func TestCallbacksOfOneBatchHaveSeparateResults(t *testing.T) {
 	w, pods := crowd(t, 5)
 	if err := w.sets.Destroy(set4(pods[1])); err != nil {
 		t.Fatal(err)

@@ -80,7 +80,7 @@ func TestApplyTellsOfEachOp(t *testing.T) {
 	})
 }
 
-func TestTheLastOpsErrorIsItsOwn(t *testing.T) {
+func TestErrorOfTheLastOperation(t *testing.T) {
 	both(t, func(t *testing.T, i ipset.Interface) {
 		ensure(t, i, grants("a"))
 		ops := []ipset.Op{{Set: "a", Entries: []ipset.Entry{entry("192.0.2.1")}}, {Set: "missing", Entries: []ipset.Entry{entry("192.0.2.1")}}}

@@ -44,7 +44,7 @@ func TestReplace(t *testing.T) {
 }
 
 // A rule goes on asking a set that is replaced, by its name.
-func TestReplaceWhatARuleAsks(t *testing.T) {
+func TestReplaceASetThatARuleReferences(t *testing.T) {
 	netns.Own(t)
 	i, err := ipset.Open()
 	fatal.If(t, err)

@@ -318,7 +318,7 @@ func TestEndpointAddresses(t *testing.T) {
 	}
 }
 
-func TestAnotherAgentTakesAddressesAway(t *testing.T) {
+func TestAddressesRemovedByAnotherAgent(t *testing.T) {
 	k := kernel(t)
 	later, err := link.Open()
 	fatal.If(t, err)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestAppendIsWhatTheLibraryRenders(t *testing.T) {
+func TestAppendEqualsTheLibrary(t *testing.T) {
 	for _, test := range []struct {
 		what string
 		got  []byte

@@ -25,10 +25,10 @@ func (w *listener) asks(pod, to string) {
 	}
 }
 
-// TestWhoBypassesInterception: a pod that is intercepted and sends to who answers behind
+// TestPodsThatBypassInterception: a pod that is intercepted and sends to who answers behind
 // a resolver is told, by the packet as it left the pod; what interception, its absence or
 // another program leads there is not.
-func TestWhoBypassesInterception(t *testing.T) {
+func TestPodsThatBypassInterception(t *testing.T) {
 	onEach(t, func(t *testing.T, w *listener) {
 		a, b, c := w.Pod("a"), w.Pod("b"), w.Pod("c")
 		endpoint := netip.MustParseAddr("169.254.20.53")
@@ -84,7 +84,7 @@ func TestWhoBypassesInterception(t *testing.T) {
 }
 
 // On fakes, and where no tables are, nobody bypasses.
-func TestNobodyBypassesWithoutTables(t *testing.T) {
+func TestNoBypassingPodsWithoutTables(t *testing.T) {
 	tables := inKernel(t)
 	if got, err := tables.Bypassing(); err != nil || len(got) != 0 {
 		t.Errorf("%v, %v", got, err)

@@ -236,9 +236,9 @@ func TestServiceOfANeighbourIsRefused(t *testing.T) {
 	})
 }
 
-// TestANoisyPodSilencesNobody: one pod's packets are counted and not all logged, those
+// TestNoisyPodDoesNotSuppressOthers: one pod's packets are counted and not all logged, those
 // of another are.
-func TestANoisyPodSilencesNobody(t *testing.T) {
+func TestNoisyPodDoesNotSuppressOthers(t *testing.T) {
 	w := listen(t, lab.Routed)
 	before := w.denied()
 	const flood = 2000

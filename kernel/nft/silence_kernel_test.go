@@ -36,9 +36,9 @@ func solicitation(source, to netip.Addr) []byte {
 	return b
 }
 
-// TestMadeUpSourcesSilenceNobody: what the home check lets pass, since nobody forwards
+// TestForgedSourcesDoNotSuppressLogs: what the home check lets pass, since nobody forwards
 // it, is denied and takes up nothing of the log of pods.
-func TestMadeUpSourcesSilenceNobody(t *testing.T) {
+func TestForgedSourcesDoNotSuppressLogs(t *testing.T) {
 	w := listen(t, lab.Routed)
 	a, b := w.Pod("a"), w.Pod("b")
 	state := nft.State{
@@ -84,9 +84,9 @@ func TestMadeUpSourcesSilenceNobody(t *testing.T) {
 	}
 }
 
-// TestAnAuditedScanSilencesNobody: a pod that tries every port of many addresses is
+// TestAuditedScanDoesNotSuppressLogs: a pod that tries every port of many addresses is
 // remembered by what is logged of it, and leaves the others room.
-func TestAnAuditedScanSilencesNobody(t *testing.T) {
+func TestAuditedScanDoesNotSuppressLogs(t *testing.T) {
 	w := listen(t, lab.Routed)
 	c, err := w.Pod("c").ListenPacket("udp4", "0.0.0.0:0")
 	fatal.If(t, err)

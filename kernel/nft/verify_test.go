@@ -145,9 +145,9 @@ func BenchmarkVerify(b *testing.B) {
 	}
 }
 
-// TestTablesOfAnotherFormAreMadeAnew: a table may be dormant, which no chain shows, or
+// TestTablesOfAnotherFormAreRebuilt: a table may be dormant, which no chain shows, or
 // have sets of other types, into which the elements cannot be written.
-func TestTablesOfAnotherFormAreMadeAnew(t *testing.T) {
+func TestTablesOfAnotherFormAreRebuilt(t *testing.T) {
 	ctx := context.Background()
 	for _, rival := range []string{
 		"add table inet namegate { flags dormant; }",

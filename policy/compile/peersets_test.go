@@ -142,9 +142,9 @@ func TestManyChanges(t *testing.T) {
 	}
 }
 
-// TestSetsThatNobodyHas cost nothing: neither do those of others' NetworkPolicies have
+// TestUnusedSets cost nothing: neither do those of others' NetworkPolicies have
 // members, nor are pods looked at where no peer is one.
-func TestSetsThatNobodyHas(t *testing.T) {
+func TestUnusedSets(t *testing.T) {
 	c, in := New(), besideInput(shopCluster(), aNet(t, "bank/np", `egress: [{to: [{podSelector: {}}]}]`), aNet(t, "np", `egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}]}]`))
 	pods := aNet(t, "pods", `egress: [{to: [{podSelector: {}}]}]`)
 	for i, want := range []int{1, 2, 1} {

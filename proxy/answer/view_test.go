@@ -246,7 +246,7 @@ func TestAnswerViewTwins(t *testing.T) {
 	}
 }
 
-func TestReadingAgainForgetsWhatWasRead(t *testing.T) {
+func TestReuseOfAnAnswerView(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 12))
 	var used wire.AnswerView
 	for range 2000 {

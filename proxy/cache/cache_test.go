@@ -174,8 +174,8 @@ func TestAnswerThatDoesNotFitLeavesTheOthers(t *testing.T) {
 	}
 }
 
-// TestLeastRecentlyUsedGoesFirst, whichever way it was used.
-func TestLeastRecentlyUsedGoesFirst(t *testing.T) {
+// TestLeastRecentlyUsedIsEvictedFirst, whichever way it was used.
+func TestLeastRecentlyUsedIsEvictedFirst(t *testing.T) {
 	use := map[string]func(*Cache, *Entry){
 		"answer": func(c *Cache, e *Entry) { c.Get(e.Query, 0) },
 		"packet": func(c *Cache, e *Entry) { c.Packet(quickOf(t, e), nil, 0) },
@@ -211,9 +211,9 @@ func quickOf(t testing.TB, e *Entry) *wire.QueryView {
 	return &q
 }
 
-// TestAnswerRefutesWhatWasKept: a name that exists is not kept as one that does
+// TestOppositeAnswerReplacesTheCachedOne: a name that exists is not kept as one that does
 // not, and the other way round for the type that was asked.
-func TestAnswerRefutesWhatWasKept(t *testing.T) {
+func TestOppositeAnswerReplacesTheCachedOne(t *testing.T) {
 	c := New(1000, 1<<20)
 	nxdomain := keptAnswer(t, "one.test", dns.TypeTXT, 10)
 	nxdomain.nxdomain = true
@@ -237,9 +237,9 @@ func TestAnswerRefutesWhatWasKept(t *testing.T) {
 	wantAccounts(t, c)
 }
 
-// TestFreshDenialGoesBeforeWhatIsOver: an answer that is only good for an outage
+// TestFreshNXDOMAINPrecedesAnExpiredAnswer: an answer that is only good for an outage
 // does not hide that the name is gone.
-func TestFreshDenialGoesBeforeWhatIsOver(t *testing.T) {
+func TestFreshNXDOMAINPrecedesAnExpiredAnswer(t *testing.T) {
 	c := New(1000, 1<<20)
 	a := keptAnswer(t, "one.test", dns.TypeA, 10)
 	a.expires, a.staleUntil = 10*time.Second, time.Hour

@@ -27,9 +27,9 @@ func section(text, heading string) string {
 	return body
 }
 
-// TestTheWholeExampleSaysTheDefaults: the example with everything is what counts
+// TestCompleteExampleHasTheDefaults: the example with everything is what counts
 // without a line, and names every directive and every option.
-func TestTheWholeExampleSaysTheDefaults(t *testing.T) {
+func TestCompleteExampleHasTheDefaults(t *testing.T) {
 	_, rest, _ := strings.Cut(section(documentation(t), "All directives"), "```corefile\n")
 	example, _, _ := strings.Cut(rest, "```")
 	c, err := Parse("docs/corefile.md", example)

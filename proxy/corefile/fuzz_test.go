@@ -90,8 +90,8 @@ func brokenCache(c *Cache) (wrong []string) {
 	return wrong
 }
 
-// TestBrokenSeesWhatIsBroken: the fuzz target's judge is no yes-man.
-func TestBrokenSeesWhatIsBroken(t *testing.T) {
+// TestBrokenDetectsInvalidConfigurations: the fuzz target's judge is no yes-man.
+func TestBrokenDetectsInvalidConfigurations(t *testing.T) {
 	fresh := func() *Config {
 		return parseForward(t, rootBlock("cache {\nprefetch 10\nserve_stale\n}\nforward a.test 192.0.2.2"))
 	}

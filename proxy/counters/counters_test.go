@@ -10,8 +10,8 @@ import (
 	"github.com/namegate/namegate/stats"
 )
 
-// TestEveryCounterIsTold: no counter is left out of Stats or told under another name.
-func TestEveryCounterIsTold(t *testing.T) {
+// TestEveryCounterIsReported: no counter is left out of Stats or told under another name.
+func TestEveryCounterIsReported(t *testing.T) {
 	var c Counters
 	var up upstream.Counters
 	v := reflect.ValueOf(&c.Counters).Elem()

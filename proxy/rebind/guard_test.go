@@ -186,9 +186,9 @@ func FuzzGuard(f *testing.F) {
 	})
 }
 
-// TestGuardNeverOpensWhatIsNoHost: not even by a range of the administrator that
+// TestGuardNeverOpensAddressesWithoutAHost: not even by a range of the administrator that
 // covers it, nor inside another address.
-func TestGuardNeverOpensWhatIsNoHost(t *testing.T) {
+func TestGuardNeverOpensAddressesWithoutAHost(t *testing.T) {
 	c := corefile.Default()
 	for _, r := range []string{"126.0.0.0/7", "64.0.0.0/2", "192.0.0.0/2", "0.0.0.0/1", "8000::/1", "::/1", "10.0.0.0/8", "169.254.0.0/16"} {
 		c.Rebind = append(c.Rebind, corefile.RebindAllow{Suffix: name(t, "x.test"), Range: netip.MustParsePrefix(r)})

@@ -172,8 +172,8 @@ func TestRestEndsWithAChange(t *testing.T) {
 	}
 }
 
-// TestNobodyListensForAWhile: the only endpoint comes back before the deadline.
-func TestNobodyListensForAWhile(t *testing.T) {
+// TestUpstreamThatListensLater: the only endpoint comes back before the deadline.
+func TestUpstreamThatListensLater(t *testing.T) {
 	up := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))
 	old := upstreamtest.Start(t, upstreamtest.Silent)
 	old.Stop()
@@ -253,8 +253,8 @@ func TestUpstreamLeavesWithinTCP(t *testing.T) {
 	}
 }
 
-// TestNobodyIsAskedTwiceInARound: also where the upstreams change within it.
-func TestNobodyIsAskedTwiceInARound(t *testing.T) {
+// TestNoUpstreamIsAskedTwiceInARound: also where the upstreams change within it.
+func TestNoUpstreamIsAskedTwiceInARound(t *testing.T) {
 	g := newGroup(t)
 	reached, changed := make(chan struct{}, 8), make(chan struct{})
 	first := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
@@ -339,9 +339,9 @@ func TestSlowNameIsNoDoubt(t *testing.T) {
 	}
 }
 
-// TestQuickTriesDoNotCount: who is told at once that nobody is there has lost no
+// TestImmediateFailuresDoNotCount: who is told at once that nobody is there has lost no
 // time, and tries as often as there is.
-func TestQuickTriesDoNotCount(t *testing.T) {
+func TestImmediateFailuresDoNotCount(t *testing.T) {
 	u := newUpstream(loopback, new(Pool))
 	defer u.close()
 	f := newZone()

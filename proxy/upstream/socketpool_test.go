@@ -44,9 +44,9 @@ func erratic(q *dns.Msg, _ bool) [][]byte {
 	return [][]byte{good}
 }
 
-// TestNobodyGetsAnothersAnswer: many queries share few sockets, and each has the
+// TestAnswersAreNotMixedUp: many queries share few sockets, and each has the
 // answer to its own question.
-func TestNobodyGetsAnothersAnswer(t *testing.T) {
+func TestAnswersAreNotMixedUp(t *testing.T) {
 	up := upstreamtest.Start(t, erratic)
 	u := newUpstream(up.Addr, new(Pool))
 	defer u.close()
@@ -264,9 +264,9 @@ func TestIdleSocketsAreClosed(t *testing.T) {
 	}
 }
 
-// TestFloodStarvesNobody: an attacker who sends from the upstream's own address to
+// TestFloodStarvesNoQuery: an attacker who sends from the upstream's own address to
 // every port that there is gets nobody a wrong answer, and keeps nobody waiting.
-func TestFloodStarvesNobody(t *testing.T) {
+func TestFloodStarvesNoQuery(t *testing.T) {
 	pc, ln := upstreamtest.Sockets(t)
 	t.Cleanup(func() { _ = pc.Close(); _ = ln.Close() })
 	over := make(chan struct{})

@@ -222,9 +222,9 @@ func TestConnectionThatIsAlwaysClosed(t *testing.T) {
 	}
 }
 
-// TestOneWay: an upstream that takes everything and says nothing, or takes nothing,
+// TestOneDirectionFails: an upstream that takes everything and says nothing, or takes nothing,
 // costs a query its time and no more, and few connections.
-func TestOneWay(t *testing.T) {
+func TestOneDirectionFails(t *testing.T) {
 	for name, serve := range map[string]func(c net.Conn, _ int64){
 		"says nothing":  func(c net.Conn, _ int64) { _, _ = io.Copy(io.Discard, c) },
 		"reads nothing": func(c net.Conn, _ int64) { time.Sleep(5 * time.Second) },

@@ -67,7 +67,7 @@ func (s *udpSocket) over(a *asked) {
 	s.pool.sweep(s.pool.u.now())
 }
 
-func TestSocketTakesWhatAnswers(t *testing.T) {
+func TestSocketAcceptsMatchingAnswers(t *testing.T) {
 	s, stats := newSocket(t)
 	one, two := s.put(t, "one.test"), s.put(t, "two.test")
 	for i, wrong := range [][]byte{

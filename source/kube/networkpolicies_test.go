@@ -56,7 +56,7 @@ func TestNetworkPolicyKeepsItsPointer(t *testing.T) {
 	}
 }
 
-func TestLeadsToPods(t *testing.T) {
+func TestNeedOfRemotePods(t *testing.T) {
 	peer := func(p networkingv1.NetworkPolicyPeer) []networkingv1.NetworkPolicyEgressRule {
 		return []networkingv1.NetworkPolicyEgressRule{{}, {To: []networkingv1.NetworkPolicyPeer{p}}}
 	}

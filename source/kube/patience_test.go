@@ -26,9 +26,9 @@ func asks(t *testing.T, clock pickedClock) chan<- time.Time {
 	}
 }
 
-// TestFirstPolicyComesWithPeers: whatever comes last of those that make a pod
+// TestFirstPolicyWaitsForPeers: whatever comes last of those that make a pod
 // default-deny, no State does that without the pod's peers on other nodes.
-func TestFirstPolicyComesWithPeers(t *testing.T) {
+func TestFirstPolicyWaitsForPeers(t *testing.T) {
 	puts := map[string]func(*apiServer){
 		v1alpha1.Resource + "/shop/p": func(api *apiServer) { api.put(v1alpha1.Resource, aPolicy("p", "www.example.org")) },
 		"networkpolicies/shop/db":     func(api *apiServer) { api.put("networkpolicies", aNetworkPolicy("shop", "db", "db")) },
@@ -161,9 +161,9 @@ func TestStatesWaitForPeers(t *testing.T) {
 	}
 }
 
-// TestNobodyWaits for pods of other nodes that are needed and known, nor for those that
+// TestNoWaitWithoutNeed for pods of other nodes that are needed and known, nor for those that
 // the API server was known to refuse.
-func TestNobodyWaits(t *testing.T) {
+func TestNoWaitWithoutNeed(t *testing.T) {
 	for name, before := range map[string]func(*Source){
 		"known":   func(s *Source) { fatal.If(t, s.remote.pods.Replace(nil, "")) },
 		"refused": func(s *Source) { s.link.failed(remoteName, errors.New("forbidden")) },

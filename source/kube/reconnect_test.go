@@ -31,9 +31,9 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
-// TestAwayAndBack: while the API server is away the last state stays; what happened
+// TestAPIServerReconnects: while the API server is away the last state stays; what happened
 // meanwhile comes when it is back; each is logged once.
-func TestAwayAndBack(t *testing.T) {
+func TestAPIServerReconnects(t *testing.T) {
 	api := newAPIServer(t)
 	api.put("pods", aPod("gone", "10.0.0.1"))
 	api.put(v1alpha1.Resource, aPolicy("p", "www.example.org"))
@@ -80,7 +80,7 @@ func TestBackWithoutNews(t *testing.T) {
 	}
 }
 
-func TestAwayFromTheStart(t *testing.T) {
+func TestAPIServerUnavailableAtTheStart(t *testing.T) {
 	api := newAPIServer(t)
 	api.put("pods", aPod("web", "10.0.0.1"))
 	api.setAway(true)

@@ -195,7 +195,7 @@ func TestCompanionsStop(t *testing.T) {
 	}
 }
 
-func TestCrowdedPoliciesAreAnnouncedOnce(t *testing.T) {
+func TestPoliciesBeyondTheLimitAreAnnouncedOnce(t *testing.T) {
 	recorder := events.NewFakeRecorder(100)
 	c := New(options(fake.NewClientset(), recorder))
 	a, b := statustest.Policy("shop", "a"), statustest.Policy("shop", "b")
@@ -248,8 +248,8 @@ func TestNarrowingIsNotDelayed(t *testing.T) {
 	}
 }
 
-// TestNarrowingComesFirst: before companions are made that are not there yet.
-func TestNarrowingComesFirst(t *testing.T) {
+// TestNarrowingIsWrittenFirst: before companions are made that are not there yet.
+func TestNarrowingIsWrittenFirst(t *testing.T) {
 	c := newCompanionTest(t, statustest.ByID(statustest.Policy("shop", "web")), statustest.Limit("shop", "deny", nil))
 	c.ports = anyPort
 	c.pass()
