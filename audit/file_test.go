@@ -38,7 +38,7 @@ func put(t *testing.T, f *file, line string) {
 	}
 }
 
-// holds compares what the files hold: "-" is no file.
+// holds compares the content of the files: "-" is no file.
 func holds(t *testing.T, path string, want ...string) {
 	t.Helper()
 	for i, w := range want {
@@ -196,8 +196,8 @@ func TestTwoAgentsRotateOnce(t *testing.T) {
 	holds(t, path, "cccc dddd", "aaaa bbbb", "-")
 }
 
-// TestAgentsWriteCompleteLines: two agents write to one file at a time, and none takes
-// what the other has written so far for a cut line.
+// TestAgentsWriteCompleteLines: two agents write to one file at a time, and neither takes
+// the other's partial write for a cut line.
 func TestAgentsWriteCompleteLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	const batches, lines = 300, 200

@@ -45,7 +45,7 @@ func TestACutLineIsTakenOff(t *testing.T) {
 	holds(t, path, "aaaa bbbb f")
 }
 
-// What another agent wrote behind the cut line stays.
+// Another agent's line behind the cut line stays.
 func TestCutLineBeforeAnotherAgentsLines(t *testing.T) {
 	f, _, path := newFile(t, 0, 0)
 	if _, err := f.f.WriteString("half a li"); err != nil {
@@ -84,9 +84,9 @@ func TestLogOnAFullDiskHasCompleteLines(t *testing.T) {
 	}
 }
 
-// Some lines fit a disk that is nearly full, and some do not: that is said once, and
-// once that it is over.
-func TestLossesAreSaidOnce(t *testing.T) {
+// Some lines fit on a disk that is nearly full, and some do not: the log reports the
+// beginning of the losses once, and their end once.
+func TestLossesAreReportedOnce(t *testing.T) {
 	var said bytes.Buffer
 	clock := &still{noon}
 	l := losses{now: clock.now, log: slog.New(slog.NewTextHandler(&said, nil))}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestPreparedLineEqualsEncodedLine: with what was prepared of one question, another question
-// of the same answer has the line that it has without.
+// TestPreparedLineEqualsEncodedLine: with the prepared part of one query, another query
+// with the same answer has the same line as without it.
 func TestPreparedLineEqualsEncodedLine(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	others := 0
@@ -37,7 +37,7 @@ func TestPreparedLineEqualsEncodedLine(t *testing.T) {
 	}
 }
 
-// TestPreparedKeepsNothingOfTheRecord: whoever prepared it may reuse its slices.
+// TestPreparedKeepsNothingOfTheRecord: the caller of Prepare may reuse its slices.
 func TestPreparedKeepsNothingOfTheRecord(t *testing.T) {
 	r := example(t)
 	want := string(appendRecord(nil, "node-1", &r))

@@ -189,8 +189,8 @@ func TestReadReturnsErrors(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever the text, each line of it is either taken or named, and what is
-// taken is a whole line.
+// FuzzRead: every line of any text is either read or reported, and every read line is
+// complete.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"v":1,"kind":"dns","time":"2026-05-01T12:00:00Z","verdict":"allowed","pod":{"namespace":"a","name":"b"},"question":{}}` + "\n\nx"))
 	f.Add([]byte(`{"v":1,"kind":"flow","verdict":"denied","destination":{"address":"::"}}`))

@@ -103,7 +103,7 @@ func TestQueriesShareOneCall(t *testing.T) {
 	}
 }
 
-// TestAnswerIsReadWithoutTheLock: while a call's answer is read and its waiters are told,
+// TestAnswerIsReadWithoutTheLock: while a call's answer is read and its waiters continue,
 // other calls begin.
 func TestAnswerIsReadWithoutTheLock(t *testing.T) {
 	l := newSocketLab(t, false)
@@ -131,7 +131,7 @@ func TestAnswerIsReadWithoutTheLock(t *testing.T) {
 	}
 }
 
-// TestRoundRobinCountsCalls: a query that only joins a call takes nobody's turn.
+// TestRoundRobinCountsCalls: a query that joins a call does not advance the order.
 func TestRoundRobinCountsCalls(t *testing.T) {
 	l := newSocketLab(t, false)
 	gate := make(chan struct{})
@@ -153,8 +153,8 @@ func TestRoundRobinCountsCalls(t *testing.T) {
 	}
 }
 
-// TestCallsThatFailOver: whatever the first try ends with, everybody gets the
-// answer that anew finds.
+// TestCallsThatFailOver: whatever the result of the first try, every waiter gets the
+// final answer.
 func TestCallsThatFailOver(t *testing.T) {
 	const clients, timeout = 12, 2 * time.Second
 	rcode := func(n int) script {
@@ -255,8 +255,8 @@ func TestFaultInACall(t *testing.T) {
 	}
 }
 
-// TestNothingIsLostInADrain: what was asked is answered before the socket goes.
-func TestNothingIsLostInADrain(t *testing.T) {
+// TestDrainAnswersReceivedQueries: received queries are answered before the socket closes.
+func TestDrainAnswersReceivedQueries(t *testing.T) {
 	for what, end := range map[string]func(s *Server) error{
 		"Listen": func(s *Server) error { return s.Listen(nil) },
 		"Close":  func(s *Server) error { return s.Close(context.Background()) },
@@ -277,7 +277,7 @@ func TestNothingIsLostInADrain(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// What lies in the socket is read for a moment only.
+			// Packets in the socket are read for a moment only.
 			until(t, "the reading of all", func() bool { return l.s.Stats().Queries == queries })
 			if err := end(l.s); err != nil {
 				t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// TestReplyDecidedBeforeANameWasFollowedIsNotKept, though it is finished after.
-func TestReplyDecidedBeforeANameWasFollowedIsNotKept(t *testing.T) {
+// TestReplyDecidedBeforeANameWasFollowedIsNotCached, though it is finished after.
+func TestReplyDecidedBeforeANameWasFollowedIsNotCached(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org SRV": {"www.example.org. 60 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 60 IN A 192.0.2.1"}})
 	l.any("10.1.0.6", newQuery("host.test", dns.TypeA))
 	packet := packed(t, newQuery("host.test", dns.TypeA))
@@ -22,15 +22,15 @@ func TestReplyDecidedBeforeANameWasFollowedIsNotKept(t *testing.T) {
 			once.Do(func() { l.any("10.1.0.2", newQuery("www.example.org", dns.TypeSRV)) })
 		}
 	}
-	l.decidedAnew("10.1.0.2", packet, false)
+	l.decidedAgain("10.1.0.2", packet, false)
 	once.Do(func() { t.Error("the reply was not to be kept") })
 	if wire := l.fromPacketCache("10.1.0.2", packet); wire != nil {
 		t.Error("a reply of before is given, and its address is not open")
 	}
 }
 
-// TestFollowedNamesOfAPodAffectNoOtherPod: what one pod is led to makes nobody else go
-// anew.
+// TestFollowedNamesOfAPodAffectNoOtherPod: they do not invalidate another pod's cached
+// replies.
 func TestFollowedNamesOfAPodAffectNoOtherPod(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"x.wild.test SRV": {"x.wild.test. 60 IN SRV 0 0 1 host.test."}, "www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
 	for range 3 {
@@ -38,7 +38,7 @@ func TestFollowedNamesOfAPodAffectNoOtherPod(t *testing.T) {
 		l.any("10.1.0.2", newQuery("www.example.org", dns.TypeA))
 	}
 	l.any("10.1.0.2", newQuery("x.wild.test", dns.TypeSRV))
-	if _, quick := l.any("10.1.0.4", newQuery("www.example.org", dns.TypeA)); !quick {
+	if _, hit := l.any("10.1.0.4", newQuery("www.example.org", dns.TypeA)); !hit {
 		t.Error("another pod's reply is decided anew")
 	}
 }
@@ -64,8 +64,8 @@ func TestFollowedNamesAreBoundedPerPod(t *testing.T) {
 	}
 }
 
-// TestFirstAllowedNameIsUsed until its answer is over; who is not heard is not
-// told that it is settled.
+// TestFirstAllowedNameIsUsed until its answer expires; add returns false for a second
+// name.
 func TestFirstAllowedNameIsUsed(t *testing.T) {
 	var f followTable
 	pod := policy.PodRef{Name: "a"}
@@ -116,8 +116,8 @@ func TestSweepRemovesNamesThatAreNoLongerAllowed(t *testing.T) {
 	}
 }
 
-// TestRestoredSnapshotHasNoFollowedNames: what was remembered by it of names that its
-// successor has ended is not given.
+// TestRestoredSnapshotHasNoFollowedNames: its cached replies from followed names that its
+// successor ended are not used.
 func TestRestoredSnapshotHasNoFollowedNames(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org SRV": {"www.example.org. 60 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 60 IN A 192.0.2.1"}})
 	l.any("10.1.0.4", newQuery("www.example.org", dns.TypeSRV))
@@ -127,7 +127,7 @@ func TestRestoredSnapshotHasNoFollowedNames(t *testing.T) {
 	old := l.s.snapshot.Load()
 	l.s.Publish(compiled(t, strictWithout, labPods))
 	l.s.Publish(old)
-	if r, quick := l.any("10.1.0.4", newQuery("host.test", dns.TypeA)); quick || r.Rcode != dns.RcodeRefused {
-		t.Errorf("quick %v, %v", quick, r)
+	if r, hit := l.any("10.1.0.4", newQuery("host.test", dns.TypeA)); hit || r.Rcode != dns.RcodeRefused {
+		t.Errorf("quick %v, %v", hit, r)
 	}
 }

@@ -67,7 +67,7 @@ func TestGrants(t *testing.T) {
 	}
 }
 
-// TestEveryGrantOutlivesTheTTL: what the pod is told never outlasts any port set.
+// TestEveryGrantOutlivesTheTTL: the TTL in the reply never outlasts any port set.
 func TestEveryGrantOutlivesTheTTL(t *testing.T) {
 	second := func(n int) time.Duration { return time.Duration(n) * time.Second }
 	for _, tt := range []struct {
@@ -131,8 +131,8 @@ func TestOpenAddressesNeedNoWrite(t *testing.T) {
 		l.ask("10.1.0.4", "www.example.org", dns.TypeA)
 		l.pass(time.Millisecond)
 	}
-	calls := l.ledger.calls
-	if r := l.ask("10.1.0.4", "www.example.org", dns.TypeA); len(r.Answer) != 1 || l.ledger.calls != calls {
-		t.Errorf("%v, after %d more calls", r, l.ledger.calls-calls)
+	calls := l.kernel.calls
+	if r := l.ask("10.1.0.4", "www.example.org", dns.TypeA); len(r.Answer) != 1 || l.kernel.calls != calls {
+		t.Errorf("%v, after %d more calls", r, l.kernel.calls-calls)
 	}
 }

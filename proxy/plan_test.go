@@ -56,7 +56,7 @@ func TestPlan(t *testing.T) {
 		{both, "three.test", pass, "", audit.None},
 		{both, "two.test.corp.test", pass, "", audit.None}, // audited, so no completion
 	} {
-		p := planFor(snap.ViewOf(labPods[tt.pod].PodRef), name(t, tt.q), config, ledNowhere)
+		p := planFor(snap.ViewOf(labPods[tt.pod].PodRef), name(t, tt.q), config, nothingFollowed)
 		base := ""
 		if p.base != "" {
 			base = p.base.String()
@@ -82,7 +82,7 @@ func TestPlanWithAnotherClusterDomain(t *testing.T) {
 		"x.k8s.test": pass, "x.cluster.local": refuse,
 		"www.example.org.shop.svc.k8s.test": complete, "www.example.org.shop.svc.cluster.local": refuse,
 	} {
-		if p := planFor(strict, name(t, q), c, ledNowhere); p.action != want {
+		if p := planFor(strict, name(t, q), c, nothingFollowed); p.action != want {
 			t.Errorf("%s: %d, want %d", q, p.action, want)
 		}
 	}
@@ -113,7 +113,7 @@ func TestPlanOpensMatchesOnly(t *testing.T) {
 					want = want || !m.Audit && m.Pattern.Matches(n)
 				}
 			}
-			if got := planFor(view, n, config, ledNowhere).action == open; got != want {
+			if got := planFor(view, n, config, nothingFollowed).action == open; got != want {
 				t.Fatalf("%s asks %s: open %v, want %v", view.Pod.Name, text, got, want)
 			} else if got {
 				opened++
@@ -134,4 +134,4 @@ func TestLabel(t *testing.T) {
 	}
 }
 
-func ledNowhere(fqdn.Name) (fqdn.Name, bool) { return "", false }
+func nothingFollowed(fqdn.Name) (fqdn.Name, bool) { return "", false }

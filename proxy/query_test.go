@@ -12,7 +12,7 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// labTable is what the upstream of the pipeline's table test says.
+// labTable has the upstream's answers in the pipeline's table test.
 var labTable = map[string][]string{
 	"www.example.org A":    {"www.example.org. 300 IN CNAME edge.cdn.test.", "edge.cdn.test. 120 IN A 192.0.2.1", "edge.cdn.test. 120 IN A 192.0.2.2"},
 	"www.example.org AAAA": {"www.example.org. 60 IN AAAA 2001:db8:9::1"},

@@ -197,8 +197,7 @@ func TestClientsBitsReachTheUpstream(t *testing.T) {
 	}
 }
 
-// TestGuardLikeItsTwin: on random addresses the guard says what a plain list of
-// ranges says.
+// TestGuardLikeItsTwin: on random addresses the guard equals a plain list of ranges.
 func TestGuardLikeItsTwin(t *testing.T) {
 	l := newLab(t, nil)
 	g, snap := l.s.setup.Load().guard, l.s.snapshot.Load()

@@ -34,7 +34,7 @@ func record(pod, n string, v audit.Verdict, at time.Time, answers ...audit.Answe
 	return audit.Record{Time: at, Pod: ref(pod), Name: name(n), Type: 1, Verdict: v, Answers: answers}
 }
 
-// TestMemory: what opened nothing, and what was decided about it.
+// TestMemory: answers that opened nothing, and their decisions.
 func TestMemory(t *testing.T) {
 	open := []audit.Opened{{Ports: "tcp/443"}}
 	for _, c := range []struct {
@@ -89,7 +89,7 @@ func TestTheNewestNameFirst(t *testing.T) {
 	}
 }
 
-// TestMemoryLikeTwin: of each pod the addresses that it was told last are kept.
+// TestMemoryLikeTwin: of each pod the most recent addresses are kept.
 func TestMemoryLikeTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 9))
 	m := NewMemory()
@@ -120,7 +120,7 @@ func TestMemoryLikeTwin(t *testing.T) {
 	}
 }
 
-// TestMemoryOfOnePodIsBounded: who resolves without end pushes out none of another's.
+// TestMemoryOfOnePodIsBounded: a pod with endless queries evicts none of another pod's.
 func TestMemoryOfOnePodIsBounded(t *testing.T) {
 	m := NewMemory()
 	m.Write(record("a", "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(1)}))

@@ -177,9 +177,9 @@ ttl: {minSeconds: 1, maxSeconds: 60, graceSeconds: 1}`),
 	s.onlyFlows(slices.Collect(maps.Keys(want))...)
 }
 
-// toldSoon is how soon a line is in the log: the promise is a second, repetitions are
+// logDelay is how soon a line is in the log: the promise is a second, repetitions are
 // told after a minute.
-const toldSoon = 10 * time.Second
+const logDelay = 10 * time.Second
 
 // TestDeniedConnectionsAreLoggedSoon: the first denial of a kind is a line at once.
 func TestDeniedConnectionsAreLoggedSoon(t *testing.T) {
@@ -190,7 +190,7 @@ func TestDeniedConnectionsAreLoggedSoon(t *testing.T) {
 		began := time.Now()
 		s.expect("a", "tcp", fmt.Sprintf("203.0.113.9:%d", 80+i), lab.Refused)
 		s.awaitFlow(fmt.Sprintf("denied a tcp 203.0.113.9 %d address", 80+i))
-		if took := time.Since(began); took > toldSoon {
+		if took := time.Since(began); took > logDelay {
 			t.Errorf("the line is there after %v", took)
 		}
 	}

@@ -36,13 +36,13 @@ func TestUpstreamRecovers(t *testing.T) {
 			first, only := s.upstream(pair, lab.Honest(honest)), s.upstream(alone, lab.Honest(honest))
 			second := s.upstream(goodAddress, lab.Honest(honest))
 			s.allowTest()
-			if s.quick("n1-1.pair.test"); first.Times("n1-1.pair.test") == 0 {
+			if s.immediate("n1-1.pair.test"); first.Times("n1-1.pair.test") == 0 {
 				t.Fatal("the first upstream was not asked first")
 			}
 			die(first)
 			die(only)
 			s.until("the second is asked at once", func(i int) bool {
-				return s.quick(fmt.Sprintf("n2-%d.pair.test", i))
+				return s.immediate(fmt.Sprintf("n2-%d.pair.test", i))
 			})
 			if second.Times("n2-0.pair.test") == 0 {
 				t.Error("the second upstream was not asked")
@@ -67,14 +67,14 @@ func TestUpstreamRecovers(t *testing.T) {
 			}
 			s.until("the first is asked again", func(i int) bool {
 				name := fmt.Sprintf("n5-%d.pair.test", i)
-				return s.quick(name) && first.Times(name) > 0
+				return s.immediate(name) && first.Times(name) > 0
 			})
 		})
 	}
 }
 
-// quick asks from pod a and tells whether the right answer came in no time.
-func (s *stage) quick(name string) bool {
+// immediate asks from pod a and tells whether the right answer came in no time.
+func (s *stage) immediate(name string) bool {
 	s.t.Helper()
 	r, took, err := s.patient("a", name)
 	if err != nil {

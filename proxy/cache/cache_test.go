@@ -17,7 +17,7 @@ import (
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// wantAccounts recomputes what the cache says it takes.
+// wantAccounts computes the cache's accounts again.
 func wantAccounts(t testing.TB, c *Cache) {
 	t.Helper()
 	for i := range c.shards {
@@ -81,7 +81,7 @@ func TestAccountsNeverDrift(t *testing.T) {
 	configs := []*corefile.Config{new(corefile.Config), new(corefile.Config)}
 	for _, bytes := range []int64{1 << 20, 8 << 20} {
 		c := New(160, bytes)
-		var held []*Entry // also what was evicted
+		var held []*Entry // evicted ones too
 		evicted := 0
 		for i := range 60_000 {
 			e := keptAnswer(t, "n"+strconv.Itoa(r.IntN(400))+".test", []uint16{dns.TypeA, dns.TypeAAAA}[r.IntN(2)], 50+r.IntN(400))
@@ -196,7 +196,7 @@ func TestLeastRecentlyUsedIsEvictedFirst(t *testing.T) {
 	}
 }
 
-// keptAt returns what is kept under the ask's own key.
+// keptAt returns the entry under the question's own key.
 func keptAt(c *Cache, a wire.Query) *Entry {
 	key := a.AppendKey(nil)
 	return c.shard(key).find(key)
@@ -211,8 +211,8 @@ func quickOf(t testing.TB, e *Entry) *wire.QueryView {
 	return &q
 }
 
-// TestOppositeAnswerReplacesTheCachedOne: a name that exists is not kept as one that does
-// not, and the other way round for the type that was asked.
+// TestOppositeAnswerReplacesTheCachedOne: NXDOMAIN is removed for a name that exists, and
+// an answer for a name that no longer exists, for the queried type.
 func TestOppositeAnswerReplacesTheCachedOne(t *testing.T) {
 	c := New(1000, 1<<20)
 	nxdomain := keptAnswer(t, "one.test", dns.TypeTXT, 10)

@@ -36,7 +36,7 @@ func TestEveryCounterIsReported(t *testing.T) {
 			t.Errorf("%s: %v, want %d", field, f, n)
 		}
 	}
-	// Beside them: two of what is under way and two of the cache.
+	// Beside them: two of queries in flight and two of the cache.
 	fields := reflect.TypeFor[stats.Proxy]().NumField() - 1 + reflect.TypeFor[stats.Counters[uint64]]().NumField()
 	if fields != len(want)+4 {
 		t.Errorf("Stats has %d fields, %d counters", fields, len(want))

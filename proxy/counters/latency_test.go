@@ -48,7 +48,7 @@ func TestBoundsRise(t *testing.T) {
 	}
 }
 
-// TestStagesAddUp: what was waited for and the agent's own work are the whole.
+// TestStagesAddUp: the waits and the agent's own work are the total.
 func TestStagesAddUp(t *testing.T) {
 	var l latency
 	var s Spent

@@ -230,7 +230,7 @@ func TestGuardKnowsResolvers(t *testing.T) {
 	for _, tt := range []struct{ addr, why string }{
 		{"203.0.113.53", "node"}, // the endpoint
 		{"2001:db8:53::53", "node"},
-		{"fd5c:7a1e:93b4::1:7", "node"}, // of those that the agent serves on
+		{"fd5c:7a1e:93b4::1:7", "node"}, // a serving address of the agent
 		{"198.51.100.53", "resolver"},
 		{"2001:db8::53", "resolver"},
 		{"192.0.2.77", "resolver"},

@@ -150,8 +150,8 @@ func TestServiceWithoutAddress(t *testing.T) {
 	}
 }
 
-// TestRestEndsWithAChange: a query that rests does not sleep through new upstreams.
-func TestRestEndsWithAChange(t *testing.T) {
+// TestPauseEndsWithAChange: a query that rests does not sleep through new upstreams.
+func TestPauseEndsWithAChange(t *testing.T) {
 	g := newGroup(t)
 	g.z.Deadline = 10 * time.Minute
 	g.set(nil, nil)
@@ -191,9 +191,9 @@ func TestUpstreamThatListensLater(t *testing.T) {
 	}
 }
 
-// TestUpstreamLeavesUnderWay: the answer of one that left still counts if it comes
-// soon; if not the query is asked elsewhere long before the try would have ended.
-func TestUpstreamLeavesUnderWay(t *testing.T) {
+// TestUpstreamRemovedInFlight: the answer of a removed upstream still counts if it arrives
+// soon; if not, another upstream is asked long before the try would have ended.
+func TestUpstreamRemovedInFlight(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		gate, reached := make(chan struct{}), make(chan struct{}, 8)
 		leaving := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
@@ -339,8 +339,8 @@ func TestSlowNameIsNoDoubt(t *testing.T) {
 	}
 }
 
-// TestImmediateFailuresDoNotCount: who is told at once that nobody is there has lost no
-// time, and tries as often as there is.
+// TestImmediateFailuresDoNotCount: a try that fails immediately has cost no time, and
+// does not count against the limit of tries.
 func TestImmediateFailuresDoNotCount(t *testing.T) {
 	u := newUpstream(loopback, new(Pool))
 	defer u.close()

@@ -9,7 +9,7 @@ import (
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
-// forwardsOf is what a Corefile of addresses alone forwards to.
+// forwardsOf is the forwards of a Corefile without Services.
 func forwardsOf(t *testing.T, text string) (out []Forward) {
 	t.Helper()
 	c, err := corefile.Parse("Corefile", text)
