@@ -210,16 +210,6 @@ func (l *socketLab) settled() counters.Stats {
 	}
 }
 
-// until waits for what must come.
-func until(t testing.TB, what string, there func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !there(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not come", what)
-		}
-	}
-}
-
 // places returns the count of queries that have a slot.
 func (l *socketLab) places() (n int64) { return l.s.clients.SlotsTaken() }
 

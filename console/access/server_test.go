@@ -37,7 +37,7 @@ func start(t *testing.T, s *Server, h http.Handler) (at netip.AddrPort, stop fun
 	s.o.Addresses = []netip.AddrPort{at}
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, h) }()
-	eventually(t, "the server has published", func() bool {
+	fatal.Await(t, "the server has published", func() bool {
 		l, err := s.o.Client.CoordinationV1().Leases(DefaultNamespace).Get(t.Context(), leaseOf(s.o.Node), metav1.GetOptions{})
 		return err == nil && strings.Contains(l.Annotations[s.o.Node+entryKey], s.pin.String())
 	})
@@ -152,7 +152,7 @@ func TestCertificateCaller(t *testing.T) {
 	api.rights["carol"] = []string{"shop"}
 	s := newServer(t, api, nil)
 	at := serve(t, s, told(s))
-	eventually(t, "the authority is known", func() bool { return s.callers.authority.pool.Load() != nil })
+	fatal.Await(t, "the authority is known", func() bool { return s.callers.authority.pool.Load() != nil })
 	publishAt(t, api, "n1", s.pin, at)
 	for by, status := range map[*ca]int{ours: 0, theirs: http.StatusUnauthorized} {
 		c := cluster(api, "")

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 )
 
@@ -108,9 +110,7 @@ func TestBurstOpensSockets(t *testing.T) {
 // endpoint, the first ports to a dead one.
 func perPort(t *testing.T, dead int) (netip.AddrPort, func() int) {
 	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { _ = pc.Close() })
 	var mu sync.Mutex
 	var ports []uint16
@@ -222,7 +222,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 			}
 		}
 	}
-	await(t, "the upstream is not asked", func() bool { return up.UDP.Load() >= 2*4*20 })
+	fatal.Await(t, "the upstream is not asked", func() bool { return up.UDP.Load() >= 2*4*20 })
 	began := time.Now()
 	for _, u := range ups {
 		u.close()
@@ -232,7 +232,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 		t.Errorf("what was under way ended after %v", took)
 	}
 	close(gate)
-	await(t, "something is left open", func() bool {
+	fatal.Await(t, "something is left open", func() bool {
 		f, g := openNow(t)
 		return f <= files && g <= goroutines
 	})
@@ -258,7 +258,7 @@ func TestIdleSocketsAreClosed(t *testing.T) {
 	s.opened -= socketAge
 	u.sockets.mu.Unlock()
 	u.wake(0)
-	await(t, "an old socket stays", func() bool { _, closed, _ := s.is(); return closed && u.sockets.count() == 0 })
+	fatal.Await(t, "an old socket stays", func() bool { _, closed, _ := s.is(); return closed && u.sockets.count() == 0 })
 	if at := time.Duration(u.clock.at.Load()); at != never {
 		t.Errorf("the clock is set to %v with nothing to do", at)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -32,9 +33,7 @@ type tcpServer struct {
 func startTCP(t testing.TB, serve func(c net.Conn, number int64)) *tcpServer {
 	t.Helper()
 	ln, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(loopback))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	s := &tcpServer{addr: ln.Addr().(*net.TCPAddr).AddrPort()}
 	t.Cleanup(func() { _ = ln.Close() })
 	go func() {
@@ -105,7 +104,7 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 	u.conns.conns[0].idle -= connIdle
 	u.conns.mu.Unlock()
 	u.wake(0)
-	await(t, "an idle connection stays", func() bool { return u.conns.count() == 0 })
+	fatal.Await(t, "an idle connection stays", func() bool { return u.conns.count() == 0 })
 }
 
 // TestPipelinedOutOfOrder: more queries than connections, answered in the reverse
@@ -246,7 +245,7 @@ func TestOneDirectionFails(t *testing.T) {
 		if n := s.connections.Load(); n > maxConns {
 			t.Errorf("%s: %d connections", name, n)
 		}
-		await(t, name+": a connection that says nothing is kept", func() bool { return u.conns.count() == 0 })
+		fatal.Await(t, name+": a connection that says nothing is kept", func() bool { return u.conns.count() == 0 })
 	}
 }
 
@@ -303,7 +302,7 @@ func TestSlowQueryOnAStream(t *testing.T) {
 	if n := s.connections.Load(); n != 1 || u.stats.WrongReplies.Load() != 0 {
 		t.Errorf("%d connections, %d wrong replies", n, u.stats.WrongReplies.Load())
 	}
-	await(t, "the late answer is waited for", func() bool { u.conns.mu.Lock(); defer u.conns.mu.Unlock(); return len(c.late) == 0 })
+	fatal.Await(t, "the late answer is waited for", func() bool { u.conns.mu.Lock(); defer u.conns.mu.Unlock(); return len(c.late) == 0 })
 }
 
 // TestLengthsOverTCP: the longest answer is read completely, a length too short for a
@@ -343,7 +342,7 @@ func TestLengthsOverTCP(t *testing.T) {
 		if _, err := ask("a.test", 5*time.Second); !errors.Is(err, errMalformed) {
 			t.Errorf("length %d: %v", length, err)
 		}
-		await(t, "the connection stays", func() bool { return u.conns.count() == 0 })
+		fatal.Await(t, "the connection stays", func() bool { return u.conns.count() == 0 })
 	}
 }
 
