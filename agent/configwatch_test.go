@@ -47,7 +47,7 @@ func newBench(t *testing.T, text string) *bench {
 	return b
 }
 
-// write puts a file in place in one step, so that nobody reads a half of it.
+// write replaces a file in one step, so that no reader sees a half of it.
 func (b *bench) write(name, text string) {
 	b.t.Helper()
 	whole := filepath.Join(b.t.TempDir(), "whole")
@@ -87,7 +87,7 @@ func (b *bench) holds(want ...time.Duration) {
 	}
 }
 
-// TestChangeBeforeTheWatchIsSeen: what was written between the load and the watch.
+// TestChangeBeforeTheWatchIsSeen: a change between the load and the watch.
 func TestChangeBeforeTheWatchIsSeen(t *testing.T) {
 	b := newBench(t, good+"}\n")
 	b.write("Corefile", good+"hold 5m\n}\n")
@@ -157,7 +157,7 @@ func TestInvalidCorefileIsRefusedAgain(t *testing.T) {
 	}
 }
 
-// TestInvalidCacheKeepsTheRunningConfiguration: what is kept goes on being kept by the last good file.
+// TestInvalidCacheKeepsTheRunningConfiguration: the cache follows the last valid file.
 func TestInvalidCacheKeepsTheRunningConfiguration(t *testing.T) {
 	b := newBench(t, good+"}\n")
 	stop := b.start()

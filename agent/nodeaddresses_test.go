@@ -25,8 +25,8 @@ func addrs(list ...string) (out []netip.Addr) {
 	return out
 }
 
-// TestGuardLearnsNewAddresses: an address that the node gets while the agent
-// runs, and those of host-network pods, reach the guard; nothing is told twice.
+// TestGuardLearnsNewAddresses: an address that the node gets while the agent runs, and
+// those of host-network pods, reach the guard; each change is set once.
 func TestGuardLearnsNewAddresses(t *testing.T) {
 	var sets []proxy.Cluster
 	var has []netip.Addr
@@ -77,8 +77,8 @@ func TestGuardLearnsNewAddresses(t *testing.T) {
 	}
 }
 
-// TestGuardLearnsResolvers: who answers behind the resolver's Service, and at which
-// addresses, reaches the guard as it changes.
+// TestGuardLearnsResolvers: the addresses behind the resolver's Service reach the guard
+// as they change.
 func TestGuardLearnsResolvers(t *testing.T) {
 	ref := policy.ServiceRef{Namespace: "kube-system", Name: "kube-dns"}
 	var sets proxy.Cluster

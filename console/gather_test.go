@@ -44,8 +44,8 @@ func TestExitCode(t *testing.T) {
 	}
 }
 
-// TestGather: who answers counts, who does not is told, and a pod that one agent
-// knows need not be known to the others.
+// TestGather: replies count, failures are reported, and a pod that one agent knows need
+// not be known to the others.
 func TestGather(t *testing.T) {
 	answers := agentOf("node-1", newWorld(t, "node-1"), Everything{})
 	unknown := &agent{node: "node-2", err: Refuse(http.StatusNotFound, "no such pod")}

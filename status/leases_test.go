@@ -123,7 +123,7 @@ func TestLeaseReaderForgetsStaleLeases(t *testing.T) {
 	}
 }
 
-// TestLeaseReaderAsksForTheNode: one that is gone need not be waited for.
+// TestLeaseReaderAsksForTheNode: a deleted node is not waited for.
 func TestLeaseReaderAsksForTheNode(t *testing.T) {
 	s := newReaderTest(t)
 	s.addNode("n1")

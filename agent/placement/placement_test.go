@@ -108,8 +108,8 @@ func put(t *testing.T, c *fake.Clientset, s *appsv1.DaemonSet) {
 	}
 }
 
-// TestLeavingDependsOnTheDaemonSet: without knowledge, and after the DaemonSet was made anew, nothing
-// is removed.
+// TestLeavingDependsOnTheDaemonSet: without knowledge, and after the DaemonSet was
+// recreated, nothing is removed.
 func TestLeavingDependsOnTheDaemonSet(t *testing.T) {
 	p, _ := begin(t)
 	if p.Leaving() {

@@ -10,8 +10,8 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// TestClosedPipe: the agent's standard output and error lose their reader,
-// and it goes on. The test runs itself as the agent.
+// TestClosedPipe: the agent's standard output and error lose their reader, and it
+// continues. The test runs itself as the agent.
 func TestClosedPipe(t *testing.T) {
 	if os.Getenv("NAMEGATE_TEST_PIPE") != "" {
 		outliveReaders()

@@ -125,8 +125,8 @@ func TestOfNamespace(t *testing.T) {
 	}
 }
 
-// TestAll: everybody that published; annotations of others, and those in a Lease
-// where the node would not write, are nobody.
+// TestAll: all published agents; others' annotations, and annotations in a Lease that is
+// not the node's, are ignored.
 func TestAll(t *testing.T) {
 	api := newAPIServer()
 	c := cluster(api, "")

@@ -31,7 +31,7 @@ import (
 
 var silent = slog.New(slog.DiscardHandler)
 
-// clock is one that stands still until it is moved.
+// clock is a clock that only moves on demand.
 type clock struct {
 	mu sync.Mutex
 	at time.Time
@@ -51,7 +51,7 @@ func (c *clock) pass(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-// apiServer is a fake one that knows tokens and rights, and counts what it is asked.
+// apiServer is a fake that knows tokens and rights, and counts its requests.
 type apiServer struct {
 	*fake.Clientset
 	mu      sync.Mutex
@@ -95,7 +95,7 @@ func newAPIServer(objects ...runtime.Object) *apiServer {
 func (s *apiServer) leave() { s.mu.Lock(); defer s.mu.Unlock(); s.gone = true }
 func (s *apiServer) come()  { s.mu.Lock(); defer s.mu.Unlock(); s.gone = false }
 
-// ca is somebody who signs certificates.
+// ca is a certificate authority.
 type ca struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey

@@ -48,8 +48,8 @@ func TestBodyThatNeverArrives(t *testing.T) {
 	}
 }
 
-// TestNamespaceThatCannotBe: nobody is asked about it, and it is not remembered.
-func TestNamespaceThatCannotBe(t *testing.T) {
+// TestInvalidNamespace: it needs no review, and is not cached.
+func TestInvalidNamespace(t *testing.T) {
 	api := newAPIServer()
 	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
 	api.rights["alice"] = append(api.rights["alice"], strings.Repeat("x", 60<<10), "shop\x00", "../shop", "shop/x", "Shop", "-")
@@ -66,8 +66,8 @@ func TestNamespaceThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestUnknownCertificatesAreLimited: each costs a search for who signed it, which is
-// worth no more than a guess at a token; a known one is not judged anew.
+// TestUnknownCertificatesAreLimited: each costs a search for its issuer, and is limited
+// like a guess at a token; a known one is not checked again.
 func TestUnknownCertificatesAreLimited(t *testing.T) {
 	ours, c := newCA(t), newClock()
 	s := newServer(t, newAPIServer(clientCA(ours.pem())), c.now)
@@ -101,8 +101,8 @@ func TestUnknownCertificatesAreLimited(t *testing.T) {
 	}
 }
 
-// TestTokenEndsInTime: whoever follows the log with a token that the agent knows
-// already is judged anew ten seconds after it was judged, not after he began.
+// TestTokenEndsInTime: a follower of the log with a cached token is checked again ten
+// seconds after the check, not after the start of following.
 func TestTokenEndsInTime(t *testing.T) {
 	api, c := newAPIServer(), newClock()
 	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
@@ -123,9 +123,9 @@ func TestTokenEndsInTime(t *testing.T) {
 	}
 }
 
-// TestTurns: one user has one question under way, others have theirs, and whoever
-// goes while waiting leaves nothing behind.
-func TestTurns(t *testing.T) {
+// TestUserLocks: each user has one request in flight, and a request that is cancelled
+// while it waits leaves nothing behind.
+func TestUserLocks(t *testing.T) {
 	var q userLocks
 	give, err := q.lock(t.Context(), "alice")
 	fatal.If(t, err)
@@ -165,7 +165,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestConnectionsInARow: a caller who connects again and again is closed before a
+// TestConnectionsInARow: a caller that connects again and again is closed before a
 // handshake, and others are not.
 func TestConnectionsInARow(t *testing.T) {
 	c := newClock()

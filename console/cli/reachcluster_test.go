@@ -96,7 +96,8 @@ func TestScope(t *testing.T) {
 	}
 }
 
-// TestAgentSelection: what is looked for in the cluster, by flags and by the pod's name.
+// TestAgentSelection: the objects looked up in the cluster, by flags and by the pod's
+// name.
 func TestAgentSelection(t *testing.T) {
 	for _, c := range []struct {
 		args, pod, path string

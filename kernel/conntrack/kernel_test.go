@@ -124,7 +124,7 @@ func flows(t testing.TB, i conntrack.Interface, addr string) []conntrack.Flow {
 	return all
 }
 
-// texts renders what a test can know of flows.
+// texts renders the predictable fields of flows.
 func texts(all ...conntrack.Flow) []string {
 	var out []string
 	for _, f := range all {

@@ -34,7 +34,7 @@ func entry(a string) ipset.Entry {
 	return ipset.Entry{Addr: netip.MustParseAddr(a), Timeout: time.Hour, Comment: "of " + a}
 }
 
-// addresses returns what a set holds, sorted, as text.
+// addresses returns the content of a set, sorted, as text.
 func addresses(t *testing.T, i ipset.Interface, name string) string {
 	t.Helper()
 	var out []string

@@ -43,7 +43,7 @@ func TestReplace(t *testing.T) {
 	})
 }
 
-// A rule goes on asking a set that is replaced, by its name.
+// A rule still refers to a replaced set by its name.
 func TestReplaceASetThatARuleReferences(t *testing.T) {
 	netns.Own(t)
 	i, err := ipset.Open()

@@ -33,7 +33,7 @@ func TestAppendEqualsTheLibrary(t *testing.T) {
 	}
 }
 
-// Nested attributes of random depth, behind what is there already.
+// Nested attributes of random depth, behind existing ones.
 func TestNestedAttributes(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

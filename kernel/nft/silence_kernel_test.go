@@ -36,8 +36,8 @@ func solicitation(source, to netip.Addr) []byte {
 	return b
 }
 
-// TestForgedSourcesDoNotSuppressLogs: what the home check lets pass, since nobody forwards
-// it, is denied and takes up nothing of the log of pods.
+// TestForgedSourcesDoNotSuppressLogs: packets that the home check passes, because they
+// are not forwarded, are denied and take no part of the pods' share of the log.
 func TestForgedSourcesDoNotSuppressLogs(t *testing.T) {
 	w := listen(t, lab.Routed)
 	a, b := w.Pod("a"), w.Pod("b")
@@ -82,8 +82,8 @@ func TestForgedSourcesDoNotSuppressLogs(t *testing.T) {
 	}
 }
 
-// TestAuditedScanDoesNotSuppressLogs: a pod that tries every port of many addresses is
-// remembered by what is logged of it, and leaves the others room.
+// TestAuditedScanDoesNotSuppressLogs: a pod that tries every port of many addresses only
+// remembers its logged packets, and leaves room for the others.
 func TestAuditedScanDoesNotSuppressLogs(t *testing.T) {
 	w := listen(t, lab.Routed)
 	c, err := w.Pod("c").ListenPacket("udp4", "0.0.0.0:0")
@@ -102,7 +102,7 @@ func TestAuditedScanDoesNotSuppressLogs(t *testing.T) {
 	}
 	w.expect("d", "tcp", "198.51.100.1:80", lab.Answered)
 	w.same("logged of d", w.logged("d", 1), "namegate audited tcp 198.51.100.1:80")
-	// What was not logged for want of a share is logged when there is one.
+	// A packet that was not logged for lack of a share is logged later.
 	w.logged("c", 0)
 	time.Sleep(time.Second) // the share grows by twenty
 	again, err := w.Pod("c").Dial("udp4", "198.51.100.7:5999", lab.Limit)

@@ -41,8 +41,8 @@ func TestNetworkPoliciesComeAndGo(t *testing.T) {
 	}
 }
 
-// TestLabelsWithoutASelector: an agent has all pods of the cluster, and keeps for labels that
-// nobody asks for no more than is written.
+// TestLabelsWithoutASelector: an agent has all pods of the cluster, and keeps no more
+// than the text of labels that no selector asks for.
 func TestLabelsWithoutASelector(t *testing.T) {
 	var remote []*policy.Pod
 	written := 0
@@ -71,7 +71,7 @@ func TestLabelsWithoutASelector(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// TestManyPortsOfAnotherNamespace: a label of a pod that is nobody's peer costs little, however
+// TestManyPortsOfAnotherNamespace: a label of a pod that is no peer costs little, however
 // many ports it has.
 func TestManyPortsOfAnotherNamespace(t *testing.T) {
 	big := farPod("stranger/big", "v=1", "10.9.0.1")

@@ -27,7 +27,7 @@ func TestReadNetworkPolicy(t *testing.T) {
 	}
 }
 
-// TestNetworkPolicyKeepsItsPointer while it says the same, by whatever it is told.
+// TestNetworkPolicyKeepsItsPointer while it is equal, whatever the event.
 func TestNetworkPolicyKeepsItsPointer(t *testing.T) {
 	for _, c := range []struct {
 		name   string
