@@ -12,7 +12,7 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// labTable is what the upstream of the pipeline's table test says.
+// labTable has the upstream's answers in the pipeline's table test.
 var labTable = map[string][]string{
 	"www.example.org A":    {"www.example.org. 300 IN CNAME edge.cdn.test.", "edge.cdn.test. 120 IN A 192.0.2.1", "edge.cdn.test. 120 IN A 192.0.2.2"},
 	"www.example.org AAAA": {"www.example.org. 60 IN AAAA 2001:db8:9::1"},
@@ -149,7 +149,7 @@ func TestAdditionalAddressesAreTakenOut(t *testing.T) {
 	equal(t, "additional of a pod that nothing selects", data(r.Extra), []string{"mx.example.org. 60 A 192.0.2.9"})
 }
 
-func TestUnselectedPodIsAnsweredAndNothingElse(t *testing.T) {
+func TestUnselectedPodIsOnlyAnswered(t *testing.T) {
 	l := newLab(t, labTable)
 	r := l.ask("10.1.0.6", "www.example.org", dns.TypeAAAA)
 	equal(t, "answer", data(r.Answer), []string{"www.example.org. 60 AAAA 2001:db8:9::1"})
@@ -161,7 +161,7 @@ func TestUnselectedPodIsAnsweredAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestStrangerIsRefusedUnasked(t *testing.T) {
+func TestUnknownSourceIsRefusedWithoutAnUpstreamQuery(t *testing.T) {
 	l := newLab(t, labTable)
 	r := l.ask("10.1.9.9", "www.example.org", dns.TypeA)
 	if r.Rcode != dns.RcodeRefused || len(r.Answer) != 0 || len(l.up.asked) != 0 {
@@ -195,7 +195,7 @@ func TestGrantFailsThenServfail(t *testing.T) {
 	}
 }
 
-func TestGrantComesBeforeTheReply(t *testing.T) {
+func TestGrantPrecedesTheReply(t *testing.T) {
 	l := newLab(t, labTable)
 	var during int
 	l.granter.Err = func(context.Context, []policy.Grant) error {

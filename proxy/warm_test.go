@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -44,7 +45,7 @@ func TestWarmGrantsTheExactNames(t *testing.T) {
 	}
 }
 
-func TestWarmGoesByTheGuardAndSaysWhatFailed(t *testing.T) {
+func TestWarmAppliesTheGuardAndReportsFailures(t *testing.T) {
 	l := newLab(t, map[string][]string{
 		"www.example.org A":    {"www.example.org. 60 IN A 169.254.169.254"},
 		"www.example.org AAAA": {"error"},
@@ -104,7 +105,7 @@ func TestWarmAsksNothingAgain(t *testing.T) {
 			warm(2)
 			l.s.ForgetWarmUps()
 			warm(3)
-			if granted := l.granted(); !c.failed && len(c.a) > 0 && len(granted) != 7 { // what is open is not granted again
+			if granted := l.granted(); !c.failed && len(c.a) > 0 && len(granted) != 7 { // open addresses are not granted again
 				t.Errorf("granted %q", granted)
 			}
 			l.ask("10.1.0.4", "www.example.org", dns.TypeA)
@@ -172,8 +173,8 @@ func TestWarmTriesAgain(t *testing.T) {
 func TestWarmAsksWhatHadNoTurn(t *testing.T) {
 	l := newLab(t, labTable)
 	timers, gate := l.timers(), make(chan struct{})
-	l.use(l.s.setup.Load().config, stuck{l.up, name(t, "dead.wild.test"), gate})
-	names := slices.Repeat([]fqdn.Name{name(t, "dead.wild.test")}, warmAtOnce)
+	l.use(l.s.setup.Load().config, stuck{l.up, policytest.Name("dead.wild.test"), gate})
+	names := slices.Repeat([]fqdn.Name{policytest.Name("dead.wild.test")}, warmAtOnce)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	web := l.s.snapshot.Load().ViewOf(labPods[0].PodRef)
@@ -217,17 +218,17 @@ func (s stuck) resolve(a wire.Query) (found, error) {
 	return s.resolver.resolve(a)
 }
 
-// TestWarmOfOnePodWaitsForNoOther: a pod with more names without an answer than are asked
+// TestWarmUpsOfPodsAreIndependent: a pod with more names without an answer than are asked
 // for at once does not delay another pod's.
-func TestWarmOfOnePodWaitsForNoOther(t *testing.T) {
+func TestWarmUpsOfPodsAreIndependent(t *testing.T) {
 	l := newLab(t, labTable)
 	gate := make(chan struct{})
 	defer close(gate)
-	l.use(l.s.setup.Load().config, stuck{l.up, name(t, "dead.wild.test"), gate})
+	l.use(l.s.setup.Load().config, stuck{l.up, policytest.Name("dead.wild.test"), gate})
 	snap := l.s.snapshot.Load()
 	dead := make([]fqdn.Name, 4*warmAtOnce)
 	for i := range dead {
-		dead[i] = name(t, "dead.wild.test")
+		dead[i] = policytest.Name("dead.wild.test")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -243,8 +244,8 @@ func sorted(lines []string) []string {
 	return lines
 }
 
-// TestWarmAsksAgainAfterASuspension: what warm-ups remember is as old as what is kept for
-// pods, whichever of the clocks did not run while the machine was suspended.
+// TestWarmAsksAgainAfterASuspension: cached warm-ups age like cached answers, whichever
+// of the clocks stopped while the machine was suspended.
 func TestWarmAsksAgainAfterASuspension(t *testing.T) {
 	l := newLab(t, map[string][]string{"www.example.org A": {"www.example.org. 600 IN A 192.0.2.1"}, "www.example.org AAAA": {}})
 	l.s.Publish(compiled(t, labPolicies, labPods))
@@ -274,7 +275,7 @@ func TestWarmUpsShareAnAnswer(t *testing.T) {
 	var warm sync.WaitGroup
 	for _, pod := range []int{0, 1, 2} {
 		v := l.s.snapshot.Load().ViewOf(labPods[pod].PodRef)
-		warm.Go(func() { _ = l.s.WarmNames(t.Context(), v, []fqdn.Name{name(t, "a.example.org")}) })
+		warm.Go(func() { _ = l.s.WarmNames(t.Context(), v, []fqdn.Name{policytest.Name("a.example.org")}) })
 	}
 	fatal.Await(t, "a join of both types by two pods", func() bool { return l.s.Stats().Coalesced == 4 })
 	close(gate)

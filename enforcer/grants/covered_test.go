@@ -85,7 +85,7 @@ func TestCoveredWaitsForNothing(t *testing.T) {
 
 // An address that is taken away is not covered from before the kernel is told. When the
 // kernel refuses, it is uncertain: written again by the next answer.
-func TestAddressesTakenAwayAreNotCovered(t *testing.T) {
+func TestEvictedAddressesAreNotCovered(t *testing.T) {
 	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.net")
 	for _, late := range []bool{false, true} {
 		w := newNode(t)
@@ -127,7 +127,7 @@ func TestExpiringAddressesAreNotCovered(t *testing.T) {
 	w, p := web(t)
 	g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
-	w.pass(120 * time.Second)
+	w.Pass(120 * time.Second)
 	deletions := 0
 	w.sets.instead = func(op *dataplane.GrantOp) error {
 		if deletions++; !op.Remove || w.table.Covered(g) {
