@@ -31,26 +31,6 @@ import (
 
 var silent = slog.New(slog.DiscardHandler)
 
-// clock is one that stands still until it is moved.
-type clock struct {
-	mu sync.Mutex
-	at time.Time
-}
-
-func newClock() *clock { return &clock{at: time.Now()} }
-
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.at
-}
-
-func (c *clock) pass(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = c.at.Add(d)
-}
-
 // apiServer is a fake one that knows tokens and rights, and counts what it is asked.
 type apiServer struct {
 	*fake.Clientset
