@@ -136,7 +136,7 @@ func (x *packetFilter) Suspect(st dataplane.State) bool {
 	if len(x.rules.suspects()) > 0 {
 		return true
 	}
-	if differ, err := x.static.countsDiffer(); err == nil && differ {
+	if differ, err := x.static.countsDiffer(st); err == nil && differ {
 		return true
 	}
 	now := time.Now()
