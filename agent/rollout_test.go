@@ -42,7 +42,7 @@ func agentOnFakes(t *testing.T, log *slog.Logger) (*agent, *iptables.Fake) {
 	config, err := corefile.Parse("Corefile", ". {\n forward . 198.51.100.53\n}")
 	fatal.If(t, err)
 	sets, chains := ipset.NewFake(time.Now), iptables.NewFake()
-	k := enforcer.Kernel{Sets: sets, Dataplane: xtables.Config{Sets: sets, Chains: chains}.New, Flows: conntrack.NewFake(), Links: link.NewFake(netip.MustParseAddr("192.0.2.1")),
+	k := enforcer.Kernel{Dataplane: xtables.Config{Sets: sets, Chains: chains}.New, Flows: conntrack.NewFake(), Links: link.NewFake(netip.MustParseAddr("192.0.2.1")),
 		Tables: nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), config.Mark)}
 	a := &agent{log: log, health: health.New(time.Now), timing: metrics.NewTiming(time.Now)}
 	a.config.Store(config)

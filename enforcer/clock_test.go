@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -178,7 +179,7 @@ func TestRandomSteps(t *testing.T) {
 // no entry is taken for one that outlives what the kernel gives it.
 func TestDeadlinesOfEarlierAgents(t *testing.T) {
 	s := newSteps(t)
-	set := grantSetName(s.pod.PodRef, https, iptables.IPv4)
+	set := xtables.GrantSetName(s.pod.PodRef, https, iptables.IPv4)
 	write := func(a string, deadline, timeout time.Duration) {
 		err := s.sets.Add(set, ipset.Entry{
 			Addr: addr(a), Timeout: timeout,

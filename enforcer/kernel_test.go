@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -88,7 +89,7 @@ func cpu(t testing.TB) time.Duration {
 func TestKernelGrantsTogether(t *testing.T) {
 	w, pods := onKernel(t, 8)
 	gone := pods[3] // no rule of the kernel's asks its set, so that it can be destroyed
-	fatal.If(t, w.real.Destroy(grantSetName(gone.PodRef, https, iptables.IPv4)))
+	fatal.If(t, w.real.Destroy(xtables.GrantSetName(gone.PodRef, https, iptables.IPv4)))
 	var wait sync.WaitGroup
 	asked := w.fresh(pods, 4000)
 	for i, g := range asked {
@@ -112,7 +113,7 @@ func TestKernelGrantsTogether(t *testing.T) {
 			continue
 		}
 		for f, want := range map[iptables.Family]int{iptables.IPv4: 500, iptables.IPv6: 250} {
-			es, err := w.real.List(grantSetName(p.PodRef, https, f))
+			es, err := w.real.List(xtables.GrantSetName(p.PodRef, https, f))
 			if err != nil || len(es) != want {
 				t.Errorf("%s: %d %v entries, %v", p.Name, len(es), f, err)
 			}
@@ -128,7 +129,7 @@ func TestKernelGrantsTogether(t *testing.T) {
 		t.Errorf("%d grants after their deadlines", n)
 	}
 	for _, p := range pods {
-		if es, err := w.real.List(grantSetName(p.PodRef, https, iptables.IPv6)); err != nil || len(es) != 0 {
+		if es, err := w.real.List(xtables.GrantSetName(p.PodRef, https, iptables.IPv6)); err != nil || len(es) != 0 {
 			t.Errorf("%s: %d entries are left, %v", p.Name, len(es), err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
@@ -175,7 +176,7 @@ func TestPrepareAgainWithAnotherSnapshot(t *testing.T) {
 	dropped := w.compile([]policy.Pod{web}, pol("two", "tcp/80 www.example.com"))
 	fatal.If(t, w.e.Prepare(context.Background(), dropped))
 	w.apply([]policy.Pod{web}, pol("one", "tcp/443 www.example.org"))
-	if es, err := w.sets.List(grantSetName(web.PodRef, "tcp/80", 4)); !ipset.IsNotFound(err) {
+	if es, err := w.sets.List(xtables.GrantSetName(web.PodRef, "tcp/80", 4)); !ipset.IsNotFound(err) {
 		t.Errorf("the set of a snapshot that never came into force is there: %v %v", es, err)
 	}
 	if err := w.e.grants.Grant(context.Background(), w.grants(dropped, web.PodRef, "www.example.com", 60, "192.0.2.1")); err == nil {

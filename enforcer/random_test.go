@@ -392,7 +392,7 @@ func (l *life) check() {
 	for _, v := range l.snap.Views {
 		for _, ports := range v.PortSets() {
 			for _, f := range ipVersions {
-				want[grantSetName(v.Pod.PodRef, ports, f)] = true
+				want[xtables.GrantSetName(v.Pod.PodRef, ports, f)] = true
 				l.checkSet(v, ports, f)
 			}
 		}

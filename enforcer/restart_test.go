@@ -84,7 +84,7 @@ func TestRestartTakesBackWhatIsNotAllowedAnyMore(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	w.answer(p, "a.example.net", 60, "192.0.2.2")
-	set := grantSetName(p.PodRef, https, iptables.IPv4)
+	set := xtables.GrantSetName(p.PodRef, https, iptables.IPv4)
 	for _, comment := range []string{"", "by hand", "1800000000 www.example.com"} {
 		fatal.If(t, w.sets.Add(set, ipset.Entry{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + len(comment))}), Comment: comment}))
 	}
@@ -135,7 +135,7 @@ func TestRestartRemovesLeftovers(t *testing.T) {
 	w.restart()
 	w.apply([]policy.Pod{p}, allow)
 	names, _ := w.sets.Names()
-	want := []string{grantSetName(p.PodRef, https, 4), grantSetName(p.PodRef, https, 6), "others"}
+	want := []string{xtables.GrantSetName(p.PodRef, https, 4), xtables.GrantSetName(p.PodRef, https, 6), "others"}
 	for _, s := range xtables.StaticSets() {
 		want = append(want, s.Name)
 	}

@@ -103,15 +103,15 @@ func (w *world) restart() {
 func (w *world) boot() {
 	w.t.Helper()
 	k := Kernel{
-		Sets: setSeam{w.sets, w.seams}, Flows: flowSeam{w.flows, w.seams}, Links: w.links,
+		Flows: flowSeam{w.flows, w.seams}, Links: w.links,
 		Tables: nft.New(tableSeam{w.inet, w.seams, "inet"}, tableSeam{w.bridge, w.seams, "bridge"}, w.cfg.Mark),
 	}
-	filter := xtables.Config{Sets: k.Sets, Chains: chainSeam{w.chains, w.seams}, PeerSetsMost: w.peerSetsMost}
+	filter := xtables.Config{Sets: setSeam{w.sets, w.seams}, Chains: chainSeam{w.chains, w.seams}, PeerSetsMost: w.peerSetsMost}
 	if w.otherBackend != nil {
 		filter.Other = w.otherBackend
 	}
 	if w.real != nil {
-		k.Sets, filter.Sets, filter.Chains = w.real, w.real, w.chains
+		filter.Sets, filter.Chains = w.real, w.chains
 	}
 	k.Dataplane = filter.New
 	e, err := New(w.cfg, k, w.clock.Now, slog.New(slog.NewTextHandler(io.Discard, nil)))
@@ -183,7 +183,7 @@ func (w *world) expire(d time.Duration) {
 // entries returns the live entries of a pod's set, sorted.
 func (w *world) entries(pod policy.Pod, ports policy.PortSet, f iptables.Family) []ipset.Entry {
 	w.t.Helper()
-	es, err := w.sets.List(grantSetName(pod.PodRef, ports, f))
+	es, err := w.sets.List(xtables.GrantSetName(pod.PodRef, ports, f))
 	if ipset.IsNotFound(err) {
 		return nil
 	}

@@ -236,7 +236,7 @@ func (q *query) release() {
 func (q *query) broken() {
 	q.rec.Verdict, q.rec.Error = audit.Failed, "a fault of the proxy, see its log"
 	if !q.wait.replied {
-		q.s.protect("the reply to a query", func() {
+		q.s.replyToFault(func() {
 			q.to.reply(wire.ErrorReply(q.packet, dns.RcodeServerFailure), false)
 		})
 	}

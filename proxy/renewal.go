@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"sync"
 
 	"github.com/namegate/namegate/policy"
@@ -105,6 +106,10 @@ func (n *renewal) answerView() *wire.AnswerView { return &n.view }
 // complete implements waiter.
 func (n *renewal) complete(o *outcome) {
 	s := n.of.r.s
+	if errors.Is(o.err, errAbandoned) {
+		s.workers.do(n.run)
+		return
+	}
 	if !s.protect("a renewal", func() { s.step("renewed") }) {
 		o = &outcome{err: errFault}
 	}

@@ -42,7 +42,7 @@ func (c *conn) Message(packet []byte) (goOn bool) {
 		return false
 	}
 	if !c.s.protect("a query", func() { goOn = c.query(packet) }) {
-		return c.Send(wire.ErrorReply(packet, dns.RcodeServerFailure))
+		c.s.replyToFault(func() { goOn = c.Send(wire.ErrorReply(packet, dns.RcodeServerFailure)) })
 	}
 	return goOn
 }

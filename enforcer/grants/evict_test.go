@@ -66,7 +66,7 @@ func TestSoonest(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 300 {
-		s := &Set{entries: map[netip.Addr]*grant{}}
+		s := &set{entries: map[netip.Addr]*grant{}}
 		st := &staged{set: s}
 		var free []monotonic
 		a := addr("198.18.0.0")
