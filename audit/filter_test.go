@@ -10,12 +10,13 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // TestFilter: each option keeps exactly its lines, prepared or not.
 func TestFilter(t *testing.T) {
 	decision := func(namespace string, v, would Verdict) Record {
-		return Record{Time: noon, Pod: policy.PodRef{Namespace: namespace, Name: "p"}, Name: name(t, "a.test"), Verdict: v, Would: would}
+		return Record{Time: noon, Pod: policy.PodRef{Namespace: namespace, Name: "p"}, Name: policytest.Name("a.test"), Verdict: v, Would: would}
 	}
 	all := []Record{
 		decision("shop", Allowed, None), decision("shop", Unmatched, None), decision("shop", Refused, Allowed),

@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // explained returns the answer as text and as it is.
@@ -58,7 +59,7 @@ func TestConflictsAreHidden(t *testing.T) {
 	if text, _ := explained(t, w, some{"shop", "pay", ""}, "shop/cart-7d9f", "www.example.org:443"); !strings.Contains(text, "pay/till") {
 		t.Errorf("who sees all is not told who claims the address:\n%s", text)
 	}
-	w.seen = []recent.Sighting{{Pod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f+pay/till"}, Name: dnsName(t, "secret.pay.test"), Address: netip.MustParseAddr("203.0.113.9"), Asked: noon}}
+	w.seen = []recent.Sighting{{Pod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f+pay/till"}, Name: policytest.Name("secret.pay.test"), Address: netip.MustParseAddr("203.0.113.9"), Asked: noon}}
 	if text, _ := explained(t, w, some{"shop"}, "shop/other", "203.0.113.9"); strings.Contains(text, "secret") || strings.Contains(text, "till") {
 		t.Errorf("what both claimants asked for is told:\n%s", text)
 	}

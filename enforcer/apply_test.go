@@ -112,7 +112,7 @@ func TestPolicyIsAddedAndRemoved(t *testing.T) {
 		}
 	}
 	w.apply([]policy.Pod{web, db, other})
-	w.clock.pass(packetGrace)
+	w.clock.Pass(packetGrace)
 	w.recheck()
 	if after := w.dump(); after != none {
 		t.Errorf("the policy is gone and left something:\n%s\nwant\n%s", after, none)
@@ -197,7 +197,7 @@ func TestNewPortsTakeGrantsAlong(t *testing.T) {
 	w.answer(web, "www.example.org", 600, "192.0.2.1 2001:db8::1")
 	open := flow("10.1.0.5:1000", "192.0.2.1:443")
 	w.flows.Track(open)
-	w.clock.pass(100 * time.Second)
+	w.clock.Pass(100 * time.Second)
 	w.apply([]policy.Pod{web}, pol("allow", "tcp/443,tcp/8443 www.example.org"))
 	for _, a := range []string{"192.0.2.1", "2001:db8::1"} {
 		if got := w.left(web, "tcp/443,tcp/8443", a); !near(got, 560*time.Second) {

@@ -47,7 +47,7 @@ func newSteps(t *testing.T) *steps {
 }
 
 // show makes the clock tell what it is to tell.
-func (s *steps) show() { s.clock.t = twoClocks(s.t, s.wall, s.ran) }
+func (s *steps) show() { s.clock.Set(twoClocks(s.t, s.wall, s.ran)) }
 
 // pass lets time pass, and the agent end what is due.
 func (s *steps) pass(d time.Duration) {
@@ -67,7 +67,7 @@ func (s *steps) step(d time.Duration) {
 func (s *steps) next() {
 	s.t.Helper()
 	s.boot()
-	s.e.own(grants.NewClock(s.clock.now, s.ran))
+	s.e.own(grants.NewClock(s.clock.Now, s.ran))
 	if _, err := s.e.Start(context.Background()); err != nil {
 		s.t.Fatal(err)
 	}

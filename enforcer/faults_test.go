@@ -44,7 +44,7 @@ func busy(t *testing.T) (*world, *policy.Snapshot) {
 		src, dst, _ := strings.Cut(f, " ")
 		w.flows.Track(flow(src, dst))
 	}
-	w.clock.pass(10 * time.Second)
+	w.clock.Pass(10 * time.Second)
 	two = pol("two", "tcp/443,tcp/8443 www.example.net", "tcp/25 mail.test")
 	heir := pod("heir", "10.1.0.8 10.1.0.9", "two")
 	next := w.compile([]policy.Pod{web, heir, late}, two, pol("three", "udp/53 dns.test"))

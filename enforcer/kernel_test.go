@@ -64,7 +64,7 @@ func onKernel(t testing.TB, pods int) (*world, []policy.Pod) {
 // fresh makes grants of addresses that were never granted, pod by pod in turn.
 func (w *world) fresh(pods []policy.Pod, n int) [][]policy.Grant {
 	o := w.snap.ViewOf(pods[0].PodRef).Decide(dns("n.example.net")).Openings(3600)[0]
-	until := w.clock.now().Add(o.Lifetime)
+	until := w.clock.Now().Add(o.Lifetime)
 	out := make([][]policy.Grant, n)
 	for i := range out {
 		a := binary.BigEndian.AppendUint32(nil, 0xc612_0000+uint32(i/len(pods)))

@@ -172,7 +172,7 @@ func TestRunReconcilePutsEntriesBack(t *testing.T) {
 // While another agent grants too, what one does not know may be the other's.
 func TestOtherAgentsGrantsStay(t *testing.T) {
 	w, p := answeredWeb(t)
-	w.e.predecessor = handover.NewPredecessor(func(netip.Addr) bool { return true }, w.clock.now)
+	w.e.predecessor = handover.NewPredecessor(func(netip.Addr) bool { return true }, w.clock.Now)
 	w.e.predecessor.Find(addrs("169.254.20.99"), nil)
 	w.reconcileMembers()
 	repairs := w.e.Status().Repairs
@@ -272,7 +272,7 @@ func TestAnAdoptedCommentIsAsWanted(t *testing.T) {
 	policies := pol("allow", "tcp/443 *.example.org")
 	w.apply([]policy.Pod{p}, policies)
 	for _, name := range []string{"b.example.org", "c.example.org", "a.example.org", "d.example.org"} {
-		w.clock.pass(10 * time.Millisecond)
+		w.clock.Pass(10 * time.Millisecond)
 		w.answer(p, name, 60, "192.0.2.1")
 	}
 	w.restart()

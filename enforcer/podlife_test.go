@@ -147,7 +147,7 @@ func TestAuditPoliciesDenyNothingAndOpenNothing(t *testing.T) {
 	if !w.dials("10.1.0.5", "192.0.2.9", 25) || w.dials("10.1.0.6", "192.0.2.9", 25) {
 		t.Error("an Audit policy alone must not deny, beside an enforcing one it changes nothing")
 	}
-	g := policy.Grant{Pod: both.PodRef, Name: dns("www.example.org"), Addrs: addrs("192.0.2.1"), Ports: https, Deadline: w.clock.now()}
+	g := policy.Grant{Pod: both.PodRef, Name: dns("www.example.org"), Addrs: addrs("192.0.2.1"), Ports: https, Deadline: w.clock.Now()}
 	if err := w.e.grants.Grant(context.Background(), []policy.Grant{g}); err == nil {
 		t.Error("a grant on an Audit policy's word was taken")
 	}

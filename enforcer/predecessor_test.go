@@ -23,7 +23,7 @@ func overlap(t testing.TB, w *world, bring func()) (first *Enforcer, end func())
 		serves[a] = true
 	}
 	w.boot()
-	w.e.predecessor = handover.NewPredecessor(func(a netip.Addr) bool { return serves[a] }, w.clock.now)
+	w.e.predecessor = handover.NewPredecessor(func(a netip.Addr) bool { return serves[a] }, w.clock.Now)
 	if _, err := w.e.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -140,11 +140,11 @@ func TestAnAgentThatHangsKeepsNothingOpen(t *testing.T) {
 	w, p := web(t)
 	_, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org")) })
 	defer end()
-	w.clock.pass(30*time.Second - time.Second)
+	w.clock.Pass(30*time.Second - time.Second)
 	if !w.awaits() {
 		t.Error("not awaited for its time")
 	}
-	w.clock.pass(2 * time.Second)
+	w.clock.Pass(2 * time.Second)
 	if w.awaits() {
 		t.Error("awaited for ever")
 	}

@@ -27,7 +27,7 @@ func TestRestartTakesGrantsOver(t *testing.T) {
 	w.answer(p, "a.example.net", 600, "192.0.2.1")
 	w.answer(p, "b.example.net", 600, "192.0.2.2")
 	enforced := w.chains.Dump(4, "mangle") + w.chains.Dump(4, "security")
-	w.clock.pass(30 * time.Second)
+	w.clock.Pass(30 * time.Second)
 	w.restart()
 	if again := w.chains.Dump(4, "mangle") + w.chains.Dump(4, "security"); again != enforced {
 		t.Errorf("a start before any snapshot changed what is enforced:\n%s", again)
@@ -169,7 +169,7 @@ func TestStartTwiceLeavesTheFirstServing(t *testing.T) {
 	w := newWorld(t)
 	first := w.e.Status().Serving
 	w.boot()
-	w.e.predecessor = handover.NewPredecessor(func(a netip.Addr) bool { return slices.Contains(slices.Collect(maps.Values(first)), a) }, w.clock.now)
+	w.e.predecessor = handover.NewPredecessor(func(a netip.Addr) bool { return slices.Contains(slices.Collect(maps.Values(first)), a) }, w.clock.Now)
 	second, err := w.e.Start(context.Background())
 	fatal.If(t, err)
 	if len(second) != 4 {

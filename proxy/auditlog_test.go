@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // wantRecord tells whether a record says whose workload asked, and the TTLs.
@@ -64,8 +65,8 @@ func TestRecordsOfForwardedQueries(t *testing.T) {
 		ttls []uint32
 	}{{"one.example.org", []uint32{60, 60}}, {"mixed.example.org", []uint32{60, 30}}} {
 		exchange(t, conn, newQuery(c.name, dns.TypeA))
-		fatal.Await(t, "the record", func() bool { return len(l.log.of(name(t, c.name))) == 1 })
-		wantRecord(t, c.name, l.log.of(name(t, c.name))[0], "app=web", c.ttls...)
+		fatal.Await(t, "the record", func() bool { return len(l.log.of(policytest.Name(c.name))) == 1 })
+		wantRecord(t, c.name, l.log.of(policytest.Name(c.name))[0], "app=web", c.ttls...)
 	}
 }
 

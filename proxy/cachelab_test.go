@@ -205,22 +205,6 @@ func (l *cacheLab) reconfigure(more ...string) {
 	l.use(l.config, l.up)
 }
 
-func packed(t testing.TB, m *dns.Msg) []byte {
-	t.Helper()
-	wire, err := m.Pack()
-	fatal.If(t, err)
-	return wire
-}
-
-func parsed(t testing.TB, wire []byte) *dns.Msg {
-	t.Helper()
-	m := new(dns.Msg)
-	if err := m.Unpack(wire); err != nil {
-		t.Fatalf("the reply cannot be read: %v\n%x", err, wire)
-	}
-	return m
-}
-
 func (l *cacheLab) who(from string) identity { return l.s.identify(mustAddr(from), endpoint) }
 
 // fromPacketCache returns the reply that the packet gets from the socket's reader, nil for

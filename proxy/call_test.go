@@ -14,6 +14,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -87,11 +88,11 @@ func TestQueriesShareOneCall(t *testing.T) {
 		t.Errorf("asked %d times, %+v", up.UDP.Load(), s)
 	}
 	for _, pod := range []string{"web", "quiet", "strict"} {
-		if !l.granter.isOpen(pod, name(t, "all.example.org"), mustAddr("192.0.2.1")) {
+		if !l.granter.isOpen(pod, policytest.Name("all.example.org"), mustAddr("192.0.2.1")) {
 			t.Errorf("%s was answered and not granted", pod)
 		}
 	}
-	if n := len(l.log.of(name(t, "all.example.org"))); n != clients+1 {
+	if n := len(l.log.of(policytest.Name("all.example.org"))); n != clients+1 {
 		t.Errorf("%d records", n)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // TestTargetsOfAllowedAnswersAreAllowed: for the pod that asked, by the ports of the
@@ -60,7 +61,7 @@ func TestFollowedNameIsLoggedWithTheAllowedName(t *testing.T) {
 	l.any("10.1.0.4", newQuery("www.example.org", dns.TypeSRV))
 	l.any("10.1.0.4", newQuery("host.test", dns.TypeA))
 	rec := l.lines.all[0]
-	if rec.Name != name(t, "host.test") || rec.Via != name(t, "www.example.org") || rec.Verdict != audit.Allowed || len(rec.Matches) != 1 {
+	if rec.Name != policytest.Name("host.test") || rec.Via != policytest.Name("www.example.org") || rec.Verdict != audit.Allowed || len(rec.Matches) != 1 {
 		t.Errorf("logged %+v", rec)
 	}
 	if l.kernel.open[opening{labPods[2].PodRef, rec.Via, rec.Matches[0].Ports, mustAddr("192.0.2.1")}].IsZero() {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // TestReplyDecidedBeforeANameWasFollowedIsNotCached, though it is finished after.
@@ -46,17 +47,17 @@ func TestFollowedNamesOfAPodAffectNoOtherPod(t *testing.T) {
 func TestFollowedNamesAreBoundedPerPod(t *testing.T) {
 	var f followTable
 	pod, other := policy.PodRef{Name: "a"}, policy.PodRef{Name: "b"}
-	via := name(t, "www.example.org")
+	via := policytest.Name("www.example.org")
 	for i := range maxFollowedNames {
-		if !f.add(pod, name(t, itoa(i)+".test"), via, 0, time.Minute+time.Duration(i)) {
+		if !f.add(pod, policytest.Name(itoa(i)+".test"), via, 0, time.Minute+time.Duration(i)) {
 			t.Fatalf("%d is too many", i)
 		}
 	}
-	late := name(t, "late.test")
+	late := policytest.Name("late.test")
 	if f.add(pod, late, via, 0, time.Hour) || len(f.pods[pod].names) != maxFollowedNames {
 		t.Error("one more than the bound")
 	}
-	if !f.add(pod, name(t, "7.test"), via, 0, time.Hour) || !f.add(other, late, via, 0, time.Hour) {
+	if !f.add(pod, policytest.Name("7.test"), via, 0, time.Hour) || !f.add(other, late, via, 0, time.Hour) {
 		t.Error("a known name is not prolonged, or another pod has no room")
 	}
 	if !f.add(pod, late, via, time.Minute+9, time.Hour) || len(f.pods[pod].names) != maxFollowedNames-8 {
@@ -69,7 +70,7 @@ func TestFollowedNamesAreBoundedPerPod(t *testing.T) {
 func TestFirstAllowedNameIsUsed(t *testing.T) {
 	var f followTable
 	pod := policy.PodRef{Name: "a"}
-	n, one, two := name(t, "host.test"), name(t, "one.test"), name(t, "two.test")
+	n, one, two := policytest.Name("host.test"), policytest.Name("one.test"), policytest.Name("two.test")
 	steps := []struct {
 		via        fqdn.Name
 		now, until time.Duration
@@ -104,11 +105,11 @@ func TestFirstAllowedNameIsUsed(t *testing.T) {
 func TestSweepRemovesNamesThatAreNoLongerAllowed(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{})
 	web, gone := labPods[0].PodRef, policy.PodRef{Name: "gone"}
-	l.s.followed.add(web, name(t, "a.test"), name(t, "www.example.org"), 0, time.Hour)
-	l.s.followed.add(web, name(t, "b.test"), name(t, "elsewhere.test"), 0, time.Hour)
-	l.s.followed.add(gone, name(t, "a.test"), name(t, "www.example.org"), 0, time.Hour)
+	l.s.followed.add(web, policytest.Name("a.test"), policytest.Name("www.example.org"), 0, time.Hour)
+	l.s.followed.add(web, policytest.Name("b.test"), policytest.Name("elsewhere.test"), 0, time.Hour)
+	l.s.followed.add(gone, policytest.Name("a.test"), policytest.Name("www.example.org"), 0, time.Hour)
 	l.s.Publish(compiled(t, labPolicies, labPods))
-	if names := l.s.followed.pods[web].names; len(names) != 1 || names[name(t, "a.test")].until == 0 {
+	if names := l.s.followed.pods[web].names; len(names) != 1 || names[policytest.Name("a.test")].until == 0 {
 		t.Errorf("led to %v", names)
 	}
 	if l.s.followed.pods[gone] != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // lateKernel keeps the grants of its calls, and a copy of their content at that time.
@@ -52,7 +53,7 @@ func TestKernelThatHangs(t *testing.T) {
 	if s := l.settled(); s.GrantFailures != queries || s.Failed != queries || s.Grants != 0 {
 		t.Errorf("%+v", s)
 	}
-	r := l.log.of(name(t, "n7.example.org"))
+	r := l.log.of(policytest.Name("n7.example.org"))
 	if len(r) != 1 || r[0].Verdict != audit.Failed || !strings.Contains(r[0].Error, "in time") || r[0].Rcode != dns.RcodeServerFailure || len(r[0].Answers) != 2 || r[0].Answers[0].Openings != nil {
 		t.Errorf("logged %+v", r)
 	}
@@ -223,7 +224,7 @@ func TestEndLetsGo(t *testing.T) {
 	var g granted
 	v := &policy.View{}
 	d := policy.Decision{Matches: []*policy.Match{{Ports: "tcp/443", TTL: policy.TTL{Max: time.Hour}}}}
-	made(&g, v, name(t, "www.example.org"), d, addresses("192.0.2.1", "192.0.2.2"))
+	made(&g, v, policytest.Name("www.example.org"), d, addresses("192.0.2.1", "192.0.2.2"))
 	if len(g.grants) != 1 || len(g.answers) != 2 {
 		t.Fatalf("%+v", g)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -46,7 +47,7 @@ func opens(d policy.Decision, addrs []wire.Address) (grants []string, logged [][
 func TestGrantsAreTheDecisionsOpenings(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 15))
 	view := &policy.View{Pod: labPod("web", "10.1.0.2")}
-	n := name(t, "www.example.org")
+	n := policytest.Name("www.example.org")
 	var g granted
 	for range 3000 {
 		var d policy.Decision
@@ -104,7 +105,7 @@ func TestGrantedAllocatesNothingAgain(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	view, n := &policy.View{Pod: labPod("web", "10.1.0.2")}, name(t, "www.example.org")
+	view, n := &policy.View{Pod: labPod("web", "10.1.0.2")}, policytest.Name("www.example.org")
 	d := policy.Decision{Matches: []*policy.Match{{Ports: "tcp/443", TTL: policy.TTL{Max: time.Hour}}}}
 	addrs := addresses("192.0.2.1", "192.0.2.2")
 	var g granted

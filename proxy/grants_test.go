@@ -14,6 +14,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -51,7 +52,7 @@ func TestGrants(t *testing.T) {
 	} {
 		view := &policy.View{Pod: policy.Pod{PodRef: pod}}
 		var of granted
-		made(&of, view, name(t, "www.example.org"), tt.d, tt.addrs)
+		made(&of, view, policytest.Name("www.example.org"), tt.d, tt.addrs)
 		var got []string
 		for _, g := range of.grants {
 			if g.Pod != pod || g.View != view || g.Name.String() != "www.example.org" {

@@ -6,7 +6,9 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/testclock"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/counters"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -16,13 +18,13 @@ const typeA = 0
 
 // slowKernel is a kernel that takes its time, and may refuse then.
 type slowKernel struct {
-	clock   *stepping
+	clock   *testclock.Clock
 	takes   time.Duration
 	refuses bool
 }
 
 func (s slowKernel) GrantThen(_ []policy.Grant, then GrantCallback) {
-	s.clock.pass(s.takes)
+	s.clock.Pass(s.takes)
 	var err error
 	if s.refuses {
 		err = errKernelBusy
@@ -109,7 +111,7 @@ func TestQueriesReadByTheLibraryAreObserved(t *testing.T) {
 	if got.Upstream.Total() != 1 || got.Upstream.Sum < waits || got.Total.Sum < waits || got.Decision.Sum >= waits {
 		t.Errorf("decision %v, upstream %v, total %v", got.Decision.Sum, got.Upstream.Sum, got.Total.Sum)
 	}
-	if r := l.log.of(name(t, "www.example.org")); len(r) != 1 || r[0].Latency < waits {
+	if r := l.log.of(policytest.Name("www.example.org")); len(r) != 1 || r[0].Latency < waits {
 		t.Errorf("logged %+v", r)
 	}
 }
@@ -119,7 +121,7 @@ func TestPrefetchesAddNoLatency(t *testing.T) {
 	l := newLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
 	snap := l.s.snapshot.Load()
 	h := &inHand{over: make(chan struct{})}
-	l.s.ask(snap.ViewOf(labPods[0].PodRef), snap, wire.Query{Question: wire.Question{Name: name(t, "www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}}, fromPrefetch, h)
+	l.s.ask(snap.ViewOf(labPods[0].PodRef), snap, wire.Query{Question: wire.Question{Name: policytest.Name("www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}}, fromPrefetch, h)
 	<-h.over
 	if s := l.s.Stats(); s.Types[typeA].Allowed != 1 || s.Latency.Total.Total() != 0 {
 		t.Errorf("%+v, %+v", s.Types[typeA], s.Latency.Total)

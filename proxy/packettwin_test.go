@@ -17,6 +17,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // twoLogs takes the records of both ways, without what differs between them.
@@ -212,9 +213,9 @@ func (r *fuzzRun) twin(from string, packet []byte, logs *twoLogs, same map[strin
 	if r.s.stats.Followed.Load() > followed {
 		same["followed"]++
 	}
-	if len(m.Answer) > 0 && who.view != nil && who.view.Decide(name(r.t, m.Question[0].Name)).Allowed() {
+	if len(m.Answer) > 0 && who.view != nil && who.view.Decide(policytest.Name(m.Question[0].Name)).Allowed() {
 		same["granted"]++
-	} else if who.view != nil && who.view.Decide(name(r.t, m.Question[0].Name)).Allowed() && m.Rcode == 0 {
+	} else if who.view != nil && who.view.Decide(policytest.Name(m.Question[0].Name)).Allowed() && m.Rcode == 0 {
 		same["blocked"]++
 	}
 }
@@ -268,7 +269,7 @@ func TestConcurrentQueries(t *testing.T) {
 					t.Errorf("%v: %x", err, wire)
 					return
 				}
-				if published.Load() != before || who.view == nil || !who.view.Enforced || !who.view.Decide(name(t, form.query.Question[0].Name)).Allowed() || l.who(form.from).snap != who.snap {
+				if published.Load() != before || who.view == nil || !who.view.Enforced || !who.view.Decide(policytest.Name(form.query.Question[0].Name)).Allowed() || l.who(form.from).snap != who.snap {
 					continue
 				}
 				for _, rr := range m.Answer {

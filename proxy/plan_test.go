@@ -6,6 +6,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/corefile"
 )
@@ -57,7 +58,7 @@ func TestPlan(t *testing.T) {
 		{both, "three.test", pass, "", audit.None},
 		{both, "two.test.corp.test", pass, "", audit.None}, // audited, so no completion
 	} {
-		p := planFor(snap.ViewOf(labPods[tt.pod].PodRef), name(t, tt.q), config, nothingFollowed)
+		p := planFor(snap.ViewOf(labPods[tt.pod].PodRef), policytest.Name(tt.q), config, nothingFollowed)
 		base := ""
 		if p.base != "" {
 			base = p.base.String()
@@ -81,7 +82,7 @@ func TestPlanWithAnotherClusterDomain(t *testing.T) {
 		"x.k8s.test": pass, "x.cluster.local": refuse,
 		"www.example.org.shop.svc.k8s.test": complete, "www.example.org.shop.svc.cluster.local": refuse,
 	} {
-		if p := planFor(strict, name(t, q), c, nothingFollowed); p.action != want {
+		if p := planFor(strict, policytest.Name(q), c, nothingFollowed); p.action != want {
 			t.Errorf("%s: %d, want %d", q, p.action, want)
 		}
 	}
@@ -105,7 +106,7 @@ func TestPlanOpensMatchesOnly(t *testing.T) {
 	opened := 0
 	for _, view := range snap.Views {
 		for _, text := range names {
-			n := name(t, text)
+			n := policytest.Name(text)
 			want := false
 			for _, r := range view.Rules {
 				for _, m := range r.Matches {
@@ -125,10 +126,10 @@ func TestPlanOpensMatchesOnly(t *testing.T) {
 }
 
 func TestLabel(t *testing.T) {
-	if got := label("svc") + name(t, "cluster.local"); got != name(t, "svc.cluster.local") {
+	if got := label("svc") + policytest.Name("cluster.local"); got != policytest.Name("svc.cluster.local") {
 		t.Errorf("%q", got)
 	}
-	if got := fqdn.Name(""); answer.Presentation(got) != "." || answer.Presentation(name(t, `a\.b.test`)) != `a\.b.test.` {
+	if got := fqdn.Name(""); answer.Presentation(got) != "." || answer.Presentation(policytest.Name(`a\.b.test`)) != `a\.b.test.` {
 		t.Errorf("%q", answer.Presentation(got))
 	}
 }

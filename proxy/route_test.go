@@ -13,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -118,7 +119,7 @@ func TestReconfiguredInFlight(t *testing.T) {
 		gate, reached := make(chan struct{}), make(chan struct{}, 8)
 		stuck := startScript(t, func(*dns.Msg, bool) [][]byte { reached <- struct{}{}; <-gate; return nil })
 		z := zoneOf(stuck)
-		z.Name, z.MaxFails, z.Timeout, z.Deadline = name(t, zone), 0, 5*time.Minute, 10*time.Minute
+		z.Name, z.MaxFails, z.Timeout, z.Deadline = policytest.Name(zone), 0, 5*time.Minute, 10*time.Minute
 		zs := []corefile.Zone{z}
 		if zone != "." {
 			zs = append(zs, zoneOf(stuck))
@@ -142,7 +143,7 @@ func TestReconfiguredInFlight(t *testing.T) {
 func TestRangesAreGuarded(t *testing.T) {
 	l := newLab(t, nil)
 	ask := func() string {
-		return l.s.setup.Load().guard.Blocked(name(t, "www.example.org"), mustAddr("10.77.3.4"), l.s.snapshot.Load())
+		return l.s.setup.Load().guard.Blocked(policytest.Name("www.example.org"), mustAddr("10.77.3.4"), l.s.snapshot.Load())
 	}
 	if got := ask(); got != "" {
 		t.Errorf("blocked (%s) before the ranges are known", got)
@@ -151,7 +152,7 @@ func TestRangesAreGuarded(t *testing.T) {
 	if got := ask(); got != "cluster" {
 		t.Errorf("blocked: %q", got)
 	}
-	if got := l.s.setup.Load().guard.Blocked(name(t, "x.shop.svc.cluster.local"), mustAddr("10.77.3.4"), l.s.snapshot.Load()); got != "" {
+	if got := l.s.setup.Load().guard.Blocked(policytest.Name("x.shop.svc.cluster.local"), mustAddr("10.77.3.4"), l.s.snapshot.Load()); got != "" {
 		t.Errorf("a cluster name is blocked: %s", got)
 	}
 }

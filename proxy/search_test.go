@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // searchList is the resolv.conf of a pod of the namespace shop, on a node whose own
@@ -59,7 +61,7 @@ func TestSearchPaths(t *testing.T) {
 				addrs := stub(l, from, "www.example.org", musl)
 				equal(t, world+" "+pod, addrs, []string{"192.0.2.1"})
 				g := l.granter.Grants()
-				if len(g) != 1 || g[0].Pod.Name != pod || g[0].Name != name(t, "www.example.org") || g[0].Addrs[0].String() != "192.0.2.1" {
+				if len(g) != 1 || g[0].Pod.Name != pod || g[0].Name != policytest.Name("www.example.org") || g[0].Addrs[0].String() != "192.0.2.1" {
 					t.Errorf("%s %s: grants %v", world, pod, g)
 				}
 			}

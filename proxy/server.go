@@ -77,6 +77,7 @@ type Server struct {
 	listener *listener.Server
 	followed followTable
 	parked   parked
+	cold     coldNames
 	probes   selftest.Probes
 	forwards *upstream.Pool
 
@@ -106,7 +107,7 @@ func New(o Options) (*Server, error) {
 		return nil, errors.New("make the proxy: there is no granter")
 	}
 	s := &Server{granter: o.Granter, coverage: o.Granter, log: o.Log, now: o.Now, logger: o.Logger,
-		parked: parked{bySource: map[netip.Addr]map[*parkedQuery]bool{}}}
+		parked: parked{bySource: map[netip.Addr]map[*parkedQuery]bool{}}, cold: coldNames{pods: map[policy.PodRef]*coldPod{}}}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -168,6 +169,7 @@ func (s *Server) Upstreams() []upstream.Status { return s.forwards.Status() }
 // sockets. If ctx ends first the sockets are closed at once and its error is
 // returned. A closed server cannot listen again.
 func (s *Server) Close(ctx context.Context) error {
+	s.cold.stop()
 	s.listener.Close(ctx)
 	s.workers.stop()
 	s.forwards.Close()

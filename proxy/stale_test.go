@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -204,7 +205,7 @@ func TestRenewalAsksAgain(t *testing.T) {
 	l.any("10.1.0.4", newQuery("www.example.org", dns.TypeA))
 	l.says("www.example.org A", "www.example.org. 60 IN A 192.0.2.2")
 	l.pass(100 * time.Second)
-	a := wire.Query{Question: wire.Question{Name: name(t, "www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD}
+	a := wire.Query{Question: wire.Question{Name: policytest.Name("www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD}
 	r := l.s.setup.Load().resolver
 	c, first := r.calls.join(a, r.zone(a.Name), new(unheard))
 	if !first {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // manyPods is a world with additional enforced pods.
@@ -16,7 +17,7 @@ func manyPods(t *testing.T, n int) *world {
 		name := fmt.Sprint("noisy", i)
 		at[name] = netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)})
 		t.Cleanup(func() { delete(at, name) })
-		more = append(more, policy.Pod{PodRef: ref(name), IPs: []netip.Addr{at[name]}, Labels: map[string]string{"mode": "enforce"}})
+		more = append(more, policy.Pod{PodRef: policytest.Ref(name), IPs: []netip.Addr{at[name]}, Labels: map[string]string{"mode": "enforce"}})
 	}
 	return newWorld(t, more...)
 }
@@ -36,7 +37,7 @@ func TestManyNoisyPodsDoNotSuppressOthers(t *testing.T) {
 	}
 	w.lines = nil
 	w.denied("a", "tcp", "198.51.100.9:443")
-	if len(w.lines) != 2 || w.lines[0].Pod == ref("a") || w.lines[0].Count != 1 || w.lines[1].Pod != ref("a") {
+	if len(w.lines) != 2 || w.lines[0].Pod == policytest.Ref("a") || w.lines[0].Count != 1 || w.lines[1].Pod != policytest.Ref("a") {
 		t.Fatalf("lines: %+v", w.lines)
 	}
 	w.lines = nil
@@ -45,7 +46,7 @@ func TestManyNoisyPodsDoNotSuppressOthers(t *testing.T) {
 	}
 	share := 0
 	for _, f := range w.lines {
-		if f.Pod == ref("a") {
+		if f.Pod == policytest.Ref("a") {
 			share++
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // TestManyConnectionsAreOneLineAndACount: the first connection is logged immediately, the others
@@ -29,7 +30,7 @@ func TestManyConnectionsAreOneLineAndACount(t *testing.T) {
 		w.pass(50 * time.Millisecond)
 	}
 	w.expect()
-	if got := w.denials.Recent(ref("a")); len(got) != 1 || got[0].Count != 1000 || !got[0].Time.Equal(start) || !got[0].Last.Equal(w.now.Add(-50*time.Millisecond)) {
+	if got := w.denials.Recent(policytest.Ref("a")); len(got) != 1 || got[0].Count != 1000 || !got[0].Time.Equal(start) || !got[0].Last.Equal(w.now.Add(-50*time.Millisecond)) {
 		t.Errorf("lately: %+v", got)
 	}
 	w.pass(start.Add(period - 1).Sub(w.now))
@@ -50,7 +51,7 @@ func TestManyConnectionsAreOneLineAndACount(t *testing.T) {
 	w.expect() // it does not
 	w.denied("a", "tcp", "198.51.100.1:443")
 	w.expect("denied a tcp 198.51.100.1:443 address x1 []") // a new flow is logged immediately
-	if got := w.denials.Recent(ref("a")); len(got) != 1 || got[0].Count != 1002 {
+	if got := w.denials.Recent(policytest.Ref("a")); len(got) != 1 || got[0].Count != 1002 {
 		t.Errorf("lately: %+v", got)
 	}
 }
@@ -116,7 +117,7 @@ func TestNoisyPodHasALimit(t *testing.T) {
 	if n := strings.Count(log.String(), "can be told apart"); n != 1 || !strings.Contains(log.String(), fmt.Sprintf("counted=%d", 9*countedOfPod)) {
 		t.Errorf("the agent's log:\n%s", log.String())
 	}
-	if got := w.denials.Recent(ref("a")); len(got) != recentOfPod || got[0].Dialled.Port() != countedOfPod {
+	if got := w.denials.Recent(policytest.Ref("a")); len(got) != recentOfPod || got[0].Dialled.Port() != countedOfPod {
 		t.Errorf("%d are remembered, the newest to %s", len(got), got[0].Dialled)
 	}
 	w.pass(period)
@@ -130,7 +131,7 @@ func TestAllIsBounded(t *testing.T) {
 	var many []policy.Pod
 	for i := range 80 {
 		many = append(many, policy.Pod{
-			PodRef: ref(fmt.Sprint("p", i)), IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 2, 0, byte(i)})}, Labels: map[string]string{"mode": "enforce"},
+			PodRef: policytest.Ref(fmt.Sprint("p", i)), IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 2, 0, byte(i)})}, Labels: map[string]string{"mode": "enforce"},
 		})
 	}
 	w := newWorld(t, many...)
@@ -231,7 +232,7 @@ func TestFlowsLikeTwin(t *testing.T) {
 			}
 		}
 		for _, pod := range []string{"a", "other"} {
-			for _, f := range w.denials.Recent(ref(pod)) {
+			for _, f := range w.denials.Recent(policytest.Ref(pod)) {
 				if k := fmt.Sprintf("%s %s", pod, f.Dialled); f.Count != twin[k] {
 					t.Fatalf("%s: %d are remembered, want %d", k, f.Count, twin[k])
 				}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // beside gives the audited pod a NetworkPolicy with rules, and a conntrack table with the
@@ -15,7 +16,7 @@ func (w *world) beside(led map[string]string, rules ...*policy.Rule) (lookups *i
 	lookups = new(int)
 	peers := policy.Peer{Kind: policy.PeerPods, Key: "shop: app=db"}
 	w.snap.PeerSets = []*policy.PeerSet{{Peer: peers, Addrs: []netip.Addr{netip.MustParseAddr("10.2.0.5")}}}
-	v := w.snap.ViewOf(ref("b"))
+	v := w.snap.ViewOf(policytest.Ref("b"))
 	v.NetworkPolicies = []string{"shop/out"}
 	v.Rules = slices.Concat(v.Rules, rules)
 	w.denials.o.Reached = func(proto uint8, src, dst netip.AddrPort) (netip.AddrPort, bool) {

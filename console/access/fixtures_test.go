@@ -31,26 +31,6 @@ import (
 
 var silent = slog.New(slog.DiscardHandler)
 
-// clock is a clock that only moves on demand.
-type clock struct {
-	mu sync.Mutex
-	at time.Time
-}
-
-func newClock() *clock { return &clock{at: time.Now()} }
-
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.at
-}
-
-func (c *clock) pass(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = c.at.Add(d)
-}
-
 // apiServer is a fake that knows tokens and rights, and counts its requests.
 type apiServer struct {
 	*fake.Clientset

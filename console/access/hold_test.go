@@ -20,6 +20,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/testclock"
 )
 
 // TestBodyThatNeverArrives: a question that announces a body and does not send it holds
@@ -69,8 +70,8 @@ func TestInvalidNamespace(t *testing.T) {
 // TestUnknownCertificatesAreLimited: each costs a search for its issuer, and is limited
 // like a guess at a token; a known one is not checked again.
 func TestUnknownCertificatesAreLimited(t *testing.T) {
-	ours, c := newCA(t), newClock()
-	s := newServer(t, newAPIServer(clientCA(ours.pem())), c.now)
+	ours, c := newCA(t), testclock.New(time.Now())
+	s := newServer(t, newAPIServer(clientCA(ours.pem())), c.Now)
 	fatal.If(t, s.callers.authority.read(t.Context()))
 	good, _ := ours.issue(t, nil)
 	ask := func(from string, cert []byte) int {
@@ -95,7 +96,7 @@ func TestUnknownCertificatesAreLimited(t *testing.T) {
 	if got := ask("192.0.2.2:1", good); got != 0 {
 		t.Errorf("the good one then: %d", got)
 	}
-	c.pass(2 * time.Hour) // beyond its dates
+	c.Pass(2 * time.Hour) // beyond its dates
 	if got := ask("192.0.2.2:1", good); got != http.StatusUnauthorized {
 		t.Errorf("the good one when it is over: %d", got)
 	}
@@ -104,20 +105,20 @@ func TestUnknownCertificatesAreLimited(t *testing.T) {
 // TestTokenEndsInTime: a follower of the log with a cached token is checked again ten
 // seconds after the check, not after the start of following.
 func TestTokenEndsInTime(t *testing.T) {
-	api, c := newAPIServer(), newClock()
+	api, c := newAPIServer(), testclock.New(time.Now())
 	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
 	api.rights["alice"] = []string{"shop"}
-	s := newServer(t, api, c.now)
+	s := newServer(t, api, c.Now)
 	_, err := s.Viewer(question("alice's"))
 	fatal.If(t, err)
 	delete(api.tokens, "alice's")
-	c.pass(cacheTTL - time.Second)
+	c.Pass(cacheTTL - time.Second)
 	v, err := s.Viewer(question("alice's"))
 	fatal.If(t, err)
 	if yes, err := v.Sees(t.Context(), "shop"); !yes || err != nil {
 		t.Errorf("within ten seconds: %v, %v", yes, err)
 	}
-	c.pass(time.Second)
+	c.Pass(time.Second)
 	if yes, err := v.Sees(t.Context(), "shop"); yes || statusOf(err) != http.StatusUnauthorized {
 		t.Errorf("then: %v, %v", yes, err)
 	}
@@ -168,10 +169,10 @@ func TestUserLocks(t *testing.T) {
 // TestConnectionsInARow: a caller that connects again and again is closed before a
 // handshake, and others are not.
 func TestConnectionsInARow(t *testing.T) {
-	c := newClock()
+	c := testclock.New(time.Now())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	fatal.If(t, err)
-	bounded := boundedListener{l, newConnLimiter(), newThrottle(c.now, connectionRate, allConnectionRate)}
+	bounded := boundedListener{l, newConnLimiter(), newThrottle(c.Now, connectionRate, allConnectionRate)}
 	defer bounded.Close()
 	accepted := make(chan net.Conn)
 	go func() {
@@ -208,7 +209,7 @@ func TestConnectionsInARow(t *testing.T) {
 	if n != connectionRate.burst {
 		t.Errorf("%d of a row were accepted, want %v", n, connectionRate.burst)
 	}
-	c.pass(time.Second)
+	c.Pass(time.Second)
 	if !held() {
 		t.Error("nothing is accepted a second later")
 	}

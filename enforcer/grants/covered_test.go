@@ -127,7 +127,7 @@ func TestExpiringAddressesAreNotCovered(t *testing.T) {
 	w, p := web(t)
 	g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
-	w.pass(120 * time.Second)
+	w.Pass(120 * time.Second)
 	deletions := 0
 	w.sets.instead = func(op *dataplane.GrantOp) error {
 		if deletions++; !op.Remove || w.table.Covered(g) {

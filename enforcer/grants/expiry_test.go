@@ -138,7 +138,7 @@ func TestExpiredReasonsAreRemoved(t *testing.T) {
 func TestARefusedDeletionIsTriedAgain(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
-	w.pass(120 * time.Second)
+	w.Pass(120 * time.Second)
 	w.sets.fail(1, false)
 	if err := w.table.Expire(); !errors.Is(err, errInjected) {
 		t.Fatal(err)

@@ -6,19 +6,17 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/testclock"
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
-	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 const (
@@ -182,39 +180,25 @@ func (s *sets) block() (release func()) {
 
 // node is the grants of a node, with the sets of its kernel.
 type node struct {
+	*testclock.Clock
 	t        testing.TB
 	sets     *sets
 	table    *Table
 	compiler *compile.Compiler
 	snap     *policy.Snapshot // in force
-
-	mu  sync.Mutex
-	now time.Time
 }
 
 // newNode returns a node that no agent has run on, with a table.
 func newNode(t testing.TB) *node {
-	n := &node{t: t, now: time.Unix(1_700_000_000, 0)}
-	n.sets = &sets{now: n.clock, held: map[string]map[netip.Addr]entry{}}
+	n := &node{t: t, Clock: testclock.New(time.Unix(1_700_000_000, 0))}
+	n.sets = &sets{now: n.Now, held: map[string]map[netip.Addr]entry{}}
 	n.restart()
 	return n
 }
 
-func (n *node) clock() time.Time {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.now
-}
-
-func (n *node) pass(d time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.now = n.now.Add(d)
-}
-
 // restart replaces the table by an empty one.
 func (n *node) restart() {
-	n.table = New(Config{Kernel: n.sets, Clock: NewClock(n.clock, time.Duration(n.clock().UnixNano())), Hold: hold, WriteFailed: func() {}})
+	n.table = New(Config{Kernel: n.sets, Clock: NewClock(n.Now, time.Duration(n.Now().UnixNano())), Hold: hold, WriteFailed: func() {}})
 	n.snap, n.compiler = nil, compile.New()
 }
 
@@ -285,7 +269,7 @@ func (n *node) apply(pods []policy.Pod, policies ...v1alpha1.FQDNNetworkPolicy) 
 func (n *node) grants(pod policy.PodRef, name string, ttl uint32, answer string) (out []policy.Grant) {
 	n.t.Helper()
 	for _, o := range n.snap.ViewOf(pod).Decide(dns(name)).Openings(ttl) {
-		out = append(out, policy.Grant{Pod: pod, Name: dns(name), Addrs: addrs(answer), Ports: o.Ports, Deadline: n.clock().Add(o.Lifetime), By: o.By})
+		out = append(out, policy.Grant{Pod: pod, Name: dns(name), Addrs: addrs(answer), Ports: o.Ports, Deadline: n.Now().Add(o.Lifetime), By: o.By})
 	}
 	if len(out) == 0 {
 		n.t.Fatalf("no policy of pod %s allows %s", pod, name)
@@ -302,7 +286,7 @@ func (n *node) answer(pod policy.Pod, name string, ttl uint32, answer string) {
 // expire lets time pass and ends the grants that are due.
 func (n *node) expire(d time.Duration) {
 	n.t.Helper()
-	n.pass(d)
+	n.Pass(d)
 	fatal.If(n.t, n.table.Expire())
 }
 
@@ -352,7 +336,7 @@ func crowd(t testing.TB, pods int) (*node, []policy.Pod) {
 // fresh returns grants of addresses that were never granted, pod by pod in turn.
 func (n *node) fresh(pods []policy.Pod, count int) [][]policy.Grant {
 	o := n.snap.ViewOf(pods[0].PodRef).Decide(dns("n.example.net")).Openings(3600)[0]
-	until := n.clock().Add(o.Lifetime)
+	until := n.Now().Add(o.Lifetime)
 	out := make([][]policy.Grant, count)
 	for i := range out {
 		p := pods[i%len(pods)].PodRef
@@ -366,48 +350,13 @@ func (n *node) fresh(pods []policy.Pod, count int) [][]policy.Grant {
 
 // pod returns a pod that the named policies select.
 func pod(name string, selectedBy ...string) policy.Pod {
-	p := policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: name, UID: "uid-" + name}, Labels: map[string]string{}}
-	for _, l := range selectedBy {
-		p.Labels[l] = "yes"
-	}
-	return p
+	return policytest.Pod(name, "", selectedBy...)
 }
 
-// pol returns a policy that selects the pods labelled with its name. Each rule is a
-// protocol and port followed by names and patterns.
-func pol(name string, rules ...string) v1alpha1.FQDNNetworkPolicy {
-	p := v1alpha1.FQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
-	p.Spec.PodSelector.MatchLabels = map[string]string{name: "yes"}
-	for _, r := range rules {
-		words := strings.Fields(r)
-		ports := policy.PortSet(words[0]).Ranges()[0]
-		protocol, port := v1alpha1.Protocol(strings.ToUpper(ports.Protocol.String())), int32(ports.First)
-		rule := v1alpha1.EgressRule{Ports: []v1alpha1.Port{{Protocol: &protocol, Port: &port}}}
-		for _, w := range words[1:] {
-			if strings.Contains(w, "*") {
-				rule.Matches = append(rule.Matches, v1alpha1.Match{Pattern: &w})
-			} else {
-				rule.Matches = append(rule.Matches, v1alpha1.Match{Name: &w})
-			}
-		}
-		p.Spec.Egress = append(p.Spec.Egress, rule)
-	}
-	return p
-}
-
-func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
-
-func addrs(s string) (out []netip.Addr) {
-	for w := range strings.FieldsSeq(s) {
-		out = append(out, addr(w))
-	}
-	return out
-}
-
-func dns(s string) fqdn.Name {
-	n, err := fqdn.ParseName(s)
-	if err != nil {
-		panic(err)
-	}
-	return n
-}
+// The words of the tests.
+var (
+	addr  = netip.MustParseAddr
+	addrs = policytest.Addrs
+	dns   = policytest.Name
+	pol   = policytest.Policy
+)

@@ -61,7 +61,7 @@ func TestOnlyALaterDeadlineIsWritten(t *testing.T) {
 	}
 	ask(2, "a new grant")
 	ask(0, "the same deadline")
-	w.pass(10 * time.Second)
+	w.Pass(10 * time.Second)
 	g[0].Deadline = g[0].Deadline.Add(-time.Second)
 	ask(0, "an earlier deadline")
 	g[0].Deadline = g[0].Deadline.Add(10 * time.Second)
@@ -173,7 +173,7 @@ func TestNamesOfOneAddressAreBounded(t *testing.T) {
 	w.answer(p, "www.example.org", 3600, "192.0.2.1")
 	for i := range 2000 {
 		w.answer(p, fmt.Sprintf("n%d.example.net", i), 60, "192.0.2.1")
-		w.pass(100 * time.Millisecond)
+		w.Pass(100 * time.Millisecond)
 	}
 	s := w.table.get(grantSet(p.PodRef, https, false))
 	kept := s.entries[addr("192.0.2.1")].reasons

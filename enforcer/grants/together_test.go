@@ -263,7 +263,7 @@ func TestConcurrentLife(t *testing.T) {
 				case <-over:
 					return
 				default:
-					w.pass(time.Millisecond)
+					w.Pass(time.Millisecond)
 					if err := w.table.Expire(); err != nil && !errors.Is(err, errInjected) {
 						t.Errorf("expire: %v", err)
 					}
@@ -321,7 +321,7 @@ func ask(t *testing.T, w *node, pods []policy.Pod, r *rand.Rand, times int) (loo
 		p := pods[r.IntN(len(pods))]
 		g := policy.Grant{
 			Pod: p.PodRef, Name: dns(fmt.Sprintf("n%d.example.net", r.IntN(4))), Ports: https,
-			Deadline: w.clock().Add(time.Duration(30+r.IntN(90)) * time.Second), By: []string{"shop/allow *.example.net"},
+			Deadline: w.Now().Add(time.Duration(30+r.IntN(90)) * time.Second), By: []string{"shop/allow *.example.net"},
 		}
 		for range 1 + r.IntN(3) {
 			g.Addrs = append(g.Addrs, netip.AddrFrom4([4]byte{192, 0, 2, byte(r.IntN(40))}))
@@ -337,7 +337,7 @@ func ask(t *testing.T, w *node, pods []policy.Pod, r *rand.Rand, times int) (loo
 		for _, a := range g.Addrs {
 			// The kernel's timeout is the deadline and the hold, by the clock of now.
 			left := w.stays(p, a.String())
-			need := g.Deadline.Sub(w.clock())
+			need := g.Deadline.Sub(w.Now())
 			if need > 0 && left < need+hold {
 				t.Errorf("%s is acknowledged for %v, and the kernel has %v", a, need, left)
 			}
@@ -353,7 +353,7 @@ func ask(t *testing.T, w *node, pods []policy.Pod, r *rand.Rand, times int) (loo
 // long, and no others but the uncertain ones.
 func sameAsKernel(t *testing.T, w *node, faulty bool) {
 	t.Helper()
-	now := w.table.cfg.Clock.at(w.clock())
+	now := w.table.cfg.Clock.at(w.Now())
 	for s := range w.table.all() {
 		es, _ := w.sets.list(s.key.Name)
 		open := map[netip.Addr]time.Duration{}

@@ -5,8 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/namegate/namegate/kernel/nflog"
 	"sigs.k8s.io/knftables"
+
+	"github.com/namegate/namegate/kernel/nflog"
 )
 
 // deniedCounter is the named counter of all packets that are denied, logged or not.

@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -188,11 +189,11 @@ func TestAddressConflict(t *testing.T) {
 			if v.Pod.Name != "db+web" || !slices.Equal(v.Pod.IPs, []netip.Addr{addr("10.0.0.2"), addr("2001:db8::2")}) || s.ViewOf(ref) != v {
 				t.Errorf("it stands for %v", v.Pod)
 			}
-			if v.Decide(mustName(t, "a.test")).Matches != nil || v.PortSets() != nil || v.ExactNames() != nil || len(v.Rules) > 0 {
+			if v.Decide(policytest.Name("a.test")).Matches != nil || v.PortSets() != nil || v.ExactNames() != nil || len(v.Rules) > 0 {
 				t.Error("the address in conflict may do something")
 			}
 			for _, own := range s.Views {
-				if own != v && (slices.Contains(own.Pod.IPs, addr("10.0.0.2")) || own.Decide(mustName(t, "a.test")).Matches == nil) {
+				if own != v && (slices.Contains(own.Pod.IPs, addr("10.0.0.2")) || own.Decide(policytest.Name("a.test")).Matches == nil) {
 					t.Errorf("the view of %v: addresses %v", own.Pod, own.Pod.IPs)
 				}
 			}
@@ -226,7 +227,7 @@ func TestAddressConflictAcrossNodes(t *testing.T) {
 func TestGivenTwice(t *testing.T) {
 	pod := aPod("web", "web", "10.0.0.1", "::ffff:10.0.0.1")
 	s := compile([]policy.Pod{pod, pod}, aPolicy("p", "", aRule("first.test")), aPolicy("p", "", aRule("second.test")))
-	if len(s.Views) != 1 || s.Views[0].Decide(mustName(t, "first.test")).Matches == nil || s.Views[0].Decide(mustName(t, "second.test")).Matches != nil {
+	if len(s.Views) != 1 || s.Views[0].Decide(policytest.Name("first.test")).Matches == nil || s.Views[0].Decide(policytest.Name("second.test")).Matches != nil {
 		t.Errorf("views %v", s.Views)
 	}
 	if !slices.Equal(s.Views[0].Pod.IPs, []netip.Addr{addr("10.0.0.1")}) {
@@ -258,7 +259,7 @@ func TestUnchangedViewsStay(t *testing.T) {
 	if at(first, "10.0.0.1") != at(second, "10.0.0.1") {
 		t.Error("the view of an unchanged pod is new")
 	}
-	if at(first, "10.0.0.2") == at(second, "10.0.0.2") || at(first, "10.0.0.2").Decide(mustName(t, "a.test")).Matches == nil {
+	if at(first, "10.0.0.2") == at(second, "10.0.0.2") || at(first, "10.0.0.2").Decide(policytest.Name("a.test")).Matches == nil {
 		t.Error("the view of a changed policy is not new, or the old one was changed")
 	}
 	if at(first, "10.0.0.3") != at(second, "10.0.0.3") || at(first, "10.0.0.3") == nil {

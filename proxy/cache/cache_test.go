@@ -12,6 +12,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/rebind"
 	"github.com/namegate/namegate/proxy/wire"
@@ -64,7 +65,7 @@ func wantAccounts(t testing.TB, c *Cache) {
 // keptAnswer is an entry that says nothing, of so many bytes.
 func keptAnswer(t testing.TB, qname string, qtype uint16, bytes int) *Entry {
 	t.Helper()
-	return &Entry{Query: wire.Query{Question: wire.Question{Name: name(t, qname), Type: qtype, Class: dns.ClassINET}}, message: make([]byte, bytes), expires: time.Hour, staleUntil: time.Hour}
+	return &Entry{Query: wire.Query{Question: wire.Question{Name: policytest.Name(qname), Type: qtype, Class: dns.ClassINET}}, message: make([]byte, bytes), expires: time.Hour, staleUntil: time.Hour}
 }
 
 // anyView takes every view for one in force.

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -51,8 +52,8 @@ func TestConfigureKeepsUnchangedUpstreams(t *testing.T) {
 	one, two := netip.MustParseAddrPort("198.51.100.53:53"), netip.MustParseAddrPort("198.51.100.54:53")
 	both := forwardsOf(t, ". {\n forward . 198.51.100.53 198.51.100.54\n}\ncorp.test {\n forward . 198.51.100.54\n}")
 	p.Configure(both)
-	z, corp, left, stays := p.Zone(""), p.Zone(name(t, "x.corp.test")), p.ups[one], p.ups[two]
-	if p.Zone(name(t, "corp.test")) != corp || p.Zone(name(t, "notcorp.test")) != z {
+	z, corp, left, stays := p.Zone(""), p.Zone(policytest.Name("x.corp.test")), p.ups[one], p.ups[two]
+	if p.Zone(policytest.Name("corp.test")) != corp || p.Zone(policytest.Name("notcorp.test")) != z {
 		t.Error("not the longest zone")
 	}
 	routes := z.routes.Load()
@@ -60,7 +61,7 @@ func TestConfigureKeepsUnchangedUpstreams(t *testing.T) {
 		t.Error("nothing changed, and the routes are others")
 	}
 	p.Configure(forwardsOf(t, ". {\n forward . 198.51.100.54\n}"))
-	if p.Zone("") != z || p.Zone(name(t, "x.corp.test")) != z || len(p.ups) != 1 || p.ups[two] != stays {
+	if p.Zone("") != z || p.Zone(policytest.Name("x.corp.test")) != z || len(p.ups) != 1 || p.ups[two] != stays {
 		t.Errorf("upstreams %v", p.ups)
 	}
 	if !left.gone() || stays.gone() {
