@@ -33,7 +33,7 @@ func (e *Enforcer) dropSets(plan dataplane.Subjects) error {
 		}
 		closed, released, err := e.grants.TakeBack(ref, view, ports, func() error {
 			if p := e.plan[ref]; p != nil {
-				return e.flows.Owe(p.Addrs...)
+				return e.flows.Record(p.Addrs...)
 			}
 			return nil
 		})

@@ -76,9 +76,9 @@ func nibbleMatch(bits, depth int, value byte) string {
 	return at(value) + "/" + at(0xf)
 }
 
-// strangers sends what comes from none of the addresses' common network to a target,
+// otherSources sends what comes from none of the addresses' common network to a target,
 // without a walk through the tree: most of what a node forwards to its pods.
-func strangers(leaves map[netip.Addr][]string, target string) []string {
+func otherSources(leaves map[netip.Addr][]string, target string) []string {
 	var common netip.Prefix
 	for a := range leaves {
 		if !common.IsValid() {

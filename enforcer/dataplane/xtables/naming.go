@@ -36,7 +36,7 @@ const (
 	chainHome    = "NAMEGATE-HOME"
 	chainPorts   = "NAMEGATE-PORTS"
 	chainIfaces  = "NAMEGATE-IFACES"
-	chainForeign = "NAMEGATE-FOREIGN"
+	chainSpoofed = "NAMEGATE-FOREIGN"
 	chainNames   = "NAMEGATE-NAMES"
 	chainPeers   = "NAMEGATE-PEERS"
 	chainAllow   = "NAMEGATE-ALLOW"
@@ -44,7 +44,7 @@ const (
 
 	setSelected   = "selected"
 	setDispatched = "judged"
-	setOwed       = "owed"
+	setRecheck    = "owed"
 	setHome       = "home"
 	setEndpoint   = "endpoint"
 	setResolvers  = "resolvers"
@@ -106,7 +106,7 @@ func StaticSets() []ipset.Set {
 		out = append(out,
 			ipset.Set{Name: setPrefix(f) + setSelected, Type: ipset.HashIP, IPv6: v6},
 			ipset.Set{Name: setPrefix(f) + setDispatched, Type: ipset.HashIP, IPv6: v6},
-			ipset.Set{Name: setPrefix(f) + setOwed, Type: ipset.HashIP, IPv6: v6},
+			ipset.Set{Name: setPrefix(f) + setRecheck, Type: ipset.HashIP, IPv6: v6},
 			ipset.Set{Name: setPrefix(f) + setHome, Type: ipset.HashNetIface, IPv6: v6},
 			ipset.Set{Name: setPrefix(f) + setEndpoint, Type: ipset.HashIPPort, IPv6: v6},
 			ipset.Set{Name: setPrefix(f) + setResolvers, Type: ipset.HashIPPort, IPv6: v6},

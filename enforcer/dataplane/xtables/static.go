@@ -106,8 +106,8 @@ func staticEntries(st dataplane.State) map[string][]ipset.Entry {
 			}
 		}
 	}
-	for _, a := range st.Owed {
-		add(setOwed, ipset.Entry{Addr: a})
+	for _, a := range st.Recheck {
+		add(setRecheck, ipset.Entry{Addr: a})
 	}
 	dns := func(set string, addrs []netip.Addr) {
 		for _, a := range addrs {
@@ -131,7 +131,7 @@ func (s *static) countsDiffer() (bool, error) {
 		return false, err
 	}
 	for name, want := range s.counts {
-		if size, there := sizes[name]; !there || size != want && !strings.HasSuffix(name, setOwed) {
+		if size, there := sizes[name]; !there || size != want && !strings.HasSuffix(name, setRecheck) {
 			return true, nil
 		}
 	}

@@ -336,16 +336,18 @@ func (x *packetFilter) Sizes() (sets, entries int) {
 	return len(x.peers.all), entries
 }
 
-func (x *packetFilter) Owed() ([]netip.Addr, error) { return x.list(setOwed) }
+func (x *packetFilter) ListRecheck() ([]netip.Addr, error) { return x.list(setRecheck) }
 
-func (x *packetFilter) Owe(addrs ...netip.Addr) error { return x.writeOwed(x.cfg.Sets.Add, addrs) }
-
-func (x *packetFilter) Settle(addrs ...netip.Addr) error {
-	return x.writeOwed(x.cfg.Sets.Delete, addrs)
+func (x *packetFilter) AddRecheck(addrs ...netip.Addr) error {
+	return x.writeRecheck(x.cfg.Sets.Add, addrs)
 }
 
-// writeOwed writes debts of one family. A set that does not take an entry may be gone.
-func (x *packetFilter) writeOwed(write func(set string, entries ...ipset.Entry) error, addrs []netip.Addr) error {
+func (x *packetFilter) RemoveRecheck(addrs ...netip.Addr) error {
+	return x.writeRecheck(x.cfg.Sets.Delete, addrs)
+}
+
+// writeRecheck writes debts of one family. A set that does not take an entry may be gone.
+func (x *packetFilter) writeRecheck(write func(set string, entries ...ipset.Entry) error, addrs []netip.Addr) error {
 	if len(addrs) == 0 {
 		return nil
 	}
@@ -353,7 +355,7 @@ func (x *packetFilter) writeOwed(write func(set string, entries ...ipset.Entry) 
 	for i, a := range addrs {
 		entries[i].Addr = a
 	}
-	err := write(setPrefix(versionOf(addrs[0]))+setOwed, entries...)
+	err := write(setPrefix(versionOf(addrs[0]))+setRecheck, entries...)
 	x.resync = x.resync || err != nil
 	return err
 }
