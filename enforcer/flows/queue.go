@@ -75,9 +75,9 @@ func (q *Queue) Recheck(why Reason, pods []netip.Addr, peers ...netip.Addr) {
 }
 
 // Run judges the connections of all subjects, and once more those of earlier subjects
-// whose second look is due, with one listing. It must follow the write of the rules that
-// judge speaks for. After an error it is to be called again. When no second look is left,
-// the kernel's debts are removed.
+// whose second check is due, with one listing. It must follow the write of the rules that
+// judge speaks for. After an error it is to be called again. When no second check is
+// left, the recheck set is emptied.
 func (q *Queue) Run(judge Judge) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -102,8 +102,9 @@ func (q *Queue) Run(judge Judge) error {
 	return q.write(q.recorded, false, q.kernel.RemoveRecheck)
 }
 
-// Due tells whether a second look is due, or debts are left that the kernel did not
-// remove after the last one. It says nothing between Owe and Run.
+// Due tells whether a second check is due, or addresses are left in the recheck set that
+// the kernel did not remove after the last one. It is not meaningful between Record and
+// Run.
 func (q *Queue) Due() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -122,8 +123,8 @@ func (q *Queue) Withdraw(addrs []netip.Addr) error {
 	return q.cut(s, nil)
 }
 
-// Admit judges the connections of addresses that have no admission, and admits those that
-// are allowed.
+// Admit judges the connections of addresses that have no admission, and admits the
+// allowed ones.
 func (q *Queue) Admit(addrs []netip.Addr, judge Judge) error {
 	if len(addrs) == 0 {
 		return nil

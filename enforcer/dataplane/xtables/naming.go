@@ -69,8 +69,8 @@ func digest(s string, n int) string {
 
 const podChainPrefix = ChainPrefix + "P-"
 
-// Names of what pods share, whose digests are of text that anybody who writes a
-// NetworkPolicy chooses: too long for one to be found that is another's too.
+// Names of objects that pods share. Authors of NetworkPolicies choose the hashed text:
+// the digests are long enough that no two collide.
 const (
 	listChainPrefix = ChainPrefix + "R-"
 	peerSetWord     = "p-"
@@ -98,7 +98,7 @@ func PeerSetName(p policy.Peer, f iptables.Family) string {
 	return setPrefix(f) + peerSetWord + digest(string(rune('0'+p.Kind))+p.Key, peerDigits)
 }
 
-// StaticSets are those that exist whenever an agent has run.
+// StaticSets are the sets that exist whenever an agent has run.
 func StaticSets() []ipset.Set {
 	var out []ipset.Set
 	for _, f := range families {

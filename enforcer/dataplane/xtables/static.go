@@ -40,7 +40,7 @@ func (p phase) due(set string) (add, remove bool) {
 	return p == beforeRules, p == beforeRules
 }
 
-// write makes the sets hold a state, as a delta to what the kernel says they hold.
+// write makes the sets hold a state, as a delta to their content in the kernel.
 func (s *static) write(st dataplane.State, now phase) error {
 	for name, want := range staticEntries(st) {
 		add, remove := now.due(name)

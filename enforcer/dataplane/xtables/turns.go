@@ -36,7 +36,8 @@ const (
 // SuspectShare of a core.
 const lookShare = dataplane.SuspectEvery / dataplane.SuspectShare
 
-// pause returns how long no look follows on one that took longer than its share.
+// pause returns how long no further comparison follows one that took longer than its
+// share.
 func pause(took, most time.Duration) time.Duration {
 	if took <= lookShare {
 		return 0

@@ -22,8 +22,8 @@ type Config struct {
 	// Chains are those of the variant of iptables that is written, Other those of the
 	// other variant, nil where the node has none: nothing is written there.
 	Chains, Other iptables.Interface
-	// PeerSetsMost bounds how many peer sets there are; 0: peerSetsMost.
-	PeerSetsMost int
+	// MaxPeerSets bounds how many peer sets there are; 0: maxPeerSets.
+	MaxPeerSets int
 }
 
 // packetFilter is chains of iptables and sets of ipset.
@@ -64,7 +64,7 @@ func (cfg Config) New(owner dataplane.Owner) dataplane.Interface {
 	return &packetFilter{
 		cfg: cfg, owner: owner, rules: newRules(cfg.Chains, cfg.Other, owner.Mark, owner.Now),
 		static:  static{sets: cfg.Sets, counts: map[string]int{}},
-		peers:   peers{sets: cfg.Sets, coexisting: owner.Coexisting, all: map[peerKey]*peerSet{}, refused: map[string]bool{}, most: cmp.Or(cfg.PeerSetsMost, peerSetsMost), differing: map[*peerSet]bool{}},
+		peers:   peers{sets: cfg.Sets, coexisting: owner.Coexisting, all: map[peerKey]*peerSet{}, refused: map[string]bool{}, most: cmp.Or(cfg.MaxPeerSets, maxPeerSets), differing: map[*peerSet]bool{}},
 		grants:  grantSets{sets: cfg.Sets, coexisting: owner.Coexisting, differing: map[dataplane.GrantSet]bool{}},
 		missing: map[policy.PodRef]map[policy.PortSet]bool{}, stale: map[string]bool{},
 	}
