@@ -162,7 +162,7 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 	e.recheckNarrowed(last, subjects)
 	e.recheckLeft(subjects)
 	written := e.beside(s, subjects)
-	if err := e.flows.Owe(gone...); err != nil {
+	if err := e.flows.Record(gone...); err != nil {
 		return nil, err
 	}
 	e.known = plan.Known(s)
@@ -199,7 +199,7 @@ func (e *Enforcer) dropPeers(subjects dataplane.Subjects) error {
 		return nil
 	}
 	e.recheckLost(subjects, surplus)
-	if err := e.flows.Owe(); err != nil {
+	if err := e.flows.Record(); err != nil {
 		return err
 	}
 	return e.plane.Trim()

@@ -48,7 +48,7 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	}
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
-	glance := time.NewTicker(dataplane.GlanceEvery)
+	glance := time.NewTicker(dataplane.SuspectEvery)
 	defer glance.Stop()
 	again := time.After(firstCheck) // nil: no look is planned
 	var suspicion <-chan time.Time  // nil: there is none
