@@ -7,7 +7,8 @@
 //
 // A View is an ordered list of rules. Evaluate and Decide are the one evaluation of
 // connections and of questions: the proxy, the audit log and the console ask them, and the
-// rules of the kernel are tested against them.
+// rules of the kernel are tested against them. Where a question leaves the port open,
+// EvaluateAny evaluates a flow for each range of ports, and Steps lists the rules in order.
 //
 // A Peer is what a rule of a NetworkPolicy selects, in a canonical text; its PeerSet is
 // who that is in one snapshot.
