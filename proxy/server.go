@@ -68,15 +68,16 @@ type Server struct {
 	version  atomic.Uint64 // goes up after each change of snapshot or setup
 	stats    counters.Counters
 	clients  limit.Clients
-	born     time.Time
+	started  time.Time
 	source   func(netip.Addr) netip.Addr // plainSource; tests have no pods' interfaces
 	faultAt  func(step string)           // nil but in tests, where it panics at a step
 	workers  workerPool
 	after    func(time.Duration, func()) (stop func() bool)
 	timeouts grantTimeouts
 	listener *listener.Server
-	follows  follows
+	followed followTable
 	parked   parked
+	cold     coldNames
 	probes   selftest.Probes
 	forwards *upstream.Pool
 
@@ -106,14 +107,14 @@ func New(o Options) (*Server, error) {
 		return nil, errors.New("make the proxy: there is no granter")
 	}
 	s := &Server{granter: o.Granter, coverage: o.Granter, log: o.Log, now: o.Now, logger: o.Logger,
-		parked: parked{bySource: map[netip.Addr]map[*parkedQuery]bool{}}}
+		parked: parked{bySource: map[netip.Addr]map[*parkedQuery]bool{}}, cold: coldNames{pods: map[policy.PodRef]*coldPod{}}}
 	if s.now == nil {
 		s.now = time.Now
 	}
 	if s.logger == nil {
 		s.logger = slog.Default()
 	}
-	s.born, s.source = s.now(), plainSource
+	s.started, s.source = s.now(), plainSource
 	s.after = func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
 	s.workers = newWorkerPool(s.protect)
 	s.listener = listener.New(listener.Options{Counters: &s.stats.Counters, Fault: s.fault, Step: s.step,
@@ -145,8 +146,8 @@ func (s *Server) Publish(snap *policy.Snapshot) {
 		_, pod := snap.Pod(a)
 		return pod
 	})
-	s.follows.sweep(snap)
-	if gone := goneViews(old, snap); len(gone) > 0 {
+	s.followed.sweep(snap)
+	if gone := removedViews(old, snap); len(gone) > 0 {
 		s.setup.Load().resolver.cache.DropReplies(gone)
 	}
 	s.resume()
@@ -168,6 +169,7 @@ func (s *Server) Upstreams() []upstream.Status { return s.forwards.Status() }
 // sockets. If ctx ends first the sockets are closed at once and its error is
 // returned. A closed server cannot listen again.
 func (s *Server) Close(ctx context.Context) error {
+	s.cold.stop()
 	s.listener.Close(ctx)
 	s.workers.stop()
 	s.forwards.Close()

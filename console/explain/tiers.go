@@ -6,8 +6,8 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// rulesMost bounds the rules that are listed in order of one question.
-const rulesMost = 64
+// maxRules bounds the rules that are listed in order of one question.
+const maxRules = 64
 
 // InOrder returns the steps of an evaluation as they are asked, where rules of cluster
 // policies are among those of the view; nil elsewhere. by is the rule that decides.
@@ -43,7 +43,7 @@ func (in *inquiry) order(e *end, steps []policy.Step, by *policy.Rule) {
 		same := func(o Rule) bool { return o.rule == r.rule && o.Address == r.Address && o.Ports == r.Ports }
 		if i := slices.IndexFunc(in.said.Rules, same); i >= 0 {
 			in.said.Rules[i].OnPort, in.said.Rules[i].Decides = in.said.Rules[i].OnPort || r.OnPort, in.said.Rules[i].Decides || r.Decides
-		} else if len(in.said.Rules) < rulesMost {
+		} else if len(in.said.Rules) < maxRules {
 			if in.hidden(r.rule) {
 				r.Policy, r.Path, r.To = "", "", ""
 			}

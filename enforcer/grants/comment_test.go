@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
@@ -94,7 +94,7 @@ func TestCommentComesBack(t *testing.T) {
 			rs = append(rs, x)
 		}
 		text := comment(rs)
-		if len(text) > ipset.CommentLengthMax {
+		if len(text) > dataplane.CommentMax {
 			t.Fatalf("%d bytes: %s", len(text), text)
 		}
 		if strings.ContainsAny(text, "\x00\n\t") {
@@ -117,7 +117,7 @@ func TestCommentComesBack(t *testing.T) {
 		for _, x := range rs {
 			full += len(x.append(nil, true)) + len(separator)
 		}
-		if full-len(separator) <= ipset.CommentLengthMax && len(got) != len(rs) {
+		if full-len(separator) <= dataplane.CommentMax && len(got) != len(rs) {
 			t.Fatalf("%d of %d reasons came back from %q", len(got), len(rs), text)
 		}
 	}
@@ -154,7 +154,7 @@ func FuzzParseComment(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		first := parseComment(s, epoch)
 		text := comment(first)
-		if len(text) > ipset.CommentLengthMax {
+		if len(text) > dataplane.CommentMax {
 			t.Fatalf("%d bytes", len(text))
 		}
 		for _, r := range parseComment(text, epoch) {

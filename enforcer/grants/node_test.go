@@ -14,7 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -27,19 +28,30 @@ const (
 
 var errInjected = errors.New("the kernel is out of memory")
 
-// sets are fake sets whose writes a test counts, holds up and replaces.
+// sets are the kernel's sets in memory, whose writes a test counts, holds up and replaces.
 type sets struct {
-	*ipset.Fake
+	now    func() time.Time
 	mu     sync.Mutex
-	writes [][]ipset.Op  // each call with entries
-	gate   chan struct{} // writes wait until it is closed; nil: they do not
+	held   map[string]map[netip.Addr]entry // by name
+	writes [][]dataplane.GrantOp           // each call with grants
+	gate   chan struct{}                   // writes wait until it is closed; nil: they do not
 	// instead does an op in place of the kernel, where it is set.
-	instead func(op *ipset.Op) error
+	instead func(op *dataplane.GrantOp) error
 }
 
-func (s *sets) Apply(ops []ipset.Op) {
+type entry struct {
+	until   time.Time
+	comment string
+}
+
+func (s *sets) ApplyGrants(ops []dataplane.GrantOp) {
 	s.mu.Lock()
-	full := slices.DeleteFunc(slices.Clone(ops), func(op ipset.Op) bool { return len(op.Entries) == 0 })
+	var full []dataplane.GrantOp
+	for _, op := range ops {
+		if op.Grants = slices.Clone(op.Grants); len(op.Grants) > 0 {
+			full = append(full, op)
+		}
+	}
 	if len(full) > 0 {
 		s.writes = append(s.writes, full)
 	}
@@ -52,32 +64,75 @@ func (s *sets) Apply(ops []ipset.Op) {
 		do = s.do
 	}
 	for i := range ops {
-		if ops[i].Err = nil; len(ops[i].Entries) > 0 {
+		if ops[i].Err = nil; len(ops[i].Grants) > 0 {
 			ops[i].Err = do(&ops[i])
 		}
 	}
 }
 
 // do is what the kernel does.
-func (s *sets) do(op *ipset.Op) error {
-	if op.Delete {
-		return s.Fake.Delete(op.Set, op.Entries...)
+func (s *sets) do(op *dataplane.GrantOp) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	members := s.held[op.Set.Name]
+	if members == nil {
+		return dataplane.NoSet{Err: errors.New("no such set")}
 	}
-	return s.Fake.Add(op.Set, op.Entries...)
+	for _, g := range op.Grants {
+		if op.Remove {
+			delete(members, g.Addr)
+		} else {
+			members[g.Addr] = entry{s.now().Add(g.Timeout), g.Comment}
+		}
+	}
+	return nil
 }
 
-func (s *sets) Add(name string, entries ...ipset.Entry) error {
-	return s.one(ipset.Op{Set: name, Entries: entries})
+// ListGrants hands over sets in two parts.
+func (s *sets) ListGrants(sets []dataplane.GrantSet, each func(dataplane.GrantSet, []dataplane.Grant)) error {
+	for _, key := range sets {
+		if all, there := s.list(key.Name); there {
+			each(key, all[:len(all)/2])
+			each(key, all[len(all)/2:])
+		}
+	}
+	return nil
 }
 
-func (s *sets) Delete(name string, entries ...ipset.Entry) error {
-	return s.one(ipset.Op{Set: name, Delete: true, Entries: entries})
+// list returns the live members of a set, sorted, and whether the set is there.
+func (s *sets) list(name string) (out []dataplane.Grant, there bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	members, there := s.held[name]
+	for a, e := range members {
+		if left := e.until.Sub(s.now()); left > 0 {
+			out = append(out, dataplane.Grant{Addr: a, Timeout: left, Comment: e.comment})
+		}
+	}
+	slices.SortFunc(out, func(a, b dataplane.Grant) int { return a.Addr.Compare(b.Addr) })
+	return out, there
 }
 
-func (s *sets) one(op ipset.Op) error {
-	ops := []ipset.Op{op}
-	s.Apply(ops)
-	return ops[0].Err
+// create creates a set, unless it is there.
+func (s *sets) create(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held[name] == nil {
+		s.held[name] = map[netip.Addr]entry{}
+	}
+}
+
+func (s *sets) destroy(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.held, name)
+}
+
+// dump prints all sets.
+func (s *sets) dump() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprint(s.held)
 }
 
 // count returns how many calls wrote.
@@ -93,7 +148,7 @@ func (s *sets) ops() (added, deleted int) {
 	defer s.mu.Unlock()
 	for _, ops := range s.writes {
 		for _, op := range ops {
-			if op.Delete {
+			if op.Remove {
 				deleted++
 			} else {
 				added++
@@ -106,7 +161,7 @@ func (s *sets) ops() (added, deleted int) {
 
 // fail lets the nth op from now on fail, late: after it was done.
 func (s *sets) fail(n int, late bool) {
-	s.instead = func(op *ipset.Op) error {
+	s.instead = func(op *dataplane.GrantOp) error {
 		if n--; n != 0 {
 			return s.do(op)
 		}
@@ -132,8 +187,6 @@ type node struct {
 	table    *Table
 	compiler *compile.Compiler
 	snap     *policy.Snapshot // in force
-	left     map[string]bool  // sets of an earlier agent
-	coexists bool
 
 	mu  sync.Mutex
 	now time.Time
@@ -142,7 +195,7 @@ type node struct {
 // newNode returns a node that no agent has run on, with a table.
 func newNode(t testing.TB) *node {
 	n := &node{t: t, now: time.Unix(1_700_000_000, 0)}
-	n.sets = &sets{Fake: ipset.NewFake(n.clock)}
+	n.sets = &sets{now: n.clock, held: map[string]map[netip.Addr]entry{}}
 	n.restart()
 	return n
 }
@@ -161,24 +214,17 @@ func (n *node) pass(d time.Duration) {
 
 // restart replaces the table by an empty one.
 func (n *node) restart() {
-	n.table = New(Config{
-		Sets: n.sets, Clock: NewClock(n.clock, time.Duration(n.clock().UnixNano())), Hold: hold, SetName: setName,
-		Coexisting: func() bool { return n.coexists }, WriteFailed: func() {},
-	})
-	n.snap, n.compiler, n.left = nil, compile.New(), map[string]bool{}
-	names, err := n.sets.Names()
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	for _, name := range names {
-		n.left[name] = true
-	}
+	n.table = New(Config{Kernel: n.sets, Clock: NewClock(n.clock, time.Duration(n.clock().UnixNano())), Hold: hold, WriteFailed: func() {}})
+	n.snap, n.compiler = nil, compile.New()
 }
 
-func setName(k Key) string { return fmt.Sprintf("%s-%s-%d", k.Pod.Name, k.Ports, of(k.IPv6)) }
+// grantSet is the set of a pod on a port set.
+func grantSet(pod policy.PodRef, ports policy.PortSet, ipv6 bool) dataplane.GrantSet {
+	return dataplane.GrantSet{Pod: pod, Ports: ports, IPv6: ipv6, Name: fmt.Sprintf("%s-%s-%d", pod.Name, ports, of(ipv6))}
+}
 
 // set4 is the name of a pod's IPv4 set for HTTPS.
-func set4(p policy.Pod) string { return setName(Key{p.PodRef, https, false}) }
+func set4(p policy.Pod) string { return grantSet(p.PodRef, https, false).Name }
 
 func (n *node) compile(pods []policy.Pod, policies ...v1alpha1.FQDNNetworkPolicy) *policy.Snapshot {
 	n.t.Helper()
@@ -190,27 +236,25 @@ func (n *node) compile(pods []policy.Pod, policies ...v1alpha1.FQDNNetworkPolicy
 }
 
 // rollOut brings a snapshot into force as the enforcer does.
-func (n *node) rollOut(s *policy.Snapshot) (err error) {
-	missing := n.table.Missing(func(yield func(Key) bool) {
-		for _, v := range s.Views {
-			for _, ports := range v.PortSets() {
-				if !yield(Key{v.Pod.PodRef, ports, false}) || !yield(Key{v.Pod.PodRef, ports, true}) {
-					return
+func (n *node) rollOut(s *policy.Snapshot) error {
+	var missing []dataplane.GrantSet
+	for _, v := range s.Views {
+		for _, ports := range v.PortSets() {
+			for _, ipv6 := range []bool{false, true} {
+				if set := grantSet(v.Pod.PodRef, ports, ipv6); !n.table.Holds(set) {
+					missing = append(missing, set)
 				}
 			}
 		}
-	}, n.left)
-	if missing.NeedsListing() {
-		if err := n.sets.ListAll(missing.Read); err != nil {
-			return err
-		}
 	}
-	for _, name := range missing.Add(func(_ Key, e error) { err = e }) {
-		delete(n.left, name)
-	}
-	if err != nil {
+	take, hold := n.table.Adopt()
+	if err := n.sets.ListGrants(missing, take); err != nil {
 		return err
 	}
+	for _, set := range missing {
+		n.sets.create(set.Name)
+	}
+	hold(missing)
 	if _, err := n.table.CarryOver(n.snap, s); err != nil {
 		return err
 	}
@@ -221,8 +265,8 @@ func (n *node) rollOut(s *policy.Snapshot) (err error) {
 			ports = v.PortSets()
 		}
 		_, released, err := n.table.TakeBack(ref, s.ViewOf(ref), ports, func() error { return nil })
-		for _, name := range released {
-			err = errors.Join(err, n.sets.Destroy(name))
+		for _, set := range released {
+			n.sets.destroy(set.Name)
 		}
 		if err != nil {
 			return err
@@ -234,9 +278,7 @@ func (n *node) rollOut(s *policy.Snapshot) (err error) {
 // apply brings pods and policies into force.
 func (n *node) apply(pods []policy.Pod, policies ...v1alpha1.FQDNNetworkPolicy) {
 	n.t.Helper()
-	if err := n.rollOut(n.compile(pods, policies...)); err != nil {
-		n.t.Fatal(err)
-	}
+	fatal.If(n.t, n.rollOut(n.compile(pods, policies...)))
 }
 
 // grants returns the grants of an answer.
@@ -254,54 +296,20 @@ func (n *node) grants(pod policy.PodRef, name string, ttl uint32, answer string)
 // answer grants the addresses of an answer, which must work.
 func (n *node) answer(pod policy.Pod, name string, ttl uint32, answer string) {
 	n.t.Helper()
-	if err := n.table.Grant(context.Background(), n.grants(pod.PodRef, name, ttl, answer)); err != nil {
-		n.t.Fatal(err)
-	}
+	fatal.If(n.t, n.table.Grant(context.Background(), n.grants(pod.PodRef, name, ttl, answer)))
 }
 
 // expire lets time pass and ends the grants that are due.
 func (n *node) expire(d time.Duration) {
 	n.t.Helper()
 	n.pass(d)
-	if err := n.table.Expire(); err != nil {
-		n.t.Fatal(err)
-	}
+	fatal.If(n.t, n.table.Expire())
 }
 
-// repair repairs the sets that deviate and returns how many did.
-func (n *node) repair() int {
-	n.t.Helper()
-	for s := range n.table.All() {
-		if _, err := n.table.Compare(s); err != nil {
-			n.t.Fatal(err)
-		}
-	}
-	wrong, err := n.table.Deviating()
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	repaired := 0
-	for _, s := range wrong {
-		deviated, err := n.table.Repair(s)
-		if err != nil {
-			n.t.Fatal(err)
-		}
-		if deviated {
-			repaired++
-		}
-	}
-	return repaired
-}
-
-// entries returns the live entries of a pod's HTTPS sets, sorted.
-func (n *node) entries(pod policy.Pod, ipv6 bool) []ipset.Entry {
-	n.t.Helper()
-	es, err := n.sets.List(setName(Key{pod.PodRef, https, ipv6}))
-	if err != nil && !ipset.IsNotFound(err) {
-		n.t.Fatal(err)
-	}
-	slices.SortFunc(es, func(a, b ipset.Entry) int { return a.Addr.Compare(b.Addr) })
-	return es
+// entries returns the live members of a pod's HTTPS sets, sorted.
+func (n *node) entries(pod policy.Pod, ipv6 bool) []dataplane.Grant {
+	out, _ := n.sets.list(grantSet(pod.PodRef, https, ipv6).Name)
+	return out
 }
 
 // stays returns how long an address stays open by the kernel alone, 0 if it is not.
@@ -320,16 +328,6 @@ func (n *node) stays(pod policy.Pod, a string) time.Duration {
 func near(got, lifetime time.Duration) bool {
 	want := lifetime + hold
 	return got >= want && got <= want+2*time.Second
-}
-
-// until waits for something that must come.
-func until(t *testing.T, what string, there func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !there(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not come", what)
-		}
-	}
 }
 
 // web is one pod that one policy allows two names.

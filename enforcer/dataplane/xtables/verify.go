@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/enforcer/grants"
 )
 
 // The kernel tells nobody when a program flushes a set, destroys it or takes an entry out.
@@ -21,10 +20,7 @@ func (x *packetFilter) Verify(ctx context.Context, st dataplane.State, all bool)
 		return nil, err
 	}
 	x.membersDiffer(st)
-	if d.peers, err = x.peers.verify(); err != nil {
-		return nil, err
-	}
-	if d.grants, err = x.grants.Deviating(); err != nil {
+	if d.peers, d.grants, err = x.verifySets(st); err != nil {
 		return nil, err
 	}
 	if d.tables, err = x.rules.verify(ctx, all || len(d.static) > 0); err != nil {
@@ -41,7 +37,7 @@ func (x *packetFilter) Verify(ctx context.Context, st dataplane.State, all bool)
 		objects = append(objects, "set "+s.name)
 	}
 	for _, s := range d.grants {
-		objects = append(objects, "set "+s.Name())
+		objects = append(objects, "set "+s.Name)
 	}
 	return objects, nil
 }
@@ -55,7 +51,7 @@ func (x *packetFilter) Repair(st dataplane.State) error {
 			return err
 		}
 	}
-	if err := x.repairSets(d); err != nil {
+	if err := x.repairSets(st, d); err != nil {
 		return err
 	}
 	for _, t := range d.tables {
@@ -65,16 +61,16 @@ func (x *packetFilter) Repair(st dataplane.State) error {
 }
 
 // repairSets repairs peer sets, and counts that as one repair, and grant sets likewise.
-func (x *packetFilter) repairSets(d deviating) error {
+func (x *packetFilter) repairSets(st dataplane.State, d deviating) error {
 	if len(d.peers) > 0 {
 		x.owner.Repaired(fmt.Sprintf("peers %q, %d sets in all", d.peers[0].key.peer.Key, len(d.peers)))
 	}
 	if err := x.peers.repair(d.peers); err != nil {
 		return err
 	}
-	var repaired []*grants.Set
+	var repaired []dataplane.GrantSet
 	for _, s := range d.grants {
-		deviated, err := x.grants.Repair(s)
+		deviated, err := x.grants.repair(st.Grants, s)
 		if err != nil {
 			return err
 		}
@@ -83,7 +79,7 @@ func (x *packetFilter) repairSets(d deviating) error {
 		}
 	}
 	if len(repaired) > 0 {
-		first := repaired[0].Key()
+		first := repaired[0]
 		x.owner.Repaired(fmt.Sprintf("grants of pod %s on %s, %d sets in all", first.Pod, first.Ports, len(repaired)))
 	}
 	return nil
@@ -91,26 +87,40 @@ func (x *packetFilter) repairSets(d deviating) error {
 
 // restore creates and fills the sets again that another program destroyed before any rule
 // asked them: without them every write fails.
-func (x *packetFilter) restore() (err error) {
+func (x *packetFilter) restore(st dataplane.State) (err error) {
 	if err := x.static.restore(); err != nil {
 		return err
 	}
 	var d deviating
-	if d.peers, err = x.peers.verify(); err != nil {
+	if d.peers, d.grants, err = x.verifySets(st); err != nil {
 		return err
 	}
-	if d.grants, err = x.grants.Deviating(); err != nil {
-		return err
-	}
-	return x.repairSets(d)
+	return x.repairSets(st, d)
 }
 
-func (x *packetFilter) RepairPeers() error {
-	wrong, err := x.peers.verify()
+// verifySets returns the sets of peers and of grants that deviate.
+func (x *packetFilter) verifySets(st dataplane.State) (peers []*peerSet, grants []dataplane.GrantSet, err error) {
+	sizes, err := x.readSizes(st)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	return x.peers.repair(wrong)
+	if peers, err = x.peers.verify(sizes); err != nil {
+		return nil, nil, err
+	}
+	grants, err = x.grants.verify(st.Grants, sizes)
+	return peers, grants, err
+}
+
+// readSizes reads how many entries the sets have, unless there are none of peers and of
+// grants.
+func (x *packetFilter) readSizes(st dataplane.State) (map[string]int, error) {
+	if len(x.peers.all) > 0 {
+		return x.cfg.Sets.Sizes()
+	}
+	for range st.Grants.Bounds() {
+		return x.cfg.Sets.Sizes()
+	}
+	return nil, nil
 }
 
 func (x *packetFilter) Suspect(st dataplane.State) bool {
@@ -120,11 +130,19 @@ func (x *packetFilter) Suspect(st dataplane.State) bool {
 	if differ, err := x.static.countsDiffer(); err == nil && differ {
 		return true
 	}
-	return !time.Now().Before(x.turns.next) && x.membersDiffer(st)
+	now := time.Now()
+	return !now.Before(x.sizes) && x.sizesDiffer(st) || !now.Before(x.turns.next) && x.membersDiffer(st)
 }
 
-func (x *packetFilter) SizesDiffer() bool {
-	peers := x.peers.sizes.Load()
-	wrong, sizes, err := x.grants.WrongSizes(peers != nil && len(*peers) > 0)
-	return err == nil && (len(wrong) > 0 || x.peers.sizesDiffer(peers, sizes))
+// sizesDiffer tells whether a set of peers or of grants has another number of entries than
+// it should.
+func (x *packetFilter) sizesDiffer(st dataplane.State) bool {
+	began := time.Now()
+	sizes, err := x.readSizes(st)
+	if err != nil {
+		return false
+	}
+	wrong, err := x.grants.outside(st.Grants, sizes)
+	x.sizes = began.Add(pause(time.Since(began), sizesPause))
+	return err == nil && (len(wrong) > 0 || len(x.peers.outside(sizes)) > 0)
 }
