@@ -14,8 +14,8 @@ type Step struct {
 }
 
 // Steps returns the rules that match a flow on some port, in the order in which Evaluate
-// asks them. Port 0 of the flow asks for every port of its protocol, AnyProtocol for every
-// protocol. Where the address that is reached is not known, rules with peers may match.
+// asks them. Port 0 of the flow asks for every port of its protocol, and with AnyProtocol of
+// every protocol. Where the address that is reached is not known, rules with peers may match.
 func Steps(v *View, in *Snapshot, f *Flow) (steps []Step) {
 	if v == nil {
 		return nil
@@ -34,12 +34,21 @@ func Steps(v *View, in *Snapshot, f *Flow) (steps []Step) {
 			at = f.Dialled
 		}
 		if ports := f.ports(r, in); ports != "" {
-			steps = append(steps, Step{r, ports, slices.ContainsFunc(ports.Ranges(), func(p PortRange) bool {
-				return (f.Protocol == AnyProtocol || p.Protocol == AnyProtocol || p.Protocol == f.Protocol) && (at.Port() == 0 || p.First <= at.Port() && at.Port() <= p.Last)
-			})})
+			steps = append(steps, Step{r, ports, ports.meets(f.Protocol, at.Port())})
 		}
 	}
 	return steps
+}
+
+// meets tells whether the set holds a port that may be left open: AnyProtocol stands for
+// every protocol, port 0 for every port of one.
+func (s PortSet) meets(p Protocol, port uint16) bool {
+	if port != 0 {
+		return s.Contains(p, port)
+	}
+	return slices.ContainsFunc(s.Ranges(), func(r PortRange) bool {
+		return p == AnyProtocol || r.Protocol == AnyProtocol || r.Protocol == p
+	})
 }
 
 // ports returns the ports on which a rule matches a flow, "" for none.
@@ -76,6 +85,10 @@ const unnamed Protocol = 255
 // that f asks for as Steps has it. The ports of earlier steps come first.
 func Flows(v *View, in *Snapshot, f Flow) iter.Seq[*Flow] {
 	return func(yield func(*Flow) bool) {
+		if f.Dialled.Port() != 0 {
+			yield(&f)
+			return
+		}
 		steps := append(Steps(v, in, &f), Step{Ports: AnyPort})
 		begins, stopped := f.begins(steps), false
 		for _, s := range steps {
@@ -84,9 +97,7 @@ func Flows(v *View, in *Snapshot, f Flow) iter.Seq[*Flow] {
 					return false
 				}
 				g := f
-				if g.Protocol = at.Protocol; f.Dialled.Port() == 0 {
-					g.Dialled, g.Reached = netip.AddrPortFrom(f.Dialled.Addr(), at.First), netip.AddrPortFrom(f.Reached.Addr(), at.First)
-				}
+				g.Protocol, g.Dialled, g.Reached = at.Protocol, netip.AddrPortFrom(f.Dialled.Addr(), at.First), netip.AddrPortFrom(f.Reached.Addr(), at.First)
 				stopped = !yield(&g)
 				return true
 			})
@@ -104,10 +115,10 @@ func (f *Flow) begins(steps []Step) (out []PortRange) {
 		protocols = []Protocol{TCP, UDP, SCTP, unnamed}
 	}
 	for _, p := range protocols {
-		begins := []uint16{f.Dialled.Port()}
+		begins := []uint16{0}
 		for _, s := range steps {
 			for _, r := range s.Ports.Ranges() {
-				if r.Protocol == p && f.Dialled.Port() == 0 {
+				if r.Protocol == p {
 					begins = append(begins, r.First, r.Last+1) // 0 behind the last
 				}
 			}
