@@ -35,11 +35,14 @@ const (
 // every few seconds. What deviates is reported at once and repaired at once, but ever
 // more slowly where it is changed again and again.
 func (e *Enforcer) RunReconcile(ctx context.Context) error {
-	events, err := e.k.Links.Watch(ctx)
+	lost := func(err error) {
+		e.log.Error("events of the kernel are lost; subscribing again", "error", err)
+	}
+	events, err := e.k.Links.Watch(ctx, lost)
 	if err != nil {
 		return fmt.Errorf("watch links: %w", err)
 	}
-	changes, err := e.k.Tables.Watch(ctx)
+	changes, err := e.k.Tables.Watch(ctx, lost)
 	if err != nil {
 		return fmt.Errorf("watch nft tables: %w", err)
 	}

@@ -48,9 +48,18 @@ func (in recoveredState) judged(a netip.Addr, ref policy.PodRef) bool {
 	return in.Isolated[a] && in.same(a, ref)
 }
 
-// home returns the home that an earlier agent knew for a pod's address, as long as stands
-// confirms it: a pod that hides its address, or claims another's, gains nothing from a
-// restart.
+// among returns the subjects of a plan that the earlier agent isolated.
+func (in recoveredState) among(next dataplane.Subjects) dataplane.Subjects {
+	out := maps.Clone(next)
+	maps.DeleteFunc(out, func(ref policy.PodRef, p *dataplane.Subject) bool {
+		return !p.Isolated || !slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool { return in.judged(a, ref) })
+	})
+	return out
+}
+
+// home returns the home that an earlier agent knew for a pod's address, as long as
+// that one stands: a pod that hides its address, or lets another's move, gains
+// nothing from a restart.
 func (in recoveredState) home(a netip.Addr, ref policy.PodRef, stands func(link.Home) bool) (link.Home, bool) {
 	h, ok := in.homes[a]
 	if !ok || !in.same(a, ref) || h.Iface == "" || !stands(h) {

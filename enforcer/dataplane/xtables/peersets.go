@@ -46,6 +46,8 @@ type peerSet struct {
 	refused bool
 	// gone: another program destroyed it.
 	gone bool
+	// released: no rule asks it any more.
+	released bool
 }
 
 // header is the header with which the set is created: with as many buckets as entries
@@ -66,16 +68,10 @@ func (s *peerSet) header(entries int) ipset.Set {
 
 // peers is the peer sets that rules ask.
 type peers struct {
-	sets ipset.Interface
-	// coexisting tells whether another agent writes too.
-	coexisting func() bool
-	all        map[peerKey]*peerSet
-	refused    map[string]bool // names of sets that the kernel does not take now
-	most       int
-	// differing are sets whose members deviated when they had their turn.
-	differing map[*peerSet]bool
-	// coexisted: another agent wrote when sets were staged.
-	coexisted bool
+	sets    ipset.Interface
+	all     map[peerKey]*peerSet
+	refused map[string]bool // names of sets that the kernel does not take now
+	most    int
 }
 
 // missing returns the sets of rules that are not mirrored yet, or are gone: those to
@@ -133,7 +129,6 @@ func (s *peerSet) take(head ipset.Set, entries []ipset.Entry) {
 // stage creates the peer sets that are not there, and fills all that rules ask. What the
 // kernel refuses is an error, and no rule asks it.
 func (p *peers) stage(st dataplane.State, asked map[policy.Peer]bool, fresh []*peerSet, left map[string]*peerSet) error {
-	p.coexisted = p.coexisted || p.coexisting()
 	clear(p.refused)
 	made := p.create(st, asked, fresh, left)
 	return cmp.Or(made, p.fill(st, asked))
@@ -248,6 +243,7 @@ func (p *peers) release(subjects dataplane.Subjects) (busy []string) {
 		if asked[key.peer] {
 			continue
 		}
+		s.released = true
 		delete(p.all, key)
 		if err := p.sets.Destroy(s.name); err != nil && !ipset.IsNotFound(err) {
 			busy = append(busy, s.name)
@@ -288,88 +284,4 @@ func (p *peers) trim(sets []*peerSet) (failed error) {
 		s.listed = false
 	}
 	return failed
-}
-
-// outside tells whether a set's size is not within its bounds. While two agents write, the
-// kernel also holds the entries of the other.
-func outside(name string, b dataplane.Bounds, sizes map[string]int, coexisting func() bool) bool {
-	size, there := sizes[name]
-	return !there || size < b.Least || size > b.Most && !coexisting()
-}
-
-// outside returns the sets of another size than they should be.
-func (p *peers) outside(sizes map[string]int) (out []*peerSet) {
-	for _, s := range p.all {
-		if !s.refused && outside(s.name, dataplane.Bounds{Least: s.size, Most: s.size + len(s.stale)}, sizes, p.coexisting) {
-			out = append(out, s)
-		}
-	}
-	return out
-}
-
-// verify returns the sets of a wrong size, and those whose members deviated at their turn
-// and still do: a repair may have to wait.
-func (p *peers) verify(sizes map[string]int) ([]*peerSet, error) {
-	out := p.outside(sizes)
-	for s := range p.differing {
-		if p.all[s.key] != s || s.refused {
-			delete(p.differing, s)
-			continue
-		}
-		d, err := p.compare(s)
-		if err != nil {
-			return nil, err
-		}
-		if !d.Any() {
-			delete(p.differing, s)
-		} else if !slices.Contains(out, s) {
-			out = append(out, s)
-		}
-	}
-	slices.SortFunc(out, func(a, b *peerSet) int { return cmp.Compare(a.name, b.name) })
-	return out, nil
-}
-
-// endCoexistence repairs the sets once the other agent has gone, which wrote to them too.
-func (p *peers) endCoexistence() error {
-	if !p.coexisted || p.coexisting() {
-		return nil
-	}
-	sizes, err := p.sets.Sizes()
-	if err != nil {
-		return err
-	}
-	wrong, err := p.verify(sizes)
-	if err != nil {
-		return err
-	}
-	if err := p.repair(wrong); err != nil {
-		return fmt.Errorf("put right what the last agent did to peers: %w", err)
-	}
-	p.coexisted = false
-	return nil
-}
-
-// repair restores the entries of sets.
-func (p *peers) repair(wrong []*peerSet) error {
-	for _, s := range wrong {
-		d, err := p.compare(s)
-		if err != nil {
-			return err
-		}
-		if !d.Any() {
-			continue
-		}
-		want := s.entries(s.full)
-		if err := ipset.Repair(p.sets, s.header(len(want)), d, want); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// compare compares a set with its wanted entries.
-func (p *peers) compare(s *peerSet) (ipset.Difference, error) {
-	want := s.entries(s.full)
-	return ipset.Compare(p.sets, s.header(len(want)), want, func(en ipset.Entry) bool { return !s.stale[en] && !p.coexisting() })
 }

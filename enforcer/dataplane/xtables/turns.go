@@ -17,13 +17,10 @@ type turns struct {
 	next time.Time
 }
 
-// turn is one set. differs compares its members; static has the entries of static sets.
-type turn struct {
-	set     string
-	differs func(static func() map[string][]ipset.Entry) bool
-}
+// turn compares the members of one set; static has the entries of static sets.
+type turn func(static func() map[string][]ipset.Entry) (differs bool)
 
-// turnsLeast and turnsMost bound how many sets are compared at a time. turnsPause bounds
+// minTurns and maxTurns bound how many sets are compared at a time. turnsPause bounds
 // the pause until the next ones, and sizesPause the pause between two readings of all sizes.
 const (
 	minTurns   = 4
@@ -56,7 +53,7 @@ func (x *packetFilter) membersDiffer(st dataplane.State) (differs bool) {
 	}
 	entries := sync.OnceValue(func() map[string][]ipset.Entry { return staticEntries(st) })
 	for n := min(t.each, len(t.sets)); n > 0; n-- {
-		differs = t.sets[0].differs(entries) || differs
+		differs = t.sets[0](entries) || differs
 		t.sets = t.sets[1:]
 	}
 	t.took(began, time.Since(began))
@@ -66,29 +63,22 @@ func (x *packetFilter) membersDiffer(st dataplane.State) (differs bool) {
 // round returns the turns of all sets.
 func (x *packetFilter) round(st dataplane.State) (out []turn) {
 	for _, set := range StaticSets() {
-		out = append(out, turn{set.Name, func(entries func() map[string][]ipset.Entry) bool {
+		out = append(out, func(entries func() map[string][]ipset.Entry) bool {
 			d, err := x.static.compare(set, entries()[set.Name])
 			return err == nil && d.Any()
-		}})
+		})
+	}
+	members := func(s mirror) {
+		out = append(out, func(func() map[string][]ipset.Entry) bool {
+			differs, err := x.mirrors.differs(s)
+			return err == nil && differs
+		})
 	}
 	for _, s := range x.peers.all {
-		out = append(out, turn{s.name, func(func() map[string][]ipset.Entry) bool {
-			if x.peers.all[s.key] != s || s.refused {
-				return false
-			}
-			d, err := x.peers.compare(s)
-			differs := err == nil && d.Any()
-			if differs {
-				x.peers.differing[s] = true
-			}
-			return differs
-		}})
+		members(s)
 	}
 	for s := range st.Grants.Bounds() {
-		out = append(out, turn{s.Name, func(func() map[string][]ipset.Entry) bool {
-			differs, err := x.grants.differs(st.Grants, s)
-			return err == nil && differs
-		}})
+		members(grantMirror{st.Grants, s})
 	}
 	return out
 }
