@@ -122,7 +122,7 @@ func staticEntries(st dataplane.State) map[string][]ipset.Entry {
 }
 
 // countsDiffer tells whether a set holds another number of entries than was written, or
-// than the state owes.
+// than the state's recheck set has.
 func (s *static) countsDiffer(st dataplane.State) (bool, error) {
 	if len(s.counts) == 0 {
 		return false, nil
@@ -131,13 +131,13 @@ func (s *static) countsDiffer(st dataplane.State) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	owed := map[string]int{}
+	recheck := map[string]int{}
 	for _, a := range st.Recheck {
-		owed[setPrefix(versionOf(a))+setRecheck]++
+		recheck[setPrefix(versionOf(a))+setRecheck]++
 	}
 	for name, want := range s.counts {
 		if strings.HasSuffix(name, setRecheck) {
-			want = owed[name]
+			want = recheck[name]
 		}
 		if size, there := sizes[name]; !there || size != want {
 			return true, nil

@@ -29,7 +29,7 @@ const (
 	sizesPause = 5 * time.Second
 )
 
-// lookShare is how long each of a glance's looks may take, so that it takes one part in
+// lookShare bounds each comparison of a Suspect call, so that they take one part in
 // SuspectShare of a core.
 const lookShare = dataplane.SuspectEvery / dataplane.SuspectShare
 
