@@ -67,7 +67,7 @@ func (m *Manifests) ruleAt(r *policy.Rule) string {
 
 // orByAddress says that rules may allow all the same what no match does.
 func orByAddress(rules []string) string {
-	const most = 3 // more than that nobody reads
+	const most = 3 // more would not be read
 	more := ""
 	switch {
 	case len(rules) == 0:

@@ -91,9 +91,9 @@ func (p *Pod) name() string {
 	return strings.ToLower(p.Kind) + " " + p.PodRef.String()
 }
 
-// Ask returns what the policies say to a question of a pod: whether it may once it has
-// asked for the name. What answers the name has, and whether the guard against
-// rebinding takes them, nobody can tell from manifests.
+// Ask returns the policies' answer to a pod's question: whether it may connect once it has
+// queried the name. The name's addresses, and the guard against rebinding, are unknown to
+// manifests.
 func (m *Manifests) Ask(pod Pod, q Question) Answer {
 	in := m.input()
 	in.Pods = []policy.Pod{pod.Pod}

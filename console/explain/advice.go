@@ -211,7 +211,7 @@ func (in *inquiry) ports() (out []v1alpha1.Port) {
 	return out
 }
 
-// likelyPort stands in a manifest where nobody said which port is meant: HTTPS.
+// likelyPort is the port of a manifest if the question has none: HTTPS.
 const likelyPort = 443
 
 // ruled tells whether a rule can name the protocol.

@@ -61,8 +61,8 @@ func (in *inquiry) inCluster(n fqdn.Name) bool {
 	return in.f.Domain != "" && n.HasSuffix(in.f.Domain)
 }
 
-// namedReach says what NetworkPolicies make of the known addresses of a name. For a
-// name whose addresses nobody knows a rule for all destinations is enough.
+// namedReach returns the verdict of NetworkPolicies on the known addresses of a name. For
+// a name without known addresses a rule for all destinations is enough.
 func (in *inquiry) namedReach(n fqdn.Name) (r reach) {
 	for _, a := range in.addressesOf(n) {
 		if !in.first.IsValid() {

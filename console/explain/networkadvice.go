@@ -43,7 +43,7 @@ type destination struct {
 	peer  networkingv1.NetworkPolicyPeer
 	ports []networkingv1.NetworkPolicyPort
 	name  string // for the manifest's own
-	fixed bool   // an address, whoever has it
+	fixed bool   // an address, independent of its pod
 }
 
 // peer returns what a NetworkPolicy has to allow so that what is really reached is

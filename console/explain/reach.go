@@ -203,7 +203,7 @@ func (in *inquiry) podAt(a netip.Addr) *policy.Pod {
 	return nil
 }
 
-// sees tells whether whoever asks may see what is of a namespace.
+// sees tells whether the caller may see the objects of a namespace.
 func (in *inquiry) sees(namespace string) bool { return in.f.Sees == nil || in.f.Sees(namespace) }
 
 // permitted answers where the policies allow all that is there.
