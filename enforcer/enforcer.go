@@ -139,7 +139,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 	return e, nil
 }
 
-// own makes the dataplane, the grants that it holds and the queue whose debts it keeps.
+// own makes the dataplane, the grants that it holds and the queue whose recheck set it keeps.
 func (e *Enforcer) own(clock grants.Clock) {
 	e.plane = e.k.Dataplane(dataplane.Owner{Mark: e.cfg.Mark, Now: e.now, Log: e.log, Coexisting: e.coexisting, Repaired: e.repaired})
 	e.grants = grants.New(grants.Config{Kernel: e.plane, Clock: clock, Hold: e.cfg.Hold, WriteFailed: e.suspect})
