@@ -118,8 +118,12 @@ func TestKernelFaults(t *testing.T) {
 			}
 			fatal.Await(t, "the count of faults", func() bool { return l.s.Stats().Panics == 5*f.panics })
 			s := l.settled()
-			if s.Queries != 5 || (s.Failed == 5) != f.fails {
+			if failures := map[bool]uint64{true: 5}[f.fails]; s.Queries != 5 || s.Failed != failures || s.GrantFailures != failures {
 				t.Errorf("%+v", s)
+			}
+			r := l.log.of(policytest.Name("n4.example.org"))
+			if len(r) != 1 || (r[0].Verdict == audit.Failed) != f.fails || len(r[0].Answers) != 1 || (r[0].Answers[0].Openings == nil) != f.fails {
+				t.Errorf("logged %+v", r)
 			}
 		})
 	}

@@ -10,17 +10,6 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-func TestGranterThatPanicsEndsInServfail(t *testing.T) {
-	l := newLab(t, labTable)
-	l.granter.Err = func(context.Context, []policy.Grant) error { panic("a fault for the test") }
-	if r := l.ask("10.1.0.2", "www.example.org", dns.TypeA); r.Rcode != dns.RcodeServerFailure {
-		t.Errorf("%v", r)
-	}
-	if s := l.s.Stats(); s.Panics != 1 || s.GrantFailures != 1 {
-		t.Errorf("stats %+v", s)
-	}
-}
-
 // TestWarmSurvivesAFault: a fault in one question ends that question alone.
 func TestWarmSurvivesAFault(t *testing.T) {
 	l := newLab(t, nil)

@@ -199,18 +199,6 @@ func TestConfigureKeepsUnchangedParts(t *testing.T) {
 	}
 }
 
-func TestFaultEndsInServfail(t *testing.T) {
-	l := newLab(t, nil)
-	l.use(l.s.setup.Load().config, faulty{})
-	packet, err := newQuery("www.example.org", dns.TypeA).Pack()
-	fatal.If(t, err)
-	out := l.s.handle(packet, l.s.identify(netip.MustParseAddr("10.1.0.2"), netip.Addr{}), false)
-	r := new(dns.Msg)
-	if err := r.Unpack(out); err != nil || r.Rcode != dns.RcodeServerFailure || l.s.Stats().Panics != 1 {
-		t.Errorf("reply %v, %v, stats %+v", r, err, l.s.Stats())
-	}
-}
-
 type faulty struct{}
 
 func (faulty) resolve(wire.Query) (found, error) { panic("a fault for the test") }

@@ -76,7 +76,7 @@ func (in *inquiry) peerService(s *policy.Service, r reach) (to destination, ok b
 	case len(s.Selector) == 0:
 		in.do("a NetworkPolicy with an ipBlock for where %s leads allows this too: `kubectl get endpointslices -n %s -l kubernetes.io/service-name=%s` shows the addresses and ports", name, s.Ref.Namespace, s.Ref.Name)
 	case r.denied != nil && r.denied.pod == nil:
-		in.do("pods behind %s are on the host network: a NetworkPolicy allows them by an ipBlock with the addresses of their nodes, such as %s, and their ports", name, r.denied.addr)
+		in.do("pods behind %s are on the host network: a NetworkPolicy allows them by an ipBlock with the addresses of their nodes, such as %s, and their ports", name, r.denied.Reached.Addr())
 	default:
 		return destination{suggest.PodPeer(s.Ref.Namespace, s.Selector), in.targetPorts(s), s.Ref.Name, false}, true
 	}
