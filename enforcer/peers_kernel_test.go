@@ -278,7 +278,7 @@ func TestLostPeersAreCut(t *testing.T) {
 	})
 }
 
-// TestPeersOfANewlySelectedPod: its connections to peers go on, whoever speaks next.
+// TestPeersOfANewlySelectedPod: its connections to peers continue, from either side.
 func TestPeersOfANewlySelectedPod(t *testing.T) {
 	eachPeering(t, func(p *peering) {
 		p.labels["client"] = "client"
@@ -349,7 +349,7 @@ func TestPeersSurviveARestart(t *testing.T) {
 		for _, c := range append(stays, cut) {
 			p.goesOn("before the first snapshot", c, true)
 		}
-		p.labels["other"] = "" // while nobody looked
+		p.labels["other"] = "" // while no agent ran
 		p.apply()
 		for _, c := range stays {
 			p.goesOn("after a restart", c, true)
