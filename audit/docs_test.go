@@ -40,7 +40,7 @@ func exampleFlow(t testing.TB) *Flow {
 	}
 }
 
-// documentedLines are those that docs/audit.md shows, in its order.
+// documentedLines are the lines in docs/audit.md, in its order.
 func documentedLines(t *testing.T) []string {
 	audited := Record{
 		Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "batch-1"}, Address: netip.MustParseAddr("2001:db8:1::5"),
@@ -72,8 +72,8 @@ func documentedLines(t *testing.T) []string {
 	return lines
 }
 
-// TestDocumentedLines: each line that docs/audit.md shows is what a record or a flow
-// becomes, and is of the schema.
+// TestDocumentedLines: each line in docs/audit.md is the line of a record or a flow, and
+// matches the schema.
 func TestDocumentedLines(t *testing.T) {
 	var shown []string
 	for line := range strings.Lines(documentation(t)) {
@@ -172,8 +172,8 @@ func TestSchemaAndDocumentsAgree(t *testing.T) {
 	}
 }
 
-// TestSchemaRefuses: what is no line is refused, by the published schema too unless
-// it is a field that may have come later.
+// TestSchemaRefuses: invalid lines are refused, by the published schema too except for
+// unknown fields, which a later version may add.
 func TestSchemaRefuses(t *testing.T) {
 	strict, err := audittest.Strict()
 	fatal.If(t, err)

@@ -174,7 +174,7 @@ func TestCacheWords(t *testing.T) {
 	}
 }
 
-// TestTimesLikeFormat: the time by hand is what the standard library writes.
+// TestTimesLikeFormat: the own formatting of times equals the standard library's.
 func TestTimesLikeFormat(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	check := func(at time.Time) {

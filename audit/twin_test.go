@@ -202,8 +202,8 @@ func TestEncodeLikeItsTwin(t *testing.T) {
 	}
 }
 
-// TestRotationLosesNoLine: while many goroutines write and the file rotates, what
-// was written is in the files, line by line, once each and in order.
+// TestRotationLosesNoLine: while many goroutines write and the file rotates, every line
+// is in the files once and in order.
 func TestRotationLosesNoLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	const keep = 200

@@ -324,7 +324,7 @@ func (a *agent) Ask(ctx context.Context, path string, query url.Values) (*http.R
 
 var errAway = &Unreachable{Err: errors.New("no agent answers at 192.0.2.2:9954")}
 
-// printed returns a printer and what it prints.
+// printed returns a printer and its output.
 func printed(format string, colour bool) (*Printer, *bytes.Buffer, *bytes.Buffer) {
 	var out, warn bytes.Buffer
 	return &Printer{Out: &out, Warn: &warn, Format: format, Colour: colour, Now: clock}, &out, &warn

@@ -63,7 +63,7 @@ func (w *world) dials(src, dst string, port uint16) bool {
 	return w.passes(p)
 }
 
-func TestAPolicyComesAndGoes(t *testing.T) {
+func TestPolicyIsAddedAndRemoved(t *testing.T) {
 	w := newWorld(t)
 	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
 	w.links.SetHome(addr("10.1.0.6"), link.Home{Iface: "br0", Port: "port6"})
@@ -157,7 +157,7 @@ func TestWritesComeInOrder(t *testing.T) {
 	}
 }
 
-func TestFirstSnapshotWritesNetsBeforeWhatAllows(t *testing.T) {
+func TestFirstSnapshotWritesNetsBeforeAllowingRules(t *testing.T) {
 	w := newWorld(t)
 	w.seams.forget(0, false)
 	w.apply([]policy.Pod{pod("web", "10.1.0.5", "allow")}, pol("allow", "tcp/443 www.example.org"))
@@ -216,7 +216,7 @@ func TestNewPortsTakeGrantsAlong(t *testing.T) {
 	}
 }
 
-func TestOneOfTwoPoliciesGoes(t *testing.T) {
+func TestOneOfTwoPoliciesIsRemoved(t *testing.T) {
 	w := newWorld(t)
 	web := pod("web", "10.1.0.5", "one", "two")
 	one, two := pol("one", "tcp/443 www.example.org www.example.net"), pol("two", "tcp/443 www.example.net", "udp/443 www.example.org", "tcp/25 mail.test")

@@ -201,7 +201,7 @@ func TestDeadlinesOfEarlierAgents(t *testing.T) {
 }
 
 // What the agent says of itself follows the heartbeat, not the clock.
-func TestInterceptionIsToldWhateverTheTime(t *testing.T) {
+func TestInterceptionChangesIgnoreTheClock(t *testing.T) {
 	for _, d := range someSteps {
 		s := newSteps(t)
 		if s.e.Status().Intercepting {

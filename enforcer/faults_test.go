@@ -69,7 +69,7 @@ func (w *world) all() string {
 // maxSteps bounds the loops over every step of a roll-out.
 const maxSteps = 400
 
-func TestEveryFaultOfARollOutIsMendedByARetry(t *testing.T) {
+func TestRetryRepairsEveryFaultOfARollOut(t *testing.T) {
 	w, next := busy(t)
 	fatal.If(t, w.rollOut(next))
 	want := w.all()
@@ -102,7 +102,7 @@ func TestEveryFaultOfARollOutIsMendedByARetry(t *testing.T) {
 	}
 }
 
-func TestEveryFaultOfARestartIsMendedByARetry(t *testing.T) {
+func TestRetryRepairsEveryFaultOfARestart(t *testing.T) {
 	again := func(t *testing.T) (*world, *policy.Snapshot) {
 		w, _ := busy(t)
 		w.restart()

@@ -84,7 +84,7 @@ func TestAHomeDoesNotOutliveItsPod(t *testing.T) {
 	}
 }
 
-func TestWhatComesFromAPodsInterface(t *testing.T) {
+func TestSourcesAtAPodsInterface(t *testing.T) {
 	w := newWorld(t)
 	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
 	w.links.SetHome(addr("2001:db8:1::5"), link.Home{Iface: "veth5"})
@@ -148,8 +148,8 @@ func TestRoutedAndBridgedPodsOnOneNode(t *testing.T) {
 	}
 }
 
-// TestTheNodesLinkLocalAddressesAreItsOwn: bridged pods may not claim them.
-func TestTheNodesLinkLocalAddressesAreItsOwn(t *testing.T) {
+// TestLinkLocalAddressesOfTheNode: bridged pods may not claim them.
+func TestLinkLocalAddressesOfTheNode(t *testing.T) {
 	for _, test := range []struct {
 		home link.Home
 		want bool
@@ -212,10 +212,10 @@ func (w *world) onlyAt(when, a, want string) {
 	}
 }
 
-// TestAPortHasOneOwner has the bridge hear a selected pod's address from the port of a
+// TestBridgePortHasOneOwner has the bridge hear a selected pod's address from the port of a
 // pod that no policy selects: nothing is accepted from the address until the kernel
 // shows it, or the bridge hears it elsewhere.
-func TestAPortHasOneOwner(t *testing.T) {
+func TestBridgePortHasOneOwner(t *testing.T) {
 	web, free := pod("web", "10.1.0.5", "allow"), pod("free", "10.1.0.6")
 	for _, by := range []string{"seen", "heard"} {
 		t.Run(by, func(t *testing.T) {
@@ -250,8 +250,8 @@ func TestAPortHasOneOwner(t *testing.T) {
 	}
 }
 
-// TestAHeardHomeIsCorrected moves a home when the kernel shows another, once.
-func TestAHeardHomeIsCorrected(t *testing.T) {
+// TestLearntHomeIsCorrected moves a home when the kernel shows another, once.
+func TestLearntHomeIsCorrected(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		w := newWorld(t)
 		w.links.SetHome(addr("10.1.0.99"), port("port5"))

@@ -57,7 +57,7 @@ func answeredWeb(t *testing.T) (*world, policy.Pod) {
 }
 
 // Each is found by a glance, well before the check that comes by itself, and mended once.
-func TestWhatHappensToSetsIsSeenAtOnce(t *testing.T) {
+func TestChangedSetsAreDetectedImmediately(t *testing.T) {
 	for what, rival := range setRivals {
 		w, p := answeredWeb(t)
 		w.repairs(what, func() error { return rival(w, p) })
@@ -170,7 +170,7 @@ func TestRunReconcilePutsEntriesBack(t *testing.T) {
 }
 
 // While another agent grants too, what one does not know may be the other's.
-func TestTheOtherAgentsGrantsStay(t *testing.T) {
+func TestOtherAgentsGrantsStay(t *testing.T) {
 	w, p := answeredWeb(t)
 	w.e.predecessor = handover.NewPredecessor(func(netip.Addr) bool { return true }, w.clock.Now)
 	w.e.predecessor.Find(addrs("169.254.20.99"), nil)

@@ -278,8 +278,8 @@ func TestLostPeersAreCut(t *testing.T) {
 	})
 }
 
-// TestPeersOfWhoBecomesSelected: its connections to peers go on, whoever speaks next.
-func TestPeersOfWhoBecomesSelected(t *testing.T) {
+// TestPeersOfANewlySelectedPod: its connections to peers go on, whoever speaks next.
+func TestPeersOfANewlySelectedPod(t *testing.T) {
 	eachPeering(t, func(p *peering) {
 		p.labels["client"] = "client"
 		p.apply(egress("client", port80, "db"))

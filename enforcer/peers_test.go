@@ -53,7 +53,7 @@ func TestEverywhere(t *testing.T) {
 }
 
 // The kernel takes no prefix that is everything.
-func TestWholeFamilies(t *testing.T) {
+func TestPeersOfAllAddresses(t *testing.T) {
 	w := newWorld(t)
 	w.real = kernelSets(t)
 	w.restart()

@@ -50,7 +50,7 @@ var peerRivals = map[string]func(w *world) error{
 }
 
 // Each is found by a glance, well before the check that comes by itself, and mended once.
-func TestWhatHappensToPeersIsSeenAtOnce(t *testing.T) {
+func TestChangedPeerSetsAreDetectedImmediately(t *testing.T) {
 	for what, rival := range peerRivals {
 		w, _ := asksPeers(t)
 		w.repairs(what, func() error { return rival(w) })
@@ -265,7 +265,7 @@ func TestPeerSetNames(t *testing.T) {
 
 // Who is behind the resolvers is known to the rule that notes who asks there, whether
 // or not queries are led there while no agent is alive.
-func TestBypassingIsTold(t *testing.T) {
+func TestBypassingPodsAreReported(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		w := newNode(t)
 		w.cfg.FailClosed = closed

@@ -159,7 +159,7 @@ func TestAuditPoliciesDenyNothingAndOpenNothing(t *testing.T) {
 	}
 }
 
-func TestDropIsOnlyForThoseWhoAskForIt(t *testing.T) {
+func TestDropAppliesOnlyToItsPods(t *testing.T) {
 	w := newWorld(t)
 	drop := pol("drop")
 	drop.Spec.Denied = v1alpha1.DeniedDrop

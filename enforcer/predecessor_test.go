@@ -92,8 +92,8 @@ func TestTwoAgentsOverlap(t *testing.T) {
 	}
 }
 
-// TestWhatIsGrantedByAnOlderPolicyGoes with the agent that granted it.
-func TestWhatIsGrantedByAnOlderPolicyGoes(t *testing.T) {
+// TestGrantsOfAnOlderPolicyAreRemoved with the agent that granted it.
+func TestGrantsOfAnOlderPolicyAreRemoved(t *testing.T) {
 	w, p := web(t)
 	old := w.grants(w.snap, p.PodRef, "www.example.org", 600, "192.0.2.1")
 	first, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 *.example.net")) })

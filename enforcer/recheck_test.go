@@ -85,9 +85,9 @@ func TestAPacketUnderWayIsCut(t *testing.T) {
 	}
 }
 
-// TestANextPodKeepsWhatItOpens has an address change hands: of what appears after the
+// TestNextPodKeepsItsConnections has an address change hands: of what appears after the
 // cut only the next pod's own connections stay.
-func TestANextPodKeepsWhatItOpens(t *testing.T) {
+func TestNextPodKeepsItsConnections(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		w := newWorld(t)
 		last, next := pod("web", "10.1.0.5", "allow", "more"), pod("heir", "10.1.0.5", "allow")

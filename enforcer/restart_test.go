@@ -67,7 +67,7 @@ func TestRestartTakesGrantsOver(t *testing.T) {
 	}
 }
 
-func TestRestartKnowsWhatIsOpen(t *testing.T) {
+func TestRestartRecoversGrants(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	w.restart()
@@ -80,7 +80,7 @@ func TestRestartKnowsWhatIsOpen(t *testing.T) {
 	}
 }
 
-func TestRestartTakesBackWhatIsNotAllowedAnyMore(t *testing.T) {
+func TestRestartRemovesDisallowedGrants(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	w.answer(p, "a.example.net", 60, "192.0.2.2")
@@ -148,7 +148,7 @@ func TestRestartRemovesLeftovers(t *testing.T) {
 	}
 }
 
-func TestASetThatAnotherProgramAsksStays(t *testing.T) {
+func TestSetReferencedByAnotherProgramStays(t *testing.T) {
 	w := newNode(t)
 	fatal.If(t, w.sets.Ensure(ipset.Set{Name: "NG4-old", Type: ipset.HashIP}))
 	tx := iptables.NewTransaction(4, "filter")
@@ -183,7 +183,7 @@ func TestStartTwiceLeavesTheFirstServing(t *testing.T) {
 	}
 }
 
-func TestStartSaysWhatFailed(t *testing.T) {
+func TestStartReportsErrors(t *testing.T) {
 	for n := 1; n < 1000; n++ {
 		w := newNode(t)
 		w.boot()
@@ -201,7 +201,7 @@ func TestStartSaysWhatFailed(t *testing.T) {
 	}
 }
 
-func TestAFailedFirstCommitStillKnowsWhoWasJudged(t *testing.T) {
+func TestFailedFirstCommitKeepsTheRecoveredState(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	judged := flow("10.1.0.5:1003", "192.0.2.1:443")

@@ -28,7 +28,7 @@ func wantRecord(t *testing.T, what string, r audit.Record, workload string, ttls
 	}
 }
 
-// TestRecordsSayWorkloadAndTTL: on anew, whatever the verdict.
+// TestRecordsSayWorkloadAndTTL: without the packet cache, for every verdict.
 func TestRecordsSayWorkloadAndTTL(t *testing.T) {
 	l := newLab(t, map[string][]string{
 		"www.example.org A": {"www.example.org. 30 IN CNAME edge.test.", "edge.test. 60 IN A 192.0.2.1", "edge.test. 7 IN A 192.0.2.2", "edge.test. 60 IN A 169.254.169.254"},
@@ -70,7 +70,7 @@ func TestRecordsOfForwardedQueries(t *testing.T) {
 	}
 }
 
-// stuckWriter takes nothing, as a standard output that nobody reads.
+// stuckWriter blocks, like a standard output that is not read.
 type stuckWriter chan struct{}
 
 func (w stuckWriter) Write(p []byte) (int, error) {
@@ -85,8 +85,8 @@ func closeLog(t *testing.T, log *audit.Log) {
 	fatal.If(t, log.Close(ctx))
 }
 
-// TestStuckLogCostsNoQuery: while the log's sink is stuck and somebody follows the log
-// and does not read, each query is answered at once; what is lost is counted.
+// TestStuckLogCostsNoQuery: while the log's sink is stuck and a follower does not read,
+// each query is answered immediately; lost lines are counted.
 func TestStuckLogCostsNoQuery(t *testing.T) {
 	l := newSocketLab(t, false)
 	stuck := make(stuckWriter)
@@ -123,8 +123,7 @@ func TestStuckLogCostsNoQuery(t *testing.T) {
 	}
 }
 
-// TestFilterOfTheLog: what a filter asks of a kept answer's line is what it asks of
-// the first.
+// TestFilterOfTheLog: a filter treats a cached answer's line like the first one.
 func TestFilterOfTheLog(t *testing.T) {
 	l := newSocketLab(t, false)
 	var out bytes.Buffer

@@ -12,8 +12,8 @@ import (
 	"github.com/namegate/namegate/policy/policytest"
 )
 
-// TestReplyDecidedBeforeANameWasFollowedIsNotKept, though it is finished after.
-func TestReplyDecidedBeforeANameWasFollowedIsNotKept(t *testing.T) {
+// TestReplyDecidedBeforeANameWasFollowedIsNotCached, though it is finished after.
+func TestReplyDecidedBeforeANameWasFollowedIsNotCached(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org SRV": {"www.example.org. 60 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 60 IN A 192.0.2.1"}})
 	l.any("10.1.0.6", newQuery("host.test", dns.TypeA))
 	packet := packed(t, newQuery("host.test", dns.TypeA))
@@ -23,28 +23,28 @@ func TestReplyDecidedBeforeANameWasFollowedIsNotKept(t *testing.T) {
 			once.Do(func() { l.any("10.1.0.2", newQuery("www.example.org", dns.TypeSRV)) })
 		}
 	}
-	l.decidedAnew("10.1.0.2", packet, false)
+	l.decidedAgain("10.1.0.2", packet, false)
 	once.Do(func() { t.Error("the reply was not to be kept") })
 	if wire := l.fromPacketCache("10.1.0.2", packet); wire != nil {
 		t.Error("a reply of before is given, and its address is not open")
 	}
 }
 
-// TestOnePodsNamesAreNoOthersBusiness: what one pod is led to makes nobody else go
-// anew.
-func TestOnePodsNamesAreNoOthersBusiness(t *testing.T) {
+// TestFollowedNamesOfAPodAffectNoOtherPod: they do not invalidate another pod's cached
+// replies.
+func TestFollowedNamesOfAPodAffectNoOtherPod(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"x.wild.test SRV": {"x.wild.test. 60 IN SRV 0 0 1 host.test."}, "www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
 	for range 3 {
 		l.any("10.1.0.4", newQuery("www.example.org", dns.TypeA))
 		l.any("10.1.0.2", newQuery("www.example.org", dns.TypeA))
 	}
 	l.any("10.1.0.2", newQuery("x.wild.test", dns.TypeSRV))
-	if _, quick := l.any("10.1.0.4", newQuery("www.example.org", dns.TypeA)); !quick {
+	if _, hit := l.any("10.1.0.4", newQuery("www.example.org", dns.TypeA)); !hit {
 		t.Error("another pod's reply is decided anew")
 	}
 }
 
-func TestFollowsAreBoundedAPod(t *testing.T) {
+func TestFollowedNamesAreBoundedPerPod(t *testing.T) {
 	var f followTable
 	pod, other := policy.PodRef{Name: "a"}, policy.PodRef{Name: "b"}
 	via := policytest.Name("www.example.org")
@@ -65,9 +65,9 @@ func TestFollowsAreBoundedAPod(t *testing.T) {
 	}
 }
 
-// TestFirstNameThatLeadsCounts until its answer is over; who is not heard is not
-// told that it is settled.
-func TestFirstNameThatLeadsCounts(t *testing.T) {
+// TestFirstAllowedNameIsUsed until its answer expires; add returns false for a second
+// name.
+func TestFirstAllowedNameIsUsed(t *testing.T) {
 	var f followTable
 	pod := policy.PodRef{Name: "a"}
 	n, one, two := policytest.Name("host.test"), policytest.Name("one.test"), policytest.Name("two.test")
@@ -101,8 +101,8 @@ func TestFirstNameThatLeadsCounts(t *testing.T) {
 	}
 }
 
-// TestSweepForgetsWhatIsNotAllowedAnyMore: so another name may lead there.
-func TestSweepForgetsWhatIsNotAllowedAnyMore(t *testing.T) {
+// TestSweepRemovesNamesThatAreNoLongerAllowed: so another name may lead there.
+func TestSweepRemovesNamesThatAreNoLongerAllowed(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{})
 	web, gone := labPods[0].PodRef, policy.PodRef{Name: "gone"}
 	l.s.followed.add(web, policytest.Name("a.test"), policytest.Name("www.example.org"), 0, time.Hour)
@@ -117,9 +117,9 @@ func TestSweepForgetsWhatIsNotAllowedAnyMore(t *testing.T) {
 	}
 }
 
-// TestSnapshotThatComesBackLeadsNowhere: what was remembered by it of names that its
-// successor has ended is not given.
-func TestSnapshotThatComesBackLeadsNowhere(t *testing.T) {
+// TestRestoredSnapshotHasNoFollowedNames: its cached replies from followed names that its
+// successor ended are not used.
+func TestRestoredSnapshotHasNoFollowedNames(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org SRV": {"www.example.org. 60 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 60 IN A 192.0.2.1"}})
 	l.any("10.1.0.4", newQuery("www.example.org", dns.TypeSRV))
 	for range 3 {
@@ -128,7 +128,7 @@ func TestSnapshotThatComesBackLeadsNowhere(t *testing.T) {
 	old := l.s.snapshot.Load()
 	l.s.Publish(compiled(t, strictWithout, labPods))
 	l.s.Publish(old)
-	if r, quick := l.any("10.1.0.4", newQuery("host.test", dns.TypeA)); quick || r.Rcode != dns.RcodeRefused {
-		t.Errorf("quick %v, %v", quick, r)
+	if r, hit := l.any("10.1.0.4", newQuery("host.test", dns.TypeA)); hit || r.Rcode != dns.RcodeRefused {
+		t.Errorf("quick %v, %v", hit, r)
 	}
 }

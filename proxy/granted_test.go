@@ -26,9 +26,8 @@ func made(g *granted, v *policy.View, n fqdn.Name, d policy.Decision, addrs []wi
 	g.make(v, n, d, addrs, at, noon)
 }
 
-// opens is what the decision opens of the addresses at one moment, a line for each
-// address and port set of each grant, and for each address what is logged: by the
-// decision's openings alone.
+// opens lists the decision's openings of the addresses at one moment, a line for each
+// address and port set of each grant, and for each address the logged openings.
 func opens(d policy.Decision, addrs []wire.Address) (grants []string, logged [][]audit.Opened) {
 	logged = make([][]audit.Opened, len(addrs))
 	for i, a := range addrs {
@@ -110,7 +109,7 @@ func TestGrantedAllocatesNothingAgain(t *testing.T) {
 	d := policy.Decision{Matches: []*policy.Match{{Ports: "tcp/443", TTL: policy.TTL{Max: time.Hour}}}}
 	addrs := addresses("192.0.2.1", "192.0.2.2")
 	var g granted
-	d.AppendOpenings(nil, 60) // what a match makes once
+	d.AppendOpenings(nil, 60) // a match caches its part once
 	if a := testing.AllocsPerRun(100, func() { made(&g, view, n, d, addrs); g.reset() }); a > 2 {
 		t.Errorf("%v allocations", a)
 	}

@@ -21,9 +21,9 @@ func TestWarmSurvivesAFault(t *testing.T) {
 	}
 }
 
-// TestFailureTellsNoAddress: an upstream's error for an allowed name reaches the
-// pod without the addresses that came with it, which nobody granted.
-func TestFailureTellsNoAddress(t *testing.T) {
+// TestFailedAnswerHasNoAddress: an upstream's error for an allowed name reaches the pod
+// without the addresses in it, which are not granted.
+func TestFailedAnswerHasNoAddress(t *testing.T) {
 	for _, rcode := range []string{"SERVFAIL", "REFUSED", "NOTIMP", "FORMERR", "NXDOMAIN", "YXDOMAIN"} {
 		l := newLab(t, map[string][]string{"www.example.org A": {rcode, "www.example.org. 60 IN A " + forged, "+ns.test. 60 IN A " + forged}})
 		r := l.ask("10.1.0.2", "www.example.org", dns.TypeA)

@@ -317,7 +317,7 @@ func (l *lab) ask(from, qname string, qtype uint16) *dns.Msg {
 	return l.send(from, newQuery(qname, qtype))
 }
 
-// granted returns what the fake was given, a line a grant.
+// granted returns the grants that the fake got, a line a grant.
 func (l *lab) granted() []string {
 	var lines []string
 	for _, g := range l.granter.Grants() {

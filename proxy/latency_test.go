@@ -23,9 +23,9 @@ func (r lengthy) resolve(a wire.Query) (found, error) {
 	return r.resolver.resolve(a)
 }
 
-// TestWaitsAreTold: how long a question waited for whom stands in the stage of
-// that, whatever became of it, and nowhere else.
-func TestWaitsAreTold(t *testing.T) {
+// TestStagesAreReported: each wait of a query is in its stage, whatever the result, and
+// in no other.
+func TestStagesAreReported(t *testing.T) {
 	const up, kernel = 20 * time.Millisecond, 3 * time.Millisecond
 	for _, tt := range []struct {
 		name, from, asked       string
@@ -45,7 +45,7 @@ func TestWaitsAreTold(t *testing.T) {
 			clock := testclock.New(noon)
 			l.s.now = clock.Now
 			l.use(l.s.setup.Load().config, lengthy{l.up, clock, up})
-			l.s.granter = slowly{clock, kernel, tt.name == "the kernel refuses"}
+			l.s.granter = slowKernel{clock, kernel, tt.name == "the kernel refuses"}
 			l.ask(tt.from, tt.asked, dns.TypeA)
 			got := l.s.Stats().Latency
 			want := func(what string, h counters.Histogram, on bool, took time.Duration) {

@@ -65,9 +65,9 @@ func large(q string) (rrs []string) {
 	return rrs
 }
 
-// tailOf is what a reply with the records is behind its id and question: the flags,
-// the numbers of records and the records. "+" puts one into the additional section, "~"
-// into the authority section.
+// tailOf is a reply with the records, behind its id and question: the flags, the numbers
+// of records and the records. "+" puts one into the additional section, "~" into the
+// authority section.
 func tailOf(t testing.TB, rcode int, texts ...string) []byte {
 	t.Helper()
 	m := newQuery("www.example.org", dns.TypeA)

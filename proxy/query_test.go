@@ -9,7 +9,7 @@ import (
 	"github.com/namegate/namegate/audit"
 )
 
-// labTable is what the upstream of the pipeline's table test says.
+// labTable has the upstream's answers in the pipeline's table test.
 var labTable = map[string][]string{
 	"www.example.org A":    {"www.example.org. 300 IN CNAME edge.cdn.test.", "edge.cdn.test. 120 IN A 192.0.2.1", "edge.cdn.test. 120 IN A 192.0.2.2"},
 	"www.example.org AAAA": {"www.example.org. 60 IN AAAA 2001:db8:9::1"},
@@ -146,7 +146,7 @@ func TestAdditionalAddressesAreTakenOut(t *testing.T) {
 	equal(t, "additional of a pod that nothing selects", data(r.Extra), []string{"mx.example.org. 60 A 192.0.2.9"})
 }
 
-func TestUnselectedPodIsAnsweredAndNothingElse(t *testing.T) {
+func TestUnselectedPodIsOnlyAnswered(t *testing.T) {
 	l := newLab(t, labTable)
 	r := l.ask("10.1.0.6", "www.example.org", dns.TypeAAAA)
 	equal(t, "answer", data(r.Answer), []string{"www.example.org. 60 AAAA 2001:db8:9::1"})

@@ -83,7 +83,7 @@ func TestEDNSBothWays(t *testing.T) {
 	}
 }
 
-func TestClientsSpellingComesBack(t *testing.T) {
+func TestClientsSpellingIsReturned(t *testing.T) {
 	l := newLab(t, labTable)
 	r := l.ask("10.1.0.2", "wWw.ExAmple.oRg", dns.TypeA)
 	equal(t, "answer", data(r.Answer), []string{"wWw.ExAmple.oRg. 300 CNAME edge.cdn.test.", "edge.cdn.test. 120 A 192.0.2.1", "edge.cdn.test. 120 A 192.0.2.2"})

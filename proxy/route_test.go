@@ -68,7 +68,7 @@ func endpointsAt(ups ...*scripted) map[policy.ServiceRef]policy.Resolver {
 	return map[policy.ServiceRef]policy.Resolver{kubeDNS: r}
 }
 
-// TestServiceIsFollowed: the upstreams are those of the moment.
+// TestServiceIsFollowed: the upstreams are the current ones.
 func TestServiceIsFollowed(t *testing.T) {
 	l := newLab(t, nil)
 	l.live(serviceZone())
@@ -112,9 +112,9 @@ func TestServiceGoneIsServfail(t *testing.T) {
 	}
 }
 
-// TestReconfiguredUnderWay: a query whose zone is taken away, or gets others to
-// ask, goes on by what is configured then.
-func TestReconfiguredUnderWay(t *testing.T) {
+// TestReconfiguredInFlight: a query whose zone is removed, or gets other upstreams,
+// continues by the new configuration.
+func TestReconfiguredInFlight(t *testing.T) {
 	for _, zone := range []string{".", "corp.test"} {
 		gate, reached := make(chan struct{}), make(chan struct{}, 8)
 		stuck := startScript(t, func(*dns.Msg, bool) [][]byte { reached <- struct{}{}; <-gate; return nil })
@@ -208,14 +208,14 @@ func TestScalingUnderLoad(t *testing.T) {
 		l.s.SetCluster(Cluster{Resolvers: endpointsAt(steady, comes)})
 		pause(60)
 		switch round.Load() % 3 {
-		case 0: // it refuses before anybody is told
+		case 0: // it refuses before any result
 			comes.Stop()
 		case 1: // it dies silently
 			dies.Store(true)
 		}
 		pause(30)
 		if round.Load()%5 == 4 {
-			l.s.SetCluster(Cluster{}) // for a moment there is nobody
+			l.s.SetCluster(Cluster{}) // for a moment there is no endpoint
 			pause(20)
 		}
 		l.s.SetCluster(Cluster{Resolvers: endpointsAt(steady)})

@@ -9,12 +9,12 @@ import (
 	"github.com/namegate/namegate/policy/policytest"
 )
 
-// searchList is what a pod of the namespace shop has in resolv.conf, on a node
-// whose own domain is corp.test, with ndots:5.
+// searchList is the resolv.conf of a pod of the namespace shop, on a node whose own
+// domain is corp.test, with ndots:5.
 var searchList = []string{"shop.svc.cluster.local", "svc.cluster.local", "cluster.local", "corp.test"}
 
-// stub walks the search list as a libc does and returns the first addresses it
-// finds. musl gives up at any response code but NXDOMAIN; glibc goes on.
+// stub walks the search list as a libc does and returns the first addresses it finds.
+// musl gives up at any response code but NXDOMAIN; glibc continues.
 func stub(l *lab, from, qname string, musl bool) []string {
 	tries := make([]string, 0, 5)
 	for _, s := range searchList {

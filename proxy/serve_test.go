@@ -96,8 +96,8 @@ func TestServeIPv6(t *testing.T) {
 	}
 }
 
-// The loopback counts as the node, so the stranger's packet is put in by hand.
-func TestStrangersGetRefusedFromTheSocket(t *testing.T) {
+// The loopback counts as the node, so the unknown source's packet is injected.
+func TestUnknownSourcesGetREFUSED(t *testing.T) {
 	l := newLab(t, labTable)
 	packet, err := newQuery("www.example.org", dns.TypeA).Pack()
 	fatal.If(t, err)
@@ -170,7 +170,7 @@ func TestSnapshotIsSwapped(t *testing.T) {
 	}
 }
 
-func TestConfigureKeepsWhatItCan(t *testing.T) {
+func TestConfigureKeepsUnchangedParts(t *testing.T) {
 	l := newLab(t, labTable)
 	up := startScript(t, honest("192.0.2.1"))
 	l.live(zoneOf(up))
@@ -189,7 +189,7 @@ func TestConfigureKeepsWhatItCan(t *testing.T) {
 	d := c
 	d.Intercept = []netip.Addr{netip.MustParseAddr("192.0.2.9")}
 	d.Zones = []corefile.Zone{{To: []netip.AddrPort{up.Addr, netip.MustParseAddrPort("192.0.2.8:53")}, Deadline: time.Second, Timeout: time.Second}}
-	for range 2 { // what waits goes on to be said: a reload does not make it so
+	for range 2 { // the pending restart is reported again: a reload does not apply it
 		if got := l.s.Configure(&d); strings.Join(got, " ") != "forward hold intercept mark" {
 			t.Errorf("pending %v", got)
 		}

@@ -27,9 +27,9 @@ type DecisionLog interface {
 	Write(audit.Record)
 }
 
-// ReplyLogger is what a DecisionLog may be besides: Repeats tells, always the same,
-// whether it wants the replies from the cache, whose record is Prepared. A log that does
-// not say wants all.
+// ReplyLogger is an optional interface of a DecisionLog: Repeats tells, always the same,
+// whether the log wants the replies from the cache, whose record is Prepared. A log
+// without it wants all.
 type ReplyLogger interface {
 	Repeats() bool
 }
@@ -42,7 +42,7 @@ func (s *Server) logsReplies() bool {
 	return s.log != nil
 }
 
-// Options are what a Server is made of.
+// Options are the parameters of a Server.
 type Options struct {
 	// Config is required; Configure replaces it.
 	Config *corefile.Config
@@ -81,7 +81,7 @@ type Server struct {
 	probes   selftest.Probes
 	forwards *upstream.Pool
 
-	mu      sync.Mutex       // of what follows, and of writing setup
+	mu      sync.Mutex       // guards the following fields, and writes of setup
 	start   *corefile.Config // the first
 	cluster Cluster
 	cache   *cache.Cache
@@ -136,9 +136,9 @@ func (s *Server) ExpectProbe() (name string, arrived <-chan struct{}, done func(
 	return s.probes.Expect()
 }
 
-// Publish makes the snapshot the one that queries are decided by from now on. A
-// query in flight ends by the one it began with; one that is parked is handled by this one
-// if it knows the source.
+// Publish makes the snapshot decide all queries from now on. A query in flight ends by
+// the snapshot with which it began; a parked query is handled by this one if it knows the
+// source.
 func (s *Server) Publish(snap *policy.Snapshot) {
 	old := s.snapshot.Swap(snap)
 	s.version.Add(1)

@@ -125,8 +125,8 @@ func TestNoAnswerWithoutItsGrant(t *testing.T) {
 	wg.Wait()
 }
 
-// TestJunkHurtsNobody: packets of noise do not keep a pod from its answers.
-func TestJunkHurtsNobody(t *testing.T) {
+// TestJunkAffectsNoQuery: packets of noise do not keep a pod from its answers.
+func TestJunkAffectsNoQuery(t *testing.T) {
 	l := newLab(t, labTable)
 	at := l.listen()
 	noisy, web := client(t, "udp", "127.0.0.8", at), client(t, "udp", "127.0.0.2", at)
@@ -195,8 +195,7 @@ func TestClientsBitsReachTheUpstream(t *testing.T) {
 	}
 }
 
-// TestGuardLikeItsTwin: on random addresses the guard says what a plain list of
-// ranges says.
+// TestGuardLikeItsTwin: on random addresses the guard equals a plain list of ranges.
 func TestGuardLikeItsTwin(t *testing.T) {
 	l := newLab(t, nil)
 	g, snap := l.s.setup.Load().guard, l.s.snapshot.Load()

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// warmAtOnce bounds the questions that a warm-up has in flight for one pod. The bound
-	// is each pod's own: names without an answer must not delay those of other pods.
+	// warmAtOnce bounds the queries in flight of one pod's warm-up. The bound is per pod,
+	// so that names without an answer do not delay other pods.
 	warmAtOnce = 16
 	// warmAgain is how long after a failure, or after the answer that a name has no address,
 	// warm-ups do not ask again.
@@ -51,12 +51,12 @@ func (s *Server) Warm(ctx context.Context, views []*policy.View) error {
 // meanwhile, maybe with other addresses than the earlier warm-ups got.
 func (s *Server) ForgetWarmUps() { s.setup.Load().resolver.warmed.Clear() }
 
-// WarmNames asks for names of a view, A and AAAA, and grants what the answers say, as if
-// the pod had asked: a pod that was answered by others, before it was selected or while no
-// agent served, keeps the names it has in use. It returns when all are granted, with the
-// failures joined, or when ctx has ended; queries in flight then go on by themselves. A
-// name that failed is asked for again later, as long as the pod's view has it. A
-// name is not asked for again while the answer to an earlier warm-up is good.
+// WarmNames queries names of a view, A and AAAA, and grants the answers, as if the pod
+// had asked. So a pod that got its answers elsewhere, before it was selected or while no
+// agent served, keeps the names it uses. It returns when all are granted, with the
+// failures joined, or when ctx has ended; queries in flight then end by themselves. A
+// failed name is queried again later, as long as the pod's view has it. A name is not
+// queried again while the answer to an earlier warm-up is valid.
 func (s *Server) WarmNames(ctx context.Context, v *policy.View, names []fqdn.Name) error {
 	return s.warm(ctx, v, names, coldPause)
 }
@@ -227,8 +227,8 @@ func (q *query) lookupWarmed(now time.Duration) bool {
 	return true
 }
 
-// keepWarmed keeps the answer to a warm-up for others, also one that is not kept for
-// clients: of a zone without a cache, and a failure.
+// keepWarmed keeps the answer to a warm-up for other warm-ups, even if it is not cached
+// for clients: of a zone without a cache, and a failure.
 func (q *query) keepWarmed(failed error) {
 	m, holds := q.answerMessage(), warmAgain
 	switch {

@@ -45,7 +45,7 @@ func TestWarmGrantsTheExactNames(t *testing.T) {
 	}
 }
 
-func TestWarmGoesByTheGuardAndSaysWhatFailed(t *testing.T) {
+func TestWarmAppliesTheGuardAndReportsFailures(t *testing.T) {
 	l := newLab(t, map[string][]string{
 		"www.example.org A":    {"www.example.org. 60 IN A 169.254.169.254"},
 		"www.example.org AAAA": {"error"},
@@ -105,7 +105,7 @@ func TestWarmAsksNothingAgain(t *testing.T) {
 			warm(2)
 			l.s.ForgetWarmUps()
 			warm(3)
-			if granted := l.granted(); !c.failed && len(c.a) > 0 && len(granted) != 7 { // what is open is not granted again
+			if granted := l.granted(); !c.failed && len(c.a) > 0 && len(granted) != 7 { // open addresses are not granted again
 				t.Errorf("granted %q", granted)
 			}
 			l.ask("10.1.0.4", "www.example.org", dns.TypeA)
@@ -218,9 +218,9 @@ func (s stuck) resolve(a wire.Query) (found, error) {
 	return s.resolver.resolve(a)
 }
 
-// TestWarmOfOnePodWaitsForNoOther: a pod with more names without an answer than are asked
+// TestWarmUpsOfPodsAreIndependent: a pod with more names without an answer than are asked
 // for at once does not delay another pod's.
-func TestWarmOfOnePodWaitsForNoOther(t *testing.T) {
+func TestWarmUpsOfPodsAreIndependent(t *testing.T) {
 	l := newLab(t, labTable)
 	gate := make(chan struct{})
 	defer close(gate)
@@ -244,8 +244,8 @@ func sorted(lines []string) []string {
 	return lines
 }
 
-// TestWarmAsksAgainAfterASuspension: what warm-ups remember is as old as what is kept for
-// pods, whichever of the clocks did not run while the machine was suspended.
+// TestWarmAsksAgainAfterASuspension: cached warm-ups age like cached answers, whichever
+// of the clocks stopped while the machine was suspended.
 func TestWarmAsksAgainAfterASuspension(t *testing.T) {
 	l := newLab(t, map[string][]string{"www.example.org A": {"www.example.org. 600 IN A 192.0.2.1"}, "www.example.org AAAA": {}})
 	l.s.Publish(compiled(t, labPolicies, labPods))

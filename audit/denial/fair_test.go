@@ -10,11 +10,11 @@ import (
 	"github.com/namegate/namegate/policy/policytest"
 )
 
-// crowd is a world in which so many more pods are enforced.
-func crowd(t *testing.T, n int) *world {
+// manyPods is a world with additional enforced pods.
+func manyPods(t *testing.T, n int) *world {
 	var more []policy.Pod
 	for i := range n {
-		name := fmt.Sprint("crowd", i)
+		name := fmt.Sprint("noisy", i)
 		at[name] = netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)})
 		t.Cleanup(func() { delete(at, name) })
 		more = append(more, policy.Pod{PodRef: policytest.Ref(name), IPs: []netip.Addr{at[name]}, Labels: map[string]string{"mode": "enforce"}})
@@ -22,15 +22,15 @@ func crowd(t *testing.T, n int) *world {
 	return newWorld(t, more...)
 }
 
-// TestManyNoisyPodsSilenceNobody: together they have what can be counted, and make
-// room for one that has less; nothing of what they were counted is lost.
-func TestManyNoisyPodsSilenceNobody(t *testing.T) {
+// TestManyNoisyPodsDoNotSuppressOthers: together they fill the table of counted flows,
+// and make room for a pod that has fewer; none of their counts is lost.
+func TestManyNoisyPodsDoNotSuppressOthers(t *testing.T) {
 	const pods = maxCounted / countedOfPod
-	w := crowd(t, pods)
+	w := manyPods(t, pods)
 	for i := range pods {
 		for port := range countedOfPod {
 			for range 2 {
-				w.denied(fmt.Sprint("crowd", i), "tcp", fmt.Sprintf("198.51.100.1:%d", 1+port))
+				w.denied(fmt.Sprint("noisy", i), "tcp", fmt.Sprintf("198.51.100.1:%d", 1+port))
 			}
 			w.now = w.now.Add(time.Millisecond)
 		}

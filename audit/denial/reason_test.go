@@ -79,8 +79,8 @@ func TestWhyDenied(t *testing.T) {
 	}
 }
 
-// TestWouldDeny: what a pod that only Audit policies select dials is a flow exactly
-// where its policies, were they enforced, would not have it open.
+// TestWouldDeny: a connection of a pod that only Audit policies select is a flow exactly
+// if its policies would not open the destination when enforced.
 func TestWouldDeny(t *testing.T) {
 	for _, c := range []struct {
 		what  string
@@ -142,9 +142,9 @@ func TestWouldDeny(t *testing.T) {
 	}
 }
 
-// TestAnAnswerIsWrittenDownAfterItLeft: an audited connection is judged by what is
+// TestAuditedConnectionWaitsForItsAnswer: an audited connection is judged by the answers
 // known a moment later.
-func TestAnAnswerIsWrittenDownAfterItLeft(t *testing.T) {
+func TestAuditedConnectionWaitsForItsAnswer(t *testing.T) {
 	w := newWorld(t)
 	w.denials.take(w.packet(nflog.PrefixAudited, "b", "tcp", "198.51.100.1:443"))
 	w.pass(settle - time.Nanosecond)
@@ -159,15 +159,15 @@ func TestAnAnswerIsWrittenDownAfterItLeft(t *testing.T) {
 	}
 }
 
-// TestWhoIsNotJudged: a pod that is enforced by now, one that nothing selects, one that
-// nobody knows, and rules that are not ours.
-func TestWhoIsNotJudged(t *testing.T) {
+// TestPacketsWithoutAVerdict: packets of a pod that is enforced by now, of an unselected
+// pod, of an unknown pod, and of another program's rules.
+func TestPacketsWithoutAVerdict(t *testing.T) {
 	w := newWorld(t)
 	w.audited("a", "tcp", "198.51.100.1:443")
 	w.audited("c", "tcp", "198.51.100.1:443")
-	stranger := w.packet(nflog.PrefixDenied, "a", "tcp", "198.51.100.1:443")
-	stranger.Source = at["a"].Prev().Prev().Prev()
-	w.denials.take(stranger)
+	unknown := w.packet(nflog.PrefixDenied, "a", "tcp", "198.51.100.1:443")
+	unknown.Source = at["a"].Prev().Prev().Prev()
+	w.denials.take(unknown)
 	w.denials.take(w.packet("theirs ", "a", "tcp", "198.51.100.1:443"))
 	w.pass(settle)
 	w.expect()

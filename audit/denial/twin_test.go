@@ -15,9 +15,8 @@ import (
 	"github.com/namegate/namegate/policy/policytest"
 )
 
-// TestWouldDenyLikeEnforced: whatever the policies, the answers and the times are, an
-// audited pod would be denied exactly what a pod that they are enforced for has not
-// open.
+// TestWouldDenyLikeEnforced: for random policies, answers and times, an audited pod would
+// be denied exactly the connections that are not open for an equal enforced pod.
 func TestWouldDenyLikeEnforced(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 22))
 	names := []string{"a.example.org", "b.example.org", "x.a.example.org", "other.test"}

@@ -20,7 +20,7 @@ import (
 )
 
 // world is a node of three pods: a is enforced, b is only audited, c is neither. The
-// clock stands still unless it is moved.
+// clock only moves by pass.
 type world struct {
 	t       *testing.T
 	now     time.Time
@@ -101,7 +101,7 @@ func fqdnPolicy(called, mode string, e v1alpha1.Enforcement, matches string) v1a
 	return p
 }
 
-// pass moves the clock, and has done what is due.
+// pass moves the clock, and does the work that is due.
 func (w *world) pass(d time.Duration) {
 	w.now = w.now.Add(d)
 	w.denials.pass()

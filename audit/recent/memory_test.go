@@ -22,8 +22,8 @@ func record(pod, n string, v audit.Verdict, at time.Time, answers ...audit.Answe
 	return audit.Record{Time: at, Pod: policytest.Ref(pod), Name: policytest.Name(n), Type: 1, Verdict: v, Answers: answers}
 }
 
-// TestWhatIsRemembered: what opened nothing, and what was decided about it.
-func TestWhatIsRemembered(t *testing.T) {
+// TestMemory: answers that opened nothing, and their decisions.
+func TestMemory(t *testing.T) {
 	open := []audit.Opened{{Ports: "tcp/443"}}
 	for _, c := range []struct {
 		what    string
@@ -77,7 +77,7 @@ func TestTheNewestNameFirst(t *testing.T) {
 	}
 }
 
-// TestMemoryLikeTwin: of each pod the addresses that it was told last are kept.
+// TestMemoryLikeTwin: of each pod the most recent addresses are kept.
 func TestMemoryLikeTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 9))
 	m := NewMemory()
@@ -108,8 +108,8 @@ func TestMemoryLikeTwin(t *testing.T) {
 	}
 }
 
-// TestOnePodForgetsItsOwn: who resolves without end pushes out none of another's.
-func TestOnePodForgetsItsOwn(t *testing.T) {
+// TestMemoryOfOnePodIsBounded: a pod with endless queries evicts none of another pod's.
+func TestMemoryOfOnePodIsBounded(t *testing.T) {
 	m := NewMemory()
 	m.Write(record("a", "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(1)}))
 	for i := range 3 * maxSightings {

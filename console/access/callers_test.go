@@ -31,7 +31,7 @@ func question(token string, certs ...*x509.Certificate) *http.Request {
 	return r
 }
 
-// TestCallers: who is known, and what the others are told.
+// TestCallers: known callers, and the replies to others.
 func TestCallers(t *testing.T) {
 	ours, theirs := newCA(t), newCA(t)
 	signed := func(by *ca, change func(*x509.Certificate)) []*x509.Certificate {
@@ -129,8 +129,8 @@ func TestTokenIsRemembered(t *testing.T) {
 	ask("other", 401)
 }
 
-// TestGuesses: who tries tokens is stopped before the API server is, and keeps
-// neither others nor the known ones away.
+// TestGuesses: a caller that tries tokens is stopped before the API server is overloaded,
+// without affecting other or known callers.
 func TestGuesses(t *testing.T) {
 	api, c := newAPIServer(), testclock.New(time.Now())
 	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
@@ -159,8 +159,8 @@ func TestGuesses(t *testing.T) {
 	}
 }
 
-// TestSees: the review asks for the policies of the namespace, in the caller's whole
-// name, and what was said counts for ten seconds.
+// TestSees: the review asks for the policies of the namespace, with the caller's full
+// identity, and its result is cached for ten seconds.
 func TestSees(t *testing.T) {
 	api, c := newAPIServer(), testclock.New(time.Now())
 	api.tokens["alice's"] = authenticationv1.UserInfo{
@@ -193,7 +193,7 @@ func TestSees(t *testing.T) {
 	if d := cmp.Diff(want, api.asked[0]); d != "" {
 		t.Errorf("the review (-want +got):\n%s", d)
 	}
-	// Who sees all is not asked about each.
+	// A caller who sees everything needs no review for each namespace.
 	api.asked = nil
 	for _, ns := range []string{"", "shop", "bank"} {
 		if !sees("root's", ns) {
@@ -214,8 +214,8 @@ func TestSees(t *testing.T) {
 	}
 }
 
-// TestCredentialsEnd: who began to follow the log sees no more of it soon after the
-// token, or the certificate, is good no longer.
+// TestCredentialsEnd: a follower of the log is disconnected soon after its token, or
+// certificate, is no longer valid.
 func TestCredentialsEnd(t *testing.T) {
 	ours := newCA(t)
 	api, c := newAPIServer(clientCA(ours.pem())), testclock.New(time.Now())
@@ -270,8 +270,8 @@ func TestSeesNothingWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// TestAuthority: what cannot be read changes nothing; a cluster without client
-// certificates knows nobody by one.
+// TestAuthority: an unreadable authority changes nothing; a cluster without client
+// certificates knows no caller by one.
 func TestAuthority(t *testing.T) {
 	ours := newCA(t)
 	text, _ := ours.issue(t, nil)

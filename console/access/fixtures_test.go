@@ -31,7 +31,7 @@ import (
 
 var silent = slog.New(slog.DiscardHandler)
 
-// apiServer is a fake one that knows tokens and rights, and counts what it is asked.
+// apiServer is a fake that knows tokens and rights, and counts its requests.
 type apiServer struct {
 	*fake.Clientset
 	mu      sync.Mutex
@@ -75,7 +75,7 @@ func newAPIServer(objects ...runtime.Object) *apiServer {
 func (s *apiServer) leave() { s.mu.Lock(); defer s.mu.Unlock(); s.gone = true }
 func (s *apiServer) come()  { s.mu.Lock(); defer s.mu.Unlock(); s.gone = false }
 
-// ca is somebody who signs certificates.
+// ca is a certificate authority.
 type ca struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey

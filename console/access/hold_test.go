@@ -23,9 +23,9 @@ import (
 	"github.com/namegate/namegate/e2e/testclock"
 )
 
-// TestBodyThatNeverComes: a question that announces a body and does not send it holds
+// TestBodyThatNeverArrives: a question that announces a body and does not send it holds
 // its connection no longer than a header may.
-func TestBodyThatNeverComes(t *testing.T) {
+func TestBodyThatNeverArrives(t *testing.T) {
 	for _, said := range []string{"Content-Length: 100\r\n", "Transfer-Encoding: chunked\r\n", "Content-Length: 9\r\nExpect: 100-continue\r\n"} {
 		t.Run(said, func(t *testing.T) {
 			asked := false
@@ -49,8 +49,8 @@ func TestBodyThatNeverComes(t *testing.T) {
 	}
 }
 
-// TestNamespaceThatCannotBe: nobody is asked about it, and it is not remembered.
-func TestNamespaceThatCannotBe(t *testing.T) {
+// TestInvalidNamespace: it needs no review, and is not cached.
+func TestInvalidNamespace(t *testing.T) {
 	api := newAPIServer()
 	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
 	api.rights["alice"] = append(api.rights["alice"], strings.Repeat("x", 60<<10), "shop\x00", "../shop", "shop/x", "Shop", "-")
@@ -67,9 +67,9 @@ func TestNamespaceThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestForeignCertificatesAreCounted: each costs a search for who signed it, which is
-// worth no more than a guess at a token; a known one is not judged anew.
-func TestForeignCertificatesAreCounted(t *testing.T) {
+// TestUnknownCertificatesAreLimited: each costs a search for its issuer, and is limited
+// like a guess at a token; a known one is not checked again.
+func TestUnknownCertificatesAreLimited(t *testing.T) {
 	ours, c := newCA(t), testclock.New(time.Now())
 	s := newServer(t, newAPIServer(clientCA(ours.pem())), c.Now)
 	fatal.If(t, s.callers.authority.read(t.Context()))
@@ -102,8 +102,8 @@ func TestForeignCertificatesAreCounted(t *testing.T) {
 	}
 }
 
-// TestTokenEndsInTime: whoever follows the log with a token that the agent knows
-// already is judged anew ten seconds after it was judged, not after he began.
+// TestTokenEndsInTime: a follower of the log with a cached token is checked again ten
+// seconds after the check, not after the start of following.
 func TestTokenEndsInTime(t *testing.T) {
 	api, c := newAPIServer(), testclock.New(time.Now())
 	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
@@ -124,9 +124,9 @@ func TestTokenEndsInTime(t *testing.T) {
 	}
 }
 
-// TestTurns: one user has one question under way, others have theirs, and whoever
-// goes while waiting leaves nothing behind.
-func TestTurns(t *testing.T) {
+// TestUserLocks: each user has one request in flight, and a request that is cancelled
+// while it waits leaves nothing behind.
+func TestUserLocks(t *testing.T) {
 	var q userLocks
 	give, err := q.lock(t.Context(), "alice")
 	fatal.If(t, err)
@@ -166,7 +166,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestConnectionsInARow: a caller who connects again and again is closed before a
+// TestConnectionsInARow: a caller that connects again and again is closed before a
 // handshake, and others are not.
 func TestConnectionsInARow(t *testing.T) {
 	c := testclock.New(time.Now())

@@ -429,8 +429,8 @@ spec:
 	}
 }
 
-// TestNoLabel: without a label that tells the workload, and without a policy whose
-// selector could be taken, nobody is told to apply a policy for everybody.
+// TestNoLabel: without a label that identifies the workload, and without a policy with a
+// usable selector, no policy for all pods is advised.
 func TestNoLabel(t *testing.T) {
 	pod := cart()
 	pod.Labels = nil
@@ -442,8 +442,8 @@ func TestNoLabel(t *testing.T) {
 	}
 }
 
-// TestCorefileLines: the line for the administrator is one that a Corefile takes, and
-// the guard of that Corefile lets the address through.
+// TestCorefileLines: the advised line is valid in a Corefile, and its guard lets the
+// address through.
 func TestCorefileLines(t *testing.T) {
 	for _, a := range []string{"10.1.0.99", "169.254.169.254", "fd00:ec2::254", "100.100.100.200"} {
 		f := about(t, cart(), manifests(t, base))

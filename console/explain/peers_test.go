@@ -194,8 +194,8 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// TestPeersListed: what leads to the target is listed, with what is there, also what
-// is for other ports; and no more than a bound.
+// TestPeersListed: the rules that lead to the target are listed, with its objects, also
+// those for other ports; at most as many as the bound.
 func TestPeersListed(t *testing.T) {
 	f := about(t, cart(), manifests(t, base))
 	beside(&f, rule(policy.PeerPods, "shop: app=db", "tcp/5432", "0"), rule(policy.PeerPorts, "pg TCP shop: app=db", policy.AnyPort, "1"), rule(policy.PeerAnywhere, "", "udp/53", "2"))
@@ -225,8 +225,8 @@ func TestPeersListed(t *testing.T) {
 	}
 }
 
-// TestAdvisedNetworkPolicy: it is what an API server takes, it has a name that is free,
-// and it selects whom a policy would.
+// TestAdvisedNetworkPolicy: an API server accepts it, its name is free, and its selector
+// is the one of an advised policy.
 func TestAdvisedNetworkPolicy(t *testing.T) {
 	f := about(t, cart(), manifests(t, base))
 	beside(&f)
@@ -271,8 +271,8 @@ spec:
 	}
 }
 
-// TestAuditedBesideNetworkPolicy: nothing is denied to the pod; what is said is what
-// would be.
+// TestAuditedBesideNetworkPolicy: the pod is denied nothing; the message is about the
+// would-be verdict.
 func TestAuditedBesideNetworkPolicy(t *testing.T) {
 	for to, want := range map[string]Verdict{"10.2.0.5:5432": Allowed, "10.2.0.7:5432": WouldDeny, "10.96.0.5:80": Allowed} {
 		f := about(t, cart(), manifests(t, watch))

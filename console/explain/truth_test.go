@@ -33,7 +33,7 @@ func TestManyNames(t *testing.T) {
 	}
 }
 
-// TestManifestNames: whatever the name, the manifest's own is one that an API server takes.
+// TestManifestNames: for any name, the name of the manifest is valid.
 func TestManifestNames(t *testing.T) {
 	long := strings.Repeat("a", 60)
 	for _, host := range []string{

@@ -125,7 +125,7 @@ func addrs(s string) (out []netip.Addr) {
 	return out
 }
 
-func TestEachReasonCutsItsOwnConnections(t *testing.T) {
+func TestConnectionsCutByEachReason(t *testing.T) {
 	const name, peer, lost = "10.1.0.5 192.0.2.1", "10.1.0.5 10.2.0.1", "10.1.0.5 10.2.0.2"
 	for _, test := range []struct {
 		what    string
@@ -223,7 +223,7 @@ func TestAFailureIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestDebtsSurviveTheAgent(t *testing.T) {
+func TestRecheckSetSurvivesTheAgent(t *testing.T) {
 	n := newNode(t)
 	fatal.If(t, n.Owe(addrs("10.1.0.5 2001:db8::5")...))
 	n.restart()

@@ -122,7 +122,7 @@ func TestEachCallbackIsCalledOnce(t *testing.T) {
 	}
 }
 
-func TestCallbacksOfOneBatchHaveTheirOwnResults(t *testing.T) {
+func TestCallbacksOfOneBatchHaveSeparateResults(t *testing.T) {
 	w, pods := crowd(t, 5)
 	w.sets.destroy(set4(pods[1]))
 	w.table.pod(pods[2].PodRef).views = nil // its policy went

@@ -77,7 +77,7 @@ func randomName(r *rand.Rand) fqdn.Name {
 	return fqdn.Name(wire)
 }
 
-func TestCommentComesBack(t *testing.T) {
+func TestCommentRoundTrip(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -169,7 +169,7 @@ func FuzzParseComment(f *testing.F) {
 	})
 }
 
-func TestANameWithASemicolonComesBack(t *testing.T) {
+func TestCommentOfANameWithASemicolon(t *testing.T) {
 	want := reason{name: fqdn.Name("\x02a;"), until: at(12), by: matchesOf([]string{"shop/allow *"})}
 	got := parseComment(comment([]reason{want}), epoch)
 	if len(got) != 1 || got[0].name != want.name {

@@ -85,7 +85,7 @@ func TestCoveredWaitsForNothing(t *testing.T) {
 
 // An address that is taken away is not covered from before the kernel is told. When the
 // kernel refuses, it is uncertain: written again by the next answer.
-func TestAddressesTakenAwayAreNotCovered(t *testing.T) {
+func TestEvictedAddressesAreNotCovered(t *testing.T) {
 	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.net")
 	for _, late := range []bool{false, true} {
 		w := newNode(t)

@@ -103,7 +103,7 @@ func TestAGrantThatCameBackEndsOnce(t *testing.T) {
 	}
 }
 
-func TestWhatIsLeftOfAGrantEndsAtItsOwnDeadline(t *testing.T) {
+func TestRemainingReasonKeepsItsDeadline(t *testing.T) {
 	w := newNode(t)
 	web := pod("web", "one", "two")
 	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.net")
@@ -120,7 +120,7 @@ func TestWhatIsLeftOfAGrantEndsAtItsOwnDeadline(t *testing.T) {
 	}
 }
 
-func TestWhatHasEndedIsNotLeft(t *testing.T) {
+func TestExpiredReasonsAreRemoved(t *testing.T) {
 	w := newNode(t)
 	web := pod("web", "one", "two")
 	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.net")

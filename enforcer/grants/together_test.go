@@ -77,7 +77,7 @@ func TestGrantsAreWrittenTogether(t *testing.T) {
 	}
 }
 
-func TestEachGrantHasItsOwnResult(t *testing.T) {
+func TestGrantsHaveSeparateResults(t *testing.T) {
 	tests := []struct {
 		what  string
 		spoil func(w *node, p policy.Pod)

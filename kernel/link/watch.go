@@ -17,8 +17,8 @@ var watched = []uint{
 	unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
 }
 
-// Watch implements Interface. What an event says is not read: that there was one is
-// enough, and one that was lost in a burst is as good as one that came.
+// Watch implements Interface. The content of an event is not read: one token stands for
+// any number of events, so a lost event in a burst does no harm.
 func (k *Kernel) Watch(ctx context.Context) (<-chan struct{}, error) {
 	s, err := nl.Subscribe(unix.NETLINK_ROUTE, watched...)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/namegate/namegate/e2e/netns"
 )
 
-// A burst of more events than the kernel keeps ends nothing: when it is over there is
-// quiet, and what comes later is told.
+// A burst of more events than the kernel keeps does not end the watch: later events still
+// arrive.
 func TestWatchOutlivesABurst(t *testing.T) {
 	netns.Own(t)
 	s, err := nl.Subscribe(unix.NETLINK_ROUTE, watched...)

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch sends a token after our tables were changed, or those of iptables that hold
-// chains of ours and are kept in nftables, by whomever, until ctx ends; changes while a
-// token waits are one token. On fakes nothing is ever sent.
+// Watch sends a token after any program changed our tables, or tables of iptables in
+// nftables with chains of ours, until ctx ends; changes while a token waits are one
+// token. On fakes nothing is ever sent.
 func (t *Tables) Watch(ctx context.Context) (<-chan struct{}, error) {
 	if t.list == nil {
 		return nil, nil

@@ -15,8 +15,8 @@ import (
 	"github.com/namegate/namegate/policy/policytest"
 )
 
-// overlapping is policies at the limits of their schema: half of their matches are
-// exact names, the other half globs that match all of those.
+// overlapping is policies at the limits of their schema: half of their matches are exact
+// names, the other half globs that match all of those names.
 func overlapping(policies int) []v1alpha1.FQDNNetworkPolicy {
 	long := strings.Repeat("a", 60)
 	var globs []string
@@ -153,7 +153,7 @@ func TestLabelsOfPatternsAreBounded(t *testing.T) {
 	}
 }
 
-// TestBoundsFollowChanges: what is left out depends on what is there now alone.
+// TestBoundsFollowChanges: the rules beyond a bound depend only on the current policies.
 func TestBoundsFollowChanges(t *testing.T) {
 	c := New()
 	in := Input{Pods: []policy.Pod{aPod("web", "x", "10.0.0.1")}}

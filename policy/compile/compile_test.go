@@ -87,8 +87,8 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
-// TestSecondInterfaces: a policy holds on the first interface of a pod, and that
-// there are others is said of each pod that some policy selects.
+// TestSecondInterfaces: a policy applies to the first interface of a pod, and each
+// selected pod's further interfaces are reported.
 func TestSecondInterfaces(t *testing.T) {
 	several, free, finished, host := aPod("several", "x", "10.0.0.1"), aPod("free", "y", "10.0.0.2"), aPod("done", "x", "10.0.0.3"), aPod("host", "x", "192.0.2.1")
 	for _, p := range []*policy.Pod{&several, &free, &finished, &host} {
@@ -161,7 +161,7 @@ func TestAddressConflict(t *testing.T) {
 	watch := audited(aPolicy("watch", "db", aRule("**")))
 	for name, c := range map[string]struct {
 		policies []v1alpha1.FQDNNetworkPolicy
-		closed   bool // a view stands for the addresses in conflict
+		closed   bool // a closed view has the addresses in conflict
 		enforced bool
 		policy   string
 	}{
@@ -211,7 +211,7 @@ func TestAddressConflict(t *testing.T) {
 	}
 }
 
-// TestAddressConflictAcrossNodes: what is on another node cannot speak from here.
+// TestAddressConflictAcrossNodes: a pod of another node cannot send from here.
 func TestAddressConflictAcrossNodes(t *testing.T) {
 	local, remote := aPod("web", "web", "10.0.0.1"), aPod("a", "web", "10.0.0.1")
 	remote.NodeName = "node-b"
@@ -245,7 +245,7 @@ func TestNilSnapshot(t *testing.T) {
 	}
 }
 
-// TestUnchangedViewsStay: who holds a view can tell by its pointer that nothing changed.
+// TestUnchangedViewsStay: an unchanged view keeps its pointer.
 func TestUnchangedViewsStay(t *testing.T) {
 	c := New()
 	in := Input{
@@ -301,8 +301,8 @@ func dump(t *testing.T, s *policy.Snapshot, names []fqdn.Name) string {
 	return b.String()
 }
 
-// TestIncrementLikeFresh makes random changes; a compiler that saw all of them
-// says the same as one that sees only the last state.
+// TestIncrementLikeFresh makes random changes; a compiler that saw all of them has the
+// same result as one that sees only the last state.
 func TestIncrementLikeFresh(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	policies, pods := map[string]v1alpha1.FQDNNetworkPolicy{}, map[string]policy.Pod{}

@@ -22,8 +22,8 @@ func withTTL(p v1alpha1.FQDNNetworkPolicy, least, most, grace int64) v1alpha1.FQ
 	return p
 }
 
-// TestOpenings is the union of what matches: per port set the longest lifetime,
-// and nothing of an Audit policy.
+// TestOpenings is the union of the matches: per port set the longest lifetime, and
+// nothing of an Audit policy.
 func TestOpenings(t *testing.T) {
 	v := compile([]policy.Pod{aPod("web", "x", "10.0.0.1")},
 		withTTL(aPolicy("short", "", on(aRule("a.test"), tcp(443))), 1, 10, 1),

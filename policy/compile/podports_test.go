@@ -84,8 +84,8 @@ func TestPodPorts(t *testing.T) {
 	}
 }
 
-// TestGreedyServices: who writes Services with many ports takes no room of those of the
-// policy's own namespace, nor of those that it names.
+// TestGreedyServices: Services with many ports take no room of Services of the policy's
+// own namespace, nor of Services that it names.
 func TestGreedyServices(t *testing.T) {
 	var ports strings.Builder
 	for i := range 3 * MaxTargetPorts {
@@ -284,8 +284,8 @@ func changedServices(t *testing.T, rng *rand.Rand, services []*policy.Service, m
 	return out
 }
 
-// BenchmarkTargetPorts is what the elected agent does for 1,000 policies in a cluster
-// with 5,000 Services: a tenth of the policies matches any name.
+// BenchmarkTargetPorts is the elected agent's work for 1,000 policies in a cluster with
+// 5,000 Services: a tenth of the policies matches any name.
 func BenchmarkTargetPorts(b *testing.B) {
 	var services []*policy.Service
 	for i := range 5000 {

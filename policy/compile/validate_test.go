@@ -104,7 +104,7 @@ func slips() map[string]slip {
 	}
 }
 
-// TestValidate goes through the slips: what is reported, and what still works.
+// TestValidate has mistakes, their messages, and the parts that still work.
 func TestValidate(t *testing.T) {
 	for name, c := range slips() {
 		t.Run(name, func(t *testing.T) {

@@ -87,7 +87,7 @@ func TestCheckLongChain(t *testing.T) {
 	}
 }
 
-func TestCheckRefusesWhatIsNoAnswer(t *testing.T) {
+func TestCheckRefusesOtherMessages(t *testing.T) {
 	for name, edit := range map[string]func(*dns.Msg){
 		"a query":          func(m *dns.Msg) { m.Response = false },
 		"an update":        func(m *dns.Msg) { m.Opcode = dns.OpcodeUpdate },

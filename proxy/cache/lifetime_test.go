@@ -68,7 +68,7 @@ func TestLifetimeIsTheLeastTTLOrTheSOAs(t *testing.T) {
 	}
 }
 
-func TestTruncatedIsNotKept(t *testing.T) {
+func TestTruncatedIsNotCached(t *testing.T) {
 	m := wiretest.Answer(t, toOne, "one.test. 300 IN A 192.0.2.1")
 	m.Truncated = true
 	if got := lifetime(wire.Question{Name: policytest.Name("one.test"), Type: dns.TypeA}, m, &corefile.Cache{MaxTTL: time.Hour}); got != 0 {

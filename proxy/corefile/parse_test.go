@@ -22,7 +22,7 @@ func diff(a, b any) string {
 	return cmp.Diff(a, b, plain, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }))
 }
 
-func TestParseLeast(t *testing.T) {
+func TestParseMinimalCorefile(t *testing.T) {
 	c, err := Parse("Corefile", ". {\n forward . 10.96.0.10\n}\n")
 	fatal.If(t, err)
 	want := Default()

@@ -176,9 +176,9 @@ func FuzzGuard(f *testing.F) {
 	})
 }
 
-// TestGuardNeverOpensWhatIsNoHost: not even by a range of the administrator that
+// TestGuardNeverOpensAddressesWithoutAHost: not even by a range of the administrator that
 // covers it, nor inside another address.
-func TestGuardNeverOpensWhatIsNoHost(t *testing.T) {
+func TestGuardNeverOpensAddressesWithoutAHost(t *testing.T) {
 	c := corefile.Default()
 	for _, r := range []string{"126.0.0.0/7", "64.0.0.0/2", "192.0.0.0/2", "0.0.0.0/1", "8000::/1", "::/1", "10.0.0.0/8", "169.254.0.0/16"} {
 		c.Rebind = append(c.Rebind, corefile.RebindAllow{Suffix: policytest.Name("x.test"), Range: netip.MustParsePrefix(r)})
@@ -220,7 +220,7 @@ func TestGuardKnowsResolvers(t *testing.T) {
 	for _, tt := range []struct{ addr, why string }{
 		{"203.0.113.53", "node"}, // the endpoint
 		{"2001:db8:53::53", "node"},
-		{"fd5c:7a1e:93b4::1:7", "node"}, // of those that the agent serves on
+		{"fd5c:7a1e:93b4::1:7", "node"}, // a serving address of the agent
 		{"198.51.100.53", "resolver"},
 		{"2001:db8::53", "resolver"},
 		{"192.0.2.77", "resolver"},

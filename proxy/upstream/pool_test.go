@@ -11,7 +11,7 @@ import (
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
-// forwardsOf is what a Corefile of addresses alone forwards to.
+// forwardsOf is the forwards of a Corefile without Services.
 func forwardsOf(t *testing.T, text string) (out []Forward) {
 	t.Helper()
 	c, err := corefile.Parse("Corefile", text)
@@ -44,9 +44,9 @@ func TestStatus(t *testing.T) {
 	want("up again", Status{"corp.test", 1, 0}, Status{".", 2, 0})
 }
 
-// TestConfigureKeepsWhatStays: a zone and an upstream that are in the next configuration
+// TestConfigureKeepsUnchangedUpstreams: a zone and an upstream that are in the next configuration
 // too are the same ones, and an upstream that is not is closed.
-func TestConfigureKeepsWhatStays(t *testing.T) {
+func TestConfigureKeepsUnchangedUpstreams(t *testing.T) {
 	p := New(Options{})
 	defer p.Close()
 	one, two := netip.MustParseAddrPort("198.51.100.53:53"), netip.MustParseAddrPort("198.51.100.54:53")
