@@ -35,17 +35,20 @@ const (
 // every few seconds. What deviates is reported at once and repaired at once, but ever
 // more slowly where it is changed again and again.
 func (e *Enforcer) RunReconcile(ctx context.Context) error {
-	events, err := e.k.Links.Watch(ctx)
+	lost := func(err error) {
+		e.log.Error("events of the kernel are lost; subscribing again", "error", err)
+	}
+	events, err := e.k.Links.Watch(ctx, lost)
 	if err != nil {
 		return fmt.Errorf("watch links: %w", err)
 	}
-	changes, err := e.k.Tables.Watch(ctx)
+	changes, err := e.k.Tables.Watch(ctx, lost)
 	if err != nil {
 		return fmt.Errorf("watch nft tables: %w", err)
 	}
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
-	glance := time.NewTicker(dataplane.GlanceEvery)
+	glance := time.NewTicker(dataplane.SuspectEvery)
 	defer glance.Stop()
 	again := time.After(firstCheck) // nil: no look is planned
 	var suspicion <-chan time.Time  // nil: there is none

@@ -15,8 +15,8 @@ type State struct {
 	// Serving are the addresses on which agents serve DNS, Resolvers the addresses that
 	// every subject may dial for DNS.
 	Serving, Resolvers []netip.Addr
-	// Owed are addresses from and to which connections are still to be judged again.
-	Owed []netip.Addr
+	// Recheck are addresses from and to which connections are still to be judged again.
+	Recheck []netip.Addr
 }
 
 // Recovered is what an earlier agent's objects say of addresses.

@@ -54,20 +54,13 @@ type Grants interface {
 	Bounds() iter.Seq2[GrantSet, Bounds]
 	// Freeze calls f while no grant of any set changes, unless the grants have no such set.
 	// f must not call Grants.
-	Freeze(set GrantSet, f func(Frozen))
+	// certain are the grants that the kernel acknowledged last, uncertain the addresses that it
+	// may hold or not, after a failed write; f keeps neither.
+	Freeze(set GrantSet, f func(certain []Grant, uncertain map[netip.Addr]bool))
 }
 
 // Bounds are how many entries the kernel must hold of a set and may hold.
 type Bounds struct{ Least, Most int }
-
-// Frozen is the content of a set at one moment.
-type Frozen struct {
-	// Certain are the grants that the kernel acknowledged last.
-	Certain []Grant
-	// Uncertain are the addresses that the kernel may hold or not, after a failed write. It
-	// must not be kept or changed.
-	Uncertain map[netip.Addr]bool
-}
 
 // GrantWriter is the part of a dataplane that package grants calls. It has one call under
 // way at a time, and that may be at the same time as a call of Interface, even within it.

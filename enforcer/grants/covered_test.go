@@ -178,9 +178,9 @@ func TestFreezeKeepsUncertainAddressesApart(t *testing.T) {
 		t.Fatal("no error")
 	}
 	key := grantSet(p.PodRef, https, false)
-	w.table.Freeze(key, func(f dataplane.Frozen) {
-		if want := w.entries(p, false); !slices.Equal(f.Certain, want) || len(want) != 1 || len(f.Uncertain) != 1 || !f.Uncertain[addr("192.0.2.2")] {
-			t.Errorf("%+v, want the certain %v", f, want)
+	w.table.Freeze(key, func(certain []dataplane.Grant, uncertain map[netip.Addr]bool) {
+		if want := w.entries(p, false); !slices.Equal(certain, want) || len(want) != 1 || len(uncertain) != 1 || !uncertain[addr("192.0.2.2")] {
+			t.Errorf("certain %v, uncertain %v, want the certain %v", certain, uncertain, want)
 		}
 	})
 	for set, got := range w.table.Bounds() {
@@ -188,7 +188,7 @@ func TestFreezeKeepsUncertainAddressesApart(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", set.Name, got, want)
 		}
 	}
-	w.table.Freeze(grantSet(p.PodRef, "tcp/80", false), func(dataplane.Frozen) { t.Error("a set that is not held") })
+	w.table.Freeze(grantSet(p.PodRef, "tcp/80", false), func([]dataplane.Grant, map[netip.Addr]bool) { t.Error("a set that is not held") })
 }
 
 // BenchmarkCovered asks for one pod, one port set and two addresses, among 250 pods

@@ -2,6 +2,7 @@ package grants
 
 import (
 	"iter"
+	"net/netip"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 )
@@ -21,7 +22,7 @@ func (t *Table) Bounds() iter.Seq2[dataplane.GrantSet, dataplane.Bounds] {
 }
 
 // Freeze implements dataplane.Grants.
-func (t *Table) Freeze(key dataplane.GrantSet, f func(dataplane.Frozen)) {
+func (t *Table) Freeze(key dataplane.GrantSet, f func(certain []dataplane.Grant, uncertain map[netip.Addr]bool)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.get(key)
@@ -29,11 +30,11 @@ func (t *Table) Freeze(key dataplane.GrantSet, f func(dataplane.Frozen)) {
 		return
 	}
 	at := t.cfg.Clock.read()
-	out := dataplane.Frozen{Uncertain: s.uncertain}
+	var certain []dataplane.Grant
 	for a, g := range s.entries {
 		if !s.uncertain[a] {
-			out.Certain = append(out.Certain, t.render(a, g, at))
+			certain = append(certain, t.render(a, g, at))
 		}
 	}
-	f(out)
+	f(certain, s.uncertain)
 }

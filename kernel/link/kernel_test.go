@@ -335,7 +335,7 @@ func TestWatchTellsOfChanges(t *testing.T) {
 	k := kernel(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	events, err := k.Watch(ctx)
+	events, err := k.Watch(ctx, func(err error) { t.Error(err) })
 	fatal.If(t, err)
 	for _, change := range []string{
 		"link add veth5 type veth peer name peer5", "link set veth5 up", "link set peer5 up", "addr add 10.1.0.1/24 dev veth5",

@@ -63,8 +63,9 @@ type Interface interface {
 	// Addrs returns every address of the node.
 	Addrs() ([]netip.Addr, error)
 	// Watch sends a token after links, routes, addresses or neighbours changed,
-	// until ctx ends; changes while a token waits are one token.
-	Watch(ctx context.Context) (<-chan struct{}, error)
+	// until ctx ends; changes while a token waits are one token. After an error, which lost
+	// receives, it goes on.
+	Watch(ctx context.Context, lost func(error)) (<-chan struct{}, error)
 }
 
 var errDisabled = errors.New("IPv6 is disabled on this node")

@@ -1,7 +1,6 @@
 package xtables
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
@@ -12,10 +11,6 @@ import (
 // knows their members.
 type grantSets struct {
 	sets ipset.Interface
-	// coexisting tells whether another agent writes too.
-	coexisting func() bool
-	// differing are sets whose members deviated when they had their turn.
-	differing map[dataplane.GrantSet]bool
 	// ops and entries are the room of apply, which has one call under way at a time.
 	ops     []ipset.Op
 	entries []ipset.Entry
@@ -62,35 +57,29 @@ func appendGrants(out []ipset.Entry, grants []dataplane.Grant) []ipset.Entry {
 	return out
 }
 
-// grantReader hands over the members of grant sets from a listing.
-type grantReader struct {
-	sets map[string]dataplane.GrantSet // by name
-	each func(set dataplane.GrantSet, part []dataplane.Grant)
-	// listed are the names of sets that the listing had.
-	listed map[string]bool
-	part   []dataplane.Grant
-}
-
-// read hands over the entries of one set. A set of another program is left alone.
-func (r *grantReader) read(head ipset.Set, entries []ipset.Entry) {
-	set, wanted := r.sets[head.Name]
-	if want := grantHeader(set); !wanted || head.Type != want.Type || head.IPv6 != want.IPv6 {
-		return
+// grantReader hands over the members of grant sets, by name, from a listing. A set of
+// another program is left alone.
+func grantReader(sets map[string]dataplane.GrantSet, each func(dataplane.GrantSet, []dataplane.Grant)) func(ipset.Set, []ipset.Entry) {
+	var part []dataplane.Grant
+	return func(head ipset.Set, entries []ipset.Entry) {
+		set, wanted := sets[head.Name]
+		if want := grantHeader(set); !wanted || head.Type != want.Type || head.IPv6 != want.IPv6 {
+			return
+		}
+		part = part[:0]
+		for _, en := range entries {
+			part = append(part, dataplane.Grant{Addr: en.Addr, Timeout: en.Timeout, Comment: en.Comment})
+		}
+		each(set, part)
 	}
-	r.listed[head.Name] = true
-	r.part = r.part[:0]
-	for _, en := range entries {
-		r.part = append(r.part, dataplane.Grant{Addr: en.Addr, Timeout: en.Timeout, Comment: en.Comment})
-	}
-	r.each(set, r.part)
 }
 
 func (x *packetFilter) ListGrants(sets []dataplane.GrantSet, each func(dataplane.GrantSet, []dataplane.Grant)) error {
-	r := &grantReader{sets: map[string]dataplane.GrantSet{}, listed: map[string]bool{}, each: each}
+	byName := map[string]dataplane.GrantSet{}
 	for _, s := range sets {
-		r.sets[s.Name] = s
+		byName[s.Name] = s
 	}
-	return x.cfg.Sets.ListAll(r.read)
+	return x.cfg.Sets.ListAll(grantReader(byName, each))
 }
 
 // ReleaseGrants leaves the sets to DestroyStale.
@@ -100,13 +89,13 @@ func (x *packetFilter) ReleaseGrants(sets []dataplane.GrantSet) {
 	}
 }
 
-// grantHeader is what a set is created with.
+// grantHeader is the header with which a set is created.
 func grantHeader(s dataplane.GrantSet) ipset.Set {
 	return ipset.Set{Name: s.Name, Type: ipset.HashIP, IPv6: s.IPv6, Timeout: true, Comment: true, HashSize: setBuckets}
 }
 
-// missingGrants returns the sets that the rules of a state ask and its grants do not hold:
-// those to be made, and by name those in the kernel already.
+// missingGrants returns the sets that a state's rules use and its grants do not have:
+// those to create, and by name those in the kernel already.
 func missingGrants(st dataplane.State, stale map[string]bool) (fresh []dataplane.GrantSet, left map[string]dataplane.GrantSet) {
 	left = map[string]dataplane.GrantSet{}
 	for ref, s := range st.Subjects {
@@ -138,85 +127,4 @@ func (g *grantSets) create(sets []dataplane.GrantSet, refused func(dataplane.Gra
 		made = append(made, s)
 	}
 	return made
-}
-
-// outside returns the sets of which the kernel holds too few or too many entries. sizes
-// may be older than the grants: a set is asked again.
-func (g *grantSets) outside(grants dataplane.Grants, sizes map[string]int) (wrong []dataplane.GrantSet, err error) {
-	for s, b := range grants.Bounds() {
-		if outside(s.Name, b, sizes, g.coexisting) {
-			wrong = append(wrong, s)
-		}
-	}
-	return slices.DeleteFunc(wrong, func(s dataplane.GrantSet) bool {
-		still := false
-		grants.Freeze(s, func(f dataplane.Frozen) {
-			again, e := g.sets.Sizes(s.Name)
-			if e != nil {
-				err = e
-			}
-			still = outside(s.Name, dataplane.Bounds{Least: len(f.Certain), Most: len(f.Certain) + len(f.Uncertain)}, again, g.coexisting)
-		})
-		return !still
-	}), err
-}
-
-// verify returns the sets of a wrong size, and those whose members deviated at their turn
-// and still do: a repair may have to wait.
-func (g *grantSets) verify(grants dataplane.Grants, sizes map[string]int) ([]dataplane.GrantSet, error) {
-	wrong, err := g.outside(grants, sizes)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range slices.Collect(maps.Keys(g.differing)) {
-		differs, err := g.differs(grants, s)
-		if err != nil {
-			return wrong, err
-		}
-		if differs && !slices.Contains(wrong, s) {
-			wrong = append(wrong, s)
-		}
-	}
-	return wrong, nil
-}
-
-// differs tells whether the members of a set deviate, and keeps the result for verify.
-func (g *grantSets) differs(grants dataplane.Grants, s dataplane.GrantSet) (differs bool, err error) {
-	grants.Freeze(s, func(f dataplane.Frozen) {
-		var d ipset.Difference
-		d, _, err = g.compare(s, f)
-		differs = d.Any()
-	})
-	if err != nil {
-		return false, err
-	}
-	if differs {
-		g.differing[s] = true
-	} else {
-		delete(g.differing, s)
-	}
-	return differs, nil
-}
-
-// compare compares a set with its certain grants, which it also returns as entries.
-func (g *grantSets) compare(s dataplane.GrantSet, f dataplane.Frozen) (d ipset.Difference, want []ipset.Entry, err error) {
-	coexisting := g.coexisting()
-	want = appendGrants(nil, f.Certain)
-	d, err = ipset.Compare(g.sets, grantHeader(s), want, func(en ipset.Entry) bool { return !f.Uncertain[en.Addr] && !coexisting })
-	if coexisting {
-		d.Changed = nil // the other agent moves deadlines
-	}
-	return d, want, err
-}
-
-// repair removes foreign entries from a set and writes its certain grants again. It tells
-// whether the set deviated.
-func (g *grantSets) repair(grants dataplane.Grants, s dataplane.GrantSet) (deviated bool, err error) {
-	grants.Freeze(s, func(f dataplane.Frozen) {
-		d, want, e := g.compare(s, f)
-		if err = e; err == nil && d.Any() {
-			deviated, err = true, ipset.Repair(g.sets, grantHeader(s), d, want)
-		}
-	})
-	return deviated, err
 }

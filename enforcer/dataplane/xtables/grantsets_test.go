@@ -14,7 +14,10 @@ import (
 )
 
 // fakeGrants are desired grants that do not change.
-type fakeGrants map[dataplane.GrantSet]dataplane.Frozen
+type fakeGrants map[dataplane.GrantSet]struct {
+	certain   []dataplane.Grant
+	uncertain map[netip.Addr]bool
+}
 
 func (f fakeGrants) Holds(set dataplane.GrantSet) bool { _, there := f[set]; return there }
 
@@ -25,16 +28,16 @@ func (f fakeGrants) Adopt() (func(dataplane.GrantSet, []dataplane.Grant), func([
 func (f fakeGrants) Bounds() iter.Seq2[dataplane.GrantSet, dataplane.Bounds] {
 	return func(yield func(dataplane.GrantSet, dataplane.Bounds) bool) {
 		for set, is := range f {
-			if !yield(set, dataplane.Bounds{Least: len(is.Certain), Most: len(is.Certain) + len(is.Uncertain)}) {
+			if !yield(set, dataplane.Bounds{Least: len(is.certain), Most: len(is.certain) + len(is.uncertain)}) {
 				return
 			}
 		}
 	}
 }
 
-func (f fakeGrants) Freeze(set dataplane.GrantSet, do func(dataplane.Frozen)) {
+func (f fakeGrants) Freeze(set dataplane.GrantSet, do func([]dataplane.Grant, map[netip.Addr]bool)) {
 	if is, there := f[set]; there {
-		do(is)
+		do(is.certain, is.uncertain)
 	}
 }
 
@@ -45,9 +48,9 @@ func grantSetOf(pod string, ipv6 bool) dataplane.GrantSet {
 }
 
 // newGrantSets returns fake sets with those of grants.
-func newGrantSets(t *testing.T, coexisting bool, sets ...dataplane.GrantSet) (*grantSets, *ipset.Fake) {
+func newGrantSets(t *testing.T, sets ...dataplane.GrantSet) (*grantSets, *ipset.Fake) {
 	fake := ipset.NewFake(time.Now)
-	g := &grantSets{sets: fake, coexisting: func() bool { return coexisting }, differing: map[dataplane.GrantSet]bool{}}
+	g := &grantSets{sets: fake}
 	g.create(sets, func(s dataplane.GrantSet, err error) { t.Fatal(s.Name, err) })
 	return g, fake
 }
@@ -74,7 +77,7 @@ func open(t *testing.T, sets ipset.Interface, set dataplane.GrantSet) (out []net
 // Each change of one call has its own result, and the next call keeps nothing of it.
 func TestApplyGrants(t *testing.T) {
 	web, gone, six := grantSetOf("web", false), grantSetOf("gone", false), grantSetOf("web", true)
-	g, fake := newGrantSets(t, false, web, six)
+	g, fake := newGrantSets(t, web, six)
 	long := granted("2001:db8::1")
 	long[0].Timeout = 1 << 62
 	ops := []dataplane.GrantOp{
@@ -104,7 +107,7 @@ func TestApplyGrants(t *testing.T) {
 // are neither missing nor surplus, and the grants of another agent stay while it is there.
 func TestGrantSetsAreVerified(t *testing.T) {
 	web := grantSetOf("web", false)
-	want := fakeGrants{web: {Certain: granted("192.0.2.1", "192.0.2.2"), Uncertain: map[netip.Addr]bool{addr("192.0.2.3"): true}}}
+	want := fakeGrants{web: {granted("192.0.2.1", "192.0.2.2"), map[netip.Addr]bool{addr("192.0.2.3"): true}}}
 	for _, test := range []struct {
 		what          string
 		there         []dataplane.Grant
@@ -120,27 +123,28 @@ func TestGrantSetsAreVerified(t *testing.T) {
 		{"two too many", granted("192.0.2.1", "192.0.2.2", "203.0.113.8", "203.0.113.9"), true, true, false, "192.0.2.1 192.0.2.2"},
 		{"two of another agent", granted("192.0.2.1", "192.0.2.2", "203.0.113.8", "203.0.113.9"), false, false, true, "192.0.2.1 192.0.2.2 203.0.113.8 203.0.113.9"},
 	} {
-		g, fake := newGrantSets(t, test.coexisting, web)
+		g, fake := newGrantSets(t, web)
+		m := &mirrors{sets: fake, coexisting: func() bool { return test.coexisting }, differing: map[string]mirror{}}
 		g.apply([]dataplane.GrantOp{{Set: web, Grants: test.there}})
 		sizes, err := fake.Sizes()
 		fatal.If(t, err)
-		wrong, err := g.outside(want, sizes)
+		wrong, err := m.wrongSizes(&peers{}, want, sizes)
 		if err != nil || len(wrong) > 0 != test.size {
 			t.Errorf("%s: wrong sizes %v, %v", test.what, wrong, err)
 		}
-		if differs, err := g.differs(want, web); err != nil || differs != test.members {
+		if differs, err := m.differs(grantMirror{want, web}); err != nil || differs != test.members {
 			t.Errorf("%s: differs %v, %v", test.what, differs, err)
 		}
-		if wrong, err := g.verify(want, sizes); err != nil || len(wrong) > 0 != test.members || len(wrong) > 1 {
+		if wrong, err := m.verify(&peers{}, want, sizes); err != nil || len(wrong) > 0 != test.members || len(wrong) > 1 {
 			t.Errorf("%s: deviating %v, %v", test.what, wrong, err)
 		}
-		if deviated, err := g.repair(want, web); err != nil || deviated != test.members {
+		if deviated, err := m.repair(grantMirror{want, web}); err != nil || deviated != test.members {
 			t.Errorf("%s: repaired %v, %v", test.what, deviated, err)
 		}
 		if got := open(t, fake, web); !slices.Equal(got, addrs(test.after)) {
 			t.Errorf("%s: after the repair %v", test.what, got)
 		}
-		if wrong, err := g.verify(want, sizes); err != nil || len(wrong) > 0 {
+		if wrong, err := m.verify(&peers{}, want, sizes); err != nil || len(wrong) > 0 {
 			t.Errorf("%s: deviating after the repair %v, %v", test.what, wrong, err)
 		}
 	}

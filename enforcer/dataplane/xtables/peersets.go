@@ -12,13 +12,13 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// peerMost is the most entries of a peer set: more than a cluster has pods.
-const peerMost = 1 << 20
+// maxPeerEntries is the most entries of a peer set: more than a cluster has pods.
+const maxPeerEntries = 1 << 20
 
-// peerSetsMost is how many sets of peers a node has. The kernel takes 65472 sets in a
-// network namespace, and the time to create one grows with their number: whoever writes
+// maxPeerSets is the maximum number of a node's peer sets. The kernel takes 65472 sets
+// in a network namespace, and the time to create one grows with their number: authors of
 // NetworkPolicies must leave room for the grants of others.
-const peerSetsMost = 1 << 14
+const maxPeerSets = 1 << 14
 
 // setBuckets is the initial size of a set: the kernel's default costs sixteen times the
 // memory.
@@ -34,7 +34,7 @@ type peerKey struct {
 type peerSet struct {
 	key  peerKey
 	name string
-	// full is what is in the kernel for certain, nil before the first write.
+	// full is certainly in the kernel, nil before the first write.
 	full *policy.PeerSet
 	size int // entries of full
 	// stale may still be in the kernel: members of an earlier snapshot or of a refused
@@ -46,19 +46,21 @@ type peerSet struct {
 	refused bool
 	// gone: another program destroyed it.
 	gone bool
+	// released: no rule asks it any more.
+	released bool
 }
 
-// header is what the set is created with: with as many buckets as entries need, since
-// the kernel takes its time to make a set larger.
+// header is the header with which the set is created: with as many buckets as entries
+// need, because the kernel takes time to enlarge a set.
 func (s *peerSet) header(entries int) ipset.Set {
-	h := ipset.Set{Name: s.name, Type: ipset.HashIP, IPv6: s.key.family == iptables.IPv6, HashSize: setBuckets, MaxElem: peerMost}
+	h := ipset.Set{Name: s.name, Type: ipset.HashIP, IPv6: s.key.family == iptables.IPv6, HashSize: setBuckets, MaxElem: maxPeerEntries}
 	switch s.key.peer.Kind {
 	case policy.PeerNetworks:
 		h.Type = ipset.HashNet
 	case policy.PeerPorts:
 		h.Type = ipset.HashIPPort
 	}
-	for int(h.HashSize)*4 < entries && h.HashSize < peerMost/4 {
+	for int(h.HashSize)*4 < entries && h.HashSize < maxPeerEntries/4 {
 		h.HashSize *= 2
 	}
 	return h
@@ -66,20 +68,14 @@ func (s *peerSet) header(entries int) ipset.Set {
 
 // peers is the peer sets that rules ask.
 type peers struct {
-	sets ipset.Interface
-	// coexisting tells whether another agent writes too.
-	coexisting func() bool
-	all        map[peerKey]*peerSet
-	refused    map[string]bool // names of sets that the kernel does not take now
-	most       int
-	// differing are sets whose members deviated when they had their turn.
-	differing map[*peerSet]bool
-	// coexisted: another agent wrote when sets were staged.
-	coexisted bool
+	sets    ipset.Interface
+	all     map[peerKey]*peerSet
+	refused map[string]bool // names of sets that the kernel does not take now
+	most    int
 }
 
-// missing returns the sets of what rules ask that are not mirrored yet, or are gone: those
-// to be made, and by name those that an earlier agent left among stale.
+// missing returns the sets of rules that are not mirrored yet, or are gone: those to
+// create, and by name those that an earlier agent left among stale.
 func (p *peers) missing(asked map[policy.Peer]bool, stale map[string]bool) (fresh []*peerSet, left map[string]*peerSet) {
 	left = map[string]*peerSet{}
 	for peer := range asked {
@@ -133,14 +129,13 @@ func (s *peerSet) take(head ipset.Set, entries []ipset.Entry) {
 // stage creates the peer sets that are not there, and fills all that rules ask. What the
 // kernel refuses is an error, and no rule asks it.
 func (p *peers) stage(st dataplane.State, asked map[policy.Peer]bool, fresh []*peerSet, left map[string]*peerSet) error {
-	p.coexisted = p.coexisted || p.coexisting()
 	clear(p.refused)
 	made := p.create(st, asked, fresh, left)
 	return cmp.Or(made, p.fill(st, asked))
 }
 
-// create creates sets, and mirrors them and those that were read. Only the sets that rules
-// ask count against the bound: the others go when the rules are written.
+// create creates sets, and mirrors them and those that were read. Only the sets of rules
+// count against the bound: the others are destroyed when the rules are written.
 func (p *peers) create(st dataplane.State, asked map[policy.Peer]bool, fresh []*peerSet, left map[string]*peerSet) (failed error) {
 	for _, s := range left {
 		if s.listed {
@@ -228,7 +223,7 @@ func (s *peerSet) refuse(added []ipset.Entry) {
 	s.refused, s.listed = true, false
 }
 
-// filled notes what is in.
+// filled notes the set's content.
 func (s *peerSet) filled(want *policy.PeerSet, added, removed []ipset.Entry) {
 	s.size += len(added) - len(removed)
 	s.full, s.refused, s.listed = want, false, false
@@ -240,7 +235,7 @@ func (s *peerSet) filled(want *policy.PeerSet, added, removed []ipset.Entry) {
 	}
 }
 
-// release gives up the sets that no rule of subjects asks, which must have been written,
+// release gives up the sets that no rule of subjects uses, which must have been written,
 // and returns the names of those that cannot be destroyed yet.
 func (p *peers) release(subjects dataplane.Subjects) (busy []string) {
 	asked := askedPeers(subjects)
@@ -248,6 +243,7 @@ func (p *peers) release(subjects dataplane.Subjects) (busy []string) {
 		if asked[key.peer] {
 			continue
 		}
+		s.released = true
 		delete(p.all, key)
 		if err := p.sets.Destroy(s.name); err != nil && !ipset.IsNotFound(err) {
 			busy = append(busy, s.name)
@@ -288,88 +284,4 @@ func (p *peers) trim(sets []*peerSet) (failed error) {
 		s.listed = false
 	}
 	return failed
-}
-
-// outside tells whether a set's size is not within its bounds. While two agents write, the
-// kernel also holds the entries of the other.
-func outside(name string, b dataplane.Bounds, sizes map[string]int, coexisting func() bool) bool {
-	size, there := sizes[name]
-	return !there || size < b.Least || size > b.Most && !coexisting()
-}
-
-// outside returns the sets of another size than they should be.
-func (p *peers) outside(sizes map[string]int) (out []*peerSet) {
-	for _, s := range p.all {
-		if !s.refused && outside(s.name, dataplane.Bounds{Least: s.size, Most: s.size + len(s.stale)}, sizes, p.coexisting) {
-			out = append(out, s)
-		}
-	}
-	return out
-}
-
-// verify returns the sets of another size than they should be, and those whose members
-// deviated at their turn and still do: a repair may have to wait.
-func (p *peers) verify(sizes map[string]int) ([]*peerSet, error) {
-	out := p.outside(sizes)
-	for s := range p.differing {
-		if p.all[s.key] != s || s.refused {
-			delete(p.differing, s)
-			continue
-		}
-		d, err := p.compare(s)
-		if err != nil {
-			return nil, err
-		}
-		if !d.Any() {
-			delete(p.differing, s)
-		} else if !slices.Contains(out, s) {
-			out = append(out, s)
-		}
-	}
-	slices.SortFunc(out, func(a, b *peerSet) int { return cmp.Compare(a.name, b.name) })
-	return out, nil
-}
-
-// endCoexistence repairs the sets once the other agent has gone, which wrote to them too.
-func (p *peers) endCoexistence() error {
-	if !p.coexisted || p.coexisting() {
-		return nil
-	}
-	sizes, err := p.sets.Sizes()
-	if err != nil {
-		return err
-	}
-	wrong, err := p.verify(sizes)
-	if err != nil {
-		return err
-	}
-	if err := p.repair(wrong); err != nil {
-		return fmt.Errorf("put right what the last agent did to peers: %w", err)
-	}
-	p.coexisted = false
-	return nil
-}
-
-// repair lets sets hold what they were given.
-func (p *peers) repair(wrong []*peerSet) error {
-	for _, s := range wrong {
-		d, err := p.compare(s)
-		if err != nil {
-			return err
-		}
-		if !d.Any() {
-			continue
-		}
-		want := s.entries(s.full)
-		if err := ipset.Repair(p.sets, s.header(len(want)), d, want); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// compare compares a set with what it was given.
-func (p *peers) compare(s *peerSet) (ipset.Difference, error) {
-	want := s.entries(s.full)
-	return ipset.Compare(p.sets, s.header(len(want)), want, func(en ipset.Entry) bool { return !s.stale[en] && !p.coexisting() })
 }

@@ -22,21 +22,22 @@ type Config struct {
 	// Chains are those of the variant of iptables that is written, Other those of the
 	// other variant, nil where the node has none: nothing is written there.
 	Chains, Other iptables.Interface
-	// PeerSetsMost bounds how many peer sets there are; 0: peerSetsMost.
-	PeerSetsMost int
+	// MaxPeerSets bounds how many peer sets there are; 0: maxPeerSets.
+	MaxPeerSets int
 }
 
 // packetFilter is chains of iptables and sets of ipset.
 type packetFilter struct {
-	cfg    Config
-	owner  dataplane.Owner
-	rules  *rules
-	static static
-	peers  peers
-	grants grantSets
-	turns  turns
-	sizes  time.Time // when the sizes of all sets are read again
-	found  deviating // by the last Verify
+	cfg     Config
+	owner   dataplane.Owner
+	rules   *rules
+	static  static
+	peers   peers
+	grants  grantSets
+	mirrors mirrors // of peers and grants
+	turns   turns
+	sizes   time.Time // when the sizes of all sets are read again
+	found   deviating // by the last Verify
 	// stale are sets of an earlier agent that are not adopted yet, and sets of ours that no
 	// rule asks any more.
 	stale map[string]bool
@@ -46,13 +47,14 @@ type packetFilter struct {
 	// resync: a write failed, and a set may be gone.
 	resync bool
 	active bool // a state is in force
+	// coexisted: another agent wrote when sets were staged.
+	coexisted bool
 }
 
 // deviating is what is not as wanted, by the mechanism that repairs it.
 type deviating struct {
 	static []string
-	peers  []*peerSet
-	grants []dataplane.GrantSet
+	sets   []mirror
 	tables []Table
 }
 
@@ -64,8 +66,9 @@ func (cfg Config) New(owner dataplane.Owner) dataplane.Interface {
 	return &packetFilter{
 		cfg: cfg, owner: owner, rules: newRules(cfg.Chains, cfg.Other, owner.Mark, owner.Now),
 		static:  static{sets: cfg.Sets, counts: map[string]int{}},
-		peers:   peers{sets: cfg.Sets, coexisting: owner.Coexisting, all: map[peerKey]*peerSet{}, refused: map[string]bool{}, most: cmp.Or(cfg.PeerSetsMost, peerSetsMost), differing: map[*peerSet]bool{}},
-		grants:  grantSets{sets: cfg.Sets, coexisting: owner.Coexisting, differing: map[dataplane.GrantSet]bool{}},
+		peers:   peers{sets: cfg.Sets, all: map[peerKey]*peerSet{}, refused: map[string]bool{}, most: cmp.Or(cfg.MaxPeerSets, maxPeerSets)},
+		grants:  grantSets{sets: cfg.Sets},
+		mirrors: mirrors{sets: cfg.Sets, coexisting: owner.Coexisting, differing: map[string]mirror{}},
 		missing: map[policy.PodRef]map[policy.PortSet]bool{}, stale: map[string]bool{},
 	}
 }
@@ -157,6 +160,7 @@ func (x *packetFilter) stageSets(st dataplane.State) error {
 		x.resync = false
 	}
 	clear(x.missing)
+	x.coexisted = x.coexisted || x.owner.Coexisting()
 	asked := askedPeers(st.Subjects)
 	fresh, left := x.peers.missing(asked, x.stale)
 	failed, err := x.adopt(st, left)
@@ -186,13 +190,17 @@ func (x *packetFilter) stageSets(st dataplane.State) error {
 func (x *packetFilter) adopt(st dataplane.State, peers map[string]*peerSet) (refused, err error) {
 	fresh, left := missingGrants(st, x.stale)
 	take, hold := st.Grants.Adopt()
-	reader := grantReader{sets: left, each: take, listed: map[string]bool{}}
+	listed := map[string]bool{}
+	read := grantReader(left, func(set dataplane.GrantSet, part []dataplane.Grant) {
+		listed[set.Name] = true
+		take(set, part)
+	})
 	if len(left)+len(peers) > 0 {
 		err := x.cfg.Sets.ListAll(func(head ipset.Set, entries []ipset.Entry) {
 			if p := peers[head.Name]; p != nil {
 				p.take(head, entries)
 			} else {
-				reader.read(head, entries)
+				read(head, entries)
 			}
 		})
 		if err != nil {
@@ -201,7 +209,7 @@ func (x *packetFilter) adopt(st dataplane.State, peers map[string]*peerSet) (ref
 	}
 	var held []dataplane.GrantSet
 	for name, s := range left {
-		if reader.listed[name] {
+		if listed[name] {
 			held = append(held, s)
 		} else {
 			fresh = append(fresh, s) // it is gone, or another program's
@@ -231,7 +239,7 @@ func (x *packetFilter) StageMembers(st dataplane.State) error {
 }
 
 func (x *packetFilter) Isolate(st dataplane.State) error {
-	return errors.Join(x.static.write(st, beforeRules), x.peers.endCoexistence())
+	return errors.Join(x.static.write(st, beforeRules), x.endCoexistence())
 }
 
 func (x *packetFilter) NeedResync() { x.resync = true }
@@ -336,16 +344,18 @@ func (x *packetFilter) Sizes() (sets, entries int) {
 	return len(x.peers.all), entries
 }
 
-func (x *packetFilter) Owed() ([]netip.Addr, error) { return x.list(setOwed) }
+func (x *packetFilter) ListRecheck() ([]netip.Addr, error) { return x.list(setRecheck) }
 
-func (x *packetFilter) Owe(addrs ...netip.Addr) error { return x.writeOwed(x.cfg.Sets.Add, addrs) }
-
-func (x *packetFilter) Settle(addrs ...netip.Addr) error {
-	return x.writeOwed(x.cfg.Sets.Delete, addrs)
+func (x *packetFilter) AddRecheck(addrs ...netip.Addr) error {
+	return x.writeRecheck(x.cfg.Sets.Add, addrs)
 }
 
-// writeOwed writes debts of one family. A set that does not take an entry may be gone.
-func (x *packetFilter) writeOwed(write func(set string, entries ...ipset.Entry) error, addrs []netip.Addr) error {
+func (x *packetFilter) RemoveRecheck(addrs ...netip.Addr) error {
+	return x.writeRecheck(x.cfg.Sets.Delete, addrs)
+}
+
+// writeRecheck writes debts of one family. A set that does not take an entry may be gone.
+func (x *packetFilter) writeRecheck(write func(set string, entries ...ipset.Entry) error, addrs []netip.Addr) error {
 	if len(addrs) == 0 {
 		return nil
 	}
@@ -353,7 +363,7 @@ func (x *packetFilter) writeOwed(write func(set string, entries ...ipset.Entry) 
 	for i, a := range addrs {
 		entries[i].Addr = a
 	}
-	err := write(setPrefix(versionOf(addrs[0]))+setOwed, entries...)
+	err := write(setPrefix(versionOf(addrs[0]))+setRecheck, entries...)
 	x.resync = x.resync || err != nil
 	return err
 }

@@ -33,6 +33,9 @@ var setRivals = map[string]func(w *world, p policy.Pod) error{
 	"opens an address": func(w *world, p policy.Pod) error {
 		return w.sets.Add(xtables.GrantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("203.0.113.9")})
 	},
+	"adds a debt": func(w *world, _ policy.Pod) error {
+		return w.sets.Add("NG4-"+setRecheck, ipset.Entry{Addr: addr("10.1.0.5")})
+	},
 	"destroys a set": func(w *world, p policy.Pod) error {
 		name := xtables.GrantSetName(p.PodRef, https, iptables.IPv6)
 		w.sets.Refer(name, false)
