@@ -295,6 +295,12 @@ func TestBypassingPodsAreReported(t *testing.T) {
 // What the agent before this one wrote last into a set of peers is no other program's
 // doing, while it is there and when it is gone, and does not stay.
 func TestTheLastAgentsPeersGo(t *testing.T) {
+	for _, exchanges := range []bool{false, true} { // one entry for another: the size stays
+		t.Run(fmt.Sprint("exchanges ", exchanges), func(t *testing.T) { lastAgentsPeersGo(t, exchanges) })
+	}
+}
+
+func lastAgentsPeersGo(t *testing.T, exchanges bool) {
 	w, client := asksPeers(t)
 	name := w.peerSetOfKind(policy.PeerPods)
 	_, end := overlap(t, w, func() { w.apply([]policy.Pod{client}, pol("allow", "tcp/443 www.example.org")) })
@@ -303,7 +309,12 @@ func TestTheLastAgentsPeersGo(t *testing.T) {
 	if len(w.wrongSets()) > 0 {
 		t.Error("it is taken for another program's while the last agent is there")
 	}
-	w.reconcile()
+	if exchanges {
+		fatal.If(t, w.sets.Delete(name, ipset.Entry{Addr: addr("10.2.0.1")}))
+		w.compareMembers()
+	} else {
+		w.reconcile()
+	}
 	end()
 	if w.awaits() {
 		t.Fatal("the last agent is gone, and awaited")

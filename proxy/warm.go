@@ -58,15 +58,19 @@ func (s *Server) ForgetWarmUps() { s.setup.Load().resolver.warmed.Clear() }
 // failed name is queried again later, as long as the pod's view has it. A name is not
 // queried again while the answer to an earlier warm-up is valid.
 func (s *Server) WarmNames(ctx context.Context, v *policy.View, names []fqdn.Name) error {
-	return s.warm(ctx, v, names, coldPause)
+	return s.warm(ctx, v, names, 0)
 }
 
-// warm is WarmNames; pause is that before the names are asked for that failed.
-func (s *Server) warm(ctx context.Context, v *policy.View, names []fqdn.Name, pause time.Duration) (failed error) {
+// warm is WarmNames; waited is the pause since the names failed, 0 for the first warm-up.
+func (s *Server) warm(ctx context.Context, v *policy.View, names []fqdn.Name, waited time.Duration) (failed error) {
 	if !v.Enforced {
 		return nil
 	}
+	pause := max(coldPause, min(2*waited, coldPauseMost))
 	w := &warmUp{s: s, ctx: ctx, view: v, snap: s.snapshot.Load(), names: names, results: make(chan warmResult, 2*len(names))}
+	if waited > 0 {
+		w.early = max(0, warmAgain-waited)
+	}
 	open := map[fqdn.Name]int{} // questions without a good answer
 	for _, n := range names {
 		open[n] += 2
@@ -143,7 +147,7 @@ func (c *coldNames) warm(s *Server, pod policy.PodRef, p *coldPod) {
 	ctx, cancel := context.WithTimeout(context.Background(), coldPauseMost)
 	defer cancel()
 	names := slices.DeleteFunc(slices.Clone(v.ExactNames()), func(n fqdn.Name) bool { return !p.names[n] })
-	_ = s.warm(ctx, v, names, min(2*p.pause, coldPauseMost)) // the first failure was reported
+	_ = s.warm(ctx, v, names, p.pause) // the first failure was reported
 }
 
 // stop forgets all names, for good.
@@ -159,11 +163,14 @@ func (c *coldNames) stop() {
 
 // warmUp is the replier of the queries of one pod's warm-up.
 type warmUp struct {
-	s       *Server
-	ctx     context.Context
-	view    *policy.View
-	snap    *policy.Snapshot
-	names   []fqdn.Name
+	s     *Server
+	ctx   context.Context
+	view  *policy.View
+	snap  *policy.Snapshot
+	names []fqdn.Name
+	// early is how much before its end a kept answer does not count any more: a retry asks
+	// again for failures that are older than its pause.
+	early   time.Duration
 	asked   atomic.Int64
 	results chan warmResult // has room for all
 }
@@ -215,7 +222,7 @@ func (s *Server) ask(v *policy.View, snap *policy.Snapshot, a wire.Query, from o
 func (q *query) lookupWarmed(now time.Duration) bool {
 	r := q.setup.resolver
 	e := r.warmed.Get(q.asks, now)
-	if e == nil || !e.Fresh(now) {
+	if w := q.to.(*warmUp); e == nil || !e.Fresh(now+w.early) {
 		return false
 	}
 	if q.zone.keeps(q.asks) != nil {

@@ -137,7 +137,7 @@ func TestWarmTriesAgain(t *testing.T) {
 			t.Errorf("%d timers, waited %v, want %v", len(timers.all), timers.most, waited)
 		}
 		timers.most = 0
-		at.pass(max(waited, warmAgain))
+		at.pass(waited)
 		if timers.end(); len(timers.all) != timersLeft {
 			t.Errorf("after %v %d timers, want %d", waited, len(timers.all), timersLeft)
 		}
@@ -153,7 +153,7 @@ func TestWarmTriesAgain(t *testing.T) {
 	l.up.table["www.example.org A"] = []string{"www.example.org. 60 IN A 192.0.2.1"}
 	l.up.mu.Unlock()
 	again(time.Minute, 0)
-	equal(t, "grants", l.granted(), []string{"strict www.example.org [192.0.2.1] any +6m11s"})
+	equal(t, "grants", l.granted(), []string{"strict www.example.org [192.0.2.1] any +6m3s"})
 
 	l.up.mu.Lock()
 	l.up.table["www.example.org A"] = []string{"SERVFAIL"}
@@ -165,6 +165,26 @@ func TestWarmTriesAgain(t *testing.T) {
 	fails()
 	if l.s.cold.stop(); len(timers.all) != 0 {
 		t.Error("the end of the server leaves a timer")
+	}
+}
+
+// TestRetriesOfPodsShareAFailure: the upstream is asked again once for all pods of a name.
+func TestRetriesOfPodsShareAFailure(t *testing.T) {
+	l := newLab(t, map[string][]string{"www.example.org A": {"SERVFAIL"}, "www.example.org AAAA": {}})
+	timers, at, snap := l.timers(), labClock{}, l.s.snapshot.Load()
+	l.s.now = at.now
+	for asked := range 3 {
+		if got := l.count("www.example.org A"); got != asked {
+			t.Errorf("asked %d times, want %d", got, asked)
+		}
+		if asked == 0 {
+			for _, pod := range labPods[1:3] {
+				_ = l.s.Warm(t.Context(), []*policy.View{snap.ViewOf(pod.PodRef)})
+			}
+		} else {
+			at.pass(coldPause << (asked - 1))
+			timers.end()
+		}
 	}
 }
 

@@ -33,7 +33,8 @@ func TestTurnsArePaced(t *testing.T) {
 	}
 }
 
-// reads counts the sets whose members are read, and how often all sizes are.
+// reads counts the sets whose members are read, and how often all sizes are, which takes
+// more than its share of a core.
 type reads struct {
 	ipset.Interface
 	n, sizes int
@@ -42,6 +43,7 @@ type reads struct {
 func (r *reads) Sizes(names ...string) (map[string]int, error) {
 	if len(names) == 0 {
 		r.sizes++
+		time.Sleep(2 * lookShare)
 	}
 	return r.Interface.Sizes(names...)
 }
@@ -82,8 +84,12 @@ func TestComparingLargeSetsTakesAShareOfACore(t *testing.T) {
 		next := time.Now().Add(pause)
 		x.turns, x.sizes, sets.n, sets.sizes = turns{next: next}, next, 0, 0
 		err := sets.Ensure(grantHeader(grantSetOf("web", false)))
+		asked := time.Now()
 		if x.Suspect(dataplane.State{Grants: held}); err != nil || sets.n > 0 != (pause == 0) || sets.sizes > 0 != (pause == 0) {
 			t.Errorf("in a pause of %v the members of %d sets are read, and all sizes %d times, %v", pause, sets.n, sets.sizes, err)
+		}
+		if !x.sizes.After(asked) {
+			t.Error("the sizes of all sets are read again without a pause")
 		}
 	}
 }

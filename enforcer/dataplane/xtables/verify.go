@@ -110,7 +110,7 @@ func (x *packetFilter) endCoexistence() error {
 	}
 	sizes, err := x.cfg.Sets.Sizes()
 	for _, s := range x.peers.all {
-		if err == nil && x.mirrors.outside(s.name, s.bounds(), sizes) {
+		if err == nil && (x.mirrors.differing[s.name] != nil || x.mirrors.outside(s.name, s.bounds(), sizes)) {
 			_, err = x.mirrors.repair(s)
 		}
 	}
