@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -201,9 +202,7 @@ func (p *twinPolicy) flat(t *testing.T, from *twinRule, index *int) (out []*poli
 		r := rule(policy.Peer{Kind: policy.PeerNames}, from.ports)
 		for _, n := range from.names {
 			pattern, err := fqdn.ParsePattern(n)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			r.Matches = append(r.Matches, policy.NewMatch(policy.Match{Policy: r.Policy, Pattern: pattern, Ports: r.Ports, Audit: r.Audit, Rule: r}, *index))
 			*index++
 		}
@@ -270,9 +269,7 @@ func (w *world) asked(f *twinFlow, live []*policy.Rule) *policy.Flow {
 func (w *world) question(t *testing.T, q twinQuery) policy.Query {
 	name := func(s string) fqdn.Name {
 		n, err := fqdn.ParseName(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return n
 	}
 	out := policy.Query{Name: name(q.name), InCluster: q.inCluster, Would: w.would}

@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // wantRecord tells whether a record says whose workload asked, and the TTLs.
@@ -80,9 +81,7 @@ func closeLog(t *testing.T, log *audit.Log) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := log.Close(ctx); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, log.Close(ctx))
 }
 
 // TestStuckLogCostsNoQuery: while the log's sink is stuck and somebody follows the log
@@ -146,9 +145,7 @@ func TestFilterOfTheLog(t *testing.T) {
 	got := map[string]int{}
 	for row := range bytes.Lines(out.Bytes()) {
 		var line audit.Line
-		if err := json.Unmarshal(row, &line); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, json.Unmarshal(row, &line))
 		got[line.Verdict+" "+line.Question.Name]++
 	}
 	if len(got) != 2 || got["allowed www.example.org"] != 10 || got["unmatched other.test"] != 5 || log.Filtered() != 110 {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // faultLab lets a fault happen at one step of a query.
@@ -137,9 +139,7 @@ func (l *faultLab) put(network, pod, qname string) asked {
 }
 
 func (l *faultLab) putOn(a asked) {
-	if err := a.conn.WriteMsg(a.query); err != nil {
-		l.t.Fatal(err)
-	}
+	fatal.If(l.t, a.conn.WriteMsg(a.query))
 }
 
 // good tells whether the question is answered, and not with SERVFAIL, the only other

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestOnePodsFloodIsShed: beyond its rate a pod gets SERVFAIL, beyond that rate
@@ -21,16 +23,12 @@ func TestOnePodsFloodIsShed(t *testing.T) {
 		from := []string{"127.0.0.2", "127.0.0.8"}[i]
 		flood := client(t, network, from, at)
 		for range 14 {
-			if err := flood.WriteMsg(newQuery("www.example.org", dns.TypeA)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, flood.WriteMsg(newQuery("www.example.org", dns.TypeA)))
 		}
 		replies := map[int]int{}
 		for range 10 {
 			r, err := flood.ReadMsg()
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			replies[r.Rcode]++
 		}
 		if replies[dns.RcodeSuccess] != 5 || replies[dns.RcodeServerFailure] != 5 {

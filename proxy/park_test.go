@@ -10,6 +10,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -93,17 +94,13 @@ func (l *lab) awaitParked(n int) {
 
 func put(t testing.TB, c *dns.Conn, m *dns.Msg) {
 	t.Helper()
-	if err := c.WriteMsg(m); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.WriteMsg(m))
 }
 
 func got(t testing.TB, c *dns.Conn) *dns.Msg {
 	t.Helper()
 	r, err := c.ReadMsg()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return r
 }
 
@@ -346,9 +343,7 @@ func TestHeldIsNotHung(t *testing.T) {
 	l.s.now = func() time.Time { return noon.Add(now) }
 	who := l.s.identify(netip.MustParseAddr("10.1.0.4"), at.Addr())
 	packet, err := newQuery("slow.test", dns.TypeA).Pack()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	// The pod "free" of another name, since strict would be refused.
 	who.addr = netip.MustParseAddr("10.1.0.6")
 	q, done := l.parked(packet)

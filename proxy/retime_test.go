@@ -9,6 +9,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // setClock returns the time that the runtime reads when a clock that was set by so
@@ -140,9 +141,7 @@ func TestTheLogFollowsAClockThatIsSet(t *testing.T) {
 			_, text, _ := strings.Cut(line, `"until":"`)
 			text, _, _ = strings.Cut(text, `"`)
 			until, err := time.Parse("2006-01-02T15:04:05.000000Z", text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			if left := until.Sub(l.s.now().Round(0)); left < time.Second || left > 661*time.Second {
 				t.Errorf("step %v, cache %q: open for %v by the clock: %s", d, rec.Cache, left, line)
 			}

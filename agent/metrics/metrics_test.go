@@ -107,9 +107,7 @@ func TestMetrics(t *testing.T) {
 		f.Proxy.Types[i].Type = string(rune('a' + i)) // each its own
 	}
 	want, err := os.ReadFile("testdata/exposition.golden")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if d := cmp.Diff(string(want), exposition(t, f, nil)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

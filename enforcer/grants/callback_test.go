@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
 )
@@ -123,9 +124,7 @@ func TestEachCallbackIsCalledOnce(t *testing.T) {
 
 func TestCallbacksOfOneBatchHaveTheirOwnResults(t *testing.T) {
 	w, pods := crowd(t, 5)
-	if err := w.sets.Destroy(set4(pods[1])); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.sets.Destroy(set4(pods[1])))
 	w.table.pod(pods[2].PodRef).views = nil // its policy went
 	stranger := pod("stranger", "none")
 	w.sets.instead = func(op *ipset.Op) error {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
 )
@@ -84,17 +85,13 @@ func TestEachGrantHasItsOwnResult(t *testing.T) {
 		open  int // of the pod's addresses in the kernel afterwards, at most
 	}{
 		{"a missing set", func(w *node, p policy.Pod) {
-			if err := w.sets.Destroy(set4(p)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, w.sets.Destroy(set4(p)))
 		}, ipset.IsNotFound, 0},
 		{"a full set", func(w *node, p policy.Pod) {
 			name := set4(p)
 			small := w.table.get(Key{p.PodRef, https, false}).header()
 			small.MaxElem = 1
-			if err := errors.Join(w.sets.Destroy(name), w.sets.Ensure(small)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, errors.Join(w.sets.Destroy(name), w.sets.Ensure(small)))
 		}, ipset.IsFull, 1},
 		{"an error before", func(w *node, p policy.Pod) {
 			w.sets.instead = func(op *ipset.Op) error {
@@ -359,9 +356,7 @@ func sameAsKernel(t *testing.T, w *node, faulty bool) {
 	now := w.table.cfg.Clock.at(w.clock())
 	for s := range w.table.All() {
 		es, err := w.sets.List(s.name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		open := map[netip.Addr]time.Duration{}
 		for _, e := range es {
 			open[e.Addr] = e.Timeout

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // listen replaces the kernel by one that acknowledges what asks for it, and returns
@@ -14,9 +16,7 @@ import (
 func listen(t *testing.T) (*Kernel, func() (sends, messages int)) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	type seen struct{ sends, messages int }
 	over := make(chan seen)
 	go func() {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/corefile"
@@ -19,9 +20,7 @@ const soa = "~test. 300 IN SOA ns.test. admin.test. 1 2 3 4 "
 func name(t testing.TB, s string) fqdn.Name {
 	t.Helper()
 	n, err := fqdn.ParseName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return n
 }
 
@@ -45,9 +44,7 @@ func answerOf(t *testing.T, qtype uint16, texts ...string) *dns.Msg {
 			section = &m.Ns
 		}
 		rr, err := dns.NewRR(strings.TrimLeft(text, "+~"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		*section = append(*section, rr)
 	}
 	packet, err := m.Pack()

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // work counts what ReplyQueues call done with.
@@ -26,14 +28,10 @@ func (w *work) done(packets, lost int) {
 func socket(t *testing.T) (*net.UDPConn, syscall.RawConn) {
 	t.Helper()
 	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	raw, err := c.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return c, raw
 }
 
@@ -143,16 +141,12 @@ func TestRepliesOfAClosedSocketAreLost(t *testing.T) {
 // TestReplyQueueDoesNotWait for room in one socket's buffer.
 func TestReplyQueueDoesNotWait(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer func() { _ = unix.Close(fds[1]) }()
 	f := os.NewFile(uintptr(fds[0]), "full")
 	defer f.Close()
 	conn, err := f.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if !newQueues(t).list[0].writer.noWait {
 		t.Error("the queue waits")
 	}

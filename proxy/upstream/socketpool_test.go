@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 )
 
@@ -108,9 +109,7 @@ func TestBurstOpensSockets(t *testing.T) {
 // endpoint, and the first ones to one that died.
 func perPort(t *testing.T, dead int) (netip.AddrPort, func() int) {
 	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { _ = pc.Close() })
 	var mu sync.Mutex
 	var ports []uint16

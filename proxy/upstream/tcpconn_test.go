@@ -18,6 +18,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -32,9 +33,7 @@ type tcpServer struct {
 func startTCP(t testing.TB, serve func(c net.Conn, number int64)) *tcpServer {
 	t.Helper()
 	ln, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(loopback))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	s := &tcpServer{addr: ln.Addr().(*net.TCPAddr).AddrPort()}
 	t.Cleanup(func() { _ = ln.Close() })
 	go func() {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -18,9 +19,7 @@ import (
 func newSocket(t testing.TB) (*udpSocket, *Counters) {
 	t.Helper()
 	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	pool := new(Pool)
 	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), pool)
 	t.Cleanup(func() { u.close(); _ = pc.Close() })
@@ -33,9 +32,7 @@ func (p *socketPool) opened(t testing.TB) *udpSocket {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s, err := p.open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return s
 }
 
@@ -212,9 +209,7 @@ func TestManyWrongForOneQuery(t *testing.T) {
 // TestRefusedEndsAll: one closed port ends every query on the socket at once.
 func TestRefusedEndsAll(t *testing.T) {
 	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), new(Pool))
 	defer u.close()
 	_ = pc.Close()
@@ -234,13 +229,9 @@ func TestRefusedEndsAll(t *testing.T) {
 func TestRefusalOfAnEarlierPacket(t *testing.T) {
 	s, _ := newSocket(t)
 	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	c, err := net.DialUDP("udp", nil, pc.LocalAddr().(*net.UDPAddr))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	_ = pc.Close()
 	s = &udpSocket{pool: s.pool, conn: c, waiting: map[uint16]*exchange{}} // nobody reads
