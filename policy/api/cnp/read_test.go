@@ -142,6 +142,10 @@ func TestDomainNames(t *testing.T) {
 			t.Errorf("%q %q", shown(p), said)
 		}
 	}
+	p := ofRules(t, "{action: Accept, to: [{domainNames: [b.org]}], protocols: [{destinationNamedPort: http}]}")
+	if said := problems(p); !slices.Equal(shown(p), []string{"Admin Accept broken"}) || len(said) != 1 || !strings.HasPrefix(said[0], ".protocols[0].destinationNamedPort nodes, networks and domainNames have no ports with names") {
+		t.Errorf("%q %q", shown(p), said)
+	}
 }
 
 // TestUnknownAction: an action of a later version denies.
