@@ -45,7 +45,7 @@ func TestStartRefusesATakenBit(t *testing.T) {
 	}
 }
 
-func TestNewRefusesWhatCannotWork(t *testing.T) {
+func TestNewRefusesInvalidConfigurations(t *testing.T) {
 	for _, cfg := range []Config{{Mark: 0}, {Mark: 0x41}, {Mark: 0x40, Hold: -1}, {Mark: 0x40, Hold: 1 << 60}} {
 		if _, err := New(cfg, Kernel{}, nil, nil); err == nil {
 			t.Errorf("New takes %+v", cfg)

@@ -278,7 +278,7 @@ func TestSuspicionsArePaced(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- w.e.RunReconcile(ctx) }()
 	w.seams.forget(0, false)
-	for until := time.Now().Add(firstLook / 2); time.Now().Before(until) || len(w.seams.writes("list NG4-selected")) == 0; time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(firstCheck / 2); time.Now().Before(until) || len(w.seams.writes("list NG4-selected")) == 0; time.Sleep(time.Millisecond) {
 		w.e.suspect()
 	}
 	stop()

@@ -34,7 +34,7 @@ func TestOnePodsFloodIsShed(t *testing.T) {
 		if replies[dns.RcodeSuccess] != 5 || replies[dns.RcodeServerFailure] != 5 {
 			t.Errorf("%s: replies by code %v, want 5 answers and 5 SERVFAIL", network, replies)
 		}
-		await(t, "the flood is not dropped", func() bool { return l.s.Stats().RateSilenced == uint64(4*(i+1)) })
+		fatal.Await(t, "the flood is not dropped", func() bool { return l.s.Stats().RateSilenced == uint64(4*(i+1)) })
 	}
 	if r := exchange(t, client(t, "udp", "127.0.0.3", at), newQuery("www.example.org", dns.TypeA)); r.Rcode != dns.RcodeSuccess {
 		t.Errorf("the neighbour: %v", r)
@@ -48,8 +48,8 @@ func TestOnePodsFloodIsShed(t *testing.T) {
 		t.Errorf("stats %+v", s)
 	}
 	who := l.s.identify(netip.MustParseAddr("127.0.0.2"), at.Addr())
-	born := l.s.born
-	l.s.born = born.Add(-100 * time.Millisecond) // as if that had passed
+	born := l.s.started
+	l.s.started = born.Add(-100 * time.Millisecond) // as if that had passed
 	if l.s.paced(who, l.s.elapsed()) != inPace || l.s.paced(who, l.s.elapsed()) == inPace {
 		t.Error("after a tenth of a second it is not exactly one query more")
 	}

@@ -84,6 +84,6 @@ func TestStormLeavesNothing(t *testing.T) {
 	}
 	_ = conn.Close()
 	fatal.If(t, l.s.Close(context.Background()))
-	until(t, "the end of the goroutines", func() bool { return runtime.NumGoroutine() <= before+1 })
-	until(t, "the end of the descriptors", func() bool { return openFiles(t) <= files })
+	fatal.Await(t, "the end of the goroutines", func() bool { return runtime.NumGoroutine() <= before+1 })
+	fatal.Await(t, "the end of the descriptors", func() bool { return openFiles(t) <= files })
 }

@@ -125,7 +125,7 @@ func addrs(s string) (out []netip.Addr) {
 	return out
 }
 
-func TestEachReasonCutsItsOwnConnections(t *testing.T) {
+func TestConnectionsCutByEachReason(t *testing.T) {
 	const name, peer, lost = "10.1.0.5 192.0.2.1", "10.1.0.5 10.2.0.1", "10.1.0.5 10.2.0.2"
 	for _, test := range []struct {
 		what    string
@@ -134,7 +134,7 @@ func TestEachReasonCutsItsOwnConnections(t *testing.T) {
 		debts   string
 	}{
 		{"the policy changed", func(q *Queue) { q.Recheck(PolicyChanged, addrs("10.1.0.5")) }, []string{name}, "10.1.0.5"},
-		{"the pod is gone", func(q *Queue) { q.Recheck(PodGone, addrs("10.1.0.5")) }, nil, "10.1.0.5"},
+		{"the pod is gone", func(q *Queue) { q.Recheck(PodRemoved, addrs("10.1.0.5")) }, nil, "10.1.0.5"},
 		{"a peer is lost", func(q *Queue) { q.Recheck(PeersLost, addrs("10.1.0.5"), addrs("10.2.0.2 192.0.2.1")...) }, []string{name, peer}, "10.2.0.2 192.0.2.1"},
 		{"a peer is lost, and the policy changed", func(q *Queue) {
 			q.Recheck(PolicyChanged, addrs("10.1.0.5"))
@@ -167,7 +167,7 @@ func TestEachReasonCutsItsOwnConnections(t *testing.T) {
 func TestSecondLook(t *testing.T) {
 	n := newNode(t)
 	n.allowed = "192.0.2.1"
-	n.Recheck(PodGone, addrs("10.1.0.5 2001:db8::5"))
+	n.Recheck(PodRemoved, addrs("10.1.0.5 2001:db8::5"))
 	fatal.If(t, n.Owe(addrs("10.1.0.6")...))
 	n.run()
 	n.open("10.1.0.5 192.0.2.1", "10.1.0.5 192.0.2.2", "2001:db8::5 2001:db8::1")
@@ -223,7 +223,7 @@ func TestAFailureIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestDebtsSurviveTheAgent(t *testing.T) {
+func TestRecheckSetSurvivesTheAgent(t *testing.T) {
 	n := newNode(t)
 	fatal.If(t, n.Owe(addrs("10.1.0.5 2001:db8::5")...))
 	n.restart()

@@ -74,7 +74,8 @@ func count(t *testing.T, sink *net.UDPConn, want int) map[uint32]int {
 	return got
 }
 
-// TestEachReplyLeavesOnce: whoever puts and sends, each packet leaves once, whole.
+// TestEachReplyLeavesOnce: with concurrent Put and Send each packet leaves once,
+// complete.
 func TestEachReplyLeavesOnce(t *testing.T) {
 	q := newQueues(t)
 	const writers, each = 8, 100
@@ -113,14 +114,14 @@ func TestEachReplyLeavesOnce(t *testing.T) {
 func TestReplyQueueIsBounded(t *testing.T) {
 	q := newQueues(t)
 	const beyond = 50
-	for i := range queueMost + beyond {
-		if q.list[0].Put(binary.BigEndian.AppendUint32(nil, uint32(i)), q.to) != (i < queueMost) {
+	for i := range maxQueue + beyond {
+		if q.list[0].Put(binary.BigEndian.AppendUint32(nil, uint32(i)), q.to) != (i < maxQueue) {
 			t.Fatalf("packet %d", i)
 		}
 	}
 	go q.all.Send()
-	for i, n := range count(t, q.sink, queueMost) {
-		if n != 1 || i >= queueMost {
+	for i, n := range count(t, q.sink, maxQueue) {
+		if n != 1 || i >= maxQueue {
 			t.Errorf("reply %d came %d times", i, n)
 		}
 	}
