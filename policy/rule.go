@@ -50,20 +50,35 @@ type Rule struct {
 	// the set has them.
 	Ports  PortSet
 	TTL    TTL    // of PeerNames
-	Policy string // "namespace/name"
+	Policy string // "namespace/name"; of a cluster policy "name"
 	Path   string // "spec.egress[0]"
+	Name   string // of the rule, "" for none
 	Audit  bool   // from an Audit policy: counts for the log alone
 	// Broken: a part of the rule cannot be read. As Accept it matches nothing, as Deny or
 	// Pass it denies everything.
 	Broken bool
+	// Denied is how a connection fails that the rule denies, in the tiers with an order: in
+	// the Namespace tier the view has it.
+	Denied Denied
 	// DNSDenied is the reply to a question that a Deny rule for all ports covers.
 	DNSDenied Unmatched
+}
+
+// Break returns the rule as a broken one. It has no matches, and the destination and ports
+// that agree with what it does: none for Accept, every one else.
+func (r *Rule) Break() *Rule {
+	broken := *r
+	broken.Broken, broken.Matches = true, nil
+	if broken.Peer, broken.Ports = (Peer{Kind: PeerAnywhere}), AnyPort; r.Action == Accept {
+		broken.Peer, broken.Ports = Peer{Kind: PeerNames}, ""
+	}
+	return &broken
 }
 
 // Match is one match of one policy as it stands in a view. It is shared and must
 // not be changed.
 type Match struct {
-	Policy  string // "namespace/name"
+	Policy  string // as the rule's
 	Path    string // "spec.egress[0].matches[1]"
 	Pattern fqdn.Pattern
 	Ports   PortSet
