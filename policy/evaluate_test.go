@@ -230,7 +230,21 @@ func (v *twinView) view(t *testing.T) (*policy.View, *policy.Flow) {
 		}
 		out.Rules = append(out.Rules, r)
 	}
-	out.Index = policy.NewIndex(out.Rules, matches)
+	if len(v.rules)%2 == 0 {
+		out.Index = policy.NewIndex(out.Rules, matches)
+		return out, f
+	}
+	// As the compiler has it: cluster policies have indexes of their own.
+	parts := [3][]*policy.Rule{}
+	for i, r := range out.Rules {
+		if at := i % 2; r.Tier != policy.Namespace {
+			parts[1+at] = append(parts[1+at], r)
+		} else {
+			parts[0] = append(parts[0], r)
+		}
+	}
+	out.Index = policy.NewIndex(parts[0], matches)
+	out.Cluster = []*policy.Index{policy.NewIndex(parts[1], matches), policy.NewIndex(parts[2], matches)}
 	return out, f
 }
 

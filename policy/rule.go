@@ -40,8 +40,9 @@ func (a Action) String() string { return [...]string{"Accept", "Deny", "Pass"}[a
 // pods that the same policies select share it. A rule of an object that leads to several
 // kinds of peers is one Rule for each kind, one after the other.
 type Rule struct {
-	Tier   Tier
-	Action Action
+	Tier     Tier
+	Priority int32 // of the policy in its tier, 0 in the Namespace tier
+	Action   Action
 	// Peer is where the rule leads. With PeerNames that is the addresses of the names of
 	// Matches, as they are dialled; else it is what is reached, behind a Service the pod.
 	Peer    Peer
@@ -115,10 +116,10 @@ func (m *Match) bys() []string {
 	return m.by[:1:1]
 }
 
-// Index finds the rules of a view by names. Views share it. It is immutable.
+// Index finds rules by names. Views share it. It is immutable.
 type Index struct {
 	matcher    *fqdn.Matcher[*Match] // nil: no name matches
-	portSets   []PortSet
+	portSets   []PortSet             // of the Namespace tier
 	exactNames []fqdn.Name
 }
 
@@ -128,14 +129,25 @@ func NewMatcher(matches []*Match) *fqdn.Matcher[*Match] {
 	return fqdn.NewMatcher(matches, func(m *Match) *fqdn.Pattern { return &m.Pattern }, (*Match).Compare)
 }
 
-// NewIndex returns the index of rules, which are sorted by policy and have that many matches.
+// match returns the matches that cover a name.
+func (x *Index) match(n fqdn.Name) []*Match {
+	if x == nil {
+		return nil
+	}
+	return x.matcher.Match(n)
+}
+
+// NewIndex returns the index of rules, which have that many matches.
 func NewIndex(rules []*Rule, matches int) *Index {
 	all, ports := make([]*Match, 0, matches), map[PortSet]struct{}{}
 	for _, r := range rules {
 		all = append(all, r.Matches...)
-		if !r.Audit && r.Peer.Kind == PeerNames {
+		if !r.Audit && r.Peer.Kind == PeerNames && r.Tier == Namespace {
 			ports[r.Ports] = struct{}{}
 		}
+	}
+	if !slices.IsSortedFunc(all, (*Match).Compare) {
+		slices.SortFunc(all, (*Match).Compare)
 	}
 	x := &Index{matcher: NewMatcher(all), portSets: slices.Sorted(maps.Keys(ports))}
 	for name, own := range x.matcher.Exact() {

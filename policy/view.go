@@ -60,7 +60,8 @@ type View struct {
 	// Rules are in order: by tier; in the Namespace tier those with names by policy, then
 	// those with peers, of ordinary NetworkPolicies, by peer and ports.
 	Rules    []*Rule
-	Index    *Index   // of Rules; nil: no name matches
+	Index    *Index   // of Rules but those of cluster policies; nil: no name matches
+	Cluster  []*Index // of the rules of cluster policies
 	Policies []string // "namespace/name" of every selecting FQDNNetworkPolicy, sorted
 	// NetworkPolicies are the "namespace/name" of those that select the pod for egress,
 	// sorted. They allow it what their rules say; without any, that is nothing.

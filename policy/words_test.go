@@ -49,3 +49,14 @@ func TestAcceptance(t *testing.T) {
 		}
 	}
 }
+
+func TestOrderOfClusterPolicies(t *testing.T) {
+	order := []policy.ClusterPolicy{{policy.Admin, 0, "z"}, {policy.Admin, 5, "a"}, {policy.Admin, 5, "b"}, {policy.Admin, 10, "a"}, {policy.Baseline, 0, "a"}}
+	for i, a := range order {
+		for j, b := range order {
+			if got, want := a.Compare(b), i-j; (got < 0) != (want < 0) || (got > 0) != (want > 0) {
+				t.Errorf("%d and %d: %d", i, j, got)
+			}
+		}
+	}
+}

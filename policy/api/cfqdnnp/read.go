@@ -1,9 +1,7 @@
 package cfqdnnp
 
 import (
-	"cmp"
 	"fmt"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -60,9 +58,9 @@ func Object(name string) string { return "clusterpolicy " + name }
 // for policies that no API server has seen.
 func Validate(p *v1alpha1.ClusterFQDNNetworkPolicy) []policy.Problem { return Read(p).Problems }
 
-// Compare orders policies as they are evaluated.
-func (p *Policy) Compare(o *Policy) int {
-	return cmp.Or(cmp.Compare(p.Tier, o.Tier), cmp.Compare(p.Priority, o.Priority), strings.Compare(p.ID, o.ID))
+// Place returns the place of the policy in the order of evaluation.
+func (p *Policy) Place() policy.ClusterPolicy {
+	return policy.ClusterPolicy{Tier: p.Tier, Priority: p.Priority, Name: p.ID}
 }
 
 // Selects tells whether the policy selects a pod, by the labels of its namespace and by its own.

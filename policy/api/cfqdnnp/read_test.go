@@ -237,19 +237,3 @@ func TestManyProblems(t *testing.T) {
 		t.Error(reason)
 	}
 }
-
-func TestCompare(t *testing.T) {
-	place := func(tier policy.Tier, priority int32, id string) *Policy {
-		return &Policy{ID: id, Tier: tier, Priority: priority}
-	}
-	order := []*Policy{
-		place(policy.Admin, 0, "z"), place(policy.Admin, 5, "a"), place(policy.Admin, 5, "b"), place(policy.Admin, 10, "a"), place(policy.Baseline, 0, "a"),
-	}
-	for i, a := range order {
-		for j, b := range order {
-			if got, want := a.Compare(b), i-j; (got < 0) != (want < 0) || (got > 0) != (want > 0) {
-				t.Errorf("%d and %d: %d", i, j, got)
-			}
-		}
-	}
-}

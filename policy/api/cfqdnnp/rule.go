@@ -16,7 +16,7 @@ import (
 
 // newRule returns a rule with the settings of the policy.
 func (r *Policy) newRule(rule policy.Rule) *policy.Rule {
-	rule.Tier, rule.Policy, rule.Audit, rule.TTL = r.Tier, r.ID, r.Audit, r.ttl
+	rule.Tier, rule.Priority, rule.Policy, rule.Audit, rule.TTL = r.Tier, r.Priority, r.ID, r.Audit, r.ttl
 	rule.Denied, rule.DNSDenied = r.Denied, r.DNSDenied
 	return &rule
 }
