@@ -19,7 +19,7 @@ import (
 type kernel struct {
 	enforcer.Kernel
 	closers []func()
-	// variant of iptables, and why it is that one.
+	// variant of iptables, and the reason for it.
 	variant iptables.Variant
 	why     string
 }
@@ -55,7 +55,7 @@ func openKernel(mark uint32, variant string) (*kernel, error) {
 		return nil, err
 	}
 	filter.Sets = sets
-	k.Sets, k.Dataplane, k.closers = sets, filter.New, append(k.closers, sets.Close)
+	k.Dataplane, k.closers = filter.New, append(k.closers, sets.Close)
 	flows, err := conntrack.Open()
 	if err != nil {
 		k.close()
@@ -77,7 +77,7 @@ func (k *kernel) close() {
 	}
 }
 
-// enforcerConfig picks what the enforcer needs of the Corefile.
+// enforcerConfig selects the enforcer's part of the Corefile.
 func enforcerConfig(c *corefile.Config) enforcer.Config {
 	return enforcer.Config{Mark: c.Mark, Hold: c.Hold, Endpoint: c.Bind, FailClosed: c.FailClosed, Resolvers: c.Resolvers()}
 }

@@ -42,7 +42,7 @@ func agentOnFakes(t *testing.T, log *slog.Logger) (*agent, *iptables.Fake) {
 	config, err := corefile.Parse("Corefile", ". {\n forward . 198.51.100.53\n}")
 	fatal.If(t, err)
 	sets, chains := ipset.NewFake(time.Now), iptables.NewFake()
-	k := enforcer.Kernel{Sets: sets, Dataplane: xtables.Config{Sets: sets, Chains: chains}.New, Flows: conntrack.NewFake(), Links: link.NewFake(netip.MustParseAddr("192.0.2.1")),
+	k := enforcer.Kernel{Dataplane: xtables.Config{Sets: sets, Chains: chains}.New, Flows: conntrack.NewFake(), Links: link.NewFake(netip.MustParseAddr("192.0.2.1")),
 		Tables: nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), config.Mark)}
 	a := &agent{log: log, health: health.New(time.Now), timing: metrics.NewTiming(time.Now)}
 	a.config.Store(config)
@@ -57,14 +57,14 @@ func agentOnFakes(t *testing.T, log *slog.Logger) (*agent, *iptables.Fake) {
 	}
 	a.network = &network{agent: a}
 	a.network.last = new(intercept.Network)
-	*a.network.last = a.network.of(policy.Cluster{}) // nothing to serve anew
+	*a.network.last = a.network.of(policy.Cluster{}) // nothing new to serve
 	a.nodes = &nodeAddresses{read: k.Links.Addrs, parked: a.network.parked, set: a.proxy.SetCluster, log: log}
 	a.rollout = rollout.New(rollout.Options{Stages: &stages{a}, Health: a.health, Timing: a.timing, Log: log})
 	return a, chains
 }
 
-// TestEveryTryIsTimed: what the rollout compiles and brings into force stands in its
-// figures, and what the kernel refuses as a failure, until it does not.
+// TestEveryTryIsTimed: the rollout's compilations and commits are in its figures, refused
+// ones as failures, until they succeed.
 func TestEveryTryIsTimed(t *testing.T) {
 	a, chains := agentOnFakes(t, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -74,7 +74,7 @@ func TestEveryTryIsTimed(t *testing.T) {
 	figures := func() map[string]string { return scraped(t, a) }
 	a.rollout.Offer(rollout.State{})
 	<-a.rollout.First() // closed within the try, which is counted when it ends
-	eventually(t, "the first try is counted", func() bool { return figures()["namegate_apply_seconds_count"] == "1" })
+	fatal.Await(t, "the first try is counted", func() bool { return figures()["namegate_apply_seconds_count"] == "1" })
 	got := figures()
 	for sample, want := range map[string]string{"namegate_compile_seconds_count": "1", "namegate_apply_seconds_count": "1", "namegate_apply_failures_total": "0"} {
 		if got[sample] != want {
@@ -84,12 +84,12 @@ func TestEveryTryIsTimed(t *testing.T) {
 	chains.Fail(errors.New("the kernel is busy"))
 	pod := policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: "web", UID: "u"}, IPs: []netip.Addr{netip.MustParseAddr("10.1.0.2")}}
 	a.rollout.Offer(rollout.State{Input: compile.Input{Pods: []policy.Pod{pod}, Namespaces: map[string]map[string]string{"shop": {}}, Policies: selectAll()}})
-	eventually(t, "the refusal is counted", func() bool { return figures()["namegate_apply_failures_total"] != "0" })
+	fatal.Await(t, "the refusal is counted", func() bool { return figures()["namegate_apply_failures_total"] != "0" })
 	if a.rollout.Status().InForce.Number != 1 {
 		t.Error("what the kernel refused is in force")
 	}
 	chains.Fail(nil)
-	eventually(t, "it is in force, and every try is counted", func() bool {
+	fatal.Await(t, "it is in force, and every try is counted", func() bool {
 		got = figures()
 		return a.rollout.Status().InForce.Number == 2 && count(t, got["namegate_apply_seconds_count"]) == count(t, got["namegate_apply_failures_total"])+2
 	})
@@ -129,17 +129,7 @@ func selectAll() []v1alpha1.FQDNNetworkPolicy {
 	return []v1alpha1.FQDNNetworkPolicy{p}
 }
 
-// eventually waits for what must come.
-func eventually(t *testing.T, what string, there func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !there(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it does not come: %s", what)
-		}
-	}
-}
-
-// tally counts what is logged, by its message.
+// tally counts the logged messages.
 type tally struct {
 	slog.Handler
 	mu   sync.Mutex
@@ -172,10 +162,10 @@ func (p *publishes) Publish(s *policy.Snapshot) {
 	p.Stages.Publish(s)
 }
 
-// TestPeersChangeAllDay: a state in which nothing but peers differ comes into force
-// without a line in the log, without a problem told again, and without the proxy being
-// told, which would have to prepare its answers anew.
-func TestPeersChangeAllDay(t *testing.T) {
+// TestPeerChanges: a state that differs only in peers is applied without a line in
+// the log, without a repeated problem, and without a call of the proxy, which would have
+// to prepare its answers again.
+func TestPeerChanges(t *testing.T) {
 	log := &tally{said: map[string]int{}}
 	a, _ := agentOnFakes(t, slog.New(log))
 	published := &publishes{Stages: &stages{a}}
@@ -193,7 +183,7 @@ func TestPeersChangeAllDay(t *testing.T) {
 		in := input
 		in.Remote = []*policy.Pod{{PodRef: policy.PodRef{Namespace: "shop", Name: "far", UID: "f"}, NodeName: "far", IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 2, 0, byte(i)})}}}
 		a.rollout.Offer(rollout.State{Input: in})
-		eventually(t, "it is in force", func() bool { s := a.rollout.Status().InForce; return s != nil && s.Number == uint64(i+1) })
+		fatal.Await(t, "it is in force", func() bool { s := a.rollout.Status().InForce; return s != nil && s.Number == uint64(i+1) })
 	}
 	cancel()
 	<-ended

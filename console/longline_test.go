@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestLinesOfAnAgentThatNeverEndsOne: it costs a bounded room, and is said.
-func TestLinesOfAnAgentThatNeverEndsOne(t *testing.T) {
+// TestEndlessLine: an endless line takes bounded memory, and is
+// reported.
+func TestEndlessLine(t *testing.T) {
 	long := strings.Repeat("x", 200<<10) + "\n" // beyond the reader's buffer, and a line
 	endless := &endlessBody{}
 	var got []string
@@ -17,7 +18,7 @@ func TestLinesOfAnAgentThatNeverEndsOne(t *testing.T) {
 	if len(got) != 2 || got[0] != "a\n" || got[1] != long {
 		t.Errorf("%d lines", len(got))
 	}
-	if !errors.Is(err, errLongLine) || endless.read > 2*lineMost {
+	if !errors.Is(err, errLongLine) || endless.read > 2*maxLine {
 		t.Errorf("%v after %d bytes", err, endless.read)
 	}
 }
@@ -30,7 +31,7 @@ func (e *endlessBody) Read(p []byte) (int, error) {
 		p[i] = 'y'
 	}
 	e.read += len(p)
-	if e.read > 16*lineMost {
+	if e.read > 16*maxLine {
 		return 0, io.EOF
 	}
 	return len(p), nil

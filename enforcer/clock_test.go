@@ -8,6 +8,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -45,16 +47,14 @@ func newSteps(t *testing.T) *steps {
 }
 
 // show makes the clock tell what it is to tell.
-func (s *steps) show() { s.clock.t = twoClocks(s.t, s.wall, s.ran) }
+func (s *steps) show() { s.clock.Set(twoClocks(s.t, s.wall, s.ran)) }
 
 // pass lets time pass, and the agent end what is due.
 func (s *steps) pass(d time.Duration) {
 	s.t.Helper()
 	s.wall, s.ran = s.wall.Add(d), s.ran+d
 	s.show()
-	if err := s.e.grants.Expire(); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, s.e.grants.Expire())
 }
 
 // step sets the clock.
@@ -67,7 +67,7 @@ func (s *steps) step(d time.Duration) {
 func (s *steps) next() {
 	s.t.Helper()
 	s.boot()
-	s.e.own(grants.NewClock(s.clock.now, s.ran))
+	s.e.own(grants.NewClock(s.clock.Now, s.ran))
 	if _, err := s.e.Start(context.Background()); err != nil {
 		s.t.Fatal(err)
 	}
@@ -179,15 +179,13 @@ func TestRandomSteps(t *testing.T) {
 // no entry is taken for one that outlives what the kernel gives it.
 func TestDeadlinesOfEarlierAgents(t *testing.T) {
 	s := newSteps(t)
-	set := grantSetName(s.pod.PodRef, https, iptables.IPv4)
+	set := xtables.GrantSetName(s.pod.PodRef, https, iptables.IPv4)
 	write := func(a string, deadline, timeout time.Duration) {
 		err := s.sets.Add(set, ipset.Entry{
 			Addr: addr(a), Timeout: timeout,
 			Comment: fmt.Sprintf("%d www.example.org shop/allow www.example.org", s.wall.Add(deadline).Unix()),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 	}
 	write("192.0.2.1", 60*time.Second, 60*time.Second+DefaultHold)
 	write("192.0.2.2", time.Hour, 100*time.Second) // by a clock that was an hour ahead
@@ -203,15 +201,13 @@ func TestDeadlinesOfEarlierAgents(t *testing.T) {
 }
 
 // What the agent says of itself follows the heartbeat, not the clock.
-func TestInterceptionIsToldWhateverTheTime(t *testing.T) {
+func TestInterceptionChangesIgnoreTheClock(t *testing.T) {
 	for _, d := range someSteps {
 		s := newSteps(t)
 		if s.e.Status().Intercepting {
 			t.Fatal("intercepting before the first heartbeat")
 		}
-		if err := s.e.intercept.Beat(context.Background(), func(context.Context) error { return nil }); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.e.intercept.Beat(context.Background(), func(context.Context) error { return nil }))
 		s.step(d)
 		if !s.e.Status().Intercepting {
 			t.Errorf("after a step of %v interception is said to be off", d)

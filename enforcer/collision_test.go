@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/iptables"
 )
 
@@ -26,9 +27,7 @@ func TestStartRefusesATakenBit(t *testing.T) {
 		tx := iptables.NewTransaction(test.family, test.table)
 		tx.Replace(test.chain, test.rule)
 		// By either variant.
-		if err := []*iptables.Fake{w.chains, w.otherBackend}[i/len(tests)].Restore(context.Background(), tx); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, []*iptables.Fake{w.chains, w.otherBackend}[i/len(tests)].Restore(context.Background(), tx))
 		w.boot()
 		_, err := w.e.Start(context.Background())
 		if test.taken == "" {
@@ -46,7 +45,7 @@ func TestStartRefusesATakenBit(t *testing.T) {
 	}
 }
 
-func TestNewRefusesWhatCannotWork(t *testing.T) {
+func TestNewRefusesInvalidConfigurations(t *testing.T) {
 	for _, cfg := range []Config{{Mark: 0}, {Mark: 0x41}, {Mark: 0x40, Hold: -1}, {Mark: 0x40, Hold: 1 << 60}} {
 		if _, err := New(cfg, Kernel{}, nil, nil); err == nil {
 			t.Errorf("New takes %+v", cfg)

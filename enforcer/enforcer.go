@@ -26,7 +26,6 @@ import (
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/kernel/conntrack"
-	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
@@ -58,10 +57,8 @@ type Config struct {
 
 // Kernel is everything the enforcer writes to and reads from.
 type Kernel struct {
-	// Sets are the sets of grants.
-	Sets ipset.Interface
-	// Dataplane makes the dataplane of the enforcer, which names the sets of grants.
-	Dataplane func(dataplane.Owner, *grants.Table) dataplane.Interface
+	// Dataplane makes the dataplane of the enforcer.
+	Dataplane func(dataplane.Owner) dataplane.Interface
 	Tables    *nft.Tables
 	Flows     conntrack.Interface
 	Links     link.Interface
@@ -90,8 +87,8 @@ type Enforcer struct {
 	// closed are pods that were coming when a Prepare or Commit failed: they are
 	// default-deny, if they are to be, until they are committed.
 	closed map[policy.PodRef]bool
-	// inherited is what an earlier agent left; empty after the first Commit.
-	inherited inheritance
+	// recovered is what an earlier agent left; empty after the first Commit.
+	recovered recoveredState
 	// What NetworkPolicies allow.
 	lists plan.Lists
 	flows *flows.Queue // connections that are judged again
@@ -143,14 +140,10 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 	return e, nil
 }
 
-// own makes the grants, the dataplane and the queue whose debts that one keeps.
+// own makes the dataplane, the grants that it holds and the queue whose debts it keeps.
 func (e *Enforcer) own(clock grants.Clock) {
-	e.grants = grants.New(grants.Config{
-		Sets: e.k.Sets, Clock: clock, Hold: e.cfg.Hold,
-		SetName:    func(k grants.Key) string { return e.plane.GrantSet(k.Pod, k.Ports, k.IPv6) },
-		Coexisting: e.coexisting, WriteFailed: e.suspect,
-	})
-	e.plane = e.k.Dataplane(dataplane.Owner{Mark: e.cfg.Mark, Now: e.now, Log: e.log, Coexisting: e.coexisting, Repaired: e.repaired}, e.grants)
+	e.plane = e.k.Dataplane(dataplane.Owner{Mark: e.cfg.Mark, Now: e.now, Log: e.log, Coexisting: e.coexisting, Repaired: e.repaired})
+	e.grants = grants.New(grants.Config{Kernel: e.plane, Clock: clock, Hold: e.cfg.Hold, WriteFailed: e.suspect})
 	e.flows = flows.New(e.k.Flows, e.plane, e.cfg.Mark, e.now)
 }
 
@@ -178,7 +171,7 @@ func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	if err := e.k.Tables.Setup(ctx); err != nil {
 		return nil, err
 	}
-	if e.inherited, err = e.readInheritance(recovered); err != nil {
+	if e.recovered, err = e.readRecovered(recovered); err != nil {
 		return nil, err
 	}
 	return e.startInterception()

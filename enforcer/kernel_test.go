@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -62,7 +64,7 @@ func onKernel(t testing.TB, pods int) (*world, []policy.Pod) {
 // fresh makes grants of addresses that were never granted, pod by pod in turn.
 func (w *world) fresh(pods []policy.Pod, n int) [][]policy.Grant {
 	o := w.snap.ViewOf(pods[0].PodRef).Decide(dns("n.example.net")).Openings(3600)[0]
-	until := w.clock.now().Add(o.Lifetime)
+	until := w.clock.Now().Add(o.Lifetime)
 	out := make([][]policy.Grant, n)
 	for i := range out {
 		a := binary.BigEndian.AppendUint32(nil, 0xc612_0000+uint32(i/len(pods)))
@@ -78,9 +80,7 @@ func (w *world) fresh(pods []policy.Pod, n int) [][]policy.Grant {
 // cpu is the time that the process has spent so far, the kernel's for it included.
 func cpu(t testing.TB) time.Duration {
 	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Getrusage(unix.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -89,9 +89,7 @@ func cpu(t testing.TB) time.Duration {
 func TestKernelGrantsTogether(t *testing.T) {
 	w, pods := onKernel(t, 8)
 	gone := pods[3] // no rule of the kernel's asks its set, so that it can be destroyed
-	if err := w.real.Destroy(grantSetName(gone.PodRef, https, iptables.IPv4)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.real.Destroy(xtables.GrantSetName(gone.PodRef, https, iptables.IPv4)))
 	var wait sync.WaitGroup
 	asked := w.fresh(pods, 4000)
 	for i, g := range asked {
@@ -115,7 +113,7 @@ func TestKernelGrantsTogether(t *testing.T) {
 			continue
 		}
 		for f, want := range map[iptables.Family]int{iptables.IPv4: 500, iptables.IPv6: 250} {
-			es, err := w.real.List(grantSetName(p.PodRef, https, f))
+			es, err := w.real.List(xtables.GrantSetName(p.PodRef, https, f))
 			if err != nil || len(es) != want {
 				t.Errorf("%s: %d %v entries, %v", p.Name, len(es), f, err)
 			}
@@ -131,7 +129,7 @@ func TestKernelGrantsTogether(t *testing.T) {
 		t.Errorf("%d grants after their deadlines", n)
 	}
 	for _, p := range pods {
-		if es, err := w.real.List(grantSetName(p.PodRef, https, iptables.IPv6)); err != nil || len(es) != 0 {
+		if es, err := w.real.List(xtables.GrantSetName(p.PodRef, https, iptables.IPv6)); err != nil || len(es) != 0 {
 			t.Errorf("%s: %d entries are left, %v", p.Name, len(es), err)
 		}
 	}
@@ -175,9 +173,7 @@ func BenchmarkRestart(b *testing.B) {
 	const grants = 100_000
 	w, all := onKernel(b, 250)
 	for _, g := range w.fresh(all, grants) {
-		if err := w.e.grants.Grant(context.Background(), g); err != nil {
-			b.Fatal(err)
-		}
+		fatal.If(b, w.e.grants.Grant(context.Background(), g))
 	}
 	for b.Loop() {
 		w.restart()

@@ -6,6 +6,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/policy"
 )
@@ -25,9 +26,7 @@ func (w *world) dies(n int, s *policy.Snapshot) (died bool) {
 			w.restart()
 		}
 	}()
-	if err := w.rollOut(s); err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, w.rollOut(s))
 	return false
 }
 
@@ -85,7 +84,7 @@ func TestAnAgentThatDiesLeavesNothingUncut(t *testing.T) {
 			if !w.admitted(ended) {
 				t.Errorf("%s, and the agent dies before step %d: a pod that this is not about is cut", test.what, n)
 			}
-			w.clock.pass(packetGrace)
+			w.clock.Pass(packetGrace)
 			w.recheck()
 			for _, f := range ipVersions {
 				if left, err := w.sets.List(setPrefix(f) + setOwed); err != nil || len(left) > 0 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -26,12 +27,10 @@ func moved(t *testing.T) (*world, *policy.Snapshot, policy.Pod) {
 
 // Where only peers differ nothing is asked of the kernel but what differs: neither what
 // other sets hold nor which interfaces there are.
-func TestPeersAloneAskNothingElse(t *testing.T) {
+func TestPeerChangesReadNothingElse(t *testing.T) {
 	w, next, _ := moved(t)
 	w.seams.forget(0, false)
-	if err := w.rollOut(next); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.rollOut(next))
 	for _, step := range w.seams.written() {
 		if strings.HasPrefix(step, "list ") {
 			t.Errorf("%s", step)
@@ -46,9 +45,7 @@ func TestPeersAloneAskNothingElse(t *testing.T) {
 // Every fault on the way is mended by a try of the same snapshot.
 func TestFaultsOfPeersAlone(t *testing.T) {
 	w, next, _ := moved(t)
-	if err := w.rollOut(next); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.rollOut(next))
 	want := w.all()
 	for _, late := range []bool{false, true} {
 		n := 1
@@ -76,7 +73,7 @@ func TestFaultsOfPeersAlone(t *testing.T) {
 
 // A pod that nobody selects is known from its first snapshot on, also where its peers
 // differ and no view does.
-func TestPeersAndAPodThatNobodySelects(t *testing.T) {
+func TestPeersAndAnUnselectedPod(t *testing.T) {
 	w, _, client := moved(t)
 	w.apply([]policy.Pod{client, pod("plain", "10.1.0.77")}, pol("allow", "tcp/443 www.example.org"))
 	if !strings.Contains(w.dump(), "10.1.0.77") {

@@ -7,6 +7,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/policy"
 )
@@ -57,12 +58,10 @@ func TestAPacketUnderWayIsCut(t *testing.T) {
 			if test.kept != "" {
 				kept = track("10.1.0.5:2", test.kept)
 			}
-			w.clock.pass(packetGrace)
+			w.clock.Pass(packetGrace)
 			switch how {
 			case "another change is prepared":
-				if err := w.e.Prepare(context.Background(), w.compile(append(pods, pod("new", "10.1.0.9", "allow")))); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, w.e.Prepare(context.Background(), w.compile(append(pods, pod("new", "10.1.0.9", "allow")))))
 				if w.recheck(); !w.admitted(late) {
 					t.Errorf("%s, %s: judged while two snapshots count", test.what, how)
 				}
@@ -75,7 +74,7 @@ func TestAPacketUnderWayIsCut(t *testing.T) {
 			if w.admitted(late) || !w.admitted(kept) || !w.admitted(others) {
 				t.Errorf("%s, %s: admitted what was under way %v, what is allowed %v, another pod's %v", test.what, how, w.admitted(late), w.admitted(kept), w.admitted(others))
 			}
-			w.clock.pass(packetGrace)
+			w.clock.Pass(packetGrace)
 			w.recheck()
 			for _, f := range ipVersions {
 				if left, err := w.sets.List(setPrefix(f) + setOwed); err != nil || len(left) > 0 {
@@ -86,9 +85,9 @@ func TestAPacketUnderWayIsCut(t *testing.T) {
 	}
 }
 
-// TestANextPodKeepsWhatItOpens has an address change hands: of what appears after the
+// TestNextPodKeepsItsConnections has an address change hands: of what appears after the
 // cut only the next pod's own connections stay.
-func TestANextPodKeepsWhatItOpens(t *testing.T) {
+func TestNextPodKeepsItsConnections(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		w := newWorld(t)
 		last, next := pod("web", "10.1.0.5", "allow", "more"), pod("heir", "10.1.0.5", "allow")
@@ -103,7 +102,7 @@ func TestANextPodKeepsWhatItOpens(t *testing.T) {
 		late, own := flow("10.1.0.5:1", "192.0.2.3:443"), flow("10.1.0.5:2", "192.0.2.4:443")
 		w.flows.Track(late)
 		w.flows.Track(own)
-		w.clock.pass(packetGrace)
+		w.clock.Pass(packetGrace)
 		w.recheck()
 		if w.admitted(late) || !w.admitted(own) {
 			t.Errorf("restart %v: admitted what the last pod sent %v, what the next one opened %v", restart, w.admitted(late), w.admitted(own))

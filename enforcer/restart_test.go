@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/handover"
@@ -26,7 +27,7 @@ func TestRestartTakesGrantsOver(t *testing.T) {
 	w.answer(p, "a.example.net", 600, "192.0.2.1")
 	w.answer(p, "b.example.net", 600, "192.0.2.2")
 	enforced := w.chains.Dump(4, "mangle") + w.chains.Dump(4, "security")
-	w.clock.pass(30 * time.Second)
+	w.clock.Pass(30 * time.Second)
 	w.restart()
 	if again := w.chains.Dump(4, "mangle") + w.chains.Dump(4, "security"); again != enforced {
 		t.Errorf("a start before any snapshot changed what is enforced:\n%s", again)
@@ -66,7 +67,7 @@ func TestRestartTakesGrantsOver(t *testing.T) {
 	}
 }
 
-func TestRestartKnowsWhatIsOpen(t *testing.T) {
+func TestRestartRecoversGrants(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	w.restart()
@@ -79,15 +80,13 @@ func TestRestartKnowsWhatIsOpen(t *testing.T) {
 	}
 }
 
-func TestRestartTakesBackWhatIsNotAllowedAnyMore(t *testing.T) {
+func TestRestartRemovesDisallowedGrants(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	w.answer(p, "a.example.net", 60, "192.0.2.2")
-	set := grantSetName(p.PodRef, https, iptables.IPv4)
+	set := xtables.GrantSetName(p.PodRef, https, iptables.IPv4)
 	for _, comment := range []string{"", "by hand", "1800000000 www.example.com"} {
-		if err := w.sets.Add(set, ipset.Entry{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + len(comment))}), Comment: comment}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.sets.Add(set, ipset.Entry{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + len(comment))}), Comment: comment}))
 	}
 	first, second := flow("10.1.0.5:1001", "192.0.2.1:443"), flow("10.1.0.5:1002", "192.0.2.2:443")
 	judged := flow("10.1.0.5:1003", "192.0.2.2:443")
@@ -127,22 +126,16 @@ func TestRestartRemovesLeftovers(t *testing.T) {
 	allow := pol("allow", "tcp/443 www.example.org *.example.net")
 	w.apply([]policy.Pod{p, gone}, allow)
 	for _, s := range []string{"NG4-0123456789ab-01234567", "NG6-old"} {
-		if err := w.sets.Ensure(ipset.Set{Name: s, Type: ipset.HashIP, IPv6: s[2] == '6'}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.sets.Ensure(ipset.Set{Name: s, Type: ipset.HashIP, IPv6: s[2] == '6'}))
 	}
-	if err := w.sets.Ensure(ipset.Set{Name: "others", Type: ipset.HashIP}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.sets.Ensure(ipset.Set{Name: "others", Type: ipset.HashIP}))
 	tx := iptables.NewTransaction(4, "mangle")
 	tx.Replace("NAMEGATE-OLD", "-m set --match-set NG4-0123456789ab-01234567 dst -j RETURN")
-	if err := w.chains.Restore(context.Background(), tx); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.chains.Restore(context.Background(), tx))
 	w.restart()
 	w.apply([]policy.Pod{p}, allow)
 	names, _ := w.sets.Names()
-	want := []string{grantSetName(p.PodRef, https, 4), grantSetName(p.PodRef, https, 6), "others"}
+	want := []string{xtables.GrantSetName(p.PodRef, https, 4), xtables.GrantSetName(p.PodRef, https, 6), "others"}
 	for _, s := range xtables.StaticSets() {
 		want = append(want, s.Name)
 	}
@@ -155,23 +148,17 @@ func TestRestartRemovesLeftovers(t *testing.T) {
 	}
 }
 
-func TestASetThatAnotherProgramAsksStays(t *testing.T) {
+func TestSetReferencedByAnotherProgramStays(t *testing.T) {
 	w := newNode(t)
-	if err := w.sets.Ensure(ipset.Set{Name: "NG4-old", Type: ipset.HashIP}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.sets.Ensure(ipset.Set{Name: "NG4-old", Type: ipset.HashIP}))
 	tx := iptables.NewTransaction(4, "filter")
 	tx.Insert("FORWARD", "-m set --match-set NG4-old dst -j ACCEPT")
-	if err := w.chains.Restore(context.Background(), tx); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.chains.Restore(context.Background(), tx))
 	w.restart()
 	w.apply(nil)
 	tx = iptables.NewTransaction(4, "filter")
 	tx.Remove("FORWARD", "-m set --match-set NG4-old dst -j ACCEPT")
-	if err := w.chains.Restore(context.Background(), tx); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.chains.Restore(context.Background(), tx))
 	w.apply(nil)
 	if names, _ := w.sets.Names(); slices.Contains(names, "NG4-old") {
 		t.Error("the set stays although nothing asks it any more")
@@ -182,11 +169,9 @@ func TestStartTwiceLeavesTheFirstServing(t *testing.T) {
 	w := newWorld(t)
 	first := w.e.Status().Serving
 	w.boot()
-	w.e.predecessor = handover.NewPredecessor(func(a netip.Addr) bool { return slices.Contains(slices.Collect(maps.Values(first)), a) }, w.clock.now)
+	w.e.predecessor = handover.NewPredecessor(func(a netip.Addr) bool { return slices.Contains(slices.Collect(maps.Values(first)), a) }, w.clock.Now)
 	second, err := w.e.Start(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if len(second) != 4 {
 		t.Errorf("serving on %v, want an address for each of two resolvers and two endpoints", second)
 	}
@@ -198,7 +183,7 @@ func TestStartTwiceLeavesTheFirstServing(t *testing.T) {
 	}
 }
 
-func TestStartSaysWhatFailed(t *testing.T) {
+func TestStartReportsErrors(t *testing.T) {
 	for n := 1; n < 1000; n++ {
 		w := newNode(t)
 		w.boot()
@@ -216,7 +201,7 @@ func TestStartSaysWhatFailed(t *testing.T) {
 	}
 }
 
-func TestAFailedFirstCommitStillKnowsWhoWasJudged(t *testing.T) {
+func TestFailedFirstCommitKeepsTheRecoveredState(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	judged := flow("10.1.0.5:1003", "192.0.2.1:443")
@@ -224,17 +209,13 @@ func TestAFailedFirstCommitStillKnowsWhoWasJudged(t *testing.T) {
 	w.flows.Track(judged)
 	w.restart()
 	s := w.compile([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org", "tcp/8443 www.example.org")) // so that chains change
-	if err := w.e.Prepare(context.Background(), s); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Prepare(context.Background(), s))
 	w.chains.Fail(errInjected)
 	if err := w.e.Commit(context.Background()); err == nil {
 		t.Fatal("no error")
 	}
 	w.chains.Fail(nil)
-	if err := w.rollOut(s); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.rollOut(s))
 	if w.mark(judged)&DefaultMark != 0 {
 		t.Error("a connection that was judged before is admitted by the retry")
 	}

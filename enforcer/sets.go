@@ -40,7 +40,7 @@ func (e *Enforcer) dropSets(plan dataplane.Subjects) error {
 		if closed {
 			e.recheckPod(ref)
 		}
-		e.plane.Discard(released)
+		e.plane.ReleaseGrants(released)
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/cache"
@@ -33,14 +34,10 @@ func benchLab(b *testing.B) (*lab, []byte, identity) {
 	l := newLab(b, labTable)
 	l.s.log = &discard{}
 	got, err := l.up.resolve(askFor(b, "www.example.org"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, err)
 	l.use(l.s.setup.Load().config, same{got})
 	packet, err := newQuery("www.example.org", dns.TypeA).Pack()
-	if err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, err)
 	l.s.granter = nothing{}
 	return l, packet, l.s.identify(netip.MustParseAddr("10.1.0.2"), netip.Addr{})
 }
@@ -140,7 +137,7 @@ func BenchmarkHitsOverSnapshots(b *testing.B) {
 			for _, p := range packets {
 				taken = append(taken, listener.NewPacket(replies, p, from))
 				for range 2 {
-					l.decidedAnew("10.1.0.2", p, false)
+					l.decidedAgain("10.1.0.2", p, false)
 				}
 			}
 			hits, n, began := l.s.stats.CacheHits.Load(), uint64(0), used(b)
@@ -165,9 +162,7 @@ func BenchmarkHitsOverSnapshots(b *testing.B) {
 // used is the processor time of the process.
 func used(b *testing.B) time.Duration {
 	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, unix.Getrusage(unix.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -177,7 +172,7 @@ func answerPacket(b *testing.B) []byte {
 		"www.example.org. 300 IN CNAME edge.cdn.test.", "edge.cdn.test. 120 IN A 192.0.2.1", "edge.cdn.test. 120 IN A 192.0.2.2")
 }
 
-// BenchmarkCheck is the answer check of anew, reading the message included.
+// BenchmarkCheck is the check of an answer, including the parsing of the message.
 func BenchmarkCheck(b *testing.B) {
 	packet, q := answerPacket(b), askFor(b, "www.example.org").Question
 	b.ReportAllocs()

@@ -12,7 +12,9 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -35,18 +37,14 @@ func (l *socketLab) crowded(at netip.AddrPort, clients int, meanwhile func()) (r
 	}
 	began := time.Now()
 	for _, c := range conns {
-		if err := c.WriteMsg(newQuery("all.example.org", dns.TypeA)); err != nil {
-			l.t.Fatal(err)
-		}
+		fatal.If(l.t, c.WriteMsg(newQuery("all.example.org", dns.TypeA)))
 	}
 	if meanwhile != nil {
 		meanwhile()
 	}
 	for _, c := range conns {
 		r, err := c.ReadMsg()
-		if err != nil {
-			l.t.Fatal(err)
-		}
+		fatal.If(l.t, err)
 		replies = append(replies, r)
 	}
 	return replies, time.Since(began)
@@ -62,9 +60,9 @@ func gated(gate <-chan struct{}, sc script) script {
 	}
 }
 
-// TestOneCallForAll: over UDP and over TCP; it is asked once, and each pod
+// TestQueriesShareOneCall: over UDP and over TCP; it is asked once, and each pod
 // gets grants of its own.
-func TestOneCallForAll(t *testing.T) {
+func TestQueriesShareOneCall(t *testing.T) {
 	l := newSocketLab(t, false)
 	gate := make(chan struct{})
 	up := startScript(t, gated(gate, one("192.0.2.1")))
@@ -73,17 +71,13 @@ func TestOneCallForAll(t *testing.T) {
 	over := client(t, "tcp", "127.0.0.3", at)
 	const clients = 30
 	replies, _ := l.crowded(at, clients, func() {
-		until(t, "the call", func() bool { return l.s.Stats().Coalesced == clients-1 })
-		if err := over.WriteMsg(newQuery("all.example.org", dns.TypeA)); err != nil {
-			t.Fatal(err)
-		}
-		until(t, "the one over TCP", func() bool { return l.s.Stats().Coalesced == clients })
+		fatal.Await(t, "the call", func() bool { return l.s.Stats().Coalesced == clients-1 })
+		fatal.If(t, over.WriteMsg(newQuery("all.example.org", dns.TypeA)))
+		fatal.Await(t, "the one over TCP", func() bool { return l.s.Stats().Coalesced == clients })
 		close(gate)
 	})
 	last, err := over.ReadMsg()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, r := range append(replies, last) {
 		if len(r.Answer) != 1 {
 			t.Fatalf("%v", r)
@@ -94,16 +88,16 @@ func TestOneCallForAll(t *testing.T) {
 		t.Errorf("asked %d times, %+v", up.UDP.Load(), s)
 	}
 	for _, pod := range []string{"web", "quiet", "strict"} {
-		if !l.granter.isOpen(pod, name(t, "all.example.org"), mustAddr("192.0.2.1")) {
+		if !l.granter.isOpen(pod, policytest.Name("all.example.org"), mustAddr("192.0.2.1")) {
 			t.Errorf("%s was answered and not granted", pod)
 		}
 	}
-	if n := len(l.log.of(name(t, "all.example.org"))); n != clients+1 {
+	if n := len(l.log.of(policytest.Name("all.example.org"))); n != clients+1 {
 		t.Errorf("%d records", n)
 	}
 }
 
-// TestAnswerIsReadWithoutTheLock: while a call's answer is read and its waiters are told,
+// TestAnswerIsReadWithoutTheLock: while a call's answer is read and its waiters continue,
 // other calls begin.
 func TestAnswerIsReadWithoutTheLock(t *testing.T) {
 	l := newSocketLab(t, false)
@@ -131,7 +125,7 @@ func TestAnswerIsReadWithoutTheLock(t *testing.T) {
 	}
 }
 
-// TestRoundRobinCountsCalls: a query that only joins a call takes nobody's turn.
+// TestRoundRobinCountsCalls: a query that joins a call does not advance the order.
 func TestRoundRobinCountsCalls(t *testing.T) {
 	l := newSocketLab(t, false)
 	gate := make(chan struct{})
@@ -142,7 +136,7 @@ func TestRoundRobinCountsCalls(t *testing.T) {
 	at := l.listen()
 	const clients = 2 // so that a turn for each would be the first's again
 	l.crowded(at, clients, func() {
-		until(t, "the call", func() bool { return l.s.Stats().Coalesced == clients-1 })
+		fatal.Await(t, "the call", func() bool { return l.s.Stats().Coalesced == clients-1 })
 		close(gate)
 	})
 	if r := exchange(t, client(t, "udp", "127.0.0.2", at), newQuery("next.example.org", dns.TypeA)); len(r.Answer) != 1 || r.Answer[0].(*dns.A).A.String() != "192.0.2.2" {
@@ -153,8 +147,8 @@ func TestRoundRobinCountsCalls(t *testing.T) {
 	}
 }
 
-// TestCallsThatFailOver: whatever the first try ends with, everybody gets the
-// answer that anew finds.
+// TestCallsThatFailOver: whatever the result of the first try, every waiter gets the
+// final answer.
 func TestCallsThatFailOver(t *testing.T) {
 	const clients, timeout = 12, 2 * time.Second
 	rcode := func(n int) script {
@@ -209,7 +203,7 @@ func TestCallsThatFailOver(t *testing.T) {
 			})), startScript(t, one("192.0.2.1"))
 			l.asks(configWith(t), func(z *corefile.Zone) { z.Timeout, z.Deadline, z.MaxFails = timeout, time.Minute, 0 }, first, second)
 			replies, took := l.crowded(l.listen(), clients, func() {
-				until(t, "the call", func() bool { return l.s.Stats().Coalesced == clients-1 })
+				fatal.Await(t, "the call", func() bool { return l.s.Stats().Coalesced == clients-1 })
 				close(gate)
 			})
 			for _, r := range replies {
@@ -242,7 +236,7 @@ func TestFaultInACall(t *testing.T) {
 		}
 	}
 	replies, _ := l.crowded(l.listen(), 6, func() {
-		until(t, "the call", func() bool { return l.s.Stats().Coalesced == 5 })
+		fatal.Await(t, "the call", func() bool { return l.s.Stats().Coalesced == 5 })
 		close(gate)
 	})
 	for _, r := range replies {
@@ -255,8 +249,8 @@ func TestFaultInACall(t *testing.T) {
 	}
 }
 
-// TestNothingIsLostInADrain: what was asked is answered before the socket goes.
-func TestNothingIsLostInADrain(t *testing.T) {
+// TestDrainAnswersReceivedQueries: received queries are answered before the socket closes.
+func TestDrainAnswersReceivedQueries(t *testing.T) {
 	for what, end := range map[string]func(s *Server) error{
 		"Listen": func(s *Server) error { return s.Listen(nil) },
 		"Close":  func(s *Server) error { return s.Close(context.Background()) },
@@ -273,15 +267,11 @@ func TestNothingIsLostInADrain(t *testing.T) {
 			conn := client(t, "udp", "127.0.0.2", l.listen())
 			const queries = 200
 			for i := range queries {
-				if err := conn.WriteMsg(newQuery(fmt.Sprintf("n%d.example.org", i), dns.TypeA)); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, conn.WriteMsg(newQuery(fmt.Sprintf("n%d.example.org", i), dns.TypeA)))
 			}
-			// What lies in the socket is read for a moment only.
-			until(t, "the reading of all", func() bool { return l.s.Stats().Queries == queries })
-			if err := end(l.s); err != nil {
-				t.Fatal(err)
-			}
+			// Packets in the socket are read for a moment only.
+			fatal.Await(t, "the reading of all", func() bool { return l.s.Stats().Queries == queries })
+			fatal.If(t, end(l.s))
 			if s := l.settled(); s.Allowed != queries || s.RepliesLost != 0 {
 				t.Errorf("%+v", s)
 			}

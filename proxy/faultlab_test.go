@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // faultLab lets a fault happen at one step of a query.
@@ -25,6 +27,7 @@ type faultLab struct {
 	armed bool
 	steps []string
 	fault int // the step at which it happens
+	again int // 1: there is a second one at the next step
 }
 
 func newFaultLab(t *testing.T) *faultLab {
@@ -50,13 +53,13 @@ func newFaultLab(t *testing.T) *faultLab {
 	return l
 }
 
-// step counts, and panics at the step that is chosen.
+// step counts, and panics at the steps that are chosen.
 func (l *faultLab) step(name string) {
 	l.mu.Lock()
 	hit := false
 	if l.armed {
 		l.steps = append(l.steps, name)
-		hit = len(l.steps) == l.fault
+		hit = len(l.steps) >= l.fault && len(l.steps) <= l.fault+l.again
 	}
 	l.mu.Unlock()
 	if hit {
@@ -71,14 +74,15 @@ func (l *faultLab) arm(fault int) {
 	l.armed, l.steps, l.fault = true, nil, fault
 }
 
-// hit tells whether the fault has happened, and where; disarm ends the counting.
-func (l *faultLab) hit() (step string, ok bool) {
+// hits tells how many faults have happened, and where the first one; disarm ends the
+// counting.
+func (l *faultLab) hits() (step string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.steps) < l.fault {
-		return "", false
+		return "", 0
 	}
-	return l.steps[l.fault-1], true
+	return l.steps[l.fault-1], 1 + min(l.again, len(l.steps)-l.fault)
 }
 
 func (l *faultLab) disarm() {
@@ -114,7 +118,7 @@ func (l *faultLab) busy() int {
 
 const nothingHeld = "0 places, 0 queries, 0 slots of connections, 0 held, 0 calls, 0 at the upstreams, 0 renewals, 0 workers, 0 connections too many"
 
-// left is what is held in the end.
+// left has the resources that are held at the end.
 func (l *faultLab) left() (left string) {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		if left = l.holdings(); left == nothingHeld || time.Now().After(end) {
@@ -123,7 +127,7 @@ func (l *faultLab) left() (left string) {
 	}
 }
 
-// asked is a question of a pod and what came back.
+// asked is a pod's query and its reply.
 type asked struct {
 	conn  *dns.Conn
 	query *dns.Msg
@@ -137,9 +141,7 @@ func (l *faultLab) put(network, pod, qname string) asked {
 }
 
 func (l *faultLab) putOn(a asked) {
-	if err := a.conn.WriteMsg(a.query); err != nil {
-		l.t.Fatal(err)
-	}
+	fatal.If(l.t, a.conn.WriteMsg(a.query))
 }
 
 // good tells whether the question is answered, and not with SERVFAIL, the only other

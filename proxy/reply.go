@@ -27,7 +27,7 @@ func (q *query) replyError(rcode int) {
 }
 
 // inPlace tells whether the reply to the client can be written without the dns library:
-// the answer is read in place, fits and is told as it is.
+// the answer is read in place, fits and is unchanged.
 func (q *query) inPlace() bool {
 	return q.msg == nil && q.plain && q.alias == nil && (!q.opens || len(q.free) == len(q.answers)) && q.found.Fits(&q.view)
 }
@@ -96,7 +96,7 @@ func (q *query) audit() {
 func (s *Server) cached(q *wire.QueryView, c *identity, started time.Time, out []byte) (n int, kept bool) {
 	s.step("cache")
 	setup := s.setup.Load()
-	now := started.Sub(s.born)
+	now := started.Sub(s.started)
 	e, r := setup.resolver.cache.Packet(q, c.view, now)
 	if r == nil || !r.Valid(e, setup.config, now) || !r.Guard(setup.guard, c.snap, c.version) || !r.Covered(s.coverage) {
 		return 0, e != nil
@@ -135,23 +135,23 @@ func (q *query) store(packet []byte) {
 		return // no query would get it
 	}
 	s.step("store")
-	r := cache.NewReply(q.entry, packet, q.base.Sub(s.born), q.client.version)
+	r := cache.NewReply(q.entry, packet, q.base.Sub(s.started), q.client.version)
 	if r.Config = q.setup.config; q.client.view != nil && !q.decided(r) {
 		return
 	}
 	q.setup.resolver.cache.Store(q.entry, &q.view, q.client.view, r, s.inForce)
 }
 
-// decided completes a reply with what was decided. False: it is of no use to another
-// query, since it is of several answers, or failed.
+// decided completes a reply with the decision. False: other queries cannot use it,
+// because it is of several answers, or failed.
 func (q *query) decided(r *cache.Reply) bool {
 	s := q.s
 	if !q.single || q.rec.Verdict == audit.Failed {
 		return false
 	}
 	if q.client.view.Enforced && q.setup.config.Follow {
-		led := s.follows.of(q.client.view.Pod.PodRef)
-		r.Follows, r.FollowsAt = &led.epoch, led.epoch.Load() // before the look at the names
+		names := s.followed.of(q.client.view.Pod.PodRef)
+		r.NamesEpoch, r.Epoch = &names.epoch, names.epoch.Load() // before the look at the names
 	}
 	until, ok := q.settled(s.elapsed())
 	r.Until = min(r.Until, until, q.steady(r))
@@ -167,9 +167,9 @@ func (q *query) decided(r *cache.Reply) bool {
 	return ok
 }
 
-// steady returns until when a reply may be given again: as long as each of its
-// deadlines stays what it is, and no bound of a policy's TTL takes effect. Where one
-// does, what is said and opened moves on with each second.
+// steady returns until when a reply may be used again: as long as its deadlines stay the
+// same, and no bound of a policy's TTL takes effect. With such a bound, TTLs and
+// deadlines move with each second.
 func (q *query) steady(r *cache.Reply) time.Duration {
 	until, step := r.Until, r.TTLsFrom(q.entry)
 	if q.plan.action != open {
@@ -196,8 +196,8 @@ func (q *query) steady(r *cache.Reply) time.Duration {
 	return until
 }
 
-// goneViews returns the views of a snapshot that the next one does not have.
-func goneViews(old, next *policy.Snapshot) map[*policy.View]bool {
+// removedViews returns the views of a snapshot that the next one does not have.
+func removedViews(old, next *policy.Snapshot) map[*policy.View]bool {
 	if old == nil {
 		return nil
 	}

@@ -2,10 +2,10 @@ package proxy
 
 import (
 	"testing"
-	"time"
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 	"github.com/namegate/namegate/proxy/wire"
@@ -33,15 +33,5 @@ func (l *lab) live(zones ...corefile.Zone) {
 }
 
 func askFor(t testing.TB, qname string) wire.Query {
-	return wire.Query{Question: wire.Question{Name: name(t, qname), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD}
-}
-
-// await waits until a condition holds.
-func await(t testing.TB, otherwise string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal(otherwise)
-		}
-	}
+	return wire.Query{Question: wire.Question{Name: policytest.Name(qname), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD}
 }

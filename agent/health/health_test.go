@@ -8,17 +8,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// TestHealth walks through an agent's life; each step says what the probes get.
+// TestHealth walks through an agent's life; each step has the probes' replies.
 func TestHealth(t *testing.T) {
 	now := time.Unix(1000, 0)
 	h := New(func() time.Time { return now })
 	socket := filepath.Join(t.TempDir(), "own", "health.sock")
 	s, err := h.Serve(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer s.Close()
 	for _, step := range []struct {
 		name        string
@@ -58,8 +58,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestStrangersGetNoAddresses: why the kernel refused is for root, who asks by the socket.
-func TestStrangersGetNoAddresses(t *testing.T) {
+// TestProbesReportNoAddresses: only root, by the socket, gets the kernel's error.
+func TestProbesReportNoAddresses(t *testing.T) {
 	h := New(time.Now)
 	h.Synced()
 	h.Active()

@@ -83,8 +83,8 @@ func scraped(t *testing.T, f Facts, timed *Timing) map[string]string {
 
 func ptr[T any](v T) *T { return &v }
 
-// TestMetrics: each number stands under its own name, with the names, types, helps and
-// labels that dashboards and alerts know.
+// TestMetrics: each number has its own metric, with the names, types, helps and labels
+// that dashboards and alerts use.
 func TestMetrics(t *testing.T) {
 	f := Facts{Version: "dev",
 		Ready: true, InSync: true, APIServerAway: ptr(false), Snapshot: 3, BrokenFiles: ptr(29),
@@ -95,9 +95,9 @@ func TestMetrics(t *testing.T) {
 		Audit:     &Audit{36, 37, 38},
 		Enforcer:  stats.Enforcer{Selected: 24, Grants: 25, Evicted: 26, Repairs: 27, Refused: 28, Intercepting: true},
 		Proxy: counters.Stats{Proxy: stats.Proxy{Counters: stats.Counters[uint64]{
-			Queries: 9, QueriesTCP: 2, Held: 10, HeldOut: 11, RateLimited: 12, ShedPod: 13, ShedAll: 14, ShedConnections: 16,
+			Queries: 9, QueriesTCP: 2, Parked: 10, ParkFailed: 11, RateLimited: 12, ShedPod: 13, ShedAll: 14, ShedConnections: 16,
 			CacheHits: 17, CacheMisses: 18, CacheStale: 19, Prefetches: 20, Followed: 21,
-			Malformed: 40, Strangers: 41, RateSilenced: 42, Coalesced: 45, Dishonest: 46, Grants: 47, GrantFailures: 48,
+			Malformed: 40, UnknownSources: 41, RateSilenced: 42, Coalesced: 45, Dishonest: 46, Grants: 47, GrantFailures: 48,
 			AddressesGranted: 49, AddressesBlocked: 50, AddressesOver: 51, RepliesLost: 52, Panics: 53,
 		}, ShedZone: 15, UpstreamQueries: 22, UpstreamFailures: 23, UpstreamTCP: 43, WrongReplies: 44, InFlight: 54, Connections: 55, CacheEntries: 56, CacheBytes: 57}},
 	}
@@ -107,9 +107,7 @@ func TestMetrics(t *testing.T) {
 		f.Proxy.Types[i].Type = string(rune('a' + i)) // each its own
 	}
 	want, err := os.ReadFile("testdata/exposition.golden")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if d := cmp.Diff(string(want), exposition(t, f, nil)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
@@ -127,8 +125,7 @@ func proxyTypes(t *testing.T) (types typeVerdicts) {
 
 type typeVerdicts = [len(counters.Stats{}.Types)]counters.TypeVerdicts
 
-// quietFacts are those of an agent to which nothing has happened; busyFacts of one
-// to which everything has.
+// quietFacts are an agent's at its start; busyFacts have every value set.
 func quietFacts(t *testing.T) Facts {
 	f := Facts{Version: "dev", APIServerAway: ptr(true), BrokenFiles: ptr(0), Denied: Denied{Packets: ptr(uint64(0))}, Audit: &Audit{}, Upstreams: []upstream.Status{{Zone: "."}}}
 	f.Proxy.Types = proxyTypes(t)
@@ -220,8 +217,8 @@ func TestMetricsAreWellFormed(t *testing.T) {
 	}
 }
 
-// TestWhatAnAgentHasNot: what has no meaning for an agent is not told as zero.
-func TestWhatAnAgentHasNot(t *testing.T) {
+// TestAbsentMetrics: what has no meaning for an agent is not told as zero.
+func TestAbsentMetrics(t *testing.T) {
 	f := quietFacts(t)
 	all := scraped(t, f, nil)
 	f.APIServerAway, f.BrokenFiles, f.Denied.Packets, f.Audit = nil, nil, nil, nil
@@ -263,7 +260,7 @@ func TestPodsAreCountedOnce(t *testing.T) {
 	}
 }
 
-// TestMetricsPortIsTaken: the agent goes on, and says why there are none.
+// TestMetricsPortIsTaken: the agent continues, and reports why there are no metrics.
 func TestMetricsPortIsTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	fatal.If(t, err)

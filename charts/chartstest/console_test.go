@@ -10,6 +10,8 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestConsoleAddresses: where agents listen for people, and that the node's address
@@ -74,7 +76,7 @@ func TestConsoleReaders(t *testing.T) {
 	}
 }
 
-// TestViewers: whoever may view a namespace may see its policies, and change none.
+// TestViewers: viewers of a namespace may see its policies, and change none.
 func TestViewers(t *testing.T) {
 	role := the[*rbacv1.ClusterRole](t, render(t, "console: {enabled: false}").objects, "ClusterRole/namegate-viewer")
 	want := []rbacv1.PolicyRule{{APIGroups: []string{"namegate.io"}, Resources: []string{"fqdnnetworkpolicies"}, Verbs: []string{"get", "list", "watch"}}}
@@ -86,7 +88,7 @@ func TestViewers(t *testing.T) {
 	}
 }
 
-// TestConsoleNotes: the user is told of the command where it works.
+// TestConsoleNotes: the notes name the command if it works.
 func TestConsoleNotes(t *testing.T) {
 	for text, want := range map[string]bool{"": true, "console: {enabled: false}": false} {
 		if notes := render(t, text).notes; strings.Contains(notes, "See it work:\n\n  kubectl namegate status ") != want || !strings.Contains(notes, "exec daemonset/namegate -- namegate status") {
@@ -105,9 +107,7 @@ func TestPublishersAreBound(t *testing.T) {
 		{"v1.29.9", "", false}, {"v1.30.0", "", true}, {"v1.36.3-vendor.7", "", true}, {"v1.36.3", "console: {enabled: false}", false},
 	} {
 		r, err := installOn(t, c.kubernetes, "edge", c.values)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		objects := objectsOf(t, r).objects
 		p, there := objects["ValidatingAdmissionPolicy/edge-namegate-console"].(*admissionv1.ValidatingAdmissionPolicy)
 		b, bound := objects["ValidatingAdmissionPolicyBinding/edge-namegate-console"].(*admissionv1.ValidatingAdmissionPolicyBinding)

@@ -11,8 +11,8 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// TestCRD: the chart's copies are the generated files to the byte, and what is
-// installed is these but for labels and the annotation that keeps them.
+// TestCRD: the chart's copies equal the generated files, and the installed objects are these
+// except for labels and the annotation that keeps them.
 func TestCRD(t *testing.T) {
 	installed := render(t, "").objects
 	for _, resource := range []string{"fqdnnetworkpolicies", "clusterfqdnnetworkpolicies"} {

@@ -6,11 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// TestReaderGoesAway: the agent's standard output and error lose their reader,
-// and it goes on. The test runs itself as the agent.
-func TestReaderGoesAway(t *testing.T) {
+// TestClosedPipe: the agent's standard output and error lose their reader, and it
+// continues. The test runs itself as the agent.
+func TestClosedPipe(t *testing.T) {
 	if os.Getenv("NAMEGATE_TEST_PIPE") != "" {
 		outliveReaders()
 		for range 10 {
@@ -20,11 +22,9 @@ func TestReaderGoesAway(t *testing.T) {
 		os.Exit(7)
 	}
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	r.Close()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestReaderGoesAway$")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestClosedPipe$")
 	cmd.Env = append(os.Environ(), "NAMEGATE_TEST_PIPE=1")
 	cmd.Stdout, cmd.Stderr = w, w
 	err = cmd.Run()

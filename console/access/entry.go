@@ -16,11 +16,11 @@ const (
 	// LeasePrefix and a hexadecimal digit are the name of a Lease.
 	LeasePrefix = "namegate-console-"
 	leaseCount  = 16
-	// entryKey ends the annotation of a node; its name stands before.
+	// entryKey is the suffix of a node's annotation, behind the node's name.
 	entryKey = "/namegate-console"
 )
 
-// leaseNames are those of all Leases.
+// leaseNames are the names of all Leases.
 func leaseNames() []string {
 	out := make([]string, leaseCount)
 	for i := range out {
@@ -36,11 +36,11 @@ func leaseOf(node string) string {
 	return leaseNames()[h.Sum32()%leaseCount]
 }
 
-// dialMost bounds the addresses of an agent that are tried: a node has one or two, and
+// maxDial bounds the addresses of an agent that are tried: a node has one or two, and
 // an agent that published thousands would keep its callers for hours.
-const dialMost = 8
+const maxDial = 8
 
-// entry is what an agent publishes of its console.
+// entry is the content that an agent publishes about its console.
 type entry struct {
 	node      string
 	addresses []netip.AddrPort
@@ -75,5 +75,5 @@ func decodeEntry(node, text string) (entry, error) {
 	if err != nil {
 		return entry{}, fmt.Errorf("read the console of node %s: %w", node, err)
 	}
-	return entry{node, p.Addresses[:min(len(p.Addresses), dialMost)], pin}, nil
+	return entry{node, p.Addresses[:min(len(p.Addresses), maxDial)], pin}, nil
 }

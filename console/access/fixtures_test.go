@@ -1,7 +1,6 @@
 package access
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -32,27 +31,7 @@ import (
 
 var silent = slog.New(slog.DiscardHandler)
 
-// clock is one that stands still until it is moved.
-type clock struct {
-	mu sync.Mutex
-	at time.Time
-}
-
-func newClock() *clock { return &clock{at: time.Now()} }
-
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.at
-}
-
-func (c *clock) pass(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = c.at.Add(d)
-}
-
-// apiServer is a fake one that knows tokens and rights, and counts what it is asked.
+// apiServer is a fake that knows tokens and rights, and counts its requests.
 type apiServer struct {
 	*fake.Clientset
 	mu      sync.Mutex
@@ -96,7 +75,7 @@ func newAPIServer(objects ...runtime.Object) *apiServer {
 func (s *apiServer) leave() { s.mu.Lock(); defer s.mu.Unlock(); s.gone = true }
 func (s *apiServer) come()  { s.mu.Lock(); defer s.mu.Unlock(); s.gone = false }
 
-// ca is somebody who signs certificates.
+// ca is a certificate authority.
 type ca struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -183,20 +162,6 @@ func statusOf(err error) int {
 		return r.Status
 	}
 	return 0
-}
-
-// eventually waits for what another goroutine does.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for !f() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("not within 10 s: %s", what)
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
 }
 
 // quiet is a log for servers that are called wrongly on purpose.

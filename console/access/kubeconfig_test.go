@@ -22,8 +22,8 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// restServer speaks as much of the API as a caller's side asks: pods and Leases of a
-// fake one, to those who show a good token or certificate.
+// restServer is the part of the API that a caller's side asks: pods and Leases of a fake,
+// for valid tokens and certificates.
 func restServer(t *testing.T, api *apiServer) *httptest.Server {
 	t.Helper()
 	send := func(w http.ResponseWriter, o any, err error) {
@@ -79,7 +79,7 @@ func TestKubeconfig(t *testing.T) {
 	api.rights["alice"], api.rights["carol"] = []string{"shop"}, []string{"shop"}
 	s := newServer(t, api, nil)
 	at := serve(t, s, told(s))
-	eventually(t, "the authority is known", func() bool { return s.callers.authority.pool.Load() != nil })
+	fatal.Await(t, "the authority is known", func() bool { return s.callers.authority.pool.Load() != nil })
 	publishAt(t, api, "n1", s.pin, at)
 	rest := restServer(t, api)
 	certificate, key := ours.issue(t, nil)

@@ -37,7 +37,7 @@ func start(t *testing.T, s *Server, h http.Handler) (at netip.AddrPort, stop fun
 	s.o.Addresses = []netip.AddrPort{at}
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, h) }()
-	eventually(t, "the server has published", func() bool {
+	fatal.Await(t, "the server has published", func() bool {
 		l, err := s.o.Client.CoordinationV1().Leases(DefaultNamespace).Get(t.Context(), leaseOf(s.o.Node), metav1.GetOptions{})
 		return err == nil && strings.Contains(l.Annotations[s.o.Node+entryKey], s.pin.String())
 	})
@@ -80,7 +80,7 @@ func publishAt(t *testing.T, api *apiServer, node string, pin Pin, at ...netip.A
 	fatal.If(t, err)
 }
 
-// told answers with what the caller may see of the namespace that is asked for.
+// told answers with the rows of the requested namespace that the caller may see.
 func told(s *Server) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v, err := s.Viewer(r)
@@ -111,7 +111,7 @@ func body(t *testing.T, resp *http.Response, err error) string {
 	return string(text)
 }
 
-// TestAsk: a caller finds the agent of a pod, and gets what it may see.
+// TestAsk: a caller finds the agent of a pod, and gets the rows that it may see.
 func TestAsk(t *testing.T) {
 	api := newAPIServer(node("n1"), pod("shop", "cart", "n1"))
 	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
@@ -152,12 +152,12 @@ func TestCertificateCaller(t *testing.T) {
 	api.rights["carol"] = []string{"shop"}
 	s := newServer(t, api, nil)
 	at := serve(t, s, told(s))
-	eventually(t, "the authority is known", func() bool { return s.callers.authority.pool.Load() != nil })
+	fatal.Await(t, "the authority is known", func() bool { return s.callers.authority.pool.Load() != nil })
 	publishAt(t, api, "n1", s.pin, at)
 	for by, status := range map[*ca]int{ours: 0, theirs: http.StatusUnauthorized} {
 		c := cluster(api, "")
 		c.transport.TLS.CertData, c.transport.TLS.KeyData = by.issue(t, nil)
-		c.transport.TLS.CAData, c.transport.TLS.ServerName = []byte(theirs.pem()), "kubernetes.test" // those of the API server
+		c.transport.TLS.CAData, c.transport.TLS.ServerName = []byte(theirs.pem()), "kubernetes.test" // the API server's
 		a, err := c.OfNode(t.Context(), "n1")
 		fatal.If(t, err)
 		resp, err := a.Ask(t.Context(), "/v1/grants", url.Values{"namespace": {"shop"}})
@@ -173,8 +173,8 @@ func TestCertificateCaller(t *testing.T) {
 	}
 }
 
-// TestWrongKey: a server with another key than the published is told nothing,
-// neither token nor certificate, and the caller hears why.
+// TestWrongKey: a server with another key than the published one gets neither token nor
+// certificate, and the caller gets the reason.
 func TestWrongKey(t *testing.T) {
 	api := newAPIServer(node("n1"))
 	var asked, showed atomic.Int32
@@ -252,8 +252,8 @@ func TestNoRedirect(t *testing.T) {
 	}
 }
 
-// TestFollow: what an agent flushes is there at once, and the end of the agent ends
-// the answer.
+// TestFollow: a flushed line arrives immediately, and the end of the agent ends the
+// answer.
 func TestFollow(t *testing.T) {
 	api := newAPIServer(node("n1"))
 	s := newServer(t, api, nil)
@@ -313,39 +313,40 @@ func TestPortIsTaken(t *testing.T) {
 // TestSeats: one address holds so many connections and no more; a seat that is given
 // back is somebody else's.
 func TestSeats(t *testing.T) {
-	s := newSeats()
+	s := newConnLimiter()
 	one, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	for i := range connectionsOfOne {
-		if !s.take(one) {
+		if !s.acquire(one) {
 			t.Fatalf("connection %d is refused", i)
 		}
 	}
-	if s.take(one) || !s.take(other) {
+	if s.acquire(one) || !s.acquire(other) {
 		t.Error("the bound of one address is not that")
 	}
-	s.give(one)
-	if !s.take(one) {
+	s.release(one)
+	if !s.acquire(one) {
 		t.Error("a seat is lost")
 	}
-	for i := s.all; i < connectionsMost; i++ {
-		if !s.take(netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})) {
+	for i := s.all; i < maxConnections; i++ {
+		if !s.acquire(netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})) {
 			t.Fatalf("connection %d is refused", i)
 		}
 	}
-	if s.take(netip.MustParseAddr("203.0.113.1")) {
+	if s.acquire(netip.MustParseAddr("203.0.113.1")) {
 		t.Error("more connections than the most")
 	}
-	if n := len(s.of); n != 2+connectionsMost-connectionsOfOne-1 {
+	if n := len(s.of); n != 2+maxConnections-connectionsOfOne-1 {
 		t.Errorf("%d addresses are counted", n)
 	}
 }
 
-// TestTooManyConnections: those beyond the bound are closed, and closed ones make room.
+// TestTooManyConnections: connections beyond the bound are closed, and closed ones make
+// room.
 func TestTooManyConnections(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	fatal.If(t, err)
 	defer l.Close()
-	bounded := boundedListener{l, newSeats(), newThrottle(time.Now, connectionRate, allConnectionRate)}
+	bounded := boundedListener{l, newConnLimiter(), newThrottle(time.Now, connectionRate, allConnectionRate)}
 	accepted := make(chan net.Conn, 2*connectionsOfLocal)
 	go func() {
 		for {

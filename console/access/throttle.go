@@ -9,45 +9,44 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// How often callers may make the agent find out who they are: each credential that
-// is not remembered costs a review by the API server, or a search for who signed it.
-// A person's commands ask a few times in a second, and wrong guesses are worth no
-// more. All take half of what the agent's client for this may ask in a second: the
-// rest is for those that are known.
+// The maximum rate at which callers make the agent identify them: each credential that is
+// not cached costs a review by the API server, or a search for its issuer. A person's
+// commands ask a few times in a second, and wrong guesses deserve no more. All together
+// take half of the rate of the agent's client: the rest is for known callers.
 const (
 	reviewsPerSecond = 5  // of one address
 	reviewBurst      = 20 // of one address
 	allPerSecond     = 10
 	allBurst         = 40
-	// addressesMost bounds the addresses whose rate is known.
-	addressesMost = 1024
+	// maxAddresses bounds the addresses whose rate is known.
+	maxAddresses = 1024
 )
 
-// pace is how often something may be, and how often at once.
-type pace struct {
+// rateLimit is how often something may be, and how often at once.
+type rateLimit struct {
 	perSecond rate.Limit
 	burst     int
 }
 
 var (
-	reviewRate    = pace{reviewsPerSecond, reviewBurst}
-	allReviewRate = pace{allPerSecond, allBurst}
+	reviewRate    = rateLimit{reviewsPerSecond, reviewBurst}
+	allReviewRate = rateLimit{allPerSecond, allBurst}
 )
 
-func (p pace) limiter() *rate.Limiter { return rate.NewLimiter(p.perSecond, p.burst) }
+func (p rateLimit) limiter() *rate.Limiter { return rate.NewLimiter(p.perSecond, p.burst) }
 
 // throttle bounds how often callers do something, of each address and of all.
 type throttle struct {
 	now  func() time.Time
-	each pace
+	each rateLimit
 
 	mu  sync.Mutex
 	all *rate.Limiter
 	by  *simplelru.LRU[netip.Addr, *rate.Limiter]
 }
 
-func newThrottle(now func() time.Time, each, all pace) *throttle {
-	by, err := simplelru.NewLRU[netip.Addr, *rate.Limiter](addressesMost, nil)
+func newThrottle(now func() time.Time, each, all rateLimit) *throttle {
+	by, err := simplelru.NewLRU[netip.Addr, *rate.Limiter](maxAddresses, nil)
 	if err != nil {
 		panic(err) // of a size below one
 	}

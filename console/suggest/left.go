@@ -42,7 +42,7 @@ type Left struct {
 	Protocol string   `json:"protocol,omitempty"`
 	Address  string   `json:"address,omitempty"`
 	Port     uint16   `json:"port,omitempty"`
-	// Names are those of the address, or what else is meant, sorted.
+	// Names are the names of the address, or other names concerned, sorted.
 	Names []string `json:"names,omitempty"`
 	// Count is how many connections there were.
 	Count uint64 `json:"count,omitempty"`
@@ -54,9 +54,9 @@ type leftKey struct {
 	port              uint16
 }
 
-// mostNames bounds the names of one Left or note: an address of a content network has
+// maxNames bounds the names of one Left or note: an address of a content network has
 // had thousands.
-const mostNames = 8
+const maxNames = 8
 
 func (w *workload) leave(line audit.Line, kind LeftKind, names []string) {
 	key := leftKey{kind, line.Protocol, line.Destination.Address, line.Destination.Port}
@@ -73,7 +73,7 @@ func (w *workload) leave(line audit.Line, kind LeftKind, names []string) {
 	}
 }
 
-// String says what is left out, why, and what to do instead.
+// String describes the connection that is left out, the reason, and the alternative.
 func (l Left) String() string {
 	what, names := l.what(), nameList(l.Names)
 	switch l.Kind {
@@ -106,10 +106,10 @@ func (l Left) what() string {
 
 // nameList returns the first names, and how many more there are.
 func nameList(names []string) string {
-	if len(names) <= mostNames {
+	if len(names) <= maxNames {
 		return strings.Join(names, ", ")
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNames], ", "), len(names)-mostNames)
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
 }
 
 func compareLeft(a, b Left) int {

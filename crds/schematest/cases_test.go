@@ -52,7 +52,7 @@ func TestAdmission(t *testing.T) {
 	})
 }
 
-// TestDefaults: what is not written is filled in by the API server.
+// TestDefaults: the API server sets the defaults.
 func TestDefaults(t *testing.T) {
 	eachKind(t, func(t *testing.T, k kind) {
 		object := map[string]any{}

@@ -7,13 +7,13 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func TestAddToScheme(t *testing.T) {
 	s := runtime.NewScheme()
-	if err := AddToScheme(s); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, AddToScheme(s))
 	for kind, want := range map[string]runtime.Object{
 		Kind: &FQDNNetworkPolicy{}, Kind + "List": &FQDNNetworkPolicyList{},
 		ClusterKind: &ClusterFQDNNetworkPolicy{}, ClusterKind + "List": &ClusterFQDNNetworkPolicyList{},
@@ -31,8 +31,8 @@ func TestAddToScheme(t *testing.T) {
 	}
 }
 
-// TestJSON: what is not written stays unwritten, so that a manifest survives a
-// round trip through these types.
+// TestJSON: unset fields stay unset, so that a manifest survives a round trip through
+// these types.
 func TestJSON(t *testing.T) {
 	roundTrip[FQDNNetworkPolicy](t,
 		`{"metadata":{},"spec":{"podSelector":{}}}`,

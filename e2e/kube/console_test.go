@@ -159,15 +159,15 @@ func testConsole(t *testing.T) {
 		}
 		s.refused(console.ExitForbidden, "", "pods", "-n", other.ns, carol)
 	})
-	t.Run("strangers", func(t *testing.T) { s.strangers(t) })
+	t.Run("strangers", func(t *testing.T) { s.unknownCallers(t) })
 	t.Run("another key", func(t *testing.T) { s.anotherKey(t) })
 	t.Run("publishing", func(t *testing.T) { s.publishing(t) })
 	t.Run("forwarded", func(t *testing.T) { s.forwarded(t) })
 }
 
-// strangers calls an agent past kubectl: without credentials, and with such as the
+// unknownCallers calls an agent past kubectl: without credentials, and with such as the
 // API server does not know.
-func (s *scenario) strangers(t *testing.T) {
+func (s *scenario) unknownCallers(t *testing.T) {
 	client := http.Client{Timeout: patient, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return the.DialControl(ctx, network, addr)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -88,7 +89,7 @@ var digTests = []struct {
 // digAddress finds the addresses in dig's print, also in hints.
 var digAddress = regexp.MustCompile(`198\.18\.[\d.]+|2001:db8:c:[\da-f:]+`)
 
-func digTold(out string) []netip.Addr {
+func digAnswers(out string) []netip.Addr {
 	return told(strings.Join(digAddress.FindAllString(out, -1), " "))
 }
 
@@ -134,9 +135,7 @@ func TestClientsDig(t *testing.T) {
 	}
 	t.Run("delv", func(t *testing.T) {
 		out, err := s.Pod("a").RunIn(etc, "delv", "-i", "delv.dig.test")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		s.printed(t, out, []string{`delv\.dig\.test\.\s+\d+\s+IN\s+A\s+198`}, []string{`failed`}, 1, false)
 	})
 	t.Run("delv and a name that is not there", func(t *testing.T) {
@@ -158,7 +157,7 @@ func (s *stage) printed(t *testing.T, out string, want, not []string, many int, 
 			t.Errorf("printed:\n%s\nwith %s", out, w)
 		}
 	}
-	addrs := digTold(out)
+	addrs := digAnswers(out)
 	if many > 0 && len(addrs) != many {
 		t.Errorf("told %d addresses, want %d:\n%s", len(addrs), many, out)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -204,9 +205,7 @@ func (s *stage) clientAsks(t *testing.T, etc lab.Etc, argv []string, number int,
 		}
 	}
 	out, err := pod.RunIn(etc, append(slices.Clone(argv), strings.ReplaceAll(r.ask, "NAME", p.name))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	told, want := told(out), r.wanted(number)
 	if p.one {
 		want = slices.DeleteFunc(want, netip.Addr.Is4)
@@ -237,15 +236,15 @@ func (r clientRow) wanted(program int) (all []netip.Addr) {
 	return all
 }
 
-// toldRanges are where the addresses of answers are; a resolver's is in none.
-var toldRanges = []netip.Prefix{netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("2001:db8:c::/48")}
+// answerRanges are where the addresses of answers are; a resolver's is in none.
+var answerRanges = []netip.Prefix{netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("2001:db8:c::/48")}
 
 // told returns the addresses of answers in what a program printed, in order and
 // each once.
 func told(out string) (all []netip.Addr) {
 	for _, word := range strings.Fields(out) {
 		a, err := netip.ParseAddr(strings.Trim(word, `,"[]`))
-		if err == nil && slices.ContainsFunc(toldRanges, func(p netip.Prefix) bool { return p.Contains(a) }) {
+		if err == nil && slices.ContainsFunc(answerRanges, func(p netip.Prefix) bool { return p.Contains(a) }) {
 			all = append(all, a)
 		}
 	}

@@ -95,9 +95,9 @@ func (s *stage) comes(lines <-chan string, words ...string) {
 	}
 }
 
-// TestWhyAndWhatToWrite: a denied connection is seen as it happens with its name,
+// TestExplainAndSuggest: a denied connection is seen as it happens with its name,
 // explain says which match is missing, and what it says to write mends it.
-func TestWhyAndWhatToWrite(t *testing.T) {
+func TestExplainAndSuggest(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newStage(t, network)

@@ -177,12 +177,12 @@ ttl: {minSeconds: 1, maxSeconds: 60, graceSeconds: 1}`),
 	s.onlyFlows(slices.Collect(maps.Keys(want))...)
 }
 
-// toldSoon is how soon a line is in the log: the promise is a second, repetitions are
+// logDelay is how soon a line is in the log: the promise is a second, repetitions are
 // told after a minute.
-const toldSoon = 10 * time.Second
+const logDelay = 10 * time.Second
 
-// TestDeniedIsToldSoon: the first denial of a kind is a line at once.
-func TestDeniedIsToldSoon(t *testing.T) {
+// TestDeniedConnectionsAreLoggedSoon: the first denial of a kind is a line at once.
+func TestDeniedConnectionsAreLoggedSoon(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, lab.Routed)
 	s.startClient(policy("allow", allowWWW))
@@ -190,7 +190,7 @@ func TestDeniedIsToldSoon(t *testing.T) {
 		began := time.Now()
 		s.expect("a", "tcp", fmt.Sprintf("203.0.113.9:%d", 80+i), lab.Refused)
 		s.awaitFlow(fmt.Sprintf("denied a tcp 203.0.113.9 %d address", 80+i))
-		if took := time.Since(began); took > toldSoon {
+		if took := time.Since(began); took > logDelay {
 			t.Errorf("the line is there after %v", took)
 		}
 	}
@@ -299,9 +299,9 @@ func (s *stage) awaitCounter(want int) {
 	s.t.Errorf("the counter says %s, want %d packets", out, want)
 }
 
-// TestANoisyPodSilencesNobody: while one pod tries everything, another's single
+// TestNoisyPodDoesNotSuppressOthers: while one pod tries everything, another's single
 // connection is told of.
-func TestANoisyPodSilencesNobody(t *testing.T) {
+func TestNoisyPodDoesNotSuppressOthers(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, lab.Routed)
 	s.start(map[string]string{

@@ -111,9 +111,9 @@ func TestClaimedAddresses(t *testing.T) {
 	}
 }
 
-// TestClaimedAddressesOnALinkOfOnesOwn has a routed pod tell the node that its
+// TestClaimedAddressesOnASeparateLink has a routed pod tell the node that its
 // neighbour's address is at its own: what goes to the neighbour goes there still.
-func TestClaimedAddressesOnALinkOfOnesOwn(t *testing.T) {
+func TestClaimedAddressesOnASeparateLink(t *testing.T) {
 	t.Parallel()
 	f := newForgeStage(t, lab.Routed)
 	a, b := f.Pod("a"), f.Pod("b")

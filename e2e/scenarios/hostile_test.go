@@ -172,8 +172,8 @@ func TestHostileAnswersOpenNothing(t *testing.T) {
 	}
 }
 
-// TestStrangeAnswersThatAreHonest are odd, and what the pod is told is open.
-func TestStrangeAnswersThatAreHonest(t *testing.T) {
+// TestUnusualValidAnswers are odd, and what the pod is told is open.
+func TestUnusualValidAnswers(t *testing.T) {
 	t.Parallel()
 	s := hostileStage(t)
 	tests := []struct {

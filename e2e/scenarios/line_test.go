@@ -69,7 +69,7 @@ func (s *stage) lineTo(pod, network string, at *lab.Host, to netip.Addr) *line {
 	s.t.Cleanup(func() { client.Close(); server() })
 	l.conn, l.client.write, l.local, l.remote = client, client.Write, client.LocalAddr(), client.RemoteAddr()
 	go l.client.hears(client.Read)
-	s.podsHeard("at first", []*line{l})
+	s.podsReceived("at first", []*line{l})
 	s.goesOn("at first", l)
 	return l
 }
@@ -122,11 +122,11 @@ func (s *stage) dial(pod string, to net.Addr) net.Conn {
 // a pod that spoke first could bring back what was cut.
 func (s *stage) goesOn(when string, lines ...*line) {
 	s.t.Helper()
-	s.serversHeard(when, lines)
-	s.podsHeard(when, lines)
+	s.serversReceived(when, lines)
+	s.podsReceived(when, lines)
 }
 
-func (s *stage) serversHeard(when string, lines []*line) {
+func (s *stage) serversReceived(when string, lines []*line) {
 	s.t.Helper()
 	word := s.word()
 	for _, l := range lines {
@@ -135,7 +135,7 @@ func (s *stage) serversHeard(when string, lines []*line) {
 	s.heard("the pod", when, func(l *line) bool { return l.client.has(word) }, lines)
 }
 
-func (s *stage) podsHeard(when string, lines []*line) {
+func (s *stage) podsReceived(when string, lines []*line) {
 	s.t.Helper()
 	word := s.word()
 	for _, l := range lines {

@@ -129,9 +129,9 @@ func (s *stage) outage(what string, goes, comes func()) {
 	}
 }
 
-// TestAgentAway: an agent that is killed, or hangs, leaves what is enforced as it is and lets
+// TestAgentStopped: an agent that is killed, or hangs, leaves what is enforced as it is and lets
 // queries go to the resolver, until it or the next one is there.
-func TestAgentAway(t *testing.T) {
+func TestAgentStopped(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		goes, comes func(*stage) error

@@ -134,8 +134,8 @@ func TestNamedPeerPorts(t *testing.T) {
 	})
 }
 
-// TestOneFamilyAlone: a network of one family is nothing to the other.
-func TestOneFamilyAlone(t *testing.T) {
+// TestOneAddressFamilyOnly: a network of one family is nothing to the other.
+func TestOneAddressFamilyOnly(t *testing.T) {
 	t.Parallel()
 	s := newPeerStage(t, lab.Routed)
 	s.client("client", 10)

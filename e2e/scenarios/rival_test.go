@@ -61,7 +61,7 @@ func TestRivalRules(t *testing.T) {
 	}
 }
 
-func TestOneNetIsEnough(t *testing.T) {
+func TestEachNetEnforcesAlone(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
@@ -90,9 +90,7 @@ func TestOneNetIsEnough(t *testing.T) {
 				}
 				s.forges("with one net", sniffer, &no)
 				s.holds("with one net")
-				if err := s.agent.WaitFor("the repair", func(st lab.Status) bool { return st.Enforcer.Repairs > before.Enforcer.Repairs }); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, s.agent.WaitFor("the repair", func(st lab.Status) bool { return st.Enforcer.Repairs > before.Enforcer.Repairs }))
 				s.eventually("a", "198.51.100.1:80", lab.Answered)
 				s.eventually("a", "198.51.100.2:80", lab.Refused)
 				s.forges("after the repair", sniffer, &no)

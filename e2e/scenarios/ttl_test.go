@@ -25,7 +25,7 @@ func echo(c io.ReadWriteCloser, patience time.Duration) lab.Outcome {
 	return lab.Echo(c.(net.Conn), patience)
 }
 
-func TestGrantEndsAndConnectionGoesOn(t *testing.T) {
+func TestConnectionOutlivesItsGrant(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newStage(t, network)
@@ -197,9 +197,9 @@ func TestAuditDropsNothing(t *testing.T) {
 	}
 }
 
-// TestCutOfWhatNobodyRemembers has a connection that outlived its grant and the
+// TestCutOfForgottenConnections has a connection that outlived its grant and the
 // agent that had made it: when its policy goes, it goes too.
-func TestCutOfWhatNobodyRemembers(t *testing.T) {
+func TestCutOfForgottenConnections(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, lab.Routed)
 	s.zone.add(`

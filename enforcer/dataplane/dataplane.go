@@ -11,6 +11,7 @@ type State struct {
 	Subjects Subjects
 	// Members are who peers are in the newest snapshot that knows them, nil for nobody.
 	Members func(policy.Peer) *policy.PeerSet
+	Grants  Grants
 	// Serving are the addresses on which agents serve DNS, Resolvers the addresses that
 	// every subject may dial for DNS.
 	Serving, Resolvers []netip.Addr

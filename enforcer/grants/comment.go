@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// The comment of an entry holds what the next agent needs to recover a grant: its reasons,
+// The comment of a grant holds what the next agent needs to recover a grant: its reasons,
 // the latest deadline first, as
 //
 //	DEADLINE NAME BY,BY ; DEADLINE NAME BY
@@ -39,7 +39,7 @@ func appendComment(b []byte, reasons []reason) []byte {
 			if i > 0 {
 				b = append(b, separator...)
 			}
-			if b = reasons[i].append(b, withBy); len(b)-begin > ipset.CommentLengthMax {
+			if b = reasons[i].append(b, withBy); len(b)-begin > dataplane.CommentMax {
 				break
 			}
 			end = len(b)

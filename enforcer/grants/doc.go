@@ -1,13 +1,13 @@
 // Package grants holds the grants of one node: which address is open to which pod, on
-// which ports, by which names and until when. Table mirrors ipsets, one for each pod, port
-// set and address family, and is the only writer of their entries.
+// which ports, by which names and until when. Table has a set for each pod, port set and
+// address family, and writes through a dataplane.GrantWriter.
 //
-// The proxy calls Grant, GrantThen, Covered and Epoch for its answers. The enforcer tells
-// the table which sets its plan asks, carries grants from one snapshot to the next, takes
-// back the grants that a policy does not allow any more, recovers the grants of an earlier
-// agent from the comments of the entries, and repairs sets that another program changed.
-// The console lists grants. The package knows nothing of rules, chains, nft tables and DNS
-// messages; the enforcer names the sets.
+// The proxy calls Grant, GrantThen, Covered and Epoch for its answers. The enforcer carries
+// grants from one snapshot to the next, takes back the grants that a policy does not allow
+// any more, and ends grants at their deadlines. Table is also the dataplane.Grants of the
+// dataplane: that adds the sets that rules ask, with the grants that an earlier agent left,
+// which are recovered from their comments, and compares and repairs sets by it. The console
+// lists grants. The package knows nothing of packet filters and DNS messages.
 //
 // # Locks
 //

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -18,13 +19,11 @@ func TestAFullSetEndsTheSoonestFirst(t *testing.T) {
 	first := a
 	batch := func(ttl time.Duration, n int) (last netip.Addr) {
 		t.Helper()
-		g := policy.Grant{Pod: p.PodRef, Name: dns("www.example.org"), Ports: https, Deadline: w.clock().Add(ttl)}
+		g := policy.Grant{Pod: p.PodRef, Name: dns("www.example.org"), Ports: https, Deadline: w.Now().Add(ttl)}
 		for range n {
 			g.Addrs, last, a = append(g.Addrs, a), a, a.Next()
 		}
-		if err := w.table.Grant(context.Background(), []policy.Grant{g}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.table.Grant(context.Background(), []policy.Grant{g}))
 		return last
 	}
 	early := batch(time.Minute, 2000)
@@ -67,7 +66,7 @@ func TestSoonest(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 300 {
-		s := &Set{entries: map[netip.Addr]*grant{}}
+		s := &set{entries: map[netip.Addr]*grant{}}
 		st := &staged{set: s}
 		var free []monotonic
 		a := addr("198.18.0.0")
@@ -100,14 +99,12 @@ func TestSoonest(t *testing.T) {
 // A kernel that refuses to end grants gets no more of them either.
 func TestNoRoomIsAnError(t *testing.T) {
 	w, p := web(t)
-	full := policy.Grant{Pod: p.PodRef, Name: dns("www.example.org"), Ports: https, Deadline: w.clock().Add(time.Hour)}
+	full := policy.Grant{Pod: p.PodRef, Name: dns("www.example.org"), Ports: https, Deadline: w.Now().Add(time.Hour)}
 	a := addr("198.18.0.0")
 	for range setMax {
 		full.Addrs, a = append(full.Addrs, a), a.Next()
 	}
-	if err := w.table.Grant(context.Background(), []policy.Grant{full}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.table.Grant(context.Background(), []policy.Grant{full}))
 	w.sets.fail(1, false)
 	g := w.grants(p.PodRef, "www.example.org", 60, a.String())
 	if err := w.table.Grant(context.Background(), g); !errors.Is(err, errInjected) || w.stays(p, a.String()) != 0 {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -53,16 +54,14 @@ func TestOnlyALaterDeadlineIsWritten(t *testing.T) {
 	ask := func(want int, what string) {
 		t.Helper()
 		w.sets.ops()
-		if err := w.table.Grant(context.Background(), g); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.table.Grant(context.Background(), g))
 		if got, _ := w.sets.ops(); got != want {
 			t.Errorf("%s: %d writes, want %d", what, got, want)
 		}
 	}
 	ask(2, "a new grant")
 	ask(0, "the same deadline")
-	w.pass(10 * time.Second)
+	w.Pass(10 * time.Second)
 	g[0].Deadline = g[0].Deadline.Add(-time.Second)
 	ask(0, "an earlier deadline")
 	g[0].Deadline = g[0].Deadline.Add(10 * time.Second)
@@ -114,14 +113,14 @@ func TestRefusedGrantsOpenNothing(t *testing.T) {
 		{"another port set", func(g *policy.Grant) { g.Ports = "tcp/80" }},
 		{"every port", func(g *policy.Grant) { g.Ports = policy.AnyPort }},
 	}
-	before := w.sets.Dump()
+	before := w.sets.dump()
 	for i, test := range tests {
 		g := good
 		test.change(&g)
 		if err := w.table.Grant(context.Background(), []policy.Grant{g}); err == nil {
 			t.Errorf("%s: no error", test.what)
 		}
-		if after := w.sets.Dump(); after != before {
+		if after := w.sets.dump(); after != before {
 			t.Errorf("%s: the kernel changed:\n%s", test.what, after)
 		}
 		if got := w.table.Refused(); got != uint64(i+1) {
@@ -133,7 +132,7 @@ func TestRefusedGrantsOpenNothing(t *testing.T) {
 	if err := w.table.Grant(over, []policy.Grant{good}); !errors.Is(err, context.Canceled) {
 		t.Errorf("grant for a query that is over: %v", err)
 	}
-	if after := w.sets.Dump(); after != before {
+	if after := w.sets.dump(); after != before {
 		t.Error("a grant for a query that is over changed the kernel")
 	}
 }
@@ -147,9 +146,7 @@ func TestKernelFailureIsAnErrorAndARetryWorks(t *testing.T) {
 			t.Fatalf("write %d refused: %v", n, err)
 		}
 		w.sets.instead = nil
-		if err := w.table.Grant(context.Background(), g); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.table.Grant(context.Background(), g))
 		if w.stays(p, "192.0.2.1") == 0 || w.stays(p, "2001:db8::1") == 0 {
 			t.Error("the retry opened nothing")
 		}
@@ -163,9 +160,7 @@ func TestKernelFailureIsAnErrorAndARetryWorks(t *testing.T) {
 func TestGrantKeepsNothingOfTheCallers(t *testing.T) {
 	w, p := web(t)
 	g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
-	if err := w.table.Grant(context.Background(), g); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.table.Grant(context.Background(), g))
 	g[0].Addrs[0], g[0].By[0] = addr("192.0.2.66"), "changed"
 	w.answer(p, "a.example.net", 30, "192.0.2.1")
 	if got, want := w.entries(p, false)[0].Comment, "1700000120 www.example.org shop/allow www.example.org ; 1700000090 a.example.net shop/allow *.example.net"; got != want {
@@ -178,9 +173,9 @@ func TestNamesOfOneAddressAreBounded(t *testing.T) {
 	w.answer(p, "www.example.org", 3600, "192.0.2.1")
 	for i := range 2000 {
 		w.answer(p, fmt.Sprintf("n%d.example.net", i), 60, "192.0.2.1")
-		w.pass(100 * time.Millisecond)
+		w.Pass(100 * time.Millisecond)
 	}
-	s := w.table.get(Key{p.PodRef, https, false})
+	s := w.table.get(grantSet(p.PodRef, https, false))
 	kept := s.entries[addr("192.0.2.1")].reasons
 	if len(kept) != reasonsMax || kept[0].name != dns("www.example.org") || kept[reasonsMax-1].name != dns("n1999.example.net") {
 		t.Errorf("%d names are kept, from %s to %s", len(kept), kept[0].name, kept[len(kept)-1].name)
@@ -219,15 +214,11 @@ func BenchmarkGrant(b *testing.B) {
 			w, p := web(b)
 			g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1 192.0.2.2")
 			ctx := context.Background()
-			if err := w.table.Grant(ctx, g); err != nil {
-				b.Fatal(err)
-			}
+			fatal.If(b, w.table.Grant(ctx, g))
 			b.ReportAllocs()
 			for b.Loop() {
 				g[0].Deadline = g[0].Deadline.Add(bench.step)
-				if err := w.table.Grant(ctx, g); err != nil {
-					b.Fatal(err)
-				}
+				fatal.If(b, w.table.Grant(ctx, g))
 			}
 		})
 	}
@@ -248,12 +239,10 @@ func TestAnAnswerIsOneWrite(t *testing.T) {
 		answer = append(answer, fmt.Sprintf("192.0.2.%d 2001:db8::%d", i+1, i+1))
 	}
 	g := w.grants(p.PodRef, "www.example.org", 60, strings.Join(answer, " "))
-	if err := w.table.Grant(context.Background(), g); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.table.Grant(context.Background(), g))
 	entries := 0
 	for _, op := range w.sets.writes[0] {
-		entries += len(op.Entries)
+		entries += len(op.Grants)
 	}
 	if w.sets.count() != 1 || len(w.sets.writes[0]) != 10 || entries != 80 {
 		t.Errorf("%d writes, the first of %d ops with %d entries, want 1 of 10 with 80", w.sets.count(), len(w.sets.writes[0]), entries)

@@ -56,9 +56,7 @@ func newLab(t *testing.T, network lab.Network) (*lab.Lab, *lab.Pod) {
 func open(t *testing.T, l *lab.Lab) *inject.Kernel {
 	t.Helper()
 	var r *inject.Kernel
-	if err := l.Node.Do(func() (err error) { r, err = inject.Open(); return err }); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, l.Node.Do(func() (err error) { r, err = inject.Open(); return err }))
 	t.Cleanup(func() { _ = r.Close() })
 	return r
 }
@@ -72,16 +70,14 @@ func show(t *testing.T, l *lab.Lab, words ...string) string {
 
 func load(t *testing.T, l *lab.Lab, rules string) {
 	t.Helper()
-	if err := l.Node.Do(func() error {
+	fatal.If(t, l.Node.Do(func() error {
 		cmd := exec.Command("nft", "-f", "-")
 		cmd.Stdin = strings.NewReader(rules)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // TestSend: a packet that is put into a pod's link comes to a socket of the node,
@@ -272,10 +268,10 @@ func TestOpensHere(t *testing.T) {
 	fatal.If(t, r.Close())
 }
 
-// TestNoNeighbourIsMoved: where a pod made the node believe that its address is at
-// a neighbour's hardware address, or the bridge's, our packet does not help it to
-// what is sent there.
-func TestNoNeighbourIsMoved(t *testing.T) {
+// TestNeighboursKeepTheirPorts: if a pod made the node believe that its address is at a
+// neighbour's hardware address, or the bridge's, our packet does not redirect the
+// neighbour's frames to it.
+func TestNeighboursKeepTheirPorts(t *testing.T) {
 	l, pod := newLab(t, lab.Bridged)
 	other := l.Pod("other")
 	r := open(t, l)
@@ -299,7 +295,7 @@ func TestNoNeighbourIsMoved(t *testing.T) {
 	if err := r.Send(pod.Iface, packet); err != nil {
 		t.Errorf("at its own: %v", err)
 	}
-	// A bridge forgets whom it has not heard for a while, and learns him again.
+	// A bridge forgets silent addresses after a while, and learns them again.
 	show(t, l, "bridge", "fdb", "del", at(pod), "dev", pod.Iface, "master")
 	if err := r.Send(pod.Iface, packet); err != nil {
 		t.Errorf("after the bridge forgot it: %v", err)

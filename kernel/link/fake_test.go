@@ -6,16 +6,15 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/link"
 )
 
 func TestFake(t *testing.T) {
 	own := addr("198.51.100.1")
 	f := link.NewFake(own)
-	events, err := f.Watch(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	events, err := f.Watch(context.Background(), nil)
+	fatal.If(t, err)
 	a := addr("10.1.0.5")
 	if h, known := homes(t, f, a.String()); known {
 		t.Errorf("before it has a home: %+v", h)

@@ -5,8 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/namegate/namegate/kernel/nflog"
 	"sigs.k8s.io/knftables"
+
+	"github.com/namegate/namegate/kernel/nflog"
 )
 
 // deniedCounter is the named counter of all packets that are denied, logged or not.
@@ -20,8 +21,8 @@ const (
 	// loggedSet holds the pods whose packets were logged lately: each has a share of the
 	// log, so that none silences another.
 	loggedSet = "told"
-	// watchedSet and watchedBareSet hold the destinations that audited pods dialled lately,
-	// watchedBareSet those of protocols without ports.
+	// watchedSet and watchedBareSet have the destinations that audited pods dialled
+	// lately; watchedBareSet is for protocols without ports.
 	watchedSet     = "watched"
 	watchedBareSet = "watchedbare"
 )
@@ -31,24 +32,24 @@ const (
 	podLogLimit = "limit rate 20/second burst 100 packets"
 	logLimit    = "500/second burst 500 packets"
 	// loggedFor is as long as a share takes to be whole again, and longer.
-	loggedFor  = 10 * time.Second
-	loggedMost = 4096
+	loggedFor = 10 * time.Second
+	maxLogged = 4096
 	// watchedFor is how long a logged destination of an audited pod is not logged again.
-	watchedFor  = 10 * time.Second
-	watchedMost = 65536
+	watchedFor = 10 * time.Second
+	maxWatched = 65536
 )
 
 // logSets adds the sets that the rules of this file need.
 func (l layout) logSets(f family) {
-	l.dynamic(loggedSet+f.suffix, f.addr, loggedMost, loggedFor)
-	l.dynamic(watchedSet+f.suffix, f.addr+" . "+f.addr+" . inet_proto . inet_service", watchedMost, watchedFor)
-	l.dynamic(watchedBareSet+f.suffix, f.addr+" . "+f.addr+" . inet_proto", watchedMost, watchedFor)
+	l.dynamic(loggedSet+f.suffix, f.addr, maxLogged, loggedFor)
+	l.dynamic(watchedSet+f.suffix, f.addr+" . "+f.addr+" . inet_proto . inet_service", maxWatched, watchedFor)
+	l.dynamic(watchedBareSet+f.suffix, f.addr+" . "+f.addr+" . inet_proto", maxWatched, watchedFor)
 	if f == families[0] {
 		l.tx.Add(&knftables.Counter{Name: deniedCounter})
 	}
 }
 
-// share is the rest of a rule: it goes on within the pod's share.
+// share is the rest of a rule, which applies within the pod's share.
 const share = "update @" + loggedSet + "%[1]s { %[2]s saddr " + podLogLimit + " } "
 
 // loggedRule leads a denied packet to the log, within the pod's share. A packet with a

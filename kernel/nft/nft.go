@@ -29,8 +29,8 @@ const (
 type Tables struct {
 	inet, bridge knftables.Interface
 	mark         uint32
-	// applied are the elements as they were written last. With partial the kernel may hold
-	// others, and the next write makes all of them anew.
+	// applied has the elements of the last write. With partial the kernel may hold others, and the
+	// next write makes all of them anew.
 	applied     elements
 	partial     bool
 	generations generationTracker
@@ -47,7 +47,7 @@ type Tables struct {
 	otherLayout bool
 }
 
-// Open finds the nft program. The error says what is missing.
+// Open finds the nft program. The error says which part is missing.
 func Open(mark uint32) (*Tables, error) {
 	inet, err := knftables.New(knftables.InetFamily, TableName, knftables.NoObjectCommentEmulation)
 	if err != nil {
@@ -62,8 +62,8 @@ func Open(mark uint32) (*Tables, error) {
 	return t, nil
 }
 
-// New returns the tables on given interfaces, which may be knftables' fakes.
-// mark is the one bit that says allowed.
+// New returns the tables on given interfaces, which may be knftables' fakes. mark is the
+// bit of admitted connections.
 func New(inet, bridge knftables.Interface, mark uint32) *Tables {
 	t := &Tables{inet: inet, bridge: bridge, mark: mark, generations: newGenerationTracker(),
 		reader: interfaceReader{knftables.InetFamily: inet, knftables.BridgeFamily: bridge}}
@@ -117,8 +117,8 @@ func recovered(name string) bool {
 	return false
 }
 
-// Rewrite makes both tables anew, chains, rules and elements, whatever was there:
-// one transaction each, so that nothing is missing for a moment.
+// Rewrite makes both tables anew, chains, rules and elements, in one transaction each, so
+// that nothing is missing for a moment.
 func (t *Tables) Rewrite(ctx context.Context, s State) error {
 	want := s.elements()
 	if err := t.layOut(ctx, want); err != nil {
@@ -173,8 +173,8 @@ func (t *Tables) layout(i int, tx *knftables.Transaction) {
 	tx.Add(&knftables.Chain{Name: t.sign(i)})
 }
 
-// refill empties every set and map of a table but the dead-man switch, and fills
-// them with what is wanted.
+// refill empties every set and map of a table but the dead-man switch, and adds the
+// wanted elements.
 func (t *Tables) refill(i int, tx *knftables.Transaction, want elements) error {
 	s, err := t.skeletons[i]()
 	if err != nil {
@@ -199,7 +199,7 @@ func (t *Tables) refill(i int, tx *knftables.Transaction, want elements) error {
 
 func (t *Tables) both() []knftables.Interface { return []knftables.Interface{t.inet, t.bridge} }
 
-// Apply makes the sets hold the state, as a delta to what they held, in one
+// Apply makes the sets hold the state, as a delta to their last content, in one
 // transaction for each table.
 func (t *Tables) Apply(ctx context.Context, s State) error {
 	want := s.elements()
@@ -263,8 +263,8 @@ func (t *Tables) GivenBack() map[netip.Addr]netip.Addr {
 	return out
 }
 
-// Serving returns to which addresses the kernel leads queries now, by the address
-// that pods dial, whoever wrote that.
+// Serving returns the addresses to which the kernel redirects queries now, by the address
+// that pods dial, also those that another agent wrote.
 func (t *Tables) Serving(ctx context.Context) (map[netip.Addr]netip.Addr, error) {
 	out := map[netip.Addr]netip.Addr{}
 	all, err := t.elementsOfFamilies(ctx, "intercept")

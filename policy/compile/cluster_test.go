@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 const everyPod = "subject: {namespaces: {}}"
@@ -54,7 +55,7 @@ func TestClusterOrder(t *testing.T) {
 		t.Errorf("%v %v", v.PortSets(), setTexts(s))
 	}
 	for name, want := range map[string]string{"z.test": "z z.test", "x.b.test": "b *.b.test", "a.test": "shop/open a.test"} {
-		if d := v.Decide(mustName(t, name)); len(d.Matches) != 1 || d.Matches[0].By() != want {
+		if d := v.Decide(policytest.Name(name)); len(d.Matches) != 1 || d.Matches[0].By() != want {
 			t.Errorf("%s: %+v", name, d)
 		}
 	}
@@ -117,7 +118,7 @@ func TestClusterAlone(t *testing.T) {
 	if &web.Rules[0] != &db.Rules[0] || &web.Cluster[0] != &db.Cluster[0] {
 		t.Error("views with equal lists do not share them")
 	}
-	if d := web.Decide(mustName(t, "a.test")); d.Denied == nil || d.Reply != policy.NXDomain {
+	if d := web.Decide(policytest.Name("a.test")); d.Denied == nil || d.Reply != policy.NXDomain {
 		t.Errorf("%+v", d)
 	}
 	if len(s.Problems) != 1 || s.Problems[0].Reason != policy.ReasonSecondInterface || !slices.Equal(s.Problems[0].Policies, []string{"c"}) {

@@ -8,10 +8,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// TestBadNetworkPolicies has what cannot work, where it is said to be, and what of
-// the rest still works.
+// TestBadNetworkPolicies has invalid parts, the position in their message, and the parts
+// that still work.
 func TestBadNetworkPolicies(t *testing.T) {
 	const good, bad = "10.1.0.1 tcp 5432", "198.51.100.7 tcp 443"
 	for name, test := range map[string]struct {
@@ -79,12 +81,10 @@ func TestNetworkPolicyGivenTwice(t *testing.T) {
 	}
 }
 
-// TestDocumentedBadInput compares the table of the document with what is said.
+// TestDocumentedBadInput compares the table of the document with the messages.
 func TestDocumentedBadInput(t *testing.T) {
 	text, err := os.ReadFile("../../docs/networkpolicy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	_, part, _ := strings.Cut(string(text), "\n## Bad input\n")
 	rows := 0
 	for line := range strings.Lines(part) {
@@ -96,9 +96,7 @@ func TestDocumentedBadInput(t *testing.T) {
 		written, said := strings.Trim(cells[0], " `"), strings.TrimSpace(cells[1])
 		n := aNet(t, "np", "{}")
 		if strings.HasPrefix(written, "metadata: ") {
-			if err := yaml.UnmarshalStrict([]byte(written), n); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, yaml.UnmarshalStrict([]byte(written), n))
 			n.Namespace = "shop"
 		} else {
 			n = aNet(t, "np", written)

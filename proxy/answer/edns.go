@@ -8,11 +8,11 @@ import (
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// optionsMost bounds the client's options that are passed on, in bytes: with the
+// maxOptions bounds the client's options that are passed on, in bytes: with the
 // longest name the query still fits into the least datagram that IPv6 must carry.
-const optionsMost = 512
+const maxOptions = 512
 
-// ReadQuery returns what a client's message asks.
+// ReadQuery returns the query in a client's message.
 func ReadQuery(q wire.Question, m *dns.Msg) wire.Query {
 	a := wire.Query{Question: q, Flags: wire.RD.If(m.RecursionDesired) | wire.CD.If(m.CheckingDisabled) | wire.AD.If(m.AuthenticatedData)}
 	if opt := m.IsEdns0(); opt != nil {
@@ -41,15 +41,15 @@ func passedOn(opt *dns.OPT) string {
 			only.Option = append(only.Option, o)
 		}
 	}
-	b := make([]byte, dns.MinMsgSize+optionsMost)
+	b := make([]byte, dns.MinMsgSize+maxOptions)
 	n, err := dns.PackRR(only, b, 0, nil, false)
-	if err != nil || n-wire.OPTBytes > optionsMost {
+	if err != nil || n-wire.OPTBytes > maxOptions {
 		return ""
 	}
 	return string(b[wire.OPTBytes:n])
 }
 
-// ClientSpecific tells whether the answer has an option that is for who asked.
+// ClientSpecific tells whether the answer has an option that is specific to the client.
 func ClientSpecific(m *dns.Msg) bool {
 	opt := m.IsEdns0()
 	return opt != nil && slices.ContainsFunc(opt.Option, func(o dns.EDNS0) bool { return !endsHere(o.Option()) && o.Option() != dns.EDNS0EDE })

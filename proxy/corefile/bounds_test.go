@@ -6,9 +6,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// bound is a range that docs/corefile.md gives, and where its value stands.
+// bound is a range in docs/corefile.md, and the position of its value.
 type bound struct {
 	section, row string // row is how the line with the range begins
 	ends         string // "LEAST to MOST"
@@ -44,8 +46,8 @@ var bounds = []bound{
 	{"ttl", "**Bounds.** Whole seconds; MIN_TTL ", "0s to 1h", "ttl %s 2h", "1s"},
 }
 
-// TestDocumentedBounds: the ends of what docs/corefile.md gives as bounds are
-// taken, what is just outside is refused, and the refusal says the same bounds.
+// TestDocumentedBounds: the bounds in docs/corefile.md are valid values, values just
+// outside are refused, and the message has the same bounds.
 func TestDocumentedBounds(t *testing.T) {
 	text := documentation(t)
 	for _, b := range bounds {
@@ -76,9 +78,7 @@ func moved(t *testing.T, value, step string, direction int) string {
 	}
 	if d, err := time.ParseDuration(step); err == nil && d > 0 {
 		v, err := time.ParseDuration(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return (v + time.Duration(direction)*d).String()
 	}
 	shift := 0
@@ -88,8 +88,6 @@ func moved(t *testing.T, value, step string, direction int) string {
 		}
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return fmt.Sprint(n<<shift + int64(direction))
 }

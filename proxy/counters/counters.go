@@ -14,16 +14,16 @@ type Counters struct {
 	Latency  latency
 }
 
-// Stats are the proxy's totals and what the metrics have beside them.
+// Stats are the proxy's totals and the additional figures of the metrics.
 type Stats struct {
 	stats.Proxy
 	// Types are the verdicts by the type of the question.
-	Types [typesMost]TypeVerdicts
+	Types [maxTypes]TypeVerdicts
 	// Latency is how long decided questions took.
 	Latency Latency
 }
 
-// Snapshot returns the totals so far, with those of the upstreams.
+// Snapshot returns the totals so far, with the upstreams'.
 func (c *Counters) Snapshot(up *upstream.Counters) Stats {
 	s := Stats{Proxy: stats.Proxy{
 		Counters: stats.Load(&c.Counters), ShedZone: up.Shed.Load(),

@@ -20,7 +20,7 @@ type Clients struct {
 	connections atomic.Int64
 }
 
-// Client is one source address: what it has in flight, and its token buckets.
+// Client is one source address: its queries in flight, and its token buckets.
 type Client struct {
 	Queries TokenBucket
 	Errors  TokenBucket // of the error replies to queries beyond a limit
@@ -29,14 +29,15 @@ type Client struct {
 	connections atomic.Int32
 }
 
-// Slot is what an admitted query holds until Release. The zero value is none.
+// Slot is the share of the limits that an admitted query has until Release. The zero
+// value is none.
 type Slot struct {
 	client *Client
 	epoch  uint32
 }
 
-// Held tells whether there is a slot to release.
-func (s Slot) Held() bool { return s.client != nil }
+// Taken tells whether there is a slot to release.
+func (s Slot) Taken() bool { return s.client != nil }
 
 // Result tells which limit a query reaches.
 type Result uint8
@@ -124,9 +125,9 @@ func (c *Clients) InFlight() int64 { return c.queries.Load() }
 // Connections returns how many connections there are.
 func (c *Clients) Connections() int64 { return c.connections.Load() }
 
-// Held returns what clients and the watchdog count of queries, each on its own: twice
+// SlotsTaken returns what clients and the watchdog count of queries, each on its own: twice
 // InFlight, unless a slot is lost.
-func (c *Clients) Held() (n int64) {
+func (c *Clients) SlotsTaken() (n int64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for _, of := range c.byAddr {

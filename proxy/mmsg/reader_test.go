@@ -8,6 +8,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func readerOn(t *testing.T, addr string) (*Reader, *net.UDPConn) {
@@ -18,26 +20,22 @@ func readerOn(t *testing.T, addr string) (*Reader, *net.UDPConn) {
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	raw, err := c.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return NewReader(raw), c
 }
 
 func clientOf(t *testing.T, c *net.UDPConn) *net.UDPConn {
 	t.Helper()
 	to, err := net.DialUDP("udp", nil, c.LocalAddr().(*net.UDPAddr))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { _ = to.Close() })
 	_ = to.SetDeadline(time.Now().Add(time.Minute))
 	return to
 }
 
-// TestEachReplyReachesWhoAsked, for more packets than fit into one batch, over both
+// TestEachReplyReachesItsClient, for more packets than fit into one batch, over both
 // families, of every length, with replies to some and in the reader's order.
-func TestEachReplyReachesWhoAsked(t *testing.T) {
+func TestEachReplyReachesItsClient(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
 		b, server := readerOn(t, addr)
 		var clients []*net.UDPConn
@@ -96,9 +94,7 @@ func TestLongPacketIsCutAndNoOther(t *testing.T) {
 	var lengths []int
 	for len(lengths) < 5 {
 		n, err := b.Receive()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for i := range n {
 			packet, _ := b.Packet(i)
 			lengths = append(lengths, len(packet))

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// queueMost bounds the packets that wait in a ReplyQueue.
-const queueMost = 1024
+// maxQueue bounds the packets that wait in a ReplyQueue.
+const maxQueue = 1024
 
 // ReplyQueues are the queues in which packets wait. The zero value has none.
 type ReplyQueues struct {
@@ -27,7 +27,7 @@ type ReplyQueue struct {
 	mu     sync.Mutex
 	queued replyBatch
 
-	sending sync.Mutex // of what follows
+	sending sync.Mutex // guards the following fields
 	batch   replyBatch
 	names   [batchSize]unix.RawSockaddrInet6
 	writer  batchWriter
@@ -44,9 +44,9 @@ type replyBatch struct {
 
 func (b *replyBatch) reset() { b.bytes, b.ends, b.to = b.bytes[:0], b.ends[:0], b.to[:0] }
 
-// New returns a queue whose packets leave with Send. done is called with how many
-// packets have left the queue, and how many of these the kernel refused. A full socket
-// loses packets: whoever sends has other sockets' packets to send.
+// New returns a queue whose packets leave with Send. done is called with how many packets
+// have left the queue, and how many of these the kernel refused. A full socket loses
+// packets, because the sender also has other sockets' packets to send.
 func (all *ReplyQueues) New(conn syscall.RawConn, done func(packets, lost int)) *ReplyQueue {
 	q := &ReplyQueue{all: all, conn: conn, done: done}
 	q.failed = func(int, error) { q.lost++ }
@@ -59,7 +59,7 @@ func (q *ReplyQueue) Put(packet []byte, to netip.AddrPort) bool {
 	q.mu.Lock()
 	b := &q.queued
 	n := len(b.to)
-	if n < queueMost {
+	if n < maxQueue {
 		b.bytes = append(b.bytes, packet...)
 		b.ends, b.to = append(b.ends, len(b.bytes)), append(b.to, to)
 	}
@@ -69,7 +69,7 @@ func (q *ReplyQueue) Put(packet []byte, to netip.AddrPort) bool {
 		q.all.list = append(q.all.list, q)
 		q.all.mu.Unlock()
 	}
-	return n < queueMost
+	return n < maxQueue
 }
 
 // Send sends the packets of all queues.

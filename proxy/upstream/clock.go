@@ -13,8 +13,8 @@ const tick = 2 * time.Millisecond
 // never is later than any time.
 const never = time.Duration(math.MaxInt64)
 
-// clock is the one timer of an upstream, which rings for whatever ends next: a
-// timer for each query would cost more than the query's system calls.
+// clock is the one timer of an upstream, set to the earliest deadline: a timer for each
+// query would cost more than the query's system calls.
 type clock struct {
 	at    atomic.Int64 // when it rings
 	mu    sync.Mutex   // of setting it
@@ -22,7 +22,7 @@ type clock struct {
 }
 
 // now is the time since the upstream was made, by a clock that is never set.
-func (u *upstream) now() time.Duration { return time.Since(u.born) }
+func (u *upstream) now() time.Duration { return time.Since(u.created) }
 
 // wake makes the clock ring at that time, if it does not before.
 func (u *upstream) wake(at time.Duration) {

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// leastTries is how often a query is sent at least, time permitting: a single
+	// minTries is how often a query is sent at least, time permitting: a single
 	// upstream gets a second chance after a lost packet.
-	leastTries = 4
-	// restLeast and restMost are how long a query waits after a round in which no
+	minTries = 4
+	// minRest and maxRest are how long a query waits after a round in which no
 	// upstream could be reached: at first, and after some rounds.
-	restLeast = 50 * time.Millisecond
-	restMost  = 400 * time.Millisecond
+	minRest = 50 * time.Millisecond
+	maxRest = 400 * time.Millisecond
 )
 
 // Responder takes the end of a query, by one call of Packet that returns true, else by one
@@ -37,9 +37,10 @@ type Responder interface {
 	Done(a Answer, err error)
 }
 
-// request is one query at the upstreams of its zone. It fails over in rounds: each asks
-// every upstream once. When the upstreams change, the round goes on with the new ones. A
-// request has one try at a time, whose end leads to the next one: no goroutine waits.
+// request is one query at the upstreams of its zone. It fails over in rounds: each round
+// asks every upstream once. When the upstreams change, the round continues with the new
+// ones. A request has one try at a time, whose end starts the next one: no goroutine
+// waits.
 type request struct {
 	try    try // the present one
 	zone   *Zone
@@ -52,7 +53,7 @@ type request struct {
 	end    time.Time
 	now    time.Time // when the next try begins
 	silent int       // tries that took their time
-	before int       // of those, in earlier rounds
+	before int       // the part of asked in earlier rounds
 	pause  time.Duration
 	// refused is the last answer after which the next upstream is asked, and last the
 	// error of the last try without a reply.
@@ -78,7 +79,7 @@ func (z *Zone) Start(q wire.Query, to Responder, batch *Batch) {
 }
 
 func (z *Zone) begin(r *request, q wire.Query, to Responder) {
-	*r = request{zone: z, routes: z.routes.Load(), query: q, to: to, pause: restLeast, now: time.Now()}
+	*r = request{zone: z, routes: z.routes.Load(), query: q, to: to, pause: minRest, now: time.Now()}
 	r.try.owner = r
 	r.end = r.now.Add(r.routes.zone.Deadline)
 	r.order = z.order(r.routes)
@@ -174,7 +175,7 @@ func (r *request) choose() (u *upstream, resort bool) {
 	return u, slices.Contains(r.routes.last, u)
 }
 
-// change goes on with other upstreams. None is asked twice in a round.
+// change continues with other upstreams. None is asked twice in a round.
 func (r *request) change(to *routes) {
 	if r.asked == nil {
 		r.asked = map[*upstream]bool{}
@@ -200,7 +201,7 @@ func (r *request) reserve() {
 
 // over tells whether no try is left.
 func (r *request) over() bool {
-	return r.silent >= max(2*len(r.order), leastTries) || !r.now.Before(r.end)
+	return r.silent >= max(2*len(r.order), minTries) || !r.now.Before(r.end)
 }
 
 // limits returns the bounds of the try that begins now.
@@ -248,7 +249,7 @@ func (r *request) rest() {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		r.pause = min(2*r.pause, restMost)
+		r.pause = min(2*r.pause, maxRest)
 	case <-r.routes.changed:
 	}
 	r.now = time.Now()

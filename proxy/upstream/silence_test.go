@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 )
@@ -26,9 +27,9 @@ func mortal(t *testing.T, ip string) (*upstreamtest.Server, *atomic.Bool) {
 	}), dead
 }
 
-// TestSilentDeathUnderLoad: one of two upstreams dies without a word while many ask;
-// nobody waits for half a second, though a try may take five.
-func TestSilentDeathUnderLoad(t *testing.T) {
+// TestUnresponsiveUpstreamUnderLoad: one of two upstreams dies silently during many queries; none
+// waits for half a second, though a try may take five.
+func TestUnresponsiveUpstreamUnderLoad(t *testing.T) {
 	for _, forceTCP := range []bool{false, true} {
 		one, dead := mortal(t, "192.0.2.1")
 		var two *upstreamtest.Server
@@ -72,7 +73,7 @@ func TestSilentDeathUnderLoad(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		dead.Store(true)
 		close(died)
-		await(t, "it is never down", func() bool { return f.routes.Load().first[0].down(2) })
+		fatal.Await(t, "it is never down", func() bool { return f.routes.Load().first[0].down(2) })
 		time.Sleep(50 * time.Millisecond)
 		close(over)
 		wg.Wait()
@@ -111,8 +112,8 @@ func TestFarUpstreamIsNotDown(t *testing.T) {
 	}
 }
 
-// TestNear follows what the way takes, and not what the names take.
-func TestNear(t *testing.T) {
+// TestLatencyEstimate follows the network's latency, not the latency of names.
+func TestLatencyEstimate(t *testing.T) {
 	u := newUpstream(loopback, new(Pool))
 	defer u.close()
 	for _, took := range []time.Duration{40, 30, 31, 500, 29} {
@@ -142,7 +143,7 @@ func TestProbeKeepsItsPace(t *testing.T) {
 	defer u.close()
 	began := time.Now()
 	u.suspect(bounds{maxFails: 2, probe: 50 * time.Millisecond})
-	await(t, "it is not probed", func() bool { return probes.Load() >= 8 })
+	fatal.Await(t, "it is not probed", func() bool { return probes.Load() >= 8 })
 	if took := time.Since(began); took < 300*time.Millisecond {
 		t.Errorf("8 probes in %v", took)
 	}
@@ -151,8 +152,8 @@ func TestProbeKeepsItsPace(t *testing.T) {
 	}
 }
 
-// TestMaxConcurrent: beyond the bound a query is not sent, and who is under way is
-// not harmed.
+// TestMaxConcurrent: beyond the bound a query is not sent, and queries in flight are not
+// affected.
 func TestMaxConcurrent(t *testing.T) {
 	gate, reached := make(chan struct{}), make(chan struct{}, 8)
 	up := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
@@ -198,7 +199,7 @@ func TestForceTCP(t *testing.T) {
 	z.ForceTCP = true
 	f, stats := newForward(t, z)
 	answersWith(t, f, "192.0.2.1")
-	await(t, "it is not probed", func() bool { return silentTCP.TCP.Load() > 1 })
+	fatal.Await(t, "it is not probed", func() bool { return silentTCP.TCP.Load() > 1 })
 	if silentTCP.UDP.Load()+good.UDP.Load() != 0 || good.TCP.Load() != 1 || stats.TCP.Load() != 2 {
 		t.Errorf("UDP %d and %d, TCP %d, counted %d", silentTCP.UDP.Load(), good.UDP.Load(), good.TCP.Load(), stats.TCP.Load())
 	}

@@ -15,8 +15,8 @@ const (
 	// 2,304 bytes).
 	socketQueries = 128
 	receiveBuffer = 1 << 20
-	// socketsMost bounds the sockets of one upstream. Beyond it they carry more each.
-	socketsMost = 64
+	// maxSockets bounds the sockets of one upstream. Beyond it they carry more each.
+	maxSockets = 64
 )
 
 var errSockets = errors.New("too many of its sockets wait for answers")
@@ -31,8 +31,8 @@ type socketPool struct {
 	closing bool
 }
 
-// send gives a query a socket and sends it: with the batch, if there is one. However it
-// fails, its responder is told. A probe has a socket of its own.
+// send assigns a socket to a query and sends it, in the batch if there is one. Every
+// failure is reported to its responder. A probe has a socket of its own.
 func (p *socketPool) send(e *exchange, batch *Batch) {
 	query := e.query // e is another query, or none, when it has ended
 	p.mu.Lock()
@@ -74,7 +74,7 @@ func (p *socketPool) socket(fresh bool) (least *udpSocket, err error) {
 	}
 	p.prune()
 	switch {
-	case len(p.sockets) < socketsMost:
+	case len(p.sockets) < maxSockets:
 		return p.open()
 	case least == nil:
 		return nil, errSockets
@@ -105,7 +105,7 @@ func (p *socketPool) unread(e *exchange) {
 	p.mu.Lock()
 	open := slices.DeleteFunc(e.sends[:], func(sent send) bool { return sent.socket == nil || sent.socket.closed })
 	e.wrong++
-	waits := len(open) > 0 && e.wrong < wrongMost
+	waits := len(open) > 0 && e.wrong < maxWrong
 	if waits {
 		for _, sent := range open {
 			sent.socket.waiting[sent.id] = e
@@ -166,8 +166,8 @@ func (p *socketPool) sweep(now time.Duration) (next time.Duration) {
 		again = p.retransmit(e, again)
 	}
 	for _, s := range p.sockets {
-		// Where the upstream's address is a Service's, sockets that heard nothing since a
-		// query without an answer may all be tied to the endpoint that died.
+		// If the upstream's address is a Service's, sockets that received nothing since
+		// an unanswered query may all be tied to the endpoint that died.
 		mute := silentSince != never && s.opened < silentSince && s.heard < silentSince
 		if mute || now >= s.opened+socketAge {
 			s.draining = true
@@ -185,14 +185,15 @@ func (p *socketPool) sweep(now time.Duration) (next time.Duration) {
 	return next
 }
 
-// retransmit sends a query once more, on another socket: its own may be tied to one dead
-// endpoint of a Service. The caller holds the lock, and writes what is added to again.
+// retransmit sends a query again on another socket: its own may be tied to a dead
+// endpoint of a Service. The caller holds the lock, and writes the queries added to
+// again.
 func (p *socketPool) retransmit(e *exchange, again []send) []send {
 	if p.u.heard.Load() < int64(e.began) {
 		p.u.suspect(e.by)
 	}
 	e.sends[0].socket.draining = true
-	if len(p.sockets) > socketsMost/2 {
+	if len(p.sockets) > maxSockets/2 {
 		return again // its load is what ails it
 	}
 	s, err := p.socket(false)

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// connsMost bounds the TCP connections towards one upstream that queries share. While
+	// maxConns bounds the TCP connections towards one upstream that queries share. While
 	// there are fewer, a query gets one on which none is under way: not every server
 	// answers out of order.
-	connsMost = 8
+	maxConns = 8
 	// connsAlone bounds all of them, with the connections for a second send: some servers close a connection after the first answer.
 	connsAlone = 128
 	// connQueries is how many queries are under way on one of them.
@@ -35,8 +35,8 @@ type tcpPool struct {
 	closing bool
 }
 
-// send gives a query a connection; alone: a new one. However it fails, its responder is
-// told.
+// send assigns a connection to a query; alone: a new one. Every failure is reported to
+// its responder.
 func (p *tcpPool) send(e *exchange, alone bool) {
 	p.mu.Lock()
 	if p.closing {
@@ -72,9 +72,9 @@ func (p *tcpPool) conn(alone bool) *tcpConn {
 			}
 		}
 		switch {
-		case best != nil && (len(best.waiting) == 0 || open >= connsMost && len(best.waiting) < connQueries):
+		case best != nil && (len(best.waiting) == 0 || open >= maxConns && len(best.waiting) < connQueries):
 			return best
-		case open >= connsMost:
+		case open >= maxConns:
 			return nil
 		}
 	}
@@ -101,8 +101,8 @@ func (c *tcpConn) add(e *exchange) {
 	c.work.Signal()
 }
 
-// sweep ends the queries whose time is over, and the connections that
-// are idle or have heard nothing. It returns when there is more to do.
+// sweep ends the queries whose time is over, and idle or silent connections. It returns
+// when there is more to do.
 func (p *tcpPool) sweep(now time.Duration) (next time.Duration) {
 	next = never
 	var failures []failure

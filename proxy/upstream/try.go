@@ -65,7 +65,7 @@ func (t *try) pack() []byte {
 	return t.query.Pack(0)
 }
 
-// afterUDP goes on over TCP where UDP gave no whole reply that can be trusted.
+// afterUDP continues over TCP if UDP gave no complete trustworthy reply.
 func (t *try) afterUDP() {
 	until := t.bounds.tcp
 	if t.bounds.share > 0 {
@@ -126,7 +126,7 @@ func (t *try) failed(err error, lost bool) {
 		t.owner.tried(nil, fmt.Errorf("ask %s: %w", t.u.addr, err))
 	case lost && !t.again:
 		t.again = true
-		t.exchange = t.u.newExchange(t.pack(), t.exchange.end, t.u.born.Add(t.exchange.until), t.bounds, t)
+		t.exchange = t.u.newExchange(t.pack(), t.exchange.end, t.u.created.Add(t.exchange.until), t.bounds, t)
 		t.u.conns.send(&t.exchange, true)
 	default:
 		if errors.Is(err, os.ErrDeadlineExceeded) {

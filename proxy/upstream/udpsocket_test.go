@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -18,9 +19,7 @@ import (
 func newSocket(t testing.TB) (*udpSocket, *Counters) {
 	t.Helper()
 	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	pool := new(Pool)
 	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), pool)
 	t.Cleanup(func() { u.close(); _ = pc.Close() })
@@ -33,9 +32,7 @@ func (p *socketPool) opened(t testing.TB) *udpSocket {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s, err := p.open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return s
 }
 
@@ -52,7 +49,7 @@ func (s *udpSocket) put(t testing.TB, qname string) *asked {
 	return a
 }
 
-// is returns what the socket is.
+// is returns the state of the socket.
 func (s *udpSocket) is() (draining, closed bool, waiting int) {
 	s.pool.mu.Lock()
 	defer s.pool.mu.Unlock()
@@ -67,7 +64,7 @@ func (s *udpSocket) over(a *asked) {
 	s.pool.sweep(s.pool.u.now())
 }
 
-func TestSocketTakesWhatAnswers(t *testing.T) {
+func TestSocketAcceptsMatchingAnswers(t *testing.T) {
 	s, stats := newSocket(t)
 	one, two := s.put(t, "one.test"), s.put(t, "two.test")
 	for i, wrong := range [][]byte{
@@ -102,7 +99,7 @@ func TestIDsOfASocket(t *testing.T) {
 	s, _ := newSocket(t)
 	seen := map[uint16]bool{}
 	var last *asked
-	up := 0 // ids that are greater than the one before: in half of the cases
+	up := 0 // ids greater than the previous one: half of the cases
 	before := uint16(0)
 	for range socketUses {
 		a := s.put(t, "www.example.org")
@@ -151,9 +148,9 @@ func TestSocketDrainsByAge(t *testing.T) {
 	}
 }
 
-// TestGuessesEndASocket: after so many the port is given up, and every query on it goes on
-// over TCP. Late and doubled replies are no guesses.
-func TestGuessesEndASocket(t *testing.T) {
+// TestWrongRepliesRetireASocket: after too many wrong replies the port is retired, and its
+// queries continue over TCP. Late and duplicate replies are no guesses.
+func TestWrongRepliesRetireASocket(t *testing.T) {
 	s, stats := newSocket(t)
 	answered, gaveUp, waits := s.put(t, "one.test"), s.put(t, "two.test"), s.put(t, "three.test")
 	one, two := answered.reply(t, nil), gaveUp.reply(t, nil)
@@ -162,7 +159,7 @@ func TestGuessesEndASocket(t *testing.T) {
 	if !gaveUp.ended() || !errors.Is(gaveUp.err, os.ErrDeadlineExceeded) {
 		t.Fatalf("its time is over, and it waits (%v)", gaveUp.err)
 	}
-	for range 10 * wrongMost {
+	for range 10 * maxWrong {
 		s.take(one, s.pool.u.now())
 		s.take(two, s.pool.u.now())
 	}
@@ -175,26 +172,26 @@ func TestGuessesEndASocket(t *testing.T) {
 		binary.BigEndian.PutUint16(guess, uint16(id))
 		if s.used[id/64]&(1<<(id%64)) == 0 {
 			s.take(guess, s.pool.u.now())
-			if sent++; sent == wrongMost-1 && waits.ended() || sent == wrongMost {
+			if sent++; sent == maxWrong-1 && waits.ended() || sent == maxWrong {
 				break
 			}
 		}
 	}
-	if _, closed, _ := s.is(); sent != wrongMost || !waits.ended() || !errors.Is(waits.err, errManyWrong) || !closed {
+	if _, closed, _ := s.is(); sent != maxWrong || !waits.ended() || !errors.Is(waits.err, errManyWrong) || !closed {
 		t.Errorf("after %d guesses: %v, closed %v", sent, waits.err, closed)
 	}
-	if n := stats.WrongReplies.Load(); n != uint64(20*wrongMost+sent) {
+	if n := stats.WrongReplies.Load(); n != uint64(20*maxWrong+sent) {
 		t.Errorf("%d wrong replies counted", n)
 	}
 }
 
-// TestManyWrongForOneQuery: a query that gets wrong replies with its id goes on over TCP
-// alone; its neighbours wait on.
+// TestManyWrongForOneQuery: a query that gets wrong replies with its id continues over
+// TCP alone; its neighbours keep waiting.
 func TestManyWrongForOneQuery(t *testing.T) {
 	s, _ := newSocket(t)
 	a, neighbour := s.put(t, "one.test"), s.put(t, "two.test")
 	unreadable := a.reply(t, nil, "one.test. 60 IN A 192.0.2.1")[:40]
-	for i := range wrongMost {
+	for i := range maxWrong {
 		if a.ended() {
 			t.Fatalf("ended after %d", i)
 		}
@@ -212,9 +209,7 @@ func TestManyWrongForOneQuery(t *testing.T) {
 // TestRefusedEndsAll: one closed port ends every query on the socket at once.
 func TestRefusedEndsAll(t *testing.T) {
 	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), new(Pool))
 	defer u.close()
 	_ = pc.Close()
@@ -226,7 +221,7 @@ func TestRefusedEndsAll(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	await(t, "a refused socket stays open", func() bool { _, closed, _ := s.is(); return closed })
+	fatal.Await(t, "a refused socket stays open", func() bool { _, closed, _ := s.is(); return closed })
 }
 
 // TestRefusalOfAnEarlierPacket: the kernel tells the next writer, and every query on the
@@ -234,16 +229,12 @@ func TestRefusedEndsAll(t *testing.T) {
 func TestRefusalOfAnEarlierPacket(t *testing.T) {
 	s, _ := newSocket(t)
 	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	c, err := net.DialUDP("udp", nil, pc.LocalAddr().(*net.UDPAddr))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	_ = pc.Close()
-	s = &udpSocket{pool: s.pool, conn: c, waiting: map[uint16]*exchange{}} // nobody reads
+	s = &udpSocket{pool: s.pool, conn: c, waiting: map[uint16]*exchange{}} // without a reader
 	one, two := s.put(t, "one.test"), s.put(t, "two.test")
 	s.write(one.query)
 	s.write(two.query)
@@ -372,8 +363,7 @@ func FuzzSocket(f *testing.F) {
 	})
 }
 
-// TestPortsAreDrawnAtRandom: those of the sockets of one upstream do not follow each
-// other.
+// TestPortsAreDrawnAtRandom: the ports of one upstream's sockets are not sequential.
 func TestPortsAreDrawnAtRandom(t *testing.T) {
 	s, _ := newSocket(t)
 	var ports []int

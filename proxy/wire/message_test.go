@@ -6,20 +6,16 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/proxy/wire/wiretest"
 )
 
-func newQuery(qname string, qtype uint16) *dns.Msg {
-	return new(dns.Msg).SetQuestion(dns.Fqdn(qname), qtype)
-}
-
-func packed(t testing.TB, m *dns.Msg) []byte {
-	t.Helper()
-	b, err := m.Pack()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
+// The words of the tests.
+var (
+	newQuery = wiretest.Query
+	packed   = wiretest.Packed
+)
 
 // TestParseQueryLeavesToTheParser queries whose answer depends on more.
 func TestParseQueryLeavesToTheParser(t *testing.T) {
@@ -104,13 +100,9 @@ func TestErrorReply(t *testing.T) {
 	m := newQuery("www.example.org", dns.TypeA)
 	m.SetEdns0(1232, true)
 	packet, err := m.Pack()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	r := new(dns.Msg)
-	if err := r.Unpack(ErrorReply(packet, dns.RcodeRefused)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, r.Unpack(ErrorReply(packet, dns.RcodeRefused)))
 	if r.Id != m.Id || !r.Response || r.Rcode != dns.RcodeRefused || len(r.Question) != 1 || r.Question[0] != m.Question[0] || !r.RecursionDesired || len(r.Extra) != 0 {
 		t.Errorf("reply %v", r)
 	}

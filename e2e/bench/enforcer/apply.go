@@ -114,7 +114,7 @@ func applyChild(outside string, rounds int, out io.Writer) error {
 		return err
 	}
 	var a applied
-	in, c := cluster(policiesMost, spaces[0]), compile.New()
+	in, c := cluster(maxPolicies, spaces[0]), compile.New()
 	force := func() (float64, error) {
 		s := c.Compile(in)
 		began := time.Now()
@@ -182,7 +182,7 @@ func openEnforcer() (*enforcer.Enforcer, *written, error) {
 	}
 	w := &written{Interface: sets}
 	e, err := enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Hold: enforcer.DefaultHold},
-		enforcer.Kernel{Sets: w, Dataplane: xtables.Config{Sets: w, Chains: chains}.New, Tables: tables, Flows: flows, Links: links}, nil, slog.New(slog.DiscardHandler))
+		enforcer.Kernel{Dataplane: xtables.Config{Sets: w, Chains: chains}.New, Tables: tables, Flows: flows, Links: links}, nil, slog.New(slog.DiscardHandler))
 	return e, w, err
 }
 

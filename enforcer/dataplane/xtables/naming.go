@@ -87,12 +87,9 @@ func listChain(l *dataplane.RuleList) string {
 
 func podChain(r policy.PodRef) string { return podChainPrefix + dataplane.PodID(r) }
 
-// GrantSet: the digest only keeps the name short; the chain's rules spell the port set.
-func (*packetFilter) GrantSet(r policy.PodRef, ports policy.PortSet, ipv6 bool) string {
-	return grantSet(r, ports, familyOf(ipv6))
-}
-
-func grantSet(r policy.PodRef, ports policy.PortSet, f iptables.Family) string {
+// GrantSetName is the set of the grants of a pod on a port set. The digest only keeps the
+// name short; the chain's rules spell the port set.
+func GrantSetName(r policy.PodRef, ports policy.PortSet, f iptables.Family) string {
 	return setPrefix(f) + dataplane.PodID(r) + "-" + digest(string(ports), 8)
 }
 

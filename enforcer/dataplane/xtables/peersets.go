@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync/atomic"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -47,6 +46,8 @@ type peerSet struct {
 	refused bool
 	// gone: another program destroyed it.
 	gone bool
+	// released: no rule asks it any more.
+	released bool
 }
 
 // header is what the set is created with: with as many buckets as entries need, since
@@ -67,20 +68,11 @@ func (s *peerSet) header(entries int) ipset.Set {
 
 // peers is the peer sets that rules ask.
 type peers struct {
-	sets ipset.Interface
-	// coexisting tells whether another agent writes too.
-	coexisting func() bool
-	all        map[peerKey]*peerSet
-	refused    map[string]bool // names of sets that the kernel does not take now
-	most       int
-	// differing are sets whose members deviated when they had their turn.
-	differing map[*peerSet]bool
-	// sizes are how many entries the kernel holds of each set, nil while that changes.
-	sizes atomic.Pointer[map[string]bounds]
+	sets    ipset.Interface
+	all     map[peerKey]*peerSet
+	refused map[string]bool // names of sets that the kernel does not take now
+	most    int
 }
-
-// bounds are how many entries the kernel must hold of a set and may hold.
-type bounds struct{ least, most int }
 
 // missing returns the sets of what rules ask that are not mirrored yet, or are gone: those
 // to be made, and by name those that an earlier agent left among stale.
@@ -139,17 +131,12 @@ func (s *peerSet) take(head ipset.Set, entries []ipset.Entry) {
 func (p *peers) stage(st dataplane.State, asked map[policy.Peer]bool, fresh []*peerSet, left map[string]*peerSet) error {
 	clear(p.refused)
 	made := p.create(st, asked, fresh, left)
-	filled := p.fill(st, asked)
-	p.noteSizes()
-	return cmp.Or(made, filled)
+	return cmp.Or(made, p.fill(st, asked))
 }
 
 // create creates sets, and mirrors them and those that were read. Only the sets that rules
 // ask count against the bound: the others go when the rules are written.
 func (p *peers) create(st dataplane.State, asked map[policy.Peer]bool, fresh []*peerSet, left map[string]*peerSet) (failed error) {
-	if len(fresh)+len(left) > 0 {
-		p.sizes.Store(nil)
-	}
 	for _, s := range left {
 		if s.listed {
 			p.all[s.key] = s
@@ -212,7 +199,6 @@ func (p *peers) fill(st dataplane.State, asked map[policy.Peer]bool) (failed err
 	if len(ops) == 0 {
 		return nil
 	}
-	p.sizes.Store(nil)
 	p.sets.Apply(ops)
 	for i, f := range fillings {
 		if err := ops[i].Err; err != nil {
@@ -257,13 +243,12 @@ func (p *peers) release(subjects dataplane.Subjects) (busy []string) {
 		if asked[key.peer] {
 			continue
 		}
-		p.sizes.Store(nil)
+		s.released = true
 		delete(p.all, key)
 		if err := p.sets.Destroy(s.name); err != nil && !ipset.IsNotFound(err) {
 			busy = append(busy, s.name)
 		}
 	}
-	p.noteSizes()
 	return busy
 }
 
@@ -290,7 +275,6 @@ func (p *peers) trim(sets []*peerSet) (failed error) {
 		}
 		ops = append(ops, op)
 	}
-	p.sizes.Store(nil)
 	p.sets.Apply(ops)
 	for i, s := range sets {
 		if failed = ops[i].Err; failed != nil {
@@ -299,99 +283,5 @@ func (p *peers) trim(sets []*peerSet) (failed error) {
 		clear(s.stale)
 		s.listed = false
 	}
-	p.noteSizes()
 	return failed
-}
-
-// noteSizes notes what the kernel holds, if that changed.
-func (p *peers) noteSizes() {
-	if p.sizes.Load() != nil {
-		return
-	}
-	sizes := make(map[string]bounds, len(p.all))
-	for _, s := range p.all {
-		sizes[s.name] = bounds{s.size, s.size + len(s.stale)}
-		if s.refused {
-			sizes[s.name] = bounds{0, peerMost}
-		}
-	}
-	p.sizes.Store(&sizes)
-}
-
-// sizesDiffer tells whether the kernel holds another number of entries of a set than it
-// was given. before is what it held when sizes were read: a change meanwhile is no reason.
-func (p *peers) sizesDiffer(before *map[string]bounds, sizes map[string]int) bool {
-	if before == nil || p.sizes.Load() != before {
-		return false
-	}
-	for name, b := range *before {
-		if p.outside(name, b, sizes) {
-			return true
-		}
-	}
-	return false
-}
-
-// outside tells whether a set's size is not within its bounds. While two agents write, the
-// kernel also holds the entries of the other.
-func (p *peers) outside(name string, b bounds, sizes map[string]int) bool {
-	size, there := sizes[name]
-	return !there || size < b.least || size > b.most && !p.coexisting()
-}
-
-// verify returns the sets of another size than they should be, and those whose members
-// deviated at their turn and still do: a repair may have to wait.
-func (p *peers) verify() ([]*peerSet, error) {
-	for s := range p.differing {
-		if p.all[s.key] != s || s.refused {
-			delete(p.differing, s)
-			continue
-		}
-		d, err := p.compare(s)
-		if err != nil {
-			return nil, err
-		}
-		if !d.Any() {
-			delete(p.differing, s)
-		}
-	}
-	if len(p.all) == 0 {
-		return nil, nil
-	}
-	sizes, err := p.sets.Sizes()
-	if err != nil {
-		return nil, err
-	}
-	var out []*peerSet
-	for _, s := range p.all {
-		if !s.refused && (p.differing[s] || p.outside(s.name, bounds{s.size, s.size + len(s.stale)}, sizes)) {
-			out = append(out, s)
-		}
-	}
-	slices.SortFunc(out, func(a, b *peerSet) int { return cmp.Compare(a.name, b.name) })
-	return out, nil
-}
-
-// repair lets sets hold what they were given.
-func (p *peers) repair(wrong []*peerSet) error {
-	for _, s := range wrong {
-		d, err := p.compare(s)
-		if err != nil {
-			return err
-		}
-		if !d.Any() {
-			continue
-		}
-		want := s.entries(s.full)
-		if err := ipset.Repair(p.sets, s.header(len(want)), d, want); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// compare compares a set with what it was given.
-func (p *peers) compare(s *peerSet) (ipset.Difference, error) {
-	want := s.entries(s.full)
-	return ipset.Compare(p.sets, s.header(len(want)), want, func(en ipset.Entry) bool { return !s.stale[en] && !p.coexisting() })
 }

@@ -236,7 +236,7 @@ func (r ruleset) renderPod(p *dataplane.Subject) []string {
 		if r.missing[p.Pod][ports] {
 			continue
 		}
-		set := "-m set --match-set " + grantSet(p.Pod, ports, r.family) + " dst"
+		set := "-m set --match-set " + GrantSetName(p.Pod, ports, r.family) + " dst"
 		for _, match := range portMatches(ports) {
 			out = append(out, strings.Join(nonEmpty(match.proto, match.ports, set,
 				`-m comment --comment "`+p.Pod.String()+" "+string(ports)+`"`, "-g "+chainAllow), " "))

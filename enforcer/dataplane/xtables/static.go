@@ -121,8 +121,9 @@ func staticEntries(st dataplane.State) map[string][]ipset.Entry {
 	return out
 }
 
-// countsDiffer tells whether a set holds another number of entries than was written.
-func (s *static) countsDiffer() (bool, error) {
+// countsDiffer tells whether a set holds another number of entries than was written, or
+// than the state owes.
+func (s *static) countsDiffer(st dataplane.State) (bool, error) {
 	if len(s.counts) == 0 {
 		return false, nil
 	}
@@ -130,8 +131,15 @@ func (s *static) countsDiffer() (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	owed := map[string]int{}
+	for _, a := range st.Owed {
+		owed[setPrefix(versionOf(a))+setOwed]++
+	}
 	for name, want := range s.counts {
-		if size, there := sizes[name]; !there || size != want && !strings.HasSuffix(name, setOwed) {
+		if strings.HasSuffix(name, setOwed) {
+			want = owed[name]
+		}
+		if size, there := sizes[name]; !there || size != want {
 			return true, nil
 		}
 	}

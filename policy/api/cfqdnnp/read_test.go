@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -18,9 +19,7 @@ func read(t *testing.T, spec string) *Policy {
 	t.Helper()
 	p := &v1alpha1.ClusterFQDNNetworkPolicy{}
 	p.Name = "p"
-	if err := yaml.UnmarshalStrict([]byte(spec), &p.Spec); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, yaml.UnmarshalStrict([]byte(spec), &p.Spec))
 	return Read(p)
 }
 
@@ -159,9 +158,7 @@ func repeat(item string, n int) string { return strings.Join(slices.Repeat([]str
 func TestUnreadable(t *testing.T) {
 	p := &v1alpha1.ClusterFQDNNetworkPolicy{}
 	p.Name = "p"
-	if err := yaml.Unmarshal([]byte("{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Accept}, {action: Deny, matches: [{name: a.test}]}]}"), &p.Spec); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, yaml.Unmarshal([]byte("{tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Accept}, {action: Deny, matches: [{name: a.test}]}]}"), &p.Spec))
 	p.Spec.Egress[0].Unreadable = "unknown field"
 	got := Read(p)
 	if d := cmp.Diff([]string{"Admin Accept  broken", "Admin Deny any a.test"}, tellAll(got)); d != "" {

@@ -37,8 +37,8 @@ func (r Report) Match(path string, m *v1alpha1.Match) (fqdn.Pattern, bool) {
 	return pattern, true
 }
 
-// The settings below count as the strictest one where the word does not exist, so that a
-// slip of the pen opens nothing.
+// An unknown word of a setting counts as the strictest one, so that a typing error opens
+// nothing.
 
 // Audit reads spec.enforcement.
 func (r Report) Audit(e v1alpha1.Enforcement) bool {

@@ -89,7 +89,7 @@ func (r *Policy) partly(path, format string, args ...any) {
 	r.report(policy.ReasonPartiallyInvalid, path, format, args...)
 }
 
-// settings reads what is not a rule.
+// settings reads the fields that are not rules.
 func (r *Policy) settings() {
 	report := fields.Report(r.partly)
 	r.Audit = report.Audit(r.Spec.Enforcement)

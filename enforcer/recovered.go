@@ -1,0 +1,87 @@
+package enforcer
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/flows"
+	"github.com/namegate/namegate/kernel/link"
+	"github.com/namegate/namegate/policy"
+)
+
+// recoveredState is what the chains of an earlier agent say: whose each address
+// was, and where it was at home. Connections of an address that is still the same
+// pod's have been judged; those of another pod's are taken back.
+type recoveredState struct {
+	dataplane.Recovered
+	homes map[netip.Addr]link.Home
+	// recheck are addresses from and to which it had yet to judge connections anew.
+	recheck map[netip.Addr]bool
+}
+
+// readRecovered completes what the dataplane recovered by the homes in the nft tables,
+// which must have been set up, and by what the earlier agent owed.
+func (e *Enforcer) readRecovered(recovered dataplane.Recovered) (in recoveredState, err error) {
+	in = recoveredState{Recovered: recovered, homes: map[netip.Addr]link.Home{}}
+	if in.recheck, err = e.flows.Recover(); err != nil {
+		return in, err
+	}
+	homes, ports := e.k.Tables.Homes()
+	for _, h := range homes {
+		in.homes[h.Addr] = link.Home{Iface: h.Iface}
+	}
+	for _, p := range ports {
+		in.homes[p.Addr] = link.Home{Iface: in.homes[p.Addr].Iface, Port: p.Iface}
+	}
+	return in, nil
+}
+
+// same tells whether an address is still the pod's that it was.
+func (in recoveredState) same(a netip.Addr, ref policy.PodRef) bool {
+	return in.Owners[a] == dataplane.PodID(ref)
+}
+
+// judged tells whether the connections of an address have been judged for the pod.
+func (in recoveredState) judged(a netip.Addr, ref policy.PodRef) bool {
+	return in.Isolated[a] && in.same(a, ref)
+}
+
+// among returns the subjects of a plan that the earlier agent isolated.
+func (in recoveredState) among(next dataplane.Subjects) dataplane.Subjects {
+	out := maps.Clone(next)
+	maps.DeleteFunc(out, func(ref policy.PodRef, p *dataplane.Subject) bool {
+		return !p.Isolated || !slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool { return in.judged(a, ref) })
+	})
+	return out
+}
+
+// home returns the home that an earlier agent knew for a pod's address, as long as
+// that one stands: a pod that hides its address, or lets another's move, gains
+// nothing from a restart.
+func (in recoveredState) home(a netip.Addr, ref policy.PodRef, stands func(link.Home) bool) (link.Home, bool) {
+	h, ok := in.homes[a]
+	if !ok || !in.same(a, ref) || h.Iface == "" || !stands(h) {
+		return link.Home{}, false
+	}
+	return h, true
+}
+
+// withdrawStale takes back what an earlier agent had admitted for addresses
+// that are not the same pod's any more.
+func (e *Enforcer) withdrawStale(plan dataplane.Subjects) error {
+	owner := map[netip.Addr]policy.PodRef{}
+	for ref, p := range plan {
+		for _, a := range p.Addrs {
+			owner[a] = ref
+		}
+	}
+	stale := slices.AppendSeq(slices.Collect(maps.Keys(e.recovered.Owners)), maps.Keys(e.recovered.recheck))
+	stale = slices.DeleteFunc(stale, func(a netip.Addr) bool {
+		ref, ok := owner[a]
+		return ok && e.recovered.same(a, ref)
+	})
+	e.flows.Recheck(flows.PolicyChanged, stale)
+	return e.flows.Withdraw(stale)
+}
