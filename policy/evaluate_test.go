@@ -143,7 +143,7 @@ func (w *world) view(t *testing.T) (*policy.View, map[*policy.Rule]string, []*po
 		first := len(v.Rules)
 		for _, p := range all.in(tier) {
 			w.settings(v, p)
-			index := 0
+			index, begin := 0, len(v.Rules)
 			for _, from := range p.rules {
 				rules := p.flat(t, &from, &index)
 				for _, r := range rules {
@@ -154,17 +154,22 @@ func (w *world) view(t *testing.T) (*policy.View, map[*policy.Rule]string, []*po
 				}
 				v.Rules = append(v.Rules, rules...)
 			}
+			if tier != policy.Namespace { // each has an index of its own
+				v.Cluster = append(v.Cluster, policy.NewIndex(v.Rules[begin:], index))
+			}
 		}
 		if tier == policy.Namespace { // the rules with names come first
 			byPeers := func(r *policy.Rule) int { return min(1, int(policy.PeerNames-r.Peer.Kind)) }
 			slices.SortStableFunc(v.Rules[first:], func(a, b *policy.Rule) int { return cmp.Compare(byPeers(a), byPeers(b)) })
 		}
 	}
-	matches := 0
+	var own []*policy.Rule
 	for _, r := range v.Rules {
-		matches += len(r.Matches)
+		if r.Tier == policy.Namespace {
+			own = append(own, r)
+		}
 	}
-	v.Index = policy.NewIndex(v.Rules, matches)
+	v.Index = policy.NewIndex(own, 0)
 	return v, ids, live
 }
 
@@ -191,7 +196,7 @@ func (w *world) settings(v *policy.View, p *twinPolicy) {
 func (p *twinPolicy) flat(t *testing.T, from *twinRule, index *int) (out []*policy.Rule) {
 	rule := func(peer policy.Peer, ports string) *policy.Rule {
 		r := &policy.Rule{
-			Tier: p.tier, Action: from.action, Peer: peer, Ports: policy.PortSet(ports), Policy: p.name, Path: from.id,
+			Tier: p.tier, Priority: int32(p.priority), Standard: p.kind == clusterNetwork, Action: from.action, Peer: peer, Ports: policy.PortSet(ports), Policy: p.name, Path: from.id,
 			Audit: p.audit, Broken: from.broken, DNSDenied: p.dnsDenied,
 		}
 		out = append(out, r)

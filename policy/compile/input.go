@@ -19,6 +19,8 @@ type Input struct {
 	// NetworkPolicies are the ordinary ones of networking.k8s.io/v1. One that did not
 	// change keeps its pointer.
 	NetworkPolicies []*networkingv1.NetworkPolicy
+	// ClusterPolicies are of the whole cluster. One that did not change keeps its pointer.
+	ClusterPolicies []*v1alpha1.ClusterFQDNNetworkPolicy
 	// Remote are pods of other nodes, as peers of NetworkPolicies alone; Pods of other
 	// nodes are peers too. One that did not change keeps its pointer.
 	Remote []*policy.Pod
