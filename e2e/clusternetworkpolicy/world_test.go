@@ -1,7 +1,6 @@
 package clusternetworkpolicy
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 	"testing"
@@ -99,9 +98,7 @@ func (w *world) compile() *compiled {
 		}
 		c.nps = append(c.nps, p)
 	}
-	slices.SortFunc(c.cnps, func(a, b *cnp.Policy) int {
-		return cmp.Or(cmp.Compare(a.Tier, b.Tier), cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.ID, b.ID))
-	})
+	slices.SortFunc(c.cnps, func(a, b *cnp.Policy) int { return a.Place().Compare(b.Place()) })
 	index, remote := peers.NewIndex(), slices.Clone(w.pods)
 	for _, n := range w.nodes {
 		remote = append(remote, peers.Node(n.name, n.labels, n.ips))

@@ -23,6 +23,7 @@ const (
 	MaxPeers     = 25 // of a rule
 	MaxProtocols = 25 // of a rule
 	MaxValues    = 25 // networks or domain names of a peer
+	MaxRuleName  = 100
 )
 
 // Policy is one ClusterNetworkPolicy as it was read. It is immutable.
@@ -43,6 +44,11 @@ type Policy struct {
 type Rule struct {
 	*policy.Rule
 	Spec *peers.Spec // nil for PeerNames and for a broken rule
+}
+
+// Place returns where in the order of evaluation the policy stands.
+func (r *Policy) Place() policy.ClusterPolicy {
+	return policy.ClusterPolicy{Tier: r.Tier, Priority: r.Priority, Standard: true, Name: r.ID}
 }
 
 // Selects tells whether the policy selects a pod, by the labels of its namespace and by its own.
@@ -70,7 +76,7 @@ func Read(from *unstructured.Unstructured) *Policy {
 	if len(egress) > MaxRules { // the rest is one broken rule: a Deny may be among them
 		rest := &ruleReader{Policy: r, path: "spec.egress", action: policy.Deny}
 		rest.fail("", "%d rules; write at most %d and put the rest into another policy", len(egress), MaxRules)
-		rest.add(policy.Peer{}, policy.AnyPort, nil)
+		rest.addBroken()
 	}
 	return r
 }
@@ -133,6 +139,8 @@ func (r *Policy) subject(from any) {
 	var s subject
 	if err := decode(from, &s); err != nil {
 		r.invalid(path, "%s", oneLine(err))
+	} else if lacksPods(from) {
+		r.invalid(path+".pods", "%s", needsPods)
 	} else if (s.Namespaces == nil) == (s.Pods == nil) {
 		r.invalid(path, "write exactly one of namespaces and pods; namespaces: {} selects every pod")
 	} else if r.Namespaces, r.Pods, err = selectors(s.Namespaces, s.Pods); err != nil {
@@ -153,6 +161,16 @@ func selectors(namespaces *metav1.LabelSelector, pods *namespacedPod) (of, in *p
 		in, err = peers.NewSelector(&pods.PodSelector)
 	}
 	return of, in, err
+}
+
+const needsPods = "the podSelector is missing; write one, or {} for all"
+
+// lacksPods tells whether a subject or peer has pods without the selector that the schema
+// asks for: as {} it would select every pod.
+func lacksPods(from any) bool {
+	fields, _ := from.(map[string]any)
+	pods, written := fields["pods"].(map[string]any)
+	return written && pods["podSelector"] == nil
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

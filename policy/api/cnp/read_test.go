@@ -84,13 +84,14 @@ func TestBroken(t *testing.T) {
 		"{action: ACTION, to: [{Namespaces: {}}], priority: 7}":                   {` unknown field "priority"; unknown field "to[0].Namespaces"`},
 		"{action: ACTION, to: [{namespaces: [a]}]}":                               {" json: cannot unmarshal array"},
 		"{action: ACTION}": {".to 0 peers; write 1 to 25"},
-		"{action: ACTION, to: [" + repeat("{namespaces: {}}", 26) + "]}":                   {".to 26 peers; write 1 to 25"},
-		"{action: ACTION, to: [{}]}":                                                       {".to[0] write exactly one of namespaces, pods, nodes, networks and domainNames; a peer without any is one that the installed CRD does not know"},
-		"{action: ACTION, to: [{namespaces: {}, networks: ['::/0']}]}":                     {".to[0] write exactly one of"},
-		"{action: ACTION, to: [{networks: [10.0.0.1, '::ffff:1.2.3.0/120', 10.0.0.0/8]}]}": {`.to[0].networks[0] "10.0.0.1" is no network; write an address and its length`, `.to[0].networks[1] "::ffff:1.2.3.0/120" is no network`},
-		"{action: ACTION, to: [{networks: []}]}":                                           {".to[0].networks 0 networks; write 1 to 25"},
-		"{action: ACTION, to: [{nodes: {matchExpressions: [{key: a, operator: Like}]}}]}":  {`.to[0].nodes "Like" is not a valid label selector operator`},
-		"{action: ACTION, to: [{pods: {podSelector: {matchLabels: {'a b': c}}}}]}":         {".to[0] key: Invalid value"},
+		"{action: ACTION, to: [" + repeat("{namespaces: {}}", 26) + "]}":                    {".to 26 peers; write 1 to 25"},
+		"{action: ACTION, to: [{}]}":                                                        {".to[0] write exactly one of namespaces, pods, nodes, networks and domainNames; a peer without any is one that the installed CRD does not know"},
+		"{action: ACTION, to: [{namespaces: {}, networks: ['::/0']}]}":                      {".to[0] write exactly one of"},
+		"{action: ACTION, to: [{networks: [10.0.0.1, '::ffff:1.2.3.0/120', 10.0.0.0/8]}]}":  {`.to[0].networks[0] "10.0.0.1" is no network; write an address and its length`, `.to[0].networks[1] "::ffff:1.2.3.0/120" is no network`},
+		"{action: ACTION, to: [{networks: []}]}":                                            {".to[0].networks 0 networks; write 1 to 25"},
+		"{action: ACTION, to: [{nodes: {matchExpressions: [{key: a, operator: Like}]}}]}":   {`.to[0].nodes "Like" is not a valid label selector operator`},
+		"{action: ACTION, to: [{pods: {podSelector: {matchLabels: {'a b': c}}}}]}":          {".to[0] key: Invalid value"},
+		"{action: ACTION, to: [{networks: [10.0.0.0/8]}, {pods: {namespaceSelector: {}}}]}": {".to[1].pods the podSelector is missing; write one, or {} for all"},
 		to + "[]}":                             {".protocols 0 protocols; write 1 to 25, or leave protocols out for every port"},
 		to + "[{}]}":                           {".protocols[0] write exactly one of tcp, udp, sctp and destinationNamedPort"},
 		to + "[{tcp: {}}]}":                    {".protocols[0].tcp.destinationPort write exactly one of number and range"},
@@ -128,7 +129,7 @@ func repeat(s string, n int) string { return strings.Repeat(s+", ", n-1) + s }
 func TestDomainNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"a*.org": `"a*.org" has a wildcard`, "*": `"*" has a wildcard`, "**.a.org": `"**.a.org" has a wildcard`, "*.*.org": `"*.*.org" has a wildcard`,
-		"": "nothing is written", "a..org": `"a..org" has an empty label`, "https://a.org": `"https://a.org" holds ":"`,
+		"": "nothing is written", "*.": "nothing is written", "*..": "nothing is written", "a..org": `"a..org" has an empty label`, "https://a.org": `"https://a.org" holds ":"`,
 	} {
 		p := ofRules(t, fmt.Sprintf("{action: Accept, to: [{domainNames: [b.org, %q]}]}", name))
 		if said := problems(p); !slices.Equal(shown(p), []string{"Admin Accept broken"}) || len(said) != 1 || !strings.HasPrefix(said[0], ".to[0].domainNames[1] "+want) {
@@ -166,6 +167,7 @@ func TestInvalid(t *testing.T) {
 		"{tier: Admin, priority: x, subject: {namespaces: {}}}":                              "spec.priority x is no priority; write 0 to 1000",
 		"{tier: Admin, priority: 1}":                                                         "spec.subject write exactly one of namespaces and pods; namespaces: {} selects every pod",
 		"{tier: Admin, priority: 1, subject: {namespaces: {}, pods: {podSelector: {}}}}":     "spec.subject write exactly one of namespaces and pods; namespaces: {} selects every pod",
+		"{tier: Admin, priority: 1, subject: {pods: {namespaceSelector: {}}}}":               "spec.subject.pods the podSelector is missing; write one, or {} for all",
 		"{tier: Admin, priority: 1, subject: {namespaces: {}, nodes: {}}}":                   `spec.subject unknown field "nodes"`,
 		"{tier: Admin, priority: 1, subject: {namespaces: {matchLabels: {'a b': c}}}}":       "spec.subject key: Invalid value",
 		"{tier: Baseline, priority: 1, subject: {namespaces: {}}, egress: {action: Accept}}": "spec.egress it is no list of rules",
@@ -180,7 +182,7 @@ func TestInvalid(t *testing.T) {
 // TestPolicy reads the parts that are no rule.
 func TestPolicy(t *testing.T) {
 	p := Read(object(t, `{tier: Baseline, priority: 1000, log: all, ingress: [{action: Deny}, 7],
-		subject: {pods: {namespaceSelector: {matchLabels: {team: a}}, podSelector: {matchLabels: {app: web}}}}, egress: [{action: Accept, to: [{domainNames: [a.org]}]}]}`))
+		subject: {pods: {namespaceSelector: {matchLabels: {team: a}}, podSelector: {matchLabels: {app: web}}}}, egress: [{name: first, action: Accept, to: [{domainNames: [a.org]}]}]}`))
 	if p.ID != "clusternetworkpolicy:p" || p.Tier != policy.Baseline || p.Priority != 1000 || len(p.Problems) != 1 {
 		t.Errorf("%+v", p)
 	}
@@ -188,6 +190,9 @@ func TestPolicy(t *testing.T) {
 		Message: "the field is unknown in policy.networking.k8s.io/v1alpha2 and has no effect; remove it, or install a version of Namegate that knows it"}
 	if diff := cmp.Diff([]policy.Problem{want}, p.Problems); diff != "" {
 		t.Error(diff)
+	}
+	if r := p.Rules[0]; r.Name != "first" || r.Priority != 1000 || !r.Standard || r.Denied != policy.Drop || r.Audit {
+		t.Errorf("%+v", r.Rule)
 	}
 	if m := p.Rules[0].Matches[0]; m.By() != "clusternetworkpolicy:p a.org" || m.Path != "spec.egress[0].to[0].domainNames[0]" || m.Rule != p.Rules[0].Rule || m.TTL.Grace != policy.DefaultGrace {
 		t.Errorf("%+v", m)
@@ -214,6 +219,16 @@ func TestBounds(t *testing.T) {
 	got := shown(p)
 	if len(got) != MaxRules+1 || got[MaxRules] != "Admin Deny broken" || len(p.Problems) != maxProblems {
 		t.Errorf("%d rules, %d problems", len(got), len(p.Problems))
+	}
+}
+
+// TestRuleName: a name that cannot be breaks nothing.
+func TestRuleName(t *testing.T) {
+	for _, name := range []string{strings.Repeat("n", MaxRuleName+1), `a\nb`} {
+		p := ofRules(t, `{action: Pass, to: [{namespaces: {}}], name: "`+name+`"}`)
+		if said := problems(p); p.Rules[0].Broken || p.Rules[0].Name != "" || len(said) != 1 || !strings.HasPrefix(said[0], ".name write at most 100 characters") {
+			t.Errorf("%q: %q %q", name, shown(p), said)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"unicode"
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -14,6 +15,7 @@ import (
 type ruleReader struct {
 	*Policy
 	path   string
+	name   string
 	action policy.Action
 	broken bool
 	to     peers.Destinations
@@ -33,11 +35,13 @@ func (r *Policy) rule(index int, raw any) {
 	case err != nil:
 		rr.fail("", "%s", oneLine(err))
 	default:
-		rr.peers(from.To)
+		to, _ := fields["to"].([]any)
+		rr.peers(from.To, to)
 	}
 	ports, named := rr.ports(".protocols", from.Protocols)
+	rr.name = rr.ruleName(from.Name)
 	if rr.broken {
-		rr.add(policy.Peer{}, policy.AnyPort, nil)
+		rr.addBroken()
 		return
 	}
 	if len(rr.names) > 0 {
@@ -77,12 +81,30 @@ func (r *ruleReader) readAction(written string) {
 }
 
 func (r *ruleReader) add(peer policy.Peer, ports policy.PortSet, spec *peers.Spec) *policy.Rule {
-	rule := &policy.Rule{
-		Tier: r.Tier, Action: r.action, Peer: peer, Ports: ports, Policy: r.ID, Path: r.path, Broken: r.broken,
-		TTL: policy.TTL{Min: policy.DefaultMinTTL, Max: policy.DefaultMaxTTL, Grace: policy.DefaultGrace},
-	}
+	rule := r.newRule(peer, ports)
 	r.Rules = append(r.Rules, Rule{rule, spec})
 	return rule
+}
+
+// newRule returns a rule with the settings of the kind.
+func (r *ruleReader) newRule(peer policy.Peer, ports policy.PortSet) *policy.Rule {
+	return &policy.Rule{
+		Tier: r.Tier, Priority: r.Priority, Standard: true, Action: r.action, Peer: peer, Ports: ports, Policy: r.ID, Path: r.path, Name: r.name,
+		TTL: policy.TTL{Min: policy.DefaultMinTTL, Max: policy.DefaultMaxTTL, Grace: policy.DefaultGrace}, Denied: policy.Drop,
+	}
+}
+
+func (r *ruleReader) addBroken() {
+	r.Rules = append(r.Rules, Rule{Rule: r.newRule(policy.Peer{}, policy.AnyPort).Break()})
+}
+
+// ruleName returns the name for logs, "" for one that cannot be: that breaks nothing.
+func (r *ruleReader) ruleName(name string) string {
+	if len(name) <= MaxRuleName && !strings.ContainsFunc(name, unicode.IsControl) {
+		return name
+	}
+	r.report(policy.ReasonPartiallyInvalid, r.path+".name", "write at most %d characters in one line (the rule counts as one without a name)", MaxRuleName)
+	return ""
 }
 
 // addNames adds the rule for the domain names.
@@ -96,14 +118,18 @@ func (r *ruleReader) addNames(ports policy.PortSet) {
 	}
 }
 
-// peers reads where the rule leads.
-func (r *ruleReader) peers(to []egressPeer) {
+// peers reads where the rule leads; raw is the same as it was sent.
+func (r *ruleReader) peers(to []egressPeer, raw []any) {
 	if len(to) == 0 || len(to) > MaxPeers {
 		r.fail(".to", "%d peers; write 1 to %d", len(to), MaxPeers)
 		return
 	}
 	for i := range to {
-		r.peer(fmt.Sprintf(".to[%d]", i), &to[i])
+		at := fmt.Sprintf(".to[%d]", i)
+		if lacksPods(raw[i]) {
+			r.fail(at+".pods", "%s", needsPods)
+		}
+		r.peer(at, &to[i])
 	}
 	r.to.Normalize(MaxPeers * MaxValues) // there are no more
 }
@@ -163,14 +189,14 @@ func (r *ruleReader) domainNames(path string, names []domainName) {
 	for i, text := range names {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		below, wild := strings.CutPrefix(string(text), "*.")
-		if strings.Contains(below, "*") {
+		pattern, err := fqdn.ParsePattern(below)
+		switch {
+		case strings.Contains(below, "*"):
 			r.fail(at, "%q has a wildcard that is not the whole first of several labels; write *.example.org for everything below example.org", text)
 			continue
+		case err == nil && wild:
+			pattern, err = fqdn.ParsePattern("**." + below)
 		}
-		if wild {
-			below = "**." + below
-		}
-		pattern, err := fqdn.ParsePattern(below)
 		if err != nil {
 			r.fail(at, "%v", err)
 			continue
