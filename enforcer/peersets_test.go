@@ -163,7 +163,7 @@ func TestPeersThatGoWhileOthersAreRefused(t *testing.T) {
 func TestSnapshotsThatNeverCameTakeNoRoom(t *testing.T) {
 	for _, follows := range []bool{false, true} {
 		w := newNode(t)
-		w.peerSetsMost = 8 // two snapshots of two peers
+		w.maxPeerSets = 8 // two snapshots of two peers
 		w.restart()
 		client := pod("client", "10.1.0.5", "allow", "np")
 		asking := func(i int) *policy.Snapshot {
