@@ -11,8 +11,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/api/cnp"
-	"github.com/namegate/namegate/policy/api/netpol"
+	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/policy/peers"
 )
@@ -66,93 +65,24 @@ func (w *world) podAt(a netip.Addr) *policy.Pod {
 	return nil
 }
 
-// compiled is a world as Namegate reads it.
-type compiled struct {
-	*world
-	cnps  []*cnp.Policy
-	nps   []*netpol.Policy
-	peers *policy.Snapshot // the sets alone
-}
-
-func (w *world) compile() *compiled {
-	c := &compiled{world: w}
-	sets := map[policy.Peer]*peers.Set{}
-	var specs []*peers.Spec
-	add := func(s *peers.Spec) {
-		if s != nil && sets[s.Peer] == nil {
-			sets[s.Peer] = peers.NewSet(s)
-			specs = append(specs, s)
-		}
+// input is the world as the compiler gets it.
+func (w *world) input() compile.Input {
+	in := compile.Input{Namespaces: w.namespaces, NetworkPolicies: w.nps, ClusterNetworkPolicies: w.cnps}
+	for _, p := range w.pods {
+		in.Pods = append(in.Pods, *p)
 	}
-	for _, o := range w.cnps {
-		p := cnp.Read(o)
-		for _, r := range p.Rules {
-			add(r.Spec)
-		}
-		c.cnps = append(c.cnps, p)
-	}
-	for _, o := range w.nps {
-		p := netpol.Read(o)
-		for _, r := range p.Rules {
-			add(r.Spec)
-		}
-		c.nps = append(c.nps, p)
-	}
-	slices.SortFunc(c.cnps, func(a, b *cnp.Policy) int { return a.Place().Compare(b.Place()) })
-	index, remote := peers.NewIndex(), slices.Clone(w.pods)
 	for _, n := range w.nodes {
-		remote = append(remote, peers.Node(n.name, n.labels, n.ips))
+		in.Remote = append(in.Remote, peers.Node(n.name, n.labels, n.ips))
 	}
-	index.Want(specs, nil)
-	index.Update(1, w.namespaces, nil, remote)
-	var s policy.Snapshot
-	for _, set := range sets {
-		s.PeerSets = append(s.PeerSets, set.Update(index))
-	}
-	slices.SortFunc(s.PeerSets, func(a, b *policy.PeerSet) int { return a.Compare(b.Peer) })
-	c.peers = policy.NewSnapshot(s, nil, nil)
-	return c
-}
-
-// view returns the view of a pod, nil if no ClusterNetworkPolicy has rules for it.
-func (c *compiled) view(p *policy.Pod) *policy.View {
-	v := &policy.View{Pod: *p}
-	of := func(tier policy.Tier) {
-		for _, from := range c.cnps {
-			if from.Tier == tier && from.Selects(c.namespaces[p.Namespace], p.Labels) {
-				for _, r := range from.Rules {
-					v.Rules = append(v.Rules, r.Rule)
-				}
-			}
-		}
-	}
-	of(policy.Admin)
-	for _, np := range c.nps {
-		if np.ID[:len(p.Namespace)+1] == p.Namespace+"/" && np.Selector != nil && np.Selector.Matches(p.Labels) {
-			v.NetworkPolicies = append(v.NetworkPolicies, np.ID)
-			for _, r := range np.Rules {
-				v.Rules = append(v.Rules, r.Rule)
-			}
-		}
-	}
-	of(policy.Baseline)
-	matches, ordered := 0, false
-	for _, r := range v.Rules {
-		matches, ordered = matches+len(r.Matches), ordered || r.Tier != policy.Namespace
-	}
-	if !ordered {
-		return nil
-	}
-	v.Index = policy.NewIndex(v.Rules, matches)
-	return v
+	return in
 }
 
 // allows tells whether a pod may connect, and whether any ClusterNetworkPolicy is asked.
-func (c *compiled) allows(t *testing.T, f flow) (allowed, asked bool) {
+func (w *world) allows(t *testing.T, s *policy.Snapshot, f flow) (allowed, asked bool) {
 	t.Helper()
-	v := c.view(f.from)
+	v := s.ViewOf(f.from.PodRef)
 	of := &policy.Flow{Protocol: f.proto, Dialled: f.dialled, Reached: f.reached}
-	for _, l := range c.lookups {
+	for _, l := range w.lookups {
 		if v == nil || l.pod != f.from || !l.has(f.dialled.Addr()) {
 			continue
 		}
@@ -162,6 +92,6 @@ func (c *compiled) allows(t *testing.T, f flow) (allowed, asked bool) {
 			of.Entries = append(of.Entries, m.Rule)
 		}
 	}
-	allowed, _ = policy.Evaluate(v, c.peers, of)
+	allowed, _ = policy.Evaluate(v, s, of)
 	return allowed, v != nil
 }

@@ -6,10 +6,13 @@ import (
 	"slices"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/cfqdnnp"
+	"github.com/namegate/namegate/policy/api/cnp"
+	"github.com/namegate/namegate/policy/api/ordered"
 )
 
 // The bounds of what all cluster policies may hold together. Those that select no pod of this
@@ -21,7 +24,7 @@ const (
 	MaxClusterMatches = 2 * MaxViewMatches
 	// MaxClusterLabels bounds the labels of the patterns with a wildcard.
 	MaxClusterLabels = 2 * MaxViewLabels
-	// MaxClusterNetworks bounds the different lists of networks: each is two sets in the
+	// MaxClusterNetworks bounds the different peers: each is two sets in the
 	// kernel, and namespaces have the rest of MaxPeerSets.
 	MaxClusterNetworks = MaxPeerSets / 2
 )
@@ -29,15 +32,15 @@ const (
 // clusterRoom is room for cluster policies.
 type clusterRoom struct{ rules, matches, labels, networks int }
 
-// clusterPolicy is one ClusterFQDNNetworkPolicy as the compiler keeps it. It is immutable but
-// for from, seen and union.
+// clusterPolicy is one cluster policy as the compiler keeps it. It is immutable but for from,
+// seen and union.
 type clusterPolicy struct {
-	*cfqdnnp.Policy
-	from    *v1alpha1.ClusterFQDNNetworkPolicy // the object that was last seen
-	rules   []*policy.Rule                     // of the policy; those without room are broken
-	crowded []int                              // the rules without room
-	seen    uint64                             // the compile that saw it last
-	union   uint64                             // the last union of which it is one
+	*ordered.Policy
+	from    any            // the object that was last seen
+	rules   []*policy.Rule // of the policy; those without room are broken
+	crowded []int          // the rules without room
+	seen    uint64         // the compile that saw it last
+	union   uint64         // the last union of which it is one
 }
 
 // clusterPolicies is every cluster policy that the compiler knows.
@@ -55,27 +58,21 @@ func newClusterPolicies() clusterPolicies {
 	}
 }
 
-// readClusterPolicies reads what is new or changed. Of two of one name the first counts.
-func (c *Compiler) readClusterPolicies(objects []*v1alpha1.ClusterFQDNNetworkPolicy, s *draft) {
+// readClusterPolicies reads what is new or changed.
+func (c *Compiler) readClusterPolicies(in Input, s *draft) {
 	present, changed := 0, false
-	for _, from := range objects {
-		p := c.cluster.known[from.Name]
-		switch {
-		case p != nil && p.seen == c.number:
-			s.Problems = append(s.Problems, policy.Problem{
-				Object: cfqdnnp.Object(p.ID), Reason: policy.ReasonPartiallyInvalid,
-				Message: "the policy is given twice; the first one counts, remove or rename the other",
-			})
-			continue
-		case p != nil && (p.from == from || apiequality.Semantic.DeepEqual(p.from.Spec, from.Spec)):
-			p.from = from
-		default:
-			p = newClusterPolicy(from)
-			c.cluster.known[from.Name], changed = p, true
+	read := func(id string, from any) {
+		isNew, isChanged := c.readClusterPolicy(id, from, s)
+		if isNew {
+			present++
 		}
-		p.seen = c.number
-		present++
-		s.Problems = append(s.Problems, p.Problems...)
+		changed = changed || isChanged
+	}
+	for _, from := range in.ClusterPolicies {
+		read(from.Name, from)
+	}
+	for _, from := range in.ClusterNetworkPolicies {
+		read(cnp.ID(from.GetName()), from)
 	}
 	if present < len(c.cluster.known) {
 		maps.DeleteFunc(c.cluster.known, func(_ string, p *clusterPolicy) bool { return p.seen != c.number })
@@ -93,8 +90,45 @@ func (c *Compiler) readClusterPolicies(objects []*v1alpha1.ClusterFQDNNetworkPol
 	}
 }
 
-func newClusterPolicy(from *v1alpha1.ClusterFQDNNetworkPolicy) *clusterPolicy {
-	p := &clusterPolicy{Policy: cfqdnnp.Read(from), from: from}
+// readClusterPolicy reads an object. Of two of one name the first counts.
+func (c *Compiler) readClusterPolicy(id string, from any, s *draft) (counts, changed bool) {
+	p := c.cluster.known[id]
+	switch {
+	case p != nil && p.seen == c.number:
+		s.Problems = append(s.Problems, policy.Problem{
+			Object: p.Object, Reason: policy.ReasonPartiallyInvalid,
+			Message: "the policy is given twice; the first one counts, remove or rename the other",
+		})
+		return false, false
+	case p != nil && sameCluster(p.from, from):
+		p.from = from
+	default:
+		p, changed = newClusterPolicy(from), true
+		c.cluster.known[id] = p
+	}
+	p.seen = c.number
+	s.Problems = append(s.Problems, p.Problems...)
+	return true, changed
+}
+
+// sameCluster tells whether two objects of one kind and name say the same.
+func sameCluster(a, b any) bool {
+	if a == b {
+		return true
+	}
+	if from, standard := a.(*unstructured.Unstructured); standard {
+		return cnp.Same(from, b.(*unstructured.Unstructured))
+	}
+	return apiequality.Semantic.DeepEqual(a.(*v1alpha1.ClusterFQDNNetworkPolicy).Spec, b.(*v1alpha1.ClusterFQDNNetworkPolicy).Spec)
+}
+
+func newClusterPolicy(from any) *clusterPolicy {
+	p := &clusterPolicy{from: from}
+	if standard, is := from.(*unstructured.Unstructured); is {
+		p.Policy = &cnp.Read(standard).Policy
+	} else {
+		p.Policy = &cfqdnnp.Read(from.(*v1alpha1.ClusterFQDNNetworkPolicy)).Policy
+	}
 	for _, r := range p.Rules {
 		p.rules = append(p.rules, r.Rule)
 	}
@@ -160,7 +194,7 @@ func (p *clusterPolicy) crowdedProblem() policy.Problem {
 		rules = fmt.Sprintf("this rule and %d more of the policy have no room and match", n-1)
 	}
 	return policy.Problem{
-		Object: cfqdnnp.Object(p.ID), Reason: policy.ReasonPartiallyInvalid, Path: p.Rules[p.crowded[0]].Path,
+		Object: p.Object, Reason: policy.ReasonPartiallyInvalid, Path: p.Rules[p.crowded[0]].Path,
 		Message: fmt.Sprintf("%s nothing as Accept, and as Deny or Pass every connection, which is denied: all cluster policies together have more than "+
 			"%d rules, %d matches, %d labels in patterns or %d different lists of networks; write fewer, or a wildcard or a wider network for several",
 			rules, MaxClusterRules, MaxClusterMatches, MaxClusterLabels, MaxClusterNetworks),

@@ -112,7 +112,7 @@ func (c *Compiler) Compile(in Input) *policy.Snapshot {
 	s := &draft{Snapshot: policy.Snapshot{Number: c.number}}
 	c.readPolicies(in.Policies, s)
 	c.readNetworkPolicies(in.NetworkPolicies, s)
-	c.readClusterPolicies(in.ClusterPolicies, s)
+	c.readClusterPolicies(in, s)
 	c.makeViews(in, s)
 	c.fillPeerSets(s)
 	for key, r := range c.rulesets {

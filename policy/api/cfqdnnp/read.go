@@ -8,6 +8,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fields"
+	"github.com/namegate/namegate/policy/api/ordered"
 	"github.com/namegate/namegate/policy/peers"
 )
 
@@ -27,27 +28,9 @@ const maxProblems = 64
 
 // Policy is one ClusterFQDNNetworkPolicy as it was read. It is immutable.
 type Policy struct {
-	ID       string // its name
-	Tier     policy.Tier
-	Priority int32
-	// Namespaces selects by the labels of pods' namespaces, Pods by their own. Both are nil
-	// for a policy that selects nothing.
-	Namespaces, Pods *peers.Selector
-	Audit            bool
-	Denied           policy.Denied
-	DNSDenied        policy.Unmatched
-	Unmatched        policy.Unmatched
-	Rules            []Rule // in order
-	Problems         []policy.Problem
-	ttl              policy.TTL
-	matches          int // of the rules
-}
-
-// Rule is one egress rule, for one kind of its destinations.
-type Rule struct {
-	*policy.Rule
-	Spec     *peers.Spec // of a rule with networks, else nil
-	Networks int         // how many networks Spec makes
+	ordered.Policy // its ID is its name
+	ttl            policy.TTL
+	matches        int // of the rules
 }
 
 // Object returns the name by which problems name a policy.
@@ -58,19 +41,9 @@ func Object(name string) string { return "clusterpolicy " + name }
 // for policies that no API server has seen.
 func Validate(p *v1alpha1.ClusterFQDNNetworkPolicy) []policy.Problem { return Read(p).Problems }
 
-// Place returns the place of the policy in the order of evaluation.
-func (p *Policy) Place() policy.ClusterPolicy {
-	return policy.ClusterPolicy{Tier: p.Tier, Priority: p.Priority, Name: p.ID}
-}
-
-// Selects tells whether the policy selects a pod, by the labels of its namespace and by its own.
-func (p *Policy) Selects(namespace, pod map[string]string) bool {
-	return p.Pods != nil && p.Namespaces.Matches(namespace) && p.Pods.Matches(pod)
-}
-
 // Read reads a policy. One whose place or subject cannot be read selects nothing.
 func Read(p *v1alpha1.ClusterFQDNNetworkPolicy) *Policy {
-	r := &Policy{ID: p.Name}
+	r := &Policy{Policy: ordered.Policy{ID: p.Name, Object: Object(p.Name)}}
 	r.place(&p.Spec)
 	r.subject(&p.Spec.Subject)
 	r.settings(&p.Spec)
@@ -85,7 +58,7 @@ func Read(p *v1alpha1.ClusterFQDNNetworkPolicy) *Policy {
 		r.rule(fmt.Sprintf("spec.egress[%d]", i), &rules[i])
 	}
 	if len(p.Spec.Egress) > MaxRules {
-		r.Rules = append(r.Rules, Rule{Rule: r.newRule(policy.Rule{Path: "spec.egress", Action: policy.Deny}).Break()})
+		r.Rules = append(r.Rules, ordered.Rule{Rule: r.newRule(policy.Rule{Path: "spec.egress", Action: policy.Deny}).Break()})
 	}
 	return r
 }
@@ -93,10 +66,10 @@ func Read(p *v1alpha1.ClusterFQDNNetworkPolicy) *Policy {
 func (r *Policy) report(reason, path, format string, args ...any) {
 	switch len(r.Problems) {
 	case maxProblems:
-		r.Problems = append(r.Problems, policy.Problem{Object: Object(r.ID), Reason: reason, Path: path, Message: "more parts cannot work; mend the others first"})
+		r.Problems = append(r.Problems, policy.Problem{Object: r.Object, Reason: reason, Path: path, Message: "more parts cannot work; mend the others first"})
 	case maxProblems + 1:
 	default:
-		r.Problems = append(r.Problems, policy.Problem{Object: Object(r.ID), Reason: reason, Path: path, Message: fmt.Sprintf(format, args...)})
+		r.Problems = append(r.Problems, policy.Problem{Object: r.Object, Reason: reason, Path: path, Message: fmt.Sprintf(format, args...)})
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/ordered"
 )
 
 // read reads the policy p of a spec in YAML.
@@ -30,7 +31,7 @@ func ofRule(t *testing.T, rule string) *Policy {
 }
 
 // tell returns a rule in one line.
-func tell(r Rule) string {
+func tell(r ordered.Rule) string {
 	text := fmt.Sprintf("%v %v %s", r.Tier, r.Action, r.Ports)
 	if r.Broken {
 		text += " broken"

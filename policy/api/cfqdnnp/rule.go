@@ -10,6 +10,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fields"
+	"github.com/namegate/namegate/policy/api/ordered"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/policy/peers"
 )
@@ -39,13 +40,13 @@ func (r *Policy) rule(path string, from *v1alpha1.ClusterEgressRule) {
 	}
 	base.Ports = ports(report, path+".ports", from.Ports)
 	patterns := patterns(report, path+".matches", from.Matches)
-	to, made := networks(report, path+".networks", from.Networks)
+	to := networks(report, path+".networks", from.Networks)
 	if broken {
-		r.Rules = append(r.Rules, Rule{Rule: r.newRule(base).Break()})
+		r.Rules = append(r.Rules, ordered.Rule{Rule: r.newRule(base).Break()})
 		return
 	}
 	if len(from.Matches) == 0 && len(from.Networks) == 0 {
-		r.Rules = append(r.Rules, Rule{Rule: r.newRule(base)}) // anywhere
+		r.Rules = append(r.Rules, ordered.Rule{Rule: r.newRule(base)}) // anywhere
 		return
 	}
 	if len(patterns) > 0 {
@@ -57,11 +58,11 @@ func (r *Policy) rule(path string, from *v1alpha1.ClusterEgressRule) {
 			}, r.matches))
 			r.matches++
 		}
-		r.Rules = append(r.Rules, Rule{Rule: rule})
+		r.Rules = append(r.Rules, ordered.Rule{Rule: rule})
 	}
 	if to != nil {
 		base.Peer = to.Peer
-		r.Rules = append(r.Rules, Rule{Rule: r.newRule(base), Spec: to, Networks: made})
+		r.Rules = append(r.Rules, ordered.Rule{Rule: r.newRule(base), Spec: to})
 	}
 }
 
@@ -124,15 +125,14 @@ func ports(report fields.Report, path string, ports []v1alpha1.ClusterPort) poli
 	return policy.NewPortSet(ranges...)
 }
 
-// networks returns the networks of a rule, as few as they can be, and how many that makes;
-// nil for none.
-func networks(report fields.Report, path string, networks []v1alpha1.Network) (*peers.Spec, int) {
+// networks returns the networks of a rule, as few as they can be; nil for none.
+func networks(report fields.Report, path string, networks []v1alpha1.Network) *peers.Spec {
 	switch {
 	case len(networks) == 0:
-		return nil, 0
+		return nil
 	case len(networks) > MaxNetworks:
 		report(path, "%d networks; write at most %d and put the rest into another rule", len(networks), MaxNetworks)
-		return nil, 0
+		return nil
 	}
 	var d peers.Destinations
 	for i, text := range networks {
@@ -146,9 +146,9 @@ func networks(report fields.Report, path string, networks []v1alpha1.Network) (*
 			d.AddNetwork(p.Masked(), nil)
 		}
 	}
-	made, _ := d.Normalize(MaxNetworks)
+	d.Normalize(MaxNetworks)
 	if specs := d.ByNumber(); len(specs) > 0 {
-		return specs[0], made
+		return specs[0]
 	}
-	return nil, 0
+	return nil
 }

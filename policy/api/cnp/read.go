@@ -13,6 +13,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/ordered"
 	"github.com/namegate/namegate/policy/peers"
 )
 
@@ -28,38 +29,18 @@ const (
 
 // Policy is one ClusterNetworkPolicy as it was read. It is immutable.
 type Policy struct {
-	ID       string // "clusternetworkpolicy:name", which no policy of another kind has
-	Tier     policy.Tier
-	Priority int32
-	// Namespaces selects by the labels of pods' namespaces, Pods by their own. Both are nil
-	// for a policy that selects nothing.
-	Namespaces, Pods *peers.Selector
-	Rules            []Rule // in order
-	Ingress          int    // how many rules for ingress it has, which are not enforced
-	Problems         []policy.Problem
-	matches          int // of the rules
+	ordered.Policy
+	Ingress int // how many rules for ingress it has, which are not enforced
+	matches int // of the rules
 }
 
-// Rule is what one egress rule says of one kind of peers.
-type Rule struct {
-	*policy.Rule
-	Spec *peers.Spec // nil for PeerNames and for a broken rule
-}
-
-// Place returns where in the order of evaluation the policy stands.
-func (r *Policy) Place() policy.ClusterPolicy {
-	return policy.ClusterPolicy{Tier: r.Tier, Priority: r.Priority, Standard: true, Name: r.ID}
-}
-
-// Selects tells whether the policy selects a pod, by the labels of its namespace and by its own.
-func (r *Policy) Selects(namespace, pod map[string]string) bool {
-	return r.Pods != nil && r.Namespaces.Matches(namespace) && r.Pods.Matches(pod)
-}
+// ID returns the name of a policy among those of all kinds.
+func ID(name string) string { return "clusternetworkpolicy:" + name }
 
 // Read reads a ClusterNetworkPolicy. One whose tier, priority or subject cannot be read
 // selects nothing.
 func Read(from *unstructured.Unstructured) *Policy {
-	r := &Policy{ID: "clusternetworkpolicy:" + from.GetName()}
+	r := &Policy{Policy: ordered.Policy{ID: ID(from.GetName()), Object: "clusternetworkpolicy " + from.GetName(), Standard: true, Denied: policy.Drop}}
 	spec, _ := from.Object["spec"].(map[string]any)
 	ingress, _ := spec["ingress"].([]any)
 	r.Ingress = len(ingress)
@@ -98,7 +79,7 @@ func (r *Policy) report(reason, path, format string, args ...any) {
 	if len(r.Problems) == maxProblems {
 		return
 	}
-	r.Problems = append(r.Problems, policy.Problem{Object: strings.Replace(r.ID, ":", " ", 1), Reason: reason, Path: path, Message: fmt.Sprintf(format, args...)})
+	r.Problems = append(r.Problems, policy.Problem{Object: r.Object, Reason: reason, Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
 func (r *Policy) invalid(path, format string, args ...any) {

@@ -7,6 +7,7 @@ import (
 	"unicode"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/api/ordered"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/policy/peers"
 )
@@ -82,20 +83,20 @@ func (r *ruleReader) readAction(written string) {
 
 func (r *ruleReader) add(peer policy.Peer, ports policy.PortSet, spec *peers.Spec) *policy.Rule {
 	rule := r.newRule(peer, ports)
-	r.Rules = append(r.Rules, Rule{rule, spec})
+	r.Rules = append(r.Rules, ordered.Rule{Rule: rule, Spec: spec})
 	return rule
 }
 
 // newRule returns a rule with the settings of the kind.
 func (r *ruleReader) newRule(peer policy.Peer, ports policy.PortSet) *policy.Rule {
 	return &policy.Rule{
-		Tier: r.Tier, Priority: r.Priority, Standard: true, Action: r.action, Peer: peer, Ports: ports, Policy: r.ID, Path: r.path, Name: r.name,
-		TTL: policy.TTL{Min: policy.DefaultMinTTL, Max: policy.DefaultMaxTTL, Grace: policy.DefaultGrace}, Denied: policy.Drop,
+		Tier: r.Tier, Priority: r.Priority, Standard: r.Standard, Action: r.action, Peer: peer, Ports: ports, Policy: r.ID, Path: r.path, Name: r.name,
+		TTL: policy.TTL{Min: policy.DefaultMinTTL, Max: policy.DefaultMaxTTL, Grace: policy.DefaultGrace}, Denied: r.Denied,
 	}
 }
 
 func (r *ruleReader) addBroken() {
-	r.Rules = append(r.Rules, Rule{Rule: r.newRule(policy.Peer{}, policy.AnyPort).Break()})
+	r.Rules = append(r.Rules, ordered.Rule{Rule: r.newRule(policy.Peer{}, policy.AnyPort).Break()})
 }
 
 // ruleName returns the name for logs, "" for one that cannot be: that breaks nothing.
