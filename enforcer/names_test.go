@@ -19,7 +19,7 @@ const (
 
 	setSelected   = "selected"
 	setDispatched = "judged"
-	setOwed       = "owed"
+	setRecheck    = "owed"
 	setHome       = "home"
 	setEndpoint   = "endpoint"
 	setResolvers  = "resolvers"

@@ -107,11 +107,11 @@ func (w *world) peerNames() []string {
 }
 
 // peerWrites are the steps since forget that change or read anything but what is
-// always looked at, and what is owed.
+// always looked at, and the recheck set.
 func (w *world) peerWrites() []string {
 	var out []string
 	for _, s := range w.seams.written() {
-		if !strings.HasPrefix(s, "list ") && !strings.Contains(s, setOwed) {
+		if !strings.HasPrefix(s, "list ") && !strings.Contains(s, setRecheck) {
 			out = append(out, s)
 		}
 	}

@@ -49,7 +49,7 @@ var peerRivals = map[string]func(w *world) error{
 	},
 }
 
-// Each is found by a glance, well before the check that comes by itself, and mended once.
+// Suspect finds each, well before the periodic check, and it is repaired once.
 func TestChangedPeerSetsAreDetectedImmediately(t *testing.T) {
 	for what, rival := range peerRivals {
 		w, _ := asksPeers(t)
@@ -163,7 +163,7 @@ func TestPeersThatGoWhileOthersAreRefused(t *testing.T) {
 func TestSnapshotsThatNeverCameTakeNoRoom(t *testing.T) {
 	for _, follows := range []bool{false, true} {
 		w := newNode(t)
-		w.peerSetsMost = 8 // two snapshots of two peers
+		w.maxPeerSets = 8 // two snapshots of two peers
 		w.restart()
 		client := pod("client", "10.1.0.5", "allow", "np")
 		asking := func(i int) *policy.Snapshot {

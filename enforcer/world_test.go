@@ -38,7 +38,7 @@ type world struct {
 	chains *iptables.Fake
 	// otherBackend are the chains of the other variant, nil where the node has none.
 	otherBackend *iptables.Fake
-	peerSetsMost int // 0: as many as any node
+	maxPeerSets  int // 0: as many as any node
 	inet         *knftables.Fake
 	bridge       *knftables.Fake
 	flows        *conntrack.Fake
@@ -106,7 +106,7 @@ func (w *world) boot() {
 		Flows: flowSeam{w.flows, w.seams}, Links: w.links,
 		Tables: nft.New(tableSeam{w.inet, w.seams, "inet"}, tableSeam{w.bridge, w.seams, "bridge"}, w.cfg.Mark),
 	}
-	filter := xtables.Config{Sets: setSeam{w.sets, w.seams}, Chains: chainSeam{w.chains, w.seams}, PeerSetsMost: w.peerSetsMost}
+	filter := xtables.Config{Sets: setSeam{w.sets, w.seams}, Chains: chainSeam{w.chains, w.seams}, MaxPeerSets: w.maxPeerSets}
 	if w.otherBackend != nil {
 		filter.Other = w.otherBackend
 	}

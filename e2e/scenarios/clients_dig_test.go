@@ -93,7 +93,7 @@ func digAnswers(out string) []netip.Addr {
 	return told(strings.Join(digAddress.FindAllString(out, -1), " "))
 }
 
-// digRecords are large answers, and signatures for who wants them.
+// digRecords are large answers, and signatures for queries with DO.
 func digRecords(z *zone) {
 	z.add(digZone)
 	for i := range 5 {
@@ -144,7 +144,7 @@ func TestClientsDig(t *testing.T) {
 	})
 }
 
-// printed asserts what a program printed, and that the addresses in it are open.
+// printed asserts a program's output, and that the addresses in it are open.
 func (s *stage) printed(t *testing.T, out string, want, not []string, many int, shut bool) {
 	t.Helper()
 	for _, w := range want {

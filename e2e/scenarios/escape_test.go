@@ -16,6 +16,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
+	"github.com/namegate/namegate/proxy/wire/wiretest"
 )
 
 // guardedStage has two selected pods: a may reach www.example.org on TCP port 80
@@ -48,7 +49,7 @@ egress:
 	return s, sniffer
 }
 
-// holds asserts that what is denied stays denied, whether by an error or in silence.
+// holds asserts that a denied connection stays denied, whether by an error or silently.
 func (s *stage) holds(when string) {
 	s.t.Helper()
 	for _, probe := range [][3]string{
@@ -139,7 +140,7 @@ func TestLinkLocalReachesNothing(t *testing.T) {
 		if len(targets) < 7 {
 			t.Fatalf("found no link-local addresses: %v", targets)
 		}
-		// An unselected pod reaches what is on its link: the targets are right.
+		// An unselected pod reaches the hosts on its link: the targets are right.
 		reached := 0
 		for _, target := range targets {
 			for _, pod := range []string{"a", "free"} {
@@ -260,12 +261,8 @@ func TestForgedCNAME(t *testing.T) {
 		s, _ := guardedStage(t, network)
 		s.zone.say("evil.example.net", func(query *dns.Msg) *dns.Msg {
 			r := new(dns.Msg).SetReply(query)
-			for _, text := range []string{"evil.example.net. 60 IN CNAME www.example.org.", "www.example.org. 60 IN A 203.0.113.66"} {
-				rr, err := dns.NewRR(text)
-				if err != nil {
-					t.Error(err)
-				}
-				r.Answer = append(r.Answer, rr)
+			if err := wiretest.Fill(r, "evil.example.net. 60 IN CNAME www.example.org.", "www.example.org. 60 IN A 203.0.113.66"); err != nil {
+				t.Error(err)
 			}
 			return r
 		})
@@ -318,8 +315,8 @@ func sendICMPv6(h *lab.Host, from string, to netip.Addr, typ, hops int) error {
 	return err
 }
 
-// TestNoRouterAmongPods lets pods send what routers and queriers send to their
-// bridge's neighbours: a selected one's does not arrive, another's does.
+// TestNoRouterAmongPods lets pods send packets of routers and queriers to their bridge's
+// neighbours: a selected pod's do not arrive, another's do.
 func TestNoRouterAmongPods(t *testing.T) {
 	t.Parallel()
 	s, _ := guardedStage(t, lab.Bridged)

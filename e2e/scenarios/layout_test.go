@@ -17,9 +17,9 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// olderLayout makes of this agent's sources those of one with another layout: other
-// names of chains and of sets, a hook more in a table more, and of the nft tables other
-// names, another priority and another type. Sets of grants have the names that they have.
+// olderLayout changes this agent's sources into those of another layout: other names of
+// chains and of sets, one more hook in one more table, and nft tables with other names,
+// another priority and another type. Sets of grants keep their names.
 var olderLayout = map[string][][2]string{
 	"enforcer/dataplane/xtables/naming.go": {
 		{`"NAMEGATE-HOME"`, `"NAMEGATE-SITE"`}, {`"NAMEGATE-PORTS"`, `"NAMEGATE-PLUGS"`}, {`"NAMEGATE-IFACES"`, `"NAMEGATE-LINKS"`},
@@ -47,7 +47,7 @@ var olderLayout = map[string][][2]string{
 	},
 }
 
-// ofOlder and ofThis are names that one layout has and the other has not.
+// ofOlder and ofThis are names that only one of the layouts has.
 var (
 	ofOlder = []string{"NAMEGATE-SITE", "NAMEGATE-QUERY", "NAMEGATE-DENY", "NAMEGATE-POD-", "NG4-chosen", "NG6-site", "chosen4", "chain verdict"}
 	ofThis  = []string{"NAMEGATE-HOME", "NAMEGATE-NAMES", "NAMEGATE-DROP", "NAMEGATE-P-", "NG4-selected", "NG6-home", "selected4", "chain judge"}
@@ -132,9 +132,9 @@ func layoutStage(t *testing.T, binary string, args ...string) *stage {
 	return s
 }
 
-// TestChangedLayout: an agent whose rules have other names, places and types follows,
-// and precedes, with an overlap and after a kill at any moment. What is allowed stays
-// allowed and what is denied denied, and nothing of the last layout is left.
+// TestChangedLayout: an agent whose rules have other names, places and types follows, and
+// precedes, with an overlap and after a kill at any moment. Allowed stays allowed and
+// denied denied, and nothing of the last layout is left.
 func TestChangedLayout(t *testing.T) {
 	t.Parallel()
 	older := buildOlder(t)
@@ -193,8 +193,8 @@ func (s *stage) dieEarly(times int, variant string, binaries ...string) {
 	}
 }
 
-// TestOtherVariant: an agent that writes by the other variant of iptables follows one
-// that did not, with an overlap and after a kill, and leaves nothing of it.
+// TestOtherVariant: an agent that writes by the other variant of iptables follows, with
+// an overlap and after a kill, and leaves nothing of the earlier variant.
 func TestOtherVariant(t *testing.T) {
 	t.Parallel()
 	s := layoutStage(t, agentBinary, "--iptables", "legacy")

@@ -36,7 +36,7 @@ func (s *peerStage) arrived(from, to *peerPod, protocol byte, port uint16, want 
 	}
 }
 
-// TestPeerPorts: protocols, ranges and what stands for all of them.
+// TestPeerPorts: protocols, ranges and values for all of them.
 func TestPeerPorts(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {

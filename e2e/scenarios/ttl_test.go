@@ -57,7 +57,7 @@ func TestConnectionOutlivesItsGrant(t *testing.T) {
 		s.stays("from before the end of the grant", old4)
 		s.stays("from before the end of the grant", old6)
 
-		// When the policy goes, so does what its ended grant had admitted.
+		// With the policy, connections admitted by its ended grant are cut.
 		s.apply(map[string]string{"p.yaml": policy("wild", "podSelector: {}")})
 		s.isCut("of a grant that had ended, when its policy went", old4)
 		s.isCut("of a grant that had ended, when its policy went", old6)
@@ -116,7 +116,7 @@ egress:
 			conns[to] = c
 		}
 		fatal.If(t, s.agent.Stop(syscall.SIGTERM))
-		// What the policies say changes while no agent looks.
+		// The policies change while no agent runs.
 		fatal.If(t, s.agent.Write(map[string]string{"p.yaml": policy("wild", wild)}))
 		asked := len(s.outside.Asked())
 		fatal.If(t, s.agent.Start())

@@ -14,8 +14,8 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// TestUpstreamRecovers lets an upstream die in two ways, and come back: one that
-// only probes can find well again, and one that is all that there is.
+// TestUpstreamRecovers lets an upstream die in two ways, and recover: one that only
+// probes can detect, and one that is the only upstream.
 func TestUpstreamRecovers(t *testing.T) {
 	t.Parallel()
 	const pair, alone = "192.0.2.180", "192.0.2.179"
@@ -243,8 +243,8 @@ func TestUpstreamIsAskedOnce(t *testing.T) {
 	}
 }
 
-// TestUpstreamCannotBeGuessed looks at the ids and ports of queries as an
-// upstream sees them: an id is drawn anew for each, and a port is not for ever.
+// TestUpstreamCannotBeGuessed looks at the ids and ports of queries as an upstream sees
+// them: each query's id is random, and a port is used for a limited time.
 func TestUpstreamCannotBeGuessed(t *testing.T) {
 	t.Parallel()
 	const many = 6000

@@ -9,11 +9,11 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// GlanceEvery is how often package enforcer asks Suspect. Looks that find nothing take one
-// part in GlanceShare of a core.
+// SuspectEvery is how often package enforcer asks Suspect. Looks that find nothing take one
+// part in SuspectShare of a core.
 const (
-	GlanceEvery = 200 * time.Millisecond
-	GlanceShare = 40
+	SuspectEvery = 200 * time.Millisecond
+	SuspectShare = 40
 )
 
 // Owner is the enforcer that a dataplane belongs to.
@@ -88,13 +88,13 @@ type Interface interface {
 	// another program asks stays, without an error.
 	DestroyStale() error
 
-	// Owed are the addresses that an agent owes a second judgement of their connections. Owe
-	// adds addresses, Settle removes them, all of one family. An address twice or a missing
-	// one is no error.
-	// Owe does not ask for grants: their lock may be held over it.
-	Owed() ([]netip.Addr, error)
-	Owe(addrs ...netip.Addr) error
-	Settle(addrs ...netip.Addr) error
+	// ListRecheck returns the recheck set: addresses whose connections an agent has yet to
+	// recheck. AddRecheck adds addresses, RemoveRecheck removes them, all of one family. An
+	// address twice or a missing one is no error.
+	// AddRecheck does not read grants: the caller may hold their lock.
+	ListRecheck() ([]netip.Addr, error)
+	AddRecheck(addrs ...netip.Addr) error
+	RemoveRecheck(addrs ...netip.Addr) error
 
 	// Verify compares the kernel with a state, and names the objects that deviate. It writes
 	// nothing. With all it reads every table, else those that may have been changed.

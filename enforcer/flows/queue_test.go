@@ -19,23 +19,23 @@ const bit = 0x40
 // node is a queue on fakes, with the addresses that its judge allows connections to.
 type node struct {
 	*Queue
-	t       *testing.T
-	time    time.Time
-	conns   *conntrack.Fake
-	owed    map[netip.Addr]bool // the debts in the kernel
-	allowed string
-	refuses bool // the kernel refuses changes of connections and of debts
+	t        *testing.T
+	time     time.Time
+	conns    *conntrack.Fake
+	recorded map[netip.Addr]bool // the recheck set in the kernel
+	allowed  string
+	refuses  bool // the kernel refuses changes of connections and of the recheck set
 }
 
 func newNode(t *testing.T) *node {
-	n := &node{t: t, time: time.Unix(1_700_000_000, 0), conns: conntrack.NewFake(), owed: map[netip.Addr]bool{}}
+	n := &node{t: t, time: time.Unix(1_700_000_000, 0), conns: conntrack.NewFake(), recorded: map[netip.Addr]bool{}}
 	n.restart()
 	return n
 }
 
 // restart makes a queue that knows nothing of the last one's subjects.
 func (n *node) restart() {
-	n.Queue = New(refusingConns{n.conns, n}, debts{n}, bit, func() time.Time { return n.time })
+	n.Queue = New(refusingConns{n.conns, n}, recheckSet{n}, bit, func() time.Time { return n.time })
 }
 
 var errRefused = errors.New("the kernel is out of memory")
@@ -52,26 +52,28 @@ func (r refusingConns) SetMark(f conntrack.Flow, value, mask uint32) error {
 	return r.Fake.SetMark(f, value, mask)
 }
 
-type debts struct{ n *node }
+type recheckSet struct{ n *node }
 
-func (d debts) Owed() ([]netip.Addr, error) { return slices.Collect(maps.Keys(d.n.owed)), nil }
+func (d recheckSet) ListRecheck() ([]netip.Addr, error) {
+	return slices.Collect(maps.Keys(d.n.recorded)), nil
+}
 
-func (d debts) Owe(addrs ...netip.Addr) error {
+func (d recheckSet) AddRecheck(addrs ...netip.Addr) error {
 	if d.n.refuses {
 		return errRefused
 	}
 	for _, a := range addrs {
-		d.n.owed[a] = true
+		d.n.recorded[a] = true
 	}
 	return nil
 }
 
-func (d debts) Settle(addrs ...netip.Addr) error {
+func (d recheckSet) RemoveRecheck(addrs ...netip.Addr) error {
 	if d.n.refuses {
 		return errRefused
 	}
 	for _, a := range addrs {
-		delete(d.n.owed, a)
+		delete(d.n.recorded, a)
 	}
 	return nil
 }
@@ -109,12 +111,12 @@ func (n *node) run() {
 	fatal.If(n.t, n.Run(n.judge))
 }
 
-// debts checks which addresses the kernel has.
-func (n *node) debts(want string) {
+// set checks which addresses the kernel has.
+func (n *node) set(want string) {
 	n.t.Helper()
-	got := slices.SortedFunc(maps.Keys(n.owed), netip.Addr.Compare)
+	got := slices.SortedFunc(maps.Keys(n.recorded), netip.Addr.Compare)
 	if !slices.Equal(got, addrs(want)) {
-		n.t.Errorf("the kernel holds debts of %v, want %q", got, want)
+		n.t.Errorf("the kernel holds recheck set of %v, want %q", got, want)
 	}
 }
 
@@ -131,7 +133,7 @@ func TestConnectionsCutByEachReason(t *testing.T) {
 		what    string
 		recheck func(q *Queue)
 		stays   []string
-		debts   string
+		left    string
 	}{
 		{"the policy changed", func(q *Queue) { q.Recheck(PolicyChanged, addrs("10.1.0.5")) }, []string{name}, "10.1.0.5"},
 		{"the pod is gone", func(q *Queue) { q.Recheck(PodRemoved, addrs("10.1.0.5")) }, nil, "10.1.0.5"},
@@ -151,14 +153,14 @@ func TestConnectionsCutByEachReason(t *testing.T) {
 		n.open(name, peer, lost, "10.1.0.6 10.2.0.2")
 		n.t.Log(test.what)
 		test.recheck(n.Queue)
-		fatal.If(t, n.Owe())
-		n.debts(test.debts)
+		fatal.If(t, n.Record())
+		n.set(test.left)
 		n.run()
 		n.admitted(append(test.stays, "10.1.0.6 10.2.0.2")...)
-		n.debts(test.debts)
+		n.set(test.left)
 		n.time = n.time.Add(packetGrace)
 		n.run()
-		n.debts("")
+		n.set("")
 	}
 }
 
@@ -168,7 +170,7 @@ func TestSecondLook(t *testing.T) {
 	n := newNode(t)
 	n.allowed = "192.0.2.1"
 	n.Recheck(PodRemoved, addrs("10.1.0.5 2001:db8::5"))
-	fatal.If(t, n.Owe(addrs("10.1.0.6")...))
+	fatal.If(t, n.Record(addrs("10.1.0.6")...))
 	n.run()
 	n.open("10.1.0.5 192.0.2.1", "10.1.0.5 192.0.2.2", "2001:db8::5 2001:db8::1")
 	n.time = n.time.Add(packetGrace - 1)
@@ -185,11 +187,11 @@ func TestSecondLook(t *testing.T) {
 	if n.Run(n.judge) == nil {
 		t.Error("a refusal is no error")
 	}
-	n.debts("10.1.0.5 10.1.0.6 2001:db8::5")
+	n.set("10.1.0.5 10.1.0.6 2001:db8::5")
 	n.refuses = false
 	n.run()
 	n.admitted("10.1.0.5 192.0.2.1") // the next pod's
-	n.debts("")
+	n.set("")
 	if scans := n.conns.Scans(); n.Due() {
 		t.Error("due once more")
 	} else if n.run(); n.conns.Scans() != scans {
@@ -202,22 +204,22 @@ func TestAFailureIsTriedAgain(t *testing.T) {
 	n.open("10.1.0.5 192.0.2.1")
 	n.Recheck(PolicyChanged, addrs("10.1.0.5"))
 	n.refuses = true
-	if n.Owe(addrs("10.1.0.6")...) == nil || n.Run(n.judge) == nil {
+	if n.Record(addrs("10.1.0.6")...) == nil || n.Run(n.judge) == nil {
 		t.Error("a refusal is no error")
 	}
 	n.refuses = false
-	fatal.If(t, n.Owe())
-	n.debts("10.1.0.5 10.1.0.6")
+	fatal.If(t, n.Record())
+	n.set("10.1.0.5 10.1.0.6")
 	n.run()
 	n.admitted()
 	n.time = n.time.Add(packetGrace)
 	n.refuses = true
 	if n.Run(n.judge) == nil || !n.Due() {
-		t.Error("debts that the kernel does not remove are no error, or not tried again")
+		t.Error("recheck set that the kernel does not remove are no error, or not tried again")
 	}
 	n.refuses = false
 	n.run()
-	n.debts("")
+	n.set("")
 	if n.Due() {
 		t.Error("due once more")
 	}
@@ -225,16 +227,16 @@ func TestAFailureIsTriedAgain(t *testing.T) {
 
 func TestRecheckSetSurvivesTheAgent(t *testing.T) {
 	n := newNode(t)
-	fatal.If(t, n.Owe(addrs("10.1.0.5 2001:db8::5")...))
+	fatal.If(t, n.Record(addrs("10.1.0.5 2001:db8::5")...))
 	n.restart()
-	owed, err := n.Recover()
-	if err != nil || len(owed) != 2 || len(n.Owed()) != 2 {
-		t.Errorf("recovered %v, %v", owed, err)
+	recorded, err := n.Recover()
+	if err != nil || len(recorded) != 2 || len(n.Recorded()) != 2 {
+		t.Errorf("recovered %v, %v", recorded, err)
 	}
-	n.Recheck(PolicyChanged, n.Owed())
+	n.Recheck(PolicyChanged, n.Recorded())
 	n.run()
-	n.debts("10.1.0.5 2001:db8::5")
+	n.set("10.1.0.5 2001:db8::5")
 	n.time = n.time.Add(packetGrace)
 	n.run()
-	n.debts("")
+	n.set("")
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane"
 )
 
-// batch gathers, set by set, the addresses that one write brings into the kernel.
+// batch gathers, set by set, the addresses of one write to the kernel.
 type batch struct {
 	at     reading
 	sets   []staged
@@ -77,7 +77,7 @@ func (b *batch) stage(s *set, a netip.Addr, r reason) int {
 		return -1
 	}
 	if s.staged == 0 {
-		// Grow keeps what a place in the batch has room for.
+		// Grow keeps the places that the batch has room for.
 		s.staged = len(b.sets) + 1
 		b.sets = slices.Grow(b.sets, 1)[:s.staged]
 		b.sets[s.staged-1].set = s

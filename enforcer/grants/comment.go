@@ -20,7 +20,7 @@ import (
 // next agent renders the same comment. Where the reasons do not all fit, the matches are
 // left out first, then the reasons that end soonest.
 
-// separator cannot stand inside a reason: names hold no space. An escaped semicolon may
+// separator cannot occur inside a reason: names have no space. An escaped semicolon may
 // end a name, hence the space before it.
 const separator = " ; "
 

@@ -9,8 +9,8 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane"
 )
 
-// setMax is how many addresses one set holds at most: half of what a dataplane has to take,
-// so that a pod that resolves without end meets this bound first.
+// setMax is the maximum number of addresses of one set: half of a dataplane's minimum
+// capacity, so that a pod with endless queries meets this bound first.
 const setMax = 32768
 
 // evict ends the grants that end soonest where a set would grow over its bound: more of
@@ -35,8 +35,8 @@ func (t *Table) evict(st *staged) error {
 	return t.end(map[*set][]netip.Addr{s: soonest})[s]
 }
 
-// soonest returns n of the set's addresses that end first, or as many as there are,
-// without those that change.
+// soonest returns n of the set's addresses that end first, or all if there are fewer,
+// without uncertain ones.
 func (st *staged) soonest(n int) []netip.Addr {
 	var all []deadline
 	for a, g := range st.set.entries {
@@ -58,7 +58,7 @@ func (t *Table) end(grants map[*set][]netip.Addr) map[*set]error {
 	sets := slices.Collect(maps.Keys(grants))
 	ops := make([]dataplane.GrantOp, len(sets))
 	for i, s := range sets {
-		s.doubtAll(grants[s])
+		s.markAllUncertain(grants[s])
 		ops[i] = dataplane.GrantOp{Set: s.key, Remove: true, Grants: make([]dataplane.Grant, len(grants[s]))}
 		for j, a := range grants[s] {
 			ops[i].Grants[j].Addr = a
@@ -73,7 +73,7 @@ func (t *Table) end(grants map[*set][]netip.Addr) map[*set]error {
 		}
 		s.mu.Lock()
 		for _, a := range grants[s] {
-			// An address that was taken back and granted anew is due twice.
+			// An address that was revoked and granted again is due twice.
 			if g := s.entries[a]; g != nil {
 				s.past.remember(a, g.reasons)
 				s.remove(a)

@@ -38,14 +38,14 @@ func (t *Table) NamesOf(pod policy.PodRef, addr netip.Addr) []policy.GrantInfo {
 	return t.appendAddress(nil, pod, addr, true)
 }
 
-// anybodyMost is how many grants NamesOfAnybody needs: more pods are not searched.
-const anybodyMost = 128
+// maxListed is how many grants NamesOfAnybody needs: more pods are not searched.
+const maxListed = 128
 
 // NamesOfAnybody is NamesOf of every pod, or of some pods if they have enough.
 func (t *Table) NamesOfAnybody(addr netip.Addr) []policy.GrantInfo {
 	var out []policy.GrantInfo
 	for ref := range t.Pods() {
-		if len(out) >= anybodyMost {
+		if len(out) >= maxListed {
 			break
 		}
 		out = t.appendAddress(out, ref, addr, true)

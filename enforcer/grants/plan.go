@@ -209,7 +209,7 @@ func (t *Table) takeBack(s *set, view *policy.View, keep bool, closing func() er
 			return false, err
 		}
 	}
-	s.doubtAll(touched)
+	s.markAllUncertain(touched)
 	if keep {
 		if err := t.apply(s, true, gone); err != nil {
 			return false, err
@@ -231,9 +231,8 @@ func (t *Table) takeBack(s *set, view *policy.View, keep bool, closing func() er
 	return len(gone)+pruned > 0, nil
 }
 
-// TakeOver brings the kernel's grants that the table does not know, which another agent
-// wrote, into the table, and removes those that no policy allows. Grants that come or go
-// after the listing are this agent's.
+// TakeOver adds the kernel's grants that another agent wrote to the table, and removes
+// those that no policy allows. Grants that come or go after the listing are this agent's.
 func (t *Table) TakeOver() error {
 	held := map[string][]dataplane.Grant{}
 	var keys []dataplane.GrantSet

@@ -13,7 +13,7 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// Config is what a Table is made with.
+// Config is the parameters of a Table.
 type Config struct {
 	Kernel dataplane.GrantWriter
 	Clock  Clock
@@ -35,7 +35,8 @@ type Table struct {
 	deadlines deadlineQueue
 
 	pods atomic.Pointer[map[policy.PodRef]*podGrants]
-	// epoch changes before the kernel is told to end a grant, and after the table says so.
+	// epoch changes before a grant is removed from the kernel, and after it is removed
+	// from the table.
 	epoch   atomic.Uint64
 	queue   chan *request // grants that wait for the writer
 	writing atomic.Bool   // the writer runs
@@ -61,8 +62,7 @@ type podGrants struct {
 	sets    atomic.Pointer[map[policy.PortSet]setPair]
 }
 
-// setPair is the sets of one port set, IPv4's first; one that the kernel refused
-// is nil.
+// setPair is the sets of one port set, IPv4's first; a refused one is nil.
 type setPair [2]*set
 
 // of returns the index of a family in a setPair.
@@ -158,7 +158,7 @@ func (s *set) put(a netip.Addr, g *grant, certain bool) {
 	old := s.entries[a]
 	s.entries[a] = g
 	if !certain {
-		s.doubt(a)
+		s.markUncertain(a)
 		return
 	}
 	delete(s.uncertain, a)
@@ -167,8 +167,8 @@ func (s *set) put(a netip.Addr, g *grant, certain bool) {
 	}
 }
 
-// doubt makes an address uncertain. The caller holds Table.mu and mu.
-func (s *set) doubt(a netip.Addr) {
+// markUncertain makes an address uncertain. The caller holds Table.mu and mu.
+func (s *set) markUncertain(a netip.Addr) {
 	if s.uncertain == nil {
 		s.uncertain = map[netip.Addr]bool{}
 	}
@@ -176,14 +176,14 @@ func (s *set) doubt(a netip.Addr) {
 	s.table.epoch.Add(1)
 }
 
-// doubtAll makes addresses uncertain that are about to be removed. The caller holds
+// markAllUncertain makes addresses uncertain that are about to be removed. The caller holds
 // Table.mu.
-func (s *set) doubtAll(addrs []netip.Addr) {
+func (s *set) markAllUncertain(addrs []netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range addrs {
 		if s.entries[a] != nil {
-			s.doubt(a)
+			s.markUncertain(a)
 		}
 	}
 }

@@ -23,8 +23,8 @@ type Predecessor struct {
 	addrs     atomic.Pointer[map[netip.Addr]netip.Addr] // replaced and never changed
 }
 
-// NewPredecessor returns one that was not looked for yet. listening tells whether a process
-// serves DNS on an address, nil for the node's own sockets.
+// NewPredecessor returns a predecessor that was not looked for yet. listening tells
+// whether a process serves DNS on an address, nil for the node's own sockets.
 func NewPredecessor(listening func(netip.Addr) bool, now func() time.Time) *Predecessor {
 	if listening == nil {
 		listening = bound
@@ -76,9 +76,9 @@ func (p *Predecessor) Gone() bool {
 	return !slices.ContainsFunc(slices.Collect(maps.Keys(p.Addrs())), p.listening)
 }
 
-// Overdue tells whether it takes longer to end than grants wait for. The goroutine of Find
-// and Overdue is one, or they exclude each other.
-func (p *Predecessor) Overdue() bool { return p.now().Sub(p.found) >= patience }
+// TimedOut tells whether it takes longer to end than grants wait for. The goroutine of
+// Find and TimedOut is one, or they exclude each other.
+func (p *Predecessor) TimedOut() bool { return p.now().Sub(p.found) >= patience }
 
 // Forget ends the overlap.
 func (p *Predecessor) Forget() { p.addrs.Store(&map[netip.Addr]netip.Addr{}) }

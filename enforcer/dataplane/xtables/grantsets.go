@@ -89,13 +89,13 @@ func (x *packetFilter) ReleaseGrants(sets []dataplane.GrantSet) {
 	}
 }
 
-// grantHeader is what a set is created with.
+// grantHeader is the header with which a set is created.
 func grantHeader(s dataplane.GrantSet) ipset.Set {
 	return ipset.Set{Name: s.Name, Type: ipset.HashIP, IPv6: s.IPv6, Timeout: true, Comment: true, HashSize: setBuckets}
 }
 
-// missingGrants returns the sets that the rules of a state ask and its grants do not hold:
-// those to be made, and by name those in the kernel already.
+// missingGrants returns the sets that a state's rules use and its grants do not have:
+// those to create, and by name those in the kernel already.
 func missingGrants(st dataplane.State, stale map[string]bool) (fresh []dataplane.GrantSet, left map[string]dataplane.GrantSet) {
 	left = map[string]dataplane.GrantSet{}
 	for ref, s := range st.Subjects {

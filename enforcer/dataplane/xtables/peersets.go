@@ -12,13 +12,13 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// peerMost is the most entries of a peer set: more than a cluster has pods.
-const peerMost = 1 << 20
+// maxPeerEntries is the most entries of a peer set: more than a cluster has pods.
+const maxPeerEntries = 1 << 20
 
-// peerSetsMost is how many sets of peers a node has. The kernel takes 65472 sets in a
-// network namespace, and the time to create one grows with their number: whoever writes
+// maxPeerSets is the maximum number of a node's peer sets. The kernel takes 65472 sets
+// in a network namespace, and the time to create one grows with their number: authors of
 // NetworkPolicies must leave room for the grants of others.
-const peerSetsMost = 1 << 14
+const maxPeerSets = 1 << 14
 
 // setBuckets is the initial size of a set: the kernel's default costs sixteen times the
 // memory.
@@ -34,7 +34,7 @@ type peerKey struct {
 type peerSet struct {
 	key  peerKey
 	name string
-	// full is what is in the kernel for certain, nil before the first write.
+	// full is certainly in the kernel, nil before the first write.
 	full *policy.PeerSet
 	size int // entries of full
 	// stale may still be in the kernel: members of an earlier snapshot or of a refused
@@ -50,17 +50,17 @@ type peerSet struct {
 	released bool
 }
 
-// header is what the set is created with: with as many buckets as entries need, since
-// the kernel takes its time to make a set larger.
+// header is the header with which the set is created: with as many buckets as entries
+// need, because the kernel takes time to enlarge a set.
 func (s *peerSet) header(entries int) ipset.Set {
-	h := ipset.Set{Name: s.name, Type: ipset.HashIP, IPv6: s.key.family == iptables.IPv6, HashSize: setBuckets, MaxElem: peerMost}
+	h := ipset.Set{Name: s.name, Type: ipset.HashIP, IPv6: s.key.family == iptables.IPv6, HashSize: setBuckets, MaxElem: maxPeerEntries}
 	switch s.key.peer.Kind {
 	case policy.PeerNetworks:
 		h.Type = ipset.HashNet
 	case policy.PeerPorts:
 		h.Type = ipset.HashIPPort
 	}
-	for int(h.HashSize)*4 < entries && h.HashSize < peerMost/4 {
+	for int(h.HashSize)*4 < entries && h.HashSize < maxPeerEntries/4 {
 		h.HashSize *= 2
 	}
 	return h
@@ -74,8 +74,8 @@ type peers struct {
 	most    int
 }
 
-// missing returns the sets of what rules ask that are not mirrored yet, or are gone: those
-// to be made, and by name those that an earlier agent left among stale.
+// missing returns the sets of rules that are not mirrored yet, or are gone: those to
+// create, and by name those that an earlier agent left among stale.
 func (p *peers) missing(asked map[policy.Peer]bool, stale map[string]bool) (fresh []*peerSet, left map[string]*peerSet) {
 	left = map[string]*peerSet{}
 	for peer := range asked {
@@ -134,8 +134,8 @@ func (p *peers) stage(st dataplane.State, asked map[policy.Peer]bool, fresh []*p
 	return cmp.Or(made, p.fill(st, asked))
 }
 
-// create creates sets, and mirrors them and those that were read. Only the sets that rules
-// ask count against the bound: the others go when the rules are written.
+// create creates sets, and mirrors them and those that were read. Only the sets of rules
+// count against the bound: the others are destroyed when the rules are written.
 func (p *peers) create(st dataplane.State, asked map[policy.Peer]bool, fresh []*peerSet, left map[string]*peerSet) (failed error) {
 	for _, s := range left {
 		if s.listed {
@@ -223,7 +223,7 @@ func (s *peerSet) refuse(added []ipset.Entry) {
 	s.refused, s.listed = true, false
 }
 
-// filled notes what is in.
+// filled notes the set's content.
 func (s *peerSet) filled(want *policy.PeerSet, added, removed []ipset.Entry) {
 	s.size += len(added) - len(removed)
 	s.full, s.refused, s.listed = want, false, false
@@ -235,7 +235,7 @@ func (s *peerSet) filled(want *policy.PeerSet, added, removed []ipset.Entry) {
 	}
 }
 
-// release gives up the sets that no rule of subjects asks, which must have been written,
+// release gives up the sets that no rule of subjects uses, which must have been written,
 // and returns the names of those that cannot be destroyed yet.
 func (p *peers) release(subjects dataplane.Subjects) (busy []string) {
 	asked := askedPeers(subjects)

@@ -103,22 +103,22 @@ func (r ruleset) raw() iptables.Chains {
 		}
 	}
 	c := iptables.Chains{
-		chainHome: append(strangers(homes, "-g "+chainIfaces),
+		chainHome: append(otherSources(homes, "-g "+chainIfaces),
 			"-m set --match-set "+r.set(setHome)+" src,src -j RETURN",
 			"-g "+chainPorts),
 		chainIfaces:  unlike(ifaces, bridgePorts),
-		chainForeign: r.foreign(),
+		chainSpoofed: r.spoofed(),
 	}
 	dispatch(c, chainPorts, homes, "-g "+chainIfaces)
-	ifaceDispatch(c, chainIfaces, "-i", ifaces, "-g "+chainForeign)
-	ifaceDispatch(c, chainIfaces, "-m physdev --physdev-in", bridgePorts, "-g "+chainForeign)
+	ifaceDispatch(c, chainIfaces, "-i", ifaces, "-g "+chainSpoofed)
+	ifaceDispatch(c, chainIfaces, "-m physdev --physdev-in", bridgePorts, "-g "+chainSpoofed)
 	return c
 }
 
-// foreign drops what comes from a pod's interface with a source that is not the
+// spoofed drops what comes from a pod's interface with a source that is not the
 // pod's. Neighbour and listener discovery pass from the two sources that the
 // kernel never forwards.
-func (r ruleset) foreign() []string {
+func (r ruleset) spoofed() []string {
 	var out []string
 	if r.family == iptables.IPv6 {
 		for _, source := range []string{"::/128", "fe80::/10"} {

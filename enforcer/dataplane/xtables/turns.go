@@ -20,25 +20,26 @@ type turns struct {
 // turn compares the members of one set; static has the entries of static sets.
 type turn func(static func() map[string][]ipset.Entry) (differs bool)
 
-// turnsLeast and turnsMost bound how many sets are compared at a time. turnsPause bounds
+// minTurns and maxTurns bound how many sets are compared at a time. turnsPause bounds
 // the pause until the next ones, and sizesPause the pause between two readings of all sizes.
 const (
-	turnsLeast = 4
-	turnsMost  = 1024
+	minTurns   = 4
+	maxTurns   = 1024
 	turnsPause = time.Second
 	sizesPause = 5 * time.Second
 )
 
-// lookShare is how long each of a glance's looks may take, so that it takes one part in
-// GlanceShare of a core.
-const lookShare = dataplane.GlanceEvery / dataplane.GlanceShare
+// lookShare bounds each comparison of a Suspect call, so that they take one part in
+// SuspectShare of a core.
+const lookShare = dataplane.SuspectEvery / dataplane.SuspectShare
 
-// pause returns how long no look follows on one that took longer than its share.
+// pause returns how long no further comparison follows one that took longer than its
+// share.
 func pause(took, most time.Duration) time.Duration {
 	if took <= lookShare {
 		return 0
 	}
-	return min(dataplane.GlanceShare*took, most)
+	return min(dataplane.SuspectShare*took, most)
 }
 
 // membersDiffer compares the members of the sets whose turn it is, and notes the sets that
@@ -46,7 +47,7 @@ func pause(took, most time.Duration) time.Duration {
 func (x *packetFilter) membersDiffer(st dataplane.State) (differs bool) {
 	began := time.Now()
 	t := &x.turns
-	t.each = max(t.each, turnsLeast)
+	t.each = max(t.each, minTurns)
 	if len(t.sets) == 0 {
 		t.sets = x.round(st)
 	}
@@ -86,13 +87,13 @@ func (x *packetFilter) round(st dataplane.State) (out []turn) {
 // large ones do, there is a pause.
 func (t *turns) took(began time.Time, d time.Duration) {
 	t.next = time.Time{}
-	if p := pause(d, turnsPause); p > 0 && t.each <= turnsLeast {
+	if p := pause(d, turnsPause); p > 0 && t.each <= minTurns {
 		t.next = began.Add(p)
 	}
 	switch {
 	case d > lookShare:
-		t.each = max(t.each/2, turnsLeast)
+		t.each = max(t.each/2, minTurns)
 	case d < lookShare/2:
-		t.each = min(t.each*2, turnsMost)
+		t.each = min(t.each*2, maxTurns)
 	}
 }

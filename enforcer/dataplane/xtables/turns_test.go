@@ -12,14 +12,14 @@ import (
 
 // How many sets are compared at a time follows from how long they take.
 func TestTurnsArePaced(t *testing.T) {
-	share := dataplane.GlanceEvery / dataplane.GlanceShare
-	n := turns{each: turnsLeast}
+	share := dataplane.SuspectEvery / dataplane.SuspectShare
+	n := turns{each: minTurns}
 	for _, step := range []struct {
 		took time.Duration
 		want int
 	}{
-		{share / 3, 2 * turnsLeast}, {share, 2 * turnsLeast}, {share / 3, 4 * turnsLeast}, {2 * share, 2 * turnsLeast},
-		{time.Second, turnsLeast}, {time.Second, turnsLeast},
+		{share / 3, 2 * minTurns}, {share, 2 * minTurns}, {share / 3, 4 * minTurns}, {2 * share, 2 * minTurns},
+		{time.Second, minTurns}, {time.Second, minTurns},
 	} {
 		if n.took(time.Now(), step.took); n.each != step.want {
 			t.Errorf("after %v %d sets are compared at a time, want %d", step.took, n.each, step.want)
@@ -28,8 +28,8 @@ func TestTurnsArePaced(t *testing.T) {
 	for range 20 {
 		n.took(time.Now(), 0)
 	}
-	if n.each != turnsMost {
-		t.Errorf("%d sets are compared at a time, want %d", n.each, turnsMost)
+	if n.each != maxTurns {
+		t.Errorf("%d sets are compared at a time, want %d", n.each, maxTurns)
 	}
 }
 
@@ -58,13 +58,13 @@ func TestComparingLargeSetsTakesAShareOfACore(t *testing.T) {
 		each        int
 		took, pause time.Duration
 	}{
-		{turnsLeast, time.Millisecond, 0},
-		{turnsLeast, 10 * time.Millisecond, dataplane.GlanceShare * 10 * time.Millisecond},
-		{turnsLeast, 100 * time.Millisecond, turnsPause},
+		{minTurns, time.Millisecond, 0},
+		{minTurns, 10 * time.Millisecond, dataplane.SuspectShare * 10 * time.Millisecond},
+		{minTurns, 100 * time.Millisecond, turnsPause},
 		{64, 10 * time.Millisecond, 0}, // fewer are compared the next time
 	} {
 		n := turns{each: test.each}
-		if got := pause(test.took, turnsPause); test.each == turnsLeast && got != test.pause {
+		if got := pause(test.took, turnsPause); test.each == minTurns && got != test.pause {
 			t.Errorf("after %v a pause of %v, want %v", test.took, got, test.pause)
 		}
 		if n.took(at, test.took); n.next.IsZero() != (test.pause == 0) || !n.next.IsZero() && n.next.Sub(at) != test.pause {

@@ -9,9 +9,10 @@ import (
 	"github.com/namegate/namegate/enforcer/dataplane"
 )
 
-// The kernel tells nobody when a program flushes a set, destroys it or takes an entry out.
-// So how many entries there are is read again and again: often of the static sets, without
-// which all isolated pods are cut off, and of the others as often as their number allows.
+// The kernel sends no event when a program flushes a set, destroys it or removes an
+// entry. So the numbers of entries are read periodically: often for the static sets,
+// without which all isolated pods are cut off, and for the others as often as their
+// number allows.
 
 func (x *packetFilter) Verify(ctx context.Context, st dataplane.State, all bool) (objects []string, err error) {
 	var d deviating

@@ -22,8 +22,8 @@ type Config struct {
 	// Chains are those of the variant of iptables that is written, Other those of the
 	// other variant, nil where the node has none: nothing is written there.
 	Chains, Other iptables.Interface
-	// PeerSetsMost bounds how many peer sets there are; 0: peerSetsMost.
-	PeerSetsMost int
+	// MaxPeerSets bounds how many peer sets there are; 0: maxPeerSets.
+	MaxPeerSets int
 }
 
 // packetFilter is chains of iptables and sets of ipset.
@@ -66,7 +66,7 @@ func (cfg Config) New(owner dataplane.Owner) dataplane.Interface {
 	return &packetFilter{
 		cfg: cfg, owner: owner, rules: newRules(cfg.Chains, cfg.Other, owner.Mark, owner.Now),
 		static:  static{sets: cfg.Sets, counts: map[string]int{}},
-		peers:   peers{sets: cfg.Sets, all: map[peerKey]*peerSet{}, refused: map[string]bool{}, most: cmp.Or(cfg.PeerSetsMost, peerSetsMost)},
+		peers:   peers{sets: cfg.Sets, all: map[peerKey]*peerSet{}, refused: map[string]bool{}, most: cmp.Or(cfg.MaxPeerSets, maxPeerSets)},
 		grants:  grantSets{sets: cfg.Sets},
 		mirrors: mirrors{sets: cfg.Sets, coexisting: owner.Coexisting, differing: map[string]mirror{}},
 		missing: map[policy.PodRef]map[policy.PortSet]bool{}, stale: map[string]bool{},
@@ -344,16 +344,19 @@ func (x *packetFilter) Sizes() (sets, entries int) {
 	return len(x.peers.all), entries
 }
 
-func (x *packetFilter) Owed() ([]netip.Addr, error) { return x.list(setOwed) }
+func (x *packetFilter) ListRecheck() ([]netip.Addr, error) { return x.list(setRecheck) }
 
-func (x *packetFilter) Owe(addrs ...netip.Addr) error { return x.writeOwed(x.cfg.Sets.Add, addrs) }
-
-func (x *packetFilter) Settle(addrs ...netip.Addr) error {
-	return x.writeOwed(x.cfg.Sets.Delete, addrs)
+func (x *packetFilter) AddRecheck(addrs ...netip.Addr) error {
+	return x.writeRecheck(x.cfg.Sets.Add, addrs)
 }
 
-// writeOwed writes debts of one family. A set that does not take an entry may be gone.
-func (x *packetFilter) writeOwed(write func(set string, entries ...ipset.Entry) error, addrs []netip.Addr) error {
+func (x *packetFilter) RemoveRecheck(addrs ...netip.Addr) error {
+	return x.writeRecheck(x.cfg.Sets.Delete, addrs)
+}
+
+// writeRecheck changes the recheck set of one family. A set that refuses an entry may be
+// gone.
+func (x *packetFilter) writeRecheck(write func(set string, entries ...ipset.Entry) error, addrs []netip.Addr) error {
 	if len(addrs) == 0 {
 		return nil
 	}
@@ -361,7 +364,7 @@ func (x *packetFilter) writeOwed(write func(set string, entries ...ipset.Entry) 
 	for i, a := range addrs {
 		entries[i].Addr = a
 	}
-	err := write(setPrefix(versionOf(addrs[0]))+setOwed, entries...)
+	err := write(setPrefix(versionOf(addrs[0]))+setRecheck, entries...)
 	x.resync = x.resync || err != nil
 	return err
 }

@@ -87,7 +87,7 @@ func TestAnAgentThatDiesLeavesNothingUncut(t *testing.T) {
 			w.clock.Pass(packetGrace)
 			w.recheck()
 			for _, f := range ipVersions {
-				if left, err := w.sets.List(setPrefix(f) + setOwed); err != nil || len(left) > 0 {
+				if left, err := w.sets.List(setPrefix(f) + setRecheck); err != nil || len(left) > 0 {
 					t.Errorf("%s, and the agent dies before step %d: owed are %v, %v", test.what, n, left, err)
 				}
 			}

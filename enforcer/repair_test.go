@@ -34,7 +34,7 @@ var setRivals = map[string]func(w *world, p policy.Pod) error{
 		return w.sets.Add(xtables.GrantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("203.0.113.9")})
 	},
 	"adds a debt": func(w *world, _ policy.Pod) error {
-		return w.sets.Add("NG4-"+setOwed, ipset.Entry{Addr: addr("10.1.0.5")})
+		return w.sets.Add("NG4-"+setRecheck, ipset.Entry{Addr: addr("10.1.0.5")})
 	},
 	"destroys a set": func(w *world, p policy.Pod) error {
 		name := xtables.GrantSetName(p.PodRef, https, iptables.IPv6)
@@ -59,7 +59,7 @@ func answeredWeb(t *testing.T) (*world, policy.Pod) {
 	return w, p
 }
 
-// Each is found by a glance, well before the check that comes by itself, and mended once.
+// Suspect finds each, well before the periodic check, and it is repaired once.
 func TestChangedSetsAreDetectedImmediately(t *testing.T) {
 	for what, rival := range setRivals {
 		w, p := answeredWeb(t)
@@ -123,7 +123,7 @@ func (w *world) wrongSets() []string {
 	return slices.DeleteFunc(found, func(o string) bool { return !strings.HasPrefix(o, "set ") })
 }
 
-// repairs lets a program do something, which shows at once and is mended once.
+// repairs lets a program do something, which is detected immediately and repaired once.
 func (w *world) repairs(what string, rival func() error) {
 	w.t.Helper()
 	w.reconcile() // what was written is compared once
@@ -259,11 +259,19 @@ func TestStatusWhileAWriteHangs(t *testing.T) {
 	w, _ := answeredWeb(t)
 	want := w.e.Status()
 	w.e.apply.Lock()
-	defer w.e.apply.Unlock()
+	began := w.clock.Now()
 	w.e.repairs.Add(1)
 	got := w.e.Status()
-	if got.Selected != want.Selected || got.Grants != want.Grants || len(got.Serving) != len(want.Serving) || got.Repairs != want.Repairs+1 {
+	if got.Selected != want.Selected || got.Grants != want.Grants || len(got.Serving) != len(want.Serving) || got.Repairs != want.Repairs+1 || len(got.Deviations) > 0 {
 		t.Errorf("%+v, want %+v and a repair more", got, want)
+	}
+	w.clock.Pass(writeGrace)
+	if got := w.e.Status().Deviations; len(got) != 1 || got[0].Object != "write" || !got[0].Since.Equal(began) || got[0].Error == "" {
+		t.Errorf("after %v deviate %+v", writeGrace, got)
+	}
+	w.e.apply.Unlock()
+	if got := w.e.Status().Deviations; len(got) > 0 {
+		t.Errorf("after the write deviate %+v", got)
 	}
 }
 
