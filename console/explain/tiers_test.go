@@ -28,9 +28,15 @@ func clusterRule(t *testing.T, tier policy.Tier, action policy.Action, id string
 	return r
 }
 
-// under gives the pod of facts rules of cluster policies around its own.
+// under gives the pod of facts rules of cluster policies around its own, whose priorities
+// are their places.
 func under(f *Facts, admin, baseline []*policy.Rule) {
 	view := *f.View
+	for _, rules := range [][]*policy.Rule{admin, baseline} {
+		for i, r := range rules {
+			r.Priority = int32(i)
+		}
+	}
 	view.Rules = slices.Concat(admin, view.Rules, baseline)
 	matches := 0
 	for _, r := range view.Rules {
