@@ -174,11 +174,16 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 	return written, nil
 }
 
-// write makes sets, nets, chains and interception hold a plan.
+// write makes sets, nets, chains and interception hold a plan. After an agent whose judge
+// admits no candidate the chains admit by themselves until this agent's judge is in force.
 func (e *Enforcer) write(ctx context.Context, subjects dataplane.Subjects) error {
-	isolated, err := e.plane.Activate(ctx, e.state(subjects))
+	st := e.state(subjects)
+	isolated, err := e.plane.Activate(ctx, st)
 	if isolated {
 		err = errors.Join(err, e.k.Tables.Apply(ctx, e.tablesState(subjects)))
+	}
+	if err == nil && st.NoJudge {
+		_, err = e.plane.Activate(ctx, e.state(subjects))
 	}
 	if err != nil {
 		e.plane.NeedResync()

@@ -87,7 +87,7 @@ func (p *peering) restart() {
 		if err != nil {
 			return err
 		}
-		if k.Tables, err = nft.Open(enforcer.DefaultMark); err != nil {
+		if k.Tables, err = nft.Open(nft.Bits{Admitted: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate}); err != nil {
 			return err
 		}
 		if p.sets, err = ipset.Open(); err != nil {
@@ -106,7 +106,7 @@ func (p *peering) restart() {
 		k.Dataplane = xtables.Config{Sets: p.sets, Chains: chains}.New
 		k.Sets, k.Flows, k.Links = p.sets, p.flows, links
 		p.compiler = compile.New()
-		if p.e, err = enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Resolvers: []netip.Addr{lab.Resolver4}}, k, nil, slog.New(slog.NewTextHandler(io.Discard, nil))); err != nil {
+		if p.e, err = enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate, Resolvers: []netip.Addr{lab.Resolver4}}, k, nil, slog.New(slog.NewTextHandler(io.Discard, nil))); err != nil {
 			return err
 		}
 		_, err = p.e.Start(context.Background())

@@ -72,7 +72,7 @@ func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
 
 // state returns what the dataplane is to hold.
 func (e *Enforcer) state(subjects dataplane.Subjects) dataplane.State {
-	s := dataplane.State{Subjects: subjects, Owed: e.flows.Owed(), Serving: slices.Collect(maps.Keys(e.predecessor.Addrs())), Members: e.members}
+	s := dataplane.State{Subjects: subjects, Owed: e.flows.Owed(), Serving: slices.Collect(maps.Keys(e.predecessor.Addrs())), Members: e.members, NoJudge: !e.k.Tables.LaidOut()}
 	for dialled, serving := range e.intercept.Serving() {
 		s.Serving = append(s.Serving, serving)
 		if !e.cfg.FailClosed || slices.Contains(e.cfg.Endpoint, dialled) {

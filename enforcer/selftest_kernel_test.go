@@ -88,7 +88,7 @@ func (n *node) run(resolvers []netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	if k.Tables, err = nft.Open(enforcer.DefaultMark); err != nil {
+	if k.Tables, err = nft.Open(nft.Bits{Admitted: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate}); err != nil {
 		return err
 	}
 	sets, err := ipset.Open()
@@ -108,7 +108,7 @@ func (n *node) run(resolvers []netip.Addr) error {
 	n.t.Cleanup(links.Close)
 	k.Dataplane = xtables.Config{Sets: sets, Chains: chains}.New
 	k.Sets, k.Flows, k.Links = sets, flows, links
-	n.e, err = enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Resolvers: resolvers}, k, nil, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	n.e, err = enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate, Resolvers: resolvers}, k, nil, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		return err
 	}

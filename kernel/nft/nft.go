@@ -28,7 +28,7 @@ const (
 // Tables is the pair of tables in one network namespace.
 type Tables struct {
 	inet, bridge knftables.Interface
-	mark         uint32
+	bits         Bits
 	// applied are the elements as they were written last. With partial the kernel may hold
 	// others, and the next write makes all of them anew.
 	applied     elements
@@ -45,10 +45,11 @@ type Tables struct {
 	// otherLayout: the tables in the kernel have the layout of another version of the
 	// agent. They stay in force until the first state is written.
 	otherLayout bool
+	laidOut     bool
 }
 
 // Open finds the nft program. The error says what is missing.
-func Open(mark uint32) (*Tables, error) {
+func Open(bits Bits) (*Tables, error) {
 	inet, err := knftables.New(knftables.InetFamily, TableName, knftables.NoObjectCommentEmulation)
 	if err != nil {
 		return nil, fmt.Errorf("nftables is not available (install the package nftables): %w", err)
@@ -57,15 +58,14 @@ func Open(mark uint32) (*Tables, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nftables for bridges is not available: %w", err)
 	}
-	t := New(inet, bridge, mark)
+	t := New(inet, bridge, bits)
 	t.list, t.reader, t.renew, t.generations.generation = listTable, kernelReader{}, t.renewInKernel, generation
 	return t, nil
 }
 
 // New returns the tables on given interfaces, which may be knftables' fakes.
-// mark is the one bit that says allowed.
-func New(inet, bridge knftables.Interface, mark uint32) *Tables {
-	t := &Tables{inet: inet, bridge: bridge, mark: mark, generations: newGenerationTracker(),
+func New(inet, bridge knftables.Interface, bits Bits) *Tables {
+	t := &Tables{inet: inet, bridge: bridge, bits: bits, generations: newGenerationTracker(),
 		reader: interfaceReader{knftables.InetFamily: inet, knftables.BridgeFamily: bridge}}
 	t.renew = t.renewByInterface
 	for i := range t.skeletons {
@@ -130,6 +130,10 @@ func (t *Tables) Rewrite(ctx context.Context, s State) error {
 	return nil
 }
 
+// LaidOut tells whether this layout has been in force since Setup: before, the chain judge
+// in the kernel may be another version's, which admits no candidate.
+func (t *Tables) LaidOut() bool { return t.laidOut }
+
 // layOut writes chains and rules, and elements if there are any to write.
 func (t *Tables) layOut(ctx context.Context, want elements) error {
 	for i, table := range t.both() {
@@ -152,7 +156,7 @@ func (t *Tables) layOut(ctx context.Context, want elements) error {
 			return fmt.Errorf("write nft table %s %s: %w", tableFamilies[i], TableName, err)
 		}
 	}
-	t.otherLayout = false
+	t.otherLayout, t.laidOut = false, true
 	return nil
 }
 
@@ -166,7 +170,7 @@ var tableFamilies = []knftables.Family{knftables.InetFamily, knftables.BridgeFam
 
 func (t *Tables) layout(i int, tx *knftables.Transaction) {
 	if tableFamilies[i] == knftables.InetFamily {
-		inetLayout(tx, t.mark)
+		inetLayout(tx, t.bits)
 	} else {
 		bridgeLayout(tx)
 	}

@@ -63,7 +63,7 @@ func TestComparingLargeSetsTakesAShareOfACore(t *testing.T) {
 		}
 	}
 	sets := &reads{Interface: ipset.NewFake(time.Now)}
-	owner := dataplane.Owner{Mark: testMark, Now: time.Now, Log: slog.New(slog.DiscardHandler), Coexisting: func() bool { return false }}
+	owner := dataplane.Owner{Mark: testMark, Candidate: testCandidate, Now: time.Now, Log: slog.New(slog.DiscardHandler), Coexisting: func() bool { return false }}
 	x := Config{Sets: sets, Chains: iptables.NewFake()}.New(owner, grants.New(grants.Config{Sets: sets, Clock: grants.NewClock(time.Now, 0)})).(*packetFilter)
 	if _, err := x.Recover(); err != nil {
 		t.Fatal(err)
