@@ -118,7 +118,7 @@ func (a *agent) run(ctx context.Context) error {
 	up := make(chan struct{})
 	g.Go(func() error {
 		// An agent that stands by has read everything before it takes the node. Any other
-		// first starts whatever may fail.
+		// agent first starts all parts that can fail.
 		if !a.o.Standby {
 			select {
 			case <-up:
@@ -171,8 +171,8 @@ func (a *agent) serve(ctx context.Context, up func()) error {
 	return errors.Join(err, lock.Finish(context.WithoutCancel(ctx), release, &finish{a, beat}, a.log))
 }
 
-// startTries is how often the enforcer is started, startPause apart: another program may
-// remove what a start has just written, and is over soon.
+// startTries is the number of attempts to start the enforcer, startPause the pause
+// between them: another program may briefly remove rules that a start has just written.
 const (
 	startTries = 3
 	startPause = 200 * time.Millisecond

@@ -40,7 +40,7 @@ func load(ctx context.Context, path string) (loaded, error) {
 	})
 }
 
-// await returns what f does, or ctx's error when that ends first; f goes on.
+// await returns f's error, or ctx's error if ctx ends first. f continues then.
 func await[T any](ctx context.Context, f func() T) (T, error) {
 	done := make(chan T, 1)
 	go func() { done <- f() }()
@@ -81,8 +81,8 @@ func (c *configWatch) run(ctx context.Context) error {
 	return nil
 }
 
-// follow reads the Corefile anew after changes have come to rest, or have gone on
-// for too long; watch is called before each reading.
+// follow reads the Corefile again after its changes have settled, or have continued for
+// too long. It calls watch before each reading.
 func (c *configWatch) follow(ctx context.Context, events <-chan fsnotify.Event, errs <-chan error, watch func()) {
 	var quiet, most <-chan time.Time
 	again := c.after(0)

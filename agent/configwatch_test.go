@@ -171,7 +171,7 @@ func TestBadCacheKeepsWhatRuns(t *testing.T) {
 	var kept []time.Duration
 	for _, c := range b.applied {
 		if cache := c.Zones[0].Cache; cache != nil {
-			kept = append(kept, cache.Greatest)
+			kept = append(kept, cache.MaxTTL)
 		} else {
 			kept = append(kept, 0)
 		}

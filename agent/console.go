@@ -47,7 +47,7 @@ func asRoot(*http.Request) (console.Viewer, error) { return console.Everything{}
 // Node returns the node's name.
 func (k *consoleSource) Node() string { return k.node }
 
-// Status returns what the agent does and what is wrong.
+// Status returns the state of the agent and its problems.
 func (k *consoleSource) Status() console.Status {
 	a, r := k.agent, k.rollout()
 	s := console.Status{
@@ -73,10 +73,10 @@ func (k *consoleSource) Status() console.Status {
 	return s
 }
 
-// Snapshot returns the one in force.
+// Snapshot returns the snapshot in force.
 func (k *consoleSource) Snapshot() *policy.Snapshot { return k.rollout().InForce }
 
-// Policies returns those of a namespace.
+// Policies returns the policies of a namespace.
 func (k *consoleSource) Policies(namespace string) (out []v1alpha1.FQDNNetworkPolicy) {
 	for _, p := range k.rollout().State.Input.Policies {
 		if p.Namespace == namespace {
@@ -120,7 +120,7 @@ func (k *consoleSource) Services() map[netip.Addr]*policy.Service {
 	return k.rollout().State.Cluster.ServicesAt
 }
 
-// Problems returns those of policies and pods.
+// Problems returns the problems of policies and pods.
 func (k *consoleSource) Problems() []policy.Problem { return k.rollout().Problems }
 
 // Failing returns why the latest policies are not in force.
@@ -155,8 +155,8 @@ func (k *consoleSource) Seen(p policy.PodRef, a netip.Addr) []recent.Sighting {
 	return k.agent.memory.Seen(p, a)
 }
 
-// SeenByAnybody returns all answers that held an address: those that were granted
-// are the enforcer's to remember.
+// SeenByAnybody returns all answers with an address that opened nothing. The enforcer
+// keeps the granted ones.
 func (k *consoleSource) SeenByAnybody(a netip.Addr) (out []recent.Sighting) {
 	out = k.agent.memory.SeenByAnybody(a)
 	for _, o := range k.agent.enforce.Grants().NamesOfAnybody(a) {
@@ -165,7 +165,7 @@ func (k *consoleSource) SeenByAnybody(a netip.Addr) (out []recent.Sighting) {
 	return out
 }
 
-// Asked returns what a pod's last question for a name came to.
+// Asked returns the result of a pod's last query for a name.
 func (k *consoleSource) Asked(p policy.PodRef, n fqdn.Name) (recent.Decision, bool) {
 	return k.agent.memory.Asked(p, n)
 }
@@ -176,7 +176,7 @@ func (k *consoleSource) Guard() func(fqdn.Name, netip.Addr) string {
 	return func(n fqdn.Name, a netip.Addr) string { return g.Blocked(n, a, snap) }
 }
 
-// Inside returns what an address is in the cluster.
+// Inside describes an address in the cluster.
 func (k *consoleSource) Inside(a netip.Addr) string {
 	c := k.agent.nodes.cluster()
 	switch {
@@ -191,7 +191,7 @@ func (k *consoleSource) Inside(a netip.Addr) string {
 // Domain returns the cluster's.
 func (k *consoleSource) Domain() fqdn.Name { return k.agent.config.Load().ClusterDomain }
 
-// Resolvers returns whom the agent answers in place of.
+// Resolvers returns the resolvers in whose place the agent answers.
 func (k *consoleSource) Resolvers() []netip.Addr {
 	return slices.Collect(maps.Keys(k.agent.enforce.Status().Serving))
 }

@@ -59,8 +59,8 @@ func (a *agent) reached(proto uint8, src, dst netip.AddrPort) (netip.AddrPort, b
 	return f.Peer, known && err == nil
 }
 
-// runDenials reports denied connections until ctx ends. Its failure changes nothing of
-// what is denied.
+// runDenials reports denied connections until ctx ends. Its failure does not affect
+// enforcement.
 func (a *agent) runDenials(ctx context.Context) {
 	if err := a.denials.Run(ctx); err != nil {
 		a.log.Error("denied connections are not logged until the agent restarts", "error", err)

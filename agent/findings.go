@@ -73,7 +73,7 @@ func ofPaths(snap *policy.Snapshot, failed map[policy.PodRef]enforcer.Path) (out
 	return out
 }
 
-// ofStatus returns what the enforcer found when it looked for the pods' homes.
+// ofStatus returns the enforcer's findings about the homes of pods.
 func ofStatus(snap *policy.Snapshot, s stats.Enforcer) (out []status.Finding) {
 	for _, a := range s.Homeless {
 		if ref, ok := snap.Pod(a); ok {

@@ -19,7 +19,7 @@ import (
 type kernel struct {
 	enforcer.Kernel
 	closers []func()
-	// variant of iptables, and why it is that one.
+	// variant of iptables, and the reason for it.
 	variant iptables.Variant
 	why     string
 }
@@ -80,7 +80,7 @@ func (k *kernel) close() {
 // markBits are the bits of marks that the Corefile names.
 func markBits(c *corefile.Config) nft.Bits { return nft.Bits{Admitted: c.Mark, Candidate: c.Candidate} }
 
-// enforcerConfig picks what the enforcer needs of the Corefile.
+// enforcerConfig selects the enforcer's part of the Corefile.
 func enforcerConfig(c *corefile.Config) enforcer.Config {
 	return enforcer.Config{Mark: c.Mark, Candidate: c.Candidate, Hold: c.Hold, Endpoint: c.Bind, FailClosed: c.FailClosed, Resolvers: c.Resolvers()}
 }

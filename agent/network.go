@@ -22,7 +22,7 @@ type network struct {
 	park   bool
 	ranges []netip.Prefix // as given; else the Node object's
 
-	last    *intercept.Network // the one that the interception has and that is served; nil after a failure
+	last    *intercept.Network // the network that is intercepted and served; nil after a failure
 	pending bool               // last is not in force in the kernel yet
 }
 

@@ -16,9 +16,9 @@ import (
 // nodeAddressesPeriod is how often this node's addresses are read.
 const nodeAddressesPeriod = 5 * time.Second
 
-// nodeAddresses keeps the proxy's Cluster up to date: this node's addresses as its
-// interfaces have them, the other nodes' addresses, also those of their host-network
-// pods, and the rest that the guard has to know.
+// nodeAddresses keeps the proxy's Cluster up to date: the addresses of this node's
+// interfaces, of the other nodes and of their host-network pods, and the other addresses
+// that the guard protects.
 type nodeAddresses struct {
 	read   func() ([]netip.Addr, error) // this node's
 	parked func(policy.Cluster) []netip.Prefix

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/agent/rollout"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -86,9 +87,7 @@ func TestGuardLearnsResolvers(t *testing.T) {
 		set:    func(c proxy.Cluster) { told = c },
 	}
 	outside, err := fqdn.ParseName("www.example.org")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, now := range []string{"198.18.0.1", "198.18.0.2"} {
 		n.learn(rollout.State{Cluster: policy.Cluster{Resolvers: map[policy.ServiceRef]policy.Resolver{ref: {
 			ClusterIPs: addrs("198.18.0.10"), Endpoints: []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr(now), 53)},

@@ -7,7 +7,7 @@ import (
 	"github.com/namegate/namegate/status/companion"
 )
 
-// Options are what the agent of a node is started with.
+// Options are the parameters of a node's agent.
 type Options struct {
 	// Version is the program's.
 	Version string
@@ -27,14 +27,14 @@ type Options struct {
 	IPTables string
 	// Standby has the agent wait while another agent has the node.
 	Standby bool
-	// Park has queries of unknown addresses in PodRanges wait for their pod to be known;
-	// without PodRanges those of the Node object count.
+	// Park makes queries of unknown addresses in PodRanges wait until their pod is known.
+	// Without PodRanges the ranges of the Node object count.
 	Park      bool
 	PodRanges []netip.Prefix
 	Log       *slog.Logger
 }
 
-// Cluster is what an agent needs to know of its cluster.
+// Cluster is the agent's connection to its cluster.
 type Cluster struct {
 	// Kubeconfig is how to reach the API server, "" for as a pod of the cluster.
 	Kubeconfig string

@@ -45,8 +45,8 @@ func Cleanup(ctx context.Context, o Options) error {
 // uninstallTime bounds Uninstall: it must not hang on the API server.
 const uninstallTime = time.Minute
 
-// Uninstall removes from the API server what the agents of a cluster wrote, and marks
-// their DaemonSet so that they write nothing again.
+// Uninstall removes the objects that the agents of a cluster wrote to the API server, and
+// marks their DaemonSet so that they write nothing again.
 func Uninstall(ctx context.Context, o Cluster, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, uninstallTime)
 	defer cancel()

@@ -74,7 +74,7 @@ func TestEveryTryIsTimed(t *testing.T) {
 	figures := func() map[string]string { return scraped(t, a) }
 	a.rollout.Offer(rollout.State{})
 	<-a.rollout.First() // closed within the try, which is counted when it ends
-	eventually(t, "the first try is counted", func() bool { return figures()["namegate_apply_seconds_count"] == "1" })
+	fatal.Await(t, "the first try is counted", func() bool { return figures()["namegate_apply_seconds_count"] == "1" })
 	got := figures()
 	for sample, want := range map[string]string{"namegate_compile_seconds_count": "1", "namegate_apply_seconds_count": "1", "namegate_apply_failures_total": "0"} {
 		if got[sample] != want {
@@ -84,12 +84,12 @@ func TestEveryTryIsTimed(t *testing.T) {
 	chains.Fail(errors.New("the kernel is busy"))
 	pod := policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: "web", UID: "u"}, IPs: []netip.Addr{netip.MustParseAddr("10.1.0.2")}}
 	a.rollout.Offer(rollout.State{Input: compile.Input{Pods: []policy.Pod{pod}, Namespaces: map[string]map[string]string{"shop": {}}, Policies: selectAll()}})
-	eventually(t, "the refusal is counted", func() bool { return figures()["namegate_apply_failures_total"] != "0" })
+	fatal.Await(t, "the refusal is counted", func() bool { return figures()["namegate_apply_failures_total"] != "0" })
 	if a.rollout.Status().InForce.Number != 1 {
 		t.Error("what the kernel refused is in force")
 	}
 	chains.Fail(nil)
-	eventually(t, "it is in force, and every try is counted", func() bool {
+	fatal.Await(t, "it is in force, and every try is counted", func() bool {
 		got = figures()
 		return a.rollout.Status().InForce.Number == 2 && count(t, got["namegate_apply_seconds_count"]) == count(t, got["namegate_apply_failures_total"])+2
 	})
@@ -127,16 +127,6 @@ func selectAll() []v1alpha1.FQDNNetworkPolicy {
 	}}
 	p.Namespace, p.Name = "shop", "all"
 	return []v1alpha1.FQDNNetworkPolicy{p}
-}
-
-// eventually waits for what must come.
-func eventually(t *testing.T, what string, there func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !there(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it does not come: %s", what)
-		}
-	}
 }
 
 // tally counts what is logged, by its message.
@@ -193,7 +183,7 @@ func TestPeersChangeAllDay(t *testing.T) {
 		in := input
 		in.Remote = []*policy.Pod{{PodRef: policy.PodRef{Namespace: "shop", Name: "far", UID: "f"}, NodeName: "far", IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 2, 0, byte(i)})}}}
 		a.rollout.Offer(rollout.State{Input: in})
-		eventually(t, "it is in force", func() bool { s := a.rollout.Status().InForce; return s != nil && s.Number == uint64(i+1) })
+		fatal.Await(t, "it is in force", func() bool { s := a.rollout.Status().InForce; return s != nil && s.Number == uint64(i+1) })
 	}
 	cancel()
 	<-ended

@@ -22,8 +22,8 @@ const (
 const (
 	KindDNS  = "dns"
 	KindFlow = "flow"
-	// KindLost is the kind of a line that is in no log: it tells who follows one how many
-	// lines were lost, as they were taken too slowly.
+	// KindLost is the kind of a line that no log contains: it tells a follower how many
+	// lines it lost because it read too slowly.
 	KindLost = "lost"
 )
 
@@ -75,7 +75,7 @@ func appendPod(b []byte, p policy.PodRef, workload string) []byte {
 	return append(b, `,"ip":"`...)
 }
 
-// appendDecided goes on behind the pod's address, as far as the upstream.
+// appendDecided appends the fields behind the pod's address, up to the upstream.
 func appendDecided(b []byte, r *Record) []byte {
 	b = append(b, `"},"question":{"name":`...)
 	b = appendName(b, r.Name)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// lookEvery is how often the writer looks whether its file is still the one
-// that the path names, and waits before it tries a failed rotation again.
+// lookEvery is the interval at which the writer checks that its file is still at the
+// path, and retries a failed rotation.
 const lookEvery = time.Second
 
 // file is a sink that rotates by size. It belongs to the writer's goroutine.
@@ -37,8 +37,8 @@ func openFile(o Options) (*file, error) {
 	return s, nil
 }
 
-// reopen opens the path, then gives up the file that was open. On an error that
-// one stays in use.
+// reopen opens the path and then closes the previous file. On an error the previous file
+// stays in use.
 func (s *file) reopen() error {
 	f, err := os.OpenFile(s.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
 	if err != nil {
@@ -57,8 +57,8 @@ func (s *file) reopen() error {
 	return nil
 }
 
-// cut tells whether the file ends in the middle of a line: an agent was killed
-// while it wrote, or could not take off what a full disk had cut.
+// cut tells whether the file ends in the middle of a line: an agent was killed during a
+// write, or could not remove a line that a full disk had cut.
 func (s *file) cut(size int64) bool {
 	if size == 0 {
 		return false
@@ -75,8 +75,8 @@ func (s *file) cut(size int64) bool {
 
 func (s *file) close() error { return s.f.Close() }
 
-// write keeps other agents out, so that neither takes what the other has written so far
-// for a line that was cut.
+// write locks other agents out, so that neither agent takes the other's partial write for
+// a cut line.
 func (s *file) write(lines []byte) (whole int, err error) {
 	s.look()
 	locked := s.lock()
@@ -102,7 +102,7 @@ func (s *file) write(lines []byte) (whole int, err error) {
 		return n, nil
 	}
 	whole = bytes.LastIndexByte(lines[:n], '\n') + 1
-	s.torn = n > whole && !s.mend(n-whole)
+	s.torn = n > whole && !s.truncate(n-whole)
 	return whole, err
 }
 
@@ -116,9 +116,9 @@ func (s *file) grown() {
 	s.size, s.torn, s.fresh = info.Size(), s.cut(info.Size()), false
 }
 
-// mend takes the end of the file off that was just written, and tells whether it
-// could: not if another agent has written behind it.
-func (s *file) mend(cut int) bool {
+// truncate removes the end of the file that was just written, and tells whether it could:
+// not if another agent has written behind it.
+func (s *file) truncate(cut int) bool {
 	end, err := s.f.Seek(0, io.SeekCurrent)
 	if err != nil {
 		return false
@@ -130,7 +130,7 @@ func (s *file) mend(cut int) bool {
 	return true
 }
 
-// look opens the path anew if somebody renamed or removed the file.
+// look opens the path again if the file was renamed or removed.
 func (s *file) look() {
 	now := s.now()
 	if now.Sub(s.looked) < lookEvery {
@@ -144,7 +144,7 @@ func (s *file) look() {
 	if named, err := os.Stat(s.path); err == nil && os.SameFile(mine, named) {
 		return
 	}
-	_ = s.reopen() // the file that is open goes on
+	_ = s.reopen() // the open file stays in use
 }
 
 // rotate moves path to path.1, path.1 to path.2 and so on, and drops the oldest.

@@ -7,17 +7,18 @@ import (
 
 // Filter says which lines are written. The zero value is all of them.
 type Filter struct {
-	// Verdicts are those of either kind whose lines are written, in the log's words;
-	// none is every verdict.
+	// Verdicts are the verdicts whose lines are written, of DNS and of flows; none is
+	// every verdict.
 	Verdicts []string
-	// Namespaces are those whose pods' lines are written; none is every namespace.
+	// Namespaces are the namespaces whose pods' lines are written; none is every
+	// namespace.
 	Namespaces []string
 	// Sample writes one of so many decisions whose verdict is allowed; 0 and 1 write
 	// all. A line that says that Audit policies would do otherwise is always written.
 	Sample int
 }
 
-// Verdicts returns the words of all verdicts, those of DNS first.
+// Verdicts returns the words of all verdicts, DNS first.
 func Verdicts() []string {
 	var words []string
 	for v := Allowed; v <= Failed; v++ {
@@ -26,11 +27,11 @@ func Verdicts() []string {
 	return append(words, Denied.String(), WouldDeny.String())
 }
 
-// Filter has what is written from now on go through the filter, in place of the
-// former one. A word that is no verdict stands for none.
-func (l *Log) Filter(f Filter) { l.filter.Store(newSieve(f)) }
+// Filter applies f to the lines from now on, in place of the previous filter. An unknown
+// word means no verdict.
+func (l *Log) Filter(f Filter) { l.filter.Store(compileFilter(f)) }
 
-// trait is what a sieve asks of a record.
+// trait is what a compiledFilter reads of a record.
 type trait struct {
 	namespace      string
 	verdict, would Verdict
@@ -38,8 +39,8 @@ type trait struct {
 
 func traitOf(r *Record) trait { return trait{r.Pod.Namespace, r.Verdict, r.Would} }
 
-// sieve is a Filter ready for use.
-type sieve struct {
+// compiledFilter is a Filter ready for use.
+type compiledFilter struct {
 	decisions  [Failed + 1]bool
 	flows      [WouldDeny + 1]bool
 	namespaces map[string]bool // nil for all
@@ -47,12 +48,12 @@ type sieve struct {
 	allowed    atomic.Uint64 // decisions that were up for being sampled
 }
 
-// newSieve returns nil for a filter that keeps everything.
-func newSieve(f Filter) *sieve {
+// compileFilter returns nil for a filter that keeps everything.
+func compileFilter(f Filter) *compiledFilter {
 	if len(f.Verdicts) == 0 && len(f.Namespaces) == 0 && f.Sample <= 1 {
 		return nil
 	}
-	s := &sieve{sample: uint64(max(f.Sample, 1))}
+	s := &compiledFilter{sample: uint64(max(f.Sample, 1))}
 	for v := range s.decisions {
 		s.decisions[v] = len(f.Verdicts) == 0 || slices.Contains(f.Verdicts, Verdict(v).String())
 	}
@@ -68,7 +69,7 @@ func newSieve(f Filter) *sieve {
 	return s
 }
 
-func (s *sieve) keepsRecord(r *Record) bool {
+func (s *compiledFilter) keepsRecord(r *Record) bool {
 	if p := r.Prepared; p != nil {
 		return s.keeps(&p.trait)
 	}
@@ -76,7 +77,7 @@ func (s *sieve) keepsRecord(r *Record) bool {
 	return s.keeps(&t)
 }
 
-func (s *sieve) keeps(t *trait) bool {
+func (s *compiledFilter) keeps(t *trait) bool {
 	if !s.decisions[t.verdict] || s.namespaces != nil && !s.namespaces[t.namespace] {
 		return false
 	}
@@ -86,6 +87,6 @@ func (s *sieve) keeps(t *trait) bool {
 	return s.allowed.Add(1)%s.sample == 1
 }
 
-func (s *sieve) keepsFlow(f *Flow) bool {
+func (s *compiledFilter) keepsFlow(f *Flow) bool {
 	return s.flows[f.Verdict] && (s.namespaces == nil || s.namespaces[f.Pod.Namespace])
 }

@@ -17,7 +17,7 @@ const (
 	WouldDeny                    // only Audit policies select the pod: they passed
 )
 
-// String returns the verdict as it stands in the log.
+// String returns the verdict as a line has it.
 func (v FlowVerdict) String() string {
 	if v == WouldDeny {
 		return "would-deny"
@@ -42,7 +42,8 @@ const (
 	ReasonUnmatched FlowReason = "unmatched"
 	// ReasonAnother: the pod never asked for a name of the address; another pod did.
 	ReasonAnother FlowReason = "another"
-	// ReasonAddress: nobody here ever resolved the address: it was dialled as such.
+	// ReasonAddress: no pod of this node resolved the address; it was dialled as an
+	// address.
 	ReasonAddress FlowReason = "address"
 )
 
@@ -60,11 +61,11 @@ type Flow struct {
 	// Dialled is the destination before any translation. The port is 0 for protocols
 	// that have none.
 	Dialled netip.AddrPort
-	// Names are those that a match covers first, then the newest; none where Reason is
+	// Names begin with the names that a match covers, then the newest; none if Reason is
 	// ReasonAddress.
 	Names  []FlowName
 	Reason FlowReason
-	// Policies are those that select the pod, "namespace/name".
+	// Policies are the policies that select the pod, "namespace/name".
 	Policies []string
 	// Count is how many there were that the kernel handed over.
 	Count uint64
@@ -73,10 +74,10 @@ type Flow struct {
 // FlowName is a name whose answer held the address.
 type FlowName struct {
 	Name fqdn.Name
-	// Asked is zero where it is not known, as of what was open: the kernel knows until
-	// when, not since when.
+	// Asked is zero if it is unknown, as for grants: the kernel has their deadline, not
+	// their start.
 	Asked time.Time
-	// Pod is who asked, where another pod did; the zero PodRef for the pod itself.
+	// Pod is the pod that asked, if it is another one; else the zero PodRef.
 	Pod policy.PodRef
 	// Match is the match that covers the name, nil for none.
 	Match *policy.Match

@@ -81,8 +81,8 @@ func appendPolicies(b []byte, policies []string) []byte {
 	return b
 }
 
-// protocolWord is how a protocol stands in a line: the keyword of IANA's list for
-// those that pods use, else the number.
+// protocolWord is the protocol in a line: the keyword of IANA's list for the protocols
+// that pods use, else the number.
 func protocolWord(p policy.Protocol) string {
 	switch p {
 	case policy.TCP, policy.UDP, policy.SCTP:

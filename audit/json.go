@@ -64,11 +64,11 @@ func appendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// isPlain tells whether a byte stands for itself in a JSON string.
+// isPlain tells whether a JSON string has a byte unescaped.
 func isPlain(c byte) bool { return c >= ' ' && c < 0x7f && c != '"' && c != '\\' }
 
-// allPlain tells whether all bytes do, eight at a time; the last eight overlap
-// those before.
+// allPlain is isPlain for all bytes of a string, eight at a time. The last eight overlap
+// the ones before.
 func allPlain(s string) bool {
 	if len(s) < 8 {
 		for i := range len(s) {
@@ -93,8 +93,8 @@ func wordAt(s string, i int) uint64 {
 		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
-// plainWord is isPlain of eight bytes. A byte below n has its top bit set in
-// w - n·ones where it was not in w; a borrow reaches only bytes above one that is.
+// plainWord is isPlain for eight bytes. A byte below n has its top bit set in w - n·ones
+// but not in w; a borrow only affects bytes above such a byte.
 func plainWord(w uint64) bool {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	quote, back := w^'"'*ones, w^'\\'*ones // zero where the byte is one
@@ -102,8 +102,8 @@ func plainWord(w uint64) bool {
 	return odd&tops == 0
 }
 
-// appendName writes a name's presentation form as a JSON string. That form is
-// printable ASCII, and a quotation mark in it stands behind a backslash.
+// appendName writes a name's presentation form as a JSON string. That form is printable
+// ASCII, and escapes a quotation mark by a backslash.
 func appendName(b []byte, n fqdn.Name) []byte {
 	b = append(b, '"')
 	at := len(b)

@@ -45,7 +45,7 @@ type LinePod struct {
 	IP        string `json:"ip"`
 }
 
-// LineQuestion is what a pod asked.
+// LineQuestion is the question of a pod.
 type LineQuestion struct {
 	Name  string `json:"name"`
 	Type  string `json:"type"`
@@ -74,7 +74,7 @@ type LineGrant struct {
 	Until time.Time `json:"until"`
 }
 
-// LineDestination is what a pod dialled; Port is 0 where the protocol has none.
+// LineDestination is the dialled destination; Port is 0 if the protocol has none.
 type LineDestination struct {
 	Address string `json:"address"`
 	Port    uint16 `json:"port,omitempty"`

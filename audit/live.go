@@ -14,19 +14,19 @@ const (
 	followBytes = 1 << 20
 )
 
-// live is what somebody sees of a log while it is written. Its lock is never taken
-// by who writes a record, but by the writer, once a batch.
+// live is the view of a log while it is written. The writer takes its lock once a batch;
+// Write never takes it.
 type live struct {
 	mu        sync.Mutex
-	oldest    *batch // of those that are kept, which are chained by next
+	oldest    *batch // of the kept batches, which are chained by next
 	newest    *batch
 	bytes     int // of their lines
 	followers map[*Follower]bool
 	closed    bool
 }
 
-// add takes a batch that is about to be written, and returns those that nobody needs
-// any more once it is.
+// add takes a batch that is about to be written, and returns the batches that are free
+// once it is written.
 func (v *live) add(b *batch) (free *batch) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -36,9 +36,9 @@ func (v *live) add(b *batch) (free *batch) {
 	return v.keep(b)
 }
 
-// keep takes the lines for recent. No more needed are this batch, if its lines fit
-// behind the last, and the oldest: so lines of a quiet node are copied, and those of a
-// busy one are not. The caller holds the lock.
+// keep copies the lines for recent if they fit behind the last batch; then this batch is
+// free. Otherwise it keeps the batch, and the oldest ones are free. So only the lines of
+// a quiet node are copied. The caller holds the lock.
 func (v *live) keep(b *batch) (free *batch) {
 	v.bytes += len(b.lines)
 	if last := v.newest; last != nil && len(last.lines)+len(b.lines) <= cap(last.lines) {
@@ -99,18 +99,17 @@ func (v *live) close() {
 	v.followers = nil
 }
 
-// Recent returns the last lines of the log, whole ones, the newest last: at most
-// 512 KiB, so some hundred. It has also those that could not be written, and none
-// that a Filter held back.
+// Recent returns the last lines of the log, complete lines, the newest last, at most 512
+// KiB: some hundred lines. They include lines that could not be written, but no line that
+// a Filter omitted.
 func (l *Log) Recent() []byte { return l.live.recent() }
 
 // Follow returns a Follower of the lines that come from now on. When it returns every
 // line before is in Recent, as far as that goes back.
 func (l *Log) Follow() *Follower { return l.live.follow() }
 
-// Follower yields the lines of a log as they come. It belongs to one goroutine.
-// Lines beyond 1 MiB that it has not taken are lost to it: a log never waits for
-// who follows it.
+// Follower yields new lines of a log. It belongs to one goroutine. If more than 1 MiB of
+// lines wait, further lines are lost to it: a log never waits for a follower.
 type Follower struct {
 	live *live
 	wake chan struct{}
@@ -121,8 +120,8 @@ type Follower struct {
 	spare  []byte // what Next gave last, to be used again
 }
 
-// add takes a batch, as a whole or not at all; the caller holds the lock. Once one
-// was lost those behind it are too, until Next: so the gap is at the end.
+// add takes a batch as a whole or not at all. The caller holds the lock. After a lost
+// batch all further batches are lost until Next, so the gap is at the end.
 func (f *Follower) add(b *batch) {
 	if f.lost > 0 || len(f.lines)+len(b.lines) > followBytes {
 		f.lost += uint64(b.count)

@@ -32,8 +32,8 @@ type Options struct {
 	Filter Filter
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// Logger is told when lines begin to be lost, and when they are written again;
-	// nil for nobody.
+	// Logger gets a warning when lines begin to be lost, and a message when they are
+	// written again; nil for none.
 	Logger *slog.Logger
 }
 
@@ -47,7 +47,7 @@ type sink interface {
 
 // Log takes records from any goroutine and writes them on its own.
 type Log struct {
-	node    string // as it stands in a line
+	node    string // as a line has it
 	sink    sink
 	queue   queue
 	room    sync.Pool     // of *[]byte, to encode a line in
@@ -58,7 +58,7 @@ type Log struct {
 	losses  losses // the writer's
 	live    live
 	// filter is nil where every line is written.
-	filter   atomic.Pointer[sieve]
+	filter   atomic.Pointer[compiledFilter]
 	filtered atomic.Uint64
 }
 
@@ -77,7 +77,7 @@ func Open(o Options) (*Log, error) {
 // To starts a log that writes to w, which it does not close.
 func To(w io.Writer, o Options) *Log { return start(o, stream{w}) }
 
-// defaults fills in what is not said.
+// defaults sets the defaults.
 func (o Options) defaults() Options {
 	if o.Queue <= 0 {
 		o.Queue = queueLength
@@ -170,8 +170,8 @@ func (l *Log) Written() uint64 { return l.written.Load() }
 // Filtered returns how many records and flows a Filter held back.
 func (l *Log) Filtered() uint64 { return l.filtered.Load() }
 
-// Close writes what is queued and closes the file. It returns ctx's error if the
-// writer is stuck (a full pipe, say); the records it still holds are then lost.
+// Close writes the queued lines and closes the file. It returns ctx's error if the writer
+// is stuck (for example on a full pipe); its records are then lost.
 func (l *Log) Close(ctx context.Context) error {
 	l.queue.close()
 	l.rouse()
@@ -199,7 +199,7 @@ func (l *Log) run() {
 			}
 		case closed:
 			l.live.close()
-			_ = l.sink.close() // nobody is left to tell
+			_ = l.sink.close() // there is no caller to report it to
 			return
 		default:
 			l.wait(nil)
@@ -208,7 +208,7 @@ func (l *Log) run() {
 }
 
 func (l *Log) flush(b *batch) {
-	free := l.live.add(b) // first: who follows sees also what a full disk loses
+	free := l.live.add(b) // first: followers also get lines that a full disk loses
 	whole, err := l.sink.write(b.lines)
 	lost := uint64(0)
 	if err != nil {

@@ -9,15 +9,15 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func closeLog(t *testing.T, l *Log) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := l.Close(ctx); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, l.Close(ctx))
 }
 
 func TestCloseFlushes(t *testing.T) {

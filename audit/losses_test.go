@@ -57,7 +57,7 @@ func TestACutLineStaysBeforeAnothersLines(t *testing.T) {
 	if _, err := other.WriteString("\nanother's\n"); err != nil {
 		t.Fatal(err)
 	}
-	if f.mend(9) {
+	if f.truncate(9) {
 		t.Error("mended")
 	}
 	holds(t, path, "half a li another's")

@@ -2,8 +2,8 @@ package audit
 
 import "time"
 
-// layout is how a moment stands in a line: UTC, always as many digits, so that
-// lines sort.
+// layout is the time format of a line: UTC with a fixed number of digits, so that lines
+// sort.
 const layout = "2006-01-02T15:04:05.000000Z"
 
 // beyond is the first second, after 1970 in UTC, that has five digits of a year.

@@ -7,16 +7,16 @@ import "net/netip"
 // it takes about as many bytes as a line.
 type Prepared struct {
 	text    string     // from the verdict to the upstream, then the error
-	address netip.Addr // of the pod, as it stands in text
+	address netip.Addr // of the pod, as in text
 	from    int        // where that begins
 	to      int        // and ends
 	way     int        // where cache, latency and protocol belong
 	trait   trait
 }
 
-// Prepare writes the constant part of the record's line: all but Time, Address,
-// Cache, TCP and Latency. A deadline in its Openings counts as constant, so what
-// was prepared is of no more use once the grant was renewed.
+// Prepare writes the constant part of the record's line: all but Time, Address, Cache,
+// TCP and Latency. A deadline in its Openings is constant too, so a renewed grant makes
+// the prepared part invalid.
 func Prepare(r *Record) *Prepared {
 	p := &Prepared{address: r.Address, trait: traitOf(r)}
 	b := appendAsker(nil, r)
@@ -29,8 +29,8 @@ func Prepare(r *Record) *Prepared {
 	return p
 }
 
-// appendDecision writes what stands between node and cache, with the address
-// that asked this time: a pod may have one of each family.
+// appendDecision appends the fields between node and cache, with the address of the
+// query's source: a pod may have one of each family.
 func (p *Prepared) appendDecision(b []byte, r *Record) []byte {
 	if r.Address == p.address {
 		return append(b, p.text[:p.way]...)

@@ -85,9 +85,9 @@ func (q *queue) add(room int) *batch {
 	return b
 }
 
-// take gives the writer the oldest batch, nil if nothing waits, and tells whether
-// there are more. From then on a half full queue wakes the writer, who may pause
-// if there are none; where it got nothing the first line does.
+// take gives the writer the oldest batch, nil if nothing waits, and tells whether there
+// are more. From then on a half full queue wakes the writer, so that it can pause between
+// batches; after an empty take the first line wakes it.
 func (q *queue) take() (b *batch, more, closed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -114,7 +114,7 @@ func (q *queue) wrote() {
 	q.held = 0
 }
 
-// give takes a batch back that nobody needs any more.
+// give takes a free batch back.
 func (q *queue) give(b *batch) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -126,7 +126,7 @@ func (q *queue) give(b *batch) {
 	q.spares++
 }
 
-// close refuses what comes from now on.
+// close refuses all further lines.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"net/netip"
 )
 
-// lineMost is the longest line that Read takes, without its newline.
-const lineMost = 1 << 20
+// maxLine is the longest line that Read takes, without its newline.
+const maxLine = 1 << 20
 
 // Read hands each line of a log to each, whose error ends the reading and is
 // returned. What is no line of version 1 and of a known kind goes to bad with its
@@ -94,7 +94,7 @@ func readLine(in *bufio.Reader, b []byte) ([]byte, error) {
 	long := false
 	for {
 		part, err := in.ReadSlice('\n')
-		if long = long || len(b)+len(part) > lineMost+1; long {
+		if long = long || len(b)+len(part) > maxLine+1; long {
 			b = b[:0]
 		} else {
 			b = append(b, part...)

@@ -104,8 +104,8 @@ func TestBadLinesAreNamedAndSkipped(t *testing.T) {
 		"no pod":          {strings.Replace(flow, `"name":"cart-7d9f"`, `"name":""`, 1), "it is no whole line: "},
 		"wrong type":      {strings.Replace(flow, `"port":8443`, `"port":"https"`, 1), "it is no line of the audit log: "},
 		"a port too far":  {strings.Replace(flow, `"port":8443`, `"port":65536`, 1), "it is no line of the audit log: "},
-		"too long":        {strings.Replace(good, `"node-1"`, `"`+strings.Repeat("n", lineMost)+`"`, 1), "the line is longer than 1 MiB"},
-		"much too long":   {strings.Repeat("x", 3*lineMost), "the line is longer than 1 MiB"},
+		"too long":        {strings.Replace(good, `"node-1"`, `"`+strings.Repeat("n", maxLine)+`"`, 1), "the line is longer than 1 MiB"},
+		"much too long":   {strings.Repeat("x", 3*maxLine), "the line is longer than 1 MiB"},
 	} {
 		for _, end := range []string{"\n", ""} {
 			got, bad := readAll(t, strings.NewReader(flow+"\n"+good+"\n\n"+c.text+end))
@@ -122,9 +122,9 @@ func TestBadLinesAreNamedAndSkipped(t *testing.T) {
 
 func TestReadTakesLinesUpToTheBound(t *testing.T) {
 	text := strings.TrimSpace(documentedLines(t)[0])
-	text = strings.Replace(text, `"node-1"`, `"`+strings.Repeat("n", lineMost-len(text)+len("node-1"))+`"`, 1)
+	text = strings.Replace(text, `"node-1"`, `"`+strings.Repeat("n", maxLine-len(text)+len("node-1"))+`"`, 1)
 	got, bad := readAll(t, strings.NewReader(text+"\n"+text))
-	if len(text) != lineMost || len(got) != 2 || len(bad) != 0 {
+	if len(text) != maxLine || len(got) != 2 || len(bad) != 0 {
 		t.Errorf("%d lines of %d bytes, bad %.100v", len(got), len(text), bad)
 	}
 }

@@ -212,8 +212,8 @@ func linesOf(resp *http.Response, take func([]byte)) error {
 	}
 }
 
-// lineMost bounds one line: an agent's are far shorter.
-const lineMost = 1 << 20
+// maxLine bounds one line: an agent's are far shorter.
+const maxLine = 1 << 20
 
 var errLongLine = errors.New("a line is longer than 1 MiB; is this an agent of Namegate?")
 
@@ -228,7 +228,7 @@ func lineOf(in *bufio.Reader) ([]byte, error) {
 			return line, nil
 		case !errors.Is(err, bufio.ErrBufferFull):
 			return nil, err
-		case len(line) > lineMost:
+		case len(line) > maxLine:
 			return nil, errLongLine
 		}
 	}

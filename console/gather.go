@@ -14,8 +14,8 @@ import (
 const (
 	// askedAtOnce bounds how many agents are asked at a time.
 	askedAtOnce = 8
-	// answerMost bounds an answer: a full node's grants are some ten MiB.
-	answerMost = 256 << 20
+	// maxAnswer bounds an answer: a full node's grants are some ten MiB.
+	maxAnswer = 256 << 20
 )
 
 // Failure is an agent that could not be asked, or refused.
@@ -104,7 +104,7 @@ func ask(ctx context.Context, a Agent, path string, query url.Values, v any) err
 		return err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, answerMost))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return &Unreachable{Err: fmt.Errorf("the agent's answer ends early, ask again: %w", err)}
 	}

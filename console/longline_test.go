@@ -17,7 +17,7 @@ func TestLinesOfAnAgentThatNeverEndsOne(t *testing.T) {
 	if len(got) != 2 || got[0] != "a\n" || got[1] != long {
 		t.Errorf("%d lines", len(got))
 	}
-	if !errors.Is(err, errLongLine) || endless.read > 2*lineMost {
+	if !errors.Is(err, errLongLine) || endless.read > 2*maxLine {
 		t.Errorf("%v after %d bytes", err, endless.read)
 	}
 }
@@ -30,7 +30,7 @@ func (e *endlessBody) Read(p []byte) (int, error) {
 		p[i] = 'y'
 	}
 	e.read += len(p)
-	if e.read > 16*lineMost {
+	if e.read > 16*maxLine {
 		return 0, io.EOF
 	}
 	return len(p), nil

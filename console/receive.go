@@ -6,8 +6,8 @@ import (
 	"net/http"
 )
 
-// refusalMost bounds what is read of a refusal.
-const refusalMost = 64 << 10
+// maxRefusal bounds what is read of a refusal.
+const maxRefusal = 64 << 10
 
 // Received tells an agent's answer from its refusal: it returns the answer whose
 // status is 200, and else the *Refusal, with the body closed. Agents end with it.
@@ -16,7 +16,7 @@ func Received(resp *http.Response) (*http.Response, error) {
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, refusalMost))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 	r := &Refusal{}
 	if err != nil || json.Unmarshal(body, r) != nil || r.Message == "" {
 		// Of another version, or no agent at all: what its status means nobody knows, and

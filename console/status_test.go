@@ -20,9 +20,7 @@ func TestStatusIsDocumented(t *testing.T) {
 	var out strings.Builder
 	p := &Printer{Out: &out, Format: FormatTable}
 	quiet := Status{Node: "node-1", Version: "v0.1.0", Audit: &AuditStatus{}}
-	if err := p.Statuses([]Reply[Status]{{Value: quiet}}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, p.Statuses([]Reply[Status]{{Value: quiet}}))
 	lines := 0
 	for line := range strings.Lines(out.String()) {
 		name, _, found := strings.Cut(line, "  ")

@@ -137,7 +137,7 @@ func TestTheRunningPodOfAName(t *testing.T) {
 func TestFollowersAreBounded(t *testing.T) {
 	var f followers
 	var leave []func()
-	for range followersMost {
+	for range maxFollowers {
 		l, err := f.enter(some{"shop"})
 		fatal.If(t, err)
 		leave = append(leave, l)
@@ -153,7 +153,7 @@ func TestFollowersAreBounded(t *testing.T) {
 		t.Errorf("a place that was given back: %v", err)
 	}
 	a := agentOf("", newWorld(t, "node-1"), some{"shop"})
-	for range 2 * followersMost { // each ends at once, and gives its place back
+	for range 2 * maxFollowers { // each ends at once, and gives its place back
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		resp, err := a.Ask(ctx, AuditPath, url.Values{"namespace": {"shop"}, "follow": {"1"}})
 		cancel()

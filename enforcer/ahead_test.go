@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -25,12 +26,8 @@ func TestFirstStartRefusesNothingAllowed(t *testing.T) {
 		}
 	}
 	w.seams.before = open
-	if err := w.e.Prepare(context.Background(), snap); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.e.grants.Grant(context.Background(), w.grants(snap, client.PodRef, "www.example.org", 60, "192.0.2.1")); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Prepare(context.Background(), snap))
+	fatal.If(t, w.e.grants.Grant(context.Background(), w.grants(snap, client.PodRef, "www.example.org", 60, "192.0.2.1")))
 	w.seams.before = func(step string) {
 		open(step)
 		if !w.reaches("10.1.0.5", "192.0.2.1:443", policy.TCP) {
@@ -41,9 +38,7 @@ func TestFirstStartRefusesNothingAllowed(t *testing.T) {
 	if w.passes(early); early.Conn&DefaultMark == 0 {
 		t.Error("what a pod opens while its names are resolved has no admission")
 	}
-	if err := w.e.Commit(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Commit(context.Background()))
 	open("the end")
 	if w.reaches("10.1.0.5", "10.2.0.1:5433", policy.TCP) {
 		t.Error("nothing is denied")
@@ -57,9 +52,7 @@ func TestFirstPrepareLeavesAnEarlierAgentsChains(t *testing.T) {
 	w.restart()
 	w.netpols = nil
 	snap := w.compile([]policy.Pod{client}, pol("allow", "tcp/443 www.example.org"))
-	if err := w.e.Prepare(context.Background(), snap); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Prepare(context.Background(), snap))
 	if !w.reaches("10.1.0.5", "10.2.0.1:5432", policy.TCP) {
 		t.Error("the first Prepare took away what was in force")
 	}
@@ -82,9 +75,7 @@ func TestAbandonedSnapshots(t *testing.T) {
 		w.remote = append(w.remote, far("db", "10.2.0.1", "db"))
 		w.apply(test.before, allow)
 		w.netpols = append(w.netpols, netpol("np", "tcp/5432 db"))
-		if err := w.e.Prepare(context.Background(), w.compile(test.during, allow)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.e.Prepare(context.Background(), w.compile(test.during, allow)))
 		early := &packet{Src: addr(test.from), Dst: addr("10.2.0.1"), Protocol: uint8(policy.TCP), DstPort: 5432}
 		if w.passes(early); early.Conn&DefaultMark == 0 {
 			t.Fatalf("%s: the chains do not say it ahead", what)

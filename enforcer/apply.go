@@ -65,7 +65,7 @@ func (e *Enforcer) Prepare(ctx context.Context, s *policy.Snapshot) error {
 // abandon notes what a snapshot allowed that was prepared and never came into force: what
 // was opened by that, and the next does not allow, is taken back with it.
 func (e *Enforcer) abandon(subjects, next dataplane.Subjects) {
-	e.flows.Recheck(flows.PodGone, plan.Gone(subjects, next))
+	e.flows.Recheck(flows.PodRemoved, plan.Removed(subjects, next))
 	for ref, p := range subjects {
 		if n := next[ref]; n != nil && !p.Peers.Within(n.Peers) {
 			e.flows.Recheck(flows.PolicyChanged, slices.Concat(p.Addrs, n.Addrs))
@@ -147,13 +147,13 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 	last := e.plan
 	e.findHomes(e.coming)
 	subjects := e.planOf(s)
-	if err := e.forgetStrangers(subjects); err != nil {
+	if err := e.withdrawStale(subjects); err != nil {
 		return nil, err
 	}
 	if err := e.admitOpen(last, subjects); err != nil {
 		return nil, err
 	}
-	gone := plan.Gone(last, subjects)
+	gone := plan.Removed(last, subjects)
 	e.recheckNarrowed(last, subjects)
 	e.recheckLeft(subjects)
 	written := e.beside(s, subjects)
@@ -164,8 +164,8 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 	if err := e.write(ctx, written); err != nil {
 		return nil, err
 	}
-	e.flows.Recheck(flows.PodGone, gone)
-	e.snapshot, e.plan, e.inherited = s, subjects, inheritance{}
+	e.flows.Recheck(flows.PodRemoved, gone)
+	e.snapshot, e.plan, e.recovered = s, subjects, recoveredState{}
 	e.committed.Store(true)
 	// Pods that a failure closed stay closed until they are committed too.
 	maps.DeleteFunc(e.closed, func(ref policy.PodRef, _ bool) bool {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -24,9 +25,7 @@ func flow(src, dst string) conntrack.Flow {
 func (w *world) mark(f conntrack.Flow) uint32 {
 	w.t.Helper()
 	all, err := w.flows.Flows(conntrack.Query{Sources: []netip.Addr{f.Src.Addr()}})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	for _, g := range all {
 		if g.Src == f.Src && g.Dst == f.Dst && g.Protocol == f.Protocol {
 			return g.Mark
@@ -49,9 +48,7 @@ func (w *world) admitted(f conntrack.Flow) bool {
 // address, or of another address of the same pod.
 func (w *world) place(p *packet) {
 	found, err := w.links.Homes([]netip.Addr{p.Src})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	h := w.e.homes[p.Src].Home
 	if at := found[p.Src]; len(at) > 0 {
 		h = at[0].Home
@@ -128,9 +125,7 @@ func TestWritesComeInOrder(t *testing.T) {
 	w.seams.forget(0, false)
 	web := pod("web", "10.1.0.5", "allow")
 	s := w.compile([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
-	if err := w.e.Prepare(context.Background(), s); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Prepare(context.Background(), s))
 	prepared := w.seams.written()
 	for _, step := range prepared {
 		for _, early := range []string{"-selected", "-home", "security", "nft", "mark"} {
@@ -142,9 +137,7 @@ func TestWritesComeInOrder(t *testing.T) {
 	if !w.dials("10.1.0.5", "192.0.2.9", 25) {
 		t.Error("the pod is denied before Commit")
 	}
-	if err := w.e.Commit(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Commit(context.Background()))
 	if w.dials("10.1.0.5", "192.0.2.9", 25) {
 		t.Error("the pod is not denied after Commit")
 	}
@@ -182,19 +175,13 @@ func TestGrantsMadeBetweenPrepareAndCommit(t *testing.T) {
 	web := pod("web", "10.1.0.5", "old", "new")
 	w.apply([]policy.Pod{web}, pol("old", "tcp/443 www.example.org"))
 	next := w.compile([]policy.Pod{web}, pol("new", "tcp/80 www.example.com"))
-	if err := w.e.Prepare(context.Background(), next); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Prepare(context.Background(), next))
 	w.answer(web, "www.example.org", 60, "192.0.2.1")
-	if err := w.e.grants.Grant(context.Background(), w.grants(next, web.PodRef, "www.example.com", 60, "192.0.2.2")); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.grants.Grant(context.Background(), w.grants(next, web.PodRef, "www.example.com", 60, "192.0.2.2")))
 	if !w.dials("10.1.0.5", "192.0.2.1", 443) || !w.dials("10.1.0.5", "192.0.2.2", 80) {
 		t.Error("between Prepare and Commit both snapshots' grants must open")
 	}
-	if err := w.e.Commit(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Commit(context.Background()))
 	if w.dials("10.1.0.5", "192.0.2.1", 443) || !w.dials("10.1.0.5", "192.0.2.2", 80) {
 		t.Error("after Commit only the new snapshot's grants may be open")
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/policy"
 )
@@ -36,13 +37,9 @@ func TestAuditedPodsAreWatched(t *testing.T) {
 		return out
 	}
 	s := w.compile([]policy.Pod{a, b, c}, watch, pol("x", "tcp/443 *.example.net"))
-	if err := w.e.Prepare(context.Background(), s); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Prepare(context.Background(), s))
 	sameLines(t, "watched before the commit", watched())
-	if err := w.rollOut(s); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.rollOut(s))
 	sameLines(t, "watched", watched(), "10.1.0.5", "2001:db8:1::5")
 	a.Labels = map[string]string{"watch": "yes", "x": "yes"}
 	b.Labels = map[string]string{"watch": "yes"}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -15,12 +16,8 @@ import (
 // shared is a node with other programs' sets, chains and addresses.
 func shared(t *testing.T) *world {
 	w := newNode(t)
-	if err := w.sets.Ensure(ipset.Set{Name: "KUBE-LOOP", Type: ipset.HashIP}); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.sets.Add("KUBE-LOOP", ipset.Entry{Addr: addr("10.1.0.5")}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.sets.Ensure(ipset.Set{Name: "KUBE-LOOP", Type: ipset.HashIP}))
+	fatal.If(t, w.sets.Add("KUBE-LOOP", ipset.Entry{Addr: addr("10.1.0.5")}))
 	for _, f := range ipVersions {
 		for _, table := range tables {
 			tx := iptables.NewTransaction(f, table)
@@ -37,9 +34,7 @@ func shared(t *testing.T) *world {
 func (w *world) addresses() string {
 	w.t.Helper()
 	all, err := w.links.Addrs()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	var out []string
 	for _, a := range all {
 		out = append(out, a.String())
@@ -62,9 +57,7 @@ func TestCleanupLeavesWhatIsNotOurs(t *testing.T) {
 		if !started {
 			w.boot() // the subcommand, after the agent has gone
 		}
-		if err := w.e.Cleanup(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.e.Cleanup(context.Background()))
 		if after := w.dump(); after != before {
 			t.Errorf("after the clean-up:\n%s\nwant\n%s", after, before)
 		}
@@ -117,9 +110,7 @@ func TestCleanupTakesRulesThatLeadToUsOutOfOthersChains(t *testing.T) {
 	tx := iptables.NewTransaction(4, "mangle")
 	tx.Insert("KUBE-FORWARD", "-i eth0 -j "+chainNames)
 	w.restore(tx)
-	if err := w.e.Cleanup(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Cleanup(context.Background()))
 	if after := w.dump(); after != before {
 		t.Errorf("after the clean-up:\n%s", after)
 	}

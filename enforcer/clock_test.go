@@ -8,6 +8,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -52,9 +53,7 @@ func (s *steps) pass(d time.Duration) {
 	s.t.Helper()
 	s.wall, s.ran = s.wall.Add(d), s.ran+d
 	s.show()
-	if err := s.e.grants.Expire(); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, s.e.grants.Expire())
 }
 
 // step sets the clock.
@@ -185,9 +184,7 @@ func TestDeadlinesOfEarlierAgents(t *testing.T) {
 			Addr: addr(a), Timeout: timeout,
 			Comment: fmt.Sprintf("%d www.example.org shop/allow www.example.org", s.wall.Add(deadline).Unix()),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 	}
 	write("192.0.2.1", 60*time.Second, 60*time.Second+DefaultHold)
 	write("192.0.2.2", time.Hour, 100*time.Second) // by a clock that was an hour ahead
@@ -209,9 +206,7 @@ func TestInterceptionIsToldWhateverTheTime(t *testing.T) {
 		if s.e.Status().Intercepting {
 			t.Fatal("intercepting before the first heartbeat")
 		}
-		if err := s.e.intercept.Beat(context.Background(), func(context.Context) error { return nil }); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.e.intercept.Beat(context.Background(), func(context.Context) error { return nil }))
 		s.step(d)
 		if !s.e.Status().Intercepting {
 			t.Errorf("after a step of %v interception is said to be off", d)

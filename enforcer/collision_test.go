@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/iptables"
 )
 
@@ -28,9 +29,7 @@ func TestStartRefusesATakenBit(t *testing.T) {
 		tx := iptables.NewTransaction(test.family, test.table)
 		tx.Replace(test.chain, test.rule)
 		// By either variant.
-		if err := []*iptables.Fake{w.chains, w.otherBackend}[i/len(tests)].Restore(context.Background(), tx); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, []*iptables.Fake{w.chains, w.otherBackend}[i/len(tests)].Restore(context.Background(), tx))
 		w.boot()
 		_, err := w.e.Start(context.Background())
 		if test.taken == "" {

@@ -9,6 +9,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -54,17 +55,11 @@ func TestWhatAChangeAsksOfConntrack(t *testing.T) {
 				w.answer(p, "mail.test", 60, "192.0.2.3 2001:db8::3")
 			}
 			before, s := w.flows.Scans(), w.compile(test.pods, test.policies...)
-			if err := w.e.Prepare(context.Background(), s); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, w.e.Prepare(context.Background(), s))
 			if test.warm != "" {
-				if err := w.e.grants.Grant(context.Background(), w.grants(s, newcomer.PodRef, "www.example.org", 60, test.warm)); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, w.e.grants.Grant(context.Background(), w.grants(s, newcomer.PodRef, "www.example.org", 60, test.warm)))
 			}
-			if err := w.e.Commit(context.Background()); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, w.e.Commit(context.Background()))
 			if got := w.flows.Scans() - before; got != test.looks {
 				t.Errorf("the table was looked through %d times, want %d", got, test.looks)
 			}
@@ -135,17 +130,11 @@ func TestOnlyWhatIsCoveredIsAdmitted(t *testing.T) {
 		}
 	}
 	s := w.compile([]policy.Pod{chosen, newcomer}, allow)
-	if err := w.e.Prepare(context.Background(), s); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Prepare(context.Background(), s))
 	for _, p := range []policy.Pod{chosen, newcomer} {
-		if err := w.e.grants.Grant(context.Background(), w.grants(s, p.PodRef, "www.example.org", 60, "192.0.2.1 2001:db8::1")); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.e.grants.Grant(context.Background(), w.grants(s, p.PodRef, "www.example.org", 60, "192.0.2.1 2001:db8::1")))
 	}
-	if err := w.e.Commit(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Commit(context.Background()))
 	for from, tos := range map[string]map[string]bool{
 		"10.1.0.7:1":        {"192.0.2.1:443": true, "192.0.2.2:443": false, "192.0.2.1:80": false, "192.0.2.53:53": true},
 		"10.1.0.8:1":        {"192.0.2.1:443": true, "192.0.2.2:443": false, "192.0.2.1:80": false, "192.0.2.53:53": true},

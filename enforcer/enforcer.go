@@ -91,8 +91,8 @@ type Enforcer struct {
 	// closed are pods that were coming when a Prepare or Commit failed: they are
 	// default-deny, if they are to be, until they are committed.
 	closed map[policy.PodRef]bool
-	// inherited is what an earlier agent left; empty after the first Commit.
-	inherited inheritance
+	// recovered is what an earlier agent left; empty after the first Commit.
+	recovered recoveredState
 	// What NetworkPolicies allow.
 	lists plan.Lists
 	flows *flows.Queue // connections that are judged again
@@ -184,7 +184,7 @@ func (e *Enforcer) Start(ctx context.Context) ([]netip.Addr, error) {
 	if err := e.k.Tables.Setup(ctx); err != nil {
 		return nil, err
 	}
-	if e.inherited, err = e.readInheritance(recovered); err != nil {
+	if e.recovered, err = e.readRecovered(recovered); err != nil {
 		return nil, err
 	}
 	return e.startInterception()

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/link"
@@ -56,9 +57,7 @@ func (w *world) all() string {
 	var lines []string
 	for i := range 10 {
 		flows, err := w.flows.Flows(conntrack.Query{Sources: addrs(fmt.Sprintf("10.1.0.%d", i))})
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		fatal.If(w.t, err)
 		for _, f := range flows {
 			lines = append(lines, fmt.Sprintf("flow %s %s %#x", f.Src, f.Dst, f.Mark))
 		}
@@ -72,9 +71,7 @@ const maxSteps = 400
 
 func TestEveryFaultOfARollOutIsMendedByARetry(t *testing.T) {
 	w, next := busy(t)
-	if err := w.rollOut(next); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.rollOut(next))
 	want := w.all()
 	for _, late := range []bool{false, true} {
 		n := 1
@@ -113,9 +110,7 @@ func TestEveryFaultOfARestartIsMendedByARetry(t *testing.T) {
 		return w, w.compile([]policy.Pod{web, pod("late", "10.1.0.7", "three")}, pol("one", "tcp/443 www.example.org"), pol("three", "udp/53 dns.test"))
 	}
 	w, next := again(t)
-	if err := w.rollOut(next); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.rollOut(next))
 	want := w.all()
 	for n := 1; n < maxSteps; n++ {
 		w, next := again(t)
@@ -196,9 +191,7 @@ func (w *world) selected() []string {
 	var out []string
 	for _, f := range ipVersions {
 		es, err := w.sets.List(setPrefix(f) + setSelected)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		fatal.If(w.t, err)
 		for _, e := range es {
 			out = append(out, e.Addr.String())
 		}
@@ -215,9 +208,7 @@ func TestFaultsWhileOthersWait(t *testing.T) {
 	w.seams.forget(0, false)
 	// The source moved on: another snapshot comes instead of the same again.
 	after := w.compile(nil, []v1alpha1.FQDNNetworkPolicy{}...)
-	if err := w.rollOut(after); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.rollOut(after))
 	if got := w.selected(); len(got) != 0 {
 		t.Errorf("still denied: %v", got)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
@@ -42,9 +43,7 @@ func TestBecomingSelectedDropsNothingAtHome(t *testing.T) {
 func TestFlushedGrantsComeBack(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
-	if err := w.sets.Delete(grantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("192.0.2.1")}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.sets.Delete(grantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("192.0.2.1")}))
 	w.reconcile()
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	if !w.dials("10.1.0.5", "192.0.2.1", 443) {
@@ -58,9 +57,7 @@ func TestFlushedElementsComeBack(t *testing.T) {
 	before := w.dump()
 	tx := w.inet.NewTransaction()
 	tx.Flush(&knftables.Set{Name: "selected4"})
-	if err := w.inet.Run(context.Background(), tx); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.inet.Run(context.Background(), tx))
 	w.reconcile()
 	if w.dump() != before {
 		t.Error("the first net is open for good")

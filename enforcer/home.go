@@ -15,7 +15,7 @@ func (e *Enforcer) findHomes(s *policy.Snapshot) {
 	stands := e.standing()
 	homes := plan.FindHomes(s, plan.Evidence{
 		Last: e.homes, Stands: stands,
-		Recovered: func(a netip.Addr, ref policy.PodRef) (link.Home, bool) { return e.inherited.home(a, ref, stands) },
+		Recovered: func(a netip.Addr, ref policy.PodRef) (link.Home, bool) { return e.recovered.home(a, ref, stands) },
 		Ask: func(addrs []netip.Addr) map[netip.Addr][]link.Found {
 			found, err := e.k.Links.Homes(addrs)
 			if err != nil {

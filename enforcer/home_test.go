@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 )
@@ -156,9 +157,7 @@ func TestTheNodesLinkLocalAddressesAreItsOwn(t *testing.T) {
 		w := newWorld(t)
 		w.links.SetHome(addr("2001:db8:1::5"), test.home)
 		for _, a := range addrs("fe80::1 2001:db8:77::1 169.254.7.7") {
-			if err := w.links.AddAddr(a); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, w.links.AddAddr(a))
 		}
 		w.apply([]policy.Pod{pod("web", "2001:db8:1::5", "allow")}, pol("allow"))
 		dump := w.bridge.Dump()

@@ -43,7 +43,7 @@ func (e *Enforcer) admitOpen(last, subjects dataplane.Subjects) error {
 		}
 		was := last[ref]
 		for _, a := range p.Addrs {
-			if e.inherited.judged(a, ref) || was != nil && was.Isolated && slices.Contains(was.Addrs, a) {
+			if e.recovered.judged(a, ref) || was != nil && was.Isolated && slices.Contains(was.Addrs, a) {
 				continue
 			}
 			if _, seen := slices.BinarySearchFunc(known, a, netip.Addr.Compare); seen || e.snapshot == nil || e.grants.OpenedAny(ref, a.Is6()) || p.Peers != nil {

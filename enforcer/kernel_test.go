@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -78,9 +79,7 @@ func (w *world) fresh(pods []policy.Pod, n int) [][]policy.Grant {
 // cpu is the time that the process has spent so far, the kernel's for it included.
 func cpu(t testing.TB) time.Duration {
 	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, unix.Getrusage(unix.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -89,9 +88,7 @@ func cpu(t testing.TB) time.Duration {
 func TestKernelGrantsTogether(t *testing.T) {
 	w, pods := onKernel(t, 8)
 	gone := pods[3] // no rule of the kernel's asks its set, so that it can be destroyed
-	if err := w.real.Destroy(grantSetName(gone.PodRef, https, iptables.IPv4)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.real.Destroy(grantSetName(gone.PodRef, https, iptables.IPv4)))
 	var wait sync.WaitGroup
 	asked := w.fresh(pods, 4000)
 	for i, g := range asked {
@@ -175,9 +172,7 @@ func BenchmarkRestart(b *testing.B) {
 	const grants = 100_000
 	w, all := onKernel(b, 250)
 	for _, g := range w.fresh(all, grants) {
-		if err := w.e.grants.Grant(context.Background(), g); err != nil {
-			b.Fatal(err)
-		}
+		fatal.If(b, w.e.grants.Grant(context.Background(), g))
 	}
 	for b.Loop() {
 		w.restart()

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -21,9 +22,7 @@ func older(t *testing.T, in *iptables.Fake, tables ...string) {
 			tx.Replace("NAMEGATE-OLDDROP", "-j DROP")
 			tx.Replace("OTHER", "-m set --match-set "+setPrefix(f)+"chosen src -j NAMEGATE-OLD", "-j ACCEPT")
 			tx.Insert("OUTPUT", "-m mark ! --mark 0x1/0x1 -j NAMEGATE-OLD")
-			if err := in.Restore(context.Background(), tx); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, in.Restore(context.Background(), tx))
 		}
 	}
 }
@@ -55,9 +54,7 @@ func TestAnOlderLayoutGoesWhenTheNewOneIsInForce(t *testing.T) {
 		for _, f := range ipVersions {
 			set := xtables.StaticSets()[0]
 			set.Name, set.IPv6 = setPrefix(f)+"chosen", f == iptables.IPv6
-			if err := w.sets.Ensure(set); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, w.sets.Ensure(set))
 		}
 		w.restart()
 		before := oldLines(w.chains) + oldLines(w.otherBackend)
@@ -69,15 +66,11 @@ func TestAnOlderLayoutGoesWhenTheNewOneIsInForce(t *testing.T) {
 				}
 			}
 		}
-		if err := w.e.Prepare(context.Background(), w.compile([]policy.Pod{pod("web", "10.1.0.5", "allow")}, pol("allow", "tcp/443 www.example.org"))); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.e.Prepare(context.Background(), w.compile([]policy.Pod{pod("web", "10.1.0.5", "allow")}, pol("allow", "tcp/443 www.example.org"))))
 		if got := oldLines(w.chains) + oldLines(w.otherBackend); got != before || before == 0 {
 			t.Errorf("%s: %d lines of the old are left before anything new is in force, want %d", test.name, got, before)
 		}
-		if err := w.e.Commit(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.e.Commit(context.Background()))
 		w.seams.before = nil
 		if got := oldLines(w.chains) + oldLines(w.otherBackend); got != 0 {
 			t.Errorf("%s: %d lines of the old are left", test.name, got)
@@ -120,9 +113,7 @@ func TestCleanupByBothVariants(t *testing.T) {
 	w.otherBackend = iptables.NewFake()
 	older(t, w.otherBackend, "mangle", "filter")
 	w.boot()
-	if err := w.e.Cleanup(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Cleanup(context.Background()))
 	for _, table := range allTables {
 		if s := w.chains.Dump(4, table) + w.otherBackend.Dump(6, table); strings.Contains(s, chainPrefix) {
 			t.Errorf("left in %s:\n%s", table, s)

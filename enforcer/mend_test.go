@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/grants"
@@ -115,15 +116,13 @@ func TestSetsThatGoBeforeAnythingAsksThem(t *testing.T) {
 func (w *world) repairs(what string, rival func() error) {
 	w.t.Helper()
 	w.reconcile() // what was written is compared once
-	var glance setGlance
+	var glance sizeCheck
 	if w.e.touched() || glance.shows(w.e) {
 		w.t.Fatalf("%s: something shows before", what)
 	}
 	before := sortedLines(w.dump())
-	if err := rival(); err != nil {
-		w.t.Fatal(err)
-	}
-	glance = setGlance{}
+	fatal.If(w.t, rival())
+	glance = sizeCheck{}
 	if !w.e.touched() && !glance.shows(w.e) {
 		w.t.Errorf("a program %s, and nothing shows", what)
 	}
@@ -134,7 +133,7 @@ func (w *world) repairs(what string, rival func() error) {
 	if got := w.e.Status().Repairs; got != 1 {
 		w.t.Errorf("a program %s: %d repairs", what, got)
 	}
-	glance = setGlance{}
+	glance = sizeCheck{}
 	if w.e.touched() || glance.shows(w.e) {
 		w.t.Errorf("a program %s, and after the repair it still shows", what)
 	}
@@ -150,11 +149,9 @@ func TestRunReconcilePutsEntriesBack(t *testing.T) {
 		var took []time.Duration
 		for range 3 {
 			repairs := w.e.Status().Repairs
-			if err := w.flush(set); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, w.flush(set))
 			flushed := time.Now()
-			until(t, set+" is filled again", func() bool { return w.e.Status().Repairs != repairs })
+			fatal.Await(t, set+" is filled again", func() bool { return w.e.Status().Repairs != repairs })
 			took = append(took, time.Since(flushed))
 		}
 		if slices.Sort(took); took[1] > checkEvery-time.Second {
@@ -174,9 +171,7 @@ func TestTheOtherAgentsGrantsStay(t *testing.T) {
 	w.e.predecessor.Find(addrs("169.254.20.99"), nil)
 	w.reconcileMembers()
 	repairs := w.e.Status().Repairs
-	if err := setRivals["opens an address"](w, p); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, setRivals["opens an address"](w, p))
 	w.reconcileMembers()
 	if w.left(p, https, "192.0.2.1") == 0 || len(w.entries(p, https, iptables.IPv4)) != 3 || w.e.Status().Repairs != repairs {
 		t.Errorf("%v, %d repairs", w.entries(p, https, iptables.IPv4), w.e.Status().Repairs-repairs)
@@ -214,9 +209,7 @@ func TestALookAmongGrants(t *testing.T) {
 	}
 	<-granted
 	t.Logf("%d looks", looks)
-	if err := w.real.Delete(grantSetName(pods[7].PodRef, https, iptables.IPv4), ipset.Entry{Addr: asked[7][0].Addrs[0]}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.real.Delete(grantSetName(pods[7].PodRef, https, iptables.IPv4), ipset.Entry{Addr: asked[7][0].Addrs[0]}))
 	if wrong, _, err := w.e.grants.WrongSizes(false); err != nil || len(wrong) != 1 || wrong[0].Key().Pod != pods[7].PodRef {
 		t.Errorf("%d sets are thought to be wrong, %v, want that of %s", len(wrong), err, pods[7].Name)
 	}
@@ -235,12 +228,8 @@ func TestExchangedEntriesAreFoundInTurn(t *testing.T) {
 	}
 	before := sortedLines(w.dump())
 	for _, p := range pods {
-		if err := w.flush(grantSetName(p.PodRef, https, iptables.IPv4)); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.sets.Add(grantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("203.0.113.9")}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.flush(grantSetName(p.PodRef, https, iptables.IPv4)))
+		fatal.If(t, w.sets.Add(grantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("203.0.113.9")}))
 	}
 	// Each check compares the members of a few more sets than the last one did.
 	w.seams.forget(0, false)
@@ -259,10 +248,8 @@ func TestExchangedEntriesAreFoundInTurn(t *testing.T) {
 // A look may take no more than its share of the time.
 func TestLooksAtAllSetsArePaced(t *testing.T) {
 	w, p := answeredWeb(t)
-	if err := setRivals["takes an address"](w, p); err != nil {
-		t.Fatal(err)
-	}
-	glance := setGlance{next: time.Now().Add(time.Hour)}
+	fatal.If(t, setRivals["takes an address"](w, p))
+	glance := sizeCheck{next: time.Now().Add(time.Hour)}
 	if glance.shows(w.e) {
 		t.Error("it is looked before its time")
 	}
@@ -333,9 +320,7 @@ func TestAnExchangedMemberIsReportedUntilItIsRepaired(t *testing.T) {
 			other.Addr, other.Timeout = addr("192.0.2.9"), timeout
 			err = w.sets.Add(set, other)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 	}
 	before := w.dump()
 	exchange(granted.Name(), time.Hour)

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -95,9 +96,7 @@ func asksPeers(t testing.TB) (*world, policy.Pod) {
 func (w *world) peerNames() []string {
 	w.t.Helper()
 	names, err := w.sets.Names()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	var out []string
 	for _, n := range names {
 		if strings.HasPrefix(n, "NG4-p-") || strings.HasPrefix(n, "NG6-p-") {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/policy"
 )
@@ -16,9 +17,7 @@ import (
 func nodeAddrs(t *testing.T, w *world) []netip.Addr {
 	t.Helper()
 	all, err := w.links.Addrs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return all
 }
 
@@ -37,9 +36,7 @@ func TestNetwork(t *testing.T) {
 		Backends:  []netip.AddrPort{netip.MustParseAddrPort("10.1.0.6:5353"), netip.MustParseAddrPort("10.2.0.9:5353")},
 		PodRanges: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	serving = slices.DeleteFunc(serving, func(a netip.Addr) bool { _, before := w.e.intercept.Lookup(a); return before })
 	if len(serving) != 1 || !slices.Contains(nodeAddrs(t, w), serving[0]) {
 		t.Fatalf("the Service is served on %v", serving)
@@ -86,9 +83,7 @@ func TestNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, err = w.e.Refresh(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if slices.Contains(again, own) || !slices.Contains(again, w.e.intercept.Serving()[other]) {
 		t.Errorf("served after the change: %v", again)
 	}

@@ -6,6 +6,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/policy"
 )
@@ -25,9 +26,7 @@ func (w *world) dies(n int, s *policy.Snapshot) (died bool) {
 			w.restart()
 		}
 	}()
-	if err := w.rollOut(s); err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, w.rollOut(s))
 	return false
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 )
@@ -23,9 +24,7 @@ func waiting(pods ...policy.Pod) map[policy.PodRef]bool {
 // part prepares a snapshot and brings it into force for all pods but some.
 func (w *world) part(s *policy.Snapshot, pods ...policy.Pod) {
 	w.t.Helper()
-	if err := w.e.Prepare(context.Background(), s); err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, w.e.Prepare(context.Background(), s))
 	if _, err := w.e.CommitPart(context.Background(), waiting(pods...)); err != nil {
 		w.t.Fatal(err)
 	}
@@ -63,9 +62,7 @@ func TestCommitPart(t *testing.T) {
 	held.Mark &^= DefaultMark
 	w.flows.Track(held)
 	for _, p := range []policy.Pod{late, fresh} {
-		if err := w.e.grants.Grant(context.Background(), w.grants(next, p.PodRef, "www.example.com", 60, "192.0.2.2")); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.e.grants.Grant(context.Background(), w.grants(next, p.PodRef, "www.example.com", 60, "192.0.2.2")))
 	}
 	w.reconcile()
 	if _, err := w.e.Refresh(context.Background()); err != nil {
@@ -76,9 +73,7 @@ func TestCommitPart(t *testing.T) {
 	if !w.dials("10.1.0.7", "192.0.2.9", 25) || w.dials("10.1.0.8", "192.0.2.9", 25) {
 		t.Error("after a part of the next snapshot the one pod waits, and the other does not")
 	}
-	if err := w.e.Commit(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Commit(context.Background()))
 	check("in the end", false)
 	for _, src := range []string{"10.1.0.7", "10.1.0.8"} {
 		if !w.dials(src, "192.0.2.2", 80) {
@@ -98,9 +93,7 @@ func TestNobodyWaitsForTheFirstSnapshot(t *testing.T) {
 	w.apply([]policy.Pod{web}, one)
 	w.restart()
 	s := w.compile([]policy.Pod{web}, one)
-	if err := w.e.Prepare(context.Background(), s); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Prepare(context.Background(), s))
 	if got, err := w.e.CommitPart(context.Background(), waiting(web)); err != nil || got != s {
 		t.Errorf("in force is %v, error %v", got, err)
 	}
@@ -113,9 +106,7 @@ func TestNobodyWaitsForTheFirstSnapshot(t *testing.T) {
 // the whole or by another try.
 func TestEveryFaultOfAPartIsMendedByARetry(t *testing.T) {
 	w, next := busy(t)
-	if err := w.rollOut(next); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.rollOut(next))
 	want := w.all()
 	late := pod("late", "10.1.0.7", "three")
 	for n := 1; n < maxSteps; n++ {
@@ -168,9 +159,7 @@ func TestAPodThatWaitsLosesAPeer(t *testing.T) {
 	w.flows.Track(goes)
 	w.remote = w.remote[:1]
 	w.part(w.compile([]policy.Pod{late}, one), late)
-	if err := w.e.Commit(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Commit(context.Background()))
 	if !w.admitted(stays) || w.admitted(goes) {
 		t.Errorf("to the peer that stays: admitted %v; to the one that went: %v", w.admitted(stays), w.admitted(goes))
 	}
@@ -190,9 +179,7 @@ func TestAFailureClosesTheComingPodsAlone(t *testing.T) {
 	}
 	w.seams.forget(0, false)
 	w.part(next, sick)
-	if err := w.e.Prepare(context.Background(), w.compile([]policy.Pod{sick, later}, one, two)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Prepare(context.Background(), w.compile([]policy.Pod{sick, later}, one, two)))
 	check := func(when string) {
 		t.Helper()
 		if w.dials("10.1.0.5", "192.0.2.9", 25) {
@@ -209,9 +196,7 @@ func TestAFailureClosesTheComingPodsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("committed in part")
-	if err := w.e.Commit(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Commit(context.Background()))
 	if w.dials("10.1.0.5", "192.0.2.9", 25) || w.dials("10.1.0.6", "192.0.2.9", 25) || len(w.e.closed) > 0 {
 		t.Errorf("after the Commit a pod is open; closed %v", w.e.closed)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -46,12 +47,8 @@ func BenchmarkPeerChange(b *testing.B) {
 	b.ResetTimer()
 	for i := 0; b.Loop(); i++ {
 		s := snaps[i%2]
-		if err := w.e.Prepare(context.Background(), s); err != nil {
-			b.Fatal(err)
-		}
-		if err := w.e.Commit(context.Background()); err != nil {
-			b.Fatal(err)
-		}
+		fatal.If(b, w.e.Prepare(context.Background(), s))
+		fatal.If(b, w.e.Commit(context.Background()))
 	}
 }
 

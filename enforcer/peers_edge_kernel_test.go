@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/kernel/conntrack"
@@ -21,9 +22,7 @@ func TestDatagramsToAReusedAddress(t *testing.T) {
 		var cs []net.Conn
 		for _, a := range []netip.Addr{db.Addr4, db.Addr6} {
 			c, err := p.Pod("client").Dial("udp", netip.AddrPortFrom(a, 80).String(), lab.Limit)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			defer c.Close()
 			for range 3 { // until it is assured
 				p.goesOn("to a peer", c, true)

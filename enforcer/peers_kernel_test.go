@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
@@ -52,28 +53,20 @@ func newPeering(t *testing.T, network lab.Network) *peering {
 	p := &peering{Lab: l, t: t, labels: map[string]string{"client": "gated client", "db": "db", "other": "other"}}
 	for i, name := range []string{"client", "db", "other"} {
 		pod, err := l.AddPod(name, 5+i)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		serves, err := pod.Serve(80)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		t.Cleanup(serves.Close)
 	}
 	world, err := l.ServeWorld(nil, 80)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(world.Close)
 	db := l.Pod("db")
 	err = errors.Join(l.SetServices(
 		lab.Service{Addr: service4, Protocol: "tcp", Port: 5432, To: []netip.AddrPort{netip.AddrPortFrom(db.Addr4, 80)}},
 		lab.Service{Addr: service6, Protocol: "tcp", Port: 5432, To: []netip.AddrPort{netip.AddrPortFrom(db.Addr6, 80)}},
 	), l.Ready())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	p.restart()
 	return p
 }
@@ -112,9 +105,7 @@ func (p *peering) restart() {
 		_, err = p.e.Start(context.Background())
 		return err
 	})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.If(p.t, err)
 }
 
 // apply brings labels and NetworkPolicies into force.
@@ -149,9 +140,7 @@ func (p *peering) apply(netpols ...*networkingv1.NetworkPolicy) {
 		}
 		return p.e.Commit(context.Background())
 	})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.If(p.t, err)
 }
 
 // egress selects the pods with a label; each peer is a label or a network, ports are
@@ -186,9 +175,7 @@ func (p *peering) expect(from string, to netip.Addr, port uint16, want lab.Outco
 func (p *peering) open(from string, to netip.Addr, port uint16) net.Conn {
 	p.t.Helper()
 	c, err := p.Pod(from).Dial("tcp", netip.AddrPortFrom(to, port).String(), lab.Limit)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.If(p.t, err)
 	p.t.Cleanup(func() { c.Close() })
 	p.goesOn("just opened", c, true)
 	return c

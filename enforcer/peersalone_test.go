@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -29,9 +30,7 @@ func moved(t *testing.T) (*world, *policy.Snapshot, policy.Pod) {
 func TestPeersAloneAskNothingElse(t *testing.T) {
 	w, next, _ := moved(t)
 	w.seams.forget(0, false)
-	if err := w.rollOut(next); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.rollOut(next))
 	for _, step := range w.seams.written() {
 		if strings.HasPrefix(step, "list ") {
 			t.Errorf("%s", step)
@@ -46,9 +45,7 @@ func TestPeersAloneAskNothingElse(t *testing.T) {
 // Every fault on the way is mended by a try of the same snapshot.
 func TestFaultsOfPeersAlone(t *testing.T) {
 	w, next, _ := moved(t)
-	if err := w.rollOut(next); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.rollOut(next))
 	want := w.all()
 	for _, late := range []bool{false, true} {
 		n := 1

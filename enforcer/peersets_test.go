@@ -11,6 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/knftables"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/kernel/conntrack"
@@ -61,12 +62,8 @@ func TestExchangedPeersComeBack(t *testing.T) {
 	w, _ := asksPeers(t)
 	before := sortedLines(w.dump())
 	name := w.peerSetOfKind(policy.PeerPods)
-	if err := w.sets.Delete(name, ipset.Entry{Addr: addr("10.2.0.1")}); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.sets.Add(name, ipset.Entry{Addr: addr("203.0.113.9")}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.sets.Delete(name, ipset.Entry{Addr: addr("10.2.0.1")}))
+	fatal.If(t, w.sets.Add(name, ipset.Entry{Addr: addr("203.0.113.9")}))
 	w.reconcileMembers()
 	if after := sortedLines(w.dump()); after != before {
 		t.Errorf("after the repair:\n%s\nwant\n%s", after, before)
@@ -100,23 +97,19 @@ func TestRefusedPeers(t *testing.T) {
 		if refused != refusals {
 			t.Errorf("%s: refused %d times", what, refused)
 		}
-		if err := w.rollOut(s); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.rollOut(s))
 		open := func() [3]bool {
 			return [3]bool{w.reaches("10.1.0.5", "10.2.0.1:80", policy.TCP), w.reaches("10.1.0.5", "10.2.0.2:80", policy.TCP), w.reaches("10.1.0.5", "192.0.2.1:7", policy.UDP)}
 		}
 		if got := open(); got != [3]bool{false, true, true} {
 			t.Errorf("%s is refused: open %v", what, got)
 		}
-		var glance setGlance
+		var glance sizeCheck
 		if glance.shows(w.e) {
 			t.Errorf("%s is refused, and taken for another program's doing", what)
 		}
 		r.set, r.entry = "", ""
-		if err := w.rollOut(s); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.rollOut(s))
 		if got := open(); got != [3]bool{true, true, true} {
 			t.Errorf("%s is taken at last: open %v", what, got)
 		}
@@ -141,8 +134,8 @@ func TestPeersThatGoWhileOthersAreRefused(t *testing.T) {
 		name := w.peerSetOfKind(policy.PeerPods)
 		if what == "an entry is refused" {
 			r.entry = "10.2.0.3"
-		} else if err := w.sets.Destroy(name); err != nil {
-			t.Fatal(err)
+		} else {
+			fatal.If(t, w.sets.Destroy(name))
 		}
 		for tries := 0; w.rollOut(s) != nil; tries++ {
 			if tries > 2*refusals {
@@ -154,15 +147,13 @@ func TestPeersThatGoWhileOthersAreRefused(t *testing.T) {
 		}
 		r.entry = ""
 		w.reconcile()
-		if err := w.rollOut(s); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.rollOut(s))
 		for to, want := range map[string]bool{"10.2.0.1:80": false, "10.2.0.2:80": true, "10.2.0.3:80": true} {
 			if w.reaches("10.1.0.5", to, policy.TCP) != want {
 				t.Errorf("%s, and all is taken at last: open to %s %v", what, to, !want)
 			}
 		}
-		var glance setGlance
+		var glance sizeCheck
 		if glance.shows(w.e) {
 			t.Errorf("%s, and the set is not what was written", what)
 		}
@@ -181,9 +172,7 @@ func TestSnapshotsThatNeverCameTakeNoRoom(t *testing.T) {
 			w.netpols = []*networkingv1.NetworkPolicy{netpol("np", fmt.Sprintf("tcp/80 198.51.%d.0/24", i), fmt.Sprintf("tcp/81 198.51.%d.128/25", i))}
 			return w.compile([]policy.Pod{client}, pol("allow"))
 		}
-		if err := w.rollOut(asking(0)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.rollOut(asking(0)))
 		if follows {
 			w.restart()
 		}
@@ -200,15 +189,11 @@ func TestSnapshotsThatNeverCameTakeNoRoom(t *testing.T) {
 			if err == nil {
 				err = w.flush(flushed)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			if !w.e.plane.SizesDiffer() {
 				t.Errorf("follows %v, snapshot %d: what is held is not told", follows, i)
 			}
-			if err := w.sets.Add(flushed, entries...); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, w.sets.Add(flushed, entries...))
 		}
 	}
 }
@@ -246,17 +231,13 @@ func TestPeersBetweenPrepareAndCommit(t *testing.T) {
 	w.remote = append(slices.Clone(w.remote[1:]), far("db9", "10.2.0.9", "db"))
 	w.netpols = []*networkingv1.NetworkPolicy{netpol("np", "tcp/5432 db", "any db", "udp 10.9.0.0/16")}
 	s := w.compile([]policy.Pod{client}, pol("allow", "tcp/443 www.example.org"))
-	if err := w.e.Prepare(context.Background(), s); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Prepare(context.Background(), s))
 	for _, to := range []string{"10.2.0.1:5432", "10.2.0.9:5432", "10.2.0.9:1", "10.2.0.4:80"} {
 		if !w.reaches("10.1.0.5", to, policy.TCP) {
 			t.Errorf("between two snapshots %s is closed", to)
 		}
 	}
-	if err := w.e.Commit(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Commit(context.Background()))
 	if closed != "" {
 		t.Errorf("what both allow is closed before: %s", closed)
 	}
@@ -306,9 +287,7 @@ func TestBypassingIsTold(t *testing.T) {
 		}
 		tx := w.inet.NewTransaction()
 		tx.Add(&knftables.Element{Set: "bypassing4", Key: []string{"10.1.0.5"}})
-		if err := w.inet.Run(context.Background(), tx); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.inet.Run(context.Background(), tx))
 		if got := w.e.Status().Bypassing; len(got) != 1 || got[0] != addr("10.1.0.5") {
 			t.Errorf("bypassing %v", got)
 		}
@@ -322,10 +301,8 @@ func TestTheLastAgentsPeersGo(t *testing.T) {
 	name := w.peerSetOfKind(policy.PeerPods)
 	_, end := overlap(t, w, func() { w.apply([]policy.Pod{client}, pol("allow", "tcp/443 www.example.org")) })
 	before := sortedLines(w.sets.Dump())
-	if err := w.sets.Add(name, ipset.Entry{Addr: addr("10.2.0.99")}); err != nil {
-		t.Fatal(err)
-	}
-	var glance setGlance
+	fatal.If(t, w.sets.Add(name, ipset.Entry{Addr: addr("10.2.0.99")}))
+	var glance sizeCheck
 	if glance.shows(w.e) {
 		t.Error("it is taken for another program's while the last agent is there")
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 )
@@ -17,23 +18,17 @@ func TestReconcileBetweenPrepareAndCommit(t *testing.T) {
 	w.links.SetHome(addr("10.1.0.6"), link.Home{Iface: "veth6"})
 	w.apply([]policy.Pod{web}, pol("one", "tcp/443 www.example.org"))
 	next := w.compile([]policy.Pod{web, late}, pol("one", "tcp/443 www.example.org"), pol("two", "tcp/80 www.example.com"))
-	if err := w.e.Prepare(context.Background(), next); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Prepare(context.Background(), next))
 	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
 	w.reconcile()
-	if err := w.e.grants.Grant(context.Background(), w.grants(next, web.PodRef, "www.example.com", 60, "192.0.2.2")); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.grants.Grant(context.Background(), w.grants(next, web.PodRef, "www.example.com", 60, "192.0.2.2")))
 	if !w.dials("10.1.0.5", "192.0.2.2", 80) {
 		t.Error("the kernel acknowledged a grant and the first packet is dropped")
 	}
 	if w.dials("10.1.0.5", "192.0.2.9", 80) || !w.dials("10.1.0.6", "192.0.2.9", 25) {
 		t.Error("before Commit exactly the pods of the snapshot in force are denied")
 	}
-	if err := w.e.Commit(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Commit(context.Background()))
 	if got := w.e.Status().Homeless; len(got) != 0 {
 		t.Errorf("after Commit homeless: %v", got)
 	}

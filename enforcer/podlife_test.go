@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -105,16 +106,10 @@ func TestBecomingSelectedJudgesOnce(t *testing.T) {
 		"another pod":       {plain("10.1.0.9:1001", "192.0.2.1:443", 6), false},
 	}
 	s := w.compile([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))
-	if err := w.e.Prepare(context.Background(), s); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Prepare(context.Background(), s))
 	// The agent resolves exact names before it commits.
-	if err := w.e.grants.Grant(context.Background(), w.grants(s, web.PodRef, "www.example.org", 60, "192.0.2.1 2001:db8::1")); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.e.Commit(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.grants.Grant(context.Background(), w.grants(s, web.PodRef, "www.example.org", 60, "192.0.2.1 2001:db8::1")))
+	fatal.If(t, w.e.Commit(context.Background()))
 	for what, f := range flows {
 		if w.admitted(f.Flow) != f.stays {
 			t.Errorf("%s: admitted %v", what, !f.stays)
@@ -122,12 +117,8 @@ func TestBecomingSelectedJudgesOnce(t *testing.T) {
 	}
 	// Once: what a later grant covers does not come to life again.
 	late := flows["another address"].Flow
-	if err := w.e.grants.Grant(context.Background(), w.grants(s, web.PodRef, "www.example.org", 60, "192.0.2.9")); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.rollOut(w.compile([]policy.Pod{web, pod("x", "10.1.0.8", "allow")}, pol("allow", "tcp/443 www.example.org"))); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.grants.Grant(context.Background(), w.grants(s, web.PodRef, "www.example.org", 60, "192.0.2.9")))
+	fatal.If(t, w.rollOut(w.compile([]policy.Pod{web, pod("x", "10.1.0.8", "allow")}, pol("allow", "tcp/443 www.example.org"))))
 	if w.admitted(late) {
 		t.Error("a connection that was cut is admitted by a later grant")
 	}
@@ -182,9 +173,7 @@ func TestPrepareAgainWithAnotherSnapshot(t *testing.T) {
 	web := pod("web", "10.1.0.5", "one", "two")
 	w.apply([]policy.Pod{web}, pol("one", "tcp/443 www.example.org"))
 	dropped := w.compile([]policy.Pod{web}, pol("two", "tcp/80 www.example.com"))
-	if err := w.e.Prepare(context.Background(), dropped); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Prepare(context.Background(), dropped))
 	w.apply([]policy.Pod{web}, pol("one", "tcp/443 www.example.org"))
 	if es, err := w.sets.List(grantSetName(web.PodRef, "tcp/80", 4)); !ipset.IsNotFound(err) {
 		t.Errorf("the set of a snapshot that never came into force is there: %v %v", es, err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/handover"
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/policy"
@@ -39,9 +40,7 @@ func overlap(t testing.TB, w *world, bring func()) (first *Enforcer, end func())
 func (w *world) awaits() bool {
 	w.t.Helper()
 	there, err := w.e.AwaitPredecessor(context.Background())
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	return there
 }
 
@@ -58,9 +57,7 @@ func TestTwoAgentsOverlap(t *testing.T) {
 			break
 		}
 	}
-	if err := first.grants.Grant(context.Background(), late); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, first.grants.Grant(context.Background(), late))
 	givenBack := "giveback4 { " + serving.String() + " : " + dialled.String() + " }"
 	if !w.awaits() || !w.dials("10.1.0.5", serving.String(), 53) || !strings.Contains(w.inet.Dump(), givenBack) {
 		t.Errorf("while the first agent answers, its %s is closed, or nothing it says given back:\n%s", serving, w.inet.Dump())
@@ -100,9 +97,7 @@ func TestWhatIsGrantedByAnOlderPolicyGoes(t *testing.T) {
 	w, p := web(t)
 	old := w.grants(w.snap, p.PodRef, "www.example.org", 600, "192.0.2.1")
 	first, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 *.example.net")) })
-	if err := first.grants.Grant(context.Background(), old); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, first.grants.Grant(context.Background(), old))
 	end()
 	if w.awaits() || w.left(p, https, "192.0.2.1") != 0 {
 		t.Error("an address stays open that no policy allows")
@@ -117,13 +112,9 @@ func TestPredecessorBetweenPrepareAndCommit(t *testing.T) {
 	young := pod("young", "10.1.0.3", "allow", "np")
 	next := w.compile([]policy.Pod{client, young}, pol("allow", "tcp/443 www.example.org mail.test"))
 	for _, e := range []*Enforcer{first, w.e} {
-		if err := e.Prepare(context.Background(), next); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, e.Prepare(context.Background(), next))
 	}
-	if err := first.grants.Grant(context.Background(), w.grants(next, client.PodRef, "mail.test", 60, "192.0.2.3")); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, first.grants.Grant(context.Background(), w.grants(next, client.PodRef, "mail.test", 60, "192.0.2.3")))
 	check := func(when string) {
 		t.Helper()
 		p := &packet{Src: addr("10.1.0.3"), Dst: addr("10.2.0.1"), Protocol: uint8(policy.TCP), DstPort: 5432, Iface: "veth3"}
@@ -140,9 +131,7 @@ func TestPredecessorBetweenPrepareAndCommit(t *testing.T) {
 		t.Fatal("the first agent is gone, and awaited")
 	}
 	check("departed")
-	if err := w.e.Commit(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Commit(context.Background()))
 	check("committed")
 }
 
@@ -218,9 +207,7 @@ func TestAComparisonLeavesThePredecessorsGrants(t *testing.T) {
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	late := w.grants(w.snap, p.PodRef, "www.example.org", 600, "192.0.2.1")
 	first, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org")) })
-	if err := first.grants.Grant(context.Background(), late); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, first.grants.Grant(context.Background(), late))
 	before := w.e.repairs.Load()
 	w.reconcileMembers()
 	end()

@@ -9,6 +9,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -58,9 +59,7 @@ func (l *life) abandon() {
 		becomes = l.turnIsolated(pick(l.r, slices.Sorted(maps.Keys(l.pods))))
 	}
 	s := l.next()
-	if err := l.e.Prepare(context.Background(), s); err != nil {
-		l.t.Fatal(err)
-	}
+	fatal.If(l.t, l.e.Prepare(context.Background(), s))
 	if part {
 		l.part(s, becomes)
 	}
@@ -109,9 +108,7 @@ func (l *life) part(s *policy.Snapshot, waits policy.PodRef) {
 	maps.DeleteFunc(waiting, func(_ policy.PodRef, waits bool) bool { return !waits })
 	last := l.snap
 	part, err := l.e.CommitPart(context.Background(), waiting)
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	fatal.If(l.t, err)
 	l.snap = part
 	l.takeBack(part)
 	l.checkFlows()
@@ -165,9 +162,7 @@ func (l *life) checkPeers(want map[string]bool) {
 			name := xtables.PeerSetName(peer, f)
 			want[name] = true
 			entries, err := l.sets.List(name)
-			if err != nil {
-				l.t.Fatal(err)
-			}
+			fatal.If(l.t, err)
 			got := map[ipset.Entry]bool{}
 			for _, e := range entries {
 				got[e.Key()] = true

@@ -9,6 +9,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 )
@@ -27,9 +28,7 @@ func (l *life) rival(change func(f iptables.Family)) {
 func (l *life) removeRule(f iptables.Family) {
 	table := pick(l.r, tables)
 	all, err := l.chains.Save(context.Background(), f, table)
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	fatal.If(l.t, err)
 	chains := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool {
 		return !strings.HasPrefix(name, chainPrefix) && !slices.ContainsFunc(all[name], func(r string) bool { return strings.HasPrefix(iptables.Target(r), chainPrefix) })
 	})
@@ -48,9 +47,7 @@ func (l *life) flushTable(f iptables.Family) { l.flush(f, pick(l.r, tables)) }
 // flush removes our chains of a table and all jumps to them.
 func (l *life) flush(f iptables.Family, table string) {
 	all, err := l.chains.Save(context.Background(), f, table)
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	fatal.If(l.t, err)
 	tx := iptables.NewTransaction(f, table)
 	removeOurs(tx, all)
 	l.restore(tx)
@@ -59,17 +56,13 @@ func (l *life) flush(f iptables.Family, table string) {
 // flushSet takes every address out of one of our sets.
 func (l *life) flushSet(iptables.Family) {
 	names, err := l.sets.Names()
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	fatal.If(l.t, err)
 	name := pick(l.r, names)
 	entries, err := l.sets.List(name)
 	if err == nil {
 		err = l.sets.Delete(name, entries...)
 	}
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	fatal.If(l.t, err)
 }
 
 // flushElements empties one of our nft sets, or removes a table.
@@ -80,26 +73,18 @@ func (l *life) flushElements(f iptables.Family) {
 	} else {
 		tx.Flush(&knftables.Set{Name: pick(l.r, []string{"selected", "intercepted", "known", "home", "homed"}) + map[iptables.Family]string{iptables.IPv4: "4", iptables.IPv6: "6"}[f]})
 	}
-	if err := l.inet.Run(context.Background(), tx); err != nil {
-		l.t.Fatal(err)
-	}
+	fatal.If(l.t, l.inet.Run(context.Background(), tx))
 }
 
 // writeEntries takes an entry out of one of our sets, and puts another in.
 func (l *life) writeEntries(f iptables.Family) {
 	names, err := l.sets.Names()
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	fatal.If(l.t, err)
 	name := pick(l.r, slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, setPrefix(f)) }))
 	entries, err := l.sets.List(name)
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	fatal.If(l.t, err)
 	if len(entries) > 0 && l.r.IntN(3) > 0 {
-		if err := l.sets.Delete(name, pick(l.r, entries)); err != nil {
-			l.t.Fatal(err)
-		}
+		fatal.If(l.t, l.sets.Delete(name, pick(l.r, entries)))
 	}
 	if len(entries) > 0 && l.r.IntN(3) == 0 {
 		return
@@ -114,26 +99,20 @@ func (l *life) writeEntries(f iptables.Family) {
 	case strings.HasSuffix(name, setEndpoint) || strings.HasSuffix(name, setResolvers):
 		strange.Protocol, strange.Port = 6, 53
 	}
-	if err := l.sets.Add(name, strange); err != nil {
-		l.t.Fatal(err)
-	}
+	fatal.If(l.t, l.sets.Add(name, strange))
 }
 
 // destroySet destroys a set, and first everything that asks it.
 func (l *life) destroySet(f iptables.Family) {
 	names, err := l.sets.Names()
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	fatal.If(l.t, err)
 	name := pick(l.r, names)
 	for _, table := range tables {
 		l.flush(f, table)
 		l.flush(iptables.IPv4+iptables.IPv6-f, table)
 	}
 	l.sets.Refer(name, false)
-	if err := l.sets.Destroy(name); err != nil {
-		l.t.Fatal(err)
-	}
+	fatal.If(l.t, l.sets.Destroy(name))
 }
 
 // tellBoth lets the clock tell two times: what it is set to, and for how long the

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -168,9 +169,7 @@ func (l *life) roll(faulty bool) {
 		}
 		l.seams.forget(0, false)
 	}
-	if err := l.rollOut(s); err != nil {
-		l.t.Fatal(err)
-	}
+	fatal.If(l.t, l.rollOut(s))
 	l.takeBack(s)
 }
 
@@ -205,9 +204,7 @@ func (l *life) grant(faulty bool) {
 		_ = l.e.grants.Grant(context.Background(), g) // some of it may be written
 		l.seams.forget(0, false)
 	}
-	if err := l.e.grants.Grant(context.Background(), g); err != nil {
-		l.t.Fatal(err)
-	}
+	fatal.If(l.t, l.e.grants.Grant(context.Background(), g))
 	l.cover(g)
 	l.ever[a] = true
 	if g[0].Deadline.After(l.deadlines[a]) {
@@ -383,9 +380,7 @@ func (l *life) step() {
 			break
 		}
 	}
-	if err := l.e.grants.Expire(); err != nil {
-		l.t.Fatal(err)
-	}
+	fatal.If(l.t, l.e.grants.Expire())
 }
 
 // check compares the kernel with the model.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -27,12 +28,8 @@ func openedOnTheWay(t *testing.T, before []policy.Pod, old policy.Pod) {
 	rules := pol("web", "tcp/443 www.example.org")
 	w.apply(before, rules)
 	snap := w.compile([]policy.Pod{old, young}, rules)
-	if err := w.e.Prepare(context.Background(), snap); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.e.grants.Grant(context.Background(), w.grants(snap, young.PodRef, "www.example.org", 60, "192.0.2.1")); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Prepare(context.Background(), snap))
+	fatal.If(t, w.e.grants.Grant(context.Background(), w.grants(snap, young.PodRef, "www.example.org", 60, "192.0.2.1")))
 	opens := func(to string, port uint16) *packet {
 		p := &packet{Src: addr("10.1.0.3"), Dst: addr(to), Protocol: uint8(policy.TCP), DstPort: port, Iface: "veth3"}
 		if !w.passes(p) {
@@ -44,9 +41,7 @@ func openedOnTheWay(t *testing.T, before []policy.Pod, old policy.Pod) {
 	if granted.Conn&DefaultMark == 0 || other.Conn&DefaultMark != 0 {
 		t.Errorf("before the pod is selected: connection marks %#x of what is open to it, %#x of what is not", granted.Conn, other.Conn)
 	}
-	if err := w.e.Commit(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Commit(context.Background()))
 	for _, p := range []*packet{granted, other} {
 		reply := &packet{Src: p.Dst, Dst: p.Src, Protocol: uint8(policy.TCP), Iface: "eth0", State: "ESTABLISHED", Reply: true, Conn: p.Conn}
 		if got, want := w.passes(reply), p == granted; got != want {

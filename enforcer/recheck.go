@@ -48,15 +48,15 @@ func (e *Enforcer) recheckNarrowed(last, plan dataplane.Subjects) {
 			changed = append(changed, p.Addrs...)
 		}
 		for _, a := range p.Addrs {
-			list, had := e.inherited.Peers[a]
-			if e.inherited.owed[a] || had && e.inherited.same(a, ref) && !p.Peers.All() && (p.Peers == nil || p.Peers.ID != list) {
+			list, had := e.recovered.Peers[a]
+			if e.recovered.recheck[a] || had && e.recovered.same(a, ref) && !p.Peers.All() && (p.Peers == nil || p.Peers.ID != list) {
 				changed = append(changed, p.Addrs...)
 			}
 		}
 	}
 	e.flows.Recheck(flows.PolicyChanged, changed)
-	if len(e.inherited.owed) > 0 {
-		e.flows.Recheck(flows.PeersLost, some, slices.Collect(maps.Keys(e.inherited.owed))...)
+	if len(e.recovered.recheck) > 0 {
+		e.flows.Recheck(flows.PeersLost, some, slices.Collect(maps.Keys(e.recovered.recheck))...)
 	}
 }
 

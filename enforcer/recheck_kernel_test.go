@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/kernel/nfattr"
 )
@@ -48,9 +49,7 @@ func (p *peering) hold(condition string) *held {
 		h.fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 		return err
 	})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.If(p.t, err)
 	p.t.Cleanup(func() { unix.Close(h.fd) })
 	h.send(queueConfig, unix.NLM_F_ACK, queueCommand, []byte{1, 0, 0, 0}) // bind
 	if typ, _ := h.receive(); typ != unix.NLMSG_ERROR {
@@ -70,9 +69,7 @@ func (h *held) send(typ, flags uint16, attr int, value []byte) {
 	binary.BigEndian.PutUint16(b[begin+18:], heldQueue)
 	b = nfattr.Append(b, attr, value)
 	nfattr.EndMessage(b, begin)
-	if err := unix.Sendto(h.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		h.t.Fatal(err)
-	}
+	fatal.If(h.t, unix.Sendto(h.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}))
 }
 
 // receive returns a message's type and what follows its two headers.
@@ -80,9 +77,7 @@ func (h *held) receive() (typ uint16, body []byte) {
 	h.t.Helper()
 	b := make([]byte, 8192)
 	n, _, err := unix.Recvfrom(h.fd, b, 0)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	fatal.If(h.t, err)
 	typ = binary.NativeEndian.Uint16(b[4:])
 	if errno := int32(binary.NativeEndian.Uint32(b[16:])); typ == unix.NLMSG_ERROR && errno != 0 {
 		h.t.Fatalf("the queue refuses: %v", unix.Errno(-errno))

@@ -7,6 +7,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/policy"
 )
@@ -60,9 +61,7 @@ func TestAPacketUnderWayIsCut(t *testing.T) {
 			w.clock.pass(packetGrace)
 			switch how {
 			case "another change is prepared":
-				if err := w.e.Prepare(context.Background(), w.compile(append(pods, pod("new", "10.1.0.9", "allow")))); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, w.e.Prepare(context.Background(), w.compile(append(pods, pod("new", "10.1.0.9", "allow")))))
 				if w.recheck(); !w.admitted(late) {
 					t.Errorf("%s, %s: judged while two snapshots count", test.what, how)
 				}

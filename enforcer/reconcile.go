@@ -19,11 +19,11 @@ const (
 	checkEvery = 5 * time.Second
 	// settleAfter is how long links have to settle that have changed.
 	settleAfter = 200 * time.Millisecond
-	// fullLooks is in how many checks tables of rules are read that show no change:
+	// fullCheckEvery is in how many checks tables of rules are read that show no change:
 	// thousands of rules take half a second of a core.
-	fullLooks = 12
-	// firstLook is after how long the first write is compared.
-	firstLook = time.Second
+	fullCheckEvery = 12
+	// firstCheck is after how long the first write is compared.
+	firstCheck = time.Second
 	// repairPause is how long another program has its way after a repair; one that
 	// comes again within twice the pause doubles it, up to checkEvery.
 	repairPause = 100 * time.Millisecond
@@ -47,10 +47,10 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	defer tick.Stop()
 	glance := time.NewTicker(dataplane.GlanceEvery)
 	defer glance.Stop()
-	again := time.After(firstLook) // nil: no look is planned
-	var suspicion <-chan time.Time // nil: there is none
+	again := time.After(firstCheck) // nil: no look is planned
+	var suspicion <-chan time.Time  // nil: there is none
 	var r, search, doubt repairs
-	sets := setGlance{next: time.Now().Add(firstLook)}
+	sets := sizeCheck{next: time.Now().Add(firstCheck)}
 	look := func(all bool) {
 		again = nil
 		wait := r.wait(time.Now())
@@ -68,7 +68,7 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			look(n%fullLooks == 0)
+			look(n%fullCheckEvery == 0)
 			n++
 		case <-again:
 			look(true)
@@ -105,13 +105,13 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	}
 }
 
-// setGlance paces looks at the sizes of all sets: one takes 20 ms of a node with 10,000
+// sizeCheck paces looks at the sizes of all sets: one takes 20 ms of a node with 10,000
 // sets, and less than a millisecond of most.
-type setGlance struct{ next time.Time }
+type sizeCheck struct{ next time.Time }
 
 // shows tells whether a look is due and shows that entries are missing, or are there
 // that should not be.
-func (g *setGlance) shows(e *Enforcer) bool {
+func (g *sizeCheck) shows(e *Enforcer) bool {
 	began := time.Now()
 	if began.Before(g.next) {
 		return false

@@ -9,6 +9,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
@@ -38,16 +39,12 @@ func settled(t *testing.T) *world {
 
 func (w *world) restore(tx *iptables.Transaction) {
 	w.t.Helper()
-	if err := w.chains.Restore(context.Background(), tx); err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, w.chains.Restore(context.Background(), tx))
 }
 
 func (w *world) reconcile() {
 	w.t.Helper()
-	if err := w.e.compare(context.Background(), true, true); err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, w.e.compare(context.Background(), true, true))
 }
 
 // reconcileMembers is reconcile with the members of all sets compared.
@@ -124,9 +121,7 @@ func TestReconcilePutsBack(t *testing.T) {
 				test.rival(tx)
 			} else {
 				all, err := w.chains.Save(context.Background(), f, test.table)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				test.all(tx, all)
 			}
 			w.restore(tx)
@@ -179,13 +174,9 @@ func TestReconcileOfAddressesOfSets(t *testing.T) {
 	if err != nil || len(es) != 2 {
 		t.Fatal(es, err)
 	}
-	if err := w.sets.Delete("NG4-selected", es[0]); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.sets.Delete("NG4-selected", es[0]))
 	es[1].Addr = addr("203.0.113.1")
-	if err := w.sets.Add("NG4-selected", es[1]); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.sets.Add("NG4-selected", es[1]))
 	w.reconcile()
 	if after := w.sets.Dump(); after != before {
 		t.Errorf("after the repair:\n%s\nwant\n%s", after, before)
@@ -209,9 +200,7 @@ func TestReconcileOfTables(t *testing.T) {
 	for what, rival := range rivals {
 		w := settled(t)
 		before := w.dump()
-		if err := rival(w); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, rival(w))
 		w.reconcile()
 		if after := w.dump(); after != before {
 			t.Errorf("a rival takes %s; after the repair:\n%s\nwant\n%s", what, after, before)
@@ -289,13 +278,11 @@ func TestSuspicionsArePaced(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- w.e.RunReconcile(ctx) }()
 	w.seams.forget(0, false)
-	for until := time.Now().Add(firstLook / 2); time.Now().Before(until) || len(w.seams.writes("list NG4-selected")) == 0; time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(firstCheck / 2); time.Now().Before(until) || len(w.seams.writes("list NG4-selected")) == 0; time.Sleep(time.Millisecond) {
 		w.e.suspect()
 	}
 	stop()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, <-ended)
 	// At once, and after 100 and 300 ms; a glance may find reasons of its own.
 	if looks := len(w.seams.writes("list NG4-selected")); looks > 40 {
 		t.Errorf("%d comparisons", looks)

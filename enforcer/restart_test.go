@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/handover"
@@ -85,9 +86,7 @@ func TestRestartTakesBackWhatIsNotAllowedAnyMore(t *testing.T) {
 	w.answer(p, "a.example.net", 60, "192.0.2.2")
 	set := grantSetName(p.PodRef, https, iptables.IPv4)
 	for _, comment := range []string{"", "by hand", "1800000000 www.example.com"} {
-		if err := w.sets.Add(set, ipset.Entry{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + len(comment))}), Comment: comment}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.sets.Add(set, ipset.Entry{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + len(comment))}), Comment: comment}))
 	}
 	first, second := flow("10.1.0.5:1001", "192.0.2.1:443"), flow("10.1.0.5:1002", "192.0.2.2:443")
 	judged := flow("10.1.0.5:1003", "192.0.2.2:443")
@@ -127,18 +126,12 @@ func TestRestartRemovesLeftovers(t *testing.T) {
 	allow := pol("allow", "tcp/443 www.example.org *.example.net")
 	w.apply([]policy.Pod{p, gone}, allow)
 	for _, s := range []string{"NG4-0123456789ab-01234567", "NG6-old"} {
-		if err := w.sets.Ensure(ipset.Set{Name: s, Type: ipset.HashIP, IPv6: s[2] == '6'}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.sets.Ensure(ipset.Set{Name: s, Type: ipset.HashIP, IPv6: s[2] == '6'}))
 	}
-	if err := w.sets.Ensure(ipset.Set{Name: "others", Type: ipset.HashIP}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.sets.Ensure(ipset.Set{Name: "others", Type: ipset.HashIP}))
 	tx := iptables.NewTransaction(4, "mangle")
 	tx.Replace("NAMEGATE-OLD", "-m set --match-set NG4-0123456789ab-01234567 dst -j RETURN")
-	if err := w.chains.Restore(context.Background(), tx); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.chains.Restore(context.Background(), tx))
 	w.restart()
 	w.apply([]policy.Pod{p}, allow)
 	names, _ := w.sets.Names()
@@ -157,21 +150,15 @@ func TestRestartRemovesLeftovers(t *testing.T) {
 
 func TestASetThatAnotherProgramAsksStays(t *testing.T) {
 	w := newNode(t)
-	if err := w.sets.Ensure(ipset.Set{Name: "NG4-old", Type: ipset.HashIP}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.sets.Ensure(ipset.Set{Name: "NG4-old", Type: ipset.HashIP}))
 	tx := iptables.NewTransaction(4, "filter")
 	tx.Insert("FORWARD", "-m set --match-set NG4-old dst -j ACCEPT")
-	if err := w.chains.Restore(context.Background(), tx); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.chains.Restore(context.Background(), tx))
 	w.restart()
 	w.apply(nil)
 	tx = iptables.NewTransaction(4, "filter")
 	tx.Remove("FORWARD", "-m set --match-set NG4-old dst -j ACCEPT")
-	if err := w.chains.Restore(context.Background(), tx); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.chains.Restore(context.Background(), tx))
 	w.apply(nil)
 	if names, _ := w.sets.Names(); slices.Contains(names, "NG4-old") {
 		t.Error("the set stays although nothing asks it any more")
@@ -184,9 +171,7 @@ func TestStartTwiceLeavesTheFirstServing(t *testing.T) {
 	w.boot()
 	w.e.predecessor = handover.NewPredecessor(func(a netip.Addr) bool { return slices.Contains(slices.Collect(maps.Values(first)), a) }, w.clock.now)
 	second, err := w.e.Start(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if len(second) != 4 {
 		t.Errorf("serving on %v, want an address for each of two resolvers and two endpoints", second)
 	}
@@ -224,17 +209,13 @@ func TestAFailedFirstCommitStillKnowsWhoWasJudged(t *testing.T) {
 	w.flows.Track(judged)
 	w.restart()
 	s := w.compile([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org", "tcp/8443 www.example.org")) // so that chains change
-	if err := w.e.Prepare(context.Background(), s); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Prepare(context.Background(), s))
 	w.chains.Fail(errInjected)
 	if err := w.e.Commit(context.Background()); err == nil {
 		t.Fatal("no error")
 	}
 	w.chains.Fail(nil)
-	if err := w.rollOut(s); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.rollOut(s))
 	if w.mark(judged)&DefaultMark != 0 {
 		t.Error("a connection that was judged before is admitted by the retry")
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
 )
@@ -33,9 +34,7 @@ func TestARetryAfterARestartKeepsHomes(t *testing.T) {
 		}
 		check("then")
 		w.seams.forget(0, false)
-		if err := w.e.Prepare(context.Background(), next); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.e.Prepare(context.Background(), next))
 		check("prepared again")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/knftables"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 )
@@ -76,9 +77,7 @@ var stepRivals = map[string]func(w *world) error{
 // of a roll-out, is back after the roll-out and a look.
 func TestARivalAfterEveryStep(t *testing.T) {
 	w, next := busy(t)
-	if err := w.rollOut(next); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.rollOut(next))
 	want := strings.Split(sortedLines(w.dump()), "\n")
 	for what, rival := range stepRivals {
 		n := 1
@@ -89,9 +88,7 @@ func TestARivalAfterEveryStep(t *testing.T) {
 			w.seams.after = func(at int, s string) {
 				if at == n && !came {
 					came, step = true, s
-					if err := rival(w); err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, rival(w))
 				}
 			}
 			for try := 1; ; try++ {

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 	"github.com/namegate/namegate/enforcer"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
@@ -43,18 +44,14 @@ type node struct {
 // do runs f in the node's namespace.
 func (n *node) do(f func() error) {
 	n.t.Helper()
-	if err := n.Node.Do(f); err != nil {
-		n.t.Fatal(err)
-	}
+	fatal.If(n.t, n.Node.Do(f))
 }
 
 // newLab makes a lab that goes with the test.
 func newLab(t *testing.T, network lab.Network) *lab.Lab {
 	t.Helper()
 	l, err := lab.New(network)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() {
 		if err := l.Remove(); err != nil {
 			t.Error(err)
@@ -74,9 +71,7 @@ func newNode(t *testing.T, network lab.Network, resolvers ...netip.Addr) *node {
 	if _, err = l.AddPod("other", 6); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Ready(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, l.Ready())
 	n.do(func() error { return n.run(resolvers) })
 	return n
 }
@@ -201,9 +196,7 @@ func (n *node) does(line string) string {
 	n.t.Helper()
 	words := strings.Fields(line)
 	out, err := n.Node.Run(words[0], words[1:]...)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	fatal.If(n.t, err)
 	return out
 }
 
@@ -267,15 +260,11 @@ func TestPathOfUnfilteredBridge(t *testing.T) {
 func TestPathNeedsNothingOfThePod(t *testing.T) {
 	n := newNode(t, lab.Routed, lab.Resolver4, lab.Resolver6)
 	heard, err := n.pod.Sniff("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer heard.Close()
 	n.does("ip -6 route add 2001:db8:ffff::/48 via fd00:1::5 dev " + n.pod.Iface) // for Settle
 	n.wants("untouched", enforcer.PathWorks)
-	if err := heard.Settle(n.Node); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, heard.Settle(n.Node))
 	if got := heard.Saw(n.pod.Addr4); got != 0 {
 		t.Errorf("the pod got %d packets", got)
 	}

@@ -12,6 +12,7 @@ import (
 	mdns "github.com/miekg/dns"
 	"sigs.k8s.io/knftables"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/kernel/inject"
 	"github.com/namegate/namegate/kernel/link"
@@ -42,9 +43,7 @@ func newProving(t *testing.T, ips string) *proving {
 
 func (p *proving) beats() {
 	p.t.Helper()
-	if err := p.e.intercept.Beat(context.Background(), func(context.Context) error { return nil }); err != nil {
-		p.t.Fatal(err)
-	}
+	fatal.If(p.t, p.e.intercept.Beat(context.Background(), func(context.Context) error { return nil }))
 }
 
 // becomes says what the node does with packets: does gets what comes in by an interface.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -33,15 +34,11 @@ func TestTheDecidingViewIsTrustedInForceAlone(t *testing.T) {
 	if err := grant("www.example.com", coming); err == nil {
 		t.Error("a view that was never prepared is trusted")
 	}
-	if err := w.e.Prepare(context.Background(), next); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Prepare(context.Background(), next))
 	if grant("www.example.org", first) != nil || grant("www.example.com", coming) != nil {
 		t.Error("between Prepare and Commit both views are in force")
 	}
-	if err := w.e.Commit(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.e.Commit(context.Background()))
 	// The proxy may have decided by the last snapshot and come late.
 	if err := grant("www.example.org", first); err == nil {
 		t.Error("a view that went is trusted")

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/conntrack"
@@ -135,9 +136,7 @@ func (w *world) boot() {
 	}
 	k.Dataplane = filter.New
 	e, err := New(w.cfg, k, w.clock.now, slog.New(slog.NewTextHandler(io.Discard, nil)))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	if w.ran != nil {
 		e.own(grants.NewClock(w.clock.now, w.ran()))
 	}
@@ -169,9 +168,7 @@ func (w *world) rollOut(s *policy.Snapshot) error {
 // apply brings pods and policies into force.
 func (w *world) apply(pods []policy.Pod, policies ...v1alpha1.FQDNNetworkPolicy) {
 	w.t.Helper()
-	if err := w.rollOut(w.compile(pods, policies...)); err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, w.rollOut(w.compile(pods, policies...)))
 }
 
 // grants renders what the proxy would ask for after an answer.
@@ -194,18 +191,14 @@ func (w *world) grants(s *policy.Snapshot, pod policy.PodRef, name string, ttl u
 // answer grants what an answer opens, which must work.
 func (w *world) answer(pod policy.Pod, name string, ttl uint32, answer string) {
 	w.t.Helper()
-	if err := w.e.grants.Grant(context.Background(), w.grants(w.snap, pod.PodRef, name, ttl, answer)); err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, w.e.grants.Grant(context.Background(), w.grants(w.snap, pod.PodRef, name, ttl, answer)))
 }
 
 // expire lets time pass and the agent look at its deadlines.
 func (w *world) expire(d time.Duration) {
 	w.t.Helper()
 	w.clock.pass(d)
-	if err := w.e.grants.Expire(); err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, w.e.grants.Expire())
 }
 
 // entries returns the live entries of a pod's set, sorted.
@@ -215,9 +208,7 @@ func (w *world) entries(pod policy.Pod, ports policy.PortSet, f iptables.Family)
 	if ipset.IsNotFound(err) {
 		return nil
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	slices.SortFunc(es, func(a, b ipset.Entry) int { return a.Addr.Compare(b.Addr) })
 	return es
 }
@@ -239,14 +230,10 @@ func (w *world) dump() string {
 	w.t.Helper()
 	lines := strings.Split(w.sets.Dump(), "\n")
 	names, err := w.sets.Names()
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	for _, n := range names {
 		es, err := w.sets.List(n)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		fatal.If(w.t, err)
 		for _, e := range es {
 			if e.Timeout != 0 {
 				lines = append(lines, fmt.Sprintf("%s %s %v %s", n, e.Addr, e.Timeout, e.Comment))
@@ -341,14 +328,4 @@ func web(t testing.TB) (*world, policy.Pod) {
 func near(got, lifetime time.Duration) bool {
 	want := lifetime + DefaultHold
 	return got >= want && got <= want+2*time.Second
-}
-
-// until waits for something that must come.
-func until(t *testing.T, what string, there func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !there(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not come", what)
-		}
-	}
 }

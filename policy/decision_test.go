@@ -9,14 +9,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
 func TestOpeningsOfHandMadeMatches(t *testing.T) {
 	p, err := fqdn.ParsePattern("*.test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	d := Decision{Matches: []*Match{{Policy: "shop/p", Pattern: p, Ports: AnyPort}}}
 	if got := d.Openings(0); len(got) != 1 || got[0].By[0] != "shop/p *.test" {
 		t.Errorf("%v", got)
@@ -30,9 +29,7 @@ func TestOpeningsOfMany(t *testing.T) {
 		by := map[PortSet][]string{}
 		for i := range many {
 			p, err := fqdn.ParsePattern([]string{"*.test", "**.test", "a.b.test"}[i%3])
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			m := &Match{Policy: fmt.Sprintf("shop/p%d", i/5), Pattern: p, Ports: PortSet([]string{"any", "tcp/443", "udp", "tcp/80"}[i%4]), Audit: i%7 == 0,
 				TTL: TTL{Min: time.Second, Max: time.Hour, Grace: time.Duration(i%11+1) * time.Second}}
 			d.Matches = append(d.Matches, m)

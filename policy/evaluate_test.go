@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -219,9 +220,7 @@ func (v *twinView) view(t *testing.T) (*policy.View, *policy.Flow) {
 		}
 		for j, n := range from.names {
 			pattern, err := fqdn.ParsePattern(n)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			r.Matches = append(r.Matches, policy.NewMatch(policy.Match{Policy: r.Policy, Pattern: pattern, Ports: r.Ports, Audit: r.Audit, Rule: r}, j))
 			matches++
 		}
@@ -330,9 +329,7 @@ func TestEvaluateLikeTwin(t *testing.T) {
 
 func parsed(t *testing.T, s string) fqdn.Name {
 	n, err := fqdn.ParseName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return n
 }
 

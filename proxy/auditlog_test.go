@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // wantRecord tells whether a record says whose workload asked, and the TTLs.
@@ -63,7 +64,7 @@ func TestRecordsOfForwardedQueries(t *testing.T) {
 		ttls []uint32
 	}{{"one.example.org", []uint32{60, 60}}, {"mixed.example.org", []uint32{60, 30}}} {
 		exchange(t, conn, newQuery(c.name, dns.TypeA))
-		until(t, "the record", func() bool { return len(l.log.of(name(t, c.name))) == 1 })
+		fatal.Await(t, "the record", func() bool { return len(l.log.of(name(t, c.name))) == 1 })
 		wantRecord(t, c.name, l.log.of(name(t, c.name))[0], "app=web", c.ttls...)
 	}
 }
@@ -80,9 +81,7 @@ func closeLog(t *testing.T, log *audit.Log) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := log.Close(ctx); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, log.Close(ctx))
 }
 
 // TestStuckLogCostsNoQuery: while the log's sink is stuck and somebody follows the log
@@ -146,9 +145,7 @@ func TestFilterOfTheLog(t *testing.T) {
 	got := map[string]int{}
 	for row := range bytes.Lines(out.Bytes()) {
 		var line audit.Line
-		if err := json.Unmarshal(row, &line); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, json.Unmarshal(row, &line))
 		got[line.Verdict+" "+line.Question.Name]++
 	}
 	if len(got) != 2 || got["allowed www.example.org"] != 10 || got["unmatched other.test"] != 5 || log.Filtered() != 110 {

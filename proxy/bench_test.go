@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/cache"
@@ -33,14 +34,10 @@ func benchLab(b *testing.B) (*lab, []byte, identity) {
 	l := newLab(b, labTable)
 	l.s.log = &discard{}
 	got, err := l.up.resolve(askFor(b, "www.example.org"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, err)
 	l.use(l.s.setup.Load().config, same{got})
 	packet, err := newQuery("www.example.org", dns.TypeA).Pack()
-	if err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, err)
 	l.s.granter = nothing{}
 	return l, packet, l.s.identify(netip.MustParseAddr("10.1.0.2"), netip.Addr{})
 }
@@ -165,9 +162,7 @@ func BenchmarkHitsOverSnapshots(b *testing.B) {
 // used is the processor time of the process.
 func used(b *testing.B) time.Duration {
 	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, unix.Getrusage(unix.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -48,9 +49,7 @@ func TestSlowQueryDelaysNoOther(t *testing.T) {
 	for _, network := range []string{"udp", "tcp"} {
 		c := client(t, network, "127.0.0.2", at)
 		slow := newQuery("slow.test", dns.TypeA)
-		if err := c.WriteMsg(slow); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, c.WriteMsg(slow))
 		<-h.entered
 		// On TCP the same connection: its answers come out of order.
 		if r := exchange(t, c, newQuery("www.example.org", dns.TypeA)); len(r.Answer) != 3 {
@@ -70,9 +69,7 @@ func TestPodAndAllAreBounded(t *testing.T) {
 	web, quiet := client(t, "udp", "127.0.0.2", at), client(t, "udp", "127.0.0.8", at)
 	fill := func(c *dns.Conn, n int) {
 		for range n {
-			if err := c.WriteMsg(newQuery("slow.test", dns.TypeA)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, c.WriteMsg(newQuery("slow.test", dns.TypeA)))
 			<-h.entered
 		}
 	}
@@ -107,9 +104,7 @@ func TestCloseAnswersWhatWasAsked(t *testing.T) {
 	at := l.listen()
 	clients := []*dns.Conn{client(t, "udp", "127.0.0.2", at), client(t, "tcp", "127.0.0.2", at)}
 	for _, c := range clients {
-		if err := c.WriteMsg(newQuery("slow.wild.test", dns.TypeA)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, c.WriteMsg(newQuery("slow.wild.test", dns.TypeA)))
 		<-h.entered
 	}
 	closed := make(chan error)
@@ -138,13 +133,9 @@ func TestCloseEndsWithItsContext(t *testing.T) {
 	l := newLab(t, nil)
 	h := l.holding()
 	defer h.release()
-	if err := l.s.Listen([]netip.AddrPort{loopback}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, l.s.Listen([]netip.AddrPort{loopback}))
 	c := client(t, "udp", "127.0.0.2", l.s.Addrs()[0])
-	if err := c.WriteMsg(newQuery("slow.test", dns.TypeA)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.WriteMsg(newQuery("slow.test", dns.TypeA)))
 	<-h.entered
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()

@@ -14,6 +14,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
@@ -28,9 +29,7 @@ var endpoint = netip.MustParseAddr("169.254.20.53")
 func configWith(t testing.TB, lines ...string) *corefile.Config {
 	t.Helper()
 	c, err := corefile.Parse("Corefile", strings.Replace(labConfig, "limits {", strings.Join(lines, "\n")+"\nlimits {", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return c
 }
 
@@ -163,9 +162,7 @@ func lineOf(t testing.TB, r audit.Record) string {
 	var out bytes.Buffer
 	log := audit.To(&out, audit.Options{Node: "node-1"})
 	log.Write(r)
-	if err := log.Close(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, log.Close(context.Background()))
 	return out.String()
 }
 
@@ -211,9 +208,7 @@ func (l *cacheLab) reconfigure(more ...string) {
 func packed(t testing.TB, m *dns.Msg) []byte {
 	t.Helper()
 	wire, err := m.Pack()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return wire
 }
 

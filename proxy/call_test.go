@@ -12,6 +12,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
@@ -35,18 +36,14 @@ func (l *socketLab) crowded(at netip.AddrPort, clients int, meanwhile func()) (r
 	}
 	began := time.Now()
 	for _, c := range conns {
-		if err := c.WriteMsg(newQuery("all.example.org", dns.TypeA)); err != nil {
-			l.t.Fatal(err)
-		}
+		fatal.If(l.t, c.WriteMsg(newQuery("all.example.org", dns.TypeA)))
 	}
 	if meanwhile != nil {
 		meanwhile()
 	}
 	for _, c := range conns {
 		r, err := c.ReadMsg()
-		if err != nil {
-			l.t.Fatal(err)
-		}
+		fatal.If(l.t, err)
 		replies = append(replies, r)
 	}
 	return replies, time.Since(began)
@@ -73,17 +70,13 @@ func TestOneCallForAll(t *testing.T) {
 	over := client(t, "tcp", "127.0.0.3", at)
 	const clients = 30
 	replies, _ := l.crowded(at, clients, func() {
-		until(t, "the call", func() bool { return l.s.Stats().Coalesced == clients-1 })
-		if err := over.WriteMsg(newQuery("all.example.org", dns.TypeA)); err != nil {
-			t.Fatal(err)
-		}
-		until(t, "the one over TCP", func() bool { return l.s.Stats().Coalesced == clients })
+		fatal.Await(t, "the call", func() bool { return l.s.Stats().Coalesced == clients-1 })
+		fatal.If(t, over.WriteMsg(newQuery("all.example.org", dns.TypeA)))
+		fatal.Await(t, "the one over TCP", func() bool { return l.s.Stats().Coalesced == clients })
 		close(gate)
 	})
 	last, err := over.ReadMsg()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for _, r := range append(replies, last) {
 		if len(r.Answer) != 1 {
 			t.Fatalf("%v", r)
@@ -142,7 +135,7 @@ func TestRoundRobinCountsCalls(t *testing.T) {
 	at := l.listen()
 	const clients = 2 // so that a turn for each would be the first's again
 	l.crowded(at, clients, func() {
-		until(t, "the call", func() bool { return l.s.Stats().Coalesced == clients-1 })
+		fatal.Await(t, "the call", func() bool { return l.s.Stats().Coalesced == clients-1 })
 		close(gate)
 	})
 	if r := exchange(t, client(t, "udp", "127.0.0.2", at), newQuery("next.example.org", dns.TypeA)); len(r.Answer) != 1 || r.Answer[0].(*dns.A).A.String() != "192.0.2.2" {
@@ -209,7 +202,7 @@ func TestCallsThatFailOver(t *testing.T) {
 			})), startScript(t, one("192.0.2.1"))
 			l.asks(configWith(t), func(z *corefile.Zone) { z.Timeout, z.Deadline, z.MaxFails = timeout, time.Minute, 0 }, first, second)
 			replies, took := l.crowded(l.listen(), clients, func() {
-				until(t, "the call", func() bool { return l.s.Stats().Coalesced == clients-1 })
+				fatal.Await(t, "the call", func() bool { return l.s.Stats().Coalesced == clients-1 })
 				close(gate)
 			})
 			for _, r := range replies {
@@ -242,7 +235,7 @@ func TestFaultInACall(t *testing.T) {
 		}
 	}
 	replies, _ := l.crowded(l.listen(), 6, func() {
-		until(t, "the call", func() bool { return l.s.Stats().Coalesced == 5 })
+		fatal.Await(t, "the call", func() bool { return l.s.Stats().Coalesced == 5 })
 		close(gate)
 	})
 	for _, r := range replies {
@@ -273,15 +266,11 @@ func TestNothingIsLostInADrain(t *testing.T) {
 			conn := client(t, "udp", "127.0.0.2", l.listen())
 			const queries = 200
 			for i := range queries {
-				if err := conn.WriteMsg(newQuery(fmt.Sprintf("n%d.example.org", i), dns.TypeA)); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, conn.WriteMsg(newQuery(fmt.Sprintf("n%d.example.org", i), dns.TypeA)))
 			}
 			// What lies in the socket is read for a moment only.
-			until(t, "the reading of all", func() bool { return l.s.Stats().Queries == queries })
-			if err := end(l.s); err != nil {
-				t.Fatal(err)
-			}
+			fatal.Await(t, "the reading of all", func() bool { return l.s.Stats().Queries == queries })
+			fatal.If(t, end(l.s))
 			if s := l.settled(); s.Allowed != queries || s.RepliesLost != 0 {
 				t.Errorf("%+v", s)
 			}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -62,9 +63,7 @@ func TestOptionsPassBothWays(t *testing.T) {
 			l.use(l.config, echoing{l.up, &asked, tt.says})
 			r, _ := l.any("10.1.0.2", withOptions(tt.asks...))
 			upstream := new(dns.Msg)
-			if err := upstream.Unpack(asked[0].Pack(1)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, upstream.Unpack(asked[0].Pack(1)))
 			wantCodes(t, "the upstream is asked with", upstream, tt.passed)
 			wantCodes(t, "the client gets", r, tt.gotten)
 		})

@@ -21,6 +21,16 @@ func (s *Server) protect(what string, f func()) (ok bool) {
 	return true
 }
 
+// replyToFault sends the reply that tells the client of a fault. One more fault, in that
+// reply, does not cost the client the reply.
+func (s *Server) replyToFault(send func()) {
+	for range 2 {
+		if s.protect("the reply to a query", send) {
+			return
+		}
+	}
+}
+
 // fault counts and logs a recovered panic, with where it happened.
 func (s *Server) fault(what string, r any) {
 	s.stats.Panics.Add(1)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -28,7 +29,7 @@ func over(network, pod string, edit func(*dns.Msg)) func(*faultLab, string) int 
 	return func(l *faultLab, n string) int {
 		a := asked{client(l.t, network, "127.0.0."+pod, l.at), newQuery(n, dns.TypeA)}
 		if network == "tcp" { // the connection is not a step of its query
-			await(l.t, "the connection is not served", func() bool { return l.connected(a.conn) })
+			fatal.Await(l.t, "the connection is not served", func() bool { return l.connected(a.conn) })
 		}
 		if edit != nil {
 			edit(a.query)
@@ -69,11 +70,11 @@ func askUnknown(network string, known bool) func(*faultLab, string) int {
 	return func(l *faultLab, n string) (failed int) {
 		a := asked{client(l.t, network, "127.0.0.4", l.at), newQuery(n, dns.TypeA)}
 		if network == "tcp" {
-			await(l.t, "the connection is not served", func() bool { return l.connected(a.conn) })
+			fatal.Await(l.t, "the connection is not served", func() bool { return l.connected(a.conn) })
 		}
 		l.arm(l.fault)
 		l.putOn(a)
-		await(l.t, "it is not parked", func() bool { _, hit := l.hit(); return hit || l.parkedNow() == 1 })
+		fatal.Await(l.t, "it is not parked", func() bool { _, hits := l.hits(); return hits > 0 || l.parkedNow() == 1 })
 		if known {
 			l.s.Publish(compiled(l.t, socketPolicies, labPods))
 		}
@@ -91,14 +92,14 @@ func joined(l *faultLab, n string) (failed int) {
 	gate := make(chan struct{})
 	l.gate.Store(&gate)
 	last := asked{client(l.t, "tcp", "127.0.0.3", l.at), newQuery(n, dns.TypeA)}
-	await(l.t, "the connection is not served", func() bool { return l.connected(last.conn) })
+	fatal.Await(l.t, "the connection is not served", func() bool { return l.connected(last.conn) })
 	before := l.s.Stats().Coalesced
 	l.arm(l.fault)
 	come := func(more uint64) {
-		await(l.t, "it does not join", func() bool { _, hit := l.hit(); return hit || l.s.Stats().Coalesced == before+more })
+		fatal.Await(l.t, "it does not join", func() bool { _, hits := l.hits(); return hits > 0 || l.s.Stats().Coalesced == before+more })
 	}
 	first := l.put("udp", "4", n)
-	await(l.t, "there is no call", func() bool { _, hit := l.hit(); return hit || l.s.Stats().InFlight == 1 })
+	fatal.Await(l.t, "there is no call", func() bool { _, hits := l.hits(); return hits > 0 || l.s.Stats().InFlight == 1 })
 	second := l.put("udp", "2", n)
 	come(1)
 	l.putOn(last)
@@ -157,7 +158,7 @@ func TestAFaultAtAConnectionCostsThat(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the connection is not closed: %v", err)
 	}
-	if step, _ := l.hit(); step != "connection" || l.s.Stats().Panics != 1 {
+	if step, _ := l.hits(); step != "connection" || l.s.Stats().Panics != 1 {
 		t.Errorf("a fault at %q, %d are counted", step, l.s.Stats().Panics)
 	}
 	l.disarm()
@@ -170,59 +171,65 @@ func TestAFaultAtAConnectionCostsThat(t *testing.T) {
 }
 
 // TestAFaultCostsAQueryAServfail: at each step of a query on each way, and nothing
-// else. Nobody is left without a reply, and nothing is held when it has come.
+// else. Nobody is left without a reply, and nothing is held when it has come. The same
+// with a second fault at the next step, which may be the reply that tells of the first.
 func TestAFaultCostsAQueryAServfail(t *testing.T) {
 	for i, c := range faultCases {
-		t.Run(c.name, func(t *testing.T) {
-			l := newFaultLab(t)
-			failures := 0
-			for fault := 1; ; fault++ {
-				n := fmt.Sprintf("a%d-%d.example.org", i, fault)
-				if c.prepare != nil {
-					c.prepare(l, n)
-				}
-				if left := l.left(); left != nothingHeld {
-					t.Fatalf("before: %s", left)
-				}
-				l.fault = fault
-				faults := l.s.Stats().Panics
-				failed := c.ask(l, n)
-				failures += failed
-				left := l.left()
-				l.disarm()
-				step, hit := l.hit()
-				if left != nothingHeld {
-					t.Fatalf("after a fault at step %d (%s): %s", fault, step, left)
-				}
-				if got := l.s.Stats().Panics - faults; hit && got != 1 || !hit && got != 0 {
-					t.Errorf("step %d (%s): %d faults are counted", fault, step, got)
-				}
-				if hit && failed > 1 {
-					t.Errorf("a fault at step %d (%s) cost %d queries their answer", fault, step, failed)
-				}
-				if !l.good(l.put("udp", "2", "next-"+n)) || !l.good(l.put("tcp", "2", n)) {
-					t.Errorf("after a fault at step %d (%s) the next queries fail", fault, step)
-				}
-				if left := l.left(); left != nothingHeld {
-					t.Fatalf("after the queries that follow: %s", left)
-				}
-				if l.s.clients.Watchdog.Hung(l.s.elapsed()+time.Hour, time.Second) || l.s.clients.Watchdog.Hung(l.s.elapsed()+2*time.Hour, time.Second) {
-					t.Errorf("after a fault at step %d (%s) the proxy takes itself for hung", fault, step)
-				}
-				if t.Failed() {
-					return
-				}
-				if !hit {
-					t.Logf("%d steps, of which %d faults cost an answer: %s", fault-1, failures, strings.Join(l.steps, ", "))
-					if fault <= c.least {
-						t.Errorf("only %d steps", fault-1)
-					}
-					if failures == 0 {
-						t.Error("no fault cost an answer")
-					}
-					return
-				}
+		for again := range 2 {
+			t.Run(fmt.Sprintf("%s, %d more", c.name, again), func(t *testing.T) {
+				l := newFaultLab(t)
+				l.again = again
+				l.failAtEachStep(c, fmt.Sprintf("a%d-", i))
+			})
+		}
+	}
+}
+
+// failAtEachStep has a case fail at one step after another, until there is none.
+func (l *faultLab) failAtEachStep(c faultCase, prefix string) {
+	t, failures := l.t, 0
+	for fault := 1; !t.Failed(); fault++ {
+		n := fmt.Sprintf("%s%d.example.org", prefix, fault)
+		if c.prepare != nil {
+			c.prepare(l, n)
+		}
+		if left := l.left(); left != nothingHeld {
+			t.Fatalf("before: %s", left)
+		}
+		l.fault = fault
+		faults := l.s.Stats().Panics
+		failed := c.ask(l, n)
+		failures += failed
+		left := l.left()
+		l.disarm()
+		step, hits := l.hits()
+		if left != nothingHeld {
+			t.Fatalf("after a fault at step %d (%s): %s", fault, step, left)
+		}
+		if got := l.s.Stats().Panics - faults; got != uint64(hits) {
+			t.Errorf("step %d (%s): %d faults are counted, want %d", fault, step, got, hits)
+		}
+		if hits > 0 && failed > hits {
+			t.Errorf("%d faults from step %d (%s) cost %d queries their answer", hits, fault, step, failed)
+		}
+		if !l.good(l.put("udp", "2", "next-"+n)) || !l.good(l.put("tcp", "2", n)) {
+			t.Errorf("after a fault at step %d (%s) the next queries fail", fault, step)
+		}
+		if left := l.left(); left != nothingHeld {
+			t.Fatalf("after the queries that follow: %s", left)
+		}
+		if l.s.clients.Watchdog.Hung(l.s.elapsed()+time.Hour, time.Second) || l.s.clients.Watchdog.Hung(l.s.elapsed()+2*time.Hour, time.Second) {
+			t.Errorf("after a fault at step %d (%s) the proxy takes itself for hung", fault, step)
+		}
+		if hits == 0 {
+			t.Logf("%d steps, of which %d faults cost an answer: %s", fault-1, failures, strings.Join(l.steps, ", "))
+			if fault <= c.least {
+				t.Errorf("only %d steps", fault-1)
 			}
-		})
+			if failures == 0 {
+				t.Error("no fault cost an answer")
+			}
+			return
+		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // faultLab lets a fault happen at one step of a query.
@@ -25,6 +27,7 @@ type faultLab struct {
 	armed bool
 	steps []string
 	fault int // the step at which it happens
+	again int // 1: there is a second one at the next step
 }
 
 func newFaultLab(t *testing.T) *faultLab {
@@ -50,13 +53,13 @@ func newFaultLab(t *testing.T) *faultLab {
 	return l
 }
 
-// step counts, and panics at the step that is chosen.
+// step counts, and panics at the steps that are chosen.
 func (l *faultLab) step(name string) {
 	l.mu.Lock()
 	hit := false
 	if l.armed {
 		l.steps = append(l.steps, name)
-		hit = len(l.steps) == l.fault
+		hit = len(l.steps) >= l.fault && len(l.steps) <= l.fault+l.again
 	}
 	l.mu.Unlock()
 	if hit {
@@ -71,14 +74,15 @@ func (l *faultLab) arm(fault int) {
 	l.armed, l.steps, l.fault = true, nil, fault
 }
 
-// hit tells whether the fault has happened, and where; disarm ends the counting.
-func (l *faultLab) hit() (step string, ok bool) {
+// hits tells how many faults have happened, and where the first one; disarm ends the
+// counting.
+func (l *faultLab) hits() (step string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.steps) < l.fault {
-		return "", false
+		return "", 0
 	}
-	return l.steps[l.fault-1], true
+	return l.steps[l.fault-1], 1 + min(l.again, len(l.steps)-l.fault)
 }
 
 func (l *faultLab) disarm() {
@@ -137,9 +141,7 @@ func (l *faultLab) put(network, pod, qname string) asked {
 }
 
 func (l *faultLab) putOn(a asked) {
-	if err := a.conn.WriteMsg(a.query); err != nil {
-		l.t.Fatal(err)
-	}
+	fatal.If(l.t, a.conn.WriteMsg(a.query))
 }
 
 // good tells whether the question is answered, and not with SERVFAIL, the only other

@@ -14,20 +14,19 @@ import (
 	"github.com/namegate/namegate/proxy/answer"
 )
 
-// followsMost bounds the names that one pod is led to at a time.
-const followsMost = 256
+// maxFollowedNames bounds the followed names of one pod.
+const maxFollowedNames = 256
 
-// follows are the names that the answers to allowed names have pointed their pods
-// at: the servers of a service, the exchangers of mail, the other name of an HTTPS
-// service. For as long as such an answer holds, its pod may ask for them as for the
-// name that led there.
-type follows struct {
+// followTable has the followed names: names in the SRV, MX, SVCB and HTTPS records of the
+// answers to allowed names. For the time of such an answer, its pod may query a followed
+// name as it may query the allowed name.
+type followTable struct {
 	mu   sync.RWMutex
-	pods map[policy.PodRef]*led
+	pods map[policy.PodRef]*followedNames
 }
 
-// led are the names that one pod is led to.
-type led struct {
+// followedNames are the followed names of one pod.
+type followedNames struct {
 	epoch atomic.Uint64 // goes up when there is a name that was not, or one less
 	names map[fqdn.Name]followed
 }
@@ -38,13 +37,13 @@ type followed struct {
 }
 
 // via returns the allowed name whose answer points the pod at n at the moment now.
-func (f *follows) via(p policy.PodRef, n fqdn.Name, now time.Duration) (fqdn.Name, bool) {
+func (f *followTable) via(p policy.PodRef, n fqdn.Name, now time.Duration) (fqdn.Name, bool) {
 	to := f.find(p, n)
 	return to.via, now < to.until
 }
 
-// find returns how the pod is led to n, until 0 if it was not.
-func (f *follows) find(p policy.PodRef, n fqdn.Name) followed {
+// find returns the entry of a pod's followed name. Without one, until is 0.
+func (f *followTable) find(p policy.PodRef, n fqdn.Name) followed {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	if l := f.pods[p]; l != nil {
@@ -53,8 +52,8 @@ func (f *follows) find(p policy.PodRef, n fqdn.Name) followed {
 	return followed{}
 }
 
-// of returns what the pod is led to, as yet perhaps nothing.
-func (f *follows) of(p policy.PodRef) *led {
+// of returns the followed names of a pod, and adds the pod if there are none.
+func (f *followTable) of(p policy.PodRef) *followedNames {
 	f.mu.RLock()
 	l := f.pods[p]
 	f.mu.RUnlock()
@@ -66,23 +65,23 @@ func (f *follows) of(p policy.PodRef) *led {
 	return f.make(p)
 }
 
-// make is of for who holds the lock.
-func (f *follows) make(p policy.PodRef) *led {
+// make is of. The caller holds the lock.
+func (f *followTable) make(p policy.PodRef) *followedNames {
 	l := f.pods[p]
 	if l == nil {
 		if f.pods == nil {
-			f.pods = map[policy.PodRef]*led{}
+			f.pods = map[policy.PodRef]*followedNames{}
 		}
-		l = &led{names: map[fqdn.Name]followed{}}
+		l = &followedNames{names: map[fqdn.Name]followed{}}
 		f.pods[p] = l
 	}
 	return l
 }
 
-// add notes that the answer to via points the pod at n until then, and tells
-// whether it is led there for so long. It is not where another name leads there
-// already, nor at the bound, where the names that are over make room first.
-func (f *follows) add(p policy.PodRef, n, via fqdn.Name, now, until time.Duration) bool {
+// add notes that the pod may query n until then, because the answer to via points at n. It
+// returns false if n is followed from another name already, and at the limit of names. At
+// the limit, names whose time is over are removed first.
+func (f *followTable) add(p policy.PodRef, n, via fqdn.Name, now, until time.Duration) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := f.make(p)
@@ -90,9 +89,9 @@ func (f *follows) add(p policy.PodRef, n, via fqdn.Name, now, until time.Duratio
 	if known && now < old.until && (old.via != via || until <= old.until) {
 		return until <= old.until
 	}
-	if !known && len(l.names) >= followsMost {
+	if !known && len(l.names) >= maxFollowedNames {
 		maps.DeleteFunc(l.names, func(_ fqdn.Name, to followed) bool { return to.until <= now })
-		if len(l.names) >= followsMost {
+		if len(l.names) >= maxFollowedNames {
 			return false
 		}
 	}
@@ -103,9 +102,9 @@ func (f *follows) add(p policy.PodRef, n, via fqdn.Name, now, until time.Duratio
 	return true
 }
 
-// sweep forgets the pods that no policy selects any more, and the names to which
-// a name led that is not allowed any more: another may lead there.
-func (f *follows) sweep(snap *policy.Snapshot) {
+// sweep removes the pods that no policy selects any more, and the followed names whose
+// allowed name is not allowed any more: an answer to another name may point at them.
+func (f *followTable) sweep(snap *policy.Snapshot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for p, l := range f.pods {
@@ -123,35 +122,35 @@ func (f *follows) sweep(snap *policy.Snapshot) {
 	}
 }
 
-// led returns the allowed name by which the query's pod is led to another now.
-func (q *query) led(n fqdn.Name) (fqdn.Name, bool) {
+// followedFrom returns the allowed name by which the query's pod may query n now.
+func (q *query) followedFrom(n fqdn.Name) (fqdn.Name, bool) {
 	if !q.setup.config.Follow || q.question.Class != dns.ClassINET {
 		return "", false
 	}
-	return q.s.follows.via(q.client.view.Pod.PodRef, n, q.s.elapsed())
+	return q.s.followed.via(q.client.view.Pod.PodRef, n, q.s.elapsed())
 }
 
-// lead lets the query's pod ask for the names that an allowed answer points at. The name
-// that is allowed decides for all of them. An outside name leads nowhere in the cluster:
-// those names always resolve, and as its own they would be blocked. A name that was
-// followed itself leads no longer than it is followed.
-func (q *query) lead() {
+// follow adds the names that an allowed answer points at to the followed names of the
+// query's pod. The allowed name decides for all of them. From a name outside the cluster no
+// name inside it is followed: such names always resolve, and as followed names they would
+// be blocked. From a followed name, names are followed for at most its own time.
+func (q *query) follow() {
 	if !q.setup.config.Follow || q.msg == nil { // an answer that is read in place has addresses alone
 		return
 	}
 	v, domain, allowed := q.client.view, q.setup.config.ClusterDomain, q.allowed
 	pod, most := v.Pod.PodRef, time.Duration(math.MaxInt64)
 	if q.asks.Name != allowed {
-		most = q.s.follows.find(pod, q.asks.Name).until
+		most = q.s.followed.find(pod, q.asks.Name).until
 	}
-	base := q.base.Sub(q.s.born)
+	base := q.base.Sub(q.s.started)
 	for _, to := range answer.Pointers(q.asks.Question, q.msg, q.asks.Name != allowed) {
 		inward := to.Name.HasSuffix(domain) && !allowed.HasSuffix(domain)
 		if inward || v.Decide(to.Name).Allowed() {
 			continue
 		}
-		if !q.s.follows.add(pod, to.Name, allowed, q.s.elapsed(), min(base+followedFor(q.decision, to.TTL), most)) {
-			q.single = false // the same reply again would lead nowhere
+		if !q.s.followed.add(pod, to.Name, allowed, q.s.elapsed(), min(base+followedFor(q.decision, to.TTL), most)) {
+			q.single = false // the same reply again would add no name
 		}
 	}
 }
@@ -163,7 +162,7 @@ func (q *query) settled(now time.Duration) (until time.Duration, ok bool) {
 	if !v.Enforced || !q.setup.config.Follow || v.Decide(q.question.Name).Allowed() {
 		return math.MaxInt64, true
 	}
-	to := q.s.follows.find(v.Pod.PodRef, q.question.Name)
+	to := q.s.followed.find(v.Pod.PodRef, q.question.Name)
 	if to.until <= now {
 		return math.MaxInt64, q.plan.via == ""
 	}

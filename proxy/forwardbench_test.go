@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 )
@@ -26,9 +27,7 @@ func BenchmarkForwardedInPlace(b *testing.B) {
 	c.Zones = []corefile.Zone{{To: []netip.AddrPort{upstreamtest.Process(b)}, Timeout: time.Second, Deadline: 4 * time.Second, MaxFails: 2}}
 	l.s.Configure(c)
 	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 2)}, net.UDPAddrFromAddrPort(l.listen()))
-	if err != nil {
-		b.Fatal(err)
-	}
+	fatal.If(b, err)
 	defer conn.Close()
 	query, buf := packed(b, newQuery("www.example.org", dns.TypeA)), make([]byte, 512)
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))

@@ -52,7 +52,7 @@ func (q *query) grant() {
 		return
 	}
 	epoch := q.suspend()
-	s.timeouts.add(s, q, epoch, q.wait.answered.Sub(s.born)+q.setup.config.GrantTimeout)
+	s.timeouts.add(s, q, epoch, q.wait.answered.Sub(s.started)+q.setup.config.GrantTimeout)
 	if !s.protect("a grant", func() { s.granter.GrantThen(q.grants, q) }) && q.resume(epoch) {
 		q.notGranted(errGranterFault.Error())
 	}
@@ -109,7 +109,7 @@ func (q *query) notGranted(reason string) {
 // replyGranted replies with the addresses that are open.
 func (q *query) replyGranted() {
 	q.s.step("granted")
-	q.lead()
+	q.follow()
 	q.replyAnswer()
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 )
@@ -114,7 +115,7 @@ func TestKernelFaults(t *testing.T) {
 					t.Fatalf("%v", r)
 				}
 			}
-			until(t, "the count of faults", func() bool { return l.s.Stats().Panics == 5*f.panics })
+			fatal.Await(t, "the count of faults", func() bool { return l.s.Stats().Panics == 5*f.panics })
 			s := l.settled()
 			if s.Queries != 5 || (s.Failed == 5) != f.fails {
 				t.Errorf("%+v", s)
@@ -138,7 +139,7 @@ func TestLogThatPanics(t *testing.T) {
 	if r := exchange(t, conn, newQuery("x.example.org", dns.TypeA)); r.Rcode != dns.RcodeServerFailure {
 		t.Fatalf("%v", r)
 	}
-	until(t, "the count of faults", func() bool { return l.s.Stats().Panics == 4 })
+	fatal.Await(t, "the count of faults", func() bool { return l.s.Stats().Panics == 4 })
 	l.settled()
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -105,9 +106,7 @@ func TestFakeGranter(t *testing.T) {
 	pod := policy.PodRef{Namespace: "shop", Name: "web"}
 	a, b := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	addrs := []netip.Addr{a}
-	if err := f.Grant(context.Background(), []policy.Grant{{Pod: pod, Addrs: addrs}}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, f.Grant(context.Background(), []policy.Grant{{Pod: pod, Addrs: addrs}}))
 	addrs[0] = b // the caller may use its slice again
 	if !f.Granted(pod, a) || f.Granted(pod, b) || f.Granted(policy.PodRef{Name: "other"}, a) || len(f.Grants()) != 1 {
 		t.Errorf("grants %v", f.Grants())

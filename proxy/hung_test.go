@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestHungProxyDoesNotCallItselfAlive: with one query that hangs the self-query,
@@ -20,9 +22,7 @@ func TestHungProxyDoesNotCallItselfAlive(t *testing.T) {
 	at := l.listen()
 	t.Cleanup(h.release)
 	c := client(t, "udp", "127.0.0.2", at)
-	if err := c.WriteMsg(newQuery("slow.test", dns.TypeA)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.WriteMsg(newQuery("slow.test", dns.TypeA)))
 	<-h.entered
 	self := func(most time.Duration) error {
 		ctx, cancel := context.WithTimeout(context.Background(), most)

@@ -86,7 +86,7 @@ func TestAdmitAndRelease(t *testing.T) {
 		ok  bool
 	}{{web, true}, {web, true}, {web, false}, {free, true}, {free, false}, {node, true}, {node, true}, {node, false}} {
 		p, ok := l.s.admit(tt.who)
-		if ok != tt.ok || ok != p.Held() {
+		if ok != tt.ok || ok != p.Taken() {
 			t.Errorf("query %d: %v", i, ok)
 		}
 		if ok {
@@ -99,7 +99,7 @@ func TestAdmitAndRelease(t *testing.T) {
 	for _, p := range held {
 		l.s.clients.Release(p)
 	}
-	if l.s.Stats().InFlight != 0 || l.s.clients.Held() != 0 {
+	if l.s.Stats().InFlight != 0 || l.s.clients.SlotsTaken() != 0 {
 		t.Errorf("stats %+v", l.s.Stats())
 	}
 }

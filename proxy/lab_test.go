@@ -14,6 +14,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -102,9 +103,7 @@ func policiesOf(t testing.TB, texts string) (all []v1alpha1.FQDNNetworkPolicy) {
 	t.Helper()
 	for text := range strings.SplitSeq(texts, "---") {
 		var p v1alpha1.FQDNNetworkPolicy
-		if err := yaml.UnmarshalStrict([]byte(text), &p); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, yaml.UnmarshalStrict([]byte(text), &p))
 		all = append(all, p)
 	}
 	return all
@@ -126,9 +125,7 @@ func compiled(t testing.TB, texts string, pods []policy.Pod) *policy.Snapshot {
 func name(t testing.TB, s string) fqdn.Name {
 	t.Helper()
 	n, err := fqdn.ParseName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return n
 }
 
@@ -240,14 +237,10 @@ type lab struct {
 func newLab(t testing.TB, table map[string][]string) *lab {
 	t.Helper()
 	c, err := corefile.Parse("Corefile", labConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	l := &lab{t: t, granter: &FakeGranter{}, log: &recorder{}, up: &memory{table: table}}
 	l.s, err = New(Options{Config: c, Granter: l.granter, Log: l.log, Now: func() time.Time { return noon }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	l.s.source, l.s.timeouts.running = fromLoopback, true // on a still clock no grant is late
 	l.s.Publish(compiled(t, labPolicies, labPods))
 	l.use(c, l.up)
@@ -336,9 +329,7 @@ func fromLoopback(from netip.Addr) netip.Addr {
 func (l *lab) send(from string, m *dns.Msg) *dns.Msg {
 	l.t.Helper()
 	wire, err := m.Pack()
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	fatal.If(l.t, err)
 	who := l.s.identify(netip.MustParseAddr(from), netip.MustParseAddr("169.254.20.53"))
 	out := l.s.handle(wire, who, false)
 	r := new(dns.Msg)

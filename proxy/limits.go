@@ -61,7 +61,7 @@ func (s *Server) shed(c *limit.Client, now time.Duration) pacing {
 }
 
 // elapsed is the time since the server was made, by a clock that cannot be set.
-func (s *Server) elapsed() time.Duration { return s.now().Sub(s.born) }
+func (s *Server) elapsed() time.Duration { return s.now().Sub(s.started) }
 
 // hangMargin is what a query may take beyond its bounds before the proxy calls
 // itself hung: goroutines wait for a processor too.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestOnePodsFloodIsShed: beyond its rate a pod gets SERVFAIL, beyond that rate
@@ -21,22 +23,18 @@ func TestOnePodsFloodIsShed(t *testing.T) {
 		from := []string{"127.0.0.2", "127.0.0.8"}[i]
 		flood := client(t, network, from, at)
 		for range 14 {
-			if err := flood.WriteMsg(newQuery("www.example.org", dns.TypeA)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, flood.WriteMsg(newQuery("www.example.org", dns.TypeA)))
 		}
 		replies := map[int]int{}
 		for range 10 {
 			r, err := flood.ReadMsg()
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			replies[r.Rcode]++
 		}
 		if replies[dns.RcodeSuccess] != 5 || replies[dns.RcodeServerFailure] != 5 {
 			t.Errorf("%s: replies by code %v, want 5 answers and 5 SERVFAIL", network, replies)
 		}
-		await(t, "the flood is not dropped", func() bool { return l.s.Stats().RateSilenced == uint64(4*(i+1)) })
+		fatal.Await(t, "the flood is not dropped", func() bool { return l.s.Stats().RateSilenced == uint64(4*(i+1)) })
 	}
 	if r := exchange(t, client(t, "udp", "127.0.0.3", at), newQuery("www.example.org", dns.TypeA)); r.Rcode != dns.RcodeSuccess {
 		t.Errorf("the neighbour: %v", r)
@@ -50,8 +48,8 @@ func TestOnePodsFloodIsShed(t *testing.T) {
 		t.Errorf("stats %+v", s)
 	}
 	who := l.s.identify(netip.MustParseAddr("127.0.0.2"), at.Addr())
-	born := l.s.born
-	l.s.born = born.Add(-100 * time.Millisecond) // as if that had passed
+	born := l.s.started
+	l.s.started = born.Add(-100 * time.Millisecond) // as if that had passed
 	if l.s.paced(who, l.s.elapsed()) != inPace || l.s.paced(who, l.s.elapsed()) == inPace {
 		t.Error("after a tenth of a second it is not exactly one query more")
 	}

@@ -67,7 +67,7 @@ func (q *query) lookup() {
 	s, r := q.s, q.setup.resolver
 	q.zone = r.zone(q.asks.Name)
 	q.wait.asked = s.now()
-	now := q.wait.asked.Sub(s.born)
+	now := q.wait.asked.Sub(s.started)
 	if q.origin == fromWarmUp && q.lookupWarmed(now) {
 		return
 	}
@@ -145,7 +145,7 @@ func (q *query) giveStale() {
 	s, e := q.s, q.wait.stale
 	s.stats.CacheStale.Add(1)
 	now := s.now()
-	msg, base := e.AsStale(q.asks, now.Sub(s.born))
+	msg, base := e.AsStale(q.asks, now.Sub(s.started))
 	q.set(msg, e.From, audit.CacheStale, e, s.at(base))
 	q.wait.answered = now
 	q.check()

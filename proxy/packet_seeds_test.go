@@ -5,6 +5,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -79,9 +80,7 @@ func tailOf(t testing.TB, rcode int, texts ...string) []byte {
 			section, text = &m.Ns, text[1:]
 		}
 		rr, err := dns.NewRR(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		*section = append(*section, rr)
 	}
 	msg := packed(t, m)

@@ -13,6 +13,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/listener"
 	"github.com/namegate/namegate/proxy/mmsg"
@@ -51,9 +52,7 @@ func TestLogThatWantsNoRepeats(t *testing.T) {
 			log = once{&l.lines}
 		}
 		s, err := New(Options{Config: l.config, Granter: l.ledger, Log: log, Now: l.now})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		l.s = s
 		l.use(l.config, l.up)
 		l.s.Publish(compiled(t, labPolicies, labPods))
@@ -202,9 +201,7 @@ func TestTTLsOfAreWhereTheTTLsStand(t *testing.T) {
 	} {
 		up := &memory{table: map[string][]string{"www.example.org A": seed}}
 		got, err := up.resolve(askFor(t, "www.example.org"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		got.msg.Compress = true
 		got.msg.SetEdns0(1232, true)
 		msg := packed(t, got.msg)

@@ -16,6 +16,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // twoLogs takes the records of both ways, without what differs between them.
@@ -44,9 +45,7 @@ func (l *twoLogs) Write(r audit.Record) {
 func (l *twoLogs) lines(t *testing.T) (quick, long []string) {
 	t.Helper()
 	for _, log := range l.logs {
-		if err := log.Close(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, log.Close(context.Background()))
 	}
 	return strings.Split(l.ways[0].String(), "\n"), strings.Split(l.ways[1].String(), "\n")
 }

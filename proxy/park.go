@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// parkMost is how long a query waits for its source to be known: a pod's first
+	// maxPark is how long a query waits for its source to be known: a pod's first
 	// query may come before the API server has reported its address.
-	parkMost = 2 * time.Second
-	// parkedPerSource and parkedMost bound the queries that wait, of one source and of all.
+	maxPark = 2 * time.Second
+	// parkedPerSource and maxParked bound the queries that wait, of one source and of all.
 	parkedPerSource = 64
-	parkedMost      = 4096
+	maxParked       = 4096
 )
 
 // parkedQuery is a query that waits for its source to be known.
@@ -37,7 +37,7 @@ type parked struct {
 }
 
 // park makes a query wait until its source is known, and then runs it with that identity;
-// with an unknown one after parkMost. That is once, on another goroutine. Not ok: too many
+// with an unknown one after maxPark. That is once, on another goroutine. Not ok: too many
 // wait, and it is not run.
 func (s *Server) park(c identity, p *parkedQuery) (ok bool) {
 	w := &s.parked
@@ -47,24 +47,24 @@ func (s *Server) park(c identity, p *parkedQuery) (ok bool) {
 	// It may be known by now: a snapshot that was published since the
 	// identification has resumed the parked queries, and not this.
 	if c = s.recognize(p.source, p.local); c.known {
-		s.stats.Held.Add(1)
+		s.stats.Parked.Add(1)
 		p.resume(s, c)
 		return true
 	}
 	of := w.bySource[p.source]
-	if len(of) >= parkedPerSource || w.all >= parkedMost {
-		s.stats.HeldOut.Add(1)
+	if len(of) >= parkedPerSource || w.all >= maxParked {
+		s.stats.ParkFailed.Add(1)
 		return false
 	}
 	s.step("park")
-	p.stop = s.after(parkMost, func() { s.giveUp(p) }) // it waits for the lock, if it is that soon
+	p.stop = s.after(maxPark, func() { s.giveUp(p) }) // it waits for the lock, if it is that soon
 	if of == nil {
 		of = map[*parkedQuery]bool{}
 		w.bySource[p.source] = of
 	}
 	of[p] = true
 	w.all++
-	s.stats.Held.Add(1)
+	s.stats.Parked.Add(1)
 	return true
 }
 
@@ -104,7 +104,7 @@ func (s *Server) giveUp(p *parkedQuery) {
 	}
 	c := s.recognizeParked(p)
 	if !c.known {
-		s.stats.HeldOut.Add(1)
+		s.stats.ParkFailed.Add(1)
 	}
 	p.resume(s, c)
 }

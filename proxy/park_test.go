@@ -10,6 +10,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -88,22 +89,18 @@ func (l *lab) parkedNow() (n int) {
 
 func (l *lab) awaitParked(n int) {
 	l.t.Helper()
-	await(l.t, fmt.Sprintf("there are never %d that wait", n), func() bool { return l.parkedNow() == n })
+	fatal.Await(l.t, fmt.Sprintf("there are never %d that wait", n), func() bool { return l.parkedNow() == n })
 }
 
 func put(t testing.TB, c *dns.Conn, m *dns.Msg) {
 	t.Helper()
-	if err := c.WriteMsg(m); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.WriteMsg(m))
 }
 
 func got(t testing.TB, c *dns.Conn) *dns.Msg {
 	t.Helper()
 	r, err := c.ReadMsg()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return r
 }
 
@@ -140,14 +137,14 @@ func TestHeldUntilItsPodIsKnown(t *testing.T) {
 				if tt.logged && l.log.last(t).Pod.Name != tt.pod || !tt.logged && len(l.log.recs) != 0 {
 					t.Errorf("logged %v", l.log.recs)
 				}
-				if s := l.s.Stats(); s.Held != 1 || s.HeldOut != 0 || s.Strangers != 0 || s.Queries != 1 {
+				if s := l.s.Stats(); s.Parked != 1 || s.ParkFailed != 0 || s.UnknownSources != 0 || s.Queries != 1 {
 					t.Errorf("stats %+v", s)
 				}
 				if len(clock.all) != 0 || clock.most != 2*time.Second {
 					t.Errorf("%d timers left, the longest was of %v", len(clock.all), clock.most)
 				}
 				// What follows waits for nobody.
-				if r = exchange(t, c, newQuery(tt.name, dns.TypeA)); r.Rcode != tt.rcode || l.s.Stats().Held != 1 {
+				if r = exchange(t, c, newQuery(tt.name, dns.TypeA)); r.Rcode != tt.rcode || l.s.Stats().Parked != 1 {
 					t.Errorf("the next query: %v", r)
 				}
 			})
@@ -168,7 +165,7 @@ func TestHeldTooLongIsServfail(t *testing.T) {
 		if r := got(t, c); r.Rcode != dns.RcodeServerFailure || r.Id != m.Id || len(l.up.asked) != 0 {
 			t.Errorf("%s: %v, asked %v", network, r, l.up.asked)
 		}
-		if s := l.s.Stats(); s.Held != 1 || s.HeldOut != 1 || l.parkedNow() != 0 {
+		if s := l.s.Stats(); s.Parked != 1 || s.ParkFailed != 1 || l.parkedNow() != 0 {
 			t.Errorf("%s: stats %+v, %d wait", network, s, l.parkedNow())
 		}
 		l.s.Publish(compiled(t, labPolicies, labPods))
@@ -215,22 +212,22 @@ func TestHeldIsBounded(t *testing.T) {
 			t.Errorf("beyond the bound: %v", r)
 		}
 	}
-	await(t, "no silence", func() bool { return l.s.Stats().RateSilenced == 2 })
-	if s := l.s.Stats(); s.Held != parkedPerSource || s.HeldOut != 7 || l.parkedNow() != parkedPerSource {
+	fatal.Await(t, "no silence", func() bool { return l.s.Stats().RateSilenced == 2 })
+	if s := l.s.Stats(); s.Parked != parkedPerSource || s.ParkFailed != 7 || l.parkedNow() != parkedPerSource {
 		t.Errorf("stats %+v, %d wait", s, l.parkedNow())
 	}
 	put(t, two, newQuery("other.test", dns.TypeA)) // another source has room
 	l.awaitParked(parkedPerSource + 1)
 
 	l.s.parked.mu.Lock()
-	l.s.parked.all += parkedMost
+	l.s.parked.all += maxParked
 	l.s.parked.mu.Unlock()
 	put(t, two, newQuery("other.test", dns.TypeA))
 	if r := got(t, two); r.Rcode != dns.RcodeServerFailure {
 		t.Errorf("beyond the bound of all: %v", r)
 	}
 	l.s.parked.mu.Lock()
-	l.s.parked.all -= parkedMost
+	l.s.parked.all -= maxParked
 	l.s.parked.mu.Unlock()
 
 	l.s.Publish(compiled(t, labPolicies, without("free")))
@@ -307,7 +304,7 @@ func TestTheTimeEndsAsTheSnapshotComes(t *testing.T) {
 		race.Go(clock.end)
 		race.Go(func() { l.s.Publish(next) })
 		race.Wait()
-		await(t, "not resumed", func() bool { return resumed.Load() > before })
+		fatal.Await(t, "not resumed", func() bool { return resumed.Load() > before })
 		if n := l.parkedNow(); n != 0 {
 			t.Fatalf("%d wait", n)
 		}
@@ -327,8 +324,8 @@ func TestClientGaveUp(t *testing.T) {
 		l.awaitParked(1)
 		_ = c.Close()
 		l.s.Publish(compiled(t, labPolicies, labPods))
-		await(t, "its query is not answered", func() bool { return l.s.Stats().Allowed == 1 })
-		await(t, "its place is not given back", func() bool { s := l.s.Stats(); return s.InFlight == 0 && s.Connections == 0 })
+		fatal.Await(t, "its query is not answered", func() bool { return l.s.Stats().Allowed == 1 })
+		fatal.Await(t, "its place is not given back", func() bool { s := l.s.Stats(); return s.InFlight == 0 && s.Connections == 0 })
 		if r := exchange(t, client(t, network, "127.0.0.4", at), newQuery("www.example.org", dns.TypeA)); len(r.Answer) != 3 {
 			t.Errorf("%s, the next: %v", network, r)
 		}
@@ -346,9 +343,7 @@ func TestHeldIsNotHung(t *testing.T) {
 	l.s.now = func() time.Time { return noon.Add(now) }
 	who := l.s.identify(netip.MustParseAddr("10.1.0.4"), at.Addr())
 	packet, err := newQuery("slow.test", dns.TypeA).Pack()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	// The pod "free" of another name, since strict would be refused.
 	who.addr = netip.MustParseAddr("10.1.0.6")
 	q, done := l.parked(packet)

@@ -40,7 +40,7 @@ type plan struct {
 type viaFunc func(fqdn.Name) (fqdn.Name, bool)
 
 // planFor decides what happens to a selected pod's question for a name.
-func planFor(v *policy.View, n fqdn.Name, c *corefile.Config, led viaFunc) plan {
+func planFor(v *policy.View, n fqdn.Name, c *corefile.Config, viaOf viaFunc) plan {
 	d := v.Decide(n)
 	p := plan{decision: d}
 	if !v.Enforced {
@@ -54,14 +54,14 @@ func planFor(v *policy.View, n fqdn.Name, c *corefile.Config, led viaFunc) plan 
 		p.action = open
 		return p
 	}
-	if via, to, ok := through(v, n, led); ok {
+	if via, to, ok := through(v, n, viaOf); ok {
 		p.action, p.decision, p.via = open, to, via
 		return p
 	}
 	if d.Audited() {
 		p.would = audit.Allowed
 	}
-	base, completes := completed(v, n, c, led)
+	base, completes := completed(v, n, c, viaOf)
 	inCluster := n.HasSuffix(c.ClusterDomain)
 	switch {
 	case completes && (inCluster || v.Unmatched == policy.Resolve):
@@ -80,8 +80,8 @@ func planFor(v *policy.View, n fqdn.Name, c *corefile.Config, led viaFunc) plan 
 
 // through returns the allowed name by which the pod is led to n, and what the
 // view says about that.
-func through(v *policy.View, n fqdn.Name, led viaFunc) (fqdn.Name, policy.Decision, bool) {
-	via, ok := led(n)
+func through(v *policy.View, n fqdn.Name, viaOf viaFunc) (fqdn.Name, policy.Decision, bool) {
+	via, ok := viaOf(n)
 	if !ok {
 		return "", policy.Decision{}, false
 	}
@@ -98,7 +98,7 @@ type base struct {
 // completed tells whether the question is an allowed name plus one of the
 // suffixes that the pod's resolver appends, and which name. The longest suffix
 // that leaves an allowed name counts.
-func completed(v *policy.View, n fqdn.Name, c *corefile.Config, led viaFunc) (base, bool) {
+func completed(v *policy.View, n fqdn.Name, c *corefile.Config, viaOf viaFunc) (base, bool) {
 	try := func(suffix fqdn.Name) (base, bool) {
 		short, ok := n.TrimSuffix(suffix)
 		if !ok || short == "" {
@@ -107,7 +107,7 @@ func completed(v *policy.View, n fqdn.Name, c *corefile.Config, led viaFunc) (ba
 		if d := v.Decide(short); d.Allowed() {
 			return base{name: short, decision: d}, true
 		}
-		via, d, ok := through(v, short, led)
+		via, d, ok := through(v, short, viaOf)
 		return base{short, via, d}, ok
 	}
 	svc := label("svc") + c.ClusterDomain

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/corefile"
@@ -74,9 +75,7 @@ func TestPlan(t *testing.T) {
 // TestPlanWithAnotherClusterDomain: the domain is the configuration's.
 func TestPlanWithAnotherClusterDomain(t *testing.T) {
 	c, err := corefile.Parse("Corefile", ". {\nforward . 198.51.100.53\ncluster k8s.test\n}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	strict := compiled(t, labPolicies, labPods).ViewOf(labPods[2].PodRef)
 	for q, want := range map[string]action{
 		"x.k8s.test": pass, "x.cluster.local": refuse,

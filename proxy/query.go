@@ -156,7 +156,7 @@ func (q *query) decide() {
 	}
 	q.rec = audit.Record{Time: q.started, Pod: v.Pod.PodRef, Workload: v.Workload, Address: q.client.addr,
 		Name: q.question.Name, Type: q.question.Type, Class: q.question.Class, TCP: q.origin == fromTCP}
-	q.plan = planFor(v, q.question.Name, q.setup.config, q.led)
+	q.plan = planFor(v, q.question.Name, q.setup.config, q.followedFrom)
 	q.rec.Would = q.plan.would
 	if q.question.Class != dns.ClassINET && (q.plan.action == open || q.plan.action == complete) {
 		q.plan.action = pass // the addresses of another class are no addresses
@@ -225,7 +225,7 @@ func (q *query) end() {
 func (q *query) release() {
 	slot, to := q.slot, q.to
 	q.slot = limit.Slot{}
-	if slot.Held() {
+	if slot.Taken() {
 		q.s.clients.Release(slot)
 	}
 	to.done(q)
@@ -236,7 +236,7 @@ func (q *query) release() {
 func (q *query) broken() {
 	q.rec.Verdict, q.rec.Error = audit.Failed, "a fault of the proxy, see its log"
 	if !q.wait.replied {
-		q.s.protect("the reply to a query", func() {
+		q.s.replyToFault(func() {
 			q.to.reply(wire.ErrorReply(q.packet, dns.RcodeServerFailure), false)
 		})
 	}
@@ -246,7 +246,7 @@ func (q *query) broken() {
 // at returns the moment at which the server is so old, as the clock tells it now.
 func (s *Server) at(age time.Duration) time.Time {
 	now := s.now()
-	return now.Add(age - now.Sub(s.born))
+	return now.Add(age - now.Sub(s.started))
 }
 
 // inForce tells whether the view, nil for a client that no policy selects, is one of the

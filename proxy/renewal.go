@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"sync"
 
 	"github.com/namegate/namegate/policy"
@@ -9,9 +10,9 @@ import (
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// renewalsMost bounds the renewals in flight: no client's slot does, since no client has
+// maxRenewals bounds the renewals in flight: no client's slot does, since no client has
 // to wait for one.
-const renewalsMost = 512
+const maxRenewals = 512
 
 // renewals are the calls in flight for what is kept already.
 type renewals struct {
@@ -59,7 +60,7 @@ func (f *renewals) prefetch(e *cache.Entry) {
 func (f *renewals) begin(e *cache.Entry, prefetch bool) (n *renewal, first bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if n = f.all[e]; n != nil || len(f.all) >= renewalsMost {
+	if n = f.all[e]; n != nil || len(f.all) >= maxRenewals {
 		return n, false
 	}
 	n = &renewal{of: f, entry: e, prefetch: prefetch}
@@ -105,6 +106,10 @@ func (n *renewal) answerView() *wire.AnswerView { return &n.view }
 // complete implements waiter.
 func (n *renewal) complete(o *outcome) {
 	s := n.of.r.s
+	if errors.Is(o.err, errAbandoned) {
+		s.workers.do(n.run)
+		return
+	}
 	if !s.protect("a renewal", func() { s.step("renewed") }) {
 		o = &outcome{err: errFault}
 	}

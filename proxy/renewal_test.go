@@ -218,29 +218,29 @@ func (b *blocked) asked() int {
 // TestRenewalsAreBounded: however many answers are over at once.
 func TestRenewalsAreBounded(t *testing.T) {
 	table := map[string][]string{}
-	for i := range 2 * renewalsMost {
+	for i := range 2 * maxRenewals {
 		table["n"+itoa(i)+".wild.test A"] = []string{"n" + itoa(i) + ".wild.test. 10 IN A 192.0.2.1"}
 	}
 	l := newCacheLab(t, table, "cache {\nserve_stale\n}")
 	up := &blocked{resolver: l.up}
 	l.use(l.config, up)
 	l.s.after = func(_ time.Duration, f func()) func() bool { f(); return func() bool { return true } }
-	for i := range 2 * renewalsMost {
+	for i := range 2 * maxRenewals {
 		l.any("10.1.0.6", newQuery("n"+itoa(i)+".wild.test", dns.TypeA))
 	}
 	up.close()
 	l.pass(20 * time.Second)
-	for i := range 2 * renewalsMost {
+	for i := range 2 * maxRenewals {
 		if r, _ := l.any("10.1.0.6", newQuery("n"+itoa(i)+".wild.test", dns.TypeA)); len(r.Answer) != 1 {
 			t.Fatalf("%d: %v", i, r)
 		}
 	}
-	if n := l.s.setup.Load().resolver.renewals.inFlight(); n != renewalsMost {
+	if n := l.s.setup.Load().resolver.renewals.inFlight(); n != maxRenewals {
 		t.Errorf("%d renewals are under way", n)
 	}
 	close(up.gate)
 	l.settle()
-	if n := up.asked(); n != 3*renewalsMost {
+	if n := up.asked(); n != 3*maxRenewals {
 		t.Errorf("the upstream was asked %d times", n)
 	}
 }

@@ -96,7 +96,7 @@ func (q *query) audit() {
 func (s *Server) cached(q *wire.QueryView, c *identity, started time.Time, out []byte) (n int, kept bool) {
 	s.step("cache")
 	setup := s.setup.Load()
-	now := started.Sub(s.born)
+	now := started.Sub(s.started)
 	e, r := setup.resolver.cache.Packet(q, c.view, now)
 	if r == nil || !r.Valid(e, setup.config, now) || !r.Guard(setup.guard, c.snap, c.version) || !r.Covered(s.coverage) {
 		return 0, e != nil
@@ -135,7 +135,7 @@ func (q *query) store(packet []byte) {
 		return // no query would get it
 	}
 	s.step("store")
-	r := cache.NewReply(q.entry, packet, q.base.Sub(s.born), q.client.version)
+	r := cache.NewReply(q.entry, packet, q.base.Sub(s.started), q.client.version)
 	if r.Config = q.setup.config; q.client.view != nil && !q.decided(r) {
 		return
 	}
@@ -150,8 +150,8 @@ func (q *query) decided(r *cache.Reply) bool {
 		return false
 	}
 	if q.client.view.Enforced && q.setup.config.Follow {
-		led := s.follows.of(q.client.view.Pod.PodRef)
-		r.Follows, r.FollowsAt = &led.epoch, led.epoch.Load() // before the look at the names
+		names := s.followed.of(q.client.view.Pod.PodRef)
+		r.NamesEpoch, r.Epoch = &names.epoch, names.epoch.Load() // before the look at the names
 	}
 	until, ok := q.settled(s.elapsed())
 	r.Until = min(r.Until, until, q.steady(r))
@@ -196,8 +196,8 @@ func (q *query) steady(r *cache.Reply) time.Duration {
 	return until
 }
 
-// goneViews returns the views of a snapshot that the next one does not have.
-func goneViews(old, next *policy.Snapshot) map[*policy.View]bool {
+// removedViews returns the views of a snapshot that the next one does not have.
+func removedViews(old, next *policy.Snapshot) map[*policy.View]bool {
 	if old == nil {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -61,18 +62,14 @@ func TestEDNSBothWays(t *testing.T) {
 			m.SetEdns0(tt.size, tt.do)
 		}
 		packet, err := m.Pack()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		who := l.s.identify(netip.MustParseAddr("10.1.0.6"), netip.Addr{})
 		out := l.s.handle(packet, who, false)
 		if most := max(512, int(tt.size)); len(out) > most {
 			t.Errorf("%s: %d bytes", name, len(out))
 		}
 		r := new(dns.Msg)
-		if err := r.Unpack(out); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, r.Unpack(out))
 		opt := r.IsEdns0()
 		if r.Truncated != tt.truncated || (opt != nil) != (tt.size > 0) || len(r.Answer) == 60 == tt.truncated {
 			t.Errorf("%s: TC %v, OPT %v, %d records", name, r.Truncated, opt, len(r.Answer))
@@ -109,9 +106,7 @@ func TestClientsSpellingComesBack(t *testing.T) {
 func TestUnreadableQueryIsAFormatError(t *testing.T) {
 	l := newLab(t, nil)
 	packet, err := newQuery("www.example.org", dns.TypeA).Pack()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	who := l.s.identify(netip.MustParseAddr("10.1.0.2"), netip.Addr{})
 	out := l.s.handle(packet[:len(packet)-3], who, false)
 	r := new(dns.Msg)
@@ -128,9 +123,7 @@ func FuzzServe(f *testing.F) {
 		newQuery("www.example.org.corp.test", dns.TypeA), newQuery("alive.namegate.invalid", dns.TypeTXT), newQuery(".", dns.TypeNS),
 	} {
 		packet, err := m.Pack()
-		if err != nil {
-			f.Fatal(err)
-		}
+		fatal.If(f, err)
 		f.Add(packet)
 	}
 	l := newLab(f, labTable)

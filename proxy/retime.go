@@ -4,9 +4,9 @@ import (
 	"time"
 )
 
-// stepLeast is by how much the clock must have been set to be followed: what is
+// minStep is by how much the clock must have been set to be followed: what is
 // less is the clock being steered.
-const stepLeast = 2 * time.Second
+const minStep = 2 * time.Second
 
 // wallClock is how the time that a clock tells has moved against the server's own,
 // which cannot be set and which stands still while the machine is suspended.
@@ -14,10 +14,10 @@ type wallClock struct{ ahead time.Duration }
 
 // step returns by how much the clock was set since it was last called, 0 for not
 // noticeably, where so much time has passed since born.
-func (w *wallClock) step(born, now time.Time) time.Duration {
+func (w *wallClock) step(start, now time.Time) time.Duration {
 	last := w.ahead
-	w.ahead = now.Round(0).Sub(born.Round(0)) - now.Sub(born)
-	if step := w.ahead - last; step >= stepLeast || step <= -stepLeast {
+	w.ahead = now.Round(0).Sub(start.Round(0)) - now.Sub(start)
+	if step := w.ahead - last; step >= minStep || step <= -minStep {
 		return step
 	}
 	return 0
@@ -29,7 +29,7 @@ func (w *wallClock) step(born, now time.Time) time.Duration {
 func (s *Server) Retime() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	step := s.wall.step(s.born, s.now())
+	step := s.wall.step(s.started, s.now())
 	if step == 0 {
 		return
 	}

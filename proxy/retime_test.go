@@ -9,6 +9,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // setClock returns the time that the runtime reads when a clock that was set by so
@@ -36,10 +37,10 @@ func TestStepsOfAClock(t *testing.T) {
 		{-2 * time.Hour, -2 * time.Hour},
 		{time.Millisecond, 0}, // steered
 		{-time.Second, 0},
-		{stepLeast, stepLeast},
-		{stepLeast - 1, 0}, // and is not added to the next
-		{stepLeast - 1, 0},
-		{-stepLeast, -stepLeast},
+		{minStep, minStep},
+		{minStep - 1, 0}, // and is not added to the next
+		{minStep - 1, 0},
+		{-minStep, -minStep},
 		{24 * time.Hour, 24 * time.Hour},
 	} {
 		ahead += test.set
@@ -53,7 +54,7 @@ func TestStepsOfAClock(t *testing.T) {
 // setServer lets the lab's clock be set: from now on it is a real one.
 func setServer(l *cacheLab) (step func(time.Duration)) {
 	born, ahead := time.Now(), time.Duration(0)
-	l.s.born = born
+	l.s.started = born
 	l.s.now = func() time.Time {
 		return setClock(l.t, born.Add(time.Duration(l.at.Load())), ahead)
 	}
@@ -140,9 +141,7 @@ func TestTheLogFollowsAClockThatIsSet(t *testing.T) {
 			_, text, _ := strings.Cut(line, `"until":"`)
 			text, _, _ = strings.Cut(text, `"`)
 			until, err := time.Parse("2006-01-02T15:04:05.000000Z", text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, err)
 			if left := until.Sub(l.s.now().Round(0)); left < time.Second || left > 661*time.Second {
 				t.Errorf("step %v, cache %q: open for %v by the clock: %s", d, rec.Cache, left, line)
 			}

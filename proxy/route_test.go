@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
 )
@@ -43,9 +44,7 @@ func TestUpstreamsOfServices(t *testing.T) {
 		{"absent.corp", "[]", "[]"},
 	} {
 		parsed, err := corefile.Parse("Corefile", ". {\nforward . "+tt.forward+"\n}")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		first, last := Cluster{Resolvers: resolvers}.upstreams(c, parsed.ZoneOf(""))
 		if fmt.Sprint(first) != tt.first && len(first) > 0 || fmt.Sprint(last) != tt.last && len(last) > 0 || (tt.first == "[]") != (len(first) == 0) {
 			t.Errorf("%s: asks %v, then %v", tt.forward, first, last)

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"testing"
-	"time"
 
 	"github.com/miekg/dns"
 
@@ -34,14 +33,4 @@ func (l *lab) live(zones ...corefile.Zone) {
 
 func askFor(t testing.TB, qname string) wire.Query {
 	return wire.Query{Question: wire.Question{Name: name(t, qname), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD}
-}
-
-// await waits until a condition holds.
-func await(t testing.TB, otherwise string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal(otherwise)
-		}
-	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// selfQueryMost bounds a SelfQuery whose context has no end.
-const selfQueryMost = time.Second
+// maxSelfQuery bounds a SelfQuery whose context has no end.
+const maxSelfQuery = time.Second
 
 // selfQueryAgain is after what time a self-query without an answer is sent again:
 // one datagram that a full receive queue lost must not count as a hung proxy.
@@ -27,7 +27,7 @@ const selfQueryAgain = 125 * time.Millisecond
 func (s *Server) SelfQuery(ctx context.Context, addr netip.AddrPort) error {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, selfQueryMost)
+		ctx, cancel = context.WithTimeout(ctx, maxSelfQuery)
 		defer cancel()
 	}
 	if err := selfQuery(ctx, addr); err != nil {

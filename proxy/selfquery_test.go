@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestSelfQueryIsRepeated: three lost datagrams are no hung proxy.
 func TestSelfQueryIsRepeated(t *testing.T) {
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	got := make(chan int, 1)
 	go func() {
@@ -37,9 +37,7 @@ func TestSelfQueryIsRepeated(t *testing.T) {
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := selfQuery(ctx, c.LocalAddr().(*net.UDPAddr).AddrPort()); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, selfQuery(ctx, c.LocalAddr().(*net.UDPAddr).AddrPort()))
 	if n := <-got; n != 4 {
 		t.Errorf("answered at datagram %d", n)
 	}

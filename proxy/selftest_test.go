@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func came(arrived <-chan struct{}) bool {
@@ -27,10 +29,8 @@ func TestProbe(t *testing.T) {
 	for _, from := range []string{"127.0.0.2", "127.0.0.2", "127.0.0.2", "127.0.0.77"} { // the last is no pod
 		c := client(t, "udp", from, at)
 		probe, arrived, done := l.s.ExpectProbe()
-		if err := c.WriteMsg(newQuery(probe, dns.TypeAAAA)); err != nil {
-			t.Fatal(err)
-		}
-		await(t, "the probe does not arrive", func() bool { return came(arrived) })
+		fatal.If(t, c.WriteMsg(newQuery(probe, dns.TypeAAAA)))
+		fatal.Await(t, "the probe does not arrive", func() bool { return came(arrived) })
 		done()
 		done()
 	}
@@ -46,9 +46,7 @@ func TestProbeIsNotAnswered(t *testing.T) {
 	c := client(t, "udp", "127.0.0.2", at)
 	probe, arrived, done := l.s.ExpectProbe()
 	defer done()
-	if err := c.WriteMsg(newQuery(probe, dns.TypeA)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.WriteMsg(newQuery(probe, dns.TypeA)))
 	if r := exchange(t, c, newQuery("www.example.org", dns.TypeA)); r.Rcode != dns.RcodeSuccess || r.Question[0].Name != "www.example.org." {
 		t.Errorf("the first reply: %v", r)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
 )
@@ -54,15 +55,11 @@ func TestStormLeavesNothing(t *testing.T) {
 	l.asks(c, func(z *corefile.Zone) {
 		z.Policy, z.Timeout, z.Deadline = corefile.RoundRobin, 100*time.Millisecond, 400*time.Millisecond
 	}, ups...)
-	if err := l.s.Listen([]netip.AddrPort{loopback}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, l.s.Listen([]netip.AddrPort{loopback}))
 	const queries = 600
 	to := l.s.Addrs()[0]
 	socket, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 2)}, net.UDPAddrFromAddrPort(to))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	conn := &dns.Conn{Conn: socket}
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	var read atomic.Int64
@@ -86,9 +83,7 @@ func TestStormLeavesNothing(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	_ = conn.Close()
-	if err := l.s.Close(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	until(t, "the end of the goroutines", func() bool { return runtime.NumGoroutine() <= before+1 })
-	until(t, "the end of the descriptors", func() bool { return openFiles(t) <= files })
+	fatal.If(t, l.s.Close(context.Background()))
+	fatal.Await(t, "the end of the goroutines", func() bool { return runtime.NumGoroutine() <= before+1 })
+	fatal.Await(t, "the end of the descriptors", func() bool { return openFiles(t) <= files })
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/listener"
 	"github.com/namegate/namegate/proxy/mmsg"
@@ -22,9 +23,7 @@ var loopback = netip.MustParseAddrPort("127.0.0.1:0")
 // listen makes the lab serve on a loopback address and closes it with the test.
 func (l *lab) listen() netip.AddrPort {
 	l.t.Helper()
-	if err := l.s.Listen([]netip.AddrPort{loopback}); err != nil {
-		l.t.Fatal(err)
-	}
+	fatal.If(l.t, l.s.Listen([]netip.AddrPort{loopback}))
 	l.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -44,9 +43,7 @@ func client(t testing.TB, network, from string, to netip.AddrPort) *dns.Conn {
 		d.LocalAddr = &net.TCPAddr{IP: ip}
 	}
 	c, err := d.Dial(network, to.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	return &dns.Conn{Conn: c, UDPSize: 4096}
@@ -54,13 +51,9 @@ func client(t testing.TB, network, from string, to netip.AddrPort) *dns.Conn {
 
 func exchange(t testing.TB, c *dns.Conn, m *dns.Msg) *dns.Msg {
 	t.Helper()
-	if err := c.WriteMsg(m); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.WriteMsg(m))
 	r, err := c.ReadMsg()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if r.Id != m.Id {
 		t.Fatalf("reply %d to query %d", r.Id, m.Id)
 	}
@@ -107,16 +100,14 @@ func TestServeIPv6(t *testing.T) {
 func TestStrangersGetRefusedFromTheSocket(t *testing.T) {
 	l := newLab(t, labTable)
 	packet, err := newQuery("www.example.org", dns.TypeA).Pack()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	b := new(mmsg.Reader)
 	p := listener.NewPacket(b, packet, netip.MustParseAddrPort("198.51.100.7:5353"))
 	(&handler{s: l.s, local: endpoint}).take(&p, noon)
 	if want := wire.ErrorReply(packet, dns.RcodeRefused); b.Discard() != 1 || string(b.Room()[:len(want)]) != string(want) {
 		t.Errorf("not one reply, or it is %x, want %x", b.Room()[:len(want)], want)
 	}
-	if l.s.Stats().Strangers != 1 || len(l.up.asked) != 0 {
+	if l.s.Stats().UnknownSources != 1 || len(l.up.asked) != 0 {
 		t.Errorf("stats %+v, asked %v", l.s.Stats(), l.up.asked)
 	}
 }
@@ -126,15 +117,11 @@ func TestSelfQuery(t *testing.T) {
 	at := l.listen()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := l.s.SelfQuery(ctx, at); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, l.s.SelfQuery(ctx, at))
 	if s := l.s.Stats(); s.SelfQueries != 1 || len(l.up.asked) != 0 {
 		t.Errorf("stats %+v, asked %v", s, l.up.asked)
 	}
-	if err := l.s.Listen(nil); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, l.s.Listen(nil))
 	if err := l.s.SelfQuery(ctx, at); err == nil {
 		t.Error("a closed socket answered")
 	}
@@ -142,9 +129,7 @@ func TestSelfQuery(t *testing.T) {
 
 func TestSelfQueryFailsOnSilence(t *testing.T) {
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	l := newLab(t, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
@@ -218,9 +203,7 @@ func TestFaultEndsInServfail(t *testing.T) {
 	l := newLab(t, nil)
 	l.use(l.s.setup.Load().config, faulty{})
 	packet, err := newQuery("www.example.org", dns.TypeA).Pack()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	out := l.s.handle(packet, l.s.identify(netip.MustParseAddr("10.1.0.2"), netip.Addr{}), false)
 	r := new(dns.Msg)
 	if err := r.Unpack(out); err != nil || r.Rcode != dns.RcodeServerFailure || l.s.Stats().Panics != 1 {

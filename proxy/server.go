@@ -68,14 +68,14 @@ type Server struct {
 	version  atomic.Uint64 // goes up after each change of snapshot or setup
 	stats    counters.Counters
 	clients  limit.Clients
-	born     time.Time
+	started  time.Time
 	source   func(netip.Addr) netip.Addr // plainSource; tests have no pods' interfaces
 	faultAt  func(step string)           // nil but in tests, where it panics at a step
 	workers  workerPool
 	after    func(time.Duration, func()) (stop func() bool)
 	timeouts grantTimeouts
 	listener *listener.Server
-	follows  follows
+	followed followTable
 	parked   parked
 	probes   selftest.Probes
 	forwards *upstream.Pool
@@ -113,7 +113,7 @@ func New(o Options) (*Server, error) {
 	if s.logger == nil {
 		s.logger = slog.Default()
 	}
-	s.born, s.source = s.now(), plainSource
+	s.started, s.source = s.now(), plainSource
 	s.after = func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
 	s.workers = newWorkerPool(s.protect)
 	s.listener = listener.New(listener.Options{Counters: &s.stats.Counters, Fault: s.fault, Step: s.step,
@@ -145,8 +145,8 @@ func (s *Server) Publish(snap *policy.Snapshot) {
 		_, pod := snap.Pod(a)
 		return pod
 	})
-	s.follows.sweep(snap)
-	if gone := goneViews(old, snap); len(gone) > 0 {
+	s.followed.sweep(snap)
+	if gone := removedViews(old, snap); len(gone) > 0 {
 		s.setup.Load().resolver.cache.DropReplies(gone)
 	}
 	s.resume()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -159,13 +160,9 @@ func TestHalfClosedClientGetsItsAnswer(t *testing.T) {
 	h := l.holding()
 	defer h.release()
 	c := client(t, "tcp", "127.0.0.2", l.listen())
-	if err := c.WriteMsg(newQuery("slow.test", dns.TypeA)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.WriteMsg(newQuery("slow.test", dns.TypeA)))
 	<-h.entered
-	if err := c.Conn.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, c.Conn.(interface{ CloseWrite() error }).CloseWrite())
 	h.release()
 	if r, err := c.ReadMsg(); err != nil || r.Rcode != dns.RcodeNameError {
 		t.Errorf("%v, %v", r, err)

@@ -177,7 +177,7 @@ func newSocketLab(t testing.TB, still bool) *socketLab {
 	if !still {
 		l.s.timeouts.running = false
 		l.s.now = time.Now
-		l.s.born = time.Now()
+		l.s.started = time.Now()
 	}
 	l.s.Publish(compiled(t, socketPolicies, labPods))
 	l.s.SetCluster(socketCluster)
@@ -210,18 +210,8 @@ func (l *socketLab) settled() counters.Stats {
 	}
 }
 
-// until waits for what must come.
-func until(t testing.TB, what string, there func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !there(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not come", what)
-		}
-	}
-}
-
 // places returns what is counted of queries that hold a slot.
-func (l *socketLab) places() (n int64) { return l.s.clients.Held() }
+func (l *socketLab) places() (n int64) { return l.s.clients.SlotsTaken() }
 
 // lowerCase is a message in words, without the spelling of its names and without
 // its id.

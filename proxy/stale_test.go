@@ -198,6 +198,34 @@ func TestFaultInARenewalIsCaught(t *testing.T) {
 	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 100 A 192.0.2.1")
 }
 
+// TestRenewalAsksAgain after a fault that ended the call which it joined.
+func TestRenewalAsksAgain(t *testing.T) {
+	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, staled)
+	l.any("10.1.0.4", newQuery("www.example.org", dns.TypeA))
+	l.says("www.example.org A", "www.example.org. 60 IN A 192.0.2.2")
+	l.pass(100 * time.Second)
+	a := wire.Query{Question: wire.Question{Name: name(t, "www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD}
+	r := l.s.setup.Load().resolver
+	c, first := r.calls.join(a, r.zone(a.Name), new(unheard))
+	if !first {
+		t.Fatal("there is a call")
+	}
+	l.s.after = func(time.Duration, func()) func() bool { return nil } // the client waits
+	go func() {
+		for l.s.Stats().Coalesced == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		c.abandon()
+	}()
+	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 60 A 192.0.2.2")
+}
+
+// unheard is a waiter that no one waits for.
+type unheard struct{ view wire.AnswerView }
+
+func (u *unheard) answerView() *wire.AnswerView { return &u.view }
+func (u *unheard) complete(*outcome)            {}
+
 type broken struct{}
 
 func (broken) resolve(wire.Query) (found, error) { panic(errors.New("a fault")) }

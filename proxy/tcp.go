@@ -42,7 +42,7 @@ func (c *conn) Message(packet []byte) (goOn bool) {
 		return false
 	}
 	if !c.s.protect("a query", func() { goOn = c.query(packet) }) {
-		return c.Send(wire.ErrorReply(packet, dns.RcodeServerFailure))
+		c.s.replyToFault(func() { goOn = c.Send(wire.ErrorReply(packet, dns.RcodeServerFailure)) })
 	}
 	return goOn
 }
@@ -63,7 +63,7 @@ func (c *conn) query(packet []byte) (goOn bool) {
 		}
 	}
 	if !who.known && !who.unidentified {
-		s.stats.Strangers.Add(1)
+		s.stats.UnknownSources.Add(1)
 		return c.Send(wire.ErrorReply(packet, dns.RcodeRefused))
 	}
 	c.Begin()

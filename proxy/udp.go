@@ -52,7 +52,7 @@ func (h *handler) packet(p *listener.Packet, started time.Time) {
 		h.park(p, c)
 		return
 	}
-	switch s.paced(c, started.Sub(s.born)) {
+	switch s.paced(c, started.Sub(s.started)) {
 	case drop:
 		return
 	case overPace:
@@ -60,7 +60,7 @@ func (h *handler) packet(p *listener.Packet, started time.Time) {
 		return
 	}
 	if !c.known {
-		s.stats.Strangers.Add(1)
+		s.stats.UnknownSources.Add(1)
 		sendError(p, dns.RcodeRefused)
 		return
 	}

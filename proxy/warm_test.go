@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
@@ -23,9 +24,7 @@ func TestWarmGrantsTheExactNames(t *testing.T) {
 	if err := l.s.Warm(context.Background(), snap.Views[:0]); err != nil || len(l.up.asked) != 0 {
 		t.Errorf("nothing to do: %v, asked %v", err, l.up.asked)
 	}
-	if err := l.s.Warm(context.Background(), snap.Views); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, l.s.Warm(context.Background(), snap.Views))
 	got := l.granted()
 	slices.Sort(got)
 	equal(t, "grants", got, []string{
@@ -158,9 +157,7 @@ func TestWarmOfOnePodWaitsForNoOther(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() { _ = l.s.WarmNames(ctx, snap.ViewOf(labPods[0].PodRef), dead) }()
-	if err := l.s.Warm(t.Context(), []*policy.View{snap.ViewOf(labPods[2].PodRef)}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, l.s.Warm(t.Context(), []*policy.View{snap.ViewOf(labPods[2].PodRef)}))
 	equal(t, "grants", sorted(l.granted()), []string{
 		"strict www.example.org [192.0.2.1 192.0.2.2] any +3m0s", "strict www.example.org [2001:db8:9::1] any +2m0s",
 	})
@@ -177,16 +174,14 @@ func TestWarmAsksAgainAfterASuspension(t *testing.T) {
 	l := newLab(t, map[string][]string{"www.example.org A": {"www.example.org. 600 IN A 192.0.2.1"}, "www.example.org AAAA": {}})
 	l.s.Publish(compiled(t, labPolicies, labPods))
 	now, ahead := time.Now(), time.Duration(0)
-	l.s.born, l.s.now = now, func() time.Time { return setClock(t, now, ahead) }
+	l.s.started, l.s.now = now, func() time.Time { return setClock(t, now, ahead) }
 	for _, step := range []struct {
 		ahead time.Duration
 		asked int
 	}{{0, 1}, {time.Second, 1}, {time.Hour, 2}, {time.Hour, 2}} {
 		ahead = step.ahead
 		l.s.Retime()
-		if err := l.s.Warm(t.Context(), []*policy.View{l.s.snapshot.Load().ViewOf(labPods[2].PodRef)}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, l.s.Warm(t.Context(), []*policy.View{l.s.snapshot.Load().ViewOf(labPods[2].PodRef)}))
 		if got := l.count("www.example.org A"); got != step.asked {
 			t.Errorf("%v ahead it was asked %d times, want %d", ahead, got, step.asked)
 		}
@@ -206,7 +201,7 @@ func TestWarmUpsShareAnAnswer(t *testing.T) {
 		v := l.s.snapshot.Load().ViewOf(labPods[pod].PodRef)
 		warm.Go(func() { _ = l.s.WarmNames(t.Context(), v, []fqdn.Name{name(t, "a.example.org")}) })
 	}
-	until(t, "a join of both types by two pods", func() bool { return l.s.Stats().Coalesced == 4 })
+	fatal.Await(t, "a join of both types by two pods", func() bool { return l.s.Stats().Coalesced == 4 })
 	close(gate)
 	warm.Wait()
 }

@@ -11,11 +11,11 @@ type Counters[N any] struct {
 	Queries          N `json:"queries"`         // of known pods and the node, over UDP and TCP
 	QueriesTCP       N `json:"queriesTCP"`      // of those, over TCP
 	Malformed        N `json:"malformed"`       // packets that are no query
-	Strangers        N `json:"strangers"`       // queries from addresses that are no pod's: REFUSED
+	UnknownSources   N `json:"unknownSources"`  // queries from addresses that are no pod's: REFUSED
 	RateLimited      N `json:"rateLimited"`     // SERVFAIL, since the pod asked too fast
 	RateSilenced     N `json:"rateSilenced"`    // queries dropped without even that
-	Held             N `json:"held"`            // queries that waited for their pod to be known
-	HeldOut          N `json:"heldOut"`         // SERVFAIL, since it was not known in time or too many waited
+	Parked           N `json:"parked"`          // queries that waited until their pod was known
+	ParkFailed       N `json:"parkFailed"`      // SERVFAIL, since it was not known in time or too many waited
 	ShedPod          N `json:"shedPod"`         // SERVFAIL, since the pod had too many in flight
 	ShedAll          N `json:"shedAll"`         // SERVFAIL, since all together had too many
 	ShedConnections  N `json:"shedConnections"` // TCP connections closed at once

@@ -24,7 +24,7 @@ const (
 	ConditionDNSBlocked = "DNSBlocked"
 )
 
-// The reasons of conditions beside those of findings and of package policy.
+// The reasons of conditions, except those of findings and of package policy.
 const (
 	// ReasonNoBlindSpot: of Enforced, True.
 	ReasonNoBlindSpot = "NoBlindSpot"
@@ -39,7 +39,7 @@ const (
 // maxConditionBytes bounds a message; the schema allows 32 KiB.
 const maxConditionBytes = 8 << 10
 
-// conditionsOf returns what the status of a policy should say, without times.
+// conditionsOf returns the wanted conditions of a policy, without times.
 func conditionsOf(p *v1alpha1.FQDNNetworkPolicy, problems []policy.Problem, entries []entry) []metav1.Condition {
 	ok, reason, message := policy.Acceptance(problems)
 	out := []metav1.Condition{

@@ -7,9 +7,9 @@ import (
 	"github.com/namegate/namegate/status/event"
 )
 
-// The bounds of what a node writes. An object's annotations may have 256 KiB in
-// all; half of it leaves room for others. The rest keeps one policy or one noisy
-// pod from taking the place of all others.
+// The bounds of a node's Lease. An object's annotations may have 256 KiB in all; half of
+// it leaves room for other writers. The other bounds keep one policy or one noisy pod
+// from taking the place of all others.
 const (
 	maxDigestBytes  = 128 << 10
 	maxEntries      = 256
@@ -28,7 +28,7 @@ type entry struct {
 	Node    string   `json:"-"`     // whose entry it is, where all nodes' are gathered
 }
 
-// digest is what a node's Lease says.
+// digest is the content of a node's Lease.
 type digest struct {
 	Findings []entry `json:"findings"`
 	// More counts the entries without room.
@@ -58,7 +58,7 @@ func digestOf(findings []Finding) digest {
 	return d
 }
 
-// add counts a pod; those of one name, as of two findings, count once.
+// add counts a pod; pods of the same name, as of two findings, count once.
 func (e *entry) add(pod string) {
 	if pod == "/" || len(e.Pods) > 0 && e.Pods[len(e.Pods)-1] == pod {
 		return

@@ -14,9 +14,9 @@ type electionTimes struct {
 	lease, renew, retry time.Duration
 }
 
-// defaultTimes are slower than client-go's own: with 1,000 nodes they make about 75
-// reads a second, and nothing that users wait for depends on who is elected. An
-// agent that ends gives the Lease back; one that is lost is followed in 48 s at most.
+// defaultTimes are slower than client-go's own: with 1,000 nodes they make about 75 reads
+// a second, and nothing that users wait for depends on the election. An agent that ends
+// gives the Lease back; a lost agent is replaced in 48 s at most.
 var defaultTimes = electionTimes{lease: 30 * time.Second, renew: 20 * time.Second, retry: 8 * time.Second}
 
 // elect stands for election again and again until ctx ends.

@@ -15,7 +15,7 @@ import (
 
 const (
 	controllerName = "namegate.io/agent"
-	// The actions of events: what was being done.
+	// The actions of events.
 	actionEnforce = "Enforce"
 	actionAccept  = "Accept"
 )

@@ -30,19 +30,19 @@ const (
 	Homeless = "Homeless"
 )
 
-// blindSpots are the reasons that make a policy's condition Enforced false, the
-// worst first: that one is the condition's reason.
+// blindSpots are the reasons that make a policy's condition Enforced false, the worst
+// first. The worst is the condition's reason.
 var blindSpots = [...]string{NotSeen, IPVS, BridgeNotFiltered, HostNetwork, SecondInterface, Homeless}
 
 // bypasses are the blind spots of pods whose connections pass the verdict by.
 var bypasses = [...]string{NotSeen, IPVS, BridgeNotFiltered}
 
-// Finding is what the owner of a policy must know of one pod on this node.
+// Finding is a problem of one pod on this node that concerns the owner of a policy.
 type Finding struct {
 	Policy  string // "namespace/name"
 	Pod     policy.PodRef
 	Reason  string // one of the constants above
-	Message string // what is wrong and what to do; texts of one reason should be alike but for the pod
+	Message string // the problem and its correction; texts of one reason should differ only in the pod
 }
 
 func compareFindings(a, b Finding) int {

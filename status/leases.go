@@ -24,8 +24,8 @@ type leaseReader struct {
 	seen      map[string]*seenLease // by the Lease's name
 }
 
-// seenLease is what a Lease says and since when, by this agent's clock: the clocks of two
-// nodes may differ.
+// seenLease is the content of a Lease and its time by this agent's clock: the clocks of
+// two nodes may differ.
 type seenLease struct {
 	version string
 	at      time.Time
@@ -63,7 +63,7 @@ func (s *leaseReader) gather(ctx context.Context, now time.Time, leases []*coord
 	return byPolicy
 }
 
-// read notes what a Lease says.
+// read stores the content of a Lease.
 func (s *leaseReader) read(now time.Time, l *coordinationv1.Lease) *seenLease {
 	seen := s.seen[l.Name]
 	if seen != nil && seen.version == l.ResourceVersion && l.ResourceVersion != "" {

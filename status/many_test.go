@@ -36,10 +36,10 @@ type slowServer struct {
 	dynamic.NamespaceableResourceInterface
 	rate flowcontrol.RateLimiter
 
-	mu                     sync.Mutex
-	policies               map[string]*v1alpha1.FQDNNetworkPolicy
-	requests, conflicts    int
-	inFlight, mostInFlight int
+	mu                    sync.Mutex
+	policies              map[string]*v1alpha1.FQDNNetworkPolicy
+	requests, conflicts   int
+	inFlight, maxInFlight int
 }
 
 const slowRequest = 250 * time.Millisecond
@@ -64,7 +64,7 @@ func (s slowNamespace) Patch(ctx context.Context, name string, _ types.PatchType
 	s.mu.Lock()
 	s.requests++
 	s.inFlight++
-	s.mostInFlight = max(s.mostInFlight, s.inFlight)
+	s.maxInFlight = max(s.maxInFlight, s.inFlight)
 	s.mu.Unlock()
 	time.Sleep(slowRequest)
 	s.mu.Lock()
@@ -206,8 +206,8 @@ func TestConditionsOfAThousandPolicies(t *testing.T) {
 		if n != found {
 			t.Errorf("%d policies say what nodes found, want %d", n, found)
 		}
-		if server.mostInFlight > statusesInFlight || server.requests > all+2*found {
-			t.Errorf("%d requests, %d conflicts, %d in flight at most", server.requests, server.conflicts, server.mostInFlight)
+		if server.maxInFlight > statusesInFlight || server.requests > all+2*found {
+			t.Errorf("%d requests, %d conflicts, %d in flight at most", server.requests, server.conflicts, server.maxInFlight)
 		}
 		nps, err := client.NetworkingV1().NetworkPolicies("").List(ctx, metav1.ListOptions{})
 		fatal.If(t, err)

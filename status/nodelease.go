@@ -18,7 +18,7 @@ import (
 	"github.com/namegate/namegate/status/companion"
 )
 
-// The names of what the agents write. LeaderLease is the Lease of the election.
+// The names of the agents' objects. LeaderLease is the Lease of the election.
 const (
 	LeaderLease = "namegate-leader"
 	// NodeLeasePrefix and the node's name are the name of a node's Lease.

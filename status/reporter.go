@@ -21,15 +21,15 @@ import (
 	"github.com/namegate/namegate/status/companion"
 )
 
-// Options say for whom a Reporter writes. Client, Dynamic, Namespace and Log are
-// always needed; Node and Identity for Run; DaemonSet for Withdraw.
+// Options are the parameters of a Reporter. Client, Dynamic, Namespace and Log are always
+// needed; Node and Identity for Run; DaemonSet for Withdraw.
 type Options struct {
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface // policies are written through it
 	// Namespace is Namegate's own, where the Leases are.
 	Namespace string
 	Node      string
-	Identity  string // the agent's pod: who holds a Lease
+	Identity  string // the agent's pod, the holder of its Lease
 	DaemonSet string // the agents'
 	// Companion makes the elected agent write companions, which open Endpoint, and
 	// where CompanionPorts says so the ports of their policies' rules.
@@ -62,7 +62,8 @@ type Reporter struct {
 	nodeChanged, leadChanged chan struct{} // something was set
 }
 
-// input is what the Set functions said of the cluster. Its maps are replaced, never changed.
+// input is the cluster's state as the Set functions got it. Its maps are replaced, never
+// changed.
 type input struct {
 	policies map[string]*v1alpha1.FQDNNetworkPolicy // by "namespace/name"
 	problems map[string][]policy.Problem            // by "policy namespace/name"
@@ -100,9 +101,9 @@ func (l policyList) same(o policyList) bool {
 	return len(l.policies) > 0 && len(l.policies) == len(o.policies) && &l.policies[0] == &o.policies[0] && reflect.DeepEqual(l.problems, o.problems)
 }
 
-// SetPolicies says which policies there are, all of them, with the problems of those that the
-// source could not read whole. The Reporter keeps both. To set the same list again, as a
-// source does while other things change, costs next to nothing.
+// SetPolicies sets all policies, with the problems of those that the source could not
+// read completely. The Reporter keeps both. Setting the same list again, as a source does
+// while other objects change, costs next to nothing.
 func (r *Reporter) SetPolicies(policies []v1alpha1.FQDNNetworkPolicy, problems ...policy.Problem) {
 	now := policyList{policies, problems}
 	r.mu.Lock()
@@ -160,7 +161,7 @@ func (r *Reporter) SetFindings(findings []Finding) {
 	}
 }
 
-// state returns what is known of the cluster, and whether policies were set.
+// state returns the state of the cluster, and whether policies were set.
 func (r *Reporter) state() (in input, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,9 +186,9 @@ func note(c chan<- struct{}) {
 // nodeTick is how often an agent looks whether something is due.
 const nodeTick = time.Second
 
-// Run writes what is set until ctx ends; then it returns nil, and no request but
-// those of events is under way. An API server that is away or refuses is logged and
-// tried again. A Reporter is run once.
+// Run writes the state until ctx ends; then it returns nil, and no request except for
+// events is in flight. An API server that is unavailable or refuses is logged and
+// retried. A Reporter is run once.
 func (r *Reporter) Run(ctx context.Context) error {
 	if r.o.Node == "" || r.o.Identity == "" {
 		return errors.New("the node or the pod of the agent is not known; write --node-name and --pod-name, as the fields of the agent's pod say them")

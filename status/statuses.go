@@ -59,7 +59,7 @@ type written struct {
 	backoff.Backoff
 }
 
-// status is what a policy's status should say.
+// status is the wanted status of a policy.
 type status struct {
 	policy *v1alpha1.FQDNNetworkPolicy
 	want   []metav1.Condition
@@ -128,11 +128,11 @@ func (s *statuses) due(now time.Time, is status) (*attempt, time.Duration) {
 	same := slices.Equal(w.want, want)
 	switch left := w.Left(now); {
 	case same && w.version != "" && w.version == p.ResourceVersion:
-		return nil, 0 // the source cannot read what is written; no use in more of it
+		return nil, 0 // the source cannot read the written status; more of it is no use
 	case same && left > 0:
 		return nil, left
 	case !same && w.version != "" && w.version != p.ResourceVersion && w.Since(now) < backoff.First:
-		return nil, backoff.First - w.Since(now) // most likely this version is older than what was written
+		return nil, backoff.First - w.Since(now) // most likely this version is older than the written one
 	}
 	if !same {
 		w.Backoff = backoff.Backoff{}
@@ -157,7 +157,7 @@ func (s *statuses) attempt(ctx context.Context, now func() time.Time, a *attempt
 	return 0
 }
 
-// patch writes the conditions if nobody changed the policy meanwhile.
+// patch writes the conditions if the policy has not changed meanwhile.
 func (s *statuses) patch(ctx context.Context, p *v1alpha1.FQDNNetworkPolicy, conditions []metav1.Condition) (version string, err error) {
 	patch := map[string]any{
 		"metadata": map[string]any{"resourceVersion": p.ResourceVersion, "uid": p.UID},
@@ -199,7 +199,7 @@ func (s *statuses) announce(p *v1alpha1.FQDNNetworkPolicy, is *metav1.Condition)
 	s.recorder.Eventf(event.Policy(p), nil, kind, is.Reason, actionAccept, "%s", event.Clip(is.Message, event.MaxNote))
 }
 
-// forget drops what is known of policies that are not there any more.
+// forget removes the state of deleted policies.
 func (s *statuses) forget(there map[types.UID]bool) {
 	maps.DeleteFunc(s.written, func(uid types.UID, _ *written) bool { return !there[uid] })
 }

@@ -144,8 +144,8 @@ func (t *term) pass(ctx context.Context) time.Duration {
 	return again
 }
 
-// bypassed returns, of the findings of each policy, the first one of pods whose connections
-// pass the verdict by: what the cluster's own engine denies them must stay denied.
+// bypassed returns the first finding of each policy about pods whose connections bypass
+// the verdict: for them the cluster's own engine must keep denying.
 func bypassed(byPolicy map[string][]entry) map[string]companion.Bypass {
 	out := map[string]companion.Bypass{}
 	for id, entries := range byPolicy {
@@ -167,7 +167,7 @@ func (t *term) validate(p *v1alpha1.FQDNNetworkPolicy) []policy.Problem {
 	return v.problems
 }
 
-// forget drops what is known of policies that are gone.
+// forget removes the state of deleted policies.
 func (t *term) forget(policies map[string]*v1alpha1.FQDNNetworkPolicy) {
 	there := make(map[types.UID]bool, len(policies))
 	for _, p := range policies {

@@ -18,10 +18,10 @@ import (
 // on the DaemonSet.
 const withdrawAgain = 2 * time.Second
 
-// Withdraw marks the DaemonSet, so that the agents write nothing any more, and
-// deletes what they wrote: companions, the nodes' Leases and that of the election.
-// It returns when nothing of it came back for a while, or the error of the last
-// attempt when ctx ends. Conditions of policies stay as they are.
+// Withdraw marks the DaemonSet, so that the agents write nothing any more, and deletes
+// their objects: companions, the nodes' Leases and the election's Lease. It returns when
+// none of them was written again for a while, or the error of the last attempt when ctx
+// ends. Conditions of policies stay as they are.
 func (r *Reporter) Withdraw(ctx context.Context) error {
 	if r.o.DaemonSet == "" {
 		return errors.New("the agents' DaemonSet is not known; write --daemonset")
@@ -44,7 +44,7 @@ func (r *Reporter) Withdraw(ctx context.Context) error {
 	}
 }
 
-// withdrawOnce deletes what it finds and tells how much that was.
+// withdrawOnce deletes the objects that it finds and returns their number.
 func (r *Reporter) withdrawOnce(ctx context.Context) (found int, err error) {
 	if err := r.mark(ctx); err != nil {
 		return 0, err

@@ -29,9 +29,9 @@ type Steps interface {
 	Disable(ctx context.Context) error
 }
 
-// Finish ends the service of an agent that writes nothing any more. An agent that stands
-// by gets the node and then its queries; until then, queries are intercepted and answered
-// here. Without a next agent interception ends.
+// Finish ends the service of an agent that no longer writes to the kernel. A successor
+// that stands by gets the node and then its queries; until then this agent intercepts and
+// answers them. Without a successor interception ends.
 func (l Lock) Finish(ctx context.Context, release func(), s Steps, log *slog.Logger) error {
 	taken := !s.Leaving() && l.hasNext() && handOver(ctx, release, s, log)
 	s.StopHeartbeat()

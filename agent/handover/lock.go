@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespaceLock is the name, in the abstract space of unix sockets, that one
-// agent holds in each network namespace: what it writes is the namespace's, and
-// so are these names. The kernel frees it when the process ends.
+// namespaceLock is the name of the lock, in the abstract space of unix sockets, that one
+// agent holds in each network namespace. The kernel's objects and these names belong to
+// the namespace. The kernel frees the lock when the process ends.
 const namespaceLock = "@namegate-agent"
 
 // errTaken: another agent has the node.
@@ -27,9 +27,8 @@ type Lock struct {
 // NewLock returns the lock of the agents with this socket, in this network namespace.
 func NewLock(socket string) Lock { return Lock{socket, namespaceLock} }
 
-// Claim makes sure that one agent alone uses the socket's path, and one alone writes
-// in this network namespace, until release. It fails at once where another agent has one
-// of them.
+// Claim reserves the socket's path and the network namespace for one agent, until
+// release. It fails immediately if another agent has one of them.
 func (l Lock) Claim() (release func(), err error) {
 	path, err := claimPath(l.socket)
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // stepsFake notes each step and when it was.
@@ -64,9 +66,7 @@ func TestTheOrderOfAHandOver(t *testing.T) {
 				lock := Lock{socket: filepath.Join(t.TempDir(), "agent.sock")}
 				if c.next {
 					leave, err := lock.claimNext()
-					if err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, err)
 					defer leave()
 				}
 				f := c.steps

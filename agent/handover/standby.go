@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// standbyPoll is how often an agent that stands by looks whether the node is free: it
-// bounds the time between one agent and the next.
+// standbyPoll is the interval at which an agent that stands by tries to claim the node:
+// it bounds the time between two agents.
 const standbyPoll = 50 * time.Millisecond
 
-// Take claims the node. With wait it stands by for as long as another agent has the node,
-// as the next one if no other is, and calls standingBy once.
+// Take claims the node. With wait it stands by while another agent has the node, unless a
+// third agent already stands by, and calls standingBy once.
 func (l Lock) Take(ctx context.Context, wait bool, standingBy func(), log *slog.Logger) (release func(), err error) {
 	reported := false
 	var leave func() // ends that this agent is the next

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestHealth walks through an agent's life; each step says what the probes get.
@@ -16,9 +18,7 @@ func TestHealth(t *testing.T) {
 	h := New(func() time.Time { return now })
 	socket := filepath.Join(t.TempDir(), "own", "health.sock")
 	s, err := h.Serve(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer s.Close()
 	for _, step := range []struct {
 		name        string

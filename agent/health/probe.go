@@ -59,7 +59,7 @@ func handler(check func() error, words func(error) string) http.Handler {
 	})
 }
 
-// outline leaves out of a reason what strangers must not read.
+// outline removes the details from a reason, because everyone can read it.
 func outline(err error) string {
 	var n *notInForce
 	if errors.As(err, &n) {

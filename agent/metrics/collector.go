@@ -71,29 +71,29 @@ func (e emitter) facts(f Facts) {
 	e.flag("ready", "1 while the agent serves and the latest policies are in force.", f.Ready)
 	e.flag("in_sync", "1 while the latest policies are in force and the kernel holds all of them.", f.InSync)
 	if f.APIServerAway != nil {
-		e.flag("api_server_connected", "1 while the API server answers everything that the agent asks.", !*f.APIServerAway)
+		e.flag("api_server_connected", "1 while the API server answers the agent.", !*f.APIServerAway)
 	}
 	if f.BrokenFiles != nil {
-		e.gauge("broken_files", "Manifests that cannot be read; their last good content is in force.", float64(*f.BrokenFiles))
+		e.gauge("broken_files", "Unreadable manifests; their previous content is in force.", float64(*f.BrokenFiles))
 	}
 	e.gauge("snapshot", "The number of the snapshot in force, counted from the agent's start.", float64(f.Snapshot))
 	e.problems(f.Problems)
-	e.gauge("networkpolicies", "Ordinary NetworkPolicies that are known, of all namespaces.", float64(f.NetworkPolicies))
-	e.gauge("remote_pods", "Pods of other nodes that are known as peers of NetworkPolicies.", float64(f.RemotePods))
+	e.gauge("networkpolicies", "Known NetworkPolicies of all namespaces.", float64(f.NetworkPolicies))
+	e.gauge("remote_pods", "Known pods of other nodes that are peers of NetworkPolicies.", float64(f.RemotePods))
 	pods := podsByReason(f.Findings)
 	for _, reason := range findingReasons {
-		e.gauge("findings", "Selected pods of this node for which policies do not hold, wholly or in part.", float64(pods[reason]), "reason", reason)
+		e.gauge("findings", "Pods of this node for which policies are not, or only partly, enforced.", float64(pods[reason]), "reason", reason)
 	}
 	e.enforcer(f.Enforcer)
 	e.proxy(f.Proxy)
 	for _, z := range f.Upstreams {
-		e.gauge("dns_upstreams", "Upstreams of each zone, by whether they answer.", float64(z.Up), "zone", z.Zone, "state", "up")
-		e.gauge("dns_upstreams", "Upstreams of each zone, by whether they answer.", float64(z.Down), "zone", z.Zone, "state", "down")
+		e.gauge("dns_upstreams", "Upstreams of each zone by state.", float64(z.Up), "zone", z.Zone, "state", "up")
+		e.gauge("dns_upstreams", "Upstreams of each zone by state.", float64(z.Down), "zone", z.Zone, "state", "down")
 	}
 	e.denied(f.Denied)
 	if f.Audit != nil {
 		e.count("audit_written_lines_total", "Lines that were written to the audit log.", f.Audit.Written)
-		e.count("audit_filtered_lines_total", "Lines that the filters of the audit log left out.", f.Audit.Filtered)
+		e.count("audit_filtered_lines_total", "Lines that the filters of the audit log omitted.", f.Audit.Filtered)
 		e.count("audit_dropped_lines_total", "Lines of the audit log that were lost.", f.Audit.Dropped)
 	}
 }
@@ -113,9 +113,9 @@ func (e emitter) problems(all []policy.Problem) {
 			}
 		}
 		by["other"] -= by[reason]
-		e.gauge("problems", "Parts of policies and pods that cannot work as they are written.", float64(by[reason]), "reason", reason)
+		e.gauge("problems", "Invalid parts of policies and pods.", float64(by[reason]), "reason", reason)
 	}
-	e.gauge("problems", "Parts of policies and pods that cannot work as they are written.", float64(by["other"]), "reason", "other")
+	e.gauge("problems", "Invalid parts of policies and pods.", float64(by["other"]), "reason", "other")
 }
 
 var findingReasons = [...]string{status.DNSBlocked, status.NotSeen, status.IPVS, status.BridgeNotFiltered, status.HostNetwork,
@@ -138,13 +138,13 @@ func podsByReason(findings []status.Finding) map[string]int {
 }
 
 func (e emitter) enforcer(s stats.Enforcer) {
-	e.flag("intercepting", "1 while the DNS queries of selected pods come to this agent.", s.Intercepting)
+	e.flag("intercepting", "1 while the DNS queries of selected pods are redirected to this agent.", s.Intercepting)
 	e.gauge("selected_pods", "Pods of this node that are default-deny.", float64(s.Selected))
-	e.gauge("granted_addresses", "Grants that are open.", float64(s.Grants))
-	e.gauge("peer_sets", "Sets of the peers of NetworkPolicies.", float64(s.PeerSets))
+	e.gauge("granted_addresses", "Open grants.", float64(s.Grants))
+	e.gauge("peer_sets", "The kernel's sets of peers of NetworkPolicies.", float64(s.PeerSets))
 	e.gauge("peer_set_entries", "Addresses, networks and ports in these sets.", float64(s.PeerEntries))
 	e.count("evicted_grants_total", "Grants that ended early because their pod had too many.", s.Evicted)
-	e.count("refused_grants_total", "Grants that were asked for and not opened: the pod is not selected any more, or the kernel did not take them in time.", s.Refused)
-	e.count("repairs_total", "How often something of ours that was changed or removed in the kernel was put back.", s.Repairs)
-	e.gauge("deviations", "Objects in the kernel, and duties of the agent, that have not been as wanted for more than a second.", float64(len(s.Deviations)))
+	e.count("refused_grants_total", "Requested grants that did not open: the pod is no longer selected, or the kernel did not acknowledge them in time.", s.Refused)
+	e.count("repairs_total", "Deviating objects in the kernel that were restored.", s.Repairs)
+	e.gauge("deviations", "Objects in the kernel, and tasks of the agent, that have deviated from the desired state for more than a second.", float64(len(s.Deviations)))
 }

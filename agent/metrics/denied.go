@@ -20,11 +20,11 @@ func (e emitter) denied(f Denied) {
 	}
 	for _, verdict := range flowVerdicts {
 		for _, reason := range flowReasons {
-			e.count("flows_total", "Connections that were denied, or would be, that the kernel handed over.", by[pair{verdict, reason}], "verdict", verdict.String(), "reason", string(reason))
+			e.count("flows_total", "Denied and would-be-denied connections that the kernel reported.", by[pair{verdict, reason}], "verdict", verdict.String(), "reason", string(reason))
 		}
 	}
-	e.count("flows_over_total", "Connections that were counted in no flow, since there were too many to tell apart.", f.Over)
-	e.count("flow_losses_total", "How often packets of denied connections were lost on their way from the kernel.", f.Lost)
+	e.count("flows_over_total", "Connections without a flow, because there were too many different ones.", f.Over)
+	e.count("flow_losses_total", "Events in which packets of denied connections were lost between the kernel and the agent.", f.Lost)
 	if f.Packets != nil {
 		e.count("denied_packets_total", "Packets that the verdict denied, counted by the kernel.", *f.Packets)
 	}

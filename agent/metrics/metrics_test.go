@@ -95,9 +95,9 @@ func TestMetrics(t *testing.T) {
 		Audit:     &Audit{36, 37, 38},
 		Enforcer:  stats.Enforcer{Selected: 24, Grants: 25, Evicted: 26, Repairs: 27, Refused: 28, Intercepting: true},
 		Proxy: counters.Stats{Proxy: stats.Proxy{Counters: stats.Counters[uint64]{
-			Queries: 9, QueriesTCP: 2, Held: 10, HeldOut: 11, RateLimited: 12, ShedPod: 13, ShedAll: 14, ShedConnections: 16,
+			Queries: 9, QueriesTCP: 2, Parked: 10, ParkFailed: 11, RateLimited: 12, ShedPod: 13, ShedAll: 14, ShedConnections: 16,
 			CacheHits: 17, CacheMisses: 18, CacheStale: 19, Prefetches: 20, Followed: 21,
-			Malformed: 40, Strangers: 41, RateSilenced: 42, Coalesced: 45, Dishonest: 46, Grants: 47, GrantFailures: 48,
+			Malformed: 40, UnknownSources: 41, RateSilenced: 42, Coalesced: 45, Dishonest: 46, Grants: 47, GrantFailures: 48,
 			AddressesGranted: 49, AddressesBlocked: 50, AddressesOver: 51, RepliesLost: 52, Panics: 53,
 		}, ShedZone: 15, UpstreamQueries: 22, UpstreamFailures: 23, UpstreamTCP: 43, WrongReplies: 44, InFlight: 54, Connections: 55, CacheEntries: 56, CacheBytes: 57}},
 	}
@@ -107,9 +107,7 @@ func TestMetrics(t *testing.T) {
 		f.Proxy.Types[i].Type = string(rune('a' + i)) // each its own
 	}
 	want, err := os.ReadFile("testdata/exposition.golden")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if d := cmp.Diff(string(want), exposition(t, f, nil)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

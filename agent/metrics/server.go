@@ -21,14 +21,14 @@ const (
 	retryAfter = 30 * time.Second
 	// maxScrapes bounds the scrapes at one time: a write to the kernel may hold each up.
 	maxScrapes = 4
-	// maxScrapers bounds the connections: whoever reaches the node may connect, and the
-	// agent's memory is for the pods' answers.
+	// maxScrapers bounds the connections: every client that reaches the node may connect,
+	// and the agent's memory is for the pods' answers.
 	maxScrapers = 64
 	// scrapeTime bounds one answer, so that a client that reads none of it delays no other.
 	scrapeTime = 30 * time.Second
 )
 
-// Options say what a Handler answers. All fields but Profiles are required.
+// Options are the sources of a Handler's metrics. All fields but Profiles are required.
 type Options struct {
 	// Facts returns the agent's numbers at the time of a scrape.
 	Facts  func() Facts

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // oneCall is a listener with one connection.
@@ -81,9 +83,7 @@ func TestScraperThatTakesNothing(t *testing.T) {
 // next when one of them goes.
 func TestScrapersAreBounded(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	at := free.Addr().String()
 	free.Close()
 	ctx, stop := context.WithCancel(t.Context())

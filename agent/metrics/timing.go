@@ -20,10 +20,10 @@ func NewTiming(now func() time.Time) *Timing {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "namegate", Name: name, Help: help, Buckets: buckets})
 	}
 	return &Timing{now: now,
-		compiled: histogram("compile_seconds", "How long it took to compile policies and pods into a snapshot."),
-		applied:  histogram("apply_seconds", "How long it took to bring a snapshot, or the pods that waited for their names, into force; failed tries too."),
+		compiled: histogram("compile_seconds", "Duration of the compilation of policies and pods."),
+		applied:  histogram("apply_seconds", "Duration of the write to the kernel, including failed attempts."),
 		failed: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "namegate", Name: "apply_failures_total",
-			Help: "Snapshots that the kernel did not take; each is tried again."}),
+			Help: "Attempts to apply a snapshot that failed; each is retried."}),
 	}
 }
 

@@ -25,7 +25,7 @@ type Options struct {
 	Client kubernetes.Interface
 	// Node is the node's name.
 	Node string
-	// Namespace and DaemonSet are those of the agents.
+	// Namespace and DaemonSet name the agents' DaemonSet.
 	Namespace, DaemonSet string
 	Log                  *slog.Logger
 }
@@ -124,8 +124,8 @@ func (w *Watcher) Leaving() bool {
 	if w.set == nil || w.node == nil {
 		return false
 	}
-	// What the DaemonSet controller decides by, as far as it moves pods that run:
-	// taints do not count, the agents tolerate them.
+	// The DaemonSet controller's criteria for moving running pods. Taints do not count:
+	// the agents tolerate them.
 	wanted, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: w.set.Spec.Template.Spec}).Match(w.node)
 	return err == nil && !wanted
 }

@@ -38,16 +38,6 @@ func begin(t *testing.T, objects ...runtime.Object) (*Watcher, *fake.Clientset) 
 	return p, c
 }
 
-// eventually waits for what informers bring.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !f(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within 10 s: %s", what)
-		}
-	}
-}
-
 func TestLeaving(t *testing.T) {
 	for name, change := range map[string]func(*testing.T, *fake.Clientset){
 		"the DaemonSet is deleted": func(t *testing.T, c *fake.Clientset) {
@@ -92,7 +82,7 @@ func TestLeaving(t *testing.T) {
 				defer close(done)
 				_ = p.Run(ctx)
 			}()
-			eventually(t, "both objects are known", func() bool {
+			fatal.Await(t, "both objects are known", func() bool {
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				return p.set != nil && p.node != nil
@@ -101,7 +91,7 @@ func TestLeaving(t *testing.T) {
 				t.Fatal("leaving from the beginning")
 			}
 			change(t, c)
-			eventually(t, "leaving", p.Leaving)
+			fatal.Await(t, "leaving", p.Leaving)
 			cancel()
 			<-done
 			if !p.Leaving() {

@@ -3,6 +3,8 @@ package placement
 import (
 	"context"
 	"testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestUninstalling: the mark is seen when it comes and when it goes, and a
@@ -18,7 +20,7 @@ func TestUninstalling(t *testing.T) {
 		defer close(done)
 		_ = p.Run(ctx)
 	}()
-	eventually(t, "the DaemonSet is known", func() bool {
+	fatal.Await(t, "the DaemonSet is known", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.set != nil
@@ -29,9 +31,9 @@ func TestUninstalling(t *testing.T) {
 	marked := agents()
 	marked.Annotations = map[string]string{UninstallingAnnotation: "true"}
 	put(t, c, marked)
-	eventually(t, "the mark is seen", p.Uninstalling)
+	fatal.Await(t, "the mark is seen", p.Uninstalling)
 	put(t, c, agents())
-	eventually(t, "the mark is gone", func() bool { return !p.Uninstalling() })
+	fatal.Await(t, "the mark is gone", func() bool { return !p.Uninstalling() })
 	cancel()
 	<-done
 	p.onSet().DeleteFunc(agents())

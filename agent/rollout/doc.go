@@ -1,5 +1,5 @@
-// Package rollout brings what a source says into force: states of policies and pods, one
-// after another; of states that arrive during a roll-out only the last counts.
+// Package rollout applies the states of a source, policies and pods, one after another.
+// Of the states that arrive during a roll-out only the last is applied.
 //
 //	Offer ─► compile ─► Attach ─► Prepare ─► Publish ─► Warm ─► Commit ─► Settle
 //

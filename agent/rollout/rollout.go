@@ -23,7 +23,7 @@ const retryAfter = time.Second
 // the next ones, so that they become isolated by one commit.
 const warmTogether = 20 * time.Millisecond
 
-// Options are what a Rollout needs. All fields are required.
+// Options are the parts that a Rollout calls. All fields are required.
 type Options struct {
 	Stages Stages
 	Health *health.Health
@@ -43,7 +43,7 @@ type Rollout struct {
 	// The following are Run's alone.
 	began     time.Time        // of the first warm-up
 	published *policy.Snapshot // by which the proxy decides
-	logged    *policy.Snapshot // the last one that came into force
+	logged    *policy.Snapshot // the last applied snapshot
 	reported  map[string]bool  // the last snapshot's problems
 
 	mu     sync.Mutex
@@ -192,7 +192,7 @@ func (r *Rollout) warm(ctx context.Context, snap *policy.Snapshot) {
 	}
 }
 
-// without returns those of names that are not among known; both are sorted.
+// without returns the names that are not in known; both are sorted.
 func without(names, known []fqdn.Name) []fqdn.Name {
 	return slices.DeleteFunc(slices.Clone(names), func(n fqdn.Name) bool {
 		_, there := slices.BinarySearch(known, n)
@@ -200,9 +200,9 @@ func without(names, known []fqdn.Name) []fqdn.Name {
 	})
 }
 
-// commit brings what is prepared into force, except for pods whose names are not resolved.
-// The first snapshot waits for all names: the rules of an agent that was there before are
-// in force until then.
+// commit applies the prepared snapshot, except for pods whose names are not resolved yet.
+// The first snapshot waits for all names, because the rules of the previous agent are in
+// force until then.
 func (r *Rollout) commit(ctx context.Context, snap *policy.Snapshot) error {
 	waiting := r.warmUps.waiting(snap)
 	if r.status.InForce == nil && len(waiting) > 0 {
@@ -210,7 +210,7 @@ func (r *Rollout) commit(ctx context.Context, snap *policy.Snapshot) error {
 	}
 	part := snap.Defer(r.status.InForce, waiting)
 	nothing := part != snap && r.status.Failing == "" && part.SameButPeers(r.status.InForce) && slices.Equal(part.PeerSets, r.status.InForce.PeerSets)
-	if nothing { // for any pod but those that wait
+	if nothing { // for any pod that does not wait for names
 		return r.o.Stages.Settle(ctx)
 	}
 	inForce, err := r.o.Stages.Commit(ctx, waiting)

@@ -9,7 +9,7 @@ import (
 	"github.com/namegate/namegate/source/manifest"
 )
 
-// State is what a source says at one moment.
+// State is the state of a source at one moment.
 type State struct {
 	Input    compile.Input
 	Problems []policy.Problem
@@ -21,7 +21,7 @@ type State struct {
 
 // Status is how far the roll-outs have come.
 type Status struct {
-	// State is the latest, Problems those of it and of compiling it.
+	// State is the latest state, Problems its problems and those of its compilation.
 	State    State
 	Problems []policy.Problem
 	InForce  *policy.Snapshot // nil before the first
@@ -58,7 +58,7 @@ type Stages interface {
 	Publish(s *policy.Snapshot)
 	// Warm grants names of a pod by the published snapshot, until ctx ends at the latest.
 	Warm(ctx context.Context, v *policy.View, names []fqdn.Name)
-	// Commit brings what is prepared into force, except for pods that wait, and returns the
+	// Commit applies the prepared snapshot, except for pods in waiting, and returns the
 	// snapshot that is in force then.
 	Commit(ctx context.Context, waiting map[policy.PodRef]bool) (*policy.Snapshot, error)
 	// Settle brings what Attach prepared into force.

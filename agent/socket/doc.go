@@ -1,5 +1,6 @@
-// Package socket serves HTTP at a unix socket that root alone can open, and asks at one.
+// Package socket serves HTTP at a unix socket that only root can open, and has its
+// client.
 //
-// The agent answers the node's commands and the kubelet's probes by it. It knows nothing
-// of what is asked.
+// The agent answers the node's commands and the kubelet's probes at it. The package does
+// not know the requests.
 package socket

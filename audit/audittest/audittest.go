@@ -14,14 +14,14 @@ import (
 // Schema judges lines by docs/audit.schema.json.
 type Schema struct{ compiled *jsonschema.Schema }
 
-// Published is the schema as it stands in docs: fields that it does not know are
-// taken, since new ones may come.
+// Published is the schema in docs. Lines with unknown fields are valid, because new
+// fields may be added.
 func Published() (*Schema, error) { return compile(nil) }
 
 // Strict is the schema by which no line may have a field that is not in it.
 func Strict() (*Schema, error) { return compile(strict) }
 
-// place is the schema's own, so that no reference leads to another document.
+// place is the schema's own URL, so that no reference resolves to another document.
 const place = "audit.schema.json"
 
 func compile(change func(any)) (*Schema, error) {
@@ -61,7 +61,7 @@ func strict(doc any) {
 	}
 }
 
-// Line returns what is wrong with a line, with its text.
+// Line returns the error of a line, with its text.
 func (s *Schema) Line(text []byte) error {
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err == nil {

@@ -12,13 +12,13 @@ import (
 	"path/filepath"
 )
 
-// each is how many lines of a log are judged one by one. Of the decisions behind
-// them, those that differ from one before in their digits alone are as good as that.
+// each is the number of lines of a log that are validated one by one. Later decisions
+// that differ from an earlier one only in digits are not validated again.
 const each = 2000
 
-// Log returns what is wrong with the first bad line of a log, and its number. A last
-// line without its newline is not looked at: it is being written. So many lines as
-// agents were killed may be cut.
+// Log returns the error of the first bad line of a log, and its number. A last line
+// without newline is ignored, because it is being written. As many lines may be cut as
+// agents were killed.
 func (s *Schema) Log(r io.Reader, killed int) error {
 	in := bufio.NewReaderSize(r, 1<<20)
 	shapes := map[string]bool{}
@@ -66,8 +66,7 @@ func shapeOf(text []byte) string {
 	return string(shape)
 }
 
-// Files is Log of a file and of those that it was rotated to. Without any it is
-// content.
+// Files is Log for a file and its rotated files. Without any file it is content.
 func (s *Schema) Files(path string, killed int) error {
 	rotated, err := filepath.Glob(path + ".[0-9]*")
 	if err != nil {

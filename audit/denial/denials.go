@@ -18,36 +18,37 @@ const (
 	// settle is how long an audited packet waits to be judged: the answer that told of
 	// its destination left the node before it was written down.
 	settle = 200 * time.Millisecond
-	// waitingMost bounds those that wait: as many as the kernel logs meanwhile.
-	waitingMost = 1024
-	// look is how often is looked for what is due.
+	// maxWaiting bounds the waiting packets: as many as the kernel logs in that time.
+	maxWaiting = 1024
+	// look is the interval of checks for due packets.
 	look = 50 * time.Millisecond
 )
 
 // Options are what denials are made of. All functions may be called from any
 // goroutine, and must not block.
 type Options struct {
-	// Packets are those that the kernel logs.
+	// Packets are the packets that the kernel logs.
 	Packets nflog.Interface
-	// Snapshot returns the one in force, nil before the first.
+	// Snapshot returns the snapshot in force, nil before the first.
 	Snapshot func() *policy.Snapshot
-	// Memory knows what was told and opened nothing.
+	// Memory has the answers that opened nothing.
 	Memory *recent.Memory
 	// Granted returns by which names an address is open to a pod, or was; nil for none.
 	Granted func(policy.PodRef, netip.Addr) []policy.GrantInfo
 	// GrantedToAnybody is Granted of every pod.
 	GrantedToAnybody func(netip.Addr) []policy.GrantInfo
-	// Reached returns where a connection, named by its protocol and by what its first
-	// packet bore, was led, which Services and others that translate change; false where
-	// it is not known, or not yet. nil: everything is reached as it is dialled.
+	// Reached returns the actual destination of a connection, which Services and other
+	// address translation change. The connection is named by its protocol and the
+	// addresses of its first packet. False: it is not known, or not yet. nil: every
+	// destination is the dialled one.
 	Reached func(proto uint8, src, dst netip.AddrPort) (netip.AddrPort, bool)
 	// Resolves tells whether DNS is asked at an address and port, which every pod may.
 	Resolves func(netip.AddrPort) bool
-	// Log takes the flows; nil for nobody.
+	// Log takes the flows; nil for none.
 	Log func(*audit.Flow)
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// Logger is told when there are too many flows to tell apart; nil for nobody.
+	// Logger gets a warning when there are too many different flows; nil for none.
 	Logger *slog.Logger
 }
 
@@ -68,7 +69,7 @@ type Denials struct {
 	totals  map[Total]uint64 // by a Total without its count
 	waiting []pending        // audited ones, the oldest first
 	over    uint64           // connections that are counted in no flow
-	said    uint64           // how many of over the agent's log was told of
+	said    uint64           // the part of over that the agent's log has
 	saidAt  time.Time
 }
 
@@ -95,8 +96,8 @@ func New(o Options) *Denials {
 	return &Denials{o: o, flows: newFlows(), totals: map[Total]uint64{}}
 }
 
-// Run turns packets into flows until ctx ends, and writes what it has counted then.
-// The error says why no packet can come any more.
+// Run turns packets into flows until ctx ends, and then writes the counted flows. The
+// error says why no more packets can arrive.
 func (d *Denials) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -120,25 +121,25 @@ func (d *Denials) Run(ctx context.Context) error {
 
 // take takes a packet in.
 func (d *Denials) take(p nflog.Packet) {
-	snap := d.o.Snapshot() // before mu: whoever holds what this takes may ask for totals
+	snap := d.o.Snapshot() // before mu: holders of the snapshot's lock may ask for totals
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
 	case p.Prefix == nflog.PrefixDenied:
 		d.note(snap, p, p.Destination, audit.Denied)
 	case p.Prefix != nflog.PrefixAudited:
-	case len(d.waiting) >= waitingMost:
+	case len(d.waiting) >= maxWaiting:
 		d.over++
 	default:
 		d.waiting = append(d.waiting, pending{Packet: p})
 	}
 }
 
-// pass does what the time demands.
+// pass does the work that is due.
 func (d *Denials) pass() {
 	snap, now := d.o.Snapshot(), d.o.Now()
 	due := d.due(now.Add(-settle))
-	missing := d.lookUp(snap, due, looksMost)
+	missing := d.lookUp(snap, due, maxLooks)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(missing) > 0 {
@@ -152,7 +153,7 @@ func (d *Denials) pass() {
 	}
 }
 
-// end writes what was counted.
+// end writes the counted flows.
 func (d *Denials) end() {
 	snap, now := d.o.Snapshot(), d.o.Now()
 	due := d.due(now)
@@ -187,7 +188,7 @@ func (d *Denials) note(snap *policy.Snapshot, p nflog.Packet, reached netip.Addr
 	}
 }
 
-// write logs a line of what was counted. The caller holds mu.
+// write logs a line of a counted flow. The caller holds mu.
 func (d *Denials) write(f *audit.Flow) { d.o.Log(f) }
 
 // flow is what there is to say of a connection.
@@ -203,8 +204,8 @@ func (d *Denials) flow(view *policy.View, at key, p nflog.Packet) audit.Flow {
 	return f
 }
 
-// Recent returns what was denied to a pod lately, or would have been, the newest
-// first: alike connections are one flow, with all that were counted.
+// Recent returns a pod's recent flows, the newest first. Similar connections are one flow
+// with their count.
 func (d *Denials) Recent(pod policy.PodRef) []audit.Flow {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -24,7 +24,7 @@ func crowd(t *testing.T, n int) *world {
 // TestManyNoisyPodsSilenceNobody: together they have what can be counted, and make
 // room for one that has less; nothing of what they were counted is lost.
 func TestManyNoisyPodsSilenceNobody(t *testing.T) {
-	const pods = countedMost / countedOfPod
+	const pods = maxCounted / countedOfPod
 	w := crowd(t, pods)
 	for i := range pods {
 		for port := range countedOfPod {
@@ -49,10 +49,10 @@ func TestManyNoisyPodsSilenceNobody(t *testing.T) {
 			share++
 		}
 	}
-	if fair := countedMost / (pods + 1); share < fair-2 || share > fair+1 {
+	if fair := maxCounted / (pods + 1); share < fair-2 || share > fair+1 {
 		t.Errorf("the pod got %d flows where %d are fair", share, fair)
 	}
-	if n := len(w.denials.flows.counted); n != countedMost {
+	if n := len(w.denials.flows.counted); n != maxCounted {
 		t.Errorf("%d are counted", n)
 	}
 	w.lines = nil
@@ -69,11 +69,11 @@ func TestAnAddressOfManyNames(t *testing.T) {
 	for i := range 5000 {
 		w.opened("other", fmt.Sprintf("n%d.example.org", i), "198.51.100.1", time.Minute)
 	}
-	if n := len(names(nil, w.denials.o.GrantedToAnybody(netip.MustParseAddr("198.51.100.1")))); n != consideredMost {
+	if n := len(names(nil, w.denials.o.GrantedToAnybody(netip.MustParseAddr("198.51.100.1")))); n != maxConsidered {
 		t.Errorf("%d names are looked at", n)
 	}
 	w.denied("a", "tcp", "198.51.100.1:443")
-	if len(w.lines) != 1 || len(w.lines[0].Names) != namesMost {
+	if len(w.lines) != 1 || len(w.lines[0].Names) != maxNames {
 		t.Errorf("lines: %+v", w.lines)
 	}
 }

@@ -12,22 +12,22 @@ const (
 	// period is how long alike connections are counted before a line says how many
 	// there were.
 	period = time.Minute
-	// judgedFor is how long what is said of a flow stays the same.
+	// judgedFor is how long the reason of a flow is not computed again.
 	judgedFor = time.Second
-	// countedMost bounds the flows that are counted at a time, countedOfPod those of
-	// one pod, so that one that tries every port leaves the others theirs.
-	countedMost  = 4096
+	// maxCounted bounds the flows that are counted at a time, countedOfPod the flows of
+	// one pod, so that a port scan by one pod leaves room for the others.
+	maxCounted   = 4096
 	countedOfPod = 256
-	// recentOfPod bounds the flows that are remembered of a pod, recentMost those of all.
+	// recentOfPod bounds the remembered flows of a pod, maxRecent all remembered flows.
 	recentOfPod = 64
-	recentMost  = 4096
+	maxRecent   = 4096
 )
 
 // tally counts alike connections.
 type tally struct {
 	key    key
 	serial uint64 // of its beginning
-	// flow is what is said of them, with all that were counted.
+	// flow describes the connections, with their count.
 	flow   audit.Flow
 	judged time.Time
 	// until is when the present period ends.
@@ -59,7 +59,7 @@ func (f *flows) at(k key) *tally { return f.counted[k] }
 // open begins to count, or returns nil where too much is counted. For a pod that has
 // less than others what one of these has is written, and let go.
 func (f *flows) open(k key, now time.Time, write func(*audit.Flow)) *tally {
-	if f.ofPod[k.pod] >= countedOfPod || len(f.counted) >= countedMost && !f.makeRoom(k.pod, write) {
+	if f.ofPod[k.pod] >= countedOfPod || len(f.counted) >= maxCounted && !f.makeRoom(k.pod, write) {
 		return nil
 	}
 	i := slices.IndexFunc(f.lately[k.pod], func(t *tally) bool { return t.key == k })
@@ -112,7 +112,7 @@ func (f *flows) letGo(t *tally) {
 	}
 }
 
-// begin says what a tally is of, and remembers it.
+// begin sets the flow of a tally, and remembers it.
 func (f *flows) begin(t *tally, flow audit.Flow) {
 	t.judge(flow)
 	mine := f.lately[t.key.pod]
@@ -125,12 +125,12 @@ func (f *flows) begin(t *tally, flow audit.Flow) {
 		f.latelyAll--
 	}
 	f.lately[t.key.pod] = append(mine, t)
-	if f.latelyAll++; f.latelyAll > recentMost {
+	if f.latelyAll++; f.latelyAll > maxRecent {
 		f.forgetOne(t)
 	}
 }
 
-// forgetOne forgets the oldest of what is remembered, but one.
+// forgetOne removes the oldest remembered flow.
 func (f *flows) forgetOne(but *tally) {
 	var oldest *tally
 	for _, mine := range f.lately {
@@ -148,7 +148,7 @@ func (f *flows) forgetOne(but *tally) {
 	f.latelyAll--
 }
 
-// judge replaces what is said, but for the counts.
+// judge replaces the description of the flow, except for its counts.
 func (t *tally) judge(flow audit.Flow) {
 	t.judged = flow.Last
 	if t.flow.Count > 0 {
@@ -181,8 +181,8 @@ func (t *tally) line(count uint64) *audit.Flow {
 	return &f
 }
 
-// close ends the periods that are over: what was counted is written and counted on,
-// and what was not is let go.
+// close ends the periods that are over. A flow with new connections is written and
+// counted on, any other is removed.
 func (f *flows) close(now time.Time, write func(*audit.Flow)) {
 	if len(f.counted) == 0 || now.Before(f.next) {
 		return
@@ -207,7 +207,7 @@ func (f *flows) close(now time.Time, write func(*audit.Flow)) {
 	}
 }
 
-// recent returns what is remembered of a pod, the newest first.
+// recent returns the remembered flows of a pod, the newest first.
 func (f *flows) recent(pod policy.PodRef) []audit.Flow {
 	mine := slices.SortedFunc(slices.Values(f.lately[pod]), newer)
 	out := make([]audit.Flow, len(mine))

@@ -144,10 +144,10 @@ func TestAllIsBounded(t *testing.T) {
 		}
 	}
 	flood("198.51.100.1")
-	if n := len(w.lines); n != countedMost {
-		t.Errorf("%d lines, want %d", n, countedMost)
+	if n := len(w.lines); n != maxCounted {
+		t.Errorf("%d lines, want %d", n, maxCounted)
 	}
-	if over := w.denials.Over(); over != 80*70-countedMost {
+	if over := w.denials.Over(); over != 80*70-maxCounted {
 		t.Errorf("%d are over", over)
 	}
 	w.pass(period)
@@ -159,7 +159,7 @@ func TestAllIsBounded(t *testing.T) {
 			t.Errorf("%s: not the newest first", crowd[i].PodRef)
 		}
 	}
-	if all != recentMost || all != w.denials.flows.latelyAll {
+	if all != maxRecent || all != w.denials.flows.latelyAll {
 		t.Errorf("%d are remembered, counted as %d", all, w.denials.flows.latelyAll)
 	}
 	w.pass(period)
@@ -175,7 +175,7 @@ func TestAllIsBounded(t *testing.T) {
 // TestWaitingIsBounded: more audited packets than can come in their time are counted.
 func TestWaitingIsBounded(t *testing.T) {
 	w := newWorld(t)
-	for port := range waitingMost + 5 {
+	for port := range maxWaiting + 5 {
 		w.denials.take(w.packet(nflog.PrefixAudited, "b", "tcp", fmt.Sprintf("198.51.100.1:%d", 1+port%10)))
 	}
 	if over := w.denials.Over(); over != 5 {

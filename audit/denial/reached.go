@@ -10,20 +10,20 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// looksMost bounds how often is looked for where a connection was led, one look after
+// maxLooks bounds how often is looked for where a connection was led, one look after
 // another: the kernel knows it when its first packet has left.
-const looksMost = 4
+const maxLooks = 4
 
 // pending is an audited packet that waits to be judged.
 type pending struct {
 	nflog.Packet
-	// reached is where it was led; while that is not known it is what was dialled.
+	// reached is the actual destination, or the dialled one until that is known.
 	reached netip.AddrPort
 	looks   int // for that
 	settled bool
 }
 
-// due takes the audited packets that came until a time from those that wait.
+// due takes the audited packets that arrived before a time out of the waiting ones.
 func (d *Denials) due(until time.Time) []pending {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -36,8 +36,8 @@ func (d *Denials) due(until time.Time) []pending {
 	return due
 }
 
-// lookUp looks where connections were led, if that can matter, and returns those that
-// are to be looked for again: they wait on, and are not settled.
+// lookUp looks up the actual destinations of connections, if they can matter, and returns
+// the packets whose destination is still unknown.
 func (d *Denials) lookUp(snap *policy.Snapshot, due []pending, most int) (missing []pending) {
 	for i := range due {
 		p := &due[i]
@@ -55,7 +55,7 @@ func (d *Denials) lookUp(snap *policy.Snapshot, due []pending, most int) (missin
 	return missing
 }
 
-// matters tells whether what is really reached can change what is said of a packet.
+// matters tells whether the actual destination can change the verdict of a packet.
 func (d *Denials) matters(snap *policy.Snapshot, p nflog.Packet) bool {
 	v := snap.View(p.Source)
 	return v != nil && !v.Enforced && !d.wouldAllow(snap, v, p, netip.AddrPort{})

@@ -98,7 +98,7 @@ func TestReachedIsLookedForAgain(t *testing.T) {
 		w.pass(look)
 	}
 	w.expect("would-deny b tcp 10.96.0.6:80 address x1 []")
-	if *looks != looksMost {
+	if *looks != maxLooks {
 		t.Errorf("%d looks for what the kernel does not know", *looks)
 	}
 	*looks = 0
@@ -107,7 +107,7 @@ func TestReachedIsLookedForAgain(t *testing.T) {
 		w.pass(look)
 	}
 	w.expect()
-	if *looks != looksMost || len(w.denials.waiting) != 0 {
+	if *looks != maxLooks || len(w.denials.waiting) != 0 {
 		t.Errorf("%d looks, %d wait", *looks, len(w.denials.waiting))
 	}
 }

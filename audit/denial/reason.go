@@ -11,12 +11,12 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// namesMost bounds the names that a flow tells of.
-const namesMost = 8
+// maxNames bounds the names that a flow tells of.
+const maxNames = 8
 
-// consideredMost bounds the names that are looked at for a flow: an address of many
+// maxConsidered bounds the names that are looked at for a flow: an address of many
 // names, open to many pods, is not worth the agent's time.
-const consideredMost = 128
+const maxConsidered = 128
 
 // dnsPort is that of RFC 1035 §4.2.
 const dnsPort = 53
@@ -57,14 +57,14 @@ func (d *Denials) explain(v *policy.View, at key) ([]audit.FlowName, audit.FlowR
 	return nil, audit.ReasonAddress
 }
 
-// names are sightings and grants as one, each name of a pod once: first those that
-// were grants, whose time of asking nobody knows, then the others, the newest first.
+// names merges sightings and grants, each name of a pod once: first the former grants,
+// whose query time is unknown, then the sightings, the newest first.
 func names(seen []recent.Sighting, granted []policy.GrantInfo) []recent.Sighting {
 	var out []recent.Sighting
 	add := func(s recent.Sighting) {
 		i := slices.IndexFunc(out, func(o recent.Sighting) bool { return o.Name == s.Name && o.Pod == s.Pod })
 		switch {
-		case i < 0 && len(out) == consideredMost:
+		case i < 0 && len(out) == maxConsidered:
 		case i < 0:
 			out = append(out, s)
 		case out[i].Asked.IsZero():
@@ -109,7 +109,7 @@ func (d *Denials) matched(v *policy.View, at key, seen []recent.Sighting) ([]aud
 		}
 		return 1
 	})
-	out = out[:min(len(out), namesMost)]
+	out = out[:min(len(out), maxNames)]
 	switch {
 	case covered && !open:
 		return out, audit.ReasonPorts
@@ -121,8 +121,8 @@ func (d *Denials) matched(v *policy.View, at key, seen []recent.Sighting) ([]aud
 	return out, audit.ReasonUnmatched
 }
 
-// cover returns the match that covers a name, one on the port dialled if there is any,
-// and whether it is. Audit policies' matches count for what is audited alone.
+// cover returns the match that covers a name, if there is one: a match on the dialled
+// port is preferred. Matches of Audit policies count for audited packets only.
 func cover(v *policy.View, at key, n fqdn.Name) (best *policy.Match, onPort bool) {
 	if v == nil {
 		return nil, false
@@ -141,7 +141,7 @@ func cover(v *policy.View, at key, n fqdn.Name) (best *policy.Match, onPort bool
 	return best, false
 }
 
-// key is what is told apart.
+// key identifies a flow.
 type key struct {
 	pod      policy.PodRef
 	dialled  netip.AddrPort

@@ -198,13 +198,13 @@ func TestAuditMatchesOpenNothing(t *testing.T) {
 
 func TestNamesAreBounded(t *testing.T) {
 	w := newWorld(t)
-	for i := range 2 * namesMost {
+	for i := range 2 * maxNames {
 		w.opened("other", string(rune('a'+i))+".test", "198.51.100.1", time.Hour)
 	}
 	w.opened("other", "web.example.org", "198.51.100.1", time.Hour)
 	w.denied("a", "tcp", "198.51.100.1:443")
 	f := w.denials.Recent(ref("a"))[0]
-	if len(f.Names) != namesMost || f.Names[0].Match == nil || f.Reason != audit.ReasonAnother {
+	if len(f.Names) != maxNames || f.Names[0].Match == nil || f.Reason != audit.ReasonAnother {
 		t.Errorf("%s", text(f))
 	}
 }

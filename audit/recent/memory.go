@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// sightingsMost bounds the addresses that are remembered, of all pods.
-	sightingsMost = 8192
+	// maxSightings bounds the addresses that are remembered, of all pods.
+	maxSightings = 8192
 	// sightingsOfPod bounds those of one pod, so that none pushes out the others'.
 	sightingsOfPod = 2048
 	// namesOfAddress bounds the names of one address of a pod.
 	namesOfAddress = 8
 	// decisionsOfPod bounds the names whose decision is remembered of a pod.
 	decisionsOfPod = 64
-	// podsMost bounds the pods of which decisions are remembered.
-	podsMost = 256
+	// maxPods bounds the pods of which decisions are remembered.
+	maxPods = 256
 )
 
 // Memory is what answers told pods lately that opened nothing for them. What did open
@@ -61,8 +61,8 @@ type Decision struct {
 func NewMemory() *Memory {
 	m := &Memory{pods: map[policy.PodRef]*simplelru.LRU[netip.Addr, struct{}]{}}
 	// The only error is for a size that is not positive.
-	m.seen, _ = simplelru.NewLRU(sightingsMost, m.forget)
-	m.decided, _ = simplelru.NewLRU[policy.PodRef, *simplelru.LRU[fqdn.Name, Decision]](podsMost, nil)
+	m.seen, _ = simplelru.NewLRU(maxSightings, m.forget)
+	m.decided, _ = simplelru.NewLRU[policy.PodRef, *simplelru.LRU[fqdn.Name, Decision]](maxPods, nil)
 	return m
 }
 

@@ -124,7 +124,7 @@ func TestMemoryLikeTwin(t *testing.T) {
 func TestOnePodForgetsItsOwn(t *testing.T) {
 	m := NewMemory()
 	m.Write(record("a", "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(1)}))
-	for i := range 3 * sightingsMost {
+	for i := range 3 * maxSightings {
 		m.Write(record("b", "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(i)}))
 		m.Write(record("b", fmt.Sprintf("n%d.test", i), audit.Refused, start))
 	}
@@ -137,14 +137,14 @@ func TestOnePodForgetsItsOwn(t *testing.T) {
 	if _, ok := m.Asked(ref("b"), name("n1.test")); ok {
 		t.Error("b's first decision is still known")
 	}
-	if len(m.Seen(ref("b"), addr(3*sightingsMost-1))) != 1 || m.seen.Len() != 1+sightingsOfPod {
+	if len(m.Seen(ref("b"), addr(3*maxSightings-1))) != 1 || m.seen.Len() != 1+sightingsOfPod {
 		t.Errorf("%d are remembered", m.seen.Len())
 	}
 	// Pods that are gone leave nothing behind.
-	for i := range 2 * sightingsMost {
+	for i := range 2 * maxSightings {
 		m.Write(record(fmt.Sprint("p", i), "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(1)}))
 	}
-	if len(m.pods) != sightingsMost || m.seen.Len() != sightingsMost || m.decided.Len() != podsMost {
+	if len(m.pods) != maxSightings || m.seen.Len() != maxSightings || m.decided.Len() != maxPods {
 		t.Errorf("%d pods, %d addresses, decisions of %d", len(m.pods), m.seen.Len(), m.decided.Len())
 	}
 }

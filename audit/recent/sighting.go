@@ -23,17 +23,17 @@ type Sighting struct {
 	// until is the deadline of what was a grant.
 	until time.Time
 	// before are earlier answers that may hold for longer, the newest first.
-	before []telling
+	before []earlierAnswer
 }
 
-// telling is an answer that the guard left: when, and for how many seconds.
-type telling struct {
+// earlierAnswer is an answer that the guard left: when, and for how many seconds.
+type earlierAnswer struct {
 	asked time.Time
 	ttl   uint32
 }
 
-// beforeMost bounds the earlier answers of one name.
-const beforeMost = 3
+// maxBefore bounds the earlier answers of one name.
+const maxBefore = 3
 
 // after returns the sighting with what an earlier one of the same name has beyond it.
 func (s Sighting) after(old *Sighting) Sighting {
@@ -42,13 +42,13 @@ func (s Sighting) after(old *Sighting) Sighting {
 	}
 	all := old.before
 	if old.Blocked == "" && !old.Asked.IsZero() {
-		all = append([]telling{{old.Asked, old.TTL}}, all...)
+		all = append([]earlierAnswer{{old.Asked, old.TTL}}, all...)
 	}
 	for _, o := range all {
 		// Whatever the bounds of a policy make of TTLs, one that was told later and is
 		// over later holds for as long.
 		over := s.Blocked == "" && !s.Asked.Add(seconds(s.TTL)).Before(o.asked.Add(seconds(o.ttl)))
-		if !over && len(s.before) < beforeMost {
+		if !over && len(s.before) < maxBefore {
 			s.before = append(s.before, o)
 		}
 	}
@@ -65,5 +65,5 @@ func (s *Sighting) OpenAt(m *policy.Match, at time.Time) bool {
 	if s.Blocked == "" && !s.Asked.IsZero() && at.Before(s.Asked.Add(m.TTL.Lifetime(s.TTL))) {
 		return true
 	}
-	return slices.ContainsFunc(s.before, func(o telling) bool { return at.Before(o.asked.Add(m.TTL.Lifetime(o.ttl))) })
+	return slices.ContainsFunc(s.before, func(o earlierAnswer) bool { return at.Before(o.asked.Add(m.TTL.Lifetime(o.ttl))) })
 }

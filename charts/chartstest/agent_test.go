@@ -13,6 +13,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestPrivileges: the agent has three capabilities, four mounts, and no more,
@@ -183,9 +185,7 @@ func TestImage(t *testing.T) {
 // started where a node does not work.
 func TestHook(t *testing.T) {
 	r, err := install(t, "namegate", "uninstall: {deadlineSeconds: 30}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	weights := map[string]int{}
 	for _, h := range r.Hooks {
 		weights[h.Kind] = h.Weight

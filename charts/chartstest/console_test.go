@@ -10,6 +10,8 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestConsoleAddresses: where agents listen for people, and that the node's address
@@ -105,9 +107,7 @@ func TestPublishersAreBound(t *testing.T) {
 		{"v1.29.9", "", false}, {"v1.30.0", "", true}, {"v1.36.3-vendor.7", "", true}, {"v1.36.3", "console: {enabled: false}", false},
 	} {
 		r, err := installOn(t, c.kubernetes, "edge", c.values)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		objects := objectsOf(t, r).objects
 		p, there := objects["ValidatingAdmissionPolicy/edge-namegate-console"].(*admissionv1.ValidatingAdmissionPolicy)
 		b, bound := objects["ValidatingAdmissionPolicyBinding/edge-namegate-console"].(*admissionv1.ValidatingAdmissionPolicyBinding)

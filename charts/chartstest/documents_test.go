@@ -273,7 +273,7 @@ func TestDocumentedCache(t *testing.T) {
 	for name, want := range map[string][2]time.Duration{"cluster.local": {30 * time.Second, 5 * time.Second}, "example.org": {time.Hour, 30 * time.Second}} {
 		n, err := fqdn.ParseName(name)
 		fatal.If(t, err)
-		if got := c.ZoneOf(n).Cache; got == nil || [2]time.Duration{got.Greatest, got.Denial} != want || got.ServeStale != time.Hour {
+		if got := c.ZoneOf(n).Cache; got == nil || [2]time.Duration{got.MaxTTL, got.NegativeTTL} != want || got.ServeStale != time.Hour {
 			t.Errorf("%s is kept by %+v, want %v", name, got, want)
 		}
 	}

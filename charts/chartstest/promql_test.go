@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // metric is a metric as docs/metrics.md has it, which a test of the agent holds
@@ -30,9 +32,7 @@ var target = []string{"node", "instance", "job"}
 func documentedMetrics(t *testing.T) map[string]metric {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	all := map[string]metric{}
 	row := regexp.MustCompile("(?m)^\\| `(namegate_[a-z_]+)(?:{([a-z,]+)})?` \\| ([a-z]+) \\|([^|]*)\\|")
 	for _, m := range row.FindAllStringSubmatch(string(text), -1) {

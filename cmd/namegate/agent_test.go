@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/namegate/namegate/agent"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func TestClusterFlags(t *testing.T) {
@@ -101,9 +102,7 @@ func TestAgentFlags(t *testing.T) {
 		f := agentFlags{}
 		fl := pflag.NewFlagSet("", pflag.ContinueOnError)
 		f.add(fl)
-		if err := fl.Parse(strings.Fields(c.args)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, fl.Parse(strings.Fields(c.args)))
 		o, err := f.options()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.args, err, c.want)

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestReaderGoesAway: the agent's standard output and error lose their reader,
@@ -20,9 +22,7 @@ func TestReaderGoesAway(t *testing.T) {
 		os.Exit(7)
 	}
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	r.Close()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestReaderGoesAway$")
 	cmd.Env = append(os.Environ(), "NAMEGATE_TEST_PIPE=1")

@@ -50,9 +50,9 @@ type callers struct {
 	log       *slog.Logger
 	now       func() time.Time
 	authority *authority
-	known     *remembered[[sha256.Size]byte, judged]
+	known     *ttlCache[[sha256.Size]byte, judged]
 	throttle  *throttle
-	turns     turns
+	locks     userLocks
 }
 
 // who returns the caller of a request: by its client certificate if that is a good
@@ -135,7 +135,7 @@ func (c *callers) judge(r *http.Request, key [sha256.Size]byte, find func() (jud
 		if j, err = find(); err != nil {
 			return user{}, err
 		}
-		j.user.key, j.user.until = key, c.now().Add(rememberFor)
+		j.user.key, j.user.until = key, c.now().Add(cacheTTL)
 		c.known.put(key, j)
 	}
 	if j.why != "" {

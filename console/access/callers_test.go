@@ -119,7 +119,7 @@ func TestTokenIsRemembered(t *testing.T) {
 	delete(api.tokens, "alice's")
 	api.mu.Unlock()
 	ask("alice's", 0)
-	c.pass(rememberFor)
+	c.pass(cacheTTL)
 	ask("alice's", 401)
 	// An API server that is away is not an answer: nothing of it is remembered.
 	api.leave()
@@ -207,7 +207,7 @@ func TestSees(t *testing.T) {
 	if !sees("alice's", "shop") {
 		t.Error("not remembered")
 	}
-	c.pass(rememberFor)
+	c.pass(cacheTTL)
 	if sees("alice's", "shop") {
 		t.Error("a right that is gone is still there")
 	}
@@ -236,7 +236,7 @@ func TestCredentialsEnd(t *testing.T) {
 	for range 5 {
 		sees(token, true, 0)
 		sees(certificate, true, 0)
-		c.pass(rememberFor)
+		c.pass(cacheTTL)
 	}
 	api.mu.Lock()
 	delete(api.tokens, "alice's")
@@ -247,7 +247,7 @@ func TestCredentialsEnd(t *testing.T) {
 	api.mu.Lock()
 	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "mallory"}
 	api.mu.Unlock()
-	c.pass(rememberFor)
+	c.pass(cacheTTL)
 	sees(token, false, 401)
 }
 

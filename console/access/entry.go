@@ -36,9 +36,9 @@ func leaseOf(node string) string {
 	return leaseNames()[h.Sum32()%leaseCount]
 }
 
-// dialMost bounds the addresses of an agent that are tried: a node has one or two, and
+// maxDial bounds the addresses of an agent that are tried: a node has one or two, and
 // an agent that published thousands would keep its callers for hours.
-const dialMost = 8
+const maxDial = 8
 
 // entry is what an agent publishes of its console.
 type entry struct {
@@ -75,5 +75,5 @@ func decodeEntry(node, text string) (entry, error) {
 	if err != nil {
 		return entry{}, fmt.Errorf("read the console of node %s: %w", node, err)
 	}
-	return entry{node, p.Addresses[:min(len(p.Addresses), dialMost)], pin}, nil
+	return entry{node, p.Addresses[:min(len(p.Addresses), maxDial)], pin}, nil
 }

@@ -1,7 +1,6 @@
 package access
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -183,20 +182,6 @@ func statusOf(err error) int {
 		return r.Status
 	}
 	return 0
-}
-
-// eventually waits for what another goroutine does.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for !f() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("not within 10 s: %s", what)
-		case <-time.After(2 * time.Millisecond):
-		}
-	}
 }
 
 // quiet is a log for servers that are called wrongly on purpose.

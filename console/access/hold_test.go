@@ -111,7 +111,7 @@ func TestTokenEndsInTime(t *testing.T) {
 	_, err := s.Viewer(question("alice's"))
 	fatal.If(t, err)
 	delete(api.tokens, "alice's")
-	c.pass(rememberFor - time.Second)
+	c.pass(cacheTTL - time.Second)
 	v, err := s.Viewer(question("alice's"))
 	fatal.If(t, err)
 	if yes, err := v.Sees(t.Context(), "shop"); !yes || err != nil {
@@ -126,14 +126,14 @@ func TestTokenEndsInTime(t *testing.T) {
 // TestTurns: one user has one question under way, others have theirs, and whoever
 // goes while waiting leaves nothing behind.
 func TestTurns(t *testing.T) {
-	var q turns
-	give, err := q.take(t.Context(), "alice")
+	var q userLocks
+	give, err := q.lock(t.Context(), "alice")
 	fatal.If(t, err)
-	bobs, err := q.take(t.Context(), "bob")
+	bobs, err := q.lock(t.Context(), "bob")
 	fatal.If(t, err)
 	gone, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := q.take(gone, "alice"); !errors.Is(err, context.Canceled) {
+	if _, err := q.lock(gone, "alice"); !errors.Is(err, context.Canceled) {
 		t.Errorf("alice's second: %v", err)
 	}
 	var wg sync.WaitGroup
@@ -141,7 +141,7 @@ func TestTurns(t *testing.T) {
 	under, most := 0, 0
 	for range 20 {
 		wg.Go(func() {
-			give, err := q.take(t.Context(), "alice")
+			give, err := q.lock(t.Context(), "alice")
 			if err != nil {
 				t.Error(err)
 				return
@@ -171,7 +171,7 @@ func TestConnectionsInARow(t *testing.T) {
 	c := newClock()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	fatal.If(t, err)
-	bounded := boundedListener{l, newSeats(), newThrottle(c.now, connectionRate, allConnectionRate)}
+	bounded := boundedListener{l, newConnLimiter(), newThrottle(c.now, connectionRate, allConnectionRate)}
 	defer bounded.Close()
 	accepted := make(chan net.Conn)
 	go func() {
@@ -225,7 +225,7 @@ func TestManyPublishedAddresses(t *testing.T) {
 	fatal.If(t, err)
 	e, err := decodeEntry("n1", text)
 	fatal.If(t, err)
-	if len(e.addresses) != dialMost || e.addresses[0] != at[0] {
+	if len(e.addresses) != maxDial || e.addresses[0] != at[0] {
 		t.Errorf("%d addresses", len(e.addresses))
 	}
 }

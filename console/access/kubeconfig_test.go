@@ -79,7 +79,7 @@ func TestKubeconfig(t *testing.T) {
 	api.rights["alice"], api.rights["carol"] = []string{"shop"}, []string{"shop"}
 	s := newServer(t, api, nil)
 	at := serve(t, s, told(s))
-	eventually(t, "the authority is known", func() bool { return s.callers.authority.pool.Load() != nil })
+	fatal.Await(t, "the authority is known", func() bool { return s.callers.authority.pool.Load() != nil })
 	publishAt(t, api, "n1", s.pin, at)
 	rest := restServer(t, api)
 	certificate, key := ours.issue(t, nil)

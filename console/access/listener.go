@@ -9,7 +9,7 @@ import (
 // How many connections are held, of all callers and of one address. A command has
 // one; those beyond are closed at once.
 const (
-	connectionsMost    = 128
+	maxConnections     = 128
 	connectionsOfOne   = 16
 	connectionsOfLocal = 64 // of the node itself: what a port-forward brings
 )
@@ -18,35 +18,35 @@ const (
 // agent a fraction of a millisecond, one with hundreds of certificates some of them, and
 // whoever connects has shown nothing yet.
 var (
-	connectionRate    = pace{20, 100}
-	allConnectionRate = pace{60, 300}
+	connectionRate    = rateLimit{20, 100}
+	allConnectionRate = rateLimit{60, 300}
 )
 
 // boundedListener closes connections that are too many, or too often.
 type boundedListener struct {
 	net.Listener
-	seats *seats
-	often *throttle
+	limiter *connLimiter
+	often   *throttle
 }
 
 // seats counts connections, of all listeners of one server.
-type seats struct {
+type connLimiter struct {
 	mu  sync.Mutex
 	all int
 	of  map[netip.Addr]int
 }
 
-func newSeats() *seats { return &seats{of: map[netip.Addr]int{}} }
+func newConnLimiter() *connLimiter { return &connLimiter{of: map[netip.Addr]int{}} }
 
-// take tells whether one more connection of an address is held.
-func (s *seats) take(a netip.Addr) bool {
+// acquire tells whether one more connection of an address is held.
+func (s *connLimiter) acquire(a netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	most := connectionsOfOne
 	if a.IsLoopback() {
 		most = connectionsOfLocal
 	}
-	if s.all >= connectionsMost || s.of[a] >= most {
+	if s.all >= maxConnections || s.of[a] >= most {
 		return false
 	}
 	s.all++
@@ -54,7 +54,7 @@ func (s *seats) take(a netip.Addr) bool {
 	return true
 }
 
-func (s *seats) give(a netip.Addr) {
+func (s *connLimiter) release(a netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all--
@@ -74,8 +74,8 @@ func (l boundedListener) Accept() (net.Conn, error) {
 		if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 			from = a.AddrPort().Addr().Unmap()
 		}
-		if l.often.take(from) && l.seats.take(from) {
-			return &seated{Conn: c, give: sync.OnceFunc(func() { l.seats.give(from) })}, nil
+		if l.often.take(from) && l.limiter.acquire(from) {
+			return &seated{Conn: c, give: sync.OnceFunc(func() { l.limiter.release(from) })}, nil
 		}
 		c.Close()
 	}

@@ -38,9 +38,9 @@ const (
 	publishTime = 20 * time.Second
 	// removeTime bounds how long an agent that ends takes back what it published.
 	removeTime = 3 * time.Second
-	// tidyMost is how many of the other nodes of a Lease are asked for at a look:
+	// maxTidy is how many of the other nodes of a Lease are asked for at a look:
 	// entries of nodes that are gone go, however many agents look.
-	tidyMost = 8
+	maxTidy = 8
 )
 
 // publisher tells where a console is.
@@ -222,7 +222,7 @@ func (p *publisher) gone(ctx context.Context, lease *coordinationv1.Lease) (out 
 		if !ours || node == p.node {
 			continue
 		}
-		if asked++; asked > tidyMost {
+		if asked++; asked > maxTidy {
 			break
 		}
 		if _, err := p.client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); apierrors.IsNotFound(err) {

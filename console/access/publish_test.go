@@ -107,7 +107,7 @@ func TestTidyIsBounded(t *testing.T) {
 				asked++
 			}
 		}
-		if asked != tidyMost {
+		if asked != maxTidy {
 			t.Errorf("look %d asks for %d nodes", look, asked)
 		}
 	}

@@ -52,7 +52,7 @@ type Server struct {
 	certificate tls.Certificate
 	pin         Pin
 	callers     *callers
-	sees        *remembered[asked, bool]
+	sees        *ttlCache[asked, bool]
 }
 
 // New makes a server with a key of its own, which is in memory alone.
@@ -69,13 +69,13 @@ func New(o Options) (*Server, error) {
 	}
 	c := &callers{
 		client: o.Client, log: o.Log, now: o.Now, authority: &authority{client: o.Client, log: o.Log},
-		known: newRemembered[[sha256.Size]byte, judged](o.Now), throttle: newThrottle(o.Now, reviewRate, allReviewRate),
+		known: newTTLCache[[sha256.Size]byte, judged](o.Now), throttle: newThrottle(o.Now, reviewRate, allReviewRate),
 	}
-	return &Server{o: o, certificate: certificate, pin: pin, callers: c, sees: newRemembered[asked, bool](o.Now)}, nil
+	return &Server{o: o, certificate: certificate, pin: pin, callers: c, sees: newTTLCache[asked, bool](o.Now)}, nil
 }
 
 // Viewer returns who asks. The error is a *console.Refusal: 401 for nobody that the
-// API server knows, 429 for too many strangers, 503 while the API server is away.
+// API server knows, 429 for too many unknown callers, 503 while the API server is away.
 func (s *Server) Viewer(r *http.Request) (console.Viewer, error) {
 	u, err := s.callers.who(r)
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *Server) listen(ctx context.Context) (out []net.Listener, err error) {
 		// One question at a time and connection, so that the bound of connections bounds questions.
 		NextProtos: []string{"http/1.1"},
 	}
-	seats, often := newSeats(), newThrottle(s.o.Now, connectionRate, allConnectionRate)
+	seats, often := newConnLimiter(), newThrottle(s.o.Now, connectionRate, allConnectionRate)
 	for _, a := range s.o.Addresses {
 		var lc net.ListenConfig
 		l, err := lc.Listen(ctx, "tcp", a.String())

@@ -37,7 +37,7 @@ func start(t *testing.T, s *Server, h http.Handler) (at netip.AddrPort, stop fun
 	s.o.Addresses = []netip.AddrPort{at}
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, h) }()
-	eventually(t, "the server has published", func() bool {
+	fatal.Await(t, "the server has published", func() bool {
 		l, err := s.o.Client.CoordinationV1().Leases(DefaultNamespace).Get(t.Context(), leaseOf(s.o.Node), metav1.GetOptions{})
 		return err == nil && strings.Contains(l.Annotations[s.o.Node+entryKey], s.pin.String())
 	})
@@ -152,7 +152,7 @@ func TestCertificateCaller(t *testing.T) {
 	api.rights["carol"] = []string{"shop"}
 	s := newServer(t, api, nil)
 	at := serve(t, s, told(s))
-	eventually(t, "the authority is known", func() bool { return s.callers.authority.pool.Load() != nil })
+	fatal.Await(t, "the authority is known", func() bool { return s.callers.authority.pool.Load() != nil })
 	publishAt(t, api, "n1", s.pin, at)
 	for by, status := range map[*ca]int{ours: 0, theirs: http.StatusUnauthorized} {
 		c := cluster(api, "")
@@ -313,29 +313,29 @@ func TestPortIsTaken(t *testing.T) {
 // TestSeats: one address holds so many connections and no more; a seat that is given
 // back is somebody else's.
 func TestSeats(t *testing.T) {
-	s := newSeats()
+	s := newConnLimiter()
 	one, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	for i := range connectionsOfOne {
-		if !s.take(one) {
+		if !s.acquire(one) {
 			t.Fatalf("connection %d is refused", i)
 		}
 	}
-	if s.take(one) || !s.take(other) {
+	if s.acquire(one) || !s.acquire(other) {
 		t.Error("the bound of one address is not that")
 	}
-	s.give(one)
-	if !s.take(one) {
+	s.release(one)
+	if !s.acquire(one) {
 		t.Error("a seat is lost")
 	}
-	for i := s.all; i < connectionsMost; i++ {
-		if !s.take(netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})) {
+	for i := s.all; i < maxConnections; i++ {
+		if !s.acquire(netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})) {
 			t.Fatalf("connection %d is refused", i)
 		}
 	}
-	if s.take(netip.MustParseAddr("203.0.113.1")) {
+	if s.acquire(netip.MustParseAddr("203.0.113.1")) {
 		t.Error("more connections than the most")
 	}
-	if n := len(s.of); n != 2+connectionsMost-connectionsOfOne-1 {
+	if n := len(s.of); n != 2+maxConnections-connectionsOfOne-1 {
 		t.Errorf("%d addresses are counted", n)
 	}
 }
@@ -345,7 +345,7 @@ func TestTooManyConnections(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	fatal.If(t, err)
 	defer l.Close()
-	bounded := boundedListener{l, newSeats(), newThrottle(time.Now, connectionRate, allConnectionRate)}
+	bounded := boundedListener{l, newConnLimiter(), newThrottle(time.Now, connectionRate, allConnectionRate)}
 	accepted := make(chan net.Conn, 2*connectionsOfLocal)
 	go func() {
 		for {

@@ -19,35 +19,35 @@ const (
 	reviewBurst      = 20 // of one address
 	allPerSecond     = 10
 	allBurst         = 40
-	// addressesMost bounds the addresses whose rate is known.
-	addressesMost = 1024
+	// maxAddresses bounds the addresses whose rate is known.
+	maxAddresses = 1024
 )
 
-// pace is how often something may be, and how often at once.
-type pace struct {
+// rateLimit is how often something may be, and how often at once.
+type rateLimit struct {
 	perSecond rate.Limit
 	burst     int
 }
 
 var (
-	reviewRate    = pace{reviewsPerSecond, reviewBurst}
-	allReviewRate = pace{allPerSecond, allBurst}
+	reviewRate    = rateLimit{reviewsPerSecond, reviewBurst}
+	allReviewRate = rateLimit{allPerSecond, allBurst}
 )
 
-func (p pace) limiter() *rate.Limiter { return rate.NewLimiter(p.perSecond, p.burst) }
+func (p rateLimit) limiter() *rate.Limiter { return rate.NewLimiter(p.perSecond, p.burst) }
 
 // throttle bounds how often callers do something, of each address and of all.
 type throttle struct {
 	now  func() time.Time
-	each pace
+	each rateLimit
 
 	mu  sync.Mutex
 	all *rate.Limiter
 	by  *simplelru.LRU[netip.Addr, *rate.Limiter]
 }
 
-func newThrottle(now func() time.Time, each, all pace) *throttle {
-	by, err := simplelru.NewLRU[netip.Addr, *rate.Limiter](addressesMost, nil)
+func newThrottle(now func() time.Time, each, all rateLimit) *throttle {
+	by, err := simplelru.NewLRU[netip.Addr, *rate.Limiter](maxAddresses, nil)
 	if err != nil {
 		panic(err) // of a size below one
 	}

@@ -26,7 +26,7 @@ type asked struct {
 // Viewer is somebody whom the API server knows. It implements console.Viewer.
 type Viewer struct {
 	callers *callers
-	sees    *remembered[asked, bool]
+	sees    *ttlCache[asked, bool]
 	request *http.Request
 	user    user
 
@@ -56,7 +56,7 @@ func (v *Viewer) Sees(ctx context.Context, namespace string) (bool, error) {
 	if yes, ok := v.known(u, namespace); ok {
 		return yes, nil
 	}
-	give, err := v.callers.turns.take(ctx, u.name)
+	give, err := v.callers.locks.lock(ctx, u.name)
 	if err != nil {
 		return false, v.callers.away(ctx, "what "+u.name+" may see", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -21,9 +22,7 @@ func FuzzLint(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, to string) {
 		for _, name := range []string{"p.yaml", "p.json"} {
 			m := New()
-			if err := m.Add(name, []byte(text)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, m.Add(name, []byte(text)))
 			lines := 1 + strings.Count(text, "\n")
 			for _, finding := range m.Lint(Options{ClusterDomain: "cluster.local"}) {
 				if finding.Line < 0 || finding.Line > lines || finding.Line == 0 && finding.Reason != NoPolicy {

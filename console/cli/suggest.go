@@ -202,11 +202,11 @@ func (s *suggesting) read(name string, r io.Reader) error {
 	})
 }
 
-// mostBadLines bounds how many bad lines are named; the rest is counted.
-const mostBadLines = 5
+// maxBadLines bounds how many bad lines are named; the rest is counted.
+const maxBadLines = 5
 
 func (s *suggesting) leave(where string, err error) {
-	if s.bad++; s.bad <= mostBadLines {
+	if s.bad++; s.bad <= maxBadLines {
 		s.say("%s: left out: %v", where, err)
 	}
 }

@@ -98,7 +98,7 @@ func TestSuggestCommand(t *testing.T) {
 					t.Errorf("%s %q, want %q", text.name, text.got, text.want)
 				}
 			}
-			if n := strings.Count(errs, "left out: "); n > mostBadLines {
+			if n := strings.Count(errs, "left out: "); n > maxBadLines {
 				t.Errorf("%d bad lines are named", n)
 			}
 		})

@@ -88,9 +88,9 @@ func (in *inquiry) seen(a netip.Addr) (names []alias) {
 		}
 		return b.Asked.Compare(a.Asked)
 	})
-	if more := len(names) - namesMost; more > 0 {
+	if more := len(names) - maxNames; more > 0 {
 		in.note("%s has %d more names, which are not looked at", a, more)
-		names = names[:namesMost]
+		names = names[:maxNames]
 	}
 	for i := range names {
 		if n := &names[i]; in.f.Blocked != nil {
@@ -103,8 +103,8 @@ func (in *inquiry) seen(a netip.Addr) (names []alias) {
 	return names
 }
 
-// namesMost bounds the names of one address: those of a content network have thousands.
-const namesMost = fqdnnp.MaxMatches
+// maxNames bounds the names of one address: those of a content network have thousands.
+const maxNames = fqdnnp.MaxMatches
 
 func b2i(b bool) int {
 	if b {

@@ -91,7 +91,7 @@ func (in *inquiry) addressesOf(n fqdn.Name) (out []netip.Addr) {
 		}
 	}
 	add := func(a netip.Addr) {
-		if !slices.Contains(out, a) && len(out) < addressesMost {
+		if !slices.Contains(out, a) && len(out) < maxAddresses {
 			out = append(out, a)
 		}
 	}
@@ -108,8 +108,8 @@ func (in *inquiry) addressesOf(n fqdn.Name) (out []netip.Addr) {
 	return out
 }
 
-// addressesMost bounds the addresses of one name that are looked at.
-const addressesMost = 64
+// maxAddresses bounds the addresses of one name that are looked at.
+const maxAddresses = 64
 
 // leadsTo writes what a name leads to.
 func (in *inquiry) leadsTo(n fqdn.Name) string {

@@ -15,14 +15,14 @@ func (in *inquiry) note(format string, args ...any) {
 	}
 }
 
-// flowsMost bounds how much of what was denied is shown.
-const flowsMost = 5
+// maxFlows bounds how much of what was denied is shown.
+const maxFlows = 5
 
 // flows lists what was denied lately of what is asked for, on any port.
 func (in *inquiry) flows() {
 	for i := range in.f.Flows {
 		f := &in.f.Flows[i]
-		if !in.concerns(f) || len(in.said.Flows) == flowsMost {
+		if !in.concerns(f) || len(in.said.Flows) == maxFlows {
 			continue
 		}
 		row := Flow{

@@ -215,11 +215,11 @@ func TestPeersListed(t *testing.T) {
 		t.Errorf("listed are %v\n%s", e.NetworkPolicies, strings.Join(got, "\n"))
 	}
 	var many []*policy.Rule
-	for range 3 * peersMost {
+	for range 3 * maxPeers {
 		many = append(many, rule(policy.PeerAnywhere, "", policy.AnyPort, "0"))
 	}
 	beside(&f, many...)
-	if e := Explain(Question{To: target(t, "10.2.0.5:80")}, f); len(e.Peers) != peersMost {
+	if e := Explain(Question{To: target(t, "10.2.0.5:80")}, f); len(e.Peers) != maxPeers {
 		t.Errorf("%d rules are listed", len(e.Peers))
 	}
 }

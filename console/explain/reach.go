@@ -84,8 +84,8 @@ func peerText(p policy.Peer) string {
 	return p.Key
 }
 
-// peersMost bounds the rules that are listed of one question.
-const peersMost = 16
+// maxPeers bounds the rules that are listed of one question.
+const maxPeers = 16
 
 // judge says what NetworkPolicies make of the ends at one address, of which one that
 // is allowed is enough, and lists the rules that lead there.
@@ -119,7 +119,7 @@ func (in *inquiry) list(p Peer) {
 	switch {
 	case i >= 0:
 		in.said.Peers[i].OnPort = in.said.Peers[i].OnPort || p.OnPort
-	case len(in.said.Peers) < peersMost:
+	case len(in.said.Peers) < maxPeers:
 		in.said.Peers = append(in.said.Peers, p)
 	}
 }

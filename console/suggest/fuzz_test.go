@@ -8,6 +8,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 )
 
@@ -34,9 +35,7 @@ func FuzzSuggest(f *testing.F) {
 		}
 		s := l.Suggest(Options{Fold: max(folds, 0), Deep: deep, Unused: "tcp/443", EveryProtocol: deep})
 		var b strings.Builder
-		if err := s.Write(&b); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.Write(&b))
 		if _, err := List(s.Policies()); err != nil {
 			t.Fatal(err)
 		}

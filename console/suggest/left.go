@@ -54,9 +54,9 @@ type leftKey struct {
 	port              uint16
 }
 
-// mostNames bounds the names of one Left or note: an address of a content network has
+// maxNames bounds the names of one Left or note: an address of a content network has
 // had thousands.
-const mostNames = 8
+const maxNames = 8
 
 func (w *workload) leave(line audit.Line, kind LeftKind, names []string) {
 	key := leftKey{kind, line.Protocol, line.Destination.Address, line.Destination.Port}
@@ -106,10 +106,10 @@ func (l Left) what() string {
 
 // nameList returns the first names, and how many more there are.
 func nameList(names []string) string {
-	if len(names) <= mostNames {
+	if len(names) <= maxNames {
 		return strings.Join(names, ", ")
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNames], ", "), len(names)-mostNames)
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
 }
 
 func compareLeft(a, b Left) int {

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// telling are the labels whose value names a workload, the best first.
+// workloadLabels are the labels whose value names a workload, the best first.
 // Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/.
-var telling = []string{"app.kubernetes.io/name", "app", "k8s-app", "name", "app.kubernetes.io/instance", "app.kubernetes.io/component"}
+var workloadLabels = []string{"app.kubernetes.io/name", "app", "k8s-app", "name", "app.kubernetes.io/instance", "app.kubernetes.io/component"}
 
 // baseNames returns a name for the policies of each workload, "cart-egress". Workloads
 // whose names would be the same are told apart by a hash of their selectors, so that
@@ -30,7 +30,7 @@ func (l *Log) baseNames(keys []workloadKey) map[workloadKey]string {
 }
 
 func (w *workload) baseName() string {
-	for _, label := range telling {
+	for _, label := range workloadLabels {
 		if part := nameOf(w.labels[label]); part != "" {
 			return part + "-egress"
 		}

@@ -153,9 +153,7 @@ func TestAddRefuses(t *testing.T) {
 func TestCommentsHoldNothingOfALog(t *testing.T) {
 	w := Workload{Namespace: "shop", Selector: "app=cart", Notes: []string{"a\nb\u2028c\x1b[1m"}}
 	var b strings.Builder
-	if err := (Suggestion{Workloads: []Workload{w}}).Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, (Suggestion{Workloads: []Workload{w}}).Write(&b))
 	for i, line := range strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n") {
 		if !strings.HasPrefix(line, "# ") || strings.ContainsAny(line, "\x1b\u2028") {
 			t.Errorf("line %d: %q", i, line)

@@ -7,13 +7,13 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func TestAddToScheme(t *testing.T) {
 	s := runtime.NewScheme()
-	if err := AddToScheme(s); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, AddToScheme(s))
 	for kind, want := range map[string]runtime.Object{Kind: &FQDNNetworkPolicy{}, Kind + "List": &FQDNNetworkPolicyList{}} {
 		got, err := s.New(GroupVersion().WithKind(kind))
 		if err != nil || reflect.TypeOf(got) != reflect.TypeOf(want) {

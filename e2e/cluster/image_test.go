@@ -39,9 +39,7 @@ func TestImageIsWhole(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "program")
 	fatal.If(t, os.WriteFile(program, []byte("the program"), 0o600))
 	var buf bytes.Buffer
-	if err := (image{tag: "namegate.test/x:1", program: program, path: "/testpod", args: []string{"sleep"}}).write(&buf); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, (image{tag: "namegate.test/x:1", program: program, path: "/testpod", args: []string{"sleep"}}).write(&buf))
 	files := unpack(t, &buf)
 	var manifest []struct {
 		Config   string

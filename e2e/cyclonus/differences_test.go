@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -55,9 +57,7 @@ func TestSelectorDifferences(t *testing.T) {
 	real := counts{}
 	for _, s := range selectors {
 		selector, err := metav1.LabelSelectorAsSelector(&s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		n := counts{}
 		words, ok := n.selectors(&s)
 		if !ok {

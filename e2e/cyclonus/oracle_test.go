@@ -12,6 +12,7 @@ import (
 	"github.com/mattfenwick/cyclonus/pkg/matcher"
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 )
@@ -153,9 +154,7 @@ func TestGeneratedCases(t *testing.T) {
 				w, compiler := newWorld(), compile.New()
 				for step, s := range c.Steps {
 					for _, a := range s.Actions {
-						if err := w.do(a); err != nil {
-							t.Fatal(err)
-						}
+						fatal.If(t, w.do(a))
 					}
 					for i := range w.pods {
 						place(i, w)

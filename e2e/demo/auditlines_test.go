@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 const allowedLine = `{"v":1,"kind":"dns","time":"2026-05-01T12:00:00.250000Z","node":"node-1","verdict":"allowed",
@@ -23,9 +25,7 @@ const pingLine = `{"v":1,"kind":"flow","time":"2026-05-01T12:00:03.000000Z","ver
 func parsed(t *testing.T, s string) auditLine {
 	t.Helper()
 	var m map[string]any
-	if err := json.Unmarshal([]byte(s), &m); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, json.Unmarshal([]byte(s), &m))
 	return readLine(m)
 }
 

@@ -26,9 +26,7 @@ func read(t *testing.T, dir string) manifest.State {
 	fatal.If(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var state manifest.State
-	if err := source.Run(ctx, func(s manifest.State) { state = s; cancel() }); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, source.Run(ctx, func(s manifest.State) { state = s; cancel() }))
 	for _, e := range state.FileErrors {
 		t.Errorf("%s: %s", e.File, e.Reason)
 	}

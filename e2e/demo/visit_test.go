@@ -9,15 +9,15 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // dialled connects without a lab.
 func (v *visit) dialled(t *testing.T, to string) {
 	t.Helper()
 	c, err := net.Dial("tcp", to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	v.conn, v.read = c, bufio.NewReader(c)
 }
 

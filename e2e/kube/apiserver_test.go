@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/cluster/probe"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // testAPIServer: without the API server DNS and enforcement go on as they were;
@@ -17,9 +18,7 @@ func testAPIServer(t *testing.T) {
 	for _, p := range []string{"a", "b"} {
 		s.enforced(soon, p)
 	}
-	if err := the.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, the.StopAPIServer())
 	back := false
 	defer func() {
 		if !back {

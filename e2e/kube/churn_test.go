@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/e2e/cluster"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // testChurn: fifty pods come and go on few addresses. Each asks for a name of its
@@ -16,9 +17,7 @@ func testChurn(t *testing.T) {
 	s := begin(t, "churn")
 	const rounds, each = 5, 5 // on two nodes: fifty pods
 	for _, n := range the.Nodes {
-		if err := n.LimitAddresses(each + 6); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, n.LimitAddresses(each+6))
 		defer func(n *cluster.Node) {
 			if err := n.LimitAddresses(0); err != nil {
 				t.Error(err)

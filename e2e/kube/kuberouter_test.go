@@ -9,6 +9,8 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // swaps is how long kube-router may refuse what it allows: five of its turns. It numbers
@@ -26,9 +28,7 @@ func testKubeRouter(t *testing.T) {
 	s.run(webManifests()...)
 	web := "web." + s.ns + ".svc.cluster.local"
 	for _, n := range the.Nodes {
-		if err := n.StartKubeRouter(s.ctx); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, n.StartKubeRouter(s.ctx))
 		defer func() {
 			if err := n.StopKubeRouter(); err != nil {
 				t.Error(err)

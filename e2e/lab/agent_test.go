@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // A line of the agent's log that is not of the published schema fails whoever stops
@@ -24,9 +26,7 @@ func TestCheckAudit(t *testing.T) {
 		"missing field": {whole + strings.Replace(whole, `"count":1`, `"count":0`, 1), false},
 		"no JSON":       {whole + "oops\n", false},
 	} {
-		if err := os.WriteFile(a.path("audit.log"), []byte(c.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(a.path("audit.log"), []byte(c.text), 0o600))
 		err := a.CheckAudit()
 		if (err == nil) != c.good {
 			t.Errorf("%s: %v", name, err)

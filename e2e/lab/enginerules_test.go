@@ -8,6 +8,8 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // enginePods are a limited pod, two databases and a pod of another node and namespace.
@@ -22,14 +24,10 @@ var enginePods = []EnginePod{
 func rulesOf(t *testing.T, style EngineStyle, v6 bool, spec string) []string {
 	t.Helper()
 	np := &networkingv1.NetworkPolicy{}
-	if err := yaml.UnmarshalStrict([]byte("metadata: {namespace: shop}\nspec:\n  podSelector: {matchLabels: {app: web}}\n"+spec), np); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, yaml.UnmarshalStrict([]byte("metadata: {namespace: shop}\nspec:\n  podSelector: {matchLabels: {app: web}}\n"+spec), np))
 	e := &Engine{style: style, pods: enginePods, namespaces: map[string]map[string]string{"shop": {"team": "a"}, "data": {"team": "b"}}}
 	text, err := e.render([]*networkingv1.NetworkPolicy{np}, v6)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var out []string
 	for line := range strings.Lines(text) {
 		if rule, own := strings.CutPrefix(strings.TrimSpace(line), "-A ENGINE-"); own && !strings.HasPrefix(rule, "0 ") {

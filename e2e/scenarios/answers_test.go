@@ -14,6 +14,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/bench/figure"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -141,9 +142,7 @@ egress:
 	}
 	wg.Wait()
 	st, err := s.agent.Status()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	fmt.Printf("answers: %d of %d addresses each out of %d, TTL %d s, grants of %v: %d connections, %d lost, %d too late to count, %d addresses given again after their end, %d evicted, in %v\n",
 		*answerCount, rotatingAnswer, rotatingAddrs, rotatingTTL, rotatingGrant, r.connections, r.lost, r.late, r.reborn, st.Enforcer.Evicted, time.Since(started).Round(time.Second))
 	f := figure.Figure{Name: "answers.lost_connections", Value: float64(r.lost), Unit: "connections", State: fmt.Sprintf("%d answers", *answerCount)}

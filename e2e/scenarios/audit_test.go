@@ -9,6 +9,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -36,12 +37,8 @@ func (s *stage) refilter(options string) {
 	s.t.Helper()
 	said := strings.Count(s.agent.Log(), corefileApplied)
 	text := strings.Replace(corefile, "audit AUDIT", "audit "+filepath.Join(s.agent.Dir, "audit.log")+" {\n        "+options+"\n    }", 1)
-	if err := os.WriteFile(filepath.Join(s.agent.Dir, "Corefile"), []byte(text), 0o644); err != nil {
-		s.t.Fatal(err)
-	}
-	if err := s.agent.WaitFor("the Corefile", func(lab.Status) bool { return strings.Count(s.agent.Log(), corefileApplied) > said }); err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, os.WriteFile(filepath.Join(s.agent.Dir, "Corefile"), []byte(text), 0o644))
+	fatal.If(s.t, s.agent.WaitFor("the Corefile", func(lab.Status) bool { return strings.Count(s.agent.Log(), corefileApplied) > said }))
 }
 
 // TestAuditFilters: a running agent takes over which lines it writes. The lines say

@@ -168,25 +168,19 @@ func TestBadInputWhileRunning(t *testing.T) {
 
 	// A name over 253 characters matches nothing; the rest of its policy works.
 	long := strings.Repeat("abcdefghi.", 26) + "example.org"
-	if err := s.agent.Write(map[string]string{"p.yaml": policy("www", allowWWW+"\n- matches: [{name: "+long+"}]")}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.agent.WaitFor("the overlong name", func(st lab.Status) bool {
+	fatal.If(t, s.agent.Write(map[string]string{"p.yaml": policy("www", allowWWW+"\n- matches: [{name: "+long+"}]")}))
+	fatal.If(t, s.agent.WaitFor("the overlong name", func(st lab.Status) bool {
 		return len(st.BrokenFiles) == 0 && slices.ContainsFunc(st.Problems, func(p struct{ Object, Reason, Path, Message string }) bool {
 			return p.Reason == "PartiallyInvalid" && strings.Contains(p.Path, "egress[1].matches[0]") && strings.Contains(p.Message, "253")
 		})
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	works("with an overlong name")
 
 	corefilePath := filepath.Join(s.agent.Dir, "Corefile")
 	fatal.If(t, os.WriteFile(corefilePath, []byte(". {\n    forward . nowhere\n}\n"), 0o644))
-	if err := s.agent.WaitFor("the refused Corefile", func(lab.Status) bool {
+	fatal.If(t, s.agent.WaitFor("the refused Corefile", func(lab.Status) bool {
 		return strings.Contains(s.agent.Log(), "Corefile:2") && strings.Contains(s.agent.Log(), "the running configuration stays")
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	works("with a broken Corefile")
 
 	// A second agent beside the first one says so and disturbs nothing.
@@ -202,8 +196,6 @@ func TestBadInputWhileRunning(t *testing.T) {
 	}
 	works("with a second agent refused")
 	fatal.If(t, os.RemoveAll(filepath.Join(s.agent.Dir, "manifests")))
-	if err := s.agent.WaitFor("the vanished folder", func(st lab.Status) bool { return len(st.BrokenFiles) > 0 }); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.agent.WaitFor("the vanished folder", func(st lab.Status) bool { return len(st.BrokenFiles) > 0 }))
 	works("with the folder gone")
 }

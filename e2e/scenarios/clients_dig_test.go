@@ -8,6 +8,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -134,9 +135,7 @@ func TestClientsDig(t *testing.T) {
 	}
 	t.Run("delv", func(t *testing.T) {
 		out, err := s.Pod("a").RunIn(etc, "delv", "-i", "delv.dig.test")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		s.printed(t, out, []string{`delv\.dig\.test\.\s+\d+\s+IN\s+A\s+198`}, []string{`failed`}, 1, false)
 	})
 	t.Run("delv and a name that is not there", func(t *testing.T) {

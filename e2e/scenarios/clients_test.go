@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -204,9 +205,7 @@ func (s *stage) clientAsks(t *testing.T, etc lab.Etc, argv []string, number int,
 		}
 	}
 	out, err := pod.RunIn(etc, append(slices.Clone(argv), strings.ReplaceAll(r.ask, "NAME", p.name))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	told, want := told(out), r.wanted(number)
 	if p.one {
 		want = slices.DeleteFunc(want, netip.Addr.Is4)

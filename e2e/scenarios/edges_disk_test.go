@@ -41,8 +41,8 @@ func fill(t *testing.T, file string) {
 	for size := 1 << 12; size > 0; {
 		if _, err := f.Write(make([]byte, size)); errors.Is(err, syscall.ENOSPC) {
 			size /= 2
-		} else if err != nil {
-			t.Fatal(err)
+		} else {
+			fatal.If(t, err)
 		}
 	}
 }

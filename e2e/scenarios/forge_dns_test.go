@@ -8,6 +8,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -38,9 +39,7 @@ func TestForgedQueries(t *testing.T) {
 					// Long enough for fragments, and the same for all.
 					query.SetEdns0(1232, false)
 					wire, err := query.Pack()
-					if err != nil {
-						t.Fatal(err)
-					}
+					fatal.If(t, err)
 					f.send(pod, w, forge(w, lab.UDP(w.from(w.own()), w.to(53), wire)))
 					sent[name+" A"] = question{fmt.Sprintf("a query from %s %s", src, shape), pod == "free"}
 				}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -100,9 +101,7 @@ func TestMetricsMove(t *testing.T) {
 	s.until("written lines are counted", func(int) bool {
 		return s.samples()["namegate_audit_written_lines_total"] != before["namegate_audit_written_lines_total"]
 	})
-	if err := s.agent.Write(map[string]string{"broken.yaml": "kind: ["}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.agent.Write(map[string]string{"broken.yaml": "kind: ["}))
 	s.until("a broken file is counted", func(int) bool { return s.samples()["namegate_broken_files"] == "1" })
 	if out, err := s.Node.Run("nft", "delete", "table", "inet", "namegate"); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -196,8 +197,6 @@ func (s *stage) recovered(word string, zones ...string) {
 func (s *stage) resident() int64 {
 	s.t.Helper()
 	n, err := s.agent.Resident()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	fatal.If(s.t, err)
 	return n
 }

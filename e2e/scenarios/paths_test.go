@@ -221,9 +221,7 @@ func TestUnseenBridge(t *testing.T) {
 		"a.yaml": s.Pod("a").Manifest("shop", "a", nil),
 		"p.yaml": policy("www", strings.Replace(allowWWW, "{matchLabels: {app: client}}", "{}", 1)),
 	})
-	if err := s.agent.WaitFor("the blind spot", func(st lab.Status) bool { return len(st.Enforcer.Unseen) == 2 }); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.agent.WaitFor("the blind spot", func(st lab.Status) bool { return len(st.Enforcer.Unseen) == 2 }))
 	if log := s.agent.Log(); !strings.Contains(log, "load br_netfilter") {
 		t.Errorf("the log does not say so:\n%s", log)
 	}
@@ -235,9 +233,7 @@ func TestUnseenBridge(t *testing.T) {
 	}
 	judged()
 	fatal.If(t, s.Node.Sysctl("net.bridge.bridge-nf-call-iptables=1"))
-	if err := s.agent.WaitFor("sight", func(st lab.Status) bool { return len(st.Enforcer.Unseen) == 0 }); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.agent.WaitFor("sight", func(st lab.Status) bool { return len(st.Enforcer.Unseen) == 0 }))
 	judged()
 }
 

@@ -194,8 +194,8 @@ func TestSelectedPodKeepsPeers(t *testing.T) {
 				first, then := map[string]string{"np.yaml": toDB}, map[string]string{"p.yaml": policy("p", selectsClient)}
 				if comes == "policy" {
 					s.start(s.manifests(first))
-				} else if err := s.Ready(); err != nil {
-					t.Fatal(err)
+				} else {
+					fatal.If(t, s.Ready())
 				}
 				dbs, never := s.lines(s.dbs...), s.lines(s.never...)
 				if comes == "policy" {
@@ -372,9 +372,7 @@ func TestPeersComeBack(t *testing.T) {
 		if out, err := s.Node.Run("sh", "-c", shell); err != nil {
 			t.Fatal(out, err)
 		}
-		if err := s.agent.WaitFor("the repair", func(st lab.Status) bool { return st.Enforcer.Repairs > before.Enforcer.Repairs }); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.agent.WaitFor("the repair", func(st lab.Status) bool { return st.Enforcer.Repairs > before.Enforcer.Repairs }))
 		for _, to := range addressesOf(s.dbs) {
 			s.eventually("client", to, lab.Answered)
 		}

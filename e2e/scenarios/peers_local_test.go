@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -132,9 +133,7 @@ func TestMetadataByNetworkPolicy(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newPeerStage(t, network)
-		if err := s.World.IP("-6", "route", "add", "local", "fd00:ec2::254/128", "dev", "lo"); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, s.World.IP("-6", "route", "add", "local", "fd00:ec2::254/128", "dev", "lo"))
 		s.client("client", 10)
 		s.start(s.manifests(map[string]string{"p.yaml": policy("p", selectsClient)}))
 		for _, c := range []struct {

@@ -107,9 +107,7 @@ func TestOneNetIsEnough(t *testing.T) {
 				}
 				s.forges("with one net", sniffer, &no)
 				s.holds("with one net")
-				if err := s.agent.WaitFor("the repair", func(st lab.Status) bool { return st.Enforcer.Repairs > before.Enforcer.Repairs }); err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, s.agent.WaitFor("the repair", func(st lab.Status) bool { return st.Enforcer.Repairs > before.Enforcer.Repairs }))
 				s.eventually("a", "198.51.100.1:80", lab.Answered)
 				s.eventually("a", "198.51.100.2:80", lab.Refused)
 				s.forges("after the repair", sniffer, &no)

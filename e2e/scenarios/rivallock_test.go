@@ -33,9 +33,7 @@ func TestLockHeld(t *testing.T) {
 	stop := s.vigil("a", []string{"198.51.100.1:80"}, []string{"198.51.100.2:80"})
 	release := s.holdLock()
 	began := time.Now()
-	if err := s.agent.Write(map[string]string{"b.yaml": s.Pod("b").Manifest("shop", "b", map[string]string{"app": "client"})}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.agent.Write(map[string]string{"b.yaml": s.Pod("b").Manifest("shop", "b", map[string]string{"app": "client"})}))
 	var denied time.Duration
 	for i := 0; time.Since(began) < held || denied == 0 && time.Since(began) < eventLimit; i++ {
 		asked := time.Now()

@@ -20,9 +20,9 @@ import (
 // rivalRounds is how often a random rival changes something, in each of four labs.
 const rivalRounds = 75
 
-// untoldMost is how many times in a row, 100 ms apart, the status may be silent about a
+// maxUntold is how many times in a row, 100 ms apart, the status may be silent about a
 // deviation that lasts.
-const untoldMost = 30
+const maxUntold = 30
 
 // randomRival is a node whose rules a rival changes at random moments of the agent's life.
 type randomRival struct {
@@ -227,7 +227,7 @@ func (w *randomRival) backAfter(what string, ended time.Time) time.Duration {
 			return back
 		}
 		if st, err := w.agent.Status(); err == nil && st.InSync && len(st.Enforcer.Deviations) == 0 {
-			if untold++; untold == untoldMost {
+			if untold++; untold == maxUntold {
 				w.t.Errorf("%s: the status is silent, and not all is as wanted (-want +got):\n%s", what, diff)
 			}
 		} else {

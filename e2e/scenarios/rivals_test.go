@@ -8,6 +8,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
 )
 
@@ -81,9 +82,7 @@ func TestRivals(t *testing.T) {
 			var took []time.Duration
 			for _, r := range rivals {
 				before, err := s.agent.Status()
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				back := s.rival(r.name, strings.NewReplacer("VARIANT", variant, "OTHER", other, "DIR", s.agent.Dir).Replace(r.shell), r.lasts, r.harmless)
 				if err := s.agent.WaitFor("the repair", func(st lab.Status) bool { return r.harmless || st.Enforcer.Repairs > before.Enforcer.Repairs }); err != nil {
 					t.Errorf("%s: %v", r.name, err)

@@ -82,7 +82,7 @@ func (q *Queue) Run(judge Judge) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	all, now, n := newSubjects(), q.now(), 0
-	all.merge(q.pending, PodGone)
+	all.merge(q.pending, PodRemoved)
 	for ; n < len(q.second) && !q.second[n].due.After(now); n++ {
 		// The next pod of an address keeps the connections that it opened meanwhile.
 		all.merge(q.second[n].subjects, PolicyChanged)
@@ -117,7 +117,7 @@ func (q *Queue) Due() bool {
 func (q *Queue) Withdraw(addrs []netip.Addr) error {
 	s := newSubjects()
 	for _, a := range addrs {
-		s.why[a] = PodGone
+		s.why[a] = PodRemoved
 	}
 	return q.cut(s, nil)
 }
@@ -158,7 +158,7 @@ func (q *Queue) cut(s subjects, judge Judge) error {
 		return err
 	}
 	for _, f := range flows {
-		if !s.concern(f) || s.why[f.Src.Addr()] != PodGone && judge(f) {
+		if !s.concern(f) || s.why[f.Src.Addr()] != PodRemoved && judge(f) {
 			continue
 		}
 		if err := q.conns.SetMark(f, 0, q.bit); err != nil {

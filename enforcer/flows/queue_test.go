@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/conntrack"
 )
 
@@ -87,9 +88,7 @@ func (n *node) open(conns ...string) {
 func (n *node) admitted(want ...string) {
 	n.t.Helper()
 	all, err := n.conns.Flows(conntrack.Query{Sources: addrs("10.1.0.5 10.1.0.6 2001:db8::5"), Mark: bit, Mask: bit})
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	fatal.If(n.t, err)
 	got := []string{}
 	for _, f := range all {
 		got = append(got, fmt.Sprint(f.Src.Addr(), " ", f.Dst.Addr()))
@@ -107,9 +106,7 @@ func (n *node) judge(f conntrack.Flow) bool {
 
 func (n *node) run() {
 	n.t.Helper()
-	if err := n.Run(n.judge); err != nil {
-		n.t.Fatal(err)
-	}
+	fatal.If(n.t, n.Run(n.judge))
 }
 
 // debts checks which addresses the kernel has.
@@ -137,7 +134,7 @@ func TestEachReasonCutsItsOwnConnections(t *testing.T) {
 		debts   string
 	}{
 		{"the policy changed", func(q *Queue) { q.Recheck(PolicyChanged, addrs("10.1.0.5")) }, []string{name}, "10.1.0.5"},
-		{"the pod is gone", func(q *Queue) { q.Recheck(PodGone, addrs("10.1.0.5")) }, nil, "10.1.0.5"},
+		{"the pod is gone", func(q *Queue) { q.Recheck(PodRemoved, addrs("10.1.0.5")) }, nil, "10.1.0.5"},
 		{"a peer is lost", func(q *Queue) { q.Recheck(PeersLost, addrs("10.1.0.5"), addrs("10.2.0.2 192.0.2.1")...) }, []string{name, peer}, "10.2.0.2 192.0.2.1"},
 		{"a peer is lost, and the policy changed", func(q *Queue) {
 			q.Recheck(PolicyChanged, addrs("10.1.0.5"))
@@ -154,9 +151,7 @@ func TestEachReasonCutsItsOwnConnections(t *testing.T) {
 		n.open(name, peer, lost, "10.1.0.6 10.2.0.2")
 		n.t.Log(test.what)
 		test.recheck(n.Queue)
-		if err := n.Owe(); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, n.Owe())
 		n.debts(test.debts)
 		n.run()
 		n.admitted(append(test.stays, "10.1.0.6 10.2.0.2")...)
@@ -172,10 +167,8 @@ func TestEachReasonCutsItsOwnConnections(t *testing.T) {
 func TestSecondLook(t *testing.T) {
 	n := newNode(t)
 	n.allowed = "192.0.2.1"
-	n.Recheck(PodGone, addrs("10.1.0.5 2001:db8::5"))
-	if err := n.Owe(addrs("10.1.0.6")...); err != nil {
-		t.Fatal(err)
-	}
+	n.Recheck(PodRemoved, addrs("10.1.0.5 2001:db8::5"))
+	fatal.If(t, n.Owe(addrs("10.1.0.6")...))
 	n.run()
 	n.open("10.1.0.5 192.0.2.1", "10.1.0.5 192.0.2.2", "2001:db8::5 2001:db8::1")
 	n.time = n.time.Add(packetGrace - 1)
@@ -213,9 +206,7 @@ func TestAFailureIsTriedAgain(t *testing.T) {
 		t.Error("a refusal is no error")
 	}
 	n.refuses = false
-	if err := n.Owe(); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, n.Owe())
 	n.debts("10.1.0.5 10.1.0.6")
 	n.run()
 	n.admitted()
@@ -234,9 +225,7 @@ func TestAFailureIsTriedAgain(t *testing.T) {
 
 func TestDebtsSurviveTheAgent(t *testing.T) {
 	n := newNode(t)
-	if err := n.Owe(addrs("10.1.0.5 2001:db8::5")...); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, n.Owe(addrs("10.1.0.5 2001:db8::5")...))
 	n.restart()
 	owed, err := n.Recover()
 	if err != nil || len(owed) != 2 || len(n.Owed()) != 2 {

@@ -17,9 +17,9 @@ const (
 	PeersLost Reason = iota + 1
 	// PolicyChanged says that the pod may do less than before. All its connections are judged.
 	PolicyChanged
-	// PodGone says that the pod does not have the address any more. No connection of the address
+	// PodRemoved says that the pod does not have the address any more. No connection of the address
 	// stays admitted: a pod that gets it later inherits none.
-	PodGone
+	PodRemoved
 )
 
 // subjects are pod addresses whose connections are to be judged again.

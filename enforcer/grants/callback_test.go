@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
 )
@@ -85,7 +86,7 @@ func TestEachCallbackIsCalledOnce(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			until(t, "the caller", func() bool { return len(w.table.queue) == i+1 })
+			fatal.Await(t, "the caller", func() bool { return len(w.table.queue) == i+1 })
 			continue
 		}
 		w.table.GrantThen(g, &callback{to: &got, id: callbacks})
@@ -96,7 +97,7 @@ func TestEachCallbackIsCalledOnce(t *testing.T) {
 	}
 	release()
 	wait.Wait()
-	until(t, "the last", func() bool { return got.count() == callbacks })
+	fatal.Await(t, "the last", func() bool { return got.count() == callbacks })
 	for i, err := range got.of(t, callbacks) {
 		if err != nil {
 			t.Errorf("callback %d: %v", i, err)
@@ -123,9 +124,7 @@ func TestEachCallbackIsCalledOnce(t *testing.T) {
 
 func TestCallbacksOfOneBatchHaveTheirOwnResults(t *testing.T) {
 	w, pods := crowd(t, 5)
-	if err := w.sets.Destroy(set4(pods[1])); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.sets.Destroy(set4(pods[1])))
 	w.table.pod(pods[2].PodRef).views = nil // its policy went
 	stranger := pod("stranger", "none")
 	w.sets.instead = func(op *ipset.Op) error {
@@ -145,7 +144,7 @@ func TestCallbacksOfOneBatchHaveTheirOwnResults(t *testing.T) {
 		w.table.GrantThen(g, &callback{to: &got, id: i})
 	}
 	release()
-	until(t, "the last", func() bool { return got.count() == 25 })
+	fatal.Await(t, "the last", func() bool { return got.count() == 25 })
 	for i, err := range got.of(t, 25) {
 		if ok := [5]bool{err == nil, ipset.IsNotFound(err), err != nil, errors.Is(err, errInjected), err != nil}[i%5]; !ok {
 			t.Errorf("callback %d, of pod %d: %v", i, i%5, err)
@@ -187,13 +186,13 @@ func TestAFullQueueIsAnError(t *testing.T) {
 		}
 	}
 	release()
-	until(t, "the last", func() bool { return got.count() == queueMax+3 })
+	fatal.Await(t, "the last", func() bool { return got.count() == queueMax+3 })
 	for i, err := range got.of(t, queueMax+3)[:queueMax] {
 		if err != nil {
 			t.Fatalf("callback %d: %v", i, err)
 		}
 	}
-	until(t, "the end of the writer", func() bool { return !w.table.writing.Load() })
+	fatal.Await(t, "the end of the writer", func() bool { return !w.table.writing.Load() })
 }
 
 // A callback may grant again, and the grants are the caller's own again once GrantThen has
@@ -212,7 +211,7 @@ func TestACallbackMayGrantAgain(t *testing.T) {
 	first[0].Addrs[0], first[0].Name = addr("192.0.2.66"), second[0].Name
 	was.Addrs = addrs("192.0.2.1")
 	release()
-	until(t, "the second", func() bool { return got.count() == 2 })
+	fatal.Await(t, "the second", func() bool { return got.count() == 2 })
 	for i, err := range got.of(t, 2) {
 		if err != nil {
 			t.Errorf("callback %d: %v", i, err)
@@ -256,7 +255,7 @@ func TestSpareRequestsKeepNothing(t *testing.T) {
 	}
 	wait.Wait()
 	for k := range 4 {
-		until(t, "the last", func() bool { return got[k].count() == each })
+		fatal.Await(t, "the last", func() bool { return got[k].count() == each })
 		for i, err := range got[k].of(t, each) {
 			if (err != nil) != (k == 3) {
 				t.Errorf("callback %d of pod %d: %v", i, k, err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
 )
@@ -19,9 +20,7 @@ func TestCovered(t *testing.T) {
 	if len(good) != 2 || w.table.Covered(good) {
 		t.Fatalf("%d grants, covered before they are made", len(good))
 	}
-	if err := w.table.Grant(context.Background(), good); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.table.Grant(context.Background(), good))
 	tests := []struct {
 		what   string
 		change func(g *policy.Grant)
@@ -114,9 +113,7 @@ func TestAddressesTakenAwayAreNotCovered(t *testing.T) {
 		if err := w.table.Grant(context.Background(), stays); err != nil || !w.table.Covered(stays) {
 			t.Errorf("written again: %v", err)
 		}
-		if err := w.rollOut(w.compile([]policy.Pod{web}, two)); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.rollOut(w.compile([]policy.Pod{web}, two)))
 		if es := w.entries(web, false); len(es) != 2 || es[0].Addr != addr("192.0.2.2") || !near(es[0].Timeout, 360*time.Second) {
 			t.Errorf("left: %v", es)
 		}
@@ -183,9 +180,7 @@ func TestRepairLeavesUncertainAddressesOut(t *testing.T) {
 	if w.repair() != 0 {
 		t.Error("an uncertain grant counts as one that another program took away")
 	}
-	if err := w.sets.Delete(set4(p), ipset.Entry{Addr: addr("192.0.2.1")}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.sets.Delete(set4(p), ipset.Entry{Addr: addr("192.0.2.1")}))
 	w.repair()
 	if w.stays(p, "192.0.2.1") == 0 || w.stays(p, "192.0.2.2") != 0 {
 		t.Error("the certain one must come back, alone")
@@ -206,9 +201,7 @@ func BenchmarkCovered(b *testing.B) {
 	var asked [][]policy.Grant
 	for i, g := range w.fresh(all, 50_000) {
 		g[0].Addrs = append(g[0].Addrs, netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)}))
-		if err := w.table.Grant(context.Background(), g); err != nil {
-			b.Fatal(err)
-		}
+		fatal.If(b, w.table.Grant(context.Background(), g))
 		asked = append(asked, g)
 	}
 	for _, bench := range []struct {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -22,9 +23,7 @@ func TestAFullSetEndsTheSoonestFirst(t *testing.T) {
 		for range n {
 			g.Addrs, last, a = append(g.Addrs, a), a, a.Next()
 		}
-		if err := w.table.Grant(context.Background(), []policy.Grant{g}); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.table.Grant(context.Background(), []policy.Grant{g}))
 		return last
 	}
 	early := batch(time.Minute, 2000)
@@ -105,9 +104,7 @@ func TestNoRoomIsAnError(t *testing.T) {
 	for range setMax {
 		full.Addrs, a = append(full.Addrs, a), a.Next()
 	}
-	if err := w.table.Grant(context.Background(), []policy.Grant{full}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.table.Grant(context.Background(), []policy.Grant{full}))
 	w.sets.fail(1, false)
 	g := w.grants(p.PodRef, "www.example.org", 60, a.String())
 	if err := w.table.Grant(context.Background(), g); !errors.Is(err, errInjected) || w.stays(p, a.String()) != 0 {

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
@@ -167,9 +168,7 @@ func (n *node) restart() {
 	})
 	n.snap, n.compiler, n.left = nil, compile.New(), map[string]bool{}
 	names, err := n.sets.Names()
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	fatal.If(n.t, err)
 	for _, name := range names {
 		n.left[name] = true
 	}
@@ -234,9 +233,7 @@ func (n *node) rollOut(s *policy.Snapshot) (err error) {
 // apply brings pods and policies into force.
 func (n *node) apply(pods []policy.Pod, policies ...v1alpha1.FQDNNetworkPolicy) {
 	n.t.Helper()
-	if err := n.rollOut(n.compile(pods, policies...)); err != nil {
-		n.t.Fatal(err)
-	}
+	fatal.If(n.t, n.rollOut(n.compile(pods, policies...)))
 }
 
 // grants returns the grants of an answer.
@@ -254,18 +251,14 @@ func (n *node) grants(pod policy.PodRef, name string, ttl uint32, answer string)
 // answer grants the addresses of an answer, which must work.
 func (n *node) answer(pod policy.Pod, name string, ttl uint32, answer string) {
 	n.t.Helper()
-	if err := n.table.Grant(context.Background(), n.grants(pod.PodRef, name, ttl, answer)); err != nil {
-		n.t.Fatal(err)
-	}
+	fatal.If(n.t, n.table.Grant(context.Background(), n.grants(pod.PodRef, name, ttl, answer)))
 }
 
 // expire lets time pass and ends the grants that are due.
 func (n *node) expire(d time.Duration) {
 	n.t.Helper()
 	n.pass(d)
-	if err := n.table.Expire(); err != nil {
-		n.t.Fatal(err)
-	}
+	fatal.If(n.t, n.table.Expire())
 }
 
 // repair repairs the sets that deviate and returns how many did.
@@ -277,15 +270,11 @@ func (n *node) repair() int {
 		}
 	}
 	wrong, err := n.table.Deviating()
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	fatal.If(n.t, err)
 	repaired := 0
 	for _, s := range wrong {
 		deviated, err := n.table.Repair(s)
-		if err != nil {
-			n.t.Fatal(err)
-		}
+		fatal.If(n.t, err)
 		if deviated {
 			repaired++
 		}
@@ -320,16 +309,6 @@ func (n *node) stays(pod policy.Pod, a string) time.Duration {
 func near(got, lifetime time.Duration) bool {
 	want := lifetime + hold
 	return got >= want && got <= want+2*time.Second
-}
-
-// until waits for something that must come.
-func until(t *testing.T, what string, there func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !there(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not come", what)
-		}
-	}
 }
 
 // web is one pod that one policy allows two names.

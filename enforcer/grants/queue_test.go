@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -53,9 +54,7 @@ func TestOnlyALaterDeadlineIsWritten(t *testing.T) {
 	ask := func(want int, what string) {
 		t.Helper()
 		w.sets.ops()
-		if err := w.table.Grant(context.Background(), g); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.table.Grant(context.Background(), g))
 		if got, _ := w.sets.ops(); got != want {
 			t.Errorf("%s: %d writes, want %d", what, got, want)
 		}
@@ -147,9 +146,7 @@ func TestKernelFailureIsAnErrorAndARetryWorks(t *testing.T) {
 			t.Fatalf("write %d refused: %v", n, err)
 		}
 		w.sets.instead = nil
-		if err := w.table.Grant(context.Background(), g); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.table.Grant(context.Background(), g))
 		if w.stays(p, "192.0.2.1") == 0 || w.stays(p, "2001:db8::1") == 0 {
 			t.Error("the retry opened nothing")
 		}
@@ -163,9 +160,7 @@ func TestKernelFailureIsAnErrorAndARetryWorks(t *testing.T) {
 func TestGrantKeepsNothingOfTheCallers(t *testing.T) {
 	w, p := web(t)
 	g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
-	if err := w.table.Grant(context.Background(), g); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.table.Grant(context.Background(), g))
 	g[0].Addrs[0], g[0].By[0] = addr("192.0.2.66"), "changed"
 	w.answer(p, "a.example.net", 30, "192.0.2.1")
 	if got, want := w.entries(p, false)[0].Comment, "1700000120 www.example.org shop/allow www.example.org ; 1700000090 a.example.net shop/allow *.example.net"; got != want {
@@ -219,15 +214,11 @@ func BenchmarkGrant(b *testing.B) {
 			w, p := web(b)
 			g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1 192.0.2.2")
 			ctx := context.Background()
-			if err := w.table.Grant(ctx, g); err != nil {
-				b.Fatal(err)
-			}
+			fatal.If(b, w.table.Grant(ctx, g))
 			b.ReportAllocs()
 			for b.Loop() {
 				g[0].Deadline = g[0].Deadline.Add(bench.step)
-				if err := w.table.Grant(ctx, g); err != nil {
-					b.Fatal(err)
-				}
+				fatal.If(b, w.table.Grant(ctx, g))
 			}
 		})
 	}
@@ -248,9 +239,7 @@ func TestAnAnswerIsOneWrite(t *testing.T) {
 		answer = append(answer, fmt.Sprintf("192.0.2.%d 2001:db8::%d", i+1, i+1))
 	}
 	g := w.grants(p.PodRef, "www.example.org", 60, strings.Join(answer, " "))
-	if err := w.table.Grant(context.Background(), g); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.table.Grant(context.Background(), g))
 	entries := 0
 	for _, op := range w.sets.writes[0] {
 		entries += len(op.Entries)

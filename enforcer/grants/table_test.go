@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/ipset"
 )
 
@@ -16,9 +17,7 @@ func BenchmarkGrantTable(b *testing.B) {
 		const grants = 100_000
 		before := heapInUse()
 		for _, g := range w.fresh(all, grants) {
-			if err := w.table.Grant(context.Background(), g); err != nil {
-				b.Fatal(err)
-			}
+			fatal.If(b, w.table.Grant(context.Background(), g))
 		}
 		b.ReportMetric(float64(heapInUse()-before)/grants, "heap-B/grant")
 		runtime.KeepAlive(w)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
 )
@@ -25,7 +26,7 @@ func (n *node) hang(t *testing.T, p policy.Pod) (release func()) {
 	go func() {
 		left <- n.table.Grant(ctx, n.grants(p.PodRef, "first.example.net", 60, "203.0.113.1"))
 	}()
-	until(t, "the first write", func() bool { return n.sets.count() == 1 })
+	fatal.Await(t, "the first write", func() bool { return n.sets.count() == 1 })
 	cancel()
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Fatalf("the first caller: %v", err)
@@ -42,7 +43,7 @@ func together(t *testing.T, w *node, release func(), asked [][]policy.Grant) []e
 	for i, g := range asked {
 		wait.Go(func() { errs[i] = w.table.Grant(context.Background(), g) })
 	}
-	until(t, "the queue", func() bool { return len(w.table.queue) == len(asked) })
+	fatal.Await(t, "the queue", func() bool { return len(w.table.queue) == len(asked) })
 	release()
 	wait.Wait()
 	return errs
@@ -84,17 +85,13 @@ func TestEachGrantHasItsOwnResult(t *testing.T) {
 		open  int // of the pod's addresses in the kernel afterwards, at most
 	}{
 		{"a missing set", func(w *node, p policy.Pod) {
-			if err := w.sets.Destroy(set4(p)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, w.sets.Destroy(set4(p)))
 		}, ipset.IsNotFound, 0},
 		{"a full set", func(w *node, p policy.Pod) {
 			name := set4(p)
 			small := w.table.get(Key{p.PodRef, https, false}).header()
 			small.MaxElem = 1
-			if err := errors.Join(w.sets.Destroy(name), w.sets.Ensure(small)); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, errors.Join(w.sets.Destroy(name), w.sets.Ensure(small)))
 		}, ipset.IsFull, 1},
 		{"an error before", func(w *node, p policy.Pod) {
 			w.sets.instead = func(op *ipset.Op) error {
@@ -182,7 +179,7 @@ func TestAHangingKernelHoldsNoCaller(t *testing.T) {
 	if n := w.table.Count(); n != 2 {
 		t.Errorf("%d grants, want the first and the last", n)
 	}
-	until(t, "the end of the writer", func() bool { return !w.table.writing.Load() })
+	fatal.Await(t, "the end of the writer", func() bool { return !w.table.writing.Load() })
 }
 
 // The writer ends when nothing waits; a request that comes between its last look and its
@@ -194,7 +191,7 @@ func TestNoRequestIsForgotten(t *testing.T) {
 	go func() {
 		done <- w.table.Grant(context.Background(), w.grants(pods[0].PodRef, "a.example.net", 60, "192.0.2.1"))
 	}()
-	until(t, "the request", func() bool { return len(w.table.queue) == 1 })
+	fatal.Await(t, "the request", func() bool { return len(w.table.queue) == 1 })
 	if w.table.retire() {
 		t.Fatal("the writer ends, and a request waits")
 	}
@@ -202,7 +199,7 @@ func TestNoRequestIsForgotten(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	until(t, "the end of the writer", func() bool { return !w.table.writing.Load() })
+	fatal.Await(t, "the end of the writer", func() bool { return !w.table.writing.Load() })
 	if !w.table.retire() || w.table.writing.Load() {
 		t.Error("a writer without work stays")
 	}
@@ -359,9 +356,7 @@ func sameAsKernel(t *testing.T, w *node, faulty bool) {
 	now := w.table.cfg.Clock.at(w.clock())
 	for s := range w.table.All() {
 		es, err := w.sets.List(s.name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		open := map[netip.Addr]time.Duration{}
 		for _, e := range es {
 			open[e.Addr] = e.Timeout

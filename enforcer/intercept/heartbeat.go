@@ -11,10 +11,10 @@ import (
 // timeout leaves room for one that fails.
 const heartbeat = time.Second
 
-// beatMost bounds a heartbeat: one that begins when it is due and takes this long still
+// maxBeat bounds a heartbeat: one that begins when it is due and takes this long still
 // renews interception in time. On a node without processor time late answers are better
 // than none.
-const beatMost = nft.HeartbeatTimeout - heartbeat
+const maxBeat = nft.HeartbeatTimeout - heartbeat
 
 // KeepAlive renews interception once a second for as long as probe succeeds; it
 // must ask the proxy's own serving sockets. When interception comes back after it
@@ -55,7 +55,7 @@ func (i *Interception) KeepAlive(ctx context.Context, probe func(context.Context
 
 // Beat renews interception once, if probe succeeds.
 func (i *Interception) Beat(ctx context.Context, probe func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, beatMost)
+	ctx, cancel := context.WithTimeout(ctx, maxBeat)
 	defer cancel()
 	if err := probe(ctx); err != nil {
 		return err

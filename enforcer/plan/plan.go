@@ -98,9 +98,9 @@ func owners(all dataplane.Subjects) map[netip.Addr]policy.PodRef {
 	return out
 }
 
-// Gone returns the addresses that a subject of the last plan does not have any more: a pod
+// Removed returns the addresses that a subject of the last plan does not have any more: a pod
 // that gets one later inherits no connection.
-func Gone(last, now dataplane.Subjects) []netip.Addr {
+func Removed(last, now dataplane.Subjects) []netip.Addr {
 	var out []netip.Addr
 	for ref, p := range last {
 		n := now[ref]

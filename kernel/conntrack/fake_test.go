@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/conntrack"
 )
 
@@ -17,9 +18,7 @@ func TestFake(t *testing.T) {
 	for _, flow := range []conntrack.Flow{udp, tcp, zoned} {
 		f.Track(flow)
 	}
-	if err := f.SetMark(tcp, 0xffffffff, ours); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, f.SetMark(tcp, 0xffffffff, ours))
 	for _, got := range flows(t, f, "10.1.0.5") {
 		want := uint32(others)
 		if got.Protocol == 6 {

@@ -56,9 +56,7 @@ func newLab(t *testing.T, network lab.Network) (*lab.Lab, *lab.Pod) {
 func open(t *testing.T, l *lab.Lab) *inject.Kernel {
 	t.Helper()
 	var r *inject.Kernel
-	if err := l.Node.Do(func() (err error) { r, err = inject.Open(); return err }); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, l.Node.Do(func() (err error) { r, err = inject.Open(); return err }))
 	t.Cleanup(func() { _ = r.Close() })
 	return r
 }
@@ -72,16 +70,14 @@ func show(t *testing.T, l *lab.Lab, words ...string) string {
 
 func load(t *testing.T, l *lab.Lab, rules string) {
 	t.Helper()
-	if err := l.Node.Do(func() error {
+	fatal.If(t, l.Node.Do(func() error {
 		cmd := exec.Command("nft", "-f", "-")
 		cmd.Stdin = strings.NewReader(rules)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // TestSend: a packet that is put into a pod's link comes to a socket of the node,

@@ -246,7 +246,7 @@ func TestListAll(t *testing.T) {
 			fatal.If(t, i.Add(s.Name, entries...))
 		}
 		got, parts := map[ipset.Set]map[ipset.Entry]bool{}, 0
-		if err := i.ListAll(func(s ipset.Set, entries []ipset.Entry) {
+		fatal.If(t, i.ListAll(func(s ipset.Set, entries []ipset.Entry) {
 			parts++
 			if got[s] == nil {
 				got[s] = map[ipset.Entry]bool{}
@@ -258,9 +258,7 @@ func TestListAll(t *testing.T) {
 				e.Timeout = time.Hour
 				got[s][e] = true
 			}
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		if len(got) != len(want) || parts <= len(want) {
 			t.Errorf("%d sets of %d in %d parts", len(got), len(want), parts)
 		}

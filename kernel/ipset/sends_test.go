@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // listen replaces the kernel by one that acknowledges what asks for it, and returns
@@ -14,9 +16,7 @@ import (
 func listen(t *testing.T) (*Kernel, func() (sends, messages int)) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	type seen struct{ sends, messages int }
 	over := make(chan seen)
 	go func() {
@@ -55,9 +55,9 @@ func listen(t *testing.T) (*Kernel, func() (sends, messages int)) {
 // An answer costs few system calls, however many addresses and port sets it is for.
 func TestSends(t *testing.T) {
 	for _, test := range []struct {
-		name                string
-		sets, addrs         int
-		sends, messagesMost int
+		name               string
+		sets, addrs        int
+		sends, maxMessages int
 	}{
 		{"nothing", 3, 0, 0, 0},
 		{"one address", 1, 1, 1, 1},
@@ -83,8 +83,8 @@ func TestSends(t *testing.T) {
 				t.Errorf("%s: %v", test.name, op.Err)
 			}
 		}
-		if sends, messages := end(); sends != test.sends || messages > test.messagesMost {
-			t.Errorf("%s: %d sends of %d messages, want %d of at most %d", test.name, sends, messages, test.sends, test.messagesMost)
+		if sends, messages := end(); sends != test.sends || messages > test.maxMessages {
+			t.Errorf("%s: %d sends of %d messages, want %d of at most %d", test.name, sends, messages, test.sends, test.maxMessages)
 		}
 	}
 }

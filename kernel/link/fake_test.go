@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/link"
 )
 
@@ -13,9 +14,7 @@ func TestFake(t *testing.T) {
 	own := addr("198.51.100.1")
 	f := link.NewFake(own)
 	events, err := f.Watch(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	a := addr("10.1.0.5")
 	if h, known := homes(t, f, a.String()); known {
 		t.Errorf("before it has a home: %+v", h)

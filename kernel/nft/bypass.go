@@ -17,15 +17,15 @@ const (
 	answeringSet = "answering"
 	// bypassingSet, with the family, holds the pods that asked one of these.
 	bypassingSet = "bypassing"
-	// bypassingFor is how long one is remembered, bypassingMost how many: more than
+	// bypassingFor is how long one is remembered, maxBypassing how many: more than
 	// a node has pods.
-	bypassingFor  = 10 * time.Minute
-	bypassingMost = 4096
+	bypassingFor = 10 * time.Minute
+	maxBypassing = 4096
 )
 
 func (l layout) bypassSets(f family) {
 	l.set(answeringSet+f.suffix, f.addr+" . inet_service")
-	l.dynamic(bypassingSet+f.suffix, f.addr, bypassingMost, bypassingFor)
+	l.dynamic(bypassingSet+f.suffix, f.addr, maxBypassing, bypassingFor)
 }
 
 // bypassRule notes a packet as the pod sent it: it stands before any translation.

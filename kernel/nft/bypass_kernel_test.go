@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/kernel/nft"
 )
 
@@ -16,9 +17,7 @@ import (
 func (w *listener) asks(pod, to string) {
 	w.t.Helper()
 	c, err := w.Pod(pod).Dial("udp", to, time.Minute)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, err)
 	defer c.Close()
 	if _, err := c.Write([]byte("query")); err != nil {
 		w.t.Fatal(err)
@@ -41,14 +40,10 @@ func TestWhoBypassesInterception(t *testing.T) {
 		}
 		bypassing := func() (out []netip.Addr) {
 			t.Helper()
-			if err := w.Node.Do(func() (err error) { out, err = w.tables.Bypassing(); return err }); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, w.Node.Do(func() (err error) { out, err = w.tables.Bypassing(); return err }))
 			return out
 		}
-		if err := w.Node.Do(func() error { return w.tables.Apply(context.Background(), state) }); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.Node.Do(func() error { return w.tables.Apply(context.Background(), state) }))
 		for _, alive := range []bool{false, true} {
 			w.asks("a", "203.0.113.53:53")    // the resolver's own address
 			w.asks("a", "169.254.20.53:53")   // led to a backend while nobody is alive
@@ -59,9 +54,7 @@ func TestWhoBypassesInterception(t *testing.T) {
 			if got := bypassing(); len(got) != 0 {
 				t.Errorf("alive %v: %v are said to bypass", alive, got)
 			}
-			if err := w.Node.Do(func() error { return w.tables.Heartbeat(context.Background()) }); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, w.Node.Do(func() error { return w.tables.Heartbeat(context.Background()) }))
 		}
 		w.asks("a", "198.51.100.53:5353")
 		w.asks("b", "[2001:db8::53]:53")
@@ -74,9 +67,7 @@ func TestWhoBypassesInterception(t *testing.T) {
 		if err := w.Node.Do(func() (err error) { found, err = w.tables.Verify(context.Background(), state); return err }); err != nil || len(found) > 0 {
 			t.Errorf("who bypasses is another program's change: %q, %v", found, err)
 		}
-		if err := w.Node.Do(func() error { return w.tables.Rewrite(context.Background(), state) }); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, w.Node.Do(func() error { return w.tables.Rewrite(context.Background(), state) }))
 		if got := bypassing(); len(got) != 2 {
 			t.Errorf("after a repair %v are left", got)
 		}

@@ -19,8 +19,8 @@ const (
 	ProbePort = 9
 	// probedFor is how long one is remembered.
 	probedFor = 3 * time.Second
-	// probedMost bounds what pods can make the kernel remember.
-	probedMost = 4096
+	// maxProbed bounds what pods can make the kernel remember.
+	maxProbed = 4096
 )
 
 // volatile tells whether a set's elements come and go by themselves.
@@ -143,7 +143,7 @@ func inetLayout(tx *knftables.Transaction, bits Bits) {
 			l.set(s+f.suffix, f.addr)
 		}
 		l.ranges("podrange"+f.suffix, f.addr)
-		l.dynamic(probedSet+f.suffix, f.addr, probedMost, probedFor)
+		l.dynamic(probedSet+f.suffix, f.addr, maxProbed, probedFor)
 		l.logSets(f)
 		l.bypassSets(f)
 		l.set("own"+f.suffix, f.addr+" . "+f.addr)

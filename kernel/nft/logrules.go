@@ -31,18 +31,18 @@ const (
 	podLogLimit = "limit rate 20/second burst 100 packets"
 	logLimit    = "500/second burst 500 packets"
 	// loggedFor is as long as a share takes to be whole again, and longer.
-	loggedFor  = 10 * time.Second
-	loggedMost = 4096
+	loggedFor = 10 * time.Second
+	maxLogged = 4096
 	// watchedFor is how long a logged destination of an audited pod is not logged again.
-	watchedFor  = 10 * time.Second
-	watchedMost = 65536
+	watchedFor = 10 * time.Second
+	maxWatched = 65536
 )
 
 // logSets adds the sets that the rules of this file need.
 func (l layout) logSets(f family) {
-	l.dynamic(loggedSet+f.suffix, f.addr, loggedMost, loggedFor)
-	l.dynamic(watchedSet+f.suffix, f.addr+" . "+f.addr+" . inet_proto . inet_service", watchedMost, watchedFor)
-	l.dynamic(watchedBareSet+f.suffix, f.addr+" . "+f.addr+" . inet_proto", watchedMost, watchedFor)
+	l.dynamic(loggedSet+f.suffix, f.addr, maxLogged, loggedFor)
+	l.dynamic(watchedSet+f.suffix, f.addr+" . "+f.addr+" . inet_proto . inet_service", maxWatched, watchedFor)
+	l.dynamic(watchedBareSet+f.suffix, f.addr+" . "+f.addr+" . inet_proto", maxWatched, watchedFor)
 	if f == families[0] {
 		l.tx.Add(&knftables.Counter{Name: deniedCounter})
 	}

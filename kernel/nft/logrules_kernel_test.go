@@ -173,9 +173,7 @@ func (w *listener) expect(pod, network, to string, want lab.Outcome) {
 func (w *listener) denied() uint64 {
 	w.t.Helper()
 	var n uint64
-	if err := w.Node.Do(func() (err error) { n, err = w.tables.Denied(); return err }); err != nil {
-		w.t.Fatal(err)
-	}
+	fatal.If(w.t, w.Node.Do(func() (err error) { n, err = w.tables.Denied(); return err }))
 	return n
 }
 

@@ -49,9 +49,7 @@ func TestMadeUpSourcesSilenceNobody(t *testing.T) {
 		state.Homes = append(state.Homes, nft.Home{Iface: p.Iface, Addr: p.Addr4}, nft.Home{Iface: p.Iface, Addr: p.Addr6})
 	}
 	node := netip.MustParseAddr("fd00:77::1")
-	if err := w.Node.Do(func() error { return w.tables.Apply(context.Background(), state) }); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, w.Node.Do(func() error { return w.tables.Apply(context.Background(), state) }))
 	const flood = 3000
 	err := b.Do(func() error {
 		fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_RAW)

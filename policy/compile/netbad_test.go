@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // TestBadNetworkPolicies has what cannot work, where it is said to be, and what of
@@ -82,9 +84,7 @@ func TestNetworkPolicyGivenTwice(t *testing.T) {
 // TestDocumentedBadInput compares the table of the document with what is said.
 func TestDocumentedBadInput(t *testing.T) {
 	text, err := os.ReadFile("../../docs/networkpolicy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	_, part, _ := strings.Cut(string(text), "\n## Bad input\n")
 	rows := 0
 	for line := range strings.Lines(part) {
@@ -96,9 +96,7 @@ func TestDocumentedBadInput(t *testing.T) {
 		written, said := strings.Trim(cells[0], " `"), strings.TrimSpace(cells[1])
 		n := aNet(t, "np", "{}")
 		if strings.HasPrefix(written, "metadata: ") {
-			if err := yaml.UnmarshalStrict([]byte(written), n); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, yaml.UnmarshalStrict([]byte(written), n))
 			n.Namespace = "shop"
 		} else {
 			n = aNet(t, "np", written)

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/api/netpol"
 )
@@ -17,9 +18,7 @@ import (
 // TestExamplesBesideNetworkPolicy: what the document shows can be read, and works wholly.
 func TestExamplesBesideNetworkPolicy(t *testing.T) {
 	text, err := os.ReadFile("../../docs/networkpolicy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	examples := 0
 	for _, block := range strings.Split(string(text), "```yaml\n")[1:] {
 		block, _, _ = strings.Cut(block, "```")

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -129,9 +130,7 @@ func comparePointers(t *testing.T, lastIn Input, last *policy.Snapshot, in Input
 		for _, n := range in.NetworkPolicies {
 			if (netTwin{in}).counts(n) && n.Namespace == v.Pod.Namespace && twinSelects(&n.Spec.PodSelector, v.Pod.Labels) {
 				text, err := json.Marshal(n.Spec)
-				if err != nil {
-					t.Fatal(err)
-				}
+				fatal.If(t, err)
 				out = append(out, n.Name+string(text))
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 )
@@ -19,9 +20,7 @@ func aService(t testing.TB, namespace, name, ports string) *policy.Service {
 	for _, text := range strings.Fields(ports) {
 		from, to, _ := strings.Cut(text, "=")
 		set, err := policy.ParsePortSet(from)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		r := set.Ranges()[0]
 		p := policy.ServicePort{Protocol: r.Protocol, Port: r.First}
 		if _, err := fmt.Sscan(to, &p.Target); err != nil {

@@ -4,6 +4,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // spent returns the processor time that f takes, on however busy a machine.
@@ -11,9 +13,7 @@ func spent(t *testing.T, f func()) time.Duration {
 	t.Helper()
 	used := func() time.Duration {
 		var r syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, syscall.Getrusage(syscall.RUSAGE_SELF, &r))
 		return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 	}
 	before := used()

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -21,9 +22,7 @@ func aPod(name, address string, labels map[string]string, ports ...policy.NamedP
 func specOf(t *testing.T, labels map[string]string) *Spec {
 	t.Helper()
 	s, err := NewSelector(&metav1.LabelSelector{MatchLabels: labels})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	var d Destinations
 	d.AddPods("shop", s)
 	d.Normalize(1)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -199,9 +200,7 @@ func FuzzCheck(f *testing.F) {
 	} {
 		m := message(f, "www.example.org", dns.TypeA, rrs...)
 		packet, err := m.Pack()
-		if err != nil {
-			f.Fatal(err)
-		}
+		fatal.If(f, err)
 		f.Add(packet)
 	}
 	q := wire.Question{Name: name(f, "www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}

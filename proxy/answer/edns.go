@@ -8,9 +8,9 @@ import (
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// optionsMost bounds the client's options that are passed on, in bytes: with the
+// maxOptions bounds the client's options that are passed on, in bytes: with the
 // longest name the query still fits into the least datagram that IPv6 must carry.
-const optionsMost = 512
+const maxOptions = 512
 
 // ReadQuery returns what a client's message asks.
 func ReadQuery(q wire.Question, m *dns.Msg) wire.Query {
@@ -41,9 +41,9 @@ func passedOn(opt *dns.OPT) string {
 			only.Option = append(only.Option, o)
 		}
 	}
-	b := make([]byte, dns.MinMsgSize+optionsMost)
+	b := make([]byte, dns.MinMsgSize+maxOptions)
 	n, err := dns.PackRR(only, b, 0, nil, false)
-	if err != nil || n-wire.OPTBytes > optionsMost {
+	if err != nil || n-wire.OPTBytes > maxOptions {
 		return ""
 	}
 	return string(b[wire.OPTBytes:n])

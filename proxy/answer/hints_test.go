@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func svcb(t *testing.T, text string) *dns.SVCB {
 	t.Helper()
 	rr, err := dns.NewRR("a.test. 60 IN SVCB " + text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return rr.(*dns.SVCB)
 }
 
@@ -80,9 +80,7 @@ func TestCarriesAddress(t *testing.T) {
 		"a.test. 60 IN SOA a.test. b.test. 1 2 3 4 60": false,
 	} {
 		rr, err := dns.NewRR(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if got := carriesAddress(rr); got != want {
 			t.Errorf("%s: %v", text, got)
 		}

@@ -6,15 +6,14 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
 func name(t testing.TB, s string) fqdn.Name {
 	t.Helper()
 	n, err := fqdn.ParseName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return n
 }
 
@@ -27,9 +26,7 @@ func newQuery(qname string, qtype uint16) *dns.Msg {
 func packed(t testing.TB, m *dns.Msg) []byte {
 	t.Helper()
 	packet, err := m.Pack()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return packet
 }
 
@@ -49,9 +46,7 @@ func message(t testing.TB, q string, qtype uint16, rrs ...string) *dns.Msg {
 	r.SetReply(newQuery(q, qtype))
 	for _, text := range rrs {
 		rr, err := dns.NewRR(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		r.Answer = append(r.Answer, rr)
 	}
 	return parsed(t, packed(t, r))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -30,9 +31,7 @@ func answerOf(t *testing.T, qtype uint16, texts ...string) *dns.Msg {
 			section = &m.Ns
 		}
 		rr, err := dns.NewRR(strings.TrimLeft(text, "+~"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		*section = append(*section, rr)
 	}
 	packet, err := m.Pack()

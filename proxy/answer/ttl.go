@@ -10,8 +10,8 @@ import (
 
 // BoundTTLs puts every TTL of a message that is not shared yet within the
 // bounds, in seconds.
-func BoundTTLs(m *dns.Msg, least, greatest uint32) {
-	MapTTLs(m, func(ttl uint32) uint32 { return min(max(ttl, least), greatest) })
+func BoundTTLs(m *dns.Msg, lowest, highest uint32) {
+	MapTTLs(m, func(ttl uint32) uint32 { return min(max(ttl, lowest), highest) })
 }
 
 // IsNegative tells whether the answer says that the name does not exist, or has no

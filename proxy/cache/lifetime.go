@@ -23,9 +23,9 @@ func Zone(zone *corefile.Zone, q wire.Query) *corefile.Zone {
 // Bounds are the bounds of the TTLs in an answer: those of the configuration, and of the
 // cache where the answer has addresses and is to be kept.
 func Bounds(t corefile.TTL, zone *corefile.Zone) (bounds [2]wire.TTLBounds) {
-	bounds = [2]wire.TTLBounds{{Min: t.Least, Max: t.Greatest}, {Max: wire.MaxTTL}}
+	bounds = [2]wire.TTLBounds{{Min: t.Min, Max: t.Max}, {Max: wire.MaxTTL}}
 	if zone != nil {
-		bounds[1] = wire.TTLBounds{Min: wholeSeconds(zone.Cache.Least), Max: wholeSeconds(zone.Cache.Greatest)}
+		bounds[1] = wire.TTLBounds{Min: wholeSeconds(zone.Cache.MinTTL), Max: wholeSeconds(zone.Cache.MaxTTL)}
 	}
 	return bounds
 }
@@ -34,7 +34,7 @@ func Bounds(t corefile.TTL, zone *corefile.Zone) (bounds [2]wire.TTLBounds) {
 // their bounds, and keeps it by the zone, if it is one to keep; nil if it is not.
 func (c *Cache) Write(t corefile.TTL, zone *corefile.Zone, q wire.Query, m *dns.Msg, from netip.AddrPort, now time.Duration) *Entry {
 	if m.Rcode == dns.RcodeSuccess {
-		answer.BoundTTLs(m, t.Least, t.Greatest)
+		answer.BoundTTLs(m, t.Min, t.Max)
 	}
 	if zone == nil {
 		return nil
@@ -81,7 +81,7 @@ func lifetime(q wire.Question, m *dns.Msg, c *corefile.Cache) uint32 {
 		return 0
 	}
 	if !answer.IsNegative(q, m) {
-		answer.BoundTTLs(m, wholeSeconds(c.Least), wholeSeconds(c.Greatest))
+		answer.BoundTTLs(m, wholeSeconds(c.MinTTL), wholeSeconds(c.MaxTTL))
 		return answer.MinTTL(m)
 	}
 	soa := soaOf(m)
@@ -89,7 +89,7 @@ func lifetime(q wire.Question, m *dns.Msg, c *corefile.Cache) uint32 {
 		return 0
 	}
 	soa.Hdr.Ttl = min(wire.ValidTTL(soa.Hdr.Ttl), wire.ValidTTL(soa.Minttl))
-	answer.BoundTTLs(m, 0, wholeSeconds(c.Denial))
+	answer.BoundTTLs(m, 0, wholeSeconds(c.NegativeTTL))
 	return answer.MinTTL(m)
 }
 

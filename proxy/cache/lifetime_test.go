@@ -8,6 +8,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/corefile"
@@ -19,9 +20,7 @@ const soa = "~test. 300 IN SOA ns.test. admin.test. 1 2 3 4 "
 func name(t testing.TB, s string) fqdn.Name {
 	t.Helper()
 	n, err := fqdn.ParseName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return n
 }
 
@@ -45,9 +44,7 @@ func answerOf(t *testing.T, qtype uint16, texts ...string) *dns.Msg {
 			section = &m.Ns
 		}
 		rr, err := dns.NewRR(strings.TrimLeft(text, "+~"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		*section = append(*section, rr)
 	}
 	packet, err := m.Pack()
@@ -58,8 +55,8 @@ func answerOf(t *testing.T, qtype uint16, texts ...string) *dns.Msg {
 }
 
 func TestLifetimeIsTheLeastTTLOrTheSOAs(t *testing.T) {
-	plain := corefile.Cache{Greatest: time.Hour, Denial: 30 * time.Second}
-	bounded := corefile.Cache{Least: 20 * time.Second, Greatest: time.Minute, Denial: 10 * time.Second}
+	plain := corefile.Cache{MaxTTL: time.Hour, NegativeTTL: 30 * time.Second}
+	bounded := corefile.Cache{MinTTL: 20 * time.Second, MaxTTL: time.Minute, NegativeTTL: 10 * time.Second}
 	for _, tt := range []struct {
 		name  string
 		cache corefile.Cache
@@ -80,7 +77,7 @@ func TestLifetimeIsTheLeastTTLOrTheSOAs(t *testing.T) {
 		{"NXDOMAIN by the SOA's TTL", plain, dns.TypeA, []string{"NXDOMAIN", "~test. 11 IN SOA ns.test. admin.test. 1 2 3 4 20"}, 11, []uint32{11}},
 		{"NXDOMAIN by denial", plain, dns.TypeA, []string{"NXDOMAIN", soa + "300"}, 30, []uint32{30}},
 		{"denial is not raised", bounded, dns.TypeA, []string{"NXDOMAIN", soa + "3"}, 3, []uint32{3}},
-		{"denial 0", corefile.Cache{Greatest: time.Hour}, dns.TypeA, []string{"NXDOMAIN", soa + "20"}, 0, []uint32{0}},
+		{"denial 0", corefile.Cache{MaxTTL: time.Hour}, dns.TypeA, []string{"NXDOMAIN", soa + "20"}, 0, []uint32{0}},
 		{"a minimum of 0", plain, dns.TypeA, []string{"NXDOMAIN", soa + "0"}, 0, []uint32{0}},
 		{"NODATA", plain, dns.TypeAAAA, []string{soa + "20"}, 20, []uint32{20}},
 		{"NODATA without SOA", plain, dns.TypeAAAA, []string{"~test. 9 IN NS ns.test."}, 0, []uint32{9}},
@@ -110,7 +107,7 @@ func TestLifetimeIsTheLeastTTLOrTheSOAs(t *testing.T) {
 func TestTruncatedIsNotKept(t *testing.T) {
 	m := answerOf(t, dns.TypeA, "one.test. 300 IN A 192.0.2.1")
 	m.Truncated = true
-	if got := lifetime(wire.Question{Name: name(t, "one.test"), Type: dns.TypeA}, m, &corefile.Cache{Greatest: time.Hour}); got != 0 {
+	if got := lifetime(wire.Question{Name: name(t, "one.test"), Type: dns.TypeA}, m, &corefile.Cache{MaxTTL: time.Hour}); got != 0 {
 		t.Errorf("kept for %d s", got)
 	}
 }

@@ -30,12 +30,12 @@ type Reply struct {
 	Guarded rebind.Verdicts
 	Verdict audit.Verdict
 	Line    *audit.Prepared // nil where nothing is logged
-	// Follows counts the changes of the names that the pod is led to; nil where no pod is
-	// led. FollowsAt is the count by which the reply was decided.
-	Follows   *atomic.Uint64
-	FollowsAt uint64
-	Followed  bool
-	Until     time.Duration // the reply is not given from then on
+	// NamesEpoch counts the changes of the pod's followed names, nil without a pod. Epoch is
+	// the count by which the reply was decided.
+	NamesEpoch *atomic.Uint64
+	Epoch      uint64
+	Followed   bool
+	Until      time.Duration // the reply is not given from then on
 
 	message []byte
 	ttls    []uint16 // where TTLs stand in message
@@ -58,7 +58,7 @@ func (r *Reply) TTLsFrom(e *Entry) time.Duration { return e.stored + time.Durati
 
 // Valid tells whether the reply is what would be decided at the moment now too.
 func (r *Reply) Valid(e *Entry, c *corefile.Config, now time.Duration) bool {
-	return r.Config == c && now < r.Until && e.age(now) >= r.age && (r.Follows == nil || r.Follows.Load() == r.FollowsAt)
+	return r.Config == c && now < r.Until && e.age(now) >= r.age && (r.NamesEpoch == nil || r.NamesEpoch.Load() == r.Epoch)
 }
 
 // Guard tells whether the guard says of each address what it said before. It is asked

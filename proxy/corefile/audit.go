@@ -8,8 +8,8 @@ import (
 	"github.com/namegate/namegate/audit"
 )
 
-// sampleMost is the greatest N of which one decision is logged.
-const sampleMost = 1_000_000
+// maxSample is the greatest N of which one decision is logged.
+const maxSample = 1_000_000
 
 func readAudit(c *Config, s stanza) error {
 	arg, err := s.one("audit stdout")
@@ -51,7 +51,7 @@ func readAuditOption(c *Config, line stanza) (err error) {
 		c.AuditFilter.Namespaces, err = line.words(isServiceLabel, "is not a namespace, write names such as shop")
 		return err
 	case "sample":
-		c.AuditFilter.Sample, err = line.number("sample 10", 1, sampleMost)
+		c.AuditFilter.Sample, err = line.number("sample 10", 1, maxSample)
 		return err
 	}
 	return line.noOption("audit", nil, "size", "keep", "verdict", "namespace", "sample")

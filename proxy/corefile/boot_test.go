@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy"
 	"github.com/namegate/namegate/proxy/corefile"
 )
@@ -21,15 +22,11 @@ const top = "../.."
 func examples(t *testing.T) map[string]string {
 	t.Helper()
 	documents, err := filepath.Glob(filepath.Join(top, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	out := map[string]string{}
 	for _, path := range append(documents, filepath.Join(top, "README.md")) {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		line := 1
 		for i, part := range strings.Split(string(text), "```corefile\n") {
 			if i > 0 {
@@ -66,9 +63,7 @@ func TestDocumentedExamplesServe(t *testing.T) {
 // TestExampleFileServes: the file that the demo runs.
 func TestExampleFileServes(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(top, "examples", "Corefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	boot(t, "examples/Corefile", string(text))
 }
 
@@ -82,9 +77,7 @@ func boot(t *testing.T, file, text string) {
 		return c
 	}
 	s, err := proxy.New(proxy.Options{Config: parse(), Granter: &proxy.FakeGranter{}, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	defer func() {
@@ -97,9 +90,7 @@ func boot(t *testing.T, file, text string) {
 			t.Errorf("the same file waits for a restart: %v", pending)
 		}
 	}
-	if err := s.Listen([]netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, s.Listen([]netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}))
 	addrs := s.Addrs()
 	if len(addrs) != 1 {
 		t.Fatalf("serves on %v", addrs)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // bound is a range that docs/corefile.md gives, and where its value stands.
@@ -76,9 +78,7 @@ func moved(t *testing.T, value, step string, direction int) string {
 	}
 	if d, err := time.ParseDuration(step); err == nil && d > 0 {
 		v, err := time.ParseDuration(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return (v + time.Duration(direction)*d).String()
 	}
 	shift := 0
@@ -88,8 +88,6 @@ func moved(t *testing.T, value, step string, direction int) string {
 		}
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return fmt.Sprint(n<<shift + int64(direction))
 }

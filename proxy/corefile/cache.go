@@ -11,40 +11,40 @@ import (
 // The defaults and the bounds of cache.
 const (
 	// An hour is what CoreDNS keeps answers for at most.
-	defaultGreatest = time.Hour
+	defaultMaxTTL = time.Hour
 	// A week is where RFC 8767 §4 caps TTLs.
-	mostGreatest = 7 * 24 * time.Hour
+	maxMaxTTL = 7 * 24 * time.Hour
 	// Beyond an hour of more than an answer says of itself the addresses of what
 	// moved stay in use, and open; dnsmasq stops there as well.
-	mostLeast = time.Hour
+	maxMinTTL = time.Hour
 	// Half a minute is six times what CoreDNS's Kubernetes zones say of a name that
 	// is not there: one that comes into being is seen soon.
-	defaultDenial = 30 * time.Second
+	defaultNegativeTTL = 30 * time.Second
 	// RFC 2308 §5: one to three hours work well, a day makes trouble.
-	mostDenial = 3 * time.Hour
+	maxNegativeTTL = 3 * time.Hour
 	// An hour is CoreDNS's, and the time in which somebody looks at an outage.
 	defaultStale = time.Hour
 	// RFC 8767 §5 speaks of days; but what is given here is opened as well.
-	mostStale = 24 * time.Hour
+	maxStale = 24 * time.Hour
 
 	// CoreDNS's gap between two questions for a name that is hot.
 	defaultWithin = time.Minute
 	// TTLs are whole seconds; a gap beyond a day is no gap of a hot name.
-	leastWithin, mostWithin = time.Second, 24 * time.Hour
+	minWithin, maxWithin = time.Second, 24 * time.Hour
 	// CoreDNS's share of the time that is left.
 	defaultPercent = 10
 	// At 0 an answer ends before it is renewed, above 90 it is asked for nearly
 	// as often as without a cache.
-	leastPercent, mostPercent = 1, 90
-	// Eleven questions a second all day long, the longest of mostWithin: what is
+	minPercent, maxPercent = 1, 90
+	// Eleven questions a second all day long, the longest of maxWithin: what is
 	// asked less often by then is hot by no measure.
-	mostAmount = 1_000_000
+	maxAmount = 1_000_000
 
 	// Sixteen of the longest messages (RFC 1035 §4.2.2: 64 KiB) are the 1 MiB
 	// that size has to be at least.
-	leastEntries, leastBytes = 16, 1 << 20
+	minEntries, minCacheBytes = 16, 1 << 20
 	// A million answers of 1 KiB are the 1 GiB that size may be at most.
-	mostEntries, mostBytes = 1_000_000, 1 << 30
+	maxEntries, maxCacheBytes = 1_000_000, 1 << 30
 )
 
 // cache reads "cache [MAX_TTL] { … }" of one block, and gives it to the forwards
@@ -80,22 +80,22 @@ func (p *parser) cache(zones []fqdn.Name, all []stanza, first int) {
 // readCache reads the line and its block; root is for the block of the root zone,
 // where the bounds of the whole agent stand.
 func (p *parser) readCache(s stanza, root bool) (*Cache, error) {
-	c := &Cache{Greatest: defaultGreatest}
+	c := &Cache{MaxTTL: defaultMaxTTL}
 	var err error
 	switch {
 	case len(s.args) > 1 || len(s.args) == 1 && strings.TrimLeft(s.args[0], "0123456789+-.") == s.args[0]:
 		return nil, s.errorf(`is of its block's zones and takes one time alone, write "cache 1h", and another block for other zones`)
 	case len(s.args) == 1:
-		if c.Greatest, err = s.seconds(s.args[0], "cache 1h", time.Second, mostGreatest); err != nil {
+		if c.MaxTTL, err = s.seconds(s.args[0], "cache 1h", time.Second, maxMaxTTL); err != nil {
 			return nil, err
 		}
 	}
-	c.Denial = min(defaultDenial, c.Greatest)
+	c.NegativeTTL = min(defaultNegativeTTL, c.MaxTTL)
 	if err := s.each(func(line stanza) error { return p.cacheOption(c, line, root) }); err != nil {
 		return nil, err
 	}
-	if c.Least > c.Greatest {
-		return nil, s.errorf("min_ttl %s is above the maximum TTL, %s, write a lower one", short(c.Least), short(c.Greatest))
+	if c.MinTTL > c.MaxTTL {
+		return nil, s.errorf("min_ttl %s is above the maximum TTL, %s, write a lower one", short(c.MinTTL), short(c.MaxTTL))
 	}
 	return c, nil
 }
@@ -105,21 +105,21 @@ func (p *parser) cacheOption(c *Cache, line stanza, root bool) (err error) {
 	case "min_ttl", "least":
 		var arg string
 		if arg, err = line.one("min_ttl 5s"); err == nil {
-			c.Least, err = line.seconds(arg, "min_ttl 5s", 0, mostLeast)
+			c.MinTTL, err = line.seconds(arg, "min_ttl 5s", 0, maxMinTTL)
 		}
 	case "negative_ttl", "denial":
-		c.Denial, err = line.negativeTTL()
+		c.NegativeTTL, err = line.negativeTTL()
 	case "prefetch":
 		c.Prefetch, err = line.prefetch()
 	case "serve_stale":
 		c.ServeStale, err = line.serveStale()
 	case "entries":
 		if err = p.whole(line, root); err == nil {
-			p.config.CacheEntries, err = line.number("entries 10000", leastEntries, mostEntries)
+			p.config.CacheEntries, err = line.number("entries 10000", minEntries, maxEntries)
 		}
 	case "size":
 		if err = p.whole(line, root); err == nil {
-			p.config.CacheBytes, err = line.size("size 32MiB", leastBytes, mostBytes)
+			p.config.CacheBytes, err = line.size("size 32MiB", minCacheBytes, maxCacheBytes)
 		}
 	default:
 		err = line.noOption("cache", cacheElsewhere, "min_ttl", "negative_ttl", "prefetch", "serve_stale", "entries", "size")
@@ -150,7 +150,7 @@ func (s stanza) negativeTTL() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	return s.seconds(arg, "negative_ttl 30s", 0, mostDenial)
+	return s.seconds(arg, "negative_ttl 30s", 0, maxNegativeTTL)
 }
 
 // prefetch reads AMOUNT [DURATION [PERCENT%]].
@@ -161,11 +161,11 @@ func (s stanza) prefetch() (Prefetch, error) {
 		return p, s.errorf("has %d values instead of one to three, write for example %q", len(s.args), usage)
 	}
 	var err error
-	if p.Amount, err = s.count(s.args[0], usage, 0, mostAmount); err != nil {
+	if p.Amount, err = s.count(s.args[0], usage, 0, maxAmount); err != nil {
 		return p, err
 	}
 	if len(s.args) > 1 {
-		if p.Within, err = s.span(s.args[1], usage, leastWithin, mostWithin); err != nil {
+		if p.Within, err = s.span(s.args[1], usage, minWithin, maxWithin); err != nil {
 			return p, err
 		}
 	}
@@ -174,7 +174,7 @@ func (s stanza) prefetch() (Prefetch, error) {
 		if !ok {
 			return p, s.errorf("%q is not a percentage, write for example %q", s.args[2], usage)
 		}
-		if p.Percent, err = s.count(digits, usage, leastPercent, mostPercent); err != nil {
+		if p.Percent, err = s.count(digits, usage, minPercent, maxPercent); err != nil {
 			return p, err
 		}
 	}
@@ -190,7 +190,7 @@ func (s stanza) serveStale() (time.Duration, error) {
 	case 0:
 		return defaultStale, nil
 	case 1:
-		return s.duration("serve_stale 1h", time.Second, mostStale)
+		return s.duration("serve_stale 1h", time.Second, maxStale)
 	}
 	return 0, s.errorf(`has no mode, since an upstream is asked first, write "serve_stale %s"`, s.args[0])
 }

@@ -13,7 +13,7 @@ import (
 func rootBlock(lines string) string { return ". {\nforward . 192.0.2.1\n" + lines + "\n}\n" }
 
 func TestCache(t *testing.T) {
-	plain := Cache{Greatest: time.Hour, Denial: 30 * time.Second}
+	plain := Cache{MaxTTL: time.Hour, NegativeTTL: 30 * time.Second}
 	with := func(change func(*Cache)) Cache {
 		c := plain
 		change(&c)
@@ -24,18 +24,18 @@ func TestCache(t *testing.T) {
 		"cache 1h":                              plain,
 		"cache 3600":                            plain,
 		"cache {\n}":                            plain,
-		"cache 168h":                            with(func(c *Cache) { c.Greatest = 168 * time.Hour }),
-		"cache 1":                               {Greatest: time.Second, Denial: time.Second},
-		"cache 10s":                             {Greatest: 10 * time.Second, Denial: 10 * time.Second},
-		"cache 10s {\n negative_ttl 30s\n}":     {Greatest: 10 * time.Second, Denial: 30 * time.Second},
-		"cache 30s":                             {Greatest: 30 * time.Second, Denial: 30 * time.Second},
-		"cache {\n min_ttl 5s\n}":               with(func(c *Cache) { c.Least = 5 * time.Second }),
-		"cache {\n least 5s\n denial 0s\n}":     with(func(c *Cache) { c.Least, c.Denial = 5*time.Second, 0 }), // the earlier names
-		"cache {\n min_ttl 5\n}":                with(func(c *Cache) { c.Least = 5 * time.Second }),
-		"cache {\n min_ttl 1h\n}":               with(func(c *Cache) { c.Least = time.Hour }),
-		"cache {\n negative_ttl 0s\n}":          with(func(c *Cache) { c.Denial = 0 }),
-		"cache {\n negative_ttl 0\n}":           with(func(c *Cache) { c.Denial = 0 }),
-		"cache {\n negative_ttl 3h\n}":          with(func(c *Cache) { c.Denial = 3 * time.Hour }),
+		"cache 168h":                            with(func(c *Cache) { c.MaxTTL = 168 * time.Hour }),
+		"cache 1":                               {MaxTTL: time.Second, NegativeTTL: time.Second},
+		"cache 10s":                             {MaxTTL: 10 * time.Second, NegativeTTL: 10 * time.Second},
+		"cache 10s {\n negative_ttl 30s\n}":     {MaxTTL: 10 * time.Second, NegativeTTL: 30 * time.Second},
+		"cache 30s":                             {MaxTTL: 30 * time.Second, NegativeTTL: 30 * time.Second},
+		"cache {\n min_ttl 5s\n}":               with(func(c *Cache) { c.MinTTL = 5 * time.Second }),
+		"cache {\n least 5s\n denial 0s\n}":     with(func(c *Cache) { c.MinTTL, c.NegativeTTL = 5*time.Second, 0 }), // the earlier names
+		"cache {\n min_ttl 5\n}":                with(func(c *Cache) { c.MinTTL = 5 * time.Second }),
+		"cache {\n min_ttl 1h\n}":               with(func(c *Cache) { c.MinTTL = time.Hour }),
+		"cache {\n negative_ttl 0s\n}":          with(func(c *Cache) { c.NegativeTTL = 0 }),
+		"cache {\n negative_ttl 0\n}":           with(func(c *Cache) { c.NegativeTTL = 0 }),
+		"cache {\n negative_ttl 3h\n}":          with(func(c *Cache) { c.NegativeTTL = 3 * time.Hour }),
 		"cache {\n prefetch 1\n}":               with(func(c *Cache) { c.Prefetch = Prefetch{1, time.Minute, 10} }),
 		"cache {\n prefetch 2 5m\n}":            with(func(c *Cache) { c.Prefetch = Prefetch{2, 5 * time.Minute, 10} }),
 		"cache {\n prefetch 3 1s 1%\n}":         with(func(c *Cache) { c.Prefetch = Prefetch{3, time.Second, 1} }),
@@ -103,7 +103,7 @@ func TestCacheIsOfItsBlock(t *testing.T) {
 		for _, z := range c.Zones {
 			kept := time.Duration(0)
 			if z.Cache != nil {
-				kept = z.Cache.Greatest
+				kept = z.Cache.MaxTTL
 			}
 			got = append(got, fmt.Sprintf("%s=%v", z.Name, kept))
 		}

@@ -90,12 +90,12 @@ type Zone struct {
 
 // Cache says how a zone's answers are kept. It is not changed.
 type Cache struct {
-	// Least and Greatest bound how long an answer with records is kept, and so the
+	// MinTTL and MaxTTL bound how long an answer with records is kept, and so the
 	// TTLs that it is handed on with.
-	Least, Greatest time.Duration
-	// Denial bounds how long NXDOMAIN and an answer without records are kept
+	MinTTL, MaxTTL time.Duration
+	// NegativeTTL bounds how long NXDOMAIN and an answer without records are kept
 	// (RFC 2308); 0 keeps none.
-	Denial time.Duration
+	NegativeTTL time.Duration
 	// Prefetch renews hot names before they end.
 	Prefetch Prefetch
 	// ServeStale is how long after its end an answer may still be given when no
@@ -113,7 +113,7 @@ type Prefetch struct {
 }
 
 // TTL bounds, in seconds, what pods are told of how long an answer holds.
-type TTL struct{ Least, Greatest uint32 }
+type TTL struct{ Min, Max uint32 }
 
 // Policy is the order in which the upstreams of a zone are tried.
 type Policy uint8

@@ -9,14 +9,13 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func documentation(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/corefile.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return string(text)
 }
 
@@ -33,9 +32,7 @@ func TestTheWholeExampleSaysTheDefaults(t *testing.T) {
 	_, rest, _ := strings.Cut(section(documentation(t), "All directives"), "```corefile\n")
 	example, _, _ := strings.Cut(rest, "```")
 	c, err := Parse("docs/corefile.md", example)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	d := parseForward(t, ". {\nforward . 10.96.0.10\ncache {\nprefetch 10\nserve_stale\n}\n}")
 	d.File = c.File
 	d.Audit.Path = c.Audit.Path // it has to have one

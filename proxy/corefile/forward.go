@@ -22,9 +22,9 @@ const (
 	defaultProbe = 250 * time.Millisecond
 	// At 50 ms fifteen silent addresses cost 300 probes a second; after 10 s libc
 	// has given a name up altogether (resolv.conf(5): two attempts of 5 s).
-	leastProbe, mostProbe = 50 * time.Millisecond, 10 * time.Second
+	minProbe, maxProbe = 50 * time.Millisecond, 10 * time.Second
 	// A million queries under way are more than limits can be set to allow.
-	mostConcurrent = 1 << 20
+	maxConcurrent = 1 << 20
 )
 
 // forward reads "forward FROM TO… { … }" for each zone of the block.
@@ -91,7 +91,7 @@ func forwardOption(z *Zone, line stanza) (err error) {
 	case "health_check":
 		z.Probe, err = probe(line)
 	case "max_concurrent":
-		z.MaxConcurrent, err = line.number("max_concurrent 1000", 0, mostConcurrent)
+		z.MaxConcurrent, err = line.number("max_concurrent 1000", 0, maxConcurrent)
 	case "force_tcp":
 		z.ForceTCP = true
 		if len(line.args) > 0 {
@@ -108,7 +108,7 @@ func probe(line stanza) (time.Duration, error) {
 	if len(line.args) > 1 {
 		return 0, line.errorf(`asks for the root's name servers, to which any reply counts, write "health_check %s" without %s`, line.args[0], strings.Join(line.args[1:], " "))
 	}
-	return line.duration("health_check 250ms", leastProbe, mostProbe)
+	return line.duration("health_check 250ms", minProbe, maxProbe)
 }
 
 func order(line stanza) (Policy, error) {

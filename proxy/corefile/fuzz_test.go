@@ -50,7 +50,7 @@ func broken(c *Config) (wrong []string) {
 	must(c.Limits.RatePerPod > 0 && c.Limits.BurstPerPod > 0 && c.Limits.Addresses > 0, "bounds")
 	must(c.CacheEntries >= 16 && c.CacheEntries <= 1_000_000, "entries")
 	must(c.CacheBytes >= 1<<20 && c.CacheBytes <= 1<<30, "size")
-	must(c.TTL.Least <= c.TTL.Greatest && c.TTL.Least <= 3600 && c.TTL.Greatest < 1<<31, "ttl")
+	must(c.TTL.Min <= c.TTL.Max && c.TTL.Min <= 3600 && c.TTL.Max < 1<<31, "ttl")
 	must(c.Audit.Size >= 64<<10 && c.Audit.Keep >= 0, "the log's files")
 	must(c.AuditFilter.Sample >= 1 && c.AuditFilter.Sample <= 1_000_000, "the log's sample")
 	must(!slices.ContainsFunc(c.AuditFilter.Verdicts, func(v string) bool { return !isVerdict(v) }), "the log's verdicts")
@@ -75,10 +75,10 @@ func brokenCache(c *Cache) (wrong []string) {
 		return nil
 	}
 	for what, ok := range map[string]bool{
-		"least":       c.Least >= 0 && c.Least <= time.Hour && c.Least <= c.Greatest,
-		"greatest":    c.Greatest >= time.Second && c.Greatest <= 7*24*time.Hour,
-		"denial":      c.Denial >= 0 && c.Denial <= 3*time.Hour,
-		"parts":       (c.Least+c.Greatest)%time.Second == 0 && c.Denial%time.Second == 0,
+		"least":       c.MinTTL >= 0 && c.MinTTL <= time.Hour && c.MinTTL <= c.MaxTTL,
+		"greatest":    c.MaxTTL >= time.Second && c.MaxTTL <= 7*24*time.Hour,
+		"denial":      c.NegativeTTL >= 0 && c.NegativeTTL <= 3*time.Hour,
+		"parts":       (c.MinTTL+c.MaxTTL)%time.Second == 0 && c.NegativeTTL%time.Second == 0,
 		"serve_stale": c.ServeStale == 0 || c.ServeStale >= time.Second && c.ServeStale <= 24*time.Hour,
 		"prefetch": c.Prefetch == Prefetch{} || c.Prefetch.Amount > 0 && c.Prefetch.Percent >= 1 && c.Prefetch.Percent <= 90 &&
 			c.Prefetch.Within >= time.Second && c.Prefetch.Within <= 24*time.Hour,
@@ -103,10 +103,10 @@ func TestBrokenSeesWhatIsBroken(t *testing.T) {
 		"ttl":                func(c *Config) { c.TTL = TTL{2, 1} },
 		"entries":            func(c *Config) { c.CacheEntries = 15 },
 		"size":               func(c *Config) { c.CacheBytes = 1<<30 + 1 },
-		"least":              func(c *Config) { c.Zones[0].Cache.Least = time.Hour + time.Second },
-		"greatest":           func(c *Config) { c.Zones[0].Cache.Greatest = 0 },
-		"denial":             func(c *Config) { c.Zones[0].Cache.Denial = -time.Second },
-		"parts":              func(c *Config) { c.Zones[0].Cache.Denial = time.Millisecond },
+		"least":              func(c *Config) { c.Zones[0].Cache.MinTTL = time.Hour + time.Second },
+		"greatest":           func(c *Config) { c.Zones[0].Cache.MaxTTL = 0 },
+		"denial":             func(c *Config) { c.Zones[0].Cache.NegativeTTL = -time.Second },
+		"parts":              func(c *Config) { c.Zones[0].Cache.NegativeTTL = time.Millisecond },
 		"prefetch":           func(c *Config) { c.Zones[0].Cache.Prefetch.Percent = 91 },
 		"serve_stale":        func(c *Config) { c.Zones[0].Cache.ServeStale = time.Millisecond },
 		"health_check":       func(c *Config) { c.Zones[0].Probe = 0 },

@@ -11,15 +11,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
 func name(t testing.TB, s string) fqdn.Name {
 	t.Helper()
 	n, err := fqdn.ParseName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return n
 }
 
@@ -31,9 +30,7 @@ func diff(a, b any) string {
 
 func TestParseLeast(t *testing.T) {
 	c, err := Parse("Corefile", ". {\n forward . 10.96.0.10\n}\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	want := Default()
 	want.File = "Corefile"
 	want.Zones = []Zone{{To: []netip.AddrPort{netip.MustParseAddrPort("10.96.0.10:53")}, MaxFails: 2, Timeout: time.Second, Deadline: 4 * time.Second, Probe: 250 * time.Millisecond}}
@@ -107,11 +104,9 @@ a.corp.test corp.test {
 }
 `
 	c, err := Parse("Corefile", text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	to := netip.MustParseAddrPort
-	kept := &Cache{Least: 5 * time.Second, Greatest: 2 * time.Hour, Denial: time.Minute, Prefetch: Prefetch{10, 5 * time.Minute, 20}, ServeStale: 3 * time.Hour}
+	kept := &Cache{MinTTL: 5 * time.Second, MaxTTL: 2 * time.Hour, NegativeTTL: time.Minute, Prefetch: Prefetch{10, 5 * time.Minute, 20}, ServeStale: 3 * time.Hour}
 	want := &Config{
 		File: "Corefile",
 		Zones: []Zone{
@@ -317,9 +312,7 @@ func TestLoadFollowsImports(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "Corefile")
 	write := func(p, text string) {
-		if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(p, []byte(text), 0o600))
 	}
 	write(path, ". {\nforward . 192.0.2.1\nimport more\n}\n")
 	write(filepath.Join(dir, "more"), "hold 5m\n")

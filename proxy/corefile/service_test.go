@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -17,9 +18,7 @@ var (
 func parseForward(t *testing.T, text string) *Config {
 	t.Helper()
 	c, err := Parse("Corefile", text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return c
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // folder writes files into a folder of its own and returns its path.
@@ -16,12 +18,8 @@ func folder(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		fatal.If(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	return dir
 }
@@ -71,9 +69,7 @@ func TestImportsWork(t *testing.T) {
 		"zone": "a.test {\nforward . 192.0.2.2\n}\n",
 	})
 	c, err := Load(filepath.Join(dir, "Corefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if c.Hold != 5*time.Minute || c.Mark != 0x80 || !c.FailClosed || len(c.Search) != 1 || len(c.Zones) != 2 {
 		t.Errorf("%+v", c)
 	}
@@ -104,9 +100,7 @@ func TestSourceKnowsWhatConcernsIt(t *testing.T) {
 	}
 	write := func(name, text string) {
 		t.Helper()
-		if err := os.WriteFile(at(name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, os.WriteFile(at(name), []byte(text), 0o600))
 	}
 	same(true, "untouched")
 	write("audit.log", "x")
@@ -117,12 +111,8 @@ func TestSourceKnowsWhatConcernsIt(t *testing.T) {
 	same(true, "a comment")
 	write("conf/b.conf", "failclosed\n")
 	same(false, "one file more")
-	if err := os.Remove(at("conf/b.conf")); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Remove(at("conf/b.conf")))
 	same(true, "as it was")
-	if err := os.Remove(at("Corefile")); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, os.Remove(at("Corefile")))
 	same(false, "gone")
 }

@@ -2,9 +2,9 @@ package corefile
 
 import "time"
 
-// mostTold bounds how much longer than an answer says pods may be told that it
-// holds: an hour, as for what is kept (mostLeast).
-const mostTold = mostLeast
+// maxRaisedTTL bounds how much longer than an answer says pods may be told that it
+// holds: an hour, as for what is kept (maxMinTTL).
+const maxRaisedTTL = maxMinTTL
 
 // readTTL reads MIN_TTL MAX_TTL.
 func readTTL(c *Config, s stanza) error {
@@ -12,18 +12,18 @@ func readTTL(c *Config, s stanza) error {
 	if len(s.args) != 2 {
 		return s.errorf("has %d values instead of MIN_TTL and MAX_TTL, write for example %q", len(s.args), usage)
 	}
-	least, err := s.seconds(s.args[0], usage, 0, mostTold)
+	lowest, err := s.seconds(s.args[0], usage, 0, maxRaisedTTL)
 	if err != nil {
 		return err
 	}
-	greatest, err := s.seconds(s.args[1], usage, 0, maxTTL)
+	highest, err := s.seconds(s.args[1], usage, 0, maxTTL)
 	if err != nil {
 		return err
 	}
-	if least > greatest {
-		return s.errorf("the minimum TTL, %s, is above the maximum TTL, %s, write the lower one first", short(least), short(greatest))
+	if lowest > highest {
+		return s.errorf("the minimum TTL, %s, is above the maximum TTL, %s, write the lower one first", short(lowest), short(highest))
 	}
-	c.TTL = TTL{Least: uint32(least / time.Second), Greatest: uint32(greatest / time.Second)}
+	c.TTL = TTL{Min: uint32(lowest / time.Second), Max: uint32(highest / time.Second)}
 	return s.flat()
 }
 

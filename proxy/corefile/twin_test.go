@@ -41,21 +41,21 @@ func (w *writer) some(all map[string]func() string) (lines []string) {
 }
 
 func (w *writer) cache() (string, *Cache) {
-	c := &Cache{Greatest: time.Hour, Denial: 30 * time.Second}
+	c := &Cache{MaxTTL: time.Hour, NegativeTTL: 30 * time.Second}
 	head := "cache"
 	if w.IntN(3) > 0 {
 		text, d := w.seconds(1, 7*24*3600)
-		head, c.Greatest = head+" "+text, d
-		c.Denial = min(c.Denial, d)
+		head, c.MaxTTL = head+" "+text, d
+		c.NegativeTTL = min(c.NegativeTTL, d)
 	}
 	lines := w.some(map[string]func() string{
 		"least": func() (text string) {
-			text, c.Least = w.seconds(0, min(3600, int(c.Greatest/time.Second)))
+			text, c.MinTTL = w.seconds(0, min(3600, int(c.MaxTTL/time.Second)))
 			return w.one("min_ttl ", "least ") + text
 		},
 		"denial": func() string {
 			n := w.IntN(3*3600 + 1)
-			c.Denial = time.Duration(n) * time.Second
+			c.NegativeTTL = time.Duration(n) * time.Second
 			return w.one("negative_ttl ", "denial ") + fmt.Sprint(n, "s")
 		},
 		"prefetch": func() string {

@@ -64,7 +64,7 @@ func TestSecondsAreWhole(t *testing.T) {
 func TestShortIsTheSameDuration(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0s", 50 * time.Millisecond: "50ms", 10 * time.Second: "10s", time.Minute: "1m", 90 * time.Second: "1m30s", time.Hour: "1h",
-		time.Hour + time.Second: "1h0m1s", 90 * time.Minute: "1h30m", 20 * time.Hour: "20h", mostGreatest: "168h", -time.Hour: "-1h",
+		time.Hour + time.Second: "1h0m1s", 90 * time.Minute: "1h30m", 20 * time.Hour: "20h", maxMaxTTL: "168h", -time.Hour: "-1h",
 	} {
 		got := short(d)
 		if back, err := time.ParseDuration(got); got != want || err != nil || back != d {

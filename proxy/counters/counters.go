@@ -18,7 +18,7 @@ type Counters struct {
 type Stats struct {
 	stats.Proxy
 	// Types are the verdicts by the type of the question.
-	Types [typesMost]TypeVerdicts
+	Types [maxTypes]TypeVerdicts
 	// Latency is how long decided questions took.
 	Latency Latency
 }

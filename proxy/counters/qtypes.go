@@ -23,10 +23,10 @@ const (
 	typeNS
 	typeSOA
 	typeOther
-	typesMost
+	maxTypes
 )
 
-var typeNames = [typesMost]string{"A", "AAAA", "HTTPS", "SVCB", "SRV", "MX", "TXT", "PTR", "CNAME", "NS", "SOA", "other"}
+var typeNames = [maxTypes]string{"A", "AAAA", "HTTPS", "SVCB", "SRV", "MX", "TXT", "PTR", "CNAME", "NS", "SOA", "other"}
 
 // typeIndex returns where a question's type is counted.
 func typeIndex(qtype uint16) int {
@@ -64,13 +64,13 @@ type TypeVerdicts struct {
 }
 
 // verdicts are decisions by verdict and type.
-type verdicts [audit.Failed + 1][typesMost]atomic.Uint64
+type verdicts [audit.Failed + 1][maxTypes]atomic.Uint64
 
 // Add counts a decision about a question of the type.
 func (v *verdicts) Add(verdict audit.Verdict, qtype uint16) { v[verdict][typeIndex(qtype)].Add(1) }
 
 // types returns the counts by type.
-func (v *verdicts) types() (out [typesMost]TypeVerdicts) {
+func (v *verdicts) types() (out [maxTypes]TypeVerdicts) {
 	for i := range out {
 		out[i] = TypeVerdicts{Type: typeNames[i], Allowed: v[audit.Allowed][i].Load(), Unmatched: v[audit.Unmatched][i].Load(),
 			Refused: v[audit.Refused][i].Load(), Blocked: v[audit.Blocked][i].Load(), Failed: v[audit.Failed][i].Load()}

@@ -35,8 +35,8 @@ type Slot struct {
 	epoch  uint32
 }
 
-// Held tells whether there is a slot to release.
-func (s Slot) Held() bool { return s.client != nil }
+// Taken tells whether there is a slot to release.
+func (s Slot) Taken() bool { return s.client != nil }
 
 // Result tells which limit a query reaches.
 type Result uint8
@@ -124,9 +124,9 @@ func (c *Clients) InFlight() int64 { return c.queries.Load() }
 // Connections returns how many connections there are.
 func (c *Clients) Connections() int64 { return c.connections.Load() }
 
-// Held returns what clients and the watchdog count of queries, each on its own: twice
+// SlotsTaken returns what clients and the watchdog count of queries, each on its own: twice
 // InFlight, unless a slot is lost.
-func (c *Clients) Held() (n int64) {
+func (c *Clients) SlotsTaken() (n int64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for _, of := range c.byAddr {

@@ -25,21 +25,21 @@ func TestAdmitAndRelease(t *testing.T) {
 		{c.Of(two), false, Admitted}, {c.Of(two), false, AllFull}, {c.Unknown(), true, Admitted},
 	} {
 		s, got := c.Admit(tt.of, limits, tt.exempt)
-		if got != tt.want || s.Held() != (got == Admitted) {
+		if got != tt.want || s.Taken() != (got == Admitted) {
 			t.Errorf("query %d: %v, want %v", i, got, tt.want)
 		}
-		if s.Held() {
+		if s.Taken() {
 			slots = append(slots, s)
 		}
 	}
-	if c.InFlight() != 4 || c.Held() != 8 {
-		t.Errorf("%d in flight, %d held", c.InFlight(), c.Held())
+	if c.InFlight() != 4 || c.SlotsTaken() != 8 {
+		t.Errorf("%d in flight, %d held", c.InFlight(), c.SlotsTaken())
 	}
 	for _, s := range slots {
 		c.Release(s)
 	}
-	if c.InFlight() != 0 || c.Held() != 0 {
-		t.Errorf("%d in flight, %d held after the last", c.InFlight(), c.Held())
+	if c.InFlight() != 0 || c.SlotsTaken() != 0 {
+		t.Errorf("%d in flight, %d held after the last", c.InFlight(), c.SlotsTaken())
 	}
 }
 

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// drainMost bounds how long queries in flight may hold up a Listen that
+	// maxDrain bounds how long queries in flight may hold up a Listen that
 	// takes their address away; more than the longest deadline of a forward.
-	drainMost = 11 * time.Second
+	maxDrain = 11 * time.Second
 	// lastPackets is how long a socket that is to be closed is still read: what
 	// the kernel had queued is answered.
 	lastPackets = 50 * time.Millisecond
@@ -119,7 +119,7 @@ func (s *Server) Listen(addrs []netip.AddrPort) error {
 	}
 	s.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(context.Background(), drainMost)
+	ctx, cancel := context.WithTimeout(context.Background(), maxDrain)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, l := range gone {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/stats"
 )
 
@@ -36,9 +37,7 @@ func newEcho(t *testing.T) *echo {
 
 func (e *echo) listen(t *testing.T, addrs ...netip.AddrPort) []netip.AddrPort {
 	t.Helper()
-	if err := e.Listen(addrs); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, e.Listen(addrs))
 	return e.Addrs()
 }
 
@@ -79,9 +78,7 @@ func packet(i int) []byte { return append([]byte{byte(i)}, "some twenty bytes mo
 func dial(t *testing.T, network string, to netip.AddrPort) net.Conn {
 	t.Helper()
 	c, err := net.Dial(network, to.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	return c
@@ -144,14 +141,10 @@ func TestListenNamesTheTakenPort(t *testing.T) {
 	e := newEcho(t)
 	at := e.listen(t, loopback)
 	udp, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer udp.Close()
 	tcp, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(loopback))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer tcp.Close()
 	for protocol, taken := range map[string]netip.AddrPort{"UDP": udp.LocalAddr().(*net.UDPAddr).AddrPort(), "TCP": tcp.Addr().(*net.TCPAddr).AddrPort()} {
 		err := e.Listen([]netip.AddrPort{loopback, taken})
@@ -171,9 +164,7 @@ func TestListenNamesTheTakenPort(t *testing.T) {
 func TestReplyComesFromTheAddressAsked(t *testing.T) {
 	e := newEcho(t)
 	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP("127.0.0.2")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	buf := make([]byte, 512)

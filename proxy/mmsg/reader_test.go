@@ -8,6 +8,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func readerOn(t *testing.T, addr string) (*Reader, *net.UDPConn) {
@@ -18,18 +20,14 @@ func readerOn(t *testing.T, addr string) (*Reader, *net.UDPConn) {
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	raw, err := c.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return NewReader(raw), c
 }
 
 func clientOf(t *testing.T, c *net.UDPConn) *net.UDPConn {
 	t.Helper()
 	to, err := net.DialUDP("udp", nil, c.LocalAddr().(*net.UDPAddr))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { _ = to.Close() })
 	_ = to.SetDeadline(time.Now().Add(time.Minute))
 	return to
@@ -96,9 +94,7 @@ func TestLongPacketIsCutAndNoOther(t *testing.T) {
 	var lengths []int
 	for len(lengths) < 5 {
 		n, err := b.Receive()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		for i := range n {
 			packet, _ := b.Packet(i)
 			lengths = append(lengths, len(packet))

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// queueMost bounds the packets that wait in a ReplyQueue.
-const queueMost = 1024
+// maxQueue bounds the packets that wait in a ReplyQueue.
+const maxQueue = 1024
 
 // ReplyQueues are the queues in which packets wait. The zero value has none.
 type ReplyQueues struct {
@@ -59,7 +59,7 @@ func (q *ReplyQueue) Put(packet []byte, to netip.AddrPort) bool {
 	q.mu.Lock()
 	b := &q.queued
 	n := len(b.to)
-	if n < queueMost {
+	if n < maxQueue {
 		b.bytes = append(b.bytes, packet...)
 		b.ends, b.to = append(b.ends, len(b.bytes)), append(b.to, to)
 	}
@@ -69,7 +69,7 @@ func (q *ReplyQueue) Put(packet []byte, to netip.AddrPort) bool {
 		q.all.list = append(q.all.list, q)
 		q.all.mu.Unlock()
 	}
-	return n < queueMost
+	return n < maxQueue
 }
 
 // Send sends the packets of all queues.

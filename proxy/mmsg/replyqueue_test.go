@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // work counts what ReplyQueues call done with.
@@ -26,14 +28,10 @@ func (w *work) done(packets, lost int) {
 func socket(t *testing.T) (*net.UDPConn, syscall.RawConn) {
 	t.Helper()
 	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	raw, err := c.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return c, raw
 }
 
@@ -115,14 +113,14 @@ func TestEachReplyLeavesOnce(t *testing.T) {
 func TestReplyQueueIsBounded(t *testing.T) {
 	q := newQueues(t)
 	const beyond = 50
-	for i := range queueMost + beyond {
-		if q.list[0].Put(binary.BigEndian.AppendUint32(nil, uint32(i)), q.to) != (i < queueMost) {
+	for i := range maxQueue + beyond {
+		if q.list[0].Put(binary.BigEndian.AppendUint32(nil, uint32(i)), q.to) != (i < maxQueue) {
 			t.Fatalf("packet %d", i)
 		}
 	}
 	go q.all.Send()
-	for i, n := range count(t, q.sink, queueMost) {
-		if n != 1 || i >= queueMost {
+	for i, n := range count(t, q.sink, maxQueue) {
+		if n != 1 || i >= maxQueue {
 			t.Errorf("reply %d came %d times", i, n)
 		}
 	}
@@ -143,16 +141,12 @@ func TestRepliesOfAClosedSocketAreLost(t *testing.T) {
 // TestReplyQueueDoesNotWait for room in one socket's buffer.
 func TestReplyQueueDoesNotWait(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer func() { _ = unix.Close(fds[1]) }()
 	f := os.NewFile(uintptr(fds[0]), "full")
 	defer f.Close()
 	conn, err := f.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if !newQueues(t).list[0].writer.noWait {
 		t.Error("the queue waits")
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -29,18 +30,14 @@ func world(t testing.TB) (*Guard, *policy.Snapshot) {
 func parsed(t testing.TB, text string) *corefile.Config {
 	t.Helper()
 	c, err := corefile.Parse("Corefile", text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return c
 }
 
 func name(t testing.TB, text string) fqdn.Name {
 	t.Helper()
 	n, err := fqdn.ParseName(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return n
 }
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func came(arrived <-chan struct{}) bool {
@@ -22,9 +24,7 @@ func TestOtherQueriesAreNoProbe(t *testing.T) {
 	var s Probes
 	wire := func(qname string) []byte {
 		b, err := new(dns.Msg).SetQuestion(dns.Fqdn(qname), dns.TypeA).Pack()
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		return b
 	}
 	old, oldArrived, oldDone := s.Expect()
@@ -104,9 +104,7 @@ func TestProbesTogether(t *testing.T) {
 func TestNoProbeCostsNothing(t *testing.T) {
 	var s Probes
 	b, err := new(dns.Msg).SetQuestion(dns.Fqdn("www.example.org"), dns.TypeA).Pack()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	take := func() { s.Take(b) }
 	if n := testing.AllocsPerRun(100, take); n != 0 {
 		t.Errorf("without a probe %v allocations for each packet", n)

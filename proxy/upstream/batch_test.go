@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -66,7 +67,7 @@ func TestBatchReachesEachUpstream(t *testing.T) {
 	}
 	with.Send()
 	for k := range ups {
-		await(t, "the end of all does not come", func() bool { return ends[k].all() == each })
+		fatal.Await(t, "the end of all does not come", func() bool { return ends[k].all() == each })
 	}
 	if ends[0].replies.Load() != each || ends[1].replies.Load() != each || ends[2].replies.Load() != 0 || ends[2].others.Load() != 0 {
 		t.Errorf("%+v", &ends)
@@ -84,7 +85,7 @@ func TestBatchOfAClosedSocket(t *testing.T) {
 	new(try).start(u, askFor(t, "www.example.org"), bounds{udp: time.Now().Add(20 * time.Second)}, &end, &with)
 	_ = u.sockets.sockets[0].conn.Close()
 	with.Send()
-	await(t, "its end does not come", func() bool { return end.all() == 1 })
+	fatal.Await(t, "its end does not come", func() bool { return end.all() == 1 })
 	if end.replies.Load() != 0 {
 		t.Error("it was answered")
 	}

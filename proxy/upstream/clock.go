@@ -22,7 +22,7 @@ type clock struct {
 }
 
 // now is the time since the upstream was made, by a clock that is never set.
-func (u *upstream) now() time.Duration { return time.Since(u.born) }
+func (u *upstream) now() time.Duration { return time.Since(u.created) }
 
 // wake makes the clock ring at that time, if it does not before.
 func (u *upstream) wake(at time.Duration) {

@@ -12,10 +12,10 @@ var (
 	errDown = errors.New("it stopped answering")
 )
 
-// wrongMost is how many replies a socket hears whose id belongs to no query, and a query
+// maxWrong is how many replies a socket hears whose id belongs to no query, and a query
 // replies that bear its id and do not answer it. A sender of more is guessing, and is not
 // given the time for it: the queries go on over TCP, which cannot be guessed.
-const wrongMost = 16
+const maxWrong = 16
 
 // bounds limit one try at an upstream.
 type bounds struct {
@@ -59,7 +59,7 @@ type responder interface {
 
 // newExchange returns the exchange of a query that begins now.
 func (u *upstream) newExchange(query []byte, end int, until time.Time, by bounds, to responder) exchange {
-	e := exchange{query: query, end: end, by: by, began: u.now(), until: until.Sub(u.born), to: to}
+	e := exchange{query: query, end: end, by: by, began: u.now(), until: until.Sub(u.created), to: to}
 	e.retransmit = e.until
 	if by.maxFails > 0 {
 		e.retransmit = min(e.began+retransmitAfter, e.until)

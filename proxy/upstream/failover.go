@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// leastTries is how often a query is sent at least, time permitting: a single
+	// minTries is how often a query is sent at least, time permitting: a single
 	// upstream gets a second chance after a lost packet.
-	leastTries = 4
-	// restLeast and restMost are how long a query waits after a round in which no
+	minTries = 4
+	// minRest and maxRest are how long a query waits after a round in which no
 	// upstream could be reached: at first, and after some rounds.
-	restLeast = 50 * time.Millisecond
-	restMost  = 400 * time.Millisecond
+	minRest = 50 * time.Millisecond
+	maxRest = 400 * time.Millisecond
 )
 
 // Responder takes the end of a query, by one call of Packet that returns true, else by one
@@ -78,7 +78,7 @@ func (z *Zone) Start(q wire.Query, to Responder, batch *Batch) {
 }
 
 func (z *Zone) begin(r *request, q wire.Query, to Responder) {
-	*r = request{zone: z, routes: z.routes.Load(), query: q, to: to, pause: restLeast, now: time.Now()}
+	*r = request{zone: z, routes: z.routes.Load(), query: q, to: to, pause: minRest, now: time.Now()}
 	r.try.owner = r
 	r.end = r.now.Add(r.routes.zone.Deadline)
 	r.order = z.order(r.routes)
@@ -200,7 +200,7 @@ func (r *request) reserve() {
 
 // over tells whether no try is left.
 func (r *request) over() bool {
-	return r.silent >= max(2*len(r.order), leastTries) || !r.now.Before(r.end)
+	return r.silent >= max(2*len(r.order), minTries) || !r.now.Before(r.end)
 }
 
 // limits returns the bounds of the try that begins now.
@@ -248,7 +248,7 @@ func (r *request) rest() {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		r.pause = min(2*r.pause, restMost)
+		r.pause = min(2*r.pause, maxRest)
 	case <-r.routes.changed:
 	}
 	r.now = time.Now()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
@@ -181,7 +182,7 @@ func TestNobodyListensForAWhile(t *testing.T) {
 	g.z.Deadline = 2 * time.Minute
 	g.set([]*upstreamtest.Server{old}, nil)
 	answer := g.asked(t)
-	await(t, "it was never tried", func() bool { return g.stats.Failures.Load() > 1 })
+	fatal.Await(t, "it was never tried", func() bool { return g.stats.Failures.Load() > 1 })
 	g.set([]*upstreamtest.Server{up}, nil)
 	if got := <-answer; got != "192.0.2.1" {
 		t.Error(got)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -34,7 +35,7 @@ func TestSlowNamesDoNotSteer(t *testing.T) {
 	if n := stats.Failures.Load(); n != 4 {
 		t.Errorf("%d failures, want one for each slow name", n)
 	}
-	await(t, "the probe does not end", func() bool { return !f.routes.Load().first[0].probing.Load() })
+	fatal.Await(t, "the probe does not end", func() bool { return !f.routes.Load().first[0].probing.Load() })
 	if f.routes.Load().first[0].fails.Load() != 0 {
 		t.Error("an upstream that answers probes has failed")
 	}
@@ -55,12 +56,12 @@ func TestSilentUpstreamIsDown(t *testing.T) {
 		t.Error("probed without a bound")
 	}
 	answersWith(t, f, "192.0.2.2")
-	await(t, "two probes went unanswered and it is not down", func() bool { return u.down(2) })
+	fatal.Await(t, "two probes went unanswered and it is not down", func() bool { return u.down(2) })
 	if order := f.order(f.routes.Load()); order[1] != u {
 		t.Error("what is down is not asked last")
 	}
 	alive.Store(true)
-	await(t, "still down though it answers", func() bool { return !u.down(2) })
+	fatal.Await(t, "still down though it answers", func() bool { return !u.down(2) })
 }
 
 // TestTruncatedFailsOver: an upstream that cuts its answers and says nothing over
@@ -87,7 +88,7 @@ func TestTruncatedFailsOver(t *testing.T) {
 
 // TestManyWrongRepliesEndInTCP: who floods guesses is not waited past for ever.
 func TestManyWrongRepliesEndInTCP(t *testing.T) {
-	for wrong, tcp := range map[int]uint64{wrongMost - 1: 0, wrongMost: 1} {
+	for wrong, tcp := range map[int]uint64{maxWrong - 1: 0, maxWrong: 1} {
 		up := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
 			if tcp {
 				return upstreamtest.Honest("192.0.2.1")(q, true)

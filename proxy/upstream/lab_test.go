@@ -8,6 +8,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
@@ -22,24 +23,12 @@ const forged = "203.0.113.66"
 func name(t testing.TB, s string) fqdn.Name {
 	t.Helper()
 	n, err := fqdn.ParseName(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return n
 }
 
 func askFor(t testing.TB, qname string) wire.Query {
 	return wire.Query{Question: wire.Question{Name: name(t, qname), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD}
-}
-
-// await waits until a condition holds.
-func await(t testing.TB, otherwise string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal(otherwise)
-		}
-	}
 }
 
 // newZone is a zone without upstreams.
@@ -62,9 +51,7 @@ func newForward(t *testing.T, config corefile.Zone) (*Zone, *Counters) {
 func answersWith(t *testing.T, z *Zone, ip string) {
 	t.Helper()
 	got, err := z.resolve(askFor(t, "www.example.org"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	if len(got.Msg.Answer) != 1 || got.Msg.Answer[0].(*dns.A).A.String() != ip {
 		t.Errorf("answer %v, want %s", got.Msg.Answer, ip)
 	}
@@ -148,8 +135,6 @@ func (a *asked) reply(t testing.TB, edit func(*dns.Msg), rrs ...string) []byte {
 func replyTo(t testing.TB, query []byte, edit func(*dns.Msg), rrs ...string) []byte {
 	t.Helper()
 	q := new(dns.Msg)
-	if err := q.Unpack(query); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, q.Unpack(query))
 	return upstreamtest.Says(q, edit, rrs...)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -13,9 +14,7 @@ import (
 func forwardsOf(t *testing.T, text string) (out []Forward) {
 	t.Helper()
 	c, err := corefile.Parse("Corefile", text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	for i := range c.Zones {
 		out = append(out, Forward{Zone: &c.Zones[i], First: c.Zones[i].To})
 	}

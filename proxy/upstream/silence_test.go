@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 )
@@ -72,7 +73,7 @@ func TestSilentDeathUnderLoad(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		dead.Store(true)
 		close(died)
-		await(t, "it is never down", func() bool { return f.routes.Load().first[0].down(2) })
+		fatal.Await(t, "it is never down", func() bool { return f.routes.Load().first[0].down(2) })
 		time.Sleep(50 * time.Millisecond)
 		close(over)
 		wg.Wait()
@@ -142,7 +143,7 @@ func TestProbeKeepsItsPace(t *testing.T) {
 	defer u.close()
 	began := time.Now()
 	u.suspect(bounds{maxFails: 2, probe: 50 * time.Millisecond})
-	await(t, "it is not probed", func() bool { return probes.Load() >= 8 })
+	fatal.Await(t, "it is not probed", func() bool { return probes.Load() >= 8 })
 	if took := time.Since(began); took < 300*time.Millisecond {
 		t.Errorf("8 probes in %v", took)
 	}
@@ -198,7 +199,7 @@ func TestForceTCP(t *testing.T) {
 	z.ForceTCP = true
 	f, stats := newForward(t, z)
 	answersWith(t, f, "192.0.2.1")
-	await(t, "it is not probed", func() bool { return silentTCP.TCP.Load() > 1 })
+	fatal.Await(t, "it is not probed", func() bool { return silentTCP.TCP.Load() > 1 })
 	if silentTCP.UDP.Load()+good.UDP.Load() != 0 || good.TCP.Load() != 1 || stats.TCP.Load() != 2 {
 		t.Errorf("UDP %d and %d, TCP %d, counted %d", silentTCP.UDP.Load(), good.UDP.Load(), good.TCP.Load(), stats.TCP.Load())
 	}

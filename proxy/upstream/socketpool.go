@@ -15,8 +15,8 @@ const (
 	// 2,304 bytes).
 	socketQueries = 128
 	receiveBuffer = 1 << 20
-	// socketsMost bounds the sockets of one upstream. Beyond it they carry more each.
-	socketsMost = 64
+	// maxSockets bounds the sockets of one upstream. Beyond it they carry more each.
+	maxSockets = 64
 )
 
 var errSockets = errors.New("too many of its sockets wait for answers")
@@ -74,7 +74,7 @@ func (p *socketPool) socket(fresh bool) (least *udpSocket, err error) {
 	}
 	p.prune()
 	switch {
-	case len(p.sockets) < socketsMost:
+	case len(p.sockets) < maxSockets:
 		return p.open()
 	case least == nil:
 		return nil, errSockets
@@ -105,7 +105,7 @@ func (p *socketPool) unread(e *exchange) {
 	p.mu.Lock()
 	open := slices.DeleteFunc(e.sends[:], func(sent send) bool { return sent.socket == nil || sent.socket.closed })
 	e.wrong++
-	waits := len(open) > 0 && e.wrong < wrongMost
+	waits := len(open) > 0 && e.wrong < maxWrong
 	if waits {
 		for _, sent := range open {
 			sent.socket.waiting[sent.id] = e
@@ -192,7 +192,7 @@ func (p *socketPool) retransmit(e *exchange, again []send) []send {
 		p.u.suspect(e.by)
 	}
 	e.sends[0].socket.draining = true
-	if len(p.sockets) > socketsMost/2 {
+	if len(p.sockets) > maxSockets/2 {
 		return again // its load is what ails it
 	}
 	s, err := p.socket(false)

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 )
 
@@ -78,13 +80,13 @@ func TestBurstOpensSockets(t *testing.T) {
 	s, _ := newSocket(t)
 	u := s.pool.u
 	var all []*asked
-	for range socketQueries*socketsMost + 200 {
+	for range socketQueries*maxSockets + 200 {
 		a := newAsked(t, u, "www.example.org")
 		u.sockets.send(&a.exchange, new(Batch))
 		all = append(all, a)
 	}
 	sockets := slices.Clone(u.sockets.sockets)
-	if len(sockets) != socketsMost {
+	if len(sockets) != maxSockets {
 		t.Errorf("%d sockets", len(sockets))
 	}
 	for _, s := range sockets {
@@ -108,9 +110,7 @@ func TestBurstOpensSockets(t *testing.T) {
 // endpoint, and the first ones to one that died.
 func perPort(t *testing.T, dead int) (netip.AddrPort, func() int) {
 	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	t.Cleanup(func() { _ = pc.Close() })
 	var mu sync.Mutex
 	var ports []uint16
@@ -222,7 +222,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 			}
 		}
 	}
-	await(t, "the upstream is not asked", func() bool { return up.UDP.Load() >= 2*4*20 })
+	fatal.Await(t, "the upstream is not asked", func() bool { return up.UDP.Load() >= 2*4*20 })
 	began := time.Now()
 	for _, u := range ups {
 		u.close()
@@ -232,7 +232,7 @@ func TestNothingIsLeftAfterClose(t *testing.T) {
 		t.Errorf("what was under way ended after %v", took)
 	}
 	close(gate)
-	await(t, "something is left open", func() bool {
+	fatal.Await(t, "something is left open", func() bool {
 		f, g := openNow(t)
 		return f <= files && g <= goroutines
 	})
@@ -248,7 +248,7 @@ func TestIdleSocketsAreClosed(t *testing.T) {
 	up := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))
 	u := newUpstream(up.Addr, new(Pool))
 	defer u.close()
-	u.born = u.born.Add(-time.Hour)
+	u.created = u.created.Add(-time.Hour)
 	end := time.Now().Add(time.Minute)
 	if _, err := u.exchange(askFor(t, "www.example.org"), bounds{udp: end, tcp: end}); err != nil {
 		t.Fatal(err)
@@ -258,7 +258,7 @@ func TestIdleSocketsAreClosed(t *testing.T) {
 	s.opened -= socketAge
 	u.sockets.mu.Unlock()
 	u.wake(0)
-	await(t, "an old socket stays", func() bool { _, closed, _ := s.is(); return closed && u.sockets.count() == 0 })
+	fatal.Await(t, "an old socket stays", func() bool { _, closed, _ := s.is(); return closed && u.sockets.count() == 0 })
 	if at := time.Duration(u.clock.at.Load()); at != never {
 		t.Errorf("the clock is set to %v with nothing to do", at)
 	}
@@ -316,7 +316,7 @@ func TestFloodStarvesNobody(t *testing.T) {
 	var wg sync.WaitGroup
 	for w := range 20 {
 		wg.Go(func() {
-			for i := 0; i < 50 || stats.WrongReplies.Load() < 4*wrongMost; i++ {
+			for i := 0; i < 50 || stats.WrongReplies.Load() < 4*maxWrong; i++ {
 				n := fmt.Sprintf("n%d-%d.test", w, i)
 				end := time.Now().Add(time.Minute)
 				m, err := u.exchange(askFor(t, n), bounds{udp: end, tcp: end})
@@ -331,7 +331,7 @@ func TestFloodStarvesNobody(t *testing.T) {
 	close(over)
 	_ = pc.Close()
 	flood.Wait()
-	if read, sent := stats.WrongReplies.Load(), guesses.Load(); read < 4*wrongMost || int64(read) > sent {
+	if read, sent := stats.WrongReplies.Load(), guesses.Load(); read < 4*maxWrong || int64(read) > sent {
 		t.Errorf("%d of %d guesses were counted", read, sent)
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -32,9 +33,7 @@ type tcpServer struct {
 func startTCP(t testing.TB, serve func(c net.Conn, number int64)) *tcpServer {
 	t.Helper()
 	ln, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(loopback))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	s := &tcpServer{addr: ln.Addr().(*net.TCPAddr).AddrPort()}
 	t.Cleanup(func() { _ = ln.Close() })
 	go func() {
@@ -105,13 +104,13 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 	u.conns.conns[0].idle -= connIdle
 	u.conns.mu.Unlock()
 	u.wake(0)
-	await(t, "an idle connection stays", func() bool { return u.conns.count() == 0 })
+	fatal.Await(t, "an idle connection stays", func() bool { return u.conns.count() == 0 })
 }
 
 // TestPipelinedOutOfOrder: more queries than connections, answered in the reverse
 // order, by name and in pieces.
 func TestPipelinedOutOfOrder(t *testing.T) {
-	const n = 40 * connsMost
+	const n = 40 * maxConns
 	var got sync.WaitGroup // queries that came
 	got.Add(n)
 	s := startTCP(t, func(c net.Conn, _ int64) {
@@ -152,7 +151,7 @@ func TestPipelinedOutOfOrder(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := s.connections.Load(); n > connsMost {
+	if n := s.connections.Load(); n > maxConns {
 		t.Errorf("%d connections", n)
 	}
 }
@@ -243,10 +242,10 @@ func TestOneWay(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if n := s.connections.Load(); n > connsMost {
+		if n := s.connections.Load(); n > maxConns {
 			t.Errorf("%s: %d connections", name, n)
 		}
-		await(t, name+": a connection that says nothing is kept", func() bool { return u.conns.count() == 0 })
+		fatal.Await(t, name+": a connection that says nothing is kept", func() bool { return u.conns.count() == 0 })
 	}
 }
 
@@ -303,7 +302,7 @@ func TestSlowQueryOnAStream(t *testing.T) {
 	if n := s.connections.Load(); n != 1 || u.stats.WrongReplies.Load() != 0 {
 		t.Errorf("%d connections, %d wrong replies", n, u.stats.WrongReplies.Load())
 	}
-	await(t, "the late answer is waited for", func() bool { u.conns.mu.Lock(); defer u.conns.mu.Unlock(); return len(c.late) == 0 })
+	fatal.Await(t, "the late answer is waited for", func() bool { u.conns.mu.Lock(); defer u.conns.mu.Unlock(); return len(c.late) == 0 })
 }
 
 // TestLengthsOverTCP: the greatest answer is read whole, one too short to be a
@@ -343,7 +342,7 @@ func TestLengthsOverTCP(t *testing.T) {
 		if _, err := ask("a.test", 5*time.Second); !errors.Is(err, errMalformed) {
 			t.Errorf("length %d: %v", length, err)
 		}
-		await(t, "the connection stays", func() bool { return u.conns.count() == 0 })
+		fatal.Await(t, "the connection stays", func() bool { return u.conns.count() == 0 })
 	}
 }
 
@@ -393,10 +392,10 @@ func TestConnectionsAreBounded(t *testing.T) {
 		u.conns.send(&a.exchange, alone)
 		return a
 	}
-	for range connsMost * connQueries {
+	for range maxConns * connQueries {
 		all = append(all, put(false))
 	}
-	for range connsAlone - connsMost {
+	for range connsAlone - maxConns {
 		all = append(all, put(true))
 	}
 	for _, alone := range []bool{false, true} {

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// connsMost bounds the TCP connections towards one upstream that queries share. While
+	// maxConns bounds the TCP connections towards one upstream that queries share. While
 	// there are fewer, a query gets one on which none is under way: not every server
 	// answers out of order.
-	connsMost = 8
+	maxConns = 8
 	// connsAlone bounds all of them, with the connections for a second send: some servers close a connection after the first answer.
 	connsAlone = 128
 	// connQueries is how many queries are under way on one of them.
@@ -72,9 +72,9 @@ func (p *tcpPool) conn(alone bool) *tcpConn {
 			}
 		}
 		switch {
-		case best != nil && (len(best.waiting) == 0 || open >= connsMost && len(best.waiting) < connQueries):
+		case best != nil && (len(best.waiting) == 0 || open >= maxConns && len(best.waiting) < connQueries):
 			return best
-		case open >= connsMost:
+		case open >= maxConns:
 			return nil
 		}
 	}

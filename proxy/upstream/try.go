@@ -126,7 +126,7 @@ func (t *try) failed(err error, lost bool) {
 		t.owner.tried(nil, fmt.Errorf("ask %s: %w", t.u.addr, err))
 	case lost && !t.again:
 		t.again = true
-		t.exchange = t.u.newExchange(t.pack(), t.exchange.end, t.u.born.Add(t.exchange.until), t.bounds, t)
+		t.exchange = t.u.newExchange(t.pack(), t.exchange.end, t.u.created.Add(t.exchange.until), t.bounds, t)
 		t.u.conns.send(&t.exchange, true)
 	default:
 		if errors.Is(err, os.ErrDeadlineExceeded) {

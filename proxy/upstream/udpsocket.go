@@ -16,7 +16,7 @@ import (
 // guess: a port (28,232 of them on Linux), an id (65,536) and the question. The id is
 // drawn anew for each query, and one question is under way once, so many queries on a
 // port make no guess likelier; a port that was found out is worth the guesses that it
-// takes until wrongMost ends it (16 of 65,536), or until its uses or its age do. A port
+// takes until maxWrong ends it (16 of 65,536), or until its uses or its age do. A port
 // of its own for each query would be one more thing to guess, and one more entry for
 // conntrack to keep, for 120 s after the last packet: 600,000 of them at 5,000 queries a
 // second, and so about 150, and one for each socketAge.
@@ -171,13 +171,13 @@ func (s *udpSocket) match(packet []byte, now time.Duration) (*exchange, []failur
 	s.pool.u.stats.WrongReplies.Add(1)
 	switch {
 	case e != nil:
-		if e.wrong++; e.wrong >= wrongMost {
+		if e.wrong++; e.wrong >= maxWrong {
 			s.pool.remove(e)
 			return nil, []failure{{e, errManyWrong}}
 		}
 	case len(packet) >= wire.HeaderBytes && s.used[id/64]&(1<<(id%64)) != 0: // late, or twice
 	default:
-		if s.wrong++; s.wrong >= wrongMost {
+		if s.wrong++; s.wrong >= maxWrong {
 			return nil, s.end(errManyWrong)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -18,9 +19,7 @@ import (
 func newSocket(t testing.TB) (*udpSocket, *Counters) {
 	t.Helper()
 	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	pool := new(Pool)
 	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), pool)
 	t.Cleanup(func() { u.close(); _ = pc.Close() })
@@ -33,9 +32,7 @@ func (p *socketPool) opened(t testing.TB) *udpSocket {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s, err := p.open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return s
 }
 
@@ -162,7 +159,7 @@ func TestGuessesEndASocket(t *testing.T) {
 	if !gaveUp.ended() || !errors.Is(gaveUp.err, os.ErrDeadlineExceeded) {
 		t.Fatalf("its time is over, and it waits (%v)", gaveUp.err)
 	}
-	for range 10 * wrongMost {
+	for range 10 * maxWrong {
 		s.take(one, s.pool.u.now())
 		s.take(two, s.pool.u.now())
 	}
@@ -175,15 +172,15 @@ func TestGuessesEndASocket(t *testing.T) {
 		binary.BigEndian.PutUint16(guess, uint16(id))
 		if s.used[id/64]&(1<<(id%64)) == 0 {
 			s.take(guess, s.pool.u.now())
-			if sent++; sent == wrongMost-1 && waits.ended() || sent == wrongMost {
+			if sent++; sent == maxWrong-1 && waits.ended() || sent == maxWrong {
 				break
 			}
 		}
 	}
-	if _, closed, _ := s.is(); sent != wrongMost || !waits.ended() || !errors.Is(waits.err, errManyWrong) || !closed {
+	if _, closed, _ := s.is(); sent != maxWrong || !waits.ended() || !errors.Is(waits.err, errManyWrong) || !closed {
 		t.Errorf("after %d guesses: %v, closed %v", sent, waits.err, closed)
 	}
-	if n := stats.WrongReplies.Load(); n != uint64(20*wrongMost+sent) {
+	if n := stats.WrongReplies.Load(); n != uint64(20*maxWrong+sent) {
 		t.Errorf("%d wrong replies counted", n)
 	}
 }
@@ -194,7 +191,7 @@ func TestManyWrongForOneQuery(t *testing.T) {
 	s, _ := newSocket(t)
 	a, neighbour := s.put(t, "one.test"), s.put(t, "two.test")
 	unreadable := a.reply(t, nil, "one.test. 60 IN A 192.0.2.1")[:40]
-	for i := range wrongMost {
+	for i := range maxWrong {
 		if a.ended() {
 			t.Fatalf("ended after %d", i)
 		}
@@ -212,9 +209,7 @@ func TestManyWrongForOneQuery(t *testing.T) {
 // TestRefusedEndsAll: one closed port ends every query on the socket at once.
 func TestRefusedEndsAll(t *testing.T) {
 	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	u := newUpstream(pc.LocalAddr().(*net.UDPAddr).AddrPort(), new(Pool))
 	defer u.close()
 	_ = pc.Close()
@@ -226,7 +221,7 @@ func TestRefusedEndsAll(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	await(t, "a refused socket stays open", func() bool { _, closed, _ := s.is(); return closed })
+	fatal.Await(t, "a refused socket stays open", func() bool { _, closed, _ := s.is(); return closed })
 }
 
 // TestRefusalOfAnEarlierPacket: the kernel tells the next writer, and every query on the
@@ -234,13 +229,9 @@ func TestRefusedEndsAll(t *testing.T) {
 func TestRefusalOfAnEarlierPacket(t *testing.T) {
 	s, _ := newSocket(t)
 	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	c, err := net.DialUDP("udp", nil, pc.LocalAddr().(*net.UDPAddr))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer c.Close()
 	_ = pc.Close()
 	s = &udpSocket{pool: s.pool, conn: c, waiting: map[uint16]*exchange{}} // nobody reads

@@ -20,7 +20,7 @@ type upstream struct {
 	addr    netip.AddrPort
 	pool    *Pool
 	stats   *Counters // of the pool
-	born    time.Time
+	created time.Time
 	sockets socketPool
 	conns   tcpPool
 	clock   clock
@@ -33,7 +33,7 @@ type upstream struct {
 
 func newUpstream(addr netip.AddrPort, p *Pool) *upstream {
 	here, leave := context.WithCancel(context.Background())
-	u := &upstream{addr: addr, pool: p, stats: &p.stats, born: time.Now(), here: here, leave: leave}
+	u := &upstream{addr: addr, pool: p, stats: &p.stats, created: time.Now(), here: here, leave: leave}
 	u.sockets.u, u.conns.u = u, u
 	u.clock.at.Store(int64(never))
 	u.heard.Store(-1)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 )
 
@@ -17,9 +18,7 @@ func TestReadReply(t *testing.T) {
 	a := askFor(t, "www.example.org")
 	query := a.Pack(7)
 	q := new(dns.Msg)
-	if err := q.Unpack(query); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, q.Unpack(query))
 	good := upstreamtest.Says(q, nil, "www.example.org. 60 IN A 192.0.2.1")
 	long := append(append([]byte{}, good...), make([]byte, PacketBytes-len(good))...)
 	for _, tt := range []struct {
@@ -63,9 +62,7 @@ func TestPortsAndIDsAreRandom(t *testing.T) {
 	ports := map[netip.AddrPort]int{}
 	var mu sync.Mutex
 	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer pc.Close()
 	go upstreamtest.EachQuery(pc, func(q *dns.Msg, from netip.AddrPort) {
 		mu.Lock()
@@ -100,14 +97,10 @@ func TestForgedFromAnotherSource(t *testing.T) {
 	// A forger who knows the id and the port, but not how to send from the
 	// upstream's address, is not even read: the socket is connected.
 	forger, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.66:0")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer forger.Close()
 	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	defer pc.Close()
 	go func() {
 		buf := make([]byte, 512)

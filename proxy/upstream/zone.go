@@ -44,8 +44,8 @@ type routes struct {
 	orders [][]*upstream
 }
 
-// ordersMost bounds the upstreams of a zone whose orders are kept.
-const ordersMost = 32
+// maxOrders bounds the upstreams of a zone whose orders are kept.
+const maxOrders = 32
 
 func newRoutes(config *corefile.Zone, first, last []*upstream) *routes {
 	r := &routes{zone: config, first: first, last: last, changed: make(chan struct{})}
@@ -53,7 +53,7 @@ func newRoutes(config *corefile.Zone, first, last []*upstream) *routes {
 	if config.Policy == corefile.Sequential || begins == 0 {
 		begins = 1
 	}
-	if begins <= ordersMost {
+	if begins <= maxOrders {
 		for i := range begins {
 			r.orders = append(r.orders, slices.Concat(first[i:], first[:i], last))
 		}

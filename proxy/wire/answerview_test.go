@@ -7,6 +7,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
@@ -20,9 +21,7 @@ func answerTo(t testing.TB, q *dns.Msg, records ...string) []byte {
 	m.SetEdns0(1232, false)
 	for _, text := range records {
 		rr, err := dns.NewRR(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		m.Answer = append(m.Answer, rr)
 	}
 	return packed(t, m)

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func newQuery(qname string, qtype uint16) *dns.Msg {
@@ -15,9 +17,7 @@ func newQuery(qname string, qtype uint16) *dns.Msg {
 func packed(t testing.TB, m *dns.Msg) []byte {
 	t.Helper()
 	b, err := m.Pack()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	return b
 }
 
@@ -104,13 +104,9 @@ func TestErrorReply(t *testing.T) {
 	m := newQuery("www.example.org", dns.TypeA)
 	m.SetEdns0(1232, true)
 	packet, err := m.Pack()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	r := new(dns.Msg)
-	if err := r.Unpack(ErrorReply(packet, dns.RcodeRefused)); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, r.Unpack(ErrorReply(packet, dns.RcodeRefused)))
 	if r.Id != m.Id || !r.Response || r.Rcode != dns.RcodeRefused || len(r.Question) != 1 || r.Question[0] != m.Question[0] || !r.RecursionDesired || len(r.Extra) != 0 {
 		t.Errorf("reply %v", r)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// sliceEntry is what is used of an EndpointSlice.
+// sliceEntry has the used fields of an EndpointSlice.
 type sliceEntry struct {
 	ports    []slicePort // of UDP
 	addrs    [ranks][]netip.Addr
@@ -25,8 +25,8 @@ type rank int
 const (
 	rankReady  rank = iota
 	rankEnding      // still serves
-	// These may answer well all the same: all endpoints are while the cluster has
-	// not heard from their nodes, as after an outage of the API server.
+	// These may answer as well: all endpoints are unready while the cluster has no
+	// reports from their nodes, as after an outage of the API server.
 	rankUnready
 	ranks
 )
@@ -65,8 +65,8 @@ func sliceOf(s *discoveryv1.EndpointSlice) *sliceEntry {
 	return e
 }
 
-// endpoint takes in an endpoint. What its conditions leave open counts as the API
-// says: unknown is ready, and what is ready serves.
+// endpoint adds an endpoint. Unset conditions have the API's meaning: unknown is ready,
+// and a ready endpoint serves.
 func (e *sliceEntry) endpoint(s *discoveryv1.EndpointSlice, i int) {
 	c := s.Endpoints[i].Conditions
 	ready := c.Ready == nil || *c.Ready
@@ -115,8 +115,8 @@ func (e *sliceEntry) port(s *serviceEntry) (uint16, bool) {
 	return 0, false
 }
 
-// resolver returns where a Service answers DNS. Without the Service, what its
-// slices still say counts not.
+// resolver returns the addresses at which a Service answers DNS. Without the Service its
+// remaining slices do not count.
 func resolver(s *serviceEntry, entries []*sliceEntry) (r policy.Resolver, problems []policy.Problem) {
 	if s == nil {
 		return r, nil

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Health tells how a Source stands with the API server.
+// Health is a Source's connection to the API server.
 type Health struct {
-	// Synced is true from the moment on at which everything was known once. It
-	// stays true: what is known stays in force.
+	// Synced is true from the moment at which everything was known once. It stays true,
+	// because known objects stay in force.
 	Synced bool
-	// Disconnected is since when the API server is away, or refuses what the agent
-	// asks for; zero while all is well.
+	// Disconnected is since when the API server is unavailable or refuses requests; zero
+	// while all is well.
 	Disconnected time.Time
 	// LastError is why, "" while all is well.
 	LastError string

@@ -22,7 +22,7 @@ import (
 // would let new pods wait that long after the API server is back.
 const (
 	retryFirst = 250 * time.Millisecond
-	retryMost  = 4 * time.Second
+	maxRetry   = 4 * time.Second
 )
 
 // requests are how the objects of one kind are asked for.
@@ -52,16 +52,16 @@ func newRequests[L runtime.Object](client any, filter func(*metav1.ListOptions),
 	}
 }
 
-// emptyWatch is what a client gives for a watch, without an error, where the server
-// hung up or said nothing in time.
+// emptyWatch is the result of a client, without an error, for a watch that the server
+// ended or left without a reply.
 var emptyWatch = reflect.TypeOf(watch.NewEmptyWatch())
 
 var errEmptyWatch = errors.New("the API server hung up, or said nothing in time")
 
 func unfiltered(*metav1.ListOptions) {}
 
-// listWatch keeps a store filled with what the API server has. Every answer and every
-// failure of a request goes through it, so that none is overlooked.
+// listWatch keeps a store filled from the API server. Every response and every failed
+// request passes through it, so none is overlooked.
 type listWatch struct {
 	name string // of the resource, in words of the API
 	requests
@@ -99,13 +99,13 @@ func (f *listWatch) run(ctx context.Context, example runtime.Object, store cache
 	r := cache.NewReflectorWithOptions(f, example, store, cache.ReflectorOptions{
 		Name: f.name,
 		Backoff: &wait.Backoff{ // for the few waits that are the reflector's own
-			Duration: retryFirst, Cap: retryMost, Factor: 2, Jitter: 1, Steps: 8,
+			Duration: retryFirst, Cap: maxRetry, Factor: 2, Jitter: 1, Steps: 8,
 		},
 	})
 	r.WatchListPageSize = f.page
 	for tries := 0; ctx.Err() == nil; tries++ {
 		before := r.LastSyncResourceVersion()
-		// Its errors are those of requests, which are noted where they come up.
+		// Its errors are those of requests, which note reports.
 		_ = r.ListAndWatchWithContext(ctx)
 		if r.LastSyncResourceVersion() != before {
 			tries = 0
@@ -116,15 +116,15 @@ func (f *listWatch) run(ctx context.Context, example runtime.Object, store cache
 
 // wait returns after the time that is due after so many tries in a row, or when ctx ends.
 func (f *listWatch) wait(ctx context.Context, tries int) {
-	d := min(retryFirst<<min(tries, 10), retryMost)
+	d := min(retryFirst<<min(tries, 10), maxRetry)
 	select {
 	case <-ctx.Done():
 	case <-f.after(d + rand.N(d)):
 	}
 }
 
-// IsWatchListSemanticsUnSupported tells the reflector, which asks for this very name,
-// about clients that cannot stream a list: those of tests.
+// IsWatchListSemanticsUnSupported tells the reflector, which asks for this exact name,
+// that a client cannot stream a list, as in tests.
 func (f *listWatch) IsWatchListSemanticsUnSupported() bool {
 	return watchlist.DoesClientNotSupportWatchListSemantics(f.client)
 }
@@ -140,9 +140,8 @@ func (f *listWatch) ListWithContext(ctx context.Context, o metav1.ListOptions) (
 	return list, err
 }
 
-// WatchWithContext begins to watch. While the API server cannot be reached it tries
-// again by itself: the reflector would not stop for ctx meanwhile, or would list
-// everything anew.
+// WatchWithContext begins to watch. While the API server cannot be reached it retries by
+// itself: the reflector would not stop for ctx meanwhile, or would list everything again.
 func (f *listWatch) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if !f.begin() {
 		return nil, context.Canceled
@@ -167,7 +166,7 @@ func (f *listWatch) WatchWithContext(ctx context.Context, o metav1.ListOptions) 
 	}
 }
 
-// List and Watch stand for the methods of old that the reflector's interface still names.
+// List and Watch are the older methods that the reflector's interface still requires.
 func (f *listWatch) List(o metav1.ListOptions) (runtime.Object, error) {
 	return f.ListWithContext(context.Background(), o)
 }
@@ -177,8 +176,8 @@ func (f *listWatch) Watch(o metav1.ListOptions) (watch.Interface, error) {
 	return f.WatchWithContext(context.Background(), o)
 }
 
-// note reports the end of a request to the link. An end with ctx says nothing, nor does a
-// version that is too old: the reflector lists anew at once.
+// note reports the end of a request to the link. An end with ctx means nothing, and
+// neither does an expired version: the reflector lists again immediately.
 func (f *listWatch) note(ctx context.Context, err error) {
 	switch {
 	case err == nil:

@@ -107,7 +107,7 @@ func TestWaitsGrow(t *testing.T) {
 	_, err := s.WatchWithContext(t.Context(), metav1.ListOptions{})
 	fatal.If(t, err)
 	for i, d := range s.waited {
-		least := min(retryFirst<<min(i, 10), retryMost)
+		least := min(retryFirst<<min(i, 10), maxRetry)
 		if d < least || d >= 2*least {
 			t.Errorf("wait %d is %v, want %v to %v", i, d, least, 2*least)
 		}

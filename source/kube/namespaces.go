@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// namespaceEntry is what is used of a namespace.
+// namespaceEntry has the used fields of a namespace.
 type namespaceEntry struct {
 	name   string
 	labels map[string]string

@@ -11,15 +11,15 @@ import (
 	"github.com/namegate/namegate/policy/api/netpol"
 )
 
-// networkPolicyEntry is what is used of a NetworkPolicy.
+// networkPolicyEntry has the used fields of a NetworkPolicy.
 type networkPolicyEntry struct {
 	policy *networkingv1.NetworkPolicy
 	// pods: it lets pods reach other pods, so that these must be known.
 	pods bool
 }
 
-// readNetworkPolicy keeps of a NetworkPolicy what it says, and whose it is. One that
-// says the same as before keeps its pointer.
+// readNetworkPolicy keeps the rules of a NetworkPolicy, and its name. An equal
+// NetworkPolicy keeps its pointer.
 func readNetworkPolicy(object any, before *networkPolicyEntry) *networkPolicyEntry {
 	n, ok := object.(*networkingv1.NetworkPolicy)
 	if !ok {

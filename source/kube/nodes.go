@@ -12,7 +12,7 @@ import (
 // ReasonUnreadable means: an address or range of a node, Service or EndpointSlice is none, and is left out.
 const ReasonUnreadable = "Unreadable"
 
-// nodeEntry is what is used of a node.
+// nodeEntry has the used fields of a node.
 type nodeEntry struct {
 	name     string
 	addrs    []netip.Addr
@@ -56,7 +56,7 @@ func unreadable(object, path, text string) policy.Problem {
 
 func cleanAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// listNodes fills in what the cluster's nodes say.
+// listNodes sets the addresses of the cluster's nodes.
 func listNodes(entries []*nodeEntry, own string, c *policy.Cluster) (problems []policy.Problem) {
 	c.Nodes, c.PodRanges, c.LocalRanges = nil, nil, nil
 	for _, e := range entries {

@@ -17,10 +17,10 @@ import (
 // Definition" standard, §4.1.2).
 const networkStatus = "k8s.v1.cni.cncf.io/network-status"
 
-// podEntry is what is used of a pod.
+// podEntry has the used fields of a pod.
 type podEntry struct {
 	pod policy.Pod
-	// ending: the pod was told to end. Its containers may run on for long.
+	// ending: the pod is terminating. Its containers may run on for long.
 	ending bool
 	// claimed is when the pod got the addresses that it has, in Unix seconds, as
 	// nearly as its object tells.
@@ -44,7 +44,7 @@ func readPod(node string) func(any, *podEntry) *podEntry {
 	}
 }
 
-// entryOf returns what is used of the pods of every node.
+// entryOf returns the used fields of a pod of any node.
 func entryOf(p *corev1.Pod) *podEntry {
 	e := &podEntry{
 		pod: policy.Pod{

@@ -15,7 +15,7 @@ import (
 // lastApplied is where kubectl keeps a copy of the whole object.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// policyEntry is a policy and what is wrong with it. Without a policy it is left out.
+// policyEntry is a policy and its problems. Without a policy it is left out.
 type policyEntry struct {
 	policy   *v1alpha1.FQDNNetworkPolicy
 	problems []policy.Problem
@@ -66,8 +66,8 @@ func toPolicy(object map[string]any) (*v1alpha1.FQDNNetworkPolicy, error) {
 	return p, err
 }
 
-// selectorAlone returns the object with nothing in its spec but whom it selects and
-// whether it enforces.
+// selectorAlone returns the object with only its selector and its enforcement in its
+// spec.
 func selectorAlone(object, spec map[string]any) map[string]any {
 	rest := map[string]any{"podSelector": spec["podSelector"]}
 	if word, ok := spec["enforcement"].(string); ok {

@@ -16,7 +16,7 @@ import (
 )
 
 // RemoteLinger is for how long pods of other nodes are watched after the need for them
-// ended, so that a policy that is made anew finds them.
+// ended, so that a recreated policy finds them.
 const RemoteLinger = 10 * time.Minute
 
 // remotePage is how many pods of other nodes are asked for at a time by a server that
@@ -122,8 +122,8 @@ func remoteStore(changed func(), node string) *store[podEntry] {
 	return pods
 }
 
-// remoteRequests returns requests for the pods of all nodes but one. What is listed is
-// trimmed page by page, as the store trims what is streamed.
+// remoteRequests returns requests for the pods of all nodes but one. A list is trimmed
+// page by page, as the store trims a stream.
 func remoteRequests(client kubernetes.Interface, node string) requests {
 	others := func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermNotEqualSelector("spec.nodeName", node).String()
@@ -148,9 +148,9 @@ func (s *Source) endRemote() {
 	s.remote.stop, s.remote.pods, s.remote.idle = nil, nil, nil
 }
 
-// readRemote returns a reader of the pods of all nodes but one. Pods that can be
-// nobody's peer are none of ours: pods on the host network, finished pods, and pods
-// without an address. The problems of a pod are reported by its own node.
+// readRemote returns a reader of the pods of all nodes but one. It leaves out pods that
+// cannot be a peer: pods on the host network, finished pods, and pods without an address.
+// A pod's own node reports its problems.
 func readRemote(node string) func(any, *podEntry) *podEntry {
 	return func(object any, before *podEntry) *podEntry {
 		p, ok := object.(*corev1.Pod)

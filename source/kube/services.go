@@ -13,7 +13,7 @@ import (
 // dnsPort is where pods dial a resolver (RFC 1035 §4.2).
 const dnsPort = 53
 
-// serviceEntry is what is used of a Service.
+// serviceEntry has the used fields of a Service.
 type serviceEntry struct {
 	ref        policy.ServiceRef
 	clusterIPs []netip.Addr

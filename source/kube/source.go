@@ -24,17 +24,16 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// How a Source waits. Changes often come several at once: a State is made when
-// QuietDelay has passed without another, at the latest MostDelay after the first.
-// Both are short, because a new pod's queries are held until its State is in force.
-// Pods of other nodes can wait longer, and are many: their changes are gathered for
-// RemoteDelay, and prolong nothing.
+// The delays of a Source. Changes often arrive in bursts: a State is made when QuietDelay
+// has passed without another change, at the latest MostDelay after the first. Both are
+// short, because a new pod's queries are parked until its State is in force. Pods of
+// other nodes are many and can wait longer: their changes are gathered for RemoteDelay,
+// and prolong nothing.
 //
-// A policy or a pod may be the first for which pods of other nodes are needed. Until
-// these are known its pods could be given no such peer, and what they have open there
-// would be refused for good. So States wait for them, PeersPatience at most: longer
-// would leave a policy without force, and a new pod's queries are not held for more
-// than two seconds.
+// A policy or a pod may be the first for which pods of other nodes are needed. Without
+// them its pods could not reach such peers, and their open connections would be cut for
+// good. So States wait for them, at most PeersPatience: a longer wait would delay the
+// policy itself, and a new pod's queries are parked for at most two seconds.
 const (
 	QuietDelay    = 20 * time.Millisecond
 	MostDelay     = 200 * time.Millisecond
@@ -42,7 +41,7 @@ const (
 	PeersPatience = time.Second
 )
 
-// Options say what a Source reads from where. Client, Dynamic, NodeName and Log are needed.
+// Options are the parameters of a Source. Client, Dynamic, NodeName and Log are needed.
 type Options struct {
 	Client   kubernetes.Interface
 	Dynamic  dynamic.Interface // policies come through it
@@ -123,17 +122,17 @@ func leaveNote(notes chan struct{}) {
 	}
 }
 
-// Health tells how the Source stands with the API server. It may be called at any time.
+// Health returns the Source's connection to the API server. It may be called at any time.
 func (s *Source) Health() Health {
 	h := s.link.health()
 	h.Synced = s.synced.Load()
 	return h
 }
 
-// Run calls receive with the state of the cluster, once everything is known and
-// then after each burst of changes, until ctx ends; then it returns nil. It calls
-// receive from this goroutine. When the API server goes away, the last State is the
-// one that counts. When Run returns, no request is under way. A Source is run once.
+// Run calls receive with the state of the cluster, once everything is known and then
+// after each burst of changes, until ctx ends; then it returns nil. It calls receive from
+// this goroutine. When the API server is unavailable, the last State stays valid. When
+// Run returns, no request is in flight. A Source is run once.
 func (s *Source) Run(ctx context.Context, receive func(State)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.watches.Wait()
@@ -186,7 +185,7 @@ func (s *Source) run(ctx context.Context, f *listWatch, example runtime.Object, 
 
 // complete tells whether everything is known, pods of other nodes too if they are needed.
 func (s *Source) complete(ctx context.Context) bool {
-	all := s.filled() // before it is judged by all of it who is needed
+	all := s.filled() // before need reads all of it
 	s.watchRemote(ctx)
 	return all && s.remote.known()
 }

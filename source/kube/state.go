@@ -8,8 +8,8 @@ import (
 	"github.com/namegate/namegate/policy/compile"
 )
 
-// State is what the API server says at one moment. It is the receiver's to keep and
-// not to change: later states share parts of it.
+// State is the content of the API server at one moment. The receiver may keep it and must
+// not change it: later states share parts of it.
 type State struct {
 	Input compile.Input
 	// Problems are what of the objects could not be understood, sorted by object.
@@ -20,7 +20,7 @@ type State struct {
 	PeersUnknown bool
 }
 
-// part is what a State takes from one store, and the version that it was made of.
+// part is the contribution of one store to a State, and its version.
 type part struct {
 	version  uint64
 	problems []policy.Problem
@@ -44,7 +44,7 @@ type slicesPart struct {
 	entries []*sliceEntry
 }
 
-// update makes the part anew if the store has changed, and tells whether it has.
+// update builds the part again if the store has changed, and tells whether it has.
 func update[T any](p *part, from *store[T], make func([]*T) []policy.Problem) bool {
 	entries, version, news := from.since(p.version)
 	if news {
@@ -53,8 +53,9 @@ func update[T any](p *part, from *store[T], make func([]*T) []policy.Problem) bo
 	return news
 }
 
-// gather brings up to date what pods of other nodes are needed for, and judges that. A
-// State has of this what was gathered, so that none has a policy that was not judged.
+// gather updates the objects on which the need for pods of other nodes depends, and
+// computes that need. A State has these same objects, so none has a policy that was left
+// out.
 func (s *Source) gather() {
 	a, r := &s.assembly, &s.remote
 	policies := update(&a.policies, s.policies, func(entries []*policyEntry) (problems []policy.Problem) {
@@ -78,8 +79,8 @@ func (s *Source) gather() {
 	}
 }
 
-// assemble returns the State of what was gathered and of all else now, and whether it
-// is another than the last. What did not change is shared with it.
+// assemble returns the State of the gathered objects and all others, and whether it
+// differs from the last. Unchanged parts are shared with it.
 func (s *Source) assemble() (State, bool) {
 	a := &s.assembly
 	news := s.updateRemote(a.local) || a.news
@@ -160,7 +161,7 @@ func (s *Source) updateSlices() (news bool) {
 	return news
 }
 
-// resolve makes the resolvers anew, in a map of their own: the last is the receiver's.
+// resolve builds the resolvers in a new map: the last one is the receiver's.
 func (s *Source) resolve() {
 	a := &s.assembly
 	a.state.Cluster.Resolvers = make(map[policy.ServiceRef]policy.Resolver, len(a.slices))

@@ -10,12 +10,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// store holds what is used of the objects of one kind. It is the store that a
-// reflector fills. An entry that says the same as before keeps its memory, and is no
-// change.
+// store holds the used fields of the objects of one kind. It is the store that a
+// reflector fills. An entry equal to the previous one keeps its memory, and is no change.
 type store[T any] struct {
-	// read returns what is used of an object, nil if it is none of ours. It is
-	// given the entry that was there before, to share what did not change.
+	// read returns the used fields of an object, nil to ignore it. It gets the previous
+	// entry, to share its unchanged parts.
 	read    func(object any, before *T) *T
 	changed func() // called after each change
 	// trim returns an object that says the same to read and takes less memory, for
@@ -35,8 +34,8 @@ func newStore[T any](changed func(), read func(object any, before *T) *T) *store
 	return &store[T]{read: read, changed: changed}
 }
 
-// Transformer returns what the reflector trims objects with while it gathers a
-// streamed list; nil for nothing.
+// Transformer returns the function by which the reflector trims objects while it gathers
+// a streamed list; nil for none.
 func (s *store[T]) Transformer() cache.TransformFunc { return s.trim }
 
 // Add takes in a new object; it never fails.
@@ -109,8 +108,8 @@ func (s *store[T]) Replace(objects []any, _ string) error {
 	return nil
 }
 
-// readAll returns the entries of objects, sorted by key, and how many of them are
-// those that were there before.
+// readAll returns the entries of objects, sorted by key, and how many of them are the
+// previous entries.
 func (s *store[T]) readAll(objects []any) (keys []string, entries []*T, kept int) {
 	type keyed struct {
 		key   string

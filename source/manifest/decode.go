@@ -22,8 +22,8 @@ import (
 
 // object is one object of a file: exactly one of the pointers is set.
 type object struct {
-	at            string // where it stands in its file
-	key           string // "policy shop/allow-out": what it is and its name
+	at            string // its position in the file
+	key           string // "policy shop/allow-out": its kind and its name
 	policy        *v1alpha1.FQDNNetworkPolicy
 	networkPolicy *networkingv1.NetworkPolicy
 	pod           *policy.Pod
@@ -184,7 +184,7 @@ func checkNames(m *metav1.ObjectMeta) error {
 	return nil
 }
 
-// pod returns what the compiler needs of a pod. A pod of no node is a local one.
+// pod converts a pod for the compiler. A pod without a node is a local one.
 func (d *decoder) pod(p *corev1.Pod) (*policy.Pod, error) {
 	out := &policy.Pod{
 		PodRef:      policy.PodRef{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)},

@@ -46,8 +46,8 @@ func (f *folder) sorted() []*file {
 	return files
 }
 
-// scan reads the folder anew and tells whether anything changed. New errors get the time
-// now. When ctx ends it stops at once, and the file that it was at stays as it was.
+// scan reads the folder again and tells whether anything changed. New errors get the time
+// now. When ctx ends it stops immediately, and the current file stays as it was.
 func (f *folder) scan(ctx context.Context, now time.Time) bool {
 	names, err := manifestNames(f.path)
 	changed := setError(&f.err, f.path, err, now)
@@ -123,8 +123,8 @@ func keepPointers(before, after []object) {
 	}
 }
 
-// setError writes err into at and tells whether that is a change. An error that goes on
-// keeps its time.
+// setError sets at to err and tells whether that is a change. A repeated error keeps its
+// time.
 func setError(at **FileError, path string, err error, now time.Time) bool {
 	was := *at
 	switch {

@@ -19,7 +19,7 @@ import (
 // Part is one document of a file as it is by itself, whatever is wrong with others.
 type Part struct {
 	Line    int    // its first line in the file, from 1
-	Text    []byte // as it stands in the file, from that line on
+	Text    []byte // the file's text from that line on
 	Objects []Object
 	// Err is why the document cannot be read; it names lines only where the parser does.
 	Err error
@@ -75,7 +75,7 @@ func Inspect(name string, text []byte) ([]Part, error) {
 	return parts, err
 }
 
-// inspect returns the object of a document, or those of a list.
+// inspect returns the object of a document, or the objects of a list.
 func (d *decoder) inspect(path string, text []byte) []Object {
 	o := Object{Path: path, JSON: text}
 	var head struct {

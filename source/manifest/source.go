@@ -81,7 +81,7 @@ func (s *Source) Run(ctx context.Context, receive func(State)) error {
 	}
 }
 
-// apply reads the folder and emits its state if something changed and ctx goes on.
+// apply reads the folder and emits its state if something changed and ctx has not ended.
 func (s *Source) apply(ctx context.Context, receive func(State), first bool) {
 	changed := s.folder.scan(ctx, time.Now())
 	if ctx.Err() != nil || !changed && !first {

@@ -106,7 +106,7 @@ func blank(part []byte) bool {
 // beside the line feed (§4.2).
 const otherBreaks = "\r\u0085\u2028\u2029"
 
-// toJSON returns the one document of a part that begins at a line of its file.
+// toJSON returns the one document of a part, which begins at a line of its file.
 func toJSON(part []byte, first int) ([]byte, error) {
 	asJSON, err := parseWhole(part)
 	if err == nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/namegate/namegate/status/event"
 )
 
-// Options say for whom a Controller writes. All are needed.
+// Options are the parameters of a Controller. All are needed.
 type Options struct {
 	Client   kubernetes.Interface
 	Recorder events.EventRecorder
@@ -40,7 +40,7 @@ type Bypass struct {
 	Node, Reason, Message string
 }
 
-// State is what is known of the cluster beside NetworkPolicies. Policies are by
+// State is the cluster's state beside NetworkPolicies. Policies are keyed by
 // "namespace/name".
 type State struct {
 	Policies map[string]*v1alpha1.FQDNNetworkPolicy
@@ -49,8 +49,8 @@ type State struct {
 	Services Services
 }
 
-// Controller keeps the companions of the cluster for one term. Reconcile and what it calls
-// are for one goroutine.
+// Controller keeps the companions of the cluster for one term. Reconcile and the methods
+// that it calls are for one goroutine.
 type Controller struct {
 	o      Options
 	writer *writer
@@ -117,7 +117,7 @@ func (c *Controller) takeServices() {
 	}
 }
 
-// forget drops what is known of policies that are gone.
+// forget removes the state of deleted policies.
 func (c *Controller) forget() {
 	if len(c.ports) <= len(c.state.Policies) && len(c.openable) <= len(c.state.Policies) {
 		return

@@ -63,7 +63,7 @@ func (c *Controller) newRound(now time.Time, objects []*networkingv1.NetworkPoli
 	return r
 }
 
-// rulePorts returns what a policy opens, computed once for each generation.
+// rulePorts returns the ports of a policy, computed once for each generation.
 func (c *Controller) rulePorts(p *v1alpha1.FQDNNetworkPolicy) rulePorts {
 	r, known := c.ports[p.UID]
 	if !known || r.generation != p.Generation || p.Generation == 0 {
@@ -76,7 +76,7 @@ func (c *Controller) rulePorts(p *v1alpha1.FQDNNetworkPolicy) rulePorts {
 	return r
 }
 
-// portsOf returns what a companion of a policy opens now beside the endpoint.
+// portsOf returns the ports that a companion of a policy opens now, beside the endpoint.
 func (r *round) portsOf(p *v1alpha1.FQDNNetworkPolicy, n *networkingv1.NetworkPolicy) (ports compile.PodPorts) {
 	since, may := r.openable[p.UID]
 	if !may {

@@ -30,7 +30,7 @@ const (
 // action is what all these events are about.
 const action = "OpenEndpoint"
 
-// announce emits the events of policies whose companions do not open what they could.
+// announce emits the events of policies whose companions open less than they could.
 func (c *Controller) announce(policies map[string]*v1alpha1.FQDNNetworkPolicy, r *round) {
 	c.dedup.Begin()
 	for _, id := range sortedKeys(policies) {

@@ -11,8 +11,8 @@ import (
 	"github.com/namegate/namegate/policy/compile"
 )
 
-// openable tells whether the companions of an accepted policy may open ports: where its rules
-// have some, and what they do not allow is denied.
+// openable tells whether the companions of an accepted policy may open ports: its rules
+// have ports, and it denies all others.
 func openable(p *v1alpha1.FQDNNetworkPolicy) bool {
 	return p.Spec.Enforcement != v1alpha1.EnforcementAudit && fqdnnp.Read(p).EgressPorts() != ""
 }

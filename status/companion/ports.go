@@ -26,7 +26,7 @@ func (m Ports) Check() error {
 	return fmt.Errorf("%q does not say whose companions open ports; write %s, %s or %s", string(m), PortsNever, PortsAsked, PortsAlways)
 }
 
-// Annotation of a policy says what its companions open.
+// Annotation of a policy sets the ports that its companions open.
 const Annotation = "namegate.io/companion"
 
 // The values of Annotation.

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// writeTimeout is for how long one call writes companions, beside those that are to be
-	// narrowed: new changes of policies do not wait for the rest.
+	// writeTimeout bounds one call's writes of companions, except those to be narrowed:
+	// new changes of policies do not wait for the rest.
 	writeTimeout = time.Second
 	// resumeAfter is when the rest is written.
 	resumeAfter = 100 * time.Millisecond
@@ -76,7 +76,7 @@ func (w *writer) write(ctx context.Context, now time.Time, all, objects []*netwo
 			try(name, false, func() error {
 				return fmt.Errorf("the NetworkPolicy %s is a user's and stays as it is; rename it", name)
 			})
-		case drifted(n, want): // so is every one that is to be narrowed
+		case drifted(n, want): // so is every companion that is to be narrowed
 			try(name, narrower(n, want), func() error { return w.update(ctx, n, want) })
 		}
 	}

@@ -20,7 +20,7 @@ func (b *bench) audit() error {
 	}
 	const name = "dns.audit"
 	short := *b
-	short.options.rounds, short.span = b.options.rounds*auditTurns, max(b.span/auditTurns, leastSpan)
+	short.options.rounds, short.span = b.options.rounds*auditTurns, max(b.span/auditTurns, minSpan)
 	samples, err := short.rotate(name, targets, 0, func() (string, error) { return file, nil })
 	if err != nil {
 		return err

@@ -69,9 +69,9 @@ func names() (out []string) {
 	return out
 }
 
-// leastSpan is how long a server has to be measured for its processor time, which is
+// minSpan is how long a server has to be measured for its processor time, which is
 // told in hundredths of a second, to mean something.
-const leastSpan = 100 * time.Millisecond
+const minSpan = 100 * time.Millisecond
 
 func parse(args []string, out io.Writer) (options, error) {
 	var o options
@@ -91,7 +91,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	if f.NArg() > 0 {
 		return o, fmt.Errorf("%q is too much; see -help", f.Arg(0))
 	}
-	if o.rounds < 1 || o.span < leastSpan {
+	if o.rounds < 1 || o.span < minSpan {
 		return o, errors.New("-rounds is at least 1, -span at least 100ms")
 	}
 	var err error

@@ -20,9 +20,9 @@ const (
 	// does 100 ms after the last change; logPoll is how often the log is looked at.
 	folderRead = "manifests read"
 	logPoll    = 2 * time.Millisecond
-	// snapshotsLeast is how many snapshots a second have to come into force, of nearly
+	// minSnapshots is how many snapshots a second have to come into force, of nearly
 	// ten on a quiet machine.
-	snapshotsLeast = 5
+	minSnapshots = 5
 )
 
 // snapshots measures kept answers while pods of other nodes come and go, and without
@@ -116,7 +116,7 @@ func elsewhere(i int) string {
 // enough returns an error if too few snapshots came into force while these samples
 // were taken.
 func enough(samples []sample) error {
-	if rate := snapshotsOf.read(samples).Median(); rate < snapshotsLeast {
+	if rate := snapshotsOf.read(samples).Median(); rate < minSnapshots {
 		return fmt.Errorf("only %.1f snapshots a second came into force: that is not what is to be measured", rate)
 	}
 	return nil

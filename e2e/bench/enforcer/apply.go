@@ -114,7 +114,7 @@ func applyChild(outside string, rounds int, out io.Writer) error {
 		return err
 	}
 	var a applied
-	in, c := cluster(policiesMost, spaces[0]), compile.New()
+	in, c := cluster(maxPolicies, spaces[0]), compile.New()
 	force := func() (float64, error) {
 		s := c.Compile(in)
 		began := time.Now()

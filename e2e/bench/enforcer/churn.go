@@ -29,7 +29,7 @@ var churnState = fmt.Sprintf("%s, one changes each %s", podsState(churnPods), ch
 
 // churn measures how long answers with new grants take while pods come and go.
 func (b *bench) churn() (err error) {
-	b.Note("churn: building a node with %d pods", podsMost)
+	b.Note("churn: building a node with %d pods", maxPods)
 	n, err := b.newNode("churn", clientNumber, true)
 	if err != nil {
 		return err

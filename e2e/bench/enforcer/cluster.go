@@ -11,11 +11,11 @@ import (
 	"github.com/namegate/namegate/policy/compile"
 )
 
-// policiesMost is how many policies the cluster has whose policies are compiled.
-const policiesMost = 10_000
+// maxPolicies is how many policies the cluster has whose policies are compiled.
+const maxPolicies = 10_000
 
 func clusterState(namespaces int) string {
-	return fmt.Sprintf("%d policies, %d pods, %d namespaces", policiesMost, podsMost, namespaces)
+	return fmt.Sprintf("%d policies, %d pods, %d namespaces", maxPolicies, maxPods, namespaces)
 }
 
 // groups is how many kinds of pods a namespace has; each policy is for one.
@@ -37,7 +37,7 @@ func cluster(policies, namespaces int) compile.Input {
 		}
 		in.Policies = append(in.Policies, p)
 	}
-	for i := range podsMost {
+	for i := range maxPods {
 		a4, a6 := podAddrs(i)
 		p := policy.Pod{
 			PodRef: policy.PodRef{Namespace: fmt.Sprintf("ns-%d", i%namespaces), Name: fmt.Sprintf("pod-%04d", i), UID: fmt.Sprint(i)},

@@ -14,9 +14,9 @@ import (
 // pods that it is for, of those alone.
 func TestCluster(t *testing.T) {
 	for _, namespaces := range spaces {
-		in, c := cluster(policiesMost/20, namespaces), compile.New()
+		in, c := cluster(maxPolicies/20, namespaces), compile.New()
 		before := c.Compile(in)
-		if err := selects(before, podsMost); err != nil {
+		if err := selects(before, maxPods); err != nil {
 			t.Error(err)
 		}
 		if len(before.Problems) > 0 {
@@ -30,7 +30,7 @@ func TestCluster(t *testing.T) {
 					differ++
 				}
 			}
-			if want := podsMost / namespaces / groups; differ != want {
+			if want := maxPods / namespaces / groups; differ != want {
 				t.Errorf("%d namespaces, turn %d: %d views differ, want %d", namespaces, turn, differ, want)
 			}
 			before = after
@@ -75,7 +75,7 @@ func TestScattered(t *testing.T) {
 // The manifests are read as the pods and policies that they are meant to be.
 func TestManifests(t *testing.T) {
 	files := manifests(chosen(3))
-	if n := strings.Count(files["pods.yaml"], "kind: Pod"); n != podsMost {
+	if n := strings.Count(files["pods.yaml"], "kind: Pod"); n != maxPods {
 		t.Errorf("%d pods", n)
 	}
 	if n := strings.Count(files["pods.yaml"], `selected: "true"`); n != 3 {

@@ -20,15 +20,15 @@ func (b *bench) compile() error {
 	for _, namespaces := range spaces {
 		full, change := figure.Series{}, figure.Series{}
 		for turn := range b.rounds {
-			in := cluster(policiesMost, namespaces)
+			in := cluster(maxPolicies, namespaces)
 			c := compile.New()
-			r, err := b.timed(func() error { return selects(c.Compile(in), podsMost) })
+			r, err := b.timed(func() error { return selects(c.Compile(in), maxPods) })
 			if err != nil {
 				return err
 			}
 			full = append(full, r)
 			in = changed(in, turn, true)
-			if r, err = b.timed(func() error { return selects(c.Compile(in), podsMost) }); err != nil {
+			if r, err = b.timed(func() error { return selects(c.Compile(in), maxPods) }); err != nil {
 				return err
 			}
 			change = append(change, r)

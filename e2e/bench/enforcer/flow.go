@@ -32,12 +32,12 @@ var nodeNames = []string{guarded, noRules, linear, untracked}
 func podsState(n int) string { return fmt.Sprintf("%d pods", n) }
 
 // clientNumber is the client's among the pods: not the first of any chain.
-const clientNumber = podsMost / 2
+const clientNumber = maxPods / 2
 
 // chosen returns n pods, the client in their middle.
 func chosen(n int) (out []int) {
 	for i := range n {
-		out = append(out, (clientNumber-n/2+i+podsMost)%podsMost)
+		out = append(out, (clientNumber-n/2+i+maxPods)%maxPods)
 	}
 	return out
 }
@@ -51,7 +51,7 @@ func (b *bench) flow() (err error) {
 		}
 	}()
 	for _, name := range b.nodes {
-		b.Note("flow: building the node %s with %d pods", name, podsMost)
+		b.Note("flow: building the node %s with %d pods", name, maxPods)
 		n, err := b.newNode(name, clientNumber, true)
 		if err != nil {
 			return err

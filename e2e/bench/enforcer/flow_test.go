@@ -76,7 +76,7 @@ func TestImpersonation(t *testing.T) {
 	if n.world, err = n.ServeWorld(scattered); err != nil {
 		t.Fatal(err)
 	}
-	for _, pod := range []int{0, clientNumber, podsMost - 1} {
+	for _, pod := range []int{0, clientNumber, maxPods - 1} {
 		if err := n.askAll(pod); err != nil {
 			t.Errorf("pod %d: %v", pod, err)
 		}
@@ -100,10 +100,10 @@ func TestApplyStaysInside(t *testing.T) {
 }
 
 func TestChosen(t *testing.T) {
-	for _, n := range []int{1, 2, 10, 110, 249, podsMost} {
+	for _, n := range []int{1, 2, 10, 110, 249, maxPods} {
 		seen := map[int]bool{}
 		for _, i := range chosen(n) {
-			if i < 0 || i >= podsMost || seen[i] {
+			if i < 0 || i >= maxPods || seen[i] {
 				t.Fatalf("%d pods: %d", n, i)
 			}
 			seen[i] = true

@@ -38,7 +38,7 @@ func manifests(selected []int) map[string]string {
 		chosen[i] = true
 	}
 	var pods, policies strings.Builder
-	for i := range podsMost {
+	for i := range maxPods {
 		a4, a6 := podAddrs(i)
 		p := lab.Pod{Host: &lab.Host{Name: fmt.Sprintf("uid-%d", i)}, Addr4: a4, Addr6: a6}
 		fmt.Fprintf(&pods, "---\n%s", p.Manifest("shop", fmt.Sprintf("pod-%d", i), map[string]string{"selected": fmt.Sprint(chosen[i])}))

@@ -96,8 +96,8 @@ func parse(args []string, out io.Writer) (options, error) {
 	}
 	for word := range strings.SplitSeq(pods, ",") {
 		n, err := strconv.Atoi(word)
-		if err != nil || n < 1 || n > podsMost {
-			return o, fmt.Errorf("-pods %s is not a list of numbers from 1 to %d; write for example 1,110", pods, podsMost)
+		if err != nil || n < 1 || n > maxPods {
+			return o, fmt.Errorf("-pods %s is not a list of numbers from 1 to %d; write for example 1,110", pods, maxPods)
 		}
 		o.pods = append(o.pods, n)
 	}

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// podsMost is how many pods each node has; how many of them are selected differs.
-	podsMost = 250
+	// maxPods is how many pods each node has; how many of them are selected differs.
+	maxPods = 250
 	// client is the pod that sends.
 	client = "client"
 	// sinkPort is that of the sink, which takes two.
@@ -32,7 +32,7 @@ var (
 	target6 = netip.MustParseAddr("2001:db8:5::10")
 )
 
-// node is a node with podsMost pods, one of which can send, and a sink behind it.
+// node is a node with maxPods pods, one of which can send, and a sink behind it.
 type node struct {
 	*lab.Lab
 	name string
@@ -112,7 +112,7 @@ func (n *node) listening(port uint16) error {
 // them who would send.
 func (n *node) crowd() error {
 	var lines strings.Builder
-	for i := range podsMost {
+	for i := range maxPods {
 		if i == n.client {
 			continue
 		}

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// networkPolicies and remotePods are the cluster's, beside the node's podsMost pods.
+	// networkPolicies and remotePods are the cluster's, beside the node's maxPods pods.
 	networkPolicies = 1_000
 	remotePods      = 5_000
 	// peerSpaces are the namespaces that all are spread over.
@@ -31,7 +31,7 @@ const (
 )
 
 var (
-	peersState = fmt.Sprintf("%d NetworkPolicies, %d pods elsewhere, %d pods", networkPolicies, remotePods, podsMost)
+	peersState = fmt.Sprintf("%d NetworkPolicies, %d pods elsewhere, %d pods", networkPolicies, remotePods, maxPods)
 	peerComes  = peersState + ", a peer comes"
 	peerGoes   = peersState + ", a peer goes"
 )
@@ -113,7 +113,7 @@ func peersChild(outside string, rounds int, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if len(last.Views) != podsMost || len(last.Problems) > 0 {
+	if len(last.Views) != maxPods || len(last.Problems) > 0 {
 		return fmt.Errorf("%d pods are selected and there are %d problems", len(last.Views), len(last.Problems))
 	}
 	p.Compile, p.Full, p.PeerSets = append(p.Compile, compile), append(p.Full, whole), len(last.PeerSets)
@@ -180,7 +180,7 @@ func peerCluster() compile.Input {
 		p.Spec.Egress = []v1alpha1.EgressRule{rule([]int32{443}, "www.example.org", "*.example.org")}
 		in.Policies = append(in.Policies, p)
 	}
-	for i := range podsMost {
+	for i := range maxPods {
 		a4, a6 := podAddrs(i)
 		in.Pods = append(in.Pods, policy.Pod{
 			PodRef: policy.PodRef{Namespace: peerSpace(i), Name: fmt.Sprintf("pod-%04d", i), UID: fmt.Sprint(i)},

@@ -54,7 +54,7 @@ func (b *bench) peersMemory() (err error) {
 	if err := n.agent.Start(); err != nil {
 		return err
 	}
-	if err := n.agent.WaitFor("the policies", func(s lab.Status) bool { return s.InSync && s.Enforcer.Selected == podsMost }); err != nil {
+	if err := n.agent.WaitFor("the policies", func(s lab.Status) bool { return s.InSync && s.Enforcer.Selected == maxPods }); err != nil {
 		return err
 	}
 	if err := n.peered(); err != nil {

@@ -20,21 +20,21 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// grantsMost is how many grants a restart finds in the kernel.
-const grantsMost = 100_000
+// maxGrants is how many grants a restart finds in the kernel.
+const maxGrants = 100_000
 
 // namesPerPod gives as many grants with both families.
-const namesPerPod = grantsMost / podsMost / 2
+const namesPerPod = maxGrants / maxPods / 2
 
 // restarts is how often the agent is killed and started again.
 const restarts = 5
 
-var grantsState = fmt.Sprintf("%d pods, %d grants", podsMost, grantsMost)
+var grantsState = fmt.Sprintf("%d pods, %d grants", maxPods, maxGrants)
 
 // restart measures an agent with all pods selected and many grants: its memory, and
 // how long its successor takes to be ready after it was killed.
 func (b *bench) restart() (err error) {
-	b.Note("restart: building a node with %d pods", podsMost)
+	b.Note("restart: building a node with %d pods", maxPods)
 	n, err := b.newNode("restart", clientNumber, false)
 	if err != nil {
 		return err
@@ -43,18 +43,18 @@ func (b *bench) restart() (err error) {
 	if err := b.guard(n, scattered); err != nil {
 		return err
 	}
-	if err := n.choose(chosen(podsMost)); err != nil {
+	if err := n.choose(chosen(maxPods)); err != nil {
 		return err
 	}
-	b.Note("restart: %d pods are selected", podsMost)
-	if err := b.memory(n, fmt.Sprintf("%d pods", podsMost)); err != nil {
+	b.Note("restart: %d pods are selected", maxPods)
+	if err := b.memory(n, fmt.Sprintf("%d pods", maxPods)); err != nil {
 		return err
 	}
 	began := time.Now()
 	if err := n.fill(); err != nil {
 		return err
 	}
-	b.Note("restart: %d names of %d pods asked in %.1f s", 2*namesPerPod*podsMost, podsMost, time.Since(began).Seconds())
+	b.Note("restart: %d names of %d pods asked in %.1f s", 2*namesPerPod*maxPods, maxPods, time.Since(began).Seconds())
 	if err := b.memory(n, grantsState); err != nil {
 		return err
 	}
@@ -62,8 +62,8 @@ func (b *bench) restart() (err error) {
 	if err != nil {
 		return err
 	}
-	if had.Enforcer.Grants < grantsMost {
-		return fmt.Errorf("the agent has %d grants, not %d", had.Enforcer.Grants, grantsMost)
+	if had.Enforcer.Grants < maxGrants {
+		return fmt.Errorf("the agent has %d grants, not %d", had.Enforcer.Grants, maxGrants)
 	}
 	ready := figure.Series{}
 	for range restarts {
@@ -136,7 +136,7 @@ func (b *bench) memory(n *node, state string) error {
 // as each of them.
 func (n *node) impersonate() error {
 	var here, there strings.Builder
-	for i := range podsMost {
+	for i := range maxPods {
 		if i == n.client {
 			continue
 		}
@@ -154,7 +154,7 @@ func (n *node) fill() error {
 	errs := make([]error, 8)
 	for k := range errs {
 		askers.Go(func() {
-			for i := int(next.Add(1)) - 1; i < podsMost && errs[k] == nil; i = int(next.Add(1)) - 1 {
+			for i := int(next.Add(1)) - 1; i < maxPods && errs[k] == nil; i = int(next.Add(1)) - 1 {
 				errs[k] = n.askAll(i)
 			}
 		})

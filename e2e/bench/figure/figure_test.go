@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 func TestLine(t *testing.T) {
@@ -51,9 +53,7 @@ func TestNoNumber(t *testing.T) {
 func TestLineReadsBack(t *testing.T) {
 	f := Figure{Name: "a.b", Value: 1.5, Unit: "us", Rate: 30, State: "hour 2"}.Against("p", 3)
 	var out bytes.Buffer
-	if err := f.Write(&out); err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, f.Write(&out))
 	var got Figure
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil || got != f {
 		t.Errorf("%+v, %v, want %+v", got, err, f)

@@ -7,15 +7,15 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/e2e/fatal"
 )
 
 // resolver serves DNS on this machine and returns where.
 func resolver(t *testing.T, h dns.HandlerFunc) string {
 	t.Helper()
 	c, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fatal.If(t, err)
 	up := make(chan struct{})
 	s := &dns.Server{PacketConn: c, Handler: h, NotifyStartedFunc: func() { close(up) }}
 	go func() { _ = s.ActivateAndServe() }()

@@ -53,9 +53,7 @@ func TestOutcomesArePrinted(t *testing.T) {
 		{"hold", "udp", fmt.Sprintf("127.0.0.1:%d", s.Port), "1ms"},
 	} {
 		var got probe.Dialled
-		if err := json.Unmarshal(output(t, func() error { return run(args) }), &got); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, json.Unmarshal(output(t, func() error { return run(args) }), &got))
 		if got.Class != probe.OK || got.Server != "me" {
 			t.Errorf("%v: %+v", args, got)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -69,8 +70,8 @@ func TestRulesArePrintedAsWritten(t *testing.T) {
 			chains, err := iptables.NewExec(variant)
 			if iptables.IsMissing(err) {
 				t.Skip(err)
-			} else if err != nil {
-				t.Fatal(err)
+			} else {
+				fatal.If(t, err)
 			}
 			defer chains.Close()
 			for _, pods := range [][]*dataplane.Subject{nil, twoPods(), manyPods()} {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
@@ -76,9 +77,7 @@ func applied(t *testing.T, r ruleset) *iptables.Fake {
 				tx.Insert(h.chain, "-j "+h.to)
 			}
 		}
-		if err := f.Restore(context.Background(), tx); err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, f.Restore(context.Background(), tx))
 	}
 	return f
 }
@@ -92,14 +91,10 @@ func TestRenderedRules(t *testing.T) {
 		}
 		file := filepath.Join("testdata", strings.ToLower(family.String())+".rules")
 		if os.Getenv("UPDATE_GOLDEN") != "" {
-			if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			fatal.If(t, os.WriteFile(file, []byte(got.String()), 0o644))
 		}
 		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal.If(t, err)
 		if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", file, diff)
 		}

@@ -11,21 +11,21 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// inheritance is what the chains of an earlier agent say: whose each address
+// recoveredState is what the chains of an earlier agent say: whose each address
 // was, and where it was at home. Connections of an address that is still the same
 // pod's have been judged; those of another pod's are taken back.
-type inheritance struct {
+type recoveredState struct {
 	dataplane.Recovered
 	homes map[netip.Addr]link.Home
-	// owed are addresses from and to which it had yet to judge connections anew.
-	owed map[netip.Addr]bool
+	// recheck are addresses from and to which it had yet to judge connections anew.
+	recheck map[netip.Addr]bool
 }
 
-// readInheritance completes what the dataplane recovered by the homes in the nft tables,
+// readRecovered completes what the dataplane recovered by the homes in the nft tables,
 // which must have been set up, and by what the earlier agent owed.
-func (e *Enforcer) readInheritance(recovered dataplane.Recovered) (in inheritance, err error) {
-	in = inheritance{Recovered: recovered, homes: map[netip.Addr]link.Home{}}
-	if in.owed, err = e.flows.Recover(); err != nil {
+func (e *Enforcer) readRecovered(recovered dataplane.Recovered) (in recoveredState, err error) {
+	in = recoveredState{Recovered: recovered, homes: map[netip.Addr]link.Home{}}
+	if in.recheck, err = e.flows.Recover(); err != nil {
 		return in, err
 	}
 	homes, ports := e.k.Tables.Homes()
@@ -39,19 +39,19 @@ func (e *Enforcer) readInheritance(recovered dataplane.Recovered) (in inheritanc
 }
 
 // same tells whether an address is still the pod's that it was.
-func (in inheritance) same(a netip.Addr, ref policy.PodRef) bool {
+func (in recoveredState) same(a netip.Addr, ref policy.PodRef) bool {
 	return in.Owners[a] == dataplane.PodID(ref)
 }
 
 // judged tells whether the connections of an address have been judged for the pod.
-func (in inheritance) judged(a netip.Addr, ref policy.PodRef) bool {
+func (in recoveredState) judged(a netip.Addr, ref policy.PodRef) bool {
 	return in.Isolated[a] && in.same(a, ref)
 }
 
 // home returns the home that an earlier agent knew for a pod's address, as long as
 // that one stands: a pod that hides its address, or lets another's move, gains
 // nothing from a restart.
-func (in inheritance) home(a netip.Addr, ref policy.PodRef, stands func(link.Home) bool) (link.Home, bool) {
+func (in recoveredState) home(a netip.Addr, ref policy.PodRef, stands func(link.Home) bool) (link.Home, bool) {
 	h, ok := in.homes[a]
 	if !ok || !in.same(a, ref) || h.Iface == "" || !stands(h) {
 		return link.Home{}, false
@@ -59,20 +59,20 @@ func (in inheritance) home(a netip.Addr, ref policy.PodRef, stands func(link.Hom
 	return h, true
 }
 
-// forgetStrangers takes back what an earlier agent had admitted for addresses
+// withdrawStale takes back what an earlier agent had admitted for addresses
 // that are not the same pod's any more.
-func (e *Enforcer) forgetStrangers(plan dataplane.Subjects) error {
+func (e *Enforcer) withdrawStale(plan dataplane.Subjects) error {
 	owner := map[netip.Addr]policy.PodRef{}
 	for ref, p := range plan {
 		for _, a := range p.Addrs {
 			owner[a] = ref
 		}
 	}
-	strangers := slices.AppendSeq(slices.Collect(maps.Keys(e.inherited.Owners)), maps.Keys(e.inherited.owed))
-	strangers = slices.DeleteFunc(strangers, func(a netip.Addr) bool {
+	stale := slices.AppendSeq(slices.Collect(maps.Keys(e.recovered.Owners)), maps.Keys(e.recovered.recheck))
+	stale = slices.DeleteFunc(stale, func(a netip.Addr) bool {
 		ref, ok := owner[a]
-		return ok && e.inherited.same(a, ref)
+		return ok && e.recovered.same(a, ref)
 	})
-	e.flows.Recheck(flows.PolicyChanged, strangers)
-	return e.flows.Withdraw(strangers)
+	e.flows.Recheck(flows.PolicyChanged, stale)
+	return e.flows.Withdraw(stale)
 }

@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// rememberFor is how long an answer of the API server counts: so long a right
+	// cacheTTL is how long an answer of the API server counts: so long a right
 	// that was taken away is still there. The API server's own webhooks have 10 s and more.
-	rememberFor = 10 * time.Second
-	// rememberMost bounds the answers that are kept, of each kind.
-	rememberMost = 1024
+	cacheTTL = 10 * time.Second
+	// maxCached bounds the answers that are kept, of each kind.
+	maxCached = 1024
 )
 
-// remembered keeps answers for a while, the latest used ones if there are many.
-type remembered[K comparable, V any] struct {
+// ttlCache keeps answers for a while, the latest used ones if there are many.
+type ttlCache[K comparable, V any] struct {
 	now func() time.Time
 
 	mu   sync.Mutex
@@ -28,16 +28,16 @@ type dated[V any] struct {
 	until time.Time
 }
 
-func newRemembered[K comparable, V any](now func() time.Time) *remembered[K, V] {
-	kept, err := simplelru.NewLRU[K, dated[V]](rememberMost, nil)
+func newTTLCache[K comparable, V any](now func() time.Time) *ttlCache[K, V] {
+	kept, err := simplelru.NewLRU[K, dated[V]](maxCached, nil)
 	if err != nil {
 		panic(err) // of a size below one
 	}
-	return &remembered[K, V]{now: now, kept: kept}
+	return &ttlCache[K, V]{now: now, kept: kept}
 }
 
 // get returns the answer to a question if there is one of late.
-func (r *remembered[K, V]) get(k K) (v V, ok bool) {
+func (r *ttlCache[K, V]) get(k K) (v V, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d, ok := r.kept.Get(k)
@@ -51,8 +51,8 @@ func (r *remembered[K, V]) get(k K) (v V, ok bool) {
 	return d.value, true
 }
 
-func (r *remembered[K, V]) put(k K, v V) {
+func (r *ttlCache[K, V]) put(k K, v V) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.kept.Add(k, dated[V]{v, r.now().Add(rememberFor)})
+	r.kept.Add(k, dated[V]{v, r.now().Add(cacheTTL)})
 }

@@ -44,22 +44,22 @@ func TestOnePodsNamesAreNoOthersBusiness(t *testing.T) {
 }
 
 func TestFollowsAreBoundedAPod(t *testing.T) {
-	var f follows
+	var f followTable
 	pod, other := policy.PodRef{Name: "a"}, policy.PodRef{Name: "b"}
 	via := name(t, "www.example.org")
-	for i := range followsMost {
+	for i := range maxFollowedNames {
 		if !f.add(pod, name(t, itoa(i)+".test"), via, 0, time.Minute+time.Duration(i)) {
 			t.Fatalf("%d is too many", i)
 		}
 	}
 	late := name(t, "late.test")
-	if f.add(pod, late, via, 0, time.Hour) || len(f.pods[pod].names) != followsMost {
+	if f.add(pod, late, via, 0, time.Hour) || len(f.pods[pod].names) != maxFollowedNames {
 		t.Error("one more than the bound")
 	}
 	if !f.add(pod, name(t, "7.test"), via, 0, time.Hour) || !f.add(other, late, via, 0, time.Hour) {
 		t.Error("a known name is not prolonged, or another pod has no room")
 	}
-	if !f.add(pod, late, via, time.Minute+9, time.Hour) || len(f.pods[pod].names) != followsMost-8 {
+	if !f.add(pod, late, via, time.Minute+9, time.Hour) || len(f.pods[pod].names) != maxFollowedNames-8 {
 		t.Errorf("those that are over do not make room: %d", len(f.pods[pod].names))
 	}
 }
@@ -67,7 +67,7 @@ func TestFollowsAreBoundedAPod(t *testing.T) {
 // TestFirstNameThatLeadsCounts until its answer is over; who is not heard is not
 // told that it is settled.
 func TestFirstNameThatLeadsCounts(t *testing.T) {
-	var f follows
+	var f followTable
 	pod := policy.PodRef{Name: "a"}
 	n, one, two := name(t, "host.test"), name(t, "one.test"), name(t, "two.test")
 	steps := []struct {
@@ -104,14 +104,14 @@ func TestFirstNameThatLeadsCounts(t *testing.T) {
 func TestSweepForgetsWhatIsNotAllowedAnyMore(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{})
 	web, gone := labPods[0].PodRef, policy.PodRef{Name: "gone"}
-	l.s.follows.add(web, name(t, "a.test"), name(t, "www.example.org"), 0, time.Hour)
-	l.s.follows.add(web, name(t, "b.test"), name(t, "elsewhere.test"), 0, time.Hour)
-	l.s.follows.add(gone, name(t, "a.test"), name(t, "www.example.org"), 0, time.Hour)
+	l.s.followed.add(web, name(t, "a.test"), name(t, "www.example.org"), 0, time.Hour)
+	l.s.followed.add(web, name(t, "b.test"), name(t, "elsewhere.test"), 0, time.Hour)
+	l.s.followed.add(gone, name(t, "a.test"), name(t, "www.example.org"), 0, time.Hour)
 	l.s.Publish(compiled(t, labPolicies, labPods))
-	if names := l.s.follows.pods[web].names; len(names) != 1 || names[name(t, "a.test")].until == 0 {
+	if names := l.s.followed.pods[web].names; len(names) != 1 || names[name(t, "a.test")].until == 0 {
 		t.Errorf("led to %v", names)
 	}
-	if l.s.follows.pods[gone] != nil {
+	if l.s.followed.pods[gone] != nil {
 		t.Error("a pod that is no more is led")
 	}
 }

@@ -9,12 +9,12 @@ import (
 // TestRemembered: an answer counts for ten seconds, and the latest are kept.
 func TestRemembered(t *testing.T) {
 	c := newClock()
-	r := newRemembered[int, string](c.now)
+	r := newTTLCache[int, string](c.now)
 	if _, ok := r.get(1); ok {
 		t.Error("knows what nobody said")
 	}
 	r.put(1, "yes")
-	c.pass(rememberFor - time.Nanosecond)
+	c.pass(cacheTTL - time.Nanosecond)
 	if v, ok := r.get(1); !ok || v != "yes" {
 		t.Errorf("forgotten too early: %q %v", v, ok)
 	}
@@ -22,13 +22,13 @@ func TestRemembered(t *testing.T) {
 	if v, ok := r.get(1); ok {
 		t.Errorf("%q is remembered for too long", v)
 	}
-	for i := range 2 * rememberMost {
+	for i := range 2 * maxCached {
 		r.put(i, "x")
 	}
-	if n := r.kept.Len(); n != rememberMost {
+	if n := r.kept.Len(); n != maxCached {
 		t.Errorf("%d answers are kept", n)
 	}
-	if _, ok := r.get(2*rememberMost - 1); !ok {
+	if _, ok := r.get(2*maxCached - 1); !ok {
 		t.Error("the latest is gone")
 	}
 }
