@@ -140,7 +140,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		plan:        dataplane.Subjects{},
 		suspected:   make(chan struct{}, 1),
 		homes:       map[netip.Addr]plan.Home{},
-		lists:       plan.Lists{},
+		lists:       plan.NewLists(),
 		closed:      map[policy.PodRef]bool{},
 		predecessor: handover.NewPredecessor(nil, now),
 	}

@@ -42,6 +42,9 @@ type peering struct {
 	labels   map[string]string // of each pod: words
 	netpols  []*networkingv1.NetworkPolicy
 	audit    bool // the FQDNNetworkPolicy is only audited
+	// ordered are rules of the Admin and the Baseline tier, by pod, and ask peerSets.
+	ordered  map[string][]*policy.Rule
+	peerSets []*policy.PeerSet
 }
 
 // The Service of db.
@@ -133,6 +136,9 @@ func (p *peering) apply(netpols ...*networkingv1.NetworkPolicy) {
 	s := p.compiler.Compile(in)
 	if len(s.Problems) > 0 {
 		p.t.Fatal(s.Problems)
+	}
+	if p.ordered != nil {
+		s = p.withOrdered(s)
 	}
 	err := p.Node.Do(func() error {
 		if err := p.e.Prepare(context.Background(), s); err != nil {

@@ -9,7 +9,7 @@ import "github.com/namegate/namegate/policy"
 // peersAlone tells whether a snapshot differs from the one in force in its peer sets
 // alone, and nothing of that one is owed. The same once more has all looked at again.
 func (e *Enforcer) peersAlone(s *policy.Snapshot) bool {
-	return e.phase >= membersPrepared && s != e.snapshot && !e.plane.Refused() && s.SameButPeers(e.snapshot)
+	return e.phase >= membersPrepared && s != e.snapshot && !e.plane.Refused() && !haveTiers(e.plan) && s.SameButPeers(e.snapshot)
 }
 
 // preparePeers is Prepare for such a snapshot, and tells whether that is done.
