@@ -28,8 +28,8 @@ import (
 	"github.com/namegate/namegate/status/companion"
 )
 
-// TestCompanionsKnowServices: what the source reads of Services, and the Corefile of the
-// cluster's domain, comes to the companions.
+// TestCompanionsKnowServices: the source's Services, and the Corefile's cluster domain,
+// reach the companions.
 func TestCompanionsKnowServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		name, port := "db.shop.svc.cluster.local", int32(443)

@@ -47,7 +47,7 @@ func newBench(t *testing.T, text string) *bench {
 	return b
 }
 
-// write puts a file in place in one step, so that nobody reads a half of it.
+// write replaces a file in one step, so that no reader sees a half of it.
 func (b *bench) write(name, text string) {
 	b.t.Helper()
 	whole := filepath.Join(b.t.TempDir(), "whole")
@@ -87,7 +87,7 @@ func (b *bench) holds(want ...time.Duration) {
 	}
 }
 
-// TestChangeBeforeTheWatchIsSeen: what was written between the load and the watch.
+// TestChangeBeforeTheWatchIsSeen: a change between the load and the watch.
 func TestChangeBeforeTheWatchIsSeen(t *testing.T) {
 	b := newBench(t, good+"}\n")
 	b.write("Corefile", good+"hold 5m\n}\n")
@@ -140,8 +140,8 @@ func TestSteadyWritesDoNotStarve(t *testing.T) {
 	}
 }
 
-// TestBadCorefileStaysRefused: said once, and the next good one is applied.
-func TestBadCorefileStaysRefused(t *testing.T) {
+// TestInvalidCorefileIsRefusedAgain: said once, and the next good one is applied.
+func TestInvalidCorefileIsRefusedAgain(t *testing.T) {
 	b := newBench(t, good+"}\n")
 	stop := b.start()
 	b.pass(0)
@@ -157,8 +157,8 @@ func TestBadCorefileStaysRefused(t *testing.T) {
 	}
 }
 
-// TestBadCacheKeepsWhatRuns: what is kept goes on being kept by the last good file.
-func TestBadCacheKeepsWhatRuns(t *testing.T) {
+// TestInvalidCacheKeepsTheRunningConfiguration: the cache follows the last valid file.
+func TestInvalidCacheKeepsTheRunningConfiguration(t *testing.T) {
 	b := newBench(t, good+"}\n")
 	stop := b.start()
 	b.pass(0)

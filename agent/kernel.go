@@ -55,7 +55,7 @@ func openKernel(bits nft.Bits, variant string) (*kernel, error) {
 		return nil, err
 	}
 	filter.Sets = sets
-	k.Sets, k.Dataplane, k.closers = sets, filter.New, append(k.closers, sets.Close)
+	k.Dataplane, k.closers = filter.New, append(k.closers, sets.Close)
 	flows, err := conntrack.Open()
 	if err != nil {
 		k.close()

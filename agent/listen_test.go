@@ -12,7 +12,7 @@ import (
 	"github.com/namegate/namegate/console"
 )
 
-// consoleTwin is a console that fails as often as it is told, and then runs.
+// consoleTwin is a console that fails a given number of times, and then runs.
 type consoleTwin struct {
 	failures int
 	running  chan struct{}

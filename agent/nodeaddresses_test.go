@@ -25,26 +25,26 @@ func addrs(list ...string) (out []netip.Addr) {
 	return out
 }
 
-// TestGuardLearnsNewAddresses: an address that the node gets while the agent
-// runs, and those of host-network pods, reach the guard; nothing is told twice.
+// TestGuardLearnsNewAddresses: an address that the node gets while the agent runs, and
+// those of host-network pods, reach the guard; each change is set once.
 func TestGuardLearnsNewAddresses(t *testing.T) {
-	var told []proxy.Cluster
+	var sets []proxy.Cluster
 	var has []netip.Addr
 	var fails error
 	var log bytes.Buffer
 	n := &nodeAddresses{
 		read:   func() ([]netip.Addr, error) { return slices.Clone(has), fails },
 		parked: func(policy.Cluster) []netip.Prefix { return nil },
-		set:    func(c proxy.Cluster) { told = append(told, c) },
+		set:    func(c proxy.Cluster) { sets = append(sets, c) },
 		log:    slog.New(slog.NewTextHandler(&log, nil)),
 	}
 	expect := func(tells int, own, peers []netip.Addr) {
 		t.Helper()
 		n.poll()
-		if len(told) != tells {
-			t.Fatalf("told %d times, want %d", len(told), tells)
+		if len(sets) != tells {
+			t.Fatalf("told %d times, want %d", len(sets), tells)
 		}
-		if c := told[tells-1]; !slices.Equal(c.Nodes, own) || !slices.Equal(c.Peers, peers) {
+		if c := sets[tells-1]; !slices.Equal(c.Nodes, own) || !slices.Equal(c.Peers, peers) {
 			t.Errorf("told %+v", c)
 		}
 	}
@@ -67,7 +67,7 @@ func TestGuardLearnsNewAddresses(t *testing.T) {
 	n.learn(rollout.State{Input: pods.Input, Cluster: service})
 	n.learn(rollout.State{Input: pods.Input, Cluster: service})
 	expect(4, addrs("192.0.2.1", "198.18.0.77"), addrs("192.0.2.7", "192.0.2.9", "2001:db8::9"))
-	if got := told[3].Services; !slices.Equal(got, addrs("10.96.0.1")) {
+	if got := sets[3].Services; !slices.Equal(got, addrs("10.96.0.1")) {
 		t.Errorf("the Services that the guard was told: %v", got)
 	}
 	n.learn(rollout.State{})
@@ -77,14 +77,14 @@ func TestGuardLearnsNewAddresses(t *testing.T) {
 	}
 }
 
-// TestGuardLearnsResolvers: who answers behind the resolver's Service, and at which
-// addresses, reaches the guard as it changes.
+// TestGuardLearnsResolvers: the addresses behind the resolver's Service reach the guard
+// as they change.
 func TestGuardLearnsResolvers(t *testing.T) {
 	ref := policy.ServiceRef{Namespace: "kube-system", Name: "kube-dns"}
-	var told proxy.Cluster
+	var sets proxy.Cluster
 	n := &nodeAddresses{
 		parked: func(policy.Cluster) []netip.Prefix { return nil },
-		set:    func(c proxy.Cluster) { told = c },
+		set:    func(c proxy.Cluster) { sets = c },
 	}
 	outside, err := fqdn.ParseName("www.example.org")
 	fatal.If(t, err)
@@ -92,7 +92,7 @@ func TestGuardLearnsResolvers(t *testing.T) {
 		n.learn(rollout.State{Cluster: policy.Cluster{Resolvers: map[policy.ServiceRef]policy.Resolver{ref: {
 			ClusterIPs: addrs("198.18.0.10"), Endpoints: []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr(now), 53)},
 		}}}})
-		g := told.Guard(corefile.Default())
+		g := sets.Guard(corefile.Default())
 		for _, a := range addrs("198.18.0.1", "198.18.0.2", "198.18.0.10", "198.18.0.11") {
 			known := a == netip.MustParseAddr(now) || a == netip.MustParseAddr("198.18.0.10")
 			if why := g.Blocked(outside, a, nil); (why != "") != known {

@@ -15,7 +15,7 @@ import (
 	"github.com/namegate/namegate/status"
 )
 
-// TestSocketLB: a pod whose queries pass the agent by is told of for each policy.
+// TestSocketLB: a pod whose queries bypass the agent is reported for each policy.
 func TestSocketLB(t *testing.T) {
 	cart, web := netip.MustParseAddr("10.1.0.10"), netip.MustParseAddr("10.1.0.11")
 	p := v1alpha1.FQDNNetworkPolicy{}
@@ -34,7 +34,7 @@ func TestSocketLB(t *testing.T) {
 	}
 }
 
-// TestKnowledgeOfPeers: what explain is told of NetworkPolicies and pods of other nodes.
+// TestKnowledgeOfPeers: explain gets NetworkPolicies and pods of other nodes.
 func TestKnowledgeOfPeers(t *testing.T) {
 	one, two := &networkingv1.NetworkPolicy{}, &networkingv1.NetworkPolicy{}
 	one.Namespace, two.Namespace = "shop", "pay"

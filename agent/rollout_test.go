@@ -42,7 +42,7 @@ func agentOnFakes(t *testing.T, log *slog.Logger) (*agent, *iptables.Fake) {
 	config, err := corefile.Parse("Corefile", ". {\n forward . 198.51.100.53\n}")
 	fatal.If(t, err)
 	sets, chains := ipset.NewFake(time.Now), iptables.NewFake()
-	k := enforcer.Kernel{Sets: sets, Dataplane: xtables.Config{Sets: sets, Chains: chains}.New, Flows: conntrack.NewFake(), Links: link.NewFake(netip.MustParseAddr("192.0.2.1")),
+	k := enforcer.Kernel{Dataplane: xtables.Config{Sets: sets, Chains: chains}.New, Flows: conntrack.NewFake(), Links: link.NewFake(netip.MustParseAddr("192.0.2.1")),
 		Tables: nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), markBits(config))}
 	a := &agent{log: log, health: health.New(time.Now), timing: metrics.NewTiming(time.Now)}
 	a.config.Store(config)
@@ -57,14 +57,14 @@ func agentOnFakes(t *testing.T, log *slog.Logger) (*agent, *iptables.Fake) {
 	}
 	a.network = &network{agent: a}
 	a.network.last = new(intercept.Network)
-	*a.network.last = a.network.of(policy.Cluster{}) // nothing to serve anew
+	*a.network.last = a.network.of(policy.Cluster{}) // nothing new to serve
 	a.nodes = &nodeAddresses{read: k.Links.Addrs, parked: a.network.parked, set: a.proxy.SetCluster, log: log}
 	a.rollout = rollout.New(rollout.Options{Stages: &stages{a}, Health: a.health, Timing: a.timing, Log: log})
 	return a, chains
 }
 
-// TestEveryTryIsTimed: what the rollout compiles and brings into force stands in its
-// figures, and what the kernel refuses as a failure, until it does not.
+// TestEveryTryIsTimed: the rollout's compilations and commits are in its figures, refused
+// ones as failures, until they succeed.
 func TestEveryTryIsTimed(t *testing.T) {
 	a, chains := agentOnFakes(t, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -129,7 +129,7 @@ func selectAll() []v1alpha1.FQDNNetworkPolicy {
 	return []v1alpha1.FQDNNetworkPolicy{p}
 }
 
-// tally counts what is logged, by its message.
+// tally counts the logged messages.
 type tally struct {
 	slog.Handler
 	mu   sync.Mutex
@@ -162,10 +162,10 @@ func (p *publishes) Publish(s *policy.Snapshot) {
 	p.Stages.Publish(s)
 }
 
-// TestPeersChangeAllDay: a state in which nothing but peers differ comes into force
-// without a line in the log, without a problem told again, and without the proxy being
-// told, which would have to prepare its answers anew.
-func TestPeersChangeAllDay(t *testing.T) {
+// TestPeerChanges: a state that differs only in peers is applied without a line in
+// the log, without a repeated problem, and without a call of the proxy, which would have
+// to prepare its answers again.
+func TestPeerChanges(t *testing.T) {
 	log := &tally{said: map[string]int{}}
 	a, _ := agentOnFakes(t, slog.New(log))
 	published := &publishes{Stages: &stages{a}}

@@ -15,8 +15,8 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// TestPathTests: each selected pod is tested once, a failure is said after the
-// second in a row, a pod that is not selected any more is forgotten.
+// TestPathTests: each selected pod is tested once, the second failure in a row is
+// reported, an unselected pod is forgotten.
 func TestPathTests(t *testing.T) {
 	now := time.Unix(0, 0)
 	a, b := policy.PodRef{Namespace: "shop", Name: "a"}, policy.PodRef{Namespace: "shop", Name: "b"}
@@ -51,7 +51,7 @@ func TestPathTests(t *testing.T) {
 	round(testRetry-1, nil, none)
 	round(1, []policy.PodRef{b}, map[policy.PodRef]enforcer.Path{b: enforcer.PathBlocked})
 	paths[b] = enforcer.PathUnseen
-	round(testRetry, []policy.PodRef{b}, none) // another failure starts anew
+	round(testRetry, []policy.PodRef{b}, none) // another failure starts again
 	round(testRetry, []policy.PodRef{b}, map[policy.PodRef]enforcer.Path{b: enforcer.PathUnseen})
 	paths[b] = enforcer.PathWorks
 	round(testRetry, []policy.PodRef{b}, none)

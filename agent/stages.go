@@ -36,7 +36,7 @@ func (s *stages) Settle(ctx context.Context) error { return s.network.settle(ctx
 func (a *agent) views() []*policy.View { return a.rollout.Status().Views() }
 
 // warmAll grants the addresses that the exact names of all views have now. Where that
-// fails the pods' own queries do it.
+// fails the proxy tries again.
 func (a *agent) warmAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, rollout.WarmTime)
 	defer cancel()
@@ -45,6 +45,6 @@ func (a *agent) warmAll(ctx context.Context) {
 
 func (a *agent) logCold(err error) {
 	if err != nil {
-		a.log.Warn("some exact names are not granted until a pod asks for them", "error", err)
+		a.log.Warn("some exact names are not granted yet; trying again", "error", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// cpu is what the process has used of the processors, in user and in kernel mode.
+// cpu is the processor time of the process, in user and in kernel mode.
 func cpu(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	fatal.If(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
@@ -45,9 +45,8 @@ func roundsOf(d time.Duration) int {
 // processor's speed changes on the way.
 const shifts = 20
 
-// benchBusy measures what a record costs in all, at 100,000 records a second: the
-// callers work between two records; what the same work takes without a log is
-// subtracted.
+// benchBusy measures the total cost of a record at 100,000 records a second: the callers
+// work between two records, and the time of the same work without a log is subtracted.
 func benchBusy(b *testing.B, l *Log, r Record, callers int) {
 	rounds := roundsOf(time.Duration(callers) * 10 * time.Microsecond)
 	load := func(count int, write bool) time.Duration {
@@ -147,7 +146,7 @@ func BenchmarkAppendLine(b *testing.B) {
 	run("prepared", prepared(b))
 }
 
-// cached is what a cache hit writes: one address, one match.
+// cached is the record of a cache hit: one address, one match.
 func cached(b *testing.B) Record {
 	r := example(b)
 	r.Answers, r.Chain = r.Answers[:1], nil

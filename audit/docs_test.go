@@ -17,6 +17,7 @@ import (
 	"github.com/namegate/namegate/docs"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 func documentation(t *testing.T) string {
@@ -33,23 +34,23 @@ func exampleFlow(t testing.TB) *Flow {
 		Pod:     policy.PodRef{Namespace: "shop", Name: "cart-7d9f", UID: "0b6f3c1e-4f1f-4c70-9a37-2f9f2f8a6c11"},
 		Address: netip.MustParseAddr("10.244.1.17"), Workload: "app=cart,tier=front",
 		Verdict: Denied, Protocol: policy.TCP, Dialled: netip.MustParseAddrPort("192.0.2.10:8443"),
-		Names: []FlowName{{Name: name(t, "www.example.org"), Asked: noon.Add(-2 * time.Second),
+		Names: []FlowName{{Name: policytest.Name("www.example.org"), Asked: noon.Add(-2 * time.Second),
 			Match: &policy.Match{Policy: "shop/allow-out", Path: "spec.egress[0].matches[1]", Pattern: pattern(t, "*.example.org")}}},
 		Reason: ReasonPorts, Policies: []string{"shop/allow-out"}, Count: 1,
 	}
 }
 
-// documentedLines are those that docs/audit.md shows, in its order.
+// documentedLines are the lines in docs/audit.md, in its order.
 func documentedLines(t *testing.T) []string {
 	audited := Record{
 		Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "batch-1"}, Address: netip.MustParseAddr("2001:db8:1::5"),
-		Name: name(t, "other.test"), Type: 28, Class: 1, Verdict: Unmatched, Would: Unmatched,
+		Name: policytest.Name("other.test"), Type: 28, Class: 1, Verdict: Unmatched, Would: Unmatched,
 		Answers:  []Answer{{Addr: netip.MustParseAddr("2001:db8::6")}},
 		Upstream: netip.MustParseAddrPort("[2001:db8::53]:53"), Latency: 900 * time.Microsecond, TCP: true,
 	}
 	failed := Record{
 		Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "batch-1"}, Address: netip.MustParseAddr("10.244.1.18"),
-		Name: name(t, "api.example.org"), Type: 65, Class: 1, Verdict: Failed, Rcode: 2,
+		Name: policytest.Name("api.example.org"), Type: 65, Class: 1, Verdict: Failed, Rcode: 2,
 		Matches: []*policy.Match{{Policy: "shop/watch", Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "api.example.org"), Audit: true}},
 		Latency: 4 * time.Second, Error: "no upstream of zone . answered in 4s",
 	}
@@ -61,7 +62,7 @@ func documentedLines(t *testing.T) []string {
 	again.Time, again.Last, again.Count = noon.Add(time.Second), noon.Add(41*time.Second), 2
 	another := &Flow{Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "batch-1"}, Address: netip.MustParseAddr("2001:db8:1::5"),
 		Verdict: WouldDeny, Protocol: policy.UDP, Dialled: netip.MustParseAddrPort("[2001:db8::6]:443"),
-		Names:  []FlowName{{Name: name(t, "other.test"), Asked: noon.Add(-time.Minute), Pod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f"}}},
+		Names:  []FlowName{{Name: policytest.Name("other.test"), Asked: noon.Add(-time.Minute), Pod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f"}}},
 		Reason: ReasonAnother, Policies: []string{"shop/watch"}, Count: 1}
 	bare := &Flow{Time: noon, Pod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f"}, Address: netip.MustParseAddr("10.244.1.17"),
 		Verdict: Denied, Protocol: 1, Dialled: netip.MustParseAddrPort("198.51.100.7:0"), Reason: ReasonAddress, Policies: []string{"shop/allow-out", "shop/watch"}, Count: 1}
@@ -71,8 +72,8 @@ func documentedLines(t *testing.T) []string {
 	return lines
 }
 
-// TestDocumentedLines: each line that docs/audit.md shows is what a record or a flow
-// becomes, and is of the schema.
+// TestDocumentedLines: each line in docs/audit.md is the line of a record or a flow, and
+// matches the schema.
 func TestDocumentedLines(t *testing.T) {
 	var shown []string
 	for line := range strings.Lines(documentation(t)) {
@@ -171,8 +172,8 @@ func TestSchemaAndDocumentsAgree(t *testing.T) {
 	}
 }
 
-// TestSchemaRefuses: what is no line is refused, by the published schema too unless
-// it is a field that may have come later.
+// TestSchemaRefuses: invalid lines are refused, by the published schema too except for
+// unknown fields, which a later version may add.
 func TestSchemaRefuses(t *testing.T) {
 	strict, err := audittest.Strict()
 	fatal.If(t, err)

@@ -15,14 +15,8 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 )
-
-func name(t testing.TB, s string) fqdn.Name {
-	t.Helper()
-	n, err := fqdn.ParseName(s)
-	fatal.If(t, err)
-	return n
-}
 
 func pattern(t testing.TB, s string) fqdn.Pattern {
 	t.Helper()
@@ -40,14 +34,14 @@ func example(t testing.TB) Record {
 		Pod:      policy.PodRef{Namespace: "shop", Name: "cart-7d9f", UID: "0b6f3c1e-4f1f-4c70-9a37-2f9f2f8a6c11"},
 		Workload: "app=cart,tier=front",
 		Address:  netip.MustParseAddr("10.244.1.17"),
-		Name:     name(t, "www.example.org"), Type: 1, Class: 1,
+		Name:     policytest.Name("www.example.org"), Type: 1, Class: 1,
 		Verdict: Allowed,
 		Matches: []*policy.Match{{Policy: "shop/allow-out", Path: "spec.egress[0].matches[1]", Pattern: pattern(t, "*.example.org")}},
 		Answers: []Answer{
 			{Addr: netip.MustParseAddr("192.0.2.10"), Openings: []Opened{{Ports: "tcp/443", Until: noon.Add(6 * time.Minute)}}},
 			{Addr: netip.MustParseAddr("169.254.169.254"), Blocked: "metadata"},
 		},
-		Chain:    []fqdn.Name{name(t, "edge.cdn.test")},
+		Chain:    []fqdn.Name{policytest.Name("edge.cdn.test")},
 		Upstream: netip.MustParseAddrPort("10.96.0.10:53"),
 		Latency:  1834 * time.Microsecond,
 	}
@@ -57,7 +51,7 @@ func appendRecord(b []byte, node string, r *Record) []byte { return appendLine(b
 
 func TestEncodedIsJSON(t *testing.T) {
 	r := example(t)
-	r.Name = name(t, `a\.b\"c\\d\000\255.test`)
+	r.Name = policytest.Name(`a\.b\"c\\d\000\255.test`)
 	r.Error = "broken \"quotes\"\n\x00\x7f\xff and ü"
 	r.Would = Blocked
 	r.Type, r.Class, r.Rcode = 65280, 7, 22
@@ -180,7 +174,7 @@ func TestCacheWords(t *testing.T) {
 	}
 }
 
-// TestTimesLikeFormat: the time by hand is what the standard library writes.
+// TestTimesLikeFormat: the own formatting of times equals the standard library's.
 func TestTimesLikeFormat(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	check := func(at time.Time) {

@@ -38,7 +38,7 @@ func put(t *testing.T, f *file, line string) {
 	}
 }
 
-// holds compares what the files hold: "-" is no file.
+// holds compares the content of the files: "-" is no file.
 func holds(t *testing.T, path string, want ...string) {
 	t.Helper()
 	for i, w := range want {
@@ -80,7 +80,7 @@ func TestFileNeverRotatesWithoutASize(t *testing.T) {
 	holds(t, path, "aaaa aaaa aaaa", "-")
 }
 
-func TestFileGoesOnWhereItEnded(t *testing.T) {
+func TestFileIsAppended(t *testing.T) {
 	f, _, path := newFile(t, 10, 2)
 	put(t, f, "aaaa")
 	g, err := openFile(Options{Path: path, Size: 10, Keep: 2, Now: time.Now})
@@ -196,9 +196,9 @@ func TestTwoAgentsRotateOnce(t *testing.T) {
 	holds(t, path, "cccc dddd", "aaaa bbbb", "-")
 }
 
-// TestAgentsWriteWholeLines: two agents write to one file at a time, and none takes
-// what the other has written so far for a cut line.
-func TestAgentsWriteWholeLines(t *testing.T) {
+// TestAgentsWriteCompleteLines: two agents write to one file at a time, and neither takes
+// the other's partial write for a cut line.
+func TestAgentsWriteCompleteLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	const batches, lines = 300, 200
 	batch := []byte(strings.Repeat(strings.Repeat("x", 600)+"\n", lines))
@@ -224,8 +224,8 @@ func TestAgentsWriteWholeLines(t *testing.T) {
 	}
 }
 
-// TestFileThatSomebodyElseHasLocked is written all the same.
-func TestFileThatSomebodyElseHasLocked(t *testing.T) {
+// TestFileLockedByAnotherProcess is written all the same.
+func TestFileLockedByAnotherProcess(t *testing.T) {
 	f, _, path := newFile(t, 0, 0)
 	other, err := os.Open(path)
 	fatal.If(t, err)

@@ -10,13 +10,13 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
-// TestFilter: each option keeps what it says and nothing else, whether the decision
-// was prepared or not.
+// TestFilter: each option keeps exactly its lines, prepared or not.
 func TestFilter(t *testing.T) {
 	decision := func(namespace string, v, would Verdict) Record {
-		return Record{Time: noon, Pod: policy.PodRef{Namespace: namespace, Name: "p"}, Name: name(t, "a.test"), Verdict: v, Would: would}
+		return Record{Time: noon, Pod: policy.PodRef{Namespace: namespace, Name: "p"}, Name: policytest.Name("a.test"), Verdict: v, Would: would}
 	}
 	all := []Record{
 		decision("shop", Allowed, None), decision("shop", Unmatched, None), decision("shop", Refused, Allowed),
@@ -75,8 +75,8 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestSample: of what is allowed one in so many, from any number of goroutines; all
-// of the rest.
+// TestSample: one of N allowed decisions is kept, from any number of goroutines, and all
+// other lines.
 func TestSample(t *testing.T) {
 	for _, n := range []int{1, 2, 7, 100} {
 		l := To(io.Discard, Options{Filter: Filter{Sample: n}, Queue: 1 << 20})
@@ -106,8 +106,8 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// TestFilterIsSwapped: a new filter counts for what is written from then on, and the
-// one of the start is as good.
+// TestFilterIsSwapped: a new filter applies to all later lines, like the filter of the
+// start.
 func TestFilterIsSwapped(t *testing.T) {
 	var out bytes.Buffer
 	l := To(&out, Options{Filter: Filter{Verdicts: []string{"failed"}}})
@@ -125,8 +125,8 @@ func TestFilterIsSwapped(t *testing.T) {
 	}
 }
 
-// TestFilterLikeItsTwin: random filters keep of random lines what a reader of the
-// lines would.
+// TestFilterLikeItsTwin: random filters keep of random lines the same ones as a simple
+// reader of the lines.
 func TestFilterLikeItsTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(31, 32))
 	kept := 0
@@ -165,12 +165,12 @@ func TestFilterLikeItsTwin(t *testing.T) {
 	}
 }
 
-// TestFilteredCostsNothing: what is filtered away is not encoded and takes no room.
+// TestFilteredCostsNothing: filtered lines are not encoded and take no room.
 func TestFilteredCostsNothing(t *testing.T) {
 	g := newGated()
 	l := To(g, Options{Queue: 1, Filter: Filter{Namespaces: []string{"bank"}}})
 	r := example(t)
-	r.Matches = []*policy.Match{nil} // who encodes it fails
+	r.Matches = []*policy.Match{nil} // encoding it would panic
 	for range 100 {
 		l.Write(r)
 	}

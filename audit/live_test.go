@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// next takes what a follower has, which must be there soon.
+// next takes a follower's next lines, which must arrive soon.
 func next(t *testing.T, f *Follower) (lines []byte, lost uint64, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -28,7 +28,7 @@ func of(t testing.TB, pod string) Record {
 	return r
 }
 
-func TestFollowerSeesWhatComes(t *testing.T) {
+func TestFollowerReadsNewLines(t *testing.T) {
 	l := To(io.Discard, Options{Node: "node-1"})
 	before := of(t, "before")
 	l.Write(before)
@@ -112,8 +112,8 @@ func TestFollowerStopsWaiting(t *testing.T) {
 	closeLog(t, l)
 }
 
-// TestSlowFollowerLosesLines: it gets whole lines in their order, is told how many
-// it did not, and the log writes every one.
+// TestSlowFollowerLosesLines: it gets complete lines in their order, and the number of
+// lost ones; the log writes every line.
 func TestSlowFollowerLosesLines(t *testing.T) {
 	const n = 5000 // some 3 MiB
 	l := To(io.Discard, Options{Queue: n})
@@ -123,7 +123,7 @@ func TestSlowFollowerLosesLines(t *testing.T) {
 		l.Write(of(t, fmt.Sprint(i)))
 	}
 	for l.Written() < n {
-		time.Sleep(time.Millisecond) // nobody takes anything
+		time.Sleep(time.Millisecond) // the follower reads nothing
 	}
 	lines, lost, err := next(t, f)
 	if err != nil || len(lines) > followBytes || len(lines) < followBytes-2*batchBytes {
@@ -146,8 +146,8 @@ func TestSlowFollowerLosesLines(t *testing.T) {
 	closeLog(t, l)
 }
 
-// TestFollowersWhileItIsWritten: together with what they lost, followers that come
-// and go see each line of their time once and in order.
+// TestFollowersWhileItIsWritten: followers that come and go see each line of their time
+// once and in order, or count it as lost.
 func TestFollowersWhileItIsWritten(t *testing.T) {
 	l := To(io.Discard, Options{Queue: 1 << 20})
 	var writing, following sync.WaitGroup
@@ -243,8 +243,8 @@ func TestRecentLikeAList(t *testing.T) {
 	}
 }
 
-// TestNoLineBetweenRecentAndFollow: whoever follows and then looks at what was sees
-// each line, also one that a stuck sink holds.
+// TestNoLineBetweenRecentAndFollow: a follower that then reads the recent lines sees each
+// line, also one that a stuck sink holds.
 func TestNoLineBetweenRecentAndFollow(t *testing.T) {
 	g := newGated()
 	l := To(g, Options{})
@@ -262,8 +262,9 @@ func TestNoLineBetweenRecentAndFollow(t *testing.T) {
 	closeLog(t, l)
 }
 
-// TestFollowersSeeWhatADiskLoses: who looks on while the disk is full sees why.
-func TestFollowersSeeWhatADiskLoses(t *testing.T) {
+// TestFollowersReadLinesThatTheDiskLost: a follower sees the lines while the disk is
+// full.
+func TestFollowersReadLinesThatTheDiskLost(t *testing.T) {
 	l := To(&failing{}, Options{})
 	f := l.Follow()
 	l.Write(example(t))
@@ -276,7 +277,8 @@ func TestFollowersSeeWhatADiskLoses(t *testing.T) {
 	}
 }
 
-// TestFollowingTakesNoMemory: of a follower that keeps up, and of what is kept.
+// TestFollowingTakesNoMemory: a follower that keeps up, and the recent lines, take no
+// further memory.
 func TestFollowingTakesNoMemory(t *testing.T) {
 	var v live
 	f := v.follow()

@@ -50,7 +50,7 @@ func (s stuck) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestStuckReaderBlocksNobody(t *testing.T) {
+func TestStuckReaderBlocksNoWriter(t *testing.T) {
 	w := stuck{make(chan struct{}, 10), make(chan struct{})}
 	l := To(w, Options{Queue: 4})
 	l.Write(example(t))
@@ -174,7 +174,7 @@ func TestLinesGather(t *testing.T) {
 	}
 }
 
-// TestSlicesAreFreeAfterWrite: who wrote a record may change what it points to.
+// TestSlicesAreFreeAfterWrite: after Write the caller may change the record's slices.
 func TestSlicesAreFreeAfterWrite(t *testing.T) {
 	g := newGated()
 	l := To(g, Options{Node: "node-1"})
@@ -192,7 +192,7 @@ func TestSlicesAreFreeAfterWrite(t *testing.T) {
 	closeLog(t, l)
 }
 
-func TestCloseSaysHowManyAreUnwritten(t *testing.T) {
+func TestCloseReturnsTheNumberOfUnwrittenLines(t *testing.T) {
 	g := newGated()
 	l := To(g, Options{})
 	l.Write(example(t))

@@ -45,8 +45,8 @@ func TestACutLineIsTakenOff(t *testing.T) {
 	holds(t, path, "aaaa bbbb f")
 }
 
-// What another agent wrote behind the cut line stays.
-func TestACutLineStaysBeforeAnothersLines(t *testing.T) {
+// Another agent's line behind the cut line stays.
+func TestCutLineBeforeAnotherAgentsLines(t *testing.T) {
 	f, _, path := newFile(t, 0, 0)
 	if _, err := f.f.WriteString("half a li"); err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestACutLineStaysBeforeAnothersLines(t *testing.T) {
 	holds(t, path, "half a li another's")
 }
 
-func TestALogOnASmallDiskHoldsWholeLines(t *testing.T) {
+func TestLogOnAFullDiskHasCompleteLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	l, err := Open(Options{Node: "node-1", Path: path})
 	fatal.If(t, err)
@@ -84,9 +84,9 @@ func TestALogOnASmallDiskHoldsWholeLines(t *testing.T) {
 	}
 }
 
-// Some lines fit a disk that is nearly full, and some do not: that is said once, and
-// once that it is over.
-func TestLossesAreSaidOnce(t *testing.T) {
+// Some lines fit on a disk that is nearly full, and some do not: the log reports the
+// beginning of the losses once, and their end once.
+func TestLossesAreReportedOnce(t *testing.T) {
 	var said bytes.Buffer
 	clock := &still{noon}
 	l := losses{now: clock.now, log: slog.New(slog.NewTextHandler(&said, nil))}
@@ -113,7 +113,7 @@ func TestLossesAreSaidOnce(t *testing.T) {
 }
 
 // An agent that was killed while it wrote leaves half a line: the next one's are whole.
-func TestWhatAKilledAgentLeft(t *testing.T) {
+func TestCutLineOfAKilledAgent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	fatal.If(t, os.WriteFile(path, []byte("whole\nhalf a li"), 0o600))
 	for i, line := range []string{"next", "after it"} {

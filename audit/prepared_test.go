@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestPreparedLikeWhole: with what was prepared of one question, another question
-// of the same answer has the line that it has without.
-func TestPreparedLikeWhole(t *testing.T) {
+// TestPreparedLineEqualsEncodedLine: with the prepared part of one query, another query
+// with the same answer has the same line as without it.
+func TestPreparedLineEqualsEncodedLine(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	others := 0
 	for range 3000 {
@@ -37,7 +37,7 @@ func TestPreparedLikeWhole(t *testing.T) {
 	}
 }
 
-// TestPreparedKeepsNothingOfTheRecord: whoever prepared it may reuse its slices.
+// TestPreparedKeepsNothingOfTheRecord: the caller of Prepare may reuse its slices.
 func TestPreparedKeepsNothingOfTheRecord(t *testing.T) {
 	r := example(t)
 	want := string(appendRecord(nil, "node-1", &r))

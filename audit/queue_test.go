@@ -59,7 +59,7 @@ func TestQueueIsBoundInRecords(t *testing.T) {
 	if b.count != 3 || q.unwritten() != 3 {
 		t.Errorf("took %d, unwritten %d", b.count, q.unwritten())
 	}
-	mustPut(t, q, line) // what the writer holds does not wait
+	mustPut(t, q, line) // the writer's batch does not count as waiting
 	if q.unwritten() != 4 {
 		t.Errorf("unwritten %d", q.unwritten())
 	}

@@ -13,12 +13,12 @@ import (
 // maxLine is the longest line that Read takes, without its newline.
 const maxLine = 1 << 20
 
-// Read hands each line of a log to each, whose error ends the reading and is
-// returned. What is no line of version 1 and of a known kind goes to bad with its
-// number, from 1, and what is wrong with it: broken or cut JSON, a field that is
-// missing, a line beyond 1 MiB. It is skipped, but not what begins in it; bad may be nil. Empty lines count and
-// are skipped, and so is what stands before a line's brace, as a container's log has
-// it. The reader's own error is returned as it is.
+// Read calls each with each line of a log; an error of each ends the reading and is
+// returned. A line that is not of version 1 and of a known kind goes to bad with its
+// number, from 1, and its error: broken or cut JSON, a missing field, a line beyond 1
+// MiB. Such a line is skipped, except for lines that begin in it; bad may be nil. Empty
+// lines count and are skipped, and so is text before a line's brace, as container logs
+// have it. The reader's own error is returned as it is.
 func Read(r io.Reader, each func(Line) error, bad func(number int, err error)) error {
 	in := bufio.NewReaderSize(r, 64<<10)
 	if bad == nil {
@@ -47,7 +47,7 @@ func Read(r io.Reader, each func(Line) error, bad func(number int, err error)) e
 	}
 }
 
-// readLines reads the line, or, if it is none, those that begin in it.
+// readLines reads the line or, if it is none, the lines that begin in it.
 func readLines(text []byte, each func(Line) error, bad func(error)) error {
 	line, err := ParseLine(text)
 	if err == nil {
@@ -71,8 +71,9 @@ func readLines(text []byte, each func(Line) error, bad func(error)) error {
 // begin is how each line begins, of any version. No string in JSON looks so.
 var begin = []byte(`{"v":`)
 
-// parts cuts one line where lines of the log begin: behind one that was cut there is
-// no newline, and what follows is whole. What is in front of the first stays there.
+// parts splits a line at the beginnings of the log's lines: a cut line has no newline,
+// and the line after it is complete. Text before the first beginning stays with the first
+// part.
 func parts(text []byte) (out [][]byte) {
 	at := bytes.Index(text, begin)
 	for at >= 0 {
@@ -88,8 +89,8 @@ func parts(text []byte) (out [][]byte) {
 
 var errTooLong = errors.New("the line is longer than 1 MiB")
 
-// readLine appends the next line without its newline. Of one that is too long
-// nothing is left but the error.
+// readLine appends the next line without its newline. Of a line that is too long only the
+// error is returned.
 func readLine(in *bufio.Reader, b []byte) ([]byte, error) {
 	long := false
 	for {
@@ -126,7 +127,7 @@ func ParseLine(text []byte) (Line, error) {
 	return l, l.check()
 }
 
-// Gap is the error for a line of KindLost: it stands where lines are missing.
+// Gap is the error for a line of KindLost, which marks missing lines.
 type Gap struct{ Count uint64 }
 
 // Error says how many.
@@ -138,7 +139,7 @@ func unknownVersion(v int) error {
 	return fmt.Errorf("its version is %d, and this program knows %d; read it with a newer one", v, Version)
 }
 
-// check tells what a line lacks that each of its kind has.
+// check returns the required field that a line lacks.
 func (l *Line) check() error {
 	switch {
 	case l.V > Version:

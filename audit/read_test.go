@@ -25,9 +25,9 @@ func readAll(t *testing.T, r io.Reader) (lines []Line, bad []string) {
 	return lines, bad
 }
 
-// TestReadWhatWasWritten: lines of either kind come back as they were, through
+// TestReadWrittenLines: lines of either kind come back as they were, through
 // readers that give little at a time.
-func TestReadWhatWasWritten(t *testing.T) {
+func TestReadWrittenLines(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 22))
 	var text []byte
 	var want []Line
@@ -54,8 +54,8 @@ func TestReadWhatWasWritten(t *testing.T) {
 	}
 }
 
-// TestLineWritesWhatItRead: a Line that a program prints again is the same line.
-func TestLineWritesWhatItRead(t *testing.T) {
+// TestLineRoundTrip: a Line that a program prints again is the same line.
+func TestLineRoundTrip(t *testing.T) {
 	for _, text := range documentedLines(t) {
 		l, err := ParseLine([]byte(text))
 		fatal.If(t, err)
@@ -129,8 +129,8 @@ func TestReadTakesLinesUpToTheBound(t *testing.T) {
 	}
 }
 
-// TestReadSkipsWhatStandsInFront: files of container runtimes and kubectl's prefixes.
-func TestReadSkipsWhatStandsInFront(t *testing.T) {
+// TestReadSkipsPrefixes: files of container runtimes and kubectl's prefixes.
+func TestReadSkipsPrefixes(t *testing.T) {
 	good := documentedLines(t)[0]
 	for _, front := range []string{"2026-05-01T12:00:00.250000000Z stdout F ", "[pod/namegate-x7k2p/agent] ", "node-1: "} {
 		got, bad := readAll(t, strings.NewReader(front+good))
@@ -189,8 +189,8 @@ func TestReadReturnsErrors(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever the text, each line of it is either taken or named, and what is
-// taken is a whole line.
+// FuzzRead: every line of any text is either read or reported, and every read line is
+// complete.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"v":1,"kind":"dns","time":"2026-05-01T12:00:00Z","verdict":"allowed","pod":{"namespace":"a","name":"b"},"question":{}}` + "\n\nx"))
 	f.Add([]byte(`{"v":1,"kind":"flow","verdict":"denied","destination":{"address":"::"}}`))

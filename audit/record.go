@@ -1,6 +1,6 @@
-// Package audit is the decision log: one JSON line for each DNS decision and for
-// alike connections that were denied, to the standard output or to a file that it
-// rotates by size, and to whoever follows it.
+// Package audit is the decision log: one JSON line for each DNS decision and for similar
+// denied connections, to the standard output or to a file that it rotates by size, and to
+// followers.
 package audit
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// Verdict is what a decision came to.
+// Verdict is the result of a decision.
 type Verdict uint8
 
 // The verdicts of DNS.
@@ -24,7 +24,7 @@ const (
 	Failed                   // no honest answer in time, or the kernel did not take the grant
 )
 
-// String returns the verdict as it stands in the log, "" for None.
+// String returns the verdict as a line has it, "" for None.
 func (v Verdict) String() string {
 	switch v {
 	case Allowed:
@@ -46,13 +46,13 @@ type Cache uint8
 
 // The ways to an answer.
 const (
-	CacheNone     Cache = iota // an upstream was asked, or nobody was
+	CacheNone     Cache = iota // an upstream answered, or no answer was needed
 	CacheHit                   // in the cache
 	CacheStale                 // in the cache, beyond its TTL, since no upstream answers
-	CachePrefetch              // in the cache, and the question had it fetched anew ahead of its end
+	CachePrefetch              // in the cache, and the query started its renewal
 )
 
-// String returns how the answer was found as it stands in the log, "" for CacheNone.
+// String returns the source of the answer as a line has it, "" for CacheNone.
 func (c Cache) String() string {
 	switch c {
 	case CacheHit:
@@ -84,7 +84,7 @@ type Record struct {
 	// Via is the allowed name whose answer pointed at this question (SRV, MX, SVCB,
 	// HTTPS); "" if the question needed no such answer.
 	Via fqdn.Name
-	// Matches are those that decided; Audit policies' ones only with Would.
+	// Matches are the matches that decided, those of Audit policies only with Would.
 	Matches []*policy.Match
 	Answers []Answer
 	// Chain are the CNAME targets from the question to the addresses.
@@ -93,18 +93,18 @@ type Record struct {
 	Upstream netip.AddrPort // invalid if none was asked
 	Latency  time.Duration
 	Error    string // why the verdict is failed
-	// Prepared, unless nil, is what Prepare made of this record or of one that
-	// differs only in Time, Address, Cache, TCP and Latency. The line is the same,
-	// but only these fields are read, and it costs less.
+	// Prepared, unless nil, is the result of Prepare for this record or for one that
+	// differs only in Time, Address, Cache, TCP and Latency. The line is the same, but
+	// only these fields are read, and it costs less.
 	Prepared *Prepared
 }
 
 // Answer is one address that the upstream's answer held.
 type Answer struct {
 	Addr netip.Addr
-	// TTL is what the answer said, in seconds. It does not stand in the line.
+	// TTL is the TTL of the answer in seconds. No line has it.
 	TTL uint32
-	// Openings are what was granted; none if the address was not.
+	// Openings are the grants of the address; none if it was not granted.
 	Openings []Opened
 	// Blocked is the guard's reason, "" if it had none.
 	Blocked string

@@ -18,6 +18,7 @@ import (
 	"github.com/namegate/namegate/audit/audittest"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // named is a type, class or response code: its name, or RFC 3597's kind and number.
@@ -97,7 +98,7 @@ func randomRecord(t testing.TB, r *rand.Rand) Record {
 	rec := Record{
 		Time: noon.Add(time.Duration(r.IntN(1e9)) * time.Microsecond),
 		Pod:  policy.PodRef{Namespace: "shop", Name: fmt.Sprintf("pod-%d", r.IntN(99))}, Address: addr(),
-		Name: name(t, fmt.Sprintf(`w%d.x\.y.test`, r.IntN(99))), Type: uint16(r.IntN(300)), Class: uint16(r.IntN(5)),
+		Name: policytest.Name(fmt.Sprintf(`w%d.x\.y.test`, r.IntN(99))), Type: uint16(r.IntN(300)), Class: uint16(r.IntN(5)),
 		Verdict: Verdict(1 + r.IntN(5)), Would: Verdict(r.IntN(5)), Rcode: r.IntN(24),
 		Cache: Cache(r.IntN(4)), Latency: time.Duration(r.IntN(1e9)), TCP: some(),
 	}
@@ -105,7 +106,7 @@ func randomRecord(t testing.TB, r *rand.Rand) Record {
 		rec.Rcode, rec.Class, rec.Type = 0, 1, 1+27*uint16(r.IntN(2)) // the frequent ones
 	}
 	if some() {
-		rec.Via = name(t, `_https._tcp."y.test`)
+		rec.Via = policytest.Name(`_https._tcp."y.test`)
 	}
 	if some() {
 		rec.Pod.UID = "uid-1"
@@ -121,7 +122,7 @@ func randomRecord(t testing.TB, r *rand.Rand) Record {
 	}
 	for range r.IntN(3) {
 		rec.Matches = append(rec.Matches, &policy.Match{Policy: "shop/p", Path: "spec.egress[0].matches[0]", Pattern: pattern(t, "**.y.test"), Audit: some()})
-		rec.Chain = append(rec.Chain, name(t, "edge.cdn.test"))
+		rec.Chain = append(rec.Chain, policytest.Name("edge.cdn.test"))
 		a := Answer{Addr: addr()}
 		for range r.IntN(3) {
 			a.Openings = append(a.Openings, Opened{"tcp/443,udp/53", noon.Add(time.Duration(r.IntN(1e6)) * time.Millisecond)})
@@ -156,7 +157,7 @@ func randomFlow(t testing.TB, r *rand.Rand) *Flow {
 		f.Count, f.Last = 2+r.Uint64N(1e6), moment()
 	}
 	for range r.IntN(3) {
-		n := FlowName{Name: name(t, fmt.Sprintf(`w%d."x\.y.test`, r.IntN(99))), Asked: moment()}
+		n := FlowName{Name: policytest.Name(fmt.Sprintf(`w%d."x\.y.test`, r.IntN(99))), Asked: moment()}
 		if r.IntN(4) == 0 {
 			n.Asked = time.Time{}
 		}
@@ -201,8 +202,8 @@ func TestEncodeLikeItsTwin(t *testing.T) {
 	}
 }
 
-// TestRotationLosesNoLine: while many goroutines write and the file rotates, what
-// was written is in the files, line by line, once each and in order.
+// TestRotationLosesNoLine: while many goroutines write and the file rotates, every line
+// is in the files once and in order.
 func TestRotationLosesNoLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	const keep = 200

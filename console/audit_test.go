@@ -43,7 +43,7 @@ func askedFor(t *testing.T, a Agent, query string) string {
 	return string(body)
 }
 
-// TestAuditFilter: what is asked for comes as it stands in the log, and nothing else.
+// TestAuditFilter: exactly the selected lines are returned, unchanged.
 func TestAuditFilter(t *testing.T) {
 	all := []string{
 		line(0, "shop/cart-7d9f", "allowed"), line(1, "shop/cart-7d9f", "denied"), line(2, "shop/front-1", "unmatched"),
@@ -135,8 +135,7 @@ func (f *tape) Next(ctx context.Context) ([]byte, uint64, error) {
 
 func (f *tape) Close() { f.closed.Do(func() { close(f.over) }) }
 
-// TestFollow: what was and what comes, each line once, also where it is in both; and
-// how many were lost.
+// TestFollow: recent and new lines, each once, and the number of lost ones.
 func TestFollow(t *testing.T) {
 	var l [6]string
 	for i := range l {
@@ -171,7 +170,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// once sees for as many questions as it is told.
+// once sees namespaces for a given number of questions.
 type once struct{ left *int }
 
 func (o once) Sees(context.Context, string) (bool, error) {
@@ -195,7 +194,7 @@ func TestRightsEnd(t *testing.T) {
 	}
 }
 
-// shown runs Lines over agents until ctx ends or they do, and returns what is printed.
+// shown runs Lines over agents until ctx ends or they do, and returns the output.
 func show(ctx context.Context, t *testing.T, format string, follow bool, f AuditFilter, agents func(context.Context) ([]Agent, error)) (out, warn string, err error) {
 	t.Helper()
 	p, o, w := printed(format, false)
@@ -238,7 +237,8 @@ func TestLinesExample(t *testing.T) {
 	golden(t, "audit-example", out)
 }
 
-// TestLinesOfSeveral: those of all agents, by their times; who is away is told.
+// TestLinesOfSeveral: the lines of all agents, by their times; an unavailable agent is
+// reported.
 func TestLinesOfSeveral(t *testing.T) {
 	one, two := newWorld(t, "node-1"), newWorld(t, "node-2")
 	one.recent = []byte(line(0, "shop/a", "allowed") + line(2, "shop/a", "allowed"))
@@ -253,8 +253,8 @@ func TestLinesOfSeveral(t *testing.T) {
 	}
 }
 
-// TestLinesThatAreNone: what cannot be read is told of, and costs no other line.
-func TestLinesThatAreNone(t *testing.T) {
+// TestUnreadableLines: unreadable lines are reported, and cost no other line.
+func TestUnreadableLines(t *testing.T) {
 	body := line(0, "shop/a", "allowed") + `{"v":2,"kind":"dns"}` + "\n" + `{"v":1,"kind":"lost","count":3}` + "\n" + line(1, "shop/a", "denied")
 	out, warn, err := show(context.Background(), t, FormatTable, false, AuditFilter{}, func(context.Context) ([]Agent, error) { return []Agent{&fixed{body: body}}, nil })
 	if err != nil || strings.Count(out, "\n") != 2 {
@@ -289,9 +289,9 @@ func (r *relay) next(context.Context) ([]Agent, error) {
 	return []Agent{a}, nil
 }
 
-// TestFollowGoesOn: an agent that ends is asked again, from the last line on, and so
-// is who comes after it; nothing is shown twice.
-func TestFollowGoesOn(t *testing.T) {
+// TestFollowContinuesWithTheNextAgent: an agent that ends is asked again, from the last
+// line on, and so is its successor; no line is shown twice.
+func TestFollowContinuesWithTheNextAgent(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	first, second := newWorld(t, "node-1"), newWorld(t, "node-1")
@@ -312,7 +312,7 @@ func TestFollowGoesOn(t *testing.T) {
 	}
 }
 
-// endless ends whoever follows once it is asked for what comes.
+// endless ends the follower once it asks for new lines.
 type endless struct{ cancel func() }
 
 func (e endless) Next(ctx context.Context) ([]byte, uint64, error) {
@@ -322,7 +322,8 @@ func (e endless) Next(ctx context.Context) ([]byte, uint64, error) {
 }
 func (endless) Close() {}
 
-// TestFollowRefused: who may not, or whom nobody answers from the first, is told so.
+// TestFollowRefused: a caller without rights, or without any reachable agent, gets an
+// error.
 func TestFollowRefused(t *testing.T) {
 	for want, a := range map[int]Agent{ExitUnreachable: &agent{err: errAway}, ExitForbidden: agentOf("", newWorld(t, "node-1"), some{})} {
 		_, _, err := show(context.Background(), t, FormatTable, true, AuditFilter{}, func(context.Context) ([]Agent, error) { return []Agent{a}, nil })
@@ -332,7 +333,7 @@ func TestFollowRefused(t *testing.T) {
 	}
 }
 
-// TestStreamIsPrompt: over a real connection a line is there while the stream goes on.
+// TestStreamIsPrompt: over a real connection a line arrives while the stream continues.
 func TestStreamIsPrompt(t *testing.T) {
 	w := newWorld(t, "node-1")
 	played := newTape()
@@ -353,5 +354,5 @@ func TestStreamIsPrompt(t *testing.T) {
 		}
 	}
 	resp.Body.Close()
-	<-played.over // the server notices that nobody follows any more
+	<-played.over // the server notices that the follower is gone
 }

@@ -16,7 +16,7 @@ import (
 // AuditFilter is which lines of the audit log are asked for; its zero value is all.
 type AuditFilter struct {
 	Namespace, Pod string // the pod's name
-	// Verdicts and Kinds, unless empty, are those that count.
+	// Verdicts and Kinds are the selected ones; empty means all.
 	Verdicts, Kinds []string
 	Since           time.Time // lines of that moment and later
 }
@@ -47,7 +47,7 @@ func (f *AuditFilter) Check() error {
 	return nil
 }
 
-// filter reads what is asked for.
+// filter reads the filter of a request.
 func (r *request) filter() (f AuditFilter, err error) {
 	q := r.URL.Query()
 	if f.Namespace, f.Pod, err = r.scope(); err != nil {
@@ -78,7 +78,7 @@ func wordsOf(lists []string) (words []string) {
 type head struct {
 	Kind    string    `json:"kind"`
 	Time    time.Time `json:"time"`
-	Last    time.Time `json:"last"` // of what was counted
+	Last    time.Time `json:"last"` // of the counted connections
 	Verdict string    `json:"verdict"`
 	Pod     struct {
 		Namespace string `json:"namespace"`
@@ -96,8 +96,8 @@ func (f *AuditFilter) wants(h *head) bool {
 		(len(f.Kinds) == 0 || slices.Contains(f.Kinds, h.Kind)) && (!h.Time.Before(f.Since) || !h.Last.Before(f.Since))
 }
 
-// choose appends those of the lines that are asked for and may be seen. A line that
-// cannot be read is nobody's.
+// choose appends the selected lines that the caller may see. An unreadable line is left
+// out.
 func (f *AuditFilter) choose(out, lines []byte, sees func(namespace string) bool) []byte {
 	ours := []byte(nil)
 	if f.Namespace != "" {

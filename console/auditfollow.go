@@ -20,19 +20,19 @@ import (
 	"github.com/namegate/namegate/audit"
 )
 
-// againAfter is how long a follower waits before it asks anew when an agent ended.
+// againAfter is how long a follower waits before it asks again after an agent ended.
 const againAfter = time.Second
 
 // Lines shows lines of the audit log.
 type Lines struct {
 	*Printer
 	Filter AuditFilter
-	// Agents finds whom to ask, also again when one has ended.
+	// Agents finds the agents, again when one has ended.
 	Agents func(context.Context) ([]Agent, error)
 	// After is time.After.
 	After func(time.Duration) <-chan time.Time
 
-	mu    sync.Mutex // of what is written
+	mu    sync.Mutex // guards the output
 	nodes bool       // lines are of more than one agent
 }
 
@@ -55,8 +55,8 @@ func (f *AuditFilter) query(follow bool) url.Values {
 	return q
 }
 
-// Show prints the lines that the agents remember, in their order, and with follow
-// those that come, until ctx ends.
+// Show prints the lines that the agents keep, in their order, and with follow new lines,
+// until ctx ends.
 func (l *Lines) Show(ctx context.Context, follow bool) error {
 	if err := l.Filter.Check(); err != nil {
 		return err
@@ -113,8 +113,8 @@ func timeOf(line []byte) time.Time {
 	return h.Time
 }
 
-// follow prints lines as they come. An agent that refuses from the first is a
-// failure; one that ends later is asked again.
+// follow prints new lines. If an agent refuses the first request, that is a failure; an
+// agent that ends later is asked again.
 func (l *Lines) follow(ctx context.Context, agents []Agent) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(agents))
@@ -123,12 +123,12 @@ func (l *Lines) follow(ctx context.Context, agents []Agent) error {
 	}
 	wg.Wait()
 	if ctx.Err() != nil {
-		return nil // whoever follows has seen enough
+		return nil // the follower has seen enough
 	}
 	return l.ended(agents, errs)
 }
 
-// followOne follows the agent of one node, and who comes after it.
+// followOne follows the agent of one node, and its successors.
 func (l *Lines) followOne(ctx context.Context, a Agent) error {
 	filter, node := l.Filter, a.Node()
 	for said, began := false, false; ; {
@@ -155,12 +155,12 @@ func (l *Lines) followOne(ctx context.Context, a Agent) error {
 			l.warn(&Failure{node, errors.New("the agent ended; its lines go on as soon as it, or its successor, answers")})
 		}
 		if a, err = l.again(ctx, node); err != nil {
-			return nil // whoever follows has seen enough
+			return nil // the follower has seen enough
 		}
 	}
 }
 
-// again waits, and finds the agent of a node anew: another may be in its place.
+// again waits, and finds the agent of a node again: it may have been replaced.
 func (l *Lines) again(ctx context.Context, node string) (Agent, error) {
 	for {
 		select {

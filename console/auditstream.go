@@ -10,11 +10,10 @@ import (
 	"github.com/namegate/namegate/audit"
 )
 
-// streamPatience is how long somebody who follows may take no line before the
-// stream ends.
+// streamPatience is how long a follower may read no line before the stream ends.
 const streamPatience = 30 * time.Second
 
-// audit answers with the log's last lines, and with follow with those that come.
+// audit answers with the log's last lines, and with follow with new lines.
 func (c *console) audit(r *request) error {
 	f, err := r.filter()
 	if err != nil {
@@ -28,7 +27,7 @@ func (c *console) audit(r *request) error {
 		}
 		defer leave()
 	}
-	// Followed first, so that no line falls between what was and what comes.
+	// Followed first, so that no line is lost between the recent and the new ones.
 	coming := c.source.Follow()
 	if coming == nil {
 		return Refuse(http.StatusServiceUnavailable, "the node %s keeps no audit log: its Corefile says `audit off`; write `audit stdout` there", c.source.Node())
@@ -53,7 +52,7 @@ type stream struct {
 	filter AuditFilter
 }
 
-// follow sends lines as they come, until the log or whoever asked ends.
+// follow sends new lines until the log or the caller ends.
 func (s *stream) follow(coming Follower) {
 	for {
 		lines, lost, err := coming.Next(s.Context())
@@ -63,8 +62,8 @@ func (s *stream) follow(coming Follower) {
 	}
 }
 
-// beyond returns the lines that come behind the recent ones: those between the
-// begin of the following and the look at the recent ones are in both.
+// beyond returns the lines after the recent ones: lines between the start of the follower
+// and the reading of the recent ones are in both.
 func beyond(recent, lines []byte) []byte {
 	for at := 0; at < len(recent); {
 		if tail := recent[at:]; len(tail) <= len(lines) && bytes.HasPrefix(lines, tail) {
@@ -79,8 +78,8 @@ func beyond(recent, lines []byte) []byte {
 	return lines
 }
 
-// send writes the lines that are asked for. Whether they may be seen is asked for
-// each batch anew: rights that are taken away end the stream.
+// send writes the selected lines. The caller's rights are checked for each batch again:
+// revoked rights end the stream.
 func (s *stream) send(lines []byte, lost uint64) error {
 	clear(s.seen)
 	if !s.sees(s.filter.Namespace) {
@@ -103,7 +102,7 @@ func (s *stream) send(lines []byte, lost uint64) error {
 	return http.NewResponseController(s.w).Flush()
 }
 
-// pieceBytes is how much of what is to be sent is held twice.
+// pieceBytes is the part of an answer that is in memory twice.
 const pieceBytes = 64 << 10
 
 // firstLines returns whole lines of no more than most bytes, but one at least.

@@ -9,10 +9,10 @@ import (
 	"net/url"
 )
 
-// Viewer tells what whoever asks may see.
+// Viewer decides which rows the caller may see.
 type Viewer interface {
-	// Sees tells whether the rows of a namespace may be seen; "" asks for those of
-	// all namespaces and of the node itself.
+	// Sees tells whether the caller may see the rows of a namespace; "" asks for the rows
+	// of all namespaces and of the node itself.
 	Sees(ctx context.Context, namespace string) (bool, error)
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// TestExamplesOfDocs: what docs/commands.md shows is what is printed.
+// TestExamplesOfDocs: the examples in docs/commands.md have the actual output.
 func TestExamplesOfDocs(t *testing.T) {
 	text, err := os.ReadFile("../docs/commands.md")
 	fatal.If(t, err)

@@ -11,14 +11,14 @@ const (
 	ExitNo          = 1 // the answer is no, or something failed that has no code of its own
 	ExitUsage       = 2 // the command line is wrong
 	ExitUnreachable = 3 // no agent answers
-	ExitForbidden   = 4 // whoever asks may not see this
+	ExitForbidden   = 4 // the caller has no access
 	ExitUnknown     = 5 // there is no such pod, or more than one
 )
 
 // Refusal is an agent's answer that is none.
 type Refusal struct {
 	Status  int    `json:"-"`     // of HTTP
-	Message string `json:"error"` // what is wrong, and what to do
+	Message string `json:"error"` // the error, and its correction
 }
 
 // Error returns the message.
@@ -32,7 +32,7 @@ func Refuse(status int, format string, args ...any) *Refusal {
 // Unreachable says that an agent cannot be asked.
 type Unreachable struct{ Err error }
 
-// Error returns what was tried and what to do.
+// Error returns the failed action and the correction.
 func (u *Unreachable) Error() string { return u.Err.Error() }
 
 // Unwrap returns the reason.
@@ -41,7 +41,7 @@ func (u *Unreachable) Unwrap() error { return u.Err }
 // Misused says that the command line is wrong.
 type Misused struct{ Err error }
 
-// Error returns what is wrong.
+// Error returns the error.
 func (m *Misused) Error() string { return m.Err.Error() }
 
 // Unwrap returns the reason.
@@ -50,7 +50,7 @@ func (m *Misused) Unwrap() error { return m.Err }
 // Answered ends a command that has said everything, and whose answer is not yes.
 type Answered struct{ Code int }
 
-// Error is for nobody: what there is to say was said.
+// Error is unused: the message was already printed.
 func (a *Answered) Error() string { return fmt.Sprintf("exit code %d", a.Code) }
 
 // ExitCode returns the exit code for a command's error, 0 for nil.

@@ -40,8 +40,8 @@ func (c *console) explain(r *request) error {
 	return r.write(explain.Explain(explain.Question{Node: c.source.Node(), To: to}, c.facts(r, p, to)))
 }
 
-// facts gathers what bears on a pod and a target, and leaves out what whoever asks
-// may not see of other namespaces.
+// facts gathers the facts about a pod and a target, and leaves out the facts about other
+// namespaces that the caller may not see.
 func (c *console) facts(r *request, p *policy.Pod, to explain.Target) explain.Facts {
 	s, snap := c.source, c.source.Snapshot()
 	f := explain.Facts{
@@ -68,8 +68,8 @@ func (c *console) facts(r *request, p *policy.Pod, to explain.Target) explain.Fa
 	return f
 }
 
-// allPods yields the pods of a snapshot, and those of other nodes that only peers of
-// NetworkPolicies are.
+// allPods yields the pods of a snapshot, and the pods of other nodes that are only peers
+// of NetworkPolicies.
 func allPods(snap *policy.Snapshot, remote []*policy.Pod) iter.Seq[*policy.Pod] {
 	return func(yield func(*policy.Pod) bool) {
 		pods := snap.Pods()
@@ -86,7 +86,7 @@ func allPods(snap *policy.Snapshot, remote []*policy.Pod) iter.Seq[*policy.Pod] 
 	}
 }
 
-// others takes what pods of namespaces saw that whoever asks may see.
+// others adds the answers to pods of namespaces that the caller may see.
 func others(r *request, self policy.PodRef, seen []recent.Sighting) (out []recent.Sighting, hidden bool) {
 	for _, s := range seen {
 		switch {
@@ -100,8 +100,8 @@ func others(r *request, self policy.PodRef, seen []recent.Sighting) (out []recen
 	return out, hidden
 }
 
-// flows returns the pod's denied flows without the names that only pods asked for
-// which whoever asks may not see.
+// flows returns the pod's denied flows without names that only other pods asked for and
+// that the caller may not see.
 func (c *console) flows(r *request, ref policy.PodRef) []audit.Flow {
 	flows := slices.Clone(c.source.Denied(ref))
 	for i := range flows {
@@ -112,9 +112,9 @@ func (c *console) flows(r *request, ref policy.PodRef) []audit.Flow {
 	return flows
 }
 
-// problems are those of the pod, of the policies and NetworkPolicies that select it,
-// and of those policies of its namespace that select no pod until they are mended. Who claims an address of the
-// pod is shown to those who may see all that could.
+// problems are the problems of the pod, of the policies and NetworkPolicies that select
+// it, and of policies of its namespace that select no pod until they are corrected. The
+// pods that claim an address of the pod are shown to callers who may see all that could.
 func (c *console) problems(r *request, p *policy.Pod, v *policy.View) (out []policy.Problem) {
 	for _, problem := range c.source.Problems() {
 		id, of := strings.CutPrefix(problem.Object, "policy ")
@@ -148,7 +148,7 @@ func contested(snap *policy.Snapshot, p *policy.Pod) (out []netip.Addr) {
 	return out
 }
 
-// inside says what an address is in the cluster.
+// inside describes an address in the cluster.
 func (c *console) inside(r *request, snap *policy.Snapshot, a netip.Addr) string {
 	if ref, ok := snap.Pod(a); ok {
 		if seesPod(ref, r.sees) {

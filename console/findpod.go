@@ -27,8 +27,8 @@ func PodName(namespace, pod string) (ns, name string, err error) {
 	return ns, name, nil
 }
 
-// scope reads the namespace and the pod of a question, "" for all, and refuses who
-// may not see them.
+// scope reads the namespace and the pod of a request, "" for all, and refuses a caller
+// who may not see them.
 func (r *request) scope() (namespace, pod string, err error) {
 	q := r.URL.Query()
 	if namespace = q.Get("namespace"); q.Get("pod") != "" {
@@ -39,8 +39,7 @@ func (r *request) scope() (namespace, pod string, err error) {
 	return namespace, pod, r.may(namespace)
 }
 
-// find returns the one pod that is meant, also one of another node. The refusal
-// lists what could be meant.
+// find returns the requested pod, also of another node. The refusal lists the candidates.
 func (c *console) find(namespace, name string) (*policy.Pod, error) {
 	snap := c.source.Snapshot()
 	if snap == nil {

@@ -5,11 +5,11 @@ import (
 	"sync/atomic"
 )
 
-// maxFollowers bounds who follow the log at a time, other than root: each may have
-// the agent hold some 2 MiB of lines that were not taken yet.
+// maxFollowers bounds the followers of the log other than root: each may make the agent
+// keep some 2 MiB of unread lines.
 const maxFollowers = 24
 
-// followers counts who follow.
+// followers counts the followers.
 type followers struct{ now atomic.Int32 }
 
 // enter takes a place, which leave gives back. Root always has one.

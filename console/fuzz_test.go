@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzChoose: of whatever stands in a log, whoever sees one namespace gets lines of
-// it alone, without names of pods of others; and who sees all gets what is asked for
-// as it is.
+// FuzzChoose: from any log, a viewer of one namespace gets only its lines, without names
+// of other namespaces' pods; and a viewer of everything gets the selected lines
+// unchanged.
 func FuzzChoose(f *testing.F) {
 	f.Add([]byte(line(0, "shop/cart", "allowed")+line(1, "pay/cart", "denied")+line(2, "shop/cart", "denied")), "denied")
 	f.Add([]byte(`{"pod":{"namespace":"shop"},"names":[{"pod":"pay/x"},{"pod":5}]}`+"\n"), "")
@@ -50,8 +50,8 @@ func FuzzChoose(f *testing.F) {
 	})
 }
 
-// FuzzSafe: nothing that is shown moves a cursor, ends a line or turns its direction,
-// and what is harmless stays as it is.
+// FuzzSafe: the output never moves a cursor, ends a line or turns its direction, and
+// harmless text is unchanged.
 func FuzzSafe(f *testing.F) {
 	for _, s := range []string{"www.example.org", "\x1b[2J", "a\nb", "\u202e", "\xff", "é×", "\u200b", "\ufffd"} {
 		f.Add(s)
@@ -87,7 +87,7 @@ func TestBeyondTwin(t *testing.T) {
 		}
 		began := r.IntN(len(lines) + 1)               // of the following
 		looked := began + r.IntN(len(lines)-began+1)  // at the recent lines, after that
-		forgotten := r.IntN(began + 1)                // what the ring does not hold any more
+		forgotten := r.IntN(began + 1)                // lines that the ring has dropped
 		taken := looked + r.IntN(len(lines)-looked+1) // when Next returned first
 		recent := strings.Join(lines[forgotten:looked], "")
 		first := strings.Join(lines[began:taken], "")

@@ -24,7 +24,7 @@ type Failure struct {
 	Err  error
 }
 
-// Error returns what is wrong, with the node where there are several.
+// Error returns the error, with the node if there are several.
 func (f *Failure) Error() string {
 	if f.Node == "" {
 		return f.Err.Error()
@@ -32,7 +32,7 @@ func (f *Failure) Error() string {
 	return f.Node + ": " + f.Err.Error()
 }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the error.
 func (f *Failure) Unwrap() error { return f.Err }
 
 // Reply is the answer of one agent.
@@ -41,9 +41,9 @@ type Reply[T any] struct {
 	Value T
 }
 
-// Gather asks all agents the same and returns the answers in the order of the agents,
-// and who gave none. Where some know a pod and others do not, these are no failures.
-// The error is for when nobody answered.
+// Gather sends the same request to all agents and returns the replies in the order of the
+// agents, and the failed agents. If some know a pod and others do not, the others are no
+// failures. The error is for the case that no agent answered.
 func Gather[T any](ctx context.Context, agents []Agent, path string, query url.Values) (replies []Reply[T], failed []*Failure, err error) {
 	type result struct {
 		value T
@@ -71,7 +71,7 @@ func Gather[T any](ctx context.Context, agents []Agent, path string, query url.V
 	return nil, nil, first(failed, unknown)
 }
 
-// first returns the error of a question that nobody answered.
+// first returns the error if no agent answered.
 func first(failed, unknown []*Failure) error {
 	switch all := append(failed, unknown...); {
 	case len(all) == 0:

@@ -44,8 +44,8 @@ func TestExitCode(t *testing.T) {
 	}
 }
 
-// TestGather: who answers counts, who does not is told, and a pod that one agent
-// knows need not be known to the others.
+// TestGather: replies count, failures are reported, and a pod that one agent knows need
+// not be known to the others.
 func TestGather(t *testing.T) {
 	answers := agentOf("node-1", newWorld(t, "node-1"), Everything{})
 	unknown := &agent{node: "node-2", err: Refuse(http.StatusNotFound, "no such pod")}
@@ -74,9 +74,9 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// TestFailedIsTold: of the others' failures each is a warning, and the first decides
+// TestFailedAgentsAreReported: of the others' failures each is a warning, and the first decides
 // the exit code.
-func TestFailedIsTold(t *testing.T) {
+func TestFailedAgentsAreReported(t *testing.T) {
 	p, _, warn := printed(FormatTable, false)
 	err := p.Failed([]*Failure{{"node-4", errAway}, {"node-3", Refuse(http.StatusForbidden, "you may not\x1b[2J")}})
 	want := "namegate: node-4: no agent answers at 192.0.2.2:9954\nnamegate: node-3: you may not\\x1b[2J\n"

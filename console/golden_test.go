@@ -92,11 +92,11 @@ func TestStatusGolden(t *testing.T) {
 	}
 }
 
-// withoutTotals leaves out what is below "proxy" and "enforcer" for programs: those
-// say of themselves what they count.
+// withoutTotals leaves out the counters below "proxy" and "enforcer" in JSON, whose names
+// describe them.
 func withoutTotals(text string) string {
 	var b strings.Builder
-	skip := -1 // what stands deeper than that is left out
+	skip := -1 // deeper lines are left out
 	for line := range strings.Lines(text) {
 		word := strings.TrimLeft(line, " -\"")
 		depth := len(line) - len(strings.TrimLeft(line, " -"))
@@ -158,8 +158,8 @@ func TestExplainGolden(t *testing.T) {
 
 var sgr = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// TestColours: they are the table's own, and nothing but colours: what stands in
-// policies and pods cannot move the cursor.
+// TestColours: colours come only from the table: text in policies and pods cannot move
+// the cursor.
 func TestColours(t *testing.T) {
 	w := newWorld(t, "node-1")
 	w.status = busy()

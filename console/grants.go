@@ -28,7 +28,7 @@ type GrantRows struct {
 	Grants []GrantRow `json:"grants"`
 }
 
-// grants answers with what is open.
+// grants answers with the open grants.
 func (c *console) grants(r *request) error {
 	namespace, name, err := r.scope()
 	if err != nil {

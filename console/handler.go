@@ -19,8 +19,8 @@ const (
 	AuditPath   = "/v1/audit"
 )
 
-// Handler answers everything that people ask of an agent. viewer tells who asks; its
-// error is a *Refusal, or stands for one with status 503.
+// Handler answers every request of people to an agent. viewer returns the caller; its
+// error is a *Refusal, or counts as one with status 503.
 func Handler(source Source, viewer func(*http.Request) (Viewer, error), now func() time.Time) http.Handler {
 	c := &console{source: source, viewer: viewer, now: now}
 	mux := http.NewServeMux()
@@ -73,15 +73,15 @@ func refuse(w http.ResponseWriter, err error) {
 	_ = json.NewEncoder(w).Encode(r)
 }
 
-// write answers with a value. What cannot be sent has nobody to be told of it.
+// write answers with a value. An error of sending has no receiver.
 func (r *request) write(v any) error {
 	r.w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(r.w).Encode(v)
 	return nil
 }
 
-// writeRows answers with a list below a key, row by row: a full node has 100,000
-// grants, and the agent little memory for them beside those in use.
+// writeRows answers with a list below a key, row by row: a full node has 100,000 grants,
+// and the agent has little memory for a second copy.
 func (r *request) writeRows(key string, rows iter.Seq[any]) error {
 	r.w.Header().Set("Content-Type", "application/json")
 	out := bufio.NewWriter(r.w)
@@ -97,7 +97,7 @@ func (r *request) writeRows(key string, rows iter.Seq[any]) error {
 		}
 		first = false
 		if _, err := out.Write(text); err != nil {
-			return nil // nobody is there any more
+			return nil // the caller is gone
 		}
 	}
 	_, _ = out.WriteString("]}\n")
@@ -105,7 +105,7 @@ func (r *request) writeRows(key string, rows iter.Seq[any]) error {
 	return nil
 }
 
-// may returns the refusal of somebody who may not see a namespace, "" for all.
+// may returns the refusal of a caller who may not see a namespace, "" for all.
 func (r *request) may(namespace string) error {
 	sees, err := r.viewer.Sees(r.Context(), namespace)
 	switch {
@@ -119,8 +119,8 @@ func (r *request) may(namespace string) error {
 	return Refuse(http.StatusForbidden, "you may not see the namespace %s: that takes the right to get fqdnnetworkpolicies.namegate.io in it; ask your administrator for the ClusterRole namegate-viewer there", namespace)
 }
 
-// sees tells whether the rows of a namespace may be seen; in doubt they may not. Who
-// may see what is asked once a namespace: it may take an API server a while.
+// sees tells whether the caller may see the rows of a namespace, false in doubt. Rights
+// are asked once for each namespace: the API server may need some time.
 func (r *request) sees(namespace string) bool {
 	sees, known := r.seen[namespace]
 	if !known {
@@ -131,7 +131,7 @@ func (r *request) sees(namespace string) bool {
 	return sees
 }
 
-// status answers what the whole node does.
+// status answers with the state of the whole node.
 func (c *console) status(r *request) error {
 	if err := r.may(""); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// TestRefusals: what is wrong, in which words, with which status and exit code.
+// TestRefusals: each error with its message, status and exit code.
 func TestRefusals(t *testing.T) {
 	empty := newWorld(t, "node-1")
 	empty.snap = nil
@@ -128,7 +128,7 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-// TestViewerErrors: why nobody knows who asks is told with its own status.
+// TestViewerErrors: a failure to identify the caller has its own status.
 func TestViewerErrors(t *testing.T) {
 	for err, want := range map[error]int{
 		Refuse(http.StatusUnauthorized, "your token is not valid"): http.StatusUnauthorized,
@@ -145,7 +145,7 @@ func TestViewerErrors(t *testing.T) {
 	}
 }
 
-// TestRowsOfANamespace: whoever sees one namespace gets its rows and no others.
+// TestRowsOfANamespace: a viewer of one namespace gets its rows and no others.
 func TestRowsOfANamespace(t *testing.T) {
 	ctx, a, query := context.Background(), []Agent{agentOf("", newWorld(t, "node-1"), some{"shop"})}, url.Values{"namespace": {"shop"}}
 	pods, _, err := Gather[PodRows](ctx, a, PodsPath, query)
@@ -205,7 +205,7 @@ func TestPodName(t *testing.T) {
 	}
 }
 
-// TestFree: which pods a policy for the workload would select, beside those that are
+// TestFree: the pods that a policy for the workload would select, beside pods that are
 // default-deny already.
 func TestFree(t *testing.T) {
 	w := newWorld(t, "node-1")

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestLinesOfAnAgentThatNeverEndsOne: it costs a bounded room, and is said.
-func TestLinesOfAnAgentThatNeverEndsOne(t *testing.T) {
+// TestEndlessLine: an endless line takes bounded memory, and is
+// reported.
+func TestEndlessLine(t *testing.T) {
 	long := strings.Repeat("x", 200<<10) + "\n" // beyond the reader's buffer, and a line
 	endless := &endlessBody{}
 	var got []string

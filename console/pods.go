@@ -22,8 +22,8 @@ type PodRow struct {
 	// policies select.
 	NetworkPolicies []string `json:"networkPolicies,omitempty"`
 	Workload        string   `json:"workload,omitempty"`
-	// Denied is how connections fail, Unmatched what the question for a name gets
-	// that nothing matches; only of pods that are default-deny.
+	// Denied is how connections fail, Unmatched the reply to a question for a name that
+	// no match covers; only of pods that are default-deny.
 	Denied    string `json:"denied,omitempty"`
 	Unmatched string `json:"unmatched,omitempty"`
 	// Open counts grants, DeniedLately connections that were denied or would be.

@@ -25,14 +25,14 @@ func Formats() []string { return []string{FormatTable, FormatWide, FormatJSON, F
 // Printer prints answers.
 type Printer struct {
 	Out io.Writer
-	// Warn takes what is wrong beside the answer.
+	// Warn takes warnings beside the answer.
 	Warn   io.Writer
 	Format string // of Formats
 	Colour bool
 	Now    func() time.Time
 }
 
-// CheckFormat is an error for what is no format.
+// CheckFormat is an error for an unknown format.
 func CheckFormat(format string) error {
 	if !slices.Contains(Formats(), format) {
 		return &Misused{fmt.Errorf("-o %s is not known; write %s", format, strings.Join(Formats(), ", "))}

@@ -72,7 +72,7 @@ func (p *Printer) explained(e *explain.Explanation) error {
 	return p.advised(e.Advice)
 }
 
-// evidence says what the answer rests on.
+// evidence lists the grounds of the answer.
 func (p *Printer) evidence(e *explain.Explanation, say func(name, format string, args ...any)) {
 	for _, m := range e.Matches {
 		kind := ""
@@ -123,7 +123,7 @@ func (p *Printer) evidence(e *explain.Explanation, say func(name, format string,
 	}
 }
 
-// peerOf writes what a rule of a NetworkPolicy leads to.
+// peerOf writes the peer of a rule of a NetworkPolicy.
 func peerOf(r explain.Peer) string {
 	switch {
 	case r.Address == "":

@@ -7,8 +7,8 @@ import (
 	"github.com/namegate/namegate/audit"
 )
 
-// The widths of what stands in front of a line's own words: lines come one by one,
-// and are to stand below each other.
+// The widths of the columns in front of a line's own words: lines arrive one by one, and
+// are to be aligned.
 const (
 	nodeWidth    = 12
 	podWidth     = 32
@@ -38,7 +38,7 @@ func auditLine(l *audit.Line, node, colour bool) string {
 // padded is a word that ends in a space, filled up.
 func padded(s string, width int) string { return fmt.Sprintf("%-*s ", width, safe(s)) }
 
-// dnsWords says what was asked, and what came of it.
+// dnsWords describes the question and its result.
 func dnsWords(l *audit.Line) string {
 	words := []string{l.Question.Type, l.Question.Name}
 	if l.Would != "" && l.Would != l.Verdict {

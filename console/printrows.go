@@ -63,7 +63,7 @@ func counted(n uint64) Cell {
 	return Cell{strconv.FormatUint(n, 10), Red}
 }
 
-// Grants prints what is open, of all replies.
+// Grants prints the open grants of all replies.
 func (p *Printer) Grants(replies []Reply[GrantRows], agents int) error {
 	all := GrantRows{Grants: []GrantRow{}}
 	for _, r := range replies {

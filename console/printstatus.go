@@ -46,7 +46,7 @@ func cmpNode(a, b Reply[Status]) int {
 	return 0
 }
 
-// table is the status for people, a line each, what is wrong in red.
+// table is the status for people, a line each, problems in red.
 func (s *Status) table() *Table {
 	t := &Table{}
 	say := func(name string, colour Colour, format string, args ...any) {
@@ -115,7 +115,7 @@ func (s *Status) wrong(say func(string, Colour, string, ...any)) {
 	}
 }
 
-// counts says what was done.
+// counts prints the counters.
 func (s *Status) counts(say func(string, Colour, string, ...any)) {
 	p := &s.Proxy
 	say("answers", Plain, "%d from cache, %d forwarded, %d stale", p.CacheHits, p.CacheMisses, p.CacheStale)

@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// maxRefusal bounds what is read of a refusal.
+// maxRefusal bounds the part of a refusal that is read.
 const maxRefusal = 64 << 10
 
 // Received tells an agent's answer from its refusal: it returns the answer whose
@@ -19,8 +19,8 @@ func Received(resp *http.Response) (*http.Response, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 	r := &Refusal{}
 	if err != nil || json.Unmarshal(body, r) != nil || r.Message == "" {
-		// Of another version, or no agent at all: what its status means nobody knows, and
-		// least of all that there is no such pod.
+		// Of another version, or no agent at all: the meaning of its status is unknown,
+		// and it must not mean that there is no such pod.
 		return nil, Refuse(http.StatusBadGateway, "the agent answered %s without a reason; is it of the same version as this command?", resp.Status)
 	}
 	r.Status = resp.StatusCode

@@ -13,17 +13,17 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// Source is what the agent that answers knows. Its methods may be called from any
-// goroutine. None waits for long: for the kernel less than a second, for the API
-// server not at all.
+// Source is the knowledge of the agent that answers. Its methods may be called from any
+// goroutine. None waits for long: for the kernel less than a second, for the API server
+// not at all.
 type Source interface {
 	// Node is the node's name.
 	Node() string
 	// Status is the answer to /v1/status.
 	Status() Status
-	// Snapshot is the one in force, nil before the first.
+	// Snapshot is the snapshot in force, nil before the first.
 	Snapshot() *policy.Snapshot
-	// Policies are those of a namespace.
+	// Policies are the policies of a namespace.
 	Policies(namespace string) []v1alpha1.FQDNNetworkPolicy
 	// NetworkPolicies are the ordinary ones of a namespace.
 	NetworkPolicies(namespace string) []*networkingv1.NetworkPolicy
@@ -32,7 +32,7 @@ type Source interface {
 	Remote() (pods []*policy.Pod, unread string)
 	// Services are the cluster's by each of their addresses. The map must not be changed.
 	Services() map[netip.Addr]*policy.Service
-	// Problems are those of policies and pods.
+	// Problems are the problems of policies and pods.
 	Problems() []policy.Problem
 	// Failing is why the latest policies are not in force, "" where they are.
 	Failing() string
@@ -49,14 +49,14 @@ type Source interface {
 	// Seen are the pod's answers that held an address, SeenByAnybody everybody's.
 	Seen(policy.PodRef, netip.Addr) []recent.Sighting
 	SeenByAnybody(netip.Addr) []recent.Sighting
-	// Asked is what a pod's last question for a name came to, if that is known.
+	// Asked is the result of a pod's last query for a name, if it is known.
 	Asked(policy.PodRef, fqdn.Name) (recent.Decision, bool)
 
 	// Guard is the guard against rebinding of this moment: why a name must not open an
 	// address, "" if it may.
 	Guard() func(fqdn.Name, netip.Addr) string
-	// Inside is what an address is in the cluster beside a pod's: "Service" or
-	// "node"; "" for neither.
+	// Inside describes an address in the cluster other than a pod's: "Service" or "node";
+	// "" for neither.
 	Inside(netip.Addr) string
 	// Domain is the cluster's.
 	Domain() fqdn.Name

@@ -8,7 +8,7 @@ import (
 	"github.com/namegate/namegate/stats"
 )
 
-// Status is what an agent does and what is wrong: the answer to StatusPath.
+// Status is the state of an agent and its problems: the answer to StatusPath.
 type Status struct {
 	Node     string `json:"node,omitempty"`
 	Version  string `json:"version"`
@@ -20,11 +20,11 @@ type Status struct {
 	Waiting  int                  `json:"waiting,omitempty"`
 	Files    []manifest.FileError `json:"brokenFiles,omitempty"`
 	Problems []policy.Problem     `json:"problems,omitempty"`
-	// Away is set while the API server is: what was known before is in force.
+	// Away is set while the API server is unavailable: the last known state is in force.
 	Away *Away `json:"apiServerAway,omitempty"`
 	// Paths are the selected pods whose queries do not reach the agent.
 	Paths []FailedPath `json:"failedPaths,omitempty"`
-	// NetworkPolicies and RemotePods are what is known of the cluster for them.
+	// NetworkPolicies and RemotePods are the numbers of known objects.
 	NetworkPolicies int            `json:"networkPolicies"`
 	RemotePods      int            `json:"remotePods"`
 	Enforcer        stats.Enforcer `json:"enforcer"`

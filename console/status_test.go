@@ -10,8 +10,8 @@ import (
 	"github.com/namegate/namegate/stats"
 )
 
-// TestStatusIsDocumented: docs/operations.md shows what is printed and explains
-// the counters by their names in JSON.
+// TestStatusIsDocumented: docs/operations.md has the actual output and explains the
+// counters by their names in JSON.
 func TestStatusIsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../docs/operations.md")
 	fatal.If(t, err)

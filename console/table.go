@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Colour is how a word stands out on a terminal.
+// Colour is the colour of a word on a terminal.
 type Colour string
 
 // The colours, as SGR sequences of ECMA-48.
@@ -47,7 +47,7 @@ func cells(texts ...string) []Cell {
 type Table struct {
 	Head []string // none: no line for it
 	Rows [][]Cell
-	last string // what the first column said last
+	last string // the previous text of the first column
 }
 
 // add appends a row.

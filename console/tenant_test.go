@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // explained returns the answer as text and as it is.
@@ -40,9 +41,9 @@ func contestedWorld(t *testing.T) *world {
 	return w
 }
 
-// TestContestedIsHidden: who else claims an address is for those who may see it, and
-// nothing is said to be allowed for it.
-func TestContestedIsHidden(t *testing.T) {
+// TestConflictsAreHidden: other pods that claim an address are shown only to callers who
+// may see them, and nothing is allowed for it.
+func TestConflictsAreHidden(t *testing.T) {
 	w := contestedWorld(t)
 	for _, pod := range []string{"shop/cart-7d9f", "shop/other"} {
 		for _, to := range []string{"www.example.org:443", "10.1.0.10"} {
@@ -58,15 +59,15 @@ func TestContestedIsHidden(t *testing.T) {
 	if text, _ := explained(t, w, some{"shop", "pay", ""}, "shop/cart-7d9f", "www.example.org:443"); !strings.Contains(text, "pay/till") {
 		t.Errorf("who sees all is not told who claims the address:\n%s", text)
 	}
-	w.seen = []recent.Sighting{{Pod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f+pay/till"}, Name: dnsName(t, "secret.pay.test"), Address: netip.MustParseAddr("203.0.113.9"), Asked: noon}}
+	w.seen = []recent.Sighting{{Pod: policy.PodRef{Namespace: "shop", Name: "cart-7d9f+pay/till"}, Name: policytest.Name("secret.pay.test"), Address: netip.MustParseAddr("203.0.113.9"), Asked: noon}}
 	if text, _ := explained(t, w, some{"shop"}, "shop/other", "203.0.113.9"); strings.Contains(text, "secret") || strings.Contains(text, "till") {
 		t.Errorf("what both claimants asked for is told:\n%s", text)
 	}
 }
 
-// TestContestedLines: the lines of an address that pods of several namespaces claim
-// are for those who may see all of these.
-func TestContestedLines(t *testing.T) {
+// TestConflictLines: the lines of an address that pods of several namespaces claim are
+// for callers who may see all of these.
+func TestConflictLines(t *testing.T) {
 	w := newWorld(t, "node-1")
 	asked := strings.Replace(line(1, "shop/other", "denied"), `"pod":"pay/cart-7d9f"`, `"pod":"shop/cart-7d9f+pay/till"`, 1)
 	w.recent = []byte(strings.Replace(line(0, "shop/cart-7d9f", "allowed"), "cart-7d9f", "cart-7d9f+pay/till", 1) + asked)
@@ -79,8 +80,7 @@ func TestContestedLines(t *testing.T) {
 	}
 }
 
-// TestCutLinesBeginAlike: what is taken out of a line leaves one that is found by how
-// lines begin.
+// TestCutLinesBeginAlike: redacted lines still begin like lines.
 func TestCutLinesBeginAlike(t *testing.T) {
 	w := newWorld(t, "node-1")
 	w.recent = []byte(line(1, "shop/cart-7d9f", "denied"))
@@ -102,9 +102,9 @@ func TestFailureIsTheNodes(t *testing.T) {
 	}
 }
 
-// TestTheRunningPodOfAName: of a pod that has ended and one that runs under its name,
-// here or elsewhere, the one that runs is meant.
-func TestTheRunningPodOfAName(t *testing.T) {
+// TestRunningPodOfAName: of an ended pod and a running one of the same name, here or
+// elsewhere, the running one is meant.
+func TestRunningPodOfAName(t *testing.T) {
 	ended := func(p *policy.Pod) { p.Phase, p.UID = "Failed", "ended" }
 	far := func(p *policy.Pod) { p.NodeName, p.UID = "node-2", "far" }
 	here := func(p *policy.Pod) { p.UID = "here" }
@@ -132,8 +132,8 @@ func TestTheRunningPodOfAName(t *testing.T) {
 	}
 }
 
-// TestFollowersAreBounded: those who follow cost memory, so they are not more than so
-// many; root always has a place, and a place is given back.
+// TestFollowersAreBounded: followers cost memory, so their number is limited; root always
+// has a place, and a place is given back.
 func TestFollowersAreBounded(t *testing.T) {
 	var f followers
 	var leave []func()
@@ -191,9 +191,9 @@ func TestEndedPod(t *testing.T) {
 	}
 }
 
-// TestOthersLinesAreCheap: what a viewer of one namespace costs does not grow with
-// what other namespaces' pods do.
-func TestOthersLinesAreCheap(t *testing.T) {
+// TestCostOfOtherNamespacesLines: the cost of a viewer of one namespace does not grow with other
+// namespaces' lines.
+func TestCostOfOtherNamespacesLines(t *testing.T) {
 	var others strings.Builder
 	for i := range 200 {
 		others.WriteString(line(i, "pay/till", "allowed"))
@@ -205,7 +205,7 @@ func TestOthersLinesAreCheap(t *testing.T) {
 	}
 }
 
-// away is a Viewer whose API server answers nothing; it counts what it is asked.
+// away is a Viewer whose API server never answers; it counts the requests.
 type away map[string]int
 
 func (a away) Sees(_ context.Context, namespace string) (bool, error) {
@@ -215,8 +215,8 @@ func (a away) Sees(_ context.Context, namespace string) (bool, error) {
 	return false, errAway
 }
 
-// TestRightsAreAskedOnce: an answer about many pods of another namespace asks once
-// whether that may be seen, also where nobody can say.
+// TestRightsAreAskedOnce: an answer about many pods of another namespace asks once for
+// the right, also if there is no answer.
 func TestRightsAreAskedOnce(t *testing.T) {
 	w := newWorld(t, "node-1")
 	for i := range 50 {

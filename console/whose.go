@@ -6,8 +6,8 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// namespaces returns the namespaces of a pod's reference: one, but of an address that
-// several pods claim those of all of them ("shop/a+pay/b").
+// namespaces returns the namespaces of a pod's reference: one, or all of the pods' that
+// claim one address ("shop/a+pay/b").
 func namespaces(ref policy.PodRef) []string {
 	out := []string{ref.Namespace}
 	for part := range strings.SplitSeq(ref.Name, "+") {
@@ -24,7 +24,7 @@ func refOf(text string) policy.PodRef {
 	return policy.PodRef{Namespace: ns, Name: name}
 }
 
-// seesPod tells whether somebody who sees some namespaces may see what is of a pod.
+// seesPod tells whether a caller who sees some namespaces may see a pod's rows.
 func seesPod(ref policy.PodRef, sees func(namespace string) bool) bool {
 	for _, ns := range namespaces(ref) {
 		if !sees(ns) {

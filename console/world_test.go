@@ -28,6 +28,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/source/manifest"
 	"github.com/namegate/namegate/stats"
 )
@@ -136,7 +137,7 @@ func newWorld(t *testing.T, node string) *world {
 	w.beside(pods[0].PodRef)
 	cart, pay := pods[0].PodRef, pods[6].PodRef
 	grant := func(p policy.PodRef, name, addr, by string, in time.Duration) policy.GrantInfo {
-		return policy.GrantInfo{Pod: p, Addr: netip.MustParseAddr(addr), Ports: "tcp/443", Name: dnsName(t, name), Until: noon.Add(in), By: by}
+		return policy.GrantInfo{Pod: p, Addr: netip.MustParseAddr(addr), Ports: "tcp/443", Name: policytest.Name(name), Until: noon.Add(in), By: by}
 	}
 	w.open = []policy.GrantInfo{
 		grant(cart, "www.example.org", "192.0.2.10", "shop/base www.example.org", 250*time.Second),
@@ -145,17 +146,17 @@ func newWorld(t *testing.T, node string) *world {
 		grant(pay, "bank.test", "198.51.100.1", "", time.Minute),
 	}
 	w.seen = []recent.Sighting{
-		{Pod: pay, Name: dnsName(t, "secret.pay.test"), Address: netip.MustParseAddr("203.0.113.7"), Asked: noon.Add(-time.Minute)},
-		{Pod: cart, Name: dnsName(t, "bank.test"), Address: netip.MustParseAddr("203.0.113.5"), Asked: noon.Add(-time.Minute)},
+		{Pod: pay, Name: policytest.Name("secret.pay.test"), Address: netip.MustParseAddr("203.0.113.7"), Asked: noon.Add(-time.Minute)},
+		{Pod: cart, Name: policytest.Name("bank.test"), Address: netip.MustParseAddr("203.0.113.5"), Asked: noon.Add(-time.Minute)},
 	}
 	w.flows[cart] = []audit.Flow{
 		{
 			Time: noon.Add(-30 * time.Second), Last: noon.Add(-2 * time.Second), Pod: cart, Protocol: policy.TCP, Dialled: netip.MustParseAddrPort("203.0.113.5:443"),
-			Names: []audit.FlowName{{Name: dnsName(t, "bank.test"), Asked: noon.Add(-time.Minute)}}, Reason: audit.ReasonUnmatched, Policies: []string{"shop/base"}, Count: 12,
+			Names: []audit.FlowName{{Name: policytest.Name("bank.test"), Asked: noon.Add(-time.Minute)}}, Reason: audit.ReasonUnmatched, Policies: []string{"shop/base"}, Count: 12,
 		},
 		{
 			Time: noon.Add(-40 * time.Second), Last: noon.Add(-40 * time.Second), Pod: cart, Protocol: policy.TCP, Dialled: netip.MustParseAddrPort("203.0.113.7:443"),
-			Names: []audit.FlowName{{Name: dnsName(t, "secret.pay.test"), Pod: pay, Asked: noon.Add(-time.Minute)}}, Reason: audit.ReasonAnother, Count: 1,
+			Names: []audit.FlowName{{Name: policytest.Name("secret.pay.test"), Pod: pay, Asked: noon.Add(-time.Minute)}}, Reason: audit.ReasonAnother, Count: 1,
 		},
 	}
 	w.trouble = map[policy.PodRef][]string{cart: {"its queries do not reach the agent"}}
@@ -180,13 +181,6 @@ func (w *world) beside(ref policy.PodRef) {
 		return &policy.Service{Ref: policy.ServiceRef{Namespace: "shop", Name: name}, Selector: map[string]string{"app": "db"}, Ports: []policy.ServicePort{{Protocol: policy.TCP, Port: port, Target: target}}}
 	}
 	w.services = map[netip.Addr]*policy.Service{netip.MustParseAddr("10.96.0.20"): at("db", 5432, 5432), netip.MustParseAddr("10.96.0.21"): at("db-admin", 80, 8080)}
-}
-
-func dnsName(t *testing.T, s string) fqdn.Name {
-	t.Helper()
-	n, err := fqdn.ParseName(s)
-	fatal.If(t, err)
-	return n
 }
 
 func (w *world) Node() string               { return w.node }
@@ -330,7 +324,7 @@ func (a *agent) Ask(ctx context.Context, path string, query url.Values) (*http.R
 
 var errAway = &Unreachable{Err: errors.New("no agent answers at 192.0.2.2:9954")}
 
-// printed returns a printer and what it prints.
+// printed returns a printer and its output.
 func printed(format string, colour bool) (*Printer, *bytes.Buffer, *bytes.Buffer) {
 	var out, warn bytes.Buffer
 	return &Printer{Out: &out, Warn: &warn, Format: format, Colour: colour, Now: clock}, &out, &warn

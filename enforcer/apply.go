@@ -75,6 +75,7 @@ func (e *Enforcer) abandon(subjects, next dataplane.Subjects) {
 
 // close brings into force who is default-deny in a coming plan, and nothing else
 // of it: its pods must not stay open for as long as it cannot be prepared or committed.
+// Pods that an earlier agent isolated stay at home and intercepted.
 // They stay closed until a Commit brings their part of a snapshot into force. It returns
 // the reason, with what failed in closing.
 func (e *Enforcer) close(ctx context.Context, next dataplane.Subjects, reason error) error {
@@ -82,7 +83,11 @@ func (e *Enforcer) close(ctx context.Context, next dataplane.Subjects, reason er
 	for ref := range next {
 		e.closed[ref] = true
 	}
-	subjects := plan.Union(e.plan, next, e.closed)
+	now := e.plan
+	if e.snapshot == nil {
+		now = e.recovered.among(next)
+	}
+	subjects := plan.Union(now, next, e.closed)
 	return errors.Join(reason, e.plane.Isolate(e.state(subjects)), e.k.Tables.Apply(ctx, e.tablesState(subjects)))
 }
 
@@ -158,7 +163,7 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 	e.flows.Recheck(flows.PolicyChanged, e.tiersChanged(s, last, subjects))
 	e.recheckLeft(subjects)
 	written := e.beside(s, subjects)
-	if err := e.flows.Owe(gone...); err != nil {
+	if err := e.flows.Record(gone...); err != nil {
 		return nil, err
 	}
 	e.known = plan.Known(s)
@@ -206,7 +211,7 @@ func (e *Enforcer) dropPeers(subjects dataplane.Subjects) error {
 		return nil
 	}
 	e.recheckLost(subjects, surplus)
-	if err := e.flows.Owe(); err != nil {
+	if err := e.flows.Record(); err != nil {
 		return err
 	}
 	return e.plane.Trim()

@@ -63,7 +63,7 @@ func (w *world) dials(src, dst string, port uint16) bool {
 	return w.passes(p)
 }
 
-func TestAPolicyComesAndGoes(t *testing.T) {
+func TestPolicyIsAddedAndRemoved(t *testing.T) {
 	w := newWorld(t)
 	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
 	w.links.SetHome(addr("10.1.0.6"), link.Home{Iface: "br0", Port: "port6"})
@@ -112,7 +112,7 @@ func TestAPolicyComesAndGoes(t *testing.T) {
 		}
 	}
 	w.apply([]policy.Pod{web, db, other})
-	w.clock.pass(packetGrace)
+	w.clock.Pass(packetGrace)
 	w.recheck()
 	if after := w.dump(); after != none {
 		t.Errorf("the policy is gone and left something:\n%s\nwant\n%s", after, none)
@@ -157,7 +157,7 @@ func TestWritesComeInOrder(t *testing.T) {
 	}
 }
 
-func TestFirstSnapshotWritesNetsBeforeWhatAllows(t *testing.T) {
+func TestFirstSnapshotWritesNetsBeforeAllowingRules(t *testing.T) {
 	w := newWorld(t)
 	w.seams.forget(0, false)
 	w.apply([]policy.Pod{pod("web", "10.1.0.5", "allow")}, pol("allow", "tcp/443 www.example.org"))
@@ -197,7 +197,7 @@ func TestNewPortsTakeGrantsAlong(t *testing.T) {
 	w.answer(web, "www.example.org", 600, "192.0.2.1 2001:db8::1")
 	open := flow("10.1.0.5:1000", "192.0.2.1:443")
 	w.flows.Track(open)
-	w.clock.pass(100 * time.Second)
+	w.clock.Pass(100 * time.Second)
 	w.apply([]policy.Pod{web}, pol("allow", "tcp/443,tcp/8443 www.example.org"))
 	for _, a := range []string{"192.0.2.1", "2001:db8::1"} {
 		if got := w.left(web, "tcp/443,tcp/8443", a); !near(got, 560*time.Second) {
@@ -216,7 +216,7 @@ func TestNewPortsTakeGrantsAlong(t *testing.T) {
 	}
 }
 
-func TestOneOfTwoPoliciesGoes(t *testing.T) {
+func TestOneOfTwoPoliciesIsRemoved(t *testing.T) {
 	w := newWorld(t)
 	web := pod("web", "10.1.0.5", "one", "two")
 	one, two := pol("one", "tcp/443 www.example.org www.example.net"), pol("two", "tcp/443 www.example.net", "udp/443 www.example.org", "tcp/25 mail.test")

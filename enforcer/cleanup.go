@@ -7,10 +7,9 @@ import (
 	"github.com/namegate/namegate/enforcer/intercept"
 )
 
-// Cleanup removes every trace of Namegate from the kernel: interception first,
-// then the verdict, chains, sets, admissions and addresses. What it was told to
-// serve is in Config; it need not have been started. It goes on after an error
-// and returns the first.
+// Cleanup removes all objects of Namegate from the kernel: interception first, then the
+// verdict, chains, sets, admissions and addresses. The serving addresses are in Config;
+// it need not have been started. It continues after an error and returns the first.
 func (e *Enforcer) Cleanup(ctx context.Context) error {
 	e.apply.Lock()
 	defer e.apply.Unlock()

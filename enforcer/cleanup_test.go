@@ -42,7 +42,7 @@ func (w *world) addresses() string {
 	return strings.Join(out, " ")
 }
 
-func TestCleanupLeavesWhatIsNotOurs(t *testing.T) {
+func TestCleanupKeepsOtherProgramsObjects(t *testing.T) {
 	for _, started := range []bool{true, false} {
 		w := shared(t)
 		before, addresses := w.dump(), w.addresses()
@@ -73,7 +73,7 @@ func TestCleanupLeavesWhatIsNotOurs(t *testing.T) {
 	}
 }
 
-func TestCleanupGoesOnAfterAnError(t *testing.T) {
+func TestCleanupContinuesAfterAnError(t *testing.T) {
 	for n := 1; n < maxSteps; n++ {
 		w := shared(t)
 		before := w.dump()
@@ -102,7 +102,7 @@ func TestCleanupGoesOnAfterAnError(t *testing.T) {
 	}
 }
 
-func TestCleanupTakesRulesThatLeadToUsOutOfOthersChains(t *testing.T) {
+func TestCleanupRemovesJumpsFromOtherChains(t *testing.T) {
 	w := shared(t)
 	before := w.dump()
 	w.restart()

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -46,7 +47,7 @@ func newSteps(t *testing.T) *steps {
 }
 
 // show makes the clock tell what it is to tell.
-func (s *steps) show() { s.clock.t = twoClocks(s.t, s.wall, s.ran) }
+func (s *steps) show() { s.clock.Set(twoClocks(s.t, s.wall, s.ran)) }
 
 // pass lets time pass, and the agent end what is due.
 func (s *steps) pass(d time.Duration) {
@@ -66,7 +67,7 @@ func (s *steps) step(d time.Duration) {
 func (s *steps) next() {
 	s.t.Helper()
 	s.boot()
-	s.e.own(grants.NewClock(s.clock.now, s.ran))
+	s.e.own(grants.NewClock(s.clock.Now, s.ran))
 	if _, err := s.e.Start(context.Background()); err != nil {
 		s.t.Fatal(err)
 	}
@@ -178,7 +179,7 @@ func TestRandomSteps(t *testing.T) {
 // no entry is taken for one that outlives what the kernel gives it.
 func TestDeadlinesOfEarlierAgents(t *testing.T) {
 	s := newSteps(t)
-	set := grantSetName(s.pod.PodRef, https, iptables.IPv4)
+	set := xtables.GrantSetName(s.pod.PodRef, https, iptables.IPv4)
 	write := func(a string, deadline, timeout time.Duration) {
 		err := s.sets.Add(set, ipset.Entry{
 			Addr: addr(a), Timeout: timeout,
@@ -200,7 +201,7 @@ func TestDeadlinesOfEarlierAgents(t *testing.T) {
 }
 
 // What the agent says of itself follows the heartbeat, not the clock.
-func TestInterceptionIsToldWhateverTheTime(t *testing.T) {
+func TestInterceptionChangesIgnoreTheClock(t *testing.T) {
 	for _, d := range someSteps {
 		s := newSteps(t)
 		if s.e.Status().Intercepting {

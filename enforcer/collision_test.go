@@ -47,7 +47,7 @@ func TestStartRefusesATakenBit(t *testing.T) {
 	}
 }
 
-func TestNewRefusesWhatCannotWork(t *testing.T) {
+func TestNewRefusesInvalidConfigurations(t *testing.T) {
 	for _, cfg := range []Config{
 		{Mark: 0, Candidate: 0x20}, {Mark: 0x41, Candidate: 0x20}, {Mark: 0x40}, {Mark: 0x40, Candidate: 0x60}, {Mark: 0x40, Candidate: 0x40},
 		{Mark: 0x40, Candidate: 0x20, Hold: -1}, {Mark: 0x40, Candidate: 0x20, Hold: 1 << 60},

@@ -13,10 +13,10 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// TestWhatAChangeAsksOfConntrack counts how often a change has the kernel look
+// TestConntrackQueriesOfAChange counts how often a change has the kernel look
 // through its connections: once for each family that there is something to cut or
 // to admit in, however many pods it is about, and never otherwise.
-func TestWhatAChangeAsksOfConntrack(t *testing.T) {
+func TestConntrackQueriesOfAChange(t *testing.T) {
 	type pods = []policy.Pod
 	type policies = []v1alpha1.FQDNNetworkPolicy
 	const both = "10.1.0.5 2001:db8:1::5"
@@ -107,9 +107,9 @@ func TestWhatAChangeAsksOfConntrack(t *testing.T) {
 	})
 }
 
-// TestOnlyWhatIsCoveredIsAdmitted has pods with connections open become selected:
+// TestOnlyCoveredConnectionsAreAdmitted has pods with connections open become selected:
 // one that was known, and one that comes with an address granted already.
-func TestOnlyWhatIsCoveredIsAdmitted(t *testing.T) {
+func TestOnlyCoveredConnectionsAreAdmitted(t *testing.T) {
 	w := newWorld(t)
 	allow := pol("allow", "tcp/443 www.example.org")
 	plain := pod("plain", "10.1.0.7 2001:db8:1::7")

@@ -26,7 +26,6 @@ import (
 	"github.com/namegate/namegate/enforcer/intercept"
 	"github.com/namegate/namegate/enforcer/plan"
 	"github.com/namegate/namegate/kernel/conntrack"
-	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
@@ -59,10 +58,8 @@ type Config struct {
 
 // Kernel is everything the enforcer writes to and reads from.
 type Kernel struct {
-	// Sets are the sets of grants.
-	Sets ipset.Interface
-	// Dataplane makes the dataplane of the enforcer, which names the sets of grants.
-	Dataplane func(dataplane.Owner, *grants.Table) dataplane.Interface
+	// Dataplane makes the dataplane of the enforcer.
+	Dataplane func(dataplane.Owner) dataplane.Interface
 	Tables    *nft.Tables
 	Flows     conntrack.Interface
 	Links     link.Interface
@@ -149,14 +146,10 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 	return e, nil
 }
 
-// own makes the grants, the dataplane and the queue whose debts that one keeps.
+// own makes the dataplane, the grants that it holds and the queue whose debts it keeps.
 func (e *Enforcer) own(clock grants.Clock) {
-	e.grants = grants.New(grants.Config{
-		Sets: e.k.Sets, Clock: clock, Hold: e.cfg.Hold,
-		SetName:    func(k grants.Key) string { return e.plane.GrantSet(k.Pod, k.Ports, k.IPv6) },
-		Coexisting: e.coexisting, WriteFailed: e.suspect,
-	})
-	e.plane = e.k.Dataplane(dataplane.Owner{Mark: e.cfg.Mark, Candidate: e.cfg.Candidate, Now: e.now, Log: e.log, Coexisting: e.coexisting, Repaired: e.repaired}, e.grants)
+	e.plane = e.k.Dataplane(dataplane.Owner{Mark: e.cfg.Mark, Candidate: e.cfg.Candidate, Now: e.now, Log: e.log, Coexisting: e.coexisting, Repaired: e.repaired})
+	e.grants = grants.New(grants.Config{Kernel: e.plane, Clock: clock, Hold: e.cfg.Hold, WriteFailed: e.suspect})
 	e.flows = flows.New(e.k.Flows, e.plane, e.cfg.Mark, e.now)
 }
 

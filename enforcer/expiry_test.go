@@ -9,7 +9,7 @@ import (
 func TestRunExpiryEndsGrants(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
-	w.clock.pass(time.Hour)
+	w.clock.Pass(time.Hour)
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})
 	go func() { w.e.RunExpiry(ctx); close(over) }()

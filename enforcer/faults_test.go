@@ -44,7 +44,7 @@ func busy(t *testing.T) (*world, *policy.Snapshot) {
 		src, dst, _ := strings.Cut(f, " ")
 		w.flows.Track(flow(src, dst))
 	}
-	w.clock.pass(10 * time.Second)
+	w.clock.Pass(10 * time.Second)
 	two = pol("two", "tcp/443,tcp/8443 www.example.net", "tcp/25 mail.test")
 	heir := pod("heir", "10.1.0.8 10.1.0.9", "two")
 	next := w.compile([]policy.Pod{web, heir, late}, two, pol("three", "udp/53 dns.test"))
@@ -69,7 +69,7 @@ func (w *world) all() string {
 // maxSteps bounds the loops over every step of a roll-out.
 const maxSteps = 400
 
-func TestEveryFaultOfARollOutIsMendedByARetry(t *testing.T) {
+func TestRetryRepairsEveryFaultOfARollOut(t *testing.T) {
 	w, next := busy(t)
 	fatal.If(t, w.rollOut(next))
 	want := w.all()
@@ -102,7 +102,7 @@ func TestEveryFaultOfARollOutIsMendedByARetry(t *testing.T) {
 	}
 }
 
-func TestEveryFaultOfARestartIsMendedByARetry(t *testing.T) {
+func TestRetryRepairsEveryFaultOfARestart(t *testing.T) {
 	again := func(t *testing.T) (*world, *policy.Snapshot) {
 		w, _ := busy(t)
 		w.restart()

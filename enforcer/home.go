@@ -9,7 +9,7 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// findHomes finds the homes of this node's pods' addresses, and forgets those of
+// findHomes finds the homes of this node's pods' addresses, and removes the homes of
 // addresses that no pod has any more.
 func (e *Enforcer) findHomes(s *policy.Snapshot) {
 	stands := e.standing()

@@ -84,7 +84,7 @@ func TestAHomeDoesNotOutliveItsPod(t *testing.T) {
 	}
 }
 
-func TestWhatComesFromAPodsInterface(t *testing.T) {
+func TestSourcesAtAPodsInterface(t *testing.T) {
 	w := newWorld(t)
 	w.links.SetHome(addr("10.1.0.5"), link.Home{Iface: "veth5"})
 	w.links.SetHome(addr("2001:db8:1::5"), link.Home{Iface: "veth5"})
@@ -148,8 +148,8 @@ func TestRoutedAndBridgedPodsOnOneNode(t *testing.T) {
 	}
 }
 
-// TestTheNodesLinkLocalAddressesAreItsOwn: bridged pods may not claim them.
-func TestTheNodesLinkLocalAddressesAreItsOwn(t *testing.T) {
+// TestLinkLocalAddressesOfTheNode: bridged pods may not claim them.
+func TestLinkLocalAddressesOfTheNode(t *testing.T) {
 	for _, test := range []struct {
 		home link.Home
 		want bool
@@ -212,10 +212,10 @@ func (w *world) onlyAt(when, a, want string) {
 	}
 }
 
-// TestAPortHasOneOwner has the bridge hear a selected pod's address from the port of a
+// TestBridgePortHasOneOwner has the bridge hear a selected pod's address from the port of a
 // pod that no policy selects: nothing is accepted from the address until the kernel
 // shows it, or the bridge hears it elsewhere.
-func TestAPortHasOneOwner(t *testing.T) {
+func TestBridgePortHasOneOwner(t *testing.T) {
 	web, free := pod("web", "10.1.0.5", "allow"), pod("free", "10.1.0.6")
 	for _, by := range []string{"seen", "heard"} {
 		t.Run(by, func(t *testing.T) {
@@ -250,8 +250,8 @@ func TestAPortHasOneOwner(t *testing.T) {
 	}
 }
 
-// TestAHeardHomeIsCorrected moves a home when the kernel shows another, once.
-func TestAHeardHomeIsCorrected(t *testing.T) {
+// TestLearntHomeIsCorrected moves a home when the kernel shows another, once.
+func TestLearntHomeIsCorrected(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		w := newWorld(t)
 		w.links.SetHome(addr("10.1.0.99"), port("port5"))
@@ -274,66 +274,6 @@ func TestAHeardHomeIsCorrected(t *testing.T) {
 		w.links.SetHome(addr("10.1.0.5"), port("port5"))
 		w.reconcile()
 		w.onlyAt("seen elsewhere", "10.1.0.5", "port9")
-	}
-}
-
-// TestTwoPodsAtOnePort are both refused, until one of them is seen there.
-func TestTwoPodsAtOnePort(t *testing.T) {
-	w := newWorld(t)
-	for a, p := range map[string]string{"10.1.0.99": "port5", "10.1.0.98": "port6", "10.1.0.97": "port9"} {
-		w.links.SetHome(addr(a), port(p))
-	}
-	w.hears("10.1.0.5", "port6")
-	w.hears("10.1.0.6", "port6")
-	w.apply([]policy.Pod{pod("web", "10.1.0.5", "allow"), pod("db", "10.1.0.6", "allow")}, pol("allow"))
-	w.onlyAt("both heard", "10.1.0.5", "")
-	w.onlyAt("both heard", "10.1.0.6", "")
-	w.links.SetHome(addr("10.1.0.6"), port("port6"))
-	w.reconcile()
-	w.onlyAt("the other is seen there", "10.1.0.5", "")
-	w.onlyAt("it is seen there", "10.1.0.6", "port6")
-}
-
-// TestAllOfAPodIsWhereItIsSeen has the bridge hear one address of a pod elsewhere.
-func TestAllOfAPodIsWhereItIsSeen(t *testing.T) {
-	w := newWorld(t)
-	for a, p := range map[string]string{"10.1.0.99": "port5", "10.1.0.98": "port6", "10.1.0.97": "port9"} {
-		w.links.SetHome(addr(a), port(p))
-	}
-	w.hears("10.1.0.5", "port6")
-	w.links.SetHome(addr("2001:db8:1::5"), port("port9"))
-	w.apply([]policy.Pod{pod("web", "10.1.0.5 2001:db8:1::5", "allow")}, pol("allow"))
-	w.onlyAt("its other address is seen", "10.1.0.5", "port9")
-}
-
-// TestAnAddressAtSeveralPorts has another pod give itself a pod's address: its port is
-// known as its own. Where it is not, neither is believed, but the one known before.
-func TestAnAddressAtSeveralPorts(t *testing.T) {
-	for _, test := range []struct {
-		what           string
-		neighbour, web []string // where the addresses are, at last
-		before         string   // where the bridge heard web's address before
-		want           string
-	}{
-		{"the neighbour has both", []string{"port6"}, []string{"port6", "port9"}, "", "port9"},
-		{"the neighbour has both and the pod is not there", []string{"port6"}, []string{"port6"}, "", ""},
-		{"the neighbour hides its own", nil, []string{"port6", "port9"}, "", ""},
-		{"the neighbour hides its own and the pod was known", nil, []string{"port6", "port9"}, "port9", "port9"},
-		{"nobody has it", []string{"port6"}, nil, "", ""},
-	} {
-		w := newWorld(t)
-		for a, p := range map[string]string{"10.1.0.99": "port5", "10.1.0.98": "port6", "10.1.0.97": "port9"} {
-			w.links.SetHome(addr(a), port(p))
-		}
-		pods := []policy.Pod{pod("web", "10.1.0.5", "allow"), pod("free", "10.1.0.6")}
-		if test.before != "" {
-			w.hears("10.1.0.5", test.before)
-			w.apply(pods, pol("allow"))
-		}
-		w.sees("10.1.0.6", test.neighbour...)
-		w.sees("10.1.0.5", test.web...)
-		w.apply(pods, pol("allow"))
-		w.onlyAt(test.what, "10.1.0.5", test.want)
 	}
 }
 

@@ -67,8 +67,8 @@ func (e *Enforcer) beaten(began time.Time, err error, changed bool) {
 	}
 }
 
-// Resolves tells whether pods ask for DNS at an address: a resolver's that is
-// intercepted, an endpoint's, or one that an agent serves on; before the first Commit at none.
+// Resolves tells whether DNS is served at an address: an intercepted resolver's, an
+// endpoint's, or a serving address of an agent; before the first Commit at none.
 func (e *Enforcer) Resolves(at netip.AddrPort) bool {
 	dialled, serving := e.intercept.Lookup(at.Addr())
 	return e.committed.Load() && at.Port() == dnsPort && (dialled || serving || e.predecessor.Serves(at.Addr()))

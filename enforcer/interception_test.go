@@ -40,7 +40,7 @@ func TestServingAddresses(t *testing.T) {
 	}
 }
 
-func TestResolversStayOpenUnlessToldOtherwise(t *testing.T) {
+func TestResolversStayOpenByDefault(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		w := newNode(t)
 		w.cfg.FailClosed = closed

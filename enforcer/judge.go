@@ -54,8 +54,8 @@ func (e *Enforcer) admitOpen(last, subjects dataplane.Subjects) error {
 	return e.flows.Admit(slices.Collect(maps.Keys(fresh)), func(f conntrack.Flow) bool { return e.covers(fresh[f.Src.Addr()], f) })
 }
 
-// covers tells whether a pod may have opened a connection: by a grant, also one
-// that has ended since; to a resolver or the endpoint; to itself; to a peer.
+// covers tells whether a pod may have opened a connection: by a grant, also an expired
+// one; to a resolver or the endpoint; to itself; to a peer.
 func (e *Enforcer) covers(p *dataplane.Subject, f conntrack.Flow) bool {
 	flow := policy.Flow{
 		Protocol: policy.Protocol(f.Protocol), Dialled: f.Dst, Reached: f.Peer,

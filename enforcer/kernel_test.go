@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -63,7 +64,7 @@ func onKernel(t testing.TB, pods int) (*world, []policy.Pod) {
 // fresh makes grants of addresses that were never granted, pod by pod in turn.
 func (w *world) fresh(pods []policy.Pod, n int) [][]policy.Grant {
 	o := w.snap.ViewOf(pods[0].PodRef).Decide(dns("n.example.net")).Openings(3600)[0]
-	until := w.clock.now().Add(o.Lifetime)
+	until := w.clock.Now().Add(o.Lifetime)
 	out := make([][]policy.Grant, n)
 	for i := range out {
 		a := binary.BigEndian.AppendUint32(nil, 0xc612_0000+uint32(i/len(pods)))
@@ -88,7 +89,7 @@ func cpu(t testing.TB) time.Duration {
 func TestKernelGrantsTogether(t *testing.T) {
 	w, pods := onKernel(t, 8)
 	gone := pods[3] // no rule of the kernel's asks its set, so that it can be destroyed
-	fatal.If(t, w.real.Destroy(grantSetName(gone.PodRef, https, iptables.IPv4)))
+	fatal.If(t, w.real.Destroy(xtables.GrantSetName(gone.PodRef, https, iptables.IPv4)))
 	var wait sync.WaitGroup
 	asked := w.fresh(pods, 4000)
 	for i, g := range asked {
@@ -112,7 +113,7 @@ func TestKernelGrantsTogether(t *testing.T) {
 			continue
 		}
 		for f, want := range map[iptables.Family]int{iptables.IPv4: 500, iptables.IPv6: 250} {
-			es, err := w.real.List(grantSetName(p.PodRef, https, f))
+			es, err := w.real.List(xtables.GrantSetName(p.PodRef, https, f))
 			if err != nil || len(es) != want {
 				t.Errorf("%s: %d %v entries, %v", p.Name, len(es), f, err)
 			}
@@ -128,7 +129,7 @@ func TestKernelGrantsTogether(t *testing.T) {
 		t.Errorf("%d grants after their deadlines", n)
 	}
 	for _, p := range pods {
-		if es, err := w.real.List(grantSetName(p.PodRef, https, iptables.IPv6)); err != nil || len(es) != 0 {
+		if es, err := w.real.List(xtables.GrantSetName(p.PodRef, https, iptables.IPv6)); err != nil || len(es) != 0 {
 			t.Errorf("%s: %d entries are left, %v", p.Name, len(es), err)
 		}
 	}

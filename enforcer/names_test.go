@@ -4,10 +4,8 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/iptables"
-	"github.com/namegate/namegate/policy"
 )
 
 // Names that this agent's objects have in the kernel.
@@ -21,7 +19,7 @@ const (
 
 	setSelected   = "selected"
 	setDispatched = "judged"
-	setOwed       = "owed"
+	setRecheck    = "owed"
 	setHome       = "home"
 	setEndpoint   = "endpoint"
 	setResolvers  = "resolvers"
@@ -41,13 +39,6 @@ func versionOf(a netip.Addr) iptables.Family {
 		return iptables.IPv6
 	}
 	return iptables.IPv4
-}
-
-// grantNames names sets.
-var grantNames = xtables.Config{}.New(dataplane.Owner{}, nil)
-
-func grantSetName(r policy.PodRef, ports policy.PortSet, f iptables.Family) string {
-	return grantNames.GrantSet(r, ports, f == iptables.IPv6)
 }
 
 // removeOurs adds to a transaction the end of our chains of a table and of every rule that

@@ -111,7 +111,7 @@ func (w *world) peerNames() []string {
 func (w *world) peerWrites() []string {
 	var out []string
 	for _, s := range w.seams.written() {
-		if !strings.HasPrefix(s, "list ") && !strings.Contains(s, setOwed) {
+		if !strings.HasPrefix(s, "list ") && !strings.Contains(s, setRecheck) {
 			out = append(out, s)
 		}
 	}

@@ -85,9 +85,9 @@ func TestCommitPart(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForTheFirstSnapshot: the chains of an earlier agent isolate pods until
+// TestFirstSnapshotHasNoWaitingPods: the chains of an earlier agent isolate pods until
 // the first Commit.
-func TestNobodyWaitsForTheFirstSnapshot(t *testing.T) {
+func TestFirstSnapshotHasNoWaitingPods(t *testing.T) {
 	w := newWorld(t)
 	web, one := pod("web", "10.1.0.5", "one"), pol("one", "tcp/443 www.example.org")
 	w.apply([]policy.Pod{web}, one)
@@ -102,9 +102,9 @@ func TestNobodyWaitsForTheFirstSnapshot(t *testing.T) {
 	}
 }
 
-// TestEveryFaultOfAPartIsMendedByARetry: a part may fail at any step, and be followed by
+// TestRetryRepairsEveryFaultOfAPartialCommit: a part may fail at any step, and be followed by
 // the whole or by another try.
-func TestEveryFaultOfAPartIsMendedByARetry(t *testing.T) {
+func TestRetryRepairsEveryFaultOfAPartialCommit(t *testing.T) {
 	w, next := busy(t)
 	fatal.If(t, w.rollOut(next))
 	want := w.all()

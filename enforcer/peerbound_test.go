@@ -10,7 +10,7 @@ import (
 // else goes on, and room that comes free is given.
 func TestPeersLeaveRoomForSets(t *testing.T) {
 	w := newNode(t)
-	w.peerSetsMost = 4
+	w.maxPeerSets = 4
 	w.restart()
 	greedy, other := pod("greedy", "10.1.0.5", "allow", "np"), pod("other", "10.1.0.6", "allow")
 	pods, allow := []policy.Pod{greedy, other}, pol("allow", "tcp/443 www.example.org")

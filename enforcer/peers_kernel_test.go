@@ -100,7 +100,7 @@ func (p *peering) restart() {
 		p.t.Cleanup(p.flows.Close)
 		p.t.Cleanup(links.Close)
 		k.Dataplane = xtables.Config{Sets: p.sets, Chains: chains}.New
-		k.Sets, k.Flows, k.Links = p.sets, p.flows, links
+		k.Flows, k.Links = p.flows, links
 		p.compiler = compile.New()
 		if p.e, err = enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate, Resolvers: []netip.Addr{lab.Resolver4}}, k, nil, slog.New(slog.NewTextHandler(io.Discard, nil))); err != nil {
 			return err
@@ -284,8 +284,8 @@ func TestLostPeersAreCut(t *testing.T) {
 	})
 }
 
-// TestPeersOfWhoBecomesSelected: its connections to peers go on, whoever speaks next.
-func TestPeersOfWhoBecomesSelected(t *testing.T) {
+// TestPeersOfANewlySelectedPod: its connections to peers go on, whoever speaks next.
+func TestPeersOfANewlySelectedPod(t *testing.T) {
 	eachPeering(t, func(p *peering) {
 		p.labels["client"] = "client"
 		p.apply(egress("client", port80, "db"))

@@ -53,7 +53,7 @@ func TestEverywhere(t *testing.T) {
 }
 
 // The kernel takes no prefix that is everything.
-func TestWholeFamilies(t *testing.T) {
+func TestPeersOfAllAddresses(t *testing.T) {
 	w := newWorld(t)
 	w.real = kernelSets(t)
 	w.restart()
@@ -126,7 +126,7 @@ func TestALostPeerIsTheOwnPodsAlone(t *testing.T) {
 	}
 	w.remote = []*policy.Pod{far("one", "10.2.0.1", "c"), far("two", "10.2.0.2", "c")}
 	w.apply(pods, allow)
-	w.clock.pass(packetGrace)
+	w.clock.Pass(packetGrace)
 	w.recheck()
 	if w.admitted(lost) || w.admitted(own) {
 		t.Error("a connection to a lost peer stays admitted")

@@ -2,12 +2,13 @@ package enforcer
 
 import "github.com/namegate/namegate/policy"
 
-// Pods come, go and change their labels all day, anywhere in the cluster: then snapshots
-// differ in who the peers are, and in nothing else. Chains, tables and all other sets
-// hold already what they should, and only the difference of the peer sets is written.
+// Most changes of pods in a cluster make snapshots that differ only in the members of
+// peers. Chains, tables and all other sets are unchanged then, and only the difference of
+// the peer sets is written.
 
 // peersAlone tells whether a snapshot differs from the one in force in its peer sets
-// alone, and nothing of that one is owed. The same once more has all looked at again.
+// alone, and whether the commit of that one is complete. The same snapshot once more is
+// prepared completely.
 func (e *Enforcer) peersAlone(s *policy.Snapshot) bool {
 	return e.phase >= membersPrepared && s != e.snapshot && !e.plane.Refused() && !haveTiers(e.plan) && s.SameButPeers(e.snapshot)
 }

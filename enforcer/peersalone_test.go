@@ -27,7 +27,7 @@ func moved(t *testing.T) (*world, *policy.Snapshot, policy.Pod) {
 
 // Where only peers differ nothing is asked of the kernel but what differs: neither what
 // other sets hold nor which interfaces there are.
-func TestPeersAloneAskNothingElse(t *testing.T) {
+func TestPeerChangesReadNothingElse(t *testing.T) {
 	w, next, _ := moved(t)
 	w.seams.forget(0, false)
 	fatal.If(t, w.rollOut(next))
@@ -73,7 +73,7 @@ func TestFaultsOfPeersAlone(t *testing.T) {
 
 // A pod that nobody selects is known from its first snapshot on, also where its peers
 // differ and no view does.
-func TestPeersAndAPodThatNobodySelects(t *testing.T) {
+func TestPeersAndAnUnselectedPod(t *testing.T) {
 	w, _, client := moved(t)
 	w.apply([]policy.Pod{client, pod("plain", "10.1.0.77")}, pol("allow", "tcp/443 www.example.org"))
 	if !strings.Contains(w.dump(), "10.1.0.77") {

@@ -50,7 +50,7 @@ var peerRivals = map[string]func(w *world) error{
 }
 
 // Each is found by a glance, well before the check that comes by itself, and mended once.
-func TestWhatHappensToPeersIsSeenAtOnce(t *testing.T) {
+func TestChangedPeerSetsAreDetectedImmediately(t *testing.T) {
 	for what, rival := range peerRivals {
 		w, _ := asksPeers(t)
 		w.repairs(what, func() error { return rival(w) })
@@ -104,8 +104,7 @@ func TestRefusedPeers(t *testing.T) {
 		if got := open(); got != [3]bool{false, true, true} {
 			t.Errorf("%s is refused: open %v", what, got)
 		}
-		var glance sizeCheck
-		if glance.shows(w.e) {
+		if len(w.wrongSets()) > 0 {
 			t.Errorf("%s is refused, and taken for another program's doing", what)
 		}
 		r.set, r.entry = "", ""
@@ -153,8 +152,7 @@ func TestPeersThatGoWhileOthersAreRefused(t *testing.T) {
 				t.Errorf("%s, and all is taken at last: open to %s %v", what, to, !want)
 			}
 		}
-		var glance sizeCheck
-		if glance.shows(w.e) {
+		if len(w.wrongSets()) > 0 {
 			t.Errorf("%s, and the set is not what was written", what)
 		}
 	}
@@ -165,7 +163,7 @@ func TestPeersThatGoWhileOthersAreRefused(t *testing.T) {
 func TestSnapshotsThatNeverCameTakeNoRoom(t *testing.T) {
 	for _, follows := range []bool{false, true} {
 		w := newNode(t)
-		w.peerSetsMost = 8 // two snapshots of two peers
+		w.maxPeerSets = 8 // two snapshots of two peers
 		w.restart()
 		client := pod("client", "10.1.0.5", "allow", "np")
 		asking := func(i int) *policy.Snapshot {
@@ -190,7 +188,7 @@ func TestSnapshotsThatNeverCameTakeNoRoom(t *testing.T) {
 				err = w.flush(flushed)
 			}
 			fatal.If(t, err)
-			if !w.e.plane.SizesDiffer() {
+			if len(w.wrongSets()) == 0 {
 				t.Errorf("follows %v, snapshot %d: what is held is not told", follows, i)
 			}
 			fatal.If(t, w.sets.Add(flushed, entries...))
@@ -267,7 +265,7 @@ func TestPeerSetNames(t *testing.T) {
 
 // Who is behind the resolvers is known to the rule that notes who asks there, whether
 // or not queries are led there while no agent is alive.
-func TestBypassingIsTold(t *testing.T) {
+func TestBypassingPodsAreReported(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		w := newNode(t)
 		w.cfg.FailClosed = closed
@@ -302,8 +300,7 @@ func TestTheLastAgentsPeersGo(t *testing.T) {
 	_, end := overlap(t, w, func() { w.apply([]policy.Pod{client}, pol("allow", "tcp/443 www.example.org")) })
 	before := sortedLines(w.sets.Dump())
 	fatal.If(t, w.sets.Add(name, ipset.Entry{Addr: addr("10.2.0.99")}))
-	var glance sizeCheck
-	if glance.shows(w.e) {
+	if len(w.wrongSets()) > 0 {
 		t.Error("it is taken for another program's while the last agent is there")
 	}
 	w.reconcile()

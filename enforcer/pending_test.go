@@ -34,7 +34,7 @@ func TestReconcileBetweenPrepareAndCommit(t *testing.T) {
 	}
 }
 
-func TestNewPortsDoNotCutWhatOutlivesItsGrant(t *testing.T) {
+func TestNewPortsKeepConnectionsThatOutliveTheirGrant(t *testing.T) {
 	w := newWorld(t)
 	web := pod("web", "10.1.0.5", "allow")
 	w.apply([]policy.Pod{web}, pol("allow", "tcp/443 www.example.org"))

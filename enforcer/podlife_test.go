@@ -8,6 +8,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/kernel/conntrack"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/policy"
@@ -146,7 +147,7 @@ func TestAuditPoliciesDenyNothingAndOpenNothing(t *testing.T) {
 	if !w.dials("10.1.0.5", "192.0.2.9", 25) || w.dials("10.1.0.6", "192.0.2.9", 25) {
 		t.Error("an Audit policy alone must not deny, beside an enforcing one it changes nothing")
 	}
-	g := policy.Grant{Pod: both.PodRef, Name: dns("www.example.org"), Addrs: addrs("192.0.2.1"), Ports: https, Deadline: w.clock.now()}
+	g := policy.Grant{Pod: both.PodRef, Name: dns("www.example.org"), Addrs: addrs("192.0.2.1"), Ports: https, Deadline: w.clock.Now()}
 	if err := w.e.grants.Grant(context.Background(), []policy.Grant{g}); err == nil {
 		t.Error("a grant on an Audit policy's word was taken")
 	}
@@ -158,7 +159,7 @@ func TestAuditPoliciesDenyNothingAndOpenNothing(t *testing.T) {
 	}
 }
 
-func TestDropIsOnlyForThoseWhoAskForIt(t *testing.T) {
+func TestDropAppliesOnlyToItsPods(t *testing.T) {
 	w := newWorld(t)
 	drop := pol("drop")
 	drop.Spec.Denied = v1alpha1.DeniedDrop
@@ -175,7 +176,7 @@ func TestPrepareAgainWithAnotherSnapshot(t *testing.T) {
 	dropped := w.compile([]policy.Pod{web}, pol("two", "tcp/80 www.example.com"))
 	fatal.If(t, w.e.Prepare(context.Background(), dropped))
 	w.apply([]policy.Pod{web}, pol("one", "tcp/443 www.example.org"))
-	if es, err := w.sets.List(grantSetName(web.PodRef, "tcp/80", 4)); !ipset.IsNotFound(err) {
+	if es, err := w.sets.List(xtables.GrantSetName(web.PodRef, "tcp/80", 4)); !ipset.IsNotFound(err) {
 		t.Errorf("the set of a snapshot that never came into force is there: %v %v", es, err)
 	}
 	if err := w.e.grants.Grant(context.Background(), w.grants(dropped, web.PodRef, "www.example.com", 60, "192.0.2.1")); err == nil {

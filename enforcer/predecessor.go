@@ -32,9 +32,6 @@ func (e *Enforcer) AwaitPredecessor(ctx context.Context) (there bool, err error)
 		}
 	}
 	e.predecessor.Forget()
-	if err := e.plane.RepairPeers(); err != nil {
-		return false, fmt.Errorf("put right what the last agent did to peers: %w", err)
-	}
 	if err := e.plane.Isolate(e.state(e.inForce())); err != nil {
 		return false, err
 	}

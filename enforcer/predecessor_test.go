@@ -23,7 +23,7 @@ func overlap(t testing.TB, w *world, bring func()) (first *Enforcer, end func())
 		serves[a] = true
 	}
 	w.boot()
-	w.e.predecessor = handover.NewPredecessor(func(a netip.Addr) bool { return serves[a] }, w.clock.now)
+	w.e.predecessor = handover.NewPredecessor(func(a netip.Addr) bool { return serves[a] }, w.clock.Now)
 	if _, err := w.e.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -92,8 +92,8 @@ func TestTwoAgentsOverlap(t *testing.T) {
 	}
 }
 
-// TestWhatIsGrantedByAnOlderPolicyGoes with the agent that granted it.
-func TestWhatIsGrantedByAnOlderPolicyGoes(t *testing.T) {
+// TestGrantsOfAnOlderPolicyAreRemoved with the agent that granted it.
+func TestGrantsOfAnOlderPolicyAreRemoved(t *testing.T) {
 	w, p := web(t)
 	old := w.grants(w.snap, p.PodRef, "www.example.org", 600, "192.0.2.1")
 	first, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 *.example.net")) })
@@ -140,11 +140,11 @@ func TestAnAgentThatHangsKeepsNothingOpen(t *testing.T) {
 	w, p := web(t)
 	_, end := overlap(t, w, func() { w.apply([]policy.Pod{p}, pol("allow", "tcp/443 www.example.org")) })
 	defer end()
-	w.clock.pass(30*time.Second - time.Second)
+	w.clock.Pass(30*time.Second - time.Second)
 	if !w.awaits() {
 		t.Error("not awaited for its time")
 	}
-	w.clock.pass(2 * time.Second)
+	w.clock.Pass(2 * time.Second)
 	if w.awaits() {
 		t.Error("awaited for ever")
 	}

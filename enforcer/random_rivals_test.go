@@ -119,16 +119,13 @@ func (l *life) destroySet(f iptables.Family) {
 // kernel's own has run, which nobody sets.
 func (l *life) tellBoth() {
 	const ran = 5000 * time.Second
-	start := twoClocks(l.t, l.clock.t, ran)
-	l.clock.t = start
-	l.ran = func() time.Duration { return ran + l.clock.now().Sub(start) }
+	start := twoClocks(l.t, l.clock.Now(), ran)
+	l.clock.Set(start)
+	l.ran = func() time.Duration { return ran + l.clock.Now().Sub(start) }
 }
 
 // stepClock sets the clock, forth or back by up to two days.
 func (l *life) stepClock() {
 	d := time.Duration(l.r.Int64N(int64(96*time.Hour))) - 48*time.Hour
-	ran := l.ran()
-	l.clock.mu.Lock()
-	defer l.clock.mu.Unlock()
-	l.clock.t = twoClocks(l.t, l.clock.t.Round(0).Add(d), ran)
+	l.clock.Set(twoClocks(l.t, l.clock.Now().Round(0).Add(d), l.ran()))
 }

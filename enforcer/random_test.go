@@ -192,7 +192,7 @@ func (l *life) grant(faulty bool) {
 	v, name, ttl := pick(l.r, l.snap.Views), pick(l.r, lifeNames), uint32(30+l.r.IntN(600))
 	a := answered{v.Pod.PodRef, name, pick(l.r, lifeAddrs)}
 	if !v.Decide(dns(name)).Allowed() {
-		g := policy.Grant{Pod: a.pod, Name: dns(name), Addrs: addrs(a.addr), Ports: policy.PortSet(pick(l.r, lifePorts)), Deadline: l.clock.now().Add(time.Hour)}
+		g := policy.Grant{Pod: a.pod, Name: dns(name), Addrs: addrs(a.addr), Ports: policy.PortSet(pick(l.r, lifePorts)), Deadline: l.clock.Now().Add(time.Hour)}
 		if err := l.e.grants.Grant(context.Background(), []policy.Grant{g}); err == nil {
 			l.t.Fatalf("%s may ask for %s", a.pod, name)
 		}
@@ -216,7 +216,7 @@ func (l *life) grant(faulty bool) {
 func (l *life) until(v *policy.View, ports policy.PortSet, addr string) time.Time {
 	var t time.Time
 	for a, d := range l.deadlines {
-		if a.pod == v.Pod.PodRef && a.addr == addr && d.After(l.clock.now()) && d.After(t) && opens(v, dns(a.name), ports) {
+		if a.pod == v.Pod.PodRef && a.addr == addr && d.After(l.clock.Now()) && d.After(t) && opens(v, dns(a.name), ports) {
 			t = d
 		}
 	}
@@ -322,7 +322,7 @@ func (l *life) forget() {
 		}
 	}
 	for a := range l.ever {
-		if !l.deadlines[a].After(l.clock.now()) {
+		if !l.deadlines[a].After(l.clock.Now()) {
 			delete(l.ever, a)
 			delete(l.deadlines, a)
 			l.hazy[a] = true
@@ -345,12 +345,12 @@ func (l *life) step() {
 		{"an answer", 40, func() { l.grant(false) }},
 		{"an answer past a fault", 5, func() { l.grant(true) }},
 		{"a connection", 20, l.dial},
-		{"time", 18, func() { l.clock.pass(time.Duration(1+l.r.IntN(150)) * time.Second) }},
+		{"time", 18, func() { l.clock.Pass(time.Duration(1+l.r.IntN(150)) * time.Second) }},
 		{"a refused expiry", 2, func() {
 			l.seams.forget(1, false)
 			_ = l.e.grants.Expire()
 			l.seams.forget(0, false)
-			l.clock.pass(2 * time.Second)
+			l.clock.Pass(2 * time.Second)
 		}},
 		{"a link", 2, func() {
 			n := 1 + l.r.IntN(8)
@@ -392,7 +392,7 @@ func (l *life) check() {
 	for _, v := range l.snap.Views {
 		for _, ports := range v.PortSets() {
 			for _, f := range ipVersions {
-				want[grantSetName(v.Pod.PodRef, ports, f)] = true
+				want[xtables.GrantSetName(v.Pod.PodRef, ports, f)] = true
 				l.checkSet(v, ports, f)
 			}
 		}
@@ -431,8 +431,8 @@ func (l *life) checkSet(v *policy.View, ports policy.PortSet, f iptables.Family)
 			continue
 		}
 		until, left := l.until(v, ports, a), got[a]
-		if until.IsZero() != (left == 0) || left != 0 && !near(left, until.Sub(l.clock.now())) {
-			l.t.Fatalf("after %s: %s on %s to %s: the kernel has %v, the deadline is in %v", l.last, v.Pod.PodRef, ports, a, left, until.Sub(l.clock.now()))
+		if until.IsZero() != (left == 0) || left != 0 && !near(left, until.Sub(l.clock.Now())) {
+			l.t.Fatalf("after %s: %s on %s to %s: the kernel has %v, the deadline is in %v", l.last, v.Pod.PodRef, ports, a, left, until.Sub(l.clock.Now()))
 		}
 	}
 }

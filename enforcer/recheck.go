@@ -35,9 +35,9 @@ func (e *Enforcer) recheckPod(ref policy.PodRef) {
 	}
 }
 
-// recheckNarrowed has the connections of pods judged again whose NetworkPolicies allow
-// them less than the last plan's, or than an earlier agent's chains say, and of the
-// subjects that the earlier agent owed.
+// recheckNarrowed rechecks the connections of pods whose NetworkPolicies allow them less
+// than in the last plan, or than in an earlier agent's chains, and of the subjects in the
+// earlier agent's recheck set.
 func (e *Enforcer) recheckNarrowed(last, plan dataplane.Subjects) {
 	var changed, some []netip.Addr
 	for ref, p := range plan {

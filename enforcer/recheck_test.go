@@ -58,7 +58,7 @@ func TestAPacketUnderWayIsCut(t *testing.T) {
 			if test.kept != "" {
 				kept = track("10.1.0.5:2", test.kept)
 			}
-			w.clock.pass(packetGrace)
+			w.clock.Pass(packetGrace)
 			switch how {
 			case "another change is prepared":
 				fatal.If(t, w.e.Prepare(context.Background(), w.compile(append(pods, pod("new", "10.1.0.9", "allow")))))
@@ -74,10 +74,10 @@ func TestAPacketUnderWayIsCut(t *testing.T) {
 			if w.admitted(late) || !w.admitted(kept) || !w.admitted(others) {
 				t.Errorf("%s, %s: admitted what was under way %v, what is allowed %v, another pod's %v", test.what, how, w.admitted(late), w.admitted(kept), w.admitted(others))
 			}
-			w.clock.pass(packetGrace)
+			w.clock.Pass(packetGrace)
 			w.recheck()
 			for _, f := range ipVersions {
-				if left, err := w.sets.List(setPrefix(f) + setOwed); err != nil || len(left) > 0 {
+				if left, err := w.sets.List(setPrefix(f) + setRecheck); err != nil || len(left) > 0 {
 					t.Errorf("%s, %s: owed are %v, %v", test.what, how, left, err)
 				}
 			}
@@ -85,9 +85,9 @@ func TestAPacketUnderWayIsCut(t *testing.T) {
 	}
 }
 
-// TestANextPodKeepsWhatItOpens has an address change hands: of what appears after the
+// TestNextPodKeepsItsConnections has an address change hands: of what appears after the
 // cut only the next pod's own connections stay.
-func TestANextPodKeepsWhatItOpens(t *testing.T) {
+func TestNextPodKeepsItsConnections(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		w := newWorld(t)
 		last, next := pod("web", "10.1.0.5", "allow", "more"), pod("heir", "10.1.0.5", "allow")
@@ -102,7 +102,7 @@ func TestANextPodKeepsWhatItOpens(t *testing.T) {
 		late, own := flow("10.1.0.5:1", "192.0.2.3:443"), flow("10.1.0.5:2", "192.0.2.4:443")
 		w.flows.Track(late)
 		w.flows.Track(own)
-		w.clock.pass(packetGrace)
+		w.clock.Pass(packetGrace)
 		w.recheck()
 		if w.admitted(late) || !w.admitted(own) {
 			t.Errorf("restart %v: admitted what the last pod sent %v, what the next one opened %v", restart, w.admitted(late), w.admitted(own))

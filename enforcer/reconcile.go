@@ -35,22 +35,24 @@ const (
 // every few seconds. What deviates is reported at once and repaired at once, but ever
 // more slowly where it is changed again and again.
 func (e *Enforcer) RunReconcile(ctx context.Context) error {
-	events, err := e.k.Links.Watch(ctx)
+	lost := func(err error) {
+		e.log.Error("events of the kernel are lost; subscribing again", "error", err)
+	}
+	events, err := e.k.Links.Watch(ctx, lost)
 	if err != nil {
 		return fmt.Errorf("watch links: %w", err)
 	}
-	changes, err := e.k.Tables.Watch(ctx)
+	changes, err := e.k.Tables.Watch(ctx, lost)
 	if err != nil {
 		return fmt.Errorf("watch nft tables: %w", err)
 	}
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
-	glance := time.NewTicker(dataplane.GlanceEvery)
+	glance := time.NewTicker(dataplane.SuspectEvery)
 	defer glance.Stop()
 	again := time.After(firstCheck) // nil: no look is planned
 	var suspicion <-chan time.Time  // nil: there is none
 	var r, search, doubt repairs
-	sets := sizeCheck{next: time.Now().Add(firstCheck)}
 	look := func(all bool) {
 		again = nil
 		wait := r.wait(time.Now())
@@ -85,7 +87,7 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 				look(true)
 			}
 		case <-glance.C:
-			if again == nil && (e.touched() || sets.shows(e)) {
+			if again == nil && e.touched() {
 				look(false)
 			}
 			e.recheckDue(ctx)
@@ -103,22 +105,6 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 			}
 		}
 	}
-}
-
-// sizeCheck paces looks at the sizes of all sets: one takes 20 ms of a node with 10,000
-// sets, and less than a millisecond of most.
-type sizeCheck struct{ next time.Time }
-
-// shows tells whether a look is due and shows that entries are missing, or are there
-// that should not be.
-func (g *sizeCheck) shows(e *Enforcer) bool {
-	began := time.Now()
-	if began.Before(g.next) {
-		return false
-	}
-	differ := e.plane.SizesDiffer()
-	g.next = began.Add(min(dataplane.GlanceShare*time.Since(began), checkEvery))
-	return differ
 }
 
 func (e *Enforcer) settleHomes(ctx context.Context) {
@@ -147,8 +133,8 @@ func (r *repairs) made(now time.Time) {
 	r.last = now
 }
 
-// touched tells whether a table that was written may have been changed, or a set holds
-// another number of members or, of those whose turn it is, other members.
+// touched tells whether a table that was written may have been changed, a set holds another
+// number of members or, of the sets whose turn it is, other members.
 func (e *Enforcer) touched() bool {
 	if !e.apply.TryLock() {
 		return false

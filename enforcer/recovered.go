@@ -11,18 +11,18 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// recoveredState is what the chains of an earlier agent say: whose each address
-// was, and where it was at home. Connections of an address that is still the same
-// pod's have been judged; those of another pod's are taken back.
+// recoveredState is the state of an earlier agent as its chains have it: the pod and the
+// home of each address. Connections of an address that is still the same pod's have been
+// judged; the admission of others is withdrawn.
 type recoveredState struct {
 	dataplane.Recovered
 	homes map[netip.Addr]link.Home
-	// recheck are addresses from and to which it had yet to judge connections anew.
+	// recheck are the addresses whose connections it had yet to recheck.
 	recheck map[netip.Addr]bool
 }
 
 // readRecovered completes what the dataplane recovered by the homes in the nft tables,
-// which must have been set up, and by what the earlier agent owed.
+// which must have been set up, and by the earlier agent's recheck set.
 func (e *Enforcer) readRecovered(recovered dataplane.Recovered) (in recoveredState, err error) {
 	in = recoveredState{Recovered: recovered, homes: map[netip.Addr]link.Home{}}
 	if in.recheck, err = e.flows.Recover(); err != nil {
@@ -48,6 +48,15 @@ func (in recoveredState) judged(a netip.Addr, ref policy.PodRef) bool {
 	return in.Isolated[a] && in.same(a, ref)
 }
 
+// among returns the subjects of a plan that the earlier agent isolated.
+func (in recoveredState) among(next dataplane.Subjects) dataplane.Subjects {
+	out := maps.Clone(next)
+	maps.DeleteFunc(out, func(ref policy.PodRef, p *dataplane.Subject) bool {
+		return !p.Isolated || !slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool { return in.judged(a, ref) })
+	})
+	return out
+}
+
 // home returns the home that an earlier agent knew for a pod's address, as long as
 // that one stands: a pod that hides its address, or lets another's move, gains
 // nothing from a restart.
@@ -59,8 +68,8 @@ func (in recoveredState) home(a netip.Addr, ref policy.PodRef, stands func(link.
 	return h, true
 }
 
-// withdrawStale takes back what an earlier agent had admitted for addresses
-// that are not the same pod's any more.
+// withdrawStale withdraws the earlier agent's admissions of connections of addresses that
+// are no longer the same pod's.
 func (e *Enforcer) withdrawStale(plan dataplane.Subjects) error {
 	owner := map[netip.Addr]policy.PodRef{}
 	for ref, p := range plan {

@@ -27,7 +27,7 @@ func TestRestartTakesGrantsOver(t *testing.T) {
 	w.answer(p, "a.example.net", 600, "192.0.2.1")
 	w.answer(p, "b.example.net", 600, "192.0.2.2")
 	enforced := w.chains.Dump(4, "mangle") + w.chains.Dump(4, "security")
-	w.clock.pass(30 * time.Second)
+	w.clock.Pass(30 * time.Second)
 	w.restart()
 	if again := w.chains.Dump(4, "mangle") + w.chains.Dump(4, "security"); again != enforced {
 		t.Errorf("a start before any snapshot changed what is enforced:\n%s", again)
@@ -67,7 +67,7 @@ func TestRestartTakesGrantsOver(t *testing.T) {
 	}
 }
 
-func TestRestartKnowsWhatIsOpen(t *testing.T) {
+func TestRestartRecoversGrants(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	w.restart()
@@ -80,11 +80,11 @@ func TestRestartKnowsWhatIsOpen(t *testing.T) {
 	}
 }
 
-func TestRestartTakesBackWhatIsNotAllowedAnyMore(t *testing.T) {
+func TestRestartRemovesDisallowedGrants(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	w.answer(p, "a.example.net", 60, "192.0.2.2")
-	set := grantSetName(p.PodRef, https, iptables.IPv4)
+	set := xtables.GrantSetName(p.PodRef, https, iptables.IPv4)
 	for _, comment := range []string{"", "by hand", "1800000000 www.example.com"} {
 		fatal.If(t, w.sets.Add(set, ipset.Entry{Addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + len(comment))}), Comment: comment}))
 	}
@@ -135,7 +135,7 @@ func TestRestartRemovesLeftovers(t *testing.T) {
 	w.restart()
 	w.apply([]policy.Pod{p}, allow)
 	names, _ := w.sets.Names()
-	want := []string{grantSetName(p.PodRef, https, 4), grantSetName(p.PodRef, https, 6), "others"}
+	want := []string{xtables.GrantSetName(p.PodRef, https, 4), xtables.GrantSetName(p.PodRef, https, 6), "others"}
 	for _, s := range xtables.StaticSets() {
 		want = append(want, s.Name)
 	}
@@ -148,7 +148,7 @@ func TestRestartRemovesLeftovers(t *testing.T) {
 	}
 }
 
-func TestASetThatAnotherProgramAsksStays(t *testing.T) {
+func TestSetReferencedByAnotherProgramStays(t *testing.T) {
 	w := newNode(t)
 	fatal.If(t, w.sets.Ensure(ipset.Set{Name: "NG4-old", Type: ipset.HashIP}))
 	tx := iptables.NewTransaction(4, "filter")
@@ -169,7 +169,7 @@ func TestStartTwiceLeavesTheFirstServing(t *testing.T) {
 	w := newWorld(t)
 	first := w.e.Status().Serving
 	w.boot()
-	w.e.predecessor = handover.NewPredecessor(func(a netip.Addr) bool { return slices.Contains(slices.Collect(maps.Values(first)), a) }, w.clock.now)
+	w.e.predecessor = handover.NewPredecessor(func(a netip.Addr) bool { return slices.Contains(slices.Collect(maps.Values(first)), a) }, w.clock.Now)
 	second, err := w.e.Start(context.Background())
 	fatal.If(t, err)
 	if len(second) != 4 {
@@ -183,7 +183,7 @@ func TestStartTwiceLeavesTheFirstServing(t *testing.T) {
 	}
 }
 
-func TestStartSaysWhatFailed(t *testing.T) {
+func TestStartReportsErrors(t *testing.T) {
 	for n := 1; n < 1000; n++ {
 		w := newNode(t)
 		w.boot()
@@ -201,7 +201,7 @@ func TestStartSaysWhatFailed(t *testing.T) {
 	}
 }
 
-func TestAFailedFirstCommitStillKnowsWhoWasJudged(t *testing.T) {
+func TestFailedFirstCommitKeepsTheRecoveredState(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	judged := flow("10.1.0.5:1003", "192.0.2.1:443")

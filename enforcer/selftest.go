@@ -121,7 +121,7 @@ func (e *Enforcer) tryQuery(ctx context.Context, q testQuery, in inject.Interfac
 		case <-late.C:
 		}
 	}
-	// What changed meanwhile explains it.
+	// A change meanwhile explains it.
 	if now, ok := e.testQuery(q.pod, q.source.Is6()); !ok || now != q {
 		return PathUntested, nil
 	}

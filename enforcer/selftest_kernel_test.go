@@ -102,7 +102,7 @@ func (n *node) run(resolvers []netip.Addr) error {
 	}
 	n.t.Cleanup(links.Close)
 	k.Dataplane = xtables.Config{Sets: sets, Chains: chains}.New
-	k.Sets, k.Flows, k.Links = sets, flows, links
+	k.Flows, k.Links = flows, links
 	n.e, err = enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate, Resolvers: resolvers}, k, nil, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		return err

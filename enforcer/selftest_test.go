@@ -202,7 +202,7 @@ func TestPathUntested(t *testing.T) {
 	for name, spoil := range map[string]func(*proving){
 		"no policy selects the pod": func(p *proving) { p.web = pod("plain", "10.1.0.7") },
 		"the pod is not known":      func(p *proving) { p.web = pod("other", "10.1.0.9") },
-		"interception is off":       func(p *proving) { p.clock.pass(time.Minute) },
+		"interception is off":       func(p *proving) { p.clock.Pass(time.Minute) },
 		"no interface leads there": func(p *proving) {
 			p.links.SetHome(addr("10.1.0.5"), link.Home{})
 			p.apply([]policy.Pod{p.web}, pol("allow"))
@@ -240,7 +240,7 @@ func TestPathWhileTheWorldChanges(t *testing.T) {
 	for name, change := range map[string]func(*proving){
 		"the pod is gone":            func(p *proving) { p.apply(nil) },
 		"no policy selects it":       func(p *proving) { p.apply([]policy.Pod{p.web}) },
-		"interception ended":         func(p *proving) { p.clock.pass(time.Minute) },
+		"interception ended":         func(p *proving) { p.clock.Pass(time.Minute) },
 		"its home moved":             func(p *proving) { p.moves() },
 		"it became a resolver":       func(p *proving) { p.refresh(intercept.Network{Backends: []netip.AddrPort{addrPort("10.1.0.5:53")}}) },
 		"another one took its place": func(p *proving) { p.apply([]policy.Pod{pod("next", "10.1.0.5", "allow")}, pol("allow")) },

@@ -18,9 +18,9 @@ func (e *Enforcer) carryOver(coming *policy.Snapshot) error {
 	return err
 }
 
-// dropSets takes back every grant that the snapshot in force does not allow,
-// gives up the sets that no chain asks any more, and notes what it took back. Pods that
-// a part of what is coming has left out have their grants by both.
+// dropSets revokes every grant that the snapshot in force does not allow, releases the
+// sets that no chain uses any more, and notes the revoked grants. Pods that a partial
+// commit has left out have their grants by both snapshots.
 func (e *Enforcer) dropSets(plan dataplane.Subjects) error {
 	for ref := range e.grants.Pods() {
 		view := e.snapshot.ViewOf(ref)
@@ -33,14 +33,14 @@ func (e *Enforcer) dropSets(plan dataplane.Subjects) error {
 		}
 		closed, released, err := e.grants.TakeBack(ref, view, ports, func() error {
 			if p := e.plan[ref]; p != nil {
-				return e.flows.Owe(p.Addrs...)
+				return e.flows.Record(p.Addrs...)
 			}
 			return nil
 		})
 		if closed {
 			e.recheckPod(ref)
 		}
-		e.plane.Discard(released)
+		e.plane.ReleaseGrants(released)
 		if err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ func TestTheDecidingViewIsTrustedInForceAlone(t *testing.T) {
 	first, others := w.snap.ViewOf(p.PodRef), w.snap.ViewOf(q.PodRef)
 	grant := func(name string, v *policy.View) error {
 		return w.e.grants.Grant(context.Background(), []policy.Grant{{
-			Pod: p.PodRef, Name: dns(name), Ports: https, Addrs: addrs("192.0.2.1"), Deadline: w.clock.now().Add(60e9), View: v,
+			Pod: p.PodRef, Name: dns(name), Ports: https, Addrs: addrs("192.0.2.1"), Deadline: w.clock.Now().Add(60e9), View: v,
 		}})
 	}
 	if err := grant("www.example.org", first); err != nil {

@@ -8,16 +8,15 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/knftables"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/testclock"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
 	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/conntrack"
@@ -27,37 +26,19 @@ import (
 	"github.com/namegate/namegate/kernel/nft"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
-	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 )
-
-// clock is the time of a test.
-type clock struct {
-	mu sync.Mutex
-	t  time.Time
-}
-
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.t
-}
-
-func (c *clock) pass(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.t = c.t.Add(d)
-}
 
 // world is one node on fakes with the agent that runs on it.
 type world struct {
 	t      testing.TB
-	clock  *clock
+	clock  *testclock.Clock
 	sets   *ipset.Fake
 	real   ipset.Interface // in place of sets, where it is set
 	chains *iptables.Fake
 	// otherBackend are the chains of the other variant, nil where the node has none.
 	otherBackend *iptables.Fake
-	peerSetsMost int // 0: as many as any node
+	maxPeerSets  int // 0: as many as any node
 	inet         *knftables.Fake
 	bridge       *knftables.Fake
 	flows        *conntrack.Fake
@@ -81,22 +62,20 @@ var (
 	dns6      = addr("2001:db8::53")
 )
 
-func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
-
-func addrPort(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
-
-func addrs(s string) []netip.Addr {
-	var out []netip.Addr
-	for w := range strings.FieldsSeq(s) {
-		out = append(out, addr(w))
-	}
-	return out
-}
+// The words of the tests.
+var (
+	addr     = netip.MustParseAddr
+	addrPort = netip.MustParseAddrPort
+	addrs    = policytest.Addrs
+	dns      = policytest.Name
+	pod      = policytest.Pod
+	pol      = policytest.Policy
+)
 
 // newNode returns a node that no agent has run on.
 func newNode(t testing.TB) *world {
-	w := &world{t: t, clock: &clock{t: time.Unix(1_700_000_000, 0)}, chains: iptables.NewFake(), flows: conntrack.NewFake(), links: link.NewFake(addr("198.51.100.1"))}
-	w.sets = ipset.NewFake(w.clock.now)
+	w := &world{t: t, clock: testclock.New(time.Unix(1_700_000_000, 0)), chains: iptables.NewFake(), flows: conntrack.NewFake(), links: link.NewFake(addr("198.51.100.1"))}
+	w.sets = ipset.NewFake(w.clock.Now)
 	w.inet = knftables.NewFake(knftables.InetFamily, nft.TableName)
 	w.bridge = knftables.NewFake(knftables.BridgeFamily, nft.TableName)
 	w.seams = &seams{w: w}
@@ -124,21 +103,21 @@ func (w *world) restart() {
 func (w *world) boot() {
 	w.t.Helper()
 	k := Kernel{
-		Sets: setSeam{w.sets, w.seams}, Flows: flowSeam{w.flows, w.seams}, Links: w.links,
+		Flows: flowSeam{w.flows, w.seams}, Links: w.links,
 		Tables: nft.New(tableSeam{w.inet, w.seams, "inet"}, tableSeam{w.bridge, w.seams, "bridge"}, nft.Bits{Admitted: w.cfg.Mark, Candidate: w.cfg.Candidate}),
 	}
-	filter := xtables.Config{Sets: k.Sets, Chains: chainSeam{w.chains, w.seams}, PeerSetsMost: w.peerSetsMost}
+	filter := xtables.Config{Sets: setSeam{w.sets, w.seams}, Chains: chainSeam{w.chains, w.seams}, MaxPeerSets: w.maxPeerSets}
 	if w.otherBackend != nil {
 		filter.Other = w.otherBackend
 	}
 	if w.real != nil {
-		k.Sets, filter.Sets, filter.Chains = w.real, w.real, w.chains
+		filter.Sets, filter.Chains = w.real, w.chains
 	}
 	k.Dataplane = filter.New
-	e, err := New(w.cfg, k, w.clock.now, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	e, err := New(w.cfg, k, w.clock.Now, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	fatal.If(w.t, err)
 	if w.ran != nil {
-		e.own(grants.NewClock(w.clock.now, w.ran()))
+		e.own(grants.NewClock(w.clock.Now, w.ran()))
 	}
 	w.e, w.compiler = e, compile.New()
 }
@@ -180,7 +159,7 @@ func (w *world) grants(s *policy.Snapshot, pod policy.PodRef, name string, ttl u
 	}
 	var out []policy.Grant
 	for _, o := range v.Decide(dns(name)).Openings(ttl) {
-		out = append(out, policy.Grant{Pod: pod, Name: dns(name), Addrs: addrs(answer), Ports: o.Ports, Deadline: w.clock.now().Add(o.Lifetime), By: o.By})
+		out = append(out, policy.Grant{Pod: pod, Name: dns(name), Addrs: addrs(answer), Ports: o.Ports, Deadline: w.clock.Now().Add(o.Lifetime), By: o.By})
 	}
 	if len(out) == 0 {
 		w.t.Fatalf("no policy of pod %s allows %s", pod, name)
@@ -197,14 +176,14 @@ func (w *world) answer(pod policy.Pod, name string, ttl uint32, answer string) {
 // expire lets time pass and the agent look at its deadlines.
 func (w *world) expire(d time.Duration) {
 	w.t.Helper()
-	w.clock.pass(d)
+	w.clock.Pass(d)
 	fatal.If(w.t, w.e.grants.Expire())
 }
 
 // entries returns the live entries of a pod's set, sorted.
 func (w *world) entries(pod policy.Pod, ports policy.PortSet, f iptables.Family) []ipset.Entry {
 	w.t.Helper()
-	es, err := w.sets.List(grantSetName(pod.PodRef, ports, f))
+	es, err := w.sets.List(xtables.GrantSetName(pod.PodRef, ports, f))
 	if ipset.IsNotFound(err) {
 		return nil
 	}
@@ -258,59 +237,6 @@ func (w *world) dump() string {
 	}
 	slices.Sort(elements)
 	return strings.Join(append(lines, elements...), "\n")
-}
-
-// pod returns a pod of this node that the named policies select.
-func pod(name, ips string, selectedBy ...string) policy.Pod {
-	p := policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: name, UID: "uid-" + name}, IPs: addrs(ips), Labels: map[string]string{}}
-	for _, l := range selectedBy {
-		p.Labels[l] = "yes"
-	}
-	return p
-}
-
-// pol returns a policy that selects the pods labelled with its name. Each rule is
-// a port set followed by names and patterns.
-func pol(name string, rules ...string) v1alpha1.FQDNNetworkPolicy {
-	p := v1alpha1.FQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
-	p.Spec.PodSelector.MatchLabels = map[string]string{name: "yes"}
-	for _, r := range rules {
-		words := strings.Fields(r)
-		rule := v1alpha1.EgressRule{Ports: portsOf(policy.PortSet(words[0]))}
-		for _, w := range words[1:] {
-			m := v1alpha1.Match{Name: &w}
-			if strings.Contains(w, "*") {
-				m = v1alpha1.Match{Pattern: &w}
-			}
-			rule.Matches = append(rule.Matches, m)
-		}
-		p.Spec.Egress = append(p.Spec.Egress, rule)
-	}
-	return p
-}
-
-func portsOf(s policy.PortSet) []v1alpha1.Port {
-	var out []v1alpha1.Port
-	for _, r := range s.Ranges() {
-		if r.Protocol == policy.AnyProtocol {
-			return nil
-		}
-		protocol := v1alpha1.Protocol(strings.ToUpper(r.Protocol.String()))
-		p := v1alpha1.Port{Protocol: &protocol}
-		if first, last := int32(r.First), int32(r.Last); first != 0 || last != 65535 {
-			p.Port, p.EndPort = &first, &last
-		}
-		out = append(out, p)
-	}
-	return out
-}
-
-func dns(s string) fqdn.Name {
-	n, err := fqdn.ParseName(s)
-	if err != nil {
-		panic(err)
-	}
-	return n
 }
 
 const https = policy.PortSet("tcp/443")

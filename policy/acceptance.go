@@ -8,9 +8,9 @@ const ReasonAccepted = "Accepted"
 // ConditionAccepted is the type of the condition that Acceptance describes.
 const ConditionAccepted = "Accepted"
 
-// Acceptance returns what the condition Accepted of a policy with these problems,
-// as Validate gives them, says: whether it is true, its reason and its message.
-// The message names at most eight problems, so that a status stays small.
+// Acceptance returns the condition Accepted of a policy with these problems, as Validate
+// returns them: whether it is true, its reason and its message. The message names at most
+// eight problems, so that a status stays small.
 func Acceptance(problems []Problem) (accepted bool, reason, message string) {
 	const most = 8
 	if len(problems) == 0 {

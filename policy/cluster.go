@@ -13,14 +13,13 @@ func (r ServiceRef) String() string { return r.Name + "." + r.Namespace }
 type Resolver struct {
 	// ClusterIPs are what pods dial, at port 53.
 	ClusterIPs []netip.Addr
-	// Endpoints are behind it, with the port of the pod: those that are ready; where
-	// there is none those that serve although they end; and where there is none of
-	// these either those that are not ready.
+	// Endpoints are behind it, with the port of the pod: the ready ones; if there are
+	// none, the terminating ones that serve; else the ones that are not ready.
 	Endpoints []netip.AddrPort
 }
 
-// Cluster is what a source knows of the cluster beside pods and policies. All
-// lists are sorted and have each value once; addresses are unmapped.
+// Cluster is a source's knowledge of the cluster beside pods and policies. All lists are
+// sorted and have each value once; addresses are unmapped.
 type Cluster struct {
 	// Nodes are the addresses of every node.
 	Nodes []netip.Addr
@@ -31,14 +30,15 @@ type Cluster struct {
 	// Dialled are the Services with a cluster IP, sorted by "namespace/name": a name of
 	// another leads to the pods themselves. One that did not change keeps its pointer.
 	Dialled []*Service
-	// PodRanges are the pod ranges of every node, LocalRanges those of this one.
+	// PodRanges are the pod ranges of every node, LocalRanges the pod ranges of this
+	// node.
 	PodRanges, LocalRanges []netip.Prefix
-	// Resolvers are the Services that the source was told to follow.
+	// Resolvers are the Services that the source has to follow.
 	Resolvers map[ServiceRef]Resolver
 }
 
-// Service is a Service as it leads to its pods: what a pod dials is translated before
-// NetworkPolicy is judged.
+// Service is the translation of a Service's port to its pods, which happens before
+// NetworkPolicies are evaluated.
 type Service struct {
 	Ref ServiceRef
 	// Selector selects its pods in its namespace; empty for one whose endpoints

@@ -20,7 +20,7 @@ type Query struct {
 }
 
 // Decide returns the matches of a view that cover a question, and the reply that they
-// make. It is the one evaluation of questions.
+// select. It is the one evaluation of questions.
 func Decide(v *View, q Query) Decision {
 	if v.ordered() || q.Via != "" {
 		return v.decideInOrder(q)

@@ -9,13 +9,13 @@ import (
 // Decision is the result of the evaluation of one question.
 type Decision struct {
 	// Matches are in the order of policy name, then of the matches in the policy,
-	// those of Audit policies included; nil means unmatched. It is shared and must
-	// not be changed.
+	// including Audit policies; nil means unmatched. It is shared and must not be
+	// changed.
 	Matches []*Match
 	// Denied is the match of a Deny rule that decided, nil for none.
 	Denied *Match
-	// Reply is what the question gets: Resolve for its answer. Where the question is a name
-	// that the pod's resolver completed the proxy may answer it all the same.
+	// Reply is the kind of reply: Resolve for the answer. The proxy may still answer a
+	// name that the pod's resolver completed.
 	Reply Unmatched
 	would bool // the matches of Audit policies count
 }
@@ -76,8 +76,8 @@ func (d Decision) AppendOpenings(open []Opening, ttl uint32) []Opening {
 // indexFrom is the number of matches from which on an openingIndex pays.
 const indexFrom = 32
 
-// openingIndex finds openings and what stands in their By, so that a name with
-// thousands of matches costs no square of them. The zero value looks through all.
+// openingIndex finds openings and the entries of their By, so that a name with thousands
+// of matches has no quadratic cost. The zero value searches linearly.
 type openingIndex struct {
 	ports map[PortSet]int
 	by    map[openedBy]struct{}
@@ -88,8 +88,8 @@ type openedBy struct {
 	by    string
 }
 
-// find returns the place in open of the match's port set, the one after the last if
-// there is none, and whether the match's By is new there.
+// find returns the index in open of the match's port set, len(open) if there is none, and
+// whether the match's By is new there.
 func (x *openingIndex) find(open []Opening, m *Match) (at int, newBy bool) {
 	if x.ports == nil {
 		at = slices.IndexFunc(open, func(o Opening) bool { return o.Ports == m.Ports })

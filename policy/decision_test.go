@@ -22,7 +22,7 @@ func TestOpeningsOfHandMadeMatches(t *testing.T) {
 	}
 }
 
-// TestOpeningsOfMany are those of a plain loop, on both sides of the index.
+// TestOpeningsOfMany equals a plain loop, on both sides of the index.
 func TestOpeningsOfMany(t *testing.T) {
 	for _, many := range []int{indexFrom, indexFrom + 1, 4 * indexFrom} {
 		var d Decision

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Defer returns s in which some pods are not isolated yet: each has the view that it had
-// in last, and is unknown if last did not know it. Isolation is not deferred for a pod
-// that last isolates, or whose addresses are not the same in last: an address must not
-// become open because it changes hands. With nobody to defer Defer returns s.
+// Defer returns s with some pods not isolated yet: each has the view that it had in last,
+// and is unknown if last did not know it. Isolation is not deferred for a pod that last
+// isolates, or whose addresses differ from last: an address must not become open because
+// it changes hands. Without such pods Defer returns s.
 func (s *Snapshot) Defer(last *Snapshot, pods map[PodRef]bool) *Snapshot {
 	deferred := map[PodRef]*View{}
 	for ref := range pods {

@@ -24,8 +24,8 @@ type Flow struct {
 }
 
 // Evaluate tells whether a view allows a flow, and by which rule: nil for a default, and
-// where no rule is asked. The snapshot has the peer sets of the view. It is the one
-// evaluation of connections: what the kernel holds has to agree with it.
+// if no rule is asked. The snapshot has the peer sets of the view. It is the one
+// evaluation of connections: the kernel's rules have to agree with it.
 func Evaluate(v *View, in *Snapshot, f *Flow) (allowed bool, by *Rule) {
 	if v == nil {
 		return true, nil
@@ -132,7 +132,7 @@ func (f *Flow) hits(r *Rule, in *Snapshot) bool {
 	return slices.Contains(f.Entries, r) && r.Ports.Contains(f.Protocol, f.Dialled.Port())
 }
 
-// leads tells whether a rule with peers matches what is reached.
+// leads tells whether a rule with peers matches the actual destination.
 func (s *Snapshot) leads(r *Rule, a netip.Addr, proto Protocol, port uint16) bool {
 	return r.Peer.Kind != PeerNames && r.Ports.Contains(proto, port) &&
 		(r.Peer.Kind == PeerAnywhere || s.PeerSet(r.Peer).Contains(a, proto, port))

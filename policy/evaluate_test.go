@@ -137,7 +137,7 @@ func (v *twinView) evaluate() bool {
 	return v.ordered(policy.Baseline) != policy.Deny
 }
 
-// decide is that of the design: what is replied, the verdict, and the rules of g.
+// decide is the design's Decide: the reply, the verdict, and the rules of g.
 func (v *twinView) decide(name, via string, aliases []string, inCluster bool) string {
 	covers := func(i int) bool {
 		r := v.rules[i]

@@ -33,8 +33,8 @@ type Grant struct {
 	Deadline time.Time
 	// By lists the matches that decided, as "namespace/policy pattern".
 	By []string
-	// View is the pod's view that decided this, nil where that is not known: who
-	// holds to that very view need not ask it again.
+	// View is the pod's view that made this decision, nil if it is unknown: a holder of
+	// that same view need not evaluate it again.
 	View *View
 }
 

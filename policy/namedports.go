@@ -6,15 +6,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// MaxNamedPorts bounds the named ports of one pod: every agent has those of all pods of
-// the cluster, and an object has room for tens of thousands.
+// MaxNamedPorts bounds the named ports of one pod: every agent has the ports of all pods
+// of the cluster, and an object has room for tens of thousands.
 const MaxNamedPorts = 256
 
-// NamedPorts returns the ports of a pod's containers that have names, in the order in
-// which they are written and each once. Init containers count that run beside the
-// others (restartPolicy Always), after all containers. A port without a protocol is one of
-// TCP; one that cannot be is left out. Of more than MaxNamedPorts the first are returned,
-// and the others are as if they had no name.
+// NamedPorts returns the named ports of a pod's containers, in the order of the manifest
+// and each once. Init containers that run beside the others (restartPolicy Always) count,
+// after all containers. A port without a protocol is TCP; an invalid port is left out. Of
+// more than MaxNamedPorts the first are returned, and the others count as unnamed.
 func NamedPorts(spec *corev1.PodSpec) []NamedPort {
 	var ports []NamedPort
 	for i := range spec.Containers {

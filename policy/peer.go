@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// PeerKind is how a Peer says who the peers are.
+// PeerKind is how a Peer selects peers.
 type PeerKind uint8
 
 // The kinds of peers.
@@ -24,13 +24,12 @@ const (
 	PeerNames
 )
 
-// Peer names a PeerSet by what is selected, not by what that is at the moment: equal
-// peers of whatever policies are one Peer, in every snapshot and every agent. It is
-// comparable. The zero value is every destination.
+// Peer names a PeerSet by its selection, not by its current members: equal peers of any
+// policies are one Peer, in every snapshot and every agent. It is comparable. The zero
+// value is every destination.
 type Peer struct {
 	Kind PeerKind
-	// Key is what is selected, in a canonical text that people can read; "" for
-	// PeerAnywhere.
+	// Key is the selection in a readable canonical text; "" for PeerAnywhere.
 	Key string
 }
 
@@ -51,8 +50,8 @@ func (p PeerPort) Compare(q PeerPort) int {
 	return cmp.Or(p.Addr.Compare(q.Addr), cmp.Compare(p.Protocol, q.Protocol), cmp.Compare(p.Port, q.Port))
 }
 
-// PeerSet is what a Peer stands for in one snapshot. It is immutable. Of the three
-// lists only that of its kind is filled; each is sorted and has each value once.
+// PeerSet is the members of a Peer in one snapshot. It is immutable. Of the three lists
+// only that of its kind is filled; each is sorted and has each value once.
 type PeerSet struct {
 	Peer
 	Addrs []netip.Addr // PeerPods
@@ -61,8 +60,8 @@ type PeerSet struct {
 	Ports    []PeerPort // PeerPorts
 }
 
-// Contains tells whether what is really reached belongs to the set. Protocol and port
-// count for PeerPorts alone.
+// Contains tells whether the actual destination belongs to the set. Protocol and port
+// count for PeerPorts only.
 func (s *PeerSet) Contains(a netip.Addr, proto Protocol, port uint16) bool {
 	if s == nil {
 		return false
@@ -84,7 +83,7 @@ func (s *PeerSet) Contains(a netip.Addr, proto Protocol, port uint16) bool {
 
 // inNetworks tells whether one of networks, which are sorted and disjoint, has a.
 func inNetworks(networks []netip.Prefix, a netip.Addr) bool {
-	// The last one that does not begin after a is the only one that may hold it.
+	// Only the last network that does not begin after a can contain it.
 	i, at := slices.BinarySearchFunc(networks, a, func(p netip.Prefix, a netip.Addr) int { return p.Addr().Compare(a) })
 	return at || i > 0 && networks[i-1].Contains(a)
 }

@@ -27,9 +27,8 @@ func CleanAddrs(addrs []netip.Addr) []netip.Addr {
 	return clean
 }
 
-// CheckPodAddr returns an error for an address that no pod can have: one that is not
-// that of a unicast host, or that holds on one link alone. It takes v4-mapped ones as
-// IPv4.
+// CheckPodAddr returns an error for an address that no pod can have: one that is not a
+// unicast host's, or that is link-local. It takes v4-mapped addresses as IPv4.
 func CheckPodAddr(a netip.Addr) error {
 	kind := ""
 	switch b := a.Unmap(); {

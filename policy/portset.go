@@ -87,7 +87,7 @@ func NewPortSet(ranges ...PortRange) PortSet {
 	return PortSet(strings.Join(texts, ","))
 }
 
-// String returns the range as it stands in a PortSet.
+// String returns the range as a PortSet has it.
 func (r PortRange) String() string {
 	switch {
 	case r.Protocol == AnyProtocol || r.First == 0 && r.Last == 65535:
@@ -149,8 +149,8 @@ func parseRange(s string) (PortRange, bool) {
 	return r, true
 }
 
-// Ranges returns the set's ranges in canonical order; for AnyPort the one range
-// of AnyProtocol. Text that NewPortSet did not make yields nil.
+// Ranges returns the set's ranges in canonical order; for AnyPort the one range of
+// AnyProtocol. Text that NewPortSet did not make yields nil.
 func (s PortSet) Ranges() []PortRange {
 	if s == "" {
 		return nil

@@ -36,17 +36,18 @@ const (
 // String returns the word of the API.
 func (a Action) String() string { return [...]string{"Accept", "Deny", "Pass"}[a] }
 
-// Rule is one rule of one policy as it stands in a view. It is immutable, and views of
-// pods that the same policies select share it. A rule of an object that leads to several
-// kinds of peers is one Rule for each kind, one after the other.
+// Rule is one rule of one policy in a view. It is immutable, and views of pods that the
+// same policies select share it. A rule of an object with several kinds of peers is one
+// Rule for each kind, one after the other.
 type Rule struct {
 	Tier   Tier
 	Action Action
-	// Peer is where the rule leads. With PeerNames that is the addresses of the names of
-	// Matches, as they are dialled; else it is what is reached, behind a Service the pod.
+	// Peer is the destination of the rule. With PeerNames it is the addresses of the
+	// names of Matches, as dialled; else it is the actual destination, behind a Service
+	// the pod.
 	Peer    Peer
 	Matches []*Match
-	// Ports are those of what Peer means: dialled or reached. With PeerPorts it is AnyPort:
+	// Ports are the dialled or actual ports, as for Peer. With PeerPorts it is AnyPort:
 	// the set has them.
 	Ports  PortSet
 	TTL    TTL    // of PeerNames
@@ -63,8 +64,7 @@ type Rule struct {
 	DNSDenied Unmatched
 }
 
-// Match is one match of one policy as it stands in a view. It is shared and must
-// not be changed.
+// Match is one match of one policy in a view. It is shared and must not be changed.
 type Match struct {
 	Policy  string // "namespace/name"
 	Path    string // "spec.egress[0].matches[1]"

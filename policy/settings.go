@@ -1,7 +1,7 @@
 package policy
 
-// Unmatched is what the question for a name that nothing matches gets. Greater
-// is stricter.
+// Unmatched is the reply to a question for a name that no match covers. Greater is
+// stricter.
 type Unmatched uint8
 
 // The values of Unmatched.

@@ -10,7 +10,7 @@ type Problem struct {
 	Object  string // "policy namespace/name" or "pod namespace/name"
 	Reason  string // one of the Reason constants
 	Path    string // of the field, "" where the whole object is meant
-	Message string // what is wrong, and what to write or do instead
+	Message string // the error, and its correction
 	// Pod and Policies are set where policies cannot hold for a pod that they
 	// select: "namespace/name" of each.
 	Pod      PodRef   `json:"-"`
@@ -19,7 +19,7 @@ type Problem struct {
 
 // The reasons of problems.
 const (
-	// ReasonInvalid: the policy selects no pod until it is mended.
+	// ReasonInvalid: the policy selects no pod until it is corrected.
 	ReasonInvalid = "Invalid"
 	// ReasonPartiallyInvalid: a part of the policy works not; the rest does.
 	ReasonPartiallyInvalid = "PartiallyInvalid"
@@ -39,12 +39,12 @@ const (
 type Snapshot struct {
 	// Number counts the compiles of one Compiler, from 1.
 	Number uint64
-	// Views are sorted by pod: those of local pods that some policy selects.
+	// Views are the views of local pods that a policy selects, sorted by pod.
 	Views []*View
 	// Problems are sorted by object.
 	Problems []Problem
-	// PeerSets are those of the views' rules, sorted by peer. One that is as in the last
-	// snapshot of the compiler is the same pointer.
+	// PeerSets are the peer sets of the views' rules, sorted by peer. A set that is
+	// unchanged since the compiler's last snapshot is the same pointer.
 	PeerSets []*PeerSet
 
 	pods      []Pod
@@ -104,8 +104,8 @@ func (s *Snapshot) Pod(a netip.Addr) (PodRef, bool) {
 	return ref, ok
 }
 
-// Pods returns every known pod, also those of other nodes, sorted. It is shared
-// and must not be changed.
+// Pods returns every known pod, including those of other nodes, sorted. It is shared and
+// must not be changed.
 func (s *Snapshot) Pods() []Pod {
 	if s == nil {
 		return nil
@@ -113,7 +113,7 @@ func (s *Snapshot) Pods() []Pod {
 	return s.pods
 }
 
-// PeerSet returns what a peer stands for; nil for PeerAnywhere and for one that no
+// PeerSet returns the peer set of a peer; nil for PeerAnywhere and for a peer that no
 // view has.
 func (s *Snapshot) PeerSet(p Peer) *PeerSet {
 	if s == nil {
@@ -126,8 +126,8 @@ func (s *Snapshot) PeerSet(p Peer) *PeerSet {
 	return s.PeerSets[i]
 }
 
-// SameButPeers tells whether two snapshots differ in nothing but who the peers are: in
-// their PeerSets, Number and Problems.
+// SameButPeers tells whether two snapshots differ only in their PeerSets, Number and
+// Problems.
 func (s *Snapshot) SameButPeers(o *Snapshot) bool {
 	return s != nil && o != nil && slices.Equal(s.Views, o.Views) &&
 		slices.EqualFunc(s.pods, o.pods, func(a, b Pod) bool { return a.Same(&b) })

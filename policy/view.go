@@ -14,13 +14,13 @@ type Pod struct {
 	Labels map[string]string
 	// IPs are the pod's addresses, unmapped. In a snapshot a finished pod has none.
 	IPs []netip.Addr
-	// HostNetwork is true for a pod in the node's own network namespace. Such a
-	// pod is never selected: by address nobody can tell it from the node.
+	// HostNetwork is true for a pod in the node's own network namespace. Such a pod is
+	// never selected: its address is the node's.
 	HostNetwork bool
 	// NodeName is "" for a pod of this node, else the name of its node.
 	NodeName string
-	// SecondInterfaces is true for a pod with further network interfaces, whose
-	// traffic nobody here sees.
+	// SecondInterfaces is true for a pod with further network interfaces, whose traffic
+	// bypasses the node's netfilter.
 	SecondInterfaces bool
 	// Phase is the pod's phase. A pod that Succeeded or Failed holds no address.
 	Phase string
@@ -45,7 +45,7 @@ func (p *Pod) Same(q *Pod) bool {
 		slices.Equal(p.IPs, q.IPs) && slices.Equal(p.Ports, q.Ports) && maps.Equal(p.Labels, q.Labels)
 }
 
-// Finished tells whether the pod has ended, so that its address may be another's.
+// Finished tells whether the pod has ended, so that its address may be another pod's.
 func (p *Pod) Finished() bool { return p.Phase == "Succeeded" || p.Phase == "Failed" }
 
 // View is the compiled, immutable rules of one selected pod. Views of pods that
@@ -57,16 +57,16 @@ type View struct {
 	Unmatched Unmatched // the strictest of the enforcing policies
 	// AdminUnmatched and BaselineUnmatched are the strictest of the cluster policies.
 	AdminUnmatched, BaselineUnmatched Unmatched
-	// Rules are in order: by tier; in the Namespace tier those with names by policy, then
-	// those with peers, of ordinary NetworkPolicies, by peer and ports.
+	// Rules are in order: by tier; in the Namespace tier rules with names by policy, then
+	// rules with peers, of ordinary NetworkPolicies, by peer and ports.
 	Rules    []*Rule
 	Index    *Index   // of Rules; nil: no name matches
 	Policies []string // "namespace/name" of every selecting FQDNNetworkPolicy, sorted
-	// NetworkPolicies are the "namespace/name" of those that select the pod for egress,
-	// sorted. They allow it what their rules say; without any, that is nothing.
+	// NetworkPolicies are the "namespace/name" of the NetworkPolicies that select the pod
+	// for egress, sorted. Their rules alone allow connections to peers.
 	NetworkPolicies []string
-	// Workload is what the pod's labels say of all pods like it, as a selector:
-	// "app=cart,tier=front". It is "" where they say nothing.
+	// Workload is the selector of all pods like this one, by its labels:
+	// "app=cart,tier=front". It is "" if there is none.
 	Workload string
 }
 

@@ -22,8 +22,8 @@ var single = map[string]bool{
 	"batch.kubernetes.io/cronjob-scheduled-timestamp": true,
 }
 
-// Workload returns the pod's labels as a selector, sorted by key, without those that
-// tell the pods of one workload apart: "app=cart,tier=front", "" for none.
+// Workload returns the pod's labels as a selector, sorted by key, without labels that
+// distinguish the pods of one workload: "app=cart,tier=front", "" for none.
 func (p *Pod) Workload() string {
 	var terms []string
 	for _, key := range slices.Sorted(maps.Keys(p.Labels)) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // wantRecord tells whether a record says whose workload asked, and the TTLs.
@@ -27,7 +28,7 @@ func wantRecord(t *testing.T, what string, r audit.Record, workload string, ttls
 	}
 }
 
-// TestRecordsSayWorkloadAndTTL: on anew, whatever the verdict.
+// TestRecordsSayWorkloadAndTTL: without the packet cache, for every verdict.
 func TestRecordsSayWorkloadAndTTL(t *testing.T) {
 	l := newLab(t, map[string][]string{
 		"www.example.org A": {"www.example.org. 30 IN CNAME edge.test.", "edge.test. 60 IN A 192.0.2.1", "edge.test. 7 IN A 192.0.2.2", "edge.test. 60 IN A 169.254.169.254"},
@@ -64,12 +65,12 @@ func TestRecordsOfForwardedQueries(t *testing.T) {
 		ttls []uint32
 	}{{"one.example.org", []uint32{60, 60}}, {"mixed.example.org", []uint32{60, 30}}} {
 		exchange(t, conn, newQuery(c.name, dns.TypeA))
-		fatal.Await(t, "the record", func() bool { return len(l.log.of(name(t, c.name))) == 1 })
-		wantRecord(t, c.name, l.log.of(name(t, c.name))[0], "app=web", c.ttls...)
+		fatal.Await(t, "the record", func() bool { return len(l.log.of(policytest.Name(c.name))) == 1 })
+		wantRecord(t, c.name, l.log.of(policytest.Name(c.name))[0], "app=web", c.ttls...)
 	}
 }
 
-// stuckWriter takes nothing, as a standard output that nobody reads.
+// stuckWriter blocks, like a standard output that is not read.
 type stuckWriter chan struct{}
 
 func (w stuckWriter) Write(p []byte) (int, error) {
@@ -84,8 +85,8 @@ func closeLog(t *testing.T, log *audit.Log) {
 	fatal.If(t, log.Close(ctx))
 }
 
-// TestStuckLogCostsNoQuery: while the log's sink is stuck and somebody follows the log
-// and does not read, each query is answered at once; what is lost is counted.
+// TestStuckLogCostsNoQuery: while the log's sink is stuck and a follower does not read,
+// each query is answered immediately; lost lines are counted.
 func TestStuckLogCostsNoQuery(t *testing.T) {
 	l := newSocketLab(t, false)
 	stuck := make(stuckWriter)
@@ -122,8 +123,7 @@ func TestStuckLogCostsNoQuery(t *testing.T) {
 	}
 }
 
-// TestFilterOfTheLog: what a filter asks of a kept answer's line is what it asks of
-// the first.
+// TestFilterOfTheLog: a filter treats a cached answer's line like the first one.
 func TestFilterOfTheLog(t *testing.T) {
 	l := newSocketLab(t, false)
 	var out bytes.Buffer

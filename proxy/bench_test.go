@@ -137,7 +137,7 @@ func BenchmarkHitsOverSnapshots(b *testing.B) {
 			for _, p := range packets {
 				taken = append(taken, listener.NewPacket(replies, p, from))
 				for range 2 {
-					l.decidedAnew("10.1.0.2", p, false)
+					l.decidedAgain("10.1.0.2", p, false)
 				}
 			}
 			hits, n, began := l.s.stats.CacheHits.Load(), uint64(0), used(b)
@@ -172,7 +172,7 @@ func answerPacket(b *testing.B) []byte {
 		"www.example.org. 300 IN CNAME edge.cdn.test.", "edge.cdn.test. 120 IN A 192.0.2.1", "edge.cdn.test. 120 IN A 192.0.2.2")
 }
 
-// BenchmarkCheck is the answer check of anew, reading the message included.
+// BenchmarkCheck is the check of an answer, including the parsing of the message.
 func BenchmarkCheck(b *testing.B) {
 	packet, q := answerPacket(b), askFor(b, "www.example.org").Question
 	b.ReportAllocs()

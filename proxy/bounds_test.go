@@ -98,7 +98,7 @@ func TestPodAndAllAreBounded(t *testing.T) {
 	}
 }
 
-func TestCloseAnswersWhatWasAsked(t *testing.T) {
+func TestCloseAnswersQueriesInFlight(t *testing.T) {
 	l := newLab(t, map[string][]string{"slow.wild.test A": {"slow.wild.test. 60 IN A 192.0.2.1"}})
 	h := l.holding()
 	at := l.listen()

@@ -39,15 +39,15 @@ type labClock struct{ at atomic.Int64 }
 func (c *labClock) now() time.Time       { return noon.Add(time.Duration(c.at.Load())) }
 func (c *labClock) pass(d time.Duration) { c.at.Add(int64(d)) }
 
-// ledger is a Granter that knows until when what is open, and can be made to
-// forget it or to fail.
-type ledger struct {
+// kernel is a Granter that knows the deadline of each grant, and can be made to forget
+// grants or to fail.
+type kernelFake struct {
 	mu     sync.Mutex
 	open   map[opening]time.Time
 	writes int // grants that were not covered
 	calls  int
 	fails  error
-	epoch  uint64 // of what was forgotten
+	epoch  uint64 // counts forgotten grants
 }
 
 type opening struct {
@@ -57,7 +57,7 @@ type opening struct {
 	addr  netip.Addr
 }
 
-func (l *ledger) Grant(_ context.Context, grants []policy.Grant) error {
+func (l *kernelFake) Grant(_ context.Context, grants []policy.Grant) error {
 	covered := l.Covered(grants)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,11 +82,11 @@ func (l *ledger) Grant(_ context.Context, grants []policy.Grant) error {
 	return nil
 }
 
-func (l *ledger) GrantThen(grants []policy.Grant, then GrantCallback) {
+func (l *kernelFake) GrantThen(grants []policy.Grant, then GrantCallback) {
 	then.Granted(l.Grant(context.Background(), grants), false)
 }
 
-func (l *ledger) Covered(grants []policy.Grant) bool {
+func (l *kernelFake) Covered(grants []policy.Grant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, g := range grants {
@@ -100,7 +100,7 @@ func (l *ledger) Covered(grants []policy.Grant) bool {
 }
 
 // until returns when the last opening of the address to the pod ends.
-func (l *ledger) until(p policy.PodRef, a netip.Addr) (last time.Time) {
+func (l *kernelFake) until(p policy.PodRef, a netip.Addr) (last time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for o, until := range l.open {
@@ -112,20 +112,20 @@ func (l *ledger) until(p policy.PodRef, a netip.Addr) (last time.Time) {
 }
 
 // forget closes everything that which returns true for.
-func (l *ledger) forget(which func(opening) bool) {
+func (l *kernelFake) forget(which func(opening) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.epoch++
 	maps.DeleteFunc(l.open, func(o opening, _ time.Time) bool { return which(o) })
 }
 
-func (l *ledger) Epoch() uint64 {
+func (l *kernelFake) Epoch() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.epoch
 }
 
-func (l *ledger) fail(err error) {
+func (l *kernelFake) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fails = err
@@ -135,7 +135,7 @@ func (l *ledger) fail(err error) {
 type cacheLab struct {
 	lab
 	labClock
-	ledger *ledger
+	kernel *kernelFake
 	lines  lines
 	config *corefile.Config
 }
@@ -183,13 +183,13 @@ func newCacheLab(t testing.TB, table map[string][]string, more ...string) *cache
 
 var labCluster = Cluster{Nodes: addrsOf("192.0.2.250"), Services: addrsOf("203.0.113.250")}
 
-// bareCacheLab has no pods, and nobody to ask.
+// bareCacheLab has no pods, and no upstream.
 func bareCacheLab(t testing.TB, c *corefile.Config) *cacheLab {
 	t.Helper()
-	l := &cacheLab{ledger: new(ledger), config: c}
+	l := &cacheLab{kernel: new(kernelFake), config: c}
 	l.t = t
 	var err error
-	if l.s, err = New(Options{Config: c, Granter: l.ledger, Log: &l.lines, Now: l.now}); err != nil {
+	if l.s, err = New(Options{Config: c, Granter: l.kernel, Log: &l.lines, Now: l.now}); err != nil {
 		t.Fatal(err)
 	}
 	l.s.source, l.s.timeouts.running = fromLoopback, true // a grant is late when the test says so
@@ -203,22 +203,6 @@ func (l *cacheLab) reconfigure(more ...string) {
 	l.t.Helper()
 	l.config = configWith(l.t, more...)
 	l.use(l.config, l.up)
-}
-
-func packed(t testing.TB, m *dns.Msg) []byte {
-	t.Helper()
-	wire, err := m.Pack()
-	fatal.If(t, err)
-	return wire
-}
-
-func parsed(t testing.TB, wire []byte) *dns.Msg {
-	t.Helper()
-	m := new(dns.Msg)
-	if err := m.Unpack(wire); err != nil {
-		t.Fatalf("the reply cannot be read: %v\n%x", err, wire)
-	}
-	return m
 }
 
 func (l *cacheLab) who(from string) identity { return l.s.identify(mustAddr(from), endpoint) }
@@ -239,19 +223,20 @@ func (l *cacheLab) fromPacketCache(from string, packet []byte) []byte {
 	return out[:n]
 }
 
-// slowly returns the reply that the packet gets anew.
-func (l *cacheLab) decidedAnew(from string, packet []byte, tcp bool) []byte {
+// slowly returns the reply to the packet without the packet cache.
+func (l *cacheLab) decidedAgain(from string, packet []byte, tcp bool) []byte {
 	return l.s.handle(packet, l.who(from), tcp)
 }
 
-// any asks as a client does: what the quick way has, or else anew.
-func (l *cacheLab) any(from string, m *dns.Msg) (r *dns.Msg, quick bool) {
+// any queries as a client does: from the packet cache if it has a reply, else by a full
+// query.
+func (l *cacheLab) any(from string, m *dns.Msg) (r *dns.Msg, hit bool) {
 	l.t.Helper()
 	packet := packed(l.t, m)
 	if wire := l.fromPacketCache(from, packet); wire != nil {
 		return parsed(l.t, wire), true
 	}
-	return parsed(l.t, l.decidedAnew(from, packet, false)), false
+	return parsed(l.t, l.decidedAgain(from, packet, false)), false
 }
 
 // gives asks and compares the answer section.
@@ -271,7 +256,7 @@ func (l *cacheLab) upstreamAsked() int {
 	return n
 }
 
-// says changes what the upstream answers.
+// says changes the upstream's answers.
 func (l *cacheLab) says(key string, records ...string) {
 	l.up.mu.Lock()
 	defer l.up.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -59,9 +60,9 @@ func gated(gate <-chan struct{}, sc script) script {
 	}
 }
 
-// TestOneCallForAll: over UDP and over TCP; it is asked once, and each pod
+// TestQueriesShareOneCall: over UDP and over TCP; it is asked once, and each pod
 // gets grants of its own.
-func TestOneCallForAll(t *testing.T) {
+func TestQueriesShareOneCall(t *testing.T) {
 	l := newSocketLab(t, false)
 	gate := make(chan struct{})
 	up := startScript(t, gated(gate, one("192.0.2.1")))
@@ -87,16 +88,16 @@ func TestOneCallForAll(t *testing.T) {
 		t.Errorf("asked %d times, %+v", up.UDP.Load(), s)
 	}
 	for _, pod := range []string{"web", "quiet", "strict"} {
-		if !l.granter.isOpen(pod, name(t, "all.example.org"), mustAddr("192.0.2.1")) {
+		if !l.granter.isOpen(pod, policytest.Name("all.example.org"), mustAddr("192.0.2.1")) {
 			t.Errorf("%s was answered and not granted", pod)
 		}
 	}
-	if n := len(l.log.of(name(t, "all.example.org"))); n != clients+1 {
+	if n := len(l.log.of(policytest.Name("all.example.org"))); n != clients+1 {
 		t.Errorf("%d records", n)
 	}
 }
 
-// TestAnswerIsReadWithoutTheLock: while a call's answer is read and its waiters are told,
+// TestAnswerIsReadWithoutTheLock: while a call's answer is read and its waiters continue,
 // other calls begin.
 func TestAnswerIsReadWithoutTheLock(t *testing.T) {
 	l := newSocketLab(t, false)
@@ -124,7 +125,7 @@ func TestAnswerIsReadWithoutTheLock(t *testing.T) {
 	}
 }
 
-// TestRoundRobinCountsCalls: a query that only joins a call takes nobody's turn.
+// TestRoundRobinCountsCalls: a query that joins a call does not advance the order.
 func TestRoundRobinCountsCalls(t *testing.T) {
 	l := newSocketLab(t, false)
 	gate := make(chan struct{})
@@ -146,8 +147,8 @@ func TestRoundRobinCountsCalls(t *testing.T) {
 	}
 }
 
-// TestCallsThatFailOver: whatever the first try ends with, everybody gets the
-// answer that anew finds.
+// TestCallsThatFailOver: whatever the result of the first try, every waiter gets the
+// final answer.
 func TestCallsThatFailOver(t *testing.T) {
 	const clients, timeout = 12, 2 * time.Second
 	rcode := func(n int) script {
@@ -248,8 +249,8 @@ func TestFaultInACall(t *testing.T) {
 	}
 }
 
-// TestNothingIsLostInADrain: what was asked is answered before the socket goes.
-func TestNothingIsLostInADrain(t *testing.T) {
+// TestDrainAnswersReceivedQueries: received queries are answered before the socket closes.
+func TestDrainAnswersReceivedQueries(t *testing.T) {
 	for what, end := range map[string]func(s *Server) error{
 		"Listen": func(s *Server) error { return s.Listen(nil) },
 		"Close":  func(s *Server) error { return s.Close(context.Background()) },
@@ -268,7 +269,7 @@ func TestNothingIsLostInADrain(t *testing.T) {
 			for i := range queries {
 				fatal.If(t, conn.WriteMsg(newQuery(fmt.Sprintf("n%d.example.org", i), dns.TypeA)))
 			}
-			// What lies in the socket is read for a moment only.
+			// Packets in the socket are read for a moment only.
 			fatal.Await(t, "the reading of all", func() bool { return l.s.Stats().Queries == queries })
 			fatal.If(t, end(l.s))
 			if s := l.settled(); s.Allowed != queries || s.RepliesLost != 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// checked is what an answer that is checked says, and what it opens.
+// checked is the checked content of an answer, and the addresses that it opens.
 type checked struct {
 	opens    bool            // a name allows the addresses
 	allowed  fqdn.Name       // that name
@@ -29,7 +29,7 @@ func (c *checked) reset() {
 	c.verdicts, c.free, c.kept = c.verdicts[:0], c.free[:0], c.kept[:0]
 }
 
-// check checks the answer and goes on by the plan.
+// check checks the answer and continues by the plan.
 func (q *query) check() {
 	s := q.s
 	s.step("answered")
@@ -79,7 +79,7 @@ func (q *query) completed() bool {
 	return answer.PointsAt(q.asks.Question, q.msg, q.plan.base)
 }
 
-// noteClient notes which pod asked for what is kept, where it may be prefetched.
+// noteClient notes which pod queried a cached answer, if it may be prefetched.
 func (q *query) noteClient() {
 	if q.entry == nil || !q.client.view.Enforced || q.origin == fromPrefetch {
 		return
@@ -89,7 +89,7 @@ func (q *query) noteClient() {
 	}
 }
 
-// readAnswer returns what the answer says about its question.
+// readAnswer returns the content of the answer to its question.
 func (q *query) readAnswer() answer.Checked {
 	if q.msg == nil {
 		return answer.Checked{Chain: q.found.Chain, Addrs: q.found.Addrs}
@@ -112,9 +112,9 @@ func (q *query) pass() {
 	q.replyAnswer()
 }
 
-// open checks the answer to the question for the allowed name n, or for a name that via
-// leads to, and grants its addresses by the decision about the allowed one. The reply has
-// those addresses and no others.
+// open checks the answer to the query for the allowed name n, or for a name followed from
+// via, and grants its addresses by the decision about the allowed name. The reply has
+// these addresses and no others.
 func (q *query) open(n, via fqdn.Name, d policy.Decision) {
 	s := q.s
 	if q.opens, q.allowed, q.decision = true, n, d; via != "" {

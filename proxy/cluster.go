@@ -10,9 +10,9 @@ import (
 	"github.com/namegate/namegate/proxy/rebind"
 )
 
-// Cluster is what the proxy knows of the cluster beyond its configuration and the
-// pods of the snapshot. The guard keeps outside names from the addresses and ranges.
-// Whoever hands one over changes nothing in it any more.
+// Cluster is the proxy's knowledge of the cluster beyond its configuration and the pods
+// of the snapshot. The guard keeps outside names from the addresses and ranges. A Cluster
+// is not changed after it was handed over.
 type Cluster struct {
 	// Nodes are this node's addresses. A query from one of them is answered and
 	// grants nothing.
@@ -60,7 +60,7 @@ func (c Cluster) Guard(config *corefile.Config) *rebind.Guard {
 // dnsPort is where a Service's own addresses are asked.
 const dnsPort = 53
 
-// upstreams returns whom a zone asks: its addresses and the endpoints of its
+// upstreams returns the upstreams of a zone: its addresses and the endpoints of its
 // Services, and as the last resort the Services' own addresses.
 func (c Cluster) upstreams(config *corefile.Config, z *corefile.Zone) (first, last []netip.AddrPort) {
 	plain := func(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }

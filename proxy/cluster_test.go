@@ -11,7 +11,7 @@ import (
 )
 
 // TestGuardFollowsResolvers: a resolver that appears while the agent runs is closed to
-// outside names at once, for answers from the cache too; one that left is free.
+// outside names immediately, for cached answers too; a removed one is open again.
 func TestGuardFollowsResolvers(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 300 IN A 192.0.2.8", "www.example.org. 300 IN A 192.0.2.9"}})
 	of := func(addrs ...string) map[policy.ServiceRef]policy.Resolver {

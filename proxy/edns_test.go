@@ -38,8 +38,8 @@ func withOptions(options ...dns.EDNS0) *dns.Msg {
 	return m
 }
 
-// TestOptionsPassBothWays: what is for the upstream gets there, and its answer back;
-// what is between two neighbours ends here.
+// TestOptionsPassBothWays: options for the upstream reach it, and its options return;
+// hop-by-hop options are not forwarded.
 func TestOptionsPassBothWays(t *testing.T) {
 	nsid, local := &dns.EDNS0_NSID{Code: dns.EDNS0NSID, Nsid: "aabb"}, &dns.EDNS0_LOCAL{Code: 65001, Data: []byte{1, 2}}
 	cookie, padding := &dns.EDNS0_COOKIE{Code: dns.EDNS0COOKIE, Cookie: "0011223344556677"}, &dns.EDNS0_PADDING{Padding: make([]byte, 9)}
@@ -96,8 +96,8 @@ func TestOptionsAreTheAsksOwn(t *testing.T) {
 	var asked []wire.Query
 	l.use(l.config, echoing{l.up, &asked, nil})
 	for i, m := range []*dns.Msg{withOptions(&dns.EDNS0_LOCAL{Code: 65001, Data: []byte{1}}), withOptions(&dns.EDNS0_LOCAL{Code: 65001, Data: []byte{2}}), withOptions()} {
-		r, quick := l.any("10.1.0.2", m)
-		if len(asked) != i+1 || quick {
+		r, hit := l.any("10.1.0.2", m)
+		if len(asked) != i+1 || hit {
 			t.Errorf("%d: the upstream was asked %d times", i, len(asked))
 		}
 		if want := len(m.IsEdns0().Option); len(r.IsEdns0().Option) != want {

@@ -5,10 +5,10 @@ import (
 	"runtime/debug"
 )
 
-// A fault is a panic in the proxy. It costs the query in which it happens a SERVFAIL and
-// nothing else: each step of a query runs under protect, and one owner at a time gives
-// back what the query holds. That is the socket's reader until there is a query, then the
-// query, or the call that it has joined.
+// A fault is a panic in the proxy. The query in which it happens gets SERVFAIL, and no
+// other query is affected: each step of a query runs under protect, and one owner at a
+// time releases the resources of the query. The owner is the socket's reader until there
+// is a query, then the query, or the call that it has joined.
 
 // protect runs f. A fault in it is counted and logged, and makes ok false.
 func (s *Server) protect(what string, f func()) (ok bool) {

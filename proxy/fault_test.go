@@ -43,7 +43,7 @@ func over(network, pod string, edit func(*dns.Msg)) func(*faultLab, string) int 
 	}
 }
 
-// connected tells whether the connection is among those that are served.
+// connected tells whether the connection is among the served ones.
 func (l *faultLab) connected(c *dns.Conn) bool {
 	_, served := l.s.listener.Connections()[c.LocalAddr().(*net.TCPAddr).AddrPort()]
 	return served
@@ -114,7 +114,7 @@ func joined(l *faultLab, n string) (failed int) {
 	return failed
 }
 
-// askNearlyOver asks for what is kept and nearly over.
+// askNearlyOver queries a cached answer that has nearly expired.
 func askNearlyOver(l *faultLab, n string) int {
 	l.clock.Add(int64(20 * time.Second))
 	return over("udp", "2", nil)(l, n)

@@ -118,7 +118,7 @@ func (l *faultLab) busy() int {
 
 const nothingHeld = "0 places, 0 queries, 0 slots of connections, 0 held, 0 calls, 0 at the upstreams, 0 renewals, 0 workers, 0 connections too many"
 
-// left is what is held in the end.
+// left has the resources that are held at the end.
 func (l *faultLab) left() (left string) {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		if left = l.holdings(); left == nothingHeld || time.Now().After(end) {
@@ -127,7 +127,7 @@ func (l *faultLab) left() (left string) {
 	}
 }
 
-// asked is a question of a pod and what came back.
+// asked is a pod's query and its reply.
 type asked struct {
 	conn  *dns.Conn
 	query *dns.Msg

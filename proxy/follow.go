@@ -170,7 +170,7 @@ func (q *query) settled(now time.Duration) (until time.Duration, ok bool) {
 }
 
 // followedFor is for how long a name is followed: its TTL within the bounds of the
-// policies that allow the one that led to it.
+// policies that allow the original name.
 func followedFor(d policy.Decision, ttl uint32) (most time.Duration) {
 	for _, m := range d.Matches {
 		if !m.Audit {

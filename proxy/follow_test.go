@@ -7,10 +7,11 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
-// TestTargetsOfAllowedAnswersAreAllowed, for who asked, by the ports of the name that
-// led there, and logged so.
+// TestTargetsOfAllowedAnswersAreAllowed: for the pod that asked, by the ports of the
+// allowed name, and logged so.
 func TestTargetsOfAllowedAnswersAreAllowed(t *testing.T) {
 	for _, tt := range []struct {
 		qtype  uint16
@@ -42,7 +43,7 @@ func TestTargetsOfAllowedAnswersAreAllowed(t *testing.T) {
 				t.Errorf("%s: led %v", tt.record, got)
 			}
 		}
-		if got := !l.ledger.until(labPods[2].PodRef, a).IsZero(); got != tt.led {
+		if got := !l.kernel.until(labPods[2].PodRef, a).IsZero(); got != tt.led {
 			t.Errorf("%s: granted %v", tt.record, got)
 		}
 		if got := l.s.stats.Followed.Load(); (got == 3) != tt.led {
@@ -55,20 +56,20 @@ func TestTargetsOfAllowedAnswersAreAllowed(t *testing.T) {
 	}
 }
 
-func TestFollowedIsLoggedWithTheNameThatLed(t *testing.T) {
+func TestFollowedNameIsLoggedWithTheAllowedName(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org SRV": {"www.example.org. 60 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 60 IN A 192.0.2.1"}})
 	l.any("10.1.0.4", newQuery("www.example.org", dns.TypeSRV))
 	l.any("10.1.0.4", newQuery("host.test", dns.TypeA))
 	rec := l.lines.all[0]
-	if rec.Name != name(t, "host.test") || rec.Via != name(t, "www.example.org") || rec.Verdict != audit.Allowed || len(rec.Matches) != 1 {
+	if rec.Name != policytest.Name("host.test") || rec.Via != policytest.Name("www.example.org") || rec.Verdict != audit.Allowed || len(rec.Matches) != 1 {
 		t.Errorf("logged %+v", rec)
 	}
-	if l.ledger.open[opening{labPods[2].PodRef, rec.Via, rec.Matches[0].Ports, mustAddr("192.0.2.1")}].IsZero() {
-		t.Errorf("not granted by the name that led: %v", l.ledger.open)
+	if l.kernel.open[opening{labPods[2].PodRef, rec.Via, rec.Matches[0].Ports, mustAddr("192.0.2.1")}].IsZero() {
+		t.Errorf("not granted by the name that led: %v", l.kernel.open)
 	}
 }
 
-// TestFollowedEndsWithTheAnswer: and what was remembered ends with it.
+// TestFollowedEndsWithTheAnswer: and so do its cached replies.
 func TestFollowedEndsWithTheAnswer(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"one.test SRV": {"one.test. 40 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 95 IN A 192.0.2.1"}})
 	l.any("10.1.0.7", newQuery("one.test", dns.TypeSRV))
@@ -84,9 +85,9 @@ func TestFollowedEndsWithTheAnswer(t *testing.T) {
 	}
 }
 
-// TestShortGreatestOfThePolicyIsAskedForAnew: where the policy's greatest TTL ends
+// TestShortMaximumOfThePolicyEndsTheReply: where the policy's greatest TTL ends
 // before the answer's, the question asked again leads again.
-func TestShortGreatestOfThePolicyIsAskedForAnew(t *testing.T) {
+func TestShortMaximumOfThePolicyEndsTheReply(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"one.test SRV": {"one.test. 900 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 900 IN A 192.0.2.1"}})
 	for range 8 {
 		r, _ := l.any("10.1.0.7", newQuery("one.test", dns.TypeSRV))
@@ -104,7 +105,8 @@ func TestShortGreatestOfThePolicyIsAskedForAnew(t *testing.T) {
 	}
 }
 
-// TestChainOfAliasesEndsWithTheFirst: names that point at each other keep nobody.
+// TestChainOfAliasesEndsWithTheFirst: names that point at each other are not followed for
+// longer.
 func TestChainOfAliasesEndsWithTheFirst(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org HTTPS": {"www.example.org. 60 IN HTTPS 0 a.test."},
 		"a.test HTTPS": {"a.test. 60 IN HTTPS 0 b.test."}, "b.test HTTPS": {"b.test. 60 IN HTTPS 0 a.test."}, "b.test SRV": {"b.test. 60 IN SRV 0 0 1 c.test."}})
@@ -143,7 +145,7 @@ func TestOutsideNameOpensNothingOfTheCluster(t *testing.T) {
 		l.gives("10.1.0.4", "kube.default.svc.cluster.local", dns.TypeA, "kube.default.svc.cluster.local. 60 A 10.96.0.1")
 		l.gives("10.1.0.4", "inner.test", dns.TypeA, "inner.test. 60 A 192.0.2.1")
 	}
-	if until := l.ledger.until(labPods[2].PodRef, mustAddr("10.96.0.1")); !until.IsZero() {
+	if until := l.kernel.until(labPods[2].PodRef, mustAddr("10.96.0.1")); !until.IsZero() {
 		t.Errorf("open until %v", until)
 	}
 }
@@ -183,24 +185,24 @@ func TestFollowEndsWithThePolicyAndTheSwitch(t *testing.T) {
 	}
 }
 
-// TestNewlyFollowedNameIsDecidedAnew: what was remembered of it before is not given.
-func TestNewlyFollowedNameIsDecidedAnew(t *testing.T) {
+// TestNewlyFollowedNameIsDecidedAgain: an earlier cached reply is not used.
+func TestNewlyFollowedNameIsDecidedAgain(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org SRV": {"www.example.org. 60 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 60 IN A 192.0.2.1"}})
 	for range 3 {
 		l.any("10.1.0.2", newQuery("host.test", dns.TypeA)) // unmatched, and resolves
 	}
-	if _, quick := l.any("10.1.0.2", newQuery("host.test", dns.TypeA)); !quick {
+	if _, hit := l.any("10.1.0.2", newQuery("host.test", dns.TypeA)); !hit {
 		t.Fatal("not remembered")
 	}
 	l.any("10.1.0.2", newQuery("www.example.org", dns.TypeSRV))
-	if _, quick := l.any("10.1.0.2", newQuery("host.test", dns.TypeA)); quick || l.ledger.until(labPods[0].PodRef, mustAddr("192.0.2.1")).IsZero() {
+	if _, hit := l.any("10.1.0.2", newQuery("host.test", dns.TypeA)); hit || l.kernel.until(labPods[0].PodRef, mustAddr("192.0.2.1")).IsZero() {
 		t.Error("answered as before, and not open")
 	}
 }
 
-// TestSecondNameThatLeadsIsHeardInTheEnd: what it points at is led to by another for
-// now, and its own answer holds for longer.
-func TestSecondNameThatLeadsIsHeardInTheEnd(t *testing.T) {
+// TestSecondAllowedNameIsFollowedLater: the name is followed from another name for now,
+// and the second name's answer is valid for longer.
+func TestSecondAllowedNameIsFollowedLater(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org SRV": {"www.example.org. 40 IN SRV 0 0 1 host.test."},
 		"a.wild.test SRV": {"a.wild.test. 300 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 300 IN A 192.0.2.1"}})
 	l.any("10.1.0.2", newQuery("www.example.org", dns.TypeSRV))
@@ -210,7 +212,7 @@ func TestSecondNameThatLeadsIsHeardInTheEnd(t *testing.T) {
 	l.pass(45 * time.Second)
 	l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeSRV))
 	l.any("10.1.0.2", newQuery("host.test", dns.TypeA))
-	if l.s.stats.Followed.Load() != 1 || l.ledger.until(labPods[0].PodRef, mustAddr("192.0.2.1")).IsZero() {
+	if l.s.stats.Followed.Load() != 1 || l.kernel.until(labPods[0].PodRef, mustAddr("192.0.2.1")).IsZero() {
 		t.Error("its target is not followed")
 	}
 }

@@ -9,10 +9,11 @@ import (
 
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
-// TestReplyDecidedBeforeANameWasFollowedIsNotKept, though it is finished after.
-func TestReplyDecidedBeforeANameWasFollowedIsNotKept(t *testing.T) {
+// TestReplyDecidedBeforeANameWasFollowedIsNotCached, though it is finished after.
+func TestReplyDecidedBeforeANameWasFollowedIsNotCached(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org SRV": {"www.example.org. 60 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 60 IN A 192.0.2.1"}})
 	l.any("10.1.0.6", newQuery("host.test", dns.TypeA))
 	packet := packed(t, newQuery("host.test", dns.TypeA))
@@ -22,41 +23,41 @@ func TestReplyDecidedBeforeANameWasFollowedIsNotKept(t *testing.T) {
 			once.Do(func() { l.any("10.1.0.2", newQuery("www.example.org", dns.TypeSRV)) })
 		}
 	}
-	l.decidedAnew("10.1.0.2", packet, false)
+	l.decidedAgain("10.1.0.2", packet, false)
 	once.Do(func() { t.Error("the reply was not to be kept") })
 	if wire := l.fromPacketCache("10.1.0.2", packet); wire != nil {
 		t.Error("a reply of before is given, and its address is not open")
 	}
 }
 
-// TestOnePodsNamesAreNoOthersBusiness: what one pod is led to makes nobody else go
-// anew.
-func TestOnePodsNamesAreNoOthersBusiness(t *testing.T) {
+// TestFollowedNamesOfAPodAffectNoOtherPod: they do not invalidate another pod's cached
+// replies.
+func TestFollowedNamesOfAPodAffectNoOtherPod(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"x.wild.test SRV": {"x.wild.test. 60 IN SRV 0 0 1 host.test."}, "www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
 	for range 3 {
 		l.any("10.1.0.4", newQuery("www.example.org", dns.TypeA))
 		l.any("10.1.0.2", newQuery("www.example.org", dns.TypeA))
 	}
 	l.any("10.1.0.2", newQuery("x.wild.test", dns.TypeSRV))
-	if _, quick := l.any("10.1.0.4", newQuery("www.example.org", dns.TypeA)); !quick {
+	if _, hit := l.any("10.1.0.4", newQuery("www.example.org", dns.TypeA)); !hit {
 		t.Error("another pod's reply is decided anew")
 	}
 }
 
-func TestFollowsAreBoundedAPod(t *testing.T) {
+func TestFollowedNamesAreBoundedPerPod(t *testing.T) {
 	var f followTable
 	pod, other := policy.PodRef{Name: "a"}, policy.PodRef{Name: "b"}
-	via := name(t, "www.example.org")
+	via := policytest.Name("www.example.org")
 	for i := range maxFollowedNames {
-		if !f.add(pod, name(t, itoa(i)+".test"), via, 0, time.Minute+time.Duration(i)) {
+		if !f.add(pod, policytest.Name(itoa(i)+".test"), via, 0, time.Minute+time.Duration(i)) {
 			t.Fatalf("%d is too many", i)
 		}
 	}
-	late := name(t, "late.test")
+	late := policytest.Name("late.test")
 	if f.add(pod, late, via, 0, time.Hour) || len(f.pods[pod].names) != maxFollowedNames {
 		t.Error("one more than the bound")
 	}
-	if !f.add(pod, name(t, "7.test"), via, 0, time.Hour) || !f.add(other, late, via, 0, time.Hour) {
+	if !f.add(pod, policytest.Name("7.test"), via, 0, time.Hour) || !f.add(other, late, via, 0, time.Hour) {
 		t.Error("a known name is not prolonged, or another pod has no room")
 	}
 	if !f.add(pod, late, via, time.Minute+9, time.Hour) || len(f.pods[pod].names) != maxFollowedNames-8 {
@@ -64,12 +65,12 @@ func TestFollowsAreBoundedAPod(t *testing.T) {
 	}
 }
 
-// TestFirstNameThatLeadsCounts until its answer is over; who is not heard is not
-// told that it is settled.
-func TestFirstNameThatLeadsCounts(t *testing.T) {
+// TestFirstAllowedNameIsUsed until its answer expires; add returns false for a second
+// name.
+func TestFirstAllowedNameIsUsed(t *testing.T) {
 	var f followTable
 	pod := policy.PodRef{Name: "a"}
-	n, one, two := name(t, "host.test"), name(t, "one.test"), name(t, "two.test")
+	n, one, two := policytest.Name("host.test"), policytest.Name("one.test"), policytest.Name("two.test")
 	steps := []struct {
 		via        fqdn.Name
 		now, until time.Duration
@@ -100,15 +101,15 @@ func TestFirstNameThatLeadsCounts(t *testing.T) {
 	}
 }
 
-// TestSweepForgetsWhatIsNotAllowedAnyMore: so another name may lead there.
-func TestSweepForgetsWhatIsNotAllowedAnyMore(t *testing.T) {
+// TestSweepRemovesNamesThatAreNoLongerAllowed: so another name may lead there.
+func TestSweepRemovesNamesThatAreNoLongerAllowed(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{})
 	web, gone := labPods[0].PodRef, policy.PodRef{Name: "gone"}
-	l.s.followed.add(web, name(t, "a.test"), name(t, "www.example.org"), 0, time.Hour)
-	l.s.followed.add(web, name(t, "b.test"), name(t, "elsewhere.test"), 0, time.Hour)
-	l.s.followed.add(gone, name(t, "a.test"), name(t, "www.example.org"), 0, time.Hour)
+	l.s.followed.add(web, policytest.Name("a.test"), policytest.Name("www.example.org"), 0, time.Hour)
+	l.s.followed.add(web, policytest.Name("b.test"), policytest.Name("elsewhere.test"), 0, time.Hour)
+	l.s.followed.add(gone, policytest.Name("a.test"), policytest.Name("www.example.org"), 0, time.Hour)
 	l.s.Publish(compiled(t, labPolicies, labPods))
-	if names := l.s.followed.pods[web].names; len(names) != 1 || names[name(t, "a.test")].until == 0 {
+	if names := l.s.followed.pods[web].names; len(names) != 1 || names[policytest.Name("a.test")].until == 0 {
 		t.Errorf("led to %v", names)
 	}
 	if l.s.followed.pods[gone] != nil {
@@ -116,9 +117,9 @@ func TestSweepForgetsWhatIsNotAllowedAnyMore(t *testing.T) {
 	}
 }
 
-// TestSnapshotThatComesBackLeadsNowhere: what was remembered by it of names that its
-// successor has ended is not given.
-func TestSnapshotThatComesBackLeadsNowhere(t *testing.T) {
+// TestRestoredSnapshotHasNoFollowedNames: its cached replies from followed names that its
+// successor ended are not used.
+func TestRestoredSnapshotHasNoFollowedNames(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org SRV": {"www.example.org. 60 IN SRV 0 0 1 host.test."}, "host.test A": {"host.test. 60 IN A 192.0.2.1"}})
 	l.any("10.1.0.4", newQuery("www.example.org", dns.TypeSRV))
 	for range 3 {
@@ -127,7 +128,7 @@ func TestSnapshotThatComesBackLeadsNowhere(t *testing.T) {
 	old := l.s.snapshot.Load()
 	l.s.Publish(compiled(t, strictWithout, labPods))
 	l.s.Publish(old)
-	if r, quick := l.any("10.1.0.4", newQuery("host.test", dns.TypeA)); quick || r.Rcode != dns.RcodeRefused {
-		t.Errorf("quick %v, %v", quick, r)
+	if r, hit := l.any("10.1.0.4", newQuery("host.test", dns.TypeA)); hit || r.Rcode != dns.RcodeRefused {
+		t.Errorf("quick %v, %v", hit, r)
 	}
 }

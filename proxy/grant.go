@@ -28,8 +28,8 @@ type AsyncGranter interface {
 	GrantThen(grants []policy.Grant, then GrantCallback)
 }
 
-// CoverageChecker tells what is open, so that replies are sent from the cache without a
-// question to the kernel.
+// CoverageChecker tells which grants are open, so that cached replies are sent without
+// asking the kernel.
 type CoverageChecker = cache.CoverageChecker
 
 // GrantCallback takes the result of a GrantThen. It must not block. more: others are
@@ -113,7 +113,7 @@ func (q *query) replyGranted() {
 	q.replyAnswer()
 }
 
-// granted is what an answer opens, in slices that are used again and again.
+// granted has the grants of an answer, in reused slices.
 type granted struct {
 	grants   []policy.Grant
 	answers  []audit.Answer
@@ -122,7 +122,7 @@ type granted struct {
 	opened   []audit.Opened
 }
 
-// make fills in the grants of the addresses, and what the log says of each: at are their
+// make fills in the grants of the addresses, and the openings for the log: at are their
 // indexes in answers. An address that the decision does not open has no opening. Nearly
 // always all addresses share one TTL, and so one grant a port set.
 func (g *granted) make(v *policy.View, n fqdn.Name, d policy.Decision, addrs []wire.Address, at []int, now time.Time) {
@@ -157,7 +157,7 @@ func (g *granted) make(v *policy.View, n fqdn.Name, d policy.Decision, addrs []w
 	}
 }
 
-// reset empties the slices and lets go of what they pointed at.
+// reset empties the slices and drops their references.
 func (g *granted) reset() {
 	clear(g.grants)
 	clear(g.answers)

@@ -15,9 +15,10 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
-// lateKernel keeps the grants that it was given, and what they were then.
+// lateKernel keeps the grants of its calls, and a copy of their content at that time.
 type lateKernel struct {
 	mu    sync.Mutex
 	held  [][]policy.Grant
@@ -31,8 +32,8 @@ func (k *lateKernel) hold(grants []policy.Grant, then GrantCallback) {
 	k.held, k.then, k.whole = append(k.held, grants), append(k.then, then), append(k.whole, fmt.Sprint(grants))
 }
 
-// TestKernelThatHangs: SERVFAIL in time, the log says why, and what the kernel's
-// side holds is nobody else's for as long as it does.
+// TestKernelThatHangs: SERVFAIL in time, the log has the reason, and resources in the
+// kernel's hands are not reused meanwhile.
 func TestKernelThatHangs(t *testing.T) {
 	l := newSocketLab(t, false)
 	k := new(lateKernel)
@@ -52,11 +53,11 @@ func TestKernelThatHangs(t *testing.T) {
 	if s := l.settled(); s.GrantFailures != queries || s.Failed != queries || s.Grants != 0 {
 		t.Errorf("%+v", s)
 	}
-	r := l.log.of(name(t, "n7.example.org"))
+	r := l.log.of(policytest.Name("n7.example.org"))
 	if len(r) != 1 || r[0].Verdict != audit.Failed || !strings.Contains(r[0].Error, "in time") || r[0].Rcode != dns.RcodeServerFailure || len(r[0].Answers) != 2 || r[0].Answers[0].Openings != nil {
 		t.Errorf("logged %+v", r)
 	}
-	// More queries would use what was given back too early.
+	// More queries would use released resources too early.
 	l.granter.then.Store(nil)
 	for i := range queries {
 		if r := exchange(t, conn, newQuery(fmt.Sprintf("m%d.example.org", i), dns.TypeA)); len(r.Answer) != 2 {
@@ -82,8 +83,8 @@ func TestKernelThatHangs(t *testing.T) {
 	}
 }
 
-// TestKernelFaults: whatever the kernel's side does, there is one answer, and
-// nothing of what was not acknowledged in it.
+// TestKernelFaults: for every behaviour of the kernel's side there is one reply, without
+// any address that was not acknowledged.
 func TestKernelFaults(t *testing.T) {
 	for what, f := range map[string]struct {
 		then   func(grants []policy.Grant, then GrantCallback)
@@ -117,8 +118,12 @@ func TestKernelFaults(t *testing.T) {
 			}
 			fatal.Await(t, "the count of faults", func() bool { return l.s.Stats().Panics == 5*f.panics })
 			s := l.settled()
-			if s.Queries != 5 || (s.Failed == 5) != f.fails {
+			if failures := map[bool]uint64{true: 5}[f.fails]; s.Queries != 5 || s.Failed != failures || s.GrantFailures != failures {
 				t.Errorf("%+v", s)
+			}
+			r := l.log.of(policytest.Name("n4.example.org"))
+			if len(r) != 1 || (r[0].Verdict == audit.Failed) != f.fails || len(r[0].Answers) != 1 || (r[0].Answers[0].Openings == nil) != f.fails {
+				t.Errorf("logged %+v", r)
 			}
 		})
 	}
@@ -147,10 +152,10 @@ type panicLog struct{}
 
 func (panicLog) Write(audit.Record) { panic("a fault for the test") }
 
-// TestNothingBeforeTheKernel: in a storm in which the kernel's side tells at once,
-// late, never, and of failures, nobody gets an address that is not open, or
-// another's answer.
-func TestNothingBeforeTheKernel(t *testing.T) {
+// TestNoAddressBeforeTheAcknowledgement: in a storm in which the kernel's side returns immediately,
+// late, never, and with errors, no client gets an address that is not open, or another
+// client's answer.
+func TestNoAddressBeforeTheAcknowledgement(t *testing.T) {
 	const clients, queries = 12, 150
 	l := newSocketLab(t, false)
 	l.granter.tells(func(grants []policy.Grant, then GrantCallback) {
@@ -174,7 +179,7 @@ func TestNothingBeforeTheKernel(t *testing.T) {
 	c := configWith(t, "cache")
 	c.GrantTimeout = 300 * time.Millisecond
 	l.asks(c, nil, startScript(t, func(q *dns.Msg, _ bool) [][]byte {
-		n := q.Question[0].Name // its address is told by its name
+		n := q.Question[0].Name // it determines the address
 		return [][]byte{says(q, nil, fmt.Sprintf("%s 60 IN A 198.51.100.%d", n, n[0])), nil}
 	}))
 	at := l.listen()
@@ -223,7 +228,7 @@ func TestEndLetsGo(t *testing.T) {
 	var g granted
 	v := &policy.View{}
 	d := policy.Decision{Matches: []*policy.Match{{Ports: "tcp/443", TTL: policy.TTL{Max: time.Hour}}}}
-	made(&g, v, name(t, "www.example.org"), d, addresses("192.0.2.1", "192.0.2.2"))
+	made(&g, v, policytest.Name("www.example.org"), d, addresses("192.0.2.1", "192.0.2.2"))
 	if len(g.grants) != 1 || len(g.answers) != 2 {
 		t.Fatalf("%+v", g)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -25,9 +26,8 @@ func made(g *granted, v *policy.View, n fqdn.Name, d policy.Decision, addrs []wi
 	g.make(v, n, d, addrs, at, noon)
 }
 
-// opens is what the decision opens of the addresses at one moment, a line for each
-// address and port set of each grant, and for each address what is logged: by the
-// decision's openings alone.
+// opens lists the decision's openings of the addresses at one moment, a line for each
+// address and port set of each grant, and for each address the logged openings.
 func opens(d policy.Decision, addrs []wire.Address) (grants []string, logged [][]audit.Opened) {
 	logged = make([][]audit.Opened, len(addrs))
 	for i, a := range addrs {
@@ -47,7 +47,7 @@ func opens(d policy.Decision, addrs []wire.Address) (grants []string, logged [][
 func TestGrantsAreTheDecisionsOpenings(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 15))
 	view := &policy.View{Pod: labPod("web", "10.1.0.2")}
-	n := name(t, "www.example.org")
+	n := policytest.Name("www.example.org")
 	var g granted
 	for range 3000 {
 		var d policy.Decision
@@ -105,11 +105,11 @@ func TestGrantedAllocatesNothingAgain(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	view, n := &policy.View{Pod: labPod("web", "10.1.0.2")}, name(t, "www.example.org")
+	view, n := &policy.View{Pod: labPod("web", "10.1.0.2")}, policytest.Name("www.example.org")
 	d := policy.Decision{Matches: []*policy.Match{{Ports: "tcp/443", TTL: policy.TTL{Max: time.Hour}}}}
 	addrs := addresses("192.0.2.1", "192.0.2.2")
 	var g granted
-	d.AppendOpenings(nil, 60) // what a match makes once
+	d.AppendOpenings(nil, 60) // a match caches its part once
 	if a := testing.AllocsPerRun(100, func() { made(&g, view, n, d, addrs); g.reset() }); a > 2 {
 		t.Errorf("%v allocations", a)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -51,7 +52,7 @@ func TestGrants(t *testing.T) {
 	} {
 		view := &policy.View{Pod: policy.Pod{PodRef: pod}}
 		var of granted
-		made(&of, view, name(t, "www.example.org"), tt.d, tt.addrs)
+		made(&of, view, policytest.Name("www.example.org"), tt.d, tt.addrs)
 		var got []string
 		for _, g := range of.grants {
 			if g.Pod != pod || g.View != view || g.Name.String() != "www.example.org" {
@@ -68,7 +69,7 @@ func TestGrants(t *testing.T) {
 	}
 }
 
-// TestEveryGrantOutlivesTheTTL: what the pod is told never outlasts any port set.
+// TestEveryGrantOutlivesTheTTL: the TTL in the reply never outlasts any port set.
 func TestEveryGrantOutlivesTheTTL(t *testing.T) {
 	second := func(n int) time.Duration { return time.Duration(n) * time.Second }
 	for _, tt := range []struct {
@@ -122,16 +123,16 @@ func TestFakeGranter(t *testing.T) {
 	}
 }
 
-// TestKernelIsNotAskedForWhatIsOpen: while it hangs, a kept answer that is open is given,
+// TestOpenAddressesNeedNoWrite: while it hangs, a kept answer that is open is given,
 // also without the packet cache.
-func TestKernelIsNotAskedForWhatIsOpen(t *testing.T) {
+func TestOpenAddressesNeedNoWrite(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
 	for range 2 {
 		l.ask("10.1.0.4", "www.example.org", dns.TypeA)
 		l.pass(time.Millisecond)
 	}
-	calls := l.ledger.calls
-	if r := l.ask("10.1.0.4", "www.example.org", dns.TypeA); len(r.Answer) != 1 || l.ledger.calls != calls {
-		t.Errorf("%v, after %d more calls", r, l.ledger.calls-calls)
+	calls := l.kernel.calls
+	if r := l.ask("10.1.0.4", "www.example.org", dns.TypeA); len(r.Answer) != 1 || l.kernel.calls != calls {
+		t.Errorf("%v, after %d more calls", r, l.kernel.calls-calls)
 	}
 }

@@ -25,7 +25,7 @@ func quietClock(t *testing.T) (*cacheLab, *grantTimeouts) {
 	return l, o
 }
 
-func TestTimeoutsForgetWhatHasEnded(t *testing.T) {
+func TestTimeoutsDropEndedQueries(t *testing.T) {
 	l, o := quietClock(t)
 	room := 0
 	for i, x := range waitingFor(100_000) {
@@ -38,9 +38,9 @@ func TestTimeoutsForgetWhatHasEnded(t *testing.T) {
 	}
 }
 
-// TestOneThatHangsKeepsFew: behind it what has ended stays until it is given up,
+// TestHangingQueryKeepsFewEntries: behind it what has ended stays until it is given up,
 // and no longer.
-func TestOneThatHangsKeepsFew(t *testing.T) {
+func TestHangingQueryKeepsFewEntries(t *testing.T) {
 	l, o := quietClock(t)
 	stuck := waitingFor(1)[0]
 	o.add(l.s, stuck, stuck.wait.epoch.Load(), time.Hour)
@@ -66,8 +66,8 @@ func TestOneThatHangsKeepsFew(t *testing.T) {
 	}
 }
 
-// TestTickGivesUpWhatIsLate: that and nothing else, and once.
-func TestTickGivesUpWhatIsLate(t *testing.T) {
+// TestTickEndsLateGrants: that and nothing else, and once.
+func TestTickEndsLateGrants(t *testing.T) {
 	l, o := quietClock(t)
 	given := 0
 	all := waitingFor(10)

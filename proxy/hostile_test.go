@@ -134,7 +134,8 @@ func TestHostileUpstream(t *testing.T) {
 	}
 }
 
-// TestThousandsOfRecords: what is over the bound is neither granted nor told.
+// TestThousandsOfRecords: addresses beyond the bound are neither granted nor in the
+// reply.
 func TestThousandsOfRecords(t *testing.T) {
 	const many = 3500
 	big := func(m *dns.Msg, tcp bool) [][]byte {

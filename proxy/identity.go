@@ -21,13 +21,13 @@ type identity struct {
 	version uint64
 }
 
-// identify tells who is at the source address of a packet that came to the
-// local one. A selected pod is always taken for that, whatever else its address is.
+// identify returns the client at the source address of a packet that came to the local
+// address. A selected pod is always recognized, whatever else its address is.
 func (s *Server) identify(from, local netip.Addr) identity {
 	return s.recognize(s.source(from), local)
 }
 
-// recognize is identify for an address without what a socket adds.
+// recognize is identify for an address without a socket's mapping and zone.
 func (s *Server) recognize(from, local netip.Addr) identity {
 	c := identity{addr: from, version: s.version.Load()}
 	snap, setup := s.snapshot.Load(), s.setup.Load()
@@ -48,5 +48,5 @@ func (s *Server) recognize(from, local netip.Addr) identity {
 	return c
 }
 
-// plainSource is the address of a packet's source without what a socket adds.
+// plainSource is the address of a packet's source without a socket's mapping and zone.
 func plainSource(from netip.Addr) netip.Addr { return from.Unmap().WithZone("") }

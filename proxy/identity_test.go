@@ -34,7 +34,7 @@ func TestIdentify(t *testing.T) {
 		{from: "192.0.2.250", known: true, node: true},
 		{from: "10.1.0.3", pod: "quiet", known: true}, // though it is the node's as well, below
 		{from: "169.254.20.54"},
-		{from: "192.0.2.251"}, // another node is nobody here
+		{from: "192.0.2.251"}, // another node is an unknown source
 		{from: "10.1.0.200"},
 		{from: "2001:db8:1::3"},
 		{from: "fe80::1%eth0"},
@@ -61,9 +61,9 @@ func TestIdentifyBeforeAnySnapshot(t *testing.T) {
 	}
 }
 
-// TestContestedAddressIsGrantedNothing: two pods claim one address, so nobody
-// can tell whose the answer would be.
-func TestContestedAddressIsGrantedNothing(t *testing.T) {
+// TestConflictingAddressIsGrantedNothing: two pods claim one address, so it is unknown
+// which of them asks.
+func TestConflictingAddressIsGrantedNothing(t *testing.T) {
 	l := newLab(t, labTable)
 	in := compile.Input{Policies: policiesOf(t, labPolicies), Pods: []policy.Pod{labPod("web", "10.1.0.30"), labPod("quiet", "10.1.0.30")}}
 	l.s.Publish(compile.New().Compile(in))
@@ -106,8 +106,8 @@ func TestAdmitAndRelease(t *testing.T) {
 
 func TestUnknownSourcesShareOneClient(t *testing.T) {
 	l := newLab(t, nil)
-	stranger, pod := l.s.identify(mustAddr("198.51.100.7"), netip.Addr{}), l.s.identify(mustAddr("10.1.0.2"), netip.Addr{})
-	if l.s.client(stranger) != l.s.clients.Unknown() || l.s.client(pod) != l.s.clients.Of(pod.addr) {
+	unknown, pod := l.s.identify(mustAddr("198.51.100.7"), netip.Addr{}), l.s.identify(mustAddr("10.1.0.2"), netip.Addr{})
+	if l.s.client(unknown) != l.s.clients.Unknown() || l.s.client(pod) != l.s.clients.Of(pod.addr) {
 		t.Error("a stranger costs memory, or a pod has no client of its own")
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/counters"
 	"github.com/namegate/namegate/proxy/upstream"
@@ -91,7 +92,7 @@ func TestReadInPlaceOrByTheLibrary(t *testing.T) {
 					if said[0] != said[1] {
 						t.Fatalf("pod %d asked %v and was told\n%s\nby the library\n%s", pod, m, said[0], said[1])
 					}
-					asked := name(t, n)
+					asked := policytest.Name(n)
 					equal(t, "grants for "+n, labs[0].granter.of(asked), labs[1].granter.of(asked))
 					var logged [2][]string
 					var kept [2]string
@@ -152,7 +153,7 @@ func TestOnlyAddressesAreReadInPlace(t *testing.T) {
 		t.Errorf("the service: %v", r)
 	}
 	l.settled()
-	if granted := l.granter.of(name(t, "a1.example.org")); len(granted) > 0 {
+	if granted := l.granter.of(policytest.Name("a1.example.org")); len(granted) > 0 {
 		t.Errorf("granted %v", granted)
 	}
 	if r := exchange(t, pod, newQuery("host.abc", dns.TypeA)); len(r.Answer) != 1 {

@@ -46,8 +46,8 @@ func TestNXDOMAINBehindACNAMEIsOfOneType(t *testing.T) {
 	}
 }
 
-// TestWhatAnswerDependsOnIsKeptApart: a query with other flags asks anew.
-func TestWhatAnswerDependsOnIsKeptApart(t *testing.T) {
+// TestCacheKeys: a query with other flags is a miss.
+func TestCacheKeys(t *testing.T) {
 	forms := map[string]func(*dns.Msg){
 		"plain": func(*dns.Msg) {},
 		"no RD": func(m *dns.Msg) { m.RecursionDesired = false },
@@ -87,7 +87,7 @@ func TestWhatAnswerDependsOnIsKeptApart(t *testing.T) {
 	}
 }
 
-func TestClassesAndOptionsAreNeverKept(t *testing.T) {
+func TestClassesAndOptionsAreNeverCached(t *testing.T) {
 	for what, form := range map[string]func(*dns.Msg){
 		"chaos": func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassCHAOS },
 		"any":   func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassANY },
@@ -109,7 +109,7 @@ func TestClassesAndOptionsAreNeverKept(t *testing.T) {
 		m := newQuery("a.wild.test", dns.TypeA)
 		form(m)
 		for range 2 {
-			if _, quick := l.any("10.1.0.2", m); quick {
+			if _, hit := l.any("10.1.0.2", m); hit {
 				t.Errorf("%s: given again", what)
 			}
 		}
@@ -137,8 +137,8 @@ func (o optioned) resolve(a wire.Query) (found, error) {
 	return got, err
 }
 
-// TestAnswerThatMeansTheClientIsNotKept, though nobody asked for the option.
-func TestAnswerThatMeansTheClientIsNotKept(t *testing.T) {
+// TestClientSpecificAnswerIsNotCached, even if the query had no such option.
+func TestClientSpecificAnswerIsNotCached(t *testing.T) {
 	for _, tt := range []struct {
 		option dns.EDNS0
 		kept   int
@@ -157,7 +157,7 @@ func TestAnswerThatMeansTheClientIsNotKept(t *testing.T) {
 	}
 }
 
-func TestFailuresAreNotKept(t *testing.T) {
+func TestFailuresAreNotCached(t *testing.T) {
 	for _, says := range []string{"SERVFAIL", "REFUSED", "error"} {
 		l := newCacheLab(t, map[string][]string{"a.wild.test A": {says}})
 		for range 3 {
@@ -171,8 +171,8 @@ func TestFailuresAreNotKept(t *testing.T) {
 	}
 }
 
-// TestReloadEmptiesTheCacheOnlyIfAnswersCouldDiffer, and what is given again is
-// decided anew all the same.
+// TestReloadEmptiesTheCacheOnlyIfAnswersCouldDiffer, and cached answers are decided
+// again.
 func TestReloadEmptiesTheCacheOnlyIfAnswersCouldDiffer(t *testing.T) {
 	for _, tt := range []struct {
 		name, lines string
@@ -195,7 +195,7 @@ func TestReloadEmptiesTheCacheOnlyIfAnswersCouldDiffer(t *testing.T) {
 		}
 		l.upstreamAsked()
 		l.reconfigure(tt.lines)
-		if _, quick := l.any("10.1.0.2", q); quick {
+		if _, hit := l.any("10.1.0.2", q); hit {
 			t.Errorf("%s: what was decided before is given again", tt.name)
 		}
 		if kept := l.upstreamAsked() == 0; kept != tt.kept {

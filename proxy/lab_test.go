@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -17,11 +18,11 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
-	"github.com/namegate/namegate/policy/fqdn"
 	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/upstream"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/proxy/wire/wiretest"
 )
 
 const labConfig = `. {
@@ -122,13 +123,6 @@ func compiled(t testing.TB, texts string, pods []policy.Pod) *policy.Snapshot {
 	return snap
 }
 
-func name(t testing.TB, s string) fqdn.Name {
-	t.Helper()
-	n, err := fqdn.ParseName(s)
-	fatal.If(t, err)
-	return n
-}
-
 // noon is the moment of every test with a still clock.
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
@@ -178,34 +172,16 @@ func (m *memory) resolve(a wire.Query) (found, error) {
 	defer m.mu.Unlock()
 	key := a.Name.String() + " " + dns.TypeToString[a.Type]
 	m.asked = append(m.asked, key)
-	q := new(dns.Msg)
-	q.SetQuestion(answer.Presentation(a.Name), a.Type)
-	r := new(dns.Msg)
-	r.SetReply(q)
+	r := new(dns.Msg).SetReply(newQuery(answer.Presentation(a.Name), a.Type))
 	texts, ok := m.table[key]
 	if !ok {
 		r.Rcode = dns.RcodeNameError
 	}
-	for _, text := range texts {
-		if text == "error" {
-			return found{}, fmt.Errorf("nobody answers")
-		}
-		if rcode, ok := dns.StringToRcode[text]; ok {
-			r.Rcode = rcode
-			continue
-		}
-		section := &r.Answer
-		if extra, ok := strings.CutPrefix(text, "+"); ok {
-			section, text = &r.Extra, extra
-		}
-		if authority, ok := strings.CutPrefix(text, "~"); ok {
-			section, text = &r.Ns, authority
-		}
-		rr, err := dns.NewRR(text)
-		if err != nil {
-			return found{}, fmt.Errorf("record %q: %w", text, err)
-		}
-		*section = append(*section, rr)
+	if slices.Contains(texts, "error") {
+		return found{}, errors.New("nobody answers")
+	}
+	if err := wiretest.Fill(r, texts...); err != nil {
+		return found{}, err
 	}
 	wire, err := r.Pack()
 	if err != nil {
@@ -309,12 +285,6 @@ func (s *Server) handle(packet []byte, who identity, tcp bool) []byte {
 	return h.packet
 }
 
-func newQuery(qname string, qtype uint16) *dns.Msg {
-	m := new(dns.Msg)
-	m.SetQuestion(dns.Fqdn(qname), qtype)
-	return m
-}
-
 // fromLoopback takes 127.0.0.N for the pod with 10.1.0.N, N of 2 to 9: no pod can
 // have an address from which a test can send.
 func fromLoopback(from netip.Addr) netip.Addr {
@@ -347,7 +317,7 @@ func (l *lab) ask(from, qname string, qtype uint16) *dns.Msg {
 	return l.send(from, newQuery(qname, qtype))
 }
 
-// granted returns what the fake was given, a line a grant.
+// granted returns the grants that the fake got, a line a grant.
 func (l *lab) granted() []string {
 	var lines []string
 	for _, g := range l.granter.Grants() {
@@ -375,6 +345,13 @@ func equal(t testing.TB, what string, got, want []string) {
 		t.Errorf("%s:\n got %q\nwant %q", what, got, want)
 	}
 }
+
+// The words of the tests.
+var (
+	newQuery = wiretest.Query
+	packed   = wiretest.Packed
+	parsed   = wiretest.Parsed
+)
 
 func itoa(i int) string { return fmt.Sprint(i) }
 

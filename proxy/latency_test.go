@@ -1,49 +1,31 @@
 package proxy
 
 import (
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/testclock"
 	"github.com/namegate/namegate/proxy/counters"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// stepping is a clock that a wait moves.
-type stepping struct {
-	mu sync.Mutex
-	at time.Time
-}
-
-func (c *stepping) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.at
-}
-
-func (c *stepping) pass(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = c.at.Add(d)
-}
-
 // lengthy is a resolver that takes its time.
 type lengthy struct {
 	resolver
-	clock *stepping
+	clock *testclock.Clock
 	takes time.Duration
 }
 
 func (r lengthy) resolve(a wire.Query) (found, error) {
-	r.clock.pass(r.takes)
+	r.clock.Pass(r.takes)
 	return r.resolver.resolve(a)
 }
 
-// TestWaitsAreTold: how long a question waited for whom stands in the stage of
-// that, whatever became of it, and nowhere else.
-func TestWaitsAreTold(t *testing.T) {
+// TestStagesAreReported: each wait of a query is in its stage, whatever the result, and
+// in no other.
+func TestStagesAreReported(t *testing.T) {
 	const up, kernel = 20 * time.Millisecond, 3 * time.Millisecond
 	for _, tt := range []struct {
 		name, from, asked       string
@@ -60,10 +42,10 @@ func TestWaitsAreTold(t *testing.T) {
 			l := newLab(t, map[string][]string{
 				"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}, "www.example.net A": {"www.example.net. 60 IN A 192.0.2.2"}, "none.wild.test A": {"error"},
 			})
-			clock := &stepping{at: noon}
-			l.s.now = clock.now
+			clock := testclock.New(noon)
+			l.s.now = clock.Now
 			l.use(l.s.setup.Load().config, lengthy{l.up, clock, up})
-			l.s.granter = slowly{clock, kernel, tt.name == "the kernel refuses"}
+			l.s.granter = slowKernel{clock, kernel, tt.name == "the kernel refuses"}
 			l.ask(tt.from, tt.asked, dns.TypeA)
 			got := l.s.Stats().Latency
 			want := func(what string, h counters.Histogram, on bool, took time.Duration) {

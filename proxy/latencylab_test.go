@@ -6,7 +6,9 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/e2e/testclock"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/counters"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -14,15 +16,15 @@ import (
 // typeA is the place of type A in counters.Stats.Types.
 const typeA = 0
 
-// slowly is a kernel that takes its time, and may refuse then.
-type slowly struct {
-	clock   *stepping
+// slowKernel is a kernel that takes its time, and may refuse then.
+type slowKernel struct {
+	clock   *testclock.Clock
 	takes   time.Duration
 	refuses bool
 }
 
-func (s slowly) GrantThen(_ []policy.Grant, then GrantCallback) {
-	s.clock.pass(s.takes)
+func (s slowKernel) GrantThen(_ []policy.Grant, then GrantCallback) {
+	s.clock.Pass(s.takes)
 	var err error
 	if s.refuses {
 		err = errKernelBusy
@@ -30,23 +32,23 @@ func (s slowly) GrantThen(_ []policy.Grant, then GrantCallback) {
 	then.Granted(err, false)
 }
 
-// TestWhatIsGivenAgainIsTold: a kept answer is a decision of its own that waits
-// for nobody, whether anything is logged or not.
-func TestWhatIsGivenAgainIsTold(t *testing.T) {
+// TestRepliesFromTheCacheAreObserved: a cached reply is a decision of its own without a
+// wait, with or without a log.
+func TestRepliesFromTheCacheAreObserved(t *testing.T) {
 	for _, logged := range []bool{true, false} {
 		l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
 		if !logged {
 			l.s.log = nil
 		}
-		quick := 0
+		hit := 0
 		for range 5 {
 			if _, again := l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeA)); again {
-				quick++
+				hit++
 			}
 		}
 		s := l.s.Stats()
-		if got := s.Latency; quick == 0 || got.Decision.Total() != 5 || got.Total.Total() != 5 || got.Upstream.Total() != 1 {
-			t.Errorf("logged %v, %d given again: %d decisions, %d in all, %d upstream", logged, quick,
+		if got := s.Latency; hit == 0 || got.Decision.Total() != 5 || got.Total.Total() != 5 || got.Upstream.Total() != 1 {
+			t.Errorf("logged %v, %d given again: %d decisions, %d in all, %d upstream", logged, hit,
 				got.Decision.Total(), got.Total.Total(), got.Upstream.Total())
 		}
 		if s.Types[typeA].Allowed != 5 || s.CacheEntries != 1 || s.CacheBytes <= 0 {
@@ -88,9 +90,9 @@ func TestForwardedIsObserved(t *testing.T) {
 	}
 }
 
-// TestWhatTheLibraryReadsIsObserved: what was waited for over UDP is not lost
-// where a query goes on by the long one, neither in the stages nor in the log.
-func TestWhatTheLibraryReadsIsObserved(t *testing.T) {
+// TestQueriesReadByTheLibraryAreObserved: the wait of a UDP query is not lost if the
+// library has to parse it, neither in the stages nor in the log.
+func TestQueriesReadByTheLibraryAreObserved(t *testing.T) {
 	const waits = 30 * time.Millisecond
 	l := newSocketLab(t, false)
 	l.asks(configWith(t), nil, startScript(t, func(q *dns.Msg, _ bool) [][]byte {
@@ -109,17 +111,17 @@ func TestWhatTheLibraryReadsIsObserved(t *testing.T) {
 	if got.Upstream.Total() != 1 || got.Upstream.Sum < waits || got.Total.Sum < waits || got.Decision.Sum >= waits {
 		t.Errorf("decision %v, upstream %v, total %v", got.Decision.Sum, got.Upstream.Sum, got.Total.Sum)
 	}
-	if r := l.log.of(name(t, "www.example.org")); len(r) != 1 || r[0].Latency < waits {
+	if r := l.log.of(policytest.Name("www.example.org")); len(r) != 1 || r[0].Latency < waits {
 		t.Errorf("logged %+v", r)
 	}
 }
 
-// TestPrefetchesWaitForNobody: they are decided, and no latency of a pod's.
-func TestPrefetchesWaitForNobody(t *testing.T) {
+// TestPrefetchesAddNoLatency: they are decided, and no latency of a pod's.
+func TestPrefetchesAddNoLatency(t *testing.T) {
 	l := newLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
 	snap := l.s.snapshot.Load()
 	h := &inHand{over: make(chan struct{})}
-	l.s.ask(snap.ViewOf(labPods[0].PodRef), snap, wire.Query{Question: wire.Question{Name: name(t, "www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}}, fromPrefetch, h)
+	l.s.ask(snap.ViewOf(labPods[0].PodRef), snap, wire.Query{Question: wire.Question{Name: policytest.Name("www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}}, fromPrefetch, h)
 	<-h.over
 	if s := l.s.Stats(); s.Types[typeA].Allowed != 1 || s.Latency.Total.Total() != 0 {
 		t.Errorf("%+v, %+v", s.Types[typeA], s.Latency.Total)

@@ -28,13 +28,13 @@ func (s *Server) admit(a identity) (slot limit.Slot, ok bool) {
 	return slot, result == limit.Admitted
 }
 
-// pacing is what a client's rate means for one query.
+// pacing is the verdict of a client's rate limit on one query.
 type pacing uint8
 
 const (
 	inPace   pacing = iota // it is answered
 	overPace               // SERVFAIL, unasked
-	drop                   // nothing is said
+	drop                   // no reply
 )
 
 // paced tells what becomes of the client's query. Beyond its rate it gets errors, as
@@ -63,8 +63,8 @@ func (s *Server) shed(c *limit.Client, now time.Duration) pacing {
 // elapsed is the time since the server was made, by a clock that cannot be set.
 func (s *Server) elapsed() time.Duration { return s.now().Sub(s.started) }
 
-// hangMargin is what a query may take beyond its bounds before the proxy calls
-// itself hung: goroutines wait for a processor too.
+// hangMargin is the time that a query may take beyond its bounds before the proxy reports
+// itself hung: goroutines also wait for a processor.
 const hangMargin = time.Second
 
 // longest is how long a query may take by the configuration: two questions (a

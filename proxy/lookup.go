@@ -118,12 +118,12 @@ func (q *query) late(e *cache.Entry, now time.Duration) {
 			q.protect(q.giveStale)
 		}
 	})
-	if over := r.wait(q, epoch); over && q.resume(epoch) { // it may be another's by now
+	if over := r.wait(q, epoch); over && q.resume(epoch) { // it may have another owner by now
 		q.renewed(r)
 	}
 }
 
-// renewed goes on when the renewal of the stale entry is over.
+// renewed continues when the renewal of the stale entry is over.
 func (q *query) renewed(r *renewal) {
 	o := &r.outcome
 	switch {
@@ -176,8 +176,9 @@ func (q *query) join() {
 // answerView implements waiter.
 func (q *query) answerView() *wire.AnswerView { return &q.found }
 
-// complete implements waiter. Other queries than those over UDP that are answered in place
-// are for a worker: the reader of the upstream's socket has other replies to read.
+// complete implements waiter. Only UDP queries that are answered in place continue here;
+// others are for a worker, because the reader of the upstream's socket has further
+// replies to read.
 func (q *query) complete(o *outcome) {
 	if o.msg == nil && o.err == nil && q.origin == fromUDP && q.plain && q.found.Fits(&q.view) {
 		q.protect(func() { q.arrived(o) })
@@ -186,7 +187,7 @@ func (q *query) complete(o *outcome) {
 	q.s.workers.do(func() { q.protect(func() { q.arrived(o) }) })
 }
 
-// arrived goes on with the outcome of a call.
+// arrived continues with the outcome of a call.
 func (q *query) arrived(o *outcome) {
 	now := q.s.now()
 	switch {
@@ -210,7 +211,7 @@ func (q *query) arrived(o *outcome) {
 	q.check()
 }
 
-// heard notes how long the answer was waited for.
+// heard adds the wait for the answer to the query's time.
 func (q *query) heard() {
 	if q.client.view != nil && q.how != audit.CacheHit {
 		q.wait.spent.Heard(q.wait.answered.Sub(q.wait.asked))

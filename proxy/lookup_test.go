@@ -9,7 +9,7 @@ import (
 	"github.com/namegate/namegate/audit"
 )
 
-func TestKeptTTLsCountDownAndEnd(t *testing.T) {
+func TestCachedTTLsCountDown(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN CNAME cdn.test.", "cdn.test. 40 IN A 192.0.2.1"}})
 	for _, tt := range []struct {
 		at    time.Duration
@@ -18,7 +18,7 @@ func TestKeptTTLsCountDownAndEnd(t *testing.T) {
 	}{
 		{0, [2]string{"60", "40"}, 1},
 		{0, [2]string{"60", "40"}, 0},
-		{time.Millisecond, [2]string{"59", "39"}, 0}, // nobody is told more than is left
+		{time.Millisecond, [2]string{"59", "39"}, 0}, // TTLs are rounded down
 		{time.Second, [2]string{"59", "39"}, 0},
 		{1001 * time.Millisecond, [2]string{"58", "38"}, 0},
 		{39 * time.Second, [2]string{"21", "1"}, 0},
@@ -44,7 +44,7 @@ func TestDeadlineIsCountedFromTheUpstreamsAnswer(t *testing.T) {
 		l.at.Store(int64(at))
 		l.any("10.1.0.7", newQuery("one.test", dns.TypeA))
 		left := 60*time.Second - at
-		got := l.ledger.until(web, mustAddr("192.0.2.1")).Sub(noon)
+		got := l.kernel.until(web, mustAddr("192.0.2.1")).Sub(noon)
 		switch {
 		case left >= 10*time.Second && got != 65*time.Second:
 			t.Fatalf("at %v open until %v, not 60 s and the grace", at, got)
@@ -53,8 +53,8 @@ func TestDeadlineIsCountedFromTheUpstreamsAnswer(t *testing.T) {
 		case left < 10*time.Second && got-at > 16*time.Second:
 			t.Fatalf("at %v open for %v, more than the policy's least and a second", at, got-at)
 		}
-		if at < 50*time.Second && l.ledger.writes != 1 {
-			t.Fatalf("at %v the kernel was written to %d times", at, l.ledger.writes)
+		if at < 50*time.Second && l.kernel.writes != 1 {
+			t.Fatalf("at %v the kernel was written to %d times", at, l.kernel.writes)
 		}
 	}
 	if n := l.upstreamAsked(); n != 1 {
@@ -62,8 +62,8 @@ func TestDeadlineIsCountedFromTheUpstreamsAnswer(t *testing.T) {
 	}
 }
 
-// TestGreatestOfThePolicyBoundsEachHit: told is no more than is open.
-func TestGreatestOfThePolicyBoundsEachHit(t *testing.T) {
+// TestMaximumOfThePolicyBoundsEachHit: told is no more than is open.
+func TestMaximumOfThePolicyBoundsEachHit(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"one.test A": {"one.test. 1000 IN A 192.0.2.1"}})
 	for at := time.Duration(0); at < 990*time.Second; at += 31*time.Second + 300*time.Millisecond {
 		l.at.Store(int64(at))
@@ -72,41 +72,41 @@ func TestGreatestOfThePolicyBoundsEachHit(t *testing.T) {
 		if want := min(100*time.Second, 1000*time.Second-(at+time.Second-1)/time.Second*time.Second); told != want {
 			t.Errorf("at %v told %v, want %v", at, told, want)
 		}
-		if open := l.ledger.until(labPods[5].PodRef, mustAddr("192.0.2.1")).Sub(l.now()); open < told || open > 106*time.Second {
+		if open := l.kernel.until(labPods[5].PodRef, mustAddr("192.0.2.1")).Sub(l.now()); open < told || open > 106*time.Second {
 			t.Errorf("at %v open for %v, told %v", at, open, told)
 		}
 	}
 }
 
-func TestHitGrantsForThePodThatAsksAlone(t *testing.T) {
+func TestHitGrantsOnlyForThePodThatAsks(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
 	a := mustAddr("192.0.2.1")
-	l.any("10.1.0.6", newQuery("www.example.org", dns.TypeA)) // nobody's
+	l.any("10.1.0.6", newQuery("www.example.org", dns.TypeA)) // unselected
 	for i, pod := range labPods[:3] {
-		if !l.ledger.until(pod.PodRef, a).IsZero() {
+		if !l.kernel.until(pod.PodRef, a).IsZero() {
 			t.Errorf("%s has it before it asked", pod.Name)
 		}
-		if r, quick := l.any(pod.IPs[0].String(), newQuery("www.example.org", dns.TypeA)); quick || len(r.Answer) != 1 {
-			t.Errorf("%s: %v, quick %v", pod.Name, r.Answer, quick)
+		if r, hit := l.any(pod.IPs[0].String(), newQuery("www.example.org", dns.TypeA)); hit || len(r.Answer) != 1 {
+			t.Errorf("%s: %v, quick %v", pod.Name, r.Answer, hit)
 		}
 		if got := l.lines.all[0]; got.Verdict != audit.Allowed || got.Cache != audit.CacheHit || len(got.Answers[0].Openings) != 1 {
 			t.Errorf("logged %+v", got)
 		}
-		if l.ledger.until(pod.PodRef, a).IsZero() || l.ledger.writes != i+1 {
-			t.Errorf("%s has nothing, or %d writes", pod.Name, l.ledger.writes)
+		if l.kernel.until(pod.PodRef, a).IsZero() || l.kernel.writes != i+1 {
+			t.Errorf("%s has nothing, or %d writes", pod.Name, l.kernel.writes)
 		}
-		if _, quick := l.any(pod.IPs[0].String(), newQuery("www.example.org", dns.TypeA)); !quick {
+		if _, hit := l.any(pod.IPs[0].String(), newQuery("www.example.org", dns.TypeA)); !hit {
 			t.Errorf("%s is decided anew again", pod.Name)
 		}
 	}
 	l.gives("10.1.0.5", "www.example.org", dns.TypeA, "www.example.org. 60 A 192.0.2.1")
-	if !l.ledger.until(labPods[3].PodRef, a).IsZero() || l.upstreamAsked() != 1 {
+	if !l.kernel.until(labPods[3].PodRef, a).IsZero() || l.upstreamAsked() != 1 {
 		t.Error("an audited pod was granted, or the upstream asked again")
 	}
 }
 
-// TestPolicyDecidesWhatIsKeptToo: that another pod has asked helps nobody.
-func TestPolicyDecidesWhatIsKeptToo(t *testing.T) {
+// TestPolicyDecidesCachedAnswers: another pod's query makes no difference.
+func TestPolicyDecidesCachedAnswers(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 60 IN A 192.0.2.1"}})
 	for range 2 {
 		for from, rcode := range map[string]int{"10.1.0.2": dns.RcodeSuccess, "10.1.0.3": dns.RcodeNameError, "10.1.0.4": dns.RcodeRefused} {
@@ -117,7 +117,7 @@ func TestPolicyDecidesWhatIsKeptToo(t *testing.T) {
 	}
 }
 
-func TestTTLsThatPodsAreToldAreBounded(t *testing.T) {
+func TestTTLsOfRepliesAreBounded(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 2 IN A 192.0.2.1"}, "b.wild.test A": {"b.wild.test. 9000 IN A 192.0.2.2"},
 		"c.wild.test A": {"NXDOMAIN", soa + "3"}}, "cache 2h", "ttl 10s 20m")
 	l.gives("10.1.0.2", "a.wild.test", dns.TypeA, "a.wild.test. 10 A 192.0.2.1")
@@ -127,12 +127,12 @@ func TestTTLsThatPodsAreToldAreBounded(t *testing.T) {
 	}
 	l.pass(9 * time.Second)
 	l.gives("10.1.0.2", "a.wild.test", dns.TypeA, "a.wild.test. 1 A 192.0.2.1")
-	if got := l.ledger.until(labPods[0].PodRef, mustAddr("192.0.2.2")).Sub(noon); got != 20*time.Minute+time.Minute {
+	if got := l.kernel.until(labPods[0].PodRef, mustAddr("192.0.2.2")).Sub(noon); got != 20*time.Minute+time.Minute {
 		t.Errorf("open until %v, told 20 min, grace 1 min", got)
 	}
 }
 
-// TestClockThatWentBack: what came later than now is not given, and nothing breaks.
+// TestClockThatWentBack: answers from the future are not used, and nothing breaks.
 func TestClockThatWentBack(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
 	l.pass(time.Hour)
@@ -144,7 +144,7 @@ func TestClockThatWentBack(t *testing.T) {
 				t.Fatalf("after %v: %v", back, r)
 			}
 			told := l.now().Add(time.Duration(r.Answer[0].Header().Ttl) * time.Second)
-			if l.ledger.until(labPods[0].PodRef, mustAddr("192.0.2.1")).Before(told) {
+			if l.kernel.until(labPods[0].PodRef, mustAddr("192.0.2.1")).Before(told) {
 				t.Fatalf("after %v told for longer than open", back)
 			}
 		}

@@ -69,7 +69,7 @@ func newFuzzWorld(t testing.TB) (w fuzzWorld) {
 	return w
 }
 
-// drawn answers with what the fuzzer has drawn, as an upstream would.
+// drawn answers with the fuzzer's draws, as an upstream would.
 type drawn struct{ tail []byte }
 
 func (d *drawn) resolve(a wire.Query) (found, error) {
@@ -85,8 +85,8 @@ func (d *drawn) resolve(a wire.Query) (found, error) {
 	if !wire.Answers(query, reply, end) || m.Unpack(reply) != nil || m.Truncated {
 		return found{}, errors.New("nobody answers")
 	}
-	// The parser reads a record that ends before its data does, and nobody else would
-	// read it again: no resolver sends one.
+	// The parser accepts a record that ends before its data does, but no reader would
+	// parse it again: no resolver sends one.
 	msg, err := m.Pack()
 	if err != nil || new(dns.Msg).Unpack(msg) != nil {
 		return found{}, errors.New("nobody answers")
@@ -181,7 +181,7 @@ func (r *fuzzRun) run(data []byte) {
 		case stepClock:
 			r.pass(time.Millisecond << (in.byte() % 24))
 		case stepForget:
-			r.ledger.forget(func(opening) bool { return true })
+			r.kernel.forget(func(opening) bool { return true })
 			r.fails = in.byte()&1 != 0
 		case stepPublish:
 			r.s.Publish(pick(r.world.snaps, in.byte()))
@@ -209,21 +209,21 @@ func (r *fuzzRun) packet(from string, packet []byte, tcp bool) {
 	}
 	if r.fails {
 		r.fails = false
-		r.ledger.fail(errors.New("the kernel is busy"))
-		defer r.ledger.fail(nil)
+		r.kernel.fail(errors.New("the kernel is busy"))
+		defer r.kernel.fail(nil)
 	}
 	if !tcp {
 		renewed := r.s.stats.Prefetches.Load()
 		if msg := r.fromPacketCache(from, packet); msg != nil {
 			r.wantHonest(packet, msg, who, false)
-			r.ledger.fail(nil)
-			if long := r.decidedAnew(from, packet, true); r.s.stats.Prefetches.Load() == renewed {
+			r.kernel.fail(nil)
+			if long := r.decidedAgain(from, packet, true); r.s.stats.Prefetches.Load() == renewed {
 				r.wantSame(packet, msg, long)
 			}
 			return
 		}
 	}
-	msg := r.decidedAnew(from, packet, tcp)
+	msg := r.decidedAgain(from, packet, tcp)
 	if tcp {
 		framed := upstreamtest.Frame(msg)
 		if int(binary.BigEndian.Uint16(framed)) != len(msg) {

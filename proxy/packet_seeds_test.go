@@ -7,6 +7,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/proxy/wire/wiretest"
 )
 
 // packetSeeds are inputs that reach every step.
@@ -64,25 +65,14 @@ func large(q string) (rrs []string) {
 	return rrs
 }
 
-// tailOf is what a reply with the records is behind its id and question: the flags,
-// the numbers of records and the records. "+" puts one into the additional section, "~"
-// into the authority section.
+// tailOf is a reply with the records, behind its id and question: the flags, the numbers
+// of records and the records. "+" puts one into the additional section, "~" into the
+// authority section.
 func tailOf(t testing.TB, rcode int, texts ...string) []byte {
 	t.Helper()
 	m := newQuery("www.example.org", dns.TypeA)
 	m.Response, m.Rcode, m.RecursionAvailable = true, rcode, true
-	for _, text := range texts {
-		section := &m.Answer
-		switch text[0] {
-		case '+':
-			section, text = &m.Extra, text[1:]
-		case '~':
-			section, text = &m.Ns, text[1:]
-		}
-		rr, err := dns.NewRR(text)
-		fatal.If(t, err)
-		*section = append(*section, rr)
-	}
+	fatal.If(t, wiretest.Fill(m, texts...))
 	msg := packed(t, m)
 	return append(append([]byte{msg[2], msg[3]}, msg[6:wire.HeaderBytes]...), msg[wire.QuestionEnd(msg):]...)
 }

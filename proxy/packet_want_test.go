@@ -13,7 +13,7 @@ import (
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// wantHonest checks what is promised of every reply.
+// wantHonest checks the invariants of every reply.
 func (r *fuzzRun) wantHonest(packet, msg []byte, who identity, tcp bool) {
 	r.t.Helper()
 	reply := new(dns.Msg)
@@ -47,8 +47,8 @@ func (r *fuzzRun) wantHonest(packet, msg []byte, who identity, tcp bool) {
 	r.wantOpen(query, reply, who)
 }
 
-// wantOpen checks that a pod is told no address of an allowed name that is not open
-// to it for as long as it is told.
+// wantOpen checks that each address of an allowed name in a reply is open to the pod for
+// at least its TTL.
 func (r *fuzzRun) wantOpen(query, reply *dns.Msg, who identity) {
 	r.t.Helper()
 	q, ok := answer.ReadQuestion(query)
@@ -58,7 +58,7 @@ func (r *fuzzRun) wantOpen(query, reply *dns.Msg, who identity) {
 	for _, section := range [][]dns.RR{reply.Answer, reply.Ns, reply.Extra} {
 		for _, rr := range section {
 			for _, a := range everyAddress(rr) {
-				until := r.ledger.until(who.view.Pod.PodRef, a)
+				until := r.kernel.until(who.view.Pod.PodRef, a)
 				if need := r.now().Add(time.Duration(rr.Header().Ttl) * time.Second); until.Before(need) {
 					r.t.Fatalf("%v is told for %d s and open until %v, which is in %v\n%v", a, rr.Header().Ttl, until, until.Sub(r.now()), reply)
 				}
@@ -99,11 +99,11 @@ func everyAddress(rr dns.RR) (out []netip.Addr) {
 	return out
 }
 
-// wantSame compares a reply that was given again with what is decided. What
-// follows the client's spelling by compression may differ in its letters' case.
-func (r *fuzzRun) wantSame(packet, quick, long []byte) {
+// wantSame compares a cached reply with a newly decided one. Names compressed to the
+// client's spelling may differ in case.
+func (r *fuzzRun) wantSame(packet, hit, long []byte) {
 	r.t.Helper()
-	if got, want := folded(r.t, quick), folded(r.t, long); got != want {
+	if got, want := folded(r.t, hit), folded(r.t, long); got != want {
 		r.t.Fatalf("given again:\n%s\nis decided:\n%s\nquery %x", got, want, packet)
 	}
 }

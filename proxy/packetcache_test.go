@@ -20,29 +20,29 @@ import (
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// TestForgottenGrantSendsTheQueryTheLongWay: what the kernel lost is opened anew
-// before the pod is answered.
-func TestForgottenGrantSendsTheQueryTheLongWay(t *testing.T) {
+// TestLostGrantIsWrittenAgain: a grant that the kernel lost is written
+// again before the pod gets its answer.
+func TestLostGrantIsWrittenAgain(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
 	q := newQuery("www.example.org", dns.TypeA)
 	for range 3 {
 		l.any("10.1.0.2", q)
 	}
-	l.ledger.forget(func(opening) bool { return true })
-	if _, quick := l.any("10.1.0.2", q); quick || l.ledger.until(labPods[0].PodRef, mustAddr("192.0.2.1")).IsZero() {
+	l.kernel.forget(func(opening) bool { return true })
+	if _, hit := l.any("10.1.0.2", q); hit || l.kernel.until(labPods[0].PodRef, mustAddr("192.0.2.1")).IsZero() {
 		t.Error("answered, and not open")
 	}
-	if _, quick := l.any("10.1.0.2", q); !quick {
+	if _, hit := l.any("10.1.0.2", q); !hit {
 		t.Error("not given again once it is open again")
 	}
 }
 
-// once is a log that does not want what is given again.
+// once is a log that does not want repeated replies.
 type once struct{ *lines }
 
 func (once) Repeats() bool { return false }
 
-// TestLogThatWantsNoRepeats: it is told of anew alone.
+// TestLogThatWantsNoRepeats: it gets new decisions only.
 func TestLogThatWantsNoRepeats(t *testing.T) {
 	for _, repeats := range []bool{true, false} {
 		l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
@@ -51,14 +51,14 @@ func TestLogThatWantsNoRepeats(t *testing.T) {
 		if !repeats {
 			log = once{&l.lines}
 		}
-		s, err := New(Options{Config: l.config, Granter: l.ledger, Log: log, Now: l.now})
+		s, err := New(Options{Config: l.config, Granter: l.kernel, Log: log, Now: l.now})
 		fatal.If(t, err)
 		l.s = s
 		l.use(l.config, l.up)
 		l.s.Publish(compiled(t, labPolicies, labPods))
 		short := 0
 		for range 5 {
-			if _, quick := l.any("10.1.0.2", newQuery("www.example.org", dns.TypeA)); quick {
+			if _, hit := l.any("10.1.0.2", newQuery("www.example.org", dns.TypeA)); hit {
 				short++
 			}
 		}
@@ -77,21 +77,21 @@ func TestFailureIsNotGivenAgain(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 60 IN A 192.0.2.1"}})
 	q := newQuery("www.example.org", dns.TypeA)
 	l.any("10.1.0.6", q)
-	l.ledger.fail(errors.New("the kernel is busy"))
+	l.kernel.fail(errors.New("the kernel is busy"))
 	for range 3 {
-		if r, quick := l.any("10.1.0.2", q); r.Rcode != dns.RcodeServerFailure || quick {
-			t.Fatalf("%v, quick %v", r, quick)
+		if r, hit := l.any("10.1.0.2", q); r.Rcode != dns.RcodeServerFailure || hit {
+			t.Fatalf("%v, quick %v", r, hit)
 		}
 	}
-	l.ledger.fail(nil)
+	l.kernel.fail(nil)
 	if r, _ := l.any("10.1.0.2", q); r.Rcode != dns.RcodeSuccess || len(r.Answer) != 1 {
 		t.Errorf("the kernel is well again: %v", r)
 	}
 }
 
-// TestReplayEndsWhereTheTTLsBoundBegins: a TTL above the policy's greatest is told
-// as that each time, also of a record that opens nothing.
-func TestReplayEndsWhereTheTTLsBoundBegins(t *testing.T) {
+// TestCachedReplyEndsAtTheTTLBound: a TTL above the policy's maximum is lowered to
+// it each time, also of a record that opens nothing.
+func TestCachedReplyEndsAtTheTTLBound(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"one.test MX": {"one.test. 1000 IN MX 10 mail.test."}, "one.test A": {"one.test. 1000 IN CNAME cdn.test.", "cdn.test. 50 IN A 192.0.2.1"}})
 	for range 20 {
 		l.pass(1100 * time.Millisecond)
@@ -103,7 +103,7 @@ func TestReplayEndsWhereTheTTLsBoundBegins(t *testing.T) {
 	}
 }
 
-func TestReplyThatTheClientCannotTakeIsMadeAnew(t *testing.T) {
+func TestOversizedCachedReplyIsEncodedAgain(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"a.wild.test TXT": {`a.wild.test. 60 IN TXT "` + strings.Repeat("x", 250) + `" "` + strings.Repeat("y", 250) + `" "` + strings.Repeat("z", 250) + `"`}})
 	big, small := newQuery("a.wild.test", dns.TypeTXT), newQuery("a.wild.test", dns.TypeTXT)
 	big.SetEdns0(1232, false)
@@ -111,24 +111,24 @@ func TestReplyThatTheClientCannotTakeIsMadeAnew(t *testing.T) {
 	for range 3 {
 		l.any("10.1.0.2", big)
 	}
-	if _, quick := l.any("10.1.0.2", big); !quick {
+	if _, hit := l.any("10.1.0.2", big); !hit {
 		t.Fatal("not given again")
 	}
 	for range 2 {
 		for _, q := range []*dns.Msg{small, newQuery("a.wild.test", dns.TypeTXT)} {
-			if r, quick := l.any("10.1.0.2", q); quick || !r.Truncated || len(r.Answer) > 0 {
-				t.Errorf("quick %v, truncated %v", quick, r.Truncated)
+			if r, hit := l.any("10.1.0.2", q); hit || !r.Truncated || len(r.Answer) > 0 {
+				t.Errorf("quick %v, truncated %v", hit, r.Truncated)
 			}
 		}
 	}
-	if _, quick := l.any("10.1.0.2", big); !quick {
+	if _, hit := l.any("10.1.0.2", big); !hit {
 		t.Error("a truncated reply took its place")
 	}
 }
 
 // TestWholeAnswerOutlivesItsReplies: that a snapshot or a configuration is not the
 // present one any more leaves nothing of it behind, once another reply is kept.
-func TestOldSnapshotsAreNotHeld(t *testing.T) {
+func TestOldSnapshotsAreReleased(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"a.wild.test. 600 IN A 192.0.2.1"}, "b.wild.test A": {"b.wild.test. 600 IN A 192.0.2.1"}})
 	old := l.who("10.1.0.2")
 	ask := func() {

@@ -17,13 +17,14 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // twoLogs takes the records of both ways, without what differs between them.
 type twoLogs struct {
 	ways  [2]bytes.Buffer
 	logs  [2]*audit.Log
-	way   int // -1: nobody looks
+	way   int // -1: not compared
 	wrote bool
 }
 
@@ -42,7 +43,7 @@ func (l *twoLogs) Write(r audit.Record) {
 	}
 }
 
-func (l *twoLogs) lines(t *testing.T) (quick, long []string) {
+func (l *twoLogs) lines(t *testing.T) (hit, long []string) {
 	t.Helper()
 	for _, log := range l.logs {
 		fatal.If(t, log.Close(context.Background()))
@@ -79,17 +80,17 @@ func twinTable(r *rand.Rand) map[string][]string {
 	return table
 }
 
-// TestPacketCacheSaysWhatIsDecided: for random questions, pods, reloads, kernels and
-// clocks a reply from the socket's reader is, to the letter's case, what the long
-// way says at that moment, with the same line in the log, and every address in it is open.
-func TestPacketCacheSaysWhatIsDecided(t *testing.T) {
+// TestPacketCacheEqualsDecisions: for random questions, pods, reloads, kernels and clocks
+// a reply from the packet cache equals, to the letter's case, a new decision at that
+// moment, with the same line in the log, and every address in it is open.
+func TestPacketCacheEqualsDecisions(t *testing.T) {
 	rounds := 60
 	if testing.Short() {
 		rounds = 10
 	}
 	w := newFuzzWorld(t)
 	for i, c := range fuzzConfigs {
-		w.configs[i] = configWith(t, strings.ReplaceAll(c, "prefetch 2 1m 50%", "")) // a hit would change what comes after it
+		w.configs[i] = configWith(t, strings.ReplaceAll(c, "prefetch 2 1m 50%", "")) // a hit would change later results
 	}
 	same := map[string]int{}
 	for round := range rounds {
@@ -102,11 +103,11 @@ func TestPacketCacheSaysWhatIsDecided(t *testing.T) {
 		for range 1500 {
 			l.twinStep(r, pool, logs, same)
 		}
-		quick, long := logs.lines(t)
-		if !slices.Equal(quick, long) {
-			for i := range quick {
-				if i >= len(long) || quick[i] != long[i] {
-					t.Fatalf("round %d: given again it logs\n%s\nanew\n%s", round, quick[i], long[min(i, len(long)-1)])
+		hit, long := logs.lines(t)
+		if !slices.Equal(hit, long) {
+			for i := range hit {
+				if i >= len(long) || hit[i] != long[i] {
+					t.Fatalf("round %d: given again it logs\n%s\nanew\n%s", round, hit[i], long[min(i, len(long)-1)])
 				}
 			}
 		}
@@ -130,7 +131,7 @@ func (r *fuzzRun) twinStep(rnd *rand.Rand, pool []twinForm, logs *twoLogs, same 
 		r.pass(-time.Duration(rnd.IntN(5000)) * time.Millisecond)
 	case n < 156:
 		one := byte(1 + rnd.IntN(4))
-		r.ledger.forget(func(o opening) bool { b := o.addr.As4(); return b[3] == one })
+		r.kernel.forget(func(o opening) bool { b := o.addr.As4(); return b[3] == one })
 	case n < 160:
 		r.s.Publish(pick(r.world.snaps, byte(rnd.Uint32())))
 	case n < 164:
@@ -143,7 +144,7 @@ func (r *fuzzRun) twinStep(rnd *rand.Rand, pool []twinForm, logs *twoLogs, same 
 		r.cacheLab.up.table = twinTable(rnd)
 		r.cacheLab.up.mu.Unlock()
 	case n < 174:
-		r.ledger.fail(errors.New("the kernel is busy"))
+		r.kernel.fail(errors.New("the kernel is busy"))
 	default:
 		form := pool[rnd.IntN(len(pool))]
 		m := form.query.Copy()
@@ -174,38 +175,37 @@ func twinForms(r *rand.Rand) (pool []twinForm) {
 		}
 		from := fuzzPods[r.IntN(len(fuzzPods)-1)]
 		pool = append(pool, twinForm{from, m})
-		if r.IntN(2) == 0 { // and the same pod what that may lead it to
+		if r.IntN(2) == 0 { // and for the same pod a name from which it may be followed
 			pool = append(pool, twinForm{from, newQuery("host.test.", dns.TypeA)})
 		}
 	}
 	return pool
 }
 
-// twin asks fromPacketCache, and if that has a reply anew too, which does not
-// remember anything over TCP.
+// twin asks fromPacketCache, and if it has a reply also by TCP, which stores no reply.
 func (r *fuzzRun) twin(from string, packet []byte, logs *twoLogs, same map[string]int) {
 	r.t.Helper()
-	defer r.ledger.fail(nil)
+	defer r.kernel.fail(nil)
 	logs.way, logs.wrote = 0, false
 	followed := r.s.stats.Followed.Load()
 	wire := r.fromPacketCache(from, packet)
 	logs.way = -1
 	if wire == nil {
-		r.decidedAnew(from, packet, false)
+		r.decidedAgain(from, packet, false)
 		return
 	}
 	who := r.who(from)
 	r.wantHonest(packet, wire, who, false)
-	r.ledger.fail(nil)
+	r.kernel.fail(nil)
 	if wrote := logs.wrote; wrote != (who.view != nil) {
 		r.t.Fatalf("%s: logged %v", from, wrote)
 	}
-	writes, m := r.ledger.writes, parsed(r.t, wire)
+	writes, m := r.kernel.writes, parsed(r.t, wire)
 	logs.way = 1
-	long := r.decidedAnew(from, packet, true)
+	long := r.decidedAgain(from, packet, true)
 	logs.way = -1
 	r.wantSame(packet, wire, long)
-	if r.ledger.writes != writes {
+	if r.kernel.writes != writes {
 		r.t.Fatalf("%s: anew has something to write\n%v", from, m)
 	}
 	same[dns.RcodeToString[m.Rcode]]++
@@ -213,15 +213,15 @@ func (r *fuzzRun) twin(from string, packet []byte, logs *twoLogs, same map[strin
 	if r.s.stats.Followed.Load() > followed {
 		same["followed"]++
 	}
-	if len(m.Answer) > 0 && who.view != nil && who.view.Decide(name(r.t, m.Question[0].Name)).Allowed() {
+	if len(m.Answer) > 0 && who.view != nil && who.view.Decide(policytest.Name(m.Question[0].Name)).Allowed() {
 		same["granted"]++
-	} else if who.view != nil && who.view.Decide(name(r.t, m.Question[0].Name)).Allowed() && m.Rcode == 0 {
+	} else if who.view != nil && who.view.Decide(policytest.Name(m.Question[0].Name)).Allowed() && m.Rcode == 0 {
 		same["blocked"]++
 	}
 }
 
-// TestManyAskAtOnce, while everything else changes: what is told is open.
-func TestManyAskAtOnce(t *testing.T) {
+// TestConcurrentQueries, while everything else changes: every address in a reply is open.
+func TestConcurrentQueries(t *testing.T) {
 	w := newFuzzWorld(t)
 	l := newCacheLab(t, twinTable(rand.New(rand.NewPCG(1, 17))), fuzzConfigs[0])
 	l.s.log = discardLog{}
@@ -250,9 +250,9 @@ func TestManyAskAtOnce(t *testing.T) {
 			runtime.Gosched()
 		}
 	})
-	var askers sync.WaitGroup
+	var clients sync.WaitGroup
 	for g := range 8 {
-		askers.Go(func() {
+		clients.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(g), 3))
 			pool := twinForms(r)
 			for range 1500 {
@@ -262,19 +262,19 @@ func TestManyAskAtOnce(t *testing.T) {
 				who := l.who(form.from)
 				wire := l.fromPacketCache(form.from, packet)
 				if wire == nil {
-					wire = l.decidedAnew(form.from, packet, false)
+					wire = l.decidedAgain(form.from, packet, false)
 				}
 				m := new(dns.Msg)
 				if err := m.Unpack(wire); err != nil {
 					t.Errorf("%v: %x", err, wire)
 					return
 				}
-				if published.Load() != before || who.view == nil || !who.view.Enforced || !who.view.Decide(name(t, form.query.Question[0].Name)).Allowed() || l.who(form.from).snap != who.snap {
+				if published.Load() != before || who.view == nil || !who.view.Enforced || !who.view.Decide(policytest.Name(form.query.Question[0].Name)).Allowed() || l.who(form.from).snap != who.snap {
 					continue
 				}
 				for _, rr := range m.Answer {
 					for _, a := range everyAddress(rr) {
-						if l.ledger.until(who.view.Pod.PodRef, a).IsZero() {
+						if l.kernel.until(who.view.Pod.PodRef, a).IsZero() {
 							t.Errorf("%s is told %v, which was never open: %v", form.from, a, m)
 						}
 					}
@@ -282,7 +282,7 @@ func TestManyAskAtOnce(t *testing.T) {
 			}
 		})
 	}
-	askers.Wait()
+	clients.Wait()
 	close(stop)
 	changes.Wait()
 	l.settle()

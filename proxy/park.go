@@ -109,8 +109,8 @@ func (s *Server) giveUp(p *parkedQuery) {
 	p.resume(s, c)
 }
 
-// recognizeParked tells who is at the source of a parked query; after a fault an unknown
-// source.
+// recognizeParked returns the client at the source of a parked query; after a fault an
+// unknown source.
 func (s *Server) recognizeParked(p *parkedQuery) (c identity) {
 	s.protect("the identification of a parked query", func() {
 		s.step("parked")
@@ -119,7 +119,7 @@ func (s *Server) recognizeParked(p *parkedQuery) (c identity) {
 	return c
 }
 
-// remove takes a query from those that wait; the caller holds mu.
+// remove takes a query out of the parked ones; the caller holds mu.
 func (w *parked) remove(p *parkedQuery) {
 	of := w.bySource[p.source]
 	delete(of, p)

@@ -104,9 +104,9 @@ func got(t testing.TB, c *dns.Conn) *dns.Msg {
 	return r
 }
 
-// TestHeldUntilItsPodIsKnown: a query from an address that nobody has waits, and is
-// then handled by the snapshot that knows it: as a selected pod's or as another's.
-func TestHeldUntilItsPodIsKnown(t *testing.T) {
+// TestParkedUntilItsPodIsKnown: a query from an unknown address waits, and is then
+// handled by the snapshot that knows it: as a selected or an unselected pod's.
+func TestParkedUntilItsPodIsKnown(t *testing.T) {
 	for _, network := range []string{"udp", "tcp"} {
 		for _, tt := range []struct {
 			pod, from, name string
@@ -143,7 +143,7 @@ func TestHeldUntilItsPodIsKnown(t *testing.T) {
 				if len(clock.all) != 0 || clock.most != 2*time.Second {
 					t.Errorf("%d timers left, the longest was of %v", len(clock.all), clock.most)
 				}
-				// What follows waits for nobody.
+				// Further queries do not wait.
 				if r = exchange(t, c, newQuery(tt.name, dns.TypeA)); r.Rcode != tt.rcode || l.s.Stats().Parked != 1 {
 					t.Errorf("the next query: %v", r)
 				}
@@ -152,8 +152,8 @@ func TestHeldUntilItsPodIsKnown(t *testing.T) {
 	}
 }
 
-// TestHeldTooLongIsServfail: nobody comes to know the source.
-func TestHeldTooLongIsServfail(t *testing.T) {
+// TestParkedTooLongIsServfail: the source stays unknown.
+func TestParkedTooLongIsServfail(t *testing.T) {
 	for _, network := range []string{"udp", "tcp"} {
 		l, clock := newParkLab(t)
 		at := l.listen()
@@ -175,17 +175,17 @@ func TestHeldTooLongIsServfail(t *testing.T) {
 	}
 }
 
-// TestOnlyUnknownAddressesInsideHoldWait: pods are answered at once, the node too,
-// and strangers are refused as ever.
-func TestOnlyUnknownAddressesInsideHoldWait(t *testing.T) {
+// TestOnlyUnknownAddressesInsideAreParked: pods and the node are answered immediately,
+// and unknown sources outside are refused.
+func TestOnlyUnknownAddressesInsideAreParked(t *testing.T) {
 	l, _ := newParkLab(t)
-	for from, young := range map[string]bool{
+	for from, parked := range map[string]bool{
 		"10.1.0.4": true, "10.1.0.250": true, "2001:db8:1::77": true, // not known yet
 		"10.1.0.2": false, "2001:db8:1::2": false, "10.1.0.7": false, // pods
-		"10.1.1.4": false, "198.51.100.7": false, "2001:db8:2::2": false, // strangers
+		"10.1.1.4": false, "198.51.100.7": false, "2001:db8:2::2": false, // unknown sources
 		"127.0.0.1": false, "169.254.20.53": false, // the node, the socket itself
 	} {
-		if who := l.s.identify(netip.MustParseAddr(from), netip.MustParseAddr("169.254.20.53")); who.unidentified != young || young && who.known {
+		if who := l.s.identify(netip.MustParseAddr(from), netip.MustParseAddr("169.254.20.53")); who.unidentified != parked || parked && who.known {
 			t.Errorf("%s: %+v", from, who)
 		}
 	}
@@ -195,9 +195,9 @@ func TestOnlyUnknownAddressesInsideHoldWait(t *testing.T) {
 	}
 }
 
-// TestHeldIsBounded: of one source, and of all; more get SERVFAIL at once, and in
+// TestParkedQueriesAreBounded: of one source, and of all; more get SERVFAIL at once, and in
 // a flood not even that.
-func TestHeldIsBounded(t *testing.T) {
+func TestParkedQueriesAreBounded(t *testing.T) {
 	l, clock := newParkLab(t)
 	config := *l.s.setup.Load().config
 	config.Limits.RatePerPod, config.Limits.BurstPerPod = 10, 5
@@ -285,8 +285,8 @@ func TestPublishedSinceTheIdentification(t *testing.T) {
 	}
 }
 
-// TestTheTimeEndsAsTheSnapshotComes: whoever is first answers, and only one does.
-func TestTheTimeEndsAsTheSnapshotComes(t *testing.T) {
+// TestParkTimeoutDuringAPublish: exactly one of the two replies.
+func TestParkTimeoutDuringAPublish(t *testing.T) {
 	l, clock := newParkLab(t)
 	const times = 200
 	var resumed atomic.Int64
@@ -314,7 +314,7 @@ func TestTheTimeEndsAsTheSnapshotComes(t *testing.T) {
 	}
 }
 
-// TestClientGaveUp: the one who asked is gone when its pod is known.
+// TestClientGaveUp: the client is gone when its pod is known.
 func TestClientGaveUp(t *testing.T) {
 	for _, network := range []string{"udp", "tcp"} {
 		l, _ := newParkLab(t)
@@ -332,9 +332,9 @@ func TestClientGaveUp(t *testing.T) {
 	}
 }
 
-// TestHeldIsNotHung: what waits is not under way, so that the proxy does not take
-// itself for hung, nor is a place of the pods' taken; as it goes on it counts.
-func TestHeldIsNotHung(t *testing.T) {
+// TestParkedIsNotHung: a parked query is not in flight, so the watchdog ignores it, and
+// it takes no slot of the pods; when it resumes it counts.
+func TestParkedIsNotHung(t *testing.T) {
 	l, _ := newParkLab(t)
 	h := l.holding()
 	at := l.listen()
@@ -373,8 +373,8 @@ func TestHeldIsNotHung(t *testing.T) {
 	<-done
 }
 
-// TestHeldSourceIsTheNodes: the address turns out to be the node's own.
-func TestHeldSourceIsTheNodes(t *testing.T) {
+// TestParkedSourceBecomesTheNodes: the address turns out to be the node's own.
+func TestParkedSourceBecomesTheNodes(t *testing.T) {
 	l, _ := newParkLab(t)
 	c := client(t, "udp", "127.0.0.9", l.listen())
 	put(t, c, newQuery("other.test", dns.TypeA))
@@ -385,8 +385,8 @@ func TestHeldSourceIsTheNodes(t *testing.T) {
 	}
 }
 
-// TestResumedIsBoundedAsEver: what was held counts among the pod's queries then.
-func TestResumedIsBoundedAsEver(t *testing.T) {
+// TestResumedQueriesAreLimited: parked queries then count among the pod's.
+func TestResumedQueriesAreLimited(t *testing.T) {
 	l, _ := newParkLab(t)
 	config := *l.s.setup.Load().config
 	config.Limits.QueriesPerPod = 2
@@ -407,8 +407,9 @@ func TestResumedIsBoundedAsEver(t *testing.T) {
 	<-h.entered
 }
 
-// TestConnectionsOfYoungPodsHaveBoundsOfTheirOwn: strangers cannot use them up.
-func TestConnectionsOfYoungPodsHaveBoundsOfTheirOwn(t *testing.T) {
+// TestConnectionsOfUnidentifiedPodsHaveSeparateLimits: unknown sources cannot use them
+// up.
+func TestConnectionsOfUnidentifiedPodsHaveSeparateLimits(t *testing.T) {
 	l, _ := newParkLab(t)
 	config := *l.s.setup.Load().config
 	config.Limits.ConnectionsPerPod = 1
@@ -427,24 +428,24 @@ func TestConnectionsOfYoungPodsHaveBoundsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestHeldBeforeTheFirstSnapshot: an agent that has just started may get the queries
-// of one that was killed, from pods that it will know. Who is no pod then is told so.
-func TestHeldBeforeTheFirstSnapshot(t *testing.T) {
+// TestParkedBeforeTheFirstSnapshot: an agent that has just started may get the queries of
+// a killed one, from pods that it will know. Other sources are refused then.
+func TestParkedBeforeTheFirstSnapshot(t *testing.T) {
 	for _, network := range []string{"udp", "tcp"} {
 		l := newLab(t, labTable)
 		clock := l.timers()
 		l.s.snapshot.Store(nil)
 		at := l.listen()
-		pod, stranger := client(t, network, "127.0.0.4", at), client(t, network, "127.0.0.9", at)
+		pod, unknown := client(t, network, "127.0.0.4", at), client(t, network, "127.0.0.9", at)
 		put(t, pod, newQuery("www.example.org", dns.TypeA))
-		put(t, stranger, newQuery("www.example.org", dns.TypeA))
+		put(t, unknown, newQuery("www.example.org", dns.TypeA))
 		l.awaitParked(2)
 		l.s.Publish(compiled(t, labPolicies, labPods))
 		if r := got(t, pod); len(r.Answer) != 3 {
 			t.Errorf("%s: %v", network, r)
 		}
 		clock.end()
-		if r := got(t, stranger); r.Rcode != dns.RcodeServerFailure {
+		if r := got(t, unknown); r.Rcode != dns.RcodeServerFailure {
 			t.Errorf("%s: a stranger: %v", network, r)
 		}
 		if r := exchange(t, client(t, network, "127.0.0.9", at), newQuery("www.example.org", dns.TypeA)); r.Rcode != dns.RcodeRefused {

@@ -18,8 +18,8 @@ const (
 	refuse                 // REFUSED, no upstream is asked
 )
 
-// plan is what the view and the configuration say about a question, before an upstream is
-// asked.
+// plan is the decision of the view and the configuration about a question, before an
+// upstream is asked.
 type plan struct {
 	action   action
 	decision policy.Decision // about the question, or about via
@@ -78,8 +78,8 @@ func planFor(v *policy.View, n fqdn.Name, c *corefile.Config, viaOf viaFunc) pla
 	return p
 }
 
-// through returns the allowed name by which the pod is led to n, and what the
-// view says about that.
+// through returns the allowed name from which n is followed, and the view's decision
+// about that name.
 func through(v *policy.View, n fqdn.Name, viaOf viaFunc) (fqdn.Name, policy.Decision, bool) {
 	via, ok := viaOf(n)
 	if !ok {

@@ -6,6 +6,7 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/corefile"
 )
@@ -57,7 +58,7 @@ func TestPlan(t *testing.T) {
 		{both, "three.test", pass, "", audit.None},
 		{both, "two.test.corp.test", pass, "", audit.None}, // audited, so no completion
 	} {
-		p := planFor(snap.ViewOf(labPods[tt.pod].PodRef), name(t, tt.q), config, ledNowhere)
+		p := planFor(snap.ViewOf(labPods[tt.pod].PodRef), policytest.Name(tt.q), config, nothingFollowed)
 		base := ""
 		if p.base != "" {
 			base = p.base.String()
@@ -81,15 +82,15 @@ func TestPlanWithAnotherClusterDomain(t *testing.T) {
 		"x.k8s.test": pass, "x.cluster.local": refuse,
 		"www.example.org.shop.svc.k8s.test": complete, "www.example.org.shop.svc.cluster.local": refuse,
 	} {
-		if p := planFor(strict, name(t, q), c, ledNowhere); p.action != want {
+		if p := planFor(strict, policytest.Name(q), c, nothingFollowed); p.action != want {
 			t.Errorf("%s: %d, want %d", q, p.action, want)
 		}
 	}
 }
 
-// TestPlanOpensWhatMatchesOnly is the promise in small: over many names, open
+// TestPlanOpensMatchesOnly is the promise in small: over many names, open
 // and complete are exactly the names that an enforcing match covers.
-func TestPlanOpensWhatMatchesOnly(t *testing.T) {
+func TestPlanOpensMatchesOnly(t *testing.T) {
 	l := newLab(t, nil)
 	config, snap := l.s.setup.Load().config, l.s.snapshot.Load()
 	parts := []string{"www", "example", "org", "wild", "test", "one", "two", "corp", "svc", "shop", "cluster", "local"}
@@ -105,14 +106,14 @@ func TestPlanOpensWhatMatchesOnly(t *testing.T) {
 	opened := 0
 	for _, view := range snap.Views {
 		for _, text := range names {
-			n := name(t, text)
+			n := policytest.Name(text)
 			want := false
 			for _, r := range view.Rules {
 				for _, m := range r.Matches {
 					want = want || !m.Audit && m.Pattern.Matches(n)
 				}
 			}
-			if got := planFor(view, n, config, ledNowhere).action == open; got != want {
+			if got := planFor(view, n, config, nothingFollowed).action == open; got != want {
 				t.Fatalf("%s asks %s: open %v, want %v", view.Pod.Name, text, got, want)
 			} else if got {
 				opened++
@@ -125,12 +126,12 @@ func TestPlanOpensWhatMatchesOnly(t *testing.T) {
 }
 
 func TestLabel(t *testing.T) {
-	if got := label("svc") + name(t, "cluster.local"); got != name(t, "svc.cluster.local") {
+	if got := label("svc") + policytest.Name("cluster.local"); got != policytest.Name("svc.cluster.local") {
 		t.Errorf("%q", got)
 	}
-	if got := fqdn.Name(""); answer.Presentation(got) != "." || answer.Presentation(name(t, `a\.b.test`)) != `a\.b.test.` {
+	if got := fqdn.Name(""); answer.Presentation(got) != "." || answer.Presentation(policytest.Name(`a\.b.test`)) != `a\.b.test.` {
 		t.Errorf("%q", answer.Presentation(got))
 	}
 }
 
-func ledNowhere(fqdn.Name) (fqdn.Name, bool) { return "", false }
+func nothingFollowed(fqdn.Name) (fqdn.Name, bool) { return "", false }

@@ -61,7 +61,7 @@ const (
 // client tells whether a client sent the query.
 func (o origin) client() bool { return o <= fromTCP }
 
-// replier takes the reply to a query and gives back what the query holds of its own.
+// replier sends the reply to a query and releases the transport's part of the query.
 type replier interface {
 	// reply sends the reply; batched: with the next Send of the queues. The packet is lent.
 	reply(packet []byte, batched bool)
@@ -69,7 +69,7 @@ type replier interface {
 	done(q *query)
 }
 
-// result is what is known of the answer.
+// result is the state of the answer.
 type result struct {
 	found wire.AnswerView // the answer, where it is read in place
 	msg   *dns.Msg        // else; it is shared and not changed
@@ -84,9 +84,9 @@ func (r *result) set(m *dns.Msg, from netip.AddrPort, how audit.Cache, e *cache.
 	r.msg, r.from, r.how, r.entry, r.base = m, from, how, e, base
 }
 
-// wait is what the query waits for, and how long it has waited.
+// wait is the query's current wait, and the time that it has waited.
 type wait struct {
-	epoch    atomic.Uint64 // odd while the query waits for one of several: who makes it even resumes it
+	epoch    atomic.Uint64 // odd while the query waits for one of several events: the event that makes it even resumes the query
 	spent    counters.Spent
 	asked    time.Time // since when the answer is waited for
 	answered time.Time // and since when the kernel is
@@ -179,17 +179,17 @@ func (q *query) withhold(rcode int) {
 	q.replyError(rcode)
 }
 
-// auditMatches notes the matches of Audit policies where only those matter.
+// auditMatches notes the matches of Audit policies if there are no others.
 func (q *query) auditMatches() {
 	if q.rec.Would == audit.Allowed {
 		q.rec.Matches = q.plan.decision.Matches
 	}
 }
 
-// suspend begins a wait that one of several ends.
+// suspend begins a wait that one of several events ends.
 func (q *query) suspend() (epoch uint64) { return q.wait.epoch.Add(1) }
 
-// resume ends the wait; false: it has ended already, and the query is another's.
+// resume ends the wait; false: it has ended already, and the query has another owner.
 func (q *query) resume(epoch uint64) bool { return q.wait.epoch.CompareAndSwap(epoch, epoch+1) }
 
 // send ends the query with the reply, nil for silence.
@@ -202,7 +202,7 @@ func (q *query) send(reply []byte) {
 	q.end()
 }
 
-// end gives back what the query holds, and the query.
+// end releases the query's resources and the query itself.
 func (q *query) end() {
 	q.s.step("end")
 	q.release()
@@ -221,7 +221,7 @@ func (q *query) end() {
 	queries.Put(q)
 }
 
-// release gives back what the query holds.
+// release releases the query's resources.
 func (q *query) release() {
 	slot, to := q.slot, q.to
 	q.slot = limit.Slot{}

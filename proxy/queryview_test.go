@@ -12,9 +12,9 @@ import (
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// TestQueryViewReadsWhatTheParserReads: a plain query has the key, the size and
+// TestQueryViewEqualsTheParser: a plain query has the key, the size and
 // the flags that the parser finds in it.
-func TestQueryViewReadsWhatTheParserReads(t *testing.T) {
+func TestQueryViewEqualsTheParser(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	plain := 0
 	for range 200_000 {

@@ -14,14 +14,14 @@ import (
 // to wait for one.
 const maxRenewals = 512
 
-// renewals are the calls in flight for what is kept already.
+// renewals are the calls in flight for cached answers.
 type renewals struct {
 	r   *cachingResolver
 	mu  sync.Mutex
 	all map[*cache.Entry]*renewal
 }
 
-// renewal asks for one entry anew, for all that want it.
+// renewal is the renewal of one entry, for all queries that wait for it.
 type renewal struct {
 	of       *renewals
 	entry    *cache.Entry
@@ -42,8 +42,8 @@ type renewalWaiter struct {
 	epoch uint64
 }
 
-// renew asks for the entry anew, if no renewal does. It returns nil if too many are in
-// flight.
+// renew renews the entry, unless it is being renewed. It returns nil if too many renewals
+// are in flight.
 func (f *renewals) renew(e *cache.Entry) *renewal {
 	n, _ := f.begin(e, false)
 	return n

@@ -16,9 +16,9 @@ import (
 
 const prefetched = "cache {\nprefetch 3 10s 20%\n}"
 
-// TestHotAnswerIsRenewedForItsAskersAlone: before it ends, once, and granted to the
-// pods that asked, not to others nor to those of another answer.
-func TestHotAnswerIsRenewedForItsAskersAlone(t *testing.T) {
+// TestPrefetchGrantsOnlyForThePodsThatAsked: before it expires, once, and granted to the
+// pods that queried it, not to others nor to the pods of another answer.
+func TestPrefetchGrantsOnlyForThePodsThatAsked(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, prefetched)
 	q := newQuery("www.example.org", dns.TypeA)
 	ask := func(from string, at time.Duration) {
@@ -38,20 +38,20 @@ func TestHotAnswerIsRenewedForItsAskersAlone(t *testing.T) {
 	}
 	l.says("www.example.org A", "www.example.org. 100 IN A 192.0.2.2")
 	l.upstreamAsked()
-	writes := l.ledger.writes
+	writes := l.kernel.writes
 	ask("10.1.0.4", 80*time.Second)
 	if l.s.stats.Prefetches.Load() != 1 || l.upstreamAsked() != 1 {
 		t.Fatalf("renewed %d times", l.s.stats.Prefetches.Load())
 	}
 	for i, want := range map[int]time.Duration{0: 240 * time.Second, 1: 240 * time.Second, 2: 240 * time.Second, 6: 0} {
-		got := l.ledger.until(labPods[i].PodRef, mustAddr("192.0.2.2"))
+		got := l.kernel.until(labPods[i].PodRef, mustAddr("192.0.2.2"))
 		if want == 0 && !got.IsZero() || want != 0 && got.Sub(noon) != want {
 			t.Errorf("%s has it until %v, want %v", labPods[i].Name, got.Sub(noon), want)
 		}
 	}
-	// Three pods', and at 80 s the least TTL of the policy for who asks.
-	if l.ledger.writes-writes != 4 {
-		t.Errorf("%d writes", l.ledger.writes-writes)
+	// Three pods', and at 80 s the minimum TTL of the policy of the pod that asks.
+	if l.kernel.writes-writes != 4 {
+		t.Errorf("%d writes", l.kernel.writes-writes)
 	}
 	ask("10.1.0.4", 81*time.Second)
 	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 99 A 192.0.2.2")
@@ -62,7 +62,7 @@ func TestHotAnswerIsRenewedForItsAskersAlone(t *testing.T) {
 
 // gradual is a ledger that takes its time, and counts the grants at a time.
 type gradual struct {
-	*ledger
+	*kernelFake
 	now, most atomic.Int64
 }
 
@@ -70,7 +70,7 @@ func (g *gradual) GrantThen(grants []policy.Grant, then GrantCallback) {
 	g.most.Store(max(g.most.Load(), g.now.Add(1)))
 	time.AfterFunc(10*time.Millisecond, func() {
 		g.now.Add(-1)
-		g.ledger.GrantThen(grants, then)
+		g.kernelFake.GrantThen(grants, then)
 	})
 }
 
@@ -81,7 +81,7 @@ func TestPrefetchedAnswerIsGrantedPodByPod(t *testing.T) {
 	for _, pod := range []string{"10.1.0.2", "10.1.0.3", "10.1.0.4"} {
 		l.any(pod, q)
 	}
-	g := &gradual{ledger: l.ledger}
+	g := &gradual{kernelFake: l.kernel}
 	l.s.granter = g
 	l.says("www.example.org A", "www.example.org. 100 IN A 192.0.2.2")
 	l.pass(85 * time.Second)
@@ -89,7 +89,7 @@ func TestPrefetchedAnswerIsGrantedPodByPod(t *testing.T) {
 		l.any("10.1.0.6", q)
 	}
 	l.settle()
-	if most := g.most.Load(); most != 1 || l.ledger.until(labPods[2].PodRef, mustAddr("192.0.2.2")).IsZero() {
+	if most := g.most.Load(); most != 1 || l.kernel.until(labPods[2].PodRef, mustAddr("192.0.2.2")).IsZero() {
 		t.Errorf("%d at a time", most)
 	}
 }
@@ -158,9 +158,9 @@ func TestColdAnswerIsNotRenewed(t *testing.T) {
 	}
 }
 
-// TestFailedRenewalRests: what is kept is given on, and the upstream left alone for
-// a while.
-func TestFailedRenewalRests(t *testing.T) {
+// TestFailedRenewalIsNotRetriedSoon: the cached answer is still used, and the upstream is not asked
+// for a while.
+func TestFailedRenewalIsNotRetriedSoon(t *testing.T) {
 	for _, says := range []string{"error", "SERVFAIL", "REFUSED"} {
 		l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, prefetched)
 		q := newQuery("www.example.org", dns.TypeA)

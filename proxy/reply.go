@@ -27,7 +27,7 @@ func (q *query) replyError(rcode int) {
 }
 
 // inPlace tells whether the reply to the client can be written without the dns library:
-// the answer is read in place, fits and is told as it is.
+// the answer is read in place, fits and is unchanged.
 func (q *query) inPlace() bool {
 	return q.msg == nil && q.plain && q.alias == nil && (!q.opens || len(q.free) == len(q.answers)) && q.found.Fits(&q.view)
 }
@@ -142,8 +142,8 @@ func (q *query) store(packet []byte) {
 	q.setup.resolver.cache.Store(q.entry, &q.view, q.client.view, r, s.inForce)
 }
 
-// decided completes a reply with what was decided. False: it is of no use to another
-// query, since it is of several answers, or failed.
+// decided completes a reply with the decision. False: other queries cannot use it,
+// because it is of several answers, or failed.
 func (q *query) decided(r *cache.Reply) bool {
 	s := q.s
 	if !q.single || q.rec.Verdict == audit.Failed {
@@ -167,9 +167,9 @@ func (q *query) decided(r *cache.Reply) bool {
 	return ok
 }
 
-// steady returns until when a reply may be given again: as long as each of its
-// deadlines stays what it is, and no bound of a policy's TTL takes effect. Where one
-// does, what is said and opened moves on with each second.
+// steady returns until when a reply may be used again: as long as its deadlines stay the
+// same, and no bound of a policy's TTL takes effect. With such a bound, TTLs and
+// deadlines move with each second.
 func (q *query) steady(r *cache.Reply) time.Duration {
 	until, step := r.Until, r.TTLsFrom(q.entry)
 	if q.plan.action != open {

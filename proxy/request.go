@@ -13,7 +13,7 @@ import (
 // packetRoom holds nearly every query.
 const packetRoom = 512
 
-// request is a client's packet, and what it asks.
+// request is a client's packet, and the query in it.
 type request struct {
 	room     [packetRoom]byte
 	packet   []byte
@@ -21,7 +21,7 @@ type request struct {
 	plain    bool
 	query    *dns.Msg // of the packet; nil until it is needed
 	question wire.Query
-	readable bool // it has a question that can stand on the wire
+	readable bool // it has a valid question
 }
 
 // keep copies the packet.
@@ -33,7 +33,7 @@ func (r *request) setView(v *wire.QueryView) {
 	r.view.Packet = r.packet
 }
 
-// reset lets go of what the request points at.
+// reset drops the references of the request.
 func (r *request) reset() {
 	r.packet, r.view, r.plain, r.query, r.question = nil, wire.QueryView{}, false, nil, wire.Query{}
 }
@@ -135,7 +135,7 @@ func aboutServer(q wire.Question) bool {
 // (RFC 6761 §6.4 keeps invalid free of real names).
 var aliveName = label("alive") + label("namegate") + label("invalid")
 
-// aliveText is what it answers.
+// aliveText is the proxy's answer to it.
 const aliveText = "serving"
 
 // alive answers the reserved name with a TXT record; other types have none.

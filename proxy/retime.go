@@ -4,12 +4,12 @@ import (
 	"time"
 )
 
-// minStep is by how much the clock must have been set to be followed: what is
-// less is the clock being steered.
+// minStep is the smallest change of the clock that counts as set: a smaller one is a
+// clock that is being slewed.
 const minStep = 2 * time.Second
 
-// wallClock is how the time that a clock tells has moved against the server's own,
-// which cannot be set and which stands still while the machine is suspended.
+// wallClock is the difference between the wall clock and the server's own clock, which
+// cannot be set and which stands still while the machine is suspended.
 type wallClock struct{ ahead time.Duration }
 
 // step returns by how much the clock was set since it was last called, 0 for not
@@ -23,9 +23,9 @@ func (w *wallClock) step(start, now time.Time) time.Duration {
 	return 0
 }
 
-// Retime is to be called about once a second. Where the clock has been set forward,
-// as it is when a suspended machine goes on, kept answers count as so much older:
-// the names may have moved meanwhile. One that was set back makes nothing younger.
+// Retime is to be called about once a second. If the clock was set forward, as after a
+// suspended machine resumes, cached answers count as that much older: the names may have
+// changed meanwhile. A clock that was set back makes no answer younger.
 func (s *Server) Retime() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,8 +12,7 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// setClock returns the time that the runtime reads when a clock that was set by so
-// much is read: nothing else changes but what it tells.
+// setClock returns a time as the runtime reads it from a clock that was set by ahead.
 func setClock(t testing.TB, now time.Time, by time.Duration) time.Time {
 	t.Helper()
 	own := (*int64)(unsafe.Add(unsafe.Pointer(&now), unsafe.Sizeof(uint64(0))))
@@ -64,9 +63,9 @@ func setServer(l *cacheLab) (step func(time.Duration)) {
 	}
 }
 
-// After a suspension what is kept is as old as it would be had nobody slept, also for
-// the socket; a clock that is set back changes nothing.
-func TestKeptAnswersAgeWhileTheMachineIsSuspended(t *testing.T) {
+// After a suspension cached answers are as old as without it, also for the socket; a
+// clock that is set back changes nothing.
+func TestCachedAnswersAgeWhileTheMachineIsSuspended(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{
 		"www.example.org A": {"www.example.org. 600 IN A 192.0.2.1"},
 		"a.wild.test A":     {"a.wild.test. 60 IN A 192.0.2.2"},

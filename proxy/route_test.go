@@ -13,6 +13,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -67,7 +68,7 @@ func endpointsAt(ups ...*scripted) map[policy.ServiceRef]policy.Resolver {
 	return map[policy.ServiceRef]policy.Resolver{kubeDNS: r}
 }
 
-// TestServiceIsFollowed: the upstreams are those of the moment.
+// TestServiceIsFollowed: the upstreams are the current ones.
 func TestServiceIsFollowed(t *testing.T) {
 	l := newLab(t, nil)
 	l.live(serviceZone())
@@ -111,14 +112,14 @@ func TestServiceGoneIsServfail(t *testing.T) {
 	}
 }
 
-// TestReconfiguredUnderWay: a query whose zone is taken away, or gets others to
-// ask, goes on by what is configured then.
-func TestReconfiguredUnderWay(t *testing.T) {
+// TestReconfiguredInFlight: a query whose zone is removed, or gets other upstreams,
+// continues by the new configuration.
+func TestReconfiguredInFlight(t *testing.T) {
 	for _, zone := range []string{".", "corp.test"} {
 		gate, reached := make(chan struct{}), make(chan struct{}, 8)
 		stuck := startScript(t, func(*dns.Msg, bool) [][]byte { reached <- struct{}{}; <-gate; return nil })
 		z := zoneOf(stuck)
-		z.Name, z.MaxFails, z.Timeout, z.Deadline = name(t, zone), 0, 5*time.Minute, 10*time.Minute
+		z.Name, z.MaxFails, z.Timeout, z.Deadline = policytest.Name(zone), 0, 5*time.Minute, 10*time.Minute
 		zs := []corefile.Zone{z}
 		if zone != "." {
 			zs = append(zs, zoneOf(stuck))
@@ -142,7 +143,7 @@ func TestReconfiguredUnderWay(t *testing.T) {
 func TestRangesAreGuarded(t *testing.T) {
 	l := newLab(t, nil)
 	ask := func() string {
-		return l.s.setup.Load().guard.Blocked(name(t, "www.example.org"), mustAddr("10.77.3.4"), l.s.snapshot.Load())
+		return l.s.setup.Load().guard.Blocked(policytest.Name("www.example.org"), mustAddr("10.77.3.4"), l.s.snapshot.Load())
 	}
 	if got := ask(); got != "" {
 		t.Errorf("blocked (%s) before the ranges are known", got)
@@ -151,7 +152,7 @@ func TestRangesAreGuarded(t *testing.T) {
 	if got := ask(); got != "cluster" {
 		t.Errorf("blocked: %q", got)
 	}
-	if got := l.s.setup.Load().guard.Blocked(name(t, "x.shop.svc.cluster.local"), mustAddr("10.77.3.4"), l.s.snapshot.Load()); got != "" {
+	if got := l.s.setup.Load().guard.Blocked(policytest.Name("x.shop.svc.cluster.local"), mustAddr("10.77.3.4"), l.s.snapshot.Load()); got != "" {
 		t.Errorf("a cluster name is blocked: %s", got)
 	}
 }
@@ -207,14 +208,14 @@ func TestScalingUnderLoad(t *testing.T) {
 		l.s.SetCluster(Cluster{Resolvers: endpointsAt(steady, comes)})
 		pause(60)
 		switch round.Load() % 3 {
-		case 0: // it refuses before anybody is told
+		case 0: // it refuses before any result
 			comes.Stop()
 		case 1: // it dies silently
 			dies.Store(true)
 		}
 		pause(30)
 		if round.Load()%5 == 4 {
-			l.s.SetCluster(Cluster{}) // for a moment there is nobody
+			l.s.SetCluster(Cluster{}) // for a moment there is no endpoint
 			pause(20)
 		}
 		l.s.SetCluster(Cluster{Resolvers: endpointsAt(steady)})

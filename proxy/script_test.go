@@ -5,6 +5,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 	"github.com/namegate/namegate/proxy/wire"
@@ -32,5 +33,5 @@ func (l *lab) live(zones ...corefile.Zone) {
 }
 
 func askFor(t testing.TB, qname string) wire.Query {
-	return wire.Query{Question: wire.Question{Name: name(t, qname), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD}
+	return wire.Query{Question: wire.Question{Name: policytest.Name(qname), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD}
 }

@@ -5,14 +5,16 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/namegate/namegate/policy/policytest"
 )
 
-// searchList is what a pod of the namespace shop has in resolv.conf, on a node
-// whose own domain is corp.test, with ndots:5.
+// searchList is the resolv.conf of a pod of the namespace shop, on a node whose own
+// domain is corp.test, with ndots:5.
 var searchList = []string{"shop.svc.cluster.local", "svc.cluster.local", "cluster.local", "corp.test"}
 
-// stub walks the search list as a libc does and returns the first addresses it
-// finds. musl gives up at any response code but NXDOMAIN; glibc goes on.
+// stub walks the search list as a libc does and returns the first addresses it finds.
+// musl gives up at any response code but NXDOMAIN; glibc continues.
 func stub(l *lab, from, qname string, musl bool) []string {
 	tries := make([]string, 0, 5)
 	for _, s := range searchList {
@@ -59,7 +61,7 @@ func TestSearchPaths(t *testing.T) {
 				addrs := stub(l, from, "www.example.org", musl)
 				equal(t, world+" "+pod, addrs, []string{"192.0.2.1"})
 				g := l.granter.Grants()
-				if len(g) != 1 || g[0].Pod.Name != pod || g[0].Name != name(t, "www.example.org") || g[0].Addrs[0].String() != "192.0.2.1" {
+				if len(g) != 1 || g[0].Pod.Name != pod || g[0].Name != policytest.Name("www.example.org") || g[0].Addrs[0].String() != "192.0.2.1" {
 					t.Errorf("%s %s: grants %v", world, pod, g)
 				}
 			}

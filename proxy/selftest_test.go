@@ -17,8 +17,8 @@ func came(arrived <-chan struct{}) bool {
 	}
 }
 
-// TestProbe: a query for a pending name arrives, whoever sends it and however many
-// he has sent, and counts nowhere.
+// TestProbe: a query for a pending name arrives from any source at any rate, and is in no
+// counter.
 func TestProbe(t *testing.T) {
 	l := newLab(t, labTable)
 	config := *l.s.setup.Load().config

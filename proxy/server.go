@@ -27,9 +27,9 @@ type DecisionLog interface {
 	Write(audit.Record)
 }
 
-// ReplyLogger is what a DecisionLog may be besides: Repeats tells, always the same,
-// whether it wants the replies from the cache, whose record is Prepared. A log that does
-// not say wants all.
+// ReplyLogger is an optional interface of a DecisionLog: Repeats tells, always the same,
+// whether the log wants the replies from the cache, whose record is Prepared. A log
+// without it wants all.
 type ReplyLogger interface {
 	Repeats() bool
 }
@@ -42,7 +42,7 @@ func (s *Server) logsReplies() bool {
 	return s.log != nil
 }
 
-// Options are what a Server is made of.
+// Options are the parameters of a Server.
 type Options struct {
 	// Config is required; Configure replaces it.
 	Config *corefile.Config
@@ -77,10 +77,11 @@ type Server struct {
 	listener *listener.Server
 	followed followTable
 	parked   parked
+	cold     coldNames
 	probes   selftest.Probes
 	forwards *upstream.Pool
 
-	mu      sync.Mutex       // of what follows, and of writing setup
+	mu      sync.Mutex       // guards the following fields, and writes of setup
 	start   *corefile.Config // the first
 	cluster Cluster
 	cache   *cache.Cache
@@ -106,7 +107,7 @@ func New(o Options) (*Server, error) {
 		return nil, errors.New("make the proxy: there is no granter")
 	}
 	s := &Server{granter: o.Granter, coverage: o.Granter, log: o.Log, now: o.Now, logger: o.Logger,
-		parked: parked{bySource: map[netip.Addr]map[*parkedQuery]bool{}}}
+		parked: parked{bySource: map[netip.Addr]map[*parkedQuery]bool{}}, cold: coldNames{pods: map[policy.PodRef]*coldPod{}}}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -135,9 +136,9 @@ func (s *Server) ExpectProbe() (name string, arrived <-chan struct{}, done func(
 	return s.probes.Expect()
 }
 
-// Publish makes the snapshot the one that queries are decided by from now on. A
-// query in flight ends by the one it began with; one that is parked is handled by this one
-// if it knows the source.
+// Publish makes the snapshot decide all queries from now on. A query in flight ends by
+// the snapshot with which it began; a parked query is handled by this one if it knows the
+// source.
 func (s *Server) Publish(snap *policy.Snapshot) {
 	old := s.snapshot.Swap(snap)
 	s.version.Add(1)
@@ -168,6 +169,7 @@ func (s *Server) Upstreams() []upstream.Status { return s.forwards.Status() }
 // sockets. If ctx ends first the sockets are closed at once and its error is
 // returned. A closed server cannot listen again.
 func (s *Server) Close(ctx context.Context) error {
+	s.cold.stop()
 	s.listener.Close(ctx)
 	s.workers.stop()
 	s.forwards.Close()

@@ -10,10 +10,10 @@ import (
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// Configure replaces the configuration for the queries that follow: upstreams,
-// guard, search suffixes, limits and the grant timeout. It returns the
-// directives that differ from the configuration of the start and that nobody
-// applies before the next one, in the Corefile's words: where it listens is for Listen, and the rest is read at the agent's start.
+// Configure replaces the configuration for further queries: upstreams, guard, search
+// suffixes, limits and the grant timeout. It returns the directives that differ from the
+// configuration of the start and need a restart, in the Corefile's words: Listen applies
+// the listening addresses, and the rest is read at the agent's start.
 func (s *Server) Configure(c *corefile.Config) (pending []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,9 +49,9 @@ func sameAnswers(a, b *corefile.Config) bool {
 	return reflect.DeepEqual(a.Zones, b.Zones) && a.TTL == b.TTL && a.CacheEntries == b.CacheEntries && a.CacheBytes == b.CacheBytes
 }
 
-// SetCluster replaces what the proxy knows of the cluster: what the guard keeps
-// outside names from, who answers behind Services, and whose queries are parked. It
-// may be called at any time and costs little when nothing changed.
+// SetCluster replaces the proxy's knowledge of the cluster: the addresses that the guard
+// protects, the endpoints of Services, and the ranges whose queries are parked. It may be
+// called at any time and costs little when nothing changed.
 func (s *Server) SetCluster(c Cluster) {
 	s.mu.Lock()
 	old, setup := s.cluster, s.setup.Load()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -124,8 +125,8 @@ func TestNoAnswerWithoutItsGrant(t *testing.T) {
 	wg.Wait()
 }
 
-// TestJunkHurtsNobody: packets of noise do not keep a pod from its answers.
-func TestJunkHurtsNobody(t *testing.T) {
+// TestJunkAffectsNoQuery: packets of noise do not keep a pod from its answers.
+func TestJunkAffectsNoQuery(t *testing.T) {
 	l := newLab(t, labTable)
 	at := l.listen()
 	noisy, web := client(t, "udp", "127.0.0.8", at), client(t, "udp", "127.0.0.2", at)
@@ -194,12 +195,11 @@ func TestClientsBitsReachTheUpstream(t *testing.T) {
 	}
 }
 
-// TestGuardLikeItsTwin: on random addresses the guard says what a plain list of
-// ranges says.
+// TestGuardLikeItsTwin: on random addresses the guard equals a plain list of ranges.
 func TestGuardLikeItsTwin(t *testing.T) {
 	l := newLab(t, nil)
 	g, snap := l.s.setup.Load().guard, l.s.snapshot.Load()
-	n := name(t, "www.example.org")
+	n := policytest.Name("www.example.org")
 	var blocked []netip.Prefix
 	for _, p := range []string{"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3", "10.1.0.0/16", "10.96.0.0/12",
 		"168.63.129.16/32", "100.100.100.200/32", "192.0.2.250/32", "203.0.113.250/32"} {

@@ -15,8 +15,8 @@ import (
 	"github.com/namegate/namegate/policy/compile"
 )
 
-// node is one compiler's node, whose snapshots follow each other: the lab's pods and
-// policies, and what a test makes of them.
+// node is one compiler's node with a series of snapshots: the lab's pods and policies,
+// and a test's changes.
 type node struct {
 	t        testing.TB
 	compiler *compile.Compiler
@@ -44,12 +44,12 @@ func elsewhere(name, ip string) policy.Pod {
 // hits asks again and tells whether the reply came from the socket's reader.
 func (l *cacheLab) hits(from, qname string, qtype uint16) bool {
 	l.t.Helper()
-	_, quick := l.any(from, newQuery(qname, qtype))
-	return quick
+	_, hit := l.any(from, newQuery(qname, qtype))
+	return hit
 }
 
-// TestHitsOutliveTheSnapshotsOfOthers: pods of other nodes come and go, other pods of
-// this one too, and no pod's kept replies go anew.
+// TestHitsOutliveTheSnapshotsOfOthers: changes of other pods, also of this node,
+// invalidate no pod's cached replies.
 func TestHitsOutliveTheSnapshotsOfOthers(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{
 		"www.example.org A": {"www.example.org. 600 IN A 192.0.2.1"},
@@ -108,11 +108,11 @@ func TestAnAddressThatBecomesAPodsIsNotGivenAgain(t *testing.T) {
 		l := newCacheLab(t, map[string][]string{"www.example.org " + dns.TypeToString[qtype]: {answer}})
 		n := newNode(t)
 		q := newQuery("www.example.org", qtype)
-		told := func(what string, quick bool, addresses int) {
+		told := func(what string, hit bool, addresses int) {
 			t.Helper()
 			for i := range 2 {
 				r, again := l.any("10.1.0.2", q)
-				if again != (quick || i > 0) || len(r.Answer) != addresses {
+				if again != (hit || i > 0) || len(r.Answer) != addresses {
 					t.Errorf("%s, %s: given again %v, %d addresses", dns.TypeToString[qtype], what, again, len(r.Answer))
 				}
 			}
@@ -150,7 +150,7 @@ func TestNextPodOfAnAddressInheritsNoReply(t *testing.T) {
 	if l.hits("10.1.0.2", "www.example.org", dns.TypeA) {
 		t.Error("the next pod was given the reply of the one before")
 	}
-	if l.ledger.until(n.pods[0].PodRef, mustAddr("192.0.2.1")).IsZero() {
+	if l.kernel.until(n.pods[0].PodRef, mustAddr("192.0.2.1")).IsZero() {
 		t.Error("the next pod has been answered and was granted nothing")
 	}
 }
@@ -185,9 +185,9 @@ func (n *node) change(r *rand.Rand) {
 	}
 }
 
-// TestPacketCacheOverSnapshotsSaysWhatIsDecided: as the twin of one snapshot, while
+// TestPacketCacheOverSnapshotsEqualsDecisions: as the twin of one snapshot, while
 // random snapshots of one compiler follow each other.
-func TestPacketCacheOverSnapshotsSaysWhatIsDecided(t *testing.T) {
+func TestPacketCacheOverSnapshotsEqualsDecisions(t *testing.T) {
 	rounds := 20
 	if testing.Short() {
 		rounds = 5
@@ -225,10 +225,10 @@ func TestPacketCacheOverSnapshotsSaysWhatIsDecided(t *testing.T) {
 				t.Fatalf("round %d", round)
 			}
 		}
-		if quick, long := logs.lines(t); !slices.Equal(quick, long) {
-			for i := range quick {
-				if i >= len(long) || quick[i] != long[i] {
-					t.Fatalf("round %d: given again it logs\n%s\nanew\n%s", round, quick[i], long[min(i, len(long)-1)])
+		if hit, long := logs.lines(t); !slices.Equal(hit, long) {
+			for i := range hit {
+				if i >= len(long) || hit[i] != long[i] {
+					t.Fatalf("round %d: given again it logs\n%s\nanew\n%s", round, hit[i], long[min(i, len(long)-1)])
 				}
 			}
 		}

@@ -21,8 +21,8 @@ import (
 	"github.com/namegate/namegate/proxy/counters"
 )
 
-// What the pods of the lab may ask over UDP: everything under example.org
-// by different port sets and bounds.
+// The names that the lab's pods may query over UDP: everything under example.org by
+// different port sets and bounds.
 const socketPolicies = `
 metadata: {name: web, namespace: shop}
 spec:
@@ -71,10 +71,10 @@ var socketCluster = Cluster{Nodes: addrsOf("192.0.2.250"), Services: addrsOf("19
 
 var errKernelBusy = errors.New("the kernel is busy")
 
-// teller is a Granter and an AsyncGranter whose ways a test chooses. It knows what was
-// acknowledged.
+// teller is a Granter and an AsyncGranter whose behaviour a test chooses. It knows the
+// acknowledged grants.
 type teller struct {
-	// then, if set, is called by GrantThen in place of telling at once.
+	// then, if set, is called by GrantThen in place of an immediate result.
 	then atomic.Pointer[func(grants []policy.Grant, then GrantCallback)]
 	// fails, if not nil, says whether the kernel refuses.
 	fails func(grants []policy.Grant) error
@@ -125,7 +125,7 @@ func (g *teller) isOpen(pod string, n fqdn.Name, a netip.Addr) bool {
 // tells chooses how GrantThen tells what became of grants.
 func (g *teller) tells(f func(grants []policy.Grant, then GrantCallback)) { g.then.Store(&f) }
 
-// of returns what was granted for a name, a line a grant.
+// of returns the grants for a name, a line a grant.
 func (g *teller) of(n fqdn.Name) (out []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -210,7 +210,7 @@ func (l *socketLab) settled() counters.Stats {
 	}
 }
 
-// places returns what is counted of queries that hold a slot.
+// places returns the count of queries that have a slot.
 func (l *socketLab) places() (n int64) { return l.s.clients.SlotsTaken() }
 
 // lowerCase is a message in words, without the spelling of its names and without

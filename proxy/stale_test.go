@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -28,10 +29,10 @@ func TestStaleAnswerInAnOutage(t *testing.T) {
 		for _, at := range []time.Duration{100 * time.Second, 10 * time.Minute, time.Hour + 99*time.Second} {
 			l.at.Store(int64(at))
 			for _, from := range []string{"10.1.0.4", "10.1.0.3", "10.1.0.6"} {
-				r, quick := l.any(from, q)
+				r, hit := l.any(from, q)
 				equal(t, says+": the answer", data(r.Answer), []string{"www.example.org. 30 A 192.0.2.1"})
-				if quick || r.Rcode != dns.RcodeSuccess {
-					t.Errorf("quick %v, %v", quick, r.Rcode)
+				if hit || r.Rcode != dns.RcodeSuccess {
+					t.Errorf("quick %v, %v", hit, r.Rcode)
 				}
 				if ede, ok := r.IsEdns0().Option[0].(*dns.EDNS0_EDE); !ok || ede.InfoCode != dns.ExtendedErrorCodeStaleAnswer {
 					t.Errorf("options %v", r.IsEdns0().Option)
@@ -39,7 +40,7 @@ func TestStaleAnswerInAnOutage(t *testing.T) {
 				l.settle()
 			}
 			for _, i := range []int{1, 2} {
-				if got := l.ledger.until(labPods[i].PodRef, mustAddr("192.0.2.1")).Sub(l.now()); got < 90*time.Second || got > 95*time.Second {
+				if got := l.kernel.until(labPods[i].PodRef, mustAddr("192.0.2.1")).Sub(l.now()); got < 90*time.Second || got > 95*time.Second {
 					t.Errorf("at %v open for %v to %s", at, got, labPods[i].Name)
 				}
 			}
@@ -57,27 +58,27 @@ func TestStaleAnswerInAnOutage(t *testing.T) {
 	}
 }
 
-// TestUpstreamRestsInAnOutage: it is asked every 5 s, and a hit in between writes
+// TestUpstreamIsRarelyAskedInAnOutage: it is asked every 5 s, and a hit in between writes
 // nothing more to the kernel.
-func TestUpstreamRestsInAnOutage(t *testing.T) {
+func TestUpstreamIsRarelyAskedInAnOutage(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, staled)
 	q := newQuery("www.example.org", dns.TypeA)
 	l.any("10.1.0.4", q)
 	l.says("www.example.org A", "error")
 	l.upstreamAsked()
-	writes := l.ledger.writes
+	writes := l.kernel.writes
 	for at := 100 * time.Second; at < 160*time.Second; at += 100 * time.Millisecond {
 		l.at.Store(int64(at))
 		l.any("10.1.0.4", q)
 		l.settle()
-		if open := l.ledger.until(labPods[2].PodRef, mustAddr("192.0.2.1")).Sub(l.now()); open < 90*time.Second || open > 95*time.Second {
+		if open := l.kernel.until(labPods[2].PodRef, mustAddr("192.0.2.1")).Sub(l.now()); open < 90*time.Second || open > 95*time.Second {
 			t.Fatalf("at %v open for %v", at, open)
 		}
 	}
 	if n := l.upstreamAsked(); n != 12 {
 		t.Errorf("the upstream was asked %d times in a minute", n)
 	}
-	if n := l.ledger.writes - writes; n > 14 {
+	if n := l.kernel.writes - writes; n > 14 {
 		t.Errorf("the kernel was written to %d times in a minute", n)
 	}
 }
@@ -95,10 +96,10 @@ func TestRecoveryEndsTheStaleAnswer(t *testing.T) {
 	l.pass(4 * time.Second)
 	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 30 A 192.0.2.1") // it rests
 	l.pass(2 * time.Second)
-	l.any("10.1.0.4", q) // nobody waits for who has failed
+	l.any("10.1.0.4", q) // no wait for the failed upstream
 	l.settle()
 	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 60 A 192.0.2.2")
-	if l.ledger.until(labPods[2].PodRef, mustAddr("192.0.2.2")).IsZero() {
+	if l.kernel.until(labPods[2].PodRef, mustAddr("192.0.2.2")).IsZero() {
 		t.Error("not open")
 	}
 }
@@ -116,9 +117,9 @@ func TestAnswerThatIsOverIsAskedForFirst(t *testing.T) {
 	}
 }
 
-// TestSlowUpstreamIsNotWaitedForLong: the stale answer comes after 1.8 s, and the
+// TestStaleAnswerReplacesASlowUpstream: the stale answer comes after 1.8 s, and the
 // late one is kept.
-func TestSlowUpstreamIsNotWaitedForLong(t *testing.T) {
+func TestStaleAnswerReplacesASlowUpstream(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"www.example.org A": {"www.example.org. 100 IN A 192.0.2.1"}}, staled)
 	up := &blocked{resolver: l.up}
 	l.use(l.config, up)
@@ -149,9 +150,9 @@ func TestSlowUpstreamIsNotWaitedForLong(t *testing.T) {
 	l.gives("10.1.0.4", "www.example.org", dns.TypeA, "www.example.org. 60 A 192.0.2.2")
 }
 
-// TestStaleDenialSaysSo, for every type; and a name that exists by now is asked for
-// by the type of who asks.
-func TestStaleDenialSaysSo(t *testing.T) {
+// TestStaleNXDOMAINIsLoggedAsStale, for every type; and a name that exists by now is queried by the
+// client's type.
+func TestStaleNXDOMAINIsLoggedAsStale(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"NXDOMAIN", soa + "20"}, "a.wild.test AAAA": {"error"}}, staled)
 	q := newQuery("a.wild.test", dns.TypeAAAA)
 	q.SetEdns0(1232, false)
@@ -167,7 +168,7 @@ func TestStaleDenialSaysSo(t *testing.T) {
 	}
 }
 
-func TestNameThatExistsAgainIsAskedForByItsType(t *testing.T) {
+func TestNameThatExistsAgainIsQueriedByType(t *testing.T) {
 	l := newCacheLab(t, map[string][]string{"a.wild.test A": {"NXDOMAIN", soa + "20"}}, staled)
 	l.any("10.1.0.2", newQuery("a.wild.test", dns.TypeA))
 	l.says("a.wild.test A", "a.wild.test. 60 IN A 192.0.2.1")
@@ -204,7 +205,7 @@ func TestRenewalAsksAgain(t *testing.T) {
 	l.any("10.1.0.4", newQuery("www.example.org", dns.TypeA))
 	l.says("www.example.org A", "www.example.org. 60 IN A 192.0.2.2")
 	l.pass(100 * time.Second)
-	a := wire.Query{Question: wire.Question{Name: name(t, "www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD}
+	a := wire.Query{Question: wire.Question{Name: policytest.Name("www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD}
 	r := l.s.setup.Load().resolver
 	c, first := r.calls.join(a, r.zone(a.Name), new(unheard))
 	if !first {

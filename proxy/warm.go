@@ -3,6 +3,8 @@ package proxy
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,12 +21,16 @@ import (
 )
 
 const (
-	// warmAtOnce bounds the questions that a warm-up has in flight for one pod. The bound
-	// is each pod's own: names without an answer must not delay those of other pods.
+	// warmAtOnce bounds the queries in flight of one pod's warm-up. The bound is per pod,
+	// so that names without an answer do not delay other pods.
 	warmAtOnce = 16
 	// warmAgain is how long after a failure, or after the answer that a name has no address,
 	// warm-ups do not ask again.
 	warmAgain = 5 * time.Second
+	// coldPause is how long after a warm-up the names that failed are asked for again. The
+	// pause doubles with each failure, up to coldPauseMost.
+	coldPause     = time.Second
+	coldPauseMost = time.Minute
 	// warmEntries and warmBytes bound the answers that warm-ups remember.
 	warmEntries = 8192
 	warmBytes   = 4 << 20
@@ -45,29 +51,110 @@ func (s *Server) Warm(ctx context.Context, views []*policy.View) error {
 // meanwhile, maybe with other addresses than the earlier warm-ups got.
 func (s *Server) ForgetWarmUps() { s.setup.Load().resolver.warmed.Clear() }
 
-// WarmNames asks for names of a view, A and AAAA, and grants what the answers say, as if
-// the pod had asked: a pod that was answered by others, before it was selected or while no
-// agent served, keeps the names it has in use. It returns when all are granted, with the
-// failures joined, or when ctx has ended; queries in flight then go on by themselves. A
-// name is not asked for again while the answer to an earlier warm-up is good.
+// WarmNames queries names of a view, A and AAAA, and grants the answers, as if the pod
+// had asked. So a pod that got its answers elsewhere, before it was selected or while no
+// agent served, keeps the names it uses. It returns when all are granted, with the
+// failures joined, or when ctx has ended; queries in flight then end by themselves. A
+// failed name is queried again later, as long as the pod's view has it. A name is not
+// queried again while the answer to an earlier warm-up is valid.
 func (s *Server) WarmNames(ctx context.Context, v *policy.View, names []fqdn.Name) error {
+	return s.warm(ctx, v, names, coldPause)
+}
+
+// warm is WarmNames; pause is that before the names are asked for that failed.
+func (s *Server) warm(ctx context.Context, v *policy.View, names []fqdn.Name, pause time.Duration) (failed error) {
 	if !v.Enforced {
 		return nil
 	}
-	w := &warmUp{s: s, ctx: ctx, view: v, snap: s.snapshot.Load(), names: names, results: make(chan error, 2*len(names))}
+	w := &warmUp{s: s, ctx: ctx, view: v, snap: s.snapshot.Load(), names: names, results: make(chan warmResult, 2*len(names))}
+	open := map[fqdn.Name]int{} // questions without a good answer
+	for _, n := range names {
+		open[n] += 2
+	}
+	defer func() { s.cold.add(s, v.Pod.PodRef, open, pause) }()
 	for range min(warmAtOnce, 2*len(names)) {
 		w.next()
 	}
-	var failed error
 	for range 2 * len(names) {
 		select {
-		case err := <-w.results:
-			failed = errors.Join(failed, err)
+		case r := <-w.results:
+			if failed = errors.Join(failed, r.err); r.err != nil {
+				continue
+			}
+			if open[r.name]--; open[r.name] == 0 {
+				delete(open, r.name)
+			}
 		case <-ctx.Done():
 			return errors.Join(failed, ctx.Err())
 		}
 	}
 	return failed
+}
+
+// coldNames are the names whose last warm-up failed, by pod.
+type coldNames struct {
+	mu     sync.Mutex
+	pods   map[policy.PodRef]*coldPod
+	closed bool
+}
+
+// coldPod are the names of a pod that are asked for together when the pause is over.
+type coldPod struct {
+	names map[fqdn.Name]bool
+	pause time.Duration
+	stop  func() bool
+}
+
+// add has names of a pod asked for again after the pause, or sooner if others of its are.
+func (c *coldNames) add(s *Server, pod policy.PodRef, names map[fqdn.Name]int, pause time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || len(names) == 0 {
+		return
+	}
+	last, p := c.pods[pod], &coldPod{names: map[fqdn.Name]bool{}, pause: pause}
+	if last != nil && last.pause <= pause {
+		p = last
+	} else if last != nil {
+		last.stop()
+		maps.Copy(p.names, last.names)
+	}
+	for n := range names {
+		p.names[n] = true
+	}
+	if p != last {
+		p.stop = s.after(pause, func() { c.warm(s, pod, p) })
+		c.pods[pod] = p
+	}
+}
+
+// warm asks for the names that the pod's view still has.
+func (c *coldNames) warm(s *Server, pod policy.PodRef, p *coldPod) {
+	c.mu.Lock()
+	due := c.pods[pod] == p
+	if due {
+		delete(c.pods, pod)
+	}
+	c.mu.Unlock()
+	v := s.snapshot.Load().ViewOf(pod)
+	if !due || v == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), coldPauseMost)
+	defer cancel()
+	names := slices.DeleteFunc(slices.Clone(v.ExactNames()), func(n fqdn.Name) bool { return !p.names[n] })
+	_ = s.warm(ctx, v, names, min(2*p.pause, coldPauseMost)) // the first failure was reported
+}
+
+// stop forgets all names, for good.
+func (c *coldNames) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for _, p := range c.pods {
+		p.stop()
+	}
+	clear(c.pods)
 }
 
 // warmUp is the replier of the queries of one pod's warm-up.
@@ -78,7 +165,13 @@ type warmUp struct {
 	snap    *policy.Snapshot
 	names   []fqdn.Name
 	asked   atomic.Int64
-	results chan error // has room for all
+	results chan warmResult // has room for all
+}
+
+// warmResult is how one question for a name ended.
+type warmResult struct {
+	name fqdn.Name
+	err  error
 }
 
 // next asks the next question, if there is one.
@@ -100,7 +193,7 @@ func (w *warmUp) done(q *query) {
 	if q.rec.Verdict == audit.Failed {
 		err = errors.New("resolve " + q.question.Name.String() + " for pod " + w.view.Pod.String() + ": " + q.rec.Error)
 	}
-	w.results <- err
+	w.results <- warmResult{q.question.Name, err}
 	w.s.workers.do(w.next)
 }
 
@@ -134,8 +227,8 @@ func (q *query) lookupWarmed(now time.Duration) bool {
 	return true
 }
 
-// keepWarmed keeps the answer to a warm-up for others, also one that is not kept for
-// clients: of a zone without a cache, and a failure.
+// keepWarmed keeps the answer to a warm-up for other warm-ups, even if it is not cached
+// for clients: of a zone without a cache, and a failure.
 func (q *query) keepWarmed(failed error) {
 	m, holds := q.answerMessage(), warmAgain
 	switch {

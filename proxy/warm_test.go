@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
 )
@@ -44,7 +45,7 @@ func TestWarmGrantsTheExactNames(t *testing.T) {
 	}
 }
 
-func TestWarmGoesByTheGuardAndSaysWhatFailed(t *testing.T) {
+func TestWarmAppliesTheGuardAndReportsFailures(t *testing.T) {
 	l := newLab(t, map[string][]string{
 		"www.example.org A":    {"www.example.org. 60 IN A 169.254.169.254"},
 		"www.example.org AAAA": {"error"},
@@ -104,7 +105,7 @@ func TestWarmAsksNothingAgain(t *testing.T) {
 			warm(2)
 			l.s.ForgetWarmUps()
 			warm(3)
-			if granted := l.granted(); !c.failed && len(c.a) > 0 && len(granted) != 7 { // what is open is not granted again
+			if granted := l.granted(); !c.failed && len(c.a) > 0 && len(granted) != 7 { // open addresses are not granted again
 				t.Errorf("granted %q", granted)
 			}
 			l.ask("10.1.0.4", "www.example.org", dns.TypeA)
@@ -113,6 +114,81 @@ func TestWarmAsksNothingAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWarmTriesAgain: a name that failed is asked for again, after pauses that double up to
+// a minute, until it is granted, or no view has it. One timer a pod waits.
+func TestWarmTriesAgain(t *testing.T) {
+	l := newLab(t, map[string][]string{"www.example.org A": {"SERVFAIL"}, "www.example.org AAAA": {}})
+	timers, at := l.timers(), labClock{}
+	l.s.now = at.now
+	strict := l.s.snapshot.Load().ViewOf(labPods[2].PodRef)
+	fails := func() {
+		t.Helper()
+		for range 2 { // a second warm-up has no timer of its own
+			if err := l.s.Warm(t.Context(), []*policy.View{strict}); err == nil {
+				t.Error("no error")
+			}
+		}
+	}
+	again := func(waited time.Duration, timersLeft int) {
+		t.Helper()
+		if timers.most != waited || len(timers.all) != 1 {
+			t.Errorf("%d timers, waited %v, want %v", len(timers.all), timers.most, waited)
+		}
+		timers.most = 0
+		at.pass(max(waited, warmAgain))
+		if timers.end(); len(timers.all) != timersLeft {
+			t.Errorf("after %v %d timers, want %d", waited, len(timers.all), timersLeft)
+		}
+	}
+	fails()
+	for _, seconds := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		again(seconds*time.Second, 1)
+	}
+	if got := l.count("www.example.org A"); got != 9 {
+		t.Errorf("asked %d times", got)
+	}
+	l.up.mu.Lock()
+	l.up.table["www.example.org A"] = []string{"www.example.org. 60 IN A 192.0.2.1"}
+	l.up.mu.Unlock()
+	again(time.Minute, 0)
+	equal(t, "grants", l.granted(), []string{"strict www.example.org [192.0.2.1] any +6m11s"})
+
+	l.up.mu.Lock()
+	l.up.table["www.example.org A"] = []string{"SERVFAIL"}
+	l.up.mu.Unlock()
+	at.pass(time.Hour)
+	fails()
+	l.s.Publish(compiled(t, labPolicies, without("strict")))
+	again(time.Second, 0)
+	fails()
+	if l.s.cold.stop(); len(timers.all) != 0 {
+		t.Error("the end of the server leaves a timer")
+	}
+}
+
+// TestWarmAsksWhatHadNoTurn: names beyond those that are asked for at once have theirs
+// when the first ones give up the time of the warm-up.
+func TestWarmAsksWhatHadNoTurn(t *testing.T) {
+	l := newLab(t, labTable)
+	timers, gate := l.timers(), make(chan struct{})
+	l.use(l.s.setup.Load().config, stuck{l.up, policytest.Name("dead.wild.test"), gate})
+	names := slices.Repeat([]fqdn.Name{policytest.Name("dead.wild.test")}, warmAtOnce)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	web := l.s.snapshot.Load().ViewOf(labPods[0].PodRef)
+	if err := l.s.WarmNames(ctx, web, append(names, web.ExactNames()...)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	timers.end()
+	equal(t, "grants", sorted(l.granted()), []string{
+		"web app.ingress.test [10.96.7.1] tcp/443 +2m0s",
+		"web db.shop.svc.cluster.local [10.96.0.9] tcp/443 +1m30s",
+		"web www.example.org [192.0.2.1 192.0.2.2] tcp/443 +3m0s",
+		"web www.example.org [2001:db8:9::1] tcp/443 +2m0s",
+	})
+	close(gate)
 }
 
 // count tells how often the upstream was asked.
@@ -142,17 +218,17 @@ func (s stuck) resolve(a wire.Query) (found, error) {
 	return s.resolver.resolve(a)
 }
 
-// TestWarmOfOnePodWaitsForNoOther: a pod with more names without an answer than are asked
+// TestWarmUpsOfPodsAreIndependent: a pod with more names without an answer than are asked
 // for at once does not delay another pod's.
-func TestWarmOfOnePodWaitsForNoOther(t *testing.T) {
+func TestWarmUpsOfPodsAreIndependent(t *testing.T) {
 	l := newLab(t, labTable)
 	gate := make(chan struct{})
 	defer close(gate)
-	l.use(l.s.setup.Load().config, stuck{l.up, name(t, "dead.wild.test"), gate})
+	l.use(l.s.setup.Load().config, stuck{l.up, policytest.Name("dead.wild.test"), gate})
 	snap := l.s.snapshot.Load()
 	dead := make([]fqdn.Name, 4*warmAtOnce)
 	for i := range dead {
-		dead[i] = name(t, "dead.wild.test")
+		dead[i] = policytest.Name("dead.wild.test")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -168,8 +244,8 @@ func sorted(lines []string) []string {
 	return lines
 }
 
-// TestWarmAsksAgainAfterASuspension: what warm-ups remember is as old as what is kept for
-// pods, whichever of the clocks did not run while the machine was suspended.
+// TestWarmAsksAgainAfterASuspension: cached warm-ups age like cached answers, whichever
+// of the clocks stopped while the machine was suspended.
 func TestWarmAsksAgainAfterASuspension(t *testing.T) {
 	l := newLab(t, map[string][]string{"www.example.org A": {"www.example.org. 600 IN A 192.0.2.1"}, "www.example.org AAAA": {}})
 	l.s.Publish(compiled(t, labPolicies, labPods))
@@ -199,7 +275,7 @@ func TestWarmUpsShareAnAnswer(t *testing.T) {
 	var warm sync.WaitGroup
 	for _, pod := range []int{0, 1, 2} {
 		v := l.s.snapshot.Load().ViewOf(labPods[pod].PodRef)
-		warm.Go(func() { _ = l.s.WarmNames(t.Context(), v, []fqdn.Name{name(t, "a.example.org")}) })
+		warm.Go(func() { _ = l.s.WarmNames(t.Context(), v, []fqdn.Name{policytest.Name("a.example.org")}) })
 	}
 	fatal.Await(t, "a join of both types by two pods", func() bool { return l.s.Stats().Coalesced == 4 })
 	close(gate)

@@ -4,8 +4,8 @@ import (
 	"sync"
 )
 
-// idleWorkers is how many workers stay when there is nothing to do. A worker that
-// stays keeps its grown stack, which is most of what a new goroutine costs here.
+// idleWorkers is how many idle workers stay. A worker that stays keeps its grown stack,
+// which is most of the cost of a new goroutine here.
 const idleWorkers = 64
 
 // workerPool runs jobs on goroutines, each at once; its callers bound how many there are
@@ -15,7 +15,7 @@ type workerPool struct {
 	idle chan struct{} // a place for each idle worker
 	done chan struct{}
 	once *sync.Once
-	// protect runs a job that may panic; the worker goes on.
+	// protect runs a job that may panic; the worker continues.
 	protect func(what string, job func()) bool
 }
 

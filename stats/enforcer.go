@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Enforcer is the enforcer's state and what it has done since its start.
+// Enforcer is the enforcer's state and its totals since its start.
 type Enforcer struct {
 	Selected int `json:"selected"`
 	Grants   int `json:"grants"`
@@ -28,8 +28,8 @@ type Enforcer struct {
 	Evicted uint64 `json:"evictedGrants"`
 	// Intercepting: DNS packets of selected pods come to this agent now.
 	Intercepting bool `json:"intercepting"`
-	// PeerSets are the peers of NetworkPolicies that the kernel has as sets, each of a
-	// family one; PeerEntries is what they hold together.
+	// PeerSets is the number of sets of peers of NetworkPolicies in the kernel, one for
+	// each family; PeerEntries is the number of all their entries.
 	PeerSets    int `json:"peerSets"`
 	PeerEntries int `json:"peerEntries"`
 	// Bypassing are pods that sent DNS straight to a pod behind a resolver lately: a load

@@ -9,7 +9,7 @@ import (
 // of uint64 at one moment.
 type Counters[N any] struct {
 	Queries          N `json:"queries"`         // of known pods and the node, over UDP and TCP
-	QueriesTCP       N `json:"queriesTCP"`      // of those, over TCP
+	QueriesTCP       N `json:"queriesTCP"`      // the part over TCP
 	Malformed        N `json:"malformed"`       // packets that are no query
 	UnknownSources   N `json:"unknownSources"`  // queries from addresses that are no pod's: REFUSED
 	RateLimited      N `json:"rateLimited"`     // SERVFAIL, since the pod asked too fast
@@ -29,9 +29,9 @@ type Counters[N any] struct {
 	RepliesLost      N `json:"repliesLost"`      // that could not be sent
 	SelfQueries      N `json:"selfQueries"`      // answered
 	Panics           N `json:"panics"`           // queries that ended in a fault of the proxy: SERVFAIL
-	CacheHits        N `json:"cacheHits"`        // questions answered by what was kept
+	CacheHits        N `json:"cacheHits"`        // questions answered from the cache
 	CacheMisses      N `json:"cacheMisses"`      // questions that an upstream was asked for
-	CacheStale       N `json:"cacheStale"`       // questions answered by what was over, for want of a better
+	CacheStale       N `json:"cacheStale"`       // questions answered by expired answers, for lack of a better one
 	Prefetches       N `json:"prefetches"`       // hot answers that were renewed ahead of their end
 	Followed         N `json:"followed"`         // questions allowed since an allowed answer pointed there
 }
@@ -45,13 +45,13 @@ func Load(c *Counters[atomic.Uint64]) (now Counters[uint64]) {
 	return now
 }
 
-// Proxy is the proxy's totals since its start at one moment, but for those that
-// say "now".
+// Proxy is the proxy's totals since its start at one moment, except for values that say
+// "now".
 type Proxy struct {
 	Counters[uint64]
 	ShedZone         uint64 `json:"shedZone"`         // SERVFAIL, since max_concurrent of a forward were under way
 	UpstreamQueries  uint64 `json:"upstreamQueries"`  // sent, tries counted
-	UpstreamTCP      uint64 `json:"upstreamTCP"`      // of those, asked again over TCP
+	UpstreamTCP      uint64 `json:"upstreamTCP"`      // the part retried over TCP
 	UpstreamFailures uint64 `json:"upstreamFailures"` // tries without a reply
 	WrongReplies     uint64 `json:"wrongReplies"`     // replies that answer something else, ignored
 	Allowed          uint64 `json:"allowed"`          // verdicts
@@ -62,5 +62,5 @@ type Proxy struct {
 	InFlight         int64  `json:"inFlight"`     // now
 	Connections      int64  `json:"connections"`  // TCP, now
 	CacheEntries     int64  `json:"cacheEntries"` // answers that are kept, now
-	CacheBytes       int64  `json:"cacheBytes"`   // about what they take, now
+	CacheBytes       int64  `json:"cacheBytes"`   // their approximate memory, now
 }

@@ -59,9 +59,9 @@ func TestConditionsOf(t *testing.T) {
 	}
 }
 
-// TestEveryBlindSpotIsTold: a reason that is in the list of findings and not of
+// TestEveryBlindSpotIsReported: a reason that is in the list of findings and not of
 // blind spots would be in no condition.
-func TestEveryBlindSpotIsTold(t *testing.T) {
+func TestEveryBlindSpotIsReported(t *testing.T) {
 	for _, reason := range []string{NotSeen, IPVS, BridgeNotFiltered, HostNetwork, SecondInterface, Homeless} {
 		if c := enforcedOf(statustest.Policy("shop", "web"), true, []entry{{Reason: reason, Message: "why"}}); c.Reason != reason || c.Message != "why" {
 			t.Errorf("%+v", c)

@@ -21,8 +21,8 @@ import (
 	"github.com/namegate/namegate/status/statustest"
 )
 
-// TestLostLeader: where the elected agent cannot renew its Lease the other takes it
-// over, and what the policies say stays.
+// TestLostLeader: if the elected agent cannot renew its Lease the other takes it over,
+// and the conditions of policies stay.
 func TestLostLeader(t *testing.T) {
 	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, nil, func(t *testing.T, w *world) {
 		var lost atomic.Bool
@@ -63,9 +63,9 @@ type errAway struct{}
 
 func (errAway) Error() string { return "the API server is away" }
 
-// TestServerAway: everything is refused for a while, and told when it is back. No
+// TestAPIServerUnavailable: everything is refused for a while, and told when it is back. No
 // request storm comes of it, and the agent ends in time all the same.
-func TestServerAway(t *testing.T) {
+func TestAPIServerUnavailable(t *testing.T) {
 	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, nil, func(t *testing.T, w *world) {
 		var away atomic.Bool
 		var requests atomic.Int32
@@ -97,8 +97,8 @@ func TestServerAway(t *testing.T) {
 	})
 }
 
-// TestCompanionsOptionOff: what an agent with the option wrote goes with the option,
-// if the agent may.
+// TestCompanionsOptionOff: an agent's objects are removed with the option, if the agent
+// may.
 func TestCompanionsOptionOff(t *testing.T) {
 	for name, mayDelete := range map[string]bool{"with the right": true, "without": false} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestCompanionsOptionOff(t *testing.T) {
 	}
 }
 
-// TestPoliciesThatCannotBeRead: what the source says of a policy is in its condition.
+// TestPoliciesThatCannotBeRead: the source's problem is in the policy's condition.
 func TestPoliciesThatCannotBeRead(t *testing.T) {
 	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, nil, func(t *testing.T, w *world) {
 		stop := w.start("n1", false)
@@ -141,9 +141,9 @@ func TestPoliciesThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestNothingBeforeItIsKnown: an agent that knows no policies yet takes away nothing
-// of what is there for them.
-func TestNothingBeforeItIsKnown(t *testing.T) {
+// TestNothingIsRemovedBeforePoliciesAreKnown: an agent that knows no policies yet removes nothing of
+// theirs.
+func TestNothingIsRemovedBeforePoliciesAreKnown(t *testing.T) {
 	ours := companionOf(statustest.Policy("shop", "web"), false)
 	inWorld(t, nil, []runtime.Object{ours, statustest.Limit("shop", "deny", nil)}, func(t *testing.T, w *world) {
 		r, err := New(Options{Client: w.client, Dynamic: w.policies, Namespace: "namegate", Node: "n1", Identity: "agent-n1", Companion: true, Endpoint: statustest.Endpoint, Log: statustest.Silent})
@@ -168,8 +168,8 @@ func TestNothingBeforeItIsKnown(t *testing.T) {
 	})
 }
 
-// TestRenewalsWakeNobody: only what a Lease says matters at once.
-func TestRenewalsWakeNobody(t *testing.T) {
+// TestRenewedDetectsRenewals: only the content of a Lease matters immediately.
+func TestRenewedDetectsRenewals(t *testing.T) {
 	lease := func(text string, renew time.Duration) *coordinationv1.Lease {
 		return &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{FindingsAnnotation: text}},

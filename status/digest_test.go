@@ -29,7 +29,7 @@ func TestDigestOf(t *testing.T) {
 	}
 }
 
-func TestDigestComesBack(t *testing.T) {
+func TestDigestRoundTrip(t *testing.T) {
 	for _, findings := range [][]Finding{nil, {blocked("shop/web", "a"), blocked("shop/web", "b")}} {
 		d := digestOf(sortedFindings(findings))
 		text, err := d.encode()
@@ -74,7 +74,7 @@ func TestDigestIsBounded(t *testing.T) {
 	}
 }
 
-func TestDecodeDigestTrustsNobody(t *testing.T) {
+func TestDecodeDigestChecksBounds(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"": true, "{}": true, "[]": false, "{": false, `{"findings":[{"count":-5,"pods":["a","b","c","d","e"]}]}`: true,
 		`{"findings":[` + strings.Repeat(" ", maxDigestBytes) + `]}`: false,

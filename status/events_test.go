@@ -14,7 +14,7 @@ import (
 	"github.com/namegate/namegate/status/statustest"
 )
 
-// listener is a recorder that keeps what it is told.
+// listener is a recorder that keeps its events.
 type listener struct{ heard []string }
 
 func (l *listener) Eventf(regarding, related runtime.Object, kind, reason, _, note string, args ...any) {
@@ -60,7 +60,8 @@ func TestEventsAreEmittedOnce(t *testing.T) {
 	}
 }
 
-// TestEventsOfFlappingFindings: what comes and goes is said now and then, not each time.
+// TestEventsOfFlappingFindings: flapping findings are reported now and then, not each
+// time.
 func TestEventsOfFlappingFindings(t *testing.T) {
 	l := &listener{}
 	h := &findingEvents{recorder: l}
@@ -101,8 +102,8 @@ func TestEventsInABurst(t *testing.T) {
 	}
 }
 
-// TestEventsOfUnknownPolicies: without a policy to be found the pod has its event,
-// and a policy that was made anew has one of its own.
+// TestEventsOfUnknownPolicies: without a known policy the pod has its event, and a
+// recreated policy has one of its own.
 func TestEventsOfUnknownPolicies(t *testing.T) {
 	l := &listener{}
 	h := &findingEvents{recorder: l}

@@ -14,8 +14,8 @@ import (
 	"github.com/namegate/namegate/status/statustest"
 )
 
-// TestTheSamePoliciesAgain: what a source says while pods of other nodes come and go
-// does not have the elected agent look at everything.
+// TestTheSamePoliciesAgain: the source's calls while pods of other nodes come and go do
+// not make the elected agent read everything.
 func TestTheSamePoliciesAgain(t *testing.T) {
 	r, err := New(Options{Client: fake.NewClientset(), Dynamic: &dynamic.DynamicClient{}, Namespace: "namegate-system", Log: slog.New(slog.DiscardHandler)})
 	fatal.If(t, err)

@@ -86,8 +86,8 @@ func TestLeaseReaderGathersAllNodes(t *testing.T) {
 	}
 }
 
-// TestLeaseReaderGoesByItsOwnClock: a node whose clock is wrong counts as long as it renews.
-func TestLeaseReaderGoesByItsOwnClock(t *testing.T) {
+// TestLeaseReaderUsesItsOwnClock: a node whose clock is wrong counts as long as it renews.
+func TestLeaseReaderUsesItsOwnClock(t *testing.T) {
 	s := newReaderTest(t)
 	s.addNode("n1")
 	wrong := -48 * time.Hour
@@ -123,7 +123,7 @@ func TestLeaseReaderForgetsStaleLeases(t *testing.T) {
 	}
 }
 
-// TestLeaseReaderAsksForTheNode: one that is gone need not be waited for.
+// TestLeaseReaderAsksForTheNode: a deleted node is not waited for.
 func TestLeaseReaderAsksForTheNode(t *testing.T) {
 	s := newReaderTest(t)
 	s.addNode("n1")

@@ -118,7 +118,7 @@ func (c slowCompanions) Create(ctx context.Context, n *networkingv1.NetworkPolic
 	return c.NetworkPolicyInterface.Create(ctx, n, o)
 }
 
-// list is what a source tells.
+// list is the policies of a source.
 func (s *slowServer) list() (out []v1alpha1.FQDNNetworkPolicy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

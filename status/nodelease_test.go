@@ -20,7 +20,7 @@ import (
 	"github.com/namegate/namegate/status/statustest"
 )
 
-// setClock is a clock that stands until it is set.
+// setClock is a clock that only moves when it is set.
 type setClock struct{ now time.Time }
 
 func newNodeLease(t *testing.T, client *fake.Clientset) (*nodeLease, *setClock) {

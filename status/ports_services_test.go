@@ -82,7 +82,7 @@ func TestPortsOfServices(t *testing.T) {
 	})
 }
 
-// TestTooManyPorts: what has no room is told, once.
+// TestTooManyPorts: ports without room are reported once.
 func TestTooManyPorts(t *testing.T) {
 	inShop(t, nil, func(t *testing.T, w *world) {
 		w.change(func(p *v1alpha1.FQDNNetworkPolicy) {
@@ -126,8 +126,8 @@ func TestTooManyPorts(t *testing.T) {
 	})
 }
 
-// TestServicesThatSayTheSame wake nobody.
-func TestServicesThatSayTheSame(t *testing.T) {
+// TestUnchangedServices cause no work.
+func TestUnchangedServices(t *testing.T) {
 	r, err := New(Options{Client: fake.NewClientset(), Dynamic: &dynamic.DynamicClient{}, Namespace: "namegate", Log: statustest.Silent})
 	fatal.If(t, err)
 	db := statustest.Service("db", policy.ServicePort{Port: 443, Target: 8443})

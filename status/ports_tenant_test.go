@@ -53,8 +53,8 @@ func TestPortsOfAnotherSelector(t *testing.T) {
 	})
 }
 
-// TestOpenByAnotherNamespace: who may write NetworkPolicies somewhere makes no companion
-// of another namespace's policy look open.
+// TestOpenByAnotherNamespace: NetworkPolicies of one namespace make no companion of
+// another namespace's policy look open.
 func TestOpenByAnotherNamespace(t *testing.T) {
 	forged := companionOf(cart(), true)
 	forged.Namespace = "evil"

@@ -32,7 +32,7 @@ func inShop(t *testing.T, objects []runtime.Object, test func(*testing.T, *world
 	})
 }
 
-// change changes the one policy.
+// change changes the only policy.
 func (w *world) change(change func(*v1alpha1.FQDNNetworkPolicy)) {
 	p := w.policies.get(w.t, "shop", "web")
 	change(p)
@@ -43,7 +43,8 @@ func (w *world) change(change func(*v1alpha1.FQDNNetworkPolicy)) {
 	w.tell()
 }
 
-// opens tells what the one companion opens: "ports", "DNS", or "" if there is none.
+// opens returns the openings of the only companion: "ports", "DNS", or "" if there is
+// none.
 func (w *world) opens() string {
 	for _, n := range w.networkPolicies() {
 		switch {
@@ -57,7 +58,7 @@ func (w *world) opens() string {
 	return ""
 }
 
-// want demands what the companion opens after a while.
+// want demands the companion's openings after a while.
 func (w *world) want(after time.Duration, want, why string) {
 	w.t.Helper()
 	w.pass(after)
@@ -89,8 +90,8 @@ func TestPortsOfANewPolicy(t *testing.T) {
 	})
 }
 
-// TestPortsOfWhatIsNotEnforced: where a policy denies nothing its companions open nothing.
-func TestPortsOfWhatIsNotEnforced(t *testing.T) {
+// TestPortsOfUnenforcedPolicies: where a policy denies nothing its companions open nothing.
+func TestPortsOfUnenforcedPolicies(t *testing.T) {
 	for name, c := range map[string]struct {
 		change, back func(*v1alpha1.FQDNNetworkPolicy)
 	}{
@@ -153,7 +154,7 @@ func TestPortsOfBlindSpots(t *testing.T) {
 	}
 }
 
-// TestPortsUnderTheNextLeader: an agent that is elected leaves open what is, and lets new
+// TestPortsUnderTheNextLeader: a newly elected agent leaves open ports open, and lets new
 // companions wait.
 func TestPortsUnderTheNextLeader(t *testing.T) {
 	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{cart()}, []runtime.Object{statustest.Limit("shop", "deny", nil)}, func(t *testing.T, w *world) {
@@ -178,7 +179,8 @@ func TestPortsUnderTheNextLeader(t *testing.T) {
 	})
 }
 
-// TestPortsAsked: the chart's value and the policy's annotation, and what is said of them.
+// TestPortsAsked: the chart's value and the policy's annotation, and the messages about
+// them.
 func TestPortsAsked(t *testing.T) {
 	for _, c := range []struct {
 		mode   companion.Ports
@@ -213,8 +215,8 @@ func TestPortsAsked(t *testing.T) {
 	}
 }
 
-// TestPortsGoWithTheirOwner and with the NetworkPolicy that they stand beside.
-func TestPortsGoWithTheirOwner(t *testing.T) {
+// TestPortsAreRemovedWithTheirOwner and with the NetworkPolicy beside them.
+func TestPortsAreRemovedWithTheirOwner(t *testing.T) {
 	inShop(t, nil, func(t *testing.T, w *world) {
 		w.want(soonOpen, "ports", "at first")
 		w.there = nil

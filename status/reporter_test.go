@@ -170,8 +170,8 @@ func TestConditionsOfAllNodes(t *testing.T) {
 	})
 }
 
-// TestHandOver: the next agent goes on within seconds of the end of the last, since
-// that gives its Lease back, and says nothing twice.
+// TestHandOver: the next agent continues within seconds of the end of the last, because
+// that gives its Lease back, and reports nothing twice.
 func TestHandOver(t *testing.T) {
 	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web"), statustest.Broken("shop", "typo")}, nil, func(t *testing.T, w *world) {
 		stop1 := w.start("n1", false)
@@ -223,7 +223,7 @@ func TestLostNode(t *testing.T) {
 	})
 }
 
-// TestCompanionsOfACluster: they come and go with what they are made of.
+// TestCompanionsOfACluster: they come and go with their policies.
 func TestCompanionsOfACluster(t *testing.T) {
 	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, nil, func(t *testing.T, w *world) {
 		defer w.start("n1", true)()
@@ -242,8 +242,8 @@ func TestCompanionsOfACluster(t *testing.T) {
 	})
 }
 
-// TestWithdraw: with agents that run, nothing of theirs comes back, and what is not
-// theirs stays.
+// TestWithdraw: with running agents, none of their objects is written again, and other
+// objects stay.
 func TestWithdraw(t *testing.T) {
 	inWorld(t, []*v1alpha1.FQDNNetworkPolicy{statustest.Policy("shop", "web")}, []runtime.Object{
 		&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "namegate", Name: "agents"}}, statustest.Limit("shop", "deny", nil),

@@ -31,7 +31,7 @@ func (s *statuses) one(ctx context.Context, now time.Time, p *v1alpha1.FQDNNetwo
 	return s.write(ctx, func() time.Time { return now }, []status{{p, want}})
 }
 
-// wanted is what the status of a policy should say where nothing was found.
+// wanted is the status of a policy without findings.
 func wanted(p *v1alpha1.FQDNNetworkPolicy) []metav1.Condition {
 	return conditionsOf(p, fqdnnp.Validate(p), nil)
 }
@@ -105,8 +105,8 @@ func TestStatusKeepsOthersConditions(t *testing.T) {
 	}
 }
 
-// TestStatusOfAStaleVersion: somebody changed the policy meanwhile, so nothing is
-// overwritten; it is tried again with what the source tells then.
+// TestStatusOfAStaleVersion: the policy was changed meanwhile, so nothing is overwritten;
+// it is retried with the source's new state.
 func TestStatusOfAStaleVersion(t *testing.T) {
 	server := newPolicyServer(t, statustest.Policy("shop", "web"))
 	s, _ := newStatuses(server)
@@ -147,8 +147,9 @@ func TestContenders(t *testing.T) {
 	}
 }
 
-// TestStatusAfterAQuarrel: what is new is written at once, however long they quarrelled.
-func TestStatusAfterAQuarrel(t *testing.T) {
+// TestStatusAfterAConflict: a new status is written immediately, however long the conflict
+// lasted.
+func TestStatusAfterAConflict(t *testing.T) {
 	server := newPolicyServer(t, statustest.Policy("shop", "web"))
 	s, _ := newStatuses(server)
 	now := statustest.At(0)

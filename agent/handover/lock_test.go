@@ -10,9 +10,9 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// TestOneAgentInANamespace: neither the same socket nor another one lets a second
+// TestOneAgentPerNetworkNamespace: neither the same socket nor another one lets a second
 // agent, or a cleanup, write in the network namespace of the first.
-func TestOneAgentInANamespace(t *testing.T) {
+func TestOneAgentPerNetworkNamespace(t *testing.T) {
 	dir := t.TempDir()
 	name := fmt.Sprintf("@namegate-test-%d", os.Getpid())
 	a, b := filepath.Join(dir, "a", "agent.sock"), filepath.Join(dir, "b", "agent.sock")

@@ -12,7 +12,7 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// TestHealth walks through an agent's life; each step says what the probes get.
+// TestHealth walks through an agent's life; each step has the probes' replies.
 func TestHealth(t *testing.T) {
 	now := time.Unix(1000, 0)
 	h := New(func() time.Time { return now })
@@ -58,8 +58,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestStrangersGetNoAddresses: why the kernel refused is for root, who asks by the socket.
-func TestStrangersGetNoAddresses(t *testing.T) {
+// TestProbesReportNoAddresses: only root, by the socket, gets the kernel's error.
+func TestProbesReportNoAddresses(t *testing.T) {
 	h := New(time.Now)
 	h.Synced()
 	h.Active()

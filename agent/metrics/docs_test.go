@@ -15,7 +15,7 @@ import (
 	"github.com/namegate/namegate/proxy/counters"
 )
 
-// openLabels are those whose values the installation decides.
+// openLabels are the labels whose values depend on the installation.
 var openLabels = map[string]bool{"version": true, "zone": true}
 
 var (
@@ -103,7 +103,8 @@ func TestBucketsAreDocumented(t *testing.T) {
 	}
 }
 
-// constants returns what the constants of Go files are whose line the pattern matches.
+// constants returns the values of the constants in Go files whose line the pattern
+// matches.
 func constants(t *testing.T, pattern string, globs ...string) (out []string) {
 	t.Helper()
 	for _, glob := range globs {
@@ -126,8 +127,8 @@ func constants(t *testing.T, pattern string, globs ...string) (out []string) {
 	return out
 }
 
-// TestNoReasonIsLeftOut: a reason that is new where it is given is told by name.
-func TestNoReasonIsLeftOut(t *testing.T) {
+// TestEveryReasonIsReported: every reason in the code is a value of the metric.
+func TestEveryReasonIsReported(t *testing.T) {
 	var flows []string
 	for _, r := range flowReasons {
 		flows = append(flows, string(r))
@@ -147,7 +148,7 @@ func TestNoReasonIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestTypesAreBounded: how many series there are is nobody's outside to say.
+// TestTypesAreBounded: clients cannot create any number of series.
 func TestTypesAreBounded(t *testing.T) {
 	types := proxyTypes(t)
 	if last := types[len(types)-1].Type; last != "other" || len(types) > 12 {

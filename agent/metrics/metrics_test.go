@@ -83,8 +83,8 @@ func scraped(t *testing.T, f Facts, timed *Timing) map[string]string {
 
 func ptr[T any](v T) *T { return &v }
 
-// TestMetrics: each number stands under its own name, with the names, types, helps and
-// labels that dashboards and alerts know.
+// TestMetrics: each number has its own metric, with the names, types, helps and labels
+// that dashboards and alerts use.
 func TestMetrics(t *testing.T) {
 	f := Facts{Version: "dev",
 		Ready: true, InSync: true, APIServerAway: ptr(false), Snapshot: 3, BrokenFiles: ptr(29),
@@ -125,8 +125,7 @@ func proxyTypes(t *testing.T) (types typeVerdicts) {
 
 type typeVerdicts = [len(counters.Stats{}.Types)]counters.TypeVerdicts
 
-// quietFacts are those of an agent to which nothing has happened; busyFacts of one
-// to which everything has.
+// quietFacts are an agent's at its start; busyFacts have every value set.
 func quietFacts(t *testing.T) Facts {
 	f := Facts{Version: "dev", APIServerAway: ptr(true), BrokenFiles: ptr(0), Denied: Denied{Packets: ptr(uint64(0))}, Audit: &Audit{}, Upstreams: []upstream.Status{{Zone: "."}}}
 	f.Proxy.Types = proxyTypes(t)
@@ -218,8 +217,8 @@ func TestMetricsAreWellFormed(t *testing.T) {
 	}
 }
 
-// TestWhatAnAgentHasNot: what has no meaning for an agent is not told as zero.
-func TestWhatAnAgentHasNot(t *testing.T) {
+// TestAbsentMetrics: what has no meaning for an agent is not told as zero.
+func TestAbsentMetrics(t *testing.T) {
 	f := quietFacts(t)
 	all := scraped(t, f, nil)
 	f.APIServerAway, f.BrokenFiles, f.Denied.Packets, f.Audit = nil, nil, nil, nil
@@ -261,7 +260,7 @@ func TestPodsAreCountedOnce(t *testing.T) {
 	}
 }
 
-// TestMetricsPortIsTaken: the agent goes on, and says why there are none.
+// TestMetricsPortIsTaken: the agent continues, and reports why there are no metrics.
 func TestMetricsPortIsTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	fatal.If(t, err)

@@ -28,7 +28,7 @@ func TestProfilesAreOff(t *testing.T) {
 	}
 }
 
-// TestTiming: what took how long stands in its own histogram, failures too.
+// TestTiming: each duration is in its own histogram, failures too.
 func TestTiming(t *testing.T) {
 	now := time.Unix(1000, 0)
 	timed := NewTiming(func() time.Time { return now })

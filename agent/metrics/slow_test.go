@@ -29,9 +29,9 @@ func (l oneCall) Accept() (net.Conn, error) {
 func (oneCall) Close() error   { return nil }
 func (oneCall) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// TestScraperThatTakesNothing: it ends, and so does one that announces a body and
-// sends none.
-func TestScraperThatTakesNothing(t *testing.T) {
+// TestScraperThatReadsNothing: a scraper that reads nothing is disconnected, and so is
+// one that announces a body and sends none.
+func TestScraperThatReadsNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		said  string
 		reads bool
@@ -73,14 +73,14 @@ func TestScraperThatTakesNothing(t *testing.T) {
 				here.Close()
 				server.Close()
 				<-done
-				time.Sleep(time.Second) // what a refusal lingers for
+				time.Sleep(time.Second) // the time that a refused connection stays
 			})
 		})
 	}
 }
 
-// TestScrapersAreBounded: of those who connect so many are served at a time, and the
-// next when one of them goes.
+// TestScrapersAreBounded: a limited number of connections is served at a time, the next
+// when one ends.
 func TestScrapersAreBounded(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	fatal.If(t, err)

@@ -108,9 +108,9 @@ func put(t *testing.T, c *fake.Clientset, s *appsv1.DaemonSet) {
 	}
 }
 
-// TestStaying: without knowledge, and after the DaemonSet was made anew, nothing
-// is removed.
-func TestStaying(t *testing.T) {
+// TestLeavingDependsOnTheDaemonSet: without knowledge, and after the DaemonSet was
+// recreated, nothing is removed.
+func TestLeavingDependsOnTheDaemonSet(t *testing.T) {
 	p, _ := begin(t)
 	if p.Leaving() {
 		t.Error("leaving without knowledge")

@@ -101,7 +101,7 @@ func (f *stagesFake) refusing(err error) {
 
 func (f *stagesFake) Settle(context.Context) error { return nil }
 
-// since returns what was noted since the last call.
+// since returns the notes since the last call.
 func (f *stagesFake) since() []string {
 	synctest.Wait()
 	f.mu.Lock()
@@ -133,8 +133,8 @@ func inStages(t *testing.T, test func(f *stagesFake, r *Rollout)) {
 	})
 }
 
-// tenants is a state: pods, each with the names of a policy of its own, none for one that
-// no policy selects.
+// tenants is a state: pods, each with the names of a policy of its own, none for an
+// unselected pod.
 func tenants(pods ...string) State {
 	in := compile.Input{Namespaces: map[string]map[string]string{"shop": {}}}
 	for _, text := range pods {
@@ -161,9 +161,10 @@ func tenants(pods ...string) State {
 	return State{Input: in}
 }
 
-// TestNobodyWaitsForAnothersNames: a tenant with a name that has no answer, and a label
-// that flips, delays nobody; each pod is isolated when its own names are open.
-func TestNobodyWaitsForAnothersNames(t *testing.T) {
+// TestCommitDoesNotWaitForNamesOfOtherPods: a tenant with a name without an answer, and a
+// label that flips, delays no other pod; each pod is isolated when its own names are
+// open.
+func TestCommitDoesNotWaitForNamesOfOtherPods(t *testing.T) {
 	inStages(t, func(f *stagesFake, r *Rollout) {
 		r.Offer(tenants("web", "db", "sick"))
 		f.expect("0s prepare 1", "0s publish 1", "0s commit 1 isolates ")
@@ -178,7 +179,7 @@ func TestNobodyWaitsForAnothersNames(t *testing.T) {
 }
 
 // TestUnservedResolversHoldUpNoIsolation: pods become isolated although the addresses of
-// resolvers cannot be served; that is told, and tried again.
+// resolvers cannot be served; that is reported, and retried.
 func TestUnservedResolversHoldUpNoIsolation(t *testing.T) {
 	inStages(t, func(f *stagesFake, r *Rollout) {
 		f.mu.Lock()
@@ -224,9 +225,9 @@ func TestALabelThatFlips(t *testing.T) {
 	})
 }
 
-// TestTheFirstSnapshotComesWhole: nothing is in force before all names are resolved, and
-// what comes meanwhile is decided by at once, and prolongs nothing.
-func TestTheFirstSnapshotComesWhole(t *testing.T) {
+// TestFirstSnapshotWaitsForAllNames: nothing is in force before all names are resolved;
+// later states decide immediately, and prolong nothing.
+func TestFirstSnapshotWaitsForAllNames(t *testing.T) {
 	inStages(t, func(f *stagesFake, r *Rollout) {
 		r.Offer(tenants("db *.example.org", "sick a.dead.test"))
 		time.Sleep(time.Second)
@@ -265,8 +266,8 @@ func TestNamesThatAPolicyBrings(t *testing.T) {
 	})
 }
 
-// TestARefusedCommitIsTriedAgain: with pods that wait, and those that do not any more.
-func TestARefusedCommitIsTriedAgain(t *testing.T) {
+// TestRefusedCommitIsRetried: with pods that wait, and pods that no longer wait.
+func TestRefusedCommitIsRetried(t *testing.T) {
 	inStages(t, func(f *stagesFake, r *Rollout) {
 		r.Offer(tenants("web", "db", "sick"))
 		synctest.Wait()

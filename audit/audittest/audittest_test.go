@@ -28,7 +28,7 @@ func schema(t *testing.T) *Schema {
 	return s
 }
 
-// TestLogNamesTheLine: wherever a bad line stands among many, it is found.
+// TestLogNamesTheLine: a bad line is found at any position in a log.
 func TestLogNamesTheLine(t *testing.T) {
 	s := schema(t)
 	var good strings.Builder

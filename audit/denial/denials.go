@@ -139,7 +139,7 @@ func (d *Denials) take(p nflog.Packet) {
 func (d *Denials) pass() {
 	snap, now := d.o.Snapshot(), d.o.Now()
 	due := d.due(now.Add(-settle))
-	missing := d.lookUp(snap, due, maxLooks)
+	missing := d.lookUp(snap, due, maxLookups)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(missing) > 0 {

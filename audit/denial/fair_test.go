@@ -7,36 +7,37 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
-// crowd is a world in which so many more pods are enforced.
-func crowd(t *testing.T, n int) *world {
+// manyPods is a world with additional enforced pods.
+func manyPods(t *testing.T, n int) *world {
 	var more []policy.Pod
 	for i := range n {
-		name := fmt.Sprint("crowd", i)
+		name := fmt.Sprint("noisy", i)
 		at[name] = netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)})
 		t.Cleanup(func() { delete(at, name) })
-		more = append(more, policy.Pod{PodRef: ref(name), IPs: []netip.Addr{at[name]}, Labels: map[string]string{"mode": "enforce"}})
+		more = append(more, policy.Pod{PodRef: policytest.Ref(name), IPs: []netip.Addr{at[name]}, Labels: map[string]string{"mode": "enforce"}})
 	}
 	return newWorld(t, more...)
 }
 
-// TestManyNoisyPodsSilenceNobody: together they have what can be counted, and make
-// room for one that has less; nothing of what they were counted is lost.
-func TestManyNoisyPodsSilenceNobody(t *testing.T) {
+// TestManyNoisyPodsDoNotSuppressOthers: together they fill the table of counted flows,
+// and make room for a pod that has fewer; none of their counts is lost.
+func TestManyNoisyPodsDoNotSuppressOthers(t *testing.T) {
 	const pods = maxCounted / countedOfPod
-	w := crowd(t, pods)
+	w := manyPods(t, pods)
 	for i := range pods {
 		for port := range countedOfPod {
 			for range 2 {
-				w.denied(fmt.Sprint("crowd", i), "tcp", fmt.Sprintf("198.51.100.1:%d", 1+port))
+				w.denied(fmt.Sprint("noisy", i), "tcp", fmt.Sprintf("198.51.100.1:%d", 1+port))
 			}
 			w.now = w.now.Add(time.Millisecond)
 		}
 	}
 	w.lines = nil
 	w.denied("a", "tcp", "198.51.100.9:443")
-	if len(w.lines) != 2 || w.lines[0].Pod == ref("a") || w.lines[0].Count != 1 || w.lines[1].Pod != ref("a") {
+	if len(w.lines) != 2 || w.lines[0].Pod == policytest.Ref("a") || w.lines[0].Count != 1 || w.lines[1].Pod != policytest.Ref("a") {
 		t.Fatalf("lines: %+v", w.lines)
 	}
 	w.lines = nil
@@ -45,7 +46,7 @@ func TestManyNoisyPodsSilenceNobody(t *testing.T) {
 	}
 	share := 0
 	for _, f := range w.lines {
-		if f.Pod == ref("a") {
+		if f.Pod == policytest.Ref("a") {
 			share++
 		}
 	}

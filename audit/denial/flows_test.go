@@ -15,11 +15,12 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
-// TestAThousandAreALineAndACount: the first is told at once, the others when the minute
-// ends, and what goes on is a line a minute.
-func TestAThousandAreALineAndACount(t *testing.T) {
+// TestManyConnectionsAreOneLineAndACount: the first connection is logged immediately, the others
+// at the end of the minute, and a continuing flow is a line a minute.
+func TestManyConnectionsAreOneLineAndACount(t *testing.T) {
 	w := newWorld(t)
 	for i := range 1000 {
 		w.denied("a", "tcp", "198.51.100.1:443")
@@ -29,7 +30,7 @@ func TestAThousandAreALineAndACount(t *testing.T) {
 		w.pass(50 * time.Millisecond)
 	}
 	w.expect()
-	if got := w.denials.Recent(ref("a")); len(got) != 1 || got[0].Count != 1000 || !got[0].Time.Equal(start) || !got[0].Last.Equal(w.now.Add(-50*time.Millisecond)) {
+	if got := w.denials.Recent(policytest.Ref("a")); len(got) != 1 || got[0].Count != 1000 || !got[0].Time.Equal(start) || !got[0].Last.Equal(w.now.Add(-50*time.Millisecond)) {
 		t.Errorf("lately: %+v", got)
 	}
 	w.pass(start.Add(period - 1).Sub(w.now))
@@ -43,20 +44,20 @@ func TestAThousandAreALineAndACount(t *testing.T) {
 	}
 	w.expect("denied a tcp 198.51.100.1:443 address x999 []")
 	w.denied("a", "tcp", "198.51.100.1:443")
-	w.expect() // it goes on
+	w.expect() // the flow continues
 	w.pass(period)
 	w.expect("denied a tcp 198.51.100.1:443 address x1 []")
 	w.pass(period)
 	w.expect() // it does not
 	w.denied("a", "tcp", "198.51.100.1:443")
-	w.expect("denied a tcp 198.51.100.1:443 address x1 []") // a new one is told at once
-	if got := w.denials.Recent(ref("a")); len(got) != 1 || got[0].Count != 1002 {
+	w.expect("denied a tcp 198.51.100.1:443 address x1 []") // a new flow is logged immediately
+	if got := w.denials.Recent(policytest.Ref("a")); len(got) != 1 || got[0].Count != 1002 {
 		t.Errorf("lately: %+v", got)
 	}
 }
 
-// TestWhatIsToldApart: each of pod, protocol, destination and port is another flow.
-func TestWhatIsToldApart(t *testing.T) {
+// TestFlowKeys: each of pod, protocol, destination and port is another flow.
+func TestFlowKeys(t *testing.T) {
 	w := newWorld(t)
 	for range 2 {
 		w.denied("a", "tcp", "198.51.100.1:443")
@@ -69,9 +70,9 @@ func TestWhatIsToldApart(t *testing.T) {
 		"denied a tcp 198.51.100.2:443 address x1 []", "denied other tcp 198.51.100.1:443 address x1 []")
 }
 
-// TestWhatIsSaidFollows: the line of a minute says what is known at its end, and each
-// connection counts by what was known then.
-func TestWhatIsSaidFollows(t *testing.T) {
+// TestReasonFollowsTheSnapshot: the line of a minute has the reason at its end, and each
+// connection counts for the reason at its time.
+func TestReasonFollowsTheSnapshot(t *testing.T) {
 	w := newWorld(t)
 	w.denied("a", "tcp", "198.51.100.1:80")
 	w.pass(10 * time.Second)
@@ -94,9 +95,9 @@ func TestWhatIsSaidFollows(t *testing.T) {
 	}
 }
 
-// TestANoisyPodLeavesTheOthersTheirs: one that tries every port has its share of flows,
-// what is beyond is counted and said once a minute.
-func TestANoisyPodLeavesTheOthersTheirs(t *testing.T) {
+// TestNoisyPodHasALimit: a port scan has a limited number of flows; connections beyond it
+// are counted and logged once a minute.
+func TestNoisyPodHasALimit(t *testing.T) {
 	w := newWorld(t)
 	var log strings.Builder
 	w.denials.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
@@ -116,7 +117,7 @@ func TestANoisyPodLeavesTheOthersTheirs(t *testing.T) {
 	if n := strings.Count(log.String(), "can be told apart"); n != 1 || !strings.Contains(log.String(), fmt.Sprintf("counted=%d", 9*countedOfPod)) {
 		t.Errorf("the agent's log:\n%s", log.String())
 	}
-	if got := w.denials.Recent(ref("a")); len(got) != recentOfPod || got[0].Dialled.Port() != countedOfPod {
+	if got := w.denials.Recent(policytest.Ref("a")); len(got) != recentOfPod || got[0].Dialled.Port() != countedOfPod {
 		t.Errorf("%d are remembered, the newest to %s", len(got), got[0].Dialled)
 	}
 	w.pass(period)
@@ -127,18 +128,18 @@ func TestANoisyPodLeavesTheOthersTheirs(t *testing.T) {
 
 // TestAllIsBounded: many noisy pods have no more than all may.
 func TestAllIsBounded(t *testing.T) {
-	var crowd []policy.Pod
+	var many []policy.Pod
 	for i := range 80 {
-		crowd = append(crowd, policy.Pod{
-			PodRef: ref(fmt.Sprint("p", i)), IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 2, 0, byte(i)})}, Labels: map[string]string{"mode": "enforce"},
+		many = append(many, policy.Pod{
+			PodRef: policytest.Ref(fmt.Sprint("p", i)), IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 2, 0, byte(i)})}, Labels: map[string]string{"mode": "enforce"},
 		})
 	}
-	w := newWorld(t, crowd...)
+	w := newWorld(t, many...)
 	flood := func(to string) {
 		for port := range 70 {
-			for i := range crowd {
+			for i := range many {
 				p := w.packet(nflog.PrefixDenied, "a", "tcp", fmt.Sprintf("%s:%d", to, 1+port))
-				p.Source = crowd[i].IPs[0]
+				p.Source = many[i].IPs[0]
 				w.denials.take(p)
 			}
 		}
@@ -151,12 +152,12 @@ func TestAllIsBounded(t *testing.T) {
 		t.Errorf("%d are over", over)
 	}
 	w.pass(period)
-	flood("198.51.100.2") // other flows, of which those before are the older
+	flood("198.51.100.2") // newer flows
 	all := 0
-	for i := range crowd {
-		lately := w.denials.Recent(crowd[i].PodRef)
+	for i := range many {
+		lately := w.denials.Recent(many[i].PodRef)
 		if all += len(lately); !slices.IsSortedFunc(lately, func(a, b audit.Flow) int { return b.Last.Compare(a.Last) }) {
-			t.Errorf("%s: not the newest first", crowd[i].PodRef)
+			t.Errorf("%s: not the newest first", many[i].PodRef)
 		}
 	}
 	if all != maxRecent || all != w.denials.flows.latelyAll {
@@ -187,8 +188,9 @@ func TestWaitingIsBounded(t *testing.T) {
 	}
 }
 
-// TestFlowsLikeTwin: whatever comes, each connection is in one line, in the totals and
-// in what is remembered, and no flow has two lines within a minute but its first.
+// TestFlowsLikeTwin: for random packets each connection is in one line, in the totals and
+// in the recent flows, and only a flow's first line is followed by another within a
+// minute.
 func TestFlowsLikeTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 7))
 	for range 30 {
@@ -230,7 +232,7 @@ func TestFlowsLikeTwin(t *testing.T) {
 			}
 		}
 		for _, pod := range []string{"a", "other"} {
-			for _, f := range w.denials.Recent(ref(pod)) {
+			for _, f := range w.denials.Recent(policytest.Ref(pod)) {
 				if k := fmt.Sprintf("%s %s", pod, f.Dialled); f.Count != twin[k] {
 					t.Fatalf("%s: %d are remembered, want %d", k, f.Count, twin[k])
 				}
@@ -245,7 +247,7 @@ func TestFlowsLikeTwin(t *testing.T) {
 	}
 }
 
-// TestRun: packets come from the kernel's log, and what was counted is written at the end.
+// TestRun: packets come from the kernel's log, and counted flows are written at the end.
 func TestRun(t *testing.T) {
 	w := newWorld(t)
 	fake := nflog.NewFake()
@@ -287,7 +289,7 @@ var errBroken = errors.New("no more")
 
 func (broken) Packets(context.Context, func(nflog.Packet)) error { return errBroken }
 
-func TestRunSaysWhyNothingComes(t *testing.T) {
+func TestRunReturnsTheReadersError(t *testing.T) {
 	w := newWorld(t)
 	w.denials.o.Packets = broken{}
 	if err := w.denials.Run(context.Background()); !errors.Is(err, errBroken) {

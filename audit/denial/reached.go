@@ -10,9 +10,9 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// maxLooks bounds how often is looked for where a connection was led, one look after
+// maxLookups bounds how often is looked for where a connection was led, one look after
 // another: the kernel knows it when its first packet has left.
-const maxLooks = 4
+const maxLookups = 4
 
 // pending is an audited packet that waits to be judged.
 type pending struct {

@@ -7,19 +7,20 @@ import (
 
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
-// beside gives the audited pod a NetworkPolicy with rules, and a conntrack table: where
-// a destination leads, "" for one that the kernel does not know.
-func (w *world) beside(led map[string]string, rules ...*policy.Rule) (looks *int) {
-	looks = new(int)
+// beside gives the audited pod a NetworkPolicy with rules, and a conntrack table with the
+// actual destinations, "" for a connection that the kernel does not know.
+func (w *world) beside(led map[string]string, rules ...*policy.Rule) (lookups *int) {
+	lookups = new(int)
 	peers := policy.Peer{Kind: policy.PeerPods, Key: "shop: app=db"}
 	w.snap.PeerSets = []*policy.PeerSet{{Peer: peers, Addrs: []netip.Addr{netip.MustParseAddr("10.2.0.5")}}}
-	v := w.snap.ViewOf(ref("b"))
+	v := w.snap.ViewOf(policytest.Ref("b"))
 	v.NetworkPolicies = []string{"shop/out"}
 	v.Rules = slices.Concat(v.Rules, rules)
 	w.denials.o.Reached = func(proto uint8, src, dst netip.AddrPort) (netip.AddrPort, bool) {
-		*looks++
+		*lookups++
 		if src != netip.AddrPortFrom(at["b"], 40000) {
 			w.t.Errorf("looked for what came from %s", src)
 		}
@@ -29,7 +30,7 @@ func (w *world) beside(led map[string]string, rules ...*policy.Rule) (looks *int
 		}
 		return netip.MustParseAddrPort(to), known
 	}
-	return looks
+	return lookups
 }
 
 // begins is an audited packet with a port of its own, that is judged.
@@ -42,8 +43,8 @@ func (w *world) begins(proto, to string) {
 	w.pass(settle)
 }
 
-// TestNetworkPolicyIsNoWouldDeny: what NetworkPolicies allow an audited pod is none,
-// judged on what is really reached.
+// TestNetworkPolicyIsNoWouldDeny: connections that NetworkPolicies allow an audited pod
+// are no would-deny, by their actual destination.
 func TestNetworkPolicyIsNoWouldDeny(t *testing.T) {
 	db := policy.Peer{Kind: policy.PeerPods, Key: "shop: app=db"}
 	pg, every := &policy.Rule{Peer: db, Ports: "tcp/5432"}, &policy.Rule{Ports: policy.AnyPort}
@@ -77,38 +78,38 @@ func TestNetworkPolicyIsNoWouldDeny(t *testing.T) {
 	}
 }
 
-// TestReachedIsLookedForAgain: the kernel may know a connection late; then it is judged
-// late, and one that it never knows by what was dialled.
-func TestReachedIsLookedForAgain(t *testing.T) {
+// TestLateConntrackEntryIsFound: the kernel may list a connection late; then it is judged
+// late. A connection that it never lists is judged by the dialled address.
+func TestLateConntrackEntryIsFound(t *testing.T) {
 	w := newWorld(t)
 	led := map[string]string{}
-	looks := w.beside(led, &policy.Rule{Peer: policy.Peer{Kind: policy.PeerPods, Key: "shop: app=db"}, Ports: policy.AnyPort})
+	lookups := w.beside(led, &policy.Rule{Peer: policy.Peer{Kind: policy.PeerPods, Key: "shop: app=db"}, Ports: policy.AnyPort})
 	w.begins("tcp", "10.96.0.5:80")
 	w.pass(look)
 	w.expect()
 	led["10.96.0.5:80"] = "10.2.0.5:5432"
 	w.pass(look)
 	w.expect()
-	if *looks != 3 || w.all() != 0 {
-		t.Errorf("%d looks, %d would be denied", *looks, w.all())
+	if *lookups != 3 || w.all() != 0 {
+		t.Errorf("%d looks, %d would be denied", *lookups, w.all())
 	}
-	*looks = 0
+	*lookups = 0
 	w.begins("tcp", "10.96.0.6:80")
 	for range 10 {
 		w.pass(look)
 	}
 	w.expect("would-deny b tcp 10.96.0.6:80 address x1 []")
-	if *looks != maxLooks {
-		t.Errorf("%d looks for what the kernel does not know", *looks)
+	if *lookups != maxLookups {
+		t.Errorf("%d looks for what the kernel does not know", *lookups)
 	}
-	*looks = 0
+	*lookups = 0
 	w.begins("tcp", "10.2.0.5:80") // a peer as it is dialled
 	for range 10 {
 		w.pass(look)
 	}
 	w.expect()
-	if *looks != maxLooks || len(w.denials.waiting) != 0 {
-		t.Errorf("%d looks, %d wait", *looks, len(w.denials.waiting))
+	if *lookups != maxLookups || len(w.denials.waiting) != 0 {
+		t.Errorf("%d looks, %d wait", *lookups, len(w.denials.waiting))
 	}
 }
 
@@ -116,18 +117,18 @@ func TestReachedIsLookedForAgain(t *testing.T) {
 // enforced or unknown, and once at the end.
 func TestReachedIsNotLookedForInVain(t *testing.T) {
 	w := newWorld(t)
-	looks := w.beside(nil)
+	lookups := w.beside(nil)
 	w.told("b", "web.example.org", "198.51.100.1", 60, "")
 	w.begins("tcp", "198.51.100.1:443")
 	w.audited("a", "tcp", "198.51.100.1:443")
 	w.audited("c", "tcp", "198.51.100.1:443")
-	if *looks != 0 {
-		t.Errorf("%d looks", *looks)
+	if *lookups != 0 {
+		t.Errorf("%d looks", *lookups)
 	}
 	w.begins("tcp", "198.51.100.9:443")
 	w.denials.end()
 	w.expect("would-deny b tcp 198.51.100.9:443 address x1 []")
-	if *looks != 2 {
-		t.Errorf("%d looks until the end", *looks)
+	if *lookups != 2 {
+		t.Errorf("%d looks until the end", *lookups)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // TestWhyDenied: the first reason that holds, with the names that show it.
@@ -58,7 +59,7 @@ func TestWhyDenied(t *testing.T) {
 		{"an Audit policy's match opens nothing", func(w *world) { w.told("a", "any.example.org", "198.51.100.1", 60, "") }, "tcp", "198.51.100.1:443",
 			"denied a tcp 198.51.100.1:443 unmatched x1 [any.example.org]"},
 		{"what was open and is forgotten", func(w *world) {
-			w.memory.Remember(policy.GrantInfo{Pod: ref("a"), Name: name("gone.test"), Addr: at["a"].Next(), Until: start})
+			w.memory.Remember(policy.GrantInfo{Pod: policytest.Ref("a"), Name: policytest.Name("gone.test"), Addr: at["a"].Next(), Until: start})
 		}, "tcp", at["a"].Next().String() + ":443", "denied a tcp 10.1.0.6:443 unmatched x1 [gone.test]"},
 		{"IPv6", func(w *world) { w.told("a", "x.test", "2001:db8::1", 60, "") }, "udp", "[2001:db8::1]:53",
 			"denied a udp [2001:db8::1]:53 unmatched x1 [x.test]"},
@@ -70,7 +71,7 @@ func TestWhyDenied(t *testing.T) {
 			if w.expect(c.want); t.Failed() {
 				return
 			}
-			f := w.denials.Recent(ref("a"))
+			f := w.denials.Recent(policytest.Ref("a"))
 			if len(f) != 1 || text(f[0]) != c.want || f[0].Address != at["a"] || f[0].Workload != "mode=enforce" || len(f[0].Policies) != 1 || f[0].Policies[0] != "shop/allow" {
 				t.Errorf("lately: %+v", f)
 			}
@@ -78,8 +79,8 @@ func TestWhyDenied(t *testing.T) {
 	}
 }
 
-// TestWouldDeny: what a pod that only Audit policies select dials is a flow exactly
-// where its policies, were they enforced, would not have it open.
+// TestWouldDeny: a connection of a pod that only Audit policies select is a flow exactly
+// if its policies would not open the destination when enforced.
 func TestWouldDeny(t *testing.T) {
 	for _, c := range []struct {
 		what  string
@@ -117,15 +118,15 @@ func TestWouldDeny(t *testing.T) {
 		{"DNS elsewhere", func(*world) {}, "udp", "198.51.100.53:53", "would-deny b udp 198.51.100.53:53 address x1 []"},
 		{"itself", func(*world) {}, "tcp", at["b"].String() + ":80", ""},
 		{"what was enforced a moment ago", func(w *world) {
-			w.memory.Remember(policy.GrantInfo{Pod: ref("b"), Name: name("web.example.org"), Addr: at["c"], Until: w.now.Add(time.Minute)})
+			w.memory.Remember(policy.GrantInfo{Pod: policytest.Ref("b"), Name: policytest.Name("web.example.org"), Addr: at["c"], Until: w.now.Add(time.Minute)})
 		}, "tcp", at["c"].String() + ":443", ""},
 		{"what was enforced, and asked for since with less", func(w *world) {
-			w.memory.Remember(policy.GrantInfo{Pod: ref("b"), Name: name("web.example.org"), Addr: at["c"], Until: w.now.Add(time.Hour)})
+			w.memory.Remember(policy.GrantInfo{Pod: policytest.Ref("b"), Name: policytest.Name("web.example.org"), Addr: at["c"], Until: w.now.Add(time.Hour)})
 			w.told("b", "web.example.org", at["c"].String(), 1, "")
 			w.now = w.now.Add(59 * time.Minute)
 		}, "tcp", at["c"].String() + ":443", ""},
 		{"what was enforced and is over", func(w *world) {
-			w.memory.Remember(policy.GrantInfo{Pod: ref("b"), Name: name("web.example.org"), Addr: at["c"], Until: w.now})
+			w.memory.Remember(policy.GrantInfo{Pod: policytest.Ref("b"), Name: policytest.Name("web.example.org"), Addr: at["c"], Until: w.now})
 		}, "tcp", at["c"].String() + ":443", "would-deny b tcp 10.1.0.7:443 expired x1 [web.example.org by shop/watch web.example.org]"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -141,9 +142,9 @@ func TestWouldDeny(t *testing.T) {
 	}
 }
 
-// TestAnAnswerIsWrittenDownAfterItLeft: an audited connection is judged by what is
+// TestAuditedConnectionWaitsForItsAnswer: an audited connection is judged by the answers
 // known a moment later.
-func TestAnAnswerIsWrittenDownAfterItLeft(t *testing.T) {
+func TestAuditedConnectionWaitsForItsAnswer(t *testing.T) {
 	w := newWorld(t)
 	w.denials.take(w.packet(nflog.PrefixAudited, "b", "tcp", "198.51.100.1:443"))
 	w.pass(settle - time.Nanosecond)
@@ -158,15 +159,15 @@ func TestAnAnswerIsWrittenDownAfterItLeft(t *testing.T) {
 	}
 }
 
-// TestWhoIsNotJudged: a pod that is enforced by now, one that nothing selects, one that
-// nobody knows, and rules that are not ours.
-func TestWhoIsNotJudged(t *testing.T) {
+// TestPacketsWithoutAVerdict: packets of a pod that is enforced by now, of an unselected
+// pod, of an unknown pod, and of another program's rules.
+func TestPacketsWithoutAVerdict(t *testing.T) {
 	w := newWorld(t)
 	w.audited("a", "tcp", "198.51.100.1:443")
 	w.audited("c", "tcp", "198.51.100.1:443")
-	stranger := w.packet(nflog.PrefixDenied, "a", "tcp", "198.51.100.1:443")
-	stranger.Source = at["a"].Prev().Prev().Prev()
-	w.denials.take(stranger)
+	unknown := w.packet(nflog.PrefixDenied, "a", "tcp", "198.51.100.1:443")
+	unknown.Source = at["a"].Prev().Prev().Prev()
+	w.denials.take(unknown)
 	w.denials.take(w.packet("theirs ", "a", "tcp", "198.51.100.1:443"))
 	w.pass(settle)
 	w.expect()
@@ -186,12 +187,12 @@ func TestAuditMatchesOpenNothing(t *testing.T) {
 			fqdnPolicy("allow", "enforce", v1alpha1.EnforcementEnforce, "web.example.org:443"),
 			fqdnPolicy("watch", "enforce", v1alpha1.EnforcementAudit, "any.example.org:0"),
 		},
-		Pods: []policy.Pod{{PodRef: ref("a"), IPs: []netip.Addr{at["a"]}, Labels: map[string]string{"mode": "enforce"}}},
+		Pods: []policy.Pod{{PodRef: policytest.Ref("a"), IPs: []netip.Addr{at["a"]}, Labels: map[string]string{"mode": "enforce"}}},
 	})
 	w.told("a", "any.example.org", "198.51.100.1", 60, "")
 	w.denied("a", "tcp", "198.51.100.1:443")
 	w.expect("denied a tcp 198.51.100.1:443 unmatched x1 [any.example.org]")
-	if f := w.denials.Recent(ref("a"))[0]; !slices.Equal(f.Policies, []string{"shop/allow", "shop/watch"}) {
+	if f := w.denials.Recent(policytest.Ref("a"))[0]; !slices.Equal(f.Policies, []string{"shop/allow", "shop/watch"}) {
 		t.Errorf("policies: %v", f.Policies)
 	}
 }
@@ -203,7 +204,7 @@ func TestNamesAreBounded(t *testing.T) {
 	}
 	w.opened("other", "web.example.org", "198.51.100.1", time.Hour)
 	w.denied("a", "tcp", "198.51.100.1:443")
-	f := w.denials.Recent(ref("a"))[0]
+	f := w.denials.Recent(policytest.Ref("a"))[0]
 	if len(f.Names) != maxNames || f.Names[0].Match == nil || f.Reason != audit.ReasonAnother {
 		t.Errorf("%s", text(f))
 	}

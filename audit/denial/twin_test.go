@@ -12,11 +12,11 @@ import (
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
-// TestWouldDenyLikeEnforced: whatever the policies, the answers and the times are, an
-// audited pod would be denied exactly what a pod that they are enforced for has not
-// open.
+// TestWouldDenyLikeEnforced: for random policies, answers and times, an audited pod would
+// be denied exactly the connections that are not open for an equal enforced pod.
 func TestWouldDenyLikeEnforced(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 22))
 	names := []string{"a.example.org", "b.example.org", "x.a.example.org", "other.test"}
@@ -32,7 +32,7 @@ func TestWouldDenyLikeEnforced(t *testing.T) {
 		audited.Spec.TTL = v1alpha1.TTL{MinSeconds: &least, MaxSeconds: &most, GraceSeconds: &grace}
 		enforced := audited
 		enforced.Spec.Enforcement = v1alpha1.EnforcementEnforce
-		pods := []policy.Pod{{PodRef: ref("b"), IPs: []netip.Addr{at["b"]}, Labels: map[string]string{"mode": "audit"}}}
+		pods := []policy.Pod{{PodRef: policytest.Ref("b"), IPs: []netip.Addr{at["b"]}, Labels: map[string]string{"mode": "audit"}}}
 		w := newWorld(t)
 		w.snap = compile.New().Compile(compile.Input{Policies: []v1alpha1.FQDNNetworkPolicy{audited}, Pods: pods})
 		twin := compile.New().Compile(compile.Input{Policies: []v1alpha1.FQDNNetworkPolicy{enforced}, Pods: pods}).Views[0]
@@ -50,7 +50,7 @@ func TestWouldDenyLikeEnforced(t *testing.T) {
 					blocked = "node"
 				}
 				w.told("b", n, addr, ttl, blocked)
-				for _, o := range twin.Decide(name(n)).Openings(ttl) {
+				for _, o := range twin.Decide(policytest.Name(n)).Openings(ttl) {
 					if k := (opened{addr, o.Ports}); blocked == "" && w.now.Add(o.Lifetime).After(open[k]) {
 						open[k] = w.now.Add(o.Lifetime)
 					}

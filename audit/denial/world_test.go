@@ -16,11 +16,11 @@ import (
 	"github.com/namegate/namegate/kernel/nflog"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
-	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // world is a node of three pods: a is enforced, b is only audited, c is neither. The
-// clock stands still unless it is moved.
+// clock only moves by pass.
 type world struct {
 	t       *testing.T
 	now     time.Time
@@ -43,7 +43,7 @@ func newWorld(t *testing.T, more ...policy.Pod) *world {
 	var pods []policy.Pod
 	for _, name := range []string{"a", "b", "c", "other"} {
 		mode := map[string]string{"a": "enforce", "other": "enforce", "b": "audit"}[name]
-		pods = append(pods, policy.Pod{PodRef: ref(name), IPs: []netip.Addr{at[name]}, Labels: map[string]string{"mode": mode}})
+		pods = append(pods, policy.Pod{PodRef: policytest.Ref(name), IPs: []netip.Addr{at[name]}, Labels: map[string]string{"mode": mode}})
 	}
 	w.snap = compile.New().Compile(compile.Input{
 		Policies: []v1alpha1.FQDNNetworkPolicy{
@@ -80,18 +80,6 @@ func (w *world) grants(which func(policy.GrantInfo) bool) (out []policy.GrantInf
 	return out
 }
 
-func ref(name string) policy.PodRef {
-	return policy.PodRef{Namespace: "shop", Name: name, UID: "uid-" + name}
-}
-
-func name(s string) fqdn.Name {
-	n, err := fqdn.ParseName(s)
-	if err != nil {
-		panic(err)
-	}
-	return n
-}
-
 // fqdn is a policy of matches "NAME:PORT", each with TCP alone; port 0 is every port
 // of every protocol.
 func fqdnPolicy(called, mode string, e v1alpha1.Enforcement, matches string) v1alpha1.FQDNNetworkPolicy {
@@ -100,10 +88,7 @@ func fqdnPolicy(called, mode string, e v1alpha1.Enforcement, matches string) v1a
 	p.Spec.Enforcement = e
 	for _, m := range strings.Fields(matches) {
 		n, port, _ := strings.Cut(m, ":")
-		r := v1alpha1.EgressRule{Matches: []v1alpha1.Match{{Name: &n}}}
-		if strings.Contains(n, "*") {
-			r.Matches[0] = v1alpha1.Match{Pattern: &n}
-		}
+		r := v1alpha1.EgressRule{Matches: policytest.Matches(n)}
 		if port != "0" {
 			var number int32
 			if _, err := fmt.Sscan(port, &number); err != nil {
@@ -116,7 +101,7 @@ func fqdnPolicy(called, mode string, e v1alpha1.Enforcement, matches string) v1a
 	return p
 }
 
-// pass moves the clock, and has done what is due.
+// pass moves the clock, and does the work that is due.
 func (w *world) pass(d time.Duration) {
 	w.now = w.now.Add(d)
 	w.denials.pass()
@@ -125,14 +110,14 @@ func (w *world) pass(d time.Duration) {
 // told is an answer to a pod that opened nothing.
 func (w *world) told(pod, n, addr string, ttl uint32, blocked string) {
 	w.memory.Write(audit.Record{
-		Time: w.now, Pod: ref(pod), Name: name(n), Verdict: audit.Unmatched,
+		Time: w.now, Pod: policytest.Ref(pod), Name: policytest.Name(n), Verdict: audit.Unmatched,
 		Answers: []audit.Answer{{Addr: netip.MustParseAddr(addr), TTL: ttl, Blocked: blocked}},
 	})
 }
 
 // opened is a grant, that ends so much later.
 func (w *world) opened(pod, n, addr string, in time.Duration) {
-	w.granted = append(w.granted, policy.GrantInfo{Pod: ref(pod), Name: name(n), Addr: netip.MustParseAddr(addr), Until: w.now.Add(in)})
+	w.granted = append(w.granted, policy.GrantInfo{Pod: policytest.Ref(pod), Name: policytest.Name(n), Addr: netip.MustParseAddr(addr), Until: w.now.Add(in)})
 }
 
 // packet is one of a pod's.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
+
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
@@ -15,7 +16,7 @@ import (
 const (
 	// maxSightings bounds the addresses that are remembered, of all pods.
 	maxSightings = 8192
-	// sightingsOfPod bounds those of one pod, so that none pushes out the others'.
+	// sightingsOfPod bounds the sightings of one pod, so that no pod evicts the others'.
 	sightingsOfPod = 2048
 	// namesOfAddress bounds the names of one address of a pod.
 	namesOfAddress = 8
@@ -41,8 +42,8 @@ type place struct {
 	addr netip.Addr
 }
 
-// Decision is what a pod's last question for a name came to, if not all of its
-// answer was granted.
+// Decision is the result of a pod's last query for a name, unless the whole answer was
+// granted.
 type Decision struct {
 	Name    fqdn.Name
 	Type    uint16
@@ -53,11 +54,11 @@ type Decision struct {
 	Would audit.Verdict
 	Rcode int
 	Error string // why the verdict is failed
-	// Answers are the addresses that the pod was told or would have been.
+	// Answers are the addresses that the pod got, or would have got.
 	Answers []netip.Addr
 }
 
-// NewMemory returns one that has seen nothing.
+// NewMemory returns an empty Memory.
 func NewMemory() *Memory {
 	m := &Memory{pods: map[policy.PodRef]*simplelru.LRU[netip.Addr, struct{}]{}}
 	// The only error is for a size that is not positive.
@@ -66,9 +67,8 @@ func NewMemory() *Memory {
 	return m
 }
 
-// Write takes what it needs of a decision, as one of the proxy's logs. A record of
-// what was prepared, which was seen before, or whose answers were all granted costs
-// nearly nothing.
+// Write stores a decision; it implements the proxy's log. A record with a Prepared that
+// was seen before, or whose answers were all granted, costs nearly nothing.
 func (m *Memory) Write(r audit.Record) { m.Note(&r) }
 
 // Note is Write of a record that need not be copied. It keeps nothing of it but texts.
@@ -99,8 +99,8 @@ func allGranted(answers []audit.Answer) bool {
 	return true
 }
 
-// Remember takes in what was a grant and is none any more, since no policy allows its
-// name: whoever was told the address may still use it.
+// Remember stores a former grant that no policy allows any more: the pod may still use
+// the address.
 func (m *Memory) Remember(g policy.GrantInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -136,7 +136,7 @@ func (m *Memory) see(s Sighting) {
 	m.seen.Add(at, all)
 }
 
-// forget is called with what the memory of all pods lets go.
+// forget is called for each entry that the memory of all pods evicts.
 func (m *Memory) forget(at place, _ []Sighting) {
 	own := m.pods[at.pod]
 	if own == nil {
@@ -164,7 +164,7 @@ func (m *Memory) decide(r *audit.Record) {
 	of.Add(r.Name, d)
 }
 
-// Seen returns under which names a pod was told an address, the newest first.
+// Seen returns the names under which a pod got an address, the newest first.
 func (m *Memory) Seen(pod policy.PodRef, addr netip.Addr) []Sighting {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -187,8 +187,8 @@ func (m *Memory) SeenByAnybody(addr netip.Addr) []Sighting {
 
 func newestFirst(a, b Sighting) int { return b.Asked.Compare(a.Asked) }
 
-// Asked returns what a pod's last question for a name came to. Of those whose answer
-// was granted it knows nothing.
+// Asked returns the result of a pod's last query for a name. It does not know queries
+// whose answer was granted.
 func (m *Memory) Asked(pod policy.PodRef, name fqdn.Name) (Decision, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -10,32 +10,20 @@ import (
 
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 var start = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-
-func ref(name string) policy.PodRef {
-	return policy.PodRef{Namespace: "shop", Name: name, UID: "uid-" + name}
-}
-
-func name(s string) fqdn.Name {
-	n, err := fqdn.ParseName(s)
-	if err != nil {
-		panic(err)
-	}
-	return n
-}
 
 func addr(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}) }
 
 // record is a decision about one address.
 func record(pod, n string, v audit.Verdict, at time.Time, answers ...audit.Answer) audit.Record {
-	return audit.Record{Time: at, Pod: ref(pod), Name: name(n), Type: 1, Verdict: v, Answers: answers}
+	return audit.Record{Time: at, Pod: policytest.Ref(pod), Name: policytest.Name(n), Type: 1, Verdict: v, Answers: answers}
 }
 
-// TestWhatIsRemembered: what opened nothing, and what was decided about it.
-func TestWhatIsRemembered(t *testing.T) {
+// TestMemory: answers that opened nothing, and their decisions.
+func TestMemory(t *testing.T) {
 	open := []audit.Opened{{Ports: "tcp/443"}}
 	for _, c := range []struct {
 		what    string
@@ -53,17 +41,17 @@ func TestWhatIsRemembered(t *testing.T) {
 		{"written within IPv6", record("a", "x.test", audit.Unmatched, start, audit.Answer{Addr: netip.AddrFrom16(addr(1).As16())}), "x.test", true},
 		{"another pod's", record("b", "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(1)}), "", false},
 		{"by way of an allowed name", audit.Record{
-			Time: start, Pod: ref("a"), Name: name("x.test"), Via: name("service.test"), Verdict: audit.Unmatched, Answers: []audit.Answer{{Addr: addr(1)}},
+			Time: start, Pod: policytest.Ref("a"), Name: policytest.Name("x.test"), Via: policytest.Name("service.test"), Verdict: audit.Unmatched, Answers: []audit.Answer{{Addr: addr(1)}},
 		}, "service.test", true},
 		{"prepared", audit.Record{Time: start, Verdict: audit.Unmatched, Prepared: audit.Prepare(&audit.Record{})}, "", false},
 	} {
 		m := NewMemory()
 		m.Write(c.r)
-		seen := m.Seen(ref("a"), addr(1))
-		if c.seen == "" && len(seen) > 0 || c.seen != "" && (len(seen) != 1 || seen[0].Name != name(c.seen) || !seen[0].Asked.Equal(start)) {
+		seen := m.Seen(policytest.Ref("a"), addr(1))
+		if c.seen == "" && len(seen) > 0 || c.seen != "" && (len(seen) != 1 || seen[0].Name != policytest.Name(c.seen) || !seen[0].Asked.Equal(start)) {
 			t.Errorf("%s: seen %+v", c.what, seen)
 		}
-		d, decided := m.Asked(ref("a"), name("x.test"))
+		d, decided := m.Asked(policytest.Ref("a"), policytest.Name("x.test"))
 		if decided != c.decided || decided && (d.Verdict != c.r.Verdict || !d.Asked.Equal(start) || len(d.Answers) != len(c.r.Answers)) {
 			t.Errorf("%s: decided %v, %+v", c.what, decided, d)
 		}
@@ -76,12 +64,12 @@ func TestTheNewestNameFirst(t *testing.T) {
 		m.Write(record("a", fmt.Sprintf("n%d.test", i), audit.Unmatched, start.Add(time.Duration(i)), audit.Answer{Addr: addr(1), TTL: uint32(i)}))
 	}
 	m.Write(record("a", "n8.test", audit.Unmatched, start.Add(time.Hour), audit.Answer{Addr: addr(1), Blocked: "pod"}))
-	seen := m.Seen(ref("a"), addr(1))
-	if len(seen) != namesOfAddress || seen[0].Name != name("n8.test") || seen[0].Blocked != "pod" || seen[1].Name != name("n10.test") || seen[1].TTL != 10 {
+	seen := m.Seen(policytest.Ref("a"), addr(1))
+	if len(seen) != namesOfAddress || seen[0].Name != policytest.Name("n8.test") || seen[0].Blocked != "pod" || seen[1].Name != policytest.Name("n10.test") || seen[1].TTL != 10 {
 		t.Errorf("%+v", seen)
 	}
 	m.Write(record("b", "late.test", audit.Unmatched, start.Add(2*time.Hour), audit.Answer{Addr: addr(1)}))
-	if all := m.SeenByAnybody(addr(1)); len(all) != namesOfAddress+1 || all[0].Pod != ref("b") || all[1].Name != name("n8.test") {
+	if all := m.SeenByAnybody(addr(1)); len(all) != namesOfAddress+1 || all[0].Pod != policytest.Ref("b") || all[1].Name != policytest.Name("n8.test") {
 		t.Errorf("%+v", all)
 	}
 	if other := m.SeenByAnybody(addr(2)); len(other) != 0 {
@@ -89,15 +77,15 @@ func TestTheNewestNameFirst(t *testing.T) {
 	}
 }
 
-// TestMemoryLikeTwin: of each pod the addresses that it was told last are kept.
+// TestMemoryLikeTwin: of each pod the most recent addresses are kept.
 func TestMemoryLikeTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 9))
 	m := NewMemory()
 	var order []place // the newest last
 	pods := []string{"a", "b", "c"}
 	for range 30000 {
-		p := place{ref(pods[min(r.IntN(6), 2)]), addr(r.IntN(3000))}
-		m.Write(audit.Record{Time: start, Pod: p.pod, Name: name("x.test"), Verdict: audit.Unmatched, Answers: []audit.Answer{{Addr: p.addr}}})
+		p := place{policytest.Ref(pods[min(r.IntN(6), 2)]), addr(r.IntN(3000))}
+		m.Write(audit.Record{Time: start, Pod: p.pod, Name: policytest.Name("x.test"), Verdict: audit.Unmatched, Answers: []audit.Answer{{Addr: p.addr}}})
 		order = append(order, p)
 	}
 	kept, ofPod := map[place]bool{}, map[policy.PodRef]int{}
@@ -109,7 +97,7 @@ func TestMemoryLikeTwin(t *testing.T) {
 	}
 	for _, pod := range pods {
 		for i := range 3000 {
-			p := place{ref(pod), addr(i)}
+			p := place{policytest.Ref(pod), addr(i)}
 			if got := len(m.Seen(p.pod, p.addr)) > 0; got != kept[p] {
 				t.Fatalf("%s %s is remembered: %v", pod, p.addr, got)
 			}
@@ -120,24 +108,24 @@ func TestMemoryLikeTwin(t *testing.T) {
 	}
 }
 
-// TestOnePodForgetsItsOwn: who resolves without end pushes out none of another's.
-func TestOnePodForgetsItsOwn(t *testing.T) {
+// TestMemoryOfOnePodIsBounded: a pod with endless queries evicts none of another pod's.
+func TestMemoryOfOnePodIsBounded(t *testing.T) {
 	m := NewMemory()
 	m.Write(record("a", "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(1)}))
 	for i := range 3 * maxSightings {
 		m.Write(record("b", "x.test", audit.Unmatched, start, audit.Answer{Addr: addr(i)}))
 		m.Write(record("b", fmt.Sprintf("n%d.test", i), audit.Refused, start))
 	}
-	if len(m.Seen(ref("a"), addr(1))) != 1 {
+	if len(m.Seen(policytest.Ref("a"), addr(1))) != 1 {
 		t.Error("a's address is forgotten")
 	}
-	if _, ok := m.Asked(ref("a"), name("x.test")); !ok {
+	if _, ok := m.Asked(policytest.Ref("a"), policytest.Name("x.test")); !ok {
 		t.Error("a's decision is forgotten")
 	}
-	if _, ok := m.Asked(ref("b"), name("n1.test")); ok {
+	if _, ok := m.Asked(policytest.Ref("b"), policytest.Name("n1.test")); ok {
 		t.Error("b's first decision is still known")
 	}
-	if len(m.Seen(ref("b"), addr(3*maxSightings-1))) != 1 || m.seen.Len() != 1+sightingsOfPod {
+	if len(m.Seen(policytest.Ref("b"), addr(3*maxSightings-1))) != 1 || m.seen.Len() != 1+sightingsOfPod {
 		t.Errorf("%d are remembered", m.seen.Len())
 	}
 	// Pods that are gone leave nothing behind.

@@ -11,16 +11,16 @@ import (
 
 // Sighting is one answer that held an address.
 type Sighting struct {
-	Pod     policy.PodRef // who asked
+	Pod     policy.PodRef // the pod that asked
 	Name    fqdn.Name
 	Address netip.Addr
-	// Asked is zero where it is not known, as of what was a grant.
+	// Asked is zero if it is unknown, as for former grants.
 	Asked time.Time
 	// TTL of the address in the answer, in seconds.
 	TTL uint32
 	// Blocked is the guard's reason, "" if it had none.
 	Blocked string
-	// until is the deadline of what was a grant.
+	// until is the deadline of a former grant.
 	until time.Time
 	// before are earlier answers that may hold for longer, the newest first.
 	before []earlierAnswer
@@ -35,7 +35,8 @@ type earlierAnswer struct {
 // maxBefore bounds the earlier answers of one name.
 const maxBefore = 3
 
-// after returns the sighting with what an earlier one of the same name has beyond it.
+// after returns the sighting with the parts of an earlier sighting of the same name that
+// reach beyond it.
 func (s Sighting) after(old *Sighting) Sighting {
 	if old.until.After(s.until) {
 		s.until = old.until
@@ -45,8 +46,8 @@ func (s Sighting) after(old *Sighting) Sighting {
 		all = append([]earlierAnswer{{old.Asked, old.TTL}}, all...)
 	}
 	for _, o := range all {
-		// Whatever the bounds of a policy make of TTLs, one that was told later and is
-		// over later holds for as long.
+		// Whatever the bounds of a policy make of TTLs, an answer that is newer and
+		// expires later also counts at least as long.
 		over := s.Blocked == "" && !s.Asked.Add(seconds(s.TTL)).Before(o.asked.Add(seconds(o.ttl)))
 		if !over && len(s.before) < maxBefore {
 			s.before = append(s.before, o)

@@ -57,8 +57,8 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// TestRollout: the next agent stands by before the last ends, on every node, and
-// nothing evicts one.
+// TestRollout: the next agent stands by before the last ends, on every node, and nothing
+// evicts one.
 func TestRollout(t *testing.T) {
 	ds, c := render(t, "").agent(t)
 	u := ds.Spec.UpdateStrategy
@@ -137,7 +137,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// TestAPIServer: agents and hook are told another address together.
+// TestAPIServer: agents and hook get another address together.
 func TestAPIServer(t *testing.T) {
 	find := func(c corev1.Container) map[string]string {
 		out := map[string]string{}
@@ -218,7 +218,7 @@ func TestHook(t *testing.T) {
 	}
 }
 
-// TestFlags: every flag that the chart writes is one that the program has.
+// TestFlags: the program has every flag that the chart writes.
 func TestFlags(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "namegate")
 	if out, err := exec.Command("go", "-C", "../..", "build", "-buildvcs=false", "-o", program, "./cmd/namegate").CombinedOutput(); err != nil {

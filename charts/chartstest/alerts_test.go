@@ -84,9 +84,9 @@ func TestAlertsAreOfMetricsThatExist(t *testing.T) {
 	}
 }
 
-// TestAlertsSayWhatIsWrong: each has a severity, a summary of one sentence, a
+// TestAlertsDescribeTheProblem: each has a severity, a summary of one sentence, a
 // description that says where, with labels that its expression has, and a runbook.
-func TestAlertsSayWhatIsWrong(t *testing.T) {
+func TestAlertsDescribeTheProblem(t *testing.T) {
 	all := documentedMetrics(t)
 	_, rules := alertsOf(t, "namegate", alertsOn)
 	for name, a := range rules {
@@ -139,9 +139,9 @@ func labelsOf(all map[string]metric, expr parser.Expr) []string {
 	return nil
 }
 
-// TestEveryAlertHasItsRunbook, and every runbook its alert, which it tells the
+// TestEveryAlertHasARunbook, and every runbook its alert, which it tells the
 // expression of; the alert links there.
-func TestEveryAlertHasItsRunbook(t *testing.T) {
+func TestEveryAlertHasARunbook(t *testing.T) {
 	text, err := os.ReadFile("../../docs/runbooks.md")
 	fatal.If(t, err)
 	sections := map[string]string{}

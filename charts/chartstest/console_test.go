@@ -76,7 +76,7 @@ func TestConsoleReaders(t *testing.T) {
 	}
 }
 
-// TestViewers: whoever may view a namespace may see its policies, and change none.
+// TestViewers: viewers of a namespace may see its policies, and change none.
 func TestViewers(t *testing.T) {
 	role := the[*rbacv1.ClusterRole](t, render(t, "console: {enabled: false}").objects, "ClusterRole/namegate-viewer")
 	want := []rbacv1.PolicyRule{{APIGroups: []string{"namegate.io"}, Resources: []string{"fqdnnetworkpolicies"}, Verbs: []string{"get", "list", "watch"}}}
@@ -88,7 +88,7 @@ func TestViewers(t *testing.T) {
 	}
 }
 
-// TestConsoleNotes: the user is told of the command where it works.
+// TestConsoleNotes: the notes name the command if it works.
 func TestConsoleNotes(t *testing.T) {
 	for text, want := range map[string]bool{"": true, "console: {enabled: false}": false} {
 		if notes := render(t, text).notes; strings.Contains(notes, "See it work:\n\n  kubectl namegate status ") != want || !strings.Contains(notes, "exec daemonset/namegate -- namegate status") {

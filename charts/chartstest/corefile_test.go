@@ -132,8 +132,8 @@ func TestCorefile(t *testing.T) {
 	}
 }
 
-// TestCorefileCache: each value of a cache is told, what is empty or gone is the
-// agent's default, and a zone's own values stand in the place of the root zone's.
+// TestCorefileCache: each value of a cache is written, empty and missing ones are the
+// agent's default, and a zone's own values replace the root zone's.
 func TestCorefileCache(t *testing.T) {
 	const own = ", zones: [{names: [corp.test], forward: {to: [192.0.2.54]}, cache: "
 	for _, c := range []struct{ values, root, corp, more string }{
@@ -167,8 +167,7 @@ func TestCorefileCache(t *testing.T) {
 	}
 }
 
-// TestCacheInBounds: what the chart lets pass, and what it does not, is what the
-// agent takes.
+// TestCacheInBounds: the chart accepts and refuses the same values as the agent.
 func TestCacheInBounds(t *testing.T) {
 	for _, c := range []struct{ value, line, in, out string }{
 		{"cache: {maxTTL: %}", "cache %", "1s 168h 10080m 604800s", "0s 169h 168h1s"},
@@ -202,8 +201,8 @@ func TestCacheInBounds(t *testing.T) {
 	}
 }
 
-// TestWholeCorefile: a text of one's own is taken as it is.
-func TestWholeCorefile(t *testing.T) {
+// TestCompleteCorefile: a text of one's own is taken as it is.
+func TestCompleteCorefile(t *testing.T) {
 	const text = "# ours\n. {\n    forward . 192.0.2.53\n\n    hold 2m\n}"
 	r := render(t, "cluster: {domain: not.used}\ncorefile:\n  mark: '0x80'\n  text: |\n    # ours\n    . {\n        forward . 192.0.2.53\n\n        hold 2m\n    }\n")
 	if got := the[*corev1.ConfigMap](t, r.objects, "ConfigMap/namegate").Data["Corefile"]; got != text+"\n" {
@@ -211,8 +210,8 @@ func TestWholeCorefile(t *testing.T) {
 	}
 }
 
-// TestRestartOn: agents are rolled exactly for what a running one does not take
-// over, which the parser of the Corefile knows.
+// TestRestartOn: agents are rolled exactly for directives that a running one does not
+// apply, which the parser of the Corefile knows.
 func TestRestartOn(t *testing.T) {
 	stamp := func(text string) string {
 		ds, _ := render(t, text).agent(t)

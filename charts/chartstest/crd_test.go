@@ -13,8 +13,8 @@ import (
 
 const crdFile = "namegate.io_fqdnnetworkpolicies.yaml"
 
-// TestCRD: the chart's copy is the generated file to the byte, and what is
-// installed is that but for labels and the annotation that keeps it.
+// TestCRD: the chart's copy equals the generated file, and the installed object is that
+// except for labels and the annotation that keeps it.
 func TestCRD(t *testing.T) {
 	generated, err := os.ReadFile("../../crds/" + crdFile)
 	fatal.If(t, err)

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// dashboard is what is looked at of Grafana's JSON.
+// dashboard has the used fields of Grafana's JSON.
 type dashboard struct {
 	Title, UID string
 	Panels     []struct {
@@ -36,8 +36,8 @@ func dashboardOf(t *testing.T, values string) (*corev1.ConfigMap, dashboard) {
 	return m, d
 }
 
-// TestDashboardIsFound by the label that Grafana's sidecar looks for, which nobody
-// can take away by accident.
+// TestDashboardIsFound by the label that Grafana's sidecar looks for, which values cannot
+// remove.
 func TestDashboardIsFound(t *testing.T) {
 	for values, want := range map[string]map[string]string{
 		"dashboards: {enabled: true}":                                    {"grafana_dashboard": "1"},
@@ -123,9 +123,9 @@ func TestPanelsDoNotOverlap(t *testing.T) {
 	}
 }
 
-// TestNothingIsUnseen: a metric that is neither on the dashboard nor in an alert is
-// one of those that only help with a question that one already has.
-func TestNothingIsUnseen(t *testing.T) {
+// TestEveryMetricIsOnTheDashboardOrInAnAlert: every metric is on the dashboard or in an alert, or is listed as
+// one for diagnosis only.
+func TestEveryMetricIsOnTheDashboardOrInAnAlert(t *testing.T) {
 	all := documentedMetrics(t)
 	_, d := dashboardOf(t, "dashboards: {enabled: true}")
 	_, rules := alertsOf(t, "namegate", alertsOn)

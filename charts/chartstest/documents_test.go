@@ -116,8 +116,8 @@ func leaves(prefix string, at map[string]any) map[string]any {
 	return out
 }
 
-// TestSchemaKnowsValues: the schema has each value of the document, and no other
-// but those that Helm itself hands to a chart.
+// TestSchemaKnowsValues: the schema has each value of the document, and no other except
+// those that Helm itself hands to a chart.
 func TestSchemaKnowsValues(t *testing.T) {
 	text, err := os.ReadFile(chartPath + "/values.schema.json")
 	fatal.If(t, err)
@@ -135,8 +135,8 @@ func TestSchemaKnowsValues(t *testing.T) {
 	}
 }
 
-// TestDocumentedRights: agents and hook may do what the document lists, neither
-// more nor less, with and without what the table makes depend on values.
+// TestDocumentedRights: agents and hook have exactly the rights that the document lists,
+// with and without those that depend on values.
 func TestDocumentedRights(t *testing.T) {
 	tables := tables(t, "## Permissions")
 	for _, c := range []struct {
@@ -171,8 +171,8 @@ func TestDocumentedRights(t *testing.T) {
 	}
 }
 
-// rights lists what an account may do, in the words of the document. Roles that
-// nothing binds to it do not count, and a binding to anybody else is an error.
+// rights lists an account's rights, in the words of the document. Roles without a binding
+// to it do not count, and a binding to another account is an error.
 func rights(t *testing.T, objects map[string]object, account string) []string {
 	t.Helper()
 	var out []string
@@ -218,8 +218,8 @@ func words(rule rbacv1.PolicyRule, where string) (out []string) {
 	return out
 }
 
-// TestNotes: what the user is told to do has the release's own names, and its
-// hints go when they are followed.
+// TestNotes: the notes have the release's own names, and a hint disappears when it is
+// followed.
 func TestNotes(t *testing.T) {
 	r := renderAs(t, "edge", "")
 	for _, want := range []string{

@@ -64,7 +64,7 @@ var always = []string{
 	"DaemonSet/namegate", "Role/namegate", "Role/namegate-console", "RoleBinding/namegate", "RoleBinding/namegate-authentication", "RoleBinding/namegate-console", "Service/namegate-metrics", "ServiceAccount/namegate",
 }
 
-// hooked are those of the hook.
+// hooked are the objects of the hook.
 var hooked = []string{
 	"ClusterRole/namegate-uninstall", "ClusterRoleBinding/namegate-uninstall", "Job/namegate-uninstall",
 	"Role/namegate-uninstall", "RoleBinding/namegate-uninstall", "ServiceAccount/namegate-uninstall",

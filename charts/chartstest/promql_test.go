@@ -66,7 +66,7 @@ func find(all map[string]metric, series string) (m metric, kind string, err erro
 	return m, m.kind, nil
 }
 
-// checkSeries tells what is wrong with one selector: the metric, a label, a value.
+// checkSeries returns the error of one selector: the metric, a label, a value.
 func checkSeries(all map[string]metric, v *parser.VectorSelector) error {
 	m, _, err := find(all, v.Name)
 	if err != nil {
@@ -108,8 +108,8 @@ func checkLabels(all map[string]metric, named []string, below parser.Node) error
 	return nil
 }
 
-// checkCall tells whether a function is given what it is for: counters to rates,
-// buckets to quantiles.
+// checkCall checks the type of a function's argument: counters for rates, buckets for
+// quantiles.
 func checkCall(all map[string]metric, call *parser.Call) error {
 	rates := slices.Contains([]string{"rate", "increase", "irate"}, call.Func.Name)
 	var wrong error
@@ -133,7 +133,7 @@ func checkCall(all map[string]metric, call *parser.Call) error {
 	return wrong
 }
 
-// checkExpr tells what is wrong with an expression.
+// checkExpr returns the errors of an expression.
 func checkExpr(all map[string]metric, text string) error {
 	text = strings.NewReplacer("$__rate_interval", "5m", "$node", ".*").Replace(text)
 	expr, err := parser.ParseExpr(text)
@@ -166,7 +166,7 @@ func checkExpr(all map[string]metric, text string) error {
 	return wrong
 }
 
-// TestChecksOfExpressions: what is wrong with an expression is found.
+// TestChecksOfExpressions: each kind of error is found.
 func TestChecksOfExpressions(t *testing.T) {
 	all := documentedMetrics(t)
 	for text, want := range map[string]string{

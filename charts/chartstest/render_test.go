@@ -70,8 +70,8 @@ var kinds = map[string]func() object{
 	"monitoring.coreos.com/v1/PrometheusRule":                          func() object { return &alerts{} },
 }
 
-// rendered is what an installation consists of: the objects by "Kind/name", those
-// of hooks, and what the user is told.
+// rendered is an installation: the objects by "Kind/name", the objects of hooks, and the
+// notes.
 type rendered struct {
 	objects, hooks map[string]object
 	notes          string
@@ -125,7 +125,7 @@ func renderAs(t *testing.T, name, text string) rendered {
 	return objectsOf(t, r)
 }
 
-// objectsOf decodes what a release has.
+// objectsOf decodes the objects of a release.
 func objectsOf(t *testing.T, r *release.Release) rendered {
 	t.Helper()
 	out := rendered{map[string]object{}, map[string]object{}, r.Info.Notes}
@@ -168,7 +168,7 @@ func decode(doc string) (o object, kind string, err error) {
 	return o, meta.Kind, yaml.UnmarshalStrict([]byte(doc), o)
 }
 
-// the returns the one object of a key.
+// the returns the only object of a key.
 func the[T object](t *testing.T, from map[string]object, key string) T {
 	t.Helper()
 	o, ok := from[key].(T)

@@ -75,8 +75,8 @@ func (f *agentFlags) add(fl *pflag.FlagSet) {
 	f.listen.add(fl)
 }
 
-// What --new-pods says of queries of pods that are not known yet: they wait for their
-// pod to be known, or go to the resolver.
+// How --new-pods treats queries of pods that are not known yet: they wait for their pod
+// to be known, or go to the resolver.
 const (
 	hold = "Hold"
 	open = "Open"

@@ -83,7 +83,7 @@ func TestProfilesNeedAListener(t *testing.T) {
 	}
 }
 
-// TestAgentFlags: what the flags say is in the options.
+// TestAgentFlags: the flags set the options.
 func TestAgentFlags(t *testing.T) {
 	for _, c := range []struct {
 		args string

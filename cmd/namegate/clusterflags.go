@@ -12,7 +12,7 @@ import (
 	"github.com/namegate/namegate/status/companion"
 )
 
-// clusterFlags are those that only an agent of a cluster has.
+// clusterFlags are the flags of an agent of a cluster.
 type clusterFlags struct {
 	agent.Cluster
 	companionPorts string

@@ -31,7 +31,7 @@ func TestHealthWithoutSocket(t *testing.T) {
 func TestCommandsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/commands.md")
 	fatal.If(t, err)
-	shared := map[string]string{}                     // what it says, by name
+	shared := map[string]string{}                     // its description, by name
 	grants, _, err := root().Find([]string{"grants"}) // has no flags of its own
 	fatal.If(t, err)
 	grants.Flags().VisitAll(func(f *pflag.Flag) { shared[f.Name] = f.Usage })
@@ -67,7 +67,7 @@ func TestCommandsAreDocumented(t *testing.T) {
 	}
 }
 
-// section returns what stands below a heading, up to the next of its kind.
+// section returns the text below a heading, up to the next of its kind.
 func section(t *testing.T, text, heading string) string {
 	t.Helper()
 	_, s, found := strings.Cut(text, "\n"+heading+"\n")
@@ -78,8 +78,8 @@ func section(t *testing.T, text, heading string) string {
 	return s
 }
 
-// compareFlags compares the rows of a section with flags, without those that others
-// explain.
+// compareFlags compares the rows of a section with flags, without flags that other
+// sections explain.
 func compareFlags(t *testing.T, what, section string, flags *pflag.FlagSet, without map[string]string) {
 	t.Helper()
 	rows := map[string]bool{}

@@ -14,7 +14,7 @@ var version = "dev"
 
 func main() { os.Exit(cli.Main(root())) }
 
-// root returns the commands for people and those of the agent.
+// root returns the commands for people and the agent's.
 func root() *cobra.Command {
 	cmd := cli.New(version)
 	cmd.AddCommand(agentCommand(), healthCommand(), uninstallCommand(), cleanupCommand())

@@ -10,9 +10,9 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// TestReaderGoesAway: the agent's standard output and error lose their reader,
-// and it goes on. The test runs itself as the agent.
-func TestReaderGoesAway(t *testing.T) {
+// TestClosedPipe: the agent's standard output and error lose their reader, and it
+// continues. The test runs itself as the agent.
+func TestClosedPipe(t *testing.T) {
 	if os.Getenv("NAMEGATE_TEST_PIPE") != "" {
 		outliveReaders()
 		for range 10 {
@@ -24,7 +24,7 @@ func TestReaderGoesAway(t *testing.T) {
 	r, w, err := os.Pipe()
 	fatal.If(t, err)
 	r.Close()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestReaderGoesAway$")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestClosedPipe$")
 	cmd.Env = append(os.Environ(), "NAMEGATE_TEST_PIPE=1")
 	cmd.Stdout, cmd.Stderr = w, w
 	err = cmd.Run()

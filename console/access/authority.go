@@ -21,13 +21,14 @@ const (
 )
 
 const (
-	// authorityFresh is how often that is read anew: so soon a changed authority counts.
+	// authorityFresh is the interval at which the authority is read again: a change of it
+	// applies after at most this time.
 	authorityFresh = 5 * time.Minute
 	// authorityAgain is how soon after a failure.
 	authorityAgain = 10 * time.Second
 )
 
-// authority knows who signs the client certificates of the cluster's users.
+// authority has the certificate authorities of the cluster's users.
 type authority struct {
 	client kubernetes.Interface
 	log    *slog.Logger

@@ -54,11 +54,12 @@ func inMemory(t *testing.T, h http.Handler, f func(*testing.T, *pipes)) {
 		f(t, p)
 		server.Close()
 		<-done
-		time.Sleep(time.Second) // what a refusal lingers for
+		time.Sleep(time.Second) // the time that a refused connection stays
 	})
 }
 
-// TestSilentCaller: who says nothing, or not all, is cut off after some seconds.
+// TestSilentCaller: a caller that sends nothing, or an incomplete request, is
+// disconnected after some seconds.
 func TestSilentCaller(t *testing.T) {
 	for name, said := range map[string]string{"nothing": "", "half a header": "GET /v1/status HTTP/1.1\r\nHost: a\r\nAuthor"} {
 		t.Run(name, func(t *testing.T) {
@@ -117,9 +118,9 @@ func TestLongHeader(t *testing.T) {
 	}
 }
 
-// TestCallerWhoTakesNothing: an answer that nobody takes ends; one that is taken
-// slowly goes on for as long as it is.
-func TestCallerWhoTakesNothing(t *testing.T) {
+// TestCallerThatReadsNothing: an answer that is not read ends; one that is read slowly
+// continues.
+func TestCallerThatReadsNothing(t *testing.T) {
 	var ended chan error // of the bubble
 	endless := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for {

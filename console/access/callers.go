@@ -27,24 +27,24 @@ const (
 	allAuthenticated = "system:authenticated"
 )
 
-// user is whoever asks, as the API server knows it.
+// user is the caller, as the API server knows it.
 type user struct {
 	name, uid string
 	groups    []string
 	extra     map[string]authenticationv1.ExtraValue
 	// key tells users apart that may see different things.
 	key [sha256.Size]byte
-	// until is when the credentials are judged anew.
+	// until is when the credentials are checked again.
 	until time.Time
 }
 
-// judged is what a token or a certificate was found to be.
+// judged is the result of checking a token or a certificate.
 type judged struct {
 	user user
 	why  string // it is refused
 }
 
-// callers tells who asks.
+// callers identifies the callers of requests.
 type callers struct {
 	client    kubernetes.Interface
 	log       *slog.Logger
@@ -55,8 +55,8 @@ type callers struct {
 	locks     userLocks
 }
 
-// who returns the caller of a request: by its client certificate if that is a good
-// one, else by its token, as the API server does. The error is a *console.Refusal.
+// who returns the caller of a request: by its client certificate if that is valid, else
+// by its token, as the API server does. The error is a *console.Refusal.
 func (c *callers) who(r *http.Request) (user, error) {
 	for name := range r.Header {
 		if strings.HasPrefix(name, "Impersonate-") {
@@ -123,8 +123,9 @@ func (c *callers) byToken(r *http.Request, token string) (user, error) {
 	})
 }
 
-// judge returns what is known of credentials, or else finds it out. It is the same for
-// certificates: who signed one of a hundred is found by trying them all.
+// judge returns the cached result of checking credentials, or else checks them.
+// Certificates are cached too: finding the issuer among a hundred means trying all of
+// them.
 func (c *callers) judge(r *http.Request, key [sha256.Size]byte, find func() (judged, error)) (user, error) {
 	j, ok := c.known.get(key)
 	if !ok {
@@ -163,7 +164,7 @@ func (c *callers) review(ctx context.Context, token string) (judged, error) {
 	return judged{user: user{name: s.User.Username, uid: s.User.UID, groups: s.User.Groups, extra: s.User.Extra}}, nil
 }
 
-// away is the answer while the API server does not say what the agent asks.
+// away is the reply while the API server does not answer the agent.
 func (c *callers) away(ctx context.Context, what string, err error) error {
 	if ctx.Err() == nil {
 		c.log.Warn("the API server does not say "+what, "error", err)
@@ -171,7 +172,7 @@ func (c *callers) away(ctx context.Context, what string, err error) error {
 	return console.Refuse(http.StatusServiceUnavailable, "the agent cannot ask the API server %s; try again, or run namegate as root on the node", what)
 }
 
-// callerOf returns whom a request comes from.
+// callerOf returns the caller of a request.
 func callerOf(r *http.Request) netip.Addr {
 	p, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

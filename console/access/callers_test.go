@@ -18,6 +18,7 @@ import (
 
 	"github.com/namegate/namegate/console"
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/testclock"
 )
 
 // question is a request with credentials.
@@ -30,7 +31,7 @@ func question(token string, certs ...*x509.Certificate) *http.Request {
 	return r
 }
 
-// TestCallers: who is known, and what the others are told.
+// TestCallers: known callers, and the replies to others.
 func TestCallers(t *testing.T) {
 	ours, theirs := newCA(t), newCA(t)
 	signed := func(by *ca, change func(*x509.Certificate)) []*x509.Certificate {
@@ -99,9 +100,9 @@ func TestCallers(t *testing.T) {
 
 // TestTokenIsRemembered: good and bad, for ten seconds; an error is not.
 func TestTokenIsRemembered(t *testing.T) {
-	api, c := newAPIServer(), newClock()
+	api, c := newAPIServer(), testclock.New(time.Now())
 	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
-	s := newServer(t, api, c.now)
+	s := newServer(t, api, c.Now)
 	ask := func(token string, status int) {
 		t.Helper()
 		if _, err := s.Viewer(question(token)); statusOf(err) != status {
@@ -119,7 +120,7 @@ func TestTokenIsRemembered(t *testing.T) {
 	delete(api.tokens, "alice's")
 	api.mu.Unlock()
 	ask("alice's", 0)
-	c.pass(cacheTTL)
+	c.Pass(cacheTTL)
 	ask("alice's", 401)
 	// An API server that is away is not an answer: nothing of it is remembered.
 	api.leave()
@@ -128,12 +129,12 @@ func TestTokenIsRemembered(t *testing.T) {
 	ask("other", 401)
 }
 
-// TestGuesses: who tries tokens is stopped before the API server is, and keeps
-// neither others nor the known ones away.
+// TestGuesses: a caller that tries tokens is stopped before the API server is overloaded,
+// without affecting other or known callers.
 func TestGuesses(t *testing.T) {
-	api, c := newAPIServer(), newClock()
+	api, c := newAPIServer(), testclock.New(time.Now())
 	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
-	s := newServer(t, api, c.now)
+	s := newServer(t, api, c.Now)
 	from := func(address, token string) error {
 		r := question(token)
 		r.RemoteAddr = address
@@ -158,17 +159,17 @@ func TestGuesses(t *testing.T) {
 	}
 }
 
-// TestSees: the review asks for the policies of the namespace, in the caller's whole
-// name, and what was said counts for ten seconds.
+// TestSees: the review asks for the policies of the namespace, with the caller's full
+// identity, and its result is cached for ten seconds.
 func TestSees(t *testing.T) {
-	api, c := newAPIServer(), newClock()
+	api, c := newAPIServer(), testclock.New(time.Now())
 	api.tokens["alice's"] = authenticationv1.UserInfo{
 		Username: "alice", UID: "7", Groups: []string{"shoppers"}, Extra: map[string]authenticationv1.ExtraValue{"scopes": {"a", "b"}},
 	}
 	api.tokens["bob's"] = authenticationv1.UserInfo{Username: "bob"}
 	api.tokens["root's"] = authenticationv1.UserInfo{Username: "root"}
 	api.rights["alice"], api.rights["root"] = []string{"shop"}, []string{""}
-	s := newServer(t, api, c.now)
+	s := newServer(t, api, c.Now)
 	sees := func(token, namespace string) bool {
 		t.Helper()
 		v, err := s.Viewer(question(token))
@@ -192,7 +193,7 @@ func TestSees(t *testing.T) {
 	if d := cmp.Diff(want, api.asked[0]); d != "" {
 		t.Errorf("the review (-want +got):\n%s", d)
 	}
-	// Who sees all is not asked about each.
+	// A caller who sees everything needs no review for each namespace.
 	api.asked = nil
 	for _, ns := range []string{"", "shop", "bank"} {
 		if !sees("root's", ns) {
@@ -207,20 +208,20 @@ func TestSees(t *testing.T) {
 	if !sees("alice's", "shop") {
 		t.Error("not remembered")
 	}
-	c.pass(cacheTTL)
+	c.Pass(cacheTTL)
 	if sees("alice's", "shop") {
 		t.Error("a right that is gone is still there")
 	}
 }
 
-// TestCredentialsEnd: who began to follow the log sees no more of it soon after the
-// token, or the certificate, is good no longer.
+// TestCredentialsEnd: a follower of the log is disconnected soon after its token, or
+// certificate, is no longer valid.
 func TestCredentialsEnd(t *testing.T) {
 	ours := newCA(t)
-	api, c := newAPIServer(clientCA(ours.pem())), newClock()
+	api, c := newAPIServer(clientCA(ours.pem())), testclock.New(time.Now())
 	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
 	api.rights["alice"], api.rights["carol"], api.rights["mallory"] = []string{"shop"}, []string{"shop"}, []string{"shop"}
-	s := newServer(t, api, c.now)
+	s := newServer(t, api, c.Now)
 	fatal.If(t, s.callers.authority.read(t.Context()))
 	text, _ := ours.issue(t, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(time.Minute) })
 	token, err := s.Viewer(question("alice's"))
@@ -236,18 +237,18 @@ func TestCredentialsEnd(t *testing.T) {
 	for range 5 {
 		sees(token, true, 0)
 		sees(certificate, true, 0)
-		c.pass(cacheTTL)
+		c.Pass(cacheTTL)
 	}
 	api.mu.Lock()
 	delete(api.tokens, "alice's")
 	api.mu.Unlock()
-	c.pass(time.Minute)
+	c.Pass(time.Minute)
 	sees(token, false, 401)
 	sees(certificate, false, 401) // a minute has passed
 	api.mu.Lock()
 	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "mallory"}
 	api.mu.Unlock()
-	c.pass(cacheTTL)
+	c.Pass(cacheTTL)
 	sees(token, false, 401)
 }
 
@@ -269,8 +270,8 @@ func TestSeesNothingWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// TestAuthority: what cannot be read changes nothing; a cluster without client
-// certificates knows nobody by one.
+// TestAuthority: an unreadable authority changes nothing; a cluster without client
+// certificates knows no caller by one.
 func TestAuthority(t *testing.T) {
 	ours := newCA(t)
 	text, _ := ours.issue(t, nil)

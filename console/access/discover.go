@@ -49,8 +49,8 @@ func (c *Cluster) OfNode(ctx context.Context, node string) (console.Agent, error
 }
 
 // OfNamespace returns the agents of the nodes on which a namespace has pods, or all
-// agents if whoever asks may not list its pods. A node without one is there with an
-// agent that says so.
+// agents if the caller may not list its pods. For a node without an agent it returns one
+// that reports this.
 func (c *Cluster) OfNamespace(ctx context.Context, namespace string) ([]console.Agent, error) {
 	nodes := map[string]bool{}
 	for next := ""; ; {
@@ -71,7 +71,7 @@ func (c *Cluster) OfNamespace(ctx context.Context, namespace string) ([]console.
 		}
 	}
 	if len(nodes) == 0 {
-		return c.All(ctx) // what was denied to pods that are gone, agents may know still
+		return c.All(ctx) // agents may still know denied connections of deleted pods
 	}
 	found, err := c.entries(ctx)
 	if err != nil {
@@ -112,7 +112,7 @@ func (c *Cluster) one(agents []console.Agent) ([]console.Agent, error) {
 	return agents, nil
 }
 
-// entry returns what the agent of a node published.
+// entry returns the published entry of a node's agent.
 func (c *Cluster) entry(ctx context.Context, node string) (entry, error) {
 	lease, err := c.lease(ctx, leaseOf(node))
 	if err != nil {
@@ -189,7 +189,7 @@ func (c *Cluster) noAgent(node string) error {
 	return &console.Unreachable{Err: fmt.Errorf("node %s has no agent that could be asked; kubectl -n %s get pods -o wide shows the agents (--agents names another namespace)", node, c.login.Agents)}
 }
 
-// failed says what the API server could not be asked.
+// failed wraps an error of a request to the API server.
 func (c *Cluster) failed(what string, err error) error {
 	switch {
 	case apierrors.IsUnauthorized(err):

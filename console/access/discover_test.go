@@ -125,8 +125,8 @@ func TestOfNamespace(t *testing.T) {
 	}
 }
 
-// TestAll: everybody that published; annotations of others, and those in a Lease
-// where the node would not write, are nobody.
+// TestAll: all published agents; others' annotations, and annotations in a Lease that is
+// not the node's, are ignored.
 func TestAll(t *testing.T) {
 	api := newAPIServer()
 	c := cluster(api, "")
@@ -142,9 +142,9 @@ func TestAll(t *testing.T) {
 	slices.Sort(want)
 	l := leaseNow(t, api, leaseOf("node-aa"))
 	l.Annotations["note"] = "x"
-	for _, stray := range []string{"stray-a", "stray-b", "stray-c", "stray-d"} {
-		if leaseOf(stray) != l.Name {
-			l.Annotations[stray+entryKey] = l.Annotations["node-aa"+entryKey]
+	for _, deleted := range []string{"stray-a", "stray-b", "stray-c", "stray-d"} {
+		if leaseOf(deleted) != l.Name {
+			l.Annotations[deleted+entryKey] = l.Annotations["node-aa"+entryKey]
 		}
 	}
 	fatal.If(t, api.Tracker().Update(leases, l, DefaultNamespace))

@@ -10,7 +10,7 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// TestDocumentedRefusals: what the document says that commands say, they say.
+// TestDocumentedRefusals: the commands print the documented messages.
 func TestDocumentedRefusals(t *testing.T) {
 	text, err := os.ReadFile("../../docs/kubectl.md")
 	fatal.If(t, err)
@@ -50,7 +50,7 @@ func TestDocumentedRefusals(t *testing.T) {
 	}
 }
 
-// TestDocumentedBounds: the numbers of the documents are those of the code.
+// TestDocumentedBounds: the numbers in the documents are the code's.
 func TestDocumentedBounds(t *testing.T) {
 	for file, want := range map[string][]string{
 		"../../docs/kubectl.md":  {"128 connections, 16 of one address", "takes 20 of one address a second", "5 new callers of one address and 10 of all a second", "counts for 10 s", "port 9954", "`namegate-console-0` to\n`namegate-console-f`"},

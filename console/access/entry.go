@@ -16,11 +16,11 @@ const (
 	// LeasePrefix and a hexadecimal digit are the name of a Lease.
 	LeasePrefix = "namegate-console-"
 	leaseCount  = 16
-	// entryKey ends the annotation of a node; its name stands before.
+	// entryKey is the suffix of a node's annotation, behind the node's name.
 	entryKey = "/namegate-console"
 )
 
-// leaseNames are those of all Leases.
+// leaseNames are the names of all Leases.
 func leaseNames() []string {
 	out := make([]string, leaseCount)
 	for i := range out {
@@ -40,7 +40,7 @@ func leaseOf(node string) string {
 // an agent that published thousands would keep its callers for hours.
 const maxDial = 8
 
-// entry is what an agent publishes of its console.
+// entry is the content that an agent publishes about its console.
 type entry struct {
 	node      string
 	addresses []netip.AddrPort

@@ -79,8 +79,8 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-// FuzzEntry: what anybody writes into the annotation is read or refused, and what is
-// read is written as it was understood.
+// FuzzEntry: any text in the annotation is read or refused, and a read entry is written
+// unchanged.
 func FuzzEntry(f *testing.F) {
 	f.Add(`{"addresses":["192.0.2.1:9954"],"key":"sha256/AQL/AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}`)
 	f.Add(`{"key":"sha256/"}`)

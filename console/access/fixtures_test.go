@@ -31,27 +31,7 @@ import (
 
 var silent = slog.New(slog.DiscardHandler)
 
-// clock is one that stands still until it is moved.
-type clock struct {
-	mu sync.Mutex
-	at time.Time
-}
-
-func newClock() *clock { return &clock{at: time.Now()} }
-
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.at
-}
-
-func (c *clock) pass(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = c.at.Add(d)
-}
-
-// apiServer is a fake one that knows tokens and rights, and counts what it is asked.
+// apiServer is a fake that knows tokens and rights, and counts its requests.
 type apiServer struct {
 	*fake.Clientset
 	mu      sync.Mutex
@@ -95,7 +75,7 @@ func newAPIServer(objects ...runtime.Object) *apiServer {
 func (s *apiServer) leave() { s.mu.Lock(); defer s.mu.Unlock(); s.gone = true }
 func (s *apiServer) come()  { s.mu.Lock(); defer s.mu.Unlock(); s.gone = false }
 
-// ca is somebody who signs certificates.
+// ca is a certificate authority.
 type ca struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey

@@ -20,11 +20,12 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/e2e/testclock"
 )
 
-// TestBodyThatNeverComes: a question that announces a body and does not send it holds
+// TestBodyThatNeverArrives: a question that announces a body and does not send it holds
 // its connection no longer than a header may.
-func TestBodyThatNeverComes(t *testing.T) {
+func TestBodyThatNeverArrives(t *testing.T) {
 	for _, said := range []string{"Content-Length: 100\r\n", "Transfer-Encoding: chunked\r\n", "Content-Length: 9\r\nExpect: 100-continue\r\n"} {
 		t.Run(said, func(t *testing.T) {
 			asked := false
@@ -48,8 +49,8 @@ func TestBodyThatNeverComes(t *testing.T) {
 	}
 }
 
-// TestNamespaceThatCannotBe: nobody is asked about it, and it is not remembered.
-func TestNamespaceThatCannotBe(t *testing.T) {
+// TestInvalidNamespace: it needs no review, and is not cached.
+func TestInvalidNamespace(t *testing.T) {
 	api := newAPIServer()
 	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
 	api.rights["alice"] = append(api.rights["alice"], strings.Repeat("x", 60<<10), "shop\x00", "../shop", "shop/x", "Shop", "-")
@@ -66,11 +67,11 @@ func TestNamespaceThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestForeignCertificatesAreCounted: each costs a search for who signed it, which is
-// worth no more than a guess at a token; a known one is not judged anew.
-func TestForeignCertificatesAreCounted(t *testing.T) {
-	ours, c := newCA(t), newClock()
-	s := newServer(t, newAPIServer(clientCA(ours.pem())), c.now)
+// TestUnknownCertificatesAreLimited: each costs a search for its issuer, and is limited
+// like a guess at a token; a known one is not checked again.
+func TestUnknownCertificatesAreLimited(t *testing.T) {
+	ours, c := newCA(t), testclock.New(time.Now())
+	s := newServer(t, newAPIServer(clientCA(ours.pem())), c.Now)
 	fatal.If(t, s.callers.authority.read(t.Context()))
 	good, _ := ours.issue(t, nil)
 	ask := func(from string, cert []byte) int {
@@ -95,37 +96,37 @@ func TestForeignCertificatesAreCounted(t *testing.T) {
 	if got := ask("192.0.2.2:1", good); got != 0 {
 		t.Errorf("the good one then: %d", got)
 	}
-	c.pass(2 * time.Hour) // beyond its dates
+	c.Pass(2 * time.Hour) // beyond its dates
 	if got := ask("192.0.2.2:1", good); got != http.StatusUnauthorized {
 		t.Errorf("the good one when it is over: %d", got)
 	}
 }
 
-// TestTokenEndsInTime: whoever follows the log with a token that the agent knows
-// already is judged anew ten seconds after it was judged, not after he began.
+// TestTokenEndsInTime: a follower of the log with a cached token is checked again ten
+// seconds after the check, not after the start of following.
 func TestTokenEndsInTime(t *testing.T) {
-	api, c := newAPIServer(), newClock()
+	api, c := newAPIServer(), testclock.New(time.Now())
 	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
 	api.rights["alice"] = []string{"shop"}
-	s := newServer(t, api, c.now)
+	s := newServer(t, api, c.Now)
 	_, err := s.Viewer(question("alice's"))
 	fatal.If(t, err)
 	delete(api.tokens, "alice's")
-	c.pass(cacheTTL - time.Second)
+	c.Pass(cacheTTL - time.Second)
 	v, err := s.Viewer(question("alice's"))
 	fatal.If(t, err)
 	if yes, err := v.Sees(t.Context(), "shop"); !yes || err != nil {
 		t.Errorf("within ten seconds: %v, %v", yes, err)
 	}
-	c.pass(time.Second)
+	c.Pass(time.Second)
 	if yes, err := v.Sees(t.Context(), "shop"); yes || statusOf(err) != http.StatusUnauthorized {
 		t.Errorf("then: %v, %v", yes, err)
 	}
 }
 
-// TestTurns: one user has one question under way, others have theirs, and whoever
-// goes while waiting leaves nothing behind.
-func TestTurns(t *testing.T) {
+// TestUserLocks: each user has one request in flight, and a request that is cancelled
+// while it waits leaves nothing behind.
+func TestUserLocks(t *testing.T) {
 	var q userLocks
 	give, err := q.lock(t.Context(), "alice")
 	fatal.If(t, err)
@@ -165,13 +166,13 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestConnectionsInARow: a caller who connects again and again is closed before a
+// TestConnectionsInARow: a caller that connects again and again is closed before a
 // handshake, and others are not.
 func TestConnectionsInARow(t *testing.T) {
-	c := newClock()
+	c := testclock.New(time.Now())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	fatal.If(t, err)
-	bounded := boundedListener{l, newConnLimiter(), newThrottle(c.now, connectionRate, allConnectionRate)}
+	bounded := boundedListener{l, newConnLimiter(), newThrottle(c.Now, connectionRate, allConnectionRate)}
 	defer bounded.Close()
 	accepted := make(chan net.Conn)
 	go func() {
@@ -208,7 +209,7 @@ func TestConnectionsInARow(t *testing.T) {
 	if n != connectionRate.burst {
 		t.Errorf("%d of a row were accepted, want %v", n, connectionRate.burst)
 	}
-	c.pass(time.Second)
+	c.Pass(time.Second)
 	if !held() {
 		t.Error("nothing is accepted a second later")
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
-	_ "k8s.io/client-go/plugin/pkg/client/auth/oidc" // the one old-style provider that kubectl still has
+	_ "k8s.io/client-go/plugin/pkg/client/auth/oidc" // the last old-style provider in kubectl
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/transport"
@@ -30,7 +30,7 @@ const (
 // DefaultNamespace is where agents are looked for.
 const DefaultNamespace = "namegate-system"
 
-// Login says which cluster is asked, by whom and about what, in kubectl's words.
+// Login is the cluster, the user and the namespace of requests, in kubectl's words.
 type Login struct {
 	// Kubeconfig is a file, "" for what kubectl uses: KUBECONFIG, or ~/.kube/config.
 	Kubeconfig string
@@ -38,7 +38,7 @@ type Login struct {
 	Context, Namespace string
 	// Agents is the namespace that Namegate is installed in.
 	Agents string
-	// Address is dialled instead of what agents published, as HOST:PORT; "" for none.
+	// Address is dialled in place of the published addresses, as HOST:PORT; "" for none.
 	Address string
 }
 
@@ -47,14 +47,15 @@ type Cluster struct {
 	client    kubernetes.Interface
 	login     Login
 	namespace string
-	// transport has what the caller shows the API server, and agents: token, certificate, plugin.
+	// transport has the caller's credentials for the API server and agents: token,
+	// certificate, plugin.
 	transport *transport.Config
 }
 
 // errImpersonates says that a kubeconfig speaks for somebody else.
 var errImpersonates = errors.New("agents answer nobody in another's name, and this kubeconfig impersonates a user; leave `as` and `as-groups` out, or use that user's own credentials")
 
-// Connect reads the kubeconfig. It asks nobody yet. The error is a *console.Misused.
+// Connect reads the kubeconfig. It sends no request yet. The error is a *console.Misused.
 func Connect(l Login) (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = l.Kubeconfig
@@ -103,7 +104,7 @@ func (c *Cluster) Namespace() string { return c.namespace }
 // the caller's token or certificate once the server has shown the key.
 func (c *Cluster) roundTripper(pin Pin) (http.RoundTripper, error) {
 	own := *c.transport
-	// Who the agent is its key says; authorities and names are those of the API server.
+	// An agent is identified by its key; authorities and names are the API server's.
 	own.TLS.CAData, own.TLS.CAFile, own.TLS.ServerName, own.TLS.NextProtos = nil, "", "", nil
 	own.TLS.Insecure = true
 	config, err := transport.TLSConfigFor(&own)

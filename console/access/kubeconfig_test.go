@@ -22,8 +22,8 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// restServer speaks as much of the API as a caller's side asks: pods and Leases of a
-// fake one, to those who show a good token or certificate.
+// restServer is the part of the API that a caller's side asks: pods and Leases of a fake,
+// for valid tokens and certificates.
 func restServer(t *testing.T, api *apiServer) *httptest.Server {
 	t.Helper()
 	send := func(w http.ResponseWriter, o any, err error) {

@@ -6,17 +6,17 @@ import (
 	"sync"
 )
 
-// How many connections are held, of all callers and of one address. A command has
-// one; those beyond are closed at once.
+// The maximum number of connections, of all callers and of one address. A command has
+// one; further connections are closed immediately.
 const (
 	maxConnections     = 128
 	connectionsOfOne   = 16
-	connectionsOfLocal = 64 // of the node itself: what a port-forward brings
+	connectionsOfLocal = 64 // of the node itself, as by a port-forward
 )
 
-// How often connections are taken, of one address and of all: a handshake costs the
-// agent a fraction of a millisecond, one with hundreds of certificates some of them, and
-// whoever connects has shown nothing yet.
+// The maximum rate of connections, of one address and of all: a handshake costs the agent
+// a fraction of a millisecond, or several with hundreds of certificates, and the caller
+// is not authenticated yet.
 var (
 	connectionRate    = rateLimit{20, 100}
 	allConnectionRate = rateLimit{60, 300}

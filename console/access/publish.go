@@ -30,13 +30,13 @@ const (
 )
 
 const (
-	// publishLook is how often an agent looks whether what it published is there.
+	// publishLook is the interval at which an agent checks its published entry.
 	publishLook = 5 * time.Minute
 	// publishAgain is how soon a failure is tried again.
 	publishAgain = 5 * time.Second
 	// publishTime bounds one try.
 	publishTime = 20 * time.Second
-	// removeTime bounds how long an agent that ends takes back what it published.
+	// removeTime bounds the removal of the published entry when an agent ends.
 	removeTime = 3 * time.Second
 	// maxTidy is how many of the other nodes of a Lease are asked for at a look:
 	// entries of nodes that are gone go, however many agents look.
@@ -54,7 +54,7 @@ type publisher struct {
 	log                  *slog.Logger
 }
 
-// publisher returns that of what the listeners really have.
+// publisher returns the publisher of the listeners' actual addresses.
 func (s *Server) publisher(listeners []net.Listener) *publisher {
 	p := &publisher{client: s.o.Client, namespace: s.o.Namespace, daemonSet: s.o.DaemonSet, node: s.o.Node, pin: s.pin, leaving: s.o.Leaving, log: s.o.Log}
 	for _, l := range listeners {
@@ -114,8 +114,8 @@ func (p *publisher) remove(ctx context.Context) error {
 	return p.change(ctx, name, map[string]any{key: nil})
 }
 
-// change writes annotations of a Lease; each node's is its own, so that nobody's is
-// written over.
+// change writes annotations of a Lease. Each node has its own, so that none is
+// overwritten.
 func (p *publisher) change(ctx context.Context, name string, annotations map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	if err == nil {
@@ -127,8 +127,7 @@ func (p *publisher) change(ctx context.Context, name string, annotations map[str
 	return nil
 }
 
-// publish brings the node's annotation, and with it those of nodes that are gone,
-// into order.
+// publish updates the node's annotation, and removes the annotations of deleted nodes.
 func (p *publisher) publish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTime)
 	defer cancel()
@@ -190,8 +189,8 @@ func (p *publisher) owner(ctx context.Context) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: p.daemonSet, UID: sets.Items[i].UID}}
 }
 
-// addresses are those that can be dialled from elsewhere; none where the console is
-// for the node and for port-forwards alone.
+// addresses are the addresses that other nodes can dial; none if the console is only for
+// the node and for port-forwards.
 func (p *publisher) addresses(ctx context.Context) (out []netip.AddrPort, err error) {
 	for _, a := range p.listen {
 		switch {

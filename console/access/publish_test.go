@@ -72,7 +72,7 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// TestPublishBesideOthers: what other agents wrote stays, but for nodes that are gone.
+// TestPublishBesideOthers: other agents' annotations stay, except those of deleted nodes.
 func TestPublishBesideOthers(t *testing.T) {
 	api := newAPIServer(node("n1"), node("there"), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Namespace: DefaultNamespace, Name: leaseOf("n1"),
@@ -116,8 +116,8 @@ func TestTidyIsBounded(t *testing.T) {
 	}
 }
 
-// TestPublishedAddresses: for a listener on all addresses those of the Node, and
-// none of the loopback.
+// TestPublishedAddresses: for a listener on all addresses the Node's, and no loopback
+// address.
 func TestPublishedAddresses(t *testing.T) {
 	n := node("n1", corev1.NodeAddress{Type: corev1.NodeHostName, Address: "n1"}, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "192.0.2.1"},
 		corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "198.51.100.1"}, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "2001:db8::1"})
@@ -180,8 +180,7 @@ func TestKeepsPublishing(t *testing.T) {
 	})
 }
 
-// TestLeaves: an agent that no other follows takes back what it published, and
-// nothing that another wrote.
+// TestLeaves: an agent without a successor removes its own annotation and no other.
 func TestLeaves(t *testing.T) {
 	for _, c := range []struct {
 		name          string

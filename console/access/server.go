@@ -19,7 +19,7 @@ import (
 	"github.com/namegate/namegate/console"
 )
 
-// What one connection may cost the agent.
+// The bounds of one connection's cost.
 const (
 	headerTime  = 5 * time.Second  // the handshake, and again a question's header
 	idleTime    = 30 * time.Second // between two questions
@@ -27,20 +27,22 @@ const (
 	headerBytes = 64 << 10         // tokens of some providers have 20 KiB
 )
 
-// Options are what a Server is made of; all are required but DaemonSet, Leaving and Now.
+// Options are the parameters of a Server; all are required but DaemonSet, Leaving and
+// Now.
 type Options struct {
-	// Client asks the API server. It is best one of the server's own, so that callers
-	// cannot use up what the agent's other parts may ask.
+	// Client asks the API server. It should be the server's own, so that callers cannot
+	// use up the rate of the agent's other parts.
 	Client kubernetes.Interface
-	// Namespace is the release's, DaemonSet the agents': what is published goes with it.
+	// Namespace is the release's namespace, DaemonSet the agents': published entries are
+	// deleted with it.
 	Namespace, DaemonSet string
 	// Node is the node's name.
 	Node string
 	// Addresses are where to listen. Those of loopback are not published; for one of
 	// all addresses the Node's internal ones are.
 	Addresses []netip.AddrPort
-	// Leaving tells, when Run ends, whether no agent is to follow on this node: then
-	// what was published is taken back. nil is never.
+	// Leaving tells, when Run ends, whether no other agent will follow on this node: then
+	// the published entry is removed. nil is never.
 	Leaving func() bool
 	Log     *slog.Logger
 	Now     func() time.Time // default time.Now
@@ -74,8 +76,9 @@ func New(o Options) (*Server, error) {
 	return &Server{o: o, certificate: certificate, pin: pin, callers: c, sees: newTTLCache[asked, bool](o.Now)}, nil
 }
 
-// Viewer returns who asks. The error is a *console.Refusal: 401 for nobody that the
-// API server knows, 429 for too many unknown callers, 503 while the API server is away.
+// Viewer returns the caller. The error is a *console.Refusal: 401 for a caller that the
+// API server does not know, 429 for too many unknown callers, 503 while the API server is
+// unavailable.
 func (s *Server) Viewer(r *http.Request) (console.Viewer, error) {
 	u, err := s.callers.who(r)
 	if err != nil {
@@ -147,9 +150,9 @@ func (s *Server) listen(ctx context.Context) (out []net.Listener, err error) {
 	return out, nil
 }
 
-// patient gives every piece of an answer a time of its own: an answer may follow
-// the log for hours, and a caller who takes nothing must not hold a connection. Nor
-// must one who announces a body, which no question has: the server would wait for it.
+// patient sets a deadline for every piece of an answer: an answer may follow the log for
+// hours, but a caller that reads nothing must not keep a connection. Neither must a
+// caller that announces a body, which no request has: the server would wait for it.
 func patient(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p := &patientWriter{w, http.NewResponseController(w)}
@@ -177,7 +180,7 @@ func (w *patientWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// Flush sends what was written.
+// Flush sends the written data.
 func (w *patientWriter) Flush() {
 	_ = w.control.SetWriteDeadline(time.Now().Add(writeTime))
 	_ = w.control.Flush()

@@ -80,7 +80,7 @@ func publishAt(t *testing.T, api *apiServer, node string, pin Pin, at ...netip.A
 	fatal.If(t, err)
 }
 
-// told answers with what the caller may see of the namespace that is asked for.
+// told answers with the rows of the requested namespace that the caller may see.
 func told(s *Server) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v, err := s.Viewer(r)
@@ -111,7 +111,7 @@ func body(t *testing.T, resp *http.Response, err error) string {
 	return string(text)
 }
 
-// TestAsk: a caller finds the agent of a pod, and gets what it may see.
+// TestAsk: a caller finds the agent of a pod, and gets the rows that it may see.
 func TestAsk(t *testing.T) {
 	api := newAPIServer(node("n1"), pod("shop", "cart", "n1"))
 	api.tokens["alice's"] = authenticationv1.UserInfo{Username: "alice"}
@@ -157,7 +157,7 @@ func TestCertificateCaller(t *testing.T) {
 	for by, status := range map[*ca]int{ours: 0, theirs: http.StatusUnauthorized} {
 		c := cluster(api, "")
 		c.transport.TLS.CertData, c.transport.TLS.KeyData = by.issue(t, nil)
-		c.transport.TLS.CAData, c.transport.TLS.ServerName = []byte(theirs.pem()), "kubernetes.test" // those of the API server
+		c.transport.TLS.CAData, c.transport.TLS.ServerName = []byte(theirs.pem()), "kubernetes.test" // the API server's
 		a, err := c.OfNode(t.Context(), "n1")
 		fatal.If(t, err)
 		resp, err := a.Ask(t.Context(), "/v1/grants", url.Values{"namespace": {"shop"}})
@@ -173,8 +173,8 @@ func TestCertificateCaller(t *testing.T) {
 	}
 }
 
-// TestWrongKey: a server with another key than the published is told nothing,
-// neither token nor certificate, and the caller hears why.
+// TestWrongKey: a server with another key than the published one gets neither token nor
+// certificate, and the caller gets the reason.
 func TestWrongKey(t *testing.T) {
 	api := newAPIServer(node("n1"))
 	var asked, showed atomic.Int32
@@ -252,8 +252,8 @@ func TestNoRedirect(t *testing.T) {
 	}
 }
 
-// TestFollow: what an agent flushes is there at once, and the end of the agent ends
-// the answer.
+// TestFollow: a flushed line arrives immediately, and the end of the agent ends the
+// answer.
 func TestFollow(t *testing.T) {
 	api := newAPIServer(node("n1"))
 	s := newServer(t, api, nil)
@@ -340,7 +340,8 @@ func TestSeats(t *testing.T) {
 	}
 }
 
-// TestTooManyConnections: those beyond the bound are closed, and closed ones make room.
+// TestTooManyConnections: connections beyond the bound are closed, and closed ones make
+// room.
 func TestTooManyConnections(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	fatal.If(t, err)

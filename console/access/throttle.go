@@ -9,11 +9,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// How often callers may make the agent find out who they are: each credential that
-// is not remembered costs a review by the API server, or a search for who signed it.
-// A person's commands ask a few times in a second, and wrong guesses are worth no
-// more. All take half of what the agent's client for this may ask in a second: the
-// rest is for those that are known.
+// The maximum rate at which callers make the agent identify them: each credential that is
+// not cached costs a review by the API server, or a search for its issuer. A person's
+// commands ask a few times in a second, and wrong guesses deserve no more. All together
+// take half of the rate of the agent's client: the rest is for known callers.
 const (
 	reviewsPerSecond = 5  // of one address
 	reviewBurst      = 20 // of one address

@@ -4,21 +4,23 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/namegate/namegate/e2e/testclock"
 )
 
 // TestRemembered: an answer counts for ten seconds, and the latest are kept.
 func TestRemembered(t *testing.T) {
-	c := newClock()
-	r := newTTLCache[int, string](c.now)
+	c := testclock.New(time.Now())
+	r := newTTLCache[int, string](c.Now)
 	if _, ok := r.get(1); ok {
 		t.Error("knows what nobody said")
 	}
 	r.put(1, "yes")
-	c.pass(cacheTTL - time.Nanosecond)
+	c.Pass(cacheTTL - time.Nanosecond)
 	if v, ok := r.get(1); !ok || v != "yes" {
 		t.Errorf("forgotten too early: %q %v", v, ok)
 	}
-	c.pass(time.Nanosecond)
+	c.Pass(time.Nanosecond)
 	if v, ok := r.get(1); ok {
 		t.Errorf("%q is remembered for too long", v)
 	}
@@ -36,8 +38,8 @@ func TestRemembered(t *testing.T) {
 // TestThrottle: a burst, then so many a second, of each address; IPv6 addresses of
 // one network count together.
 func TestThrottle(t *testing.T) {
-	c := newClock()
-	th := newThrottle(c.now, reviewRate, allReviewRate)
+	c := testclock.New(time.Now())
+	th := newThrottle(c.Now, reviewRate, allReviewRate)
 	taken := func(n int, from func(int) netip.Addr) (out int) {
 		for i := range n {
 			if th.take(from(i)) {
@@ -54,7 +56,7 @@ func TestThrottle(t *testing.T) {
 	if taken(1, mapped) != 0 {
 		t.Error("the same address in other words has a burst of its own")
 	}
-	c.pass(2 * time.Second)
+	c.Pass(2 * time.Second)
 	if n := taken(100, one); n != 2*reviewsPerSecond {
 		t.Errorf("%d in two seconds", n)
 	}
@@ -62,7 +64,7 @@ func TestThrottle(t *testing.T) {
 	if n := taken(100, func(i int) netip.Addr { network[15] = byte(i); return netip.AddrFrom16(network) }); n != reviewBurst {
 		t.Errorf("an IPv6 network takes %d", n)
 	}
-	c.pass(time.Hour)
+	c.Pass(time.Hour)
 	if n := taken(10*allBurst, func(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}) }); n != allBurst {
 		t.Errorf("all together take %d", n)
 	}

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// userLocks let each user have one question about rights under way, so that nobody who
-// asks about a thousand namespaces keeps the API server from answering others. The
-// zero value is ready.
+// userLocks let each user have one request about rights in flight, so that a user who
+// asks about a thousand namespaces does not block the API server for others. The zero
+// value is ready.
 type userLocks struct {
 	mu sync.Mutex
 	of map[string]*userLock
@@ -16,7 +16,7 @@ type userLocks struct {
 // userLock is that of one user.
 type userLock struct {
 	locked chan struct{} // holds one
-	users  int           // who have it, or wait for it
+	users  int           // that have it, or wait for it
 }
 
 // lock waits for a user's turn; give ends it. The error is that of ctx.

@@ -23,7 +23,7 @@ type asked struct {
 	namespace string
 }
 
-// Viewer is somebody whom the API server knows. It implements console.Viewer.
+// Viewer is a caller that the API server knows. It implements console.Viewer.
 type Viewer struct {
 	callers *callers
 	sees    *ttlCache[asked, bool]
@@ -51,7 +51,7 @@ func (v *Viewer) Sees(ctx context.Context, namespace string) (bool, error) {
 		return false, err
 	}
 	if namespace != "" && len(validation.IsDNS1123Label(namespace)) > 0 {
-		return false, nil // there is none, and what is not remembered has no length
+		return false, nil // it is none, and it would be cached at any length
 	}
 	if yes, ok := v.known(u, namespace); ok {
 		return yes, nil
@@ -72,7 +72,7 @@ func (v *Viewer) Sees(ctx context.Context, namespace string) (bool, error) {
 	return yes, nil
 }
 
-// known returns what the API server said of late.
+// known returns the API server's recent answer.
 func (v *Viewer) known(u user, namespace string) (yes, ok bool) {
 	if all, ok := v.sees.get(asked{u.key, ""}); ok && all {
 		return true, true
@@ -80,7 +80,7 @@ func (v *Viewer) known(u user, namespace string) (yes, ok bool) {
 	return v.sees.get(asked{u.key, namespace})
 }
 
-// still returns whoever asks, judged again if that was long ago.
+// still returns the caller, checked again if the last check was long ago.
 func (v *Viewer) still() (user, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

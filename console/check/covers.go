@@ -7,8 +7,8 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// covers tells whether every name that b matches is one that a matches. It knows the
-// cases that people write, and says no to others.
+// covers tells whether a matches every name that b matches. It knows the usual cases, and
+// returns false for others.
 func covers(a, b fqdn.Pattern) bool {
 	x, y := a.String(), b.String()
 	switch {
@@ -35,9 +35,9 @@ func coversPorts(a, b policy.PortSet) bool {
 	return policy.NewPortSet(append(a.Ranges(), b.Ranges()...)...) == a
 }
 
-// fixed returns what a pattern holds right of its last wildcard, without the dot
-// before it, and whether the wildcard is whole labels: "example.org" of
-// "**.example.org" and "*.example.org"; not of "*x.example.org".
+// fixed returns the part of a pattern right of its last wildcard, without the dot before
+// it, and whether the wildcard is whole labels: "example.org" of "**.example.org" and
+// "*.example.org"; not of "*x.example.org".
 func fixed(text string) (string, bool) {
 	at := strings.LastIndexByte(text, '*')
 	if at < 0 || !strings.HasPrefix(text[at+1:], ".") {

@@ -21,11 +21,11 @@ const (
 	Warning Severity = "warning"
 )
 
-// The reasons of findings, beside those of policy.Problem.
+// The reasons of findings, in addition to those of policy.Problem.
 const (
 	// Unreadable: a document cannot be read, and holds nothing.
 	Unreadable = "Unreadable"
-	// Duplicate: an object, a match or a port stands elsewhere too.
+	// Duplicate: another object, match or port is equal.
 	Duplicate = "Duplicate"
 	// NoPolicy: there is nothing to check.
 	NoPolicy = "NoPolicy"
@@ -39,7 +39,7 @@ const (
 	Apex = "Apex"
 	// ClusterNames: names of the cluster that no policy needs.
 	ClusterNames = "ClusterNames"
-	// NotAsked: nobody asks DNS for such a name.
+	// NotAsked: clients send no DNS query for such a name.
 	NotAsked = "NotAsked"
 	// ALabel: a label that begins with xn-- and is none.
 	ALabel = "ALabel"
@@ -85,11 +85,11 @@ type Finding struct {
 	// Object is "policy namespace/name" or the like, "" where none can be told.
 	Object  string `json:"object,omitempty"`
 	Path    string `json:"path,omitempty"` // of the field in the object
-	Message string `json:"message"`        // what is wrong, and what to write instead
+	Message string `json:"message"`        // the error, and its correction
 }
 
-// plain returns text that stays in its line and leaves a terminal as it is: some of it
-// is from manifests, and so from whoever wrote them.
+// plain returns text without line breaks and control characters: some of it is from
+// manifests, and so from their authors.
 func plain(text string) string {
 	var b strings.Builder
 	for _, r := range text {

@@ -9,8 +9,8 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// hostile is what a manifest may hold so that who checks it sees something else: a
-// line of a CI's own, a terminal's commands, a text that runs the other way.
+// hostile are texts in a manifest that try to mislead the reader of a report: a line of a
+// CI's own, a terminal's commands, a text with another direction.
 const hostile = `apiVersion: namegate.io/v1alpha1
 kind: FQDNNetworkPolicy
 metadata: {name: "a\n::error::done\x1b[31m", namespace: "x\ny\u202e"}

@@ -14,13 +14,13 @@ import (
 	"github.com/namegate/namegate/policy/compile"
 )
 
-// Options say what the manifests cannot.
+// Options are the context that manifests do not contain.
 type Options struct {
 	// ClusterDomain is what names of the cluster end in, "cluster.local".
 	ClusterDomain string
 }
 
-// Lint returns what is wrong with the manifests, in the order of files and lines.
+// Lint returns the findings about the manifests, in the order of files and lines.
 func (m *Manifests) Lint(o Options) []Finding {
 	findings := slices.Clone(m.findings)
 	for i := range m.Policies {
@@ -114,7 +114,7 @@ func (m *Manifests) together() []Finding {
 	return findings
 }
 
-// input returns what the manifests hold for a compiler.
+// input returns the compiler's input from the manifests.
 func (m *Manifests) input() compile.Input {
 	in := compile.Input{Policies: make([]v1alpha1.FQDNNetworkPolicy, len(m.Policies)), Pods: make([]policy.Pod, len(m.Pods))}
 	for i := range m.Policies {

@@ -56,7 +56,7 @@ func TestBoundsOfManyPolicies(t *testing.T) {
 	}
 }
 
-// TestReadPaths: which files of which folders are read, and what is said of others.
+// TestReadPaths: the files of folders that are read, and the messages about others.
 func TestReadPaths(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a.yaml", "b.yml", "c.json", "D.YAML", ".hidden.yaml", "notes.txt", "sub/e.yaml", ".git/f.yaml"} {
@@ -89,7 +89,7 @@ func TestReadPaths(t *testing.T) {
 	}
 }
 
-// TestLinesOfJSON and of YAML in flow style are those of the fields.
+// TestLinesOfJSON: lines in JSON and in YAML's flow style are the fields' lines.
 func TestLinesOfJSON(t *testing.T) {
 	const text = `{"apiVersion": "v1", "kind": "List", "items": [
 	{"apiVersion": "namegate.io/v1alpha1", "kind": "FQDNNetworkPolicy",
@@ -113,7 +113,7 @@ func TestLinesOfJSON(t *testing.T) {
 	}
 }
 
-// TestCoversTwin: what one pattern is said to cover, it matches.
+// TestCoversTwin: a pattern that covers another matches all its names.
 func TestCoversTwin(t *testing.T) {
 	texts := []string{"*", "**", "x.io", "a.x.io", "*.x.io", "**.x.io", "a*.x.io", "*.b.x.io", "**.b.x.io", "a.*.x.io", "*a", "*.*.x.io", "**.*.x.io", "*x.io", "evilx.io"}
 	names := []string{"x.io", "a.x.io", "ab.x.io", "b.x.io", "a.b.x.io", "c.a.b.x.io", "evilx.io", "a.evilx.io", "a", "ba", "a.b.c.x.io", "."}
@@ -148,8 +148,8 @@ func TestCoversTwin(t *testing.T) {
 	}
 }
 
-// TestNothingOddInWhatDecodes: the comparison with the types agrees with the decoder.
-func TestNothingOddInWhatDecodes(t *testing.T) {
+// TestNoOddityInDecodableManifests: the comparison with the types agrees with the decoder.
+func TestNoOddityInDecodableManifests(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	values := []string{"x", "7", `"7"`, "{}", "[]", "true", "~", "[x]", "{a: b}", "1.5"}
 	fields := []string{"egress", "enforcement", "denied", "dns", "ttl", "egres", "Denied"}

@@ -86,7 +86,7 @@ func (m *Manifests) matches(p *Policy, o Options) []Finding {
 	return findings
 }
 
-// tooWide says what a pattern opens that hardly anybody means.
+// tooWide describes the unintended effect of a wide pattern.
 func tooWide(text, cluster string) (reason, message string) {
 	if text == "*" || text == "**" {
 		return EveryName, "opens every name that a pod asks for; list the names, or a pattern below a domain"
@@ -227,8 +227,8 @@ func duplicatePorts(ports []v1alpha1.Port) []string {
 	return messages
 }
 
-// portsOf returns the port set of each rule, as the compiler reads it; "" for one that
-// opens nothing or is over the bounds.
+// portsOf returns the port set of each rule, as the compiler reads it; "" for a rule that
+// opens nothing or exceeds the bounds.
 func portsOf(rules []v1alpha1.EgressRule) []policy.PortSet {
 	name := "a.test"
 	p := v1alpha1.FQDNNetworkPolicy{}

@@ -49,7 +49,7 @@ func TestNetworkPoliciesAreCounted(t *testing.T) {
 func TestNetworkPolicyFindings(t *testing.T) {
 	for _, c := range []struct {
 		name, rules string
-		want        []string // the beginnings of what is said
+		want        []string // the beginnings of the messages
 	}{
 		{"good", "  - to: [{ipBlock: {cidr: 10.0.0.0/8}}]\n    ports: [{port: 443}, {port: web}]\n", nil},
 		{"a network that is none", "  - {}\n  - to:\n    - ipBlock: {cidr: 10.0.0/8}\n", []string{
@@ -82,8 +82,8 @@ func TestNetworkPolicyFindings(t *testing.T) {
 	}
 }
 
-// TestAskBesideNetworkPolicy: what a rule for every destination allows is allowed; one
-// that leads to some addresses is named, and decides nothing.
+// TestAskBesideNetworkPolicy: a rule for every destination allows; a rule for some
+// addresses is named, and decides nothing.
 func TestAskBesideNetworkPolicy(t *testing.T) {
 	for _, c := range []struct {
 		name, rules, to string

@@ -86,7 +86,7 @@ func compareFields(odd []oddity, node *yaml.Node, t reflect.Type, path string) [
 		at := strings.TrimPrefix(path+"."+key, ".")
 		of, known := fields[key]
 		switch {
-		case key == "<<": // what it merges stands elsewhere
+		case key == "<<": // the merged fields are at their anchor
 		case t.Kind() == reflect.Map:
 			odd = compare(odd, node.Content[i+1], t.Elem(), at)
 		case known:
@@ -100,7 +100,7 @@ func compareFields(odd []oddity, node *yaml.Node, t reflect.Type, path string) [
 
 // noField says which fields there are instead.
 func noField(key string, fields map[string]reflect.Type) string {
-	const most = 10 // more than that nobody reads
+	const most = 10 // more would not be read
 	if len(fields) > most {
 		return fmt.Sprintf("there is no field %q here", key)
 	}
@@ -123,7 +123,7 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	return fields
 }
 
-// kindOf names what is written.
+// kindOf names the kind of a value.
 func kindOf(node *yaml.Node) string {
 	switch {
 	case node.Kind == yaml.MappingNode:

@@ -8,7 +8,7 @@ import (
 	yaml "sigs.k8s.io/yaml/goyaml.v3"
 )
 
-// place is where an object stands.
+// place is the position of an object.
 type place struct {
 	file string
 	line int        // of its document

@@ -32,7 +32,7 @@ type Manifests struct {
 	spaces   map[string][]fqdn.Pattern // of policies, by namespace, made when they are asked for
 }
 
-// Policy is a policy and where it stands.
+// Policy is a policy and its position.
 type Policy struct {
 	v1alpha1.FQDNNetworkPolicy
 	place place
@@ -53,10 +53,10 @@ func New() *Manifests {
 // maxFile bounds one file, as the source of manifests does.
 const maxFile = 64 << 20
 
-// Read reads files, folders and, for "-", stdin. Of a folder it reads the files
-// *.yaml, *.yml and *.json whose names begin with no dot, and those of folders in it
-// with deep. What is wrong in the files is among what Lint finds; the error is for
-// paths where there is nothing, or that cannot be read.
+// Read reads files, folders and, for "-", stdin. Of a folder it reads the files *.yaml,
+// *.yml and *.json whose names begin with no dot, and with deep those of its folders.
+// Lint reports the errors in the files; the error is for paths that are missing or
+// unreadable.
 func Read(paths []string, stdin io.Reader, deep bool) (*Manifests, error) {
 	m := New()
 	for _, path := range paths {
@@ -180,12 +180,12 @@ func (m *Manifests) object(at place, o *manifest.Object) {
 	}
 }
 
-// unreadable says what is wrong with an object: in a policy or NetworkPolicy each field
-// that cannot be, else in the decoder's words.
+// unreadable reports the errors of an object: of a policy or NetworkPolicy each invalid
+// field, else the decoder's message.
 func (m *Manifests) unreadable(at place, o *manifest.Object) {
 	f := Finding{File: at.file, Line: at.at(""), Severity: Error, Reason: Unreadable, Object: nameOf(o), Message: oneLine(o.Err)}
 	if o.APIVersion == "v1" && o.Kind != "List" {
-		f.Severity = Warning // it is not ours to say what a pod may hold
+		f.Severity = Warning // the fields of a pod are the API server's to check
 	}
 	var odd []oddity
 	switch o.GroupVersionKind() {

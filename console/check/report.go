@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Report is what a check found, as programs read it.
+// Report is the result of a check, for programs.
 type Report struct {
 	Findings []Finding `json:"findings"`
 	Answers  []Answer  `json:"answers,omitempty"`
@@ -59,7 +59,7 @@ func (r Report) Denied() int {
 	return n
 }
 
-// Summary says in one line what was read and what was found.
+// Summary describes in one line the number of manifests and of findings.
 func (r Report) Summary() string {
 	skipped := 0
 	for _, n := range r.Skipped {

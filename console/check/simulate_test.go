@@ -100,7 +100,7 @@ func TestParseQuestion(t *testing.T) {
 	}
 }
 
-// TestAskTwin: Ask says what the plain reading of the policies does.
+// TestAskTwin: Ask equals the plain reading of the policies.
 func TestAskTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 1))
 	patterns := []string{"name: a.test", "name: b.a.test", `pattern: "*.test"`, `pattern: "**.test"`, `pattern: "*"`, `pattern: "b*.a.test"`}

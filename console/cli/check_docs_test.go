@@ -27,7 +27,7 @@ type shell struct {
 	code int
 }
 
-// run returns what a line of an example prints. It knows this program, cat and echo $?,
+// run returns the output of a line of an example. It knows this program, cat and echo $?,
 // "> FILE" and "2> /dev/null".
 func (s *shell) run(line string) string {
 	line, quiet := strings.CutSuffix(line, " 2> /dev/null")
@@ -56,8 +56,8 @@ func (s *shell) run(line string) string {
 	return errs
 }
 
-// TestCheckAndSuggestExamples: what the documents show is what happens. Blocks with a file
-// name are the files; in those of the console a line after "$ " is called.
+// TestCheckAndSuggestExamples: the examples in the documents have the actual output.
+// Blocks with a file name are the files; in console blocks a line after "$ " is run.
 func TestCheckAndSuggestExamples(t *testing.T) {
 	for _, name := range []string{"check.md", "suggest.md"} {
 		path, err := filepath.Abs(filepath.Join("../../docs", name))
@@ -121,8 +121,8 @@ func rowsOf(t *testing.T, document, heading string) [][]string {
 	return rows[1:]
 }
 
-// TestCheckAndSuggestFlags: the documents' tables of flags are those of the commands, but
-// for the flags that all commands have to say whom to ask.
+// TestCheckAndSuggestFlags: the documents' tables of flags are the commands' flags,
+// except for the shared flags that select agents.
 func TestCheckAndSuggestFlags(t *testing.T) {
 	shared := pflag.NewFlagSet("", pflag.ContinueOnError)
 	(&reach{}).add(shared)
@@ -149,8 +149,8 @@ func TestCheckAndSuggestFlags(t *testing.T) {
 	}
 }
 
-// TestCheckAndSuggestKinds: the documents' tables of what is found and left out are those
-// of the code.
+// TestCheckAndSuggestKinds: the documents' tables of findings and left-out connections
+// are the code's.
 func TestCheckAndSuggestKinds(t *testing.T) {
 	var want, got []string
 	for _, k := range check.Kinds() {

@@ -47,7 +47,7 @@ func TestCheckCommand(t *testing.T) {
 		name, stdin string
 		args        []string
 		code        int
-		out, errs   string // what they hold; "" for nothing at all
+		out, errs   string // the output; "" for none at all
 	}{
 		{"clean", checked, []string{"-"}, 0, "1 file, 1 policy, 1 pod: 0 errors, 0 warnings\n", ""},
 		{"a warning", warned, []string{"-"}, 0, "stdin:8: warning: policy shop/out: spec.egress[0].matches[0].name: the last dot says nothing; leave it out\n1 file, 1 policy, 1 pod: 0 errors, 1 warning\n", ""},
@@ -87,7 +87,7 @@ func TestCheckCommand(t *testing.T) {
 	}
 }
 
-// TestCheckReadsFolders, those in them only when it is told.
+// TestCheckReadsFolders, and their subfolders only with the flag.
 func TestCheckReadsFolders(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a.yaml", "sub/b.yaml"} {

@@ -83,7 +83,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestHelpIsNoMistake: whoever asks for help has made none.
+// TestHelpIsNoMistake: asking for help is no usage error.
 func TestHelpIsNoMistake(t *testing.T) {
 	for _, args := range []string{"", "--help", "help explain", "explain --help", "--version", "completion bash"} {
 		if out, errs, code := ran(t, New("v1"), strings.Fields(args)...); code != 0 || out == "" || errs != "" {
@@ -92,7 +92,8 @@ func TestHelpIsNoMistake(t *testing.T) {
 	}
 }
 
-// TestPluginCommands: kubectl's command has what is for people, under kubectl's name.
+// TestPluginCommands: kubectl's command has the commands for people, under kubectl's
+// name.
 func TestPluginCommands(t *testing.T) {
 	out, _, code := ran(t, NewPlugin("v1"), "--help")
 	if code != 0 || !strings.Contains(out, "kubectl namegate [command]") {
@@ -107,8 +108,8 @@ func TestPluginCommands(t *testing.T) {
 	}
 }
 
-// TestCompletion: pods and namespaces are offered, and nothing is said when nobody
-// can be asked.
+// TestCompletion: pods and namespaces are offered, and without a reachable agent nothing
+// is printed.
 func TestCompletion(t *testing.T) {
 	socket := refusing(t, http.StatusOK, `{"pods":[{"namespace":"shop","name":"cart"},{"namespace":"pay","name":"bank"},{"namespace":"pay","name":"till"}]}`)
 	for _, c := range []struct {
@@ -117,7 +118,7 @@ func TestCompletion(t *testing.T) {
 	}{
 		{[]string{"explain", ""}, []string{"shop/cart", "pay/bank", "pay/till"}},
 		{[]string{"explain", "shop/cart", ""}, nil},
-		{[]string{"grants", "-n", "pay", ""}, []string{"cart", "bank", "till"}}, // the agent answers with what it is asked for
+		{[]string{"grants", "-n", "pay", ""}, []string{"cart", "bank", "till"}}, // the agent does not filter
 		{[]string{"audit", "--pod", ""}, []string{"shop/cart", "pay/bank", "pay/till"}},
 		{[]string{"pods", "-n", ""}, []string{"pay", "shop"}},
 		{[]string{"pods", "-o", ""}, []string{"table", "wide", "json", "yaml"}},
@@ -136,7 +137,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// TestNoColours: a program that reads gets none, and who does not want them neither.
+// TestNoColours: programs get none, and neither do users who turn them off.
 func TestNoColours(t *testing.T) {
 	tty, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/namegate/namegate/console"
 )
 
-// TestErrorIsOneLine: what went wrong is one line that leaves a terminal as it is,
-// whoever said it.
+// TestErrorIsOneLine: any error is one line without control characters.
 func TestErrorIsOneLine(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestInterrupted: Ctrl-C ends the commands that read, also while nobody writes.
+// TestInterrupted: Ctrl-C ends the reading commands, also without input.
 func TestInterrupted(t *testing.T) {
 	for _, args := range [][]string{{"suggest", "-"}, {"check", "-"}} {
 		typed, keyboard := io.Pipe()
@@ -40,7 +40,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestInterruptible: what is read is what was there, and so is the error.
+// TestInterruptible: the content and the error are the reader's.
 func TestInterruptible(t *testing.T) {
 	text := strings.Repeat("a line\n", 20000)
 	got, err := io.ReadAll(interruptible(context.Background(), strings.NewReader(text)))

@@ -96,8 +96,9 @@ func TestScope(t *testing.T) {
 	}
 }
 
-// TestWhomToAsk: what is looked for in the cluster, by flags and by the pod's name.
-func TestWhomToAsk(t *testing.T) {
+// TestAgentSelection: the objects looked up in the cluster, by flags and by the pod's
+// name.
+func TestAgentSelection(t *testing.T) {
 	for _, c := range []struct {
 		args, pod, path string
 		code            int

@@ -56,7 +56,7 @@ func TestSuggestCommand(t *testing.T) {
 		name, stdin string
 		args        []string
 		code        int
-		out, errs   string // what they hold; "" for nothing at all
+		out, errs   string // the output; "" for none at all
 	}{
 		{"one name", one, []string{"-"}, 0, suggested, ""},
 		{"nothing", "", []string{"-"}, 0, "# Nothing was denied.\n", ""},
@@ -105,7 +105,8 @@ func TestSuggestCommand(t *testing.T) {
 	}
 }
 
-// TestSuggestPassesCheck: what is suggested is clean, strictly, and allows what was seen.
+// TestSuggestPassesCheck: the suggestion is clean, strictly, and allows the denied
+// connections.
 func TestSuggestPassesCheck(t *testing.T) {
 	for _, format := range []string{"yaml", "json"} {
 		_, out, _ := called(t, flowLine("cart-1", 0, "www.example.org", 443)+flowLine("cart-2", 0, "api.example.org", 8443), "suggest", "-", "-o", format)
@@ -143,7 +144,7 @@ func serveLines(t *testing.T, lines string) (socket string, queries *[]string) {
 	return socket, queries
 }
 
-// TestSuggestAsksTheAgent: without a file the lines are those that the agent holds.
+// TestSuggestAsksTheAgent: without a file the lines are the agent's.
 func TestSuggestAsksTheAgent(t *testing.T) {
 	socket, queries := serveLines(t, flowLine("cart-1", 0, "www.example.org", 443))
 	if code, out, errs := called(t, "", "suggest", "--socket", socket, "-n", "shop", "--pod", "cart-1"); code != 0 || out != suggested || errs != "" {
@@ -166,12 +167,12 @@ type lossy struct {
 
 func (l lossy) Node() string { return l.node }
 
-// TestSuggestLosesNoAgent: an agent that does not answer loses nothing of another's.
-func TestSuggestLosesNoAgent(t *testing.T) {
+// TestSuggestWithAnUnavailableAgent: an agent that does not answer does not affect another's lines.
+func TestSuggestWithAnUnavailableAgent(t *testing.T) {
 	socket, _ := serveLines(t, flowLine("cart-1", 0, "www.example.org", 443))
 	for _, c := range []struct {
 		agents []console.Agent
-		lost   bool // nobody answers
+		lost   bool // no agent answers
 	}{
 		{[]console.Agent{lossy{"a", local{socket}, nil}, lossy{"b", local{socket + ".gone"}, nil}}, false},
 		{[]console.Agent{lossy{"a", local{socket + ".gone"}, nil}, lossy{"b", local{socket + ".gone"}, nil}}, true},
@@ -233,7 +234,7 @@ func ended(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestSuggestWhenInterrupted: what was seen until then counts.
+// TestSuggestWhenInterrupted: the lines so far count.
 func TestSuggestWhenInterrupted(t *testing.T) {
 	s := newSuggesting()
 	s.errs, s.during = &strings.Builder{}, time.Hour

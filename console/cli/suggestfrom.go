@@ -16,8 +16,8 @@ import (
 	"github.com/namegate/namegate/console"
 )
 
-// files reads logs. A file that is not there ends it before anything is written; of
-// one that cannot be read to its end what was read counts.
+// files reads logs. A missing file is an error before any output; of an unreadable file
+// the lines before the error count.
 func (s *suggesting) files(cmd *cobra.Command, paths []string) error {
 	open := make([]io.Reader, len(paths))
 	for i, path := range paths {
@@ -44,8 +44,8 @@ func (s *suggesting) files(cmd *cobra.Command, paths []string) error {
 	return nil
 }
 
-// live asks the agents for what they still hold, or follows them. One that does not
-// answer does not lose what the others say.
+// live asks the agents for the lines that they keep, or follows them. A failing agent
+// does not affect the others' lines.
 func (s *suggesting) live(ctx context.Context) error {
 	agents, query, err := s.ask.about(ctx, s.pod)
 	if err != nil {
@@ -63,7 +63,8 @@ func (s *suggesting) live(ctx context.Context) error {
 	return s.gather(ctx, agents, query)
 }
 
-// gather reads the lines of all agents at once. The error is for when nobody answers.
+// gather reads the lines of all agents in parallel. The error is for the case that no
+// agent answers.
 func (s *suggesting) gather(ctx context.Context, agents []console.Agent, query url.Values) error {
 	failed := make([]error, len(agents))
 	var all sync.WaitGroup

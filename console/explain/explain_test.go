@@ -15,6 +15,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/rebind"
 )
@@ -45,10 +46,10 @@ func TestExplain(t *testing.T) {
 	addr := netip.MustParseAddr
 	self := cart().PodRef
 	open := func(n, a, ports string, in time.Duration) policy.GrantInfo {
-		return policy.GrantInfo{Pod: self, Addr: addr(a), Ports: policy.PortSet(ports), Name: name(t, n), Until: noon.Add(in), By: "shop/base " + n}
+		return policy.GrantInfo{Pod: self, Addr: addr(a), Ports: policy.PortSet(ports), Name: policytest.Name(n), Until: noon.Add(in), By: "shop/base " + n}
 	}
 	seen := func(n, a string) recent.Sighting {
-		return recent.Sighting{Pod: self, Name: name(t, n), Address: addr(a), Asked: noon.Add(-time.Minute)}
+		return recent.Sighting{Pod: self, Name: policytest.Name(n), Address: addr(a), Asked: noon.Add(-time.Minute)}
 	}
 	for _, c := range []struct {
 		what, to string
@@ -347,12 +348,12 @@ func TestAdviceHelps(t *testing.T) {
 		{what: "odd characters", to: "_sip._tcp.bank.test:443", policies: base},
 		{what: "a long name", to: strings.Repeat("abcdefghi.", 24) + "bank.test:443", policies: base},
 		{what: "an address", to: "192.0.2.9:443", policies: base, facts: func(f *Facts) {
-			f.Seen = []recent.Sighting{{Pod: f.Pod.PodRef, Name: name(t, "bank.test"), Address: addr("192.0.2.9"), Asked: noon}}
+			f.Seen = []recent.Sighting{{Pod: f.Pod.PodRef, Name: policytest.Name("bank.test"), Address: addr("192.0.2.9"), Asked: noon}}
 		}},
 		{what: "a pod without labels of its workload", to: "bank.test:443", policies: strings.Replace(base, "{matchLabels: {app: cart}}", "{}", 1), labels: map[string]string{"pod-template-hash": "1"}},
 		{what: "others would be selected", to: "bank.test:443", policies: base, facts: func(f *Facts) { f.Free = []string{"shop/other"} }},
 		{what: "what was denied", to: "bank.test", policies: base, facts: func(f *Facts) {
-			f.Flows = []audit.Flow{{Dialled: netip.MustParseAddrPort("192.0.2.9:8443"), Protocol: policy.TCP, Names: []audit.FlowName{{Name: name(t, "bank.test")}}}}
+			f.Flows = []audit.Flow{{Dialled: netip.MustParseAddrPort("192.0.2.9:8443"), Protocol: policy.TCP, Names: []audit.FlowName{{Name: policytest.Name("bank.test")}}}}
 		}},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -388,7 +389,7 @@ func TestAdviceHelps(t *testing.T) {
 			if got := Explain(q, after); got.Verdict != OnceAsked && got.Verdict != Allowed {
 				t.Errorf("with the manifest it is %s: %s\n%s", got.Verdict, got.Reason, before.Advice.Manifest)
 			}
-			if d := after.View.Decide(name(t, "unheard-of.test")); len(d.Matches) > 0 {
+			if d := after.View.Decide(policytest.Name("unheard-of.test")); len(d.Matches) > 0 {
 				t.Errorf("the manifest opens too much:\n%s", before.Advice.Manifest)
 			}
 		})
@@ -399,7 +400,7 @@ func TestAdviceHelps(t *testing.T) {
 func TestManifest(t *testing.T) {
 	f := about(t, cart(), manifests(t, base))
 	f.Flows = []audit.Flow{
-		{Dialled: netip.MustParseAddrPort("192.0.2.9:8443"), Protocol: policy.TCP, Names: []audit.FlowName{{Name: name(t, "bank.test")}}, Time: noon, Last: noon, Count: 2, Reason: audit.ReasonUnmatched},
+		{Dialled: netip.MustParseAddrPort("192.0.2.9:8443"), Protocol: policy.TCP, Names: []audit.FlowName{{Name: policytest.Name("bank.test")}}, Time: noon, Last: noon, Count: 2, Reason: audit.ReasonUnmatched},
 		{Dialled: netip.MustParseAddrPort("192.0.2.8:1"), Protocol: policy.TCP},
 	}
 	e := Explain(Question{To: target(t, "bank.test")}, f)
@@ -428,8 +429,8 @@ spec:
 	}
 }
 
-// TestNoLabel: without a label that tells the workload, and without a policy whose
-// selector could be taken, nobody is told to apply a policy for everybody.
+// TestNoLabel: without a label that identifies the workload, and without a policy with a
+// usable selector, no policy for all pods is advised.
 func TestNoLabel(t *testing.T) {
 	pod := cart()
 	pod.Labels = nil
@@ -441,8 +442,8 @@ func TestNoLabel(t *testing.T) {
 	}
 }
 
-// TestCorefileLines: the line for the administrator is one that a Corefile takes, and
-// the guard of that Corefile lets the address through.
+// TestCorefileLines: the advised line is valid in a Corefile, and its guard lets the
+// address through.
 func TestCorefileLines(t *testing.T) {
 	for _, a := range []string{"10.1.0.99", "169.254.169.254", "fd00:ec2::254", "100.100.100.200"} {
 		f := about(t, cart(), manifests(t, base))
@@ -463,7 +464,7 @@ func TestCorefileLines(t *testing.T) {
 		if got := Explain(q, f); got.Verdict != OnceAsked {
 			t.Errorf("%s: with %q it is %s: %s", a, e.Advice.Corefile[0], got.Verdict, got.Reason)
 		}
-		if guard.Blocked(name(t, "evil.test"), addr, nil) == "" {
+		if guard.Blocked(policytest.Name("evil.test"), addr, nil) == "" {
 			t.Errorf("%s: %q opens it to other names", a, e.Advice.Corefile[0])
 		}
 	}

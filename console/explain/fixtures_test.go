@@ -13,6 +13,7 @@ import (
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // noon is the moment of all facts.
@@ -50,7 +51,7 @@ func about(t *testing.T, pod policy.Pod, policies []v1alpha1.FQDNNetworkPolicy) 
 	t.Helper()
 	snap := compile.New().Compile(compile.Input{Policies: policies, Pods: []policy.Pod{pod}})
 	return Facts{
-		Now: noon, Pod: pod, View: snap.ViewOf(pod.PodRef), Policies: policies, Problems: snap.Problems, Domain: name(t, "cluster.local"),
+		Now: noon, Pod: pod, View: snap.ViewOf(pod.PodRef), Policies: policies, Problems: snap.Problems, Domain: policytest.Name("cluster.local"),
 		Resolvers: []netip.Addr{netip.MustParseAddr("10.96.0.10")},
 		Blocked: func(_ fqdn.Name, a netip.Addr) string {
 			switch {
@@ -64,13 +65,6 @@ func about(t *testing.T, pod policy.Pod, policies []v1alpha1.FQDNNetworkPolicy) 
 			return ""
 		},
 	}
-}
-
-func name(t *testing.T, s string) fqdn.Name {
-	t.Helper()
-	n, err := fqdn.ParseName(s)
-	fatal.If(t, err)
-	return n
 }
 
 func target(t *testing.T, s string) Target {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // The pods of the cluster beside cart, and its Services.
@@ -107,14 +108,14 @@ func TestPeers(t *testing.T) {
 		{
 			what: "a name that was answered", to: "far.test:443", rules: []*policy.Rule{nets}, verdict: Allowed, reason: "NetworkPolicy shop/db-out (spec.egress[2]) allows 198.51.100.7, the address of the name",
 			facts: func(f *Facts) {
-				f.Asked = &recent.Decision{Name: name(t, "far.test"), Asked: noon, Answers: []netip.Addr{netip.MustParseAddr("198.51.100.7")}}
+				f.Asked = &recent.Decision{Name: policytest.Name("far.test"), Asked: noon, Answers: []netip.Addr{netip.MustParseAddr("198.51.100.7")}}
 			},
 		},
 		{
 			what: "a name that was answered with more", to: "far.test:443", rules: []*policy.Rule{nets}, verdict: Denied,
 			reason: "NetworkPolicies allow 1 of the 2 known addresses of the name, and not 198.51.101.8:443/tcp",
 			facts: func(f *Facts) {
-				f.Asked = &recent.Decision{Name: name(t, "far.test"), Asked: noon, Answers: []netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("198.51.101.8")}}
+				f.Asked = &recent.Decision{Name: policytest.Name("far.test"), Asked: noon, Answers: []netip.Addr{netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("198.51.101.8")}}
 			},
 		},
 		{
@@ -168,7 +169,7 @@ func TestPeers(t *testing.T) {
 		{
 			what: "an open name comes first", to: "www.example.org:443", rules: []*policy.Rule{everywhere}, verdict: Allowed, reason: "the pod asked for the name, and 1 address is open on tcp/443 until 2026-05-01T12:01:00Z",
 			facts: func(f *Facts) {
-				f.Open = []policy.GrantInfo{{Pod: f.Pod.PodRef, Addr: netip.MustParseAddr("192.0.2.1"), Ports: "tcp/443", Name: name(t, "www.example.org"), Until: noon.Add(time.Minute)}}
+				f.Open = []policy.GrantInfo{{Pod: f.Pod.PodRef, Addr: netip.MustParseAddr("192.0.2.1"), Ports: "tcp/443", Name: policytest.Name("www.example.org"), Until: noon.Add(time.Minute)}}
 			},
 		},
 	} {
@@ -193,8 +194,8 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// TestPeersListed: what leads to the target is listed, with what is there, also what
-// is for other ports; and no more than a bound.
+// TestPeersListed: the rules that lead to the target are listed, with its objects, also
+// those for other ports; at most as many as the bound.
 func TestPeersListed(t *testing.T) {
 	f := about(t, cart(), manifests(t, base))
 	beside(&f, rule(policy.PeerPods, "shop: app=db", "tcp/5432", "0"), rule(policy.PeerPorts, "pg TCP shop: app=db", policy.AnyPort, "1"), rule(policy.PeerAnywhere, "", "udp/53", "2"))
@@ -224,8 +225,8 @@ func TestPeersListed(t *testing.T) {
 	}
 }
 
-// TestAdvisedNetworkPolicy: it is what an API server takes, it has a name that is free,
-// and it selects whom a policy would.
+// TestAdvisedNetworkPolicy: an API server accepts it, its name is free, and its selector
+// is the one of an advised policy.
 func TestAdvisedNetworkPolicy(t *testing.T) {
 	f := about(t, cart(), manifests(t, base))
 	beside(&f)
@@ -270,8 +271,8 @@ spec:
 	}
 }
 
-// TestAuditedBesideNetworkPolicy: nothing is denied to the pod; what is said is what
-// would be.
+// TestAuditedBesideNetworkPolicy: the pod is denied nothing; the message is about the
+// would-be verdict.
 func TestAuditedBesideNetworkPolicy(t *testing.T) {
 	for to, want := range map[string]Verdict{"10.2.0.5:5432": Allowed, "10.2.0.7:5432": WouldDeny, "10.96.0.5:80": Allowed} {
 		f := about(t, cart(), manifests(t, watch))

@@ -94,8 +94,8 @@ func (d draw) target() string {
 	return to
 }
 
-// plainly is the slow twin: it reads the manifests as they stand and says what the
-// verdict is of a pod that has asked for nothing yet.
+// plainly is the slow twin: it reads the manifests and returns the verdict for a pod that
+// has not queried any name yet.
 func plainly(t *testing.T, pod policy.Pod, policies []v1alpha1.FQDNNetworkPolicy, to Target) Verdict {
 	t.Helper()
 	enforced, audited, opens, covered := false, false, false, false
@@ -167,9 +167,8 @@ func reaches(t *testing.T, r v1alpha1.EgressRule, to Target) bool {
 	return false
 }
 
-// TestTwin: the verdict is what a plain reading of the manifests gives, and under
-// what is advised against a denial it is allowed, for this name and port and no
-// other.
+// TestTwin: the verdict equals a plain reading of the manifests, and the advice against a
+// denial makes this name and port allowed, and no other.
 func TestTwin(t *testing.T) {
 	denials := 0
 	for seed := range uint64(1000) {

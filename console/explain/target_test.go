@@ -63,7 +63,7 @@ func TestParseTargetRefuses(t *testing.T) {
 	}
 }
 
-// FuzzParseTarget: what is read is written so that it is read as the same.
+// FuzzParseTarget: a parsed target is printed as text with the same meaning.
 func FuzzParseTarget(f *testing.F) {
 	for _, s := range []string{"www.example.org:443/udp", "[2001:db8::1]:53/udp", "192.0.2.1/icmp", "::1", "a:1:b", "[", "x/"} {
 		f.Add(s)

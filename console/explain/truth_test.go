@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/audit/recent"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // TestManyNames: an address with more names than a rule may hold gets a manifest that
@@ -20,7 +21,7 @@ func TestManyNames(t *testing.T) {
 	addr := netip.MustParseAddr("192.0.2.9")
 	f := about(t, cart(), manifests(t, base))
 	for i := range 3 * fqdnnp.MaxMatches {
-		f.Seen = append(f.Seen, recent.Sighting{Pod: cart().PodRef, Name: name(t, fmt.Sprintf("n%d.test", i)), Address: addr, Asked: noon.Add(-time.Duration(i) * time.Second)})
+		f.Seen = append(f.Seen, recent.Sighting{Pod: cart().PodRef, Name: policytest.Name(fmt.Sprintf("n%d.test", i)), Address: addr, Asked: noon.Add(-time.Duration(i) * time.Second)})
 	}
 	e := Explain(Question{To: target(t, "192.0.2.9:443")}, f)
 	if e.Verdict != Denied || e.Advice == nil || len(e.Names) > fqdnnp.MaxMatches || !strings.Contains(strings.Join(e.Notes, ";"), "192.0.2.9 has 128 more names") {
@@ -32,7 +33,7 @@ func TestManyNames(t *testing.T) {
 	}
 }
 
-// TestManifestNames: whatever the name, the manifest's own is one that an API server takes.
+// TestManifestNames: for any name, the name of the manifest is valid.
 func TestManifestNames(t *testing.T) {
 	long := strings.Repeat("a", 60)
 	for _, host := range []string{
@@ -69,7 +70,7 @@ func TestSearchSuffix(t *testing.T) {
 // allowed one pointed at it; then its question is not refused, whatever the port.
 func TestPointedAt(t *testing.T) {
 	f := about(t, cart(), manifests(t, base+"  dns: {unmatched: NXDomain}\n"))
-	f.Open = []policy.GrantInfo{{Pod: cart().PodRef, Addr: netip.MustParseAddr("192.0.2.9"), Ports: "tcp/443", Name: name(t, "mail.test"), Until: noon.Add(time.Minute), By: "shop/base www.example.org"}}
+	f.Open = []policy.GrantInfo{{Pod: cart().PodRef, Addr: netip.MustParseAddr("192.0.2.9"), Ports: "tcp/443", Name: policytest.Name("mail.test"), Until: noon.Add(time.Minute), By: "shop/base www.example.org"}}
 	if e := Explain(Question{To: target(t, "mail.test:443")}, f); e.Verdict != Allowed {
 		t.Errorf("%s: %s", e.Verdict, e.Reason)
 	}
@@ -97,8 +98,8 @@ func TestContestedAddress(t *testing.T) {
 		t.Errorf("with another address: %s: %s", e.Verdict, e.Reason)
 	}
 	f.Seen = []recent.Sighting{
-		{Pod: f.Pod.PodRef, Name: name(t, "www.example.org"), Address: netip.MustParseAddr("192.0.2.9"), Asked: noon},
-		{Pod: f.Pod.PodRef, Name: name(t, "www.example.org"), Address: netip.MustParseAddr("2001:db8::9"), Asked: noon},
+		{Pod: f.Pod.PodRef, Name: policytest.Name("www.example.org"), Address: netip.MustParseAddr("192.0.2.9"), Asked: noon},
+		{Pod: f.Pod.PodRef, Name: policytest.Name("www.example.org"), Address: netip.MustParseAddr("2001:db8::9"), Asked: noon},
 	}
 	for to, want := range map[string]Verdict{"192.0.2.9:443": Denied, "[2001:db8::9]:443": OnceAsked} {
 		if e := Explain(Question{To: target(t, to)}, f); e.Verdict != want {

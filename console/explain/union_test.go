@@ -109,8 +109,8 @@ func (u *union) facts(t *testing.T) Facts {
 	return f
 }
 
-// plainlyReached is the slow twin: where a target leads, read off the Services, and
-// what the compiled view allows there, every one of it.
+// plainlyReached is the slow twin: the actual destinations of a target, read off the
+// Services, and the compiled view's verdict for each.
 func (u *union) plainlyReached(f *Facts, to Target) (all bool) {
 	ends := []netip.AddrPort{netip.AddrPortFrom(to.Addr, to.Port)}
 	if s := u.services[to.Addr]; s != nil && s.Ports[0].Port == to.Port {
@@ -135,9 +135,9 @@ func (u *union) plainlyReached(f *Facts, to Target) (all bool) {
 	return len(ends) > 0
 }
 
-// TestUnion: whatever the NetworkPolicies, the pods and the Services, what explain calls
-// allowed is what the view allows behind the Service; and the NetworkPolicy that it
-// writes makes it so, and nothing else.
+// TestUnion: for random NetworkPolicies, pods and Services, explain's verdict is the
+// view's behind the Service; and the NetworkPolicy that it writes allows the target, and
+// nothing else.
 func TestUnion(t *testing.T) {
 	tried := map[Verdict]int{}
 	mended := 0
@@ -174,8 +174,8 @@ func TestUnion(t *testing.T) {
 	}
 }
 
-// mends applies an advised NetworkPolicy. Pods that the Service has without the port's
-// name, or on the host network, are the only ones that it cannot open.
+// mends applies an advised NetworkPolicy. It cannot open only those of the Service's
+// pods that lack the port's name, or are on the host network.
 func (u *union) mends(t *testing.T, seed uint64, to Target, manifest string, others []string) {
 	t.Helper()
 	var p networkingv1.NetworkPolicy

@@ -1,4 +1,4 @@
-// Package suggest writes the least FQDNNetworkPolicy that allows what an audit log
-// saw denied: per workload, name by name and port by port. It is pure: it reads lines
-// and returns policies and what could not be put into them.
+// Package suggest writes the smallest FQDNNetworkPolicy that allows the denied
+// connections of an audit log: per workload, name by name and port by port. It is pure:
+// it reads lines and returns policies and the connections that they do not cover.
 package suggest

@@ -65,8 +65,8 @@ func foldNames(names []string, o Options) []string {
 	return kept
 }
 
-// parent returns what a pattern for the name would be below, "" for none: the name
-// without its first label, or with deep its registrable domain.
+// parent returns the parent of a name's pattern, "" for none: the name without its first
+// label, or with deep its registrable domain.
 func parent(name string, deep bool) string {
 	_, above, found := strings.Cut(name, ".")
 	if !found {

@@ -12,8 +12,8 @@ import (
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 )
 
-// FuzzSuggest: whatever a file holds, what is suggested are comments and policies that
-// can be applied and select pods of one workload.
+// FuzzSuggest: from any file, the suggestion consists of comments and valid policies that
+// select pods of one workload.
 func FuzzSuggest(f *testing.F) {
 	head := `{"v":1,"time":"2026-05-01T12:00:00Z","node":"n",`
 	for _, text := range []string{
@@ -28,7 +28,7 @@ func FuzzSuggest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, folds int, deep bool) {
 		l := NewLog()
 		if err := audit.Read(strings.NewReader(text), func(line audit.Line) error {
-			_ = l.Add(line) // what is refused is left out
+			_ = l.Add(line) // refused lines are left out
 			return nil
 		}, nil); err != nil {
 			t.Fatal(err)

@@ -42,7 +42,7 @@ type Left struct {
 	Protocol string   `json:"protocol,omitempty"`
 	Address  string   `json:"address,omitempty"`
 	Port     uint16   `json:"port,omitempty"`
-	// Names are those of the address, or what else is meant, sorted.
+	// Names are the names of the address, or other names concerned, sorted.
 	Names []string `json:"names,omitempty"`
 	// Count is how many connections there were.
 	Count uint64 `json:"count,omitempty"`
@@ -73,7 +73,7 @@ func (w *workload) leave(line audit.Line, kind LeftKind, names []string) {
 	}
 }
 
-// String says what is left out, why, and what to do instead.
+// String describes the connection that is left out, the reason, and the alternative.
 func (l Left) String() string {
 	what, names := l.what(), nameList(l.Names)
 	switch l.Kind {

@@ -15,8 +15,8 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// Log gathers what the lines of an audit log say of each workload. It holds each
-// name, port and address once, however many lines there are. It is for one goroutine.
+// Log gathers the lines of an audit log by workload. It has each name, port and address
+// once, however many lines there are. It is for one goroutine.
 type Log struct {
 	// Guard, unless nil, is the guard against rebinding as it is by default: why a name
 	// does not open an address, "" if it does.
@@ -64,7 +64,7 @@ type asking uint8
 
 const (
 	answered asking = 1 << iota // with an address
-	refused                     // nobody was asked
+	refused                     // no upstream was asked
 )
 
 // NewLog returns a log without lines.
@@ -72,8 +72,8 @@ func NewLog() *Log {
 	return &Log{workloads: map[workloadKey]*workload{}, existing: map[string]bool{}}
 }
 
-// Add takes a line. The error says why it cannot be one that an agent wrote: such a
-// line is left out.
+// Add adds a line. The error says why no agent can have written it: such a line is left
+// out.
 func (l *Log) Add(line audit.Line) error {
 	w, err := l.workload(line.Pod)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 var workloadLabels = []string{"app.kubernetes.io/name", "app", "k8s-app", "name", "app.kubernetes.io/instance", "app.kubernetes.io/component"}
 
 // baseNames returns a name for the policies of each workload, "cart-egress". Workloads
-// whose names would be the same are told apart by a hash of their selectors, so that
-// a name stays when another workload comes.
+// with the same name get a hash of their selectors appended, so that a name stays when
+// another workload is added.
 func (l *Log) baseNames(keys []workloadKey) map[workloadKey]string {
 	names, taken := map[workloadKey]string{}, map[string]int{}
 	for _, key := range keys {
@@ -47,7 +47,7 @@ func (w *workload) baseName() string {
 // nameOf returns a label's value, or a pod's name, as a DNS label of no more than 50
 // characters.
 func nameOf(value string) string {
-	const most = 50 // leaves room for what is put behind
+	const most = 50 // leaves room for a suffix
 	value = strings.Map(func(c rune) rune {
 		switch {
 		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':

@@ -12,8 +12,8 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// TestNetworkYAML: what is written is read as the same, in the order of people, and has
-// what an API server needs.
+// TestNetworkYAML: written YAML is read as the same object, has the usual order of
+// fields, and has the fields that an API server requires.
 func TestNetworkYAML(t *testing.T) {
 	for name, c := range map[string]struct {
 		to   networkingv1.NetworkPolicyPeer

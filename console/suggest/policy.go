@@ -18,8 +18,8 @@ type Rule struct {
 }
 
 // Policy returns an enforcing policy that allows the pods of a selector the rules, in
-// their order. It bounds nothing: what is over the bounds of the kind (fqdnnp.MaxRules
-// and so on) is what Validate reports. An empty selector is every pod of the namespace.
+// their order. It does not check bounds: Validate reports rules beyond the bounds of the
+// kind (fqdnnp.MaxRules and so on). An empty selector is every pod of the namespace.
 func Policy(namespace, name string, selector map[string]string, rules []Rule) v1alpha1.FQDNNetworkPolicy {
 	p := v1alpha1.FQDNNetworkPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion().String(), Kind: v1alpha1.Kind},

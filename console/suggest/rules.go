@@ -10,9 +10,9 @@ import (
 	"github.com/namegate/namegate/policy/api/fqdnnp"
 )
 
-// Rules returns rules that allow each name or pattern its ports and no more: names
-// with the same ports share one. No rule is over the bounds of matches and ports.
-// Names of one domain stand together.
+// Rules returns rules that allow each name or pattern exactly its ports: names with the
+// same ports share one. No rule exceeds the bounds of matches and ports. Names of one
+// domain are adjacent.
 func Rules(allowed map[string]policy.PortSet) []Rule {
 	alike := map[policy.PortSet][]string{}
 	for name, ports := range allowed {

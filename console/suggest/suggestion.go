@@ -13,13 +13,13 @@ import (
 	"github.com/namegate/namegate/policy/compile"
 )
 
-// Options say what may be suggested beyond what was dialled, name by name.
+// Options extend the suggestion beyond the dialled names.
 type Options struct {
 	// Fold is how many names below one parent, on the same port, become a pattern; 0
 	// folds nothing.
 	Fold int
-	// Deep folds names at any depth below a registrable domain into "**.", not those
-	// of one parent into "*.".
+	// Deep folds names at any depth below a registrable domain into "**.", instead of
+	// names of one parent into "*.".
 	Deep bool
 	// Unused opens these ports of the names that were asked for and never dialled; ""
 	// leaves them out.
@@ -33,12 +33,13 @@ type Options struct {
 // write one.
 const WriteSelector = "write-a-label-of"
 
-// Suggestion is what would have allowed what a log saw denied.
+// Suggestion is the set of policies that would have allowed the denied connections of a
+// log.
 type Suggestion struct {
 	Workloads []Workload // sorted by namespace and selector
 }
 
-// Workload is what is suggested for alike pods.
+// Workload is the suggestion for similar pods.
 type Workload struct {
 	Namespace string
 	// Selector is what Policies select, "app=cart,tier=front". It is "" for a pod
@@ -62,7 +63,7 @@ func (s Suggestion) Whole() bool {
 	})
 }
 
-// Policies returns those of all workloads that can be applied, in order.
+// Policies returns the applicable policies of all workloads, in order.
 func (s Suggestion) Policies() []v1alpha1.FQDNNetworkPolicy {
 	var all []v1alpha1.FQDNNetworkPolicy
 	for _, w := range s.Workloads {
@@ -73,9 +74,9 @@ func (s Suggestion) Policies() []v1alpha1.FQDNNetworkPolicy {
 	return all
 }
 
-// Suggest returns the least policies that would have allowed what the lines saw, and
-// are not there. It changes nothing in l. Workloads of which there is nothing to say
-// are left out.
+// Suggest returns the smallest policies that would have allowed the connections in the
+// lines, and that do not exist yet. It does not change l. Workloads without a suggestion
+// or a note are left out.
 func (l *Log) Suggest(o Options) Suggestion {
 	var s Suggestion
 	keys := slices.SortedFunc(maps.Keys(l.workloads), func(a, b workloadKey) int {
@@ -101,7 +102,7 @@ func (l *Log) Suggest(o Options) Suggestion {
 	return s
 }
 
-// allow returns what is to be allowed: the ports of each name or pattern.
+// allow returns the ports of each name or pattern to allow.
 func (w *workload) allow(o Options) map[string]policy.PortSet {
 	all := map[string]needs{}
 	for name, ports := range w.needs {
@@ -143,9 +144,9 @@ func (n needs) set() policy.PortSet {
 	return policy.NewPortSet(ranges...)
 }
 
-// unused returns the names that were asked for and never dialled, sorted: those that
-// have addresses, and those that nobody was asked about, but not what only a search
-// path made of another name.
+// unused returns the names that were queried and never dialled, sorted: names with
+// addresses, and names for which no upstream was asked, but not names that only a search
+// path made.
 func (w *workload) unused() []string {
 	var names []string
 	for name, how := range w.asked {
@@ -157,7 +158,7 @@ func (w *workload) unused() []string {
 	return names
 }
 
-// completed tells whether a name is another one that the pod wants, and a suffix.
+// completed tells whether a name is another wanted name and a suffix.
 func (w *workload) completed(name string) bool {
 	for i := range len(name) {
 		if name[i] != '.' {

@@ -127,7 +127,7 @@ func TestSuggestions(t *testing.T) {
 	}
 }
 
-// TestAddRefuses: what no agent can have written.
+// TestAddRefuses: lines that no agent can have written.
 func TestAddRefuses(t *testing.T) {
 	for _, c := range []struct {
 		line audit.Line

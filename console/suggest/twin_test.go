@@ -25,7 +25,7 @@ type dial struct {
 	port port
 }
 
-// world is a random log and what is in it.
+// world is a random log and its content.
 type world struct {
 	log   *Log
 	names []string
@@ -94,9 +94,9 @@ func allows(policies []v1alpha1.FQDNNetworkPolicy, app string) func(dial) bool {
 	}
 }
 
-// TestAllowsWhatWasSeenAndNoMore: each workload may do what it was denied, and of all
-// other names and ports nothing.
-func TestAllowsWhatWasSeenAndNoMore(t *testing.T) {
+// TestSuggestionAllowsExactlyTheLog: each workload may open its denied connections, and
+// no other names and ports.
+func TestSuggestionAllowsExactlyTheLog(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 6))
 		w := newWorld(t, r, 1+r.IntN(150), 1+r.IntN(40), 1+r.IntN(600))
@@ -175,8 +175,8 @@ func TestNothingCanBeTakenOut(t *testing.T) {
 	}
 }
 
-// TestFoldedAllowsWhatWasSeen, by fewer matches, and nothing outside the parents.
-func TestFoldedAllowsWhatWasSeen(t *testing.T) {
+// TestFoldedSuggestionAllowsTheLog, by fewer matches, and nothing outside the parents.
+func TestFoldedSuggestionAllowsTheLog(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 8))
 		w := newWorld(t, r, 1+r.IntN(40), 1+r.IntN(5), 1+r.IntN(200))
@@ -289,8 +289,8 @@ func TestOrderOfLinesIsNothing(t *testing.T) {
 	}
 }
 
-// TestBoundsThatNoPolicyHolds: what is over the bounds of a pod is said.
-func TestBoundsThatNoPolicyHolds(t *testing.T) {
+// TestBoundsOfAPod: rules beyond the bounds of a pod are reported.
+func TestBoundsOfAPod(t *testing.T) {
 	l := NewLog()
 	for i := range compile.MaxViewPortSets + 1 {
 		line := audit.Line{

@@ -9,9 +9,9 @@ import (
 	"unicode"
 )
 
-// Write writes the suggestion as manifests, each workload's below comments that say
-// what was seen, what to know and what is left out. What must not be applied as it is
-// stands in comments. Equal suggestions are equal text.
+// Write writes the suggestion as manifests, each workload's below comments with the
+// connections seen, notes, and connections left out. Manifests that must not be applied
+// unchanged are in comments. Equal suggestions are equal text.
 func (s Suggestion) Write(out io.Writer) error {
 	var b bytes.Buffer
 	if len(s.Workloads) == 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 )
 
-// order is how people read a manifest: these fields first, in this order, and what is
-// not among them behind, by name.
+// order is the usual order of fields in a manifest: these first, all others behind them,
+// by name.
 var order = []string{
 	"apiVersion", "kind", "metadata", "namespace", "name", "spec", "namespaceSelector", "podSelector", "matchLabels", "matchExpressions",
 	"policyTypes", "egress", "to", "matches", "pattern", "ports", "protocol", "port", "endPort", "enforcement", "denied", "dns", "ttl",

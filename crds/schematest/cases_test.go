@@ -50,7 +50,7 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// TestDefaults: what is not written is filled in by the API server.
+// TestDefaults: the API server sets the defaults.
 func TestDefaults(t *testing.T) {
 	object := map[string]any{"spec": map[string]any{"podSelector": map[string]any{}}}
 	newAdmission(t).fillIn(object)

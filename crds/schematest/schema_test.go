@@ -1,6 +1,6 @@
 // Package schematest runs the API server's own checks on the manifest of
-// FQDNNetworkPolicy, without an API server. It is a module of its own so that
-// those checks' dependencies stay out of the agent's.
+// FQDNNetworkPolicy, without an API server. It is a separate module so that the
+// dependencies of those checks stay out of the agent's.
 package schematest
 
 import (
@@ -65,7 +65,7 @@ func newAdmission(t *testing.T) *admission {
 // fillIn writes the defaults into object.
 func (a *admission) fillIn(object map[string]any) { defaulting.Default(object, a.structural) }
 
-// admit returns what an API server says to a manifest; nothing if it takes it.
+// admit returns an API server's errors for a manifest; none if it accepts it.
 func (a *admission) admit(t *testing.T, text string) []string {
 	t.Helper()
 	asJSON, err := yaml.YAMLToJSON([]byte(text))
@@ -96,9 +96,8 @@ func TestEstablished(t *testing.T) {
 	}
 }
 
-// TestCostBudget keeps the estimated cost of the rules at half of what an API
-// server allows, so that a limit can be raised later: with twice the rules the
-// kind is served as well.
+// TestCostBudget keeps the estimated cost of the rules at half of an API server's limit,
+// so that a limit can be raised later: with twice the rules the kind is served as well.
 func TestCostBudget(t *testing.T) {
 	crd := readCRD(t)
 	crd.Status.StoredVersions = []string{"v1alpha1"}

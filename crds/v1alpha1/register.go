@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// The API group, its version and the names of the one kind in it.
+// The API group, its version and the names of its kind.
 const (
 	Group    = "namegate.io"
 	Version  = "v1alpha1"

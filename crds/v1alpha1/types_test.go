@@ -25,8 +25,8 @@ func TestAddToScheme(t *testing.T) {
 	}
 }
 
-// TestJSON: what is not written stays unwritten, so that a manifest survives a
-// round trip through these types.
+// TestJSON: unset fields stay unset, so that a manifest survives a round trip through
+// these types.
 func TestJSON(t *testing.T) {
 	for _, text := range []string{
 		`{"metadata":{},"spec":{"podSelector":{}}}`,

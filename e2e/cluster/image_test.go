@@ -35,7 +35,7 @@ func unpack(t *testing.T, r io.Reader) map[string]*bytes.Buffer {
 	}
 }
 
-func TestImageIsWhole(t *testing.T) {
+func TestImageIsComplete(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "program")
 	fatal.If(t, os.WriteFile(program, []byte("the program"), 0o600))
 	var buf bytes.Buffer

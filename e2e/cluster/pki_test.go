@@ -44,9 +44,9 @@ func TestIssuedCertificates(t *testing.T) {
 	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		t.Errorf("as client: %v", err)
 	}
-	strangers := x509.NewCertPool()
-	strangers.AppendCertsFromPEM(testAuthority(t).pem)
-	if _, err := leaf.Verify(x509.VerifyOptions{Roots: strangers}); err == nil {
+	others := x509.NewCertPool()
+	others.AppendCertsFromPEM(testAuthority(t).pem)
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: others}); err == nil {
 		t.Error("another authority vouches for the certificate")
 	}
 }

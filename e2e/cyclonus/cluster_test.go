@@ -30,7 +30,7 @@ type cluster struct {
 	v6         bool
 	dirty      bool
 
-	// What became of the probes, beyond what cyclonus asks for.
+	// The number of probes, beyond cyclonus's own tables.
 	sent, loopback int
 	broken         []string
 }
@@ -150,8 +150,8 @@ func (c *cluster) DeleteAllNetworkPoliciesInNamespace(namespace string) error {
 	return nil
 }
 
-// CreateService gives the Service the address of its pod's. It leads there whatever
-// becomes of labels: which pods a Service has is not what is tried here.
+// CreateService gives the Service the address of its pod's. Its destination is
+// independent of labels: the selection of pods is not tested here.
 func (c *cluster) CreateService(s *corev1.Service) (*corev1.Service, error) {
 	s = s.DeepCopy()
 	return s, c.change(func() error {
@@ -226,8 +226,8 @@ func (c *cluster) GetPodsInNamespace(namespace string) ([]corev1.Pod, error) {
 	return within(c, c.pods, namespace), nil
 }
 
-// manifests renders the cluster for the agents. Beside each NetworkPolicy that is one
-// for egress stands an FQDNNetworkPolicy without rules for the same pods.
+// manifests renders the cluster for the agents. Beside each NetworkPolicy for egress
+// there is an FQDNNetworkPolicy without rules for the same pods.
 func (c *cluster) manifests() (string, error) {
 	var docs []any
 	for _, name := range slices.Sorted(maps.Keys(c.namespaces)) {

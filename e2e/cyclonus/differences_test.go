@@ -89,8 +89,8 @@ func TestSelectorDifferences(t *testing.T) {
 	}
 }
 
-// TestOtherDifferences shows that cyclonus has nothing to say of what the API server
-// refuses, or something that is not so.
+// TestOtherDifferences shows that cyclonus has no result, or a wrong one, for policies
+// that the API server refuses.
 func TestOtherDifferences(t *testing.T) {
 	tcp := ptr(corev1.ProtocolTCP)
 	to := func(p networkingv1.NetworkPolicyPeer) networkingv1.NetworkPolicySpec {

@@ -25,8 +25,8 @@ const corefile = `
 }
 `
 
-// ground is two nodes with an agent each, so that every pod is one of an agent's node
-// and every pair of pods but those of one node is one of two nodes.
+// ground is two nodes with an agent each, so that every pod is on an agent's node and
+// every pair of pods except those of one node is on two nodes.
 type ground struct {
 	t     *testing.T
 	nodes [2]*node
@@ -44,7 +44,7 @@ type node struct {
 	applied    string
 }
 
-// sited is a pod where it runs, with what is told of it.
+// sited is a pod with its node and its manifest.
 type sited struct {
 	*lab.Pod
 	node               *node

@@ -134,7 +134,7 @@ func (g *maker) peer() networkingv1.NetworkPolicyPeer {
 	return p
 }
 
-// near is an address that is, or is beside, one that is asked for.
+// near tells whether an address is, or is next to, one that a policy names.
 func (g *maker) near() netip.Addr {
 	a := outside[g.IntN(len(outside))]
 	switch g.IntN(4) {

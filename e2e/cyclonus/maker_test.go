@@ -34,10 +34,10 @@ func (g *maker) world() *world {
 	return w
 }
 
-// change is what happens in a cluster: some objects come, go or become others; those
-// that do not keep their pointers.
+// change is one change of a cluster: some objects are added, removed or replaced; the
+// others keep their pointers.
 func (g *maker) change(w *world) {
-	ways := []func(*world){g.relabel, g.podChanges, g.podComes, g.podGoes, g.policyComes, g.policyGoes, g.policyChanges, g.policyChanges, g.othersSelected, g.crowd}
+	ways := []func(*world){g.relabel, g.podChanges, g.podComes, g.podGoes, g.policyComes, g.policyGoes, g.policyChanges, g.policyChanges, g.othersSelected, g.manyRemote}
 	for range 1 + g.IntN(3) {
 		ways[g.IntN(len(ways))](w)
 	}
@@ -98,9 +98,9 @@ func (g *maker) policyChanges(w *world) {
 // othersSelected changes the FQDNNetworkPolicies, and the NetworkPolicies stay.
 func (g *maker) othersSelected(w *world) { w.selects = selects(g.IntN(3)) }
 
-// crowd sometimes makes many pods of another node at once, or takes those that there
-// are away.
-func (g *maker) crowd(w *world) {
+// manyRemote sometimes adds many pods of another node at once, or removes the existing
+// ones.
+func (g *maker) manyRemote(w *world) {
 	if !g.in(4) {
 		return
 	}
@@ -156,7 +156,7 @@ func (g *maker) pod(w *world, i int) *policy.Pod {
 	}
 	p.IPs = [][]netip.Addr{{address4(at)}, {address6(at)}, {address4(at), address6(at)}, {address6(at), address4(at)}}[g.IntN(4)]
 	if g.in(16) && len(w.pods) > 0 {
-		p.IPs = w.pods[g.IntN(len(w.pods))].IPs // two of this node: nobody can tell whose packets these are
+		p.IPs = w.pods[g.IntN(len(w.pods))].IPs // two of this node: an address conflict
 	}
 	if g.in(2) {
 		p.NodeName = "other"

@@ -24,8 +24,8 @@ var outside = []netip.Addr{
 	netip.MustParseAddr("2001:db8::7"), netip.MustParseAddr("fd00:1::ffff"), netip.MustParseAddr("fe80::1"), netip.MustParseAddr("::"), netip.MustParseAddr("::1"),
 }
 
-// generatedKinds are of the ports that the generated cases speak of, of those beside
-// them and of one far away.
+// generatedKinds are the ports of the generated cases, the ports next to them and a
+// distant one.
 func generatedKinds() []packet {
 	out := []packet{{icmp, 0}}
 	for _, p := range []policy.Protocol{policy.TCP, policy.UDP, policy.SCTP} {
@@ -36,8 +36,8 @@ func generatedKinds() []packet {
 	return out
 }
 
-// newWorld is the one that the generated cases are made for: namespaces x, y and z
-// with pods a, b and c each.
+// newWorld is the cluster of the generated cases: namespaces x, y and z with pods a, b
+// and c each.
 func newWorld() *world {
 	w := &world{namespaces: map[string]map[string]string{}, remote: map[*policy.Pod]bool{}}
 	for _, ns := range []string{"x", "y", "z"} {
@@ -72,7 +72,7 @@ func (w *world) addPod(ns, name string, labels map[string]string) {
 	w.pods = append(w.pods, p)
 }
 
-// do makes the change that an action of a generated case stands for.
+// do makes the change of a generated case's action.
 func (w *world) do(a *generator.Action) error {
 	switch {
 	case a.CreatePolicy != nil:
@@ -104,7 +104,7 @@ func (w *world) do(a *generator.Action) error {
 		i := w.find(a.DeletePod.Namespace, a.DeletePod.Pod)
 		w.pods = slices.Delete(slices.Clone(w.pods), i, i+1)
 	case a.ReadNetworkPolicies != nil:
-		// Reads what is there: nothing changes.
+		// It reads: nothing changes.
 	default:
 		return fmt.Errorf("an action of a kind that is not known: %+v", a)
 	}

@@ -20,15 +20,15 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// inbox is what arrived at pods: a datagram or an SCTP packet that carries the token of
-// a probe is for who waits for it.
+// inbox has the packets that arrived at pods: a datagram or an SCTP packet with the token
+// of a probe is for that probe.
 type inbox struct {
 	tokens  atomic.Uint32
 	mu      sync.Mutex
 	waiting map[string]chan string
 }
 
-// expect returns a token and where it is told which pod it arrived at.
+// expect returns a token and the channel of the pod at which it arrived.
 func (b *inbox) expect() (token []byte, arrived chan string, forget func()) {
 	token, arrived = lab.Token(b.tokens.Add(1)), make(chan string, 4)
 	b.mu.Lock()
@@ -54,11 +54,11 @@ func (b *inbox) came(at string, packet []byte) {
 	}
 }
 
-// servedPorts are those that every pod serves with each protocol.
+// servedPorts are the ports that every pod serves with each protocol.
 var servedPorts = []uint16{80, 81}
 
-// serve starts a pod's servers. They say who they are; what arrives over SCTP is seen
-// by a raw socket, since not every kernel has SCTP.
+// serve starts a pod's servers. They identify themselves; SCTP packets are read by a raw
+// socket, because not every kernel has SCTP.
 func (s *sited) serve(b *inbox) error {
 	for _, port := range servedPorts {
 		l, err := s.Listen(fmt.Sprintf("[::]:%d", port))
@@ -119,7 +119,7 @@ func (s *sited) packets(network, addr string, each func(net.PacketConn, net.Addr
 // patience is long: whatever is denied is refused at once, and silence is a failure.
 const patience = 20 * time.Second
 
-// errRefused is what a denied probe ends with.
+// errRefused is the result of a denied probe.
 var errRefused = errors.New("refused")
 
 // probe sends from a pod to an address and returns nil if it arrived at the pod that it

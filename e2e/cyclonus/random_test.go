@@ -14,7 +14,7 @@ import (
 	"github.com/namegate/namegate/policy/compile"
 )
 
-// A failure says its seed: -seed N -seeds 1 runs that one again.
+// A failure has its seed: -seed N -seeds 1 repeats it.
 var (
 	firstSeed = flag.Uint64("seed", 1, "the first seed of the random policy sets")
 	seeds     = flag.Uint64("seeds", 2500, "how many seeds: each is a history of four policy sets")

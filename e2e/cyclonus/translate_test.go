@@ -12,31 +12,31 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// difference is a place where cyclonus does not say what Kubernetes does, or says
-// nothing because the API server refuses such a policy. Nothing is left out for it: the
-// oracle gets the policy in other words, that mean to cyclonus what they mean to
-// Kubernetes, and the compiler gets it as it is. TestDifferences shows that each is real.
+// difference is a place where cyclonus differs from Kubernetes, or has no result because
+// the API server refuses such a policy. Nothing is left out for it: the oracle gets an
+// equivalent policy that it reads as Kubernetes reads the original, and the compiler gets
+// the original. TestDifferences shows that each is real.
 type difference string
 
 const (
 	// NotIn holds for an object without the key; cyclonus says that it does not. Written
 	// as two: NotIn, and DoesNotExist.
 	notInMissing difference = "NotIn of a missing key"
-	// matchLabels with an empty value asks for a label that is there; cyclonus takes one
-	// that is missing. Written as In with the empty value.
+	// matchLabels with an empty value requires the label; cyclonus accepts a missing one.
+	// Written as In with the empty value.
 	emptyValue difference = "matchLabels with an empty value"
 	// Without policyTypes a policy is one of egress if it has a rule of egress; cyclonus
 	// panics. Written out.
 	noTypes difference = "policyTypes left out"
-	// What the API server refuses; cyclonus panics, or makes something of it. The part
-	// opens nothing: it is left out, and so is a rule of which nothing is left.
+	// Selectors that the API server refuses; cyclonus panics, or misreads them. The part
+	// opens nothing: it is left out, and so is a rule without remaining parts.
 	badSelector difference = "a selector that cannot be"
 	badPeer     difference = "a peer that is none or two things"
 	badBlock    difference = "an ipBlock that cannot be, or an except outside of it"
 	badPort     difference = "a port that cannot be"
 )
 
-// counts says how often the oracle was told something in other words.
+// counts counts the equivalent policies that the oracle got.
 type counts map[difference]int
 
 // translated returns policies for cyclonus that mean what np does to Kubernetes.
@@ -84,7 +84,7 @@ func (n counts) rule(r networkingv1.NetworkPolicyEgressRule) (networkingv1.Netwo
 	return out, len(out.Ports) > 0 == (len(r.Ports) > 0) && len(out.To) > 0 == (len(r.To) > 0)
 }
 
-// possible tells what the API server lets in.
+// possible tells whether the API server accepts it.
 func possible(p networkingv1.NetworkPolicyPort) bool {
 	if p.Protocol != nil && !slices.Contains([]corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}, *p.Protocol) {
 		return false

@@ -17,11 +17,11 @@ import (
 	"github.com/namegate/namegate/policy/compile"
 )
 
-// world is a cluster at one moment, as both sides are told of it.
+// world is a cluster at one moment, as both sides get it.
 type world struct {
 	namespaces map[string]map[string]string
 	pods       []*policy.Pod
-	// remote are those of pods that the compiler gets as Input.Remote.
+	// remote are the pods that the compiler gets as Input.Remote.
 	remote   map[*policy.Pod]bool
 	policies []*networkingv1.NetworkPolicy
 	// ours are policies that the compiler has to leave out by itself.
@@ -33,13 +33,13 @@ type world struct {
 type selects int
 
 const (
-	// limited are those that NetworkPolicies select for egress.
+	// limited are the pods that NetworkPolicies select for egress.
 	limited selects = iota
 	everyone
 	nobody
 )
 
-// packet is what is asked about: may one of this kind go there?
+// packet is the question: is one of this kind allowed?
 type packet struct {
 	protocol policy.Protocol
 	port     uint16
@@ -78,7 +78,8 @@ func (w *world) input() compile.Input {
 	return in
 }
 
-// noNames is a policy without rules: what it selects may do what NetworkPolicies allow.
+// noNames is a policy without rules: its pods may open the connections that
+// NetworkPolicies allow.
 func noNames(namespace, name string, selector metav1.LabelSelector) v1alpha1.FQDNNetworkPolicy {
 	return v1alpha1.FQDNNetworkPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "namegate.io/v1alpha1", Kind: "FQDNNetworkPolicy"},
@@ -94,8 +95,8 @@ func hasEgress(np *networkingv1.NetworkPolicy) bool {
 	return slices.Contains(np.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 }
 
-// claimants returns the pods that have an address. A pod of the host network and one
-// that has ended have none: to cyclonus they are outside of the cluster.
+// claimants returns the pods that have an address. A host-network pod and a finished one
+// have none: to cyclonus they are outside the cluster.
 func (w *world) claimants() map[netip.Addr][]*policy.Pod {
 	out := map[netip.Addr][]*policy.Pod{}
 	for _, p := range w.pods {
@@ -109,8 +110,8 @@ func (w *world) claimants() map[netip.Addr][]*policy.Pod {
 	return out
 }
 
-// traffic is every way in which cyclonus can be asked about one packet: whoever has the
-// address, by whatever name the port has there. One that is allowed is enough.
+// traffic is every way in which cyclonus can be asked about one packet: for each pod that
+// has the address, and each name of the port. One allowed way is enough.
 func (w *world) traffic(from *policy.Pod, to netip.Addr, claims []*policy.Pod, kind packet) []*matcher.Traffic {
 	t := matcher.Traffic{Source: w.peer(from, from.IPs[0]), ResolvedPort: int(kind.port), Protocol: protocols[kind.protocol]}
 	t.Destination = &matcher.TrafficPeer{IP: to.String()}
@@ -141,8 +142,8 @@ func allows(m *matcher.Policy, traffic []*matcher.Traffic) bool {
 	return slices.ContainsFunc(traffic, func(t *matcher.Traffic) bool { return m.IsIngressOrEgressAllowed(t, false).IsAllowed() })
 }
 
-// compare asks both sides everything about every local pod and returns how many
-// questions these were, and what they do not agree on.
+// compare asks both sides everything about every local pod and returns the number of
+// questions, and the differences.
 func (w *world) compare(s *policy.Snapshot, n counts, outside []netip.Addr, kinds []packet) (asked int, wrong []string) {
 	o := newOracle(w.policies, n)
 	claims := w.claimants()
@@ -191,8 +192,8 @@ func (w *world) selecting(o *oracle, from *policy.Pod) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// ask returns "" or what the two sides say of one packet. A pod that nothing selects
-// for egress has no rules, whatever cyclonus would let it do.
+// ask returns "" or the two sides' results for one packet. A pod that no policy selects
+// for egress has no rules, whatever cyclonus's result.
 func (w *world) ask(o *oracle, s *policy.Snapshot, v *policy.View, from *policy.Pod, a netip.Addr, claims []*policy.Pod, kind packet, selecting []string) string {
 	rules := s.PeersAt(v, a, kind.protocol, kind.port)
 	traffic := w.traffic(from, a, claims, kind)

@@ -9,8 +9,8 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// testAPIServer: without the API server DNS and enforcement go on as they were;
-// what is new is handled when it is back.
+// testAPIServer: without the API server DNS and enforcement continue; changes are applied
+// when it is back.
 func testAPIServer(t *testing.T) {
 	s := begin(t, "apiserver")
 	s.run(pod("a", "node-a", nil), pod("b", "node-b", nil),
@@ -51,8 +51,8 @@ func testAPIServer(t *testing.T) {
 	if err != nil || !strings.Contains(status, "API server") {
 		t.Errorf("status does not say that the API server is away (%v):\n%s", err, status)
 	}
-	// Some time after its return the cluster takes the nodes for dead, of which it has
-	// not heard, and no resolver for ready, until it has heard of them.
+	// Some time after its return the cluster marks silent nodes unready, and with them
+	// every resolver, until they report.
 	lost := s.during("the API server returns", []string{"a", "b"}, []string{"n#.wild.test"}, 80*time.Second, func() {
 		back = true
 		if err := the.StartAPIServer(s.ctx); err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// testChanges: labels of pods and namespaces, policies, and their ends take
-// effect at once, each for what it concerns alone.
+// testChanges: changes and deletions of labels of pods and namespaces, and of policies,
+// apply immediately, and only to their objects.
 func testChanges(t *testing.T) {
 	s := begin(t, "changes")
 	s.run(pod("a", "node-a", map[string]string{"app": "client"}), pod("b", "node-b", map[string]string{"app": "client"}), pod("c", "node-b", nil))
@@ -42,7 +42,7 @@ func testChanges(t *testing.T) {
 
 	s.kubectl("delete", "fqdnnp", "-n", s.ns, "second")
 	took("the end of the second", func() { s.free(soon, "c") })
-	s.dials("a", "tcp", "198.51.100.11:80", denied) // what it alone had allowed
+	s.dials("a", "tcp", "198.51.100.11:80", denied) // the policy's own address
 	s.gets("a", "tcp", "other.test", 80, works)
 
 	s.kubectl("delete", "fqdnnp", "-n", s.ns, "first")
@@ -71,7 +71,7 @@ func testEnds(t *testing.T) {
 	s.traceless(soon)
 }
 
-// addresses returns those of a pod.
+// addresses returns the addresses of a pod.
 func (s *scenario) addresses(pod string) []string {
 	return strings.Fields(s.kubectl("get", "pod", "-n", s.ns, pod, "-o", "jsonpath={.status.podIPs[*].ip}"))
 }
@@ -86,9 +86,9 @@ func (s *scenario) traceless(within time.Duration) {
 	s.eventually(within, "nodes without a trace of pods", func() error { return traces("", nil) })
 }
 
-// traces tells what the nodes hold of pods: with a uid or addresses of one, of
-// that; else of any. The scenarios run one after another, so any is too much
-// once a scenario has ended.
+// traces returns the nodes' objects of pods: with a uid or addresses those of one pod,
+// else of any. The scenarios run one after another, so any object is an error once a
+// scenario has ended.
 func traces(_ string, addrs []string) error {
 	for _, n := range the.Nodes {
 		sets, err := n.Sets()
@@ -133,8 +133,7 @@ func traces(_ string, addrs []string) error {
 	return nil
 }
 
-// kernelFilled are the sets in which the kernel remembers for some seconds of whom it
-// has told.
+// kernelFilled are the sets in which the kernel remembers logged pods for some seconds.
 var kernelFilled = regexp.MustCompile(`(?s)\tset \w+ \{[^{}]*flags dynamic[^{}]*(?:\{[^{}]*\}[^{}]*)?\}`)
 
 func holdsAddr(text, addr string) bool {

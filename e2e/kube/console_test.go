@@ -31,7 +31,7 @@ func plugin(t *testing.T) {
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 }
 
-// namegate runs kubectl namegate, and returns what it printed and its exit code.
+// namegate runs kubectl namegate, and returns its output and its exit code.
 func (s *scenario) namegate(args ...string) (out string, code int, said error) {
 	s.Helper()
 	out, err := the.Kubectl(s.ctx, "", append([]string{"namegate"}, args...)...)
@@ -82,7 +82,7 @@ func (s *scenario) withToken(token string) string {
 	return path
 }
 
-// names are those of rows of pods.
+// names are the names in rows of pods.
 func names(rows console.PodRows) (out []string) {
 	for _, p := range rows.Pods {
 		out = append(out, p.Namespace+"/"+p.Name)
@@ -91,8 +91,8 @@ func names(rows console.PodRows) (out []string) {
 	return out
 }
 
-// testConsole: people ask the right node's agent with their own credentials, and
-// see what they may.
+// testConsole: users reach the right node's agent with their own credentials, and see
+// exactly the rows that they may see.
 func testConsole(t *testing.T) {
 	s, other := begin(t, "console"), begin(t, "console-other")
 	plugin(t)
@@ -159,20 +159,20 @@ func testConsole(t *testing.T) {
 		}
 		s.refused(console.ExitForbidden, "", "pods", "-n", other.ns, carol)
 	})
-	t.Run("strangers", func(t *testing.T) { s.strangers(t) })
+	t.Run("strangers", func(t *testing.T) { s.unknownCallers(t) })
 	t.Run("another key", func(t *testing.T) { s.anotherKey(t) })
 	t.Run("publishing", func(t *testing.T) { s.publishing(t) })
 	t.Run("forwarded", func(t *testing.T) { s.forwarded(t) })
 }
 
-// strangers calls an agent past kubectl: without credentials, and with such as the
+// unknownCallers calls an agent past kubectl: without credentials, and with such as the
 // API server does not know.
-func (s *scenario) strangers(t *testing.T) {
+func (s *scenario) unknownCallers(t *testing.T) {
 	client := http.Client{Timeout: patient, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return the.DialControl(ctx, network, addr)
 		},
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // what is tried is what the agent accepts
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the test is about the agent's checks
 	}}
 	address := strings.TrimSpace(s.kubectl("get", "node", "node-a", "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`))
 	address, _, _ = strings.Cut(address, " ")
@@ -248,7 +248,7 @@ func (s *scenario) publishing(t *testing.T) {
 		{own, "node-a/namegate-console=x", true},
 		{own, "node-b/namegate-console=x", false},
 		{others, "node-b/namegate-console=x", false},
-		{others, "node-a/namegate-console=x", true}, // nobody looks there
+		{others, "node-a/namegate-console=x", true}, // in a Lease without effect
 		{others, "note=x", true},
 	} {
 		_, err := the.Kubectl(s.ctx, "", "annotate", "lease", as, "-n", namespace, c.lease, "--overwrite", c.annotation)
@@ -311,9 +311,9 @@ func (s *scenario) forwarded(t *testing.T) {
 	}
 }
 
-// testWhy: the call "it cannot reach its bank" has its answer in one command: the
-// denied connection is followed as it happens, explain names what is missing, and
-// its advice is the remedy.
+// testWhy: the question why a pod cannot reach its bank is answered by one command: the
+// denied connection is followed as it happens, explain names the missing rule, and its
+// advice makes it work.
 func testWhy(t *testing.T) {
 	s := begin(t, "why")
 	plugin(t)
@@ -326,7 +326,7 @@ func testWhy(t *testing.T) {
 		if len(line.Names) == 0 || line.Names[0].Name != "other.test" || line.Destination.Port != 80 || line.Pod.Name != p || line.Node != n {
 			t.Errorf("the line is %+v", line)
 		}
-		if took > 10*time.Second { // repetitions are told after a minute
+		if took > 10*time.Second { // repetitions are logged after a minute
 			t.Errorf("%s: the line came %v after the connection", n, took)
 		}
 		why := told[explain.Explanation](s, 1, "explain", p, "other.test:80", "-n", s.ns)
@@ -383,12 +383,12 @@ func (s *scenario) followed(pod string, f func()) (line audit.Line, took time.Du
 	for {
 		select {
 		case l := <-lines:
-			line = audit.Line{} // fields that a line has not are those of none
+			line = audit.Line{} // missing fields stay empty
 			if err := json.Unmarshal([]byte(l.text), &line); err != nil {
 				s.Fatalf("%v in %s", err, l.text)
 			}
 			if line.Time.Before(begin) || line.Destination == nil || line.Destination.Port != 80 || len(line.Names) == 0 {
-				continue // of what was denied before
+				continue // from earlier denials
 			}
 			return line, l.at.Sub(line.Time)
 		case err := <-done:
@@ -399,8 +399,8 @@ func (s *scenario) followed(pod string, f func()) (line audit.Line, took time.Du
 	}
 }
 
-// testSuggest: what is suggested after a run in Audit mode lets the same run pass
-// in Enforce mode, and nothing else.
+// testSuggest: the suggestion after a run in Audit mode allows the same run in Enforce
+// mode, and nothing else.
 func testSuggest(t *testing.T) {
 	s := begin(t, "learn")
 	plugin(t)

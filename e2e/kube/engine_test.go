@@ -199,8 +199,8 @@ func (s *scenario) saysDNSBlocked() {
 	})
 }
 
-// narrows: what must close the companion's ports does, the engine drops then what the
-// policy allows, and all is open again when it is over.
+// narrows: each such change closes the companion's ports, the engine then drops the
+// policy's connections, and all is open again when it is over.
 func (e *engine) narrows() {
 	e.Helper()
 	nowhere := want{probe.Timeout}

@@ -2,8 +2,8 @@ package kube
 
 import "testing"
 
-// testIsolation: what a pod was granted is its own; neither its neighbour on the
-// node nor a pod of the other node may use it.
+// testIsolation: a pod's grants are its own; neither its neighbour on the node nor a pod
+// of the other node may use them.
 func testIsolation(t *testing.T) {
 	s := begin(t, "isolation")
 	label := map[string]string{"app": "client"}

@@ -13,14 +13,14 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// swaps is how long kube-router may refuse what it allows: five of its turns. It numbers
-// the sets of a port's name in a random order, anew in each turn, and writes the sets
-// before the rules. Between the two, db-a is in the set that db-b's number belongs to.
+// swaps is how long kube-router may refuse an allowed connection: five of its periods. It
+// numbers the sets of a port's name in a random order, again in each period, and writes
+// the sets before the rules. Between the two, db-a is in the set of db-b's number.
 const swaps = 10 * time.Second
 
 // testKubeRouter: beside kube-router, which enforces NetworkPolicies from the top of the
-// filter table and writes that anew every two seconds, nothing but what both allow works
-// without companions, and with them what either allows, on both nodes.
+// filter table and rewrites it every two seconds, only connections that both allow work
+// without companions, and with them connections that either allows, on both nodes.
 func testKubeRouter(t *testing.T) {
 	s := begin(t, "kuberouter")
 	s.helm() // without companions
@@ -65,7 +65,7 @@ func testKubeRouter(t *testing.T) {
 			for _, network := range []string{"tcp", "tcp6"} {
 				s.gets("shop-"+n, network, web, 80, works)
 			}
-			for _, a := range s.addresses("web") { // what the companion opens, Namegate denies
+			for _, a := range s.addresses("web") { // open in the companion, denied by Namegate
 				s.dials("shop-"+n, "tcp", net.JoinHostPort(a, "8081"), denied)
 			}
 		})
@@ -107,8 +107,8 @@ spec: {selector: {app: web}, ipFamilyPolicy: RequireDualStack, ports: [{port: 80
 `}
 }
 
-// openPorts tells what is wrong unless each of the policies has companions and all of
-// them open ports.
+// openPorts returns an error unless each of the policies has companions and all of them
+// open ports.
 func openPorts(companions []networkingv1.NetworkPolicy, policies ...string) error {
 	has := map[string]bool{}
 	for _, c := range companions {

@@ -13,8 +13,8 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// inside runs the test pods' program in a pod's network, without the API server,
-// and reads what it says.
+// inside runs the test pods' program in a pod's network, without the API server, and
+// reads its output.
 func (s *scenario) inside(pod string, into any, args ...string) {
 	s.Helper()
 	out, err := the.Inside(s.ctx, s.ref(pod), args...)
@@ -24,15 +24,15 @@ func (s *scenario) inside(pod string, into any, args ...string) {
 	fatal.If(s, err)
 }
 
-// during asks 500 questions a second, for the names in turn, from each of the pods,
-// from before f until it has returned, and for least in all. It returns what was lost.
+// during sends 500 queries a second, for the names in turn, from each of the pods, from
+// before f until it has returned, and for least in all. It returns the lost queries.
 func (s *scenario) during(what string, pods, names []string, least time.Duration, f func()) (lost int) {
 	s.Helper()
 	begin, over := time.Now(), make(chan struct{})
 	var loads sync.WaitGroup
 	sums := make([]loadSum, len(pods))
 	for i, p := range pods {
-		// Two ask by turns: while one of them begins anew the other asks.
+		// Two clients alternate: while one of them restarts the other asks.
 		for turn := range 2 {
 			loads.Go(func() { s.asks(&sums[i], p, names, turn, over) })
 		}
@@ -123,7 +123,7 @@ func testCoreDNS(t *testing.T) {
 	scale := func(n int) {
 		s.kubectl("scale", "-n", "kube-system", "deployment/coredns", fmt.Sprintf("--replicas=%d", n))
 		s.kubectl("rollout", "status", "-n", "kube-system", "deployment/coredns", "--timeout=180s")
-		time.Sleep(7 * time.Second) // those that go answer for five seconds
+		time.Sleep(7 * time.Second) // terminating endpoints answer for five seconds
 	}
 	if lost := s.during("CoreDNS grows and shrinks", []string{"a", "b"}, mixed, 0, func() { scale(4); scale(1); scale(2) }); lost > 0 {
 		t.Errorf("%d queries lost", lost)

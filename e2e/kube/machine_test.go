@@ -10,8 +10,8 @@ import (
 // canaryEvery is how often a canary looks at the clock.
 const canaryEvery = 20 * time.Millisecond
 
-// canary sleeps all the time and notes how much longer that took than asked for: what a
-// scenario says of lost time means little where the machine itself stood still.
+// canary sleeps all the time and notes the excess of its sleeps: lost time in a scenario
+// means little if the machine itself stood still.
 type canary struct {
 	stop chan struct{}
 	done chan struct{}
@@ -41,7 +41,7 @@ func startCanary() *canary {
 	return c
 }
 
-// end stops the canary and tells what it saw, with what the kernel says of the machine.
+// end stops the canary and returns its results, with the kernel's view of the machine.
 func (c *canary) end() string {
 	close(c.stop)
 	<-c.done
@@ -57,7 +57,7 @@ func (c *canary) end() string {
 	return b.String()
 }
 
-// processors is what the kernel has counted of all processors' time.
+// processors is the kernel's count of all processors' time.
 func processors() string {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {

@@ -24,8 +24,8 @@ const (
 	imageName = "ghcr.io/namegate/namegate"
 	release   = "namegate"
 	namespace = "namegate-system"
-	// soon bounds what is promised in under a second, kubectl's own time included, on
-	// the slowest machine.
+	// soon bounds promises of less than a second, including kubectl's own time, on the
+	// slowest machine.
 	soon = time.Minute
 	// patient bounds what has no promise: pods that start, roll-outs.
 	patient = 5 * time.Minute
@@ -44,8 +44,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// run brings a cluster up, or takes the one that stands if it may be kept or is
-// handed over, installs Namegate and runs the tests.
+// run brings a cluster up, or uses a running one that may be kept or is handed over,
+// installs Namegate and runs the tests.
 func run(m *testing.M, keep bool) (code int, err error) {
 	ctx := context.Background()
 	begin := time.Now()
@@ -77,8 +77,8 @@ func run(m *testing.M, keep bool) (code int, err error) {
 	return m.Run(), nil
 }
 
-// install loads the image and installs the chart, or upgrades one that a kept
-// cluster has.
+// install loads the image and installs the chart, or upgrades the chart of a kept
+// cluster.
 func install(ctx context.Context) error {
 	tar, err := filepath.Abs(*imageTar)
 	if err != nil {
@@ -113,7 +113,7 @@ func helmArgs(verb string, more ...string) []string {
 	}, more...)
 }
 
-// diagnosis is what a failure of the installation needs.
+// diagnosis logs the state after a failed installation.
 func diagnosis(ctx context.Context) string {
 	var text strings.Builder
 	for _, args := range [][]string{

@@ -26,7 +26,7 @@ func testNewPods(t *testing.T) {
 		}
 	}
 	s.run(manifests...)
-	time.Sleep(6 * time.Second) // what the pods report covers five
+	time.Sleep(6 * time.Second) // the pods' report covers five
 	for i := range pods {
 		for _, n := range nodes {
 			var g probe.Got
@@ -48,7 +48,7 @@ func testNewPods(t *testing.T) {
 	}
 }
 
-// report reads what a pod's program printed.
+// report reads the output of a pod's program.
 func (s *scenario) report(pod string, into any) {
 	s.Helper()
 	s.eventually(soon, "the report of "+pod, func() error {

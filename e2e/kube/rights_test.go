@@ -12,14 +12,14 @@ import (
 // account is the agents' service account.
 const account = "system:serviceaccount:" + namespace + ":" + release
 
-// everybody is what every service account may do, as `kubectl auth can-i --list`
-// names it: ask about itself, and read what the API server has.
+// everybody is the rights of every service account, as `kubectl auth can-i --list` names
+// them: to ask about itself, and to read the API's discovery.
 func everybody(resource string) bool {
 	return strings.HasPrefix(resource, "selfsubject") || resource == ""
 }
 
-// testRights: the agents' token may do what is listed here and nothing else, in
-// its own namespace and in others.
+// testRights: the agents' token has exactly the rights that are listed here, in its own
+// namespace and in others.
 func testRights(t *testing.T) {
 	s := begin(t, "rights")
 	elsewhere := []string{
@@ -85,8 +85,8 @@ func testRights(t *testing.T) {
 	}
 }
 
-// rights returns what the account may do in a namespace, a line each: resource,
-// verbs, and the names that it is limited to.
+// rights returns the account's rights in a namespace, a line each: resource, verbs, and
+// resource names.
 func (s *scenario) rights(ns string) []string {
 	s.Helper()
 	out := s.kubectl("auth", "can-i", "--list", "--as="+account, "-n", ns, "--no-headers")

@@ -14,8 +14,8 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// nodes are the names of both nodes: pods of the first are routed, those of the
-// second hang on a bridge.
+// nodes are the names of both nodes: pods of the first are routed, pods of the second are
+// on a bridge.
 var nodes = []string{"node-a", "node-b"}
 
 // raw is an address of the world that no name in the scenarios has.
@@ -47,7 +47,7 @@ func begin(t *testing.T, ns string) *scenario {
 	return s
 }
 
-// explain logs what a failure needs.
+// explain logs the state after a failure.
 func (s *scenario) explain() {
 	for _, args := range [][]string{
 		{"get", "pods,fqdnnp", "-A", "-o", "wide"},
@@ -98,7 +98,7 @@ func (s *scenario) eventually(within time.Duration, what string, f func() error)
 	}
 }
 
-// pod is a manifest of a test pod; args are those of its program.
+// pod is a manifest of a test pod; args are its program's.
 func pod(name, node string, labels map[string]string, args ...string) string {
 	if len(args) == 0 {
 		args = []string{"sleep"}
@@ -145,7 +145,7 @@ var (
 
 func (w want) has(c probe.Class) bool { return slices.Contains(w, c) }
 
-// expect connects from a pod to an address and tells what is wrong with the outcome.
+// expect connects from a pod to an address and returns the error of the outcome.
 func (s *scenario) expect(from, network, to string, w want) error {
 	d, err := the.Dial(s.ctx, s.ref(from), network, to)
 	if err == nil && !w.has(d.Class) {
@@ -162,7 +162,7 @@ func (s *scenario) dials(from, network, to string, w want) {
 	}
 }
 
-// gets looks a name up, connects to what it has, and demands an outcome.
+// gets looks a name up, connects to its addresses, and demands an outcome.
 func (s *scenario) gets(from, network, name string, port int, w want) {
 	s.Helper()
 	g, err := the.Get(s.ctx, s.ref(from), network, name, port)

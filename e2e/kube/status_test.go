@@ -14,8 +14,8 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// testHostNetwork: a pod on the host network is not selected, and that is said:
-// in an event on the policy, in its condition, and in the agent's status.
+// testHostNetwork: a pod on the host network is not selected, and that is reported: in an
+// event on the policy, in its condition, and in the agent's status.
 func testHostNetwork(t *testing.T) {
 	s := begin(t, "hostnetwork")
 	s.run(strings.Replace(pod("host", "node-a", nil), "spec:\n", "spec:\n  hostNetwork: true\n", 1), pod("own", "node-b", nil),

@@ -63,7 +63,7 @@ func (s *scenario) untainted() error {
 	return nil
 }
 
-// clean tells what a node has of Namegate, nil if nothing.
+// clean returns Namegate's objects on a node, nil if there are none.
 func clean(n *cluster.Node) error {
 	for _, look := range []struct{ program, args, trace string }{
 		{"nft", "list tables", "namegate"},

@@ -13,7 +13,7 @@ import (
 )
 
 // unionManifests are a shop on both nodes, its database of two pods with different
-// numbers behind one port's name, and a cache that nobody allows.
+// numbers behind one port's name, and a cache that no policy allows.
 func unionManifests() (out []string) {
 	service := func(name string, ports string) string {
 		return fmt.Sprintf("---\napiVersion: v1\nkind: Service\nmetadata: {name: %[1]s}\nspec: {selector: {app: %[1]s}, ipFamilyPolicy: RequireDualStack, ports: [%[2]s]}\n", name, ports)
@@ -100,7 +100,7 @@ func testUnion(t *testing.T) {
 // on is the scenario as a part of it tells of itself.
 func (s *scenario) on(t *testing.T) *scenario { return &scenario{T: t, ctx: s.ctx, ns: s.ns} }
 
-// got looks a name up, connects, and tells what is wrong with the outcome.
+// got looks a name up, connects, and returns the error of the outcome.
 func (s *scenario) got(from, network, name string, port int, w want) error {
 	g, err := the.Get(s.ctx, s.ref(from), network, name, port)
 	if err == nil && !w.has(g.Class) {
@@ -109,8 +109,8 @@ func (s *scenario) got(from, network, name string, port int, w want) error {
 	return err
 }
 
-// union tries what is allowed by the one, by the other, and by none. A connection that
-// is allowed has within to work.
+// union tries connections that one kind allows, the other, and none. An allowed
+// connection has within to work.
 func (s *scenario) union(shop, db, cache string, within time.Duration) {
 	allowed := func(network, name string, port int) {
 		s.eventually(within, "an allowed connection", func() error { return s.got(shop, network, name, port, works) })

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 }
 
 // A process has its own time, and its durations stay those of the machine.
-func TestAClockOfItsOwn(t *testing.T) {
+func TestAgentsClock(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "LAB_TELLS_TIME=1")
 	in, err := cmd.StdinPipe()

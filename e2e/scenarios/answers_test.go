@@ -98,7 +98,7 @@ func (r *rotation) dial(s *stage, a netip.Addr, answered time.Time) error {
 func TestNoFirstPacketIsLost(t *testing.T) {
 	const workers = 8
 	s := newStage(t, lab.Routed)
-	// What a pod may ask in a second is another test's concern: a quick machine asks more here.
+	// A pod's rate is another test's concern: a fast machine asks more here.
 	var err error
 	if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), withLimits(fast)); err != nil {
 		t.Fatal(err)

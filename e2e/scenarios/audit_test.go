@@ -28,7 +28,7 @@ func (s *stage) logged(name string) (verdicts []string) {
 	return verdicts
 }
 
-// corefileApplied is what an agent says that has taken over a changed Corefile.
+// corefileApplied is the log line of an agent that applied a changed Corefile.
 const corefileApplied = "Corefile applied"
 
 // refilter gives the running agent a Corefile with the options in audit's block, and

@@ -11,8 +11,8 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// TestAuditedBesideNetworkPolicy: of an audited pod, what its NetworkPolicies allow is no
-// would-deny, judged on what the kernel led a connection to; and explain names the rule.
+// TestAuditedBesideNetworkPolicy: an audited pod's connection that its NetworkPolicies
+// allow is no would-deny, by its actual destination; and explain names the rule.
 func TestAuditedBesideNetworkPolicy(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {

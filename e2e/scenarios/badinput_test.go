@@ -125,7 +125,7 @@ func TestRefusedStarts(t *testing.T) {
 	}
 }
 
-// TestBadInputWhileRunning breaks what a running agent reads: the old state stays.
+// TestBadInputWhileRunning breaks the input of a running agent: the old state stays.
 func TestBadInputWhileRunning(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, lab.Routed)

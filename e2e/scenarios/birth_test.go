@@ -38,9 +38,9 @@ func claims(t *testing.T, card *lab.Card, node net.HardwareAddr, gateway [2]neti
 	return sync.OnceFunc(func() { cancel(); all.Wait() })
 }
 
-// TestAHomeTakenAtBirth has an unselected pod answer for the addresses of a pod that is
-// to come, before that one's interface is there. It gets none of its grants, and the pod
-// works when it is there.
+// TestAHomeTakenAtBirth has an unselected pod answer for the addresses of a future pod,
+// before that pod's interface exists. It gets none of its grants, and the pod works once
+// it exists.
 func TestAHomeTakenAtBirth(t *testing.T) {
 	t.Parallel()
 	f := newForgeStage(t, lab.Bridged)
@@ -56,7 +56,7 @@ func TestAHomeTakenAtBirth(t *testing.T) {
 		"free.yaml": f.Pod("free").Manifest("shop", "free", nil),
 		"late.yaml": coming.Manifest("shop", "late", map[string]string{"app": "client"}),
 	})
-	// The neighbour asks in the pod's name, and uses what that would open.
+	// The neighbour queries in the pod's name, and uses the address.
 	open := map[bool]netip.Addr{false: netip.MustParseAddr("198.51.100.3"), true: netip.MustParseAddr("2001:db8:1::3")}
 	forges := func(when string) {
 		t.Helper()
@@ -88,7 +88,7 @@ func TestAHomeTakenAtBirth(t *testing.T) {
 	f.addPod("late", 9)
 	stop()
 	forges("when it is there")
-	// What a network plugin announces has the node look anew for who has the addresses.
+	// A network plugin's announcement makes the node look for the addresses again.
 	for _, a := range addrs {
 		fatal.If(t, f.Node.IP("neigh", "flush", "to", a.String()))
 	}

@@ -89,11 +89,11 @@ var digTests = []struct {
 // digAddress finds the addresses in dig's print, also in hints.
 var digAddress = regexp.MustCompile(`198\.18\.[\d.]+|2001:db8:c:[\da-f:]+`)
 
-func digTold(out string) []netip.Addr {
+func digAnswers(out string) []netip.Addr {
 	return told(strings.Join(digAddress.FindAllString(out, -1), " "))
 }
 
-// digRecords are large answers, and signatures for who wants them.
+// digRecords are large answers, and signatures for queries with DO.
 func digRecords(z *zone) {
 	z.add(digZone)
 	for i := range 5 {
@@ -144,7 +144,7 @@ func TestClientsDig(t *testing.T) {
 	})
 }
 
-// printed asserts what a program printed, and that the addresses in it are open.
+// printed asserts a program's output, and that the addresses in it are open.
 func (s *stage) printed(t *testing.T, out string, want, not []string, many int, shut bool) {
 	t.Helper()
 	for _, w := range want {
@@ -157,7 +157,7 @@ func (s *stage) printed(t *testing.T, out string, want, not []string, many int, 
 			t.Errorf("printed:\n%s\nwith %s", out, w)
 		}
 	}
-	addrs := digTold(out)
+	addrs := digAnswers(out)
 	if many > 0 && len(addrs) != many {
 		t.Errorf("told %d addresses, want %d:\n%s", len(addrs), many, out)
 	}

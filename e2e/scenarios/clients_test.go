@@ -19,15 +19,15 @@ type program struct {
 	needs []string // programs that have to be there
 	mayGo bool     // without them the test is skipped
 	build func(dir string) *exec.Cmd
-	// argv is the command; DIR is where build left what it built, and the name
-	// that is asked for comes last.
+	// argv is the command; DIR is build's output folder, and the name to look up is
+	// appended.
 	argv    string
-	missing string // what it prints of a name that is not there
+	missing string // its output for a missing name
 	search  bool   // it completes names by the search path
-	noTCP   bool   // of a truncated answer it takes what came
+	noTCP   bool   // it uses a truncated answer
 	one     bool   // it tells one family of addresses, IPv6 if there are any
-	// strays: the second family it asks for by the target of a CNAME, which is another
-	// name. What no policy matches is told, and not open.
+	// strays: it queries the second family by the target of a CNAME, which is another
+	// name. A name without a match is answered, and not open.
 	strays bool
 }
 
@@ -58,11 +58,11 @@ var programs = []program{
 // clientRow is one name that every program asks for; NAME is the program's name.
 type clientRow struct {
 	name string
-	ask  string // what the program is told
+	ask  string // its argument
 	// host is the row's number in the addresses, many how many of them there are.
 	host, many int
 	cname      bool
-	search     bool // only for those that complete names
+	search     bool // only for programs that complete names
 	unmatched  bool // no policy matches it: told, and not open
 	over6      bool // the pod's resolver has an IPv6 address
 }
@@ -87,7 +87,7 @@ func (r clientRow) addr6(program, i int) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf("2001:db8:c::%x:%x", program+1, r.host+i))
 }
 
-// records are what the world knows of the row.
+// records are the world's records for the row.
 func (r clientRow) records(program int, name string) string {
 	owner := strings.TrimSuffix(strings.ReplaceAll(r.ask, "NAME", name), ".") + "."
 	if r.search {
@@ -104,7 +104,7 @@ func (r clientRow) records(program int, name string) string {
 	return text
 }
 
-// clientsPolicy allows what the rows ask for, and dig's.
+// clientsPolicy allows the rows' names, and dig's.
 const clientsPolicy = `
 podSelector: {}
 egress:
@@ -136,8 +136,8 @@ func clientsStage(t *testing.T) (s *stage, etc4, etc6 lab.Etc) {
 	return s, etc4, etc6
 }
 
-// TestClients lets programs that know nothing of the agent look names up in a pod,
-// and connects to what they say.
+// TestClients lets programs that know nothing of the agent look names up in a pod, and
+// connects to their results.
 func TestClients(t *testing.T) {
 	t.Parallel()
 	s, etc4, etc6 := clientsStage(t)
@@ -194,8 +194,8 @@ func needed(t *testing.T, mayGo bool, words ...string) {
 	}
 }
 
-// clientAsks runs the program for a row, and asserts what it printed and what is
-// open before and after.
+// clientAsks runs the program for a row, and asserts its output and the open addresses
+// before and after.
 func (s *stage) clientAsks(t *testing.T, etc lab.Etc, argv []string, number int, r clientRow) {
 	p, pod := programs[number], s.Pod("a")
 	first := []netip.Addr{r.addr4(number, 0), r.addr6(number, 0)}
@@ -236,15 +236,14 @@ func (r clientRow) wanted(program int) (all []netip.Addr) {
 	return all
 }
 
-// toldRanges are where the addresses of answers are; a resolver's is in none.
-var toldRanges = []netip.Prefix{netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("2001:db8:c::/48")}
+// answerRanges are where the addresses of answers are; a resolver's is in none.
+var answerRanges = []netip.Prefix{netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("2001:db8:c::/48")}
 
-// told returns the addresses of answers in what a program printed, in order and
-// each once.
+// told returns the addresses of answers in a program's output, in order and each once.
 func told(out string) (all []netip.Addr) {
 	for _, word := range strings.Fields(out) {
 		a, err := netip.ParseAddr(strings.Trim(word, `,"[]`))
-		if err == nil && slices.ContainsFunc(toldRanges, func(p netip.Prefix) bool { return p.Contains(a) }) {
+		if err == nil && slices.ContainsFunc(answerRanges, func(p netip.Prefix) bool { return p.Contains(a) }) {
 			all = append(all, a)
 		}
 	}

@@ -95,9 +95,10 @@ func (s *stage) comes(lines <-chan string, words ...string) {
 	}
 }
 
-// TestWhyAndWhatToWrite: a denied connection is seen as it happens with its name,
-// explain says which match is missing, and what it says to write mends it.
-func TestWhyAndWhatToWrite(t *testing.T) {
+// TestExplainAndSuggest: a denied connection is logged as it happens with its name,
+// explain names the missing match, and the manifest that it advises allows the
+// connection.
+func TestExplainAndSuggest(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newStage(t, network)
@@ -150,7 +151,7 @@ func TestWhyAndWhatToWrite(t *testing.T) {
 	})
 }
 
-// TestAuditFollowsUpgrade: whoever follows the log goes on with the next agent's.
+// TestAuditFollowsUpgrade: a follower of the log continues with the next agent's.
 func TestAuditFollowsUpgrade(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, lab.Routed)

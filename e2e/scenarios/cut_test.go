@@ -10,7 +10,7 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// What the names of the cut resolve to, as the last part of 198.51.100.N and
+// The addresses of the names in the test of cuts, as the last part of 198.51.100.N and
 // 2001:db8:1::N. Both names of shared have one address.
 var cutNames = map[string]int{"gone": 10, "kept": 11, "one-shared": 12, "two-shared": 12, "short": 13, "steady": 1}
 
@@ -72,8 +72,8 @@ func onEachCut(t *testing.T, f func(t *testing.T, s *stage)) {
 	})
 }
 
-// TestCutOnRevocation takes a policy back: what it alone had allowed ends, whichever
-// side speaks next, and nothing else does.
+// TestCutOnRevocation removes a policy: connections that only it allowed end, whichever
+// side sends next, and no others.
 func TestCutOnRevocation(t *testing.T) {
 	t.Parallel()
 	onEachCut(t, func(t *testing.T, s *stage) {

@@ -16,8 +16,8 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// flow is what a line of the audit log says of denied connections:
-// "VERDICT POD PROTOCOL DESTINATION REASON NAMES", and how many.
+// flow is the content of the audit log's lines of denied connections: "VERDICT POD
+// PROTOCOL DESTINATION REASON NAMES", and their number.
 type flow struct {
 	text  string
 	count int
@@ -106,8 +106,8 @@ func (s *stage) translate() {
 	}
 }
 
-// TestDeniedIsExplained: each denied connection is a line with what was dialled, by
-// which names the pod knows it, and why it is denied, whatever the pod is told of it.
+// TestDeniedIsExplained: each denied connection is a line with the dialled address, the
+// names under which the pod knows it, and the reason, for Reject and Drop.
 func TestDeniedIsExplained(t *testing.T) {
 	t.Parallel()
 	for _, denied := range []string{"Reject", "Drop"} {
@@ -167,7 +167,7 @@ ttl: {minSeconds: 1, maxSeconds: 60, graceSeconds: 1}`),
 	deny("tcp", "203.0.113.9:80", "tcp 203.0.113.9 80 address")
 	deny("tcp", "[2001:db8::9]:80", "tcp 2001:db8::9 80 address")
 	deny("tcp", "198.51.100.4:80", "tcp 198.51.100.4 80 another theirs.example.org of shop/b by shop/allow")
-	// A translated destination is what the pod dialled.
+	// A translated destination is logged as dialled.
 	deny("tcp", "203.0.113.10:443", "tcp 203.0.113.10 443 address")
 	deny("tcp", "10.1.0.1:80", "tcp 10.1.0.1 80 blocked inside.example.org by shop/allow")
 	for until := time.Now().Add(eventLimit); s.Pod("a").Probe("tcp", addrPort("198.51.100.3:80")) == lab.Answered && time.Now().Before(until); {
@@ -177,12 +177,12 @@ ttl: {minSeconds: 1, maxSeconds: 60, graceSeconds: 1}`),
 	s.onlyFlows(slices.Collect(maps.Keys(want))...)
 }
 
-// toldSoon is how soon a line is in the log: the promise is a second, repetitions are
-// told after a minute.
-const toldSoon = 10 * time.Second
+// logDelay bounds the delay of a line: the promise is a second, repetitions are logged
+// after a minute.
+const logDelay = 10 * time.Second
 
-// TestDeniedIsToldSoon: the first denial of a kind is a line at once.
-func TestDeniedIsToldSoon(t *testing.T) {
+// TestDeniedConnectionsAreLoggedSoon: the first denial of a kind is a line at once.
+func TestDeniedConnectionsAreLoggedSoon(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, lab.Routed)
 	s.startClient(policy("allow", allowWWW))
@@ -190,14 +190,14 @@ func TestDeniedIsToldSoon(t *testing.T) {
 		began := time.Now()
 		s.expect("a", "tcp", fmt.Sprintf("203.0.113.9:%d", 80+i), lab.Refused)
 		s.awaitFlow(fmt.Sprintf("denied a tcp 203.0.113.9 %d address", 80+i))
-		if took := time.Since(began); took > toldSoon {
+		if took := time.Since(began); took > logDelay {
 			t.Errorf("the line is there after %v", took)
 		}
 	}
 }
 
-// TestWouldDeny: a pod that only Audit policies select reaches everything, and what an
-// enforced policy would deny is a line.
+// TestWouldDeny: a pod that only Audit policies select reaches everything, and each
+// connection that an enforced policy would deny is a line.
 func TestWouldDeny(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
@@ -235,7 +235,7 @@ func TestWouldDeny(t *testing.T) {
 			s.awaitFlow(w)
 		}
 		s.onlyFlows(want...)
-		// Enforced, the same is denied, and what was open goes on to be known.
+		// Enforced, the same is denied, and open addresses are still known.
 		s.apply(map[string]string{"p.yaml": policy("watch", allowWWW)})
 		s.resolve("a", "www.example.org", dns.TypeA)
 		s.expect("a", "tcp", "198.51.100.1:81", lab.Refused)
@@ -277,7 +277,8 @@ func TestAThousandDenialsAreALineAndACount(t *testing.T) {
 	if len(got) != 2 || got[0].text != got[1].text {
 		t.Fatalf("lines at the end: %v", got)
 	}
-	// The kernel hands over a share of the pod, but for what it gathers as the agent ends.
+	// The kernel logs a share of the pod's packets, except for those that it counts until
+	// the agent ends.
 	if n := got[0].count + got[1].count; n < 100-16 || n > many {
 		t.Errorf("%d of %d are in the lines", n, many)
 	}
@@ -299,9 +300,9 @@ func (s *stage) awaitCounter(want int) {
 	s.t.Errorf("the counter says %s, want %d packets", out, want)
 }
 
-// TestANoisyPodSilencesNobody: while one pod tries everything, another's single
-// connection is told of.
-func TestANoisyPodSilencesNobody(t *testing.T) {
+// TestNoisyPodDoesNotSuppressOthers: while one pod scans, another's single connection is
+// logged.
+func TestNoisyPodDoesNotSuppressOthers(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, lab.Routed)
 	s.start(map[string]string{
@@ -357,7 +358,8 @@ func TestDeniedAfterAnUpgrade(t *testing.T) {
 	s.awaitFlow("denied a tcp 198.51.100.1 81 ports www.example.org by shop/allow")
 }
 
-// TestDeniedAfterAPolicyChanged: what a policy allowed once is known by its name.
+// TestDeniedAfterAPolicyChanged: an address that a policy allowed earlier is known by its
+// name.
 func TestDeniedAfterAPolicyChanged(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, lab.Routed)

@@ -15,7 +15,7 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// cached keeps answers, and tells the agent by one that is over.
+// cached fills the cache, and recognizes the agent by an expired answer.
 const cached = `
 . {
     forward . 192.0.2.53 2001:db8::53
@@ -45,7 +45,7 @@ func (s *stage) step(c *lab.Clock, ahead time.Duration) {
 	fatal.If(s.t, c.Step(ahead))
 }
 
-// ttl asks for what is kept, and returns the TTL that is told.
+// ttl queries a cached answer, and returns its TTL.
 func (s *stage) ttl(name string) time.Duration {
 	s.t.Helper()
 	r, err := s.ask("a", "udp", name, dns.TypeA)
@@ -55,9 +55,8 @@ func (s *stage) ttl(name string) time.Duration {
 	return time.Duration(r.Answer[0].Header().Ttl) * time.Second
 }
 
-// ends waits for the end of what an answer opened, which must not come before its
-// time: the answer's TTL and a second of grace after the question, by the clock of the
-// test.
+// ends waits for the expiry of a grant, which must not come before its time: the answer's
+// TTL and a second of grace after the query, by the clock of the test.
 func (s *stage) ends(to string, asked time.Time, lasts time.Duration) {
 	s.t.Helper()
 	for s.Pod("a").Probe("tcp", addrPort(to)) == lab.Answered {
@@ -73,8 +72,8 @@ func (s *stage) ends(to string, asked time.Time, lasts time.Duration) {
 }
 
 // TestClockSteps sets the agent's clock, forward and back, by an hour and by a day:
-// grants end at their deadlines, interception stays, answers come and open, what is
-// kept is told with a right TTL, and the log goes on with the time that the clock tells.
+// grants end at their deadlines, interception stays, answers arrive and open addresses,
+// cached answers have a right TTL, and the log continues with the clock's time.
 func TestClockSteps(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
@@ -147,9 +146,9 @@ func TestClockStepsAndRestarts(t *testing.T) {
 }
 
 // TestSuspendedMachine stops the agent for longer than the dead-man switch waits, and
-// sets its clock by an hour, as when a machine is suspended: neither the kernel's
-// clock for timeouts nor the agent's has run meanwhile. Grants count the time awake;
-// a kept answer is as old as it is, and is asked for anew.
+// sets its clock by an hour, as when a machine is suspended: neither the kernel's clock
+// for timeouts nor the agent's ran meanwhile. Grants count the time awake; a cached
+// answer has its real age, and is queried again.
 func TestSuspendedMachine(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
@@ -165,7 +164,7 @@ func TestSuspendedMachine(t *testing.T) {
 			s.moves("198.51.100.9", "www.example.org", "r1.wild.example.org")
 			s.step(clock, time.Hour)
 			fatal.If(t, s.agent.Signal(syscall.SIGCONT))
-			// The exact name is resolved anew, and is not what was kept.
+			// The exact name is resolved again, and not from the cache.
 			s.eventually("a", "198.51.100.9:80", lab.Answered)
 			late.becomes("when it goes on", dns.RcodeRefused)
 			// So is what only the pod asks for. What it had it keeps for its time.

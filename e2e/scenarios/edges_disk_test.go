@@ -71,9 +71,9 @@ func (s *stage) metric(name string) (value float64, err error) {
 	return 0, fmt.Errorf("no %s", name)
 }
 
-// TestFullDisk fills the disk under the audit log while a pod asks and connects: no
-// answer is lost or late, the agent lives, what is lost is counted and said, and when
-// there is room again the log goes on. Each line of it is whole.
+// TestFullDisk fills the disk under the audit log while a pod queries and connects: no
+// answer is lost or late, the agent lives, losses are counted and reported, and when
+// there is room again the log continues. Each of its lines is complete.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	disk := smallDisk(t, 1<<20)

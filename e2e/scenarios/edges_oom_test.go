@@ -47,7 +47,7 @@ func TestOutOfMemory(t *testing.T) {
 			s.moves("198.51.100.9", "www.example.org")
 			s.eventually("a", "198.51.100.9:80", lab.Refused)
 			fatal.If(t, s.agent.Start())
-			s.eventually("a", "198.51.100.9:80", lab.Answered) // nobody asked
+			s.eventually("a", "198.51.100.9:80", lab.Answered) // without a query
 			s.client("a", lab.Resolver4).becomes("with the next agent", dns.RcodeRefused)
 		})
 		if n, err := group.Kills(); err != nil || n != 1 {

@@ -25,7 +25,7 @@ egress:
   ports: [{protocol: TCP, port: 80}]
 dns: {unmatched: Refuse}`
 
-// What a pod may connect to all the time at the edges, and what never.
+// Destinations at the edges that a pod may always reach, and ones that it never may.
 const edgesAllowed, edgesDenied = "198.51.100.1:80", "198.51.100.2:80"
 
 // startsIn is how soon an agent is up whatever state its surroundings are in.
@@ -61,9 +61,8 @@ func (s *stage) edges(query *dns.Msg) *dns.Msg {
 type askedFor struct {
 	sent, lost int
 	rcodes     map[int]int
-	// gap is the longest time without any answer, slowest the longest that one took,
-	// both counted in questions that were asked meanwhile: a machine that stands still
-	// asks none.
+	// gap is the longest time without any answer, slowest the longest duration of one,
+	// both counted in queries sent meanwhile: a machine that stands still sends none.
 	gap, slowest time.Duration
 }
 
@@ -82,8 +81,8 @@ func (q *questioner) since(asked int) time.Duration { return time.Duration(q.sen
 // askEvery is how often it does.
 const askEvery = 20 * time.Millisecond
 
-// unnoticed is how long answers may stay away while nothing is wrong with the agent:
-// a hundred times what is usual.
+// unnoticed is how long answers may take while the agent works: a hundred times the usual
+// time.
 const unnoticed = 4 * time.Second
 
 // keepsAsking has a pod ask for names in turn, until the returned function is called.
@@ -134,7 +133,7 @@ func (q *questioner) ask(id uint16, name string) {
 	q.open[id] = q.sent
 	q.sent++
 	q.mu.Unlock()
-	_, _ = q.c.Write(wire) // refused while nobody serves: then it is lost
+	_, _ = q.c.Write(wire) // refused while no server listens: then it is lost
 }
 
 func (q *questioner) hear() {
@@ -186,7 +185,7 @@ func (s *stage) disturbed(what string, gap time.Duration, names []string, happen
 	return asked
 }
 
-// moves lets names have other addresses, which nobody asked for by then.
+// moves gives names other addresses, which no client has queried by then.
 func (s *stage) moves(to string, names ...string) {
 	for _, n := range names {
 		s.zone.say(n, func(query *dns.Msg) *dns.Msg {

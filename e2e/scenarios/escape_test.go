@@ -48,7 +48,7 @@ egress:
 	return s, sniffer
 }
 
-// holds asserts that what is denied stays denied, whether by an error or in silence.
+// holds asserts that a denied connection stays denied, whether by an error or silently.
 func (s *stage) holds(when string) {
 	s.t.Helper()
 	for _, probe := range [][3]string{
@@ -139,7 +139,7 @@ func TestLinkLocalReachesNothing(t *testing.T) {
 		if len(targets) < 7 {
 			t.Fatalf("found no link-local addresses: %v", targets)
 		}
-		// An unselected pod reaches what is on its link: the targets are right.
+		// An unselected pod reaches the hosts on its link: the targets are right.
 		reached := 0
 		for _, target := range targets {
 			for _, pod := range []string{"a", "free"} {
@@ -318,8 +318,8 @@ func sendICMPv6(h *lab.Host, from string, to netip.Addr, typ, hops int) error {
 	return err
 }
 
-// TestNoRouterAmongPods lets pods send what routers and queriers send to their
-// bridge's neighbours: a selected one's does not arrive, another's does.
+// TestNoRouterAmongPods lets pods send packets of routers and queriers to their bridge's
+// neighbours: a selected pod's do not arrive, another's do.
 func TestNoRouterAmongPods(t *testing.T) {
 	t.Parallel()
 	s, _ := guardedStage(t, lab.Bridged)

@@ -12,9 +12,8 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// TestFloodEndsNothing lets one pod send queries as fast as it can: the dead-man
-// switch stays on, what is withheld does not reach the resolver, and a neighbour
-// is answered.
+// TestFloodEndsNothing lets one pod send queries as fast as it can: the dead-man switch
+// stays on, shed queries do not reach the resolver, and a neighbour is answered.
 func TestFloodEndsNothing(t *testing.T) {
 	s := newStage(t, lab.Routed)
 	s.zone.add(`www.example.org. 60 IN A 198.51.100.1`)

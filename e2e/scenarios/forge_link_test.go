@@ -12,8 +12,8 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// claim is what a pod says to the others of its link about an address: that it is
-// at the pod's own hardware address.
+// claim is a pod's announcement on its link that an address is at the pod's own hardware
+// address.
 type claim struct {
 	name string
 	typ  uint16 // of the frame
@@ -23,7 +23,7 @@ type claim struct {
 
 var everyone = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// arpClaims are the ways to claim an IPv4 address. Tokens stand in the padding.
+// arpClaims are the ways to claim an IPv4 address. Tokens are in the padding.
 func arpClaims(addr, victim netip.Addr, at net.HardwareAddr) []claim {
 	arp := func(name string, op byte, to net.HardwareAddr, asked netip.Addr) claim {
 		return claim{"ARP " + name + " for " + addr.String(), unix.ETH_P_ARP, to, func(hw net.HardwareAddr, token []byte) []byte {
@@ -36,8 +36,8 @@ func arpClaims(addr, victim netip.Addr, at net.HardwareAddr) []claim {
 	}
 }
 
-// ndClaims are the ways to claim an IPv6 address. Tokens stand in an option of a
-// type that nobody knows.
+// ndClaims are the ways to claim an IPv6 address. Tokens are in an option of an unknown
+// type.
 func ndClaims(own, addr, victim netip.Addr, at net.HardwareAddr) []claim {
 	nd := func(name string, typ byte, src, dst, target netip.Addr, flags, option byte, to net.HardwareAddr) claim {
 		return claim{"neighbour " + name + " for " + addr.String(), unix.ETH_P_IPV6, to, func(hw net.HardwareAddr, token []byte) []byte {
@@ -57,9 +57,9 @@ func ndClaims(own, addr, victim netip.Addr, at net.HardwareAddr) []claim {
 	}
 }
 
-// TestClaimedAddresses has a pod say on its bridge that another's address is its
-// own: neither the neighbour nor the node hears of it. What it says of its own
-// address arrives, and what an unselected pod says of any.
+// TestClaimedAddresses has a pod claim another's address on its bridge: the claim reaches
+// neither the neighbour nor the node. Claims of its own address arrive, and so does any
+// claim of an unselected pod.
 func TestClaimedAddresses(t *testing.T) {
 	t.Parallel()
 	f := newForgeStage(t, lab.Bridged)
@@ -111,9 +111,9 @@ func TestClaimedAddresses(t *testing.T) {
 	}
 }
 
-// TestClaimedAddressesOnALinkOfOnesOwn has a routed pod tell the node that its
+// TestClaimedAddressesOnASeparateLink has a routed pod tell the node that its
 // neighbour's address is at its own: what goes to the neighbour goes there still.
-func TestClaimedAddressesOnALinkOfOnesOwn(t *testing.T) {
+func TestClaimedAddressesOnASeparateLink(t *testing.T) {
 	t.Parallel()
 	f := newForgeStage(t, lab.Routed)
 	a, b := f.Pod("a"), f.Pod("b")
@@ -151,7 +151,8 @@ func (f *forgeStage) linkLocal(h *lab.Host, dev string) netip.Addr {
 	return netip.MustParseAddr(all[0])
 }
 
-// TestForgedFrames sends from pod to pod on a bridge what the IP layer does not see.
+// TestForgedFrames sends frames from pod to pod on a bridge that the IP layer does not
+// see.
 func TestForgedFrames(t *testing.T) {
 	t.Parallel()
 	f := newForgeStage(t, lab.Bridged)
@@ -177,7 +178,7 @@ func TestForgedFrames(t *testing.T) {
 			return 0x8035, append(lab.ARP(3, everyone, w.src, everyone, w.dst), w.token()...)
 		},
 	}
-	// What the kernel's bridge itself does not hand on.
+	// Frames that the kernel's bridge itself does not forward.
 	never := map[string]bool{"IPv4 that says it is IPv6": true}
 	var all []sent
 	for name, make := range frames {
@@ -194,7 +195,7 @@ func TestForgedFrames(t *testing.T) {
 	f.judge(all)
 }
 
-// TestForgedToMany sends to everybody: nobody next door hears a selected pod, and
+// TestForgedToMany sends to all: no neighbour receives a selected pod's packets, and
 // nothing leaves the node.
 func TestForgedToMany(t *testing.T) {
 	t.Parallel()

@@ -22,7 +22,7 @@ func (w way) to(port uint16) netip.AddrPort   { return netip.AddrPortFrom(w.dst,
 // forgedTo is the port that forgeries are for.
 const forgedTo = 80
 
-// own is the source port of a forgery where nothing else is said.
+// own is the default source port of a forgery.
 func (w way) own() uint16 { return 1024 + uint16(w.no) }
 
 func (w way) tcp(flags byte) []byte {
@@ -76,14 +76,15 @@ func routing(typ, left byte, via netip.Addr) []byte {
 	return append(b, via.AsSlice()...)
 }
 
-// quoting is what an ICMP error quotes: a packet the other way that nobody sent.
+// quoting is the quoted packet of an ICMP error: a packet of the other direction that was
+// never sent.
 func (w way) quoting() []byte {
 	back := way{w.dst, w.src, w.no}
 	return append(make([]byte, 4), back.packet(17, lab.UDP(back.from(forgedTo), back.to(w.own()), w.token()))[0]...)
 }
 
-// forgery is a kind of packet, and where it arrives: from a pod that no policy
-// selects (free; not asserted where it says no), from a selected one at an address that is open on every port
+// forgery is a kind of packet, and where it arrives: from an unselected pod (free; not
+// asserted if it is "no"), from a selected one at an address that is open on every port
 // (open), and at one that is open on TCP port 80 alone (web). Nowhere else.
 type forgery struct {
 	name            string
@@ -105,7 +106,7 @@ func strangeTCP() []forgery {
 	}, true, false, false})
 }
 
-// anyForgeries are those of both families.
+// anyForgeries are the forgeries of both families.
 func anyForgeries() []forgery {
 	out := []forgery{
 		{"SYN", func(w way) [][]byte { return w.packet(6, w.tcp(lab.SYN)) }, true, true, true},

@@ -54,7 +54,7 @@ func bomb(query *dns.Msg, addr netip.Addr) []byte {
 	return wire
 }
 
-// hostileAnswers are those that must open nothing.
+// hostileAnswers are answers that must open nothing.
 var hostileAnswers = []struct {
 	name string
 	raw  func(query *dns.Msg, addr netip.Addr) [][]byte
@@ -172,8 +172,8 @@ func TestHostileAnswersOpenNothing(t *testing.T) {
 	}
 }
 
-// TestStrangeAnswersThatAreHonest are odd, and what the pod is told is open.
-func TestStrangeAnswersThatAreHonest(t *testing.T) {
+// TestUnusualValidAnswers are unusual, and the addresses in the pod's reply are open.
+func TestUnusualValidAnswers(t *testing.T) {
 	t.Parallel()
 	s := hostileStage(t)
 	tests := []struct {

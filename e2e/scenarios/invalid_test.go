@@ -111,10 +111,10 @@ func (s *stage) lineInto(pod string, to netip.Addr) *line {
 	return l
 }
 
-// TestInvalidPacketsAreNotAnswered has a selected pod send segments that conntrack
-// calls invalid, in connections that are allowed: one that it opened, and one that was
-// opened to it. The segments go nowhere and the connections live. An unselected pod's
-// segments are forwarded as without the agent.
+// TestInvalidPacketsAreNotAnswered has a selected pod send segments that conntrack calls
+// invalid, in allowed connections: one that it opened, and one that was opened to it. The
+// segments are dropped and the connections live. An unselected pod's segments are
+// forwarded as without the agent.
 func TestInvalidPacketsAreNotAnswered(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {

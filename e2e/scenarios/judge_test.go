@@ -74,7 +74,7 @@ func TestGrantedAgain(t *testing.T) {
 			allow(false)
 			s.podNext("after the policy was withdrawn", lines, nil)
 			allow(true)
-			s.podsHeard("after the policy was applied again", lines)
+			s.podsReceived("after the policy was applied again", lines)
 			s.goesOn("after the policy was applied again", lines...)
 		}
 	})

@@ -20,9 +20,9 @@ import (
 // sourceChanges are texts of source files, each with its replacement.
 type sourceChanges map[string][][2]string
 
-// olderLayout makes of this agent's sources those of one with another layout: other
-// names of chains and of sets, a hook more in a table more, and of the nft tables other
-// names, another priority and another type. Sets of grants have the names that they have.
+// olderLayout changes this agent's sources into those of another layout: other names of
+// chains and of sets, one more hook in one more table, and nft tables with other names,
+// another priority and another type. Sets of grants keep their names.
 var olderLayout = sourceChanges{
 	"enforcer/dataplane/xtables/naming.go": {
 		{`"NAMEGATE-HOME"`, `"NAMEGATE-SITE"`}, {`"NAMEGATE-PORTS"`, `"NAMEGATE-PLUGS"`}, {`"NAMEGATE-IFACES"`, `"NAMEGATE-LINKS"`},
@@ -161,9 +161,9 @@ func layoutStage(t *testing.T, binary string, args ...string) *stage {
 	return s
 }
 
-// TestChangedLayout: an agent whose rules have other names, places and types follows,
-// and precedes, with an overlap and after a kill at any moment. What is allowed stays
-// allowed and what is denied denied, and nothing of the last layout is left.
+// TestChangedLayout: an agent whose rules have other names, places and types follows, and
+// precedes, with an overlap and after a kill at any moment. Allowed stays allowed and
+// denied denied, and nothing of the last layout is left.
 func TestChangedLayout(t *testing.T) {
 	t.Parallel()
 	followed(t, olderLayout.build(t), ofOlder, ofThis)
@@ -236,8 +236,8 @@ func (s *stage) dieEarly(times int, variant string, binaries ...string) {
 	}
 }
 
-// TestOtherVariant: an agent that writes by the other variant of iptables follows one
-// that did not, with an overlap and after a kill, and leaves nothing of it.
+// TestOtherVariant: an agent that writes by the other variant of iptables follows, with
+// an overlap and after a kill, and leaves nothing of the earlier variant.
 func TestOtherVariant(t *testing.T) {
 	t.Parallel()
 	s := layoutStage(t, agentBinary, "--iptables", "legacy")

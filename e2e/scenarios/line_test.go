@@ -22,7 +22,7 @@ type line struct {
 	local, remote  net.Addr
 }
 
-// end is one end of a line, with all that it heard so far.
+// end is one end of a line, with all that it received so far.
 type end struct {
 	write func([]byte) (int, error)
 
@@ -69,7 +69,7 @@ func (s *stage) lineTo(pod, network string, at *lab.Host, to netip.Addr) *line {
 	s.t.Cleanup(func() { client.Close(); server() })
 	l.conn, l.client.write, l.local, l.remote = client, client.Write, client.LocalAddr(), client.RemoteAddr()
 	go l.client.hears(client.Read)
-	s.podsHeard("at first", []*line{l})
+	s.podsReceived("at first", []*line{l})
 	s.goesOn("at first", l)
 	return l
 }
@@ -118,15 +118,15 @@ func (s *stage) dial(pod string, to net.Addr) net.Conn {
 	return c
 }
 
-// goesOn asserts that each end of lines hears what the other says, the server first:
-// a pod that spoke first could bring back what was cut.
+// goesOn asserts that each end of lines receives the other's data, the server's first: a
+// pod that sends first could restore a cut connection.
 func (s *stage) goesOn(when string, lines ...*line) {
 	s.t.Helper()
-	s.serversHeard(when, lines)
-	s.podsHeard(when, lines)
+	s.serversReceived(when, lines)
+	s.podsReceived(when, lines)
 }
 
-func (s *stage) serversHeard(when string, lines []*line) {
+func (s *stage) serversReceived(when string, lines []*line) {
 	s.t.Helper()
 	word := s.word()
 	for _, l := range lines {
@@ -135,7 +135,7 @@ func (s *stage) serversHeard(when string, lines []*line) {
 	s.heard("the pod", when, func(l *line) bool { return l.client.has(word) }, lines)
 }
 
-func (s *stage) podsHeard(when string, lines []*line) {
+func (s *stage) podsReceived(when string, lines []*line) {
 	s.t.Helper()
 	word := s.word()
 	for _, l := range lines {
@@ -144,7 +144,7 @@ func (s *stage) podsHeard(when string, lines []*line) {
 	s.heard("the server", when, func(l *line) bool { return l.server.has(word) }, lines)
 }
 
-// heard waits until something arrived on every line.
+// heard waits until data arrived on every line.
 func (s *stage) heard(who, when string, arrived func(*line) bool, lines []*line) {
 	s.t.Helper()
 	until := time.Now().Add(lab.Limit)
@@ -159,9 +159,8 @@ func (s *stage) heard(who, when string, arrived func(*line) bool, lines []*line)
 	}
 }
 
-// serverNext asserts that nothing arrives of what servers say on lines, nor of what
-// pods say then. What is said on other lines after it, and arrives, tells how long
-// to wait.
+// serverNext asserts that servers' data on lines do not arrive, nor the pods' data then.
+// Data on other lines after it, which arrive, bound the wait.
 func (s *stage) serverNext(when string, cut, others []*line) {
 	s.t.Helper()
 	s.silent(when, cut, others, func(l *line) (from, to *end) { return l.server, l.client })

@@ -25,7 +25,7 @@ var (
 	denials = []string{"Reject", "Drop"}
 )
 
-// allows is what the ports of the axis say, and the port that is probed.
+// allows is the ports of the axis, and the probed port.
 var portRules = map[string]struct {
 	rule  string
 	probe uint16

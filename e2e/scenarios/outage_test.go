@@ -13,16 +13,16 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// refuseOthers tells an agent's answer from the resolver's: only the agent
-// refuses what no policy matches.
+// refuseOthers distinguishes the agent's answers from the resolver's: only the agent
+// refuses names without a match.
 const refuseOthers = allowWWW + `
 dns: {unmatched: Refuse}`
 
 const (
 	// switchTime is longer than the dead-man switch takes to act.
 	switchTime = 4 * time.Second
-	// outageLimit is for how many questions, in the time that their asker takes for
-	// them, there may be no answer while the switch acts.
+	// outageLimit is the longest time without an answer while the switch acts, counted in
+	// queries at their client's rate.
 	outageLimit = 10 * time.Second
 )
 
@@ -107,9 +107,9 @@ func (s *stage) enforced(when string) {
 	s.expect("a", "tcp", "[2001:db8::99]:80", lab.Refused)
 }
 
-// outage lets the agent go and come back while the pod probes and asks all the time.
-// Meanwhile the hold keeps a grant beyond its deadline, and an exact name moves: with
-// the agent back the one ends and the other is open, and nobody had to ask.
+// outage stops and restarts the agent while the pod probes and queries all the time.
+// Meanwhile the hold extends a grant, and an exact name moves: when the agent is back the
+// old grant ends and the new address is open, without a query of the pod.
 func (s *stage) outage(what string, goes, comes func()) {
 	s.t.Helper()
 	asked := s.disturbed(what, outageLimit, []string{"other.example.org"}, func() {
@@ -129,9 +129,9 @@ func (s *stage) outage(what string, goes, comes func()) {
 	}
 }
 
-// TestAgentAway: an agent that is killed, or hangs, leaves what is enforced as it is and lets
-// queries go to the resolver, until it or the next one is there.
-func TestAgentAway(t *testing.T) {
+// TestAgentStopped: after an agent is killed, or hangs, enforcement continues and queries
+// go to the resolver, until it or the next one is there.
+func TestAgentStopped(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		goes, comes func(*stage) error

@@ -20,11 +20,11 @@ const (
 	overloadSeconds = 2
 	// calmAnswer is how long an answer may take when the endpoint is as it was.
 	calmAnswer = 100 * time.Millisecond
-	// overloadMemory is what an overload may leave behind, in bytes.
+	// overloadMemory is the most memory that an overload may leave behind, in bytes.
 	overloadMemory = 64 << 20
 	// overloadNames are asked again and again; each tenth is withheld.
 	overloadNames = 4000
-	// overloadAddress is the upstream of those names, and of no others.
+	// overloadAddress is the upstream of those names only.
 	overloadAddress = "192.0.2.182"
 )
 
@@ -35,7 +35,7 @@ type overload struct {
 	limits   string // of the Corefile, where they are not the defaults
 	upstream lab.Behaviour
 	least    int  // how many answers there are at least, on a machine a tenth as fast as usual
-	mute     bool // what is shed need not be told: the connection is closed
+	mute     bool // shed queries need no reply: the connection is closed
 	shed     func(s lab.Status) uint64
 }
 
@@ -103,8 +103,8 @@ func (o overload) run(t *testing.T) {
 	}
 }
 
-// dnsperf sends the overload from pod a, and tells whether it was told what it
-// can be told: answers, and SERVFAIL for what is shed.
+// dnsperf sends the overload from pod a, and tells whether it got the possible replies:
+// answers, and SERVFAIL for shed queries.
 func (s *stage) dnsperf(o overload) error {
 	data, err := s.questions(overloadNames, func(i int) string {
 		if i%10 == 9 {
@@ -128,7 +128,7 @@ func (s *stage) dnsperf(o overload) error {
 	return nil
 }
 
-// What dnsperf prints: "Queries sent: 1000" and "Response codes: NOERROR 3 (50.00%), …".
+// dnsperf's output: "Queries sent: 1000" and "Response codes: NOERROR 3 (50.00%), …".
 var (
 	perfSent  = regexp.MustCompile(`Queries sent: +\d+`)
 	perfCodes = regexp.MustCompile(`([A-Z]+) (\d+) \(`)

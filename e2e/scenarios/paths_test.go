@@ -14,9 +14,9 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// TestService sends through destination NAT as kube-proxy does it: a name that
-// resolves to a Service address is judged by that address, not by what is behind
-// it; a pod reaches itself through its own Service.
+// TestService sends through destination NAT as kube-proxy does: a name that resolves to a
+// Service address is judged by that address, not by the pod behind it; a pod reaches
+// itself through its own Service.
 func TestService(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
@@ -72,7 +72,8 @@ egress:
 		}
 		c.Close()
 		<-reached
-		// Others reach the pod, and its replies reach them: only what it opens is denied.
+		// Others reach the pod, and its replies reach them: only its own connections are
+		// denied.
 		for _, from := range []*lab.Host{s.World, s.Node, s.Pod("b").Host} {
 			for _, to := range []netip.Addr{s.Pod("a").Addr4, s.Pod("a").Addr6} {
 				c, err := from.Dial("tcp", netip.AddrPortFrom(to, 8088).String(), 2*time.Second)
@@ -154,8 +155,8 @@ func TestFailClosed(t *testing.T) {
 	b.becomes("an unselected pod without an agent", dns.RcodeSuccess)
 }
 
-// TestManyPods has enough pods that dispatch branches, and asserts that each may
-// do what is its own and nothing of the next one's.
+// TestManyPods has enough pods that dispatch branches, and asserts that each pod reaches
+// its own destinations and not the next pod's.
 func TestManyPods(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {

@@ -15,15 +15,15 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// changeStage has a client that no policy allows anything, and pods on both nodes: one
-// with the label db=yes, one that gets it and one that never has it.
+// changeStage has a client without allowed destinations, and pods on both nodes: one with
+// the label db=yes, one that gets it and one that never has it.
 type changeStage struct {
 	*peerStage
 	clientPod          *peerPod
 	dbs, comers, never []*peerPod
 }
 
-// What the client's NetworkPolicy of the stage allows.
+// The rules of the client's NetworkPolicy of the stage.
 var toDB = egress("np", "\n- to: [{podSelector: {matchLabels: {db: \"yes\"}}}]")
 
 func newChangeStage(t *testing.T, network lab.Network) *changeStage {
@@ -58,7 +58,7 @@ type oneWay struct {
 	conn net.Conn
 }
 
-// oneWays are those from the client to pods, in both families.
+// oneWays are the ways from the client to pods, in both families.
 func (s *changeStage) oneWays(pods ...*peerPod) (out []oneWay) {
 	s.t.Helper()
 	for _, p := range pods {
@@ -73,12 +73,12 @@ func (s *changeStage) oneWays(pods ...*peerPod) (out []oneWay) {
 	return out
 }
 
-// hear asserts whether what is sent now arrives.
+// hear asserts whether data sent now arrive.
 func (s *changeStage) hear(when string, ways []oneWay, number uint32, want bool) {
 	s.t.Helper()
 	for i, w := range ways {
 		token := lab.Token(0x10000 + number<<8 + uint32(i))
-		_, _ = w.conn.Write(token) // an earlier refusal is told now, or this one
+		_, _ = w.conn.Write(token) // returns an earlier refusal, or this one
 		_, _ = w.conn.Write(token)
 		fatal.If(s.t, w.to.sniffer.SettleAt(w.to.Addr4, s.Node))
 		if n := w.to.sniffer.SawToken(token); (n > 0) != want {
@@ -102,8 +102,8 @@ func addressesOf(pods []*peerPod) (out []string) {
 	return out
 }
 
-// TestPeersComeAndGo: a label, a pod's end and a NetworkPolicy's end add and take away;
-// what is taken away is cut, and nothing else.
+// TestPeersComeAndGo: a label, a pod's end and a NetworkPolicy's end add and remove
+// peers; connections to removed peers are cut, and no others.
 func TestPeersComeAndGo(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
@@ -156,8 +156,8 @@ func TestPeersComeAndGo(t *testing.T) {
 	})
 }
 
-// TestNetworkPolicyNarrows: a NetworkPolicy that allows less cuts what it allows no
-// more, but for what another one allows still.
+// TestNetworkPolicyNarrows: a NetworkPolicy that allows less cuts the connections that no
+// policy allows any more.
 func TestNetworkPolicyNarrows(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
@@ -216,13 +216,13 @@ func TestSelectedPodKeepsPeers(t *testing.T) {
 	}
 }
 
-// TestRepliesAdmitNothing: what a selected pod answers to another's connection gives
-// that connection nothing, also where the selected pod might have opened it itself.
+// TestRepliesAdmitNothing: a selected pod's replies on another's connection do not admit
+// that connection, also if the selected pod might have opened it itself.
 func TestRepliesAdmitNothing(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newChangeStage(t, network)
-		s.clientPod.labels = map[string]string{"app": "free"} // nobody selects it at first
+		s.clientPod.labels = map[string]string{"app": "free"} // unselected at first
 		db := s.dbs[0]                                        // on this node
 		s.start(s.manifests(map[string]string{
 			"db.yaml": policy("db", "podSelector: {matchLabels: {db: \"yes\"}}"),
@@ -239,8 +239,8 @@ func TestRepliesAdmitNothing(t *testing.T) {
 	})
 }
 
-// TestPeersWithoutAgent: an agent's end changes nothing, the next one cuts what was
-// taken away meanwhile, and no connection is lost that is allowed.
+// TestPeersWithoutAgent: an agent's end changes nothing, the next one cuts connections to
+// peers removed meanwhile, and no allowed connection is lost.
 func TestPeersWithoutAgent(t *testing.T) {
 	t.Parallel()
 	for name, next := range map[string]func(s *changeStage, files map[string]string) error{
@@ -313,7 +313,7 @@ func TestNamespaceLabels(t *testing.T) {
 	s.reach(lab.Answered, s.comers...)
 }
 
-// TestPeersAreCleanedUp: what the kernel held of peers goes with the rest.
+// TestPeersAreCleanedUp: the kernel's peer sets are removed with the rest.
 func TestPeersAreCleanedUp(t *testing.T) {
 	t.Parallel()
 	s := newChangeStage(t, lab.Routed)

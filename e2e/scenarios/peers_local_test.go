@@ -88,8 +88,8 @@ func TestNodeLocal(t *testing.T) {
 	})
 }
 
-// TestOwnService: a pod reaches itself through its own Service, which needs no rule,
-// and another pod through that one's Service only by a rule for the pod and its port.
+// TestOwnService: a pod reaches itself through its own Service, which needs no rule, and
+// another pod through that pod's Service only by a rule for the pod and its port.
 func TestOwnService(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
@@ -113,7 +113,7 @@ func TestOwnService(t *testing.T) {
 		to(3, lab.Refused)
 		rule := "\n- to: [{podSelector: {matchLabels: {app: other}}}]\n  ports: [{port: %d}, {protocol: UDP, port: %d}]"
 		s.apply(map[string]string{"np.yaml": egress("np", fmt.Sprintf(rule, 80, 80))})
-		to(2, lab.Refused) // the Service's port is nobody's
+		to(2, lab.Refused) // the Service's port is no peer's
 		to(3, lab.Refused)
 		s.apply(map[string]string{"np.yaml": egress("np", fmt.Sprintf(rule, 8080, 8080))})
 		to(1, lab.Answered)
@@ -146,7 +146,7 @@ func TestMetadataByNetworkPolicy(t *testing.T) {
 			{"\n- ports: [{port: 443}]", lab.Refused, lab.Refused},
 			{toAllButIt, lab.Refused, lab.Answered},
 			{toAllPods, lab.Refused, lab.Refused},
-			// What one policy excepts, another may allow.
+			// One policy's exceptions may be allowed by another.
 			{toAllButIt + "\n- to: [{ipBlock: {cidr: 169.254.0.0/16}}, {ipBlock: {cidr: \"fd00:ec2::/32\"}}]", lab.Answered, lab.Answered},
 		} {
 			s.apply(map[string]string{"np.yaml": egress("np", c.rules)})
@@ -156,8 +156,8 @@ func TestMetadataByNetworkPolicy(t *testing.T) {
 	})
 }
 
-// TestNoPeers: pods on the host network, finished pods and what the rules of companions
-// say are nobody's peers.
+// TestNoPeers: pods on the host network, finished pods and companions' rules are no
+// peers.
 func TestNoPeers(t *testing.T) {
 	t.Parallel()
 	s := newPeerStage(t, lab.Routed)

@@ -28,17 +28,17 @@ var (
 	unionAllowed = []string{"np", "fqdn", "both", "none"}
 	unionPlaces  = []string{"local", "remote"}
 	unionProtos  = []string{"tcp", "udp"}
-	// unionWays are how a pod is dialled, and the pod's port that the way leads to: by a
-	// Service's cluster address, by an address of a headless name, and by an address that
-	// nobody asked for; or by a name, somewhere outside.
+	// unionWays are the ways to dial a pod, and the resulting pod port: by a Service's
+	// cluster address, by an address of a headless name, and by an address without a
+	// query; or by a name, outside.
 	unionWays = map[string]uint16{"ClusterIP": 8081, "headless": 8080, "pod IP": 8082, "outside": 443}
 )
 
 // servicePort is what pods dial of Services: it is not the pods'.
 const servicePort = 80
 
-// The policies of the union. An engine beside judges what is really reached; to which
-// port a Service leads is no matter of the policies that name it.
+// The policies of the union. An engine beside judges the actual destination; policies
+// with a Service's name do not depend on its target port.
 const (
 	unionNP = `
 podSelector: {matchExpressions: [{key: app, operator: In, values: [np, both]}]}
@@ -211,10 +211,10 @@ func (s *peerStage) runUnionRow(r *unionRow, asks bool, want lab.Outcome) {
 	}
 }
 
-// denied is an outcome of rows whose refusal depends on what is asked in the background.
+// denied is an outcome of rows whose refusal depends on queries in the background.
 const denied lab.Outcome = "denied"
 
-// byNamegate is what becomes of a row where nobody else judges.
+// byNamegate is the outcome of a row without another engine.
 func byNamegate(r *unionRow) lab.Outcome {
 	if !r.selected("fqdn") || r.byName() || r.selected("np") && r.byNP() {
 		return lab.Answered
@@ -231,8 +231,8 @@ func byEngine(r *unionRow) lab.Outcome {
 	return lab.Silent
 }
 
-// TestUnionAlone: nobody else enforces NetworkPolicy, and the union is the whole truth
-// for pods that policies select.
+// TestUnionAlone: without another engine, the union is the exact result for pods that
+// policies select.
 func TestUnionAlone(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
@@ -244,8 +244,8 @@ func TestUnionAlone(t *testing.T) {
 }
 
 // TestUnionBeside: another engine enforces the NetworkPolicy too, at the top of the
-// filter table, which it writes anew all the time. It may only narrow; with companions
-// that it obeys the union holds.
+// filter table, which it rewrites all the time. It may only narrow; with companions that
+// it obeys the union holds.
 func TestUnionBeside(t *testing.T) {
 	t.Parallel()
 	for _, style := range []lab.EngineStyle{lab.KubeRouter, lab.Felix} {
@@ -315,7 +315,7 @@ func rowsOf(rows []*unionRow, client string) (out []*unionRow) {
 	return out
 }
 
-// companions are those of a policy beside a NetworkPolicy, with the ports of the
+// companions are a policy's companions beside a NetworkPolicy, with the ports of the
 // policy's rules or without.
 func (s *peerStage) companions(fqdn v1alpha1.FQDNNetworkPolicy, np *networkingv1.NetworkPolicy, ports companion.Ports) []*networkingv1.NetworkPolicy {
 	s.t.Helper()
@@ -331,7 +331,7 @@ func (s *peerStage) companions(fqdn v1alpha1.FQDNNetworkPolicy, np *networkingv1
 const clusterLocal fqdn.Name = "\x07cluster\x05local"
 
 // TestBesideServicePort: another engine judges the pods' port, and a companion opens the
-// one to which the Service leads that the policy names, by its number or by its name.
+// target port of the Service that the policy names, by its number or by its name.
 func TestBesideServicePort(t *testing.T) {
 	t.Parallel()
 	s := newPeerStage(t, lab.Routed)
@@ -366,5 +366,5 @@ func TestBesideServicePort(t *testing.T) {
 		s.both("client", "tcp", v4.String(), v6.String(), servicePort, c.want)
 	}
 	knows(serviceTo(server, servicePort, ngpolicy.ServicePort{Target: 8080}))
-	s.both("client", "tcp", server.Addr4.String(), server.Addr6.String(), 8080, lab.Refused) // what no name leads to stays Namegate's to deny
+	s.both("client", "tcp", server.Addr4.String(), server.Addr6.String(), 8080, lab.Refused) // no policy's name has it: Namegate denies it
 }

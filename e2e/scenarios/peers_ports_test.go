@@ -36,7 +36,7 @@ func (s *peerStage) arrived(from, to *peerPod, protocol byte, port uint16, want 
 	}
 }
 
-// TestPeerPorts: protocols, ranges and what stands for all of them.
+// TestPeerPorts: protocols, ranges and values for all of them.
 func TestPeerPorts(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
@@ -134,8 +134,8 @@ func TestNamedPeerPorts(t *testing.T) {
 	})
 }
 
-// TestOneFamilyAlone: a network of one family is nothing to the other.
-func TestOneFamilyAlone(t *testing.T) {
+// TestOneAddressFamilyOnly: a network of one family is nothing to the other.
+func TestOneAddressFamilyOnly(t *testing.T) {
 	t.Parallel()
 	s := newPeerStage(t, lab.Routed)
 	s.client("client", 10)

@@ -17,7 +17,7 @@ type opened struct {
 }
 
 // opens lets a pod open connections to addresses, one after the other to each, until it
-// is stopped, and keeps those that were answered.
+// is stopped, and keeps the answered ones.
 func (s *peerStage) opens(pod string, to []string) (all *opened, stop func()) {
 	all = &opened{}
 	var wg sync.WaitGroup

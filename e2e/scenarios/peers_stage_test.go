@@ -195,7 +195,7 @@ func parsed[T any](t *testing.T, manifest string) *T {
 	return out
 }
 
-// parsedPolicy is parsed with what an API server adds.
+// parsedPolicy is parsed with an API server's defaults.
 func parsedPolicy(t *testing.T, manifest string) v1alpha1.FQDNNetworkPolicy {
 	t.Helper()
 	p := parsed[v1alpha1.FQDNNetworkPolicy](t, manifest)

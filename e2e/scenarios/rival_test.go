@@ -78,7 +78,7 @@ func TestRivalRules(t *testing.T) {
 	}
 }
 
-func TestOneNetIsEnough(t *testing.T) {
+func TestEachNetEnforcesAlone(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string

@@ -32,10 +32,10 @@ type randomRival struct {
 	want    []string // the wanted state, see state
 }
 
-// TestRandomRival has another program change what is ours at random moments: while
-// policies change, names are granted, the agent is killed and upgraded. Nothing that is
-// denied passes meanwhile, unless both nets went at once; afterwards rules, sets and DNS
-// are as wanted; and what stays missing is in the status.
+// TestRandomRival has another program change our objects at random moments: while
+// policies change, names are granted, the agent is killed and upgraded. No denied
+// connection passes meanwhile, unless both nets were removed at once; afterwards rules,
+// sets and DNS are as wanted; and lasting deviations are in the status.
 func TestRandomRival(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -74,8 +74,8 @@ func newRandomRival(t *testing.T, variant string, network lab.Network, r *rand.R
 	return w
 }
 
-// grant has the pod ask for what its policy allows. A query that a rival costs its answer
-// is asked again.
+// grant has the pod query an allowed name. A query that loses its answer by a rival is
+// sent again.
 func (w *randomRival) grant() {
 	w.t.Helper()
 	for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
@@ -115,7 +115,7 @@ func (w *randomRival) asked(qtype uint16) error {
 	return err
 }
 
-// events are what the agent does while the rival comes, with how often.
+// events are the agent's events while the rival acts, with their frequency.
 var events = []struct {
 	name   string
 	weight int
@@ -154,8 +154,8 @@ func pickEvent(r *rand.Rand) int {
 	return 0
 }
 
-// rivals are shell commands by what they take away. Both are the ones that take both nets
-// away at once, where iptables keeps its tables in nftables.
+// rivals are shell commands by the objects that they remove. Both are those that remove
+// both nets at once, if iptables keeps its tables in nftables.
 func (w *randomRival) command() (shell string, both bool) {
 	pick := func(from ...string) string { return from[w.r.IntN(len(from))] }
 	table, program := pick("raw", "mangle", "security"), pick("iptables", "ip6tables")+"-"+w.variant
@@ -198,7 +198,7 @@ func (w *randomRival) round(n int) time.Duration {
 	go func() { over <- event.do(w) }()
 	time.Sleep(delay)
 	if out, err := w.Node.Run("sh", "-c", shell); err != nil && !strings.Contains(out, "No such file") {
-		w.t.Errorf("%s: %v\n%s", what, err, out) // what is not there cannot be taken away
+		w.t.Errorf("%s: %v\n%s", what, err, out) // a missing object cannot be removed
 	}
 	err := <-over
 	back := w.backAfter(what, time.Now())
@@ -248,8 +248,8 @@ var (
 	member      = regexp.MustCompile(`^(add \S+ \S+).*`)
 )
 
-// state is what the node's kernel holds of ours, in the words of the programs that people
-// use: nft, iptables-save and ipset. What counts, passes or differs from agent to agent is
+// state is our objects in the node's kernel, in the output of the usual programs: nft,
+// iptables-save and ipset. Counters, temporary objects and differences between agents are
 // left out.
 func (w *randomRival) state() []string {
 	script := `for f in inet bridge; do nft -s list table $f namegate; done

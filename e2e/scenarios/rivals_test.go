@@ -12,9 +12,9 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// comeback is how soon what a rival took away is back, on a busy machine too, and
-// usualComeback how soon in half of the cases: the promise is a second, and an agent
-// that the kernel does not tell looks each 5 s.
+// comeback bounds the time until a removed object is restored, on a busy machine too, and
+// usualComeback in half of the cases: the promise is a second, and an agent without the
+// kernel's notification checks every 5 s.
 const comeback, usualComeback = lab.Limit, 3 * time.Second
 
 // soonBack asserts that half of the repairs were soon.
@@ -27,11 +27,11 @@ func (s *stage) soonBack(took []time.Duration) {
 	}
 }
 
-// rest is how long a rival stays away, so that the next one is not taken for the same
-// that goes on: against that one repairs are ever slower.
+// rest is the pause between rivals, so that the next one does not count as a continuing
+// one: repairs against that are ever slower.
 const rest = 300 * time.Millisecond
 
-// rivals are programs that change what is ours, by the variant that the agent uses.
+// rivals are programs that change our objects, by the variant that the agent uses.
 // restore is iptables-restore without --noflush, as some CNIs use it.
 var rivals = []struct {
 	name, shell string
@@ -64,8 +64,8 @@ var rivals = []struct {
 	{name: "holds the lock for 10 s", shell: `flock $XTABLES_LOCKFILE sh -c 'XTABLES_LOCKFILE=DIR/none iptables-VARIANT -t mangle -F; sleep 10'`, lasts: 10 * time.Second},
 }
 
-// TestRivals: while another program changes what is ours nothing that is denied
-// passes, and what is allowed is allowed again at once.
+// TestRivals: while another program changes our objects no denied connection passes, and
+// allowed ones are allowed again immediately.
 func TestRivals(t *testing.T) {
 	t.Parallel()
 	for variant, other := range map[string]string{"legacy": "nft", "nft": "legacy"} {

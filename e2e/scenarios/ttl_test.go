@@ -25,7 +25,7 @@ func echo(c io.ReadWriteCloser, patience time.Duration) lab.Outcome {
 	return lab.Echo(c.(net.Conn), patience)
 }
 
-func TestGrantEndsAndConnectionGoesOn(t *testing.T) {
+func TestConnectionOutlivesItsGrant(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newStage(t, network)
@@ -57,7 +57,7 @@ func TestGrantEndsAndConnectionGoesOn(t *testing.T) {
 		s.stays("from before the end of the grant", old4)
 		s.stays("from before the end of the grant", old6)
 
-		// When the policy goes, so does what its ended grant had admitted.
+		// With the policy, connections admitted by its ended grant are cut.
 		s.apply(map[string]string{"p.yaml": policy("wild", "podSelector: {}")})
 		s.isCut("of a grant that had ended, when its policy went", old4)
 		s.isCut("of a grant that had ended, when its policy went", old6)
@@ -116,7 +116,7 @@ egress:
 			conns[to] = c
 		}
 		fatal.If(t, s.agent.Stop(syscall.SIGTERM))
-		// What the policies say changes while no agent looks.
+		// The policies change while no agent runs.
 		fatal.If(t, s.agent.Write(map[string]string{"p.yaml": policy("wild", wild)}))
 		asked := len(s.outside.Asked())
 		fatal.If(t, s.agent.Start())
@@ -197,9 +197,9 @@ func TestAuditDropsNothing(t *testing.T) {
 	}
 }
 
-// TestCutOfWhatNobodyRemembers has a connection that outlived its grant and the
+// TestCutOfForgottenConnections has a connection that outlived its grant and the
 // agent that had made it: when its policy goes, it goes too.
-func TestCutOfWhatNobodyRemembers(t *testing.T) {
+func TestCutOfForgottenConnections(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, lab.Routed)
 	s.zone.add(`

@@ -106,7 +106,7 @@ egress:
 		lose, err := s.Pod("a").Dial("tcp", "198.51.100.5:443", lab.Limit)
 		fatal.If(t, err)
 		defer lose.Close()
-		// What the pod resolved before the change holds for the new ports too.
+		// Names that the pod resolved before the change are valid for the new ports too.
 		s.apply(with("[{protocol: TCP, port: 80}, {protocol: TCP, port: 8080}]"))
 		s.expect("a", "tcp", "198.51.100.5:80", lab.Answered)
 		s.expect("a", "tcp", "198.51.100.5:8080", lab.Answered)

@@ -41,15 +41,15 @@ func upgradeAnswer(query *dns.Msg) *dns.Msg {
 	return r
 }
 
-// TestUpgrade: agents follow each other under load, and nobody notices: no query is
-// lost, each answer's address is open at once, and what is denied stays denied.
+// TestUpgrade: agents follow each other under load without an effect: no query is lost,
+// each answer's address is open immediately, and denied stays denied.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	needed(t, false, "dnsperf")
 	onEach(t, func(t *testing.T, network lab.Network) {
 		s := newStage(t, network)
 		var err error
-		// One pod asks what the pods of a node would: it may have as much under way.
+		// One pod sends the queries of all pods of a node: it may have as many in flight.
 		if s.agent, err = s.NewAgent(agentBinary, t.TempDir(), withLimits(fast+"\n        queries_per_pod 4096")); err != nil {
 			t.Fatal(err)
 		}

@@ -14,9 +14,9 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// TestUpstreamComesBack lets an upstream die in two ways, and come back: one that
-// only probes can find well again, and one that is all that there is.
-func TestUpstreamComesBack(t *testing.T) {
+// TestUpstreamRecovers lets an upstream die in two ways, and recover: one that only
+// probes can detect, and one that is the only upstream.
+func TestUpstreamRecovers(t *testing.T) {
 	t.Parallel()
 	const pair, alone = "192.0.2.180", "192.0.2.179"
 	zones := "pair.test {\n    forward . " + pair + " " + goodAddress + " {\n        policy sequential\n    }\n}\n" +
@@ -36,13 +36,13 @@ func TestUpstreamComesBack(t *testing.T) {
 			first, only := s.upstream(pair, lab.Honest(honest)), s.upstream(alone, lab.Honest(honest))
 			second := s.upstream(goodAddress, lab.Honest(honest))
 			s.allowTest()
-			if s.quick("n1-1.pair.test"); first.Times("n1-1.pair.test") == 0 {
+			if s.immediate("n1-1.pair.test"); first.Times("n1-1.pair.test") == 0 {
 				t.Fatal("the first upstream was not asked first")
 			}
 			die(first)
 			die(only)
 			s.until("the second is asked at once", func(i int) bool {
-				return s.quick(fmt.Sprintf("n2-%d.pair.test", i))
+				return s.immediate(fmt.Sprintf("n2-%d.pair.test", i))
 			})
 			if second.Times("n2-0.pair.test") == 0 {
 				t.Error("the second upstream was not asked")
@@ -67,14 +67,14 @@ func TestUpstreamComesBack(t *testing.T) {
 			}
 			s.until("the first is asked again", func(i int) bool {
 				name := fmt.Sprintf("n5-%d.pair.test", i)
-				return s.quick(name) && first.Times(name) > 0
+				return s.immediate(name) && first.Times(name) > 0
 			})
 		})
 	}
 }
 
-// quick asks from pod a and tells whether the right answer came in no time.
-func (s *stage) quick(name string) bool {
+// immediate asks from pod a and tells whether the right answer came in no time.
+func (s *stage) immediate(name string) bool {
 	s.t.Helper()
 	r, took, err := s.patient("a", name)
 	if err != nil {
@@ -133,9 +133,9 @@ line.test {
 }
 `
 
-// TestUpstreamSlowNamesDelayNobody has names under way that are not answered, and
+// TestSlowNamesDelayNoOtherQuery has names under way that are not answered, and
 // asks for others on the same socket or connection, and from a neighbour.
-func TestUpstreamSlowNamesDelayNobody(t *testing.T) {
+func TestSlowNamesDelayNoOtherQuery(t *testing.T) {
 	t.Parallel()
 	const quick = 20
 	for network, slow := range map[string]int{"udp": 60, "tcp": 10} {
@@ -243,8 +243,8 @@ func TestUpstreamIsAskedOnce(t *testing.T) {
 	}
 }
 
-// TestUpstreamCannotBeGuessed looks at the ids and ports of queries as an
-// upstream sees them: an id is drawn anew for each, and a port is not for ever.
+// TestUpstreamCannotBeGuessed looks at the ids and ports of queries as an upstream sees
+// them: each query's id is random, and a port is used for a limited time.
 func TestUpstreamCannotBeGuessed(t *testing.T) {
 	t.Parallel()
 	const many = 6000

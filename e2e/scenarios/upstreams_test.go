@@ -19,13 +19,13 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// The bounds that clients feel: what a failover may cost, and when they give up.
+// The bounds for clients: the cost of a failover, and the time after which they give up.
 const (
 	failoverLimit = time.Second
 	clientLimit   = 5 * time.Second
 )
 
-// ending is what a pod gets that has nothing but a bad upstream.
+// ending is the reply to a pod if all upstreams are bad.
 type ending string
 
 const (
@@ -35,12 +35,12 @@ const (
 	nothing ending = "no address"
 )
 
-// badUpstream is an upstream that nobody would want. Its number stands in its
-// addresses, and in that which its lies want to have opened.
+// badUpstream is an upstream with a fault. Its number is in its addresses, and in the
+// address in its false answers.
 type badUpstream struct {
 	name   string
 	behave lab.Behaviour
-	down   bool   // nobody listens
+	down   bool   // without a listener
 	alone  ending // of a pod that has no other upstream
 	slow   bool   // it does answer, but takes its time
 	nosy   bool   // a pod that has a second upstream gets no more than one without
@@ -88,10 +88,10 @@ func lies(number int, change func(r *dns.Msg)) lab.Behaviour {
 	})
 }
 
-// another is a name as long as the one that is asked for.
+// another is a name of the same length as the queried one.
 func another(name string) string { return "m" + name[min(1, len(name)-1):] }
 
-// elsewhere is where nobody asked.
+// elsewhere is an address that was not queried.
 var elsewhere = netip.MustParseAddr("192.0.2.99")
 
 func truncated(q *lab.Query) {
@@ -206,8 +206,7 @@ egress:
 - matches: [{pattern: "**.test"}]
   ports: [{protocol: TCP, port: 80}]`
 
-// upstreamsStage is a stage whose agent has zones of its own; they stand below
-// the root's block.
+// upstreamsStage is a stage whose agent has zones of its own, below the root's block.
 func upstreamsStage(t *testing.T, zones string) *stage {
 	s := newStage(t, lab.Routed)
 	var err error
@@ -331,7 +330,7 @@ func (s *stage) beside(n int, b badUpstream) error {
 	}
 	limit := failoverLimit
 	if b.slow {
-		limit += failoverLimit / 2 // what it takes itself is nobody's failover
+		limit += failoverLimit / 2 // its own time is no failover's
 	}
 	slices.Sort(all)
 	if all[len(all)/2] >= limit {
@@ -361,7 +360,7 @@ func (s *stage) alone(n int, b badUpstream) error {
 	return s.right(r, want)
 }
 
-// fails tells whether a client is told in time that there is no answer.
+// fails tells whether a client gets a failure in time.
 func (s *stage) fails(name string) error {
 	r, took, err := s.patient("a", name)
 	if err != nil {
@@ -387,8 +386,8 @@ func (s *stage) right(r *dns.Msg, want []netip.Addr) error {
 	return nil
 }
 
-// nothingOpened asserts that no lie is in the kernel's sets, and that no packet
-// got through to what the lies named.
+// nothingOpened asserts that no false address is in the kernel's sets, and that no packet
+// reached it.
 func (s *stage) nothingOpened(t *testing.T, sniffer *lab.Sniffer, many int) {
 	t.Helper()
 	sets, err := s.Node.Run("ipset", "list")

@@ -11,7 +11,7 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
-// zone is what the world's resolver knows: records by owner, in zone file form.
+// zone is the content of the world's resolver: records by owner, in zone file form.
 type zone struct {
 	mu      sync.Mutex
 	records map[string][]dns.RR

@@ -11,14 +11,15 @@ type State struct {
 	Subjects Subjects
 	// Members are who peers are in the newest snapshot that knows them, nil for nobody.
 	Members func(policy.Peer) *policy.PeerSet
+	Grants  Grants
 	// Serving are the addresses on which agents serve DNS, Resolvers the addresses that
 	// every subject may dial for DNS.
 	Serving, Resolvers []netip.Addr
 	// NoJudge: the nft tables in force are of an earlier agent whose judge admits no
 	// candidate. The rules admit by themselves.
 	NoJudge bool
-	// Owed are addresses from and to which connections are still to be judged again.
-	Owed []netip.Addr
+	// Recheck are addresses from and to which connections are still to be judged again.
+	Recheck []netip.Addr
 }
 
 // Recovered is what an earlier agent's objects say of addresses.

@@ -9,11 +9,11 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// GlanceEvery is how often package enforcer asks Suspect. Looks that find nothing take one
-// part in GlanceShare of a core.
+// SuspectEvery is how often package enforcer asks Suspect. Looks that find nothing take one
+// part in SuspectShare of a core.
 const (
-	GlanceEvery = 200 * time.Millisecond
-	GlanceShare = 40
+	SuspectEvery = 200 * time.Millisecond
+	SuspectShare = 40
 )
 
 // Owner is the enforcer that a dataplane belongs to.
@@ -38,9 +38,8 @@ type BitUse struct {
 
 // Interface makes the packet filter of a node hold a State.
 //
-// Package enforcer alone calls it, and holds one lock over every call but GrantSet and
-// SizesDiffer, which any goroutine may call: implementations need no lock for their own
-// fields.
+// Package enforcer calls it, and holds one lock over every call but those of GrantWriter:
+// implementations need no lock for their own fields.
 //
 // A method that returns an error may have done a part of its work; the same call completes
 // it later. Every write is a difference to what is written, so that the same State again
@@ -48,6 +47,8 @@ type BitUse struct {
 // object that another program destroyed is an error of the write that needs it; the next
 // Stage or Activate after NeedResync creates the object again.
 type Interface interface {
+	GrantWriter
+
 	// Survey reads the packet filter, and is the first call. It writes nothing. use is nil
 	// where no rule of another program uses a bit of the owner's. read tells which tables
 	// of nft, by their family and name, need no second look.
@@ -65,7 +66,8 @@ type Interface interface {
 	StageMembers(st State) error
 	// Refused tells whether the kernel refuses a set of the state that was written last.
 	Refused() bool
-	// Isolate brings into force which subjects are isolated, and no rule.
+	// Isolate brings into force which subjects are isolated, and no rule. After another
+	// agent has gone it also repairs the sets of peers, and reports nothing.
 	Isolate(st State) error
 	// Activate brings a state into force. isolated tells, also with an error, whether the
 	// isolation of the state is in force.
@@ -85,8 +87,8 @@ type Interface interface {
 	// their connections.
 	ReleasePeers(subjects Subjects) (surplus map[policy.Peer][]netip.Addr)
 	Trim() error
-	// Discard has DestroyStale destroy sets of grants that no rule asks any more.
-	Discard(grantSets []string)
+	// ReleaseGrants has DestroyStale destroy sets of grants that no rule asks any more.
+	ReleaseGrants(sets []GrantSet)
 	// StalePods returns the pods among subjects of which a set waits for DestroyStale: an
 	// earlier agent granted by it.
 	StalePods(subjects Subjects) []policy.PodRef
@@ -94,15 +96,13 @@ type Interface interface {
 	// another program asks stays, without an error.
 	DestroyStale() error
 
-	// GrantSet names the set of the grants of a pod on a port set.
-	GrantSet(pod policy.PodRef, ports policy.PortSet, ipv6 bool) string
-	// Owed are the addresses that an agent owes a second judgement of their connections. Owe
-	// adds addresses, Settle removes them, all of one family. An address twice or a missing
-	// one is no error.
-	// Owe does not ask for grants: their lock may be held over it.
-	Owed() ([]netip.Addr, error)
-	Owe(addrs ...netip.Addr) error
-	Settle(addrs ...netip.Addr) error
+	// ListRecheck returns the recheck set: addresses whose connections an agent has yet to
+	// recheck. AddRecheck adds addresses, RemoveRecheck removes them, all of one family. An
+	// address twice or a missing one is no error.
+	// AddRecheck does not read grants: the caller may hold their lock.
+	ListRecheck() ([]netip.Addr, error)
+	AddRecheck(addrs ...netip.Addr) error
+	RemoveRecheck(addrs ...netip.Addr) error
 
 	// Verify compares the kernel with a state, and names the objects that deviate. It writes
 	// nothing. With all it reads every table, else those that may have been changed.
@@ -110,15 +110,10 @@ type Interface interface {
 	// Repair repairs the sets that the last Verify found, and reports each repair to the
 	// owner. The Activate that follows repairs the rules.
 	Repair(st State) error
-	// RepairPeers repairs the sets of peers after another agent has gone, and reports nothing.
-	RepairPeers() error
 	// Suspect tells whether a cheap look shows a change of tables, of the number of entries
 	// or, of some sets at a time, of their members. An error of the look is no change:
 	// Verify reports it.
 	Suspect(st State) bool
-	// SizesDiffer tells whether a set of peers or of grants holds another number of entries
-	// than it should.
-	SizesDiffer() bool
 	// Sizes returns how many sets of peers there are, and how many entries they have.
 	Sizes() (sets, entries int)
 

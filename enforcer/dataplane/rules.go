@@ -10,13 +10,13 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// Rule gives what it matches an action.
+// Rule gives a match an action.
 type Rule struct {
 	Match  Match
 	Action policy.Action
 }
 
-// Match is peers, asked by what is really reached, on ports.
+// Match is peers, by actual destination, on ports.
 type Match struct {
 	Peer  policy.Peer
 	Ports policy.PortSet
@@ -26,8 +26,8 @@ func (r Rule) compare(o Rule) int {
 	return cmp.Or(r.Match.Peer.Compare(o.Match.Peer), strings.Compare(string(r.Match.Ports), string(o.Match.Ports)))
 }
 
-// RuleList is rules, each once, sorted. Subjects with equal lists share what a dataplane
-// makes of them. It is immutable; nil is the list that accepts nothing.
+// RuleList is rules, each once, sorted. Subjects with equal lists share their rendering
+// in a dataplane. It is immutable; nil is the list that accepts nothing.
 type RuleList struct {
 	Rules []Rule
 	// ID is equal for equal lists, and a word of hexadecimal digits; "" for the list that
@@ -35,8 +35,8 @@ type RuleList struct {
 	ID string
 }
 
-// idDigits is how long an ID is: the rules are of text that anyone who writes a
-// NetworkPolicy chooses, and no two lists may be found that share one.
+// idDigits is the length of an ID: authors of NetworkPolicies choose the text of the
+// rules, and must not find two lists with the same ID.
 const idDigits = 16
 
 // NewRuleList makes a list of rules, of which several may be equal; nil of none.

@@ -23,7 +23,7 @@ func (s Subjects) Sorted() []*Subject {
 	})
 }
 
-// Subject is what is wanted for one pod.
+// Subject is the wanted state of one pod.
 type Subject struct {
 	Pod   policy.PodRef
 	Addrs []netip.Addr
@@ -31,14 +31,14 @@ type Subject struct {
 	// are addresses beside Addrs that the rules of this subject judge: another subject's,
 	// whose address changes hands, and new ones.
 	Handed, Taken []netip.Addr
-	// Grants are the port sets on which the subject may reach what is granted to it.
+	// Grants are the port sets on which the subject may reach its granted addresses.
 	Grants []policy.PortSet
-	// Peers are the rules about what is really reached, nil for none.
+	// Peers are the rules about actual destinations, nil for none.
 	Peers *RuleList
 	// Tiers are the rules before and behind those of the Namespace tier, nil for none.
 	Tiers *Tiers
 	// Views are the views in force that isolate the subject: between two snapshots both.
-	// Snapshot says who their peers are.
+	// Snapshot has their peers.
 	Views    []*policy.View
 	Snapshot *policy.Snapshot
 	Homes    map[netip.Addr]link.Home
@@ -46,8 +46,8 @@ type Subject struct {
 	Homeless []netip.Addr
 	// Isolated subjects are default-deny. The sets and rules of others are only made ready.
 	Isolated bool
-	// Staged subjects are isolated, or about to be: their rules say already what they may
-	// do, so that what they open on the way goes on.
+	// Staged subjects are isolated, or about to be: their rules already exist, so that
+	// connections opened meanwhile continue.
 	Staged    bool
 	Drop      bool // deny without an answer
 	Intercept bool // DNS

@@ -28,16 +28,16 @@ type Judge func(conntrack.Flow) bool
 
 // Queue is the connections that are to be judged again.
 type Queue struct {
-	conns Connections
-	debts Debts
-	bit   uint32 // the mark bit of admitted connections
-	now   func() time.Time
+	conns  Connections
+	kernel RecheckSet
+	bit    uint32 // the mark bit of admitted connections
+	now    func() time.Time
 
-	mu      sync.Mutex
-	pending subjects
-	second  []look              // judged once, the earliest first
-	owed    map[netip.Addr]bool // in the kernel
-	unowed  map[netip.Addr]bool // of pending, for Owe to write
+	mu         sync.Mutex
+	pending    subjects
+	second     []look              // judged once, the earliest first
+	recorded   map[netip.Addr]bool // in the kernel
+	unrecorded map[netip.Addr]bool // of pending, for Owe to write
 }
 
 // look is a second look at subjects.
@@ -47,8 +47,8 @@ type look struct {
 }
 
 // New returns an empty queue.
-func New(conns Connections, debts Debts, bit uint32, now func() time.Time) *Queue {
-	return &Queue{conns: conns, debts: debts, bit: bit, now: now, pending: newSubjects(), owed: map[netip.Addr]bool{}, unowed: map[netip.Addr]bool{}}
+func New(conns Connections, kernel RecheckSet, bit uint32, now func() time.Time) *Queue {
+	return &Queue{conns: conns, kernel: kernel, bit: bit, now: now, pending: newSubjects(), recorded: map[netip.Addr]bool{}, unrecorded: map[netip.Addr]bool{}}
 }
 
 // Recheck has connections of pod addresses judged by the next Run. With PeersLost these
@@ -59,7 +59,7 @@ func (q *Queue) Recheck(why Reason, pods []netip.Addr, peers ...netip.Addr) {
 	for _, a := range pods {
 		q.pending.why[a] = max(q.pending.why[a], why)
 		if why != PeersLost {
-			q.unowed[a] = true
+			q.unrecorded[a] = true
 		}
 	}
 	if len(peers) == 0 {
@@ -70,14 +70,14 @@ func (q *Queue) Recheck(why Reason, pods []netip.Addr, peers ...netip.Addr) {
 		lost[a] = true
 	}
 	for _, a := range peers {
-		q.pending.lost[a], q.unowed[a] = append(q.pending.lost[a], lost), true
+		q.pending.lost[a], q.unrecorded[a] = append(q.pending.lost[a], lost), true
 	}
 }
 
 // Run judges the connections of all subjects, and once more those of earlier subjects
-// whose second look is due, with one listing. It must follow the write of the rules that
-// judge speaks for. After an error it is to be called again. When no second look is left,
-// the kernel's debts are removed.
+// whose second check is due, with one listing. It must follow the write of the rules that
+// judge speaks for. After an error it is to be called again. When no second check is
+// left, the recheck set is emptied.
 func (q *Queue) Run(judge Judge) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -94,21 +94,22 @@ func (q *Queue) Run(judge Judge) error {
 	if len(q.pending.why) > 0 {
 		q.second = append(q.second, look{q.now().Add(packetGrace), q.pending})
 		q.pending = newSubjects()
-		clear(q.unowed)
+		clear(q.unrecorded)
 	}
 	if len(q.second) > 0 {
 		return nil
 	}
-	return q.write(q.owed, false, q.debts.Settle)
+	return q.write(q.recorded, false, q.kernel.RemoveRecheck)
 }
 
-// Due tells whether a second look is due, or debts are left that the kernel did not
-// remove after the last one. It says nothing between Owe and Run.
+// Due tells whether a second check is due, or addresses are left in the recheck set that
+// the kernel did not remove after the last one. It is not meaningful between Record and
+// Run.
 func (q *Queue) Due() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.second) == 0 {
-		return len(q.owed) > 0
+		return len(q.recorded) > 0
 	}
 	return !q.second[0].due.After(q.now())
 }
@@ -122,8 +123,8 @@ func (q *Queue) Withdraw(addrs []netip.Addr) error {
 	return q.cut(s, nil)
 }
 
-// Admit judges the connections of addresses that have no admission, and admits those that
-// are allowed.
+// Admit judges the connections of addresses that have no admission, and admits the
+// allowed ones.
 func (q *Queue) Admit(addrs []netip.Addr, judge Judge) error {
 	if len(addrs) == 0 {
 		return nil

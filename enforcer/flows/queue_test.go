@@ -19,23 +19,23 @@ const bit = 0x40
 // node is a queue on fakes, with the addresses that its judge allows connections to.
 type node struct {
 	*Queue
-	t       *testing.T
-	time    time.Time
-	conns   *conntrack.Fake
-	owed    map[netip.Addr]bool // the debts in the kernel
-	allowed string
-	refuses bool // the kernel refuses changes of connections and of debts
+	t        *testing.T
+	time     time.Time
+	conns    *conntrack.Fake
+	recorded map[netip.Addr]bool // the debts in the kernel
+	allowed  string
+	refuses  bool // the kernel refuses changes of connections and of debts
 }
 
 func newNode(t *testing.T) *node {
-	n := &node{t: t, time: time.Unix(1_700_000_000, 0), conns: conntrack.NewFake(), owed: map[netip.Addr]bool{}}
+	n := &node{t: t, time: time.Unix(1_700_000_000, 0), conns: conntrack.NewFake(), recorded: map[netip.Addr]bool{}}
 	n.restart()
 	return n
 }
 
 // restart makes a queue that knows nothing of the last one's subjects.
 func (n *node) restart() {
-	n.Queue = New(refusingConns{n.conns, n}, debts{n}, bit, func() time.Time { return n.time })
+	n.Queue = New(refusingConns{n.conns, n}, recheckSet{n}, bit, func() time.Time { return n.time })
 }
 
 var errRefused = errors.New("the kernel is out of memory")
@@ -52,26 +52,28 @@ func (r refusingConns) SetMark(f conntrack.Flow, value, mask uint32) error {
 	return r.Fake.SetMark(f, value, mask)
 }
 
-type debts struct{ n *node }
+type recheckSet struct{ n *node }
 
-func (d debts) Owed() ([]netip.Addr, error) { return slices.Collect(maps.Keys(d.n.owed)), nil }
+func (d recheckSet) ListRecheck() ([]netip.Addr, error) {
+	return slices.Collect(maps.Keys(d.n.recorded)), nil
+}
 
-func (d debts) Owe(addrs ...netip.Addr) error {
+func (d recheckSet) AddRecheck(addrs ...netip.Addr) error {
 	if d.n.refuses {
 		return errRefused
 	}
 	for _, a := range addrs {
-		d.n.owed[a] = true
+		d.n.recorded[a] = true
 	}
 	return nil
 }
 
-func (d debts) Settle(addrs ...netip.Addr) error {
+func (d recheckSet) RemoveRecheck(addrs ...netip.Addr) error {
 	if d.n.refuses {
 		return errRefused
 	}
 	for _, a := range addrs {
-		delete(d.n.owed, a)
+		delete(d.n.recorded, a)
 	}
 	return nil
 }
@@ -112,7 +114,7 @@ func (n *node) run() {
 // debts checks which addresses the kernel has.
 func (n *node) debts(want string) {
 	n.t.Helper()
-	got := slices.SortedFunc(maps.Keys(n.owed), netip.Addr.Compare)
+	got := slices.SortedFunc(maps.Keys(n.recorded), netip.Addr.Compare)
 	if !slices.Equal(got, addrs(want)) {
 		n.t.Errorf("the kernel holds debts of %v, want %q", got, want)
 	}
@@ -125,7 +127,7 @@ func addrs(s string) (out []netip.Addr) {
 	return out
 }
 
-func TestEachReasonCutsItsOwnConnections(t *testing.T) {
+func TestConnectionsCutByEachReason(t *testing.T) {
 	const name, peer, lost = "10.1.0.5 192.0.2.1", "10.1.0.5 10.2.0.1", "10.1.0.5 10.2.0.2"
 	for _, test := range []struct {
 		what    string
@@ -151,7 +153,7 @@ func TestEachReasonCutsItsOwnConnections(t *testing.T) {
 		n.open(name, peer, lost, "10.1.0.6 10.2.0.2")
 		n.t.Log(test.what)
 		test.recheck(n.Queue)
-		fatal.If(t, n.Owe())
+		fatal.If(t, n.Record())
 		n.debts(test.debts)
 		n.run()
 		n.admitted(append(test.stays, "10.1.0.6 10.2.0.2")...)
@@ -168,7 +170,7 @@ func TestSecondLook(t *testing.T) {
 	n := newNode(t)
 	n.allowed = "192.0.2.1"
 	n.Recheck(PodRemoved, addrs("10.1.0.5 2001:db8::5"))
-	fatal.If(t, n.Owe(addrs("10.1.0.6")...))
+	fatal.If(t, n.Record(addrs("10.1.0.6")...))
 	n.run()
 	n.open("10.1.0.5 192.0.2.1", "10.1.0.5 192.0.2.2", "2001:db8::5 2001:db8::1")
 	n.time = n.time.Add(packetGrace - 1)
@@ -202,11 +204,11 @@ func TestAFailureIsTriedAgain(t *testing.T) {
 	n.open("10.1.0.5 192.0.2.1")
 	n.Recheck(PolicyChanged, addrs("10.1.0.5"))
 	n.refuses = true
-	if n.Owe(addrs("10.1.0.6")...) == nil || n.Run(n.judge) == nil {
+	if n.Record(addrs("10.1.0.6")...) == nil || n.Run(n.judge) == nil {
 		t.Error("a refusal is no error")
 	}
 	n.refuses = false
-	fatal.If(t, n.Owe())
+	fatal.If(t, n.Record())
 	n.debts("10.1.0.5 10.1.0.6")
 	n.run()
 	n.admitted()
@@ -223,15 +225,15 @@ func TestAFailureIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestDebtsSurviveTheAgent(t *testing.T) {
+func TestRecheckSetSurvivesTheAgent(t *testing.T) {
 	n := newNode(t)
-	fatal.If(t, n.Owe(addrs("10.1.0.5 2001:db8::5")...))
+	fatal.If(t, n.Record(addrs("10.1.0.5 2001:db8::5")...))
 	n.restart()
-	owed, err := n.Recover()
-	if err != nil || len(owed) != 2 || len(n.Owed()) != 2 {
-		t.Errorf("recovered %v, %v", owed, err)
+	recorded, err := n.Recover()
+	if err != nil || len(recorded) != 2 || len(n.Recorded()) != 2 {
+		t.Errorf("recovered %v, %v", recorded, err)
 	}
-	n.Recheck(PolicyChanged, n.Owed())
+	n.Recheck(PolicyChanged, n.Recorded())
 	n.run()
 	n.debts("10.1.0.5 2001:db8::5")
 	n.time = n.time.Add(packetGrace)

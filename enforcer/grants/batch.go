@@ -5,19 +5,20 @@ import (
 	"slices"
 	"time"
 
-	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/enforcer/dataplane"
 )
 
-// batch gathers, set by set, the addresses that one write brings into the kernel.
+// batch gathers, set by set, the addresses of one write to the kernel.
 type batch struct {
-	at   reading
-	ops  []ipset.Op // one for each of sets
-	sets []staged
+	at     reading
+	sets   []staged
+	ops    []dataplane.GrantOp // one for each of sets
+	grants []dataplane.Grant   // of ops
 }
 
 // staged is the changes of one set.
 type staged struct {
-	set     *Set
+	set     *set
 	changes []change
 	index   map[netip.Addr]int // of changes, once they are many
 	err     error
@@ -32,8 +33,12 @@ type change struct {
 // indexFrom is the number of changes from which on they have an index.
 const indexFrom = 16
 
-// batchKept bounds the capacity that a set's place in the batch keeps.
-const batchKept = 1024
+// batchKept bounds the capacity that a set's place in the batch keeps, and grantsKept that
+// of all.
+const (
+	batchKept  = 1024
+	grantsKept = 4096
+)
 
 // begin empties the batch.
 func (b *batch) begin(at reading) {
@@ -41,19 +46,22 @@ func (b *batch) begin(at reading) {
 	for i := range b.sets {
 		st := &b.sets[i]
 		st.set.staged = 0
-		if cap(st.changes) > batchKept || cap(b.ops[i].Entries) > batchKept {
-			st.changes, b.ops[i].Entries = nil, nil
+		if cap(st.changes) > batchKept {
+			st.changes = nil
 		}
 		clear(st.changes)
-		clear(b.ops[i].Entries)
-		*st, b.ops[i] = staged{changes: st.changes[:0]}, ipset.Op{Entries: b.ops[i].Entries[:0]}
+		*st = staged{changes: st.changes[:0]}
 	}
-	b.sets, b.ops = b.sets[:0], b.ops[:0]
+	clear(b.ops)
+	clear(b.grants)
+	if b.sets, b.ops, b.grants = b.sets[:0], b.ops[:0], b.grants[:0]; cap(b.grants) > grantsKept {
+		b.grants = nil
+	}
 }
 
 // stage adds a reason to one address of a set, and returns the set's place in the
 // batch, whose result decides whether the address is open, or -1 where it is open already.
-func (b *batch) stage(s *Set, a netip.Addr, r reason) int {
+func (b *batch) stage(s *set, a netip.Addr, r reason) int {
 	if s.staged > 0 {
 		if c := b.sets[s.staged-1].find(a); c != nil {
 			c.grant.add(r, b.at.now)
@@ -69,10 +77,10 @@ func (b *batch) stage(s *Set, a netip.Addr, r reason) int {
 		return -1
 	}
 	if s.staged == 0 {
-		// Grow keeps what a place in the batch has room for.
+		// Grow keeps the places that the batch has room for.
 		s.staged = len(b.sets) + 1
-		b.sets, b.ops = slices.Grow(b.sets, 1)[:s.staged], slices.Grow(b.ops, 1)[:s.staged]
-		b.sets[s.staged-1].set, b.ops[s.staged-1].Set = s, s.name
+		b.sets = slices.Grow(b.sets, 1)[:s.staged]
+		b.sets[s.staged-1].set = s
 	}
 	b.sets[s.staged-1].append(change{a, g})
 	return s.staged - 1
@@ -110,16 +118,21 @@ func (st *staged) append(c change) {
 // table. The result of each set is in its err. The caller holds mu.
 func (t *Table) writeBatch() {
 	b := &t.batch
+	count := 0
 	for i := range b.sets {
-		st, op := &b.sets[i], &b.ops[i]
-		if st.err = t.evict(st); st.err != nil {
-			continue
-		}
-		for j := range st.changes {
-			op.Entries = append(op.Entries, t.entry(st.changes[j].addr, st.changes[j].grant, b.at))
-		}
+		count += len(b.sets[i].changes)
 	}
-	t.cfg.Sets.Apply(b.ops)
+	b.ops, b.grants = slices.Grow(b.ops, len(b.sets)), slices.Grow(b.grants, count)
+	for i := range b.sets {
+		st, begin := &b.sets[i], len(b.grants)
+		if st.err = t.evict(st); st.err == nil {
+			for j := range st.changes {
+				b.grants = append(b.grants, t.render(st.changes[j].addr, st.changes[j].grant, b.at))
+			}
+		}
+		b.ops = append(b.ops, dataplane.GrantOp{Set: st.set.key, Grants: b.grants[begin:]})
+	}
+	t.cfg.Kernel.ApplyGrants(b.ops)
 	for i := range b.sets {
 		if st := &b.sets[i]; st.err == nil {
 			if st.err = b.ops[i].Err; st.err != nil {
@@ -132,7 +145,7 @@ func (t *Table) writeBatch() {
 
 // store brings the result of a set into the table.
 func (t *Table) store(st *staged) {
-	if ipset.IsNotFound(st.err) {
+	if dataplane.IsNoSet(st.err) {
 		return // then certainly nothing is open
 	}
 	s := st.set
@@ -150,13 +163,20 @@ func (t *Table) store(st *staged) {
 	}
 }
 
-// entry renders a grant for the kernel, which ends it by itself the hold after its
+// render renders a grant for the kernel, which ends it by itself the hold after its
 // deadline.
-func (t *Table) entry(a netip.Addr, g *grant, at reading) ipset.Entry {
-	left := min(time.Duration(max(g.until(), at.now)-at.now), ipset.TimeoutMax)
-	var buf [4 * ipset.CommentLengthMax]byte
-	return ipset.Entry{
-		Addr: a, Timeout: min(left+t.cfg.Hold+time.Second, ipset.TimeoutMax),
-		Comment: string(appendComment(buf[:0], g.reasons)),
+func (t *Table) render(a netip.Addr, g *grant, at reading) dataplane.Grant {
+	left := min(time.Duration(max(g.until(), at.now)-at.now), offsetMax)
+	var buf [4 * dataplane.CommentMax]byte
+	return dataplane.Grant{Addr: a, Timeout: left + t.cfg.Hold + time.Second, Comment: string(appendComment(buf[:0], g.reasons))}
+}
+
+// apply adds grants to one set, or removes them.
+func (t *Table) apply(s *set, remove bool, grants []dataplane.Grant) error {
+	if len(grants) == 0 {
+		return nil
 	}
+	ops := []dataplane.GrantOp{{Set: s.key, Remove: remove, Grants: grants}}
+	t.cfg.Kernel.ApplyGrants(ops)
+	return ops[0].Err
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -122,13 +122,13 @@ func TestEachCallbackIsCalledOnce(t *testing.T) {
 	}
 }
 
-func TestCallbacksOfOneBatchHaveTheirOwnResults(t *testing.T) {
+func TestCallbacksOfOneBatchHaveSeparateResults(t *testing.T) {
 	w, pods := crowd(t, 5)
-	fatal.If(t, w.sets.Destroy(set4(pods[1])))
+	w.sets.destroy(set4(pods[1]))
 	w.table.pod(pods[2].PodRef).views = nil // its policy went
 	stranger := pod("stranger", "none")
-	w.sets.instead = func(op *ipset.Op) error {
-		if op.Set == set4(pods[3]) {
+	w.sets.instead = func(op *dataplane.GrantOp) error {
+		if op.Set.Name == set4(pods[3]) {
 			return errInjected
 		}
 		return w.sets.do(op)
@@ -146,7 +146,7 @@ func TestCallbacksOfOneBatchHaveTheirOwnResults(t *testing.T) {
 	release()
 	fatal.Await(t, "the last", func() bool { return got.count() == 25 })
 	for i, err := range got.of(t, 25) {
-		if ok := [5]bool{err == nil, ipset.IsNotFound(err), err != nil, errors.Is(err, errInjected), err != nil}[i%5]; !ok {
+		if ok := [5]bool{err == nil, dataplane.IsNoSet(err), err != nil, errors.Is(err, errInjected), err != nil}[i%5]; !ok {
 			t.Errorf("callback %d, of pod %d: %v", i, i%5, err)
 		}
 	}
@@ -226,8 +226,8 @@ func TestACallbackMayGrantAgain(t *testing.T) {
 // early; each gets its own result.
 func TestSpareRequestsKeepNothing(t *testing.T) {
 	w, pods := crowd(t, 4)
-	w.sets.instead = func(op *ipset.Op) error {
-		if op.Set == set4(pods[3]) {
+	w.sets.instead = func(op *dataplane.GrantOp) error {
+		if op.Set.Name == set4(pods[3]) {
 			return errInjected
 		}
 		return w.sets.do(op)

@@ -9,9 +9,9 @@ import (
 )
 
 // monotonic is a time in nanoseconds of CLOCK_MONOTONIC. The table and the comments of
-// entries keep deadlines so: of 100,000 grants each byte counts, a node whose clock is set
-// must neither end grants nor prolong them, and the next agent reads the same clock. Like
-// the kernel's own timeouts it stands still while the machine is suspended.
+// entries have deadlines in it: with 100,000 grants each byte counts, setting a node's
+// clock must neither end grants nor prolong them, and the next agent reads the same
+// clock. Like the kernel's own timeouts it stands still while the machine is suspended.
 type monotonic int64
 
 // offsetMax bounds how far from the agent's start a time may be, so that monotonic times

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// The comment of an entry holds what the next agent needs to recover a grant: its reasons,
+// The comment of a grant holds what the next agent needs to recover a grant: its reasons,
 // the latest deadline first, as
 //
 //	DEADLINE NAME BY,BY ; DEADLINE NAME BY
@@ -20,7 +20,7 @@ import (
 // next agent renders the same comment. Where the reasons do not all fit, the matches are
 // left out first, then the reasons that end soonest.
 
-// separator cannot stand inside a reason: names hold no space. An escaped semicolon may
+// separator cannot occur inside a reason: names have no space. An escaped semicolon may
 // end a name, hence the space before it.
 const separator = " ; "
 
@@ -39,7 +39,7 @@ func appendComment(b []byte, reasons []reason) []byte {
 			if i > 0 {
 				b = append(b, separator...)
 			}
-			if b = reasons[i].append(b, withBy); len(b)-begin > ipset.CommentLengthMax {
+			if b = reasons[i].append(b, withBy); len(b)-begin > dataplane.CommentMax {
 				break
 			}
 			end = len(b)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
@@ -77,7 +77,7 @@ func randomName(r *rand.Rand) fqdn.Name {
 	return fqdn.Name(wire)
 }
 
-func TestCommentComesBack(t *testing.T) {
+func TestCommentRoundTrip(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -94,7 +94,7 @@ func TestCommentComesBack(t *testing.T) {
 			rs = append(rs, x)
 		}
 		text := comment(rs)
-		if len(text) > ipset.CommentLengthMax {
+		if len(text) > dataplane.CommentMax {
 			t.Fatalf("%d bytes: %s", len(text), text)
 		}
 		if strings.ContainsAny(text, "\x00\n\t") {
@@ -117,7 +117,7 @@ func TestCommentComesBack(t *testing.T) {
 		for _, x := range rs {
 			full += len(x.append(nil, true)) + len(separator)
 		}
-		if full-len(separator) <= ipset.CommentLengthMax && len(got) != len(rs) {
+		if full-len(separator) <= dataplane.CommentMax && len(got) != len(rs) {
 			t.Fatalf("%d of %d reasons came back from %q", len(got), len(rs), text)
 		}
 	}
@@ -154,7 +154,7 @@ func FuzzParseComment(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		first := parseComment(s, epoch)
 		text := comment(first)
-		if len(text) > ipset.CommentLengthMax {
+		if len(text) > dataplane.CommentMax {
 			t.Fatalf("%d bytes", len(text))
 		}
 		for _, r := range parseComment(text, epoch) {
@@ -169,7 +169,7 @@ func FuzzParseComment(f *testing.F) {
 	})
 }
 
-func TestANameWithASemicolonComesBack(t *testing.T) {
+func TestCommentOfANameWithASemicolon(t *testing.T) {
 	want := reason{name: fqdn.Name("\x02a;"), until: at(12), by: matchesOf([]string{"shop/allow *"})}
 	got := parseComment(comment([]reason{want}), epoch)
 	if len(got) != 1 || got[0].name != want.name {

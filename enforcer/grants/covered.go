@@ -36,7 +36,7 @@ func (t *Table) Covered(grants []policy.Grant) bool {
 func (t *Table) Epoch() uint64 { return t.epoch.Load() }
 
 // covers tells whether the set covers the addresses of its family.
-func (s *Set) covers(addrs []netip.Addr, ipv4 bool, name fqdn.Name, until monotonic) bool {
+func (s *set) covers(addrs []netip.Addr, ipv4 bool, name fqdn.Name, until monotonic) bool {
 	i := 0
 	for i < len(addrs) && addrs[i].Is4() != ipv4 {
 		i++

@@ -4,11 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -84,7 +85,7 @@ func TestCoveredWaitsForNothing(t *testing.T) {
 
 // An address that is taken away is not covered from before the kernel is told. When the
 // kernel refuses, it is uncertain: written again by the next answer.
-func TestAddressesTakenAwayAreNotCovered(t *testing.T) {
+func TestEvictedAddressesAreNotCovered(t *testing.T) {
 	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.net")
 	for _, late := range []bool{false, true} {
 		w := newNode(t)
@@ -96,7 +97,7 @@ func TestAddressesTakenAwayAreNotCovered(t *testing.T) {
 		goes := w.grants(web.PodRef, "www.example.org", 600, "192.0.2.1")
 		shortens := w.grants(web.PodRef, "www.example.org", 600, "192.0.2.2")
 		writes := 0
-		w.sets.instead = func(op *ipset.Op) error {
+		w.sets.instead = func(op *dataplane.GrantOp) error {
 			if writes++; w.table.Covered(goes) || w.table.Covered(shortens) {
 				t.Errorf("covered before: %+v", op)
 			}
@@ -126,10 +127,10 @@ func TestExpiringAddressesAreNotCovered(t *testing.T) {
 	w, p := web(t)
 	g := w.grants(p.PodRef, "www.example.org", 60, "192.0.2.1")
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
-	w.pass(120 * time.Second)
+	w.Pass(120 * time.Second)
 	deletions := 0
-	w.sets.instead = func(op *ipset.Op) error {
-		if deletions++; !op.Delete || w.table.Covered(g) {
+	w.sets.instead = func(op *dataplane.GrantOp) error {
+		if deletions++; !op.Remove || w.table.Covered(g) {
 			t.Errorf("covered: %v, before: %+v", w.table.Covered(g), op)
 		}
 		return w.sets.do(op)
@@ -167,24 +168,27 @@ func TestARefusedAddressMayBeThere(t *testing.T) {
 	}
 }
 
-// A set that another program changed gets its certain addresses back, and not those that
-// the kernel has never acknowledged.
-func TestRepairLeavesUncertainAddressesOut(t *testing.T) {
+// The dataplane gets the certain addresses of a set to put back, and not those that the
+// kernel has never acknowledged.
+func TestFreezeKeepsUncertainAddressesApart(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
 	w.sets.fail(1, false)
 	if err := w.table.Grant(context.Background(), w.grants(p.PodRef, "www.example.org", 60, "192.0.2.2")); err == nil {
 		t.Fatal("no error")
 	}
-	w.sets.instead = nil
-	if w.repair() != 0 {
-		t.Error("an uncertain grant counts as one that another program took away")
+	key := grantSet(p.PodRef, https, false)
+	w.table.Freeze(key, func(certain []dataplane.Grant, uncertain map[netip.Addr]bool) {
+		if want := w.entries(p, false); !slices.Equal(certain, want) || len(want) != 1 || len(uncertain) != 1 || !uncertain[addr("192.0.2.2")] {
+			t.Errorf("certain %v, uncertain %v, want the certain %v", certain, uncertain, want)
+		}
+	})
+	for set, got := range w.table.Bounds() {
+		if want := map[bool]dataplane.Bounds{true: {Least: 1, Most: 2}}[set == key]; got != want {
+			t.Errorf("%s: %+v, want %+v", set.Name, got, want)
+		}
 	}
-	fatal.If(t, w.sets.Delete(set4(p), ipset.Entry{Addr: addr("192.0.2.1")}))
-	w.repair()
-	if w.stays(p, "192.0.2.1") == 0 || w.stays(p, "192.0.2.2") != 0 {
-		t.Error("the certain one must come back, alone")
-	}
+	w.table.Freeze(grantSet(p.PodRef, "tcp/80", false), func([]dataplane.Grant, map[netip.Addr]bool) { t.Error("a set that is not held") })
 }
 
 // BenchmarkCovered asks for one pod, one port set and two addresses, among 250 pods

@@ -1,30 +1,31 @@
 // Package grants holds the grants of one node: which address is open to which pod, on
-// which ports, by which names and until when. Table mirrors ipsets, one for each pod, port
-// set and address family, and is the only writer of their entries.
+// which ports, by which names and until when. Table has a set for each pod, port set and
+// address family, and writes through a dataplane.GrantWriter.
 //
-// The proxy calls Grant, GrantThen, Covered and Epoch for its answers. The enforcer tells
-// the table which sets its plan asks, carries grants from one snapshot to the next, takes
-// back the grants that a policy does not allow any more, recovers the grants of an earlier
-// agent from the comments of the entries, and repairs sets that another program changed.
-// The console lists grants. The package knows nothing of rules, chains, nft tables and DNS
-// messages; the enforcer names the sets.
+// The proxy calls Grant, GrantThen, Covered and Epoch for its answers. The enforcer
+// carries grants from one snapshot to the next, revokes the grants that a policy does not
+// allow any more, and ends grants at their deadlines. Table is also the dataplane.Grants
+// of the dataplane, which adds the sets that rules use, with the grants that an earlier
+// agent left, which are recovered from their comments, and compares and repairs sets by
+// it. The console lists grants. The package knows nothing of packet filters and DNS
+// messages.
 //
 // # Locks
 //
-// Only the holder of Table.mu changes the entries of the sets in the kernel
-// and the table's pods, views, sets and grants. The lock is held over the write to the
-// kernel and the change of the table that follows. So changes are serialized, the later
-// deadline of two writers wins, and an answer, an expiry and a new snapshot each see the
-// result of the other. The holder waits for the kernel and for nothing else. The lock is
-// released between batches, between pods and between parts of an expiry. A set is created
-// before it enters the table, and destroyed after it left.
+// Only the holder of Table.mu changes the entries of the sets in the kernel and the
+// table's pods, views, sets and grants. The lock is held over the write to the kernel and
+// the change of the table that follows. So changes are serialized, the later deadline of
+// two writers wins, and an answer, an expiry and a new snapshot each see the result of
+// the other. The holder waits for the kernel and for nothing else. The lock is released
+// between batches, between pods and between parts of an expiry. A set is created before
+// it enters the table, and destroyed after it left.
 //
 // Reading needs no Table.mu: the pods, and the sets of a pod, are replaced by changed
-// copies, and the grants of a set are changed under the set's own lock besides, which is
+// copies, and the grants of a set are also changed under the set's own lock, which is
 // never held over a write. So Covered waits for nothing.
 //
 // An address enters the table after the kernel has acknowledged it. It is uncertain from
-// before the kernel is told to remove it until it left the table or is written again, and
+// before its removal from the kernel until it left the table or is written again, and
 // after the kernel refused to add it: it may be there all the same. An uncertain address
 // covers no answer, is written again by the next grant, and is removed like the others.
 package grants

@@ -6,11 +6,11 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/enforcer/dataplane"
 )
 
-// setMax is how many addresses one set holds at most: half of what the kernel
-// takes by default, so that a pod that resolves without end meets this bound first.
+// setMax is the maximum number of addresses of one set: half of a dataplane's minimum
+// capacity, so that a pod with endless queries meets this bound first.
 const setMax = 32768
 
 // evict ends the grants that end soonest where a set would grow over its bound: more of
@@ -32,11 +32,11 @@ func (t *Table) evict(st *staged) error {
 	}
 	soonest := st.soonest(over + setMax/64)
 	t.evicted.Add(uint64(len(soonest)))
-	return t.end(map[*Set][]netip.Addr{s: soonest})[s]
+	return t.end(map[*set][]netip.Addr{s: soonest})[s]
 }
 
-// soonest returns n of the set's addresses that end first, or as many as there are,
-// without those that change.
+// soonest returns n of the set's addresses that end first, or all if there are fewer,
+// without uncertain ones.
 func (st *staged) soonest(n int) []netip.Addr {
 	var all []deadline
 	for a, g := range st.set.entries {
@@ -54,18 +54,18 @@ func (st *staged) soonest(n int) []netip.Addr {
 
 // end removes grants from the kernel, remembers their reasons, and returns the errors of
 // sets that refused. The caller holds mu.
-func (t *Table) end(grants map[*Set][]netip.Addr) map[*Set]error {
+func (t *Table) end(grants map[*set][]netip.Addr) map[*set]error {
 	sets := slices.Collect(maps.Keys(grants))
-	ops := make([]ipset.Op, len(sets))
+	ops := make([]dataplane.GrantOp, len(sets))
 	for i, s := range sets {
 		s.doubtAll(grants[s])
-		ops[i] = ipset.Op{Set: s.name, Delete: true, Entries: make([]ipset.Entry, len(grants[s]))}
+		ops[i] = dataplane.GrantOp{Set: s.key, Remove: true, Grants: make([]dataplane.Grant, len(grants[s]))}
 		for j, a := range grants[s] {
-			ops[i].Entries[j].Addr = a
+			ops[i].Grants[j].Addr = a
 		}
 	}
-	t.cfg.Sets.Apply(ops)
-	failed := map[*Set]error{}
+	t.cfg.Kernel.ApplyGrants(ops)
+	failed := map[*set]error{}
 	for i, s := range sets {
 		if ops[i].Err != nil {
 			failed[s] = ops[i].Err
@@ -73,7 +73,7 @@ func (t *Table) end(grants map[*Set][]netip.Addr) map[*Set]error {
 		}
 		s.mu.Lock()
 		for _, a := range grants[s] {
-			// An address that was taken back and granted anew is due twice.
+			// An address that was revoked and granted again is due twice.
 			if g := s.entries[a]; g != nil {
 				s.past.remember(a, g.reasons)
 				s.remove(a)

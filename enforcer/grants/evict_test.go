@@ -19,7 +19,7 @@ func TestAFullSetEndsTheSoonestFirst(t *testing.T) {
 	first := a
 	batch := func(ttl time.Duration, n int) (last netip.Addr) {
 		t.Helper()
-		g := policy.Grant{Pod: p.PodRef, Name: dns("www.example.org"), Ports: https, Deadline: w.clock().Add(ttl)}
+		g := policy.Grant{Pod: p.PodRef, Name: dns("www.example.org"), Ports: https, Deadline: w.Now().Add(ttl)}
 		for range n {
 			g.Addrs, last, a = append(g.Addrs, a), a, a.Next()
 		}
@@ -66,7 +66,7 @@ func TestSoonest(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 300 {
-		s := &Set{entries: map[netip.Addr]*grant{}}
+		s := &set{entries: map[netip.Addr]*grant{}}
 		st := &staged{set: s}
 		var free []monotonic
 		a := addr("198.18.0.0")
@@ -99,7 +99,7 @@ func TestSoonest(t *testing.T) {
 // A kernel that refuses to end grants gets no more of them either.
 func TestNoRoomIsAnError(t *testing.T) {
 	w, p := web(t)
-	full := policy.Grant{Pod: p.PodRef, Name: dns("www.example.org"), Ports: https, Deadline: w.clock().Add(time.Hour)}
+	full := policy.Grant{Pod: p.PodRef, Name: dns("www.example.org"), Ports: https, Deadline: w.Now().Add(time.Hour)}
 	a := addr("198.18.0.0")
 	for range setMax {
 		full.Addrs, a = append(full.Addrs, a), a.Next()

@@ -4,14 +4,14 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/enforcer/dataplane"
 )
 
 // deadline is one grant's place in the queue. A grant that was extended meanwhile is
 // queued again when its place comes up; a grant whose queued differs has another place.
 type deadline struct {
 	at   monotonic
-	set  *Set
+	set  *set
 	addr netip.Addr
 }
 
@@ -59,7 +59,7 @@ func (q *deadlineQueue) due(now monotonic, n int) []deadline {
 
 // enqueue gives a grant a place in the queue of deadlines, if it has none or only
 // a later one. The caller holds mu.
-func (t *Table) enqueue(s *Set, a netip.Addr, g *grant) {
+func (t *Table) enqueue(s *set, a netip.Addr, g *grant) {
 	if until := g.until(); g.queued == 0 || until < g.queued {
 		g.queued = until
 		t.deadlines.push(deadline{until, s, a})
@@ -95,7 +95,7 @@ func (t *Table) expire(now monotonic) (n int, failed error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	due := t.deadlines.due(now, expiryPart)
-	over := map[*Set][]netip.Addr{}
+	over := map[*set][]netip.Addr{}
 	for _, d := range due {
 		g := d.set.entries[d.addr]
 		if g == nil || g.queued != d.at {
@@ -112,7 +112,7 @@ func (t *Table) expire(now monotonic) (n int, failed error) {
 			s.entries[a].queued = now + monotonic(expiryRetry)
 			t.deadlines.push(deadline{now + monotonic(expiryRetry), s, a})
 		}
-		if !ipset.IsNotFound(err) {
+		if !dataplane.IsNoSet(err) {
 			failed = err
 		}
 	}

@@ -103,7 +103,7 @@ func TestAGrantThatCameBackEndsOnce(t *testing.T) {
 	}
 }
 
-func TestWhatIsLeftOfAGrantEndsAtItsOwnDeadline(t *testing.T) {
+func TestRemainingReasonKeepsItsDeadline(t *testing.T) {
 	w := newNode(t)
 	web := pod("web", "one", "two")
 	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.net")
@@ -120,7 +120,7 @@ func TestWhatIsLeftOfAGrantEndsAtItsOwnDeadline(t *testing.T) {
 	}
 }
 
-func TestWhatHasEndedIsNotLeft(t *testing.T) {
+func TestExpiredReasonsAreRemoved(t *testing.T) {
 	w := newNode(t)
 	web := pod("web", "one", "two")
 	one, two := pol("one", "tcp/443 www.example.org"), pol("two", "tcp/443 www.example.net")
@@ -138,7 +138,7 @@ func TestWhatHasEndedIsNotLeft(t *testing.T) {
 func TestARefusedDeletionIsTriedAgain(t *testing.T) {
 	w, p := web(t)
 	w.answer(p, "www.example.org", 60, "192.0.2.1")
-	w.pass(120 * time.Second)
+	w.Pass(120 * time.Second)
 	w.sets.fail(1, false)
 	if err := w.table.Expire(); !errors.Is(err, errInjected) {
 		t.Fatal(err)

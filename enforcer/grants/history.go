@@ -17,8 +17,8 @@ type history struct {
 
 func newHistory() *history { return &history{reasons: map[netip.Addr][]reason{}} }
 
-// remember adds ended reasons to those of the address. When there are too many
-// addresses, the one that ended first is forgotten.
+// remember adds ended reasons to those of the address. Beyond the maximum number of
+// addresses, the one that ended first is dropped.
 func (h *history) remember(a netip.Addr, rs []reason) {
 	old, there := h.reasons[a]
 	if !there {

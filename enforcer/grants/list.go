@@ -14,7 +14,7 @@ import (
 // address. It holds up no grant for longer than one set is copied.
 func (t *Table) ListGrants(pod policy.PodRef) (out []policy.GrantInfo) {
 	at := t.cfg.Clock.read()
-	t.some(pod, func(s *Set) bool {
+	t.some(pod, func(s *set) bool {
 		out = slices.Grow(out, len(s.entries))
 		for a := range s.entries {
 			out = s.appendInfo(out, a, true, false, at)
@@ -38,14 +38,14 @@ func (t *Table) NamesOf(pod policy.PodRef, addr netip.Addr) []policy.GrantInfo {
 	return t.appendAddress(nil, pod, addr, true)
 }
 
-// anybodyMost is how many grants NamesOfAnybody needs: more pods are not searched.
-const anybodyMost = 128
+// maxListed is how many grants NamesOfAnybody needs: more pods are not searched.
+const maxListed = 128
 
 // NamesOfAnybody is NamesOf of every pod, or of some pods if they have enough.
 func (t *Table) NamesOfAnybody(addr netip.Addr) []policy.GrantInfo {
 	var out []policy.GrantInfo
 	for ref := range t.Pods() {
-		if len(out) >= anybodyMost {
+		if len(out) >= maxListed {
 			break
 		}
 		out = t.appendAddress(out, ref, addr, true)
@@ -56,7 +56,7 @@ func (t *Table) NamesOfAnybody(addr netip.Addr) []policy.GrantInfo {
 // appendAddress appends the ended grants of a pod and an address, and the live ones too.
 func (t *Table) appendAddress(out []policy.GrantInfo, pod policy.PodRef, addr netip.Addr, live bool) []policy.GrantInfo {
 	at := t.cfg.Clock.read()
-	t.some(pod, func(s *Set) bool {
+	t.some(pod, func(s *set) bool {
 		out = s.appendInfo(out, addr, live, true, at)
 		return false
 	})
@@ -64,7 +64,7 @@ func (t *Table) appendAddress(out []policy.GrantInfo, pod policy.PodRef, addr ne
 }
 
 // appendInfo appends the live grants of an address, the ended ones, or both.
-func (s *Set) appendInfo(out []policy.GrantInfo, a netip.Addr, live, ended bool, at reading) []policy.GrantInfo {
+func (s *set) appendInfo(out []policy.GrantInfo, a netip.Addr, live, ended bool, at reading) []policy.GrantInfo {
 	var reasons []reason
 	if g := s.entries[a]; g != nil {
 		reasons = g.reasons
@@ -87,7 +87,7 @@ func (s *Set) appendInfo(out []policy.GrantInfo, a netip.Addr, live, ended bool,
 }
 
 // info renders a reason of an address.
-func (s *Set) info(a netip.Addr, r *reason, at reading) policy.GrantInfo {
+func (s *set) info(a netip.Addr, r *reason, at reading) policy.GrantInfo {
 	return policy.GrantInfo{
 		Pod: s.key.Pod, Addr: a, Ports: s.key.Ports, Name: r.name,
 		Until: at.epoch.Add(time.Duration(r.until)), By: r.by.String(),
@@ -100,7 +100,7 @@ func (s *Set) info(a netip.Addr, r *reason, at reading) policy.GrantInfo {
 func (t *Table) OnTakenBack(f func(policy.GrantInfo)) { t.takenBack = f }
 
 // report gives the denied reasons to takenBack.
-func (t *Table) report(s *Set, denied func(reason) bool, at reading) {
+func (t *Table) report(s *set, denied func(reason) bool, at reading) {
 	if t.takenBack == nil {
 		return
 	}

@@ -16,7 +16,7 @@ import (
 func (n *node) infos(all []policy.GrantInfo) []string {
 	out := []string{}
 	for _, o := range all {
-		out = append(out, fmt.Sprintf("%s %s %s %s in %d %s", o.Pod.Name, o.Name, o.Ports, o.Addr, int(o.Until.Sub(n.clock()).Seconds()), o.By))
+		out = append(out, fmt.Sprintf("%s %s %s %s in %d %s", o.Pod.Name, o.Name, o.Ports, o.Addr, int(o.Until.Sub(n.Now()).Seconds()), o.By))
 	}
 	return out
 }
@@ -34,7 +34,7 @@ func TestListGrants(t *testing.T) {
 	a, b := pod("a", "x", "y"), pod("b", "x")
 	w.apply([]policy.Pod{a, b}, pol("x", "tcp/443 *.example.net"), pol("y", "tcp/443 www.example.net", "udp/53 www.example.net"))
 	w.answer(a, "www.example.net", 60, "192.0.2.1 2001:db8::1")
-	w.pass(30 * time.Second)
+	w.Pass(30 * time.Second)
 	w.answer(a, "api.example.net", 60, "192.0.2.1")
 	w.answer(b, "api.example.net", 60, "192.0.2.7")
 	ofA := []string{
@@ -77,8 +77,8 @@ func TestNamesOfAnybodyAreEnough(t *testing.T) {
 			w.answer(p, fmt.Sprintf("n%d.example.net", i), 60, "192.0.2.1")
 		}
 	}
-	if n := len(w.table.NamesOfAnybody(addr("192.0.2.1"))); n < anybodyMost || n > anybodyMost+reasonsMax {
-		t.Errorf("%d names, want about %d", n, anybodyMost)
+	if n := len(w.table.NamesOfAnybody(addr("192.0.2.1"))); n < maxListed || n > maxListed+reasonsMax {
+		t.Errorf("%d names, want about %d", n, maxListed)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestRecovered(t *testing.T) {
 	a := pod("a", "x")
 	w.apply([]policy.Pod{a}, pol("x", "tcp/443 *.example.net"))
 	w.answer(a, "www.example.net", 60, "192.0.2.1")
-	w.pass(20 * time.Second)
+	w.Pass(20 * time.Second)
 	w.restart()
 	w.apply([]policy.Pod{a}, pol("x", "tcp/443 *.example.net"))
 	sameLines(t, "recovered", w.infos(w.table.ListGrants(a.PodRef)), "a www.example.net tcp/443 192.0.2.1 in 100 shop/x *.example.net")
@@ -137,13 +137,13 @@ func TestListGrantsLikeTwin(t *testing.T) {
 					w.answer(p, k.name, ttl, k.addr)
 				}
 			}
-			if until := w.clock().Add(time.Duration(ttl)*time.Second + policy.DefaultGrace); until.After(twin[k]) {
+			if until := w.Now().Add(time.Duration(ttl)*time.Second + policy.DefaultGrace); until.After(twin[k]) {
 				twin[k] = until
 			}
 			w.expire(time.Duration(r.IntN(20)) * time.Second)
 			var want, got []string
 			for k, until := range twin {
-				if until.After(w.clock()) {
+				if until.After(w.Now()) {
 					want = append(want, fmt.Sprint(k, until.Unix()))
 				}
 			}

@@ -6,19 +6,17 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/e2e/testclock"
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
-	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 const (
@@ -28,19 +26,30 @@ const (
 
 var errInjected = errors.New("the kernel is out of memory")
 
-// sets are fake sets whose writes a test counts, holds up and replaces.
+// sets are the kernel's sets in memory, whose writes a test counts, holds up and replaces.
 type sets struct {
-	*ipset.Fake
+	now    func() time.Time
 	mu     sync.Mutex
-	writes [][]ipset.Op  // each call with entries
-	gate   chan struct{} // writes wait until it is closed; nil: they do not
+	held   map[string]map[netip.Addr]entry // by name
+	writes [][]dataplane.GrantOp           // each call with grants
+	gate   chan struct{}                   // writes wait until it is closed; nil: they do not
 	// instead does an op in place of the kernel, where it is set.
-	instead func(op *ipset.Op) error
+	instead func(op *dataplane.GrantOp) error
 }
 
-func (s *sets) Apply(ops []ipset.Op) {
+type entry struct {
+	until   time.Time
+	comment string
+}
+
+func (s *sets) ApplyGrants(ops []dataplane.GrantOp) {
 	s.mu.Lock()
-	full := slices.DeleteFunc(slices.Clone(ops), func(op ipset.Op) bool { return len(op.Entries) == 0 })
+	var full []dataplane.GrantOp
+	for _, op := range ops {
+		if op.Grants = slices.Clone(op.Grants); len(op.Grants) > 0 {
+			full = append(full, op)
+		}
+	}
 	if len(full) > 0 {
 		s.writes = append(s.writes, full)
 	}
@@ -53,32 +62,75 @@ func (s *sets) Apply(ops []ipset.Op) {
 		do = s.do
 	}
 	for i := range ops {
-		if ops[i].Err = nil; len(ops[i].Entries) > 0 {
+		if ops[i].Err = nil; len(ops[i].Grants) > 0 {
 			ops[i].Err = do(&ops[i])
 		}
 	}
 }
 
 // do is what the kernel does.
-func (s *sets) do(op *ipset.Op) error {
-	if op.Delete {
-		return s.Fake.Delete(op.Set, op.Entries...)
+func (s *sets) do(op *dataplane.GrantOp) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	members := s.held[op.Set.Name]
+	if members == nil {
+		return dataplane.NoSet{Err: errors.New("no such set")}
 	}
-	return s.Fake.Add(op.Set, op.Entries...)
+	for _, g := range op.Grants {
+		if op.Remove {
+			delete(members, g.Addr)
+		} else {
+			members[g.Addr] = entry{s.now().Add(g.Timeout), g.Comment}
+		}
+	}
+	return nil
 }
 
-func (s *sets) Add(name string, entries ...ipset.Entry) error {
-	return s.one(ipset.Op{Set: name, Entries: entries})
+// ListGrants hands over sets in two parts.
+func (s *sets) ListGrants(sets []dataplane.GrantSet, each func(dataplane.GrantSet, []dataplane.Grant)) error {
+	for _, key := range sets {
+		if all, there := s.list(key.Name); there {
+			each(key, all[:len(all)/2])
+			each(key, all[len(all)/2:])
+		}
+	}
+	return nil
 }
 
-func (s *sets) Delete(name string, entries ...ipset.Entry) error {
-	return s.one(ipset.Op{Set: name, Delete: true, Entries: entries})
+// list returns the live members of a set, sorted, and whether the set is there.
+func (s *sets) list(name string) (out []dataplane.Grant, there bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	members, there := s.held[name]
+	for a, e := range members {
+		if left := e.until.Sub(s.now()); left > 0 {
+			out = append(out, dataplane.Grant{Addr: a, Timeout: left, Comment: e.comment})
+		}
+	}
+	slices.SortFunc(out, func(a, b dataplane.Grant) int { return a.Addr.Compare(b.Addr) })
+	return out, there
 }
 
-func (s *sets) one(op ipset.Op) error {
-	ops := []ipset.Op{op}
-	s.Apply(ops)
-	return ops[0].Err
+// create creates a set, unless it is there.
+func (s *sets) create(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held[name] == nil {
+		s.held[name] = map[netip.Addr]entry{}
+	}
+}
+
+func (s *sets) destroy(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.held, name)
+}
+
+// dump prints all sets.
+func (s *sets) dump() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprint(s.held)
 }
 
 // count returns how many calls wrote.
@@ -94,7 +146,7 @@ func (s *sets) ops() (added, deleted int) {
 	defer s.mu.Unlock()
 	for _, ops := range s.writes {
 		for _, op := range ops {
-			if op.Delete {
+			if op.Remove {
 				deleted++
 			} else {
 				added++
@@ -107,7 +159,7 @@ func (s *sets) ops() (added, deleted int) {
 
 // fail lets the nth op from now on fail, late: after it was done.
 func (s *sets) fail(n int, late bool) {
-	s.instead = func(op *ipset.Op) error {
+	s.instead = func(op *dataplane.GrantOp) error {
 		if n--; n != 0 {
 			return s.do(op)
 		}
@@ -128,56 +180,35 @@ func (s *sets) block() (release func()) {
 
 // node is the grants of a node, with the sets of its kernel.
 type node struct {
+	*testclock.Clock
 	t        testing.TB
 	sets     *sets
 	table    *Table
 	compiler *compile.Compiler
 	snap     *policy.Snapshot // in force
-	left     map[string]bool  // sets of an earlier agent
-	coexists bool
-
-	mu  sync.Mutex
-	now time.Time
 }
 
 // newNode returns a node that no agent has run on, with a table.
 func newNode(t testing.TB) *node {
-	n := &node{t: t, now: time.Unix(1_700_000_000, 0)}
-	n.sets = &sets{Fake: ipset.NewFake(n.clock)}
+	n := &node{t: t, Clock: testclock.New(time.Unix(1_700_000_000, 0))}
+	n.sets = &sets{now: n.Now, held: map[string]map[netip.Addr]entry{}}
 	n.restart()
 	return n
 }
 
-func (n *node) clock() time.Time {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.now
-}
-
-func (n *node) pass(d time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.now = n.now.Add(d)
-}
-
 // restart replaces the table by an empty one.
 func (n *node) restart() {
-	n.table = New(Config{
-		Sets: n.sets, Clock: NewClock(n.clock, time.Duration(n.clock().UnixNano())), Hold: hold, SetName: setName,
-		Coexisting: func() bool { return n.coexists }, WriteFailed: func() {},
-	})
-	n.snap, n.compiler, n.left = nil, compile.New(), map[string]bool{}
-	names, err := n.sets.Names()
-	fatal.If(n.t, err)
-	for _, name := range names {
-		n.left[name] = true
-	}
+	n.table = New(Config{Kernel: n.sets, Clock: NewClock(n.Now, time.Duration(n.Now().UnixNano())), Hold: hold, WriteFailed: func() {}})
+	n.snap, n.compiler = nil, compile.New()
 }
 
-func setName(k Key) string { return fmt.Sprintf("%s-%s-%d", k.Pod.Name, k.Ports, of(k.IPv6)) }
+// grantSet is the set of a pod on a port set.
+func grantSet(pod policy.PodRef, ports policy.PortSet, ipv6 bool) dataplane.GrantSet {
+	return dataplane.GrantSet{Pod: pod, Ports: ports, IPv6: ipv6, Name: fmt.Sprintf("%s-%s-%d", pod.Name, ports, of(ipv6))}
+}
 
 // set4 is the name of a pod's IPv4 set for HTTPS.
-func set4(p policy.Pod) string { return setName(Key{p.PodRef, https, false}) }
+func set4(p policy.Pod) string { return grantSet(p.PodRef, https, false).Name }
 
 func (n *node) compile(pods []policy.Pod, policies ...v1alpha1.FQDNNetworkPolicy) *policy.Snapshot {
 	n.t.Helper()
@@ -189,27 +220,25 @@ func (n *node) compile(pods []policy.Pod, policies ...v1alpha1.FQDNNetworkPolicy
 }
 
 // rollOut brings a snapshot into force as the enforcer does.
-func (n *node) rollOut(s *policy.Snapshot) (err error) {
-	missing := n.table.Missing(func(yield func(Key) bool) {
-		for _, v := range s.Views {
-			for _, ports := range v.PortSets() {
-				if !yield(Key{v.Pod.PodRef, ports, false}) || !yield(Key{v.Pod.PodRef, ports, true}) {
-					return
+func (n *node) rollOut(s *policy.Snapshot) error {
+	var missing []dataplane.GrantSet
+	for _, v := range s.Views {
+		for _, ports := range v.PortSets() {
+			for _, ipv6 := range []bool{false, true} {
+				if set := grantSet(v.Pod.PodRef, ports, ipv6); !n.table.Holds(set) {
+					missing = append(missing, set)
 				}
 			}
 		}
-	}, n.left)
-	if missing.NeedsListing() {
-		if err := n.sets.ListAll(missing.Read); err != nil {
-			return err
-		}
 	}
-	for _, name := range missing.Add(func(_ Key, e error) { err = e }) {
-		delete(n.left, name)
-	}
-	if err != nil {
+	take, hold := n.table.Adopt()
+	if err := n.sets.ListGrants(missing, take); err != nil {
 		return err
 	}
+	for _, set := range missing {
+		n.sets.create(set.Name)
+	}
+	hold(missing)
 	if _, err := n.table.CarryOver(n.snap, s); err != nil {
 		return err
 	}
@@ -220,8 +249,8 @@ func (n *node) rollOut(s *policy.Snapshot) (err error) {
 			ports = v.PortSets()
 		}
 		_, released, err := n.table.TakeBack(ref, s.ViewOf(ref), ports, func() error { return nil })
-		for _, name := range released {
-			err = errors.Join(err, n.sets.Destroy(name))
+		for _, set := range released {
+			n.sets.destroy(set.Name)
 		}
 		if err != nil {
 			return err
@@ -240,7 +269,7 @@ func (n *node) apply(pods []policy.Pod, policies ...v1alpha1.FQDNNetworkPolicy) 
 func (n *node) grants(pod policy.PodRef, name string, ttl uint32, answer string) (out []policy.Grant) {
 	n.t.Helper()
 	for _, o := range n.snap.ViewOf(pod).Decide(dns(name)).Openings(ttl) {
-		out = append(out, policy.Grant{Pod: pod, Name: dns(name), Addrs: addrs(answer), Ports: o.Ports, Deadline: n.clock().Add(o.Lifetime), By: o.By})
+		out = append(out, policy.Grant{Pod: pod, Name: dns(name), Addrs: addrs(answer), Ports: o.Ports, Deadline: n.Now().Add(o.Lifetime), By: o.By})
 	}
 	if len(out) == 0 {
 		n.t.Fatalf("no policy of pod %s allows %s", pod, name)
@@ -257,40 +286,14 @@ func (n *node) answer(pod policy.Pod, name string, ttl uint32, answer string) {
 // expire lets time pass and ends the grants that are due.
 func (n *node) expire(d time.Duration) {
 	n.t.Helper()
-	n.pass(d)
+	n.Pass(d)
 	fatal.If(n.t, n.table.Expire())
 }
 
-// repair repairs the sets that deviate and returns how many did.
-func (n *node) repair() int {
-	n.t.Helper()
-	for s := range n.table.All() {
-		if _, err := n.table.Compare(s); err != nil {
-			n.t.Fatal(err)
-		}
-	}
-	wrong, err := n.table.Deviating()
-	fatal.If(n.t, err)
-	repaired := 0
-	for _, s := range wrong {
-		deviated, err := n.table.Repair(s)
-		fatal.If(n.t, err)
-		if deviated {
-			repaired++
-		}
-	}
-	return repaired
-}
-
-// entries returns the live entries of a pod's HTTPS sets, sorted.
-func (n *node) entries(pod policy.Pod, ipv6 bool) []ipset.Entry {
-	n.t.Helper()
-	es, err := n.sets.List(setName(Key{pod.PodRef, https, ipv6}))
-	if err != nil && !ipset.IsNotFound(err) {
-		n.t.Fatal(err)
-	}
-	slices.SortFunc(es, func(a, b ipset.Entry) int { return a.Addr.Compare(b.Addr) })
-	return es
+// entries returns the live members of a pod's HTTPS sets, sorted.
+func (n *node) entries(pod policy.Pod, ipv6 bool) []dataplane.Grant {
+	out, _ := n.sets.list(grantSet(pod.PodRef, https, ipv6).Name)
+	return out
 }
 
 // stays returns how long an address stays open by the kernel alone, 0 if it is not.
@@ -333,7 +336,7 @@ func crowd(t testing.TB, pods int) (*node, []policy.Pod) {
 // fresh returns grants of addresses that were never granted, pod by pod in turn.
 func (n *node) fresh(pods []policy.Pod, count int) [][]policy.Grant {
 	o := n.snap.ViewOf(pods[0].PodRef).Decide(dns("n.example.net")).Openings(3600)[0]
-	until := n.clock().Add(o.Lifetime)
+	until := n.Now().Add(o.Lifetime)
 	out := make([][]policy.Grant, count)
 	for i := range out {
 		p := pods[i%len(pods)].PodRef
@@ -347,48 +350,13 @@ func (n *node) fresh(pods []policy.Pod, count int) [][]policy.Grant {
 
 // pod returns a pod that the named policies select.
 func pod(name string, selectedBy ...string) policy.Pod {
-	p := policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: name, UID: "uid-" + name}, Labels: map[string]string{}}
-	for _, l := range selectedBy {
-		p.Labels[l] = "yes"
-	}
-	return p
+	return policytest.Pod(name, "", selectedBy...)
 }
 
-// pol returns a policy that selects the pods labelled with its name. Each rule is a
-// protocol and port followed by names and patterns.
-func pol(name string, rules ...string) v1alpha1.FQDNNetworkPolicy {
-	p := v1alpha1.FQDNNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
-	p.Spec.PodSelector.MatchLabels = map[string]string{name: "yes"}
-	for _, r := range rules {
-		words := strings.Fields(r)
-		ports := policy.PortSet(words[0]).Ranges()[0]
-		protocol, port := v1alpha1.Protocol(strings.ToUpper(ports.Protocol.String())), int32(ports.First)
-		rule := v1alpha1.EgressRule{Ports: []v1alpha1.Port{{Protocol: &protocol, Port: &port}}}
-		for _, w := range words[1:] {
-			if strings.Contains(w, "*") {
-				rule.Matches = append(rule.Matches, v1alpha1.Match{Pattern: &w})
-			} else {
-				rule.Matches = append(rule.Matches, v1alpha1.Match{Name: &w})
-			}
-		}
-		p.Spec.Egress = append(p.Spec.Egress, rule)
-	}
-	return p
-}
-
-func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
-
-func addrs(s string) (out []netip.Addr) {
-	for w := range strings.FieldsSeq(s) {
-		out = append(out, addr(w))
-	}
-	return out
-}
-
-func dns(s string) fqdn.Name {
-	n, err := fqdn.ParseName(s)
-	if err != nil {
-		panic(err)
-	}
-	return n
-}
+// The words of the tests.
+var (
+	addr  = netip.MustParseAddr
+	addrs = policytest.Addrs
+	dns   = policytest.Name
+	pol   = policytest.Policy
+)

@@ -1,103 +1,62 @@
 package grants
 
 import (
-	"iter"
 	"net/netip"
 	"slices"
 
-	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
 )
 
-// setBuckets is the initial size of a set: most pods hold few addresses, and the
-// kernel's default costs sixteen times the memory.
-const setBuckets = 64
+// Holds implements dataplane.Grants.
+func (t *Table) Holds(key dataplane.GrantSet) bool { return t.get(key) != nil }
 
-func (s *Set) header() ipset.Set {
-	return ipset.Set{Name: s.name, Type: ipset.HashIP, IPv6: s.key.IPv6, Timeout: true, Comment: true, HashSize: setBuckets}
-}
-
-// Missing is the sets that a plan asks and the table does not hold.
-type Missing struct {
-	table   *Table
-	sets    []*Set
-	present map[string]*Set // of sets, in the kernel when they were found missing
-	listed  map[*Set]bool   // of present, found by Read
-	at      reading
-}
-
-// Missing returns the sets of keys that the table does not hold. present has the names of
-// sets that an earlier agent left: their grants are recovered from what Read is given.
-func (t *Table) Missing(keys iter.Seq[Key], present map[string]bool) *Missing {
-	m := &Missing{table: t, present: map[string]*Set{}, listed: map[*Set]bool{}, at: t.cfg.Clock.read()}
-	for key := range keys {
-		if t.get(key) != nil {
-			continue
+// Adopt implements dataplane.Grants. A grant without a readable reason is taken in without
+// one: TakeBack removes it, like every grant that no policy allows.
+func (t *Table) Adopt() (take func(dataplane.GrantSet, []dataplane.Grant), hold func([]dataplane.GrantSet)) {
+	at, taken := t.cfg.Clock.read(), map[string]*set{}
+	get := func(key dataplane.GrantSet) *set {
+		s := taken[key.Name]
+		if s == nil {
+			s = &set{key: key, table: t, entries: map[netip.Addr]*grant{}, past: newHistory()}
+			taken[key.Name] = s
 		}
-		s := &Set{name: t.cfg.SetName(key), key: key, table: t, entries: map[netip.Addr]*grant{}, past: newHistory()}
-		m.sets = append(m.sets, s)
-		if present[s.name] {
-			m.present[s.name] = s
+		return s
+	}
+	take = func(key dataplane.GrantSet, part []dataplane.Grant) {
+		s := get(key)
+		for i := range part {
+			s.entries[part[i].Addr] = newGrant(readGrant(&part[i], at))
 		}
 	}
-	return m
+	hold = func(keys []dataplane.GrantSet) {
+		if len(keys) == 0 {
+			return
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		ready := make([]*set, len(keys))
+		for i, key := range keys {
+			ready[i] = get(key)
+			for a, g := range ready[i].entries {
+				t.enqueue(ready[i], a, g)
+			}
+		}
+		t.place(true, ready...)
+	}
+	return take, hold
 }
 
-// NeedsListing tells whether there are grants to recover.
-func (m *Missing) NeedsListing() bool { return len(m.present) > 0 }
-
-// Read recovers the grants of one set of a listing; a large set comes in parts. A set of
-// another program is left alone. An entry without a readable reason is taken in without
-// one: TakeBack removes it, like every entry that no policy allows.
-func (m *Missing) Read(header ipset.Set, entries []ipset.Entry) {
-	s := m.present[header.Name]
-	if s == nil || header.Type != ipset.HashIP || header.IPv6 != s.key.IPv6 {
-		return
-	}
-	m.listed[s] = true
-	for _, entry := range entries {
-		s.entries[entry.Addr] = newGrant(readEntry(entry, m.at))
-	}
-}
-
-// readEntry returns the reasons of an entry that another agent wrote. None lasts
-// longer than the kernel keeps the entry.
-func readEntry(entry ipset.Entry, at reading) []reason {
-	rs := parseComment(entry.Comment, at.epoch)
-	if entry.Timeout > 0 {
+// readGrant returns the reasons of a grant that another agent wrote. None lasts longer than
+// the kernel keeps the grant.
+func readGrant(g *dataplane.Grant, at reading) []reason {
+	rs := parseComment(g.Comment, at.epoch)
+	if g.Timeout > 0 {
 		for i := range rs {
-			rs[i].until = min(rs[i].until, at.now+monotonic(entry.Timeout))
+			rs[i].until = min(rs[i].until, at.now+monotonic(g.Timeout))
 		}
 	}
 	return rs
-}
-
-// Add adds the sets to the table, and returns the names of those that it holds now. A set
-// that was not read is created; refused is called for each that the kernel refuses.
-func (m *Missing) Add(refused func(Key, error)) (added []string) {
-	var ready []*Set
-	for _, s := range m.sets {
-		if !m.listed[s] {
-			if err := m.table.cfg.Sets.Ensure(s.header()); err != nil {
-				refused(s.key, err)
-				continue
-			}
-		}
-		ready, added = append(ready, s), append(added, s.name)
-	}
-	if len(ready) == 0 {
-		return nil
-	}
-	t := m.table
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, s := range ready {
-		for a, g := range s.entries {
-			t.enqueue(s, a, g)
-		}
-	}
-	t.place(true, ready...)
-	return added
 }
 
 // CarryOver lets grants be made under the views of the last snapshot and of the next one,
@@ -152,7 +111,7 @@ func (t *Table) carry(p *podGrants, last, next *policy.View) error {
 		return nil
 	}
 	// others calls to for each reason in a set that next grants on other port sets too.
-	others := func(s *Set, rs []reason, to func(*Set, reason)) {
+	others := func(s *set, rs []reason, to func(*set, reason)) {
 		for _, r := range rs {
 			for _, o := range next.Decide(r.name).Openings(0) {
 				if other := (*p.sets.Load())[o.Ports][of(s.key.IPv6)]; other != nil && other != s {
@@ -164,7 +123,7 @@ func (t *Table) carry(p *podGrants, last, next *policy.View) error {
 	t.batch.begin(t.cfg.Clock.read())
 	for s := range p.all() {
 		for a, g := range s.entries {
-			others(s, g.reasons, func(to *Set, r reason) { t.batch.stage(to, a, r) })
+			others(s, g.reasons, func(to *set, r reason) { t.batch.stage(to, a, r) })
 		}
 	}
 	t.writeBatch()
@@ -175,7 +134,7 @@ func (t *Table) carry(p *podGrants, last, next *policy.View) error {
 	}
 	for s := range p.all() {
 		for a, rs := range s.past.reasons {
-			others(s, rs, func(to *Set, r reason) {
+			others(s, rs, func(to *set, r reason) {
 				to.mu.Lock()
 				defer to.mu.Unlock()
 				to.past.remember(a, []reason{r})
@@ -186,10 +145,10 @@ func (t *Table) carry(p *podGrants, last, next *policy.View) error {
 }
 
 // TakeBack takes back the grants of a pod that view does not allow, and releases the sets
-// whose ports the plan does not ask any more: the caller destroys the released sets.
+// whose ports the plan does not ask any more: the caller gives them up in the dataplane.
 // closing is called before addresses are closed. closed tells whether an address, open
 // before or remembered, has no reason left. Both results count after an error too.
-func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, ports []policy.PortSet, closing func() error) (closed bool, released []string, err error) {
+func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, ports []policy.PortSet, closing func() error) (closed bool, released []dataplane.GrantSet, err error) {
 	p := t.pod(pod)
 	if p == nil {
 		return false, nil, nil
@@ -210,7 +169,7 @@ func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, ports []policy.Po
 		}
 		if !keep {
 			t.place(false, s)
-			released = append(released, s.name)
+			released = append(released, s.key)
 		}
 	}
 	p.changed = false
@@ -222,7 +181,7 @@ func (t *Table) TakeBack(pod policy.PodRef, view *policy.View, ports []policy.Po
 // earlier. The table follows the kernel: after an error it still holds the grants to be
 // taken back, uncertain. Without keep the set is released as a whole, and nothing of it is
 // written. The caller holds mu.
-func (t *Table) takeBack(s *Set, view *policy.View, keep bool, closing func() error) (closed bool, err error) {
+func (t *Table) takeBack(s *set, view *policy.View, keep bool, closing func() error) (closed bool, err error) {
 	denied := func(r reason) bool { return !keep || !viewAllows(view, r.name, s.key.Ports) }
 	at := t.cfg.Clock.read()
 	if view != nil {
@@ -230,7 +189,7 @@ func (t *Table) takeBack(s *Set, view *policy.View, keep bool, closing func() er
 	}
 	var touched []netip.Addr
 	left := map[netip.Addr]*grant{}
-	var gone, shorter []ipset.Entry
+	var gone, shorter []dataplane.Grant
 	for a, g := range s.entries {
 		kept := slices.DeleteFunc(slices.Clone(g.reasons), denied)
 		if len(kept) > 0 && len(kept) == len(g.reasons) {
@@ -238,12 +197,12 @@ func (t *Table) takeBack(s *Set, view *policy.View, keep bool, closing func() er
 		}
 		touched = append(touched, a)
 		if len(kept) == 0 {
-			gone = append(gone, ipset.Entry{Addr: a})
+			gone = append(gone, dataplane.Grant{Addr: a})
 			continue
 		}
 		c := &grant{queued: g.queued, reasons: kept}
 		left[a] = c
-		shorter = append(shorter, t.entry(a, c, at))
+		shorter = append(shorter, t.render(a, c, at))
 	}
 	if len(gone) > 0 {
 		if err := closing(); err != nil {
@@ -252,10 +211,10 @@ func (t *Table) takeBack(s *Set, view *policy.View, keep bool, closing func() er
 	}
 	s.doubtAll(touched)
 	if keep {
-		if err := t.cfg.Sets.Delete(s.name, gone...); err != nil {
+		if err := t.apply(s, true, gone); err != nil {
 			return false, err
 		}
-		if err := t.cfg.Sets.Add(s.name, shorter...); err != nil {
+		if err := t.apply(s, false, shorter); err != nil {
 			return false, err
 		}
 	}
@@ -272,25 +231,23 @@ func (t *Table) takeBack(s *Set, view *policy.View, keep bool, closing func() er
 	return len(gone)+pruned > 0, nil
 }
 
-// TakeOver brings the kernel's entries that the table does not know, which another agent
-// wrote, into the table, and removes those that no policy allows. Entries that come or go
-// after the listing are this agent's.
+// TakeOver adds the kernel's grants that another agent wrote to the table, and removes
+// those that no policy allows. Grants that come or go after the listing are this agent's.
 func (t *Table) TakeOver() error {
-	held := map[string][]ipset.Entry{}
-	for s := range t.All() {
-		held[s.name] = nil
+	held := map[string][]dataplane.Grant{}
+	var keys []dataplane.GrantSet
+	for s := range t.all() {
+		keys = append(keys, s.key)
 	}
-	err := t.cfg.Sets.ListAll(func(header ipset.Set, entries []ipset.Entry) {
-		if all, ours := held[header.Name]; ours && header.Type == ipset.HashIP {
-			held[header.Name] = append(all, entries...)
-		}
+	err := t.cfg.Kernel.ListGrants(keys, func(key dataplane.GrantSet, part []dataplane.Grant) {
+		held[key.Name] = append(held[key.Name], part...)
 	})
 	if err != nil {
 		return err
 	}
 	for _, p := range *t.pods.Load() {
 		for s := range p.all() {
-			if err := t.takeOver(p, s, held[s.name]); err != nil {
+			if err := t.takeOver(p, s, held[s.key.Name]); err != nil {
 				return err
 			}
 		}
@@ -300,34 +257,35 @@ func (t *Table) TakeOver() error {
 
 // takeOver is TakeOver for one set of a pod. The other agent may have granted by a coming
 // snapshot too.
-func (t *Table) takeOver(p *podGrants, s *Set, entries []ipset.Entry) error {
+func (t *Table) takeOver(p *podGrants, s *set, there []dataplane.Grant) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	at := t.cfg.Clock.read()
-	var surplus, unlike []ipset.Entry
+	var surplus, unlike []dataplane.Grant
 	later := map[netip.Addr]*grant{}
-	for _, entry := range entries {
-		g, changed := s.entries[entry.Addr].clone(), false
-		for _, r := range readEntry(entry, at) {
+	for i := range there {
+		is := &there[i]
+		g, changed := s.entries[is.Addr].clone(), false
+		for _, r := range readGrant(is, at) {
 			if p.allowsName(r.name, s.key.Ports) && g.add(r, at.now) {
 				changed = true
 			}
 		}
 		switch {
 		case len(g.reasons) == 0:
-			surplus = append(surplus, ipset.Entry{Addr: entry.Addr})
+			surplus = append(surplus, dataplane.Grant{Addr: is.Addr})
 		case changed:
-			later[entry.Addr] = g
+			later[is.Addr] = g
 		}
-		if want := t.entry(entry.Addr, g, at); len(g.reasons) > 0 && want.Comment != entry.Comment && !s.uncertain[entry.Addr] {
+		if want := t.render(is.Addr, g, at); len(g.reasons) > 0 && want.Comment != is.Comment && !s.uncertain[is.Addr] {
 			unlike = append(unlike, want)
 		}
 	}
-	if err := t.cfg.Sets.Delete(s.name, surplus...); err != nil {
+	if err := t.apply(s, true, surplus); err != nil {
 		return err
 	}
-	// An entry has the reasons of the agent that wrote it last alone.
-	if err := t.cfg.Sets.Add(s.name, unlike...); err != nil {
+	// A grant has the reasons of the agent that wrote it last alone.
+	if err := t.apply(s, false, unlike); err != nil {
 		return err
 	}
 	s.mu.Lock()

@@ -38,10 +38,10 @@ type request struct {
 	waits  []int // the sets of the batch that decide
 }
 
-// Grant opens addresses for pods and returns after the kernel has acknowledged
-// all of them, or with an error: the pod is not selected, no policy of it allows
-// the name on those ports any more, the kernel refused, or ctx ended first. After
-// an error some of the addresses may be open.
+// Grant opens addresses for pods and returns after the kernel has acknowledged all of
+// them, or with an error: the pod is not selected, no policy of it allows the name on
+// those ports any more, the kernel refused, or ctx ended first. After an error some of
+// the addresses may be open.
 func (t *Table) Grant(ctx context.Context, grants []policy.Grant) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -57,7 +57,7 @@ func (t *Table) Grant(ctx context.Context, grants []policy.Grant) error {
 		return fmt.Errorf("too many grants wait for the kernel: %w", ctx.Err())
 	}
 	t.startWriter()
-	// The kernel cannot be interrupted, the caller can: the write goes on.
+	// The kernel cannot be interrupted, the caller can: the write continues.
 	select {
 	case err := <-r.done:
 		if err != nil {

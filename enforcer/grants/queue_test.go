@@ -61,7 +61,7 @@ func TestOnlyALaterDeadlineIsWritten(t *testing.T) {
 	}
 	ask(2, "a new grant")
 	ask(0, "the same deadline")
-	w.pass(10 * time.Second)
+	w.Pass(10 * time.Second)
 	g[0].Deadline = g[0].Deadline.Add(-time.Second)
 	ask(0, "an earlier deadline")
 	g[0].Deadline = g[0].Deadline.Add(10 * time.Second)
@@ -113,14 +113,14 @@ func TestRefusedGrantsOpenNothing(t *testing.T) {
 		{"another port set", func(g *policy.Grant) { g.Ports = "tcp/80" }},
 		{"every port", func(g *policy.Grant) { g.Ports = policy.AnyPort }},
 	}
-	before := w.sets.Dump()
+	before := w.sets.dump()
 	for i, test := range tests {
 		g := good
 		test.change(&g)
 		if err := w.table.Grant(context.Background(), []policy.Grant{g}); err == nil {
 			t.Errorf("%s: no error", test.what)
 		}
-		if after := w.sets.Dump(); after != before {
+		if after := w.sets.dump(); after != before {
 			t.Errorf("%s: the kernel changed:\n%s", test.what, after)
 		}
 		if got := w.table.Refused(); got != uint64(i+1) {
@@ -132,7 +132,7 @@ func TestRefusedGrantsOpenNothing(t *testing.T) {
 	if err := w.table.Grant(over, []policy.Grant{good}); !errors.Is(err, context.Canceled) {
 		t.Errorf("grant for a query that is over: %v", err)
 	}
-	if after := w.sets.Dump(); after != before {
+	if after := w.sets.dump(); after != before {
 		t.Error("a grant for a query that is over changed the kernel")
 	}
 }
@@ -173,9 +173,9 @@ func TestNamesOfOneAddressAreBounded(t *testing.T) {
 	w.answer(p, "www.example.org", 3600, "192.0.2.1")
 	for i := range 2000 {
 		w.answer(p, fmt.Sprintf("n%d.example.net", i), 60, "192.0.2.1")
-		w.pass(100 * time.Millisecond)
+		w.Pass(100 * time.Millisecond)
 	}
-	s := w.table.get(Key{p.PodRef, https, false})
+	s := w.table.get(grantSet(p.PodRef, https, false))
 	kept := s.entries[addr("192.0.2.1")].reasons
 	if len(kept) != reasonsMax || kept[0].name != dns("www.example.org") || kept[reasonsMax-1].name != dns("n1999.example.net") {
 		t.Errorf("%d names are kept, from %s to %s", len(kept), kept[0].name, kept[len(kept)-1].name)
@@ -242,7 +242,7 @@ func TestAnAnswerIsOneWrite(t *testing.T) {
 	fatal.If(t, w.table.Grant(context.Background(), g))
 	entries := 0
 	for _, op := range w.sets.writes[0] {
-		entries += len(op.Entries)
+		entries += len(op.Grants)
 	}
 	if w.sets.count() != 1 || len(w.sets.writes[0]) != 10 || entries != 80 {
 		t.Errorf("%d writes, the first of %d ops with %d entries, want 1 of 10 with 80", w.sets.count(), len(w.sets.writes[0]), entries)

@@ -9,25 +9,22 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
 )
 
-// Config is what a Table is made with.
+// Config is the parameters of a Table.
 type Config struct {
-	Sets  ipset.Interface
-	Clock Clock
+	Kernel dataplane.GrantWriter
+	Clock  Clock
 	// Hold is how much longer than its deadline the kernel keeps a grant.
 	Hold time.Duration
-	// SetName returns the name of a set.
-	SetName func(Key) string
-	// Coexisting tells whether another agent changes the same sets.
-	Coexisting func() bool
 	// WriteFailed is called after each failed write of grants. It must not block.
 	WriteFailed func()
 }
 
-// Table is all grants by pod: the mirror of the kernel's sets.
+// Table is all grants by pod: the mirror of the kernel's sets. It is the dataplane.Grants
+// of the dataplane that it writes through.
 type Table struct {
 	cfg       Config
 	takenBack func(policy.GrantInfo) // nil: not wanted
@@ -36,10 +33,10 @@ type Table struct {
 	mu        sync.Mutex
 	batch     batch
 	deadlines deadlineQueue
-	differing map[*Set]bool // sets whose members deviated at the last comparison
 
 	pods atomic.Pointer[map[policy.PodRef]*podGrants]
-	// epoch changes before the kernel is told to end a grant, and after the table says so.
+	// epoch changes before a grant is removed from the kernel, and after it is removed
+	// from the table.
 	epoch   atomic.Uint64
 	queue   chan *request // grants that wait for the writer
 	writing atomic.Bool   // the writer runs
@@ -50,7 +47,7 @@ type Table struct {
 
 // New returns an empty table.
 func New(cfg Config) *Table {
-	t := &Table{cfg: cfg, differing: map[*Set]bool{}, queue: make(chan *request, queueMax)}
+	t := &Table{cfg: cfg, queue: make(chan *request, queueMax)}
 	t.pods.Store(&map[policy.PodRef]*podGrants{})
 	return t
 }
@@ -65,16 +62,8 @@ type podGrants struct {
 	sets    atomic.Pointer[map[policy.PortSet]setPair]
 }
 
-// Key identifies a set: a pod, a port set, an address family.
-type Key struct {
-	Pod   policy.PodRef
-	Ports policy.PortSet
-	IPv6  bool
-}
-
-// setPair is the sets of one port set, IPv4's first; one that the kernel refused
-// is nil.
-type setPair [2]*Set
+// setPair is the sets of one port set, IPv4's first; a refused one is nil.
+type setPair [2]*set
 
 // of returns the index of a family in a setPair.
 func of(ipv6 bool) int {
@@ -84,10 +73,9 @@ func of(ipv6 bool) int {
 	return 0
 }
 
-// Set mirrors one ipset.
-type Set struct {
-	name  string
-	key   Key
+// set mirrors one set of the kernel.
+type set struct {
+	key   dataplane.GrantSet
 	table *Table
 	// staged is its place in the batch that is being made, from 1; it needs Table.mu.
 	staged int
@@ -98,17 +86,11 @@ type Set struct {
 	past      *history
 }
 
-// Name returns the set's name in the kernel.
-func (s *Set) Name() string { return s.name }
-
-// Key returns what the set is for.
-func (s *Set) Key() Key { return s.key }
-
 // pod returns a pod's grants, nil if it has no set.
 func (t *Table) pod(ref policy.PodRef) *podGrants { return (*t.pods.Load())[ref] }
 
 // get returns one set, nil if it is not there.
-func (t *Table) get(key Key) *Set {
+func (t *Table) get(key dataplane.GrantSet) *set {
 	p := t.pod(key.Pod)
 	if p == nil {
 		return nil
@@ -119,9 +101,9 @@ func (t *Table) get(key Key) *Set {
 // Pods yields the pods that have sets now.
 func (t *Table) Pods() iter.Seq[policy.PodRef] { return maps.Keys(*t.pods.Load()) }
 
-// All yields the sets of all pods.
-func (t *Table) All() iter.Seq[*Set] {
-	return func(yield func(*Set) bool) {
+// all yields the sets of all pods.
+func (t *Table) all() iter.Seq[*set] {
+	return func(yield func(*set) bool) {
 		for _, p := range *t.pods.Load() {
 			for s := range p.all() {
 				if !yield(s) {
@@ -133,8 +115,8 @@ func (t *Table) All() iter.Seq[*Set] {
 }
 
 // all yields a pod's sets, as they were when it began.
-func (p *podGrants) all() iter.Seq[*Set] {
-	return func(yield func(*Set) bool) {
+func (p *podGrants) all() iter.Seq[*set] {
+	return func(yield func(*set) bool) {
 		for _, both := range *p.sets.Load() {
 			for _, s := range both {
 				if s != nil && !yield(s) {
@@ -147,7 +129,7 @@ func (p *podGrants) all() iter.Seq[*Set] {
 
 // place adds sets to the table, or removes them, and a pod with its last set. The caller
 // holds mu.
-func (t *Table) place(add bool, sets ...*Set) {
+func (t *Table) place(add bool, sets ...*set) {
 	pods := maps.Clone(*t.pods.Load())
 	for _, s := range sets {
 		p := pods[s.key.Pod]
@@ -172,7 +154,7 @@ func (t *Table) place(add bool, sets ...*Set) {
 }
 
 // put stores a grant. The caller holds Table.mu and mu.
-func (s *Set) put(a netip.Addr, g *grant, certain bool) {
+func (s *set) put(a netip.Addr, g *grant, certain bool) {
 	old := s.entries[a]
 	s.entries[a] = g
 	if !certain {
@@ -186,7 +168,7 @@ func (s *Set) put(a netip.Addr, g *grant, certain bool) {
 }
 
 // doubt makes an address uncertain. The caller holds Table.mu and mu.
-func (s *Set) doubt(a netip.Addr) {
+func (s *set) doubt(a netip.Addr) {
 	if s.uncertain == nil {
 		s.uncertain = map[netip.Addr]bool{}
 	}
@@ -196,7 +178,7 @@ func (s *Set) doubt(a netip.Addr) {
 
 // doubtAll makes addresses uncertain that are about to be removed. The caller holds
 // Table.mu.
-func (s *Set) doubtAll(addrs []netip.Addr) {
+func (s *set) doubtAll(addrs []netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range addrs {
@@ -207,14 +189,14 @@ func (s *Set) doubtAll(addrs []netip.Addr) {
 }
 
 // remove forgets a grant. The caller holds Table.mu and mu.
-func (s *Set) remove(a netip.Addr) {
+func (s *set) remove(a netip.Addr) {
 	delete(s.entries, a)
 	delete(s.uncertain, a)
 }
 
 // Opened returns the port sets on which an address is granted to a pod, or was.
 func (t *Table) Opened(pod policy.PodRef, a netip.Addr) (ports []policy.PortSet) {
-	t.some(pod, func(s *Set) bool {
+	t.some(pod, func(s *set) bool {
 		if s.entries[a] != nil || s.past.reasons[a] != nil {
 			ports = append(ports, s.key.Ports)
 		}
@@ -225,11 +207,11 @@ func (t *Table) Opened(pod policy.PodRef, a netip.Addr) (ports []policy.PortSet)
 
 // OpenedAny tells whether a pod has or had any grant of a family.
 func (t *Table) OpenedAny(pod policy.PodRef, ipv6 bool) bool {
-	return t.some(pod, func(s *Set) bool { return s.key.IPv6 == ipv6 && len(s.entries)+len(s.past.reasons) > 0 })
+	return t.some(pod, func(s *set) bool { return s.key.IPv6 == ipv6 && len(s.entries)+len(s.past.reasons) > 0 })
 }
 
 // some tells whether is holds for a set of a pod. It is called under the set's lock.
-func (t *Table) some(pod policy.PodRef, is func(*Set) bool) bool {
+func (t *Table) some(pod policy.PodRef, is func(*set) bool) bool {
 	p := t.pod(pod)
 	if p == nil {
 		return false
@@ -248,7 +230,7 @@ func (t *Table) some(pod policy.PodRef, is func(*Set) bool) bool {
 // Count returns how many addresses are open, each set's for itself.
 func (t *Table) Count() int {
 	n := 0
-	for s := range t.All() {
+	for s := range t.all() {
 		s.mu.RLock()
 		n += len(s.entries)
 		s.mu.RUnlock()

@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/enforcer/dataplane"
 )
 
 // BenchmarkGrantTable is the memory of 100,000 grants of 250 pods.
 func BenchmarkGrantTable(b *testing.B) {
 	for b.Loop() {
 		w, all := crowd(b, 250)
-		w.table.cfg.Sets = nowhere{w.sets}
+		w.table.cfg.Kernel = nowhere{w.sets}
 		const grants = 100_000
 		before := heapInUse()
 		for _, g := range w.fresh(all, grants) {
@@ -25,9 +25,9 @@ func BenchmarkGrantTable(b *testing.B) {
 }
 
 // nowhere acknowledges what is added and forgets it.
-type nowhere struct{ ipset.Interface }
+type nowhere struct{ dataplane.GrantWriter }
 
-func (nowhere) Apply([]ipset.Op) {}
+func (nowhere) ApplyGrants([]dataplane.GrantOp) {}
 
 func heapInUse() uint64 {
 	runtime.GC()

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/policy"
 )
 
@@ -68,8 +68,8 @@ func TestGrantsAreWrittenTogether(t *testing.T) {
 	if n := w.sets.count(); n != 2 {
 		t.Errorf("%d writes, want the first and one for 200 grants", n)
 	}
-	if ops := w.sets.writes[1]; len(ops) != 20 || len(ops[0].Entries) != 10 {
-		t.Errorf("%d ops, the first with %d entries; want one for each set with each address once", len(ops), len(ops[0].Entries))
+	if ops := w.sets.writes[1]; len(ops) != 20 || len(ops[0].Grants) != 10 {
+		t.Errorf("%d ops, the first with %d grants; want one for each set with each address once", len(ops), len(ops[0].Grants))
 	}
 	// Two names of one address, asked for in one batch: both are there.
 	if es := w.entries(pods[3], false); len(es) != 10 || len(parseComment(es[0].Comment, epoch)) != 2 {
@@ -77,7 +77,7 @@ func TestGrantsAreWrittenTogether(t *testing.T) {
 	}
 }
 
-func TestEachGrantHasItsOwnResult(t *testing.T) {
+func TestGrantsHaveSeparateResults(t *testing.T) {
 	tests := []struct {
 		what  string
 		spoil func(w *node, p policy.Pod)
@@ -85,26 +85,29 @@ func TestEachGrantHasItsOwnResult(t *testing.T) {
 		open  int // of the pod's addresses in the kernel afterwards, at most
 	}{
 		{"a missing set", func(w *node, p policy.Pod) {
-			fatal.If(t, w.sets.Destroy(set4(p)))
-		}, ipset.IsNotFound, 0},
+			w.sets.destroy(set4(p))
+		}, dataplane.IsNoSet, 0},
 		{"a full set", func(w *node, p policy.Pod) {
-			name := set4(p)
-			small := w.table.get(Key{p.PodRef, https, false}).header()
-			small.MaxElem = 1
-			fatal.If(t, errors.Join(w.sets.Destroy(name), w.sets.Ensure(small)))
-		}, ipset.IsFull, 1},
+			w.sets.instead = func(op *dataplane.GrantOp) error {
+				if op.Set.Name != set4(p) {
+					return w.sets.do(op)
+				}
+				op.Grants = op.Grants[:1]
+				return errors.Join(w.sets.do(op), errInjected)
+			}
+		}, func(err error) bool { return errors.Is(err, errInjected) }, 1},
 		{"an error before", func(w *node, p policy.Pod) {
-			w.sets.instead = func(op *ipset.Op) error {
-				if op.Set == set4(p) {
+			w.sets.instead = func(op *dataplane.GrantOp) error {
+				if op.Set.Name == set4(p) {
 					return errInjected
 				}
 				return w.sets.do(op)
 			}
 		}, func(err error) bool { return errors.Is(err, errInjected) }, 0},
 		{"an error after", func(w *node, p policy.Pod) {
-			w.sets.instead = func(op *ipset.Op) error {
+			w.sets.instead = func(op *dataplane.GrantOp) error {
 				err := w.sets.do(op)
-				if op.Set == set4(p) {
+				if op.Set.Name == set4(p) {
 					err = errInjected
 				}
 				return err
@@ -112,7 +115,7 @@ func TestEachGrantHasItsOwnResult(t *testing.T) {
 		}, func(err error) bool { return errors.Is(err, errInjected) }, 3},
 		{"a policy that went", func(w *node, p policy.Pod) {
 			w.table.pod(p.PodRef).views = nil
-		}, func(err error) bool { return err != nil && !ipset.IsNotFound(err) }, 0},
+		}, func(err error) bool { return err != nil && !dataplane.IsNoSet(err) }, 0},
 	}
 	for _, test := range tests {
 		t.Run(test.what, func(t *testing.T) {
@@ -206,25 +209,22 @@ func TestNoRequestIsForgotten(t *testing.T) {
 }
 
 // shaky is a kernel that refuses, refuses after it has done it, or stops halfway.
-func shaky(w *node, r *rand.Rand) func(op *ipset.Op) error {
+func shaky(w *node, r *rand.Rand) func(op *dataplane.GrantOp) error {
 	var mu sync.Mutex
-	return func(op *ipset.Op) error {
+	return func(op *dataplane.GrantOp) error {
 		mu.Lock()
-		fate, half := r.IntN(12), r.IntN(len(op.Entries)+1)
+		fate, half := r.IntN(12), r.IntN(len(op.Grants)+1)
 		mu.Unlock()
-		do := w.sets.Fake.Add
-		if op.Delete {
-			do = w.sets.Fake.Delete
-		}
 		switch fate {
 		case 0:
 			return errInjected
 		case 1:
-			return errors.Join(do(op.Set, op.Entries...), errInjected)
+			return errors.Join(w.sets.do(op), errInjected)
 		case 2:
-			return errors.Join(do(op.Set, op.Entries[:half]...), errInjected)
+			op.Grants = op.Grants[:half]
+			return errors.Join(w.sets.do(op), errInjected)
 		}
-		return do(op.Set, op.Entries...)
+		return w.sets.do(op)
 	}
 }
 
@@ -263,7 +263,7 @@ func TestConcurrentLife(t *testing.T) {
 				case <-over:
 					return
 				default:
-					w.pass(time.Millisecond)
+					w.Pass(time.Millisecond)
 					if err := w.table.Expire(); err != nil && !errors.Is(err, errInjected) {
 						t.Errorf("expire: %v", err)
 					}
@@ -321,7 +321,7 @@ func ask(t *testing.T, w *node, pods []policy.Pod, r *rand.Rand, times int) (loo
 		p := pods[r.IntN(len(pods))]
 		g := policy.Grant{
 			Pod: p.PodRef, Name: dns(fmt.Sprintf("n%d.example.net", r.IntN(4))), Ports: https,
-			Deadline: w.clock().Add(time.Duration(30+r.IntN(90)) * time.Second), By: []string{"shop/allow *.example.net"},
+			Deadline: w.Now().Add(time.Duration(30+r.IntN(90)) * time.Second), By: []string{"shop/allow *.example.net"},
 		}
 		for range 1 + r.IntN(3) {
 			g.Addrs = append(g.Addrs, netip.AddrFrom4([4]byte{192, 0, 2, byte(r.IntN(40))}))
@@ -337,7 +337,7 @@ func ask(t *testing.T, w *node, pods []policy.Pod, r *rand.Rand, times int) (loo
 		for _, a := range g.Addrs {
 			// The kernel's timeout is the deadline and the hold, by the clock of now.
 			left := w.stays(p, a.String())
-			need := g.Deadline.Sub(w.clock())
+			need := g.Deadline.Sub(w.Now())
 			if need > 0 && left < need+hold {
 				t.Errorf("%s is acknowledged for %v, and the kernel has %v", a, need, left)
 			}
@@ -353,35 +353,34 @@ func ask(t *testing.T, w *node, pods []policy.Pod, r *rand.Rand, times int) (loo
 // long, and no others but the uncertain ones.
 func sameAsKernel(t *testing.T, w *node, faulty bool) {
 	t.Helper()
-	now := w.table.cfg.Clock.at(w.clock())
-	for s := range w.table.All() {
-		es, err := w.sets.List(s.name)
-		fatal.If(t, err)
+	now := w.table.cfg.Clock.at(w.Now())
+	for s := range w.table.all() {
+		es, _ := w.sets.list(s.key.Name)
 		open := map[netip.Addr]time.Duration{}
 		for _, e := range es {
 			open[e.Addr] = e.Timeout
 			if s.entries[e.Addr] == nil {
-				t.Errorf("%s: %s is open, and the table does not know it", s.name, e.Addr)
+				t.Errorf("%s: %s is open, and the table does not know it", s.key.Name, e.Addr)
 			}
 		}
 		for a, g := range s.entries {
 			if s.uncertain[a] {
 				if !faulty {
-					t.Errorf("%s: %s is uncertain without a fault", s.name, a)
+					t.Errorf("%s: %s is uncertain without a fault", s.key.Name, a)
 				}
 				continue
 			}
 			if !near(open[a], time.Duration(g.until()-now)) {
-				t.Errorf("%s: %s has %v in the kernel, and ends in %v", s.name, a, open[a], time.Duration(g.until()-now))
+				t.Errorf("%s: %s has %v in the kernel, and ends in %v", s.key.Name, a, open[a], time.Duration(g.until()-now))
 			}
 			if len(parseComment(commentOf(es, a), epoch)) == 0 {
-				t.Errorf("%s: %s has no reason in the kernel", s.name, a)
+				t.Errorf("%s: %s has no reason in the kernel", s.key.Name, a)
 			}
 		}
 	}
 }
 
-func commentOf(es []ipset.Entry, a netip.Addr) string {
+func commentOf(es []dataplane.Grant, a netip.Addr) string {
 	for _, e := range es {
 		if e.Addr == a {
 			return e.Comment

@@ -23,8 +23,8 @@ type Predecessor struct {
 	addrs     atomic.Pointer[map[netip.Addr]netip.Addr] // replaced and never changed
 }
 
-// NewPredecessor returns one that was not looked for yet. listening tells whether a process
-// serves DNS on an address, nil for the node's own sockets.
+// NewPredecessor returns a predecessor that was not looked for yet. listening tells
+// whether a process serves DNS on an address, nil for the node's own sockets.
 func NewPredecessor(listening func(netip.Addr) bool, now func() time.Time) *Predecessor {
 	if listening == nil {
 		listening = bound

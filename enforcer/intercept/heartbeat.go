@@ -7,8 +7,8 @@ import (
 	"github.com/namegate/namegate/kernel/nft"
 )
 
-// heartbeat is how often interception is renewed; a third of the switch's
-// timeout leaves room for one that fails.
+// heartbeat is the interval at which interception is renewed; a third of the switch's
+// timeout leaves room for a failed one.
 const heartbeat = time.Second
 
 // maxBeat bounds a heartbeat: one that begins when it is due and takes this long still
@@ -16,10 +16,10 @@ const heartbeat = time.Second
 // than none.
 const maxBeat = nft.HeartbeatTimeout - heartbeat
 
-// KeepAlive renews interception once a second for as long as probe succeeds; it
-// must ask the proxy's own serving sockets. When interception comes back after it
-// had ended, returned is called: pods were answered by the resolver meanwhile. It
-// returns when ctx ends; interception goes on for nft.HeartbeatTimeout unless Disable is called.
+// KeepAlive renews interception once a second for as long as probe succeeds, which must
+// query the proxy's own serving sockets. When interception comes back after it had ended,
+// returned is called, because the resolver answered pods meanwhile. It returns when ctx
+// ends; interception continues for nft.HeartbeatTimeout unless Disable is called.
 func (i *Interception) KeepAlive(ctx context.Context, probe func(context.Context) error, returned func()) {
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
@@ -74,8 +74,8 @@ func (i *Interception) On() bool {
 	return last != nil && i.cfg.Now().Sub(*last) < nft.HeartbeatTimeout
 }
 
-// Renew has KeepAlive renew interception at once: a table that was made anew begins
-// without. It never waits.
+// Renew makes KeepAlive renew interception immediately: a rebuilt table begins without
+// it. It never waits.
 func (i *Interception) Renew() {
 	select {
 	case i.renew <- struct{}{}:

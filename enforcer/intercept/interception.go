@@ -42,13 +42,13 @@ type Config struct {
 
 // Network is the part of the cluster that interception depends on.
 type Network struct {
-	// Resolvers are dialled by pods for DNS, beside those of Config.
+	// Resolvers are addresses that pods dial for DNS, beside those of Config.
 	Resolvers []netip.Addr
 	// Backends answer behind them. Their own queries are never intercepted, and
 	// they get the endpoint's while no agent is alive.
 	Backends []netip.AddrPort
-	// PodRanges are those of this node's pods: a query to a resolver from an
-	// address inside that is no known pod's is intercepted. nil: it is not.
+	// PodRanges are the ranges of this node's pods: a query to a resolver from an unknown
+	// address inside is intercepted. nil: it is not.
 	PodRanges []netip.Prefix
 }
 
@@ -119,8 +119,8 @@ func (i *Interception) SetNetwork(n Network) ([]netip.Addr, error) {
 	return sortedValues(i.assigned), nil
 }
 
-// Activate makes the network of the last SetNetwork the one in force. It returns the
-// addresses that have to be served from then on.
+// Activate applies the network of the last SetNetwork. It returns the addresses that have
+// to be served from then on.
 func (i *Interception) Activate() []netip.Addr {
 	i.mu.Lock()
 	defer i.mu.Unlock()

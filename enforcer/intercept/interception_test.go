@@ -9,7 +9,7 @@ import (
 	"github.com/namegate/namegate/kernel/link"
 )
 
-func TestNetworkComesIntoForceByActivate(t *testing.T) {
+func TestActivateAppliesTheNetwork(t *testing.T) {
 	endpoint, resolver := addr("169.254.20.53"), addr("192.0.2.53")
 	links := link.NewFake(addr("169.254.20.64"), addr("169.254.20.65"))
 	i := New(Config{Links: links, Resolvers: []netip.Addr{endpoint}, Endpoint: []netip.Addr{endpoint}})

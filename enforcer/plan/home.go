@@ -37,7 +37,7 @@ type trust uint8
 const (
 	unfounded trust = iota
 	heard           // by the bridge, now
-	kept            // heard by the bridge before, or by an earlier agent
+	kept            // learnt by the bridge before, or by an earlier agent
 	seen            // by the kernel, now
 	lasting         // seen before
 )
@@ -60,18 +60,18 @@ func (c claim) strength() trust {
 	return c.trust
 }
 
-// FindHomes finds the homes of this node's pods' addresses. Pods that are not selected
-// count too: a port that is one pod's home is no other's. A home that the kernel has shown
-// is kept for as long as its interface exists: a pod that claims its neighbour's hardware
-// address must not move its neighbour's home. A home that is only heard is kept until the
+// FindHomes finds the homes of this node's pods' addresses. Unselected pods count too: a
+// port that is one pod's home is no other's. A home that the kernel has shown is kept for
+// as long as its interface exists: a pod that claims its neighbour's hardware address
+// must not move its neighbour's home. A home that the bridge learnt is kept until the
 // kernel shows another.
 func FindHomes(s *policy.Snapshot, by Evidence) map[netip.Addr]Home {
 	claims := by.claims(s)
 	refuse(claims)
 	claims = choose(claims)
-	// All addresses of a pod are on one interface: where one of them is found, the others
-	// are at home too. Otherwise the interface would be closed to those, and they never be
-	// found.
+	// All addresses of a pod are on one interface: if one of them is found, the others
+	// are at home there too. Otherwise the interface would be closed to them, and they
+	// would never be found.
 	best := map[policy.PodRef]claim{}
 	for _, c := range claims {
 		if b, there := best[c.pod]; !there || c.strength() > b.strength() {
@@ -95,7 +95,7 @@ func FindHomes(s *policy.Snapshot, by Evidence) map[netip.Addr]Home {
 	return homes
 }
 
-// claims are those of all addresses of this node's pods, pod by pod.
+// claims are the claims of all addresses of this node's pods, pod by pod.
 func (by Evidence) claims(s *policy.Snapshot) []claim {
 	var claims []claim
 	var ask []netip.Addr
@@ -127,7 +127,7 @@ func (by Evidence) claims(s *policy.Snapshot) []claim {
 	return claims
 }
 
-// known is what is known of an address before the node is asked.
+// known is the known state of an address before the node is asked.
 func (by Evidence) known(a netip.Addr, ref policy.PodRef) claim {
 	c := claim{addr: a, pod: ref}
 	if h, ok := by.Last[a]; ok && h.Pod == ref && !h.Nowhere() && by.Stands(h.Home) {
@@ -140,7 +140,7 @@ func (by Evidence) known(a netip.Addr, ref policy.PodRef) claim {
 	return c
 }
 
-// found adds to what is known of an address what was found, and returns further claims.
+// found adds the node's result for an address, and returns further claims.
 func (c *claim) found(homes []link.Found) (more []claim) {
 	if len(homes) == 0 {
 		c.refused = c.trust < kept
@@ -160,8 +160,8 @@ func (c *claim) found(homes []link.Found) (more []claim) {
 	return more
 }
 
-// refuse refuses claims to a bridge port that another pod has by a better word, and
-// those of several pods by the same word.
+// refuse refuses claims to a bridge port that another pod has by better evidence, and
+// those of several pods by equal evidence.
 func refuse(claims []claim) {
 	owners := map[string]policy.PodRef{}
 	for t := lasting; t > unfounded; t-- {

@@ -16,7 +16,7 @@ type Placement struct {
 	BridgesUnseen bool
 }
 
-// Of returns what is wanted for a snapshot, nothing for none.
+// Of returns the subjects of a snapshot, none for nil.
 func Of(s *policy.Snapshot, at Placement, lists Lists) dataplane.Subjects {
 	out := dataplane.Subjects{}
 	if s == nil {

@@ -17,30 +17,30 @@ type Flow struct {
 
 // Query says which connections to list.
 type Query struct {
-	// Sources are those of the original direction: a connection is listed if it has
-	// one of them.
+	// Sources are sources of the original direction: a connection is listed if it has one
+	// of them.
 	Sources []netip.Addr
-	// Peers, where there are any, are what is really reached: a connection is listed if
-	// one of them is, and its source is one of Sources.
+	// Peers, if there are any, are actual destinations: a connection is listed if its
+	// destination is one of Peers and its source one of Sources.
 	Peers []netip.Addr
-	// Of a listed connection's mark the bits of Mask are those of Mark; with a Mask
-	// of 0 every mark will do.
+	// In the mark of a listed connection the bits of Mask equal those of Mark; with a
+	// Mask of 0 every mark matches.
 	Mark, Mask uint32
 }
 
-// Interface is what the enforcer needs of connection tracking.
+// Interface is the enforcer's view of connection tracking.
 type Interface interface {
 	// Flows lists connections. None is no error. It scans through the node's whole
 	// table once, for one family of sources or both, and not at all without sources.
 	Flows(q Query) ([]Flow, error)
-	// SetMark writes the bits of mask in the flow's mark to those of value. A
-	// flow that has ended meanwhile is no error.
+	// SetMark sets the bits of mask in the flow's mark to the bits of value. A flow that
+	// has ended meanwhile is no error.
 	SetMark(f Flow, value, mask uint32) error
 	// Lookup returns the connection of a protocol with ports that began by a packet
 	// from src to dst, and whether there is one. It costs one question, however many
 	// connections there are. A protocol without ports has none.
 	Lookup(proto uint8, src, dst netip.AddrPort) (Flow, bool, error)
-	// Delete forgets the flow; one that has ended meanwhile is no error. It does
-	// not stop traffic by itself: the next packet makes a new entry.
+	// Delete removes the flow; a flow that has ended meanwhile is no error. It does not
+	// stop traffic by itself: the next packet makes a new entry.
 	Delete(f Flow) error
 }

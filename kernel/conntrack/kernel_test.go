@@ -124,7 +124,7 @@ func flows(t testing.TB, i conntrack.Interface, addr string) []conntrack.Flow {
 	return all
 }
 
-// texts renders what a test can know of flows.
+// texts renders the predictable fields of flows.
 func texts(all ...conntrack.Flow) []string {
 	var out []string
 	for _, f := range all {
@@ -174,7 +174,7 @@ func TestKernelListsTheFlowsOfOneSource(t *testing.T) {
 	}
 }
 
-func TestKernelKnowsWhatIsBehindNAT(t *testing.T) {
+func TestKernelListsDestinationsBehindNAT(t *testing.T) {
 	k := kernel(t)
 	run(t, "iptables", "-t", "nat", "-A", "OUTPUT", "-d", "198.18.0.1", "-p", "udp", "--dport", "53", "-j", "DNAT", "--to", "192.0.2.1:5353")
 	run(t, "ip", "route", "add", "198.18.0.1/32", "dev", "lo", "src", "10.1.0.5")

@@ -83,9 +83,9 @@ func (q Query) family() uint8 {
 	return unix.AF_UNSPEC
 }
 
-// append writes a query's filters. The kernel scans through its table either way; what
-// it leaves out itself costs no message. Kernels that do not know a filter say more
-// than was asked for.
+// append writes a query's filters. The kernel scans its table either way; a connection
+// that it filters itself costs no message. Kernels that do not know a filter return more
+// connections.
 func (q Query) append(b []byte) []byte {
 	if q.Mask != 0 {
 		b = nfattr.AppendUint32(b, nl.CTA_MARK, q.Mark&q.Mask)
@@ -100,10 +100,9 @@ func (q Query) append(b []byte) []byte {
 	return b
 }
 
-// appendSource asks for the connections alone of which one direction, a tuple with its
-// flags, has this source. Only for IPv4: Linux up to at least 6.18 takes the comparison
-// of IPv6 addresses the wrong way round here and returns every connection but those
-// asked for.
+// appendSource filters for connections with this source in one direction, a tuple with
+// its flags. Only for IPv4: Linux up to at least 6.18 inverts the comparison of IPv6
+// addresses here and returns every other connection instead.
 func appendSource(b []byte, direction, flags int, a netip.Addr) []byte {
 	b, tuple := nfattr.Begin(b, direction)
 	b, ip := nfattr.Begin(b, nl.CTA_TUPLE_IP)

@@ -24,8 +24,8 @@ func podAddr(v6 bool, pod int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 7, byte(pod >> 8), byte(pod)})
 }
 
-// fillTable tracks connections of many pods, each of them with so many, without a
-// packet: the kernel is told of them. Each is admitted if admitted says so.
+// fillTable tracks connections of many pods, a given number each, without a packet: it
+// writes them to the kernel. A connection has the mark if admitted says so.
 func fillTable(t testing.TB, v6 bool, pods, each int, admitted func(pod int) bool) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ported tells whether a protocol is one whose connections are told apart by ports.
+// ported tells whether connections of a protocol have ports.
 func ported(proto uint8) bool {
 	switch proto {
 	case unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP, unix.IPPROTO_UDPLITE, unix.IPPROTO_DCCP:

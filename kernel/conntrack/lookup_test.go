@@ -12,8 +12,8 @@ import (
 	"github.com/namegate/namegate/kernel/conntrack"
 )
 
-// TestKernelLooksUp finds one connection by what its first packet dialled, and says
-// what that really reached.
+// TestKernelLooksUp finds one connection by the addresses of its first packet, and
+// returns its actual destination.
 func TestKernelLooksUp(t *testing.T) {
 	k := kernel(t)
 	run(t, "iptables", "-t", "nat", "-A", "OUTPUT", "-d", "198.18.0.1", "-p", "udp", "--dport", "53", "-j", "DNAT", "--to", "192.0.2.1:5353")

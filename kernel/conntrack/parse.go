@@ -15,9 +15,9 @@ import (
 // the first of them.
 const sourceAt = nfattr.HeaderLen + 3*unix.SizeofNlAttr
 
-// source reads the original source of a message without reading the rest: a
-// listing has many connections that nobody asked for. It is not ok where the
-// message does not begin as the kernel writes it.
+// source reads the original source of a message without reading the rest: most
+// connections of a listing do not match. Not ok: the message does not begin as the kernel
+// writes it.
 func source(msg []byte) (a netip.Addr, ok bool) {
 	if len(msg) < sourceAt+16 || !begins(msg[nfattr.HeaderLen:], nl.CTA_TUPLE_ORIG) || !begins(msg[nfattr.HeaderLen+unix.SizeofNlAttr:], nl.CTA_TUPLE_IP) {
 		return a, false

@@ -65,7 +65,7 @@ func (f *Fake) Send(iface string, packet []byte) error {
 	return nil
 }
 
-// Sent returns what was sent so far.
+// Sent returns the frames sent so far.
 func (f *Fake) Sent() []Sent {
 	f.mu.Lock()
 	defer f.mu.Unlock()

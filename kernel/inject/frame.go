@@ -35,8 +35,8 @@ func (k *Kernel) frame(to netlink.Link, packet []byte) ([]byte, error) {
 	return ethernet(k.redirect.Attrs().HardwareAddr, own, etherType, packet), err
 }
 
-// bridgeOf returns the bridge that a link is a port of, nil for any other link, also
-// one that belongs to something else: only a bridge looks at the frame.
+// bridgeOf returns the bridge that a link is a port of, nil for any other link, including
+// ports of other masters: only a bridge looks at the frame.
 func (k *Kernel) bridgeOf(l netlink.Link) (netlink.Link, error) {
 	if l.Attrs().MasterIndex == 0 {
 		return nil, nil
@@ -66,9 +66,9 @@ func (k *Kernel) bridgedFrame(bridge, port netlink.Link, source, dest netip.Addr
 	return ethernet(next, own, etherType, packet), nil
 }
 
-// checkPort returns an error if the bridge knows a hardware address as its own or
-// another port's. It learns from what we send, and a pod that claims a neighbour's
-// address would get by it what is for the neighbour.
+// checkPort returns an error if the bridge knows a hardware address as its own or another
+// port's. It learns from the frames that we send, so a pod that claims a neighbour's
+// address would get the neighbour's frames.
 func (k *Kernel) checkPort(bridge, port netlink.Link, hw net.HardwareAddr) error {
 	known, err := k.h.NeighList(0, unix.AF_BRIDGE)
 	if err != nil {

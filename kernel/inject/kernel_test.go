@@ -268,10 +268,10 @@ func TestOpensHere(t *testing.T) {
 	fatal.If(t, r.Close())
 }
 
-// TestNoNeighbourIsMoved: where a pod made the node believe that its address is at
-// a neighbour's hardware address, or the bridge's, our packet does not help it to
-// what is sent there.
-func TestNoNeighbourIsMoved(t *testing.T) {
+// TestNeighboursKeepTheirPorts: if a pod made the node believe that its address is at a
+// neighbour's hardware address, or the bridge's, our packet does not redirect the
+// neighbour's frames to it.
+func TestNeighboursKeepTheirPorts(t *testing.T) {
 	l, pod := newLab(t, lab.Bridged)
 	other := l.Pod("other")
 	r := open(t, l)
@@ -295,7 +295,7 @@ func TestNoNeighbourIsMoved(t *testing.T) {
 	if err := r.Send(pod.Iface, packet); err != nil {
 		t.Errorf("at its own: %v", err)
 	}
-	// A bridge forgets whom it has not heard for a while, and learns him again.
+	// A bridge forgets silent addresses after a while, and learns them again.
 	show(t, l, "bridge", "fdb", "del", at(pod), "dev", pod.Iface, "master")
 	if err := r.Send(pod.Iface, packet); err != nil {
 		t.Errorf("after the bridge forgot it: %v", err)

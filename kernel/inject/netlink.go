@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The pair of links that packets are put into the node by: what is sent on the
-// first comes out of the second, which redirects it.
+// The pair of links that injects packets into the node: packets sent on the first arrive
+// at the second, which redirects them.
 const (
 	sendName     = "namegate-t0"
 	redirectName = "namegate-t1"
@@ -34,8 +34,8 @@ type Kernel struct {
 
 var _ Interface = (*Kernel)(nil)
 
-// Open makes the pair of links in the calling thread's network namespace, in
-// place of one that is left of an earlier agent. It needs NET_ADMIN and NET_RAW.
+// Open makes the pair of links in the calling thread's network namespace, in place of an
+// earlier agent's pair. It needs NET_ADMIN and NET_RAW.
 func Open() (*Kernel, error) {
 	socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -87,7 +87,7 @@ func missing(err error) bool {
 	return errors.As(err, &not)
 }
 
-// build makes the pair anew.
+// build creates the pair again.
 func (k *Kernel) build() error {
 	if err := remove(k.h); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (k *Kernel) ensurePair() error {
 	return err
 }
 
-// redirectTo leads what comes out of the pair to an interface.
+// redirectTo redirects the packets of the pair to an interface.
 func (k *Kernel) redirectTo(to netlink.Link) error {
 	if k.target == to.Attrs().Index {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestUnsupported: by what a kernel says that it lacks a qdisc, a filter, an action
-// or a kind of link, and what it says for other reasons.
+// TestUnsupported: the errors of kernels without a qdisc, a filter, an action or a kind
+// of link, and their errors for other reasons.
 func TestUnsupported(t *testing.T) {
 	for errno, want := range map[syscall.Errno]bool{
 		syscall.ENOENT: true, syscall.EOPNOTSUPP: true,

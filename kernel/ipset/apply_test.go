@@ -34,7 +34,7 @@ func entry(a string) ipset.Entry {
 	return ipset.Entry{Addr: netip.MustParseAddr(a), Timeout: time.Hour, Comment: "of " + a}
 }
 
-// addresses returns what a set holds, sorted, as text.
+// addresses returns the content of a set, sorted, as text.
 func addresses(t *testing.T, i ipset.Interface, name string) string {
 	t.Helper()
 	var out []string
@@ -80,7 +80,7 @@ func TestApplyTellsOfEachOp(t *testing.T) {
 	})
 }
 
-func TestTheLastOpsErrorIsItsOwn(t *testing.T) {
+func TestErrorOfTheLastOperation(t *testing.T) {
 	both(t, func(t *testing.T, i ipset.Interface) {
 		ensure(t, i, grants("a"))
 		ops := []ipset.Op{{Set: "a", Entries: []ipset.Entry{entry("192.0.2.1")}}, {Set: "missing", Entries: []ipset.Entry{entry("192.0.2.1")}}}

@@ -27,7 +27,7 @@ func family(ipv6 bool) uint8 {
 	return unix.NFPROTO_IPV4
 }
 
-// headerAttr renders what a set is created with.
+// headerAttr renders the attributes with which a set is created.
 func headerAttr(s Set) *nl.RtAttr {
 	data := nl.NewRtAttr(nl.IPSET_ATTR_DATA|isNested, nil)
 	u32 := func(typ int, v uint32) { data.AddChild(nl.NewRtAttr(typ|netOrder, nl.BEUint32Attr(v))) }

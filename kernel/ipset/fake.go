@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Fake is an Interface in memory for tests of what is above it. Its entries end
-// by the clock it is given. The zero Fake is not usable; see NewFake.
+// Fake is an Interface in memory for tests of the packages above. Its entries end by the
+// clock it is given. The zero Fake is not usable; see NewFake.
 type Fake struct {
 	now func() time.Time
 

@@ -60,7 +60,7 @@ type Entry struct {
 	Comment string
 }
 
-// Key returns the entry without what is not its identity.
+// Key returns the entry with its identity only.
 func (e Entry) Key() Entry {
 	e.Timeout, e.Comment = 0, ""
 	return e
@@ -75,8 +75,8 @@ type Op struct {
 	Err error
 }
 
-// Interface is what the enforcer needs of IP sets. All methods may be called
-// from several goroutines; each returns after the kernel has acknowledged.
+// Interface is the enforcer's view of IP sets. All methods may be called from several
+// goroutines; each returns after the kernel has acknowledged.
 type Interface interface {
 	// Ensure creates the set. A set of that name, type and family that is there
 	// already stays as it is, with its entries; one of another type is an error
@@ -89,19 +89,17 @@ type Interface interface {
 	// and comment. No entries: nothing happens. The set missing: IsNotFound.
 	// Entries before a failing one have been added, and some after it may be.
 	Add(name string, entries ...Entry) error
-	// Delete removes entries; one that is not there is no error. The set
-	// missing: IsNotFound.
+	// Delete removes entries; a missing entry is no error. A missing set: IsNotFound.
 	Delete(name string, entries ...Entry) error
-	// Apply does several Adds and Deletes of one or more sets, in order and in as
-	// few system calls as their size allows, and sets each one's Err to what that
-	// call would have returned. One that fails does not hold up the others. Ops
-	// and entries are not kept.
+	// Apply does several Adds and Deletes of one or more sets, in order and in as few
+	// system calls as their size allows, and sets each operation's Err to the error of
+	// that call. A failed operation does not affect the others. Ops and entries are not
+	// kept.
 	Apply(ops []Op)
-	// Replace makes the set hold the entries and nothing else, whatever header or type
-	// the set of that name has; rules that refer to the name refer to the new set. The
-	// entries of the old set are in force until those of the new one are. A set that is
-	// not there is created. A set of another type that a rule refers to cannot be
-	// replaced: IsMismatch.
+	// Replace makes the set have exactly the entries, whatever header or type the set of
+	// that name has; rules that refer to the name refer to the new set. The entries of
+	// the old set are in force until the new ones are. A missing set is created. A set of
+	// another type that a rule refers to cannot be replaced: IsMismatch.
 	Replace(s Set, entries ...Entry) error
 	// List returns the live entries of a set in no order, with the time each
 	// has left. The set missing: IsNotFound.
@@ -112,9 +110,8 @@ type Interface interface {
 	// its live entries, in one listing; one with many entries comes in parts. each must
 	// not call the Interface and not keep the entries.
 	ListAll(each func(s Set, entries []Entry)) error
-	// Sizes returns how many entries each set of the namespace holds, by name, or
-	// each of those named; one that is not there is left out. Entries that have
-	// ended may still count.
+	// Sizes returns the number of entries of each set of the namespace, by name, or of
+	// each named set; missing sets are left out. Expired entries may still count.
 	Sizes(names ...string) (map[string]int, error)
 	// Names returns the names of all sets of the namespace, sorted.
 	Names() ([]string, error)

@@ -36,7 +36,7 @@ func (k *Kernel) List(name string) ([]Entry, error) {
 // Read implements Interface.
 func (k *Kernel) Read(name string) (s Set, entries []Entry, err error) {
 	err = k.ask(name, 0, func(attrs []byte) {
-		if s.Name == "" { // only the first message of a set says what it is
+		if s.Name == "" { // only the first message of a set has its header
 			s = parseHead(attrs)
 		}
 		entries = appendEntries(entries, attrs)
@@ -49,7 +49,7 @@ func (k *Kernel) ListAll(each func(s Set, entries []Entry)) error {
 	var s Set
 	var entries []Entry
 	err := k.ask("", 0, func(attrs []byte) {
-		// Only the first message of a set says what it is.
+		// Only the first message of a set has its header.
 		if head := parseHead(attrs); head.Name != s.Name {
 			s = Set{Name: head.Name, Type: head.Type, IPv6: head.IPv6}
 		}
@@ -67,7 +67,7 @@ func (k *Kernel) Names() ([]string, error) {
 	return slices.Compact(names), wrap("list", "names", err)
 }
 
-// parseHead reads the name, type and family of a set, and what its entries have.
+// parseHead reads the name, type and family of a set, and the extensions of its entries.
 func parseHead(attrs []byte) (s Set) {
 	nfattr.Each(attrs, func(typ int, value []byte) {
 		switch typ {

@@ -12,7 +12,7 @@ import (
 	"github.com/namegate/namegate/kernel/ipset"
 )
 
-// TestLongWritesLetOthersIn: who writes one address does not wait for another's half a
+// TestLongWritesLetOthersIn: a write of one address does not wait for another's half a
 // million.
 func TestLongWritesLetOthersIn(t *testing.T) {
 	netns.Own(t)

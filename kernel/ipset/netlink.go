@@ -82,7 +82,7 @@ func (k *Kernel) Ensure(s Set) error {
 	return wrap("create", s.Name, err)
 }
 
-// checkHeader compares a set that exists with the one wanted.
+// checkHeader compares an existing set with the wanted one.
 func (k *Kernel) checkHeader(s Set) error {
 	req := k.request(nl.IPSET_CMD_HEADER, unix.NLM_F_REQUEST)
 	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(s.Name)))
@@ -187,7 +187,7 @@ func (k *Kernel) do(req *nl.NetlinkRequest, each func(msg []byte)) error {
 	return own(err)
 }
 
-// own tells the errors of ip sets in what netlink returned from those of the system.
+// own separates errors of ip sets in netlink's result from errors of the system.
 func own(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -196,7 +196,7 @@ func own(err error) error {
 	return err
 }
 
-// errnoError tells the errors of ip sets from those of the system.
+// errnoError separates errors of ip sets from errors of the system.
 func errnoError(errno syscall.Errno) error {
 	if int(errno) >= nl.IPSET_ERR_PRIVATE {
 		return nl.IPSetError(uintptr(errno))

@@ -43,8 +43,8 @@ func TestReplace(t *testing.T) {
 	})
 }
 
-// A rule goes on asking a set that is replaced, by its name.
-func TestReplaceWhatARuleAsks(t *testing.T) {
+// A rule still refers to a replaced set by its name.
+func TestReplaceASetThatARuleReferences(t *testing.T) {
 	netns.Own(t)
 	i, err := ipset.Open()
 	fatal.If(t, err)

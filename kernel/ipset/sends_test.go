@@ -11,8 +11,8 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// listen replaces the kernel by one that acknowledges what asks for it, and returns
-// how often something was sent to it and how many messages that were.
+// listen replaces the kernel by a fake that acknowledges messages that ask for it, and
+// returns the number of sends and of messages.
 func listen(t *testing.T) (*Kernel, func() (sends, messages int)) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)

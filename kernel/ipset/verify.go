@@ -47,8 +47,8 @@ func Compare(in Interface, header Set, want []Entry, surplus func(Entry) bool) (
 	return d, nil
 }
 
-// Repair writes a difference. A set with a foreign header does not take the wanted
-// members: it is replaced by one with all of them, and rules go on referring to its name.
+// Repair writes a difference. A set with another header cannot take the wanted members:
+// it is replaced by a set with all of them, and rules still refer to its name.
 func Repair(in Interface, header Set, d Difference, all []Entry) error {
 	if d.Foreign {
 		return in.Replace(header, all...)

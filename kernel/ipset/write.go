@@ -26,11 +26,11 @@ const (
 
 var errSilent = errors.New("the kernel did not say what became of it")
 
-// writer is the socket for changes of entries. The kernel handles all messages of
-// one write, in order and each for itself, before the write returns, and has then
-// replied: to each message that it refused, and to those that ask for it. Only
-// the last one asks, so that everything done costs one reply, and the lack of
-// that reply shows that others may be lacking.
+// writer is the socket for changes of entries. The kernel handles all messages of one
+// write, in order and each by itself, before the write returns, and has then replied: to
+// each message that it refused, and to each that asks for a reply. Only the last one
+// asks, so a write without errors costs one reply, and a missing reply shows that others
+// may be missing.
 type writer struct {
 	mu   sync.Mutex
 	fd   int
@@ -61,7 +61,7 @@ func openSocket(flags int) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	// Connected to the kernel, nobody else can send to it.
+	// Connected to the kernel, the socket receives from no other sender.
 	err = unix.Connect(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 	if err == nil {
 		err = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
@@ -127,8 +127,8 @@ func (w *writer) add(op *Op, part []Entry) {
 	if op.Delete {
 		cmd = nl.IPSET_CMD_DEL
 	}
-	// Without NLM_F_EXCL an entry that is there is overwritten, and deleting one
-	// that is not there is no error.
+	// Without NLM_F_EXCL an existing entry is overwritten, and deleting a missing entry
+	// is no error.
 	b, begin := nfattr.AppendHeader(w.out, unix.NFNL_SUBSYS_IPSET<<8|cmd, 0, w.seq)
 	b = nfattr.AppendUint8(b, nl.IPSET_ATTR_PROTOCOL, nl.IPSET_PROTOCOL)
 	b = nfattr.AppendString(b, nl.IPSET_ATTR_SETNAME, op.Set)

@@ -45,9 +45,9 @@ type traces struct {
 	Rules, Own int
 }
 
-// choose picks the variant that the host uses: the one with kubelet's sign; else
-// the one with more rules of other programs; else the one that an earlier agent
-// wrote to; else the fallback. It says why.
+// choose returns the variant that the host uses, and the reason: the one with kubelet's
+// chain; else the one with more rules of other programs; else the one that an earlier
+// agent wrote to; else the fallback.
 func choose(legacy, nft traces, fallback Variant) (v Variant, why string) {
 	switch {
 	case legacy.Hint != nft.Hint:
@@ -67,10 +67,9 @@ func pick(legacy bool) Variant {
 	return NFT
 }
 
-// Detect finds the variant that the host of this network namespace uses. The
-// programs' own default says nothing of it where they come with a container. Where
-// only one variant's programs are there, it is that one; own is the prefix of the
-// agent's chains.
+// Detect returns the variant that the host of this network namespace uses. The programs'
+// own default is no evidence in a container's image. If only one variant's programs are
+// installed, it is that one; own is the prefix of the agent's chains.
 func Detect(ctx context.Context, own string) (v Variant, why string, err error) {
 	_, noLegacy := NewExec(Legacy)
 	_, noNFT := NewExec(NFT)

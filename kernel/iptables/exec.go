@@ -95,7 +95,7 @@ func (e *Exec) SaveAll(ctx context.Context) (Everything, error) {
 	all, programs := Everything{}, map[Family]*running{}
 	for _, f := range []Family{IPv4, IPv6} {
 		all[f] = map[string]Chains{}
-		// Asking the legacy programs would load what they ask for.
+		// Asking the legacy programs would load their kernel modules.
 		if e.variant != Legacy || legacyTables(f) {
 			programs[f] = start(ctx, "", e.program(f, "save"))
 		}
@@ -129,7 +129,7 @@ func start(ctx context.Context, input, program string, args ...string) *running 
 	return r
 }
 
-// wait returns the output. The error begins with what the program said.
+// wait returns the output. The error begins with the program's message.
 func (r *running) wait() (string, error) {
 	if r.failed == nil {
 		r.failed = r.cmd.Wait()

@@ -23,9 +23,9 @@ type tableKey struct {
 	table  string
 }
 
-// Fake is an Interface in memory. It refuses what the kernel refuses: a jump to
-// a chain that is not there, the deletion of a chain that is referred to, the
-// removal of a rule that is not there, a name that is too long.
+// Fake is an Interface in memory. It refuses what the kernel refuses: a jump to a missing
+// chain, the deletion of a chain that is referred to, the removal of a missing rule, a
+// name that is too long.
 type Fake struct {
 	mu       sync.Mutex
 	tables   map[tableKey]Chains

@@ -32,14 +32,14 @@ type Chains map[string][]string
 // Everything is chains by family and table.
 type Everything map[Family]map[string]Chains
 
-// Interface is what the enforcer needs of iptables. Methods may be called from
-// several goroutines.
+// Interface is the enforcer's view of iptables. Methods may be called from several
+// goroutines.
 type Interface interface {
 	// Restore applies a transaction, all of it or nothing. An empty transaction
 	// does nothing. The error holds what iptables-restore said.
 	Restore(ctx context.Context, tx *Transaction) error
-	// Save returns all chains of a table, built-in ones too, also those of other
-	// programs. A table that was never used may come back empty.
+	// Save returns all chains of a table, including built-in chains and those of other
+	// programs. A table that was never used may be empty.
 	Save(ctx context.Context, f Family, table string) (Chains, error)
 	// SaveAll returns the chains of all tables that are in use, of both families.
 	// Asking does not bring a table into use.

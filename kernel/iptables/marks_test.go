@@ -49,7 +49,7 @@ func TestUsesMark(t *testing.T) {
 		{"-j CONNMARK --restore-mark", 0x40, true},
 		{"-p tcp -j TPROXY --on-port 15001 --on-ip 0.0.0.0 --tproxy-mark 0x40/0x40", 0x40, true},
 		{"-p tcp -j TPROXY --on-port 15001 --on-ip 0.0.0.0 --tproxy-mark 0x200/0xffffffff", 0x40, false},
-		// What has nothing to do with marks, or is cut short.
+		// Rules without marks, and incomplete ones.
 		{"-p tcp -j ACCEPT", 0x40, false},
 		{`-m comment --comment "--mark" -j ACCEPT`, 0x40, false},
 		{"-m mark --mark", 0x40, false},

@@ -127,4 +127,4 @@ func (f *Fake) Addrs() ([]netip.Addr, error) {
 }
 
 // Watch implements Interface.
-func (f *Fake) Watch(context.Context) (<-chan struct{}, error) { return f.events, nil }
+func (f *Fake) Watch(context.Context, func(error)) (<-chan struct{}, error) { return f.events, nil }

@@ -13,7 +13,7 @@ import (
 func TestFake(t *testing.T) {
 	own := addr("198.51.100.1")
 	f := link.NewFake(own)
-	events, err := f.Watch(context.Background())
+	events, err := f.Watch(context.Background(), nil)
 	fatal.If(t, err)
 	a := addr("10.1.0.5")
 	if h, known := homes(t, f, a.String()); known {

@@ -31,7 +31,7 @@ func (k *Kernel) Homes(addrs []netip.Addr) (map[netip.Addr][]Found, error) {
 
 // home finds the homes of one address. It keeps the bridges that it looks at.
 func (k *Kernel) home(addr netip.Addr, bridges map[int]*bridge) ([]Found, error) {
-	// The route as it stands in the table, with its prefix.
+	// The route in the table, with its prefix.
 	routes, err := k.h.RouteGetWithOptions(addr.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err != nil || len(routes) != 1 {
 		return nil, fmt.Errorf("route to %s: %w", addr, errUnknown)
@@ -47,8 +47,8 @@ func (k *Kernel) home(addr netip.Addr, bridges map[int]*bridge) ([]Found, error)
 			return nil, fmt.Errorf("interface %d of the route to %s: %w", r.LinkIndex, addr, err)
 		}
 		if l.Type() != "bridge" {
-			// A link that a whole network is behind, such as the node's own, is
-			// nobody's home: other sources are genuine on it too.
+			// A link to a whole network, such as the node's own, is no pod's home: other
+			// sources are genuine on it too.
 			if r.Dst == nil || prefixLen(r.Dst) != addr.BitLen() {
 				return nil, fmt.Errorf("%s shares %s with others: %w", addr, l.Attrs().Name, errUnknown)
 			}
@@ -67,7 +67,7 @@ func prefixLen(n *net.IPNet) int {
 	return ones
 }
 
-// bridge is what is behind one bridge at one point in time.
+// bridge is the state of one bridge at one moment.
 type bridge struct {
 	name       string
 	index      int
@@ -92,8 +92,8 @@ func (k *Kernel) readBridge(l netlink.Link) (*bridge, error) {
 }
 
 // home finds the ports that lead to an address. A port whose network namespace can be
-// seen, and has addresses, is the home of these alone, whatever is heard from it. What
-// is heard from another port is believed: the kernel is too old to look, or the
+// seen, and has addresses, is the home of these alone, whatever the bridge learnt from
+// it. For another port the bridge's table counts: the kernel is too old to look, or the
 // container has a network stack of its own and its namespace no addresses.
 func (b *bridge) home(k *Kernel, addr netip.Addr) ([]Found, error) {
 	var exact, other []Found
@@ -128,7 +128,7 @@ func (b *bridge) home(k *Kernel, addr netip.Addr) ([]Found, error) {
 	return []Found{{Home{Iface: b.name, Port: p.name}, Heard}}, nil
 }
 
-// heard finds the port behind which the neighbour of an address is.
+// heard finds the port behind which the bridge learnt the neighbour of an address.
 func (b *bridge) heard(addr netip.Addr) (port, error) {
 	const heard = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE | netlink.NUD_PERMANENT
 	for _, n := range b.neighbours {

@@ -300,7 +300,7 @@ func TestEndpointAddresses(t *testing.T) {
 	if l := line(v6); !strings.Contains(l, "/128") || !strings.Contains(l, "deprecated") || strings.Contains(l, "tentative") {
 		t.Errorf("the IPv6 address is not deprecated from the start: %s", l)
 	}
-	// The node's own source address towards pods stays what it was.
+	// The node's own source address towards pods is unchanged.
 	if r := ip(t, "route get 198.51.100.9"); !strings.Contains(r, "src 198.51.100.1") {
 		t.Errorf("the source towards pods became another: %s", r)
 	}
@@ -318,7 +318,7 @@ func TestEndpointAddresses(t *testing.T) {
 	}
 }
 
-func TestAnotherAgentTakesAddressesAway(t *testing.T) {
+func TestAddressesRemovedByAnotherAgent(t *testing.T) {
 	k := kernel(t)
 	later, err := link.Open()
 	fatal.If(t, err)
@@ -335,13 +335,13 @@ func TestWatchTellsOfChanges(t *testing.T) {
 	k := kernel(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	events, err := k.Watch(ctx)
+	events, err := k.Watch(ctx, func(err error) { t.Error(err) })
 	fatal.If(t, err)
 	for _, change := range []string{
 		"link add veth5 type veth peer name peer5", "link set veth5 up", "link set peer5 up", "addr add 10.1.0.1/24 dev veth5",
 		"route add 10.2.0.0/24 dev veth5", "neigh add 10.1.0.5 lladdr 02:00:00:00:00:05 dev veth5", "link del veth5",
 	} {
-		// What an earlier change caused may come late; it does no harm.
+		// A late event of an earlier change does no harm.
 		select {
 		case <-events:
 		case <-time.After(50 * time.Millisecond):

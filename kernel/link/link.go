@@ -37,15 +37,15 @@ type Found struct {
 	Evidence Evidence
 }
 
-// Interface is what the enforcer needs of the node's links. All methods may be
-// called from several goroutines.
+// Interface is the enforcer's view of the node's links. All methods may be called from
+// several goroutines.
 type Interface interface {
-	// Homes finds where pods' addresses live. The result has no entry for an address
+	// Homes finds the homes of pods' addresses. The result has no entry for an address
 	// that does not live on this node, or not yet: the pod's interface is not up, or the
-	// bridge has not heard it. Asking makes the node look for it. An address has no home
-	// at all where the ports of its bridge lead to other addresses, all of them or the one
-	// that answers for it, and several homes where several ports lead to it. After an
-	// error the result has what was found all the same.
+	// bridge has not learnt it. Asking makes the node look for it. An address has no home
+	// at all if the ports of its bridge lead to other addresses, all of them or the port
+	// that answers for it, and several homes if several ports lead to it. After an error
+	// the result has the homes that were found.
 	Homes(addrs []netip.Addr) (map[netip.Addr][]Found, error)
 	// BridgesFiltered tells whether packets that cross a bridge pass through
 	// netfilter, IPv4 and IPv6.
@@ -56,15 +56,16 @@ type Interface interface {
 	// never becomes a source address of the node. One that is there is no error.
 	// Where the node has no IPv6, IsDisabled holds for an IPv6 address's error.
 	AddAddr(addr netip.Addr) error
-	// DelAddr takes such an address away; one that is not there is no error.
+	// DelAddr removes such an address; a missing one is no error.
 	DelAddr(addr netip.Addr) error
 	// RemoveCarrier removes the interface that AddAddr made, if it made one.
 	RemoveCarrier() error
 	// Addrs returns every address of the node.
 	Addrs() ([]netip.Addr, error)
 	// Watch sends a token after links, routes, addresses or neighbours changed,
-	// until ctx ends; changes while a token waits are one token.
-	Watch(ctx context.Context) (<-chan struct{}, error)
+	// until ctx ends; changes while a token waits are one token. After an error, which lost
+	// receives, it goes on.
+	Watch(ctx context.Context, lost func(error)) (<-chan struct{}, error)
 }
 
 var errDisabled = errors.New("IPv6 is disabled on this node")

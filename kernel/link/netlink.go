@@ -46,7 +46,7 @@ func Open() (*Kernel, error) {
 		h.Close()
 		return nil, fmt.Errorf("open route netlink socket: %w", err)
 	}
-	// The kernel heeds what a listing asks for only where it checks that strictly.
+	// The kernel applies the filter of a listing only with this strict check.
 	strict := unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1) == nil
 	return &Kernel{h: h, dumps: &nl.SocketHandle{Socket: s}, strict: strict}, nil
 }
@@ -107,8 +107,8 @@ func (k *Kernel) listNames() (map[string]bool, error) {
 // consistentTries is how often a list is asked for that changes while the kernel lists it.
 const consistentTries = 50
 
-// consistent returns a list that did not change while the kernel listed it: one that did
-// may lack what was there all the time.
+// consistent returns a list that did not change while the kernel listed it: other lists
+// may lack entries that were there all the time.
 func consistent[T any](list func() (T, error)) (out T, err error) {
 	for range consistentTries {
 		if out, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {

@@ -58,7 +58,8 @@ func Begin(b []byte, typ int) (out []byte, begin int) {
 	return appendHead(b, typ|unix.NLA_F_NESTED, 0), len(b)
 }
 
-// End writes the length of what Begin began. It must not be over 65535 bytes.
+// End writes the length of the attribute that Begin began. It must not be over 65535
+// bytes.
 func End(b []byte, begin int) {
 	binary.NativeEndian.PutUint16(b[begin:], uint16(len(b)-begin))
 }

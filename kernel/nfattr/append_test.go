@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestAppendIsWhatTheLibraryRenders(t *testing.T) {
+func TestAppendEqualsTheLibrary(t *testing.T) {
 	for _, test := range []struct {
 		what string
 		got  []byte
@@ -33,7 +33,7 @@ func TestAppendIsWhatTheLibraryRenders(t *testing.T) {
 	}
 }
 
-// Nested attributes of random depth, behind what is there already.
+// Nested attributes of random depth, behind existing ones.
 func TestNestedAttributes(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

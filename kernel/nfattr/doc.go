@@ -4,6 +4,6 @@
 // go through one buffer and allocate nothing per attribute. mdlayher/netlink's decoder
 // copies each value and its connection holds a whole listing.
 //
-// It knows the form of messages and none of their meanings, and has no fake: it stands
-// behind the seams.
+// It knows the form of messages and not their meaning, and has no fake: it is behind the
+// seams.
 package nfattr

@@ -35,7 +35,7 @@ func OpenLister() (*Lister, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open netfilter netlink socket: %w", err)
 	}
-	// Connected to the kernel, nobody else can send to it.
+	// Connected to the kernel, the socket receives from no other sender.
 	err = errors.Join(
 		unix.Connect(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: listPatience}))
@@ -84,8 +84,8 @@ func (l *Lister) List(typ uint16, family uint8, ask func([]byte) []byte, each fu
 	}
 }
 
-// read takes what came of a listing, and tells whether that was the end of it. What
-// is of an earlier one, that broke off, is passed over.
+// read parses the messages of a listing, and tells whether the listing is complete.
+// Messages of an earlier, interrupted listing are skipped.
 func (l *Lister) read(b []byte, each func(msg []byte)) (done bool, err error) {
 	for len(b) > 0 {
 		length := 0

@@ -25,7 +25,7 @@ func errno(e syscall.Errno) []byte {
 	return binary.NativeEndian.AppendUint32(nil, uint32(-int32(e)))
 }
 
-// What a listing says is taken up to its end, and nothing of another or of what is cut.
+// The messages of a listing are read up to its end, and no others or incomplete ones.
 func TestListerReads(t *testing.T) {
 	const mine, earlier = 7, 6
 	for _, c := range []struct {

@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HeaderLen is the length in bytes of struct nfgenmsg, which stands before the
-// attributes of every message.
+// HeaderLen is the length in bytes of struct nfgenmsg, which precedes the attributes of
+// every message.
 const HeaderLen = 4
 
-// Parse splits a run of attributes by type, the flags of the type cleared. Of
-// several of one type the last counts. Broken input yields what stands before
-// the break. The values alias b.
+// Parse splits a run of attributes by type, the flags of the type cleared. Of several of
+// one type the last counts. Broken input yields the attributes before the break. The
+// values alias b.
 func Parse(b []byte) map[int][]byte {
 	out := map[int][]byte{}
 	Each(b, func(typ int, value []byte) { out[typ] = value })

@@ -37,7 +37,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestBrokenInputYieldsWhatStandsBefore(t *testing.T) {
+func TestBrokenInputYieldsThePartBefore(t *testing.T) {
 	good := attrs(1, []byte{1, 2, 3, 4})
 	for _, tail := range [][]byte{nil, {8}, {0, 0, 2, 0}, {3, 0, 2, 0}, {255, 255, 2, 0}, {12, 0, 2, 0, 1, 2, 3}} {
 		got := nfattr.Parse(append(bytes.Clone(good), tail...))

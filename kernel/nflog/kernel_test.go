@@ -19,8 +19,8 @@ import (
 
 const group = 7
 
-// inKernel gives the test's thread a network namespace whose loopback logs what is
-// sent to port 9 (discard, RFC 863).
+// inKernel gives the test's thread a network namespace whose loopback logs packets to
+// port 9 (discard, RFC 863).
 func inKernel(t *testing.T) {
 	t.Helper()
 	netns.Own(t)
@@ -71,7 +71,7 @@ func (x *reader) close(t *testing.T) {
 	x.Close()
 }
 
-// sender sends to a socket that nobody reads.
+// sender sends to a socket without a reader.
 func sender(t *testing.T) net.Conn {
 	t.Helper()
 	sink, err := net.ListenPacket("udp", "127.0.0.1:9")
@@ -122,8 +122,9 @@ func TestKernelHandsOver(t *testing.T) {
 	}
 }
 
-// TestAnotherHasTheGroup: an agent waits until the one before it lets go, and says so.
-func TestAnotherHasTheGroup(t *testing.T) {
+// TestGroupOfAnotherAgent: an agent waits until its predecessor releases the group, and
+// reports it.
+func TestGroupOfAnotherAgent(t *testing.T) {
 	inKernel(t)
 	c := sender(t)
 	one := read(open(t, slog.Default()))
@@ -162,8 +163,8 @@ func TestStoppedWhileItWaits(t *testing.T) {
 	next.close(t)
 }
 
-// TestTooMuchIsLostAndSaid: a reader that is held up loses packets and goes on.
-func TestTooMuchIsLostAndSaid(t *testing.T) {
+// TestLossesAreReported: a slow reader loses packets and continues.
+func TestLossesAreReported(t *testing.T) {
 	inKernel(t)
 	c := sender(t)
 	r := open(t, slog.Default())

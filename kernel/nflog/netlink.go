@@ -121,7 +121,7 @@ func (k *Kernel) acquire(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		// EPERM is what a kernel says of another socket's group, too.
+		// Some kernels return EPERM for a group of another socket.
 		if !errors.Is(err, syscall.EBUSY) && !errors.Is(err, syscall.EPERM) {
 			return fmt.Errorf("take NFLOG group %d: %w", k.group, err)
 		}

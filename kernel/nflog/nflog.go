@@ -26,7 +26,7 @@ const (
 	PrefixAudited = "namegate audited "
 )
 
-// Packet is what is known of a logged packet.
+// Packet is a logged packet.
 type Packet struct {
 	// Prefix is the rule's.
 	Prefix string

@@ -98,8 +98,8 @@ func generation() (id uint32, err error) {
 
 var errNoGeneration = errors.New("the kernel reports none")
 
-// Denied returns how many packets were denied since the tables were made, those that
-// were not logged among them. It is 0 where the tables are not there, and on fakes.
+// Denied returns the number of packets that were denied since the tables were made,
+// including unlogged ones. It is 0 without the tables, and on fakes.
 func (t *Tables) Denied() (packets uint64, err error) {
 	if t.list == nil {
 		return 0, nil

@@ -13,7 +13,7 @@ import (
 // the pods behind a resolver by itself.
 
 const (
-	// answeringSet, with the family, holds who answers behind the resolvers.
+	// answeringSet, with the family, has the addresses that answer behind the resolvers.
 	answeringSet = "answering"
 	// bypassingSet, with the family, holds the pods that asked one of these.
 	bypassingSet = "bypassing"
@@ -28,10 +28,10 @@ func (l layout) bypassSets(f family) {
 	l.dynamic(bypassingSet+f.suffix, f.addr, maxBypassing, bypassingFor)
 }
 
-// bypassRule notes a packet as the pod sent it: it stands before any translation.
+// bypassRule notes a packet as the pod sent it, before any translation.
 const bypassRule = "%[2]s saddr @intercepted%[1]s %[2]s daddr . udp dport @" + answeringSet + "%[1]s update @" + bypassingSet + "%[1]s { %[2]s saddr }"
 
-// Bypassing returns the intercepted pods that sent DNS to who answers behind a
+// Bypassing returns the intercepted pods that sent DNS queries to an address behind a
 // resolver in the last ten minutes, sorted.
 func (t *Tables) Bypassing() ([]netip.Addr, error) {
 	out, err := t.addrs(context.Background(), bypassingSet)

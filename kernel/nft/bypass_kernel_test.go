@@ -24,10 +24,10 @@ func (w *listener) asks(pod, to string) {
 	}
 }
 
-// TestWhoBypassesInterception: a pod that is intercepted and sends to who answers behind
-// a resolver is told, by the packet as it left the pod; what interception, its absence or
-// another program leads there is not.
-func TestWhoBypassesInterception(t *testing.T) {
+// TestPodsThatBypassInterception: an intercepted pod that sends to an address behind a
+// resolver is reported, by the packet as it left the pod; redirection by interception,
+// its absence or another program is not.
+func TestPodsThatBypassInterception(t *testing.T) {
 	onEach(t, func(t *testing.T, w *listener) {
 		a, b, c := w.Pod("a"), w.Pod("b"), w.Pod("c")
 		endpoint := netip.MustParseAddr("169.254.20.53")
@@ -46,10 +46,10 @@ func TestWhoBypassesInterception(t *testing.T) {
 		fatal.If(t, w.Node.Do(func() error { return w.tables.Apply(context.Background(), state) }))
 		for _, alive := range []bool{false, true} {
 			w.asks("a", "203.0.113.53:53")    // the resolver's own address
-			w.asks("a", "169.254.20.53:53")   // led to a backend while nobody is alive
-			w.asks("a", "203.0.113.10:443")   // led by another program to one that answers
+			w.asks("a", "169.254.20.53:53")   // redirected to a backend while no agent is alive
+			w.asks("a", "203.0.113.10:443")   // redirected by another program to an answering address
 			w.asks("a", "198.51.100.53:53")   // another port
-			w.asks("c", "198.51.100.53:5353") // who is not intercepted
+			w.asks("c", "198.51.100.53:5353") // not intercepted
 			w.asks("c", "[2001:db8::53]:53")
 			if got := bypassing(); len(got) != 0 {
 				t.Errorf("alive %v: %v are said to bypass", alive, got)
@@ -74,8 +74,8 @@ func TestWhoBypassesInterception(t *testing.T) {
 	})
 }
 
-// On fakes, and where no tables are, nobody bypasses.
-func TestNobodyBypassesWithoutTables(t *testing.T) {
+// On fakes, and without tables, there are no bypassing pods.
+func TestNoBypassingPodsWithoutTables(t *testing.T) {
 	tables := inKernel(t)
 	if got, err := tables.Bypassing(); err != nil || len(got) != 0 {
 		t.Errorf("%v, %v", got, err)

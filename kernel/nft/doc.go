@@ -1,11 +1,11 @@
 // Package nft is the seam to nftables: Namegate's own tables, which intercept DNS packets
-// and give their replies back, check where addresses are at home, log and deny.
+// and give their replies back, check the homes of addresses, log and deny.
 //
-// Two tables are ours: "inet namegate", and "bridge namegate", which sees bridge ports
+// There are two tables: "inet namegate", and "bridge namegate", which sees bridge ports
 // that the inet family does not distinguish. Their chains and rules never change while an
-// agent runs; what changes are the elements of their sets. The enforcer states by a State
-// what the sets hold and calls Setup, Apply, Verify, Rewrite and Heartbeat; the package
-// knows nothing of policies, grants, pods beyond their addresses, or DNS messages.
+// agent runs; only the elements of their sets change. The enforcer describes the elements
+// by a State and calls Setup, Apply, Verify, Rewrite and Heartbeat; the package knows
+// nothing of policies, grants, pods beyond their addresses, or DNS messages.
 //
 // Each table is written in one transaction, which is in force as a whole or not at all;
 // an error leaves one of the two tables as it was, and the next Apply writes both anew.

@@ -136,7 +136,7 @@ func (m elements) claim(port string, a netip.Addr) {
 	m.add(knftables.BridgeFamily, claimSet, "", port, asNumber(a))
 }
 
-// asNumber writes an IPv6 address as nft lists what it knows as a number alone.
+// asNumber writes an IPv6 address as nft lists values that it only knows as numbers.
 func asNumber(a netip.Addr) string {
 	b := a.As16()
 	return "0x" + new(big.Int).SetBytes(b[:]).Text(16)

@@ -21,7 +21,7 @@ func in(m elements, f knftables.Family, set string) [][]string {
 	return out
 }
 
-func TestWhoMayClaimWhat(t *testing.T) {
+func TestClaimsOfAddresses(t *testing.T) {
 	a, b, c := netip.MustParseAddr("2001:db8:1::5"), netip.MustParseAddr("10.1.0.5"), netip.MustParseAddr("::5")
 	s := State{
 		PortHomes: []Home{{"port1", a}, {"port1", b}, {"port2", c}},

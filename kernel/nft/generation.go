@@ -2,9 +2,9 @@ package nft
 
 import "time"
 
-// generationTracker tells our own changes of nftables, those of iptables in nftables
-// included, from other programs': the kernel numbers all changes in a network namespace,
-// and ours are counted.
+// generationTracker separates our own changes of nftables, including those of iptables in
+// nftables, from other programs' changes: the kernel numbers all changes in a network
+// namespace, and ours are counted.
 type generationTracker struct {
 	lock chan struct{} // holds a token while no change is made
 	// generation asks for the number of the last change; nil on fakes.

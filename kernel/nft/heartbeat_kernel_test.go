@@ -18,7 +18,7 @@ import (
 	"github.com/namegate/namegate/kernel/nft"
 )
 
-// BenchmarkHeartbeat is what an idle agent costs a node each second.
+// BenchmarkHeartbeat is the cost of an idle agent on a node each second.
 func BenchmarkHeartbeat(b *testing.B) {
 	alive(b, inKernel(b))
 }
@@ -111,7 +111,7 @@ func monitor(t *testing.T) (changes func() string, stop func()) {
 			if time.Now().After(until) {
 				t.Fatal("nft monitor says nothing")
 			}
-			// Until the monitor listens there is nobody to see it.
+			// Before the monitor listens the change would be missed.
 			if text, err := exec.Command("nft", "add table ip marker; delete table ip marker").CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, text)
 			}

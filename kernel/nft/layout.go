@@ -35,9 +35,9 @@ var dynamicSets = []string{probedSet, bypassingSet, loggedSet, watchedSet, watch
 // bits of the client's port say which part a query is.
 const slots = 16
 
-// Priorities of our base chains: home check and interception before conntrack (-200)
-// and the raw table (-300), the pin of TCP and what is audited just before kube-proxy's
-// DNAT (-100), the verdict just before the filter tables (0), give back after every other
+// Priorities of our base chains: home check and interception before conntrack (-200) and
+// the raw table (-300), the pin of TCP and the audit log just before kube-proxy's DNAT
+// (-100), the verdict just before the filter tables (0), give back after every other
 // program's postrouting (source NAT is at 100, iptables' last at 300).
 const (
 	interceptPriority = "-310"
@@ -84,7 +84,7 @@ type layout struct{ tx *knftables.Transaction }
 
 func (l layout) set(name, typ string) { l.tx.Add(&knftables.Set{Name: name, Type: typ}) }
 
-// dynamic is a set that the kernel fills: what it holds at most, and how long.
+// dynamic is a set that the kernel fills, with its maximum size and timeout.
 func (l layout) dynamic(name, typ string, most uint64, kept time.Duration) {
 	l.tx.Add(&knftables.Set{Name: name, Type: typ, Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag},
 		Timeout: &kept, Size: &most})
@@ -127,10 +127,10 @@ func each(templates ...string) []string {
 	return out
 }
 
-// notUDP leaves a chain that is for UDP alone: what a node forwards is mostly TCP.
+// notUDP ends a chain that is for UDP only: most forwarded packets are TCP.
 const notUDP = "meta l4proto != udp return"
 
-// unknown matches the address of a pod that nobody knows yet.
+// unknown matches the address of a pod that the agent does not know yet.
 const unknown = "%[2]s saddr @podrange%[1]s %[2]s saddr != @plain%[1]s"
 
 func inetLayout(tx *knftables.Transaction, bits Bits) {
@@ -200,8 +200,8 @@ func verdictChains(l layout, bits Bits) {
 	l.chain("refuse", "", "", "",
 		"meta l4proto tcp reject with tcp reset",
 		"reject with icmpx admin-prohibited")
-	// A pod may send errors about its own connections, in either direction, and not
-	// about those of others, which conntrack relates to these whoever sent them.
+	// A pod may send errors about its own connections, in either direction, and not about
+	// others' connections, to which conntrack relates errors of any sender.
 	l.chain("errors", "", "", "", append(each(
 		"%[2]s saddr . ct original %[2]s saddr @own%[1]s return",
 		"%[2]s saddr . ct original %[2]s daddr @own%[1]s return",
@@ -253,9 +253,9 @@ func verdictChains(l layout, bits Bits) {
 	l.chain("input", "filter", "input", verdictPriority, from...)
 }
 
-// The target address of neighbour advertisements (RFC 4861 §4.4), which not every
-// version of nft has a word for: what is 64 bits behind the beginning of the
-// ICMPv6 message. It is a number to nft, and so is what it is compared with.
+// The target address of neighbour advertisements (RFC 4861 §4.4), for which not every
+// version of nft has an expression: the bytes from 64 bits behind the beginning of the
+// ICMPv6 message. To nft it is a number, and so is the value it is compared with.
 const (
 	advertised     = "@th,64,128"
 	advertisedHead = "@th,64,16"
@@ -265,7 +265,7 @@ const (
 	gatewayNumbers = "gatewaynumbers6"
 )
 
-// numbers is a set of what an expression of raw bytes yields.
+// numbers is a set of values of a raw payload expression.
 func (l layout) numbers(name, of string) { l.tx.Add(&knftables.Set{Name: name, TypeOf: of}) }
 
 // claimRules judge neighbour advertisements of bridged pods: of the addresses that
@@ -291,8 +291,8 @@ func bridgeLayout(tx *knftables.Transaction) {
 	l.numbers(claimSet, "iifname . "+advertised)
 	l.chain("claims", "", "", "", claimRules...)
 	rules := append([]string{
-		// The kernel does not hand tagged frames to the inet family as it is set by
-		// default, not even those with a priority alone.
+		// By default the kernel does not hand tagged frames to the inet family, not even
+		// frames with a priority tag only.
 		"iifname @ports ether type { 0x8100, 0x88a8 } drop",
 		"iifname @ports ip6 saddr @" + gatewaySet + " drop",
 		"iifname @ports icmpv6 type 136 jump claims",

@@ -5,8 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/namegate/namegate/kernel/nflog"
 	"sigs.k8s.io/knftables"
+
+	"github.com/namegate/namegate/kernel/nflog"
 )
 
 // deniedCounter is the named counter of all packets that are denied, logged or not.
@@ -20,8 +21,8 @@ const (
 	// loggedSet holds the pods whose packets were logged lately: each has a share of the
 	// log, so that none silences another.
 	loggedSet = "told"
-	// watchedSet and watchedBareSet hold the destinations that audited pods dialled lately,
-	// watchedBareSet those of protocols without ports.
+	// watchedSet and watchedBareSet have the destinations that audited pods dialled
+	// lately; watchedBareSet is for protocols without ports.
 	watchedSet     = "watched"
 	watchedBareSet = "watchedbare"
 )
@@ -48,7 +49,7 @@ func (l layout) logSets(f family) {
 	}
 }
 
-// share is the rest of a rule: it goes on within the pod's share.
+// share is the rest of a rule, which applies within the pod's share.
 const share = "update @" + loggedSet + "%[1]s { %[2]s saddr " + podLogLimit + " } "
 
 // loggedRule leads a denied packet to the log, within the pod's share. A packet with a

@@ -101,7 +101,7 @@ func listen(t *testing.T, network lab.Network) *listener {
 	return w
 }
 
-// hear collects what is logged until the test's end.
+// hear collects the log until the test's end.
 func (w *listener) hear(log *nflog.Kernel) {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -130,8 +130,8 @@ func (w *listener) hear(log *nflog.Kernel) {
 	}
 }
 
-// logged is what was logged of a pod since the last call, as words, once so many have
-// come. Fewer are a failure; more are returned too.
+// logged is the log of a pod since the last call, as words, once it has n packets. Fewer
+// are a failure; more are returned too.
 func (w *listener) logged(pod string, want int) []string {
 	w.t.Helper()
 	p := w.Pod(pod)
@@ -190,8 +190,8 @@ func onEach(t *testing.T, f func(t *testing.T, w *listener)) {
 	}
 }
 
-// TestDeniedIsLoggedAsItWasDialled: what another program made of the destination is
-// taken back before it is logged, and the pod's answer comes from whom it dialled.
+// TestDeniedIsLoggedAsItWasDialled: another program's translation of the destination is
+// undone before logging, and the reply comes from the dialled address.
 func TestDeniedIsLoggedAsItWasDialled(t *testing.T) {
 	onEach(t, func(t *testing.T, w *listener) {
 		for _, to := range []string{"198.51.100.1:80", "[2001:db8::1]:80", "203.0.113.10:443", "[2001:db8:a::10]:443"} {
@@ -234,9 +234,9 @@ func TestServiceOfANeighbourIsRefused(t *testing.T) {
 	})
 }
 
-// TestANoisyPodSilencesNobody: one pod's packets are counted and not all logged, those
-// of another are.
-func TestANoisyPodSilencesNobody(t *testing.T) {
+// TestNoisyPodDoesNotSuppressOthers: one pod's packets are counted and not all logged,
+// another's are.
+func TestNoisyPodDoesNotSuppressOthers(t *testing.T) {
 	w := listen(t, lab.Routed)
 	before := w.denied()
 	const flood = 2000
@@ -259,8 +259,8 @@ func TestANoisyPodSilencesNobody(t *testing.T) {
 	}
 }
 
-// TestTheShareOfAPodIsBounded: what is logged of one pod at once is its share.
-func TestTheShareOfAPodIsBounded(t *testing.T) {
+// TestShareOfAPodIsBounded: a pod's burst in the log is bounded.
+func TestShareOfAPodIsBounded(t *testing.T) {
 	w := listen(t, lab.Routed)
 	c, err := w.Pod("b").ListenPacket("udp4", "0.0.0.0:0")
 	fatal.If(t, err)
@@ -305,7 +305,7 @@ func TestAuditedIsLoggedOnceAndPasses(t *testing.T) {
 	})
 }
 
-// TestAuditedFloodPasses: of what is beyond the bounds nothing is lost but lines.
+// TestAuditedFloodPasses: beyond the bounds only lines are lost.
 func TestAuditedFloodPasses(t *testing.T) {
 	w := listen(t, lab.Routed)
 	arrived, err := w.World.ListenPacket("udp4", "198.51.100.7:9000")
@@ -328,8 +328,8 @@ func TestAuditedFloodPasses(t *testing.T) {
 	w.same("logged of d", w.logged("d", 1), "namegate audited tcp 198.51.100.1:80")
 }
 
-// TestTablesAreIntactWhileTheyFill: what the kernel counts and remembers by itself is
-// nobody's meddling, and a later agent goes on with it.
+// TestTablesAreIntactWhileTheyFill: the kernel's own counters and dynamic elements are no
+// deviations, and a later agent keeps them.
 func TestTablesAreIntactWhileTheyFill(t *testing.T) {
 	w := listen(t, lab.Routed)
 	w.expect("a", "tcp", "198.51.100.1:80", lab.Refused)

@@ -41,8 +41,8 @@ func (t *Tables) MarkUse(ctx context.Context, bit uint32, known func(Table) bool
 	return "", nil
 }
 
-// listTable prints a table, numbers as numbers and without what counts packets; one
-// that has gone meanwhile holds nothing.
+// listTable prints a table, numbers as numbers and without packet counters; a missing
+// table is empty.
 func listTable(ctx context.Context, n Table) (string, error) {
 	out, err := exec.CommandContext(ctx, "nft", "-n", "-s", "-t", "list", "table", n.Family, n.Name).Output()
 	if err == nil {

@@ -31,8 +31,8 @@ const (
 type Tables struct {
 	inet, bridge knftables.Interface
 	bits         Bits
-	// applied are the elements as they were written last. With partial the kernel may hold
-	// others, and the next write makes all of them anew.
+	// applied has the elements of the last write. With partial the kernel may hold others, and the
+	// next write makes all of them anew.
 	applied     elements
 	partial     bool
 	generations generationTracker
@@ -54,7 +54,7 @@ type Tables struct {
 	ofTiers *skeleton
 }
 
-// Open finds the nft program. The error says what is missing.
+// Open finds the nft program. The error says which part is missing.
 func Open(bits Bits) (*Tables, error) {
 	inet, err := knftables.New(knftables.InetFamily, TableName, knftables.NoObjectCommentEmulation)
 	if err != nil {
@@ -123,8 +123,8 @@ func recovered(name string) bool {
 	return false
 }
 
-// Rewrite makes both tables anew, chains, rules and elements, whatever was there:
-// one transaction each, so that nothing is missing for a moment.
+// Rewrite makes both tables anew, chains, rules and elements, in one transaction each, so
+// that nothing is missing for a moment.
 func (t *Tables) Rewrite(ctx context.Context, s State) error {
 	want := s.elements()
 	t.setTiers(s.tierObjects())
@@ -245,7 +245,7 @@ func (t *Tables) skeleton(i int, o tierObjects) (s *skeleton, err error) {
 
 func (t *Tables) both() []knftables.Interface { return []knftables.Interface{t.inet, t.bridge} }
 
-// Apply makes the sets hold the state, as a delta to what they held, in one
+// Apply makes the sets hold the state, as a delta to their last content, in one
 // transaction for each table.
 func (t *Tables) Apply(ctx context.Context, s State) error {
 	want := s.elements()
@@ -317,8 +317,8 @@ func (t *Tables) GivenBack() map[netip.Addr]netip.Addr {
 	return out
 }
 
-// Serving returns to which addresses the kernel leads queries now, by the address
-// that pods dial, whoever wrote that.
+// Serving returns the addresses to which the kernel redirects queries now, by the address
+// that pods dial, also those that another agent wrote.
 func (t *Tables) Serving(ctx context.Context) (map[netip.Addr]netip.Addr, error) {
 	out := map[netip.Addr]netip.Addr{}
 	all, err := t.elementsOfFamilies(ctx, "intercept")

@@ -87,8 +87,8 @@ func TestKernelTakesTheLayoutAndDeltas(t *testing.T) {
 			t.Errorf("the kernel's ruleset lacks %q", want)
 		}
 	}
-	// A later agent finds the elements of an earlier one and takes back only
-	// what its own state does not hold.
+	// A later agent finds the elements of an earlier one and removes only those that its
+	// own state does not have.
 	later, err := nft.Open(bits)
 	fatal.If(t, err)
 	fatal.If(t, later.Setup(ctx))

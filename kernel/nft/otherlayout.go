@@ -32,9 +32,9 @@ func (t *Tables) isOtherLayout(i int, is *contents) bool {
 	return len(is.rules) > 0 && !signed
 }
 
-// remove begins a transaction that makes a table anew with the end of the one that is
-// there, of whatever layout, which is in force until the whole transaction is. restore,
-// after the layout, leaves the dead-man switch as it was.
+// remove begins a transaction that replaces a table of any layout; the old table is in
+// force until the whole transaction is. restore, after the layout, leaves the dead-man
+// switch as it was.
 func (t *Tables) remove(ctx context.Context, i int, tx *knftables.Transaction) (restore func(), err error) {
 	alive, err := t.isAlive(ctx, i)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/namegate/namegate/kernel/nft"
 )
 
-// otherLayoutTables is what an agent of another layout left: sets of our names with other
-// types, a chain of our name at another hook, and some of names that are its own.
+// otherLayoutTables are the tables of an agent of another layout: sets of our names with
+// other types, a chain of our name at another hook, and some names of its own.
 const otherLayoutTables = `
 table inet namegate {
 	set selected4 { type ipv4_addr . inet_service; elements = { 10.1.0.5 . 80 } }

@@ -186,7 +186,7 @@ type bound struct {
 	end  bool
 }
 
-// between pairs the bounds of an interval set. A range without an end goes on to the
+// between pairs the bounds of an interval set. A range without an end extends to the
 // highest address.
 func between(bounds []bound) []addrRange {
 	slices.SortFunc(bounds, func(a, b bound) int {

@@ -36,9 +36,9 @@ func solicitation(source, to netip.Addr) []byte {
 	return b
 }
 
-// TestMadeUpSourcesSilenceNobody: what the home check lets pass, since nobody forwards
-// it, is denied and takes up nothing of the log of pods.
-func TestMadeUpSourcesSilenceNobody(t *testing.T) {
+// TestForgedSourcesDoNotSuppressLogs: packets that the home check passes, because they
+// are not forwarded, are denied and take no part of the pods' share of the log.
+func TestForgedSourcesDoNotSuppressLogs(t *testing.T) {
 	w := listen(t, lab.Routed)
 	a, b := w.Pod("a"), w.Pod("b")
 	state := nft.State{
@@ -82,9 +82,9 @@ func TestMadeUpSourcesSilenceNobody(t *testing.T) {
 	}
 }
 
-// TestAnAuditedScanSilencesNobody: a pod that tries every port of many addresses is
-// remembered by what is logged of it, and leaves the others room.
-func TestAnAuditedScanSilencesNobody(t *testing.T) {
+// TestAuditedScanDoesNotSuppressLogs: a pod that tries every port of many addresses only
+// remembers its logged packets, and leaves room for the others.
+func TestAuditedScanDoesNotSuppressLogs(t *testing.T) {
 	w := listen(t, lab.Routed)
 	c, err := w.Pod("c").ListenPacket("udp4", "0.0.0.0:0")
 	fatal.If(t, err)
@@ -102,7 +102,7 @@ func TestAnAuditedScanSilencesNobody(t *testing.T) {
 	}
 	w.expect("d", "tcp", "198.51.100.1:80", lab.Answered)
 	w.same("logged of d", w.logged("d", 1), "namegate audited tcp 198.51.100.1:80")
-	// What was not logged for want of a share is logged when there is one.
+	// A packet that was not logged for lack of a share is logged later.
 	w.logged("c", 0)
 	time.Sleep(time.Second) // the share grows by twenty
 	again, err := w.Pod("c").Dial("udp4", "198.51.100.7:5999", lab.Limit)

@@ -12,11 +12,11 @@ type Home struct {
 type State struct {
 	// Selected pods' addresses are default-deny.
 	Selected []netip.Addr
-	// Pods are the addresses of Selected again, those of one pod together.
+	// Pods are the addresses of Selected, grouped by pod.
 	Pods [][]netip.Addr
-	// Dropped are those of Selected whose denied packets get no answer.
+	// Dropped are the addresses of Selected whose denied packets get no answer.
 	Dropped []netip.Addr
-	// Audited pods are not default-deny: what they dial is logged.
+	// Audited pods are not default-deny: the connections that they open are logged.
 	Audited []netip.Addr
 	// Intercepted pods' queries to the resolvers go to the serving address.
 	Intercepted []netip.Addr
@@ -42,13 +42,13 @@ type State struct {
 	Predecessor map[netip.Addr]netip.Addr
 	// Endpoint are the virtual addresses that never change.
 	Endpoint []netip.Addr
-	// Backends get the endpoint's queries while no agent is alive, each those of
-	// its family's share. May be empty.
+	// Backends get the endpoint's queries while no agent is alive, each a share of its
+	// family's. May be empty.
 	Backends []netip.AddrPort
-	// Answering are the addresses that answer DNS behind the resolvers: those of Backends,
-	// also where no queries are led there.
+	// Answering are the addresses that answer DNS behind the resolvers: those of
+	// Backends, also without redirected queries.
 	Answering []netip.AddrPort
-	// PodRanges are those of this node's pods, without overlaps: queries to the
+	// PodRanges are the ranges of this node's pods, without overlaps: queries to the
 	// resolvers from an address inside that is not Plain go to the serving address.
 	PodRanges []netip.Prefix
 	// Plain are pods that are known and not intercepted.

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// contents is what a table consists of, in the form in which the wanted table and the
-// table in the kernel are compared.
+// contents is the content of a table, in the form in which the wanted table and the table
+// in the kernel are compared.
 type contents struct {
 	// hooks has each chain as "TYPE HOOK PRIORITY", "" for a regular chain. It is nil
 	// where the reader has none.
@@ -25,8 +25,7 @@ type contents struct {
 	// dormant: the kernel asks none of the table's chains.
 	dormant bool
 	// elements has each set's and map's elements; those of an interval set are merged
-	// into ranges. Those of volatile sets and of sets that the layout does not have are
-	// left out.
+	// into ranges. Volatile sets and sets that the layout does not have are left out.
 	elements map[string]elements
 }
 
@@ -42,8 +41,8 @@ func ruleDigest(rule string) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// skeleton is what a table of ours consists of without elements: the layout, interpreted
-// by a fake.
+// skeleton is the content of a table of ours without elements: the layout, interpreted by
+// a fake.
 type skeleton struct {
 	*contents
 	family knftables.Family
@@ -96,7 +95,7 @@ func comments(rules []*knftables.Rule) []string {
 	return out
 }
 
-// wanted is what a table is to consist of in a state.
+// wanted is the content of a table in a state.
 func (s *skeleton) wanted(all elements) *contents {
 	w := &contents{hooks: s.hooks, rules: s.rules, elements: map[string]elements{}}
 	for name := range s.elements {
@@ -177,9 +176,9 @@ func lastAddr(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// deviations returns the names of the objects of a table that are not as they are
-// wanted. anew: the table has to be made anew, because it has something that
-// the layout does not have, a chain has another hook, or the table is dormant.
+// deviations returns the names of the objects of a table that differ from the wanted
+// ones. anew: the table has to be made anew, because it has an object that the layout
+// does not have, a chain has another hook, or the table is dormant.
 func (w *contents) deviations(f knftables.Family, is *contents) (out []string, anew bool) {
 	if len(is.rules) == 0 && len(is.elements) == 0 {
 		return []string{fmt.Sprintf("nft table %s %s", f, TableName)}, false
@@ -314,7 +313,7 @@ type reader interface {
 	// without elements. A table that is not there has none.
 	objects(ctx context.Context, family knftables.Family) (*contents, error)
 	// elements returns the elements of a set or map of the layout, those of an interval
-	// set as ranges or prefixes. A set that is not there has none.
+	// set as ranges or prefixes. A missing set has none.
 	elements(ctx context.Context, s *skeleton, set string) ([]*knftables.Element, error)
 }
 

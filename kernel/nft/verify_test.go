@@ -17,7 +17,7 @@ import (
 )
 
 // TestVerifyNamesDeviations changes the tables in every way in which another program may,
-// and looks whether Verify names the object and the next Apply mends it.
+// and checks that Verify names the object and the next Apply repairs it.
 func TestVerifyNamesDeviations(t *testing.T) {
 	ctx := context.Background()
 	tables := inKernel(t)
@@ -127,7 +127,7 @@ func TestVerifyOfPrefixesSideBySide(t *testing.T) {
 	}
 }
 
-// BenchmarkVerify is what a look at tables of 110 pods costs.
+// BenchmarkVerify is the cost of verifying tables of 110 pods.
 func BenchmarkVerify(b *testing.B) {
 	ctx := context.Background()
 	tables := inKernel(b)
@@ -145,9 +145,9 @@ func BenchmarkVerify(b *testing.B) {
 	}
 }
 
-// TestTablesOfAnotherFormAreMadeAnew: a table may be dormant, which no chain shows, or
+// TestTablesOfAnotherFormAreRebuilt: a table may be dormant, which no chain shows, or
 // have sets of other types, into which the elements cannot be written.
-func TestTablesOfAnotherFormAreMadeAnew(t *testing.T) {
+func TestTablesOfAnotherFormAreRebuilt(t *testing.T) {
 	ctx := context.Background()
 	for _, rival := range []string{
 		"add table inet namegate { flags dormant; }",
@@ -168,7 +168,7 @@ func TestTablesOfAnotherFormAreMadeAnew(t *testing.T) {
 		if found, err := tables.Verify(ctx, full); err != nil || len(found) == 0 {
 			t.Errorf("after nft %s: deviations %q, %v", rival, found, err)
 		}
-		if err := tables.Apply(ctx, full); err != nil { // a table is made anew after a write that failed
+		if err := tables.Apply(ctx, full); err != nil { // a table is made anew after a failed write
 			err = tables.Apply(ctx, full)
 			if err != nil {
 				t.Errorf("after nft %s: %v", rival, err)

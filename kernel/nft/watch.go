@@ -2,47 +2,28 @@ package nft
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"syscall"
 
-	"github.com/namegate/namegate/kernel/nfattr"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/namegate/namegate/kernel/nfattr"
+	"github.com/namegate/namegate/kernel/subscription"
 )
 
-// Watch sends a token after our tables were changed, or those of iptables that hold
-// chains of ours and are kept in nftables, by whomever, until ctx ends; changes while a
-// token waits are one token. On fakes nothing is ever sent.
-func (t *Tables) Watch(ctx context.Context) (<-chan struct{}, error) {
+// Watch sends a token after any program changed our tables, or tables of iptables in
+// nftables with chains of ours, until ctx ends; changes while a token waits are one
+// token. After an error, which lost receives, it goes on. On fakes nothing is ever sent.
+func (t *Tables) Watch(ctx context.Context, lost func(error)) (<-chan struct{}, error) {
 	if t.list == nil {
 		return nil, nil
 	}
-	s, err := nl.Subscribe(unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES)
+	tokens, err := subscription.Watch(ctx, subscription.Groups(unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES), concerns, lost)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to nftables events: %w", err)
 	}
-	context.AfterFunc(ctx, s.Close)
-	out := make(chan struct{}, 1)
-	go func() {
-		for {
-			msgs, _, err := s.Receive()
-			// Events that did not fit may have been of ours.
-			overrun := errors.Is(err, syscall.ENOBUFS)
-			if err != nil && !overrun {
-				return
-			}
-			if !overrun && !concerns(msgs) {
-				continue
-			}
-			select {
-			case out <- struct{}{}:
-			default:
-			}
-		}
-	}()
-	return out, nil
+	return tokens, nil
 }
 
 // iptablesTables are the tables of iptables in nftables that hold chains of ours.

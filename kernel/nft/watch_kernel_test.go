@@ -18,7 +18,7 @@ func TestWatchTellsOfChanges(t *testing.T) {
 	defer cancel()
 	tables := inKernel(t)
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)))
-	changes, err := tables.Watch(ctx)
+	changes, err := tables.Watch(ctx, func(err error) { t.Error(err) })
 	fatal.If(t, err)
 	nft := func(args ...string) {
 		t.Helper()

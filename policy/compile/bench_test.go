@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // load is a cluster's policies and a node's pods: each of the namespaces has an
@@ -74,7 +75,7 @@ func BenchmarkDecide(b *testing.B) {
 		"api5.example.org", "shared.example.org", "a.zone5.example.org", "w1-5.cdn.test", "x.y.deep5.example.org",
 		"nothing.example.com", "a.b.c.d.e.f.g.h.nothing.example.org",
 	} {
-		n := mustName(b, q)
+		n := policytest.Name(q)
 		b.Run(fmt.Sprintf("%s=%d", q, len(v.Decide(n).Matches)), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -6,9 +6,9 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// The bounds of what the policies that select one pod may hold together. Each
-// policy alone is bounded by its schema, but their number is not: without these
-// one namespace could take all the memory, time and sets of a node.
+// The bounds of all policies that select one pod together. The schema bounds each policy,
+// but not their number: without these bounds one namespace could take all the memory,
+// time and sets of a node.
 const (
 	// MaxViewMatches bounds the matches.
 	MaxViewMatches = 16384
@@ -41,9 +41,9 @@ type bounds struct {
 	left            []leftOut
 }
 
-// withinBounds returns policies, which are sorted, without the rules that are over
-// a bound, and which those are. Enforcing policies come first, that what is only
-// logged takes no room of theirs; among them the order of the names counts.
+// withinBounds returns policies, which are sorted, without the rules beyond a bound, and
+// these rules. Enforcing policies come first, so that audited ones take none of their
+// room; else the order of the names counts.
 func withinBounds(policies []*parsed) ([]*parsed, []leftOut) {
 	b := bounds{ports: map[policy.PortSet]struct{}{}}
 	kept := make([]*parsed, len(policies))
@@ -110,7 +110,7 @@ func wildLabels(matches []*policy.Match) int {
 	return n
 }
 
-// problem says what the bound means for one of the pods.
+// problem describes the effect of the bound on one of the pods.
 func (l *leftOut) problem(pod string) policy.Problem {
 	rules := "this rule opens"
 	if l.rules > 1 {

@@ -12,10 +12,11 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
-// overlapping is policies at the limits of their schema: half of their matches are
-// exact names, the other half globs that match all of those.
+// overlapping is policies at the limits of their schema: half of their matches are exact
+// names, the other half globs that match all of those names.
 func overlapping(policies int) []v1alpha1.FQDNNetworkPolicy {
 	long := strings.Repeat("a", 60)
 	var globs []string
@@ -61,7 +62,7 @@ func TestCompileIsNotCubic(t *testing.T) {
 	if most := MaxViewMatches; matches != most || len(s.Problems) != 32-most/fqdnnp.MaxRules/fqdnnp.MaxMatches {
 		t.Errorf("%d matches and %d problems", matches, len(s.Problems))
 	}
-	n := mustName(t, strings.Repeat("a", 60)+".n7.test")
+	n := policytest.Name(strings.Repeat("a", 60) + ".n7.test")
 	var want []string
 	for _, r := range v.Rules {
 		for _, m := range r.Matches {
@@ -103,11 +104,11 @@ func TestPortSetsAreBounded(t *testing.T) {
 		t.Errorf("%d port sets: %v", len(v.PortSets()), v.PortSets())
 	}
 	for name, allowed := range map[string]bool{"n1.test": true, "n256.test": true, "n257.test": false, "n320.test": false, "known.test": true} {
-		if got := v.Decide(mustName(t, name)); got.Allowed() != allowed || (got.Openings(60) != nil) != allowed {
+		if got := v.Decide(policytest.Name(name)); got.Allowed() != allowed || (got.Openings(60) != nil) != allowed {
 			t.Errorf("%s is allowed: %v", name, got.Allowed())
 		}
 	}
-	if !v.Decide(mustName(t, "seen2000.test")).Audited() || !v.Enforced || len(v.Policies) != 11 {
+	if !v.Decide(policytest.Name("seen2000.test")).Audited() || !v.Enforced || len(v.Policies) != 11 {
 		t.Errorf("what is only logged takes room, or policies are lost: %v, %v", v.Enforced, v.Policies)
 	}
 	var got []string
@@ -147,19 +148,19 @@ func TestLabelsOfPatternsAreBounded(t *testing.T) {
 	if len(s.Problems) != 1 || s.Problems[0].Object != "policy shop/p1" || !strings.Contains(s.Problems[0].Message, "65536 labels in patterns") {
 		t.Errorf("problems %v", s.Problems)
 	}
-	if !s.Views[0].Decide(mustName(t, "exact.test")).Allowed() {
+	if !s.Views[0].Decide(policytest.Name("exact.test")).Allowed() {
 		t.Error("a rule for which there is room is left out")
 	}
 }
 
-// TestBoundsFollowChanges: what is left out depends on what is there now alone.
+// TestBoundsFollowChanges: the rules beyond a bound depend only on the current policies.
 func TestBoundsFollowChanges(t *testing.T) {
 	c := New()
 	in := Input{Pods: []policy.Pod{aPod("web", "x", "10.0.0.1")}}
 	for i := range 9 {
 		in.Policies = append(in.Policies, aPolicy(fmt.Sprintf("p%d", i), "", portRules("n", 1+i*fqdnnp.MaxRules, fqdnnp.MaxRules)...))
 	}
-	last := mustName(t, "n288.test")
+	last := policytest.Name("n288.test")
 	for round, allowed := range []bool{false, true, false} {
 		now := in
 		if allowed {

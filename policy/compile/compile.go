@@ -13,9 +13,9 @@ import (
 	"github.com/namegate/namegate/policy/peers"
 )
 
-// Compiler makes snapshots, and keeps what one compile learned for the next: the
-// parsed policies, which of them select a pod, and their union. So a change costs
-// what it touches. It is for one goroutine.
+// Compiler makes snapshots, and keeps intermediate results for the next compile: the
+// parsed policies, the policies that select a pod, and their union. So the cost of a
+// change depends on its size. It is for one goroutine.
 type Compiler struct {
 	number    uint64
 	serial    uint64
@@ -28,9 +28,9 @@ type Compiler struct {
 	egress    map[string]*egressRules // by the serials of their NetworkPolicies
 	sets      map[policy.Peer]*liveSet
 	asked     []*liveSet        // all of sets, nil if they changed
-	sorted    []*liveSet        // those for which there is room, nil if sets changed
-	came      []*peers.Spec     // those of sets that are new since the index was updated
-	went      []*peers.Spec     // those that were in sets then, or came since, and are not
+	sorted    []*liveSet        // the sets for which there is room, nil if sets changed
+	came      []*peers.Spec     // the specs of sets that are new since the index was updated
+	went      []*peers.Spec     // the specs that were in sets then, or came since, and are not
 	peerSets  []*policy.PeerSet // of the last snapshot, nil if one of them changed
 	index     *peers.Index      // nil while no view asks for pods
 	room      quota             // nodeQuota, but for tests
@@ -52,8 +52,8 @@ type kept struct {
 	seen uint64
 }
 
-// space is the policies of one namespace, sorted by id, and what the running
-// compile found changed among them.
+// space has the policies of one namespace, sorted by id, and the changes among them in
+// the running compile.
 type space struct {
 	name     string
 	policies []*parsed
@@ -62,7 +62,7 @@ type space struct {
 	added    []*parsed // sorted by id
 }
 
-// selection is what the compiler knows of one local pod.
+// selection is the compiler's state of one local pod.
 type selection struct {
 	pod    policy.Pod
 	rules  *ruleset     // nil: no policy selects the pod
@@ -92,8 +92,8 @@ func New() *Compiler {
 }
 
 // Compile returns the snapshot of in. A view whose pod, policies and NetworkPolicies are
-// those of the last snapshot is the same *View, and a peer set whose members are is the
-// same *PeerSet.
+// unchanged since the last snapshot is the same *View, and a peer set with unchanged
+// members is the same *PeerSet.
 func (c *Compiler) Compile(in Input) *policy.Snapshot {
 	c.number++
 	s := &draft{Snapshot: policy.Snapshot{Number: c.number}}
@@ -110,8 +110,8 @@ func (c *Compiler) Compile(in Input) *policy.Snapshot {
 	return policy.NewSnapshot(s.Snapshot, s.pods, s.podByAddr)
 }
 
-// readPolicies parses what is new or changed and notes it in its namespace. Of
-// two policies of one name the first counts.
+// readPolicies parses new and changed policies and notes them in their namespace. Of two
+// policies of one name the first counts.
 func (c *Compiler) readPolicies(policies []v1alpha1.FQDNNetworkPolicy, s *draft) {
 	present := 0
 	for i := range policies {

@@ -14,6 +14,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -86,8 +87,8 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
-// TestSecondInterfaces: a policy holds on the first interface of a pod, and that
-// there are others is said of each pod that some policy selects.
+// TestSecondInterfaces: a policy applies to the first interface of a pod, and each
+// selected pod's further interfaces are reported.
 func TestSecondInterfaces(t *testing.T) {
 	several, free, finished, host := aPod("several", "x", "10.0.0.1"), aPod("free", "y", "10.0.0.2"), aPod("done", "x", "10.0.0.3"), aPod("host", "x", "192.0.2.1")
 	for _, p := range []*policy.Pod{&several, &free, &finished, &host} {
@@ -160,7 +161,7 @@ func TestAddressConflict(t *testing.T) {
 	watch := audited(aPolicy("watch", "db", aRule("**")))
 	for name, c := range map[string]struct {
 		policies []v1alpha1.FQDNNetworkPolicy
-		closed   bool // a view stands for the addresses in conflict
+		closed   bool // a closed view has the addresses in conflict
 		enforced bool
 		policy   string
 	}{
@@ -188,11 +189,11 @@ func TestAddressConflict(t *testing.T) {
 			if v.Pod.Name != "db+web" || !slices.Equal(v.Pod.IPs, []netip.Addr{addr("10.0.0.2"), addr("2001:db8::2")}) || s.ViewOf(ref) != v {
 				t.Errorf("it stands for %v", v.Pod)
 			}
-			if v.Decide(mustName(t, "a.test")).Matches != nil || v.PortSets() != nil || v.ExactNames() != nil || len(v.Rules) > 0 {
+			if v.Decide(policytest.Name("a.test")).Matches != nil || v.PortSets() != nil || v.ExactNames() != nil || len(v.Rules) > 0 {
 				t.Error("the address in conflict may do something")
 			}
 			for _, own := range s.Views {
-				if own != v && (slices.Contains(own.Pod.IPs, addr("10.0.0.2")) || own.Decide(mustName(t, "a.test")).Matches == nil) {
+				if own != v && (slices.Contains(own.Pod.IPs, addr("10.0.0.2")) || own.Decide(policytest.Name("a.test")).Matches == nil) {
 					t.Errorf("the view of %v: addresses %v", own.Pod, own.Pod.IPs)
 				}
 			}
@@ -210,7 +211,7 @@ func TestAddressConflict(t *testing.T) {
 	}
 }
 
-// TestAddressConflictAcrossNodes: what is on another node cannot speak from here.
+// TestAddressConflictAcrossNodes: a pod of another node cannot send from here.
 func TestAddressConflictAcrossNodes(t *testing.T) {
 	local, remote := aPod("web", "web", "10.0.0.1"), aPod("a", "web", "10.0.0.1")
 	remote.NodeName = "node-b"
@@ -226,7 +227,7 @@ func TestAddressConflictAcrossNodes(t *testing.T) {
 func TestGivenTwice(t *testing.T) {
 	pod := aPod("web", "web", "10.0.0.1", "::ffff:10.0.0.1")
 	s := compile([]policy.Pod{pod, pod}, aPolicy("p", "", aRule("first.test")), aPolicy("p", "", aRule("second.test")))
-	if len(s.Views) != 1 || s.Views[0].Decide(mustName(t, "first.test")).Matches == nil || s.Views[0].Decide(mustName(t, "second.test")).Matches != nil {
+	if len(s.Views) != 1 || s.Views[0].Decide(policytest.Name("first.test")).Matches == nil || s.Views[0].Decide(policytest.Name("second.test")).Matches != nil {
 		t.Errorf("views %v", s.Views)
 	}
 	if !slices.Equal(s.Views[0].Pod.IPs, []netip.Addr{addr("10.0.0.1")}) {
@@ -244,7 +245,7 @@ func TestNilSnapshot(t *testing.T) {
 	}
 }
 
-// TestUnchangedViewsStay: who holds a view can tell by its pointer that nothing changed.
+// TestUnchangedViewsStay: an unchanged view keeps its pointer.
 func TestUnchangedViewsStay(t *testing.T) {
 	c := New()
 	in := Input{
@@ -258,7 +259,7 @@ func TestUnchangedViewsStay(t *testing.T) {
 	if at(first, "10.0.0.1") != at(second, "10.0.0.1") {
 		t.Error("the view of an unchanged pod is new")
 	}
-	if at(first, "10.0.0.2") == at(second, "10.0.0.2") || at(first, "10.0.0.2").Decide(mustName(t, "a.test")).Matches == nil {
+	if at(first, "10.0.0.2") == at(second, "10.0.0.2") || at(first, "10.0.0.2").Decide(policytest.Name("a.test")).Matches == nil {
 		t.Error("the view of a changed policy is not new, or the old one was changed")
 	}
 	if at(first, "10.0.0.3") != at(second, "10.0.0.3") || at(first, "10.0.0.3") == nil {
@@ -300,8 +301,8 @@ func dump(t *testing.T, s *policy.Snapshot, names []fqdn.Name) string {
 	return b.String()
 }
 
-// TestIncrementLikeFresh makes random changes; a compiler that saw all of them
-// says the same as one that sees only the last state.
+// TestIncrementLikeFresh makes random changes; a compiler that saw all of them has the
+// same result as one that sees only the last state.
 func TestIncrementLikeFresh(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	policies, pods := map[string]v1alpha1.FQDNNetworkPolicy{}, map[string]policy.Pod{}

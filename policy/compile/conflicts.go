@@ -9,10 +9,9 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// closeConflicts gives every address in conflict that a policy concerns to a closed
-// view: nobody can tell which of the pods its traffic comes from, so it may do
-// what neither could be blamed for, which is nothing. The view stands for a pod
-// that does not exist and that is named after all that claim the address.
+// closeConflicts gives every address in conflict that a policy concerns to a closed view:
+// its traffic cannot be assigned to one of the pods, so it is denied. The view stands for
+// a pod that does not exist and that is named after all pods that claim the address.
 func (c *Compiler) closeConflicts(conflicts map[netip.Addr][]*policy.Pod, s *draft) {
 	closed := map[policy.PodRef]*policy.View{}
 	for _, a := range sortedAddrs(conflicts) {

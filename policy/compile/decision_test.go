@@ -9,6 +9,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 func audited(p v1alpha1.FQDNNetworkPolicy) v1alpha1.FQDNNetworkPolicy {
@@ -21,8 +22,8 @@ func withTTL(p v1alpha1.FQDNNetworkPolicy, least, most, grace int64) v1alpha1.FQ
 	return p
 }
 
-// TestOpenings is the union of what matches: per port set the longest lifetime,
-// and nothing of an Audit policy.
+// TestOpenings is the union of the matches: per port set the longest lifetime, and
+// nothing of an Audit policy.
 func TestOpenings(t *testing.T) {
 	v := compile([]policy.Pod{aPod("web", "x", "10.0.0.1")},
 		withTTL(aPolicy("short", "", on(aRule("a.test"), tcp(443))), 1, 10, 1),
@@ -51,7 +52,7 @@ func TestOpenings(t *testing.T) {
 		{"seen.example.org", 60, false, true, nil},
 		{"unknown.example.org", 60, false, false, nil},
 	} {
-		d := v.Decide(mustName(t, c.name))
+		d := v.Decide(policytest.Name(c.name))
 		if d.Allowed() != c.allowed || d.Audited() != c.audited {
 			t.Errorf("%s: allowed %v, audited %v", c.name, d.Allowed(), d.Audited())
 		}
@@ -65,7 +66,7 @@ func TestOpenings(t *testing.T) {
 func TestDecideAllocatesNothing(t *testing.T) {
 	v := compile([]policy.Pod{aPod("web", "x", "10.0.0.1")}, aPolicy("p", "", aRule("a.test", "*.b.test", "**.test", "w*-x.c.test"))).Views[0]
 	for _, text := range []string{"a.test", "x.b.test", "x.y.z.test", "w1-x.c.test", "none.example.org"} {
-		n := mustName(t, text)
+		n := policytest.Name(text)
 		if got := testing.AllocsPerRun(100, func() { v.Decide(n) }); got > 0 {
 			t.Errorf("%s: %v allocations", text, got)
 		}
@@ -76,7 +77,7 @@ func TestDecideAllocatesNothing(t *testing.T) {
 // matches, gives the same.
 func TestOpeningsAreNotMixedUp(t *testing.T) {
 	v := compile([]policy.Pod{aPod("web", "x", "10.0.0.1")}, aPolicy("p", "", aRule("a.test", "*.test", "b.test"))).Views[0]
-	ask := func(text string) []policy.Opening { return v.Decide(mustName(t, text)).Openings(60) }
+	ask := func(text string) []policy.Opening { return v.Decide(policytest.Name(text)).Openings(60) }
 	first := ask("c.test")
 	if got := ask("a.test")[0].By; len(got) != 2 {
 		t.Errorf("a.test is open by %q", got)
@@ -84,7 +85,7 @@ func TestOpeningsAreNotMixedUp(t *testing.T) {
 	if diff := cmp.Diff(first, ask("c.test")); diff != "" || len(first[0].By) != 1 {
 		t.Error(diff)
 	}
-	d := v.Decide(mustName(t, "c.test"))
+	d := v.Decide(policytest.Name("c.test"))
 	if got := testing.AllocsPerRun(100, func() { d.Openings(60) }); got > 1 {
 		t.Errorf("%v allocations for one opening", got)
 	}
@@ -98,7 +99,7 @@ func TestManyOverlaps(t *testing.T) {
 	}
 	v := compile([]policy.Pod{aPod("web", "x", "10.0.0.1")}, aPolicy("p", "", rules...)).Views[0]
 	for name, want := range map[string]int{"a.b.test": 5, "ab.b.test": 4, "c.b.test": 3, "c.c.b.test": 2, "example.org": 1, ".": 1} {
-		got := v.Decide(mustName(t, name)).Matches
+		got := v.Decide(policytest.Name(name)).Matches
 		if len(got) != want*fqdnnp.MaxRules {
 			t.Errorf("%s: %d matches, want %d", name, len(got), want*fqdnnp.MaxRules)
 		}

@@ -16,7 +16,7 @@ import (
 // of one pod may allow together. Each counts as netpol.Cost of its ports.
 const MaxViewPeers = 4096
 
-// egressRules is what the views of pods that the same NetworkPolicies select share.
+// egressRules are the shared rules of pods that the same NetworkPolicies select.
 type egressRules struct {
 	policies []string // "namespace/name", sorted
 	rules    []*policy.Rule
@@ -47,8 +47,9 @@ func (l *leftPeers) add(path string) {
 	}
 }
 
-// egressOf finds out what the NetworkPolicies that select a pod allow it, nil if none
-// does. Where the pod's labels and the namespace's policies are as they were, so is that.
+// egressOf returns the egress rules of the NetworkPolicies that select a pod, nil if none
+// does. The result is kept while the pod's labels and the namespace's policies are
+// unchanged.
 func (c *Compiler) egressOf(p *policy.Pod, sel *selection) {
 	sp := c.nets.spaces[p.Namespace]
 	if sp == nil {
@@ -129,8 +130,8 @@ func (c *Compiler) newEgressRules(policies []*netPolicy, room func(*netpol.Rule)
 	return r
 }
 
-// reportLeftPeers reports what the bound leaves out, each NetworkPolicy for the first
-// of the pods alone.
+// reportLeftPeers reports the rules beyond the bound, each NetworkPolicy for the first of
+// the pods alone.
 func (s *draft) reportLeftPeers(p *policy.Pod, r *egressRules, reported map[[2]string]bool) {
 	if r == nil {
 		return

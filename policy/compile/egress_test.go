@@ -26,8 +26,8 @@ func blockRules(n *networkingv1.NetworkPolicy, first, rules int, port int32) *ne
 	return n
 }
 
-// TestPeersOfAViewAreBounded: room is given in the order of the names, rules like
-// those that have some need none, and what is over is told once and opens nothing.
+// TestPeersOfAViewAreBounded: room is given in the order of the names, equal rules need
+// no further room, and rules beyond the bound are reported once and open nothing.
 func TestPeersOfAViewAreBounded(t *testing.T) {
 	nets := []*networkingv1.NetworkPolicy{
 		blockRules(aNet(t, "b", "policyTypes: [Egress]"), 0, MaxViewPeers-1, 80),
@@ -141,7 +141,7 @@ func TestPortsTakeRoom(t *testing.T) {
 	}
 }
 
-// TestKeys: what is selected decides the key, not how or by whom it is written.
+// TestKeys: the selection decides the key, not its spelling or policy.
 func TestKeys(t *testing.T) {
 	key := func(name, to string) policy.Peer {
 		s := New().Compile(besideInput(nil, aNet(t, name, `{egress: [{to: [`+to+`]}]}`)))

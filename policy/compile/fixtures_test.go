@@ -1,25 +1,16 @@
 package compile
 
 import (
-	"net/netip"
-	"testing"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/namegate/namegate/crds/v1alpha1"
-	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
-	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 func ptr[T any](v T) *T { return &v }
-
-func mustName(t testing.TB, s string) fqdn.Name {
-	t.Helper()
-	n, err := fqdn.ParseName(s)
-	fatal.If(t, err)
-	return n
-}
 
 // aPolicy selects the pods of shop that have the label app of that value; "" selects all.
 func aPolicy(name, app string, rules ...v1alpha1.EgressRule) v1alpha1.FQDNNetworkPolicy {
@@ -33,17 +24,7 @@ func aPolicy(name, app string, rules ...v1alpha1.EgressRule) v1alpha1.FQDNNetwor
 
 // aRule has a name for each text without a wildcard and a pattern for the others.
 func aRule(texts ...string) v1alpha1.EgressRule {
-	var r v1alpha1.EgressRule
-	for _, text := range texts {
-		m := v1alpha1.Match{Name: ptr(text)}
-		for _, c := range text {
-			if c == '*' {
-				m = v1alpha1.Match{Pattern: ptr(text)}
-			}
-		}
-		r.Matches = append(r.Matches, m)
-	}
-	return r
+	return v1alpha1.EgressRule{Matches: policytest.Matches(texts...)}
 }
 
 func on(r v1alpha1.EgressRule, ports ...v1alpha1.Port) v1alpha1.EgressRule {
@@ -57,10 +38,8 @@ func tcp(port int32) v1alpha1.Port {
 
 // aPod is a pod of shop with the label app.
 func aPod(name, app string, ips ...string) policy.Pod {
-	p := policy.Pod{PodRef: policy.PodRef{Namespace: "shop", Name: name, UID: "uid-" + name}, Labels: map[string]string{"app": app}}
-	for _, ip := range ips {
-		p.IPs = append(p.IPs, netip.MustParseAddr(ip))
-	}
+	p := policytest.Pod(name, strings.Join(ips, " "))
+	p.Labels["app"] = app
 	return p
 }
 

@@ -41,9 +41,9 @@ func TestNetworkPoliciesComeAndGo(t *testing.T) {
 	}
 }
 
-// TestLabelsOfStrangers: an agent has all pods of the cluster, and keeps for labels that
-// nobody asks for no more than is written.
-func TestLabelsOfStrangers(t *testing.T) {
+// TestLabelsWithoutASelector: an agent has all pods of the cluster, and keeps no more
+// than the text of labels that no selector asks for.
+func TestLabelsWithoutASelector(t *testing.T) {
 	var remote []*policy.Pod
 	written := 0
 	for i := range 10 {
@@ -71,9 +71,9 @@ func TestLabelsOfStrangers(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// TestManyPortsOfAStranger: a label of a pod that is nobody's peer costs little, however
+// TestManyPortsOfAnotherNamespace: a label of a pod that is no peer costs little, however
 // many ports it has.
-func TestManyPortsOfAStranger(t *testing.T) {
+func TestManyPortsOfAnotherNamespace(t *testing.T) {
 	big := farPod("stranger/big", "v=1", "10.9.0.1")
 	for j := range 150000 {
 		big.Ports = append(big.Ports, policy.NamedPort{Name: fmt.Sprint("p", j), Protocol: policy.TCP, Port: uint16(j)})

@@ -9,8 +9,8 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// Input is everything a snapshot is compiled from. The compiler keeps parts of
-// it: the caller must not change what it has passed (replacing is fine).
+// Input is everything a snapshot is compiled from. The compiler keeps parts of it: the
+// caller must not change what it has passed, but may replace it.
 type Input struct {
 	Policies []v1alpha1.FQDNNetworkPolicy
 	// Namespaces holds the labels of each namespace by its name.

@@ -5,14 +5,14 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// NamedServices are those Services of a cluster that lead a port to another one, by the
+// NamedServices are the Services of a cluster that map a port to another one, by the
 // names of their cluster IPs: NAME.NAMESPACE.svc.DOMAIN. It is immutable.
 type NamedServices struct {
 	number uint64 // 1 is the first
 	domain fqdn.Name
 	list   []*namedService
 	byName map[fqdn.Name]*namedService
-	// changed came or went since the last number; what is other than it was did both.
+	// changed has the services added or removed since the last number; a changed one is both
 	changed []*namedService
 }
 
@@ -23,8 +23,8 @@ type namedService struct {
 	moved []policy.ServicePort // these ports alone
 }
 
-// NewNamedServices returns those of services that have a name in the cluster's domain;
-// in "" none has. Each of services has a cluster IP.
+// NewNamedServices returns the Services that have a name in the cluster's domain; in ""
+// none has. Each of services has a cluster IP.
 func NewNamedServices(domain fqdn.Name, services []*policy.Service) *NamedServices {
 	return (&NamedServices{domain: domain}).Next(services)
 }
@@ -76,7 +76,7 @@ func nameService(s *policy.Service, domain fqdn.Name) *namedService {
 	return n
 }
 
-// serviceLabel stands between the namespace of a Service and the cluster's domain.
+// serviceLabel is the label between the namespace of a Service and the cluster's domain.
 const serviceLabel = "svc"
 
 // namesService tells whether a pattern can match the name of a Service.

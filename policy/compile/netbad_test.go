@@ -12,8 +12,8 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// TestBadNetworkPolicies has what cannot work, where it is said to be, and what of
-// the rest still works.
+// TestBadNetworkPolicies has invalid parts, the position in their message, and the parts
+// that still work.
 func TestBadNetworkPolicies(t *testing.T) {
 	const good, bad = "10.1.0.1 tcp 5432", "198.51.100.7 tcp 443"
 	for name, test := range map[string]struct {
@@ -81,7 +81,7 @@ func TestNetworkPolicyGivenTwice(t *testing.T) {
 	}
 }
 
-// TestDocumentedBadInput compares the table of the document with what is said.
+// TestDocumentedBadInput compares the table of the document with the messages.
 func TestDocumentedBadInput(t *testing.T) {
 	text, err := os.ReadFile("../../docs/networkpolicy.md")
 	fatal.If(t, err)

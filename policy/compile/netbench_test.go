@@ -11,8 +11,8 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// netLoad is a cluster of 50 namespaces and what a node sees of it: NetworkPolicies whose
-// peers are pods of their own namespace, of others and of all, blocks, and named ports.
+// netLoad is a node's part of a cluster of 50 namespaces: NetworkPolicies whose peers are
+// pods of their own namespace, of others and of all, blocks, and named ports.
 func netLoad(policies, remote, local int) Input {
 	in := load(50, local, 50)
 	in.Namespaces = map[string]map[string]string{}

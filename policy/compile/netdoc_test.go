@@ -15,7 +15,8 @@ import (
 	"github.com/namegate/namegate/policy/api/netpol"
 )
 
-// TestExamplesBesideNetworkPolicy: what the document shows can be read, and works wholly.
+// TestExamplesBesideNetworkPolicy: the manifests in the document are valid, and apply
+// completely.
 func TestExamplesBesideNetworkPolicy(t *testing.T) {
 	text, err := os.ReadFile("../../docs/networkpolicy.md")
 	fatal.If(t, err)

@@ -17,9 +17,9 @@ func egressTo(namespace, name string, rules ...networkingv1.NetworkPolicyEgressR
 	}
 }
 
-// TestExceptionsCostWhatIsWritten: every agent reads every NetworkPolicy of the cluster,
+// TestCostOfExceptions: every agent reads every NetworkPolicy of the cluster,
 // and an exception makes up to 127 networks. Those are made for pods with a view alone.
-func TestExceptionsCostWhatIsWritten(t *testing.T) {
+func TestCostOfExceptions(t *testing.T) {
 	block := &networkingv1.IPBlock{CIDR: "::/0"}
 	for i := range 20000 {
 		block.Except = append(block.Except, fmt.Sprintf("%x:%x:0:1::1/128", 0x2000+i, i*7%65536))

@@ -17,7 +17,7 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// change changes one thing of a world, without writing into what a compiler has seen.
+// change changes one object of a world, without writing into the compiler's input.
 func (d netDice) change(in Input) Input {
 	in.Pods, in.Remote, in.NetworkPolicies = slices.Clone(in.Pods), slices.Clone(in.Remote), slices.Clone(in.NetworkPolicies)
 	switch d.IntN(14) {
@@ -75,8 +75,8 @@ func netDump(s *policy.Snapshot) string {
 	return b.String()
 }
 
-// TestPeerHistories lets one compiler follow many short histories: it says what a
-// new one says and what the twin says, and keeps the pointers that it promises.
+// TestPeerHistories lets one compiler follow many short histories: its result equals a
+// new compiler's and the twin's, and unchanged parts keep their pointers.
 func TestPeerHistories(t *testing.T) {
 	kept, changed := 0, 0
 	for seed := range uint64(40) {
@@ -111,7 +111,7 @@ func TestPeerHistories(t *testing.T) {
 	}
 }
 
-// comparePointers checks that what is the same is the same pointer, and counts those.
+// comparePointers checks that equal parts are the same pointer, and counts them.
 func comparePointers(t *testing.T, lastIn Input, last *policy.Snapshot, in Input, s *policy.Snapshot) (kept, changed int) {
 	t.Helper()
 	for _, set := range s.PeerSets {

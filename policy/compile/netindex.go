@@ -30,7 +30,7 @@ type netSpace struct {
 	changed  uint64 // the last compile that found a change
 }
 
-// readNetworkPolicies reads what is new or changed. Of two of one name the first counts.
+// readNetworkPolicies reads new and changed objects. Of two of one name the first counts.
 func (c *Compiler) readNetworkPolicies(objects []*networkingv1.NetworkPolicy, s *draft) {
 	present := 0
 	for _, from := range objects {
@@ -74,7 +74,7 @@ func (c *Compiler) replaceNetPolicy(key policyKey, old *netPolicy, from *network
 	return n
 }
 
-// changeNet notes what comes and goes in a namespace, nil for nothing.
+// changeNet notes the added and the removed NetworkPolicy of a namespace, nil for none.
 func (c *Compiler) changeNet(namespace string, gone, added *netPolicy) {
 	counts := func(n *netPolicy) bool { return n != nil && n.Selector != nil }
 	if !counts(gone) && !counts(added) {

@@ -23,7 +23,8 @@ func shopCluster() []*policy.Pod {
 	}
 }
 
-// TestClauses has each clause of a rule: what opens of what is asked, and as what it stands in the view.
+// TestClauses has each clause of a rule: the open destinations among the tried ones, and
+// the rule in the view.
 func TestClauses(t *testing.T) {
 	const db0, db1, api, lone, self, out = "10.1.0.1 tcp 5432", "10.1.0.2 tcp 5432", "10.1.0.3 tcp 8080", "10.1.0.4 tcp 5432", "10.0.0.1 tcp 80", "198.51.100.7 tcp 443"
 	for name, test := range map[string]struct {
@@ -101,7 +102,8 @@ func TestClauses(t *testing.T) {
 	}
 }
 
-// TestUnionOfNetworkPolicies: several add up, are named, and those of others are not.
+// TestUnionOfNetworkPolicies: several are additive and named; those of other pods do not
+// count.
 func TestUnionOfNetworkPolicies(t *testing.T) {
 	db := `egress: [{to: [{podSelector: {matchLabels: {app: db}}}], ports: [{port: 5432}]}]`
 	in := besideInput(shopCluster(), aNet(t, "z", `policyTypes: [Egress]`), aNet(t, "b", db), aNet(t, "a", `egress: [{to: [{ipBlock: {cidr: 10.1.0.3/32}}]}, `+db[len(`egress: [`):]),
@@ -128,8 +130,8 @@ func TestUnionOfNetworkPolicies(t *testing.T) {
 	}
 }
 
-// TestPeersThatAreLocal are those of the node itself, and of Pods that are of others.
-func TestPeersThatAreLocal(t *testing.T) {
+// TestLocalPeers are the pods of the node itself, and Pods of other nodes.
+func TestLocalPeers(t *testing.T) {
 	in := besideInput(nil, aNet(t, "np", `{podSelector: {matchLabels: {app: web}}, egress: [{to: [{podSelector: {}}]}]}`))
 	host, done, far := aPod("host", "x", "192.0.2.1"), aPod("done", "x", "10.0.0.3"), aPod("far", "x", "10.1.0.1", "2001:db8::1", "::ffff:10.1.0.9", "127.0.0.1")
 	host.HostNetwork, done.Phase, far.NodeName = true, "Failed", "far"
@@ -156,7 +158,7 @@ func TestNamespaceLabels(t *testing.T) {
 	}{
 		{spaces(), "10.1.0.3 10.1.0.4"},
 		{map[string]map[string]string{"shop": {"team": "b"}, "bank": {"team": "a"}}, "10.0.0.1 10.1.0.1 10.1.0.2 2001:db8::1"},
-		{nil, ""}, // what is not known is not opened
+		{nil, ""}, // unknown peers are not opened
 		{map[string]map[string]string{"lone": nil}, "10.1.0.4"},
 	} {
 		in.Namespaces = step.labels

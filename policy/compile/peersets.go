@@ -31,7 +31,7 @@ func (c *Compiler) indexPeers(in Input, s *draft) {
 	came, went := c.came, c.went
 	c.came, c.went = nil, nil
 	if !slices.ContainsFunc(c.asked, func(l *liveSet) bool { return l.Spec.Kind != policy.PeerNetworks }) {
-		c.index = nil // nobody asks for pods
+		c.index = nil // no set selects pods
 		return
 	}
 	if c.index == nil {
@@ -44,7 +44,7 @@ func (c *Compiler) indexPeers(in Input, s *draft) {
 	c.index.Update(c.number, in.Namespaces, s.pods, in.Remote)
 }
 
-// fillPeerSets fills in the peer sets of s, those of the views that it has.
+// fillPeerSets fills in the peer sets of s that its views have.
 func (c *Compiler) fillPeerSets(s *draft) {
 	kept := 0
 	for _, l := range c.asked {
@@ -78,7 +78,7 @@ func (c *Compiler) fillPeerSets(s *draft) {
 	s.PeerSets = c.peerSets
 }
 
-// dropUnused forgets what no view of the running compile has.
+// dropUnused removes the sets that no view of the running compile has.
 func (c *Compiler) dropUnused() {
 	for key, r := range c.egress {
 		if r.used != c.number {

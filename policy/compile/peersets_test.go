@@ -26,7 +26,7 @@ func others(last, s *policy.Snapshot) []string {
 	return out
 }
 
-// TestOneChangeIsOneSet: views stay, and of the sets all but the one that changed.
+// TestOneChangeIsOneSet: views stay, and so do all sets but the changed one.
 func TestOneChangeIsOneSet(t *testing.T) {
 	c, in := New(), besideInput(shopCluster(),
 		aNet(t, "a", `egress: [{to: [{podSelector: {matchLabels: {app: db}}}]}, {to: [{namespaceSelector: {matchLabels: {team: b}}}]}, {to: [{ipBlock: {cidr: 10.0.0.0/8}}]}]`),
@@ -142,9 +142,9 @@ func TestManyChanges(t *testing.T) {
 	}
 }
 
-// TestSetsThatNobodyHas cost nothing: neither do those of others' NetworkPolicies have
-// members, nor are pods looked at where no peer is one.
-func TestSetsThatNobodyHas(t *testing.T) {
+// TestUnusedSets cost nothing: NetworkPolicies of other pods have no members, and without
+// pod peers no pods are looked at.
+func TestUnusedSets(t *testing.T) {
 	c, in := New(), besideInput(shopCluster(), aNet(t, "bank/np", `egress: [{to: [{podSelector: {}}]}]`), aNet(t, "np", `egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}]}]`))
 	pods := aNet(t, "pods", `egress: [{to: [{podSelector: {}}]}]`)
 	for i, want := range []int{1, 2, 1} {
@@ -167,8 +167,8 @@ func TestSetsThatNobodyHas(t *testing.T) {
 	}
 }
 
-// TestInputIsLeftAlone: what the caller passed is not written to.
-func TestInputIsLeftAlone(t *testing.T) {
+// TestInputIsUnchanged: the compiler does not write to its input.
+func TestInputIsUnchanged(t *testing.T) {
 	in := besideInput(shopCluster(), aNet(t, "np", `egress: [{to: [{ipBlock: {cidr: 10.0.0.9/8, except: [10.2.0.0/16, 10.1.0.0/16]}}, {podSelector: {matchExpressions: [{key: a, operator: In, values: [z, b]}]}}], ports: [{port: z}, {port: a}]}]`))
 	in.Remote[0].IPs = append(in.Remote[0].IPs, addr("127.0.0.1"), addr("::ffff:10.9.9.9"))
 	nets, pods := in.NetworkPolicies[0].DeepCopy(), fmt.Sprint(in.Remote[0])
@@ -178,7 +178,7 @@ func TestInputIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestPeersAtMappedAddresses are those of IPv4.
+// TestPeersAtMappedAddresses are peers at IPv4 addresses.
 func TestPeersAtMappedAddresses(t *testing.T) {
 	s := New().Compile(besideInput(shopCluster(), aNet(t, "np", `egress: [{to: [{podSelector: {}}, {ipBlock: {cidr: 192.0.2.0/24}}]}]`)))
 	asked := []string{"::ffff:10.1.0.1 tcp 1", "::ffff:192.0.2.1 tcp 1"}

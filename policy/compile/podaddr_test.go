@@ -6,8 +6,8 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// TestAddressesThatNoPodHas are nobody's; the pod's others work.
-func TestAddressesThatNoPodHas(t *testing.T) {
+// TestInvalidPodAddresses are ignored; the pod's other addresses work.
+func TestInvalidPodAddresses(t *testing.T) {
 	pod := aPod("web", "x", "127.0.0.1", "10.0.0.1", "fe80::1%eth0", "224.0.0.1")
 	given := len(pod.IPs)
 	remote := aPod("far", "x", "0.0.0.0")

@@ -11,9 +11,9 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// MaxTargetPorts bounds the ports that the Services of one policy's names add to those
-// of its rules, numbers and names together: as many as four rules may have. A tenant's
-// Services have as many as they like.
+// MaxTargetPorts bounds the ports that the Services of one policy's names add to the
+// ports of its rules, numbers and names together: as many as four rules may have. A
+// tenant's Services have any number of ports.
 const MaxTargetPorts = 4 * fqdnnp.MaxPorts
 
 // PortName is a port of pods by its name, which each pod gives a number.
@@ -46,15 +46,15 @@ func PodPortsOf(p *v1alpha1.FQDNNetworkPolicy, services *NamedServices) (ports P
 type TargetPorts struct {
 	namespace string
 	ranges    []policy.PortRange                    // of EgressPorts
-	of        map[policy.PortSet][]policy.PortRange // those of each rule
+	of        map[policy.PortSet][]policy.PortRange // the ports of each rule
 	matcher   *fqdn.Matcher[*policy.Match]          // of the names that can be Services'; nil: of none
 	wild      bool                                  // there are patterns among them
-	number    uint64                                // of what ports are of
+	number    uint64                                // the services' number at which ports were computed
 	ports     PodPorts
 	left      int
 }
 
-// NewTargetPorts returns those of a policy in a cluster with that domain.
+// NewTargetPorts returns the target ports of a policy in a cluster with that domain.
 func NewTargetPorts(p *v1alpha1.FQDNNetworkPolicy, domain fqdn.Name) *TargetPorts {
 	r := fqdnnp.Read(p)
 	t := &TargetPorts{namespace: p.Namespace, of: map[policy.PortSet][]policy.PortRange{}}
@@ -81,9 +81,9 @@ func NewTargetPorts(p *v1alpha1.FQDNNetworkPolicy, domain fqdn.Name) *TargetPort
 	return t
 }
 
-// Bring returns the ports and how many targets are left out, with Services as they are
+// Bring returns the ports and how many targets are left out, with services as they are
 // now: those of the last call, or what Next made of them since. It costs next to nothing
-// where no change matters.
+// if no change matters.
 func (t *TargetPorts) Bring(services *NamedServices) (PodPorts, int) {
 	if t.matcher == nil || t.number == services.number {
 		return t.ports, t.left
@@ -101,8 +101,8 @@ type target struct {
 	number uint16
 }
 
-// nearness says who may take room: the Services of another namespace, which only a
-// pattern covers, take none of others.
+// nearness is the priority of a Service for room: Services of another namespace, which
+// only a pattern covers, take no other Service's room.
 type nearness uint8
 
 const (
@@ -195,7 +195,7 @@ func (t *TargetPorts) find(services *NamedServices) {
 	t.settle(found)
 }
 
-// settle takes the nearest of what was found, as far as there is room.
+// settle takes the nearest Services for which there is room.
 func (t *TargetPorts) settle(found map[target]nearness) {
 	all := make([]target, 0, len(found))
 	for to := range found {

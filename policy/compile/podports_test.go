@@ -11,6 +11,7 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // aService leads its ports to others: "tcp/80=8080 udp/53=dns".
@@ -73,7 +74,7 @@ func TestPodPorts(t *testing.T) {
 		"an odd name of a Service":     {[]v1alpha1.EgressRule{on(aRule("*.b.shop.svc.cluster.local", web), tcp(80))}, []*policy.Service{aService(t, "shop", "a.b", "tcp/80=8080"), aService(t, "shop", "", "tcp/80=8081")}, "tcp/80"},
 	} {
 		p := aPolicy("p", "", c.rules...)
-		ports, left := PodPortsOf(&p, NewNamedServices(mustName(t, "cluster.local"), c.services))
+		ports, left := PodPortsOf(&p, NewNamedServices(policytest.Name("cluster.local"), c.services))
 		if got := podPorts(ports); got != c.want || left != 0 {
 			t.Errorf("%s: %q and %d left out, want %q", name, got, left, c.want)
 		}
@@ -83,8 +84,8 @@ func TestPodPorts(t *testing.T) {
 	}
 }
 
-// TestGreedyServices: who writes Services with many ports takes no room of those of the
-// policy's own namespace, nor of those that it names.
+// TestGreedyServices: Services with many ports take no room of Services of the policy's
+// own namespace, nor of Services that it names.
 func TestGreedyServices(t *testing.T) {
 	var ports strings.Builder
 	for i := range 3 * MaxTargetPorts {
@@ -93,7 +94,7 @@ func TestGreedyServices(t *testing.T) {
 	p := aPolicy("p", "", on(aRule("*.*.svc.cluster.local", "api.base.svc.cluster.local"), v1alpha1.Port{Port: ptr(int32(1)), EndPort: ptr(int32(1000))}))
 	greedy := aService(t, "aaa", "aaa", ports.String())
 	own, named := aService(t, "shop", "web", "tcp/80=60000 tcp/81=http"), aService(t, "base", "api", "tcp/443=60001 tcp/81=http")
-	domain := mustName(t, "cluster.local")
+	domain := policytest.Name("cluster.local")
 	got, left := PodPortsOf(&p, NewNamedServices(domain, []*policy.Service{greedy, named, own}))
 	again, _ := PodPortsOf(&p, NewNamedServices(domain, []*policy.Service{own, named, greedy}))
 	if want := fmt.Sprintf("tcp/1-1000,tcp/2000-%d,tcp/60000-60001 tcp/http", 2000+MaxTargetPorts-4); podPorts(got) != want || podPorts(again) != want {
@@ -122,7 +123,7 @@ func twinPodPorts(t *testing.T, p *v1alpha1.FQDNNetworkPolicy, services []*polic
 	}
 	all := map[policy.ServicePort]int{}
 	for _, s := range services {
-		name := mustName(t, s.Ref.Name+"."+s.Ref.Namespace+".svc.cluster.local")
+		name := policytest.Name(s.Ref.Name + "." + s.Ref.Namespace + ".svc.cluster.local")
 		for _, m := range matches {
 			for _, port := range s.Ports {
 				to := policy.ServicePort{Protocol: port.Protocol, Target: port.Target, TargetName: port.TargetName}
@@ -228,7 +229,7 @@ func TestPodPortsAgainstTheTwin(t *testing.T) {
 		}
 		p := aPolicy("p", "", rules...)
 		services := randomServices(t, rng, most)
-		index := NewNamedServices(mustName(t, "cluster.local"), services)
+		index := NewNamedServices(policytest.Name("cluster.local"), services)
 		kept := NewTargetPorts(&p, index.Domain())
 		for range 6 {
 			want, wantLeft := twinPodPorts(t, &p, services)
@@ -283,8 +284,8 @@ func changedServices(t *testing.T, rng *rand.Rand, services []*policy.Service, m
 	return out
 }
 
-// BenchmarkTargetPorts is what the elected agent does for 1,000 policies in a cluster
-// with 5,000 Services: a tenth of the policies matches any name.
+// BenchmarkTargetPorts is the elected agent's work for 1,000 policies in a cluster with
+// 5,000 Services: a tenth of the policies matches any name.
 func BenchmarkTargetPorts(b *testing.B) {
 	var services []*policy.Service
 	for i := range 5000 {
@@ -301,7 +302,7 @@ func BenchmarkTargetPorts(b *testing.B) {
 		}
 		policies[i] = aPolicy(fmt.Sprint("p-", i), "", on(aRule(names...), tcp(443)))
 	}
-	domain := mustName(b, "cluster.local")
+	domain := policytest.Name("cluster.local")
 	index := NewNamedServices(domain, services)
 	fresh := func() (all []*TargetPorts) {
 		for i := range policies {

@@ -10,10 +10,10 @@ import (
 	"github.com/namegate/namegate/policy/peers"
 )
 
-// The bounds of what the NetworkPolicies of all pods of a node may allow together. One
-// namespace could take all sets of the kernel, and all memory, from the others without
-// them. Where they are exceeded the least demanding namespaces get all that they ask
-// for, the others equal parts. A fixed quota for each of 110 namespaces would be 37 peers.
+// The bounds of all NetworkPolicies of a node's pods together. Without them one namespace
+// could take all sets of the kernel, and all memory. If they are exceeded, the least
+// demanding namespaces get everything that they request, the others equal parts. A fixed
+// quota for each of 110 namespaces would be 37 peers.
 const (
 	// MaxPeerSets bounds the peers. Each is two sets in the kernel, which has 65,472; the
 	// policies of 110 pods may take 512 each.
@@ -25,7 +25,7 @@ const (
 // quota is what NetworkPolicies cost a node, or may cost.
 type quota struct{ sets, rules, entries int }
 
-// nodeQuota is what a node has.
+// nodeQuota is the quota of a node.
 var nodeQuota = quota{MaxPeerSets, MaxPeerRules, peers.MaxEntries}
 
 func (b quota) fits(in quota) bool {
@@ -119,7 +119,7 @@ func (c *Compiler) divide() {
 	}
 }
 
-// beyond returns what the rules cost where some sets are there already.
+// beyond returns the cost of the rules if some sets are there already.
 func (a *demand) beyond(has map[*liveSet]bool) (b quota) {
 	seen := map[*liveSet]bool{}
 	for _, r := range a.lists {

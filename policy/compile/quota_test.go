@@ -147,7 +147,7 @@ func sameRule(a, b *policy.Rule) bool {
 	return a.Peer == b.Peer && a.Ports == b.Ports && a.Policy == b.Policy && a.Path == b.Path
 }
 
-// TestHistoriesWithLittleRoom: one compiler says what a new one says, as room comes and goes.
+// TestHistoriesWithLittleRoom: one compiler equals a new one while room comes and goes.
 func TestHistoriesWithLittleRoom(t *testing.T) {
 	cut := 0
 	for seed := range uint64(60) {
@@ -199,8 +199,8 @@ func TestHistoriesWithLittleRoom(t *testing.T) {
 	}
 }
 
-// TestPortsAreWeighed: what the kernel would not take in one set has no room, and takes
-// nothing of others.
+// TestPortsAreWeighed: a set that the kernel would not take has no room, and takes no
+// other's room.
 func TestPortsAreWeighed(t *testing.T) {
 	const maxSetPorts = 1 << 20 // of package peers
 	var ports []policy.NamedPort
@@ -241,8 +241,8 @@ func TestPortsAreWeighed(t *testing.T) {
 	}
 }
 
-// TestRequirementsAreWeighed: what a selector asks of each pod has its price, and what is
-// ordinary costs one for each pod.
+// TestRequirementsAreWeighed: each requirement of a selector has its cost, and an
+// ordinary selector costs one for each pod.
 func TestRequirementsAreWeighed(t *testing.T) {
 	var remote []*policy.Pod
 	for i := range 2000 {
@@ -286,7 +286,7 @@ func TestRequirementsAreWeighed(t *testing.T) {
 	}
 }
 
-// TestManyNamesInOneRule cost what they are: not each of them for each port of a pod.
+// TestManyNamesInOneRule cost only their own ports, not every port of a pod.
 func TestManyNamesInOneRule(t *testing.T) {
 	var remote []*policy.Pod
 	var ports []policy.NamedPort

@@ -6,15 +6,15 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// ruleset is what the views of pods with the same selecting policies share.
+// ruleset is the shared part of the views of pods with the same selecting policies.
 type ruleset struct {
 	parsed []*parsed      // sorted by id
 	shared policy.View    // of whatever pod
-	left   []leftOut      // what a bound leaves out
+	left   []leftOut      // the rules beyond a bound
 	serial uint64         // in its compiler
 	used   uint64         // the compile that used it last
 	beside *egressRules   // of list
-	list   []*policy.Rule // the rules of shared, and those of beside
+	list   []*policy.Rule // the rules of shared, and of beside
 }
 
 // newRuleset returns the union of policies, which are sorted by id.
@@ -46,9 +46,9 @@ func newRuleset(policies []*parsed) *ruleset {
 	return r
 }
 
-// with returns the rules of the ruleset and after them those that NetworkPolicies allow
-// beside it. Most pods with the same policies have the same NetworkPolicies: the last list
-// is kept for them.
+// with returns the rules of the ruleset followed by the rules of the NetworkPolicies.
+// Most pods with the same policies have the same NetworkPolicies, so the last list is
+// kept for them.
 func (r *ruleset) with(beside *egressRules) []*policy.Rule {
 	if len(beside.rules) == 0 {
 		return r.shared.Rules

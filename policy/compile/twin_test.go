@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 // twinDecide looks at every match of every policy that selects the pod.
@@ -51,7 +52,7 @@ func randomName(t testing.TB, r *rand.Rand) fqdn.Name {
 	for range 1 + r.IntN(3) {
 		labels = append(labels, labelTexts[r.IntN(len(labelTexts))])
 	}
-	return mustName(t, strings.Join(labels, "."))
+	return policytest.Name(strings.Join(labels, "."))
 }
 
 func randomPolicy(r *rand.Rand, name string) v1alpha1.FQDNNetworkPolicy {

@@ -12,6 +12,7 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/api/fqdnnp"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 func times[T any](n int, v T) []T {
@@ -103,7 +104,7 @@ func slips() map[string]slip {
 	}
 }
 
-// TestValidate goes through the slips: what is reported, and what still works.
+// TestValidate has mistakes, their messages, and the parts that still work.
 func TestValidate(t *testing.T) {
 	for name, c := range slips() {
 		t.Run(name, func(t *testing.T) {
@@ -134,12 +135,12 @@ func TestValidate(t *testing.T) {
 				works = []string{"good.test"}
 			}
 			for _, n := range works {
-				if !s.Views[0].Decide(mustName(t, n)).Allowed() {
+				if !s.Views[0].Decide(policytest.Name(n)).Allowed() {
 					t.Errorf("%s no longer works", n)
 				}
 			}
 			for _, n := range []string{"late.test", "closed.test", "a.test", "xy.test"} {
-				if s.Views[0].Decide(mustName(t, n)).Matches != nil {
+				if s.Views[0].Decide(policytest.Name(n)).Matches != nil {
 					t.Errorf("%s works", n)
 				}
 			}

@@ -85,8 +85,8 @@ func (s *draft) reportInterfaces(p *policy.Pod, r *ruleset) {
 	})
 }
 
-// reportLeftOut reports what a bound leaves out, each policy for the first of the
-// pods alone: thousands may have the same.
+// reportLeftOut reports the rules beyond a bound, each policy for the first of the pods
+// only: thousands may have the same.
 func (s *draft) reportLeftOut(p *policy.Pod, r *ruleset, reported map[[2]string]bool) {
 	for i := range r.left {
 		l := &r.left[i]
@@ -97,8 +97,8 @@ func (s *draft) reportLeftOut(p *policy.Pod, r *ruleset, reported map[[2]string]
 	}
 }
 
-// orderPods returns the pods sorted, their addresses unmapped, without those that no
-// pod can have and those of finished pods.
+// orderPods returns the pods sorted, their addresses unmapped, without invalid addresses
+// and without the addresses of finished pods.
 func (c *Compiler) orderPods(pods []policy.Pod, s *draft) []policy.Pod {
 	pods = slices.Clone(pods)
 	for i := range pods {
@@ -138,9 +138,9 @@ func (s *draft) refuseAddrs(p *policy.Pod) {
 	p.IPs = slices.DeleteFunc(slices.Clone(p.IPs), refused)
 }
 
-// claimAddresses fills in whose each address is. A pod of this node comes before
-// one of another, whose traffic never leaves from here. It returns the addresses
-// that several pods of this node claim, with those pods.
+// claimAddresses assigns each address to its pod. A pod of this node comes before a pod
+// of another node, whose traffic never leaves from here. It returns the addresses that
+// several pods of this node claim, with those pods.
 func claimAddresses(s *draft) map[netip.Addr][]*policy.Pod {
 	conflicts := map[netip.Addr][]*policy.Pod{}
 	owner := make(map[netip.Addr]*policy.Pod)
@@ -170,7 +170,7 @@ func claimAddresses(s *draft) map[netip.Addr][]*policy.Pod {
 	return conflicts
 }
 
-// selectPod brings what is known of a local pod up to date.
+// selectPod updates the compiler's state of a local pod.
 func (c *Compiler) selectPod(p *policy.Pod, alike map[string]*ruleset) *selection {
 	sel := c.selected[p.PodRef]
 	was := sel

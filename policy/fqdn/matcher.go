@@ -28,7 +28,7 @@ type Matcher[M any] struct {
 // node is one place in the trie: some labels from the right are read.
 type node[M any] struct {
 	ends     *result[M] // of the patterns that end here
-	below    *result[M] // of the patterns whose "**" stands left of here
+	below    *result[M] // of the patterns whose "**" is left of this label
 	literals map[string]*node[M]
 	star     *node[M]
 	globs    *globIndex[M]
@@ -39,7 +39,7 @@ type node[M any] struct {
 type result[M any] struct {
 	own  []M // sorted
 	up   *result[M]
-	flat []M // own and those of the chain, sorted; nil if that is more than flatMax
+	flat []M // own and the chain's, sorted; nil if that is more than flatMax
 }
 
 // NewMatcher returns the matcher of matches, which are sorted by compare. It keeps the

@@ -112,8 +112,8 @@ func lower(b byte) byte {
 	return b
 }
 
-// String returns the presentation form: lower case, what is not a plain
-// character escaped, no trailing dot. The root is ".".
+// String returns the presentation form: lower case, special characters escaped, no
+// trailing dot. The root is ".".
 func (n Name) String() string {
 	var room [maxWire]byte
 	return string(n.AppendTo(room[:0]))
@@ -191,8 +191,8 @@ func (n Name) HasSuffix(suffix Name) bool {
 	return ok
 }
 
-// TrimSuffix returns what stands left of suffix, and whether n is suffix or below
-// it. Where it is not, the answer is n and false.
+// TrimSuffix returns the labels left of suffix, and whether n is suffix or below it. If
+// it is not, it returns n and false.
 func (n Name) TrimSuffix(suffix Name) (Name, bool) {
 	cut := len(n) - len(suffix)
 	if cut < 0 || n[cut:] != suffix {

@@ -16,8 +16,7 @@ const maxText = 253
 
 var errNoText = errors.New("nothing is written; write a name such as www.example.org")
 
-// checkText returns what is wrong with the text of a name or pattern, in the
-// words of somebody who has to write it anew.
+// checkText returns the error in the text of a name or pattern, with the correction.
 func checkText(s string) error {
 	if s == "" || s == "." {
 		return errNoText
@@ -69,8 +68,8 @@ func unicodeError(s string) error {
 	return fmt.Errorf("%s is not ASCII; write %s", quote(s), strings.Join(labels, "."))
 }
 
-// quote returns s in quotation marks, cut where nobody would read on: messages
-// end up in the status of a policy.
+// quote returns s in quotation marks, shortened: messages end up in the status of a
+// policy.
 func quote(s string) string {
 	if len(s) > maxText+maxLabel {
 		s = strings.ToValidUTF8(s[:maxLabel], "") + "…"

@@ -6,8 +6,8 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// bucket is pods, in no order, with how many ports to look at they
-// have: their named ports, of a name's bucket those of the name.
+// bucket has pods, in no order, and the number of their ports to look at: their named
+// ports, in a name's bucket the ports of that name.
 type bucket struct {
 	pods  []*pod
 	ports int
@@ -22,10 +22,10 @@ func (r *bucket) remove(p *pod, ports int) {
 	r.pods, r.ports = removed(r.pods, p), r.ports-ports
 }
 
-// counts returns what it costs to look at the pods.
+// counts returns the cost of looking at the pods.
 func (r bucket) counts() counts { return counts{len(r.pods), max(len(r.pods), r.ports)} }
 
-// counts is what it costs to look at pods, and at their ports: one at least for each.
+// counts is the cost of looking at pods, and at their ports: at least one each.
 type counts struct{ pods, ports int }
 
 // of returns what counts for sets of the kind.
@@ -124,7 +124,7 @@ func (s *Spec) eachLabel(do func(label)) {
 	}
 }
 
-// listed calls each with the buckets of the pod's labels, those that there are.
+// listed calls each with the existing buckets of the pod's labels.
 func (p *pod) listed(in map[label]*bucket, each func(*bucket)) {
 	if len(in) < len(p.labels) {
 		for at, r := range in {

@@ -13,8 +13,8 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// Destinations are those of one rule. A reader adds them, normalizes them once and then
-// asks for specs.
+// Destinations are the destinations of one rule. A reader adds them, normalizes them once
+// and then asks for specs.
 type Destinations struct {
 	Anywhere bool // the rule names none
 	terms    []term
@@ -101,7 +101,7 @@ func (d *Destinations) podsText() string {
 // the shortest.
 const readableNetworks = maxKey / 4
 
-// networksText returns the networks, or what no others have where they are many.
+// networksText returns the networks, or a hash if they are many.
 func (d *Destinations) networksText() string {
 	if d.count < readableNetworks {
 		texts := make([]string, 0, d.count)

@@ -16,10 +16,10 @@ type Index struct {
 	local      map[policy.PodRef]*pod
 	remote     map[*policy.Pod]*pod
 	byAddr     byKey[netip.Addr]
-	byLabel    map[label]*bucket // the labels that sets ask for, also those that no pod has
+	byLabel    map[label]*bucket // the labels that sets ask for, including labels without pods
 	byPort     buckets[string]   // the name
 	moved      []netip.Addr      // addresses of pods that came, went or changed
-	dirty      []dirtyAddr       // those, sorted, each once
+	dirty      []dirtyAddr       // the dirty addresses, sorted, each once
 	joined     counts            // of the pods that came or changed in the running compile
 }
 
@@ -43,9 +43,9 @@ type pod struct {
 	space  *namespace
 	labels map[string]string
 	ips    []netip.Addr       // as given
-	addrs  []netip.Addr       // those that a pod can have, clean
+	addrs  []netip.Addr       // the valid addresses
 	named  []policy.NamedPort // as given
-	ports  []policy.NamedPort // those, sorted by name
+	ports  []policy.NamedPort // the named ports, sorted by name
 	seen   uint64
 }
 
@@ -99,7 +99,7 @@ func (x *Index) Update(number uint64, namespaces map[string]map[string]string, p
 			was = x.join(p)
 			x.remote[p] = was
 		}
-		if was.seen != number { // one that is given twice is one
+		if was.seen != number { // a pod that is given twice counts once
 			present++
 		}
 		was.seen = number
@@ -112,7 +112,7 @@ func (x *Index) Update(number uint64, namespaces map[string]map[string]string, p
 	}
 }
 
-// sweep lets those leave that the running compile did not see.
+// sweep removes the pods that the running compile did not see.
 func sweep[K comparable](x *Index, known map[K]*pod, present int, number uint64) {
 	if present == len(known) {
 		return
@@ -128,7 +128,7 @@ func sweep[K comparable](x *Index, known map[K]*pod, present int, number uint64)
 // canBePeer tells whether a pod's addresses are its own.
 func canBePeer(p *policy.Pod) bool { return !p.HostNetwork && !p.Finished() && len(p.IPs) > 0 }
 
-// stands tells whether the peer is as the pod is.
+// stands tells whether the peer equals the pod.
 func (p *pod) stands(as *policy.Pod) bool {
 	return slices.Equal(p.ips, as.IPs) && slices.Equal(p.named, as.Ports) && maps.Equal(p.labels, as.Labels)
 }
@@ -187,7 +187,7 @@ func (p *pod) eachName(do func(name string, ports int)) {
 	}
 }
 
-// of returns of ports, which are sorted by name, those that have a name.
+// of returns the named ones of ports, which are sorted by name.
 func of(ports []policy.NamedPort, name string) []policy.NamedPort {
 	first, _ := slices.BinarySearchFunc(ports, name, func(p policy.NamedPort, name string) int { return strings.Compare(p.Name, name) })
 	last := first
@@ -206,7 +206,7 @@ func peerAddrs(ips []netip.Addr) []netip.Addr {
 	return policy.CleanAddrs(slices.DeleteFunc(slices.Clone(ips), func(a netip.Addr) bool { return policy.CheckPodAddr(a) != nil }))
 }
 
-// relabel takes the namespaces' labels, and notes the pods of those that changed.
+// relabel sets the namespaces' labels, and notes the pods of changed ones.
 func (x *Index) relabel(namespaces map[string]map[string]string) {
 	x.namespaces = namespaces
 	for name, sp := range x.spaces {

@@ -37,8 +37,8 @@ func TestSelectorText(t *testing.T) {
 	}
 }
 
-// TestSelectorLikeAPI: it selects what the API's selector selects, and two with one
-// text select the same.
+// TestSelectorLikeAPI: it selects the same pods as the API's selector, and two selectors
+// with one text select the same.
 func TestSelectorLikeAPI(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 9))
 	byText := map[string]labels.Selector{}

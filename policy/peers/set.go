@@ -21,12 +21,12 @@ func NewSet(s *Spec) *Set { return &Set{Spec: s} }
 // Members returns the members of the last Update, nil for a set that is not filled.
 func (l *Set) Members() *policy.PeerSet { return l.set }
 
-// Forget makes the set one that is not filled: nothing keeps it up to date.
+// Forget empties the set and stops its updates.
 func (l *Set) Forget() { l.set = nil }
 
-// manyDirty is from how many addresses on a set is filled anew: to look each up in
-// every set costs more than to collect the members of each. manyCost is the same of
-// addresses and what it costs to ask the terms.
+// manyDirty is the number of dirty addresses from which a set is filled anew: looking
+// each up in every set costs more than collecting the members of each. manyCost is the
+// same for addresses times the cost of the terms.
 const (
 	manyDirty = 512
 	manyCost  = 1 << 16
@@ -61,8 +61,8 @@ func (l *Set) Update(x *Index) *policy.PeerSet {
 func itself(a netip.Addr) netip.Addr          { return a }
 func addrOfPort(p policy.PeerPort) netip.Addr { return p.Addr }
 
-// touched returns a set's members with those at dirty addresses as they are now, and
-// whether that is another list. Both are sorted by address.
+// touched returns a set's members after the changes at dirty addresses, and whether the
+// list changed. Both are sorted by address.
 func touched[M comparable](have []M, dirty []dirtyAddr, addrOf func(M) netip.Addr, at func([]M, dirtyAddr) []M) ([]M, bool) {
 	var out, now []M
 	changed, from := false, 0
@@ -162,7 +162,7 @@ func (s *Spec) eachSelected(w Weigher, do func(*pod)) {
 	}
 }
 
-// appendPorts appends those of ports that have the spec's names, at each address.
+// appendPorts appends the ports that have the spec's names, at each address.
 func (s *Spec) appendPorts(out []policy.PeerPort, ports []policy.NamedPort, at ...netip.Addr) []policy.PeerPort {
 	for _, port := range ports {
 		if s.asksFor(port) {
@@ -174,8 +174,8 @@ func (s *Spec) appendPorts(out []policy.PeerPort, ports []policy.NamedPort, at .
 	return out
 }
 
-// candidates calls each with lists of the pods that the term may select: what costs least
-// of those that have one of its labels, or those of its namespaces.
+// candidates calls each with lists of the pods that the term may select: of the pods that
+// have one of its labels, or of its namespaces, the list of the lowest cost.
 func (t *term) candidates(w Weigher, kind policy.PeerKind, each func([]*pod)) {
 	if shortest, found := t.listed(w.index, kind); found && (t.spaces == nil || shortest.counts().of(kind) <= w.inSpaces(t).of(kind)) {
 		each(shortest.pods)
@@ -188,8 +188,8 @@ func (t *term) candidates(w Weigher, kind policy.PeerKind, each func([]*pod)) {
 	}
 }
 
-// listed returns the bucket that costs least of those that have all pods of the term, if
-// there is one.
+// listed returns the bucket of the lowest cost that has all pods of the term, if there is
+// one.
 func (t *term) listed(x *Index, kind policy.PeerKind) (shortest bucket, found bool) {
 	take := func(r bucket) {
 		if !found || r.counts().of(kind) < shortest.counts().of(kind) {

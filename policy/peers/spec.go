@@ -11,14 +11,14 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// Spec is what a Peer selects, as the compiler evaluates it. Equal peers have
-// equal specs. It is immutable.
+// Spec is the selection of a Peer, as the compiler evaluates it. Equal peers have equal
+// specs. It is immutable.
 type Spec struct {
 	policy.Peer
 	terms    []term        // PeerPods, PeerPorts
 	networks *netipx.IPSet // PeerNetworks, PeerPorts; not nil where there are some
 	count    int           // how many networks that makes
-	cost     int           // what it costs to ask all terms
+	cost     int           // the cost of asking all terms
 	anywhere bool          // PeerPorts of a rule for every destination
 	names    []PortName    // PeerPorts: sorted, each once
 }
@@ -42,8 +42,8 @@ func (n PortName) Compare(o PortName) int {
 	return cmp.Or(strings.Compare(n.Name, o.Name), cmp.Compare(n.Protocol, o.Protocol))
 }
 
-// newTerm returns the pods of a namespace, or of those that spaces selects, which
-// pods selects.
+// newTerm returns the term for the pods that pods selects, of a namespace or of those
+// that spaces selects.
 func newTerm(namespace string, spaces, pods *Selector) term {
 	t := term{namespace: namespace, spaces: spaces, pods: pods}
 	switch {
@@ -80,9 +80,9 @@ func (t *term) selectsSpace(sp *namespace) bool {
 	return t.spaces.everything() || sp.known && t.spaces.Matches(sp.labels)
 }
 
-// cost is what it costs to ask the term for one pod, in units of an ordinary one:
-// selectors may have tens of thousands of requirements. Those of namespaces are asked a
-// second time, for each namespace.
+// cost is the cost of asking the term for one pod, in units of an ordinary one: selectors
+// may have tens of thousands of requirements. Selectors of namespaces are asked a second
+// time, for each namespace.
 func (t *term) cost() int {
 	requirements := len(t.pods.requirements)
 	if t.spaces != nil {

@@ -7,11 +7,12 @@ import "github.com/namegate/namegate/policy"
 // each counts more than once.
 const MaxEntries = 1 << 21
 
-// maxSetPorts bounds what is to be looked at for one set of named ports: the kernel takes
-// no more entries in one set.
+// maxSetPorts bounds the ports to look at for one set of named ports: the kernel takes no
+// more entries in one set.
 const maxSetPorts = 1 << 20
 
-// Weigher counts what is to be looked at to fill in sets. It is for one state of an index.
+// Weigher counts the pods and ports to look at for filling sets. It is for one state of
+// an index.
 type Weigher struct {
 	index  *Index
 	spaces map[string]counts // of the namespaces that a selector selects, by its text
@@ -38,8 +39,8 @@ func (l *Set) Grow(w Weigher) {
 // Weigh makes the set's weight the cost of filling it now.
 func (l *Set) Weigh(w Weigher) { l.Weight = w.weigh(l.Spec) }
 
-// weigh returns what it costs to fill a set; of ports, of one that the kernel would not
-// take, what no node has room for.
+// weigh returns the cost of filling a set; for a set of ports that the kernel would not
+// take, more than any node's quota.
 func (w Weigher) weigh(s *Spec) int {
 	n := len(s.terms) + len(s.names)
 	switch {
@@ -61,8 +62,8 @@ func (w Weigher) weigh(s *Spec) int {
 // termsAlone tells whether a set's members are of pods that its terms select.
 func (s *Spec) termsAlone() bool { return !s.anywhere && s.count == 0 }
 
-// byTerms returns what it costs to look at the candidates of all terms: at the pods or,
-// for a set of ports, at each of their ports.
+// byTerms returns the cost of looking at the candidates of all terms: at the pods or, for
+// a set of ports, at each of their ports.
 func (w Weigher) byTerms(s *Spec) (n int) {
 	for i := range s.terms {
 		t := &s.terms[i]
@@ -78,15 +79,16 @@ func (w Weigher) byTerms(s *Spec) (n int) {
 	return n
 }
 
-// byNames returns what it costs to look at the ports that have the names: whether one
-// belongs to the set has to be asked of all terms.
+// byNames returns the cost of looking at the ports with the names: for each port all
+// terms have to be asked.
 func (w Weigher) byNames(s *Spec) (n int) {
 	s.eachName(func(name string) { n += w.index.having(name).ports })
 	return n * (1 + s.cost/4)
 }
 
-// inSpaces returns what it costs to look at the namespaces that a term's selector
-// selects. Where a selector has many requirements, to find that out costs more than it may save: it is all of them.
+// inSpaces returns the cost of looking at the namespaces that a term's selector selects.
+// For a selector with many requirements it counts all namespaces, because finding the
+// selected ones costs more than it may save.
 func (w Weigher) inSpaces(t *term) counts {
 	n, known := w.spaces[t.spaces.text]
 	if !known {

@@ -11,7 +11,7 @@ import (
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// Checked is what an answer says about its question.
+// Checked is the checked content of an answer.
 type Checked struct {
 	// Chain are the targets of the CNAMEs that the question leads through.
 	Chain []fqdn.Name
@@ -175,8 +175,8 @@ func addressesOf(rr dns.RR, asked uint16) []net.IP {
 	return nil
 }
 
-// PointsAt tells whether the answer's first CNAME leads from the question to the
-// name: what a resolver says that completed a search path on its own.
+// PointsAt tells whether the answer's first CNAME leads from the question to the name, as
+// when a resolver completed a search path on its own.
 func PointsAt(q wire.Question, m *dns.Msg, n fqdn.Name) bool {
 	c := Check(q, m, 0)
 	return c.Reason == "" && len(c.Chain) > 0 && c.Chain[0] == n

@@ -10,6 +10,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -86,7 +87,7 @@ func TestCheckLongChain(t *testing.T) {
 	}
 }
 
-func TestCheckRefusesWhatIsNoAnswer(t *testing.T) {
+func TestCheckRefusesOtherMessages(t *testing.T) {
 	for name, edit := range map[string]func(*dns.Msg){
 		"a query":          func(m *dns.Msg) { m.Response = false },
 		"an update":        func(m *dns.Msg) { m.Opcode = dns.OpcodeUpdate },
@@ -171,8 +172,8 @@ func TestCheckLikeItsTwin(t *testing.T) {
 }
 
 func TestPointsAt(t *testing.T) {
-	q := wire.Question{Name: name(t, "www.example.org.corp.test"), Type: dns.TypeA, Class: dns.ClassINET}
-	base := name(t, "www.example.org")
+	q := wire.Question{Name: policytest.Name("www.example.org.corp.test"), Type: dns.TypeA, Class: dns.ClassINET}
+	base := policytest.Name("www.example.org")
 	for _, tt := range []struct {
 		rr   string
 		want bool
@@ -203,7 +204,7 @@ func FuzzCheck(f *testing.F) {
 		fatal.If(f, err)
 		f.Add(packet)
 	}
-	q := wire.Question{Name: name(f, "www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}
+	q := wire.Question{Name: policytest.Name("www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}
 	f.Fuzz(func(t *testing.T, packet []byte) {
 		m := new(dns.Msg)
 		if m.Unpack(packet) != nil {

@@ -12,7 +12,7 @@ import (
 // longest name the query still fits into the least datagram that IPv6 must carry.
 const maxOptions = 512
 
-// ReadQuery returns what a client's message asks.
+// ReadQuery returns the query in a client's message.
 func ReadQuery(q wire.Question, m *dns.Msg) wire.Query {
 	a := wire.Query{Question: q, Flags: wire.RD.If(m.RecursionDesired) | wire.CD.If(m.CheckingDisabled) | wire.AD.If(m.AuthenticatedData)}
 	if opt := m.IsEdns0(); opt != nil {
@@ -49,7 +49,7 @@ func passedOn(opt *dns.OPT) string {
 	return string(b[wire.OPTBytes:n])
 }
 
-// ClientSpecific tells whether the answer has an option that is for who asked.
+// ClientSpecific tells whether the answer has an option that is specific to the client.
 func ClientSpecific(m *dns.Msg) bool {
 	opt := m.IsEdns0()
 	return opt != nil && slices.ContainsFunc(opt.Option, func(o dns.EDNS0) bool { return !endsHere(o.Option()) && o.Option() != dns.EDNS0EDE })

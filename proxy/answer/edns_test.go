@@ -6,6 +6,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
@@ -16,7 +17,7 @@ func TestNoOptionIsLongerThanThePacketHasRoom(t *testing.T) {
 			t.Fatalf("an option of %d bytes is passed on as %d", n, len(got))
 		}
 	}
-	longest := wire.Query{Question: wire.Question{Name: name(t, strings.Repeat(strings.Repeat("x", 63)+".", 3)+strings.Repeat("y", 61))}, Options: strings.Repeat("o", maxOptions)}
+	longest := wire.Query{Question: wire.Question{Name: policytest.Name(strings.Repeat(strings.Repeat("x", 63)+".", 3) + strings.Repeat("y", 61))}, Options: strings.Repeat("o", maxOptions)}
 	if n := len(longest.Pack(1)); n > 1232 {
 		t.Errorf("a query of %d bytes", n)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// ReadQuestion reads the only question of a message. Not ok: there is none, or
-// several, or its name is none that can stand on the wire.
+// ReadQuestion reads the only question of a message. Not ok: there is none, or several,
+// or its name is invalid.
 func ReadQuestion(m *dns.Msg) (q wire.Question, ok bool) {
 	if len(m.Question) != 1 {
 		return q, false

@@ -5,14 +5,15 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
 func TestAskOnTheWire(t *testing.T) {
 	for _, a := range []wire.Query{
 		{Question: wire.Question{Type: dns.TypeNS, Class: dns.ClassINET}},
-		{Question: wire.Question{Name: name(t, "www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD},
-		{Question: wire.Question{Name: name(t, `a\.b.\000\255.test`), Type: 65280, Class: dns.ClassINET}, Flags: wire.RD | wire.CD | wire.AD | wire.DO},
+		{Question: wire.Question{Name: policytest.Name("www.example.org"), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD},
+		{Question: wire.Question{Name: policytest.Name(`a\.b.\000\255.test`), Type: 65280, Class: dns.ClassINET}, Flags: wire.RD | wire.CD | wire.AD | wire.DO},
 	} {
 		m := new(dns.Msg)
 		if err := m.Unpack(a.Pack(0x1234)); err != nil {

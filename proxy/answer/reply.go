@@ -19,9 +19,8 @@ func Error(query *dns.Msg, rcode int) *dns.Msg {
 	return withOPT(query, r, nil)
 }
 
-// Relay returns the upstream's answer as a reply to the client's query. The
-// upstream's message and its records are shared: neither is changed, here or by
-// what comes after.
+// Relay returns the upstream's answer as a reply to the client's query. The upstream's
+// message and its records are shared: neither is changed, here or by later steps.
 func Relay(query, m *dns.Msg) *dns.Msg {
 	r := &dns.Msg{MsgHdr: m.MsgHdr, Question: query.Question, Answer: m.Answer, Ns: m.Ns}
 	r.Id, r.Opcode, r.RecursionDesired, r.CheckingDisabled = query.Id, query.Opcode, query.RecursionDesired, query.CheckingDisabled
@@ -58,10 +57,9 @@ func respell(r, m *dns.Msg) {
 	}
 }
 
-// Restrict leaves in the reply the kept addresses of its answer section and no
-// others in any section, and lowers what the pod is told of their TTLs: to the
-// least on the way to an address, and to longest. Records are copied before a
-// change.
+// Restrict leaves only the kept addresses in the reply's answer section and no addresses
+// in other sections. It lowers their TTLs to the lowest on the way to an address, and to
+// longest. Records are copied before a change.
 func Restrict(r *dns.Msg, kept []wire.Address, longest uint32) {
 	answer := make([]dns.RR, 0, len(r.Answer))
 	for i, rr := range r.Answer {
@@ -124,7 +122,7 @@ func Behind(r *dns.Msg, q wire.Question, alias *dns.Msg) *dns.Msg {
 	return r
 }
 
-// Encode returns the reply on the wire, cut to what the client takes.
+// Encode returns the reply on the wire, truncated to the client's size.
 func Encode(query, r *dns.Msg, tcp bool) []byte {
 	most := dns.MaxMsgSize
 	if !tcp {

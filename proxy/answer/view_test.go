@@ -29,8 +29,8 @@ func newPlainCase(q *dns.Msg, packet []byte) plainCase {
 	return plainCase{packet, q, 64, anyTTL}
 }
 
-// wantTwin compares what is read from the reply in place with what the parser, Check
-// and trim make of it, and returns whether it was plain.
+// wantTwin compares the reply read in place with the results of the parser, Check and
+// trim, and returns whether it could be read in place.
 func (c plainCase) wantTwin(t testing.TB) bool {
 	t.Helper()
 	q, ok := wire.ParseQuery(packed(t, c.query))
@@ -68,15 +68,15 @@ func (c plainCase) wantTwin(t testing.TB) bool {
 	stored := bytes.Clone(r.Own())
 	kept := *m
 	kept.Extra = nil
-	wantSaid(t, "what is kept", parsed(t, stored), &kept)
+	wantMessage(t, "what is kept", parsed(t, stored), &kept)
 
 	said := r.AppendReply(nil, &q)
-	wantSaid(t, "what is told to somebody unselected", parsed(t, said), Relay(c.query, m))
+	wantMessage(t, "what is told to somebody unselected", parsed(t, said), Relay(c.query, m))
 	for _, longest := range []uint32{wire.MaxTTL, 7} {
 		r.LowerTTLs(said, longest)
 		want := Relay(c.query, m)
 		Restrict(want, checked.Addrs, longest)
-		wantSaid(t, "what is told to a pod", parsed(t, said), want)
+		wantMessage(t, "what is told to a pod", parsed(t, said), want)
 	}
 	if !bytes.Equal(r.Message, stored) {
 		t.Fatal("telling it has changed what is kept")
@@ -84,8 +84,8 @@ func (c plainCase) wantTwin(t testing.TB) bool {
 	return true
 }
 
-// wantSaid compares two messages but for the spelling of their names.
-func wantSaid(t testing.TB, what string, got, want *dns.Msg) {
+// wantMessage compares two messages but for the spelling of their names.
+func wantMessage(t testing.TB, what string, got, want *dns.Msg) {
 	t.Helper()
 	if g, w := strings.ToLower(got.String()), strings.ToLower(want.String()); g != w {
 		t.Fatalf("%s:\n%s\nwant\n%s", what, g, w)
@@ -100,7 +100,7 @@ var (
 	wwwSpelt   = []byte("\x03wWw\x07example\x03org\x00")
 )
 
-// wireRecord is a record as it may stand on the wire, right or wrong.
+// wireRecord is a valid or invalid record on the wire.
 func wireRecord(owner []byte, kind, class uint16, ttl uint32, data []byte) []byte {
 	b := binary.BigEndian.AppendUint16(bytes.Clone(owner), kind)
 	b = binary.BigEndian.AppendUint16(b, class)
@@ -197,8 +197,8 @@ func TestPlainReplies(t *testing.T) {
 	}
 }
 
-// TestNamesInTTLs: a name that stands where a TTL does would be another one once the
-// TTL is put within its bounds.
+// TestNamesInTTLs: if a compressed name points into a TTL, bounding the TTL would change
+// the name.
 func TestNamesInTTLs(t *testing.T) {
 	q := newQuery(plainName, dns.TypeA)
 	const end = wire.HeaderBytes + len(plainName) + 1 + 4
@@ -246,7 +246,7 @@ func TestAnswerViewTwins(t *testing.T) {
 	}
 }
 
-func TestReadingAgainForgetsWhatWasRead(t *testing.T) {
+func TestReuseOfAnAnswerView(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 12))
 	var used wire.AnswerView
 	for range 2000 {

@@ -17,7 +17,7 @@ type replyDraw struct {
 	rng    *rand.Rand
 	packet []byte
 	names  []int // where names begin
-	at     int   // where the name stands that the CNAMEs have led to
+	at     int   // the offset of the name at the end of the CNAMEs
 	qtype  uint16
 }
 
@@ -50,7 +50,7 @@ func (d *replyDraw) owner() []byte {
 	return pointerTo(d.at)
 }
 
-// name draws what a CNAME points at, or an NS record.
+// name draws the target of a CNAME, or of an NS record.
 func (d *replyDraw) name() []byte {
 	switch d.rng.IntN(12) {
 	case 0:
@@ -230,9 +230,8 @@ func drawBounds(n uint32) []wire.TTLBounds {
 	return []wire.TTLBounds{{Min: least[n&3], Max: greatest[n>>2&3]}, {Min: least[n>>4&3], Max: greatest[n>>6&3]}}
 }
 
-// FuzzAnswerView: what is read in place is what the parser, Check and trim make of
-// it. The input is the reply behind its id and question: second and third byte,
-// counts, records.
+// FuzzAnswerView: reading in place equals the parser, Check and trim. The input is the
+// reply behind its id and question: second and third byte, counts, records.
 func FuzzAnswerView(f *testing.F) {
 	rng := rand.New(rand.NewPCG(6, 13))
 	for range 200 {

@@ -66,9 +66,9 @@ func (s *shard) find(key []byte) *Entry {
 	return e
 }
 
-// Get returns the entry for the query, nil for none: its own answer, or one that the name
-// does not exist, which is true of every type (RFC 2308 §5). Where both are there the
-// second is the younger, and counts unless the first is fresh.
+// Get returns the entry for the query, nil for none: its own answer, or NXDOMAIN, which
+// applies to every type (RFC 2308 §5). If both are there, NXDOMAIN is younger and counts
+// unless the other answer is fresh.
 func (c *Cache) Get(q wire.Query, now time.Duration) *Entry {
 	var room [wire.MaxKey]byte
 	key := q.AppendKey(room[:0])
@@ -215,7 +215,7 @@ const (
 	// more.
 	maxClients  = 512
 	clientBytes = 100
-	// entryBytes is what an entry takes beside its message and its key, with its places in
-	// list and map, measured.
+	// entryBytes is the measured memory of an entry beside its message and its key, with
+	// its places in list and map.
 	entryBytes = 600
 )

@@ -12,12 +12,13 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/rebind"
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// wantAccounts recomputes what the cache says it takes.
+// wantAccounts computes the cache's accounts again.
 func wantAccounts(t testing.TB, c *Cache) {
 	t.Helper()
 	for i := range c.shards {
@@ -64,7 +65,7 @@ func wantAccounts(t testing.TB, c *Cache) {
 // keptAnswer is an entry that says nothing, of so many bytes.
 func keptAnswer(t testing.TB, qname string, qtype uint16, bytes int) *Entry {
 	t.Helper()
-	return &Entry{Query: wire.Query{Question: wire.Question{Name: name(t, qname), Type: qtype, Class: dns.ClassINET}}, message: make([]byte, bytes), expires: time.Hour, staleUntil: time.Hour}
+	return &Entry{Query: wire.Query{Question: wire.Question{Name: policytest.Name(qname), Type: qtype, Class: dns.ClassINET}}, message: make([]byte, bytes), expires: time.Hour, staleUntil: time.Hour}
 }
 
 // anyView takes every view for one in force.
@@ -81,7 +82,7 @@ func TestAccountsNeverDrift(t *testing.T) {
 	configs := []*corefile.Config{new(corefile.Config), new(corefile.Config)}
 	for _, bytes := range []int64{1 << 20, 8 << 20} {
 		c := New(160, bytes)
-		var held []*Entry // also what was evicted
+		var held []*Entry // evicted ones too
 		evicted := 0
 		for i := range 60_000 {
 			e := keptAnswer(t, "n"+strconv.Itoa(r.IntN(400))+".test", []uint16{dns.TypeA, dns.TypeAAAA}[r.IntN(2)], 50+r.IntN(400))
@@ -174,8 +175,8 @@ func TestAnswerThatDoesNotFitLeavesTheOthers(t *testing.T) {
 	}
 }
 
-// TestLeastRecentlyUsedGoesFirst, whichever way it was used.
-func TestLeastRecentlyUsedGoesFirst(t *testing.T) {
+// TestLeastRecentlyUsedIsEvictedFirst, whichever way it was used.
+func TestLeastRecentlyUsedIsEvictedFirst(t *testing.T) {
 	use := map[string]func(*Cache, *Entry){
 		"answer": func(c *Cache, e *Entry) { c.Get(e.Query, 0) },
 		"packet": func(c *Cache, e *Entry) { c.Packet(quickOf(t, e), nil, 0) },
@@ -196,7 +197,7 @@ func TestLeastRecentlyUsedGoesFirst(t *testing.T) {
 	}
 }
 
-// keptAt returns what is kept under the ask's own key.
+// keptAt returns the entry under the question's own key.
 func keptAt(c *Cache, a wire.Query) *Entry {
 	key := a.AppendKey(nil)
 	return c.shard(key).find(key)
@@ -211,9 +212,9 @@ func quickOf(t testing.TB, e *Entry) *wire.QueryView {
 	return &q
 }
 
-// TestAnswerRefutesWhatWasKept: a name that exists is not kept as one that does
-// not, and the other way round for the type that was asked.
-func TestAnswerRefutesWhatWasKept(t *testing.T) {
+// TestOppositeAnswerReplacesTheCachedOne: NXDOMAIN is removed for a name that exists, and
+// an answer for a name that no longer exists, for the queried type.
+func TestOppositeAnswerReplacesTheCachedOne(t *testing.T) {
 	c := New(1000, 1<<20)
 	nxdomain := keptAnswer(t, "one.test", dns.TypeTXT, 10)
 	nxdomain.nxdomain = true
@@ -237,9 +238,9 @@ func TestAnswerRefutesWhatWasKept(t *testing.T) {
 	wantAccounts(t, c)
 }
 
-// TestFreshDenialGoesBeforeWhatIsOver: an answer that is only good for an outage
+// TestFreshNXDOMAINPrecedesAnExpiredAnswer: an answer that is only good for an outage
 // does not hide that the name is gone.
-func TestFreshDenialGoesBeforeWhatIsOver(t *testing.T) {
+func TestFreshNXDOMAINPrecedesAnExpiredAnswer(t *testing.T) {
 	c := New(1000, 1<<20)
 	a := keptAnswer(t, "one.test", dns.TypeA, 10)
 	a.expires, a.staleUntil = 10*time.Second, time.Hour

@@ -36,7 +36,7 @@ type Entry struct {
 
 	size       int64               // of the shard's bytes; the shard's lock
 	replies    map[replyKey]*Reply // the shard's lock
-	replyBytes int64               // of size, what the replies take
+	replyBytes int64               // the part of size that the replies take
 	clients    map[policy.PodRef]bool
 	hits       hitCounter
 	retryAt    atomic.Int64 // no renewal before, since one failed; 0: none did
@@ -48,7 +48,7 @@ func NewEntry(q wire.Query, message []byte, from netip.AddrPort, now, holds time
 	return &Entry{Query: q, From: from, message: message, nxdomain: nxdomain, stored: now, expires: now + holds, staleUntil: now + holds}
 }
 
-// older returns the entry as one that came earlier; the caller holds the lock.
+// older returns the entry as an earlier one; the caller holds the lock.
 func (e *Entry) older(by time.Duration) *Entry {
 	return &Entry{
 		message: e.message, From: e.From, Query: e.Query, key: e.key, zone: e.zone, nxdomain: e.nxdomain,
@@ -64,7 +64,7 @@ func (e *Entry) Fresh(now time.Duration) bool { return e.stored <= now && now < 
 // Stale tells whether the entry's time is over, and it may be given for want of a better.
 func (e *Entry) Stale(now time.Duration) bool { return e.expires <= now && now < e.staleUntil }
 
-// age is how old the entry is in seconds, rounded up: no client is told more time than is
+// age is the entry's age in seconds, rounded up: no client gets a longer TTL than is
 // left.
 func (e *Entry) age(now time.Duration) uint32 {
 	return uint32((max(now-e.stored, 0) + time.Second - 1) / time.Second)
@@ -79,9 +79,8 @@ func (e *Entry) Message() *dns.Msg {
 	return m
 }
 
-// Aged returns the answer to the query as it is at the moment now, and the moment from
-// which its TTLs count: a whole second, so that what they end at stays the same from hit
-// to hit.
+// Aged returns the answer to the query at the moment now, and the moment from which its
+// TTLs count: a whole second, so that the expiry stays the same from hit to hit.
 func (e *Entry) Aged(q wire.Query, now time.Duration) (m *dns.Msg, base time.Duration) {
 	age := e.age(now)
 	m = answer.MapTTLs(e.Message(), func(ttl uint32) uint32 { return ttl - min(ttl, age) })
@@ -152,7 +151,8 @@ type hitCounter struct {
 	last  atomic.Int64
 }
 
-// hit counts one, up to most, and tells whether it is that; a gap begins anew.
+// hit counts a hit, up to most, and tells whether the count is most; after a gap the
+// count begins again.
 func (h *hitCounter) hit(now, within time.Duration, most int) bool {
 	if last := h.last.Swap(int64(now)); int64(now)-last > int64(within) {
 		h.count.Store(0)

@@ -11,8 +11,8 @@ import (
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// Zone returns the zone whose settings an answer to the query is kept by, nil if it is
-// not: zone is the one that the configuration has for the name, nil for none.
+// Zone returns the zone whose settings apply to the answer to the query, nil if the
+// answer is not cached: zone is the configured zone of the name, nil for none.
 func Zone(zone *corefile.Zone, q wire.Query) *corefile.Zone {
 	if zone == nil || zone.Cache == nil || q.Options != "" || q.Class != dns.ClassINET {
 		return nil
@@ -20,8 +20,8 @@ func Zone(zone *corefile.Zone, q wire.Query) *corefile.Zone {
 	return zone
 }
 
-// Bounds are the bounds of the TTLs in an answer: those of the configuration, and of the
-// cache where the answer has addresses and is to be kept.
+// Bounds are the bounds of the TTLs in an answer: of the configuration, and of the cache
+// if the answer has addresses and is to be cached.
 func Bounds(t corefile.TTL, zone *corefile.Zone) (bounds [2]wire.TTLBounds) {
 	bounds = [2]wire.TTLBounds{{Min: t.Min, Max: t.Max}, {Max: wire.MaxTTL}}
 	if zone != nil {

@@ -2,57 +2,21 @@ package cache
 
 import (
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
 
-	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/answer"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/wire"
+	"github.com/namegate/namegate/proxy/wire/wiretest"
 )
 
 const soa = "~test. 300 IN SOA ns.test. admin.test. 1 2 3 4 "
 
-func name(t testing.TB, s string) fqdn.Name {
-	t.Helper()
-	n, err := fqdn.ParseName(s)
-	fatal.If(t, err)
-	return n
-}
-
-// answerOf is an answer about one.test of the records, or with a response code in
-// capitals. "+" puts a record into the additional section, "~" into the authority section.
-func answerOf(t *testing.T, qtype uint16, texts ...string) *dns.Msg {
-	t.Helper()
-	m := new(dns.Msg)
-	m.SetQuestion("one.test.", qtype)
-	m.Response = true
-	for _, text := range texts {
-		if rcode, ok := dns.StringToRcode[text]; ok {
-			m.Rcode = rcode
-			continue
-		}
-		section := &m.Answer
-		switch text[0] {
-		case '+':
-			section = &m.Extra
-		case '~':
-			section = &m.Ns
-		}
-		rr, err := dns.NewRR(strings.TrimLeft(text, "+~"))
-		fatal.If(t, err)
-		*section = append(*section, rr)
-	}
-	packet, err := m.Pack()
-	if err != nil || m.Unpack(packet) != nil {
-		t.Fatal(err)
-	}
-	return m
-}
+var toOne = wiretest.Query("one.test", dns.TypeA)
 
 func TestLifetimeIsTheLeastTTLOrTheSOAs(t *testing.T) {
 	plain := corefile.Cache{MaxTTL: time.Hour, NegativeTTL: 30 * time.Second}
@@ -89,8 +53,8 @@ func TestLifetimeIsTheLeastTTLOrTheSOAs(t *testing.T) {
 		{"REFUSED with records", plain, dns.TypeA, []string{"REFUSED", "one.test. 300 IN A 192.0.2.1"}, 0, []uint32{300}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			m := answerOf(t, tt.qtype, tt.says...)
-			if got := lifetime(wire.Question{Name: name(t, "one.test"), Type: tt.qtype, Class: dns.ClassINET}, m, &tt.cache); got != tt.want {
+			m := wiretest.Answer(t, wiretest.Query("one.test", tt.qtype), tt.says...)
+			if got := lifetime(wire.Question{Name: policytest.Name("one.test"), Type: tt.qtype, Class: dns.ClassINET}, m, &tt.cache); got != tt.want {
 				t.Errorf("kept for %d s, want %d", got, tt.want)
 			}
 			var ttls []uint32
@@ -104,10 +68,10 @@ func TestLifetimeIsTheLeastTTLOrTheSOAs(t *testing.T) {
 	}
 }
 
-func TestTruncatedIsNotKept(t *testing.T) {
-	m := answerOf(t, dns.TypeA, "one.test. 300 IN A 192.0.2.1")
+func TestTruncatedIsNotCached(t *testing.T) {
+	m := wiretest.Answer(t, toOne, "one.test. 300 IN A 192.0.2.1")
 	m.Truncated = true
-	if got := lifetime(wire.Question{Name: name(t, "one.test"), Type: dns.TypeA}, m, &corefile.Cache{MaxTTL: time.Hour}); got != 0 {
+	if got := lifetime(wire.Question{Name: policytest.Name("one.test"), Type: dns.TypeA}, m, &corefile.Cache{MaxTTL: time.Hour}); got != 0 {
 		t.Errorf("kept for %d s", got)
 	}
 }
@@ -121,14 +85,14 @@ func TestNXDOMAINIsOneWithoutACNAME(t *testing.T) {
 		{[]string{"NXDOMAIN", "one.test. 300 IN CNAME two.test.", soa + "20"}, false},
 		{[]string{soa + "20"}, false},
 	} {
-		if got := answer.IsNXDomain(answerOf(t, dns.TypeA, tt.says...)); got != tt.want {
+		if got := answer.IsNXDomain(wiretest.Answer(t, toOne, tt.says...)); got != tt.want {
 			t.Errorf("%q: %v", tt.says, got)
 		}
 	}
 }
 
 func TestOPTHasNoTTL(t *testing.T) {
-	m := answerOf(t, dns.TypeA, "one.test. 300 IN A 192.0.2.1")
+	m := wiretest.Answer(t, toOne, "one.test. 300 IN A 192.0.2.1")
 	m.SetEdns0(1232, true)
 	flags := m.IsEdns0().Hdr.Ttl
 	answer.BoundTTLs(m, 5, 60)

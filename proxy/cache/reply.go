@@ -14,19 +14,19 @@ import (
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// Reply is a finished reply to a question whose answer is kept, for one view and one form
-// of the query. The next query of that form gets it with its own id, spelling and the TTLs
-// that are left: nothing is decided anew, since nothing by which it was decided has
-// changed, and nothing is granted, since the kernel has it.
+// Reply is a finished reply from a cached answer, for one view and one form of the query.
+// The next query of that form gets it with its own id, spelling and the remaining TTLs:
+// nothing is decided again, because the inputs of the decision have not changed, and
+// nothing is granted, because the kernel has it.
 //
 // Of a snapshot a reply depends on the view, which is part of its key and which the
-// compiler keeps while the pod, its policies and NetworkPolicies stay, and on whose
-// addresses are pods', which the guard asks. Pods of other nodes may come and go.
+// compiler keeps while the pod, its policies and NetworkPolicies stay, and on the
+// addresses of pods, which the guard protects. Pods of other nodes may come and go.
 type Reply struct {
 	Config *corefile.Config
 	// Grants are what has to be open in the kernel when the reply leaves.
 	Grants []policy.Grant
-	// Guarded is what the guard said of the addresses.
+	// Guarded are the guard's verdicts on the addresses.
 	Guarded rebind.Verdicts
 	Verdict audit.Verdict
 	Line    *audit.Prepared // nil where nothing is logged
@@ -38,7 +38,7 @@ type Reply struct {
 	Until      time.Duration // the reply is not given from then on
 
 	message []byte
-	ttls    []uint16 // where TTLs stand in message
+	ttls    []uint16 // the offsets of TTLs in message
 	age     uint32   // of the entry when the TTLs were written, seconds
 
 	guardedAt atomic.Uint64 // the server's version in which the guard confirmed the verdicts
@@ -61,8 +61,8 @@ func (r *Reply) Valid(e *Entry, c *corefile.Config, now time.Duration) bool {
 	return r.Config == c && now < r.Until && e.age(now) >= r.age && (r.NamesEpoch == nil || r.NamesEpoch.Load() == r.Epoch)
 }
 
-// Guard tells whether the guard says of each address what it said before. It is asked
-// once in each version of the server.
+// Guard tells whether the guard's verdict on each address is unchanged. It is asked once
+// in each version of the server.
 func (r *Reply) Guard(g *rebind.Guard, snap *policy.Snapshot, version uint64) bool {
 	if r.guardedAt.Load() == version {
 		return true
@@ -74,7 +74,7 @@ func (r *Reply) Guard(g *rebind.Guard, snap *policy.Snapshot, version uint64) bo
 	return true
 }
 
-// CoverageChecker tells what is open in the kernel.
+// CoverageChecker tells which grants are open in the kernel.
 type CoverageChecker interface {
 	// Covered tells whether the kernel has acknowledged every address of every
 	// grant until its deadline or later. It neither blocks nor allocates; false
@@ -142,8 +142,8 @@ const (
 	// bytes that they may take: beyond either all of the entry are dropped.
 	maxReplies = 512
 	replyShare = 4
-	// What a reply takes beside its message and its line, a grant of it with each
-	// address, and an address that the guard judged, measured.
+	// The measured memory of a reply beside its message and its line, of a grant beside
+	// its addresses, of an address, and of an address that the guard judged.
 	replyBytes, grantBytes, addrBytes, guardedBytes = 480, 160, 24, 40
 )
 

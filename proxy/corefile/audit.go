@@ -59,8 +59,8 @@ func readAuditOption(c *Config, line stanza) (err error) {
 
 func isVerdict(word string) bool { return slices.Contains(audit.Verdicts(), word) }
 
-// words returns the arguments, at least one, each of which is ok and stands there
-// once; not says what is wrong with one that is not.
+// words returns the arguments, at least one. Each must be ok and appear only once; not is
+// the message for an invalid argument.
 func (s stanza) words(ok func(string) bool, not string) ([]string, error) {
 	if len(s.args) == 0 {
 		return nil, s.errorf("has no value, write at least one")

@@ -18,7 +18,7 @@ import (
 
 const top = "../.."
 
-// examples returns the Corefiles that the documents show, by where they stand.
+// examples returns the Corefiles in the documents, by their position.
 func examples(t *testing.T) map[string]string {
 	t.Helper()
 	documents, err := filepath.Glob(filepath.Join(top, "docs", "*.md"))

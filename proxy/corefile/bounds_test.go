@@ -10,7 +10,7 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 )
 
-// bound is a range that docs/corefile.md gives, and where its value stands.
+// bound is a range in docs/corefile.md, and the position of its value.
 type bound struct {
 	section, row string // row is how the line with the range begins
 	ends         string // "LEAST to MOST"
@@ -46,8 +46,8 @@ var bounds = []bound{
 	{"ttl", "**Bounds.** Whole seconds; MIN_TTL ", "0s to 1h", "ttl %s 2h", "1s"},
 }
 
-// TestDocumentedBounds: the ends of what docs/corefile.md gives as bounds are
-// taken, what is just outside is refused, and the refusal says the same bounds.
+// TestDocumentedBounds: the bounds in docs/corefile.md are valid values, values just
+// outside are refused, and the message has the same bounds.
 func TestDocumentedBounds(t *testing.T) {
 	text := documentation(t)
 	for _, b := range bounds {

@@ -14,17 +14,17 @@ const (
 	defaultMaxTTL = time.Hour
 	// A week is where RFC 8767 §4 caps TTLs.
 	maxMaxTTL = 7 * 24 * time.Hour
-	// Beyond an hour of more than an answer says of itself the addresses of what
-	// moved stay in use, and open; dnsmasq stops there as well.
+	// If a TTL is raised by more than an hour, addresses that a name no longer has stay
+	// in use, and open; dnsmasq has the same limit.
 	maxMinTTL = time.Hour
-	// Half a minute is six times what CoreDNS's Kubernetes zones say of a name that
-	// is not there: one that comes into being is seen soon.
+	// Half a minute is six times the negative TTL of CoreDNS's Kubernetes zones: a name
+	// that is created is seen soon.
 	defaultNegativeTTL = 30 * time.Second
 	// RFC 2308 §5: one to three hours work well, a day makes trouble.
 	maxNegativeTTL = 3 * time.Hour
 	// An hour is CoreDNS's, and the time in which somebody looks at an outage.
 	defaultStale = time.Hour
-	// RFC 8767 §5 speaks of days; but what is given here is opened as well.
+	// RFC 8767 §5 speaks of days; but a stale answer also opens addresses.
 	maxStale = 24 * time.Hour
 
 	// CoreDNS's gap between two questions for a name that is hot.
@@ -36,8 +36,8 @@ const (
 	// At 0 an answer ends before it is renewed, above 90 it is asked for nearly
 	// as often as without a cache.
 	minPercent, maxPercent = 1, 90
-	// Eleven questions a second all day long, the longest of maxWithin: what is
-	// asked less often by then is hot by no measure.
+	// Eleven queries a second for a day, the longest maxWithin: a name that is queried
+	// less often is not hot.
 	maxAmount = 1_000_000
 
 	// Sixteen of the longest messages (RFC 1035 §4.2.2: 64 KiB) are the 1 MiB
@@ -77,8 +77,8 @@ func (p *parser) cache(zones []fqdn.Name, all []stanza, first int) {
 	}
 }
 
-// readCache reads the line and its block; root is for the block of the root zone,
-// where the bounds of the whole agent stand.
+// readCache reads the line and its block; root is for the block of the root zone, which
+// has the bounds of the whole agent.
 func (p *parser) readCache(s stanza, root bool) (*Cache, error) {
 	c := &Cache{MaxTTL: defaultMaxTTL}
 	var err error

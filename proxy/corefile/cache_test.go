@@ -177,8 +177,8 @@ func TestBadCaches(t *testing.T) {
 	}
 }
 
-// TestBadForwardIsNamedAlone: the cache beside it is none without a forward.
-func TestBadForwardIsNamedAlone(t *testing.T) {
+// TestInvalidForwardIsTheOnlyError: the cache beside it is none without a forward.
+func TestInvalidForwardIsTheOnlyError(t *testing.T) {
 	_, err := Parse("Corefile", ". {\ncache\nforward . nowhere\n}")
 	if err == nil || strings.Count(err.Error(), "Corefile:") != 1 || !strings.Contains(err.Error(), "Corefile:3: forward") {
 		t.Errorf("error %v", err)

@@ -20,7 +20,7 @@ type Config struct {
 	File string
 	// Zones are the forwards, the longest zone first; the last is the root.
 	Zones []Zone
-	// Bind are the endpoint's addresses, the ones pods are served on.
+	// Bind are the endpoint's addresses, which serve pods.
 	Bind []netip.Addr
 	// Intercept are further resolvers whose port 53 is brought to the agent.
 	Intercept []netip.Addr
@@ -28,7 +28,7 @@ type Config struct {
 	ClusterDomain fqdn.Name
 	// ClusterRanges are the Pod and Service ranges, masked.
 	ClusterRanges []netip.Prefix
-	// Search are suffixes that clients append besides the cluster's own.
+	// Search are suffixes that clients append, beside the cluster's own.
 	Search []fqdn.Name
 	// Rebind are the exceptions from the guard against rebinding.
 	Rebind []RebindAllow
@@ -51,7 +51,7 @@ type Config struct {
 	// CacheEntries and CacheBytes bound the answers that are kept, of all zones.
 	CacheEntries int
 	CacheBytes   int64
-	// TTL bounds the TTLs that pods are told.
+	// TTL bounds the TTLs in replies to pods.
 	TTL TTL
 	// Follow lets a pod that asked for an allowed name ask for the names that the
 	// answer's SRV, MX, SVCB and HTTPS records point at, while the answer lasts.
@@ -61,14 +61,14 @@ type Config struct {
 	GrantTimeout time.Duration
 }
 
-// Zone is one `forward`: the names at or below Name go to the upstreams To and
-// those behind Services. There is at least one of either.
+// Zone is one `forward`: the names at or below Name go to the upstreams To and to the
+// endpoints of Services. There is at least one of either.
 type Zone struct {
 	Name fqdn.Name
 	// To are addresses, with port.
 	To []netip.AddrPort
-	// Services are followed. Before tells for each how many of To stand before it
-	// in the file; without it they stand before To.
+	// Services are followed. Before has for each the number of entries of To before it in
+	// the file; without it they come before To.
 	Services []policy.ServiceRef
 	Before   []int
 	Policy   Policy
@@ -103,16 +103,16 @@ type Cache struct {
 	ServeStale time.Duration
 }
 
-// Prefetch says which names are renewed before they end: those that were asked
-// for Amount times, with no gap of Within between, once less than Percent of
-// their time is left. Amount 0 renews none.
+// Prefetch selects the names that are renewed before they expire: names that were queried
+// Amount times, with no gap of Within between, once less than Percent of their time is
+// left. Amount 0 renews none.
 type Prefetch struct {
 	Amount  int
 	Within  time.Duration
 	Percent int
 }
 
-// TTL bounds, in seconds, what pods are told of how long an answer holds.
+// TTL bounds the TTLs in replies to pods, in seconds.
 type TTL struct{ Min, Max uint32 }
 
 // Policy is the order in which the upstreams of a zone are tried.
@@ -205,9 +205,9 @@ func (c *Config) ZoneOf(n fqdn.Name) *Zone {
 	return nil
 }
 
-// Resolvers returns the resolvers whose port 53 is brought to the agent: the
-// addresses of the root zone that are asked there, then those of Intercept. What
-// pods dial of a Service is not among them: it may change at any time.
+// Resolvers returns the resolvers whose port 53 is redirected to the agent: the addresses
+// of the root zone with that port, then those of Intercept. The addresses of a Service
+// are not among them, because they may change at any time.
 func (c *Config) Resolvers() []netip.Addr {
 	out := c.dialled()
 	for _, a := range c.Intercept {
@@ -231,10 +231,9 @@ func (c *Config) dialled() (out []netip.Addr) {
 	return out
 }
 
-// NeedsRestart returns the directives, sorted, in which the configuration
-// differs from the one of the agent's start and that a running agent does not
-// take over. Of forward that is who is intercepted by address; Services are
-// followed while the agent runs.
+// NeedsRestart returns the directives, sorted, in which the configuration differs from
+// the one of the agent's start and that a running agent does not apply. Of forward these
+// are the intercepted addresses; Services are followed while the agent runs.
 func (c *Config) NeedsRestart(start *Config) []string {
 	var names []string
 	for _, d := range []struct {

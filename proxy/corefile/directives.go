@@ -11,7 +11,7 @@ import (
 
 // directive is one option of the whole agent.
 type directive struct {
-	once  bool          // may stand once
+	once  bool          // may appear once
 	reset func(*Config) // takes the default away before the first line
 	read  func(*Config, stanza) error
 }

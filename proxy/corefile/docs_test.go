@@ -19,16 +19,16 @@ func documentation(t *testing.T) string {
 	return string(text)
 }
 
-// section is what a document says below a heading, up to the next.
+// section is the text of a document below a heading, up to the next.
 func section(text, heading string) string {
 	_, rest, _ := strings.Cut(text, "\n## "+heading+"\n")
 	body, _, _ := strings.Cut(rest, "\n## ")
 	return body
 }
 
-// TestTheWholeExampleSaysTheDefaults: the example with everything is what counts
+// TestCompleteExampleHasTheDefaults: the example with everything is what counts
 // without a line, and names every directive and every option.
-func TestTheWholeExampleSaysTheDefaults(t *testing.T) {
+func TestCompleteExampleHasTheDefaults(t *testing.T) {
 	_, rest, _ := strings.Cut(section(documentation(t), "All directives"), "```corefile\n")
 	example, _, _ := strings.Cut(rest, "```")
 	c, err := Parse("docs/corefile.md", example)
@@ -56,7 +56,7 @@ func TestTheWholeExampleSaysTheDefaults(t *testing.T) {
 	}
 }
 
-// options are those of a directive's block, as the parser lists them.
+// options are the options of a directive's block, as the parser lists them.
 func options(t *testing.T, directive string) []string {
 	t.Helper()
 	line := map[string]string{"audit": "audit /a", "cache": "cache", "limits": "limits", "forward": "forward a.test 192.0.2.2"}[directive]
@@ -108,8 +108,8 @@ func TestEveryDirectiveIsDocumented(t *testing.T) {
 	}
 }
 
-// TestRestartsAreDocumented: exactly what a running agent does not take over is
-// said to need a restart.
+// TestRestartsAreDocumented: exactly the directives that a running agent does not apply
+// are documented to need a restart.
 func TestRestartsAreDocumented(t *testing.T) {
 	text := documentation(t)
 	old := Default()

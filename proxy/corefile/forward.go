@@ -17,7 +17,7 @@ const (
 	defaultMaxFails = 2
 	maxUpstreams    = 15 // as in CoreDNS; a Service counts as one
 
-	// Four probes a second: one that is back is asked first again well within a
+	// Four probes a second: a recovered upstream is asked first again well within a
 	// client's five seconds.
 	defaultProbe = 250 * time.Millisecond
 	// At 50 ms fifteen silent addresses cost 300 probes a second; after 10 s libc

@@ -9,8 +9,8 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// FuzzParse: nothing panics, what is refused says where, and what is taken holds
-// every bound that the parser promises to its readers.
+// FuzzParse: nothing panics, errors have a position, and accepted configurations are
+// within the bounds that the parser promises to its readers.
 func FuzzParse(f *testing.F) {
 	f.Add(". {\nforward . 192.0.2.1\nhold 5m\n}\n")
 	f.Add("a.test {\nforward . 192.0.2.1 {\npolicy random\n}\n}\n")
@@ -34,7 +34,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// broken lists what a configuration that Parse returned must not be.
+// broken lists the broken invariants of a configuration that Parse returned.
 func broken(c *Config) (wrong []string) {
 	must := func(ok bool, what string) {
 		if !ok {
@@ -90,8 +90,8 @@ func brokenCache(c *Cache) (wrong []string) {
 	return wrong
 }
 
-// TestBrokenSeesWhatIsBroken: the fuzz target's judge is no yes-man.
-func TestBrokenSeesWhatIsBroken(t *testing.T) {
+// TestBrokenDetectsInvalidConfigurations: the fuzz target's judge is no yes-man.
+func TestBrokenDetectsInvalidConfigurations(t *testing.T) {
 	fresh := func() *Config {
 		return parseForward(t, rootBlock("cache {\nprefetch 10\nserve_stale\n}\nforward a.test 192.0.2.2"))
 	}

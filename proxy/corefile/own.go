@@ -9,8 +9,8 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// serving are the addresses from which a running agent takes those that it
-// serves on, one for each resolver.
+// serving are the addresses from which a running agent takes its serving addresses, one
+// for each resolver.
 var serving = struct {
 	first4, last4 netip.Addr
 	range6        netip.Prefix

@@ -35,7 +35,7 @@ func parse(file string, blocks []caddyfile.ServerBlock) (*Config, error) {
 // parser gathers one file's configuration and everything wrong with it.
 type parser struct {
 	config *Config
-	seen   map[string]stanza    // the directives that may stand once
+	seen   map[string]stanza    // the directives that may appear once
 	zones  map[fqdn.Name]stanza // the forward that has the zone
 	errs   []error
 }

@@ -13,14 +13,8 @@ import (
 	"github.com/namegate/namegate/audit"
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 )
-
-func name(t testing.TB, s string) fqdn.Name {
-	t.Helper()
-	n, err := fqdn.ParseName(s)
-	fatal.If(t, err)
-	return n
-}
 
 var plain = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 
@@ -28,7 +22,7 @@ func diff(a, b any) string {
 	return cmp.Diff(a, b, plain, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }))
 }
 
-func TestParseLeast(t *testing.T) {
+func TestParseMinimalCorefile(t *testing.T) {
 	c, err := Parse("Corefile", ". {\n forward . 10.96.0.10\n}\n")
 	fatal.If(t, err)
 	want := Default()
@@ -110,21 +104,21 @@ a.corp.test corp.test {
 	want := &Config{
 		File: "Corefile",
 		Zones: []Zone{
-			{Name: name(t, "a.corp.test"), To: []netip.AddrPort{to("192.0.2.53:53")}, Policy: RoundRobin, MaxFails: 2, Timeout: time.Second, Deadline: 4 * time.Second, Probe: 250 * time.Millisecond},
-			{Name: name(t, "special.test"), To: []netip.AddrPort{to("198.51.100.53:5300")}, MaxFails: 2, Timeout: time.Second, Deadline: 4 * time.Second, Probe: 250 * time.Millisecond, Cache: kept},
-			{Name: name(t, "corp.test"), To: []netip.AddrPort{to("192.0.2.53:53")}, Policy: RoundRobin, MaxFails: 2, Timeout: time.Second, Deadline: 4 * time.Second, Probe: 250 * time.Millisecond},
+			{Name: policytest.Name("a.corp.test"), To: []netip.AddrPort{to("192.0.2.53:53")}, Policy: RoundRobin, MaxFails: 2, Timeout: time.Second, Deadline: 4 * time.Second, Probe: 250 * time.Millisecond},
+			{Name: policytest.Name("special.test"), To: []netip.AddrPort{to("198.51.100.53:5300")}, MaxFails: 2, Timeout: time.Second, Deadline: 4 * time.Second, Probe: 250 * time.Millisecond, Cache: kept},
+			{Name: policytest.Name("corp.test"), To: []netip.AddrPort{to("192.0.2.53:53")}, Policy: RoundRobin, MaxFails: 2, Timeout: time.Second, Deadline: 4 * time.Second, Probe: 250 * time.Millisecond},
 			{To: []netip.AddrPort{to("10.96.0.10:53"), to("[2001:db8::53]:5353"), to("[2001:db8::54]:53")}, Policy: Sequential, Timeout: 800 * time.Millisecond, Deadline: 3 * time.Second,
 				Probe: 5 * time.Second, MaxConcurrent: 1000, ForceTCP: true, Cache: kept},
 		},
 		Bind:          []netip.Addr{netip.MustParseAddr("169.254.20.60"), netip.MustParseAddr("2001:db8::60")},
 		Intercept:     []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("169.254.20.10")},
-		ClusterDomain: name(t, "k8s.test"),
+		ClusterDomain: policytest.Name("k8s.test"),
 		ClusterRanges: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("2001:db8:42::/56")},
-		Search:        []fqdn.Name{name(t, "corp.test"), name(t, "lab.test")},
+		Search:        []fqdn.Name{policytest.Name("corp.test"), policytest.Name("lab.test")},
 		Rebind: []RebindAllow{
-			{name(t, "ingress.test"), netip.MustParsePrefix("10.96.7.0/24")},
-			{name(t, "ingress.test"), netip.MustParsePrefix("10.96.8.1/32")},
-			{name(t, "metadata.test"), netip.MustParsePrefix("169.254.169.254/32")},
+			{policytest.Name("ingress.test"), netip.MustParsePrefix("10.96.7.0/24")},
+			{policytest.Name("ingress.test"), netip.MustParsePrefix("10.96.8.1/32")},
+			{policytest.Name("metadata.test"), netip.MustParsePrefix("169.254.169.254/32")},
 		},
 		NAT64:      []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/96")},
 		FailClosed: true, Hold: time.Hour, Mark: 0x80, Candidate: 0x20, GrantTimeout: 250 * time.Millisecond,
@@ -137,7 +131,7 @@ a.corp.test corp.test {
 		t.Error(d)
 	}
 	for q, zone := range map[string]string{"x.a.corp.test": "a.corp.test", "b.corp.test": "corp.test", "notcorp.test": ".", ".": "."} {
-		if z := c.ZoneOf(name(t, q)); z == nil || z.Name.String() != zone {
+		if z := c.ZoneOf(policytest.Name(q)); z == nil || z.Name.String() != zone {
 			t.Errorf("%s is of %v, want %s", q, z, zone)
 		}
 	}

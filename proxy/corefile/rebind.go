@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// noHost are the ranges whose addresses are never those of another host, with
-// the reason. No directive makes a name open them.
+// noHost are the ranges whose addresses are never another host's, with the reason. No
+// directive makes a name open them.
 var noHost = []struct {
 	prefix netip.Prefix
 	reason string

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestRebindRangesOfHostsAlone(t *testing.T) {
+func TestRebindRangesAreHostAddresses(t *testing.T) {
 	for r, want := range map[string]string{
 		"126.0.0.0/7":        "127.0.0.0/8 is loopback",
 		"64.0.0.0/2":         "127.0.0.0/8 is loopback",

@@ -11,8 +11,8 @@ import (
 // A Service's name and namespace are at most as long as a label (RFC 1123 §2.1).
 const serviceLabel = 63
 
-// service reads NAME.NAMESPACE, which is what an argument of forward that is no
-// address has to be.
+// service reads NAME.NAMESPACE, the form of an argument of forward that is not an
+// address.
 func service(s stanza, arg string) (policy.ServiceRef, error) {
 	name, _, hasPort := strings.Cut(arg, ":")
 	labels := strings.Split(strings.TrimSuffix(name, "."), ".")
@@ -38,7 +38,7 @@ func service(s stanza, arg string) (policy.ServiceRef, error) {
 	return ref, nil
 }
 
-// isNumber tells whether a label of what was meant for an address has digits alone.
+// isNumber tells whether a label of a mistyped address consists of digits.
 func isNumber(label string) bool { return strings.Trim(label, "0123456789") == "" }
 
 // isServiceLabel tells whether Kubernetes takes the text for the name of a Service
@@ -86,8 +86,8 @@ func (z *Zone) Upstreams(of func(policy.ServiceRef) []netip.AddrPort) []netip.Ad
 	return out
 }
 
-// Own tells whether an address is the agent's: of the endpoint, or one of those
-// that it serves on. It would ask itself there.
+// Own tells whether an address is the agent's: of the endpoint or a serving address. As
+// an upstream it would be a loop.
 func (c *Config) Own(a netip.Addr) bool {
 	return slices.Contains(c.Bind, a) || isServing(a)
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/coredns/caddy/caddyfile"
 )
 
-// The bounds of what one Corefile may be made of, imports included and counted
-// each time.
+// The bounds of one Corefile with its imports, each import counted each time.
 const (
 	maxDepth = 10
 	maxFiles = 256
@@ -31,8 +30,8 @@ type Source struct {
 	err          error
 }
 
-// Read reads the configuration file and what it imports. What is wrong, a file
-// that imports itself for one, is said by Config.
+// Read reads the configuration file and its imports. Config reports the errors, for
+// example a file that imports itself.
 func Read(path string) *Source {
 	text, err := readBounded(path)
 	if err != nil {
@@ -154,7 +153,7 @@ func (s *Source) boundImport(from string, line int, pattern string, via []string
 
 var errNoFile = errors.New("is not a regular file")
 
-// readBounded reads a regular file, up to a little more than what is allowed.
+// readBounded reads a regular file, up to a little more than the limit.
 func readBounded(path string) (string, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return "", fmt.Errorf("%s %w", path, errNoFile)

@@ -75,9 +75,9 @@ func TestImportsWork(t *testing.T) {
 	}
 }
 
-// TestSourceKnowsWhatConcernsIt: a change of a token in any of its files is another
+// TestSourceListsItsFiles: a change of a token in any of its files is another
 // source; comments, and files beside them, do not matter.
-func TestSourceKnowsWhatConcernsIt(t *testing.T) {
+func TestSourceListsItsFiles(t *testing.T) {
 	dir := folder(t, map[string]string{"Corefile": root + "import conf/*.conf\nimport more\n}\n", "conf/a.conf": "hold 5m\n", "more": "", "audit.log": ""})
 	at := func(name string) string { return filepath.Join(dir, name) }
 	first := Read(at("Corefile"))

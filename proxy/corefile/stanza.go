@@ -23,8 +23,7 @@ func (s stanza) errorf(format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %s: %w", s.file, s.line, s.name, fmt.Errorf(format, args...))
 }
 
-// stanzas turns the tokens of one directive name, which may stand there more
-// than once, into stanzas.
+// stanzas turns the tokens of a directive, which may appear more than once, into stanzas.
 func stanzas(file string, tokens []caddyfile.Token) ([]stanza, error) {
 	d := caddyfile.NewDispenserTokens(file, tokens)
 	var all []stanza
@@ -50,7 +49,7 @@ func (s stanza) option() string {
 // renamed are the earlier names of options, which are read for one release more.
 var renamed = map[string]string{"cache: least": "cache: min_ttl", "cache: denial": "cache: negative_ttl"}
 
-// each reads the lines of the block, an option each, which may stand there once.
+// each reads the lines of the block, each an option that may appear once.
 func (s stanza) each(read func(line stanza) error) error {
 	lines := map[string]int{}
 	for _, line := range s.block {

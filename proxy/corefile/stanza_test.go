@@ -91,7 +91,7 @@ func TestPolicyWords(t *testing.T) {
 	}
 }
 
-// TestDefaultIsFresh: who changes one default does not change the next.
+// TestDefaultIsFresh: changing one default does not change the next.
 func TestDefaultIsFresh(t *testing.T) {
 	a := Default()
 	a.Bind[0], a.Limits.Queries = a.Bind[1], 1

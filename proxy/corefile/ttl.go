@@ -2,8 +2,7 @@ package corefile
 
 import "time"
 
-// maxRaisedTTL bounds how much longer than an answer says pods may be told that it
-// holds: an hour, as for what is kept (maxMinTTL).
+// maxRaisedTTL bounds how much a TTL may be raised: an hour, as in the cache (maxMinTTL).
 const maxRaisedTTL = maxMinTTL
 
 // readTTL reads MIN_TTL MAX_TTL.

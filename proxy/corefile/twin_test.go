@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// writer writes a random block of the root zone and, beside it, what the parser
-// has to make of it.
+// writer writes a random block of the root zone and, beside it, the expected result of
+// the parser.
 type writer struct {
 	*rand.Rand
 	want Config
@@ -30,7 +30,7 @@ func (w *writer) shuffled(lines []string) string {
 	return strings.Join(lines, "\n")
 }
 
-// some drops lines; those that stay have been applied to what is wanted.
+// some drops lines; the remaining ones have been applied to the expected result.
 func (w *writer) some(all map[string]func() string) (lines []string) {
 	for _, write := range all {
 		if w.IntN(2) == 0 {

@@ -14,7 +14,7 @@ type Counters struct {
 	Latency  latency
 }
 
-// Stats are the proxy's totals and what the metrics have beside them.
+// Stats are the proxy's totals and the additional figures of the metrics.
 type Stats struct {
 	stats.Proxy
 	// Types are the verdicts by the type of the question.
@@ -23,7 +23,7 @@ type Stats struct {
 	Latency Latency
 }
 
-// Snapshot returns the totals so far, with those of the upstreams.
+// Snapshot returns the totals so far, with the upstreams'.
 func (c *Counters) Snapshot(up *upstream.Counters) Stats {
 	s := Stats{Proxy: stats.Proxy{
 		Counters: stats.Load(&c.Counters), ShedZone: up.Shed.Load(),

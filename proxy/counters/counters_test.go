@@ -10,8 +10,8 @@ import (
 	"github.com/namegate/namegate/stats"
 )
 
-// TestEveryCounterIsTold: no counter is left out of Stats or told under another name.
-func TestEveryCounterIsTold(t *testing.T) {
+// TestEveryCounterIsReported: no counter is left out of Stats or told under another name.
+func TestEveryCounterIsReported(t *testing.T) {
 	var c Counters
 	var up upstream.Counters
 	v := reflect.ValueOf(&c.Counters).Elem()
@@ -36,7 +36,7 @@ func TestEveryCounterIsTold(t *testing.T) {
 			t.Errorf("%s: %v, want %d", field, f, n)
 		}
 	}
-	// Beside them: two of what is under way and two of the cache.
+	// Beside them: two of queries in flight and two of the cache.
 	fields := reflect.TypeFor[stats.Proxy]().NumField() - 1 + reflect.TypeFor[stats.Counters[uint64]]().NumField()
 	if fields != len(want)+4 {
 		t.Errorf("Stats has %d fields, %d counters", fields, len(want))

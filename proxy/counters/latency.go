@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// bounds are the upper bounds of the buckets of every latency. The first is about
-// what a cached answer takes under load, the last the time after which clients give up.
+// bounds are the upper bounds of the buckets of every latency. The first is about the
+// latency of a cached answer under load, the last the time after which clients give up.
 var bounds = [...]time.Duration{
 	50 * time.Microsecond, 100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
 	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
@@ -18,8 +18,7 @@ func Bounds() []time.Duration { return append([]time.Duration(nil), bounds[:]...
 
 // Histogram is how long something took, of many queries.
 type Histogram struct {
-	// Counts are by bucket, each without those below it; the last is of what took
-	// longer than every bound.
+	// Counts are by bucket, not cumulative; the last bucket has no upper bound.
 	Counts [len(bounds) + 1]uint64
 	// Sum is of all.
 	Sum time.Duration
@@ -42,8 +41,8 @@ func (h Histogram) plus(other Histogram) Histogram {
 	return h
 }
 
-// Latency is how long selected pods' questions took, split into what was waited for.
-// A question is in Decision and Total once, in Upstream and Grant if it came to that.
+// Latency is the duration of selected pods' queries, split by stage. A query counts once
+// in Decision and Total, and in Upstream and Grant if it reached them.
 type Latency struct {
 	Decision Histogram // the agent's own work: Total without the two others
 	Upstream Histogram // until an upstream's answer was there, or known not to come

@@ -11,9 +11,9 @@ import (
 	"github.com/namegate/namegate/audit"
 )
 
-// TestBucketsHoldWhatTheySay: a slow, obvious twin agrees on every bucket, at the
+// TestBucketBounds: a slow, obvious twin agrees on every bucket, at the
 // bounds themselves too.
-func TestBucketsHoldWhatTheySay(t *testing.T) {
+func TestBucketBounds(t *testing.T) {
 	all := []time.Duration{-time.Second, 0, 1, time.Hour}
 	for _, b := range Bounds() {
 		all = append(all, b-1, b, b+1)
@@ -48,7 +48,7 @@ func TestBoundsRise(t *testing.T) {
 	}
 }
 
-// TestStagesAddUp: what was waited for and the agent's own work are the whole.
+// TestStagesAddUp: the waits and the agent's own work are the total.
 func TestStagesAddUp(t *testing.T) {
 	var l latency
 	var s Spent
@@ -87,8 +87,8 @@ func TestClockThatWentBackTookNoTime(t *testing.T) {
 	}
 }
 
-// TestEveryVerdictHasItsCount of each type.
-func TestEveryVerdictHasItsCount(t *testing.T) {
+// TestVerdictCounters of each type.
+func TestVerdictCounters(t *testing.T) {
 	var v verdicts
 	for verdict := audit.Allowed; verdict <= audit.Failed; verdict++ {
 		for range verdict {

@@ -8,8 +8,8 @@ import (
 	"github.com/namegate/namegate/audit"
 )
 
-// The types of questions that are counted by name. Whatever else a pod asks for is
-// one type more, so that nobody outside decides how many there are.
+// The query types that are counted by name. All other types count as one, so that clients
+// cannot create any number of series.
 const (
 	typeA = iota
 	typeAAAA

@@ -20,7 +20,7 @@ type Clients struct {
 	connections atomic.Int64
 }
 
-// Client is one source address: what it has in flight, and its token buckets.
+// Client is one source address: its queries in flight, and its token buckets.
 type Client struct {
 	Queries TokenBucket
 	Errors  TokenBucket // of the error replies to queries beyond a limit
@@ -29,7 +29,8 @@ type Client struct {
 	connections atomic.Int32
 }
 
-// Slot is what an admitted query holds until Release. The zero value is none.
+// Slot is the share of the limits that an admitted query has until Release. The zero
+// value is none.
 type Slot struct {
 	client *Client
 	epoch  uint32

@@ -48,7 +48,7 @@ func TestHungQueryIsNoticed(t *testing.T) {
 	}
 }
 
-func TestClockThatGoesBack(t *testing.T) {
+func TestClockSetBack(t *testing.T) {
 	var w Watchdog
 	w.Begin()
 	for _, now := range []time.Duration{time.Hour, time.Minute, time.Minute + time.Second} {

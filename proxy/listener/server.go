@@ -19,8 +19,8 @@ const (
 	// maxDrain bounds how long queries in flight may hold up a Listen that
 	// takes their address away; more than the longest deadline of a forward.
 	maxDrain = 11 * time.Second
-	// lastPackets is how long a socket that is to be closed is still read: what
-	// the kernel had queued is answered.
+	// lastPackets is how long a socket is read before it is closed: packets that the
+	// kernel had queued are answered.
 	lastPackets = 50 * time.Millisecond
 	// receiveBuffer is asked of the kernel for each UDP socket: some 2,000
 	// queries while the reader is not scheduled.
@@ -79,10 +79,10 @@ type listener struct {
 	over    bool // no new connections
 }
 
-// Listen makes the server serve exactly these addresses, over UDP and TCP each:
-// new ones are opened, then those not listed are drained and closed. Each has a
-// socket of its own, so that replies come from the address that was asked. With
-// port 0 the kernel chooses; Addrs tells.
+// Listen makes the server serve exactly these addresses, each over UDP and TCP: new ones
+// are opened, then those not listed are drained and closed. Each has a socket of its own,
+// so that replies come from the queried address. With port 0 the kernel chooses; Addrs
+// returns it.
 //
 // On an error, which names the address and the protocol, nothing changed.
 func (s *Server) Listen(addrs []netip.AddrPort) error {
@@ -229,8 +229,7 @@ func (l *listener) serve() {
 	l.ends.Go(l.accept)
 }
 
-// drain answers what was asked already, then closes the sockets: at once when
-// ctx ends.
+// drain answers the received queries, then closes the sockets: immediately when ctx ends.
 func (l *listener) drain(ctx context.Context) {
 	_ = l.tcp.Close()
 	_ = l.udp.SetReadDeadline(time.Now().Add(lastPackets))

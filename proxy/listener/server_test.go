@@ -160,8 +160,8 @@ func TestListenNamesTheTakenPort(t *testing.T) {
 	}
 }
 
-// TestReplyComesFromTheAddressAsked: each address has a socket of its own.
-func TestReplyComesFromTheAddressAsked(t *testing.T) {
+// TestReplySourceIsTheQueriedAddress: each address has a socket of its own.
+func TestReplySourceIsTheQueriedAddress(t *testing.T) {
 	e := newEcho(t)
 	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP("127.0.0.2")})
 	fatal.If(t, err)

@@ -33,9 +33,9 @@ func clientOf(t *testing.T, c *net.UDPConn) *net.UDPConn {
 	return to
 }
 
-// TestEachReplyReachesWhoAsked, for more packets than fit into one batch, over both
+// TestEachReplyReachesItsClient, for more packets than fit into one batch, over both
 // families, of every length, with replies to some and in the reader's order.
-func TestEachReplyReachesWhoAsked(t *testing.T) {
+func TestEachReplyReachesItsClient(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
 		b, server := readerOn(t, addr)
 		var clients []*net.UDPConn

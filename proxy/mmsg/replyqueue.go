@@ -27,7 +27,7 @@ type ReplyQueue struct {
 	mu     sync.Mutex
 	queued replyBatch
 
-	sending sync.Mutex // of what follows
+	sending sync.Mutex // guards the following fields
 	batch   replyBatch
 	names   [batchSize]unix.RawSockaddrInet6
 	writer  batchWriter
@@ -44,9 +44,9 @@ type replyBatch struct {
 
 func (b *replyBatch) reset() { b.bytes, b.ends, b.to = b.bytes[:0], b.ends[:0], b.to[:0] }
 
-// New returns a queue whose packets leave with Send. done is called with how many
-// packets have left the queue, and how many of these the kernel refused. A full socket
-// loses packets: whoever sends has other sockets' packets to send.
+// New returns a queue whose packets leave with Send. done is called with how many packets
+// have left the queue, and how many of these the kernel refused. A full socket loses
+// packets, because the sender also has other sockets' packets to send.
 func (all *ReplyQueues) New(conn syscall.RawConn, done func(packets, lost int)) *ReplyQueue {
 	q := &ReplyQueue{all: all, conn: conn, done: done}
 	q.failed = func(int, error) { q.lost++ }

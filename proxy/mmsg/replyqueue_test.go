@@ -74,7 +74,8 @@ func count(t *testing.T, sink *net.UDPConn, want int) map[uint32]int {
 	return got
 }
 
-// TestEachReplyLeavesOnce: whoever puts and sends, each packet leaves once, whole.
+// TestEachReplyLeavesOnce: with concurrent Put and Send each packet leaves once,
+// complete.
 func TestEachReplyLeavesOnce(t *testing.T) {
 	q := newQueues(t)
 	const writers, each = 8, 100

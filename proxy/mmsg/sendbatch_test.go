@@ -30,8 +30,8 @@ func peerOf(t *testing.T, server *net.UDPConn) *peer {
 	return p
 }
 
-// TestSendBatchReachesEachSocket: more packets than fit into one call, by turns and in a
-// row. Those of a closed socket come back, and only those.
+// TestSendBatchReachesEachSocket: more packets than fit into one call, alternating and in
+// a row. Packets of a closed socket, and only these, are returned.
 func TestSendBatchReachesEachSocket(t *testing.T) {
 	var peers []*peer
 	var servers []*net.UDPConn
@@ -69,7 +69,7 @@ func TestSendBatchReachesEachSocket(t *testing.T) {
 	}
 }
 
-// TestReceive hands out each packet once, whole and in order, until it is told to stop.
+// TestReceive hands out each packet once, complete and in order, until it is stopped.
 func TestReceive(t *testing.T) {
 	_, server := readerOn(t, "127.0.0.1:0")
 	c := clientOf(t, server)

@@ -121,8 +121,8 @@ func (g *Guard) Confirms(v *Verdicts, pods *policy.Snapshot) bool {
 	return true
 }
 
-// reason returns why an address, as it stands, is closed to a name from outside or
-// inside of the cluster domain, "" if it is not.
+// reason returns why an address is closed to a name from outside or inside the cluster
+// domain, "" if it is open.
 func (g *Guard) reason(a netip.Addr, outside bool, pods *policy.Snapshot) string {
 	for _, m := range metadata {
 		if a == m {

@@ -8,7 +8,7 @@ import (
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
-	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
@@ -32,13 +32,6 @@ func parsed(t testing.TB, text string) *corefile.Config {
 	c, err := corefile.Parse("Corefile", text)
 	fatal.If(t, err)
 	return c
-}
-
-func name(t testing.TB, text string) fqdn.Name {
-	t.Helper()
-	n, err := fqdn.ParseName(text)
-	fatal.If(t, err)
-	return n
 }
 
 func mustAddr(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -124,7 +117,7 @@ func TestGuard(t *testing.T) {
 		{"app.ingress.test", "::ffff:10.96.7.1", ""},
 		{"app.ingress.test", "127.0.0.1", "loopback"},
 	} {
-		why := g.Blocked(name(t, tt.name), netip.MustParseAddr(tt.addr), snap)
+		why := g.Blocked(policytest.Name(tt.name), netip.MustParseAddr(tt.addr), snap)
 		if (why == "") != (tt.why == "") || !strings.HasPrefix(why, tt.why) {
 			t.Errorf("%s → %s: %q, want %q", tt.name, tt.addr, why, tt.why)
 		}
@@ -134,14 +127,14 @@ func TestGuard(t *testing.T) {
 func TestGuardOpensMetadataOnlyByName(t *testing.T) {
 	c := parsed(t, worldConfig)
 	c.Rebind = append(c.Rebind, c.Rebind[0])
-	c.Rebind[1].Suffix = name(t, "metadata.test")
+	c.Rebind[1].Suffix = policytest.Name("metadata.test")
 	c.Rebind[1].Range = netip.MustParsePrefix("169.254.169.254/32")
 	g := New(c, Addresses{})
 	a := netip.MustParseAddr("169.254.169.254")
-	if why := g.Blocked(name(t, "metadata.test"), a, nil); why != "" {
+	if why := g.Blocked(policytest.Name("metadata.test"), a, nil); why != "" {
 		t.Errorf("blocked: %s", why)
 	}
-	if why := g.Blocked(name(t, "www.example.org"), a, nil); why == "" {
+	if why := g.Blocked(policytest.Name("www.example.org"), a, nil); why == "" {
 		t.Error("another name may")
 	}
 }
@@ -151,7 +144,7 @@ func FuzzGuard(f *testing.F) {
 	f.Add([]byte{169, 254, 169, 254}, uint8(0))
 	f.Add([]byte{10, 96, 0, 1}, uint8(3))
 	g, snap := world(f)
-	n := name(f, "www.example.org")
+	n := policytest.Name("www.example.org")
 	f.Fuzz(func(t *testing.T, ip []byte, form uint8) {
 		if len(ip) != 4 {
 			return
@@ -183,12 +176,12 @@ func FuzzGuard(f *testing.F) {
 	})
 }
 
-// TestGuardNeverOpensWhatIsNoHost: not even by a range of the administrator that
+// TestGuardNeverOpensAddressesWithoutAHost: not even by a range of the administrator that
 // covers it, nor inside another address.
-func TestGuardNeverOpensWhatIsNoHost(t *testing.T) {
+func TestGuardNeverOpensAddressesWithoutAHost(t *testing.T) {
 	c := corefile.Default()
 	for _, r := range []string{"126.0.0.0/7", "64.0.0.0/2", "192.0.0.0/2", "0.0.0.0/1", "8000::/1", "::/1", "10.0.0.0/8", "169.254.0.0/16"} {
-		c.Rebind = append(c.Rebind, corefile.RebindAllow{Suffix: name(t, "x.test"), Range: netip.MustParsePrefix(r)})
+		c.Rebind = append(c.Rebind, corefile.RebindAllow{Suffix: policytest.Name("x.test"), Range: netip.MustParsePrefix(r)})
 	}
 	g := New(c, Addresses{Nodes: addrsOf("10.0.0.1", "203.0.113.9")})
 	for a, want := range map[string]string{
@@ -196,12 +189,12 @@ func TestGuardNeverOpensWhatIsNoHost(t *testing.T) {
 		"255.255.255.255": "reserved", "::ffff:127.0.0.1": "loopback", "64:ff9b::7f00:1": "loopback in 64:ff9b::7f00:1",
 		"169.254.169.254": "", "10.0.0.1": "", "fe80::1": "",
 	} {
-		if got := g.Blocked(name(t, "a.x.test"), mustAddr(a), nil); got != want {
+		if got := g.Blocked(policytest.Name("a.x.test"), mustAddr(a), nil); got != want {
 			t.Errorf("%s: %q, want %q", a, got, want)
 		}
 	}
 	for _, a := range []string{"10.0.0.1", "203.0.113.9"} {
-		if got := g.Blocked(name(t, "www.example.org"), mustAddr(a), nil); got != "node" {
+		if got := g.Blocked(policytest.Name("www.example.org"), mustAddr(a), nil); got != "node" {
 			t.Errorf("another node's %s: %q", a, got)
 		}
 	}
@@ -227,7 +220,7 @@ func TestGuardKnowsResolvers(t *testing.T) {
 	for _, tt := range []struct{ addr, why string }{
 		{"203.0.113.53", "node"}, // the endpoint
 		{"2001:db8:53::53", "node"},
-		{"fd5c:7a1e:93b4::1:7", "node"}, // of those that the agent serves on
+		{"fd5c:7a1e:93b4::1:7", "node"}, // a serving address of the agent
 		{"198.51.100.53", "resolver"},
 		{"2001:db8::53", "resolver"},
 		{"192.0.2.77", "resolver"},
@@ -240,23 +233,23 @@ func TestGuardKnowsResolvers(t *testing.T) {
 		{"fd5c:7a1e:93b4::2:7", ""},
 	} {
 		a := mustAddr(tt.addr)
-		if why := g.Blocked(name(t, outside), a, nil); why != tt.why {
+		if why := g.Blocked(policytest.Name(outside), a, nil); why != tt.why {
 			t.Errorf("%s: %q, want %q", a, why, tt.why)
 		}
-		if why := g.Blocked(name(t, inside), a, nil); why != "" {
+		if why := g.Blocked(policytest.Name(inside), a, nil); why != "" {
 			t.Errorf("a name of the cluster does not open %s: %s", a, why)
 		}
 		if !a.Is4() {
 			continue
 		}
-		if why := g.Blocked(name(t, outside), netip.AddrFrom16(a.As16()), nil); why != tt.why {
+		if why := g.Blocked(policytest.Name(outside), netip.AddrFrom16(a.As16()), nil); why != tt.why {
 			t.Errorf("mapped, %s: %q, want %q", a, why, tt.why)
 		}
-		if why := g.Blocked(name(t, outside), mustAddr("64:ff9b::"+tt.addr), nil); (why == "") != (tt.why == "") {
+		if why := g.Blocked(policytest.Name(outside), mustAddr("64:ff9b::"+tt.addr), nil); (why == "") != (tt.why == "") {
 			t.Errorf("by NAT64, %s: %q", a, why)
 		}
 	}
-	if why := g.Blocked(name(t, "dns.test"), mustAddr("198.51.100.53"), nil); why != "" {
+	if why := g.Blocked(policytest.Name("dns.test"), mustAddr("198.51.100.53"), nil); why != "" {
 		t.Errorf("blocked although the administrator allows it: %s", why)
 	}
 }

@@ -12,7 +12,8 @@ import (
 // probeZone ends the name of each probe.
 const probeZone = "self-test.namegate."
 
-// probeNonce is the random part of a probe's name, in bytes: nobody guesses it.
+// probeNonce is the length of the random part of a probe's name in bytes: it cannot be
+// guessed.
 const probeNonce = 16
 
 // probeWire is the length of a probe's name on the wire: the nonce in hex, the two
@@ -30,9 +31,8 @@ type Probes struct {
 	mu      sync.Mutex // of writing pending
 }
 
-// Expect returns an absolute name, as the dns package spells it, that nobody else asks
-// for. arrived is closed when Take gets a query for it. done ends the waiting and must be
-// called.
+// Expect returns a unique absolute name, as the dns package spells it. arrived is closed
+// when Take gets a query for it. done ends the wait and must be called.
 func (p *Probes) Expect() (name string, arrived <-chan struct{}, done func()) {
 	var nonce [probeNonce]byte
 	_, _ = rand.Read(nonce[:]) // it never fails

@@ -78,8 +78,8 @@ func TestProbeName(t *testing.T) {
 	}
 }
 
-// TestProbesTogether: many at once each hear of their own, under the race detector.
-func TestProbesTogether(t *testing.T) {
+// TestConcurrentProbes: many at once each hear of their own, under the race detector.
+func TestConcurrentProbes(t *testing.T) {
 	var s Probes
 	var wg sync.WaitGroup
 	for range 8 {

@@ -45,8 +45,8 @@ func (e *ending) all() int64 {
 	return e.replies.Load() + e.refused.Load() + e.late.Load() + e.others.Load()
 }
 
-// TestBatchReachesEachUpstream: more than fit into one call, by turns to two
-// upstreams and to one that has gone; each query ends once.
+// TestBatchReachesEachUpstream: more than fit into one call, alternating between two
+// upstreams and a removed one; each query ends once.
 func TestBatchReachesEachUpstream(t *testing.T) {
 	pool := new(Pool)
 	var ups []*upstream

@@ -15,7 +15,7 @@ import (
 // BenchmarkUpstreamProcess is the upstream of the benchmarks.
 func BenchmarkUpstreamProcess(b *testing.B) { upstreamtest.RunProcess(b) }
 
-// cpu is what the process has used of the processors.
+// cpu is the processor time of the process.
 func cpu(b *testing.B) time.Duration {
 	var r syscall.Rusage
 	fatal.If(b, syscall.Getrusage(syscall.RUSAGE_SELF, &r))

@@ -13,8 +13,8 @@ const tick = 2 * time.Millisecond
 // never is later than any time.
 const never = time.Duration(math.MaxInt64)
 
-// clock is the one timer of an upstream, which rings for whatever ends next: a
-// timer for each query would cost more than the query's system calls.
+// clock is the one timer of an upstream, set to the earliest deadline: a timer for each
+// query would cost more than the query's system calls.
 type clock struct {
 	at    atomic.Int64 // when it rings
 	mu    sync.Mutex   // of setting it

@@ -6,7 +6,8 @@ import (
 )
 
 var (
-	// errManyWrong ends an exchange that may be under attack: the query goes on over TCP.
+	// errManyWrong ends an exchange that may be under attack: the query continues over
+	// TCP.
 	errManyWrong = errors.New("too many replies did not answer the query")
 	// errDown ends the queries that are under way at an upstream that is found down.
 	errDown = errors.New("it stopped answering")

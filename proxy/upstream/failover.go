@@ -37,9 +37,10 @@ type Responder interface {
 	Done(a Answer, err error)
 }
 
-// request is one query at the upstreams of its zone. It fails over in rounds: each asks
-// every upstream once. When the upstreams change, the round goes on with the new ones. A
-// request has one try at a time, whose end leads to the next one: no goroutine waits.
+// request is one query at the upstreams of its zone. It fails over in rounds: each round
+// asks every upstream once. When the upstreams change, the round continues with the new
+// ones. A request has one try at a time, whose end starts the next one: no goroutine
+// waits.
 type request struct {
 	try    try // the present one
 	zone   *Zone
@@ -52,7 +53,7 @@ type request struct {
 	end    time.Time
 	now    time.Time // when the next try begins
 	silent int       // tries that took their time
-	before int       // of those, in earlier rounds
+	before int       // the part of asked in earlier rounds
 	pause  time.Duration
 	// refused is the last answer after which the next upstream is asked, and last the
 	// error of the last try without a reply.
@@ -174,7 +175,7 @@ func (r *request) choose() (u *upstream, resort bool) {
 	return u, slices.Contains(r.routes.last, u)
 }
 
-// change goes on with other upstreams. None is asked twice in a round.
+// change continues with other upstreams. None is asked twice in a round.
 func (r *request) change(to *routes) {
 	if r.asked == nil {
 		r.asked = map[*upstream]bool{}

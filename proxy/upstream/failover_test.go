@@ -151,8 +151,8 @@ func TestServiceWithoutAddress(t *testing.T) {
 	}
 }
 
-// TestRestEndsWithAChange: a query that rests does not sleep through new upstreams.
-func TestRestEndsWithAChange(t *testing.T) {
+// TestPauseEndsWithAChange: a query that rests does not sleep through new upstreams.
+func TestPauseEndsWithAChange(t *testing.T) {
 	g := newGroup(t)
 	g.z.Deadline = 10 * time.Minute
 	g.set(nil, nil)
@@ -173,8 +173,8 @@ func TestRestEndsWithAChange(t *testing.T) {
 	}
 }
 
-// TestNobodyListensForAWhile: the only endpoint comes back before the deadline.
-func TestNobodyListensForAWhile(t *testing.T) {
+// TestUpstreamThatListensLater: the only endpoint comes back before the deadline.
+func TestUpstreamThatListensLater(t *testing.T) {
 	up := upstreamtest.Start(t, upstreamtest.Honest("192.0.2.1"))
 	old := upstreamtest.Start(t, upstreamtest.Silent)
 	old.Stop()
@@ -192,9 +192,9 @@ func TestNobodyListensForAWhile(t *testing.T) {
 	}
 }
 
-// TestUpstreamLeavesUnderWay: the answer of one that left still counts if it comes
-// soon; if not the query is asked elsewhere long before the try would have ended.
-func TestUpstreamLeavesUnderWay(t *testing.T) {
+// TestUpstreamRemovedInFlight: the answer of a removed upstream still counts if it arrives
+// soon; if not, another upstream is asked long before the try would have ended.
+func TestUpstreamRemovedInFlight(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		gate, reached := make(chan struct{}), make(chan struct{}, 8)
 		leaving := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
@@ -254,8 +254,8 @@ func TestUpstreamLeavesWithinTCP(t *testing.T) {
 	}
 }
 
-// TestNobodyIsAskedTwiceInARound: also where the upstreams change within it.
-func TestNobodyIsAskedTwiceInARound(t *testing.T) {
+// TestNoUpstreamIsAskedTwiceInARound: also where the upstreams change within it.
+func TestNoUpstreamIsAskedTwiceInARound(t *testing.T) {
 	g := newGroup(t)
 	reached, changed := make(chan struct{}, 8), make(chan struct{})
 	first := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
@@ -340,9 +340,9 @@ func TestSlowNameIsNoDoubt(t *testing.T) {
 	}
 }
 
-// TestQuickTriesDoNotCount: who is told at once that nobody is there has lost no
-// time, and tries as often as there is.
-func TestQuickTriesDoNotCount(t *testing.T) {
+// TestImmediateFailuresDoNotCount: a try that fails immediately has cost no time, and
+// does not count against the limit of tries.
+func TestImmediateFailuresDoNotCount(t *testing.T) {
 	u := newUpstream(loopback, new(Pool))
 	defer u.close()
 	f := newZone()

@@ -14,9 +14,9 @@ import (
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// TestSlowNamesDoNotSteer: names that nobody answers, of a zone that a pod owns,
-// do not make a healthy upstream count as down for everyone.
-func TestSlowNamesDoNotSteer(t *testing.T) {
+// TestSlowNamesDoNotMarkUpstreamsDown: unanswered names, of a zone that a pod owns, do not mark a
+// healthy upstream down for everyone.
+func TestSlowNamesDoNotMarkUpstreamsDown(t *testing.T) {
 	first := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
 		if strings.HasPrefix(q.Question[0].Name, "slow") {
 			return nil
@@ -86,7 +86,7 @@ func TestTruncatedFailsOver(t *testing.T) {
 	}
 }
 
-// TestManyWrongRepliesEndInTCP: who floods guesses is not waited past for ever.
+// TestManyWrongRepliesEndInTCP: a flood of guesses does not delay a query for ever.
 func TestManyWrongRepliesEndInTCP(t *testing.T) {
 	for wrong, tcp := range map[int]uint64{maxWrong - 1: 0, maxWrong: 1} {
 		up := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {

@@ -9,7 +9,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/corefile"
 	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 	"github.com/namegate/namegate/proxy/wire"
@@ -20,15 +20,8 @@ var loopback = netip.MustParseAddrPort("127.0.0.1:0")
 // forged is the address of every lie.
 const forged = "203.0.113.66"
 
-func name(t testing.TB, s string) fqdn.Name {
-	t.Helper()
-	n, err := fqdn.ParseName(s)
-	fatal.If(t, err)
-	return n
-}
-
 func askFor(t testing.TB, qname string) wire.Query {
-	return wire.Query{Question: wire.Question{Name: name(t, qname), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD}
+	return wire.Query{Question: wire.Question{Name: policytest.Name(qname), Type: dns.TypeA, Class: dns.ClassINET}, Flags: wire.RD}
 }
 
 // newZone is a zone without upstreams.

@@ -26,7 +26,7 @@ const PacketBytes = mmsg.PacketBytes
 // goroutine. The zero value is empty.
 type Batch = mmsg.SendBatch[*udpSocket]
 
-// Options are what a Pool is made of. The zero value is complete.
+// Options are the parameters of a Pool. The zero value is complete.
 type Options struct {
 	// Fault takes a recovered panic, with where it happened. Nil: a panic is not
 	// recovered.

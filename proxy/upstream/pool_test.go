@@ -7,10 +7,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/policy/policytest"
 	"github.com/namegate/namegate/proxy/corefile"
 )
 
-// forwardsOf is what a Corefile of addresses alone forwards to.
+// forwardsOf is the forwards of a Corefile without Services.
 func forwardsOf(t *testing.T, text string) (out []Forward) {
 	t.Helper()
 	c, err := corefile.Parse("Corefile", text)
@@ -43,16 +44,16 @@ func TestStatus(t *testing.T) {
 	want("up again", Status{"corp.test", 1, 0}, Status{".", 2, 0})
 }
 
-// TestConfigureKeepsWhatStays: a zone and an upstream that are in the next configuration
+// TestConfigureKeepsUnchangedUpstreams: a zone and an upstream that are in the next configuration
 // too are the same ones, and an upstream that is not is closed.
-func TestConfigureKeepsWhatStays(t *testing.T) {
+func TestConfigureKeepsUnchangedUpstreams(t *testing.T) {
 	p := New(Options{})
 	defer p.Close()
 	one, two := netip.MustParseAddrPort("198.51.100.53:53"), netip.MustParseAddrPort("198.51.100.54:53")
 	both := forwardsOf(t, ". {\n forward . 198.51.100.53 198.51.100.54\n}\ncorp.test {\n forward . 198.51.100.54\n}")
 	p.Configure(both)
-	z, corp, left, stays := p.Zone(""), p.Zone(name(t, "x.corp.test")), p.ups[one], p.ups[two]
-	if p.Zone(name(t, "corp.test")) != corp || p.Zone(name(t, "notcorp.test")) != z {
+	z, corp, left, stays := p.Zone(""), p.Zone(policytest.Name("x.corp.test")), p.ups[one], p.ups[two]
+	if p.Zone(policytest.Name("corp.test")) != corp || p.Zone(policytest.Name("notcorp.test")) != z {
 		t.Error("not the longest zone")
 	}
 	routes := z.routes.Load()
@@ -60,7 +61,7 @@ func TestConfigureKeepsWhatStays(t *testing.T) {
 		t.Error("nothing changed, and the routes are others")
 	}
 	p.Configure(forwardsOf(t, ". {\n forward . 198.51.100.54\n}"))
-	if p.Zone("") != z || p.Zone(name(t, "x.corp.test")) != z || len(p.ups) != 1 || p.ups[two] != stays {
+	if p.Zone("") != z || p.Zone(policytest.Name("x.corp.test")) != z || len(p.ups) != 1 || p.ups[two] != stays {
 		t.Errorf("upstreams %v", p.ups)
 	}
 	if !left.gone() || stays.gone() {

@@ -27,9 +27,9 @@ func mortal(t *testing.T, ip string) (*upstreamtest.Server, *atomic.Bool) {
 	}), dead
 }
 
-// TestSilentDeathUnderLoad: one of two upstreams dies without a word while many ask;
-// nobody waits for half a second, though a try may take five.
-func TestSilentDeathUnderLoad(t *testing.T) {
+// TestUnresponsiveUpstreamUnderLoad: one of two upstreams dies silently during many queries; none
+// waits for half a second, though a try may take five.
+func TestUnresponsiveUpstreamUnderLoad(t *testing.T) {
 	for _, forceTCP := range []bool{false, true} {
 		one, dead := mortal(t, "192.0.2.1")
 		var two *upstreamtest.Server
@@ -112,8 +112,8 @@ func TestFarUpstreamIsNotDown(t *testing.T) {
 	}
 }
 
-// TestNear follows what the way takes, and not what the names take.
-func TestNear(t *testing.T) {
+// TestLatencyEstimate follows the network's latency, not the latency of names.
+func TestLatencyEstimate(t *testing.T) {
 	u := newUpstream(loopback, new(Pool))
 	defer u.close()
 	for _, took := range []time.Duration{40, 30, 31, 500, 29} {
@@ -152,8 +152,8 @@ func TestProbeKeepsItsPace(t *testing.T) {
 	}
 }
 
-// TestMaxConcurrent: beyond the bound a query is not sent, and who is under way is
-// not harmed.
+// TestMaxConcurrent: beyond the bound a query is not sent, and queries in flight are not
+// affected.
 func TestMaxConcurrent(t *testing.T) {
 	gate, reached := make(chan struct{}), make(chan struct{}, 8)
 	up := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {

@@ -31,8 +31,8 @@ type socketPool struct {
 	closing bool
 }
 
-// send gives a query a socket and sends it: with the batch, if there is one. However it
-// fails, its responder is told. A probe has a socket of its own.
+// send assigns a socket to a query and sends it, in the batch if there is one. Every
+// failure is reported to its responder. A probe has a socket of its own.
 func (p *socketPool) send(e *exchange, batch *Batch) {
 	query := e.query // e is another query, or none, when it has ended
 	p.mu.Lock()
@@ -166,8 +166,8 @@ func (p *socketPool) sweep(now time.Duration) (next time.Duration) {
 		again = p.retransmit(e, again)
 	}
 	for _, s := range p.sockets {
-		// Where the upstream's address is a Service's, sockets that heard nothing since a
-		// query without an answer may all be tied to the endpoint that died.
+		// If the upstream's address is a Service's, sockets that received nothing since
+		// an unanswered query may all be tied to the endpoint that died.
 		mute := silentSince != never && s.opened < silentSince && s.heard < silentSince
 		if mute || now >= s.opened+socketAge {
 			s.draining = true
@@ -185,8 +185,9 @@ func (p *socketPool) sweep(now time.Duration) (next time.Duration) {
 	return next
 }
 
-// retransmit sends a query once more, on another socket: its own may be tied to one dead
-// endpoint of a Service. The caller holds the lock, and writes what is added to again.
+// retransmit sends a query again on another socket: its own may be tied to a dead
+// endpoint of a Service. The caller holds the lock, and writes the queries added to
+// again.
 func (p *socketPool) retransmit(e *exchange, again []send) []send {
 	if p.u.heard.Load() < int64(e.began) {
 		p.u.suspect(e.by)

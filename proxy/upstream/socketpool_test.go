@@ -22,7 +22,7 @@ import (
 	"github.com/namegate/namegate/proxy/upstream/upstreamtest"
 )
 
-// addressFor is the one address of a name, for upstreams that answer everything.
+// addressFor is the only address of a name, for upstreams that answer everything.
 func addressFor(qname string) string {
 	h := fnv.New32()
 	_, _ = h.Write([]byte(strings.ToLower(qname)))
@@ -46,9 +46,9 @@ func erratic(q *dns.Msg, _ bool) [][]byte {
 	return [][]byte{good}
 }
 
-// TestNobodyGetsAnothersAnswer: many queries share few sockets, and each has the
+// TestAnswersAreNotMixedUp: many queries share few sockets, and each has the
 // answer to its own question.
-func TestNobodyGetsAnothersAnswer(t *testing.T) {
+func TestAnswersAreNotMixedUp(t *testing.T) {
 	up := upstreamtest.Start(t, erratic)
 	u := newUpstream(up.Addr, new(Pool))
 	defer u.close()
@@ -106,8 +106,8 @@ func TestBurstOpensSockets(t *testing.T) {
 	}
 }
 
-// perPort is an upstream like a Service's address: each source port is led to one
-// endpoint, and the first ones to one that died.
+// perPort is an upstream like a Service's address: each source port is mapped to one
+// endpoint, the first ports to a dead one.
 func perPort(t *testing.T, dead int) (netip.AddrPort, func() int) {
 	pc, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(loopback))
 	fatal.If(t, err)
@@ -128,9 +128,9 @@ func perPort(t *testing.T, dead int) (netip.AddrPort, func() int) {
 	return pc.LocalAddr().(*net.UDPAddr).AddrPort(), func() int { mu.Lock(); defer mu.Unlock(); return len(ports) }
 }
 
-// TestDeadSocketIsLeft: a socket that is tied to a dead endpoint behind a living
-// address delays who is on it by a moment, and nobody after that.
-func TestDeadSocketIsLeft(t *testing.T) {
+// TestDeadSocketIsRetired: a socket that is tied to a dead endpoint behind a living address
+// delays its queries by a moment, and no later ones.
+func TestDeadSocketIsRetired(t *testing.T) {
 	to, ports := perPort(t, 1)
 	u := newUpstream(to, new(Pool))
 	defer u.close()
@@ -157,9 +157,9 @@ func TestDeadSocketIsLeft(t *testing.T) {
 	}
 }
 
-// TestSilentSocketsGoTogether: one query without an answer takes with it the sockets that
-// have heard nothing since, and no others.
-func TestSilentSocketsGoTogether(t *testing.T) {
+// TestSilentSocketsAreRetired: one query without an answer retires the sockets that have
+// received nothing since, and no others.
+func TestSilentSocketsAreRetired(t *testing.T) {
 	silent, _ := newSocket(t)
 	p := &silent.pool.u.sockets
 	idle, lively := p.opened(t), p.opened(t)
@@ -264,9 +264,9 @@ func TestIdleSocketsAreClosed(t *testing.T) {
 	}
 }
 
-// TestFloodStarvesNobody: an attacker who sends from the upstream's own address to
-// every port that there is gets nobody a wrong answer, and keeps nobody waiting.
-func TestFloodStarvesNobody(t *testing.T) {
+// TestFloodStarvesNoQuery: an attacker who sends from the upstream's own address to every
+// port causes no wrong answer and no delay.
+func TestFloodStarvesNoQuery(t *testing.T) {
 	pc, ln := upstreamtest.Sockets(t)
 	t.Cleanup(func() { _ = pc.Close(); _ = ln.Close() })
 	over := make(chan struct{})

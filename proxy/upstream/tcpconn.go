@@ -20,7 +20,8 @@ const (
 	connMessage = 2 * time.Second
 	// connDial is how long a connection may take to be made.
 	connDial = 3 * time.Second
-	// connLate is how many answers a connection may owe to queries that gave up.
+	// connLate is the maximum number of late answers, to queries that gave up, on a
+	// connection.
 	connLate = 64
 )
 
@@ -187,8 +188,8 @@ func (c *tcpConn) closeIfDone() {
 	c.work.Signal()
 }
 
-// fail ends the connection with all its queries. Those that were lost with one that had
-// others may be asked again: a server may close it after any answer.
+// fail ends the connection with all its queries. Queries that were lost together with
+// others may be retried: a server may close it after any answer.
 func (c *tcpConn) fail(err error, lost bool) {
 	c.pool.mu.Lock()
 	c.draining = true

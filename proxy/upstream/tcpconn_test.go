@@ -221,9 +221,9 @@ func TestConnectionThatIsAlwaysClosed(t *testing.T) {
 	}
 }
 
-// TestOneWay: an upstream that takes everything and says nothing, or takes nothing,
+// TestOneDirectionFails: an upstream that takes everything and says nothing, or takes nothing,
 // costs a query its time and no more, and few connections.
-func TestOneWay(t *testing.T) {
+func TestOneDirectionFails(t *testing.T) {
 	for name, serve := range map[string]func(c net.Conn, _ int64){
 		"says nothing":  func(c net.Conn, _ int64) { _, _ = io.Copy(io.Discard, c) },
 		"reads nothing": func(c net.Conn, _ int64) { time.Sleep(5 * time.Second) },
@@ -249,8 +249,8 @@ func TestOneWay(t *testing.T) {
 	}
 }
 
-// TestSlowQueryOnAStream: a name that takes its time does not delay another, and
-// its late answer hurts nobody.
+// TestSlowQueryOnAStream: a slow name does not delay another, and its late answer does no
+// harm.
 func TestSlowQueryOnAStream(t *testing.T) {
 	late := make(chan struct{})
 	s := startTCP(t, func(c net.Conn, _ int64) {
@@ -279,11 +279,11 @@ func TestSlowQueryOnAStream(t *testing.T) {
 	}
 	u.conns.mu.Lock()
 	c := u.conns.conns[0]
-	slow, quick := newAsked(t, u, "slow.test"), newAsked(t, u, "quick.test")
+	slow, immediate := newAsked(t, u, "slow.test"), newAsked(t, u, "quick.test")
 	c.add(&slow.exchange)
-	c.add(&quick.exchange)
+	c.add(&immediate.exchange)
 	u.conns.mu.Unlock()
-	if _, err := quick.wait(); err != nil {
+	if _, err := immediate.wait(); err != nil {
 		t.Fatal(err)
 	}
 	u.conns.mu.Lock()
@@ -305,8 +305,8 @@ func TestSlowQueryOnAStream(t *testing.T) {
 	fatal.Await(t, "the late answer is waited for", func() bool { u.conns.mu.Lock(); defer u.conns.mu.Unlock(); return len(c.late) == 0 })
 }
 
-// TestLengthsOverTCP: the greatest answer is read whole, one too short to be a
-// message ends the connection, and a length alone makes nobody keep room.
+// TestLengthsOverTCP: the longest answer is read completely, a length too short for a
+// message ends the connection, and a length without data allocates nothing.
 func TestLengthsOverTCP(t *testing.T) {
 	s := startTCP(t, func(c net.Conn, _ int64) {
 		r := bufio.NewReader(c)
@@ -346,8 +346,8 @@ func TestLengthsOverTCP(t *testing.T) {
 	}
 }
 
-// TestLyingOverTCP: what is not the answer is not taken, and ends the query at once.
-func TestLyingOverTCP(t *testing.T) {
+// TestWrongAnswersOverTCP: a wrong answer is not accepted, and ends the query immediately.
+func TestWrongAnswersOverTCP(t *testing.T) {
 	for name, lie := range map[string]func(q *dns.Msg) []byte{
 		"another id": func(q *dns.Msg) []byte { return upstreamtest.Says(q, func(r *dns.Msg) { r.Id++ }) },
 		"another question": func(q *dns.Msg) []byte {

@@ -35,8 +35,8 @@ type tcpPool struct {
 	closing bool
 }
 
-// send gives a query a connection; alone: a new one. However it fails, its responder is
-// told.
+// send assigns a connection to a query; alone: a new one. Every failure is reported to
+// its responder.
 func (p *tcpPool) send(e *exchange, alone bool) {
 	p.mu.Lock()
 	if p.closing {
@@ -101,8 +101,8 @@ func (c *tcpConn) add(e *exchange) {
 	c.work.Signal()
 }
 
-// sweep ends the queries whose time is over, and the connections that
-// are idle or have heard nothing. It returns when there is more to do.
+// sweep ends the queries whose time is over, and idle or silent connections. It returns
+// when there is more to do.
 func (p *tcpPool) sweep(now time.Duration) (next time.Duration) {
 	next = never
 	var failures []failure

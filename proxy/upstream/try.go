@@ -65,7 +65,7 @@ func (t *try) pack() []byte {
 	return t.query.Pack(0)
 }
 
-// afterUDP goes on over TCP where UDP gave no whole reply that can be trusted.
+// afterUDP continues over TCP if UDP gave no complete trustworthy reply.
 func (t *try) afterUDP() {
 	until := t.bounds.tcp
 	if t.bounds.share > 0 {

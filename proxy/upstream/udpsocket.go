@@ -14,12 +14,11 @@ import (
 
 // How long a socket takes queries. RFC 5452 counts what a forger who sees nothing must
 // guess: a port (28,232 of them on Linux), an id (65,536) and the question. The id is
-// drawn anew for each query, and one question is under way once, so many queries on a
-// port make no guess likelier; a port that was found out is worth the guesses that it
-// takes until maxWrong ends it (16 of 65,536), or until its uses or its age do. A port
-// of its own for each query would be one more thing to guess, and one more entry for
-// conntrack to keep, for 120 s after the last packet: 600,000 of them at 5,000 queries a
-// second, and so about 150, and one for each socketAge.
+// random for each query, and one question is in flight once, so many queries on a port
+// make no guess likelier. A port that was guessed is usable until maxWrong ends it (16 of
+// 65,536), or its uses or its age do. A port for each query would be one more thing to
+// guess, and one more entry in conntrack for 120 s after the last packet: 600,000 of them
+// at 5,000 queries a second; with reuse it is about 150, and one for each socketAge.
 const (
 	socketUses = 4096
 	socketAge  = 10 * time.Second

@@ -49,7 +49,7 @@ func (s *udpSocket) put(t testing.TB, qname string) *asked {
 	return a
 }
 
-// is returns what the socket is.
+// is returns the state of the socket.
 func (s *udpSocket) is() (draining, closed bool, waiting int) {
 	s.pool.mu.Lock()
 	defer s.pool.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *udpSocket) over(a *asked) {
 	s.pool.sweep(s.pool.u.now())
 }
 
-func TestSocketTakesWhatAnswers(t *testing.T) {
+func TestSocketAcceptsMatchingAnswers(t *testing.T) {
 	s, stats := newSocket(t)
 	one, two := s.put(t, "one.test"), s.put(t, "two.test")
 	for i, wrong := range [][]byte{
@@ -99,7 +99,7 @@ func TestIDsOfASocket(t *testing.T) {
 	s, _ := newSocket(t)
 	seen := map[uint16]bool{}
 	var last *asked
-	up := 0 // ids that are greater than the one before: in half of the cases
+	up := 0 // ids greater than the previous one: half of the cases
 	before := uint16(0)
 	for range socketUses {
 		a := s.put(t, "www.example.org")
@@ -148,9 +148,9 @@ func TestSocketDrainsByAge(t *testing.T) {
 	}
 }
 
-// TestGuessesEndASocket: after so many the port is given up, and every query on it goes on
-// over TCP. Late and doubled replies are no guesses.
-func TestGuessesEndASocket(t *testing.T) {
+// TestWrongRepliesRetireASocket: after too many wrong replies the port is retired, and its
+// queries continue over TCP. Late and duplicate replies are no guesses.
+func TestWrongRepliesRetireASocket(t *testing.T) {
 	s, stats := newSocket(t)
 	answered, gaveUp, waits := s.put(t, "one.test"), s.put(t, "two.test"), s.put(t, "three.test")
 	one, two := answered.reply(t, nil), gaveUp.reply(t, nil)
@@ -185,8 +185,8 @@ func TestGuessesEndASocket(t *testing.T) {
 	}
 }
 
-// TestManyWrongForOneQuery: a query that gets wrong replies with its id goes on over TCP
-// alone; its neighbours wait on.
+// TestManyWrongForOneQuery: a query that gets wrong replies with its id continues over
+// TCP alone; its neighbours keep waiting.
 func TestManyWrongForOneQuery(t *testing.T) {
 	s, _ := newSocket(t)
 	a, neighbour := s.put(t, "one.test"), s.put(t, "two.test")
@@ -234,7 +234,7 @@ func TestRefusalOfAnEarlierPacket(t *testing.T) {
 	fatal.If(t, err)
 	defer c.Close()
 	_ = pc.Close()
-	s = &udpSocket{pool: s.pool, conn: c, waiting: map[uint16]*exchange{}} // nobody reads
+	s = &udpSocket{pool: s.pool, conn: c, waiting: map[uint16]*exchange{}} // without a reader
 	one, two := s.put(t, "one.test"), s.put(t, "two.test")
 	s.write(one.query)
 	s.write(two.query)
@@ -363,8 +363,7 @@ func FuzzSocket(f *testing.F) {
 	})
 }
 
-// TestPortsAreDrawnAtRandom: those of the sockets of one upstream do not follow each
-// other.
+// TestPortsAreDrawnAtRandom: the ports of one upstream's sockets are not sequential.
 func TestPortsAreDrawnAtRandom(t *testing.T) {
 	s, _ := newSocket(t)
 	var ports []int

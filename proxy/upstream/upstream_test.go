@@ -94,8 +94,8 @@ func TestPortsAndIDsAreRandom(t *testing.T) {
 }
 
 func TestForgedFromAnotherSource(t *testing.T) {
-	// A forger who knows the id and the port, but not how to send from the
-	// upstream's address, is not even read: the socket is connected.
+	// Packets of a forger who knows the id and the port, but cannot send from the
+	// upstream's address, are not even read: the socket is connected.
 	forger, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.66:0")))
 	fatal.If(t, err)
 	defer forger.Close()
@@ -123,9 +123,9 @@ func TestForgedFromAnotherSource(t *testing.T) {
 	}
 }
 
-// TestSilentTCPIsLeft: after a truncated answer TCP that says nothing costs its share
+// TestSilentTCPConnectionIsClosed: after a truncated answer TCP that says nothing costs its share
 // once, then nothing for a while; the only upstream is asked there again and again.
-func TestSilentTCPIsLeft(t *testing.T) {
+func TestSilentTCPConnectionIsClosed(t *testing.T) {
 	up := upstreamtest.Start(t, func(q *dns.Msg, tcp bool) [][]byte {
 		if tcp {
 			<-t.Context().Done()

@@ -15,8 +15,8 @@ import (
 	"github.com/namegate/namegate/proxy/wire"
 )
 
-// Answer is an upstream's answer. The message is shared by all who asked the same and
-// must not be changed.
+// Answer is an upstream's answer. The message is shared by all queries for it and must
+// not be changed.
 type Answer struct {
 	Msg  *dns.Msg
 	From netip.AddrPort

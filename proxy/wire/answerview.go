@@ -101,7 +101,7 @@ func (v *AnswerView) CopyFrom(o *AnswerView) {
 	v.Addrs, v.Chain, v.ttls = append(v.Addrs[:0], o.Addrs...), append(v.Chain[:0], o.Chain...), append(v.ttls[:0], o.ttls...)
 }
 
-// Reset drops what the view refers to.
+// Reset drops the view's references.
 func (v *AnswerView) Reset() {
 	v.Message = nil
 	clear(v.Chain)
@@ -212,9 +212,9 @@ func (v *AnswerView) MinTTL() uint32 {
 	return least
 }
 
-// expand returns the name at a place as a fqdn.Name has it, in room, and where
-// it ends. Not ok: it does not end, is longer than a name can be, or points
-// elsewhere than to what stands before it and stays as it is.
+// expand returns the name at an offset as a fqdn.Name has it, in room, and where it ends.
+// Not ok: it does not end, is longer than a name can be, or points anywhere but to
+// earlier, unchanged parts of the message.
 func (v *AnswerView) expand(packet []byte, at int) (name []byte, end int, ok bool) {
 	name = v.room[:0]
 	before := len(packet)
@@ -247,7 +247,7 @@ func (v *AnswerView) expand(packet []byte, at int) (name []byte, end int, ok boo
 	return nil, 0, false
 }
 
-// overTTL tells whether a TTL stands between two places.
+// overTTL tells whether a TTL is between two offsets.
 func (v *AnswerView) overTTL(from, to int) bool {
 	return slices.ContainsFunc(v.ttls, func(t recordTTL) bool { return from < int(t.at)+4 && int(t.at) < to })
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/proxy/wire/wiretest"
 )
 
 const wwwName fqdn.Name = "\x03www\x07example\x03org"
@@ -19,11 +20,7 @@ func answerTo(t testing.TB, q *dns.Msg, records ...string) []byte {
 	m := new(dns.Msg).SetReply(q)
 	m.Compress = true
 	m.SetEdns0(1232, false)
-	for _, text := range records {
-		rr, err := dns.NewRR(text)
-		fatal.If(t, err)
-		m.Answer = append(m.Answer, rr)
-	}
+	fatal.If(t, wiretest.Fill(m, records...))
 	return packed(t, m)
 }
 

@@ -8,18 +8,14 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/proxy/wire/wiretest"
 )
 
-func newQuery(qname string, qtype uint16) *dns.Msg {
-	return new(dns.Msg).SetQuestion(dns.Fqdn(qname), qtype)
-}
-
-func packed(t testing.TB, m *dns.Msg) []byte {
-	t.Helper()
-	b, err := m.Pack()
-	fatal.If(t, err)
-	return b
-}
+// The words of the tests.
+var (
+	newQuery = wiretest.Query
+	packed   = wiretest.Packed
+)
 
 // TestParseQueryLeavesToTheParser queries whose answer depends on more.
 func TestParseQueryLeavesToTheParser(t *testing.T) {

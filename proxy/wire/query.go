@@ -6,7 +6,7 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// Question is the one question of a query.
+// Question is the question of a query.
 type Question struct {
 	Name        fqdn.Name
 	Type, Class uint16 // RFC 1035 §3.2.2 and §3.2.4

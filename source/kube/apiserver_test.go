@@ -39,7 +39,7 @@ type apiServer struct {
 	more     chan struct{} // closed at the next change
 	away     bool
 	noStream bool           // as servers of old: no streamed lists
-	forbid   string         // a resource that nobody may read
+	forbid   string         // a resource that is forbidden
 	silent   string         // a resource that is not answered for
 	speaks   chan struct{}  // closed when it is
 	asked    map[string]int // requests by "list pods", "watch pods"
@@ -72,7 +72,7 @@ func (s *apiServer) clients() (kubernetes.Interface, dynamic.Interface) {
 	return k, d
 }
 
-// dial refuses connections while the server is away, as hosts do where nobody listens.
+// dial refuses connections while the server is down, like a closed port.
 func (s *apiServer) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,14 +92,14 @@ func (s *apiServer) setAway(away bool) {
 	}
 }
 
-// setSilent makes the server say nothing to who asks for a resource, until speak.
+// setSilent makes the server leave requests for a resource unanswered, until speak.
 func (s *apiServer) setSilent(resource string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.silent, s.speaks = resource, make(chan struct{})
 }
 
-// speak makes the server answer what it was asked meanwhile, and from now on.
+// speak makes the server answer the waiting requests, and all later ones.
 func (s *apiServer) speak() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +191,7 @@ func readQuery(r *http.Request) query {
 	return q
 }
 
-// name is how tests call what is asked for: pods of other nodes are not "pods".
+// name is the tests' name of a requested resource: pods of other nodes are not "pods".
 func (q *query) name() string {
 	if q.notNode != "" {
 		return "other pods"

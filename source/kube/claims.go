@@ -49,8 +49,9 @@ func (c claims) lost(e *podEntry) bool {
 	return e.ending && !e.pod.HostNetwork && slices.ContainsFunc(e.pod.IPs, func(a netip.Addr) bool { return e.claimed < c[a] })
 }
 
-// without returns the pod without the addresses that it must yield. A network plugin gives an address away only after it took it back, and what
-// an ending pod's object still says is old. All other doubts are left to the compiler.
+// without returns the pod without the addresses that it must yield. A network plugin
+// reassigns an address only after it released it, and a terminating pod's object may
+// still have the address. The compiler handles all other conflicts.
 func (c claims) without(e *podEntry) policy.Pod {
 	p := e.pod
 	if c.lost(e) {
@@ -59,8 +60,8 @@ func (c claims) without(e *podEntry) policy.Pod {
 	return p
 }
 
-// localPods returns the pods of this node and their problems. Where several claim one
-// address, one that is ending yields to one that got it later.
+// localPods returns the pods of this node and their problems. If several pods claim one
+// address, a terminating pod yields to a pod that got it later.
 func localPods(entries []*podEntry) (pods []policy.Pod, problems []policy.Problem) {
 	last := claimsOf(entries, nil)
 	for _, e := range entries {
@@ -70,10 +71,10 @@ func localPods(entries []*podEntry) (pods []policy.Pod, problems []policy.Proble
 	return pods, problems
 }
 
-// remotePods returns the pods of other nodes. One that is ending yields to those of
-// this node too; those never yield to it, since what this node does to its own pods
-// is not for others to say. Pods that lost addresses are kept in yielded, so that they
-// keep their pointers while they lose the same.
+// remotePods returns the pods of other nodes. A terminating one yields to pods of this
+// node too; pods of this node never yield to it, so that other nodes cannot affect them.
+// Pods that lost addresses are kept in yielded, so that their pointers stay while they
+// lose the same addresses.
 func remotePods(far, near []*podEntry, yielded map[*podEntry]*policy.Pod) []*policy.Pod {
 	last := claimsOf(far, near)
 	pods := make([]*policy.Pod, len(far))

@@ -16,7 +16,8 @@ func dnsSlice(name string, ready ...string) *discoveryv1.EndpointSlice {
 	return aSlice(kubeDNS.Namespace, kubeDNS.Name, name, ready...)
 }
 
-// conditions sets what the slice says of all its endpoints: t, f or - for ready, serving, terminating.
+// conditions sets the conditions of all endpoints of the slice: t, f or - for ready,
+// serving, terminating.
 func conditions(s *discoveryv1.EndpointSlice, words string) *discoveryv1.EndpointSlice {
 	value := func(i int) *bool {
 		return map[byte]*bool{'t': ptr(true), 'f': ptr(false)}[words[i]]

@@ -119,7 +119,7 @@ func aFarPod(name string, ips ...string) *corev1.Pod {
 	return with(aPod(name, ips...), onNode("node-b"))
 }
 
-// aNetworkPolicy lets the pods of a namespace reach those with a label.
+// aNetworkPolicy lets the pods of a namespace reach the pods with a label.
 func aNetworkPolicy(namespace, name, app string) *networkingv1.NetworkPolicy {
 	return &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},

@@ -27,7 +27,7 @@ func TestReadNetworkPolicy(t *testing.T) {
 	}
 }
 
-// TestNetworkPolicyKeepsItsPointer while it says the same, by whatever it is told.
+// TestNetworkPolicyKeepsItsPointer while it is equal, whatever the event.
 func TestNetworkPolicyKeepsItsPointer(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -56,7 +56,7 @@ func TestNetworkPolicyKeepsItsPointer(t *testing.T) {
 	}
 }
 
-func TestLeadsToPods(t *testing.T) {
+func TestNeedOfRemotePods(t *testing.T) {
 	peer := func(p networkingv1.NetworkPolicyPeer) []networkingv1.NetworkPolicyEgressRule {
 		return []networkingv1.NetworkPolicyEgressRule{{}, {To: []networkingv1.NetworkPolicyPeer{p}}}
 	}

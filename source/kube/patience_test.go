@@ -26,9 +26,9 @@ func asks(t *testing.T, clock pickedClock) chan<- time.Time {
 	}
 }
 
-// TestFirstPolicyComesWithPeers: whatever comes last of those that make a pod
+// TestFirstPolicyWaitsForPeers: for any order of the objects that make a pod
 // default-deny, no State does that without the pod's peers on other nodes.
-func TestFirstPolicyComesWithPeers(t *testing.T) {
+func TestFirstPolicyWaitsForPeers(t *testing.T) {
 	puts := map[string]func(*apiServer){
 		v1alpha1.Resource + "/shop/p": func(api *apiServer) { api.put(v1alpha1.Resource, aPolicy("p", "www.example.org")) },
 		"networkpolicies/shop/db":     func(api *apiServer) { api.put("networkpolicies", aNetworkPolicy("shop", "db", "db")) },
@@ -62,9 +62,9 @@ func TestFirstPolicyComesWithPeers(t *testing.T) {
 	}
 }
 
-// TestSilentServerHoldsNoPolicyBack: after PeersPatience it is in force without peers, so
-// is what comes later at once, and peers follow.
-func TestSilentServerHoldsNoPolicyBack(t *testing.T) {
+// TestSilentServerDelaysNoPolicy: after PeersPatience the policy is in force without
+// peers, later ones are immediately, and peers follow.
+func TestSilentServerDelaysNoPolicy(t *testing.T) {
 	api := withPeers(t)
 	api.remove(v1alpha1.Resource + "/shop/p")
 	api.setSilent("other pods")
@@ -102,7 +102,7 @@ func patient(t *testing.T) (*Source, pickedClock) {
 	return s, clock
 }
 
-// step does what Run does after a burst, and returns what is handed on.
+// step does the work of Run after a burst, and returns the new State.
 func step(t *testing.T, s *Source) (states []State) {
 	s.watchRemote(t.Context())
 	s.emit(func(state State) { states = append(states, state) })
@@ -161,9 +161,9 @@ func TestStatesWaitForPeers(t *testing.T) {
 	}
 }
 
-// TestNobodyWaits for pods of other nodes that are needed and known, nor for those that
-// the API server was known to refuse.
-func TestNobodyWaits(t *testing.T) {
+// TestNoWaitWithoutNeed: no wait for known pods of other nodes, nor for those that the
+// API server was known to refuse.
+func TestNoWaitWithoutNeed(t *testing.T) {
 	for name, before := range map[string]func(*Source){
 		"known":   func(s *Source) { fatal.If(t, s.remote.pods.Replace(nil, "")) },
 		"refused": func(s *Source) { s.link.failed(remoteName, errors.New("forbidden")) },
@@ -177,9 +177,9 @@ func TestNobodyWaits(t *testing.T) {
 	}
 }
 
-// TestNoStateHasAnUnjudgedPolicy: what comes after it was judged who is needed comes in
-// the next State, for else no State would wait for its peers.
-func TestNoStateHasAnUnjudgedPolicy(t *testing.T) {
+// TestEveryStateComputesItsNeed: a change after the need was computed is in the next
+// State, because this State would not wait for its peers.
+func TestEveryStateComputesItsNeed(t *testing.T) {
 	s, _ := patient(t)
 	fatal.If(t, s.namespaces.Add(aNamespace("shop", nil)))
 	s.watchRemote(t.Context())

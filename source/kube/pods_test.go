@@ -113,7 +113,7 @@ func TestReusedAddress(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		old, new changes
-		want     string // who still claims the address
+		want     string // the pod that still claims the address
 	}{
 		{"the old one ends", changes{ending}, changes{madeAt(10)}, "new"},
 		{"the old one goes on", nil, changes{madeAt(10)}, "old new"},

@@ -31,9 +31,9 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
-// TestAwayAndBack: while the API server is away the last state stays; what happened
+// TestAPIServerReconnects: while the API server is away the last state stays; what happened
 // meanwhile comes when it is back; each is logged once.
-func TestAwayAndBack(t *testing.T) {
+func TestAPIServerReconnects(t *testing.T) {
 	api := newAPIServer(t)
 	api.put("pods", aPod("gone", "10.0.0.1"))
 	api.put(v1alpha1.Resource, aPolicy("p", "www.example.org"))
@@ -80,7 +80,7 @@ func TestBackWithoutNews(t *testing.T) {
 	}
 }
 
-func TestAwayFromTheStart(t *testing.T) {
+func TestAPIServerUnavailableAtTheStart(t *testing.T) {
 	api := newAPIServer(t)
 	api.put("pods", aPod("web", "10.0.0.1"))
 	api.setAway(true)
@@ -93,9 +93,9 @@ func TestAwayFromTheStart(t *testing.T) {
 	r.untilHealth("well", well)
 }
 
-// TestHistoryIsForgotten: when the server cannot go on where the watch was, everything
-// is listed anew, and nobody says that the server is away.
-func TestHistoryIsForgotten(t *testing.T) {
+// TestExpiredVersion: when the server cannot continue a watch, everything is listed
+// again, and the server does not count as unavailable.
+func TestExpiredVersion(t *testing.T) {
 	for name, noStream := range map[string]bool{"streamed": false, "listed": true} {
 		t.Run(name, func(t *testing.T) {
 			api := newAPIServer(t)
@@ -105,7 +105,7 @@ func TestHistoryIsForgotten(t *testing.T) {
 			client, dyn := api.clients()
 			r := run(t, client, dyn, slog.New(slog.NewTextHandler(&log, nil)))
 			r.until("gone[10.0.0.1]", podText)
-			api.mu.Lock() // both at once, so that no watch sees the one without the other
+			api.mu.Lock() // both changes at once, so that no watch sees only one
 			delete(api.objects, "pods/shop/gone")
 			api.version += 2
 			api.oldest = api.version
@@ -125,7 +125,7 @@ func TestHistoryIsForgotten(t *testing.T) {
 	}
 }
 
-// TestRewatch: after a cut the watch goes on where it was; nothing is listed again.
+// TestRewatch: after a cut the watch continues; nothing is listed again.
 func TestRewatch(t *testing.T) {
 	api := newAPIServer(t)
 	api.noStream = true
@@ -134,7 +134,7 @@ func TestRewatch(t *testing.T) {
 	r.until("web[10.0.0.1]", podText)
 	lists := api.requests("list pods")
 	for _, ip := range []string{"10.0.0.2", "10.0.0.3"} {
-		api.put("pods", aPod("web", "10.0.0.9")) // client-go lists anew after a short watch that gave nothing
+		api.put("pods", aPod("web", "10.0.0.9")) // client-go lists again after a short watch without events
 		r.until("web[10.0.0.9]", podText)
 		api.setAway(true)
 		r.untilHealth("an error", away)

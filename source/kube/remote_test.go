@@ -40,7 +40,7 @@ func TestReadRemote(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		pod  *corev1.Pod
-		want *policy.Pod // nil: nobody's peer
+		want *policy.Pod // nil: no peer
 	}{
 		{"running", aFarPod("web", "10.1.0.1"), &plain},
 		{"with all there is", aWholePod("web", "10.1.0.1"), &whole},
@@ -79,7 +79,7 @@ func TestReadRemote(t *testing.T) {
 	}
 }
 
-// TestTrim: what stays is what is read, and the version, by which watches go on.
+// TestTrim: the used fields stay, and the version, by which watches continue.
 func TestTrim(t *testing.T) {
 	p := aWholePod("web", "10.1.0.1")
 	p.ResourceVersion = "9"

@@ -14,7 +14,7 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// remoteText says what a State knows of pods of other nodes.
+// remoteText describes a State's pods of other nodes.
 func remoteText(s State) string {
 	var words []string
 	for _, p := range s.Input.Remote {
@@ -88,7 +88,7 @@ func TestFirstStateWaitsForRemotePods(t *testing.T) {
 	r.untilHealth("well", well)
 }
 
-// TestRemotePodsAreNotAskedFor while nobody needs them.
+// TestRemotePodsAreNotAskedFor while they are not needed.
 func TestRemotePodsAreNotAskedFor(t *testing.T) {
 	api := newAPIServer(t)
 	api.put("pods", aFarPod("db", "10.1.0.1"))
@@ -187,7 +187,7 @@ func runOn(t *testing.T, api *apiServer, clock clock.Clock) *running {
 	return runWith(t, Options{Client: client, Dynamic: dyn, NodeName: ourNode, Log: slog.New(slog.DiscardHandler), Clock: clock})
 }
 
-// TestRemotePodsAreForgotten when nobody has needed them for a while, and not before.
+// TestRemotePodsAreForgotten when they were not needed for a while, and not before.
 func TestRemotePodsAreForgotten(t *testing.T) {
 	api := withPeers(t)
 	clock := newPickedClock(RemoteLinger, PeersPatience)
@@ -235,7 +235,7 @@ func TestRemotePodsAreForgotten(t *testing.T) {
 	}
 }
 
-// untilNotWatched waits until nobody watches pods of other nodes.
+// untilNotWatched waits until pods of other nodes are not watched.
 func untilNotWatched(t *testing.T, api *apiServer) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); api.open("other pods") > 0; time.Sleep(time.Millisecond) {
@@ -246,7 +246,7 @@ func untilNotWatched(t *testing.T, api *apiServer) {
 }
 
 // TestRemotePodsKeepTheirPointers: a change of one leaves the others as they are, also
-// when all are listed anew.
+// when all are listed again.
 func TestRemotePodsKeepTheirPointers(t *testing.T) {
 	for name, noStream := range map[string]bool{"streamed": false, "listed": true} {
 		t.Run(name, func(t *testing.T) {

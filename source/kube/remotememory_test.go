@@ -50,8 +50,8 @@ func heapMiB() float64 {
 	return float64(m.HeapAlloc) / (1 << 20)
 }
 
-// TestRemotePodsAreSmall: what is kept of a pod of another node is a small part of it.
-// 5,000 were measured to take 6 MiB.
+// TestRemotePodsAreSmall: the kept part of a pod of another node is small. 5,000 were
+// measured to take 6 MiB.
 func TestRemotePodsAreSmall(t *testing.T) {
 	const pods, most = 1000, 4.0 // MiB; whole they are some 15
 	for name, noStream := range map[string]bool{"streamed": false, "listed": true} {
@@ -78,7 +78,7 @@ func TestRemotePodsAreSmall(t *testing.T) {
 	}
 }
 
-// BenchmarkRemoteEvent is what an event of one of 5,000 pods costs once it is decoded.
+// BenchmarkRemoteEvent is the cost of an event of one of 5,000 pods once it is decoded.
 func BenchmarkRemoteEvent(b *testing.B) {
 	store := newStore(func() {}, readRemote(ourNode))
 	for i := range 5000 {
@@ -100,7 +100,7 @@ func BenchmarkRemoteEvent(b *testing.B) {
 	})
 }
 
-// BenchmarkRemoteState is what a State costs after a change of one of 5,000 pods.
+// BenchmarkRemoteState is the cost of a State after a change of one of 5,000 pods.
 func BenchmarkRemoteState(b *testing.B) {
 	s := needing()
 	fatal.If(b, s.remote.pods.Replace(nil, ""))

@@ -239,7 +239,7 @@ func TestFollowedButForbidden(t *testing.T) {
 	r.untilHealth("well, as nothing fails that is still asked", well)
 }
 
-// TestOtherChangesAreNoState: what is not used of an object changes nothing.
+// TestOtherChangesAreNoState: unused fields of an object change nothing.
 func TestOtherChangesAreNoState(t *testing.T) {
 	api := newAPIServer(t)
 	api.put("pods", aPod("web", "10.0.0.1"))
@@ -307,8 +307,8 @@ func TestFakes(t *testing.T) {
 	}
 }
 
-// TestNoGoroutineIsLeft: when Run has returned, nothing of it goes on, also while
-// the API server is away.
+// TestNoGoroutineIsLeft: when Run has returned, all its goroutines have ended, also while
+// the API server is unavailable.
 func TestNoGoroutineIsLeft(t *testing.T) {
 	for name, down := range map[string]bool{"well": false, "away": true} {
 		t.Run(name, func(t *testing.T) {

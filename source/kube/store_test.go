@@ -38,8 +38,8 @@ func (l *storeTest) kept(key string) *namespaceEntry {
 
 func space(name, v string) *corev1.Namespace { return aNamespace(name, map[string]string{"v": v}) }
 
-// TestStore goes through the life of a store. After each step it holds what the
-// step says, and has told of a change or not.
+// TestStore goes through the life of a store. After each step it has the step's entries,
+// and has reported a change or not.
 func TestStore(t *testing.T) {
 	l := newLife()
 	if l.synced() {

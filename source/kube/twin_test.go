@@ -15,8 +15,8 @@ import (
 	"github.com/namegate/namegate/crds/v1alpha1"
 )
 
-// twin is what a cluster has, as the test put it there, and says slowly and
-// plainly what a State of it must say.
+// twin is the content of a cluster as the test put it there, and computes a State of it
+// slowly and plainly.
 type twin struct {
 	pods     map[string]*corev1.Pod
 	policies map[string]string // the match, by name
@@ -24,15 +24,15 @@ type twin struct {
 	nodes    map[string]string // the address, by name
 	services map[string]string // the address, by name
 	slices   map[string]*discoveryv1.EndpointSlice
-	lets     map[string]string // NetworkPolicies: the label of whom they let pods reach, by name
+	lets     map[string]string // NetworkPolicies: the label of the pods that they allow, by name
 }
 
 func finished(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 }
 
-// yields tells whether a pod must give its address up to another; those of our node do
-// to each other alone.
+// yields tells whether a pod must give its address up to another; pods of our node yield
+// only to each other.
 func (w *twin) yields(p *corev1.Pod, ip string) bool {
 	for _, o := range w.pods {
 		if p.DeletionTimestamp != nil && !p.Spec.HostNetwork && !o.Spec.HostNetwork && !finished(o) && (o.Spec.NodeName == ourNode || p.Spec.NodeName != ourNode) &&
@@ -60,7 +60,8 @@ func (w *twin) text() string {
 		ip := p.Status.PodIPs[0].IP
 		_, err := netip.ParseAddr(ip)
 		if p.Spec.NodeName != ourNode {
-			// Of others are told those that can be peers, and that only if there may be any.
+			// Of other nodes' pods only possible peers are in the State, and only if
+			// there may be any.
 			if w.needsOthers() && err == nil && !finished(p) && !p.Spec.HostNetwork {
 				if w.yields(p, ip) {
 					ip = ""
@@ -98,7 +99,7 @@ func (w *twin) text() string {
 	return b.String()
 }
 
-// twinText says of a State what a twin says of itself.
+// twinText is a State in the text of the twin.
 func twinText(s State) string {
 	var b strings.Builder
 	for _, p := range s.Input.Pods {
@@ -202,8 +203,8 @@ func randomPod(r *rand.Rand, name string) *corev1.Pod {
 	return p
 }
 
-// TestTwin: whatever happens to the objects, the connection and the history of the
-// API server, the state becomes what the twin says.
+// TestTwin: for random changes of the objects, the connection and the history of the API
+// server, the state becomes the twin's.
 func TestTwin(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

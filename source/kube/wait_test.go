@@ -9,8 +9,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TestWait: when a wait for the end of a burst ends. Each change of this node begins the
-// quiet time anew, up to the most. Changes of pods of other nodes have one time of their own,
+// TestWait: when a wait for the end of a burst ends. Each change of this node restarts
+// the quiet time, up to the maximum. Changes of pods of other nodes have a separate time,
 // which neither prolongs the quiet time nor is prolonged.
 func TestWait(t *testing.T) {
 	const step = QuietDelay - time.Millisecond

@@ -40,9 +40,9 @@ func TestFolderReadsItsManifests(t *testing.T) {
 	}
 }
 
-// TestLastGoodStays goes through the life of one file. Each step says which
-// policies are in force after it, and what the error says.
-func TestLastGoodStays(t *testing.T) {
+// TestLastValidContentStays goes through the life of one file. Each step has the policies
+// in force after it, and the error.
+func TestLastValidContentStays(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "p.yaml")
 	f := scanned(t, dir)

@@ -27,8 +27,8 @@ func inspected(t *testing.T, name, text string) []string {
 	return lines
 }
 
-// TestInspectReadsWhatIsBesideABrokenDocument.
-func TestInspectReadsWhatIsBesideABrokenDocument(t *testing.T) {
+// TestInspectReadsDocumentsBesideABrokenOne.
+func TestInspectReadsDocumentsBesideABrokenOne(t *testing.T) {
 	const list = "apiVersion: v1\nkind: List\nitem: 1\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: b, namespace: shop}}\n- {kind: Pod}\n" +
 		"- {apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: c}}]}\n"
 	for _, c := range []struct {

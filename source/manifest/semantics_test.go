@@ -178,7 +178,7 @@ func TestSemanticsBadInput(t *testing.T) {
 	}
 }
 
-// TestSemanticsFigures: the times and limits in the text are those of the code.
+// TestSemanticsFigures: the times and limits in the text are the code's.
 func TestSemanticsFigures(t *testing.T) {
 	for heading, figures := range map[string][]string{
 		"Without Kubernetes": {"nothing has changed for " + fmt.Sprintf("%d ms", QuietDelay.Milliseconds()),

@@ -87,8 +87,8 @@ func TestRunFollowsFiles(t *testing.T) {
 	}
 }
 
-// TestRunFollowsConfigMap does what the kubelet does with a mounted ConfigMap:
-// the files are links through ..data, which is replaced by another link.
+// TestRunFollowsConfigMap does the same as the kubelet with a mounted ConfigMap: the
+// files are links through ..data, which is replaced by another link.
 func TestRunFollowsConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	publish := func(version, text string) {

@@ -19,7 +19,7 @@ func TestNothingVanishes(t *testing.T) {
 	block := "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n"
 	for _, c := range []struct {
 		name, text string
-		objects    string   // the keys of what is read
+		objects    string   // the keys of the objects read
 		err        []string // else
 	}{
 		{"three dots", a + "\n...\n" + b + "\n", "namespace a, namespace b", nil},
@@ -97,7 +97,7 @@ func manyDocuments(n int) string {
 	return b.String()
 }
 
-// TestLineFarDown: the parser's lines are those of the file.
+// TestLineFarDown: the parser's lines are the file's.
 func TestLineFarDown(t *testing.T) {
 	good := manyDocuments(50)
 	at := 1 + strings.Count(good, "\n")
@@ -109,8 +109,9 @@ func TestLineFarDown(t *testing.T) {
 	}
 }
 
-// TestSplitIsLinear: a document costs the same wherever it stands in its file, and a
-// mark without content next to nothing. Allocated bytes tell it without a clock.
+// TestSplitIsLinear: the cost of a document does not depend on its position in the file,
+// and a mark without content costs next to nothing. Allocated bytes show it without a
+// clock.
 func TestSplitIsLinear(t *testing.T) {
 	bytesOf := func(text string) float64 {
 		var before, after runtime.MemStats
@@ -155,8 +156,7 @@ func (c *endingContext) Err() error {
 	return nil
 }
 
-// TestScanEndsWithItsContext, wherever it is just then, and leaves what it has not
-// read as it was.
+// TestScanEndsWithItsContext, at any point, and leaves unread files as they were.
 func TestScanEndsWithItsContext(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "p.yaml", other("one")+"---\n"+other("two"))

@@ -14,8 +14,8 @@ func (w handWatch) paths() <-chan string { return w }
 func (w handWatch) renew()               {}
 func (w handWatch) close()               {}
 
-// TestWait: when a wait for changes ends. Each change begins the quiet time anew, up to the
-// most, and neighbours of the folder are no change.
+// TestWait: when a wait for changes ends. Each change restarts the quiet time, up to the
+// maximum, and neighbours of the folder are no change.
 func TestWait(t *testing.T) {
 	const step = QuietDelay - time.Millisecond
 	for name, c := range map[string]struct {

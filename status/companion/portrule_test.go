@@ -75,7 +75,7 @@ func lets(rules []networkingv1.NetworkPolicyEgressRule, protocol policy.Protocol
 	return false
 }
 
-// TestPortRulesAgainstTheSet: random sets open what they hold, and nothing else.
+// TestPortRulesAgainstTheSet: random sets open exactly their ports.
 func TestPortRulesAgainstTheSet(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 1))
 	protocols := []policy.Protocol{policy.TCP, policy.UDP, policy.SCTP}
@@ -128,7 +128,7 @@ func TestOpenable(t *testing.T) {
 	}
 }
 
-// TestPortsOfServicesInWords: what the companion looks like.
+// TestPortsOfServicesInWords: the resulting companion.
 func TestPortsOfServicesInWords(t *testing.T) {
 	p := statustest.WithName(statustest.WithPort(statustest.Policy("shop", "web"), 443), "db.shop.svc.cluster.local")
 	ports, _ := compile.PodPortsOf(p, compile.NewNamedServices(statustest.ClusterLocal, []*policy.Service{statustest.Service("db", policy.ServicePort{Port: 443, Target: 8443}), statustest.Service("zoo", policy.ServicePort{Port: 443, Target: 1})}))

@@ -8,7 +8,7 @@ import (
 	"github.com/namegate/namegate/status/statustest"
 )
 
-// annotated is a policy that says what its companions open.
+// annotated is a policy with the annotation about its companions' ports.
 
 func TestAnnotation(t *testing.T) {
 	const unwritten = "-"

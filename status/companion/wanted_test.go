@@ -127,7 +127,7 @@ func TestWantedCompanions(t *testing.T) {
 	}
 }
 
-// TestCompanionsWithPorts: the exported function, as whoever plays an engine uses it.
+// TestCompanionsWithPorts: the exported function, as a test engine uses it.
 func TestCompanionsWithPorts(t *testing.T) {
 	audit := statustest.WithPort(statustest.Policy("shop", "web"), 443)
 	audit.Spec.Enforcement = v1alpha1.EnforcementAudit

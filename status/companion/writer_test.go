@@ -108,7 +108,7 @@ func TestCompanionsComeAndGo(t *testing.T) {
 	}
 }
 
-// TestCompanionsDrift: what somebody changes of ours comes back, what he adds stays.
+// TestCompanionsDrift: changed fields of ours are restored, added fields stay.
 func TestCompanionsDrift(t *testing.T) {
 	for name, change := range map[string]func(*networkingv1.NetworkPolicy){
 		"egress":     func(n *networkingv1.NetworkPolicy) { n.Spec.Egress = nil },
@@ -135,8 +135,8 @@ func TestCompanionsDrift(t *testing.T) {
 	}
 }
 
-// TestCompanionsSpareUsersObjects: also one that happens to have the name.
-func TestCompanionsSpareUsersObjects(t *testing.T) {
+// TestCompanionsKeepUsersObjects: also an object with a companion's name.
+func TestCompanionsKeepUsersObjects(t *testing.T) {
 	deny := statustest.Limit("shop", "deny", nil)
 	want, _ := wanted(statustest.ByID(statustest.Policy("shop", "web")), []*networkingv1.NetworkPolicy{deny}, statustest.Endpoint, noPorts)
 	user := statustest.Limit("shop", want[0].Name, map[string]string{"mine": "yes"})
@@ -157,8 +157,9 @@ func TestCompanionsSpareUsersObjects(t *testing.T) {
 	}
 }
 
-// TestCompanionsAgainstAnother: one who undoes each change is not fought.
-func TestCompanionsAgainstAnother(t *testing.T) {
+// TestCompanionsAgainstAnotherProgram: the agent does not fight a program that undoes each
+// change.
+func TestCompanionsAgainstAnotherProgram(t *testing.T) {
 	c := newCompanionTest(t, statustest.ByID(statustest.Policy("shop", "web")), statustest.Limit("shop", "deny", nil))
 	for second := range 3600 {
 		c.now = statustest.At(time.Duration(second) * time.Second)
@@ -195,7 +196,7 @@ func TestCompanionsStop(t *testing.T) {
 	}
 }
 
-func TestCrowdedPoliciesAreAnnouncedOnce(t *testing.T) {
+func TestPoliciesBeyondTheLimitAreAnnouncedOnce(t *testing.T) {
 	recorder := events.NewFakeRecorder(100)
 	c := New(options(fake.NewClientset(), recorder))
 	a, b := statustest.Policy("shop", "a"), statustest.Policy("shop", "b")
@@ -248,8 +249,8 @@ func TestNarrowingIsNotDelayed(t *testing.T) {
 	}
 }
 
-// TestNarrowingComesFirst: before companions are made that are not there yet.
-func TestNarrowingComesFirst(t *testing.T) {
+// TestNarrowingIsWrittenFirst: before companions are made that are not there yet.
+func TestNarrowingIsWrittenFirst(t *testing.T) {
 	c := newCompanionTest(t, statustest.ByID(statustest.Policy("shop", "web")), statustest.Limit("shop", "deny", nil))
 	c.ports = anyPort
 	c.pass()
@@ -277,9 +278,9 @@ func TestNarrowingComesFirst(t *testing.T) {
 	}
 }
 
-// TestNarrowingIsAtOnce where nobody narrowed it just before: whoever writes a policy
-// could go on with what its companions open after it ceased to enforce.
-func TestNarrowingIsAtOnce(t *testing.T) {
+// TestNarrowingIsImmediate unless it was narrowed just before: otherwise the author of a
+// policy could keep its companions' ports after it ceased to enforce.
+func TestNarrowingIsImmediate(t *testing.T) {
 	c := newCompanionTest(t, statustest.ByID(statustest.Policy("shop", "web")), statustest.Limit("shop", "deny", nil))
 	open := func() bool { return slices.ContainsFunc(c.ours(), opensPorts) }
 	for round := range 20 {

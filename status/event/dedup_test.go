@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestDedupIsBounded: in what it emits in a round, and in what it remembers.
+// TestDedupIsBounded: in its events in a round, and in its memory.
 func TestDedupIsBounded(t *testing.T) {
 	var d Dedup
 	now := time.Unix(1_700_000_000, 0)

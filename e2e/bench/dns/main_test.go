@@ -50,7 +50,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-func TestRunSaysWhatIsWrong(t *testing.T) {
+func TestRunReportsErrors(t *testing.T) {
 	var out, notes bytes.Buffer
 	if code := run([]string{"-rounds", "0"}, &out, &notes); code != 2 || !strings.Contains(notes.String(), "bench: -rounds") {
 		t.Errorf("%d, %q", code, notes.String())
@@ -64,7 +64,7 @@ func TestRunSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestServeSaysWhatIsWrong(t *testing.T) {
+func TestServeReportsErrors(t *testing.T) {
 	if code := serve("echo", "nowhere"); code != 2 {
 		t.Errorf("an address that is none: %d", code)
 	}

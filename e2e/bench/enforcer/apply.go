@@ -182,7 +182,7 @@ func openEnforcer() (*enforcer.Enforcer, *written, error) {
 	}
 	w := &written{Interface: sets}
 	e, err := enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate, Hold: enforcer.DefaultHold},
-		enforcer.Kernel{Sets: w, Dataplane: xtables.Config{Sets: w, Chains: chains}.New, Tables: tables, Flows: flows, Links: links}, nil, slog.New(slog.DiscardHandler))
+		enforcer.Kernel{Dataplane: xtables.Config{Sets: w, Chains: chains}.New, Tables: tables, Flows: flows, Links: links}, nil, slog.New(slog.DiscardHandler))
 	return e, w, err
 }
 

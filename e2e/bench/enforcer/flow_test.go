@@ -91,7 +91,7 @@ func TestImpersonation(t *testing.T) {
 }
 
 // What changes rules refuses to do so outside a namespace of its own.
-func TestApplyStaysInside(t *testing.T) {
+func TestApplyStaysWithinItsNamespace(t *testing.T) {
 	here, err := os.Readlink(ownNetwork)
 	fatal.If(t, err)
 	if err := applyChild(here, 1, os.Stderr); err == nil || !strings.Contains(err.Error(), "namespace of its own") {
@@ -114,7 +114,7 @@ func TestChosen(t *testing.T) {
 	}
 }
 
-func TestRolesSayWhatIsWrong(t *testing.T) {
+func TestRolesReportErrors(t *testing.T) {
 	for _, args := range [][]string{{"sink", "none"}, {"connect", "nowhere", "1s", "1"}, {"stream", "192.0.2.1:1", "soon", "1"}, {"connect", "192.0.2.1:1", "1s", "many"}, {"apply", "net:[1]", "often"}} {
 		if code := act(roles[args[0]], args[1:]); code != 2 {
 			t.Errorf("%v: %d", args, code)

@@ -58,7 +58,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-func TestRunSaysWhatIsWrong(t *testing.T) {
+func TestRunReportsErrors(t *testing.T) {
 	for args, want := range map[string]string{"-rounds 0": "bench: -rounds", "-agent " + t.TempDir() + "/none": "make bench-enforcer"} {
 		var out, notes bytes.Buffer
 		if os.Geteuid() != 0 && strings.HasPrefix(args, "-agent") {

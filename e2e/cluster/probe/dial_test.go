@@ -48,7 +48,7 @@ func serve(t *testing.T) *echo.Server {
 	return s
 }
 
-func TestDialTellsWhoAnswered(t *testing.T) {
+func TestDialReportsTheServer(t *testing.T) {
 	s := serve(t)
 	for _, network := range []string{"tcp", "udp"} {
 		got := Dial(t.Context(), network, fmt.Sprintf("127.0.0.1:%d", s.Port))

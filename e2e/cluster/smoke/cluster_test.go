@@ -147,7 +147,7 @@ func TestAddressesAreUsedAgain(t *testing.T) {
 	}
 }
 
-func TestAPIServerComesBack(t *testing.T) {
+func TestAPIServerRestarts(t *testing.T) {
 	s := newStage(t)
 	s.start("a node-a")
 	fatal.If(t, s.StopAPIServer())

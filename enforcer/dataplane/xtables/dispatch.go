@@ -59,7 +59,7 @@ func branch(chains iptables.Chains, name string, addrs []netip.Addr, depth int, 
 	chains[name] = append(chains[name], tail...)
 }
 
-// nibble returns the four bits that stand depth nibbles before the address's end.
+// nibble returns the four bits at depth nibbles before the address's end.
 func nibble(a netip.Addr, depth int) byte {
 	b := a.AsSlice()
 	return b[len(b)-1-depth/2] >> (4 * (depth % 2)) & 0xf
@@ -76,9 +76,9 @@ func nibbleMatch(bits, depth int, value byte) string {
 	return at(value) + "/" + at(0xf)
 }
 
-// strangers sends what comes from none of the addresses' common network to a target,
-// without a walk through the tree: most of what a node forwards to its pods.
-func strangers(leaves map[netip.Addr][]string, target string) []string {
+// otherSources sends packets from outside of the addresses' common network to a target,
+// without a walk through the tree: most packets that a node forwards to its pods.
+func otherSources(leaves map[netip.Addr][]string, target string) []string {
 	var common netip.Prefix
 	for a := range leaves {
 		if !common.IsValid() {
@@ -94,8 +94,8 @@ func strangers(leaves map[netip.Addr][]string, target string) []string {
 	return []string{"! -s " + common.String() + " " + target}
 }
 
-// unlike sends back what comes from an interface whose name begins otherwise than
-// all that are told apart, or, where all are bridge ports, from no such port.
+// unlike returns for packets from an interface with another prefix than all dispatched
+// ones or, if all are bridge ports, from no such port.
 func unlike(ifaces, bridgePorts []string) []string {
 	option, names := "! -i", ifaces
 	if len(ifaces) == 0 {

@@ -39,7 +39,7 @@ func randomAddrs(r *rand.Rand, n int, v6 bool) []netip.Addr {
 // plain is a machine for rules that ask no set.
 func plain(c iptables.Chains) *walk.Machine { return &walk.Machine{Chains: c} }
 
-func TestDispatchLeadsWhereAMapWould(t *testing.T) {
+func TestDispatchEqualsAMap(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -91,7 +91,7 @@ func checkDispatch(t *testing.T, chains iptables.Chains, n, walked int) {
 	}
 }
 
-func TestDispatchOfAddressesThatDifferFarAway(t *testing.T) {
+func TestDispatchOfDistantAddresses(t *testing.T) {
 	leaves, chains := map[netip.Addr]string{}, iptables.Chains{}
 	for i := range 40 {
 		a := netip.MustParseAddr(fmt.Sprintf("2001:db8:%x::1", i+1))
@@ -113,7 +113,7 @@ func TestDispatchOfAddressesThatDifferFarAway(t *testing.T) {
 	}
 }
 
-func TestInterfacesAreToldApart(t *testing.T) {
+func TestInterfaceDispatchIsExact(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -156,7 +156,7 @@ func TestInterfacesAreToldApart(t *testing.T) {
 	}
 }
 
-func TestOnePodMoreTouchesFewChains(t *testing.T) {
+func TestNewPodChangesFewChains(t *testing.T) {
 	for n := 1; n < 300; n++ {
 		before, after := iptables.Chains{}, iptables.Chains{}
 		leaves := map[netip.Addr]string{}

@@ -36,7 +36,7 @@ const (
 	chainHome    = "NAMEGATE-HOME"
 	chainPorts   = "NAMEGATE-PORTS"
 	chainIfaces  = "NAMEGATE-IFACES"
-	chainForeign = "NAMEGATE-FOREIGN"
+	chainSpoofed = "NAMEGATE-FOREIGN"
 	chainNames   = "NAMEGATE-NAMES"
 	chainPeers   = "NAMEGATE-PEERS"
 	chainAllow   = "NAMEGATE-ALLOW"
@@ -44,7 +44,7 @@ const (
 
 	setSelected   = "selected"
 	setDispatched = "judged"
-	setOwed       = "owed"
+	setRecheck    = "owed"
 	setHome       = "home"
 	setEndpoint   = "endpoint"
 	setResolvers  = "resolvers"
@@ -69,8 +69,8 @@ func digest(s string, n int) string {
 
 const podChainPrefix = ChainPrefix + "P-"
 
-// Names of what pods share, whose digests are of text that anybody who writes a
-// NetworkPolicy chooses: too long for one to be found that is another's too.
+// Names of objects that pods share. Authors of NetworkPolicies choose the hashed text:
+// the digests are long enough that no two collide.
 const (
 	listChainPrefix = ChainPrefix + "R-"
 	peerSetWord     = "p-"
@@ -87,12 +87,9 @@ func listChain(l *dataplane.RuleList) string {
 
 func podChain(r policy.PodRef) string { return podChainPrefix + dataplane.PodID(r) }
 
-// GrantSet: the digest only keeps the name short; the chain's rules spell the port set.
-func (*packetFilter) GrantSet(r policy.PodRef, ports policy.PortSet, ipv6 bool) string {
-	return grantSet(r, ports, familyOf(ipv6))
-}
-
-func grantSet(r policy.PodRef, ports policy.PortSet, f iptables.Family) string {
+// GrantSetName is the set of the grants of a pod on a port set. The digest only keeps the
+// name short; the chain's rules spell the port set.
+func GrantSetName(r policy.PodRef, ports policy.PortSet, f iptables.Family) string {
 	return setPrefix(f) + dataplane.PodID(r) + "-" + digest(string(ports), 8)
 }
 
@@ -101,7 +98,7 @@ func PeerSetName(p policy.Peer, f iptables.Family) string {
 	return setPrefix(f) + peerSetWord + digest(string(rune('0'+p.Kind))+p.Key, peerDigits)
 }
 
-// StaticSets are those that exist whenever an agent has run.
+// StaticSets are the sets that exist whenever an agent has run.
 func StaticSets() []ipset.Set {
 	var out []ipset.Set
 	for _, f := range families {
@@ -109,7 +106,7 @@ func StaticSets() []ipset.Set {
 		out = append(out,
 			ipset.Set{Name: setPrefix(f) + setSelected, Type: ipset.HashIP, IPv6: v6},
 			ipset.Set{Name: setPrefix(f) + setDispatched, Type: ipset.HashIP, IPv6: v6},
-			ipset.Set{Name: setPrefix(f) + setOwed, Type: ipset.HashIP, IPv6: v6},
+			ipset.Set{Name: setPrefix(f) + setRecheck, Type: ipset.HashIP, IPv6: v6},
 			ipset.Set{Name: setPrefix(f) + setHome, Type: ipset.HashNetIface, IPv6: v6},
 			ipset.Set{Name: setPrefix(f) + setEndpoint, Type: ipset.HashIPPort, IPv6: v6},
 			ipset.Set{Name: setPrefix(f) + setResolvers, Type: ipset.HashIPPort, IPv6: v6},

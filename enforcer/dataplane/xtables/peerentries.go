@@ -39,7 +39,7 @@ func (s *peerSet) appendNetwork(out []ipset.Entry, n netip.Prefix) []ipset.Entry
 	return append(out, ipset.Entry{Addr: n.Addr(), Bits: uint8(n.Bits())})
 }
 
-// entries are what the kernel is to hold of a set.
+// entries are the wanted entries of a set.
 func (s *peerSet) entries(of *policy.PeerSet) []ipset.Entry {
 	added, _ := s.difference(nil, of)
 	return added

@@ -43,7 +43,7 @@ type listRules struct {
 	rules   []string
 }
 
-// peerMatch asks one set, with a comment that says what it is.
+// peerMatch matches one set, with a comment that describes it.
 func (r ruleset) peerMatch(p policy.Peer, refused []string) string {
 	if p.Kind == policy.PeerAnywhere {
 		return ""
@@ -58,17 +58,17 @@ func (r ruleset) peerMatch(p policy.Peer, refused []string) string {
 	return "-m set --match-set " + name + " " + of + ` -m comment --comment "` + peerComment(p.Key) + `"`
 }
 
-// commentMost is how much of a key a rule's comment has: xt_comment takes 255 bytes.
-const commentMost = 200
+// maxComment is how much of a key a rule's comment has: xt_comment takes 255 bytes.
+const maxComment = 200
 
-// peerComment is a key as iptables prints it the way it was written: letters that nobody
-// escapes, and a space, without which there are no quotes.
+// peerComment is a key as iptables prints it unchanged: characters without escapes, and a
+// space, without which there are no quotes.
 func peerComment(key string) string {
 	clean := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(" .,:;/_=*()<>{}|+-", r) {
 			return r
 		}
 		return '_'
-	}, key[:min(len(key), commentMost)])
+	}, key[:min(len(key), maxComment)])
 	return strings.Join(append([]string{"to"}, strings.Fields(clean)...), " ")
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync/atomic"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/ipset"
@@ -13,13 +12,13 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// peerMost is the most entries of a peer set: more than a cluster has pods.
-const peerMost = 1 << 20
+// maxPeerEntries is the most entries of a peer set: more than a cluster has pods.
+const maxPeerEntries = 1 << 20
 
-// peerSetsMost is how many sets of peers a node has. The kernel takes 65472 sets in a
-// network namespace, and the time to create one grows with their number: whoever writes
+// maxPeerSets is the maximum number of a node's peer sets. The kernel takes 65472 sets
+// in a network namespace, and the time to create one grows with their number: authors of
 // NetworkPolicies must leave room for the grants of others.
-const peerSetsMost = 1 << 14
+const maxPeerSets = 1 << 14
 
 // setBuckets is the initial size of a set: the kernel's default costs sixteen times the
 // memory.
@@ -35,7 +34,7 @@ type peerKey struct {
 type peerSet struct {
 	key  peerKey
 	name string
-	// full is what is in the kernel for certain, nil before the first write.
+	// full is certainly in the kernel, nil before the first write.
 	full *policy.PeerSet
 	size int // entries of full
 	// stale may still be in the kernel: members of an earlier snapshot or of a refused
@@ -47,19 +46,21 @@ type peerSet struct {
 	refused bool
 	// gone: another program destroyed it.
 	gone bool
+	// released: no rule asks it any more.
+	released bool
 }
 
-// header is what the set is created with: with as many buckets as entries need, since
-// the kernel takes its time to make a set larger.
+// header is the header with which the set is created: with as many buckets as entries
+// need, because the kernel takes time to enlarge a set.
 func (s *peerSet) header(entries int) ipset.Set {
-	h := ipset.Set{Name: s.name, Type: ipset.HashIP, IPv6: s.key.family == iptables.IPv6, HashSize: setBuckets, MaxElem: peerMost}
+	h := ipset.Set{Name: s.name, Type: ipset.HashIP, IPv6: s.key.family == iptables.IPv6, HashSize: setBuckets, MaxElem: maxPeerEntries}
 	switch s.key.peer.Kind {
 	case policy.PeerNetworks:
 		h.Type = ipset.HashNet
 	case policy.PeerPorts:
 		h.Type = ipset.HashIPPort
 	}
-	for int(h.HashSize)*4 < entries && h.HashSize < peerMost/4 {
+	for int(h.HashSize)*4 < entries && h.HashSize < maxPeerEntries/4 {
 		h.HashSize *= 2
 	}
 	return h
@@ -67,23 +68,14 @@ func (s *peerSet) header(entries int) ipset.Set {
 
 // peers is the peer sets that rules ask.
 type peers struct {
-	sets ipset.Interface
-	// coexisting tells whether another agent writes too.
-	coexisting func() bool
-	all        map[peerKey]*peerSet
-	refused    map[string]bool // names of sets that the kernel does not take now
-	most       int
-	// differing are sets whose members deviated when they had their turn.
-	differing map[*peerSet]bool
-	// sizes are how many entries the kernel holds of each set, nil while that changes.
-	sizes atomic.Pointer[map[string]bounds]
+	sets    ipset.Interface
+	all     map[peerKey]*peerSet
+	refused map[string]bool // names of sets that the kernel does not take now
+	most    int
 }
 
-// bounds are how many entries the kernel must hold of a set and may hold.
-type bounds struct{ least, most int }
-
-// missing returns the sets of what rules ask that are not mirrored yet, or are gone: those
-// to be made, and by name those that an earlier agent left among stale.
+// missing returns the sets of rules that are not mirrored yet, or are gone: those to
+// create, and by name those that an earlier agent left among stale.
 func (p *peers) missing(asked map[policy.Peer]bool, stale map[string]bool) (fresh []*peerSet, left map[string]*peerSet) {
 	left = map[string]*peerSet{}
 	for peer := range asked {
@@ -139,17 +131,12 @@ func (s *peerSet) take(head ipset.Set, entries []ipset.Entry) {
 func (p *peers) stage(st dataplane.State, asked map[policy.Peer]bool, fresh []*peerSet, left map[string]*peerSet) error {
 	clear(p.refused)
 	made := p.create(st, asked, fresh, left)
-	filled := p.fill(st, asked)
-	p.noteSizes()
-	return cmp.Or(made, filled)
+	return cmp.Or(made, p.fill(st, asked))
 }
 
-// create creates sets, and mirrors them and those that were read. Only the sets that rules
-// ask count against the bound: the others go when the rules are written.
+// create creates sets, and mirrors them and those that were read. Only the sets of rules
+// count against the bound: the others are destroyed when the rules are written.
 func (p *peers) create(st dataplane.State, asked map[policy.Peer]bool, fresh []*peerSet, left map[string]*peerSet) (failed error) {
-	if len(fresh)+len(left) > 0 {
-		p.sizes.Store(nil)
-	}
 	for _, s := range left {
 		if s.listed {
 			p.all[s.key] = s
@@ -212,7 +199,6 @@ func (p *peers) fill(st dataplane.State, asked map[policy.Peer]bool) (failed err
 	if len(ops) == 0 {
 		return nil
 	}
-	p.sizes.Store(nil)
 	p.sets.Apply(ops)
 	for i, f := range fillings {
 		if err := ops[i].Err; err != nil {
@@ -237,7 +223,7 @@ func (s *peerSet) refuse(added []ipset.Entry) {
 	s.refused, s.listed = true, false
 }
 
-// filled notes what is in.
+// filled notes the set's content.
 func (s *peerSet) filled(want *policy.PeerSet, added, removed []ipset.Entry) {
 	s.size += len(added) - len(removed)
 	s.full, s.refused, s.listed = want, false, false
@@ -249,7 +235,7 @@ func (s *peerSet) filled(want *policy.PeerSet, added, removed []ipset.Entry) {
 	}
 }
 
-// release gives up the sets that no rule of subjects asks, which must have been written,
+// release gives up the sets that no rule of subjects uses, which must have been written,
 // and returns the names of those that cannot be destroyed yet.
 func (p *peers) release(subjects dataplane.Subjects) (busy []string) {
 	asked := askedPeers(subjects)
@@ -257,13 +243,12 @@ func (p *peers) release(subjects dataplane.Subjects) (busy []string) {
 		if asked[key.peer] {
 			continue
 		}
-		p.sizes.Store(nil)
+		s.released = true
 		delete(p.all, key)
 		if err := p.sets.Destroy(s.name); err != nil && !ipset.IsNotFound(err) {
 			busy = append(busy, s.name)
 		}
 	}
-	p.noteSizes()
 	return busy
 }
 
@@ -290,7 +275,6 @@ func (p *peers) trim(sets []*peerSet) (failed error) {
 		}
 		ops = append(ops, op)
 	}
-	p.sizes.Store(nil)
 	p.sets.Apply(ops)
 	for i, s := range sets {
 		if failed = ops[i].Err; failed != nil {
@@ -299,99 +283,5 @@ func (p *peers) trim(sets []*peerSet) (failed error) {
 		clear(s.stale)
 		s.listed = false
 	}
-	p.noteSizes()
 	return failed
-}
-
-// noteSizes notes what the kernel holds, if that changed.
-func (p *peers) noteSizes() {
-	if p.sizes.Load() != nil {
-		return
-	}
-	sizes := make(map[string]bounds, len(p.all))
-	for _, s := range p.all {
-		sizes[s.name] = bounds{s.size, s.size + len(s.stale)}
-		if s.refused {
-			sizes[s.name] = bounds{0, peerMost}
-		}
-	}
-	p.sizes.Store(&sizes)
-}
-
-// sizesDiffer tells whether the kernel holds another number of entries of a set than it
-// was given. before is what it held when sizes were read: a change meanwhile is no reason.
-func (p *peers) sizesDiffer(before *map[string]bounds, sizes map[string]int) bool {
-	if before == nil || p.sizes.Load() != before {
-		return false
-	}
-	for name, b := range *before {
-		if p.outside(name, b, sizes) {
-			return true
-		}
-	}
-	return false
-}
-
-// outside tells whether a set's size is not within its bounds. While two agents write, the
-// kernel also holds the entries of the other.
-func (p *peers) outside(name string, b bounds, sizes map[string]int) bool {
-	size, there := sizes[name]
-	return !there || size < b.least || size > b.most && !p.coexisting()
-}
-
-// verify returns the sets of another size than they should be, and those whose members
-// deviated at their turn and still do: a repair may have to wait.
-func (p *peers) verify() ([]*peerSet, error) {
-	for s := range p.differing {
-		if p.all[s.key] != s || s.refused {
-			delete(p.differing, s)
-			continue
-		}
-		d, err := p.compare(s)
-		if err != nil {
-			return nil, err
-		}
-		if !d.Any() {
-			delete(p.differing, s)
-		}
-	}
-	if len(p.all) == 0 {
-		return nil, nil
-	}
-	sizes, err := p.sets.Sizes()
-	if err != nil {
-		return nil, err
-	}
-	var out []*peerSet
-	for _, s := range p.all {
-		if !s.refused && (p.differing[s] || p.outside(s.name, bounds{s.size, s.size + len(s.stale)}, sizes)) {
-			out = append(out, s)
-		}
-	}
-	slices.SortFunc(out, func(a, b *peerSet) int { return cmp.Compare(a.name, b.name) })
-	return out, nil
-}
-
-// repair lets sets hold what they were given.
-func (p *peers) repair(wrong []*peerSet) error {
-	for _, s := range wrong {
-		d, err := p.compare(s)
-		if err != nil {
-			return err
-		}
-		if !d.Any() {
-			continue
-		}
-		want := s.entries(s.full)
-		if err := ipset.Repair(p.sets, s.header(len(want)), d, want); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// compare compares a set with what it was given.
-func (p *peers) compare(s *peerSet) (ipset.Difference, error) {
-	want := s.entries(s.full)
-	return ipset.Compare(p.sets, s.header(len(want)), want, func(en ipset.Entry) bool { return !s.stale[en] && !p.coexisting() })
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // A half of everything is also a network by itself: it is not taken out with the whole.
-func TestHalvesStay(t *testing.T) {
+func TestHalvesOfAFullRangeStay(t *testing.T) {
 	peer := policy.Peer{Kind: policy.PeerNetworks, Key: "k"}
 	of := func(all ...string) *policy.PeerSet {
 		s := &policy.PeerSet{Peer: peer}

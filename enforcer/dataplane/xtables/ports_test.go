@@ -22,7 +22,7 @@ func taken(matches []portMatch, proto policy.Protocol, port uint16) bool {
 	return false
 }
 
-func TestPortMatchesTakeWhatThePortSetContains(t *testing.T) {
+func TestPortMatchesEqualThePortSet(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))

@@ -96,7 +96,7 @@ func writtenAndPrinted(t *testing.T, chains *iptables.Exec, pods []*dataplane.Su
 	for _, p := range pods {
 		for _, ports := range p.Grants {
 			for _, f := range families {
-				if err := sets.Ensure(ipset.Set{Name: grantSet(p.Pod, ports, f), Type: ipset.HashIP, IPv6: f == iptables.IPv6, Timeout: true, Comment: true}); err != nil {
+				if err := sets.Ensure(ipset.Set{Name: GrantSetName(p.Pod, ports, f), Type: ipset.HashIP, IPv6: f == iptables.IPv6, Timeout: true, Comment: true}); err != nil {
 					t.Error(err)
 				}
 			}

@@ -7,9 +7,9 @@ import (
 	"github.com/namegate/namegate/kernel/iptables"
 )
 
-// recoverRules reads from the chains of each variant what an earlier agent's rules say of
-// addresses: the PodID of the pod whose rules judged it, and the ID of the list of rules
-// about its peers, where it had one.
+// recoverRules reads the state of addresses from an earlier agent's rules in the chains
+// of each variant: the PodID of the pod whose rules judged it, and the ID of its list of
+// rules about peers, if it had one.
 func recoverRules(variants []iptables.Everything) (pods, lists map[netip.Addr]string) {
 	pods, lists = map[netip.Addr]string{}, map[netip.Addr]string{}
 	for _, all := range variants {

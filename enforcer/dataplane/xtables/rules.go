@@ -116,22 +116,22 @@ func (r ruleset) raw() iptables.Chains {
 		}
 	}
 	c := iptables.Chains{
-		chainHome: append(strangers(homes, "-g "+chainIfaces),
+		chainHome: append(otherSources(homes, "-g "+chainIfaces),
 			"-m set --match-set "+r.set(setHome)+" src,src -j RETURN",
 			"-g "+chainPorts),
 		chainIfaces:  unlike(ifaces, bridgePorts),
-		chainForeign: r.foreign(),
+		chainSpoofed: r.spoofed(),
 	}
 	dispatch(c, chainPorts, homes, "-g "+chainIfaces)
-	ifaceDispatch(c, chainIfaces, "-i", ifaces, "-g "+chainForeign)
-	ifaceDispatch(c, chainIfaces, "-m physdev --physdev-in", bridgePorts, "-g "+chainForeign)
+	ifaceDispatch(c, chainIfaces, "-i", ifaces, "-g "+chainSpoofed)
+	ifaceDispatch(c, chainIfaces, "-m physdev --physdev-in", bridgePorts, "-g "+chainSpoofed)
 	return c
 }
 
-// foreign drops what comes from a pod's interface with a source that is not the
+// spoofed drops what comes from a pod's interface with a source that is not the
 // pod's. Neighbour and listener discovery pass from the two sources that the
 // kernel never forwards.
-func (r ruleset) foreign() []string {
+func (r ruleset) spoofed() []string {
 	var out []string
 	if r.family == iptables.IPv6 {
 		for _, source := range []string{"::/128", "fe80::/10"} {
@@ -249,7 +249,7 @@ func (r ruleset) renderPod(p *dataplane.Subject) []string {
 		if r.missing[p.Pod][ports] {
 			continue
 		}
-		set := "-m set --match-set " + grantSet(p.Pod, ports, r.family) + " dst"
+		set := "-m set --match-set " + GrantSetName(p.Pod, ports, r.family) + " dst"
 		for _, match := range portMatches(ports) {
 			out = append(out, strings.Join(nonEmpty(match.proto, match.ports, set,
 				`-m comment --comment "`+p.Pod.String()+" "+string(ports)+`"`, "-g "+chainAllow), " "))

@@ -16,19 +16,12 @@ import (
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/kernel/link"
 	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/policytest"
 )
 
 const testMark, testCandidate = 0x40, 0x20
 
-func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
-
-func addrs(s string) []netip.Addr {
-	var out []netip.Addr
-	for w := range strings.FieldsSeq(s) {
-		out = append(out, addr(w))
-	}
-	return out
-}
+var addr, addrs = netip.MustParseAddr, policytest.Addrs
 
 // twoPods are one routed and one bridged pod, the second with IPv4 alone on its
 // bridge port.

@@ -13,8 +13,8 @@ import (
 // iptables, stay in force until this agent's rules are, and are removed then: two agents'
 // rules together deny what either denies.
 
-// removeStale removes the chains that earlier agents left outside of what is written.
-// Until it has succeeded once, the sets that these ask cannot be destroyed.
+// removeStale removes the chains that earlier agents left outside of the written ones.
+// Until it has succeeded once, the sets of these chains cannot be destroyed.
 func (r *rules) removeStale(ctx context.Context) error {
 	if r.removed {
 		return nil
@@ -37,8 +37,8 @@ func (r *rules) removeStale(ctx context.Context) error {
 	return nil
 }
 
-// removeAll removes our chains, and the jumps to them, from all tables of each variant. It
-// goes on after an error and returns the first.
+// removeAll removes our chains, and the jumps to them, from all tables of each variant.
+// It continues after an error and returns the first.
 func (r *rules) removeAll(ctx context.Context) (first error) {
 	for _, in := range r.variants() {
 		if err := removeVariant(ctx, in); err != nil && first == nil {
@@ -97,8 +97,8 @@ func removeTable(ctx context.Context, in iptables.Interface, t Table, chains ipt
 	return in.Restore(ctx, tx)
 }
 
-// remove adds to a transaction the end of our chains of a table that are not kept,
-// and of every rule of another's chain that leads to one.
+// remove adds to a transaction the deletion of those of a table's chains of ours that are
+// not kept, and of every rule in another program's chain that jumps to one.
 func remove(tx *iptables.Transaction, there iptables.Chains, keep func(chain string) bool) {
 	for _, name := range slices.Sorted(maps.Keys(there)) {
 		if strings.HasPrefix(name, ChainPrefix) {

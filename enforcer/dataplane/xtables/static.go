@@ -40,7 +40,7 @@ func (p phase) due(set string) (add, remove bool) {
 	return p == beforeRules, p == beforeRules
 }
 
-// write makes the sets hold a state, as a delta to what the kernel says they hold.
+// write makes the sets hold a state, as a delta to their content in the kernel.
 func (s *static) write(st dataplane.State, now phase) error {
 	for name, want := range staticEntries(st) {
 		add, remove := now.due(name)
@@ -106,8 +106,8 @@ func staticEntries(st dataplane.State) map[string][]ipset.Entry {
 			}
 		}
 	}
-	for _, a := range st.Owed {
-		add(setOwed, ipset.Entry{Addr: a})
+	for _, a := range st.Recheck {
+		add(setRecheck, ipset.Entry{Addr: a})
 	}
 	dns := func(set string, addrs []netip.Addr) {
 		for _, a := range addrs {
@@ -121,8 +121,9 @@ func staticEntries(st dataplane.State) map[string][]ipset.Entry {
 	return out
 }
 
-// countsDiffer tells whether a set holds another number of entries than was written.
-func (s *static) countsDiffer() (bool, error) {
+// countsDiffer tells whether a set holds another number of entries than was written, or
+// than the state owes.
+func (s *static) countsDiffer(st dataplane.State) (bool, error) {
 	if len(s.counts) == 0 {
 		return false, nil
 	}
@@ -130,8 +131,15 @@ func (s *static) countsDiffer() (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	owed := map[string]int{}
+	for _, a := range st.Recheck {
+		owed[setPrefix(versionOf(a))+setRecheck]++
+	}
 	for name, want := range s.counts {
-		if size, there := sizes[name]; !there || size != want && !strings.HasSuffix(name, setOwed) {
+		if strings.HasSuffix(name, setRecheck) {
+			want = owed[name]
+		}
+		if size, there := sizes[name]; !there || size != want {
 			return true, nil
 		}
 	}

@@ -17,33 +17,43 @@ type turns struct {
 	next time.Time
 }
 
-// turn is one set. differs compares its members; static has the entries of static sets.
-type turn struct {
-	set     string
-	differs func(static func() map[string][]ipset.Entry) bool
-}
+// turn compares the members of one set; static has the entries of static sets.
+type turn func(static func() map[string][]ipset.Entry) (differs bool)
 
 // turnsLeast and turnsMost bound how many sets are compared at a time. turnsPause bounds
-// the pause until the next ones. The comparisons take about one part in GlanceShare of a
-// core.
+// the pause until the next ones, and sizesPause the pause between two readings of all sizes.
 const (
-	turnsLeast = 4
-	turnsMost  = 1024
+	minTurns   = 4
+	maxTurns   = 1024
 	turnsPause = time.Second
+	sizesPause = 5 * time.Second
 )
+
+// lookShare is how long each of a glance's looks may take, so that it takes one part in
+// SuspectShare of a core.
+const lookShare = dataplane.SuspectEvery / dataplane.SuspectShare
+
+// pause returns how long no further comparison follows one that took longer than its
+// share.
+func pause(took, most time.Duration) time.Duration {
+	if took <= lookShare {
+		return 0
+	}
+	return min(dataplane.SuspectShare*took, most)
+}
 
 // membersDiffer compares the members of the sets whose turn it is, and notes the sets that
 // deviate. How many sets have their turn depends on how long they take.
 func (x *packetFilter) membersDiffer(st dataplane.State) (differs bool) {
 	began := time.Now()
 	t := &x.turns
-	t.each = max(t.each, turnsLeast)
+	t.each = max(t.each, minTurns)
 	if len(t.sets) == 0 {
-		t.sets = x.round()
+		t.sets = x.round(st)
 	}
 	entries := sync.OnceValue(func() map[string][]ipset.Entry { return staticEntries(st) })
 	for n := min(t.each, len(t.sets)); n > 0; n-- {
-		differs = t.sets[0].differs(entries) || differs
+		differs = t.sets[0](entries) || differs
 		t.sets = t.sets[1:]
 	}
 	t.took(began, time.Since(began))
@@ -51,31 +61,24 @@ func (x *packetFilter) membersDiffer(st dataplane.State) (differs bool) {
 }
 
 // round returns the turns of all sets.
-func (x *packetFilter) round() (out []turn) {
+func (x *packetFilter) round(st dataplane.State) (out []turn) {
 	for _, set := range StaticSets() {
-		out = append(out, turn{set.Name, func(entries func() map[string][]ipset.Entry) bool {
+		out = append(out, func(entries func() map[string][]ipset.Entry) bool {
 			d, err := x.static.compare(set, entries()[set.Name])
 			return err == nil && d.Any()
-		}})
+		})
+	}
+	members := func(s mirror) {
+		out = append(out, func(func() map[string][]ipset.Entry) bool {
+			differs, err := x.mirrors.differs(s)
+			return err == nil && differs
+		})
 	}
 	for _, s := range x.peers.all {
-		out = append(out, turn{s.name, func(func() map[string][]ipset.Entry) bool {
-			if x.peers.all[s.key] != s || s.refused {
-				return false
-			}
-			d, err := x.peers.compare(s)
-			differs := err == nil && d.Any()
-			if differs {
-				x.peers.differing[s] = true
-			}
-			return differs
-		}})
+		members(s)
 	}
-	for s := range x.grants.All() {
-		out = append(out, turn{s.Name(), func(func() map[string][]ipset.Entry) bool {
-			differs, err := x.grants.Compare(s)
-			return err == nil && differs
-		}})
+	for s := range st.Grants.Bounds() {
+		members(grantMirror{st.Grants, s})
 	}
 	return out
 }
@@ -84,13 +87,13 @@ func (x *packetFilter) round() (out []turn) {
 // large ones do, there is a pause.
 func (t *turns) took(began time.Time, d time.Duration) {
 	t.next = time.Time{}
-	if d > dataplane.GlanceEvery/dataplane.GlanceShare && t.each <= turnsLeast {
-		t.next = began.Add(min(dataplane.GlanceShare*d, turnsPause))
+	if p := pause(d, turnsPause); p > 0 && t.each <= minTurns {
+		t.next = began.Add(p)
 	}
-	switch share := dataplane.GlanceEvery / dataplane.GlanceShare; {
-	case d > share:
-		t.each = max(t.each/2, turnsLeast)
-	case d < share/2:
-		t.each = min(t.each*2, turnsMost)
+	switch {
+	case d > lookShare:
+		t.each = max(t.each/2, minTurns)
+	case d < lookShare/2:
+		t.each = min(t.each*2, maxTurns)
 	}
 }

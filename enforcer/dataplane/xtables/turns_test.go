@@ -6,21 +6,20 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 )
 
 // How many sets are compared at a time follows from how long they take.
 func TestTurnsArePaced(t *testing.T) {
-	share := dataplane.GlanceEvery / dataplane.GlanceShare
-	n := turns{each: turnsLeast}
+	share := dataplane.SuspectEvery / dataplane.SuspectShare
+	n := turns{each: minTurns}
 	for _, step := range []struct {
 		took time.Duration
 		want int
 	}{
-		{share / 3, 2 * turnsLeast}, {share, 2 * turnsLeast}, {share / 3, 4 * turnsLeast}, {2 * share, 2 * turnsLeast},
-		{time.Second, turnsLeast}, {time.Second, turnsLeast},
+		{share / 3, 2 * minTurns}, {share, 2 * minTurns}, {share / 3, 4 * minTurns}, {2 * share, 2 * minTurns},
+		{time.Second, minTurns}, {time.Second, minTurns},
 	} {
 		if n.took(time.Now(), step.took); n.each != step.want {
 			t.Errorf("after %v %d sets are compared at a time, want %d", step.took, n.each, step.want)
@@ -29,15 +28,22 @@ func TestTurnsArePaced(t *testing.T) {
 	for range 20 {
 		n.took(time.Now(), 0)
 	}
-	if n.each != turnsMost {
-		t.Errorf("%d sets are compared at a time, want %d", n.each, turnsMost)
+	if n.each != maxTurns {
+		t.Errorf("%d sets are compared at a time, want %d", n.each, maxTurns)
 	}
 }
 
-// reads counts the sets whose members are read.
+// reads counts the sets whose members are read, and how often all sizes are.
 type reads struct {
 	ipset.Interface
-	n int
+	n, sizes int
+}
+
+func (r *reads) Sizes(names ...string) (map[string]int, error) {
+	if len(names) == 0 {
+		r.sizes++
+	}
+	return r.Interface.Sizes(names...)
 }
 
 func (r *reads) Read(name string) (ipset.Set, []ipset.Entry, error) {
@@ -52,26 +58,32 @@ func TestComparingLargeSetsTakesAShareOfACore(t *testing.T) {
 		each        int
 		took, pause time.Duration
 	}{
-		{turnsLeast, time.Millisecond, 0},
-		{turnsLeast, 10 * time.Millisecond, dataplane.GlanceShare * 10 * time.Millisecond},
-		{turnsLeast, 100 * time.Millisecond, turnsPause},
+		{minTurns, time.Millisecond, 0},
+		{minTurns, 10 * time.Millisecond, dataplane.SuspectShare * 10 * time.Millisecond},
+		{minTurns, 100 * time.Millisecond, turnsPause},
 		{64, 10 * time.Millisecond, 0}, // fewer are compared the next time
 	} {
 		n := turns{each: test.each}
+		if got := pause(test.took, turnsPause); test.each == minTurns && got != test.pause {
+			t.Errorf("after %v a pause of %v, want %v", test.took, got, test.pause)
+		}
 		if n.took(at, test.took); n.next.IsZero() != (test.pause == 0) || !n.next.IsZero() && n.next.Sub(at) != test.pause {
 			t.Errorf("%d sets took %v: the next ones are compared at %v", test.each, test.took, n.next)
 		}
 	}
 	sets := &reads{Interface: ipset.NewFake(time.Now)}
 	owner := dataplane.Owner{Mark: testMark, Candidate: testCandidate, Now: time.Now, Log: slog.New(slog.DiscardHandler), Coexisting: func() bool { return false }}
-	x := Config{Sets: sets, Chains: iptables.NewFake()}.New(owner, grants.New(grants.Config{Sets: sets, Clock: grants.NewClock(time.Now, 0)})).(*packetFilter)
+	x := Config{Sets: sets, Chains: iptables.NewFake()}.New(owner).(*packetFilter)
 	if _, err := x.Recover(); err != nil {
 		t.Fatal(err)
 	}
+	held := fakeGrants{grantSetOf("web", false): {}}
 	for _, pause := range []time.Duration{0, time.Hour} {
-		x.turns, sets.n = turns{next: time.Now().Add(pause)}, 0
-		if x.Suspect(dataplane.State{}); sets.n > 0 != (pause == 0) {
-			t.Errorf("in a pause of %v the members of %d sets are read", pause, sets.n)
+		next := time.Now().Add(pause)
+		x.turns, x.sizes, sets.n, sets.sizes = turns{next: next}, next, 0, 0
+		err := sets.Ensure(grantHeader(grantSetOf("web", false)))
+		if x.Suspect(dataplane.State{Grants: held}); err != nil || sets.n > 0 != (pause == 0) || sets.sizes > 0 != (pause == 0) {
+			t.Errorf("in a pause of %v the members of %d sets are read, and all sizes %d times, %v", pause, sets.n, sets.sizes, err)
 		}
 	}
 }

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/enforcer/grants"
 )
 
-// The kernel tells nobody when a program flushes a set, destroys it or takes an entry out.
-// So how many entries there are is read again and again: often of the static sets, without
-// which all isolated pods are cut off, and of the others as often as their number allows.
+// The kernel sends no event when a program flushes a set, destroys it or removes an
+// entry. So the numbers of entries are read periodically: often for the static sets,
+// without which all isolated pods are cut off, and for the others as often as their
+// number allows.
 
 func (x *packetFilter) Verify(ctx context.Context, st dataplane.State, all bool) (objects []string, err error) {
 	var d deviating
@@ -21,10 +21,7 @@ func (x *packetFilter) Verify(ctx context.Context, st dataplane.State, all bool)
 		return nil, err
 	}
 	x.membersDiffer(st)
-	if d.peers, err = x.peers.verify(); err != nil {
-		return nil, err
-	}
-	if d.grants, err = x.grants.Deviating(); err != nil {
+	if d.sets, err = x.verifySets(st); err != nil {
 		return nil, err
 	}
 	if d.tables, err = x.rules.verify(ctx, all || len(d.static) > 0); err != nil {
@@ -37,11 +34,8 @@ func (x *packetFilter) Verify(ctx context.Context, st dataplane.State, all bool)
 	for _, name := range d.static {
 		objects = append(objects, "set "+name)
 	}
-	for _, s := range d.peers {
-		objects = append(objects, "set "+s.name)
-	}
-	for _, s := range d.grants {
-		objects = append(objects, "set "+s.Name())
+	for _, s := range d.sets {
+		objects = append(objects, "set "+s.setName())
 	}
 	return objects, nil
 }
@@ -55,7 +49,7 @@ func (x *packetFilter) Repair(st dataplane.State) error {
 			return err
 		}
 	}
-	if err := x.repairSets(d); err != nil {
+	if err := x.repairSets(d.sets); err != nil {
 		return err
 	}
 	for _, t := range d.tables {
@@ -64,67 +58,101 @@ func (x *packetFilter) Repair(st dataplane.State) error {
 	return nil
 }
 
-// repairSets repairs peer sets, and counts that as one repair, and grant sets likewise.
-func (x *packetFilter) repairSets(d deviating) error {
-	if len(d.peers) > 0 {
-		x.owner.Repaired(fmt.Sprintf("peers %q, %d sets in all", d.peers[0].key.peer.Key, len(d.peers)))
-	}
-	if err := x.peers.repair(d.peers); err != nil {
-		return err
-	}
-	var repaired []*grants.Set
-	for _, s := range d.grants {
-		deviated, err := x.grants.Repair(s)
-		if err != nil {
-			return err
+// repairSets repairs sets. Those of peers count as one repair, and those of grants likewise.
+func (x *packetFilter) repairSets(wrong []mirror) (err error) {
+	var peers, grants []mirror // repaired
+	for _, s := range wrong {
+		var deviated bool
+		if deviated, err = x.mirrors.repair(s); err != nil {
+			break
 		}
-		if deviated {
-			repaired = append(repaired, s)
+		if _, ok := s.(*peerSet); deviated && ok {
+			peers = append(peers, s)
+		} else if deviated {
+			grants = append(grants, s)
 		}
 	}
-	if len(repaired) > 0 {
-		first := repaired[0].Key()
-		x.owner.Repaired(fmt.Sprintf("grants of pod %s on %s, %d sets in all", first.Pod, first.Ports, len(repaired)))
+	for _, repaired := range [][]mirror{peers, grants} {
+		if len(repaired) > 0 {
+			x.owner.Repaired(fmt.Sprintf("%s, %d sets in all", repaired[0], len(repaired)))
+		}
 	}
-	return nil
+	return err
 }
 
 // restore creates and fills the sets again that another program destroyed before any rule
 // asked them: without them every write fails.
-func (x *packetFilter) restore() (err error) {
+func (x *packetFilter) restore(st dataplane.State) error {
 	if err := x.static.restore(); err != nil {
 		return err
 	}
-	var d deviating
-	if d.peers, err = x.peers.verify(); err != nil {
-		return err
-	}
-	if d.grants, err = x.grants.Deviating(); err != nil {
-		return err
-	}
-	return x.repairSets(d)
-}
-
-func (x *packetFilter) RepairPeers() error {
-	wrong, err := x.peers.verify()
+	wrong, err := x.verifySets(st)
 	if err != nil {
 		return err
 	}
-	return x.peers.repair(wrong)
+	return x.repairSets(wrong)
+}
+
+// verifySets returns the sets of peers and of grants that deviate.
+func (x *packetFilter) verifySets(st dataplane.State) ([]mirror, error) {
+	sizes, err := x.readSizes(st)
+	if err != nil {
+		return nil, err
+	}
+	return x.mirrors.verify(&x.peers, st.Grants, sizes)
+}
+
+// endCoexistence repairs the sets of peers once the other agent has gone, which wrote to
+// them too.
+func (x *packetFilter) endCoexistence() error {
+	if !x.coexisted || x.owner.Coexisting() {
+		return nil
+	}
+	sizes, err := x.cfg.Sets.Sizes()
+	for _, s := range x.peers.all {
+		if err == nil && x.mirrors.outside(s.name, s.bounds(), sizes) {
+			_, err = x.mirrors.repair(s)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("put right what the last agent did to peers: %w", err)
+	}
+	x.coexisted = false
+	return nil
+}
+
+// readSizes reads how many entries the sets have, unless there are none of peers and of
+// grants.
+func (x *packetFilter) readSizes(st dataplane.State) (map[string]int, error) {
+	if len(x.peers.all) > 0 {
+		return x.cfg.Sets.Sizes()
+	}
+	for range st.Grants.Bounds() {
+		return x.cfg.Sets.Sizes()
+	}
+	return nil, nil
 }
 
 func (x *packetFilter) Suspect(st dataplane.State) bool {
 	if len(x.rules.suspects()) > 0 {
 		return true
 	}
-	if differ, err := x.static.countsDiffer(); err == nil && differ {
+	if differ, err := x.static.countsDiffer(st); err == nil && differ {
 		return true
 	}
-	return !time.Now().Before(x.turns.next) && x.membersDiffer(st)
+	now := time.Now()
+	return !now.Before(x.sizes) && x.sizesDiffer(st) || !now.Before(x.turns.next) && x.membersDiffer(st)
 }
 
-func (x *packetFilter) SizesDiffer() bool {
-	peers := x.peers.sizes.Load()
-	wrong, sizes, err := x.grants.WrongSizes(peers != nil && len(*peers) > 0)
-	return err == nil && (len(wrong) > 0 || x.peers.sizesDiffer(peers, sizes))
+// sizesDiffer tells whether a set of peers or of grants has another number of entries than
+// it should.
+func (x *packetFilter) sizesDiffer(st dataplane.State) bool {
+	began := time.Now()
+	sizes, err := x.readSizes(st)
+	if err != nil {
+		return false
+	}
+	wrong, err := x.mirrors.wrongSizes(&x.peers, st.Grants, sizes)
+	x.sizes = began.Add(pause(time.Since(began), sizesPause))
+	return err == nil && len(wrong) > 0
 }

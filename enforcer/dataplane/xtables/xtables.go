@@ -5,13 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/namegate/namegate/enforcer/dataplane"
-	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
 	"github.com/namegate/namegate/policy"
@@ -23,20 +22,22 @@ type Config struct {
 	// Chains are those of the variant of iptables that is written, Other those of the
 	// other variant, nil where the node has none: nothing is written there.
 	Chains, Other iptables.Interface
-	// PeerSetsMost bounds how many peer sets there are; 0: peerSetsMost.
-	PeerSetsMost int
+	// MaxPeerSets bounds how many peer sets there are; 0: maxPeerSets.
+	MaxPeerSets int
 }
 
 // packetFilter is chains of iptables and sets of ipset.
 type packetFilter struct {
-	cfg    Config
-	owner  dataplane.Owner
-	grants *grants.Table // the owner of the grant sets
-	rules  *rules
-	static static
-	peers  peers
-	turns  turns
-	found  deviating // by the last Verify
+	cfg     Config
+	owner   dataplane.Owner
+	rules   *rules
+	static  static
+	peers   peers
+	grants  grantSets
+	mirrors mirrors // of peers and grants
+	turns   turns
+	sizes   time.Time // when the sizes of all sets are read again
+	found   deviating // by the last Verify
 	// stale are sets of an earlier agent that are not adopted yet, and sets of ours that no
 	// rule asks any more.
 	stale map[string]bool
@@ -46,13 +47,14 @@ type packetFilter struct {
 	// resync: a write failed, and a set may be gone.
 	resync bool
 	active bool // a state is in force
+	// coexisted: another agent wrote when sets were staged.
+	coexisted bool
 }
 
 // deviating is what is not as wanted, by the mechanism that repairs it.
 type deviating struct {
 	static []string
-	peers  []*peerSet
-	grants []*grants.Set
+	sets   []mirror
 	tables []Table
 }
 
@@ -60,11 +62,13 @@ type deviating struct {
 const refusalsMax = 3
 
 // New returns a dataplane that has touched nothing yet.
-func (cfg Config) New(owner dataplane.Owner, table *grants.Table) dataplane.Interface {
+func (cfg Config) New(owner dataplane.Owner) dataplane.Interface {
 	return &packetFilter{
-		cfg: cfg, owner: owner, grants: table, rules: newRules(cfg.Chains, cfg.Other, owner),
+		cfg: cfg, owner: owner, rules: newRules(cfg.Chains, cfg.Other, owner),
 		static:  static{sets: cfg.Sets, counts: map[string]int{}},
-		peers:   peers{sets: cfg.Sets, coexisting: owner.Coexisting, all: map[peerKey]*peerSet{}, refused: map[string]bool{}, most: cmp.Or(cfg.PeerSetsMost, peerSetsMost), differing: map[*peerSet]bool{}},
+		peers:   peers{sets: cfg.Sets, all: map[peerKey]*peerSet{}, refused: map[string]bool{}, most: cmp.Or(cfg.MaxPeerSets, maxPeerSets)},
+		grants:  grantSets{sets: cfg.Sets},
+		mirrors: mirrors{sets: cfg.Sets, coexisting: owner.Coexisting, differing: map[string]mirror{}},
 		missing: map[policy.PodRef]map[policy.PortSet]bool{}, stale: map[string]bool{},
 	}
 }
@@ -152,40 +156,18 @@ func (x *packetFilter) wanted(st dataplane.State) wanted {
 // that an earlier agent left is adopted with its entries.
 func (x *packetFilter) stageSets(st dataplane.State) error {
 	if x.resync {
-		if err := x.restore(); err != nil {
+		if err := x.restore(st); err != nil {
 			return err
 		}
 		x.resync = false
 	}
 	clear(x.missing)
-	missing := x.grants.Missing(grantKeys(st.Subjects), x.stale)
+	x.coexisted = x.coexisted || x.owner.Coexisting()
 	asked := askedPeers(st.Subjects)
 	fresh, left := x.peers.missing(asked, x.stale)
-	if missing.NeedsListing() || len(left) > 0 {
-		err := x.cfg.Sets.ListAll(func(head ipset.Set, entries []ipset.Entry) {
-			if p := left[head.Name]; p != nil {
-				p.take(head, entries)
-			} else {
-				missing.Read(head, entries)
-			}
-		})
-		if err != nil {
-			return err
-		}
-	}
-	var failed error
-	added := missing.Add(func(key grants.Key, err error) {
-		if x.missing[key.Pod] == nil {
-			x.missing[key.Pod] = map[policy.PortSet]bool{}
-		}
-		x.missing[key.Pod][key.Ports] = true
-		failed = fmt.Errorf("set of pod %s for %s: %w", key.Pod, key.Ports, err)
-	})
-	for _, name := range added {
-		delete(x.stale, name)
-	}
-	for name := range left {
-		delete(x.stale, name)
+	failed, err := x.adopt(st, left)
+	if err != nil {
+		return err
 	}
 	if err := x.peers.stage(st, asked, fresh, left); err != nil {
 		failed = err
@@ -204,30 +186,63 @@ func (x *packetFilter) stageSets(st dataplane.State) error {
 	return nil
 }
 
-// grantKeys yields the grant sets that the rules of subjects ask.
-func grantKeys(subjects dataplane.Subjects) iter.Seq[grants.Key] {
-	return func(yield func(grants.Key) bool) {
-		for ref, s := range subjects {
-			for _, ports := range s.Grants {
-				for _, v6 := range []bool{false, true} {
-					if !yield(grants.Key{Pod: ref, Ports: ports, IPv6: v6}) {
-						return
-					}
-				}
+// adopt reads the members of the sets that an earlier agent left, of peers and of grants in
+// one listing, and creates the other grant sets. refused is the error of a set that the
+// kernel refuses.
+func (x *packetFilter) adopt(st dataplane.State, peers map[string]*peerSet) (refused, err error) {
+	fresh, left := missingGrants(st, x.stale)
+	take, hold := st.Grants.Adopt()
+	listed := map[string]bool{}
+	read := grantReader(left, func(set dataplane.GrantSet, part []dataplane.Grant) {
+		listed[set.Name] = true
+		take(set, part)
+	})
+	if len(left)+len(peers) > 0 {
+		err := x.cfg.Sets.ListAll(func(head ipset.Set, entries []ipset.Entry) {
+			if p := peers[head.Name]; p != nil {
+				p.take(head, entries)
+			} else {
+				read(head, entries)
 			}
+		})
+		if err != nil {
+			return nil, err
 		}
 	}
+	var held []dataplane.GrantSet
+	for name, s := range left {
+		if listed[name] {
+			held = append(held, s)
+		} else {
+			fresh = append(fresh, s) // it is gone, or another program's
+		}
+	}
+	held = append(held, x.grants.create(fresh, func(s dataplane.GrantSet, err error) {
+		if x.missing[s.Pod] == nil {
+			x.missing[s.Pod] = map[policy.PortSet]bool{}
+		}
+		x.missing[s.Pod][s.Ports] = true
+		refused = fmt.Errorf("set of pod %s for %s: %w", s.Pod, s.Ports, err)
+	})...)
+	hold(held)
+	for _, s := range held {
+		delete(x.stale, s.Name)
+	}
+	for name := range peers {
+		delete(x.stale, name)
+	}
+	return refused, nil
 }
 
 func (x *packetFilter) Refused() bool { return x.refusals > 0 || len(x.peers.refused) > 0 }
 
 func (x *packetFilter) StageMembers(st dataplane.State) error {
-	err := x.peers.fill(st, askedPeers(st.Subjects))
-	x.peers.noteSizes()
-	return err
+	return x.peers.fill(st, askedPeers(st.Subjects))
 }
 
-func (x *packetFilter) Isolate(st dataplane.State) error { return x.static.write(st, beforeRules) }
+func (x *packetFilter) Isolate(st dataplane.State) error {
+	return errors.Join(x.static.write(st, beforeRules), x.endCoexistence())
+}
 
 func (x *packetFilter) NeedResync() { x.resync = true }
 
@@ -249,7 +264,9 @@ func (x *packetFilter) Activate(ctx context.Context, st dataplane.State) (isolat
 
 // ReleasePeers leaves the sets that another program's rule asks to DestroyStale.
 func (x *packetFilter) ReleasePeers(subjects dataplane.Subjects) (surplus map[policy.Peer][]netip.Addr) {
-	x.Discard(x.peers.release(subjects))
+	for _, name := range x.peers.release(subjects) {
+		x.stale[name] = true
+	}
 	surplus = map[policy.Peer][]netip.Addr{}
 	for _, s := range x.peers.surplus() {
 		for en := range s.stale {
@@ -264,12 +281,6 @@ func (x *packetFilter) Trim() error { return x.peers.trim(x.peers.surplus()) }
 func (x *packetFilter) RemoveStaleRules(ctx context.Context) error {
 	x.active = true
 	return x.rules.removeStale(ctx)
-}
-
-func (x *packetFilter) Discard(names []string) {
-	for _, name := range names {
-		x.stale[name] = true
-	}
 }
 
 func (x *packetFilter) DestroyStale() error {
@@ -335,16 +346,18 @@ func (x *packetFilter) Sizes() (sets, entries int) {
 	return len(x.peers.all), entries
 }
 
-func (x *packetFilter) Owed() ([]netip.Addr, error) { return x.list(setOwed) }
+func (x *packetFilter) ListRecheck() ([]netip.Addr, error) { return x.list(setRecheck) }
 
-func (x *packetFilter) Owe(addrs ...netip.Addr) error { return x.writeOwed(x.cfg.Sets.Add, addrs) }
-
-func (x *packetFilter) Settle(addrs ...netip.Addr) error {
-	return x.writeOwed(x.cfg.Sets.Delete, addrs)
+func (x *packetFilter) AddRecheck(addrs ...netip.Addr) error {
+	return x.writeRecheck(x.cfg.Sets.Add, addrs)
 }
 
-// writeOwed writes debts of one family. A set that does not take an entry may be gone.
-func (x *packetFilter) writeOwed(write func(set string, entries ...ipset.Entry) error, addrs []netip.Addr) error {
+func (x *packetFilter) RemoveRecheck(addrs ...netip.Addr) error {
+	return x.writeRecheck(x.cfg.Sets.Delete, addrs)
+}
+
+// writeRecheck writes debts of one family. A set that does not take an entry may be gone.
+func (x *packetFilter) writeRecheck(write func(set string, entries ...ipset.Entry) error, addrs []netip.Addr) error {
 	if len(addrs) == 0 {
 		return nil
 	}
@@ -352,7 +365,7 @@ func (x *packetFilter) writeOwed(write func(set string, entries ...ipset.Entry) 
 	for i, a := range addrs {
 		entries[i].Addr = a
 	}
-	err := write(setPrefix(versionOf(addrs[0]))+setOwed, entries...)
+	err := write(setPrefix(versionOf(addrs[0]))+setRecheck, entries...)
 	x.resync = x.resync || err != nil
 	return err
 }

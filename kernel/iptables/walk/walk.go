@@ -74,8 +74,8 @@ func (m *Machine) Run(chain string, p *Packet) string {
 	}
 }
 
-// act does what a target that does not end the walk does, and tells whether it
-// is such a target.
+// act performs a target that does not end the walk, and tells whether it is such a
+// target.
 func act(target, rule string, p *Packet) bool {
 	if target != "MARK" && target != "CONNMARK" {
 		return false

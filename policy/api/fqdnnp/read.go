@@ -93,8 +93,8 @@ func (r *Policy) partly(path, format string, args ...any) {
 	r.report(policy.ReasonPartiallyInvalid, path, format, args...)
 }
 
-// settings reads what is not a rule. A word that does not exist counts as the
-// strictest one, so that a slip of the pen opens nothing.
+// settings reads the fields that are not rules. An unknown word counts as the strictest
+// one, so that a typing error opens nothing.
 func (r *Policy) settings() {
 	switch e := r.Spec.Enforcement; e {
 	case "", v1alpha1.EnforcementEnforce:

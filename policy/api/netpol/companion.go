@@ -20,9 +20,8 @@ const (
 	companionLabelValue = "namegate"
 )
 
-// IsCompanion tells whether a NetworkPolicy is, or passes itself off as, one that
-// Namegate wrote: by its name, its label or its owner. What it allows is for the
-// cluster's own engine, and is never read as somebody's wish.
+// IsCompanion tells whether Namegate wrote a NetworkPolicy, or its name, label or owner
+// say so. Its rules are for the cluster's own engine, and never count as a user's.
 func IsCompanion(n *networkingv1.NetworkPolicy) bool {
 	return companionMark(n) != "" || companionOwned(n)
 }

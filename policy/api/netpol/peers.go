@@ -10,8 +10,8 @@ import (
 	"github.com/namegate/namegate/policy/peers"
 )
 
-// MaxPeerNetworks bounds the networks of one rule of a NetworkPolicy, when those of its
-// ipBlocks are as few as they can be: an exception takes a network apart into up to 128.
+// MaxPeerNetworks bounds the networks of one rule of a NetworkPolicy, after its ipBlocks
+// are merged: an exception splits a network into up to 128.
 const MaxPeerNetworks = 65536
 
 // destinations returns where a rule leads. An entry that cannot work leads nowhere,
@@ -62,8 +62,8 @@ func (r *reader) pods(d *peers.Destinations, path string, peer *networkingv1.Net
 	}
 }
 
-// block adds the addresses of an ipBlock without its exceptions, none if a part
-// of it cannot be read: an exception that is lost would open what it was to close.
+// block adds the addresses of an ipBlock without its exceptions, none if a part of it
+// cannot be read: a lost exception would open addresses that it should close.
 func (r *reader) block(d *peers.Destinations, path string, b *networkingv1.IPBlock) {
 	whole, ok := r.cidr(path+".cidr", b.CIDR)
 	var holes []netip.Prefix

@@ -17,8 +17,7 @@ import (
 // few as they can be: a packet may be compared with each.
 const MaxPeerPorts = 512
 
-// ports returns the ports of a rule that are numbers and those that are names. A
-// port that cannot work adds nothing.
+// ports returns the numeric and the named ports of a rule. An invalid port adds nothing.
 func (r *reader) ports(path string, ports []networkingv1.NetworkPolicyPort) (policy.PortSet, []peers.PortName) {
 	if len(ports) == 0 {
 		return policy.AnyPort, nil

@@ -19,7 +19,7 @@ type Policy struct {
 	Problems []policy.Problem
 }
 
-// maxProblems bounds the problems that one object has by name: it has room for a
+// maxProblems bounds the problems that one object reports by name: it has room for a
 // hundred thousand mistakes.
 const maxProblems = 64
 
@@ -113,8 +113,8 @@ func (r *reader) limitsEgress() bool {
 	return slices.Contains(spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 }
 
-// rule adds what one rule opens: to each kind of its peers those of its ports that
-// are numbers, and the ports that have names wherever it leads.
+// rule adds the openings of one rule: for each kind of peers its numeric ports, and the
+// named ports for all destinations.
 func (r *reader) rule(path string, rule *networkingv1.NetworkPolicyEgressRule) {
 	to := r.destinations(path+".to", rule.To)
 	ports, names := r.ports(path+".ports", rule.Ports)

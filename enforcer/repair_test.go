@@ -10,9 +10,7 @@ import (
 	"time"
 
 	"github.com/namegate/namegate/e2e/fatal"
-	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/enforcer/dataplane/xtables"
-	"github.com/namegate/namegate/enforcer/grants"
 	"github.com/namegate/namegate/enforcer/handover"
 	"github.com/namegate/namegate/kernel/ipset"
 	"github.com/namegate/namegate/kernel/iptables"
@@ -26,15 +24,20 @@ var setRivals = map[string]func(w *world, p policy.Pod) error{
 	"selects a stranger": func(w *world, _ policy.Pod) error {
 		return w.sets.Add("NG4-selected", ipset.Entry{Addr: addr("203.0.113.9")})
 	},
-	"flushes a pod's set": func(w *world, p policy.Pod) error { return w.flush(grantSetName(p.PodRef, https, iptables.IPv4)) },
+	"flushes a pod's set": func(w *world, p policy.Pod) error {
+		return w.flush(xtables.GrantSetName(p.PodRef, https, iptables.IPv4))
+	},
 	"takes an address": func(w *world, p policy.Pod) error {
-		return w.sets.Delete(grantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("192.0.2.1")})
+		return w.sets.Delete(xtables.GrantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("192.0.2.1")})
 	},
 	"opens an address": func(w *world, p policy.Pod) error {
-		return w.sets.Add(grantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("203.0.113.9")})
+		return w.sets.Add(xtables.GrantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("203.0.113.9")})
+	},
+	"adds a debt": func(w *world, _ policy.Pod) error {
+		return w.sets.Add("NG4-"+setRecheck, ipset.Entry{Addr: addr("10.1.0.5")})
 	},
 	"destroys a set": func(w *world, p policy.Pod) error {
-		name := grantSetName(p.PodRef, https, iptables.IPv6)
+		name := xtables.GrantSetName(p.PodRef, https, iptables.IPv6)
 		w.sets.Refer(name, false)
 		return w.sets.Destroy(name)
 	},
@@ -57,7 +60,7 @@ func answeredWeb(t *testing.T) (*world, policy.Pod) {
 }
 
 // Each is found by a glance, well before the check that comes by itself, and mended once.
-func TestWhatHappensToSetsIsSeenAtOnce(t *testing.T) {
+func TestChangedSetsAreDetectedImmediately(t *testing.T) {
 	for what, rival := range setRivals {
 		w, p := answeredWeb(t)
 		w.repairs(what, func() error { return rival(w, p) })
@@ -81,7 +84,7 @@ func TestSetsThatGoBeforeAnythingAsksThem(t *testing.T) {
 			grants := w.grants(s, client.PodRef, "www.example.org", 60, "192.0.2.1")
 			victim := map[string][2]string{ // the set, and the step before which it goes
 				"peers":  {xtables.PeerSetName(s.PeerSets[0].Peer, 4), "restore"},
-				"grants": {grantSetName(client.PodRef, https, 4), "restore"},
+				"grants": {xtables.GrantSetName(client.PodRef, https, 4), "restore"},
 				"judged": {"NG4-" + setDispatched, "list NG4-" + setDispatched},
 			}[kind]
 			gone := false
@@ -112,18 +115,24 @@ func TestSetsThatGoBeforeAnythingAsksThem(t *testing.T) {
 	}
 }
 
+// wrongSets returns the sets that the dataplane finds to deviate.
+func (w *world) wrongSets() []string {
+	w.t.Helper()
+	found, err := w.e.plane.Verify(context.Background(), w.e.state(w.e.inForce()), false)
+	fatal.If(w.t, err)
+	return slices.DeleteFunc(found, func(o string) bool { return !strings.HasPrefix(o, "set ") })
+}
+
 // repairs lets a program do something, which shows at once and is mended once.
 func (w *world) repairs(what string, rival func() error) {
 	w.t.Helper()
 	w.reconcile() // what was written is compared once
-	var glance sizeCheck
-	if w.e.touched() || glance.shows(w.e) {
+	if w.e.touched() {
 		w.t.Fatalf("%s: something shows before", what)
 	}
 	before := sortedLines(w.dump())
 	fatal.If(w.t, rival())
-	glance = sizeCheck{}
-	if !w.e.touched() && !glance.shows(w.e) {
+	if !w.e.touched() {
 		w.t.Errorf("a program %s, and nothing shows", what)
 	}
 	w.reconcile()
@@ -133,8 +142,7 @@ func (w *world) repairs(what string, rival func() error) {
 	if got := w.e.Status().Repairs; got != 1 {
 		w.t.Errorf("a program %s: %d repairs", what, got)
 	}
-	glance = sizeCheck{}
-	if w.e.touched() || glance.shows(w.e) {
+	if w.e.touched() {
 		w.t.Errorf("a program %s, and after the repair it still shows", what)
 	}
 }
@@ -145,7 +153,7 @@ func TestRunReconcilePutsEntriesBack(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan error, 1)
 	go func() { over <- w.e.RunReconcile(ctx) }()
-	for _, set := range []string{"NG4-selected", grantSetName(p.PodRef, https, iptables.IPv4)} {
+	for _, set := range []string{"NG4-selected", xtables.GrantSetName(p.PodRef, https, iptables.IPv4)} {
 		var took []time.Duration
 		for range 3 {
 			repairs := w.e.Status().Repairs
@@ -165,9 +173,9 @@ func TestRunReconcilePutsEntriesBack(t *testing.T) {
 }
 
 // While another agent grants too, what one does not know may be the other's.
-func TestTheOtherAgentsGrantsStay(t *testing.T) {
+func TestOtherAgentsGrantsStay(t *testing.T) {
 	w, p := answeredWeb(t)
-	w.e.predecessor = handover.NewPredecessor(func(netip.Addr) bool { return true }, w.clock.now)
+	w.e.predecessor = handover.NewPredecessor(func(netip.Addr) bool { return true }, w.clock.Now)
 	w.e.predecessor.Find(addrs("169.254.20.99"), nil)
 	w.reconcileMembers()
 	repairs := w.e.Status().Repairs
@@ -203,15 +211,16 @@ func TestALookAmongGrants(t *testing.T) {
 			over = true
 		default:
 		}
-		if wrong, _, err := w.e.grants.WrongSizes(false); err != nil || len(wrong) > 0 {
-			t.Fatalf("%d sets are thought to be wrong, %v", len(wrong), err)
+		if wrong := w.wrongSets(); len(wrong) > 0 {
+			t.Fatalf("%v are thought to be wrong", wrong)
 		}
 	}
 	<-granted
 	t.Logf("%d looks", looks)
-	fatal.If(t, w.real.Delete(grantSetName(pods[7].PodRef, https, iptables.IPv4), ipset.Entry{Addr: asked[7][0].Addrs[0]}))
-	if wrong, _, err := w.e.grants.WrongSizes(false); err != nil || len(wrong) != 1 || wrong[0].Key().Pod != pods[7].PodRef {
-		t.Errorf("%d sets are thought to be wrong, %v, want that of %s", len(wrong), err, pods[7].Name)
+	fatal.If(t, w.real.Delete(xtables.GrantSetName(pods[7].PodRef, https, iptables.IPv4), ipset.Entry{Addr: asked[7][0].Addrs[0]}))
+	want := "set " + xtables.GrantSetName(pods[7].PodRef, https, iptables.IPv4)
+	if wrong := w.wrongSets(); !slices.Equal(wrong, []string{want}) {
+		t.Errorf("%v are thought to be wrong, want %s", wrong, want)
 	}
 }
 
@@ -228,8 +237,8 @@ func TestExchangedEntriesAreFoundInTurn(t *testing.T) {
 	}
 	before := sortedLines(w.dump())
 	for _, p := range pods {
-		fatal.If(t, w.flush(grantSetName(p.PodRef, https, iptables.IPv4)))
-		fatal.If(t, w.sets.Add(grantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("203.0.113.9")}))
+		fatal.If(t, w.flush(xtables.GrantSetName(p.PodRef, https, iptables.IPv4)))
+		fatal.If(t, w.sets.Add(xtables.GrantSetName(p.PodRef, https, iptables.IPv4), ipset.Entry{Addr: addr("203.0.113.9")}))
 	}
 	// Each check compares the members of a few more sets than the last one did.
 	w.seams.forget(0, false)
@@ -242,25 +251,6 @@ func TestExchangedEntriesAreFoundInTurn(t *testing.T) {
 	}
 	if after := sortedLines(w.dump()); after != before || strings.Contains(after, "203.0.113.9") {
 		t.Error("not all entries are put back")
-	}
-}
-
-// A look may take no more than its share of the time.
-func TestLooksAtAllSetsArePaced(t *testing.T) {
-	w, p := answeredWeb(t)
-	fatal.If(t, setRivals["takes an address"](w, p))
-	glance := sizeCheck{next: time.Now().Add(time.Hour)}
-	if glance.shows(w.e) {
-		t.Error("it is looked before its time")
-	}
-	glance.next = time.Time{}
-	began := time.Now()
-	if !glance.shows(w.e) {
-		t.Error("it is not looked in time")
-	}
-	took := time.Since(began)
-	if pause := glance.next.Sub(began); pause <= 0 || pause > dataplane.GlanceShare*took || pause > checkEvery {
-		t.Errorf("after a look of at most %v a pause of %v", took, pause)
 	}
 }
 
@@ -285,7 +275,7 @@ func TestAnAdoptedCommentIsAsWanted(t *testing.T) {
 	policies := pol("allow", "tcp/443 *.example.org")
 	w.apply([]policy.Pod{p}, policies)
 	for _, name := range []string{"b.example.org", "c.example.org", "a.example.org", "d.example.org"} {
-		w.clock.pass(10 * time.Millisecond)
+		w.clock.Pass(10 * time.Millisecond)
 		w.answer(p, name, 60, "192.0.2.1")
 	}
 	w.restart()
@@ -302,12 +292,7 @@ func TestAnAdoptedCommentIsAsWanted(t *testing.T) {
 func TestAnExchangedMemberIsReportedUntilItIsRepaired(t *testing.T) {
 	w, client := asksPeers(t)
 	w.answer(client, "www.example.org", 600, "192.0.2.1")
-	var granted *grants.Set
-	for s := range w.e.grants.All() {
-		if s.Name() == grantSetName(client.PodRef, https, iptables.IPv4) {
-			granted = s
-		}
-	}
+	granted := xtables.GrantSetName(client.PodRef, https, iptables.IPv4)
 	peers := w.peerSetOfKind(policy.PeerPods)
 	exchange := func(set string, timeout time.Duration) {
 		t.Helper()
@@ -323,12 +308,12 @@ func TestAnExchangedMemberIsReportedUntilItIsRepaired(t *testing.T) {
 		fatal.If(t, err)
 	}
 	before := w.dump()
-	exchange(granted.Name(), time.Hour)
+	exchange(granted, time.Hour)
 	exchange(peers, 0)
 	w.compareMembers()
 	for range 2 {
 		err := w.e.compare(context.Background(), true, false)
-		if err == nil || !strings.Contains(err.Error(), granted.Name()) || !strings.Contains(err.Error(), peers) {
+		if err == nil || !strings.Contains(err.Error(), granted) || !strings.Contains(err.Error(), peers) {
 			t.Errorf("reported: %v", err)
 		}
 	}

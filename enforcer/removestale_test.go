@@ -37,7 +37,7 @@ func oldLines(in *iptables.Fake) (n int) {
 	return n
 }
 
-func TestAnOlderLayoutGoesWhenTheNewOneIsInForce(t *testing.T) {
+func TestOlderLayoutIsRemovedAfterTheNewOneIsInForce(t *testing.T) {
 	for _, test := range []struct {
 		name            string
 		here, elsewhere []string

@@ -1,9 +1,10 @@
-package link
+package subscription
 
 import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,13 +15,12 @@ import (
 	"github.com/namegate/namegate/e2e/netns"
 )
 
-// A burst of more events than the kernel keeps ends nothing: when it is over there is
-// quiet, and what comes later is told.
+// A burst of more events than the kernel keeps does not end the watch: later events still
+// arrive.
 func TestWatchOutlivesABurst(t *testing.T) {
 	netns.Own(t)
-	s, err := nl.Subscribe(unix.NETLINK_ROUTE, watched...)
+	s, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK)
 	fatal.If(t, err)
-	defer s.Close()
 	// The least that the kernel gives: some two events.
 	fatal.If(t, unix.SetsockoptInt(s.GetFd(), unix.SOL_SOCKET, unix.SO_RCVBUF, 1))
 	batch := func(lines string) {
@@ -36,7 +36,9 @@ func TestWatchOutlivesABurst(t *testing.T) {
 		fmt.Fprintf(&burst, "link add here%d type veth peer name there%d\n", i, i)
 	}
 	batch(burst.String()) // before anybody reads
-	events := tokens(s)
+	all := func([]syscall.NetlinkMessage) bool { return true }
+	events, err := Watch(t.Context(), func() (Socket, error) { return s, nil }, all, func(err error) { t.Error(err) })
+	fatal.If(t, err)
 	quiet := 0
 	for tokens := 0; quiet == 0; tokens++ {
 		select {

@@ -1,0 +1,91 @@
+package dataplane
+
+import (
+	"errors"
+	"iter"
+	"net/netip"
+	"time"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// GrantSet is the grants of a pod on a port set, of one address family.
+type GrantSet struct {
+	Pod   policy.PodRef
+	Ports policy.PortSet
+	IPv6  bool
+	// Name is the dataplane's name of the set. It follows from the other fields.
+	Name string
+}
+
+// CommentMax is the longest comment of a grant in bytes.
+const CommentMax = 255
+
+// Grant is one address of a set.
+type Grant struct {
+	Addr netip.Addr
+	// Timeout is after how long the kernel ends the grant by itself. The dataplane shortens a
+	// timeout that is longer than the kernel's longest.
+	Timeout time.Duration
+	// Comment is a text that the kernel keeps for the next agent.
+	Comment string
+}
+
+// GrantOp is one change of one set.
+type GrantOp struct {
+	Set GrantSet
+	// Remove removes the grants. Otherwise they are added or, where the set holds the
+	// address already, replaced.
+	Remove bool
+	Grants []Grant
+	// Err is the result: nil once the kernel has acknowledged all grants.
+	Err error
+}
+
+// Grants are the desired grants of a State. Package grants implements it.
+type Grants interface {
+	// Holds tells whether the grants have a set. Only a set that they have is changed.
+	Holds(set GrantSet) bool
+	// Adopt adds sets. take receives the grants that an earlier agent left in a set, perhaps
+	// in parts, and does not keep the slice. hold ends the call with the sets that the kernel
+	// has now. Without hold nothing is added.
+	Adopt() (take func(set GrantSet, part []Grant), hold func(sets []GrantSet))
+	// Bounds yields all sets.
+	Bounds() iter.Seq2[GrantSet, Bounds]
+	// Freeze calls f while no grant of any set changes, unless the grants have no such set.
+	// f must not call Grants.
+	// certain are the grants that the kernel acknowledged last, uncertain the addresses that it
+	// may hold or not, after a failed write; f keeps neither.
+	Freeze(set GrantSet, f func(certain []Grant, uncertain map[netip.Addr]bool))
+}
+
+// Bounds are how many entries the kernel must hold of a set and may hold.
+type Bounds struct{ Least, Most int }
+
+// GrantWriter is the part of a dataplane that package grants calls. It has one call under
+// way at a time, and that may be at the same time as a call of Interface, even within it.
+type GrantWriter interface {
+	// ApplyGrants does the changes in order, in as few writes as their number allows, and
+	// sets the Err of each. A change that fails does not hold up the others; IsNoSet holds
+	// for the error where the kernel does not have the set. Ops and grants are not kept.
+	ApplyGrants(ops []GrantOp)
+	// ListGrants hands over the grants that the kernel holds of the sets, with the timeout
+	// that each has left. A large set comes in parts. each must not keep the slice.
+	ListGrants(sets []GrantSet, each func(set GrantSet, part []Grant)) error
+}
+
+// NoSet marks an error that says that the kernel does not have a set.
+type NoSet struct{ Err error }
+
+func (e NoSet) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error of the kernel.
+func (e NoSet) Unwrap() error { return e.Err }
+
+var errNoSet = errors.New("no such set")
+
+// Is lets IsNoSet find the mark.
+func (e NoSet) Is(target error) bool { return target == errNoSet }
+
+// IsNoSet tells whether err says that the kernel does not have a set.
+func IsNoSet(err error) bool { return errors.Is(err, errNoSet) }

@@ -1,0 +1,151 @@
+package xtables
+
+import (
+	"iter"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/kernel/ipset"
+	"github.com/namegate/namegate/policy"
+)
+
+// fakeGrants are desired grants that do not change.
+type fakeGrants map[dataplane.GrantSet]struct {
+	certain   []dataplane.Grant
+	uncertain map[netip.Addr]bool
+}
+
+func (f fakeGrants) Holds(set dataplane.GrantSet) bool { _, there := f[set]; return there }
+
+func (f fakeGrants) Adopt() (func(dataplane.GrantSet, []dataplane.Grant), func([]dataplane.GrantSet)) {
+	return func(dataplane.GrantSet, []dataplane.Grant) {}, func([]dataplane.GrantSet) {}
+}
+
+func (f fakeGrants) Bounds() iter.Seq2[dataplane.GrantSet, dataplane.Bounds] {
+	return func(yield func(dataplane.GrantSet, dataplane.Bounds) bool) {
+		for set, is := range f {
+			if !yield(set, dataplane.Bounds{Least: len(is.certain), Most: len(is.certain) + len(is.uncertain)}) {
+				return
+			}
+		}
+	}
+}
+
+func (f fakeGrants) Freeze(set dataplane.GrantSet, do func([]dataplane.Grant, map[netip.Addr]bool)) {
+	if is, there := f[set]; there {
+		do(is.certain, is.uncertain)
+	}
+}
+
+// grantSetOf is the HTTPS set of a pod.
+func grantSetOf(pod string, ipv6 bool) dataplane.GrantSet {
+	ref := policy.PodRef{Namespace: "shop", Name: pod}
+	return dataplane.GrantSet{Pod: ref, Ports: "tcp/443", IPv6: ipv6, Name: GrantSetName(ref, "tcp/443", familyOf(ipv6))}
+}
+
+// newGrantSets returns fake sets with those of grants.
+func newGrantSets(t *testing.T, sets ...dataplane.GrantSet) (*grantSets, *ipset.Fake) {
+	fake := ipset.NewFake(time.Now)
+	g := &grantSets{sets: fake}
+	g.create(sets, func(s dataplane.GrantSet, err error) { t.Fatal(s.Name, err) })
+	return g, fake
+}
+
+func granted(addrs ...string) (out []dataplane.Grant) {
+	for _, a := range addrs {
+		out = append(out, dataplane.Grant{Addr: addr(a), Timeout: time.Hour, Comment: "of " + a})
+	}
+	return out
+}
+
+// open returns the addresses of a set, sorted.
+func open(t *testing.T, sets ipset.Interface, set dataplane.GrantSet) (out []netip.Addr) {
+	t.Helper()
+	entries, err := sets.List(set.Name)
+	fatal.If(t, err)
+	for _, en := range entries {
+		out = append(out, en.Addr)
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}
+
+// Each change of one call has its own result, and the next call keeps nothing of it.
+func TestApplyGrants(t *testing.T) {
+	web, gone, six := grantSetOf("web", false), grantSetOf("gone", false), grantSetOf("web", true)
+	g, fake := newGrantSets(t, web, six)
+	long := granted("2001:db8::1")
+	long[0].Timeout = 1 << 62
+	ops := []dataplane.GrantOp{
+		{Set: web, Grants: granted("192.0.2.1", "192.0.2.2", "192.0.2.3")}, {Set: gone, Grants: granted("192.0.2.1")},
+		{Set: six, Grants: long}, {Set: web, Remove: true, Grants: granted("192.0.2.2")},
+	}
+	for range 2 {
+		g.apply(ops)
+		if ops[0].Err != nil || !dataplane.IsNoSet(ops[1].Err) || !ipset.IsNotFound(ops[1].Err) || ops[2].Err != nil || ops[3].Err != nil {
+			t.Errorf("results %v, %v, %v, %v", ops[0].Err, ops[1].Err, ops[2].Err, ops[3].Err)
+		}
+		if got := open(t, fake, web); !slices.Equal(got, addrs("192.0.2.1 192.0.2.3")) {
+			t.Errorf("open: %v", got)
+		}
+	}
+	entries, err := fake.List(six.Name)
+	if err != nil || len(entries) != 1 || entries[0].Timeout > ipset.TimeoutMax || entries[0].Timeout < ipset.TimeoutMax-time.Minute || entries[0].Comment != "of 2001:db8::1" {
+		t.Errorf("%v, %v", entries, err)
+	}
+	ops = []dataplane.GrantOp{{Set: web, Remove: true, Grants: granted("192.0.2.9")}}
+	if g.apply(ops); ops[0].Err != nil || len(open(t, fake, web)) != 2 {
+		t.Errorf("after an unlike call: %v, %v", ops[0].Err, open(t, fake, web))
+	}
+}
+
+// What deviates is found, by its size or by its members, and repaired; uncertain addresses
+// are neither missing nor surplus, and the grants of another agent stay while it is there.
+func TestGrantSetsAreVerified(t *testing.T) {
+	web := grantSetOf("web", false)
+	want := fakeGrants{web: {granted("192.0.2.1", "192.0.2.2"), map[netip.Addr]bool{addr("192.0.2.3"): true}}}
+	for _, test := range []struct {
+		what          string
+		there         []dataplane.Grant
+		size, members bool // wrong
+		coexisting    bool
+		after         string
+	}{
+		{"as wanted", granted("192.0.2.1", "192.0.2.2"), false, false, false, "192.0.2.1 192.0.2.2"},
+		{"an uncertain one", granted("192.0.2.1", "192.0.2.2", "192.0.2.3"), false, false, false, "192.0.2.1 192.0.2.2 192.0.2.3"},
+		{"flushed", nil, true, true, false, "192.0.2.1 192.0.2.2"},
+		{"an uncertain one in place of another", granted("192.0.2.1", "192.0.2.3"), false, true, false, "192.0.2.1 192.0.2.2 192.0.2.3"},
+		{"exchanged", granted("192.0.2.1", "203.0.113.9"), false, true, false, "192.0.2.1 192.0.2.2"},
+		{"two too many", granted("192.0.2.1", "192.0.2.2", "203.0.113.8", "203.0.113.9"), true, true, false, "192.0.2.1 192.0.2.2"},
+		{"two of another agent", granted("192.0.2.1", "192.0.2.2", "203.0.113.8", "203.0.113.9"), false, false, true, "192.0.2.1 192.0.2.2 203.0.113.8 203.0.113.9"},
+	} {
+		g, fake := newGrantSets(t, web)
+		m := &mirrors{sets: fake, coexisting: func() bool { return test.coexisting }, differing: map[string]mirror{}}
+		g.apply([]dataplane.GrantOp{{Set: web, Grants: test.there}})
+		sizes, err := fake.Sizes()
+		fatal.If(t, err)
+		wrong, err := m.wrongSizes(&peers{}, want, sizes)
+		if err != nil || len(wrong) > 0 != test.size {
+			t.Errorf("%s: wrong sizes %v, %v", test.what, wrong, err)
+		}
+		if differs, err := m.differs(grantMirror{want, web}); err != nil || differs != test.members {
+			t.Errorf("%s: differs %v, %v", test.what, differs, err)
+		}
+		if wrong, err := m.verify(&peers{}, want, sizes); err != nil || len(wrong) > 0 != test.members || len(wrong) > 1 {
+			t.Errorf("%s: deviating %v, %v", test.what, wrong, err)
+		}
+		if deviated, err := m.repair(grantMirror{want, web}); err != nil || deviated != test.members {
+			t.Errorf("%s: repaired %v, %v", test.what, deviated, err)
+		}
+		if got := open(t, fake, web); !slices.Equal(got, addrs(test.after)) {
+			t.Errorf("%s: after the repair %v", test.what, got)
+		}
+		if wrong, err := m.verify(&peers{}, want, sizes); err != nil || len(wrong) > 0 {
+			t.Errorf("%s: deviating after the repair %v, %v", test.what, wrong, err)
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package xtables
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/namegate/namegate/enforcer/dataplane"
+	"github.com/namegate/namegate/kernel/ipset"
+)
+
+// mirror is a set whose members are known without the kernel: of peers or of grants.
+type mirror interface {
+	fmt.Stringer // for administrators
+	setName() string
+	// freeze calls f with the members, which do not change meanwhile. It does nothing for a
+	// set that no rule asks any more.
+	freeze(f func(members))
+}
+
+// members are what the kernel is to hold of a set.
+type members struct {
+	header ipset.Set
+	want   []ipset.Entry
+	// bounds are how many entries the kernel may hold: of want, and those for which maybe
+	// holds.
+	bounds dataplane.Bounds
+	maybe  func(ipset.Entry) bool
+}
+
+func (s *peerSet) setName() string { return s.name }
+
+func (s *peerSet) String() string { return fmt.Sprintf("peers %q", s.key.peer.Key) }
+
+func (s *peerSet) bounds() dataplane.Bounds {
+	return dataplane.Bounds{Least: s.size, Most: s.size + len(s.stale)}
+}
+
+func (s *peerSet) freeze(f func(members)) {
+	if s.refused || s.released {
+		return
+	}
+	want := s.entries(s.full)
+	f(members{s.header(len(want)), want, s.bounds(), func(en ipset.Entry) bool { return s.stale[en] }})
+}
+
+// grantMirror is a set of grants.
+type grantMirror struct {
+	grants dataplane.Grants
+	set    dataplane.GrantSet
+}
+
+func (m grantMirror) setName() string { return m.set.Name }
+
+func (m grantMirror) String() string {
+	return fmt.Sprintf("grants of pod %s on %s", m.set.Pod, m.set.Ports)
+}
+
+func (m grantMirror) freeze(f func(members)) {
+	m.grants.Freeze(m.set, func(certain []dataplane.Grant, uncertain map[netip.Addr]bool) {
+		b := dataplane.Bounds{Least: len(certain), Most: len(certain) + len(uncertain)}
+		f(members{grantHeader(m.set), appendGrants(nil, certain), b, func(en ipset.Entry) bool { return uncertain[en.Addr] }})
+	})
+}
+
+// mirrors compares and repairs the sets of peers and of grants.
+type mirrors struct {
+	sets ipset.Interface
+	// coexisting tells whether another agent writes too.
+	coexisting func() bool
+	// differing are the sets whose members deviated when they had their turn, by name.
+	differing map[string]mirror
+}
+
+// outside tells whether a set's size is not within its bounds. While two agents write, the
+// kernel also holds the entries of the other.
+func (m *mirrors) outside(name string, b dataplane.Bounds, sizes map[string]int) bool {
+	size, there := sizes[name]
+	return !there || size < b.Least || size > b.Most && !m.coexisting()
+}
+
+// wrongSizes returns the sets of a wrong size. sizes may be older than the members: a set is
+// asked again.
+func (m *mirrors) wrongSizes(p *peers, grants dataplane.Grants, sizes map[string]int) (wrong []mirror, err error) {
+	for _, s := range p.all {
+		if !s.refused && m.outside(s.name, s.bounds(), sizes) {
+			wrong = append(wrong, s)
+		}
+	}
+	for s, b := range grants.Bounds() {
+		if m.outside(s.Name, b, sizes) {
+			wrong = append(wrong, grantMirror{grants, s})
+		}
+	}
+	return slices.DeleteFunc(wrong, func(s mirror) bool {
+		still := false
+		s.freeze(func(is members) {
+			again, e := m.sets.Sizes(s.setName())
+			err = cmp.Or(err, e)
+			still = m.outside(s.setName(), is.bounds, again)
+		})
+		return !still
+	}), err
+}
+
+// verify returns the sets of a wrong size, and those whose members deviated at their turn
+// and still do: a repair may have to wait.
+func (m *mirrors) verify(p *peers, grants dataplane.Grants, sizes map[string]int) ([]mirror, error) {
+	wrong, err := m.wrongSizes(p, grants, sizes)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]bool{}
+	for _, s := range wrong {
+		found[s.setName()] = true
+	}
+	for name, s := range maps.Clone(m.differing) {
+		differs, err := m.differs(s)
+		if err != nil {
+			return nil, err
+		}
+		if differs && !found[name] {
+			wrong = append(wrong, s)
+		}
+	}
+	slices.SortFunc(wrong, func(a, b mirror) int { return cmp.Compare(a.setName(), b.setName()) })
+	return wrong, nil
+}
+
+// differs tells whether the members of a set deviate, and keeps the result for verify.
+func (m *mirrors) differs(s mirror) (differs bool, err error) {
+	s.freeze(func(is members) {
+		var d ipset.Difference
+		d, err = m.compare(is)
+		differs = err == nil && d.Any()
+	})
+	if differs {
+		m.differing[s.setName()] = s
+	} else if err == nil {
+		delete(m.differing, s.setName())
+	}
+	return differs, err
+}
+
+func (m *mirrors) compare(is members) (ipset.Difference, error) {
+	coexisting := m.coexisting()
+	d, err := ipset.Compare(m.sets, is.header, is.want, func(en ipset.Entry) bool { return !is.maybe(en) && !coexisting })
+	if coexisting {
+		d.Changed = nil // the other agent moves deadlines
+	}
+	return d, err
+}
+
+// repair removes foreign entries from a set and writes the lost ones again. It tells whether
+// the set deviated.
+func (m *mirrors) repair(s mirror) (deviated bool, err error) {
+	s.freeze(func(is members) {
+		var d ipset.Difference
+		if d, err = m.compare(is); err == nil && d.Any() {
+			deviated, err = true, ipset.Repair(m.sets, is.header, d, is.want)
+		}
+	})
+	return deviated, err
+}
