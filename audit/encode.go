@@ -43,7 +43,7 @@ func appendLine(b []byte, node string, r *Record) []byte {
 		b = appendWay(b, r)
 		b = append(b, p.end()...)
 	} else {
-		b = appendAsker(b, r)
+		b = appendVerdict(b, r)
 		b = r.Address.AppendTo(b)
 		b = appendDecided(b, r)
 		b = appendWay(b, r)
@@ -52,8 +52,8 @@ func appendLine(b []byte, node string, r *Record) []byte {
 	return append(b, "}\n"...)
 }
 
-// appendAsker writes the verdict and the pod, up to its address.
-func appendAsker(b []byte, r *Record) []byte {
+// appendVerdict writes the verdict and the pod, up to its address.
+func appendVerdict(b []byte, r *Record) []byte {
 	b = appendWord(b, "verdict", r.Verdict.String())
 	if r.Would != None {
 		b = appendWord(b, "would", r.Would.String())

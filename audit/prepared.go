@@ -19,7 +19,7 @@ type Prepared struct {
 // the prepared part invalid.
 func Prepare(r *Record) *Prepared {
 	p := &Prepared{address: r.Address, trait: traitOf(r)}
-	b := appendAsker(nil, r)
+	b := appendVerdict(nil, r)
 	p.from = len(b)
 	b = r.Address.AppendTo(b)
 	p.to = len(b)

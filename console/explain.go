@@ -55,6 +55,7 @@ func (c *console) facts(r *request, p *policy.Pod, to explain.Target) explain.Fa
 	f.Problems, f.Contested = c.problems(r, p, f.View), contested(snap, p)
 	remote, unread := s.Remote()
 	f.Snapshot, f.NetworkPolicies, f.Services, f.Sees = snap, s.NetworkPolicies(p.Namespace), s.Services(), r.sees
+	f.SeesCluster = r.sees("")
 	f.Pods, f.OtherPods = allPods(snap, remote), unread
 	if !to.Addr.IsValid() {
 		if d, ok := s.Asked(p.PodRef, to.Name); ok {

@@ -59,7 +59,7 @@ func (p *Printer) explained(e *explain.Explanation) error {
 	for _, n := range e.NetworkPolicies {
 		say("and by", "NetworkPolicy %s", n)
 	}
-	if len(e.Policies) == 0 && e.Verdict != explain.Elsewhere {
+	if len(e.Policies)+len(e.Rules) == 0 && e.Verdict != explain.Elsewhere {
 		say("selected by", "no policy")
 	}
 	p.evidence(e, say)
@@ -74,26 +74,7 @@ func (p *Printer) explained(e *explain.Explanation) error {
 
 // evidence lists the grounds of the answer.
 func (p *Printer) evidence(e *explain.Explanation, say func(name, format string, args ...any)) {
-	for _, m := range e.Matches {
-		kind := ""
-		if m.Audit {
-			kind = ", Audit"
-		}
-		if !m.OnPort {
-			kind += ", not on this port"
-		}
-		say("covered by", "%s: %q of %s %s, on %s%s", m.Name, m.Match, m.Policy, m.Path, or(m.Ports, "no port"), kind)
-	}
-	if len(e.Matches) == 0 && len(e.Policies) > 0 {
-		say("covered by", "no match")
-	}
-	for _, r := range e.Peers {
-		state := ""
-		if !r.OnPort {
-			state = ", not on this port"
-		}
-		say("peer", "%s by NetworkPolicy %s %s (%s), on %s%s", peerOf(r), r.Policy, r.Path, r.Peer, or(r.Ports, "no port"), state)
-	}
+	p.rules(e, say)
 	for _, g := range e.Open {
 		state := "for " + span(g.Until.Sub(p.Now())) + " more"
 		if g.Ended {
@@ -120,6 +101,37 @@ func (p *Printer) evidence(e *explain.Explanation, say func(name, format string,
 			names = " (" + strings.Join(f.Names, ", ") + ")"
 		}
 		say(f.Verdict+" lately", "%d × %s %s%s, %s: %s", f.Count, f.Protocol, hostPort(f.Address, f.Port), names, ago(p.Now().Sub(f.Last)), f.Reason)
+	}
+}
+
+// rules says which rules lead to the target: in the order in which they are asked, where
+// cluster policies have some for the pod.
+func (p *Printer) rules(e *explain.Explanation, say func(name, format string, args ...any)) {
+	for i, r := range e.Rules {
+		say("rules in order", "%d. %s", i+1, r)
+	}
+	if len(e.Rules) > 0 {
+		return
+	}
+	for _, m := range e.Matches {
+		kind := ""
+		if m.Audit {
+			kind = ", Audit"
+		}
+		if !m.OnPort {
+			kind += ", not on this port"
+		}
+		say("covered by", "%s: %q of %s %s, on %s%s", m.Name, m.Match, m.Policy, m.Path, or(m.Ports, "no port"), kind)
+	}
+	if len(e.Matches) == 0 && len(e.Policies) > 0 {
+		say("covered by", "no match")
+	}
+	for _, r := range e.Peers {
+		state := ""
+		if !r.OnPort {
+			state = ", not on this port"
+		}
+		say("peer", "%s by NetworkPolicy %s %s (%s), on %s%s", peerOf(r), r.Policy, r.Path, r.Peer, or(r.Ports, "no port"), state)
 	}
 }
 

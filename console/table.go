@@ -21,7 +21,7 @@ const (
 	reset         = "\x1b[0m"
 )
 
-// verdictColours say at a glance what became of something.
+// verdictColours are the colours of verdicts.
 var verdictColours = map[string]Colour{
 	"allowed": Green, "allowed-once-asked": Green,
 	"unmatched": Yellow, "blocked": Yellow, "would-deny": Yellow, "elsewhere": Yellow,

@@ -102,8 +102,8 @@ func (e *Enforcer) Commit(ctx context.Context) error {
 
 // CommitPart is Commit, after which pods of waiting that were not default-deny before are
 // not yet: what is prepared for them stays ready, and the next Commit may bring it into
-// force. It returns the snapshot that is in force, nil before the first; nobody waits
-// for that one, since an earlier agent may have isolated the pods already.
+// force. It returns the snapshot that is in force, nil before the first; in that one
+// no pod waits, because an earlier agent may have isolated the pods already.
 func (e *Enforcer) CommitPart(ctx context.Context, waiting map[policy.PodRef]bool) (*policy.Snapshot, error) {
 	e.apply.Lock()
 	defer e.apply.Unlock()

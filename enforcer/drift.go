@@ -4,12 +4,17 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // deviationGrace is how long something may deviate before it is reported: most
 // deviations are repaired within a fraction of it.
 const deviationGrace = time.Second
+
+// writeGrace is how long a write or a comparison may take before it is reported as a
+// deviation: most take less than a second.
+const writeGrace = 5 * time.Second
 
 // The sources of deviations. Each replaces its own.
 const (
@@ -65,8 +70,47 @@ func (d *drift) since(now time.Time, age time.Duration) []Deviation {
 }
 
 // Deviations returns what has not been as wanted for more than a second, sorted by
-// object. It waits for no write.
-func (e *Enforcer) Deviations() []Deviation { return e.drift.since(e.now(), deviationGrace) }
+// object, and at last a write that takes long. It waits for no write.
+func (e *Enforcer) Deviations() []Deviation {
+	now := e.now()
+	out := e.drift.since(now, deviationGrace)
+	if began := e.apply.began.Load(); began != nil && now.Sub(*began) >= writeGrace {
+		out = append(out, Deviation{Object: "write", Since: *began, Error: writing})
+	}
+	return out
+}
+
+const writing = "a write or a comparison has not ended; another program may hold a lock"
+
+// writeLock is a lock that tells since when it is held.
+type writeLock struct {
+	sync.Mutex
+	now   func() time.Time
+	began atomic.Pointer[time.Time] // nil while it is free
+}
+
+func (l *writeLock) Lock() {
+	l.Mutex.Lock()
+	l.begin()
+}
+
+func (l *writeLock) TryLock() bool {
+	free := l.Mutex.TryLock()
+	if free {
+		l.begin()
+	}
+	return free
+}
+
+func (l *writeLock) Unlock() {
+	l.began.Store(nil)
+	l.Mutex.Unlock()
+}
+
+func (l *writeLock) begin() {
+	now := l.now()
+	l.began.Store(&now)
+}
 
 // suspect has the kernel compared with the wanted state soon. It never waits.
 func (e *Enforcer) suspect() {

@@ -15,7 +15,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -74,7 +73,7 @@ type Enforcer struct {
 
 	// apply serializes everything that plans and writes chains and sets; the
 	// fields up to the next blank line belong to it.
-	apply       sync.Mutex
+	apply       writeLock
 	snapshot    *policy.Snapshot // the last one committed
 	coming      *policy.Snapshot // prepared and not yet committed
 	plan        dataplane.Subjects
@@ -133,7 +132,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		clock = grants.NewClock(now, time.Duration(now().UnixNano()))
 	}
 	e := &Enforcer{
-		cfg: cfg, k: k, now: now, log: log,
+		cfg: cfg, k: k, now: now, log: log, apply: writeLock{now: now},
 		plan:        dataplane.Subjects{},
 		suspected:   make(chan struct{}, 1),
 		homes:       map[netip.Addr]plan.Home{},
@@ -146,7 +145,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 	return e, nil
 }
 
-// own makes the dataplane, the grants that it holds and the queue whose debts it keeps.
+// own makes the dataplane, the grants that it holds and the queue whose recheck set it keeps.
 func (e *Enforcer) own(clock grants.Clock) {
 	e.plane = e.k.Dataplane(dataplane.Owner{Mark: e.cfg.Mark, Candidate: e.cfg.Candidate, Now: e.now, Log: e.log, Coexisting: e.coexisting, Repaired: e.repaired})
 	e.grants = grants.New(grants.Config{Kernel: e.plane, Clock: clock, Hold: e.cfg.Hold, WriteFailed: e.suspect})

@@ -21,7 +21,7 @@ func (e *Enforcer) AwaitPredecessor(ctx context.Context) (there bool, err error)
 		return true, nil
 	}
 	if !e.predecessor.Gone() {
-		return !e.predecessor.Overdue(), nil
+		return !e.predecessor.TimedOut(), nil
 	}
 	if err := e.grants.TakeOver(); err != nil {
 		return true, fmt.Errorf("take over the last agent's grants: %w", err)

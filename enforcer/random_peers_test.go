@@ -143,7 +143,8 @@ func (l *life) destination() string {
 
 // peers tells by the snapshot whether NetworkPolicies allow a connection.
 func (l *life) peers(v *policy.View, f conntrack.Flow) bool {
-	return slices.Contains(v.Pod.IPs, f.Dst.Addr()) || len(l.snap.PeersAt(v, f.Dst.Addr(), policy.Protocol(f.Protocol), f.Dst.Port())) > 0
+	allowed, _ := policy.Evaluate(v, l.snap, &policy.Flow{Protocol: policy.Protocol(f.Protocol), Dialled: f.Dst, Reached: f.Dst, Would: true})
+	return allowed
 }
 
 // checkPeers compares the sets of peers with the snapshot's, and returns their names.

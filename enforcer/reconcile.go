@@ -31,7 +31,7 @@ const (
 
 // RunReconcile keeps the kernel in the wanted state until ctx ends. It looks for homes
 // when links change. It compares the kernel with the wanted state at once where the
-// kernel tells of a change, where a glance shows one and after a failed write, and else
+// kernel tells of a change, where Suspect shows one and after a failed write, and else
 // every few seconds. What deviates is reported at once and repaired at once, but ever
 // more slowly where it is changed again and again.
 func (e *Enforcer) RunReconcile(ctx context.Context) error {
@@ -48,8 +48,8 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 	}
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
-	glance := time.NewTicker(dataplane.SuspectEvery)
-	defer glance.Stop()
+	suspect := time.NewTicker(dataplane.SuspectEvery)
+	defer suspect.Stop()
 	again := time.After(firstCheck) // nil: no look is planned
 	var suspicion <-chan time.Time  // nil: there is none
 	var r, search, doubt repairs
@@ -86,7 +86,7 @@ func (e *Enforcer) RunReconcile(ctx context.Context) error {
 			if e.k.Tables.ExternalChange() {
 				look(true)
 			}
-		case <-glance.C:
+		case <-suspect.C:
 			if again == nil && e.touched() {
 				look(false)
 			}

@@ -259,11 +259,19 @@ func TestStatusWhileAWriteHangs(t *testing.T) {
 	w, _ := answeredWeb(t)
 	want := w.e.Status()
 	w.e.apply.Lock()
-	defer w.e.apply.Unlock()
+	began := w.clock.Now()
 	w.e.repairs.Add(1)
 	got := w.e.Status()
-	if got.Selected != want.Selected || got.Grants != want.Grants || len(got.Serving) != len(want.Serving) || got.Repairs != want.Repairs+1 {
+	if got.Selected != want.Selected || got.Grants != want.Grants || len(got.Serving) != len(want.Serving) || got.Repairs != want.Repairs+1 || len(got.Deviations) > 0 {
 		t.Errorf("%+v, want %+v and a repair more", got, want)
+	}
+	w.clock.Pass(writeGrace)
+	if got := w.e.Status().Deviations; len(got) != 1 || got[0].Object != "write" || !got[0].Since.Equal(began) || got[0].Error == "" {
+		t.Errorf("after %v deviate %+v", writeGrace, got)
+	}
+	w.e.apply.Unlock()
+	if got := w.e.Status().Deviations; len(got) > 0 {
+		t.Errorf("after the write deviate %+v", got)
 	}
 }
 

@@ -22,7 +22,7 @@ type Query struct {
 // Decide returns the matches of a view that cover a question, and the reply that they
 // select. It is the one evaluation of questions.
 func Decide(v *View, q Query) Decision {
-	if v.ordered() || q.Via != "" {
+	if v.Ordered() || q.Via != "" {
 		return v.decideInOrder(q)
 	}
 	d := Decision{Matches: v.match(q.Name), would: q.Would}

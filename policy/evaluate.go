@@ -58,7 +58,7 @@ type tiers struct {
 // selects the pod, or a cluster policy and a NetworkPolicy do.
 func (v *View) tiers(would bool) tiers {
 	t := tiers{namespace: v.Rules, isolated: v.Enforced || would && len(v.Policies) > 0}
-	if !v.ordered() {
+	if !v.Ordered() {
 		t.empty = !t.isolated
 		return t
 	}
@@ -75,11 +75,11 @@ func (v *View) tiers(would bool) tiers {
 	return t
 }
 
-// Ordered returns the rules of the Admin and the Baseline tier that are in force, in
+// OrderedRules returns the rules of the Admin and the Baseline tier that are in force, in
 // order. namespace tells whether the Namespace tier exists, some whether there are any.
-func (v *View) Ordered() (admin, baseline []*Rule, namespace, some bool) {
+func (v *View) OrderedRules() (admin, baseline []*Rule, namespace, some bool) {
 	t := v.tiers(false)
-	if !v.ordered() {
+	if !v.Ordered() {
 		return nil, nil, t.isolated, false
 	}
 	enforced := func(rules []*Rule) []*Rule {
@@ -89,11 +89,14 @@ func (v *View) Ordered() (admin, baseline []*Rule, namespace, some bool) {
 	return admin, baseline, t.isolated, len(admin)+len(baseline) > 0
 }
 
-// ordered tells whether the view has rules of the tiers with an order.
-func (v *View) ordered() bool {
+// Ordered tells whether the view has rules of the tiers with an order.
+func (v *View) Ordered() bool {
 	n := len(v.Rules)
 	return n > 0 && (v.Rules[0].Tier != Namespace || v.Rules[n-1].Tier != Namespace)
 }
+
+// InForce tells whether any policy enforces rules for the pod.
+func (v *View) InForce() bool { return !v.tiers(false).empty }
 
 // has tells whether an address is the pod's own.
 func (v *View) has(a netip.Addr) bool { return slices.Contains(v.Pod.IPs, CleanAddr(a)) }
@@ -125,50 +128,31 @@ func (f *Flow) hits(r *Rule, in *Snapshot) bool {
 	case r.Broken:
 		return r.Action != Accept
 	case r.Peer.Kind != PeerNames:
-		return in.leads(r, CleanAddr(f.Reached.Addr()), f.Protocol, f.Reached.Port())
-	case r.Tier == Namespace:
-		return slices.Contains(f.Open, r.Ports) && r.Ports.Contains(f.Protocol, f.Dialled.Port())
+		port := f.Reached.Port()
+		return r.Ports.Contains(f.Protocol, port) &&
+			(r.Peer.Kind == PeerAnywhere || in.PeerSet(r.Peer).Contains(CleanAddr(f.Reached.Addr()), f.Protocol, port))
 	}
-	return slices.Contains(f.Entries, r) && r.Ports.Contains(f.Protocol, f.Dialled.Port())
+	return f.live(r) && r.Ports.Contains(f.Protocol, f.Dialled.Port())
 }
 
-// leads tells whether a rule with peers matches the actual destination.
-func (s *Snapshot) leads(r *Rule, a netip.Addr, proto Protocol, port uint16) bool {
-	return r.Peer.Kind != PeerNames && r.Ports.Contains(proto, port) &&
-		(r.Peer.Kind == PeerAnywhere || s.PeerSet(r.Peer).Contains(a, proto, port))
+// live tells whether the flow has an entry of a rule with names.
+func (f *Flow) live(r *Rule) bool {
+	if r.Tier == Namespace {
+		return slices.Contains(f.Open, r.Ports)
+	}
+	return slices.Contains(f.Entries, r)
 }
 
-// PeersAt returns the rules with peers that match an address, after the translation of
-// Services; nil if none does. A protocol without ports (ICMP, say) is asked for with
-// port 0.
-func (s *Snapshot) PeersAt(v *View, a netip.Addr, proto Protocol, port uint16) []*Rule {
-	a = CleanAddr(a)
-	var out []*Rule
-	for _, r := range v.Rules {
-		if s.leads(r, a, proto, port) {
-			out = append(out, r)
+// Enter adds the entries that an answer for a name of the matches makes. Those of Audit
+// policies count as Would says.
+func (f *Flow) Enter(matches ...*Match) {
+	for _, m := range matches {
+		switch {
+		case m.Audit && !f.Would:
+		case m.Rule == nil || m.Rule.Tier == Namespace:
+			f.Open = append(f.Open, m.Ports)
+		default:
+			f.Entries = append(f.Entries, m.Rule)
 		}
 	}
-	return out
-}
-
-// PortsAt returns the ports on which a rule with peers leads to an address; "" if it does
-// not lead there.
-func (s *Snapshot) PortsAt(r *Rule, a netip.Addr) PortSet {
-	a = CleanAddr(a)
-	switch set := s.PeerSet(r.Peer); {
-	case r.Peer.Kind == PeerAnywhere:
-		return r.Ports
-	case r.Peer.Kind == PeerPorts && set != nil:
-		var out []PortRange
-		for _, p := range set.Ports {
-			if p.Addr == a {
-				out = append(out, PortRange{p.Protocol, p.Port, p.Port})
-			}
-		}
-		return NewPortSet(out...)
-	case set.Contains(a, AnyProtocol, 0):
-		return r.Ports
-	}
-	return ""
 }

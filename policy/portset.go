@@ -179,14 +179,3 @@ func (s PortSet) Contains(p Protocol, port uint16) bool {
 	}
 	return false
 }
-
-// Meets tells whether the set holds a port that may be left open: AnyProtocol stands for
-// every protocol, port 0 for every port of one.
-func (s PortSet) Meets(p Protocol, port uint16) bool {
-	if port != 0 {
-		return s.Contains(p, port)
-	}
-	return slices.ContainsFunc(s.Ranges(), func(r PortRange) bool {
-		return p == AnyProtocol || r.Protocol == AnyProtocol || r.Protocol == p
-	})
-}

@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// grantTick is how late the end of a wait for the kernel may be noticed.
+// grantTick is half of how late the end of a wait for the kernel may be noticed.
 const grantTick = 20 * time.Millisecond
 
 // grantTimeouts end the waits for a kernel that does not answer: a timer for each would
 // cost more than the wait does.
 type grantTimeouts struct {
 	mu      sync.Mutex
-	queue   []grantWait // in the order in which they began
-	begin   int         // of queue
+	queue   []grantWait   // in the order in which they began
+	begin   int           // of queue
+	ticked  time.Duration // the last tick, on the server's clock
 	running bool
 }
 
@@ -46,7 +47,9 @@ func (t *grantTimeouts) add(s *Server, q *query, epoch uint64, at time.Duration)
 	}
 }
 
-// tick gives up what waits for too long, and comes again while anything waits.
+// tick gives up what waits for too long, and comes again while anything waits. What was
+// late at the last tick is late: where the process did not run for a while, what the
+// kernel acknowledged meanwhile comes together with the tick.
 func (t *grantTimeouts) tick(s *Server) {
 	now := s.elapsed()
 	t.mu.Lock()
@@ -54,14 +57,14 @@ func (t *grantTimeouts) tick(s *Server) {
 	for ; t.begin < len(t.queue); t.begin++ {
 		w := t.queue[t.begin]
 		if !w.over() {
-			if w.at > now {
+			if w.at > t.ticked {
 				break
 			}
 			late = append(late, w)
 		}
 		t.queue[t.begin] = grantWait{}
 	}
-	t.running = t.begin < len(t.queue)
+	t.ticked, t.running = now, t.begin < len(t.queue)
 	if t.running {
 		time.AfterFunc(grantTick, func() { t.tick(s) })
 	} else {

@@ -12,8 +12,8 @@ const minStep = 2 * time.Second
 // cannot be set and which stands still while the machine is suspended.
 type wallClock struct{ ahead time.Duration }
 
-// step returns by how much the clock was set since it was last called, 0 for not
-// noticeably, where so much time has passed since born.
+// step returns by how much the clock was set since the last call, 0 for less than
+// minStep. start is the server's start.
 func (w *wallClock) step(start, now time.Time) time.Duration {
 	last := w.ahead
 	w.ahead = now.Round(0).Sub(start.Round(0)) - now.Sub(start)

@@ -39,8 +39,8 @@ type Enforcer struct {
 
 // Deviation is an object in the kernel, or a duty of the agent, that is not as wanted.
 type Deviation struct {
-	// Object is for example "nft chain inet namegate judge", "IPv4 mangle chains" or
-	// "heartbeat".
+	// Object is for example "nft chain inet namegate judge", "IPv4 mangle chains",
+	// "heartbeat" or "write".
 	Object string `json:"object"`
 	// Since is when the deviation was noticed.
 	Since time.Time `json:"since"`

@@ -28,9 +28,9 @@ func (d *Denials) wouldAllow(snap *policy.Snapshot, v *policy.View, p nflog.Pack
 	dns := f.Dialled.Port() == dnsPort && (f.Protocol == policy.UDP || f.Protocol == policy.TCP)
 	f.Implied = dns && d.o.Resolves(f.Dialled)
 	for _, s := range d.o.Memory.Seen(v.Pod.PodRef, f.Dialled.Addr()) {
-		for _, m := range v.Decide(s.Name).Matches {
+		for _, m := range policy.Decide(v, policy.Query{Name: s.Name, Would: true}).Matches {
 			if s.OpenAt(m, p.Time) {
-				f.Open = append(f.Open, m.Ports)
+				f.Enter(m)
 			}
 		}
 	}
@@ -121,17 +121,21 @@ func (d *Denials) matched(v *policy.View, at key, seen []recent.Sighting) ([]aud
 	return out, audit.ReasonUnmatched
 }
 
-// cover returns the match that covers a name, if there is one: a match on the dialled
-// port is preferred. Matches of Audit policies count for audited packets only.
-func cover(v *policy.View, at key, n fqdn.Name) (best *policy.Match, onPort bool) {
+// cover returns the match that covers a name, if there is one, and whether it opens the
+// dialled port: a match on that port is preferred.
+func cover(v *policy.View, at key, n fqdn.Name) (best *policy.Match, opens bool) {
 	if v == nil {
 		return nil, false
 	}
-	for _, m := range v.Decide(n).Matches {
-		if m.Audit && at.verdict == audit.Denied {
+	f := policy.Flow{Protocol: at.protocol, Dialled: at.dialled, Would: at.verdict != audit.Denied}
+	matches := policy.Decide(v, policy.Query{Name: n, Would: f.Would}).Matches
+	f.Enter(matches...)
+	allowed, by := policy.Evaluate(v, nil, &f)
+	for _, m := range matches {
+		if m.Audit && !f.Would {
 			continue
 		}
-		if m.Ports.Contains(at.protocol, at.dialled.Port()) {
+		if allowed && by != nil && m.Ports.Contains(at.protocol, at.dialled.Port()) {
 			return m, true
 		}
 		if best == nil {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// certificateLife is how long an agent's certificate is written to be good. Nobody
-// judges it by its dates: its key is known, and gone with the process.
+// certificateLife is how long an agent's certificate is written to be good. Callers
+// ignore its dates: its key is published, and gone with the process.
 const certificateLife = 10 * 365 * 24 * time.Hour
 
 // newCertificate makes a key, which never leaves the process, and a certificate

@@ -29,7 +29,7 @@ type boundedListener struct {
 	often   *throttle
 }
 
-// seats counts connections, of all listeners of one server.
+// connLimiter counts connections, of all listeners of one server.
 type connLimiter struct {
 	mu  sync.Mutex
 	all int

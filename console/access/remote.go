@@ -60,7 +60,7 @@ func (c *Cluster) ask(ctx context.Context, e entry, path string, query url.Value
 	}
 	client := http.Client{
 		Transport: way,
-		// Whoever an agent points at would get the caller's token.
+		// The target of a redirect would get the caller's token.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	err = errNoAddress

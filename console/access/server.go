@@ -135,7 +135,7 @@ func (s *Server) listen(ctx context.Context) (out []net.Listener, err error) {
 		// One question at a time and connection, so that the bound of connections bounds questions.
 		NextProtos: []string{"http/1.1"},
 	}
-	seats, often := newConnLimiter(), newThrottle(s.o.Now, connectionRate, allConnectionRate)
+	limiter, often := newConnLimiter(), newThrottle(s.o.Now, connectionRate, allConnectionRate)
 	for _, a := range s.o.Addresses {
 		var lc net.ListenConfig
 		l, err := lc.Listen(ctx, "tcp", a.String())
@@ -145,7 +145,7 @@ func (s *Server) listen(ctx context.Context) (out []net.Listener, err error) {
 			}
 			return nil, fmt.Errorf("listen for people: %w", err)
 		}
-		out = append(out, tls.NewListener(boundedListener{l, seats, often}, config))
+		out = append(out, tls.NewListener(boundedListener{l, limiter, often}, config))
 	}
 	return out, nil
 }

@@ -40,29 +40,22 @@ func (n *NetworkPolicy) finding(reason, path, message string) Finding {
 	}
 }
 
-// reaches returns the rule of a NetworkPolicy that lets the pod reach every address as
-// it is asked for, and else those by which it may reach some.
-func (m *Manifests) reaches(view *policy.View, q Question) (anywhere string, some []string) {
-	for _, r := range view.PeerRules() {
-		if !q.within(r.Ports) {
-			continue
-		}
-		at := m.ruleAt(r)
-		if r.Peer.Kind == policy.PeerAnywhere {
-			if q.Port == 0 {
-				at += ", on " + string(r.Ports)
-			}
-			return at, nil
-		}
-		if len(some) == 0 || some[len(some)-1] != at {
+// reaches returns the rules of NetworkPolicies by which the pod may reach some addresses
+// as it is asked for.
+func (m *Manifests) reaches(steps []policy.Step) (some []string) {
+	for _, s := range steps {
+		if at := m.ruleAt(s.Rule); s.Asked && s.Rule.Tier == policy.Namespace && s.Rule.Peer.Kind != policy.PeerNames && (len(some) == 0 || some[len(some)-1] != at) {
 			some = append(some, at)
 		}
 	}
-	return "", some
+	return some
 }
 
-// ruleAt says where a rule of a NetworkPolicy stands.
+// ruleAt says where a rule of a NetworkPolicy, or of a cluster policy, stands.
 func (m *Manifests) ruleAt(r *policy.Rule) string {
+	if r.Tier != policy.Namespace {
+		return fmt.Sprintf("%s policy %s %s", r.Tier, r.Policy, r.Path)
+	}
 	text := fmt.Sprintf("NetworkPolicy %s %s", r.Policy, r.Path)
 	for i := range m.NetworkPolicies {
 		if n := &m.NetworkPolicies[i]; n.id() == r.Policy {
@@ -74,7 +67,7 @@ func (m *Manifests) ruleAt(r *policy.Rule) string {
 
 // orByAddress says that rules may allow all the same what no match does.
 func orByAddress(rules []string) string {
-	const most = 3 // more than that nobody reads
+	const most = 3 // more would not be read
 	more := ""
 	switch {
 	case len(rules) == 0:

@@ -82,6 +82,8 @@ func (q Question) String() string {
 	return text
 }
 
-// within tells whether a port set opens what is asked for: some of it where no port,
-// or no protocol, is asked for.
-func (q Question) within(set policy.PortSet) bool { return set.Meets(q.Protocol, q.Port) }
+// flow is the question as evaluation sees it, to an address that is not known.
+func (q Question) flow() policy.Flow {
+	at := netip.AddrPortFrom(netip.Addr{}, q.Port)
+	return policy.Flow{Protocol: q.Protocol, Dialled: at, Reached: at}
+}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/namegate/namegate/audit"
+	"github.com/namegate/namegate/console/explain"
 	"github.com/namegate/namegate/policy"
 	"github.com/namegate/namegate/policy/compile"
 )
@@ -25,6 +26,9 @@ type Answer struct {
 	Message string `json:"message"`
 	// Matches are those that cover the name, the ones that decided first.
 	Matches []AnswerMatch `json:"matches,omitempty"`
+	// Rules, where cluster policies have rules for the pod, are all that may match, in the
+	// order in which they are asked.
+	Rules []explain.Rule `json:"rules,omitempty"`
 	// Policies are those that select the pod, "namespace/name"; NetworkPolicies the
 	// ordinary ones that select it for egress.
 	Policies        []string `json:"policies,omitempty"`
@@ -47,7 +51,11 @@ func (a Answer) Allowed() bool { return a.Verdict == allowed }
 
 // String returns the answer for people, in one line.
 func (a Answer) String() string {
-	return plain(fmt.Sprintf("%s to %s: %s: %s", a.Pod, a.To, a.Verdict, a.Message))
+	text := fmt.Sprintf("%s to %s: %s: %s", a.Pod, a.To, a.Verdict, a.Message)
+	for i, r := range a.Rules {
+		text += fmt.Sprintf("; %d. %s", i+1, r)
+	}
+	return plain(text)
 }
 
 // PodsNamed returns the pods, and what makes pods, of that name.
@@ -83,14 +91,15 @@ func (p *Pod) name() string {
 	return strings.ToLower(p.Kind) + " " + p.PodRef.String()
 }
 
-// Ask returns what the policies say to a question of a pod: whether it may once it has
-// asked for the name. What answers the name has, and whether the guard against
-// rebinding takes them, nobody can tell from manifests.
+// Ask returns the policies' answer to a pod's question: whether it may connect once it has
+// queried the name. The name's addresses, and the guard against rebinding, are unknown to
+// manifests.
 func (m *Manifests) Ask(pod Pod, q Question) Answer {
 	in := m.input()
 	in.Pods = []policy.Pod{pod.Pod}
 	a := Answer{Pod: pod.name(), To: q.String(), Verdict: allowed}
-	view := compile.New().Compile(in).ViewOf(pod.PodRef)
+	snap := compile.New().Compile(in)
+	view := snap.ViewOf(pod.PodRef)
 	switch {
 	case pod.HostNetwork:
 		a.Message = "the pod uses the host network, where policies do not hold"
@@ -99,14 +108,32 @@ func (m *Manifests) Ask(pod Pod, q Question) Answer {
 		a.Message = "no policy selects the pod, so everything is allowed"
 		return a
 	}
+	m.answer(&a, snap, view, q)
+	return a
+}
+
+// answer answers for a pod with a view.
+func (m *Manifests) answer(a *Answer, snap *policy.Snapshot, view *policy.View, q Question) {
 	a.Policies, a.NetworkPolicies = view.Policies, view.NetworkPolicies
-	open := func(m *policy.Match) bool { return q.within(m.Ports) && (!m.Audit || !view.Enforced) }
-	matches := slices.Clone(view.Decide(q.Name).Matches)
+	f := q.flow()
+	f.Would = !view.InForce()
+	d := policy.Decide(view, policy.Query{Name: q.Name, Would: f.Would})
+	f.Enter(d.Matches...)
+	steps := policy.Steps(view, snap, &f)
+	on := map[*policy.Rule]bool{}
+	for _, step := range steps {
+		on[step.Rule] = step.Asked
+	}
+	allows, by := policy.EvaluateAny(view, snap, f)
+	if d.Denied != nil && d.Reply != policy.Resolve {
+		allows, by = false, d.Denied.Rule
+	}
+	matches := slices.Clone(d.Matches)
 	slices.SortStableFunc(matches, func(x, y *policy.Match) int {
 		switch {
-		case open(x) == open(y):
+		case on[x.Rule] == on[y.Rule]:
 			return 0
-		case open(x):
+		case on[x.Rule]:
 			return -1
 		}
 		return 1
@@ -114,24 +141,31 @@ func (m *Manifests) Ask(pod Pod, q Question) Answer {
 	for _, match := range matches {
 		a.Matches = append(a.Matches, m.answerMatch(match))
 	}
-	if len(matches) > 0 && open(matches[0]) {
-		a.Message = a.Matches[0].String()
-		if q.Port == 0 {
-			a.Message += ", on " + a.Matches[0].Ports
-		}
-		return a
+	a.Rules = explain.InOrder(view, steps, by)
+	decided := slices.IndexFunc(matches, func(m *policy.Match) bool {
+		return on[m.Rule] && by != nil && (m.Rule == by || m.Rule.Tier == policy.Namespace && by.Tier == policy.Namespace)
+	})
+	ports := ""
+	switch {
+	case allows && decided >= 0:
+		a.Message, ports = a.Matches[decided].String(), a.Matches[decided].Ports
+	case allows && by != nil:
+		a.Message, ports = m.ruleAt(by), string(by.Ports)
+	case allows:
+		a.Message = "no rule denies it, and no other policy selects the pod"
+	case by != nil:
+		a.Message = m.ruleAt(by) + " denies it"
+	default:
+		a.Message = m.why(view, q, a.Matches) + orByAddress(m.reaches(steps))
 	}
-	anywhere, some := m.reaches(view, q)
-	if anywhere != "" {
-		a.Message = anywhere
-		return a
-	}
-	a.Verdict = audit.Denied.String()
-	if !view.Enforced {
+	switch {
+	case allows && q.Port == 0 && ports != "":
+		a.Message += ", on " + ports
+	case !allows && f.Would:
 		a.Verdict = audit.WouldDeny.String()
+	case !allows:
+		a.Verdict = audit.Denied.String()
 	}
-	a.Message = m.why(view, q, a.Matches) + orByAddress(some)
-	return a
 }
 
 func (m *Manifests) answerMatch(match *policy.Match) AnswerMatch {
@@ -150,6 +184,9 @@ func (m AnswerMatch) String() string {
 // why says why a question is answered no, and what to write.
 func (m *Manifests) why(view *policy.View, q Question, matches []AnswerMatch) string {
 	name := q.Name.String()
+	if len(view.Policies) == 0 {
+		return "no rule of a NetworkPolicy or of a cluster policy leads to " + name
+	}
 	reason := "no match of " + strings.Join(view.Policies, ", ") + " covers " + name
 	for _, match := range matches {
 		switch {

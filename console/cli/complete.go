@@ -13,8 +13,7 @@ import (
 // completeTime is how long a shell may wait for its words.
 const completeTime = 2 * time.Second
 
-// rows asks for the pods that there are, for the sake of a shell: what is wrong is
-// nobody's concern then.
+// rows asks for the existing pods for a shell's completion, which shows no errors.
 func (a *asking) rows(ctx context.Context) (pods []console.PodRow) {
 	ctx, cancel := context.WithTimeout(ctx, completeTime)
 	defer cancel()

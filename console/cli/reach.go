@@ -79,7 +79,7 @@ type local struct{ socket string }
 // answerTime bounds how long an agent may take to begin its answer.
 const answerTime = 10 * time.Second
 
-// Node returns "": whoever is on the node knows which it is.
+// Node returns "": the caller is on the node.
 func (l local) Node() string { return "" }
 
 // Ask sends one question.

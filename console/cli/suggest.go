@@ -44,7 +44,7 @@ type suggesting struct {
 
 func newSuggesting() *suggesting {
 	s := &suggesting{now: time.Now, log: suggest.NewLog()}
-	guard := rebind.New(corefile.Default(), rebind.Addresses{}) // of a node, nobody knows which
+	guard := rebind.New(corefile.Default(), rebind.Addresses{}) // of an unknown node
 	s.log.Guard = func(n fqdn.Name, a netip.Addr) string { return guard.Blocked(n, a, nil) }
 	return s
 }
@@ -212,7 +212,7 @@ func (s *suggesting) leave(where string, err error) {
 }
 
 func (s *suggesting) say(format string, args ...any) {
-	fmt.Fprintln(s.errs, "namegate: "+console.OneLine(fmt.Sprintf(format, args...))) //nolint:errcheck // nobody else can be told
+	fmt.Fprintln(s.errs, "namegate: "+console.OneLine(fmt.Sprintf(format, args...))) //nolint:errcheck // there is no other output
 }
 
 func (s *suggesting) write(out io.Writer, suggestion suggest.Suggestion) error {

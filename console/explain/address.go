@@ -30,7 +30,16 @@ func (in *inquiry) address() {
 	names := in.seen(a)
 	open := in.open(func(_ fqdn.Name, addr string) bool { return addr == a.String() })
 	r := in.reached(a)
+	var asked []*policy.Match
+	for _, n := range names {
+		if n.own {
+			asked = append(asked, policy.Decide(in.f.View, policy.Query{Name: n.name, Would: in.audited()}).Matches...)
+		}
+	}
+	over := in.overrules(asked, func() reach { return in.reached(a) })
 	switch {
+	case over != nil:
+		in.overruled(a.String(), over)
 	case len(open) > 0:
 		in.settle(Allowed, "the pod asked for %s, and the address is open on %s until %s", open[0].Name, open[0].Ports, moment(open[0].Until))
 	case r.all():
@@ -127,10 +136,10 @@ func (in *inquiry) byNames(names []alias) {
 	}
 	switch best {
 	case rankExpired:
-		in.settle(OnceAsked, "%s covers %s, whose address this is, on %s; it is opened when the pod asks for the name", quoted(at.covers[0]), by.Name, at.covers[0].Ports)
+		in.settle(OnceAsked, "%s covers %s, whose address this is, on %s; it is opened when the pod asks for the name", in.quoted(at.covers[0]), by.Name, at.covers[0].Ports)
 		in.again(by.name)
 	case rankOthers:
-		in.settle(OnceAsked, "%s covers %s, whose address this is; this pod never asked for it, and what other pods ask opens nothing for it", quoted(at.covers[0]), by.Name)
+		in.settle(OnceAsked, "%s covers %s, whose address this is; this pod never asked for it, and what other pods ask opens nothing for it", in.quoted(at.covers[0]), by.Name)
 		in.again(by.name)
 	case rankBlocked:
 		in.blocked(by.name, at.covers[0], []Seen{by.Seen})

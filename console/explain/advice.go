@@ -41,7 +41,7 @@ func (in *inquiry) again(n fqdn.Name) {
 
 // short answers for a name that is allowed on other ports.
 func (in *inquiry) short(n fqdn.Name, short []*policy.Match) {
-	in.settle(Denied, "%s covers %s on %s, and not%s", quoted(short[0]), n, ports(short), in.to.onPort())
+	in.settle(Denied, "%s covers %s on %s, and not%s", in.quoted(short[0]), n, ports(short), in.to.onPort())
 	in.write(fmt.Sprintf("or add the port to the rule of %s (%s)", short[0].Policy, ruleOf(short[0])), n)
 }
 
@@ -59,7 +59,7 @@ func (in *inquiry) auditOnly(n fqdn.Name, m *policy.Match) {
 
 // blocked answers for a name whose addresses the guard keeps closed.
 func (in *inquiry) blocked(n fqdn.Name, m *policy.Match, blocked []Seen) {
-	in.settle(Denied, "%s covers %s, but the guard against rebinding takes %s out of its answers: %s", quoted(m), n, blocked[0].Address, blocked[0].Blocked)
+	in.settle(Denied, "%s covers %s, but the guard against rebinding takes %s out of its answers: %s", in.quoted(m), n, blocked[0].Address, blocked[0].Blocked)
 	var never []string
 	for _, s := range blocked {
 		if neverOpen(s.Blocked) {
@@ -211,7 +211,7 @@ func (in *inquiry) ports() (out []v1alpha1.Port) {
 	return out
 }
 
-// likelyPort stands in a manifest where nobody said which port is meant: HTTPS.
+// likelyPort is the port of a manifest if the question has none: HTTPS.
 const likelyPort = 443
 
 // ruled tells whether a rule can name the protocol.

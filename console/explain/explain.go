@@ -42,10 +42,12 @@ type inquiry struct {
 	said Explanation
 	// first is an address of the name that is asked about, invalid where none is known.
 	first netip.Addr
+	// supposed are matches whose entries all flows have: those of an answer that is supposed.
+	supposed []*policy.Match
 }
 
 // audited tells whether only Audit policies select the pod.
-func (in *inquiry) audited() bool { return !in.f.View.Enforced }
+func (in *inquiry) audited() bool { return !in.f.View.InForce() }
 
 // policies lists those that select the pod.
 func (in *inquiry) policies() {
@@ -125,46 +127,71 @@ func (in *inquiry) contested() bool {
 
 // standing is how the matches of a name stand to what is asked for.
 type standing struct {
-	covers []*policy.Match // that decide, on this port
+	policy.Decision
+	covers []*policy.Match // of the rule that decides, on this port
 	short  []*policy.Match // that would, but for the port
-	audit  []*policy.Match // of Audit policies, which open nothing
+	audit  []*policy.Match // of an Audit policy on this port, which open nothing
 }
 
 // stand judges a name, and lists its matches.
 func (in *inquiry) stand(n fqdn.Name) (s standing) {
-	for _, m := range in.f.View.Decide(n).Matches {
-		on := in.to.within(m.Ports)
-		switch counts := !m.Audit || in.audited(); {
-		case counts && on:
-			s.covers = append(s.covers, m)
-		case counts:
+	s.Decision = policy.Decide(in.f.View, policy.Query{Name: n, InCluster: in.inCluster(n), Would: in.audited()})
+	for _, m := range s.Matches {
+		if !m.Audit || in.audited() {
 			s.short = append(s.short, m)
-		case on:
-			s.audit = append(s.audit, m)
+		}
+	}
+	var on map[*policy.Rule]bool
+	s.covers, _ = in.decisive(s.Matches, in.audited())
+	s.audit, on = in.decisive(s.Matches, true)
+	for _, m := range s.Matches {
+		if in.hidden(m.Rule) {
+			continue
 		}
 		in.said.Matches = append(in.said.Matches, Match{
-			Name: n.String(), Policy: m.Policy, Path: m.Path, Match: m.Pattern.String(), Ports: string(m.Ports), Audit: m.Audit, OnPort: on,
+			Name: n.String(), Policy: m.Policy, Path: m.Path, Match: m.Pattern.String(), Ports: string(m.Ports), Audit: m.Audit, OnPort: on[m.Rule],
 		})
 	}
 	return s
 }
 
-// open lists the grants that are chosen, and returns those that are for the port.
-func (in *inquiry) open(choose func(fqdn.Name, string) bool) (now []Grant) {
-	for _, o := range in.f.Open {
-		if choose(o.Name, o.Addr.String()) {
-			g := Grant{Name: o.Name.String(), Address: o.Addr.String(), Ports: string(o.Ports), Until: o.Until, By: o.By, Ended: !o.Until.After(in.f.Now)}
-			in.said.Open = append(in.said.Open, g)
-			if in.to.within(o.Ports) && !g.Ended {
-				now = append(now, g)
-			}
+// decisive returns the matches that decide a connection to an address of their name, and
+// the rules that are for its port. In the Namespace tier all that are for the port do.
+func (in *inquiry) decisive(matches []*policy.Match, would bool) (own []*policy.Match, on map[*policy.Rule]bool) {
+	f := in.blank(netip.Addr{})
+	f.Would = would
+	f.Enter(matches...)
+	on = map[*policy.Rule]bool{}
+	for _, s := range policy.Steps(in.f.View, in.f.Snapshot, &f) {
+		on[s.Rule] = s.Asked
+	}
+	allowed, by := policy.EvaluateAny(in.f.View, in.f.Snapshot, f)
+	for _, m := range matches {
+		if allowed && by != nil && on[m.Rule] && m.Rule.Tier == by.Tier && (m.Rule == by || by.Tier == policy.Namespace) {
+			own = append(own, m)
 		}
 	}
-	for _, o := range in.f.Ended {
-		if choose(o.Name, o.Addr.String()) {
-			in.said.Open = append(in.said.Open, Grant{
-				Name: o.Name.String(), Address: o.Addr.String(), Ports: string(o.Ports), Until: o.Until, By: o.By, Ended: true,
-			})
+	return own, on
+}
+
+// open lists the grants that are chosen, and returns those that are for the port.
+func (in *inquiry) open(choose func(fqdn.Name, string) bool) (now []Grant) {
+	for i, o := range slices.Concat(in.f.Open, in.f.Ended) {
+		if !choose(o.Name, o.Addr.String()) {
+			continue
+		}
+		g := Grant{
+			Name: o.Name.String(), Address: o.Addr.String(), Ports: string(o.Ports), Until: o.Until, By: o.By,
+			Ended: i >= len(in.f.Open) || !o.Until.After(in.f.Now),
+		}
+		f := in.blank(o.Addr)
+		if in.hidden(in.enter(&f, &o)) {
+			g.By = ""
+		}
+		in.said.Open = append(in.said.Open, g)
+		byName := func(s policy.Step) bool { return s.Asked && s.Rule.Peer.Kind == policy.PeerNames }
+		if allowed, _ := policy.EvaluateAny(in.f.View, in.f.Snapshot, f); !g.Ended && allowed && slices.ContainsFunc(policy.Steps(in.f.View, in.f.Snapshot, &f), byName) {
+			now = append(now, g)
 		}
 	}
 	slices.SortStableFunc(in.said.Open, func(a, b Grant) int { return b.Until.Compare(a.Until) })
@@ -173,7 +200,10 @@ func (in *inquiry) open(choose func(fqdn.Name, string) bool) (now []Grant) {
 }
 
 // quoted names a match in a sentence.
-func quoted(m *policy.Match) string {
+func (in *inquiry) quoted(m *policy.Match) string {
+	if in.hidden(m.Rule) {
+		return in.ruleText(m.Rule)
+	}
 	return fmt.Sprintf("%q of %s (%s)", m.Pattern.String(), m.Policy, m.Path)
 }
 

@@ -40,6 +40,9 @@ type Explanation struct {
 	NetworkPolicies []string `json:"networkPolicies,omitempty"`
 	// Peers are their rules that lead to what is really reached.
 	Peers []Peer `json:"peers,omitempty"`
+	// Rules, where cluster policies have rules for the pod, are all that lead to what is really
+	// reached, in the order in which they are asked.
+	Rules []Rule `json:"rules,omitempty"`
 	// Matches are those that cover the name, or a name of the address.
 	Matches []Match `json:"matches,omitempty"`
 	// Names are those under which the address, or the addresses of the name, were seen.
@@ -73,6 +76,47 @@ type Peer struct {
 	OnPort bool `json:"onPort"`
 
 	rule *policy.Rule
+}
+
+// Rule is a rule in the order in which rules are asked. Policy, Path and To are "" for
+// whoever may not read it.
+type Rule struct {
+	Tier   string `json:"tier"`
+	Action string `json:"action"`
+	Policy string `json:"policy,omitempty"`
+	Path   string `json:"path,omitempty"`
+	// To is where it leads: names, selectors, networks or "everywhere".
+	To      string `json:"to,omitempty"`
+	Address string `json:"address,omitempty"` // what is reached
+	Ports   string `json:"ports"`
+	Broken  bool   `json:"broken,omitempty"` // a part of it cannot be read: it denies everything
+	OnPort  bool   `json:"onPort"`
+	// Decides tells whether it is the first that matches.
+	Decides bool `json:"decides,omitempty"`
+
+	rule *policy.Rule
+}
+
+// String writes the rule for people.
+func (r Rule) String() string {
+	text := r.Tier + " " + r.Action
+	if r.Policy != "" {
+		text += " by " + r.Policy + " (" + r.Path + ")"
+	}
+	if r.To != "" {
+		text += " to " + r.To
+	}
+	text += ", on " + r.Ports
+	if r.Broken {
+		text += ", broken"
+	}
+	switch {
+	case r.Decides:
+		text += ": decides"
+	case !r.OnPort:
+		text += ", not on this port"
+	}
+	return text
 }
 
 // Match is one match that covers the name.

@@ -34,8 +34,8 @@ type Facts struct {
 	// that is not known, as of answers that were granted.
 	Asked *recent.Decision
 	// Seen are the answers to this pod that held the target's address. Others are
-	// those to other pods; Hidden tells that there are such whose pods whoever asks may
-	// not see.
+	// those to other pods; Hidden tells that there are further ones to pods that the
+	// caller may not see.
 	Seen, Others []recent.Sighting
 	Hidden       bool
 	// Flows are the pod's denied ones, newest first.
@@ -62,8 +62,10 @@ type Facts struct {
 	OtherPods string
 	// Services are the cluster's, by each of their addresses.
 	Services map[netip.Addr]*policy.Service
-	// Sees tells whether whoever asks may see what is of a namespace; nil: of all.
+	// Sees tells whether the caller may see the objects of a namespace; nil: of all.
 	Sees func(namespace string) bool
+	// SeesCluster tells whether whoever asks may read cluster policies.
+	SeesCluster bool
 	// Free are pods with the labels of this one, and maybe more, that no enforcing
 	// policy selects: an enforcing policy for the workload would deny to them too.
 	Free []string

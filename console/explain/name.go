@@ -17,15 +17,21 @@ func (in *inquiry) name() {
 	open := in.open(func(name fqdn.Name, _ string) bool { return name == n })
 	blocked := in.answers(n)
 	r := in.namedReach(n)
+	over := in.overrules(s.Matches, func() reach { return in.namedReach(n) })
 	switch {
+	case s.Reply != policy.Resolve && s.Denied != nil:
+		in.overruled(n.String(), s.Denied.Rule)
+		in.said.Reason += gets(s.Reply, "denied")
+	case over != nil:
+		in.overruled(n.String(), over)
 	case len(open) > 0:
 		in.settle(Allowed, "the pod asked for the name, and %s open on %s until %s", addresses(len(open)), open[0].Ports, moment(open[0].Until))
 	case len(s.covers) > 0 && len(blocked) > 0:
 		in.blocked(n, s.covers[0], blocked)
-	case r.all() && in.resolves(n, s):
+	case r.all() && s.Reply == policy.Resolve:
 		in.permitted(in.leadsTo(n), r)
 	case len(s.covers) > 0:
-		in.settle(OnceAsked, "%s covers the name on %s; its addresses are opened when the pod asks for it", quoted(s.covers[0]), s.covers[0].Ports)
+		in.settle(OnceAsked, "%s covers the name on %s; its addresses are opened when the pod asks for it", in.quoted(s.covers[0]), s.covers[0].Ports)
 		in.again(n)
 	case len(s.short) > 0:
 		in.short(n, s.short)
@@ -38,7 +44,7 @@ func (in *inquiry) name() {
 	case in.completed() != "":
 		in.suffixed(in.completed())
 	default:
-		in.settle(Denied, "no match of the pod's policies covers the name%s", in.unmatched())
+		in.settle(Denied, "no match of the pod's policies covers the name%s", gets(s.Reply, "unmatched"))
 		if in.bare() {
 			return // which name the pod asks for in its place is said
 		}
@@ -46,23 +52,17 @@ func (in *inquiry) name() {
 		in.elsewhere(n)
 		in.write("", n)
 	}
-	if in.resolves(n, s) && r.ends > 0 || r.service != nil {
+	if s.Reply == policy.Resolve && r.ends > 0 || r.service != nil {
 		in.notPermitted(in.first, r)
 	}
-}
-
-// resolves tells whether the question for a name gets an answer, so that its addresses
-// can be dialled.
-func (in *inquiry) resolves(n fqdn.Name, s standing) bool {
-	return len(s.covers)+len(s.short) > 0 || in.inCluster(n) || in.f.View.Unmatched == policy.Resolve || in.audited()
 }
 
 func (in *inquiry) inCluster(n fqdn.Name) bool {
 	return in.f.Domain != "" && n.HasSuffix(in.f.Domain)
 }
 
-// namedReach says what NetworkPolicies make of the known addresses of a name. For a
-// name whose addresses nobody knows a rule for all destinations is enough.
+// namedReach returns the verdict of NetworkPolicies on the known addresses of a name. For
+// a name without known addresses a rule for all destinations is enough.
 func (in *inquiry) namedReach(n fqdn.Name) (r reach) {
 	for _, a := range in.addressesOf(n) {
 		if !in.first.IsValid() {
@@ -70,9 +70,17 @@ func (in *inquiry) namedReach(n fqdn.Name) (r reach) {
 		}
 		r.add(in.reached(a))
 	}
-	if rule := in.everywhere(); r.ends == 0 && r.service == nil && rule != nil && !in.inCluster(n) {
-		in.list(Peer{Policy: rule.Policy, Path: rule.Path, Peer: peerText(rule.Peer), Ports: string(rule.Ports), OnPort: true, rule: rule})
-		return reach{ends: 1, passed: 1, by: rule}
+	if r.ends > 0 || r.service != nil {
+		return r
+	}
+	e := end{Flow: in.flow(netip.Addr{})}
+	switch allowed, by := policy.EvaluateAny(in.f.View, in.f.Snapshot, e.Flow); {
+	case allowed && (by == nil || !in.inCluster(n)):
+		in.list(&e, by)
+		return reach{ends: 1, passed: 1, by: by}
+	case !allowed:
+		in.order(&e, policy.Steps(in.f.View, in.f.Snapshot, &e.Flow), by)
+		r.deniedBy = by
 	}
 	return r
 }
@@ -207,18 +215,12 @@ func (in *inquiry) noteBlocked(n fqdn.Name, blocked []Seen) {
 	}
 }
 
-// unmatched says what the question for a name that nothing matches gets.
-func (in *inquiry) unmatched() string {
-	if in.to.Name.HasSuffix(in.f.Domain) && in.f.Domain != "" || in.audited() {
+// gets says what the question for a name gets that has no answer, by a field of dns.
+func gets(u policy.Unmatched, field string) string {
+	if u == policy.Resolve {
 		return ""
 	}
-	switch in.f.View.Unmatched {
-	case policy.NXDomain:
-		return "; its question gets NXDOMAIN (dns.unmatched: NXDomain)"
-	case policy.Refuse:
-		return "; its question gets REFUSED (dns.unmatched: Refuse)"
-	}
-	return ""
+	return fmt.Sprintf("; its question gets %s (dns.%s: %s)", map[policy.Unmatched]string{policy.NXDomain: "NXDOMAIN", policy.Refuse: "REFUSED"}[u], field, u)
 }
 
 // nearMisses names patterns that look as if they covered the name, and do not.
@@ -227,6 +229,9 @@ func (in *inquiry) nearMisses(n fqdn.Name) {
 	said := map[string]bool{}
 	for _, r := range in.f.View.Rules {
 		for _, m := range r.Matches {
+			if r.Tier != policy.Namespace {
+				break
+			}
 			if why := nearMiss(m.Pattern.String(), n); why != "" && !said[why] && len(said) < most {
 				said[why] = true
 				in.note("%s of %s: %s", m.Pattern, m.Policy, why)

@@ -43,7 +43,7 @@ type destination struct {
 	peer  networkingv1.NetworkPolicyPeer
 	ports []networkingv1.NetworkPolicyPort
 	name  string // for the manifest's own
-	fixed bool   // an address, whoever has it
+	fixed bool   // an address, independent of its pod
 }
 
 // peer returns what a NetworkPolicy has to allow so that what is really reached is
@@ -76,7 +76,7 @@ func (in *inquiry) peerService(s *policy.Service, r reach) (to destination, ok b
 	case len(s.Selector) == 0:
 		in.do("a NetworkPolicy with an ipBlock for where %s leads allows this too: `kubectl get endpointslices -n %s -l kubernetes.io/service-name=%s` shows the addresses and ports", name, s.Ref.Namespace, s.Ref.Name)
 	case r.denied != nil && r.denied.pod == nil:
-		in.do("pods behind %s are on the host network: a NetworkPolicy allows them by an ipBlock with the addresses of their nodes, such as %s, and their ports", name, r.denied.addr)
+		in.do("pods behind %s are on the host network: a NetworkPolicy allows them by an ipBlock with the addresses of their nodes, such as %s, and their ports", name, r.denied.Reached.Addr())
 	default:
 		return destination{suggest.PodPeer(s.Ref.Namespace, s.Selector), in.targetPorts(s), s.Ref.Name, false}, true
 	}

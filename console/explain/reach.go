@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -10,25 +11,65 @@ import (
 	"github.com/namegate/namegate/policy/fqdn"
 )
 
-// end is where a connection may really arrive, behind Services.
+// end is where a connection may really arrive, behind Services: the flow as it is reached
+// there. Its port is 0 where none is asked for.
 type end struct {
-	addr     netip.Addr
-	protocol policy.Protocol // policy.AnyProtocol where none is asked for
-	port     uint16          // 0: every port
-	pod      *policy.Pod     // nil where no known pod is there
+	policy.Flow
+	pod *policy.Pod // nil where no known pod is there
 }
 
 // String writes the end as a target.
 func (e end) String() string {
-	return Target{Addr: e.addr, Protocol: e.protocol, Port: e.port}.String()
+	return Target{Addr: e.Reached.Addr(), Protocol: e.Protocol, Port: e.Reached.Port()}.String()
+}
+
+// blank is what is asked for, dialled at an address, without entries. The invalid address
+// is one that is not known.
+func (in *inquiry) blank(a netip.Addr) policy.Flow {
+	return policy.Flow{
+		Protocol: in.to.Protocol, Dialled: netip.AddrPortFrom(a, in.to.Port), Reached: netip.AddrPortFrom(netip.Addr{}, in.to.Port), Would: in.audited(),
+	}
+}
+
+// flow is blank with the live entries of the address, or of the name that is asked for,
+// and with those of a supposed answer.
+func (in *inquiry) flow(a netip.Addr) policy.Flow {
+	f := in.blank(a)
+	for i := range in.f.Open {
+		if o := &in.f.Open[i]; o.Addr == a && o.Until.After(in.f.Now) && (in.to.Addr.IsValid() || o.Name == in.to.Name) {
+			in.enter(&f, o)
+		}
+	}
+	f.Enter(in.supposed...)
+	return f
+}
+
+// enter adds the entry of a grant, and returns its rule if that is of a cluster policy: its
+// matches tell.
+func (in *inquiry) enter(f *policy.Flow, g *policy.GrantInfo) *policy.Rule {
+	by := strings.Split(g.By, ",")
+	for _, r := range in.f.View.Rules {
+		if r.Tier == policy.Namespace {
+			continue
+		}
+		if i := slices.IndexFunc(r.Matches, func(m *policy.Match) bool { return slices.Contains(by, m.By()) }); i >= 0 {
+			f.Enter(r.Matches[i])
+			return r
+		}
+	}
+	f.Open = append(f.Open, g.Ports)
+	return nil
 }
 
 // reach is what NetworkPolicies say of the ends of one address or name.
 type reach struct {
 	ends   int
 	passed int          // of ends
-	by     *policy.Rule // that allows the first that passes; nil for the pod itself
-	denied *end         // the first that no rule allows
+	by     *policy.Rule // that allows the first that passes; nil for a default
+	self   bool         // which is the pod itself
+	denied *end         // the first that is denied
+	// deniedBy is the rule of a cluster policy that denies an end, nil for none.
+	deniedBy *policy.Rule
 	// service is what the address is of, nil for none.
 	service *policy.Service
 	// unknown is why more ends may be there, or more may be allowed; "" where all is known.
@@ -41,10 +82,13 @@ func (r *reach) all() bool { return r.unknown == "" && r.ends > 0 && r.passed ==
 // add takes in what is said of another address.
 func (r *reach) add(o reach) {
 	if r.passed == 0 {
-		r.by = o.by
+		r.by, r.self = o.by, o.self
 	}
 	if r.denied == nil {
 		r.denied = o.denied
+	}
+	if r.deniedBy == nil {
+		r.deniedBy = o.deniedBy
 	}
 	if r.service == nil {
 		r.service = o.service
@@ -53,27 +97,6 @@ func (r *reach) add(o reach) {
 		r.unknown = o.unknown
 	}
 	r.ends, r.passed = r.ends+o.ends, r.passed+o.passed
-}
-
-// rules returns the rules of NetworkPolicies that lead to an end: on is those for its
-// port, off those for other ports alone.
-func (in *inquiry) rules(e end) (on, off []Peer) {
-	for _, r := range in.f.View.PeerRules() {
-		ports := in.f.Snapshot.PortsAt(r, e.addr)
-		if ports == "" {
-			continue
-		}
-		p := Peer{Policy: r.Policy, Path: r.Path, Peer: peerText(r.Peer), Address: e.addr.String(), Ports: string(ports), OnPort: ports.Meets(e.protocol, e.port), rule: r}
-		if e.pod != nil && in.sees(e.pod.Namespace) {
-			p.Pod = e.pod.String()
-		}
-		if p.OnPort {
-			on = append(on, p)
-		} else {
-			off = append(off, p)
-		}
-	}
-	return on, off
 }
 
 // peerText writes what a rule leads to.
@@ -87,40 +110,57 @@ func peerText(p policy.Peer) string {
 // maxPeers bounds the rules that are listed of one question.
 const maxPeers = 16
 
-// judge says what NetworkPolicies make of the ends at one address, of which one that
-// is allowed is enough, and lists the rules that lead there.
+// judge says what the policies make of the ends at one address, of which one that is
+// allowed is enough, and lists the rules that lead there.
 func (in *inquiry) judge(ends ...end) (r reach) {
 	r.ends = 1
-	first := ends[0]
-	if slices.Contains(in.f.Pod.IPs, first.addr) {
-		r.passed = 1
-		return r
+	for i := range ends {
+		e := &ends[i]
+		allowed, by := policy.EvaluateAny(in.f.View, in.f.Snapshot, e.Flow)
+		if allowed && slices.Contains(in.f.Pod.IPs, e.Reached.Addr()) {
+			return reach{ends: 1, passed: 1, self: true}
+		}
+		in.list(e, by)
+		switch {
+		case allowed && r.passed == 0:
+			r.passed, r.by = 1, by
+		case !allowed && r.deniedBy == nil:
+			r.deniedBy = by
+		}
 	}
-	for _, e := range ends {
-		on, off := in.rules(e)
-		for _, p := range slices.Concat(on, off) {
-			in.list(p)
-		}
-		if len(on) > 0 && r.passed == 0 {
-			r.passed, r.by = 1, on[0].rule
-		}
-	}
-	if r.passed == 0 {
-		if r.denied = &first; first.pod == nil {
-			in.unread(&r, first.addr)
-		}
+	if r.passed > 0 {
+		r.deniedBy = nil
+	} else if r.denied = &ends[0]; r.deniedBy == nil && r.denied.pod == nil {
+		in.unread(&r, r.denied.Reached.Addr())
 	}
 	return r
 }
 
-// list lists a rule that leads to an address, once.
-func (in *inquiry) list(p Peer) {
-	i := slices.IndexFunc(in.said.Peers, func(o Peer) bool { return o.rule == p.rule && o.Address == p.Address && o.Ports == p.Ports })
-	switch {
-	case i >= 0:
-		in.said.Peers[i].OnPort = in.said.Peers[i].OnPort || p.OnPort
-	case len(in.said.Peers) < maxPeers:
-		in.said.Peers = append(in.said.Peers, p)
+// list lists the rules that lead to an end, each once: those of NetworkPolicies for the
+// port before the others, and beside cluster policies all in the order in which they are asked.
+func (in *inquiry) list(e *end, by *policy.Rule) {
+	steps := policy.Steps(in.f.View, in.f.Snapshot, &e.Flow)
+	in.order(e, steps, by)
+	slices.SortStableFunc(steps, func(a, b policy.Step) int { return cmp.Compare(b2i(b.Asked), b2i(a.Asked)) })
+	for _, s := range steps {
+		known := e.Reached.Addr().IsValid() || s.Rule == by
+		if s.Rule.Tier != policy.Namespace || s.Rule.Peer.Kind == policy.PeerNames || !known {
+			continue
+		}
+		p := Peer{Policy: s.Rule.Policy, Path: s.Rule.Path, Peer: peerText(s.Rule.Peer), Ports: string(s.Ports), OnPort: s.Asked, rule: s.Rule}
+		if a := e.Reached.Addr(); a.IsValid() {
+			p.Address = a.String()
+		}
+		if e.pod != nil && in.sees(e.pod.Namespace) {
+			p.Pod = e.pod.String()
+		}
+		i := slices.IndexFunc(in.said.Peers, func(o Peer) bool { return o.rule == p.rule && o.Address == p.Address && o.Ports == p.Ports })
+		switch {
+		case i >= 0:
+			in.said.Peers[i].OnPort = in.said.Peers[i].OnPort || p.OnPort
+		case len(in.said.Peers) < maxPeers:
+			in.said.Peers = append(in.said.Peers, p)
+		}
 	}
 }
 
@@ -130,9 +170,7 @@ func (in *inquiry) unread(r *reach, a netip.Addr) {
 	if in.f.OtherPods == "" || in.f.Inside == "node" || r.unknown != "" {
 		return
 	}
-	if in.peerRule(func(r *policy.Rule) bool {
-		return (r.Peer.Kind == policy.PeerPods || r.Peer.Kind == policy.PeerPorts) && in.to.within(r.Ports)
-	}) != nil {
+	if in.may(in.to.Port, policy.PeerPods, policy.PeerPorts) {
 		r.unknown = fmt.Sprintf("whether %s is a pod that NetworkPolicies allow cannot be told: %s", a, in.f.OtherPods)
 	}
 }
@@ -142,7 +180,14 @@ func (in *inquiry) reached(a netip.Addr) reach {
 	if s := in.f.Services[a]; s != nil {
 		return in.behind(a, s)
 	}
-	return in.judge(end{addr: a, protocol: in.to.Protocol, port: in.to.Port, pod: in.podAt(a)})
+	return in.judge(in.direct(a, in.podAt(a)))
+}
+
+// direct is the end of a connection that is led nowhere else.
+func (in *inquiry) direct(a netip.Addr, p *policy.Pod) end {
+	f := in.flow(a)
+	f.Reached = f.Dialled
+	return end{f, p}
 }
 
 // podAt returns the pod at an address, nil where none is known.
@@ -158,20 +203,25 @@ func (in *inquiry) podAt(a netip.Addr) *policy.Pod {
 	return nil
 }
 
-// sees tells whether whoever asks may see what is of a namespace.
+// sees tells whether the caller may see the objects of a namespace.
 func (in *inquiry) sees(namespace string) bool { return in.f.Sees == nil || in.f.Sees(namespace) }
 
-// permitted answers where NetworkPolicies allow all that is there.
+// permitted answers where the policies allow all that is there.
 func (in *inquiry) permitted(what string, r reach) {
 	where := ""
 	if r.service != nil {
 		where = ", behind " + in.serviceText(r.service)
 	}
-	if r.by == nil {
+	switch {
+	case r.self:
 		in.settle(Allowed, "%s is the pod itself%s, which it may always reach", what, where)
-		return
+	case r.by == nil:
+		in.settle(Allowed, "no rule of a cluster policy denies %s%s, and no other policy selects the pod", what, where)
+	case r.by.Tier != policy.Namespace:
+		in.settle(Allowed, "%s allows %s%s", in.ruleText(r.by), what, where)
+	default:
+		in.settle(Allowed, "NetworkPolicy %s (%s) allows %s%s", r.by.Policy, r.by.Path, what, where)
 	}
-	in.settle(Allowed, "NetworkPolicy %s (%s) allows %s%s", r.by.Policy, r.by.Path, what, where)
 }
 
 // networkPolicies lists those that select the pod for egress.
@@ -189,20 +239,13 @@ func (in *inquiry) serviceText(s *policy.Service) string {
 	return "the Service " + s.Ref.Namespace + "/" + s.Ref.Name
 }
 
-// everywhere returns a rule for all destinations that holds what is asked for, nil
-// without one.
-func (in *inquiry) everywhere() *policy.Rule {
-	return in.peerRule(func(r *policy.Rule) bool { return r.Peer.Kind == policy.PeerAnywhere && in.to.within(r.Ports) })
-}
-
-// peerRule returns the first rule of NetworkPolicies of which something holds, nil without one.
-func (in *inquiry) peerRule(holds func(*policy.Rule) bool) *policy.Rule {
-	for _, r := range in.f.View.PeerRules() {
-		if holds(r) {
-			return r
-		}
-	}
-	return nil
+// may tells whether a rule of some kinds may allow a port, wherever it leads.
+func (in *inquiry) may(port uint16, kinds ...policy.PeerKind) bool {
+	f := in.blank(netip.Addr{})
+	f.Reached = netip.AddrPortFrom(netip.Addr{}, port)
+	return slices.ContainsFunc(policy.Steps(in.f.View, in.f.Snapshot, &f), func(s policy.Step) bool {
+		return s.Asked && s.Rule.Action == policy.Accept && slices.Contains(kinds, s.Rule.Peer.Kind)
+	})
 }
 
 // serviceName reads NAME.NAMESPACE.svc.DOMAIN.

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -10,12 +11,6 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// servicePort is a port of a Service as it leads to one pod.
-type servicePort struct {
-	protocol policy.Protocol
-	port     uint16
-}
-
 // behind says what NetworkPolicies make of a Service: they are judged on the pods that
 // it leads to. Whether these are ready is not asked, as it changes.
 func (in *inquiry) behind(a netip.Addr, s *policy.Service) (r reach) {
@@ -24,16 +19,16 @@ func (in *inquiry) behind(a netip.Addr, s *policy.Service) (r reach) {
 	})
 	if in.to.portless() || len(asked) == 0 { // nothing leads on from there
 		in.note("%s has nothing%s: it leads TCP, UDP and SCTP on, of the ports that it lists", in.serviceText(s), in.to.onPort())
-		return in.judge(end{addr: a, protocol: in.to.Protocol, port: in.to.Port})
+		return in.judge(in.direct(a, nil))
 	}
-	pods := 0
+	dialled, pods := in.flow(a), 0
 	for p := range in.podsOf(s) {
 		pods++
 		for _, own := range p.IPs {
 			if own.Is4() != a.Is4() {
 				continue
 			}
-			if ends := endsAt(asked, p, own); len(ends) > 0 {
+			if ends := endsAt(dialled, asked, p, own); len(ends) > 0 {
 				r.add(in.judge(ends...))
 			}
 		}
@@ -41,50 +36,62 @@ func (in *inquiry) behind(a netip.Addr, s *policy.Service) (r reach) {
 	r.service = s
 	in.describe(s, asked, pods, r.ends)
 	switch {
-	case in.none(): // whatever is there
+	case !in.may(0, policy.PeerAnywhere, policy.PeerPods, policy.PeerNetworks, policy.PeerPorts): // whatever is there
 	case len(s.Selector) == 0:
 		r.unknown = fmt.Sprintf("where %s leads is not known here: it has no selector, and its EndpointSlices say where connections arrive, which is what NetworkPolicies are judged on", in.serviceText(s))
 	case in.f.OtherPods != "":
 		r.unknown = fmt.Sprintf("the pods of other nodes behind %s are not known: %s", in.serviceText(s), in.f.OtherPods)
 	}
-	if rule := in.anywhere(asked); rule != nil && r.unknown != "" {
+	if rule, all := in.anywhere(dialled, asked); all && (r.unknown != "" || r.ends == 0 && rule == nil) {
 		return reach{ends: 1, passed: 1, by: rule, service: s}
 	}
 	return r
 }
 
-// endsAt returns where ports of a Service lead at an address of a pod.
-func endsAt(ports []policy.ServicePort, p *policy.Pod, a netip.Addr) (out []end) {
+// endsAt returns where a flow to ports of a Service leads at an address of a pod: nowhere
+// where the pod has no port of the name.
+func endsAt(f policy.Flow, ports []policy.ServicePort, p *policy.Pod, a netip.Addr) (out []end) {
 	pod := p
 	if p.HostNetwork { // by its address that is the node
 		pod = nil
 	}
-	for _, to := range leads(ports, p) {
-		out = append(out, end{addr: a, protocol: to.protocol, port: to.port, pod: pod})
+	for _, s := range ports {
+		to := s.Target
+		if s.TargetName != "" {
+			i := slices.IndexFunc(p.Ports, func(n policy.NamedPort) bool { return n.Name == s.TargetName && n.Protocol == s.Protocol })
+			if i < 0 {
+				continue
+			}
+			to = p.Ports[i].Port
+		}
+		out = append(out, end{through(f, s, netip.AddrPortFrom(a, to)), pod})
 	}
 	return out
 }
 
-// none tells whether NetworkPolicies allow the pod nothing, whatever is there.
-func (in *inquiry) none() bool {
-	return in.peerRule(func(r *policy.Rule) bool { return r.Peer.Kind == policy.PeerPorts || r.Ports.Meets(in.to.Protocol, 0) }) == nil
+// through is a flow to a port of its Service, and where that leads.
+func through(f policy.Flow, s policy.ServicePort, reached netip.AddrPort) policy.Flow {
+	f.Protocol, f.Dialled, f.Reached = s.Protocol, netip.AddrPortFrom(f.Dialled.Addr(), s.Port), reached
+	return f
 }
 
-// anywhere returns the rule for all destinations that allows whatever is behind a
-// Service's ports, nil where there is none.
-func (in *inquiry) anywhere(ports []policy.ServicePort) *policy.Rule {
-	return in.peerRule(func(r *policy.Rule) bool {
-		return r.Peer.Kind == policy.PeerAnywhere && !slices.ContainsFunc(ports, func(p policy.ServicePort) bool {
-			return !allOf(r.Ports, p.Protocol) && (p.TargetName != "" || !r.Ports.Contains(p.Protocol, p.Target))
-		})
-	})
-}
-
-// allOf tells whether a port set holds every port of a protocol.
-func allOf(set policy.PortSet, protocol policy.Protocol) bool {
-	return slices.ContainsFunc(set.Ranges(), func(r policy.PortRange) bool {
-		return r.Protocol == policy.AnyProtocol || r.Protocol == protocol && r.First == 0 && r.Last == 65535
-	})
+// anywhere tells whether the policies allow a flow whatever is behind the ports of its
+// Service, and by which rule.
+func (in *inquiry) anywhere(f policy.Flow, ports []policy.ServicePort) (by *policy.Rule, all bool) {
+	for _, s := range ports {
+		f := through(f, s, netip.AddrPortFrom(netip.Addr{}, s.Target))
+		if s.TargetName != "" { // any port
+			f.Dialled, f.Reached = netip.AddrPortFrom(f.Dialled.Addr(), 0), netip.AddrPort{}
+		}
+		for g := range policy.Flows(in.f.View, in.f.Snapshot, f) {
+			allowed, r := policy.Evaluate(in.f.View, in.f.Snapshot, g)
+			if !allowed {
+				return nil, false
+			}
+			by = cmp.Or(by, r)
+		}
+	}
+	return by, true
 }
 
 // podsOf yields the known pods that a Service selects.
@@ -100,25 +107,6 @@ func (in *inquiry) podsOf(s *policy.Service) func(yield func(*policy.Pod) bool) 
 			}
 		}
 	}
-}
-
-// leads returns where ports of a Service lead in a pod: nowhere where it has no port
-// of the name.
-func leads(ports []policy.ServicePort, p *policy.Pod) (out []servicePort) {
-	for _, s := range ports {
-		to := servicePort{s.Protocol, s.Target}
-		if s.TargetName != "" {
-			i := slices.IndexFunc(p.Ports, func(n policy.NamedPort) bool { return n.Name == s.TargetName && n.Protocol == s.Protocol })
-			if i < 0 {
-				continue
-			}
-			to.port = p.Ports[i].Port
-		}
-		if !slices.Contains(out, to) {
-			out = append(out, to)
-		}
-	}
-	return out
 }
 
 // describe tells of a Service what a connection to it becomes.

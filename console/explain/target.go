@@ -137,10 +137,6 @@ func (t Target) host() string {
 	return t.Name.String()
 }
 
-// within tells whether a port set holds what is asked for; of a protocol without a
-// port, or of none, one port is enough.
-func (t Target) within(set policy.PortSet) bool { return set.Meets(t.Protocol, t.Port) }
-
 // portless tells whether the protocol has no ports.
 func (t Target) portless() bool { return t.Protocol == icmp || t.Protocol == icmp6 }
 

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -82,7 +83,7 @@ func FuzzParseTarget(f *testing.F) {
 	})
 }
 
-func TestWithin(t *testing.T) {
+func TestAskedPorts(t *testing.T) {
 	for _, c := range []struct {
 		to, set string
 		want    bool
@@ -91,13 +92,14 @@ func TestWithin(t *testing.T) {
 		{"x.test:443/udp", "tcp/443", false},
 		{"x.test:443", "any", true},
 		{"x.test", "tcp/443", true},
-		{"x.test", "", false},
 		{"x.test/udp", "tcp/443", false},
 		{"x.test/udp", "tcp/443,udp/53", true},
 		{"x.test/icmp", "tcp/443", false},
 		{"x.test/icmp", "any", true},
 	} {
-		if got := target(t, c.to).within(policy.PortSet(c.set)); got != c.want {
+		v := &policy.View{Enforced: true, Rules: []*policy.Rule{{Ports: policy.PortSet(c.set)}}}
+		in := inquiry{to: target(t, c.to), f: &Facts{View: v}}
+		if got, _ := policy.EvaluateAny(v, nil, in.blank(netip.Addr{})); got != c.want {
 			t.Errorf("%s within %q: %v", c.to, c.set, got)
 		}
 	}

@@ -128,7 +128,7 @@ func (u *union) plainlyReached(f *Facts, to Target) (all bool) {
 		}
 	}
 	for _, e := range ends {
-		if len(f.Snapshot.PeersAt(f.View, e.Addr(), policy.TCP, e.Port())) == 0 {
+		if allowed, _ := policy.Evaluate(f.View, f.Snapshot, &policy.Flow{Protocol: policy.TCP, Dialled: e, Reached: e}); !allowed {
 			return false
 		}
 	}

@@ -195,7 +195,7 @@ func (w *world) selecting(o *oracle, from *policy.Pod) []string {
 // ask returns "" or the two sides' results for one packet. A pod that no policy selects
 // for egress has no rules, whatever cyclonus's result.
 func (w *world) ask(o *oracle, s *policy.Snapshot, v *policy.View, from *policy.Pod, a netip.Addr, claims []*policy.Pod, kind packet, selecting []string) string {
-	rules := s.PeersAt(v, a, kind.protocol, kind.port)
+	flow := policy.Flow{Protocol: kind.protocol, Reached: netip.AddrPortFrom(a, kind.port), Would: true}
 	traffic := w.traffic(from, a, claims, kind)
 	var by []string
 	want := len(selecting) > 0 && allows(o.all, traffic)
@@ -207,8 +207,10 @@ func (w *world) ask(o *oracle, s *policy.Snapshot, v *policy.View, from *policy.
 		}
 	}
 	var got []string
-	for _, r := range rules {
-		got = append(got, r.Policy)
+	for _, step := range policy.Steps(v, s, &flow) {
+		if step.Ports.Contains(kind.protocol, kind.port) {
+			got = append(got, step.Rule.Policy)
+		}
 	}
 	slices.Sort(got)
 	got = slices.Compact(got)

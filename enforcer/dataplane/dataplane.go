@@ -9,7 +9,7 @@ import (
 // State is all that a dataplane is to hold.
 type State struct {
 	Subjects Subjects
-	// Members are who peers are in the newest snapshot that knows them, nil for nobody.
+	// Members returns the peer set of a peer in the newest snapshot that has it, nil for none.
 	Members func(policy.Peer) *policy.PeerSet
 	Grants  Grants
 	// Serving are the addresses on which agents serve DNS, Resolvers the addresses that

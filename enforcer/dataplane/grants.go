@@ -60,7 +60,7 @@ type Grants interface {
 }
 
 // Bounds are how many entries the kernel must hold of a set and may hold.
-type Bounds struct{ Least, Most int }
+type Bounds struct{ Min, Max int }
 
 // GrantWriter is the part of a dataplane that package grants calls. It has one call under
 // way at a time, and that may be at the same time as a call of Interface, even within it.

@@ -37,7 +37,7 @@ type Queue struct {
 	pending    subjects
 	second     []look              // judged once, the earliest first
 	recorded   map[netip.Addr]bool // in the kernel
-	unrecorded map[netip.Addr]bool // of pending, for Owe to write
+	unrecorded map[netip.Addr]bool // of pending, for Record to write
 }
 
 // look is a second look at subjects.

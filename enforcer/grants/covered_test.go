@@ -184,7 +184,7 @@ func TestFreezeKeepsUncertainAddressesApart(t *testing.T) {
 		}
 	})
 	for set, got := range w.table.Bounds() {
-		if want := map[bool]dataplane.Bounds{true: {Least: 1, Most: 2}}[set == key]; got != want {
+		if want := map[bool]dataplane.Bounds{true: {Min: 1, Max: 2}}[set == key]; got != want {
 			t.Errorf("%s: %+v, want %+v", set.Name, got, want)
 		}
 	}

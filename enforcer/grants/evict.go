@@ -58,7 +58,7 @@ func (t *Table) end(grants map[*set][]netip.Addr) map[*set]error {
 	sets := slices.Collect(maps.Keys(grants))
 	ops := make([]dataplane.GrantOp, len(sets))
 	for i, s := range sets {
-		s.doubtAll(grants[s])
+		s.markAllUncertain(grants[s])
 		ops[i] = dataplane.GrantOp{Set: s.key, Remove: true, Grants: make([]dataplane.Grant, len(grants[s]))}
 		for j, a := range grants[s] {
 			ops[i].Grants[j].Addr = a

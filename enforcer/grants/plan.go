@@ -209,7 +209,7 @@ func (t *Table) takeBack(s *set, view *policy.View, keep bool, closing func() er
 			return false, err
 		}
 	}
-	s.doubtAll(touched)
+	s.markAllUncertain(touched)
 	if keep {
 		if err := t.apply(s, true, gone); err != nil {
 			return false, err

@@ -158,7 +158,7 @@ func (s *set) put(a netip.Addr, g *grant, certain bool) {
 	old := s.entries[a]
 	s.entries[a] = g
 	if !certain {
-		s.doubt(a)
+		s.markUncertain(a)
 		return
 	}
 	delete(s.uncertain, a)
@@ -167,8 +167,8 @@ func (s *set) put(a netip.Addr, g *grant, certain bool) {
 	}
 }
 
-// doubt makes an address uncertain. The caller holds Table.mu and mu.
-func (s *set) doubt(a netip.Addr) {
+// markUncertain makes an address uncertain. The caller holds Table.mu and mu.
+func (s *set) markUncertain(a netip.Addr) {
 	if s.uncertain == nil {
 		s.uncertain = map[netip.Addr]bool{}
 	}
@@ -176,14 +176,14 @@ func (s *set) doubt(a netip.Addr) {
 	s.table.epoch.Add(1)
 }
 
-// doubtAll makes addresses uncertain that are about to be removed. The caller holds
+// markAllUncertain makes addresses uncertain that are about to be removed. The caller holds
 // Table.mu.
-func (s *set) doubtAll(addrs []netip.Addr) {
+func (s *set) markAllUncertain(addrs []netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range addrs {
 		if s.entries[a] != nil {
-			s.doubt(a)
+			s.markUncertain(a)
 		}
 	}
 }

@@ -12,7 +12,7 @@ func (t *Table) Bounds() iter.Seq2[dataplane.GrantSet, dataplane.Bounds] {
 	return func(yield func(dataplane.GrantSet, dataplane.Bounds) bool) {
 		for s := range t.all() {
 			s.mu.RLock()
-			b := dataplane.Bounds{Least: len(s.entries) - len(s.uncertain), Most: len(s.entries)}
+			b := dataplane.Bounds{Min: len(s.entries) - len(s.uncertain), Max: len(s.entries)}
 			s.mu.RUnlock()
 			if !yield(s.key, b) {
 				return

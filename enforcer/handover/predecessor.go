@@ -76,9 +76,9 @@ func (p *Predecessor) Gone() bool {
 	return !slices.ContainsFunc(slices.Collect(maps.Keys(p.Addrs())), p.listening)
 }
 
-// Overdue tells whether it takes longer to end than grants wait for. The goroutine of Find
-// and Overdue is one, or they exclude each other.
-func (p *Predecessor) Overdue() bool { return p.now().Sub(p.found) >= patience }
+// TimedOut tells whether it takes longer to end than grants wait for. The goroutine of
+// Find and TimedOut is one, or they exclude each other.
+func (p *Predecessor) TimedOut() bool { return p.now().Sub(p.found) >= patience }
 
 // Forget ends the overlap.
 func (p *Predecessor) Forget() { p.addrs.Store(&map[netip.Addr]netip.Addr{}) }

@@ -19,11 +19,11 @@ func TestPredecessor(t *testing.T) {
 		t.Errorf("serves at %v", p.Addrs())
 	}
 	now = now.Add(patience - 1)
-	if p.Gone() || p.Overdue() {
+	if p.Gone() || p.TimedOut() {
 		t.Error("gone or overdue while it serves")
 	}
 	now = now.Add(1)
-	if !p.Overdue() {
+	if !p.TimedOut() {
 		t.Error("waited for without end")
 	}
 	listens = false

@@ -51,7 +51,7 @@ func (m Lists) of(rules []*policy.Rule) *dataplane.RuleList {
 
 // tiersOf returns the tiers of a view. ordered tells whether one is in force.
 func (m Lists) tiersOf(v *policy.View) (tiers *dataplane.Tiers, ordered bool) {
-	admin, baseline, namespace, ordered := v.Ordered()
+	admin, baseline, namespace, ordered := v.OrderedRules()
 	if !ordered {
 		return nil, false
 	}

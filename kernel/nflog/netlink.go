@@ -64,7 +64,7 @@ func Open(group uint16, log *slog.Logger) (*Kernel, error) {
 		return nil, fmt.Errorf("open a socket for NFLOG group %d: %w", group, err)
 	}
 	err = errors.Join(
-		// Connected to the kernel, nobody else can send to it.
+		// Connected to the kernel, the socket receives from no other sender.
 		unix.Connect(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, socketBuffer))
 	if err != nil {

@@ -53,15 +53,15 @@ func TestPeersOfAViewAreBounded(t *testing.T) {
 		if web.Pod.Name != "web" || len(web.PeerRules()) != MaxViewPeers+2 || len(s.PeerSets) != MaxViewPeers {
 			t.Fatalf("%s has %d rules, there are %d sets", web.Pod, len(web.PeerRules()), len(s.PeerSets))
 		}
-		if got := s.PeersAt(web, addr("198.18.0.1"), policy.TCP, 80); len(got) != 2 || got[0].Policy != "shop/b" || got[1].Policy != "shop/c" {
+		if got := peersAt(s, web, addr("198.18.0.1"), policy.TCP, 80); len(got) != 2 || got[0].Policy != "shop/b" || got[1].Policy != "shop/c" {
 			t.Errorf("rules that have room by others' pair: %v", got)
 		}
-		if s.PeersAt(web, addr("198.18.35.40"), policy.TCP, 443) == nil || s.PeersAt(web, addr("198.18.19.136"), policy.TCP, 443) != nil {
+		if peersAt(s, web, addr("198.18.35.40"), policy.TCP, 443) == nil || peersAt(s, web, addr("198.18.19.136"), policy.TCP, 443) != nil {
 			t.Error("room is not given by name")
 		}
 	}
 	in.NetworkPolicies = nets[1:]
-	if s := c.Compile(in); len(s.Problems) > 0 || s.PeersAt(s.Views[1], addr("198.18.19.136"), policy.TCP, 443) == nil {
+	if s := c.Compile(in); len(s.Problems) > 0 || peersAt(s, s.Views[1], addr("198.18.19.136"), policy.TCP, 443) == nil {
 		t.Errorf("with room for all: %v", problemTexts(s))
 	}
 }

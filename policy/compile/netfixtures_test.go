@@ -93,6 +93,17 @@ func ruleTexts(v *policy.View) []string {
 	return out
 }
 
+// peersAt returns the rules with peers that match what is reached.
+func peersAt(s *policy.Snapshot, v *policy.View, a netip.Addr, proto policy.Protocol, port uint16) (out []*policy.Rule) {
+	f := policy.Flow{Protocol: proto, Reached: netip.AddrPortFrom(a, port), Would: true}
+	for _, step := range policy.Steps(v, s, &f) {
+		if step.Ports.Contains(proto, port) {
+			out = append(out, step.Rule)
+		}
+	}
+	return out
+}
+
 // problemTexts returns the problems as "object reason path: message".
 func problemTexts(s *policy.Snapshot) []string {
 	var out []string
@@ -111,7 +122,7 @@ func allows(s *policy.Snapshot, asked ...string) []string {
 			panic(err)
 		}
 		protocols := map[string]policy.Protocol{"tcp": policy.TCP, "udp": policy.UDP, "sctp": policy.SCTP, "icmp": 1}
-		return len(s.PeersAt(s.Views[0], netip.MustParseAddr(a), protocols[proto], port)) == 0
+		return len(peersAt(s, s.Views[0], netip.MustParseAddr(a), protocols[proto], port)) == 0
 	})
 }
 

@@ -321,7 +321,7 @@ func compareWithTwin(t *testing.T, in Input, s *policy.Snapshot) (asked, open in
 			for _, proto := range []policy.Protocol{policy.TCP, policy.UDP, policy.SCTP, 1} {
 				for _, port := range []uint16{0, 80, 90, 443, 5432} {
 					var got []string
-					for _, r := range s.PeersAt(v, a, proto, port) {
+					for _, r := range peersAt(s, v, a, proto, port) {
 						got = append(got, r.Policy+" "+r.Path)
 					}
 					slices.Sort(got)

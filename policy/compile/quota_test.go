@@ -121,7 +121,7 @@ func TestGreedyNamespace(t *testing.T) {
 				t.Errorf("%d problems: %.300v", len(s.Problems), problemTexts(s))
 			}
 			web := s.View(addr("10.2.0.1"))
-			if s.PeersAt(web, addr("10.2.0.2"), policy.TCP, 80) == nil || s.PeersAt(web, addr("10.1.0.1"), policy.TCP, 80) == nil {
+			if peersAt(s, web, addr("10.2.0.2"), policy.TCP, 80) == nil || peersAt(s, web, addr("10.1.0.1"), policy.TCP, 80) == nil {
 				t.Error("the modest namespace has no room")
 			}
 			if first := s.View(addr("10.0.0.0")); len(first.PeerRules()) == 0 {
@@ -234,7 +234,7 @@ func TestPortsAreWeighed(t *testing.T) {
 			if got != test.want || (len(s.Problems) == 0) != (test.want > 0) {
 				t.Errorf("%d ports, %v", got, problemTexts(s))
 			}
-			if s.PeersAt(s.View(addr("10.0.0.2")), addr("10.1.0.0"), policy.TCP, 1) == nil {
+			if peersAt(s, s.View(addr("10.0.0.2")), addr("10.1.0.0"), policy.TCP, 1) == nil {
 				t.Error("the other namespace has no room")
 			}
 		})

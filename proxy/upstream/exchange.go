@@ -28,8 +28,8 @@ type bounds struct {
 }
 
 // exchange is a query on the wire that waits for its reply, over UDP or TCP. The lock of
-// its socket pool guards it while it is in a table. Whoever removes it from there ends it,
-// once. Times are since the upstream was made.
+// its socket pool guards it while it is in a table. The goroutine that removes it from there
+// ends it, once. Times are since the upstream was created.
 type exchange struct {
 	query                    []byte // with the id of the first send
 	end                      int    // where its question ends

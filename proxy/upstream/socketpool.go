@@ -87,8 +87,8 @@ func (p *socketPool) prune() {
 	p.sockets = slices.DeleteFunc(p.sockets, func(s *udpSocket) bool { return s.closed })
 }
 
-// remove takes an exchange out of the tables. Whoever does it ends the exchange. The
-// caller holds the lock.
+// remove removes an exchange from the tables. The caller ends the exchange, and holds the
+// lock.
 func (p *socketPool) remove(e *exchange) {
 	for _, sent := range e.sends {
 		if sent.socket != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -53,7 +54,9 @@ func TestFirstPolicyWaitsForPeers(t *testing.T) {
 				for s := before; podText(s) != "web[10.0.0.1] zoo[10.0.0.2]"; {
 					s = <-r.states
 					snap := c.Compile(s.Input)
-					if v := snap.View(web); s.PeersUnknown || v != nil && len(s.Input.NetworkPolicies) > 0 && len(snap.PeersAt(v, db, policy.TCP, 80)) == 0 {
+					reached := policy.Flow{Protocol: policy.TCP, Reached: netip.AddrPortFrom(db, 80)}
+					allowed, _ := policy.Evaluate(snap.View(web), snap, &reached)
+					if s.PeersUnknown || len(s.Input.NetworkPolicies) > 0 && !allowed {
 						t.Errorf("a state with pods %q and policies %q has the peers %q", podText(s), policyText(s), remoteText(s))
 					}
 				}

@@ -10,7 +10,7 @@
 // left out and reported.
 //
 // A file that cannot be read as a whole changes nothing: its last whole content stays in
-// force, and the file is reported until it is mended or deleted. Only deleting a file
+// force, and the file is reported until it is corrected or deleted. Only deleting a file
 // removes its objects, so a file that is empty for a moment while it is written opens
 // nothing.
 //

@@ -28,7 +28,7 @@ func (f fakeGrants) Adopt() (func(dataplane.GrantSet, []dataplane.Grant), func([
 func (f fakeGrants) Bounds() iter.Seq2[dataplane.GrantSet, dataplane.Bounds] {
 	return func(yield func(dataplane.GrantSet, dataplane.Bounds) bool) {
 		for set, is := range f {
-			if !yield(set, dataplane.Bounds{Least: len(is.certain), Most: len(is.certain) + len(is.uncertain)}) {
+			if !yield(set, dataplane.Bounds{Min: len(is.certain), Max: len(is.certain) + len(is.uncertain)}) {
 				return
 			}
 		}

@@ -35,7 +35,7 @@ func (s *peerSet) setName() string { return s.name }
 func (s *peerSet) String() string { return fmt.Sprintf("peers %q", s.key.peer.Key) }
 
 func (s *peerSet) bounds() dataplane.Bounds {
-	return dataplane.Bounds{Least: s.size, Most: s.size + len(s.stale)}
+	return dataplane.Bounds{Min: s.size, Max: s.size + len(s.stale)}
 }
 
 func (s *peerSet) freeze(f func(members)) {
@@ -60,7 +60,7 @@ func (m grantMirror) String() string {
 
 func (m grantMirror) freeze(f func(members)) {
 	m.grants.Freeze(m.set, func(certain []dataplane.Grant, uncertain map[netip.Addr]bool) {
-		b := dataplane.Bounds{Least: len(certain), Most: len(certain) + len(uncertain)}
+		b := dataplane.Bounds{Min: len(certain), Max: len(certain) + len(uncertain)}
 		f(members{grantHeader(m.set), appendGrants(nil, certain), b, func(en ipset.Entry) bool { return uncertain[en.Addr] }})
 	})
 }
@@ -78,7 +78,7 @@ type mirrors struct {
 // kernel also holds the entries of the other.
 func (m *mirrors) outside(name string, b dataplane.Bounds, sizes map[string]int) bool {
 	size, there := sizes[name]
-	return !there || size < b.Least || size > b.Most && !m.coexisting()
+	return !there || size < b.Min || size > b.Max && !m.coexisting()
 }
 
 // wrongSizes returns the sets of a wrong size. sizes may be older than the members: a set is

@@ -122,7 +122,7 @@ func staticEntries(st dataplane.State) map[string][]ipset.Entry {
 }
 
 // countsDiffer tells whether a set holds another number of entries than was written, or
-// than the state owes.
+// than the state's recheck set has.
 func (s *static) countsDiffer(st dataplane.State) (bool, error) {
 	if len(s.counts) == 0 {
 		return false, nil

@@ -20,7 +20,7 @@ type turns struct {
 // turn compares the members of one set; static has the entries of static sets.
 type turn func(static func() map[string][]ipset.Entry) (differs bool)
 
-// turnsLeast and turnsMost bound how many sets are compared at a time. turnsPause bounds
+// minTurns and maxTurns bound how many sets are compared at a time. turnsPause bounds
 // the pause until the next ones, and sizesPause the pause between two readings of all sizes.
 const (
 	minTurns   = 4
@@ -29,7 +29,7 @@ const (
 	sizesPause = 5 * time.Second
 )
 
-// lookShare is how long each of a glance's looks may take, so that it takes one part in
+// lookShare bounds each comparison of a Suspect call, so that they take one part in
 // SuspectShare of a core.
 const lookShare = dataplane.SuspectEvery / dataplane.SuspectShare
 

@@ -356,7 +356,8 @@ func (x *packetFilter) RemoveRecheck(addrs ...netip.Addr) error {
 	return x.writeRecheck(x.cfg.Sets.Delete, addrs)
 }
 
-// writeRecheck writes debts of one family. A set that does not take an entry may be gone.
+// writeRecheck changes the recheck set of one family. A set that refuses an entry may be
+// gone.
 func (x *packetFilter) writeRecheck(write func(set string, entries ...ipset.Entry) error, addrs []netip.Addr) error {
 	if len(addrs) == 0 {
 		return nil

@@ -1,0 +1,152 @@
+package explain
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/namegate/namegate/e2e/fatal"
+	"github.com/namegate/namegate/policy"
+	"github.com/namegate/namegate/policy/fqdn"
+	"github.com/namegate/namegate/policy/policytest"
+)
+
+// clusterRule is a rule of a cluster policy by names.
+func clusterRule(t *testing.T, tier policy.Tier, action policy.Action, id string, ports policy.PortSet, names ...string) *policy.Rule {
+	t.Helper()
+	r := &policy.Rule{Tier: tier, Action: action, Ports: ports, Policy: id, Path: "spec.egress[0]", DNSDenied: policy.NXDomain}
+	for i, n := range names {
+		p, err := fqdn.ParsePattern(n)
+		fatal.If(t, err)
+		r.Peer.Kind = policy.PeerNames
+		r.Matches = append(r.Matches, policy.NewMatch(policy.Match{Policy: id, Path: r.Path + ".matches[0]", Pattern: p, Ports: ports, Rule: r}, i))
+	}
+	return r
+}
+
+// under gives the pod of facts rules of cluster policies around its own.
+func under(f *Facts, admin, baseline []*policy.Rule) {
+	view := *f.View
+	view.Rules = slices.Concat(admin, view.Rules, baseline)
+	matches := 0
+	for _, r := range view.Rules {
+		matches += len(r.Matches)
+	}
+	view.Index = policy.NewIndex(view.Rules, matches)
+	f.View = &view
+}
+
+// TestTiers: the rules are listed in the order in which they are asked, with the one that
+// decides, and the answer names it to whoever may read cluster policies.
+func TestTiers(t *testing.T) {
+	nets := rule(policy.PeerNetworks, "198.51.100.0/24", policy.AnyPort, "0")
+	nets.Tier, nets.Action, nets.Policy = policy.Admin, policy.Deny, "no-nets"
+	broken := &policy.Rule{Tier: policy.Admin, Action: policy.Pass, Ports: policy.AnyPort, Policy: "broken", Path: "spec.egress[0]", Broken: true}
+	rest := &policy.Rule{Tier: policy.Baseline, Action: policy.Deny, Ports: policy.AnyPort, Policy: "closed", Path: "spec.egress[0]"}
+	admin := []*policy.Rule{
+		clusterRule(t, policy.Admin, policy.Pass, "passes", policy.AnyPort, "www.example.org"),
+		clusterRule(t, policy.Admin, policy.Accept, "registry", "tcp/443", "registry.test"),
+		clusterRule(t, policy.Admin, policy.Deny, "no-pastes", policy.AnyPort, "**.paste.test", "www.example.org"),
+		clusterRule(t, policy.Admin, policy.Deny, "no-smtp", "tcp/25", "a.cdn.test"), nets,
+	}
+	granted := func(n, a, ports, by string) policy.GrantInfo {
+		return policy.GrantInfo{Pod: cart().PodRef, Addr: netip.MustParseAddr(a), Ports: policy.PortSet(ports), Name: policytest.Name(n), Until: noon.Add(time.Minute), By: by}
+	}
+	for _, c := range []struct {
+		what, to string
+		alone    bool // no policy of the namespace selects the pod
+		admin    []*policy.Rule
+		facts    func(*Facts)
+		verdict  Verdict
+		reason   string
+		rules    []string
+	}{
+		{what: "denied by name", to: "x.paste.test:443", verdict: Denied, reason: "Admin policy no-pastes (spec.egress[0]) denies x.paste.test; its question gets NXDOMAIN (dns.denied: NXDomain)",
+			rules: []string{"Admin Deny by no-pastes (spec.egress[0]) to names, on any: decides"}},
+		{what: "accepted by name", to: "registry.test:443", verdict: OnceAsked, reason: `"registry.test" of registry (spec.egress[0].matches[0]) covers the name on tcp/443; its addresses are opened when the pod asks for it`,
+			rules: []string{"Admin Accept by registry (spec.egress[0]) to names, on tcp/443: decides"}},
+		{what: "accepted by name, and open", to: "203.0.113.5:443", verdict: Allowed, reason: "the pod asked for registry.test, and the address is open on tcp/443 until 2026-05-01T12:01:00Z",
+			facts: func(f *Facts) {
+				f.Open = []policy.GrantInfo{granted("registry.test", "203.0.113.5", "tcp/443", "registry registry.test")}
+			},
+			rules: []string{"Admin Accept by registry (spec.egress[0]) to names, on tcp/443: decides"}},
+		{what: "passed to the namespace", to: "www.example.org:443", verdict: OnceAsked, reason: `"www.example.org" of shop/base (spec.egress[0].matches[0]) covers the name on tcp/443; its addresses are opened when the pod asks for it`,
+			rules: []string{"Admin Pass by passes (spec.egress[0]) to names, on any", "Namespace Accept by shop/base (spec.egress[0]) to names, on tcp/443: decides"}},
+		{what: "denied on one port", to: "a.cdn.test:25", verdict: Denied, reason: "Admin policy no-smtp (spec.egress[0]) denies a.cdn.test",
+			rules: []string{"Admin Deny by no-smtp (spec.egress[0]) to names, on tcp/25: decides", "Namespace Accept by shop/base (spec.egress[0]) to names, on tcp/443, not on this port"}},
+		{what: "not denied on another", to: "a.cdn.test:443", verdict: OnceAsked, reason: `"*.cdn.test" of shop/base (spec.egress[0].matches[1]) covers the name on tcp/443; its addresses are opened when the pod asks for it`,
+			rules: []string{"Admin Deny by no-smtp (spec.egress[0]) to names, on tcp/25, not on this port", "Namespace Accept by shop/base (spec.egress[0]) to names, on tcp/443: decides"}},
+		{what: "denied by network, for all that is open by name", to: "198.51.100.7:443", verdict: Denied, reason: "Admin policy no-nets (spec.egress[0]) denies 198.51.100.7",
+			facts: func(f *Facts) {
+				f.Open = []policy.GrantInfo{granted("b.cdn.test", "198.51.100.7", "tcp/443", "shop/base *.cdn.test")}
+			},
+			rules: []string{"Admin Deny by no-nets (spec.egress[0]) to 198.51.100.0/24, on any: decides", "Namespace Accept by shop/base (spec.egress[0]) to names, on tcp/443"}},
+		{what: "not covered", to: "bank.test:443", verdict: Denied, reason: "no match of the pod's policies covers the name"},
+		{what: "broken", to: "www.example.org:443", admin: []*policy.Rule{broken}, verdict: Denied, reason: "Admin policy broken (spec.egress[0]) denies www.example.org: a part of it cannot be read",
+			rules: []string{"Admin Deny by broken (spec.egress[0]) to everywhere, on any, broken: decides", "Namespace Accept by shop/base (spec.egress[0]) to names, on tcp/443"}},
+		{what: "denied by default", to: "bank.test:443", alone: true, verdict: Denied, reason: "Baseline policy closed (spec.egress[0]) denies bank.test",
+			rules: []string{"Baseline Deny by closed (spec.egress[0]) to everywhere, on any: decides"}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			f := about(t, cart(), manifests(t, base))
+			beside(&f)
+			if f.SeesCluster = true; c.alone {
+				view := *f.View
+				view.Enforced, view.Policies, view.Rules = false, nil, nil
+				f.View = &view
+			}
+			if c.admin == nil {
+				c.admin = admin
+			}
+			under(&f, c.admin, []*policy.Rule{rest})
+			if c.facts != nil {
+				c.facts(&f)
+			}
+			e := Explain(Question{To: target(t, c.to)}, f)
+			var rules []string
+			for _, r := range e.Rules {
+				rules = append(rules, r.String())
+			}
+			if d := cmp.Diff(c.rules, rules); e.Verdict != c.verdict || e.Reason != c.reason || d != "" {
+				t.Errorf("%s: %s\n%s", e.Verdict, e.Reason, d)
+			}
+			f.SeesCluster = false
+			e = Explain(Question{To: target(t, c.to)}, f)
+			text := strings.Join(append(e.Notes, e.Reason), "; ")
+			for _, r := range e.Rules {
+				text += r.String()
+			}
+			for _, m := range e.Matches {
+				text += m.Policy
+			}
+			for _, g := range e.Open {
+				text += g.By
+			}
+			for _, secret := range []string{"no-", "registry (", "registry registry", "passes", "broken (", "closed", "paste.test of"} {
+				if strings.Contains(text, secret) {
+					t.Errorf("whoever may not read cluster policies is told %q: %s", secret, text)
+				}
+			}
+		})
+	}
+}
+
+// TestDefaultAllowed: without a policy of a namespace what no cluster policy denies is allowed.
+func TestDefaultAllowed(t *testing.T) {
+	f := about(t, cart(), manifests(t, base))
+	beside(&f)
+	view := *f.View
+	view.Enforced, view.Policies, view.Rules = false, nil, nil
+	f.View = &view
+	under(&f, []*policy.Rule{clusterRule(t, policy.Admin, policy.Deny, "no-pastes", policy.AnyPort, "**.paste.test")}, nil)
+	for to, what := range map[string]string{"bank.test:443": "bank.test", "db.shop.svc.cluster.local:80": "10.96.0.5, the address of the name, behind the Service shop/db", "203.0.113.7": "203.0.113.7", "10.96.0.6:80": "10.96.0.6, behind the Service shop/empty"} {
+		e := Explain(Question{To: target(t, to)}, f)
+		if want := "no rule of a cluster policy denies " + what + ", and no other policy selects the pod"; e.Verdict != Allowed || e.Reason != want {
+			t.Errorf("%s: %s: %s, want %s", to, e.Verdict, e.Reason, want)
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package policy
+
+import (
+	"iter"
+	"net/netip"
+	"slices"
+)
+
+// Step is a rule that matches a flow on some port.
+type Step struct {
+	Rule  *Rule
+	Ports PortSet // on which it matches
+	Asked bool    // they hold a port that the flow asks for
+}
+
+// Steps returns the rules that match a flow on some port, in the order in which Evaluate
+// asks them. Port 0 of the flow asks for every port of its protocol, and with AnyProtocol of
+// every protocol. Where the address that is reached is not known, rules with peers may match.
+func Steps(v *View, in *Snapshot, f *Flow) (steps []Step) {
+	if v == nil {
+		return nil
+	}
+	t := v.tiers(f.Would)
+	second := t.baseline
+	if t.isolated {
+		second = t.namespace
+	}
+	for _, r := range slices.Concat(t.admin, second) {
+		if r.Audit && !f.Would {
+			continue
+		}
+		at := f.Reached
+		if r.Peer.Kind == PeerNames {
+			at = f.Dialled
+		}
+		if ports := f.ports(r, in); ports != "" {
+			steps = append(steps, Step{r, ports, ports.meets(f.Protocol, at.Port())})
+		}
+	}
+	return steps
+}
+
+// meets tells whether the set holds a port that may be left open: AnyProtocol stands for
+// every protocol, port 0 for every port of one.
+func (s PortSet) meets(p Protocol, port uint16) bool {
+	if port != 0 {
+		return s.Contains(p, port)
+	}
+	return slices.ContainsFunc(s.Ranges(), func(r PortRange) bool {
+		return p == AnyProtocol || r.Protocol == AnyProtocol || r.Protocol == p
+	})
+}
+
+// ports returns the ports on which a rule matches a flow, "" for none.
+func (f *Flow) ports(r *Rule, in *Snapshot) PortSet {
+	a := CleanAddr(f.Reached.Addr())
+	set := in.PeerSet(r.Peer)
+	switch {
+	case r.Broken && r.Action != Accept:
+		return AnyPort
+	case !r.Broken && r.Peer.Kind == PeerNames && f.live(r),
+		!r.Broken && r.Peer.Kind != PeerNames && (r.Peer.Kind == PeerAnywhere || !a.IsValid()):
+		return r.Ports
+	case r.Broken || set == nil:
+		return ""
+	case set.Kind == PeerPorts:
+		var own []PortRange
+		for _, p := range set.Ports {
+			if p.Addr == a {
+				own = append(own, PortRange{p.Protocol, p.Port, p.Port})
+			}
+		}
+		return NewPortSet(own...)
+	case set.Contains(a, AnyProtocol, 0):
+		return r.Ports
+	}
+	return ""
+}
+
+// unnamed stands for the protocols that no port set has a word for: it is reserved. Source:
+// https://www.iana.org/assignments/protocol-numbers.
+const unnamed Protocol = 255
+
+// Flows yields a flow for each range of ports on which Evaluate says the same, of all
+// that f asks for as Steps has it. The ports of earlier steps come first.
+func Flows(v *View, in *Snapshot, f Flow) iter.Seq[*Flow] {
+	return func(yield func(*Flow) bool) {
+		if f.Dialled.Port() != 0 {
+			yield(&f)
+			return
+		}
+		steps := append(Steps(v, in, &f), Step{Ports: AnyPort})
+		begins, stopped := f.begins(steps), false
+		for _, s := range steps {
+			begins = slices.DeleteFunc(begins, func(at PortRange) bool {
+				if stopped || !s.Ports.Contains(at.Protocol, at.First) {
+					return false
+				}
+				g := f
+				g.Protocol, g.Dialled, g.Reached = at.Protocol, netip.AddrPortFrom(f.Dialled.Addr(), at.First), netip.AddrPortFrom(f.Reached.Addr(), at.First)
+				stopped = !yield(&g)
+				return true
+			})
+			if stopped {
+				return
+			}
+		}
+	}
+}
+
+// begins returns the first port of each range on which the same steps match, by protocol.
+func (f *Flow) begins(steps []Step) (out []PortRange) {
+	protocols := []Protocol{f.Protocol}
+	if f.Protocol == AnyProtocol {
+		protocols = []Protocol{TCP, UDP, SCTP, unnamed}
+	}
+	for _, p := range protocols {
+		begins := []uint16{0}
+		for _, s := range steps {
+			for _, r := range s.Ports.Ranges() {
+				if r.Protocol == p {
+					begins = append(begins, r.First, r.Last+1) // 0 behind the last
+				}
+			}
+		}
+		slices.Sort(begins)
+		for _, b := range slices.Compact(begins) {
+			out = append(out, PortRange{p, b, b})
+		}
+	}
+	return out
+}
+
+// EvaluateAny is Evaluate for the ports that a flow asks for as Steps has it: one that is
+// allowed is enough. by is the rule of the first that is, else of the first that is denied
+// by a rule.
+func EvaluateAny(v *View, in *Snapshot, f Flow) (allowed bool, by *Rule) {
+	for g := range Flows(v, in, f) {
+		ok, r := Evaluate(v, in, g)
+		if ok {
+			return true, r
+		}
+		if by == nil {
+			by = r
+		}
+	}
+	return false, by
+}

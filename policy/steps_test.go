@@ -1,0 +1,142 @@
+package policy_test
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/namegate/namegate/policy"
+)
+
+// TestStepsLikeEvaluate compares what is said of a flow without a port with Evaluate on
+// every port, and the rules of each port with the twin's.
+func TestStepsLikeEvaluate(t *testing.T) {
+	r := rand.New(rand.NewPCG(16, 6))
+	in := policy.NewSnapshot(policy.Snapshot{PeerSets: []*policy.PeerSet{twinPods, twinNets, twinPorts}}, nil, nil)
+	allowedAny, deniedAny, parts := 0, 0, 0
+	for n := range 4000 {
+		v := randomTwin(r)
+		view, open := v.view(t)
+		open.Protocol = []policy.Protocol{policy.AnyProtocol, policy.TCP, policy.UDP, 1}[r.IntN(4)]
+		open.Dialled, open.Reached = netip.AddrPortFrom(open.Dialled.Addr(), 0), netip.AddrPortFrom(open.Reached.Addr(), 0)
+		steps := policy.Steps(view, in, open)
+		place := func(rule *policy.Rule) int {
+			return slices.IndexFunc(steps, func(s policy.Step) bool { return s.Rule == rule })
+		}
+		protocols := []policy.Protocol{open.Protocol}
+		if open.Protocol == policy.AnyProtocol {
+			protocols = []policy.Protocol{policy.TCP, policy.UDP, policy.SCTP, 47}
+		}
+		type result struct {
+			allowed bool
+			by      *policy.Rule
+		}
+		begins := map[policy.Protocol]map[uint16]result{}
+		for f := range policy.Flows(view, in, *open) {
+			p := f.Protocol
+			if p == 255 {
+				p = 47 // both without a name
+			}
+			if begins[p] == nil {
+				begins[p] = map[uint16]result{}
+			}
+			if _, twice := begins[p][f.Dialled.Port()]; twice {
+				t.Fatalf("%d: %v/%d twice", n, p, f.Dialled.Port())
+			}
+			allowed, by := policy.Evaluate(view, in, f)
+			begins[p][f.Dialled.Port()] = result{allowed, by}
+			parts++
+		}
+		ports := []int{0, 1, 79, 80, 81, 442, 443, 444, 65535}
+		if n < 5 {
+			ports = nil
+			for port := range 65536 {
+				ports = append(ports, port)
+			}
+		}
+		best, asked, seen := result{}, map[int]bool{}, map[result]bool{}
+		for _, p := range protocols {
+			last := result{}
+			for _, port := range ports {
+				f := *open
+				f.Protocol, f.Dialled, f.Reached = p, netip.AddrPortFrom(f.Dialled.Addr(), uint16(port)), netip.AddrPortFrom(f.Reached.Addr(), uint16(port))
+				allowed, by := policy.Evaluate(view, in, &f)
+				now := result{allowed, by}
+				seen[now] = true
+				if begun, begins := begins[p][uint16(port)]; begins {
+					last = begun
+				}
+				if now != last {
+					t.Fatalf("%d: %v/%d is %+v, that of its range %+v\n%+v", n, p, port, now, last, v)
+				}
+				if by != nil && place(by) < 0 {
+					t.Fatalf("%d: %v/%d: %+v decides and is no step", n, p, port, by)
+				}
+				if better := allowed && !best.allowed || allowed == best.allowed && by != nil && (best.by == nil || place(by) < place(best.by)); better {
+					best = now
+				}
+				v.proto, v.dialPort, v.endPort = p, uint16(port), uint16(port)
+				for i, rule := range view.Rules {
+					at := place(rule)
+					hits := at >= 0 && steps[at].Ports.Contains(p, uint16(port))
+					if hits != (v.asked(i) && v.hits(i)) {
+						t.Fatalf("%d: rule %d on %v/%d: %v\n%+v", n, i, p, port, hits, v)
+					}
+					asked[at] = asked[at] || hits
+				}
+			}
+		}
+		for i, s := range steps {
+			if s.Asked != asked[i] {
+				t.Fatalf("%d: %+v is asked", n, s)
+			}
+		}
+		if !slices.IsSortedFunc(steps, func(a, b policy.Step) int { return slices.Index(view.Rules, a.Rule) - slices.Index(view.Rules, b.Rule) }) {
+			t.Fatalf("%d: out of order: %+v", n, steps)
+		}
+		allowed, by := policy.EvaluateAny(view, in, *open)
+		if got := (result{allowed, by}); allowed != best.allowed || !seen[got] || got != best && !view.Ordered() || !allowed && (by == nil) != (best.by == nil) {
+			t.Fatalf("%d: any port is %+v, want %+v\n%+v", n, got, best, v)
+		}
+		if allowed {
+			allowedAny++
+		} else {
+			deniedAny++
+		}
+	}
+	if allowedAny < 500 || deniedAny < 500 || parts < 10000 {
+		t.Errorf("%d allowed, %d denied, %d ranges", allowedAny, deniedAny, parts)
+	}
+}
+
+// asked tells whether the rule of an index is of a tier that is asked.
+func (v *twinView) asked(i int) bool {
+	tiers := []policy.Tier{policy.Admin, policy.Baseline}
+	if exists, _ := v.ns(); exists {
+		tiers[1] = policy.Namespace
+	}
+	return slices.ContainsFunc(tiers, func(t policy.Tier) bool { return slices.Contains(v.in(t), i) })
+}
+
+// TestStepsOfUnknown: where the address that is reached is not known, every rule with peers may match; a port of
+// a Service is that of its rule's end.
+func TestStepsOfUnknown(t *testing.T) {
+	in := policy.NewSnapshot(policy.Snapshot{PeerSets: []*policy.PeerSet{twinPods, twinPorts}}, nil, nil)
+	v := &policy.View{Enforced: true, Rules: []*policy.Rule{{Peer: twinPods.Peer, Ports: "tcp/80"}, {Peer: twinPorts.Peer, Ports: policy.AnyPort}, {Ports: "udp/53"}}}
+	f := policy.Flow{Protocol: policy.TCP}
+	if steps := policy.Steps(v, in, &f); len(steps) != 3 || !steps[0].Asked || !steps[1].Asked || steps[2].Asked {
+		t.Errorf("unknown: %+v", steps)
+	}
+	if allowed, _ := policy.EvaluateAny(v, in, f); allowed {
+		t.Error("what may match allows")
+	}
+	f.Dialled, f.Reached = netip.AddrPortFrom(place(7), 8080), netip.AddrPortFrom(place(1), 80)
+	steps := policy.Steps(v, in, &f)
+	if allowed, by := policy.EvaluateAny(v, in, f); len(steps) != 3 || !steps[0].Asked || steps[1].Ports != "tcp/80" || !steps[1].Asked || steps[2].Asked || !allowed || by != v.Rules[0] {
+		t.Errorf("behind a Service: %+v, %v by %+v", steps, allowed, by)
+	}
+	if policy.Steps(nil, in, &f) != nil {
+		t.Error("steps of no view")
+	}
+}
