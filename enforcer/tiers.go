@@ -68,7 +68,7 @@ func peersName(p policy.Peer) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// peersOf renders the members of peers, nil for nobody.
+// peersOf renders the members of peers; nil has none.
 func peersOf(p policy.Peer, members *policy.PeerSet) nft.PeerSet {
 	out := nft.PeerSet{Name: peersName(p)}
 	switch p.Kind {
