@@ -40,6 +40,7 @@ type peering struct {
 	// ordered are rules of the Admin and the Baseline tier, by pod, and ask peerSets.
 	ordered  map[string][]*policy.Rule
 	peerSets []*policy.PeerSet
+	snapshot *policy.Snapshot // the last one applied
 }
 
 // The Service of db.
@@ -108,6 +109,7 @@ func (p *peering) apply(netpols ...*networkingv1.NetworkPolicy) {
 	if p.ordered != nil {
 		s = p.withOrdered(s)
 	}
+	p.snapshot = s
 	err := p.Node.Do(func() error {
 		if err := p.e.Prepare(context.Background(), s); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package enforcer_test
 
 import (
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
@@ -134,5 +135,83 @@ func TestOrderedRulesOnTheKernel(t *testing.T) {
 		expect("other", lab.Answered, slices.Concat(on80(db), services)...)
 		expect("client", lab.Answered, on80(db)...)
 		expect("client", lab.Refused, on80(other)...)
+	})
+}
+
+// orderedRounds is how many random lists TestOrderedRulesEqualEvaluate tries on each network.
+const orderedRounds = 12
+
+// TestOrderedRulesEqualEvaluate: random rules of pods with and without a Namespace tier
+// decide packets as policy.Evaluate decides flows, dialled directly and through a Service.
+func TestOrderedRulesEqualEvaluate(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	eachPeering(t, func(p *peering) {
+		db, other, client := p.Pod("db"), p.Pod("other"), p.Pod("client")
+		outside4, outside6 := netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8:1::1")
+		at := func(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, 80) }
+		reached := map[netip.AddrPort]netip.AddrPort{netip.AddrPortFrom(service4, 5432): at(db.Addr4), netip.AddrPortFrom(service6, 5432): at(db.Addr6)}
+		for _, a := range []netip.Addr{db.Addr4, db.Addr6, other.Addr4, other.Addr6, client.Addr4, client.Addr6, outside4, outside6} {
+			reached[at(a)] = at(a)
+		}
+		pods := policy.Peer{Kind: policy.PeerPods, Key: "pods"}
+		networks := policy.Peer{Kind: policy.PeerNetworks, Key: "networks"}
+		named := policy.Peer{Kind: policy.PeerPorts, Key: "named"}
+		some := func(all ...netip.Addr) (out []netip.Addr) {
+			for _, a := range all {
+				if r.IntN(2) == 0 {
+					out = append(out, a)
+				}
+			}
+			slices.SortFunc(out, netip.Addr.Compare)
+			return out
+		}
+		rules := func() (out []*policy.Rule) {
+			for range r.IntN(5) {
+				rule := &policy.Rule{
+					Tier: []policy.Tier{policy.Admin, policy.Baseline}[r.IntN(2)], Action: policy.Action(r.IntN(3)), Peer: []policy.Peer{{}, pods, networks, named}[r.IntN(4)],
+					Ports:  []policy.PortSet{policy.AnyPort, "tcp", "tcp/80", "tcp/79-81", "tcp/81", "udp", "tcp/443,tcp/5432"}[r.IntN(7)],
+					Denied: policy.Denied(r.IntN(2)), Broken: r.IntN(20) == 0, Audit: r.IntN(8) == 0, Policy: "cluster",
+				}
+				out = append(out, rule)
+			}
+			return out
+		}
+		for range orderedRounds {
+			var prefixes []netip.Prefix
+			for _, a := range some(outside4, outside6, db.Addr4, other.Addr6) {
+				prefixes = append(prefixes, netip.PrefixFrom(a, a.BitLen()))
+			}
+			var ports []policy.PeerPort
+			for _, a := range some(db.Addr4, db.Addr6, other.Addr4, other.Addr6) {
+				ports = append(ports, policy.PeerPort{Addr: a, Protocol: policy.TCP, Port: 80})
+			}
+			p.peerSets = []*policy.PeerSet{{Peer: pods, Addrs: some(db.Addr4, db.Addr6, other.Addr4, other.Addr6)}, {Peer: networks, Networks: prefixes}, {Peer: named, Ports: ports}}
+			p.ordered = map[string][]*policy.Rule{"client": rules(), "other": rules()}
+			p.labels["client"] = []string{"gated client", "client"}[r.IntN(2)]
+			p.apply(egress("client", port80, "db"))
+			for _, from := range []string{"client", "other"} {
+				var v *policy.View
+				for _, of := range p.snapshot.Views {
+					if of.Pod.Name == from {
+						v = of
+					}
+				}
+				for to, peer := range reached {
+					want, by := policy.Evaluate(v, p.snapshot, &policy.Flow{Protocol: policy.TCP, Dialled: to, Reached: peer})
+					got := p.Pod(from).ProbeFor("tcp", to, lab.Patience)
+					if got != lab.Answered && want { // a busy machine gets more time
+						got = p.Pod(from).ProbeFor("tcp", to, lab.Limit)
+					}
+					if (got == lab.Answered) != want {
+						t.Errorf("%s to %s: %s, and Evaluate says %v by %+v of %+v", from, to, got, want, by, v)
+					}
+				}
+			}
+			if t.Failed() {
+				return
+			}
+		}
 	})
 }

@@ -34,7 +34,7 @@ func TestTiersDecidePackets(t *testing.T) {
 			l, err := lab.New(network)
 			fatal.If(t, err)
 			t.Cleanup(func() { _ = l.Remove() })
-			s := nft.State{Peers: []nft.PeerSet{
+			s := nft.State{DNS: []netip.Addr{lab.Resolver4, lab.Resolver6}, Peers: []nft.PeerSet{
 				{Name: "one", Kind: nft.PeerAddrs, Addrs: []netip.Addr{worldAddr(1, false), worldAddr(1, true)}},
 				{Name: "near", Kind: nft.PeerNetworks, Networks: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/28"), netip.MustParsePrefix("2001:db8:1::/124")}},
 				{Name: "named", Kind: nft.PeerPorts, Ports: []nft.PeerPort{{Addr: worldAddr(21, false), Protocol: "tcp", Port: 81}, {Addr: worldAddr(21, true), Protocol: "tcp", Port: 81}}},
@@ -47,6 +47,7 @@ func TestTiersDecidePackets(t *testing.T) {
 			for i, tiers := range []nft.Tiers{
 				{ID: "a", Admin: admin, Namespace: true, Baseline: []nft.TierRule{{Action: nft.Accept}}},
 				{ID: "b", Admin: admin, Baseline: []nft.TierRule{{Peers: "near", Ports: tcp(81), Action: nft.Reject}, {Peers: "near", Action: nft.Pass}, {Action: nft.Drop}}},
+				{ID: "c", Admin: []nft.TierRule{{Action: nft.Reject}}},
 			} {
 				p, err := l.AddPod(tiers.ID, 5+i)
 				fatal.If(t, err)
@@ -94,12 +95,22 @@ func TestTiersDecidePackets(t *testing.T) {
 				{"b", 3, 81, lab.Refused, "a Baseline rule denies"},
 				{"b", 20, 80, lab.Silent, "a Baseline rule drops, whatever is a candidate"},
 				{"b", 21, 81, lab.Answered, "an Admin rule accepts a port of an address"},
+				{"c", 2, 80, lab.Refused, "an Admin rule denies everything"},
 			} {
 				for _, v6 := range []bool{false, true} {
 					to := netip.AddrPortFrom(worldAddr(test.last, v6), test.port)
 					if got := l.Pod(test.pod).ProbeFor("tcp", to, lab.PatienceFor(test.want)); got != test.want {
 						t.Errorf("pod %s to %s: %s, want %s: %s", test.pod, to, got, test.want, test.by)
 					}
+				}
+			}
+			// No rule denies DNS: the resolver takes the connection.
+			for _, a := range s.DNS {
+				conn, err := l.Pod("c").Dial("tcp", netip.AddrPortFrom(a, 53).String(), lab.Limit)
+				fatal.If(t, err)
+				conn.Close()
+				if got := l.Pod("c").Probe("tcp", netip.AddrPortFrom(a, 80)); got != lab.Refused {
+					t.Errorf("another port of the resolver %s: %s", a, got)
 				}
 			}
 		})
