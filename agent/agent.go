@@ -77,7 +77,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := a.source.follow(l.config); err != nil {
 		return err
 	}
-	if a.kernel, err = openKernel(l.config.Mark, o.IPTables); err != nil {
+	if a.kernel, err = openKernel(markBits(l.config), o.IPTables); err != nil {
 		return err
 	}
 	defer a.kernel.close()

@@ -24,7 +24,7 @@ type kernel struct {
 	why     string
 }
 
-func openKernel(mark uint32, variant string) (*kernel, error) {
+func openKernel(bits nft.Bits, variant string) (*kernel, error) {
 	v := iptables.Variant(variant)
 	if !slices.Contains([]iptables.Variant{iptables.Default, iptables.Legacy, iptables.NFT}, v) {
 		return nil, fmt.Errorf("--iptables %q is not known; write legacy or nft", variant)
@@ -46,7 +46,7 @@ func openKernel(mark uint32, variant string) (*kernel, error) {
 	if other := iptables.OpenOther(v); other != nil {
 		filter.Other, k.closers = other, append(k.closers, other.Close)
 	}
-	if k.Tables, err = nft.Open(mark); err != nil {
+	if k.Tables, err = nft.Open(bits); err != nil {
 		return nil, err
 	}
 	chains.Around(k.Tables.Own)
@@ -77,7 +77,10 @@ func (k *kernel) close() {
 	}
 }
 
+// markBits are the bits of marks that the Corefile names.
+func markBits(c *corefile.Config) nft.Bits { return nft.Bits{Admitted: c.Mark, Candidate: c.Candidate} }
+
 // enforcerConfig selects the enforcer's part of the Corefile.
 func enforcerConfig(c *corefile.Config) enforcer.Config {
-	return enforcer.Config{Mark: c.Mark, Hold: c.Hold, Endpoint: c.Bind, FailClosed: c.FailClosed, Resolvers: c.Resolvers()}
+	return enforcer.Config{Mark: c.Mark, Candidate: c.Candidate, Hold: c.Hold, Endpoint: c.Bind, FailClosed: c.FailClosed, Resolvers: c.Resolvers()}
 }

@@ -30,7 +30,7 @@ func Cleanup(ctx context.Context, o Options) error {
 		return err
 	}
 	defer release()
-	k, err := openKernel(c.Mark, o.IPTables)
+	k, err := openKernel(markBits(c), o.IPTables)
 	if err != nil {
 		return err
 	}

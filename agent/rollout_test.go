@@ -43,7 +43,7 @@ func agentOnFakes(t *testing.T, log *slog.Logger) (*agent, *iptables.Fake) {
 	fatal.If(t, err)
 	sets, chains := ipset.NewFake(time.Now), iptables.NewFake()
 	k := enforcer.Kernel{Dataplane: xtables.Config{Sets: sets, Chains: chains}.New, Flows: conntrack.NewFake(), Links: link.NewFake(netip.MustParseAddr("192.0.2.1")),
-		Tables: nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), config.Mark)}
+		Tables: nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), markBits(config))}
 	a := &agent{log: log, health: health.New(time.Now), timing: metrics.NewTiming(time.Now)}
 	a.config.Store(config)
 	if a.enforce, err = enforcer.New(enforcerConfig(config), k, time.Now, log); err != nil {

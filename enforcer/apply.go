@@ -160,6 +160,7 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 	}
 	gone := plan.Removed(last, subjects)
 	e.recheckNarrowed(last, subjects)
+	e.flows.Recheck(flows.PolicyChanged, e.tiersChanged(s, last, subjects))
 	e.recheckLeft(subjects)
 	written := e.beside(s, subjects)
 	if err := e.flows.Record(gone...); err != nil {
@@ -179,11 +180,22 @@ func (e *Enforcer) bringIntoForce(ctx context.Context, s *policy.Snapshot) (data
 	return written, nil
 }
 
-// write makes sets, nets, chains and interception hold a plan.
+// write makes sets, nets, chains and interception hold a plan. After an agent whose judge
+// admits no candidate the chains admit by themselves until this agent's judge is in force.
 func (e *Enforcer) write(ctx context.Context, subjects dataplane.Subjects) error {
-	isolated, err := e.plane.Activate(ctx, e.state(subjects))
+	st := e.state(subjects)
+	if e.snapshot != nil && haveTiers(subjects) {
+		// What no rule denies is allowed: the second net must not ask before the judge does.
+		if err := e.k.Tables.Apply(ctx, e.tablesState(subjects)); err != nil {
+			return err
+		}
+	}
+	isolated, err := e.plane.Activate(ctx, st)
 	if isolated {
 		err = errors.Join(err, e.k.Tables.Apply(ctx, e.tablesState(subjects)))
+	}
+	if err == nil && st.NoJudge {
+		_, err = e.plane.Activate(ctx, e.state(subjects))
 	}
 	if err != nil {
 		e.plane.NeedResync()

@@ -5,35 +5,36 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/namegate/namegate/enforcer/dataplane"
 	"github.com/namegate/namegate/kernel/nft"
 )
 
-// checkMark refuses a mark bit that a rule of another program uses.
+// checkMark refuses mark bits that a rule of another program uses.
 func (e *Enforcer) checkMark(ctx context.Context) error {
 	use, read, err := e.plane.Survey(ctx)
 	if err != nil {
 		return err
 	}
-	if use != "" {
-		return e.markTaken(use)
+	if use != nil {
+		return &markTaken{*use}
 	}
-	use, err = e.k.Tables.MarkUse(ctx, e.cfg.Mark, func(n nft.Table) bool { return read(n.Family, n.Name) })
-	if err == nil && use != "" {
-		err = e.markTaken("nft " + use)
+	for _, bit := range []uint32{e.cfg.Mark, e.cfg.Candidate} {
+		rule, err := e.k.Tables.MarkUse(ctx, bit, func(n nft.Table) bool { return read(n.Family, n.Name) })
+		if err != nil {
+			return err
+		}
+		if rule != "" {
+			return &markTaken{dataplane.BitUse{Bit: bit, Rule: "nft " + rule}}
+		}
 	}
-	return err
+	return nil
 }
 
-func (e *Enforcer) markTaken(by string) error { return &markTaken{e.cfg.Mark, by} }
-
-// markTaken says that another program's rule uses the mark bit.
-type markTaken struct {
-	mark uint32
-	by   string
-}
+// markTaken says that another program's rule uses a mark bit.
+type markTaken struct{ dataplane.BitUse }
 
 func (m *markTaken) Error() string {
-	return fmt.Sprintf("mark bit %#x is used by another rule (%s); choose a free bit with the directive mark in the Corefile", m.mark, m.by)
+	return fmt.Sprintf("mark bit %#x is used by another rule (%s); choose a free bit with the directive mark in the Corefile", m.Bit, m.Rule)
 }
 
 // IsMarkTaken tells whether err says that another program uses the mark bit: another

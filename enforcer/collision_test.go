@@ -18,6 +18,8 @@ func TestStartRefusesATakenBit(t *testing.T) {
 	}{
 		{iptables.IPv4, "nat", "PREROUTING", "-m mark --mark 0x40/0x40 -j RETURN", "IPv4 nat: -A PREROUTING -m mark --mark 0x40/0x40 -j RETURN"},
 		{iptables.IPv6, "mangle", "OTHER", "-j MARK --set-xmark 0xff/0xff", "IPv6 mangle: -A OTHER -j MARK --set-xmark 0xff/0xff"},
+		{iptables.IPv4, "nat", "POSTROUTING", "-m mark --mark 0x20/0x20 -j RETURN", "mark bit 0x20 is used by another rule (IPv4 nat: -A POSTROUTING -m mark --mark 0x20/0x20 -j RETURN)"},
+		{iptables.IPv4, "mangle", "FORWARD", "-j CONNMARK --restore-mark --nfmask 0xffffffff --ctmask 0xffffffff", "IPv4 mangle: -A FORWARD -j CONNMARK --restore-mark"},
 		{iptables.IPv4, "filter", "FORWARD", "-m mark --mark 0x80/0x80 -j ACCEPT", ""},
 		{iptables.IPv4, "mangle", "NAMEGATE-OLD", "-j MARK --set-xmark 0x40/0x40", ""},
 	}
@@ -46,7 +48,10 @@ func TestStartRefusesATakenBit(t *testing.T) {
 }
 
 func TestNewRefusesInvalidConfigurations(t *testing.T) {
-	for _, cfg := range []Config{{Mark: 0}, {Mark: 0x41}, {Mark: 0x40, Hold: -1}, {Mark: 0x40, Hold: 1 << 60}} {
+	for _, cfg := range []Config{
+		{Mark: 0, Candidate: 0x20}, {Mark: 0x41, Candidate: 0x20}, {Mark: 0x40}, {Mark: 0x40, Candidate: 0x60}, {Mark: 0x40, Candidate: 0x40},
+		{Mark: 0x40, Candidate: 0x20, Hold: -1}, {Mark: 0x40, Candidate: 0x20, Hold: 1 << 60},
+	} {
 		if _, err := New(cfg, Kernel{}, nil, nil); err == nil {
 			t.Errorf("New takes %+v", cfg)
 		}

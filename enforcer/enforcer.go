@@ -3,7 +3,7 @@
 // packets go. It owns the plan (snapshot to wanted sets and chains) and the
 // reconciliation with what is really there; package grants has the grants.
 //
-// A connection is admitted when its first packet is judged: then a bit of its
+// A connection is admitted when a packet of it is judged: then a bit of its
 // conntrack mark says so, and later packets pay for one test of that bit. What
 // has no bit is denied in both directions, also what was open before its pod was
 // selected; taking the bit away cuts a connection.
@@ -31,8 +31,8 @@ import (
 	"github.com/namegate/namegate/stats"
 )
 
-// DefaultMark is the mark bit that says allowed, where nothing else is configured.
-const DefaultMark = 0x40
+// DefaultMark and DefaultCandidate are the mark bits where nothing else is configured.
+const DefaultMark, DefaultCandidate = 0x40, 0x20
 
 // DefaultHold is how much longer than its deadline the kernel keeps a grant, so
 // that grants outlive an agent that is away.
@@ -40,8 +40,9 @@ const DefaultHold = 10 * time.Minute
 
 // Config is what the enforcer is told once, at the start.
 type Config struct {
-	// Mark is one bit, used in packet marks and connection marks.
-	Mark uint32
+	// Mark is one bit of connection marks, which admits a connection. Candidate is another,
+	// of packet and connection marks, by which the dataplane tells the judge what it allows.
+	Mark, Candidate uint32
 	// Hold is the outage hold.
 	Hold time.Duration
 	// Endpoint are the virtual addresses that pods may be pointed at.
@@ -104,8 +105,13 @@ type Enforcer struct {
 // New returns an enforcer that has touched nothing yet. now may be nil for the
 // real clock; the monotonic time of any other is counted since 1970.
 func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforcer, error) {
-	if cfg.Mark == 0 || cfg.Mark&(cfg.Mark-1) != 0 {
-		return nil, fmt.Errorf("mark %#x is not one bit; write one, as in 0x40", cfg.Mark)
+	for _, bit := range []uint32{cfg.Mark, cfg.Candidate} {
+		if bit == 0 || bit&(bit-1) != 0 {
+			return nil, fmt.Errorf("mark %#x is not one bit; write one, as in 0x40", bit)
+		}
+	}
+	if cfg.Mark == cfg.Candidate {
+		return nil, fmt.Errorf("mark %#x is of candidates too; choose another bit for one of the two", cfg.Mark)
 	}
 	if cfg.Hold < 0 || cfg.Hold > 24*time.Hour {
 		return nil, fmt.Errorf("hold %v is not between 0 and 24h", cfg.Hold)
@@ -130,7 +136,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 		plan:        dataplane.Subjects{},
 		suspected:   make(chan struct{}, 1),
 		homes:       map[netip.Addr]plan.Home{},
-		lists:       plan.Lists{},
+		lists:       plan.NewLists(),
 		closed:      map[policy.PodRef]bool{},
 		predecessor: handover.NewPredecessor(nil, now),
 	}
@@ -141,7 +147,7 @@ func New(cfg Config, k Kernel, now func() time.Time, log *slog.Logger) (*Enforce
 
 // own makes the dataplane, the grants that it holds and the queue whose recheck set it keeps.
 func (e *Enforcer) own(clock grants.Clock) {
-	e.plane = e.k.Dataplane(dataplane.Owner{Mark: e.cfg.Mark, Now: e.now, Log: e.log, Coexisting: e.coexisting, Repaired: e.repaired})
+	e.plane = e.k.Dataplane(dataplane.Owner{Mark: e.cfg.Mark, Candidate: e.cfg.Candidate, Now: e.now, Log: e.log, Coexisting: e.coexisting, Repaired: e.repaired})
 	e.grants = grants.New(grants.Config{Kernel: e.plane, Clock: clock, Hold: e.cfg.Hold, WriteFailed: e.suspect})
 	e.flows = flows.New(e.k.Flows, e.plane, e.cfg.Mark, e.now)
 }
@@ -153,7 +159,7 @@ func (e *Enforcer) coexisting() bool { return e.predecessor.Present() }
 // grants taken back. The enforcer alone calls its other methods.
 func (e *Enforcer) Grants() *grants.Table { return e.grants }
 
-// Start checks that the mark bit is free, finds what an earlier agent left, and
+// Start checks that the mark bits are free, finds what an earlier agent left, and
 // brings up the nft tables and this generation's serving addresses. What is
 // enforced stays as it is until the first Prepare. It returns the addresses to
 // serve on.

@@ -46,7 +46,7 @@ func (e *Enforcer) admitOpen(last, subjects dataplane.Subjects) error {
 			if e.recovered.judged(a, ref) || was != nil && was.Isolated && slices.Contains(was.Addrs, a) {
 				continue
 			}
-			if _, seen := slices.BinarySearchFunc(known, a, netip.Addr.Compare); seen || e.snapshot == nil || e.grants.OpenedAny(ref, a.Is6()) || p.Peers != nil {
+			if _, seen := slices.BinarySearchFunc(known, a, netip.Addr.Compare); seen || e.snapshot == nil || e.grants.OpenedAny(ref, a.Is6()) || p.Peers != nil || p.Tiers != nil {
 				fresh[a] = p
 			}
 		}

@@ -37,6 +37,10 @@ type peering struct {
 	labels   map[string]string // of each pod: words
 	netpols  []*networkingv1.NetworkPolicy
 	audit    bool // the FQDNNetworkPolicy is only audited
+	// ordered are rules of the Admin and the Baseline tier, by pod, and ask peerSets.
+	ordered  map[string][]*policy.Rule
+	peerSets []*policy.PeerSet
+	snapshot *policy.Snapshot // the last one applied
 }
 
 // The Service of db.
@@ -102,6 +106,10 @@ func (p *peering) apply(netpols ...*networkingv1.NetworkPolicy) {
 	if len(s.Problems) > 0 {
 		p.t.Fatal(s.Problems)
 	}
+	if p.ordered != nil {
+		s = p.withOrdered(s)
+	}
+	p.snapshot = s
 	err := p.Node.Do(func() error {
 		if err := p.e.Prepare(context.Background(), s); err != nil {
 			return err

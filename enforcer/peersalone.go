@@ -10,7 +10,7 @@ import "github.com/namegate/namegate/policy"
 // alone, and whether the commit of that one is complete. The same snapshot once more is
 // prepared completely.
 func (e *Enforcer) peersAlone(s *policy.Snapshot) bool {
-	return e.phase >= membersPrepared && s != e.snapshot && !e.plane.Refused() && s.SameButPeers(e.snapshot)
+	return e.phase >= membersPrepared && s != e.snapshot && !e.plane.Refused() && !haveTiers(e.plan) && s.SameButPeers(e.snapshot)
 }
 
 // preparePeers is Prepare for such a snapshot, and tells whether that is done.

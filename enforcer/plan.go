@@ -54,6 +54,7 @@ func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
 			}
 		}
 	}
+	e.addTiers(&s, subjects)
 	if !e.cfg.FailClosed {
 		s.Backends = e.intercept.Fallback()
 	}
@@ -72,14 +73,22 @@ func (e *Enforcer) tablesState(subjects dataplane.Subjects) nft.State {
 
 // state returns what the dataplane is to hold.
 func (e *Enforcer) state(subjects dataplane.Subjects) dataplane.State {
-	s := dataplane.State{Subjects: subjects, Recheck: e.flows.Recorded(), Serving: slices.Collect(maps.Keys(e.predecessor.Addrs())), Members: e.members, Grants: e.grants}
-	for dialled, serving := range e.intercept.Serving() {
-		s.Serving = append(s.Serving, serving)
+	s := dataplane.State{Subjects: subjects, Recheck: e.flows.Recorded(), Members: e.members, Grants: e.grants, NoJudge: !e.k.Tables.LaidOut()}
+	s.Serving, s.Resolvers = e.servingDNS()
+	return s
+}
+
+// servingDNS returns the addresses on which agents serve DNS, and those that every subject
+// may dial for DNS.
+func (e *Enforcer) servingDNS() (serving, resolvers []netip.Addr) {
+	serving = slices.Collect(maps.Keys(e.predecessor.Addrs()))
+	for dialled, at := range e.intercept.Serving() {
+		serving = append(serving, at)
 		if !e.cfg.FailClosed || slices.Contains(e.cfg.Endpoint, dialled) {
-			s.Resolvers = append(s.Resolvers, dialled)
+			resolvers = append(resolvers, dialled)
 		}
 	}
-	return s
+	return serving, resolvers
 }
 
 // members returns who peers are in the newest snapshot that knows them.

@@ -10,7 +10,7 @@ import (
 func TestSecondNet(t *testing.T) {
 	w := newWorld(t)
 	w.apply([]policy.Pod{pod("web", "10.1.0.5 2001:db8:1::5", "allow")}, pol("allow", "tcp/443 www.example.org"))
-	const ours = DefaultMark
+	const ours, candidate = DefaultMark, DefaultCandidate
 	tests := []struct {
 		what string
 		p    packet
@@ -22,9 +22,10 @@ func TestSecondNet(t *testing.T) {
 		{"other bits alone", packet{Protocol: 6, Conn: 0xffffffff &^ ours}, "DROP"},
 		{"established and not admitted", packet{Protocol: 6, State: "ESTABLISHED"}, "DROP"},
 		{"invalid", packet{Protocol: 6, State: "INVALID"}, "DROP"},
+		{"a candidate that was not judged", packet{Protocol: 6, Mark: candidate, Conn: candidate}, "DROP"},
 		{"the packet mark of a tracked connection", packet{Protocol: 6, Mark: ours}, "DROP"},
 		{"untracked", packet{Protocol: 17, State: "UNTRACKED"}, "DROP"},
-		{"untracked and marked", packet{Protocol: 17, State: "UNTRACKED", Mark: ours}, "ACCEPT"},
+		{"untracked and marked", packet{Protocol: 17, State: "UNTRACKED", Mark: candidate}, "ACCEPT"},
 		{"an answer to who asked the pod", packet{Protocol: 6, State: "ESTABLISHED", Reply: true}, "ACCEPT"},
 	}
 	for _, test := range tests {
@@ -82,8 +83,23 @@ func TestStaleMarksAreClearedFirst(t *testing.T) {
 	w.apply([]policy.Pod{pod("web", "10.1.0.5", "allow")}, pol("allow"))
 	p := packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: 6, Mark: 0xffffffff, Conn: 0xffffffff}
 	w.machine(4, "mangle").Run("PREROUTING", &p)
-	if p.Mark != 0xffffffff&^DefaultMark || p.Conn != 0xffffffff&^DefaultMark {
+	if p.Mark != 0xffffffff&^DefaultCandidate || p.Conn != 0xffffffff&^(DefaultMark|DefaultCandidate) {
 		t.Errorf("a new connection comes with mark %#x and connection mark %#x", p.Mark, p.Conn)
+	}
+	p = packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: 6, State: "RELATED", Conn: 0xffffffff}
+	w.machine(4, "mangle").Run("PREROUTING", &p)
+	if p.Conn != 0xffffffff&^(DefaultMark|DefaultCandidate) {
+		t.Errorf("an expected connection keeps its master's mark %#x", p.Conn)
+	}
+	p = packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: 1, State: "RELATED", Conn: DefaultMark}
+	w.machine(4, "mangle").Run("PREROUTING", &p)
+	if p.Conn != DefaultMark {
+		t.Errorf("an ICMP error makes of its connection's mark %#x", p.Conn)
+	}
+	p = packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: 6, State: "ESTABLISHED", Conn: DefaultCandidate}
+	w.machine(4, "mangle").Run("PREROUTING", &p)
+	if p.Conn != 0 {
+		t.Errorf("a candidate of an earlier packet stays: connection mark %#x", p.Conn)
 	}
 	p = packet{Src: addr("10.1.0.5"), Dst: addr("192.0.2.1"), Protocol: 6, State: "ESTABLISHED", Conn: 0xffffffff}
 	w.machine(4, "mangle").Run("PREROUTING", &p)

@@ -81,7 +81,7 @@ func openEnforcer(t *testing.T, resolvers ...netip.Addr) (*enforcer.Enforcer, *i
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	tables, err := nft.Open(enforcer.DefaultMark)
+	tables, err := nft.Open(nft.Bits{Admitted: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate})
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -101,7 +101,7 @@ func openEnforcer(t *testing.T, resolvers ...netip.Addr) (*enforcer.Enforcer, *i
 	}
 	t.Cleanup(links.Close)
 	k := enforcer.Kernel{Tables: tables, Flows: flows, Links: links, Dataplane: xtables.Config{Sets: sets, Chains: chains}.New}
-	e, err := enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Resolvers: resolvers}, k, nil, slog.New(slog.DiscardHandler))
+	e, err := enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate, Resolvers: resolvers}, k, nil, slog.New(slog.DiscardHandler))
 	return e, sets, flows, err
 }
 

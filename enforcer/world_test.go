@@ -79,7 +79,7 @@ func newNode(t testing.TB) *world {
 	w.inet = knftables.NewFake(knftables.InetFamily, nft.TableName)
 	w.bridge = knftables.NewFake(knftables.BridgeFamily, nft.TableName)
 	w.seams = &seams{w: w}
-	w.cfg = Config{Mark: DefaultMark, Hold: DefaultHold, Endpoint: []netip.Addr{endpoint4, endpoint6}, Resolvers: []netip.Addr{dns4, dns6}}
+	w.cfg = Config{Mark: DefaultMark, Candidate: DefaultCandidate, Hold: DefaultHold, Endpoint: []netip.Addr{endpoint4, endpoint6}, Resolvers: []netip.Addr{dns4, dns6}}
 	return w
 }
 
@@ -104,7 +104,7 @@ func (w *world) boot() {
 	w.t.Helper()
 	k := Kernel{
 		Flows: flowSeam{w.flows, w.seams}, Links: w.links,
-		Tables: nft.New(tableSeam{w.inet, w.seams, "inet"}, tableSeam{w.bridge, w.seams, "bridge"}, w.cfg.Mark),
+		Tables: nft.New(tableSeam{w.inet, w.seams, "inet"}, tableSeam{w.bridge, w.seams, "bridge"}, nft.Bits{Admitted: w.cfg.Mark, Candidate: w.cfg.Candidate}),
 	}
 	filter := xtables.Config{Sets: setSeam{w.sets, w.seams}, Chains: chainSeam{w.chains, w.seams}, MaxPeerSets: w.maxPeerSets}
 	if w.otherBackend != nil {

@@ -75,6 +75,20 @@ func (v *View) tiers(would bool) tiers {
 	return t
 }
 
+// OrderedRules returns the rules of the Admin and the Baseline tier that are in force, in
+// order. namespace tells whether the Namespace tier exists, some whether there are any.
+func (v *View) OrderedRules() (admin, baseline []*Rule, namespace, some bool) {
+	t := v.tiers(false)
+	if !v.Ordered() {
+		return nil, nil, t.isolated, false
+	}
+	enforced := func(rules []*Rule) []*Rule {
+		return slices.DeleteFunc(slices.Clone(rules), func(r *Rule) bool { return r.Audit })
+	}
+	admin, baseline = enforced(t.admin), enforced(t.baseline)
+	return admin, baseline, t.isolated, len(admin)+len(baseline) > 0
+}
+
 // Ordered tells whether the view has rules of the tiers with an order.
 func (v *View) Ordered() bool {
 	n := len(v.Rules)

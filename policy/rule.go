@@ -62,8 +62,8 @@ type Rule struct {
 	// Broken: a part of the rule cannot be read. As Accept it matches nothing, as Deny or
 	// Pass it denies everything.
 	Broken bool
-	// Denied is how a connection fails that the rule denies, in the tiers with an order: in
-	// the Namespace tier the view has it.
+	// Denied is how a connection fails that a Deny rule of the Admin or the Baseline tier
+	// denies.
 	Denied Denied
 	// DNSDenied is the reply to a question that a Deny rule for all ports covers.
 	DNSDenied Unmatched

@@ -124,6 +124,9 @@ func TestCorefile(t *testing.T) {
 	if c := config(t, "corefile: {mark: 0x100}"); c.Mark != 0x100 {
 		t.Errorf("a mark that YAML reads as a number became %#x", c.Mark)
 	}
+	if c := config(t, "corefile: {mark: 0x100 0x200}"); c.Mark != 0x100 || c.Candidate != 0x200 {
+		t.Errorf("two bits became %#x and %#x", c.Mark, c.Candidate)
+	}
 	if c := config(t, "corefile: {extra: \"hold 3m\\nnat64 2001:db8:64::/96\"}"); c.Hold != 3*time.Minute || len(c.NAT64) != 1 {
 		t.Errorf("the further lines became %+v", c)
 	}

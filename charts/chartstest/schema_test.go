@@ -126,6 +126,7 @@ func TestAccepted(t *testing.T) {
 	for _, text := range []string{
 		"corefile: {mark: 0x40}",
 		"corefile: {mark: '0x80000000'}",
+		"corefile: {mark: '0x40 0x100'}",
 		"corefile: {hold: 1h30m}",
 		"corefile: {forward: {to: ['2001:db8::53', '[2001:db8::54]:5353', '192.0.2.53:5353', coredns.dns-1]}}",
 		"corefile: {bind: ['fd5c:7a1e:93b4::53']}",

@@ -17,10 +17,13 @@ import (
 	"github.com/namegate/namegate/e2e/lab"
 )
 
+// sourceChanges are texts of source files, each with its replacement.
+type sourceChanges map[string][][2]string
+
 // olderLayout changes this agent's sources into those of another layout: other names of
 // chains and of sets, one more hook in one more table, and nft tables with other names,
 // another priority and another type. Sets of grants keep their names.
-var olderLayout = map[string][][2]string{
+var olderLayout = sourceChanges{
 	"enforcer/dataplane/xtables/naming.go": {
 		{`"NAMEGATE-HOME"`, `"NAMEGATE-SITE"`}, {`"NAMEGATE-PORTS"`, `"NAMEGATE-PLUGS"`}, {`"NAMEGATE-IFACES"`, `"NAMEGATE-LINKS"`},
 		{`"NAMEGATE-NAMES"`, `"NAMEGATE-QUERY"`}, {`"NAMEGATE-PEERS"`, `"NAMEGATE-REACH"`}, {`"NAMEGATE-ALLOW"`, `"NAMEGATE-PASS"`},
@@ -47,20 +50,46 @@ var olderLayout = map[string][][2]string{
 	},
 }
 
-// ofOlder and ofThis are names that only one of the layouts has.
+// admittingChains makes of this agent's sources those of an agent of before there were
+// candidates: its chains admit connections, and its judge denies what they did not admit.
+var admittingChains = sourceChanges{
+	"enforcer/dataplane/xtables/rules.go": {
+		{`{setBit("MARK", r.candidate), setBit("CONNMARK", r.candidate)}`, `{setBit("MARK", r.mark), setBit("CONNMARK", r.mark)}`},
+		{`clearBit("MARK", r.candidate)`, `clearBit("MARK", r.mark)`},
+		{"\t\t\tclearBit(\"CONNMARK\", r.candidate),\n", ""},
+		{`"-m mark " + hasBit(r.candidate) + " -j RETURN", `, ``},
+		{`UNTRACKED -m mark " + hasBit(r.candidate)`, `UNTRACKED -m mark " + hasBit(r.mark)`},
+		{`if r.noJudge {`, `if false {`},
+	},
+	"kernel/nft/layout.go": {
+		{`, marked + " " + candidate + " goto candidate"}`, `}`},
+		{`marked+" "+candidate+" goto admit"`, `marked+" "+candidate+" continue"`},
+		{"\t\t\"ct direction reply return\",\n", "\t\tadmitted + \" return\",\n\t\t\"ct direction reply return\",\n"},
+		{`"ct state untracked "+marked`, `"ct state untracked "+has("meta mark", bits.Admitted)`},
+		{`confirmed == 0 "+candidate+" goto admit"`, `confirmed == 0 "+candidate+" continue"`},
+		{`has("meta mark", bits.Admitted)+" "+admitted+" accept"`, `has("meta mark", bits.Admitted)+" "+admitted+" continue"`},
+		{`ct mark & %#x", ^bits.Admitted)`, `ct mark & %#x", ^bits.Admitted|bits.Admitted)`},
+	},
+}
+
+// ofOlder and ofThis are names that one layout has and the other has not, ofAdmitting and
+// ofJudged those of chains that admit and of chains that do not.
 var (
+	ofAdmitting = []string{"-A NAMEGATE-ALLOW -j CONNMARK --set-xmark 0x40/0x40", "-A NAMEGATE-ALLOW -j MARK --set-xmark 0x40/0x40"}
+	ofJudged    = []string{"-A NAMEGATE-ALLOW -j CONNMARK --set-xmark 0x20/0x20", "-A NAMEGATE-ALLOW -j MARK --set-xmark 0x20/0x20"}
+
 	ofOlder = []string{"NAMEGATE-SITE", "NAMEGATE-QUERY", "NAMEGATE-DENY", "NAMEGATE-POD-", "NG4-chosen", "NG6-site", "chosen4", "chain verdict"}
 	ofThis  = []string{"NAMEGATE-HOME", "NAMEGATE-NAMES", "NAMEGATE-DROP", "NAMEGATE-P-", "NG4-selected", "NG6-home", "selected4", "chain judge"}
 )
 
-// buildOlder builds the agent of the other layout.
-func buildOlder(t *testing.T) string {
+// build builds the agent of changed sources.
+func (c sourceChanges) build(t *testing.T) string {
 	t.Helper()
 	root, err := filepath.Abs("../..")
 	fatal.If(t, err)
 	dir := t.TempDir()
 	overlay := map[string]string{}
-	for file, changes := range olderLayout {
+	for file, changes := range c {
 		text, err := os.ReadFile(filepath.Join(root, file))
 		fatal.If(t, err)
 		older := string(text)
@@ -126,7 +155,7 @@ func layoutStage(t *testing.T, binary string, args ...string) *stage {
 	s.start(map[string]string{
 		"a.yaml": s.Pod("a").Manifest("shop", "a", map[string]string{"app": "client"}),
 		"b.yaml": s.Pod("b").Manifest("shop", "b", map[string]string{"app": "client"}),
-		"p.yaml": policy("all", "podSelector: {matchLabels: {app: client}}\negress:\n- matches: [{pattern: \"*.wild.example.org\"}, {pattern: \"*.example.org\"}]\n  ports: [{protocol: TCP, port: 80}]\nttl: {minSeconds: 600}"),
+		"p.yaml": policy("all", "podSelector: {matchLabels: {app: client}}\negress:\n- matches: [{pattern: \"*.wild.example.org\"}, {pattern: \"*.example.org\"}]\n  ports: [{protocol: TCP, port: 80}]\n- matches: [{name: b1.example.net}]\nttl: {minSeconds: 600}"),
 	})
 	s.resolve("a", "www.example.org", dns.TypeA)
 	return s
@@ -137,13 +166,26 @@ func layoutStage(t *testing.T, binary string, args ...string) *stage {
 // denied denied, and nothing of the last layout is left.
 func TestChangedLayout(t *testing.T) {
 	t.Parallel()
-	older := buildOlder(t)
+	followed(t, olderLayout.build(t), ofOlder, ofThis)
+}
+
+// TestChainsThatAdmit is TestChangedLayout after and before an agent whose chains admit
+// connections before the judge sees them.
+func TestChainsThatAdmit(t *testing.T) {
+	t.Parallel()
+	followed(t, admittingChains.build(t), ofAdmitting, ofJudged)
+}
+
+// followed has this agent follow and precede an older one, with each variant of iptables.
+func followed(t *testing.T, older string, ofOlder, ofThis []string) {
 	for _, variant := range []string{"legacy", "nft"} {
 		t.Run(variant, func(t *testing.T) {
 			t.Parallel()
 			s := layoutStage(t, older, "--iptables", variant)
 			s.laidOut("at first", ofOlder, ofThis)
 			stop := s.vigil("a", []string{"198.51.100.1:80"}, []string{"198.51.100.2:80"})
+			kept := s.resolve("a", "b1.example.net", dns.TypeA)[0]
+			lines := []*line{s.line("a", "tcp", kept), s.line("a", "udp", kept)}
 			turn := func(how, binary string, there, gone []string, next func() error) {
 				t.Helper()
 				s.agent.Use(binary, "--iptables", variant)
@@ -151,6 +193,7 @@ func TestChangedLayout(t *testing.T) {
 					t.Fatalf("%s: %v", how, err)
 				}
 				s.laidOut(how, there, gone)
+				s.goesOn(how, lines...)
 				if st, err := s.agent.Status(); err != nil || st.Enforcer.Grants == 0 {
 					t.Errorf("%s: %d grants, %v", how, st.Enforcer.Grants, err)
 				}

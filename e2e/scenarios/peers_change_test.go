@@ -13,7 +13,6 @@ import (
 
 	"github.com/namegate/namegate/e2e/fatal"
 	"github.com/namegate/namegate/e2e/lab"
-	"github.com/namegate/namegate/kernel/conntrack"
 )
 
 // changeStage has a client without allowed destinations, and pods on both nodes: one with
@@ -232,36 +231,12 @@ func TestRepliesAdmitNothing(t *testing.T) {
 		}))
 		toDB, others := s.lines(db), s.lines(s.never[1])
 		s.goesOn("before the client is selected", toDB...)
-		s.noneAdmitted(s.clientPod)
+		s.noneAdmitted([]netip.Addr{s.clientPod.Addr4, s.clientPod.Addr6})
 		s.relabel("client", map[string]string{"app": "client"})
 		half := len(toDB) / 2
 		s.serverNext("after the client was selected", append(toDB[:half:half], others[:half]...), nil)
 		s.podNext("after the client was selected", append(toDB[half:], others[half:]...), nil)
 	})
-}
-
-// noneAdmitted asserts that no connection opened by a pod has the admission mark.
-func (s *changeStage) noneAdmitted(p *peerPod) {
-	s.t.Helper()
-	const mark = 0x40
-	err := s.Node.Do(func() error {
-		k, err := conntrack.Open()
-		if err != nil {
-			return err
-		}
-		defer k.Close()
-		all, err := k.Flows(conntrack.Query{Sources: []netip.Addr{p.Addr4, p.Addr6}})
-		if len(all) == 0 {
-			s.t.Errorf("no connection of pod %s is known: this proves nothing", p.name)
-		}
-		for _, f := range all {
-			if f.Mark&mark != 0 {
-				s.t.Errorf("the connection from %s to %s has the mark %#x", f.Src, f.Dst, f.Mark)
-			}
-		}
-		return err
-	})
-	fatal.If(s.t, err)
 }
 
 // TestPeersWithoutAgent: an agent's end changes nothing, the next one cuts connections to

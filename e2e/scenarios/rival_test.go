@@ -2,6 +2,8 @@ package scenarios
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,12 +27,18 @@ func TestRivalRules(t *testing.T) {
 		}
 		return nil
 	}
-	marks := func(flag string) func(s *stage) error {
+	// marks are rules that write all packets' marks, the last of which says how; ours are 0x40
+	// and 0x20.
+	marks := func(flag, last string) func(s *stage) error {
 		return func(s *stage) error {
 			for _, program := range []string{"iptables", "ip6tables"} {
 				for _, c := range []string{"PREROUTING", "INPUT", "FORWARD"} {
-					for _, value := range []string{"0xffffffff", "0x40"} {
-						if _, err := s.Node.Run(program, "-t", "mangle", flag, c, "-j", "MARK", "--set-mark", value); err != nil {
+					targets := []string{"MARK --set-mark 0xffffffff", last}
+					if flag == "-I" {
+						slices.Reverse(targets)
+					}
+					for _, target := range targets {
+						if _, err := s.Node.Run(program, slices.Concat([]string{"-t", "mangle", flag, c, "-j"}, strings.Fields(target))...); err != nil {
 							return err
 						}
 					}
@@ -42,10 +50,15 @@ func TestRivalRules(t *testing.T) {
 	tests := []struct {
 		name  string
 		rival func(s *stage) error
+		opens bool // what is allowed is allowed all the same
 	}{
-		{"accept on top of every chain", accepts},
-		{"unmasked set-mark above ours", marks("-I")},
-		{"unmasked set-mark below ours", marks("-A")},
+		{"accept on top of every chain", accepts, false},
+		{"every bit set above ours", marks("-I", "MARK --set-mark 0xffffffff"), true},
+		{"every bit set below ours", marks("-A", "MARK --set-mark 0xffffffff"), true},
+		{"the admission's bit set below ours", marks("-A", "MARK --set-mark 0x40"), true},
+		{"the candidate's bit set below ours", marks("-A", "MARK --set-mark 0x20"), true},
+		{"marks overwritten below ours", marks("-A", "MARK --set-mark 0x1"), true},
+		{"marks restored below ours", marks("-A", "CONNMARK --restore-mark"), true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -55,6 +68,10 @@ func TestRivalRules(t *testing.T) {
 				no := 0
 				fatal.If(t, test.rival(s))
 				s.holds("with the rival's rules")
+				if test.opens {
+					s.expect("a", "tcp", "198.51.100.1:80", lab.Answered)
+					s.expect("a", "tcp", "[2001:db8:1::1]:80", lab.Answered)
+				}
 				s.forges("with the rival's rules", sniffer, &no)
 			})
 		})

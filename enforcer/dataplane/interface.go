@@ -18,14 +18,22 @@ const (
 
 // Owner is the enforcer that a dataplane belongs to.
 type Owner struct {
-	// Mark is one bit, which admits a connection.
-	Mark uint32
-	Now  func() time.Time
-	Log  *slog.Logger
+	// Mark is one bit of connection marks, which admits a connection. Candidate is another
+	// bit, of packet and connection marks: the dataplane's rules set it on what they allow,
+	// and the judge of the nft tables admits.
+	Mark, Candidate uint32
+	Now             func() time.Time
+	Log             *slog.Logger
 	// Coexisting tells whether another agent writes too.
 	Coexisting func() bool
 	// Repaired receives a description of each repair.
 	Repaired func(what string)
+}
+
+// BitUse is a rule of another program that uses a bit of marks.
+type BitUse struct {
+	Bit  uint32
+	Rule string
 }
 
 // Interface makes the packet filter of a node hold a State.
@@ -41,10 +49,10 @@ type Owner struct {
 type Interface interface {
 	GrantWriter
 
-	// Survey reads the packet filter, and is the first call. It writes nothing. markUse is a
-	// rule of another program that uses the mark bit, "" for none. read tells which tables
+	// Survey reads the packet filter, and is the first call. It writes nothing. use is nil
+	// where no rule of another program uses a bit of the owner's. read tells which tables
 	// of nft, by their family and name, need no second look.
-	Survey(ctx context.Context) (markUse string, read func(family, table string) bool, err error)
+	Survey(ctx context.Context) (use *BitUse, read func(family, table string) bool, err error)
 	// Recover follows Survey. It creates the objects that are always there, and returns what
 	// an earlier agent's objects say; without an earlier agent its maps are empty.
 	Recover() (Recovered, error)

@@ -35,6 +35,8 @@ type Subject struct {
 	Grants []policy.PortSet
 	// Peers are the rules about actual destinations, nil for none.
 	Peers *RuleList
+	// Tiers are the rules before and behind those of the Namespace tier, nil for none.
+	Tiers *Tiers
 	// Views are the views in force that isolate the subject: between two snapshots both.
 	// Snapshot has their peers.
 	Views    []*policy.View

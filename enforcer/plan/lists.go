@@ -5,10 +5,18 @@ import (
 	"github.com/namegate/namegate/policy"
 )
 
-// Lists makes the rule lists of views, and keeps them: views that the same NetworkPolicies
-// select share their rules, which are the same from one snapshot to the next as long as
-// these are.
-type Lists map[**policy.Rule]keptList
+// Lists makes the rule lists of views and their tiers, and keeps them: views that the same
+// policies select share their rules, which are the same from one snapshot to the next as
+// long as these are.
+type Lists struct {
+	peers map[**policy.Rule]keptList
+	tiers map[tiersKey]keptTiers
+}
+
+// NewLists returns lists of which none is kept.
+func NewLists() Lists {
+	return Lists{map[**policy.Rule]keptList{}, map[tiersKey]keptTiers{}}
+}
 
 type keptList struct {
 	rules []*policy.Rule
@@ -16,17 +24,62 @@ type keptList struct {
 	used  bool
 }
 
+// tiersKey is all rules of a view, and whether its Namespace tier exists.
+type tiersKey struct {
+	first     **policy.Rule
+	namespace bool
+}
+
+type keptTiers struct {
+	rules []*policy.Rule
+	tiers *dataplane.Tiers
+	used  bool
+}
+
 func (m Lists) of(rules []*policy.Rule) *dataplane.RuleList {
 	if len(rules) == 0 {
 		return nil
 	}
-	k, there := m[&rules[0]]
+	k, there := m.peers[&rules[0]]
 	if !there || len(k.rules) != len(rules) {
 		k = keptList{rules: rules, list: listOf(rules)}
 	}
 	k.used = true
-	m[&rules[0]] = k
+	m.peers[&rules[0]] = k
 	return k.list
+}
+
+// tiersOf returns the tiers of a view. ordered tells whether one is in force.
+func (m Lists) tiersOf(v *policy.View) (tiers *dataplane.Tiers, ordered bool) {
+	admin, baseline, namespace, ordered := v.OrderedRules()
+	if !ordered {
+		return nil, false
+	}
+	key := tiersKey{&v.Rules[0], namespace}
+	k, there := m.tiers[key]
+	if !there || len(k.rules) != len(v.Rules) {
+		k = keptTiers{rules: v.Rules, tiers: dataplane.NewTiers(tierRules(admin), tierRules(baseline), namespace)}
+	}
+	k.used = true
+	m.tiers[key] = k
+	return k.tiers, true
+}
+
+// tierRules makes the rules of one tier. A rule with a broken part accepts nothing, and
+// denies everything where it denies or passes. A rule about names has no entries yet: it
+// matches nothing.
+func tierRules(rules []*policy.Rule) (out []dataplane.TierRule) {
+	for _, r := range rules {
+		rule := dataplane.TierRule{Rule: dataplane.Rule{Match: dataplane.Match{Peer: r.Peer, Ports: r.Ports}, Action: r.Action}, Drop: r.Action == policy.Deny && r.Denied == policy.Drop}
+		switch {
+		case r.Broken && r.Action != policy.Accept:
+			rule.Match, rule.Action = dataplane.Match{Ports: policy.AnyPort}, policy.Deny
+		case r.Broken, r.Peer.Kind == policy.PeerNames, r.Ports == "":
+			continue
+		}
+		out = append(out, rule)
+	}
+	return out
 }
 
 // listOf makes the list of a view's rules.
@@ -40,12 +93,20 @@ func listOf(rules []*policy.Rule) *dataplane.RuleList {
 
 // Prune forgets the lists that were not asked for since the last time.
 func (m Lists) Prune() {
-	for first, k := range m {
+	for first, k := range m.peers {
 		if k.used {
 			k.used = false
-			m[first] = k
+			m.peers[first] = k
 		} else {
-			delete(m, first)
+			delete(m.peers, first)
+		}
+	}
+	for key, k := range m.tiers {
+		if k.used {
+			k.used = false
+			m.tiers[key] = k
+		} else {
+			delete(m.tiers, key)
 		}
 	}
 }

@@ -23,12 +23,14 @@ func Of(s *policy.Snapshot, at Placement, lists Lists) dataplane.Subjects {
 		return out
 	}
 	for _, v := range s.Views {
+		tiers, ordered := lists.tiersOf(v)
+		enforced := v.Enforced || ordered
 		p := &dataplane.Subject{
-			Pod: v.Pod.PodRef, Addrs: v.Pod.IPs, Intercept: true, Snapshot: s,
-			Isolated: v.Enforced, Staged: v.Enforced, Drop: v.Enforced && v.Denied == policy.Drop,
+			Pod: v.Pod.PodRef, Addrs: v.Pod.IPs, Intercept: true, Snapshot: s, Tiers: tiers,
+			Isolated: enforced, Staged: enforced, Drop: v.Enforced && v.Denied == policy.Drop,
 			Homes: map[netip.Addr]link.Home{}, BridgesUnseen: at.BridgesUnseen,
 		}
-		if v.Enforced {
+		if enforced {
 			p.Views, p.Grants, p.Peers = []*policy.View{v}, v.PortSets(), lists.of(v.PeerRules())
 			for _, a := range p.Addrs {
 				if h, ok := at.Homes[a]; ok && h.Nowhere() {

@@ -24,7 +24,7 @@ func selected(pods []policy.Pod, names ...string) *policy.Snapshot {
 }
 
 func TestOf(t *testing.T) {
-	if got := Of(nil, Placement{}, Lists{}); len(got) != 0 {
+	if got := Of(nil, Placement{}, NewLists()); len(got) != 0 {
 		t.Errorf("without a snapshot: %v", got)
 	}
 	web := policytest.Pod("web", "10.1.0.5 10.1.0.6 10.1.0.7", "allow")
@@ -40,7 +40,7 @@ func TestOf(t *testing.T) {
 	} {
 		test.change(s.Views[0])
 		at := Placement{Homes: map[netip.Addr]Home{web.IPs[0]: home, web.IPs[1]: {Pod: web.PodRef}}, BridgesUnseen: true}
-		all := Of(s, at, Lists{})
+		all := Of(s, at, NewLists())
 		got := all[web.PodRef]
 		if len(all) != 1 || !got.Intercept || !got.BridgesUnseen || got.Isolated != test.want.Isolated || got.Staged != test.want.Staged || got.Drop != test.want.Drop {
 			t.Fatalf("%d subjects, of which %+v", len(all), got)
@@ -70,7 +70,7 @@ func accept(network string) dataplane.Rule {
 // TestListsAreKept for as long as a snapshot asks for them.
 func TestListsAreKept(t *testing.T) {
 	rules := networks("192.0.2.0/24", "198.51.100.0/24")
-	m := Lists{}
+	m := NewLists()
 	first := m.of(rules)
 	if want := []dataplane.Rule{accept("192.0.2.0/24"), accept("198.51.100.0/24")}; !slices.Equal(first.Rules, want) {
 		t.Errorf("the rules are %v", first.Rules)
@@ -81,7 +81,7 @@ func TestListsAreKept(t *testing.T) {
 	}
 	m.Prune()
 	m.Prune()
-	if len(m) != 0 || m.of(rules) == first {
+	if len(m.peers) != 0 || m.of(rules) == first {
 		t.Error("a list that nobody asks for is kept")
 	}
 }
@@ -90,8 +90,8 @@ func TestUnion(t *testing.T) {
 	old, heir := policytest.Pod("old", "10.1.0.5", "one"), policytest.Pod("heir", "10.1.0.5 10.1.0.6", "two")
 	stays, grows := policytest.Pod("stays", "10.1.0.7", "one"), policytest.Pod("stays", "10.1.0.7 10.1.0.8", "one", "two")
 	at := Placement{Homes: map[netip.Addr]Home{stays.IPs[0]: {Home: homeAt("port5"), Pod: stays.PodRef}, heir.IPs[1]: {Home: homeAt("port6"), Pod: heir.PodRef}}}
-	now := Of(selected([]policy.Pod{old, stays}, "one", "two"), at, Lists{})
-	next := Of(selected([]policy.Pod{heir, grows}, "one", "two"), at, Lists{})
+	now := Of(selected([]policy.Pod{old, stays}, "one", "two"), at, NewLists())
+	next := Of(selected([]policy.Pod{heir, grows}, "one", "two"), at, NewLists())
 	for _, closed := range []bool{false, true} {
 		all := Union(now, next, map[policy.PodRef]bool{heir.PodRef: closed})
 		o, h, s := all[old.PodRef], all[heir.PodRef], all[stays.PodRef]
@@ -147,7 +147,7 @@ func TestRandomUnion(t *testing.T) {
 			}
 			return pods
 		}
-		now, next := Of(selected(draw(), "one", "two"), Placement{}, Lists{}), Of(selected(draw(), "one", "two"), Placement{}, Lists{})
+		now, next := Of(selected(draw(), "one", "two"), Placement{}, NewLists()), Of(selected(draw(), "one", "two"), Placement{}, NewLists())
 		all := Union(now, next, nil)
 		judges, coming, held := map[netip.Addr]policy.PodRef{}, owners(next), owners(now)
 		for ref, p := range all {
@@ -180,5 +180,41 @@ func TestRandomUnion(t *testing.T) {
 				t.Fatalf("seed %d: %s is gone from %s, which has it", seed, a, c)
 			}
 		}
+	}
+}
+
+// TestTiers: rules of the Admin and the Baseline tier are in order, those of Audit policies
+// do not count, and a broken rule denies.
+func TestTiers(t *testing.T) {
+	rule := func(tier policy.Tier, action policy.Action, network string) *policy.Rule {
+		return &policy.Rule{Tier: tier, Action: action, Peer: policy.Peer{Kind: policy.PeerNetworks, Key: network}, Ports: "tcp/80"}
+	}
+	dropped, audited, broken := rule(policy.Admin, policy.Deny, "b"), rule(policy.Admin, policy.Accept, "c"), rule(policy.Admin, policy.Pass, "d")
+	dropped.Denied, audited.Audit, broken.Broken = policy.Drop, true, true
+	rules := []*policy.Rule{rule(policy.Admin, policy.Pass, "a"), dropped, audited, broken, rule(policy.Baseline, policy.Deny, "e")}
+	of := func(v policy.View) *dataplane.Subject {
+		v.Pod, v.Index = policytest.Pod("web", "10.1.0.5"), policy.NewIndex(nil, 0)
+		return Of(policy.NewSnapshot(policy.Snapshot{Views: []*policy.View{&v}}, []policy.Pod{v.Pod}, nil), Placement{}, NewLists())[v.Pod.PodRef]
+	}
+	tierRule := func(action policy.Action, network string, drop bool) dataplane.TierRule {
+		return dataplane.TierRule{Rule: dataplane.Rule{Match: dataplane.Match{Peer: policy.Peer{Kind: policy.PeerNetworks, Key: network}, Ports: "tcp/80"}, Action: action}, Drop: drop}
+	}
+	admin := []dataplane.TierRule{tierRule(policy.Pass, "a", false), tierRule(policy.Deny, "b", true), {Rule: dataplane.Rule{Match: dataplane.Match{Ports: policy.AnyPort}, Action: policy.Deny}}}
+	alone := of(policy.View{Rules: rules})
+	if !alone.Isolated || alone.Tiers == nil || alone.Tiers.Namespace || !slices.Equal(alone.Tiers.Admin, admin) || !slices.Equal(alone.Tiers.Baseline, []dataplane.TierRule{tierRule(policy.Deny, "e", false)}) {
+		t.Errorf("without a namespaced policy: %+v", alone.Tiers)
+	}
+	for what, v := range map[string]policy.View{"an FQDNNetworkPolicy": {Rules: rules, Enforced: true}, "a NetworkPolicy": {Rules: rules, NetworkPolicies: []string{"shop/np"}}} {
+		if with := of(v); !with.Isolated || !with.Tiers.Namespace || !slices.Equal(with.Tiers.Admin, admin) || with.Tiers.Baseline != nil || with.Tiers.Same(alone.Tiers) {
+			t.Errorf("with %s: %+v", what, with.Tiers)
+		}
+	}
+	for what, v := range map[string]policy.View{"no ordered rule": {Enforced: true}, "a Baseline beside a policy": {Rules: rules[4:], Enforced: true}} {
+		if with := of(v); !with.Isolated || with.Tiers != nil {
+			t.Errorf("with %s: %+v", what, with.Tiers)
+		}
+	}
+	if with := of(policy.View{Rules: rules[2:3]}); with.Isolated || with.Tiers != nil {
+		t.Errorf("with an audited rule alone: %+v", with)
 	}
 }

@@ -1,10 +1,11 @@
 // Package nft is the seam to nftables: Namegate's own tables, which intercept DNS packets
-// and give their replies back, check the homes of addresses, log and deny.
+// and give their replies back, check the homes of addresses, and judge connections: admit,
+// or log and deny.
 //
 // There are two tables: "inet namegate", and "bridge namegate", which sees bridge ports
-// that the inet family does not distinguish. Their chains and rules never change while an
-// agent runs; only the elements of their sets change. The enforcer describes the elements
-// by a State and calls Setup, Apply, Verify, Rewrite and Heartbeat; the package knows
+// that the inet family does not distinguish. While an agent runs, the elements of their sets
+// change, and the chains and sets of ordered rules come and go; the other chains never
+// change. The enforcer describes elements and ordered rules by a State and calls Setup, Apply, Verify, Rewrite and Heartbeat; the package knows
 // nothing of policies, grants, pods beyond their addresses, or DNS messages.
 //
 // Each table is written in one transaction, which is in force as a whole or not at all;

@@ -56,6 +56,7 @@ func (s State) elements() elements {
 	for _, p := range s.PodRanges {
 		out.add(knftables.InetFamily, "podrange"+suffix(p.Addr()), "", rangeText(p))
 	}
+	out.tiers(s)
 	out.backends(s.Backends)
 	for _, b := range s.Answering {
 		out.add(knftables.InetFamily, answeringSet+suffix(b.Addr()), "", b.Addr().String(), strconv.Itoa(int(b.Port())))

@@ -43,7 +43,7 @@ func TestApplyAfterAFault(t *testing.T) {
 	next := nft.State{Selected: []netip.Addr{pod6}, Homes: []nft.Home{{Iface: "veth2", Addr: pod6}}, PortHomes: []nft.Home{{Iface: "port2", Addr: pod6}}, Ports: []string{"port2"}}
 	clean := knftables.NewFake(knftables.InetFamily, nft.TableName)
 	cleanBridge := knftables.NewFake(knftables.BridgeFamily, nft.TableName)
-	twin := nft.New(clean, cleanBridge, mark)
+	twin := nft.New(clean, cleanBridge, bits)
 	for _, step := range []func() error{func() error { return twin.Setup(ctx) }, func() error { return twin.Apply(ctx, next) }} {
 		fatal.If(t, step())
 	}
@@ -52,7 +52,7 @@ func TestApplyAfterAFault(t *testing.T) {
 			runs := 0
 			inet := faulty{knftables.NewFake(knftables.InetFamily, nft.TableName), &runs, failAt, late}
 			bridge := faulty{knftables.NewFake(knftables.BridgeFamily, nft.TableName), &runs, failAt, late}
-			tables := nft.New(inet, bridge, mark)
+			tables := nft.New(inet, bridge, bits)
 			fatal.If(t, tables.Setup(ctx))
 			fatal.If(t, tables.Apply(ctx, full))
 			if err := tables.Apply(ctx, next); !errors.Is(err, errInjected) {

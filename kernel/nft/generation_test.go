@@ -70,7 +70,7 @@ func TestExternalChange(t *testing.T) {
 
 // On fakes a change may always be external.
 func TestExternalChangeOnFakes(t *testing.T) {
-	tables := nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), mark)
+	tables := nft.New(knftables.NewFake(knftables.InetFamily, nft.TableName), knftables.NewFake(knftables.BridgeFamily, nft.TableName), bits)
 	tables.Checkpoint()
 	if !tables.ExternalChange() {
 		t.Error("a fake says that nobody else can have changed it")

@@ -31,7 +31,7 @@ func BenchmarkHeartbeatByProgram(b *testing.B) {
 		fatal.If(b, err)
 		return table
 	}
-	alive(b, nft.New(open(knftables.InetFamily), open(knftables.BridgeFamily), mark))
+	alive(b, nft.New(open(knftables.InetFamily), open(knftables.BridgeFamily), bits))
 }
 
 // alive runs in the benchmark's own goroutine, whose thread has the namespace.

@@ -133,15 +133,16 @@ const notUDP = "meta l4proto != udp return"
 // unknown matches the address of a pod that the agent does not know yet.
 const unknown = "%[2]s saddr @podrange%[1]s %[2]s saddr != @plain%[1]s"
 
-func inetLayout(tx *knftables.Transaction, mark uint32) {
+func inetLayout(tx *knftables.Transaction, bits Bits) {
 	l := layout{tx}
 	tx.Add(&knftables.Table{})
 	tx.Add(&knftables.Set{Name: aliveSet, Type: "inet_service", Flags: []knftables.SetFlag{knftables.TimeoutFlag}, Timeout: knftables.PtrTo(HeartbeatTimeout)})
 	l.set("ifaces", "ifname")
 	for _, f := range families {
-		for _, s := range []string{"selected", "dropped", "intercepted", "known", "plain", "endpoint", "homed", auditedSet} {
+		for _, s := range []string{"selected", "dropped", "intercepted", "known", "plain", "endpoint", "homed", auditedSet, dnsSet} {
 			l.set(s+f.suffix, f.addr)
 		}
+		tx.Add(&knftables.Map{Name: tiersMap + f.suffix, Type: f.addr + " : verdict"})
 		l.ranges("podrange"+f.suffix, f.addr)
 		l.dynamic(probedSet+f.suffix, f.addr, maxProbed, probedFor)
 		l.logSets(f)
@@ -173,14 +174,27 @@ func inetLayout(tx *knftables.Transaction, mark uint32) {
 	// Only what leaves: the agent asks its own serving addresses too.
 	l.chain("giveback", "filter", "postrouting", giveBackPriority, append([]string{notUDP}, each(
 		"udp sport "+dnsPort+` oifname != "lo" %[2]s saddr set %[2]s saddr map @giveback%[1]s`)...)...)
-	verdictChains(l, mark)
+	verdictChains(l, bits)
 }
+
+// Bits are of marks, each one bit.
+type Bits struct {
+	// Admitted is of connection marks: it says that a connection was judged and allowed.
+	Admitted uint32
+	// Candidate is of packet and connection marks: it says that rules outside of these
+	// tables allow a packet. It admits nothing by itself.
+	Candidate uint32
+}
+
+// has matches a mark, "meta mark" or "ct mark", that has a bit.
+func has(mark string, bit uint32) string { return fmt.Sprintf("%s & %#x == %#x", mark, bit, bit) }
 
 // verdictChains judges packets from selected pods, and replies to them: a
 // connection that was not admitted is denied in both directions, whichever side
-// speaks next.
-func verdictChains(l layout, mark uint32) {
-	unadmitted := fmt.Sprintf("ct direction reply ct mark & %#x != %#x", mark, mark)
+// speaks next. Nothing else admits.
+func verdictChains(l layout, bits Bits) {
+	unadmitted := fmt.Sprintf("ct direction reply ct mark & %#x != %#x", bits.Admitted, bits.Admitted)
+	marked, candidate, admitted := has("meta mark", bits.Candidate), has("ct mark", bits.Candidate), has("ct mark", bits.Admitted)
 	l.chain("original", "", "", "", dialledAgain()...)
 	l.chain("tell", "", "", "", logRules()...)
 	l.chain("refuse", "", "", "",
@@ -192,25 +206,47 @@ func verdictChains(l layout, mark uint32) {
 		"%[2]s saddr . ct original %[2]s saddr @own%[1]s return",
 		"%[2]s saddr . ct original %[2]s daddr @own%[1]s return",
 		"%[2]s saddr . ct reply %[2]s saddr @own%[1]s return"), "drop")...)
-	l.chain("judge", "", "", "", append([]string{
-		"ct state related meta l4proto { icmp, ipv6-icmp } jump errors",
-		fmt.Sprintf("ct mark & %#x == %#x return", mark, mark),
-		"ct direction reply return",
-		"ct state related meta l4proto { icmp, ipv6-icmp } return",
-		onLink[0],
-		onLink[1],
-		fmt.Sprintf("ct state untracked meta mark & %#x == %#x return", mark, mark),
+	// Both end the base chain, which leads to the judge twice. The second net asks an
+	// untracked packet's own mark.
+	l.chain("admit", "", "", "",
+		fmt.Sprintf("ct state untracked meta mark set meta mark | %#x accept", bits.Candidate),
+		fmt.Sprintf("ct mark set ct mark & %#x | %#x accept", ^bits.Candidate, bits.Admitted))
+	denied := append([]string{
+		// What a helper expects inherits its master's mark, and a connection that was never
+		// answered is judged by each packet.
+		"ct state { new, related } " + admitted + fmt.Sprintf(" ct mark set ct mark & %#x", ^bits.Admitted),
 		"counter name " + deniedCounter,
 		// It may be a late segment of an admitted connection: an answer would end that.
 		"ct state invalid drop",
 		"ct status dnat jump original",
-	}, append(each(loggedRule, "%[2]s saddr @dropped%[1]s drop"), "goto refuse")...)...)
+	}, each(loggedRule)...)
+	l.chain("denyreject", "", "", "", append(slices.Clone(denied), "goto refuse")...)
+	l.chain("denydrop", "", "", "", append(slices.Clone(denied), "drop")...)
+	l.chain("deny", "", "", "", append(each("%[2]s saddr @dropped%[1]s goto denydrop"), "goto denyreject")...)
+	// The outcome of the Namespace tier, where other rules found candidates.
+	l.chain("namespace", "", "", "",
+		marked+" "+candidate+" goto admit",
+		"ct state untracked "+marked+" accept",
+		// No earlier packet of the entry left the bit: another program wrote the packet's mark.
+		"ct state new ct status & confirmed == 0 "+candidate+" goto admit",
+		// Chains of an agent of before there were candidates mark what they allow so.
+		"ct state new "+has("meta mark", bits.Admitted)+" "+admitted+" accept")
+	// A candidate may be of a pod that is about to be selected.
+	l.chain("candidate", "", "", "", append(each("%[2]s saddr vmap @"+tiersMap+"%[1]s"), "goto admit")...)
+	l.chain("judge", "", "", "", append([]string{
+		"ct state related meta l4proto { icmp, ipv6-icmp } jump errors",
+		"ct direction reply return",
+		"ct state related meta l4proto { icmp, ipv6-icmp } return",
+		onLink[0],
+		onLink[1],
+		"ct state invalid goto deny",
+	}, append(each("%[2]s saddr vmap @"+tiersMap+"%[1]s"), "jump namespace", "goto deny")...)...)
 	l.chain("cut", "", "", "", append(each("ct original %[2]s saddr @dropped%[1]s drop"),
 		"meta l4proto tcp reject with tcp reset",
 		"drop")...)
 	// Nearly every packet leaves by the first rule. What is related to a connection has
 	// its mark, and is judged all the same.
-	from := append([]string{fmt.Sprintf("ct state established ct mark & %#x == %#x return", mark, mark)},
+	from := append([]string{"ct state established " + admitted + " return", marked + " " + candidate + " goto candidate"},
 		append(each("%[2]s saddr @selected%[1]s jump judge"), "iifname @ifaces jump judge")...)
 	l.chain("forward", "filter", "forward", verdictPriority, append(slices.Clone(from),
 		each("%[2]s daddr @selected%[1]s "+unadmitted+" ct original %[2]s saddr @selected%[1]s goto cut")...)...)

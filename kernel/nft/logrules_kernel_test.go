@@ -82,7 +82,7 @@ func listen(t *testing.T, network lab.Network) *listener {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 		var err error
-		if w.tables, err = nft.Open(mark); err != nil {
+		if w.tables, err = nft.Open(bits); err != nil {
 			return err
 		}
 		ctx := context.Background()
@@ -346,7 +346,7 @@ func TestTablesAreIntactWhileTheyFill(t *testing.T) {
 		if found, ierr := w.tables.Verify(ctx, w.state); len(found) > 0 || ierr != nil {
 			t.Errorf("deviations %q, %v", found, ierr)
 		}
-		later, lerr := nft.Open(mark)
+		later, lerr := nft.Open(bits)
 		if err = errors.Join(err, lerr); err != nil {
 			return err
 		}

@@ -3,8 +3,10 @@ package nft
 import (
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,7 +30,7 @@ const (
 // Tables is the pair of tables in one network namespace.
 type Tables struct {
 	inet, bridge knftables.Interface
-	mark         uint32
+	bits         Bits
 	// applied has the elements of the last write. With partial the kernel may hold others, and the
 	// next write makes all of them anew.
 	applied     elements
@@ -45,10 +47,15 @@ type Tables struct {
 	// otherLayout: the tables in the kernel have the layout of another version of the
 	// agent. They stay in force until the first state is written.
 	otherLayout bool
+	laidOut     bool
+	// tiers is what the state that was written last added to the layout of the inet table,
+	// ofTiers the skeleton with it.
+	tiers   tierObjects
+	ofTiers *skeleton
 }
 
 // Open finds the nft program. The error says which part is missing.
-func Open(mark uint32) (*Tables, error) {
+func Open(bits Bits) (*Tables, error) {
 	inet, err := knftables.New(knftables.InetFamily, TableName, knftables.NoObjectCommentEmulation)
 	if err != nil {
 		return nil, fmt.Errorf("nftables is not available (install the package nftables): %w", err)
@@ -57,19 +64,18 @@ func Open(mark uint32) (*Tables, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nftables for bridges is not available: %w", err)
 	}
-	t := New(inet, bridge, mark)
+	t := New(inet, bridge, bits)
 	t.list, t.reader, t.renew, t.generations.generation = listTable, kernelReader{}, t.renewInKernel, generation
 	return t, nil
 }
 
-// New returns the tables on given interfaces, which may be knftables' fakes. mark is the
-// bit of admitted connections.
-func New(inet, bridge knftables.Interface, mark uint32) *Tables {
-	t := &Tables{inet: inet, bridge: bridge, mark: mark, generations: newGenerationTracker(),
+// New returns the tables on given interfaces, which may be knftables' fakes.
+func New(inet, bridge knftables.Interface, bits Bits) *Tables {
+	t := &Tables{inet: inet, bridge: bridge, bits: bits, generations: newGenerationTracker(),
 		reader: interfaceReader{knftables.InetFamily: inet, knftables.BridgeFamily: bridge}}
 	t.renew = t.renewByInterface
 	for i := range t.skeletons {
-		t.skeletons[i] = sync.OnceValues(func() (*skeleton, error) { return t.skeletonOf(i) })
+		t.skeletons[i] = sync.OnceValues(func() (*skeleton, error) { return t.skeletonOf(i, tierObjects{}) })
 	}
 	return t
 }
@@ -121,6 +127,7 @@ func recovered(name string) bool {
 // that nothing is missing for a moment.
 func (t *Tables) Rewrite(ctx context.Context, s State) error {
 	want := s.elements()
+	t.setTiers(s.tierObjects())
 	if err := t.layOut(ctx, want); err != nil {
 		// Another program may have left a set of another type under a name of ours.
 		t.otherLayout = true
@@ -129,6 +136,10 @@ func (t *Tables) Rewrite(ctx context.Context, s State) error {
 	t.applied, t.partial = want, false
 	return nil
 }
+
+// LaidOut tells whether this layout has been in force since Setup: before, the chain judge
+// in the kernel may be another version's, which admits no candidate.
+func (t *Tables) LaidOut() bool { return t.laidOut }
 
 // layOut writes chains and rules, and elements if there are any to write.
 func (t *Tables) layOut(ctx context.Context, want elements) error {
@@ -141,10 +152,10 @@ func (t *Tables) layOut(ctx context.Context, want elements) error {
 				return err
 			}
 		}
-		t.layout(i, tx)
+		t.layout(i, tx, t.tiers)
 		restore()
 		if want != nil {
-			if err := t.refill(i, tx, want); err != nil {
+			if err := t.refill(ctx, i, tx, want); err != nil {
 				return err
 			}
 		}
@@ -152,7 +163,7 @@ func (t *Tables) layOut(ctx context.Context, want elements) error {
 			return fmt.Errorf("write nft table %s %s: %w", tableFamilies[i], TableName, err)
 		}
 	}
-	t.otherLayout = false
+	t.otherLayout, t.laidOut = false, true
 	return nil
 }
 
@@ -164,19 +175,20 @@ func (t *Tables) run(ctx context.Context, table knftables.Interface, tx *knftabl
 // tableFamilies are the families of our tables, in the order of both.
 var tableFamilies = []knftables.Family{knftables.InetFamily, knftables.BridgeFamily}
 
-func (t *Tables) layout(i int, tx *knftables.Transaction) {
+func (t *Tables) layout(i int, tx *knftables.Transaction, tiers tierObjects) {
 	if tableFamilies[i] == knftables.InetFamily {
-		inetLayout(tx, t.mark)
+		inetLayout(tx, t.bits)
+		tiers.layOut(layout{tx})
 	} else {
 		bridgeLayout(tx)
 	}
 	tx.Add(&knftables.Chain{Name: t.sign(i)})
 }
 
-// refill empties every set and map of a table but the dead-man switch, and adds the
-// wanted elements.
-func (t *Tables) refill(i int, tx *knftables.Transaction, want elements) error {
-	s, err := t.skeletons[i]()
+// refill empties every set and map of a table but the dead-man switch, fills them with
+// what is wanted, and removes what states of before added to the layout.
+func (t *Tables) refill(ctx context.Context, i int, tx *knftables.Transaction, want elements) error {
+	s, err := t.skeleton(i, t.tiers)
 	if err != nil {
 		return err
 	}
@@ -194,7 +206,41 @@ func (t *Tables) refill(i int, tx *knftables.Transaction, want elements) error {
 			tx.Add(e)
 		}
 	}
+	if t.otherLayout {
+		return nil // the table is made anew
+	}
+	is, err := t.reader.objects(ctx, tableFamilies[i])
+	if err != nil {
+		return fmt.Errorf("read nft table %s %s: %w", tableFamilies[i], TableName, err)
+	}
+	stale := func(names iter.Seq[string], wanted func(string) bool) []string {
+		return slices.DeleteFunc(slices.Sorted(names), func(name string) bool { return !ofTiers(name) || wanted(name) })
+	}
+	removeObjects(tx, stale(maps.Keys(is.rules), func(name string) bool { return s.rules[name] != nil }),
+		stale(maps.Keys(is.elements), func(name string) bool { return s.types[name] != nil }))
 	return nil
+}
+
+// setTiers notes what a state adds to the layout.
+func (t *Tables) setTiers(o tierObjects) {
+	if t.tiers.key != o.key {
+		t.ofTiers = nil
+	}
+	t.tiers = o
+}
+
+// skeleton is what a table consists of with the objects of a state.
+func (t *Tables) skeleton(i int, o tierObjects) (s *skeleton, err error) {
+	if tableFamilies[i] != knftables.InetFamily || o.key == "" {
+		return t.skeletons[i]()
+	}
+	if o.key != t.tiers.key {
+		return t.skeletonOf(i, o)
+	}
+	if t.ofTiers == nil {
+		t.ofTiers, err = t.skeletonOf(i, o)
+	}
+	return t.ofTiers, err
 }
 
 func (t *Tables) both() []knftables.Interface { return []knftables.Interface{t.inet, t.bridge} }
@@ -206,9 +252,13 @@ func (t *Tables) Apply(ctx context.Context, s State) error {
 	if t.otherLayout || t.partial {
 		return t.Rewrite(ctx, s)
 	}
+	tiers := s.tierObjects()
 	for i, table := range t.both() {
 		family := tableFamilies[i]
 		tx := table.NewTransaction()
+		if family == knftables.InetFamily {
+			tiers.without(t.tiers).layOut(layout{tx})
+		}
 		for key, e := range t.applied {
 			if _, keep := want[key]; !keep && e.Family == family {
 				tx.Delete(e)
@@ -219,6 +269,9 @@ func (t *Tables) Apply(ctx context.Context, s State) error {
 				tx.Add(e)
 			}
 		}
+		if family == knftables.InetFamily {
+			t.tiers.without(tiers).remove(tx)
+		}
 		if tx.NumOperations() == 0 {
 			continue
 		}
@@ -228,6 +281,7 @@ func (t *Tables) Apply(ctx context.Context, s State) error {
 		}
 	}
 	t.applied = want
+	t.setTiers(tiers)
 	return nil
 }
 
@@ -332,5 +386,6 @@ func (t *Tables) Remove(ctx context.Context) error {
 		}
 	}
 	t.applied, t.partial = nil, true
+	t.setTiers(tierObjects{})
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/namegate/namegate/kernel/nft"
 )
 
-const mark = 0x40
+var bits = nft.Bits{Admitted: 0x40, Candidate: 0x20}
 
 var (
 	pod4, pod6 = netip.MustParseAddr("10.1.0.5"), netip.MustParseAddr("2001:db8:1::5")
@@ -41,7 +41,7 @@ var (
 func inKernel(t testing.TB) *nft.Tables {
 	t.Helper()
 	netns.Own(t)
-	tables, err := nft.Open(mark)
+	tables, err := nft.Open(bits)
 	fatal.If(t, err)
 	return tables
 }
@@ -89,7 +89,7 @@ func TestKernelTakesTheLayoutAndDeltas(t *testing.T) {
 	}
 	// A later agent finds the elements of an earlier one and removes only those that its
 	// own state does not have.
-	later, err := nft.Open(mark)
+	later, err := nft.Open(bits)
 	fatal.If(t, err)
 	fatal.If(t, later.Setup(ctx))
 	if diff := cmp.Diff(filled, ruleset(t)); diff != "" {
@@ -136,7 +136,7 @@ func TestFakeHoldsTheSameElements(t *testing.T) {
 	ctx := context.Background()
 	inet := knftables.NewFake(knftables.InetFamily, nft.TableName)
 	bridge := knftables.NewFake(knftables.BridgeFamily, nft.TableName)
-	tables := nft.New(inet, bridge, mark)
+	tables := nft.New(inet, bridge, bits)
 	fatal.If(t, tables.Setup(ctx))
 	fatal.If(t, tables.Apply(ctx, full))
 	moved := full

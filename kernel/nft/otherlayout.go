@@ -18,7 +18,7 @@ const signPrefix = "layout-"
 func (t *Tables) sign(i int) string {
 	tx := knftables.NewFake(tableFamilies[i], TableName).NewTransaction()
 	if tableFamilies[i] == knftables.InetFamily {
-		inetLayout(tx, t.mark)
+		inetLayout(tx, t.bits)
 	} else {
 		bridgeLayout(tx)
 	}

@@ -50,7 +50,7 @@ func TestKernelReplacesAnotherLayout(t *testing.T) {
 	} {
 		leave(t, "flush ruleset\n"+left)
 		before := ruleset(t)
-		tables, err := nft.Open(mark)
+		tables, err := nft.Open(bits)
 		fatal.If(t, err)
 		if err := tables.Setup(ctx); err != nil {
 			t.Fatalf("%s: %v", what, err)

@@ -107,11 +107,16 @@ func (kernelReader) elements(_ context.Context, s *skeleton, set string) ([]*knf
 			for _, element := range nfattr.All(list, unix.NFTA_LIST_ELEM) {
 				a := nfattr.Parse(element)
 				key := nfattr.Parse(a[unix.NFTA_SET_ELEM_KEY])[unix.NFTA_DATA_VALUE]
+				data := nfattr.Parse(a[unix.NFTA_SET_ELEM_DATA])
 				if s.intervals[set] {
 					addr, _ := netip.AddrFromSlice(key)
 					bounds = append(bounds, bound{addr, u32(a[unix.NFTA_SET_ELEM_FLAGS])&unix.NFT_SET_ELEM_INTERVAL_END != 0})
 				} else {
-					out = append(out, s.element(set, key, nfattr.Parse(a[unix.NFTA_SET_ELEM_DATA])[unix.NFTA_DATA_VALUE]))
+					e := s.element(set, key, data[unix.NFTA_DATA_VALUE])
+					if verdict := nfattr.Parse(data[unix.NFTA_DATA_VERDICT]); len(verdict) > 0 && s.maps[set] {
+						e.Set, e.Map, e.Value = "", set, []string{"goto " + nfattr.String(verdict[unix.NFTA_VERDICT_CHAIN])}
+					}
+					out = append(out, e)
 				}
 			}
 		}
@@ -144,6 +149,8 @@ func decode(b []byte, types []string) (out, left []string) {
 			size = 4
 		case "inet_service":
 			size = 2
+		case "inet_proto":
+			size = 1
 		case "ipv6_addr", "ifname", "iifname", advertised:
 			size = 16
 		}
@@ -162,6 +169,8 @@ func word(typ string, b []byte) string {
 		return a.String()
 	case "ifname", "iifname":
 		return ifname(nfattr.String(b))
+	case "inet_proto":
+		return map[byte]string{unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_SCTP: "sctp"}[b[0]]
 	case "inet_service":
 		if len(b) == 2 {
 			return strconv.Itoa(int(binary.BigEndian.Uint16(b)))

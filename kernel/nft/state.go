@@ -53,4 +53,9 @@ type State struct {
 	PodRanges []netip.Prefix
 	// Plain are pods that are known and not intercepted.
 	Plain []netip.Addr
+	// Tiers are the ordered rules of subjects, Peers the sets that they ask.
+	Tiers []Tiers
+	Peers []PeerSet
+	// DNS are addresses on which no rule of Tiers denies DNS.
+	DNS []netip.Addr
 }

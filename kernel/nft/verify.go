@@ -53,10 +53,10 @@ type skeleton struct {
 }
 
 // skeletonOf interprets the layout of the table i.
-func (t *Tables) skeletonOf(i int) (*skeleton, error) {
+func (t *Tables) skeletonOf(i int, tiers tierObjects) (*skeleton, error) {
 	fake := knftables.NewFake(tableFamilies[i], TableName)
 	tx := fake.NewTransaction()
-	t.layout(i, tx)
+	t.layout(i, tx, tiers)
 	if err := fake.Run(context.Background(), tx); err != nil {
 		return nil, fmt.Errorf("lay out nft table %s %s: %w", tableFamilies[i], TableName, err)
 	}
@@ -228,7 +228,7 @@ func (t *Tables) Verify(ctx context.Context, s State) ([]string, error) {
 	want := s.elements()
 	err := t.generations.exclude(func() error {
 		for i := range t.both() {
-			found, err := t.verifyTable(ctx, i, want)
+			found, err := t.verifyTable(ctx, i, s.tierObjects(), want)
 			if err != nil {
 				return err
 			}
@@ -240,9 +240,9 @@ func (t *Tables) Verify(ctx context.Context, s State) ([]string, error) {
 }
 
 // verifyTable is Verify for one table.
-func (t *Tables) verifyTable(ctx context.Context, i int, all elements) ([]string, error) {
+func (t *Tables) verifyTable(ctx context.Context, i int, tiers tierObjects, all elements) ([]string, error) {
 	f := tableFamilies[i]
-	s, err := t.skeletons[i]()
+	s, err := t.skeleton(i, tiers)
 	if err != nil {
 		return nil, err
 	}

@@ -97,7 +97,7 @@ func TestARivalBetweenWriteAndVerify(t *testing.T) {
 		fatal.If(t, err)
 		return rivalAfter{table, []string{"flush", "ruleset"}}
 	}
-	tables := nft.New(of(knftables.InetFamily), of(knftables.BridgeFamily), mark)
+	tables := nft.New(of(knftables.InetFamily), of(knftables.BridgeFamily), bits)
 	fatal.If(t, errors.Join(tables.Setup(ctx), tables.Apply(ctx, full)))
 	for range 3 {
 		found, err := tables.Verify(ctx, full)

@@ -39,8 +39,9 @@ type Config struct {
 	// Hold is how long a grant stays in the kernel after its deadline when no
 	// agent lives to remove it.
 	Hold time.Duration
-	// Mark is the packet mark's bit that says "allowed": exactly one bit.
-	Mark uint32
+	// Mark is the bit of connection marks that says "allowed", Candidate the bit by which
+	// the iptables rules tell the nft rules what they allow: exactly one bit each.
+	Mark, Candidate uint32
 	// Audit says where decisions and denied connections are logged, AuditFilter
 	// which of them. A running agent takes over the filter alone.
 	Audit       Audit
@@ -175,7 +176,8 @@ func Default() *Config {
 		Bind:          []netip.Addr{netip.MustParseAddr("169.254.20.53"), netip.MustParseAddr("fd5c:7a1e:93b4::53")},
 		ClusterDomain: domain,
 		Hold:          10 * time.Minute,
-		Mark:          0x40,
+		Mark:          defaultMark,
+		Candidate:     defaultCandidate,
 		Audit:         Audit{Size: 100 << 20, Keep: 5},
 		AuditFilter:   audit.Filter{Sample: 1},
 		Limits: Limits{
@@ -244,7 +246,7 @@ func (c *Config) NeedsRestart(start *Config) []string {
 		{"forward", sameAddrs(c.dialled(), start.dialled())},
 		{"hold", c.Hold == start.Hold},
 		{"intercept", sameAddrs(c.Intercept, start.Intercept)},
-		{"mark", c.Mark == start.Mark},
+		{"mark", c.Mark == start.Mark && c.Candidate == start.Candidate},
 	} {
 		if !d.same {
 			names = append(names, d.name)

@@ -158,16 +158,30 @@ func readHold(c *Config, s stanza) (err error) {
 	return err
 }
 
+const defaultMark, defaultCandidate = 0x40, 0x20
+
 func readMark(c *Config, s stanza) error {
-	arg, err := s.one("mark 0x40")
-	if err != nil {
-		return err
+	if len(s.args) < 1 || len(s.args) > 2 {
+		return s.errorf("has %d values instead of one or two, write \"mark 0x40\" or \"mark 0x40 0x20\"", len(s.args))
 	}
-	m, err := strconv.ParseUint(arg, 0, 32)
-	if err != nil || m == 0 || m&(m-1) != 0 {
-		return s.errorf("%q is not one bit of 32, write for example \"mark 0x40\"", arg)
+	var bits []uint32
+	for _, arg := range s.args {
+		m, err := strconv.ParseUint(arg, 0, 32)
+		if err != nil || m == 0 || m&(m-1) != 0 {
+			return s.errorf("%q is not one bit of 32, write for example \"mark 0x40\"", arg)
+		}
+		bits = append(bits, uint32(m))
 	}
-	c.Mark = uint32(m)
+	c.Mark, c.Candidate = bits[0], defaultCandidate
+	switch {
+	case len(bits) == 2:
+		c.Candidate = bits[1]
+	case c.Mark == c.Candidate:
+		c.Candidate = defaultMark
+	}
+	if c.Mark == c.Candidate {
+		return s.errorf("has one bit twice, write two bits, as in \"mark 0x40 0x20\"")
+	}
 	return s.flat()
 }
 

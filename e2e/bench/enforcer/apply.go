@@ -164,7 +164,7 @@ func openEnforcer() (*enforcer.Enforcer, *written, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	tables, err := nft.Open(enforcer.DefaultMark)
+	tables, err := nft.Open(nft.Bits{Admitted: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -181,7 +181,7 @@ func openEnforcer() (*enforcer.Enforcer, *written, error) {
 		return nil, nil, err
 	}
 	w := &written{Interface: sets}
-	e, err := enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Hold: enforcer.DefaultHold},
+	e, err := enforcer.New(enforcer.Config{Mark: enforcer.DefaultMark, Candidate: enforcer.DefaultCandidate, Hold: enforcer.DefaultHold},
 		enforcer.Kernel{Dataplane: xtables.Config{Sets: w, Chains: chains}.New, Tables: tables, Flows: flows, Links: links}, nil, slog.New(slog.DiscardHandler))
 	return e, w, err
 }

@@ -119,7 +119,7 @@ func writtenAndPrinted(t *testing.T, chains *iptables.Exec, pods []*dataplane.Su
 		}
 	}
 	for _, f := range families {
-		for table, want := range (ruleset{family: f, mark: testMark, subjects: pods}).render() {
+		for table, want := range (ruleset{family: f, mark: testMark, candidate: testCandidate, subjects: pods}).render() {
 			key := Table{f, table}
 			tx := iptables.NewTransaction(f, table)
 			for name, rules := range want {

@@ -44,9 +44,12 @@ const dnsPort = 53
 
 // ruleset renders our chains of one family from pods, by table.
 type ruleset struct {
-	family   iptables.Family
-	mark     uint32
-	subjects []*dataplane.Subject
+	family iptables.Family
+	// mark admits a connection, candidate marks what the judge may admit. With noJudge the
+	// rules admit.
+	mark, candidate uint32
+	noJudge         bool
+	subjects        []*dataplane.Subject
 	// kept are the rules of pods as they were rendered before; nil keeps none. keptLists
 	// are those of lists of peers, by chain.
 	kept      map[policy.PodRef]subjectRules
@@ -77,7 +80,17 @@ func (r ruleset) icmp() string {
 	return "icmp"
 }
 
-func (r ruleset) markIs() string { return fmt.Sprintf("--mark %#x/%#x", r.mark, r.mark) }
+// hasBit matches a mark that has a bit.
+func hasBit(bit uint32) string { return fmt.Sprintf("--mark %#x/%#x", bit, bit) }
+
+// setBit sets a bit of a mark, clearBit clears it. target is MARK or CONNMARK.
+func setBit(target string, bit uint32) string {
+	return fmt.Sprintf("-j %s --set-xmark %#x/%#x", target, bit, bit)
+}
+
+func clearBit(target string, bit uint32) string {
+	return fmt.Sprintf("-j %s --set-xmark 0x0/%#x", target, bit)
+}
 
 // raw drops what does not come from its home.
 func (r ruleset) raw() iptables.Chains {
@@ -147,33 +160,33 @@ func (r ruleset) neighbours() []string {
 	return out
 }
 
-// mangle allows: names by what the pod dialled, peers by what it reaches. Packets of
-// admitted connections, which are nearly all there are, leave each chain by its first
-// rule; what a packet's own mark says is asked of untracked ones alone.
+// mangle finds candidates: names by what the pod dialled, peers by what it reaches. Packets
+// of admitted connections, which are nearly all there are, leave each chain by its first
+// rule. A candidate has its bit in the packet's mark and in the connection's: a packet mark
+// that another program writes makes none, and a connection's bit outlives no packet.
 func (r ruleset) mangle() iptables.Chains {
-	admitted := "-m connmark " + r.markIs() + " -j RETURN"
+	admitted := "-m connmark " + hasBit(r.mark) + " -j RETURN"
 	notDispatched := "-m set ! --match-set " + r.set(setDispatched) + " src -j RETURN"
 	// What a pod answers, and what it says of another's connection, admits nothing: that
 	// is judged for who began it.
 	answers := "-m conntrack --ctdir REPLY -j RETURN"
 	errors := "-p " + r.icmp() + " -m conntrack --ctstate RELATED -j RETURN"
 	c := iptables.Chains{
-		chainAllow: {
-			fmt.Sprintf("-j MARK --set-xmark %#x/%#x", r.mark, r.mark),
-			fmt.Sprintf("-j CONNMARK --set-xmark %#x/%#x", r.mark, r.mark),
-		},
+		chainAllow: {setBit("MARK", r.candidate), setBit("CONNMARK", r.candidate)},
 		chainNames: append([]string{
-			"-m connmark " + r.markIs() + " -m conntrack --ctstate ESTABLISHED -j RETURN",
+			"-m connmark " + hasBit(r.mark) + " -m conntrack --ctstate ESTABLISHED -j RETURN",
 			notDispatched,
 			answers,
-			fmt.Sprintf("-j MARK --set-xmark 0x0/%#x", r.mark),
-			fmt.Sprintf("-m conntrack --ctstate NEW -j CONNMARK --set-xmark 0x0/%#x", r.mark),
-			// What a helper expects inherits its master's mark.
-			fmt.Sprintf("! -p %s -m conntrack --ctstate RELATED -j CONNMARK --set-xmark 0x0/%#x", r.icmp(), r.mark),
-			admitted,
+			clearBit("MARK", r.candidate),
+			clearBit("CONNMARK", r.candidate),
 			errors,
+			// What a helper expects inherits its master's mark. The judge clears the bit too.
+			"-m conntrack --ctstate NEW,RELATED " + clearBit("CONNMARK", r.mark),
 		}, r.dns(setResolvers)...),
-		chainPeers: append([]string{admitted, notDispatched, answers, errors}, r.dns(setEndpoint)...),
+		chainPeers: append([]string{admitted, "-m mark " + hasBit(r.candidate) + " -j RETURN", notDispatched, answers, errors}, r.dns(setEndpoint)...),
+	}
+	if r.noJudge {
+		c[chainAllow] = append(c[chainAllow], setBit("MARK", r.mark), setBit("CONNMARK", r.mark))
 	}
 	names, self := map[netip.Addr][]string{}, map[netip.Addr][]string{}
 	for _, p := range r.subjects {
@@ -305,12 +318,12 @@ func multiports(ports policy.PortSet) []portMatch {
 func (r ruleset) security() iptables.Chains {
 	selected := "--match-set " + r.set(setSelected)
 	rules := []string{
-		"-m connmark " + r.markIs() + " -j RETURN",
+		"-m connmark " + hasBit(r.mark) + " -j RETURN",
 		"-m set " + selected + " dst -m conntrack --ctdir REPLY -j DROP",
 		"-m set ! " + selected + " src -j RETURN",
 		"-m conntrack --ctdir REPLY -j RETURN",
 		"-p " + r.icmp() + " -m conntrack --ctstate RELATED -j RETURN",
-		"-m conntrack --ctstate UNTRACKED -m mark " + r.markIs() + " -j RETURN",
+		"-m conntrack --ctstate UNTRACKED -m mark " + hasBit(r.candidate) + " -j RETURN",
 	}
 	rules = append(rules, r.neighbours()...)
 	return iptables.Chains{chainDrop: append(rules, "-j DROP")}

@@ -19,7 +19,7 @@ import (
 	"github.com/namegate/namegate/policy/policytest"
 )
 
-const testMark = 0x40
+const testMark, testCandidate = 0x40, 0x20
 
 var addr, addrs = netip.MustParseAddr, policytest.Addrs
 
@@ -77,7 +77,7 @@ func applied(t *testing.T, r ruleset) *iptables.Fake {
 
 func TestRenderedRules(t *testing.T) {
 	for _, family := range families {
-		f := applied(t, ruleset{family: family, mark: testMark, subjects: twoPods()})
+		f := applied(t, ruleset{family: family, mark: testMark, candidate: testCandidate, subjects: twoPods()})
 		var got strings.Builder
 		for _, table := range tables {
 			fmt.Fprintf(&got, "*%s\n%s", table, f.Dump(family, table))
@@ -106,7 +106,7 @@ func TestRulesOfManyPodsReferToNothingMissing(t *testing.T) {
 		pods, a, b = append(pods, p), a.Next(), b.Next()
 	}
 	for _, family := range families {
-		f := applied(t, ruleset{family: family, mark: testMark, subjects: pods})
+		f := applied(t, ruleset{family: family, mark: testMark, candidate: testCandidate, subjects: pods})
 		for _, table := range tables {
 			for line := range strings.Lines(f.Dump(family, table)) {
 				if strings.Contains(line, "  ") || strings.Contains(line, "<nil>") || strings.Contains(line, "%!") {

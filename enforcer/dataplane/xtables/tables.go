@@ -25,6 +25,7 @@ func (t Table) String() string { return fmt.Sprintf("%v %s chains", t.Family, t.
 // wanted is what the rules of all tables are made of.
 type wanted struct {
 	subjects dataplane.Subjects
+	noJudge  bool
 	// refusedPeers are the names of peer sets that the kernel does not take, refusedGrants
 	// the port sets whose grant set it does not take: no rule asks them.
 	refusedPeers  map[string]bool
@@ -37,8 +38,9 @@ type rules struct {
 	// other is the other variant of iptables, nil where the node has none: nothing is
 	// written there, and the chains that an earlier agent left there are removed.
 	other iptables.Interface
-	mark  uint32
-	now   func() time.Time
+	// mark and candidate are the bits that Owner has.
+	mark, candidate uint32
+	now             func() time.Time
 
 	written  map[Table]iptables.Chains // as wanted when last written
 	expected map[Table]iptables.Chains // as the kernel is to print them, with the jumps to them
@@ -74,10 +76,10 @@ const (
 	readingPause = 5 * time.Second
 )
 
-// newRules returns rules of which nothing is written. now tells the time.
-func newRules(chains, other iptables.Interface, mark uint32, now func() time.Time) *rules {
+// newRules returns rules of which nothing is written.
+func newRules(chains, other iptables.Interface, owner dataplane.Owner) *rules {
 	return &rules{
-		chains: chains, other: other, mark: mark, now: now,
+		chains: chains, other: other, mark: owner.Mark, candidate: owner.Candidate, now: owner.Now,
 		written: map[Table]iptables.Chains{}, expected: map[Table]iptables.Chains{}, fingerprints: map[Table]string{}, unverified: map[Table]bool{},
 		rendered:      map[iptables.Family]map[policy.PodRef]subjectRules{iptables.IPv4: {}, iptables.IPv6: {}},
 		renderedLists: map[iptables.Family]map[string]listRules{iptables.IPv4: {}, iptables.IPv6: {}},
@@ -140,7 +142,7 @@ func (r *rules) write(ctx context.Context, w wanted) error {
 			}
 		}
 	}
-	r.last = wanted{dataplane.Subjects{}, maps.Clone(w.refusedPeers), maps.Clone(w.refusedGrants)}
+	r.last = wanted{dataplane.Subjects{}, w.noJudge, maps.Clone(w.refusedPeers), maps.Clone(w.refusedGrants)}
 	for ref, s := range w.subjects {
 		was := *s
 		r.last.subjects[ref] = &was
@@ -151,7 +153,7 @@ func (r *rules) write(ctx context.Context, w wanted) error {
 // hold tells whether the last write was of the same rules: nearly always where only the
 // members of peers changed.
 func (r *rules) hold(w wanted) bool {
-	if len(r.written) < len(tables)*len(families) || r.last.subjects == nil || len(w.subjects) != len(r.last.subjects) ||
+	if len(r.written) < len(tables)*len(families) || r.last.subjects == nil || len(w.subjects) != len(r.last.subjects) || w.noJudge != r.last.noJudge ||
 		!maps.Equal(w.refusedPeers, r.last.refusedPeers) || !maps.EqualFunc(w.refusedGrants, r.last.refusedGrants, maps.Equal) {
 		return false
 	}
@@ -170,7 +172,7 @@ func (r *rules) render(w wanted) map[Table]iptables.Chains {
 	for _, f := range families {
 		kept, lists := r.rendered[f], r.renderedLists[f]
 		maps.DeleteFunc(kept, func(ref policy.PodRef, _ subjectRules) bool { return w.subjects[ref] == nil })
-		set := ruleset{family: f, mark: r.mark, subjects: subjects, kept: kept, keptLists: lists, refused: w.refusedPeers, missing: w.refusedGrants}
+		set := ruleset{family: f, mark: r.mark, candidate: r.candidate, noJudge: w.noJudge, subjects: subjects, kept: kept, keptLists: lists, refused: w.refusedPeers, missing: w.refusedGrants}
 		for name, chains := range set.render() {
 			out[Table{f, name}] = chains
 		}

@@ -74,7 +74,7 @@ func TestComparingLargeSetsTakesAShareOfACore(t *testing.T) {
 		}
 	}
 	sets := &reads{Interface: ipset.NewFake(time.Now)}
-	owner := dataplane.Owner{Mark: testMark, Now: time.Now, Log: slog.New(slog.DiscardHandler), Coexisting: func() bool { return false }}
+	owner := dataplane.Owner{Mark: testMark, Candidate: testCandidate, Now: time.Now, Log: slog.New(slog.DiscardHandler), Coexisting: func() bool { return false }}
 	x := Config{Sets: sets, Chains: iptables.NewFake()}.New(owner).(*packetFilter)
 	if _, err := x.Recover(); err != nil {
 		t.Fatal(err)

@@ -64,7 +64,7 @@ const refusalsMax = 3
 // New returns a dataplane that has touched nothing yet.
 func (cfg Config) New(owner dataplane.Owner) dataplane.Interface {
 	return &packetFilter{
-		cfg: cfg, owner: owner, rules: newRules(cfg.Chains, cfg.Other, owner.Mark, owner.Now),
+		cfg: cfg, owner: owner, rules: newRules(cfg.Chains, cfg.Other, owner),
 		static:  static{sets: cfg.Sets, counts: map[string]int{}},
 		peers:   peers{sets: cfg.Sets, all: map[peerKey]*peerSet{}, refused: map[string]bool{}, most: cmp.Or(cfg.MaxPeerSets, maxPeerSets)},
 		grants:  grantSets{sets: cfg.Sets},
@@ -73,17 +73,19 @@ func (cfg Config) New(owner dataplane.Owner) dataplane.Interface {
 	}
 }
 
-func (x *packetFilter) Survey(ctx context.Context) (markUse string, read func(family, table string) bool, err error) {
+func (x *packetFilter) Survey(ctx context.Context) (use *dataplane.BitUse, read func(family, table string) bool, err error) {
 	variants, err := x.rules.readVariants(ctx)
 	if err != nil {
-		return "", nil, err
+		return nil, nil, err
 	}
 	for _, all := range variants {
-		if use := all.MarkUse(x.owner.Mark, ChainPrefix); use != "" {
-			return use, nil, nil
+		for _, bit := range []uint32{x.owner.Mark, x.owner.Candidate} {
+			if use := all.MarkUse(bit, ChainPrefix); use != "" {
+				return &dataplane.BitUse{Bit: bit, Rule: use}, nil, nil
+			}
 		}
 	}
-	return "", func(family, table string) bool {
+	return nil, func(family, table string) bool {
 		f, ours := map[string]iptables.Family{"ip": iptables.IPv4, "ip6": iptables.IPv6}[family]
 		return ours && slices.ContainsFunc(variants, func(all iptables.Everything) bool { return all[f][table] != nil })
 	}, nil
@@ -147,7 +149,7 @@ func (x *packetFilter) Stage(ctx context.Context, st dataplane.State) error {
 }
 
 func (x *packetFilter) wanted(st dataplane.State) wanted {
-	return wanted{st.Subjects, x.peers.refused, x.missing}
+	return wanted{st.Subjects, st.NoJudge, x.peers.refused, x.missing}
 }
 
 // stageSets creates the sets of a state that are not there, and fills peer sets. A set

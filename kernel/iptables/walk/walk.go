@@ -145,7 +145,7 @@ func (m *Machine) match(module, option string, args []string, p *Packet) (int, b
 		if state == "" {
 			state = "NEW"
 		}
-		return 1, args[0] == state
+		return 1, slices.Contains(strings.Split(args[0], ","), state)
 	case "--ctdir":
 		return 1, p.Reply == (args[0] == "REPLY")
 	case "--hl-eq":
